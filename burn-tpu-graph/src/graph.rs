@@ -1,0 +1,184 @@
+//! The graph: an arena of nodes in the order in which they were recorded, with a hash kept along.
+//!
+//! Invariants: an operand's id is below its user's; every node passed `infer` when it was added. The hash at a
+//! length covers ops (with all attributes) and operand ids of the nodes before it, nothing else: no values, no addresses.
+
+use crate::error::{GraphError, Result};
+use crate::{Op, TensorType, infer};
+use rustc_hash::FxHasher;
+use smallvec::SmallVec;
+use std::hash::{Hash, Hasher};
+
+/// A node's place in its graph.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct NodeId(pub u32);
+
+impl NodeId {
+    /// The place as an index.
+    pub const fn index(self) -> usize {
+        self.0 as usize
+    }
+}
+
+impl std::fmt::Display for NodeId {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "%{}", self.0)
+    }
+}
+
+/// The operands of a node.
+pub type Operands = SmallVec<[NodeId; 3]>;
+
+/// One operation with its operands and the types of its results.
+#[derive(Clone, Debug)]
+pub struct Node {
+    /// The operation and its attributes.
+    pub op: Op,
+    /// What it is applied to.
+    pub operands: Operands,
+    /// The type of result 0.
+    pub ty: TensorType,
+    /// The types of the further results; empty for nearly every op.
+    pub more: Vec<TensorType>,
+}
+
+/// Types follow from op and operands, so equal ops and operands mean equal nodes.
+impl PartialEq for Node {
+    fn eq(&self, other: &Self) -> bool {
+        self.op == other.op && self.operands == other.operands
+    }
+}
+
+impl Node {
+    /// The number of results.
+    pub fn results(&self) -> usize {
+        1 + self.more.len()
+    }
+
+    /// The type of a result, if the node has so many.
+    pub fn result_type(&self, index: usize) -> Option<&TensorType> {
+        if index == 0 { Some(&self.ty) } else { self.more.get(index - 1) }
+    }
+}
+
+/// Nodes in recording order. See the module's documentation for what always holds.
+#[derive(Clone, Default)]
+pub struct Graph {
+    nodes: Vec<Node>,
+    hashes: Vec<u64>,
+    hasher: FxHasher,
+}
+
+/// Two graphs are equal when their nodes are: this is what a cache compares behind equal hashes.
+impl PartialEq for Graph {
+    fn eq(&self, other: &Self) -> bool {
+        self.nodes == other.nodes
+    }
+}
+
+impl std::fmt::Debug for Graph {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_list().entries(&self.nodes).finish()
+    }
+}
+
+impl Graph {
+    /// An empty graph.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Adds a node after checking its operands against the op's rule.
+    ///
+    /// # Errors
+    /// Names the op, the operand types and the broken rule.
+    pub fn add(&mut self, op: Op, operands: &[NodeId]) -> Result<NodeId> {
+        let (first, more) = {
+            let types = self.operand_types(&op, operands)?;
+            infer::infer(self, &op, operands, &types)?
+        };
+        Ok(self.push(Node { op, operands: Operands::from_slice(operands), ty: first, more }))
+    }
+
+    fn push(&mut self, node: Node) -> NodeId {
+        node.op.hash(&mut self.hasher);
+        node.operands.hash(&mut self.hasher);
+        self.hashes.push(self.hasher.finish());
+        let id = NodeId(self.nodes.len() as u32);
+        self.nodes.push(node);
+        id
+    }
+
+    fn operand_types(&self, op: &Op, operands: &[NodeId]) -> Result<SmallVec<[&TensorType; 3]>> {
+        let mut types = SmallVec::new();
+        for id in operands {
+            let Some(node) = self.nodes.get(id.index()) else {
+                return Err(GraphError::new(op.mnemonic(), &types, format!("operand {id} does not exist")));
+            };
+            types.push(&node.ty);
+        }
+        let (least, most) = op.arity();
+        if operands.len() < least || operands.len() > most {
+            let takes = match most {
+                usize::MAX => format!("{least} or more"),
+                _ => most.to_string(),
+            };
+            let rule = format!("takes {takes} operands, got {}", operands.len());
+            return Err(GraphError::new(op.mnemonic(), &types, rule));
+        }
+        Ok(types)
+    }
+
+    /// A graph of nodes that nobody checked, for tests of what refuses them.
+    #[cfg(test)]
+    pub(crate) fn unchecked(nodes: Vec<Node>) -> Self {
+        let mut graph = Self::new();
+        for node in nodes {
+            graph.push(node);
+        }
+        graph
+    }
+
+    /// The nodes in recording order.
+    pub fn nodes(&self) -> &[Node] {
+        &self.nodes
+    }
+
+    /// One node.
+    ///
+    /// # Panics
+    /// If the id is not of this graph.
+    pub fn node(&self, id: NodeId) -> &Node {
+        &self.nodes[id.index()]
+    }
+
+    /// The type of a node's result 0.
+    ///
+    /// # Panics
+    /// If the id is not of this graph.
+    pub fn ty(&self, id: NodeId) -> &TensorType {
+        &self.node(id).ty
+    }
+
+    /// The number of nodes.
+    pub fn len(&self) -> usize {
+        self.nodes.len()
+    }
+
+    /// Whether there is no node.
+    pub fn is_empty(&self) -> bool {
+        self.nodes.is_empty()
+    }
+
+    /// The structural hash of the first `len` nodes.
+    pub fn hash_at(&self, len: usize) -> u64 {
+        if len == 0 { 0 } else { self.hashes[len - 1] }
+    }
+
+    /// Removes all nodes and keeps the memory.
+    pub fn clear(&mut self) {
+        self.nodes.clear();
+        self.hashes.clear();
+        self.hasher = FxHasher::default();
+    }
+}

@@ -1,0 +1,31 @@
+//! The graph that burn-tpu records, from op table to StableHLO text.
+//!
+//! Owns: the op table ([`Op`]), checked builders ([`Graph`]), shape and element-type inference, the verifier, canonical
+//! programs and their hash ([`Program`]), the readable text form, and the lowering to StableHLO. May not know: PJRT,
+//! Burn's traits, files, threads. Nothing here does I/O.
+#![forbid(unsafe_code)]
+
+mod build;
+#[doc(hidden)]
+pub mod corpus;
+mod dtype;
+mod error;
+mod graph;
+mod infer;
+mod literal;
+pub mod lower;
+pub mod op;
+mod program;
+mod text;
+mod types;
+mod verify;
+
+pub use dtype::{DType, DTypeClass};
+pub use error::{GraphError, Result};
+pub use graph::{Graph, Node, NodeId, Operands};
+pub use literal::{Literal, LiteralData, Number};
+pub use lower::{Argument, Lowered, lower};
+pub use op::Op;
+pub use program::Program;
+pub use types::{Dims, TensorType};
+pub use verify::{VerifyError, verify};

@@ -1,0 +1,198 @@
+//! Lowering: a program becomes StableHLO text, node by node, in the quoted generic form.
+//!
+//! Invariants: the text depends on the program alone and is the same every time; node `n` of the program is value `%n`
+//! of the text, so that the two can be read side by side (values that a lowering needs on the way are `%t0`, `%t1`, …).
+//! One function per family returns the op that yields the node's results; plain unary, binary and conversion ops need
+//! none. Every parameter is marked as a possible donor: whether a call really donates it is said at the call.
+
+mod constant;
+mod contract;
+mod index;
+mod movement;
+mod printer;
+mod region;
+mod slots;
+
+use crate::{DType, GraphError, Node, NodeId, Op, Program, Result, TensorType};
+use printer::{Block, Statement, Value, mlir_type};
+use std::fmt::Write;
+
+pub use slots::pack_slots;
+
+/// A program as StableHLO text, with what its `@main` takes and gives.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Lowered {
+    /// The module.
+    pub text: String,
+    /// The arguments of `@main`, in order.
+    pub arguments: Vec<Argument>,
+    /// The types of the results, in order.
+    pub results: Vec<TensorType>,
+}
+
+/// One argument of `@main`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Argument {
+    /// A buffer of the trace; marked as a possible donor.
+    Parameter {
+        /// Position among the trace's buffers.
+        index: u32,
+        /// The buffer's type.
+        ty: TensorType,
+    },
+    /// Run-time scalars, packed into one upload; never a donor. [`pack_slots`] makes its bytes.
+    Slots {
+        /// `i32[n]`, `i64[n]` or `f64[n]`.
+        ty: TensorType,
+        /// Position among the trace's slots and element type, per element of the upload.
+        slots: Vec<(u32, DType)>,
+    },
+}
+
+impl Argument {
+    /// The type of the buffer to pass.
+    pub fn ty(&self) -> &TensorType {
+        match self {
+            Argument::Parameter { ty, .. } | Argument::Slots { ty, .. } => ty,
+        }
+    }
+}
+
+/// Lowers a program to StableHLO text.
+///
+/// # Errors
+/// If a node has no form in StableHLO; a verified program has none such.
+pub fn lower(program: &Program) -> Result<Lowered> {
+    let mut arguments: Vec<Argument> = parameters(program);
+    let packing = slots::Packing::new(program, arguments.len());
+    arguments.extend(packing.arguments());
+    let mut lowering = Lowering { block: Block::main(), values: Vec::new(), packing };
+    let mut parameters_seen = 0;
+    for (i, node) in program.graph().nodes().iter().enumerate() {
+        let value = lowering.node(NodeId(i as u32), node, &mut parameters_seen)?;
+        lowering.values.push(value);
+    }
+    let results = lowering.operands(program.outputs())?;
+    let text = module(&arguments, lowering.block, &results);
+    Ok(Lowered { text, arguments, results: results.into_iter().map(|value| value.ty).collect() })
+}
+
+fn parameters(program: &Program) -> Vec<Argument> {
+    program.parameters().map(|(index, ty)| Argument::Parameter { index, ty: ty.clone() }).collect()
+}
+
+/// The module around the body of `@main`.
+fn module(arguments: &[Argument], mut block: Block, results: &[Value]) -> String {
+    block.finish("func.return", results);
+    let takes: Vec<String> = arguments.iter().enumerate().map(|(i, a)| argument_text(i, a)).collect();
+    let gives: Vec<String> = results.iter().map(|value| mlir_type(&value.ty)).collect();
+    let mut text = String::with_capacity(block.text().len() + 256);
+    // Writing to a String cannot fail.
+    let _ = writeln!(text, "module @program {{");
+    let _ = writeln!(text, "  func.func @main({}) -> ({}) {{", takes.join(", "), gives.join(", "));
+    text.push_str(block.text());
+    text.push_str("  }\n}\n");
+    text
+}
+
+fn argument_text(position: usize, argument: &Argument) -> String {
+    let donor = match argument {
+        Argument::Parameter { .. } => " {jax.buffer_donor = true}",
+        Argument::Slots { .. } => "",
+    };
+    format!("%arg{position}: {}{donor}", mlir_type(argument.ty()))
+}
+
+/// The state of one lowering: the text so far and the value of every node (its result 0).
+struct Lowering {
+    block: Block,
+    values: Vec<Value>,
+    packing: slots::Packing,
+}
+
+impl Lowering {
+    fn operands(&self, ids: &[NodeId]) -> Result<Vec<Value>> {
+        ids.iter().map(|id| self.value(*id).cloned()).collect()
+    }
+
+    fn value(&self, id: NodeId) -> Result<&Value> {
+        self.values.get(id.index()).ok_or_else(|| GraphError {
+            op: "graph.lower",
+            operands: id.to_string(),
+            rule: "an operand must precede its user".into(),
+        })
+    }
+
+    /// Writes a node's text and says which value is its result 0.
+    fn node(&mut self, id: NodeId, node: &Node, parameters_seen: &mut usize) -> Result<Value> {
+        match &node.op {
+            Op::Parameter { ty, .. } => {
+                let value = Value::new(format!("%arg{parameters_seen}"), ty.clone());
+                *parameters_seen += 1;
+                Ok(value)
+            }
+            Op::GetResult { index: 0 } => self.first_operand(node).cloned(),
+            Op::GetResult { index } => {
+                let of = node.operands.first().copied().unwrap_or(id);
+                Ok(Value::new(format!("{of}#{index}"), node.ty.clone()))
+            }
+            op => {
+                let operands = self.operands(&node.operands)?;
+                let statement = self.statement(id, op, operands, node)?;
+                let results: Vec<_> = std::iter::once(&node.ty).chain(&node.more).collect();
+                self.block.assign(&id.to_string(), &statement, &results);
+                let name = if node.more.is_empty() { id.to_string() } else { format!("{id}#0") };
+                Ok(Value::new(name, node.ty.clone()))
+            }
+        }
+    }
+
+    fn first_operand(&self, node: &Node) -> Result<&Value> {
+        self.value(node.operands.first().copied().unwrap_or(NodeId(u32::MAX)))
+    }
+
+    /// The op that yields the node's results; what it needs beforehand is written to the block.
+    fn statement(&mut self, id: NodeId, op: &Op, operands: Vec<Value>, node: &Node) -> Result<Statement> {
+        let block = &mut self.block;
+        let plain = |operands| Ok(Statement::new(op.mnemonic(), operands));
+        match op {
+            Op::Slot { .. } => self.packing.unpack(id, block),
+            Op::Constant(literal) => Ok(constant::constant(block, literal)),
+            Op::Iota { dim, .. } => Ok(movement::iota(*dim)),
+            Op::Unary(_)
+            | Op::Binary(_)
+            | Op::IsFinite
+            | Op::Select
+            | Op::Clamp
+            | Op::Convert { .. }
+            | Op::BitcastConvert { .. }
+            | Op::Reshape { .. }
+            | Op::DynamicUpdateSlice
+            | Op::Complex
+            | Op::Real
+            | Op::Imag
+            | Op::OptimizationBarrier => plain(operands),
+            Op::Compare(direction) => Ok(region::compare(*direction, operands)),
+            Op::BroadcastInDim { mapping, .. } => Ok(movement::broadcast_in_dim(operands, mapping)),
+            Op::Transpose { permutation } => Ok(movement::transpose(operands, permutation)),
+            Op::Reverse { dims } => Ok(movement::reverse(operands, dims)),
+            Op::Slice(attrs) => Ok(movement::slice(operands, attrs)),
+            Op::Pad(attrs) => Ok(movement::pad(operands, attrs)),
+            Op::Concatenate { dim } => Ok(movement::concatenate(operands, *dim)),
+            Op::Fft { kind, length } => Ok(movement::fft(operands, *kind, *length)),
+            Op::RngBitGenerator { .. } => Ok(movement::rng_bit_generator(operands)),
+            Op::DynamicSlice { sizes } => Ok(index::dynamic_slice(operands, sizes)),
+            Op::Gather(attrs) => Ok(index::gather(operands, attrs)),
+            Op::Scatter(attrs) => Ok(index::scatter(operands, attrs)),
+            Op::DotGeneral(attrs) => contract::dot_general(block, operands, attrs, &node.ty),
+            Op::Convolution(attrs) => Ok(contract::convolution(operands, attrs)),
+            Op::Reduce { combine, dims } => Ok(region::reduce(block, operands, *combine, dims)),
+            Op::ArgReduce { max, dim } => Ok(region::arg_reduce(block, operands, *max, *dim)),
+            Op::ReduceWindow { combine, window } => Ok(region::reduce_window(block, operands, *combine, window)),
+            Op::SelectAndScatter { window } => Ok(region::select_and_scatter(block, operands, window)),
+            Op::Sort { dim, descending } => Ok(region::sort(operands, *dim, *descending)),
+            // Handled above: these two have no text of their own.
+            Op::Parameter { .. } | Op::GetResult { .. } => plain(operands),
+        }
+    }
+}

@@ -1,0 +1,144 @@
+//! The text of one op, the same for every op: `%3 = "stablehlo.add"(%1, %2) : (tensor<8xf32>, …) -> tensor<8xf32>`.
+
+use crate::TensorType;
+use std::fmt::{Display, Write};
+
+/// A named value of the text with its type.
+#[derive(Clone, Debug)]
+pub(super) struct Value {
+    pub name: String,
+    pub ty: TensorType,
+}
+
+impl Value {
+    pub fn new(name: String, ty: TensorType) -> Self {
+        Self { name, ty }
+    }
+}
+
+/// `tensor<8x3xf32>`
+pub(super) fn mlir_type(ty: &TensorType) -> String {
+    let dims: String = ty.dims.iter().map(|dim| format!("{dim}x")).collect();
+    format!("tensor<{dims}{}>", ty.dtype)
+}
+
+/// Comma-separated items.
+pub(super) fn list<T: Display>(items: impl IntoIterator<Item = T>) -> String {
+    items.into_iter().map(|item| item.to_string()).collect::<Vec<_>>().join(", ")
+}
+
+/// `array<i64: 1, 2>`
+pub(super) fn array<T: Display>(items: impl IntoIterator<Item = T>) -> String {
+    typed_array("i64", items)
+}
+
+/// `array<i1: true, false>`
+pub(super) fn bools(items: impl IntoIterator<Item = bool>) -> String {
+    typed_array("i1", items)
+}
+
+fn typed_array<T: Display>(element: &str, items: impl IntoIterator<Item = T>) -> String {
+    let items = list(items);
+    if items.is_empty() { format!("array<{element}>") } else { format!("array<{element}: {items}>") }
+}
+
+/// `dense<[[0, 1], [2, 3]]> : tensor<2x2xi64>`: a low and a high edge per dim.
+pub(super) fn edges(padding: &[(isize, isize)]) -> String {
+    if padding.is_empty() {
+        return "dense<> : tensor<0x2xi64>".into();
+    }
+    let rows = list(padding.iter().map(|(low, high)| format!("[{low}, {high}]")));
+    format!("dense<[{rows}]> : tensor<{}x2xi64>", padding.len())
+}
+
+/// One op but for the names and types of its results.
+pub(super) struct Statement {
+    name: &'static str,
+    operands: Vec<Value>,
+    attributes: Vec<String>,
+    regions: Vec<Block>,
+}
+
+impl Statement {
+    pub fn new(name: &'static str, operands: impl Into<Vec<Value>>) -> Self {
+        Self { name, operands: operands.into(), attributes: Vec::new(), regions: Vec::new() }
+    }
+
+    pub fn attr(mut self, name: &str, value: impl Display) -> Self {
+        self.attributes.push(format!("{name} = {value}"));
+        self
+    }
+
+    pub fn region(mut self, region: Block) -> Self {
+        self.regions.push(region);
+        self
+    }
+
+    fn write(&self, text: &mut String, indent: &str, results: &[&TensorType]) {
+        // Writing to a String cannot fail.
+        let _ = write!(text, "\"{}\"({})", self.name, list(self.operands.iter().map(|value| &value.name)));
+        if !self.regions.is_empty() {
+            let bodies: Vec<_> = self.regions.iter().map(|region| format!("{{\n{}{indent}}}", region.text)).collect();
+            let _ = write!(text, " ({})", bodies.join(", "));
+        }
+        if !self.attributes.is_empty() {
+            let _ = write!(text, " {{{}}}", self.attributes.join(", "));
+        }
+        let takes = list(self.operands.iter().map(|value| mlir_type(&value.ty)));
+        let gives = match results {
+            [single] => mlir_type(single),
+            many => format!("({})", list(many.iter().map(|ty| mlir_type(ty)))),
+        };
+        let _ = writeln!(text, " : ({takes}) -> {gives}");
+    }
+}
+
+/// A sequence of ops: the body of `@main`, or a region of an op. Regions do not nest, so two name spaces suffice.
+pub(super) struct Block {
+    text: String,
+    indent: &'static str,
+    prefix: &'static str,
+    temporaries: usize,
+}
+
+impl Block {
+    /// The body of `@main`.
+    pub fn main() -> Self {
+        Self { text: String::new(), indent: "    ", prefix: "%t", temporaries: 0 }
+    }
+
+    /// A region with block arguments of the given types.
+    pub fn region(types: &[TensorType]) -> (Self, Vec<Value>) {
+        let name = |(i, ty): (usize, &TensorType)| Value::new(format!("%a{i}"), ty.clone());
+        let arguments: Vec<_> = types.iter().enumerate().map(name).collect();
+        let head = list(arguments.iter().map(|value| format!("{}: {}", value.name, mlir_type(&value.ty))));
+        let text = format!("    ^bb0({head}):\n");
+        (Self { text, indent: "      ", prefix: "%r", temporaries: 0 }, arguments)
+    }
+
+    /// The lines so far.
+    pub fn text(&self) -> &str {
+        &self.text
+    }
+
+    /// Writes an op under a name.
+    pub fn assign(&mut self, name: &str, statement: &Statement, results: &[&TensorType]) {
+        let count = if results.len() == 1 { String::new() } else { format!(":{}", results.len()) };
+        let _ = write!(self.text, "{}{name}{count} = ", self.indent);
+        statement.write(&mut self.text, self.indent, results);
+    }
+
+    /// Writes an op of one result under the next free name.
+    pub fn push(&mut self, statement: &Statement, ty: TensorType) -> Value {
+        let name = format!("{}{}", self.prefix, self.temporaries);
+        self.temporaries += 1;
+        self.assign(&name, statement, &[&ty]);
+        Value::new(name, ty)
+    }
+
+    /// Writes the op that ends the block.
+    pub fn finish(&mut self, name: &'static str, results: &[Value]) {
+        self.text.push_str(self.indent);
+        Statement::new(name, results).write(&mut self.text, self.indent, &[]);
+    }
+}

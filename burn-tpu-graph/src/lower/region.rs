@@ -1,0 +1,191 @@
+//! Lowering of ops with a body: reductions, windows, sorts, and the updates of a scatter.
+
+use super::constant::scalar;
+use super::printer::{Block, Statement, Value, array, edges};
+use crate::literal::extremes;
+use crate::op::{Combine, Direction, ScatterMode, WindowAttrs};
+use crate::{DType, Number, TensorType};
+
+/// A comparison under the element type's own order.
+pub(super) fn compare(direction: Direction, operands: impl Into<Vec<Value>>) -> Statement {
+    let name = match direction {
+        Direction::Eq => "EQ",
+        Direction::Ne => "NE",
+        Direction::Lt => "LT",
+        Direction::Le => "LE",
+        Direction::Gt => "GT",
+        Direction::Ge => "GE",
+    };
+    Statement::new("stablehlo.compare", operands)
+        .attr("comparison_direction", format!("#stablehlo<comparison_direction {name}>"))
+}
+
+fn scalars(operands: &[Value]) -> Vec<TensorType> {
+    operands.iter().map(|value| TensorType::scalar(value.ty.dtype)).collect()
+}
+
+/// The element type of an op's first operand; every op here has one.
+fn element_type(operands: &[Value]) -> DType {
+    operands.first().map_or(DType::F32, |value| value.ty.dtype)
+}
+
+/// Ops on the scalars of a region.
+struct Body {
+    block: Block,
+}
+
+impl Body {
+    fn op(&mut self, name: &'static str, operands: &[&Value], dtype: DType) -> Value {
+        let operands: Vec<Value> = operands.iter().map(|&value| value.clone()).collect();
+        self.block.push(&Statement::new(name, operands), TensorType::scalar(dtype))
+    }
+
+    fn compare(&mut self, direction: Direction, lhs: &Value, rhs: &Value) -> Value {
+        let statement = compare(direction, [lhs.clone(), rhs.clone()]);
+        self.block.push(&statement, TensorType::scalar(DType::Bool))
+    }
+
+    fn finish(mut self, results: &[Value]) -> Block {
+        self.block.finish("stablehlo.return", results);
+        self.block
+    }
+}
+
+/// A region of two scalars of one type.
+fn pair(dtype: DType) -> (Body, Value, Value) {
+    let (block, mut arguments) = Block::region(&[TensorType::scalar(dtype), TensorType::scalar(dtype)]);
+    let last = |arguments: &mut Vec<Value>| arguments.pop();
+    let rhs = last(&mut arguments).unwrap_or_else(|| Value::new("%a1".into(), TensorType::scalar(dtype)));
+    let lhs = last(&mut arguments).unwrap_or_else(|| Value::new("%a0".into(), TensorType::scalar(dtype)));
+    (Body { block }, lhs, rhs)
+}
+
+fn combine_body(combine: Combine, dtype: DType) -> Block {
+    let (mut body, lhs, rhs) = pair(dtype);
+    let result = body.op(combine.op().mnemonic(), &[&lhs, &rhs], dtype);
+    body.finish(&[result])
+}
+
+/// What a scatter does with an element and its update.
+pub(super) fn update_body(mode: ScatterMode, operands: &[Value]) -> Block {
+    let dtype = element_type(operands);
+    match mode {
+        ScatterMode::Combine(combine) => combine_body(combine, dtype),
+        ScatterMode::Assign => {
+            let (body, _, update) = pair(dtype);
+            body.finish(&[update])
+        }
+    }
+}
+
+pub(super) fn reduce(block: &mut Block, mut operands: Vec<Value>, combine: Combine, dims: &[usize]) -> Statement {
+    let dtype = element_type(&operands);
+    operands.push(scalar(block, dtype, combine.identity_bits(dtype)));
+    Statement::new("stablehlo.reduce", operands).attr("dimensions", array(dims)).region(combine_body(combine, dtype))
+}
+
+/// A reduction of (value, index) pairs. It starts from the least extreme value with the largest index, over which every
+/// real pair wins: ties go to the lower index, whatever the order in which XLA combines.
+pub(super) fn arg_reduce(block: &mut Block, mut operands: Vec<Value>, max: bool, dim: usize) -> Statement {
+    let combine = if max { Combine::Max } else { Combine::Min };
+    let body = arg_body(&scalars(&operands), if max { Direction::Gt } else { Direction::Lt });
+    let dtypes: Vec<DType> = operands.iter().map(|value| value.ty.dtype).collect();
+    for (i, dtype) in dtypes.into_iter().enumerate() {
+        let bits = if i == 0 { combine.identity_bits(dtype) } else { extremes(dtype).1 };
+        operands.push(scalar(block, dtype, bits));
+    }
+    Statement::new("stablehlo.reduce", operands).attr("dimensions", array([dim])).region(body)
+}
+
+/// Keeps the left pair if its value is more extreme, or if the values are equal and its index is lower.
+fn arg_body(types: &[TensorType], more_extreme: Direction) -> Block {
+    let all: Vec<TensorType> = types.iter().chain(types).cloned().collect();
+    let (block, arguments) = Block::region(&all);
+    let mut body = Body { block };
+    let [lhs, lhs_index, rhs, rhs_index] = arguments.as_slice() else {
+        return body.finish(&arguments);
+    };
+    let mut wins = body.compare(more_extreme, lhs, rhs);
+    let mut ties = body.compare(Direction::Eq, lhs, rhs);
+    if lhs.ty.dtype.is_float() {
+        let lhs_nan = body.compare(Direction::Ne, lhs, lhs);
+        let rhs_nan = body.compare(Direction::Ne, rhs, rhs);
+        let rhs_number = body.compare(Direction::Eq, rhs, rhs);
+        let only_lhs = body.op("stablehlo.and", &[&lhs_nan, &rhs_number], DType::Bool);
+        let both = body.op("stablehlo.and", &[&lhs_nan, &rhs_nan], DType::Bool);
+        wins = body.op("stablehlo.or", &[&wins, &only_lhs], DType::Bool);
+        ties = body.op("stablehlo.or", &[&ties, &both], DType::Bool);
+    }
+    let lower = body.compare(Direction::Lt, lhs_index, rhs_index);
+    let lower = body.op("stablehlo.and", &[&ties, &lower], DType::Bool);
+    let keep = body.op("stablehlo.or", &[&wins, &lower], DType::Bool);
+    let value = body.op("stablehlo.select", &[&keep, lhs, rhs], lhs.ty.dtype);
+    let index = body.op("stablehlo.select", &[&keep, lhs_index, rhs_index], lhs_index.ty.dtype);
+    body.finish(&[value, index])
+}
+
+pub(super) fn reduce_window(
+    block: &mut Block,
+    mut operands: Vec<Value>,
+    combine: Combine,
+    window: &WindowAttrs,
+) -> Statement {
+    let dtype = element_type(&operands);
+    operands.push(scalar(block, dtype, combine.identity_bits(dtype)));
+    Statement::new("stablehlo.reduce_window", operands)
+        .attr("window_dimensions", array(&window.dims))
+        .attr("window_strides", array(&window.strides))
+        .attr("base_dilations", array(&window.base_dilation))
+        .attr("window_dilations", array(&window.window_dilation))
+        .attr("padding", edges(&window.padding))
+        .region(combine_body(combine, dtype))
+}
+
+/// `GE` keeps the first of equals, since the element selected so far stands on the left.
+pub(super) fn select_and_scatter(block: &mut Block, mut operands: Vec<Value>, window: &WindowAttrs) -> Statement {
+    let dtype = element_type(&operands);
+    operands.push(scalar(block, dtype, 0));
+    let (mut select, lhs, rhs) = pair(dtype);
+    let keep = select.compare(Direction::Ge, &lhs, &rhs);
+    Statement::new("stablehlo.select_and_scatter", operands)
+        .attr("window_dimensions", array(&window.dims))
+        .attr("window_strides", array(&window.strides))
+        .attr("padding", edges(&window.padding))
+        .region(select.finish(&[keep]))
+        .region(combine_body(Combine::Sum, dtype))
+}
+
+pub(super) fn sort(operands: Vec<Value>, dim: usize, descending: bool) -> Statement {
+    let body = sort_body(&operands, if descending { Direction::Gt } else { Direction::Lt });
+    Statement::new("stablehlo.sort", operands)
+        .attr("dimension", format!("{dim} : i64"))
+        .attr("is_stable", true)
+        .region(body)
+}
+
+/// Whether the left key stands strictly before the right one. On floats the IEEE total order after all zeros and all
+/// NaNs were made alike, so that -0 and +0 keep their order and a NaN is above every number: a strict weak order.
+fn sort_body(operands: &[Value], before: Direction) -> Block {
+    let types: Vec<TensorType> = scalars(operands).into_iter().flat_map(|ty| [ty.clone(), ty]).collect();
+    let (block, arguments) = Block::region(&types);
+    let mut body = Body { block };
+    let [lhs, rhs, ..] = arguments.as_slice() else { return body.finish(&arguments) };
+    let first = if lhs.ty.dtype.is_float() {
+        let keys = [canonical(&mut body, lhs), canonical(&mut body, rhs)];
+        let statement = compare(before, keys).attr("compare_type", "#stablehlo<comparison_type TOTALORDER>");
+        body.block.push(&statement, TensorType::scalar(DType::Bool))
+    } else {
+        body.compare(before, lhs, rhs)
+    };
+    body.finish(&[first])
+}
+
+fn canonical(body: &mut Body, key: &Value) -> Value {
+    let dtype = key.ty.dtype;
+    let zero = scalar(&mut body.block, dtype, 0);
+    let nan = scalar(&mut body.block, dtype, Number::Float(f64::NAN).bits(dtype));
+    let is_zero = body.compare(Direction::Eq, key, &zero);
+    let is_nan = body.compare(Direction::Ne, key, key);
+    let unsigned = body.op("stablehlo.select", &[&is_zero, &zero, key], dtype);
+    body.op("stablehlo.select", &[&is_nan, &nan, &unsigned], dtype)
+}

@@ -1,0 +1,545 @@
+//! The op table: every node kind of the graph, at StableHLO's granularity and under its names.
+//!
+//! An op carries its attributes and nothing else; equality, hash and text of a node come from here, so an attribute
+//! cannot be forgotten in a cache key. To add a kind: an entry here, an inference rule in `infer`, a lowering in
+//! `lower`, an arm in the ndarray interpreter; the compiler lists what is missing, since nobody matches `_` on [`Op`].
+
+use crate::{DType, DTypeClass, Dims, Literal, TensorType};
+
+/// A family of ops that share arity, inference and lowering, one line each: name, mnemonic, operand class, meaning.
+macro_rules! elementwise {
+    ($(#[$doc:meta])* $family:ident { $($name:ident = $mnemonic:literal, $class:ident, $meaning:literal;)* }) => {
+        $(#[$doc])*
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+        pub enum $family { $(#[doc = $meaning] $name,)* }
+
+        impl $family {
+            /// Every op of the family, in declaration order.
+            pub const ALL: &[$family] = &[$($family::$name),*];
+
+            /// The op's mnemonic with its dialect: `stablehlo.add`, `chlo.erf`.
+            pub const fn mnemonic(self) -> &'static str {
+                match self { $($family::$name => $mnemonic),* }
+            }
+
+            /// The element types that the op takes.
+            pub const fn class(self) -> DTypeClass {
+                match self { $($family::$name => DTypeClass::$class),* }
+            }
+        }
+    };
+}
+
+elementwise! {
+    /// Element-wise ops of one operand; the result has the operand's type.
+    UnaryOp {
+        Abs = "stablehlo.abs", Signed, "Absolute value.";
+        Neg = "stablehlo.negate", Numeric, "Negation; wraps for integers.";
+        Sign = "stablehlo.sign", Signed, "-1, 0 or 1; NaN for NaN.";
+        Exp = "stablehlo.exponential", Float, "e to the power x.";
+        Expm1 = "stablehlo.exponential_minus_one", Float, "e^x - 1.";
+        Log = "stablehlo.log", Float, "Natural logarithm.";
+        Log1p = "stablehlo.log_plus_one", Float, "ln(1 + x).";
+        Sqrt = "stablehlo.sqrt", Float, "Square root.";
+        Rsqrt = "stablehlo.rsqrt", Float, "1 / sqrt(x).";
+        Cbrt = "stablehlo.cbrt", Float, "Cube root.";
+        Logistic = "stablehlo.logistic", Float, "1 / (1 + e^-x).";
+        Sin = "stablehlo.sine", Float, "Sine.";
+        Cos = "stablehlo.cosine", Float, "Cosine.";
+        Tan = "stablehlo.tan", Float, "Tangent.";
+        Tanh = "stablehlo.tanh", Float, "Hyperbolic tangent.";
+        Sinh = "chlo.sinh", Float, "Hyperbolic sine.";
+        Cosh = "chlo.cosh", Float, "Hyperbolic cosine.";
+        Asin = "chlo.asin", Float, "Arc sine.";
+        Acos = "chlo.acos", Float, "Arc cosine.";
+        Atan = "chlo.atan", Float, "Arc tangent.";
+        Asinh = "chlo.asinh", Float, "Inverse hyperbolic sine.";
+        Acosh = "chlo.acosh", Float, "Inverse hyperbolic cosine.";
+        Atanh = "chlo.atanh", Float, "Inverse hyperbolic tangent.";
+        Erf = "chlo.erf", Float, "The error function.";
+        ErfInv = "chlo.erf_inv", Float, "Inverse of the error function on (-1, 1).";
+        Floor = "stablehlo.floor", Float, "Largest integer not above x.";
+        Ceil = "stablehlo.ceil", Float, "Smallest integer not below x.";
+        RoundNearestEven = "stablehlo.round_nearest_even", Float, "Nearest integer, halves to even.";
+        Not = "stablehlo.not", Bits, "Bitwise complement; logical for bool.";
+    }
+}
+
+elementwise! {
+    /// Element-wise ops of two operands of one type; the result has that type. Nothing broadcasts implicitly.
+    BinaryOp {
+        Add = "stablehlo.add", Any, "Sum; logical or for bool.";
+        Sub = "stablehlo.subtract", Numeric, "Difference.";
+        Mul = "stablehlo.multiply", Any, "Product; logical and for bool.";
+        Div = "stablehlo.divide", Numeric, "Quotient; integers truncate toward zero.";
+        Rem = "stablehlo.remainder", Numeric, "Remainder with the dividend's sign (C's fmod).";
+        Pow = "stablehlo.power", Numeric, "x to the power y.";
+        Max = "stablehlo.maximum", Any, "The larger; NaN if either is NaN.";
+        Min = "stablehlo.minimum", Any, "The smaller; NaN if either is NaN.";
+        Atan2 = "stablehlo.atan2", Float, "Angle of the point (y, x) = (lhs, rhs).";
+        And = "stablehlo.and", Bits, "Bitwise and; logical for bool.";
+        Or = "stablehlo.or", Bits, "Bitwise or; logical for bool.";
+        Xor = "stablehlo.xor", Bits, "Bitwise xor; logical for bool.";
+        ShiftLeft = "stablehlo.shift_left", Int, "Shift left; 0 when the count reaches the width.";
+        ShiftRightArithmetic = "stablehlo.shift_right_arithmetic", Int, "Shift right, copies of the sign come in.";
+        ShiftRightLogical = "stablehlo.shift_right_logical", Int, "Shift right, zeros come in.";
+    }
+}
+
+/// The relation that a comparison tests. On floats every relation but [`Direction::Ne`] is false with a NaN.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[allow(missing_docs, reason = "StableHLO's own names for the six relations")]
+pub enum Direction {
+    Eq,
+    Ne,
+    Lt,
+    Le,
+    Gt,
+    Ge,
+}
+
+/// How a reduction, a window or a scatter combines two values.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Combine {
+    /// Sum, from 0.
+    Sum,
+    /// Product, from 1.
+    Prod,
+    /// Maximum, from the type's smallest value (-inf for floats); NaN wins.
+    Max,
+    /// Minimum, from the type's largest value (+inf for floats); NaN wins.
+    Min,
+    /// Logical or bitwise and, from all ones.
+    And,
+    /// Logical or bitwise or, from 0.
+    Or,
+}
+
+impl Combine {
+    /// The binary op that combines.
+    pub const fn op(self) -> BinaryOp {
+        match self {
+            Combine::Sum => BinaryOp::Add,
+            Combine::Prod => BinaryOp::Mul,
+            Combine::Max => BinaryOp::Max,
+            Combine::Min => BinaryOp::Min,
+            Combine::And => BinaryOp::And,
+            Combine::Or => BinaryOp::Or,
+        }
+    }
+
+    /// The bits of the neutral element in `dtype`.
+    pub fn identity_bits(self, dtype: DType) -> u64 {
+        let one = crate::Number::Int(1).bits(dtype);
+        let (lowest, highest) = crate::literal::extremes(dtype);
+        match self {
+            Combine::Sum | Combine::Or => 0,
+            Combine::Prod => one,
+            Combine::Max => lowest,
+            Combine::Min => highest,
+            Combine::And if dtype == DType::Bool => 1,
+            Combine::And => u64::MAX >> (64 - 8 * dtype.size_bytes()),
+        }
+    }
+}
+
+/// What a scatter does with an update that meets an element.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum ScatterMode {
+    /// The update replaces the element; with duplicate indices any one of them stays.
+    Assign,
+    /// The update is combined with the element.
+    Combine(Combine),
+}
+
+/// Bounds of a static slice, one entry per dim.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct SliceAttrs {
+    /// First index taken.
+    pub start: Dims,
+    /// One past the last index considered.
+    pub limit: Dims,
+    /// Step, at least 1.
+    pub stride: Dims,
+}
+
+/// Padding, one entry per dim. Negative edges crop.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct PadAttrs {
+    /// Elements added before.
+    pub low: smallvec::SmallVec<[isize; 4]>,
+    /// Elements added after.
+    pub high: smallvec::SmallVec<[isize; 4]>,
+    /// Elements added between neighbours.
+    pub interior: Dims,
+}
+
+/// Dimension roles of a `dot_general`. Result dims: batch, free dims of lhs, free dims of rhs.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct DotAttrs {
+    /// Batch dims of the left operand.
+    pub lhs_batch: Dims,
+    /// Batch dims of the right operand, in the same order.
+    pub rhs_batch: Dims,
+    /// Contracted dims of the left operand.
+    pub lhs_contract: Dims,
+    /// Contracted dims of the right operand, in the same order.
+    pub rhs_contract: Dims,
+    /// Element type of the result and of the accumulation: f32 for 16-bit floats.
+    pub result: DType,
+}
+
+/// Where batch, feature and spatial dims of a convolution's tensor stand.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct ConvDims {
+    /// The batch dim (for a kernel: the output-feature dim).
+    pub batch: usize,
+    /// The feature dim (for a kernel: the input-feature dim).
+    pub feature: usize,
+    /// The spatial dims, outermost first.
+    pub spatial: Dims,
+}
+
+/// Attributes of a convolution. Vectors have one entry per spatial dim.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct ConvAttrs {
+    /// Steps of the window.
+    pub strides: Dims,
+    /// Elements of zero padding before and after; negative crops.
+    pub padding: smallvec::SmallVec<[(isize, isize); 3]>,
+    /// Distance between elements of the input: above 1 for a transposed convolution.
+    pub lhs_dilation: Dims,
+    /// Distance between elements of the kernel.
+    pub rhs_dilation: Dims,
+    /// Whether the kernel runs backwards, in every spatial dim.
+    pub reverse_kernel: bool,
+    /// Dim roles of the input.
+    pub input: ConvDims,
+    /// Dim roles of the kernel: `batch` is output features, `feature` is input features per group.
+    pub kernel: ConvDims,
+    /// Dim roles of the result.
+    pub output: ConvDims,
+    /// Groups of features.
+    pub feature_groups: usize,
+    /// Groups of the batch: used by the kernel gradient of a grouped convolution.
+    pub batch_groups: usize,
+    /// Element type of the result and of the accumulation: f32 for 16-bit floats.
+    pub result: DType,
+}
+
+/// A window that moves over a tensor, one entry per dim of the tensor.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct WindowAttrs {
+    /// Sizes of the window.
+    pub dims: Dims,
+    /// Steps of the window.
+    pub strides: Dims,
+    /// Distance between elements of the operand.
+    pub base_dilation: Dims,
+    /// Distance between elements of the window.
+    pub window_dilation: Dims,
+    /// Padding before and after, with the combination's neutral element.
+    pub padding: smallvec::SmallVec<[(isize, isize); 4]>,
+}
+
+/// Attributes of a gather, as StableHLO's specification names them.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct GatherAttrs {
+    /// Result dims that come from the slice.
+    pub offset_dims: Dims,
+    /// Operand dims of slice size 1 that the result drops.
+    pub collapsed_slice_dims: Dims,
+    /// Operand dims that run along with indices' dims.
+    pub operand_batching_dims: Dims,
+    /// The indices' dims they run along with.
+    pub start_indices_batching_dims: Dims,
+    /// Operand dim that each component of an index addresses.
+    pub start_index_map: Dims,
+    /// The dim of the indices that holds the components.
+    pub index_vector_dim: usize,
+    /// Size of the slice taken, per operand dim. Indices clamp so that it fits.
+    pub slice_sizes: Dims,
+}
+
+/// Attributes of a scatter, as StableHLO's specification names them.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct ScatterAttrs {
+    /// Update dims that are window dims.
+    pub update_window_dims: Dims,
+    /// Operand dims of window size 1 that the updates lack.
+    pub inserted_window_dims: Dims,
+    /// Operand dims that run along with indices' dims.
+    pub input_batching_dims: Dims,
+    /// The indices' dims they run along with.
+    pub scatter_indices_batching_dims: Dims,
+    /// Operand dim that each component of an index addresses.
+    pub scatter_dims_to_operand_dims: Dims,
+    /// The dim of the indices that holds the components. Updates out of range are dropped.
+    pub index_vector_dim: usize,
+    /// What an update does.
+    pub mode: ScatterMode,
+}
+
+/// The direction and kind of a Fourier transform over the last dim.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum FftKind {
+    /// Complex to complex.
+    Fft,
+    /// Complex to complex, inverse, scaled by 1/length.
+    Ifft,
+    /// Real to half-complex.
+    Rfft,
+    /// Half-complex to real, inverse, scaled by 1/length.
+    Irfft,
+}
+
+/// One node's operation with its attributes.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Op {
+    /// A device buffer that the caller passes, by position.
+    Parameter {
+        /// Position among the trace's buffers.
+        index: u32,
+        /// The buffer's type.
+        ty: TensorType,
+    },
+    /// A number that the caller passes at each run: rank 0, never part of the program's identity.
+    Slot {
+        /// Position among the trace's slots.
+        index: u32,
+        /// Element type of the scalar.
+        dtype: DType,
+    },
+    /// A constant that is part of the program.
+    Constant(Literal),
+    /// 0, 1, 2, … along one dim.
+    Iota {
+        /// The result's type.
+        ty: TensorType,
+        /// The dim that counts.
+        dim: usize,
+    },
+    /// An element-wise op of one operand.
+    Unary(UnaryOp),
+    /// An element-wise op of two operands.
+    Binary(BinaryOp),
+    /// An element-wise relation; the result is bool.
+    Compare(Direction),
+    /// Whether each element is neither infinite nor NaN.
+    IsFinite,
+    /// Operands predicate, on_true, on_false.
+    Select,
+    /// Operands min, operand, max of one type; max wins when min is above it.
+    Clamp,
+    /// Conversion of values: float to int truncates, to bool tests for non-zero.
+    Convert {
+        /// Element type of the result.
+        dtype: DType,
+    },
+    /// Reinterpretation of bits, between types of one width.
+    BitcastConvert {
+        /// Element type of the result.
+        dtype: DType,
+    },
+    /// Places operand dim `i` at result dim `mapping[i]`; size-1 dims repeat.
+    BroadcastInDim {
+        /// Result dims.
+        dims: Dims,
+        /// Result dim of each operand dim, increasing.
+        mapping: Dims,
+    },
+    /// The same elements in row-major order under other dims.
+    Reshape {
+        /// Result dims.
+        dims: Dims,
+    },
+    /// Result dim `i` is operand dim `permutation[i]`.
+    Transpose {
+        /// A permutation of the dims.
+        permutation: Dims,
+    },
+    /// Reverses the order along dims.
+    Reverse {
+        /// The dims.
+        dims: Dims,
+    },
+    /// A static slice.
+    Slice(Box<SliceAttrs>),
+    /// Operands: value, padding value (rank 0).
+    Pad(Box<PadAttrs>),
+    /// Operands in order along a dim.
+    Concatenate {
+        /// The dim.
+        dim: usize,
+    },
+    /// Operands: value, then one rank-0 integer start per dim (clamped so that the slice fits).
+    DynamicSlice {
+        /// Sizes of the slice.
+        sizes: Dims,
+    },
+    /// Operands: value, update, then one rank-0 integer start per dim (clamped so that the update fits).
+    DynamicUpdateSlice,
+    /// A contraction of two operands.
+    DotGeneral(Box<DotAttrs>),
+    /// A convolution of input and kernel.
+    Convolution(Box<ConvAttrs>),
+    /// Combines all elements along dims, which disappear.
+    Reduce {
+        /// How.
+        combine: Combine,
+        /// The dims.
+        dims: Dims,
+    },
+    /// Operands: values, indices (integers, same dims). Two results without `dim`: the extreme value and the lowest of the
+    /// indices that stand with it. A NaN is more extreme than any number.
+    ArgReduce {
+        /// Maximum if true, else minimum.
+        max: bool,
+        /// The dim that disappears.
+        dim: usize,
+    },
+    /// Combines the elements under a moving window.
+    ReduceWindow {
+        /// How.
+        combine: Combine,
+        /// The window.
+        window: Box<WindowAttrs>,
+    },
+    /// Operands: operand, source. Each source element is added at the position of the largest operand element of its
+    /// window (the first of equals). The gradient of max pooling. No dilation.
+    SelectAndScatter {
+        /// The window.
+        window: Box<WindowAttrs>,
+    },
+    /// Sorts all operands (same dims) along a dim by the first one, stably; as many results as operands.
+    /// Floats in total order with NaN last when ascending and first when descending.
+    Sort {
+        /// The dim.
+        dim: usize,
+        /// Largest first.
+        descending: bool,
+    },
+    /// Operands: value, start indices (integers).
+    Gather(Box<GatherAttrs>),
+    /// Operands: value, indices (integers), updates.
+    Scatter(Box<ScatterAttrs>),
+    /// Operand: state `ui64[2]` (key, counter). Results: next state, uniformly random bits. Threefry, so that every platform
+    /// draws the same numbers.
+    RngBitGenerator {
+        /// Type of the bits: ui32 or ui64.
+        ty: TensorType,
+    },
+    /// A Fourier transform over the last dim.
+    Fft {
+        /// Which.
+        kind: FftKind,
+        /// Length of the time-domain signal.
+        length: usize,
+    },
+    /// Operands: real part, imaginary part (f32). Result: complex.
+    Complex,
+    /// Real part of a complex operand.
+    Real,
+    /// Imaginary part of a complex operand.
+    Imag,
+    /// The operand, through which XLA moves nothing: keeps a recomputation from being merged with its original.
+    OptimizationBarrier,
+    /// Result `index` of the operand, which is a node of several results. (As an operand, such a node means its result 0.)
+    GetResult {
+        /// Which result; 0 is the node itself.
+        index: usize,
+    },
+}
+
+impl Op {
+    /// The op's mnemonic with its dialect, as it stands in StableHLO text. Graph-level kinds begin with `graph.`.
+    pub const fn mnemonic(&self) -> &'static str {
+        match self {
+            Op::Parameter { .. } => "graph.parameter",
+            Op::Slot { .. } => "graph.slot",
+            Op::Constant(_) => "stablehlo.constant",
+            Op::Iota { .. } => "stablehlo.iota",
+            Op::Unary(op) => op.mnemonic(),
+            Op::Binary(op) => op.mnemonic(),
+            Op::Compare(_) => "stablehlo.compare",
+            Op::IsFinite => "stablehlo.is_finite",
+            Op::Select => "stablehlo.select",
+            Op::Clamp => "stablehlo.clamp",
+            Op::Convert { .. } => "stablehlo.convert",
+            Op::BitcastConvert { .. } => "stablehlo.bitcast_convert",
+            Op::BroadcastInDim { .. } => "stablehlo.broadcast_in_dim",
+            Op::Reshape { .. } => "stablehlo.reshape",
+            Op::Transpose { .. } => "stablehlo.transpose",
+            Op::Reverse { .. } => "stablehlo.reverse",
+            Op::Slice(_) => "stablehlo.slice",
+            Op::Pad(_) => "stablehlo.pad",
+            Op::Concatenate { .. } => "stablehlo.concatenate",
+            Op::DynamicSlice { .. } => "stablehlo.dynamic_slice",
+            Op::DynamicUpdateSlice => "stablehlo.dynamic_update_slice",
+            Op::DotGeneral(_) => "stablehlo.dot_general",
+            Op::Convolution(_) => "stablehlo.convolution",
+            Op::Reduce { .. } => "stablehlo.reduce",
+            Op::ArgReduce { .. } => "graph.arg_reduce",
+            Op::ReduceWindow { .. } => "stablehlo.reduce_window",
+            Op::SelectAndScatter { .. } => "stablehlo.select_and_scatter",
+            Op::Sort { .. } => "stablehlo.sort",
+            Op::Gather(_) => "stablehlo.gather",
+            Op::Scatter(_) => "stablehlo.scatter",
+            Op::RngBitGenerator { .. } => "stablehlo.rng_bit_generator",
+            Op::Fft { .. } => "stablehlo.fft",
+            Op::Complex => "stablehlo.complex",
+            Op::Real => "stablehlo.real",
+            Op::Imag => "stablehlo.imag",
+            Op::OptimizationBarrier => "stablehlo.optimization_barrier",
+            Op::GetResult { .. } => "graph.get_result",
+        }
+    }
+
+    /// How many operands the op takes: at least the first number, at most the second.
+    pub const fn arity(&self) -> (usize, usize) {
+        match self {
+            Op::Parameter { .. } | Op::Slot { .. } | Op::Constant(_) | Op::Iota { .. } => (0, 0),
+            Op::Unary(_)
+            | Op::IsFinite
+            | Op::Convert { .. }
+            | Op::BitcastConvert { .. }
+            | Op::BroadcastInDim { .. }
+            | Op::Reshape { .. }
+            | Op::Transpose { .. }
+            | Op::Reverse { .. }
+            | Op::Slice(_)
+            | Op::Reduce { .. }
+            | Op::ReduceWindow { .. }
+            | Op::RngBitGenerator { .. }
+            | Op::Fft { .. }
+            | Op::Real
+            | Op::Imag
+            | Op::OptimizationBarrier
+            | Op::GetResult { .. } => (1, 1),
+            Op::Binary(_)
+            | Op::Compare(_)
+            | Op::Pad(_)
+            | Op::DotGeneral(_)
+            | Op::Convolution(_)
+            | Op::ArgReduce { .. }
+            | Op::SelectAndScatter { .. }
+            | Op::Gather(_)
+            | Op::Complex => (2, 2),
+            Op::Select | Op::Clamp | Op::Scatter(_) => (3, 3),
+            Op::Concatenate { .. } | Op::Sort { .. } | Op::DynamicSlice { .. } => (1, usize::MAX),
+            Op::DynamicUpdateSlice => (2, usize::MAX),
+        }
+    }
+}
+
+impl From<UnaryOp> for Op {
+    fn from(op: UnaryOp) -> Self {
+        Op::Unary(op)
+    }
+}
+
+impl From<BinaryOp> for Op {
+    fn from(op: BinaryOp) -> Self {
+        Op::Binary(op)
+    }
+}

@@ -1,0 +1,42 @@
+// %0 = parameter {index = 0} : i32[2,5]
+// %1 = iota {dim = 1} : i32[2,5]
+// %2 = iota {dim = 0} : i64[2,5]
+// %3 = arg_reduce %0, %1 {max = true, dim = 1} : i32[2], i32[2]
+// %4 = get_result %3 {index = 1} : i32[2]
+// %5 = arg_reduce %0, %2 {max = false, dim = 0} : i32[5], i64[5]
+// %6 = get_result %5 {index = 1} : i64[5]
+// outputs %3, %4, %5, %6
+
+module @program {
+  func.func @main(%arg0: tensor<2x5xi32> {jax.buffer_donor = true}) -> (tensor<2xi32>, tensor<2xi32>, tensor<5xi32>, tensor<5xi64>) {
+    %1 = "stablehlo.iota"() {iota_dimension = 1 : i64} : () -> tensor<2x5xi32>
+    %2 = "stablehlo.iota"() {iota_dimension = 0 : i64} : () -> tensor<2x5xi64>
+    %t0 = "stablehlo.constant"() {value = dense<-2147483648> : tensor<i32>} : () -> tensor<i32>
+    %t1 = "stablehlo.constant"() {value = dense<2147483647> : tensor<i32>} : () -> tensor<i32>
+    %3:2 = "stablehlo.reduce"(%arg0, %1, %t0, %t1) ({
+    ^bb0(%a0: tensor<i32>, %a1: tensor<i32>, %a2: tensor<i32>, %a3: tensor<i32>):
+      %r0 = "stablehlo.compare"(%a0, %a2) {comparison_direction = #stablehlo<comparison_direction GT>} : (tensor<i32>, tensor<i32>) -> tensor<i1>
+      %r1 = "stablehlo.compare"(%a0, %a2) {comparison_direction = #stablehlo<comparison_direction EQ>} : (tensor<i32>, tensor<i32>) -> tensor<i1>
+      %r2 = "stablehlo.compare"(%a1, %a3) {comparison_direction = #stablehlo<comparison_direction LT>} : (tensor<i32>, tensor<i32>) -> tensor<i1>
+      %r3 = "stablehlo.and"(%r1, %r2) : (tensor<i1>, tensor<i1>) -> tensor<i1>
+      %r4 = "stablehlo.or"(%r0, %r3) : (tensor<i1>, tensor<i1>) -> tensor<i1>
+      %r5 = "stablehlo.select"(%r4, %a0, %a2) : (tensor<i1>, tensor<i32>, tensor<i32>) -> tensor<i32>
+      %r6 = "stablehlo.select"(%r4, %a1, %a3) : (tensor<i1>, tensor<i32>, tensor<i32>) -> tensor<i32>
+      "stablehlo.return"(%r5, %r6) : (tensor<i32>, tensor<i32>) -> ()
+    }) {dimensions = array<i64: 1>} : (tensor<2x5xi32>, tensor<2x5xi32>, tensor<i32>, tensor<i32>) -> (tensor<2xi32>, tensor<2xi32>)
+    %t2 = "stablehlo.constant"() {value = dense<2147483647> : tensor<i32>} : () -> tensor<i32>
+    %t3 = "stablehlo.constant"() {value = dense<9223372036854775807> : tensor<i64>} : () -> tensor<i64>
+    %5:2 = "stablehlo.reduce"(%arg0, %2, %t2, %t3) ({
+    ^bb0(%a0: tensor<i32>, %a1: tensor<i64>, %a2: tensor<i32>, %a3: tensor<i64>):
+      %r0 = "stablehlo.compare"(%a0, %a2) {comparison_direction = #stablehlo<comparison_direction LT>} : (tensor<i32>, tensor<i32>) -> tensor<i1>
+      %r1 = "stablehlo.compare"(%a0, %a2) {comparison_direction = #stablehlo<comparison_direction EQ>} : (tensor<i32>, tensor<i32>) -> tensor<i1>
+      %r2 = "stablehlo.compare"(%a1, %a3) {comparison_direction = #stablehlo<comparison_direction LT>} : (tensor<i64>, tensor<i64>) -> tensor<i1>
+      %r3 = "stablehlo.and"(%r1, %r2) : (tensor<i1>, tensor<i1>) -> tensor<i1>
+      %r4 = "stablehlo.or"(%r0, %r3) : (tensor<i1>, tensor<i1>) -> tensor<i1>
+      %r5 = "stablehlo.select"(%r4, %a0, %a2) : (tensor<i1>, tensor<i32>, tensor<i32>) -> tensor<i32>
+      %r6 = "stablehlo.select"(%r4, %a1, %a3) : (tensor<i1>, tensor<i64>, tensor<i64>) -> tensor<i64>
+      "stablehlo.return"(%r5, %r6) : (tensor<i32>, tensor<i64>) -> ()
+    }) {dimensions = array<i64: 0>} : (tensor<2x5xi32>, tensor<2x5xi64>, tensor<i32>, tensor<i64>) -> (tensor<5xi32>, tensor<5xi64>)
+    "func.return"(%3#0, %3#1, %5#0, %5#1) : (tensor<2xi32>, tensor<2xi32>, tensor<5xi32>, tensor<5xi64>) -> ()
+  }
+}

@@ -1,0 +1,7 @@
+// outputs
+
+module @program {
+  func.func @main() -> () {
+    "func.return"() : () -> ()
+  }
+}
