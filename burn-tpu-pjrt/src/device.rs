@@ -1,0 +1,297 @@
+//! Devices: descriptions, memories, memory statistics (header: "Device Descriptions", "Devices", "Memory").
+
+use std::fmt;
+use std::ptr::NonNull;
+
+use crate::abi::Struct;
+use crate::api::{Api, slice, string};
+use crate::bindings::*;
+use crate::client::Client;
+use crate::error::Result;
+use crate::named_value::Attributes;
+
+/// What is known of a device without using it. A topology has these for devices that are not attached.
+#[derive(Clone, Debug, PartialEq)]
+pub struct DeviceDescription {
+    /// Unique among this platform's devices, over all hosts.
+    pub id: i32,
+    /// The process that can use it.
+    pub process_index: i32,
+    /// The vendor's name of the kind, such as `TPU v5 lite` or `cpu`.
+    pub kind: String,
+    /// Short text for people.
+    pub name: String,
+    /// Long text for error reports.
+    pub debug: String,
+    /// Whatever else the plugin says, such as `coords`.
+    pub attributes: Attributes,
+}
+
+impl DeviceDescription {
+    /// # Safety
+    /// `raw` is a live description of this plugin's.
+    pub(crate) unsafe fn read(api: Api, raw: *mut PJRT_DeviceDescription) -> Result<DeviceDescription> {
+        let mut id = PJRT_DeviceDescription_Id_Args::new();
+        id.device_description = raw;
+        // SAFETY: `raw` is live.
+        unsafe { api.call(&mut id) }?;
+        let mut process = PJRT_DeviceDescription_ProcessIndex_Args::new();
+        process.device_description = raw;
+        // SAFETY: `raw` is live.
+        unsafe { api.call(&mut process) }?;
+        let mut attributes = PJRT_DeviceDescription_Attributes_Args::new();
+        attributes.device_description = raw;
+        // SAFETY: `raw` is live.
+        unsafe { api.call(&mut attributes) }?;
+        // SAFETY: the attributes live as long as the description and are copied here.
+        let attributes = unsafe { Attributes::copy(attributes.attributes, attributes.num_attributes) };
+        // SAFETY: `raw` is live.
+        let [kind, name, debug] = unsafe { description_texts(api, raw) }?;
+        Ok(DeviceDescription { id: id.id, process_index: process.process_index, kind, name, debug, attributes })
+    }
+}
+
+/// Kind, short text and long text.
+///
+/// # Safety
+/// `raw` is a live description of this plugin's.
+unsafe fn description_texts(api: Api, raw: *mut PJRT_DeviceDescription) -> Result<[String; 3]> {
+    let mut kind = PJRT_DeviceDescription_Kind_Args::new();
+    kind.device_description = raw;
+    // SAFETY: `raw` is live.
+    unsafe { api.call(&mut kind) }?;
+    let mut name = PJRT_DeviceDescription_ToString_Args::new();
+    name.device_description = raw;
+    // SAFETY: `raw` is live.
+    unsafe { api.call(&mut name) }?;
+    let mut debug = PJRT_DeviceDescription_DebugString_Args::new();
+    debug.device_description = raw;
+    // SAFETY: `raw` is live.
+    unsafe { api.call(&mut debug) }?;
+    // SAFETY: the text lives as long as the description and is copied here.
+    let kind = unsafe { string(kind.device_kind, kind.device_kind_size) };
+    // SAFETY: as above.
+    let name = unsafe { string(name.to_string, name.to_string_size) };
+    // SAFETY: as above.
+    let debug = unsafe { string(debug.debug_string, debug.debug_string_size) };
+    Ok([kind, name, debug])
+}
+
+/// What a client remembers of one of its devices.
+#[derive(Debug)]
+pub(crate) struct DeviceRecord {
+    pub(crate) raw: NonNull<PJRT_Device>,
+    pub(crate) addressable: bool,
+    pub(crate) description: DeviceDescription,
+    pub(crate) local_hardware_id: i32,
+    pub(crate) memories: Vec<Memory>,
+}
+
+impl DeviceRecord {
+    /// # Safety
+    /// `raw` is a device of a live client of this plugin's.
+    pub(crate) unsafe fn read(api: Api, raw: *mut PJRT_Device) -> Result<DeviceRecord> {
+        let mut description = PJRT_Device_GetDescription_Args::new();
+        description.device = raw;
+        // SAFETY: `raw` is live.
+        unsafe { api.call(&mut description) }?;
+        // SAFETY: a device's description lives as long as the device.
+        let description = unsafe { DeviceDescription::read(api, description.device_description) }?;
+        let mut addressable = PJRT_Device_IsAddressable_Args::new();
+        addressable.device = raw;
+        // SAFETY: `raw` is live.
+        unsafe { api.call(&mut addressable) }?;
+        let addressable = addressable.is_addressable;
+        let mut local = PJRT_Device_LocalHardwareId_Args::new();
+        local.device = raw;
+        // SAFETY: `raw` is live.
+        unsafe { api.call(&mut local) }?;
+        // SAFETY: `raw` is live; devices of other hosts have no memories that can be asked for here.
+        let memories = if addressable { unsafe { Memory::read_all(api, raw) }? } else { Vec::new() };
+        let raw = api.non_null("PJRT_Client_Devices", raw)?;
+        Ok(DeviceRecord { raw, addressable, description, local_hardware_id: local.local_hardware_id, memories })
+    }
+}
+
+/// A memory that a device can address, such as its HBM or pinned host memory.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Memory {
+    /// Unique among the client's memories.
+    pub id: i32,
+    /// The plugin's name of the kind: `device`, `pinned_host`, `unpinned_host`.
+    pub kind: String,
+    /// Text for error reports.
+    pub debug: String,
+    /// Whether buffers land here when nothing else is asked for.
+    pub is_default: bool,
+}
+
+impl Memory {
+    /// # Safety
+    /// `device` is an addressable device of a live client of this plugin's.
+    unsafe fn read_all(api: Api, device: *mut PJRT_Device) -> Result<Vec<Memory>> {
+        let mut default = PJRT_Device_DefaultMemory_Args::new();
+        default.device = device;
+        // SAFETY: `device` is live.
+        unsafe { api.call(&mut default) }?;
+        let mut all = PJRT_Device_AddressableMemories_Args::new();
+        all.device = device;
+        // SAFETY: `device` is live.
+        unsafe { api.call(&mut all) }?;
+        // SAFETY: the list lives as long as the device.
+        let memories = unsafe { slice(all.memories, all.num_memories) };
+        // SAFETY: a device's memories live as long as the device.
+        memories.iter().map(|&raw| unsafe { Memory::read(api, raw, raw == default.memory) }).collect()
+    }
+
+    /// # Safety
+    /// `raw` is a live memory of this plugin's.
+    unsafe fn read(api: Api, raw: *mut PJRT_Memory, is_default: bool) -> Result<Memory> {
+        let mut id = PJRT_Memory_Id_Args::new();
+        id.memory = raw;
+        // SAFETY: `raw` is live.
+        unsafe { api.call(&mut id) }?;
+        let mut kind = PJRT_Memory_Kind_Args::new();
+        kind.memory = raw;
+        // SAFETY: `raw` is live.
+        unsafe { api.call(&mut kind) }?;
+        let mut debug = PJRT_Memory_DebugString_Args::new();
+        debug.memory = raw;
+        // SAFETY: `raw` is live.
+        unsafe { api.call(&mut debug) }?;
+        // SAFETY: the text lives as long as the memory and is copied here.
+        let kind = unsafe { string(kind.kind, kind.kind_size) };
+        // SAFETY: as above.
+        let debug = unsafe { string(debug.debug_string, debug.debug_string_size) };
+        Ok(Memory { id: id.id, kind, debug, is_default })
+    }
+}
+
+/// A device of a client, which it keeps alive. Cheap to clone.
+#[derive(Clone)]
+pub struct Device {
+    client: Client,
+    /// Position among the client's devices, those of other hosts included.
+    index: usize,
+}
+
+impl Device {
+    pub(crate) fn new(client: Client, index: usize) -> Device {
+        Device { client, index }
+    }
+
+    /// The client whose device this is.
+    pub fn client(&self) -> &Client {
+        &self.client
+    }
+
+    /// What is known of it.
+    pub fn description(&self) -> &DeviceDescription {
+        &self.record().description
+    }
+
+    /// Unique among this platform's devices, over all hosts.
+    pub fn id(&self) -> i32 {
+        self.description().id
+    }
+
+    /// Whether this process can use it.
+    pub fn is_addressable(&self) -> bool {
+        self.record().addressable
+    }
+
+    /// The hardware's own number, or -1 if it has none.
+    pub fn local_hardware_id(&self) -> i32 {
+        self.record().local_hardware_id
+    }
+
+    /// The memories that it can address.
+    pub fn memories(&self) -> &[Memory] {
+        &self.record().memories
+    }
+
+    /// What its allocator says now.
+    ///
+    /// # Errors
+    /// [`PjrtError::Call`](crate::PjrtError::Call) with [`Code::Unimplemented`](crate::Code::Unimplemented) on the
+    /// CPU plugin.
+    pub fn memory_stats(&self) -> Result<MemoryStats> {
+        let mut args = PJRT_Device_MemoryStats_Args::new();
+        args.device = self.raw();
+        // SAFETY: the device lives as long as the client that `self` keeps alive.
+        unsafe { self.client.api().call(&mut args) }?;
+        Ok(MemoryStats::from_raw(&args))
+    }
+
+    pub(crate) fn index(&self) -> usize {
+        self.index
+    }
+
+    pub(crate) fn raw(&self) -> *mut PJRT_Device {
+        self.record().raw.as_ptr()
+    }
+
+    fn record(&self) -> &DeviceRecord {
+        &self.client.records()[self.index]
+    }
+}
+
+impl PartialEq for Device {
+    fn eq(&self, other: &Device) -> bool {
+        self.index == other.index && self.client == other.client
+    }
+}
+
+impl Eq for Device {}
+
+impl fmt::Debug for Device {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.description().name)
+    }
+}
+
+/// A device allocator's numbers, all in bytes but `allocation_count`. What a plugin does not tell is `None`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct MemoryStats {
+    /// In use now.
+    pub in_use_bytes: i64,
+    /// The most that was in use.
+    pub peak_in_use_bytes: Option<i64>,
+    /// Allocations so far.
+    pub allocation_count: Option<i64>,
+    /// The largest single allocation so far.
+    pub largest_allocation_bytes: Option<i64>,
+    /// What may be allocated at most.
+    pub limit_bytes: Option<i64>,
+    /// Reserved now.
+    pub reserved_bytes: Option<i64>,
+    /// The most that was reserved.
+    pub peak_reserved_bytes: Option<i64>,
+    /// What may be reserved at most.
+    pub reservable_limit_bytes: Option<i64>,
+    /// The largest free block.
+    pub largest_free_block_bytes: Option<i64>,
+    /// Held by the allocator, in use or not.
+    pub pool_bytes: Option<i64>,
+    /// The most that the allocator held.
+    pub peak_pool_bytes: Option<i64>,
+}
+
+impl MemoryStats {
+    fn from_raw(raw: &PJRT_Device_MemoryStats_Args) -> MemoryStats {
+        let optional = |is_set: bool, value: i64| is_set.then_some(value);
+        MemoryStats {
+            in_use_bytes: raw.bytes_in_use,
+            peak_in_use_bytes: optional(raw.peak_bytes_in_use_is_set, raw.peak_bytes_in_use),
+            allocation_count: optional(raw.num_allocs_is_set, raw.num_allocs),
+            largest_allocation_bytes: optional(raw.largest_alloc_size_is_set, raw.largest_alloc_size),
+            limit_bytes: optional(raw.bytes_limit_is_set, raw.bytes_limit),
+            reserved_bytes: optional(raw.bytes_reserved_is_set, raw.bytes_reserved),
+            peak_reserved_bytes: optional(raw.peak_bytes_reserved_is_set, raw.peak_bytes_reserved),
+            reservable_limit_bytes: optional(raw.bytes_reservable_limit_is_set, raw.bytes_reservable_limit),
+            largest_free_block_bytes: optional(raw.largest_free_block_bytes_is_set, raw.largest_free_block_bytes),
+            pool_bytes: optional(raw.pool_bytes_is_set, raw.pool_bytes),
+            peak_pool_bytes: optional(raw.peak_pool_bytes_is_set, raw.peak_pool_bytes),
+        }
+    }
+}

@@ -1,0 +1,108 @@
+//! What the integration tests share: finding a plugin or skipping, small programs, bytes.
+
+#![allow(dead_code, reason = "every test file uses another part")]
+
+use burn_tpu_pjrt::{Buffer, Client, ClientOptions, Device, ElementType, Plugin, PluginKind, Program, TensorSpec};
+
+/// The plugin of this kind, or `None` (with a line saying so) where there is none. When the variable `required` is
+/// set, a missing plugin fails the test instead.
+pub fn plugin(kind: PluginKind, required: &str) -> Option<Plugin> {
+    match burn_tpu_pjrt::discovery::find(kind, None) {
+        Ok(found) => Some(Plugin::load(found.path).expect("a plugin that was found must load")),
+        Err(error) if std::env::var_os(required).is_some_and(|value| value == "1") => panic!("{required}=1: {error}"),
+        Err(error) => {
+            skip(&error.to_string());
+            None
+        }
+    }
+}
+
+#[allow(clippy::print_stderr, reason = "a skipped test must say so, and a test has nothing else to say it with")]
+pub fn skip(why: &str) {
+    eprintln!("skipped: {why}");
+}
+
+pub fn cpu_plugin() -> Option<Plugin> {
+    plugin(PluginKind::Cpu, "BURN_TPU_REQUIRE_PLUGIN")
+}
+
+pub fn cpu_client(devices: usize) -> Option<Client> {
+    Some(Client::new(cpu_plugin()?, &ClientOptions::cpu(devices).unwrap()).unwrap())
+}
+
+pub fn f32s(dims: &[usize]) -> TensorSpec {
+    TensorSpec::new(ElementType::F32, dims).unwrap()
+}
+
+pub fn bytes(values: &[f32]) -> Vec<u8> {
+    values.iter().flat_map(|value| value.to_ne_bytes()).collect()
+}
+
+pub fn floats(bytes: &[u8]) -> Vec<f32> {
+    bytes.chunks_exact(4).map(|chunk| f32::from_ne_bytes(chunk.try_into().unwrap())).collect()
+}
+
+pub fn upload(device: &Device, values: &[f32]) -> Buffer {
+    Buffer::from_host(device, f32s(&[values.len()]), &bytes(values)).unwrap()
+}
+
+pub fn read(buffer: &Buffer) -> Vec<f32> {
+    floats(&buffer.to_host().unwrap())
+}
+
+/// `x + y` on vectors of this length, both arguments marked as possible donors.
+pub fn add_program(length: usize) -> Program {
+    let vector = format!("tensor<{length}xf32>");
+    let donor = format!("{vector} {{jax.buffer_donor = true}}");
+    let text = format!(
+        "module @adder {{\n func.func @main(%x: {donor}, %y: {donor}) -> {vector} {{\n  %0 = stablehlo.add %x, %y : \
+         {vector}\n  return %0 : {vector}\n }}\n}}"
+    );
+    Program::stablehlo(text, [f32s(&[length]), f32s(&[length])]).unwrap()
+}
+
+/// A small random number, the same in every run.
+pub struct Xorshift(pub u64);
+
+impl Xorshift {
+    pub fn next(&mut self) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        self.0
+    }
+}
+
+/// Runs one test of this test binary in a process of its own, with variables set, for what cannot be undone in this
+/// one or could end it. The test tells the two sides apart with [`is_child`].
+pub fn in_child(test: &str, variables: &[(&str, &str)]) -> std::process::Output {
+    let mut command = std::process::Command::new(std::env::current_exe().unwrap());
+    command.args([test, "--exact", "--nocapture", "--include-ignored"]).env(CHILD, "1");
+    command.envs(variables.iter().copied());
+    command.output().unwrap()
+}
+
+/// As [`in_child`], for tests that must pass there.
+pub fn passes_in_child(test: &str, variables: &[(&str, &str)]) {
+    let output = in_child(test, variables);
+    let text = format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    assert!(output.status.success() && text.contains("1 passed"), "{:?}\n{text}", output.status);
+}
+
+pub fn is_child() -> bool {
+    std::env::var_os(CHILD).is_some()
+}
+
+const CHILD: &str = "BURN_TPU_PJRT_TEST_CHILD";
+
+/// Every flag that `XLA_FLAGS` may hold, with a folder to dump into.
+pub fn allowed_flags(folder: &std::path::Path) -> String {
+    let folder = folder.display();
+    format!(
+        "--xla_dump_to={folder} --xla_dump_hlo_as_text=true --xla_dump_hlo_as_proto=false --xla_dump_hlo_as_dot=false \
+         --xla_dump_hlo_as_html=false --xla_dump_hlo_as_url=false --xla_dump_hlo_snapshots=false \
+         --xla_dump_hlo_module_re=.* --xla_dump_hlo_pass_re=none --xla_dump_include_timestamp=false \
+         --xla_dump_max_hlo_modules=9 --xla_dump_module_metadata=false --xla_dump_compress_protos=false \
+         --xla_force_host_platform_device_count=2"
+    )
+}
