@@ -1,0 +1,86 @@
+//! Engines: what compiles a program and runs it on a device's buffers.
+//!
+//! Owns: the [`Engine`] and [`Executable`] traits and the choice between engines. May not know: Burn's traits, traces.
+
+mod fallback;
+mod host;
+mod ndarray;
+mod pjrt;
+
+pub(crate) use fallback::compile;
+pub(crate) use host::NdArrayEngine;
+pub(crate) use pjrt::{device_count, is_present, open};
+
+use crate::error::{Result, TpuError};
+use burn_tpu_graph::{Op, Program, TensorType};
+use ndarray::HostTensor;
+use std::sync::Arc;
+
+/// A tensor's value on a device. It may still be being computed.
+#[derive(Debug)]
+pub(crate) enum DeviceBuffer {
+    Pjrt(burn_tpu_pjrt::Buffer),
+    Host(HostTensor),
+}
+
+/// A buffer with its owners: tensors, and traces that read it. The last owner that passes it to a program donates it.
+pub(crate) type SharedBuffer = Arc<DeviceBuffer>;
+
+/// Buffers by parameter index; a parameter that the program does not read may be an error.
+pub(crate) type Arguments = Vec<Result<SharedBuffer>>;
+
+/// Something that runs programs on one device.
+pub(crate) trait Engine: Send + Sync {
+    /// The engine and its device, for people.
+    fn describe(&self) -> String;
+
+    /// Puts row-major little-endian bytes (a bool takes one) on the device.
+    fn upload(&self, ty: &TensorType, bytes: Vec<u8>) -> Result<DeviceBuffer>;
+
+    /// Waits for a value and copies its row-major little-endian bytes to the host.
+    fn download(&self, buffer: &DeviceBuffer) -> Result<Vec<u8>>;
+
+    /// Whether the engine has a lowering for the op.
+    fn lowers(&self, op: &Op) -> bool;
+
+    /// Makes a program ready to run.
+    fn compile(&self, program: &Program) -> Result<Box<dyn Executable>>;
+
+    /// Waits until everything dispatched has finished.
+    fn wait(&self) -> Result<()>;
+}
+
+/// A program of an engine.
+pub(crate) trait Executable: Send + Sync {
+    /// Dispatches the program without waiting for it. Arguments that nobody else owns are donated.
+    fn execute(&self, arguments: Arguments, slots: &[u64]) -> Result<Execution>;
+
+    /// What the program takes in the cache.
+    fn size_bytes(&self) -> u64;
+}
+
+/// The outcome of a dispatch.
+#[derive(Default)]
+pub(crate) struct Execution {
+    /// The results, in the program's order.
+    pub(crate) outputs: Vec<DeviceBuffer>,
+    /// Arguments given back to the device.
+    pub(crate) donated_buffers: usize,
+    /// Their size.
+    pub(crate) donated_bytes: usize,
+    /// Ops that ran on the host although the engine is another, one entry per run.
+    pub(crate) host_ops: Vec<&'static str>,
+}
+
+/// The buffer of parameter `index`.
+fn argument(arguments: &Arguments, index: u32) -> Result<&SharedBuffer> {
+    match arguments.get(index as usize) {
+        Some(Ok(buffer)) => Ok(buffer),
+        Some(Err(error)) => Err(error.clone()),
+        None => Err(TpuError::Bug(format!("parameter {index} has no buffer"))),
+    }
+}
+
+fn wrong_engine() -> TpuError {
+    TpuError::Bug("a buffer reached an engine that is not its own".into())
+}

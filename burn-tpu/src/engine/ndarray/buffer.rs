@@ -1,0 +1,228 @@
+//! Elements in memory: one flat burn-ndarray array per value, and the element types it can hold.
+//!
+//! Owns: [`Buffer`], the [`Element`] trait and the macros that enter a generic function by element type. May not know:
+//! dims, ops. Invariant: a flat array has one dim and is contiguous, so that it is a slice.
+
+use burn_ndarray::SharedArray;
+use burn_tpu_graph::DType;
+use half::{bf16, f16};
+
+/// Elements of one type behind a shared owner; unique owners write in place.
+pub(super) type Flat<T> = SharedArray<T>;
+
+/// A complex number of two f32.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub(super) struct C64 {
+    pub(super) re: f32,
+    pub(super) im: f32,
+}
+
+/// An element type in memory.
+pub(super) trait Element: Copy + Default + PartialEq + std::fmt::Debug + Send + Sync + 'static {
+    /// The graph's name of the type.
+    const DTYPE: DType;
+
+    fn wrap(flat: Flat<Self>) -> Buffer;
+    fn unwrap(buffer: &Buffer) -> Option<&Flat<Self>>;
+    fn take(buffer: Buffer) -> Option<Flat<Self>>;
+
+    /// Row-major little-endian elements; bytes beyond the last whole element are ignored.
+    fn read(bytes: &[u8]) -> Vec<Self>;
+    fn write(elements: &[Self]) -> Vec<u8>;
+}
+
+macro_rules! buffers {
+    ($($variant:ident $ty:ty, $size:literal, $read:expr, $write:expr;)*) => {
+        /// The elements of a value, by type.
+        #[derive(Clone, Debug)]
+        pub(super) enum Buffer { $($variant(Flat<$ty>),)* }
+
+        impl Buffer {
+            /// The element type.
+            pub(super) fn dtype(&self) -> DType {
+                match self { $(Buffer::$variant(_) => DType::$variant,)* }
+            }
+
+            /// The number of elements held, which may be more than a value shows.
+            pub(super) fn len(&self) -> usize {
+                match self { $(Buffer::$variant(flat) => flat.len(),)* }
+            }
+        }
+
+        $(impl Element for $ty {
+            const DTYPE: DType = DType::$variant;
+
+            fn wrap(flat: Flat<Self>) -> Buffer {
+                Buffer::$variant(flat)
+            }
+
+            fn unwrap(buffer: &Buffer) -> Option<&Flat<Self>> {
+                if let Buffer::$variant(flat) = buffer { Some(flat) } else { None }
+            }
+
+            fn take(buffer: Buffer) -> Option<Flat<Self>> {
+                if let Buffer::$variant(flat) = buffer { Some(flat) } else { None }
+            }
+
+            fn read(bytes: &[u8]) -> Vec<Self> {
+                let read: fn([u8; $size]) -> $ty = $read;
+                bytes.chunks_exact($size).map(|c| read(<[u8; $size]>::try_from(c).unwrap_or_default())).collect()
+            }
+
+            fn write(elements: &[Self]) -> Vec<u8> {
+                let write: fn($ty) -> [u8; $size] = $write;
+                let mut bytes = vec![0; elements.len() * $size];
+                bytes.chunks_exact_mut($size).zip(elements).for_each(|(c, &v)| c.copy_from_slice(&write(v)));
+                bytes
+            }
+        })*
+    };
+}
+
+buffers! {
+    Bool bool, 1, |[byte]| byte != 0, |v| [u8::from(v)];
+    I8 i8, 1, i8::from_le_bytes, i8::to_le_bytes;
+    I16 i16, 2, i16::from_le_bytes, i16::to_le_bytes;
+    I32 i32, 4, i32::from_le_bytes, i32::to_le_bytes;
+    I64 i64, 8, i64::from_le_bytes, i64::to_le_bytes;
+    U8 u8, 1, u8::from_le_bytes, u8::to_le_bytes;
+    U16 u16, 2, u16::from_le_bytes, u16::to_le_bytes;
+    U32 u32, 4, u32::from_le_bytes, u32::to_le_bytes;
+    U64 u64, 8, u64::from_le_bytes, u64::to_le_bytes;
+    BF16 bf16, 2, bf16::from_le_bytes, bf16::to_le_bytes;
+    F16 f16, 2, f16::from_le_bytes, f16::to_le_bytes;
+    F32 f32, 4, f32::from_le_bytes, f32::to_le_bytes;
+    F64 f64, 8, f64::from_le_bytes, f64::to_le_bytes;
+    C64 C64, 8, complex_from_le_bytes, complex_to_le_bytes;
+}
+
+fn complex_from_le_bytes([a, b, c, d, e, f, g, h]: [u8; 8]) -> C64 {
+    C64 { re: f32::from_le_bytes([a, b, c, d]), im: f32::from_le_bytes([e, f, g, h]) }
+}
+
+fn complex_to_le_bytes(v: C64) -> [u8; 8] {
+    let ([a, b, c, d], [e, f, g, h]) = (v.re.to_le_bytes(), v.im.to_le_bytes());
+    [a, b, c, d, e, f, g, h]
+}
+
+/// A flat array of the elements.
+pub(super) fn flat<T: Element>(elements: Vec<T>) -> Flat<T> {
+    // One dim as long as the elements cannot fail.
+    Flat::from_shape_vec(vec![elements.len()], elements).unwrap_or_default()
+}
+
+/// The elements as a slice.
+pub(super) fn slice<T: Element>(flat: &Flat<T>) -> &[T] {
+    flat.as_slice().unwrap_or_default()
+}
+
+/// Runs the body with the alias `$T` standing for the Rust type of `$dtype`.
+macro_rules! dispatch {
+    ($dtype:expr, $T:ident => $body:expr) => {
+        dispatch!(@ $dtype, $T => $body;
+            Bool bool, I8 i8, I16 i16, I32 i32, I64 i64, U8 u8, U16 u16, U32 u32, U64 u64,
+            BF16 half::bf16, F16 half::f16, F32 f32, F64 f64, C64 $crate::engine::ndarray::buffer::C64)
+    };
+    (@ $dtype:expr, $T:ident => $body:expr; $($variant:ident $ty:ty),*) => {
+        match $dtype { $(burn_tpu_graph::DType::$variant => { type $T = $ty; $body })* }
+    };
+}
+
+/// [`dispatch!`] over the types that are computed in themselves: integers, f32 and f64. 16-bit floats were widened
+/// before; bool and complex numbers are refused.
+macro_rules! dispatch_numeric {
+    ($dtype:expr, $T:ident => $body:expr) => {{
+        use burn_tpu_graph::DType as D;
+        match $dtype {
+            D::I8 => {
+                type $T = i8;
+                $body
+            }
+            D::I16 => {
+                type $T = i16;
+                $body
+            }
+            D::I32 => {
+                type $T = i32;
+                $body
+            }
+            D::I64 => {
+                type $T = i64;
+                $body
+            }
+            D::U8 => {
+                type $T = u8;
+                $body
+            }
+            D::U16 => {
+                type $T = u16;
+                $body
+            }
+            D::U32 => {
+                type $T = u32;
+                $body
+            }
+            D::U64 => {
+                type $T = u64;
+                $body
+            }
+            D::F32 => {
+                type $T = f32;
+                $body
+            }
+            D::F64 => {
+                type $T = f64;
+                $body
+            }
+            other @ (D::Bool | D::BF16 | D::F16 | D::C64) => Err(format!("takes no {other} elements").into()),
+        }
+    }};
+}
+
+/// [`dispatch!`] over the integers and bool.
+macro_rules! dispatch_bits {
+    ($dtype:expr, $T:ident => $body:expr) => {{
+        use burn_tpu_graph::DType as D;
+        match $dtype {
+            D::Bool => {
+                type $T = bool;
+                $body
+            }
+            D::I8 => {
+                type $T = i8;
+                $body
+            }
+            D::I16 => {
+                type $T = i16;
+                $body
+            }
+            D::I32 => {
+                type $T = i32;
+                $body
+            }
+            D::I64 => {
+                type $T = i64;
+                $body
+            }
+            D::U8 => {
+                type $T = u8;
+                $body
+            }
+            D::U16 => {
+                type $T = u16;
+                $body
+            }
+            D::U32 => {
+                type $T = u32;
+                $body
+            }
+            D::U64 => {
+                type $T = u64;
+                $body
+            }
+            other @ (D::BF16 | D::F16 | D::F32 | D::F64 | D::C64) => Err(format!("takes no {other} elements").into()),
+        }
+    }};
+}
+
+pub(super) use {dispatch, dispatch_bits, dispatch_numeric};

@@ -1,0 +1,177 @@
+//! Matrix products: `dot_general` as batches of them, and the product itself.
+//!
+//! Floats go through burn-ndarray's arrays (ndarray's product, which is matrixmultiply or a BLAS); a transposed operand
+//! is passed as such and not copied. Integers are multiplied here, wrapping.
+
+use super::buffer::{Element, Flat, slice};
+use super::convert::convert;
+use super::error::{Reason, Result};
+use super::movement::transpose;
+use super::numeric::Number;
+use super::tensor::HostTensor;
+use super::walk::{View, map};
+use burn_tpu_graph::op::DotAttrs;
+use burn_tpu_graph::{DType, Dims};
+
+/// A batch of matrices, row-major one after another; `transposed` means that columns lie where rows would.
+pub(super) struct Matrices<T: Element> {
+    pub(super) data: Flat<T>,
+    pub(super) count: usize,
+    pub(super) rows: usize,
+    pub(super) columns: usize,
+    pub(super) transposed: bool,
+}
+
+/// An element type with a matrix product.
+pub(super) trait Product: Number {
+    /// The products of the matrices that `pairs` names, row-major one after another.
+    fn product(lhs: &Matrices<Self>, rhs: &Matrices<Self>, pairs: &[(usize, usize)]) -> Result<Vec<Self>>;
+}
+
+macro_rules! float_products {
+    ($($ty:ty)*) => {$(
+        impl Product for $ty {
+            fn product(lhs: &Matrices<Self>, rhs: &Matrices<Self>, pairs: &[(usize, usize)]) -> Result<Vec<Self>> {
+                let (m, k, n) = (lhs.rows, lhs.columns, rhs.columns);
+                if m * n * k == 0 {
+                    return Ok(vec![0.0; pairs.len() * m * n]);
+                }
+                // As stored: the transposition is a matter of strides.
+                let (a, b) = (lhs.stored(), rhs.stored());
+                let a = lhs.data.view().into_shape_with_order(a).map_err(shape_error)?;
+                let b = rhs.data.view().into_shape_with_order(b).map_err(shape_error)?;
+                let (a, b): (Vec<_>, Vec<_>) = (a.outer_iter().collect(), b.outer_iter().collect());
+                let mut out = Vec::new();
+                for &(i, j) in pairs {
+                    let x = if lhs.transposed { a[i].t() } else { a[i].view() };
+                    let y = if rhs.transposed { b[j].t() } else { b[j].view() };
+                    let product = x.dot(&y);
+                    if product.is_standard_layout() && pairs.len() == 1 {
+                        return Ok(product.into_raw_vec_and_offset().0);
+                    }
+                    match product.as_slice() {
+                        Some(rows) => out.extend_from_slice(rows),
+                        None => out.extend(product.iter().copied()),
+                    }
+                }
+                Ok(out)
+            }
+        }
+    )*};
+}
+
+float_products!(f32 f64);
+
+macro_rules! integer_products {
+    ($($ty:ty)*) => {$(
+        impl Product for $ty {
+            fn product(lhs: &Matrices<Self>, rhs: &Matrices<Self>, pairs: &[(usize, usize)]) -> Result<Vec<Self>> {
+                Ok(integer_product(lhs, rhs, pairs))
+            }
+        }
+    )*};
+}
+
+integer_products!(i8 i16 i32 i64 u8 u16 u32 u64);
+
+fn integer_product<T: Number>(lhs: &Matrices<T>, rhs: &Matrices<T>, pairs: &[(usize, usize)]) -> Vec<T> {
+    let (m, k, n) = (lhs.rows, lhs.columns, rhs.columns);
+    let (a, b) = (lhs.straight(), rhs.straight());
+    let mut out = vec![T::ZERO; pairs.len() * m * n];
+    for (row, line) in out.chunks_exact_mut(n.max(1)).enumerate() {
+        let (i, j) = pairs[row / m];
+        let terms = &a[(i * m + row % m) * k..][..k];
+        for (p, &x) in terms.iter().enumerate() {
+            let factors = &b[(j * k + p) * n..][..n];
+            line.iter_mut().zip(factors).for_each(|(sum, &y)| *sum = sum.plus(x.times(y)));
+        }
+    }
+    out
+}
+
+fn shape_error(error: impl std::fmt::Display) -> Reason {
+    error.to_string().into()
+}
+
+impl<T: Element> Matrices<T> {
+    /// One matrix, row-major.
+    pub(super) fn one(data: Flat<T>, rows: usize, columns: usize, transposed: bool) -> Self {
+        Self { data, count: 1, rows, columns, transposed }
+    }
+
+    fn stored(&self) -> (usize, usize, usize) {
+        if self.transposed { (self.count, self.columns, self.rows) } else { (self.count, self.rows, self.columns) }
+    }
+
+    /// The elements with rows where rows belong.
+    fn straight(&self) -> std::borrow::Cow<'_, [T]> {
+        let data = slice(&self.data);
+        if !self.transposed {
+            return data.into();
+        }
+        let (rows, columns) = (self.rows as isize, self.columns as isize);
+        let view = View { data, offset: 0, strides: &[rows * columns, 1, rows] };
+        map(&[self.count, self.rows, self.columns], view, |v| v).into()
+    }
+
+    /// `x` as matrices of its `row` dims by its `column` dims, one per element of its `batch` dims, and for each
+    /// position of the batch the number of its matrix: a batch dim that repeats has one matrix.
+    fn of(x: &HostTensor, batch: &[usize], row: &[usize], column: &[usize]) -> Result<(Self, Vec<usize>)> {
+        let size = |dims: &[usize]| dims.iter().map(|&d| x.dims()[d]).product::<usize>();
+        let (rows, columns) = (size(row), size(column));
+        let (x, number) = without_repeats(x.clone(), batch);
+        let straight = transpose(x.clone(), &[batch, row, column].concat());
+        let turned = transpose(x, &[batch, column, row].concat());
+        let transposed = !straight.is_dense() && turned.is_dense();
+        let data = if transposed { turned } else { straight }.to_flat::<T>()?;
+        let count = number.iter().copied().max().map_or(0, |last| last + 1);
+        Ok((Self { data, count, rows, columns, transposed }, number))
+    }
+}
+
+/// `x` with size 1 for each of the `batch` dims along which it repeats, and for each position of the batch the position
+/// that holds its elements.
+fn without_repeats(x: HostTensor, batch: &[usize]) -> (HostTensor, Vec<usize>) {
+    let (mut dims, strides, offset) = (x.dims().clone(), x.strides().clone(), x.offset());
+    let mut number = vec![0];
+    for &d in batch {
+        let size = dims[d];
+        let repeats = size > 0 && strides[d] == 0;
+        dims[d] = if repeats { 1 } else { size };
+        let held = dims[d];
+        let next = |&n: &usize| (0..size).map(move |i| if repeats { n } else { n * held + i });
+        number = number.iter().flat_map(next).collect();
+    }
+    (x.viewed(dims, offset, strides), number)
+}
+
+/// A contraction of operands whose 16-bit floats were widened. The result may be wider than the operands.
+pub(super) fn dot_general(lhs: HostTensor, rhs: HostTensor, attrs: &DotAttrs, dims: &[usize]) -> Result<HostTensor> {
+    let dtype = attrs.result.accumulator();
+    let (lhs, rhs) = (convert(lhs, dtype)?, convert(rhs, dtype)?);
+    match dtype {
+        DType::F32 => dot::<f32>(&lhs, &rhs, attrs, dims),
+        DType::F64 => dot::<f64>(&lhs, &rhs, attrs, dims),
+        DType::I8 => dot::<i8>(&lhs, &rhs, attrs, dims),
+        DType::I16 => dot::<i16>(&lhs, &rhs, attrs, dims),
+        DType::I32 => dot::<i32>(&lhs, &rhs, attrs, dims),
+        DType::I64 => dot::<i64>(&lhs, &rhs, attrs, dims),
+        DType::U8 => dot::<u8>(&lhs, &rhs, attrs, dims),
+        DType::U16 => dot::<u16>(&lhs, &rhs, attrs, dims),
+        DType::U32 => dot::<u32>(&lhs, &rhs, attrs, dims),
+        DType::U64 => dot::<u64>(&lhs, &rhs, attrs, dims),
+        other @ (DType::Bool | DType::BF16 | DType::F16 | DType::C64) => Err(format!("has no {other} product").into()),
+    }
+}
+
+fn dot<T: Product>(lhs: &HostTensor, rhs: &HostTensor, attrs: &DotAttrs, dims: &[usize]) -> Result<HostTensor> {
+    let free = |x: &HostTensor, batch: &Dims, contract: &Dims| -> Dims {
+        (0..x.dims().len()).filter(|d| !batch.contains(d) && !contract.contains(d)).collect()
+    };
+    let lhs_free = free(lhs, &attrs.lhs_batch, &attrs.lhs_contract);
+    let rhs_free = free(rhs, &attrs.rhs_batch, &attrs.rhs_contract);
+    let (a, a_number) = Matrices::<T>::of(lhs, &attrs.lhs_batch, &lhs_free, &attrs.lhs_contract)?;
+    let (b, b_number) = Matrices::<T>::of(rhs, &attrs.rhs_batch, &attrs.rhs_contract, &rhs_free)?;
+    let pairs: Vec<_> = a_number.into_iter().zip(b_number).collect();
+    Ok(HostTensor::new(dims, T::product(&a, &b, &pairs)?))
+}

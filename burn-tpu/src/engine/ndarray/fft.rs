@@ -1,0 +1,159 @@
+//! Fourier transforms over the last dim, computed in f64: powers of two by halving, other lengths by Bluestein's
+//! convolution.
+
+use super::buffer::C64;
+use super::error::Result;
+use super::tensor::HostTensor;
+use burn_tpu_graph::Dims;
+use burn_tpu_graph::op::FftKind;
+use std::f64::consts::PI;
+
+#[derive(Clone, Copy, Default)]
+struct Complex {
+    re: f64,
+    im: f64,
+}
+
+impl Complex {
+    /// e^(i * angle)
+    fn turn(angle: f64) -> Self {
+        Self { re: angle.cos(), im: angle.sin() }
+    }
+
+    fn plus(self, rhs: Self) -> Self {
+        Self { re: self.re + rhs.re, im: self.im + rhs.im }
+    }
+
+    fn minus(self, rhs: Self) -> Self {
+        Self { re: self.re - rhs.re, im: self.im - rhs.im }
+    }
+
+    fn times(self, rhs: Self) -> Self {
+        Self { re: self.re * rhs.re - self.im * rhs.im, im: self.re * rhs.im + self.im * rhs.re }
+    }
+
+    fn conj(self) -> Self {
+        Self { re: self.re, im: -self.im }
+    }
+
+    fn scaled(self, by: f64) -> Self {
+        Self { re: self.re * by, im: self.im * by }
+    }
+
+    fn narrow(self) -> C64 {
+        C64 { re: self.re as f32, im: self.im as f32 }
+    }
+}
+
+impl From<C64> for Complex {
+    fn from(v: C64) -> Self {
+        Self { re: v.re.into(), im: v.im.into() }
+    }
+}
+
+impl From<f32> for Complex {
+    fn from(v: f32) -> Self {
+        Self { re: v.into(), im: 0.0 }
+    }
+}
+
+/// The transform of every line; `length` is that of the time-domain signal.
+pub(super) fn fft(x: &HostTensor, kind: FftKind, length: usize) -> Result<HostTensor> {
+    let mut dims = x.dims().clone();
+    let Some(last) = dims.last_mut() else { return Err("the operand needs a dim".into()) };
+    let line = last.max(&mut 1).to_owned();
+    let half = length / 2 + 1;
+    *last = if kind == FftKind::Rfft { half } else { length };
+    match kind {
+        FftKind::Fft => complex_lines(x, line, &dims, |line| spectrum(line, false)),
+        FftKind::Ifft => complex_lines(x, line, &dims, |line| spectrum(line, true)),
+        FftKind::Rfft => {
+            let lines = x.elements::<f32>()?;
+            let lines = lines.chunks_exact(line).map(|line| line.iter().map(|&v| v.into()).collect());
+            let out = lines.flat_map(|line| spectrum(line, false).into_iter().take(half)).map(Complex::narrow);
+            Ok(HostTensor::new(&dims, out.collect()))
+        }
+        FftKind::Irfft => {
+            let lines = x.elements::<C64>()?;
+            let lines = lines.chunks_exact(line).map(|line| mirrored(line, length));
+            let out = lines.flat_map(|line| spectrum(line, true)).map(|v| v.re as f32);
+            Ok(HostTensor::new(&dims, out.collect()))
+        }
+    }
+}
+
+fn complex_lines(
+    x: &HostTensor,
+    line: usize,
+    dims: &Dims,
+    transform: impl Fn(Vec<Complex>) -> Vec<Complex>,
+) -> Result<HostTensor> {
+    let elements = x.elements::<C64>()?;
+    let lines = elements.chunks_exact(line).map(|line| line.iter().map(|&v| v.into()).collect());
+    Ok(HostTensor::new(dims, lines.flat_map(transform).map(Complex::narrow).collect()))
+}
+
+/// The whole spectrum of a real signal from its first half; what would make the signal complex is ignored.
+fn mirrored(half: &[C64], length: usize) -> Vec<Complex> {
+    let at = |i: usize| Complex::from(half.get(i).copied().unwrap_or_default());
+    let real = |v: Complex| Complex { im: 0.0, ..v };
+    let one = |i: usize| match i {
+        0 => real(at(0)),
+        i if 2 * i == length => real(at(i)),
+        i if 2 * i < length => at(i),
+        i => at(length - i).conj(),
+    };
+    (0..length).map(one).collect()
+}
+
+/// The transform of a line, or its inverse, which is scaled by 1 / length.
+fn spectrum(mut line: Vec<Complex>, inverse: bool) -> Vec<Complex> {
+    let n = line.len();
+    if inverse {
+        line.iter_mut().for_each(|v| *v = v.conj());
+    }
+    let mut line = if n.is_power_of_two() { radix_two(line) } else { bluestein(line) };
+    if inverse {
+        line.iter_mut().for_each(|v| *v = v.conj().scaled(1.0 / n as f64));
+    }
+    line
+}
+
+/// Decimation in time, with a power of two of elements.
+fn radix_two(line: Vec<Complex>) -> Vec<Complex> {
+    let n = line.len();
+    let bits = n.trailing_zeros();
+    let reversed = |i: usize| i.reverse_bits().checked_shr(usize::BITS - bits).unwrap_or(0);
+    let mut out: Vec<Complex> = (0..n).map(|i| line[reversed(i)]).collect();
+    let turns: Vec<Complex> = (0..n / 2).map(|i| Complex::turn(-2.0 * PI * i as f64 / n as f64)).collect();
+    let mut half = 1;
+    while half < n {
+        for block in out.chunks_exact_mut(2 * half) {
+            let (even, odd) = block.split_at_mut(half);
+            for ((a, b), &turn) in even.iter_mut().zip(odd).zip(turns.iter().step_by(n / (2 * half))) {
+                let turned = b.times(turn);
+                (*a, *b) = (a.plus(turned), a.minus(turned));
+            }
+        }
+        half *= 2;
+    }
+    out
+}
+
+/// Any length: with jk = (j^2 + k^2 - (k - j)^2) / 2 the transform is a convolution with a chirp.
+fn bluestein(line: Vec<Complex>) -> Vec<Complex> {
+    let n = line.len();
+    let padded = (2 * n).next_power_of_two();
+    // The square is taken modulo 2n, the chirp's period, to keep its digits.
+    let chirp: Vec<Complex> = (0..n).map(|i| Complex::turn(-PI * ((i * i) % (2 * n)) as f64 / n as f64)).collect();
+    let mut signal = vec![Complex::default(); padded];
+    let mut kernel = vec![Complex::default(); padded];
+    for (i, &turn) in chirp.iter().enumerate() {
+        signal[i] = line[i].times(turn);
+        kernel[i] = turn.conj();
+        kernel[(padded - i) % padded] = turn.conj();
+    }
+    let product = radix_two(signal).into_iter().zip(radix_two(kernel)).map(|(a, b)| a.times(b));
+    let convolved = spectrum(product.collect(), true);
+    convolved.into_iter().zip(chirp).map(|(v, turn)| v.times(turn)).collect()
+}

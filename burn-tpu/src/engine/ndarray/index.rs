@@ -1,0 +1,231 @@
+//! Ops that address elements by run-time integers.
+//!
+//! As in XLA, a start clamps so that its slice fits, and a scatter whose window does not fit is dropped as a whole.
+
+use super::buffer::{Element, dispatch, dispatch_bits, dispatch_numeric};
+use super::error::Result;
+use super::movement::{slice_at, write_at};
+use super::numeric::{Bits, Number};
+use super::tensor::HostTensor;
+use super::walk::{Strides, Walk, at, row_major};
+use burn_tpu_graph::op::{Combine, GatherAttrs, ScatterAttrs, ScatterMode};
+use burn_tpu_graph::{DType, Dims};
+
+/// Integers as i64; u64 above its range saturate, which no size reaches.
+fn integers(x: &HostTensor) -> Result<Vec<i64>> {
+    if x.dtype() == DType::U64 {
+        return Ok(x.elements::<u64>()?.iter().map(|&v| i64::try_from(v).unwrap_or(i64::MAX)).collect());
+    }
+    let wide = super::convert::convert(x.clone(), DType::I64)?;
+    Ok(wide.elements::<i64>()?.into_owned())
+}
+
+/// `start`, moved so that `size` elements fit into `room`.
+fn clamped(start: i64, room: usize, size: usize) -> usize {
+    start.clamp(0, room.saturating_sub(size) as i64) as usize
+}
+
+fn starts(x: &HostTensor, sizes: &[usize], given: &[HostTensor]) -> Result<Dims> {
+    let mut starts = Dims::new();
+    for ((given, &room), &size) in given.iter().zip(x.dims()).zip(sizes) {
+        let start = integers(given)?.first().copied().unwrap_or(0);
+        starts.push(clamped(start, room, size));
+    }
+    Ok(starts)
+}
+
+/// A slice of static sizes from run-time starts.
+pub(super) fn dynamic_slice(x: HostTensor, given: &[HostTensor], sizes: &[usize]) -> Result<HostTensor> {
+    let start = starts(&x, sizes, given)?;
+    let strides = x.strides().clone();
+    Ok(slice_at(x, &start, sizes.into(), strides))
+}
+
+/// `x` with `update` at run-time starts.
+pub(super) fn dynamic_update_slice(x: HostTensor, update: &HostTensor, given: &[HostTensor]) -> Result<HostTensor> {
+    let start = starts(&x, update.dims(), given)?;
+    write_at(x, update, &start)
+}
+
+/// What gather and scatter share: for each index, where its window starts in the operand and in the slices.
+struct Indices {
+    /// Row-major, one group of components per index.
+    components: Vec<i64>,
+    count: usize,
+    /// The dims of the indices without the one of the components.
+    batch: Dims,
+    /// Operand dim of each component.
+    addressed: Dims,
+    /// Pairs of an operand dim and the batch dim that it runs along with.
+    along: Vec<(usize, usize)>,
+}
+
+impl Indices {
+    fn new(
+        indices: &HostTensor,
+        vector_dim: usize,
+        addressed: &Dims,
+        operand_batching: &Dims,
+        indices_batching: &Dims,
+    ) -> Result<Self> {
+        let mut order: Dims = (0..indices.dims().len()).filter(|&d| d != vector_dim).collect();
+        let batch: Dims = order.iter().map(|&d| indices.dims()[d]).collect();
+        if vector_dim < indices.dims().len() {
+            order.push(vector_dim);
+        }
+        let components = integers(&super::movement::transpose(indices.clone(), &order))?;
+        let position = |d: usize| if d > vector_dim { d - 1 } else { d };
+        let along = operand_batching.iter().zip(indices_batching).map(|(&o, &i)| (o, position(i))).collect();
+        Ok(Self { components, count: batch.iter().product(), batch, addressed: addressed.clone(), along })
+    }
+
+    /// Calls `visit` with each index: its start per operand dim, and its place in `slices`, the strides of the slices'
+    /// batch dims.
+    fn visit(&self, rank: usize, slices: &[isize], mut visit: impl FnMut(&[i64], usize)) {
+        let width = self.addressed.len();
+        let mut start = vec![0; rank];
+        let mut position = Dims::from_elem(0, self.batch.len());
+        for n in 0..self.count {
+            let components = &self.components[n * width..][..width];
+            components.iter().zip(&self.addressed).for_each(|(&c, &d)| start[d] = c);
+            self.along.iter().for_each(|&(d, b)| start[d] = position[b] as i64);
+            visit(&start, position.iter().zip(slices).fold(0, |sum, (&p, &s)| at(sum, s, p)));
+            for (p, &size) in position.iter_mut().zip(&self.batch).rev() {
+                *p += 1;
+                if *p < size {
+                    break;
+                }
+                *p = 0;
+            }
+        }
+    }
+}
+
+/// How slices (the result of a gather, the updates of a scatter) are laid out around their windows.
+struct Slices {
+    /// Strides of the batch dims.
+    batch: Strides,
+    /// Size of the window per operand dim.
+    sizes: Dims,
+    /// Stride in the slices per operand dim; 0 for a dim that they lack.
+    window: Strides,
+}
+
+impl Slices {
+    /// `dims` are the slices' dims, `offset_dims` those of the window, `dropped` the operand dims that they lack.
+    fn new(
+        dims: &[usize],
+        strides: &[isize],
+        offset_dims: &[usize],
+        rank: usize,
+        dropped: impl Fn(usize) -> bool,
+    ) -> Self {
+        let batch = (0..dims.len()).filter(|d| !offset_dims.contains(d)).map(|d| strides[d]).collect();
+        let mut own = offset_dims.iter();
+        let (mut sizes, mut window) = (Dims::new(), Strides::new());
+        for d in 0..rank {
+            let place = if dropped(d) { None } else { own.next() };
+            sizes.push(place.map_or(1, |&p| dims[p]));
+            window.push(place.map_or(0, |&p| strides[p]));
+        }
+        Self { batch, sizes, window }
+    }
+}
+
+/// A gather, in StableHLO's terms.
+pub(super) fn gather(x: &HostTensor, indices: &HostTensor, attrs: &GatherAttrs, dims: &[usize]) -> Result<HostTensor> {
+    dispatch!(x.dtype(), T => Ok(HostTensor::new(dims, gathered::<T>(x, indices, attrs, dims)?)))
+}
+
+fn gathered<T: Element>(x: &HostTensor, indices: &HostTensor, attrs: &GatherAttrs, dims: &[usize]) -> Result<Vec<T>> {
+    let indices = Indices::new(
+        indices,
+        attrs.index_vector_dim,
+        &attrs.start_index_map,
+        &attrs.operand_batching_dims,
+        &attrs.start_indices_batching_dims,
+    )?;
+    let rank = x.dims().len();
+    let dropped = |d: usize| attrs.collapsed_slice_dims.contains(&d) || attrs.operand_batching_dims.contains(&d);
+    let slices = Slices::new(dims, &row_major(dims), &attrs.offset_dims, rank, dropped);
+    let mut out = vec![T::default(); dims.iter().product()];
+    // A slice may be empty while the operand is not, and the other way round with empty batches.
+    if out.is_empty() {
+        return Ok(out);
+    }
+    let view = x.view::<T>()?;
+    let walk = Walk::new(&slices.sizes, [view.strides, &slices.window]);
+    let [s, t] = walk.steps;
+    indices.visit(rank, &slices.batch, |start, place| {
+        let from = (0..rank)
+            .fold(view.offset, |sum, d| at(sum, view.strides[d], clamped(start[d], x.dims()[d], slices.sizes[d])));
+        walk.runs([from, place], |[i, o]| match (s, t) {
+            (1, 1) => out[o..o + walk.len].copy_from_slice(&view.data[i..i + walk.len]),
+            _ => (0..walk.len).for_each(|k| out[at(o, t, k)] = view.data[at(i, s, k)]),
+        });
+    });
+    Ok(out)
+}
+
+/// A scatter, in StableHLO's terms. 16-bit floats that are combined were widened.
+pub(super) fn scatter(
+    x: HostTensor,
+    indices: &HostTensor,
+    updates: &HostTensor,
+    attrs: &ScatterAttrs,
+) -> Result<HostTensor> {
+    let dtype = x.dtype();
+    match attrs.mode {
+        ScatterMode::Assign => dispatch!(dtype, T => scattered(x, indices, updates, attrs, |_: T, new| new)),
+        ScatterMode::Combine(combine) => match combine {
+            Combine::Sum => dispatch_numeric!(dtype, T => scattered(x, indices, updates, attrs, T::plus)),
+            Combine::Prod => dispatch_numeric!(dtype, T => scattered(x, indices, updates, attrs, T::times)),
+            Combine::Max => dispatch_numeric!(dtype, T => scattered(x, indices, updates, attrs, T::larger)),
+            Combine::Min => dispatch_numeric!(dtype, T => scattered(x, indices, updates, attrs, T::smaller)),
+            Combine::And => dispatch_bits!(dtype, T => scattered(x, indices, updates, attrs, T::and)),
+            Combine::Or => dispatch_bits!(dtype, T => scattered(x, indices, updates, attrs, T::or)),
+        },
+    }
+}
+
+fn scattered<T: Element>(
+    x: HostTensor,
+    indices: &HostTensor,
+    updates: &HostTensor,
+    attrs: &ScatterAttrs,
+    f: impl Fn(T, T) -> T,
+) -> Result<HostTensor> {
+    let indices = Indices::new(
+        indices,
+        attrs.index_vector_dim,
+        &attrs.scatter_dims_to_operand_dims,
+        &attrs.input_batching_dims,
+        &attrs.scatter_indices_batching_dims,
+    )?;
+    let dims = x.dims().clone();
+    let rank = dims.len();
+    let dropped = |d: usize| attrs.inserted_window_dims.contains(&d) || attrs.input_batching_dims.contains(&d);
+    let new = updates.view::<T>()?;
+    let slices = Slices::new(updates.dims(), new.strides, &attrs.update_window_dims, rank, dropped);
+    let strides = row_major(&dims);
+    let walk = Walk::new(&slices.sizes, [&strides, &slices.window]);
+    let [s, t] = walk.steps;
+    let mut flat = x.into_owned::<T>()?;
+    let out = flat.as_slice_mut().unwrap_or_default();
+    let room: Dims = (0..rank).map(|d| dims[d].saturating_sub(slices.sizes[d])).collect();
+    let fits =
+        |start: &[i64]| (0..rank).all(|d| (0..=room[d] as i64).contains(&start[d]) && slices.sizes[d] <= dims[d]);
+    indices.visit(rank, &slices.batch, |start, place| {
+        if !fits(start) {
+            return;
+        }
+        let to = (0..rank).fold(0, |sum, d| at(sum, strides[d], start[d] as usize));
+        walk.runs([to, at(new.offset, place as isize, 1)], |[o, i]| {
+            for k in 0..walk.len {
+                let target = &mut out[at(o, s, k)];
+                *target = f(*target, new.data[at(i, t, k)]);
+            }
+        });
+    });
+    Ok(HostTensor::strided(&dims, strides, flat))
+}

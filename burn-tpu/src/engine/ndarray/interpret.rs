@@ -1,0 +1,242 @@
+//! Running nodes and programs.
+//!
+//! Owns: which function computes an op, what is widened before and narrowed after, and how long a value lives.
+
+use super::buffer::{C64, dispatch_numeric};
+use super::convert::{bitcast, convert, iota, splat, widen};
+use super::error::{HostError, Result};
+use super::tensor::HostTensor;
+use super::{binary, contract, convolution, elementwise, fft, index, movement, reduce, rng, sort, unary, window};
+use burn_tpu_graph::op::ScatterMode;
+use burn_tpu_graph::{Graph, LiteralData, Node, NodeId, Op, Program, TensorType};
+
+/// Runs one node: all its results. `operands` are each operand's result 0, but for `get_result` all results of its
+/// operand. They come by value, so that an op may write into what nobody else owns.
+pub(crate) fn eval_node(node: &Node, operands: Vec<HostTensor>) -> std::result::Result<Vec<HostTensor>, HostError> {
+    let types: Vec<TensorType> = operands.iter().map(|x| x.ty().clone()).collect();
+    let results = check_count(&node.op, operands.len()).and_then(|()| compute(node, operands));
+    results.and_then(|results| finished(node, results)).map_err(|reason| HostError::new(&node.op, &types, reason))
+}
+
+fn check_count(op: &Op, count: usize) -> Result<()> {
+    let (least, most) = op.arity();
+    let several = matches!(op, Op::GetResult { .. });
+    if count >= least && (count <= most || several) { Ok(()) } else { Err(format!("got {count} operands").into()) }
+}
+
+/// The results under the types that the graph promises: what was computed in f32 is rounded here, once.
+fn finished(node: &Node, results: Vec<HostTensor>) -> Result<Vec<HostTensor>> {
+    let finish = |(i, result): (usize, HostTensor)| {
+        let Some(ty) = node.result_type(i) else { return Ok(result) };
+        let rounds = ty.dtype.is_half() && result.dtype() == ty.dtype.accumulator();
+        let result = if rounds { convert(result, ty.dtype)? } else { result };
+        if result.ty() == ty { Ok(result) } else { Err(format!("computed {} for {ty}", result.ty()).into()) }
+    };
+    results.into_iter().enumerate().map(finish).collect()
+}
+
+fn take<const N: usize>(operands: Vec<HostTensor>) -> Result<[HostTensor; N]> {
+    operands.try_into().map_err(|given: Vec<_>| format!("takes {N} operands, got {}", given.len()).into())
+}
+
+/// [`take`], with 16-bit floats in f32.
+fn take_wide<const N: usize>(operands: Vec<HostTensor>) -> Result<[HostTensor; N]> {
+    take(operands.into_iter().map(widen).collect::<Result<_>>()?)
+}
+
+/// The table of all ops, which is why it is long.
+fn compute(node: &Node, mut operands: Vec<HostTensor>) -> Result<Vec<HostTensor>> {
+    let dims = &node.ty.dims;
+    let result = match &node.op {
+        Op::Parameter { .. } | Op::Slot { .. } => return Err("has a value only within a program".into()),
+        Op::Constant(literal) => match &literal.data {
+            LiteralData::Splat(bits) => splat(literal.ty.dtype, &literal.ty.dims, *bits),
+            LiteralData::Dense(bytes) => HostTensor::from_bytes(literal.ty.clone(), bytes),
+        },
+        Op::Iota { ty, dim } => iota(ty.dtype, &ty.dims, *dim)?,
+        Op::Unary(op) => {
+            let [x] = take_wide(operands)?;
+            unary::unary(*op, x)?
+        }
+        Op::Binary(op) => {
+            let [lhs, rhs] = take_wide(operands)?;
+            binary::binary(*op, lhs, rhs)?
+        }
+        Op::Compare(direction) => {
+            let [lhs, rhs] = take_wide(operands)?;
+            binary::compare(*direction, &lhs, &rhs)?
+        }
+        Op::IsFinite => {
+            let [x] = take_wide(operands)?;
+            unary::is_finite(&x)?
+        }
+        Op::Select => {
+            let [predicate, on_true, on_false] = take(operands)?;
+            elementwise::select(&predicate, &on_true, &on_false)?
+        }
+        Op::Clamp => {
+            let [low, x, high] = take_wide(operands)?;
+            dispatch_numeric!(x.dtype(), T => elementwise::clamp::<T>(&low, x, &high))?
+        }
+        Op::Convert { dtype } => {
+            let [x] = take(operands)?;
+            convert(x, *dtype)?
+        }
+        Op::BitcastConvert { dtype } => {
+            let [x] = take(operands)?;
+            bitcast(&x, *dtype)
+        }
+        Op::BroadcastInDim { dims, mapping } => {
+            let [x] = take(operands)?;
+            movement::broadcast_in_dim(x, dims, mapping)
+        }
+        Op::Reshape { dims } => {
+            let [x] = take(operands)?;
+            movement::reshape(x, dims)?
+        }
+        Op::Transpose { permutation } => {
+            let [x] = take(operands)?;
+            movement::transpose(x, permutation)
+        }
+        Op::Reverse { dims } => {
+            let [x] = take(operands)?;
+            movement::reverse(x, dims)
+        }
+        Op::Slice(attrs) => {
+            let [x] = take(operands)?;
+            movement::static_slice(x, attrs)
+        }
+        Op::Pad(attrs) => {
+            let [x, value] = take(operands)?;
+            movement::pad(x, &value, attrs, dims)?
+        }
+        Op::Concatenate { dim } => movement::concatenate(&operands, *dim, dims)?,
+        Op::DynamicSlice { sizes } => {
+            let starts = operands.split_off(1);
+            let [x] = take(operands)?;
+            index::dynamic_slice(x, &starts, sizes)?
+        }
+        Op::DynamicUpdateSlice => {
+            let starts = operands.split_off(2);
+            let [x, update] = take(operands)?;
+            index::dynamic_update_slice(x, &update, &starts)?
+        }
+        Op::DotGeneral(attrs) => {
+            let [lhs, rhs] = take(operands)?;
+            contract::dot_general(lhs, rhs, attrs, dims)?
+        }
+        Op::Convolution(attrs) => {
+            let [x, kernel] = take(operands)?;
+            convolution::convolution(x, kernel, attrs, dims)?
+        }
+        Op::Reduce { combine, dims: reduced } => {
+            let [x] = take_wide(operands)?;
+            reduce::reduce(&x, *combine, reduced, dims)?
+        }
+        Op::ArgReduce { max, dim } => {
+            let [x, indices] = take_wide(operands)?;
+            return Ok(reduce::arg_reduce(&x, &indices, *max, *dim)?.into());
+        }
+        Op::ReduceWindow { combine, window } => {
+            let [x] = take_wide(operands)?;
+            window::reduce_window(&x, *combine, window, dims)?
+        }
+        Op::SelectAndScatter { window } => {
+            let [x, source] = take_wide(operands)?;
+            window::select_and_scatter(&x, &source, window)?
+        }
+        Op::Sort { dim, descending } => return sort::sort(&operands, *dim, *descending),
+        Op::Gather(attrs) => {
+            let [x, indices] = take(operands)?;
+            index::gather(&x, &indices, attrs, dims)?
+        }
+        Op::Scatter(attrs) => {
+            let [x, indices, updates] = match attrs.mode {
+                ScatterMode::Assign => take(operands)?,
+                ScatterMode::Combine(_) => take_wide(operands)?,
+            };
+            index::scatter(x, &indices, &updates, attrs)?
+        }
+        Op::RngBitGenerator { ty } => {
+            let [state] = take(operands)?;
+            return Ok(rng::rng_bit_generator(&state, ty)?.into());
+        }
+        Op::Fft { kind, length } => {
+            let [x] = take(operands)?;
+            fft::fft(&x, *kind, *length)?
+        }
+        Op::Complex => {
+            let [re, im] = take(operands)?;
+            elementwise::complex(&re, &im)?
+        }
+        Op::Real => {
+            let [x] = take(operands)?;
+            elementwise::map(&x, |v: C64| v.re)?
+        }
+        Op::Imag => {
+            let [x] = take(operands)?;
+            elementwise::map(&x, |v: C64| v.im)?
+        }
+        Op::OptimizationBarrier => {
+            let [x] = take(operands)?;
+            x
+        }
+        Op::GetResult { index } => {
+            let result = operands.into_iter().nth(*index);
+            result.ok_or_else(|| format!("there is no result {index}"))?
+        }
+    };
+    Ok(vec![result])
+}
+
+/// Runs a program. `parameter(index)` gives the trace's buffer, `slots[index]` the bits of each run-time scalar.
+/// Every value is dropped after its last use; one that nobody else owns is written over by its last user.
+pub(crate) fn interpret(
+    program: &Program,
+    parameter: &dyn Fn(u32) -> HostTensor,
+    slots: &[u64],
+) -> std::result::Result<Vec<HostTensor>, HostError> {
+    let mut run = Run { values: vec![Vec::new(); program.graph().len()], uses: program.use_counts() };
+    for (i, node) in program.graph().nodes().iter().enumerate() {
+        run.values[i] = if let Op::Parameter { index, .. } = node.op {
+            finished(node, vec![parameter(index)]).map_err(|reason| HostError::new(&node.op, [], reason))?
+        } else if let Op::Slot { index, dtype } = node.op {
+            let bits = slots.get(index as usize).ok_or_else(|| format!("slot {index} has no value").into());
+            vec![splat(dtype, &[], *bits.map_err(|reason| HostError::new(&node.op, [], reason))?)]
+        } else {
+            eval_node(node, run.operands(node))?
+        };
+    }
+    program.outputs().iter().map(|&output| run.output(program.graph(), output)).collect()
+}
+
+/// The values of a program that is running.
+struct Run {
+    /// The results of each node that was computed and will be read.
+    values: Vec<Vec<HostTensor>>,
+    /// Reads of each node that are still to come.
+    uses: Vec<u32>,
+}
+
+impl Run {
+    fn operands(&mut self, node: &Node) -> Vec<HostTensor> {
+        match node.op {
+            Op::GetResult { .. } => node.operands.iter().flat_map(|&id| self.read(id)).collect(),
+            _ => node.operands.iter().filter_map(|&id| self.read(id).into_iter().next()).collect(),
+        }
+    }
+
+    /// All results of a node; the last reader owns them.
+    fn read(&mut self, id: NodeId) -> Vec<HostTensor> {
+        let i = id.index();
+        self.uses[i] = self.uses[i].saturating_sub(1);
+        if self.uses[i] == 0 { std::mem::take(&mut self.values[i]) } else { self.values[i].clone() }
+    }
+
+    /// A result of the program, which keeps alive no more than its own elements.
+    fn output(&mut self, graph: &Graph, id: NodeId) -> std::result::Result<HostTensor, HostError> {
+        let value = self.read(id).into_iter().next().ok_or_else(|| "was not computed".into());
+        let kept = value.and_then(|x| if x.is_small_part() { x.into_dense() } else { Ok(x) });
+        kept.map_err(|reason| HostError::new(&graph.node(id).op, [graph.ty(id)], reason))
+    }
+}

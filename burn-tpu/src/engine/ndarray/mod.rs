@@ -1,0 +1,31 @@
+//! The interpreter: runs programs on the host with burn-ndarray's arrays. It needs no plugin.
+//!
+//! Owns: values on the host ([`HostTensor`]) and the meaning of every op on them, one file per family. May not know:
+//! devices, traces, other engines. Answers at the edges (integer division by zero, NaN, out-of-range indices) are those
+//! of XLA's CPU client; 16-bit floats are computed in f32 and rounded once per op.
+
+mod binary;
+mod buffer;
+mod contract;
+mod convert;
+mod convolution;
+mod elementwise;
+mod error;
+mod fft;
+mod index;
+mod interpret;
+mod inverse_erf;
+mod movement;
+mod numeric;
+mod reduce;
+mod rng;
+mod sort;
+mod tensor;
+#[cfg(test)]
+mod testing;
+mod unary;
+mod walk;
+mod window;
+
+pub(crate) use interpret::interpret;
+pub(crate) use tensor::HostTensor;

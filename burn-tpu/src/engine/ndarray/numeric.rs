@@ -1,0 +1,310 @@
+//! Arithmetic on one element, with XLA's answers at the edges: integers wrap, a division by zero gives -1, NaN wins.
+//!
+//! Owns: what [`BinaryOp`] and `Combine` mean for numbers. 16-bit floats never get here: they are computed in f32.
+
+use super::buffer::Element;
+use std::cmp::Ordering;
+
+/// A type with arithmetic: integers, f32 and f64.
+pub(super) trait Number: Element + PartialOrd {
+    const ZERO: Self;
+    const ONE: Self;
+    /// The value that no maximum keeps: the type's smallest, -inf for floats.
+    const LOWEST: Self;
+    /// The value that no minimum keeps: the type's largest, +inf for floats.
+    const HIGHEST: Self;
+
+    fn plus(self, rhs: Self) -> Self;
+    fn minus(self, rhs: Self) -> Self;
+    fn times(self, rhs: Self) -> Self;
+    /// The quotient; integers truncate, divide by zero to -1 and wrap.
+    fn divided(self, rhs: Self) -> Self;
+    /// The remainder with the dividend's sign; integers keep the dividend when the divisor is zero.
+    fn remainder(self, rhs: Self) -> Self;
+    fn power(self, rhs: Self) -> Self;
+    /// The larger; NaN if either is NaN, and 0 above -0.
+    fn larger(self, rhs: Self) -> Self;
+    /// The smaller; NaN if either is NaN, and -0 below 0.
+    fn smaller(self, rhs: Self) -> Self;
+    fn magnitude(self) -> Self;
+    fn negated(self) -> Self;
+    /// -1, 0 or 1; a float's zero keeps its sign and NaN stays NaN.
+    fn sign(self) -> Self;
+    fn is_nan(self) -> bool;
+}
+
+/// A type with bit operations: integers and bool.
+pub(super) trait Bits: Element {
+    const ALL_ZEROS: Self;
+    const ALL_ONES: Self;
+
+    fn and(self, rhs: Self) -> Self;
+    fn or(self, rhs: Self) -> Self;
+    fn xor(self, rhs: Self) -> Self;
+    fn not(self) -> Self;
+}
+
+/// Shifts; a count of at least the width (or a negative one) shifts everything out.
+pub(super) trait Shift: Bits {
+    fn shift_left(self, count: Self) -> Self;
+    fn shift_right_arithmetic(self, count: Self) -> Self;
+    fn shift_right_logical(self, count: Self) -> Self;
+}
+
+/// The order of a sort: both zeros are equal, and all NaNs are equal and the largest.
+pub(super) trait Order: Element {
+    fn order(&self, other: &Self) -> Ordering;
+}
+
+macro_rules! integers {
+    ($($signed:ty, $unsigned:ty;)*) => {$(
+        integers!(@common $signed, $signed, $unsigned, -1);
+        integers!(@common $unsigned, $signed, $unsigned, <$unsigned>::MAX);
+    )*};
+    (@common $ty:ty, $signed:ty, $unsigned:ty, $all:expr) => {
+        impl Number for $ty {
+            const ZERO: Self = 0;
+            const ONE: Self = 1;
+            const LOWEST: Self = <$ty>::MIN;
+            const HIGHEST: Self = <$ty>::MAX;
+
+            fn plus(self, rhs: Self) -> Self {
+                self.wrapping_add(rhs)
+            }
+
+            fn minus(self, rhs: Self) -> Self {
+                self.wrapping_sub(rhs)
+            }
+
+            fn times(self, rhs: Self) -> Self {
+                self.wrapping_mul(rhs)
+            }
+
+            fn divided(self, rhs: Self) -> Self {
+                if rhs == 0 { $all } else { self.wrapping_div(rhs) }
+            }
+
+            fn remainder(self, rhs: Self) -> Self {
+                if rhs == 0 { self } else { self.wrapping_rem(rhs) }
+            }
+
+            fn power(self, rhs: Self) -> Self {
+                integer_power(self, rhs)
+            }
+
+            fn larger(self, rhs: Self) -> Self {
+                Ord::max(self, rhs)
+            }
+
+            fn smaller(self, rhs: Self) -> Self {
+                Ord::min(self, rhs)
+            }
+
+            fn magnitude(self) -> Self {
+                if self < Self::ZERO { self.wrapping_neg() } else { self }
+            }
+
+            fn negated(self) -> Self {
+                self.wrapping_neg()
+            }
+
+            fn sign(self) -> Self {
+                match self.cmp(&0) {
+                    Ordering::Less => $all,
+                    Ordering::Equal => 0,
+                    Ordering::Greater => 1,
+                }
+            }
+
+            fn is_nan(self) -> bool {
+                false
+            }
+        }
+
+        impl Bits for $ty {
+            const ALL_ZEROS: Self = 0;
+            const ALL_ONES: Self = $all;
+
+            fn and(self, rhs: Self) -> Self {
+                self & rhs
+            }
+
+            fn or(self, rhs: Self) -> Self {
+                self | rhs
+            }
+
+            fn xor(self, rhs: Self) -> Self {
+                self ^ rhs
+            }
+
+            fn not(self) -> Self {
+                !self
+            }
+        }
+
+        impl Shift for $ty {
+            fn shift_left(self, count: Self) -> Self {
+                u32::try_from(count).ok().and_then(|count| self.checked_shl(count)).unwrap_or(0)
+            }
+
+            fn shift_right_arithmetic(self, count: Self) -> Self {
+                let count = u32::try_from(count).unwrap_or(u32::MAX);
+                let count = Ord::min(count, <$ty>::BITS - 1);
+                (self as $signed >> count) as $ty
+            }
+
+            fn shift_right_logical(self, count: Self) -> Self {
+                let count = u32::try_from(count).ok();
+                count.and_then(|count| (self as $unsigned).checked_shr(count)).unwrap_or(0) as $ty
+            }
+        }
+
+        impl Order for $ty {
+            fn order(&self, other: &Self) -> Ordering {
+                self.cmp(other)
+            }
+        }
+    };
+}
+
+integers! {
+    i8, u8;
+    i16, u16;
+    i32, u32;
+    i64, u64;
+}
+
+/// Square and multiply. A negative exponent leaves what truncation leaves of 1 / base^n.
+fn integer_power<T: Number + Shift>(base: T, exponent: T) -> T {
+    if exponent < T::ZERO {
+        let odd = exponent.and(T::ONE) == T::ONE;
+        return if base == T::ONE || (base == T::ONE.negated() && !odd) {
+            T::ONE
+        } else if base == T::ONE.negated() {
+            base
+        } else {
+            T::ZERO
+        };
+    }
+    let (mut power, mut square, mut rest) = (T::ONE, base, exponent);
+    while rest != T::ZERO {
+        if rest.and(T::ONE) == T::ONE {
+            power = power.times(square);
+        }
+        square = square.times(square);
+        rest = rest.shift_right_logical(T::ONE);
+    }
+    power
+}
+
+macro_rules! floats {
+    ($($ty:ident)*) => {$(
+        impl Number for $ty {
+            const ZERO: Self = 0.0;
+            const ONE: Self = 1.0;
+            const LOWEST: Self = $ty::NEG_INFINITY;
+            const HIGHEST: Self = $ty::INFINITY;
+
+            fn plus(self, rhs: Self) -> Self {
+                self + rhs
+            }
+
+            fn minus(self, rhs: Self) -> Self {
+                self - rhs
+            }
+
+            fn times(self, rhs: Self) -> Self {
+                self * rhs
+            }
+
+            fn divided(self, rhs: Self) -> Self {
+                self / rhs
+            }
+
+            fn remainder(self, rhs: Self) -> Self {
+                self % rhs
+            }
+
+            fn power(self, rhs: Self) -> Self {
+                self.powf(rhs)
+            }
+
+            fn larger(self, rhs: Self) -> Self {
+                if self == rhs {
+                    $ty::from_bits(self.to_bits() & rhs.to_bits())
+                } else if self > rhs || self.is_nan() {
+                    self
+                } else {
+                    rhs
+                }
+            }
+
+            fn smaller(self, rhs: Self) -> Self {
+                if self == rhs {
+                    $ty::from_bits(self.to_bits() | rhs.to_bits())
+                } else if self < rhs || self.is_nan() {
+                    self
+                } else {
+                    rhs
+                }
+            }
+
+            fn magnitude(self) -> Self {
+                $ty::abs(self)
+            }
+
+            fn negated(self) -> Self {
+                -self
+            }
+
+            fn sign(self) -> Self {
+                if self == 0.0 || self.is_nan() { self } else { self.signum() }
+            }
+
+            fn is_nan(self) -> bool {
+                $ty::is_nan(self)
+            }
+        }
+    )*};
+}
+
+floats!(f32 f64);
+
+macro_rules! float_orders {
+    ($($ty:ty)*) => {$(
+        impl Order for $ty {
+            fn order(&self, other: &Self) -> Ordering {
+                self.partial_cmp(other).unwrap_or_else(|| self.is_nan().cmp(&other.is_nan()))
+            }
+        }
+    )*};
+}
+
+float_orders!(f32 f64 half::bf16 half::f16);
+
+impl Order for bool {
+    fn order(&self, other: &Self) -> Ordering {
+        self.cmp(other)
+    }
+}
+
+impl Bits for bool {
+    const ALL_ZEROS: Self = false;
+    const ALL_ONES: Self = true;
+
+    fn and(self, rhs: Self) -> Self {
+        self & rhs
+    }
+
+    fn or(self, rhs: Self) -> Self {
+        self | rhs
+    }
+
+    fn xor(self, rhs: Self) -> Self {
+        self ^ rhs
+    }
+
+    fn not(self) -> Self {
+        !self
+    }
+}

@@ -1,0 +1,68 @@
+//! Sorting along a dim: all operands by the first, stably.
+
+use super::buffer::{Element, dispatch};
+use super::error::Result;
+use super::movement::transpose;
+use super::numeric::Order;
+use super::tensor::HostTensor;
+use super::walk::{Strides, row_major};
+use burn_tpu_graph::{DType, Dims};
+
+/// All operands in the order of the first one. Both zeros are equal; NaNs are equal, last when ascending and first when
+/// descending.
+pub(super) fn sort(operands: &[HostTensor], dim: usize, descending: bool) -> Result<Vec<HostTensor>> {
+    let Some(first) = operands.first() else { return Err("takes at least one operand".into()) };
+    let rank = first.dims().len();
+    // The sorted dim goes innermost, so that a line to sort is a slice.
+    let order: Dims = (0..rank).filter(|&d| d != dim).chain([dim]).collect();
+    let inner: Vec<HostTensor> = operands.iter().map(|x| transpose(x.clone(), &order)).collect();
+    let Some(key) = inner.first() else { return Ok(Vec::new()) };
+    let places = places(key, descending)?;
+    inner.iter().map(|x| dispatch!(x.dtype(), T => reordered::<T>(x, &places, &order))).collect()
+}
+
+/// For every place of the result, row-major with the sorted dim innermost, the place of its element.
+fn places(key: &HostTensor, descending: bool) -> Result<Vec<usize>> {
+    match key.dtype() {
+        DType::Bool => sorted_places::<bool>(key, descending),
+        DType::I8 => sorted_places::<i8>(key, descending),
+        DType::I16 => sorted_places::<i16>(key, descending),
+        DType::I32 => sorted_places::<i32>(key, descending),
+        DType::I64 => sorted_places::<i64>(key, descending),
+        DType::U8 => sorted_places::<u8>(key, descending),
+        DType::U16 => sorted_places::<u16>(key, descending),
+        DType::U32 => sorted_places::<u32>(key, descending),
+        DType::U64 => sorted_places::<u64>(key, descending),
+        DType::BF16 => sorted_places::<half::bf16>(key, descending),
+        DType::F16 => sorted_places::<half::f16>(key, descending),
+        DType::F32 => sorted_places::<f32>(key, descending),
+        DType::F64 => sorted_places::<f64>(key, descending),
+        DType::C64 => Err("complex numbers have no order".into()),
+    }
+}
+
+fn sorted_places<T: Order>(key: &HostTensor, descending: bool) -> Result<Vec<usize>> {
+    let keys = key.elements::<T>()?;
+    let mut places: Vec<usize> = (0..keys.len()).collect();
+    let line = key.dims().last().copied().unwrap_or(1).max(1);
+    for line in places.chunks_mut(line) {
+        if descending {
+            line.sort_by(|&a, &b| keys[b].order(&keys[a]));
+        } else {
+            line.sort_by(|&a, &b| keys[a].order(&keys[b]));
+        }
+    }
+    Ok(places)
+}
+
+fn reordered<T: Element>(x: &HostTensor, places: &[usize], order: &[usize]) -> Result<HostTensor> {
+    let data = x.elements::<T>()?;
+    let sorted: Vec<T> = places.iter().map(|&place| data[place]).collect();
+    let inner = row_major(x.dims());
+    let (mut dims, mut strides) = (x.dims().clone(), Strides::from_elem(0, order.len()));
+    for (i, &d) in order.iter().enumerate() {
+        dims[d] = x.dims()[i];
+        strides[d] = inner[i];
+    }
+    Ok(HostTensor::strided(&dims, strides, super::buffer::flat(sorted)))
+}

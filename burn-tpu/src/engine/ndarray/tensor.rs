@@ -1,0 +1,142 @@
+//! [`HostTensor`]: a value on the host, and the views of it that cost nothing.
+//!
+//! A tensor is a flat buffer seen through an offset and strides, so broadcasts, transposes, slices and most reshapes
+//! move no element. Invariant: every position that dims and strides reach lies in the buffer.
+
+use super::buffer::{Buffer, Element, Flat, dispatch, flat, slice};
+use super::error::Result;
+use super::walk::{Strides, View, map, row_major};
+use burn_tpu_graph::{DType, Dims, TensorType};
+use std::borrow::Cow;
+
+/// A value on the host. Clones share the elements.
+#[derive(Clone, Debug)]
+pub(crate) struct HostTensor {
+    ty: TensorType,
+    offset: usize,
+    strides: Strides,
+    buffer: Buffer,
+}
+
+impl HostTensor {
+    /// A value from row-major little-endian bytes, bools one byte each. Missing bytes read as zero.
+    pub(crate) fn from_bytes(ty: TensorType, bytes: impl AsRef<[u8]>) -> Self {
+        let elements = ty.elements();
+        let buffer = dispatch!(ty.dtype, T => {
+            let mut data = <T as Element>::read(bytes.as_ref());
+            data.resize(elements, T::default());
+            T::wrap(flat(data))
+        });
+        let strides = row_major(&ty.dims);
+        Self { ty, offset: 0, strides, buffer }
+    }
+
+    /// The row-major little-endian bytes, bools one byte each.
+    pub(crate) fn to_bytes(&self) -> Vec<u8> {
+        dispatch!(self.ty.dtype, T => self.elements::<T>().map(|data| T::write(&data)).unwrap_or_default())
+    }
+
+    /// Element type and dims.
+    pub(crate) fn ty(&self) -> &TensorType {
+        &self.ty
+    }
+
+    pub(super) fn dtype(&self) -> DType {
+        self.ty.dtype
+    }
+
+    pub(super) fn dims(&self) -> &Dims {
+        &self.ty.dims
+    }
+
+    pub(super) fn strides(&self) -> &Strides {
+        &self.strides
+    }
+
+    pub(super) fn offset(&self) -> usize {
+        self.offset
+    }
+
+    /// Row-major elements under `dims`.
+    pub(super) fn new<T: Element>(dims: &[usize], elements: Vec<T>) -> Self {
+        Self::strided(dims, row_major(dims), flat(elements))
+    }
+
+    /// Elements under `dims` that `strides` find from the first one.
+    pub(super) fn strided<T: Element>(dims: &[usize], strides: Strides, elements: Flat<T>) -> Self {
+        Self { ty: TensorType::new(T::DTYPE, dims), offset: 0, strides, buffer: T::wrap(elements) }
+    }
+
+    /// The same elements through other dims, from another offset.
+    pub(super) fn viewed(self, dims: Dims, offset: usize, strides: Strides) -> Self {
+        Self { ty: TensorType { dtype: self.ty.dtype, dims }, offset, strides, buffer: self.buffer }
+    }
+
+    /// The elements in place, which must be of type `T`.
+    pub(super) fn view<T: Element>(&self) -> Result<View<'_, T>> {
+        Ok(View { data: slice(self.flat::<T>()?), offset: self.offset, strides: &self.strides })
+    }
+
+    fn flat<T: Element>(&self) -> Result<&Flat<T>> {
+        T::unwrap(&self.buffer).ok_or_else(|| format!("holds {}, not {}", self.buffer.dtype(), T::DTYPE).into())
+    }
+
+    /// Whether the elements lie row-major and without gaps, wherever they start.
+    pub(super) fn is_row_major(&self) -> bool {
+        let steps = row_major(&self.ty.dims);
+        let matters = |d: usize| self.ty.dims[d] != 1;
+        self.ty.elements() == 0 || (0..self.ty.rank()).filter(|&d| matters(d)).all(|d| self.strides[d] == steps[d])
+    }
+
+    /// Whether the value is its whole buffer, row-major.
+    pub(super) fn is_dense(&self) -> bool {
+        self.offset == 0 && self.buffer.len() == self.ty.elements() && self.is_row_major()
+    }
+
+    /// Whether the value shows only a part of its buffer.
+    pub(super) fn is_small_part(&self) -> bool {
+        self.buffer.len() > self.ty.elements()
+    }
+
+    /// The row-major elements; copied unless they lie so.
+    pub(super) fn elements<T: Element>(&self) -> Result<Cow<'_, [T]>> {
+        let view = self.view::<T>()?;
+        let count = self.ty.elements();
+        if self.is_row_major() && view.data.len() >= self.offset + count {
+            return Ok(Cow::Borrowed(&view.data[self.offset..self.offset + count]));
+        }
+        Ok(Cow::Owned(map(&self.ty.dims, view, |v| v)))
+    }
+
+    /// The same value as the whole of its buffer, row-major.
+    pub(super) fn into_dense(self) -> Result<Self> {
+        if self.is_dense() {
+            return Ok(self);
+        }
+        dispatch!(self.ty.dtype, T => Ok(Self::new(&self.ty.dims, self.elements::<T>()?.into_owned())))
+    }
+
+    /// The row-major elements without other owners: the value's own when it is dense and has none, else a copy.
+    pub(super) fn into_owned<T: Element>(self) -> Result<Flat<T>> {
+        if self.is_dense() && self.flat::<T>()?.is_unique() {
+            return T::take(self.buffer).ok_or_else(|| "changed its type".into());
+        }
+        Ok(flat(self.elements::<T>()?.into_owned()))
+    }
+
+    /// Whether [`HostTensor::into_owned`] copies nothing.
+    pub(super) fn is_owned<T: Element>(&self) -> bool {
+        self.is_dense() && self.flat::<T>().is_ok_and(|flat| flat.is_unique())
+    }
+
+    /// The flat array of the value's row-major elements, shared.
+    pub(super) fn to_flat<T: Element>(&self) -> Result<Flat<T>> {
+        if self.is_dense() { self.flat::<T>().cloned() } else { Ok(flat(self.elements::<T>()?.into_owned())) }
+    }
+
+    /// The value of a rank-0 (or one-element) tensor.
+    pub(super) fn item<T: Element>(&self) -> Result<T> {
+        let first = self.view::<T>()?.data.get(self.offset).copied();
+        first.ok_or_else(|| "holds no element".into())
+    }
+}

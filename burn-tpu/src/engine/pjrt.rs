@@ -1,0 +1,286 @@
+//! The PJRT engine: programs lowered to StableHLO, compiled by a plugin, run on one of its devices.
+
+use super::{Arguments, DeviceBuffer, Engine, Executable, Execution, SharedBuffer, argument, wrong_engine};
+use crate::error::{Result, TpuError};
+use crate::{Platform, TpuDevice, TpuOptions};
+use burn_tpu_graph::{
+    Argument, DType, Lowered, Op, Program, TensorType,
+    lower::{lower, pack_slots},
+};
+use burn_tpu_pjrt::discovery::{self, PluginKind};
+use burn_tpu_pjrt::{
+    Buffer, Client, ClientOptions, CompileOptions, Device, ElementType, Event, ExecuteOptions, HostUse,
+    LoadedExecutable, Plugin, TensorSpec, presence,
+};
+use parking_lot::Mutex;
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+/// Dispatched programs that may be unfinished: beyond these, a dispatch waits for the oldest. Keeps the host from recording
+/// steps whose results the device has no room for; the CPU plugin blocks at the same number by itself.
+const MOST_IN_FLIGHT: usize = 32;
+
+/// Smaller tensors are copied during the call, which is quicker than tracking when the plugin is done with them.
+const OWNED_UPLOAD_BYTES: usize = 16 << 10;
+
+/// One device of a plugin's client.
+struct PjrtEngine {
+    device: Device,
+    options: CompileOptions,
+    dump: Option<std::path::PathBuf>,
+    in_flight: Arc<Mutex<VecDeque<Event>>>,
+}
+
+/// Whether the platform's hardware seems to be there, without loading anything. The host's processor always is.
+pub(crate) fn is_present(platform: Platform) -> bool {
+    match platform {
+        Platform::Tpu => presence::tpu_present(),
+        Platform::Cuda => presence::nvidia_gpu_present(),
+        Platform::Cpu | Platform::NdArray => true,
+    }
+}
+
+/// The number of devices of a platform that has been opened; one for the host, none where nothing was opened.
+pub(crate) fn device_count(platform: Platform) -> usize {
+    match platform {
+        Platform::NdArray => 1,
+        Platform::Tpu | Platform::Cuda | Platform::Cpu => {
+            let clients = CLIENTS.lock();
+            clients.iter().find(|(p, _)| *p == platform).map_or(0, |(_, client)| client.device_count())
+        }
+    }
+}
+
+/// Clients of this process, one per platform: a plugin's devices belong to one client.
+static CLIENTS: Mutex<Vec<(Platform, Client)>> = Mutex::new(Vec::new());
+
+/// Opens a device: finds and loads its plugin, makes its client.
+///
+/// # Errors
+/// [`TpuError::Unavailable`] with what was tried and the command that mends it.
+pub(crate) fn open(device: TpuDevice, options: &TpuOptions) -> Result<Arc<dyn Engine>> {
+    let (kind, mend) = match device.platform() {
+        Platform::Tpu => (PluginKind::Tpu, "cargo xtask setup tpu"),
+        Platform::Cuda => (PluginKind::Cuda, "cargo xtask setup cuda"),
+        Platform::Cpu => (PluginKind::Cpu, "cargo xtask setup cpu"),
+        Platform::NdArray => return Err(wrong_engine()),
+    };
+    let unavailable = |reason: String| TpuError::Unavailable { device: device.to_string(), reason, mend };
+    let client = client(device.platform(), kind, options).map_err(|error| unavailable(error.to_string()))?;
+    let index = usize::from(device.index());
+    if index >= client.device_count() {
+        return Err(TpuError::Unavailable {
+            device: device.to_string(),
+            reason: format!("{} has {} devices", client.platform_name(), client.device_count()),
+            mend: "name a smaller index; on the CPU plugin ask for more with TpuOptions::cpu_devices or BURN_TPU_CPU_DEVICES",
+        });
+    }
+    let handle = client.device(index).map_err(|error| unavailable(error.to_string()))?;
+    let engine = PjrtEngine {
+        options: compile_options(&handle, options),
+        device: handle,
+        dump: options.dump.clone(),
+        in_flight: Arc::default(),
+    };
+    Ok(Arc::new(engine))
+}
+
+fn client(platform: Platform, kind: PluginKind, options: &TpuOptions) -> burn_tpu_pjrt::Result<Client> {
+    let mut clients = CLIENTS.lock();
+    if let Some((_, client)) = clients.iter().find(|(p, _)| *p == platform) {
+        return Ok(client.clone());
+    }
+    let found = discovery::find(kind, options.plugin.as_deref())?;
+    tracing::debug!(path = %found.path.display(), source = ?found.source, "plugin found");
+    let plugin = Plugin::load(&found.path)?;
+    let client_options = match platform {
+        Platform::Cpu => ClientOptions::cpu(usize::from(options.cpu_devices))?,
+        Platform::Cuda => ClientOptions::cuda_memory(options.memory_fraction, true)?,
+        Platform::Tpu | Platform::NdArray => ClientOptions::default(),
+    };
+    let client = Client::new(plugin, &client_options)?;
+    clients.push((platform, client.clone()));
+    Ok(client)
+}
+
+/// One replica on this device.
+fn compile_options(device: &Device, options: &TpuOptions) -> CompileOptions {
+    let id = device.id();
+    let start = CompileOptions::default().device_assignment(vec![vec![id]]);
+    options.compiler_flags.iter().fold(start, |o, (name, value)| match (value.as_str(), value.parse::<i64>()) {
+        ("true" | "false", _) => o.set(name, value == "true"),
+        (_, Ok(number)) => o.set(name, number),
+        _ => o.set(name, value.as_str()),
+    })
+}
+
+impl Engine for PjrtEngine {
+    fn describe(&self) -> String {
+        let client = self.device.client();
+        format!("{} device {} ({})", client.platform_name(), self.device.id(), client.plugin().path().display())
+    }
+
+    fn upload(&self, ty: &TensorType, bytes: Vec<u8>) -> Result<DeviceBuffer> {
+        let spec = spec(ty)?;
+        let buffer = if bytes.len() < OWNED_UPLOAD_BYTES {
+            Buffer::from_host(&self.device, spec, &bytes)
+        } else {
+            Buffer::from_host_owned(&self.device, spec, bytes, HostUse::UntilTransferred)
+        };
+        buffer.map(DeviceBuffer::Pjrt).map_err(TpuError::pjrt(format!("uploading {ty}")))
+    }
+
+    fn download(&self, buffer: &DeviceBuffer) -> Result<Vec<u8>> {
+        let buffer = device(buffer)?;
+        buffer.to_host().map_err(TpuError::pjrt("reading a tensor"))
+    }
+
+    /// Everything in the op table has a lowering. What a plugin then refuses (a 64-bit integer dot on TPUs) is kept out by
+    /// how `ops` composes.
+    fn lowers(&self, _op: &Op) -> bool {
+        true
+    }
+
+    fn compile(&self, program: &Program) -> Result<Box<dyn Executable>> {
+        let lowered = {
+            let _span = tracing::debug_span!("lower").entered();
+            lower(program).map_err(|error| TpuError::Bug(error.to_string()))?
+        };
+        self.dump(program, &lowered)?;
+        let specs = lowered.arguments.iter().map(|argument| spec(argument.ty())).collect::<Result<Vec<_>>>()?;
+        let context = || format!("compiling a program of {} nodes", program.graph().len());
+        let text = burn_tpu_pjrt::Program::stablehlo(lowered.text, specs.clone()).map_err(TpuError::pjrt(context()))?;
+        let client = self.device.client();
+        let executable = client.compile(&text, &self.options).map_err(TpuError::pjrt(context()))?;
+        let reported = executable.executable().code_size().unwrap_or(0).max(0) as u64;
+        Ok(Box::new(PjrtProgram {
+            size_bytes: reported.max(text.text().len() as u64),
+            arguments: lowered.arguments.into_iter().zip(specs).collect(),
+            executable,
+            device: self.device.clone(),
+            in_flight: Arc::clone(&self.in_flight),
+        }))
+    }
+
+    fn wait(&self) -> Result<()> {
+        let events = std::mem::take(&mut *self.in_flight.lock());
+        // All of them, whatever the first says: none may still be under way afterwards.
+        let ended: Vec<_> =
+            events.iter().map(|event| event.wait().map_err(TpuError::pjrt("waiting for a program"))).collect();
+        ended.into_iter().collect()
+    }
+}
+
+impl PjrtEngine {
+    fn dump(&self, program: &Program, lowered: &Lowered) -> Result<()> {
+        let Some(folder) = &self.dump else { return Ok(()) };
+        let name: String = program.stable_hash()[..8].iter().map(|byte| format!("{byte:02x}")).collect();
+        let path = folder.join(name + ".mlir");
+        let written = std::fs::create_dir_all(folder).and_then(|()| std::fs::write(&path, &lowered.text));
+        written.map_err(|error| TpuError::File { what: "the dump of a program", path, reason: error.to_string() })
+    }
+}
+
+/// A compiled program with the recipe of its arguments.
+struct PjrtProgram {
+    executable: LoadedExecutable,
+    arguments: Vec<(Argument, Arc<TensorSpec>)>,
+    device: Device,
+    in_flight: Arc<Mutex<VecDeque<Event>>>,
+    size_bytes: u64,
+}
+
+impl Executable for PjrtProgram {
+    fn execute(&self, arguments: Arguments, slots: &[u64]) -> Result<Execution> {
+        let packed = self.pack(slots)?;
+        let mut packed = packed.iter();
+        let mut kept = Vec::new();
+        let mut execution = Execution::default();
+        let mut inputs: Vec<&Buffer> = Vec::with_capacity(self.arguments.len());
+        for (position, (recipe, spec)) in self.arguments.iter().enumerate() {
+            let Argument::Parameter { index, .. } = recipe else {
+                inputs.extend(packed.next());
+                kept.push(position as i64);
+                continue;
+            };
+            let shared: &SharedBuffer = argument(&arguments, *index)?;
+            if Arc::strong_count(shared) == 1 {
+                execution.donated_buffers += 1;
+                execution.donated_bytes += spec.byte_len();
+            } else {
+                kept.push(position as i64);
+            }
+            inputs.push(device(shared)?);
+        }
+        let options = ExecuteOptions { non_donatable: &kept, events: true, ..ExecuteOptions::default() };
+        let mut done = self.executable.execute(&[&inputs], &options).map_err(TpuError::pjrt("running a program"))?;
+        self.track(&mut done.events);
+        execution.outputs = done.outputs.pop().unwrap_or_default().into_iter().map(DeviceBuffer::Pjrt).collect();
+        Ok(execution)
+    }
+
+    fn size_bytes(&self) -> u64 {
+        self.size_bytes
+    }
+}
+
+impl PjrtProgram {
+    /// Uploads the run-time scalars: one packed buffer for all of 32 bits and below.
+    fn pack(&self, slots: &[u64]) -> Result<Vec<Buffer>> {
+        let mut packed = Vec::new();
+        for (recipe, spec) in &self.arguments {
+            if let Argument::Slots { ty, slots: places } = recipe {
+                let bytes = pack_slots(ty.dtype, places, slots).map_err(|error| TpuError::Bug(error.to_string()))?;
+                let buffer = Buffer::from_host(&self.device, Arc::clone(spec), &bytes);
+                packed.push(buffer.map_err(TpuError::pjrt("uploading scalars"))?);
+            }
+        }
+        Ok(packed)
+    }
+
+    /// Remembers the end of a dispatch; waits for the oldest when too many are under way. Its error, if any, is reported by
+    /// what it computed.
+    fn track(&self, events: &mut Vec<Event>) {
+        let mut in_flight = self.in_flight.lock();
+        while in_flight.front().is_some_and(|event| event.is_ready().unwrap_or(true)) {
+            in_flight.pop_front();
+        }
+        in_flight.extend(events.drain(..));
+        let oldest = if in_flight.len() > MOST_IN_FLIGHT { in_flight.pop_front() } else { None };
+        drop(in_flight);
+        if let Some(Err(error)) = oldest.map(|event| event.wait()) {
+            tracing::warn!(%error, "a program failed while running");
+        }
+    }
+}
+
+fn device(buffer: &DeviceBuffer) -> Result<&Buffer> {
+    match buffer {
+        DeviceBuffer::Pjrt(buffer) => Ok(buffer),
+        DeviceBuffer::Host(_) => Err(wrong_engine()),
+    }
+}
+
+fn spec(ty: &TensorType) -> Result<Arc<TensorSpec>> {
+    let spec = TensorSpec::new(element_type(ty.dtype)?, &ty.dims);
+    spec.map(Arc::new).map_err(TpuError::pjrt(format!("describing {ty}")))
+}
+
+fn element_type(dtype: DType) -> Result<ElementType> {
+    Ok(match dtype {
+        DType::Bool => ElementType::Pred,
+        DType::I8 => ElementType::S8,
+        DType::I16 => ElementType::S16,
+        DType::I32 => ElementType::S32,
+        DType::I64 => ElementType::S64,
+        DType::U8 => ElementType::U8,
+        DType::U16 => ElementType::U16,
+        DType::U32 => ElementType::U32,
+        DType::U64 => ElementType::U64,
+        DType::BF16 => ElementType::BF16,
+        DType::F16 => ElementType::F16,
+        DType::F32 => ElementType::F32,
+        DType::F64 => ElementType::F64,
+        DType::C64 => return Err(TpuError::Bug("a complex value at a program's edge".into())),
+    })
+}

@@ -1,0 +1,137 @@
+//! The error hierarchy. Every variant says whose fault it is and carries what a person needs to act.
+
+use burn_tpu_graph::GraphError;
+use burn_tpu_pjrt::PjrtError;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+/// Who can mend an error.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fault {
+    /// The program that calls: a shape, a dtype, an option.
+    User,
+    /// The machine: a missing plugin, a folder without permission, memory.
+    Environment,
+    /// The plugin: it refused or failed.
+    Plugin,
+    /// burn-tpu itself; please report it.
+    Bug,
+}
+
+/// What can go wrong, from the plugin's search to a tensor's read.
+#[derive(Debug, Clone, thiserror::Error)]
+#[non_exhaustive]
+pub enum TpuError {
+    /// No usable plugin or device for the platform.
+    #[error("{device} is not available: {reason}\n  mend: {mend}")]
+    Unavailable {
+        /// The device asked for.
+        device: String,
+        /// Why it is not there, with every place that was looked at.
+        reason: String,
+        /// The command that mends it.
+        mend: &'static str,
+    },
+    /// A call into the plugin failed.
+    #[error("{context}: {source}")]
+    Pjrt {
+        /// What was being done: which program, tensor or transfer.
+        context: String,
+        /// The call, the code and the plugin's own words.
+        source: Arc<PjrtError>,
+    },
+    /// An operation that its rule does not allow: shapes, dtypes, dims.
+    #[error("{op}: {source}")]
+    Operation {
+        /// The Burn operation.
+        op: &'static str,
+        /// The node that could not be built.
+        source: GraphError,
+    },
+    /// An element type that the device does not hold.
+    #[error("{op}: {dtype} is not supported on {device}; supported are bool, i8-i64, u8-u64, bf16, f16, f32 and f64")]
+    DType {
+        /// The Burn operation.
+        op: &'static str,
+        /// The element type, as Burn names it.
+        dtype: String,
+        /// The device.
+        device: String,
+    },
+    /// A node that the engine cannot lower, while host fallback is denied.
+    #[error(
+        "{device} cannot run {ops}, and the fallback policy is `deny`\n  mend: allow it with TpuOptions::fallback or BURN_TPU_FALLBACK=warn"
+    )]
+    FallbackDenied {
+        /// The device.
+        device: String,
+        /// The ops, comma-separated.
+        ops: String,
+    },
+    /// The interpreter could not run a node.
+    #[error("the ndarray engine: {reason}")]
+    Host {
+        /// The node with its operand types, and why.
+        reason: String,
+    },
+    /// An option or environment variable with a value that means nothing.
+    #[error("option {name}: {value:?} {rule}")]
+    Option {
+        /// The option's or the variable's name.
+        name: String,
+        /// The value given.
+        value: String,
+        /// What it must be.
+        rule: String,
+    },
+    /// Options set after the device was first used.
+    #[error("{device} is already running: set its options before its first tensor")]
+    AlreadyRunning {
+        /// The device.
+        device: String,
+    },
+    /// A file or folder that cannot be used.
+    #[error("{what} {path}: {reason}")]
+    File {
+        /// What the file is for.
+        what: &'static str,
+        /// Where it is.
+        path: PathBuf,
+        /// What the system says.
+        reason: String,
+    },
+    /// Something that cannot happen, unless burn-tpu is wrong.
+    #[error("internal error in burn-tpu (please report it): {0}")]
+    Bug(String),
+}
+
+impl TpuError {
+    /// Who can mend it.
+    pub fn fault(&self) -> Fault {
+        match self {
+            TpuError::Operation { .. }
+            | TpuError::DType { .. }
+            | TpuError::FallbackDenied { .. }
+            | TpuError::Option { .. }
+            | TpuError::AlreadyRunning { .. } => Fault::User,
+            TpuError::Unavailable { .. } | TpuError::File { .. } => Fault::Environment,
+            TpuError::Pjrt { .. } => Fault::Plugin,
+            TpuError::Host { .. } | TpuError::Bug(_) => Fault::Bug,
+        }
+    }
+
+    pub(crate) fn pjrt(context: impl Into<String>) -> impl FnOnce(PjrtError) -> TpuError {
+        let context = context.into();
+        move |source| TpuError::Pjrt { context, source: Arc::new(source) }
+    }
+}
+
+/// Burn reports failed executions at the read or the sync, as text.
+impl From<TpuError> for burn_backend::ExecutionError {
+    fn from(error: TpuError) -> Self {
+        burn_backend::ExecutionError::WithContext { reason: error.to_string() }
+    }
+}
+
+/// What fallible functions of this crate return.
+pub type Result<T, E = TpuError> = std::result::Result<T, E>;

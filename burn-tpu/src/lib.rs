@@ -1,0 +1,49 @@
+//! A Burn backend that trains and serves models on Google TPUs, through XLA and the PJRT C API.
+//!
+//! [`Tpu`] is a Burn backend like any other: name it, or `Autodiff<Tpu>`, as the backend of native Burn modules. Tensor ops
+//! are recorded; a mark step (or a read) turns what was recorded into one program, compiled by XLA once and found in a
+//! cache ever after. The same program runs on TPUs, on NVIDIA GPUs and on the host's processor, whichever PJRT plugin is
+//! there, and on burn-ndarray without any.
+#![forbid(unsafe_code)]
+
+mod backend;
+mod device;
+mod dtype;
+mod engine;
+mod error;
+mod metrics;
+mod ops;
+mod optim;
+mod options;
+mod program;
+mod qtensor;
+mod runtime;
+mod tensor;
+mod trace;
+
+pub use backend::Tpu;
+pub use device::{Platform, TpuDevice};
+pub use error::{Fault, Result, TpuError};
+pub use metrics::{CutReason, Metrics};
+pub use optim::{MarkStep, MasterState, MasterWeights};
+pub use options::{FallbackPolicy, TpuOptions};
+pub use qtensor::TpuQTensor;
+pub use tensor::TpuTensor;
+
+/// Runs everything that the calling thread has recorded on `device` as one program, without waiting for it.
+///
+/// The end of a training step is the place for it: with all of a step in one program, XLA fuses across its ops and
+/// nothing but the step's results is kept. [`MarkStep`] does this for an optimizer that Burn's `Learner` drives.
+pub fn mark_step(device: &TpuDevice) {
+    trace::cut(*device, CutReason::MarkStep);
+}
+
+/// What a device has done since it started. Print it for a report.
+pub fn metrics(device: &TpuDevice) -> Metrics {
+    runtime::runtime(*device).counters().snapshot()
+}
+
+/// Identities of the programs in a device's cache, ascending. Two runs that recorded the same programs give the same list.
+pub fn program_keys(device: &TpuDevice) -> Vec<u64> {
+    runtime::runtime(*device).cache().keys()
+}

@@ -1,0 +1,140 @@
+//! Named counters and timers of one device, and the report that prints them.
+
+use parking_lot::Mutex;
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::time::Duration;
+
+/// Why a trace was cut: what made its recorded work run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum CutReason {
+    /// [`mark_step`](crate::mark_step) or [`MarkStep`](crate::MarkStep).
+    MarkStep,
+    /// The recording thread read a value.
+    Read,
+    /// The recording thread called `Backend::sync`.
+    Sync,
+    /// A tensor went to another device.
+    DeviceCopy,
+    /// Another thread read or used a tensor.
+    OtherThread,
+    /// The trace reached [`TpuOptions::trace_cap`](crate::TpuOptions::trace_cap).
+    TraceCap,
+}
+
+macro_rules! counters {
+    ($($(#[$doc:meta])* $name:ident: $unit:literal,)*) => {
+        /// What a device has done since it started: a snapshot, taken by [`metrics`](crate::metrics).
+        #[derive(Clone, Debug, Default, PartialEq)]
+        #[non_exhaustive]
+        pub struct Metrics {
+            $($(#[$doc])* pub $name: u64,)*
+            /// How often traces were cut, by reason.
+            pub cuts: BTreeMap<CutReason, u64>,
+            /// Nodes run on the host, by op: what [`Metrics::host_fallbacks`] counts.
+            pub host_fallbacks_by_op: BTreeMap<&'static str, u64>,
+        }
+
+        /// The live counters behind [`Metrics`].
+        #[derive(Debug, Default)]
+        pub(crate) struct Counters {
+            $(pub(crate) $name: AtomicU64,)*
+            cuts: Mutex<BTreeMap<CutReason, u64>>,
+            fallbacks: Mutex<BTreeMap<&'static str, u64>>,
+        }
+
+        impl Counters {
+            pub(crate) fn snapshot(&self) -> Metrics {
+                Metrics {
+                    $($name: self.$name.load(Relaxed),)*
+                    cuts: self.cuts.lock().clone(),
+                    host_fallbacks_by_op: self.fallbacks.lock().clone(),
+                }
+            }
+        }
+
+        impl Metrics {
+            fn rows(&self) -> Vec<(&'static str, u64, &'static str)> {
+                vec![$((stringify!($name), self.$name, $unit)),*]
+            }
+        }
+    };
+}
+
+counters! {
+    /// Burn operations recorded.
+    recorded_ops: "",
+    /// Graph nodes recorded for them.
+    recorded_nodes: "",
+    /// Programs compiled.
+    compiles: "",
+    /// Cuts whose program was in memory.
+    cache_hits: "",
+    /// Programs that left memory to make room.
+    cache_evictions: "",
+    /// Programs run.
+    executions: "",
+    /// Nodes run on the host because the engine could not lower them.
+    host_fallbacks: "",
+    /// Buffers given back to the device while a program ran, because nothing referred to them any more.
+    donated_buffers: "",
+    /// Their size.
+    donated_bytes: "bytes",
+    /// Host-to-device transfers of tensors.
+    uploads: "",
+    /// Their size.
+    upload_bytes: "bytes",
+    /// Device-to-host transfers of tensors.
+    downloads: "",
+    /// Their size.
+    download_bytes: "bytes",
+    /// Time spent in rewriting and lowering graphs.
+    lower_ns: "ns",
+    /// Time spent in the plugin's compiler.
+    compile_ns: "ns",
+    /// Time spent from a cut to the dispatched program, without lowering and compiling.
+    dispatch_ns: "ns",
+    /// Time spent waiting for values to be read, and for syncs.
+    wait_ns: "ns",
+}
+
+impl Counters {
+    pub(crate) fn add(counter: &AtomicU64, n: usize) {
+        counter.fetch_add(n as u64, Relaxed);
+    }
+
+    pub(crate) fn add_time(counter: &AtomicU64, time: Duration) {
+        counter.fetch_add(time.as_nanos() as u64, Relaxed);
+    }
+
+    pub(crate) fn cut(&self, reason: CutReason) {
+        *self.cuts.lock().entry(reason).or_default() += 1;
+    }
+
+    pub(crate) fn fallback(&self, op: &'static str) {
+        Self::add(&self.host_fallbacks, 1);
+        *self.fallbacks.lock().entry(op).or_default() += 1;
+    }
+}
+
+impl std::fmt::Display for Metrics {
+    /// One line per counter that is not zero; times in milliseconds, sizes in MiB.
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        for (name, value, unit) in self.rows().into_iter().filter(|row| row.1 > 0) {
+            match unit {
+                "ns" => writeln!(f, "{:<18} {:>14.3} ms", name.trim_end_matches("_ns"), value as f64 / 1e6)?,
+                "bytes" => {
+                    writeln!(f, "{:<18} {:>14.2} MiB", name.trim_end_matches("_bytes"), value as f64 / 1048576.0)?
+                }
+                _ => writeln!(f, "{name:<18} {value:>14}")?,
+            }
+        }
+        for (reason, count) in &self.cuts {
+            writeln!(f, "{:<18} {count:>14}", format!("cut: {reason:?}"))?;
+        }
+        for (op, count) in &self.host_fallbacks_by_op {
+            writeln!(f, "{:<18} {count:>14}", format!("on host: {op}"))?;
+        }
+        Ok(())
+    }
+}

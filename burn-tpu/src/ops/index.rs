@@ -1,0 +1,343 @@
+//! Elements and slices addressed by integer tensors, for every element type.
+//!
+//! Indices may have any integer type and are not checked, since their values are unknown when an op is recorded: a
+//! gather clamps an index to the nearest valid one, a scatter drops an update that does not fit, and a negative index
+//! is out of range (Burn's other backends panic at all of these). Sums and products scattered into 16-bit floats run in
+//! f32 and round once. With [`ScatterMode::Assign`] and equal indices, which update stays is the device's choice.
+
+use crate::TpuTensor;
+use crate::trace::{Recorder, record};
+use burn_backend::tensor::IndexingUpdateOp;
+use burn_tpu_graph::op::{Combine, GatherAttrs, ScatterAttrs, ScatterMode};
+use burn_tpu_graph::{DType, Dims, NodeId, Result};
+
+/// Element `i` of the result is that of `x` at `i`, with `indices[i]` for the coordinate of `dim`.
+pub(crate) fn gather(x: TpuTensor, dim: usize, indices: TpuTensor) -> TpuTensor {
+    record("gather", [&x, &indices], |r, [x, indices]| {
+        let (rank, dims) = (r.rank(x), r.dims(indices));
+        let others = all_but(rank, dim);
+        let attrs = GatherAttrs {
+            offset_dims: Dims::new(),
+            collapsed_slice_dims: Dims::from_slice(&[dim]),
+            operand_batching_dims: others.clone(),
+            start_indices_batching_dims: others,
+            start_index_map: Dims::from_slice(&[dim]),
+            index_vector_dim: dims.len(),
+            slice_sizes: Dims::from_elem(1, rank),
+        };
+        let indices = as_vectors(r, indices)?;
+        gathered(r, x, indices, attrs, &dims)
+    })
+}
+
+/// Combines each of `values` with the element of `x` at its own place, with `indices` for the coordinate of `dim`.
+pub(crate) fn scatter(x: TpuTensor, dim: usize, indices: TpuTensor, values: TpuTensor, combine: Combine) -> TpuTensor {
+    record("scatter", [&x, &indices, &values], |r, [x, indices, values]| {
+        let others = all_but(r.rank(x), dim);
+        let attrs = ScatterAttrs {
+            update_window_dims: Dims::new(),
+            inserted_window_dims: Dims::from_slice(&[dim]),
+            input_batching_dims: others.clone(),
+            scatter_indices_batching_dims: others,
+            scatter_dims_to_operand_dims: Dims::from_slice(&[dim]),
+            index_vector_dim: r.rank(indices),
+            mode: ScatterMode::Combine(combine),
+        };
+        let indices = as_vectors(r, indices)?;
+        scattered(r, x, indices, values, attrs)
+    })
+}
+
+/// The slices of `x` along `dim` that `indices` (`[n]`) name, in their order.
+pub(crate) fn select(x: TpuTensor, dim: usize, indices: TpuTensor) -> TpuTensor {
+    record("select", [&x, &indices], |r, [x, indices]| {
+        let mut slice_sizes = r.dims(x);
+        let mut result = slice_sizes.clone();
+        if let (Some(size), Some(taken)) = (slice_sizes.get_mut(dim), result.get_mut(dim)) {
+            *size = 1;
+            *taken = r.ty(indices).elements();
+        }
+        let attrs = GatherAttrs {
+            offset_dims: all_but(result.len(), dim),
+            collapsed_slice_dims: Dims::from_slice(&[dim]),
+            operand_batching_dims: Dims::new(),
+            start_indices_batching_dims: Dims::new(),
+            start_index_map: Dims::from_slice(&[dim]),
+            index_vector_dim: 1,
+            slice_sizes,
+        };
+        let indices = as_vectors(r, indices)?;
+        gathered(r, x, indices, attrs, &result)
+    })
+}
+
+/// Combines the slices of `values` along `dim` with those of `x` that `indices` (`[n]`) name.
+pub(crate) fn select_assign(
+    x: TpuTensor,
+    dim: usize,
+    indices: TpuTensor,
+    values: TpuTensor,
+    combine: Combine,
+) -> TpuTensor {
+    record("select_assign", [&x, &indices, &values], |r, [x, indices, values]| {
+        let attrs = ScatterAttrs {
+            update_window_dims: all_but(r.rank(x), dim),
+            inserted_window_dims: Dims::from_slice(&[dim]),
+            input_batching_dims: Dims::new(),
+            scatter_indices_batching_dims: Dims::new(),
+            scatter_dims_to_operand_dims: Dims::from_slice(&[dim]),
+            index_vector_dim: 1,
+            mode: ScatterMode::Combine(combine),
+        };
+        let indices = as_vectors(r, indices)?;
+        scattered(r, x, indices, values, attrs)
+    })
+}
+
+/// The slices of `x` at the coordinates of its first k dims that `indices` (`[.., k]`) name.
+pub(crate) fn gather_nd(x: TpuTensor, indices: TpuTensor) -> TpuTensor {
+    record("gather_nd", [&x, &indices], |r, [x, indices]| {
+        let indices = wide(r, indices)?;
+        slices_at(r, x, indices)
+    })
+}
+
+/// Updates the slices of `x` at the coordinates of its first k dims that `indices` (`[.., k]`) name.
+pub(crate) fn scatter_nd(x: TpuTensor, indices: TpuTensor, values: TpuTensor, update: IndexingUpdateOp) -> TpuTensor {
+    let mode = match update {
+        IndexingUpdateOp::Assign => ScatterMode::Assign,
+        IndexingUpdateOp::Add => ScatterMode::Combine(Combine::Sum),
+        IndexingUpdateOp::Mul => ScatterMode::Combine(Combine::Prod),
+        IndexingUpdateOp::Min => ScatterMode::Combine(Combine::Min),
+        IndexingUpdateOp::Max => ScatterMode::Combine(Combine::Max),
+    };
+    record("scatter_nd", [&x, &indices, &values], |r, [x, indices, values]| {
+        let indices = wide(r, indices)?;
+        into_slices_at(r, x, indices, values, mode)
+    })
+}
+
+/// The rows of `weights` (`[v, d]`) that `indices` (`[..]`) name: `[.., d]`.
+pub(crate) fn embedding(weights: TpuTensor, indices: TpuTensor) -> TpuTensor {
+    record("embedding", [&weights, &indices], |r, [weights, indices]| {
+        let indices = as_vectors(r, indices)?;
+        slices_at(r, weights, indices)
+    })
+}
+
+/// The gradient of [`embedding`] for `weights`, of which only the dims count: the sums of the rows of `gradient`
+/// (`[.., d]`) by index.
+pub(crate) fn embedding_backward(weights: TpuTensor, gradient: TpuTensor, indices: TpuTensor) -> TpuTensor {
+    record("embedding_backward", [&gradient, &indices], |r, [gradient, indices]| {
+        let indices = as_vectors(r, indices)?;
+        let dtype = r.dtype(gradient);
+        let zeros = r.splat(dtype, weights.dims(), 0.0)?;
+        into_slices_at(r, zeros, indices, gradient, ScatterMode::Combine(Combine::Sum))
+    })
+}
+
+fn all_but(rank: usize, dim: usize) -> Dims {
+    (0..rank).filter(|&other| other != dim).collect()
+}
+
+/// Indices in 32 bits at least: XLA computes positions in the type of the indices, and 8 bits of them wrap.
+fn wide(r: &mut Recorder, indices: NodeId) -> Result<NodeId> {
+    let dtype = r.dtype(indices);
+    if dtype.is_int() && dtype.size_bytes() < 4 { r.convert(indices, DType::I32) } else { Ok(indices) }
+}
+
+/// Single coordinates as vectors of one component, in a new last dim.
+fn as_vectors(r: &mut Recorder, indices: NodeId) -> Result<NodeId> {
+    let mut dims = r.dims(indices);
+    dims.push(1);
+    let indices = wide(r, indices)?;
+    r.reshape(indices, &dims)
+}
+
+/// The slices of `x` at its first k coordinates, from `indices` of `[.., k]`.
+fn slices_at(r: &mut Recorder, x: NodeId, indices: NodeId) -> Result<NodeId> {
+    let (mut slice_sizes, mut result) = (r.dims(x), r.dims(indices));
+    let components = result.pop().unwrap_or(0).min(slice_sizes.len());
+    let batch = result.len();
+    result.extend_from_slice(&slice_sizes[components..]);
+    slice_sizes[..components].fill(1);
+    let attrs = GatherAttrs {
+        offset_dims: (batch..result.len()).collect(),
+        collapsed_slice_dims: (0..components).collect(),
+        operand_batching_dims: Dims::new(),
+        start_indices_batching_dims: Dims::new(),
+        start_index_map: (0..components).collect(),
+        index_vector_dim: batch,
+        slice_sizes,
+    };
+    gathered(r, x, indices, attrs, &result)
+}
+
+/// `x` with the slices at its first k coordinates updated, from `indices` of `[.., k]`.
+fn into_slices_at(r: &mut Recorder, x: NodeId, indices: NodeId, values: NodeId, mode: ScatterMode) -> Result<NodeId> {
+    let batch = r.rank(indices).saturating_sub(1);
+    let components = r.dims(indices).last().copied().unwrap_or(0);
+    let attrs = ScatterAttrs {
+        update_window_dims: (batch..r.rank(values)).collect(),
+        inserted_window_dims: (0..components).collect(),
+        input_batching_dims: Dims::new(),
+        scatter_indices_batching_dims: Dims::new(),
+        scatter_dims_to_operand_dims: (0..components).collect(),
+        index_vector_dim: batch,
+        mode,
+    };
+    scattered(r, x, indices, values, attrs)
+}
+
+/// A gather whose result has `dims`. One without elements takes no slice, which would not fit an empty operand.
+fn gathered(r: &mut Recorder, x: NodeId, indices: NodeId, attrs: GatherAttrs, dims: &[usize]) -> Result<NodeId> {
+    if dims.contains(&0) {
+        let dtype = r.dtype(x);
+        return r.splat(dtype, dims, false);
+    }
+    r.gather(x, indices, attrs)
+}
+
+/// A scatter that rounds 16-bit floats once; nothing happens where there is no update or no element.
+fn scattered(r: &mut Recorder, x: NodeId, indices: NodeId, values: NodeId, attrs: ScatterAttrs) -> Result<NodeId> {
+    if r.ty(values).elements() == 0 || r.ty(x).elements() == 0 {
+        return Ok(x);
+    }
+    let dtype = r.dtype(x);
+    let sums = matches!(attrs.mode, ScatterMode::Combine(Combine::Sum | Combine::Prod));
+    let wide = if sums { dtype.accumulator() } else { dtype };
+    let x = r.convert(x, wide)?;
+    let values = r.convert(values, wide)?;
+    let scattered = r.scatter(x, indices, values, attrs)?;
+    r.convert(scattered, dtype)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ops::data::{from_data, to_device};
+    use crate::ops::testing::{devices, tensor, tensor_of, truths, values};
+    use burn_backend::ops::{FloatTensorOps, IntTensorOps};
+    use burn_backend::{TensorData, try_read_sync};
+    use burn_ndarray::NdArray;
+    use burn_std::DType as BurnDType;
+
+    #[test]
+    fn gathers_along_a_dim() {
+        for device in devices() {
+            let x = to_device(tensor([0.0f32, 1.0, 2.0, 3.0, 4.0, 5.0], &[2, 3]), &device);
+            let rows = to_device(tensor([0i64, 1, 0, 1, 0, 1], &[2, 3]), &device);
+            assert_eq!(values(gather(x.clone(), 0, rows)), [0.0, 4.0, 2.0, 3.0, 1.0, 5.0]);
+            let columns = to_device(tensor([2u8, 1, 0, 0, 2, 0, 1, 2], &[2, 4]), &device);
+            assert_eq!(values(gather(x.clone(), 1, columns)), [2.0, 1.0, 0.0, 0.0, 5.0, 3.0, 4.0, 5.0]);
+            let far = to_device(tensor([-1i32, 9], &[2, 1]), &device);
+            assert_eq!(values(gather(x.clone(), 1, far)), [0.0, 5.0], "the nearest valid index");
+            assert_eq!(gather(x, 1, to_device(tensor([0i32; 0], &[2, 0]), &device)).dims(), [2, 0]);
+        }
+    }
+
+    #[test]
+    fn scatters_along_a_dim() {
+        for device in devices() {
+            let x = to_device(tensor([0.0f32; 6], &[2, 3]), &device);
+            let by = to_device(tensor([1.0f32, 2.0, 3.0, 4.0, 5.0, 6.0], &[2, 3]), &device);
+            let rows = to_device(tensor([1i32, 0, 1, 1, 1, 0], &[2, 3]), &device);
+            let scattered = scatter(x.clone(), 0, rows, by, Combine::Sum);
+            assert_eq!(values(scattered), [0.0, 2.0, 6.0, 5.0, 5.0, 3.0]);
+            let far = to_device(tensor([1i32, 3, -1, 2], &[2, 2]), &device);
+            let by = to_device(tensor([1.0f32, 9.0, 9.0, 4.0], &[2, 2]), &device);
+            assert_eq!(values(scatter(x.clone(), 1, far, by, Combine::Sum)), [0.0, 1.0, 0.0, 0.0, 0.0, 4.0], "dropped");
+            let none = to_device(tensor([0i32; 0], &[2, 0]), &device);
+            let nothing = to_device(tensor([0.0f32; 0], &[2, 0]), &device);
+            assert_eq!(values(scatter(x, 1, none, nothing, Combine::Sum)), [0.0; 6]);
+            let bools = to_device(tensor([false, true, false], &[3]), &device);
+            let at = to_device(tensor([0i32, 1, 2, 2], &[4]), &device);
+            let by = to_device(tensor([true, false, false, true], &[4]), &device);
+            assert_eq!(truths(scatter(bools, 0, at, by, Combine::Or)), [true; 3]);
+        }
+    }
+
+    #[test]
+    fn sixteen_bit_sums_round_once() {
+        for device in devices() {
+            let x = to_device(tensor_of(BurnDType::BF16, &[256.0, 0.0], &[2]), &device);
+            let ones = to_device(tensor_of(BurnDType::BF16, &[1.0; 8], &[8]), &device);
+            let at = to_device(tensor([0i32; 8], &[8]), &device);
+            assert_eq!(values(select_assign(x, 0, at, ones, Combine::Sum)), [264.0, 0.0]);
+        }
+    }
+
+    #[test]
+    fn selects_and_updates_slices() {
+        for device in devices() {
+            let x = to_device(tensor([0i32, 1, 2, 3, 4, 5], &[2, 3]), &device);
+            let at = to_device(tensor([2i32, 0, 2], &[3]), &device);
+            assert_eq!(values(select(x.clone(), 1, at.clone())), [2.0, 0.0, 2.0, 5.0, 3.0, 5.0]);
+            let by = to_device(tensor([10i32, 20, 30, 40, 50, 60], &[2, 3]), &device);
+            assert_eq!(values(select_assign(x.clone(), 1, at, by, Combine::Sum)), [20.0, 1.0, 42.0, 53.0, 4.0, 105.0]);
+            let empty = to_device(tensor([0i32; 0], &[0, 3]), &device);
+            assert_eq!(select(empty, 0, to_device(tensor([0i32; 0], &[0]), &device)).dims(), [0, 3]);
+            assert_eq!(select(x, 0, to_device(tensor([0i32; 0], &[0]), &device)).dims(), [0, 3]);
+        }
+    }
+
+    #[test]
+    fn coordinates_address_elements_and_slices() {
+        use IndexingUpdateOp::*;
+        for device in devices() {
+            let x = to_device(tensor([1.0f32, 2.0, 3.0, 4.0, 5.0, 6.0], &[2, 3]), &device);
+            let elements = to_device(tensor([0i32, 1, 1, 2], &[2, 2]), &device);
+            let rows = to_device(tensor([1i32, 0, 1], &[3, 1]), &device);
+            assert_eq!(values(gather_nd(x.clone(), elements.clone())), [2.0, 6.0]);
+            assert_eq!(values(gather_nd(x.clone(), rows)), [4.0, 5.0, 6.0, 1.0, 2.0, 3.0, 4.0, 5.0, 6.0]);
+            let by = to_device(tensor([5.0f32, 3.0], &[2]), &device);
+            for (op, two) in
+                [(Assign, [5.0, 3.0]), (Add, [7.0, 9.0]), (Mul, [10.0, 18.0]), (Min, [2.0, 3.0]), (Max, [5.0, 6.0])]
+            {
+                let updated = scatter_nd(x.clone(), elements.clone(), by.clone(), op);
+                assert_eq!(values(updated), [1.0, two[0], 3.0, 4.0, 5.0, two[1]], "{op:?}");
+            }
+            let row = to_device(tensor([1i64], &[1, 1]), &device);
+            let by = to_device(tensor([7.0f32, 8.0, 9.0], &[1, 3]), &device);
+            assert_eq!(values(scatter_nd(x, row, by, Assign)), [1.0, 2.0, 3.0, 7.0, 8.0, 9.0]);
+        }
+    }
+
+    #[test]
+    fn embeddings_and_their_gradient() {
+        for device in devices() {
+            let weights = to_device(tensor([1.0f32, 2.0, 3.0, 4.0, 5.0, 6.0], &[3, 2]), &device);
+            let at = to_device(tensor([2i32, 0, 2, 2], &[2, 2]), &device);
+            let rows = embedding(weights.clone(), at.clone());
+            assert_eq!(rows.dims(), [2, 2, 2]);
+            assert_eq!(values(rows.clone()), [5.0, 6.0, 1.0, 2.0, 5.0, 6.0, 5.0, 6.0]);
+            assert_eq!(values(embedding_backward(weights, rows, at)), [1.0, 2.0, 0.0, 0.0, 15.0, 18.0]);
+        }
+    }
+    #[test]
+    fn random_places_as_burn_ndarray_does() {
+        type Nd = NdArray<f32, i32>;
+        let host = Default::default();
+        let numbers = |count: usize| (0..count).map(|i| (i * 7919 % 101) as f32).collect::<Vec<_>>();
+        let floats = |x| try_read_sync(Nd::float_into_data(x)).unwrap().unwrap().iter::<f64>().collect::<Vec<_>>();
+        for device in devices() {
+            for (dim, count) in [(0, 5), (1, 1), (2, 7)] {
+                let mut shape = [4, 3, 6];
+                let (size, x) = (shape[dim], TensorData::new(numbers(72), shape));
+                shape[dim] = count;
+                let elements = shape.iter().product();
+                let at: Vec<i32> = (0..elements).map(|i| (i * 31 % 17 % size) as i32).collect();
+                let (at, by) = (TensorData::new(at, shape), TensorData::new(numbers(elements), shape));
+                let ours = [&x, &at, &by].map(|data| from_data("test", data.clone(), &device));
+                let theirs = [&x, &by].map(|data| Nd::float_from_data(data.clone(), &host));
+                let [x, by] = theirs;
+                let at = Nd::int_from_data(at, &host);
+                let [our_x, our_at, our_by] = ours;
+                let gathered = floats(Nd::float_gather(dim, x.clone(), at.clone()));
+                assert_eq!(values(gather(our_x.clone(), dim, our_at.clone())), gathered, "{dim} on {device}");
+                let scattered = floats(Nd::float_scatter_add(dim, x, at, by));
+                assert_eq!(values(scatter(our_x, dim, our_at, our_by, Combine::Sum)), scattered, "{dim} on {device}");
+            }
+        }
+    }
+}

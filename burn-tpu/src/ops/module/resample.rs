@@ -1,0 +1,81 @@
+//! Resampling along one dim as a product with a small matrix `[out, in]`: linear in the input, so its gradient is the
+//! product with the transposed matrix, and both run where matmuls run.
+//!
+//! A matrix is built on the device from vectors of constants, one entry per output position, so that a program carries
+//! `out` numbers and not `out * in`.
+
+use super::operands::vector;
+use burn_tpu_graph::op::{BinaryOp, Direction, DotAttrs};
+use burn_tpu_graph::{DType, Dims, Graph, NodeId, Result};
+
+/// Which way a matrix `[out, in]` is applied.
+#[derive(Clone, Copy)]
+pub(super) enum Way {
+    /// From `in` to `out`.
+    Forward,
+    /// From `out` to `in`: the gradient.
+    Transposed,
+}
+
+/// Replaces dim `dim` of `x` by its product with `matrix`, in the matrix's element type.
+pub(super) fn along(g: &mut Graph, x: NodeId, dim: usize, matrix: NodeId, way: Way) -> Result<NodeId> {
+    let contract = match way {
+        Way::Forward => 1,
+        Way::Transposed => 0,
+    };
+    let attrs = DotAttrs {
+        lhs_batch: Dims::new(),
+        rhs_batch: Dims::new(),
+        lhs_contract: Dims::from_slice(&[dim]),
+        rhs_contract: Dims::from_slice(&[contract]),
+        result: g.dtype(matrix),
+    };
+    let product = g.dot_general(x, matrix, attrs)?;
+    // The new dim came out last: back to where it belongs.
+    let last = g.rank(product) - 1;
+    let permutation: Dims = (0..dim).chain([last]).chain(dim..last).collect();
+    g.transpose(product, &permutation)
+}
+
+/// The matrix of an output position that reads few inputs: row `o` holds `taps[t].1[o]` at column `taps[t].0[o]`, summed
+/// over `t` (several taps may meet at a border).
+pub(super) fn sparse(g: &mut Graph, dtype: DType, taps: &[(Vec<i64>, Vec<f64>)], inputs: usize) -> Result<NodeId> {
+    let outputs = taps.first().map_or(0, |(columns, _)| columns.len());
+    let dims = [outputs, inputs];
+    let column = g.iota(DType::I32, &dims, 1)?;
+    let zero = g.splat(dtype, &dims, 0.0)?;
+    let mut matrix = zero;
+    for (columns, weights) in taps {
+        let at = rows(g, DType::I32, columns, &dims)?;
+        let weight = rows(g, dtype, weights, &dims)?;
+        let hit = g.compare(Direction::Eq, column, at)?;
+        let entry = g.select(hit, weight, zero)?;
+        matrix = g.binary(BinaryOp::Add, matrix, entry)?;
+    }
+    Ok(matrix)
+}
+
+/// The matrix of output positions that average a range `[start, end)` of inputs each.
+pub(super) fn averaging(g: &mut Graph, dtype: DType, ranges: &[(usize, usize)], inputs: usize) -> Result<NodeId> {
+    let dims = [ranges.len(), inputs];
+    let collect = |pick: fn(&(usize, usize)) -> usize| ranges.iter().map(|r| pick(r) as i64).collect::<Vec<_>>();
+    let shares: Vec<f64> = ranges.iter().map(|(start, end)| 1.0 / (end - start) as f64).collect();
+    let column = g.iota(DType::I32, &dims, 1)?;
+    let start = rows(g, DType::I32, &collect(|r| r.0), &dims)?;
+    let end = rows(g, DType::I32, &collect(|r| r.1), &dims)?;
+    let after = g.compare(Direction::Ge, column, start)?;
+    let before = g.compare(Direction::Lt, column, end)?;
+    let inside = g.binary(BinaryOp::And, after, before)?;
+    let share = rows(g, dtype, &shares, &dims)?;
+    let zero = g.splat(dtype, &dims, 0.0)?;
+    g.select(inside, share, zero)
+}
+
+/// One constant per row, repeated along it.
+fn rows<T>(g: &mut Graph, dtype: DType, values: &[T], dims: &[usize]) -> Result<NodeId>
+where
+    T: Into<burn_tpu_graph::Number> + Copy,
+{
+    let column = vector(g, dtype, values)?;
+    g.broadcast_in_dim(column, dims, &[0])
+}

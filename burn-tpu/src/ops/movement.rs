@@ -1,0 +1,306 @@
+//! Ops that move, repeat, cut or overwrite elements, for every element type.
+//!
+//! Owns: Burn's slices (clamped, with steps of either sign), assignment to them, windows. Bounds are structure: a static
+//! slice compiles to a view or a fused copy.
+
+use super::broken_rule;
+use crate::TpuTensor;
+use crate::trace::{Recorder, record, record_many};
+use burn_backend::ops::unfold::calculate_unfold_windows;
+use burn_std::{Shape, Slice};
+use burn_tpu_graph::op::{BinaryOp, GatherAttrs};
+use burn_tpu_graph::{DType, Dims, NodeId, Number, Result};
+use smallvec::{SmallVec, smallvec};
+
+/// The same elements in row-major order under other dims.
+pub(crate) fn reshape(x: TpuTensor, shape: Shape) -> TpuTensor {
+    record("reshape", [&x], |r, [x]| r.reshape(x, shape.as_slice()))
+}
+
+/// Two dims exchanged.
+pub(crate) fn swap_dims(x: TpuTensor, dim1: usize, dim2: usize) -> TpuTensor {
+    let swapped = |dim| match dim {
+        _ if dim == dim1 => dim2,
+        _ if dim == dim2 => dim1,
+        _ => dim,
+    };
+    let permutation: Dims = (0..x.dims().len()).map(swapped).collect();
+    record("swap_dims", [&x], |r, [x]| r.transpose(x, &permutation))
+}
+
+/// Dims in another order.
+pub(crate) fn permute(x: TpuTensor, axes: &[usize]) -> TpuTensor {
+    record("permute", [&x], |r, [x]| r.transpose(x, axes))
+}
+
+/// The order along some dims reversed.
+pub(crate) fn flip(x: TpuTensor, axes: &[usize]) -> TpuTensor {
+    record("flip", [&x], |r, [x]| r.reverse(x, axes))
+}
+
+/// Size-1 dims repeated up to a shape; missing leading dims are added.
+pub(crate) fn expand(x: TpuTensor, shape: Shape) -> TpuTensor {
+    record("expand", [&x], |r, [x]| r.broadcast_to(x, shape.as_slice()))
+}
+
+/// The whole tensor `times` times along a dim: a broadcast along a new dim before it, which then merges with it.
+pub(crate) fn repeat_dim(x: TpuTensor, dim: usize, times: usize) -> TpuTensor {
+    record("repeat_dim", [&x], |r, [x]| {
+        let mut merged = r.dims(x);
+        let mut repeated = merged.clone();
+        let rank = merged.len();
+        repeated.insert(dim.min(rank), times);
+        if let Some(size) = merged.get_mut(dim) {
+            *size = size.saturating_mul(times);
+        }
+        let mapping: Dims = (0..=rank).filter(|&d| d != dim).collect();
+        let repeated = r.broadcast_in_dim(x, &repeated, &mapping)?;
+        r.reshape(repeated, &merged)
+    })
+}
+
+/// Tensors in order along a dim.
+pub(crate) fn cat(tensors: Vec<TpuTensor>, dim: usize) -> TpuTensor {
+    let operands: Vec<&TpuTensor> = tensors.iter().collect();
+    let [joined] = record_many("cat", &operands, |r, nodes| Ok([r.concatenate(nodes, dim)?]));
+    joined
+}
+
+/// What a Burn slice takes of one dim: `count` elements, `stride` apart from the lowest on, perhaps in reverse order.
+/// A negative step walks the same range from its last element down.
+#[derive(Clone, Copy)]
+struct Span {
+    lowest: usize,
+    count: usize,
+    stride: usize,
+    reversed: bool,
+}
+
+impl Span {
+    fn new(slice: &Slice, size: usize) -> Self {
+        let range = slice.to_range(size);
+        let step = slice.step().unsigned_abs().max(1);
+        let count = range.len().div_ceil(step);
+        let stride = if count > 1 { step } else { 1 };
+        let reach = count.saturating_sub(1) * stride;
+        let reversed = slice.is_reversed();
+        let lowest = if reversed && count > 0 { range.end - 1 - reach } else { range.start };
+        Self { lowest, count, stride, reversed }
+    }
+
+    /// One past the highest element taken.
+    fn limit(self) -> usize {
+        if self.count == 0 { self.lowest } else { self.lowest + (self.count - 1) * self.stride + 1 }
+    }
+}
+
+/// One span per dim; dims without a slice are taken whole.
+fn spans(dims: &[usize], slices: &[Slice]) -> SmallVec<[Span; 4]> {
+    let whole = Slice::full();
+    dims.iter().enumerate().map(|(d, &size)| Span::new(slices.get(d).unwrap_or(&whole), size)).collect()
+}
+
+fn reversed_dims(spans: &[Span]) -> Dims {
+    (0..spans.len()).filter(|&d| spans[d].reversed && spans[d].count > 1).collect()
+}
+
+/// The elements that the slices take.
+pub(crate) fn slice(x: TpuTensor, slices: &[Slice]) -> TpuTensor {
+    let spans = spans(x.dims(), slices);
+    record("slice", [&x], |r, [x]| {
+        let start: Dims = spans.iter().map(|s| s.lowest).collect();
+        let limit: Dims = spans.iter().map(|s| s.limit()).collect();
+        let stride: Dims = spans.iter().map(|s| s.stride).collect();
+        let taken = r.slice(x, &start, &limit, &stride)?;
+        r.reverse(taken, &reversed_dims(&spans))
+    })
+}
+
+/// x with the elements that the slices take replaced by those of `value`.
+///
+/// A contiguous region is a `dynamic_update_slice` at constant starts, which XLA does in place. A region with gaps is spread
+/// to the size of x by interior padding and chosen by a mask: three fused element-wise ops, where a scatter would
+/// address element by element.
+pub(crate) fn slice_assign(x: TpuTensor, slices: &[Slice], value: TpuTensor) -> TpuTensor {
+    let spans = spans(x.dims(), slices);
+    if spans.iter().any(|span| span.count == 0) {
+        return x;
+    }
+    record("slice_assign", [&x, &value], |r, [x, value]| {
+        let counts: Dims = spans.iter().map(|s| s.count).collect();
+        let value = r.broadcast_to(value, &counts)?;
+        let value = r.reverse(value, &reversed_dims(&spans))?;
+        if spans.iter().any(|span| span.stride > 1) {
+            return assign_with_gaps(r, x, &spans, value);
+        }
+        let starts = spans.iter().map(|s| r.scalar(DType::I32, s.lowest as i64));
+        let starts = starts.collect::<Result<SmallVec<[NodeId; 4]>>>()?;
+        r.dynamic_update_slice(x, value, &starts)
+    })
+}
+
+fn assign_with_gaps(r: &mut Recorder, x: NodeId, spans: &[Span], value: NodeId) -> Result<NodeId> {
+    let dims = r.dims(x);
+    let mut mask = None;
+    for (d, &span) in spans.iter().enumerate().filter(|(d, span)| span.count != dims[*d]) {
+        let taken = r.splat(DType::Bool, &[span.count], true)?;
+        let taken = spread(r, taken, &dims[d..=d], &[span])?;
+        let taken = r.broadcast_in_dim(taken, &dims, &[d])?;
+        mask = Some(match mask {
+            None => taken,
+            Some(mask) => r.binary(BinaryOp::And, mask, taken)?,
+        });
+    }
+    let value = spread(r, value, &dims, spans)?;
+    mask.map_or(Ok(value), |mask| r.select(mask, value, x))
+}
+
+/// `value` at the places of the spans in dims of full size, zeros elsewhere.
+fn spread(r: &mut Recorder, value: NodeId, dims: &[usize], spans: &[Span]) -> Result<NodeId> {
+    let dtype = r.dtype(value);
+    let zero = r.scalar(dtype, 0i64)?;
+    let low: SmallVec<[isize; 4]> = spans.iter().map(|s| s.lowest as isize).collect();
+    let high: SmallVec<[isize; 4]> = spans.iter().zip(dims).map(|(s, &size)| (size - s.limit()) as isize).collect();
+    let interior: Dims = spans.iter().map(|s| s.stride - 1).collect();
+    r.pad(value, zero, &low, &high, &interior)
+}
+
+/// Above so many slices per window, windows are gathered instead.
+const MAX_SLICES: usize = 64;
+
+/// All complete windows of `size` elements, `step` apart, along a dim; the window's elements become the last dim.
+///
+/// Blocks of `step` elements are laid side by side: window `w` is blocks `w`, `w + 1`, …, cut to `size`. That takes
+/// `size / step` slices and one concatenation; a step of at least `size` takes a single reshape.
+pub(crate) fn unfold(x: TpuTensor, dim: usize, size: usize, step: usize) -> TpuTensor {
+    let windows = calculate_unfold_windows(x.dims().get(dim).copied().unwrap_or(0), size, step);
+    record("unfold", [&x], |r, [x]| match size.div_ceil(step).max(1) {
+        blocks if blocks <= MAX_SLICES => windows_of_blocks(r, x, dim, [windows, size, step, blocks]),
+        _ => gathered_windows(r, x, dim, [windows, size, step]),
+    })
+}
+
+fn windows_of_blocks(
+    r: &mut Recorder,
+    x: NodeId,
+    dim: usize,
+    [windows, size, step, blocks]: [usize; 4],
+) -> Result<NodeId> {
+    let (mut dims, dtype) = (r.dims(x), r.dtype(x));
+    let rank = dims.len();
+    if dim >= rank {
+        return Err(broken_rule(r, "pad", &[x], format!("dim {dim} is out of range for rank {rank}")));
+    }
+    let all_blocks = windows + blocks - 1;
+    // The padding fills the last window's last block and is cut off again; negative, it drops what no window covers.
+    let low: SmallVec<[isize; 4]> = smallvec![0; rank];
+    let mut high = low.clone();
+    high[dim] = (all_blocks * step) as isize - dims[dim] as isize;
+    let zero = r.scalar(dtype, 0i64)?;
+    let padded = r.pad(x, zero, &low, &high, &Dims::from_elem(0, rank))?;
+    dims[dim] = all_blocks;
+    dims.insert(dim + 1, step);
+    let split = r.reshape(padded, &dims)?;
+    let side_by_side = (0..blocks).map(|block| r.slice_dim(split, dim, block, block + windows));
+    let side_by_side = side_by_side.collect::<Result<Vec<_>>>()?;
+    let joined = r.concatenate(&side_by_side, dim + 1)?;
+    let cut = r.slice_dim(joined, dim + 1, 0, size)?;
+    let last: Dims = (0..=rank).filter(|&d| d != dim + 1).chain([dim + 1]).collect();
+    r.transpose(cut, &last)
+}
+
+fn gathered_windows(r: &mut Recorder, x: NodeId, dim: usize, [windows, size, step]: [usize; 3]) -> Result<NodeId> {
+    let rank = r.rank(x);
+    let first = r.iota(DType::I32, &[windows, size], 0)?;
+    let first = r.binary_const(BinaryOp::Mul, first, Number::UInt(step as u64))?;
+    let offset = r.iota(DType::I32, &[windows, size], 1)?;
+    let indices = r.binary(BinaryOp::Add, first, offset)?;
+    let mut slice_sizes = r.dims(x);
+    if let Some(taken) = slice_sizes.get_mut(dim) {
+        *taken = 1;
+    }
+    let attrs = GatherAttrs {
+        offset_dims: (0..rank).filter(|&d| d != dim).collect(),
+        collapsed_slice_dims: Dims::from_slice(&[dim]),
+        operand_batching_dims: Dims::new(),
+        start_indices_batching_dims: Dims::new(),
+        start_index_map: Dims::from_slice(&[dim]),
+        index_vector_dim: 2,
+        slice_sizes,
+    };
+    r.gather(x, indices, attrs)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ops::testing::{tensor, values};
+    use burn_std::s;
+
+    fn counted(dims: &[usize]) -> TpuTensor {
+        tensor((0..dims.iter().product::<usize>()).map(|i| i as f32), dims)
+    }
+
+    #[test]
+    fn negative_steps_walk_the_range_down() {
+        assert_eq!(values(slice(counted(&[9]), &[s![2..8;-2]])), [7.0, 5.0, 3.0]);
+        assert_eq!(values(slice(counted(&[5]), &[s![..;-1]])), [4.0, 3.0, 2.0, 1.0, 0.0]);
+        assert_eq!(values(slice(counted(&[5]), &[s![..;2]])), [0.0, 2.0, 4.0]);
+        assert_eq!(values(slice(counted(&[2, 3]), &[s![1..2], s![-2..]])), [4.0, 5.0]);
+        assert_eq!(slice(counted(&[2, 3]), &[s![..], s![2..1]]).dims(), [2, 0]);
+    }
+
+    #[test]
+    fn assignment_is_the_inverse_of_a_slice() {
+        for slices in [
+            vec![s![1..3], s![0..4]],
+            vec![s![1..4;-1], s![2..3]],
+            vec![s![0..4;2], s![1..5]],
+            vec![s![0..4;-3], s![0..5;-2]],
+            vec![s![2..3]],
+        ] {
+            let taken = slice(counted(&[4, 5]), &slices);
+            let marked = tensor((0..taken.dims().iter().product()).map(|i: usize| 100.0 + i as f32), taken.dims());
+            let assigned = slice_assign(counted(&[4, 5]), &slices, marked.clone());
+            assert_eq!(values(slice(assigned.clone(), &slices)), values(marked.clone()), "{slices:?}");
+            let kept = values(assigned).into_iter().filter(|&value| value < 100.0).count();
+            assert_eq!(kept, 20 - values(marked).len(), "{slices:?}");
+        }
+        assert_eq!(values(slice_assign(counted(&[3]), &[s![1..1]], counted(&[0]))), [0.0, 1.0, 2.0]);
+    }
+
+    #[test]
+    fn windows_overlap_touch_or_leave_gaps() {
+        let naive = |n: usize, size: usize, step: usize| {
+            let windows = if n < size { 0 } else { (n - size) / step + 1 };
+            let values = (0..windows).flat_map(|w| (0..size).map(move |j| (w * step + j) as f64));
+            ([windows, size], values.collect::<Vec<_>>())
+        };
+        for (n, size, step) in
+            [(7, 3, 1), (7, 3, 2), (8, 2, 2), (8, 2, 3), (10, 2, 3), (10, 5, 3), (2, 3, 1), (200, 90, 1)]
+        {
+            let windows = unfold(counted(&[n]), 0, size, step);
+            let (dims, expected) = naive(n, size, step);
+            assert_eq!((windows.dims(), values(windows.clone())), (&dims[..], expected), "{n} {size} {step}");
+        }
+        let rows = unfold(counted(&[3, 2]), 0, 2, 1);
+        assert_eq!((rows.dims(), values(rows.clone())), (&[2, 2, 2][..], vec![0.0, 2.0, 1.0, 3.0, 2.0, 4.0, 3.0, 5.0]));
+    }
+
+    #[test]
+    fn repeats_expands_and_joins() {
+        assert_eq!(values(repeat_dim(counted(&[2, 1]), 0, 2)), [0.0, 1.0, 0.0, 1.0]);
+        assert_eq!(values(repeat_dim(counted(&[2, 1]), 1, 2)), [0.0, 0.0, 1.0, 1.0]);
+        assert_eq!(repeat_dim(counted(&[2, 3]), 1, 0).dims(), [2, 0]);
+        assert_eq!(values(expand(counted(&[2]), [2, 2].into())), [0.0, 1.0, 0.0, 1.0]);
+        let joined = cat(vec![counted(&[1, 2]), counted(&[2, 2]), counted(&[0, 2])], 0);
+        assert_eq!(values(joined), [0.0, 1.0, 0.0, 1.0, 2.0, 3.0]);
+        assert_eq!(values(swap_dims(counted(&[2, 2]), 0, 1)), [0.0, 2.0, 1.0, 3.0]);
+    }
+
+    #[test]
+    #[should_panic(expected = "reshape")]
+    fn a_wrong_shape_panics_as_it_is_recorded() {
+        reshape(counted(&[6]), [4, 2].into());
+    }
+}

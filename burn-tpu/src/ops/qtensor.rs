@@ -1,0 +1,372 @@
+//! Quantized tensors: quantization, its inverse and moves of quantized values, on the device.
+//!
+//! Supported are symmetric schemes of 8, 4 and 2 bits (Q8F, Q8S, Q4F, Q4S, Q2F, Q2S), one scale for the tensor or one per
+//! block of row-major values. Values take one byte each on the device whatever their bits, and scales are f32; a scheme
+//! that packs values into words is read and then becomes the native one, as in Burn's other CPU backends. Float values
+//! (E4M3, E5M2, E2M1) and native packing panic, naming the scheme.
+//!
+//! Moves keep the integers and their scale, so they cost no precision. Blocks do not survive most moves: then values are
+//! dequantized, moved and quantized anew. Everything else is Burn's default, which dequantizes.
+
+use crate::backend::{TpuFloat, TpuInt};
+use crate::dtype::{from_float, from_int};
+use crate::ops::{data, index, movement, reduce, sort};
+use crate::trace::{Recorder, record, record_many};
+use crate::{Tpu, TpuDevice, TpuQTensor, TpuTensor};
+use burn_backend::ops::QTensorOps;
+use burn_backend::quantization::QuantizationParametersPrimitive;
+use burn_backend::{ExecutionError, TensorData};
+use burn_std::quantization::{QuantLevel, QuantScheme, QuantStore, QuantValue, QuantizedBytes};
+use burn_std::{DType as BurnDType, FloatDType, IntDType, Shape, Slice};
+use burn_tpu_graph::op::{BinaryOp, Combine, Direction, UnaryOp};
+use burn_tpu_graph::{DType, Dims, NodeId, Result};
+
+impl<F: TpuFloat, I: TpuInt> QTensorOps<Self> for Tpu<F, I> {
+    fn q_from_data(quantized: TensorData, device: &TpuDevice) -> TpuQTensor {
+        let BurnDType::QFloat(scheme) = quantized.dtype else {
+            panic!("burn-tpu: q_from_data: the data is {:?}, not quantized", quantized.dtype);
+        };
+        let native = supported("q_from_data", &scheme);
+        let (shape, num_elements) = (quantized.shape.clone(), quantized.num_elements());
+        let (values, parameters) = QuantizedBytes { bytes: quantized.into_bytes(), scheme, num_elements }.into_vec_i8();
+        let scales = TensorData::new(parameters.scales.clone(), [parameters.scales.len()]);
+        let values = data::from_data("q_from_data", TensorData::new(values, shape), device);
+        TpuQTensor { values, scales: data::from_data("q_from_data", scales, device), scheme: native }
+    }
+
+    fn quantize(x: TpuTensor, scheme: &QuantScheme, parameters: QuantizationParametersPrimitive<Self>) -> TpuQTensor {
+        let scheme = supported("quantize", scheme);
+        let [values, scales] = record_many("quantize", &[&x, &parameters.scales], |r, nodes| {
+            let scales = r.convert(nodes[1], DType::F32)?;
+            quantized(r, nodes[0], scales, &scheme)
+        });
+        TpuQTensor { values, scales, scheme }
+    }
+
+    /// The scale maps the largest magnitude, of the tensor or of a block, to the end of the value range.
+    fn quantize_dynamic(x: TpuTensor, scheme: &QuantScheme) -> TpuQTensor {
+        let scheme = supported("quantize_dynamic", scheme);
+        let [values, scales] = record_many("quantize_dynamic", &[&x], |r, nodes| {
+            let scales = fitting_scales(r, nodes[0], &scheme)?;
+            quantized(r, nodes[0], scales, &scheme)
+        });
+        TpuQTensor { values, scales, scheme }
+    }
+
+    fn dequantize(x: TpuQTensor, dtype: FloatDType) -> TpuTensor {
+        record("dequantize", [&x.values, &x.scales], |r, [values, scales]| {
+            let dims = r.dims(values);
+            let values = r.convert(values, DType::F32)?;
+            let values = blocks(r, values, &x.scheme)?;
+            let scales = per_block(r, scales, values)?;
+            let product = r.binary(BinaryOp::Mul, values, scales)?;
+            let product = r.reshape(product, &dims)?;
+            r.convert(product, from_float(dtype))
+        })
+    }
+
+    fn q_device(x: &TpuQTensor) -> TpuDevice {
+        x.values.device()
+    }
+
+    fn q_to_device(x: TpuQTensor, device: &TpuDevice) -> TpuQTensor {
+        let (values, scales) = (data::to_device(x.values, device), data::to_device(x.scales, device));
+        TpuQTensor { values, scales, scheme: x.scheme }
+    }
+
+    /// Blocks are runs of row-major values, which other dims do not change.
+    fn q_reshape(x: TpuQTensor, shape: Shape) -> TpuQTensor {
+        TpuQTensor { values: movement::reshape(x.values, shape), ..x }
+    }
+
+    async fn q_into_data(x: TpuQTensor) -> Result<TensorData, ExecutionError> {
+        let values = data::into_data(x.values).await?;
+        let scales = data::into_data(x.scales).await?;
+        let shape = values.shape.clone();
+        let unread = |error| ExecutionError::WithContext { reason: format!("q_into_data: {error:?}") };
+        let (values, scales) = (values.into_vec::<i8>().map_err(unread)?, scales.into_vec::<f32>().map_err(unread)?);
+        Ok(TensorData::quantized(values, shape, x.scheme, &scales))
+    }
+
+    fn q_expand(x: TpuQTensor, shape: Shape) -> TpuQTensor {
+        Self::moved(x, |x| movement::expand(x, shape))
+    }
+
+    fn q_swap_dims(x: TpuQTensor, dim1: usize, dim2: usize) -> TpuQTensor {
+        Self::moved(x, |x| movement::swap_dims(x, dim1, dim2))
+    }
+
+    fn q_permute(x: TpuQTensor, axes: &[usize]) -> TpuQTensor {
+        Self::moved(x, |x| movement::permute(x, axes))
+    }
+
+    fn q_flip(x: TpuQTensor, axes: &[usize]) -> TpuQTensor {
+        Self::moved(x, |x| movement::flip(x, axes))
+    }
+
+    fn q_select(x: TpuQTensor, dim: usize, indices: TpuTensor) -> TpuQTensor {
+        Self::moved(x, |x| index::select(x, dim, indices))
+    }
+
+    fn q_slice(x: TpuQTensor, slices: &[Slice]) -> TpuQTensor {
+        Self::moved(x, |x| movement::slice(x, slices))
+    }
+
+    fn q_gather(dim: usize, x: TpuQTensor, indices: TpuTensor) -> TpuQTensor {
+        Self::moved(x, |x| index::gather(x, dim, indices))
+    }
+
+    fn q_repeat_dim(x: TpuQTensor, dim: usize, times: usize) -> TpuQTensor {
+        Self::moved(x, |x| movement::repeat_dim(x, dim, times))
+    }
+
+    fn q_argmax(x: TpuQTensor, dim: usize, index: IntDType) -> TpuTensor {
+        reduce::argmax(Self::comparable(x), dim, from_int(index))
+    }
+
+    fn q_argmin(x: TpuQTensor, dim: usize, index: IntDType) -> TpuTensor {
+        reduce::argmin(Self::comparable(x), dim, from_int(index))
+    }
+
+    fn q_argsort(x: TpuQTensor, dim: usize, descending: bool, index: IntDType) -> TpuTensor {
+        sort::argsort(Self::comparable(x), dim, descending, from_int(index))
+    }
+
+    fn q_argtopk(x: TpuQTensor, dim: usize, k: usize, index: IntDType) -> TpuTensor {
+        sort::argtopk(Self::comparable(x), dim, k, from_int(index))
+    }
+
+    fn q_sort(x: TpuQTensor, dim: usize, descending: bool) -> TpuQTensor {
+        Self::moved(x, |x| sort::sort(x, dim, descending))
+    }
+
+    fn q_topk(x: TpuQTensor, dim: usize, k: usize) -> TpuQTensor {
+        Self::moved(x, |x| sort::topk(x, dim, k))
+    }
+}
+
+impl<F: TpuFloat, I: TpuInt> Tpu<F, I> {
+    /// Applies a move to the integers where one scale serves all, else to the numbers, which are then quantized anew.
+    fn moved(x: TpuQTensor, moved: impl FnOnce(TpuTensor) -> TpuTensor) -> TpuQTensor {
+        match x.scheme.level {
+            QuantLevel::Tensor => TpuQTensor { values: moved(x.values), ..x },
+            QuantLevel::Block(_) => {
+                let scheme = x.scheme;
+                Self::quantize_dynamic(moved(Self::dequantize(x, FloatDType::F32)), &scheme)
+            }
+        }
+    }
+
+    /// Something in the order of the numbers: the integers where one scale (above 0) serves all.
+    fn comparable(x: TpuQTensor) -> TpuTensor {
+        match x.scheme.level {
+            QuantLevel::Tensor => x.values,
+            QuantLevel::Block(_) => Self::dequantize(x, FloatDType::F32),
+        }
+    }
+}
+
+/// The scheme as it is kept on the device.
+///
+/// # Panics
+/// When values of the scheme are not small integers. Burn has no other way to refuse a scheme.
+fn supported(op: &'static str, scheme: &QuantScheme) -> QuantScheme {
+    let floats = matches!(scheme.value, QuantValue::E4M3 | QuantValue::E5M2 | QuantValue::E2M1);
+    if floats || matches!(scheme.store, QuantStore::PackedNative(_)) {
+        panic!("burn-tpu: {op}: {scheme:?} is not supported: values must be Q8, Q4 or Q2, native or packed in u32");
+    }
+    scheme.with_store(QuantStore::Native)
+}
+
+/// `[blocks, values]`: a row for each scale of the scheme.
+fn blocks(r: &mut Recorder, x: NodeId, scheme: &QuantScheme) -> Result<NodeId> {
+    let elements = r.ty(x).elements();
+    let (rows, columns) = match scheme.level {
+        QuantLevel::Tensor => (1, elements),
+        // Rounded up, so that a tensor which is no whole number of blocks breaks the reshape's rule.
+        QuantLevel::Block(size) => (elements.div_ceil(size.num_elements().max(1)), size.num_elements()),
+    };
+    r.reshape(x, &[rows, columns])
+}
+
+/// `scales` under the dims of `blocks`.
+fn per_block(r: &mut Recorder, scales: NodeId, blocks: NodeId) -> Result<NodeId> {
+    let dims = r.dims(blocks);
+    let scales = r.reshape(scales, &dims[..1])?;
+    r.broadcast_in_dim(scales, &dims, &[0])
+}
+
+/// f32 `[blocks]`: twice the largest magnitude over the width of the value range.
+fn fitting_scales(r: &mut Recorder, x: NodeId, scheme: &QuantScheme) -> Result<NodeId> {
+    let (low, high) = scheme.value.range();
+    let x = r.convert(x, DType::F32)?;
+    let x = blocks(r, x, scheme)?;
+    let magnitudes = r.unary(UnaryOp::Abs, x)?;
+    let largest = r.reduce(Combine::Max, magnitudes, &[1])?;
+    let width = r.binary_const(BinaryOp::Mul, largest, 2.0)?;
+    // A slot, though it never changes: XLA divides by a constant through its reciprocal, and a scale that is off in the last
+    // bit moves the largest values, which lie at a half in the unsymmetric ranges.
+    let range = r.slot_like(width, f64::from(high - low))?;
+    r.binary(BinaryOp::Div, width, range)
+}
+
+/// round(x / scale) within the value range, and the scales used, as `[i8 of x's dims, f32 [blocks]]`.
+fn quantized(r: &mut Recorder, x: NodeId, scales: NodeId, scheme: &QuantScheme) -> Result<[NodeId; 2]> {
+    let (low, high) = scheme.value.range();
+    let dims = r.dims(x);
+    let x = r.convert(x, DType::F32)?;
+    let x = blocks(r, x, scheme)?;
+    let flat: Dims = Dims::from_slice(&r.dims(x)[..1]);
+    let scales = r.reshape(scales, &flat)?;
+    let scales = usable(r, scales)?;
+    let divisor = per_block(r, scales, x)?;
+    let quotient = r.binary(BinaryOp::Div, x, divisor)?;
+    let rounded = round_half_away(r, quotient)?;
+    let (low, high) = (r.splat_like(rounded, f64::from(low))?, r.splat_like(rounded, f64::from(high))?);
+    let clamped = r.clamp(low, rounded, high)?;
+    let values = r.convert(clamped, DType::I8)?;
+    Ok([r.reshape(values, &dims)?, scales])
+}
+
+/// Scales without zeros and NaN, which come from values that are all 0 or not numbers: 0.1, as in burn-ndarray.
+fn usable(r: &mut Recorder, scales: NodeId) -> Result<NodeId> {
+    let smallest = f64::from(f32::MIN_POSITIVE);
+    let positive = r.compare_const(Direction::Ge, scales, smallest)?;
+    let finite = r.is_finite(scales)?;
+    let good = r.binary(BinaryOp::And, positive, finite)?;
+    let other = r.splat_like(scales, 0.1)?;
+    r.select(good, scales, other)
+}
+
+/// The nearest integer, halves away from zero as Burn's other backends quantize (StableHLO's common rounding is to even).
+fn round_half_away(r: &mut Recorder, x: NodeId) -> Result<NodeId> {
+    let size = r.unary(UnaryOp::Abs, x)?;
+    let floor = r.unary(UnaryOp::Floor, size)?;
+    // The fraction is exact; `size + 0.5` is not.
+    let fraction = r.binary(BinaryOp::Sub, size, floor)?;
+    let up = r.compare_const(Direction::Ge, fraction, 0.5)?;
+    let next = r.binary_const(BinaryOp::Add, floor, 1.0)?;
+    let rounded = r.select(up, next, floor)?;
+    let sign = r.unary(UnaryOp::Sign, x)?;
+    r.binary(BinaryOp::Mul, sign, rounded)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ops::testing::{devices, tensor, values};
+    use burn_backend::ops::FloatTensorOps;
+    use burn_backend::{QTensorPrimitive, TensorMetadata, try_read_sync};
+    use burn_ndarray::NdArray;
+
+    type B = Tpu<f32>;
+    type Nd = NdArray<f32>;
+
+    fn scheme(value: QuantValue) -> QuantScheme {
+        TpuQTensor::default_scheme().with_value(value)
+    }
+
+    fn numbers(count: usize) -> Vec<f32> {
+        (0..count).map(|i| ((i * 7919) % 101) as f32 / 7.0 - 6.5).collect()
+    }
+
+    fn read(x: TpuQTensor) -> TensorData {
+        try_read_sync(B::q_into_data(x)).expect("nothing to wait for").expect("a readable tensor")
+    }
+
+    #[test]
+    fn quantizes_as_burn_ndarray_does() {
+        for device in devices() {
+            for level in [QuantLevel::Tensor, QuantLevel::block([8])] {
+                for value in [QuantValue::Q8S, QuantValue::Q8F] {
+                    let (host, scheme) = (TensorData::new(numbers(48), [6, 8]), scheme(value).with_level(level));
+                    let ours = B::quantize_dynamic(data::from_data("test", host.clone(), &device), &scheme);
+                    let theirs = Nd::quantize_dynamic(Nd::float_from_data(host, &Default::default()), &scheme);
+                    let wanted = try_read_sync(Nd::q_into_data(theirs.clone())).unwrap().unwrap();
+                    assert_eq!(read(ours.clone()).as_bytes(), wanted.as_bytes(), "{scheme:?} on {device}");
+                    let wanted = try_read_sync(Nd::float_into_data(Nd::dequantize(theirs, FloatDType::F32)));
+                    let wanted: Vec<f64> = wanted.unwrap().unwrap().iter().collect();
+                    assert_eq!(values(B::dequantize(ours, FloatDType::F32)), wanted, "{scheme:?} on {device}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn data_comes_back_as_it_went_in() {
+        for device in devices() {
+            let native =
+                TensorData::quantized(vec![-127i8, -71, 0, 35], [4], scheme(QuantValue::Q8S), &[0.014_173_228]);
+            let x = B::q_from_data(native.clone(), &device);
+            assert_eq!((x.shape().to_vec(), x.values.element()), (vec![4], DType::I8));
+            assert_eq!(read(x).as_bytes(), native.as_bytes());
+            let blocks = scheme(QuantValue::Q8S).with_level(QuantLevel::block([2]));
+            let blocks = TensorData::quantized(vec![1i8, 2, 3, 4], [2, 2], blocks, &[0.5, 2.0]);
+            let x = B::q_from_data(blocks.clone(), &device);
+            assert_eq!(values(B::dequantize(x.clone(), FloatDType::BF16)), [0.5, 1.0, 6.0, 8.0]);
+            assert_eq!(read(x).as_bytes(), blocks.as_bytes());
+            // 4-bit values -8, 7, -1, 1, 0, 0, 0, 2 in one word, the lowest bits first, then the scale.
+            let packed = [0x2000_1f78u32.to_le_bytes(), 0.5f32.to_le_bytes()].concat();
+            let dtype = BurnDType::QFloat(scheme(QuantValue::Q4F).with_store(QuantStore::PackedU32(0)));
+            let x = B::q_from_data(TensorData::from_bytes_vec(packed, [8], dtype), &device);
+            assert_eq!(values(B::dequantize(x, FloatDType::F32)), [-4.0, 3.5, -0.5, 0.5, 0.0, 0.0, 0.0, 1.0]);
+        }
+    }
+
+    #[test]
+    fn halves_round_away_from_zero_and_values_stay_in_range() {
+        for device in devices() {
+            let x = data::to_device(tensor([0.5f32, -0.5, 1.5, 0.499_999_97, 9.0, -9.0], &[6]), &device);
+            let scales = data::to_device(tensor([1.0f32], &[1]), &device);
+            for (value, last) in [(QuantValue::Q4F, [7.0, -8.0]), (QuantValue::Q2S, [1.0, -1.0])] {
+                let x =
+                    B::quantize(x.clone(), &scheme(value), QuantizationParametersPrimitive { scales: scales.clone() });
+                let middle = if value == QuantValue::Q4F { 2.0 } else { 1.0 };
+                assert_eq!(values(x.values), [1.0, -1.0, middle, 0.0, last[0], last[1]]);
+            }
+            let zeros =
+                B::quantize_dynamic(data::to_device(tensor([0.0f32; 3], &[3]), &device), &scheme(QuantValue::Q8S));
+            assert_eq!(values(B::dequantize(zeros, FloatDType::F32)), [0.0; 3]);
+        }
+    }
+
+    #[test]
+    fn moves_keep_the_numbers() {
+        for device in devices() {
+            for level in [QuantLevel::Tensor, QuantLevel::block([4])] {
+                let host = TensorData::new(numbers(32), [4, 8]);
+                let x = B::quantize_dynamic(
+                    data::from_data("test", host, &device),
+                    &scheme(QuantValue::Q8S).with_level(level),
+                );
+                let before = values(B::dequantize(x.clone(), FloatDType::F32));
+                let at = data::to_device(tensor([2i32, 0], &[2]), &device);
+                let moved = [
+                    (B::q_permute(x.clone(), &[1, 0]), (0..32).map(|i| before[i % 4 * 8 + i / 4]).collect::<Vec<_>>()),
+                    (B::q_reshape(x.clone(), [8, 4].into()), before.clone()),
+                    (B::q_select(x.clone(), 0, at), [&before[16..24], &before[..8]].concat()),
+                    (B::q_flip(x.clone(), &[0]), before.chunks(8).rev().flatten().copied().collect()),
+                ];
+                for (moved, wanted) in moved {
+                    let tolerance = if level == QuantLevel::Tensor { 0.0 } else { 0.06 };
+                    for (found, wanted) in values(B::dequantize(moved, FloatDType::F32)).into_iter().zip(wanted) {
+                        assert!((found - wanted).abs() <= tolerance, "{found} {wanted} {level:?} on {device}");
+                    }
+                }
+                let places = values(B::q_argmax(x.clone(), 1, IntDType::I32));
+                let largest = before.chunks(8).map(|row| row.iter().position(|v| row.iter().all(|w| w <= v)));
+                assert_eq!(places, largest.map(|place| place.unwrap() as f64).collect::<Vec<_>>());
+                let mut sorted = before;
+                sorted[..8].sort_by(f64::total_cmp);
+                let found = values(B::dequantize(B::q_sort(x, 1, false), FloatDType::F32));
+                assert!(found.iter().zip(&sorted[..8]).all(|(f, w)| (f - w).abs() < 0.06));
+            }
+        }
+    }
+
+    #[test]
+    #[should_panic(expected = "E4M3")]
+    fn a_scheme_that_is_not_supported_is_named() {
+        let _ = B::quantize_dynamic(tensor([1.0f32], &[1]), &scheme(QuantValue::E4M3));
+    }
+}

@@ -1,0 +1,123 @@
+//! The optimizer wrapper that keeps f32 master weights and f32 state beside 16-bit weights.
+
+use crate::backend::{TpuFloat, TpuInt};
+use crate::dtype::to_burn;
+use crate::{Tpu, TpuDevice};
+use burn_core::module::AutodiffModule;
+use burn_core::record::{PrecisionSettings, Record};
+use burn_core::tensor::backend::AutodiffBackend;
+use burn_core::tensor::{Tensor, TensorPrimitive};
+use burn_optim::{LearningRate, SimpleOptimizer, adaptor::OptimizerAdaptor};
+use burn_std::DType as BurnDType;
+use burn_tpu_graph::DType;
+
+/// Wraps any Burn [`SimpleOptimizer`] so that 16-bit weights learn: the optimizer sees an f32 master copy of each weight,
+/// the gradient in f32, and keeps its state in f32; the weight is the master copy rounded.
+///
+/// A bf16 weight has 8 significant bits: an update below 1/256 of it would vanish. Weights that are f32 or f64 already are
+/// passed through and cost nothing.
+///
+/// The master copy belongs to the optimizer's record: a checkpoint of a training run saves and loads both records.
+#[derive(Clone, Debug)]
+pub struct MasterWeights<O> {
+    optimizer: O,
+}
+
+impl<O> MasterWeights<O> {
+    /// Wraps an optimizer. The wrapped one runs on `Tpu<f32>`, which matters to the optimizers whose type names their backend:
+    /// `OptimizerAdaptor::from(MasterWeights::new(SgdConfig::new().build()))`.
+    pub fn new(optimizer: O) -> Self {
+        Self { optimizer }
+    }
+
+    /// Wraps the optimizer inside what a Burn optimizer's configuration builds, with its gradient clipping:
+    /// `MasterWeights::adapt(AdamWConfig::new().init())`. For `Sgd` and `Muon`, see [`MasterWeights::new`].
+    pub fn adapt<M, B>(adaptor: OptimizerAdaptor<O, M, B>) -> OptimizerAdaptor<Self, M, B>
+    where
+        B: AutodiffBackend,
+        M: AutodiffModule<B>,
+        O: SimpleOptimizer<B::InnerBackend>,
+        Self: SimpleOptimizer<B::InnerBackend>,
+    {
+        let wrapped = OptimizerAdaptor::from(Self::new(adaptor.optim().clone()));
+        match adaptor.grad_clipping() {
+            Some(clipping) => wrapped.with_grad_clipping(clipping.clone()),
+            None => wrapped,
+        }
+    }
+}
+
+/// The backend in which the wrapped optimizer runs: the same tensors, f32 by default.
+type Wide<I> = Tpu<f32, I>;
+
+/// An f32 master copy and the wrapped optimizer's state for it.
+#[derive(Clone, Debug)]
+pub struct MasterState<I: TpuInt, S, const D: usize> {
+    master: Option<Tensor<Wide<I>, D>>,
+    state: Option<S>,
+}
+
+impl<F, I, O> SimpleOptimizer<Tpu<F, I>> for MasterWeights<O>
+where
+    F: TpuFloat,
+    I: TpuInt,
+    O: SimpleOptimizer<Wide<I>>,
+{
+    type State<const D: usize> = MasterState<I, O::State<D>, D>;
+
+    fn step<const D: usize>(
+        &self,
+        lr: LearningRate,
+        tensor: Tensor<Tpu<F, I>, D>,
+        grad: Tensor<Tpu<F, I>, D>,
+        state: Option<Self::State<D>>,
+    ) -> (Tensor<Tpu<F, I>, D>, Option<Self::State<D>>) {
+        let dtype = tensor.dtype();
+        let (master, state) = state.map_or((None, None), |state| (state.master, state.state));
+        let narrow = matches!(dtype, BurnDType::BF16 | BurnDType::F16);
+        if !narrow {
+            let (tensor, state) = self.optimizer.step(lr, retype(tensor), retype(grad), state);
+            return (retype(tensor), Some(MasterState { master: None, state }));
+        }
+        let master = master.unwrap_or_else(|| widen(tensor));
+        let (master, state) = self.optimizer.step(lr, master, widen(grad), state);
+        let rounded = retype(master.clone().cast(dtype));
+        (rounded, Some(MasterState { master: Some(master), state }))
+    }
+
+    fn to_device<const D: usize>(state: Self::State<D>, device: &TpuDevice) -> Self::State<D> {
+        MasterState {
+            master: state.master.map(|master| master.to_device(device)),
+            state: state.state.map(|state| O::to_device(state, device)),
+        }
+    }
+}
+
+/// The same tensor under the name of another default float type.
+fn retype<A: TpuFloat, B: TpuFloat, I: TpuInt, const D: usize>(tensor: Tensor<Tpu<A, I>, D>) -> Tensor<Tpu<B, I>, D> {
+    Tensor::from_primitive(TensorPrimitive::Float(tensor.into_primitive().tensor()))
+}
+
+fn widen<F: TpuFloat, I: TpuInt, const D: usize>(tensor: Tensor<Tpu<F, I>, D>) -> Tensor<Wide<I>, D> {
+    retype(tensor.cast(to_burn(DType::F32)))
+}
+
+/// Saved as the pair of master copy and state.
+impl<F, I, S, const D: usize> Record<Tpu<F, I>> for MasterState<I, S, D>
+where
+    F: TpuFloat,
+    I: TpuInt,
+    S: Record<Wide<I>>,
+{
+    type Item<P: PrecisionSettings> = <(Option<Tensor<Wide<I>, D>>, Option<S>) as Record<Wide<I>>>::Item<P>;
+
+    fn into_item<P: PrecisionSettings>(self) -> Self::Item<P> {
+        (self.master, self.state).into_item::<P>()
+    }
+
+    /// Burn loads a float tensor in its device's default type, which is a 16-bit one here; see `TpuDevice::wide`.
+    fn from_item<P: PrecisionSettings>(item: Self::Item<P>, device: &TpuDevice) -> Self {
+        let (master, state) = Record::<Wide<I>>::from_item::<P>(item, &device.wide());
+        Self { master, state }
+    }
+}

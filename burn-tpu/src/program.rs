@@ -1,0 +1,98 @@
+//! Compiled programs and the bounded cache that keeps them.
+//!
+//! The key of a program is what was recorded: the graph and which of its nodes are outputs. Run-time scalars and buffers are
+//! not in it. A hit compares the graphs, not only their hashes.
+
+use crate::engine::Executable;
+use crate::metrics::Counters;
+use burn_tpu_graph::{Graph, NodeId};
+use lru::LruCache;
+use parking_lot::Mutex;
+use std::hash::{Hash, Hasher};
+use std::num::NonZeroUsize;
+use std::sync::Arc;
+
+/// What a cut recorded: a program's identity.
+pub(crate) struct Recorded {
+    pub(crate) graph: Graph,
+    /// The nodes to materialise, ascending.
+    pub(crate) outputs: Vec<NodeId>,
+}
+
+impl Hash for Recorded {
+    /// The graph's own hash was kept while recording, so there is no walk here.
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.graph.hash_at(self.graph.len()).hash(state);
+        self.outputs.hash(state);
+    }
+}
+
+impl PartialEq for Recorded {
+    fn eq(&self, other: &Self) -> bool {
+        self.outputs == other.outputs && self.graph == other.graph
+    }
+}
+
+impl Eq for Recorded {}
+
+/// A program that is ready to run.
+pub(crate) struct Compiled {
+    pub(crate) executable: Box<dyn Executable>,
+}
+
+/// Least-recently-used programs of one device, bounded by number and by bytes.
+pub(crate) struct ProgramCache {
+    programs: Mutex<Programs>,
+}
+
+struct Programs {
+    entries: LruCache<Recorded, Arc<Compiled>, rustc_hash::FxBuildHasher>,
+    bytes: u64,
+    most_bytes: u64,
+}
+
+impl ProgramCache {
+    pub(crate) fn new(entries: NonZeroUsize, bytes: u64) -> Self {
+        let entries = LruCache::with_hasher(entries, rustc_hash::FxBuildHasher);
+        Self { programs: Mutex::new(Programs { entries, bytes: 0, most_bytes: bytes }) }
+    }
+
+    pub(crate) fn get(&self, key: &Recorded) -> Option<Arc<Compiled>> {
+        self.programs.lock().entries.get(key).map(Arc::clone)
+    }
+
+    /// Keeps a program, and lets the least recently used ones go until both bounds hold. The newest always stays.
+    pub(crate) fn insert(&self, key: Recorded, compiled: Arc<Compiled>, counters: &Counters) {
+        let mut programs = self.programs.lock();
+        programs.bytes += compiled.executable.size_bytes();
+        if let Some((_, old)) = programs.entries.push(key, compiled) {
+            programs.bytes -= old.executable.size_bytes();
+            Counters::add(&counters.cache_evictions, 1);
+        }
+        while programs.bytes > programs.most_bytes && programs.entries.len() > 1 {
+            let Some((_, old)) = programs.entries.pop_lru() else { break };
+            programs.bytes -= old.executable.size_bytes();
+            Counters::add(&counters.cache_evictions, 1);
+        }
+    }
+
+    /// The hashes of the programs in the cache, ascending: what tests compare between runs.
+    pub(crate) fn keys(&self) -> Vec<u64> {
+        let programs = self.programs.lock();
+        let hash = |key: &Recorded| {
+            let mut hasher = rustc_hash::FxHasher::default();
+            key.hash(&mut hasher);
+            hasher.finish()
+        };
+        let mut keys: Vec<u64> = programs.entries.iter().map(|(key, _)| hash(key)).collect();
+        keys.sort_unstable();
+        keys
+    }
+
+    /// Lets all programs go.
+    pub(crate) fn clear(&self) {
+        let mut programs = self.programs.lock();
+        programs.entries.clear();
+        programs.bytes = 0;
+    }
+}

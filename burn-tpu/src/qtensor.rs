@@ -1,0 +1,41 @@
+//! The quantized tensor primitive: integers and the scales that make them numbers again.
+
+use crate::TpuTensor;
+use burn_backend::{QTensorPrimitive, TensorMetadata};
+use burn_std::quantization::{QuantScheme, QuantStore};
+use burn_std::{DType as BurnDType, Shape};
+
+/// A quantized tensor of the [`Tpu`](crate::Tpu) backend. Cloning shares the values.
+#[derive(Clone, Debug)]
+pub struct TpuQTensor {
+    /// i8 under the tensor's dims, whatever number of bits the scheme's values have.
+    pub(crate) values: TpuTensor,
+    /// f32 `[blocks]`, or `[1]` for the whole tensor. A block is a run of row-major values.
+    pub(crate) scales: TpuTensor,
+    pub(crate) scheme: QuantScheme,
+}
+
+impl QTensorPrimitive for TpuQTensor {
+    fn scheme(&self) -> &QuantScheme {
+        &self.scheme
+    }
+
+    /// One byte per value: XLA has no packed words of smaller ones.
+    fn default_scheme() -> QuantScheme {
+        QuantScheme::default().with_store(QuantStore::Native)
+    }
+}
+
+impl TensorMetadata for TpuQTensor {
+    fn dtype(&self) -> BurnDType {
+        BurnDType::QFloat(self.scheme)
+    }
+
+    fn shape(&self) -> Shape {
+        self.values.shape()
+    }
+
+    fn rank(&self) -> usize {
+        self.values.rank()
+    }
+}
