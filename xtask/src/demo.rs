@@ -1,0 +1,50 @@
+//! `cargo xtask demo`: from nothing to a trained classifier. Fetches what is missing, then runs the MNIST example,
+//! which ends with the accuracy on all 10,000 test images, images per second, and the metrics report.
+
+use crate::stage::{cargo, succeed};
+use crate::{data, setup};
+use anyhow::Result;
+use burn_tpu_pjrt::discovery::PluginKind;
+
+/// What the example is told.
+#[derive(clap::Args)]
+pub struct Args {
+    /// Options of the example, such as `--dtype f32`, `--platform ndarray` or `--model cnn`
+    /// (`cargo run --release --example mnist -- --help` lists them)
+    #[arg(trailing_var_arg = true, allow_hyphen_values = true, value_name = "OPTIONS")]
+    example: Vec<String>,
+}
+
+/// The command.
+pub fn run(args: &Args) -> Result<()> {
+    if args.value("--platform").is_none_or(|platform| platform == "cpu") {
+        setup::ensure(PluginKind::Cpu, None)?;
+    }
+    if args.value("--data").is_none() {
+        data::run(&data::Args::default())?;
+    }
+    let mut command = cargo(&["run", "--release", "--example", "mnist", "--"])?;
+    succeed(command.args(&args.example)).map(drop)
+}
+
+impl Args {
+    /// The value that an option of the example is given: `--name value` or `--name=value`.
+    fn value(&self, name: &str) -> Option<&str> {
+        let mut options = self.example.iter();
+        let given = options.find_map(|option| option.strip_prefix(name))?;
+        given.strip_prefix('=').or_else(|| options.next().map(String::as_str))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn options_of_the_example_are_read_in_both_spellings() {
+        let args = |words: &[&str]| Args { example: words.iter().map(ToString::to_string).collect() };
+        assert_eq!(args(&["--epochs", "1", "--platform", "tpu"]).value("--platform"), Some("tpu"));
+        assert_eq!(args(&["--data=x"]).value("--data"), Some("x"));
+        assert_eq!(args(&["--dtype", "f32"]).value("--data"), None);
+    }
+}

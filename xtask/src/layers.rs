@@ -1,0 +1,45 @@
+//! `cargo xtask layers`: the workspace's crates depend on each other, and say things, only as the design allows.
+//!
+//! Two kinds of rules: *arrows*, read from `cargo metadata`, and *words*, looked for in the sources. Each broken rule
+//! is one line that names the crate or file, what is wrong, and why the rule exists.
+
+use anyhow::{Context, Result, bail};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+mod arrows;
+mod text;
+mod words;
+
+/// The crates that others may depend on.
+const LIBRARIES: [&str; 4] = ["burn-tpu", "burn-tpu-fusion", "burn-tpu-graph", "burn-tpu-pjrt"];
+/// The one crate that may contain `unsafe`.
+const UNSAFE_CRATE: &str = "burn-tpu-pjrt";
+
+/// Fails with a list of every broken rule.
+pub fn run() -> Result<()> {
+    let root = root()?;
+    let mut broken = arrows::check(&metadata(&root)?)?;
+    broken.extend(words::check(&root)?);
+    if broken.is_empty() {
+        println!("layers: every crate keeps to its arrows and its words");
+        return Ok(());
+    }
+    bail!("{} broken layer rules:\n  {}", broken.len(), broken.join("\n  "))
+}
+
+/// The workspace's folder: where this crate's own folder lies.
+pub fn root() -> Result<PathBuf> {
+    let manifest = Path::new(env!("CARGO_MANIFEST_DIR"));
+    manifest.parent().map(Path::to_path_buf).context("xtask has no parent folder")
+}
+
+fn metadata(root: &Path) -> Result<String> {
+    let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+    cargo.args(["metadata", "--no-deps", "--format-version", "1"]).current_dir(root);
+    let output = cargo.output().context("cannot start `cargo metadata`")?;
+    if !output.status.success() {
+        bail!("`cargo metadata` failed:\n{}", String::from_utf8_lossy(&output.stderr));
+    }
+    String::from_utf8(output.stdout).context("`cargo metadata` did not print UTF-8")
+}

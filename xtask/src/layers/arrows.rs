@@ -1,0 +1,156 @@
+//! Which crate may depend on which, checked on `cargo metadata`'s answer.
+
+use super::LIBRARIES;
+use anyhow::{Context, Result};
+use serde::Deserialize;
+
+/// What a library may depend on, of this workspace and of Burn.
+struct Rule {
+    library: &'static str,
+    workspace: &'static [&'static str],
+    burn: Burn,
+}
+
+/// How much of Burn a library may see.
+enum Burn {
+    Nothing,
+    /// Shapes, dtypes, tensor data: no trait that a backend implements.
+    Data,
+    Everything,
+}
+
+/// The arrows point down; graph and pjrt know neither each other nor Burn's `Backend`.
+const RULES: [Rule; 4] = [
+    Rule {
+        library: "burn-tpu",
+        workspace: &["burn-tpu-fusion", "burn-tpu-graph", "burn-tpu-pjrt"],
+        burn: Burn::Everything,
+    },
+    Rule { library: "burn-tpu-fusion", workspace: &["burn-tpu-graph"], burn: Burn::Data },
+    Rule { library: "burn-tpu-graph", workspace: &[], burn: Burn::Data },
+    Rule { library: "burn-tpu-pjrt", workspace: &[], burn: Burn::Nothing },
+];
+
+/// The Burn crates that hold data types and no backend trait.
+const BURN_DATA: [&str; 1] = ["burn-std"];
+
+#[derive(Deserialize)]
+struct Metadata {
+    packages: Vec<Package>,
+}
+
+#[derive(Deserialize)]
+struct Package {
+    name: String,
+    dependencies: Vec<Dependency>,
+}
+
+#[derive(Deserialize)]
+struct Dependency {
+    name: String,
+    kind: Option<String>,
+}
+
+impl Rule {
+    fn allows(&self, dependency: &str) -> bool {
+        if dependency.starts_with("burn-tpu") {
+            return self.workspace.contains(&dependency);
+        }
+        let is_burn = dependency == "burn" || dependency.starts_with("burn-");
+        match self.burn {
+            Burn::Nothing => !is_burn,
+            Burn::Data => !is_burn || BURN_DATA.contains(&dependency),
+            Burn::Everything => true,
+        }
+    }
+}
+
+/// Every forbidden arrow. Dev-dependencies count only between the workspace's own crates: a test may compare with
+/// Burn, but a crate whose tests need a layer above it stands in the wrong place.
+pub fn check(metadata: &str) -> Result<Vec<String>> {
+    let metadata: Metadata = serde_json::from_str(metadata).context("cannot read `cargo metadata`'s answer")?;
+    let mut broken = Vec::new();
+    for rule in &RULES {
+        let Some(package) = metadata.packages.iter().find(|package| package.name == rule.library) else {
+            broken.push(format!("{}: the workspace has no such crate", rule.library));
+            continue;
+        };
+        broken.extend(package.dependencies.iter().filter_map(|dependency| forbidden(rule, dependency)));
+    }
+    Ok(broken)
+}
+
+fn forbidden(rule: &Rule, dependency: &Dependency) -> Option<String> {
+    let for_tests = dependency.kind.as_deref() == Some("dev");
+    let ours = LIBRARIES.contains(&dependency.name.as_str());
+    if rule.allows(&dependency.name) || for_tests && !ours {
+        return None;
+    }
+    Some(format!(
+        "{} -> {}: a forbidden arrow{}; {} may depend on [{}] of this workspace and on {} of Burn",
+        rule.library,
+        dependency.name,
+        if for_tests { " (dev-dependency)" } else { "" },
+        rule.library,
+        rule.workspace.join(", "),
+        match rule.burn {
+            Burn::Nothing => "nothing",
+            Burn::Data => "its data types (burn-std)",
+            Burn::Everything => "everything",
+        }
+    ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Metadata with these arrows (library, dependency, kind) and all four libraries.
+    fn metadata(arrows: &[(&str, &str, Option<&str>)]) -> String {
+        let dependencies = |library: &str| -> Vec<_> {
+            let of = arrows.iter().filter(|(from, ..)| *from == library);
+            of.map(|(_, name, kind)| serde_json::json!({ "name": name, "kind": kind })).collect()
+        };
+        let package = |name: &&str| serde_json::json!({ "name": name, "dependencies": dependencies(name) });
+        serde_json::json!({ "packages": LIBRARIES.iter().map(package).collect::<Vec<_>>() }).to_string()
+    }
+
+    #[test]
+    fn the_designed_arrows_pass() {
+        let arrows = [
+            ("burn-tpu", "burn-tpu-fusion", None),
+            ("burn-tpu", "burn-tpu-graph", None),
+            ("burn-tpu", "burn-tpu-pjrt", None),
+            ("burn-tpu", "burn-backend", None),
+            ("burn-tpu-fusion", "burn-tpu-graph", None),
+            ("burn-tpu-graph", "half", None),
+            ("burn-tpu-graph", "burn-ndarray", Some("dev")),
+            ("burn-tpu-pjrt", "libloading", None),
+        ];
+        assert_eq!(check(&metadata(&arrows)).unwrap(), Vec::<String>::new());
+    }
+
+    #[test]
+    fn every_forbidden_arrow_is_named() {
+        let forbidden = [
+            ("burn-tpu-graph", "burn-tpu-pjrt", None),
+            ("burn-tpu-pjrt", "burn-tpu-graph", None),
+            ("burn-tpu-graph", "burn-backend", None),
+            ("burn-tpu-graph", "burn", Some("build")),
+            ("burn-tpu-pjrt", "burn-std", None),
+            ("burn-tpu-fusion", "burn-tpu-pjrt", None),
+            ("burn-tpu-fusion", "burn-tpu", Some("dev")),
+        ];
+        for arrow in forbidden {
+            let broken = check(&metadata(&[arrow])).unwrap();
+            assert_eq!(broken.len(), 1, "{arrow:?}");
+            assert!(broken[0].starts_with(&format!("{} -> {}:", arrow.0, arrow.1)), "{}", broken[0]);
+        }
+    }
+
+    #[test]
+    fn a_missing_crate_is_a_broken_rule() {
+        let broken = check(r#"{ "packages": [] }"#).unwrap();
+        assert_eq!(broken.len(), RULES.len());
+    }
+}

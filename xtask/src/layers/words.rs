@@ -1,0 +1,163 @@
+//! What the sources may not say, and where.
+
+use super::text::{Keep, strip};
+use super::{LIBRARIES, UNSAFE_CRATE};
+use anyhow::{Context, Result};
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// A word, where it may not stand, and why.
+struct Ban {
+    words: &'static [&'static str],
+    /// Whether `path` (from the workspace's folder) is under this ban.
+    covers: fn(&str) -> bool,
+    /// Whether string literals count too.
+    keep: Keep,
+    reason: &'static str,
+}
+
+const BANS: [Ban; 4] = [
+    Ban {
+        words: &["unsafe"],
+        covers: |path| !in_folder(path, UNSAFE_CRATE),
+        keep: Keep::Code,
+        reason: "unsafe code belongs to burn-tpu-pjrt alone",
+    },
+    Ban {
+        words: &["stablehlo."],
+        covers: |path| in_sources(path, "burn-tpu"),
+        keep: Keep::Literals,
+        reason: "StableHLO text is written by burn-tpu-graph alone",
+    },
+    Ban {
+        words: &["PJRT_"],
+        covers: |path| in_sources(path, "burn-tpu"),
+        keep: Keep::Code,
+        reason: "the C structs stay inside burn-tpu-pjrt",
+    },
+    Ban {
+        words: &["println!", "print!", "eprintln!", "eprint!", "dbg!"],
+        covers: |path| LIBRARIES.iter().any(|library| in_sources(path, library)),
+        keep: Keep::Code,
+        reason: "a library speaks through `tracing` and its metrics",
+    },
+];
+
+/// The attribute that makes the compiler enforce the first ban.
+const FORBID: &str = "#![forbid(unsafe_code)]";
+
+fn in_sources(path: &str, library: &str) -> bool {
+    in_folder(path, &format!("{library}/src"))
+}
+
+fn in_folder(path: &str, folder: &str) -> bool {
+    path.strip_prefix(folder).is_some_and(|rest| rest.starts_with('/'))
+}
+
+/// Every ban that a Rust file of the workspace breaks, and every library that does not forbid `unsafe`.
+pub fn check(root: &Path) -> Result<Vec<String>> {
+    let mut files = Vec::new();
+    collect(root, &mut files)?;
+    files.sort();
+    let mut broken = Vec::new();
+    for file in files {
+        let path = file.strip_prefix(root).unwrap_or(&file).to_string_lossy().replace('\\', "/");
+        let source = fs::read_to_string(&file).with_context(|| format!("cannot read `{path}`"))?;
+        broken.extend(check_source(&path, &source));
+    }
+    Ok(broken)
+}
+
+/// The bans that one file breaks.
+fn check_source(path: &str, source: &str) -> Vec<String> {
+    let mut broken = Vec::new();
+    for ban in BANS.iter().filter(|ban| (ban.covers)(path)) {
+        let text = strip(source, ban.keep);
+        for (line, text) in text.lines().enumerate() {
+            let words = ban.words.iter().filter(|word| has_word(text, word));
+            broken.extend(words.map(|word| format!("{path}:{}: `{word}`: {}", line + 1, ban.reason)));
+        }
+    }
+    let is_library =
+        LIBRARIES.iter().any(|library| *library != UNSAFE_CRATE && path == format!("{library}/src/lib.rs"));
+    if is_library && !strip(source, Keep::Code).contains(FORBID) {
+        broken.push(format!(
+            "{path}: `{FORBID}` is missing: the compiler is to keep {UNSAFE_CRATE} the only unsafe crate"
+        ));
+    }
+    broken
+}
+
+/// Whether the text has this word, not merely as a part of a longer one (`unsafe_code` is not `unsafe`).
+fn has_word(text: &str, word: &str) -> bool {
+    let part_of_a_name = |c: char| c.is_alphanumeric() || c == '_';
+    let opens = word.ends_with(|c: char| !c.is_alphanumeric());
+    text.match_indices(word).any(|(at, _)| {
+        let before = text[..at].ends_with(part_of_a_name);
+        let after = text[at + word.len()..].starts_with(part_of_a_name);
+        !before && (opens || !after)
+    })
+}
+
+/// All Rust files below a folder, leaving out build output and hidden folders.
+fn collect(folder: &Path, files: &mut Vec<PathBuf>) -> Result<()> {
+    let entries = fs::read_dir(folder).with_context(|| format!("cannot list `{}`", folder.display()))?;
+    for path in entries.flatten().map(|entry| entry.path()) {
+        let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        if path.is_dir() && name != "target" && !name.starts_with('.') {
+            collect(&path, files)?;
+        } else if path.extension().is_some_and(|extension| extension == "rs") {
+            files.push(path);
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const GOOD: &str = "//! No unsafe here, says stablehlo.add.\n#![forbid(unsafe_code)]\nfn f() {}\n";
+
+    #[test]
+    fn a_clean_library_passes() {
+        assert_eq!(check_source("burn-tpu/src/lib.rs", GOOD), Vec::<String>::new());
+    }
+
+    #[test]
+    fn each_ban_names_file_line_and_reason() {
+        let cases = [
+            ("burn-tpu-graph/src/x.rs", "\nunsafe { f() }", "x.rs:2: `unsafe`"),
+            ("tests/x.rs", "unsafe fn f() {}", "tests/x.rs:1: `unsafe`"),
+            ("burn-tpu/src/x.rs", "let t = \"stablehlo.add\";", "`stablehlo.`"),
+            ("burn-tpu/src/x.rs", "use sys::PJRT_Buffer;", "`PJRT_`"),
+            ("burn-tpu-pjrt/src/x.rs", "println!();", "`println!`"),
+            ("burn-tpu-fusion/src/x.rs", "dbg!(1);", "`dbg!`"),
+        ];
+        for (path, source, expected) in cases {
+            let broken = check_source(path, source);
+            assert_eq!(broken.len(), 1, "{path}: {broken:?}");
+            assert!(broken[0].contains(expected), "{}", broken[0]);
+        }
+    }
+
+    #[test]
+    fn bans_end_where_their_layer_ends() {
+        for (path, source) in [
+            ("burn-tpu-pjrt/src/x.rs", "unsafe { PJRT_Call() }"),
+            ("burn-tpu-pjrt/tests/x.rs", "unsafe { f() }"),
+            ("burn-tpu-graph/src/x.rs", "let t = \"stablehlo.add\";"),
+            ("xtask/src/x.rs", "println!();"),
+            ("burn-tpu/src/x.rs", "// println! and unsafe\nlet unsafely = \"unsafe PJRT_X\";"),
+        ] {
+            assert_eq!(check_source(path, source), Vec::<String>::new(), "{path}");
+        }
+    }
+
+    #[test]
+    fn a_library_that_does_not_forbid_unsafe_is_named() {
+        let broken = check_source("burn-tpu-graph/src/lib.rs", "// #![forbid(unsafe_code)]\n");
+        assert!(broken[0].contains("`#![forbid(unsafe_code)]` is missing"), "{broken:?}");
+        assert!(check_source("burn-tpu-pjrt/src/lib.rs", "").is_empty());
+    }
+}

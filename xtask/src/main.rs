@@ -1,0 +1,71 @@
+//! The workspace's own commands. `cargo xtask help` lists them; each has its own file.
+#![forbid(unsafe_code)]
+#![allow(clippy::print_stdout, clippy::print_stderr, reason = "a command-line program talks to its user")]
+
+use anyhow::Result;
+use clap::{Parser, Subcommand};
+use std::process::ExitCode;
+
+mod data;
+mod demo;
+mod examples;
+mod fetch;
+mod layers;
+mod setup;
+mod stage;
+mod test;
+
+/// The commands of the burn-tpu workspace.
+#[derive(Parser)]
+#[command(name = "cargo xtask")]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Fetch a PJRT plugin into the cache folder
+    Setup(setup::Args),
+    /// Fetch the MNIST files into the cache folder
+    Data(data::Args),
+    /// Check which crate depends on which, and what the sources may not say
+    Layers,
+    /// Fetch what is missing, then train and test an MNIST classifier
+    Demo(demo::Args),
+    /// Everything that CI checks
+    Test(test::Args),
+    /// What CI checks without running anything: format, lints, layers, docs
+    Check,
+}
+
+fn main() -> ExitCode {
+    match run(Cli::parse().command) {
+        Ok(code) => code,
+        Err(error) => {
+            eprintln!("error: {error}");
+            error.chain().skip(1).for_each(|cause| eprintln!("  because: {cause}"));
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(command: Command) -> Result<ExitCode> {
+    match command {
+        Command::Setup(args) => setup::run(&args)?,
+        Command::Data(args) => data::run(&args).map(drop)?,
+        Command::Layers => layers::run()?,
+        Command::Demo(args) => demo::run(&args)?,
+        Command::Test(args) => return test::run(&args),
+        Command::Check => return Ok(test::check()),
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn the_command_line_is_consistent() {
+        <super::Cli as clap::CommandFactory>::command().debug_assert();
+    }
+}

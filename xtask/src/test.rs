@@ -1,0 +1,99 @@
+//! `cargo xtask test`: everything that CI checks, from plugins to examples. `cargo xtask check` is its static part.
+//!
+//! Tier 0 needs no plugin, tier 1 the CPU plugin, tier 2 libtpu (which compiles ahead of time without a TPU). A missing
+//! plugin is a failure here, never a skipped test.
+
+use crate::examples;
+use crate::stage::{self, Stage, Tally, cargo, succeed};
+use crate::{data, layers, setup};
+use anyhow::{Result, bail};
+use burn_tpu_pjrt::discovery::PluginKind;
+use std::process::ExitCode;
+
+/// Which part of it.
+#[derive(clap::Args)]
+pub struct Args {
+    /// Only what is done in a minute or two: format, lints, layers, and the tests that need no plugin
+    #[arg(long, conflicts_with = "only")]
+    quick: bool,
+    /// Only this stage
+    #[arg(long, value_name = "STAGE")]
+    only: Option<String>,
+}
+
+const SETUP: Stage = Stage { name: "setup", about: "plugins and data", run: set_up };
+const FMT: Stage =
+    Stage { name: "fmt", about: "formatting", run: || succeed(&mut cargo(&["fmt", "--all", "--check"])?) };
+const CLIPPY: Stage = Stage { name: "clippy", about: "lints", run: clippy };
+const LAYERS: Stage =
+    Stage { name: "layers", about: "crate arrows and words", run: || layers::run().map(|()| Tally::default()) };
+const DOCS: Stage = Stage { name: "docs", about: "API documentation", run: docs };
+const TESTS: Stage = Stage { name: "tests", about: "tiers 0 to 2", run: tests };
+const TIER0: Stage = Stage { name: "tier0", about: "tests that need no plugin", run: tier0 };
+const EXAMPLES: Stage = Stage { name: "examples", about: "every example for a few steps", run: examples::run };
+
+/// `cargo xtask test`
+pub fn run(args: &Args) -> Result<ExitCode> {
+    let all = vec![SETUP, FMT, CLIPPY, LAYERS, DOCS, TESTS, EXAMPLES];
+    let stages = match &args.only {
+        _ if args.quick => vec![FMT, CLIPPY, LAYERS, TIER0],
+        Some(name) => select(all.into_iter().chain([TIER0]).collect(), name)?,
+        None => all,
+    };
+    Ok(finish(&stages))
+}
+
+/// `cargo xtask check`
+pub fn check() -> ExitCode {
+    finish(&[FMT, CLIPPY, LAYERS, DOCS])
+}
+
+fn finish(stages: &[Stage]) -> ExitCode {
+    if stage::run(stages, "cargo xtask test") { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+fn select(stages: Vec<Stage>, name: &str) -> Result<Vec<Stage>> {
+    let names: Vec<_> = stages.iter().map(|stage| stage.name).collect();
+    let found: Vec<_> = stages.into_iter().filter(|stage| stage.name == name).collect();
+    if found.is_empty() {
+        bail!("there is no stage `{name}`; the stages are {}", names.join(", "));
+    }
+    Ok(found)
+}
+
+fn set_up() -> Result<Tally> {
+    setup::ensure(PluginKind::Cpu, None)?;
+    setup::ensure(PluginKind::Tpu, None)?;
+    data::run(&data::Args::default())?;
+    Ok(Tally::default())
+}
+
+fn clippy() -> Result<Tally> {
+    succeed(&mut cargo(&["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"])?)
+}
+
+fn docs() -> Result<Tally> {
+    succeed(cargo(&["doc", "--workspace", "--no-deps"])?.env("RUSTDOCFLAGS", "-D warnings"))
+}
+
+fn tests() -> Result<Tally> {
+    let mut command = cargo(&["test", "--workspace", "--no-fail-fast"])?;
+    stage::test(command.envs([("BURN_TPU_REQUIRE_PLUGIN", "1"), ("BURN_TPU_REQUIRE_LIBTPU", "1")]))
+}
+
+fn tier0() -> Result<Tally> {
+    let crates = ["-p", "burn-tpu-graph", "-p", "burn-tpu-fusion", "-p", "xtask"];
+    stage::test(cargo(&["test", "--no-fail-fast"])?.args(crates))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_unknown_stage_lists_the_known_ones() {
+        let error = select(vec![FMT, DOCS], "x").err().unwrap().to_string();
+        assert!(error.contains("`x`") && error.contains("fmt, docs"), "{error}");
+        assert_eq!(select(vec![FMT, DOCS], "docs").unwrap().len(), 1);
+    }
+}
