@@ -1,0 +1,105 @@
+//! MNIST through Burn's own Learner: `cargo run --release --example mnist -- --help`.
+//!
+//! Everything that names the backend is in this file; model, data and training are plain Burn.
+#![allow(clippy::print_stdout, clippy::print_stderr, reason = "an example talks to its user")]
+
+use anyhow::{Context, Result};
+use burn::backend::Autodiff;
+use burn::optim::{Adam, AdamConfig, SimpleOptimizer};
+use burn::prelude::Backend;
+use burn_tpu::{MarkStep, MasterWeights, Platform, Tpu, TpuDevice};
+use clap::{Parser, ValueEnum};
+use half::bf16;
+use report::Report;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use tracing_subscriber::EnvFilter;
+
+mod batch;
+mod data;
+mod model;
+mod pace;
+mod progress;
+mod report;
+mod train;
+
+/// Train and test a digit classifier on the 60,000 / 10,000 images of MNIST.
+#[derive(Parser)]
+struct Args {
+    #[command(flatten)]
+    run: train::Options,
+    /// Type of the weights and activations
+    #[arg(long, value_enum, default_value_t = Dtype::Bf16)]
+    dtype: Dtype,
+    /// Where to run [default: the best present, or what BURN_TPU_PLATFORM says]
+    #[arg(long, value_name = "tpu|cuda|cpu|ndarray")]
+    platform: Option<Platform>,
+    /// Write the result to this file as JSON
+    #[arg(long, value_name = "FILE")]
+    report: Option<PathBuf>,
+}
+
+#[derive(Clone, Copy, ValueEnum)]
+enum Dtype {
+    Bf16,
+    F32,
+}
+
+impl Dtype {
+    fn name(self) -> &'static str {
+        match self {
+            Dtype::Bf16 => "bf16",
+            Dtype::F32 => "f32",
+        }
+    }
+}
+
+fn main() -> ExitCode {
+    // The backend warns through `tracing`; RUST_LOG=burn_tpu=debug shows every cut, compile and execution.
+    let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new("warn"));
+    tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).init();
+    match run(&Args::parse()) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("error: {error}");
+            error.chain().skip(1).for_each(|cause| eprintln!("  because: {cause}"));
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(args: &Args) -> Result<()> {
+    let device = args.platform.map_or_else(TpuDevice::default, |platform| TpuDevice::new(platform, 0));
+    // Naming a device starts nothing; a first sync does, and says what is missing if something is.
+    Tpu::<f32>::sync(&device).with_context(|| format!("the device {device} cannot be used"))?;
+    println!("{} in {} on {device}, {} epochs", args.run.model_name(), args.dtype.name(), args.run.epochs);
+    let outcome = match args.dtype {
+        Dtype::Bf16 => train::<bf16>(args, &device),
+        Dtype::F32 => train::<f32>(args, &device),
+    }?;
+    outcome.print();
+    let metrics = burn_tpu::metrics(&device);
+    println!("\nmetrics of {device}\n{metrics}");
+    let report = Report {
+        test_accuracy: outcome.accuracy(),
+        train_loss: outcome.train_loss,
+        steps: outcome.steps,
+        images_per_second: outcome.images_per_second,
+        compiles: metrics.compiles,
+        cache_hits: metrics.cache_hits,
+        host_fallbacks: metrics.host_fallbacks,
+        platform: device.platform().name().to_owned(),
+        dtype: args.dtype.name().to_owned(),
+    };
+    args.report.as_ref().map_or(Ok(()), |path| report.write(path))
+}
+
+/// Adam on f32 master weights, and one program per training step.
+fn train<F>(args: &Args, device: &TpuDevice) -> Result<train::Outcome>
+where
+    Tpu<F>: Backend<Device = TpuDevice>,
+    MasterWeights<Adam>: SimpleOptimizer<Tpu<F>>,
+{
+    let optimizer = MarkStep::new(MasterWeights::adapt(AdamConfig::new().init()));
+    train::run::<Autodiff<Tpu<F>>, _>(&args.run, device, optimizer)
+}

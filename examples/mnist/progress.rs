@@ -1,0 +1,205 @@
+//! The Learner's progress display, line by line: one line that rewrites itself on a terminal, one line per tenth of
+//! an epoch anywhere else (a log file, CI).
+
+use burn::data::dataloader::Progress;
+use burn::train::metric::{MetricDefinition, MetricId};
+use burn::train::renderer::{
+    EvaluationName, EvaluationProgress, MetricState, MetricsRenderer, MetricsRendererEvaluation,
+    MetricsRendererTraining, ProgressType, TrainingProgress,
+};
+use std::collections::{BTreeMap, HashMap};
+use std::io::{IsTerminal, Write};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+/// How often a terminal line is rewritten.
+const REDRAW: Duration = Duration::from_millis(100);
+
+/// The means of one pass over a split so far: metric name to (sum, count).
+type Means = BTreeMap<String, (f64, usize)>;
+
+/// Burn's renderer interface on plain lines.
+pub struct LineRenderer {
+    names: HashMap<MetricId, String>,
+    pass: Pass,
+    means: Means,
+    /// The training means of the newest epoch, for whoever asks after the run.
+    training: Arc<Mutex<Means>>,
+    terminal: bool,
+    drawn: Instant,
+    tenth: usize,
+    open_line: bool,
+}
+
+/// Which epoch of which split the means belong to.
+#[derive(Clone, Copy, Default, PartialEq)]
+struct Pass {
+    split: &'static str,
+    epoch: usize,
+}
+
+/// Reads the training means of the newest epoch.
+#[derive(Clone)]
+pub struct TrainingMeans(Arc<Mutex<Means>>);
+
+impl TrainingMeans {
+    /// The mean of a metric over the newest epoch, `None` if it was never updated.
+    pub fn get(&self, metric: &str) -> Option<f64> {
+        let means = self.0.lock().expect("nothing panics while it holds this lock");
+        means.get(metric).map(|(sum, count)| sum / *count as f64)
+    }
+}
+
+impl LineRenderer {
+    /// A renderer for stdout.
+    pub fn new() -> Self {
+        Self {
+            names: HashMap::new(),
+            pass: Pass::default(),
+            means: Means::new(),
+            training: Arc::default(),
+            terminal: std::io::stdout().is_terminal(),
+            drawn: Instant::now(),
+            tenth: 0,
+            open_line: false,
+        }
+    }
+
+    /// A handle on the training means, valid after the renderer is gone.
+    pub fn training_means(&self) -> TrainingMeans {
+        TrainingMeans(self.training.clone())
+    }
+
+    /// Adds a metric's newest value to the pass it belongs to. Values of a batch arrive before its progress does, so
+    /// a pass ends when its last progress has been drawn.
+    fn update(&mut self, state: MetricState) {
+        let MetricState::Numeric(entry, value) = state else { return };
+        let name = self.names.get(&entry.metric_id).cloned().unwrap_or_default();
+        let (sum, count) = self.means.entry(name).or_default();
+        *sum += value.current();
+        *count += 1;
+    }
+
+    fn render(&mut self, split: &'static str, item: &TrainingProgress) {
+        let Some(progress) = &item.progress else { return };
+        let pass = Pass { split, epoch: item.global_progress.items_processed };
+        if pass != self.pass {
+            (self.pass, self.tenth) = (pass, 0);
+        }
+        if split == "train" {
+            self.training.lock().expect("nothing panics while it holds this lock").clone_from(&self.means);
+        }
+        let done = progress.items_processed >= progress.items_total;
+        if self.is_due(progress, done) {
+            self.draw(&line(pass, item.global_progress.items_total, progress, &self.means), done);
+        }
+        if done {
+            self.means.clear();
+        }
+    }
+
+    fn is_due(&mut self, progress: &Progress, done: bool) -> bool {
+        if self.terminal {
+            return done || self.drawn.elapsed() >= REDRAW;
+        }
+        let tenth = progress.items_processed * 10 / progress.items_total.max(1);
+        let passed = tenth > self.tenth;
+        self.tenth = tenth;
+        done || passed
+    }
+
+    fn draw(&mut self, line: &str, done: bool) {
+        self.drawn = Instant::now();
+        if !self.terminal {
+            println!("{line}");
+            return;
+        }
+        print!("\r\x1b[2K{line}");
+        if done {
+            println!();
+        }
+        self.open_line = !done;
+        // A display that cannot be written to is no reason to stop training.
+        let _ = std::io::stdout().flush();
+    }
+
+    fn close_line(&mut self) {
+        if std::mem::take(&mut self.open_line) {
+            println!();
+        }
+    }
+}
+
+fn line(pass: Pass, epochs: usize, progress: &Progress, means: &Means) -> String {
+    let Progress { items_processed, items_total } = progress;
+    let percent = items_processed * 100 / (*items_total).max(1);
+    let bar = format!("{:<20}", "#".repeat(percent / 5));
+    let Pass { split, epoch } = pass;
+    let mut line =
+        format!("epoch {epoch}/{epochs} {split:<5} [{bar}] {percent:>3} % {items_processed:>6}/{items_total}");
+    for (name, (sum, count)) in means {
+        line += &format!("  {} {:.4}", name.to_lowercase(), sum / *count as f64);
+    }
+    line
+}
+
+impl MetricsRendererTraining for LineRenderer {
+    fn update_train(&mut self, state: MetricState) {
+        self.update(state);
+    }
+
+    fn update_valid(&mut self, state: MetricState) {
+        self.update(state);
+    }
+
+    fn render_train(&mut self, item: TrainingProgress, _: Vec<ProgressType>) {
+        self.render("train", &item);
+    }
+
+    fn render_valid(&mut self, item: TrainingProgress, _: Vec<ProgressType>) {
+        self.render("test", &item);
+    }
+
+    fn on_train_end(&mut self, _: Option<burn::train::LearnerSummary>) -> Result<(), Box<dyn std::error::Error>> {
+        self.close_line();
+        Ok(())
+    }
+}
+
+impl MetricsRendererEvaluation for LineRenderer {
+    fn update_test(&mut self, _: EvaluationName, state: MetricState) {
+        self.update(state);
+    }
+
+    fn render_test(&mut self, _: EvaluationProgress, _: Vec<ProgressType>) {}
+}
+
+impl MetricsRenderer for LineRenderer {
+    fn manual_close(&mut self) {
+        self.close_line();
+    }
+
+    fn register_metric(&mut self, definition: MetricDefinition) {
+        self.names.insert(definition.metric_id, definition.name);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_line_names_epoch_split_share_and_means() {
+        let means = Means::from([("Loss".to_owned(), (3.0, 2))]);
+        let line = line(Pass { split: "train", epoch: 2 }, 3, &Progress::new(30, 60), &means);
+        assert_eq!(line, "epoch 2/3 train [##########          ]  50 %     30/60  loss 1.5000");
+    }
+
+    #[test]
+    fn off_a_terminal_a_line_is_due_once_per_tenth() {
+        let mut renderer = LineRenderer::new();
+        renderer.terminal = false;
+        let due: Vec<bool> = (1..=20).map(|n| renderer.is_due(&Progress::new(n, 20), n == 20)).collect();
+        assert_eq!(due.iter().filter(|due| **due).count(), 10);
+    }
+}

@@ -1,0 +1,142 @@
+//! One run: data, Learner, and the count of right answers at the end. Generic over the backend.
+
+use crate::batch::{self, Batch};
+use crate::data::{self, Split};
+use crate::model::{Architecture, Classifier};
+use crate::pace::Pace;
+use crate::progress::LineRenderer;
+use anyhow::{Context, Result, ensure};
+use burn::data::dataloader::DataLoader;
+use burn::optim::Optimizer;
+use burn::optim::lr_scheduler::cosine::CosineAnnealingLrSchedulerConfig;
+use burn::prelude::*;
+use burn::tensor::backend::AutodiffBackend;
+use burn::train::logger::InMemoryMetricLogger;
+use burn::train::metric::{AccuracyMetric, ItemLazy, LossMetric};
+use burn::train::{InferenceStep, Interrupter, Learner, SupervisedTraining};
+use std::path::PathBuf;
+use std::sync::Arc;
+
+/// The learning rate falls from the first to the second along a cosine.
+const LEARNING_RATES: [f64; 2] = [1e-3, 1e-5];
+
+/// What a run is told.
+#[derive(Clone, Debug, clap::Args)]
+pub struct Options {
+    /// The classifier to train
+    #[arg(long, value_enum, default_value_t = Architecture::Mlp)]
+    pub model: Architecture,
+    /// Passes over the training set
+    #[arg(long, default_value_t = 3)]
+    pub epochs: usize,
+    /// Images per training step
+    #[arg(long, default_value_t = 128)]
+    pub batch_size: usize,
+    /// Stop after this many training steps
+    #[arg(long, value_name = "N")]
+    pub steps: Option<usize>,
+    /// Folder with the four MNIST files [default: where `cargo xtask data` puts them]
+    #[arg(long, value_name = "DIR")]
+    pub data: Option<PathBuf>,
+    /// Seed of the weights and of the order of the images
+    #[arg(long, default_value_t = 42)]
+    pub seed: u64,
+}
+
+/// What a run found.
+pub struct Outcome {
+    /// Test images classified right, of `tested`.
+    pub correct: usize,
+    /// Test images classified.
+    pub tested: usize,
+    /// Mean loss over the last epoch's training steps.
+    pub train_loss: f64,
+    /// Training steps taken.
+    pub steps: usize,
+    /// Training images per second, without the first steps and without testing.
+    pub images_per_second: f64,
+}
+
+impl Options {
+    /// The classifier's name, for people.
+    pub fn model_name(&self) -> &'static str {
+        match self.model {
+            Architecture::Mlp => "MLP",
+            Architecture::Cnn => "CNN",
+        }
+    }
+
+    fn data_folder(&self) -> Result<PathBuf> {
+        let cached = || burn_tpu_pjrt::discovery::cache_dir().map(|cache| cache.join("mnist"));
+        let folder = self.data.clone().or_else(cached);
+        folder.context("no folder holds the MNIST files: name one with `--data DIR`, or set BURN_TPU_CACHE_DIR")
+    }
+
+    fn total_steps(&self) -> usize {
+        let planned = self.epochs * (Split::Train.len() / self.batch_size);
+        self.steps.map_or(planned, |steps| steps.min(planned))
+    }
+
+    fn check(&self) -> Result<()> {
+        let images = Split::Train.len();
+        ensure!((1..=images).contains(&self.batch_size), "--batch-size must lie between 1 and {images}");
+        ensure!(self.epochs > 0, "--epochs must be at least 1");
+        ensure!(self.steps != Some(0), "--steps must be at least 1");
+        Ok(())
+    }
+}
+
+/// Trains with Burn's Learner, then classifies the whole test set.
+pub fn run<B, O>(options: &Options, device: &B::Device, optimizer: O) -> Result<Outcome>
+where
+    B: AutodiffBackend,
+    O: Optimizer<Classifier<B>, B> + 'static,
+{
+    options.check()?;
+    let folder = options.data_folder()?;
+    let (train, test) = (data::load(&folder, Split::Train)?, data::load(&folder, Split::Test)?);
+    B::seed(device, options.seed);
+    let train = batch::training::<B>(train, options.batch_size, options.seed, device);
+    let test = batch::testing::<B::InnerBackend>(test, device);
+
+    let interrupter = Interrupter::new();
+    let pace = Pace::new(options.steps, interrupter.clone());
+    let renderer = LineRenderer::new();
+    let means = renderer.training_means();
+    let [from, to] = LEARNING_RATES;
+    let schedule = CosineAnnealingLrSchedulerConfig::new(from, options.total_steps()).with_min_lr(to).init();
+    let schedule = schedule.map_err(anyhow::Error::msg).context("the learning rate's schedule")?;
+
+    // The logger in memory and no application logger: this example leaves no files behind.
+    let result = SupervisedTraining::new("", pace.watch(train), test.clone())
+        .with_metric_logger(InMemoryMetricLogger::new())
+        .with_application_logger(None)
+        .with_interrupter(interrupter)
+        .renderer(renderer)
+        .metric_train_numeric(LossMetric::new())
+        .metric_valid_numeric(LossMetric::new())
+        .metric_train_numeric(AccuracyMetric::new())
+        .metric_valid_numeric(AccuracyMetric::new())
+        .num_epochs(options.epochs)
+        .launch(Learner::new(options.model.init::<B>(device), optimizer, schedule));
+
+    Ok(Outcome {
+        correct: count_right(&result.model, &test),
+        tested: test.num_items(),
+        train_loss: means.get("Loss").context("no training step was taken")?,
+        steps: pace.steps(),
+        images_per_second: pace.steps_per_second() * options.batch_size as f64,
+    })
+}
+
+/// How many test images the model classifies right. Reads after each batch, so nothing piles up on the device; runs
+/// the very program that the Learner's validation ran.
+fn count_right<B: Backend>(model: &Classifier<B>, test: &Arc<dyn DataLoader<B, Batch<B>>>) -> usize {
+    let right = |batch| {
+        let output = model.step(batch).sync();
+        let [images] = output.targets.dims();
+        let guesses = output.output.argmax(1).reshape([images]);
+        guesses.equal(output.targets).int().sum().into_scalar() as usize
+    };
+    test.iter().map(right).sum()
+}
