@@ -1,0 +1,71 @@
+//! What the integration tests share: the device under test, and counters that no other test disturbs.
+#![allow(dead_code, reason = "each test binary uses its own part")]
+#![allow(clippy::print_stderr, reason = "a skipped test says so")]
+
+use burn_tpu::{Metrics, TpuDevice};
+use std::sync::{Mutex, MutexGuard};
+
+/// The CPU plugin's device; `None` when the plugin is missing and `BURN_TPU_REQUIRE_PLUGIN` does not forbid skipping.
+pub fn cpu() -> Option<TpuDevice> {
+    let found = burn_tpu_pjrt::discovery::find(burn_tpu_pjrt::PluginKind::Cpu, None);
+    match found {
+        Ok(_) => {
+            // Two devices, whichever test comes first; `ok` since another test may have been.
+            burn_tpu::TpuOptions::development().cpu_devices(2).install(&TpuDevice::cpu(0)).ok();
+            Some(TpuDevice::cpu(0))
+        }
+        Err(error) if std::env::var("BURN_TPU_REQUIRE_PLUGIN").is_ok_and(|v| v == "1") => panic!("{error}"),
+        Err(error) => {
+            eprintln!("skipped: {error}");
+            None
+        }
+    }
+}
+
+/// As [`cpu`], under another name: Burn keeps one default float type per device, so bf16 and f32 tests of one process
+/// must not share one.
+pub fn bf16_cpu() -> Option<TpuDevice> {
+    let device = TpuDevice::cpu(1);
+    cpu().map(|_| {
+        burn_tpu::TpuOptions::development().cpu_devices(2).install(&device).ok();
+        device
+    })
+}
+
+/// Held by tests that count: tests of one binary share the device and its metrics.
+pub fn alone() -> MutexGuard<'static, ()> {
+    static LOCK: Mutex<()> = Mutex::new(());
+    LOCK.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+}
+
+/// What `work` adds to the device's counters.
+pub fn counted<T>(device: &TpuDevice, work: impl FnOnce() -> T) -> (T, Counted) {
+    let before = burn_tpu::metrics(device);
+    let result = work();
+    let after = burn_tpu::metrics(device);
+    (result, Counted::between(&before, &after))
+}
+
+/// Differences of the counters that tests look at.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Counted {
+    pub compiles: u64,
+    pub hits: u64,
+    pub executions: u64,
+    pub donated: u64,
+    pub fallbacks: u64,
+    pub nodes: u64,
+}
+
+impl Counted {
+    fn between(before: &Metrics, after: &Metrics) -> Self {
+        Self {
+            compiles: after.compiles - before.compiles,
+            hits: after.cache_hits - before.cache_hits,
+            executions: after.executions - before.executions,
+            donated: after.donated_buffers - before.donated_buffers,
+            fallbacks: after.host_fallbacks - before.host_fallbacks,
+            nodes: after.recorded_nodes - before.recorded_nodes,
+        }
+    }
+}

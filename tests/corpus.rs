@@ -1,0 +1,278 @@
+//! Every op kind with every element type it takes: compiled and run on the CPU plugin, and compiled ahead of time for
+//! TPUs that are not there. What the lowering itself decides (ties, NaN, packing, constants) is checked by value; the
+//! numbers of ordinary ops are compared elsewhere, against another backend.
+
+use burn_tpu_graph::corpus::{self, Case};
+use burn_tpu_graph::lower::{Argument, Lowered, lower, pack_slots};
+use burn_tpu_graph::op::{Combine, DotAttrs};
+use burn_tpu_graph::{DType, Dims, Graph, Literal, NodeId, Number, Op, Program, TensorType};
+use burn_tpu_pjrt::{
+    Buffer, Client, ClientOptions, CompileOptions, ElementType, ExecuteOptions, Plugin, PluginKind, TensorSpec,
+    TopologyDescription, presence,
+};
+
+fn plugin(kind: PluginKind, required: &str) -> Option<Plugin> {
+    match burn_tpu_pjrt::discovery::find(kind, None) {
+        Ok(found) => Some(Plugin::load(found.path).expect("a plugin that was found must load")),
+        Err(error) if std::env::var(required).is_ok_and(|value| value == "1") => panic!("{required}=1: {error}"),
+        Err(error) => {
+            skip(&error.to_string());
+            None
+        }
+    }
+}
+
+#[allow(clippy::print_stderr, reason = "a skipped test must say so")]
+fn skip(why: &str) {
+    eprintln!("skipped: {why}");
+}
+
+fn cpu() -> Option<Client> {
+    let plugin = plugin(PluginKind::Cpu, "BURN_TPU_REQUIRE_PLUGIN")?;
+    Some(Client::new(plugin, &ClientOptions::cpu(1).unwrap()).unwrap())
+}
+
+/// Both enums name a type as StableHLO does.
+fn spec(ty: &TensorType) -> TensorSpec {
+    let element = ElementType::ALL.iter().find(|element| element.name() == ty.dtype.name());
+    TensorSpec::new(*element.expect("every element type has a buffer type"), &ty.dims).unwrap()
+}
+
+fn pjrt_program(lowered: &Lowered) -> burn_tpu_pjrt::Program {
+    let parameters = lowered.arguments.iter().map(|argument| spec(argument.ty()));
+    burn_tpu_pjrt::Program::stablehlo(lowered.text.as_str(), parameters).unwrap()
+}
+
+/// Runs a program on the CPU. `parameters[i]` are the bytes of parameter `i`, zeros where it is missing.
+fn run(client: &Client, program: &Program, parameters: &[Vec<u8>], slots: &[u64]) -> Result<Vec<Vec<u8>>, String> {
+    let lowered = lower(program).unwrap();
+    let executable = client.compile(&pjrt_program(&lowered), &CompileOptions::default());
+    let executable = executable.map_err(|error| error.to_string())?;
+    let device = client.device(0).unwrap();
+    let upload = |argument: &Argument| {
+        let bytes = match argument {
+            Argument::Parameter { index, ty } => {
+                parameters.get(*index as usize).cloned().unwrap_or_else(|| vec![0; ty.bytes()])
+            }
+            Argument::Slots { ty, slots: packed } => pack_slots(ty.dtype, packed, slots).unwrap(),
+        };
+        Buffer::from_host(&device, spec(argument.ty()), &bytes).unwrap()
+    };
+    let buffers: Vec<Buffer> = lowered.arguments.iter().map(upload).collect();
+    let arguments: Vec<&Buffer> = buffers.iter().collect();
+    let outputs = executable.execute_single(&arguments, &ExecuteOptions::default()).map_err(|e| e.to_string())?;
+    for (output, ty) in outputs.iter().zip(&lowered.results) {
+        assert_eq!(**output.spec(), spec(ty));
+    }
+    outputs.iter().map(|output| output.to_host().map_err(|error| error.to_string())).collect()
+}
+
+fn zeros(program: &Program) -> Vec<u64> {
+    vec![0; program.slots().map(|(_, index, _)| index as usize + 1).max().unwrap_or(0)]
+}
+
+/// Tries the cases merged by family, and one by one where a family fails: names and errors, or nothing.
+fn failures(cases: Vec<Case>, fails: &impl Fn(&Program) -> Option<String>) -> String {
+    let mut report = String::new();
+    for (family, members) in corpus::by_family(cases) {
+        let Some(error) = fails(&corpus::merge(&members).unwrap()) else { continue };
+        report += &format!("{family}: {error}\n");
+        for case in members {
+            report += &fails(&case.program).map(|error| format!("{}: {error}\n", case.name)).unwrap_or_default();
+        }
+    }
+    report
+}
+
+#[test]
+fn the_corpus_compiles_and_runs_on_the_cpu_plugin() {
+    let Some(client) = cpu() else { return };
+    let fails = |program: &Program| run(&client, program, &[], &zeros(program)).err();
+    let report = failures(corpus::cases().unwrap(), &fails);
+    assert!(report.is_empty(), "{report}");
+}
+
+/// What TPUs refuse, in their own words: the rewriting of 64-bit types does not know the op.
+const NOT_ON_TPUS: [&str; 1] = ["select_and_scatter/f64"];
+
+/// 64-bit types are taken apart before the generation matters, and slowly: one generation is enough for them.
+fn is_wide(case: &Case) -> bool {
+    ["f64", "i64"].iter().any(|wide| case.name.ends_with(wide))
+}
+
+fn compiles_for(name: &str, takes: impl Fn(&Case) -> bool) {
+    if presence::tpu_present() {
+        return skip("compiling ahead of time is for machines without a TPU");
+    }
+    let Some(libtpu) = plugin(PluginKind::Tpu, "BURN_TPU_REQUIRE_LIBTPU") else { return };
+    let topology = TopologyDescription::new(libtpu, name, &[]).unwrap();
+    let options = CompileOptions::default();
+    let fails = |program: &Program| {
+        topology.compile(&pjrt_program(&lower(program).unwrap()), &options).err().map(|error| error.to_string())
+    };
+    let is_refused = |case: &Case| NOT_ON_TPUS.contains(&case.name.as_str());
+    let (refused, taken): (Vec<_>, Vec<_>) = corpus::cases().unwrap().into_iter().filter(takes).partition(is_refused);
+    let mut report = failures(taken, &fails);
+    for case in refused.iter().filter(|case| fails(&case.program).is_none()) {
+        report += &format!("{} compiles by now: strike it from the list\n", case.name);
+    }
+    assert!(report.is_empty(), "{report}");
+}
+
+#[test]
+fn the_corpus_compiles_for_v5e() {
+    compiles_for("v5e:1x1", |_| true);
+}
+
+#[test]
+fn the_corpus_compiles_for_v6e() {
+    compiles_for("v6e:1x1", |case| !is_wide(case));
+}
+
+fn parameter(graph: &mut Graph, index: u32, dtype: DType, dims: &[usize]) -> NodeId {
+    graph.add(Op::Parameter { index, ty: TensorType::new(dtype, dims) }, &[]).unwrap()
+}
+
+fn f32_bytes(values: &[f32]) -> Vec<u8> {
+    values.iter().flat_map(|value| value.to_le_bytes()).collect()
+}
+
+fn f32s(bytes: &[u8]) -> Vec<f32> {
+    bytes.chunks_exact(4).map(|chunk| f32::from_le_bytes(chunk.try_into().unwrap())).collect()
+}
+
+fn i32s(bytes: &[u8]) -> Vec<i32> {
+    bytes.chunks_exact(4).map(|chunk| i32::from_le_bytes(chunk.try_into().unwrap())).collect()
+}
+
+#[test]
+fn slots_of_every_type_arrive_exactly() {
+    let Some(client) = cpu() else { return };
+    let numbers = [-3.25, 0.0, 1.0, 100.0, -0.0, f64::INFINITY, 0.1];
+    for number in numbers {
+        let mut graph = Graph::new();
+        let dtypes: Vec<DType> = DType::ALL.into_iter().filter(|&dtype| dtype != DType::C64).collect();
+        let bits: Vec<u64> = dtypes.iter().map(|&dtype| Number::Float(number).bits(dtype)).collect();
+        let slot = |graph: &mut Graph, (index, dtype): (usize, &DType)| {
+            graph.add(Op::Slot { index: index as u32, dtype: *dtype }, &[]).unwrap()
+        };
+        let nodes: Vec<NodeId> = dtypes.iter().enumerate().map(|place| slot(&mut graph, place)).collect();
+        let program = Program::extract(&graph, &nodes).unwrap();
+        let outputs = run(&client, &program, &[], &bits).unwrap();
+        for ((output, dtype), bits) in outputs.iter().zip(&dtypes).zip(&bits) {
+            assert_eq!(*output, bits.to_le_bytes()[..dtype.size_bytes()], "{number} as {dtype}");
+        }
+    }
+}
+
+#[test]
+fn constants_arrive_bit_for_bit() {
+    let Some(client) = cpu() else { return };
+    for dtype in DType::ALL.into_iter().filter(|&dtype| dtype != DType::C64) {
+        let mut graph = Graph::new();
+        let limit = if dtype == DType::Bool { 2 } else { 256 };
+        let bytes: Vec<u8> = (0..12 * dtype.size_bytes()).map(|i| (i * 53 % limit) as u8).collect();
+        let table = Literal::dense(TensorType::new(dtype, [3, 4]), bytes.clone());
+        let bits = Number::Float(-1.7).bits(dtype);
+        let nodes = [graph.constant(table).unwrap(), graph.splat(dtype, &[3], -1.7).unwrap()];
+        let program = Program::extract(&graph, &nodes).unwrap();
+        let outputs = run(&client, &program, &[], &[]).unwrap();
+        assert_eq!(outputs[0], bytes, "{dtype}");
+        assert_eq!(outputs[1], bits.to_le_bytes()[..dtype.size_bytes()].repeat(3), "{dtype}");
+    }
+}
+
+const NAN: f32 = f32::NAN;
+
+#[test]
+fn sorting_puts_nan_at_the_large_end_and_keeps_the_order_of_equals() {
+    let Some(client) = cpu() else { return };
+    let keys = [2.0, NAN, -0.0, 0.0, -1.0, f32::INFINITY, -NAN, 0.0, f32::NEG_INFINITY];
+    for (descending, expected) in [(false, [8, 4, 2, 3, 7, 0, 5, 1, 6]), (true, [1, 6, 5, 0, 2, 3, 7, 4, 8])] {
+        for dtype in [DType::F32, DType::BF16, DType::F16, DType::F64] {
+            let mut graph = Graph::new();
+            let x = parameter(&mut graph, 0, DType::F32, &[9]);
+            let converted = graph.convert(x, dtype).unwrap();
+            let indices = graph.iota(DType::I32, &[9], 0).unwrap();
+            let sorted = graph.sort(&[converted, indices], 0, descending).unwrap();
+            let program = Program::extract(&graph, &sorted[1..]).unwrap();
+            let outputs = run(&client, &program, &[f32_bytes(&keys)], &[]).unwrap();
+            assert_eq!(i32s(&outputs[0]), expected, "{dtype} descending {descending}");
+        }
+    }
+}
+
+fn arg(client: &Client, max: bool, dtype: DType, values: &[f32]) -> (f32, i32) {
+    let mut graph = Graph::new();
+    let x = parameter(&mut graph, 0, DType::F32, &[values.len()]);
+    let converted = graph.convert(x, dtype).unwrap();
+    let indices = graph.iota(DType::I32, &[values.len()], 0).unwrap();
+    let (value, index) = graph.arg_reduce(max, converted, indices, 0).unwrap();
+    let value = graph.convert(value, DType::F32).unwrap();
+    let program = Program::extract(&graph, &[value, index]).unwrap();
+    let outputs = run(client, &program, &[f32_bytes(values)], &[]).unwrap();
+    (f32s(&outputs[0])[0], i32s(&outputs[1])[0])
+}
+
+#[test]
+fn the_lowest_index_of_the_most_extreme_value_wins() {
+    let Some(client) = cpu() else { return };
+    let inf = f32::INFINITY;
+    for dtype in [DType::F32, DType::BF16, DType::F16, DType::F64] {
+        assert_eq!(arg(&client, true, dtype, &[1.0, 3.0, 3.0, 2.0]), (3.0, 1), "{dtype}");
+        assert_eq!(arg(&client, false, dtype, &[1.0, 3.0, 1.0]), (1.0, 0), "{dtype}");
+        assert_eq!(arg(&client, true, dtype, &[-0.0, 0.0]).1, 0, "{dtype}");
+        assert_eq!(arg(&client, true, dtype, &[-inf, -inf]), (-inf, 0), "{dtype}");
+        assert_eq!(arg(&client, false, dtype, &[inf, inf]), (inf, 0), "{dtype}");
+        for max in [true, false] {
+            let (value, index) = arg(&client, max, dtype, &[inf, NAN, -inf, NAN]);
+            assert!(value.is_nan() && index == 1, "{dtype}: {value} at {index}");
+        }
+    }
+    let long: Vec<f32> = (0..1000).map(|i| if i % 100 == 77 { 9.0 } else { (i % 7) as f32 }).collect();
+    assert_eq!(arg(&client, true, DType::I32, &long), (9.0, 77));
+    assert_eq!(arg(&client, true, DType::Bool, &[0.0, 1.0, 1.0]), (1.0, 1));
+    assert_eq!(arg(&client, false, DType::Bool, &[1.0, 1.0]), (1.0, 0));
+}
+
+#[test]
+fn reductions_of_nothing_give_the_neutral_element() {
+    let Some(client) = cpu() else { return };
+    for combine in [Combine::Sum, Combine::Prod, Combine::Max, Combine::Min] {
+        for dtype in [DType::F32, DType::BF16, DType::I8, DType::U64, DType::F64] {
+            let mut graph = Graph::new();
+            let x = parameter(&mut graph, 0, dtype, &[2, 0]);
+            let reduced = graph.reduce(combine, x, &[1]).unwrap();
+            let outputs = run(&client, &Program::extract(&graph, &[reduced]).unwrap(), &[], &[]).unwrap();
+            let neutral = combine.identity_bits(dtype).to_le_bytes();
+            assert_eq!(outputs[0], neutral[..dtype.size_bytes()].repeat(2), "{combine:?} {dtype}");
+        }
+    }
+}
+
+#[test]
+fn wide_integer_dots_agree_with_a_loop() {
+    let Some(client) = cpu() else { return };
+    let mut graph = Graph::new();
+    // [3, b = 2, 4] . [b = 2, 5, 4] -> [2, 3, 5]
+    let lhs = parameter(&mut graph, 0, DType::I64, &[3, 2, 4]);
+    let rhs = parameter(&mut graph, 1, DType::I64, &[2, 5, 4]);
+    let attrs = DotAttrs {
+        lhs_batch: Dims::from_slice(&[1]),
+        rhs_batch: Dims::from_slice(&[0]),
+        lhs_contract: Dims::from_slice(&[2]),
+        rhs_contract: Dims::from_slice(&[2]),
+        result: DType::I64,
+    };
+    let product = graph.dot_general(lhs, rhs, attrs).unwrap();
+    let l: Vec<i64> = (0..24).map(|i| (1 << 33) * (i % 5) - i).collect();
+    let r: Vec<i64> = (0..40).map(|i| 3 * i - 50).collect();
+    let bytes = |values: &[i64]| values.iter().flat_map(|value| value.to_le_bytes()).collect::<Vec<u8>>();
+    let program = Program::extract(&graph, &[product]).unwrap();
+    let outputs = run(&client, &program, &[bytes(&l), bytes(&r)], &[]).unwrap();
+    let mut expected = Vec::new();
+    for (b, m, n) in (0..2).flat_map(|b| (0..3).flat_map(move |m| (0..5).map(move |n| (b, m, n)))) {
+        expected.push((0..4).map(|k| l[(m * 2 + b) * 4 + k] * r[(b * 5 + n) * 4 + k]).sum::<i64>());
+    }
+    assert_eq!(outputs[0], bytes(&expected));
+}

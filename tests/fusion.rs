@@ -1,0 +1,254 @@
+//! Rewrites on real compilers: that they never lose accuracy, and, by hand, what they gain.
+//!
+//! `cargo test --release --test fusion -- --ignored --nocapture` prints the measurements that `docs/decisions` quote.
+
+use burn_tpu_fusion::{Level, Pipeline};
+use burn_tpu_graph::op::{BinaryOp, DotAttrs, UnaryOp};
+use burn_tpu_graph::{DType, Dims, Graph, NodeId, Op, Program, TensorType, lower};
+use burn_tpu_pjrt::{
+    Attributes, Buffer, Client, ClientOptions, CompileOptions, ElementType, ExecuteOptions, OptimizationLevel, Plugin,
+    PluginKind, TensorSpec, TopologyDescription, Value, presence,
+};
+use half::bf16;
+use std::path::Path;
+use std::time::Instant;
+
+#[allow(clippy::print_stderr, reason = "a skipped test must say so, and a measurement must print")]
+fn say(text: &str) {
+    eprintln!("{text}");
+}
+
+fn plugin(kind: PluginKind, required: &str) -> Option<Plugin> {
+    match burn_tpu_pjrt::discovery::find(kind, None) {
+        Ok(found) => Some(Plugin::load(found.path).expect("a plugin that was found must load")),
+        Err(error) if std::env::var(required).is_ok_and(|value| value == "1") => panic!("{required}=1: {error}"),
+        Err(error) => {
+            say(&format!("skipped: {error}"));
+            None
+        }
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Activation {
+    None,
+    Relu,
+    Tanh,
+    Gelu,
+}
+
+/// `layers` times `activation(x @ weight + bias)` as burn-tpu records it: in bf16 with f32 accumulation and activations
+/// computed in f32, or (the reference) all in f32 from the same bf16 inputs.
+fn mlp(dtype: DType, layers: u32, [rows, width]: [usize; 2], activation: Activation) -> Program {
+    let mut g = Graph::new();
+    let parameter = |g: &mut Graph, index, dims: &[usize]| {
+        let id = g.add(Op::Parameter { index, ty: TensorType::new(DType::BF16, dims) }, &[]).unwrap();
+        g.convert(id, dtype).unwrap()
+    };
+    let mut x = parameter(&mut g, 0, &[rows, width]);
+    for layer in 0..layers {
+        let weight = parameter(&mut g, 2 * layer + 1, &[width, width]);
+        let bias = parameter(&mut g, 2 * layer + 2, &[width]);
+        let attrs = DotAttrs {
+            lhs_batch: Dims::new(),
+            rhs_batch: Dims::new(),
+            lhs_contract: Dims::from_slice(&[1]),
+            rhs_contract: Dims::from_slice(&[0]),
+            result: DType::F32,
+        };
+        let sums = g.dot_general(x, weight, attrs).unwrap();
+        let rounded = g.convert(sums, dtype).unwrap();
+        let biased = g.binary(BinaryOp::Add, rounded, bias).unwrap();
+        x = activate(&mut g, biased, activation);
+    }
+    Program::extract(&g, &[x]).unwrap()
+}
+
+fn activate(g: &mut Graph, x: NodeId, activation: Activation) -> NodeId {
+    let dtype = g.dtype(x);
+    let wide = |g: &mut Graph| g.convert(x, DType::F32).unwrap();
+    let result = match activation {
+        Activation::None => x,
+        Activation::Relu => g.binary_const(BinaryOp::Max, x, 0.0).unwrap(),
+        Activation::Tanh => {
+            let wide = wide(g);
+            g.unary(UnaryOp::Tanh, wide).unwrap()
+        }
+        Activation::Gelu => {
+            let wide = wide(g);
+            let scaled = g.binary_const(BinaryOp::Mul, wide, std::f64::consts::FRAC_1_SQRT_2).unwrap();
+            let erf = g.unary(UnaryOp::Erf, scaled).unwrap();
+            let sum = g.binary_const(BinaryOp::Add, erf, 1.0).unwrap();
+            let below = g.binary_const(BinaryOp::Mul, sum, 0.5).unwrap();
+            g.binary(BinaryOp::Mul, wide, below).unwrap()
+        }
+    };
+    g.convert(result, dtype).unwrap()
+}
+
+fn fused(program: &Program) -> Program {
+    let optimized = Pipeline::new(Level::Full).verify(true).run(program.clone()).unwrap();
+    assert!(optimized.applied.iter().any(|(_, count)| *count > 0), "{program}");
+    optimized.program
+}
+
+fn spec(ty: &TensorType) -> TensorSpec {
+    let element = ElementType::ALL.iter().find(|element| element.name() == ty.dtype.name());
+    TensorSpec::new(*element.expect("every element type has a buffer type"), &ty.dims).unwrap()
+}
+
+fn pjrt_program(program: &Program) -> burn_tpu_pjrt::Program {
+    let lowered = lower(program).unwrap();
+    let parameters = lowered.arguments.iter().map(|argument| spec(argument.ty()));
+    burn_tpu_pjrt::Program::stablehlo(lowered.text.as_str(), parameters).unwrap()
+}
+
+/// Normal-ish bf16 numbers (a sum of uniforms), scaled so that a layer keeps the size of its input.
+fn inputs(program: &Program) -> Vec<Vec<u8>> {
+    let mut state = 0x2545_F491_4F6C_DD1Du64;
+    let mut uniform = move || {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        (state >> 40) as f32 / (1 << 24) as f32 - 0.5
+    };
+    let mut fill = |(index, ty): (u32, &TensorType)| {
+        let scale = if index % 2 == 1 { 1.7 / (ty.dims[0] as f32).sqrt() } else { 1.7 };
+        let mut number = || bf16::from_f32((uniform() + uniform() + uniform() + uniform()) * scale).to_le_bytes();
+        (0..ty.elements()).flat_map(|_| number()).collect()
+    };
+    program.parameters().map(&mut fill).collect()
+}
+
+struct Run {
+    values: Vec<f32>,
+    /// The shortest and the median wall time of a launch.
+    micros: [f64; 2],
+}
+
+fn run(client: &Client, program: &Program, launches: usize) -> Run {
+    let executable = client.compile(&pjrt_program(program), &CompileOptions::default()).unwrap();
+    let device = client.device(0).unwrap();
+    let types = program.parameters().map(|(_, ty)| ty);
+    let upload = |(ty, bytes): (&TensorType, Vec<u8>)| Buffer::from_host(&device, spec(ty), &bytes).unwrap();
+    let buffers: Vec<Buffer> = types.zip(inputs(program)).map(upload).collect();
+    let arguments: Vec<&Buffer> = buffers.iter().collect();
+    let kept: Vec<i64> = (0..buffers.len() as i64).collect();
+    let options = ExecuteOptions { non_donatable: &kept, ..ExecuteOptions::default() };
+    let mut times = Vec::new();
+    let mut output = None;
+    for _ in 0..launches {
+        let started = Instant::now();
+        let results = executable.execute_single(&arguments, &options).unwrap();
+        results[0].wait().unwrap();
+        times.push(started.elapsed().as_secs_f64() * 1e6);
+        output = results.into_iter().next();
+    }
+    times.sort_by(f64::total_cmp);
+    let output = output.unwrap();
+    let bytes = output.to_host().unwrap();
+    let values = match output.spec().element_type() {
+        ElementType::BF16 => {
+            bytes.chunks_exact(2).map(|chunk| bf16::from_le_bytes(chunk.try_into().unwrap()).to_f32()).collect()
+        }
+        _ => bytes.chunks_exact(4).map(|chunk| f32::from_le_bytes(chunk.try_into().unwrap())).collect(),
+    };
+    Run { values, micros: [times[0], times[times.len() / 2]] }
+}
+
+/// Root mean square of the difference, over that of the reference.
+fn relative_error(values: &[f32], reference: &[f32]) -> f64 {
+    let square = |x: f64| x * x;
+    let error: f64 = values.iter().zip(reference).map(|(a, b)| square(f64::from(a - b))).sum();
+    (error / reference.iter().map(|&b| square(f64::from(b))).sum::<f64>()).sqrt()
+}
+
+#[test]
+fn rewritten_layers_are_at_least_as_accurate() {
+    let Some(plugin) = plugin(PluginKind::Cpu, "BURN_TPU_REQUIRE_PLUGIN") else { return };
+    let client = Client::new(plugin, &ClientOptions::cpu(1).unwrap()).unwrap();
+    for activation in [Activation::None, Activation::Relu, Activation::Tanh, Activation::Gelu] {
+        let reference = run(&client, &mlp(DType::F32, 2, [32, 64], activation), 1).values;
+        let plain = mlp(DType::BF16, 2, [32, 64], activation);
+        let before = relative_error(&run(&client, &plain, 1).values, &reference);
+        let after = relative_error(&run(&client, &fused(&plain), 1).values, &reference);
+        assert!(after <= before * 1.05 && after < 4e-3, "{activation:?}: {before} -> {after}");
+    }
+}
+
+/// Instructions and fusions of the optimised module: `(all, fusions)`, counted in the text that XLA dumps.
+fn counts(folder: &Path) -> (usize, usize) {
+    let files = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
+    let is_final = |path: &std::path::PathBuf| path.to_string_lossy().ends_with("after_optimizations.txt");
+    let texts = files.filter(is_final).map(|path| std::fs::read_to_string(path).unwrap());
+    let text: String = texts.collect();
+    let instructions = text.lines().filter(|line| line.starts_with("  ") && line.contains(" = "));
+    (instructions.clone().count(), instructions.filter(|line| line.contains(" fusion(")).count())
+}
+
+fn float(attributes: &Attributes, name: &str) -> f64 {
+    match attributes.get(name) {
+        Some(Value::Float(value)) => f64::from(*value),
+        _ => f64::NAN,
+    }
+}
+
+fn dumping(folder: &Path) -> CompileOptions {
+    CompileOptions::default().set("xla_dump_to", folder.to_string_lossy().into_owned())
+}
+
+const SHAPES: [(u32, [usize; 2]); 3] = [(1, [256, 512]), (4, [512, 1024]), (4, [8, 1024])];
+
+#[test]
+#[ignore = "a measurement, by hand"]
+fn measure_linear_activation_on_the_cpu_plugin() {
+    let Some(plugin) = plugin(PluginKind::Cpu, "BURN_TPU_REQUIRE_PLUGIN") else { return };
+    let client = Client::new(plugin, &ClientOptions::cpu(1).unwrap()).unwrap();
+    for (layers, shape) in SHAPES {
+        for activation in [Activation::None, Activation::Relu, Activation::Tanh, Activation::Gelu] {
+            let reference = run(&client, &mlp(DType::F32, layers, shape, activation), 1).values;
+            let plain = mlp(DType::BF16, layers, shape, activation);
+            for (name, program) in [("as recorded", plain.clone()), ("rewritten", fused(&plain))] {
+                let folder = tempfile::tempdir().unwrap();
+                client.compile(&pjrt_program(&program), &dumping(folder.path())).unwrap();
+                let (instructions, fusions) = counts(folder.path());
+                let run = run(&client, &program, 41);
+                let error = relative_error(&run.values, &reference);
+                say(&format!(
+                    "cpu {layers} x {shape:?} {activation:?} {name}: {:.0} us at best, {:.0} median, {instructions} \
+                     instructions, {fusions} fusions, relative error {error:.3e}",
+                    run.micros[0], run.micros[1]
+                ));
+            }
+        }
+    }
+}
+
+#[test]
+#[ignore = "a measurement, by hand"]
+fn measure_linear_activation_ahead_of_time() {
+    if presence::tpu_present() {
+        return say("skipped: compiling ahead of time is for machines without a TPU");
+    }
+    let Some(libtpu) = plugin(PluginKind::Tpu, "BURN_TPU_REQUIRE_LIBTPU") else { return };
+    let topology = TopologyDescription::new(libtpu, "v5e:1x1", &[]).unwrap();
+    for (layers, shape) in SHAPES {
+        for activation in [Activation::None, Activation::Relu, Activation::Tanh, Activation::Gelu] {
+            let plain = mlp(DType::BF16, layers, shape, activation);
+            for (name, program) in [("as recorded", plain.clone()), ("rewritten", fused(&plain))] {
+                let folder = tempfile::tempdir().unwrap();
+                let options = dumping(folder.path()).optimization_level(OptimizationLevel::O1);
+                let executable = topology.compile(&pjrt_program(&program), &options).unwrap();
+                let (instructions, fusions) = counts(folder.path());
+                let costs = executable.cost_analysis().unwrap();
+                say(&format!(
+                    "v5e {layers} x {shape:?} {activation:?} {name}: {instructions} instructions, {fusions} fusions, \
+                     {:.3} MB accessed, {:.2} us estimated, {} bytes of temporaries",
+                    float(&costs, "bytes accessed") / 1e6,
+                    float(&costs, "optimal_seconds") * 1e6,
+                    executable.memory_stats().unwrap().temporary_bytes
+                ));
+            }
+        }
+    }
+}

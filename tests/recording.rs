@@ -1,0 +1,215 @@
+//! Recording and cutting: what runs when, as how many programs, under which identity.
+
+mod common;
+
+use burn::tensor::backend::Backend;
+use burn::tensor::{Int, Tensor, TensorData};
+use burn_tpu::{CutReason, Tpu, TpuDevice, TpuOptions, mark_step, metrics, program_keys};
+use common::{alone, counted};
+use std::sync::mpsc;
+
+type B = Tpu<f32>;
+
+fn vector(device: &TpuDevice, values: &[f32]) -> Tensor<B, 1> {
+    Tensor::from_data(TensorData::from(values), device)
+}
+
+fn values<const D: usize>(tensor: Tensor<B, D>) -> Vec<f32> {
+    tensor.into_data().to_vec().expect("f32 data")
+}
+
+#[test]
+fn a_read_materialises_everything_alive_in_one_program() {
+    let Some(device) = common::cpu() else { return };
+    let _alone = alone();
+    let x = vector(&device, &[1.0, 2.0, 3.0]);
+    let (sum, product) = (x.clone() + 1.0, x.clone() * 2.0);
+    let ((), count) = counted(&device, || {
+        assert_eq!(values(sum), [2.0, 3.0, 4.0]);
+        assert_eq!(values(product), [2.0, 4.0, 6.0]);
+    });
+    assert_eq!(count.executions, 1, "{count:?}");
+}
+
+#[test]
+fn dead_work_never_runs_and_costs_no_program() {
+    let Some(device) = common::cpu() else { return };
+    let _alone = alone();
+    let ((), count) = counted(&device, || {
+        let x = vector(&device, &[1.0, 2.0]);
+        drop(x.clone().exp().sum());
+        mark_step(&device);
+        drop(x);
+    });
+    assert_eq!((count.executions, count.compiles), (0, 0));
+}
+
+#[test]
+fn scalars_that_change_every_step_hit_the_cache() {
+    let Some(device) = common::cpu() else { return };
+    let _alone = alone();
+    let mut x = vector(&device, &[1.0; 16]);
+    let mut expected = 1.0f32;
+    let ((), count) = counted(&device, || {
+        for step in 0..40 {
+            // 0 and 1 among them: no value is special.
+            let rate = step as f32 / 20.0;
+            x = x.clone() * rate + (1.0 - rate);
+            expected = expected * rate + (1.0 - rate);
+            mark_step(&device);
+        }
+    });
+    assert_eq!(count.executions, 40);
+    assert!(count.compiles <= 1, "{count:?}");
+    assert!((values(x)[0] - expected).abs() < 1e-5);
+}
+
+#[test]
+fn a_buffer_without_owners_is_donated_and_a_shared_one_is_not() {
+    let Some(device) = common::cpu() else { return };
+    let _alone = alone();
+    let step = |x: Tensor<B, 1>| {
+        let y = x * 2.0;
+        mark_step(&device);
+        y
+    };
+    let x = step(vector(&device, &[3.0; 1024]));
+    let (x, owned) = counted(&device, || step(x));
+    assert_eq!(owned.donated, 1);
+    let kept = x.clone();
+    let (y, shared) = counted(&device, || step(x));
+    assert_eq!((shared.donated, shared.compiles), (0, 0), "donation is not part of the program");
+    assert_eq!(values(kept)[0], 12.0);
+    assert_eq!(values(y)[0], 24.0);
+}
+
+/// Another thread reads a tensor while its owner records on: whatever the timing, the same programs result.
+#[test]
+fn a_read_by_another_thread_cuts_at_the_tensor() {
+    let Some(device) = common::cpu() else { return };
+    let _alone = alone();
+    let run = |early: bool| {
+        B::memory_cleanup(&device);
+        let x = vector(&device, &[1.0, 2.0, 3.0, 4.0]);
+        let bias = vector(&device, &[0.5; 4]);
+        let hidden = x.clone() * 3.0;
+        let loss = hidden.clone().sum();
+        let (to_worker, loss_of_step) = mpsc::channel::<Tensor<B, 1>>();
+        let (to_main, read) = mpsc::channel();
+        let worker = std::thread::spawn(move || {
+            let loss = loss_of_step.recv().expect("a loss");
+            to_main.send(values(loss)[0]).expect("main waits");
+        });
+        let rest = |hidden: Tensor<B, 1>| (hidden + bias.clone()) * x.clone();
+        let (result, read_loss) = if early {
+            to_worker.send(loss).expect("the worker waits");
+            let read_loss = read.recv().expect("the worker reads");
+            (rest(hidden), read_loss)
+        } else {
+            let result = rest(hidden);
+            to_worker.send(loss).expect("the worker waits");
+            let read_loss = read.recv().expect("the worker reads");
+            (result, read_loss)
+        };
+        worker.join().expect("the worker ends");
+        assert_eq!(read_loss, 30.0);
+        assert_eq!(values(result), [3.5, 13.0, 28.5, 50.0]);
+        program_keys(&device)
+    };
+    let (early, late) = (run(true), run(false));
+    assert_eq!(early.len(), 2);
+    assert_eq!(early, late);
+}
+
+#[test]
+fn the_order_of_drops_does_not_matter() {
+    let Some(device) = common::cpu() else { return };
+    let _alone = alone();
+    let run = |reversed: bool| {
+        B::memory_cleanup(&device);
+        let x = vector(&device, &[1.0, 2.0]);
+        let mut parts: Vec<_> = (0..6).map(|i| x.clone() + i as f32).collect();
+        let total = parts.iter().cloned().reduce(|a, b| a * b).expect("parts");
+        if reversed {
+            parts.reverse();
+        }
+        drop(parts);
+        mark_step(&device);
+        drop(total);
+        program_keys(&device)
+    };
+    assert_eq!(run(false), run(true));
+}
+
+#[test]
+fn a_tensor_made_on_another_thread_joins_this_one() {
+    let Some(device) = common::cpu() else { return };
+    let _alone = alone();
+    let made = std::thread::spawn(move || vector(&device, &[1.0, 2.0]) * 10.0).join().expect("made");
+    assert_eq!(values(made + 1.0), [11.0, 21.0]);
+}
+
+#[test]
+fn a_users_mistake_panics_with_op_shapes_and_rule_and_leaves_the_device_working() {
+    let Some(device) = common::cpu() else { return };
+    let _alone = alone();
+    let primitive = |t: Tensor<B, 1>| t.into_primitive().tensor();
+    let (x, y) = (primitive(vector(&device, &[1.0; 3])), primitive(vector(&device, &[1.0; 4])));
+    let add = || <B as burn_backend::ops::FloatTensorOps<B>>::float_add(x, y);
+    let panic = std::panic::catch_unwind(std::panic::AssertUnwindSafe(add));
+    let text = panic.expect_err("dims differ").downcast_ref::<String>().expect("text").clone();
+    for part in ["float_add", "f32[3]", "f32[4]", "dims must be equal or 1"] {
+        assert!(text.contains(part), "{text:?} lacks {part:?}");
+    }
+    assert_eq!(values(vector(&device, &[1.0]) + 1.0), [2.0]);
+}
+
+#[test]
+fn a_full_trace_cuts_itself_and_the_numbers_stay_right() {
+    let device = TpuDevice::ndarray();
+    TpuOptions::development().trace_cap(300).install(&device).expect("first use");
+    let mut x = Tensor::<B, 1, Int>::from_data([0, 0], &device);
+    for _ in 0..1_000 {
+        x = x + 1;
+    }
+    assert_eq!(x.into_data().to_vec::<i32>().expect("i32"), [1_000, 1_000]);
+    assert!(metrics(&device).cuts[&CutReason::TraceCap] >= 5);
+}
+
+/// One tensor of an element type that no device holds: its users fail with the reason, nothing else does.
+#[test]
+fn a_failed_value_poisons_what_uses_it_and_nothing_else() {
+    use burn::tensor::quantization::{QuantScheme, QuantValue};
+    use burn_backend::ops::FloatTensorOps;
+    let Some(device) = common::cpu() else { return };
+    let _alone = alone();
+    let scheme = QuantScheme::default().with_value(QuantValue::Q8S);
+    let quantized = TensorData::quantized(vec![1i8, 2, 3, 4], [4], scheme, &[0.5]);
+    let failed = <B as FloatTensorOps<B>>::float_from_data(quantized, &device);
+    let failed = Tensor::<B, 1>::from_primitive(burn::tensor::TensorPrimitive::Float(failed));
+    let sound = vector(&device, &[1.0, 2.0, 3.0, 4.0]);
+    let (poisoned, unharmed) = (failed + sound.clone(), sound * 2.0);
+    mark_step(&device);
+    let error = poisoned.try_into_data().expect_err("a quantized float").to_string();
+    assert!(error.contains("QFloat") && error.contains("is not supported on cpu:0"), "{error}");
+    assert_eq!(values(unharmed), [2.0, 4.0, 6.0, 8.0]);
+}
+
+/// Ops that are sent to the host give the same numbers, and are counted by name. (Denied ones: `tests/errors.rs`.)
+#[test]
+fn host_fallback_is_counted_by_op() {
+    let Some(_) = common::cpu() else { return };
+    let _alone = alone();
+    let device = TpuDevice::cpu(1);
+    let on_host = TpuOptions::training().cpu_devices(2).host_ops(["stablehlo.tanh", "stablehlo.reverse"]);
+    on_host.install(&device).expect("first use");
+    let x = vector(&device, &[0.5, -0.5, 1.0]);
+    let y = (x.clone() * 2.0).tanh() + x.clone().flip([0]);
+    let (numbers, count) = counted(&device, || values(y));
+    let expected = [1.0f32.tanh() + 1.0, (-1.0f32).tanh() - 0.5, 2.0f32.tanh() + 0.5];
+    for (number, expected) in numbers.iter().zip(expected) {
+        assert!((number - expected).abs() < 1e-6, "{numbers:?}");
+    }
+    assert_eq!(count.fallbacks, 2);
+    assert_eq!(metrics(&device).host_fallbacks_by_op["stablehlo.tanh"], 1);
+}
