@@ -1,7 +1,8 @@
 //! The graph: an arena of nodes in the order in which they were recorded, with a hash kept along.
 //!
 //! Invariants: an operand's id is below its user's; every node passed `infer` when it was added. The hash at a
-//! length covers ops (with all attributes) and operand ids of the nodes before it, nothing else: no values, no addresses.
+//! length covers ops (with all attributes) and operand ids of the nodes before it, nothing else: no values, no addresses,
+//! no labels.
 
 use crate::error::{GraphError, Result};
 use crate::{Op, TensorType, infer};
@@ -25,6 +26,9 @@ impl std::fmt::Display for NodeId {
         write!(f, "%{}", self.0)
     }
 }
+
+/// What a node was recorded for, for people: the framework's op, as `float_matmul`. Empty when nobody said.
+pub type Label = &'static str;
 
 /// The operands of a node.
 pub type Operands = SmallVec<[NodeId; 3]>;
@@ -66,6 +70,9 @@ impl Node {
 pub struct Graph {
     nodes: Vec<Node>,
     hashes: Vec<u64>,
+    /// What each node was recorded for. Never part of a graph's identity.
+    labels: Vec<Label>,
+    label: Label,
     hasher: FxHasher,
 }
 
@@ -104,9 +111,23 @@ impl Graph {
         node.op.hash(&mut self.hasher);
         node.operands.hash(&mut self.hasher);
         self.hashes.push(self.hasher.finish());
+        self.labels.push(self.label);
         let id = NodeId(self.nodes.len() as u32);
         self.nodes.push(node);
         id
+    }
+
+    /// Labels the nodes that are added from now on.
+    pub fn set_label(&mut self, label: Label) {
+        self.label = label;
+    }
+
+    /// What a node was recorded for.
+    ///
+    /// # Panics
+    /// If the id is not of this graph.
+    pub fn label(&self, id: NodeId) -> Label {
+        self.labels[id.index()]
     }
 
     fn operand_types(&self, op: &Op, operands: &[NodeId]) -> Result<SmallVec<[&TensorType; 3]>> {
@@ -179,6 +200,8 @@ impl Graph {
     pub fn clear(&mut self) {
         self.nodes.clear();
         self.hashes.clear();
+        self.labels.clear();
+        self.label = "";
         self.hasher = FxHasher::default();
     }
 }

@@ -41,6 +41,7 @@ impl Program {
         let mut renamed = vec![NodeId(u32::MAX); graph.len()];
         for (i, node) in graph.nodes().iter().enumerate().filter(|(i, _)| keep(*i)) {
             let operands: Vec<_> = node.operands.iter().map(|id| renamed[id.index()]).collect();
+            kept.set_label(graph.label(NodeId(i as u32)));
             renamed[i] = kept.add(node.op.clone(), &operands)?;
         }
         let outputs = outputs.iter().map(|id| renamed[id.index()]).collect();
@@ -85,7 +86,7 @@ impl Program {
     }
 
     /// A copy whose nodes went through `rewrite`, which adds its replacement for each node to the new graph and says
-    /// which node that is. What nothing needs any more is dropped.
+    /// which node that is. What nothing needs any more is dropped. Replacements inherit the label of what they replace.
     ///
     /// # Errors
     /// If a replacement breaks an op's rule.
@@ -97,6 +98,7 @@ impl Program {
         let mut renamed: Vec<NodeId> = Vec::with_capacity(self.graph.len());
         for (i, node) in self.graph.nodes().iter().enumerate() {
             let operands: Vec<_> = node.operands.iter().map(|id| renamed[id.index()]).collect();
+            graph.set_label(self.graph.label(NodeId(i as u32)));
             renamed.push(rewrite(&mut graph, NodeId(i as u32), node, &operands)?);
         }
         let outputs: Vec<_> = self.outputs.iter().map(|id| renamed[id.index()]).collect();

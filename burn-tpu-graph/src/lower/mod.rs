@@ -1,6 +1,6 @@
 //! Lowering: a program becomes StableHLO text, node by node, in the quoted generic form.
 //!
-//! Invariants: the text depends on the program alone and is the same every time; node `n` of the program is value `%n`
+//! Invariants: the text depends on the program (and the labels of its nodes) alone and is the same every time; node `n` of the program is value `%n`
 //! of the text, so that the two can be read side by side (values that a lowering needs on the way are `%t0`, `%t1`, …).
 //! One function per family returns the op that yields the node's results; plain unary, binary and conversion ops need
 //! none. Every parameter is marked as a possible donor: whether a call really donates it is said at the call.
@@ -69,7 +69,9 @@ pub fn lower(program: &Program) -> Result<Lowered> {
     let mut lowering = Lowering { block: Block::main(), values: Vec::new(), packing };
     let mut parameters_seen = 0;
     for (i, node) in program.graph().nodes().iter().enumerate() {
-        let value = lowering.node(NodeId(i as u32), node, &mut parameters_seen)?;
+        let id = NodeId(i as u32);
+        lowering.block.set_label(program.graph().label(id));
+        let value = lowering.node(id, node, &mut parameters_seen)?;
         lowering.values.push(value);
     }
     let results = lowering.operands(program.outputs())?;

@@ -1,6 +1,6 @@
 //! The text of one op, the same for every op: `%3 = "stablehlo.add"(%1, %2) : (tensor<8xf32>, …) -> tensor<8xf32>`.
 
-use crate::TensorType;
+use crate::{Label, TensorType};
 use std::fmt::{Display, Write};
 
 /// A named value of the text with its type.
@@ -74,7 +74,7 @@ impl Statement {
         self
     }
 
-    fn write(&self, text: &mut String, indent: &str, results: &[&TensorType]) {
+    fn write(&self, text: &mut String, indent: &str, results: &[&TensorType], label: Label) {
         // Writing to a String cannot fail.
         let _ = write!(text, "\"{}\"({})", self.name, list(self.operands.iter().map(|value| &value.name)));
         if !self.regions.is_empty() {
@@ -89,7 +89,11 @@ impl Statement {
             [single] => mlir_type(single),
             many => format!("({})", list(many.iter().map(|ty| mlir_type(ty)))),
         };
-        let _ = writeln!(text, " : ({takes}) -> {gives}");
+        let _ = write!(text, " : ({takes}) -> {gives}");
+        if !label.is_empty() {
+            let _ = write!(text, " loc(\"{label}\")");
+        }
+        text.push('\n');
     }
 }
 
@@ -99,12 +103,14 @@ pub(super) struct Block {
     indent: &'static str,
     prefix: &'static str,
     temporaries: usize,
+    /// What the ops that follow were recorded for: XLA keeps it as their `op_name`.
+    label: Label,
 }
 
 impl Block {
     /// The body of `@main`.
     pub fn main() -> Self {
-        Self { text: String::new(), indent: "    ", prefix: "%t", temporaries: 0 }
+        Self { text: String::new(), indent: "    ", prefix: "%t", temporaries: 0, label: "" }
     }
 
     /// A region with block arguments of the given types.
@@ -113,7 +119,7 @@ impl Block {
         let arguments: Vec<_> = types.iter().enumerate().map(name).collect();
         let head = list(arguments.iter().map(|value| format!("{}: {}", value.name, mlir_type(&value.ty))));
         let text = format!("    ^bb0({head}):\n");
-        (Self { text, indent: "      ", prefix: "%r", temporaries: 0 }, arguments)
+        (Self { text, indent: "      ", prefix: "%r", temporaries: 0, label: "" }, arguments)
     }
 
     /// The lines so far.
@@ -121,11 +127,16 @@ impl Block {
         &self.text
     }
 
+    /// Labels the ops that are written from now on.
+    pub fn set_label(&mut self, label: Label) {
+        self.label = label;
+    }
+
     /// Writes an op under a name.
     pub fn assign(&mut self, name: &str, statement: &Statement, results: &[&TensorType]) {
         let count = if results.len() == 1 { String::new() } else { format!(":{}", results.len()) };
         let _ = write!(self.text, "{}{name}{count} = ", self.indent);
-        statement.write(&mut self.text, self.indent, results);
+        statement.write(&mut self.text, self.indent, results, self.label);
     }
 
     /// Writes an op of one result under the next free name.
@@ -139,6 +150,6 @@ impl Block {
     /// Writes the op that ends the block.
     pub fn finish(&mut self, name: &'static str, results: &[Value]) {
         self.text.push_str(self.indent);
-        Statement::new(name, results).write(&mut self.text, self.indent, &[]);
+        Statement::new(name, results).write(&mut self.text, self.indent, &[], "");
     }
 }

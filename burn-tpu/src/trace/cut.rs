@@ -186,7 +186,8 @@ fn poisoned(graph: &Graph, buffers: &[Outcome]) -> FxHashMap<NodeId, Outcome> {
 /// The first `len` nodes as a graph of their own, with the hash they would have had if recording had stopped there.
 fn prefix(graph: &Graph, len: usize) -> burn_tpu_graph::Result<Graph> {
     let mut prefix = Graph::new();
-    for node in &graph.nodes()[..len] {
+    for (i, node) in graph.nodes()[..len].iter().enumerate() {
+        prefix.set_label(graph.label(NodeId(i as u32)));
         prefix.add(node.op.clone(), &node.operands)?;
     }
     Ok(prefix)
@@ -242,6 +243,7 @@ fn readd(
         }
         ref other => other.clone(),
     };
+    trace.graph.set_label(old.graph.label(NodeId(i as u32)));
     trace.graph.add(op, &operands)
 }
 

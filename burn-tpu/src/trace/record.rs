@@ -171,6 +171,7 @@ fn finish<const R: usize>(
         cell.cut_locked(&mut trace, CutReason::TraceCap);
     }
     let before = trace.graph.len();
+    trace.graph.set_label(op);
     let built = Recorder { trace: &mut trace, cell: &cell }.op(operands, build);
     let counters = cell.runtime.counters();
     Counters::add(&counters.recorded_ops, 1);
