@@ -23,6 +23,8 @@ mod trace;
 
 pub use backend::Tpu;
 pub use device::{Platform, TpuDevice};
+#[doc(hidden)]
+pub use engine::interpret_program;
 pub use error::{Fault, Result, TpuError};
 pub use metrics::{CutReason, Metrics};
 pub use optim::{MarkStep, MasterState, MasterWeights};

@@ -1,10 +1,11 @@
 //! The ndarray engine: programs run in the calling thread through the interpreter. It needs no plugin.
 
 use super::ndarray::{HostTensor, interpret};
-use super::{Arguments, DeviceBuffer, Engine, Executable, Execution, argument, wrong_engine};
+use super::{Arguments, DeviceBuffer, Engine, Executable, Execution, SharedBuffer, take_argument, wrong_engine};
 use crate::error::{Result, TpuError};
 use burn_tpu_graph::{Op, Program, TensorType};
 use rustc_hash::FxHashMap;
+use std::sync::Arc;
 
 /// Runs programs with burn-ndarray.
 pub(crate) struct NdArrayEngine;
@@ -40,15 +41,20 @@ struct Interpreted {
 }
 
 impl Executable for Interpreted {
-    fn execute(&self, arguments: Arguments, slots: &[u64]) -> Result<Execution> {
+    fn execute(&self, mut arguments: Arguments, slots: &[u64]) -> Result<Execution> {
+        let mut execution = Execution::default();
         let mut parameters = FxHashMap::default();
-        for (index, _) in self.program.parameters() {
-            parameters.insert(index, host(argument(&arguments, index)?)?.clone());
+        for (index, ty) in self.program.parameters() {
+            let (value, donated) = owned(take_argument(&mut arguments, index)?)?;
+            execution.donated_buffers += usize::from(donated);
+            execution.donated_bytes += if donated { ty.bytes() } else { 0 };
+            parameters.insert(index, value);
         }
         drop(arguments);
-        let results = interpret(&self.program, &|index| parameters[&index].clone(), slots);
+        let results = interpret(&self.program, parameters, slots);
         let results = results.map_err(|error| TpuError::Host { reason: error.to_string() })?;
-        Ok(Execution { outputs: results.into_iter().map(DeviceBuffer::Host).collect(), ..Execution::default() })
+        execution.outputs = results.into_iter().map(DeviceBuffer::Host).collect();
+        Ok(execution)
     }
 
     /// The interpreter holds the graph only.
@@ -57,9 +63,29 @@ impl Executable for Interpreted {
     }
 }
 
+/// The results of a program on the host as row-major little-endian bytes (a bool takes one): what tests of the other
+/// engines compare with. `parameters[i]` are the bytes of parameter `i`, `slots[i]` the bits of slot `i`.
+#[doc(hidden)]
+pub fn interpret_program(program: &Program, parameters: &[Vec<u8>], slots: &[u64]) -> Result<Vec<Vec<u8>>> {
+    let bytes = |index: u32| parameters.get(index as usize).map(Vec::as_slice).unwrap_or_default();
+    let value = |(index, ty): (u32, &TensorType)| (index, HostTensor::from_bytes(ty.clone(), bytes(index)));
+    let results = interpret(program, program.parameters().map(value).collect(), slots);
+    let results = results.map_err(|error| TpuError::Host { reason: error.to_string() })?;
+    Ok(results.iter().map(HostTensor::to_bytes).collect())
+}
+
 fn host(buffer: &DeviceBuffer) -> Result<&HostTensor> {
     match buffer {
         DeviceBuffer::Host(tensor) => Ok(tensor),
         DeviceBuffer::Pjrt(_) => Err(wrong_engine()),
+    }
+}
+
+/// The value, and whether nobody else owned its buffer: then the program may write into it.
+fn owned(buffer: SharedBuffer) -> Result<(HostTensor, bool)> {
+    match Arc::try_unwrap(buffer) {
+        Ok(DeviceBuffer::Host(tensor)) => Ok((tensor, true)),
+        Ok(DeviceBuffer::Pjrt(_)) => Err(wrong_engine()),
+        Err(shared) => Ok((host(&shared)?.clone(), false)),
     }
 }

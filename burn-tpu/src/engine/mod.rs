@@ -9,6 +9,7 @@ mod pjrt;
 
 pub(crate) use fallback::compile;
 pub(crate) use host::NdArrayEngine;
+pub use host::interpret_program;
 pub(crate) use pjrt::{device_count, is_present, open};
 
 use crate::error::{Result, TpuError};
@@ -79,6 +80,12 @@ fn argument(arguments: &Arguments, index: u32) -> Result<&SharedBuffer> {
         Some(Err(error)) => Err(error.clone()),
         None => Err(TpuError::Bug(format!("parameter {index} has no buffer"))),
     }
+}
+
+/// The buffer of parameter `index`, which `arguments` no longer own.
+fn take_argument(arguments: &mut Arguments, index: u32) -> Result<SharedBuffer> {
+    let missing = || TpuError::Bug(format!("parameter {index} has no buffer"));
+    arguments.get_mut(index as usize).map_or_else(|| Err(missing()), |place| std::mem::replace(place, Err(missing())))
 }
 
 fn wrong_engine() -> TpuError {

@@ -9,6 +9,7 @@ use super::tensor::HostTensor;
 use super::{binary, contract, convolution, elementwise, fft, index, movement, reduce, rng, sort, unary, window};
 use burn_tpu_graph::op::ScatterMode;
 use burn_tpu_graph::{Graph, LiteralData, Node, NodeId, Op, Program, TensorType};
+use rustc_hash::FxHashMap;
 
 /// Runs one node: all its results. `operands` are each operand's result 0, but for `get_result` all results of its
 /// operand. They come by value, so that an op may write into what nobody else owns.
@@ -189,17 +190,19 @@ fn compute(node: &Node, mut operands: Vec<HostTensor>) -> Result<Vec<HostTensor>
     Ok(vec![result])
 }
 
-/// Runs a program. `parameter(index)` gives the trace's buffer, `slots[index]` the bits of each run-time scalar.
+/// Runs a program on `parameters` by index; `slots[index]` are the bits of each run-time scalar.
 /// Every value is dropped after its last use; one that nobody else owns is written over by its last user.
 pub(crate) fn interpret(
     program: &Program,
-    parameter: &dyn Fn(u32) -> HostTensor,
+    mut parameters: FxHashMap<u32, HostTensor>,
     slots: &[u64],
 ) -> std::result::Result<Vec<HostTensor>, HostError> {
     let mut run = Run { values: vec![Vec::new(); program.graph().len()], uses: program.use_counts() };
     for (i, node) in program.graph().nodes().iter().enumerate() {
         run.values[i] = if let Op::Parameter { index, .. } = node.op {
-            finished(node, vec![parameter(index)]).map_err(|reason| HostError::new(&node.op, [], reason))?
+            let value = parameters.remove(&index).ok_or_else(|| format!("parameter {index} has no value").into());
+            let value = value.and_then(|value| finished(node, vec![value]));
+            value.map_err(|reason| HostError::new(&node.op, [], reason))?
         } else if let Op::Slot { index, dtype } = node.op {
             let bits = slots.get(index as usize).ok_or_else(|| format!("slot {index} has no value").into());
             vec![splat(dtype, &[], *bits.map_err(|reason| HostError::new(&node.op, [], reason))?)]
@@ -238,5 +241,76 @@ impl Run {
         let value = self.read(id).into_iter().next().ok_or_else(|| "was not computed".into());
         let kept = value.and_then(|x| if x.is_small_part() { x.into_dense() } else { Ok(x) });
         kept.map_err(|reason| HostError::new(&graph.node(id).op, [graph.ty(id)], reason))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::testing::{Trial, tensor, values};
+    use super::*;
+    use burn_tpu_graph::op::BinaryOp;
+    use burn_tpu_graph::{DType, Number};
+
+    #[test]
+    fn a_parameter_that_nobody_else_owns_is_written_over() {
+        let mut graph = Graph::new();
+        let ty = TensorType::new(DType::F32, [2]);
+        let x = graph.add(Op::Parameter { index: 0, ty }, &[]).unwrap();
+        let y = graph.binary(BinaryOp::Add, x, x).unwrap();
+        let z = graph.binary_const(BinaryOp::Mul, y, 3.0).unwrap();
+        let program = Program::extract(&graph, &[z]).unwrap();
+        let own = tensor(&[2], &[1f32, 2.]);
+        let (kept, place) = (own.clone(), own.view::<f32>().unwrap().data.as_ptr());
+        let shared = interpret(&program, FxHashMap::from_iter([(0, own)]), &[]).unwrap();
+        assert_ne!(shared[0].view::<f32>().unwrap().data.as_ptr(), place);
+        assert_eq!(values::<f32>(&kept), [1., 2.]);
+        let twice = graph.binary_const(BinaryOp::Mul, x, 2.0).unwrap();
+        let program = Program::extract(&graph, &[twice]).unwrap();
+        let owned = interpret(&program, FxHashMap::from_iter([(0, kept)]), &[]).unwrap();
+        assert_eq!(owned[0].view::<f32>().unwrap().data.as_ptr(), place);
+    }
+
+    #[test]
+    fn slots_take_the_bits_they_are_given() {
+        let mut graph = Graph::new();
+        let slot = graph.add(Op::Slot { index: 1, dtype: DType::BF16 }, &[]).unwrap();
+        let program = Program::extract(&graph, &[slot]).unwrap();
+        let bits = [0, Number::Float(-2.5).bits(DType::BF16)];
+        let found = interpret(&program, FxHashMap::default(), &bits).unwrap();
+        assert_eq!(values::<half::bf16>(&found[0]), [half::bf16::from_f32(-2.5)]);
+    }
+
+    #[test]
+    fn a_missing_value_is_an_error_that_names_the_op() {
+        let mut graph = Graph::new();
+        let ty = TensorType::new(DType::F32, [2]);
+        let x = graph.add(Op::Parameter { index: 4, ty }, &[]).unwrap();
+        let slot = graph.add(Op::Slot { index: 2, dtype: DType::F32 }, &[]).unwrap();
+        for output in [x, slot] {
+            let program = Program::extract(&graph, &[output]).unwrap();
+            let error = interpret(&program, FxHashMap::default(), &[]).unwrap_err().to_string();
+            assert!(error.contains("has no value"), "{error}");
+        }
+    }
+
+    #[test]
+    fn an_output_keeps_no_more_than_its_own_elements() {
+        let mut t = Trial::default();
+        let x = t.counted(&[1000]);
+        let first = t.graph.slice_dim(x, 0, 10, 12).unwrap();
+        let found = t.run(&[first, first]);
+        assert_eq!(values::<f32>(&found[1]), [10., 11.]);
+        assert_eq!(found[0].view::<f32>().unwrap().data.len(), 2);
+    }
+
+    #[test]
+    fn constants_of_both_forms_are_read() {
+        let mut t = Trial::default();
+        let ty = TensorType::new(DType::I16, [2]);
+        let dense = t.graph.constant(burn_tpu_graph::Literal::dense(ty, [1, 0, 2, 1])).unwrap();
+        let splat = t.graph.splat(DType::Bool, &[2], true).unwrap();
+        let found = t.run(&[dense, splat]);
+        assert_eq!(values::<i16>(&found[0]), [1, 258]);
+        assert_eq!(values::<bool>(&found[1]), [true, true]);
     }
 }
