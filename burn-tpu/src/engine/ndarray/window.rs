@@ -5,7 +5,6 @@ use super::error::Result;
 use super::numeric::{Bits, Number};
 use super::tensor::HostTensor;
 use super::walk::{at, row_major};
-use burn_tpu_graph::Dims;
 use burn_tpu_graph::op::{Combine, WindowAttrs};
 use std::ops::Range;
 
@@ -148,46 +147,185 @@ fn scatter_to_largest<T: Number>(
     source: &[T],
     window: &WindowAttrs,
 ) -> Vec<T> {
-    let lines: Vec<Line> = (0..dims.len()).map(|d| Line::new(window, d, dims[d], positions[d])).collect();
     let mut out = vec![T::ZERO; x.len()];
-    let mut position = Dims::from_elem(0, dims.len());
-    for &addend in source {
-        let ranges: Vec<Range<usize>> = lines.iter().zip(&position).map(|(line, &p)| line.range(p)).collect();
-        if let Some(place) = largest(dims, x, &ranges) {
-            out[place] = out[place].plus(addend);
+    let lines: Vec<Line> = (0..dims.len()).map(|d| Line::new(window, d, dims[d], positions[d])).collect();
+    let Some((last, outer)) = lines.split_last() else { return source.to_vec() };
+    // Leading dims that the window does not move along only repeat what happens on one plane.
+    let lead = outer.iter().take_while(|line| line.is_trivial()).count();
+    let (plane, addends) = (dims[lead..].iter().product::<usize>(), positions[lead..].iter().product::<usize>());
+    let boxes = box_rows(&outer[lead..], &row_major(&dims[lead..]));
+    let columns: Vec<Range<usize>> = (0..last.positions).map(|p| last.range(p)).collect();
+    let planes = x.chunks_exact(plane.max(1)).zip(out.chunks_exact_mut(plane.max(1)));
+    for ((x, out), source) in planes.zip(source.chunks_exact(addends.max(1))) {
+        let windows = boxes.iter().flat_map(|rows| columns.iter().map(move |columns| (rows, columns)));
+        for ((rows, columns), &addend) in windows.zip(source) {
+            if let Some(place) = largest(x, rows, columns) {
+                out[place] = out[place].plus(addend);
+            }
         }
-        advance(&mut position, positions);
     }
     out
 }
 
-/// The place of the largest element of a box. As XLA selects: the kept one must be `>=` the next, or the next is kept.
-fn largest<T: Number>(dims: &[usize], x: &[T], ranges: &[Range<usize>]) -> Option<usize> {
-    if ranges.iter().any(Range::is_empty) {
-        return None;
+/// For each position of the window along all dims but the last, row-major: where the rows of its box start.
+fn box_rows(outer: &[Line], strides: &[isize]) -> Vec<Vec<usize>> {
+    let mut boxes = vec![vec![0]];
+    for (line, &stride) in outer.iter().zip(strides) {
+        let deeper = |rows: &Vec<usize>, position: usize| -> Vec<usize> {
+            rows.iter().flat_map(|&row| line.range(position).map(move |i| at(row, stride, i))).collect()
+        };
+        boxes = boxes.iter().flat_map(|rows| (0..line.positions).map(move |p| deeper(rows, p))).collect();
     }
-    let Some((inner, outer)) = ranges.split_last() else { return Some(0) };
-    let strides = row_major(dims);
-    let sizes: Dims = outer.iter().map(|range| range.len()).collect();
-    let mut index = Dims::from_elem(0, outer.len());
-    let mut kept: Option<usize> = None;
-    for _ in 0..sizes.iter().product() {
-        let start = outer.iter().zip(&index).zip(&strides).fold(0, |sum, ((r, i), &s)| at(sum, s, r.start + i));
-        for place in start + inner.start..start + inner.end {
-            kept = kept.filter(|&kept| x[kept] >= x[place]).or(Some(place));
-        }
-        advance(&mut index, &sizes);
-    }
-    kept
+    boxes
 }
 
-/// The next index in row-major order.
-fn advance(index: &mut [usize], sizes: &[usize]) {
-    for (i, &size) in index.iter_mut().zip(sizes).rev() {
-        *i += 1;
-        if *i < size {
-            return;
+/// The place of the largest element of a box. As XLA selects: the kept one must be `>=` the next, or the next is kept.
+fn largest<T: Number>(x: &[T], rows: &[usize], columns: &Range<usize>) -> Option<usize> {
+    let mut kept: Option<(usize, T)> = None;
+    for &row in rows {
+        let line = &x[row + columns.start..row + columns.end];
+        for (i, &value) in line.iter().enumerate() {
+            kept = kept.filter(|kept| kept.1 >= value).or(Some((row + columns.start + i, value)));
         }
-        *i = 0;
+    }
+    kept.map(|(place, _)| place)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::testing::run;
+    use super::*;
+    use smallvec::SmallVec;
+
+    fn window(dims: &[usize], strides: &[usize]) -> WindowAttrs {
+        WindowAttrs {
+            dims: dims.into(),
+            strides: strides.into(),
+            base_dilation: SmallVec::from_elem(1, dims.len()),
+            window_dilation: SmallVec::from_elem(1, dims.len()),
+            padding: SmallVec::from_elem((0, 0), dims.len()),
+        }
+    }
+
+    fn reduced<T: Element>(combine: Combine, dims: &[usize], x: &[T], window: &WindowAttrs) -> Vec<T> {
+        run(|t| {
+            let x = t.input(dims, x);
+            t.graph.reduce_window(combine, x, window.clone())
+        })
+    }
+
+    #[test]
+    fn windows_overlap_or_skip() {
+        let x = [1i32, 2, 3, 4, 5];
+        assert_eq!(reduced(Combine::Sum, &[5], &x, &window(&[2], &[1])), [3, 5, 7, 9]);
+        assert_eq!(reduced(Combine::Prod, &[5], &x, &window(&[2], &[3])), [2, 20]);
+        assert_eq!(reduced(Combine::Max, &[2, 3], &[1, 9, 2, 3, 4, 5], &window(&[2, 2], &[1, 1])), [9, 9]);
+    }
+
+    #[test]
+    fn padding_is_the_neutral_element() {
+        let mut padded = window(&[2], &[2]);
+        padded.padding[0] = (1, 2);
+        assert_eq!(reduced(Combine::Max, &[3], &[-1f32, -2., -3.], &padded), [-1., -2., f32::NEG_INFINITY]);
+        assert_eq!(reduced(Combine::Min, &[3], &[-1i8, -2, -3], &padded), [-1, -3, i8::MAX]);
+        assert_eq!(reduced(Combine::And, &[3], &[true, true, false], &padded), [true, false, true]);
+    }
+
+    #[test]
+    fn negative_padding_crops() {
+        let mut cropped = window(&[2], &[1]);
+        cropped.padding[0] = (-1, -1);
+        assert_eq!(reduced(Combine::Sum, &[5], &[1, 2, 4, 8, 16], &cropped), [6, 12]);
+    }
+
+    #[test]
+    fn dilations_spread_the_operand_and_the_window() {
+        let mut base = window(&[2], &[1]);
+        base.base_dilation[0] = 2;
+        assert_eq!(reduced(Combine::Sum, &[3], &[1, 2, 4], &base), [1, 2, 2, 4]);
+        let mut spread = window(&[2], &[1]);
+        spread.window_dilation[0] = 2;
+        assert_eq!(reduced(Combine::Sum, &[4], &[1, 2, 4, 8], &spread), [5, 10]);
+    }
+
+    #[test]
+    fn a_window_over_everything_before_is_a_running_sum() {
+        let mut running = window(&[1, 4], &[1, 1]);
+        running.padding[1] = (3, 0);
+        assert_eq!(reduced(Combine::Sum, &[2, 4], &[1, 2, 3, 4, 5, 6, 7, 8], &running), [1, 3, 6, 10, 5, 11, 18, 26]);
+    }
+
+    #[test]
+    fn empty_operands_and_windows_too_large_have_no_positions() {
+        assert!(reduced::<f32>(Combine::Sum, &[0, 2], &[], &window(&[1, 2], &[1, 1])).is_empty());
+        assert!(reduced(Combine::Sum, &[2], &[1f32, 2.], &window(&[3], &[1])).is_empty());
+        let mut all_padding = window(&[2], &[1]);
+        all_padding.padding[0] = (1, 1);
+        assert_eq!(reduced::<i32>(Combine::Max, &[0], &[], &all_padding), [i32::MIN]);
+    }
+
+    #[test]
+    fn nan_wins_in_a_window() {
+        let found = reduced(Combine::Max, &[3], &[1f32, f32::NAN, 2.], &window(&[2], &[1]));
+        assert!(found.iter().all(|v| v.is_nan()));
+    }
+
+    #[test]
+    fn sums_of_halves_round_once() {
+        let x = [256f32, 1., 1.].map(half::bf16::from_f32);
+        assert_eq!(reduced(Combine::Sum, &[3], &x, &window(&[3], &[1])), [half::bf16::from_f32(258.)]);
+    }
+
+    fn scattered(dims: &[usize], x: &[f32], positions: &[usize], source: &[f32], window: &WindowAttrs) -> Vec<f32> {
+        run(|t| {
+            let (x, source) = (t.input(dims, x), t.input(positions, source));
+            t.graph.select_and_scatter(x, source, window.clone())
+        })
+    }
+
+    #[test]
+    fn a_source_goes_to_the_first_of_the_largest() {
+        let x = [1., 5., 5., 2., 3., 3.];
+        assert_eq!(scattered(&[6], &x, &[3], &[10., 20., 30.], &window(&[2], &[2])), [0., 10., 20., 0., 30., 0.]);
+        assert_eq!(scattered(&[2, 2], &[7., 7., 7., 7.], &[1, 1], &[4.], &window(&[2, 2], &[1, 1])), [4., 0., 0., 0.]);
+    }
+
+    #[test]
+    fn overlapping_windows_add_up() {
+        let x = [1., 9., 2.];
+        assert_eq!(scattered(&[3], &x, &[2], &[10., 20.], &window(&[2], &[1])), [0., 30., 0.]);
+    }
+
+    #[test]
+    fn windows_move_over_inner_dims_of_every_plane() {
+        let mut pool = window(&[1, 1, 2, 2], &[1, 1, 2, 1]);
+        pool.padding[2] = (1, 1);
+        pool.padding[3] = (0, 1);
+        // Two planes of [2, 2]: rows are padded to 4, columns to 3.
+        let x = [1., 2., 4., 3., 8., 7., 5., 6.];
+        let source = [1., 2., 4., 8., 16., 32., 64., 128.];
+        let found = scattered(&[1, 2, 2, 2], &x, &[1, 2, 2, 2], &source, &pool);
+        assert_eq!(found, [0., 3., 4., 8., 16., 32., 0., 192.]);
+    }
+
+    #[test]
+    fn a_window_over_outer_dims_meets_columns() {
+        let x = [1., 8., 3., 4.];
+        assert_eq!(scattered(&[2, 2], &x, &[1, 2], &[10., 20.], &window(&[2, 1], &[1, 1])), [0., 20., 10., 0.]);
+    }
+
+    #[test]
+    fn padding_never_wins_and_windows_of_padding_drop_their_source() {
+        let mut padded = window(&[2], &[2]);
+        padded.padding[0] = (2, 2);
+        assert_eq!(scattered(&[2], &[-5., -7.], &[3], &[1., 2., 4.], &padded), [2., 0.]);
+    }
+
+    #[test]
+    fn empty_operands_and_sources_scatter_nothing() {
+        assert!(scattered(&[0], &[], &[0], &[], &window(&[1], &[1])).is_empty());
+        assert_eq!(scattered(&[2], &[1., 2.], &[0], &[], &window(&[3], &[1])), [0., 0.]);
+        assert!(scattered(&[2, 0], &[], &[1, 0], &[], &window(&[2, 1], &[1, 1])).is_empty());
+        assert_eq!(scattered(&[], &[3.], &[], &[7.], &window(&[], &[])), [7.]);
     }
 }
