@@ -115,3 +115,169 @@ fn relation<T: Element + PartialOrd>(direction: Direction, lhs: &HostTensor, rhs
         Direction::Ge => zip(lhs, rhs, |x: T, y: T| x >= y),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::testing::{run, run_as};
+    use super::*;
+
+    fn pairs<T: Element>(op: BinaryOp, lhs: &[T], rhs: &[T]) -> Vec<T> {
+        run(|t| {
+            let (lhs, rhs) = (t.input(&[lhs.len()], lhs), t.input(&[rhs.len()], rhs));
+            t.graph.binary(op, lhs, rhs)
+        })
+    }
+
+    fn bits(values: Vec<f32>) -> Vec<u32> {
+        values.into_iter().map(f32::to_bits).collect()
+    }
+
+    #[test]
+    fn integers_wrap() {
+        assert_eq!(pairs(BinaryOp::Add, &[i32::MAX, -1], &[1, 1]), [i32::MIN, 0]);
+        assert_eq!(pairs(BinaryOp::Sub, &[0u8, 7], &[1, 7]), [255, 0]);
+        assert_eq!(pairs(BinaryOp::Mul, &[1i64 << 62, -3], &[4, 5]), [0, -15]);
+    }
+
+    #[test]
+    fn a_division_by_zero_is_all_ones_and_a_remainder_the_dividend() {
+        assert_eq!(pairs(BinaryOp::Div, &[7i32, 0, -7], &[0, 0, 0]), [-1, -1, -1]);
+        assert_eq!(pairs(BinaryOp::Div, &[7u16], &[0]), [u16::MAX]);
+        assert_eq!(pairs(BinaryOp::Rem, &[7i32, -7], &[0, 0]), [7, -7]);
+        assert_eq!(pairs(BinaryOp::Rem, &[7u64], &[0]), [7]);
+    }
+
+    #[test]
+    fn the_smallest_integer_by_minus_one_wraps() {
+        assert_eq!(pairs(BinaryOp::Div, &[i32::MIN], &[-1]), [i32::MIN]);
+        assert_eq!(pairs(BinaryOp::Rem, &[i32::MIN], &[-1]), [0]);
+        assert_eq!(pairs(BinaryOp::Div, &[i8::MIN], &[-1]), [i8::MIN]);
+    }
+
+    #[test]
+    fn quotients_truncate_and_remainders_take_the_sign_of_the_dividend() {
+        assert_eq!(pairs(BinaryOp::Div, &[7i32, -7, 7, -7], &[2, 2, -2, -2]), [3, -3, -3, 3]);
+        assert_eq!(pairs(BinaryOp::Rem, &[7i32, -7, 7, -7], &[2, 2, -2, -2]), [1, -1, 1, -1]);
+        assert_eq!(pairs(BinaryOp::Rem, &[7.5f32, -7.5], &[2.0, 2.0]), [1.5, -1.5]);
+    }
+
+    #[test]
+    fn shifts_beyond_the_width_leave_nothing_or_the_sign() {
+        let counts = [0i32, 31, 32, 1000, -1];
+        assert_eq!(pairs(BinaryOp::ShiftLeft, &[3; 5], &counts), [3, i32::MIN, 0, 0, 0]);
+        assert_eq!(pairs(BinaryOp::ShiftRightArithmetic, &[-8; 5], &counts), [-8, -1, -1, -1, -1]);
+        assert_eq!(pairs(BinaryOp::ShiftRightArithmetic, &[8; 5], &counts), [8, 0, 0, 0, 0]);
+        assert_eq!(pairs(BinaryOp::ShiftRightLogical, &[-8; 5], &counts), [-8, 1, 0, 0, 0]);
+    }
+
+    #[test]
+    fn an_arithmetic_shift_of_an_unsigned_integer_copies_its_top_bit() {
+        assert_eq!(pairs(BinaryOp::ShiftRightArithmetic, &[0x80u8, 0x40], &[9, 1]), [0xFF, 0x20]);
+        assert_eq!(pairs(BinaryOp::ShiftRightLogical, &[0x80u8, 0x80], &[9, 7]), [0, 1]);
+    }
+
+    #[test]
+    fn integer_powers_wrap_and_truncate_for_negative_exponents() {
+        assert_eq!(pairs(BinaryOp::Pow, &[2i32, -3, 0, 3], &[31, 3, 0, 21]), [i32::MIN, -27, 1, 3i32.wrapping_pow(21)]);
+        assert_eq!(pairs(BinaryOp::Pow, &[1i32, -1, -1, 2, 0], &[-5, -5, -4, -1, -1]), [1, -1, 1, 0, 0]);
+        assert_eq!(pairs(BinaryOp::Pow, &[255u8], &[2]), [1]);
+    }
+
+    #[test]
+    fn nan_wins_in_extremes_whichever_side_it_is_on() {
+        for op in [BinaryOp::Max, BinaryOp::Min] {
+            let found = pairs(op, &[f32::NAN, 1.0, f32::NAN], &[1.0, f32::NAN, f32::INFINITY]);
+            assert!(found.iter().all(|v| v.is_nan()), "{op:?}: {found:?}");
+        }
+    }
+
+    #[test]
+    fn minus_zero_is_below_zero_in_extremes() {
+        assert_eq!(bits(pairs(BinaryOp::Max, &[-0.0f32, 0.0], &[0.0, -0.0])), bits(vec![0.0, 0.0]));
+        assert_eq!(bits(pairs(BinaryOp::Min, &[-0.0f32, 0.0], &[0.0, -0.0])), bits(vec![-0.0, -0.0]));
+    }
+
+    #[test]
+    fn float_edges_follow_ieee() {
+        let inf = f32::INFINITY;
+        assert_eq!(pairs(BinaryOp::Div, &[1.0f32, -1.0], &[0.0, 0.0]), [inf, -inf]);
+        assert!(pairs(BinaryOp::Div, &[0.0f32], &[0.0])[0].is_nan());
+        assert_eq!(pairs(BinaryOp::Rem, &[5.0f32], &[inf]), [5.0]);
+        assert!(pairs(BinaryOp::Rem, &[5.0f32], &[0.0])[0].is_nan());
+        assert_eq!(pairs(BinaryOp::Pow, &[0.0f32, 0.0, -2.0], &[0.0, -1.0, 3.0]), [1.0, inf, -8.0]);
+        assert!(pairs(BinaryOp::Pow, &[-2.0f32], &[0.5])[0].is_nan());
+    }
+
+    #[test]
+    fn atan2_knows_the_quadrants() {
+        use std::f64::consts::{FRAC_PI_2, PI};
+        let found = pairs(BinaryOp::Atan2, &[0.0f64, 0.0, 1.0, -1.0], &[1.0, -1.0, 0.0, 0.0]);
+        assert_eq!(found, [0.0, PI, FRAC_PI_2, -FRAC_PI_2]);
+    }
+
+    #[test]
+    fn sums_and_products_of_bools_are_logical() {
+        let (x, y) = ([true, true, false, false], [true, false, true, false]);
+        for op in [BinaryOp::Add, BinaryOp::Or, BinaryOp::Max] {
+            assert_eq!(pairs(op, &x, &y), [true, true, true, false], "{op:?}");
+        }
+        for op in [BinaryOp::Mul, BinaryOp::And, BinaryOp::Min] {
+            assert_eq!(pairs(op, &x, &y), [true, false, false, false], "{op:?}");
+        }
+        assert_eq!(pairs(BinaryOp::Xor, &x, &y), [false, true, true, false]);
+    }
+
+    #[test]
+    fn bit_operations_see_every_bit() {
+        assert_eq!(pairs(BinaryOp::And, &[-1i16], &[0x0F0F]), [0x0F0F]);
+        assert_eq!(pairs(BinaryOp::Or, &[i64::MIN], &[1]), [i64::MIN + 1]);
+        assert_eq!(pairs(BinaryOp::Xor, &[0xFFu8], &[0x0F]), [0xF0]);
+    }
+
+    #[test]
+    fn halves_are_computed_in_f32_and_rounded_once() {
+        // 257 and 259 are ties between the bf16 values 256, 258 and 260.
+        let found = run_as(DType::BF16, &[1.0, 256.0, 258.0], |t, x| t.graph.binary_const(BinaryOp::Add, x, 1.0));
+        assert_eq!(found, [2.0, 256.0, 260.0]);
+        assert_eq!(run_as(DType::F16, &[60000.0], |t, x| t.graph.binary(BinaryOp::Add, x, x)), [f32::INFINITY]);
+    }
+
+    #[test]
+    fn no_elements_make_no_elements() {
+        assert!(pairs::<f32>(BinaryOp::Add, &[], &[]).is_empty());
+        assert!(pairs::<u8>(BinaryOp::ShiftLeft, &[], &[]).is_empty());
+    }
+
+    fn relations(lhs: f32, rhs: f32) -> Vec<bool> {
+        use Direction as D;
+        let one = |direction| {
+            run::<bool>(|t| {
+                let (lhs, rhs) = (t.input(&[], &[lhs]), t.input(&[], &[rhs]));
+                t.graph.compare(direction, lhs, rhs)
+            })
+        };
+        [D::Eq, D::Ne, D::Lt, D::Le, D::Gt, D::Ge].into_iter().flat_map(one).collect()
+    }
+
+    #[test]
+    fn with_nan_only_unequal_holds_and_zeros_are_equal() {
+        assert_eq!(relations(f32::NAN, f32::NAN), [false, true, false, false, false, false]);
+        assert_eq!(relations(1.0, f32::NAN), [false, true, false, false, false, false]);
+        assert_eq!(relations(-0.0, 0.0), [true, false, false, true, false, true]);
+        assert_eq!(relations(1.0, 2.0), [false, true, true, true, false, false]);
+    }
+
+    #[test]
+    fn unsigned_integers_and_bools_compare_by_their_own_order() {
+        let less = |t: &mut super::super::testing::Trial| {
+            let (x, y) = (t.input(&[2], &[200u8, 1]), t.input(&[2], &[100u8, 255]));
+            t.graph.compare(Direction::Lt, x, y)
+        };
+        assert_eq!(run::<bool>(less), [false, true]);
+        let bools = run::<bool>(|t| {
+            let (x, y) = (t.input(&[2], &[false, true]), t.input(&[2], &[true, true]));
+            t.graph.compare(Direction::Lt, x, y)
+        });
+        assert_eq!(bools, [true, false]);
+    }
+}

@@ -175,3 +175,89 @@ fn dot<T: Product>(lhs: &HostTensor, rhs: &HostTensor, attrs: &DotAttrs, dims: &
     let pairs: Vec<_> = a_number.into_iter().zip(b_number).collect();
     Ok(HostTensor::new(dims, T::product(&a, &b, &pairs)?))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::testing::{Trial, run};
+    use super::*;
+    use burn_tpu_graph::NodeId;
+
+    fn attrs(batch: &[[usize; 2]], contract: &[[usize; 2]], result: DType) -> DotAttrs {
+        let side = |pairs: &[[usize; 2]], at: usize| -> Dims { pairs.iter().map(|pair| pair[at]).collect() };
+        DotAttrs {
+            lhs_batch: side(batch, 0),
+            rhs_batch: side(batch, 1),
+            lhs_contract: side(contract, 0),
+            rhs_contract: side(contract, 1),
+            result,
+        }
+    }
+
+    fn product<T: Element>(build: impl FnOnce(&mut Trial) -> (NodeId, NodeId), attrs: DotAttrs) -> Vec<T> {
+        run(|t| {
+            let (lhs, rhs) = build(t);
+            t.graph.dot_general(lhs, rhs, attrs)
+        })
+    }
+
+    #[test]
+    fn rows_meet_columns() {
+        let plain = product::<f32>(|t| (t.counted(&[2, 3]), t.counted(&[3, 2])), attrs(&[], &[[1, 0]], DType::F32));
+        assert_eq!(plain, [10., 13., 28., 40.]);
+        let turned = product::<f32>(|t| (t.counted(&[3, 2]), t.counted(&[2, 3])), attrs(&[], &[[0, 1]], DType::F32));
+        assert_eq!(turned, [10., 28., 13., 40.]);
+    }
+
+    #[test]
+    fn batches_multiply_pairwise_wherever_their_dim_is() {
+        // [2, b = 2, 1] . [1, b = 2, 1]
+        let found =
+            product::<f32>(|t| (t.counted(&[2, 2, 1]), t.counted(&[1, 2, 1])), attrs(&[[1, 1]], &[[2, 2]], DType::F32));
+        assert_eq!(found, [0., 0., 1., 3.]);
+    }
+
+    #[test]
+    fn a_repeated_batch_dim_is_multiplied_once_and_read_often() {
+        let repeated = |t: &mut Trial| {
+            let one = t.counted(&[1, 2, 2]);
+            (t.graph.broadcast_in_dim(one, &[3, 2, 2], &[0, 1, 2]).unwrap(), t.counted(&[3, 2, 1]))
+        };
+        let found = product::<f32>(repeated, attrs(&[[0, 0]], &[[2, 1]], DType::F32));
+        assert_eq!(found, [1., 3., 3., 13., 5., 23.]);
+    }
+
+    #[test]
+    fn nothing_contracted_is_an_outer_product_and_empty_sums_are_zero() {
+        let outer = product::<f32>(|t| (t.counted(&[2]), t.counted(&[3])), attrs(&[], &[], DType::F32));
+        assert_eq!(outer, [0., 0., 0., 0., 1., 2.]);
+        let empty = product::<f32>(|t| (t.counted(&[2, 0]), t.counted(&[0, 3])), attrs(&[], &[[1, 0]], DType::F32));
+        assert_eq!(empty, [0.; 6]);
+        let none = product::<f32>(|t| (t.counted(&[0, 2]), t.counted(&[2, 3])), attrs(&[], &[[1, 0]], DType::F32));
+        assert!(none.is_empty());
+        let no_batch =
+            product::<f32>(|t| (t.counted(&[0, 1, 2]), t.counted(&[0, 2, 3])), attrs(&[[0, 0]], &[[2, 1]], DType::F32));
+        assert!(no_batch.is_empty());
+        let scalars = product::<f64>(|t| (t.input(&[], &[3f64]), t.input(&[], &[4f64])), attrs(&[], &[], DType::F64));
+        assert_eq!(scalars, [12.]);
+    }
+
+    #[test]
+    fn integers_wrap_or_widen() {
+        let pair = |t: &mut Trial| (t.input(&[2], &[100i8, 100]), t.input(&[2], &[100i8, 100]));
+        assert_eq!(product::<i32>(pair, attrs(&[], &[[0, 0]], DType::I32)), [20000]);
+        assert_eq!(product::<i8>(pair, attrs(&[], &[[0, 0]], DType::I8)), [20000i32 as i8]);
+        let empty = |t: &mut Trial| (t.input::<u8>(&[0, 3], &[]), t.input::<u8>(&[3, 0], &[]));
+        assert!(product::<u8>(empty, attrs(&[], &[[1, 0]], DType::U8)).is_empty());
+        assert_eq!(product::<u8>(empty, attrs(&[], &[[0, 1]], DType::U8)), [0; 9]);
+    }
+
+    #[test]
+    fn halves_accumulate_in_f32_and_round_once() {
+        let pair = |t: &mut Trial| {
+            let [x, y] = [[256f32, 1., 1.], [1.; 3]].map(|x| t.input(&[3], &x.map(half::bf16::from_f32)));
+            (x, y)
+        };
+        assert_eq!(product::<half::bf16>(pair, attrs(&[], &[[0, 0]], DType::BF16)), [half::bf16::from_f32(258.)]);
+        assert_eq!(product::<f32>(pair, attrs(&[], &[[0, 0]], DType::F32)), [258.]);
+    }
+}

@@ -5,7 +5,7 @@ use super::buffer::{Element, dispatch};
 use super::elementwise::map;
 use super::error::Result;
 use super::tensor::HostTensor;
-use burn_tpu_graph::DType;
+use burn_tpu_graph::{DType, Number};
 use half::{bf16, f16};
 
 /// The values as `dtype`.
@@ -32,11 +32,19 @@ pub(super) fn convert(x: HostTensor, dtype: DType) -> Result<HostTensor> {
 /// A primitive number, which Rust's `as` takes to any other.
 trait Cast: Element {
     fn cast(x: &HostTensor, dtype: DType) -> Result<HostTensor>;
+
+    /// The nearest f16. All but f64 go through f32, which holds exactly whatever does not overflow an f16.
+    fn to_f16(self) -> f16;
 }
 
 macro_rules! casts {
-    ($($ty:ty)*) => {$(
+    ($($ty:ty, |$v:ident| $to_f16:expr;)*) => {$(
         impl Cast for $ty {
+            fn to_f16(self) -> f16 {
+                let $v = self;
+                $to_f16
+            }
+
             fn cast(x: &HostTensor, dtype: DType) -> Result<HostTensor> {
                 match dtype {
                     DType::Bool => map(x, |v: $ty| v != <$ty>::default()),
@@ -49,7 +57,7 @@ macro_rules! casts {
                     DType::U32 => map(x, |v: $ty| v as u32),
                     DType::U64 => map(x, |v: $ty| v as u64),
                     DType::BF16 => map(x, |v: $ty| bf16::from_f32(v as f32)),
-                    DType::F16 => map(x, |v: $ty| f16::from_f64(v as f64)),
+                    DType::F16 => map(x, <$ty as Cast>::to_f16),
                     DType::F32 => map(x, |v: $ty| v as f32),
                     DType::F64 => map(x, |v: $ty| v as f64),
                     DType::C64 => Err("complex numbers are built from two parts".into()),
@@ -59,7 +67,19 @@ macro_rules! casts {
     )*};
 }
 
-casts!(i8 i16 i32 i64 u8 u16 u32 u64 f32 f64);
+casts! {
+    i8, |v| f16::from_f32(v.into());
+    i16, |v| f16::from_f32(v.into());
+    i32, |v| f16::from_f32(v as f32);
+    i64, |v| f16::from_f32(v as f32);
+    u8, |v| f16::from_f32(v.into());
+    u16, |v| f16::from_f32(v.into());
+    u32, |v| f16::from_f32(v as f32);
+    u64, |v| f16::from_f32(v as f32);
+    f32, |v| f16::from_f32(v);
+    // Not `f16::from_f64`, which rounds twice where the processor converts from f32 only.
+    f64, |v| f16::from_bits(Number::Float(v).bits(DType::F16) as u16);
+}
 
 /// The bits of every element under the name of another type of the same width.
 pub(super) fn bitcast(x: &HostTensor, dtype: DType) -> HostTensor {
@@ -89,4 +109,93 @@ pub(super) fn splat(dtype: DType, dims: &[usize], bits: u64) -> HostTensor {
     });
     let strides = super::walk::Strides::from_elem(0, dims.len());
     value.viewed(dims.into(), 0, strides)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::testing::{run, tensor, values};
+    use super::*;
+
+    fn to<T: Element, U: Element>(x: &[T]) -> Vec<U> {
+        run(|t| {
+            let x = t.input(&[x.len()], x);
+            t.graph.convert(x, U::DTYPE)
+        })
+    }
+
+    #[test]
+    fn floats_truncate_and_saturate() {
+        let x = [1.9f32, -1.9, 1e20, -1e20, f32::INFINITY, f32::NAN];
+        assert_eq!(to::<_, i32>(&x), [1, -1, i32::MAX, i32::MIN, i32::MAX, 0]);
+        assert_eq!(to::<_, u8>(&x), [1, 0, 255, 0, 255, 0]);
+        assert_eq!(to::<_, i64>(&x), [1, -1, i64::MAX, i64::MIN, i64::MAX, 0]);
+    }
+
+    #[test]
+    fn integers_wrap() {
+        assert_eq!(to::<i32, i8>(&[300, -129]), [44, 127]);
+        assert_eq!(to::<i32, u64>(&[-1]), [u64::MAX]);
+        assert_eq!(to::<u64, i32>(&[u64::MAX]), [-1]);
+    }
+
+    #[test]
+    fn everything_but_zero_is_true() {
+        assert_eq!(to::<f32, bool>(&[0.0, -0.0, 1e-40, f32::NAN]), [false, false, true, true]);
+        assert_eq!(to::<i8, bool>(&[0, -1]), [false, true]);
+        assert_eq!(to::<bool, f64>(&[true, false]), [1.0, 0.0]);
+    }
+
+    fn halves<T: Element>(x: &[T]) -> Vec<f32> {
+        to::<T, f16>(x).into_iter().map(f16::to_f32).collect()
+    }
+
+    #[test]
+    fn f64_reaches_f16_in_one_rounding() {
+        // Above the tie between 1 and 1 + 2^-10 by less than an f32 can hold: through f32 it would round to 1.
+        let above = 1.0 + 2f64.powi(-11) + 2f64.powi(-40);
+        let below = 1.0 + 3.0 * 2f64.powi(-11) - 2f64.powi(-40);
+        let next = 1.0 + 2f32.powi(-10);
+        assert_eq!(halves::<f64>(&[above, below, -above]), [next, next, -next]);
+        assert_eq!(to::<f64, f16>(&[65519.999, 65520.0]), [f16::MAX, f16::INFINITY]);
+        let subnormal = 2f64.powi(-25);
+        assert_eq!(to::<f64, f16>(&[subnormal, subnormal * 1.000001]), [f16::ZERO, f16::from_bits(1)]);
+        assert!(to::<f64, f16>(&[f64::NAN])[0].is_nan());
+    }
+
+    #[test]
+    fn large_integers_overflow_f16() {
+        assert_eq!(to::<i64, f16>(&[65519, 65520, -i64::MAX]), [f16::MAX, f16::INFINITY, f16::NEG_INFINITY]);
+        assert_eq!(halves::<u64>(&[2049, 2051]), [2048.0, 2052.0]);
+    }
+
+    #[test]
+    fn bf16_rounds_to_even() {
+        assert_eq!(
+            to::<f32, bf16>(&[257.0, 259.0, f32::MAX]).into_iter().map(bf16::to_f32).collect::<Vec<_>>(),
+            [256.0, 260.0, f32::INFINITY]
+        );
+    }
+
+    #[test]
+    fn bits_keep_their_place() {
+        assert_eq!(values::<u32>(&bitcast(&tensor(&[1], &[1.0f32]), DType::U32)), [0x3F80_0000]);
+        assert_eq!(values::<i64>(&bitcast(&tensor(&[1], &[-0.0f64]), DType::I64)), [i64::MIN]);
+        assert_eq!(values::<bf16>(&bitcast(&tensor(&[1], &[0x3F80u16]), DType::BF16)), [bf16::ONE]);
+    }
+
+    #[test]
+    fn iota_counts_along_its_dim() {
+        assert_eq!(values::<i32>(&iota(DType::I32, &[2, 3], 1).unwrap()), [0, 1, 2, 0, 1, 2]);
+        assert_eq!(values::<u8>(&iota(DType::U8, &[2, 2], 0).unwrap()), [0, 0, 1, 1]);
+        assert!(values::<f32>(&iota(DType::F32, &[0, 3], 1).unwrap()).is_empty());
+        assert_eq!(values::<i8>(&iota(DType::I8, &[130], 0).unwrap())[127..], [127, -128, -127]);
+    }
+
+    #[test]
+    fn a_splat_holds_one_element() {
+        let ones = splat(DType::I16, &[3, 4], 7);
+        assert_eq!(ones.view::<i16>().unwrap().data, [7]);
+        assert_eq!(values::<i16>(&ones), [7; 12]);
+        assert_eq!(values::<bool>(&splat(DType::Bool, &[2], 1)), [true, true]);
+    }
 }

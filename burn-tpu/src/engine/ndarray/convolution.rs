@@ -81,7 +81,7 @@ fn padded(x: HostTensor, attrs: &ConvAttrs) -> Result<HostTensor> {
     let interior: Dims = [0, 0].into_iter().chain(attrs.lhs_dilation.iter().map(|d| d - 1)).collect();
     let size = |d: usize| {
         let spread = x.dims()[d] + x.dims()[d].saturating_sub(1) * interior[d];
-        spread.saturating_add_signed(low[d] + high[d])
+        spread.saturating_add_signed(low[d]).saturating_add_signed(high[d])
     };
     let dims: Dims = (0..x.dims().len()).map(size).collect();
     let zero = splat(x.dtype(), &[], 0);
@@ -104,7 +104,9 @@ impl Patches {
     fn new(x: HostTensor, kernel: &HostTensor, positions: &[usize], attrs: &ConvAttrs) -> Self {
         let (dims, steps, offset) = (x.dims().clone(), x.strides().clone(), x.offset());
         let window = &kernel.dims()[2..];
-        let moves = |by: &Dims| by.iter().zip(&steps[2..]).map(|(&by, &step)| by as isize * step).collect::<Strides>();
+        let moves = |by: &Dims| {
+            by.iter().zip(&steps[2..]).map(|(&by, &step)| step.wrapping_mul(by as isize)).collect::<Strides>()
+        };
         let (taps, walk) = (moves(&attrs.rhs_dilation), moves(&attrs.strides));
         let strides: Strides = [steps[1]].into_iter().chain(taps).chain([steps[0]]).chain(walk).collect();
         let shape: Dims = [dims[1]].iter().chain(window).chain(&[dims[0]]).chain(positions).copied().collect();
@@ -183,4 +185,121 @@ fn narrow(x: HostTensor, dim: usize, start: usize, size: usize) -> HostTensor {
     dims[dim] = size;
     let strides = x.strides().clone();
     slice_at(x, &from, dims, strides)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::testing::{Trial, run};
+    use super::*;
+    use burn_tpu_graph::NodeId;
+    use smallvec::smallvec;
+
+    fn plain(spatial: usize) -> ConvAttrs {
+        let dims = || ConvDims { batch: 0, feature: 1, spatial: (2..2 + spatial).collect() };
+        ConvAttrs {
+            strides: Dims::from_elem(1, spatial),
+            padding: SmallVec::from_elem((0, 0), spatial),
+            lhs_dilation: Dims::from_elem(1, spatial),
+            rhs_dilation: Dims::from_elem(1, spatial),
+            reverse_kernel: false,
+            input: dims(),
+            kernel: dims(),
+            output: dims(),
+            feature_groups: 1,
+            batch_groups: 1,
+            result: DType::F32,
+        }
+    }
+
+    fn convolved(build: impl FnOnce(&mut Trial) -> (NodeId, NodeId), attrs: ConvAttrs) -> Vec<f32> {
+        run(|t| {
+            let (x, kernel) = build(t);
+            t.graph.convolution(x, kernel, attrs)
+        })
+    }
+
+    /// One sample and one feature in one dim.
+    fn line(x: &[f32], kernel: &[f32], attrs: ConvAttrs) -> Vec<f32> {
+        convolved(|t| (t.input(&[1, 1, x.len()], x), t.input(&[1, 1, kernel.len()], kernel)), attrs)
+    }
+
+    const X: [f32; 4] = [1., 2., 3., 4.];
+
+    #[test]
+    fn the_kernel_moves_over_the_line() {
+        assert_eq!(line(&X, &[1., 10.], plain(1)), [21., 32., 43.]);
+        assert_eq!(line(&X, &[1., 10.], ConvAttrs { reverse_kernel: true, ..plain(1) }), [12., 23., 34.]);
+        assert_eq!(line(&X, &[1., 10.], ConvAttrs { strides: smallvec![2], ..plain(1) }), [21., 43.]);
+    }
+
+    #[test]
+    fn padding_adds_zeros_or_crops() {
+        assert_eq!(
+            line(&X, &[1., 10.], ConvAttrs { padding: smallvec![(1, 1)], ..plain(1) }),
+            [10., 21., 32., 43., 4.]
+        );
+        assert_eq!(line(&X, &[1., 10.], ConvAttrs { padding: smallvec![(-1, 0)], ..plain(1) }), [32., 43.]);
+    }
+
+    #[test]
+    fn dilations_spread_the_input_and_the_kernel() {
+        assert_eq!(line(&X[..2], &[1., 10.], ConvAttrs { lhs_dilation: smallvec![2], ..plain(1) }), [1., 20.]);
+        assert_eq!(line(&X, &[1., 10.], ConvAttrs { rhs_dilation: smallvec![2], ..plain(1) }), [31., 42.]);
+        assert_eq!(line(&X[..1], &[5.], ConvAttrs { lhs_dilation: smallvec![usize::MAX], ..plain(1) }), [5.]);
+        assert_eq!(line(&X[..1], &[5.], ConvAttrs { rhs_dilation: smallvec![usize::MAX], ..plain(1) }), [5.]);
+    }
+
+    #[test]
+    fn features_add_up_and_groups_keep_to_themselves() {
+        let all = convolved(|t| (t.counted(&[1, 2, 2]), t.input(&[1, 2, 1], &[1f32, 10.])), plain(1));
+        assert_eq!(all, [20., 31.]);
+        let grouped = ConvAttrs { feature_groups: 2, ..plain(1) };
+        let groups = convolved(|t| (t.counted(&[1, 2, 2]), t.input(&[2, 1, 1], &[1f32, 10.])), grouped);
+        assert_eq!(groups, [0., 1., 20., 30.]);
+    }
+
+    #[test]
+    fn batch_groups_split_the_batch() {
+        let attrs = ConvAttrs { batch_groups: 2, ..plain(1) };
+        let found = convolved(|t| (t.counted(&[2, 1, 2]), t.input(&[2, 1, 1], &[1f32, 10.])), attrs);
+        assert_eq!(found, [0., 1., 20., 30.]);
+    }
+
+    #[test]
+    fn dims_may_stand_anywhere() {
+        let last = || ConvDims { batch: 0, feature: 3, spatial: smallvec![1, 2] };
+        let kernel = ConvDims { batch: 3, feature: 2, spatial: smallvec![0, 1] };
+        let attrs = ConvAttrs { input: last(), kernel, output: last(), ..plain(2) };
+        let found = convolved(|t| (t.counted(&[1, 2, 2, 2]), t.counted(&[2, 1, 2, 1])), attrs);
+        // Columns of x: [[0, 1], [4, 5]] and [[2, 3], [6, 7]] by the kernel [[0, 1], [2, 3]].
+        assert_eq!(found, [24., 36.]);
+    }
+
+    #[test]
+    fn nothing_to_sum_is_zero_and_no_positions_are_empty() {
+        let no_features = convolved(|t| (t.counted(&[1, 0, 2]), t.counted(&[3, 0, 1])), plain(1));
+        assert_eq!(no_features, [0.; 6]);
+        assert!(convolved(|t| (t.counted(&[0, 1, 2]), t.counted(&[3, 1, 1])), plain(1)).is_empty());
+        assert!(line(&X[..1], &[1., 2.], plain(1)).is_empty());
+        assert!(convolved(|t| (t.counted(&[1, 1, 2]), t.counted(&[0, 1, 1])), plain(1)).is_empty());
+    }
+
+    #[test]
+    fn no_spatial_dims_are_a_matrix_product() {
+        assert_eq!(convolved(|t| (t.counted(&[2, 2]), t.counted(&[1, 2])), plain(0)), [1., 3.]);
+    }
+
+    #[test]
+    fn integers_wrap_and_halves_round_once() {
+        let bytes = run::<i8>(|t| {
+            let (x, kernel) = (t.input(&[1, 2, 1], &[100i8, 100]), t.input(&[1, 2, 1], &[100i8, 100]));
+            t.graph.convolution(x, kernel, ConvAttrs { result: DType::I8, ..plain(1) })
+        });
+        assert_eq!(bytes, [20000i32 as i8]);
+        let halves = run::<half::bf16>(|t| {
+            let [x, kernel] = [[256f32, 1., 1.], [1.; 3]].map(|v| t.input(&[1, 3, 1], &v.map(half::bf16::from_f32)));
+            t.graph.convolution(x, kernel, ConvAttrs { result: DType::BF16, ..plain(1) })
+        });
+        assert_eq!(halves, [half::bf16::from_f32(258.)]);
+    }
 }

@@ -157,3 +157,63 @@ fn bluestein(line: Vec<Complex>) -> Vec<Complex> {
     let convolved = spectrum(product.collect(), true);
     convolved.into_iter().zip(chirp).map(|(v, turn)| v.times(turn)).collect()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::testing::{Trial, run, values};
+    use super::*;
+
+    /// Real and imaginary parts of a transform of real lines.
+    fn parts(dims: &[usize], x: &[f32], kind: FftKind, length: usize) -> (Vec<f32>, Vec<f32>) {
+        let mut t = Trial::default();
+        let mut x = t.input(dims, x);
+        if kind != FftKind::Rfft {
+            let zeros = t.graph.splat_like(x, 0.0).unwrap();
+            x = t.graph.complex(x, zeros).unwrap();
+        }
+        let y = t.graph.fft(x, kind, length).unwrap();
+        let both = [t.graph.real(y).unwrap(), t.graph.imag(y).unwrap()];
+        let found = t.run(&both);
+        (values(&found[0]), values(&found[1]))
+    }
+
+    fn near(found: &[f32], expected: &[f32]) {
+        let close = |(a, b): (&f32, &f32)| (a - b).abs() < 1e-5;
+        assert!(found.len() == expected.len() && found.iter().zip(expected).all(close), "{found:?} for {expected:?}");
+    }
+
+    #[test]
+    fn every_length_agrees_with_the_definition() {
+        for n in 1..=9 {
+            let x: Vec<f32> = (0..n).map(|i| (i * i % 7) as f32 - 2.0).collect();
+            let sum = |k: usize, part: fn(f64) -> f64| -> f32 {
+                let term = |j: usize| f64::from(x[j]) * part(-2.0 * PI * (j * k) as f64 / n as f64);
+                (0..n).map(term).sum::<f64>() as f32
+            };
+            let (re, im) = parts(&[n], &x, FftKind::Fft, n);
+            near(&re, &(0..n).map(|k| sum(k, f64::cos)).collect::<Vec<_>>());
+            near(&im, &(0..n).map(|k| sum(k, f64::sin)).collect::<Vec<_>>());
+            let (half, _) = parts(&[n], &x, FftKind::Rfft, n);
+            near(&half, &re[..n / 2 + 1]);
+        }
+    }
+
+    #[test]
+    fn inverses_return_to_the_signal() {
+        for n in [1, 2, 5, 8] {
+            let x: Vec<f32> = (0..2 * n).map(|i| i as f32).collect();
+            let back = run::<f32>(|t| {
+                let x = t.input(&[2, n], &x);
+                let half = t.graph.fft(x, FftKind::Rfft, n)?;
+                t.graph.fft(half, FftKind::Irfft, n)
+            });
+            near(&back, &x);
+        }
+        near(&parts(&[4], &[4., 0., 0., 0.], FftKind::Ifft, 4).0, &[1.; 4]);
+    }
+
+    #[test]
+    fn no_lines_transform_to_none() {
+        assert_eq!(parts(&[0, 4], &[], FftKind::Rfft, 4), (vec![], vec![]));
+    }
+}

@@ -149,8 +149,9 @@ fn gathered<T: Element>(x: &HostTensor, indices: &HostTensor, attrs: &GatherAttr
     let dropped = |d: usize| attrs.collapsed_slice_dims.contains(&d) || attrs.operand_batching_dims.contains(&d);
     let slices = Slices::new(dims, &row_major(dims), &attrs.offset_dims, rank, dropped);
     let mut out = vec![T::default(); dims.iter().product()];
-    // A slice may be empty while the operand is not, and the other way round with empty batches.
-    if out.is_empty() {
+    // A slice may be empty while the operand is not, and the other way round with empty batches. A dropped dim of slice
+    // size 0 leaves elements that stand nowhere in the operand: XLA makes them zeros.
+    if out.is_empty() || attrs.slice_sizes.contains(&0) {
         return Ok(out);
     }
     let view = x.view::<T>()?;
@@ -228,4 +229,217 @@ fn scattered<T: Element>(
         });
     });
     Ok(HostTensor::strided(&dims, strides, flat))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::testing::{Trial, run};
+    use super::*;
+    use smallvec::smallvec;
+
+    fn dynamic<I: Element>(starts: [I; 2]) -> Vec<f32> {
+        run(|t| {
+            let x = t.counted(&[3, 4]);
+            let starts = starts.map(|start| t.input(&[], &[start]));
+            t.graph.dynamic_slice(x, &starts, &[2, 3])
+        })
+    }
+
+    #[test]
+    fn starts_clamp_so_that_the_slice_fits() {
+        assert_eq!(dynamic([0i32, 0]), [0., 1., 2., 4., 5., 6.]);
+        assert_eq!(dynamic([-5i32, 9]), [1., 2., 3., 5., 6., 7.]);
+        assert_eq!(dynamic([i64::MAX, i64::MIN]), [4., 5., 6., 8., 9., 10.]);
+        assert_eq!(dynamic([u64::MAX, 0]), [4., 5., 6., 8., 9., 10.]);
+        assert_eq!(dynamic([200u8, 1]), [5., 6., 7., 9., 10., 11.]);
+    }
+
+    #[test]
+    fn an_update_clamps_as_a_slice_does() {
+        let updated = run::<f32>(|t| {
+            let (x, update) = (t.counted(&[3]), t.input(&[2], &[7f32, 8.]));
+            let start = t.input(&[], &[5i32]);
+            t.graph.dynamic_update_slice(x, update, &[start])
+        });
+        assert_eq!(updated, [0., 7., 8.]);
+    }
+
+    #[test]
+    fn empty_updates_and_slices_change_and_take_nothing() {
+        let updated = run::<f32>(|t| {
+            let (x, update) = (t.counted(&[2, 2]), t.input::<f32>(&[0, 2], &[]));
+            let starts = [t.input(&[], &[9i32]), t.input(&[], &[9i32])];
+            t.graph.dynamic_update_slice(x, update, &starts)
+        });
+        assert_eq!(updated, [0., 1., 2., 3.]);
+        let taken = run::<f32>(|t| {
+            let (x, start) = (t.counted(&[2]), t.input(&[], &[2i32]));
+            t.graph.dynamic_slice(x, &[start], &[0])
+        });
+        assert!(taken.is_empty());
+    }
+
+    /// Whole slices of `sizes` at each index into dim 0, which the result drops.
+    fn rows(sizes: &[usize]) -> GatherAttrs {
+        GatherAttrs {
+            offset_dims: (1..sizes.len()).collect(),
+            collapsed_slice_dims: smallvec![0],
+            operand_batching_dims: smallvec![],
+            start_indices_batching_dims: smallvec![],
+            start_index_map: smallvec![0],
+            index_vector_dim: 1,
+            slice_sizes: sizes.into(),
+        }
+    }
+
+    fn gather_rows(dims: &[usize], indices: &[i32], sizes: &[usize]) -> Vec<f32> {
+        run(|t| {
+            let (x, indices) = (t.counted(dims), t.input(&[indices.len()], indices));
+            t.graph.gather(x, indices, rows(sizes))
+        })
+    }
+
+    #[test]
+    fn a_gather_clamps_its_indices() {
+        assert_eq!(gather_rows(&[3, 2], &[2, 0, -1, 7], &[1, 2]), [4., 5., 0., 1., 0., 1., 4., 5.]);
+    }
+
+    #[test]
+    fn a_gather_of_parts_of_rows_starts_at_their_front() {
+        assert_eq!(gather_rows(&[3, 2], &[1], &[1, 1]), [2.]);
+        assert!(gather_rows(&[3, 2], &[1, 2], &[1, 0]).is_empty());
+        assert!(gather_rows(&[3, 2], &[], &[1, 2]).is_empty());
+    }
+
+    #[test]
+    fn what_an_empty_slice_leaves_is_zero() {
+        assert_eq!(gather_rows(&[0, 2], &[0, 5], &[0, 2]), [0.; 4]);
+        assert_eq!(gather_rows(&[3, 2], &[1], &[0, 2]), [0.; 2]);
+    }
+
+    #[test]
+    fn a_gather_runs_along_its_batch() {
+        let attrs = GatherAttrs {
+            offset_dims: smallvec![],
+            collapsed_slice_dims: smallvec![1],
+            operand_batching_dims: smallvec![0],
+            start_indices_batching_dims: smallvec![0],
+            start_index_map: smallvec![1],
+            index_vector_dim: 2,
+            slice_sizes: smallvec![1, 1],
+        };
+        let empty = GatherAttrs { slice_sizes: smallvec![0, 1], ..attrs.clone() };
+        let along = |attrs: &GatherAttrs, dims: &[usize], indices: &[i64], shape: &[usize]| {
+            run::<f32>(|t| {
+                let (x, indices) = (t.counted(dims), t.input(shape, indices));
+                t.graph.gather(x, indices, attrs.clone())
+            })
+        };
+        assert_eq!(along(&attrs, &[2, 3], &[2, 0, 1, 1], &[2, 2]), [2., 0., 4., 4.]);
+        assert!(along(&empty, &[0, 3], &[], &[0, 2]).is_empty());
+    }
+
+    #[test]
+    fn windows_at_points_clamp_as_wholes() {
+        let attrs = GatherAttrs {
+            offset_dims: smallvec![0, 1],
+            collapsed_slice_dims: smallvec![],
+            start_index_map: smallvec![1, 0],
+            index_vector_dim: 0,
+            ..rows(&[2, 2])
+        };
+        let found = run::<f32>(|t| {
+            let (x, point) = (t.counted(&[3, 3]), t.input(&[2], &[5i32, 1]));
+            t.graph.gather(x, point, attrs)
+        });
+        assert_eq!(found, [4., 5., 7., 8.]);
+    }
+
+    fn put_rows(mode: ScatterMode) -> ScatterAttrs {
+        ScatterAttrs {
+            update_window_dims: smallvec![1],
+            inserted_window_dims: smallvec![0],
+            input_batching_dims: smallvec![],
+            scatter_indices_batching_dims: smallvec![],
+            scatter_dims_to_operand_dims: smallvec![0],
+            index_vector_dim: 1,
+            mode,
+        }
+    }
+
+    fn scatter_rows<T: Element>(mode: ScatterMode, x: &[T], indices: &[i32], updates: &[T]) -> Vec<T> {
+        run(|t: &mut Trial| {
+            let (x, indices) = (t.input(&[x.len() / 2, 2], x), t.input(&[indices.len()], indices));
+            let updates = t.input(&[updates.len() / 2, 2], updates);
+            t.graph.scatter(x, indices, updates, put_rows(mode))
+        })
+    }
+
+    #[test]
+    fn updates_out_of_range_are_dropped() {
+        let mode = ScatterMode::Assign;
+        assert_eq!(scatter_rows(mode, &[0i32, 1, 2, 3], &[-1, 2, 1], &[7, 7, 8, 8, 9, 9]), [0, 1, 9, 9]);
+        assert!(scatter_rows::<i32>(mode, &[], &[0], &[7, 7]).is_empty());
+        assert_eq!(scatter_rows::<i32>(mode, &[1, 2], &[], &[]), [1, 2]);
+    }
+
+    #[test]
+    fn a_window_that_does_not_fit_is_dropped_as_a_whole() {
+        let attrs = ScatterAttrs {
+            update_window_dims: smallvec![1],
+            inserted_window_dims: smallvec![],
+            ..put_rows(ScatterMode::Assign)
+        };
+        let found = run::<i32>(|t| {
+            let (x, at) = (t.input(&[4], &[0i32; 4]), t.input(&[3], &[3i32, -1, 1]));
+            let updates = t.input(&[3, 2], &[1i32, 2, 3, 4, 5, 6]);
+            t.graph.scatter(x, at, updates, attrs)
+        });
+        assert_eq!(found, [0, 5, 6, 0]);
+    }
+
+    #[test]
+    fn duplicates_combine_in_every_mode() {
+        let twice = |combine, x: [i32; 2]| scatter_rows(ScatterMode::Combine(combine), &x, &[0, 0], &[3, 5, 6, 1]);
+        assert_eq!(twice(Combine::Sum, [1, 1]), [10, 7]);
+        assert_eq!(twice(Combine::Prod, [2, 2]), [36, 10]);
+        assert_eq!(twice(Combine::Max, [4, 4]), [6, 5]);
+        assert_eq!(twice(Combine::Min, [4, 4]), [3, 1]);
+        assert_eq!(twice(Combine::Or, [8, 8]), [15, 13]);
+        assert_eq!(twice(Combine::And, [7, 7]), [2, 1]);
+        let bools = scatter_rows(ScatterMode::Combine(Combine::And), &[true, true], &[0], &[true, false]);
+        assert_eq!(bools, [true, false]);
+    }
+
+    #[test]
+    fn nan_wins_in_a_scattered_extreme() {
+        for combine in [Combine::Max, Combine::Min] {
+            let found = scatter_rows(ScatterMode::Combine(combine), &[1f32, f32::NAN], &[0], &[f32::NAN, 1.]);
+            assert!(found.iter().all(|v| v.is_nan()));
+        }
+    }
+
+    #[test]
+    fn sums_into_halves_round_once() {
+        let ones = vec![half::bf16::ONE; 512];
+        let into = [half::bf16::from_f32(256.), half::bf16::ZERO];
+        let found = scatter_rows(ScatterMode::Combine(Combine::Sum), &into, &[0; 256], &ones);
+        assert_eq!(found.iter().map(|v| v.to_f32()).collect::<Vec<_>>(), [512., 256.]);
+    }
+
+    #[test]
+    fn a_rank_0_operand_takes_all_updates() {
+        let attrs = ScatterAttrs {
+            update_window_dims: smallvec![],
+            inserted_window_dims: smallvec![],
+            scatter_dims_to_operand_dims: smallvec![],
+            ..put_rows(ScatterMode::Combine(Combine::Sum))
+        };
+        let found = run::<f32>(|t| {
+            let (x, at) = (t.input(&[], &[1f32]), t.input::<i32>(&[3, 0], &[]));
+            let updates = t.input(&[3], &[1f32, 2., 3.]);
+            t.graph.scatter(x, at, updates, attrs)
+        });
+        assert_eq!(found, [7.]);
+    }
 }

@@ -71,7 +71,8 @@ pub(super) fn reverse(x: HostTensor, reversed: &[usize]) -> HostTensor {
 pub(super) fn static_slice(x: HostTensor, attrs: &SliceAttrs) -> HostTensor {
     let SliceAttrs { start, limit, stride } = attrs;
     let dims: Dims = (0..start.len()).map(|d| (limit[d] - start[d]).div_ceil(stride[d])).collect();
-    let steps = (0..start.len()).map(|d| x.strides()[d] * stride[d] as isize).collect();
+    // A step beyond the dim may be too large to multiply; nothing takes it.
+    let steps = (0..start.len()).map(|d| x.strides()[d].wrapping_mul(stride[d] as isize)).collect();
     slice_at(x, start, dims, steps)
 }
 
@@ -101,14 +102,15 @@ fn padded<T: Element>(x: HostTensor, value: T, attrs: &PadAttrs, dims: &[usize])
     let mut offset = 0;
     for (d, &size) in dims.iter().enumerate() {
         // Element i lands at low + i * step. The first that lands inside is `first`, the first behind is `end`.
-        let (low, step) = (attrs.low[d], attrs.interior[d] as isize + 1);
-        let landing = |position: isize| position.div_euclid(step) + isize::from(position.rem_euclid(step) != 0);
+        // In i128, since the attributes of a dim that keeps one element or none may be as large as their types.
+        let (low, step) = (attrs.low[d] as i128, attrs.interior[d] as i128 + 1);
+        let landing = |position: i128| position.div_euclid(step) + i128::from(position.rem_euclid(step) != 0);
         let first = landing(-low).max(0);
-        let end = landing(size as isize - low).min(x.dims()[d] as isize).max(first);
+        let end = landing(size as i128 - low).min(x.dims()[d] as i128).max(first);
         start.push(first as usize);
         kept.push((end - first) as usize);
-        offset = at(offset, strides[d] * (low + first * step), 1);
-        strides[d] *= step;
+        offset = at(offset, strides[d], (low + first * step) as usize);
+        strides[d] = strides[d].wrapping_mul(step as isize);
     }
     if kept.contains(&0) {
         return Ok(out);
@@ -144,4 +146,111 @@ pub(super) fn write_at(x: HostTensor, update: &HostTensor, start: &[usize]) -> R
         copy(update.dims(), update.view::<T>()?, out.as_slice_mut().unwrap_or_default(), offset, &strides);
         Ok(HostTensor::strided(&dims, strides, out))
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::testing::{f32s, run, values};
+    use super::*;
+    use burn_tpu_graph::NodeId;
+
+    const NONE: [f32; 0] = [];
+
+    fn moved(
+        dims: &[usize],
+        build: impl FnOnce(&mut burn_tpu_graph::Graph, NodeId) -> burn_tpu_graph::Result<NodeId>,
+    ) -> Vec<f32> {
+        run(|t| {
+            let x = t.counted(dims);
+            build(&mut t.graph, x)
+        })
+    }
+
+    #[test]
+    fn broadcasts_repeat_size_one_dims() {
+        assert_eq!(moved(&[2, 1], |g, x| g.broadcast_in_dim(x, &[2, 2, 2], &[0, 2])), [0., 0., 0., 0., 1., 1., 1., 1.]);
+        assert_eq!(moved(&[], |g, x| g.broadcast_in_dim(x, &[3], &[])), [0.0; 3]);
+        assert_eq!(moved(&[1], |g, x| g.broadcast_in_dim(x, &[0], &[0])), NONE);
+        assert_eq!(moved(&[0], |g, x| g.broadcast_in_dim(x, &[3, 0], &[1])), NONE);
+    }
+
+    #[test]
+    fn reshapes_of_views_copy_only_when_they_must() {
+        let x = f32s(&[2, 3], &[0., 1., 2., 3., 4., 5.]);
+        let flat = reshape(x.clone(), &[6]).unwrap();
+        assert_eq!(flat.view::<f32>().unwrap().data.as_ptr(), x.view::<f32>().unwrap().data.as_ptr());
+        let turned = reshape(transpose(x, &[1, 0]), &[6]).unwrap();
+        assert_eq!(values::<f32>(&turned), [0., 3., 1., 4., 2., 5.]);
+    }
+
+    #[test]
+    fn reshapes_take_any_size_one_and_empty_dims() {
+        assert_eq!(moved(&[1, 2, 1], |g, x| g.reshape(x, &[2, 1, 1, 1])), [0., 1.]);
+        assert_eq!(moved(&[1], |g, x| g.reshape(x, &[])), [0.]);
+        assert_eq!(moved(&[2, 0], |g, x| g.reshape(x, &[0, 5])), NONE);
+    }
+
+    #[test]
+    fn transposes_compose() {
+        let twice = moved(&[2, 3, 4], |g, x| {
+            let y = g.transpose(x, &[2, 0, 1])?;
+            g.transpose(y, &[1, 2, 0])
+        });
+        assert_eq!(twice, (0..24).map(|i| i as f32).collect::<Vec<_>>());
+        assert_eq!(moved(&[2, 2], |g, x| g.transpose(x, &[1, 0])), [0., 2., 1., 3.]);
+    }
+
+    #[test]
+    fn reverses_see_empty_and_single_dims() {
+        assert_eq!(moved(&[2, 2], |g, x| g.reverse(x, &[0, 1])), [3., 2., 1., 0.]);
+        assert_eq!(moved(&[0, 2], |g, x| g.reverse(x, &[0, 1])), NONE);
+        assert_eq!(moved(&[1, 2], |g, x| g.reverse(x, &[0])), [0., 1.]);
+    }
+
+    #[test]
+    fn slices_step_and_may_be_empty() {
+        assert_eq!(moved(&[7], |g, x| g.slice(x, &[1], &[7], &[3])), [1., 4.]);
+        assert_eq!(moved(&[7], |g, x| g.slice(x, &[7], &[7], &[1])), NONE);
+        assert_eq!(moved(&[3, 3], |g, x| g.slice(x, &[0, 2], &[3, 3], &[2, usize::MAX])), [2., 8.]);
+    }
+
+    fn padded(dims: &[usize], low: &[isize], high: &[isize], interior: &[usize]) -> Vec<f32> {
+        run(|t| {
+            let (x, value) = (t.counted(dims), t.input(&[], &[9f32]));
+            t.graph.pad(x, value, low, high, interior)
+        })
+    }
+
+    #[test]
+    fn pads_add_crop_and_spread() {
+        assert_eq!(padded(&[3], &[1], &[2], &[0]), [9., 0., 1., 2., 9., 9.]);
+        assert_eq!(padded(&[3], &[-1], &[-1], &[0]), [1.]);
+        assert_eq!(padded(&[3], &[-1], &[1], &[2]), [9., 9., 1., 9., 9., 2., 9.]);
+        assert_eq!(padded(&[2, 2], &[0, 1], &[0, -1], &[1, 0]), [9., 0., 9., 9., 9., 2.]);
+    }
+
+    #[test]
+    fn pads_fill_where_nothing_is_left() {
+        assert_eq!(padded(&[0], &[1], &[1], &[5]), [9., 9.]);
+        assert_eq!(padded(&[2], &[-2], &[3], &[0]), [9., 9., 9.]);
+        assert_eq!(padded(&[2, 0], &[0, 1], &[0, 0], &[0, 0]), [9., 9.]);
+    }
+
+    #[test]
+    fn interior_padding_of_one_element_may_be_of_any_size() {
+        for interior in [usize::MAX, isize::MAX as usize] {
+            assert_eq!(padded(&[1], &[1], &[0], &[interior]), [9., 0.]);
+            assert_eq!(padded(&[0, 2], &[1, 0], &[0, 0], &[interior, 0]), [9., 9.]);
+        }
+    }
+
+    #[test]
+    fn concatenation_takes_empty_and_strided_operands() {
+        let joined = run::<f32>(|t| {
+            let (x, none) = (t.counted(&[2, 2]), t.counted(&[2, 0]));
+            let turned = t.graph.transpose(x, &[1, 0])?;
+            t.graph.concatenate(&[x, none, turned], 1)
+        });
+        assert_eq!(joined, [0., 1., 0., 2., 2., 3., 1., 3.]);
+    }
 }

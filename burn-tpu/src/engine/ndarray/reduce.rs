@@ -9,8 +9,11 @@ use super::walk::{Strides, View, Walk, at, row_major};
 use burn_tpu_graph::op::Combine;
 use burn_tpu_graph::{DType, Dims};
 
-/// Partial results of a run: enough to keep the vector units busy, and a sum's rounding errors small.
+/// Partial results of a block: enough to keep the vector units busy.
 const LANES: usize = 16;
+
+/// Elements of a run that are combined before they meet the rest, which keeps a long sum's rounding errors small.
+const BLOCK: usize = 4096;
 
 /// Combines all elements along `reduced`, which disappear. 16-bit floats were widened.
 pub(super) fn reduce(x: &HostTensor, combine: Combine, reduced: &[usize], dims: &[usize]) -> Result<HostTensor> {
@@ -61,6 +64,7 @@ fn accumulate<T: Element>(
     let len = walk.len;
     walk.runs([x.offset, 0], |[i, o]| match walk.steps {
         [1, 0] => out[o] = f(out[o], fold_run(&x.data[i..i + len], identity, f)),
+        [s, 0] => out[o] = f(out[o], fold_steps(x.data, (i, s, len), identity, f)),
         [1, 1] => {
             let terms = x.data[i..i + len].iter();
             out[o..o + len].iter_mut().zip(terms).for_each(|(sum, &term)| *sum = f(*sum, term));
@@ -73,12 +77,33 @@ fn accumulate<T: Element>(
 }
 
 fn fold_run<T: Element>(run: &[T], identity: T, f: impl Fn(T, T) -> T + Copy) -> T {
-    let mut lanes = [identity; LANES];
-    let (blocks, rest) = run.as_chunks::<LANES>();
-    for block in blocks {
-        lanes.iter_mut().zip(block).for_each(|(lane, &v)| *lane = f(*lane, v));
-    }
-    lanes.into_iter().chain(rest.iter().copied()).fold(identity, f)
+    let block = |block: &[T]| {
+        let mut lanes = [identity; LANES];
+        let (rows, rest) = block.as_chunks::<LANES>();
+        for row in rows {
+            lanes.iter_mut().zip(row).for_each(|(lane, &v)| *lane = f(*lane, v));
+        }
+        lanes.into_iter().chain(rest.iter().copied()).fold(identity, f)
+    };
+    run.chunks(BLOCK).map(block).fold(identity, f)
+}
+
+/// [`fold_run`] of `len` elements from `start`, `step` apart.
+fn fold_steps<T: Element>(
+    data: &[T],
+    (start, step, len): (usize, isize, usize),
+    identity: T,
+    f: impl Fn(T, T) -> T + Copy,
+) -> T {
+    let block = |first: usize| {
+        let mut lanes = [identity; LANES];
+        for k in first..len.min(first + BLOCK) {
+            let lane = &mut lanes[k % LANES];
+            *lane = f(*lane, data[at(start, step, k)]);
+        }
+        lanes.into_iter().fold(identity, f)
+    };
+    (0..len).step_by(BLOCK).map(block).fold(identity, f)
 }
 
 /// The extreme value along `dim`, which disappears, and the lowest of the `indices` that stand with it. A NaN is more
@@ -117,4 +142,111 @@ fn wins<T: Number, I: Number>(new: (T, I), kept: (T, I), max: bool) -> bool {
     let more_extreme = if max { new.0 > kept.0 } else { new.0 < kept.0 };
     let ties = new.0 == kept.0 || (new.0.is_nan() && kept.0.is_nan());
     more_extreme || (new.0.is_nan() && !kept.0.is_nan()) || (ties && new.1 < kept.1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::testing::{Trial, run, run_as, values};
+    use super::*;
+
+    fn reduced<T: Element>(combine: Combine, dims: &[usize], x: &[T], over: &[usize]) -> Vec<T> {
+        run(|t| {
+            let x = t.input(dims, x);
+            t.graph.reduce(combine, x, over)
+        })
+    }
+
+    #[test]
+    fn any_dims_disappear() {
+        let x: Vec<i32> = (0..8).collect();
+        assert_eq!(reduced(Combine::Sum, &[2, 2, 2], &x, &[1]), [2, 4, 10, 12]);
+        assert_eq!(reduced(Combine::Sum, &[2, 2, 2], &x, &[0, 2]), [10, 18]);
+        assert_eq!(reduced(Combine::Max, &[2, 2, 2], &x, &[0, 1, 2]), [7]);
+    }
+
+    #[test]
+    fn nothing_reduces_to_the_neutral_element() {
+        assert_eq!(reduced::<f32>(Combine::Sum, &[2, 0], &[], &[1]), [0., 0.]);
+        assert_eq!(reduced::<f32>(Combine::Max, &[0], &[], &[0]), [f32::NEG_INFINITY]);
+        assert_eq!(reduced::<u8>(Combine::Min, &[0], &[], &[0]), [255]);
+        assert_eq!(reduced::<i16>(Combine::Prod, &[0], &[], &[0]), [1]);
+        assert_eq!(reduced::<bool>(Combine::And, &[0], &[], &[0]), [true]);
+        assert!(reduced::<f32>(Combine::Sum, &[2, 0], &[], &[0]).is_empty());
+    }
+
+    #[test]
+    fn integers_wrap_and_bits_combine() {
+        assert_eq!(reduced(Combine::Sum, &[2], &[i32::MAX, 1], &[0]), [i32::MIN]);
+        assert_eq!(reduced(Combine::Or, &[3], &[1u8, 2, 4], &[0]), [7]);
+        assert_eq!(reduced(Combine::And, &[2], &[6u8, 3], &[0]), [2]);
+    }
+
+    #[test]
+    fn nan_wins_and_long_runs_lose_nothing() {
+        let mut x = vec![1f32; 100];
+        assert_eq!(reduced(Combine::Sum, &[100], &x, &[0]), [100.]);
+        x[37] = f32::NAN;
+        for combine in [Combine::Max, Combine::Min, Combine::Sum, Combine::Prod] {
+            assert!(reduced(combine, &[100], &x, &[0])[0].is_nan(), "{combine:?}");
+        }
+    }
+
+    #[test]
+    fn long_sums_of_a_repeated_value_keep_their_digits() {
+        let found = run::<f32>(|t| {
+            let x = t.input(&[], &[0.1f32]);
+            let x = t.graph.broadcast_to(x, &[1 << 20])?;
+            t.graph.reduce(Combine::Sum, x, &[0])
+        });
+        assert!((found[0] / 104857.6 - 1.0).abs() < 1e-4, "{found:?}");
+    }
+
+    #[test]
+    fn strided_operands_reduce_in_any_order() {
+        let found = run::<f32>(|t| {
+            let x = t.counted(&[3, 4]);
+            let x = t.graph.transpose(x, &[1, 0])?;
+            let x = t.graph.slice(x, &[0, 0], &[4, 3], &[2, 2])?;
+            let x = t.graph.reverse(x, &[0])?;
+            t.graph.reduce(Combine::Sum, x, &[1])
+        });
+        assert_eq!(found, [12., 8.]);
+    }
+
+    #[test]
+    fn halves_accumulate_in_f32() {
+        let mut x = vec![1f32; 512];
+        x[0] = 256.0;
+        assert_eq!(run_as(DType::BF16, &x, |t, x| t.graph.reduce(Combine::Sum, x, &[0])), [768.]);
+    }
+
+    fn extreme<T: Element>(max: bool, dims: &[usize], x: &[T], dim: usize) -> (Vec<T>, Vec<i32>) {
+        let mut t = Trial::default();
+        let x = t.input(dims, x);
+        let indices = t.graph.iota(DType::I32, dims, dim).unwrap();
+        let (value, index) = t.graph.arg_reduce(max, x, indices, dim).unwrap();
+        let found = t.run(&[value, index]);
+        (values(&found[0]), values(&found[1]))
+    }
+
+    #[test]
+    fn the_lowest_index_of_the_most_extreme_wins() {
+        assert_eq!(extreme(true, &[5], &[1, 7, 7, 0, 7], 0), (vec![7], vec![1]));
+        assert_eq!(extreme(false, &[2, 2], &[3f32, 1., 3., 0.], 0), (vec![3., 0.], vec![0, 1]));
+        assert_eq!(extreme(true, &[3], &[false, true, true], 0), (vec![true], vec![1]));
+        assert_eq!(extreme(true, &[2], &[-0f32, 0.], 0).1, [0]);
+    }
+
+    #[test]
+    fn nan_is_the_most_extreme() {
+        for max in [true, false] {
+            let (value, index) = extreme(max, &[4], &[f32::INFINITY, f32::NAN, f32::NEG_INFINITY, f32::NAN], 0);
+            assert!(value[0].is_nan() && index == [1]);
+        }
+    }
+
+    #[test]
+    fn no_lines_have_no_extremes() {
+        assert_eq!(extreme::<f32>(true, &[0, 3], &[], 1), (vec![], vec![]));
+    }
 }

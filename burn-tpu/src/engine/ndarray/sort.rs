@@ -66,3 +66,52 @@ fn reordered<T: Element>(x: &HostTensor, places: &[usize], order: &[usize]) -> R
     }
     Ok(HostTensor::strided(&dims, strides, super::buffer::flat(sorted)))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::testing::{Trial, values};
+    use super::*;
+
+    /// The sorted keys, and where each came from.
+    fn sorted<T: Element>(dims: &[usize], x: &[T], dim: usize, descending: bool) -> (Vec<T>, Vec<i32>) {
+        let mut t = Trial::default();
+        let x = t.input(dims, x);
+        let indices = t.graph.iota(DType::I32, dims, dim).unwrap();
+        let both = t.graph.sort(&[x, indices], dim, descending).unwrap();
+        let found = t.run(&both);
+        (values(&found[0]), values(&found[1]))
+    }
+
+    #[test]
+    fn equals_keep_their_order_either_way() {
+        assert_eq!(sorted(&[4], &[2, 1, 2, 1], 0, false), (vec![1, 1, 2, 2], vec![1, 3, 0, 2]));
+        assert_eq!(sorted(&[4], &[2, 1, 2, 1], 0, true), (vec![2, 2, 1, 1], vec![0, 2, 1, 3]));
+        assert_eq!(sorted(&[2], &[0f32, -0.], 0, false).1, [0, 1]);
+    }
+
+    #[test]
+    fn nan_stands_at_the_large_end() {
+        let x = [f32::NAN, f32::INFINITY, -f32::NAN, 1., f32::NEG_INFINITY];
+        assert_eq!(sorted(&[5], &x, 0, false).1, [4, 3, 1, 0, 2]);
+        assert_eq!(sorted(&[5], &x, 0, true).1, [0, 2, 1, 3, 4]);
+    }
+
+    #[test]
+    fn other_dims_sort_line_by_line() {
+        assert_eq!(sorted(&[2, 2], &[3u8, 1, 2, 5], 0, false), (vec![2, 1, 3, 5], vec![1, 0, 0, 1]));
+        assert_eq!(sorted(&[2, 2], &[3u8, 1, 2, 5], 1, true), (vec![3, 1, 5, 2], vec![0, 1, 1, 0]));
+    }
+
+    #[test]
+    fn unsigned_keys_and_bools_use_their_own_order() {
+        assert_eq!(sorted(&[2], &[u64::MAX, 1], 0, false).0, [1, u64::MAX]);
+        assert_eq!(sorted(&[3], &[true, false, true], 0, false).1, [1, 0, 2]);
+    }
+
+    #[test]
+    fn empty_and_single_lines_are_sorted() {
+        assert_eq!(sorted::<f32>(&[0], &[], 0, false), (vec![], vec![]));
+        assert_eq!(sorted::<f32>(&[2, 0], &[], 1, false), (vec![], vec![]));
+        assert_eq!(sorted(&[1, 2], &[4i8, 3], 0, true), (vec![4, 3], vec![0, 0]));
+    }
+}

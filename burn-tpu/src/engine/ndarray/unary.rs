@@ -147,3 +147,122 @@ where
     let y = T::take(y).ok_or("burn-ndarray's erf changed the element type")?;
     Ok(HostTensor::strided(&dims, row_major(&dims), y))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::testing::{run, run_as};
+    use super::*;
+
+    fn each<T: Element>(op: UnaryOp, x: &[T]) -> Vec<T> {
+        run(|t| {
+            let x = t.input(&[x.len()], x);
+            t.graph.unary(op, x)
+        })
+    }
+
+    #[test]
+    fn the_smallest_integer_has_no_positive() {
+        assert_eq!(each(UnaryOp::Abs, &[i32::MIN, -3, 3]), [i32::MIN, 3, 3]);
+        assert_eq!(each(UnaryOp::Neg, &[i8::MIN, 1]), [i8::MIN, -1]);
+        assert_eq!(each(UnaryOp::Neg, &[1u16, 0]), [u16::MAX, 0]);
+        assert_eq!(each(UnaryOp::Sign, &[i64::MIN, 0, 9]), [-1, 0, 1]);
+    }
+
+    #[test]
+    fn the_sign_of_a_float_keeps_zeros_and_nan() {
+        let found = each(UnaryOp::Sign, &[-2.0f32, -0.0, 0.0, f32::INFINITY, f32::NAN]);
+        assert_eq!(
+            found[..4].iter().map(|v| v.to_bits()).collect::<Vec<_>>(),
+            [-1.0f32, -0.0, 0.0, 1.0].map(f32::to_bits)
+        );
+        assert!(found[4].is_nan());
+    }
+
+    #[test]
+    fn halves_round_to_even() {
+        assert_eq!(each(UnaryOp::RoundNearestEven, &[0.5f32, 1.5, 2.5, -0.5, -1.5]), [0.0, 2.0, 2.0, -0.0, -2.0]);
+        assert_eq!(each(UnaryOp::Floor, &[-0.5f64]), [-1.0]);
+        assert_eq!(each(UnaryOp::Ceil, &[-0.5f64]), [-0.0]);
+    }
+
+    #[test]
+    fn domains_end_in_nan_and_infinities() {
+        let nan = [(UnaryOp::Log, -1.0), (UnaryOp::Sqrt, -1.0), (UnaryOp::Asin, 1.5), (UnaryOp::Acosh, 0.5)];
+        for (op, x) in nan.into_iter().chain([(UnaryOp::Atanh, 2.0), (UnaryOp::ErfInv, 2.0), (UnaryOp::Log1p, -2.0)]) {
+            assert!(each(op, &[x as f32])[0].is_nan() && each(op, &[x])[0].is_nan(), "{op:?}");
+        }
+        assert_eq!(each(UnaryOp::Log, &[0.0f32]), [f32::NEG_INFINITY]);
+        assert_eq!(each(UnaryOp::Rsqrt, &[0.0f32, f32::INFINITY]), [f32::INFINITY, 0.0]);
+        assert_eq!(each(UnaryOp::Atanh, &[1.0f32, -1.0]), [f32::INFINITY, f32::NEG_INFINITY]);
+    }
+
+    #[test]
+    fn every_float_op_carries_nan() {
+        for &op in UnaryOp::ALL.iter().filter(|op| op.class().contains(DType::F32)) {
+            assert!(each(op, &[f32::NAN])[0].is_nan(), "{op:?}");
+            assert!(each(op, &[f64::NAN])[0].is_nan(), "{op:?}");
+            assert!(run_as(DType::BF16, &[f32::NAN], |t, x| t.graph.unary(op, x))[0].is_nan(), "{op:?}");
+        }
+    }
+
+    #[test]
+    fn every_op_takes_no_elements() {
+        for &op in UnaryOp::ALL {
+            if op.class().contains(DType::F32) {
+                assert!(each::<f32>(op, &[]).is_empty(), "{op:?}");
+            }
+            if op.class().contains(DType::I16) {
+                assert!(each::<i16>(op, &[]).is_empty(), "{op:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn logistic_and_tanh_saturate() {
+        assert_eq!(each(UnaryOp::Logistic, &[-200.0f32, 0.0, 200.0]), [0.0, 0.5, 1.0]);
+        assert_eq!(each(UnaryOp::Tanh, &[f32::NEG_INFINITY, 40.0]), [-1.0, 1.0]);
+    }
+
+    #[test]
+    fn inverse_hyperbolics_hold_for_large_arguments() {
+        let (x, y) = (1e30f32, 1e30f64.ln() + std::f64::consts::LN_2);
+        assert_eq!(each(UnaryOp::Asinh, &[x, -x]), [y as f32, -y as f32]);
+        assert_eq!(each(UnaryOp::Acosh, &[x]), [y as f32]);
+        assert_eq!(each(UnaryOp::Asinh, &[f32::INFINITY]), [f32::INFINITY]);
+    }
+
+    #[test]
+    fn small_arguments_keep_their_digits() {
+        assert_eq!(each(UnaryOp::Expm1, &[1e-10f32]), [1e-10]);
+        assert_eq!(each(UnaryOp::Log1p, &[1e-10f32]), [1e-10]);
+    }
+
+    #[test]
+    fn erf_and_its_inverse_agree() {
+        let x = [-1.5f32, -0.2, 0.0, 0.7, 2.0];
+        let back = each(UnaryOp::ErfInv, &each(UnaryOp::Erf, &x));
+        assert!(x.iter().zip(&back).all(|(x, y)| (x - y).abs() < 1e-5), "{back:?}");
+        assert_eq!(each(UnaryOp::ErfInv, &[1.0f32]), [f32::INFINITY]);
+    }
+
+    #[test]
+    fn complement_is_logical_for_bools() {
+        assert_eq!(each(UnaryOp::Not, &[true, false]), [false, true]);
+        assert_eq!(each(UnaryOp::Not, &[0u32, 5]), [u32::MAX, !5]);
+    }
+
+    #[test]
+    fn finite_is_neither_infinite_nor_nan() {
+        let found = run::<bool>(|t| {
+            let x = t.input(&[4], &[1.0f64, f64::INFINITY, f64::NEG_INFINITY, f64::NAN]);
+            t.graph.is_finite(x)
+        });
+        assert_eq!(found, [true, false, false, false]);
+    }
+
+    #[test]
+    fn halves_are_computed_in_f32() {
+        let exact = [0.1f32, 3.0].map(|v| half::bf16::from_f32(half::bf16::from_f32(v).to_f32().exp()).to_f32());
+        assert_eq!(run_as(DType::BF16, &[0.1, 3.0], |t, x| t.graph.unary(UnaryOp::Exp, x)), exact);
+    }
+}
