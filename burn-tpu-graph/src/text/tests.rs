@@ -293,3 +293,21 @@ outputs %6, %4
     assert_eq!(program.to_string(), expected);
     assert_eq!(graph.to_string().lines().count(), 7);
 }
+
+#[test]
+fn labels_reach_the_lowered_text_and_nothing_else() {
+    let labelled = |label| {
+        let mut graph = Graph::new();
+        graph.set_label(label);
+        let x = graph.add(Op::Parameter { index: 0, ty: TensorType::new(DType::F32, [4]) }, &[]).unwrap();
+        let y = graph.binary(BinaryOp::Add, x, x).unwrap();
+        Program::extract(&graph, &[y]).unwrap()
+    };
+    let (plain, named) = (labelled(""), labelled("float_add"));
+    assert_eq!(plain, named);
+    assert_eq!(plain.stable_hash(), named.stable_hash());
+    assert_eq!(plain.graph().hash_at(2), named.graph().hash_at(2));
+    let text = |program| crate::lower::lower(program).unwrap().text;
+    assert!(!text(&plain).contains("loc("));
+    assert!(text(&named).contains("-> tensor<4xf32> loc(\"float_add\")"), "{}", text(&named));
+}
