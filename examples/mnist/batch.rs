@@ -3,12 +3,13 @@
 //! Every batch of a run has the same shape, since each new shape is a program to compile: the training set is cut to
 //! a multiple of the batch size, and the test set is read in batches that divide its 10,000 images.
 
-use crate::data::{Item, PIXELS};
+use crate::data::Item;
 use burn::data::dataloader::batcher::Batcher;
 use burn::data::dataloader::{DataLoader, DataLoaderBuilder};
 use burn::data::dataset::InMemDataset;
 use burn::prelude::*;
 use burn::tensor::ElementConversion;
+use burn_tpu_workspace::models::{Images, PIXELS};
 use std::sync::Arc;
 
 /// Mean and standard deviation of the training set's pixels, in 0..1.
@@ -17,15 +18,6 @@ const DEVIATION: f32 = 0.3081;
 
 /// How many test images go through the model at once; divides 10,000.
 const TEST_BATCH: usize = 1_000;
-
-/// Images `[batch, 784]`, normalised, and their digits `[batch]`.
-#[derive(Clone, Debug)]
-pub struct Batch<B: Backend> {
-    /// `[batch, 784]`
-    pub images: Tensor<B, 2>,
-    /// `[batch]`
-    pub targets: Tensor<B, 1, Int>,
-}
 
 /// Turns pixels into the backend's own float type while copying, so that nothing is converted twice.
 #[derive(Clone)]
@@ -41,12 +33,12 @@ impl<B: Backend> MnistBatcher<B> {
     }
 }
 
-impl<B: Backend> Batcher<B, Item, Batch<B>> for MnistBatcher<B> {
-    fn batch(&self, items: Vec<Item>, device: &B::Device) -> Batch<B> {
+impl<B: Backend> Batcher<B, Item, Images<B>> for MnistBatcher<B> {
+    fn batch(&self, items: Vec<Item>, device: &B::Device) -> Images<B> {
         let pixels = items.iter().flat_map(|item| &item.pixels);
         let pixels: Vec<B::FloatElem> = pixels.map(|pixel| self.normalised[usize::from(*pixel)]).collect();
         let targets: Vec<i32> = items.iter().map(|item| i32::from(item.label)).collect();
-        Batch {
+        Images {
             images: Tensor::from_data(TensorData::new(pixels, [items.len(), PIXELS]), device),
             targets: Tensor::from_data(TensorData::new(targets, [items.len()]), device),
         }
@@ -59,14 +51,14 @@ pub fn training<B: Backend>(
     batch_size: usize,
     seed: u64,
     device: &B::Device,
-) -> Arc<dyn DataLoader<B, Batch<B>>> {
+) -> Arc<dyn DataLoader<B, Images<B>>> {
     items.truncate(items.len() / batch_size * batch_size);
     let loader = DataLoaderBuilder::new(MnistBatcher::<B>::new()).batch_size(batch_size).num_workers(1);
     loader.shuffle(seed).set_device(device.clone()).build(InMemDataset::new(items))
 }
 
 /// All test images, in order.
-pub fn testing<B: Backend>(items: Vec<Item>, device: &B::Device) -> Arc<dyn DataLoader<B, Batch<B>>> {
+pub fn testing<B: Backend>(items: Vec<Item>, device: &B::Device) -> Arc<dyn DataLoader<B, Images<B>>> {
     let loader = DataLoaderBuilder::new(MnistBatcher::<B>::new()).batch_size(TEST_BATCH);
     loader.set_device(device.clone()).build(InMemDataset::new(items))
 }

@@ -3,13 +3,9 @@
 //! Images stay `u8` on the host (47 MB for the training set); `batch` turns the few that a step needs into tensors.
 //! The format is a big-endian header (magic number, one length per dimension) and then plain bytes.
 
+use burn_tpu_workspace::models::{CLASSES, PIXELS};
 use std::fmt;
 use std::path::{Path, PathBuf};
-
-/// Pixels in an image: 28 x 28.
-pub const PIXELS: usize = 28 * 28;
-/// The ten digits.
-pub const CLASSES: usize = 10;
 
 /// One image and its digit.
 #[derive(Clone, Debug, PartialEq)]

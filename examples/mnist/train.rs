@@ -1,6 +1,6 @@
 //! One run: data, Learner, and the count of right answers at the end. Generic over the backend.
 
-use crate::batch::{self, Batch};
+use crate::batch;
 use crate::data::{self, Split};
 use crate::model::{Architecture, Classifier};
 use crate::pace::Pace;
@@ -14,6 +14,7 @@ use burn::tensor::backend::AutodiffBackend;
 use burn::train::logger::InMemoryMetricLogger;
 use burn::train::metric::{AccuracyMetric, ItemLazy, LossMetric};
 use burn::train::{InferenceStep, Interrupter, Learner, SupervisedTraining};
+use burn_tpu_workspace::models::Images;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -131,7 +132,7 @@ where
 
 /// How many test images the model classifies right. Reads after each batch, so nothing piles up on the device; runs
 /// the very program that the Learner's validation ran.
-fn count_right<B: Backend>(model: &Classifier<B>, test: &Arc<dyn DataLoader<B, Batch<B>>>) -> usize {
+fn count_right<B: Backend>(model: &Classifier<B>, test: &Arc<dyn DataLoader<B, Images<B>>>) -> usize {
     let right = |batch| {
         let output = model.step(batch).sync();
         let [images] = output.targets.dims();
