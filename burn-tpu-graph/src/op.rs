@@ -310,6 +310,14 @@ pub enum Op {
         /// Element type of the scalar.
         dtype: DType,
     },
+    /// As [`Op::Slot`], for an integer that rarely moves (the start of a slice): [`Program::bake`](crate::Program::bake)
+    /// makes it a constant where it stands still. Positions are counted together with the slots'.
+    Offset {
+        /// Position among the trace's slots.
+        index: u32,
+        /// Element type of the scalar.
+        dtype: DType,
+    },
     /// A constant that is part of the program.
     Constant(Literal),
     /// 0, 1, 2, … along one dim.
@@ -457,6 +465,7 @@ impl Op {
         match self {
             Op::Parameter { .. } => "graph.parameter",
             Op::Slot { .. } => "graph.slot",
+            Op::Offset { .. } => "graph.offset",
             Op::Constant(_) => "stablehlo.constant",
             Op::Iota { .. } => "stablehlo.iota",
             Op::Unary(op) => op.mnemonic(),
@@ -498,7 +507,7 @@ impl Op {
     /// How many operands the op takes: at least the first number, at most the second.
     pub const fn arity(&self) -> (usize, usize) {
         match self {
-            Op::Parameter { .. } | Op::Slot { .. } | Op::Constant(_) | Op::Iota { .. } => (0, 0),
+            Op::Parameter { .. } | Op::Slot { .. } | Op::Offset { .. } | Op::Constant(_) | Op::Iota { .. } => (0, 0),
             Op::Unary(_)
             | Op::IsFinite
             | Op::Convert { .. }

@@ -77,11 +77,11 @@ impl Program {
         })
     }
 
-    /// The slots that the program reads: node, `index` among the trace's slots and element type, in node order.
+    /// The slots and offsets that the program reads: node, `index` among the trace's slots and element type, in node order.
     pub fn slots(&self) -> impl Iterator<Item = (NodeId, u32, crate::DType)> {
-        self.graph.nodes().iter().enumerate().filter_map(|(i, node)| {
-            let Op::Slot { index, dtype } = node.op else { return None };
-            Some((NodeId(i as u32), index, dtype))
+        self.graph.nodes().iter().enumerate().filter_map(|(i, node)| match node.op {
+            Op::Slot { index, dtype } | Op::Offset { index, dtype } => Some((NodeId(i as u32), index, dtype)),
+            _ => None,
         })
     }
 

@@ -76,7 +76,9 @@ fn attr(name: &'static str, value: impl std::fmt::Debug) -> (&'static str, Strin
 /// Every attribute of an op. Patterns name every field, so that a new one cannot be forgotten.
 fn attributes(op: &Op) -> Attributes {
     match op {
-        Op::Parameter { index, ty: _ } | Op::Slot { index, dtype: _ } => vec![attr("index", index)],
+        Op::Parameter { index, ty: _ } | Op::Slot { index, dtype: _ } | Op::Offset { index, dtype: _ } => {
+            vec![attr("index", index)]
+        }
         Op::Constant(literal) => vec![("value", constant(literal))],
         Op::Iota { ty: _, dim } => vec![attr("dim", dim)],
         Op::Compare(direction) => vec![attr("direction", direction)],

@@ -13,7 +13,7 @@
 //! 7. every output is a node of it;
 //! 8. no output is complex: such values exist only inside;
 //! 9. no two nodes are the same parameter: one buffer, one argument, one type;
-//! 10. no two nodes are the same slot: equal values are never merged, uses are;
+//! 10. no two nodes are the same slot or offset: equal values are never merged, uses are;
 //! 11. every node is reachable from an output.
 
 #[cfg(test)]
@@ -194,7 +194,7 @@ fn verify_inputs(program: &Program) -> Result {
         {
             return Err(VerifyError::ParameterTwice { index, first, second });
         }
-        if let Op::Slot { index, .. } = node.op
+        if let Op::Slot { index, .. } | Op::Offset { index, .. } = node.op
             && let Some(first) = slots.insert(index, second)
         {
             return Err(VerifyError::SlotTwice { index, first, second });

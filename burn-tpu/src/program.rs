@@ -1,11 +1,15 @@
 //! Compiled programs and the bounded cache that keeps them.
 //!
 //! The key of a program is what was recorded: the graph and which of its nodes are outputs. Run-time scalars and buffers are
-//! not in it. A hit compares the graphs, not only their hashes.
+//! not in it. A hit compares the graphs, not only their hashes, and the offsets that the program holds as constants.
+//!
+//! Offsets (starts of slices) are baked when a recording is first compiled. When it comes again with other values, exactly
+//! those are lifted to run-time scalars. The new program serves all that the old one did, so it takes its place: what was
+//! lifted stays lifted, and an offset that moves costs one compile.
 
 use crate::engine::Executable;
 use crate::metrics::Counters;
-use burn_tpu_graph::{Graph, NodeId};
+use burn_tpu_graph::{Graph, NodeId, Program};
 use lru::LruCache;
 use parking_lot::Mutex;
 use std::hash::{Hash, Hasher};
@@ -38,6 +42,35 @@ impl Eq for Recorded {}
 /// A program that is ready to run.
 pub(crate) struct Compiled {
     pub(crate) executable: Box<dyn Executable>,
+    /// Which offsets it holds as constants.
+    pub(crate) baked: Baked,
+}
+
+/// The offsets that are constants in a program: position among the trace's slots, and bits. The others are run-time
+/// scalars.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Baked(Vec<(u32, u64)>);
+
+impl Baked {
+    /// All offsets of a program that is compiled for the first time.
+    pub(crate) fn all(program: &Program, slots: &[u64]) -> Self {
+        Self(program.offsets().map(|index| (index, slots[index as usize])).collect())
+    }
+
+    /// Whether a program with these constants computes what was recorded.
+    pub(crate) fn fits(&self, slots: &[u64]) -> bool {
+        self.0.iter().all(|&(index, bits)| slots.get(index as usize) == Some(&bits))
+    }
+
+    /// Those that still stand where they stood.
+    pub(crate) fn still(&self, slots: &[u64]) -> Self {
+        Self(self.0.iter().copied().filter(|&(index, bits)| slots.get(index as usize) == Some(&bits)).collect())
+    }
+
+    /// The constant of an offset that is baked.
+    pub(crate) fn get(&self, index: u32) -> Option<u64> {
+        self.0.iter().find(|&&(i, _)| i == index).map(|&(_, bits)| bits)
+    }
 }
 
 /// Least-recently-used programs of one device, bounded by number and by bytes.
@@ -65,9 +98,10 @@ impl ProgramCache {
     pub(crate) fn insert(&self, key: Recorded, compiled: Arc<Compiled>, counters: &Counters) {
         let mut programs = self.programs.lock();
         programs.bytes += compiled.executable.size_bytes();
+        let replaced = programs.entries.contains(&key);
         if let Some((_, old)) = programs.entries.push(key, compiled) {
             programs.bytes -= old.executable.size_bytes();
-            Counters::add(&counters.cache_evictions, 1);
+            Counters::add(&counters.cache_evictions, usize::from(!replaced));
         }
         while programs.bytes > programs.most_bytes && programs.entries.len() > 1 {
             let Some((_, old)) = programs.entries.pop_lru() else { break };

@@ -4,7 +4,7 @@ use crate::engine::{self, Arguments, DeviceBuffer, Engine, NdArrayEngine, Shared
 use crate::error::{Result, TpuError};
 use crate::metrics::Counters;
 use crate::options::{FallbackPolicy, TpuOptions, platform_from_environment};
-use crate::program::{Compiled, ProgramCache, Recorded};
+use crate::program::{Baked, Compiled, ProgramCache, Recorded};
 use crate::{Platform, TpuDevice};
 use burn_tpu_graph::{Program, TensorType};
 use parking_lot::{Mutex, RwLock};
@@ -170,11 +170,11 @@ impl DeviceRuntime {
     /// Dispatches a recorded program, compiled now if it was never seen.
     pub(crate) fn run(&self, recorded: &Recorded, buffers: Arguments, slots: &[u64]) -> Result<Vec<SharedBuffer>> {
         let compiled = match self.cache.get(recorded) {
-            Some(compiled) => {
+            Some(compiled) if compiled.baked.fits(slots) => {
                 Counters::add(&self.counters.cache_hits, 1);
                 compiled
             }
-            None => self.compile(recorded)?,
+            older => self.compile(recorded, slots, older.as_deref())?,
         };
         let _span = tracing::debug_span!("execute").entered();
         let start = Instant::now();
@@ -187,15 +187,18 @@ impl DeviceRuntime {
         Ok(execution.outputs.into_iter().map(Arc::new).collect())
     }
 
-    fn compile(&self, recorded: &Recorded) -> Result<Arc<Compiled>> {
+    /// Compiles a recorded program; `older` is the one that its offsets have left behind.
+    fn compile(&self, recorded: &Recorded, slots: &[u64], older: Option<&Compiled>) -> Result<Arc<Compiled>> {
         let engine = self.engine()?;
         let start = Instant::now();
         let internal = |error: burn_tpu_graph::GraphError| TpuError::Bug(error.to_string());
-        let program = {
+        let (program, baked) = {
             let _span = tracing::debug_span!("rewrite").entered();
             let program = Program::extract(&recorded.graph, &recorded.outputs).map_err(internal)?;
+            let baked = older.map_or_else(|| Baked::all(&program, slots), |older| older.baked.still(slots));
+            let program = program.bake(|index| baked.get(index)).map_err(internal)?;
             let optimized = burn_tpu_fusion::optimize(program, burn_tpu_fusion::Level::Full);
-            optimized.map_err(|error| TpuError::Bug(error.to_string()))?
+            (optimized.map_err(|error| TpuError::Bug(error.to_string()))?, baked)
         };
         Counters::add_time(&self.counters.lower_ns, start.elapsed());
         let nodes = program.graph().len();
@@ -203,7 +206,7 @@ impl DeviceRuntime {
         let start = Instant::now();
         let denied = self.options.strict || self.options.fallback == FallbackPolicy::Deny;
         let executable = engine::compile(engine, &program, &self.options.host_ops, denied)?;
-        let compiled = Arc::new(Compiled { executable });
+        let compiled = Arc::new(Compiled { executable, baked });
         Counters::add_time(&self.counters.compile_ns, start.elapsed());
         Counters::add(&self.counters.compiles, 1);
         tracing::info!(device = %self.device, nodes, seconds = start.elapsed().as_secs_f64(), "compiled a program");

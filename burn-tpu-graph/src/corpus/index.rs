@@ -10,7 +10,7 @@ pub(super) fn add(cases: &mut Cases) -> Result<()> {
         cases.add(format!("dynamic/{dtype}"), |r| {
             let (x, update) = (r.parameter(dtype, &[4, 5])?, r.parameter(dtype, &[2, 3])?);
             let starts = [r.slot(DType::I32)?, r.slot(DType::I32)?];
-            let wide = [r.slot(DType::I64)?, r.slot(DType::I64)?];
+            let wide = [r.slot(DType::I64)?, r.offset(DType::I64)?];
             Ok(vec![
                 r.graph.dynamic_slice(x, &starts, &[2, 3])?,
                 r.graph.dynamic_slice(x, &wide, &[4, 1])?,

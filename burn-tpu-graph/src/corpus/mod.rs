@@ -64,6 +64,7 @@ pub fn merge(cases: &[Case]) -> Result<Program> {
             let op = match node.op.clone() {
                 Op::Parameter { index, ty } => Op::Parameter { index: index + parameters, ty },
                 Op::Slot { index, dtype } => Op::Slot { index: index + slots, dtype },
+                Op::Offset { index, dtype } => Op::Offset { index: index + slots, dtype },
                 other => other,
             };
             graph.add(op, &operands)?;
@@ -121,5 +122,11 @@ impl Recorder {
         let index = self.slots;
         self.slots += 1;
         self.graph.add(Op::Slot { index, dtype }, &[])
+    }
+
+    fn offset(&mut self, dtype: DType) -> Result<NodeId> {
+        let index = self.slots;
+        self.slots += 1;
+        self.graph.add(Op::Offset { index, dtype }, &[])
     }
 }

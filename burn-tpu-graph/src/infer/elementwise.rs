@@ -18,6 +18,10 @@ fn check_same(lhs: &TensorType, rhs: &TensorType) -> Rule<()> {
     Ok(())
 }
 
+pub(super) fn offset(dtype: DType) -> Rule {
+    if dtype.is_int() { Ok(TensorType::scalar(dtype)) } else { Err(format!("an offset is an integer, not {dtype}")) }
+}
+
 pub(super) fn constant(literal: &Literal) -> Rule {
     if let LiteralData::Dense(bytes) = &literal.data {
         super::bounded(&literal.ty)?;

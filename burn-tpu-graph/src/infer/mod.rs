@@ -43,6 +43,7 @@ fn single_result(op: &Op, types: &[&TensorType]) -> Rule {
     match op {
         Op::Parameter { ty, .. } => real(ty.clone()),
         Op::Slot { dtype, .. } => real(TensorType::scalar(*dtype)),
+        Op::Offset { dtype, .. } => elementwise::offset(*dtype),
         Op::Constant(literal) => elementwise::constant(literal),
         Op::Iota { ty, dim } => movement::iota(ty, *dim),
         Op::Unary(op) => elementwise::unary(*op, types[0]),

@@ -158,7 +158,7 @@ impl Lowering {
         let block = &mut self.block;
         let plain = |operands| Ok(Statement::new(op.mnemonic(), operands));
         match op {
-            Op::Slot { .. } => self.packing.unpack(id, block),
+            Op::Slot { .. } | Op::Offset { .. } => self.packing.unpack(id, block),
             Op::Constant(literal) => Ok(constant::constant(block, literal)),
             Op::Iota { dim, .. } => Ok(movement::iota(*dim)),
             Op::Unary(_)

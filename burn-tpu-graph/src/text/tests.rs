@@ -17,6 +17,11 @@ fn changed(op: &Op) -> Vec<Op> {
         Op::Slot { index, dtype } => {
             vec![Op::Slot { index: index + 1, dtype: *dtype }, Op::Slot { index: *index, dtype: other(*dtype) }]
         }
+        Op::Offset { index, dtype } => vec![
+            Op::Offset { index: index + 1, dtype: *dtype },
+            Op::Offset { index: *index, dtype: other(*dtype) },
+            Op::Slot { index: *index, dtype: *dtype },
+        ],
         Op::Constant(literal) => changed_literal(literal).into_iter().map(Op::Constant).collect(),
         Op::Iota { ty, dim } => vec![Op::Iota { ty: grown(ty), dim: *dim }, Op::Iota { ty: ty.clone(), dim: dim + 1 }],
         Op::Unary(op) => UnaryOp::ALL.iter().filter(|o| *o != op).map(|&o| Op::Unary(o)).collect(),
@@ -169,7 +174,7 @@ fn stated_types(op: &Op, like: &Node) -> (TensorType, Vec<TensorType>) {
     let dims = |dims: &[usize]| TensorType::new(like.ty.dtype, dims);
     match op {
         Op::Parameter { ty, .. } | Op::Iota { ty, .. } | Op::Constant(Literal { ty, .. }) => (ty.clone(), Vec::new()),
-        Op::Slot { dtype, .. } | Op::Convert { dtype } | Op::BitcastConvert { dtype } => {
+        Op::Slot { dtype, .. } | Op::Offset { dtype, .. } | Op::Convert { dtype } | Op::BitcastConvert { dtype } => {
             (like.ty.with_dtype(*dtype), Vec::new())
         }
         Op::DotGeneral(attrs) => (like.ty.with_dtype(attrs.result), Vec::new()),

@@ -106,6 +106,9 @@ fn a_slot_is_one_node() {
     let slot = |dtype| node(Op::Slot { index: 3, dtype }, &[], TensorType::scalar(dtype));
     let error = broken(vec![slot(DType::F32), slot(DType::F32)], &[0, 1]);
     assert_eq!(error, VerifyError::SlotTwice { index: 3, first: NodeId(0), second: NodeId(1) });
+    let offset = node(Op::Offset { index: 3, dtype: DType::I32 }, &[], TensorType::scalar(DType::I32));
+    let error = broken(vec![slot(DType::F32), offset], &[0, 1]);
+    assert_eq!(error, VerifyError::SlotTwice { index: 3, first: NodeId(0), second: NodeId(1) });
 }
 
 #[test]

@@ -3,7 +3,7 @@
 // %2 = slot {index = 0} : i32[]
 // %3 = slot {index = 1} : i32[]
 // %4 = slot {index = 2} : i64[]
-// %5 = slot {index = 3} : i64[]
+// %5 = offset {index = 3} : i64[]
 // %6 = dynamic_slice %0, %2, %3 : f32[2,3]
 // %7 = dynamic_slice %0, %4, %5 : f32[4,1]
 // %8 = dynamic_update_slice %0, %1, %2, %3 : f32[4,5]

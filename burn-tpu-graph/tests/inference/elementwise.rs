@@ -14,6 +14,8 @@ fn parameters_and_slots_are_real_and_bounded() {
     refuses(parameter("f32[18446744073709551615,18446744073709551615]"), "", "larger than");
     accepts(Op::Slot { index: 0, dtype: DType::BF16 }, "", "bf16[]");
     refuses(Op::Slot { index: 0, dtype: DType::C64 }, "", "complex");
+    accepts(Op::Offset { index: 0, dtype: DType::I32 }, "", "i32[]");
+    refuses(Op::Offset { index: 0, dtype: DType::F32 }, "", "an offset is an integer");
 }
 
 #[test]

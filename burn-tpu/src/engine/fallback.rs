@@ -84,7 +84,7 @@ fn assign(graph: &Graph, on_host: impl Fn(&Node) -> bool) -> Vec<usize> {
 
 /// A node that each stage can build again by itself, so that it never crosses.
 fn is_cheap_leaf(op: &Op) -> bool {
-    matches!(op, Op::Slot { .. } | Op::Constant(_) | Op::Iota { .. })
+    matches!(op, Op::Slot { .. } | Op::Offset { .. } | Op::Constant(_) | Op::Iota { .. })
 }
 
 /// Nodes that a later stage or the caller needs.

@@ -8,12 +8,12 @@ use crate::error::{Result, TpuError};
 use crate::metrics::CutReason;
 use crate::runtime::runtime;
 use crate::tensor::Value;
-use crate::trace::{create, materialise};
+use crate::trace::{Recorder, create, materialise};
 use crate::{TpuDevice, TpuTensor};
 use burn_backend::{ExecutionError, Scalar, TensorData, TensorMetadata};
 use burn_std::{BoolStore, DType as BurnDType, Shape};
 use burn_tpu_graph::op::BinaryOp;
-use burn_tpu_graph::{DType, GraphError, Number, TensorType};
+use burn_tpu_graph::{DType, GraphError, NodeId, TensorType};
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -90,8 +90,8 @@ pub(crate) fn full(name: &'static str, shape: &Shape, value: Scalar, dtype: DTyp
     })
 }
 
-/// The integers of a range. Only their count is structure: start and step are slots, so a range that moves (positions of a
-/// decode loop) does not recompile. Without a step the integers follow each other.
+/// The integers of a range. Only their count is structure: start and step are offsets, so a range that moves (positions of a
+/// decode loop) recompiles once and never again. Without a step the integers follow each other.
 pub(crate) fn arange(range: Range<i64>, step: Option<usize>, dtype: DType, device: &TpuDevice) -> TpuTensor {
     let length = if range.end > range.start { range.end.abs_diff(range.start) } else { 0 };
     let count = length.div_ceil(step.unwrap_or(1) as u64) as usize;
@@ -100,13 +100,18 @@ pub(crate) fn arange(range: Range<i64>, step: Option<usize>, dtype: DType, devic
     create("int_arange", device, |r| {
         let mut values = r.iota(wide, &[count], 0)?;
         if let Some(step) = step {
-            let step = r.slot_like(values, Number::UInt(step as u64))?;
-            values = r.binary(BinaryOp::Mul, values, step)?;
+            values = combine(r, BinaryOp::Mul, values, step as i64)?;
         }
-        let start = r.slot_like(values, range.start)?;
-        let values = r.binary(BinaryOp::Add, values, start)?;
+        let values = combine(r, BinaryOp::Add, values, range.start)?;
         r.convert(values, dtype)
     })
+}
+
+/// An element-wise op with an offset on the right.
+fn combine(r: &mut Recorder, op: BinaryOp, x: NodeId, offset: i64) -> burn_tpu_graph::Result<NodeId> {
+    let dtype = r.dtype(x);
+    let offset = r.offset(dtype, offset)?;
+    r.binary(op, x, offset)
 }
 
 #[cfg(test)]

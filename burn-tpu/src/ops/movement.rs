@@ -1,7 +1,7 @@
 //! Ops that move, repeat, cut or overwrite elements, for every element type.
 //!
-//! Owns: Burn's slices (clamped, with steps of either sign), assignment to them, windows. Bounds are structure: a static
-//! slice compiles to a view or a fused copy.
+//! Owns: Burn's slices (clamped, with steps of either sign), assignment to them, windows. Sizes and steps are structure;
+//! where a slice begins is an offset, a constant until it moves: a static slice compiles to a view or a fused copy.
 
 use super::broken_rule;
 use crate::TpuTensor;
@@ -88,9 +88,9 @@ impl Span {
         Self { lowest, count, stride, reversed }
     }
 
-    /// One past the highest element taken.
-    fn limit(self) -> usize {
-        if self.count == 0 { self.lowest } else { self.lowest + (self.count - 1) * self.stride + 1 }
+    /// From the lowest to the highest element taken, both counted.
+    fn reach(self) -> usize {
+        if self.count == 0 { 0 } else { (self.count - 1) * self.stride + 1 }
     }
 }
 
@@ -108,18 +108,33 @@ fn reversed_dims(spans: &[Span]) -> Dims {
 pub(crate) fn slice(x: TpuTensor, slices: &[Slice]) -> TpuTensor {
     let spans = spans(x.dims(), slices);
     record("slice", [&x], |r, [x]| {
-        let start: Dims = spans.iter().map(|s| s.lowest).collect();
-        let limit: Dims = spans.iter().map(|s| s.limit()).collect();
+        let reach: Dims = spans.iter().map(|s| s.reach()).collect();
         let stride: Dims = spans.iter().map(|s| s.stride).collect();
-        let taken = r.slice(x, &start, &limit, &stride)?;
+        let mut taken = x;
+        if r.ty(x).dims != reach {
+            let starts = starts(r, x, &spans)?;
+            taken = r.dynamic_slice(x, &starts, &reach)?;
+        }
+        let taken = r.slice(taken, &Dims::from_elem(0, spans.len()), &reach, &stride)?;
         r.reverse(taken, &reversed_dims(&spans))
     })
 }
 
+/// Where the spans begin: zero for a dim that is reached as a whole or not at all, an offset for any other.
+fn starts(r: &mut Recorder, x: NodeId, spans: &[Span]) -> Result<SmallVec<[NodeId; 4]>> {
+    let dims = r.dims(x);
+    let dtype = if dims.iter().all(|&size| i32::try_from(size).is_ok()) { DType::I32 } else { DType::I64 };
+    let start = |(span, &size): (&Span, &usize)| match span.reach() == size || span.count == 0 {
+        true => r.scalar(dtype, 0i64),
+        false => r.offset(dtype, span.lowest as i64),
+    };
+    spans.iter().zip(&dims).map(start).collect()
+}
+
 /// x with the elements that the slices take replaced by those of `value`.
 ///
-/// A contiguous region is a `dynamic_update_slice` at constant starts, which XLA does in place. A region with gaps is spread
-/// to the size of x by interior padding and chosen by a mask: three fused element-wise ops, where a scatter would
+/// A contiguous region is a `dynamic_update_slice`, which XLA does in place. A region with gaps is the whole reach taken out,
+/// changed at its strides and put back: interior padding and a mask, three fused element-wise ops, where a scatter would
 /// address element by element.
 pub(crate) fn slice_assign(x: TpuTensor, slices: &[Slice], value: TpuTensor) -> TpuTensor {
     let spans = spans(x.dims(), slices);
@@ -130,39 +145,42 @@ pub(crate) fn slice_assign(x: TpuTensor, slices: &[Slice], value: TpuTensor) -> 
         let counts: Dims = spans.iter().map(|s| s.count).collect();
         let value = r.broadcast_to(value, &counts)?;
         let value = r.reverse(value, &reversed_dims(&spans))?;
+        let reach: Dims = spans.iter().map(|s| s.reach()).collect();
+        let whole = r.ty(x).dims == reach;
+        let starts = if whole { SmallVec::new() } else { starts(r, x, &spans)? };
+        let mut value = value;
         if spans.iter().any(|span| span.stride > 1) {
-            return assign_with_gaps(r, x, &spans, value);
+            let reached = if whole { x } else { r.dynamic_slice(x, &starts, &reach)? };
+            value = assign_with_gaps(r, reached, &spans, value)?;
         }
-        let starts = spans.iter().map(|s| r.scalar(DType::I32, s.lowest as i64));
-        let starts = starts.collect::<Result<SmallVec<[NodeId; 4]>>>()?;
-        r.dynamic_update_slice(x, value, &starts)
+        if whole { Ok(value) } else { r.dynamic_update_slice(x, value, &starts) }
     })
 }
 
-fn assign_with_gaps(r: &mut Recorder, x: NodeId, spans: &[Span], value: NodeId) -> Result<NodeId> {
-    let dims = r.dims(x);
+/// The elements that the spans reach, with those at their strides replaced.
+fn assign_with_gaps(r: &mut Recorder, reached: NodeId, spans: &[Span], value: NodeId) -> Result<NodeId> {
+    let dims = r.dims(reached);
     let mut mask = None;
-    for (d, &span) in spans.iter().enumerate().filter(|(d, span)| span.count != dims[*d]) {
+    for (d, &span) in spans.iter().enumerate().filter(|(_, span)| span.stride > 1) {
         let taken = r.splat(DType::Bool, &[span.count], true)?;
-        let taken = spread(r, taken, &dims[d..=d], &[span])?;
+        let taken = spread(r, taken, &[span])?;
         let taken = r.broadcast_in_dim(taken, &dims, &[d])?;
         mask = Some(match mask {
             None => taken,
             Some(mask) => r.binary(BinaryOp::And, mask, taken)?,
         });
     }
-    let value = spread(r, value, &dims, spans)?;
-    mask.map_or(Ok(value), |mask| r.select(mask, value, x))
+    let value = spread(r, value, spans)?;
+    mask.map_or(Ok(value), |mask| r.select(mask, value, reached))
 }
 
-/// `value` at the places of the spans in dims of full size, zeros elsewhere.
-fn spread(r: &mut Recorder, value: NodeId, dims: &[usize], spans: &[Span]) -> Result<NodeId> {
+/// `value` with zeros in the gaps of the spans.
+fn spread(r: &mut Recorder, value: NodeId, spans: &[Span]) -> Result<NodeId> {
     let dtype = r.dtype(value);
     let zero = r.scalar(dtype, 0i64)?;
-    let low: SmallVec<[isize; 4]> = spans.iter().map(|s| s.lowest as isize).collect();
-    let high: SmallVec<[isize; 4]> = spans.iter().zip(dims).map(|(s, &size)| (size - s.limit()) as isize).collect();
+    let edge = SmallVec::<[isize; 4]>::from_elem(0, spans.len());
     let interior: Dims = spans.iter().map(|s| s.stride - 1).collect();
-    r.pad(value, zero, &low, &high, &interior)
+    r.pad(value, zero, &edge, &edge, &interior)
 }
 
 /// Above so many slices per window, windows are gathered instead.

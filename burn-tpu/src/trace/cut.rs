@@ -241,6 +241,10 @@ fn readd(
             trace.slots.push(old.slots[index as usize]);
             Op::Slot { index: trace.slots.len() as u32 - 1, dtype }
         }
+        Op::Offset { index, dtype } => {
+            trace.slots.push(old.slots[index as usize]);
+            Op::Offset { index: trace.slots.len() as u32 - 1, dtype }
+        }
         ref other => other.clone(),
     };
     trace.graph.set_label(old.graph.label(NodeId(i as u32)));

@@ -39,6 +39,13 @@ impl Recorder<'_> {
         self.trace.graph.add(Op::Slot { index, dtype }, &[])
     }
 
+    /// A number like a slot's that rarely moves: rank 0, an integer. It is a constant of the program until it moves.
+    pub(crate) fn offset(&mut self, dtype: DType, value: i64) -> Result<NodeId> {
+        let index = self.trace.slots.len() as u32;
+        self.trace.slots.push(Number::Int(value).bits(dtype));
+        self.trace.graph.add(Op::Offset { index, dtype }, &[])
+    }
+
     /// A slot of the element type of `like`, broadcast to its dims.
     pub(crate) fn slot_like(&mut self, like: NodeId, value: impl Into<Number>) -> Result<NodeId> {
         let ty = self.ty(like).clone();

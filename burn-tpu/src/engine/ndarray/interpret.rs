@@ -49,7 +49,9 @@ fn take_wide<const N: usize>(operands: Vec<HostTensor>) -> Result<[HostTensor; N
 fn compute(node: &Node, mut operands: Vec<HostTensor>) -> Result<Vec<HostTensor>> {
     let dims = &node.ty.dims;
     let result = match &node.op {
-        Op::Parameter { .. } | Op::Slot { .. } => return Err("has a value only within a program".into()),
+        Op::Parameter { .. } | Op::Slot { .. } | Op::Offset { .. } => {
+            return Err("has a value only within a program".into());
+        }
         Op::Constant(literal) => match &literal.data {
             LiteralData::Splat(bits) => splat(literal.ty.dtype, &literal.ty.dims, *bits),
             LiteralData::Dense(bytes) => HostTensor::from_bytes(literal.ty.clone(), bytes),
@@ -203,7 +205,7 @@ pub(crate) fn interpret(
             let value = parameters.remove(&index).ok_or_else(|| format!("parameter {index} has no value").into());
             let value = value.and_then(|value| finished(node, vec![value]));
             value.map_err(|reason| HostError::new(&node.op, [], reason))?
-        } else if let Op::Slot { index, dtype } = node.op {
+        } else if let Op::Slot { index, dtype } | Op::Offset { index, dtype } = node.op {
             let bits = slots.get(index as usize).ok_or_else(|| format!("slot {index} has no value").into());
             vec![splat(dtype, &[], *bits.map_err(|reason| HostError::new(&node.op, [], reason))?)]
         } else {
