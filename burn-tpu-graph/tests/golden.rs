@@ -170,3 +170,23 @@ fn diffs_show_only_what_differs() {
     assert_eq!(diff("a\nb\nc", "a\nx\nc\nd"), "     2 - b\n     2 + x\n     4 + d");
     assert_eq!(diff("a", "a"), "");
 }
+
+/// `exp` or `neg` of a vector, recorded for an op of this name.
+fn labelled(op: burn_tpu_graph::op::UnaryOp, label: &'static str) -> lower::Lowered {
+    let mut graph = Graph::new();
+    let ty = TensorType { dims: Dims::from_slice(&[4]), dtype: DType::F32 };
+    let x = graph.add(Op::Parameter { index: 0, ty }, &[]).unwrap();
+    graph.set_label(label);
+    let y = graph.unary(op, x).unwrap();
+    lower::lower(&Program::extract(&graph, &[y]).unwrap()).unwrap()
+}
+
+#[test]
+fn the_hash_of_a_text_is_of_its_ops_and_not_of_its_locations() {
+    use burn_tpu_graph::op::UnaryOp;
+    let [plain, here, there] = ["", "float_exp", "float_neg"].map(|label| labelled(UnaryOp::Exp, label));
+    assert!(here.text.contains("float_exp") && here.text != there.text && here.text != plain.text);
+    assert_eq!(here.stable_hash(), there.stable_hash());
+    assert_eq!(here.stable_hash(), plain.stable_hash());
+    assert_ne!(here.stable_hash(), labelled(UnaryOp::Neg, "float_exp").stable_hash());
+}

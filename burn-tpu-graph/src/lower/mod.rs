@@ -15,6 +15,7 @@ mod slots;
 
 use crate::{DType, GraphError, Node, NodeId, Op, Program, Result, TensorType};
 use printer::{Block, Statement, Value, mlir_type};
+use sha2::{Digest, Sha256};
 use std::fmt::Write;
 
 pub use slots::pack_slots;
@@ -28,6 +29,19 @@ pub struct Lowered {
     pub arguments: Vec<Argument>,
     /// The types of the results, in order.
     pub results: Vec<TensorType>,
+}
+
+impl Lowered {
+    /// A hash of the text that is the same in every process. Locations are left out: they name what an op was recorded
+    /// for and change no code.
+    pub fn stable_hash(&self) -> [u8; 32] {
+        let mut hasher = Sha256::new();
+        for line in self.text.lines() {
+            hasher.update(printer::without_location(line));
+            hasher.update("\n");
+        }
+        hasher.finalize().into()
+    }
 }
 
 /// One argument of `@main`.

@@ -91,11 +91,19 @@ impl Statement {
         };
         let _ = write!(text, " : ({takes}) -> {gives}");
         if !label.is_empty() {
-            let _ = write!(text, " loc(\"{label}\")");
+            let _ = write!(text, "{LOCATION}{label}\")");
         }
         text.push('\n');
     }
 }
+
+/// A line of the text up to its location.
+pub(super) fn without_location(line: &str) -> &str {
+    line.rfind(LOCATION).map_or(line, |end| &line[..end])
+}
+
+/// What a location starts with. Nothing else that is printed holds it.
+const LOCATION: &str = " loc(\"";
 
 /// A sequence of ops: the body of `@main`, or a region of an op. Regions do not nest, so two name spaces suffice.
 pub(super) struct Block {
