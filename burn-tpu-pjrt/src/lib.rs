@@ -86,6 +86,7 @@ pub use loaded_executable::LoadedExecutable;
 pub use named_value::{Attributes, Value};
 pub use plugin::{Plugin, Version};
 pub use program::Program;
+pub use serialized::processor;
 pub use tensor_spec::{MAX_RANK, TensorSpec};
 pub use topology::TopologyDescription;
 pub use transfer::{HostRead, HostUse};

@@ -44,8 +44,10 @@ pub(crate) fn producer(plugin: Plugin, platform: &str) -> String {
     line
 }
 
-/// A digest of the processor's kind and instruction sets.
-fn processor() -> String {
+/// A digest of the host processor's kind and instruction sets: what machine code for it depends on.
+///
+/// Where the system has no `/proc/cpuinfo` it tells architectures apart and no more.
+pub fn processor() -> String {
     let info = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
     let mut digest = Sha256::new();
     digest.update(std::env::consts::ARCH);
