@@ -7,6 +7,7 @@
 #![forbid(unsafe_code)]
 
 mod backend;
+mod cache;
 mod device;
 mod dtype;
 mod engine;

@@ -66,12 +66,24 @@ counters! {
     recorded_ops: "",
     /// Graph nodes recorded for them.
     recorded_nodes: "",
-    /// Programs compiled.
+    /// Programs that a compiler compiled; one that came from disk is among `disk_hits` instead.
     compiles: "",
     /// Cuts whose program was in memory.
     cache_hits: "",
     /// Programs that left memory to make room.
     cache_evictions: "",
+    /// Programs that were loaded from disk instead of compiled.
+    disk_hits: "",
+    /// Programs that were looked for on disk in vain.
+    disk_misses: "",
+    /// Programs written to disk.
+    disk_writes: "",
+    /// Programs that left the disk to make room.
+    disk_evictions: "",
+    /// Faults of the disk cache, each with a warning; the program is then compiled.
+    disk_errors: "",
+    /// Time spent in reading and writing programs on disk.
+    disk_ns: "ns",
     /// Programs run.
     executions: "",
     /// Nodes run on the host because the engine could not lower them.

@@ -8,6 +8,10 @@
 //! | `BURN_TPU_STRICT` | [`TpuOptions::strict`] | `0`, `1` |
 //! | `BURN_TPU_CACHE_ENTRIES` | [`TpuOptions::cache_entries`] | a number, at least 1 |
 //! | `BURN_TPU_CACHE_BYTES` | [`TpuOptions::cache_bytes`] | bytes |
+//! | `BURN_TPU_DISK_CACHE` | [`TpuOptions::disk_cache`] | `0`, `1` |
+//! | `BURN_TPU_DISK_CACHE_DIR` | [`TpuOptions::disk_cache_dir`] | folder |
+//! | `BURN_TPU_DISK_CACHE_BYTES` | [`TpuOptions::disk_cache_bytes`] | bytes |
+//! | `BURN_TPU_DISK_CACHE_LEAST_MS` | [`TpuOptions::disk_cache_least_compile`] | milliseconds |
 //! | `BURN_TPU_TRACE_CAP` | [`TpuOptions::trace_cap`] | nodes, at least 1 |
 //! | `BURN_TPU_CPU_DEVICES` | [`TpuOptions::cpu_devices`] | a number from 1 to 256 |
 //! | `BURN_TPU_HOST_OPS` | [`TpuOptions::host_ops`] | op mnemonics, comma-separated |
@@ -17,6 +21,7 @@ use crate::error::{Result, TpuError};
 use crate::{Platform, TpuDevice};
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
+use std::time::Duration;
 
 /// What happens when a device's engine cannot lower a node.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -44,6 +49,10 @@ pub struct TpuOptions {
     pub(crate) strict: bool,
     pub(crate) cache_entries: NonZeroUsize,
     pub(crate) cache_bytes: u64,
+    pub(crate) disk_cache: bool,
+    pub(crate) disk_cache_dir: Option<PathBuf>,
+    pub(crate) disk_cache_bytes: u64,
+    pub(crate) disk_cache_least_compile: Duration,
     pub(crate) trace_cap: usize,
     pub(crate) cpu_devices: u16,
     pub(crate) memory_fraction: f32,
@@ -62,7 +71,7 @@ impl Default for TpuOptions {
 }
 
 impl TpuOptions {
-    /// For training: 100 cached programs, warnings on host fallback.
+    /// For training: 100 cached programs in memory, 4 GiB of them on disk, warnings on host fallback.
     pub fn training() -> Self {
         Self {
             plugin: None,
@@ -70,6 +79,10 @@ impl TpuOptions {
             strict: false,
             cache_entries: NonZeroUsize::MIN.saturating_add(99),
             cache_bytes: 4 * GIB,
+            disk_cache: true,
+            disk_cache_dir: None,
+            disk_cache_bytes: 4 * GIB,
+            disk_cache_least_compile: Duration::from_millis(50),
             trace_cap: 50_000,
             cpu_devices: 1,
             memory_fraction: 0.9,
@@ -84,9 +97,10 @@ impl TpuOptions {
         Self { fallback: FallbackPolicy::Deny, ..Self::training() }
     }
 
-    /// For finding mistakes: warnings become errors, and traces are cut early.
+    /// For finding mistakes: warnings become errors, traces are cut early, and nothing comes from an earlier process, so
+    /// that every run compiles the same.
     pub fn development() -> Self {
-        Self { strict: true, fallback: FallbackPolicy::Deny, trace_cap: 20_000, ..Self::training() }
+        Self { strict: true, fallback: FallbackPolicy::Deny, disk_cache: false, trace_cap: 20_000, ..Self::training() }
     }
 
     /// The plugin file to load, instead of the search that `docs/plugins.md` describes.
@@ -101,7 +115,8 @@ impl TpuOptions {
         self
     }
 
-    /// Whether host fallback and a full trace are errors instead of warnings.
+    /// Whether host fallback and a full trace are errors instead of warnings. A fault of the disk cache stays a warning: it
+    /// costs a compile and never a result.
     pub fn strict(mut self, strict: bool) -> Self {
         self.strict = strict;
         self
@@ -116,6 +131,31 @@ impl TpuOptions {
     /// How many bytes the compiled programs in memory may take, as their plugin counts them.
     pub fn cache_bytes(mut self, bytes: u64) -> Self {
         self.cache_bytes = bytes;
+        self
+    }
+
+    /// Whether compiled programs are kept on disk for later processes.
+    pub fn disk_cache(mut self, kept: bool) -> Self {
+        self.disk_cache = kept;
+        self
+    }
+
+    /// The folder of compiled programs instead of `programs` in the cache folder (`BURN_TPU_CACHE_DIR`, else
+    /// `$XDG_CACHE_HOME/burn-tpu`, else `~/.cache/burn-tpu`). Nobody else may be able to write it.
+    pub fn disk_cache_dir(mut self, folder: impl Into<PathBuf>) -> Self {
+        self.disk_cache_dir = Some(folder.into());
+        self
+    }
+
+    /// How many bytes the folder of compiled programs may hold; the least recently used ones leave.
+    pub fn disk_cache_bytes(mut self, bytes: u64) -> Self {
+        self.disk_cache_bytes = bytes;
+        self
+    }
+
+    /// Programs that compile faster than this are not kept on disk.
+    pub fn disk_cache_least_compile(mut self, time: Duration) -> Self {
+        self.disk_cache_least_compile = time;
         self
     }
 
@@ -189,6 +229,18 @@ impl TpuOptions {
         }
         if let Some(bytes) = number("BURN_TPU_CACHE_BYTES", 0, u64::MAX)? {
             self.cache_bytes = bytes;
+        }
+        if let Some(kept) = number("BURN_TPU_DISK_CACHE", 0, 1)? {
+            self.disk_cache = kept == 1;
+        }
+        if let Some(folder) = variable("BURN_TPU_DISK_CACHE_DIR") {
+            self.disk_cache_dir = Some(folder.into());
+        }
+        if let Some(bytes) = number("BURN_TPU_DISK_CACHE_BYTES", 0, u64::MAX)? {
+            self.disk_cache_bytes = bytes;
+        }
+        if let Some(least_ms) = number("BURN_TPU_DISK_CACHE_LEAST_MS", 0, u64::MAX)? {
+            self.disk_cache_least_compile = Duration::from_millis(least_ms);
         }
         if let Some(nodes) = number("BURN_TPU_TRACE_CAP", 1, u64::MAX)? {
             self.trace_cap = nodes as usize;

@@ -19,7 +19,7 @@ pub(crate) struct DeviceRuntime {
     /// A device that is missing keeps the reason; every upload, run and read answers with it.
     engine: Result<Arc<dyn Engine>>,
     cache: ProgramCache,
-    counters: Counters,
+    counters: Arc<Counters>,
     rng: Mutex<(u64, u64)>,
 }
 
@@ -93,10 +93,11 @@ fn best_device() -> TpuDevice {
 
 impl DeviceRuntime {
     fn new(device: TpuDevice, options: TpuOptions, problem: Option<TpuError>) -> Self {
+        let counters = Arc::<Counters>::default();
         let engine: Result<Arc<dyn Engine>> = match (problem, device.platform()) {
             (Some(error), _) => Err(error),
             (None, Platform::NdArray) => Ok(Arc::new(NdArrayEngine)),
-            (None, Platform::Tpu | Platform::Cuda | Platform::Cpu) => engine::open(device, &options),
+            (None, Platform::Tpu | Platform::Cuda | Platform::Cpu) => engine::open(device, &options, &counters),
         };
         match &engine {
             Ok(engine) => tracing::info!(%device, engine = engine.describe(), "device started"),
@@ -104,7 +105,7 @@ impl DeviceRuntime {
         }
         let cache = ProgramCache::new(options.cache_entries, options.cache_bytes);
         let rng = Mutex::new((entropy(), 0));
-        Self { device, options, engine, cache, counters: Counters::default(), rng }
+        Self { device, options, engine, cache, counters, rng }
     }
 
     pub(crate) fn device(&self) -> TpuDevice {
@@ -208,8 +209,9 @@ impl DeviceRuntime {
         let executable = engine::compile(engine, &program, &self.options.host_ops, denied)?;
         let compiled = Arc::new(Compiled { executable, baked });
         Counters::add_time(&self.counters.compile_ns, start.elapsed());
-        Counters::add(&self.counters.compiles, 1);
-        tracing::info!(device = %self.device, nodes, seconds = start.elapsed().as_secs_f64(), "compiled a program");
+        let from_disk = compiled.executable.is_from_disk();
+        Counters::add(&self.counters.compiles, usize::from(!from_disk));
+        tracing::info!(device = %self.device, nodes, seconds = start.elapsed().as_secs_f64(), from_disk, "a program is ready");
         let key = Recorded { graph: recorded.graph.clone(), outputs: recorded.outputs.clone() };
         self.cache.insert(key, Arc::clone(&compiled), &self.counters);
         Ok(compiled)

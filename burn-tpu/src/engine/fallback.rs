@@ -178,6 +178,11 @@ impl Executable for Staged {
     fn size_bytes(&self) -> u64 {
         self.stages.iter().map(|stage| stage.executable.size_bytes()).sum()
     }
+
+    /// Host stages need no compiler.
+    fn is_from_disk(&self) -> bool {
+        self.stages.iter().step_by(2).all(|stage| stage.executable.is_from_disk())
+    }
 }
 
 impl Staged {

@@ -58,6 +58,11 @@ pub(crate) trait Executable: Send + Sync {
 
     /// What the program takes in the cache.
     fn size_bytes(&self) -> u64;
+
+    /// Whether an earlier process compiled it.
+    fn is_from_disk(&self) -> bool {
+        false
+    }
 }
 
 /// The outcome of a dispatch.

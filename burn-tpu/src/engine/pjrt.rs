@@ -1,7 +1,11 @@
 //! The PJRT engine: programs lowered to StableHLO, compiled by a plugin, run on one of its devices.
 
+mod surroundings;
+
 use super::{Arguments, DeviceBuffer, Engine, Executable, Execution, SharedBuffer, argument, wrong_engine};
+use crate::cache::DiskCache;
 use crate::error::{Result, TpuError};
+use crate::metrics::Counters;
 use crate::{Platform, TpuDevice, TpuOptions};
 use burn_tpu_graph::{
     Argument, DType, Lowered, Op, Program, TensorType,
@@ -15,6 +19,7 @@ use burn_tpu_pjrt::{
 use parking_lot::Mutex;
 use std::collections::VecDeque;
 use std::sync::Arc;
+use std::time::Instant;
 
 /// Dispatched programs that may be unfinished: beyond these, a dispatch waits for the oldest. Keeps the host from recording
 /// steps whose results the device has no room for; the CPU plugin blocks at the same number by itself.
@@ -28,6 +33,7 @@ struct PjrtEngine {
     device: Device,
     options: CompileOptions,
     dump: Option<std::path::PathBuf>,
+    disk: Option<DiskCache>,
     in_flight: Arc<Mutex<VecDeque<Event>>>,
 }
 
@@ -58,7 +64,7 @@ static CLIENTS: Mutex<Vec<(Platform, Client)>> = Mutex::new(Vec::new());
 ///
 /// # Errors
 /// [`TpuError::Unavailable`] with what was tried and the command that mends it.
-pub(crate) fn open(device: TpuDevice, options: &TpuOptions) -> Result<Arc<dyn Engine>> {
+pub(crate) fn open(device: TpuDevice, options: &TpuOptions, counters: &Arc<Counters>) -> Result<Arc<dyn Engine>> {
     let (kind, mend) = match device.platform() {
         Platform::Tpu => (PluginKind::Tpu, "cargo xtask setup tpu"),
         Platform::Cuda => (PluginKind::Cuda, "cargo xtask setup cuda"),
@@ -76,8 +82,10 @@ pub(crate) fn open(device: TpuDevice, options: &TpuOptions) -> Result<Arc<dyn En
         });
     }
     let handle = client.device(index).map_err(|error| unavailable(error.to_string()))?;
+    let compile_options = compile_options(&handle, options);
     let engine = PjrtEngine {
-        options: compile_options(&handle, options),
+        disk: surroundings::disk_cache(&client, &compile_options, options, counters),
+        options: compile_options,
         device: handle,
         dump: options.dump.clone(),
         in_flight: Arc::default(),
@@ -148,13 +156,11 @@ impl Engine for PjrtEngine {
         };
         self.dump(program, &lowered)?;
         let specs = lowered.arguments.iter().map(|argument| spec(argument.ty())).collect::<Result<Vec<_>>>()?;
-        let context = || format!("compiling a program of {} nodes", program.graph().len());
-        let text = burn_tpu_pjrt::Program::stablehlo(lowered.text, specs.clone()).map_err(TpuError::pjrt(context()))?;
-        let client = self.device.client();
-        let executable = client.compile(&text, &self.options).map_err(TpuError::pjrt(context()))?;
+        let (executable, from_disk) = self.load_or_compile(program, &lowered, &specs)?;
         let reported = executable.executable().code_size().unwrap_or(0).max(0) as u64;
         Ok(Box::new(PjrtProgram {
-            size_bytes: reported.max(text.text().len() as u64),
+            size_bytes: reported.max(lowered.text.len() as u64),
+            from_disk,
             arguments: lowered.arguments.into_iter().zip(specs).collect(),
             executable,
             device: self.device.clone(),
@@ -172,6 +178,31 @@ impl Engine for PjrtEngine {
 }
 
 impl PjrtEngine {
+    /// The executable, and whether it came from disk.
+    fn load_or_compile(
+        &self,
+        program: &Program,
+        lowered: &Lowered,
+        specs: &[Arc<TensorSpec>],
+    ) -> Result<(LoadedExecutable, bool)> {
+        let client = self.device.client();
+        let disk = self.disk.as_ref().map(|disk| (disk, disk.key(program.stable_hash(), lowered.stable_hash())));
+        if let Some((disk, key)) = &disk
+            && let Some(executable) = disk.load(key, |bytes| client.load_serialized(bytes))
+        {
+            return Ok((executable, true));
+        }
+        let context = || format!("compiling a program of {} nodes", program.graph().len());
+        let text = burn_tpu_pjrt::Program::stablehlo(lowered.text.as_str(), specs.to_vec());
+        let text = text.map_err(TpuError::pjrt(context()))?;
+        let start = Instant::now();
+        let executable = client.compile(&text, &self.options).map_err(TpuError::pjrt(context()))?;
+        if let Some((disk, key)) = &disk {
+            disk.keep(key, start.elapsed(), || executable.executable().serialize());
+        }
+        Ok((executable, false))
+    }
+
     fn dump(&self, program: &Program, lowered: &Lowered) -> Result<()> {
         let Some(folder) = &self.dump else { return Ok(()) };
         let name: String = program.stable_hash()[..8].iter().map(|byte| format!("{byte:02x}")).collect();
@@ -188,6 +219,7 @@ struct PjrtProgram {
     device: Device,
     in_flight: Arc<Mutex<VecDeque<Event>>>,
     size_bytes: u64,
+    from_disk: bool,
 }
 
 impl Executable for PjrtProgram {
@@ -221,6 +253,10 @@ impl Executable for PjrtProgram {
 
     fn size_bytes(&self) -> u64 {
         self.size_bytes
+    }
+
+    fn is_from_disk(&self) -> bool {
+        self.from_disk
     }
 }
 

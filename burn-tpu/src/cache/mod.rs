@@ -1,0 +1,126 @@
+//! The disk cache: compiled programs that later processes load instead of compiling.
+//!
+//! Split as key (what a program depends on), store (files that processes share), and here the policy: what is worth
+//! keeping, and that no fault of the cache is ever the user's: it is counted and warned about, and the program is compiled.
+//!
+//! May not know: graphs, how a plugin writes and loads programs. Those come in as closures.
+
+mod key;
+mod store;
+
+pub(crate) use key::{Key, Surroundings};
+
+use crate::metrics::Counters;
+use burn_tpu_pjrt::PjrtError;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use store::Store;
+
+/// The disk cache of one device.
+pub(crate) struct DiskCache {
+    store: Store,
+    surroundings: Surroundings,
+    /// Programs that compile faster are not worth a file.
+    least_compile: Duration,
+    counters: Arc<Counters>,
+}
+
+impl DiskCache {
+    /// The cache in `folder`; none, with a warning, if the folder cannot be used.
+    pub(crate) fn open(
+        folder: &Path,
+        budget_bytes: u64,
+        least_compile: Duration,
+        surroundings: Surroundings,
+        counters: &Arc<Counters>,
+    ) -> Option<Self> {
+        match Store::open(folder, budget_bytes) {
+            Ok(store) => Some(Self { store, surroundings, least_compile, counters: Arc::clone(counters) }),
+            Err(error) => {
+                fault(counters, "compiled programs are not kept on disk", &error);
+                None
+            }
+        }
+    }
+
+    /// The key of a program, by the hashes of its graph and of its text.
+    pub(crate) fn key(&self, program: [u8; 32], text: [u8; 32]) -> Key {
+        self.surroundings.key(program, text)
+    }
+
+    /// Loads a program that an earlier process kept. `load` must check the content before a plugin sees it.
+    pub(crate) fn load<T>(&self, key: &Key, load: impl FnOnce(&[u8]) -> Result<T, PjrtError>) -> Option<T> {
+        let start = Instant::now();
+        let loaded = self.try_load(key, load);
+        match &loaded {
+            Some(_) => Counters::add(&self.counters.disk_hits, 1),
+            None => Counters::add(&self.counters.disk_misses, 1),
+        }
+        Counters::add_time(&self.counters.disk_ns, start.elapsed());
+        loaded
+    }
+
+    fn try_load<T>(&self, key: &Key, load: impl FnOnce(&[u8]) -> Result<T, PjrtError>) -> Option<T> {
+        let content = match self.store.get(key) {
+            Ok(Some(content)) => content,
+            Ok(None) => {
+                self.explain_miss(key);
+                return None;
+            }
+            Err(error) => {
+                self.refuse(key, &error, error.is_of_the_content());
+                return None;
+            }
+        };
+        load(&content).map_err(|error| self.refuse(key, &error, true)).ok()
+    }
+
+    /// Keeps a program that took `compiled_in` to compile, if that was long.
+    pub(crate) fn keep(
+        &self,
+        key: &Key,
+        compiled_in: Duration,
+        serialize: impl FnOnce() -> Result<Vec<u8>, PjrtError>,
+    ) {
+        if compiled_in < self.least_compile {
+            return;
+        }
+        let start = Instant::now();
+        let doing = "a compiled program was not kept on disk";
+        match serialize().map(|content| self.store.put(key, &content)) {
+            Ok(Ok(Some(evicted))) => {
+                Counters::add(&self.counters.disk_writes, 1);
+                Counters::add(&self.counters.disk_evictions, evicted);
+            }
+            Ok(Ok(None)) => tracing::debug!(file = key.file_name(), "a program is larger than the disk cache may be"),
+            Ok(Err(error)) => fault(&self.counters, doing, &error),
+            Err(error) => fault(&self.counters, doing, &error),
+        }
+        Counters::add_time(&self.counters.disk_ns, start.elapsed());
+    }
+
+    /// A file that will never load is removed; one that the system could not read is left.
+    fn refuse(&self, key: &Key, error: &(dyn std::error::Error + 'static), useless: bool) {
+        fault(&self.counters, "a program on disk is not used, and is compiled again", error);
+        if useless {
+            self.store.remove(key);
+        }
+    }
+
+    /// Says which part of the key is new, where the same program is there for other surroundings.
+    fn explain_miss(&self, key: &Key) {
+        if !tracing::enabled!(tracing::Level::DEBUG) {
+            return;
+        }
+        tracing::debug!(file = key.file_name(), parts = key.head(), "not on disk");
+        for head in self.store.relatives(key) {
+            tracing::debug!(differing = ?key.differing(&head), "the same program is on disk, for other surroundings");
+        }
+    }
+}
+
+fn fault(counters: &Counters, what: &str, error: &(dyn std::error::Error + 'static)) {
+    Counters::add(&counters.disk_errors, 1);
+    tracing::warn!(error, "{what}");
+}
