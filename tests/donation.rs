@@ -1,0 +1,106 @@
+//! Donation changes where results lie and never what they are. Each test here is a way in which such systems have gone wrong.
+
+mod common;
+
+use burn::tensor::{Tensor, TensorData};
+use burn_tpu::{Tpu, TpuDevice, mark_step};
+use common::{alone, counted};
+
+type B = Tpu<f32>;
+type Vector = Tensor<B, 1>;
+
+/// Long enough that no upload is a copy on the way.
+const LENGTH: usize = 16 << 10;
+
+fn filled(device: &TpuDevice, value: f32) -> Vector {
+    Tensor::from_data(TensorData::new(vec![value; LENGTH], [LENGTH]), device)
+}
+
+/// The value that all elements have.
+fn value(tensor: Vector) -> f32 {
+    let values: Vec<f32> = tensor.into_data().to_vec().expect("f32 data");
+    assert!(values.iter().all(|&v| v == values[0]), "elements differ");
+    values[0]
+}
+
+/// A program compiled while one argument was donated must be right when another is, when both are, when none is.
+#[test]
+fn one_program_serves_every_donation_pattern() {
+    let Some(device) = common::cpu() else { return };
+    let _alone = alone();
+    for (round, (keep_a, keep_b)) in
+        [(false, true), (true, false), (true, true), (false, false), (false, true)].into_iter().enumerate()
+    {
+        let (x, y) = (round as f32 + 2.0, round as f32 + 0.5);
+        let (a, b) = (filled(&device, x), filled(&device, y));
+        let (kept_a, kept_b) = (keep_a.then(|| a.clone()), keep_b.then(|| b.clone()));
+        let ((sum, product), count) = counted(&device, || {
+            let results = (a.clone() + b.clone(), a * b);
+            mark_step(&device);
+            results
+        });
+        assert_eq!(count.donated, u64::from(!keep_a) + u64::from(!keep_b), "round {round}");
+        assert_eq!(count.compiles, u64::from(round == 0), "round {round}");
+        assert_eq!((value(sum), value(product)), (x + y, x * y), "round {round}");
+        assert!(kept_a.is_none_or(|kept| value(kept) == x), "round {round}");
+        assert!(kept_b.is_none_or(|kept| value(kept) == y), "round {round}");
+    }
+}
+
+/// Two equal constants: one is overwritten for many steps, the other must stay.
+#[test]
+fn a_constant_is_not_overwritten_through_its_equal() {
+    let Some(device) = common::cpu() else { return };
+    let _alone = alone();
+    for make in [|d: &TpuDevice| Vector::zeros([LENGTH], d), |d: &TpuDevice| filled(d, 0.0)] {
+        let (mut sum, constant) = (make(&device), make(&device));
+        for step in 1..=10 {
+            sum = sum + constant.clone() + 1.0;
+            mark_step(&device);
+            assert_eq!(value(constant.clone()), 0.0, "step {step}");
+        }
+        assert_eq!(value(sum), 10.0);
+    }
+}
+
+/// Reading one of several results runs all of them, and keeps the arguments that are still named.
+#[test]
+fn a_read_of_one_result_keeps_what_the_others_need() {
+    let Some(device) = common::cpu() else { return };
+    let _alone = alone();
+    let weights = filled(&device, 3.0);
+    let (loss, next) = (weights.clone() * 2.0, weights.clone() - 1.0);
+    assert_eq!(value(loss), 6.0);
+    let (after, count) = counted(&device, || value(next.clone() + weights.clone()));
+    assert_eq!((after, count.donated), (5.0, 0));
+    assert_eq!((value(next), value(weights)), (2.0, 3.0));
+}
+
+/// PJRT refuses a call that names a donated buffer twice.
+#[test]
+fn a_buffer_that_is_used_twice_is_donated_once() {
+    let Some(device) = common::cpu() else { return };
+    let _alone = alone();
+    let x = filled(&device, 3.0);
+    let (square, count) = counted(&device, || {
+        let same = x.clone();
+        let square = x.clone() * same - x;
+        mark_step(&device);
+        square
+    });
+    assert_eq!((count.donated, value(square)), (1, 6.0));
+}
+
+/// Another thread's read runs the front part of a trace; the rest still needs what the front part read.
+#[test]
+fn another_threads_read_donates_nothing_that_the_rest_needs() {
+    let Some(device) = common::cpu() else { return };
+    let _alone = alone();
+    let x = filled(&device, 3.0);
+    let early = x.clone() + 1.0;
+    // The last handle of `x` is gone after this: only the trace holds its buffer.
+    let rest = early.clone() * x;
+    let (read, count) = counted(&device, || std::thread::spawn(move || value(early)).join().expect("it reads"));
+    assert_eq!((read, count.donated), (4.0, 0));
+    assert_eq!(value(rest), 12.0);
+}
