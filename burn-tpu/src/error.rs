@@ -100,6 +100,20 @@ pub enum TpuError {
         /// What the system says.
         reason: String,
     },
+    /// A program that is still being compiled after the time that it was given.
+    #[error(
+        "program {program} of {nodes} nodes is not compiled after {seconds} s\n  mend: give it longer with \
+         TpuOptions::compile_timeout or BURN_TPU_COMPILE_TIMEOUT_S; its compile goes on, and is used when the program \
+         comes again"
+    )]
+    CompileTimeout {
+        /// The start of its hash: the name of its dump.
+        program: String,
+        /// Its size.
+        nodes: usize,
+        /// The time it was given.
+        seconds: f64,
+    },
     /// Something that cannot happen, unless burn-tpu is wrong.
     #[error("internal error in burn-tpu (please report it): {0}")]
     Bug(String),
@@ -115,7 +129,7 @@ impl TpuError {
             | TpuError::Option { .. }
             | TpuError::AlreadyRunning { .. } => Fault::User,
             TpuError::Unavailable { .. } | TpuError::File { .. } => Fault::Environment,
-            TpuError::Pjrt { .. } => Fault::Plugin,
+            TpuError::Pjrt { .. } | TpuError::CompileTimeout { .. } => Fault::Plugin,
             TpuError::Host { .. } | TpuError::Bug(_) => Fault::Bug,
         }
     }

@@ -8,6 +8,7 @@
 
 mod backend;
 mod cache;
+mod compiling;
 mod device;
 mod dtype;
 mod engine;

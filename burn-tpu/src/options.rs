@@ -12,6 +12,7 @@
 //! | `BURN_TPU_DISK_CACHE_DIR` | [`TpuOptions::disk_cache_dir`] | folder |
 //! | `BURN_TPU_DISK_CACHE_BYTES` | [`TpuOptions::disk_cache_bytes`] | bytes |
 //! | `BURN_TPU_DISK_CACHE_LEAST_MS` | [`TpuOptions::disk_cache_least_compile`] | milliseconds |
+//! | `BURN_TPU_COMPILE_TIMEOUT_S` | [`TpuOptions::compile_timeout`] | seconds, 0 for no limit |
 //! | `BURN_TPU_TRACE_CAP` | [`TpuOptions::trace_cap`] | nodes, at least 1 |
 //! | `BURN_TPU_CPU_DEVICES` | [`TpuOptions::cpu_devices`] | a number from 1 to 256 |
 //! | `BURN_TPU_HOST_OPS` | [`TpuOptions::host_ops`] | op mnemonics, comma-separated |
@@ -53,6 +54,7 @@ pub struct TpuOptions {
     pub(crate) disk_cache_dir: Option<PathBuf>,
     pub(crate) disk_cache_bytes: u64,
     pub(crate) disk_cache_least_compile: Duration,
+    pub(crate) compile_timeout: Duration,
     pub(crate) trace_cap: usize,
     pub(crate) cpu_devices: u16,
     pub(crate) memory_fraction: f32,
@@ -83,6 +85,7 @@ impl TpuOptions {
             disk_cache_dir: None,
             disk_cache_bytes: 4 * GIB,
             disk_cache_least_compile: Duration::from_millis(50),
+            compile_timeout: Duration::from_secs(300),
             trace_cap: 50_000,
             cpu_devices: 1,
             memory_fraction: 0.9,
@@ -156,6 +159,13 @@ impl TpuOptions {
     /// Programs that compile faster than this are not kept on disk.
     pub fn disk_cache_least_compile(mut self, time: Duration) -> Self {
         self.disk_cache_least_compile = time;
+        self
+    }
+
+    /// How long a program's compile may take before its tensors report [`TpuError::CompileTimeout`]; 300 s unless said
+    /// otherwise, zero for no limit. The compile goes on by itself, and the program uses it when it comes again.
+    pub fn compile_timeout(mut self, limit: Duration) -> Self {
+        self.compile_timeout = limit;
         self
     }
 
@@ -241,6 +251,9 @@ impl TpuOptions {
         }
         if let Some(least_ms) = number("BURN_TPU_DISK_CACHE_LEAST_MS", 0, u64::MAX)? {
             self.disk_cache_least_compile = Duration::from_millis(least_ms);
+        }
+        if let Some(seconds) = number("BURN_TPU_COMPILE_TIMEOUT_S", 0, u64::MAX)? {
+            self.compile_timeout = Duration::from_secs(seconds);
         }
         if let Some(nodes) = number("BURN_TPU_TRACE_CAP", 1, u64::MAX)? {
             self.trace_cap = nodes as usize;

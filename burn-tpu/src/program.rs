@@ -41,7 +41,7 @@ impl Eq for Recorded {}
 
 /// A program that is ready to run.
 pub(crate) struct Compiled {
-    pub(crate) executable: Box<dyn Executable>,
+    pub(crate) executable: Arc<dyn Executable>,
     /// Which offsets it holds as constants.
     pub(crate) baked: Baked,
 }

@@ -1,6 +1,7 @@
 //! What stands behind a device: its engine, options, program cache, metrics and random state. Started at first use.
 
-use crate::engine::{self, Arguments, DeviceBuffer, Engine, NdArrayEngine, SharedBuffer};
+use crate::compiling::Compiling;
+use crate::engine::{self, Arguments, DeviceBuffer, Engine, Executable, NdArrayEngine, SharedBuffer};
 use crate::error::{Result, TpuError};
 use crate::metrics::Counters;
 use crate::options::{FallbackPolicy, TpuOptions, platform_from_environment};
@@ -19,6 +20,7 @@ pub(crate) struct DeviceRuntime {
     /// A device that is missing keeps the reason; every upload, run and read answers with it.
     engine: Result<Arc<dyn Engine>>,
     cache: ProgramCache,
+    compiling: Compiling<Arc<dyn Executable>>,
     counters: Arc<Counters>,
     rng: Mutex<(u64, u64)>,
 }
@@ -105,7 +107,7 @@ impl DeviceRuntime {
         }
         let cache = ProgramCache::new(options.cache_entries, options.cache_bytes);
         let rng = Mutex::new((entropy(), 0));
-        Self { device, options, engine, cache, counters, rng }
+        Self { device, options, engine, cache, compiling: Compiling::default(), counters, rng }
     }
 
     pub(crate) fn device(&self) -> TpuDevice {
@@ -205,16 +207,31 @@ impl DeviceRuntime {
         let nodes = program.graph().len();
         let _span = tracing::debug_span!("compile", nodes).entered();
         let start = Instant::now();
-        let denied = self.options.strict || self.options.fallback == FallbackPolicy::Deny;
-        let executable = engine::compile(engine, &program, &self.options.host_ops, denied)?;
+        let executable = self.executable(engine, program)?;
         let compiled = Arc::new(Compiled { executable, baked });
         Counters::add_time(&self.counters.compile_ns, start.elapsed());
         let from_disk = compiled.executable.is_from_disk();
-        Counters::add(&self.counters.compiles, usize::from(!from_disk));
         tracing::info!(device = %self.device, nodes, seconds = start.elapsed().as_secs_f64(), from_disk, "a program is ready");
         let key = Recorded { graph: recorded.graph.clone(), outputs: recorded.outputs.clone() };
         self.cache.insert(key, Arc::clone(&compiled), &self.counters);
         Ok(compiled)
+    }
+
+    /// Has a program compiled on a thread of its own, and waits for as long as the options allow.
+    fn executable(&self, engine: &Arc<dyn Engine>, program: Program) -> Result<Arc<dyn Executable>> {
+        let (hash, nodes, limit) = (program.stable_hash(), program.graph().len(), self.options.compile_timeout);
+        let denied = self.options.strict || self.options.fallback == FallbackPolicy::Deny;
+        let (engine, counters, host_ops) =
+            (Arc::clone(engine), Arc::clone(&self.counters), self.options.host_ops.clone());
+        let compile = move || {
+            let executable: Arc<dyn Executable> = engine::compile(&engine, &program, &host_ops, denied)?.into();
+            Counters::add(&counters.compiles, usize::from(!executable.is_from_disk()));
+            Ok(executable)
+        };
+        self.compiling.wait_for(hash, limit, compile).unwrap_or_else(|| {
+            let program = hash[..8].iter().map(|byte| format!("{byte:02x}")).collect();
+            Err(TpuError::CompileTimeout { program, nodes, seconds: limit.as_secs_f64() })
+        })
     }
 }
 

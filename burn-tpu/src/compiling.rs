@@ -1,0 +1,150 @@
+//! Compiles under way: each on a thread of its own, so that its callers can stop waiting while it goes on.
+//!
+//! - Whoever asks for a program that is being compiled already, from whatever thread, waits for that one compile.
+//! - Compiles of different programs never wait for each other.
+//! - The outcome of a compile that nobody waited for to the end stays here until its program is asked for again.
+//!
+//! May not know: programs, engines.
+
+use crate::error::{Result, TpuError};
+use parking_lot::{Condvar, Mutex};
+use rustc_hash::FxHashMap;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// What identifies a program.
+type Key = [u8; 32];
+
+/// Compilers recurse along a program's longest chain; only what is touched of this is ever taken.
+const STACK_BYTES: usize = 16 << 20;
+
+/// The compiles of one device.
+pub(crate) struct Compiling<T> {
+    jobs: Mutex<FxHashMap<Key, Arc<Job<T>>>>,
+}
+
+struct Job<T> {
+    outcome: Mutex<Option<Result<T>>>,
+    ended: Condvar,
+}
+
+impl<T> Default for Compiling<T> {
+    fn default() -> Self {
+        Self { jobs: Mutex::default() }
+    }
+}
+
+impl<T: Clone + Send + 'static> Compiling<T> {
+    /// The outcome of `compile`, or of the compile of the same program that is under way or was left behind. `None` when
+    /// it is not there within `limit` (no limit: zero); it then goes on.
+    pub(crate) fn wait_for(
+        &self,
+        key: Key,
+        limit: Duration,
+        compile: impl FnOnce() -> Result<T> + Send + 'static,
+    ) -> Option<Result<T>> {
+        let job = match self.join_or_start(key, compile) {
+            Ok(job) => job,
+            Err(error) => return Some(Err(error)),
+        };
+        let outcome = job.wait(limit)?;
+        let mut jobs = self.jobs.lock();
+        // Unless someone else took it first, and a third began anew.
+        if jobs.get(&key).is_some_and(|current| Arc::ptr_eq(current, &job)) {
+            jobs.remove(&key);
+        }
+        Some(outcome)
+    }
+
+    fn join_or_start(&self, key: Key, compile: impl FnOnce() -> Result<T> + Send + 'static) -> Result<Arc<Job<T>>> {
+        let mut jobs = self.jobs.lock();
+        if let Some(job) = jobs.get(&key) {
+            return Ok(Arc::clone(job));
+        }
+        let job = Arc::new(Job { outcome: Mutex::new(None), ended: Condvar::new() });
+        let running = Arc::clone(&job);
+        let (span, subscriber) = (tracing::Span::current(), tracing::dispatcher::get_default(Clone::clone));
+        let run = move || {
+            let traced = || span.in_scope(compile);
+            let outcome = catch_unwind(AssertUnwindSafe(|| tracing::dispatcher::with_default(&subscriber, traced)));
+            running.end(outcome.unwrap_or_else(|_| Err(TpuError::Bug("a compile panicked".into()))));
+        };
+        let thread = std::thread::Builder::new().name("burn-tpu-compile".into()).stack_size(STACK_BYTES).spawn(run);
+        thread.map_err(|error| TpuError::Bug(format!("no thread to compile on: {error}")))?;
+        jobs.insert(key, Arc::clone(&job));
+        Ok(job)
+    }
+}
+
+impl<T: Clone> Job<T> {
+    fn end(&self, outcome: Result<T>) {
+        *self.outcome.lock() = Some(outcome);
+        self.ended.notify_all();
+    }
+
+    fn wait(&self, limit: Duration) -> Option<Result<T>> {
+        let mut outcome = self.outcome.lock();
+        if limit.is_zero() {
+            self.ended.wait_while(&mut outcome, |outcome| outcome.is_none());
+        } else {
+            self.ended.wait_while_for(&mut outcome, |outcome| outcome.is_none(), limit);
+        }
+        outcome.clone()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::Barrier;
+    use std::sync::mpsc::channel;
+
+    const LONG: Duration = Duration::ZERO;
+    const SHORT: Duration = Duration::from_nanos(1);
+
+    #[test]
+    fn a_compile_that_takes_too_long_goes_on_and_is_used_later() {
+        let compiling = Compiling::<u32>::default();
+        let (release, released) = channel::<()>();
+        let slow = move || {
+            released.recv().expect("the test lets it go on");
+            Ok(7)
+        };
+        assert!(compiling.wait_for([1; 32], SHORT, slow).is_none());
+        assert_eq!(compiling.wait_for([2; 32], LONG, || Ok(8)).unwrap().unwrap(), 8, "others are not held up");
+        release.send(()).expect("it waits");
+        let again = || panic!("it is under way already");
+        assert_eq!(compiling.wait_for([1; 32], LONG, again).unwrap().unwrap(), 7);
+        assert!(compiling.jobs.lock().is_empty());
+        assert_eq!(compiling.wait_for([1; 32], LONG, || Ok(9)).unwrap().unwrap(), 9, "taken once");
+    }
+
+    /// Each of the three compiles ends only when all three run.
+    #[test]
+    fn different_programs_compile_at_the_same_time() {
+        let (compiling, together) = (Compiling::<u8>::default(), Arc::new(Barrier::new(3)));
+        std::thread::scope(|scope| {
+            for program in 0..3u8 {
+                let (compiling, together) = (&compiling, Arc::clone(&together));
+                scope.spawn(move || {
+                    let compile = move || {
+                        together.wait();
+                        Ok(program)
+                    };
+                    assert_eq!(compiling.wait_for([program; 32], LONG, compile).unwrap().unwrap(), program);
+                });
+            }
+        });
+    }
+
+    #[test]
+    fn failures_and_panics_reach_the_caller_and_are_not_kept() {
+        let compiling = Compiling::<u8>::default();
+        let failed = compiling.wait_for([1; 32], LONG, || Err(TpuError::Bug("no".into()))).unwrap();
+        assert!(failed.unwrap_err().to_string().contains("no"));
+        let panicked = compiling.wait_for([1; 32], LONG, || panic!("on purpose")).unwrap();
+        assert!(matches!(panicked.unwrap_err(), TpuError::Bug(_)));
+        assert_eq!(compiling.wait_for([1; 32], LONG, || Ok(1)).unwrap().unwrap(), 1);
+    }
+}

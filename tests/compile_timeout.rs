@@ -1,0 +1,44 @@
+//! A compile that takes too long: a typed error now, its result later. In a process of its own, since its device is set to an
+//! impossible limit.
+
+mod common;
+
+use burn::tensor::{Tensor, TensorData};
+use burn_tpu::{Tpu, TpuDevice, TpuOptions, metrics};
+use std::time::Duration;
+
+type B = Tpu<f32>;
+
+/// Enough different ops to keep a compiler busy.
+fn long_program(x: &Tensor<B, 2>) -> Tensor<B, 2> {
+    (0..100).fold(x.clone(), |y, _| y.clone().matmul(x.clone()).tanh() + y.exp().sum_dim(1))
+}
+
+#[test]
+fn a_compile_past_its_time_is_an_error_and_its_result_is_used_later() {
+    if burn_tpu_pjrt::discovery::find(burn_tpu_pjrt::PluginKind::Cpu, None).is_err() {
+        assert!(common::cpu().is_none());
+        return;
+    }
+    let device = TpuDevice::cpu(0);
+    TpuOptions::development().compile_timeout(Duration::from_nanos(1)).install(&device).expect("first use");
+    let x = Tensor::<B, 2>::from_data(TensorData::from([[0.5f32, -0.5], [0.25, 0.0]]), &device);
+    let error = format!("{:?}", long_program(&x).try_into_data().expect_err("a nanosecond is too short"));
+    for part in ["program", "nodes is not compiled after", "BURN_TPU_COMPILE_TIMEOUT_S"] {
+        assert!(error.contains(part), "{part:?} is not in {error}");
+    }
+    // What did not need the program is as it was.
+    assert_eq!(x.clone().into_data().to_vec::<f32>().expect("f32 data"), [0.5, -0.5, 0.25, 0.0]);
+    let mut tries = 0;
+    let value = loop {
+        match long_program(&x).try_into_data() {
+            Ok(data) => break data,
+            Err(error) => assert!(format!("{error:?}").contains("not compiled after"), "{error:?}"),
+        }
+        tries += 1;
+        assert!(tries < 60_000, "it never ends");
+        std::thread::sleep(Duration::from_millis(10));
+    };
+    assert_eq!(value.num_elements(), 4);
+    assert_eq!(metrics(&device).compiles, 1, "one compile, however often it was asked for");
+}
