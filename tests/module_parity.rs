@@ -126,10 +126,9 @@ macro_rules! agree {
     }};
 }
 
-/// Each case is a program to compile: few by default, `PROPTEST_CASES` for more.
+/// Each case is a program to compile: few by default.
 fn cases() -> ProptestConfig {
-    let asked = std::env::var("PROPTEST_CASES").ok().and_then(|cases| cases.parse().ok());
-    ProptestConfig { cases: asked.unwrap_or(10), failure_persistence: None, ..ProptestConfig::default() }
+    common::cases(10)
 }
 
 #[path = "module_parity/conv.rs"]

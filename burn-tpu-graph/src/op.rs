@@ -211,8 +211,6 @@ pub struct ConvAttrs {
     pub lhs_dilation: Dims,
     /// Distance between elements of the kernel.
     pub rhs_dilation: Dims,
-    /// Whether the kernel runs backwards, in every spatial dim.
-    pub reverse_kernel: bool,
     /// Dim roles of the input.
     pub input: ConvDims,
     /// Dim roles of the kernel: `batch` is output features, `feature` is input features per group.

@@ -3,6 +3,7 @@
 #![allow(clippy::print_stderr, reason = "a skipped test says so")]
 
 use burn_tpu::{Metrics, TpuDevice};
+use proptest::test_runner::{Config as ProptestConfig, RngSeed};
 use std::sync::{Mutex, MutexGuard};
 
 /// The CPU plugin's device; `None` when the plugin is missing and `BURN_TPU_REQUIRE_PLUGIN` does not forbid skipping.
@@ -30,6 +31,18 @@ pub fn bf16_cpu() -> Option<TpuDevice> {
         burn_tpu::TpuOptions::development().cpu_devices(2).install(&device).ok();
         device
     })
+}
+
+/// `cases` random cases from a fixed seed, so that a run says the same of the same code. `PROPTEST_CASES` asks for more,
+/// `PROPTEST_RNG_SEED` for others.
+pub fn cases(cases: u32) -> ProptestConfig {
+    let asked = |name| std::env::var(name).ok().and_then(|value: String| value.parse::<u64>().ok());
+    ProptestConfig {
+        cases: asked("PROPTEST_CASES").map_or(cases, |asked| asked as u32),
+        rng_seed: RngSeed::Fixed(asked("PROPTEST_RNG_SEED").unwrap_or(0)),
+        failure_persistence: None,
+        ..ProptestConfig::default()
+    }
 }
 
 /// Held by tests that count: tests of one binary share the device and its metrics.

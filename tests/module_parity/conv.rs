@@ -220,3 +220,29 @@ proptest! {
         });
     }
 }
+
+/// XLA's CPU compiler overlooks a window's reversal here, so the kernel must be reversed on its own.
+#[test]
+fn a_transposed_kernel_of_two_elements_that_covers_its_input() {
+    let conv = Conv::<1> {
+        batch: 1,
+        groups: 1,
+        in_per_group: 1,
+        out_per_group: 1,
+        size: [2],
+        kernel: [2],
+        stride: [1],
+        padding: [1],
+        dilation: [1],
+        padding_out: [0],
+        bias: false,
+    };
+    let compare = || {
+        agree!(Cpu, feed, {
+            let (x, kernel) = (feed.float(&conv.input()), feed.float(&conv.transpose_kernel()));
+            vec![feed.read(B::conv_transpose1d(x, kernel, None, conv.transpose_options()))]
+        });
+        Ok::<(), TestCaseError>(())
+    };
+    compare().unwrap();
+}

@@ -59,7 +59,6 @@ fn conv(spatial: usize, result: DType) -> ConvAttrs {
         padding: SmallVec::from_elem((0, 0), spatial),
         lhs_dilation: Dims::from_elem(1, spatial),
         rhs_dilation: Dims::from_elem(1, spatial),
-        reverse_kernel: false,
         input: dims(),
         kernel: dims(),
         output: dims(),
@@ -101,10 +100,10 @@ fn convolutions(cases: &mut Cases) -> Result<()> {
         let attrs = ConvAttrs {
             lhs_dilation: smallvec![2, 2],
             padding: smallvec![(2, 2), (1, -1)],
-            reverse_kernel: true,
             kernel: ConvDims { batch: 1, feature: 0, spatial: smallvec![2, 3] },
             ..conv(2, DType::F32)
         };
+        let kernel = r.graph.reverse(kernel, &[2, 3])?;
         Ok(vec![r.graph.convolution(x, kernel, attrs)?])
     })?;
     cases.add("conv/channels_last", |r| {

@@ -1,6 +1,6 @@
 //! Lowering of contractions.
 
-use super::printer::{Block, Statement, Value, array, bools, edges, list};
+use super::printer::{Block, Statement, Value, array, edges, list};
 use super::region;
 use crate::op::{Combine, ConvAttrs, ConvDims, DotAttrs};
 use crate::{Dims, Result, TensorType};
@@ -96,7 +96,6 @@ pub(super) fn convolution(operands: Vec<Value>, attrs: &ConvAttrs) -> Statement 
         .attr("padding", edges(&attrs.padding))
         .attr("lhs_dilation", array(&attrs.lhs_dilation))
         .attr("rhs_dilation", array(&attrs.rhs_dilation))
-        .attr("window_reversal", bools(attrs.strides.iter().map(|_| attrs.reverse_kernel)))
         .attr("dimension_numbers", numbers)
         .attr("feature_group_count", format!("{} : i64", attrs.feature_groups))
         .attr("batch_group_count", format!("{} : i64", attrs.batch_groups))

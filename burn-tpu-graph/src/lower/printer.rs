@@ -29,17 +29,8 @@ pub(super) fn list<T: Display>(items: impl IntoIterator<Item = T>) -> String {
 
 /// `array<i64: 1, 2>`
 pub(super) fn array<T: Display>(items: impl IntoIterator<Item = T>) -> String {
-    typed_array("i64", items)
-}
-
-/// `array<i1: true, false>`
-pub(super) fn bools(items: impl IntoIterator<Item = bool>) -> String {
-    typed_array("i1", items)
-}
-
-fn typed_array<T: Display>(element: &str, items: impl IntoIterator<Item = T>) -> String {
     let items = list(items);
-    if items.is_empty() { format!("array<{element}>") } else { format!("array<{element}: {items}>") }
+    if items.is_empty() { "array<i64>".into() } else { format!("array<i64: {items}>") }
 }
 
 /// `dense<[[0, 1], [2, 3]]> : tensor<2x2xi64>`: a low and a high edge per dim.

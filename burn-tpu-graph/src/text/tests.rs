@@ -130,7 +130,7 @@ fn changed_conv_dims(dims: &ConvDims) -> Vec<ConvDims> {
 fn changed_conv(attrs: &ConvAttrs) -> Vec<ConvAttrs> {
     let mut all = change_each!(attrs, ConvAttrs {
         strides => more(strides), padding => longer(padding, (1, 2)), lhs_dilation => more(lhs_dilation),
-        rhs_dilation => more(rhs_dilation), reverse_kernel => !reverse_kernel, input => changed_conv_dims(input)[0].clone(),
+        rhs_dilation => more(rhs_dilation), input => changed_conv_dims(input)[0].clone(),
         kernel => changed_conv_dims(kernel)[0].clone(), output => changed_conv_dims(output)[0].clone(),
         feature_groups => feature_groups + 1, batch_groups => batch_groups + 1,
         result => if *result == DType::F32 { DType::I32 } else { DType::F32 },

@@ -53,7 +53,6 @@ fn conv(spatial: usize) -> ConvAttrs {
         padding: std::iter::repeat_n((0, 0), spatial).collect(),
         lhs_dilation: Dims::from_elem(1, spatial),
         rhs_dilation: Dims::from_elem(1, spatial),
-        reverse_kernel: false,
         input: dims(),
         kernel: dims(),
         output: dims(),

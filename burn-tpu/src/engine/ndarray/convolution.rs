@@ -7,7 +7,7 @@
 use super::contract::{Matrices, Product};
 use super::convert::{convert, splat};
 use super::error::Result;
-use super::movement::{pad, reverse, slice_at, transpose};
+use super::movement::{pad, slice_at, transpose};
 use super::tensor::HostTensor;
 use super::walk::Strides;
 use burn_tpu_graph::op::{ConvAttrs, ConvDims, PadAttrs};
@@ -43,10 +43,7 @@ fn in_order(roles: &ConvDims) -> Dims {
 
 fn convolve<T: Product>(x: HostTensor, kernel: HostTensor, attrs: &ConvAttrs, dims: &[usize]) -> Result<HostTensor> {
     let x = padded(transpose(x, &in_order(&attrs.input)), attrs)?;
-    let mut kernel = transpose(kernel, &in_order(&attrs.kernel));
-    if attrs.reverse_kernel {
-        kernel = reverse(kernel, &(2..x.dims().len()).collect::<Dims>());
-    }
+    let kernel = transpose(kernel, &in_order(&attrs.kernel));
     let order = in_order(&attrs.output);
     let positions: Dims = attrs.output.spatial.iter().map(|&d| dims[d]).collect();
     let groups = attrs.feature_groups * attrs.batch_groups;
@@ -201,7 +198,6 @@ mod tests {
             padding: SmallVec::from_elem((0, 0), spatial),
             lhs_dilation: Dims::from_elem(1, spatial),
             rhs_dilation: Dims::from_elem(1, spatial),
-            reverse_kernel: false,
             input: dims(),
             kernel: dims(),
             output: dims(),
@@ -228,7 +224,6 @@ mod tests {
     #[test]
     fn the_kernel_moves_over_the_line() {
         assert_eq!(line(&X, &[1., 10.], plain(1)), [21., 32., 43.]);
-        assert_eq!(line(&X, &[1., 10.], ConvAttrs { reverse_kernel: true, ..plain(1) }), [12., 23., 34.]);
         assert_eq!(line(&X, &[1., 10.], ConvAttrs { strides: smallvec![2], ..plain(1) }), [21., 43.]);
     }
 
