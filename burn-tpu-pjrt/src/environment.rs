@@ -3,7 +3,7 @@
 use std::sync::Mutex;
 
 /// Name, value, why. Measured with libtpu 0.0.51.
-const AOT_VARIABLES: [(&str, &str); 5] = [
+const AOT_VARIABLES: [(&str, &str); 6] = [
     // Else initialising asks the cloud's metadata server for each setting and waits half a minute per try.
     ("TPU_SKIP_MDS_QUERY", "1"),
     // Else a lock file lets only one process at a time load the library, although no device is shared.
@@ -13,6 +13,8 @@ const AOT_VARIABLES: [(&str, &str); 5] = [
     ("TPU_ACCELERATOR_TYPE", "v5litepod-4"),
     // Else it writes log files into the temporary directory.
     ("TPU_LOG_DIR", "disabled"),
+    // Else it tries to move the program's code into huge pages and complains on stderr where that cannot be done.
+    ("LIBTPU_INIT_ARGS", "--hugepage_text=false"),
 ];
 
 /// Sets what libtpu needs to compile ahead of time on a machine without a TPU; variables already set are left alone.

@@ -1,0 +1,443 @@
+//! What a compiled program is made of, read from the protobuf message that [`Executable::optimized_program`] or an XLA
+//! dump gives (`HloModuleProtoWithConfig` and `HloProto`; both hold the module in field 1).
+//!
+//! Only what tells buffers apart is read: the instructions that run one after another on the device (fusions are one
+//! instruction each; bodies of loops and calls are included), their shapes with layouts, and which results reuse an argument.
+//! Unknown fields are skipped, as protobuf asks. Field numbers are those of XLA's `hlo.proto` and `xla_data.proto`.
+
+use crate::error::{PjrtError, Result};
+
+/// The instructions of a compiled program.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct HloModule {
+    /// The instructions that run as such, of the entry computation first.
+    pub instructions: Vec<HloInstruction>,
+    /// Results (position in the root tuple) that live in the memory of a parameter.
+    pub aliases: Vec<(usize, usize)>,
+    /// The instruction that gives the program's results.
+    pub root: u64,
+}
+
+/// One instruction.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct HloInstruction {
+    /// Its number, unique in the module.
+    pub id: u64,
+    /// Its name, such as `fusion.7`.
+    pub name: String,
+    /// What it does: `fusion`, `copy-start`, `parameter`.
+    pub opcode: String,
+    /// What the program's text said it was for: its location. Empty if nothing.
+    pub op_name: String,
+    /// The arrays that it gives: one, or those of a tuple, inner tuples unpacked.
+    pub results: Vec<HloArray>,
+    /// The instructions that it reads.
+    pub operands: Vec<u64>,
+    /// For a parameter, which.
+    pub parameter: usize,
+    /// For a `get-tuple-element`, which.
+    pub tuple_index: usize,
+    /// Whether it stands in the entry computation.
+    pub in_entry: bool,
+    called: Vec<u64>,
+}
+
+/// An array as it lies in memory.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct HloArray {
+    /// Element type, as HLO text names it: `bf16`.
+    pub element: &'static str,
+    /// Sizes, outermost first.
+    pub dims: Vec<u64>,
+    /// Bytes of the elements alone.
+    pub bytes: u64,
+    /// Bytes with the padding of its tiles.
+    pub padded_bytes: u64,
+    /// 0 for the device's main memory; on TPUs 1 is the vector memory on the chip.
+    pub memory_space: u64,
+}
+
+impl HloModule {
+    /// Reads a message.
+    ///
+    /// # Errors
+    /// [`PjrtError::Usage`] if the bytes are no such message.
+    pub fn parse(message: &[u8]) -> Result<HloModule> {
+        read_module(message).ok_or_else(|| PjrtError::Usage {
+            call: "HloModule::parse",
+            reason: "the bytes are not a protobuf message with an HLO module".into(),
+        })
+    }
+
+    /// How many fusions the program runs: with the bytes that they pass, what a program's speed depends on.
+    pub fn fusions(&self) -> usize {
+        self.instructions.iter().filter(|instruction| instruction.opcode == "fusion").count()
+    }
+}
+
+/// A protobuf message, field by field: number and value.
+struct Fields<'a>(&'a [u8]);
+
+enum Field<'a> {
+    Number(u64),
+    Bytes(&'a [u8]),
+}
+
+impl<'a> Fields<'a> {
+    fn varint(&mut self) -> Option<u64> {
+        let mut value = 0;
+        for shift in (0..64).step_by(7) {
+            let (&byte, rest) = self.0.split_first()?;
+            self.0 = rest;
+            value |= u64::from(byte & 0x7f) << shift;
+            if byte < 0x80 {
+                return Some(value);
+            }
+        }
+        None
+    }
+
+    fn take(&mut self, count: usize) -> Option<&'a [u8]> {
+        let (taken, rest) = self.0.split_at_checked(count)?;
+        self.0 = rest;
+        Some(taken)
+    }
+
+    /// The next field; the outer `None` at the end, the inner one for what is no protobuf.
+    fn next(&mut self) -> Option<Option<(u64, Field<'a>)>> {
+        if self.0.is_empty() { None } else { Some(self.field()) }
+    }
+
+    fn field(&mut self) -> Option<(u64, Field<'a>)> {
+        let key = self.varint()?;
+        let value = match key & 7 {
+            0 => Field::Number(self.varint()?),
+            1 => Field::Bytes(self.take(8)?),
+            2 => {
+                let length = usize::try_from(self.varint()?).ok()?;
+                Field::Bytes(self.take(length)?)
+            }
+            5 => Field::Bytes(self.take(4)?),
+            _ => return None,
+        };
+        Some((key >> 3, value))
+    }
+}
+
+/// Walks over a message's fields; `None` as soon as a field or `visit` fails.
+fn walk<'a>(message: &'a [u8], mut visit: impl FnMut(u64, Field<'a>) -> Option<()>) -> Option<()> {
+    let mut fields = Fields(message);
+    while let Some(field) = fields.next() {
+        let (number, value) = field?;
+        visit(number, value)?;
+    }
+    Some(())
+}
+
+/// The numbers of a repeated field, packed or not.
+fn numbers(field: Field, into: &mut Vec<u64>) -> Option<()> {
+    match field {
+        Field::Number(number) => into.push(number),
+        Field::Bytes(packed) => {
+            let mut packed = Fields(packed);
+            while !packed.0.is_empty() {
+                into.push(packed.varint()?);
+            }
+        }
+    }
+    Some(())
+}
+
+fn text(field: Field) -> Option<String> {
+    let Field::Bytes(bytes) = field else { return None };
+    Some(String::from_utf8_lossy(bytes).into_owned())
+}
+
+fn number(field: Field) -> Option<u64> {
+    let Field::Number(number) = field else { return None };
+    Some(number)
+}
+
+fn bytes(field: Field<'_>) -> Option<&[u8]> {
+    let Field::Bytes(bytes) = field else { return None };
+    Some(bytes)
+}
+
+#[derive(Default)]
+struct Computation {
+    id: u64,
+    root: u64,
+    instructions: Vec<HloInstruction>,
+}
+
+fn read_module(message: &[u8]) -> Option<HloModule> {
+    let mut module = None;
+    walk(message, |number, field| {
+        if number == 1 {
+            module = Some(bytes(field)?);
+        }
+        Some(())
+    })?;
+    let (mut computations, mut entry, mut aliases) = (Vec::new(), 0, Vec::new());
+    walk(module?, |field_number, field| {
+        match field_number {
+            3 => computations.push(read_computation(bytes(field)?)?),
+            6 => entry = number(field)?,
+            8 => read_aliases(bytes(field)?, &mut aliases)?,
+            _ => {}
+        }
+        Some(())
+    })?;
+    let root = computations.iter().find(|computation| computation.id == entry)?.root;
+    Some(HloModule { instructions: running(computations, entry), aliases, root })
+}
+
+/// The instructions of the entry computation and of what it calls other than through fusions and reducers.
+fn running(mut computations: Vec<Computation>, entry: u64) -> Vec<HloInstruction> {
+    let mut instructions: Vec<HloInstruction> = Vec::new();
+    let mut waiting = vec![entry];
+    while let Some(id) = waiting.pop() {
+        // Each computation once, although a module's call graph may meet it twice.
+        let Some(place) = computations.iter().position(|computation| computation.id == id) else { continue };
+        for mut instruction in computations.swap_remove(place).instructions {
+            instruction.in_entry = id == entry;
+            if matches!(instruction.opcode.as_str(), "while" | "conditional" | "call") {
+                waiting.extend(&instruction.called);
+            }
+            instructions.push(instruction);
+        }
+    }
+    instructions
+}
+
+fn read_computation(message: &[u8]) -> Option<Computation> {
+    let mut computation = Computation::default();
+    walk(message, |field_number, field| {
+        match field_number {
+            2 => computation.instructions.push(read_instruction(bytes(field)?)?),
+            5 => computation.id = number(field)?,
+            6 => computation.root = number(field)?,
+            _ => {}
+        }
+        Some(())
+    })?;
+    Some(computation)
+}
+
+fn read_instruction(message: &[u8]) -> Option<HloInstruction> {
+    let mut instruction = HloInstruction::default();
+    walk(message, |field_number, field| {
+        match field_number {
+            1 => instruction.name = text(field)?,
+            2 => instruction.opcode = text(field)?,
+            3 => read_shape(bytes(field)?, &mut instruction.results)?,
+            7 => walk(bytes(field)?, |field_number, field| {
+                if field_number == 2 {
+                    instruction.op_name = text(field)?;
+                }
+                Some(())
+            })?,
+            9 => instruction.parameter = number(field)? as usize,
+            13 => instruction.tuple_index = number(field)? as usize,
+            35 => instruction.id = number(field)?,
+            36 => numbers(field, &mut instruction.operands)?,
+            38 => numbers(field, &mut instruction.called)?,
+            _ => {}
+        }
+        Some(())
+    })?;
+    Some(instruction)
+}
+
+/// Entries without a tuple position (a single result) or of several levels are read by their first number.
+fn read_aliases(message: &[u8], aliases: &mut Vec<(usize, usize)>) -> Option<()> {
+    walk(message, |field_number, field| {
+        if field_number == 1 {
+            let (mut output, mut parameter) = (Vec::new(), 0);
+            walk(bytes(field)?, |field_number, field| {
+                match field_number {
+                    1 => numbers(field, &mut output)?,
+                    2 => parameter = number(field)?,
+                    _ => {}
+                }
+                Some(())
+            })?;
+            aliases.push((output.first().copied().unwrap_or(0) as usize, parameter as usize));
+        }
+        Some(())
+    })
+}
+
+/// XLA's `PrimitiveType`: number, name, bits. Types that hold no bytes (tokens) are left out.
+const ELEMENTS: [(u64, &str, u64); 24] = [
+    (1, "pred", 8),
+    (2, "s8", 8),
+    (3, "s16", 16),
+    (4, "s32", 32),
+    (5, "s64", 64),
+    (6, "u8", 8),
+    (7, "u16", 16),
+    (8, "u32", 32),
+    (9, "u64", 64),
+    (10, "f16", 16),
+    (11, "f32", 32),
+    (12, "f64", 64),
+    (15, "c64", 64),
+    (16, "bf16", 16),
+    (18, "c128", 128),
+    (19, "f8e5m2", 8),
+    (20, "f8e4m3fn", 8),
+    (21, "s4", 4),
+    (22, "u4", 4),
+    (23, "f8e4m3b11fnuz", 8),
+    (24, "f8e5m2fnuz", 8),
+    (25, "f8e4m3fnuz", 8),
+    (26, "s2", 2),
+    (27, "u2", 2),
+];
+
+/// Appends the arrays of a shape.
+fn read_shape(message: &[u8], arrays: &mut Vec<HloArray>) -> Option<()> {
+    let (mut element, mut dims, mut inner, mut layout) = (0, Vec::new(), Vec::new(), Layout::default());
+    walk(message, |field_number, field| {
+        match field_number {
+            2 => element = number(field)?,
+            3 => numbers(field, &mut dims)?,
+            4 => read_shape(bytes(field)?, &mut inner)?,
+            5 => layout = read_layout(bytes(field)?)?,
+            _ => {}
+        }
+        Some(())
+    })?;
+    match ELEMENTS.iter().find(|(raw, ..)| *raw == element) {
+        Some(&(_, name, bits)) => arrays.push(layout.array(name, bits, dims)),
+        None => arrays.append(&mut inner),
+    }
+    Some(())
+}
+
+#[derive(Default)]
+struct Layout {
+    minor_to_major: Vec<u64>,
+    tile: Vec<u64>,
+    memory_space: u64,
+}
+
+fn read_layout(message: &[u8]) -> Option<Layout> {
+    let (mut layout, mut tiles) = (Layout::default(), 0);
+    walk(message, |field_number, field| {
+        match field_number {
+            1 => numbers(field, &mut layout.minor_to_major)?,
+            6 => {
+                // Further tiles subdivide the first one, which alone decides the padding.
+                let tile = bytes(field)?;
+                tiles += 1;
+                walk(
+                    tile,
+                    |field_number, field| {
+                        if field_number == 1 && tiles == 1 { numbers(field, &mut layout.tile) } else { Some(()) }
+                    },
+                )?;
+            }
+            8 => layout.memory_space = number(field)?,
+            _ => {}
+        }
+        Some(())
+    })?;
+    Some(layout)
+}
+
+impl Layout {
+    /// Sizes that overflow cannot be a program's; they saturate.
+    fn array(&self, element: &'static str, bits: u64, dims: Vec<u64>) -> HloArray {
+        let size =
+            |dims: &mut dyn Iterator<Item = u64>| dims.fold(1u64, u64::saturating_mul).saturating_mul(bits).div_ceil(8);
+        let bytes = size(&mut dims.iter().copied());
+        // Major to minor; a tile covers the minor-most dims, and has more of them than a small array.
+        let mut physical: Vec<u64> =
+            self.minor_to_major.iter().rev().filter_map(|&dim| dims.get(dim as usize).copied()).collect();
+        while physical.len() < self.tile.len() {
+            physical.insert(0, 1);
+        }
+        let tiled = physical.len() - self.tile.len();
+        for (dim, tile) in physical[tiled..].iter_mut().zip(&self.tile) {
+            *dim = dim.checked_next_multiple_of((*tile).max(1)).unwrap_or(u64::MAX);
+        }
+        let padded_bytes = if bytes == 0 { 0 } else { size(&mut physical.into_iter()).max(bytes) };
+        HloArray { element, dims, bytes, padded_bytes, memory_space: self.memory_space }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn field(number: u64, bytes: &[u8]) -> Vec<u8> {
+        let mut message = vec![(number << 3 | 2) as u8, bytes.len() as u8];
+        message.extend(bytes);
+        message
+    }
+
+    /// Varints of up to two bytes.
+    fn packed(numbers: &[u64]) -> Vec<u8> {
+        let bytes = |&n: &u64| if n < 128 { vec![n as u8] } else { vec![(n & 0x7f) as u8 | 0x80, (n >> 7) as u8] };
+        numbers.iter().flat_map(bytes).collect()
+    }
+
+    /// `bf16[dims]` with the dims minor-most last and one tile.
+    fn shape(dims: &[u64], tile: &[u64], memory_space: u8) -> Vec<u8> {
+        let order: Vec<u64> = (0..dims.len() as u64).rev().collect();
+        let mut layout = field(1, &packed(&order));
+        layout.extend(field(6, &field(1, &packed(tile))));
+        layout.extend(field(6, &field(1, &[2, 1])));
+        layout.extend([8 << 3, memory_space]);
+        [vec![2 << 3, 16], field(3, &packed(dims)), field(5, &layout)].concat()
+    }
+
+    #[test]
+    fn arrays_are_padded_to_their_first_tile() {
+        for (dims, tile, bytes, padded) in [
+            (&[100u64, 100][..], &[8u64, 128][..], 20_000, 104 * 128 * 2),
+            (&[3, 100, 100], &[8, 128], 60_000, 3 * 104 * 128 * 2),
+            (&[5], &[8, 100], 10, 8 * 100 * 2),
+            (&[64, 128], &[], 16_384, 16_384),
+            (&[0, 100], &[8, 100], 0, 0),
+        ] {
+            let mut arrays = Vec::new();
+            read_shape(&shape(dims, tile, 1), &mut arrays).unwrap();
+            let [array] = &arrays[..] else { panic!("{arrays:?}") };
+            assert_eq!((array.element, array.bytes, array.padded_bytes), ("bf16", bytes, padded), "{dims:?}");
+            assert_eq!((array.memory_space, array.dims.len()), (1, dims.len()));
+        }
+    }
+
+    #[test]
+    fn a_module_gives_its_entrys_instructions_and_the_bodies_of_its_loops() {
+        let add = [field(1, b"add.1"), field(2, b"add"), vec![35 << 3 & 0x7f | 0x80, 2, 7]].concat();
+        let metadata = field(7, &field(2, b"float_add"));
+        let call = [field(1, b"w"), field(2, b"while"), field(3, &shape(&[8], &[8, 128], 0)), metadata].concat();
+        // Fields above 15 have keys of two bytes: 38 (called computations) holds 2.
+        let call = [call, vec![0xb2, 2, 1, 2]].concat();
+        let entry = [field(2, &call), vec![5 << 3, 1, 6 << 3, 7]].concat();
+        let body = [field(2, &add), vec![5 << 3, 2]].concat();
+        let unused = [field(2, &add), vec![5 << 3, 3]].concat();
+        let alias = field(1, &[field(1, &[4]), vec![2 << 3, 9]].concat());
+        let parts = [field(3, &unused), field(3, &body), field(3, &entry), vec![6 << 3, 1], field(8, &alias)].concat();
+        let mut message = vec![1 << 3 | 2];
+        assert!(parts.len() < 16_384);
+        message.extend([(parts.len() & 0x7f) as u8 | 0x80, (parts.len() >> 7) as u8]);
+        message.extend(parts);
+        let module = HloModule::parse(&message).unwrap();
+        let names: Vec<_> = module.instructions.iter().map(|i| (i.name.as_str(), i.in_entry)).collect();
+        assert_eq!(names, [("w", true), ("add.1", false)]);
+        assert_eq!(module.instructions[0].op_name, "float_add");
+        assert_eq!((module.aliases, module.root), (vec![(4, 9)], 7));
+    }
+
+    #[test]
+    fn what_is_no_message_is_an_error() {
+        for bytes in [&b""[..], b"no protobuf at all", &[0x0a, 0xff], &[0x0a, 2, 0x1a, 9]] {
+            assert!(matches!(HloModule::parse(bytes), Err(PjrtError::Usage { .. })), "{bytes:?}");
+        }
+    }
+}
