@@ -9,6 +9,7 @@ mod bake;
 mod build;
 #[doc(hidden)]
 pub mod corpus;
+pub mod cost;
 mod dtype;
 mod error;
 mod graph;

@@ -1,0 +1,254 @@
+//! What a program costs, counted on its graph: floating-point operations, and the matrix shapes behind most of them.
+//!
+//! Counted is what the model asks for, once per run: a compiler counts what it emits, so that a recomputation shows and the
+//! body of a loop counts once. The conventions are XLA's (`HloCostAnalysis`): a multiply-add is 2, padding of a
+//! convolution is not counted, and functions such as `exp` are counted apart. Moving, selecting, comparing, converting and
+//! drawing numbers is no arithmetic here.
+
+use crate::op::{BinaryOp, Combine, ConvAttrs, DotAttrs, FftKind, ScatterMode, UnaryOp, WindowAttrs};
+use crate::{DType, Dims, Graph, Label, Node, NodeId, Op, Program, TensorType};
+
+/// Operations of one run, by kind.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Cost {
+    /// Of matrix products: 2 per multiply-add.
+    pub dot_flops: u64,
+    /// Of convolutions: 2 per multiply-add on elements that are there.
+    pub convolution_flops: u64,
+    /// Of element-wise arithmetic: 1 per element.
+    pub elementwise_flops: u64,
+    /// Of reductions, windows, scatters and Fourier transforms: 1 per combination.
+    pub reduction_flops: u64,
+    /// Evaluations of `exp`, `log`, `tanh`, roots, powers and the like. Not part of [`Cost::flops`].
+    pub transcendentals: u64,
+}
+
+impl Cost {
+    /// All floating-point operations.
+    pub fn flops(&self) -> u64 {
+        self.dot_flops + self.convolution_flops + self.elementwise_flops + self.reduction_flops
+    }
+
+    /// Those that a matrix unit does.
+    pub fn matrix_flops(&self) -> u64 {
+        self.dot_flops + self.convolution_flops
+    }
+}
+
+impl std::ops::AddAssign for Cost {
+    fn add_assign(&mut self, other: Self) {
+        self.dot_flops += other.dot_flops;
+        self.convolution_flops += other.convolution_flops;
+        self.elementwise_flops += other.elementwise_flops;
+        self.reduction_flops += other.reduction_flops;
+        self.transcendentals += other.transcendentals;
+    }
+}
+
+/// A matrix product `[batch, m, k] x [batch, k, n]`, or a convolution seen as one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Contraction {
+    /// What it was recorded for.
+    pub label: Label,
+    /// Element type of the operands.
+    pub dtype: DType,
+    /// Independent products; for a convolution its groups.
+    pub batch: usize,
+    /// Rows of the result; for a convolution batch times positions.
+    pub m: usize,
+    /// Columns of the result; for a convolution output features of a group.
+    pub n: usize,
+    /// Length of the sums; for a convolution the kernel's positions times input features of a group.
+    pub k: usize,
+    /// Floating-point operations.
+    pub flops: u64,
+}
+
+/// Counts a program's operations.
+pub fn cost(program: &Program) -> Cost {
+    let mut total = Cost::default();
+    program.graph().nodes().iter().for_each(|node| total += node_cost(program.graph(), node));
+    total
+}
+
+/// The program's matrix products and convolutions, in its order.
+pub fn contractions(program: &Program) -> Vec<Contraction> {
+    let graph = program.graph();
+    let of = |(i, node): (usize, &Node)| contraction(graph, node, graph.label(NodeId(i as u32)));
+    graph.nodes().iter().enumerate().filter_map(of).collect()
+}
+
+fn node_cost(graph: &Graph, node: &Node) -> Cost {
+    let operand = |i: usize| graph.ty(node.operands[i]);
+    let elements = node.ty.elements() as u64;
+    let elementwise = |flops| Cost { elementwise_flops: flops, ..Cost::default() };
+    let reduction = |flops| Cost { reduction_flops: flops, ..Cost::default() };
+    let transcendental = Cost { transcendentals: elements, ..Cost::default() };
+    match &node.op {
+        Op::Unary(op) if is_transcendental(*op) => transcendental,
+        Op::Binary(BinaryOp::Pow | BinaryOp::Atan2) => transcendental,
+        Op::Unary(_) | Op::Binary(_) if is_float(node.ty.dtype) => elementwise(elements),
+        Op::Clamp if is_float(node.ty.dtype) => elementwise(2 * elements),
+        Op::DotGeneral(attrs) => Cost { dot_flops: dot_flops(attrs, operand(0), &node.ty), ..Cost::default() },
+        Op::Convolution(attrs) => {
+            let flops = convolution_flops(attrs, operand(0), operand(1), &node.ty);
+            Cost { convolution_flops: flops, ..Cost::default() }
+        }
+        Op::Reduce { .. } | Op::ArgReduce { .. } => reduction((operand(0).elements() as u64).saturating_sub(elements)),
+        Op::ReduceWindow { window, .. } => reduction(elements * (window_size(window) - 1)),
+        Op::SelectAndScatter { window } => reduction(operand(1).elements() as u64 * window_size(window)),
+        Op::Scatter(attrs) => match attrs.mode {
+            ScatterMode::Combine(Combine::Sum | Combine::Prod | Combine::Max | Combine::Min) => {
+                reduction(operand(2).elements() as u64)
+            }
+            ScatterMode::Assign | ScatterMode::Combine(Combine::And | Combine::Or) => Cost::default(),
+        },
+        Op::Fft { kind, length } => reduction(fft_flops(*kind, *length, operand(0))),
+        Op::Unary(_)
+        | Op::Binary(_)
+        | Op::Clamp
+        | Op::Parameter { .. }
+        | Op::Slot { .. }
+        | Op::Constant(_)
+        | Op::Iota { .. }
+        | Op::Compare(_)
+        | Op::IsFinite
+        | Op::Select
+        | Op::Convert { .. }
+        | Op::BitcastConvert { .. }
+        | Op::BroadcastInDim { .. }
+        | Op::Reshape { .. }
+        | Op::Transpose { .. }
+        | Op::Reverse { .. }
+        | Op::Slice(_)
+        | Op::Pad(_)
+        | Op::Concatenate { .. }
+        | Op::DynamicSlice { .. }
+        | Op::DynamicUpdateSlice
+        | Op::Sort { .. }
+        | Op::Gather(_)
+        | Op::RngBitGenerator { .. }
+        | Op::Complex
+        | Op::Real
+        | Op::Imag
+        | Op::OptimizationBarrier
+        | Op::GetResult { .. } => Cost::default(),
+    }
+}
+
+fn is_float(dtype: DType) -> bool {
+    matches!(dtype, DType::BF16 | DType::F16 | DType::F32 | DType::F64)
+}
+
+fn is_transcendental(op: UnaryOp) -> bool {
+    match op {
+        UnaryOp::Abs
+        | UnaryOp::Neg
+        | UnaryOp::Sign
+        | UnaryOp::Floor
+        | UnaryOp::Ceil
+        | UnaryOp::RoundNearestEven
+        | UnaryOp::Not => false,
+        UnaryOp::Exp
+        | UnaryOp::Expm1
+        | UnaryOp::Log
+        | UnaryOp::Log1p
+        | UnaryOp::Sqrt
+        | UnaryOp::Rsqrt
+        | UnaryOp::Cbrt
+        | UnaryOp::Logistic
+        | UnaryOp::Sin
+        | UnaryOp::Cos
+        | UnaryOp::Tan
+        | UnaryOp::Tanh
+        | UnaryOp::Sinh
+        | UnaryOp::Cosh
+        | UnaryOp::Asin
+        | UnaryOp::Acos
+        | UnaryOp::Atan
+        | UnaryOp::Asinh
+        | UnaryOp::Acosh
+        | UnaryOp::Atanh
+        | UnaryOp::Erf
+        | UnaryOp::ErfInv => true,
+    }
+}
+
+fn dot_flops(attrs: &DotAttrs, lhs: &TensorType, result: &TensorType) -> u64 {
+    2 * result.elements() as u64 * product(&lhs.dims, &attrs.lhs_contract) as u64
+}
+
+/// 2 per multiply-add whose input element is neither padding nor a hole of the dilation.
+fn convolution_flops(attrs: &ConvAttrs, input: &TensorType, kernel: &TensorType, result: &TensorType) -> u64 {
+    let dims = &attrs.output;
+    let positions: u64 = (0..attrs.strides.len())
+        .map(|i| {
+            let sizes = [
+                input.dims[attrs.input.spatial[i]],
+                kernel.dims[attrs.kernel.spatial[i]],
+                result.dims[dims.spatial[i]],
+            ];
+            valid_positions(attrs, i, sizes)
+        })
+        .product();
+    let others = result.dims[dims.batch] * result.dims[dims.feature] * kernel.dims[attrs.kernel.feature];
+    2 * others as u64 * positions
+}
+
+/// Pairs of output position and kernel position along one spatial dim that meet an input element.
+fn valid_positions(attrs: &ConvAttrs, dim: usize, [input, kernel, output]: [usize; 3]) -> u64 {
+    let (stride, holes, spread) = (attrs.strides[dim], attrs.lhs_dilation[dim], attrs.rhs_dilation[dim]);
+    let end = (input as isize - 1) * holes as isize;
+    let meets = |out: usize, tap: usize| {
+        let at = (out * stride + tap * spread) as isize - attrs.padding[dim].0;
+        at >= 0 && at <= end && at % holes as isize == 0
+    };
+    (0..output).map(|out| (0..kernel).filter(|&tap| meets(out, tap)).count() as u64).sum()
+}
+
+fn window_size(window: &WindowAttrs) -> u64 {
+    window.dims.iter().product::<usize>().max(1) as u64
+}
+
+/// The textbook 5 n log2 n per transform, half of it where one side is real.
+fn fft_flops(kind: FftKind, length: usize, operand: &TensorType) -> u64 {
+    let transforms = operand.elements() / operand.dims.last().copied().unwrap_or(1).max(1);
+    let whole = (5.0 * length as f64 * (length as f64).log2()) as u64;
+    let each = match kind {
+        FftKind::Fft | FftKind::Ifft => whole,
+        FftKind::Rfft | FftKind::Irfft => whole / 2,
+    };
+    transforms as u64 * each
+}
+
+fn contraction(graph: &Graph, node: &Node, label: Label) -> Option<Contraction> {
+    let (lhs, rhs) = match &node.op {
+        Op::DotGeneral(_) | Op::Convolution(_) => (graph.ty(node.operands[0]), graph.ty(node.operands[1])),
+        _ => return None,
+    };
+    let flops = node_cost(graph, node).matrix_flops();
+    let dtype = lhs.dtype;
+    Some(match &node.op {
+        Op::DotGeneral(attrs) => {
+            let batch = product(&lhs.dims, &attrs.lhs_batch);
+            let k = product(&lhs.dims, &attrs.lhs_contract);
+            let free = |ty: &TensorType| ty.elements() / (batch * k).max(1);
+            Contraction { label, dtype, batch, m: free(lhs), n: free(rhs), k, flops }
+        }
+        Op::Convolution(attrs) => {
+            let groups = attrs.feature_groups * attrs.batch_groups;
+            let n = node.ty.dims[attrs.output.feature] / groups.max(1);
+            let k = product(&rhs.dims, &attrs.kernel.spatial) * rhs.dims[attrs.kernel.feature];
+            let m = node.ty.elements() / node.ty.dims[attrs.output.feature].max(1);
+            Contraction { label, dtype, batch: groups, m, n, k, flops }
+        }
+        _ => return None,
+    })
+}
+
+fn product(sizes: &Dims, dims: &Dims) -> usize {
+    dims.iter().map(|&dim| sizes[dim]).product()
+}
+
+#[cfg(test)]
+mod tests;
