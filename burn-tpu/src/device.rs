@@ -14,11 +14,14 @@ pub enum Platform {
     Cpu,
     /// The host's processor, through burn-ndarray: no plugin needed.
     NdArray,
+    /// A TPU slice that need not be attached: programs are compiled for it and never run. See [`TpuDevice::topology`].
+    Topology,
 }
 
 impl Platform {
-    /// Every platform, best first.
-    pub const ALL: [Platform; 4] = [Platform::Tpu, Platform::Cuda, Platform::Cpu, Platform::NdArray];
+    /// Every platform: those that run programs, best first, then the one that does not.
+    pub const ALL: [Platform; 5] =
+        [Platform::Tpu, Platform::Cuda, Platform::Cpu, Platform::NdArray, Platform::Topology];
 
     /// The name used in `BURN_TPU_PLATFORM` and in reports.
     pub const fn name(self) -> &'static str {
@@ -27,6 +30,7 @@ impl Platform {
             Platform::Cuda => "cuda",
             Platform::Cpu => "cpu",
             Platform::NdArray => "ndarray",
+            Platform::Topology => "topology",
         }
     }
 }
@@ -45,7 +49,7 @@ impl std::str::FromStr for Platform {
         known.ok_or_else(|| crate::TpuError::Option {
             name: "platform".into(),
             value: name.into(),
-            rule: "is not one of tpu, cuda, cpu, ndarray".into(),
+            rule: "is not one of tpu, cuda, cpu, ndarray, topology".into(),
         })
     }
 }
@@ -82,7 +86,28 @@ impl TpuDevice {
         Self { platform: Platform::NdArray, index: 0 }
     }
 
-    /// The device number `index` of a platform.
+    /// The first device of a TPU slice that need not be attached: `v5e:2x2`, `v4:2x2x1`, `tpu7x:1x1x1` (generations v4, v5e,
+    /// v5p, v6e and tpu7x). libtpu compiles for it what is recorded on it; nothing is executed. Results are shapes, an
+    /// upload keeps no data, and reading a value is an error, [`TpuError::NoValue`](crate::TpuError::NoValue).
+    ///
+    /// The same name is the same device. On a machine without a TPU, loading libtpu sets the environment variables that
+    /// `docs/fit.md` lists; on a machine with one it sets none.
+    ///
+    /// # Errors
+    /// [`TpuError::Topology`](crate::TpuError::Topology) for a name of another form. Nothing is loaded here: that libtpu
+    /// is missing, or knows no slice of these sizes, is reported by the first `sync` or mark step.
+    ///
+    /// ```
+    /// let device = burn_tpu::TpuDevice::topology("v5e:2x2")?;
+    /// assert_eq!(device.to_string(), "v5e:2x2");
+    /// # Ok::<(), burn_tpu::TpuError>(())
+    /// ```
+    pub fn topology(name: &str) -> crate::Result<Self> {
+        let index = crate::topology::register(name.parse()?)?;
+        Ok(Self { platform: Platform::Topology, index })
+    }
+
+    /// The device number `index` of a platform. For [`Platform::Topology`] the number is one that [`TpuDevice::topology`] gave.
     pub const fn new(platform: Platform, index: u16) -> Self {
         Self { platform, index }
     }
@@ -111,7 +136,7 @@ impl TpuDevice {
 }
 
 /// The mark of [`TpuDevice::wide`] in an index.
-const WIDE: u16 = 1 << 15;
+pub(crate) const WIDE: u16 = 1 << 15;
 
 impl Default for TpuDevice {
     /// The best device present: TPU, CUDA, CPU plugin, burn-ndarray. `BURN_TPU_PLATFORM` picks the platform instead.
@@ -124,7 +149,10 @@ impl Default for TpuDevice {
 
 impl std::fmt::Display for TpuDevice {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{}:{}", self.platform, self.index)
+        match (self.platform, crate::topology::described(self.index())) {
+            (Platform::Topology, Some(crate::topology::Described::Slice(topology))) => topology.fmt(f),
+            _ => write!(f, "{}:{}", self.platform, self.index),
+        }
     }
 }
 
@@ -160,5 +188,14 @@ mod tests {
             assert_eq!(platform.name().parse::<Platform>().ok(), Some(platform));
         }
         assert!("gpu".parse::<Platform>().is_err());
+    }
+
+    #[test]
+    fn a_slice_has_one_number_and_keeps_its_name() {
+        let device = TpuDevice::topology("v4:2x2").unwrap();
+        assert_eq!(TpuDevice::topology("v4:2x2x1").unwrap(), device);
+        assert_ne!(TpuDevice::topology("v5e:2x2").unwrap(), device);
+        assert_eq!(TpuDevice::from_id(device.to_id()).to_string(), "v4:2x2x1");
+        assert!(TpuDevice::topology("v4").is_err());
     }
 }

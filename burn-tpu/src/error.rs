@@ -100,6 +100,30 @@ pub enum TpuError {
         /// What the system says.
         reason: String,
     },
+    /// A TPU slice that cannot be named, or that no generation has.
+    #[error("topology {name:?} {rule}")]
+    Topology {
+        /// The name given.
+        name: String,
+        /// What is wrong with it.
+        rule: String,
+    },
+    /// A value asked of a device that compiles and does not run.
+    #[error(
+        "{device} executes nothing: this {ty} has a shape and no value\n  mend: read values on a device that runs, such as TpuDevice::default()"
+    )]
+    NoValue {
+        /// The device.
+        device: String,
+        /// The tensor's element type and dims.
+        ty: String,
+    },
+    /// A step that cannot be judged.
+    #[error("the step: {reason}")]
+    Step {
+        /// What is wrong with it.
+        reason: String,
+    },
     /// A program that is still being compiled after the time that it was given.
     #[error(
         "program {program} of {nodes} nodes is not compiled after {seconds} s\n  mend: give it longer with \
@@ -127,7 +151,10 @@ impl TpuError {
             | TpuError::DType { .. }
             | TpuError::FallbackDenied { .. }
             | TpuError::Option { .. }
-            | TpuError::AlreadyRunning { .. } => Fault::User,
+            | TpuError::AlreadyRunning { .. }
+            | TpuError::Topology { .. }
+            | TpuError::NoValue { .. }
+            | TpuError::Step { .. } => Fault::User,
             TpuError::Unavailable { .. } | TpuError::File { .. } => Fault::Environment,
             TpuError::Pjrt { .. } | TpuError::CompileTimeout { .. } => Fault::Plugin,
             TpuError::Host { .. } | TpuError::Bug(_) => Fault::Bug,

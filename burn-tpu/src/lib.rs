@@ -13,6 +13,7 @@ mod device;
 mod dtype;
 mod engine;
 mod error;
+pub mod fit;
 mod metrics;
 mod ops;
 mod optim;
@@ -21,6 +22,7 @@ mod program;
 mod qtensor;
 mod runtime;
 mod tensor;
+mod topology;
 mod trace;
 
 pub use backend::Tpu;
@@ -33,6 +35,7 @@ pub use optim::{MarkStep, MasterState, MasterWeights};
 pub use options::{FallbackPolicy, TpuOptions};
 pub use qtensor::TpuQTensor;
 pub use tensor::TpuTensor;
+pub use topology::{Generation, Topology};
 
 /// Runs everything that the calling thread has recorded on `device` as one program, without waiting for it.
 ///

@@ -267,7 +267,15 @@ impl TpuOptions {
 
 /// The platform that `BURN_TPU_PLATFORM` names, if it is set.
 pub(crate) fn platform_from_environment() -> Result<Option<Platform>> {
-    variable("BURN_TPU_PLATFORM").map(|name| name.parse()).transpose()
+    let Some(name) = variable("BURN_TPU_PLATFORM") else { return Ok(None) };
+    match name.parse()? {
+        Platform::Topology => Err(TpuError::Option {
+            name: "BURN_TPU_PLATFORM".into(),
+            value: name,
+            rule: "runs nothing; name a slice with TpuDevice::topology".into(),
+        }),
+        platform => Ok(Some(platform)),
+    }
 }
 
 fn variable(name: &str) -> Option<String> {

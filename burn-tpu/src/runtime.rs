@@ -55,6 +55,12 @@ pub(crate) fn start(device: TpuDevice, options: TpuOptions) -> Result<()> {
     Ok(())
 }
 
+/// Lets a device's state go: its programs and its engine. Tensors that are still there keep it alive for themselves.
+pub(crate) fn forget(device: TpuDevice) {
+    let forgotten = RUNTIMES.write().remove(&device);
+    drop(forgotten);
+}
+
 /// See [`TpuDevice::default`].
 pub(crate) fn default_device() -> TpuDevice {
     static DEVICE: OnceLock<TpuDevice> = OnceLock::new();
@@ -99,6 +105,7 @@ impl DeviceRuntime {
         let engine: Result<Arc<dyn Engine>> = match (problem, device.platform()) {
             (Some(error), _) => Err(error),
             (None, Platform::NdArray) => Ok(Arc::new(NdArrayEngine)),
+            (None, Platform::Topology) => engine::open_described(device, &options),
             (None, Platform::Tpu | Platform::Cuda | Platform::Cpu) => engine::open(device, &options, &counters),
         };
         match &engine {

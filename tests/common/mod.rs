@@ -82,3 +82,19 @@ impl Counted {
         }
     }
 }
+
+/// Whether libtpu is there to compile ahead of time with; without, unless `BURN_TPU_REQUIRE_LIBTPU` forbids it, tests skip.
+pub fn has_libtpu() -> bool {
+    if burn_tpu_pjrt::presence::tpu_present() {
+        eprintln!("skipped: compiling ahead of time is for machines without a TPU");
+        return false;
+    }
+    match burn_tpu_pjrt::discovery::find(burn_tpu_pjrt::PluginKind::Tpu, None) {
+        Ok(_) => true,
+        Err(error) if std::env::var("BURN_TPU_REQUIRE_LIBTPU").is_ok_and(|v| v == "1") => panic!("{error}"),
+        Err(error) => {
+            eprintln!("skipped: {error}");
+            false
+        }
+    }
+}

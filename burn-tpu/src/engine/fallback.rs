@@ -189,7 +189,7 @@ impl Staged {
     /// The value where the stage needs it.
     fn move_to(&self, host: bool, value: &SharedBuffer, ty: &TensorType) -> Result<SharedBuffer> {
         Ok(match (host, &**value) {
-            (true, DeviceBuffer::Pjrt(_)) => {
+            (true, DeviceBuffer::Pjrt(_) | DeviceBuffer::Shape(_)) => {
                 Arc::new(DeviceBuffer::Host(HostTensor::from_bytes(ty.clone(), self.engine.download(value)?)))
             }
             (false, DeviceBuffer::Host(tensor)) => Arc::new(self.engine.upload(ty, tensor.to_bytes())?),

@@ -77,7 +77,7 @@ pub fn interpret_program(program: &Program, parameters: &[Vec<u8>], slots: &[u64
 fn host(buffer: &DeviceBuffer) -> Result<&HostTensor> {
     match buffer {
         DeviceBuffer::Host(tensor) => Ok(tensor),
-        DeviceBuffer::Pjrt(_) => Err(wrong_engine()),
+        DeviceBuffer::Pjrt(_) | DeviceBuffer::Shape(_) => Err(wrong_engine()),
     }
 }
 

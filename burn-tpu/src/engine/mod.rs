@@ -6,11 +6,13 @@ mod fallback;
 mod host;
 mod ndarray;
 mod pjrt;
+mod topology;
 
 pub(crate) use fallback::compile;
 pub(crate) use host::NdArrayEngine;
 pub use host::interpret_program;
 pub(crate) use pjrt::{device_count, is_present, open};
+pub(crate) use topology::{Draft, Slice, open_described};
 
 use crate::error::{Result, TpuError};
 use burn_tpu_graph::{Op, Program, TensorType};
@@ -22,6 +24,8 @@ use std::sync::Arc;
 pub(crate) enum DeviceBuffer {
     Pjrt(burn_tpu_pjrt::Buffer),
     Host(HostTensor),
+    /// A result of a program that was compiled and not run.
+    Shape(TensorType),
 }
 
 /// A buffer with its owners: tensors, and traces that read it. The last owner that passes it to a program donates it.

@@ -43,6 +43,7 @@ pub(crate) fn is_present(platform: Platform) -> bool {
         Platform::Tpu => presence::tpu_present(),
         Platform::Cuda => presence::nvidia_gpu_present(),
         Platform::Cpu | Platform::NdArray => true,
+        Platform::Topology => false,
     }
 }
 
@@ -50,6 +51,7 @@ pub(crate) fn is_present(platform: Platform) -> bool {
 pub(crate) fn device_count(platform: Platform) -> usize {
     match platform {
         Platform::NdArray => 1,
+        Platform::Topology => crate::topology::count(),
         Platform::Tpu | Platform::Cuda | Platform::Cpu => {
             let clients = CLIENTS.lock();
             clients.iter().find(|(p, _)| *p == platform).map_or(0, |(_, client)| client.device_count())
@@ -69,7 +71,7 @@ pub(crate) fn open(device: TpuDevice, options: &TpuOptions, counters: &Arc<Count
         Platform::Tpu => (PluginKind::Tpu, "cargo xtask setup tpu"),
         Platform::Cuda => (PluginKind::Cuda, "cargo xtask setup cuda"),
         Platform::Cpu => (PluginKind::Cpu, "cargo xtask setup cpu"),
-        Platform::NdArray => return Err(wrong_engine()),
+        Platform::NdArray | Platform::Topology => return Err(wrong_engine()),
     };
     let unavailable = |reason: String| TpuError::Unavailable { device: device.to_string(), reason, mend };
     let client = client(device.platform(), kind, options).map_err(|error| unavailable(error.to_string()))?;
@@ -104,7 +106,7 @@ fn client(platform: Platform, kind: PluginKind, options: &TpuOptions) -> burn_tp
     let client_options = match platform {
         Platform::Cpu => ClientOptions::cpu(usize::from(options.cpu_devices))?,
         Platform::Cuda => ClientOptions::cuda_memory(options.memory_fraction, true)?,
-        Platform::Tpu | Platform::NdArray => ClientOptions::default(),
+        Platform::Tpu | Platform::NdArray | Platform::Topology => ClientOptions::default(),
     };
     let client = Client::new(plugin, &client_options)?;
     clients.push((platform, client.clone()));
@@ -114,7 +116,11 @@ fn client(platform: Platform, kind: PluginKind, options: &TpuOptions) -> burn_tp
 /// One replica on this device.
 fn compile_options(device: &Device, options: &TpuOptions) -> CompileOptions {
     let id = device.id();
-    let start = CompileOptions::default().device_assignment(vec![vec![id]]);
+    compiler_flags(CompileOptions::default().device_assignment(vec![vec![id]]), options)
+}
+
+/// With the XLA options that the user asked for.
+pub(super) fn compiler_flags(start: CompileOptions, options: &TpuOptions) -> CompileOptions {
     options.compiler_flags.iter().fold(start, |o, (name, value)| match (value.as_str(), value.parse::<i64>()) {
         ("true" | "false", _) => o.set(name, value == "true"),
         (_, Ok(number)) => o.set(name, number),
@@ -154,7 +160,7 @@ impl Engine for PjrtEngine {
             let _span = tracing::debug_span!("lower").entered();
             lower(program).map_err(|error| TpuError::Bug(error.to_string()))?
         };
-        self.dump(program, &lowered)?;
+        dump_program(self.dump.as_deref(), program, &lowered)?;
         let specs = lowered.arguments.iter().map(|argument| spec(argument.ty())).collect::<Result<Vec<_>>>()?;
         let (executable, from_disk) = self.load_or_compile(program, &lowered, &specs)?;
         let reported = executable.executable().code_size().unwrap_or(0).max(0) as u64;
@@ -202,14 +208,15 @@ impl PjrtEngine {
         }
         Ok((executable, false))
     }
+}
 
-    fn dump(&self, program: &Program, lowered: &Lowered) -> Result<()> {
-        let Some(folder) = &self.dump else { return Ok(()) };
-        let name: String = program.stable_hash()[..8].iter().map(|byte| format!("{byte:02x}")).collect();
-        let path = folder.join(name + ".mlir");
-        let written = std::fs::create_dir_all(folder).and_then(|()| std::fs::write(&path, &lowered.text));
-        written.map_err(|error| TpuError::File { what: "the dump of a program", path, reason: error.to_string() })
-    }
+/// Writes the program's text into the folder that the user asked for, if any.
+pub(super) fn dump_program(folder: Option<&std::path::Path>, program: &Program, lowered: &Lowered) -> Result<()> {
+    let Some(folder) = folder else { return Ok(()) };
+    let name: String = program.stable_hash()[..8].iter().map(|byte| format!("{byte:02x}")).collect();
+    let path = folder.join(name + ".mlir");
+    let written = std::fs::create_dir_all(folder).and_then(|()| std::fs::write(&path, &lowered.text));
+    written.map_err(|error| TpuError::File { what: "the dump of a program", path, reason: error.to_string() })
 }
 
 /// A compiled program with the recipe of its arguments.
@@ -293,11 +300,11 @@ impl PjrtProgram {
 fn device(buffer: &DeviceBuffer) -> Result<&Buffer> {
     match buffer {
         DeviceBuffer::Pjrt(buffer) => Ok(buffer),
-        DeviceBuffer::Host(_) => Err(wrong_engine()),
+        DeviceBuffer::Host(_) | DeviceBuffer::Shape(_) => Err(wrong_engine()),
     }
 }
 
-fn spec(ty: &TensorType) -> Result<Arc<TensorSpec>> {
+pub(super) fn spec(ty: &TensorType) -> Result<Arc<TensorSpec>> {
     let spec = TensorSpec::new(element_type(ty.dtype)?, &ty.dims);
     spec.map(Arc::new).map_err(TpuError::pjrt(format!("describing {ty}")))
 }

@@ -195,6 +195,15 @@ pub(crate) fn cut(device: TpuDevice, reason: CutReason) {
     trace_of(device).cut(reason);
 }
 
+/// Lets the calling thread's trace of a device go.
+pub(crate) fn forget(device: TpuDevice) {
+    let forgotten = TRACES.with_borrow_mut(|traces| {
+        let place = traces.iter().position(|(traced, _)| *traced == device);
+        place.map(|place| traces.swap_remove(place))
+    });
+    drop(forgotten);
+}
+
 /// Ends a training step: cuts the calling thread's traces of all devices, each step as a program of its own.
 pub(crate) fn cut_step(reason: CutReason) {
     let cells = TRACES.with_borrow(|traces| traces.iter().map(|(_, cell)| Arc::clone(cell)).collect::<Vec<_>>());

@@ -1,0 +1,132 @@
+//! The largest buffers of a compiled program, and how many bytes it passes, from its instructions and their layouts.
+
+use super::report::{Buffer, BufferKind};
+use burn_tpu_graph::{NodeId, Op, Program};
+use burn_tpu_pjrt::{HloArray, HloInstruction, HloModule};
+use std::collections::{HashMap, HashSet};
+
+/// How many are named.
+const NAMED: usize = 10;
+
+/// The device's main memory.
+const HBM: u64 = 0;
+
+/// The largest buffers in the device's memory, largest first. A result in the memory of a donated argument is that argument.
+pub(super) fn largest(module: &HloModule, program: &Program) -> Vec<Buffer> {
+    let users = first_users(program);
+    let outputs = outputs(module);
+    let mut buffers = Vec::new();
+    for instruction in &module.instructions {
+        for (position, array) in own_results(instruction).filter(|(_, array)| array.memory_space == HBM) {
+            let output = outputs.get(&(instruction.id, position));
+            let (kind, op) = match (instruction.opcode.as_str(), output) {
+                (_, Some(Output::Aliased)) => continue,
+                ("parameter", _) => (BufferKind::Argument, users.get(instruction.parameter).cloned()),
+                (_, Some(Output::Own)) => (BufferKind::Output, Some(instruction.op_name.clone())),
+                (_, None) => (BufferKind::Temporary, Some(instruction.op_name.clone())),
+            };
+            let op = op.filter(|name| !name.is_empty()).unwrap_or_else(|| instruction.opcode.clone());
+            let dims = array.dims.iter().map(u64::to_string).collect::<Vec<_>>().join(",");
+            buffers.push(Buffer {
+                kind,
+                op,
+                shape: format!("{}[{dims}]", array.element),
+                bytes: array.padded_bytes,
+                padding_bytes: array.padded_bytes - array.bytes,
+                instruction: instruction.name.clone(),
+            });
+        }
+    }
+    buffers.sort_by(|a, b| (b.bytes, &a.instruction).cmp(&(a.bytes, &b.instruction)));
+    buffers.truncate(NAMED);
+    buffers
+}
+
+/// Bytes that the program's instructions read from and write to the device's memory, tiles included; loop bodies once.
+///
+/// An instruction that looks at a part of an operand counts as reading it whole, so this can be too high.
+pub(super) fn traffic(module: &HloModule) -> u64 {
+    let by_id: HashMap<u64, &HloInstruction> = module.instructions.iter().map(|i| (i.id, i)).collect();
+    let in_hbm = |array: &HloArray| if array.memory_space == HBM { array.padded_bytes } else { 0 };
+    let mut total = 0;
+    for instruction in module.instructions.iter().filter(|i| i.opcode != "parameter" && i.opcode != "constant") {
+        let written: u64 = own_results(instruction).map(|(_, array)| in_hbm(array)).sum();
+        let read = instruction.operands.iter().filter_map(|id| by_id.get(id)).flat_map(|operand| &operand.results);
+        total += written;
+        total += match instruction.opcode.as_str() {
+            _ if own_results(instruction).next().is_none() => 0,
+            // A copy reads as much as it brings, which may be a slice of its operand.
+            opcode if opcode.ends_with("-start") => {
+                let brought: u64 = own_results(instruction).map(|(_, array)| array.padded_bytes).sum();
+                brought.min(read.map(in_hbm).sum())
+            }
+            _ => read.map(in_hbm).sum::<u64>(),
+        };
+    }
+    total
+}
+
+/// Bytes of the arguments, tiles included.
+pub(super) fn argument_bytes(module: &HloModule) -> u64 {
+    let arguments = module.instructions.iter().filter(|i| i.opcode == "parameter" && i.in_entry);
+    arguments.flat_map(|i| &i.results).filter(|array| array.memory_space == HBM).map(|array| array.padded_bytes).sum()
+}
+
+/// The arrays that an instruction brings into being, with their place among its results: views and the ends of
+/// asynchronous pairs bring none.
+fn own_results(instruction: &HloInstruction) -> impl Iterator<Item = (usize, &HloArray)> {
+    let all = instruction.results.len();
+    let (first, end) = match instruction.opcode.as_str() {
+        "tuple" | "get-tuple-element" | "bitcast" | "while" | "conditional" | "call" | "after-all" => (0, 0),
+        "opt-barrier" | "add-dependency" | "domain" => (0, 0),
+        "parameter" if !instruction.in_entry => (0, 0),
+        // Destination, source, context.
+        "copy-start" => (0, all.min(1)),
+        // Operands, results, context.
+        "async-start" => {
+            (instruction.operands.len().min(all), all.saturating_sub(1).max(instruction.operands.len()).min(all))
+        }
+        opcode if opcode.ends_with("-done") || opcode.ends_with("-update") && opcode.starts_with("async") => (0, 0),
+        _ => (0, all),
+    };
+    instruction.results.iter().enumerate().take(end).skip(first)
+}
+
+enum Output {
+    /// In memory of its own.
+    Own,
+    /// In the memory of a donated argument.
+    Aliased,
+}
+
+/// The arrays that are the program's results: instruction and place among its results.
+fn outputs(module: &HloModule) -> HashMap<(u64, usize), Output> {
+    let by_id: HashMap<u64, &HloInstruction> = module.instructions.iter().map(|i| (i.id, i)).collect();
+    let aliased: HashSet<usize> = module.aliases.iter().map(|(output, _)| *output).collect();
+    let Some(root) = by_id.get(&module.root) else { return HashMap::new() };
+    let results = if root.opcode == "tuple" { root.operands.clone() } else { vec![root.id] };
+    let origin = |mut id: u64| {
+        let mut place = 0;
+        while let Some(instruction) = by_id.get(&id) {
+            match (instruction.opcode.as_str(), instruction.operands.first()) {
+                ("get-tuple-element", Some(&of)) => (id, place) = (of, instruction.tuple_index),
+                ("bitcast" | "copy-done", Some(&of)) => id = of,
+                _ => break,
+            }
+        }
+        (id, place)
+    };
+    let kind = |position| if aliased.contains(&position) { Output::Aliased } else { Output::Own };
+    results.into_iter().enumerate().map(|(position, id)| (origin(id), kind(position))).collect()
+}
+
+/// For each argument of the program, in order, the Burn op that reads it first.
+fn first_users(program: &Program) -> Vec<String> {
+    let graph = program.graph();
+    let parameters = graph.nodes().iter().enumerate().filter(|(_, node)| matches!(node.op, Op::Parameter { .. }));
+    let user = |id: NodeId| {
+        let reads = graph.nodes().iter().position(|node| node.operands.contains(&id));
+        reads.map_or("", |place| graph.label(NodeId(place as u32))).to_string()
+    };
+    parameters.map(|(place, _)| user(NodeId(place as u32))).collect()
+}

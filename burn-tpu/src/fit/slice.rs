@@ -1,0 +1,259 @@
+//! One slice: compile the step's programs for it, read what the compiler says, work out time and price.
+
+use super::buffers;
+use super::report::{Buffer, Memory, Price, SliceFit, Speed, Verdict};
+use super::{Fit, advice};
+use crate::TpuOptions;
+use crate::engine::Slice;
+use crate::error::{Result, TpuError};
+use crate::topology::Topology;
+use burn_tpu_graph::cost::{Contraction, Cost};
+use burn_tpu_graph::{Lowered, Program};
+use burn_tpu_pjrt::{Executable, HloModule, PjrtError, Value};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Instant;
+
+/// A step that is ready to be compiled: its programs with their text, and what was counted in them.
+pub(super) struct Prepared {
+    pub(super) programs: Vec<(Arc<Program>, Lowered)>,
+    pub(super) cost: Cost,
+    pub(super) contractions: Vec<Contraction>,
+}
+
+/// What one program was compiled to.
+struct Compiled {
+    memory: Memory,
+    buffers: Vec<Buffer>,
+    bytes_accessed: u64,
+    hbm_bytes: u64,
+    fusions: usize,
+}
+
+/// Tries a step on a slice.
+pub(super) fn fit(slice: Topology, step: &Prepared, fit: &Fit) -> SliceFit {
+    let spec = fit.specs.of(slice.generation());
+    let start = Instant::now();
+    let limit_bytes = spec.usable_bytes();
+    let mut report = SliceFit {
+        topology: slice.to_string(),
+        generation: slice.generation(),
+        chips: slice.chips(),
+        devices: slice.chips() * spec.devices_per_chip as usize,
+        verdict: Verdict::Fits,
+        memory: Memory { limit_bytes, ..Memory::default() },
+        buffers: Vec::new(),
+        speed: None,
+        price: None,
+        advice: advice::matrix_unit(&step.contractions, spec.mxu_tile as usize),
+        suggestions: Vec::new(),
+        compile_seconds: 0.0,
+    };
+    match compile_all(slice, step, &fit.options, limit_bytes) {
+        Ok(programs) => {
+            let speed = speed(&programs, &step.cost, spec);
+            report.price = price(&speed, &report, fit);
+            report.speed = Some(speed);
+            if let Some(largest) = programs.into_iter().max_by_key(|program| program.memory.peak_bytes) {
+                (report.memory, report.buffers) = (largest.memory, largest.buffers);
+            }
+        }
+        Err(Failure::Memory { message, memory, buffers }) => {
+            (report.memory, report.buffers) = (memory, buffers);
+            report.suggestions = advice::to_fit(&report.memory, &report.buffers, &fit.specs);
+            report.verdict = Verdict::OutOfMemory { message };
+        }
+        Err(Failure::Other(error)) => report.verdict = Verdict::Failed { message: error.to_string() },
+    }
+    report.compile_seconds = start.elapsed().as_secs_f64();
+    report
+}
+
+enum Failure {
+    Memory { message: String, memory: Memory, buffers: Vec<Buffer> },
+    Other(TpuError),
+}
+
+impl From<TpuError> for Failure {
+    fn from(error: TpuError) -> Self {
+        Failure::Other(error)
+    }
+}
+
+fn compile_all(slice: Topology, step: &Prepared, options: &TpuOptions, limit: u64) -> Result<Vec<Compiled>, Failure> {
+    let slice = Slice::open(slice, options)?;
+    let compile = |(program, lowered): &(Arc<Program>, Lowered)| match slice.compile(lowered) {
+        Ok(executable) => Ok(read(&executable, program, limit)?),
+        Err(TpuError::Pjrt { source, .. }) if source.is_out_of_memory() => {
+            Err(out_of_memory(&source, slice.topology, program, lowered, options, limit)?)
+        }
+        Err(error) => Err(error.into()),
+    };
+    step.programs.iter().map(compile).collect()
+}
+
+/// What the compiler says of a program.
+fn read(executable: &Executable, program: &Program, limit_bytes: u64) -> Result<Compiled> {
+    let failed = || TpuError::pjrt("reading a compiled program");
+    let stats = executable.memory_stats().map_err(failed())?;
+    let module = executable.optimized_program().and_then(|program| HloModule::parse(&program.code)).map_err(failed())?;
+    let bytes = |n: i64| n.max(0) as u64;
+    let memory = Memory {
+        limit_bytes,
+        peak_bytes: bytes(stats.peak_bytes),
+        argument_bytes: bytes(stats.argument_bytes),
+        output_bytes: bytes(stats.output_bytes),
+        alias_bytes: bytes(stats.alias_bytes),
+        temporary_bytes: bytes(stats.temporary_bytes),
+        code_bytes: bytes(stats.code_bytes),
+    };
+    let costs = executable.cost_analysis().map_err(failed())?;
+    let bytes_accessed = match costs.get("bytes accessed") {
+        Some(Value::Float(bytes)) => *bytes as u64,
+        _ => buffers::traffic(&module),
+    };
+    Ok(Compiled {
+        memory,
+        buffers: buffers::largest(&module, program),
+        bytes_accessed,
+        // Each of the two can only be too high: one counts transfers on the chip, the other whole operands.
+        hbm_bytes: buffers::traffic(&module).min(bytes_accessed),
+        fusions: module.fusions(),
+    })
+}
+
+/// An out-of-memory error names no buffers: the program is compiled once more into a folder that the compiler leaves what it
+/// has in, which is read instead.
+fn out_of_memory(
+    error: &PjrtError,
+    slice: Topology,
+    program: &Program,
+    lowered: &Lowered,
+    options: &TpuOptions,
+    limit_bytes: u64,
+) -> Result<Failure> {
+    let folder = DumpFolder::new()?;
+    let options = options
+        .clone()
+        .compiler_flag("xla_dump_to", folder.0.to_string_lossy())
+        .compiler_flag("xla_dump_hlo_as_proto", "true");
+    // It fails again, as it must; what counts is what it leaves.
+    let again = Slice::open(slice, &options)?.compile(lowered);
+    let module = if again.is_err() { dumped(&folder.0) } else { None };
+    let message = match error {
+        PjrtError::Call { message, .. } => message.lines().next().unwrap_or_default().to_string(),
+        other => other.to_string(),
+    };
+    let temporary_bytes = needed_bytes(&message).unwrap_or(0);
+    let argument_bytes = module.as_ref().map_or(0, buffers::argument_bytes);
+    let memory = Memory {
+        limit_bytes,
+        peak_bytes: argument_bytes + temporary_bytes,
+        argument_bytes,
+        temporary_bytes,
+        ..Memory::default()
+    };
+    let buffers = module.map(|module| buffers::largest(&module, program)).unwrap_or_default();
+    Ok(Failure::Memory { message, memory, buffers })
+}
+
+/// A folder that is gone when this is.
+struct DumpFolder(PathBuf);
+
+impl DumpFolder {
+    fn new() -> Result<Self> {
+        static COUNT: AtomicUsize = AtomicUsize::new(0);
+        let number = COUNT.fetch_add(1, Ordering::Relaxed);
+        let path = std::env::temp_dir().join(format!("burn-tpu-fit-{}-{number}", std::process::id()));
+        // It must be new: in a folder that all may write to, a name can be taken by somebody else.
+        let reason = |error: std::io::Error| error.to_string();
+        let made = std::fs::create_dir(&path).map_err(reason);
+        made.map_err(|reason| TpuError::File { what: "the folder for a compiler's dump", path: path.clone(), reason })?;
+        Ok(Self(path))
+    }
+}
+
+impl Drop for DumpFolder {
+    fn drop(&mut self) {
+        if let Err(error) = std::fs::remove_dir_all(&self.0) {
+            tracing::warn!(folder = %self.0.display(), %error, "a compiler's dump stays behind");
+        }
+    }
+}
+
+/// The module of a compiler's dump, as it was when memory was given out.
+fn dumped(folder: &Path) -> Option<HloModule> {
+    let files = std::fs::read_dir(folder).ok()?.flatten().map(|entry| entry.path());
+    let endings = ["after_optimizations_before_buffer_assignment.hlo.pb", "after_optimizations.hlo.pb"];
+    let mut found: Vec<_> = files
+        .filter_map(|path| {
+            let name = path.file_name()?.to_str()?;
+            Some((endings.iter().position(|ending| name.ends_with(ending))?, path.clone()))
+        })
+        .collect();
+    found.sort();
+    found.iter().find_map(|(_, path)| HloModule::parse(&std::fs::read(path).ok()?).ok())
+}
+
+/// The first size in the compiler's words, such as `107.01G`: what it would have needed.
+fn needed_bytes(message: &str) -> Option<u64> {
+    let words = message.split(|c: char| c.is_whitespace() || matches!(c, '(' | ')' | ','));
+    let size = |word: &str| {
+        let unit = word.chars().last()?;
+        let number: f64 = word.strip_suffix(unit)?.parse().ok()?;
+        let shift = ['K', 'M', 'G', 'T'].iter().position(|&known| known == unit)?;
+        Some((number * 1024f64.powi(shift as i32 + 1)) as u64)
+    };
+    words.filter(|word| word.contains('.')).find_map(size)
+}
+
+/// No step is faster than its matrix operations at the peak rate, or its bytes at the peak bandwidth. Programs run one after
+/// another, and a step that does several is as fast as they are together.
+fn speed(programs: &[Compiled], cost: &Cost, spec: &super::Spec) -> Speed {
+    let sum = |of: fn(&Compiled) -> u64| programs.iter().map(of).sum::<u64>();
+    let hbm_bytes = sum(|program| program.hbm_bytes);
+    let matrix_seconds = cost.matrix_flops() as f64 / spec.flops_per_second();
+    let roofline_seconds = matrix_seconds.max(hbm_bytes as f64 / spec.bytes_per_second());
+    Speed {
+        bytes_accessed: sum(|program| program.bytes_accessed),
+        hbm_bytes,
+        intensity: cost.flops() as f64 / hbm_bytes.max(1) as f64,
+        fusions: programs.iter().map(|program| program.fusions).sum(),
+        roofline_seconds,
+        mfu: if roofline_seconds > 0.0 {
+            cost.flops() as f64 / (roofline_seconds * spec.flops_per_second())
+        } else {
+            0.0
+        },
+    }
+}
+
+/// The whole slice is paid for while its devices run copies of the step.
+fn price(speed: &Speed, report: &SliceFit, fit: &Fit) -> Option<Price> {
+    let usd_per_hour = fit.specs.of(report.generation).usd_per_chip_hour? * report.chips as f64;
+    let usd_per_step = usd_per_hour / 3600.0 * speed.roofline_seconds;
+    let per_million = |count: Option<u64>| {
+        let count = count.filter(|&count| count > 0)? as f64 * report.devices as f64;
+        Some(usd_per_step / count * 1e6)
+    };
+    Some(Price {
+        usd_per_hour,
+        usd_per_step,
+        usd_per_million_samples: per_million(fit.samples),
+        usd_per_million_tokens: per_million(fit.tokens),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_size_in_an_out_of_memory_message_is_read() {
+        let message = "Ran out of memory on HBM, the total memory required for HLO temporaries (107.50G) exceeds available HBM (15.75G).";
+        assert_eq!(needed_bytes(message), Some((107.5 * 1024f64.powi(3)) as u64));
+        assert_eq!(needed_bytes("Used 1.50M of 0.50M hbm"), Some(3 << 19));
+        assert_eq!(needed_bytes("E1000: no size. At all."), None);
+    }
+}

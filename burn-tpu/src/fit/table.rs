@@ -1,0 +1,155 @@
+//! The report for people: what fits first, cheapest first, then buffers, advice and suggestions.
+
+use super::report::{Buffer, BufferKind, FitReport, SliceFit, Verdict};
+use std::fmt::{Display, Formatter, Result};
+
+impl FitReport {
+    /// The slices by what a step costs, then by time; those that do not fit come last.
+    pub fn by_cost(&self) -> Vec<&SliceFit> {
+        let key = |slice: &SliceFit| {
+            let per_device = |usd: f64| usd / slice.devices as f64;
+            let cost = slice.price.map_or(f64::MAX, |price| per_device(price.usd_per_step));
+            let seconds = slice.speed.map_or(f64::MAX, |speed| speed.roofline_seconds);
+            (!slice.fits(), cost, seconds)
+        };
+        let mut slices: Vec<&SliceFit> = self.slices.iter().collect();
+        slices.sort_by(|a, b| {
+            let (a, b) = (key(a), key(b));
+            a.0.cmp(&b.0).then(a.1.total_cmp(&b.1)).then(a.2.total_cmp(&b.2))
+        });
+        slices
+    }
+}
+
+impl Display for FitReport {
+    /// A table by cost, then details of each slice.
+    fn fmt(&self, f: &mut Formatter<'_>) -> Result {
+        let step = &self.step;
+        writeln!(
+            f,
+            "step: {} program{}, {} nodes, {:.4} TFLOP ({:.1}% in matrix products and convolutions)",
+            step.programs,
+            if step.programs == 1 { "" } else { "s" },
+            step.nodes,
+            step.flops as f64 / 1e12,
+            100.0 * step.matrix_flops as f64 / step.flops.max(1) as f64
+        )?;
+        if !step.settled {
+            writeln!(
+                f,
+                "warning: no two steps in a row recorded the same programs, so this loop compiles at every step"
+            )?;
+        }
+        let samples = |slice: &SliceFit| slice.price.and_then(|price| price.usd_per_million_samples);
+        let tokens = |slice: &SliceFit| slice.price.and_then(|price| price.usd_per_million_tokens);
+        writeln!(
+            f,
+            "\n{:<12} {:<6} {:>9} {:>9} {:>10} {:>6} {:>9} {:>7} {:>10} {:>11} {:>11} {:>8}",
+            "slice",
+            "fits",
+            "peak GiB",
+            "limit GiB",
+            "step ms",
+            "MFU",
+            "FLOP/B",
+            "fusions",
+            "$/step",
+            "$/M samples",
+            "$/M tokens",
+            "compile"
+        )?;
+        for slice in self.by_cost() {
+            let speed = |of: &dyn Fn(&super::Speed) -> String| slice.speed.as_ref().map_or("-".into(), of);
+            let dollars = |usd: Option<f64>| usd.map_or("-".into(), |usd| format!("{usd:.4}"));
+            writeln!(
+                f,
+                "{:<12} {:<6} {:>9.3} {:>9.2} {:>10} {:>6} {:>9} {:>7} {:>10} {:>11} {:>11} {:>6.1} s",
+                slice.topology,
+                match slice.verdict {
+                    Verdict::Fits => "yes",
+                    Verdict::OutOfMemory { .. } => "NO",
+                    Verdict::Failed { .. } => "failed",
+                },
+                gib(slice.memory.peak_bytes),
+                gib(slice.memory.limit_bytes),
+                speed(&|speed| format!("{:.3}", 1e3 * speed.roofline_seconds)),
+                speed(&|speed| format!("{:.0}%", 100.0 * speed.mfu)),
+                speed(&|speed| format!("{:.1}", speed.intensity)),
+                speed(&|speed| speed.fusions.to_string()),
+                slice.price.map_or("-".into(), |price| format!("{:.2e}", price.usd_per_step)),
+                dollars(samples(slice)),
+                dollars(tokens(slice)),
+                slice.compile_seconds
+            )?;
+        }
+        writeln!(
+            f,
+            "step ms and MFU are bounds (roofline), not measurements; prices are list prices of {}",
+            self.priced
+        )?;
+        self.by_cost().into_iter().try_for_each(|slice| details(slice, f))
+    }
+}
+
+fn details(slice: &SliceFit, f: &mut Formatter<'_>) -> Result {
+    let memory = &slice.memory;
+    writeln!(f, "\n{} ({} chip{})", slice.topology, slice.chips, if slice.chips == 1 { "" } else { "s" })?;
+    match &slice.verdict {
+        Verdict::Fits => writeln!(
+            f,
+            "  memory: arguments {}, outputs {} ({} in arguments), temporaries {}, code {}",
+            size(memory.argument_bytes),
+            size(memory.output_bytes),
+            size(memory.alias_bytes),
+            size(memory.temporary_bytes),
+            size(memory.code_bytes)
+        )?,
+        Verdict::OutOfMemory { message } => writeln!(f, "  does not fit: {message}")?,
+        Verdict::Failed { message } => writeln!(f, "  failed: {message}")?,
+    }
+    for suggestion in &slice.suggestions {
+        writeln!(f, "  try: {suggestion}")?;
+    }
+    if !slice.buffers.is_empty() {
+        writeln!(f, "  largest buffers:")?;
+    }
+    for buffer in &slice.buffers {
+        writeln!(f, "    {buffer}")?;
+    }
+    for advice in &slice.advice {
+        let (op, count, shape) = (&advice.op, advice.count, &advice.shape);
+        writeln!(
+            f,
+            "  matrix unit: {count} x {op} {shape} pads away {:.1}%: {}",
+            100.0 * advice.wasted,
+            advice.advice
+        )?;
+    }
+    Ok(())
+}
+
+impl Display for Buffer {
+    fn fmt(&self, f: &mut Formatter<'_>) -> Result {
+        let role = match self.kind {
+            BufferKind::Argument => "argument of",
+            BufferKind::Output => "output of",
+            BufferKind::Temporary => "temporary of",
+        };
+        write!(f, "{:>10}  {:<26} {role} {}", size(self.bytes), self.shape, self.op)?;
+        if self.padding_bytes > 0 { write!(f, " ({} of it padding)", size(self.padding_bytes)) } else { Ok(()) }
+    }
+}
+
+fn gib(bytes: u64) -> f64 {
+    bytes as f64 / (1u64 << 30) as f64
+}
+
+/// `1.50 GiB`, `3.2 MiB`, `512 B`
+fn size(bytes: u64) -> String {
+    match bytes {
+        0..1024 => format!("{bytes} B"),
+        1024..1_048_576 => format!("{:.1} KiB", bytes as f64 / 1024.0),
+        1_048_576..1_073_741_824 => format!("{:.1} MiB", bytes as f64 / 1_048_576.0),
+        _ => format!("{:.2} GiB", gib(bytes)),
+    }
+}
