@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use crate::bindings::*;
 use crate::discovery::DiscoveryError;
 use crate::element_type::ElementType;
+use crate::occupancy::{LIBTPU_LOCK, LibtpuLock};
 use crate::plugin::Version;
 use crate::tensor_spec::TensorSpec;
 
@@ -122,6 +123,14 @@ pub enum PjrtError {
         ours: Version,
         /// The oldest that works.
         needed: Version,
+    },
+    /// libtpu did not initialise because of its lock file.
+    #[error("libtpu serves one process at a time, and {}", in_the_way(.lock))]
+    TpuLocked {
+        /// The plugin.
+        path: &'static Path,
+        /// Who is in the way, as far as this process can see.
+        lock: Box<LibtpuLock>,
     },
     /// The plugin's function table ends before this function.
     #[error(
@@ -267,6 +276,7 @@ impl PjrtError {
         match self {
             Discovery(_) | PluginMissing { .. } | PluginNotLoadable { .. } | NotAPlugin { .. } => Fault::Environment,
             PluginVersion { .. } | CallMissing { .. } | XlaFlag { .. } | Serialized { .. } => Fault::Environment,
+            TpuLocked { .. } => Fault::Environment,
             Call { code: Code::Unavailable, .. } => Fault::Environment,
             Call { .. } if self.is_out_of_memory() => Fault::Environment,
             Call { .. } | PluginBroken { .. } | ElementType { .. } => Fault::Plugin,
@@ -297,6 +307,18 @@ impl PjrtError {
 
     pub(crate) fn usage(call: &'static str, reason: impl Into<String>) -> PjrtError {
         PjrtError::Usage { call, reason: reason.into() }
+    }
+}
+
+fn in_the_way(lock: &LibtpuLock) -> String {
+    match lock {
+        LibtpuLock::Held(holder) => {
+            format!("{holder} has it: wait for it, or end it with `kill {}`", holder.pid)
+        }
+        LibtpuLock::Foreign { owner } => {
+            format!("`{LIBTPU_LOCK}` was left by user {owner}: remove it, `sudo rm {LIBTPU_LOCK}`")
+        }
+        LibtpuLock::Free => "one that cannot be seen from here, in another container perhaps, has it: end that".into(),
     }
 }
 

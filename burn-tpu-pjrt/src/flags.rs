@@ -22,11 +22,11 @@ const ALLOWED: [&str; 14] = [
     "xla_force_host_platform_device_count",
 ];
 
-/// Checks the process's `XLA_FLAGS`.
+/// Checks the process's `XLA_FLAGS`, as [`Plugin::load`](crate::Plugin::load) does before it opens anything.
 ///
 /// # Errors
 /// [`PjrtError::XlaFlag`] for the first flag that is not known to be safe, or for a file of flags.
-pub(crate) fn check_process() -> Result<()> {
+pub fn check_xla_flags() -> Result<()> {
     match std::env::var_os("XLA_FLAGS") {
         None => Ok(()),
         Some(flags) => check(&flags.to_string_lossy()),

@@ -14,9 +14,10 @@ use crate::api::Api;
 use crate::bindings::*;
 use crate::discovery::{self, PluginKind};
 use crate::environment::{aot_environment, quiet_environment};
-use crate::error::{PjrtError, Result};
+use crate::error::{Code, PjrtError, Result};
 use crate::flags;
 use crate::named_value::{Attributes, Value};
+use crate::occupancy::libtpu_lock;
 use crate::presence::tpu_present;
 
 /// A version of the PJRT C API.
@@ -79,7 +80,8 @@ impl Plugin {
     ///
     /// # Errors
     /// [`PjrtError::XlaFlag`], [`PjrtError::PluginMissing`], [`PjrtError::PluginNotLoadable`],
-    /// [`PjrtError::NotAPlugin`], [`PjrtError::PluginVersion`], or what the plugin says when initialised.
+    /// [`PjrtError::NotAPlugin`], [`PjrtError::PluginVersion`], [`PjrtError::TpuLocked`], or what the plugin says when
+    /// initialised.
     pub fn load(path: impl AsRef<Path>) -> Result<Plugin> {
         let path = path.as_ref();
         let missing = |_| PjrtError::PluginMissing { path: path.to_path_buf() };
@@ -88,7 +90,7 @@ impl Plugin {
         if let Some(plugin) = loaded.iter().find(|plugin| plugin.path() == path) {
             return Ok(*plugin);
         }
-        flags::check_process()?;
+        flags::check_xla_flags()?;
         quiet_environment();
         if is_libtpu(&path) && !tpu_present() {
             aot_environment();
@@ -107,7 +109,7 @@ impl Plugin {
         // SAFETY: as above; `size` is what the plugin states.
         let api = unsafe { Api::new(table, size, version, path) };
         // SAFETY: the function takes no pointers; the lock in `load` keeps it to one call per library.
-        unsafe { api.call(&mut PJRT_Plugin_Initialize_Args::new()) }?;
+        unsafe { api.call(&mut PJRT_Plugin_Initialize_Args::new()) }.map_err(|error| locked(path, error))?;
         let attributes = attributes(api)?;
         tracing::info!(%version, ?attributes, "plugin loaded");
         Ok(Plugin(Box::leak(Box::new(Loaded { api, attributes }))))
@@ -151,6 +153,15 @@ impl Eq for Plugin {}
 
 fn is_libtpu(path: &Path) -> bool {
     path.file_name().is_some_and(|name| name.to_string_lossy().starts_with("libtpu"))
+}
+
+/// libtpu serves one process at a time. Its own words about that never name the other one, and some ask to remove a lock
+/// file that is rightly held.
+fn locked(path: &'static Path, error: PjrtError) -> PjrtError {
+    if !is_libtpu(path) || error.code() != Some(Code::Aborted) {
+        return error;
+    }
+    PjrtError::TpuLocked { path, lock: Box::new(libtpu_lock()) }
 }
 
 /// Opens the library for good and asks for its table.

@@ -2,7 +2,7 @@
 //!
 //! A hint, not a promise: only creating a client shows that a device works.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// Google's PCI vendor id, as sysfs prints it.
 const GOOGLE_PCI_VENDOR: &str = "0x1ae0";
@@ -19,11 +19,31 @@ pub fn nvidia_gpu_present() -> bool {
     nvidia_below(Path::new("/"))
 }
 
+/// The device files of the attached TPUs: `/dev/accel0` and on, or `/dev/vfio/0` and on.
+pub fn tpu_devices() -> Vec<PathBuf> {
+    tpus_below(Path::new("/"))
+}
+
+/// The device files of the NVIDIA GPUs: `/dev/nvidia0` and on.
+pub fn nvidia_devices() -> Vec<PathBuf> {
+    numbered(Path::new("/dev"), "nvidia")
+}
+
 fn tpu_below(root: &Path) -> bool {
-    let accel = names(&root.join("dev")).any(|name| {
-        name.strip_prefix("accel").is_some_and(|rest| !rest.is_empty() && rest.bytes().all(|b| b.is_ascii_digit()))
-    });
-    accel || (root.join("dev/vfio").is_dir() && google_pci_device(root))
+    !numbered(&root.join("dev"), "accel").is_empty() || (root.join("dev/vfio").is_dir() && google_pci_device(root))
+}
+
+fn tpus_below(root: &Path) -> Vec<PathBuf> {
+    let accel = numbered(&root.join("dev"), "accel");
+    if accel.is_empty() && google_pci_device(root) { numbered(&root.join("dev/vfio"), "") } else { accel }
+}
+
+/// The files in `folder` whose name is `prefix` and a number, by rising number.
+fn numbered(folder: &Path, prefix: &str) -> Vec<PathBuf> {
+    let number = |name: &String| name.strip_prefix(prefix)?.parse::<u32>().ok();
+    let mut names: Vec<(u32, String)> = names(folder).filter_map(|name| Some((number(&name)?, name))).collect();
+    names.sort();
+    names.into_iter().map(|(_, name)| folder.join(name)).collect()
 }
 
 fn google_pci_device(root: &Path) -> bool {
@@ -64,6 +84,20 @@ mod tests {
         assert!(!tpu_below(machine(&[("dev/vfio/0", ""), (vendor, "0x10de\n")]).path()));
         assert!(!tpu_below(machine(&[(vendor, "0x1ae0\n")]).path()));
         assert!(!tpu_below(machine(&[("dev/accelerator", ""), ("dev/accel", "")]).path()));
+    }
+
+    #[test]
+    fn device_files_come_by_number_and_vfio_only_where_there_is_a_tpu() {
+        let vendor = "sys/bus/pci/devices/0000:00:04.0/vendor";
+        let found = |files: &[(&str, &str)]| {
+            let root = machine(files);
+            let name = |path: PathBuf| path.strip_prefix(root.path()).unwrap().to_str().unwrap().to_owned();
+            tpus_below(root.path()).into_iter().map(name).collect::<Vec<_>>()
+        };
+        assert_eq!(found(&[("dev/accel10", ""), ("dev/accel2", ""), ("dev/accel", "")]), ["dev/accel2", "dev/accel10"]);
+        let vfio = [("dev/vfio/1", ""), ("dev/vfio/vfio", ""), (vendor, "0x1ae0\n")];
+        assert_eq!(found(&vfio), ["dev/vfio/1"]);
+        assert!(found(&vfio[..2]).is_empty());
     }
 
     #[test]
