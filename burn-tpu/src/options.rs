@@ -4,6 +4,7 @@
 //! |---|---|---|
 //! | `BURN_TPU_PLATFORM` | [`TpuDevice::default`] | `tpu`, `cuda`, `cpu`, `ndarray` |
 //! | `BURN_TPU_PLUGIN` | [`TpuOptions::plugin`] | path of a plugin file |
+//! | `BURN_TPU_CACHE_DIR` | where plugins and data are kept | a folder |
 //! | `BURN_TPU_FALLBACK` | [`TpuOptions::fallback`] | `allow`, `warn`, `deny` |
 //! | `BURN_TPU_STRICT` | [`TpuOptions::strict`] | `0`, `1` |
 //! | `BURN_TPU_CACHE_ENTRIES` | [`TpuOptions::cache_entries`] | a number, at least 1 |
@@ -73,6 +74,26 @@ impl Default for TpuOptions {
 }
 
 impl TpuOptions {
+    /// Every environment variable that burn-tpu reads. The file's header says what each does.
+    pub const VARIABLES: &[&str] = &[
+        "BURN_TPU_PLATFORM",
+        "BURN_TPU_PLUGIN",
+        "BURN_TPU_CACHE_DIR",
+        "BURN_TPU_FALLBACK",
+        "BURN_TPU_STRICT",
+        "BURN_TPU_CACHE_ENTRIES",
+        "BURN_TPU_CACHE_BYTES",
+        "BURN_TPU_DISK_CACHE",
+        "BURN_TPU_DISK_CACHE_DIR",
+        "BURN_TPU_DISK_CACHE_BYTES",
+        "BURN_TPU_DISK_CACHE_LEAST_MS",
+        "BURN_TPU_COMPILE_TIMEOUT_S",
+        "BURN_TPU_TRACE_CAP",
+        "BURN_TPU_CPU_DEVICES",
+        "BURN_TPU_HOST_OPS",
+        "BURN_TPU_DUMP",
+    ];
+
     /// For training: 100 cached programs in memory, 4 GiB of them on disk, warnings on host fallback.
     pub fn training() -> Self {
         Self {
@@ -302,5 +323,33 @@ fn parse_policy(value: &str) -> Result<FallbackPolicy> {
             value: value.into(),
             rule: "is not one of allow, warn, deny".into(),
         }),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeSet;
+
+    /// The names of the header's table, and those that code reads: both are all of [`TpuOptions::VARIABLES`].
+    #[test]
+    fn the_list_of_variables_is_the_documented_one() {
+        let source = include_str!("options.rs");
+        let rows = source.lines().filter_map(|line| line.strip_prefix("//! | `")?.split('`').next());
+        assert_eq!(rows.collect::<Vec<_>>(), TpuOptions::VARIABLES);
+        let readme = concat!(env!("CARGO_MANIFEST_DIR"), "/../README.md");
+        let readme = std::fs::read_to_string(readme).unwrap();
+        let rows = readme.lines().filter(|line| line.starts_with("| `BURN_TPU_")).flat_map(|row| {
+            row.split('|')
+                .nth(1)
+                .into_iter()
+                .flat_map(|names| names.split('`').filter(|name| name.starts_with("BURN_")))
+        });
+        let mut rows: Vec<&str> = rows.collect();
+        rows.sort_by_key(|name| TpuOptions::VARIABLES.iter().position(|known| known == name));
+        assert_eq!(rows, TpuOptions::VARIABLES, "README.md's table");
+        let read = source.split('"').filter(|text| text.starts_with("BURN_TPU_") && !text.ends_with('_'));
+        let known: BTreeSet<&str> = TpuOptions::VARIABLES.iter().copied().collect();
+        assert_eq!(read.filter(|name| !known.contains(name)).collect::<Vec<_>>(), Vec::<&str>::new());
     }
 }
