@@ -20,7 +20,8 @@ enum Burn {
 }
 
 /// The arrows point down; graph and pjrt know neither each other nor Burn's `Backend`.
-const RULES: [Rule; 4] = [
+const RULES: [Rule; 5] = [
+    Rule { library: "burn-tpu-cli", workspace: &["burn-tpu", "burn-tpu-pjrt"], burn: Burn::Everything },
     Rule {
         library: "burn-tpu",
         workspace: &["burn-tpu-fusion", "burn-tpu-graph", "burn-tpu-pjrt"],
@@ -105,14 +106,15 @@ fn forbidden(rule: &Rule, dependency: &Dependency) -> Option<String> {
 mod tests {
     use super::*;
 
-    /// Metadata with these arrows (library, dependency, kind) and all four libraries.
+    /// Metadata with these arrows (crate, dependency, kind) and every crate that has a rule.
     fn metadata(arrows: &[(&str, &str, Option<&str>)]) -> String {
         let dependencies = |library: &str| -> Vec<_> {
             let of = arrows.iter().filter(|(from, ..)| *from == library);
             of.map(|(_, name, kind)| serde_json::json!({ "name": name, "kind": kind })).collect()
         };
         let package = |name: &&str| serde_json::json!({ "name": name, "dependencies": dependencies(name) });
-        serde_json::json!({ "packages": LIBRARIES.iter().map(package).collect::<Vec<_>>() }).to_string()
+        serde_json::json!({ "packages": RULES.iter().map(|rule| package(&rule.library)).collect::<Vec<_>>() })
+            .to_string()
     }
 
     #[test]
@@ -122,6 +124,8 @@ mod tests {
             ("burn-tpu", "burn-tpu-graph", None),
             ("burn-tpu", "burn-tpu-pjrt", None),
             ("burn-tpu", "burn-backend", None),
+            ("burn-tpu-cli", "burn-tpu", None),
+            ("burn-tpu-cli", "burn-tpu-pjrt", None),
             ("burn-tpu-fusion", "burn-tpu-graph", None),
             ("burn-tpu-graph", "half", None),
             ("burn-tpu-graph", "burn-ndarray", Some("dev")),
@@ -140,6 +144,8 @@ mod tests {
             ("burn-tpu-pjrt", "burn-std", None),
             ("burn-tpu-fusion", "burn-tpu-pjrt", None),
             ("burn-tpu-fusion", "burn-tpu", Some("dev")),
+            ("burn-tpu-cli", "burn-tpu-graph", None),
+            ("burn-tpu", "burn-tpu-cli", None),
         ];
         for arrow in forbidden {
             let broken = check(&metadata(&[arrow])).unwrap();

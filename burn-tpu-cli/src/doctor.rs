@@ -1,0 +1,67 @@
+//! `burn-tpu doctor`: looks at everything that a program on this machine would meet, and tries it.
+//!
+//! Nothing here can hang or die with a plugin: what loads one or starts a client happens in a child process of bounded
+//! time (`child.rs`, `probe.rs`). The rest reads files and variables. First all facts (`report.rs`), then what is wrong
+//! with them (`problems.rs`), then the text (`text.rs`).
+
+use burn_tpu::Platform;
+use report::Report;
+use std::process::ExitCode;
+use std::time::Duration;
+
+mod cache;
+mod child;
+mod environment;
+mod hardware;
+mod platforms;
+mod plugins;
+mod probe;
+mod problems;
+mod report;
+mod text;
+
+pub use probe::Probe;
+
+/// How to look.
+#[derive(clap::Args)]
+pub struct Args {
+    /// Print the report as one JSON object
+    #[arg(long)]
+    json: bool,
+    /// Seconds after which one probe (loading a plugin, or a matmul on a platform) is given up
+    #[arg(long, value_name = "SECONDS", default_value_t = 15, value_parser = clap::value_parser!(u64).range(1..=600))]
+    timeout: u64,
+}
+
+/// The command. Fails when no plugin runs a matmul: then programs are left with burn-ndarray, if they run at all.
+pub fn run(args: &Args) -> ExitCode {
+    let report = examine(Duration::from_secs(args.timeout));
+    if args.json {
+        println!("{}", serde_json::to_string_pretty(&report).expect("a report has no map keys and no NaN"));
+    } else {
+        print!("{}", text::render(&report));
+    }
+    if report.usable { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+fn examine(limit: Duration) -> Report {
+    let hardware = hardware::look();
+    let plugins = plugins::try_all(limit);
+    let platforms = platforms::try_all(&plugins, limit);
+    let default = platforms::default(&platforms);
+    let asked_for_the_host = std::env::var("BURN_TPU_PLATFORM").is_ok_and(|name| name == Platform::NdArray.name());
+    let usable = default.is_some_and(|platform| platform != Platform::NdArray || asked_for_the_host);
+    let mut report = Report {
+        version: env!("CARGO_PKG_VERSION"),
+        default_device: default.map(|platform| format!("{platform}:0")),
+        usable,
+        platforms,
+        plugins,
+        hardware,
+        environment: environment::look(),
+        cache: cache::look(),
+        problems: Vec::new(),
+    };
+    report.problems = problems::find(&report);
+    report
+}
