@@ -43,7 +43,6 @@ fn convolution(padding: isize, stride: usize, lhs_dilation: usize, groups: usize
         padding: smallvec![(padding, padding); 2],
         lhs_dilation: smallvec![lhs_dilation; 2],
         rhs_dilation: smallvec![1, 1],
-        reverse_kernel: false,
         input: roles(),
         kernel: roles(),
         output: roles(),

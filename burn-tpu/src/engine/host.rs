@@ -85,7 +85,7 @@ fn host(buffer: &DeviceBuffer) -> Result<&HostTensor> {
 fn owned(buffer: SharedBuffer) -> Result<(HostTensor, bool)> {
     match Arc::try_unwrap(buffer) {
         Ok(DeviceBuffer::Host(tensor)) => Ok((tensor, true)),
-        Ok(DeviceBuffer::Pjrt(_)) => Err(wrong_engine()),
+        Ok(DeviceBuffer::Pjrt(_) | DeviceBuffer::Shape(_)) => Err(wrong_engine()),
         Err(shared) => Ok((host(&shared)?.clone(), false)),
     }
 }
