@@ -132,7 +132,8 @@ fn node_cost(graph: &Graph, node: &Node) -> Cost {
         | Op::Real
         | Op::Imag
         | Op::OptimizationBarrier
-        | Op::GetResult { .. } => Cost::default(),
+        | Op::GetResult { .. }
+        | Op::Offset { .. } => Cost::default(),
     }
 }
 
