@@ -200,7 +200,7 @@ fn refuse_empty(r: &Recorder, what: &'static str, x: NodeId, dims: &[usize]) -> 
 /// Whether a reduction to the extreme loses NaN: the CPU plugin's `maximum` keeps its left operand when the right one is
 /// NaN. Its option against that (`xla_cpu_enable_fast_min_max`) stops vectorization: row maxima of f32 `[2048, 2048]` take
 /// 18 ms instead of 1.3 and a softmax 34 instead of 4.8, while looking for NaN beside the reduction costs nothing (1.3 ms).
-fn drops_nan(x: &TpuTensor) -> bool {
+pub(super) fn drops_nan(x: &TpuTensor) -> bool {
     x.element().is_float() && x.device().platform() == Platform::Cpu
 }
 
@@ -215,7 +215,8 @@ fn extreme(r: &mut Recorder, combine: Combine, x: NodeId, dims: &[usize], guard:
     nan_where(r, found, reduced)
 }
 
-fn nan_where(r: &mut Recorder, found: NodeId, x: NodeId) -> Result<NodeId> {
+/// NaN where `found` holds, else `x`.
+pub(super) fn nan_where(r: &mut Recorder, found: NodeId, x: NodeId) -> Result<NodeId> {
     let nan = r.splat_like(x, f64::NAN)?;
     r.select(found, nan, x)
 }

@@ -2,23 +2,26 @@
 //! nobody asks for the indices does not compute them.
 //!
 //! An index is the flat position in the input's plane, of the first of equal values; -1 for a window that lies wholly in
-//! padding. Padding is -inf and never wins.
+//! padding. Padding is -inf and never wins. A NaN is the largest value, as in every other maximum.
 
 use super::window::Window;
 use crate::TpuTensor;
-use crate::trace::{record, record_many};
-use burn_tpu_graph::op::{BinaryOp, Combine, Direction};
+use crate::ops::reduce::{drops_nan, nan_where};
+use crate::trace::{Recorder, record, record_many};
+use burn_tpu_graph::op::{BinaryOp, Combine, Direction, UnaryOp};
 use burn_tpu_graph::{DType, Dims, Graph, NodeId, Result};
 
 /// `max_pool1d`, `max_pool2d`.
 pub(super) fn max_pool(op: &'static str, x: &TpuTensor, window: &Window) -> TpuTensor {
-    record(op, [x], |r, [x]| largest(r, x, window))
+    let guard = drops_nan(x);
+    record(op, [x], |r, [x]| largest(r, x, window, guard))
 }
 
 /// The values and their indices, of type `index`.
 pub(super) fn max_pool_with_indices(op: &'static str, x: &TpuTensor, window: &Window, index: DType) -> [TpuTensor; 2] {
+    let guard = drops_nan(x);
     record_many(op, &[x], |r, nodes| {
-        let values = largest(r, nodes[0], window)?;
+        let values = largest(r, nodes[0], window, guard)?;
         let indices = indices(r, nodes[0], window)?;
         Ok([values, r.convert(indices, index)?])
     })
@@ -133,9 +136,16 @@ fn place(g: &mut Graph, x: NodeId, at: &[usize], sizes: &[usize], window: &Windo
     g.pad(x, zero, &low, &high, &interior)
 }
 
-fn largest(g: &mut Graph, x: NodeId, window: &Window) -> Result<NodeId> {
-    let attrs = window.attrs(g, x)?;
-    g.reduce_window(Combine::Max, x, attrs)
+/// The largest value of each window; `guard` looks for NaN beside it where a plugin's maximum loses them.
+fn largest(r: &mut Recorder, x: NodeId, window: &Window, guard: bool) -> Result<NodeId> {
+    let attrs = window.attrs(r, x)?;
+    let largest = r.reduce_window(Combine::Max, x, attrs.clone())?;
+    if !guard {
+        return Ok(largest);
+    }
+    let nan = r.compare(Direction::Ne, x, x)?;
+    let found = r.reduce_window(Combine::Or, nan, attrs)?;
+    nan_where(r, found, largest)
 }
 
 /// Where each window's first largest element stands, `i32`. Dim by dim, last dim first: the first largest of each row of
@@ -170,8 +180,8 @@ fn plane_positions(g: &mut Graph, dims: &[usize]) -> Result<NodeId> {
     Ok(position)
 }
 
-/// Walks the window along one dim: a later element takes over when it is larger or, in a padded plane, when nothing but
-/// padding came before it.
+/// Walks the window along one dim: a later element takes over when it is larger, when it is the first NaN or, in a padded
+/// plane, when nothing but padding came before it.
 fn first_largest(
     g: &mut Graph,
     (values, indices): (NodeId, NodeId),
@@ -182,7 +192,7 @@ fn first_largest(
     let mut best = (tap(g, values, 0)?, tap(g, indices, 0)?);
     for t in 1..size {
         let next = (tap(g, values, t)?, tap(g, indices, t)?);
-        let mut wins = g.compare(Direction::Gt, next.0, best.0)?;
+        let mut wins = beats(g, next.0, best.0)?;
         if padded {
             let nothing_yet = g.compare_const(Direction::Lt, best.1, 0)?;
             wins = g.binary(BinaryOp::Or, wins, nothing_yet)?;
@@ -190,6 +200,14 @@ fn first_largest(
         best = (g.select(wins, next.0, best.0)?, g.select(wins, next.1, best.1)?);
     }
     Ok(best)
+}
+
+/// Whether `next` is larger than `best`, or NaN where `best` is a number.
+fn beats(g: &mut Graph, next: NodeId, best: NodeId) -> Result<NodeId> {
+    let not_above = g.compare(Direction::Le, next, best)?;
+    let above = g.unary(UnaryOp::Not, not_above)?;
+    let number = g.compare(Direction::Eq, best, best)?;
+    g.binary(BinaryOp::And, above, number)
 }
 
 fn pad_dim(g: &mut Graph, x: NodeId, value: f64, dim: usize, (low, high): (isize, isize)) -> Result<NodeId> {
