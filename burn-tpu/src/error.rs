@@ -118,6 +118,16 @@ pub enum TpuError {
         /// The tensor's element type and dims.
         ty: String,
     },
+    /// A step that is not the one that a golden file pins.
+    #[error(
+        "the step is not the one in {path} (- pinned, + found):\n{changes}  mend: if that is wanted, run again with BURN_TPU_BLESS=1"
+    )]
+    Golden {
+        /// The file.
+        path: PathBuf,
+        /// The lines that differ.
+        changes: String,
+    },
     /// A step that cannot be judged.
     #[error("the step: {reason}")]
     Step {
@@ -154,6 +164,7 @@ impl TpuError {
             | TpuError::AlreadyRunning { .. }
             | TpuError::Topology { .. }
             | TpuError::NoValue { .. }
+            | TpuError::Golden { .. }
             | TpuError::Step { .. } => Fault::User,
             TpuError::Unavailable { .. } | TpuError::File { .. } => Fault::Environment,
             TpuError::Pjrt { .. } | TpuError::CompileTimeout { .. } => Fault::Plugin,

@@ -25,6 +25,7 @@
 
 mod advice;
 mod buffers;
+mod golden;
 mod record;
 mod report;
 mod slice;
@@ -39,8 +40,9 @@ use crate::TpuOptions;
 use crate::error::{Result, TpuError};
 use crate::topology::{Generation, Topology};
 use burn_tpu_graph::cost::{contractions, cost};
-use burn_tpu_graph::{Program, lower};
+use burn_tpu_graph::{Lowered, Program, lower};
 use slice::Prepared;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -120,7 +122,8 @@ impl Fit {
             flops: prepared.cost.flops(),
             matrix_flops: prepared.cost.matrix_flops(),
             transcendentals: prepared.cost.transcendentals,
-            hash: hash(&step.programs),
+            ops: ops(&step.programs),
+            hash: hash(&prepared),
         };
         Ok(FitReport { step: report, slices: self.compile(&prepared), priced: self.specs.priced.clone() })
     }
@@ -159,9 +162,16 @@ fn prepare(programs: &[Arc<Program>]) -> Result<Prepared> {
     Ok(prepared)
 }
 
-/// One digest of all programs' digests; of one program, its own.
-fn hash(programs: &[Arc<Program>]) -> String {
-    let hex =
-        |program: &Arc<Program>| program.stable_hash().iter().map(|byte| format!("{byte:02x}")).collect::<String>();
-    programs.iter().map(hex).collect::<Vec<_>>().join("+")
+/// The programs' hashes, joined by `+`.
+fn hash(prepared: &Prepared) -> String {
+    let hex = |lowered: &Lowered| lowered.stable_hash().iter().map(|byte| format!("{byte:02x}")).collect::<String>();
+    prepared.programs.iter().map(|(_, lowered)| hex(lowered)).collect::<Vec<_>>().join("+")
+}
+
+fn ops(programs: &[Arc<Program>]) -> BTreeMap<String, usize> {
+    let mut ops = BTreeMap::new();
+    for node in programs.iter().flat_map(|program| program.graph().nodes()) {
+        *ops.entry(node.op.mnemonic().to_owned()).or_default() += 1;
+    }
+    ops
 }

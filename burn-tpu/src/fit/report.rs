@@ -2,6 +2,7 @@
 
 use crate::topology::Generation;
 use serde::{Serialize, Serializer};
+use std::collections::BTreeMap;
 
 /// A step on every slice that was asked for.
 #[derive(Clone, Debug, Serialize)]
@@ -29,7 +30,9 @@ pub struct StepReport {
     pub matrix_flops: u64,
     /// Evaluations of `exp`, `log`, roots and the like, not part of `flops`.
     pub transcendentals: u64,
-    /// SHA-256 of the canonical programs, in hexadecimal.
+    /// Those nodes by op.
+    pub ops: BTreeMap<String, usize>,
+    /// SHA-256 of the StableHLO text without its locations, in hexadecimal; of several programs joined by `+`.
     pub hash: String,
 }
 

@@ -1,0 +1,212 @@
+//! Whether a training step fits each TPU generation, how fast it can be and what it costs, without a TPU:
+//! `cargo run --release --example fit -- --help`.
+#![allow(clippy::print_stdout, clippy::print_stderr, reason = "an example talks to its user")]
+
+use anyhow::{Context, Result, ensure};
+use burn::backend::Autodiff;
+use burn::module::AutodiffModule;
+use burn::optim::adaptor::OptimizerAdaptor;
+use burn::optim::{Adam, AdamW, Optimizer, SimpleOptimizer};
+use burn::prelude::Backend;
+use burn_tpu::fit::{Fit, FitReport};
+use burn_tpu::{Generation, MasterWeights, Topology, Tpu, TpuDevice};
+use burn_tpu_workspace::models::{Cnn, GptConfig, Images, Mlp, Supervised, Tokens, adam, adamw, train_step};
+use clap::{Parser, ValueEnum};
+use half::bf16;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+mod plot;
+
+/// Compile one training step for TPUs that need not be there
+#[derive(Parser)]
+struct Args {
+    #[arg(long, value_enum, default_value_t = Model::Gpt)]
+    model: Model,
+    /// Generations (v4, v5e, v5p, v6e, tpu7x: one chip each) or slices (v5e:2x2), comma-separated
+    #[arg(long, default_value = "all", value_delimiter = ',', value_parser = slices)]
+    generations: Vec<Slices>,
+    /// Type of the weights, the activations and the optimizer's state
+    #[arg(long, value_enum, default_value_t = Dtype::Bf16)]
+    dtype: Dtype,
+    /// Keep f32 master weights and optimizer state beside bf16 weights (burn_tpu::MasterWeights)
+    #[arg(long)]
+    master_weights: bool,
+    /// Samples per step and device [default: 16 for gpt, else 128]
+    #[arg(long, value_parser = clap::value_parser!(u64).range(1..))]
+    batch: Option<u64>,
+    #[command(flatten)]
+    gpt: GptArgs,
+    /// Prices and data sheets of your own, in the form of burn-tpu/src/fit/tpu-specs.toml
+    #[arg(long, value_name = "FILE")]
+    specs: Option<PathBuf>,
+    /// Write the whole report to this file as JSON
+    #[arg(long, value_name = "FILE")]
+    json: Option<PathBuf>,
+    /// Draw memory and time by generation into this SVG file
+    #[arg(long, value_name = "FILE")]
+    plot: Option<PathBuf>,
+}
+
+/// Sizes of the gpt; the other models have none.
+#[derive(clap::Args)]
+#[command(next_help_heading = "Sizes of the gpt")]
+struct GptArgs {
+    /// Transformer blocks
+    #[arg(long, default_value_t = 4)]
+    layers: usize,
+    /// Size of a token's vector, a multiple of the heads
+    #[arg(long, default_value_t = 256)]
+    width: usize,
+    /// Attention heads
+    #[arg(long, default_value_t = 4)]
+    heads: usize,
+    /// Size of the hidden layer behind attention
+    #[arg(long, default_value_t = 1024)]
+    ff: usize,
+    /// Tokens in a sample
+    #[arg(long, default_value_t = 128)]
+    sequence: usize,
+    /// Different tokens
+    #[arg(long, default_value_t = 96)]
+    vocab: usize,
+}
+
+#[derive(Clone, Copy, PartialEq, ValueEnum)]
+enum Model {
+    Mlp,
+    Cnn,
+    Gpt,
+}
+
+#[derive(Clone, Copy, ValueEnum)]
+enum Dtype {
+    Bf16,
+    F32,
+}
+
+/// What one word of `--generations` stands for.
+#[derive(Clone)]
+struct Slices(Vec<Topology>);
+
+fn slices(word: &str) -> burn_tpu::Result<Slices> {
+    Ok(Slices(match word {
+        "all" => Generation::ALL.map(Generation::chip).to_vec(),
+        slice if slice.contains(':') => vec![slice.parse()?],
+        generation => vec![generation.parse::<Generation>()?.chip()],
+    }))
+}
+
+fn main() -> ExitCode {
+    match run(&Args::parse()) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("error: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(args: &Args) -> Result<()> {
+    let report = match args.dtype {
+        Dtype::Bf16 => judge::<bf16>(args),
+        Dtype::F32 => judge::<f32>(args),
+    }?;
+    print!("{report}");
+    if let Some(path) = &args.json {
+        let text = serde_json::to_string_pretty(&report)?;
+        std::fs::write(path, text).with_context(|| format!("cannot write the report {}", path.display()))?;
+    }
+    args.plot.as_deref().map_or(Ok(()), |path| plot::draw(&report, path))
+}
+
+/// The report of the model in elements of type `F`.
+fn judge<F>(args: &Args) -> Result<FitReport>
+where
+    Tpu<F>: Backend<Device = TpuDevice>,
+    MasterWeights<Adam>: SimpleOptimizer<Tpu<F>>,
+    MasterWeights<AdamW>: SimpleOptimizer<Tpu<F>>,
+{
+    let batch = args.batch.unwrap_or(if args.model == Model::Gpt { 16 } else { 128 });
+    let images = |device: &TpuDevice| Images::synthetic(batch as usize, 0, device);
+    let fit = fit(args, batch)?;
+    let masters = args.master_weights;
+    match args.model {
+        Model::Mlp => train::<F, _, _>(&fit, masters, Mlp::new, adam(), images),
+        Model::Cnn => train::<F, _, _>(&fit, masters, Cnn::new, adam(), images),
+        Model::Gpt => {
+            let config = args.gpt.config(batch as usize)?;
+            train::<F, _, _>(&fit, masters, |d| config.init(d), adamw(), |d| Tokens::synthetic(&config, 0, d))
+        }
+    }
+}
+
+/// What is asked of the compiler, whatever the model.
+fn fit(args: &Args, batch: u64) -> Result<Fit> {
+    let slices = args.generations.iter().flat_map(|slices| slices.0.iter().copied());
+    let mut fit = Fit::new()?.slices(slices).samples(batch);
+    if args.model == Model::Gpt {
+        fit = fit.tokens(batch * args.gpt.sequence as u64);
+    }
+    if let Some(path) = &args.specs {
+        fit = fit.specs(specs(path)?);
+    }
+    Ok(fit)
+}
+
+fn specs(path: &Path) -> Result<burn_tpu::fit::Specs> {
+    let text = std::fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
+    burn_tpu::fit::Specs::parse(&text).with_context(|| path.display().to_string())
+}
+
+/// A training step with the optimizer as it is, or on master weights.
+fn train<F, M, O>(
+    fit: &Fit,
+    masters: bool,
+    model: impl FnOnce(&TpuDevice) -> M,
+    optimizer: OptimizerAdaptor<O, M, Autodiff<Tpu<F>>>,
+    batch: impl Fn(&TpuDevice) -> M::Batch,
+) -> Result<FitReport>
+where
+    Tpu<F>: Backend<Device = TpuDevice>,
+    M: Supervised<Autodiff<Tpu<F>>> + AutodiffModule<Autodiff<Tpu<F>>>,
+    O: SimpleOptimizer<Tpu<F>>,
+    MasterWeights<O>: SimpleOptimizer<Tpu<F>>,
+{
+    match masters {
+        true => step(fit, model, MasterWeights::adapt(optimizer), batch),
+        false => step(fit, model, optimizer, batch),
+    }
+}
+
+/// Forward, backward and update.
+fn step<F, M, O>(
+    fit: &Fit,
+    model: impl FnOnce(&TpuDevice) -> M,
+    optimizer: O,
+    batch: impl Fn(&TpuDevice) -> M::Batch,
+) -> Result<FitReport>
+where
+    Tpu<F>: Backend<Device = TpuDevice>,
+    M: Supervised<Autodiff<Tpu<F>>> + AutodiffModule<Autodiff<Tpu<F>>>,
+    O: Optimizer<M, Autodiff<Tpu<F>>>,
+{
+    let report = fit.run(
+        |device| (model(device), optimizer, None),
+        |(model, mut optimizer, _), device| {
+            let (model, loss) = train_step(model, &mut optimizer, 1e-3, batch(device));
+            (model, optimizer, Some(loss))
+        },
+    )?;
+    Ok(report)
+}
+
+impl GptArgs {
+    fn config(&self, batch: usize) -> Result<GptConfig> {
+        let GptArgs { layers, width, heads, ff, sequence, vocab } = *self;
+        ensure!([width, heads, ff, sequence, vocab].iter().all(|&size| size > 0), "every size must be at least 1");
+        ensure!(width.is_multiple_of(heads), "--width {width} is not a multiple of --heads {heads}");
+        let config = GptConfig::new().with_layers(layers).with_width(width).with_heads(heads).with_feed_forward(ff);
+        Ok(config.with_sequence(sequence).with_vocabulary(vocab).with_batch(batch))
+    }
+}
