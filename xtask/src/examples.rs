@@ -1,9 +1,10 @@
 //! Runs every example for a few steps and reads the reports they write. A run counts as one test.
 
-use crate::stage::{Tally, cargo};
+use crate::stage::{Tally, cargo, succeed};
 use anyhow::{Context, Result, bail};
 use serde::Deserialize;
-use std::path::Path;
+use std::path::{Path, PathBuf};
+use std::process::Command;
 
 /// An example, its options, and what must be true of its report.
 struct Run {
@@ -13,8 +14,10 @@ struct Run {
     accuracy: Option<f64>,
 }
 
-const RUNS: [Run; 5] = [
-    Run { example: "custom_loop", options: &[], accuracy: None },
+const RUNS: [Run; 7] = [
+    plain("custom_loop", &[]),
+    plain("fit", &["--model", "mlp", "--generations", "v5e,v6e:2x2"]),
+    plain("step_time", &["--model", "mlp", "--platform", "cpu", "--steps", "3"]),
     mnist(&["--model", "mlp", "--dtype", "bf16", "--platform", "cpu", "--steps", "100"], 80.0),
     mnist(&["--model", "mlp", "--dtype", "f32", "--platform", "cpu", "--steps", "100"], 80.0),
     mnist(&["--model", "cnn", "--dtype", "bf16", "--platform", "cpu", "--steps", "15", "--batch-size", "64"], 40.0),
@@ -23,6 +26,11 @@ const RUNS: [Run; 5] = [
 
 /// At most this many programs are compiled in any of these runs.
 const MOST_COMPILES: u64 = 8;
+
+/// A run that only has to end well.
+const fn plain(example: &'static str, options: &'static [&'static str]) -> Run {
+    Run { example, options, accuracy: None }
+}
 
 const fn mnist(options: &'static [&'static str], accuracy: f64) -> Run {
     Run { example: "mnist", options, accuracy: Some(accuracy) }
@@ -40,6 +48,8 @@ struct Report {
 
 /// All runs.
 pub fn run() -> Result<Tally> {
+    // With the features of the whole workspace, as the tests are built: nothing is compiled twice.
+    succeed(&mut cargo(&["build", "--workspace", "--examples"])?)?;
     let folder = tempfile::tempdir().context("cannot create a temporary folder")?;
     let mut tally = Tally::default();
     for run in &RUNS {
@@ -58,7 +68,7 @@ pub fn run() -> Result<Tally> {
 
 impl Run {
     fn check(&self, report: &Path) -> Result<()> {
-        let mut command = cargo(&["run", "--quiet", "--example", self.example, "--"])?;
+        let mut command = Command::new(built(self.example)?);
         command.args(self.options).env("BURN_TPU_FALLBACK", "deny");
         if self.accuracy.is_some() {
             command.arg("--report").arg(report);
@@ -72,6 +82,13 @@ impl Run {
         let report: Report = serde_json::from_str(&json).context("its report cannot be read")?;
         report.check(least)
     }
+}
+
+/// The example's program: examples lie in a folder beside this one's.
+fn built(example: &str) -> Result<PathBuf> {
+    let xtask = std::env::current_exe().context("where this program lies is not known")?;
+    let folder = xtask.parent().context("this program lies in no folder")?;
+    Ok(folder.join("examples").join(example))
 }
 
 impl Report {

@@ -1,0 +1,58 @@
+//! The same training step written in JAX, as `benches/jax/step_time.py export` leaves it, on a client of its own.
+
+use anyhow::{Context, Result, ensure};
+use burn_tpu_pjrt::{
+    Buffer, Client, ClientOptions, CompileOptions, ExecuteOptions, LoadedExecutable, Plugin, PluginKind, Program,
+    TensorSpec, discovery,
+};
+use std::path::Path;
+use std::sync::Arc;
+
+/// JAX's program and the state it trains. Its arguments are the state, the rate, the inputs and the targets; its results
+/// the state (which is donated) and the loss.
+pub struct JaxStep {
+    program: LoadedExecutable,
+    state: Vec<Buffer>,
+    rest: Vec<Buffer>,
+}
+
+impl JaxStep {
+    /// Compiles `NAME.step.mlir` of a folder and makes the state with `NAME.start.mlir`.
+    pub fn load(folder: &Path, name: &str) -> Result<Self> {
+        let read = |part: &str| {
+            let path = folder.join(format!("{name}.{part}.mlir"));
+            std::fs::read_to_string(&path)
+                .with_context(|| format!("`{}`: see benches/jax/step_time.py", path.display()))
+        };
+        let plugin = Plugin::load(&discovery::find(PluginKind::Cpu, None)?.path)?;
+        let client = Client::new(plugin, &ClientOptions::cpu(1)?)?;
+        let options = CompileOptions::default();
+        let start = client.compile(&Program::stablehlo(read("start")?, Vec::<TensorSpec>::new())?, &options)?;
+        let mut state = start.execute_single(&[], &ExecuteOptions::default())?;
+        let batch = state.split_off(state.len() - 2);
+        let device = client.device(0)?;
+        let scalar = Arc::new(TensorSpec::new(burn_tpu_pjrt::ElementType::F32, [])?);
+        let mut rest = vec![Buffer::from_host(&device, scalar, &1e-3f32.to_le_bytes())?];
+        rest.extend(batch);
+        let specs: Vec<_> = state.iter().chain(&rest).map(|buffer| Arc::clone(buffer.spec())).collect();
+        let program = client.compile(&Program::stablehlo(read("step")?, specs)?, &options)?;
+        ensure!(program.executable().outputs().len() == state.len() + 1, "`{name}.step.mlir` returns something else");
+        let mut jax = Self { program, state, rest };
+        // As for ours, the first steps do not count.
+        (0..5).try_for_each(|_| jax.step())?;
+        Ok(jax)
+    }
+
+    /// One step, finished when this returns.
+    pub fn step(&mut self) -> Result<()> {
+        let state = std::mem::take(&mut self.state);
+        let inputs: Vec<&Buffer> = state.iter().chain(&self.rest).collect();
+        let kept: Vec<i64> = (state.len()..inputs.len()).map(|position| position as i64).collect();
+        let options = ExecuteOptions { non_donatable: &kept, events: true, ..ExecuteOptions::default() };
+        let mut done = self.program.execute(&[&inputs], &options)?;
+        done.events.iter().try_for_each(|event| event.wait())?;
+        self.state = done.outputs.pop().unwrap_or_default();
+        self.state.pop().context("the step returns no loss")?;
+        Ok(())
+    }
+}

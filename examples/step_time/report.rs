@@ -1,0 +1,48 @@
+//! What a run leaves behind: a few lines for people, a JSON file for programs.
+
+use crate::measure::Measured;
+use anyhow::{Context, Result};
+use serde::Serialize;
+use std::fmt;
+use std::path::Path;
+
+/// A run and what it found.
+#[derive(Debug, Serialize)]
+pub struct Report {
+    /// What was trained.
+    pub model: String,
+    /// Type of the weights.
+    pub dtype: String,
+    /// Where.
+    pub device: String,
+    /// The figures.
+    #[serde(flatten)]
+    pub measured: Measured,
+}
+
+impl Report {
+    /// Writes the report as JSON.
+    pub fn write(&self, path: &Path) -> Result<()> {
+        let json = serde_json::to_string_pretty(self)?;
+        std::fs::write(path, json + "\n").with_context(|| format!("cannot write the report to `{}`", path.display()))
+    }
+}
+
+impl fmt::Display for Report {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { model, dtype, device, measured } = self;
+        writeln!(f, "{model} in {dtype} on {device}")?;
+        writeln!(f, "step         median {:.3} ms, min {:.3} ms", measured.median_step_ms, measured.min_step_ms)?;
+        writeln!(f, "unwaited     {:.3} ms per step", measured.async_step_ms)?;
+        writeln!(f, "host         {:.3} ms per step", measured.host_ms_per_step)?;
+        writeln!(f, "first step   {:.2} s after the start", measured.first_step_s)?;
+        if let (Some(ops), Some(compiles)) = (measured.recorded_ops_per_step, measured.compiles) {
+            writeln!(f, "recorded     {ops:.0} ops per step; {compiles} programs compiled")?;
+        }
+        if let Some(jax) = &measured.jax {
+            writeln!(f, "JAX's step   median {:.3} ms, min {:.3} ms", jax.median_step_ms, jax.min_step_ms)?;
+            writeln!(f, "ours/JAX's   median {:.3}, min {:.3}", jax.median_ratio, jax.min_ratio)?;
+        }
+        Ok(())
+    }
+}
