@@ -1,0 +1,100 @@
+//! A training step of every example model compiles for every TPU generation, and is the one that `tests/golden` pins.
+//! `BURN_TPU_BLESS=1` accepts what is found, and writes `docs/tpu-programs.md` with it.
+
+mod common;
+
+use burn::backend::Autodiff;
+use burn::module::AutodiffModule;
+use burn::optim::Optimizer;
+use burn::tensor::backend::Backend;
+use burn_tpu::fit::{Fit, FitReport, Verdict};
+use burn_tpu::{Tpu, TpuDevice};
+use burn_tpu_workspace::models::{Cnn, GptConfig, Images, Mlp, Supervised, Tokens, adam, adamw, train_step};
+use half::bf16;
+use std::fmt::Write;
+use std::path::PathBuf;
+
+const BATCH: usize = 128;
+
+fn step<F, M, O>(model: impl FnOnce(&TpuDevice) -> M, optimizer: O, batch: impl Fn(&TpuDevice) -> M::Batch) -> FitReport
+where
+    Tpu<F>: Backend<Device = TpuDevice>,
+    M: Supervised<Autodiff<Tpu<F>>> + AutodiffModule<Autodiff<Tpu<F>>>,
+    O: Optimizer<M, Autodiff<Tpu<F>>>,
+{
+    let build = |device: &TpuDevice| (model(device), optimizer, None);
+    let report = Fit::new().unwrap().run(build, |(model, mut optimizer, _), device| {
+        let (model, loss) = train_step(model, &mut optimizer, 1e-3, batch(device));
+        (model, optimizer, Some(loss))
+    });
+    report.expect("the step computes something")
+}
+
+/// The models of `examples/step_time`, by name and element type.
+fn steps() -> Vec<(&'static str, FitReport)> {
+    fn images<B: Backend<Device = TpuDevice>>(device: &TpuDevice) -> Images<B> {
+        Images::synthetic(BATCH, 0, device)
+    }
+    let config = GptConfig::new();
+    vec![
+        ("mlp_f32", step::<f32, _, _>(Mlp::new, adam(), images)),
+        ("mlp_bf16", step::<bf16, _, _>(Mlp::new, adam(), images)),
+        ("cnn_bf16", step::<bf16, _, _>(Cnn::new, adam(), images)),
+        ("gpt_bf16", step::<bf16, _, _>(|d| config.init(d), adamw(), |d| Tokens::synthetic(&config, 0, d))),
+    ]
+}
+
+fn root() -> PathBuf {
+    PathBuf::from(env!("CARGO_MANIFEST_DIR"))
+}
+
+#[test]
+fn the_steps_of_the_example_models_compile_for_every_generation_and_are_the_pinned_ones() {
+    if !common::has_libtpu() {
+        return;
+    }
+    let steps = steps();
+    let mut wrong = String::new();
+    for (name, report) in &steps {
+        assert!(report.step.settled && report.step.programs == 1, "{name}: {:?}", report.step);
+        for slice in report.slices.iter().filter(|slice| slice.verdict != Verdict::Fits) {
+            wrong += &format!("{name} on {}: {:?}\n", slice.topology, slice.verdict);
+        }
+        if let Err(changed) = report.pinned(root().join(format!("tests/golden/{name}.txt"))) {
+            wrong += &format!("{name}: {changed}\n");
+        }
+    }
+    assert!(wrong.is_empty(), "{wrong}");
+    if std::env::var("BURN_TPU_BLESS").is_ok_and(|value| value == "1") {
+        std::fs::write(root().join("docs/tpu-programs.md"), page(&steps)).unwrap();
+    }
+}
+
+/// What the compiler made of each step, for people.
+fn page(steps: &[(&str, FitReport)]) -> String {
+    let mut page = String::from(HEAD);
+    for (name, report) in steps {
+        let (model, dtype) = name.split_once('_').expect("a model and an element type");
+        for slice in &report.slices {
+            let speed = slice.speed.expect("it compiled");
+            let mib = |bytes: u64| bytes as f64 / f64::from(1 << 20);
+            let (peak, accessed) = (mib(slice.memory.peak_bytes), mib(speed.bytes_accessed));
+            writeln!(
+                page,
+                "| {model} | {dtype} | {} | {peak:.2} | {accessed:.2} | {} |",
+                slice.topology, speed.fusions
+            )
+            .expect("writing to a string does not fail");
+        }
+    }
+    page
+}
+
+const HEAD: &str = "# What libtpu makes of the example models
+
+One training step of each model, compiled ahead of time for one chip of each generation. `BURN_TPU_BLESS=1 cargo test --workspace --test
+golden_steps` writes this page anew (libtpu as pinned by `cargo xtask setup tpu`): after a change, its difference is the change's effect.
+
+| model | dtype | slice | peak HBM, MiB | bytes accessed, MiB | fusions |
+|---|---|---|---|---|---|
+";
