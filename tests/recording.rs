@@ -213,3 +213,24 @@ fn host_fallback_is_counted_by_op() {
     assert_eq!(count.fallbacks, 2);
     assert_eq!(metrics(&device).host_fallbacks_by_op["stablehlo.tanh"], 1);
 }
+
+/// Enough ops that some of them are timed.
+#[test]
+fn the_report_says_what_a_step_spends() {
+    let Some(device) = common::cpu() else { return };
+    let _alone = alone();
+    let before = metrics(&device);
+    let x = (0..64).fold(vector(&device, &[1.0, 2.0]), |x, _| x + 1.0);
+    mark_step(&device);
+    assert_eq!(values(x), [65.0, 66.0]);
+    let after = metrics(&device);
+    assert!(after.recorded_ops - before.recorded_ops >= 64, "{after}");
+    assert!(after.record_ns > before.record_ns && after.trace_ns > before.trace_ns, "{after}");
+    assert!(after.key_ns > 0 && after.rewrite_ns > 0 && after.lower_ns > 0 && after.compile_ns > 0, "{after}");
+    assert!(after.read_ns > before.read_ns && after.dispatch_ns > 0, "{after}");
+    let report = after.to_string();
+    let meter = report.lines().find(|line| line.starts_with("ms per step")).unwrap_or_else(|| panic!("{report}"));
+    for part in ["trace ", "record ", "key ", "rewrite ", "lower ", "compile ", "dispatch ", "read "] {
+        assert!(meter.contains(part), "{part} is not in {meter}");
+    }
+}

@@ -14,7 +14,7 @@ impl Graph {
 
     /// The dims of a node.
     pub fn dims(&self, id: NodeId) -> Dims {
-        self.ty(id).dims.clone()
+        Dims::from_slice(&self.ty(id).dims)
     }
 
     /// The number of dims of a node.

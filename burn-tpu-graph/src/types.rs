@@ -7,12 +7,19 @@ use smallvec::SmallVec;
 pub type Dims = SmallVec<[usize; 4]>;
 
 /// Element type and dims of one value.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[derive(Debug, PartialEq, Eq, Hash)]
 pub struct TensorType {
     /// Element type.
     pub dtype: DType,
     /// Sizes, outermost first. Empty for a scalar.
     pub dims: Dims,
+}
+
+/// By hand: a copy of the sizes, where `SmallVec`'s own clone goes one by one.
+impl Clone for TensorType {
+    fn clone(&self) -> Self {
+        Self::new(self.dtype, &self.dims)
+    }
 }
 
 impl TensorType {
@@ -43,7 +50,7 @@ impl TensorType {
 
     /// The same dims with another element type.
     pub fn with_dtype(&self, dtype: DType) -> Self {
-        Self { dtype, dims: self.dims.clone() }
+        Self::new(dtype, &self.dims)
     }
 }
 

@@ -1,9 +1,12 @@
 //! Named counters and timers of one device, and the report that prints them.
 
+mod pace;
+
+use pace::Pace;
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Why a trace was cut: what made its recorded work run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -40,6 +43,7 @@ macro_rules! counters {
         pub(crate) struct Counters {
             $(pub(crate) $name: AtomicU64,)*
             cuts: Mutex<BTreeMap<CutReason, u64>>,
+            pace: Pace,
             fallbacks: Mutex<BTreeMap<&'static str, u64>>,
         }
 
@@ -57,12 +61,21 @@ macro_rules! counters {
             fn rows(&self) -> Vec<(&'static str, u64, &'static str)> {
                 vec![$((stringify!($name), self.$name, $unit)),*]
             }
+
+            /// The step meter: each timer divided by the number of steps, in milliseconds.
+            fn times_per(&self, steps: u64) -> String {
+                let timers = self.rows().into_iter().filter(|(_, value, unit)| *unit == "ns" && *value > 0);
+                let per_step = timers.map(|(name, value, _)| {
+                    format!("{} {:.3}", name.trim_end_matches("_ns"), value as f64 / 1e6 / steps as f64)
+                });
+                per_step.collect::<Vec<_>>().join(", ")
+            }
         }
     };
 }
 
 counters! {
-    /// Burn operations recorded.
+    /// Burn operations recorded, up to the last cut.
     recorded_ops: "",
     /// Graph nodes recorded for them.
     recorded_nodes: "",
@@ -100,13 +113,23 @@ counters! {
     downloads: "",
     /// Their size.
     download_bytes: "bytes",
-    /// Time spent in rewriting and lowering graphs.
+    /// Time from the first op of each trace to its cut: recording, Burn's autodiff, and what the caller did between ops.
+    trace_ns: "ns",
+    /// The part of it that was spent in recording ops, from a sample of them.
+    record_ns: "ns",
+    /// Time spent in finding programs in memory.
+    key_ns: "ns",
+    /// Time spent in rewriting graphs before they are compiled.
+    rewrite_ns: "ns",
+    /// Time spent in lowering them to StableHLO.
     lower_ns: "ns",
     /// Time spent in the plugin's compiler.
     compile_ns: "ns",
     /// Time spent from a cut to the dispatched program, without lowering and compiling.
     dispatch_ns: "ns",
-    /// Time spent waiting for values to be read, and for syncs.
+    /// Time spent in reads: waiting for the value, and copying it to the host.
+    read_ns: "ns",
+    /// Time spent waiting in syncs.
     wait_ns: "ns",
 }
 
@@ -121,6 +144,11 @@ impl Counters {
 
     pub(crate) fn cut(&self, reason: CutReason) {
         *self.cuts.lock().entry(reason).or_default() += 1;
+    }
+
+    /// Counts a step for the warning that steps are bound by tracing.
+    pub(crate) fn step(&self) {
+        self.pace.step(Duration::from_nanos(self.trace_ns.load(Relaxed)), Instant::now());
     }
 
     pub(crate) fn fallback(&self, op: &'static str) {
@@ -140,6 +168,9 @@ impl std::fmt::Display for Metrics {
                 }
                 _ => writeln!(f, "{name:<18} {value:>14}")?,
             }
+        }
+        if let Some(&steps) = self.cuts.get(&CutReason::MarkStep) {
+            writeln!(f, "{:<18} {}", "ms per step", self.times_per(steps))?;
         }
         for (reason, count) in &self.cuts {
             writeln!(f, "{:<18} {count:>14}", format!("cut: {reason:?}"))?;

@@ -163,7 +163,7 @@ impl DeviceRuntime {
         let start = Instant::now();
         let _span = tracing::trace_span!("transfer", direction = "download").entered();
         let bytes = self.engine()?.download(buffer)?;
-        Counters::add_time(&self.counters.wait_ns, start.elapsed());
+        Counters::add_time(&self.counters.read_ns, start.elapsed());
         Counters::add(&self.counters.downloads, 1);
         Counters::add(&self.counters.download_bytes, bytes.len());
         Ok(bytes)
@@ -179,7 +179,10 @@ impl DeviceRuntime {
 
     /// Dispatches a recorded program, compiled now if it was never seen.
     pub(crate) fn run(&self, recorded: &Recorded, buffers: Arguments, slots: &[u64]) -> Result<Vec<SharedBuffer>> {
-        let compiled = match self.cache.get(recorded) {
+        let start = Instant::now();
+        let found = self.cache.get(recorded);
+        Counters::add_time(&self.counters.key_ns, start.elapsed());
+        let compiled = match found {
             Some(compiled) if compiled.baked.fits(slots) => {
                 Counters::add(&self.counters.cache_hits, 1);
                 compiled
@@ -210,13 +213,12 @@ impl DeviceRuntime {
             let optimized = burn_tpu_fusion::optimize(program, burn_tpu_fusion::Level::Full);
             (optimized.map_err(|error| TpuError::Bug(error.to_string()))?, baked)
         };
-        Counters::add_time(&self.counters.lower_ns, start.elapsed());
+        Counters::add_time(&self.counters.rewrite_ns, start.elapsed());
         let nodes = program.graph().len();
         let _span = tracing::debug_span!("compile", nodes).entered();
         let start = Instant::now();
         let executable = self.executable(engine, program)?;
         let compiled = Arc::new(Compiled { executable, baked });
-        Counters::add_time(&self.counters.compile_ns, start.elapsed());
         let from_disk = compiled.executable.is_from_disk();
         tracing::info!(device = %self.device, nodes, seconds = start.elapsed().as_secs_f64(), from_disk, "a program is ready");
         let key = Recorded { graph: recorded.graph.clone(), outputs: recorded.outputs.clone() };

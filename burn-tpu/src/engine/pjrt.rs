@@ -34,6 +34,7 @@ struct PjrtEngine {
     options: CompileOptions,
     dump: Option<std::path::PathBuf>,
     disk: Option<DiskCache>,
+    counters: Arc<Counters>,
     in_flight: Arc<Mutex<VecDeque<Event>>>,
 }
 
@@ -90,6 +91,7 @@ pub(crate) fn open(device: TpuDevice, options: &TpuOptions, counters: &Arc<Count
         options: compile_options,
         device: handle,
         dump: options.dump.clone(),
+        counters: Arc::clone(counters),
         in_flight: Arc::default(),
     };
     Ok(Arc::new(engine))
@@ -158,7 +160,10 @@ impl Engine for PjrtEngine {
     fn compile(&self, program: &Program) -> Result<Box<dyn Executable>> {
         let lowered = {
             let _span = tracing::debug_span!("lower").entered();
-            lower(program).map_err(|error| TpuError::Bug(error.to_string()))?
+            let start = Instant::now();
+            let lowered = lower(program).map_err(|error| TpuError::Bug(error.to_string()))?;
+            Counters::add_time(&self.counters.lower_ns, start.elapsed());
+            lowered
         };
         dump_program(self.dump.as_deref(), program, &lowered)?;
         let specs = lowered.arguments.iter().map(|argument| spec(argument.ty())).collect::<Result<Vec<_>>>()?;
@@ -203,8 +208,10 @@ impl PjrtEngine {
         let text = text.map_err(TpuError::pjrt(context()))?;
         let start = Instant::now();
         let executable = client.compile(&text, &self.options).map_err(TpuError::pjrt(context()))?;
+        let time = start.elapsed();
+        Counters::add_time(&self.counters.compile_ns, time);
         if let Some((disk, key)) = &disk {
-            disk.keep(key, start.elapsed(), || executable.executable().serialize());
+            disk.keep(key, time, || executable.executable().serialize());
         }
         Ok((executable, false))
     }

@@ -20,6 +20,7 @@ impl TraceCell {
     }
 
     pub(super) fn cut_locked(&self, trace: &mut Trace, reason: CutReason) {
+        trace.tally.flush(self.runtime.counters());
         let serial = self.liveness.lock().next_serial();
         let live = self.live(trace, serial, ALIVE - 1);
         if !live.is_empty() {
@@ -30,6 +31,9 @@ impl TraceCell {
             let (outcomes, graph) = self.run(graph, &live, buffers, &trace.slots);
             trace.graph = graph;
             settle(trace, &live, &outcomes);
+            if reason == CutReason::MarkStep {
+                self.runtime.counters().step();
+            }
         }
         self.liveness.lock().restart(serial);
         trace.reset(serial);
@@ -82,12 +86,16 @@ impl TraceCell {
 
     /// Runs what was alive just after op number `op`, whose last handle is `last`, and keeps the rest recorded.
     fn cut_behind(&self, trace: &mut Trace, op: usize, last: u64, reason: CutReason) {
+        trace.tally.flush(self.runtime.counters());
         self.runtime.counters().cut(reason);
         let _span = tracing::debug_span!("cut", device = %self.runtime.device(), ?reason).entered();
         let live = self.live(trace, last + 1, last);
         let end = trace.ops[op].end;
         let outcomes = match prefix(&trace.graph, end) {
-            Ok(graph) => self.run(graph, &live, trace.buffers.clone(), &trace.slots).0,
+            Ok(graph) => {
+                let buffers = trace.buffers.clone();
+                self.run(graph, &live, buffers, &trace.slots).0
+            }
             Err(error) => live.iter().map(|live| (live.node, Err(bug(&error)))).collect(),
         };
         settle(trace, &live, &outcomes);
@@ -201,8 +209,9 @@ fn rebase(
     first_serial: u64,
     outcomes: &FxHashMap<NodeId, Outcome>,
 ) -> burn_tpu_graph::Result<()> {
-    let old = std::mem::take(trace);
+    let mut old = std::mem::take(trace);
     trace.first_serial = first_serial;
+    trace.tally = std::mem::take(&mut old.tally);
     let mut renamed = FxHashMap::default();
     for op in &old.ops[first_op..] {
         let inputs = op.inputs.iter().map(|&input| match renamed.get(&input) {

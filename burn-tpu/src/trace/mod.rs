@@ -18,6 +18,7 @@
 
 mod cut;
 mod record;
+mod tally;
 
 pub(crate) use record::{Recorder, create, record, record_many};
 
@@ -32,12 +33,13 @@ use parking_lot::Mutex;
 use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
 use std::cell::RefCell;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Weak};
-use std::thread::ThreadId;
+use tally::Tally;
 
 /// The trace of one thread on one device, shared with the tensors that it records.
 pub(crate) struct TraceCell {
-    owner: ThreadId,
+    owner: u64,
     runtime: Arc<DeviceRuntime>,
     trace: Mutex<Trace>,
     liveness: Mutex<Liveness>,
@@ -59,6 +61,7 @@ struct Trace {
     handles: Vec<Handle>,
     /// Serial number of `handles[0]`.
     first_serial: u64,
+    tally: Tally,
 }
 
 /// The nodes of one recorded op: `[start, end)`, composed of nothing but themselves and `inputs`.
@@ -121,7 +124,7 @@ pub(crate) struct Pending {
 impl Pending {
     /// Tells the trace that the tensor is gone.
     pub(crate) fn dropped(&self) {
-        if std::thread::current().id() != self.cell.owner {
+        if this_thread() != self.cell.owner {
             return;
         }
         if self.cell.liveness.lock().died(self.serial) {
@@ -131,7 +134,7 @@ impl Pending {
 
     /// Makes the tensor's op run. Afterwards its value is ready or failed.
     fn materialise(&self, reason: CutReason) {
-        if std::thread::current().id() == self.cell.owner {
+        if this_thread() == self.cell.owner {
             self.cell.cut(reason);
         } else {
             self.cell.cut_at(self.serial);
@@ -141,7 +144,7 @@ impl Pending {
 
 impl TraceCell {
     fn new(runtime: Arc<DeviceRuntime>) -> Self {
-        Self { owner: std::thread::current().id(), runtime, trace: Mutex::default(), liveness: Mutex::default() }
+        Self { owner: this_thread(), runtime, trace: Mutex::default(), liveness: Mutex::default() }
     }
 
     /// Drops recorded work that no tensor can ask for any more. A trace that is being recorded or cut is left alone.
@@ -149,6 +152,7 @@ impl TraceCell {
         if let Some(mut trace) = self.trace.try_lock() {
             let mut liveness = self.liveness.lock();
             if liveness.alive == 0 {
+                trace.tally.flush(self.runtime.counters());
                 liveness.first = liveness.next_serial();
                 liveness.deaths.clear();
                 trace.reset(liveness.first);
@@ -171,6 +175,15 @@ impl Trace {
     fn handle(&self, serial: u64) -> Option<&Handle> {
         serial.checked_sub(self.first_serial).and_then(|index| self.handles.get(index as usize))
     }
+}
+
+/// The calling thread's number: what `std::thread::current` costs would double the price of a drop.
+fn this_thread() -> u64 {
+    static NEXT: AtomicU64 = AtomicU64::new(0);
+    thread_local! {
+        static NUMBER: u64 = NEXT.fetch_add(1, Relaxed);
+    }
+    NUMBER.with(|number| *number)
 }
 
 thread_local! {

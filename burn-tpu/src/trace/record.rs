@@ -4,9 +4,10 @@ use super::{Handle, OpRecord, Pending, Trace, TraceCell, trace_of};
 use crate::TpuDevice;
 use crate::engine::SharedBuffer;
 use crate::error::TpuError;
-use crate::metrics::{Counters, CutReason};
+use crate::metrics::CutReason;
 use crate::tensor::{TpuTensor, Value};
 use burn_tpu_graph::{DType, Graph, NodeId, Number, Op, Result, TensorType};
+use parking_lot::MutexGuard;
 use smallvec::SmallVec;
 use std::sync::Arc;
 
@@ -42,7 +43,8 @@ impl Recorder<'_> {
     /// A number like a slot's that rarely moves: rank 0, an integer. It is a constant of the program until it moves.
     pub(crate) fn offset(&mut self, dtype: DType, value: i64) -> Result<NodeId> {
         let index = self.trace.slots.len() as u32;
-        self.trace.slots.push(Number::Int(value).bits(dtype));
+        let bits = Number::Int(value).bits(dtype);
+        self.trace.slots.push(bits);
         self.trace.graph.add(Op::Offset { index, dtype }, &[])
     }
 
@@ -69,42 +71,60 @@ impl Recorder<'_> {
         let high = self.binary(burn_tpu_graph::op::BinaryOp::ShiftLeft, high, width)?;
         self.binary(burn_tpu_graph::op::BinaryOp::Or, high, low)
     }
+}
 
-    /// Resolves the operands, composes the op and notes which nodes are its own.
-    fn op<const R: usize>(
-        &mut self,
-        operands: &[&TpuTensor],
-        build: impl FnOnce(&mut Self, &[NodeId]) -> Result<[NodeId; R]>,
-    ) -> Result<[NodeId; R]> {
-        let inputs = operands.iter().map(|tensor| self.operand(tensor)).collect::<Result<SmallVec<[NodeId; 3]>>>()?;
-        let start = self.trace.graph.len();
-        let built = build(self, &inputs);
-        let end = self.trace.graph.len();
-        self.trace.ops.push(OpRecord { inputs, start, end });
-        built
-    }
+/// The nodes that stand for an op's operands.
+type Inputs = SmallVec<[NodeId; 3]>;
 
-    /// The node that stands for a tensor in this trace.
-    fn operand(&mut self, tensor: &TpuTensor) -> Result<NodeId> {
-        enum Place {
-            Node(u64),
-            Buffer(Result<SharedBuffer, TpuError>),
-        }
-        let place = tensor.with_value(|value| match value {
-            Value::Pending(pending) => Place::Node(pending.serial),
+/// Where an operand's value is, as seen from one trace.
+enum Place {
+    /// Recorded in this trace, under this serial.
+    Here(u64),
+    /// Recorded in another thread's trace.
+    Elsewhere(Pending),
+    Buffer(Result<SharedBuffer, TpuError>),
+}
+
+impl Place {
+    fn of(tensor: &TpuTensor, cell: &Arc<TraceCell>) -> Self {
+        tensor.with_value(|value| match value {
+            Value::Pending(pending) if Arc::ptr_eq(&pending.cell, cell) => Place::Here(pending.serial),
+            Value::Pending(pending) => Place::Elsewhere(pending.clone()),
             Value::Ready(buffer) => Place::Buffer(Ok(Arc::clone(buffer))),
             Value::Failed(error) => Place::Buffer(Err(error.clone())),
-        });
-        match place {
-            Place::Node(serial) => match self.trace.handle(serial) {
-                Some(handle) => Ok(handle.node),
-                None => {
-                    self.trace.parameter(Err(TpuError::Bug(format!("{tensor:?} is not in its trace"))), tensor.ty())
-                }
-            },
-            Place::Buffer(buffer) => self.trace.parameter(buffer, tensor.ty()),
-        }
+        })
     }
+}
+
+/// The nodes of the operands, and how many nodes stood before them. While another thread runs what it recorded of them the
+/// trace is open to other threads, so what was found before is looked up again.
+fn inputs(
+    op: &'static str,
+    trace: &mut MutexGuard<Trace>,
+    cell: &Arc<TraceCell>,
+    operands: &[&TpuTensor],
+) -> (Inputs, usize) {
+    let mut inputs = Inputs::new();
+    let mut before = trace.graph.len();
+    trace.graph.set_label(op);
+    while let Some(tensor) = operands.get(inputs.len()) {
+        let node = match Place::of(tensor, cell) {
+            Place::Here(serial) => match trace.handle(serial) {
+                Some(handle) => Ok(handle.node),
+                None => trace.parameter(Err(TpuError::Bug(format!("{tensor:?} is not in its trace"))), tensor.ty()),
+            },
+            Place::Buffer(buffer) => trace.parameter(buffer, tensor.ty()),
+            Place::Elsewhere(pending) => {
+                MutexGuard::unlocked(trace, || pending.materialise(CutReason::OtherThread));
+                inputs.clear();
+                before = trace.graph.len();
+                trace.graph.set_label(op);
+                continue;
+            }
+        };
+        inputs.push(node.unwrap_or_else(|error| fail(op, &error)));
+    }
+    (inputs, before)
 }
 
 /// Records an op of one result. `build` composes it from the operands' nodes, in their order.
@@ -147,44 +167,34 @@ pub(crate) fn create(
     tensor
 }
 
-/// The calling thread's trace, after operands that another thread recorded have been materialised and, when the trace
-/// is full, after a cut.
-fn ready_trace(op: &'static str, device: TpuDevice, operands: &[&TpuTensor]) -> Arc<TraceCell> {
-    let cell = trace_of(device);
-    for tensor in operands {
-        if tensor.device() != device {
-            fail(op, &format!("operands are on {device} and {}", tensor.device()));
-        }
-        let foreign = tensor.with_value(|value| match value {
-            Value::Pending(pending) if !Arc::ptr_eq(&pending.cell, &cell) => Some(pending.clone()),
-            Value::Pending(_) | Value::Ready(_) | Value::Failed(_) => None,
-        });
-        if let Some(pending) = foreign {
-            pending.materialise(CutReason::OtherThread);
-        }
-    }
-    cell
-}
-
 fn finish<const R: usize>(
     op: &'static str,
     device: TpuDevice,
     operands: &[&TpuTensor],
     build: impl FnOnce(&mut Recorder, &[NodeId]) -> Result<[NodeId; R]>,
 ) -> [TpuTensor; R] {
-    let cell = ready_trace(op, device, operands);
+    if let Some(tensor) = operands.iter().find(|tensor| tensor.device() != device) {
+        fail(op, &format!("operands are on {device} and {}", tensor.device()));
+    }
+    let cell = trace_of(device);
     let mut trace = cell.trace.lock();
     if trace.graph.len() >= cell.runtime.options().trace_cap {
         cell.cut_locked(&mut trace, CutReason::TraceCap);
     }
-    let before = trace.graph.len();
-    trace.graph.set_label(op);
-    let built = Recorder { trace: &mut trace, cell: &cell }.op(operands, build);
-    let counters = cell.runtime.counters();
-    Counters::add(&counters.recorded_ops, 1);
-    Counters::add(&counters.recorded_nodes, trace.graph.len() - before);
+    let sample = trace.tally.begin();
+    let (inputs, before) = inputs(op, &mut trace, &cell, operands);
+    let start = trace.graph.len();
+    let built = build(&mut Recorder { trace: &mut trace, cell: &cell }, &inputs);
+    let end = trace.graph.len();
+    let built = built.map(|nodes| nodes.map(|node| (node, inputs.iter().position(|&input| input == node))));
+    trace.ops.push(OpRecord { inputs, start, end });
+    trace.tally.nodes += (end - before) as u64;
     match built {
-        Ok(nodes) => adopt(&cell, &mut trace, operands, nodes),
+        Ok(nodes) => {
+            let tensors = adopt(&cell, &mut trace, operands, nodes);
+            trace.tally.end(sample);
+            tensors
+        }
         Err(error) => {
             drop(trace);
             fail(op, &error)
@@ -192,18 +202,18 @@ fn finish<const R: usize>(
     }
 }
 
-/// Tensors for the result nodes. A node that already has a tensor among the operands keeps it: an op that changed
-/// nothing costs nothing.
+/// Tensors for the result nodes. A node that is an operand's keeps the operand's tensor: an op that changed nothing costs
+/// nothing.
 fn adopt<const R: usize>(
     cell: &Arc<TraceCell>,
     trace: &mut Trace,
     operands: &[&TpuTensor],
-    nodes: [NodeId; R],
+    nodes: [(NodeId, Option<usize>); R],
 ) -> [TpuTensor; R] {
     let first_new = trace.handles.len();
-    let tensors = nodes.map(|node| {
-        let same = operands.iter().find(|tensor| trace.is_node(tensor, node));
-        same.map_or_else(|| new_handle(cell, trace, node), |tensor| (*tensor).clone())
+    let tensors = nodes.map(|(node, same)| match same {
+        Some(operand) => operands[operand].clone(),
+        None => new_handle(cell, trace, node),
     });
     let after = trace.first_serial + trace.handles.len() as u64;
     trace.handles[first_new..].iter_mut().for_each(|handle| handle.last_serial = after - 1);
@@ -233,15 +243,6 @@ impl Trace {
             self.parameters.insert(address, node);
         }
         Ok(node)
-    }
-
-    /// Whether `tensor` is what `node` stands for.
-    fn is_node(&self, tensor: &TpuTensor, node: NodeId) -> bool {
-        tensor.with_value(|value| match value {
-            Value::Pending(pending) => self.handle(pending.serial).is_some_and(|handle| handle.node == node),
-            Value::Ready(buffer) => self.parameters.get(&(Arc::as_ptr(buffer) as usize)) == Some(&node),
-            Value::Failed(_) => false,
-        })
     }
 }
 

@@ -1,0 +1,49 @@
+//! What recording itself did and cost, counted without atomics and told to the metrics at each cut.
+
+use crate::metrics::Counters;
+use std::time::{Duration, Instant};
+
+/// Every so many ops one is timed: two looks at the clock are half as dear as the op.
+const SAMPLED: u64 = 32;
+
+/// Ops recorded since the last flush.
+#[derive(Default)]
+pub(super) struct Tally {
+    ops: u64,
+    pub(super) nodes: u64,
+    /// Ops ever recorded in the trace: which ones are timed does not depend on where a trace begins.
+    ever: u64,
+    sampled: Duration,
+    began: Option<Instant>,
+}
+
+impl Tally {
+    /// Counts an op; the time if this one is timed.
+    pub(super) fn begin(&mut self) -> Option<Instant> {
+        self.ops += 1;
+        self.ever += 1;
+        let timed = self.ever.is_multiple_of(SAMPLED);
+        if !timed && self.began.is_some() {
+            return None;
+        }
+        let now = Instant::now();
+        self.began.get_or_insert(now);
+        timed.then_some(now)
+    }
+
+    pub(super) fn end(&mut self, sample: Option<Instant>) {
+        if let Some(began) = sample {
+            self.sampled += began.elapsed();
+        }
+    }
+
+    pub(super) fn flush(&mut self, counters: &Counters) {
+        Counters::add(&counters.recorded_ops, self.ops as usize);
+        Counters::add(&counters.recorded_nodes, self.nodes as usize);
+        Counters::add_time(&counters.record_ns, self.sampled * SAMPLED as u32);
+        if let Some(began) = self.began {
+            Counters::add_time(&counters.trace_ns, began.elapsed());
+        }
+        *self = Self { ever: self.ever, ..Self::default() };
+    }
+}
