@@ -196,6 +196,11 @@ impl Graph {
         if len == 0 { 0 } else { self.hashes[len - 1] }
     }
 
+    /// The structural hash behind each node.
+    pub fn hashes(&self) -> &[u64] {
+        &self.hashes
+    }
+
     /// Removes all nodes and keeps the memory.
     pub fn clear(&mut self) {
         self.nodes.clear();

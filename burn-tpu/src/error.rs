@@ -68,6 +68,16 @@ pub enum TpuError {
         /// The ops, comma-separated.
         ops: String,
     },
+    /// A program would have to be compiled after [`freeze`](crate::freeze).
+    #[error(
+        "{device} is frozen, and a program had to be compiled: {reason}\n  mend: let steps repeat, or burn_tpu::unfreeze"
+    )]
+    Frozen {
+        /// The device.
+        device: String,
+        /// As [`Recompile`](crate::Recompile) says it: what differs, and where.
+        reason: String,
+    },
     /// The interpreter could not run a node.
     #[error("the ndarray engine: {reason}")]
     Host {
@@ -161,6 +171,7 @@ impl TpuError {
             | TpuError::DType { .. }
             | TpuError::FallbackDenied { .. }
             | TpuError::Option { .. }
+            | TpuError::Frozen { .. }
             | TpuError::AlreadyRunning { .. }
             | TpuError::Topology { .. }
             | TpuError::NoValue { .. }

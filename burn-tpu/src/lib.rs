@@ -20,6 +20,7 @@ mod optim;
 mod options;
 mod program;
 mod qtensor;
+mod recompile;
 mod runtime;
 mod tensor;
 mod topology;
@@ -34,6 +35,7 @@ pub use metrics::{CutReason, Metrics};
 pub use optim::{MarkStep, MasterState, MasterWeights};
 pub use options::{FallbackPolicy, TpuOptions};
 pub use qtensor::TpuQTensor;
+pub use recompile::{Recompile, RecompileCause};
 pub use tensor::TpuTensor;
 pub use topology::{Generation, Topology};
 
@@ -48,6 +50,19 @@ pub fn mark_step(device: &TpuDevice) {
 /// What a device has done since it started. Print it for a report.
 pub fn metrics(device: &TpuDevice) -> Metrics {
     runtime::runtime(*device).counters().snapshot()
+}
+
+/// Makes every later compile on a device an error, [`TpuError::Frozen`], which says what differs and where. It is the
+/// tensors of the refused program that fail.
+///
+/// Freeze a training or serving loop once it is warm: from then on, nothing can stop for a compile unnoticed.
+pub fn freeze(device: &TpuDevice) {
+    runtime::runtime(*device).freeze(true);
+}
+
+/// Ends [`freeze`].
+pub fn unfreeze(device: &TpuDevice) {
+    runtime::runtime(*device).freeze(false);
 }
 
 /// Identities of the programs in a device's cache, ascending. Two runs that recorded the same programs give the same list.

@@ -2,6 +2,7 @@
 
 mod pace;
 
+use crate::recompile::{Journal, Recompile};
 use pace::Pace;
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
@@ -34,6 +35,8 @@ macro_rules! counters {
             $($(#[$doc])* pub $name: u64,)*
             /// How often traces were cut, by reason.
             pub cuts: BTreeMap<CutReason, u64>,
+            /// The latest compiles of programs that are like an earlier one, oldest first: at most 256.
+            pub recompiles: Vec<Recompile>,
             /// Nodes run on the host, by op: what [`Metrics::host_fallbacks`] counts.
             pub host_fallbacks_by_op: BTreeMap<&'static str, u64>,
         }
@@ -43,6 +46,7 @@ macro_rules! counters {
         pub(crate) struct Counters {
             $(pub(crate) $name: AtomicU64,)*
             cuts: Mutex<BTreeMap<CutReason, u64>>,
+            pub(crate) recompiles: Journal,
             pace: Pace,
             fallbacks: Mutex<BTreeMap<&'static str, u64>>,
         }
@@ -52,6 +56,7 @@ macro_rules! counters {
                 Metrics {
                     $($name: self.$name.load(Relaxed),)*
                     cuts: self.cuts.lock().clone(),
+                    recompiles: self.recompiles.latest(),
                     host_fallbacks_by_op: self.fallbacks.lock().clone(),
                 }
             }
@@ -174,6 +179,9 @@ impl std::fmt::Display for Metrics {
         }
         for (reason, count) in &self.cuts {
             writeln!(f, "{:<18} {count:>14}", format!("cut: {reason:?}"))?;
+        }
+        for recompile in &self.recompiles {
+            writeln!(f, "recompile: {recompile}")?;
         }
         for (op, count) in &self.host_fallbacks_by_op {
             writeln!(f, "{:<18} {count:>14}", format!("on host: {op}"))?;

@@ -9,6 +9,7 @@
 
 use crate::engine::Executable;
 use crate::metrics::Counters;
+use crate::recompile::{Difference, likeness, moved_offset, of_programs};
 use burn_tpu_graph::{Graph, NodeId, Program};
 use lru::LruCache;
 use parking_lot::Mutex;
@@ -42,7 +43,14 @@ impl Eq for Recorded {}
 /// A program that is ready to run.
 pub(crate) struct Compiled {
     pub(crate) executable: Arc<dyn Executable>,
-    /// Which offsets it holds as constants.
+    pub(crate) identity: Arc<Identity>,
+}
+
+/// What tells a program from another while it is recorded.
+pub(crate) struct Identity {
+    /// The recorded graph's hash behind each node.
+    pub(crate) hashes: Vec<u64>,
+    /// Which offsets the program holds as constants.
     pub(crate) baked: Baked,
 }
 
@@ -73,6 +81,9 @@ impl Baked {
     }
 }
 
+/// How many programs that were let go are remembered.
+const MOST_GONE: NonZeroUsize = NonZeroUsize::MIN.saturating_add(999);
+
 /// Least-recently-used programs of one device, bounded by number and by bytes.
 pub(crate) struct ProgramCache {
     programs: Mutex<Programs>,
@@ -80,6 +91,8 @@ pub(crate) struct ProgramCache {
 
 struct Programs {
     entries: LruCache<Recorded, Arc<Compiled>, rustc_hash::FxBuildHasher>,
+    /// By their key's hash, programs that were let go, and what they had baked: an offset that was lifted stays so.
+    gone: LruCache<u64, Baked, rustc_hash::FxBuildHasher>,
     bytes: u64,
     most_bytes: u64,
 }
@@ -87,11 +100,32 @@ struct Programs {
 impl ProgramCache {
     pub(crate) fn new(entries: NonZeroUsize, bytes: u64) -> Self {
         let entries = LruCache::with_hasher(entries, rustc_hash::FxBuildHasher);
-        Self { programs: Mutex::new(Programs { entries, bytes: 0, most_bytes: bytes }) }
+        let gone = LruCache::with_hasher(MOST_GONE, rustc_hash::FxBuildHasher);
+        Self { programs: Mutex::new(Programs { entries, gone, bytes: 0, most_bytes: bytes }) }
     }
 
     pub(crate) fn get(&self, key: &Recorded) -> Option<Arc<Compiled>> {
         self.programs.lock().entries.get(key).map(Arc::clone)
+    }
+
+    /// How a recording that has to be compiled differs from the program most like it; `None` when none is like it.
+    pub(crate) fn explain(&self, key: &Recorded, slots: &[u64]) -> Option<Difference> {
+        let programs = self.programs.lock();
+        if let Some(same) = programs.entries.peek(key) {
+            return moved_offset(key, &same.identity.baked, slots);
+        }
+        if programs.gone.contains(&hash(key)) {
+            return Some(Difference::evicted());
+        }
+        let alike = programs.entries.iter().filter_map(|(old, _)| Some((likeness(&old.graph, &key.graph)?, old)));
+        // Of equals the latest, which comes first.
+        let most = alike.reduce(|best, next| if next.0 > best.0 { next } else { best });
+        most.map(|(_, old)| of_programs(old, key))
+    }
+
+    /// What was baked into a program that was let go.
+    pub(crate) fn baked_before(&self, key: &Recorded) -> Option<Baked> {
+        self.programs.lock().gone.get(&hash(key)).cloned()
     }
 
     /// Keeps a program, and lets the least recently used ones go until both bounds hold. The newest always stays.
@@ -99,25 +133,22 @@ impl ProgramCache {
         let mut programs = self.programs.lock();
         programs.bytes += compiled.executable.size_bytes();
         let replaced = programs.entries.contains(&key);
-        if let Some((_, old)) = programs.entries.push(key, compiled) {
+        if let Some((key, old)) = programs.entries.push(key, compiled) {
             programs.bytes -= old.executable.size_bytes();
-            Counters::add(&counters.cache_evictions, usize::from(!replaced));
+            if !replaced {
+                programs.let_go(&key, &old, counters);
+            }
         }
         while programs.bytes > programs.most_bytes && programs.entries.len() > 1 {
-            let Some((_, old)) = programs.entries.pop_lru() else { break };
+            let Some((key, old)) = programs.entries.pop_lru() else { break };
             programs.bytes -= old.executable.size_bytes();
-            Counters::add(&counters.cache_evictions, 1);
+            programs.let_go(&key, &old, counters);
         }
     }
 
     /// The hashes of the programs in the cache, ascending: what tests compare between runs.
     pub(crate) fn keys(&self) -> Vec<u64> {
         let programs = self.programs.lock();
-        let hash = |key: &Recorded| {
-            let mut hasher = rustc_hash::FxHasher::default();
-            key.hash(&mut hasher);
-            hasher.finish()
-        };
         let mut keys: Vec<u64> = programs.entries.iter().map(|(key, _)| hash(key)).collect();
         keys.sort_unstable();
         keys
@@ -126,7 +157,22 @@ impl ProgramCache {
     /// Lets all programs go.
     pub(crate) fn clear(&self) {
         let mut programs = self.programs.lock();
-        programs.entries.clear();
+        while let Some((key, old)) = programs.entries.pop_lru() {
+            programs.gone.put(hash(&key), old.identity.baked.clone());
+        }
         programs.bytes = 0;
     }
+}
+
+impl Programs {
+    fn let_go(&mut self, key: &Recorded, old: &Compiled, counters: &Counters) {
+        self.gone.put(hash(key), old.identity.baked.clone());
+        Counters::add(&counters.cache_evictions, 1);
+    }
+}
+
+fn hash(key: &Recorded) -> u64 {
+    let mut hasher = rustc_hash::FxHasher::default();
+    key.hash(&mut hasher);
+    hasher.finish()
 }

@@ -1,15 +1,19 @@
 //! What stands behind a device: its engine, options, program cache, metrics and random state. Started at first use.
 
+mod compile;
+
 use crate::compiling::Compiling;
 use crate::engine::{self, Arguments, DeviceBuffer, Engine, Executable, NdArrayEngine, SharedBuffer};
 use crate::error::{Result, TpuError};
 use crate::metrics::Counters;
-use crate::options::{FallbackPolicy, TpuOptions, platform_from_environment};
-use crate::program::{Baked, Compiled, ProgramCache, Recorded};
+use crate::options::{TpuOptions, platform_from_environment};
+use crate::program::{ProgramCache, Recorded};
+use crate::recompile::Watch;
 use crate::{Platform, TpuDevice};
-use burn_tpu_graph::{Program, TensorType};
+use burn_tpu_graph::TensorType;
 use parking_lot::{Mutex, RwLock};
 use rustc_hash::FxHashMap;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, LazyLock, OnceLock};
 use std::time::Instant;
 
@@ -23,6 +27,8 @@ pub(crate) struct DeviceRuntime {
     compiling: Compiling<Arc<dyn Executable>>,
     counters: Arc<Counters>,
     rng: Mutex<(u64, u64)>,
+    /// Whether a compile is an error.
+    frozen: AtomicBool,
 }
 
 static RUNTIMES: LazyLock<RwLock<FxHashMap<TpuDevice, Arc<DeviceRuntime>>>> = LazyLock::new(RwLock::default);
@@ -114,7 +120,8 @@ impl DeviceRuntime {
         }
         let cache = ProgramCache::new(options.cache_entries, options.cache_bytes);
         let rng = Mutex::new((entropy(), 0));
-        Self { device, options, engine, cache, compiling: Compiling::default(), counters, rng }
+        let frozen = AtomicBool::new(false);
+        Self { device, options, engine, cache, compiling: Compiling::default(), counters, rng, frozen }
     }
 
     pub(crate) fn device(&self) -> TpuDevice {
@@ -177,18 +184,25 @@ impl DeviceRuntime {
         waited
     }
 
-    /// Dispatches a recorded program, compiled now if it was never seen.
-    pub(crate) fn run(&self, recorded: &Recorded, buffers: Arguments, slots: &[u64]) -> Result<Vec<SharedBuffer>> {
+    /// Dispatches a recorded program, compiled now if it was never seen. The watch says which lines recorded it.
+    pub(crate) fn run(
+        &self,
+        recorded: &Recorded,
+        buffers: Arguments,
+        slots: &[u64],
+        watch: &mut Watch,
+    ) -> Result<Vec<SharedBuffer>> {
         let start = Instant::now();
         let found = self.cache.get(recorded);
         Counters::add_time(&self.counters.key_ns, start.elapsed());
         let compiled = match found {
-            Some(compiled) if compiled.baked.fits(slots) => {
+            Some(compiled) if compiled.identity.baked.fits(slots) => {
                 Counters::add(&self.counters.cache_hits, 1);
                 compiled
             }
-            older => self.compile(recorded, slots, older.as_deref())?,
+            older => self.compile(recorded, slots, older, watch)?,
         };
+        watch.ran(&compiled.identity);
         let _span = tracing::debug_span!("execute").entered();
         let start = Instant::now();
         let execution = compiled.executable.execute(buffers, slots)?;
@@ -200,47 +214,9 @@ impl DeviceRuntime {
         Ok(execution.outputs.into_iter().map(Arc::new).collect())
     }
 
-    /// Compiles a recorded program; `older` is the one that its offsets have left behind.
-    fn compile(&self, recorded: &Recorded, slots: &[u64], older: Option<&Compiled>) -> Result<Arc<Compiled>> {
-        let engine = self.engine()?;
-        let start = Instant::now();
-        let internal = |error: burn_tpu_graph::GraphError| TpuError::Bug(error.to_string());
-        let (program, baked) = {
-            let _span = tracing::debug_span!("rewrite").entered();
-            let program = Program::extract(&recorded.graph, &recorded.outputs).map_err(internal)?;
-            let baked = older.map_or_else(|| Baked::all(&program, slots), |older| older.baked.still(slots));
-            let program = program.bake(|index| baked.get(index)).map_err(internal)?;
-            let optimized = burn_tpu_fusion::optimize(program, burn_tpu_fusion::Level::Full);
-            (optimized.map_err(|error| TpuError::Bug(error.to_string()))?, baked)
-        };
-        Counters::add_time(&self.counters.rewrite_ns, start.elapsed());
-        let nodes = program.graph().len();
-        let _span = tracing::debug_span!("compile", nodes).entered();
-        let start = Instant::now();
-        let executable = self.executable(engine, program)?;
-        let compiled = Arc::new(Compiled { executable, baked });
-        let from_disk = compiled.executable.is_from_disk();
-        tracing::info!(device = %self.device, nodes, seconds = start.elapsed().as_secs_f64(), from_disk, "a program is ready");
-        let key = Recorded { graph: recorded.graph.clone(), outputs: recorded.outputs.clone() };
-        self.cache.insert(key, Arc::clone(&compiled), &self.counters);
-        Ok(compiled)
-    }
-
-    /// Has a program compiled on a thread of its own, and waits for as long as the options allow.
-    fn executable(&self, engine: &Arc<dyn Engine>, program: Program) -> Result<Arc<dyn Executable>> {
-        let (hash, nodes, limit) = (program.stable_hash(), program.graph().len(), self.options.compile_timeout);
-        let denied = self.options.strict || self.options.fallback == FallbackPolicy::Deny;
-        let (engine, counters, host_ops) =
-            (Arc::clone(engine), Arc::clone(&self.counters), self.options.host_ops.clone());
-        let compile = move || {
-            let executable: Arc<dyn Executable> = engine::compile(&engine, &program, &host_ops, denied)?.into();
-            Counters::add(&counters.compiles, usize::from(!executable.is_from_disk()));
-            Ok(executable)
-        };
-        self.compiling.wait_for(hash, limit, compile).unwrap_or_else(|| {
-            let program = hash[..8].iter().map(|byte| format!("{byte:02x}")).collect();
-            Err(TpuError::CompileTimeout { program, nodes, seconds: limit.as_secs_f64() })
-        })
+    /// Whether a compile is an error from now on.
+    pub(crate) fn freeze(&self, frozen: bool) {
+        self.frozen.store(frozen, Relaxed);
     }
 }
 

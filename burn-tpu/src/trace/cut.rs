@@ -5,6 +5,7 @@ use crate::engine::SharedBuffer;
 use crate::error::{Result, TpuError};
 use crate::metrics::CutReason;
 use crate::program::Recorded;
+use crate::recompile::Watch;
 use crate::tensor::{TpuTensor, Value};
 use burn_tpu_graph::{Graph, GraphError, NodeId, Op};
 use rustc_hash::FxHashMap;
@@ -28,7 +29,7 @@ impl TraceCell {
             let _span = tracing::debug_span!("cut", device = %self.runtime.device(), ?reason).entered();
             let graph = std::mem::take(&mut trace.graph);
             let buffers = std::mem::take(&mut trace.buffers);
-            let (outcomes, graph) = self.run(graph, &live, buffers, &trace.slots);
+            let (outcomes, graph) = self.run(graph, &live, buffers, &trace.slots, &mut trace.watch);
             trace.graph = graph;
             settle(trace, &live, &outcomes);
             if reason == CutReason::MarkStep {
@@ -94,7 +95,7 @@ impl TraceCell {
         let outcomes = match prefix(&trace.graph, end) {
             Ok(graph) => {
                 let buffers = trace.buffers.clone();
-                self.run(graph, &live, buffers, &trace.slots).0
+                self.run(graph, &live, buffers, &trace.slots, &mut trace.watch).0
             }
             Err(error) => live.iter().map(|live| (live.node, Err(bug(&error)))).collect(),
         };
@@ -125,6 +126,7 @@ impl TraceCell {
         live: &[Live],
         buffers: Vec<Outcome>,
         slots: &[u64],
+        watch: &mut Watch,
     ) -> (FxHashMap<NodeId, Outcome>, Graph) {
         let mut outcomes = poisoned(&graph, &buffers);
         let mut outputs: Vec<NodeId> = live.iter().map(|live| live.node).collect();
@@ -135,7 +137,7 @@ impl TraceCell {
             return (outcomes, graph);
         }
         let recorded = Recorded { graph, outputs };
-        match self.runtime.run(&recorded, buffers, slots) {
+        match self.runtime.run(&recorded, buffers, slots, watch) {
             Ok(results) => outcomes.extend(recorded.outputs.iter().copied().zip(results.into_iter().map(Ok))),
             Err(error) => {
                 tracing::error!(%error, "a program failed; its tensors report it when they are read");
@@ -212,6 +214,7 @@ fn rebase(
     let mut old = std::mem::take(trace);
     trace.first_serial = first_serial;
     trace.tally = std::mem::take(&mut old.tally);
+    trace.watch = std::mem::take(&mut old.watch);
     let mut renamed = FxHashMap::default();
     for op in &old.ops[first_op..] {
         let inputs = op.inputs.iter().map(|&input| match renamed.get(&input) {
@@ -231,6 +234,7 @@ fn rebase(
         let end = trace.graph.len();
         trace.ops.push(OpRecord { inputs, start, end });
     }
+    trace.watch.resume(&trace.graph);
     let kept = old.handles.into_iter().skip((first_serial - old.first_serial) as usize);
     trace.handles =
         kept.map(|handle| Handle { node: renamed[&handle.node], op: handle.op - first_op, ..handle }).collect();

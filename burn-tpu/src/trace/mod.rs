@@ -26,6 +26,7 @@ use crate::TpuDevice;
 use crate::engine::SharedBuffer;
 use crate::error::TpuError;
 use crate::metrics::CutReason;
+use crate::recompile::Watch;
 use crate::runtime::{DeviceRuntime, runtime};
 use crate::tensor::{TensorInner, TpuTensor, Value};
 use burn_tpu_graph::{Graph, NodeId};
@@ -62,6 +63,7 @@ struct Trace {
     /// Serial number of `handles[0]`.
     first_serial: u64,
     tally: Tally,
+    watch: Watch,
 }
 
 /// The nodes of one recorded op: `[start, end)`, composed of nothing but themselves and `inputs`.
@@ -170,6 +172,7 @@ impl Trace {
         self.ops.clear();
         self.handles.clear();
         self.first_serial = first_serial;
+        self.watch.restart();
     }
 
     fn handle(&self, serial: u64) -> Option<&Handle> {

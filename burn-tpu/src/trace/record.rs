@@ -45,6 +45,7 @@ impl Recorder<'_> {
         let index = self.trace.slots.len() as u32;
         let bits = Number::Int(value).bits(dtype);
         self.trace.slots.push(bits);
+        self.trace.watch.offset(self.trace.graph.len(), index, bits);
         self.trace.graph.add(Op::Offset { index, dtype }, &[])
     }
 
@@ -189,6 +190,8 @@ fn finish<const R: usize>(
     let built = built.map(|nodes| nodes.map(|node| (node, inputs.iter().position(|&input| input == node))));
     trace.ops.push(OpRecord { inputs, start, end });
     trace.tally.nodes += (end - before) as u64;
+    let Trace { watch, graph, .. } = &mut *trace;
+    watch.recorded(before, graph);
     match built {
         Ok(nodes) => {
             let tensors = adopt(&cell, &mut trace, operands, nodes);

@@ -1,0 +1,104 @@
+//! Comparing a recording with earlier ones: which is most like it, and where they first differ.
+
+use super::RecompileCause;
+use crate::program::{Baked, Recorded};
+use burn_tpu_graph::{Graph, Node, NodeId, Op};
+
+/// The first difference between two recordings.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Difference {
+    pub(crate) cause: RecompileCause,
+    /// The new recording's node, if one differs.
+    pub(crate) node: Option<usize>,
+    /// Its Burn op.
+    pub(crate) op: &'static str,
+    /// The dim that differs, of values that differ in one.
+    pub(crate) dim: Option<usize>,
+    pub(crate) old: String,
+    pub(crate) new: String,
+}
+
+impl Difference {
+    /// A recording that had been compiled, and whose program was let go.
+    pub(crate) fn evicted() -> Self {
+        let (old, new) = ("let go".into(), "needed again".into());
+        Self { cause: RecompileCause::Evicted, node: None, op: "", dim: None, old, new }
+    }
+}
+
+/// How like two recordings are: kinds of op in common from the front and from the back, then equal nodes from the front.
+/// `None` when less than half is in common: then neither is the other, changed.
+pub(crate) fn likeness(old: &Graph, new: &Graph) -> Option<(usize, usize)> {
+    let kinds = |(a, b): &(&Node, &Node)| a.op.mnemonic() == b.op.mnemonic();
+    let (a, b) = (old.nodes(), new.nodes());
+    let front = a.iter().zip(b).take_while(kinds).count();
+    let rest = a.len().min(b.len()) - front;
+    let back = a.iter().rev().zip(b.iter().rev()).take(rest).take_while(kinds).count();
+    let equal = old.hashes().iter().zip(new.hashes()).take_while(|(a, b)| a == b).count();
+    (2 * (front + back) >= a.len().max(b.len())).then_some((front + back, equal))
+}
+
+/// Where a recording first differs from another one.
+pub(crate) fn of_programs(old: &Recorded, new: &Recorded) -> Difference {
+    let pairs = old.graph.nodes().iter().zip(new.graph.nodes());
+    if let Some((node, (a, b))) = pairs.enumerate().find(|(_, (a, b))| a != b) {
+        return of_nodes(node, new.graph.label(NodeId(node as u32)), a, b);
+    }
+    let (len, new_len) = (old.graph.len(), new.graph.len());
+    if len == new_len {
+        return of_outputs(old, new);
+    }
+    let text = |graph: &Graph| graph.nodes().get(len.min(new_len)).map_or("the end".into(), Node::to_string);
+    let node = (new_len > len).then_some(len);
+    let longer = if node.is_some() { &new.graph } else { &old.graph };
+    let op = longer.label(NodeId(len.min(new_len) as u32));
+    Difference { cause: RecompileCause::NewOp, node, op, dim: None, old: text(&old.graph), new: text(&new.graph) }
+}
+
+fn of_nodes(node: usize, op: &'static str, old: &Node, new: &Node) -> Difference {
+    let same_kind = old.op.mnemonic() == new.op.mnemonic();
+    let cause = match () {
+        () if !same_kind => RecompileCause::NewOp,
+        () if old.ty.dtype != new.ty.dtype => RecompileCause::DType,
+        () if old.ty.dims != new.ty.dims => RecompileCause::Shape,
+        () if old.op != new.op => RecompileCause::StructuralConstant,
+        () => RecompileCause::NewOp,
+    };
+    let types = matches!(cause, RecompileCause::DType | RecompileCause::Shape);
+    let text = |node: &Node| if types { node.ty.to_string() } else { node.to_string() };
+    let same_rank = old.ty.rank() == new.ty.rank();
+    let dim = old.ty.dims.iter().zip(&new.ty.dims).position(|(a, b)| a != b).filter(|_| same_rank);
+    Difference { cause, node: Some(node), op, dim, old: text(old), new: text(new) }
+}
+
+/// Equal graphs of which other nodes are needed.
+fn of_outputs(old: &Recorded, new: &Recorded) -> Difference {
+    let only = |these: &[NodeId], those: &[NodeId]| these.iter().copied().find(|id| !those.contains(id));
+    let (gone, come) = (only(&old.outputs, &new.outputs), only(&new.outputs, &old.outputs));
+    let op = come.or(gone).map_or("", |id| new.graph.label(id));
+    let text = |outputs: &[NodeId], own: Option<NodeId>| {
+        let own = own.map_or_else(String::new, |id| format!(", among them {} {id}", new.graph.label(id)));
+        format!("{} results{own}", outputs.len())
+    };
+    let (old, new) = (text(&old.outputs, gone), text(&new.outputs, come));
+    Difference { cause: RecompileCause::LiveSet, node: None, op, dim: None, old, new }
+}
+
+/// The first offset of a recording that left the constant that its program has for it.
+pub(crate) fn moved_offset(recorded: &Recorded, baked: &Baked, slots: &[u64]) -> Option<Difference> {
+    let moved = recorded.graph.nodes().iter().enumerate().find_map(|(node, of)| {
+        let Op::Offset { index, dtype } = of.op else { return None };
+        let (old, new) = (baked.get(index)?, *slots.get(index as usize)?);
+        (old != new).then_some((node, dtype, old, new))
+    });
+    let (node, dtype, old, new) = moved?;
+    let text = |bits: u64| if dtype.size_bytes() == 4 { (bits as i32).to_string() } else { (bits as i64).to_string() };
+    Some(Difference {
+        cause: RecompileCause::Offset,
+        node: Some(node),
+        op: recorded.graph.label(NodeId(node as u32)),
+        dim: None,
+        old: text(old),
+        new: text(new),
+    })
+}

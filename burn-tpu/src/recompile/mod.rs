@@ -1,0 +1,99 @@
+//! Why a program was compiled although one like it was there: the typed event, and how two recordings are compared.
+//!
+//! Owns: [`Recompile`], its causes, the comparison, the record of what happened. May not know: engines, buffers, when a
+//! trace is cut.
+
+mod compare;
+mod journal;
+mod location;
+mod watch;
+
+pub(crate) use compare::{Difference, likeness, moved_offset, of_programs};
+pub(crate) use journal::Journal;
+pub(crate) use watch::Watch;
+
+/// In what a recording differs from the program that is most like it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[non_exhaustive]
+pub enum RecompileCause {
+    /// The dims of a value.
+    Shape,
+    /// The element type of a value.
+    DType,
+    /// Another op, an op more or less, or other operands.
+    NewOp,
+    /// A number that is part of the graph: an axis, a permutation, a constant inside an op.
+    StructuralConstant,
+    /// Where a slice or a range begins: it was a constant of the program and is a run-time scalar from now on.
+    Offset,
+    /// The same ops, but other tensors are alive behind them.
+    LiveSet,
+    /// How values are spread over devices. Programs run on one device, so it does not occur yet.
+    Sharding,
+    /// Compile options. They are fixed at a device's first use, so it does not occur yet.
+    Options,
+    /// The very program had been compiled, and left memory to make room or by `Backend::memory_cleanup`.
+    Evicted,
+}
+
+impl std::fmt::Display for RecompileCause {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            RecompileCause::Shape => "shape",
+            RecompileCause::DType => "dtype",
+            RecompileCause::NewOp => "new op",
+            RecompileCause::StructuralConstant => "structural constant",
+            RecompileCause::Offset => "offset",
+            RecompileCause::LiveSet => "live set",
+            RecompileCause::Sharding => "sharding",
+            RecompileCause::Options => "options",
+            RecompileCause::Evicted => "evicted",
+        })
+    }
+}
+
+/// A compile of a program that is like an earlier one.
+#[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
+pub struct Recompile {
+    /// In what the two differ.
+    pub cause: RecompileCause,
+    /// The Burn op where they first differ, as `float_matmul`; empty where no op differs.
+    pub op: &'static str,
+    /// The line that recorded that op, or that had the program run, as `src/train.rs:41 in app::step`. The first line
+    /// outside Burn, burn-tpu and the standard library; `None` when debug information does not tell, and for
+    /// [`RecompileCause::Evicted`], which no line is the cause of.
+    pub location: Option<String>,
+    /// The dim that differs, of values of one rank that differ in their dims.
+    pub dim: Option<usize>,
+    /// What the earlier program has there.
+    pub old: String,
+    /// What the new one has there.
+    pub new: String,
+    /// Recorded nodes of the new program.
+    pub nodes: usize,
+    /// What the compile cost, rewriting and lowering included.
+    pub seconds: f64,
+}
+
+impl Recompile {
+    /// A compile that is about to begin.
+    pub(crate) fn new(difference: Difference, location: Option<String>, nodes: usize) -> Self {
+        let Difference { cause, op, dim, old, new, .. } = difference;
+        Self { cause, op, location, dim, old, new, nodes, seconds: 0.0 }
+    }
+
+    /// What differs, without what it cost.
+    pub(crate) fn reason(&self) -> String {
+        let at = if self.op.is_empty() { String::new() } else { format!(" at {}", self.op) };
+        let location = self.location.as_ref().map_or_else(String::new, |location| format!(" ({location})"));
+        format!("{}{at}{location}: {} -> {}", self.cause, self.old, self.new)
+    }
+}
+
+impl std::fmt::Display for Recompile {
+    /// `shape at float_matmul (src/train.rs:41 in app::step): f32[8,4] -> f32[9,4], 312 nodes, 0.214 s`
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}, {} nodes, {:.3} s", self.reason(), self.nodes, self.seconds)
+    }
+}

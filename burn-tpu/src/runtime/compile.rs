@@ -1,0 +1,95 @@
+//! A recording that no program in memory serves: why not, rewritten, compiled, kept.
+
+use super::DeviceRuntime;
+use crate::engine::{self, Engine, Executable};
+use crate::error::{Result, TpuError};
+use crate::metrics::Counters;
+use crate::options::FallbackPolicy;
+use crate::program::{Baked, Compiled, Identity, Recorded};
+use crate::recompile::{Recompile, RecompileCause, Watch};
+use burn_tpu_graph::Program;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::Instant;
+
+impl DeviceRuntime {
+    /// Compiles a recorded program; `older` is the one that its offsets have left behind.
+    pub(super) fn compile(
+        &self,
+        recorded: &Recorded,
+        slots: &[u64],
+        older: Option<Arc<Compiled>>,
+        watch: &Watch,
+    ) -> Result<Arc<Compiled>> {
+        let engine = self.engine()?;
+        let start = Instant::now();
+        let recompile = self.explain(recorded, slots, watch);
+        self.refuse_if_frozen(recorded, recompile.as_ref())?;
+        let older = older.map(|older| older.identity.baked.clone()).or_else(|| self.cache.baked_before(recorded));
+        let (program, baked) = self.rewrite(recorded, slots, older)?;
+        let nodes = program.graph().len();
+        let _span = tracing::debug_span!("compile", nodes).entered();
+        let executable = self.executable(engine, program)?;
+        let (seconds, from_disk) = (start.elapsed().as_secs_f64(), executable.is_from_disk());
+        tracing::info!(device = %self.device, nodes, seconds, from_disk, "a program is ready");
+        let identity = Arc::new(Identity { hashes: recorded.graph.hashes().to_vec(), baked });
+        let compiled = Arc::new(Compiled { executable, identity });
+        let key = Recorded { graph: recorded.graph.clone(), outputs: recorded.outputs.clone() };
+        self.cache.insert(key, Arc::clone(&compiled), &self.counters);
+        if let Some(recompile) = recompile.filter(|_| !from_disk) {
+            self.counters.recompiles.add(Recompile { seconds, ..recompile });
+        }
+        Ok(compiled)
+    }
+
+    /// In what a recording differs from the program most like it, if one is like it.
+    fn explain(&self, recorded: &Recorded, slots: &[u64], watch: &Watch) -> Option<Recompile> {
+        let difference = self.cache.explain(recorded, slots)?;
+        let evicted = difference.cause == RecompileCause::Evicted;
+        let location = if evicted { None } else { watch.location(difference.node) };
+        Some(Recompile::new(difference, location, recorded.graph.len()))
+    }
+
+    fn refuse_if_frozen(&self, recorded: &Recorded, recompile: Option<&Recompile>) -> Result<()> {
+        if !self.frozen.load(Relaxed) {
+            return Ok(());
+        }
+        let unlike = || format!("{} nodes that are like no program in memory", recorded.graph.len());
+        let reason = recompile.map_or_else(unlike, Recompile::reason);
+        Err(TpuError::Frozen { device: self.device.to_string(), reason })
+    }
+
+    /// The program to compile: what the outputs need, with constants for the offsets that stand where `older` has them (all
+    /// that it has, when there is none), after the rewrites.
+    fn rewrite(&self, recorded: &Recorded, slots: &[u64], older: Option<Baked>) -> Result<(Program, Baked)> {
+        let start = Instant::now();
+        let _span = tracing::debug_span!("rewrite").entered();
+        let program = Program::extract(&recorded.graph, &recorded.outputs).map_err(internal)?;
+        let baked = older.map_or_else(|| Baked::all(&program, slots), |older| older.still(slots));
+        let program = program.bake(|index| baked.get(index)).map_err(internal)?;
+        let program = burn_tpu_fusion::optimize(program, burn_tpu_fusion::Level::Full).map_err(internal)?;
+        Counters::add_time(&self.counters.rewrite_ns, start.elapsed());
+        Ok((program, baked))
+    }
+
+    /// Has a program compiled on a thread of its own, and waits for as long as the options allow.
+    fn executable(&self, engine: &Arc<dyn Engine>, program: Program) -> Result<Arc<dyn Executable>> {
+        let (hash, nodes, limit) = (program.stable_hash(), program.graph().len(), self.options.compile_timeout);
+        let denied = self.options.strict || self.options.fallback == FallbackPolicy::Deny;
+        let (engine, counters, host_ops) =
+            (Arc::clone(engine), Arc::clone(&self.counters), self.options.host_ops.clone());
+        let compile = move || {
+            let executable: Arc<dyn Executable> = engine::compile(&engine, &program, &host_ops, denied)?.into();
+            Counters::add(&counters.compiles, usize::from(!executable.is_from_disk()));
+            Ok(executable)
+        };
+        self.compiling.wait_for(hash, limit, compile).unwrap_or_else(|| {
+            let program = hash[..8].iter().map(|byte| format!("{byte:02x}")).collect();
+            Err(TpuError::CompileTimeout { program, nodes, seconds: limit.as_secs_f64() })
+        })
+    }
+}
+
+fn internal(error: impl std::fmt::Display) -> TpuError {
+    TpuError::Bug(error.to_string())
+}

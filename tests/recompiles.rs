@@ -1,0 +1,202 @@
+//! Recompiles are explained: cause, op, line, old and new. A frozen device refuses them with the same words.
+
+mod common;
+
+use burn::tensor::backend::Backend;
+use burn::tensor::{Int, Tensor, TensorData};
+use burn_tpu::{Recompile, RecompileCause, Tpu, TpuDevice, TpuOptions, freeze, mark_step, metrics, unfreeze};
+use common::alone;
+use std::sync::{Arc, Mutex};
+use tracing_subscriber::util::SubscriberInitExt;
+
+type B = Tpu<f32>;
+
+fn matrix(device: &TpuDevice, dims: [usize; 2]) -> Tensor<B, 2> {
+    let values: Vec<f32> = (0..dims[0] * dims[1]).map(|i| i as f32).collect();
+    Tensor::from_data(TensorData::new(values, dims), device)
+}
+
+/// The recompiles that `work` causes, on an empty cache.
+fn recompiles(device: &TpuDevice, work: impl FnOnce()) -> Vec<Recompile> {
+    let before = metrics(device).recompiles.len();
+    work();
+    metrics(device).recompiles.split_off(before)
+}
+
+/// A step of ten ops, of which parts can be changed.
+struct Step {
+    dims: [usize; 2],
+    axis: usize,
+    extra: bool,
+    keep: bool,
+    at: usize,
+}
+
+const STEP: Step = Step { dims: [4, 4], axis: 0, extra: false, keep: false, at: 0 };
+
+impl Step {
+    /// The line of each part is what the tests look for.
+    fn run(&self, device: &TpuDevice) -> Vec<f32> {
+        let x = matrix(device, self.dims);
+        let hidden = (x.clone().matmul(matrix(device, [4, 4])) * 2.0).tanh();
+        let hidden = if self.extra { hidden.sin() } else { hidden };
+        let kept = self.keep.then(|| hidden.clone());
+        let sums = (hidden + 1.0).sum_dim(self.axis).exp().log();
+        let row = (x * 0.5).slice([self.at..self.at + 1, 0..4]).sum();
+        let result = (sums.mean() + row).abs();
+        mark_step(device);
+        drop(kept);
+        result.into_data().to_vec().expect("f32")
+    }
+}
+
+fn assert_one(found: &[Recompile], cause: RecompileCause, op: &str, text: [&str; 2]) {
+    let [only] = found else { panic!("{found:?}") };
+    assert_eq!((only.cause, only.op), (cause, op), "{only}");
+    let location = only.location.as_deref().unwrap_or_default();
+    assert!(location.contains("tests/recompiles.rs:"), "{only:?}");
+    assert!(only.old.contains(text[0]) && only.new.contains(text[1]), "{only}");
+    assert!(only.seconds > 0.0 && only.nodes > 10);
+}
+
+#[test]
+fn each_cause_names_op_line_old_and_new() {
+    // A device that no other test of this binary uses: nothing in its cache is like what runs here.
+    let device = TpuDevice::ndarray();
+    let _alone = alone();
+    let first = recompiles(&device, || drop(STEP.run(&device)));
+    assert_eq!(first, [], "a first program is no recompile");
+    assert_eq!(recompiles(&device, || drop(STEP.run(&device))), []);
+    let cases = [
+        (Step { dims: [6, 4], ..STEP }, RecompileCause::Shape, "matmul", ["f32[4,4]", "f32[6,4]"]),
+        (Step { axis: 1, ..STEP }, RecompileCause::StructuralConstant, "sum_dim", ["dims = [0]", "dims = [1]"]),
+        (Step { extra: true, ..STEP }, RecompileCause::NewOp, "sin", ["", "sine"]),
+        (Step { keep: true, ..STEP }, RecompileCause::LiveSet, "tanh", ["results", "results, among them"]),
+        (Step { at: 2, ..STEP }, RecompileCause::Offset, "slice", ["0", "2"]),
+    ];
+    for (step, cause, op, text) in cases {
+        STEP.run(&device);
+        let found = recompiles(&device, || drop(step.run(&device)));
+        let op = found.first().map(|found| found.op).filter(|found| found.ends_with(op)).unwrap_or(op);
+        assert_one(&found, cause, op, text);
+        assert_eq!(recompiles(&device, || drop(step.run(&device))), [], "once");
+    }
+    B::memory_cleanup(&device);
+    let evicted = recompiles(&device, || drop(STEP.run(&device)));
+    assert_eq!(evicted.iter().map(|r| r.cause).collect::<Vec<_>>(), [RecompileCause::Evicted], "{evicted:?}");
+    let report = metrics(&device).to_string();
+    assert!(report.contains("recompile: shape at") && report.contains("f32[4,4] -> f32[6,4]"), "{report}");
+}
+
+/// The line is that of the op, not of the step's end or of a neighbour.
+#[test]
+fn the_location_is_the_line_of_the_op() {
+    let Some(device) = common::cpu() else { return };
+    let _alone = alone();
+    let run = |power: bool| {
+        let x = matrix(&device, [3, 5]);
+        let hidden = x.exp().log().abs().sqrt();
+        let line = line!() + 1;
+        let hidden = if power { hidden.cos() } else { hidden.sin() };
+        drop((hidden * 2.0).into_data());
+        line
+    };
+    run(false);
+    run(false);
+    let mut line = 0;
+    let found = recompiles(&device, || line = run(true));
+    assert_one_line(&found, line);
+}
+
+fn assert_one_line(found: &[Recompile], line: u32) {
+    let [only] = found else { panic!("{found:?}") };
+    let location = only.location.as_deref().unwrap_or_default();
+    assert!(location.contains(&format!("tests/recompiles.rs:{line} in ")), "line {line}, but {only}");
+}
+
+#[test]
+fn dtypes_are_told_apart() {
+    let Some(device) = common::cpu() else { return };
+    let _alone = alone();
+    let sum = |wide: bool| {
+        let x = Tensor::<B, 1, Int>::from_data([1, 2, 3], &device);
+        let x = if wide { x.cast(burn::tensor::IntDType::I64) } else { x };
+        mark_step(&device);
+        drop(((x + 1) * 3).sum().into_data());
+    };
+    sum(false);
+    let found = recompiles(&device, || sum(true));
+    let causes: Vec<_> = found.iter().map(|found| found.cause).collect();
+    assert!(causes.contains(&RecompileCause::DType), "{found:?}");
+}
+
+/// What is logged on this thread at level warn.
+fn warnings(work: impl FnOnce()) -> String {
+    #[derive(Clone, Default)]
+    struct Sink(Arc<Mutex<Vec<u8>>>);
+    impl std::io::Write for Sink {
+        fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+            self.0.lock().expect("no panic holds it").extend(bytes);
+            Ok(bytes.len())
+        }
+        fn flush(&mut self) -> std::io::Result<()> {
+            Ok(())
+        }
+    }
+    let (sink, level) = (Sink::default(), tracing_subscriber::filter::LevelFilter::WARN);
+    let writer = sink.clone();
+    let subscriber = tracing_subscriber::fmt().with_max_level(level).with_writer(move || writer.clone()).finish();
+    let subscribed = subscriber.set_default();
+    work();
+    drop(subscribed);
+    let bytes = sink.0.lock().expect("no panic holds it").clone();
+    String::from_utf8(bytes).expect("text")
+}
+
+#[test]
+fn recompiles_and_a_dim_of_many_sizes_are_warned_about() {
+    let Some(device) = common::cpu() else { return };
+    let _alone = alone();
+    let sum = |rows| drop(matrix(&device, [rows, 7]).exp().sum().into_data());
+    let text = warnings(|| (1..=7).for_each(sum));
+    let count = |part| text.matches(part).count();
+    assert!(count("a program was compiled again: shape at float_exp (tests/recompiles.rs:") >= 6, "{text}");
+    assert_eq!(count("dim 0 of what float_exp takes had 5 sizes"), 1, "{text}");
+    assert_eq!(count("pad it to a few sizes"), 1, "{text}");
+}
+
+/// The refused program is an error of its own tensors alone: what it read, and later programs, are sound.
+#[test]
+fn a_frozen_device_refuses_to_compile_says_why_and_goes_on() {
+    let Some(device) = common::cpu() else { return };
+    let _alone = alone();
+    let step = |x: &Tensor<B, 2>| (x.clone().exp() + 1.0).log().sum();
+    let (x, larger) = (matrix(&device, [2, 2]), matrix(&device, [3, 2]));
+    let known = step(&x).into_scalar();
+    freeze(&device);
+    for _ in 0..2 {
+        let error = step(&larger).try_into_data().expect_err("frozen").to_string();
+        for part in ["is frozen", "shape at", "f32[2,2] -> f32[3,2]", "tests/recompiles.rs", "unfreeze"] {
+            assert!(error.contains(part), "{error:?} lacks {part:?}");
+        }
+        assert_eq!(step(&x).into_scalar(), known, "what was seen runs on");
+    }
+    unfreeze(&device);
+    assert!(step(&larger).into_scalar().is_finite());
+}
+
+/// Compile options belong to a device and a program to its device's cache: another device with other options compiles its
+/// own, and its failure stays its own.
+#[test]
+fn options_of_one_device_do_not_reach_another() {
+    let Some(device) = common::cpu() else { return };
+    let _alone = alone();
+    let other = TpuDevice::cpu(1);
+    let wrong = TpuOptions::training().cpu_devices(2).compiler_flag("xla_no_such_flag", "1");
+    wrong.install(&other).expect("first use");
+    let run = |device: &TpuDevice| (matrix(device, [2, 2]) * 3.0).try_into_data();
+    assert!(run(&device).is_ok());
+    let error = run(&other).expect_err("the flag does not exist").to_string();
+    assert!(error.contains("xla_no_such_flag"), "{error}");
+    assert!(run(&device).is_ok(), "the other device's error is its own");
+}
