@@ -3,9 +3,9 @@
 mod common;
 
 use burn::tensor::backend::Backend;
-use burn::tensor::{Int, Tensor, TensorData};
-use burn_tpu::{Recompile, RecompileCause, Tpu, TpuDevice, TpuOptions, freeze, mark_step, metrics, unfreeze};
-use common::alone;
+use burn::tensor::{Bool, Int, Tensor, TensorData};
+use burn_tpu::{Buckets, Recompile, RecompileCause, Tpu, TpuDevice, TpuOptions, freeze, mark_step, metrics, unfreeze};
+use common::{alone, counted};
 use std::sync::{Arc, Mutex};
 use tracing_subscriber::util::SubscriberInitExt;
 
@@ -162,7 +162,7 @@ fn recompiles_and_a_dim_of_many_sizes_are_warned_about() {
     let count = |part| text.matches(part).count();
     assert!(count("a program was compiled again: shape at float_exp (tests/recompiles.rs:") >= 6, "{text}");
     assert_eq!(count("dim 0 of what float_exp takes had 5 sizes"), 1, "{text}");
-    assert_eq!(count("pad it to a few sizes"), 1, "{text}");
+    assert_eq!(count("pad it to a few sizes with burn_tpu::Buckets"), 1, "{text}");
 }
 
 /// The refused program is an error of its own tensors alone: what it read, and later programs, are sound.
@@ -199,4 +199,29 @@ fn options_of_one_device_do_not_reach_another() {
     let error = run(&other).expect_err("the flag does not exist").to_string();
     assert!(error.contains("xla_no_such_flag"), "{error}");
     assert!(run(&device).is_ok(), "the other device's error is its own");
+}
+
+/// A masked mean of embeddings, as a classifier of sentences begins.
+#[test]
+fn fifty_lengths_compile_once_per_bucket() {
+    let Some(device) = common::cpu() else { return };
+    let _alone = alone();
+    let buckets = Buckets::new([8, 16, 32, 50]).expect("sizes");
+    let table = Tensor::<B, 2>::from_data(TensorData::new((0..20).map(|i| i as f32).collect(), [10, 2]), &device);
+    let mean = |length: usize| {
+        let tokens: Vec<i32> = (0..length as i32).map(|i| i % 10).collect();
+        let (tokens, mask) = buckets.pad(TensorData::new(tokens, [length]), 0, 0).expect("it fits");
+        let rows = table.clone().select(0, Tensor::<B, 1, Int>::from_data(tokens, &device));
+        let weights = Tensor::<B, 1, Bool>::from_data(mask, &device).float().reshape([-1, 1]);
+        let mean = (rows * weights.clone()).sum_dim(0) / weights.sum_dim(0);
+        mean.into_data().to_vec::<f32>().expect("f32")
+    };
+    let (means, count) = counted(&device, || (1..=50).map(mean).collect::<Vec<_>>());
+    assert_eq!(count.compiles, 4, "one per bucket");
+    for (length, found) in (1..=50).zip(means) {
+        let expected = (0..length).map(|i| (2 * (i % 10)) as f32).sum::<f32>() / length as f32;
+        assert!((found[0] - expected).abs() < 1e-4 && (found[1] - expected - 1.0).abs() < 1e-4, "{length}: {found:?}");
+    }
+    let causes: Vec<_> = metrics(&device).recompiles.iter().rev().take(3).map(|found| found.cause).collect();
+    assert_eq!(causes, [RecompileCause::Shape; 3], "each further bucket is explained");
 }

@@ -7,6 +7,7 @@
 #![forbid(unsafe_code)]
 
 mod backend;
+mod buckets;
 mod cache;
 mod compiling;
 mod device;
@@ -27,6 +28,7 @@ mod topology;
 mod trace;
 
 pub use backend::Tpu;
+pub use buckets::Buckets;
 pub use device::{Platform, TpuDevice};
 #[doc(hidden)]
 pub use engine::interpret_program;

@@ -44,7 +44,7 @@ impl Journal {
         if *count == MANY_SIZES {
             tracing::warn!(
                 "dim {dim} of what {op} takes had {count} sizes, each a program of its own ({old}, {new}, …): \
-                 pad it to a few sizes"
+                 pad it to a few sizes with burn_tpu::Buckets"
             );
         }
     }

@@ -1,0 +1,127 @@
+//! Padding of a dimension that varies, so that data of many lengths compile a few programs.
+//!
+//! Padding happens on the host, where a batch is made: on the device it would be a program per length, which is what it is
+//! to avoid.
+
+use crate::error::{Result, TpuError};
+use burn_backend::{Element, TensorData};
+use burn_std::DType;
+
+/// The sizes that a dimension is padded to: the smallest one that holds it.
+///
+/// ```
+/// use burn_tpu::Buckets;
+/// let buckets = Buckets::new([32, 64, 128])?;
+/// assert_eq!(buckets.size(33)?, 64);
+/// assert!(buckets.size(129).is_err());
+/// # Ok::<(), burn_tpu::TpuError>(())
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Buckets {
+    /// Ascending, at least one, none zero.
+    sizes: Vec<usize>,
+}
+
+impl Buckets {
+    /// Buckets of these sizes, in any order.
+    ///
+    /// # Errors
+    /// [`TpuError::Option`] if there are none, or one is zero.
+    pub fn new(sizes: impl IntoIterator<Item = usize>) -> Result<Self> {
+        let mut sizes: Vec<usize> = sizes.into_iter().collect();
+        sizes.sort_unstable();
+        sizes.dedup();
+        if sizes.first().is_none_or(|&least| least == 0) {
+            let rule = "needs at least one size, and none that is zero".into();
+            return Err(TpuError::Option { name: "Buckets".into(), value: format!("{sizes:?}"), rule });
+        }
+        Ok(Self { sizes })
+    }
+
+    /// Buckets of `least`, twice that, and so on; the last one is `most`. At most half of a batch is padding, above `least`.
+    ///
+    /// # Errors
+    /// As [`Buckets::new`].
+    pub fn doubling(least: usize, most: usize) -> Result<Self> {
+        let doubled = std::iter::successors(Some(least), |size| size.checked_mul(2).filter(|_| *size > 0));
+        Self::new(doubled.take_while(|&size| size < most).chain([most]))
+    }
+
+    /// The sizes, ascending.
+    pub fn sizes(&self) -> &[usize] {
+        &self.sizes
+    }
+
+    /// The bucket of a dimension of size `len`.
+    ///
+    /// # Errors
+    /// [`TpuError::Option`] if it is larger than the largest bucket.
+    pub fn size(&self, len: usize) -> Result<usize> {
+        let fits = self.sizes.get(self.sizes.partition_point(|&size| size < len));
+        fits.copied().ok_or_else(|| TpuError::Option {
+            name: "Buckets".into(),
+            value: len.to_string(),
+            rule: format!("is larger than the largest bucket of {:?}", self.sizes),
+        })
+    }
+
+    /// Host data with dim `dim` padded to its bucket, `fill` behind the last element, and the mask `bool[bucket]`, true where
+    /// the data were.
+    ///
+    /// # Errors
+    /// As [`Buckets::size`]; [`TpuError::Option`] if the data have no such dim, or are quantized.
+    pub fn pad(&self, data: TensorData, dim: usize, fill: impl Element) -> Result<(TensorData, TensorData)> {
+        let quantized = matches!(data.dtype, DType::QFloat(_));
+        let Some(&len) = data.shape.get(dim).filter(|_| !quantized) else {
+            let rule = format!("is no dim to pad of {:?} {:?}", data.dtype, data.shape);
+            return Err(TpuError::Option { name: "Buckets dim".into(), value: dim.to_string(), rule });
+        };
+        let size = self.size(len)?;
+        let mask: Vec<bool> = (0..size).map(|i| i < len).collect();
+        let padded = if size == len { data } else { grow(&data, dim, size, fill) };
+        Ok((padded, TensorData::new(mask, [size])))
+    }
+}
+
+/// Data with `size` elements along `dim`, the new ones behind the old.
+fn grow(data: &TensorData, dim: usize, size: usize, fill: impl Element) -> TensorData {
+    let mut dims = data.shape.to_vec();
+    let element = TensorData::from([fill]).convert_dtype(data.dtype);
+    let row = dims[dim + 1..].iter().product::<usize>();
+    let gap = element.as_bytes().repeat((size - dims[dim]) * row);
+    let block_bytes = dims[dim] * row * element.as_bytes().len();
+    let blocks = dims[..dim].iter().product::<usize>();
+    let parts = (0..blocks).flat_map(|i| [&data.as_bytes()[i * block_bytes..(i + 1) * block_bytes], &gap]);
+    let bytes = parts.collect::<Vec<_>>().concat();
+    dims[dim] = size;
+    TensorData::from_bytes_vec(bytes, dims, data.dtype)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_are_checked_and_sorted() {
+        assert_eq!(Buckets::new([8, 2, 8]).unwrap().sizes(), [2, 8]);
+        assert_eq!(Buckets::doubling(16, 100).unwrap().sizes(), [16, 32, 64, 100]);
+        assert!(Buckets::new([]).is_err() && Buckets::new([0, 4]).is_err() && Buckets::doubling(0, 4).is_err());
+        let buckets = Buckets::new([4, 8]).unwrap();
+        assert_eq!([0, 1, 4, 5, 8].map(|len| buckets.size(len).unwrap()), [4, 4, 4, 8, 8]);
+        assert!(buckets.size(9).unwrap_err().to_string().contains("larger than the largest bucket of [4, 8]"));
+    }
+
+    #[test]
+    fn any_dim_of_any_dtype_is_padded_behind_its_end() {
+        let buckets = Buckets::new([3, 4]).unwrap();
+        let data = TensorData::new(vec![1i64, 2, 3, 4], [2, 2]);
+        let (rows, mask) = buckets.pad(data.clone(), 0, -1).unwrap();
+        assert_eq!(rows, TensorData::new(vec![1i64, 2, 3, 4, -1, -1], [3, 2]));
+        assert_eq!(mask, TensorData::new(vec![true, true, false], [3]));
+        let (columns, _) = buckets.pad(data, 1, -1).unwrap();
+        assert_eq!(columns, TensorData::new(vec![1i64, 2, -1, 3, 4, -1], [2, 3]));
+        let floats = TensorData::new(vec![1.0f32; 3], [3]);
+        assert_eq!(buckets.pad(floats.clone(), 0, 0).unwrap().0, floats, "a full bucket is left alone");
+        assert!(buckets.pad(floats, 1, 0).is_err());
+    }
+}
