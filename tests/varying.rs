@@ -12,7 +12,7 @@ use burn::tensor::activation::{relu, softmax};
 use burn::tensor::backend::Backend;
 use burn::tensor::{Distribution, Int, Tensor, TensorData, s};
 use burn_ndarray::NdArray;
-use burn_tpu::{Tpu, mark_step};
+use burn_tpu::{Tpu, TpuDevice, mark_step};
 use common::{alone, counted};
 
 type B = Tpu<f32>;
@@ -33,6 +33,10 @@ fn table<B: Backend>(seed: usize, dims: [usize; 2], device: &B::Device) -> Tenso
     let number = |i: usize| (((i + 1) * (seed * 7919 + 104_729)) % 1009) as f32 / 1009.0 - 0.5;
     let numbers: Vec<f32> = (0..dims[0] * dims[1]).map(number).collect();
     Tensor::from_data(TensorData::new(numbers, dims), device)
+}
+
+fn row(device: &TpuDevice, numbers: [f32; 2]) -> Tensor<B, 1> {
+    Tensor::from_data(TensorData::from(numbers), device)
 }
 
 const TOKENS: usize = 64;
@@ -147,4 +151,45 @@ fn schedules_dropout_and_clipping_never_recompile() {
     let losses: Vec<f32> = losses.into_iter().map(|loss| read(loss.inner())[0]).collect();
     let mean = |losses: &[f32]| losses.iter().sum::<f32>() / losses.len() as f32;
     assert!(mean(&losses[280..]) < 0.5 * mean(&losses[..20]), "it learns: {losses:?}");
+}
+
+/// Slots of equal value at one step and of different values at the next: were they merged, the second step would
+/// take both from one place.
+#[test]
+fn equal_scalars_are_not_merged() {
+    let Some(device) = common::cpu() else { return };
+    let _alone = alone();
+    let x = row(&device, [1.0, 2.0]);
+    let step = |a: f32, b: f32, c: f32| read((x.clone() * a + b) / c);
+    step(2.0, 2.0, 2.0);
+    let (found, count) = counted(&device, || [step(3.0, 5.0, 2.0), step(5.0, 3.0, 2.0), step(2.0, 2.0, 4.0)]);
+    assert_eq!(found, [[4.0, 5.5], [4.0, 6.5], [1.0, 1.5]]);
+    assert_eq!(count.compiles, 0);
+}
+
+/// The same values in two buffers at one step, and one buffer used twice: two programs, and each gets its own arguments.
+#[test]
+fn equal_buffers_are_not_merged_and_one_buffer_is() {
+    let Some(device) = common::cpu() else { return };
+    let _alone = alone();
+    let difference = |x: &Tensor<B, 1>, y: &Tensor<B, 1>| read(x.clone() * 2.0 - y.clone());
+    let [x, y, z] = [[1.0, 2.0], [1.0, 2.0], [5.0, 7.0]].map(|numbers| row(&device, numbers));
+    assert_eq!(difference(&x, &y), [1.0, 2.0]);
+    let (found, count) = counted(&device, || [difference(&x, &z), difference(&z, &y)]);
+    assert_eq!((found, count.compiles), ([vec![-3.0, -3.0], vec![9.0, 12.0]], 0));
+    assert_eq!(difference(&z, &z), [5.0, 7.0]);
+}
+
+#[test]
+fn random_numbers_are_no_part_of_the_program() {
+    let Some(device) = common::cpu() else { return };
+    let _alone = alone();
+    let draw = || read(Tensor::<B, 1>::random([64], Distribution::Default, &device));
+    B::seed(&device, 7);
+    let first = draw();
+    let (others, count) = counted(&device, || [draw(), draw()]);
+    assert_eq!(count.compiles, 0, "one program for all draws");
+    assert!(others[0] != first && others[1] != first && others[0] != others[1]);
+    B::seed(&device, 7);
+    assert_eq!(draw(), first);
 }

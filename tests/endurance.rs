@@ -1,0 +1,51 @@
+//! What must hold for as long as a process lives: memory is bounded, whatever it is fed.
+
+mod common;
+
+use burn::tensor::{Tensor, TensorData};
+use burn_tpu::{Tpu, TpuDevice, TpuOptions, metrics};
+
+type B = Tpu<f32>;
+
+/// Resident memory of this process.
+fn resident_kib() -> usize {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let line = status.lines().find(|line| line.starts_with("VmRSS:")).unwrap_or("VmRSS: 0");
+    line.split_whitespace().nth(1).and_then(|n| n.parse().ok()).unwrap_or(0)
+}
+
+/// As many steps as `ENDURANCE_STEPS` says: 20,000 is the count that the project holds itself to, CI runs fewer.
+fn steps() -> usize {
+    let steps = std::env::var("ENDURANCE_STEPS").map_or(600, |steps| steps.parse().expect("a number"));
+    assert!(steps >= 500, "too few to tell");
+    steps
+}
+
+const SHAPES: usize = 50;
+const ENTRIES: usize = 16;
+
+/// Fifty shapes through a cache of sixteen programs: each is let go before it comes again.
+#[test]
+fn many_shapes_through_a_small_cache_keep_memory_flat() {
+    if common::cpu().is_none() {
+        return;
+    }
+    let device = TpuDevice::cpu(1);
+    let options = TpuOptions::development().cpu_devices(2).cache_entries(ENTRIES);
+    options.install(&device).expect("first use");
+    let run = |range: std::ops::Range<usize>| {
+        for n in range.map(|step| step % SHAPES + 1) {
+            let x = Tensor::<B, 1>::from_data(TensorData::new(vec![1.0f32; n], [n]), &device);
+            let sum = (x * n as f32).sum().into_data().to_vec::<f32>().expect("f32 data");
+            assert_eq!(sum, [(n * n) as f32]);
+        }
+        resident_kib()
+    };
+    let steps = steps();
+    let before = run(0..steps / 4);
+    let after = run(steps / 4..steps);
+    assert!(after < before + 16 * 1024, "resident memory grew from {before} to {after} KiB");
+    let metrics = metrics(&device);
+    assert_eq!((metrics.compiles, metrics.cache_evictions), (steps as u64, (steps - ENTRIES) as u64), "{metrics}");
+    assert_eq!(metrics.recompiles.len(), 256, "the list is bounded");
+}
