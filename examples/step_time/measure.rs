@@ -35,6 +35,8 @@ pub struct Measured {
     pub recorded_ops_per_step: Option<f64>,
     /// Graph nodes recorded for them.
     pub recorded_nodes_per_step: Option<f64>,
+    /// What recording one of them costs, in nanoseconds: shape inference, structural hash, the tensor. From a sample.
+    pub record_ns_per_op: Option<f64>,
     /// Argument bytes given back to the device in a step.
     pub donated_bytes: Option<u64>,
     /// JAX's step in turn with ours, if asked for.
@@ -118,7 +120,9 @@ where
     measured.jax = jax.map(|_| Jax::compare(&measured, &mut theirs));
     if let (Some(before), Some(after)) = (before, after) {
         let per_step = |count: u64| Some(count as f64 / steps as f64);
-        measured.recorded_ops_per_step = per_step(after.recorded_ops - before.recorded_ops);
+        let recorded_ops = after.recorded_ops - before.recorded_ops;
+        measured.recorded_ops_per_step = per_step(recorded_ops);
+        measured.record_ns_per_op = Some((after.record_ns - before.record_ns) as f64 / recorded_ops as f64);
         measured.recorded_nodes_per_step = per_step(after.recorded_nodes - before.recorded_nodes);
         measured.donated_bytes = Some((after.donated_bytes - before.donated_bytes) / steps as u64);
         measured.compiles = Some(after.compiles);

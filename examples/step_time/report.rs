@@ -39,6 +39,9 @@ impl fmt::Display for Report {
         if let (Some(ops), Some(compiles)) = (measured.recorded_ops_per_step, measured.compiles) {
             writeln!(f, "recorded     {ops:.0} ops per step; {compiles} programs compiled")?;
         }
+        if let Some(time) = measured.record_ns_per_op {
+            writeln!(f, "recording    {time:.0} ns per op")?;
+        }
         if let Some(jax) = &measured.jax {
             writeln!(f, "JAX's step   median {:.3} ms, min {:.3} ms", jax.median_step_ms, jax.min_step_ms)?;
             writeln!(f, "ours/JAX's   median {:.3}, min {:.3}", jax.median_ratio, jax.min_ratio)?;
