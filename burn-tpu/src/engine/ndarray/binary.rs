@@ -184,6 +184,12 @@ mod tests {
     }
 
     #[test]
+    fn integer_powers_see_six_bits_of_the_exponent_as_in_xla() {
+        assert_eq!(pairs(BinaryOp::Pow, &[2i64, 0, -1, 3], &[100, 64, 65, 66]), [1 << 36, 1, -1, 9]);
+        assert_eq!(pairs(BinaryOp::Pow, &[3u8, 3, 1], &[127, 255, 255]), [3u8.wrapping_pow(63), 0, 1]);
+    }
+
+    #[test]
     fn nan_wins_in_extremes_whichever_side_it_is_on() {
         for op in [BinaryOp::Max, BinaryOp::Min] {
             let found = pairs(op, &[f32::NAN, 1.0, f32::NAN], &[1.0, f32::NAN, f32::INFINITY]);

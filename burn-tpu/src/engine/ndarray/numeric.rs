@@ -174,9 +174,15 @@ integers! {
     i64, u64;
 }
 
-/// Square and multiply. A negative exponent leaves what truncation leaves of 1 / base^n.
+/// The bits of an exponent that XLA looks at (`EmitIntegerPow` in `xla/service/elemental_ir_emitter.cc`).
+const EXPONENT_BITS: u32 = 6;
+
+/// Square and multiply, as XLA does it: modulo 64 in the exponent, so that 2^64 is 1 and not the 0 that wrapping gives.
+/// A negative exponent leaves what truncation leaves of 1 / base^n; XLA takes one with the top bit for negative even
+/// where the type is unsigned.
 fn integer_power<T: Number + Shift>(base: T, exponent: T) -> T {
-    if exponent < T::ZERO {
+    let top = T::ALL_ONES.shift_right_logical(T::ONE).not();
+    if exponent.and(top) == top {
         let odd = exponent.and(T::ONE) == T::ONE;
         return if base == T::ONE || (base == T::ONE.negated() && !odd) {
             T::ONE
@@ -187,7 +193,7 @@ fn integer_power<T: Number + Shift>(base: T, exponent: T) -> T {
         };
     }
     let (mut power, mut square, mut rest) = (T::ONE, base, exponent);
-    while rest != T::ZERO {
+    for _ in 0..EXPONENT_BITS {
         if rest.and(T::ONE) == T::ONE {
             power = power.times(square);
         }
