@@ -2,6 +2,8 @@
 #![allow(dead_code, reason = "each test binary uses its own part")]
 #![allow(clippy::print_stderr, reason = "a skipped test says so")]
 
+pub mod programs;
+
 use burn_tpu::{Metrics, TpuDevice};
 use proptest::test_runner::{Config as ProptestConfig, RngSeed};
 use std::sync::{Mutex, MutexGuard};

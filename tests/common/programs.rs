@@ -1,0 +1,98 @@
+//! Programs of `burn-tpu-graph` run without the backend: through the lowering on the CPU plugin.
+
+use burn_tpu_graph::lower::{Argument, Lowered, lower, pack_slots};
+use burn_tpu_graph::{Program, TensorType};
+use burn_tpu_pjrt::{
+    Buffer, Client, ClientOptions, CompileOptions, Device, ElementType, ExecuteOptions, LoadedExecutable, Plugin,
+    PluginKind, TensorSpec,
+};
+
+/// A plugin; `None` when it is missing and `required` does not forbid skipping.
+pub fn plugin(kind: PluginKind, required: &str) -> Option<Plugin> {
+    match burn_tpu_pjrt::discovery::find(kind, None) {
+        Ok(found) => Some(Plugin::load(found.path).expect("a plugin that was found must load")),
+        Err(error) if std::env::var(required).is_ok_and(|value| value == "1") => panic!("{required}=1: {error}"),
+        Err(error) => {
+            skip(&error.to_string());
+            None
+        }
+    }
+}
+
+pub fn skip(why: &str) {
+    eprintln!("skipped: {why}");
+}
+
+/// A client of the CPU plugin with one device.
+pub fn client() -> Option<Client> {
+    let plugin = plugin(PluginKind::Cpu, "BURN_TPU_REQUIRE_PLUGIN")?;
+    Some(Client::new(plugin, &ClientOptions::cpu(1).unwrap()).unwrap())
+}
+
+/// Both enums name a type as StableHLO does.
+fn spec(ty: &TensorType) -> TensorSpec {
+    let element = ElementType::ALL.iter().find(|element| element.name() == ty.dtype.name());
+    TensorSpec::new(*element.expect("every element type has a buffer type"), &ty.dims).unwrap()
+}
+
+pub fn pjrt_program(lowered: &Lowered) -> burn_tpu_pjrt::Program {
+    let parameters = lowered.arguments.iter().map(|argument| spec(argument.ty()));
+    burn_tpu_pjrt::Program::stablehlo(lowered.text.as_str(), parameters).unwrap()
+}
+
+/// NaN wins in minima and maxima, as StableHLO demands; the CPU client's default lets it lose.
+pub fn strict_nan() -> CompileOptions {
+    CompileOptions::default().set("xla_cpu_enable_fast_min_max", false)
+}
+
+/// A program that the CPU plugin has compiled.
+pub struct Compiled {
+    lowered: Lowered,
+    executable: LoadedExecutable,
+    device: Device,
+}
+
+pub fn compile(client: &Client, program: &Program, options: &CompileOptions) -> Result<Compiled, String> {
+    compile_lowered(client, lower(program).unwrap(), options)
+}
+
+pub fn compile_lowered(client: &Client, lowered: Lowered, options: &CompileOptions) -> Result<Compiled, String> {
+    let executable = client.compile(&pjrt_program(&lowered), options).map_err(|error| error.to_string())?;
+    Ok(Compiled { lowered, executable, device: client.device(0).unwrap() })
+}
+
+impl Compiled {
+    /// The results' bytes. `parameters[i]` are the bytes of parameter `i`, zeros where it is missing.
+    pub fn run(&self, parameters: &[Vec<u8>], slots: &[u64]) -> Result<Vec<Vec<u8>>, String> {
+        let upload = |argument: &Argument| {
+            let bytes = match argument {
+                Argument::Parameter { index, ty } => {
+                    parameters.get(*index as usize).cloned().unwrap_or_else(|| vec![0; ty.bytes()])
+                }
+                Argument::Slots { ty, slots: packed } => pack_slots(ty.dtype, packed, slots).unwrap(),
+            };
+            Buffer::from_host(&self.device, spec(argument.ty()), &bytes).unwrap()
+        };
+        let buffers: Vec<Buffer> = self.lowered.arguments.iter().map(upload).collect();
+        let arguments: Vec<&Buffer> = buffers.iter().collect();
+        let outputs = self.executable.execute_single(&arguments, &ExecuteOptions::default());
+        let outputs = outputs.map_err(|error| error.to_string())?;
+        for (output, ty) in outputs.iter().zip(&self.lowered.results) {
+            assert_eq!(**output.spec(), spec(ty));
+        }
+        outputs.iter().map(|output| output.to_host().map_err(|error| error.to_string())).collect()
+    }
+}
+
+/// Row-major elements of real floats as f64.
+pub fn floats(dtype: burn_tpu_graph::DType, bytes: &[u8]) -> Vec<f64> {
+    use burn_tpu_graph::DType as D;
+    let each = |size: usize, read: fn(&[u8]) -> f64| bytes.chunks_exact(size).map(read).collect();
+    match dtype {
+        D::F64 => each(8, |b| f64::from_le_bytes(b.try_into().unwrap())),
+        D::F32 => each(4, |b| f32::from_le_bytes(b.try_into().unwrap()).into()),
+        D::BF16 => each(2, |b| half::bf16::from_le_bytes(b.try_into().unwrap()).into()),
+        D::F16 => each(2, |b| half::f16::from_le_bytes(b.try_into().unwrap()).into()),
+        other => panic!("{other} is no float"),
+    }
+}
