@@ -16,6 +16,7 @@ use half::bf16;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
+mod jax;
 mod plot;
 
 /// Compile one training step for TPUs that need not be there
@@ -40,6 +41,9 @@ struct Args {
     /// Prices and data sheets of your own, in the form of burn-tpu/src/fit/tpu-specs.toml
     #[arg(long, value_name = "FILE")]
     specs: Option<PathBuf>,
+    /// Compare with the same step in JAX, exported into this folder by benches/jax/step_time.py
+    #[arg(long, value_name = "DIR")]
+    against: Option<PathBuf>,
     /// Write the whole report to this file as JSON
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
@@ -113,6 +117,9 @@ fn run(args: &Args) -> Result<()> {
         Dtype::F32 => judge::<f32>(args),
     }?;
     print!("{report}");
+    if let Some(folder) = &args.against {
+        jax::compare(&report, folder, &args.program_name())?;
+    }
     if let Some(path) = &args.json {
         let text = serde_json::to_string_pretty(&report)?;
         std::fs::write(path, text).with_context(|| format!("cannot write the report {}", path.display()))?;
@@ -199,6 +206,14 @@ where
         },
     )?;
     Ok(report)
+}
+
+impl Args {
+    /// `gpt-bf16`: how JAX's files are called.
+    fn program_name(&self) -> String {
+        let name = |value: Option<clap::builder::PossibleValue>| value.map_or(String::new(), |v| v.get_name().into());
+        format!("{}-{}", name(self.model.to_possible_value()), name(self.dtype.to_possible_value()))
+    }
 }
 
 impl GptArgs {

@@ -1,0 +1,68 @@
+//! The same step written in JAX, as `benches/jax/step_time.py export` leaves it, through the same libtpu.
+
+use anyhow::{Context, Result};
+use burn_tpu::fit::{FitReport, SliceFit};
+use burn_tpu_pjrt::{
+    CompileOptions, Plugin, PluginKind, Program, TensorSpec, TopologyDescription, Value, discovery,
+};
+use std::path::Path;
+
+/// What the compiler says of a program.
+struct Cost {
+    argument_bytes: f64,
+    temporary_bytes: f64,
+    bytes_accessed: f64,
+    flops: f64,
+}
+
+/// A table of ours to JAX's, for the slices where ours fits.
+pub fn compare(report: &FitReport, folder: &Path, name: &str) -> Result<()> {
+    let path = folder.join(format!("{name}.step.mlir"));
+    let text = std::fs::read_to_string(&path)
+        .with_context(|| format!("{}: `benches/jax/step_time.py export` writes it", path.display()))?;
+    // Nothing is run, so nobody asks what its parameters are.
+    let program = Program::stablehlo(text, Vec::<TensorSpec>::new())?;
+    let libtpu = Plugin::load(discovery::find(PluginKind::Tpu, None)?.path)?;
+    println!("\n{:<12} {:>22} {:>22} {:>14}", "ours / JAX's", "argument + temporary", "bytes accessed", "FLOPs");
+    for slice in report.slices.iter().filter(|slice| slice.fits()) {
+        let jax = Cost::of(&program, TopologyDescription::new(libtpu, &slice.topology, &[])?)?;
+        let Some(ours) = Cost::ours(slice, report.step.flops) else { continue };
+        let memory = |cost: &Cost| cost.argument_bytes + cost.temporary_bytes;
+        println!(
+            "{:<12} {:>22.3} {:>22.3} {:>14.3}",
+            slice.topology,
+            memory(&ours) / memory(&jax),
+            ours.bytes_accessed / jax.bytes_accessed,
+            ours.flops / jax.flops
+        );
+    }
+    Ok(())
+}
+
+impl Cost {
+    fn of(program: &Program, topology: TopologyDescription) -> Result<Self> {
+        let executable = topology.compile(program, &CompileOptions::default())?;
+        let memory = executable.memory_stats()?;
+        let costs = executable.cost_analysis()?;
+        let figure = |name: &str| match costs.get(name) {
+            Some(Value::Float(figure)) => Ok(f64::from(*figure)),
+            _ => anyhow::bail!("the compiler tells no {name}"),
+        };
+        Ok(Self {
+            argument_bytes: memory.argument_bytes as f64,
+            temporary_bytes: memory.temporary_bytes as f64,
+            bytes_accessed: figure("bytes accessed")?,
+            flops: figure("flops")?,
+        })
+    }
+
+    /// FLOPs are those of our graph; the others the compiler's.
+    fn ours(slice: &SliceFit, flops: u64) -> Option<Self> {
+        Some(Self {
+            argument_bytes: slice.memory.argument_bytes as f64,
+            temporary_bytes: slice.memory.temporary_bytes as f64,
+            bytes_accessed: slice.speed?.bytes_accessed as f64,
+            flops: flops as f64,
+        })
+    }
+}
