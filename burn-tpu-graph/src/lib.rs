@@ -18,6 +18,7 @@ mod literal;
 pub mod lower;
 pub mod op;
 mod program;
+mod share;
 mod text;
 mod types;
 mod verify;

@@ -1,15 +1,16 @@
 //! Compiled programs and the bounded cache that keeps them.
 //!
 //! The key of a program is what was recorded: the graph and which of its nodes are outputs. Run-time scalars and buffers are
-//! not in it. A hit compares the graphs, not only their hashes, and the offsets that the program holds as constants.
+//! not in it. A hit compares the graphs, not only their hashes, and what the program assumes of the scalars.
 //!
 //! Offsets (starts of slices) are baked when a recording is first compiled. When it comes again with other values, exactly
 //! those are lifted to run-time scalars. The new program serves all that the old one did, so it takes its place: what was
-//! lifted stays lifted, and an offset that moves costs one compile.
+//! lifted stays lifted, and an offset that moves costs one compile. So it is with scalars that are equal and play the same part
+//! (an optimizer's numbers, once per parameter): they travel as one until they part.
 
 use crate::engine::Executable;
 use crate::metrics::Counters;
-use crate::recompile::{Difference, likeness, moved_offset, of_programs};
+use crate::recompile::{Difference, broken, likeness, of_programs};
 use burn_tpu_graph::{Graph, NodeId, Program};
 use lru::LruCache;
 use parking_lot::Mutex;
@@ -50,35 +51,65 @@ pub(crate) struct Compiled {
 pub(crate) struct Identity {
     /// The recorded graph's hash behind each node.
     pub(crate) hashes: Vec<u64>,
-    /// Which offsets the program holds as constants.
-    pub(crate) baked: Baked,
+    pub(crate) assumed: Assumed,
 }
 
-/// The offsets that are constants in a program: position among the trace's slots, and bits. The others are run-time
-/// scalars.
+/// What a program takes for granted about the trace's slots (named by position), and every run checks.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Baked(Vec<(u32, u64)>);
+pub(crate) struct Assumed {
+    /// Offsets that are constants, with their bits, ascending. The others are run-time scalars.
+    offsets: Vec<(u32, u64)>,
+    /// Scalars that travel as another one, ascending: the two are equal.
+    twins: Vec<(u32, u32)>,
+}
 
-impl Baked {
-    /// All offsets of a program that is compiled for the first time.
+/// Fewer scalars than this are not worth an assumption.
+const MANY_SCALARS: usize = 32;
+
+impl Assumed {
+    /// All that can be assumed of a program that is compiled for the first time.
     pub(crate) fn all(program: &Program, slots: &[u64]) -> Self {
-        Self(program.offsets().map(|index| (index, slots[index as usize])).collect())
+        let bits = |index: u32| slots.get(index as usize).copied();
+        let mut offsets: Vec<_> = program.offsets().filter_map(|index| Some((index, bits(index)?))).collect();
+        let many = program.slots().count() >= MANY_SCALARS;
+        let mut twins = if many { program.twins(bits) } else { Vec::new() };
+        offsets.sort_unstable();
+        twins.sort_unstable();
+        Self { offsets, twins }
     }
 
-    /// Whether a program with these constants computes what was recorded.
+    /// Whether a program that assumes this computes what was recorded.
     pub(crate) fn fits(&self, slots: &[u64]) -> bool {
-        self.0.iter().all(|&(index, bits)| slots.get(index as usize) == Some(&bits))
+        self.offsets.iter().all(|offset| stands(offset, slots)) && self.twins.iter().all(|twins| equal(twins, slots))
     }
 
-    /// Those that still stand where they stood.
+    /// What still holds.
     pub(crate) fn still(&self, slots: &[u64]) -> Self {
-        Self(self.0.iter().copied().filter(|&(index, bits)| slots.get(index as usize) == Some(&bits)).collect())
+        Self {
+            offsets: self.offsets.iter().copied().filter(|offset| stands(offset, slots)).collect(),
+            twins: self.twins.iter().copied().filter(|twins| equal(twins, slots)).collect(),
+        }
     }
 
-    /// The constant of an offset that is baked.
-    pub(crate) fn get(&self, index: u32) -> Option<u64> {
-        self.0.iter().find(|&&(i, _)| i == index).map(|&(_, bits)| bits)
+    /// The constant that an offset is.
+    pub(crate) fn offset(&self, index: u32) -> Option<u64> {
+        let found = self.offsets.binary_search_by_key(&index, |&(index, _)| index);
+        found.ok().map(|place| self.offsets[place].1)
     }
+
+    /// The scalar as which a scalar travels: another one, or itself.
+    pub(crate) fn first(&self, index: u32) -> u32 {
+        let found = self.twins.binary_search_by_key(&index, |&(index, _)| index);
+        found.map_or(index, |place| self.twins[place].1)
+    }
+}
+
+fn stands(&(index, bits): &(u32, u64), slots: &[u64]) -> bool {
+    slots.get(index as usize) == Some(&bits)
+}
+
+fn equal(&(twin, first): &(u32, u32), slots: &[u64]) -> bool {
+    slots.get(twin as usize) == slots.get(first as usize)
 }
 
 /// How many programs that were let go are remembered.
@@ -91,8 +122,8 @@ pub(crate) struct ProgramCache {
 
 struct Programs {
     entries: LruCache<Recorded, Arc<Compiled>, rustc_hash::FxBuildHasher>,
-    /// By their key's hash, programs that were let go, and what they had baked: an offset that was lifted stays so.
-    gone: LruCache<u64, Baked, rustc_hash::FxBuildHasher>,
+    /// By their key's hash, programs that were let go, and what they assumed: an offset that was lifted stays so.
+    gone: LruCache<u64, Assumed, rustc_hash::FxBuildHasher>,
     bytes: u64,
     most_bytes: u64,
 }
@@ -112,7 +143,7 @@ impl ProgramCache {
     pub(crate) fn explain(&self, key: &Recorded, slots: &[u64]) -> Option<Difference> {
         let programs = self.programs.lock();
         if let Some(same) = programs.entries.peek(key) {
-            return moved_offset(key, &same.identity.baked, slots);
+            return broken(key, &same.identity.assumed, slots);
         }
         if programs.gone.contains(&hash(key)) {
             return Some(Difference::evicted());
@@ -123,8 +154,8 @@ impl ProgramCache {
         most.map(|(_, old)| of_programs(old, key))
     }
 
-    /// What was baked into a program that was let go.
-    pub(crate) fn baked_before(&self, key: &Recorded) -> Option<Baked> {
+    /// What a program that was let go had assumed.
+    pub(crate) fn assumed_before(&self, key: &Recorded) -> Option<Assumed> {
         self.programs.lock().gone.get(&hash(key)).cloned()
     }
 
@@ -158,7 +189,7 @@ impl ProgramCache {
     pub(crate) fn clear(&self) {
         let mut programs = self.programs.lock();
         while let Some((key, old)) = programs.entries.pop_lru() {
-            programs.gone.put(hash(&key), old.identity.baked.clone());
+            programs.gone.put(hash(&key), old.identity.assumed.clone());
         }
         programs.bytes = 0;
     }
@@ -166,7 +197,7 @@ impl ProgramCache {
 
 impl Programs {
     fn let_go(&mut self, key: &Recorded, old: &Compiled, counters: &Counters) {
-        self.gone.put(hash(key), old.identity.baked.clone());
+        self.gone.put(hash(key), old.identity.assumed.clone());
         Counters::add(&counters.cache_evictions, 1);
     }
 }

@@ -196,7 +196,7 @@ impl DeviceRuntime {
         let found = self.cache.get(recorded);
         Counters::add_time(&self.counters.key_ns, start.elapsed());
         let compiled = match found {
-            Some(compiled) if compiled.identity.baked.fits(slots) => {
+            Some(compiled) if compiled.identity.assumed.fits(slots) => {
                 Counters::add(&self.counters.cache_hits, 1);
                 compiled
             }

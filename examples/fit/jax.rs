@@ -2,9 +2,7 @@
 
 use anyhow::{Context, Result};
 use burn_tpu::fit::{FitReport, SliceFit};
-use burn_tpu_pjrt::{
-    CompileOptions, Plugin, PluginKind, Program, TensorSpec, TopologyDescription, Value, discovery,
-};
+use burn_tpu_pjrt::{CompileOptions, Plugin, PluginKind, Program, TensorSpec, TopologyDescription, Value, discovery};
 use std::path::Path;
 
 /// What the compiler says of a program.

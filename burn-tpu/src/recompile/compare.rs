@@ -1,8 +1,8 @@
 //! Comparing a recording with earlier ones: which is most like it, and where they first differ.
 
 use super::RecompileCause;
-use crate::program::{Baked, Recorded};
-use burn_tpu_graph::{Graph, Node, NodeId, Op};
+use crate::program::{Assumed, Recorded};
+use burn_tpu_graph::{DType, Graph, Node, NodeId, Op};
 
 /// The first difference between two recordings.
 #[derive(Debug, PartialEq, Eq)]
@@ -84,21 +84,27 @@ fn of_outputs(old: &Recorded, new: &Recorded) -> Difference {
     Difference { cause: RecompileCause::LiveSet, node: None, op, dim: None, old, new }
 }
 
-/// The first offset of a recording that left the constant that its program has for it.
-pub(crate) fn moved_offset(recorded: &Recorded, baked: &Baked, slots: &[u64]) -> Option<Difference> {
-    let moved = recorded.graph.nodes().iter().enumerate().find_map(|(node, of)| {
-        let Op::Offset { index, dtype } = of.op else { return None };
-        let (old, new) = (baked.get(index)?, *slots.get(index as usize)?);
-        (old != new).then_some((node, dtype, old, new))
-    });
-    let (node, dtype, old, new) = moved?;
-    let text = |bits: u64| if dtype.size_bytes() == 4 { (bits as i32).to_string() } else { (bits as i64).to_string() };
-    Some(Difference {
-        cause: RecompileCause::Offset,
-        node: Some(node),
-        op: recorded.graph.label(NodeId(node as u32)),
-        dim: None,
-        old: text(old),
-        new: text(new),
+/// The first slot of a recording that is not what its program assumes.
+pub(crate) fn broken(recorded: &Recorded, assumed: &Assumed, slots: &[u64]) -> Option<Difference> {
+    let bits = |index: u32| slots.get(index as usize).copied();
+    recorded.graph.nodes().iter().enumerate().find_map(|(node, of)| {
+        let (cause, old, new) = match of.op {
+            Op::Offset { index, dtype } => {
+                let (old, new) = (assumed.offset(index)?, bits(index)?);
+                (old != new).then(|| (RecompileCause::Offset, integer(dtype, old), integer(dtype, new)))?
+            }
+            Op::Slot { index, .. } => {
+                let first = assumed.first(index);
+                let parted = first != index && bits(index) != bits(first);
+                parted.then(|| (RecompileCause::Scalar, format!("equal to slot {first}"), "another number".into()))?
+            }
+            _ => return None,
+        };
+        let op = recorded.graph.label(NodeId(node as u32));
+        Some(Difference { cause, node: Some(node), op, dim: None, old, new })
     })
+}
+
+fn integer(dtype: DType, bits: u64) -> String {
+    if dtype.size_bytes() == 4 { (bits as i32).to_string() } else { (bits as i64).to_string() }
 }

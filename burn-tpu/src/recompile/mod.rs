@@ -8,7 +8,7 @@ mod journal;
 mod location;
 mod watch;
 
-pub(crate) use compare::{Difference, likeness, moved_offset, of_programs};
+pub(crate) use compare::{Difference, broken, likeness, of_programs};
 pub(crate) use journal::Journal;
 pub(crate) use watch::Watch;
 
@@ -26,6 +26,9 @@ pub enum RecompileCause {
     StructuralConstant,
     /// Where a slice or a range begins: it was a constant of the program and is a run-time scalar from now on.
     Offset,
+    /// A run-time scalar that had been equal to others in its role, and travelled as one with them; it is one of its own
+    /// from now on.
+    Scalar,
     /// The same ops, but other tensors are alive behind them.
     LiveSet,
     /// How values are spread over devices. Programs run on one device, so it does not occur yet.
@@ -44,6 +47,7 @@ impl std::fmt::Display for RecompileCause {
             RecompileCause::NewOp => "new op",
             RecompileCause::StructuralConstant => "structural constant",
             RecompileCause::Offset => "offset",
+            RecompileCause::Scalar => "scalar",
             RecompileCause::LiveSet => "live set",
             RecompileCause::Sharding => "sharding",
             RecompileCause::Options => "options",

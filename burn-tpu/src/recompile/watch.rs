@@ -77,7 +77,7 @@ impl Watch {
             return;
         }
         let latest = &self.recent[self.following.trailing_zeros() as usize];
-        if latest.baked.get(index).is_some_and(|baked| baked != bits) {
+        if latest.assumed.offset(index).is_some_and(|offset| offset != bits) {
             self.moved = Some(Witness::new(node..node + 1));
         }
     }

@@ -5,7 +5,7 @@ use crate::engine::{self, Engine, Executable};
 use crate::error::{Result, TpuError};
 use crate::metrics::Counters;
 use crate::options::FallbackPolicy;
-use crate::program::{Baked, Compiled, Identity, Recorded};
+use crate::program::{Assumed, Compiled, Identity, Recorded};
 use crate::recompile::{Recompile, RecompileCause, Watch};
 use burn_tpu_graph::Program;
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::time::Instant;
 
 impl DeviceRuntime {
-    /// Compiles a recorded program; `older` is the one that its offsets have left behind.
+    /// Compiles a recorded program; `older` is the one whose assumptions do not hold any more.
     pub(super) fn compile(
         &self,
         recorded: &Recorded,
@@ -25,14 +25,14 @@ impl DeviceRuntime {
         let start = Instant::now();
         let recompile = self.explain(recorded, slots, watch);
         self.refuse_if_frozen(recorded, recompile.as_ref())?;
-        let older = older.map(|older| older.identity.baked.clone()).or_else(|| self.cache.baked_before(recorded));
-        let (program, baked) = self.rewrite(recorded, slots, older)?;
+        let older = older.map(|older| older.identity.assumed.clone()).or_else(|| self.cache.assumed_before(recorded));
+        let (program, assumed) = self.rewrite(recorded, slots, older)?;
         let nodes = program.graph().len();
         let _span = tracing::debug_span!("compile", nodes).entered();
         let executable = self.executable(engine, program)?;
         let (seconds, from_disk) = (start.elapsed().as_secs_f64(), executable.is_from_disk());
         tracing::info!(device = %self.device, nodes, seconds, from_disk, "a program is ready");
-        let identity = Arc::new(Identity { hashes: recorded.graph.hashes().to_vec(), baked });
+        let identity = Arc::new(Identity { hashes: recorded.graph.hashes().to_vec(), assumed });
         let compiled = Arc::new(Compiled { executable, identity });
         let key = Recorded { graph: recorded.graph.clone(), outputs: recorded.outputs.clone() };
         self.cache.insert(key, Arc::clone(&compiled), &self.counters);
@@ -59,17 +59,18 @@ impl DeviceRuntime {
         Err(TpuError::Frozen { device: self.device.to_string(), reason })
     }
 
-    /// The program to compile: what the outputs need, with constants for the offsets that stand where `older` has them (all
+    /// The program to compile: what the outputs need, assuming what `older` does, as far as it holds (all
     /// that it has, when there is none), after the rewrites.
-    fn rewrite(&self, recorded: &Recorded, slots: &[u64], older: Option<Baked>) -> Result<(Program, Baked)> {
+    fn rewrite(&self, recorded: &Recorded, slots: &[u64], older: Option<Assumed>) -> Result<(Program, Assumed)> {
         let start = Instant::now();
         let _span = tracing::debug_span!("rewrite").entered();
         let program = Program::extract(&recorded.graph, &recorded.outputs).map_err(internal)?;
-        let baked = older.map_or_else(|| Baked::all(&program, slots), |older| older.still(slots));
-        let program = program.bake(|index| baked.get(index)).map_err(internal)?;
+        let assumed = older.map_or_else(|| Assumed::all(&program, slots), |older| older.still(slots));
+        let program = program.bake(|index| assumed.offset(index)).map_err(internal)?;
+        let program = program.share(|index| assumed.first(index)).map_err(internal)?;
         let program = burn_tpu_fusion::optimize(program, burn_tpu_fusion::Level::Full).map_err(internal)?;
         Counters::add_time(&self.counters.rewrite_ns, start.elapsed());
-        Ok((program, baked))
+        Ok((program, assumed))
     }
 
     /// Has a program compiled on a thread of its own, and waits for as long as the options allow.
