@@ -68,7 +68,7 @@ fn a_step_that_fits_has_memory_speed_price_and_buffers_that_agree() {
     assert!(weights.clone().any(|buffer| buffer.op == "linear"), "{buffers:?}");
     let speed = slice.speed.expect("it compiled");
     assert!(speed.fusions > 0 && speed.hbm_bytes > 0 && speed.hbm_bytes <= speed.bytes_accessed, "{speed:?}");
-    assert!(speed.mfu > 0.0 && speed.mfu <= 1.05, "{speed:?}");
+    assert!(speed.mfu > 0.0 && speed.mfu <= 1.0 + 1e-9, "{speed:?}");
     let price = slice.price.expect("v5e has a price");
     let expected = 1.2 / 3600.0 * speed.roofline_seconds / batch as f64 * 1e6;
     assert!((price.usd_per_million_samples.unwrap() / expected - 1.0).abs() < 1e-9, "{price:?}");

@@ -110,6 +110,14 @@ counters! {
     donated_buffers: "",
     /// Their size.
     donated_bytes: "bytes",
+    /// Device memory of the programs' arguments as the compiler planned it, summed over executions, like the next three.
+    argument_bytes: "bytes",
+    /// Of their results.
+    output_bytes: "bytes",
+    /// Of results in the memory of a donated argument.
+    alias_bytes: "bytes",
+    /// Of everything in between.
+    temporary_bytes: "bytes",
     /// Host-to-device transfers of tensors.
     uploads: "",
     /// Their size.

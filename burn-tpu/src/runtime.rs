@@ -210,6 +210,10 @@ impl DeviceRuntime {
         Counters::add(&self.counters.executions, 1);
         Counters::add(&self.counters.donated_buffers, execution.donated_buffers);
         Counters::add(&self.counters.donated_bytes, execution.donated_bytes);
+        Counters::add(&self.counters.argument_bytes, execution.footprint.arguments);
+        Counters::add(&self.counters.output_bytes, execution.footprint.outputs);
+        Counters::add(&self.counters.alias_bytes, execution.footprint.aliases);
+        Counters::add(&self.counters.temporary_bytes, execution.footprint.temporaries);
         execution.host_ops.iter().for_each(|op| self.counters.fallback(op));
         Ok(execution.outputs.into_iter().map(Arc::new).collect())
     }

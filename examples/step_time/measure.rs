@@ -39,6 +39,10 @@ pub struct Measured {
     pub record_ns_per_op: Option<f64>,
     /// Argument bytes given back to the device in a step.
     pub donated_bytes: Option<u64>,
+    /// Bytes of a step's arguments, as the compiler planned them.
+    pub argument_bytes: Option<u64>,
+    /// Bytes of everything between a step's arguments and its results, likewise.
+    pub temp_bytes: Option<u64>,
     /// JAX's step in turn with ours, if asked for.
     pub jax: Option<Jax>,
 }
@@ -124,7 +128,10 @@ where
         measured.recorded_ops_per_step = per_step(recorded_ops);
         measured.record_ns_per_op = Some((after.record_ns - before.record_ns) as f64 / recorded_ops as f64);
         measured.recorded_nodes_per_step = per_step(after.recorded_nodes - before.recorded_nodes);
-        measured.donated_bytes = Some((after.donated_bytes - before.donated_bytes) / steps as u64);
+        let whole = |count: u64| Some(count / steps as u64);
+        measured.donated_bytes = whole(after.donated_bytes - before.donated_bytes);
+        measured.argument_bytes = whole(after.argument_bytes - before.argument_bytes);
+        measured.temp_bytes = whole(after.temporary_bytes - before.temporary_bytes);
         measured.compiles = Some(after.compiles);
     }
     Ok(measured)

@@ -168,6 +168,10 @@ impl Executable for Staged {
             let done = stage.executable.execute(inputs.collect(), slots)?;
             whole.donated_buffers += done.donated_buffers;
             whole.donated_bytes += done.donated_bytes;
+            whole.footprint.arguments += done.footprint.arguments;
+            whole.footprint.outputs += done.footprint.outputs;
+            whole.footprint.aliases += done.footprint.aliases;
+            whole.footprint.temporaries += done.footprint.temporaries;
             whole.host_ops.extend(&stage.host_ops);
             values.extend(stage.outputs.iter().copied().zip(done.outputs.into_iter().map(Arc::new)));
         }

@@ -78,8 +78,20 @@ pub(crate) struct Execution {
     pub(crate) donated_buffers: usize,
     /// Their size.
     pub(crate) donated_bytes: usize,
+    /// What the program took.
+    pub(crate) footprint: Footprint,
     /// Ops that ran on the host although the engine is another, one entry per run.
     pub(crate) host_ops: Vec<&'static str>,
+}
+
+/// Bytes of device memory that a run of a program takes, as its compiler planned them; zeros where none does.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Footprint {
+    pub(crate) arguments: usize,
+    pub(crate) outputs: usize,
+    /// Of the outputs, those in an argument's memory.
+    pub(crate) aliases: usize,
+    pub(crate) temporaries: usize,
 }
 
 /// The buffer of parameter `index`.

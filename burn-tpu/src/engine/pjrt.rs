@@ -2,7 +2,7 @@
 
 mod surroundings;
 
-use super::{Arguments, DeviceBuffer, Engine, Executable, Execution, SharedBuffer, argument, wrong_engine};
+use super::{Arguments, DeviceBuffer, Engine, Executable, Execution, Footprint, SharedBuffer, argument, wrong_engine};
 use crate::cache::DiskCache;
 use crate::error::{Result, TpuError};
 use crate::metrics::Counters;
@@ -172,6 +172,7 @@ impl Engine for PjrtEngine {
         Ok(Box::new(PjrtProgram {
             size_bytes: reported.max(lowered.text.len() as u64),
             from_disk,
+            footprint: Footprint::of(&executable),
             arguments: lowered.arguments.into_iter().zip(specs).collect(),
             executable,
             device: self.device.clone(),
@@ -234,6 +235,23 @@ struct PjrtProgram {
     in_flight: Arc<Mutex<VecDeque<Event>>>,
     size_bytes: u64,
     from_disk: bool,
+    footprint: Footprint,
+}
+
+impl Footprint {
+    /// Zeros from a plugin that tells nothing.
+    fn of(executable: &LoadedExecutable) -> Self {
+        let bytes = |n: i64| usize::try_from(n).unwrap_or(0);
+        executable.executable().memory_stats().map_or_else(
+            |_| Self::default(),
+            |stats| Self {
+                arguments: bytes(stats.argument_bytes),
+                outputs: bytes(stats.output_bytes),
+                aliases: bytes(stats.alias_bytes),
+                temporaries: bytes(stats.temporary_bytes),
+            },
+        )
+    }
 }
 
 impl Executable for PjrtProgram {
@@ -241,7 +259,7 @@ impl Executable for PjrtProgram {
         let packed = self.pack(slots)?;
         let mut packed = packed.iter();
         let mut kept = Vec::new();
-        let mut execution = Execution::default();
+        let mut execution = Execution { footprint: self.footprint, ..Execution::default() };
         let mut inputs: Vec<&Buffer> = Vec::with_capacity(self.arguments.len());
         for (position, (recipe, spec)) in self.arguments.iter().enumerate() {
             let Argument::Parameter { index, .. } = recipe else {

@@ -222,7 +222,7 @@ fn speed(programs: &[Compiled], cost: &Cost, spec: &super::Spec) -> Speed {
         fusions: programs.iter().map(|program| program.fusions).sum(),
         roofline_seconds,
         mfu: if roofline_seconds > 0.0 {
-            cost.flops() as f64 / (roofline_seconds * spec.flops_per_second())
+            cost.matrix_flops() as f64 / (roofline_seconds * spec.flops_per_second())
         } else {
             0.0
         },

@@ -60,7 +60,7 @@ impl Display for FitReport {
         )?;
         for slice in self.by_cost() {
             let speed = |of: &dyn Fn(&super::Speed) -> String| slice.speed.as_ref().map_or("-".into(), of);
-            let dollars = |usd: Option<f64>| usd.map_or("-".into(), |usd| format!("{usd:.4}"));
+            let dollars = |usd: Option<f64>| usd.map_or("-".into(), money);
             writeln!(
                 f,
                 "{:<12} {:<6} {:>9.3} {:>9.2} {:>10} {:>6} {:>9} {:>7} {:>10} {:>11} {:>11} {:>6.1} s",
@@ -76,7 +76,7 @@ impl Display for FitReport {
                 speed(&|speed| format!("{:.0}%", 100.0 * speed.mfu)),
                 speed(&|speed| format!("{:.1}", speed.intensity)),
                 speed(&|speed| speed.fusions.to_string()),
-                slice.price.map_or("-".into(), |price| format!("{:.2e}", price.usd_per_step)),
+                slice.price.map_or("-".into(), |price| money(price.usd_per_step)),
                 dollars(samples(slice)),
                 dollars(tokens(slice)),
                 slice.compile_seconds
@@ -138,6 +138,11 @@ impl Display for Buffer {
         write!(f, "{:>10}  {:<26} {role} {}", size(self.bytes), self.shape, self.op)?;
         if self.padding_bytes > 0 { write!(f, " ({} of it padding)", size(self.padding_bytes)) } else { Ok(()) }
     }
+}
+
+/// Three figures that count.
+fn money(usd: f64) -> String {
+    if usd < 0.1 { format!("{usd:.2e}") } else { format!("{usd:.2}") }
 }
 
 fn gib(bytes: u64) -> f64 {
