@@ -24,7 +24,7 @@ pub fn compare(report: &FitReport, folder: &Path, name: &str) -> Result<()> {
     println!("\n{:<12} {:>22} {:>22} {:>14}", "ours / JAX's", "argument + temporary", "bytes accessed", "FLOPs");
     for slice in report.slices.iter().filter(|slice| slice.fits()) {
         let jax = Cost::of(&program, TopologyDescription::new(libtpu, &slice.topology, &[])?)?;
-        let Some(ours) = Cost::ours(slice, report.step.flops) else { continue };
+        let Some(ours) = Cost::ours(slice) else { continue };
         let memory = |cost: &Cost| cost.argument_bytes + cost.temporary_bytes;
         println!(
             "{:<12} {:>22.3} {:>22.3} {:>14.3}",
@@ -54,13 +54,13 @@ impl Cost {
         })
     }
 
-    /// FLOPs are those of our graph; the others the compiler's.
-    fn ours(slice: &SliceFit, flops: u64) -> Option<Self> {
+    fn ours(slice: &SliceFit) -> Option<Self> {
+        let speed = slice.speed?;
         Some(Self {
             argument_bytes: slice.memory.argument_bytes as f64,
             temporary_bytes: slice.memory.temporary_bytes as f64,
-            bytes_accessed: slice.speed?.bytes_accessed as f64,
-            flops: flops as f64,
+            bytes_accessed: speed.bytes_accessed as f64,
+            flops: speed.compiled_flops as f64,
         })
     }
 }

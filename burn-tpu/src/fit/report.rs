@@ -146,6 +146,9 @@ pub struct Buffer {
 pub struct Speed {
     /// Bytes that the compiler says its instructions access, transfers to on-chip memory counted as well.
     pub bytes_accessed: u64,
+    /// Floating-point operations that the compiler says its instructions do: what is computed twice counts twice, the
+    /// body of a loop once.
+    pub compiled_flops: u64,
     /// Bytes through the device's memory.
     pub hbm_bytes: u64,
     /// Floating-point operations per byte through memory.

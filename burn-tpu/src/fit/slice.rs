@@ -27,6 +27,7 @@ struct Compiled {
     memory: Memory,
     buffers: Vec<Buffer>,
     bytes_accessed: u64,
+    flops: u64,
     hbm_bytes: u64,
     fusions: usize,
 }
@@ -109,14 +110,16 @@ fn read(executable: &Executable, program: &Program, limit_bytes: u64) -> Result<
         code_bytes: bytes(stats.code_bytes),
     };
     let costs = executable.cost_analysis().map_err(failed())?;
-    let bytes_accessed = match costs.get("bytes accessed") {
-        Some(Value::Float(bytes)) => *bytes as u64,
-        _ => buffers::traffic(&module),
+    let figure = |name: &str| match costs.get(name) {
+        Some(Value::Float(figure)) => Some(*figure as u64),
+        _ => None,
     };
+    let bytes_accessed = figure("bytes accessed").unwrap_or_else(|| buffers::traffic(&module));
     Ok(Compiled {
         memory,
         buffers: buffers::largest(&module, program),
         bytes_accessed,
+        flops: figure("flops").unwrap_or(0),
         // Each of the two can only be too high: one counts transfers on the chip, the other whole operands.
         hbm_bytes: buffers::traffic(&module).min(bytes_accessed),
         fusions: module.fusions(),
@@ -217,6 +220,7 @@ fn speed(programs: &[Compiled], cost: &Cost, spec: &super::Spec) -> Speed {
     let roofline_seconds = matrix_seconds.max(hbm_bytes as f64 / spec.bytes_per_second());
     Speed {
         bytes_accessed: sum(|program| program.bytes_accessed),
+        compiled_flops: sum(|program| program.flops),
         hbm_bytes,
         intensity: cost.flops() as f64 / hbm_bytes.max(1) as f64,
         fusions: programs.iter().map(|program| program.fusions).sum(),
