@@ -17,6 +17,16 @@ pub(crate) fn unary(name: &'static str, op: UnaryOp, x: TpuTensor) -> TpuTensor 
     record(name, [&x], |r, [x]| r.unary(op, x))
 }
 
+/// A function that XLA composes of several ops. 16-bit floats are computed in f32 and rounded once.
+pub(crate) fn composed(name: &'static str, op: UnaryOp, x: TpuTensor) -> TpuTensor {
+    record(name, [&x], |r, [x]| {
+        let dtype = r.dtype(x);
+        let wide = r.convert(x, dtype.accumulator())?;
+        let y = r.unary(op, wide)?;
+        r.convert(y, dtype)
+    })
+}
+
 /// An op of two operands that the graph has.
 pub(crate) fn binary(name: &'static str, op: BinaryOp, lhs: TpuTensor, rhs: TpuTensor) -> TpuTensor {
     record(name, [&lhs, &rhs], |r, [x, y]| r.binary(op, x, y))
@@ -80,9 +90,32 @@ pub(crate) fn power(name: &'static str, lhs: TpuTensor, rhs: TpuTensor) -> TpuTe
         let base = r.convert(x, dtype.accumulator())?;
         let whole = dtype.is_float() && other.is_int();
         let exponent = r.convert(y, if whole { dtype.accumulator() } else { other.accumulator() })?;
-        let power = r.binary(BinaryOp::Pow, base, exponent)?;
+        let power =
+            if dtype.is_int() { integer_power(r, base, exponent)? } else { r.binary(BinaryOp::Pow, base, exponent)? };
         r.convert(power, dtype)
     })
+}
+
+/// An integer to the power of another, wrapping as products do. XLA's integer power looks at six bits of its exponent, so
+/// it is asked for six at a time: x^n = x^(n mod 64) * (x^64)^(n / 64). A negative exponent gives what 1 / x would.
+fn integer_power(r: &mut Recorder, x: NodeId, n: NodeId) -> Result<NodeId> {
+    let (six, low, half) = (r.splat_like(n, 6i64)?, r.splat_like(n, 63i64)?, r.splat_like(x, 32i64)?);
+    let digit = r.binary(BinaryOp::And, n, low)?;
+    let (mut power, mut base, mut rest) = (r.binary(BinaryOp::Pow, x, digit)?, x, n);
+    for _ in 1..(8 * r.dtype(n).size_bytes()).div_ceil(6) {
+        let root = r.binary(BinaryOp::Pow, base, half)?;
+        base = r.binary(BinaryOp::Mul, root, root)?;
+        rest = r.binary(BinaryOp::ShiftRightLogical, rest, six)?;
+        let digit = r.binary(BinaryOp::And, rest, low)?;
+        let factor = r.binary(BinaryOp::Pow, base, digit)?;
+        power = r.binary(BinaryOp::Mul, power, factor)?;
+    }
+    if r.dtype(n).is_unsigned_int() {
+        return Ok(power);
+    }
+    let negative = r.compare_const(Direction::Lt, n, 0i64)?;
+    let inverse = r.binary(BinaryOp::Pow, x, n)?;
+    r.select(negative, inverse, power)
 }
 
 /// x to the power of a scalar. Small whole exponents are structure, as above the backend, where Burn branches on -2 to
@@ -97,8 +130,10 @@ pub(crate) fn power_scalar(name: &'static str, lhs: TpuTensor, exponent: Scalar)
             Some(1) => return Ok(x),
             Some(n) => whole_power(r, base, n)?,
             None => {
-                let exponent = r.slot_like(base, exponent)?;
-                r.binary(BinaryOp::Pow, base, exponent)?
+                let slot = r.slot_like(base, exponent)?;
+                // Up to 63 is an exponent that XLA takes whole.
+                let long = dtype.is_int() && exponent.to_f64() > 63.0;
+                if long { integer_power(r, base, slot)? } else { r.binary(BinaryOp::Pow, base, slot)? }
             }
         };
         r.convert(power, dtype)
@@ -235,7 +270,8 @@ fn integer_range(dtype: DType) -> (i64, i64) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::ops::testing::{tensor, tensor_of, truths, values};
+    use crate::ops::data;
+    use crate::ops::testing::{devices, tensor, tensor_of, truths, values};
     use burn_backend::TensorMetadata;
     use burn_std::DType as BurnDType;
 
@@ -267,6 +303,26 @@ mod tests {
         assert_eq!(values(power_scalar("int_powi_scalar", tensor([-3i32, 2], &[2]), Scalar::Int(3))), [-27.0, 8.0]);
         let root = values(power_scalar("float_powf_scalar", tensor([9.0f32], &[1]), Scalar::Float(0.5)));
         assert!((root[0] - 3.0).abs() < 1e-6);
+    }
+
+    #[test]
+    fn integer_powers_wrap_at_any_exponent() {
+        for device in devices() {
+            let x = || data::to_device(tensor([-2i32, 3, 0, -1, 2, -1], &[6]), &device);
+            let n = data::to_device(tensor([64i32, 1000, 64, 65, -1, -3], &[6]), &device);
+            let expected = [0.0, f64::from(3i32.wrapping_pow(1000)), 0.0, -1.0, 0.0, -1.0];
+            assert_eq!(values(power("int_powi", x(), n)), expected, "on {device}");
+            let wrapped = [-2i32, 3, 0, -1, 2, -1].map(|x| f64::from(x.wrapping_pow(70)));
+            assert_eq!(values(power_scalar("int_powi_scalar", x(), Scalar::Int(70))), wrapped, "on {device}");
+        }
+    }
+
+    #[test]
+    fn composed_functions_of_halves_are_rounded_once() {
+        for device in devices() {
+            let x = data::to_device(tensor_of(BurnDType::BF16, &[1.53125], &[1]), &device);
+            assert_eq!(values(composed("float_acosh", UnaryOp::Acosh, x)), [0.98828125], "on {device}");
+        }
     }
 
     #[test]

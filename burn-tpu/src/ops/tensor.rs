@@ -1,7 +1,7 @@
 //! Burn's float ops. Every defaulted method is overridden but the autodiff hooks (`detach`, `require_grad`), which have no
 //! meaning here, and `transpose`, which is a `swap_dims`. The requested bool type is not looked at: bools are native.
 
-use super::arithmetic::{self, binary, binary_scalar, compare, compare_scalar, unary};
+use super::arithmetic::{self, binary, binary_scalar, compare, compare_scalar, composed, unary};
 use super::{data, grid_sample, index, matmul, movement, random, reduce, sort};
 use crate::backend::{TpuFloat, TpuInt};
 use crate::dtype::{from_float, from_int};
@@ -189,15 +189,15 @@ impl<F: TpuFloat, I: TpuInt> FloatTensorOps<Self> for Tpu<F, I> {
     }
 
     fn float_tan(tensor: TpuTensor) -> TpuTensor {
-        unary("float_tan", UnaryOp::Tan, tensor)
+        composed("float_tan", UnaryOp::Tan, tensor)
     }
 
     fn float_cosh(tensor: TpuTensor) -> TpuTensor {
-        unary("float_cosh", UnaryOp::Cosh, tensor)
+        composed("float_cosh", UnaryOp::Cosh, tensor)
     }
 
     fn float_sinh(tensor: TpuTensor) -> TpuTensor {
-        unary("float_sinh", UnaryOp::Sinh, tensor)
+        composed("float_sinh", UnaryOp::Sinh, tensor)
     }
 
     fn float_tanh(tensor: TpuTensor) -> TpuTensor {
@@ -205,19 +205,19 @@ impl<F: TpuFloat, I: TpuInt> FloatTensorOps<Self> for Tpu<F, I> {
     }
 
     fn float_acos(tensor: TpuTensor) -> TpuTensor {
-        unary("float_acos", UnaryOp::Acos, tensor)
+        composed("float_acos", UnaryOp::Acos, tensor)
     }
 
     fn float_acosh(tensor: TpuTensor) -> TpuTensor {
-        unary("float_acosh", UnaryOp::Acosh, tensor)
+        composed("float_acosh", UnaryOp::Acosh, tensor)
     }
 
     fn float_asin(tensor: TpuTensor) -> TpuTensor {
-        unary("float_asin", UnaryOp::Asin, tensor)
+        composed("float_asin", UnaryOp::Asin, tensor)
     }
 
     fn float_asinh(tensor: TpuTensor) -> TpuTensor {
-        unary("float_asinh", UnaryOp::Asinh, tensor)
+        composed("float_asinh", UnaryOp::Asinh, tensor)
     }
 
     fn float_atan(tensor: TpuTensor) -> TpuTensor {
@@ -225,7 +225,7 @@ impl<F: TpuFloat, I: TpuInt> FloatTensorOps<Self> for Tpu<F, I> {
     }
 
     fn float_atanh(tensor: TpuTensor) -> TpuTensor {
-        unary("float_atanh", UnaryOp::Atanh, tensor)
+        composed("float_atanh", UnaryOp::Atanh, tensor)
     }
 
     fn float_erf(tensor: TpuTensor) -> TpuTensor {
