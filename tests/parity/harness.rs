@@ -1,0 +1,232 @@
+//! Runs the rows: samples cases, runs many of them as one program, compares them with the reference, and shrinks the
+//! first that disagrees.
+//!
+//! XLA takes about 10 ms to compile one op. So a row records [`FORMS`] calls before it reads a result, and runs this
+//! program [`DRAWS`] times with other values. A case that disagrees runs alone from then on.
+
+use crate::case::Case;
+use crate::compare::{self, Class};
+use crate::feed::{Feed, Read, Side};
+use crate::strategies::{self, Cases};
+use burn_ndarray::NdArray;
+use burn_tpu::{Tpu, TpuDevice};
+use proptest::strategy::{Strategy, ValueTree};
+use proptest::test_runner::{Config, RngAlgorithm, TestRng, TestRunner};
+use std::cell::Cell;
+use std::fmt::Debug;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+/// Calls per program.
+const FORMS: usize = 32;
+
+/// Runs of each program.
+const DRAWS: usize = 8;
+
+/// The backend under test.
+pub type Ours = Tpu<f32>;
+/// The oracle.
+pub type Cpu = NdArray<f32, i32>;
+/// A row's call on a backend.
+pub type Call<B, A> = fn(&mut Feed<'_, B, A>);
+/// A row's call on whatever the reference is.
+type Reference<A> = Box<dyn Fn(&Case<A>) -> Result<Vec<Read>, String> + Send + Sync>;
+
+/// A row's call on both sides. Made by [`run!`](crate::run).
+pub struct Run<A> {
+    pub ours: Call<Ours, A>,
+    pub reference: Reference<A>,
+}
+
+/// A call on a reference backend.
+pub fn on<B: burn_backend::Backend, A: Clone + 'static>(call: Call<B, A>) -> Reference<A> {
+    Box::new(move |case| {
+        let mut feed = Feed::new(case, Side::Reference, B::Device::default());
+        call(&mut feed);
+        feed.read()
+    })
+}
+
+/// The same call on our backend and on the reference, which is burn-ndarray unless another is named; or, after `=`,
+/// another call on the reference. `B` names the backend.
+#[macro_export]
+macro_rules! run {
+    (|$t:ident| $ours:expr) => { $crate::run!($crate::harness::Cpu: |$t| $ours) };
+    ($reference:ty : |$t:ident| $ours:expr) => { $crate::run!($reference: |$t| $ours, = |$t| $ours) };
+    (|$t:ident| $ours:expr, = |$u:ident| $theirs:expr) => {
+        $crate::run!($crate::harness::Cpu: |$t| $ours, = |$u| $theirs)
+    };
+    ($reference:ty : |$t:ident| $ours:expr, = |$u:ident| $theirs:expr) => {
+        $crate::harness::Run {
+            ours: {
+                #[allow(dead_code, reason = "not every call names its backend")]
+                type B = $crate::harness::Ours;
+                |$t| $ours
+            },
+            reference: {
+                #[allow(dead_code, reason = "not every call names its backend")]
+                type B = $reference;
+                $crate::harness::on::<B, _>(|$u| $theirs)
+            },
+        }
+    };
+}
+
+/// A test of one method of Burn's backend traits.
+pub struct Row {
+    pub method: &'static str,
+    pub check: Box<dyn Fn() -> Result<(), String> + Send + Sync>,
+}
+
+/// Cases of a method of Burn's backend traits, and its call.
+pub fn row<A: Clone + Debug + 'static>(method: &'static str, class: Class, cases: Cases<A>, run: Run<A>) -> Row {
+    Row { method, check: Box::new(move || Check { method, class, run: &run }.all(&cases)) }
+}
+
+/// A method that is not compared case by case, but has a law to keep.
+pub fn law(method: &'static str, check: fn(TpuDevice)) -> Row {
+    let check = move || catch_unwind(|| check(device())).map_err(|panic| message(panic.as_ref()));
+    Row { method, check: Box::new(check) }
+}
+
+/// The CPU plugin's device. Host fallback is denied on it.
+pub fn device() -> TpuDevice {
+    crate::common::cpu().expect("main has seen the plugin")
+}
+
+/// How many cases each row gets.
+pub fn cases() -> usize {
+    std::env::var("PROPTEST_CASES").ok().and_then(|cases| cases.parse().ok()).unwrap_or(256)
+}
+
+/// The seed of all rows: a change elsewhere must not fail by chance, so it is fixed unless one asks for another.
+pub fn seed() -> u64 {
+    std::env::var("PROPTEST_RNG_SEED").ok().and_then(|seed| seed.parse().ok()).unwrap_or(0)
+}
+
+struct Check<'a, A> {
+    method: &'static str,
+    class: Class,
+    run: &'a Run<A>,
+}
+
+impl<A: Clone + Debug + 'static> Check<'_, A> {
+    fn all(&self, cases: &Cases<A>) -> Result<(), String> {
+        let forms = self::cases().div_ceil(DRAWS);
+        for program in 0..forms.div_ceil(FORMS) {
+            for draw in 0..DRAWS {
+                self.draw(cases, (program, draw), FORMS.min(forms - program * FORMS))?;
+            }
+        }
+        Ok(())
+    }
+
+    /// One run of a program of as many forms.
+    fn draw(&self, cases: &Cases<A>, (program, draw): (usize, usize), forms: usize) -> Result<(), String> {
+        strategies::draw(draw);
+        let mut runner = runner(self.method, program);
+        let trees = (0..forms).map(|_| cases.new_tree(&mut runner)).collect::<Result<Vec<_>, _>>();
+        let mut trees = trees.map_err(|reason| format!("no case: {reason}"))?;
+        let batch: Vec<_> = trees.iter().map(|tree| tree.current()).collect();
+        for (n, result) in self.batch(&batch).into_iter().enumerate() {
+            result.or_else(|error| self.alone(&mut trees[n], error))?;
+        }
+        Ok(())
+    }
+
+    /// Runs cases as one program and compares each.
+    fn batch(&self, cases: &[Case<A>]) -> Vec<Result<(), String>> {
+        let device = device();
+        let recorded: Vec<_> = cases
+            .iter()
+            .map(|case| {
+                let mut feed = Feed::new(case, Side::Ours, device);
+                quietly(|| (self.run.ours)(&mut feed)).map(|()| feed)
+            })
+            .collect();
+        let compare = |(case, feed): (&Case<A>, Result<Feed<'_, Ours, A>, String>)| {
+            let ours = feed?.read()?;
+            let reference = self.reference(case)?;
+            match compare::agree(case, self.class, &ours, &reference, None) {
+                Ok(()) => Ok(()),
+                Err(error) => {
+                    let flushed = case.flushed().ok_or(error)?;
+                    compare::agree(case, self.class, &ours, &reference, Some(&self.reference(&flushed)?))
+                }
+            }
+        };
+        cases.iter().zip(recorded).map(compare).collect()
+    }
+
+    fn reference(&self, case: &Case<A>) -> Result<Vec<Read>, String> {
+        let reads = quietly(|| (self.run.reference)(case));
+        reads.and_then(|reads| reads).map_err(|error| format!("the reference failed: {error}"))
+    }
+
+    /// Looks for the smallest case that still fails.
+    fn alone(&self, tree: &mut impl ValueTree<Value = Case<A>>, together: String) -> Result<(), String> {
+        let fails = |case: Case<A>| self.batch(&[case]).pop().and_then(Result::err);
+        let Some(mut error) = fails(tree.current()) else {
+            return Err(self.report(&tree.current(), &format!("{together}\n(alone, the case passes)")));
+        };
+        let mut smallest = tree.current();
+        let mut simpler = tree.simplify();
+        for _ in 0..SHRINKS {
+            if !simpler {
+                break;
+            }
+            let case = tree.current();
+            simpler = match fails(case.clone()) {
+                Some(found) => {
+                    (error, smallest) = (found, case);
+                    tree.simplify()
+                }
+                None => tree.complicate(),
+            };
+        }
+        Err(self.report(&smallest, &error))
+    }
+
+    fn report(&self, case: &Case<A>, error: &str) -> String {
+        let seed = seed();
+        format!("{} with PROPTEST_RNG_SEED={seed} PROPTEST_CASES={}\n{case:?}\n{error}", self.method, cases())
+    }
+}
+
+/// Steps of shrinking: each is a program to compile.
+const SHRINKS: usize = 400;
+
+fn runner(method: &str, program: usize) -> TestRunner {
+    let mut bytes = [0; 32];
+    bytes[..8].copy_from_slice(&seed().to_le_bytes());
+    bytes[8..12].copy_from_slice(&(program as u32).to_le_bytes());
+    for (byte, letter) in bytes[12..].iter_mut().zip(method.bytes()) {
+        *byte = letter;
+    }
+    TestRunner::new_with_rng(Config::default(), TestRng::from_seed(RngAlgorithm::ChaCha, &bytes))
+}
+
+thread_local! {
+    static QUIET: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Panics inside [`quietly`] are results, not news.
+pub fn hush() {
+    let loud = std::panic::take_hook();
+    std::panic::set_hook(Box::new(move |panic| {
+        if !QUIET.get() {
+            loud(panic);
+        }
+    }));
+}
+
+fn quietly<T>(work: impl FnOnce() -> T) -> Result<T, String> {
+    QUIET.set(true);
+    let result = catch_unwind(AssertUnwindSafe(work));
+    QUIET.set(false);
+    result.map_err(|panic| format!("panicked: {}", message(panic.as_ref())))
+}
+
+fn message(panic: &(dyn std::any::Any + Send)) -> String {
+    let text = panic.downcast_ref::<String>().map(String::as_str);
+    text.or(panic.downcast_ref::<&str>().copied()).unwrap_or("without a message").to_string()
+}
