@@ -1,0 +1,33 @@
+//! The backend methods about a device: what it is called, what it takes, and the hooks that Burn calls around data.
+
+mod common;
+
+use burn_backend::ops::FloatTensorOps;
+use burn_backend::quantization::QuantScheme;
+use burn_backend::{Backend, DType, DTypeUsage, DeviceOps, TensorData, try_read_sync};
+use burn_tpu::Tpu;
+
+type B = Tpu<f32>;
+
+#[test]
+fn a_device_says_what_it_is_and_what_it_takes() {
+    let Some(device) = common::cpu() else { return };
+    assert_eq!(B::name(&device), "tpu<cpu:0>");
+    assert_eq!(B::device_count(DeviceOps::id(&device).type_id), 2, "tests ask for two");
+    assert!(!B::ad_enabled(&device));
+    for dtype in [DType::F32, DType::BF16, DType::F16, DType::F64, DType::I8, DType::U64] {
+        assert!(B::supports_dtype(&device, dtype), "{dtype:?}");
+    }
+    let quantized = DType::QFloat(QuantScheme::default());
+    assert!(B::dtype_usage(&device, quantized).contains(DTypeUsage::Storage));
+    assert!(!B::supports_dtype(&device, quantized));
+}
+
+#[test]
+fn data_is_staged_and_allocations_persist_without_a_change() {
+    let Some(device) = common::cpu() else { return };
+    let mut data = TensorData::from([1.0f32, 2.0]);
+    B::staging([&mut data].into_iter(), &device);
+    let x = B::memory_persistent_allocations(&device, data.clone(), |data| B::float_from_data(data, &device));
+    assert_eq!(try_read_sync(B::float_into_data(x)).unwrap().unwrap(), data);
+}
