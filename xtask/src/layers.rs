@@ -19,7 +19,7 @@ const UNSAFE_CRATE: &str = "burn-tpu-pjrt";
 /// Fails with a list of every broken rule.
 pub fn run() -> Result<()> {
     let root = root()?;
-    let mut broken = arrows::check(&metadata(&root)?)?;
+    let mut broken = arrows::check(&metadata(&root, &["--no-deps"])?)?;
     broken.extend(words::check(&root)?);
     if broken.is_empty() {
         println!("layers: every crate keeps to its arrows and its words");
@@ -34,9 +34,10 @@ pub fn root() -> Result<PathBuf> {
     manifest.parent().map(Path::to_path_buf).context("xtask has no parent folder")
 }
 
-fn metadata(root: &Path) -> Result<String> {
+/// What `cargo metadata` says about the workspace.
+pub fn metadata(root: &Path, options: &[&str]) -> Result<String> {
     let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
-    cargo.args(["metadata", "--no-deps", "--format-version", "1"]).current_dir(root);
+    cargo.args(["metadata", "--format-version", "1"]).args(options).current_dir(root);
     let output = cargo.output().context("cannot start `cargo metadata`")?;
     if !output.status.success() {
         bail!("`cargo metadata` failed:\n{}", String::from_utf8_lossy(&output.stderr));

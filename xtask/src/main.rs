@@ -6,6 +6,7 @@ use anyhow::Result;
 use clap::{Parser, Subcommand};
 use std::process::ExitCode;
 
+mod coverage;
 mod data;
 mod demo;
 mod examples;
@@ -31,6 +32,8 @@ enum Command {
     Data(data::Args),
     /// Check which crate depends on which, and what the sources may not say
     Layers,
+    /// Write the table of every backend method from the sources
+    Coverage(coverage::Args),
     /// Fetch what is missing, then train and test an MNIST classifier
     Demo(demo::Args),
     /// Everything that CI checks
@@ -55,6 +58,7 @@ fn run(command: Command) -> Result<ExitCode> {
         Command::Setup(args) => setup::run(&args)?,
         Command::Data(args) => data::run(&args).map(drop)?,
         Command::Layers => layers::run()?,
+        Command::Coverage(args) => coverage::run(&args)?,
         Command::Demo(args) => demo::run(&args)?,
         Command::Test(args) => return test::run(&args),
         Command::Check => return Ok(test::check()),

@@ -5,7 +5,7 @@
 
 use crate::examples;
 use crate::stage::{self, Stage, Tally, cargo, succeed};
-use crate::{data, layers, setup};
+use crate::{coverage, data, layers, setup};
 use anyhow::{Result, bail};
 use burn_tpu_pjrt::discovery::PluginKind;
 use std::process::ExitCode;
@@ -27,6 +27,11 @@ const FMT: Stage =
 const CLIPPY: Stage = Stage { name: "clippy", about: "lints", run: clippy };
 const LAYERS: Stage =
     Stage { name: "layers", about: "crate arrows and words", run: || layers::run().map(|()| Tally::default()) };
+const COVERAGE: Stage = Stage {
+    name: "coverage",
+    about: "the table of backend methods is what the sources say",
+    run: || coverage::check().map(|()| Tally::default()),
+};
 const DOCS: Stage = Stage { name: "docs", about: "API documentation", run: docs };
 const TESTS: Stage = Stage { name: "tests", about: "tiers 0 to 2", run: tests };
 const TIER0: Stage = Stage { name: "tier0", about: "tests that need no plugin", run: tier0 };
@@ -34,9 +39,9 @@ const EXAMPLES: Stage = Stage { name: "examples", about: "every example for a fe
 
 /// `cargo xtask test`
 pub fn run(args: &Args) -> Result<ExitCode> {
-    let all = vec![SETUP, FMT, CLIPPY, LAYERS, DOCS, TESTS, EXAMPLES];
+    let all = vec![SETUP, FMT, CLIPPY, LAYERS, COVERAGE, DOCS, TESTS, EXAMPLES];
     let stages = match &args.only {
-        _ if args.quick => vec![FMT, CLIPPY, LAYERS, TIER0],
+        _ if args.quick => vec![FMT, CLIPPY, LAYERS, COVERAGE, TIER0],
         Some(name) => select(all.into_iter().chain([TIER0]).collect(), name)?,
         None => all,
     };
@@ -45,7 +50,7 @@ pub fn run(args: &Args) -> Result<ExitCode> {
 
 /// `cargo xtask check`
 pub fn check() -> ExitCode {
-    finish(&[FMT, CLIPPY, LAYERS, DOCS])
+    finish(&[FMT, CLIPPY, LAYERS, COVERAGE, DOCS])
 }
 
 fn finish(stages: &[Stage]) -> ExitCode {
