@@ -120,3 +120,20 @@ proptest! {
         });
     }
 }
+
+/// The plugin, left to pad, would take a later one along the last dim.
+#[test]
+fn of_equals_in_a_padded_window_the_first_gets_the_gradient() {
+    let compare = || {
+        agree!(Flex, feed, {
+            let x = feed.from(&[1, 1, 2, 2], vec![-0.125, 3.75, 3.75, -1.25]);
+            let (kernel, stride, padding, dilation) = ([2, 2], [1, 1], [0, 1], [1, 1]);
+            let with = B::max_pool2d_with_indices(x.clone(), kernel, stride, padding, dilation, false);
+            let grad = feed.from(&[1, 1, 1, 3], vec![1.0, 2.0, 4.0]);
+            let back = B::max_pool2d_with_indices_backward;
+            vec![feed.read(back(x, kernel, stride, padding, dilation, false, grad, with.indices).x_grad)]
+        });
+        Ok::<(), TestCaseError>(())
+    };
+    compare().unwrap();
+}

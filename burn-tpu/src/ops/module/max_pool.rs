@@ -8,7 +8,7 @@ use super::window::Window;
 use crate::TpuTensor;
 use crate::ops::reduce::{drops_nan, nan_where};
 use crate::trace::{Recorder, record, record_many};
-use burn_tpu_graph::op::{BinaryOp, Combine, Direction, UnaryOp};
+use burn_tpu_graph::op::{BinaryOp, Combine, Direction, UnaryOp, WindowAttrs};
 use burn_tpu_graph::{DType, Dims, Graph, NodeId, Result};
 
 /// `max_pool1d`, `max_pool2d`.
@@ -48,9 +48,26 @@ pub(super) fn max_pool_backward(
         let (dtype, attrs) = (r.dtype(grad), window.attrs(r, x)?);
         let wide = r.convert(x, dtype.accumulator())?;
         let grad = r.convert(grad, dtype.accumulator())?;
-        let scattered = r.select_and_scatter(wide, grad, attrs)?;
+        let scattered = scatter_to_winners(r, wide, grad, attrs)?;
         r.convert(scattered, dtype)
     })
+}
+
+/// `select_and_scatter` on a plane that has its padding already: in windows that it pads itself, XLA's CPU compiler takes
+/// the last of equal elements along the last dim for the first.
+fn scatter_to_winners(g: &mut Graph, x: NodeId, grad: NodeId, attrs: WindowAttrs) -> Result<NodeId> {
+    if attrs.padding.iter().all(|&edges| edges == (0, 0)) {
+        return g.select_and_scatter(x, grad, attrs);
+    }
+    let dims = g.dims(x);
+    let (low, high): (Vec<isize>, Vec<isize>) = attrs.padding.iter().copied().unzip();
+    let lowest = g.scalar(g.dtype(x), f64::NEG_INFINITY)?;
+    let padded = g.pad(x, lowest, &low, &high, &vec![0; dims.len()])?;
+    let padding = attrs.padding.iter().map(|_| (0, 0)).collect();
+    let scattered = g.select_and_scatter(padded, grad, WindowAttrs { padding, ..attrs })?;
+    let back = |edges: &[isize]| edges.iter().map(|edge| -edge).collect::<Vec<_>>();
+    let zero = g.scalar(g.dtype(x), 0.0)?;
+    g.pad(scattered, zero, &back(&low), &back(&high), &vec![0; dims.len()])
 }
 
 /// Whether a window has no element of the input under it.
