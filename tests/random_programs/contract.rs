@@ -165,9 +165,9 @@ pub fn select_and_scatter(b: &mut Builder, c: &mut Choices) -> Result<()> {
     // XLA's expansion ends the process on a scalar, which no framework op pools.
     let x = if b.dims(x).is_empty() { b.fitted(x, &[1])? } else { x };
     let mut window = window(c, &b.dims(x), false);
-    // Where the source of a window wholly in padding goes is nobody's promise, and the backend makes no such windows.
-    let most = window.dims.iter().map(|&size| size as isize - 1);
-    window.padding.iter_mut().zip(most).for_each(|(edge, most)| *edge = (edge.0.min(most), edge.1.min(most)));
+    // In windows that it pads itself, the plugin's compiler takes a later one of equals for the first; the backend pads
+    // before the op.
+    window.padding.iter_mut().for_each(|edges| *edges = (0, 0));
     let positions = b.graph.reduce_window(Combine::Max, x.id, window.clone())?;
     let source = b.alike(c, x)?;
     let source = b.fitted(source, &b.graph.dims(positions))?;
