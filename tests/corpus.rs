@@ -146,6 +146,21 @@ fn the_corpus_compiles_for_v6e() {
     compiles_for("v6e:1x1", |case| !is_wide(case));
 }
 
+#[test]
+fn the_corpus_compiles_for_v4() {
+    compiles_for("v4:1x1x1", |case| !is_wide(case));
+}
+
+#[test]
+fn the_corpus_compiles_for_v5p() {
+    compiles_for("v5p:1x1x1", |case| !is_wide(case));
+}
+
+#[test]
+fn the_corpus_compiles_for_tpu7x() {
+    compiles_for("tpu7x:1x1x1", |case| !is_wide(case));
+}
+
 fn parameter(graph: &mut Graph, index: u32, dtype: DType, dims: &[usize]) -> NodeId {
     graph.add(Op::Parameter { index, ty: TensorType::new(dtype, dims) }, &[]).unwrap()
 }
