@@ -6,7 +6,8 @@
 mod common;
 
 use burn::tensor::activation::{log_softmax, softmax};
-use burn::tensor::module::{attention, max_pool2d, max_pool2d_with_indices};
+use burn::tensor::backend::Backend;
+use burn::tensor::module::{attention, ctc_loss, max_pool2d, max_pool2d_with_indices};
 use burn::tensor::{Bool, DType, IndexingUpdateOp, Int, Tensor, TensorData};
 use burn_tpu::{Tpu, TpuDevice};
 
@@ -241,4 +242,21 @@ fn bf16_reductions_norms_and_softmax_accumulate_in_f32() {
     let ramp = Tensor::<Half, 1, Int>::arange(0..4096, &device).float().reshape([1, 4096]);
     let normed = read(layer.forward(ramp));
     assert!((normed[0] + 1.732).abs() < 0.01 && (normed[4095] - 1.732).abs() < 0.01, "{normed:?}");
+}
+
+/// 12 steps over time, each of which would round.
+#[test]
+fn a_ctc_loss_of_bf16_is_that_of_f32_rounded_once() {
+    let (Some(wide), Some(narrow)) = (common::cpu(), common::bf16_cpu()) else { return };
+    fn loss<B: Backend>(device: &B::Device) -> f32 {
+        // Eighths are exact in bf16.
+        let scores: Vec<f32> = (0..12 * 3).map(|k| -((k * 7 % 11 + 1) as f32) / 8.0).collect();
+        let scores = Tensor::<B, 3>::from_data(TensorData::new(scores, [12, 1, 3]), device);
+        let lengths = |length: i32| Tensor::from_data([length], device);
+        let targets = Tensor::from_data([[1, 2, 1, 1]], device);
+        let loss = ctc_loss(scores, targets, lengths(12), lengths(4), 0);
+        loss.into_data().iter::<f32>().next().expect("one loss")
+    }
+    let exact = loss::<B>(&wide);
+    assert_eq!(loss::<Half>(&narrow), half::bf16::from_f32(exact).to_f32(), "of {exact}");
 }
