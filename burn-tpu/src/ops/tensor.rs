@@ -173,7 +173,7 @@ impl<F: TpuFloat, I: TpuInt> FloatTensorOps<Self> for Tpu<F, I> {
     }
 
     fn float_log1p(tensor: TpuTensor) -> TpuTensor {
-        unary("float_log1p", UnaryOp::Log1p, tensor)
+        composed("float_log1p", UnaryOp::Log1p, tensor)
     }
 
     fn float_sqrt(tensor: TpuTensor) -> TpuTensor {
