@@ -5,6 +5,7 @@
 //! is out of range (Burn's other backends panic at all of these). Sums and products scattered into 16-bit floats run in
 //! f32 and round once. With [`ScatterMode::Assign`] and equal indices, which update stays is the device's choice.
 
+use super::{broken_rule, expect_dim};
 use crate::TpuTensor;
 use crate::trace::{Recorder, record};
 use burn_backend::tensor::IndexingUpdateOp;
@@ -14,6 +15,7 @@ use burn_tpu_graph::{DType, Dims, NodeId, Result};
 /// Element `i` of the result is that of `x` at `i`, with `indices[i]` for the coordinate of `dim`.
 pub(crate) fn gather(x: TpuTensor, dim: usize, indices: TpuTensor) -> TpuTensor {
     record("gather", [&x, &indices], |r, [x, indices]| {
+        expect_aligned(r, "gather", x, dim, indices)?;
         let (rank, dims) = (r.rank(x), r.dims(indices));
         let others = all_but(rank, dim);
         let attrs = GatherAttrs {
@@ -33,6 +35,7 @@ pub(crate) fn gather(x: TpuTensor, dim: usize, indices: TpuTensor) -> TpuTensor 
 /// Combines each of `values` with the element of `x` at its own place, with `indices` for the coordinate of `dim`.
 pub(crate) fn scatter(x: TpuTensor, dim: usize, indices: TpuTensor, values: TpuTensor, combine: Combine) -> TpuTensor {
     record("scatter", [&x, &indices, &values], |r, [x, indices, values]| {
+        expect_aligned(r, "scatter", x, dim, indices)?;
         let others = all_but(r.rank(x), dim);
         let attrs = ScatterAttrs {
             update_window_dims: Dims::new(),
@@ -51,6 +54,7 @@ pub(crate) fn scatter(x: TpuTensor, dim: usize, indices: TpuTensor, values: TpuT
 /// The slices of `x` along `dim` that `indices` (`[n]`) name, in their order.
 pub(crate) fn select(x: TpuTensor, dim: usize, indices: TpuTensor) -> TpuTensor {
     record("select", [&x, &indices], |r, [x, indices]| {
+        expect_vector(r, "gather", x, dim, indices)?;
         let mut slice_sizes = r.dims(x);
         let mut result = slice_sizes.clone();
         if let (Some(size), Some(taken)) = (slice_sizes.get_mut(dim), result.get_mut(dim)) {
@@ -80,6 +84,7 @@ pub(crate) fn select_assign(
     combine: Combine,
 ) -> TpuTensor {
     record("select_assign", [&x, &indices, &values], |r, [x, indices, values]| {
+        expect_vector(r, "scatter", x, dim, indices)?;
         let attrs = ScatterAttrs {
             update_window_dims: all_but(r.rank(x), dim),
             inserted_window_dims: Dims::from_slice(&[dim]),
@@ -134,6 +139,28 @@ pub(crate) fn embedding_backward(weights: TpuTensor, gradient: TpuTensor, indice
         let zeros = r.splat(dtype, weights.dims(), 0.0)?;
         into_slices_at(r, zeros, indices, gradient, ScatterMode::Combine(Combine::Sum))
     })
+}
+
+/// Refuses integers that do not stand under the elements of `x`, whatever their number along `dim`.
+fn expect_aligned(r: &Recorder, node: &'static str, x: NodeId, dim: usize, indices: NodeId) -> Result<()> {
+    expect_dim(r, node, x, dim)?;
+    let (dims, mut places) = (r.dims(x), r.dims(indices));
+    if let Some(size) = places.get_mut(dim) {
+        *size = dims[dim];
+    }
+    if places == dims {
+        return Ok(());
+    }
+    Err(broken_rule(r, node, &[x, indices], format!("indices must have the operand's dims but along dim {dim}")))
+}
+
+/// Refuses anything but one row of indices for `dim`.
+fn expect_vector(r: &Recorder, node: &'static str, x: NodeId, dim: usize, indices: NodeId) -> Result<()> {
+    expect_dim(r, node, x, dim)?;
+    if r.rank(indices) == 1 {
+        return Ok(());
+    }
+    Err(broken_rule(r, node, &[x, indices], "takes indices of rank 1"))
 }
 
 fn all_but(rank: usize, dim: usize) -> Dims {
@@ -204,6 +231,9 @@ fn scattered(r: &mut Recorder, x: NodeId, indices: NodeId, values: NodeId, attrs
         return Ok(x);
     }
     let dtype = r.dtype(x);
+    if r.dtype(values) != dtype {
+        return Err(broken_rule(r, "scatter", &[x, indices, values], format!("updates must be {dtype}")));
+    }
     let sums = matches!(attrs.mode, ScatterMode::Combine(Combine::Sum | Combine::Prod));
     let wide = if sums { dtype.accumulator() } else { dtype };
     let x = r.convert(x, wide)?;

@@ -3,7 +3,7 @@
 //! Owns: how batch dims broadcast, and in which type products accumulate: 16-bit floats in f32, narrow integers in 32
 //! bits (the wrapped result is the same, and matrix units have nothing narrower).
 
-use super::broken_rule;
+use super::{broken_rule, expect_dim};
 use crate::TpuTensor;
 use crate::trace::{Recorder, record};
 use burn_tpu_graph::op::{BinaryOp, Combine, DotAttrs};
@@ -98,6 +98,11 @@ fn multiply_and_sum(r: &mut Recorder, x: NodeId, y: NodeId) -> Result<NodeId> {
 /// The cross product along a dim of size 3. 16-bit floats round once, after the difference that may cancel.
 pub(crate) fn cross(lhs: TpuTensor, rhs: TpuTensor, dim: usize) -> TpuTensor {
     record("float_cross", [&lhs, &rhs], |r, [x, y]| {
+        expect_dim(r, "slice", x, dim)?;
+        expect_dim(r, "slice", y, dim)?;
+        if r.dims(x)[dim] != 3 || r.dims(y)[dim] != 3 {
+            return Err(broken_rule(r, "slice", &[x, y], format!("dim {dim} must have size 3")));
+        }
         let (dtype, other) = (r.dtype(x), r.dtype(y));
         let x = r.convert(x, dtype.accumulator())?;
         let y = r.convert(y, other.accumulator())?;

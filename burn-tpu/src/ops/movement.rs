@@ -3,7 +3,7 @@
 //! Owns: Burn's slices (clamped, with steps of either sign), assignment to them, windows. Sizes and steps are structure;
 //! where a slice begins is an offset, a constant until it moves: a static slice compiles to a view or a fused copy.
 
-use super::broken_rule;
+use super::{broken_rule, expect_dim};
 use crate::TpuTensor;
 use crate::trace::{Recorder, record, record_many};
 use burn_backend::ops::unfold::calculate_unfold_windows;
@@ -24,8 +24,11 @@ pub(crate) fn swap_dims(x: TpuTensor, dim1: usize, dim2: usize) -> TpuTensor {
         _ if dim == dim2 => dim1,
         _ => dim,
     };
-    let permutation: Dims = (0..x.dims().len()).map(swapped).collect();
-    record("swap_dims", [&x], |r, [x]| r.transpose(x, &permutation))
+    record("swap_dims", [&x], |r, [x]| {
+        expect_dim(r, "transpose", x, dim1.max(dim2))?;
+        let permutation: Dims = (0..r.rank(x)).map(swapped).collect();
+        r.transpose(x, &permutation)
+    })
 }
 
 /// Dims in another order.
@@ -40,19 +43,24 @@ pub(crate) fn flip(x: TpuTensor, axes: &[usize]) -> TpuTensor {
 
 /// Size-1 dims repeated up to a shape; missing leading dims are added.
 pub(crate) fn expand(x: TpuTensor, shape: Shape) -> TpuTensor {
-    record("expand", [&x], |r, [x]| r.broadcast_to(x, shape.as_slice()))
+    record("expand", [&x], |r, [x]| {
+        if r.rank(x) > shape.len() {
+            let rule = format!("more dims than {:?}", shape.as_slice());
+            return Err(broken_rule(r, "broadcast_in_dim", &[x], rule));
+        }
+        r.broadcast_to(x, shape.as_slice())
+    })
 }
 
 /// The whole tensor `times` times along a dim: a broadcast along a new dim before it, which then merges with it.
 pub(crate) fn repeat_dim(x: TpuTensor, dim: usize, times: usize) -> TpuTensor {
     record("repeat_dim", [&x], |r, [x]| {
+        expect_dim(r, "broadcast_in_dim", x, dim)?;
         let mut merged = r.dims(x);
         let mut repeated = merged.clone();
         let rank = merged.len();
-        repeated.insert(dim.min(rank), times);
-        if let Some(size) = merged.get_mut(dim) {
-            *size = size.saturating_mul(times);
-        }
+        repeated.insert(dim, times);
+        merged[dim] = merged[dim].saturating_mul(times);
         let mapping: Dims = (0..=rank).filter(|&d| d != dim).collect();
         let repeated = r.broadcast_in_dim(x, &repeated, &mapping)?;
         r.reshape(repeated, &merged)
@@ -100,6 +108,15 @@ fn spans(dims: &[usize], slices: &[Slice]) -> SmallVec<[Span; 4]> {
     dims.iter().enumerate().map(|(d, &size)| Span::new(slices.get(d).unwrap_or(&whole), size)).collect()
 }
 
+/// Refuses slices of dims that `x` has not.
+fn expect_slices(r: &Recorder, x: NodeId, slices: &[Slice]) -> Result<()> {
+    let (count, rank) = (slices.len(), r.rank(x));
+    if count <= rank {
+        return Ok(());
+    }
+    Err(broken_rule(r, "slice", &[x], format!("{count} slices for rank {rank}")))
+}
+
 fn reversed_dims(spans: &[Span]) -> Dims {
     (0..spans.len()).filter(|&d| spans[d].reversed && spans[d].count > 1).collect()
 }
@@ -108,6 +125,7 @@ fn reversed_dims(spans: &[Span]) -> Dims {
 pub(crate) fn slice(x: TpuTensor, slices: &[Slice]) -> TpuTensor {
     let spans = spans(x.dims(), slices);
     record("slice", [&x], |r, [x]| {
+        expect_slices(r, x, slices)?;
         let reach: Dims = spans.iter().map(|s| s.reach()).collect();
         let stride: Dims = spans.iter().map(|s| s.stride).collect();
         let mut taken = x;
@@ -142,6 +160,7 @@ pub(crate) fn slice_assign(x: TpuTensor, slices: &[Slice], value: TpuTensor) -> 
         return x;
     }
     record("slice_assign", [&x, &value], |r, [x, value]| {
+        expect_slices(r, x, slices)?;
         let counts: Dims = spans.iter().map(|s| s.count).collect();
         let value = r.broadcast_to(value, &counts)?;
         let value = r.reverse(value, &reversed_dims(&spans))?;
@@ -191,10 +210,16 @@ const MAX_SLICES: usize = 64;
 /// Blocks of `step` elements are laid side by side: window `w` is blocks `w`, `w + 1`, …, cut to `size`. That takes
 /// `size / step` slices and one concatenation; a step of at least `size` takes a single reshape.
 pub(crate) fn unfold(x: TpuTensor, dim: usize, size: usize, step: usize) -> TpuTensor {
-    let windows = calculate_unfold_windows(x.dims().get(dim).copied().unwrap_or(0), size, step);
-    record("unfold", [&x], |r, [x]| match size.div_ceil(step).max(1) {
-        blocks if blocks <= MAX_SLICES => windows_of_blocks(r, x, dim, [windows, size, step, blocks]),
-        _ => gathered_windows(r, x, dim, [windows, size, step]),
+    record("unfold", [&x], |r, [x]| {
+        expect_dim(r, "slice", x, dim)?;
+        if step == 0 {
+            return Err(broken_rule(r, "slice", &[x], "the step must be at least 1"));
+        }
+        let windows = calculate_unfold_windows(r.dims(x)[dim], size, step);
+        match size.div_ceil(step).max(1) {
+            blocks if blocks <= MAX_SLICES => windows_of_blocks(r, x, dim, [windows, size, step, blocks]),
+            _ => gathered_windows(r, x, dim, [windows, size, step]),
+        }
     })
 }
 
@@ -206,9 +231,6 @@ fn windows_of_blocks(
 ) -> Result<NodeId> {
     let (mut dims, dtype) = (r.dims(x), r.dtype(x));
     let rank = dims.len();
-    if dim >= rank {
-        return Err(broken_rule(r, "pad", &[x], format!("dim {dim} is out of range for rank {rank}")));
-    }
     let all_blocks = windows + blocks - 1;
     // The padding fills the last window's last block and is cut off again; negative, it drops what no window covers.
     let low: SmallVec<[isize; 4]> = smallvec![0; rank];

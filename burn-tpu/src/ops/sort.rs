@@ -4,6 +4,7 @@
 //! ascending, first when descending.
 
 use super::reduce::places;
+use super::{broken_rule, expect_dim};
 use crate::TpuTensor;
 use crate::trace::{Recorder, record, record_many};
 use burn_tpu_graph::{DType, NodeId, Result};
@@ -28,6 +29,7 @@ pub(crate) fn argsort(x: TpuTensor, dim: usize, descending: bool, index: DType) 
 /// The `k` largest elements along `dim`, largest first.
 pub(crate) fn topk(x: TpuTensor, dim: usize, k: usize) -> TpuTensor {
     record("topk", [&x], |r, [x]| {
+        expect_as_many(r, x, dim, k)?;
         let values = ordered(r, x, dim, true)?;
         r.slice_dim(values, dim, 0, k)
     })
@@ -36,9 +38,19 @@ pub(crate) fn topk(x: TpuTensor, dim: usize, k: usize) -> TpuTensor {
 /// The places of the `k` largest elements along `dim`, largest first; of equal elements the first place comes first.
 pub(crate) fn argtopk(x: TpuTensor, dim: usize, k: usize, index: DType) -> TpuTensor {
     record("argtopk", [&x], |r, [x]| {
+        expect_as_many(r, x, dim, k)?;
         let [_, places] = ordered_places(r, x, dim, true, index)?;
         r.slice_dim(places, dim, 0, k)
     })
+}
+
+fn expect_as_many(r: &Recorder, x: NodeId, dim: usize, k: usize) -> Result<()> {
+    expect_dim(r, "sort", x, dim)?;
+    let size = r.dims(x)[dim];
+    if k <= size {
+        return Ok(());
+    }
+    Err(broken_rule(r, "sort", &[x], format!("the {k} largest of dim {dim} of size {size}")))
 }
 
 fn ordered(r: &mut Recorder, x: NodeId, dim: usize, descending: bool) -> Result<NodeId> {

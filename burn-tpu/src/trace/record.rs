@@ -6,7 +6,7 @@ use crate::engine::SharedBuffer;
 use crate::error::TpuError;
 use crate::metrics::CutReason;
 use crate::tensor::{TpuTensor, Value};
-use burn_tpu_graph::{DType, Graph, NodeId, Number, Op, Result, TensorType};
+use burn_tpu_graph::{DType, Graph, GraphError, NodeId, Number, Op, Result, TensorType};
 use parking_lot::MutexGuard;
 use smallvec::SmallVec;
 use std::sync::Arc;
@@ -200,9 +200,15 @@ fn finish<const R: usize>(
         }
         Err(error) => {
             drop(trace);
-            fail(op, &error)
+            fail(op, &named(operands, &error))
         }
     }
+}
+
+/// The broken rule, after what the op itself was given where its composition had changed that.
+fn named(operands: &[&TpuTensor], error: &GraphError) -> String {
+    let given = operands.iter().map(|tensor| tensor.ty().to_string()).collect::<Vec<_>>().join(", ");
+    if given == error.operands { error.to_string() } else { format!("of ({given}): {error}") }
 }
 
 /// Tensors for the result nodes. A node that is an operand's keeps the operand's tensor: an op that changed nothing costs

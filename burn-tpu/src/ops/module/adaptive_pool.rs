@@ -3,6 +3,7 @@
 //! Where the input divides evenly (a global pool among them) that is a reshape and a mean; else a product with an
 //! averaging matrix per spatial dim.
 
+use super::operands::expect_spatial;
 use super::resample::{Way, along, averaging};
 use crate::TpuTensor;
 use crate::trace::record;
@@ -12,6 +13,7 @@ use burn_tpu_graph::{Dims, Graph, NodeId, Result};
 /// `adaptive_avg_pool1d`, `adaptive_avg_pool2d`.
 pub(super) fn adaptive_avg_pool(op: &'static str, x: &TpuTensor, output: &[usize]) -> TpuTensor {
     record(op, [x], |r, [x]| {
+        expect_spatial(r, "reduce", &[x], output.len())?;
         let (dtype, sizes) = (r.dtype(x), spatial(&r.dims(x)));
         let wide = r.convert(x, dtype.accumulator())?;
         let pooled = match factors(&sizes, output) {

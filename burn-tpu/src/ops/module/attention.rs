@@ -21,6 +21,14 @@ pub(super) fn attention(
     options: AttentionModuleOptions,
 ) -> TpuTensor {
     let [context] = record_many("attention", &present(&[query, key, value], &[mask, bias]), |r, nodes| {
+        if nodes[..3].iter().any(|&x| r.rank(x) != 4) {
+            return Err(broken_rule(
+                r,
+                "dot_general",
+                &nodes[..3],
+                "takes [batch, heads, sequence, width] three times",
+            ));
+        }
         let dtype = r.dtype(nodes[0]);
         let mut optional = nodes[3..].iter().copied();
         let mask = mask.and_then(|_| optional.next());

@@ -11,8 +11,9 @@
 //! Layout is Burn's: `[batch, features, spatial...]`, kernels `[out, in / groups, spatial...]`, and for transposed ones
 //! `[in, out / groups, spatial...]`, which is the kernel of the convolution that they transpose.
 
-use super::operands::record_biased;
+use super::operands::{expect_spatial, record_biased};
 use crate::TpuTensor;
+use crate::ops::broken_rule;
 use crate::trace::record;
 use burn_backend::ops::{ConvOptions, ConvTransposeOptions};
 use burn_tpu_graph::op::{Combine, ConvAttrs, ConvDims};
@@ -61,7 +62,23 @@ pub(super) fn conv<const N: usize>(
 ) -> TpuTensor {
     let walk = Walk::from(options);
     let padding = walk.padding.iter().map(|&p| (p as isize, p as isize)).collect();
-    record_biased(op, [x, kernel], bias, 1, |r, x, kernel| forward(r, x, kernel, &walk, padding))
+    record_biased(op, [x, kernel], bias, 1, |r, x, kernel| {
+        expect_spatial(r, "convolution", &[x, kernel], N)?;
+        expect_room(r, x, kernel, &walk)?;
+        forward(r, x, kernel, &walk, padding)
+    })
+}
+
+/// Refuses a kernel that is larger than the padded input.
+fn expect_room(g: &Graph, x: NodeId, kernel: NodeId, walk: &Walk) -> Result<()> {
+    let (sizes, taps) = (spatial(&g.dims(x)), spatial(&g.dims(kernel)));
+    let fits = |i: usize| spread(taps[i], walk.dilation[i]) <= signed(sizes[i] + 2 * walk.padding[i]);
+    if (0..taps.len()).all(fits) {
+        return Ok(());
+    }
+    let Walk { padding, dilation, .. } = walk;
+    let rule = format!("the kernel does not fit, with padding {padding:?} and dilation {dilation:?}");
+    Err(broken_rule(g, "convolution", &[x, kernel], rule))
 }
 
 /// Gradient of a convolution for its input, whose sizes `x` gives.
@@ -119,12 +136,14 @@ pub(super) fn conv_transpose<const N: usize>(
 ) -> TpuTensor {
     let walk = Walk::from(options);
     let taps = spatial(kernel.dims());
-    let padding = (0..N).map(|i| {
-        let low = spread(taps[i], walk.dilation[i]) - 1 - signed(walk.padding[i]);
-        (low, low + signed(options.padding_out[i]))
-    });
-    let padding = padding.collect();
-    record_biased(op, [x, kernel], bias, 1, |r, x, kernel| transposed(r, x, kernel, &walk, padding))
+    record_biased(op, [x, kernel], bias, 1, |r, x, kernel| {
+        expect_spatial(r, "convolution", &[x, kernel], N)?;
+        let padding = (0..N).map(|i| {
+            let low = spread(taps[i], walk.dilation[i]) - 1 - signed(walk.padding[i]);
+            (low, low + signed(options.padding_out[i]))
+        });
+        transposed(r, x, kernel, &walk, padding.collect())
+    })
 }
 
 /// Gradient of a transposed convolution for its input.
@@ -221,6 +240,9 @@ fn swap_groups(g: &mut Graph, kernel: NodeId, groups: usize) -> Result<NodeId> {
     }
     let dims = g.dims(kernel);
     let (out, per_group, taps) = (dims[0], dims[1], &dims[2..]);
+    if groups == 0 || !out.is_multiple_of(groups) {
+        return Err(broken_rule(g, "convolution", &[kernel], format!("groups {groups} do not divide {out} features")));
+    }
     let split: Dims = [groups, out / groups, per_group].into_iter().chain(taps.iter().copied()).collect();
     let joined: Dims = [out / groups, groups * per_group].into_iter().chain(taps.iter().copied()).collect();
     let permutation: Dims = [1, 0].into_iter().chain(2..split.len()).collect();

@@ -6,9 +6,10 @@
 //! x, masks `[n, offset_groups * k, h_out, w_out]`. Positions and samples are f32 at least; the dots take the input's type.
 
 use super::conv::bias_backward;
-use super::operands::{add_bias, present};
+use super::operands::{add_bias, expect_spatial, present};
 use super::sample::{Corners, per_point};
 use crate::TpuTensor;
+use crate::ops::broken_rule;
 use crate::trace::record_many;
 use burn_backend::ops::DeformConvOptions;
 use burn_tpu_graph::op::{BinaryOp, Combine, DotAttrs};
@@ -34,10 +35,10 @@ pub(super) struct Gradients {
 
 /// `deform_conv2d`.
 pub(super) fn deform_conv2d(operands: &Operands, options: &DeformConvOptions<2>) -> TpuTensor {
-    let sizes = Sizes::new(operands, options);
     let (x, offset, weight) = (operands.x, operands.offset, operands.weight);
     let all = present(&[x, offset, weight], &[operands.mask, operands.bias]);
     let [y] = record_many("deform_conv2d", &all, |r, nodes| {
+        let sizes = Sizes::new(r, [nodes[0], nodes[1], nodes[2]], options)?;
         let mut optional = nodes[3..].iter().copied();
         let mask = operands.mask.and_then(|_| optional.next());
         let sampled = Sampled::new(r, &sizes, [nodes[0], nodes[1]], mask, options)?;
@@ -54,9 +55,9 @@ pub(super) fn deform_conv2d_backward(
     grad: &TpuTensor,
     options: &DeformConvOptions<2>,
 ) -> Gradients {
-    let sizes = Sizes::new(operands, options);
     let all = present(&[operands.x, operands.offset, operands.weight, grad], &[operands.mask]);
     let [x, offset, weight, mask] = record_many("deform_conv2d_backward", &all, |r, nodes| {
+        let sizes = Sizes::new(r, [nodes[0], nodes[1], nodes[2]], options)?;
         let sampled = Sampled::new(r, &sizes, [nodes[0], nodes[1]], nodes.get(4).copied(), options)?;
         let columns = sampled.columns(r, &sizes)?;
         let weight = sizes.weight_gradient(r, nodes[3], columns)?;
@@ -83,10 +84,22 @@ struct Sizes {
 }
 
 impl Sizes {
-    fn new(operands: &Operands, options: &DeformConvOptions<2>) -> Self {
-        let (x, offset, weight) = (operands.x.dims(), operands.offset.dims(), operands.weight.dims());
-        Self {
-            dtype: operands.x.element(),
+    fn new(g: &Graph, nodes: [NodeId; 3], options: &DeformConvOptions<2>) -> Result<Self> {
+        expect_spatial(g, "gather", &nodes, 2)?;
+        let [x, offset, weight] = nodes.map(|node| g.dims(node));
+        let groups = [options.offset_groups, options.weight_groups];
+        let divide = |features: usize| groups.iter().all(|&groups| groups > 0 && features.is_multiple_of(groups));
+        if !divide(x[1]) || !weight[0].is_multiple_of(groups[1].max(1)) {
+            let rule =
+                format!("offset_groups {} and weight_groups {} do not divide the features", groups[0], groups[1]);
+            return Err(broken_rule(g, "gather", &nodes, rule));
+        }
+        let offsets = [x[0], 2 * groups[0] * weight[2] * weight[3], offset[2], offset[3]];
+        if offset[..] != offsets {
+            return Err(broken_rule(g, "gather", &nodes, format!("the offsets must be {offsets:?}")));
+        }
+        Ok(Self {
+            dtype: g.dtype(nodes[0]),
             n: x[0],
             c: x[1],
             image: [x[2], x[3]],
@@ -95,7 +108,7 @@ impl Sizes {
             out: [offset[2], offset[3]],
             offset_groups: options.offset_groups,
             weight_groups: options.weight_groups,
-        }
+        })
     }
 
     fn k(&self) -> usize {

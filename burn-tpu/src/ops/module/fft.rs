@@ -1,6 +1,7 @@
 //! Real Fourier transforms along any dim, in f32 whatever the tensor's float type: XLA transforms the last dim of f32.
 
 use crate::TpuTensor;
+use crate::ops::{broken_rule, expect_dim};
 use crate::trace::{record, record_many};
 use burn_tpu_graph::op::FftKind;
 use burn_tpu_graph::{DType, Dims, Graph, NodeId, Result};
@@ -8,6 +9,7 @@ use burn_tpu_graph::{DType, Dims, Graph, NodeId, Result};
 /// Real and imaginary part of the `length / 2 + 1` lowest frequencies. The signal is cut or padded with zeros to `length`.
 pub(super) fn rfft(signal: &TpuTensor, dim: usize, length: Option<usize>) -> [TpuTensor; 2] {
     record_many("rfft", &[signal], |r, nodes| {
+        expect_dim(r, "fft", nodes[0], dim)?;
         let dtype = r.dtype(nodes[0]);
         let length = length.unwrap_or(r.dims(nodes[0])[dim]);
         let signal = prepare(r, nodes[0], dim, length)?;
@@ -21,6 +23,10 @@ pub(super) fn rfft(signal: &TpuTensor, dim: usize, length: Option<usize>) -> [Tp
 /// without a length the signal has `2 * (bins - 1)` samples.
 pub(super) fn irfft(real: &TpuTensor, imag: &TpuTensor, dim: usize, length: Option<usize>) -> TpuTensor {
     record("irfft", [real, imag], |r, [real, imag]| {
+        expect_dim(r, "fft", real, dim)?;
+        if r.dims(real) != r.dims(imag) {
+            return Err(broken_rule(r, "fft", &[real, imag], "both parts must have the same dims"));
+        }
         let dtype = r.dtype(real);
         let length = length.unwrap_or(2 * r.dims(real)[dim].saturating_sub(1));
         let real = prepare(r, real, dim, length / 2 + 1)?;

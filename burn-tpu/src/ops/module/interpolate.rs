@@ -4,8 +4,10 @@
 //! stays where it is. The others are a product with a matrix of weights per dim, computed here in f64; their gradient is
 //! the product with the transposed matrix. 16-bit floats are resampled in f32, since the weights are no 16-bit numbers.
 
+use super::operands::expect_spatial;
 use super::resample::{Way, along, sparse};
 use crate::TpuTensor;
+use crate::ops::broken_rule;
 use crate::trace::record;
 use burn_backend::ops::{InterpolateMode, InterpolateOptions};
 use burn_tpu_graph::op::{Combine, GatherAttrs};
@@ -16,16 +18,29 @@ type Tap = (Vec<i64>, Vec<f64>);
 
 /// `interpolate`.
 pub(super) fn interpolate(x: &TpuTensor, output: [usize; 2], options: &InterpolateOptions) -> TpuTensor {
-    record("interpolate", [x], |r, [x]| match options.mode {
-        InterpolateMode::Nearest => {
-            let y = nearest(r, x, 3, output[1])?;
-            nearest(r, y, 2, output[0])
-        }
-        InterpolateMode::Bilinear | InterpolateMode::Bicubic | InterpolateMode::Lanczos3 => {
-            let sizes = [r.dims(x)[2], r.dims(x)[3]];
-            resample(r, x, sizes, output, options, Way::Forward)
+    record("interpolate", [x], |r, [x]| {
+        let sizes = sizes(r, x, output)?;
+        match options.mode {
+            InterpolateMode::Nearest => {
+                let y = nearest(r, x, 3, output[1])?;
+                nearest(r, y, 2, output[0])
+            }
+            InterpolateMode::Bilinear | InterpolateMode::Bicubic | InterpolateMode::Lanczos3 => {
+                resample(r, x, sizes, output, options, Way::Forward)
+            }
         }
     })
+}
+
+/// Height and width of the images of `x`, which must have pixels, as the `output` must.
+fn sizes(g: &Graph, x: NodeId, output: [usize; 2]) -> Result<[usize; 2]> {
+    expect_spatial(g, "dot_general", &[x], 2)?;
+    let sizes = [g.dims(x)[2], g.dims(x)[3]];
+    if sizes.contains(&0) || output.contains(&0) {
+        let rule = format!("there are no pixels in images of {sizes:?} or {output:?}");
+        return Err(broken_rule(g, "dot_general", &[x], rule));
+    }
+    Ok(sizes)
 }
 
 /// `interpolate_backward`: x gives the input's sizes.

@@ -2,6 +2,7 @@
 
 use super::operands::{add_bias, present};
 use crate::TpuTensor;
+use crate::ops::broken_rule;
 use crate::trace::{Recorder, record_many};
 use burn_tpu_graph::op::{BinaryOp, Combine, UnaryOp};
 use burn_tpu_graph::{NodeId, Result};
@@ -9,6 +10,9 @@ use burn_tpu_graph::{NodeId, Result};
 /// `(x - mean) / sqrt(var + epsilon) * gamma + beta`, mean and biased variance over the last dim.
 pub(super) fn layer_norm(x: &TpuTensor, gamma: &TpuTensor, beta: Option<&TpuTensor>, epsilon: f64) -> TpuTensor {
     let [y] = record_many("layer_norm", &present(&[x, gamma], &[beta]), |r, nodes| {
+        if r.rank(nodes[0]) == 0 {
+            return Err(broken_rule(r, "reduce", nodes, "takes at least one dim"));
+        }
         let (dtype, last) = (r.dtype(nodes[0]), r.rank(nodes[0]).saturating_sub(1));
         let wide = nodes.iter().map(|&node| r.convert(node, dtype.accumulator())).collect::<Result<Vec<_>>>()?;
         let normalised = normalise(r, wide[0], last, epsilon)?;

@@ -1,6 +1,7 @@
 //! What the families share: optional operands, biases, and tables of constants.
 
 use crate::TpuTensor;
+use crate::ops::broken_rule;
 use crate::trace::{Recorder, record_many};
 use burn_tpu_graph::op::BinaryOp;
 use burn_tpu_graph::{DType, Graph, Literal, NodeId, Number, Result, TensorType};
@@ -33,6 +34,14 @@ pub(super) fn add_bias(g: &mut Graph, x: NodeId, bias: Option<NodeId>, feature: 
     let dims = g.dims(x);
     let bias = g.broadcast_in_dim(bias, &dims, &[feature])?;
     g.binary(BinaryOp::Add, x, bias)
+}
+
+/// Refuses operands that are not `[batch, channels, spatial...]` with so many spatial dims.
+pub(super) fn expect_spatial(g: &Graph, node: &'static str, operands: &[NodeId], spatial: usize) -> Result<()> {
+    if operands.iter().all(|&x| g.rank(x) == spatial + 2) {
+        return Ok(());
+    }
+    Err(broken_rule(g, node, operands, format!("takes [batch, channels, {spatial} spatial dims]")))
 }
 
 /// A vector of constants that belong to the program.

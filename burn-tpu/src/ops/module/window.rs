@@ -1,5 +1,6 @@
 //! The window of a pool: its sizes and steps, where it stands, and how often.
 
+use super::operands::expect_spatial;
 use crate::ops::broken_rule;
 use burn_tpu_graph::op::WindowAttrs;
 use burn_tpu_graph::{Dims, Graph, NodeId, Result};
@@ -49,6 +50,7 @@ impl Window {
     /// How many windows stand on `x` along each spatial dim. Burn lets the last window of ceil mode begin in the padding
     /// or even behind it.
     pub fn positions(&self, g: &Graph, x: NodeId) -> Result<Dims> {
+        expect_spatial(g, "reduce_window", &[x], self.rank())?;
         let dims = g.dims(x);
         let count = |i: usize| {
             let padded = dims[i + 2] + 2 * self.padding[i];
@@ -57,7 +59,8 @@ impl Window {
             Some(steps + 1)
         };
         let counts: Option<Dims> = (0..self.rank()).map(count).collect();
-        let rule = || format!("a window of {:?} does not fit, with padding {:?}", self.size, self.padding);
+        let Self { size, padding, stride, .. } = self;
+        let rule = || format!("a window of {size:?} does not fit, with padding {padding:?} and stride {stride:?}");
         counts.ok_or_else(|| broken_rule(g, "reduce_window", &[x], rule()))
     }
 
