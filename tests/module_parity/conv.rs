@@ -246,3 +246,22 @@ fn a_transposed_kernel_of_two_elements_that_covers_its_input() {
     };
     compare().unwrap();
 }
+
+#[test]
+fn no_images_are_sampled_and_convolved_to_none() {
+    let compare = || {
+        agree!(Flex, feed, {
+            let (x, offset, kernel) =
+                (feed.float(&[0, 1, 4, 4]), feed.float(&[0, 18, 2, 2]), feed.float(&[2, 1, 3, 3]));
+            let options = DeformConvOptions::new([1, 1], [0, 0], [1, 1], 1, 1);
+            let y = B::deform_conv2d(x.clone(), offset.clone(), kernel.clone(), None, None, options.clone());
+            let grads = B::deform_conv2d_backward(x, offset, kernel, None, None, y.clone(), options);
+            let (images, places) = (feed.float(&[0, 1, 2, 2]), feed.float(&[0, 3, 2, 2]));
+            let sampled = B::float_grid_sample_2d(images, places, GridSampleOptions::default());
+            let all = [y, grads.x_grad, grads.offset_grad, grads.weight_grad, sampled];
+            all.map(|tensor| feed.read(tensor)).to_vec()
+        });
+        Ok::<(), TestCaseError>(())
+    };
+    compare().unwrap();
+}

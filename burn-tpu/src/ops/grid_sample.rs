@@ -4,6 +4,7 @@
 //! number of its own.
 
 use super::broken_rule;
+use super::index::gathered;
 use crate::TpuTensor;
 use crate::trace::{Recorder, record};
 use burn_backend::ops::{GridSampleOptions, GridSamplePaddingMode, InterpolateMode};
@@ -146,7 +147,7 @@ fn weighted_corner(
 ) -> Result<NodeId> {
     let row = r.binary_const(BinaryOp::Mul, vertical.index, width as i64)?;
     let index = r.binary(BinaryOp::Add, row, horizontal.index)?;
-    let channels = r.dims(pixels)[1];
+    let (images, channels, samples) = (r.dims(pixels)[0], r.dims(pixels)[1], r.dims(index)[1]);
     let attrs = GatherAttrs {
         offset_dims: Dims::from_slice(&[1]),
         collapsed_slice_dims: Dims::from_slice(&[2]),
@@ -156,7 +157,7 @@ fn weighted_corner(
         index_vector_dim: 2,
         slice_sizes: Dims::from_slice(&[1, channels, 1]),
     };
-    let values = r.gather(pixels, index, attrs)?;
+    let values = gathered(r, pixels, index, attrs, &[images, channels, samples])?;
     let weight = r.binary(BinaryOp::Mul, vertical.weight, horizontal.weight)?;
     let result = r.dims(values);
     let weight = r.broadcast_in_dim(weight, &result, &[0, 2])?;

@@ -10,7 +10,7 @@ use crate::TpuTensor;
 use crate::trace::{Recorder, record};
 use burn_backend::tensor::IndexingUpdateOp;
 use burn_tpu_graph::op::{Combine, GatherAttrs, ScatterAttrs, ScatterMode};
-use burn_tpu_graph::{DType, Dims, NodeId, Result};
+use burn_tpu_graph::{DType, Dims, Graph, NodeId, Result};
 
 /// Element `i` of the result is that of `x` at `i`, with `indices[i]` for the coordinate of `dim`.
 pub(crate) fn gather(x: TpuTensor, dim: usize, indices: TpuTensor) -> TpuTensor {
@@ -217,12 +217,17 @@ fn into_slices_at(r: &mut Recorder, x: NodeId, indices: NodeId, values: NodeId, 
 }
 
 /// A gather whose result has `dims`. One without elements takes no slice, which would not fit an empty operand.
-fn gathered(r: &mut Recorder, x: NodeId, indices: NodeId, attrs: GatherAttrs, dims: &[usize]) -> Result<NodeId> {
+pub(super) fn gathered(
+    g: &mut Graph,
+    x: NodeId,
+    indices: NodeId,
+    attrs: GatherAttrs,
+    dims: &[usize],
+) -> Result<NodeId> {
     if dims.contains(&0) {
-        let dtype = r.dtype(x);
-        return r.splat(dtype, dims, false);
+        return g.splat(g.dtype(x), dims, false);
     }
-    r.gather(x, indices, attrs)
+    g.gather(x, indices, attrs)
 }
 
 /// A scatter that rounds 16-bit floats once; nothing happens where there is no update or no element.

@@ -3,6 +3,7 @@
 //! Images are `[n, groups, channels, height * width]`, positions `[n, groups, points]` in pixels. A corner outside of its
 //! image reads 0 and takes no gradient.
 
+use crate::ops::index::gathered;
 use burn_tpu_graph::op::{BinaryOp, Combine, Direction, GatherAttrs, ScatterAttrs, ScatterMode, UnaryOp};
 use burn_tpu_graph::{DType, Dims, Graph, NodeId, Result};
 
@@ -116,7 +117,9 @@ impl Corner {
     }
 
     fn read(&self, g: &mut Graph, images: NodeId) -> Result<NodeId> {
-        let channels = g.dims(images)[2];
+        let (mut dims, points) = (g.dims(images), g.dims(self.index)[2]);
+        let channels = dims[2];
+        dims[3] = points;
         let attrs = GatherAttrs {
             offset_dims: Dims::from_slice(&[2]),
             collapsed_slice_dims: Dims::from_slice(&[3]),
@@ -126,7 +129,7 @@ impl Corner {
             index_vector_dim: 3,
             slice_sizes: Dims::from_slice(&[1, 1, channels, 1]),
         };
-        let pixels = g.gather(images, self.index, attrs)?;
+        let pixels = gathered(g, images, self.index, attrs, &dims)?;
         self.mask(g, pixels)
     }
 
