@@ -86,42 +86,55 @@ impl<B: Backend> Feed<B> {
     }
 }
 
-fn close(ours: &[Value], theirs: &[Value], tolerance: f32) -> Result<(), TestCaseError> {
+/// Whether some number within the tolerance of each of theirs rounds to ours.
+fn close(ours: &[Value], theirs: &[Value], (dtype, tolerance): (FloatDType, f32)) -> Result<(), TestCaseError> {
+    let rounded = |value: f32| if dtype == FloatDType::BF16 { half::bf16::from_f32(value).to_f32() } else { value };
     prop_assert_eq!(ours.len(), theirs.len());
     for (i, (ours, theirs)) in ours.iter().zip(theirs).enumerate() {
         prop_assert_eq!(&ours.0, &theirs.0, "dims of result {}", i);
         let scale = theirs.1.iter().fold(1.0f32, |m, v| if v.is_finite() { m.max(v.abs()) } else { m });
         for (k, (a, b)) in ours.1.iter().zip(&theirs.1).enumerate() {
-            let same = a == b || (a - b).abs() <= tolerance * scale || (a.is_nan() && b.is_nan());
+            let slack = tolerance * scale;
+            let near = (rounded(b - slack)..=rounded(b + slack)).contains(a);
+            let same = a == b || near || (a.is_nan() && b.is_nan());
             prop_assert!(same, "result {} at {}: {} instead of {}\n{:?}\n{:?}", i, k, a, b, ours, theirs);
         }
     }
     Ok(())
 }
 
+/// What bf16 may be off by before its one rounding: no more than f32.
+const ONE_ROUNDING: f32 = 1e-5;
+
+/// The same where a product takes what the op itself computed as its operand: matrix units take 16 bits.
+const ROUNDED_OPERAND: f32 = 2e-2;
+
 /// Where the backend runs: the CPU plugin in f32 and bf16, and the interpreter in f64, with the tolerance of each.
-fn runs() -> Vec<(TpuDevice, FloatDType, f32)> {
-    let plugin = common::cpu().map(|device| [(device, FloatDType::F32, 1e-5), (device, FloatDType::BF16, 2e-2)]);
+fn runs(half: f32) -> Vec<(TpuDevice, FloatDType, f32)> {
+    let plugin = common::cpu().map(|device| [(device, FloatDType::F32, 1e-5), (device, FloatDType::BF16, half)]);
     plugin.into_iter().flatten().chain([(TpuDevice::ndarray(), FloatDType::F64, 1e-5)]).collect()
 }
 
 /// Runs `$body` with `B` as the oracle and as this backend, wherever that runs, and compares what it returns.
 macro_rules! agree {
-    ($oracle:ty, $feed:ident, $body:expr) => {{
+    ($oracle:ty, $feed:ident, $body:expr) => {
+        agree!($oracle, $feed, ONE_ROUNDING, $body)
+    };
+    ($oracle:ty, $feed:ident, $half:expr, $body:expr) => {{
         let theirs = {
             type B = $oracle;
             let mut feed = Feed::<B>::new(Default::default(), FloatDType::F32);
             let $feed = &mut feed;
             $body
         };
-        for (device, dtype, tolerance) in runs() {
+        for (device, dtype, tolerance) in runs($half) {
             let ours = {
                 type B = Tpu<f32>;
                 let mut feed = Feed::<B>::new(device, dtype);
                 let $feed = &mut feed;
                 $body
             };
-            close(&ours, &theirs, tolerance)?;
+            close(&ours, &theirs, (dtype, tolerance))?;
         }
     }};
 }

@@ -201,7 +201,7 @@ proptest! {
 
     #[test]
     fn deformable_convolutions(d in deform()) {
-        agree!(Flex, feed, {
+        agree!(Flex, feed, ROUNDED_OPERAND, {
             let (x, kernel) = (feed.float(&d.conv.input()), feed.float(&d.conv.kernel()));
             let offset = feed.offsets(&d.per_position(2));
             let mask = feed.maybe(d.mask, &d.per_position(1));
@@ -250,7 +250,7 @@ fn a_transposed_kernel_of_two_elements_that_covers_its_input() {
 #[test]
 fn no_images_are_sampled_and_convolved_to_none() {
     let compare = || {
-        agree!(Flex, feed, {
+        agree!(Flex, feed, ROUNDED_OPERAND, {
             let (x, offset, kernel) =
                 (feed.float(&[0, 1, 4, 4]), feed.float(&[0, 18, 2, 2]), feed.float(&[2, 1, 3, 3]));
             let options = DeformConvOptions::new([1, 1], [0, 0], [1, 1], 1, 1);
