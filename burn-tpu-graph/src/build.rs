@@ -91,7 +91,7 @@ impl Graph {
         self.add(Op::Select, &[predicate, on_true, on_false])
     }
 
-    /// min(max(x, low), high); bounds broadcast to the operand.
+    /// min(max(x, low), high), no low above its high; bounds broadcast to the operand.
     pub fn clamp(&mut self, low: NodeId, x: NodeId, high: NodeId) -> Result<NodeId> {
         let dims = self.dims(x);
         let low = self.broadcast_to(low, &dims)?;

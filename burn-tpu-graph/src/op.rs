@@ -335,7 +335,8 @@ pub enum Op {
     IsFinite,
     /// Operands predicate, on_true, on_false.
     Select,
-    /// Operands min, operand, max of one type; max wins when min is above it.
+    /// Operands min, operand, max of one type. No min may be above its max: XLA's simplifier relies on that (it takes
+    /// `max(min, clamp(min, x, max))` for the clamp alone).
     Clamp,
     /// Conversion of values: float to int truncates, to bool tests for non-zero.
     Convert {

@@ -136,9 +136,11 @@ pub fn select(b: &mut Builder, c: &mut Choices) -> Result<()> {
 
 pub fn clamp(b: &mut Builder, c: &mut Choices) -> Result<()> {
     let x = b.pick(c, DType::I32, |b, value| b.dtype(value) != DType::Bool)?;
-    let (low, high) = (b.alike(c, x)?, b.alike(c, x)?);
-    let z = b.graph.clamp(low.id, x.id, high.id)?;
-    b.keep(z, x.error.max(low.error).max(high.error), x.wild || low.wild || high.wild);
+    let (y, z) = (b.alike(c, x)?, b.alike(c, x)?);
+    let low = b.graph.binary(BinaryOp::Min, y.id, z.id)?;
+    let high = b.graph.binary(BinaryOp::Max, y.id, z.id)?;
+    let clamped = b.graph.clamp(low, x.id, high)?;
+    b.keep(clamped, x.error.max(y.error).max(z.error), x.wild || y.wild || z.wild);
     Ok(())
 }
 
