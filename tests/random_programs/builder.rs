@@ -140,6 +140,10 @@ impl Builder {
         self.pick(c, DType::I32, |b, value| b.dtype(value).is_int())
     }
 
+    pub fn signed_int(&mut self, c: &mut Choices) -> Result<Value> {
+        self.pick(c, DType::I32, |b, value| b.dtype(value).is_signed_int())
+    }
+
     /// A float in the tame range.
     pub fn float(&mut self, c: &mut Choices) -> Result<Value> {
         let value = self.pick(c, DType::F32, |b, value| b.dtype(value).is_float())?;

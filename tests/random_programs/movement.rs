@@ -98,7 +98,7 @@ fn starts(b: &mut Builder, c: &mut Choices, rank: usize) -> Result<Vec<NodeId>> 
     if c.below(2) == 0 {
         return (0..rank).map(|_| Ok(b.offset(c)?.id)).collect();
     }
-    let source = b.int(c)?;
+    let source = b.signed_int(c)?;
     let source = b.fitted(source, &[rank])?;
     let one = |b: &mut Builder, i: usize| {
         let element = b.graph.slice_dim(source.id, 0, i, i + 1)?;
@@ -174,9 +174,9 @@ impl Addressing {
     }
 }
 
-/// Indices of any integer type, many of them within a few steps of the range.
+/// Indices of any type that may index, many of them within a few steps of the range.
 fn indices(b: &mut Builder, c: &mut Choices, dims: &[usize]) -> Result<NodeId> {
-    let value = b.int(c)?;
+    let value = b.signed_int(c)?;
     Ok(b.fitted(value, dims)?.id)
 }
 

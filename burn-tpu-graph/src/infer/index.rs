@@ -1,4 +1,5 @@
-//! Rules of ops that address elements by run-time integers.
+//! Rules of ops that address elements by run-time integers. These are signed: XLA takes the upper half of some unsigned
+//! types for negative numbers, against the specification.
 
 use super::{Rule, check_distinct, check_increasing, check_len};
 use crate::op::{GatherAttrs, ScatterAttrs, ScatterMode};
@@ -6,8 +7,8 @@ use crate::{Dims, TensorType};
 
 fn check_starts(starts: &[&TensorType], rank: usize) -> Rule<()> {
     check_len("starts", starts.len(), rank)?;
-    match starts.iter().find(|ty| ty.rank() != 0 || !ty.dtype.is_int() || ty.dtype != starts[0].dtype) {
-        Some(ty) => Err(format!("starts must be integer scalars of one type, got {ty}")),
+    match starts.iter().find(|ty| ty.rank() != 0 || !ty.dtype.is_signed_int() || ty.dtype != starts[0].dtype) {
+        Some(ty) => Err(format!("starts must be scalars of one signed integer type, got {ty}")),
         None => Ok(()),
     }
 }
@@ -37,8 +38,8 @@ pub(super) fn dynamic_update_slice(types: &[&TensorType]) -> Rule {
 
 /// Index components and the other dims of the indices. `index_vector_dim == rank` means an implicit dim of size 1.
 fn index_dims(indices: &TensorType, vector_dim: usize, components: usize) -> Rule<Dims> {
-    if !indices.dtype.is_int() {
-        return Err(format!("indices must be integers, not {}", indices.dtype));
+    if !indices.dtype.is_signed_int() {
+        return Err(format!("indices must be signed integers, not {}", indices.dtype));
     }
     if vector_dim > indices.rank() {
         return Err(format!("index_vector_dim {vector_dim} is out of range for {indices}"));

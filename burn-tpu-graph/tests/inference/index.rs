@@ -9,13 +9,13 @@ fn dynamic_slices_take_a_start_per_dim() {
     let slice = |sizes: &[usize]| Op::DynamicSlice { sizes: Dims::from_slice(sizes) };
     accepts(slice(&[2, 0]), "f32[4,5] i32[] i32[]", "f32[2,0]");
     accepts(slice(&[]), "f32[]", "f32[]");
-    accepts(slice(&[1]), "i1[1] ui8[]", "i1[1]");
+    accepts(slice(&[1]), "i1[1] i8[]", "i1[1]");
     refuses(slice(&[2, 6]), "f32[4,5] i32[] i32[]", "does not fit");
     refuses(slice(&[2]), "f32[4,5] i32[] i32[]", "sizes has 1 entries");
     refuses(slice(&[2, 2]), "f32[4,5] i32[]", "starts has 1 entries");
-    refuses(slice(&[2, 2]), "f32[4,5] i32[] i64[]", "of one type");
-    refuses(slice(&[2]), "f32[4] f32[]", "integer scalars");
-    refuses(slice(&[2]), "f32[4] i32[1]", "integer scalars");
+    refuses(slice(&[2, 2]), "f32[4,5] i32[] i64[]", "of one signed integer type");
+    refuses(slice(&[2]), "f32[4] f32[]", "scalars of one signed integer type");
+    refuses(slice(&[2]), "f32[4] i32[1]", "scalars of one signed integer type");
     accepts(Op::DynamicUpdateSlice, "f32[4,5] f32[1,5] i64[] i64[]", "f32[4,5]");
     accepts(Op::DynamicUpdateSlice, "f32[4] f32[0] i64[]", "f32[4]");
     accepts(Op::DynamicUpdateSlice, "f32[] f32[]", "f32[]");
@@ -46,7 +46,7 @@ fn gather(change: impl FnOnce(&mut GatherAttrs)) -> Op {
 #[test]
 fn gathers_place_slices_at_offset_dims() {
     accepts(gather(|_| ()), "f32[5,4] i32[3]", "f32[3,4]");
-    accepts(gather(|_| ()), "i1[5,4] ui8[0]", "i1[0,4]");
+    accepts(gather(|_| ()), "i1[5,4] i8[0]", "i1[0,4]");
     accepts(gather(|_| ()), "f32[5,4] i32[3,1]", "f32[3,4]");
     accepts(gather(|a| a.offset_dims[0] = 0), "f32[5,4] i32[3]", "f32[4,3]");
     accepts(gather(|a| (a.offset_dims[0], a.index_vector_dim) = (0, 0)), "f32[5,4] i32[]", "f32[4]");
@@ -65,7 +65,7 @@ fn gathers_place_slices_at_offset_dims() {
 
 #[test]
 fn gathers_refuse_roles_that_do_not_add_up() {
-    refuses(gather(|_| ()), "f32[5,4] f32[3]", "indices must be integers");
+    refuses(gather(|_| ()), "f32[5,4] f32[3]", "indices must be signed integers");
     refuses(gather(|_| ()), "f32[5,3] i32[3]", "does not fit");
     refuses(gather(|_| ()), "f32[5,4] i32[3,2]", "an index has 2 entries");
     refuses(gather(|a| a.index_vector_dim = 2), "f32[5,4] i32[3]", "index_vector_dim 2 is out of range");
@@ -108,7 +108,7 @@ fn scatters_take_updates_shaped_as_a_gather_would_give() {
     refuses(assign(), "f32[5,4] i32[3] f32[2,4]", "do not match");
     refuses(assign(), "f32[5,4] i32[3] f32[3,5]", "does not fit");
     refuses(assign(), "f32[5,4] i32[3] bf16[3,4]", "updates must be f32");
-    refuses(assign(), "f32[5,4] f32[3] f32[3,4]", "indices must be integers");
+    refuses(assign(), "f32[5,4] f32[3] f32[3,4]", "indices must be signed integers");
     refuses(scatter(ScatterMode::Assign, |a| a.update_window_dims.clear()), "f32[5,4] i32[3] f32[3]", "has 0 entries");
     refuses(
         scatter(ScatterMode::Assign, |a| a.inserted_window_dims = Dims::from_slice(&[0, 0])),

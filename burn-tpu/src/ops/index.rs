@@ -167,10 +167,14 @@ fn all_but(rank: usize, dim: usize) -> Dims {
     (0..rank).filter(|&other| other != dim).collect()
 }
 
-/// Indices in 32 bits at least: XLA computes positions in the type of the indices, and 8 bits of them wrap.
+/// Indices as signed numbers of 32 bits at least: XLA computes positions in the type of the indices, where 8 bits wrap, and
+/// takes the upper half of unsigned ones for negative.
 fn wide(r: &mut Recorder, indices: NodeId) -> Result<NodeId> {
-    let dtype = r.dtype(indices);
-    if dtype.is_int() && dtype.size_bytes() < 4 { r.convert(indices, DType::I32) } else { Ok(indices) }
+    match r.dtype(indices) {
+        DType::U64 => r.convert(indices, DType::I64),
+        DType::I8 | DType::I16 | DType::U8 | DType::U16 | DType::U32 => r.convert(indices, DType::I32),
+        _ => Ok(indices),
+    }
 }
 
 /// Single coordinates as vectors of one component, in a new last dim.
