@@ -5,6 +5,7 @@
 //! Burn's traits, files, threads. Nothing here does I/O.
 #![forbid(unsafe_code)]
 
+mod alias;
 mod bake;
 mod build;
 #[doc(hidden)]

@@ -40,6 +40,14 @@ pub enum TpuError {
         /// The call, the code and the plugin's own words.
         source: Arc<PjrtError>,
     },
+    /// A program whose results got less of its arguments' memory than they were to take; it needs the difference on top.
+    #[error("results were to take the memory of {asked} bytes of donated arguments, the compiler granted {granted}")]
+    LostDonation {
+        /// Bytes of the arguments that a result updates.
+        asked: usize,
+        /// Bytes that the compiler let results share with arguments.
+        granted: usize,
+    },
     /// An operation that its rule does not allow: shapes, dtypes, dims.
     #[error("{op}: {source}")]
     Operation {
@@ -178,7 +186,7 @@ impl TpuError {
             | TpuError::Golden { .. }
             | TpuError::Step { .. } => Fault::User,
             TpuError::Unavailable { .. } | TpuError::File { .. } => Fault::Environment,
-            TpuError::Pjrt { .. } | TpuError::CompileTimeout { .. } => Fault::Plugin,
+            TpuError::Pjrt { .. } | TpuError::CompileTimeout { .. } | TpuError::LostDonation { .. } => Fault::Plugin,
             TpuError::Host { .. } | TpuError::Bug(_) => Fault::Bug,
         }
     }

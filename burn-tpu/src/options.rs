@@ -139,7 +139,7 @@ impl TpuOptions {
         self
     }
 
-    /// Whether host fallback and a full trace are errors instead of warnings. A fault of the disk cache stays a warning: it
+    /// Whether host fallback, a full trace and a lost donation ([`TpuError::LostDonation`]) are errors instead of warnings. A fault of the disk cache stays a warning: it
     /// costs a compile and never a result.
     pub fn strict(mut self, strict: bool) -> Self {
         self.strict = strict;

@@ -66,7 +66,7 @@ impl Compiled {
     pub fn run(&self, parameters: &[Vec<u8>], slots: &[u64]) -> Result<Vec<Vec<u8>>, String> {
         let upload = |argument: &Argument| {
             let bytes = match argument {
-                Argument::Parameter { index, ty } => {
+                Argument::Parameter { index, ty, .. } => {
                     parameters.get(*index as usize).cloned().unwrap_or_else(|| vec![0; ty.bytes()])
                 }
                 Argument::Slots { ty, slots: packed } => pack_slots(ty.dtype, packed, slots).unwrap(),

@@ -3,7 +3,7 @@
 //! Invariants: the text depends on the program (and the labels of its nodes) alone and is the same every time; node `n` of the program is value `%n`
 //! of the text, so that the two can be read side by side (values that a lowering needs on the way are `%t0`, `%t1`, …).
 //! One function per family returns the op that yields the node's results; plain unary, binary and conversion ops need
-//! none. Every parameter is marked as a possible donor: whether a call really donates it is said at the call.
+//! none. A parameter that a result updates is marked with that result: whether a call donates it is said at the call.
 
 mod constant;
 mod contract;
@@ -47,12 +47,14 @@ impl Lowered {
 /// One argument of `@main`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Argument {
-    /// A buffer of the trace; marked as a possible donor.
+    /// A buffer of the trace.
     Parameter {
         /// Position among the trace's buffers.
         index: u32,
         /// The buffer's type.
         ty: TensorType,
+        /// The result, of the same type, that takes the buffer's memory when the call donates it.
+        result: Option<usize>,
     },
     /// Run-time scalars, packed into one upload; never a donor. [`pack_slots`] makes its bytes.
     Slots {
@@ -94,7 +96,8 @@ pub fn lower(program: &Program) -> Result<Lowered> {
 }
 
 fn parameters(program: &Program) -> Vec<Argument> {
-    program.parameters().map(|(index, ty)| Argument::Parameter { index, ty: ty.clone() }).collect()
+    let parameters = program.parameters().zip(program.results_in_place());
+    parameters.map(|((index, ty), result)| Argument::Parameter { index, ty: ty.clone(), result }).collect()
 }
 
 /// The module around the body of `@main`.
@@ -112,11 +115,11 @@ fn module(arguments: &[Argument], mut block: Block, results: &[Value]) -> String
 }
 
 fn argument_text(position: usize, argument: &Argument) -> String {
-    let donor = match argument {
-        Argument::Parameter { .. } => " {jax.buffer_donor = true}",
-        Argument::Slots { .. } => "",
+    let alias = match argument {
+        Argument::Parameter { result: Some(result), .. } => format!(" {{tf.aliasing_output = {result} : i32}}"),
+        Argument::Parameter { result: None, .. } | Argument::Slots { .. } => String::new(),
     };
-    format!("%arg{position}: {}{donor}", mlir_type(argument.ty()))
+    format!("%arg{position}: {}{alias}", mlir_type(argument.ty()))
 }
 
 /// The state of one lowering: the text so far and the value of every node (its result 0).

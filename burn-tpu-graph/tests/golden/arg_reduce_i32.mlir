@@ -8,7 +8,7 @@
 // outputs %3, %4, %5, %6
 
 module @program {
-  func.func @main(%arg0: tensor<2x5xi32> {jax.buffer_donor = true}) -> (tensor<2xi32>, tensor<2xi32>, tensor<5xi32>, tensor<5xi64>) {
+  func.func @main(%arg0: tensor<2x5xi32>) -> (tensor<2xi32>, tensor<2xi32>, tensor<5xi32>, tensor<5xi64>) {
     %1 = "stablehlo.iota"() {iota_dimension = 1 : i64} : () -> tensor<2x5xi32>
     %2 = "stablehlo.iota"() {iota_dimension = 0 : i64} : () -> tensor<2x5xi64>
     %t0 = "stablehlo.constant"() {value = dense<-2147483648> : tensor<i32>} : () -> tensor<i32>

@@ -4,7 +4,7 @@
 // outputs %1, %2
 
 module @program {
-  func.func @main(%arg0: tensor<3xf32> {jax.buffer_donor = true}) -> (tensor<3xi32>, tensor<3xui32>) {
+  func.func @main(%arg0: tensor<3xf32>) -> (tensor<3xi32>, tensor<3xui32>) {
     %1 = "stablehlo.bitcast_convert"(%arg0) : (tensor<3xf32>) -> tensor<3xi32>
     %2 = "stablehlo.bitcast_convert"(%arg0) : (tensor<3xf32>) -> tensor<3xui32>
     "func.return"(%1, %2) : (tensor<3xi32>, tensor<3xui32>) -> ()

@@ -7,7 +7,7 @@
 // outputs %5
 
 module @program {
-  func.func @main(%arg0: tensor<3xbf16> {jax.buffer_donor = true}, %arg1: tensor<2xi32>) -> (tensor<3xbf16>) {
+  func.func @main(%arg0: tensor<3xbf16> {tf.aliasing_output = 0 : i32}, %arg1: tensor<2xi32>) -> (tensor<3xbf16>) {
     %t0 = "stablehlo.slice"(%arg1) {start_indices = array<i64: 0>, limit_indices = array<i64: 1>, strides = array<i64: 1>} : (tensor<2xi32>) -> tensor<1xi32>
     %t1 = "stablehlo.reshape"(%t0) : (tensor<1xi32>) -> tensor<i32>
     %t2 = "stablehlo.bitcast_convert"(%t1) : (tensor<i32>) -> tensor<f32>

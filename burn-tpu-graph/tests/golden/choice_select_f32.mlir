@@ -5,7 +5,7 @@
 // outputs %3
 
 module @program {
-  func.func @main(%arg0: tensor<3xi1> {jax.buffer_donor = true}, %arg1: tensor<3xf32> {jax.buffer_donor = true}, %arg2: tensor<3xf32> {jax.buffer_donor = true}) -> (tensor<3xf32>) {
+  func.func @main(%arg0: tensor<3xi1>, %arg1: tensor<3xf32> {tf.aliasing_output = 0 : i32}, %arg2: tensor<3xf32>) -> (tensor<3xf32>) {
     %3 = "stablehlo.select"(%arg0, %arg1, %arg2) : (tensor<3xi1>, tensor<3xf32>, tensor<3xf32>) -> tensor<3xf32>
     "func.return"(%3) : (tensor<3xf32>) -> ()
   }

@@ -3,7 +3,7 @@
 // outputs %1
 
 module @program {
-  func.func @main(%arg0: tensor<3xf32> {jax.buffer_donor = true}) -> (tensor<3xi1>) {
+  func.func @main(%arg0: tensor<3xf32>) -> (tensor<3xi1>) {
     %1 = "stablehlo.is_finite"(%arg0) : (tensor<3xf32>) -> tensor<3xi1>
     "func.return"(%1) : (tensor<3xi1>) -> ()
   }

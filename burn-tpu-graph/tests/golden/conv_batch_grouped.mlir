@@ -4,7 +4,7 @@
 // outputs %2
 
 module @program {
-  func.func @main(%arg0: tensor<4x3x5xf32> {jax.buffer_donor = true}, %arg1: tensor<6x3x2xf32> {jax.buffer_donor = true}) -> (tensor<2x6x4xf32>) {
+  func.func @main(%arg0: tensor<4x3x5xf32>, %arg1: tensor<6x3x2xf32>) -> (tensor<2x6x4xf32>) {
     %2 = "stablehlo.convolution"(%arg0, %arg1) {window_strides = array<i64: 1>, padding = dense<[[0, 0]]> : tensor<1x2xi64>, lhs_dilation = array<i64: 1>, rhs_dilation = array<i64: 1>, dimension_numbers = #stablehlo.conv<[b, f, 0]x[o, i, 0]->[b, f, 0]>, feature_group_count = 1 : i64, batch_group_count = 2 : i64} : (tensor<4x3x5xf32>, tensor<6x3x2xf32>) -> tensor<2x6x4xf32>
     "func.return"(%2) : (tensor<2x6x4xf32>) -> ()
   }

@@ -14,7 +14,7 @@
 // outputs %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12
 
 module @program {
-  func.func @main(%arg0: tensor<3xbf16> {jax.buffer_donor = true}) -> (tensor<3xi1>, tensor<3xi8>, tensor<3xi16>, tensor<3xi32>, tensor<3xi64>, tensor<3xui8>, tensor<3xui16>, tensor<3xui32>, tensor<3xui64>, tensor<3xf16>, tensor<3xf32>, tensor<3xf64>) {
+  func.func @main(%arg0: tensor<3xbf16>) -> (tensor<3xi1>, tensor<3xi8>, tensor<3xi16>, tensor<3xi32>, tensor<3xi64>, tensor<3xui8>, tensor<3xui16>, tensor<3xui32>, tensor<3xui64>, tensor<3xf16>, tensor<3xf32>, tensor<3xf64>) {
     %1 = "stablehlo.convert"(%arg0) : (tensor<3xbf16>) -> tensor<3xi1>
     %2 = "stablehlo.convert"(%arg0) : (tensor<3xbf16>) -> tensor<3xi8>
     %3 = "stablehlo.convert"(%arg0) : (tensor<3xbf16>) -> tensor<3xi16>

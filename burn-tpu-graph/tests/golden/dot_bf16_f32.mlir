@@ -14,7 +14,7 @@
 // outputs %8, %9, %10, %11, %12
 
 module @program {
-  func.func @main(%arg0: tensor<2x3xbf16> {jax.buffer_donor = true}, %arg1: tensor<3x4xbf16> {jax.buffer_donor = true}, %arg2: tensor<5x2x3xbf16> {jax.buffer_donor = true}, %arg3: tensor<3x5x4xbf16> {jax.buffer_donor = true}, %arg4: tensor<4xbf16> {jax.buffer_donor = true}, %arg5: tensor<4xbf16> {jax.buffer_donor = true}, %arg6: tensor<2x0xbf16> {jax.buffer_donor = true}, %arg7: tensor<0x3xbf16> {jax.buffer_donor = true}) -> (tensor<2x4xf32>, tensor<5x2x4xf32>, tensor<f32>, tensor<4x4xf32>, tensor<2x3xf32>) {
+  func.func @main(%arg0: tensor<2x3xbf16>, %arg1: tensor<3x4xbf16>, %arg2: tensor<5x2x3xbf16>, %arg3: tensor<3x5x4xbf16>, %arg4: tensor<4xbf16>, %arg5: tensor<4xbf16>, %arg6: tensor<2x0xbf16>, %arg7: tensor<0x3xbf16>) -> (tensor<2x4xf32>, tensor<5x2x4xf32>, tensor<f32>, tensor<4x4xf32>, tensor<2x3xf32>) {
     %8 = "stablehlo.dot_general"(%arg0, %arg1) {dot_dimension_numbers = #stablehlo.dot<lhs_batching_dimensions = [], rhs_batching_dimensions = [], lhs_contracting_dimensions = [1], rhs_contracting_dimensions = [0]>} : (tensor<2x3xbf16>, tensor<3x4xbf16>) -> tensor<2x4xf32>
     %9 = "stablehlo.dot_general"(%arg2, %arg3) {dot_dimension_numbers = #stablehlo.dot<lhs_batching_dimensions = [0], rhs_batching_dimensions = [1], lhs_contracting_dimensions = [2], rhs_contracting_dimensions = [0]>} : (tensor<5x2x3xbf16>, tensor<3x5x4xbf16>) -> tensor<5x2x4xf32>
     %10 = "stablehlo.dot_general"(%arg4, %arg5) {dot_dimension_numbers = #stablehlo.dot<lhs_batching_dimensions = [], rhs_batching_dimensions = [], lhs_contracting_dimensions = [0], rhs_contracting_dimensions = [0]>} : (tensor<4xbf16>, tensor<4xbf16>) -> tensor<f32>

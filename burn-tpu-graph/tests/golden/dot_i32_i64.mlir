@@ -14,7 +14,7 @@
 // outputs %8, %9, %10, %11, %12
 
 module @program {
-  func.func @main(%arg0: tensor<2x3xi32> {jax.buffer_donor = true}, %arg1: tensor<3x4xi32> {jax.buffer_donor = true}, %arg2: tensor<5x2x3xi32> {jax.buffer_donor = true}, %arg3: tensor<3x5x4xi32> {jax.buffer_donor = true}, %arg4: tensor<4xi32> {jax.buffer_donor = true}, %arg5: tensor<4xi32> {jax.buffer_donor = true}, %arg6: tensor<2x0xi32> {jax.buffer_donor = true}, %arg7: tensor<0x3xi32> {jax.buffer_donor = true}) -> (tensor<2x4xi64>, tensor<5x2x4xi64>, tensor<i64>, tensor<4x4xi64>, tensor<2x3xi64>) {
+  func.func @main(%arg0: tensor<2x3xi32>, %arg1: tensor<3x4xi32>, %arg2: tensor<5x2x3xi32>, %arg3: tensor<3x5x4xi32>, %arg4: tensor<4xi32>, %arg5: tensor<4xi32>, %arg6: tensor<2x0xi32>, %arg7: tensor<0x3xi32>) -> (tensor<2x4xi64>, tensor<5x2x4xi64>, tensor<i64>, tensor<4x4xi64>, tensor<2x3xi64>) {
     %t0 = "stablehlo.convert"(%arg0) : (tensor<2x3xi32>) -> tensor<2x3xi64>
     %t1 = "stablehlo.broadcast_in_dim"(%t0) {broadcast_dimensions = array<i64: 0, 2>} : (tensor<2x3xi64>) -> tensor<2x4x3xi64>
     %t2 = "stablehlo.convert"(%arg1) : (tensor<3x4xi32>) -> tensor<3x4xi64>

@@ -10,7 +10,7 @@
 // outputs %6, %7, %8
 
 module @program {
-  func.func @main(%arg0: tensor<4x5xf32> {jax.buffer_donor = true}, %arg1: tensor<2x3xf32> {jax.buffer_donor = true}, %arg2: tensor<2xi32>, %arg3: tensor<2xi64>) -> (tensor<2x3xf32>, tensor<4x1xf32>, tensor<4x5xf32>) {
+  func.func @main(%arg0: tensor<4x5xf32> {tf.aliasing_output = 2 : i32}, %arg1: tensor<2x3xf32>, %arg2: tensor<2xi32>, %arg3: tensor<2xi64>) -> (tensor<2x3xf32>, tensor<4x1xf32>, tensor<4x5xf32>) {
     %t0 = "stablehlo.slice"(%arg2) {start_indices = array<i64: 0>, limit_indices = array<i64: 1>, strides = array<i64: 1>} : (tensor<2xi32>) -> tensor<1xi32>
     %2 = "stablehlo.reshape"(%t0) : (tensor<1xi32>) -> tensor<i32>
     %t1 = "stablehlo.slice"(%arg2) {start_indices = array<i64: 1>, limit_indices = array<i64: 2>, strides = array<i64: 1>} : (tensor<2xi32>) -> tensor<1xi32>

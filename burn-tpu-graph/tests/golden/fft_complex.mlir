@@ -8,7 +8,7 @@
 // outputs %5, %6
 
 module @program {
-  func.func @main(%arg0: tensor<5xf32> {jax.buffer_donor = true}, %arg1: tensor<5xf32> {jax.buffer_donor = true}) -> (tensor<5xf32>, tensor<5xf32>) {
+  func.func @main(%arg0: tensor<5xf32>, %arg1: tensor<5xf32>) -> (tensor<5xf32>, tensor<5xf32>) {
     %2 = "stablehlo.complex"(%arg0, %arg1) : (tensor<5xf32>, tensor<5xf32>) -> tensor<5xcomplex<f32>>
     %3 = "stablehlo.fft"(%2) {fft_type = #stablehlo<fft_type FFT>, fft_length = array<i64: 5>} : (tensor<5xcomplex<f32>>) -> tensor<5xcomplex<f32>>
     %4 = "stablehlo.fft"(%3) {fft_type = #stablehlo<fft_type IFFT>, fft_length = array<i64: 5>} : (tensor<5xcomplex<f32>>) -> tensor<5xcomplex<f32>>

@@ -7,7 +7,7 @@
 // outputs %2, %3, %5
 
 module @program {
-  func.func @main(%arg0: tensor<2x6xf32> {jax.buffer_donor = true}) -> (tensor<2x4xf32>, tensor<2x4xf32>, tensor<2x6xf32>) {
+  func.func @main(%arg0: tensor<2x6xf32>) -> (tensor<2x4xf32>, tensor<2x4xf32>, tensor<2x6xf32>) {
     %1 = "stablehlo.fft"(%arg0) {fft_type = #stablehlo<fft_type RFFT>, fft_length = array<i64: 6>} : (tensor<2x6xf32>) -> tensor<2x4xcomplex<f32>>
     %2 = "stablehlo.real"(%1) : (tensor<2x4xcomplex<f32>>) -> tensor<2x4xf32>
     %3 = "stablehlo.imag"(%1) : (tensor<2x4xcomplex<f32>>) -> tensor<2x4xf32>

@@ -8,7 +8,7 @@
 // outputs %4, %5, %6
 
 module @program {
-  func.func @main(%arg0: tensor<5x4xf32> {jax.buffer_donor = true}, %arg1: tensor<3xi32> {jax.buffer_donor = true}, %arg2: tensor<5x2xi64> {jax.buffer_donor = true}, %arg3: tensor<3x2xi32> {jax.buffer_donor = true}) -> (tensor<3x4xf32>, tensor<5x2xf32>, tensor<2x3x3xf32>) {
+  func.func @main(%arg0: tensor<5x4xf32>, %arg1: tensor<3xi32>, %arg2: tensor<5x2xi64>, %arg3: tensor<3x2xi32>) -> (tensor<3x4xf32>, tensor<5x2xf32>, tensor<2x3x3xf32>) {
     %4 = "stablehlo.gather"(%arg0, %arg1) {dimension_numbers = #stablehlo.gather<offset_dims = [1], collapsed_slice_dims = [0], start_index_map = [0], index_vector_dim = 1>, slice_sizes = array<i64: 1, 4>, indices_are_sorted = false} : (tensor<5x4xf32>, tensor<3xi32>) -> tensor<3x4xf32>
     %5 = "stablehlo.gather"(%arg0, %arg2) {dimension_numbers = #stablehlo.gather<collapsed_slice_dims = [1], operand_batching_dims = [0], start_indices_batching_dims = [0], start_index_map = [1], index_vector_dim = 2>, slice_sizes = array<i64: 1, 1>, indices_are_sorted = false} : (tensor<5x4xf32>, tensor<5x2xi64>) -> tensor<5x2xf32>
     %6 = "stablehlo.gather"(%arg0, %arg3) {dimension_numbers = #stablehlo.gather<offset_dims = [0, 2], start_index_map = [0, 1], index_vector_dim = 1>, slice_sizes = array<i64: 2, 3>, indices_are_sorted = false} : (tensor<5x4xf32>, tensor<3x2xi32>) -> tensor<2x3x3xf32>

@@ -2,7 +2,7 @@
 // outputs %0, %0
 
 module @program {
-  func.func @main(%arg0: tensor<4xf32> {jax.buffer_donor = true}) -> (tensor<4xf32>, tensor<4xf32>) {
+  func.func @main(%arg0: tensor<4xf32>) -> (tensor<4xf32>, tensor<4xf32>) {
     "func.return"(%arg0, %arg0) : (tensor<4xf32>, tensor<4xf32>) -> ()
   }
 }

@@ -4,7 +4,7 @@
 // outputs %0, %1, %2
 
 module @program {
-  func.func @main(%arg0: tensor<2x3xf32> {jax.buffer_donor = true}, %arg1: tensor<f32> {jax.buffer_donor = true}, %arg2: tensor<0x3xf32> {jax.buffer_donor = true}) -> (tensor<2x3xf32>, tensor<f32>, tensor<0x3xf32>) {
+  func.func @main(%arg0: tensor<2x3xf32>, %arg1: tensor<f32>, %arg2: tensor<0x3xf32>) -> (tensor<2x3xf32>, tensor<f32>, tensor<0x3xf32>) {
     "func.return"(%arg0, %arg1, %arg2) : (tensor<2x3xf32>, tensor<f32>, tensor<0x3xf32>) -> ()
   }
 }

@@ -10,7 +10,7 @@
 // outputs %7, %2, %4, %6, %8
 
 module @program {
-  func.func @main(%arg0: tensor<2xui64> {jax.buffer_donor = true}) -> (tensor<2xui64>, tensor<3x5xui32>, tensor<4xui64>, tensor<0xui32>, tensor<ui32>) {
+  func.func @main(%arg0: tensor<2xui64>) -> (tensor<2xui64>, tensor<3x5xui32>, tensor<4xui64>, tensor<0xui32>, tensor<ui32>) {
     %1:2 = "stablehlo.rng_bit_generator"(%arg0) {rng_algorithm = #stablehlo<rng_algorithm THREE_FRY>} : (tensor<2xui64>) -> (tensor<2xui64>, tensor<3x5xui32>)
     %3:2 = "stablehlo.rng_bit_generator"(%1#0) {rng_algorithm = #stablehlo<rng_algorithm THREE_FRY>} : (tensor<2xui64>) -> (tensor<2xui64>, tensor<4xui64>)
     %5:2 = "stablehlo.rng_bit_generator"(%3#0) {rng_algorithm = #stablehlo<rng_algorithm THREE_FRY>} : (tensor<2xui64>) -> (tensor<2xui64>, tensor<0xui32>)

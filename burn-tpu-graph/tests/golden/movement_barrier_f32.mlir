@@ -3,7 +3,7 @@
 // outputs %1
 
 module @program {
-  func.func @main(%arg0: tensor<3xf32> {jax.buffer_donor = true}) -> (tensor<3xf32>) {
+  func.func @main(%arg0: tensor<3xf32> {tf.aliasing_output = 0 : i32}) -> (tensor<3xf32>) {
     %1 = "stablehlo.optimization_barrier"(%arg0) : (tensor<3xf32>) -> tensor<3xf32>
     "func.return"(%1) : (tensor<3xf32>) -> ()
   }

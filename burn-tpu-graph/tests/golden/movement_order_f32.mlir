@@ -8,7 +8,7 @@
 // outputs %2, %3, %4, %5, %6
 
 module @program {
-  func.func @main(%arg0: tensor<2x3x4xf32> {jax.buffer_donor = true}, %arg1: tensor<0x2xf32> {jax.buffer_donor = true}) -> (tensor<4x2x3xf32>, tensor<2x0xf32>, tensor<2x3x4xf32>, tensor<2x2x2xf32>, tensor<0x0x2xf32>) {
+  func.func @main(%arg0: tensor<2x3x4xf32>, %arg1: tensor<0x2xf32>) -> (tensor<4x2x3xf32>, tensor<2x0xf32>, tensor<2x3x4xf32>, tensor<2x2x2xf32>, tensor<0x0x2xf32>) {
     %2 = "stablehlo.transpose"(%arg0) {permutation = array<i64: 2, 0, 1>} : (tensor<2x3x4xf32>) -> tensor<4x2x3xf32>
     %3 = "stablehlo.transpose"(%arg1) {permutation = array<i64: 1, 0>} : (tensor<0x2xf32>) -> tensor<2x0xf32>
     %4 = "stablehlo.reverse"(%arg0) {dimensions = array<i64: 0, 2>} : (tensor<2x3x4xf32>) -> tensor<2x3x4xf32>

@@ -7,7 +7,7 @@
 // outputs %3, %4, %5
 
 module @program {
-  func.func @main(%arg0: tensor<2x3xbf16> {jax.buffer_donor = true}, %arg1: tensor<0xbf16> {jax.buffer_donor = true}, %arg2: tensor<1xi32>) -> (tensor<3x6xbf16>, tensor<0x3xbf16>, tensor<3xbf16>) {
+  func.func @main(%arg0: tensor<2x3xbf16>, %arg1: tensor<0xbf16>, %arg2: tensor<1xi32>) -> (tensor<3x6xbf16>, tensor<0x3xbf16>, tensor<3xbf16>) {
     %t0 = "stablehlo.slice"(%arg2) {start_indices = array<i64: 0>, limit_indices = array<i64: 1>, strides = array<i64: 1>} : (tensor<1xi32>) -> tensor<1xi32>
     %t1 = "stablehlo.reshape"(%t0) : (tensor<1xi32>) -> tensor<i32>
     %t2 = "stablehlo.bitcast_convert"(%t1) : (tensor<i32>) -> tensor<f32>

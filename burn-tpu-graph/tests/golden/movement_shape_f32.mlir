@@ -11,7 +11,7 @@
 // outputs %4, %5, %6, %7, %3, %8, %9
 
 module @program {
-  func.func @main(%arg0: tensor<2x3xf32> {jax.buffer_donor = true}, %arg1: tensor<1xf32> {jax.buffer_donor = true}, %arg2: tensor<0x2xf32> {jax.buffer_donor = true}) -> (tensor<2x4x3xf32>, tensor<4xf32>, tensor<2x2xf32>, tensor<0xf32>, tensor<f32>, tensor<3x1x2xf32>, tensor<3x0xf32>) {
+  func.func @main(%arg0: tensor<2x3xf32>, %arg1: tensor<1xf32>, %arg2: tensor<0x2xf32>) -> (tensor<2x4x3xf32>, tensor<4xf32>, tensor<2x2xf32>, tensor<0xf32>, tensor<f32>, tensor<3x1x2xf32>, tensor<3x0xf32>) {
     %3 = "stablehlo.reshape"(%arg1) : (tensor<1xf32>) -> tensor<f32>
     %4 = "stablehlo.broadcast_in_dim"(%arg0) {broadcast_dimensions = array<i64: 0, 2>} : (tensor<2x3xf32>) -> tensor<2x4x3xf32>
     %5 = "stablehlo.broadcast_in_dim"(%arg1) {broadcast_dimensions = array<i64: 0>} : (tensor<1xf32>) -> tensor<4xf32>

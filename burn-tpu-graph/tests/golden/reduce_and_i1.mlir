@@ -6,7 +6,7 @@
 // outputs %2, %3, %4
 
 module @program {
-  func.func @main(%arg0: tensor<2x3x4xi1> {jax.buffer_donor = true}, %arg1: tensor<2x0xi1> {jax.buffer_donor = true}) -> (tensor<2x4xi1>, tensor<i1>, tensor<2xi1>) {
+  func.func @main(%arg0: tensor<2x3x4xi1>, %arg1: tensor<2x0xi1>) -> (tensor<2x4xi1>, tensor<i1>, tensor<2xi1>) {
     %t0 = "stablehlo.constant"() {value = dense<true> : tensor<i1>} : () -> tensor<i1>
     %2 = "stablehlo.reduce"(%arg0, %t0) ({
     ^bb0(%a0: tensor<i1>, %a1: tensor<i1>):

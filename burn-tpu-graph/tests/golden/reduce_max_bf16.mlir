@@ -6,7 +6,7 @@
 // outputs %2, %3, %4
 
 module @program {
-  func.func @main(%arg0: tensor<2x3x4xbf16> {jax.buffer_donor = true}, %arg1: tensor<2x0xbf16> {jax.buffer_donor = true}) -> (tensor<2x4xbf16>, tensor<bf16>, tensor<2xbf16>) {
+  func.func @main(%arg0: tensor<2x3x4xbf16>, %arg1: tensor<2x0xbf16>) -> (tensor<2x4xbf16>, tensor<bf16>, tensor<2xbf16>) {
     %t0 = "stablehlo.constant"() {value = dense<0xFF80> : tensor<bf16>} : () -> tensor<bf16>
     %2 = "stablehlo.reduce"(%arg0, %t0) ({
     ^bb0(%a0: tensor<bf16>, %a1: tensor<bf16>):

@@ -6,7 +6,7 @@
 // outputs %2, %3, %4
 
 module @program {
-  func.func @main(%arg0: tensor<2x3x4xui8> {jax.buffer_donor = true}, %arg1: tensor<2x0xui8> {jax.buffer_donor = true}) -> (tensor<2x4xui8>, tensor<ui8>, tensor<2xui8>) {
+  func.func @main(%arg0: tensor<2x3x4xui8>, %arg1: tensor<2x0xui8>) -> (tensor<2x4xui8>, tensor<ui8>, tensor<2xui8>) {
     %t0 = "stablehlo.constant"() {value = dense<255> : tensor<ui8>} : () -> tensor<ui8>
     %2 = "stablehlo.reduce"(%arg0, %t0) ({
     ^bb0(%a0: tensor<ui8>, %a1: tensor<ui8>):

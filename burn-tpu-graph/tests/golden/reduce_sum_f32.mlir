@@ -6,7 +6,7 @@
 // outputs %2, %3, %4
 
 module @program {
-  func.func @main(%arg0: tensor<2x3x4xf32> {jax.buffer_donor = true}, %arg1: tensor<2x0xf32> {jax.buffer_donor = true}) -> (tensor<2x4xf32>, tensor<f32>, tensor<2xf32>) {
+  func.func @main(%arg0: tensor<2x3x4xf32>, %arg1: tensor<2x0xf32>) -> (tensor<2x4xf32>, tensor<f32>, tensor<2xf32>) {
     %t0 = "stablehlo.constant"() {value = dense<0x00000000> : tensor<f32>} : () -> tensor<f32>
     %2 = "stablehlo.reduce"(%arg0, %t0) ({
     ^bb0(%a0: tensor<f32>, %a1: tensor<f32>):

@@ -5,7 +5,7 @@
 // outputs %1, %2, %3
 
 module @program {
-  func.func @main(%arg0: tensor<2x3x5x6xf32> {jax.buffer_donor = true}) -> (tensor<2x3x2x4xf32>, tensor<2x3x5x6xf32>, tensor<2x3x8x4xf32>) {
+  func.func @main(%arg0: tensor<2x3x5x6xf32>) -> (tensor<2x3x2x4xf32>, tensor<2x3x5x6xf32>, tensor<2x3x8x4xf32>) {
     %t0 = "stablehlo.constant"() {value = dense<0xFF800000> : tensor<f32>} : () -> tensor<f32>
     %1 = "stablehlo.reduce_window"(%arg0, %t0) ({
     ^bb0(%a0: tensor<f32>, %a1: tensor<f32>):

@@ -8,7 +8,7 @@
 // outputs %5, %6
 
 module @program {
-  func.func @main(%arg0: tensor<5x4xf32> {jax.buffer_donor = true}, %arg1: tensor<3xi32> {jax.buffer_donor = true}, %arg2: tensor<5x2xi64> {jax.buffer_donor = true}, %arg3: tensor<3x4xf32> {jax.buffer_donor = true}, %arg4: tensor<5x2xf32> {jax.buffer_donor = true}) -> (tensor<5x4xf32>, tensor<5x4xf32>) {
+  func.func @main(%arg0: tensor<5x4xf32> {tf.aliasing_output = 0 : i32}, %arg1: tensor<3xi32>, %arg2: tensor<5x2xi64>, %arg3: tensor<3x4xf32>, %arg4: tensor<5x2xf32>) -> (tensor<5x4xf32>, tensor<5x4xf32>) {
     %5 = "stablehlo.scatter"(%arg0, %arg1, %arg3) ({
     ^bb0(%a0: tensor<f32>, %a1: tensor<f32>):
       "stablehlo.return"(%a1) : (tensor<f32>) -> ()

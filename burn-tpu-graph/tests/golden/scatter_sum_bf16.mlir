@@ -8,7 +8,7 @@
 // outputs %5, %6
 
 module @program {
-  func.func @main(%arg0: tensor<5x4xbf16> {jax.buffer_donor = true}, %arg1: tensor<3xi32> {jax.buffer_donor = true}, %arg2: tensor<5x2xi64> {jax.buffer_donor = true}, %arg3: tensor<3x4xbf16> {jax.buffer_donor = true}, %arg4: tensor<5x2xbf16> {jax.buffer_donor = true}) -> (tensor<5x4xbf16>, tensor<5x4xbf16>) {
+  func.func @main(%arg0: tensor<5x4xbf16> {tf.aliasing_output = 0 : i32}, %arg1: tensor<3xi32>, %arg2: tensor<5x2xi64>, %arg3: tensor<3x4xbf16>, %arg4: tensor<5x2xbf16>) -> (tensor<5x4xbf16>, tensor<5x4xbf16>) {
     %5 = "stablehlo.scatter"(%arg0, %arg1, %arg3) ({
     ^bb0(%a0: tensor<bf16>, %a1: tensor<bf16>):
       %r0 = "stablehlo.add"(%a0, %a1) : (tensor<bf16>, tensor<bf16>) -> tensor<bf16>

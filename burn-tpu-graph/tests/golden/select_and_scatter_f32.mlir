@@ -4,7 +4,7 @@
 // outputs %2
 
 module @program {
-  func.func @main(%arg0: tensor<2x2x4x5xf32> {jax.buffer_donor = true}, %arg1: tensor<2x2x2x3xf32> {jax.buffer_donor = true}) -> (tensor<2x2x4x5xf32>) {
+  func.func @main(%arg0: tensor<2x2x4x5xf32>, %arg1: tensor<2x2x2x3xf32>) -> (tensor<2x2x4x5xf32>) {
     %t0 = "stablehlo.constant"() {value = dense<0x00000000> : tensor<f32>} : () -> tensor<f32>
     %2 = "stablehlo.select_and_scatter"(%arg0, %arg1, %t0) ({
     ^bb0(%a0: tensor<f32>, %a1: tensor<f32>):

@@ -8,7 +8,7 @@
 // outputs %3, %4, %5, %6
 
 module @program {
-  func.func @main(%arg0: tensor<2x5xi32> {jax.buffer_donor = true}, %arg1: tensor<0xi32> {jax.buffer_donor = true}) -> (tensor<2x5xi32>, tensor<2x5xi32>, tensor<2x5xi32>, tensor<0xi32>) {
+  func.func @main(%arg0: tensor<2x5xi32>, %arg1: tensor<0xi32>) -> (tensor<2x5xi32>, tensor<2x5xi32>, tensor<2x5xi32>, tensor<0xi32>) {
     %2 = "stablehlo.iota"() {iota_dimension = 1 : i64} : () -> tensor<2x5xi32>
     %3:2 = "stablehlo.sort"(%arg0, %2) ({
     ^bb0(%a0: tensor<i32>, %a1: tensor<i32>, %a2: tensor<i32>, %a3: tensor<i32>):

@@ -8,7 +8,7 @@
 // outputs %3, %4, %5, %6
 
 module @program {
-  func.func @main(%arg0: tensor<2x5xf32> {jax.buffer_donor = true}, %arg1: tensor<0xf32> {jax.buffer_donor = true}) -> (tensor<2x5xf32>, tensor<2x5xi32>, tensor<2x5xf32>, tensor<0xf32>) {
+  func.func @main(%arg0: tensor<2x5xf32>, %arg1: tensor<0xf32>) -> (tensor<2x5xf32>, tensor<2x5xi32>, tensor<2x5xf32>, tensor<0xf32>) {
     %2 = "stablehlo.iota"() {iota_dimension = 1 : i64} : () -> tensor<2x5xi32>
     %3:2 = "stablehlo.sort"(%arg0, %2) ({
     ^bb0(%a0: tensor<f32>, %a1: tensor<f32>, %a2: tensor<i32>, %a3: tensor<i32>):

@@ -18,7 +18,7 @@
 // outputs %13, %16
 
 module @program {
-  func.func @main(%arg0: tensor<8x3xf32> {jax.buffer_donor = true}, %arg1: tensor<3x2xf32> {jax.buffer_donor = true}, %arg2: tensor<2xf32> {jax.buffer_donor = true}, %arg3: tensor<1xi32>) -> (tensor<3x2xf32>, tensor<2xf32>) {
+  func.func @main(%arg0: tensor<8x3xf32>, %arg1: tensor<3x2xf32> {tf.aliasing_output = 0 : i32}, %arg2: tensor<2xf32> {tf.aliasing_output = 1 : i32}, %arg3: tensor<1xi32>) -> (tensor<3x2xf32>, tensor<2xf32>) {
     %3 = "stablehlo.dot_general"(%arg0, %arg1) {dot_dimension_numbers = #stablehlo.dot<lhs_batching_dimensions = [], rhs_batching_dimensions = [], lhs_contracting_dimensions = [1], rhs_contracting_dimensions = [0]>} : (tensor<8x3xf32>, tensor<3x2xf32>) -> tensor<8x2xf32>
     %4 = "stablehlo.broadcast_in_dim"(%arg2) {broadcast_dimensions = array<i64: 1>} : (tensor<2xf32>) -> tensor<8x2xf32>
     %5 = "stablehlo.add"(%3, %4) : (tensor<8x2xf32>, tensor<8x2xf32>) -> tensor<8x2xf32>

@@ -3,7 +3,7 @@
 // outputs %1
 
 module @program {
-  func.func @main(%arg0: tensor<3xbf16> {jax.buffer_donor = true}) -> (tensor<3xbf16>) {
+  func.func @main(%arg0: tensor<3xbf16> {tf.aliasing_output = 0 : i32}) -> (tensor<3xbf16>) {
     %1 = "chlo.erf"(%arg0) : (tensor<3xbf16>) -> tensor<3xbf16>
     "func.return"(%1) : (tensor<3xbf16>) -> ()
   }

@@ -2,7 +2,10 @@
 
 mod surroundings;
 
-use super::{Arguments, DeviceBuffer, Engine, Executable, Execution, Footprint, SharedBuffer, argument, wrong_engine};
+use super::{
+    Arguments, DeviceBuffer, Engine, Executable, Execution, Footprint, SharedBuffer, argument, take_argument,
+    wrong_engine,
+};
 use crate::cache::DiskCache;
 use crate::error::{Result, TpuError};
 use crate::metrics::Counters;
@@ -28,14 +31,30 @@ const MOST_IN_FLIGHT: usize = 32;
 /// Smaller tensors are copied during the call, which is quicker than tracking when the plugin is done with them.
 const OWNED_UPLOAD_BYTES: usize = 16 << 10;
 
+/// Memory that a program must lose before it is worth a word.
+const LARGE_BYTES: usize = 1 << 20;
+
 /// One device of a plugin's client.
 struct PjrtEngine {
     device: Device,
     options: CompileOptions,
     dump: Option<std::path::PathBuf>,
     disk: Option<DiskCache>,
+    /// Whether a result that does not get the memory it was promised is an error.
+    strict: bool,
     counters: Arc<Counters>,
-    in_flight: Arc<Mutex<VecDeque<Event>>>,
+    in_flight: InFlight,
+}
+
+/// Dispatched programs that may be unfinished, oldest first.
+type InFlight = Arc<Mutex<VecDeque<Running>>>;
+
+/// A dispatched program.
+struct Running {
+    done: Event,
+    /// Arguments whose memory went to its results. PJRT's CPU client makes the drop of such a buffer wait until the program
+    /// has begun and run its inline part, which would keep the host from recording the next step meanwhile.
+    _donated: Vec<SharedBuffer>,
 }
 
 /// Whether the platform's hardware seems to be there, without loading anything. The host's processor always is.
@@ -91,6 +110,7 @@ pub(crate) fn open(device: TpuDevice, options: &TpuOptions, counters: &Arc<Count
         options: compile_options,
         device: handle,
         dump: options.dump.clone(),
+        strict: options.strict,
         counters: Arc::clone(counters),
         in_flight: Arc::default(),
     };
@@ -168,11 +188,15 @@ impl Engine for PjrtEngine {
         dump_program(self.dump.as_deref(), program, &lowered)?;
         let specs = lowered.arguments.iter().map(|argument| spec(argument.ty())).collect::<Result<Vec<_>>>()?;
         let (executable, from_disk) = self.load_or_compile(program, &lowered, &specs)?;
+        let footprint = Footprint::of(&executable);
+        if let Some(footprint) = footprint.filter(|_| !from_disk) {
+            self.check_aliases(&lowered, footprint.aliases)?;
+        }
         let reported = executable.executable().code_size().unwrap_or(0).max(0) as u64;
         Ok(Box::new(PjrtProgram {
             size_bytes: reported.max(lowered.text.len() as u64),
             from_disk,
-            footprint: Footprint::of(&executable),
+            footprint: footprint.unwrap_or_default(),
             arguments: lowered.arguments.into_iter().zip(specs).collect(),
             executable,
             device: self.device.clone(),
@@ -181,15 +205,32 @@ impl Engine for PjrtEngine {
     }
 
     fn wait(&self) -> Result<()> {
-        let events = std::mem::take(&mut *self.in_flight.lock());
+        let running = std::mem::take(&mut *self.in_flight.lock());
         // All of them, whatever the first says: none may still be under way afterwards.
-        let ended: Vec<_> =
-            events.iter().map(|event| event.wait().map_err(TpuError::pjrt("waiting for a program"))).collect();
+        let ended: Vec<_> = running
+            .iter()
+            .map(|program| program.done.wait().map_err(TpuError::pjrt("waiting for a program")))
+            .collect();
         ended.into_iter().collect()
     }
 }
 
 impl PjrtEngine {
+    /// Whether the compiler granted the results the arguments' memory that was asked for.
+    fn check_aliases(&self, lowered: &Lowered, granted: usize) -> Result<()> {
+        let updated = |argument: &&Argument| matches!(argument, Argument::Parameter { result: Some(_), .. });
+        let asked = lowered.arguments.iter().filter(updated).map(|argument| argument.ty().bytes()).sum();
+        if granted + LARGE_BYTES > asked {
+            return Ok(());
+        }
+        let lost = TpuError::LostDonation { asked, granted };
+        if self.strict {
+            return Err(lost);
+        }
+        tracing::warn!("{lost}");
+        Ok(())
+    }
+
     /// The executable, and whether it came from disk.
     fn load_or_compile(
         &self,
@@ -232,53 +273,54 @@ struct PjrtProgram {
     executable: LoadedExecutable,
     arguments: Vec<(Argument, Arc<TensorSpec>)>,
     device: Device,
-    in_flight: Arc<Mutex<VecDeque<Event>>>,
+    in_flight: InFlight,
     size_bytes: u64,
     from_disk: bool,
     footprint: Footprint,
 }
 
 impl Footprint {
-    /// Zeros from a plugin that tells nothing.
-    fn of(executable: &LoadedExecutable) -> Self {
+    /// Nothing from a plugin that tells nothing.
+    fn of(executable: &LoadedExecutable) -> Option<Self> {
         let bytes = |n: i64| usize::try_from(n).unwrap_or(0);
-        executable.executable().memory_stats().map_or_else(
-            |_| Self::default(),
-            |stats| Self {
-                arguments: bytes(stats.argument_bytes),
-                outputs: bytes(stats.output_bytes),
-                aliases: bytes(stats.alias_bytes),
-                temporaries: bytes(stats.temporary_bytes),
-            },
-        )
+        let stats = executable.executable().memory_stats().ok()?;
+        Some(Self {
+            arguments: bytes(stats.argument_bytes),
+            outputs: bytes(stats.output_bytes),
+            aliases: bytes(stats.alias_bytes),
+            temporaries: bytes(stats.temporary_bytes),
+        })
     }
 }
 
 impl Executable for PjrtProgram {
-    fn execute(&self, arguments: Arguments, slots: &[u64]) -> Result<Execution> {
+    fn execute(&self, mut arguments: Arguments, slots: &[u64]) -> Result<Execution> {
         let packed = self.pack(slots)?;
         let mut packed = packed.iter();
-        let mut kept = Vec::new();
+        let (mut kept, mut donated) = (Vec::new(), Vec::new());
         let mut execution = Execution { footprint: self.footprint, ..Execution::default() };
         let mut inputs: Vec<&Buffer> = Vec::with_capacity(self.arguments.len());
         for (position, (recipe, spec)) in self.arguments.iter().enumerate() {
-            let Argument::Parameter { index, .. } = recipe else {
+            let Argument::Parameter { index, result, .. } = recipe else {
                 inputs.extend(packed.next());
-                kept.push(position as i64);
                 continue;
             };
             let shared: &SharedBuffer = argument(&arguments, *index)?;
-            if Arc::strong_count(shared) == 1 {
+            if Arc::strong_count(shared) > 1 {
+                kept.push(position as i64);
+            } else if result.is_some() {
                 execution.donated_buffers += 1;
                 execution.donated_bytes += spec.byte_len();
-            } else {
-                kept.push(position as i64);
+                donated.push(*index);
             }
             inputs.push(device(shared)?);
         }
         let options = ExecuteOptions { non_donatable: &kept, events: true, ..ExecuteOptions::default() };
         let mut done = self.executable.execute(&[&inputs], &options).map_err(TpuError::pjrt("running a program"))?;
-        self.track(&mut done.events);
+        let donated = donated.into_iter().map(|index| take_argument(&mut arguments, index)).collect::<Result<_>>()?;
+        if let Some(done) = done.events.pop() {
+            self.track(Running { done, _donated: donated });
+        }
         execution.outputs = done.outputs.pop().unwrap_or_default().into_iter().map(DeviceBuffer::Pjrt).collect();
         Ok(execution)
     }
@@ -308,15 +350,15 @@ impl PjrtProgram {
 
     /// Remembers the end of a dispatch; waits for the oldest when too many are under way. Its error, if any, is reported by
     /// what it computed.
-    fn track(&self, events: &mut Vec<Event>) {
+    fn track(&self, running: Running) {
         let mut in_flight = self.in_flight.lock();
-        while in_flight.front().is_some_and(|event| event.is_ready().unwrap_or(true)) {
+        while in_flight.front().is_some_and(|program| program.done.is_ready().unwrap_or(true)) {
             in_flight.pop_front();
         }
-        in_flight.extend(events.drain(..));
+        in_flight.push_back(running);
         let oldest = if in_flight.len() > MOST_IN_FLIGHT { in_flight.pop_front() } else { None };
         drop(in_flight);
-        if let Some(Err(error)) = oldest.map(|event| event.wait()) {
+        if let Some(Err(error)) = oldest.map(|program| program.done.wait()) {
             tracing::warn!(%error, "a program failed while running");
         }
     }

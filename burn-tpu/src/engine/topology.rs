@@ -88,7 +88,7 @@ impl Engine for TopologyEngine {
         dump_program(self.dump.as_deref(), program, &lowered)?;
         let executable = self.slice.compile(&lowered)?;
         let size_bytes = executable.code_size().unwrap_or(0).max(0) as u64;
-        Ok(Box::new(ShapeProgram { program: Arc::new(program.clone()), size_bytes, draft: None }))
+        Ok(Box::new(ShapeProgram::new(program, size_bytes, None)))
     }
 
     fn wait(&self) -> Result<()> {
@@ -130,8 +130,7 @@ impl Engine for DraftEngine {
     }
 
     fn compile(&self, program: &Program) -> Result<Box<dyn Executable>> {
-        let draft = Some(self.0.clone());
-        Ok(Box::new(ShapeProgram { program: Arc::new(program.clone()), size_bytes: 0, draft }))
+        Ok(Box::new(ShapeProgram::new(program, 0, Some(self.0.clone()))))
     }
 
     fn wait(&self) -> Result<()> {
@@ -142,16 +141,25 @@ impl Engine for DraftEngine {
 /// A program whose results are shapes.
 struct ShapeProgram {
     program: Arc<Program>,
+    /// Whether a result would take a parameter's memory, in the order of the parameters.
+    in_place: Vec<bool>,
     size_bytes: u64,
     draft: Option<Draft>,
+}
+
+impl ShapeProgram {
+    fn new(program: &Program, size_bytes: u64, draft: Option<Draft>) -> Self {
+        let in_place = program.results_in_place().iter().map(Option::is_some).collect();
+        Self { program: Arc::new(program.clone()), in_place, size_bytes, draft }
+    }
 }
 
 impl Executable for ShapeProgram {
     fn execute(&self, arguments: Arguments, _slots: &[u64]) -> Result<Execution> {
         let mut execution = Execution::default();
-        for (index, ty) in self.program.parameters() {
+        for ((index, ty), in_place) in self.program.parameters().zip(&self.in_place) {
             let shared = argument(&arguments, index)?;
-            if Arc::strong_count(shared) == 1 {
+            if Arc::strong_count(shared) == 1 && *in_place {
                 execution.donated_buffers += 1;
                 execution.donated_bytes += ty.bytes();
             }

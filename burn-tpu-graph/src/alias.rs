@@ -1,0 +1,185 @@
+//! Input-output aliases: which result may take a parameter's memory when a call donates the parameter.
+//!
+//! Left alone, XLA pairs donors and results of one size in their order: a weight's memory goes to a moment of the optimizer,
+//! and the weight is copied first. Here a result goes with the parameter that it updates: the one of its type that the
+//! fewest element-wise ops lie between. A parameter without such a result is no donor, so that inference never pays for
+//! a pair that only training could use.
+
+use crate::{Node, NodeId, Op, Program};
+use rustc_hash::{FxHashMap, FxHashSet};
+
+impl Program {
+    /// The result, if any, that takes the memory of each parameter, in the order of [`Program::parameters`].
+    pub fn results_in_place(&self) -> Vec<Option<usize>> {
+        let nodes = self.graph().nodes().iter().enumerate();
+        let parameters: Vec<_> = nodes.filter(|(_, node)| is_parameter(node)).map(|(i, _)| NodeId(i as u32)).collect();
+        let reaches: Vec<Reach> = self.outputs().iter().map(|&output| Reach::of(self, output)).collect();
+        let mut updates: Vec<(usize, usize, NodeId)> = Vec::new();
+        for (result, reach) in reaches.iter().enumerate() {
+            updates.extend(reach.parameters.iter().map(|&(distance, parameter)| (distance, result, parameter)));
+        }
+        updates.sort_unstable();
+        let mut pairs = Pairs::default();
+        updates.into_iter().for_each(|(_, result, parameter)| pairs.join(result, parameter));
+        narrow_copies(self, &parameters, &reaches, &mut pairs);
+        parameters.iter().map(|parameter| pairs.result_of.get(parameter).copied()).collect()
+    }
+}
+
+/// 16-bit weights beside their f32 masters: what is computed from a result in place goes with what is left of its type.
+fn narrow_copies(program: &Program, parameters: &[NodeId], reaches: &[Reach], pairs: &mut Pairs) {
+    let graph = program.graph();
+    let updated: FxHashSet<NodeId> = pairs.results.iter().map(|&result| program.outputs()[result]).collect();
+    let mut left = parameters.to_vec();
+    left.retain(|parameter| !pairs.result_of.contains_key(parameter));
+    for (result, &output) in program.outputs().iter().enumerate() {
+        let follows = reaches[result].through.iter().any(|node| *node != output && updated.contains(node));
+        if pairs.results.contains(&result) || !follows {
+            continue;
+        }
+        if let Some(place) = left.iter().position(|&parameter| graph.ty(parameter) == graph.ty(output)) {
+            pairs.join(result, left.remove(place));
+        }
+    }
+}
+
+/// Each parameter with one result at most, and each result with one parameter.
+#[derive(Default)]
+struct Pairs {
+    result_of: FxHashMap<NodeId, usize>,
+    results: FxHashSet<usize>,
+}
+
+impl Pairs {
+    fn join(&mut self, result: usize, parameter: NodeId) {
+        if !self.results.contains(&result) && !self.result_of.contains_key(&parameter) {
+            self.results.insert(result);
+            self.result_of.insert(parameter, result);
+        }
+    }
+}
+
+/// What a result is computed from, element by element.
+struct Reach {
+    /// Every node on the way, the result's own included.
+    through: FxHashSet<NodeId>,
+    /// The parameters of the result's type, each with the number of ops in between.
+    parameters: Vec<(usize, NodeId)>,
+}
+
+impl Reach {
+    fn of(program: &Program, output: NodeId) -> Self {
+        let graph = program.graph();
+        let mut reach = Self { through: FxHashSet::from_iter([output]), parameters: Vec::new() };
+        let (mut ring, mut distance) = (vec![output], 0);
+        while !ring.is_empty() {
+            distance += 1;
+            let mut next = Vec::new();
+            for &operand in ring.iter().flat_map(|&id| updated_operands(graph.node(id))) {
+                let same_size = graph.ty(operand).elements() == graph.ty(output).elements();
+                if !same_size || !reach.through.insert(operand) {
+                    continue;
+                }
+                if is_parameter(graph.node(operand)) && graph.ty(operand) == graph.ty(output) {
+                    reach.parameters.push((distance, operand));
+                }
+                next.push(operand);
+            }
+            ring = next;
+        }
+        reach
+    }
+}
+
+fn is_parameter(node: &Node) -> bool {
+    matches!(node.op, Op::Parameter { .. })
+}
+
+/// The operands whose memory the node's result could take: each of its elements needs the operand's at the same place and
+/// no other.
+fn updated_operands(node: &Node) -> &[NodeId] {
+    match node.op {
+        Op::Unary(_)
+        | Op::Binary(_)
+        | Op::Select
+        | Op::Clamp
+        | Op::Convert { .. }
+        | Op::BitcastConvert { .. }
+        | Op::Reshape { .. }
+        | Op::OptimizationBarrier => &node.operands,
+        Op::DynamicUpdateSlice | Op::Scatter(_) => &node.operands[..1],
+        Op::Parameter { .. }
+        | Op::Slot { .. }
+        | Op::Offset { .. }
+        | Op::Constant(_)
+        | Op::Iota { .. }
+        | Op::Compare(_)
+        | Op::IsFinite
+        | Op::BroadcastInDim { .. }
+        | Op::Transpose { .. }
+        | Op::Reverse { .. }
+        | Op::Slice(_)
+        | Op::Pad(_)
+        | Op::Concatenate { .. }
+        | Op::DynamicSlice { .. }
+        | Op::DotGeneral(_)
+        | Op::Convolution(_)
+        | Op::Reduce { .. }
+        | Op::ReduceWindow { .. }
+        | Op::SelectAndScatter { .. }
+        | Op::Sort { .. }
+        | Op::ArgReduce { .. }
+        | Op::Gather(_)
+        | Op::RngBitGenerator { .. }
+        | Op::Fft { .. }
+        | Op::Complex
+        | Op::Real
+        | Op::Imag
+        | Op::GetResult { .. } => &[],
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::op::{BinaryOp, UnaryOp};
+    use crate::{DType, Graph, TensorType};
+
+    fn parameter(graph: &mut Graph, index: u32, dtype: DType) -> NodeId {
+        graph.add(Op::Parameter { index, ty: TensorType::new(dtype, [4]) }, &[]).unwrap()
+    }
+
+    fn pairs(graph: &Graph, outputs: &[NodeId]) -> Vec<Option<usize>> {
+        Program::extract(graph, outputs).unwrap().results_in_place()
+    }
+
+    /// `m = m / 2 + g; w = w - tanh(m)`, with 16-bit copies of w that the gradient comes from.
+    #[test]
+    fn a_result_takes_the_memory_of_what_it_updates() {
+        let g = &mut Graph::new();
+        let [small, m, w] =
+            [(0, DType::BF16), (1, DType::F32), (2, DType::F32)].map(|(i, dtype)| parameter(g, i, dtype));
+        let square = g.binary(BinaryOp::Mul, small, small).unwrap();
+        let gradient = g.convert(square, DType::F32).unwrap();
+        let half = g.binary_const(BinaryOp::Mul, m, 0.5).unwrap();
+        let new_m = g.binary(BinaryOp::Add, half, gradient).unwrap();
+        let update = g.unary(UnaryOp::Tanh, new_m).unwrap();
+        let new_w = g.binary(BinaryOp::Sub, w, update).unwrap();
+        let new_small = g.convert(new_w, DType::BF16).unwrap();
+        // Whatever the order of the results: `w` is nearer to the new `w` than `m` is.
+        assert_eq!(pairs(g, &[new_m, new_w]), [None, Some(0), Some(1)]);
+        assert_eq!(pairs(g, &[new_w, new_m, new_small]), [Some(2), Some(1), Some(0)]);
+        assert_eq!(pairs(g, &[new_w]), [None, None, Some(0)]);
+    }
+
+    /// A result may have a weight's type and nothing of its elements.
+    #[test]
+    fn what_is_not_updated_keeps_its_memory() {
+        let g = &mut Graph::new();
+        let [x, y] = [0, 1].map(|i| parameter(g, i, DType::F32));
+        let reversed = g.reverse(x, &[0]).unwrap();
+        let sum = g.binary(BinaryOp::Add, reversed, y).unwrap();
+        assert_eq!(pairs(g, &[sum]), [None, Some(0)]);
+        assert_eq!(pairs(g, &[x, reversed]), [None]);
+    }
+}
