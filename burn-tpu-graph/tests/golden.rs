@@ -23,6 +23,7 @@ const CASES: &[&str] = &[
     "unary/Exp/f32",
     "unary/Erf/bf16",
     "binary/Add/f32",
+    "binary/Rem/i32",
     "compare/f32",
     "compare/is_finite/f32",
     "choice/select/f32",

@@ -7,13 +7,14 @@
 
 mod constant;
 mod contract;
+mod division;
 mod index;
 mod movement;
 mod printer;
 mod region;
 mod slots;
 
-use crate::{DType, GraphError, Node, NodeId, Op, Program, Result, TensorType};
+use crate::{DType, Graph, GraphError, Node, NodeId, Op, Program, Result, TensorType};
 use printer::{Block, Statement, Value, mlir_type};
 use sha2::{Digest, Sha256};
 use std::fmt::Write;
@@ -82,7 +83,7 @@ pub fn lower(program: &Program) -> Result<Lowered> {
     let mut arguments: Vec<Argument> = parameters(program);
     let packing = slots::Packing::new(program, arguments.len());
     arguments.extend(packing.arguments());
-    let mut lowering = Lowering { block: Block::main(), values: Vec::new(), packing };
+    let mut lowering = Lowering { graph: program.graph(), block: Block::main(), values: Vec::new(), packing };
     let mut parameters_seen = 0;
     for (i, node) in program.graph().nodes().iter().enumerate() {
         let id = NodeId(i as u32);
@@ -123,13 +124,14 @@ fn argument_text(position: usize, argument: &Argument) -> String {
 }
 
 /// The state of one lowering: the text so far and the value of every node (its result 0).
-struct Lowering {
+struct Lowering<'p> {
+    graph: &'p Graph,
     block: Block,
     values: Vec<Value>,
     packing: slots::Packing,
 }
 
-impl Lowering {
+impl Lowering<'_> {
     fn operands(&self, ids: &[NodeId]) -> Result<Vec<Value>> {
         ids.iter().map(|id| self.value(*id).cloned()).collect()
     }
@@ -174,7 +176,11 @@ impl Lowering {
     fn statement(&mut self, id: NodeId, op: &Op, operands: Vec<Value>, node: &Node) -> Result<Statement> {
         let block = &mut self.block;
         let plain = |operands| Ok(Statement::new(op.mnemonic(), operands));
+        let divisor = || node.operands.get(1).map(|&id| &self.graph.node(id).op);
         match op {
+            Op::Binary(_) if node.ty.dtype.is_int() && division::may_divide_by_zero(op, divisor()) => {
+                Ok(division::divide(block, op.mnemonic(), operands))
+            }
             Op::Slot { .. } | Op::Offset { .. } => self.packing.unpack(id, block),
             Op::Constant(literal) => Ok(constant::constant(block, literal)),
             Op::Iota { dim, .. } => Ok(movement::iota(*dim)),

@@ -1,0 +1,35 @@
+//! Lowering of integer division.
+
+use super::constant::scalar;
+use super::movement::broadcast_in_dim;
+use super::printer::{Block, Statement, Value};
+use super::region::compare;
+use crate::op::{BinaryOp, Direction};
+use crate::{DType, Literal, LiteralData, Op};
+
+/// Whether an op divides integers by what may be zero.
+pub(super) fn may_divide_by_zero(op: &Op, divisor: Option<&Op>) -> bool {
+    let nonzero = matches!(divisor, Some(Op::Constant(Literal { data: LiteralData::Splat(bits), .. })) if *bits != 0);
+    matches!(op, Op::Binary(BinaryOp::Div | BinaryOp::Rem)) && !nonzero
+}
+
+/// A quotient or remainder of integers that XLA may fold: its folding divides as the host's processor does, so that a zero
+/// among constants ends the process. Here zeros are ones while it divides. What stands in their places is what XLA
+/// computes at run time: all bits set for a quotient, the dividend for a remainder.
+pub(super) fn divide(block: &mut Block, name: &'static str, operands: Vec<Value>) -> Statement {
+    let [dividend, divisor] = &operands[..] else { return Statement::new(name, operands) };
+    let ty = &divisor.ty;
+    let splat = |block: &mut Block, bits: u64| {
+        let scalar = scalar(block, ty.dtype, bits);
+        if ty.dims.is_empty() { scalar } else { block.push(&broadcast_in_dim(vec![scalar], &[]), ty.clone()) }
+    };
+    let (zero, one) = (splat(block, 0), splat(block, 1));
+    let is_zero = compare(Direction::Eq, [divisor.clone(), zero]);
+    let is_zero = block.push(&is_zero, ty.with_dtype(DType::Bool));
+    let safe = Statement::new("stablehlo.select", [is_zero.clone(), one, divisor.clone()]);
+    let safe = block.push(&safe, ty.clone());
+    let divided = block.push(&Statement::new(name, [dividend.clone(), safe]), ty.clone());
+    let all_bits = u64::MAX >> (64 - 8 * ty.dtype.size_bytes());
+    let otherwise = if name == BinaryOp::Rem.mnemonic() { dividend.clone() } else { splat(block, all_bits) };
+    Statement::new("stablehlo.select", [is_zero, otherwise, divided])
+}
