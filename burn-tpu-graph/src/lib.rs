@@ -26,7 +26,7 @@ mod verify;
 
 pub use dtype::{DType, DTypeClass};
 pub use error::{GraphError, Result};
-pub use graph::{Graph, Label, Node, NodeId, Operands};
+pub use graph::{Arena, Graph, Label, Node, NodeId, Operands};
 pub use literal::{Literal, LiteralData, Number};
 pub use lower::{Argument, Lowered, lower};
 pub use op::Op;

@@ -11,7 +11,7 @@
 use crate::engine::Executable;
 use crate::metrics::Counters;
 use crate::recompile::{Difference, broken, likeness, of_programs};
-use burn_tpu_graph::{Graph, NodeId, Program};
+use burn_tpu_graph::{Arena, Graph, NodeId, Program};
 use lru::LruCache;
 use parking_lot::Mutex;
 use std::hash::{Hash, Hasher};
@@ -49,8 +49,8 @@ pub(crate) struct Compiled {
 
 /// What tells a program from another while it is recorded.
 pub(crate) struct Identity {
-    /// The recorded graph's hash behind each node.
-    pub(crate) hashes: Vec<u64>,
+    /// The recorded graph, for later traces to follow.
+    pub(crate) arena: Arc<Arena>,
     pub(crate) assumed: Assumed,
 }
 

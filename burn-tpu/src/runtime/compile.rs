@@ -7,7 +7,7 @@ use crate::metrics::Counters;
 use crate::options::FallbackPolicy;
 use crate::program::{Assumed, Compiled, Identity, Recorded};
 use crate::recompile::{Recompile, RecompileCause, Watch};
-use burn_tpu_graph::Program;
+use burn_tpu_graph::{Graph, Program};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Instant;
@@ -32,9 +32,9 @@ impl DeviceRuntime {
         let executable = self.executable(engine, program)?;
         let (seconds, from_disk) = (start.elapsed().as_secs_f64(), executable.is_from_disk());
         tracing::info!(device = %self.device, nodes, seconds, from_disk, "a program is ready");
-        let identity = Arc::new(Identity { hashes: recorded.graph.hashes().to_vec(), assumed });
-        let compiled = Arc::new(Compiled { executable, identity });
-        let key = Recorded { graph: recorded.graph.clone(), outputs: recorded.outputs.clone() };
+        let arena = recorded.graph.to_arena();
+        let key = Recorded { graph: Graph::of(Arc::clone(&arena)), outputs: recorded.outputs.clone() };
+        let compiled = Arc::new(Compiled { executable, identity: Arc::new(Identity { arena, assumed }) });
         self.cache.insert(key, Arc::clone(&compiled), &self.counters);
         if let Some(recompile) = recompile.filter(|_| !from_disk) {
             self.counters.recompiles.add(Recompile { seconds, ..recompile });

@@ -7,7 +7,7 @@ use crate::metrics::CutReason;
 use crate::program::Recorded;
 use crate::recompile::Watch;
 use crate::tensor::{TpuTensor, Value};
-use burn_tpu_graph::{Graph, GraphError, NodeId, Op};
+use burn_tpu_graph::{Graph, NodeId, Op};
 use rustc_hash::FxHashMap;
 use std::sync::Arc;
 
@@ -28,7 +28,8 @@ impl TraceCell {
             self.runtime.counters().cut(reason);
             let _span = tracing::debug_span!("cut", device = %self.runtime.device(), ?reason).entered();
             let graph = std::mem::take(&mut trace.graph);
-            let buffers = std::mem::take(&mut trace.buffers);
+            let room = Vec::with_capacity(trace.buffers.len());
+            let buffers = std::mem::replace(&mut trace.buffers, room);
             let (outcomes, graph) = self.run(graph, &live, buffers, &trace.slots, &mut trace.watch);
             trace.graph = graph;
             settle(trace, &live, &outcomes);
@@ -92,13 +93,8 @@ impl TraceCell {
         let _span = tracing::debug_span!("cut", device = %self.runtime.device(), ?reason).entered();
         let live = self.live(trace, last + 1, last);
         let end = trace.ops[op].end;
-        let outcomes = match prefix(&trace.graph, end) {
-            Ok(graph) => {
-                let buffers = trace.buffers.clone();
-                self.run(graph, &live, buffers, &trace.slots, &mut trace.watch).0
-            }
-            Err(error) => live.iter().map(|live| (live.node, Err(bug(&error)))).collect(),
-        };
+        let (graph, buffers) = (trace.graph.prefix(end), trace.buffers.clone());
+        let (outcomes, _) = self.run(graph, &live, buffers, &trace.slots, &mut trace.watch);
         settle(trace, &live, &outcomes);
         let rest = rebase(trace, op + 1, last + 1, &outcomes);
         self.liveness.lock().restart(last + 1);
@@ -193,16 +189,6 @@ fn poisoned(graph: &Graph, buffers: &[Outcome]) -> FxHashMap<NodeId, Outcome> {
     poisoned
 }
 
-/// The first `len` nodes as a graph of their own, with the hash they would have had if recording had stopped there.
-fn prefix(graph: &Graph, len: usize) -> burn_tpu_graph::Result<Graph> {
-    let mut prefix = Graph::new();
-    for (i, node) in graph.nodes()[..len].iter().enumerate() {
-        prefix.set_label(graph.label(NodeId(i as u32)));
-        prefix.add(node.op.clone(), &node.operands)?;
-    }
-    Ok(prefix)
-}
-
 /// Records the ops from `first_op` on again, as if the cut had come before them: what they use of the part that ran are
 /// now parameters, in the order in which the ops name them.
 fn rebase(
@@ -215,6 +201,7 @@ fn rebase(
     trace.first_serial = first_serial;
     trace.tally = std::mem::take(&mut old.tally);
     trace.watch = std::mem::take(&mut old.watch);
+    trace.watch.restart(&mut trace.graph);
     let mut renamed = FxHashMap::default();
     for op in &old.ops[first_op..] {
         let inputs = op.inputs.iter().map(|&input| match renamed.get(&input) {
@@ -234,7 +221,7 @@ fn rebase(
         let end = trace.graph.len();
         trace.ops.push(OpRecord { inputs, start, end });
     }
-    trace.watch.resume(&trace.graph);
+    trace.watch.rerecorded(&trace.graph);
     let kept = old.handles.into_iter().skip((first_serial - old.first_serial) as usize);
     trace.handles =
         kept.map(|handle| Handle { node: renamed[&handle.node], op: handle.op - first_op, ..handle }).collect();
@@ -272,10 +259,6 @@ fn buffer_of(old: &Trace, node: NodeId, outcomes: &FxHashMap<NodeId, Outcome>) -
     };
     let missing = || Err(TpuError::Bug(format!("{node} was used behind a cut that did not compute it")));
     parameter.or_else(|| outcomes.get(&node)).cloned().unwrap_or_else(missing)
-}
-
-fn bug(error: &GraphError) -> TpuError {
-    TpuError::Bug(error.to_string())
 }
 
 const _: fn() = || {

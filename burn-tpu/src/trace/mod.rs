@@ -172,7 +172,7 @@ impl Trace {
         self.ops.clear();
         self.handles.clear();
         self.first_serial = first_serial;
-        self.watch.restart();
+        self.watch.restart(&mut self.graph);
     }
 
     fn handle(&self, serial: u64) -> Option<&Handle> {

@@ -45,7 +45,7 @@ impl Recorder<'_> {
         let index = self.trace.slots.len() as u32;
         let bits = Number::Int(value).bits(dtype);
         self.trace.slots.push(bits);
-        self.trace.watch.offset(self.trace.graph.len(), index, bits);
+        self.trace.watch.offset(&self.trace.graph, index, bits);
         self.trace.graph.add(Op::Offset { index, dtype }, &[])
     }
 
