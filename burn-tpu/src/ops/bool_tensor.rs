@@ -1,6 +1,6 @@
 //! Burn's bool ops. Bools are native on the device whatever type is asked for; data in Burn's integer forms is converted as
-//! it comes in. Left to Burn's defaults: `transpose`, which is a `swap_dims`, and `argwhere`, whose result's shape depends
-//! on the values, so that a read cannot be avoided.
+//! it comes in. Left to Burn's default: `argwhere`, whose result's shape depends on the values, so that a read cannot be
+//! avoided.
 
 use super::arithmetic::{self, binary, compare, compare_scalar, unary};
 use super::{data, index, movement, reduce};
@@ -106,6 +106,10 @@ impl<F: TpuFloat, I: TpuInt> BoolTensorOps<Self> for Tpu<F, I> {
 
     fn bool_reshape(tensor: TpuTensor, shape: Shape) -> TpuTensor {
         movement::reshape(tensor, shape)
+    }
+
+    fn bool_transpose(tensor: TpuTensor) -> TpuTensor {
+        movement::transpose(tensor)
     }
 
     fn bool_swap_dims(tensor: TpuTensor, dim1: usize, dim2: usize) -> TpuTensor {

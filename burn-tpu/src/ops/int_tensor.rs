@@ -1,4 +1,4 @@
-//! Burn's integer ops. Every defaulted method is overridden but `transpose`, which is a `swap_dims`. Arithmetic wraps,
+//! Burn's integer ops. Every defaulted method is overridden. Arithmetic wraps,
 //! division truncates, and what Rust would panic at (a division by zero) is the device's choice.
 
 use super::arithmetic::{self, binary, binary_scalar, compare, compare_scalar, unary};
@@ -259,6 +259,10 @@ impl<F: TpuFloat, I: TpuInt> IntTensorOps<Self> for Tpu<F, I> {
 
     fn int_reshape(tensor: TpuTensor, shape: Shape) -> TpuTensor {
         movement::reshape(tensor, shape)
+    }
+
+    fn int_transpose(tensor: TpuTensor) -> TpuTensor {
+        movement::transpose(tensor)
     }
 
     fn int_swap_dims(tensor: TpuTensor, dim1: usize, dim2: usize) -> TpuTensor {

@@ -31,6 +31,19 @@ pub(crate) fn swap_dims(x: TpuTensor, dim1: usize, dim2: usize) -> TpuTensor {
     })
 }
 
+/// The last two dims exchanged.
+pub(crate) fn transpose(x: TpuTensor) -> TpuTensor {
+    record("transpose", [&x], |r, [x]| {
+        let rank = r.rank(x);
+        if rank < 2 {
+            return Err(broken_rule(r, "transpose", &[x], "takes at least two dims"));
+        }
+        let mut permutation: Dims = (0..rank).collect();
+        permutation.swap(rank - 2, rank - 1);
+        r.transpose(x, &permutation)
+    })
+}
+
 /// Dims in another order.
 pub(crate) fn permute(x: TpuTensor, axes: &[usize]) -> TpuTensor {
     record("permute", [&x], |r, [x]| r.transpose(x, axes))

@@ -1,5 +1,5 @@
 //! Burn's float ops. Every defaulted method is overridden but the autodiff hooks (`detach`, `require_grad`), which have no
-//! meaning here, and `transpose`, which is a `swap_dims`. The requested bool type is not looked at: bools are native.
+//! meaning here. The requested bool type is not looked at: bools are native.
 
 use super::arithmetic::{self, binary, binary_scalar, compare, compare_scalar, composed, unary};
 use super::{data, grid_sample, index, matmul, movement, random, reduce, sort};
@@ -314,6 +314,10 @@ impl<F: TpuFloat, I: TpuInt> FloatTensorOps<Self> for Tpu<F, I> {
 
     fn float_reshape(tensor: TpuTensor, shape: Shape) -> TpuTensor {
         movement::reshape(tensor, shape)
+    }
+
+    fn float_transpose(tensor: TpuTensor) -> TpuTensor {
+        movement::transpose(tensor)
     }
 
     fn float_swap_dims(tensor: TpuTensor, dim1: usize, dim2: usize) -> TpuTensor {

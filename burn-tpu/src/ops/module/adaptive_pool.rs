@@ -3,7 +3,7 @@
 //! Where the input divides evenly (a global pool among them) that is a reshape and a mean; else a product with an
 //! averaging matrix per spatial dim.
 
-use super::operands::expect_spatial;
+use super::operands::{expect_gradient, expect_spatial};
 use super::resample::{Way, along, averaging};
 use crate::TpuTensor;
 use crate::trace::record;
@@ -28,6 +28,7 @@ pub(super) fn adaptive_avg_pool(op: &'static str, x: &TpuTensor, output: &[usize
 pub(super) fn adaptive_avg_pool_backward(op: &'static str, x: &TpuTensor, grad: &TpuTensor) -> TpuTensor {
     let (sizes, output) = (spatial(x.dims()), spatial(grad.dims()));
     record(op, [grad], |r, [grad]| {
+        expect_gradient(r, "reduce", &[grad], x.dims(), sizes.len())?;
         let dtype = r.dtype(grad);
         let wide = r.convert(grad, dtype.accumulator())?;
         let spread = match factors(&sizes, &output) {

@@ -4,7 +4,7 @@
 //! element of the input; what ceil mode adds beyond the padding never counts. The counts of a window are a product over its
 //! dims, so each dim contributes a short vector of constants, or nothing where all windows count the same.
 
-use super::operands::{expect_spatial, vector};
+use super::operands::{expect_gradient, vector};
 use super::window::Window;
 use crate::TpuTensor;
 use crate::trace::record;
@@ -33,7 +33,7 @@ pub(super) fn avg_pool_backward(
 ) -> TpuTensor {
     let sizes = Dims::from_slice(x.dims());
     record(op, [grad], |r, [grad]| {
-        expect_spatial(r, "reduce_window", &[grad], window.rank())?;
+        expect_gradient(r, "reduce_window", &[grad], &sizes, window.rank())?;
         let dtype = r.dtype(grad);
         let positions: Dims = r.dims(grad).iter().skip(2).copied().collect();
         let wide = r.convert(grad, dtype.accumulator())?;

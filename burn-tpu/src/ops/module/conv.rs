@@ -11,7 +11,7 @@
 //! Layout is Burn's: `[batch, features, spatial...]`, kernels `[out, in / groups, spatial...]`, and for transposed ones
 //! `[in, out / groups, spatial...]`, which is the kernel of the convolution that they transpose.
 
-use super::operands::{expect_spatial, record_biased};
+use super::operands::{expect_gradient, expect_spatial, record_biased};
 use crate::TpuTensor;
 use crate::ops::broken_rule;
 use crate::trace::record;
@@ -92,6 +92,7 @@ pub(super) fn conv_x_backward<const N: usize>(
     let walk = Walk::from(options);
     let sizes = spatial(x.dims());
     record(op, [grad, kernel], |r, [grad, kernel]| {
+        expect_gradient(r, "convolution", &[grad, kernel], x.dims(), N)?;
         let (out, taps) = (spatial(&r.dims(grad)), spatial(&r.dims(kernel)));
         let fit = |i: usize| {
             let span = spread(taps[i], walk.dilation[i]);
@@ -112,7 +113,10 @@ pub(super) fn conv_weight_backward<const N: usize>(
 ) -> TpuTensor {
     let walk = Walk::from(options);
     let taps = spatial(kernel.dims());
-    record(op, [x, grad], |r, [x, grad]| kernel_gradient(r, x, grad, &walk, &taps))
+    record(op, [x, grad], |r, [x, grad]| {
+        expect_gradient(r, "convolution", &[x, grad], kernel.dims(), N)?;
+        kernel_gradient(r, x, grad, &walk, &taps)
+    })
 }
 
 /// Gradient for the bias: the sum over batch and space.
@@ -171,7 +175,10 @@ pub(super) fn conv_transpose_weight_backward<const N: usize>(
 ) -> TpuTensor {
     let walk = Walk::from(options);
     let taps = spatial(kernel.dims());
-    record(op, [grad, x], |r, [grad, x]| kernel_gradient(r, grad, x, &walk, &taps))
+    record(op, [grad, x], |r, [grad, x]| {
+        expect_gradient(r, "convolution", &[grad, x], kernel.dims(), N)?;
+        kernel_gradient(r, grad, x, &walk, &taps)
+    })
 }
 
 /// Sums over the kernel for each output position.

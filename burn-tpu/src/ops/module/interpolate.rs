@@ -4,7 +4,7 @@
 //! stays where it is. The others are a product with a matrix of weights per dim, computed here in f64; their gradient is
 //! the product with the transposed matrix. 16-bit floats are resampled in f32, since the weights are no 16-bit numbers.
 
-use super::operands::expect_spatial;
+use super::operands::{expect_gradient, expect_spatial};
 use super::resample::{Way, along, sparse};
 use crate::TpuTensor;
 use crate::ops::broken_rule;
@@ -45,8 +45,9 @@ fn sizes(g: &Graph, x: NodeId, output: [usize; 2]) -> Result<[usize; 2]> {
 
 /// `interpolate_backward`: x gives the input's sizes.
 pub(super) fn interpolate_backward(x: &TpuTensor, grad: &TpuTensor, options: &InterpolateOptions) -> TpuTensor {
-    let sizes = [x.dims()[2], x.dims()[3]];
     record("interpolate_backward", [grad], |r, [grad]| {
+        expect_gradient(r, "dot_general", &[grad], x.dims(), 2)?;
+        let sizes = [x.dims()[2], x.dims()[3]];
         let output = [r.dims(grad)[2], r.dims(grad)[3]];
         let factors = [repeats(sizes[0], output[0]), repeats(sizes[1], output[1])];
         match (&options.mode, factors) {

@@ -4,6 +4,7 @@
 //! An index is the flat position in the input's plane, of the first of equal values; -1 for a window that lies wholly in
 //! padding. Padding is -inf and never wins. A NaN is the largest value, as in every other maximum.
 
+use super::operands::expect_gradient;
 use super::window::Window;
 use crate::TpuTensor;
 use crate::ops::reduce::{drops_nan, nan_where};
@@ -72,9 +73,12 @@ fn scatter_to_winners(g: &mut Graph, x: NodeId, grad: NodeId, attrs: WindowAttrs
 
 /// Whether a window has no element of the input under it.
 fn has_empty_windows(window: &Window, sizes: &[usize], positions: &[usize]) -> bool {
+    let planes = sizes.len() == window.rank() + 2 && positions.len() == sizes.len();
     (0..window.rank()).any(|i| {
-        let last = (positions[i + 2].max(1) - 1) * window.stride[i];
-        window.size[i] <= window.padding[i] || last >= window.padding[i] + sizes[i + 2]
+        planes && {
+            let last = (positions[i + 2].max(1) - 1) * window.stride[i];
+            window.size[i] <= window.padding[i] || last >= window.padding[i] + sizes[i + 2]
+        }
     })
 }
 
@@ -88,6 +92,7 @@ fn compare_backward(
 ) -> TpuTensor {
     let sizes = Dims::from_slice(x.dims());
     record(op, [grad, indices], |r, [grad, indices]| {
+        expect_gradient(r, "select", &[grad, indices], &sizes, window.rank())?;
         let dtype = r.dtype(grad);
         let grad = r.convert(grad, dtype.accumulator())?;
         let indices = r.convert(indices, DType::I32)?;

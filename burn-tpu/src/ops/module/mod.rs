@@ -2,14 +2,12 @@
 //!
 //! The methods here only name the op and pass its operands on; the compositions stand in one file per family, written for
 //! any number of spatial dims where Burn has a method per number. Layouts are Burn's: `[batch, channels, spatial...]`.
-//!
-//! The CTC loss is Burn's composition of ops that this backend has. It reads nothing from the device: its steps over time are
-//! unrolled into the program.
 
 mod adaptive_pool;
 mod attention;
 mod avg_pool;
 mod conv;
+mod ctc_loss;
 mod deform_conv;
 mod fft;
 mod interpolate;
@@ -22,7 +20,7 @@ mod sample;
 mod unfold;
 mod window;
 
-use super::{arithmetic, index};
+use super::index;
 use crate::backend::{TpuFloat, TpuInt};
 use crate::dtype::from_int;
 use crate::{Tpu, TpuTensor};
@@ -409,7 +407,6 @@ impl<F: TpuFloat, I: TpuInt> ModuleOps<Self> for Tpu<F, I> {
         norm::layer_norm(&tensor, &gamma, beta.as_ref(), epsilon)
     }
 
-    /// Each step over time adds to the logarithms of the step before: 16-bit floats take all of them in f32.
     fn ctc_loss(
         log_probs: TpuTensor,
         targets: TpuTensor,
@@ -417,10 +414,7 @@ impl<F: TpuFloat, I: TpuInt> ModuleOps<Self> for Tpu<F, I> {
         target_lengths: TpuTensor,
         blank: usize,
     ) -> TpuTensor {
-        let dtype = log_probs.element();
-        let wide = arithmetic::cast(log_probs, dtype.accumulator());
-        let loss = ctc::ctc_loss_default::<Self>(wide, targets, input_lengths, target_lengths, blank);
-        arithmetic::cast(loss, dtype)
+        ctc_loss::ctc_loss::<F, I>(&log_probs, targets, input_lengths, target_lengths, blank)
     }
 
     fn rfft(signal: TpuTensor, dim: usize, n: Option<usize>) -> (TpuTensor, TpuTensor) {

@@ -44,6 +44,21 @@ pub(super) fn expect_spatial(g: &Graph, node: &'static str, operands: &[NodeId],
     Err(broken_rule(g, node, operands, format!("takes [batch, channels, {spatial} spatial dims]")))
 }
 
+/// The same for a gradient's operands and for the tensor that it is the gradient of, of which only the dims count.
+pub(super) fn expect_gradient(
+    g: &Graph,
+    node: &'static str,
+    operands: &[NodeId],
+    dims: &[usize],
+    spatial: usize,
+) -> Result<()> {
+    if dims.len() != spatial + 2 {
+        let rule = format!("takes [batch, channels, {spatial} spatial dims], not {dims:?}");
+        return Err(broken_rule(g, node, operands, rule));
+    }
+    expect_spatial(g, node, operands, spatial)
+}
+
 /// A vector of constants that belong to the program.
 pub(super) fn vector<T: Into<Number> + Copy>(g: &mut Graph, dtype: DType, values: &[T]) -> Result<NodeId> {
     let size = dtype.size_bytes();
