@@ -91,16 +91,16 @@ const INDEXING: &[Mistake] = &[
     (|d| drop(B::float_gather(1, d.f(&[2, 3]), d.i(&[2]))), &["gather", "f32[2,3]", "i32[2]", "dims but along dim 1"]),
     (|d| drop(B::float_gather(1, d.f(&[2, 3]), d.i(&[3, 3]))), &["gather", "f32[2,3]", "i32[3,3]", "dims but along dim 1"]),
     (|d| drop(B::float_gather(2, d.f(&[2, 3]), d.i(&[2, 3]))), &["gather", "f32[2,3]", "dim 2 is out of range for rank 2"]),
-    (|d| drop(B::float_gather(0, d.f(&[2]), d.f(&[2]))), &["gather", "f32[2]", "indices must be integers, not f32"]),
+    (|d| drop(B::float_gather(0, d.f(&[2]), d.f(&[2]))), &["gather", "f32[2]", "integers, not f32"]),
     (|d| drop(B::float_scatter_add(0, d.f(&[4]), d.i(&[2]), d.f(&[3]))), &["scatter", "f32[4]", "i32[2]", "f32[3]", "do not match"]),
     (|d| drop(B::float_scatter_add(0, d.f(&[4]), d.i(&[2]), d.h(&[2]))), &["scatter", "bf16[2]", "updates must be f32"]),
     (|d| drop(B::float_select(d.f(&[2, 3]), 2, d.i(&[1]))), &["select", "f32[2,3]", "dim 2 is out of range for rank 2"]),
     (|d| drop(B::float_select(d.f(&[2, 3]), 0, d.i(&[1, 1]))), &["select", "f32[2,3]", "i32[1,1]", "indices of rank 1"]),
-    (|d| drop(B::float_select(d.f(&[2]), 0, d.f(&[1]))), &["select", "f32[1]", "indices must be integers"]),
+    (|d| drop(B::float_select(d.f(&[2]), 0, d.f(&[1]))), &["select", "f32[1]", "integers, not f32"]),
     (|d| drop(B::float_select_add(d.f(&[4, 2]), 0, d.i(&[2]), d.f(&[3, 2]))), &["select_assign", "f32[4,2]", "i32[2]", "f32[3,2]"]),
     (|d| drop(B::float_gather_nd(d.f(&[2, 3]), d.i(&[1, 3]))), &["gather_nd", "f32[2,3]", "i32[1,3]", "3"]),
     (|d| drop(B::float_scatter_nd(d.f(&[2, 3]), d.i(&[1, 1]), d.f(&[1, 4]), Add)), &["scatter_nd", "f32[2,3]", "f32[1,4]"]),
-    (|d| drop(B::embedding(d.f(&[4, 2]), d.f(&[1, 1]))), &["embedding", "f32[4,2]", "indices must be integers"]),
+    (|d| drop(B::embedding(d.f(&[4, 2]), d.f(&[1, 1]))), &["embedding", "f32[4,2]", "integers, not f32"]),
 ];
 
 #[rustfmt::skip]
