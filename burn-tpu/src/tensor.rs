@@ -104,7 +104,7 @@ impl TensorMetadata for TpuTensor {
     }
 
     fn shape(&self) -> Shape {
-        Shape::from(self.inner.ty.dims.to_vec())
+        self.dims().iter().copied().collect()
     }
 
     fn rank(&self) -> usize {
