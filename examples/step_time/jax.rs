@@ -2,8 +2,8 @@
 
 use anyhow::{Context, Result, ensure};
 use burn_tpu_pjrt::{
-    Buffer, Client, ClientOptions, CompileOptions, ExecuteOptions, LoadedExecutable, Plugin, PluginKind, Program,
-    TensorSpec, discovery,
+    Buffer, Client, ClientOptions, CompileOptions, Event, ExecuteOptions, LoadedExecutable, Plugin, PluginKind,
+    Program, TensorSpec, discovery,
 };
 use std::path::Path;
 use std::sync::Arc;
@@ -14,6 +14,10 @@ pub struct JaxStep {
     program: LoadedExecutable,
     state: Vec<Buffer>,
     rest: Vec<Buffer>,
+    /// What runs, each with the state that it was given: to drop a donated buffer before its program has run is to wait.
+    running: Vec<(Vec<Event>, Vec<Buffer>)>,
+    /// Arguments, results and everything in between, less results in an argument's memory.
+    pub memory_bytes: u64,
 }
 
 impl JaxStep {
@@ -37,22 +41,33 @@ impl JaxStep {
         let specs: Vec<_> = state.iter().chain(&rest).map(|buffer| Arc::clone(buffer.spec())).collect();
         let program = client.compile(&Program::stablehlo(read("step")?, specs)?, &options)?;
         ensure!(program.executable().outputs().len() == state.len() + 1, "`{name}.step.mlir` returns something else");
-        let mut jax = Self { program, state, rest };
+        let memory = program.executable().memory_stats()?;
+        let memory = memory.argument_bytes + memory.output_bytes + memory.temporary_bytes - memory.alias_bytes;
+        let mut jax = Self { program, state, rest, running: Vec::new(), memory_bytes: memory as u64 };
         // As for ours, the first steps do not count.
         (0..5).try_for_each(|_| jax.step())?;
+        jax.finish()?;
         Ok(jax)
     }
 
-    /// One step, finished when this returns.
+    /// Dispatches one step.
     pub fn step(&mut self) -> Result<()> {
         let state = std::mem::take(&mut self.state);
         let inputs: Vec<&Buffer> = state.iter().chain(&self.rest).collect();
         let kept: Vec<i64> = (state.len()..inputs.len()).map(|position| position as i64).collect();
         let options = ExecuteOptions { non_donatable: &kept, events: true, ..ExecuteOptions::default() };
         let mut done = self.program.execute(&[&inputs], &options)?;
-        done.events.iter().try_for_each(|event| event.wait())?;
+        self.running.push((done.events, state));
         self.state = done.outputs.pop().unwrap_or_default();
         self.state.pop().context("the step returns no loss")?;
+        Ok(())
+    }
+
+    /// Waits for all steps.
+    pub fn finish(&mut self) -> Result<()> {
+        let events = self.running.iter().flat_map(|(events, _)| events);
+        events.map(|event| event.wait()).collect::<Result<Vec<()>, _>>()?;
+        self.running.clear();
         Ok(())
     }
 }

@@ -25,6 +25,7 @@ mod jax;
 mod measure;
 mod report;
 mod target;
+mod turns;
 
 /// Samples in a batch of images.
 const BATCH: usize = 128;

@@ -1,11 +1,13 @@
-//! The loops that are timed.
+//! A run: training, timing, and what was found.
 
 use crate::jax::JaxStep;
 use crate::target::Target;
+use crate::turns;
 use anyhow::{Result, ensure};
 use burn::module::AutodiffModule;
 use burn::optim::Optimizer;
 use burn::prelude::{Backend, ElementConversion};
+use burn_tpu::Metrics;
 use burn_tpu_workspace::models::{Supervised, train_step};
 use serde::Serialize;
 use std::time::Instant;
@@ -21,7 +23,7 @@ pub struct Measured {
     pub median_step_ms: f64,
     /// The quickest of them.
     pub min_step_ms: f64,
-    /// Time per step when only the last is waited for.
+    /// Time per step when only the last of several is waited for: the median of five rounds.
     pub async_step_ms: f64,
     /// From the program's start to the end of the first step: plugin, weights and compiling included.
     pub first_step_s: f64,
@@ -35,14 +37,20 @@ pub struct Measured {
     pub recorded_ops_per_step: Option<f64>,
     /// Graph nodes recorded for them.
     pub recorded_nodes_per_step: Option<f64>,
-    /// What recording one of them costs, in nanoseconds: shape inference, structural hash, the tensor. From a sample.
+    /// What recording one of them costs, in nanoseconds: shape inference, structural hash, the tensor. From a sample; the
+    /// median of the steps.
     pub record_ns_per_op: Option<f64>,
+    /// Of the host's time, what is burn-tpu's: recording, finding the program, dispatching it. The median of the
+    /// steps; the rest is Burn's.
+    pub own_host_ms_per_step: Option<f64>,
     /// Argument bytes given back to the device in a step.
     pub donated_bytes: Option<u64>,
     /// Bytes of a step's arguments, as the compiler planned them.
     pub argument_bytes: Option<u64>,
     /// Bytes of everything between a step's arguments and its results, likewise.
     pub temp_bytes: Option<u64>,
+    /// All memory of a step: arguments, results and everything in between, less results in an argument's memory.
+    pub memory_bytes: Option<u64>,
     /// JAX's step in turn with ours, if asked for.
     pub jax: Option<Jax>,
 }
@@ -54,10 +62,18 @@ pub struct Jax {
     pub median_step_ms: f64,
     /// Quickest step.
     pub min_step_ms: f64,
+    /// Time per step when only the last of several is waited for.
+    pub async_step_ms: f64,
     /// Our median to theirs.
     pub median_ratio: f64,
     /// Our quickest to theirs.
     pub min_ratio: f64,
+    /// Our unwaited step to theirs.
+    pub async_ratio: f64,
+    /// All memory of their step.
+    pub memory_bytes: u64,
+    /// Ours to theirs.
+    pub memory_ratio: Option<f64>,
 }
 
 /// Trains and times.
@@ -84,69 +100,65 @@ where
         T::end_step(device);
         loss
     };
-    let finish = || T::Backend::sync(device);
 
     step();
-    finish()?;
+    T::Backend::sync(device)?;
     let mut measured = Measured { first_step_s: begun.elapsed().as_secs_f64(), ..Measured::default() };
     for _ in 1..WARM_UP {
         step();
-        finish()?;
+        T::Backend::sync(device)?;
     }
 
     let before = T::metrics(device);
-    let (mut whole, mut host, mut theirs) = (Vec::new(), Vec::new(), Vec::new());
-    for _ in 0..steps {
-        let start = Instant::now();
-        step();
-        host.push(milliseconds(start));
-        finish()?;
-        whole.push(milliseconds(start));
-        if let Some(jax) = &mut jax {
-            let start = Instant::now();
-            jax.step()?;
-            theirs.push(milliseconds(start));
-        }
+    let mut waited = turns::waited::<T>(steps, device, || drop(step()), &mut jax)?;
+    if let (Some(before), Some(after)) = (before, T::metrics(device)) {
+        measured.count(&before, &after, steps as u64);
+        measured.record_ns_per_op = Some(median(&mut waited.per_op));
+        measured.own_host_ms_per_step = Some(median(&mut waited.own));
     }
-    let after = T::metrics(device);
-
-    let start = Instant::now();
-    (1..steps).for_each(|_| drop(step()));
-    let loss = step();
-    finish()?;
-    measured.async_step_ms = milliseconds(start) / steps as f64;
-    measured.loss = loss.into_scalar().elem();
+    let (mut ours, mut theirs) = turns::unwaited::<T>(steps, device, || drop(step()), &mut jax)?;
+    measured.loss = step().into_scalar().elem();
     ensure!(measured.loss.is_finite(), "the loss is {}", measured.loss);
 
-    measured.median_step_ms = median(&mut whole);
-    measured.min_step_ms = whole[0];
-    measured.host_ms_per_step = median(&mut host);
-    measured.jax = jax.map(|_| Jax::compare(&measured, &mut theirs));
-    if let (Some(before), Some(after)) = (before, after) {
-        let per_step = |count: u64| Some(count as f64 / steps as f64);
-        let recorded_ops = after.recorded_ops - before.recorded_ops;
-        measured.recorded_ops_per_step = per_step(recorded_ops);
-        measured.record_ns_per_op = Some((after.record_ns - before.record_ns) as f64 / recorded_ops as f64);
-        measured.recorded_nodes_per_step = per_step(after.recorded_nodes - before.recorded_nodes);
-        let whole = |count: u64| Some(count / steps as u64);
-        measured.donated_bytes = whole(after.donated_bytes - before.donated_bytes);
-        measured.argument_bytes = whole(after.argument_bytes - before.argument_bytes);
-        measured.temp_bytes = whole(after.temporary_bytes - before.temporary_bytes);
-        measured.compiles = Some(after.compiles);
-    }
+    measured.median_step_ms = median(&mut waited.whole);
+    measured.min_step_ms = waited.whole[0];
+    measured.host_ms_per_step = median(&mut waited.host);
+    measured.async_step_ms = median(&mut ours);
+    measured.jax = jax.map(|jax| Jax::compare(&measured, &mut waited.jax, &mut theirs, jax.memory_bytes));
     Ok(measured)
 }
 
-impl Jax {
-    fn compare(ours: &Measured, theirs: &mut [f64]) -> Self {
-        let (median_step_ms, min_step_ms) = (median(theirs), theirs[0]);
-        let (median_ratio, min_ratio) = (ours.median_step_ms / median_step_ms, ours.min_step_ms / min_step_ms);
-        Self { median_step_ms, min_step_ms, median_ratio, min_ratio }
+impl Measured {
+    /// What so many steps added to the metrics.
+    fn count(&mut self, before: &Metrics, after: &Metrics, steps: u64) {
+        let mean = |count: fn(&Metrics) -> u64| Some((count(after) - count(before)) as f64 / steps as f64);
+        let whole = |count: fn(&Metrics) -> u64| Some((count(after) - count(before)) / steps);
+        self.recorded_ops_per_step = mean(|m| m.recorded_ops);
+        self.recorded_nodes_per_step = mean(|m| m.recorded_nodes);
+        self.donated_bytes = whole(|m| m.donated_bytes);
+        self.argument_bytes = whole(|m| m.argument_bytes);
+        self.temp_bytes = whole(|m| m.temporary_bytes);
+        self.memory_bytes = whole(|m| m.argument_bytes + m.output_bytes + m.temporary_bytes)
+            .zip(whole(|m| m.alias_bytes))
+            .map(|(all, shared)| all - shared);
+        self.compiles = Some(after.compiles);
     }
 }
 
-fn milliseconds(start: Instant) -> f64 {
-    1e3 * start.elapsed().as_secs_f64()
+impl Jax {
+    fn compare(ours: &Measured, theirs: &mut [f64], unwaited: &mut [f64], memory_bytes: u64) -> Self {
+        let (median_step_ms, min_step_ms, async_step_ms) = (median(theirs), theirs[0], median(unwaited));
+        Self {
+            median_step_ms,
+            min_step_ms,
+            async_step_ms,
+            median_ratio: ours.median_step_ms / median_step_ms,
+            min_ratio: ours.min_step_ms / min_step_ms,
+            async_ratio: ours.async_step_ms / async_step_ms,
+            memory_bytes,
+            memory_ratio: ours.memory_bytes.map(|bytes| bytes as f64 / memory_bytes as f64),
+        }
+    }
 }
 
 /// Sorts; there is at least one.

@@ -1,6 +1,6 @@
 //! What a run leaves behind: a few lines for people, a JSON file for programs.
 
-use crate::measure::Measured;
+use crate::measure::{Jax, Measured};
 use anyhow::{Context, Result};
 use serde::Serialize;
 use std::fmt;
@@ -42,9 +42,20 @@ impl fmt::Display for Report {
         if let Some(time) = measured.record_ns_per_op {
             writeln!(f, "recording    {time:.0} ns per op")?;
         }
+        if let Some(time) = measured.own_host_ms_per_step {
+            writeln!(f, "burn-tpu's   {time:.3} ms of the host's time per step")?;
+        }
+        if let Some(bytes) = measured.memory_bytes {
+            writeln!(f, "memory       {:.1} MB", bytes as f64 / 1e6)?;
+        }
         if let Some(jax) = &measured.jax {
             writeln!(f, "JAX's step   median {:.3} ms, min {:.3} ms", jax.median_step_ms, jax.min_step_ms)?;
-            writeln!(f, "ours/JAX's   median {:.3}, min {:.3}", jax.median_ratio, jax.min_ratio)?;
+            writeln!(f, "             unwaited {:.3} ms", jax.async_step_ms)?;
+            let Jax { median_ratio, min_ratio, async_ratio, .. } = jax;
+            writeln!(f, "ours/JAX's   median {median_ratio:.3}, min {min_ratio:.3}, unwaited {async_ratio:.3}")?;
+            if let Some(ratio) = jax.memory_ratio {
+                writeln!(f, "             memory {ratio:.3}")?;
+            }
         }
         Ok(())
     }

@@ -1,0 +1,86 @@
+//! The loops that are timed, each taking turns with JAX's step if there is one. Times are in milliseconds.
+
+use crate::jax::JaxStep;
+use crate::target::Target;
+use anyhow::Result;
+use burn::prelude::Backend;
+use burn_tpu::Metrics;
+use std::time::Instant;
+
+/// Rounds of steps that are not waited for.
+const ROUNDS: usize = 5;
+
+/// Steps that are finished before the next begins; one entry each.
+#[derive(Default)]
+pub struct Waited {
+    /// The whole step.
+    pub whole: Vec<f64>,
+    /// On the calling thread, until it is dispatched.
+    pub host: Vec<f64>,
+    /// Of that, what is burn-tpu's, where it is counted.
+    pub own: Vec<f64>,
+    /// Nanoseconds per recorded op, likewise.
+    pub per_op: Vec<f64>,
+    /// JAX's steps.
+    pub jax: Vec<f64>,
+}
+
+/// Times steps one by one.
+pub fn waited<T: Target>(
+    steps: usize,
+    device: &T::Device,
+    mut step: impl FnMut(),
+    jax: &mut Option<JaxStep>,
+) -> Result<Waited> {
+    let mut times = Waited::default();
+    for _ in 0..steps {
+        let before = T::metrics(device);
+        let start = Instant::now();
+        step();
+        times.host.push(milliseconds(start));
+        let after = T::metrics(device);
+        T::Backend::sync(device)?;
+        times.whole.push(milliseconds(start));
+        if let (Some(before), Some(after)) = (before, after) {
+            let own = |m: &Metrics| m.record_ns + m.key_ns + m.dispatch_ns;
+            times.own.push((own(&after) - own(&before)) as f64 / 1e6);
+            let ops = after.recorded_ops - before.recorded_ops;
+            times.per_op.push((after.record_ns - before.record_ns) as f64 / ops as f64);
+        }
+        if let Some(jax) = jax {
+            let start = Instant::now();
+            jax.step()?;
+            jax.finish()?;
+            times.jax.push(milliseconds(start));
+        }
+    }
+    Ok(times)
+}
+
+/// Times per step in rounds of which only the last step is waited for: ours, and JAX's.
+pub fn unwaited<T: Target>(
+    steps: usize,
+    device: &T::Device,
+    mut step: impl FnMut(),
+    jax: &mut Option<JaxStep>,
+) -> Result<(Vec<f64>, Vec<f64>)> {
+    let in_round = steps.div_ceil(ROUNDS);
+    let (mut ours, mut theirs) = (Vec::new(), Vec::new());
+    for _ in 0..ROUNDS {
+        let start = Instant::now();
+        (0..in_round).for_each(|_| step());
+        T::Backend::sync(device)?;
+        ours.push(milliseconds(start) / in_round as f64);
+        if let Some(jax) = jax {
+            let start = Instant::now();
+            (0..in_round).try_for_each(|_| jax.step())?;
+            jax.finish()?;
+            theirs.push(milliseconds(start) / in_round as f64);
+        }
+    }
+    Ok((ours, theirs))
+}
+
+fn milliseconds(start: Instant) -> f64 {
+    1e3 * start.elapsed().as_secs_f64()
+}
