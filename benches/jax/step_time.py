@@ -1,6 +1,6 @@
 """JAX's side of `examples/step_time`.
 
-    export DIR             write each model's start and step as StableHLO, for `step_time --against DIR` and `compile_cost`
+    export DIR             write each model's start and step as StableHLO, for `step_time --against DIR`, and for `fit --against DIR`
     run PLUGIN.so          time JAX itself: its jitted step with donated state, through the same PJRT plugin
 
 Needs `pip install jax==0.10.2` (no accelerator); the CPU plugin takes that version's StableHLO and speaks to its runtime.

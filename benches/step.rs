@@ -1,0 +1,142 @@
+//! What a training step costs besides running it, part by part: `cargo bench --bench step`, with `-- record` for one part.
+//!
+//! | part | one iteration |
+//! |---|---|
+//! | record | one op, in the mix of a GPT's training step: inference of shapes, structural hash, the tensor and its end |
+//! | key | finding a GPT's training step among the programs in memory |
+//! | dispatch | its dispatch |
+//! | lower, compile cold, compile from disk | an MLP's training step |
+//! | transfer | 4 KiB and 4 MiB, up and down |
+//!
+//! Where a part is no call of its own, its time is read from `metrics(&device)`.
+
+use burn::backend::Autodiff;
+use burn::module::AutodiffModule;
+use burn::optim::Optimizer;
+use burn::prelude::*;
+use burn_tpu::{Metrics, Tpu, TpuDevice, TpuOptions, mark_step, metrics};
+use burn_tpu_workspace::models::{GptConfig, Images, Mlp, Supervised, Tokens, adam, adamw, train_step};
+use criterion::{BatchSize, Criterion};
+use std::time::Duration;
+
+type A = Autodiff<Tpu<f32>>;
+
+/// A training step that can be repeated.
+struct Step {
+    device: TpuDevice,
+    run: Box<dyn FnMut()>,
+}
+
+impl Step {
+    fn new<M, O>(device: TpuDevice, model: M, mut optimizer: O, batch: M::Batch) -> Self
+    where
+        M: Supervised<A> + AutodiffModule<A> + 'static,
+        O: Optimizer<M, A> + 'static,
+        M::Batch: 'static,
+    {
+        let mut model = Some(model);
+        let run = move || {
+            let (trained, loss) = train_step(model.take().expect("a model"), &mut optimizer, 1e-3, batch.clone());
+            model = Some(trained);
+            mark_step(&device);
+            drop(loss);
+        };
+        let mut step = Self { device, run: Box::new(run) };
+        // The third step has all state, and its program is in memory from then on.
+        (0..3).for_each(|_| (step.run)());
+        step
+    }
+
+    /// Small batches: what is measured does not depend on their size, and nothing else should take long.
+    fn gpt(device: TpuDevice) -> Self {
+        let config = GptConfig::new().with_batch(1).with_sequence(16);
+        Self::new(device, config.init(&device), adamw(), Tokens::synthetic(&config, 0, &device))
+    }
+
+    fn mlp(device: TpuDevice) -> Self {
+        Self::new(device, Mlp::new(&device), adam(), Images::synthetic(16, 0, &device))
+    }
+
+    /// What so many steps add to a number of the metrics. Each ends before the next begins: a full queue would make
+    /// dispatch wait.
+    fn adds(&mut self, steps: u64, number: impl Fn(&Metrics) -> u64) -> u64 {
+        let before = number(&metrics(&self.device));
+        for _ in 0..steps {
+            (self.run)();
+            Tpu::<f32>::sync(&self.device).expect("it runs");
+        }
+        number(&metrics(&self.device)) - before
+    }
+
+    /// As [`Step::adds`], on a cache in memory that is emptied before each step.
+    fn adds_cold(&mut self, steps: u64, number: impl Fn(&Metrics) -> u64 + Copy) -> Duration {
+        let cold = |_| {
+            Tpu::<f32>::memory_cleanup(&self.device);
+            self.adds(1, number)
+        };
+        Duration::from_nanos((0..steps).map(cold).sum())
+    }
+}
+
+fn warm(c: &mut Criterion) {
+    let mut gpt = Step::gpt(TpuDevice::cpu(0));
+    c.bench_function("record", |b| {
+        b.iter_custom(|ops| {
+            let per_step = gpt.adds(1, |m| m.recorded_ops);
+            let steps = ops.div_ceil(per_step).max(8);
+            let time = gpt.adds(steps, |m| m.record_ns) as u128 * u128::from(ops) / u128::from(steps * per_step);
+            Duration::from_nanos(time as u64)
+        });
+    });
+    for (name, number) in [("key", (|m| m.key_ns) as fn(&Metrics) -> u64), ("dispatch", |m| m.dispatch_ns)] {
+        c.bench_function(name, |b| b.iter_custom(|steps| Duration::from_nanos(gpt.adds(steps, number))));
+    }
+}
+
+fn cold(c: &mut Criterion) {
+    let mut mlp = Step::mlp(TpuDevice::cpu(1));
+    for (name, number) in [("lower", (|m| m.lower_ns) as fn(&Metrics) -> u64), ("compile cold", |m| m.compile_ns)] {
+        c.bench_function(name, |b| b.iter_custom(|steps| mlp.adds_cold(steps, number)));
+    }
+    let mut mlp = Step::mlp(TpuDevice::cpu(2));
+    c.bench_function("compile from disk", |b| {
+        b.iter_custom(|steps| {
+            let time = mlp.adds_cold(steps, |m| m.disk_ns);
+            assert!(metrics(&mlp.device).disk_hits > 0, "nothing came from disk");
+            time
+        });
+    });
+}
+
+fn transfer(c: &mut Criterion) {
+    let device = TpuDevice::cpu(0);
+    for kib in [4, 4 << 10] {
+        let data = TensorData::new(vec![1.0f32; kib << 8], [kib << 8]);
+        c.bench_function(&format!("transfer {kib} KiB up"), |b| {
+            b.iter_batched(
+                || data.clone(),
+                |data| Tensor::<Tpu<f32>, 1>::from_data(data, &device),
+                BatchSize::PerIteration,
+            );
+        });
+        let tensor = Tensor::<Tpu<f32>, 1>::from_data(data, &device);
+        c.bench_function(&format!("transfer {kib} KiB down"), |b| b.iter(|| tensor.to_data()));
+    }
+}
+
+/// Three devices, so that no part finds what another one has left in memory; the third one keeps programs on disk.
+fn main() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let options = || TpuOptions::development().cpu_devices(3);
+    let disk = options().disk_cache(true).disk_cache_dir(folder.path()).disk_cache_least_compile(Duration::ZERO);
+    for (index, options) in [options(), options(), disk].into_iter().enumerate() {
+        options.install(&TpuDevice::cpu(index as u16)).expect("first use");
+    }
+    let (warm_up, measurement) = (Duration::from_millis(200), Duration::from_secs(2));
+    let settings = Criterion::default().sample_size(10).warm_up_time(warm_up).measurement_time(measurement);
+    let mut criterion = settings.configure_from_args();
+    warm(&mut criterion);
+    cold(&mut criterion);
+    transfer(&mut criterion);
+    criterion.final_summary();
+}
