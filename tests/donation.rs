@@ -2,8 +2,9 @@
 
 mod common;
 
+use burn::tensor::backend::Backend;
 use burn::tensor::{Tensor, TensorData};
-use burn_tpu::{Tpu, TpuDevice, mark_step};
+use burn_tpu::{Metrics, Tpu, TpuDevice, mark_step, metrics};
 use common::{alone, counted};
 
 type B = Tpu<f32>;
@@ -89,6 +90,31 @@ fn a_buffer_that_is_used_twice_is_donated_once() {
         square
     });
     assert_eq!((count.donated, value(square)), (1, 6.0));
+}
+
+/// The next step is recorded while this one runs: a dispatch waits neither for its program nor to let go of what it donated.
+#[test]
+fn a_step_is_dispatched_and_not_waited_for() {
+    let Some(device) = common::cpu() else { return };
+    let _alone = alone();
+    let side = 768;
+    let square = || Tensor::<B, 2>::from_data(TensorData::new(vec![1e-3f32; side * side], [side, side]), &device);
+    let (mut x, w) = (square(), square());
+    let mut step = |seen: &mut Vec<Metrics>| {
+        let product = (0..24).fold(x.clone(), |y, _| y.matmul(w.clone()));
+        x = x.clone() + product;
+        mark_step(&device);
+        seen.push(metrics(&device));
+        B::sync(&device).expect("it runs");
+        seen.push(metrics(&device));
+    };
+    // The first one compiles.
+    step(&mut vec![]);
+    let mut seen = vec![metrics(&device)];
+    step(&mut seen);
+    assert_eq!(seen[1].donated_buffers - seen[0].donated_buffers, 1);
+    let (dispatched, waited) = (seen[1].dispatch_ns - seen[0].dispatch_ns, seen[2].wait_ns - seen[1].wait_ns);
+    assert!(waited > dispatched, "{dispatched} ns until it was dispatched, {waited} ns until it had run");
 }
 
 /// Another thread's read runs the front part of a trace; the rest still needs what the front part read.
