@@ -112,7 +112,8 @@ fn a_step_is_dispatched_and_not_waited_for() {
     step(&mut vec![]);
     let mut seen = vec![metrics(&device)];
     step(&mut seen);
-    assert_eq!(seen[1].donated_buffers - seen[0].donated_buffers, 1);
+    let donated = seen[1].donated_bytes - seen[0].donated_bytes;
+    assert_eq!((donated, seen[1].alias_bytes - seen[0].alias_bytes), (4 * (side * side) as u64, donated));
     let (dispatched, waited) = (seen[1].dispatch_ns - seen[0].dispatch_ns, seen[2].wait_ns - seen[1].wait_ns);
     assert!(waited > dispatched, "{dispatched} ns until it was dispatched, {waited} ns until it had run");
 }

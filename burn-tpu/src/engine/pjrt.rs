@@ -189,8 +189,11 @@ impl Engine for PjrtEngine {
         let specs = lowered.arguments.iter().map(|argument| spec(argument.ty())).collect::<Result<Vec<_>>>()?;
         let (executable, from_disk) = self.load_or_compile(program, &lowered, &specs)?;
         let footprint = Footprint::of(&executable);
-        if let Some(footprint) = footprint.filter(|_| !from_disk) {
-            self.check_aliases(&lowered, footprint.aliases)?;
+        let granted = footprint.filter(|_| !from_disk).map(|footprint| footprint.aliases);
+        match granted.and_then(|granted| lost_donation(&lowered.arguments, granted)) {
+            Some(lost) if self.strict => return Err(lost),
+            Some(lost) => tracing::warn!("{lost}"),
+            None => {}
         }
         let reported = executable.executable().code_size().unwrap_or(0).max(0) as u64;
         Ok(Box::new(PjrtProgram {
@@ -216,21 +219,6 @@ impl Engine for PjrtEngine {
 }
 
 impl PjrtEngine {
-    /// Whether the compiler granted the results the arguments' memory that was asked for.
-    fn check_aliases(&self, lowered: &Lowered, granted: usize) -> Result<()> {
-        let updated = |argument: &&Argument| matches!(argument, Argument::Parameter { result: Some(_), .. });
-        let asked = lowered.arguments.iter().filter(updated).map(|argument| argument.ty().bytes()).sum();
-        if granted + LARGE_BYTES > asked {
-            return Ok(());
-        }
-        let lost = TpuError::LostDonation { asked, granted };
-        if self.strict {
-            return Err(lost);
-        }
-        tracing::warn!("{lost}");
-        Ok(())
-    }
-
     /// The executable, and whether it came from disk.
     fn load_or_compile(
         &self,
@@ -257,6 +245,13 @@ impl PjrtEngine {
         }
         Ok((executable, false))
     }
+}
+
+/// What is wrong when the compiler granted results that much of the arguments' memory, if much is missing.
+fn lost_donation(arguments: &[Argument], granted: usize) -> Option<TpuError> {
+    let updated = |argument: &&Argument| matches!(argument, Argument::Parameter { result: Some(_), .. });
+    let asked = arguments.iter().filter(updated).map(|argument| argument.ty().bytes()).sum();
+    (granted + LARGE_BYTES <= asked).then_some(TpuError::LostDonation { asked, granted })
 }
 
 /// Writes the program's text into the folder that the user asked for, if any.
@@ -393,4 +388,23 @@ fn element_type(dtype: DType) -> Result<ElementType> {
         DType::F64 => ElementType::F64,
         DType::C64 => return Err(TpuError::Bug("a complex value at a program's edge".into())),
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_large_loss_of_donated_memory_is_told() {
+        let ty = TensorType::new(DType::F32, [2 << 20]);
+        let argument = |index, result| Argument::Parameter { index, ty: ty.clone(), result };
+        let (updated, read) = ([argument(0, Some(1)), argument(1, Some(0))], [argument(0, None)]);
+        assert!(matches!(
+            lost_donation(&updated, 8 << 20),
+            Some(TpuError::LostDonation { asked: 0x0100_0000, granted: 0x0080_0000 })
+        ));
+        // All of it, all but a little, and none of what nothing was to have.
+        assert!(lost_donation(&updated, 16 << 20).is_none() && lost_donation(&updated, (16 << 20) - 4096).is_none());
+        assert!(lost_donation(&read, 0).is_none());
+    }
 }
