@@ -33,8 +33,8 @@ fn narrow_copies(program: &Program, parameters: &[NodeId], reaches: &[Reach], pa
     let mut left = parameters.to_vec();
     left.retain(|parameter| !pairs.result_of.contains_key(parameter));
     for (result, &output) in program.outputs().iter().enumerate() {
-        let follows = reaches[result].through.iter().any(|node| *node != output && updated.contains(node));
-        if pairs.results.contains(&result) || !follows {
+        let follows = || reaches[result].through.iter().any(|node| *node != output && updated.contains(node));
+        if pairs.results.contains(&result) || !follows() {
             continue;
         }
         if let Some(place) = left.iter().position(|&parameter| graph.ty(parameter) == graph.ty(output)) {

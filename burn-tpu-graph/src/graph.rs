@@ -92,6 +92,15 @@ impl Arena {
         id
     }
 
+    /// The first `len` nodes as an arena of their own, with the hash they had when recording was there.
+    fn prefix(&self, len: usize) -> Self {
+        let mut prefix = Self::default();
+        for (node, label) in self.nodes[..len].iter().zip(&self.labels) {
+            prefix.push(node.clone(), label);
+        }
+        prefix
+    }
+
     fn clear(&mut self) {
         self.nodes.clear();
         self.hashes.clear();
@@ -163,9 +172,7 @@ impl Graph {
         self.followed.truncate(place.map_or(0, |place| place + 1));
         if place.is_none() {
             self.len = 0;
-            for (node, label) in current.nodes[..len].iter().zip(&current.labels) {
-                self.own.push(node.clone(), label);
-            }
+            self.own = current.prefix(len);
         }
         place.is_some()
     }
@@ -186,8 +193,7 @@ impl Graph {
     pub fn to_arena(&self) -> Arc<Arena> {
         match self.following() {
             Some(arena) if arena.nodes.len() == self.len => Arc::clone(arena),
-            Some(_) => Arc::new(self.prefix(self.len).own),
-            None => Arc::new(self.own.clone()),
+            _ => Arc::new(self.arena().prefix(self.len())),
         }
     }
 
@@ -201,11 +207,8 @@ impl Graph {
     /// # Panics
     /// If there are fewer.
     pub fn prefix(&self, len: usize) -> Self {
-        let mut prefix = Self::new();
-        for (node, label) in self.nodes()[..len].iter().zip(&self.arena().labels) {
-            prefix.own.push(node.clone(), label);
-        }
-        prefix
+        assert!(len <= self.len(), "a graph of {} nodes has no first {len}", self.len());
+        Self { own: self.arena().prefix(len), ..Self::default() }
     }
 
     fn arena(&self) -> &Arena {

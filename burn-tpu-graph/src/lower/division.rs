@@ -5,12 +5,13 @@ use super::movement::broadcast_in_dim;
 use super::printer::{Block, Statement, Value};
 use super::region::compare;
 use crate::op::{BinaryOp, Direction};
-use crate::{DType, Literal, LiteralData, Op};
+use crate::{DType, Graph, Literal, LiteralData, Node, Op};
 
 /// Whether an op divides integers by what may be zero.
-pub(super) fn may_divide_by_zero(op: &Op, divisor: Option<&Op>) -> bool {
+pub(super) fn may_divide_by_zero(graph: &Graph, node: &Node) -> bool {
+    let divisor = node.operands.get(1).map(|&id| &graph.node(id).op);
     let nonzero = matches!(divisor, Some(Op::Constant(Literal { data: LiteralData::Splat(bits), .. })) if *bits != 0);
-    matches!(op, Op::Binary(BinaryOp::Div | BinaryOp::Rem)) && !nonzero
+    matches!(node.op, Op::Binary(BinaryOp::Div | BinaryOp::Rem)) && node.ty.dtype.is_int() && !nonzero
 }
 
 /// A quotient or remainder of integers that XLA may fold: its folding divides as the host's processor does, so that a zero

@@ -176,9 +176,8 @@ impl Lowering<'_> {
     fn statement(&mut self, id: NodeId, op: &Op, operands: Vec<Value>, node: &Node) -> Result<Statement> {
         let block = &mut self.block;
         let plain = |operands| Ok(Statement::new(op.mnemonic(), operands));
-        let divisor = || node.operands.get(1).map(|&id| &self.graph.node(id).op);
         match op {
-            Op::Binary(_) if node.ty.dtype.is_int() && division::may_divide_by_zero(op, divisor()) => {
+            Op::Binary(_) if division::may_divide_by_zero(self.graph, node) => {
                 Ok(division::divide(block, op.mnemonic(), operands))
             }
             Op::Slot { .. } | Op::Offset { .. } => self.packing.unpack(id, block),

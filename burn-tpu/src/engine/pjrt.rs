@@ -52,8 +52,8 @@ type InFlight = Arc<Mutex<VecDeque<Running>>>;
 /// A dispatched program.
 struct Running {
     done: Event,
-    /// Arguments whose memory went to its results. PJRT's CPU client makes the drop of such a buffer wait until the program
-    /// has begun and run its inline part, which would keep the host from recording the next step meanwhile.
+    /// Arguments whose memory went to its results. PJRT's CPU client makes the drop of such a buffer wait for the
+    /// program, which would keep the host from recording the next step meanwhile.
     _donated: Vec<SharedBuffer>,
 }
 
