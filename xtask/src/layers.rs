@@ -28,10 +28,11 @@ pub fn run() -> Result<()> {
     bail!("{} broken layer rules:\n  {}", broken.len(), broken.join("\n  "))
 }
 
-/// The workspace's folder: where this crate's own folder lies.
+/// The workspace's folder: where this crate's own folder lies now, which Cargo says at each run. (Where it lay when it was
+/// compiled may be another checkout, if a target folder came from there.)
 pub fn root() -> Result<PathBuf> {
-    let manifest = Path::new(env!("CARGO_MANIFEST_DIR"));
-    manifest.parent().map(Path::to_path_buf).context("xtask has no parent folder")
+    let manifest = std::env::var_os("CARGO_MANIFEST_DIR").context("run this through Cargo: `cargo xtask`")?;
+    Path::new(&manifest).parent().map(Path::to_path_buf).context("xtask has no parent folder")
 }
 
 /// What `cargo metadata` says about the workspace.
