@@ -135,6 +135,7 @@ fn updated_operands(node: &Node) -> &[NodeId] {
         | Op::Complex
         | Op::Real
         | Op::Imag
+        | Op::For { .. }
         | Op::GetResult { .. } => &[],
     }
 }

@@ -4,7 +4,8 @@
 
 use crate::error::{GraphError, Result};
 use crate::op::*;
-use crate::{DType, Dims, Graph, Literal, LiteralData, NodeId, Number, TensorType};
+use crate::{DType, Dims, Graph, Literal, LiteralData, NodeId, Number, Program, TensorType};
+use std::sync::Arc;
 
 impl Graph {
     /// The element type of a node.
@@ -326,6 +327,31 @@ impl Graph {
     /// Keeps XLA from merging what stands before with what stands behind.
     pub fn optimization_barrier(&mut self, x: NodeId) -> Result<NodeId> {
         self.add(Op::OptimizationBarrier, &[x])
+    }
+
+    /// What is left of the carries after so many trips. `body` records one: it is given the trip's number (`i32[]`, from 0)
+    /// and the carries, and says what the next trip gets, as many and of the same types. Whatever else it needs of this
+    /// graph must be a carry too.
+    pub fn for_loop<const N: usize>(
+        &mut self,
+        trips: usize,
+        carries: [NodeId; N],
+        body: impl FnOnce(&mut Graph, NodeId, [NodeId; N]) -> Result<[NodeId; N]>,
+    ) -> Result<[NodeId; N]> {
+        let mut inner = self.inner();
+        let mut given = [NodeId(0); N];
+        for (index, (slot, carry)) in given.iter_mut().zip(carries).enumerate() {
+            *slot = inner.add(Op::Parameter { index: index as u32, ty: self.ty(carry).clone() }, &[])?;
+        }
+        let counter = inner.add(Op::Parameter { index: N as u32, ty: TensorType::scalar(DType::I32) }, &[])?;
+        let left = body(&mut inner, counter, given)?;
+        let body = Arc::new(Program::extract(&inner, &left)?);
+        let last = self.add(Op::For { trips, body }, &carries)?;
+        let mut results = [last; N];
+        for (i, result) in results.iter_mut().enumerate() {
+            *result = self.get_result(last, i)?;
+        }
+        Ok(results)
     }
 
     /// Result `index` of a node of several results.

@@ -1,7 +1,7 @@
 //! What a program costs, counted on its graph: floating-point operations, and the matrix shapes behind most of them.
 //!
 //! Counted is what the model asks for, once per run: a compiler counts what it emits, so that a recomputation shows and the
-//! body of a loop counts once. The conventions are XLA's (`HloCostAnalysis`): a multiply-add is 2, padding of a
+//! body of a loop counts once. Here it counts once per trip. The conventions are XLA's (`HloCostAnalysis`): a multiply-add is 2, padding of a
 //! convolution is not counted, and functions such as `exp` are counted apart. Moving, selecting, comparing, converting and
 //! drawing numbers is no arithmetic here.
 
@@ -35,6 +35,20 @@ impl Cost {
     }
 }
 
+impl std::ops::Mul<u64> for Cost {
+    type Output = Self;
+
+    fn mul(self, times: u64) -> Self {
+        Self {
+            dot_flops: self.dot_flops * times,
+            convolution_flops: self.convolution_flops * times,
+            elementwise_flops: self.elementwise_flops * times,
+            reduction_flops: self.reduction_flops * times,
+            transcendentals: self.transcendentals * times,
+        }
+    }
+}
+
 impl std::ops::AddAssign for Cost {
     fn add_assign(&mut self, other: Self) {
         self.dot_flops += other.dot_flops;
@@ -60,7 +74,7 @@ pub struct Contraction {
     pub n: usize,
     /// Length of the sums; for a convolution the kernel's positions times input features of a group.
     pub k: usize,
-    /// Floating-point operations.
+    /// Floating-point operations; in a loop, of all trips.
     pub flops: u64,
 }
 
@@ -71,11 +85,17 @@ pub fn cost(program: &Program) -> Cost {
     total
 }
 
-/// The program's matrix products and convolutions, in its order.
+/// The program's matrix products and convolutions, in its order; one in a loop's body stands once.
 pub fn contractions(program: &Program) -> Vec<Contraction> {
     let graph = program.graph();
-    let of = |(i, node): (usize, &Node)| contraction(graph, node, graph.label(NodeId(i as u32)));
-    graph.nodes().iter().enumerate().filter_map(of).collect()
+    let of = |(i, node): (usize, &Node)| match &node.op {
+        Op::For { trips, body } => {
+            let all = |once: Contraction| Contraction { flops: once.flops * *trips as u64, ..once };
+            contractions(body).into_iter().map(all).collect()
+        }
+        _ => Vec::from_iter(contraction(graph, node, graph.label(NodeId(i as u32)))),
+    };
+    graph.nodes().iter().enumerate().flat_map(of).collect()
 }
 
 fn node_cost(graph: &Graph, node: &Node) -> Cost {
@@ -103,6 +123,7 @@ fn node_cost(graph: &Graph, node: &Node) -> Cost {
             }
             ScatterMode::Assign | ScatterMode::Combine(Combine::And | Combine::Or) => Cost::default(),
         },
+        Op::For { trips, body } => cost(body) * *trips as u64,
         Op::Fft { kind, length } => reduction(fft_flops(*kind, *length, operand(0))),
         Op::Unary(_)
         | Op::Binary(_)

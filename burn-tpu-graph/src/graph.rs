@@ -58,6 +58,9 @@ impl PartialEq for Node {
     }
 }
 
+/// Arcs of programs compare by address first, since equality is reflexive.
+impl Eq for Node {}
+
 impl Node {
     /// The number of results.
     pub fn results(&self) -> usize {
@@ -126,6 +129,8 @@ impl PartialEq for Graph {
         self.len() == other.len() && (same_arena || self.nodes() == other.nodes())
     }
 }
+
+impl Eq for Graph {}
 
 impl std::fmt::Debug for Graph {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -226,6 +231,11 @@ impl Graph {
     /// If the id is not of this graph.
     pub fn label(&self, id: NodeId) -> Label {
         self.arena().labels[id.index()]
+    }
+
+    /// An empty graph that labels its nodes as this one does.
+    pub(crate) fn inner(&self) -> Self {
+        Self { label: self.label, ..Self::default() }
     }
 
     fn operand_types(&self, op: &Op, operands: &[NodeId]) -> Result<SmallVec<[&TensorType; 3]>> {

@@ -4,7 +4,8 @@
 //! cannot be forgotten in a cache key. To add a kind: an entry here, an inference rule in `infer`, a lowering in
 //! `lower`, an arm in the ndarray interpreter; the compiler lists what is missing, since nobody matches `_` on [`Op`].
 
-use crate::{DType, DTypeClass, Dims, Literal, TensorType};
+use crate::{DType, DTypeClass, Dims, Literal, Program, TensorType};
+use std::sync::Arc;
 
 /// A family of ops that share arity, inference and lowering, one line each: name, mnemonic, operand class, meaning.
 macro_rules! elementwise {
@@ -451,6 +452,16 @@ pub enum Op {
     Imag,
     /// The operand, through which XLA moves nothing: keeps a recomputation from being merged with its original.
     OptimizationBarrier,
+    /// Runs `body` so many times: the operands are the carries that the first trip begins with, the results are those that
+    /// the last one leaves (the operands themselves after no trip). The body is closed: carry `i` is its parameter `i` and,
+    /// of the same type, its output `i`; the number of the trip, from 0, is the parameter behind the carries, `i32[]`. It
+    /// reads no slots and need not read every parameter.
+    For {
+        /// How often the body runs.
+        trips: usize,
+        /// What a trip does.
+        body: Arc<Program>,
+    },
     /// Result `index` of the operand, which is a node of several results. (As an operand, such a node means its result 0.)
     GetResult {
         /// Which result; 0 is the node itself.
@@ -499,6 +510,7 @@ impl Op {
             Op::Real => "stablehlo.real",
             Op::Imag => "stablehlo.imag",
             Op::OptimizationBarrier => "stablehlo.optimization_barrier",
+            Op::For { .. } => "graph.for",
             Op::GetResult { .. } => "graph.get_result",
         }
     }
@@ -534,7 +546,7 @@ impl Op {
             | Op::Gather(_)
             | Op::Complex => (2, 2),
             Op::Select | Op::Clamp | Op::Scatter(_) => (3, 3),
-            Op::Concatenate { .. } | Op::Sort { .. } | Op::DynamicSlice { .. } => (1, usize::MAX),
+            Op::Concatenate { .. } | Op::Sort { .. } | Op::DynamicSlice { .. } | Op::For { .. } => (1, usize::MAX),
             Op::DynamicUpdateSlice => (2, usize::MAX),
         }
     }

@@ -7,7 +7,7 @@ use crate::{Graph, GraphError, Node, NodeId, Op, Result, TensorType};
 use std::hash::{Hash, Hasher};
 
 /// A graph with its outputs. All nodes are reachable from the outputs.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Program {
     graph: Graph,
     outputs: Vec<NodeId>,

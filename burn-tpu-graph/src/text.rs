@@ -103,6 +103,7 @@ fn attributes(op: &Op) -> Attributes {
         Op::Gather(attrs) => gather(attrs),
         Op::Scatter(attrs) => scatter(attrs),
         Op::Fft { kind, length } => vec![attr("kind", kind), attr("length", length)],
+        Op::For { trips, body } => vec![attr("trips", trips), ("body", one_line(body))],
         Op::GetResult { index } => vec![attr("index", index)],
         Op::Unary(_)
         | Op::Binary(_)
@@ -216,6 +217,11 @@ fn scatter(attrs: &ScatterAttrs) -> Attributes {
         attr("index_vector_dim", index_vector_dim),
         attr("mode", mode),
     ]
+}
+
+/// A loop's body on the line of the loop: `(%0 = …; outputs %0)`, with numbers of its own.
+fn one_line(body: &Program) -> String {
+    format!("({})", body.to_string().trim_end().replace('\n', "; "))
 }
 
 /// A constant's value: one number for a splat, hex digits of the bytes for a table.

@@ -7,14 +7,15 @@
 //! 3. `get_result` is applied to a node of several results, and its index is one of them;
 //! 4. no result is so large that XLA could not count its bytes;
 //! 5. its op's inference rule accepts the operand types and attributes;
-//! 6. its stored result types are those that the rule gives.
+//! 6. its stored result types are those that the rule gives;
+//! 7. the body of a loop keeps all of these invariants itself.
 //!
 //! Of the program:
-//! 7. every output is a node of it;
-//! 8. no output is complex: such values exist only inside;
-//! 9. no two nodes are the same parameter: one buffer, one argument, one type;
-//! 10. no two nodes are the same slot or offset: equal values are never merged, uses are;
-//! 11. every node is reachable from an output.
+//! 8. every output is a node of it;
+//! 9. no output is complex: such values exist only inside;
+//! 10. no two nodes are the same parameter: one buffer, one argument, one type;
+//! 11. no two nodes are the same slot or offset: equal values are never merged, uses are;
+//! 12. every node is reachable from an output.
 
 #[cfg(test)]
 mod tests;
@@ -82,6 +83,14 @@ pub enum VerifyError {
         inferred: Vec<TensorType>,
     },
     /// Invariant 7.
+    #[error("{node}'s body: {error}")]
+    Body {
+        /// The loop.
+        node: NodeId,
+        /// What is broken in it.
+        error: Box<VerifyError>,
+    },
+    /// Invariant 8.
     #[error("output {position} is {node}, which does not exist")]
     OutputMissing {
         /// Which output.
@@ -89,7 +98,7 @@ pub enum VerifyError {
         /// The node that it names.
         node: NodeId,
     },
-    /// Invariant 8.
+    /// Invariant 9.
     #[error("output {position}, {node}, is complex")]
     OutputComplex {
         /// Which output.
@@ -97,7 +106,7 @@ pub enum VerifyError {
         /// The node that it names.
         node: NodeId,
     },
-    /// Invariant 9.
+    /// Invariant 10.
     #[error("{first} and {second} are both parameter {index}")]
     ParameterTwice {
         /// The parameter's index.
@@ -107,7 +116,7 @@ pub enum VerifyError {
         /// The second node.
         second: NodeId,
     },
-    /// Invariant 10.
+    /// Invariant 11.
     #[error("{first} and {second} are both slot {index}")]
     SlotTwice {
         /// The slot's index.
@@ -117,7 +126,7 @@ pub enum VerifyError {
         /// The second node.
         second: NodeId,
     },
-    /// Invariant 11.
+    /// Invariant 12.
     #[error("{node} is not needed by any output")]
     Unreachable {
         /// The node.
@@ -153,6 +162,9 @@ fn verify_node(program: &Program, id: NodeId, node: &Node) -> Result {
     let claimed: Vec<&TensorType> = std::iter::once(&node.ty).chain(&node.more).collect();
     if let Some(&ty) = claimed.iter().find(|ty| infer::bounded(ty).is_err()) {
         return Err(VerifyError::TooLarge { node: id, ty: ty.clone() });
+    }
+    if let Op::For { body, .. } = &node.op {
+        verify(body).map_err(|error| VerifyError::Body { node: id, error: Box::new(error) })?;
     }
     let graph = program.graph();
     let types: Vec<_> = node.operands.iter().map(|&operand| graph.ty(operand)).collect();

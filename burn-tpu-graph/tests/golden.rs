@@ -58,6 +58,9 @@ const CASES: &[&str] = &[
     "gather/f32",
     "scatter/assign/f32",
     "scatter/Sum/bf16",
+    "loop/single/f32",
+    "loop/rows/6",
+    "loop/nested",
 ];
 
 /// A linear layer's training step by hand: dot, bias, relu, its gradient, an SGD update with the rate in a slot.

@@ -4,6 +4,7 @@
 //! files under one crate's `tests/`. A new op kind gets its cases here.
 
 mod contract;
+mod control;
 mod elementwise;
 mod index;
 mod leaf;
@@ -33,6 +34,7 @@ pub fn cases() -> Result<Vec<Case>> {
     contract::add(&mut cases)?;
     window::add(&mut cases)?;
     index::add(&mut cases)?;
+    control::add(&mut cases)?;
     Ok(cases.0)
 }
 

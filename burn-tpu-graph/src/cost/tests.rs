@@ -99,6 +99,28 @@ fn a_reduction_combines_all_but_one_per_result() {
     assert_eq!(counted(&graph, sum), Cost { reduction_flops: 4 * 99, ..Cost::default() });
 }
 
+#[test]
+fn a_body_counts_once_per_trip_and_its_dots_stand_once() {
+    let mut graph = Graph::new();
+    let x = parameter(&mut graph, 0, DType::F32, &[4, 4]);
+    let none = Dims::new;
+    let attrs = DotAttrs {
+        lhs_batch: none(),
+        rhs_batch: none(),
+        lhs_contract: smallvec![1],
+        rhs_contract: smallvec![0],
+        result: DType::F32,
+    };
+    let looped = graph.for_loop(3, [x], |g, _, [x]| {
+        let [x] = g.for_loop(5, [x], |g, _, [x]| Ok([g.unary(UnaryOp::Exp, x)?]))?;
+        Ok([g.dot_general(x, x, attrs)?])
+    });
+    let program = Program::extract(&graph, &looped.unwrap()).unwrap();
+    assert_eq!(cost(&program), Cost { dot_flops: 3 * 128, transcendentals: 15 * 16, ..Cost::default() });
+    let dots = contractions(&program);
+    assert_eq!(dots.iter().map(|dot| (dot.k, dot.flops)).collect::<Vec<_>>(), [(4, 3 * 128)]);
+}
+
 /// Every op of the table can be costed: none overflows or divides by nothing.
 #[test]
 fn the_whole_corpus_has_a_cost() {

@@ -3,6 +3,7 @@
 //! One file per family. A rule returns the result types or says in one sentence what it demands and what it got.
 
 mod contract;
+mod control;
 mod elementwise;
 mod index;
 mod movement;
@@ -28,6 +29,7 @@ pub(crate) fn infer(
         Op::Sort { dim, .. } => window::sort(types, *dim).map(|more| (types[0].clone(), more)),
         Op::ArgReduce { dim, .. } => window::arg_reduce(types, *dim).map(|(value, index)| (value, vec![index])),
         Op::RngBitGenerator { ty } => rng(types, ty).map(|state| (state, vec![ty.clone()])),
+        Op::For { trips, body } => control::for_loop(types, *trips, body),
         Op::GetResult { index } => get_result(graph, operands, *index).map(|ty| (ty, Vec::new())),
         single => single_result(single, types).map(|ty| (ty, Vec::new())),
     };
@@ -74,7 +76,7 @@ fn single_result(op: &Op, types: &[&TensorType]) -> Rule {
         Op::Complex => elementwise::complex(types[0], types[1]),
         Op::Real | Op::Imag => elementwise::complex_part(types[0]),
         Op::OptimizationBarrier => Ok(types[0].clone()),
-        Op::Sort { .. } | Op::ArgReduce { .. } | Op::RngBitGenerator { .. } | Op::GetResult { .. } => {
+        Op::Sort { .. } | Op::ArgReduce { .. } | Op::RngBitGenerator { .. } | Op::For { .. } | Op::GetResult { .. } => {
             Err("has several results".into())
         }
     }

@@ -3,10 +3,12 @@
 //! Invariants: the text depends on the program (and the labels of its nodes) alone and is the same every time; node `n` of the program is value `%n`
 //! of the text, so that the two can be read side by side (values that a lowering needs on the way are `%t0`, `%t1`, …).
 //! One function per family returns the op that yields the node's results; plain unary, binary and conversion ops need
-//! none. A parameter that a result updates is marked with that result: whether a call donates it is said at the call.
+//! none. The body of a loop is a private function, called by the loop's region: so its values have names of their own
+//! (XLA inlines it). A parameter that a result updates is marked with that result: whether a call donates it is said at the call.
 
 mod constant;
 mod contract;
+mod control;
 mod division;
 mod index;
 mod movement;
@@ -15,9 +17,8 @@ mod region;
 mod slots;
 
 use crate::{DType, Graph, GraphError, Node, NodeId, Op, Program, Result, TensorType};
-use printer::{Block, Statement, Value, mlir_type};
+use printer::{Block, Statement, Value, list, mlir_type};
 use sha2::{Digest, Sha256};
-use std::fmt::Write;
 
 pub use slots::pack_slots;
 
@@ -83,16 +84,10 @@ pub fn lower(program: &Program) -> Result<Lowered> {
     let mut arguments: Vec<Argument> = parameters(program);
     let packing = slots::Packing::new(program, arguments.len());
     arguments.extend(packing.arguments());
-    let mut lowering = Lowering { graph: program.graph(), block: Block::main(), values: Vec::new(), packing };
-    let mut parameters_seen = 0;
-    for (i, node) in program.graph().nodes().iter().enumerate() {
-        let id = NodeId(i as u32);
-        lowering.block.set_label(program.graph().label(id));
-        let value = lowering.node(id, node, &mut parameters_seen)?;
-        lowering.values.push(value);
-    }
-    let results = lowering.operands(program.outputs())?;
-    let text = module(&arguments, lowering.block, &results);
+    let mut functions = Vec::new();
+    let (block, results) = Lowering::run(program, packing, &mut functions)?;
+    functions.insert(0, function("@main", arguments.iter().enumerate().map(argument_text), block, &results));
+    let text = format!("module @program {{\n{}}}\n", functions.concat());
     Ok(Lowered { text, arguments, results: results.into_iter().map(|value| value.ty).collect() })
 }
 
@@ -101,21 +96,14 @@ fn parameters(program: &Program) -> Vec<Argument> {
     parameters.map(|((index, ty), result)| Argument::Parameter { index, ty: ty.clone(), result }).collect()
 }
 
-/// The module around the body of `@main`.
-fn module(arguments: &[Argument], mut block: Block, results: &[Value]) -> String {
+/// A function of the module, `name` with its visibility.
+fn function(name: &str, arguments: impl Iterator<Item = String>, mut block: Block, results: &[Value]) -> String {
     block.finish("func.return", results);
-    let takes: Vec<String> = arguments.iter().enumerate().map(|(i, a)| argument_text(i, a)).collect();
-    let gives: Vec<String> = results.iter().map(|value| mlir_type(&value.ty)).collect();
-    let mut text = String::with_capacity(block.text().len() + 256);
-    // Writing to a String cannot fail.
-    let _ = writeln!(text, "module @program {{");
-    let _ = writeln!(text, "  func.func @main({}) -> ({}) {{", takes.join(", "), gives.join(", "));
-    text.push_str(block.text());
-    text.push_str("  }\n}\n");
-    text
+    let (takes, gives) = (list(arguments), list(results.iter().map(|value| mlir_type(&value.ty))));
+    format!("  func.func {name}({takes}) -> ({gives}) {{\n{}  }}\n", block.text())
 }
 
-fn argument_text(position: usize, argument: &Argument) -> String {
+fn argument_text((position, argument): (usize, &Argument)) -> String {
     let alias = match argument {
         Argument::Parameter { result: Some(result), .. } => format!(" {{tf.aliasing_output = {result} : i32}}"),
         Argument::Parameter { result: None, .. } | Argument::Slots { .. } => String::new(),
@@ -129,9 +117,30 @@ struct Lowering<'p> {
     block: Block,
     values: Vec<Value>,
     packing: slots::Packing,
+    /// The functions that loops call, so far.
+    functions: &'p mut Vec<String>,
 }
 
-impl Lowering<'_> {
+impl<'p> Lowering<'p> {
+    /// The block of a function that does what the program does, and its results.
+    fn run(
+        program: &'p Program,
+        packing: slots::Packing,
+        functions: &'p mut Vec<String>,
+    ) -> Result<(Block, Vec<Value>)> {
+        let graph = program.graph();
+        let mut lowering = Self { graph, block: Block::function(), values: Vec::new(), packing, functions };
+        let mut parameters_seen = 0;
+        for (i, node) in graph.nodes().iter().enumerate() {
+            let id = NodeId(i as u32);
+            lowering.block.set_label(graph.label(id));
+            let value = lowering.node(id, node, &mut parameters_seen)?;
+            lowering.values.push(value);
+        }
+        let results = lowering.operands(program.outputs())?;
+        Ok((lowering.block, results))
+    }
+
     fn operands(&self, ids: &[NodeId]) -> Result<Vec<Value>> {
         ids.iter().map(|id| self.value(*id).cloned()).collect()
     }
@@ -156,6 +165,16 @@ impl Lowering<'_> {
             Op::GetResult { index } => {
                 let of = node.operands.first().copied().unwrap_or(id);
                 Ok(Value::new(format!("{of}#{index}"), node.ty.clone()))
+            }
+            Op::For { trips, body } => {
+                let operands = self.operands(&node.operands)?;
+                let function = control::body_function(body, self.functions)?;
+                let statement = control::counted_loop(&mut self.block, operands, *trips, body, &function);
+                // The counter is the result behind the carries.
+                let counter = TensorType::scalar(DType::I32);
+                let results: Vec<_> = std::iter::once(&node.ty).chain(&node.more).chain([&counter]).collect();
+                self.block.assign(&id.to_string(), &statement, &results);
+                Ok(Value::new(format!("{id}#0"), node.ty.clone()))
             }
             op => {
                 let operands = self.operands(&node.operands)?;
@@ -215,8 +234,8 @@ impl Lowering<'_> {
             Op::ReduceWindow { combine, window } => Ok(region::reduce_window(block, operands, *combine, window)),
             Op::SelectAndScatter { window } => Ok(region::select_and_scatter(block, operands, window)),
             Op::Sort { dim, descending } => Ok(region::sort(operands, *dim, *descending)),
-            // Handled above: these two have no text of their own.
-            Op::Parameter { .. } | Op::GetResult { .. } => plain(operands),
+            // Handled above: a value, results of another number, and a value.
+            Op::Parameter { .. } | Op::For { .. } | Op::GetResult { .. } => plain(operands),
         }
     }
 }

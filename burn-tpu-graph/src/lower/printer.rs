@@ -96,7 +96,8 @@ pub(super) fn without_location(line: &str) -> &str {
 /// What a location starts with. Nothing else that is printed holds it.
 const LOCATION: &str = " loc(\"";
 
-/// A sequence of ops: the body of `@main`, or a region of an op. Regions do not nest, so two name spaces suffice.
+/// A sequence of ops: the body of a function, or a region of an op. Regions do not nest (a loop's calls a function), so two
+/// name spaces suffice.
 pub(super) struct Block {
     text: String,
     indent: &'static str,
@@ -107,8 +108,8 @@ pub(super) struct Block {
 }
 
 impl Block {
-    /// The body of `@main`.
-    pub fn main() -> Self {
+    /// The body of a function.
+    pub fn function() -> Self {
         Self { text: String::new(), indent: "    ", prefix: "%t", temporaries: 0, label: "" }
     }
 

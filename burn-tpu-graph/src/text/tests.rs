@@ -68,6 +68,13 @@ fn changed(op: &Op) -> Vec<Op> {
         Op::Fft { kind, length } => {
             vec![Op::Fft { kind: FftKind::Ifft, length: *length }, Op::Fft { kind: *kind, length: length + 1 }]
         }
+        Op::For { trips, body } => {
+            let swapped = Program::extract(body.graph(), &[body.outputs(), body.outputs()].concat()).unwrap();
+            vec![
+                Op::For { trips: trips + 1, body: body.clone() },
+                Op::For { trips: *trips, body: std::sync::Arc::new(swapped) },
+            ]
+        }
         Op::GetResult { index } => vec![Op::GetResult { index: index + 1 }],
         Op::IsFinite => vec![Op::OptimizationBarrier],
         Op::Select => vec![Op::Clamp],

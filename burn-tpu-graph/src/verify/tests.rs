@@ -83,6 +83,19 @@ fn stored_types_are_the_inferred_ones() {
 }
 
 #[test]
+fn bodies_keep_every_invariant() {
+    let body = |size| {
+        let nodes = vec![parameter(0, f32s(2)), node(Op::Unary(UnaryOp::Exp), &[0], f32s(size))];
+        std::sync::Arc::new(Program::unchecked(nodes, vec![NodeId(1)]))
+    };
+    let looped = |size| vec![parameter(0, f32s(2)), node(Op::For { trips: 3, body: body(size) }, &[0], f32s(2))];
+    assert_eq!(verify(&Program::unchecked(looped(2), vec![NodeId(1)])), Ok(()));
+    let VerifyError::Body { node, error } = broken(looped(3), &[1]) else { panic!("the body is broken") };
+    assert_eq!(node, NodeId(1));
+    assert!(matches!(*error, VerifyError::Types { node: NodeId(1), .. }), "{error}");
+}
+
+#[test]
 fn outputs_exist() {
     let error = broken(vec![parameter(0, f32s(2))], &[0, 1]);
     assert_eq!(error, VerifyError::OutputMissing { position: 1, node: NodeId(1) });

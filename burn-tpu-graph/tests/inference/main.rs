@@ -3,6 +3,7 @@
 //! Types are written as they print: `f32[2,3]`, `i1[]`, `bf16[0,1]`.
 
 mod contract;
+mod control;
 mod elementwise;
 mod index;
 mod movement;

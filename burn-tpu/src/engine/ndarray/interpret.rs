@@ -8,7 +8,7 @@ use super::error::{HostError, Result};
 use super::tensor::HostTensor;
 use super::{binary, contract, convolution, elementwise, fft, index, movement, reduce, rng, sort, unary, window};
 use burn_tpu_graph::op::ScatterMode;
-use burn_tpu_graph::{Graph, LiteralData, Node, NodeId, Op, Program, TensorType};
+use burn_tpu_graph::{DType, Graph, LiteralData, Node, NodeId, Op, Program, TensorType};
 use rustc_hash::FxHashMap;
 
 /// Runs one node: all its results. `operands` are each operand's result 0, but for `get_result` all results of its
@@ -184,12 +184,23 @@ fn compute(node: &Node, mut operands: Vec<HostTensor>) -> Result<Vec<HostTensor>
             let [x] = take(operands)?;
             x
         }
+        Op::For { trips, body } => return for_loop(*trips, body, operands),
         Op::GetResult { index } => {
             let result = operands.into_iter().nth(*index);
             result.ok_or_else(|| format!("there is no result {index}"))?
         }
     };
     Ok(vec![result])
+}
+
+/// Every trip owns its carries, so that a body writes into them.
+fn for_loop(trips: usize, body: &Program, mut carries: Vec<HostTensor>) -> Result<Vec<HostTensor>> {
+    for trip in 0..trips {
+        carries.push(splat(DType::I32, &[], trip as u64));
+        let parameters = (0..).zip(carries).collect();
+        carries = interpret(body, parameters, &[]).map_err(|error| error.to_string())?;
+    }
+    Ok(carries)
 }
 
 /// Runs a program on `parameters` by index; `slots[index]` are the bits of each run-time scalar.
@@ -250,8 +261,8 @@ impl Run {
 mod tests {
     use super::super::testing::{Trial, tensor, values};
     use super::*;
+    use burn_tpu_graph::Number;
     use burn_tpu_graph::op::BinaryOp;
-    use burn_tpu_graph::{DType, Number};
 
     #[test]
     fn a_parameter_that_nobody_else_owns_is_written_over() {

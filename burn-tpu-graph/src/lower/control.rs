@@ -1,0 +1,58 @@
+//! Lowering of loops.
+
+use super::constant::scalar;
+use super::printer::{Block, Statement, Value, mlir_type};
+use super::{Lowering, function, region, slots};
+use crate::op::{BinaryOp, Direction};
+use crate::{DType, Program, Result, TensorType};
+
+/// Writes a loop's body as a private function that takes the parameters which it reads, in node order. Says its name.
+pub(super) fn body_function(body: &Program, functions: &mut Vec<String>) -> Result<String> {
+    let (block, results) = Lowering::run(body, slots::Packing::new(body, 0), functions)?;
+    let name = format!("@body{}", functions.len());
+    let takes = body.parameters().enumerate().map(|(i, (_, ty))| format!("%arg{i}: {}", mlir_type(ty)));
+    functions.push(function(&format!("private {name}"), takes, block, &results));
+    Ok(name)
+}
+
+/// A `while` over the carries and, last, a counter. XLA sees how often it runs: the counter starts from a constant, is
+/// compared with one and grows by one.
+pub(super) fn counted_loop(
+    block: &mut Block,
+    mut carries: Vec<Value>,
+    trips: usize,
+    body: &Program,
+    function: &str,
+) -> Statement {
+    carries.push(scalar(block, DType::I32, 0));
+    let types: Vec<TensorType> = carries.iter().map(|value| value.ty.clone()).collect();
+    let (condition, step) = (condition(&types, trips), step(&types, body, function));
+    Statement::new("stablehlo.while", carries).region(condition).region(step)
+}
+
+/// Whether there is another trip.
+fn condition(types: &[TensorType], trips: usize) -> Block {
+    let (mut block, mut arguments) = Block::region(types);
+    let limit = scalar(&mut block, DType::I32, trips as u64);
+    let counter = arguments.split_off(types.len() - 1);
+    let below = region::compare(Direction::Lt, [counter, vec![limit]].concat());
+    let below = block.push(&below, TensorType::scalar(DType::Bool));
+    block.finish("stablehlo.return", &[below]);
+    block
+}
+
+/// One trip: what the function makes of the carries, and the counter plus one.
+fn step(types: &[TensorType], body: &Program, function: &str) -> Block {
+    let (mut block, mut arguments) = Block::region(types);
+    let taken: Vec<Value> = body.parameters().map(|(index, _)| arguments[index as usize].clone()).collect();
+    let left: Vec<&TensorType> = body.output_types().collect();
+    block.assign("%left", &Statement::new("func.call", taken).attr("callee", function), &left);
+    let name = |i: usize| if left.len() == 1 { "%left".into() } else { format!("%left#{i}") };
+    let mut next: Vec<Value> = (0..left.len()).map(|i| Value::new(name(i), left[i].clone())).collect();
+    let counter = arguments.split_off(types.len() - 1);
+    let one = scalar(&mut block, DType::I32, 1);
+    let sum = Statement::new(BinaryOp::Add.mnemonic(), [counter, vec![one]].concat());
+    next.push(block.push(&sum, TensorType::scalar(DType::I32)));
+    block.finish("stablehlo.return", &next);
+    block
+}
