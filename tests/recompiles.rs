@@ -225,3 +225,26 @@ fn fifty_lengths_compile_once_per_bucket() {
     let causes: Vec<_> = metrics(&device).recompiles.iter().rev().take(3).map(|found| found.cause).collect();
     assert_eq!(causes, [RecompileCause::Shape; 3], "each further bucket is explained");
 }
+
+/// A CTC loss over `steps` steps, and its gradient.
+fn speech(device: &TpuDevice, steps: usize) {
+    type D = burn::backend::Autodiff<B>;
+    let scores = Tensor::<D, 3>::zeros([steps, 1, 3], device).require_grad();
+    let log_probs = burn::tensor::activation::log_softmax(scores.clone(), 2);
+    let length = |length: usize| Tensor::from_data([length as i32], device);
+    let targets = Tensor::from_data([[1, 2]], device);
+    let loss = burn::tensor::module::ctc_loss(log_probs, targets, length(steps), length(2), 0);
+    let gradients = loss.backward();
+    drop(scores.grad(&gradients).expect("a gradient").into_data());
+}
+
+#[test]
+fn a_loop_over_time_is_as_many_nodes_for_any_number_of_steps() {
+    let device = TpuDevice::ndarray();
+    let _alone = alone();
+    speech(&device, 4);
+    let [few, many] = [5, 300].map(|steps| recompiles(&device, || speech(&device, steps)));
+    let ([few], [many]) = (&few[..], &many[..]) else { panic!("{few:?} {many:?}") };
+    assert_eq!((few.cause, many.cause), (RecompileCause::Shape, RecompileCause::Shape));
+    assert!(few.nodes == many.nodes && few.nodes < 200, "{few} {many}");
+}

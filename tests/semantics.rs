@@ -5,6 +5,7 @@
 
 mod common;
 
+use burn::backend::Autodiff;
 use burn::tensor::activation::{log_softmax, softmax};
 use burn::tensor::backend::Backend;
 use burn::tensor::module::{attention, ctc_loss, max_pool2d, max_pool2d_with_indices};
@@ -264,4 +265,27 @@ fn a_ctc_loss_of_bf16_is_that_of_f32_rounded_once() {
     }
     let exact = loss::<B>(&wide);
     assert_eq!(loss::<Half>(&narrow), half::bf16::from_f32(exact).to_f32(), "of {exact}");
+}
+
+/// Of two samples, the first has two steps for two equal labels, between which there must be a blank.
+#[test]
+fn a_ctc_loss_that_no_alignment_fits_is_infinite_and_has_no_gradient() {
+    on_each(|device| {
+        let scores = Tensor::<Autodiff<B>, 3>::zeros([4, 2, 3], device).require_grad();
+        let log_probs = log_softmax(scores.clone(), 2);
+        let targets = Tensor::from_data([[1, 1], [1, 2]], device);
+        let lengths = |lengths: [i32; 2]| Tensor::from_data(lengths, device);
+        let loss = ctc_loss(log_probs, targets, lengths([2, 4]), lengths([2, 2]), 0);
+        let [none, some] = read(loss.clone().inner())[..] else { panic!("a loss per sample") };
+        assert!(none == INF && some.is_finite(), "{none} {some}");
+        let gradients = loss.sum().backward();
+        let gradient = scores.grad(&gradients).expect("a gradient");
+        let of = |sample: usize| read(gradient.clone().slice([0..4, sample..sample + 1]));
+        assert_eq!(of(0), [0.0; 12]);
+        assert!(
+            of(1).iter().all(|slope| slope.is_finite()) && of(1).iter().any(|slope| slope.abs() > 0.1),
+            "{:?}",
+            of(1)
+        );
+    });
 }

@@ -414,7 +414,22 @@ impl<F: TpuFloat, I: TpuInt> ModuleOps<Self> for Tpu<F, I> {
         target_lengths: TpuTensor,
         blank: usize,
     ) -> TpuTensor {
-        ctc_loss::ctc_loss::<F, I>(&log_probs, targets, input_lengths, target_lengths, blank)
+        ctc_loss::ctc_loss([&log_probs, &targets, &input_lengths, &target_lengths], blank)
+    }
+
+    fn has_ctc_loss_backward() -> bool {
+        true
+    }
+
+    fn ctc_loss_backward(
+        log_probs: TpuTensor,
+        targets: TpuTensor,
+        input_lengths: TpuTensor,
+        target_lengths: TpuTensor,
+        grad_loss: TpuTensor,
+        blank: usize,
+    ) -> TpuTensor {
+        ctc_loss::ctc_loss_backward([&log_probs, &targets, &input_lengths, &target_lengths, &grad_loss], blank)
     }
 
     fn rfft(signal: TpuTensor, dim: usize, n: Option<usize>) -> (TpuTensor, TpuTensor) {
