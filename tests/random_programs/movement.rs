@@ -1,7 +1,7 @@
 //! Steps of ops that move elements, by static and by run-time positions. They are exact wherever their operand is.
 
 use super::builder::{Builder, Choices, Value, ulp};
-use burn_tpu_graph::op::{Combine, GatherAttrs, ScatterAttrs, ScatterMode};
+use burn_tpu_graph::op::{BinaryOp, Combine, GatherAttrs, ScatterAttrs, ScatterMode};
 use burn_tpu_graph::{DType, Dims, NodeId, Result};
 use smallvec::SmallVec;
 
@@ -121,6 +121,27 @@ pub fn dynamic(b: &mut Builder, c: &mut Choices) -> Result<()> {
     let update = b.fitted(update, &sizes)?;
     let y = b.graph.dynamic_update_slice(x.id, update.id, &starts)?;
     b.keep(y, x.error.max(update.error), x.wild || update.wild);
+    Ok(())
+}
+
+/// Each trip writes the last part of a value over the trip's own, and perhaps turns the value around; numbers of trips add
+/// up.
+pub fn looped(b: &mut Builder, c: &mut Choices) -> Result<()> {
+    let x = b.any(c)?;
+    let dims = b.dims(x);
+    if dims.contains(&0) {
+        return Ok(());
+    }
+    let (trips, turned) = (c.of(&[2, 1, 3, 0, 6]), c.below(2) == 0);
+    let count = b.graph.scalar(DType::I32, c.below(9) as i64)?;
+    let [y, count] = b.graph.for_loop(trips, [x.id, count], |g, trip, [x, count]| {
+        let part = if dims.is_empty() { x } else { g.slice_dim(x, 0, dims[0] - 1, dims[0])? };
+        let y = g.dynamic_update_slice(x, part, &vec![trip; dims.len()])?;
+        let all: Dims = (0..dims.len()).collect();
+        Ok([if turned { g.reverse(y, &all)? } else { y }, g.binary(BinaryOp::Add, count, trip)?])
+    })?;
+    b.keep(y, x.error, x.wild);
+    b.keep(count, 0.0, false);
     Ok(())
 }
 

@@ -56,7 +56,7 @@ const RULES: [Rule; 29] = [
 ];
 
 /// Rarer kinds: a step takes one of them when its number is high.
-const RARE: [Rule; 2] = [contract::rng, contract::fft];
+const RARE: [Rule; 3] = [contract::rng, contract::fft, movement::looped];
 
 pub fn rule(op: u8) -> Rule {
     let op = usize::from(op);
