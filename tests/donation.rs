@@ -2,12 +2,16 @@
 
 mod common;
 
+use burn::backend::Autodiff;
+use burn::tensor::activation::log_softmax;
 use burn::tensor::backend::Backend;
-use burn::tensor::{Tensor, TensorData};
+use burn::tensor::module::ctc_loss;
+use burn::tensor::{Int, Tensor, TensorData};
 use burn_tpu::{Metrics, Tpu, TpuDevice, mark_step, metrics};
 use common::{alone, counted};
 
 type B = Tpu<f32>;
+type D = Autodiff<B>;
 type Vector = Tensor<B, 1>;
 
 /// Long enough that no upload is a copy on the way.
@@ -90,6 +94,38 @@ fn a_buffer_that_is_used_twice_is_donated_once() {
         square
     });
     assert_eq!((count.donated, value(square)), (1, 6.0));
+}
+
+/// Scores whose update takes their memory, in a step whose loops read them at each trip.
+#[test]
+fn what_loops_read_is_whole_until_they_end() {
+    let Some(device) = common::cpu() else { return };
+    let _alone = alone();
+    let values: Vec<f32> = (0..LENGTH).map(|i| (0.37 * i as f32).sin()).collect();
+    let start = || Tensor::<B, 3>::from_data(TensorData::new(values.clone(), [128, 16, 8]), &device);
+    let whole = |values: Vec<i32>| Tensor::<D, 1, Int>::from_data(&values[..], &device);
+    let targets = whole((0..16 * 20).map(|i| 1 + i * 5 % 7).collect()).reshape([16, 20]);
+    let (steps, labels) = (whole((0..16).map(|i| 128 - i).collect()), whole((5..21).collect()));
+    let descended = |scores: Tensor<B, 3>| {
+        let leaf = Tensor::<D, 3>::from_inner(scores).require_grad();
+        let log_probs = log_softmax(leaf.clone(), 2);
+        let loss = ctc_loss(log_probs, targets.clone(), steps.clone(), labels.clone(), 0);
+        let gradient = leaf.grad(&loss.sum().backward()).expect("a gradient");
+        let next = leaf.inner() - gradient * 0.5;
+        mark_step(&device);
+        next
+    };
+    let [(donated, found), (none, expected)] = [false, true].map(|keep| {
+        let (first, mut kept) = (start(), Vec::new());
+        let step = |scores: Tensor<B, 3>, _| {
+            kept.extend(keep.then(|| scores.clone()));
+            descended(scores)
+        };
+        let (scores, count) = counted(&device, || (0..4).fold(first, step));
+        (count.donated, scores.into_data().to_vec::<f32>().expect("f32 data"))
+    });
+    assert_eq!((donated, none), (4, 0));
+    assert_eq!(found, expected);
 }
 
 /// The next step is recorded while this one runs: a dispatch waits neither for its program nor to let go of what it donated.

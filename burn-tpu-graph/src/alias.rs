@@ -183,4 +183,15 @@ mod tests {
         assert_eq!(pairs(g, &[sum]), [None, Some(0)]);
         assert_eq!(pairs(g, &[x, reversed]), [None]);
     }
+
+    /// A trip may read all of what it is given.
+    #[test]
+    fn a_loop_takes_no_parameters_memory() {
+        let g = &mut Graph::new();
+        let x = parameter(g, 0, DType::F32);
+        let [looped] = g.for_loop(2, [x], |g, _, [x]| Ok([g.unary(UnaryOp::Exp, x)?])).unwrap();
+        let sum = g.binary(BinaryOp::Add, looped, x).unwrap();
+        assert_eq!(pairs(g, &[looped]), [None]);
+        assert_eq!(pairs(g, &[looped, sum]), [Some(1)]);
+    }
 }

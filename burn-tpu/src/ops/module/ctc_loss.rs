@@ -6,8 +6,9 @@
 //! skips a blank between two labels that differ. States behind a sample's target reach none of its own.
 //!
 //! As in Burn's composition of other ops: no step of a sample counts less than one, and the gradient is that of the loss
-//! by `log_probs` alone. (What flows back through a `log_softmax` before it is what other frameworks give.) A sample that
-//! no alignment fits has an infinite loss, and no gradient.
+//! by `log_probs` alone. (What flows back through a `log_softmax` before it is what other frameworks give.) Otherwise than
+//! there: a sample that no alignment fits has an infinite loss and a gradient of zeros, and of equally likely alignments
+//! all have their part in the gradient, where autodiff takes the larger of two equal numbers to be one of them.
 
 use crate::TpuTensor;
 use crate::ops::broken_rule;
