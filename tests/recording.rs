@@ -3,6 +3,7 @@
 mod common;
 
 use burn::tensor::backend::Backend;
+use burn::tensor::module::ctc_loss;
 use burn::tensor::{Int, Tensor, TensorData};
 use burn_tpu::{CutReason, Tpu, TpuDevice, TpuOptions, mark_step, metrics, program_keys};
 use common::{alone, counted};
@@ -201,7 +202,11 @@ fn host_fallback_is_counted_by_op() {
     let Some(_) = common::cpu() else { return };
     let _alone = alone();
     let device = TpuDevice::cpu(1);
-    let on_host = TpuOptions::training().cpu_devices(2).host_ops(["stablehlo.tanh", "stablehlo.reverse"]);
+    let on_host = TpuOptions::training().cpu_devices(2).host_ops([
+        "stablehlo.tanh",
+        "stablehlo.reverse",
+        "stablehlo.log_plus_one",
+    ]);
     on_host.install(&device).expect("first use");
     let x = vector(&device, &[0.5, -0.5, 1.0]);
     let y = (x.clone() * 2.0).tanh() + x.clone().flip([0]);
@@ -212,6 +217,14 @@ fn host_fallback_is_counted_by_op() {
     }
     assert_eq!(count.fallbacks, 2);
     assert_eq!(metrics(&device).host_fallbacks_by_op["stablehlo.tanh"], 1);
+    // The loss adds logarithms in its loop, which goes as a whole, and behind it.
+    let log_probs = Tensor::<B, 3>::full([2, 1, 2], 0.5f32.ln(), &device);
+    let length = |length: i32| Tensor::from_data([length], &device);
+    let loss = ctc_loss(log_probs, Tensor::from_data([[1]], &device), length(2), length(1), 0);
+    let (loss, count) = counted(&device, || values(loss)[0]);
+    assert!((loss + 0.75f32.ln()).abs() < 1e-6, "{loss}");
+    assert_eq!(count.fallbacks, 2);
+    assert_eq!(metrics(&device).host_fallbacks_by_op["graph.for"], 1);
 }
 
 /// Enough ops that some of them are timed.

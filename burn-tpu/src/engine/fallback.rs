@@ -22,7 +22,7 @@ pub(crate) fn compile(
     host: &[String],
     denied: bool,
 ) -> Result<Box<dyn Executable>> {
-    let on_host = |node: &Node| !engine.lowers(&node.op) || host.iter().any(|name| name == node.op.mnemonic());
+    let on_host = |node: &Node| is_for_host(engine.as_ref(), host, node);
     let ops: BTreeSet<&'static str> =
         program.graph().nodes().iter().filter(|node| on_host(node)).map(|node| node.op.mnemonic()).collect();
     if ops.is_empty() {
@@ -34,6 +34,13 @@ pub(crate) fn compile(
     }
     tracing::warn!(device = engine.describe(), ops, "ops without a lowering run on the host");
     Staged::new(engine, program, on_host).map(|staged| Box::new(staged) as Box<dyn Executable>)
+}
+
+/// A loop goes to the host as a whole when a node of its body does.
+fn is_for_host(engine: &dyn Engine, host: &[String], node: &Node) -> bool {
+    let body = if let Op::For { body, .. } = &node.op { body.graph().nodes() } else { &[] };
+    let named = host.iter().any(|name| name == node.op.mnemonic());
+    named || !engine.lowers(&node.op) || body.iter().any(|inner| is_for_host(engine, host, inner))
 }
 
 /// A program in stages.
