@@ -79,7 +79,7 @@ fn agree(dtype: DType, found: &[u8], expected: &[u8]) -> bool {
 /// Where the interpreter disagrees with the CPU plugin about the cases of one family.
 fn differences(client: &Client, family: &str, members: &[Case]) -> String {
     let program = corpus::merge(members).unwrap();
-    let compiled = programs::compile(client, &program, &programs::strict_nan()).unwrap();
+    let compiled = programs::compile(client, &program, &programs::cpu_options()).unwrap();
     let names: Vec<&String> =
         members.iter().flat_map(|case| case.program.outputs().iter().map(|_| &case.name)).collect();
     // What infinity times a zero of padding or of a twiddle gives is nobody's promise.

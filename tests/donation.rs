@@ -17,6 +17,9 @@ type Vector = Tensor<B, 1>;
 /// Long enough that no upload is a copy on the way.
 const LENGTH: usize = 16 << 10;
 
+/// Rows and columns of a weight.
+const SIDE: usize = 128;
+
 fn filled(device: &TpuDevice, value: f32) -> Vector {
     Tensor::from_data(TensorData::new(vec![value; LENGTH], [LENGTH]), device)
 }
@@ -79,6 +82,28 @@ fn a_read_of_one_result_keeps_what_the_others_need() {
     let (after, count) = counted(&device, || value(next.clone() + weights.clone()));
     assert_eq!((after, count.donated), (5.0, 0));
     assert_eq!((value(next), value(weights)), (2.0, 3.0));
+}
+
+/// A layer's weight is read by the input's gradient as well, in no order with its own update that the data would give.
+#[test]
+fn a_weight_that_other_work_reads_is_updated_without_a_copy() {
+    let Some(device) = common::cpu() else { return };
+    let _alone = alone();
+    let matrix = |value: f32, rows: usize| {
+        Tensor::<B, 2>::from_data(TensorData::new(vec![value; rows * SIDE], [rows, SIDE]), &device)
+    };
+    let (weight, input, gradient) = (matrix(1.0, SIDE), matrix(2.0, 1), matrix(3.0, 1));
+    let before = metrics(&device);
+    let back = gradient.clone().matmul(weight.clone().transpose());
+    let weight = weight - input.transpose().matmul(gradient) * 0.5;
+    mark_step(&device);
+    let after = metrics(&device);
+    let bytes = (SIDE * SIDE * size_of::<f32>()) as u64;
+    assert_eq!((after.donated_bytes - before.donated_bytes, after.alias_bytes - before.alias_bytes), (bytes, bytes));
+    let temporary = after.temporary_bytes - before.temporary_bytes;
+    assert!(temporary < bytes, "{temporary} bytes of temporaries hold a copy of the weight's {bytes}");
+    assert_eq!(weight.into_data(), TensorData::new(vec![-2f32; SIDE * SIDE], [SIDE, SIDE]));
+    assert_eq!(back.into_data(), TensorData::new(vec![3.0 * SIDE as f32; SIDE], [1, SIDE]));
 }
 
 /// PJRT refuses a call that names a donated buffer twice.

@@ -69,7 +69,7 @@ fn engines_agree_on_random_programs() {
     let plugin = Plugin { client, fault: None };
     let config = config();
     let seed = config.rng_seed;
-    let (mut checked, mut nodes, mut elements) = (0, 0, 0);
+    let (mut checked, mut nodes, mut elements, mut in_place) = (0, 0, 0, 0);
     let recipes: Vec<Recipe> = sampled(config).collect();
     for recipes in recipes.chunks(BATCH) {
         let trials: Vec<Trial> = recipes.iter().map(Trial::new).collect();
@@ -78,10 +78,14 @@ fn engines_agree_on_random_programs() {
         }
         checked += trials.len();
         nodes += trials.iter().map(|trial| trial.program.graph().nodes().len()).sum::<usize>();
+        in_place += trials.iter().flat_map(|trial| trial.program.results_in_place()).flatten().count();
         elements += trials.iter().flat_map(|trial| trial.program.output_types()).map(|ty| ty.elements()).sum::<usize>();
     }
-    eprintln!("{checked} programs of {nodes} nodes agree on {elements} elements, {seed:?}");
+    eprintln!(
+        "{checked} programs of {nodes} nodes agree on {elements} elements, {in_place} results in an argument's memory, {seed:?}"
+    );
     assert!(elements > 10 * checked, "programs without results agree on nothing");
+    assert!(in_place > checked / 2, "programs that update nothing say nothing about aliases");
 }
 
 /// What the lowering says, and what a wrong one might.

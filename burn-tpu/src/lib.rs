@@ -31,7 +31,7 @@ pub use backend::Tpu;
 pub use buckets::Buckets;
 pub use device::{Platform, TpuDevice};
 #[doc(hidden)]
-pub use engine::interpret_program;
+pub use engine::{CPU_COMPILER_FLAGS, interpret_program};
 pub use error::{Fault, Result, TpuError};
 pub use metrics::{CutReason, Metrics};
 pub use optim::{MarkStep, MasterState, MasterWeights};

@@ -40,9 +40,11 @@ pub fn pjrt_program(lowered: &Lowered) -> burn_tpu_pjrt::Program {
     burn_tpu_pjrt::Program::stablehlo(lowered.text.as_str(), parameters).unwrap()
 }
 
-/// NaN wins in minima and maxima, as StableHLO demands; the CPU client's default lets it lose.
-pub fn strict_nan() -> CompileOptions {
-    CompileOptions::default().set("xla_cpu_enable_fast_min_max", false)
+/// The backend's own options for the CPU plugin, and NaN wins in minima and maxima, as StableHLO demands; the CPU client's
+/// default lets it lose.
+pub fn cpu_options() -> CompileOptions {
+    let options = CompileOptions::default().set("xla_cpu_enable_fast_min_max", false);
+    burn_tpu::CPU_COMPILER_FLAGS.into_iter().fold(options, |options, (name, value)| options.set(name, value))
 }
 
 /// A program that the CPU plugin has compiled.

@@ -86,6 +86,8 @@ pub struct Builder {
     pub values: Vec<Value>,
     pub parameters: Vec<Vec<u8>>,
     pub slots: Vec<u64>,
+    /// Results whatever else is: parameters that were updated, whose memory these take.
+    pub updates: Vec<Value>,
 }
 
 impl Builder {
@@ -101,6 +103,18 @@ impl Builder {
         self.graph.ty(value.id).elements()
     }
 
+    /// Whether a compiler can compute the value: nothing that is passed at run time has an element in it.
+    pub fn is_known(&self, value: Value) -> bool {
+        let nodes = self.graph.nodes();
+        let mut known: Vec<bool> = Vec::with_capacity(nodes.len());
+        for node in nodes {
+            let passed = matches!(node.op, Op::Parameter { .. } | Op::Slot { .. });
+            let given = !passed && node.operands.iter().all(|operand| known[operand.index()]);
+            known.push(given || node.ty.elements() == 0);
+        }
+        known[value.id.index()]
+    }
+
     /// Keeps a value that is exact whenever its operands are.
     pub fn keep(&mut self, id: NodeId, error: f64, wild: bool) {
         if error <= MOST_ERROR && self.graph.ty(id).elements() <= 4096 {
@@ -108,11 +122,25 @@ impl Builder {
         }
     }
 
+    /// Keeps what a parameter was updated to, as a result too.
+    pub fn keep_update(&mut self, updated: Value) {
+        if updated.error <= MOST_ERROR {
+            self.values.push(updated);
+            self.updates.push(updated);
+        }
+    }
+
     /// Keeps a computed float, brought back to the tame range; `error` is the op's own and its operands' together.
     pub fn settle(&mut self, id: NodeId, error: f64) -> Result<()> {
-        let id = self.clamped(id)?;
-        self.keep(id, error + ulp(self.graph.dtype(id)), false);
+        let settled = self.settled(id, error)?;
+        self.keep(settled.id, settled.error, false);
         Ok(())
+    }
+
+    /// A computed float, brought back to the tame range.
+    pub fn settled(&mut self, id: NodeId, error: f64) -> Result<Value> {
+        let id = self.clamped(id)?;
+        Ok(Value { id, error: error + ulp(self.graph.dtype(id)), wild: false })
     }
 
     fn clamped(&mut self, id: NodeId) -> Result<NodeId> {
@@ -277,12 +305,13 @@ impl Builder {
         self.with_const(BinaryOp::Add, magnitude, shift)
     }
 
-    /// The program of up to four outputs, the last value among them, with the error of each.
+    /// The program of up to four outputs, the last value among them, and of the updates; with the error of each.
     pub fn finish(self, outputs: &[u16]) -> Result<(Program, Vec<f64>)> {
         let mut chosen: Vec<Value> = self.values.last().copied().into_iter().collect();
         chosen.extend(
             outputs.iter().filter_map(|&i| self.values.get(usize::from(i) % self.values.len().max(1)).copied()),
         );
+        chosen.extend(self.updates);
         let ids: Vec<NodeId> = chosen.iter().map(|value| value.id).collect();
         Ok((Program::extract(&self.graph, &ids)?, chosen.iter().map(|value| value.error).collect()))
     }

@@ -2,7 +2,7 @@
 
 use super::builder::{Builder, Choices, REAL, Value, ulp};
 use burn_tpu_graph::op::{BinaryOp, Direction, UnaryOp};
-use burn_tpu_graph::{DType, NodeId, Result};
+use burn_tpu_graph::{DType, NodeId, Op, Result};
 
 pub fn leaf(b: &mut Builder, c: &mut Choices) -> Result<()> {
     match c.below(5) {
@@ -131,6 +131,29 @@ pub fn select(b: &mut Builder, c: &mut Choices) -> Result<()> {
     let predicate = b.fitted(predicate, &b.dims(x))?;
     let z = b.graph.select(predicate.id, x.id, y.id)?;
     b.keep(z, x.error.max(y.error), x.wild || y.wild);
+    Ok(())
+}
+
+/// A parameter with a change that is added or put in its place, as a result that takes its memory, while other steps
+/// read what it was.
+pub fn update(b: &mut Builder, c: &mut Choices) -> Result<()> {
+    let is_parameter = |b: &Builder, value: Value| matches!(b.graph.node(value.id).op, Op::Parameter { .. });
+    let old = b.pick(c, DType::F32, is_parameter)?;
+    let updated = if b.dtype(old).is_float() && c.below(4) > 0 {
+        let (old, change) = (b.tamed(old)?, b.float(c)?);
+        let change = b.converted(change, b.dtype(old))?;
+        let change = b.fitted(change, &b.dims(old))?;
+        let sum = b.graph.binary(BinaryOp::Add, old.id, change.id)?;
+        let own = ulp(b.dtype(old));
+        b.settled(sum, change.error + 4.0 * own)?
+    } else {
+        let change = b.alike(c, old)?;
+        let predicate = b.pick(c, DType::Bool, |b, value| b.dtype(value) == DType::Bool)?;
+        let predicate = b.fitted(predicate, &b.dims(old))?;
+        let id = b.graph.select(predicate.id, old.id, change.id)?;
+        Value { id, error: change.error, wild: old.wild || change.wild }
+    };
+    b.keep_update(updated);
     Ok(())
 }
 

@@ -23,7 +23,7 @@ pub fn recipes() -> impl Strategy<Value = Recipe> {
 pub type Rule = fn(&mut Builder, &mut Choices) -> Result<()>;
 
 /// All kinds of step; those that stand twice come twice as often.
-const RULES: [Rule; 29] = [
+const RULES: [Rule; 31] = [
     elementwise::leaf,
     elementwise::leaf,
     elementwise::smooth_unary,
@@ -35,6 +35,8 @@ const RULES: [Rule; 29] = [
     elementwise::any_exact_unary,
     elementwise::compare,
     elementwise::select,
+    elementwise::update,
+    elementwise::update,
     elementwise::clamp,
     elementwise::convert,
     elementwise::convert,

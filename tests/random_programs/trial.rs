@@ -89,7 +89,7 @@ impl Plugin {
         let parameters: Vec<Vec<u8>> = trials.iter().flat_map(|trial| trial.parameters.clone()).collect();
         let slots: Vec<u64> = trials.iter().flat_map(|trial| trial.slots.clone()).collect();
         let lowered = self.lowered(&corpus::merge(&cases).unwrap(), &slots);
-        let compiled = programs::compile_lowered(&self.client, lowered, &programs::strict_nan())?;
+        let compiled = programs::compile_lowered(&self.client, lowered, &programs::cpu_options())?;
         let outputs = compiled.run(&parameters, &slots)?;
         let mut rest = &outputs[..];
         let each = trials.iter().map(|trial| {

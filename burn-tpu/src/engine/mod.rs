@@ -11,6 +11,7 @@ mod topology;
 pub(crate) use fallback::compile;
 pub(crate) use host::NdArrayEngine;
 pub use host::interpret_program;
+pub use pjrt::CPU_COMPILER_FLAGS;
 pub(crate) use pjrt::{device_count, is_present, open};
 pub(crate) use topology::{Draft, Slice, open_described};
 

@@ -31,6 +31,12 @@ const MOST_IN_FLIGHT: usize = 32;
 /// Smaller tensors are copied during the call, which is quicker than tracking when the plugin is done with them.
 const OWNED_UPLOAD_BYTES: usize = 16 << 10;
 
+/// What XLA's CPU compiler is told, unless the user says otherwise. Where a result takes an argument's memory, the compiler
+/// copies an argument that something else reads too, unless data flow alone puts the reader first; by this analysis, which
+/// its TPU compiler always makes, it puts the reader first itself. A weight that its layer's input gradient
+/// reads is such an argument (decision 8).
+pub const CPU_COMPILER_FLAGS: [(&str, bool); 1] = [("xla_cpu_copy_insertion_use_region_analysis", true)];
+
 /// Memory that a program must lose before it is worth a word.
 const LARGE_BYTES: usize = 1 << 20;
 
@@ -104,7 +110,7 @@ pub(crate) fn open(device: TpuDevice, options: &TpuOptions, counters: &Arc<Count
         });
     }
     let handle = client.device(index).map_err(|error| unavailable(error.to_string()))?;
-    let compile_options = compile_options(&handle, options);
+    let compile_options = compile_options(&handle, device.platform(), options);
     let engine = PjrtEngine {
         disk: surroundings::disk_cache(&client, &compile_options, options, counters),
         options: compile_options,
@@ -136,9 +142,10 @@ fn client(platform: Platform, kind: PluginKind, options: &TpuOptions) -> burn_tp
 }
 
 /// One replica on this device.
-fn compile_options(device: &Device, options: &TpuOptions) -> CompileOptions {
-    let id = device.id();
-    compiler_flags(CompileOptions::default().device_assignment(vec![vec![id]]), options)
+fn compile_options(device: &Device, platform: Platform, options: &TpuOptions) -> CompileOptions {
+    let start = CompileOptions::default().device_assignment(vec![vec![device.id()]]);
+    let flags: &[(&str, bool)] = if platform == Platform::Cpu { &CPU_COMPILER_FLAGS } else { &[] };
+    compiler_flags(flags.iter().fold(start, |start, &(name, value)| start.set(name, value)), options)
 }
 
 /// With the XLA options that the user asked for.
