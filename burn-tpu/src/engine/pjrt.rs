@@ -215,12 +215,16 @@ impl Engine for PjrtEngine {
     }
 
     fn wait(&self) -> Result<()> {
-        let running = std::mem::take(&mut *self.in_flight.lock());
+        let mut running = std::mem::take(&mut *self.in_flight.lock());
         // All of them, whatever the first says: none may still be under way afterwards.
         let ended: Vec<_> = running
             .iter()
             .map(|program| program.done.wait().map_err(TpuError::pjrt("waiting for a program")))
             .collect();
+        // To let go of what the newest was given takes time, which the next dispatch has while its own program runs.
+        if let (Some(newest), Some(Ok(()))) = (running.pop_back(), ended.last()) {
+            self.in_flight.lock().push_front(newest);
+        }
         ended.into_iter().collect()
     }
 }
