@@ -16,6 +16,7 @@ mod printer;
 mod region;
 mod slots;
 
+use crate::op::BinaryOp;
 use crate::{DType, Graph, GraphError, Node, NodeId, Op, Program, Result, TensorType};
 use printer::{Block, Statement, Value, list, mlir_type};
 use sha2::{Digest, Sha256};
@@ -198,6 +199,10 @@ impl<'p> Lowering<'p> {
         match op {
             Op::Binary(_) if division::may_divide_by_zero(self.graph, node) => {
                 Ok(division::divide(block, op.mnemonic(), operands))
+            }
+            // Constants of `i1` would be added in their one bit.
+            Op::Binary(BinaryOp::Add) if self.graph.ty(id).dtype == DType::Bool => {
+                Ok(Statement::new(BinaryOp::Or.mnemonic(), operands))
             }
             Op::Slot { .. } | Op::Offset { .. } => self.packing.unpack(id, block),
             Op::Constant(literal) => Ok(constant::constant(block, literal)),

@@ -6,8 +6,19 @@ use crate::literal::extremes;
 use crate::op::{Combine, Direction, ScatterMode, WindowAttrs};
 use crate::{DType, Number, TensorType};
 
-/// A comparison under the element type's own order.
+/// A comparison under the element type's own order. The order is named, although StableHLO has it as the default: where both
+/// operands are constants, a plugin compares signed integers as unsigned ones otherwise.
 pub(super) fn compare(direction: Direction, operands: impl Into<Vec<Value>>) -> Statement {
+    let operands = operands.into();
+    let order = match element_type(&operands) {
+        dtype if dtype.is_signed_int() => "SIGNED",
+        dtype if dtype.is_int() || dtype == DType::Bool => "UNSIGNED",
+        _ => "FLOAT",
+    };
+    compare_by(order, direction, operands)
+}
+
+fn compare_by(order: &str, direction: Direction, operands: impl Into<Vec<Value>>) -> Statement {
     let name = match direction {
         Direction::Eq => "EQ",
         Direction::Ne => "NE",
@@ -18,6 +29,7 @@ pub(super) fn compare(direction: Direction, operands: impl Into<Vec<Value>>) -> 
     };
     Statement::new("stablehlo.compare", operands)
         .attr("comparison_direction", format!("#stablehlo<comparison_direction {name}>"))
+        .attr("compare_type", format!("#stablehlo<comparison_type {order}>"))
 }
 
 fn scalars(operands: &[Value]) -> Vec<TensorType> {
@@ -172,7 +184,7 @@ fn sort_body(operands: &[Value], before: Direction) -> Block {
     let [lhs, rhs, ..] = arguments.as_slice() else { return body.finish(&arguments) };
     let first = if lhs.ty.dtype.is_float() {
         let keys = [canonical(&mut body, lhs), canonical(&mut body, rhs)];
-        let statement = compare(before, keys).attr("compare_type", "#stablehlo<comparison_type TOTALORDER>");
+        let statement = compare_by("TOTALORDER", before, keys);
         body.block.push(&statement, TensorType::scalar(DType::Bool))
     } else {
         body.compare(before, lhs, rhs)

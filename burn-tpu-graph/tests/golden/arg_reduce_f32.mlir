@@ -15,16 +15,16 @@ module @program {
     %t1 = "stablehlo.constant"() {value = dense<2147483647> : tensor<i32>} : () -> tensor<i32>
     %3:2 = "stablehlo.reduce"(%arg0, %1, %t0, %t1) ({
     ^bb0(%a0: tensor<f32>, %a1: tensor<i32>, %a2: tensor<f32>, %a3: tensor<i32>):
-      %r0 = "stablehlo.compare"(%a0, %a2) {comparison_direction = #stablehlo<comparison_direction GT>} : (tensor<f32>, tensor<f32>) -> tensor<i1>
-      %r1 = "stablehlo.compare"(%a0, %a2) {comparison_direction = #stablehlo<comparison_direction EQ>} : (tensor<f32>, tensor<f32>) -> tensor<i1>
-      %r2 = "stablehlo.compare"(%a0, %a0) {comparison_direction = #stablehlo<comparison_direction NE>} : (tensor<f32>, tensor<f32>) -> tensor<i1>
-      %r3 = "stablehlo.compare"(%a2, %a2) {comparison_direction = #stablehlo<comparison_direction NE>} : (tensor<f32>, tensor<f32>) -> tensor<i1>
-      %r4 = "stablehlo.compare"(%a2, %a2) {comparison_direction = #stablehlo<comparison_direction EQ>} : (tensor<f32>, tensor<f32>) -> tensor<i1>
+      %r0 = "stablehlo.compare"(%a0, %a2) {comparison_direction = #stablehlo<comparison_direction GT>, compare_type = #stablehlo<comparison_type FLOAT>} : (tensor<f32>, tensor<f32>) -> tensor<i1>
+      %r1 = "stablehlo.compare"(%a0, %a2) {comparison_direction = #stablehlo<comparison_direction EQ>, compare_type = #stablehlo<comparison_type FLOAT>} : (tensor<f32>, tensor<f32>) -> tensor<i1>
+      %r2 = "stablehlo.compare"(%a0, %a0) {comparison_direction = #stablehlo<comparison_direction NE>, compare_type = #stablehlo<comparison_type FLOAT>} : (tensor<f32>, tensor<f32>) -> tensor<i1>
+      %r3 = "stablehlo.compare"(%a2, %a2) {comparison_direction = #stablehlo<comparison_direction NE>, compare_type = #stablehlo<comparison_type FLOAT>} : (tensor<f32>, tensor<f32>) -> tensor<i1>
+      %r4 = "stablehlo.compare"(%a2, %a2) {comparison_direction = #stablehlo<comparison_direction EQ>, compare_type = #stablehlo<comparison_type FLOAT>} : (tensor<f32>, tensor<f32>) -> tensor<i1>
       %r5 = "stablehlo.and"(%r2, %r4) : (tensor<i1>, tensor<i1>) -> tensor<i1>
       %r6 = "stablehlo.and"(%r2, %r3) : (tensor<i1>, tensor<i1>) -> tensor<i1>
       %r7 = "stablehlo.or"(%r0, %r5) : (tensor<i1>, tensor<i1>) -> tensor<i1>
       %r8 = "stablehlo.or"(%r1, %r6) : (tensor<i1>, tensor<i1>) -> tensor<i1>
-      %r9 = "stablehlo.compare"(%a1, %a3) {comparison_direction = #stablehlo<comparison_direction LT>} : (tensor<i32>, tensor<i32>) -> tensor<i1>
+      %r9 = "stablehlo.compare"(%a1, %a3) {comparison_direction = #stablehlo<comparison_direction LT>, compare_type = #stablehlo<comparison_type SIGNED>} : (tensor<i32>, tensor<i32>) -> tensor<i1>
       %r10 = "stablehlo.and"(%r8, %r9) : (tensor<i1>, tensor<i1>) -> tensor<i1>
       %r11 = "stablehlo.or"(%r7, %r10) : (tensor<i1>, tensor<i1>) -> tensor<i1>
       %r12 = "stablehlo.select"(%r11, %a0, %a2) : (tensor<i1>, tensor<f32>, tensor<f32>) -> tensor<f32>
@@ -35,16 +35,16 @@ module @program {
     %t3 = "stablehlo.constant"() {value = dense<9223372036854775807> : tensor<i64>} : () -> tensor<i64>
     %5:2 = "stablehlo.reduce"(%arg0, %2, %t2, %t3) ({
     ^bb0(%a0: tensor<f32>, %a1: tensor<i64>, %a2: tensor<f32>, %a3: tensor<i64>):
-      %r0 = "stablehlo.compare"(%a0, %a2) {comparison_direction = #stablehlo<comparison_direction LT>} : (tensor<f32>, tensor<f32>) -> tensor<i1>
-      %r1 = "stablehlo.compare"(%a0, %a2) {comparison_direction = #stablehlo<comparison_direction EQ>} : (tensor<f32>, tensor<f32>) -> tensor<i1>
-      %r2 = "stablehlo.compare"(%a0, %a0) {comparison_direction = #stablehlo<comparison_direction NE>} : (tensor<f32>, tensor<f32>) -> tensor<i1>
-      %r3 = "stablehlo.compare"(%a2, %a2) {comparison_direction = #stablehlo<comparison_direction NE>} : (tensor<f32>, tensor<f32>) -> tensor<i1>
-      %r4 = "stablehlo.compare"(%a2, %a2) {comparison_direction = #stablehlo<comparison_direction EQ>} : (tensor<f32>, tensor<f32>) -> tensor<i1>
+      %r0 = "stablehlo.compare"(%a0, %a2) {comparison_direction = #stablehlo<comparison_direction LT>, compare_type = #stablehlo<comparison_type FLOAT>} : (tensor<f32>, tensor<f32>) -> tensor<i1>
+      %r1 = "stablehlo.compare"(%a0, %a2) {comparison_direction = #stablehlo<comparison_direction EQ>, compare_type = #stablehlo<comparison_type FLOAT>} : (tensor<f32>, tensor<f32>) -> tensor<i1>
+      %r2 = "stablehlo.compare"(%a0, %a0) {comparison_direction = #stablehlo<comparison_direction NE>, compare_type = #stablehlo<comparison_type FLOAT>} : (tensor<f32>, tensor<f32>) -> tensor<i1>
+      %r3 = "stablehlo.compare"(%a2, %a2) {comparison_direction = #stablehlo<comparison_direction NE>, compare_type = #stablehlo<comparison_type FLOAT>} : (tensor<f32>, tensor<f32>) -> tensor<i1>
+      %r4 = "stablehlo.compare"(%a2, %a2) {comparison_direction = #stablehlo<comparison_direction EQ>, compare_type = #stablehlo<comparison_type FLOAT>} : (tensor<f32>, tensor<f32>) -> tensor<i1>
       %r5 = "stablehlo.and"(%r2, %r4) : (tensor<i1>, tensor<i1>) -> tensor<i1>
       %r6 = "stablehlo.and"(%r2, %r3) : (tensor<i1>, tensor<i1>) -> tensor<i1>
       %r7 = "stablehlo.or"(%r0, %r5) : (tensor<i1>, tensor<i1>) -> tensor<i1>
       %r8 = "stablehlo.or"(%r1, %r6) : (tensor<i1>, tensor<i1>) -> tensor<i1>
-      %r9 = "stablehlo.compare"(%a1, %a3) {comparison_direction = #stablehlo<comparison_direction LT>} : (tensor<i64>, tensor<i64>) -> tensor<i1>
+      %r9 = "stablehlo.compare"(%a1, %a3) {comparison_direction = #stablehlo<comparison_direction LT>, compare_type = #stablehlo<comparison_type SIGNED>} : (tensor<i64>, tensor<i64>) -> tensor<i1>
       %r10 = "stablehlo.and"(%r8, %r9) : (tensor<i1>, tensor<i1>) -> tensor<i1>
       %r11 = "stablehlo.or"(%r7, %r10) : (tensor<i1>, tensor<i1>) -> tensor<i1>
       %r12 = "stablehlo.select"(%r11, %a0, %a2) : (tensor<i1>, tensor<f32>, tensor<f32>) -> tensor<f32>

@@ -15,9 +15,9 @@ module @program {
     %t1 = "stablehlo.constant"() {value = dense<2147483647> : tensor<i32>} : () -> tensor<i32>
     %3:2 = "stablehlo.reduce"(%arg0, %1, %t0, %t1) ({
     ^bb0(%a0: tensor<i32>, %a1: tensor<i32>, %a2: tensor<i32>, %a3: tensor<i32>):
-      %r0 = "stablehlo.compare"(%a0, %a2) {comparison_direction = #stablehlo<comparison_direction GT>} : (tensor<i32>, tensor<i32>) -> tensor<i1>
-      %r1 = "stablehlo.compare"(%a0, %a2) {comparison_direction = #stablehlo<comparison_direction EQ>} : (tensor<i32>, tensor<i32>) -> tensor<i1>
-      %r2 = "stablehlo.compare"(%a1, %a3) {comparison_direction = #stablehlo<comparison_direction LT>} : (tensor<i32>, tensor<i32>) -> tensor<i1>
+      %r0 = "stablehlo.compare"(%a0, %a2) {comparison_direction = #stablehlo<comparison_direction GT>, compare_type = #stablehlo<comparison_type SIGNED>} : (tensor<i32>, tensor<i32>) -> tensor<i1>
+      %r1 = "stablehlo.compare"(%a0, %a2) {comparison_direction = #stablehlo<comparison_direction EQ>, compare_type = #stablehlo<comparison_type SIGNED>} : (tensor<i32>, tensor<i32>) -> tensor<i1>
+      %r2 = "stablehlo.compare"(%a1, %a3) {comparison_direction = #stablehlo<comparison_direction LT>, compare_type = #stablehlo<comparison_type SIGNED>} : (tensor<i32>, tensor<i32>) -> tensor<i1>
       %r3 = "stablehlo.and"(%r1, %r2) : (tensor<i1>, tensor<i1>) -> tensor<i1>
       %r4 = "stablehlo.or"(%r0, %r3) : (tensor<i1>, tensor<i1>) -> tensor<i1>
       %r5 = "stablehlo.select"(%r4, %a0, %a2) : (tensor<i1>, tensor<i32>, tensor<i32>) -> tensor<i32>
@@ -28,9 +28,9 @@ module @program {
     %t3 = "stablehlo.constant"() {value = dense<9223372036854775807> : tensor<i64>} : () -> tensor<i64>
     %5:2 = "stablehlo.reduce"(%arg0, %2, %t2, %t3) ({
     ^bb0(%a0: tensor<i32>, %a1: tensor<i64>, %a2: tensor<i32>, %a3: tensor<i64>):
-      %r0 = "stablehlo.compare"(%a0, %a2) {comparison_direction = #stablehlo<comparison_direction LT>} : (tensor<i32>, tensor<i32>) -> tensor<i1>
-      %r1 = "stablehlo.compare"(%a0, %a2) {comparison_direction = #stablehlo<comparison_direction EQ>} : (tensor<i32>, tensor<i32>) -> tensor<i1>
-      %r2 = "stablehlo.compare"(%a1, %a3) {comparison_direction = #stablehlo<comparison_direction LT>} : (tensor<i64>, tensor<i64>) -> tensor<i1>
+      %r0 = "stablehlo.compare"(%a0, %a2) {comparison_direction = #stablehlo<comparison_direction LT>, compare_type = #stablehlo<comparison_type SIGNED>} : (tensor<i32>, tensor<i32>) -> tensor<i1>
+      %r1 = "stablehlo.compare"(%a0, %a2) {comparison_direction = #stablehlo<comparison_direction EQ>, compare_type = #stablehlo<comparison_type SIGNED>} : (tensor<i32>, tensor<i32>) -> tensor<i1>
+      %r2 = "stablehlo.compare"(%a1, %a3) {comparison_direction = #stablehlo<comparison_direction LT>, compare_type = #stablehlo<comparison_type SIGNED>} : (tensor<i64>, tensor<i64>) -> tensor<i1>
       %r3 = "stablehlo.and"(%r1, %r2) : (tensor<i1>, tensor<i1>) -> tensor<i1>
       %r4 = "stablehlo.or"(%r0, %r3) : (tensor<i1>, tensor<i1>) -> tensor<i1>
       %r5 = "stablehlo.select"(%r4, %a0, %a2) : (tensor<i1>, tensor<i32>, tensor<i32>) -> tensor<i32>

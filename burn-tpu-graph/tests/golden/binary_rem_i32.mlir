@@ -11,7 +11,7 @@ module @program {
     %t1 = "stablehlo.broadcast_in_dim"(%t0) {broadcast_dimensions = array<i64>} : (tensor<i32>) -> tensor<2x3xi32>
     %t2 = "stablehlo.constant"() {value = dense<1> : tensor<i32>} : () -> tensor<i32>
     %t3 = "stablehlo.broadcast_in_dim"(%t2) {broadcast_dimensions = array<i64>} : (tensor<i32>) -> tensor<2x3xi32>
-    %t4 = "stablehlo.compare"(%2, %t1) {comparison_direction = #stablehlo<comparison_direction EQ>} : (tensor<2x3xi32>, tensor<2x3xi32>) -> tensor<2x3xi1>
+    %t4 = "stablehlo.compare"(%2, %t1) {comparison_direction = #stablehlo<comparison_direction EQ>, compare_type = #stablehlo<comparison_type SIGNED>} : (tensor<2x3xi32>, tensor<2x3xi32>) -> tensor<2x3xi1>
     %t5 = "stablehlo.select"(%t4, %t3, %2) : (tensor<2x3xi1>, tensor<2x3xi32>, tensor<2x3xi32>) -> tensor<2x3xi32>
     %t6 = "stablehlo.remainder"(%arg0, %t5) : (tensor<2x3xi32>, tensor<2x3xi32>) -> tensor<2x3xi32>
     %3 = "stablehlo.select"(%t4, %arg0, %t6) : (tensor<2x3xi1>, tensor<2x3xi32>, tensor<2x3xi32>) -> tensor<2x3xi32>

@@ -11,7 +11,7 @@ module @program {
     %2:3 = "stablehlo.while"(%arg0, %1, %t0) ({
     ^bb0(%a0: tensor<3x4xf32>, %a1: tensor<i32>, %a2: tensor<i32>):
       %r0 = "stablehlo.constant"() {value = dense<2> : tensor<i32>} : () -> tensor<i32>
-      %r1 = "stablehlo.compare"(%a2, %r0) {comparison_direction = #stablehlo<comparison_direction LT>} : (tensor<i32>, tensor<i32>) -> tensor<i1>
+      %r1 = "stablehlo.compare"(%a2, %r0) {comparison_direction = #stablehlo<comparison_direction LT>, compare_type = #stablehlo<comparison_type SIGNED>} : (tensor<i32>, tensor<i32>) -> tensor<i1>
       "stablehlo.return"(%r1) : (tensor<i1>) -> ()
     }, {
     ^bb0(%a0: tensor<3x4xf32>, %a1: tensor<i32>, %a2: tensor<i32>):
@@ -39,7 +39,7 @@ module @program {
     %2:3 = "stablehlo.while"(%arg0, %arg1, %t0) ({
     ^bb0(%a0: tensor<3x4xf32>, %a1: tensor<i32>, %a2: tensor<i32>):
       %r0 = "stablehlo.constant"() {value = dense<3> : tensor<i32>} : () -> tensor<i32>
-      %r1 = "stablehlo.compare"(%a2, %r0) {comparison_direction = #stablehlo<comparison_direction LT>} : (tensor<i32>, tensor<i32>) -> tensor<i1>
+      %r1 = "stablehlo.compare"(%a2, %r0) {comparison_direction = #stablehlo<comparison_direction LT>, compare_type = #stablehlo<comparison_type SIGNED>} : (tensor<i32>, tensor<i32>) -> tensor<i1>
       "stablehlo.return"(%r1) : (tensor<i1>) -> ()
     }, {
     ^bb0(%a0: tensor<3x4xf32>, %a1: tensor<i32>, %a2: tensor<i32>):

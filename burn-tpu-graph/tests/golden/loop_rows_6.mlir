@@ -18,7 +18,7 @@ module @program {
     %4:5 = "stablehlo.while"(%arg0, %1, %2, %arg1, %t2) ({
     ^bb0(%a0: tensor<6x5xf32>, %a1: tensor<f32>, %a2: tensor<5xf32>, %a3: tensor<2xi32>, %a4: tensor<i32>):
       %r0 = "stablehlo.constant"() {value = dense<6> : tensor<i32>} : () -> tensor<i32>
-      %r1 = "stablehlo.compare"(%a4, %r0) {comparison_direction = #stablehlo<comparison_direction LT>} : (tensor<i32>, tensor<i32>) -> tensor<i1>
+      %r1 = "stablehlo.compare"(%a4, %r0) {comparison_direction = #stablehlo<comparison_direction LT>, compare_type = #stablehlo<comparison_type SIGNED>} : (tensor<i32>, tensor<i32>) -> tensor<i1>
       "stablehlo.return"(%r1) : (tensor<i1>) -> ()
     }, {
     ^bb0(%a0: tensor<6x5xf32>, %a1: tensor<f32>, %a2: tensor<5xf32>, %a3: tensor<2xi32>, %a4: tensor<i32>):

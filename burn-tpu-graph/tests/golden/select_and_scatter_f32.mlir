@@ -8,7 +8,7 @@ module @program {
     %t0 = "stablehlo.constant"() {value = dense<0x00000000> : tensor<f32>} : () -> tensor<f32>
     %2 = "stablehlo.select_and_scatter"(%arg0, %arg1, %t0) ({
     ^bb0(%a0: tensor<f32>, %a1: tensor<f32>):
-      %r0 = "stablehlo.compare"(%a0, %a1) {comparison_direction = #stablehlo<comparison_direction GE>} : (tensor<f32>, tensor<f32>) -> tensor<i1>
+      %r0 = "stablehlo.compare"(%a0, %a1) {comparison_direction = #stablehlo<comparison_direction GE>, compare_type = #stablehlo<comparison_type FLOAT>} : (tensor<f32>, tensor<f32>) -> tensor<i1>
       "stablehlo.return"(%r0) : (tensor<i1>) -> ()
     }, {
     ^bb0(%a0: tensor<f32>, %a1: tensor<f32>):

@@ -12,17 +12,17 @@ module @program {
     %2 = "stablehlo.iota"() {iota_dimension = 1 : i64} : () -> tensor<2x5xi32>
     %3:2 = "stablehlo.sort"(%arg0, %2) ({
     ^bb0(%a0: tensor<i32>, %a1: tensor<i32>, %a2: tensor<i32>, %a3: tensor<i32>):
-      %r0 = "stablehlo.compare"(%a0, %a1) {comparison_direction = #stablehlo<comparison_direction LT>} : (tensor<i32>, tensor<i32>) -> tensor<i1>
+      %r0 = "stablehlo.compare"(%a0, %a1) {comparison_direction = #stablehlo<comparison_direction LT>, compare_type = #stablehlo<comparison_type SIGNED>} : (tensor<i32>, tensor<i32>) -> tensor<i1>
       "stablehlo.return"(%r0) : (tensor<i1>) -> ()
     }) {dimension = 1 : i64, is_stable = true} : (tensor<2x5xi32>, tensor<2x5xi32>) -> (tensor<2x5xi32>, tensor<2x5xi32>)
     %5 = "stablehlo.sort"(%arg0) ({
     ^bb0(%a0: tensor<i32>, %a1: tensor<i32>):
-      %r0 = "stablehlo.compare"(%a0, %a1) {comparison_direction = #stablehlo<comparison_direction LT>} : (tensor<i32>, tensor<i32>) -> tensor<i1>
+      %r0 = "stablehlo.compare"(%a0, %a1) {comparison_direction = #stablehlo<comparison_direction LT>, compare_type = #stablehlo<comparison_type SIGNED>} : (tensor<i32>, tensor<i32>) -> tensor<i1>
       "stablehlo.return"(%r0) : (tensor<i1>) -> ()
     }) {dimension = 0 : i64, is_stable = true} : (tensor<2x5xi32>) -> tensor<2x5xi32>
     %6 = "stablehlo.sort"(%arg1) ({
     ^bb0(%a0: tensor<i32>, %a1: tensor<i32>):
-      %r0 = "stablehlo.compare"(%a0, %a1) {comparison_direction = #stablehlo<comparison_direction LT>} : (tensor<i32>, tensor<i32>) -> tensor<i1>
+      %r0 = "stablehlo.compare"(%a0, %a1) {comparison_direction = #stablehlo<comparison_direction LT>, compare_type = #stablehlo<comparison_type SIGNED>} : (tensor<i32>, tensor<i32>) -> tensor<i1>
       "stablehlo.return"(%r0) : (tensor<i1>) -> ()
     }) {dimension = 0 : i64, is_stable = true} : (tensor<0xi32>) -> tensor<0xi32>
     "func.return"(%3#0, %3#1, %5, %6) : (tensor<2x5xi32>, tensor<2x5xi32>, tensor<2x5xi32>, tensor<0xi32>) -> ()

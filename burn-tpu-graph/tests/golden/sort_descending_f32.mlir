@@ -14,14 +14,14 @@ module @program {
     ^bb0(%a0: tensor<f32>, %a1: tensor<f32>, %a2: tensor<i32>, %a3: tensor<i32>):
       %r0 = "stablehlo.constant"() {value = dense<0x00000000> : tensor<f32>} : () -> tensor<f32>
       %r1 = "stablehlo.constant"() {value = dense<0x7FC00000> : tensor<f32>} : () -> tensor<f32>
-      %r2 = "stablehlo.compare"(%a0, %r0) {comparison_direction = #stablehlo<comparison_direction EQ>} : (tensor<f32>, tensor<f32>) -> tensor<i1>
-      %r3 = "stablehlo.compare"(%a0, %a0) {comparison_direction = #stablehlo<comparison_direction NE>} : (tensor<f32>, tensor<f32>) -> tensor<i1>
+      %r2 = "stablehlo.compare"(%a0, %r0) {comparison_direction = #stablehlo<comparison_direction EQ>, compare_type = #stablehlo<comparison_type FLOAT>} : (tensor<f32>, tensor<f32>) -> tensor<i1>
+      %r3 = "stablehlo.compare"(%a0, %a0) {comparison_direction = #stablehlo<comparison_direction NE>, compare_type = #stablehlo<comparison_type FLOAT>} : (tensor<f32>, tensor<f32>) -> tensor<i1>
       %r4 = "stablehlo.select"(%r2, %r0, %a0) : (tensor<i1>, tensor<f32>, tensor<f32>) -> tensor<f32>
       %r5 = "stablehlo.select"(%r3, %r1, %r4) : (tensor<i1>, tensor<f32>, tensor<f32>) -> tensor<f32>
       %r6 = "stablehlo.constant"() {value = dense<0x00000000> : tensor<f32>} : () -> tensor<f32>
       %r7 = "stablehlo.constant"() {value = dense<0x7FC00000> : tensor<f32>} : () -> tensor<f32>
-      %r8 = "stablehlo.compare"(%a1, %r6) {comparison_direction = #stablehlo<comparison_direction EQ>} : (tensor<f32>, tensor<f32>) -> tensor<i1>
-      %r9 = "stablehlo.compare"(%a1, %a1) {comparison_direction = #stablehlo<comparison_direction NE>} : (tensor<f32>, tensor<f32>) -> tensor<i1>
+      %r8 = "stablehlo.compare"(%a1, %r6) {comparison_direction = #stablehlo<comparison_direction EQ>, compare_type = #stablehlo<comparison_type FLOAT>} : (tensor<f32>, tensor<f32>) -> tensor<i1>
+      %r9 = "stablehlo.compare"(%a1, %a1) {comparison_direction = #stablehlo<comparison_direction NE>, compare_type = #stablehlo<comparison_type FLOAT>} : (tensor<f32>, tensor<f32>) -> tensor<i1>
       %r10 = "stablehlo.select"(%r8, %r6, %a1) : (tensor<i1>, tensor<f32>, tensor<f32>) -> tensor<f32>
       %r11 = "stablehlo.select"(%r9, %r7, %r10) : (tensor<i1>, tensor<f32>, tensor<f32>) -> tensor<f32>
       %r12 = "stablehlo.compare"(%r5, %r11) {comparison_direction = #stablehlo<comparison_direction GT>, compare_type = #stablehlo<comparison_type TOTALORDER>} : (tensor<f32>, tensor<f32>) -> tensor<i1>
@@ -31,14 +31,14 @@ module @program {
     ^bb0(%a0: tensor<f32>, %a1: tensor<f32>):
       %r0 = "stablehlo.constant"() {value = dense<0x00000000> : tensor<f32>} : () -> tensor<f32>
       %r1 = "stablehlo.constant"() {value = dense<0x7FC00000> : tensor<f32>} : () -> tensor<f32>
-      %r2 = "stablehlo.compare"(%a0, %r0) {comparison_direction = #stablehlo<comparison_direction EQ>} : (tensor<f32>, tensor<f32>) -> tensor<i1>
-      %r3 = "stablehlo.compare"(%a0, %a0) {comparison_direction = #stablehlo<comparison_direction NE>} : (tensor<f32>, tensor<f32>) -> tensor<i1>
+      %r2 = "stablehlo.compare"(%a0, %r0) {comparison_direction = #stablehlo<comparison_direction EQ>, compare_type = #stablehlo<comparison_type FLOAT>} : (tensor<f32>, tensor<f32>) -> tensor<i1>
+      %r3 = "stablehlo.compare"(%a0, %a0) {comparison_direction = #stablehlo<comparison_direction NE>, compare_type = #stablehlo<comparison_type FLOAT>} : (tensor<f32>, tensor<f32>) -> tensor<i1>
       %r4 = "stablehlo.select"(%r2, %r0, %a0) : (tensor<i1>, tensor<f32>, tensor<f32>) -> tensor<f32>
       %r5 = "stablehlo.select"(%r3, %r1, %r4) : (tensor<i1>, tensor<f32>, tensor<f32>) -> tensor<f32>
       %r6 = "stablehlo.constant"() {value = dense<0x00000000> : tensor<f32>} : () -> tensor<f32>
       %r7 = "stablehlo.constant"() {value = dense<0x7FC00000> : tensor<f32>} : () -> tensor<f32>
-      %r8 = "stablehlo.compare"(%a1, %r6) {comparison_direction = #stablehlo<comparison_direction EQ>} : (tensor<f32>, tensor<f32>) -> tensor<i1>
-      %r9 = "stablehlo.compare"(%a1, %a1) {comparison_direction = #stablehlo<comparison_direction NE>} : (tensor<f32>, tensor<f32>) -> tensor<i1>
+      %r8 = "stablehlo.compare"(%a1, %r6) {comparison_direction = #stablehlo<comparison_direction EQ>, compare_type = #stablehlo<comparison_type FLOAT>} : (tensor<f32>, tensor<f32>) -> tensor<i1>
+      %r9 = "stablehlo.compare"(%a1, %a1) {comparison_direction = #stablehlo<comparison_direction NE>, compare_type = #stablehlo<comparison_type FLOAT>} : (tensor<f32>, tensor<f32>) -> tensor<i1>
       %r10 = "stablehlo.select"(%r8, %r6, %a1) : (tensor<i1>, tensor<f32>, tensor<f32>) -> tensor<f32>
       %r11 = "stablehlo.select"(%r9, %r7, %r10) : (tensor<i1>, tensor<f32>, tensor<f32>) -> tensor<f32>
       %r12 = "stablehlo.compare"(%r5, %r11) {comparison_direction = #stablehlo<comparison_direction GT>, compare_type = #stablehlo<comparison_type TOTALORDER>} : (tensor<f32>, tensor<f32>) -> tensor<i1>
@@ -48,14 +48,14 @@ module @program {
     ^bb0(%a0: tensor<f32>, %a1: tensor<f32>):
       %r0 = "stablehlo.constant"() {value = dense<0x00000000> : tensor<f32>} : () -> tensor<f32>
       %r1 = "stablehlo.constant"() {value = dense<0x7FC00000> : tensor<f32>} : () -> tensor<f32>
-      %r2 = "stablehlo.compare"(%a0, %r0) {comparison_direction = #stablehlo<comparison_direction EQ>} : (tensor<f32>, tensor<f32>) -> tensor<i1>
-      %r3 = "stablehlo.compare"(%a0, %a0) {comparison_direction = #stablehlo<comparison_direction NE>} : (tensor<f32>, tensor<f32>) -> tensor<i1>
+      %r2 = "stablehlo.compare"(%a0, %r0) {comparison_direction = #stablehlo<comparison_direction EQ>, compare_type = #stablehlo<comparison_type FLOAT>} : (tensor<f32>, tensor<f32>) -> tensor<i1>
+      %r3 = "stablehlo.compare"(%a0, %a0) {comparison_direction = #stablehlo<comparison_direction NE>, compare_type = #stablehlo<comparison_type FLOAT>} : (tensor<f32>, tensor<f32>) -> tensor<i1>
       %r4 = "stablehlo.select"(%r2, %r0, %a0) : (tensor<i1>, tensor<f32>, tensor<f32>) -> tensor<f32>
       %r5 = "stablehlo.select"(%r3, %r1, %r4) : (tensor<i1>, tensor<f32>, tensor<f32>) -> tensor<f32>
       %r6 = "stablehlo.constant"() {value = dense<0x00000000> : tensor<f32>} : () -> tensor<f32>
       %r7 = "stablehlo.constant"() {value = dense<0x7FC00000> : tensor<f32>} : () -> tensor<f32>
-      %r8 = "stablehlo.compare"(%a1, %r6) {comparison_direction = #stablehlo<comparison_direction EQ>} : (tensor<f32>, tensor<f32>) -> tensor<i1>
-      %r9 = "stablehlo.compare"(%a1, %a1) {comparison_direction = #stablehlo<comparison_direction NE>} : (tensor<f32>, tensor<f32>) -> tensor<i1>
+      %r8 = "stablehlo.compare"(%a1, %r6) {comparison_direction = #stablehlo<comparison_direction EQ>, compare_type = #stablehlo<comparison_type FLOAT>} : (tensor<f32>, tensor<f32>) -> tensor<i1>
+      %r9 = "stablehlo.compare"(%a1, %a1) {comparison_direction = #stablehlo<comparison_direction NE>, compare_type = #stablehlo<comparison_type FLOAT>} : (tensor<f32>, tensor<f32>) -> tensor<i1>
       %r10 = "stablehlo.select"(%r8, %r6, %a1) : (tensor<i1>, tensor<f32>, tensor<f32>) -> tensor<f32>
       %r11 = "stablehlo.select"(%r9, %r7, %r10) : (tensor<i1>, tensor<f32>, tensor<f32>) -> tensor<f32>
       %r12 = "stablehlo.compare"(%r5, %r11) {comparison_direction = #stablehlo<comparison_direction GT>, compare_type = #stablehlo<comparison_type TOTALORDER>} : (tensor<f32>, tensor<f32>) -> tensor<i1>
