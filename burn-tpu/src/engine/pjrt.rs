@@ -32,9 +32,8 @@ const MOST_IN_FLIGHT: usize = 32;
 const OWNED_UPLOAD_BYTES: usize = 16 << 10;
 
 /// What XLA's CPU compiler is told, unless the user says otherwise. Where a result takes an argument's memory, the compiler
-/// copies an argument that something else reads too, unless data flow alone puts the reader first; by this analysis, which
-/// its TPU compiler always makes, it puts the reader first itself. A weight that its layer's input gradient
-/// reads is such an argument (decision 8).
+/// copies an argument that something else reads too, unless data flow alone puts the reader first; by this analysis it puts
+/// the reader first itself. A weight that its layer's input gradient reads is such an argument (decision 8).
 pub const CPU_COMPILER_FLAGS: [(&str, bool); 1] = [("xla_cpu_copy_insertion_use_region_analysis", true)];
 
 /// Memory that a program must lose before it is worth a word.
