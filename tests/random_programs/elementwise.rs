@@ -127,11 +127,17 @@ pub fn compare(b: &mut Builder, c: &mut Choices) -> Result<()> {
 pub fn select(b: &mut Builder, c: &mut Choices) -> Result<()> {
     let x = b.any(c)?;
     let y = b.alike(c, x)?;
+    let z = selected(b, c, x, y)?;
+    b.keep(z.id, z.error, z.wild);
+    Ok(())
+}
+
+/// One of two values of one type, by some predicate.
+fn selected(b: &mut Builder, c: &mut Choices, x: Value, y: Value) -> Result<Value> {
     let predicate = b.pick(c, DType::Bool, |b, value| b.dtype(value) == DType::Bool)?;
     let predicate = b.fitted(predicate, &b.dims(x))?;
-    let z = b.graph.select(predicate.id, x.id, y.id)?;
-    b.keep(z, x.error.max(y.error), x.wild || y.wild);
-    Ok(())
+    let id = b.graph.select(predicate.id, x.id, y.id)?;
+    Ok(Value { id, error: x.error.max(y.error), wild: x.wild || y.wild })
 }
 
 /// A parameter with a change that is added or put in its place, as a result that takes its memory, while other steps
@@ -148,10 +154,7 @@ pub fn update(b: &mut Builder, c: &mut Choices) -> Result<()> {
         b.settled(sum, change.error + 4.0 * own)?
     } else {
         let change = b.alike(c, old)?;
-        let predicate = b.pick(c, DType::Bool, |b, value| b.dtype(value) == DType::Bool)?;
-        let predicate = b.fitted(predicate, &b.dims(old))?;
-        let id = b.graph.select(predicate.id, old.id, change.id)?;
-        Value { id, error: change.error, wild: old.wild || change.wild }
+        selected(b, c, old, change)?
     };
     b.keep_update(updated);
     Ok(())
