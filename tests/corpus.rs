@@ -7,7 +7,7 @@ mod common;
 use burn_tpu_graph::corpus::{self, Case};
 use burn_tpu_graph::lower::lower;
 use burn_tpu_graph::op::{Combine, DotAttrs};
-use burn_tpu_graph::{DType, Dims, Graph, Literal, NodeId, Number, Op, Program, TensorType};
+use burn_tpu_graph::{Builder, DType, Dims, Graph, Literal, NodeId, Number, Op, Program, TensorType};
 use burn_tpu_pjrt::{Client, CompileOptions, PluginKind, TopologyDescription, presence};
 use common::programs::{self, client as cpu, pjrt_program, plugin, skip};
 

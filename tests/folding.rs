@@ -3,7 +3,7 @@
 mod common;
 
 use burn_tpu_graph::op::{BinaryOp, Direction, UnaryOp};
-use burn_tpu_graph::{DType, Graph, Literal, NodeId, Number, Program, Result, TensorType};
+use burn_tpu_graph::{Builder, DType, Graph, Literal, NodeId, Number, Program, Result, TensorType};
 use common::programs;
 
 /// Every element type but the complex one, which only stands around Fourier transforms.

@@ -4,7 +4,7 @@
 
 use burn_tpu_fusion::{Level, Pipeline};
 use burn_tpu_graph::op::{BinaryOp, DotAttrs, UnaryOp};
-use burn_tpu_graph::{DType, Dims, Graph, NodeId, Op, Program, TensorType, lower};
+use burn_tpu_graph::{Builder, DType, Dims, Graph, NodeId, Op, Program, TensorType, lower};
 use burn_tpu_pjrt::{
     Attributes, Buffer, Client, ClientOptions, CompileOptions, ElementType, ExecuteOptions, OptimizationLevel, Plugin,
     PluginKind, TensorSpec, TopologyDescription, Value, presence,

@@ -19,7 +19,7 @@
 
 use crate::{Pass, Rewritten};
 use burn_tpu_graph::op::BinaryOp;
-use burn_tpu_graph::{DType, Graph, GraphError, LiteralData, Node, NodeId, Op, Program};
+use burn_tpu_graph::{Builder, DType, Graph, GraphError, LiteralData, Node, NodeId, Op, Program};
 use std::collections::BTreeMap;
 
 /// See the module's documentation.

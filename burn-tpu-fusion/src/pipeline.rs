@@ -134,7 +134,7 @@ mod tests {
     use super::*;
     use crate::Rewritten;
     use burn_tpu_graph::corpus;
-    use burn_tpu_graph::{Graph, Op};
+    use burn_tpu_graph::{Builder, Graph, Op};
 
     #[test]
     fn the_corpus_goes_through_and_a_second_run_finds_nothing() {

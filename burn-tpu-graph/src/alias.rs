@@ -144,7 +144,7 @@ fn updated_operands(node: &Node) -> &[NodeId] {
 mod tests {
     use super::*;
     use crate::op::{BinaryOp, UnaryOp};
-    use crate::{DType, Graph, TensorType};
+    use crate::{Builder, DType, Graph, TensorType};
 
     fn parameter(graph: &mut Graph, index: u32, dtype: DType) -> NodeId {
         graph.add(Op::Parameter { index, ty: TensorType::new(dtype, [4]) }, &[]).unwrap()

@@ -1,13 +1,13 @@
-//! Baking: offsets that stand still become constants, and what they made dynamic becomes static again.
+//! Baking: offsets that do not change become constants, and the slices that they made dynamic become static again.
 //!
-//! A static slice is a view or part of a fusion, a dynamic one often a copy; so an offset is passed at run time only in
-//! programs where it was seen to move.
+//! A static slice is a view or part of a fusion, a dynamic one often a copy. So an offset is passed at run time only in
+//! programs in which it has changed.
 
 use crate::op::SliceAttrs;
-use crate::{Dims, Graph, Literal, LiteralData, Node, NodeId, Op, Program, Result, TensorType};
+use crate::{Builder, Dims, Graph, Literal, LiteralData, Node, NodeId, Op, Program, Result, TensorType};
 
 impl Program {
-    /// The offsets that the program reads, by `index` among the trace's slots, in node order.
+    /// The offsets that the program reads, by `index`, in node order.
     pub fn offsets(&self) -> impl Iterator<Item = u32> {
         self.graph().nodes().iter().filter_map(|node| match node.op {
             Op::Offset { index, .. } => Some(index),
@@ -70,7 +70,7 @@ mod tests {
     }
 
     #[test]
-    fn offsets_that_stand_still_make_a_static_slice() {
+    fn offsets_that_do_not_change_make_a_static_slice() {
         let baked = sliced().bake(|index| Some([1, 2][index as usize])).unwrap();
         verify(&baked).unwrap();
         assert_eq!(baked.offsets().count(), 0);
@@ -84,7 +84,7 @@ mod tests {
     }
 
     #[test]
-    fn an_offset_that_moves_stays_an_input() {
+    fn an_offset_that_changes_stays_an_input() {
         let baked = sliced().bake(|index| (index == 0).then_some(1)).unwrap();
         verify(&baked).unwrap();
         assert_eq!(baked.offsets().collect::<Vec<_>>(), [1]);

@@ -1,91 +1,124 @@
-//! Builders: one checked method per op of the table, and the few compositions that every framework op needs.
+//! The builder trait: one checked method per op of the table, and the few compositions that every framework op needs.
 //!
-//! A builder that would change nothing (a reshape to the same dims, a conversion to the same type) returns its operand.
+//! Whatever can take a node implements [`Builder`]: a [`Graph`] adds it; a recorder may compare it with an earlier
+//! recording first. A method that would change nothing (a reshape to the same dims, a conversion to the same type)
+//! returns its operand.
 
 use crate::error::{GraphError, Result};
 use crate::op::*;
-use crate::{DType, Dims, Graph, Literal, LiteralData, NodeId, Number, Program, TensorType};
+use crate::{DType, Dims, Graph, Label, Literal, LiteralData, Node, NodeId, Number, Program, TensorType};
 use std::sync::Arc;
 
-impl Graph {
+/// Adds nodes to a graph, each checked against its op's rule.
+///
+/// Every method that adds a node returns an error that names the op, the operand types and the broken rule.
+pub trait Builder {
+    /// Adds a node after checking its operands against the op's rule.
+    ///
+    /// # Errors
+    /// Names the op, the operand types and the broken rule.
+    fn add(&mut self, op: Op, operands: &[NodeId]) -> Result<NodeId>;
+
+    /// The nodes so far, in recording order.
+    fn nodes(&self) -> &[Node];
+
+    /// The label that the next node gets.
+    fn current_label(&self) -> Label;
+
+    /// One node.
+    ///
+    /// # Panics
+    /// If the id is not of this graph.
+    fn node(&self, id: NodeId) -> &Node {
+        &self.nodes()[id.index()]
+    }
+
+    /// The type of a node's result 0.
+    ///
+    /// # Panics
+    /// If the id is not of this graph.
+    fn ty(&self, id: NodeId) -> &TensorType {
+        &self.node(id).ty
+    }
+
     /// The element type of a node.
-    pub fn dtype(&self, id: NodeId) -> DType {
+    fn dtype(&self, id: NodeId) -> DType {
         self.ty(id).dtype
     }
 
     /// The dims of a node.
-    pub fn dims(&self, id: NodeId) -> Dims {
+    fn dims(&self, id: NodeId) -> Dims {
         Dims::from_slice(&self.ty(id).dims)
     }
 
     /// The number of dims of a node.
-    pub fn rank(&self, id: NodeId) -> usize {
+    fn rank(&self, id: NodeId) -> usize {
         self.ty(id).dims.len()
     }
 
     /// A constant that is part of the program.
-    pub fn constant(&mut self, literal: Literal) -> Result<NodeId> {
+    fn constant(&mut self, literal: Literal) -> Result<NodeId> {
         self.add(Op::Constant(literal), &[])
     }
 
     /// A rank-0 constant that is part of the program. Numbers that may change from step to step are slots instead.
-    pub fn scalar(&mut self, dtype: DType, value: impl Into<Number>) -> Result<NodeId> {
+    fn scalar(&mut self, dtype: DType, value: impl Into<Number>) -> Result<NodeId> {
         self.constant(Literal::scalar(dtype, value))
     }
 
     /// A constant of one repeated value.
-    pub fn splat(&mut self, dtype: DType, dims: &[usize], value: impl Into<Number>) -> Result<NodeId> {
+    fn splat(&mut self, dtype: DType, dims: &[usize], value: impl Into<Number>) -> Result<NodeId> {
         let data = LiteralData::Splat(value.into().bits(dtype));
         self.constant(Literal { ty: TensorType::new(dtype, dims), data })
     }
 
     /// A constant of one repeated value with the type of `like`.
-    pub fn splat_like(&mut self, like: NodeId, value: impl Into<Number>) -> Result<NodeId> {
+    fn splat_like(&mut self, like: NodeId, value: impl Into<Number>) -> Result<NodeId> {
         let ty = self.ty(like).clone();
         self.splat(ty.dtype, &ty.dims, value)
     }
 
     /// 0, 1, 2, … along `dim`.
-    pub fn iota(&mut self, dtype: DType, dims: &[usize], dim: usize) -> Result<NodeId> {
+    fn iota(&mut self, dtype: DType, dims: &[usize], dim: usize) -> Result<NodeId> {
         self.add(Op::Iota { ty: TensorType::new(dtype, dims), dim }, &[])
     }
 
     /// An element-wise op of one operand.
-    pub fn unary(&mut self, op: UnaryOp, x: NodeId) -> Result<NodeId> {
+    fn unary(&mut self, op: UnaryOp, x: NodeId) -> Result<NodeId> {
         self.add(Op::Unary(op), &[x])
     }
 
     /// An element-wise op of two operands of one rank and type; size-1 dims are broadcast first.
-    pub fn binary(&mut self, op: BinaryOp, lhs: NodeId, rhs: NodeId) -> Result<NodeId> {
+    fn binary(&mut self, op: BinaryOp, lhs: NodeId, rhs: NodeId) -> Result<NodeId> {
         let (lhs, rhs) = self.broadcast_pair(lhs, rhs)?;
         self.add(Op::Binary(op), &[lhs, rhs])
     }
 
     /// An element-wise op with a constant of the operand's type on the right.
-    pub fn binary_const(&mut self, op: BinaryOp, lhs: NodeId, rhs: impl Into<Number>) -> Result<NodeId> {
+    fn binary_const(&mut self, op: BinaryOp, lhs: NodeId, rhs: impl Into<Number>) -> Result<NodeId> {
         let rhs = self.splat_like(lhs, rhs)?;
         self.add(Op::Binary(op), &[lhs, rhs])
     }
 
     /// An element-wise comparison; size-1 dims are broadcast first, a rank-0 side to the other's dims.
-    pub fn compare(&mut self, direction: Direction, lhs: NodeId, rhs: NodeId) -> Result<NodeId> {
+    fn compare(&mut self, direction: Direction, lhs: NodeId, rhs: NodeId) -> Result<NodeId> {
         let (lhs, rhs) = self.broadcast_pair(lhs, rhs)?;
         self.add(Op::Compare(direction), &[lhs, rhs])
     }
 
     /// A comparison with a constant of the operand's type.
-    pub fn compare_const(&mut self, direction: Direction, lhs: NodeId, rhs: impl Into<Number>) -> Result<NodeId> {
+    fn compare_const(&mut self, direction: Direction, lhs: NodeId, rhs: impl Into<Number>) -> Result<NodeId> {
         let rhs = self.splat_like(lhs, rhs)?;
         self.add(Op::Compare(direction), &[lhs, rhs])
     }
 
     /// Whether each float element is neither infinite nor NaN.
-    pub fn is_finite(&mut self, x: NodeId) -> Result<NodeId> {
+    fn is_finite(&mut self, x: NodeId) -> Result<NodeId> {
         self.add(Op::IsFinite, &[x])
     }
 
     /// `on_true` where the predicate holds, else `on_false`; all three broadcast to common dims.
-    pub fn select(&mut self, predicate: NodeId, on_true: NodeId, on_false: NodeId) -> Result<NodeId> {
+    fn select(&mut self, predicate: NodeId, on_true: NodeId, on_false: NodeId) -> Result<NodeId> {
         let (on_true, on_false) = self.broadcast_pair(on_true, on_false)?;
         let (predicate, on_true) = self.broadcast_pair(predicate, on_true)?;
         let on_false = self.broadcast_to(on_false, &self.dims(on_true))?;
@@ -93,7 +126,7 @@ impl Graph {
     }
 
     /// min(max(x, low), high), no low above its high; bounds broadcast to the operand.
-    pub fn clamp(&mut self, low: NodeId, x: NodeId, high: NodeId) -> Result<NodeId> {
+    fn clamp(&mut self, low: NodeId, x: NodeId, high: NodeId) -> Result<NodeId> {
         let dims = self.dims(x);
         let low = self.broadcast_to(low, &dims)?;
         let high = self.broadcast_to(high, &dims)?;
@@ -101,7 +134,7 @@ impl Graph {
     }
 
     /// Conversion of values to another element type.
-    pub fn convert(&mut self, x: NodeId, dtype: DType) -> Result<NodeId> {
+    fn convert(&mut self, x: NodeId, dtype: DType) -> Result<NodeId> {
         if self.dtype(x) == dtype {
             return Ok(x);
         }
@@ -109,7 +142,7 @@ impl Graph {
     }
 
     /// Reinterpretation of the bits as another element type of the same width.
-    pub fn bitcast_convert(&mut self, x: NodeId, dtype: DType) -> Result<NodeId> {
+    fn bitcast_convert(&mut self, x: NodeId, dtype: DType) -> Result<NodeId> {
         if self.dtype(x) == dtype {
             return Ok(x);
         }
@@ -117,7 +150,7 @@ impl Graph {
     }
 
     /// Places operand dim `i` at result dim `mapping[i]` and repeats along all others.
-    pub fn broadcast_in_dim(&mut self, x: NodeId, dims: &[usize], mapping: &[usize]) -> Result<NodeId> {
+    fn broadcast_in_dim(&mut self, x: NodeId, dims: &[usize], mapping: &[usize]) -> Result<NodeId> {
         if self.ty(x).dims[..] == *dims && mapping.iter().copied().eq(0..dims.len()) {
             return Ok(x);
         }
@@ -126,14 +159,14 @@ impl Graph {
     }
 
     /// Repeats size-1 dims up to `dims`; leading dims are added when the operand has fewer (a scalar fits anything).
-    pub fn broadcast_to(&mut self, x: NodeId, dims: &[usize]) -> Result<NodeId> {
+    fn broadcast_to(&mut self, x: NodeId, dims: &[usize]) -> Result<NodeId> {
         let missing = dims.len().saturating_sub(self.rank(x));
         let mapping: Dims = (missing..missing + self.rank(x)).collect();
         self.broadcast_in_dim(x, dims, &mapping)
     }
 
     /// Broadcasts two operands to their common dims: sizes 1 repeat, and missing leading dims are added.
-    pub fn broadcast_pair(&mut self, lhs: NodeId, rhs: NodeId) -> Result<(NodeId, NodeId)> {
+    fn broadcast_pair(&mut self, lhs: NodeId, rhs: NodeId) -> Result<(NodeId, NodeId)> {
         if self.ty(lhs).dims == self.ty(rhs).dims {
             return Ok((lhs, rhs));
         }
@@ -145,7 +178,7 @@ impl Graph {
     }
 
     /// The same elements in row-major order under other dims.
-    pub fn reshape(&mut self, x: NodeId, dims: &[usize]) -> Result<NodeId> {
+    fn reshape(&mut self, x: NodeId, dims: &[usize]) -> Result<NodeId> {
         if self.ty(x).dims[..] == *dims {
             return Ok(x);
         }
@@ -153,7 +186,7 @@ impl Graph {
     }
 
     /// Result dim `i` is operand dim `permutation[i]`.
-    pub fn transpose(&mut self, x: NodeId, permutation: &[usize]) -> Result<NodeId> {
+    fn transpose(&mut self, x: NodeId, permutation: &[usize]) -> Result<NodeId> {
         if permutation.iter().copied().eq(0..self.rank(x)) {
             return Ok(x);
         }
@@ -161,7 +194,7 @@ impl Graph {
     }
 
     /// Reverses the order along `dims`.
-    pub fn reverse(&mut self, x: NodeId, dims: &[usize]) -> Result<NodeId> {
+    fn reverse(&mut self, x: NodeId, dims: &[usize]) -> Result<NodeId> {
         if dims.is_empty() {
             return Ok(x);
         }
@@ -169,7 +202,7 @@ impl Graph {
     }
 
     /// A static slice `[start, limit)` with a step of at least 1, per dim.
-    pub fn slice(&mut self, x: NodeId, start: &[usize], limit: &[usize], stride: &[usize]) -> Result<NodeId> {
+    fn slice(&mut self, x: NodeId, start: &[usize], limit: &[usize], stride: &[usize]) -> Result<NodeId> {
         let whole = start.iter().all(|&s| s == 0) && self.ty(x).dims[..] == *limit && stride.iter().all(|&s| s == 1);
         if whole {
             return Ok(x);
@@ -183,7 +216,7 @@ impl Graph {
     }
 
     /// A static slice of one dim with step 1, all others whole.
-    pub fn slice_dim(&mut self, x: NodeId, dim: usize, start: usize, limit: usize) -> Result<NodeId> {
+    fn slice_dim(&mut self, x: NodeId, dim: usize, start: usize, limit: usize) -> Result<NodeId> {
         let mut limits = self.dims(x);
         let mut starts = Dims::from_elem(0, limits.len());
         let strides = Dims::from_elem(1, limits.len());
@@ -195,14 +228,7 @@ impl Graph {
     }
 
     /// Pads with `value` (rank 0): elements before, after and between, per dim. Negative edges crop.
-    pub fn pad(
-        &mut self,
-        x: NodeId,
-        value: NodeId,
-        low: &[isize],
-        high: &[isize],
-        interior: &[usize],
-    ) -> Result<NodeId> {
+    fn pad(&mut self, x: NodeId, value: NodeId, low: &[isize], high: &[isize], interior: &[usize]) -> Result<NodeId> {
         let nothing = low.iter().chain(high).all(|&p| p == 0) && interior.iter().all(|&p| p == 0);
         if nothing {
             return Ok(x);
@@ -212,7 +238,7 @@ impl Graph {
     }
 
     /// Operands in order along `dim`.
-    pub fn concatenate(&mut self, operands: &[NodeId], dim: usize) -> Result<NodeId> {
+    fn concatenate(&mut self, operands: &[NodeId], dim: usize) -> Result<NodeId> {
         if let [single] = operands {
             return Ok(*single);
         }
@@ -220,29 +246,29 @@ impl Graph {
     }
 
     /// A slice of static sizes at starts known at run time (rank-0 integers, one per dim).
-    pub fn dynamic_slice(&mut self, x: NodeId, starts: &[NodeId], sizes: &[usize]) -> Result<NodeId> {
+    fn dynamic_slice(&mut self, x: NodeId, starts: &[NodeId], sizes: &[usize]) -> Result<NodeId> {
         let operands: Vec<_> = std::iter::once(x).chain(starts.iter().copied()).collect();
         self.add(Op::DynamicSlice { sizes: Dims::from_slice(sizes) }, &operands)
     }
 
     /// Writes `update` at starts known at run time (rank-0 integers, one per dim).
-    pub fn dynamic_update_slice(&mut self, x: NodeId, update: NodeId, starts: &[NodeId]) -> Result<NodeId> {
+    fn dynamic_update_slice(&mut self, x: NodeId, update: NodeId, starts: &[NodeId]) -> Result<NodeId> {
         let operands: Vec<_> = [x, update].into_iter().chain(starts.iter().copied()).collect();
         self.add(Op::DynamicUpdateSlice, &operands)
     }
 
     /// A contraction.
-    pub fn dot_general(&mut self, lhs: NodeId, rhs: NodeId, attrs: DotAttrs) -> Result<NodeId> {
+    fn dot_general(&mut self, lhs: NodeId, rhs: NodeId, attrs: DotAttrs) -> Result<NodeId> {
         self.add(Op::DotGeneral(Box::new(attrs)), &[lhs, rhs])
     }
 
     /// A convolution.
-    pub fn convolution(&mut self, input: NodeId, kernel: NodeId, attrs: ConvAttrs) -> Result<NodeId> {
+    fn convolution(&mut self, input: NodeId, kernel: NodeId, attrs: ConvAttrs) -> Result<NodeId> {
         self.add(Op::Convolution(Box::new(attrs)), &[input, kernel])
     }
 
-    /// Combines all elements along `dims`, which disappear. 16-bit floats stay 16-bit here: see [`Graph::accumulate`].
-    pub fn reduce(&mut self, combine: Combine, x: NodeId, dims: &[usize]) -> Result<NodeId> {
+    /// Combines all elements along `dims`, which disappear. 16-bit floats stay 16-bit here: see [`Builder::accumulate`].
+    fn reduce(&mut self, combine: Combine, x: NodeId, dims: &[usize]) -> Result<NodeId> {
         if dims.is_empty() {
             return Ok(x);
         }
@@ -250,7 +276,7 @@ impl Graph {
     }
 
     /// A reduction whose sums and products of 16-bit floats run in f32 and round once at the end.
-    pub fn accumulate(&mut self, combine: Combine, x: NodeId, dims: &[usize]) -> Result<NodeId> {
+    fn accumulate(&mut self, combine: Combine, x: NodeId, dims: &[usize]) -> Result<NodeId> {
         let dtype = self.dtype(x);
         let exact = !matches!(combine, Combine::Sum | Combine::Prod);
         let wide = self.convert(x, if exact { dtype } else { dtype.accumulator() })?;
@@ -258,87 +284,88 @@ impl Graph {
         self.convert(reduced, dtype)
     }
 
-    /// [`Graph::accumulate`] over one dim, which stays with size 1.
-    pub fn accumulate_keepdim(&mut self, combine: Combine, x: NodeId, dim: usize) -> Result<NodeId> {
+    /// [`Builder::accumulate`] over one dim, which stays with size 1.
+    fn accumulate_keepdim(&mut self, combine: Combine, x: NodeId, dim: usize) -> Result<NodeId> {
         let mut dims = self.dims(x);
         let reduced = self.accumulate(combine, x, &[dim])?;
         dims[dim] = 1;
         self.reshape(reduced, &dims)
     }
 
-    /// The extreme value along `dim` (which disappears) and the lowest of the `indices` that stand with it.
-    pub fn arg_reduce(&mut self, max: bool, x: NodeId, indices: NodeId, dim: usize) -> Result<(NodeId, NodeId)> {
+    /// The extreme value along `dim` (which disappears) and the lowest of the `indices` at which it occurs.
+    fn arg_reduce(&mut self, max: bool, x: NodeId, indices: NodeId, dim: usize) -> Result<(NodeId, NodeId)> {
         let value = self.add(Op::ArgReduce { max, dim }, &[x, indices])?;
         Ok((value, self.get_result(value, 1)?))
     }
 
     /// Combines the elements under a moving window.
-    pub fn reduce_window(&mut self, combine: Combine, x: NodeId, window: WindowAttrs) -> Result<NodeId> {
+    fn reduce_window(&mut self, combine: Combine, x: NodeId, window: WindowAttrs) -> Result<NodeId> {
         self.add(Op::ReduceWindow { combine, window: Box::new(window) }, &[x])
     }
 
     /// Adds each source element at the position of its window's largest operand element.
-    pub fn select_and_scatter(&mut self, x: NodeId, source: NodeId, window: WindowAttrs) -> Result<NodeId> {
+    fn select_and_scatter(&mut self, x: NodeId, source: NodeId, window: WindowAttrs) -> Result<NodeId> {
         self.add(Op::SelectAndScatter { window: Box::new(window) }, &[x, source])
     }
 
     /// Sorts all operands along `dim` by the first one, stably. One result per operand, in order.
-    pub fn sort(&mut self, operands: &[NodeId], dim: usize, descending: bool) -> Result<Vec<NodeId>> {
+    fn sort(&mut self, operands: &[NodeId], dim: usize, descending: bool) -> Result<Vec<NodeId>> {
         let first = self.add(Op::Sort { dim, descending }, operands)?;
         (0..operands.len()).map(|i| self.get_result(first, i)).collect()
     }
 
     /// A gather, in StableHLO's terms.
-    pub fn gather(&mut self, x: NodeId, indices: NodeId, attrs: GatherAttrs) -> Result<NodeId> {
+    fn gather(&mut self, x: NodeId, indices: NodeId, attrs: GatherAttrs) -> Result<NodeId> {
         self.add(Op::Gather(Box::new(attrs)), &[x, indices])
     }
 
     /// A scatter, in StableHLO's terms.
-    pub fn scatter(&mut self, x: NodeId, indices: NodeId, updates: NodeId, attrs: ScatterAttrs) -> Result<NodeId> {
+    fn scatter(&mut self, x: NodeId, indices: NodeId, updates: NodeId, attrs: ScatterAttrs) -> Result<NodeId> {
         self.add(Op::Scatter(Box::new(attrs)), &[x, indices, updates])
     }
 
     /// Next state and uniformly random bits (`ui32` or `ui64`) from a Threefry state `ui64[2]`.
-    pub fn rng_bit_generator(&mut self, state: NodeId, dtype: DType, dims: &[usize]) -> Result<(NodeId, NodeId)> {
+    fn rng_bit_generator(&mut self, state: NodeId, dtype: DType, dims: &[usize]) -> Result<(NodeId, NodeId)> {
         let next = self.add(Op::RngBitGenerator { ty: TensorType::new(dtype, dims) }, &[state])?;
         Ok((next, self.get_result(next, 1)?))
     }
 
     /// A Fourier transform over the last dim; `length` is that of the time-domain signal.
-    pub fn fft(&mut self, x: NodeId, kind: FftKind, length: usize) -> Result<NodeId> {
+    fn fft(&mut self, x: NodeId, kind: FftKind, length: usize) -> Result<NodeId> {
         self.add(Op::Fft { kind, length }, &[x])
     }
 
     /// A complex value from real and imaginary part.
-    pub fn complex(&mut self, real: NodeId, imag: NodeId) -> Result<NodeId> {
+    fn complex(&mut self, real: NodeId, imag: NodeId) -> Result<NodeId> {
         self.add(Op::Complex, &[real, imag])
     }
 
     /// The real part of a complex value.
-    pub fn real(&mut self, x: NodeId) -> Result<NodeId> {
+    fn real(&mut self, x: NodeId) -> Result<NodeId> {
         self.add(Op::Real, &[x])
     }
 
     /// The imaginary part of a complex value.
-    pub fn imag(&mut self, x: NodeId) -> Result<NodeId> {
+    fn imag(&mut self, x: NodeId) -> Result<NodeId> {
         self.add(Op::Imag, &[x])
     }
 
-    /// Keeps XLA from merging what stands before with what stands behind.
-    pub fn optimization_barrier(&mut self, x: NodeId) -> Result<NodeId> {
+    /// Keeps XLA from merging what comes before with what comes after.
+    fn optimization_barrier(&mut self, x: NodeId) -> Result<NodeId> {
         self.add(Op::OptimizationBarrier, &[x])
     }
 
-    /// What is left of the carries after so many trips. `body` records one: it is given the trip's number (`i32[]`, from 0)
-    /// and the carries, and says what the next trip gets, as many and of the same types. Whatever else it needs of this
-    /// graph must be a carry too.
-    pub fn for_loop<const N: usize>(
+    /// Runs a body `trips` times and returns the carries after the last trip. `body` records one trip: it takes the trip's
+    /// number (`i32[]`, from 0) and the carries, and returns the carries of the next trip, as many and of the same types.
+    /// Whatever else it reads of this graph must be a carry too.
+    fn for_loop<const N: usize>(
         &mut self,
         trips: usize,
         carries: [NodeId; N],
         body: impl FnOnce(&mut Graph, NodeId, [NodeId; N]) -> Result<[NodeId; N]>,
     ) -> Result<[NodeId; N]> {
-        let mut inner = self.inner();
+        let mut inner = Graph::new();
+        inner.set_label(self.current_label());
         let mut given = [NodeId(0); N];
         for (index, (slot, carry)) in given.iter_mut().zip(carries).enumerate() {
             *slot = inner.add(Op::Parameter { index: index as u32, ty: self.ty(carry).clone() }, &[])?;
@@ -355,7 +382,7 @@ impl Graph {
     }
 
     /// Result `index` of a node of several results.
-    pub fn get_result(&mut self, x: NodeId, index: usize) -> Result<NodeId> {
+    fn get_result(&mut self, x: NodeId, index: usize) -> Result<NodeId> {
         if index == 0 {
             return Ok(x);
         }
@@ -363,7 +390,7 @@ impl Graph {
     }
 }
 
-/// The dims two operands broadcast to, if they do.
+/// Returns the dims that two operands broadcast to, if they do.
 fn common_dims(lhs: &[usize], rhs: &[usize]) -> Option<Dims> {
     let rank = lhs.len().max(rhs.len());
     let at = |dims: &[usize], i: usize| (i + dims.len()).checked_sub(rank).map_or(1, |k| dims[k]);

@@ -3,17 +3,12 @@
 //! Invariants: an operand's id is below its user's; every node passed `infer` when it was added. The hash at a
 //! length covers ops (with all attributes) and operand ids of the nodes before it, nothing else: no values, no addresses,
 //! no labels.
-//!
-//! A training step is recorded again and again. So a graph can follow arenas that were recorded before: as long as each node
-//! that is added is the next one of an arena, it is that arena up to there, and adding is a comparison: no
-//! inference, no hash, no copy. The first other node makes it an arena of its own.
 
 use crate::error::{GraphError, Result};
-use crate::{Op, TensorType, infer};
+use crate::{Builder, Op, TensorType, infer};
 use rustc_hash::FxHasher;
 use smallvec::SmallVec;
 use std::hash::{Hash, Hasher};
-use std::sync::Arc;
 
 /// A node's place in its graph.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -32,7 +27,7 @@ impl std::fmt::Display for NodeId {
     }
 }
 
-/// What a node was recorded for, for people: the framework's op, as `float_matmul`. Empty when nobody said.
+/// The framework op that a node was recorded for, as `float_matmul`: for people. Empty where it is unknown.
 pub type Label = &'static str;
 
 /// The operands of a node.
@@ -73,18 +68,57 @@ impl Node {
     }
 }
 
-/// Recorded nodes, for graphs to follow.
+/// Nodes in recording order. The module's documentation states what always holds.
 #[derive(Clone, Default)]
-pub struct Arena {
+pub struct Graph {
     nodes: Vec<Node>,
-    /// The structural hash behind each node.
+    /// The structural hash after each node.
     hashes: Vec<u64>,
-    /// What each node was recorded for. Never part of a graph's identity.
+    /// The label of each node. Never part of a graph's identity.
     labels: Vec<Label>,
     hasher: FxHasher,
+    label: Label,
 }
 
-impl Arena {
+/// Two graphs are equal when their nodes are: this is what a cache compares when hashes are equal.
+impl PartialEq for Graph {
+    fn eq(&self, other: &Self) -> bool {
+        std::ptr::eq(self, other) || self.nodes == other.nodes
+    }
+}
+
+impl Eq for Graph {}
+
+impl std::fmt::Debug for Graph {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_list().entries(&self.nodes).finish()
+    }
+}
+
+impl Builder for Graph {
+    fn add(&mut self, op: Op, operands: &[NodeId]) -> Result<NodeId> {
+        let (ty, more) = {
+            let types = self.operand_types(&op, operands)?;
+            infer::infer(self, &op, operands, &types)?
+        };
+        Ok(self.push(Node { op, operands: Operands::from_slice(operands), ty, more }, self.label))
+    }
+
+    fn nodes(&self) -> &[Node] {
+        &self.nodes
+    }
+
+    fn current_label(&self) -> Label {
+        self.label
+    }
+}
+
+impl Graph {
+    /// An empty graph.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
     fn push(&mut self, node: Node, label: Label) -> NodeId {
         node.op.hash(&mut self.hasher);
         node.operands.hash(&mut self.hasher);
@@ -95,8 +129,11 @@ impl Arena {
         id
     }
 
-    /// The first `len` nodes as an arena of their own, with the hash they had when recording was there.
-    fn prefix(&self, len: usize) -> Self {
+    /// Returns the first `len` nodes as a graph of their own, with the hash that this one had at that length.
+    ///
+    /// # Panics
+    /// If there are fewer.
+    pub fn prefix(&self, len: usize) -> Self {
         let mut prefix = Self::default();
         for (node, label) in self.nodes[..len].iter().zip(&self.labels) {
             prefix.push(node.clone(), label);
@@ -104,144 +141,23 @@ impl Arena {
         prefix
     }
 
-    fn clear(&mut self) {
-        self.nodes.clear();
-        self.hashes.clear();
-        self.labels.clear();
-        self.hasher = FxHasher::default();
-    }
-}
-
-/// Nodes in recording order. See the module's documentation for what always holds.
-#[derive(Clone, Default)]
-pub struct Graph {
-    own: Arena,
-    /// What may be followed. The graph is the last one's first `len` nodes, and `own` is empty, unless there is none.
-    followed: Vec<Arc<Arena>>,
-    len: usize,
-    label: Label,
-}
-
-/// Two graphs are equal when their nodes are: this is what a cache compares behind equal hashes.
-impl PartialEq for Graph {
-    fn eq(&self, other: &Self) -> bool {
-        let same_arena = std::ptr::eq(self.arena(), other.arena());
-        self.len() == other.len() && (same_arena || self.nodes() == other.nodes())
-    }
-}
-
-impl Eq for Graph {}
-
-impl std::fmt::Debug for Graph {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_list().entries(self.nodes()).finish()
-    }
-}
-
-impl Graph {
-    /// An empty graph.
-    pub fn new() -> Self {
-        Self::default()
-    }
-
-    /// Adds a node after checking its operands against the op's rule.
-    ///
-    /// # Errors
-    /// Names the op, the operand types and the broken rule.
-    pub fn add(&mut self, op: Op, operands: &[NodeId]) -> Result<NodeId> {
-        if !self.followed.is_empty() && self.step(&op, operands) {
-            self.len += 1;
-            return Ok(NodeId(self.len as u32 - 1));
-        }
-        let (first, more) = {
-            let types = self.operand_types(&op, operands)?;
-            infer::infer(self, &op, operands, &types)?
-        };
-        let node = Node { op, operands: Operands::from_slice(operands), ty: first, more };
-        Ok(self.own.push(node, self.label))
-    }
-
-    /// Whether the next node of a followed arena is this one. Arenas of which that is not true are followed no longer; when
-    /// none is left, what was followed becomes the graph's own.
-    fn step(&mut self, op: &Op, operands: &[NodeId]) -> bool {
-        let len = self.len;
-        let next_is =
-            |arena: &Arena| arena.nodes.get(len).is_some_and(|node| node.op == *op && node.operands[..] == *operands);
-        let Some(current) = self.followed.last() else { return false };
-        if next_is(current) {
-            return true;
-        }
-        let current = Arc::clone(current);
-        let still = |arena: &&Arc<Arena>| next_is(arena) && arena.nodes[..len] == current.nodes[..len];
-        let place = self.followed.iter().rposition(|arena| still(&arena));
-        self.followed.truncate(place.map_or(0, |place| place + 1));
-        if place.is_none() {
-            self.len = 0;
-            self.own = current.prefix(len);
-        }
-        place.is_some()
-    }
-
-    /// Makes an empty graph follow these arenas, the first of those that fit.
-    pub fn follow<'a>(&mut self, arenas: impl DoubleEndedIterator<Item = &'a Arc<Arena>>) {
-        debug_assert!(self.is_empty(), "only an empty graph can begin to follow");
-        self.followed.clear();
-        self.followed.extend(arenas.rev().cloned());
-    }
-
-    /// The arena that is followed, if one is.
-    pub fn following(&self) -> Option<&Arc<Arena>> {
-        self.followed.last()
-    }
-
-    /// The nodes as an arena for others to follow.
-    pub fn to_arena(&self) -> Arc<Arena> {
-        match self.following() {
-            Some(arena) if arena.nodes.len() == self.len => Arc::clone(arena),
-            _ => Arc::new(self.arena().prefix(self.len())),
-        }
-    }
-
-    /// The graph of a whole arena.
-    pub fn of(arena: Arc<Arena>) -> Self {
-        Self { len: arena.nodes.len(), followed: vec![arena], ..Self::default() }
-    }
-
-    /// The first `len` nodes as a graph of their own, with the hash they had when recording was there.
-    ///
-    /// # Panics
-    /// If there are fewer.
-    pub fn prefix(&self, len: usize) -> Self {
-        assert!(len <= self.len(), "a graph of {} nodes has no first {len}", self.len());
-        Self { own: self.arena().prefix(len), ..Self::default() }
-    }
-
-    fn arena(&self) -> &Arena {
-        self.followed.last().map_or(&self.own, Arc::as_ref)
-    }
-
     /// Labels the nodes that are added from now on.
     pub fn set_label(&mut self, label: Label) {
         self.label = label;
     }
 
-    /// What a node was recorded for.
+    /// Returns the label of a node.
     ///
     /// # Panics
     /// If the id is not of this graph.
     pub fn label(&self, id: NodeId) -> Label {
-        self.arena().labels[id.index()]
-    }
-
-    /// An empty graph that labels its nodes as this one does.
-    pub(crate) fn inner(&self) -> Self {
-        Self { label: self.label, ..Self::default() }
+        self.labels[id.index()]
     }
 
     fn operand_types(&self, op: &Op, operands: &[NodeId]) -> Result<SmallVec<[&TensorType; 3]>> {
         let mut types = SmallVec::new();
         for id in operands {
-            let Some(node) = self.nodes().get(id.index()) else {
+            let Some(node) = self.nodes.get(id.index()) else {
                 return Err(GraphError::new(op.mnemonic(), &types, format!("operand {id} does not exist")));
             };
             types.push(&node.ty);
@@ -263,14 +179,14 @@ impl Graph {
     pub(crate) fn unchecked(nodes: Vec<Node>) -> Self {
         let mut graph = Self::new();
         for node in nodes {
-            graph.own.push(node, "");
+            graph.push(node, "");
         }
         graph
     }
 
     /// The nodes in recording order.
     pub fn nodes(&self) -> &[Node] {
-        &self.arena().nodes[..self.len()]
+        &self.nodes
     }
 
     /// One node.
@@ -278,7 +194,7 @@ impl Graph {
     /// # Panics
     /// If the id is not of this graph.
     pub fn node(&self, id: NodeId) -> &Node {
-        &self.nodes()[id.index()]
+        &self.nodes[id.index()]
     }
 
     /// The type of a node's result 0.
@@ -289,31 +205,32 @@ impl Graph {
         &self.node(id).ty
     }
 
-    /// The number of nodes.
+    /// Returns the number of nodes.
     pub fn len(&self) -> usize {
-        if self.followed.is_empty() { self.own.nodes.len() } else { self.len }
+        self.nodes.len()
     }
 
-    /// Whether there is no node.
+    /// Returns whether there is no node.
     pub fn is_empty(&self) -> bool {
-        self.len() == 0
+        self.nodes.is_empty()
     }
 
     /// The structural hash of the first `len` nodes.
     pub fn hash_at(&self, len: usize) -> u64 {
-        if len == 0 { 0 } else { self.hashes()[len - 1] }
+        if len == 0 { 0 } else { self.hashes[len - 1] }
     }
 
-    /// The structural hash behind each node.
+    /// The structural hash after each node.
     pub fn hashes(&self) -> &[u64] {
-        &self.arena().hashes[..self.len()]
+        &self.hashes
     }
 
     /// Removes all nodes and keeps the memory.
     pub fn clear(&mut self) {
-        self.own.clear();
-        self.followed.clear();
-        self.len = 0;
+        self.nodes.clear();
+        self.hashes.clear();
+        self.labels.clear();
+        self.hasher = FxHasher::default();
         self.label = "";
     }
 }
@@ -324,66 +241,42 @@ mod tests {
     use crate::DType;
     use crate::op::{BinaryOp, UnaryOp};
 
-    /// `x + x`, then these functions of it, one after another.
-    fn record(graph: &mut Graph, then: &[UnaryOp]) -> NodeId {
+    /// `exp(x + x)`.
+    fn recorded(label: Label) -> Graph {
+        let mut graph = Graph::new();
+        graph.set_label(label);
         let ty = TensorType::new(DType::F32, [2, 3]);
         let x = graph.add(Op::Parameter { index: 0, ty }, &[]).unwrap();
         let sum = graph.binary(BinaryOp::Add, x, x).unwrap();
-        then.iter().fold(sum, |y, &op| graph.unary(op, y).unwrap())
-    }
-
-    fn recorded(then: &[UnaryOp]) -> Graph {
-        let mut graph = Graph::new();
-        graph.set_label("first");
-        record(&mut graph, then);
+        graph.unary(UnaryOp::Exp, sum).unwrap();
         graph
     }
 
-    const LONG: [UnaryOp; 2] = [UnaryOp::Exp, UnaryOp::Tanh];
-    const OTHER: [UnaryOp; 2] = [UnaryOp::Exp, UnaryOp::Log];
+    #[test]
+    fn labels_are_no_part_of_a_graphs_identity() {
+        let (a, b) = (recorded("a"), recorded("b"));
+        assert_eq!((&a, a.hashes()), (&b, b.hashes()));
+        assert_ne!(a.label(NodeId(0)), b.label(NodeId(0)));
+    }
 
-    /// What is recorded while following `seen` is what would have been recorded alone. Says how it ended.
-    fn following(seen: &[&[UnaryOp]], then: &[UnaryOp]) -> Graph {
-        let arenas: Vec<_> = seen.iter().map(|then| recorded(then).to_arena()).collect();
-        let (mut graph, alone) = (Graph::new(), recorded(then));
-        graph.follow(arenas.iter());
-        graph.set_label("again");
-        let last = record(&mut graph, then);
-        assert_eq!((&graph, graph.hashes()), (&alone, alone.hashes()));
-        assert_eq!((last.index() + 1, graph.len(), graph.ty(last)), (alone.len(), alone.len(), alone.ty(last)));
-        assert_eq!(graph.label(NodeId(0)), if seen.is_empty() { "again" } else { "first" });
-        for len in 0..graph.len() {
-            let prefix = graph.prefix(len);
-            assert_eq!((prefix.nodes(), prefix.hash_at(len)), (&alone.nodes()[..len], alone.hash_at(len)));
+    #[test]
+    fn a_prefix_has_the_hash_of_its_length() {
+        let whole = recorded("");
+        for len in 0..=whole.len() {
+            let prefix = whole.prefix(len);
+            assert_eq!((prefix.nodes(), prefix.hash_at(len)), (&whole.nodes()[..len], whole.hash_at(len)));
         }
-        assert_eq!(Graph::of(graph.to_arena()), alone);
-        graph
     }
 
     #[test]
-    fn a_graph_follows_the_first_arena_that_fits() {
-        assert!(following(&[&LONG], &LONG).following().is_some());
-        assert!(following(&[&OTHER, &LONG], &LONG).following().is_some());
-        assert!(following(&[&[], &OTHER, &LONG], &LONG).following().is_some());
-        // A part of an arena is followed up to its end.
-        assert!(following(&[&LONG], &LONG[..1]).following().is_some());
-    }
-
-    #[test]
-    fn a_graph_that_leaves_every_arena_is_its_own() {
-        assert!(following(&[], &LONG).following().is_none());
-        assert!(following(&[&OTHER], &LONG).following().is_none());
-        assert!(following(&[&OTHER, &LONG[..1], &[]], &LONG).following().is_none());
-        let mut graph = following(&[&OTHER], &LONG);
+    fn a_cleared_graph_records_as_a_new_one_does() {
+        let mut graph = recorded("");
         graph.clear();
-        assert!(graph.is_empty() && graph.nodes().is_empty() && graph.hash_at(0) == 0);
-    }
-
-    #[test]
-    fn a_followed_node_that_breaks_a_rule_is_refused() {
-        let mut graph = Graph::new();
-        graph.follow([recorded(&LONG).to_arena()].iter());
-        assert!(graph.add(Op::Unary(UnaryOp::Exp), &[NodeId(0)]).is_err());
-        assert!(graph.is_empty());
+        assert!(graph.is_empty() && graph.hash_at(0) == 0);
+        let ty = TensorType::new(DType::F32, [2, 3]);
+        graph.add(Op::Parameter { index: 0, ty }, &[]).unwrap();
+        assert_eq!(graph.hash_at(1), recorded("").hash_at(1));
+        assert!(graph.add(Op::Unary(UnaryOp::Exp), &[NodeId(7)]).is_err());
+        assert_eq!(graph.len(), 1);
     }
 }

@@ -24,12 +24,13 @@ mod text;
 mod types;
 mod verify;
 
+pub use build::Builder;
 pub use dtype::{DType, DTypeClass};
 pub use error::{GraphError, Result};
-pub use graph::{Arena, Graph, Label, Node, NodeId, Operands};
+pub use graph::{Graph, Label, Node, NodeId, Operands};
 pub use literal::{Literal, LiteralData, Number};
 pub use lower::{Argument, Lowered, lower};
 pub use op::Op;
-pub use program::Program;
+pub use program::{Bindings, Program};
 pub use types::{Dims, TensorType};
 pub use verify::{VerifyError, verify};

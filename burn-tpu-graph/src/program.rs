@@ -1,9 +1,10 @@
-//! A program: the part of a graph that its outputs need, renumbered, and nothing else.
+//! A program: the part of a graph that its outputs need, and nothing else.
 //!
-//! This is the canonical form that is rewritten, verified, lowered and hashed for the disk cache: two recordings that differ
-//! only in dead nodes give the same program.
+//! [`Program::canonical`] is the form that is compared, rewritten, verified, lowered and hashed for the disk cache. Its
+//! nodes, parameters and slots are numbered in their own order, so two recordings that differ only in dead nodes, or in
+//! the parameters and slots that those read, give the same program.
 
-use crate::{Graph, GraphError, Node, NodeId, Op, Result, TensorType};
+use crate::{Builder, Graph, GraphError, Node, NodeId, Op, Operands, Result, TensorType};
 use std::hash::{Hash, Hasher};
 
 /// A graph with its outputs. All nodes are reachable from the outputs.
@@ -13,36 +14,64 @@ pub struct Program {
     outputs: Vec<NodeId>,
 }
 
+/// What the inputs of a canonical program are in the recording that it came from, by their `index` in the program.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Bindings {
+    /// The recorded index of each parameter.
+    pub parameters: Vec<u32>,
+    /// The recorded index of each slot or offset.
+    pub slots: Vec<u32>,
+    /// The recorded id of each node, ascending.
+    pub nodes: Vec<NodeId>,
+}
+
+impl Bindings {
+    /// The op with its index in the program instead of the recorded one.
+    fn bind(&mut self, op: &Op) -> Op {
+        let next = |inputs: &mut Vec<u32>, recorded: u32| {
+            inputs.push(recorded);
+            inputs.len() as u32 - 1
+        };
+        match op {
+            Op::Parameter { index, ty } => Op::Parameter { index: next(&mut self.parameters, *index), ty: ty.clone() },
+            Op::Slot { index, dtype } => Op::Slot { index: next(&mut self.slots, *index), dtype: *dtype },
+            Op::Offset { index, dtype } => Op::Offset { index: next(&mut self.slots, *index), dtype: *dtype },
+            other => other.clone(),
+        }
+    }
+}
+
 impl Program {
     /// The part of `graph` that `outputs` need. Parameters and slots keep their `index`.
     ///
     /// # Errors
     /// If an output does not exist.
     pub fn extract(graph: &Graph, outputs: &[NodeId]) -> Result<Self> {
-        if let Some(missing) = outputs.iter().find(|id| id.index() >= graph.len()) {
-            return Err(GraphError {
-                op: "graph.output",
-                operands: missing.to_string(),
-                rule: "does not exist".into(),
-            });
-        }
-        let mut needed = vec![false; graph.len()];
-        outputs.iter().for_each(|id| needed[id.index()] = true);
-        for (i, node) in graph.nodes().iter().enumerate().rev() {
-            if needed[i] {
-                node.operands.iter().for_each(|id| needed[id.index()] = true);
-            }
-        }
-        Self::rebuild(graph, outputs, |i| needed[i])
+        Self::rebuild(graph, outputs, |_, op| op.clone())
     }
 
-    fn rebuild(graph: &Graph, outputs: &[NodeId], keep: impl Fn(usize) -> bool) -> Result<Self> {
+    /// The part of `graph` that `outputs` need, in its canonical form, and what its inputs are in `graph`.
+    ///
+    /// # Errors
+    /// If an output does not exist.
+    pub fn canonical(graph: &Graph, outputs: &[NodeId]) -> Result<(Self, Bindings)> {
+        let mut bindings = Bindings::default();
+        let program = Self::rebuild(graph, outputs, |id, op| {
+            bindings.nodes.push(id);
+            bindings.bind(op)
+        })?;
+        Ok((program, bindings))
+    }
+
+    /// Adds what the outputs need to a new graph, each op as `renumber` gives it.
+    fn rebuild(graph: &Graph, outputs: &[NodeId], mut renumber: impl FnMut(NodeId, &Op) -> Op) -> Result<Self> {
+        let needed = needed(graph, outputs)?;
         let mut kept = Graph::new();
         let mut renamed = vec![NodeId(u32::MAX); graph.len()];
-        for (i, node) in graph.nodes().iter().enumerate().filter(|(i, _)| keep(*i)) {
-            let operands: Vec<_> = node.operands.iter().map(|id| renamed[id.index()]).collect();
+        for (i, node) in graph.nodes().iter().enumerate().filter(|(i, _)| needed[*i]) {
+            let operands: Operands = node.operands.iter().map(|id| renamed[id.index()]).collect();
             kept.set_label(graph.label(NodeId(i as u32)));
-            renamed[i] = kept.add(node.op.clone(), &operands)?;
+            renamed[i] = kept.add(renumber(NodeId(i as u32), &node.op), &operands)?;
         }
         let outputs = outputs.iter().map(|id| renamed[id.index()]).collect();
         Ok(Self { graph: kept, outputs })
@@ -69,7 +98,7 @@ impl Program {
         self.outputs.iter().map(|&id| self.graph.ty(id))
     }
 
-    /// The parameters that the program reads: `index` among the trace's buffers, and type, in node order.
+    /// The parameters that the program reads: `index` and type, in node order.
     pub fn parameters(&self) -> impl Iterator<Item = (u32, &TensorType)> {
         self.graph.nodes().iter().filter_map(|node| {
             let Op::Parameter { index, ty } = &node.op else { return None };
@@ -77,7 +106,7 @@ impl Program {
         })
     }
 
-    /// The slots and offsets that the program reads: node, `index` among the trace's slots and element type, in node order.
+    /// The slots and offsets that the program reads: node, `index` and element type, in node order.
     pub fn slots(&self) -> impl Iterator<Item = (NodeId, u32, crate::DType)> {
         self.graph.nodes().iter().enumerate().filter_map(|(i, node)| match node.op {
             Op::Slot { index, dtype } | Op::Offset { index, dtype } => Some((NodeId(i as u32), index, dtype)),
@@ -85,8 +114,8 @@ impl Program {
         })
     }
 
-    /// A copy whose nodes went through `rewrite`, which adds its replacement for each node to the new graph and says
-    /// which node that is. What nothing needs any more is dropped. Replacements inherit the label of what they replace.
+    /// Returns a copy in which each node is replaced by the one that `rewrite` adds to the new graph and returns. Nodes that
+    /// no output needs any more are dropped. A replacement has the label of what it replaces.
     ///
     /// # Errors
     /// If a replacement breaks an op's rule.
@@ -105,7 +134,7 @@ impl Program {
         Self::extract(&graph, &outputs)
     }
 
-    /// How often each node is read, outputs included.
+    /// Returns the number of reads of each node, outputs included.
     pub fn use_counts(&self) -> Vec<u32> {
         let mut counts = vec![0; self.graph.len()];
         let operands = self.graph.nodes().iter().flat_map(|node| &node.operands);
@@ -114,9 +143,64 @@ impl Program {
     }
 }
 
+/// Returns for each node whether an output needs it.
+fn needed(graph: &Graph, outputs: &[NodeId]) -> Result<Vec<bool>> {
+    if let Some(missing) = outputs.iter().find(|id| id.index() >= graph.len()) {
+        let rule = "does not exist".into();
+        return Err(GraphError { op: "graph.output", operands: missing.to_string(), rule });
+    }
+    let mut needed = vec![false; graph.len()];
+    outputs.iter().for_each(|id| needed[id.index()] = true);
+    for (i, node) in graph.nodes().iter().enumerate().rev() {
+        if needed[i] {
+            node.operands.iter().for_each(|id| needed[id.index()] = true);
+        }
+    }
+    Ok(needed)
+}
+
 impl Hash for Program {
     fn hash<H: Hasher>(&self, state: &mut H) {
         self.graph.hash_at(self.graph.len()).hash(state);
         self.outputs.hash(state);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::op::BinaryOp;
+    use crate::{DType, verify};
+
+    /// `(b + offset) * slot` after `dead` unused parameters and as many unused slots.
+    fn canonical(dead: u32) -> (Program, Bindings) {
+        let mut graph = Graph::new();
+        let ty = TensorType::new(DType::I32, [2]);
+        for index in 0..dead {
+            let unused = graph.add(Op::Parameter { index, ty: ty.clone() }, &[]).unwrap();
+            let slot = graph.add(Op::Slot { index, dtype: DType::I32 }, &[]).unwrap();
+            let slot = graph.broadcast_to(slot, &[2]).unwrap();
+            graph.binary(BinaryOp::Add, unused, slot).unwrap();
+        }
+        let b = graph.add(Op::Parameter { index: dead, ty }, &[]).unwrap();
+        let offset = graph.add(Op::Offset { index: dead, dtype: DType::I32 }, &[]).unwrap();
+        let sum = graph.binary(BinaryOp::Add, b, offset).unwrap();
+        let slot = graph.add(Op::Slot { index: dead + 1, dtype: DType::I32 }, &[]).unwrap();
+        let scaled = graph.binary(BinaryOp::Mul, sum, slot).unwrap();
+        Program::canonical(&graph, &[scaled]).unwrap()
+    }
+
+    #[test]
+    fn dead_nodes_and_their_inputs_do_not_change_the_canonical_form() {
+        let (live, bindings) = canonical(0);
+        assert_eq!((bindings.parameters, bindings.slots), (vec![0], vec![0, 1]));
+        verify(&live).unwrap();
+        for dead in 1..3 {
+            let (program, bindings) = canonical(dead);
+            assert_eq!(program, live);
+            assert_eq!(program.stable_hash(), live.stable_hash());
+            assert_eq!((bindings.parameters, bindings.slots), (vec![dead], vec![dead, dead + 1]));
+            assert_eq!(bindings.nodes.len(), program.graph().len());
+        }
     }
 }

@@ -1,19 +1,31 @@
-//! Sharing: run-time scalars that are equal and play the same part travel as one.
+//! Sharing: run-time scalars that are equal and have the same role share one input.
 //!
-//! An optimizer multiplies every parameter by the same few numbers, each recorded on its own. As inputs of their own they
-//! cost: in the AdamW step of a small GPT on a TPU v5e, 694 of them took 8.5 of 17 MiB of temporaries. Whoever shares
-//! must see to it, at every run, that the shared ones are still equal.
+//! An optimizer multiplies every parameter by the same few numbers, each recorded on its own. Separate inputs are costly:
+//! in the AdamW step of a small GPT on a TPU v5e, 694 of them took 8.5 of 17 MiB of temporaries. The caller must check at
+//! every run that the shared ones are still equal.
+//!
+//! Roles come from ops and operands alone, which the program's identity covers; labels do not count.
 
-use crate::{DType, Graph, Label, NodeId, Op, Program, Result};
+use crate::{Builder, DType, Graph, NodeId, Op, Program, Result};
 use std::collections::{BTreeMap, HashMap};
 
-/// What a scalar is used for: for each op that combines it with a value, the op's name, its label and the label of that
-/// value. Two numbers that are equal by chance (a learning rate of 0.001 and Adam's 1 - 0.999) differ in it.
-type Role = Vec<(&'static str, Label, Label)>;
+/// What a scalar is used for: each op that combines it with a value, and the ops that the value comes from. Two numbers
+/// that are equal by chance (a learning rate of 0.001 and Adam's 1 - 0.999) differ in it.
+type Role = Vec<Use>;
+
+/// One op that combines a scalar with a value.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct Use {
+    op: &'static str,
+    /// Which operand the scalar is.
+    operand: usize,
+    /// The op that computes the value; empty where the scalar is combined with other scalars only.
+    value: &'static str,
+}
 
 impl Program {
-    /// Slots that may travel as another one: pairs of a slot and the first slot with the same element type, bits and
-    /// role, both by `index` among the trace's slots, in node order.
+    /// Returns the slots that may share another one's input: pairs of a slot and the first slot with the same element type,
+    /// bits and role, both by `index`, in node order.
     pub fn twins(&self, bits: impl Fn(u32) -> Option<u64>) -> Vec<(u32, u32)> {
         let mut roles = roles(self.graph());
         let mut first: HashMap<(DType, u64, Role), u32> = HashMap::new();
@@ -30,7 +42,7 @@ impl Program {
         twins
     }
 
-    /// The program with one slot for each of those that `first` (by `index`) maps to the same one.
+    /// Returns the program with one slot for all those that `first` (by `index`) maps to the same one.
     ///
     /// # Errors
     /// Never, for slots that [`Program::twins`] pairs.
@@ -51,22 +63,22 @@ impl Program {
     }
 }
 
-/// The role of every slot that is combined with something.
+/// Returns the role of every slot that is combined with something.
 fn roles(graph: &Graph) -> BTreeMap<u32, Role> {
     let mut roles: BTreeMap<u32, Role> = BTreeMap::new();
-    // The slot that a node is a copy of: itself, broadcast or converted.
+    // The slot that a node is a copy of: the slot itself, broadcast or converted.
     let mut copies: Vec<Option<u32>> = Vec::with_capacity(graph.len());
-    for (i, node) in graph.nodes().iter().enumerate() {
+    for node in graph.nodes() {
         let copy_of = |id: &NodeId| copies[id.index()];
         let copied = match (&node.op, &node.operands[..]) {
             (Op::Slot { index, .. }, _) => Some(*index),
             (Op::BroadcastInDim { .. } | Op::Convert { .. } | Op::Reshape { .. }, [only]) => copy_of(only),
-            (_, operands) => {
+            (op, operands) => {
                 let value = operands.iter().find(|id| copy_of(id).is_none());
-                let value = value.map_or("", |&id| graph.label(id));
-                for slot in operands.iter().filter_map(copy_of) {
-                    let part = (node.op.mnemonic(), graph.label(NodeId(i as u32)), value);
-                    roles.entry(slot).or_default().push(part);
+                let value = value.map_or("", |&id| graph.node(id).op.mnemonic());
+                for (operand, slot) in operands.iter().map(copy_of).enumerate() {
+                    let Some(slot) = slot else { continue };
+                    roles.entry(slot).or_default().push(Use { op: op.mnemonic(), operand, value });
                 }
                 None
             }
@@ -101,7 +113,7 @@ mod tests {
     fn equal_scalars_in_one_role_are_twins_and_share_a_slot() {
         let program = scaled();
         let twins = program.twins(|_| Some(7));
-        assert_eq!(twins, [(1, 0)], "the one that is added plays another part");
+        assert_eq!(twins, [(1, 0)], "the one that is added has another role");
         let shared = program.share(|index| if index == 1 { 0 } else { index }).unwrap();
         verify(&shared).unwrap();
         assert_eq!(shared.slots().map(|(_, index, _)| index).collect::<Vec<_>>(), [0, 2]);

@@ -3,7 +3,7 @@
 
 use burn_tpu_graph::corpus::{self, Case};
 use burn_tpu_graph::op::{BinaryOp, Combine, DotAttrs};
-use burn_tpu_graph::{DType, Dims, Graph, NodeId, Op, Program, TensorType, lower};
+use burn_tpu_graph::{Builder, DType, Dims, Graph, NodeId, Op, Program, TensorType, lower};
 use std::collections::BTreeSet;
 use std::path::PathBuf;
 

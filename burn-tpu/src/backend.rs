@@ -71,8 +71,8 @@ impl<F: TpuFloat, I: TpuInt> Backend for Tpu<F, I> {
 
     /// Runs what the calling thread recorded and waits for all that the device was given.
     fn sync(device: &TpuDevice) -> Result<(), ExecutionError> {
-        trace::cut(*device, CutReason::Sync);
-        runtime(*device).wait().map_err(Into::into)
+        let cut = trace::cut(*device, CutReason::Sync);
+        cut.and(runtime(*device).wait()).map_err(Into::into)
     }
 
     /// Lets the compiled programs go.

@@ -166,6 +166,18 @@ pub enum TpuError {
         /// The time it was given.
         seconds: f64,
     },
+    /// In strict mode: a trace reached [`TpuOptions::trace_cap`](crate::TpuOptions::trace_cap) without a cut. Nothing is
+    /// lost; what was recorded runs at the cut that reports this.
+    #[error(
+        "{device}: {nodes} nodes were recorded without a cut\n  fix: call burn_tpu::mark_step at the end of each step, or \
+         raise TpuOptions::trace_cap (BURN_TPU_TRACE_CAP)"
+    )]
+    TraceFull {
+        /// The device.
+        device: String,
+        /// The nodes that wait.
+        nodes: usize,
+    },
     /// Something that cannot happen, unless burn-tpu is wrong.
     #[error("internal error in burn-tpu (please report it): {0}")]
     Bug(String),
@@ -181,6 +193,7 @@ impl TpuError {
             | TpuError::Option { .. }
             | TpuError::Frozen { .. }
             | TpuError::AlreadyRunning { .. }
+            | TpuError::TraceFull { .. }
             | TpuError::Topology { .. }
             | TpuError::NoValue { .. }
             | TpuError::Golden { .. }

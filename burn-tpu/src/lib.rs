@@ -40,13 +40,19 @@ pub use qtensor::TpuQTensor;
 pub use recompile::{Recompile, RecompileCause};
 pub use tensor::TpuTensor;
 pub use topology::{Generation, Topology};
+pub use trace::{InStream, Stream};
 
 /// Runs everything that the calling thread has recorded on `device` as one program, without waiting for it.
 ///
 /// The end of a training step is the place for it: with all of a step in one program, XLA fuses across its ops and
 /// nothing but the step's results is kept. [`MarkStep`] does this for an optimizer that Burn's `Learner` drives.
+///
+/// A program that cannot be compiled leaves its work recorded: the error is logged, the tensors keep their values, and the
+/// next read or sync tries again and returns it.
 pub fn mark_step(device: &TpuDevice) {
-    trace::cut(*device, CutReason::MarkStep);
+    if let Err(error) = trace::cut(*device, CutReason::MarkStep) {
+        tracing::error!(%device, %error, "a step did not run; it stays pending, and a read reports the error");
+    }
 }
 
 /// What a device has done since it started. Print it for a report.

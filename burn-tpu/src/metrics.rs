@@ -2,7 +2,7 @@
 
 mod pace;
 
-use crate::recompile::{Journal, Recompile};
+use crate::recompile::{Recompile, RecompileLog};
 use pace::Pace;
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
@@ -46,7 +46,7 @@ macro_rules! counters {
         pub(crate) struct Counters {
             $(pub(crate) $name: AtomicU64,)*
             cuts: Mutex<BTreeMap<CutReason, u64>>,
-            pub(crate) recompiles: Journal,
+            pub(crate) recompiles: RecompileLog,
             pace: Pace,
             fallbacks: Mutex<BTreeMap<&'static str, u64>>,
         }

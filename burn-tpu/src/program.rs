@@ -1,119 +1,104 @@
 //! Compiled programs and the bounded cache that keeps them.
 //!
-//! The key of a program is what was recorded: the graph and which of its nodes are outputs. Run-time scalars and buffers are
-//! not in it. A hit compares the graphs, not only their hashes, and what the program assumes of the scalars.
+//! A program's identity is its canonical form: the recorded nodes that its outputs need, numbered in their own order.
+//! Run-time scalars and buffers are no part of it. Extracting that form walks the recording, so the recordings that were
+//! seen are remembered with the programs that they are: a step that is recorded again finds its program by the hash that
+//! was kept while recording, and one comparison.
 //!
-//! Offsets (starts of slices) are baked when a recording is first compiled. When it comes again with other values, exactly
-//! those are lifted to run-time scalars. The new program serves all that the old one did, so it takes its place: what was
-//! lifted stays lifted, and an offset that moves costs one compile. So it is with scalars that are equal and play the same part
-//! (an optimizer's numbers, once per parameter): they travel as one until they part.
+//! Offsets (starts of slices) are constants in the program that is compiled first. When the same recording comes with
+//! other values, exactly those that changed become run-time scalars. The new program serves all that the old one did, so it
+//! takes its place: an offset that changes costs one compile. Scalars that are equal and have the same role (an
+//! optimizer's numbers, once per parameter) likewise share one input until their values differ.
+
+mod assumptions;
+
+pub(crate) use assumptions::SlotAssumptions;
 
 use crate::engine::Executable;
 use crate::metrics::Counters;
-use crate::recompile::{Difference, broken, likeness, of_programs};
-use burn_tpu_graph::{Arena, Graph, NodeId, Program};
+use crate::recompile::{Difference, broken, likeness, of_recordings};
+use crate::trace::Recording;
+use burn_tpu_graph::{Bindings, Builder, Graph, Node, NodeId, Program};
 use lru::LruCache;
 use parking_lot::Mutex;
+use rustc_hash::{FxBuildHasher, FxHasher};
+use std::borrow::Cow;
 use std::hash::{Hash, Hasher};
 use std::num::NonZeroUsize;
 use std::sync::Arc;
 
-/// What a cut recorded: a program's identity.
-pub(crate) struct Recorded {
-    pub(crate) graph: Graph,
+/// What a cut recorded: the first `len` nodes of a recording, and which of them are its outputs.
+pub(crate) struct Form<'t> {
+    pub(crate) recording: &'t Recording,
+    pub(crate) len: usize,
     /// The nodes to materialise, ascending.
     pub(crate) outputs: Vec<NodeId>,
 }
 
-impl Hash for Recorded {
+impl Form<'_> {
+    pub(crate) fn nodes(&self) -> &[Node] {
+        &self.recording.nodes()[..self.len]
+    }
+
     /// The graph's own hash was kept while recording, so there is no walk here.
-    fn hash<H: Hasher>(&self, state: &mut H) {
-        self.graph.hash_at(self.graph.len()).hash(state);
-        self.outputs.hash(state);
+    fn hash(&self) -> u64 {
+        hash(&(self.recording.hash_at(self.len), &self.outputs))
+    }
+
+    fn is(&self, recorded: &Recorded) -> bool {
+        let followed = self.recording.following().is_some_and(|graph| Arc::ptr_eq(graph, &recorded.graph));
+        let same_nodes = || (followed && recorded.graph.len() == self.len) || recorded.graph.nodes() == self.nodes();
+        recorded.outputs == self.outputs && same_nodes()
     }
 }
 
-impl PartialEq for Recorded {
-    fn eq(&self, other: &Self) -> bool {
-        self.outputs == other.outputs && self.graph == other.graph
-    }
+/// A recording that was cut before, and the program that it is.
+pub(crate) struct Recorded {
+    /// The recorded nodes, for later traces to follow.
+    pub(crate) graph: Arc<Graph>,
+    pub(crate) outputs: Vec<NodeId>,
+    pub(crate) program: Arc<Program>,
+    /// Where the program's inputs and nodes are in the recording.
+    pub(crate) bindings: Bindings,
 }
 
-impl Eq for Recorded {}
+impl Recorded {
+    /// The values of the program's slots, from those of the recording.
+    pub(crate) fn slots<'s>(&self, recorded: &'s [u64]) -> Cow<'s, [u64]> {
+        let same = self.bindings.slots.iter().copied().eq(0..recorded.len() as u32);
+        if same { Cow::Borrowed(recorded) } else { self.bindings.slots.iter().map(|&i| recorded[i as usize]).collect() }
+    }
+}
 
 /// A program that is ready to run.
 pub(crate) struct Compiled {
     pub(crate) executable: Arc<dyn Executable>,
-    pub(crate) identity: Arc<Identity>,
+    pub(crate) assumptions: SlotAssumptions,
 }
 
-/// What tells a program from another while it is recorded.
-pub(crate) struct Identity {
-    /// The recorded graph, for later traces to follow.
-    pub(crate) arena: Arc<Arena>,
-    pub(crate) assumed: Assumed,
-}
+/// A canonical program as the key of a map.
+#[derive(Clone)]
+struct Key(Arc<Program>);
 
-/// What a program takes for granted about the trace's slots (named by position), and every run checks.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Assumed {
-    /// Offsets that are constants, with their bits, ascending. The others are run-time scalars.
-    offsets: Vec<(u32, u64)>,
-    /// Scalars that travel as another one, ascending: the two are equal.
-    twins: Vec<(u32, u32)>,
-}
-
-/// Fewer scalars than this are not worth an assumption.
-const MANY_SCALARS: usize = 32;
-
-impl Assumed {
-    /// All that can be assumed of a program that is compiled for the first time.
-    pub(crate) fn all(program: &Program, slots: &[u64]) -> Self {
-        let bits = |index: u32| slots.get(index as usize).copied();
-        let mut offsets: Vec<_> = program.offsets().filter_map(|index| Some((index, bits(index)?))).collect();
-        let many = program.slots().count() >= MANY_SCALARS;
-        let mut twins = if many { program.twins(bits) } else { Vec::new() };
-        offsets.sort_unstable();
-        twins.sort_unstable();
-        Self { offsets, twins }
-    }
-
-    /// Whether a program that assumes this computes what was recorded.
-    pub(crate) fn fits(&self, slots: &[u64]) -> bool {
-        self.offsets.iter().all(|offset| stands(offset, slots)) && self.twins.iter().all(|twins| equal(twins, slots))
-    }
-
-    /// What still holds.
-    pub(crate) fn still(&self, slots: &[u64]) -> Self {
-        Self {
-            offsets: self.offsets.iter().copied().filter(|offset| stands(offset, slots)).collect(),
-            twins: self.twins.iter().copied().filter(|twins| equal(twins, slots)).collect(),
-        }
-    }
-
-    /// The constant that an offset is.
-    pub(crate) fn offset(&self, index: u32) -> Option<u64> {
-        let found = self.offsets.binary_search_by_key(&index, |&(index, _)| index);
-        found.ok().map(|place| self.offsets[place].1)
-    }
-
-    /// The scalar as which a scalar travels: another one, or itself.
-    pub(crate) fn first(&self, index: u32) -> u32 {
-        let found = self.twins.binary_search_by_key(&index, |&(index, _)| index);
-        found.map_or(index, |place| self.twins[place].1)
+impl PartialEq for Key {
+    fn eq(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.0, &other.0) || self.0 == other.0
     }
 }
 
-fn stands(&(index, bits): &(u32, u64), slots: &[u64]) -> bool {
-    slots.get(index as usize) == Some(&bits)
+impl Eq for Key {}
+
+impl Hash for Key {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.0.hash(state);
+    }
 }
 
-fn equal(&(twin, first): &(u32, u32), slots: &[u64]) -> bool {
-    slots.get(twin as usize) == slots.get(first as usize)
-}
+/// The number of evicted programs whose assumptions are remembered.
+const MOST_EVICTED: NonZeroUsize = NonZeroUsize::MIN.saturating_add(999);
 
-/// How many programs that were let go are remembered.
-const MOST_GONE: NonZeroUsize = NonZeroUsize::MIN.saturating_add(999);
+/// Recordings that are remembered for each program in memory. Most have one; dead nodes make others.
+const RECORDINGS_PER_PROGRAM: NonZeroUsize = NonZeroUsize::MIN.saturating_add(3);
 
 /// Least-recently-used programs of one device, bounded by number and by bytes.
 pub(crate) struct ProgramCache {
@@ -121,89 +106,125 @@ pub(crate) struct ProgramCache {
 }
 
 struct Programs {
-    entries: LruCache<Recorded, Arc<Compiled>, rustc_hash::FxBuildHasher>,
-    /// By their key's hash, programs that were let go, and what they assumed: an offset that was lifted stays so.
-    gone: LruCache<u64, Assumed, rustc_hash::FxBuildHasher>,
+    compiled: LruCache<Key, Arc<Compiled>, FxBuildHasher>,
+    /// By the hash of their form.
+    recorded: LruCache<u64, Vec<Arc<Recorded>>, FxBuildHasher>,
+    /// By their hash, the assumptions of evicted programs: an offset that became a run-time scalar stays one.
+    evicted: LruCache<u64, SlotAssumptions, FxBuildHasher>,
     bytes: u64,
     most_bytes: u64,
 }
 
 impl ProgramCache {
     pub(crate) fn new(entries: NonZeroUsize, bytes: u64) -> Self {
-        let entries = LruCache::with_hasher(entries, rustc_hash::FxBuildHasher);
-        let gone = LruCache::with_hasher(MOST_GONE, rustc_hash::FxBuildHasher);
-        Self { programs: Mutex::new(Programs { entries, gone, bytes: 0, most_bytes: bytes }) }
+        let programs = Programs {
+            compiled: LruCache::with_hasher(entries, FxBuildHasher),
+            recorded: LruCache::with_hasher(entries.saturating_mul(RECORDINGS_PER_PROGRAM), FxBuildHasher),
+            evicted: LruCache::with_hasher(MOST_EVICTED, FxBuildHasher),
+            bytes: 0,
+            most_bytes: bytes,
+        };
+        Self { programs: Mutex::new(programs) }
     }
 
-    pub(crate) fn get(&self, key: &Recorded) -> Option<Arc<Compiled>> {
-        self.programs.lock().entries.get(key).map(Arc::clone)
-    }
-
-    /// How a recording that has to be compiled differs from the program most like it; `None` when none is like it.
-    pub(crate) fn explain(&self, key: &Recorded, slots: &[u64]) -> Option<Difference> {
-        let programs = self.programs.lock();
-        if let Some(same) = programs.entries.peek(key) {
-            return broken(key, &same.identity.assumed, slots);
+    /// Returns what is known of a form: its canonical program, extracted now if it is new.
+    ///
+    /// # Errors
+    /// Only a bug gives one: an output that does not exist.
+    pub(crate) fn recorded(&self, form: &Form) -> burn_tpu_graph::Result<Arc<Recorded>> {
+        let hash = form.hash();
+        let mut programs = self.programs.lock();
+        let known = programs.recorded.get(&hash).into_iter().flatten();
+        if let Some(known) = known.into_iter().find(|recorded| form.is(recorded)) {
+            return Ok(Arc::clone(known));
         }
-        if programs.gone.contains(&hash(key)) {
+        let graph = form.recording.to_graph(form.len);
+        let (program, bindings) = Program::canonical(&graph, &form.outputs)?;
+        let program = programs.interned(program);
+        let recorded = Arc::new(Recorded { graph, outputs: form.outputs.clone(), program, bindings });
+        programs.recorded.get_or_insert_mut(hash, Vec::new).push(Arc::clone(&recorded));
+        Ok(recorded)
+    }
+
+    pub(crate) fn get(&self, program: &Arc<Program>) -> Option<Arc<Compiled>> {
+        self.programs.lock().compiled.get(&Key(Arc::clone(program))).map(Arc::clone)
+    }
+
+    /// Returns how a recording that has to be compiled differs from the one most like it; `None` when none is like it.
+    pub(crate) fn explain(&self, new: &Recorded, slots: &[u64]) -> Option<Difference> {
+        let programs = self.programs.lock();
+        if let Some(same) = programs.compiled.peek(&Key(Arc::clone(&new.program))) {
+            return broken(new, &same.assumptions, slots);
+        }
+        if programs.evicted.contains(&hash(&new.program)) {
             return Some(Difference::evicted());
         }
-        let alike = programs.entries.iter().filter_map(|(old, _)| Some((likeness(&old.graph, &key.graph)?, old)));
+        let compiled = |old: &&Arc<Recorded>| programs.compiled.contains(&Key(Arc::clone(&old.program)));
+        let earlier = programs.recorded.iter().flat_map(|(_, recorded)| recorded).filter(compiled);
+        let alike = earlier.filter_map(|old| Some((likeness(&old.graph, &new.graph)?, old)));
         // Of equals the latest, which comes first.
         let most = alike.reduce(|best, next| if next.0 > best.0 { next } else { best });
-        most.map(|(_, old)| of_programs(old, key))
+        most.map(|(_, old)| of_recordings(old, new))
     }
 
-    /// What a program that was let go had assumed.
-    pub(crate) fn assumed_before(&self, key: &Recorded) -> Option<Assumed> {
-        self.programs.lock().gone.get(&hash(key)).cloned()
+    /// Returns what an evicted program had assumed.
+    pub(crate) fn assumed_before(&self, program: &Program) -> Option<SlotAssumptions> {
+        self.programs.lock().evicted.get(&hash(program)).cloned()
     }
 
-    /// Keeps a program, and lets the least recently used ones go until both bounds hold. The newest always stays.
-    pub(crate) fn insert(&self, key: Recorded, compiled: Arc<Compiled>, counters: &Counters) {
+    /// Keeps a program, and evicts the least recently used ones until both bounds hold. The newest always stays.
+    pub(crate) fn insert(&self, program: Arc<Program>, compiled: Arc<Compiled>, counters: &Counters) {
         let mut programs = self.programs.lock();
         programs.bytes += compiled.executable.size_bytes();
-        let replaced = programs.entries.contains(&key);
-        if let Some((key, old)) = programs.entries.push(key, compiled) {
+        let key = Key(program);
+        let replaced = programs.compiled.contains(&key);
+        if let Some((key, old)) = programs.compiled.push(key, compiled) {
             programs.bytes -= old.executable.size_bytes();
             if !replaced {
-                programs.let_go(&key, &old, counters);
+                programs.evict(&key, &old, counters);
             }
         }
-        while programs.bytes > programs.most_bytes && programs.entries.len() > 1 {
-            let Some((key, old)) = programs.entries.pop_lru() else { break };
+        while programs.bytes > programs.most_bytes && programs.compiled.len() > 1 {
+            let Some((key, old)) = programs.compiled.pop_lru() else { break };
             programs.bytes -= old.executable.size_bytes();
-            programs.let_go(&key, &old, counters);
+            programs.evict(&key, &old, counters);
         }
     }
 
-    /// The hashes of the programs in the cache, ascending: what tests compare between runs.
+    /// Returns the hashes of the programs in the cache, ascending: what tests compare between runs.
     pub(crate) fn keys(&self) -> Vec<u64> {
         let programs = self.programs.lock();
-        let mut keys: Vec<u64> = programs.entries.iter().map(|(key, _)| hash(key)).collect();
+        let mut keys: Vec<u64> = programs.compiled.iter().map(|(key, _)| hash(&key.0)).collect();
         keys.sort_unstable();
         keys
     }
 
-    /// Lets all programs go.
+    /// Evicts all programs.
     pub(crate) fn clear(&self) {
         let mut programs = self.programs.lock();
-        while let Some((key, old)) = programs.entries.pop_lru() {
-            programs.gone.put(hash(&key), old.identity.assumed.clone());
+        while let Some((key, old)) = programs.compiled.pop_lru() {
+            programs.evicted.put(hash(&key.0), old.assumptions.clone());
         }
+        programs.recorded.clear();
         programs.bytes = 0;
     }
 }
 
 impl Programs {
-    fn let_go(&mut self, key: &Recorded, old: &Compiled, counters: &Counters) {
-        self.gone.put(hash(key), old.identity.assumed.clone());
+    /// The program as it is known already, so that equal programs are one.
+    fn interned(&mut self, program: Program) -> Arc<Program> {
+        let new = Key(Arc::new(program));
+        self.compiled.get_key_value(&new).map_or_else(|| Arc::clone(&new.0), |(known, _)| Arc::clone(&known.0))
+    }
+
+    fn evict(&mut self, key: &Key, old: &Compiled, counters: &Counters) {
+        self.evicted.put(hash(&key.0), old.assumptions.clone());
         Counters::add(&counters.cache_evictions, 1);
     }
 }
 
-fn hash(key: &Recorded) -> u64 {
-    let mut hasher = rustc_hash::FxHasher::default();
-    key.hash(&mut hasher);
+fn hash(value: &impl Hash) -> u64 {
+    let mut hasher = FxHasher::default();
+    value.hash(&mut hasher);
     hasher.finish()
 }

@@ -3,16 +3,17 @@
 mod compile;
 
 use crate::compiling::Compiling;
-use crate::engine::{self, Arguments, DeviceBuffer, Engine, Executable, NdArrayEngine, SharedBuffer};
+use crate::engine::{self, Arguments, Engine, Executable, Input, NdArrayEngine, SharedBuffer};
 use crate::error::{Result, TpuError};
 use crate::metrics::Counters;
 use crate::options::{TpuOptions, platform_from_environment};
-use crate::program::{ProgramCache, Recorded};
-use crate::recompile::Watch;
+use crate::program::{Compiled, Form, ProgramCache, Recorded};
+use crate::recompile::DivergenceTracker;
 use crate::{Platform, TpuDevice};
 use burn_tpu_graph::TensorType;
 use parking_lot::{Mutex, RwLock};
 use rustc_hash::FxHashMap;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, LazyLock, OnceLock};
 use std::time::Instant;
@@ -29,6 +30,47 @@ pub(crate) struct DeviceRuntime {
     rng: Mutex<(u64, u64)>,
     /// Whether a compile is an error.
     frozen: AtomicBool,
+    warned_of_full_trace: AtomicBool,
+}
+
+/// Why a program left no results.
+pub(crate) enum RunError {
+    /// It did not begin, and all of its arguments are what they were.
+    Refused(TpuError),
+    /// It began and failed; arguments that it took are gone.
+    Failed(TpuError),
+}
+
+/// Buffers of a trace, lent to a program. Those that the program does not take go back, also by a panic.
+struct Lent<'b> {
+    buffers: &'b mut [Input],
+    /// The place of each argument among the buffers.
+    parameters: &'b [u32],
+    arguments: Arguments,
+}
+
+impl<'b> Lent<'b> {
+    fn new(buffers: &'b mut [Input], parameters: &'b [u32]) -> Self {
+        let taken = || Err(TpuError::Bug(String::new()));
+        let mut lend = |&index: &u32| std::mem::replace(&mut buffers[index as usize], taken()).ok();
+        let arguments = parameters.iter().map(&mut lend).collect();
+        Self { buffers, parameters, arguments }
+    }
+
+    /// Returns whether every argument is in place, with its value.
+    fn is_complete(&self) -> bool {
+        self.arguments.iter().all(|argument| argument.as_ref().is_some_and(|buffer| !buffer.is_donated()))
+    }
+}
+
+impl Drop for Lent<'_> {
+    fn drop(&mut self) {
+        for (argument, &index) in self.arguments.drain(..).zip(self.parameters) {
+            if let Some(buffer) = argument {
+                self.buffers[index as usize] = Ok(buffer);
+            }
+        }
+    }
 }
 
 static RUNTIMES: LazyLock<RwLock<FxHashMap<TpuDevice, Arc<DeviceRuntime>>>> = LazyLock::new(RwLock::default);
@@ -121,7 +163,9 @@ impl DeviceRuntime {
         let cache = ProgramCache::new(options.cache_entries, options.cache_bytes);
         let rng = Mutex::new((entropy(), 0));
         let frozen = AtomicBool::new(false);
-        Self { device, options, engine, cache, compiling: Compiling::default(), counters, rng, frozen }
+        let compiling = Compiling::default();
+        let warned_of_full_trace = AtomicBool::new(false);
+        Self { device, options, engine, cache, compiling, counters, rng, frozen, warned_of_full_trace }
     }
 
     pub(crate) fn device(&self) -> TpuDevice {
@@ -158,7 +202,7 @@ impl DeviceRuntime {
     }
 
     /// Puts row-major little-endian bytes on the device.
-    pub(crate) fn upload(&self, ty: &TensorType, bytes: Vec<u8>) -> Result<DeviceBuffer> {
+    pub(crate) fn upload(&self, ty: &TensorType, bytes: Vec<u8>) -> Result<SharedBuffer> {
         Counters::add(&self.counters.uploads, 1);
         Counters::add(&self.counters.upload_bytes, bytes.len());
         let _span = tracing::trace_span!("transfer", direction = "upload", bytes = bytes.len()).entered();
@@ -166,7 +210,7 @@ impl DeviceRuntime {
     }
 
     /// Waits for a value and copies its bytes to the host.
-    pub(crate) fn download(&self, buffer: &DeviceBuffer) -> Result<Vec<u8>> {
+    pub(crate) fn download(&self, buffer: &SharedBuffer) -> Result<Vec<u8>> {
         let start = Instant::now();
         let _span = tracing::trace_span!("transfer", direction = "download").entered();
         let bytes = self.engine()?.download(buffer)?;
@@ -184,28 +228,52 @@ impl DeviceRuntime {
         waited
     }
 
-    /// Dispatches a recorded program, compiled now if it was never seen. The watch says which lines recorded it.
+    /// Dispatches a recorded program, compiled now if it was never seen. The tracker knows which lines recorded it.
+    ///
+    /// # Errors
+    /// [`RunError::Refused`] if nothing ran; `buffers` are then as they were.
     pub(crate) fn run(
         &self,
-        recorded: &Recorded,
-        buffers: Arguments,
+        form: &Form,
+        buffers: &mut [Input],
         slots: &[u64],
-        watch: &mut Watch,
-    ) -> Result<Vec<SharedBuffer>> {
+        tracker: &mut DivergenceTracker,
+    ) -> Result<Vec<SharedBuffer>, RunError> {
         let start = Instant::now();
-        let found = self.cache.get(recorded);
+        let recorded =
+            self.cache.recorded(form).map_err(|error| RunError::Refused(TpuError::Bug(error.to_string())))?;
+        let slots = recorded.slots(slots);
+        let found = self.cache.get(&recorded.program);
         Counters::add_time(&self.counters.key_ns, start.elapsed());
         let compiled = match found {
-            Some(compiled) if compiled.identity.assumed.fits(slots) => {
+            Some(compiled) if compiled.assumptions.hold(&slots) => {
                 Counters::add(&self.counters.cache_hits, 1);
                 compiled
             }
-            older => self.compile(recorded, slots, older, watch)?,
+            older => self.compile(&recorded, &slots, older, tracker).map_err(RunError::Refused)?,
         };
-        watch.ran(&compiled.identity);
+        tracker.ran(&recorded, &compiled.assumptions);
+        self.dispatch(&compiled, &recorded, buffers, &slots)
+    }
+
+    /// Runs a program on the buffers that it is bound to.
+    fn dispatch(
+        &self,
+        compiled: &Compiled,
+        recorded: &Recorded,
+        buffers: &mut [Input],
+        slots: &[u64],
+    ) -> Result<Vec<SharedBuffer>, RunError> {
         let _span = tracing::debug_span!("execute").entered();
         let start = Instant::now();
-        let execution = compiled.executable.execute(buffers, slots)?;
+        let mut lent = Lent::new(buffers, &recorded.bindings.parameters);
+        let run = || compiled.executable.execute(&mut lent.arguments, slots);
+        let panicked = |_| Err(TpuError::Bug(format!("the engine of {} panicked", self.device)));
+        let execution = catch_unwind(AssertUnwindSafe(run)).unwrap_or_else(panicked);
+        let execution = execution.map_err(|error| match lent.is_complete() {
+            true => RunError::Refused(error),
+            false => RunError::Failed(error),
+        })?;
         Counters::add_time(&self.counters.dispatch_ns, start.elapsed());
         Counters::add(&self.counters.executions, 1);
         Counters::add(&self.counters.donated_buffers, execution.donated_buffers);
@@ -215,7 +283,14 @@ impl DeviceRuntime {
         Counters::add(&self.counters.alias_bytes, execution.footprint.aliases);
         Counters::add(&self.counters.temporary_bytes, execution.footprint.temporaries);
         execution.host_ops.iter().for_each(|op| self.counters.fallback(op));
-        Ok(execution.outputs.into_iter().map(Arc::new).collect())
+        Ok(execution.outputs)
+    }
+
+    /// Warns once that a trace was full.
+    pub(crate) fn warn_of_full_trace(&self, full: &TpuError) {
+        if !self.warned_of_full_trace.swap(true, Relaxed) {
+            tracing::warn!("{full}");
+        }
     }
 
     /// Whether a compile is an error from now on.

@@ -4,7 +4,7 @@ use crate::TpuDevice;
 use crate::dtype::to_burn;
 use crate::engine::SharedBuffer;
 use crate::error::TpuError;
-use crate::trace::Pending;
+use crate::trace::Origin;
 use burn_backend::TensorMetadata;
 use burn_std::{DType as BurnDType, Shape};
 use burn_tpu_graph::{DType, TensorType};
@@ -15,7 +15,7 @@ use std::sync::Arc;
 #[derive(Clone)]
 pub(crate) enum Value {
     /// Recorded, not yet run.
-    Pending(Pending),
+    Pending,
     /// In a buffer, perhaps still being computed.
     Ready(SharedBuffer),
     /// Its program failed; a read says why.
@@ -31,12 +31,27 @@ pub struct TpuTensor {
 pub(crate) struct TensorInner {
     device: TpuDevice,
     ty: TensorType,
+    /// The trace that recorded the tensor; none for what came from the host.
+    origin: Option<Origin>,
     value: Mutex<Value>,
 }
 
 impl TpuTensor {
+    /// A tensor that was not recorded: its value is there, or the reason why it is not.
     pub(crate) fn new(device: TpuDevice, ty: TensorType, value: Value) -> Self {
-        Self { inner: Arc::new(TensorInner { device: device.canonical(), ty, value: Mutex::new(value) }) }
+        let value = Mutex::new(value);
+        Self { inner: Arc::new(TensorInner { device: device.canonical(), ty, origin: None, value }) }
+    }
+
+    /// A tensor that was recorded and waits for a cut.
+    pub(crate) fn pending(device: TpuDevice, ty: TensorType, origin: Origin) -> Self {
+        let value = Mutex::new(Value::Pending);
+        Self { inner: Arc::new(TensorInner { device, ty, origin: Some(origin), value }) }
+    }
+
+    /// The trace that recorded the tensor, if one did.
+    pub(crate) fn origin(&self) -> Option<&Origin> {
+        self.inner.origin.as_ref()
     }
 
     pub(crate) fn from_inner(inner: Arc<TensorInner>) -> Self {
@@ -81,8 +96,8 @@ impl TpuTensor {
 
 impl Drop for TensorInner {
     fn drop(&mut self) {
-        if let Value::Pending(pending) = self.value.get_mut() {
-            pending.dropped();
+        if let (Value::Pending, Some(origin)) = (self.value.get_mut(), &self.origin) {
+            origin.dropped();
         }
     }
 }
@@ -90,7 +105,7 @@ impl Drop for TensorInner {
 impl std::fmt::Debug for TpuTensor {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let state = self.with_value(|value| match value {
-            Value::Pending(_) => "pending",
+            Value::Pending => "pending",
             Value::Ready(_) => "ready",
             Value::Failed(_) => "failed",
         });

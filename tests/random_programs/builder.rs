@@ -5,6 +5,7 @@
 //! (comparisons, rounding, sorting, indices). Floats that were computed are *tame*: they are clamped to [-4, 4], and
 //! their `error` bounds by how much engines may differ there, from the error of the operands and the op's slope.
 
+use burn_tpu_graph::Builder as _;
 use burn_tpu_graph::op::{BinaryOp, UnaryOp};
 use burn_tpu_graph::{DType, Dims, Graph, Literal, NodeId, Number, Op, Program, Result, TensorType};
 

@@ -1,6 +1,7 @@
 //! Steps of ops that combine many elements: products, reductions, windows, sorts, transforms.
 
 use super::builder::{Builder, Choices, TAME, Value, ulp};
+use burn_tpu_graph::Builder as _;
 use burn_tpu_graph::op::{Combine, ConvAttrs, ConvDims, DotAttrs, FftKind, UnaryOp, WindowAttrs};
 use burn_tpu_graph::{DType, Dims, NodeId, Result};
 use smallvec::SmallVec;

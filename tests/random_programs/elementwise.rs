@@ -1,6 +1,7 @@
 //! Steps of element-wise ops and leaves.
 
 use super::builder::{Builder, Choices, REAL, Value, ulp};
+use burn_tpu_graph::Builder as _;
 use burn_tpu_graph::op::{BinaryOp, Direction, UnaryOp};
 use burn_tpu_graph::{DType, NodeId, Op, Result};
 

@@ -1,6 +1,7 @@
 //! Steps of ops that move elements, by static and by run-time positions. They are exact wherever their operand is.
 
 use super::builder::{Builder, Choices, Value, ulp};
+use burn_tpu_graph::Builder as _;
 use burn_tpu_graph::op::{BinaryOp, Combine, GatherAttrs, ScatterAttrs, ScatterMode};
 use burn_tpu_graph::{DType, Dims, NodeId, Result};
 use smallvec::SmallVec;

@@ -2,7 +2,7 @@
 
 use super::Cases;
 use crate::op::{ConvAttrs, ConvDims, DotAttrs};
-use crate::{DType, Dims, Result};
+use crate::{Builder, DType, Dims, Result};
 use smallvec::{SmallVec, smallvec};
 
 /// Operand and result element types of dots.

@@ -2,7 +2,7 @@
 
 use super::{Cases, MOVED, Recorder};
 use crate::op::{BinaryOp, Combine, UnaryOp};
-use crate::{DType, NodeId, Result};
+use crate::{Builder, DType, NodeId, Result};
 
 pub(super) fn add(cases: &mut Cases) -> Result<()> {
     for dtype in MOVED {

@@ -2,7 +2,7 @@
 
 use super::{Cases, dtypes};
 use crate::op::{BinaryOp, Direction, UnaryOp};
-use crate::{DType, DTypeClass, Result};
+use crate::{Builder, DType, DTypeClass, Result};
 
 pub(super) fn add(cases: &mut Cases) -> Result<()> {
     for &op in UnaryOp::ALL {

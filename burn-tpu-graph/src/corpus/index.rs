@@ -2,7 +2,7 @@
 
 use super::{Cases, MOVED, Recorder, dtypes};
 use crate::op::{Combine, GatherAttrs, ScatterAttrs, ScatterMode};
-use crate::{DType, DTypeClass, NodeId, Result};
+use crate::{Builder, DType, DTypeClass, NodeId, Result};
 use smallvec::smallvec;
 
 pub(super) fn add(cases: &mut Cases) -> Result<()> {

@@ -1,7 +1,7 @@
 //! Cases of ops without operands, of results and of outputs.
 
 use super::{Cases, dtypes};
-use crate::{DType, DTypeClass, Literal, Result, TensorType};
+use crate::{Builder, DType, DTypeClass, Literal, Result, TensorType};
 
 pub(super) fn add(cases: &mut Cases) -> Result<()> {
     parameters(cases)?;

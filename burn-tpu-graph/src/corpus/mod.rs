@@ -11,7 +11,7 @@ mod leaf;
 mod movement;
 mod window;
 
-use crate::{DType, DTypeClass, Graph, NodeId, Op, Program, Result, TensorType};
+use crate::{Builder, DType, DTypeClass, Graph, NodeId, Op, Program, Result, TensorType};
 
 /// A named program.
 #[derive(Clone, Debug)]

@@ -2,7 +2,7 @@
 
 use super::{Cases, Recorder, dtypes};
 use crate::op::{Combine, WindowAttrs};
-use crate::{DType, DTypeClass, Dims, NodeId, Result};
+use crate::{Builder, DType, DTypeClass, Dims, NodeId, Result};
 use smallvec::SmallVec;
 
 fn combines(dtype: DType) -> impl Iterator<Item = Combine> {

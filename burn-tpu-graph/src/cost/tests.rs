@@ -1,4 +1,5 @@
 use super::*;
+use crate::Builder;
 use crate::op::ConvDims;
 use smallvec::smallvec;
 

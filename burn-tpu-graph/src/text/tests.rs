@@ -1,7 +1,7 @@
 //! What a program's text and hashes depend on, and what they do not.
 
 use super::*;
-use crate::{Operands, TensorType, corpus};
+use crate::{Builder, Operands, TensorType, corpus};
 use std::collections::BTreeMap;
 
 /// The op with each of its attributes changed in turn. Patterns name every field: whoever adds one is sent here.

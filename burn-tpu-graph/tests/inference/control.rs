@@ -1,7 +1,7 @@
 //! Loops: what a body must be for its carries.
 
 use super::{accepts, refuses, ty};
-use burn_tpu_graph::{DType, Graph, NodeId, Op, Program, Result};
+use burn_tpu_graph::{Builder, DType, Graph, NodeId, Op, Program, Result};
 use std::sync::Arc;
 
 /// A loop whose body has parameters of these types and leaves what `record` makes of them.

@@ -10,7 +10,7 @@ mod movement;
 mod properties;
 mod window;
 
-use burn_tpu_graph::{DType, Graph, NodeId, Op, TensorType};
+use burn_tpu_graph::{Builder, DType, Graph, NodeId, Op, TensorType};
 
 /// The type that a text names.
 fn ty(text: &str) -> TensorType {

@@ -2,7 +2,7 @@
 
 use super::{accepts, refuses};
 use burn_tpu_graph::op::{Combine, WindowAttrs};
-use burn_tpu_graph::{DType, Dims, Op};
+use burn_tpu_graph::{Builder, DType, Dims, Op};
 
 fn reduce(combine: Combine, dims: &[usize]) -> Op {
     Op::Reduce { combine, dims: Dims::from_slice(dims) }

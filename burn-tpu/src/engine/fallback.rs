@@ -5,9 +5,9 @@
 
 use super::host::NdArrayEngine;
 use super::ndarray::HostTensor;
-use super::{Arguments, DeviceBuffer, Engine, Executable, Execution, SharedBuffer, argument};
+use super::{Arguments, Engine, Executable, Execution, SharedBuffer, argument, downcast};
 use crate::error::{Result, TpuError};
-use burn_tpu_graph::{Graph, Node, NodeId, Op, Program, TensorType};
+use burn_tpu_graph::{Builder, Graph, Node, NodeId, Op, Program, TensorType};
 use rustc_hash::FxHashMap;
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -163,16 +163,17 @@ impl Part<'_> {
 }
 
 impl Executable for Staged {
-    fn execute(&self, arguments: Arguments, slots: &[u64]) -> Result<Execution> {
+    fn execute(&self, arguments: &mut Arguments, slots: &[u64]) -> Result<Execution> {
         let mut values: FxHashMap<NodeId, SharedBuffer> = FxHashMap::default();
         for (&node, &index) in &self.parameters {
-            values.insert(node, Arc::clone(argument(&arguments, index)?));
+            values.insert(node, Arc::clone(argument(arguments, index)?));
         }
         let mut whole = Execution::default();
         for (i, stage) in self.stages.iter().enumerate() {
             let host = i % 2 == 1;
-            let inputs = stage.inputs.iter().map(|(node, ty)| self.move_to(host, &values[node], ty));
-            let done = stage.executable.execute(inputs.collect(), slots)?;
+            let inputs = stage.inputs.iter().map(|(node, ty)| self.move_to(host, &values[node], ty).map(Some));
+            let mut inputs = inputs.collect::<Result<Arguments>>()?;
+            let done = stage.executable.execute(&mut inputs, slots)?;
             whole.donated_buffers += done.donated_buffers;
             whole.donated_bytes += done.donated_bytes;
             whole.footprint.arguments += done.footprint.arguments;
@@ -180,7 +181,7 @@ impl Executable for Staged {
             whole.footprint.aliases += done.footprint.aliases;
             whole.footprint.temporaries += done.footprint.temporaries;
             whole.host_ops.extend(&stage.host_ops);
-            values.extend(stage.outputs.iter().copied().zip(done.outputs.into_iter().map(Arc::new)));
+            values.extend(stage.outputs.iter().copied().zip(done.outputs));
         }
         whole.outputs = self.outputs.iter().map(|node| self.take_output(&mut values, *node)).collect::<Result<_>>()?;
         Ok(whole)
@@ -199,22 +200,20 @@ impl Executable for Staged {
 impl Staged {
     /// The value where the stage needs it.
     fn move_to(&self, host: bool, value: &SharedBuffer, ty: &TensorType) -> Result<SharedBuffer> {
-        Ok(match (host, &**value) {
-            (true, DeviceBuffer::Pjrt(_) | DeviceBuffer::Shape(_)) => {
-                Arc::new(DeviceBuffer::Host(HostTensor::from_bytes(ty.clone(), self.engine.download(value)?)))
-            }
-            (false, DeviceBuffer::Host(tensor)) => Arc::new(self.engine.upload(ty, tensor.to_bytes())?),
+        Ok(match (host, downcast::<HostTensor>(value)) {
+            (true, Err(_)) => Arc::new(HostTensor::from_bytes(ty.clone(), self.engine.download(value)?)),
+            (false, Ok(tensor)) => self.engine.upload(ty, tensor.to_bytes())?,
             _ => Arc::clone(value),
         })
     }
 
-    /// An output on the device. Outputs are distinct nodes, so each buffer has one owner here.
-    fn take_output(&self, values: &mut FxHashMap<NodeId, SharedBuffer>, node: NodeId) -> Result<DeviceBuffer> {
+    /// An output on the device.
+    fn take_output(&self, values: &mut FxHashMap<NodeId, SharedBuffer>, node: NodeId) -> Result<SharedBuffer> {
         let value = values.remove(&node).ok_or_else(|| TpuError::Bug(format!("no stage computed {node}")))?;
-        if let DeviceBuffer::Host(tensor) = &*value {
-            return self.engine.upload(tensor.ty(), tensor.to_bytes());
+        match downcast::<HostTensor>(&value) {
+            Ok(tensor) => self.engine.upload(tensor.ty(), tensor.to_bytes()),
+            Err(_) => Ok(value),
         }
-        Arc::try_unwrap(value).map_err(|_| TpuError::Bug(format!("the result {node} has another owner")))
     }
 }
 

@@ -1,11 +1,16 @@
 //! The ndarray engine: programs run in the calling thread through the interpreter. It needs no plugin.
 
 use super::ndarray::{HostTensor, interpret};
-use super::{Arguments, DeviceBuffer, Engine, Executable, Execution, SharedBuffer, take_argument, wrong_engine};
+use super::{
+    Arguments, DeviceBuffer, Engine, Executable, Execution, SharedBuffer, downcast, take_argument, wrong_engine,
+};
 use crate::error::{Result, TpuError};
 use burn_tpu_graph::{Op, Program, TensorType};
 use rustc_hash::FxHashMap;
+use std::any::Any;
 use std::sync::Arc;
+
+impl DeviceBuffer for HostTensor {}
 
 /// Runs programs with burn-ndarray.
 pub(crate) struct NdArrayEngine;
@@ -15,12 +20,12 @@ impl Engine for NdArrayEngine {
         "burn-ndarray on the host".into()
     }
 
-    fn upload(&self, ty: &TensorType, bytes: Vec<u8>) -> Result<DeviceBuffer> {
-        Ok(DeviceBuffer::Host(HostTensor::from_bytes(ty.clone(), bytes)))
+    fn upload(&self, ty: &TensorType, bytes: Vec<u8>) -> Result<SharedBuffer> {
+        Ok(Arc::new(HostTensor::from_bytes(ty.clone(), bytes)))
     }
 
-    fn download(&self, buffer: &DeviceBuffer) -> Result<Vec<u8>> {
-        host(buffer).map(HostTensor::to_bytes)
+    fn download(&self, buffer: &SharedBuffer) -> Result<Vec<u8>> {
+        downcast(buffer).map(HostTensor::to_bytes)
     }
 
     fn lowers(&self, _op: &Op) -> bool {
@@ -41,19 +46,18 @@ struct Interpreted {
 }
 
 impl Executable for Interpreted {
-    fn execute(&self, mut arguments: Arguments, slots: &[u64]) -> Result<Execution> {
+    fn execute(&self, arguments: &mut Arguments, slots: &[u64]) -> Result<Execution> {
         let mut execution = Execution::default();
         let mut parameters = FxHashMap::default();
         for (index, ty) in self.program.parameters() {
-            let (value, donated) = owned(take_argument(&mut arguments, index)?)?;
+            let (value, donated) = owned(take_argument(arguments, index)?)?;
             execution.donated_buffers += usize::from(donated);
             execution.donated_bytes += if donated { ty.bytes() } else { 0 };
             parameters.insert(index, value);
         }
-        drop(arguments);
         let results = interpret(&self.program, parameters, slots);
         let results = results.map_err(|error| TpuError::Host { reason: error.to_string() })?;
-        execution.outputs = results.into_iter().map(DeviceBuffer::Host).collect();
+        execution.outputs = results.into_iter().map(|value| Arc::new(value) as SharedBuffer).collect();
         Ok(execution)
     }
 
@@ -74,18 +78,11 @@ pub fn interpret_program(program: &Program, parameters: &[Vec<u8>], slots: &[u64
     Ok(results.iter().map(HostTensor::to_bytes).collect())
 }
 
-fn host(buffer: &DeviceBuffer) -> Result<&HostTensor> {
-    match buffer {
-        DeviceBuffer::Host(tensor) => Ok(tensor),
-        DeviceBuffer::Pjrt(_) | DeviceBuffer::Shape(_) => Err(wrong_engine()),
-    }
-}
-
-/// The value, and whether nobody else owned its buffer: then the program may write into it.
+/// Returns the value, and whether its buffer had no other owner: then the program may write into it.
 fn owned(buffer: SharedBuffer) -> Result<(HostTensor, bool)> {
-    match Arc::try_unwrap(buffer) {
-        Ok(DeviceBuffer::Host(tensor)) => Ok((tensor, true)),
-        Ok(DeviceBuffer::Pjrt(_) | DeviceBuffer::Shape(_)) => Err(wrong_engine()),
-        Err(shared) => Ok((host(&shared)?.clone(), false)),
+    let any: Arc<dyn Any + Send + Sync> = buffer;
+    match Arc::try_unwrap(any.downcast::<HostTensor>().map_err(|_| wrong_engine())?) {
+        Ok(tensor) => Ok((tensor, true)),
+        Err(shared) => Ok(((*shared).clone(), false)),
     }
 }

@@ -17,23 +17,26 @@ pub(crate) use topology::{Draft, Slice, open_described};
 
 use crate::error::{Result, TpuError};
 use burn_tpu_graph::{Op, Program, TensorType};
-use ndarray::HostTensor;
+use std::any::Any;
 use std::sync::Arc;
 
-/// A tensor's value on a device. It may still be being computed.
-#[derive(Debug)]
-pub(crate) enum DeviceBuffer {
-    Pjrt(burn_tpu_pjrt::Buffer),
-    Host(HostTensor),
-    /// A result of a program that was compiled and not run.
-    Shape(TensorType),
+/// A tensor's value on a device, which may still be computed. Each engine has a type of its own for it.
+pub(crate) trait DeviceBuffer: Any + Send + Sync {
+    /// Returns whether a program has taken the buffer's memory, so that the value is gone.
+    fn is_donated(&self) -> bool {
+        false
+    }
 }
 
-/// A buffer with its owners: tensors, and traces that read it. The last owner that passes it to a program donates it.
-pub(crate) type SharedBuffer = Arc<DeviceBuffer>;
+/// A buffer with its owners: tensors, and traces that read it. A program may take the memory of one that has no other
+/// owner.
+pub(crate) type SharedBuffer = Arc<dyn DeviceBuffer>;
 
-/// Buffers by parameter index; a parameter that the program does not read may be an error.
-pub(crate) type Arguments = Vec<Result<SharedBuffer>>;
+/// A value that a trace reads, or why there is none.
+pub(crate) type Input = Result<SharedBuffer>;
+
+/// Buffers by parameter index. A program takes those whose memory it takes, and leaves the others.
+pub(crate) type Arguments = Vec<Option<SharedBuffer>>;
 
 /// Something that runs programs on one device.
 pub(crate) trait Engine: Send + Sync {
@@ -41,10 +44,10 @@ pub(crate) trait Engine: Send + Sync {
     fn describe(&self) -> String;
 
     /// Puts row-major little-endian bytes (a bool takes one) on the device.
-    fn upload(&self, ty: &TensorType, bytes: Vec<u8>) -> Result<DeviceBuffer>;
+    fn upload(&self, ty: &TensorType, bytes: Vec<u8>) -> Result<SharedBuffer>;
 
     /// Waits for a value and copies its row-major little-endian bytes to the host.
-    fn download(&self, buffer: &DeviceBuffer) -> Result<Vec<u8>>;
+    fn download(&self, buffer: &SharedBuffer) -> Result<Vec<u8>>;
 
     /// Whether the engine has a lowering for the op.
     fn lowers(&self, op: &Op) -> bool;
@@ -58,8 +61,12 @@ pub(crate) trait Engine: Send + Sync {
 
 /// A program of an engine.
 pub(crate) trait Executable: Send + Sync {
-    /// Dispatches the program without waiting for it. Arguments that nobody else owns are donated.
-    fn execute(&self, arguments: Arguments, slots: &[u64]) -> Result<Execution>;
+    /// Dispatches the program without waiting for it. Arguments without another owner are donated: they are taken out of
+    /// `arguments`.
+    ///
+    /// # Errors
+    /// With every argument still in place, and not donated, if the program did not begin.
+    fn execute(&self, arguments: &mut Arguments, slots: &[u64]) -> Result<Execution>;
 
     /// What the program takes in the cache.
     fn size_bytes(&self) -> u64;
@@ -74,7 +81,7 @@ pub(crate) trait Executable: Send + Sync {
 #[derive(Default)]
 pub(crate) struct Execution {
     /// The results, in the program's order.
-    pub(crate) outputs: Vec<DeviceBuffer>,
+    pub(crate) outputs: Vec<SharedBuffer>,
     /// Arguments given back to the device.
     pub(crate) donated_buffers: usize,
     /// Their size.
@@ -97,17 +104,20 @@ pub(crate) struct Footprint {
 
 /// The buffer of parameter `index`.
 fn argument(arguments: &Arguments, index: u32) -> Result<&SharedBuffer> {
-    match arguments.get(index as usize) {
-        Some(Ok(buffer)) => Ok(buffer),
-        Some(Err(error)) => Err(error.clone()),
-        None => Err(TpuError::Bug(format!("parameter {index} has no buffer"))),
-    }
+    let missing = || TpuError::Bug(format!("parameter {index} has no buffer"));
+    arguments.get(index as usize).and_then(Option::as_ref).ok_or_else(missing)
 }
 
-/// The buffer of parameter `index`, which `arguments` no longer own.
+/// Takes the buffer of parameter `index`.
 fn take_argument(arguments: &mut Arguments, index: u32) -> Result<SharedBuffer> {
     let missing = || TpuError::Bug(format!("parameter {index} has no buffer"));
-    arguments.get_mut(index as usize).map_or_else(|| Err(missing()), |place| std::mem::replace(place, Err(missing())))
+    arguments.get_mut(index as usize).and_then(Option::take).ok_or_else(missing)
+}
+
+/// A buffer as the type that an engine has for it.
+fn downcast<T: DeviceBuffer>(buffer: &SharedBuffer) -> Result<&T> {
+    let any: &dyn Any = &**buffer;
+    any.downcast_ref().ok_or_else(wrong_engine)
 }
 
 fn wrong_engine() -> TpuError {

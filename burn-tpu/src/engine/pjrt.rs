@@ -3,7 +3,7 @@
 mod surroundings;
 
 use super::{
-    Arguments, DeviceBuffer, Engine, Executable, Execution, Footprint, SharedBuffer, argument, take_argument,
+    Arguments, DeviceBuffer, Engine, Executable, Execution, Footprint, SharedBuffer, argument, downcast, take_argument,
     wrong_engine,
 };
 use crate::cache::DiskCache;
@@ -51,8 +51,14 @@ struct PjrtEngine {
     in_flight: InFlight,
 }
 
+impl DeviceBuffer for Buffer {
+    fn is_donated(&self) -> bool {
+        self.is_deleted().unwrap_or(true)
+    }
+}
+
 /// Dispatched programs that may be unfinished, oldest first.
-type InFlight = Arc<Mutex<VecDeque<Running>>>;
+type InFlight = Arc<Mutex<VecDeque<Arc<Running>>>>;
 
 /// A dispatched program.
 struct Running {
@@ -162,18 +168,19 @@ impl Engine for PjrtEngine {
         format!("{} device {} ({})", client.platform_name(), self.device.id(), client.plugin().path().display())
     }
 
-    fn upload(&self, ty: &TensorType, bytes: Vec<u8>) -> Result<DeviceBuffer> {
+    fn upload(&self, ty: &TensorType, bytes: Vec<u8>) -> Result<SharedBuffer> {
         let spec = spec(ty)?;
         let buffer = if bytes.len() < OWNED_UPLOAD_BYTES {
             Buffer::from_host(&self.device, spec, &bytes)
         } else {
             Buffer::from_host_owned(&self.device, spec, bytes, HostUse::UntilTransferred)
         };
-        buffer.map(DeviceBuffer::Pjrt).map_err(TpuError::pjrt(format!("uploading {ty}")))
+        let buffer = buffer.map_err(TpuError::pjrt(format!("uploading {ty}")))?;
+        Ok(Arc::new(buffer))
     }
 
-    fn download(&self, buffer: &DeviceBuffer) -> Result<Vec<u8>> {
-        let buffer = device(buffer)?;
+    fn download(&self, buffer: &SharedBuffer) -> Result<Vec<u8>> {
+        let buffer: &Buffer = downcast(buffer)?;
         buffer.to_host().map_err(TpuError::pjrt("reading a tensor"))
     }
 
@@ -213,17 +220,19 @@ impl Engine for PjrtEngine {
         }))
     }
 
+    /// Any number of threads may wait: each waits for all that was dispatched before it came.
     fn wait(&self) -> Result<()> {
-        let mut running = std::mem::take(&mut *self.in_flight.lock());
-        // All of them, whatever the first says: none may still be under way afterwards.
+        let running: Vec<Arc<Running>> = self.in_flight.lock().iter().cloned().collect();
+        // All of them, whatever the first reports: none may still run afterwards.
         let ended: Vec<_> = running
             .iter()
             .map(|program| program.done.wait().map_err(TpuError::pjrt("waiting for a program")))
             .collect();
-        // To let go of what the newest was given takes time, which the next dispatch has while its own program runs.
-        if let (Some(newest), Some(Ok(()))) = (running.pop_back(), ended.last()) {
-            self.in_flight.lock().push_front(newest);
-        }
+        // Freeing what the newest was given takes time. The next dispatch has that time while its own program runs.
+        let newest = running.last().filter(|_| matches!(ended.last(), Some(Ok(()))));
+        let waited_for = |program: &Arc<Running>| running.iter().any(|waited| Arc::ptr_eq(waited, program));
+        let keep = |program: &Arc<Running>| newest.is_some_and(|newest| Arc::ptr_eq(newest, program));
+        self.in_flight.lock().retain(|program| keep(program) || !waited_for(program));
         ended.into_iter().collect()
     }
 }
@@ -299,7 +308,7 @@ impl Footprint {
 }
 
 impl Executable for PjrtProgram {
-    fn execute(&self, mut arguments: Arguments, slots: &[u64]) -> Result<Execution> {
+    fn execute(&self, arguments: &mut Arguments, slots: &[u64]) -> Result<Execution> {
         let packed = self.pack(slots)?;
         let mut packed = packed.iter();
         let (mut kept, mut donated) = (Vec::new(), Vec::new());
@@ -310,7 +319,7 @@ impl Executable for PjrtProgram {
                 inputs.extend(packed.next());
                 continue;
             };
-            let shared: &SharedBuffer = argument(&arguments, *index)?;
+            let shared = argument(arguments, *index)?;
             if Arc::strong_count(shared) > 1 {
                 kept.push(position as i64);
             } else if result.is_some() {
@@ -318,15 +327,16 @@ impl Executable for PjrtProgram {
                 execution.donated_bytes += spec.byte_len();
                 donated.push(*index);
             }
-            inputs.push(device(shared)?);
+            inputs.push(downcast(shared)?);
         }
         let options = ExecuteOptions { non_donatable: &kept, events: true, ..ExecuteOptions::default() };
         let mut done = self.executable.execute(&[&inputs], &options).map_err(TpuError::pjrt("running a program"))?;
-        let donated = donated.into_iter().map(|index| take_argument(&mut arguments, index)).collect::<Result<_>>()?;
+        let donated = donated.into_iter().map(|index| take_argument(arguments, index)).collect::<Result<_>>()?;
         if let Some(done) = done.events.pop() {
-            self.track(Running { done, _donated: donated });
+            self.track(Arc::new(Running { done, _donated: donated }));
         }
-        execution.outputs = done.outputs.pop().unwrap_or_default().into_iter().map(DeviceBuffer::Pjrt).collect();
+        let outputs = done.outputs.pop().unwrap_or_default().into_iter();
+        execution.outputs = outputs.map(|buffer| Arc::new(buffer) as SharedBuffer).collect();
         Ok(execution)
     }
 
@@ -355,7 +365,7 @@ impl PjrtProgram {
 
     /// Remembers the end of a dispatch; waits for the oldest when too many are under way. Its error, if any, is reported by
     /// what it computed.
-    fn track(&self, running: Running) {
+    fn track(&self, running: Arc<Running>) {
         let mut in_flight = self.in_flight.lock();
         while in_flight.front().is_some_and(|program| program.done.is_ready().unwrap_or(true)) {
             in_flight.pop_front();
@@ -366,13 +376,6 @@ impl PjrtProgram {
         if let Some(Err(error)) = oldest.map(|program| program.done.wait()) {
             tracing::warn!(%error, "a program failed while running");
         }
-    }
-}
-
-fn device(buffer: &DeviceBuffer) -> Result<&Buffer> {
-    match buffer {
-        DeviceBuffer::Pjrt(buffer) => Ok(buffer),
-        DeviceBuffer::Host(_) | DeviceBuffer::Shape(_) => Err(wrong_engine()),
     }
 }
 

@@ -3,7 +3,7 @@
 //! Its buffers are shapes. An upload keeps no data, a run gives shapes, a read is an error that says so.
 
 use super::pjrt::{compiler_flags, dump_program, spec};
-use super::{Arguments, DeviceBuffer, Engine, Executable, Execution, argument, wrong_engine};
+use super::{Arguments, DeviceBuffer, Engine, Executable, Execution, SharedBuffer, argument, downcast};
 use crate::error::{Result, TpuError};
 use crate::topology::Topology;
 use crate::{TpuDevice, TpuOptions};
@@ -12,6 +12,11 @@ use burn_tpu_pjrt::discovery::{self, PluginKind};
 use burn_tpu_pjrt::{CompileOptions, Plugin, TopologyDescription};
 use parking_lot::Mutex;
 use std::sync::Arc;
+
+/// A result of a program that was compiled and not run.
+struct ShapeOnly(TensorType);
+
+impl DeviceBuffer for ShapeOnly {}
 
 /// A slice that programs are compiled for.
 struct TopologyEngine {
@@ -71,11 +76,11 @@ impl Engine for TopologyEngine {
         format!("{} (ahead of time, {})", self.slice.topology, self.slice.description.plugin().path().display())
     }
 
-    fn upload(&self, ty: &TensorType, _bytes: Vec<u8>) -> Result<DeviceBuffer> {
-        Ok(DeviceBuffer::Shape(ty.clone()))
+    fn upload(&self, ty: &TensorType, _bytes: Vec<u8>) -> Result<SharedBuffer> {
+        Ok(Arc::new(ShapeOnly(ty.clone())))
     }
 
-    fn download(&self, buffer: &DeviceBuffer) -> Result<Vec<u8>> {
+    fn download(&self, buffer: &SharedBuffer) -> Result<Vec<u8>> {
         no_value(&self.slice.topology.to_string(), buffer)
     }
 
@@ -117,11 +122,11 @@ impl Engine for DraftEngine {
         "a draft: programs are recorded only".into()
     }
 
-    fn upload(&self, ty: &TensorType, _bytes: Vec<u8>) -> Result<DeviceBuffer> {
-        Ok(DeviceBuffer::Shape(ty.clone()))
+    fn upload(&self, ty: &TensorType, _bytes: Vec<u8>) -> Result<SharedBuffer> {
+        Ok(Arc::new(ShapeOnly(ty.clone())))
     }
 
-    fn download(&self, buffer: &DeviceBuffer) -> Result<Vec<u8>> {
+    fn download(&self, buffer: &SharedBuffer) -> Result<Vec<u8>> {
         no_value("the device of a fit", buffer)
     }
 
@@ -155,10 +160,10 @@ impl ShapeProgram {
 }
 
 impl Executable for ShapeProgram {
-    fn execute(&self, arguments: Arguments, _slots: &[u64]) -> Result<Execution> {
+    fn execute(&self, arguments: &mut Arguments, _slots: &[u64]) -> Result<Execution> {
         let mut execution = Execution::default();
         for ((index, ty), in_place) in self.program.parameters().zip(&self.in_place) {
-            let shared = argument(&arguments, index)?;
+            let shared = argument(arguments, index)?;
             if Arc::strong_count(shared) == 1 && *in_place {
                 execution.donated_buffers += 1;
                 execution.donated_bytes += ty.bytes();
@@ -167,7 +172,8 @@ impl Executable for ShapeProgram {
         if let Some(draft) = &self.draft {
             draft.programs.lock().push(Arc::clone(&self.program));
         }
-        execution.outputs = self.program.output_types().cloned().map(DeviceBuffer::Shape).collect();
+        execution.outputs =
+            self.program.output_types().map(|ty| Arc::new(ShapeOnly(ty.clone())) as SharedBuffer).collect();
         Ok(execution)
     }
 
@@ -176,11 +182,9 @@ impl Executable for ShapeProgram {
     }
 }
 
-fn no_value(device: &str, buffer: &DeviceBuffer) -> Result<Vec<u8>> {
-    match buffer {
-        DeviceBuffer::Shape(ty) => Err(TpuError::NoValue { device: device.into(), ty: ty.to_string() }),
-        DeviceBuffer::Pjrt(_) | DeviceBuffer::Host(_) => Err(wrong_engine()),
-    }
+fn no_value(device: &str, buffer: &SharedBuffer) -> Result<Vec<u8>> {
+    let ShapeOnly(ty) = downcast(buffer)?;
+    Err(TpuError::NoValue { device: device.into(), ty: ty.to_string() })
 }
 
 /// The engine of a topology device.

@@ -25,13 +25,13 @@ pub(super) fn record<S>(build: impl FnOnce(&TpuDevice) -> S, mut step: impl FnMu
     let draft = Draft::default();
     let device = TpuDevice::new(Platform::Topology, topology::register_draft(draft.clone())?);
     let mut state = build(&device);
-    trace::cut(device, CutReason::MarkStep);
+    trace::cut(device, CutReason::MarkStep)?;
     draft.take();
     let mut last = Vec::new();
     let mut settled = false;
     for _ in 0..MOST_STEPS {
         state = step(state, &device);
-        trace::cut(device, CutReason::MarkStep);
+        trace::cut(device, CutReason::MarkStep)?;
         let programs = draft.take();
         settled = programs == last;
         last = programs;

@@ -9,7 +9,7 @@ use crate::{Tpu, TpuTensor};
 use burn_backend::Scalar;
 use burn_backend::ops::ActivationOps;
 use burn_tpu_graph::op::{BinaryOp, Combine, Direction, UnaryOp};
-use burn_tpu_graph::{NodeId, Result};
+use burn_tpu_graph::{Builder, NodeId, Result};
 use std::f64::consts::{FRAC_1_SQRT_2, PI};
 
 impl<F: TpuFloat, I: TpuInt> ActivationOps<Self> for Tpu<F, I> {

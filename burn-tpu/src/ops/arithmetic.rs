@@ -10,7 +10,7 @@ use crate::dtype::number;
 use crate::trace::{Recorder, record};
 use burn_backend::Scalar;
 use burn_tpu_graph::op::{BinaryOp, Direction, UnaryOp};
-use burn_tpu_graph::{DType, NodeId, Number, Result};
+use burn_tpu_graph::{Builder, DType, NodeId, Number, Result};
 
 /// An op of one operand that the graph has.
 pub(crate) fn unary(name: &'static str, op: UnaryOp, x: TpuTensor) -> TpuTensor {

@@ -13,9 +13,8 @@ use crate::{TpuDevice, TpuTensor};
 use burn_backend::{ExecutionError, Scalar, TensorData, TensorMetadata};
 use burn_std::{BoolStore, DType as BurnDType, Shape};
 use burn_tpu_graph::op::BinaryOp;
-use burn_tpu_graph::{DType, GraphError, NodeId, TensorType};
+use burn_tpu_graph::{Builder, DType, GraphError, NodeId, TensorType};
 use std::ops::Range;
-use std::sync::Arc;
 
 /// Host data on a device. Bools stored as integers become native bools.
 pub(crate) fn from_data(name: &'static str, data: TensorData, device: &TpuDevice) -> TpuTensor {
@@ -51,7 +50,7 @@ fn checked_bytes(name: &'static str, ty: &TensorType, data: TensorData) -> Resul
 fn upload(device: &TpuDevice, ty: TensorType, bytes: Result<Vec<u8>>) -> TpuTensor {
     let buffer = bytes.and_then(|bytes| runtime(*device).upload(&ty, bytes));
     let value = match buffer {
-        Ok(buffer) => Value::Ready(Arc::new(buffer)),
+        Ok(buffer) => Value::Ready(buffer),
         Err(error) => Value::Failed(error),
     };
     TpuTensor::new(*device, ty, value)
@@ -120,6 +119,7 @@ mod tests {
     use crate::ops::testing::{tensor, truths, values};
     use burn_backend::try_read_sync;
     use burn_std::Bytes;
+    use std::sync::Arc;
 
     fn ndarray() -> TpuDevice {
         TpuDevice::ndarray()

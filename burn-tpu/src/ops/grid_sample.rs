@@ -9,7 +9,7 @@ use crate::TpuTensor;
 use crate::trace::{Recorder, record};
 use burn_backend::ops::{GridSampleOptions, GridSamplePaddingMode, InterpolateMode};
 use burn_tpu_graph::op::{BinaryOp, Direction, GatherAttrs, UnaryOp};
-use burn_tpu_graph::{DType, Dims, NodeId, Result};
+use burn_tpu_graph::{Builder, DType, Dims, NodeId, Result};
 
 /// Images `[n, c, h, w]` at positions `[n, h_out, w_out, 2]` of (x, y) in -1 to 1; result `[n, c, h_out, w_out]`.
 pub(crate) fn grid_sample_2d(x: TpuTensor, grid: TpuTensor, options: GridSampleOptions) -> TpuTensor {

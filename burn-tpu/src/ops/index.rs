@@ -10,7 +10,7 @@ use crate::TpuTensor;
 use crate::trace::{Recorder, record};
 use burn_backend::tensor::IndexingUpdateOp;
 use burn_tpu_graph::op::{Combine, GatherAttrs, ScatterAttrs, ScatterMode};
-use burn_tpu_graph::{DType, Dims, Graph, NodeId, Result};
+use burn_tpu_graph::{Builder, DType, Dims, NodeId, Result};
 
 /// Element `i` of the result is that of `x` at `i`, with `indices[i]` for the coordinate of `dim`.
 pub(crate) fn gather(x: TpuTensor, dim: usize, indices: TpuTensor) -> TpuTensor {
@@ -222,7 +222,7 @@ fn into_slices_at(r: &mut Recorder, x: NodeId, indices: NodeId, values: NodeId, 
 
 /// A gather whose result has `dims`. One without elements takes no slice, which would not fit an empty operand.
 pub(super) fn gathered(
-    g: &mut Graph,
+    g: &mut impl Builder,
     x: NodeId,
     indices: NodeId,
     attrs: GatherAttrs,

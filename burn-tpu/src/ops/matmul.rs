@@ -7,7 +7,7 @@ use super::{broken_rule, expect_dim};
 use crate::TpuTensor;
 use crate::trace::{Recorder, record};
 use burn_tpu_graph::op::{BinaryOp, Combine, DotAttrs};
-use burn_tpu_graph::{DType, Dims, NodeId, Result};
+use burn_tpu_graph::{Builder, DType, Dims, NodeId, Result};
 
 /// `[.., m, k]` times `[.., k, n]`; batch dims of size 1 broadcast.
 pub(crate) fn matmul(name: &'static str, lhs: TpuTensor, rhs: TpuTensor) -> TpuTensor {

@@ -23,16 +23,16 @@ mod tensor;
 mod testing;
 mod transaction;
 
-use burn_tpu_graph::{Graph, GraphError, NodeId, Result};
+use burn_tpu_graph::{Builder, GraphError, NodeId, Result};
 
 /// A rule that a Burn op adds to those of the nodes it is composed of; `node` is the first node that could not be built.
-fn broken_rule(graph: &Graph, node: &'static str, operands: &[NodeId], rule: impl Into<String>) -> GraphError {
+fn broken_rule(graph: &impl Builder, node: &'static str, operands: &[NodeId], rule: impl Into<String>) -> GraphError {
     let operands = operands.iter().map(|&id| graph.ty(id).to_string()).collect::<Vec<_>>().join(", ");
     GraphError { op: node, operands, rule: rule.into() }
 }
 
 /// Refuses a dim that `x` has not, for compositions that look at it before a node does.
-fn expect_dim(graph: &Graph, node: &'static str, x: NodeId, dim: usize) -> Result<()> {
+fn expect_dim(graph: &impl Builder, node: &'static str, x: NodeId, dim: usize) -> Result<()> {
     let rank = graph.rank(x);
     if dim < rank {
         return Ok(());

@@ -9,7 +9,7 @@ use crate::trace::{Recorder, record, record_many};
 use burn_backend::ops::unfold::calculate_unfold_windows;
 use burn_std::{Shape, Slice};
 use burn_tpu_graph::op::{BinaryOp, GatherAttrs};
-use burn_tpu_graph::{DType, Dims, NodeId, Number, Result};
+use burn_tpu_graph::{Builder, DType, Dims, NodeId, Number, Result};
 use smallvec::{SmallVec, smallvec};
 
 /// The same elements in row-major order under other dims.

@@ -19,7 +19,7 @@ use burn_backend::{ExecutionError, TensorData};
 use burn_std::quantization::{QuantLevel, QuantScheme, QuantStore, QuantValue, QuantizedBytes};
 use burn_std::{DType as BurnDType, FloatDType, IntDType, Shape, Slice};
 use burn_tpu_graph::op::{BinaryOp, Combine, Direction, UnaryOp};
-use burn_tpu_graph::{DType, Dims, NodeId, Result};
+use burn_tpu_graph::{Builder, DType, Dims, NodeId, Result};
 
 impl<F: TpuFloat, I: TpuInt> QTensorOps<Self> for Tpu<F, I> {
     fn q_from_data(quantized: TensorData, device: &TpuDevice) -> TpuQTensor {

@@ -9,7 +9,7 @@ use crate::{TpuDevice, TpuTensor};
 use burn_backend::Distribution;
 use burn_std::Shape;
 use burn_tpu_graph::op::{BinaryOp, Direction, UnaryOp};
-use burn_tpu_graph::{DType, Literal, LiteralData, NodeId, Number, Result, TensorType};
+use burn_tpu_graph::{Builder, DType, Literal, LiteralData, NodeId, Number, Result, TensorType};
 
 /// A float tensor; `Default` is uniform on [0, 1).
 pub(crate) fn floats(shape: Shape, distribution: Distribution, dtype: DType, device: &TpuDevice) -> TpuTensor {

@@ -9,7 +9,7 @@ use super::broken_rule;
 use crate::trace::{Recorder, record, record_many};
 use crate::{Platform, TpuTensor};
 use burn_tpu_graph::op::{BinaryOp, Combine, Direction, UnaryOp, WindowAttrs};
-use burn_tpu_graph::{DType, Dims, Literal, LiteralData, NodeId, Number, Result, TensorType};
+use burn_tpu_graph::{Builder, DType, Dims, Literal, LiteralData, NodeId, Number, Result, TensorType};
 
 /// Sum of all elements, `[1]`.
 pub(crate) fn sum(x: TpuTensor) -> TpuTensor {

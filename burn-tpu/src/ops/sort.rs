@@ -7,7 +7,7 @@ use super::reduce::places;
 use super::{broken_rule, expect_dim};
 use crate::TpuTensor;
 use crate::trace::{Recorder, record, record_many};
-use burn_tpu_graph::{DType, NodeId, Result};
+use burn_tpu_graph::{Builder, DType, NodeId, Result};
 
 /// The elements in order along `dim`.
 pub(crate) fn sort(x: TpuTensor, dim: usize, descending: bool) -> TpuTensor {

@@ -15,7 +15,7 @@ use burn_backend::ops::{
 impl<F: TpuFloat, I: TpuInt> TransactionOps<Self> for Tpu<F, I> {
     async fn tr_execute(reads: TransactionPrimitive<Self>) -> Result<TransactionPrimitiveData, ExecutionError> {
         let tensors: Vec<_> = reads.read_floats.iter().chain(&reads.read_ints).chain(&reads.read_bools).collect();
-        trace::materialise_together(&tensors, CutReason::Read);
+        trace::materialise_together(&tensors, CutReason::Read)?;
         let mut data = TransactionPrimitiveData::default();
         for tensor in reads.read_floats {
             data.read_floats.push(<Self as FloatTensorOps<Self>>::float_into_data(tensor).await?);

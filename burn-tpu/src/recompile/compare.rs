@@ -1,7 +1,7 @@
 //! Comparing a recording with earlier ones: which is most like it, and where they first differ.
 
 use super::RecompileCause;
-use crate::program::{Assumed, Recorded};
+use crate::program::{Recorded, SlotAssumptions};
 use burn_tpu_graph::{DType, Graph, Node, NodeId, Op};
 
 /// The first difference between two recordings.
@@ -19,15 +19,15 @@ pub(crate) struct Difference {
 }
 
 impl Difference {
-    /// A recording that had been compiled, and whose program was let go.
+    /// A program that had been compiled and was evicted.
     pub(crate) fn evicted() -> Self {
-        let (old, new) = ("let go".into(), "needed again".into());
+        let (old, new) = ("evicted".into(), "needed again".into());
         Self { cause: RecompileCause::Evicted, node: None, op: "", dim: None, old, new }
     }
 }
 
-/// How like two recordings are: kinds of op in common from the front and from the back, then equal nodes from the front.
-/// `None` when less than half is in common: then neither is the other, changed.
+/// Returns how alike two recordings are: the number of op kinds in common from the front and from the back, and the number
+/// of equal nodes from the front. `None` when less than half is in common: then neither is a change of the other.
 pub(crate) fn likeness(old: &Graph, new: &Graph) -> Option<(usize, usize)> {
     let kinds = |(a, b): &(&Node, &Node)| a.op.mnemonic() == b.op.mnemonic();
     let (a, b) = (old.nodes(), new.nodes());
@@ -38,8 +38,8 @@ pub(crate) fn likeness(old: &Graph, new: &Graph) -> Option<(usize, usize)> {
     (2 * (front + back) >= a.len().max(b.len())).then_some((front + back, equal))
 }
 
-/// Where a recording first differs from another one.
-pub(crate) fn of_programs(old: &Recorded, new: &Recorded) -> Difference {
+/// Returns where a recording first differs from another one.
+pub(crate) fn of_recordings(old: &Recorded, new: &Recorded) -> Difference {
     let pairs = old.graph.nodes().iter().zip(new.graph.nodes());
     if let Some((node, (a, b))) = pairs.enumerate().find(|(_, (a, b))| a != b) {
         return of_nodes(node, new.graph.label(NodeId(node as u32)), a, b);
@@ -84,24 +84,26 @@ fn of_outputs(old: &Recorded, new: &Recorded) -> Difference {
     Difference { cause: RecompileCause::LiveSet, node: None, op, dim: None, old, new }
 }
 
-/// The first slot of a recording that is not what its program assumes.
-pub(crate) fn broken(recorded: &Recorded, assumed: &Assumed, slots: &[u64]) -> Option<Difference> {
+/// Returns the first slot of a recording that is not what its program assumes; `slots` are the program's.
+pub(crate) fn broken(recorded: &Recorded, assumptions: &SlotAssumptions, slots: &[u64]) -> Option<Difference> {
     let bits = |index: u32| slots.get(index as usize).copied();
-    recorded.graph.nodes().iter().enumerate().find_map(|(node, of)| {
+    let graph = recorded.program.graph();
+    graph.nodes().iter().enumerate().find_map(|(node, of)| {
         let (cause, old, new) = match of.op {
             Op::Offset { index, dtype } => {
-                let (old, new) = (assumed.offset(index)?, bits(index)?);
+                let (old, new) = (assumptions.offset(index)?, bits(index)?);
                 (old != new).then(|| (RecompileCause::Offset, integer(dtype, old), integer(dtype, new)))?
             }
             Op::Slot { index, .. } => {
-                let first = assumed.first(index);
-                let parted = first != index && bits(index) != bits(first);
-                parted.then(|| (RecompileCause::Scalar, format!("equal to slot {first}"), "another number".into()))?
+                let input = assumptions.input_of(index);
+                let differs = input != index && bits(index) != bits(input);
+                differs.then(|| (RecompileCause::Scalar, format!("equal to slot {input}"), "another number".into()))?
             }
             _ => return None,
         };
-        let op = recorded.graph.label(NodeId(node as u32));
-        Some(Difference { cause, node: Some(node), op, dim: None, old, new })
+        let op = graph.label(NodeId(node as u32));
+        let recorded_node = recorded.bindings.nodes[node].index();
+        Some(Difference { cause, node: Some(recorded_node), op, dim: None, old, new })
     })
 }
 

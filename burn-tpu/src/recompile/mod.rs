@@ -4,15 +4,15 @@
 //! trace is cut.
 
 mod compare;
-mod journal;
+mod divergence;
 mod location;
-mod watch;
+mod log;
 
-pub(crate) use compare::{Difference, broken, likeness, of_programs};
-pub(crate) use journal::Journal;
-pub(crate) use watch::Watch;
+pub(crate) use compare::{Difference, broken, likeness, of_recordings};
+pub(crate) use divergence::DivergenceTracker;
+pub(crate) use log::RecompileLog;
 
-/// In what a recording differs from the program that is most like it.
+/// The kind of difference between a recording and the program that is most like it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[non_exhaustive]
 pub enum RecompileCause {
@@ -24,12 +24,12 @@ pub enum RecompileCause {
     NewOp,
     /// A number that is part of the graph: an axis, a permutation, a constant inside an op.
     StructuralConstant,
-    /// Where a slice or a range begins: it was a constant of the program and is a run-time scalar from now on.
+    /// The start of a slice or a range: it was a constant of the program and is a run-time scalar from now on.
     Offset,
-    /// A run-time scalar that had been equal to others in its role, and travelled as one with them; it is one of its own
-    /// from now on.
+    /// A run-time scalar that had been equal to others in its role and shared their input: it has an input of its own from
+    /// now on.
     Scalar,
-    /// The same ops, but other tensors are alive behind them.
+    /// The same ops, of which other results are needed.
     LiveSet,
     /// How values are spread over devices. Programs run on one device, so it does not occur yet.
     Sharding,
@@ -60,7 +60,7 @@ impl std::fmt::Display for RecompileCause {
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct Recompile {
-    /// In what the two differ.
+    /// The kind of difference.
     pub cause: RecompileCause,
     /// The Burn op where they first differ, as `float_matmul`; empty where no op differs.
     pub op: &'static str,
@@ -76,7 +76,7 @@ pub struct Recompile {
     pub new: String,
     /// Recorded nodes of the new program.
     pub nodes: usize,
-    /// What the compile cost, rewriting and lowering included.
+    /// The time of the compile in seconds, rewriting and lowering included.
     pub seconds: f64,
 }
 

@@ -5,48 +5,47 @@ use crate::engine::{self, Engine, Executable};
 use crate::error::{Result, TpuError};
 use crate::metrics::Counters;
 use crate::options::FallbackPolicy;
-use crate::program::{Assumed, Compiled, Identity, Recorded};
-use crate::recompile::{Recompile, RecompileCause, Watch};
-use burn_tpu_graph::{Graph, Program};
+use crate::program::{Compiled, Recorded, SlotAssumptions};
+use crate::recompile::{DivergenceTracker, Recompile, RecompileCause};
+use burn_tpu_graph::Program;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Instant;
 
 impl DeviceRuntime {
-    /// Compiles a recorded program; `older` is the one whose assumptions do not hold any more.
+    /// Compiles a recorded program; `older` is the one whose assumptions hold no longer. No buffer is needed for it.
     pub(super) fn compile(
         &self,
         recorded: &Recorded,
         slots: &[u64],
         older: Option<Arc<Compiled>>,
-        watch: &Watch,
+        tracker: &DivergenceTracker,
     ) -> Result<Arc<Compiled>> {
         let engine = self.engine()?;
         let start = Instant::now();
-        let recompile = self.explain(recorded, slots, watch);
+        let recompile = self.explain(recorded, slots, tracker);
         self.refuse_if_frozen(recorded, recompile.as_ref())?;
-        let older = older.map(|older| older.identity.assumed.clone()).or_else(|| self.cache.assumed_before(recorded));
-        let (program, assumed) = self.rewrite(recorded, slots, older)?;
+        let older = older.map(|older| older.assumptions.clone());
+        let older = older.or_else(|| self.cache.assumed_before(&recorded.program));
+        let (program, assumptions) = self.rewrite(&recorded.program, slots, older)?;
         let nodes = program.graph().len();
         let _span = tracing::debug_span!("compile", nodes).entered();
         let executable = self.executable(engine, program)?;
         let (seconds, from_disk) = (start.elapsed().as_secs_f64(), executable.is_from_disk());
         tracing::info!(device = %self.device, nodes, seconds, from_disk, "a program is ready");
-        let arena = recorded.graph.to_arena();
-        let key = Recorded { graph: Graph::of(Arc::clone(&arena)), outputs: recorded.outputs.clone() };
-        let compiled = Arc::new(Compiled { executable, identity: Arc::new(Identity { arena, assumed }) });
-        self.cache.insert(key, Arc::clone(&compiled), &self.counters);
+        let compiled = Arc::new(Compiled { executable, assumptions });
+        self.cache.insert(Arc::clone(&recorded.program), Arc::clone(&compiled), &self.counters);
         if let Some(recompile) = recompile.filter(|_| !from_disk) {
             self.counters.recompiles.add(Recompile { seconds, ..recompile });
         }
         Ok(compiled)
     }
 
-    /// In what a recording differs from the program most like it, if one is like it.
-    fn explain(&self, recorded: &Recorded, slots: &[u64], watch: &Watch) -> Option<Recompile> {
+    /// Returns how a recording differs from the program most like it, if one is like it.
+    fn explain(&self, recorded: &Recorded, slots: &[u64], tracker: &DivergenceTracker) -> Option<Recompile> {
         let difference = self.cache.explain(recorded, slots)?;
         let evicted = difference.cause == RecompileCause::Evicted;
-        let location = if evicted { None } else { watch.location(difference.node) };
+        let location = if evicted { None } else { tracker.location(difference.node) };
         Some(Recompile::new(difference, location, recorded.graph.len()))
     }
 
@@ -59,18 +58,23 @@ impl DeviceRuntime {
         Err(TpuError::Frozen { device: self.device.to_string(), reason })
     }
 
-    /// The program to compile: what the outputs need, assuming what `older` does, as far as it holds (all
-    /// that it has, when there is none), after the rewrites.
-    fn rewrite(&self, recorded: &Recorded, slots: &[u64], older: Option<Assumed>) -> Result<(Program, Assumed)> {
+    /// Returns the program to compile, after the rewrites. It assumes what `older` does and still holds, or all that can be
+    /// assumed where there is none.
+    fn rewrite(
+        &self,
+        program: &Program,
+        slots: &[u64],
+        older: Option<SlotAssumptions>,
+    ) -> Result<(Program, SlotAssumptions)> {
         let start = Instant::now();
         let _span = tracing::debug_span!("rewrite").entered();
-        let program = Program::extract(&recorded.graph, &recorded.outputs).map_err(internal)?;
-        let assumed = older.map_or_else(|| Assumed::all(&program, slots), |older| older.still(slots));
-        let program = program.bake(|index| assumed.offset(index)).map_err(internal)?;
-        let program = program.share(|index| assumed.first(index)).map_err(internal)?;
+        let all = || SlotAssumptions::all(program, slots);
+        let assumptions = older.map_or_else(all, |older| older.still_true(slots));
+        let program = program.bake(|index| assumptions.offset(index)).map_err(internal)?;
+        let program = program.share(|index| assumptions.input_of(index)).map_err(internal)?;
         let program = burn_tpu_fusion::optimize(program, burn_tpu_fusion::Level::Full).map_err(internal)?;
         Counters::add_time(&self.counters.rewrite_ns, start.elapsed());
-        Ok((program, assumed))
+        Ok((program, assumptions))
     }
 
     /// Has a program compiled on a thread of its own, and waits for as long as the options allow.

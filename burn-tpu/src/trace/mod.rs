@@ -1,250 +1,244 @@
-//! Recording: each (device, thread) has a trace of nodes that wait for the next cut.
+//! Recording: each (device, stream) has a trace of nodes that wait for the next cut.
 //!
-//! Owns: which tensors are live, where a trace may be cut, how a cut becomes one program. May not know: how programs are
+//! Owns: which tensors are live, where a trace is cut, how a cut becomes one program. May not know: how programs are
 //! compiled or where buffers live (`engine`), nor what an op means (`ops`).
 //!
-//! A program may depend only on what its thread recorded, never on how threads interleave or in which order tensors are
-//! dropped (Burn's autodiff drops out of hash maps). Hence:
-//! - A cut by the recording thread materialises every tensor that is alive then. A set, so drop order does not matter.
-//! - A cut by another thread, which wants one tensor, goes up to that tensor's own op and materialises what was alive just
-//!   after that op was recorded, whatever the owner has recorded or dropped since. So each handle remembers when it died,
-//!   counted in handles made.
-//! - A handle dropped by another thread counts as alive until the next cut, since the time of that drop is chance.
-//! - The end of a training step runs earlier work that the step does not use as programs of their own: whether another
-//!   thread had come to read it by then is chance.
+//! # What a program may depend on
 //!
-//! Locks, in the order in which they may be taken: a trace, one tensor's value, a trace's `Liveness`. Nothing but counting
-//! happens under `Liveness`, so a tensor may be dropped anywhere.
+//! A program depends on what its stream recorded, never on when other threads run or in which order tensors are dropped
+//! (Burn's autodiff drops out of hash maps). The events of a stream, which are recorded ops and the owner's cuts, have
+//! consecutive *positions*. The rules, which `tests/interleavings.rs` checks over random recordings:
+//!
+//! 1. The owner's cut (a mark step, a read, a sync, a copy to another device, a full trace) runs the ops before it. Live are
+//!    the tensors that the owner holds at that position.
+//! 2. A read or a use by another thread cuts at the position of the tensor's own op, whatever the owner has recorded since.
+//!    Live are the tensors that the owner held just after that op. The ops after it are recorded again as if the cut had
+//!    come before them.
+//! 3. A tensor that another thread drops counts as held by the owner until the next cut: the time of that drop is chance.
+//! 4. A read by the owner cuts if the tensor was recorded after the owner's last cut, whether or not another thread had it
+//!    computed meanwhile.
+//! 5. The end of a training step ([`CutReason::MarkStep`] through `MarkStep`) is cut at its seams too: earlier work that the
+//!    step does not use runs as programs of its own, since another thread may have had it computed or not.
+//! 6. A full trace is cut where the number of nodes since the owner's last cut reaches a multiple of
+//!    [`TpuOptions::trace_cap`](crate::TpuOptions::trace_cap), unless fewer than half of that many wait.
+//! 7. Recorded work that no tensor can ask for any more may be forgotten or not: dead nodes, and the parameters and slots that
+//!    only they read, are no part of a program.
+//!
+//! The order in which other threads use one stream's tensors, and whether they do so before or after the owner's next cut,
+//! is the program's own business: it decides where the stream is cut.
+//!
+//! # Errors
+//!
+//! A program is found or compiled, and its scalars are uploaded, before any buffer is taken. If that fails, the trace
+//! stays pending: its tensors keep what they are, the caller of the cut gets the error, and the next cut tries again,
+//! at the same position first. A program that fails while it runs leaves its error in its results.
+//!
+//! # Locks
+//!
+//! In the order in which they may be taken: a trace, one tensor's value, a trace's `Drops`. Nothing but counting happens
+//! under `Drops`, so a tensor may be dropped anywhere.
 
 mod cut;
+mod handles;
 mod record;
-mod tally;
+mod recording;
+mod stats;
+mod stream;
 
 pub(crate) use record::{Recorder, create, record, record_many};
+pub(crate) use recording::Recording;
+pub use stream::{InStream, Stream};
+pub(crate) use stream::{cut, cut_step, forget};
 
-use crate::TpuDevice;
-use crate::engine::SharedBuffer;
-use crate::error::TpuError;
+use crate::engine::{Input, SharedBuffer};
+use crate::error::{Result, TpuError};
 use crate::metrics::CutReason;
-use crate::recompile::Watch;
-use crate::runtime::{DeviceRuntime, runtime};
-use crate::tensor::{TensorInner, TpuTensor, Value};
-use burn_tpu_graph::{Graph, NodeId};
+use crate::recompile::DivergenceTracker;
+use crate::runtime::DeviceRuntime;
+use crate::tensor::{TpuTensor, Value};
+use burn_tpu_graph::NodeId;
+use handles::{Drops, Handles};
 use parking_lot::Mutex;
 use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
-use std::cell::RefCell;
+use stats::RecordingStats;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use std::sync::{Arc, Weak};
-use tally::Tally;
 
-/// The trace of one thread on one device, shared with the tensors that it records.
-pub(crate) struct TraceCell {
+/// The trace of one stream on one device, shared with the tensors that it recorded.
+pub(crate) struct StreamTrace {
+    /// The id of the stream whose trace this is.
     owner: u64,
     runtime: Arc<DeviceRuntime>,
     trace: Mutex<Trace>,
-    liveness: Mutex<Liveness>,
+    drops: Drops,
+    /// The position of the next event. Changes under the trace's lock.
+    position: AtomicU64,
+    /// The serial number of the first tensor after the owner's last cut. Changes under the trace's lock.
+    boundary: AtomicU64,
 }
 
 /// Recorded nodes and what they refer to.
 #[derive(Default)]
 struct Trace {
-    graph: Graph,
-    /// Buffers read by parameter nodes, by parameter index; a failed one poisons what uses it.
-    buffers: Vec<Result<SharedBuffer, TpuError>>,
-    /// The parameter node of a buffer, by the buffer's address (alive while it stands in `buffers`).
+    recording: Recording,
+    /// Buffers read by parameter nodes, by parameter index; a failed one fails what uses it.
+    buffers: Vec<Input>,
+    /// The parameter node of a buffer, by the buffer's address (alive while `buffers` holds it).
     parameters: FxHashMap<usize, NodeId>,
     /// Bits of the run-time scalars, by slot index.
     slots: Vec<u64>,
     /// Recorded ops, oldest first.
     ops: Vec<OpRecord>,
-    /// Tensors recorded since the last cut, oldest first.
-    handles: Vec<Handle>,
-    /// Serial number of `handles[0]`.
-    first_serial: u64,
-    tally: Tally,
-    watch: Watch,
+    handles: Handles,
+    /// Parameters (by index) whose tensors another stream recorded and could not run yet.
+    unresolved: Vec<(usize, TpuTensor)>,
+    /// Positions of cuts that failed, ascending: later cuts begin with them.
+    failed_cuts: SmallVec<[u64; 1]>,
+    fullness: Fullness,
+    stats: RecordingStats,
+    tracker: DivergenceTracker,
 }
 
-/// The nodes of one recorded op: `[start, end)`, composed of nothing but themselves and `inputs`.
+/// The nodes of one recorded op: `[start, end)`, composed of themselves and `inputs` alone.
 struct OpRecord {
     inputs: SmallVec<[NodeId; 3]>,
     start: usize,
     end: usize,
+    position: u64,
 }
 
-/// A tensor that was recorded.
-struct Handle {
-    tensor: Weak<TensorInner>,
-    node: NodeId,
-    /// Its op, by position in `ops`.
-    op: usize,
-    /// Serial of the last handle of the same op.
-    last_serial: u64,
-}
-
-/// When handles died: `deaths[i]` is the serial that the next handle got after handle `first + i` was dropped.
+/// When a trace is full, by rule 6.
 #[derive(Default)]
-struct Liveness {
-    first: u64,
-    deaths: Vec<u64>,
-    alive: usize,
+struct Fullness {
+    /// Nodes recorded since the owner's last cut, those included that others had cut.
+    nodes: usize,
+    /// How many multiples of the cap that is.
+    caps: usize,
+    /// Whether a full trace is an error that the next cut reports.
+    error: Option<TpuError>,
 }
 
-const ALIVE: u64 = u64::MAX;
-
-impl Liveness {
-    fn next_serial(&self) -> u64 {
-        self.first + self.deaths.len() as u64
-    }
-
-    fn born(&mut self) -> u64 {
-        let serial = self.next_serial();
-        self.deaths.push(ALIVE);
-        self.alive += 1;
-        serial
-    }
-
-    /// Marks a handle of the current trace as dropped; true when it was the last one alive.
-    fn died(&mut self, serial: u64) -> bool {
-        let next = self.next_serial();
-        let Some(index) = serial.checked_sub(self.first) else { return false };
-        let Some(death) = self.deaths.get_mut(index as usize) else { return false };
-        *death = next;
-        self.alive -= 1;
-        self.alive == 0
+impl Fullness {
+    /// Returns whether the trace has just become full; `pending` nodes wait for a cut.
+    fn reached(&mut self, cap: usize, pending: usize) -> bool {
+        let caps = self.nodes / cap;
+        let reached = caps > self.caps && 2 * pending >= cap;
+        self.caps = caps;
+        reached
     }
 }
 
-/// A tensor's place in the trace that will compute it.
+/// Which trace recorded a tensor, and where.
 #[derive(Clone)]
-pub(crate) struct Pending {
-    cell: Arc<TraceCell>,
+pub(crate) struct Origin {
+    trace: Arc<StreamTrace>,
     serial: u64,
 }
 
-impl Pending {
-    /// Tells the trace that the tensor is gone.
+impl Origin {
+    /// Reports that a tensor whose value is still pending was dropped.
     pub(crate) fn dropped(&self) {
-        if this_thread() != self.cell.owner {
-            return;
-        }
-        if self.cell.liveness.lock().died(self.serial) {
-            self.cell.forget_if_idle();
+        let trace = &self.trace;
+        if trace.is_current() && trace.drops.report(self.serial, trace.position.load(Relaxed)) {
+            trace.forget_if_idle();
         }
     }
 
-    /// Makes the tensor's op run. Afterwards its value is ready or failed.
-    fn materialise(&self, reason: CutReason) {
-        if this_thread() == self.cell.owner {
-            self.cell.cut(reason);
-        } else {
-            self.cell.cut_at(self.serial);
-        }
+    /// Returns whether the calling stream recorded the tensor after its own last cut.
+    fn is_uncut_by_owner(&self) -> bool {
+        self.trace.is_current() && self.serial >= self.trace.boundary.load(Relaxed)
     }
 }
 
-impl TraceCell {
-    fn new(runtime: Arc<DeviceRuntime>) -> Self {
-        Self { owner: this_thread(), runtime, trace: Mutex::default(), liveness: Mutex::default() }
+impl StreamTrace {
+    fn new(owner: u64, runtime: Arc<DeviceRuntime>) -> Self {
+        Self {
+            owner,
+            runtime,
+            trace: Mutex::default(),
+            drops: Drops::default(),
+            position: AtomicU64::new(0),
+            boundary: AtomicU64::new(0),
+        }
+    }
+
+    pub(crate) fn runtime(&self) -> &Arc<DeviceRuntime> {
+        &self.runtime
+    }
+
+    /// Returns whether the calling thread is in this trace's stream.
+    fn is_current(&self) -> bool {
+        stream::current_id() == self.owner
+    }
+
+    /// Takes the position of an event. Call it under the trace's lock.
+    fn next_position(&self) -> u64 {
+        let position = self.position.load(Relaxed);
+        self.position.store(position + 1, Relaxed);
+        position
     }
 
     /// Drops recorded work that no tensor can ask for any more. A trace that is being recorded or cut is left alone.
     fn forget_if_idle(&self) {
         if let Some(mut trace) = self.trace.try_lock() {
-            let mut liveness = self.liveness.lock();
-            if liveness.alive == 0 {
-                trace.tally.flush(self.runtime.counters());
-                liveness.first = liveness.next_serial();
-                liveness.deaths.clear();
-                trace.reset(liveness.first);
+            trace.handles.apply(&self.drops);
+            let position = self.position.load(Relaxed);
+            if trace.handles.iter().all(|handle| !handle.alive_after(position)) {
+                trace.stats.flush(self.runtime.counters());
+                self.reset(&mut trace);
             }
         }
     }
-}
 
-impl Trace {
-    fn reset(&mut self, first_serial: u64) {
-        self.graph.clear();
-        self.buffers.clear();
-        self.parameters.clear();
-        self.slots.clear();
-        self.ops.clear();
-        self.handles.clear();
-        self.first_serial = first_serial;
-        self.watch.restart(&mut self.graph);
-    }
-
-    fn handle(&self, serial: u64) -> Option<&Handle> {
-        serial.checked_sub(self.first_serial).and_then(|index| self.handles.get(index as usize))
+    /// Forgets everything recorded.
+    fn reset(&self, trace: &mut Trace) {
+        trace.buffers.clear();
+        trace.parameters.clear();
+        trace.slots.clear();
+        trace.unresolved.clear();
+        trace.ops.clear();
+        trace.handles.forget(&self.drops, u64::MAX, |node| node);
+        trace.failed_cuts.clear();
+        trace.tracker.restart(&mut trace.recording);
     }
 }
 
-/// The calling thread's number: what `std::thread::current` costs would double the price of a drop.
-fn this_thread() -> u64 {
-    static NEXT: AtomicU64 = AtomicU64::new(0);
-    thread_local! {
-        static NUMBER: u64 = NEXT.fetch_add(1, Relaxed);
-    }
-    NUMBER.with(|number| *number)
+/// Has the ops of several tensors run, the last recorded first: its cut covers the others.
+///
+/// # Errors
+/// The first cut's that fails; the tensors stay pending.
+pub(crate) fn materialise_together(tensors: &[&TpuTensor], reason: CutReason) -> Result<()> {
+    let mut tensors: Vec<_> = tensors.iter().filter_map(|tensor| Some((tensor.origin()?.serial, *tensor))).collect();
+    tensors.sort_unstable_by_key(|(serial, _)| std::cmp::Reverse(*serial));
+    tensors.iter().try_for_each(|(_, tensor)| cut_for(tensor, reason))
 }
 
-thread_local! {
-    static TRACES: RefCell<Vec<(TpuDevice, Arc<TraceCell>)>> = const { RefCell::new(Vec::new()) };
-}
-
-/// The calling thread's trace of a device.
-fn trace_of(device: TpuDevice) -> Arc<TraceCell> {
-    let device = device.canonical();
-    TRACES.with_borrow_mut(|traces| {
-        if let Some((_, cell)) = traces.iter().find(|(d, _)| *d == device) {
-            return Arc::clone(cell);
-        }
-        let cell = Arc::new(TraceCell::new(runtime(device)));
-        traces.push((device, Arc::clone(&cell)));
-        cell
-    })
-}
-
-/// Cuts the calling thread's trace of a device.
-pub(crate) fn cut(device: TpuDevice, reason: CutReason) {
-    trace_of(device).cut(reason);
-}
-
-/// Lets the calling thread's trace of a device go.
-pub(crate) fn forget(device: TpuDevice) {
-    let forgotten = TRACES.with_borrow_mut(|traces| {
-        let place = traces.iter().position(|(traced, _)| *traced == device);
-        place.map(|place| traces.swap_remove(place))
-    });
-    drop(forgotten);
-}
-
-/// Ends a training step: cuts the calling thread's traces of all devices, each step as a program of its own.
-pub(crate) fn cut_step(reason: CutReason) {
-    let cells = TRACES.with_borrow(|traces| traces.iter().map(|(_, cell)| Arc::clone(cell)).collect::<Vec<_>>());
-    cells.iter().for_each(|cell| cell.cut_step(reason));
-}
-
-/// Makes several tensors' ops run, the last recorded first: its cut covers the others.
-pub(crate) fn materialise_together(tensors: &[&TpuTensor], reason: CutReason) {
-    let pending = |tensor: &&TpuTensor| match tensor.value() {
-        Value::Pending(pending) => Some(pending),
-        Value::Ready(_) | Value::Failed(_) => None,
-    };
-    let mut pending: Vec<Pending> = tensors.iter().filter_map(pending).collect();
-    pending.sort_unstable_by_key(|pending| std::cmp::Reverse(pending.serial));
-    pending.iter().for_each(|pending| pending.materialise(reason));
-}
-
-/// The buffer of a tensor, after cutting what has to run for it.
-pub(crate) fn materialise(tensor: &TpuTensor, reason: CutReason) -> Result<SharedBuffer, TpuError> {
-    if let Value::Pending(pending) = tensor.value() {
-        pending.materialise(reason);
-    }
+/// Returns the buffer of a tensor, after cutting what has to run for it.
+///
+/// # Errors
+/// That of the cut, which leaves the tensor pending, or the one that the tensor holds.
+pub(crate) fn materialise(tensor: &TpuTensor, reason: CutReason) -> Result<SharedBuffer> {
+    cut_for(tensor, reason)?;
     match tensor.value() {
         Value::Ready(buffer) => Ok(buffer),
         Value::Failed(error) => Err(error),
-        Value::Pending(_) => Err(TpuError::Bug(format!("a cut left {tensor:?} behind"))),
+        Value::Pending => Err(TpuError::Bug(format!("a cut did not compute {tensor:?}"))),
     }
+}
+
+/// Cuts as a read of the tensor does, by rules 2 and 4.
+fn cut_for(tensor: &TpuTensor, reason: CutReason) -> Result<()> {
+    let Some(origin) = tensor.origin() else { return Ok(()) };
+    let pending = tensor.with_value(|value| matches!(value, Value::Pending));
+    if origin.trace.is_current() {
+        if origin.is_uncut_by_owner() {
+            let cut = origin.trace.cut_everything(reason);
+            // What another thread had computed can be read all the same; the next cut reports the error again.
+            return if pending { cut } else { Ok(()) };
+        }
+    } else if pending {
+        return origin.trace.cut_for_another_thread(origin.serial, reason);
+    }
+    Ok(())
 }

@@ -1,52 +1,53 @@
 //! Recording one op: operands to nodes, the op's composition, results to tensors.
 
-use super::{Handle, OpRecord, Pending, Trace, TraceCell, trace_of};
+use super::stream::trace_of;
+use super::{OpRecord, Origin, StreamTrace, Trace};
 use crate::TpuDevice;
-use crate::engine::SharedBuffer;
+use crate::engine::{Input, SharedBuffer};
 use crate::error::TpuError;
 use crate::metrics::CutReason;
 use crate::tensor::{TpuTensor, Value};
-use burn_tpu_graph::{DType, Graph, GraphError, NodeId, Number, Op, Result, TensorType};
+use burn_tpu_graph::{Builder, DType, GraphError, Label, Node, NodeId, Number, Op, Result, TensorType};
 use parking_lot::MutexGuard;
 use smallvec::SmallVec;
 use std::sync::Arc;
 
-/// What an op's composition sees: the graph's builders, and run-time scalars.
+/// What an op's composition adds its nodes to: the builders of the graph, and run-time scalars.
 pub(crate) struct Recorder<'t> {
     trace: &'t mut Trace,
-    cell: &'t TraceCell,
+    runtime: &'t crate::runtime::DeviceRuntime,
 }
 
-impl std::ops::Deref for Recorder<'_> {
-    type Target = Graph;
-
-    fn deref(&self) -> &Graph {
-        &self.trace.graph
+impl Builder for Recorder<'_> {
+    fn add(&mut self, op: Op, operands: &[NodeId]) -> Result<NodeId> {
+        self.trace.recording.add(op, operands)
     }
-}
 
-impl std::ops::DerefMut for Recorder<'_> {
-    fn deref_mut(&mut self) -> &mut Graph {
-        &mut self.trace.graph
+    fn nodes(&self) -> &[Node] {
+        self.trace.recording.nodes()
+    }
+
+    fn current_label(&self) -> Label {
+        self.trace.recording.current_label()
     }
 }
 
 impl Recorder<'_> {
     /// A number that may differ at the next step: rank 0, of type `dtype`, an input of the program. Equal values are
-    /// never merged, since tomorrow they may differ.
+    /// never merged while recording, since they may differ at the next step.
     pub(crate) fn slot(&mut self, dtype: DType, value: impl Into<Number>) -> Result<NodeId> {
         let index = self.trace.slots.len() as u32;
         self.trace.slots.push(value.into().bits(dtype));
-        self.trace.graph.add(Op::Slot { index, dtype }, &[])
+        self.trace.recording.add(Op::Slot { index, dtype }, &[])
     }
 
-    /// A number like a slot's that rarely moves: rank 0, an integer. It is a constant of the program until it moves.
+    /// A number like a slot's that rarely changes: rank 0, an integer. It is a constant of the program until it changes.
     pub(crate) fn offset(&mut self, dtype: DType, value: i64) -> Result<NodeId> {
         let index = self.trace.slots.len() as u32;
         let bits = Number::Int(value).bits(dtype);
         self.trace.slots.push(bits);
-        self.trace.watch.offset(&self.trace.graph, index, bits);
-        self.trace.graph.add(Op::Offset { index, dtype }, &[])
+        self.trace.tracker.offset(&self.trace.recording, index, bits);
+        self.trace.recording.add(Op::Offset { index, dtype }, &[])
     }
 
     /// A slot of the element type of `like`, broadcast to its dims.
@@ -58,7 +59,7 @@ impl Recorder<'_> {
 
     /// The state `ui64[2]` of a random draw of `words` 32-bit words: the device's key and counter, as slots.
     pub(crate) fn rng_state(&mut self, words: usize) -> Result<NodeId> {
-        let (key, counter) = self.cell.runtime.draw(words);
+        let (key, counter) = self.runtime.draw(words);
         let half = |recorder: &mut Self, value: u64, shift: u32| -> Result<NodeId> {
             let word = recorder.slot(DType::U32, Number::UInt((value >> shift) & 0xffff_ffff))?;
             let word = recorder.reshape(word, &[1])?;
@@ -74,53 +75,68 @@ impl Recorder<'_> {
     }
 }
 
-/// The nodes that stand for an op's operands.
+/// The nodes of an op's operands.
 type Inputs = SmallVec<[NodeId; 3]>;
 
 /// Where an operand's value is, as seen from one trace.
 enum Place {
-    /// Recorded in this trace, under this serial.
+    /// Recorded in this trace, under this serial number.
     Here(u64),
-    /// Recorded in another thread's trace.
-    Elsewhere(Pending),
-    Buffer(Result<SharedBuffer, TpuError>),
+    /// Recorded in another stream's trace.
+    Elsewhere(Origin),
+    Buffer(Input),
 }
 
 impl Place {
-    fn of(tensor: &TpuTensor, cell: &Arc<TraceCell>) -> Self {
-        tensor.with_value(|value| match value {
-            Value::Pending(pending) if Arc::ptr_eq(&pending.cell, cell) => Place::Here(pending.serial),
-            Value::Pending(pending) => Place::Elsewhere(pending.clone()),
-            Value::Ready(buffer) => Place::Buffer(Ok(Arc::clone(buffer))),
-            Value::Failed(error) => Place::Buffer(Err(error.clone())),
+    fn of(tensor: &TpuTensor, trace: &Arc<StreamTrace>) -> Self {
+        tensor.with_value(|value| match (value, tensor.origin()) {
+            (Value::Pending, Some(origin)) if Arc::ptr_eq(&origin.trace, trace) => Place::Here(origin.serial),
+            (Value::Pending, Some(origin)) => Place::Elsewhere(origin.clone()),
+            (Value::Pending, None) => {
+                Place::Buffer(Err(TpuError::Bug(format!("a tensor {} has no trace", tensor.ty()))))
+            }
+            (Value::Ready(buffer), _) => Place::Buffer(Ok(SharedBuffer::clone(buffer))),
+            (Value::Failed(error), _) => Place::Buffer(Err(error.clone())),
         })
     }
 }
 
-/// The nodes of the operands, and how many nodes stood before them. While another thread runs what it recorded of them the
-/// trace is open to other threads, so what was found before is looked up again.
+/// Returns the nodes of the operands, and the number of nodes before them. While another stream runs what it recorded of
+/// them, the trace is open to other threads, so what was found before is looked up again.
 fn inputs(
     op: &'static str,
     trace: &mut MutexGuard<Trace>,
-    cell: &Arc<TraceCell>,
+    stream: &Arc<StreamTrace>,
     operands: &[&TpuTensor],
 ) -> (Inputs, usize) {
     let mut inputs = Inputs::new();
-    let mut before = trace.graph.len();
-    trace.graph.set_label(op);
+    let mut before = trace.recording.len();
+    trace.recording.set_label(op);
     while let Some(tensor) = operands.get(inputs.len()) {
-        let node = match Place::of(tensor, cell) {
-            Place::Here(serial) => match trace.handle(serial) {
+        let node = match Place::of(tensor, stream) {
+            Place::Here(serial) => match trace.handles.get(serial) {
                 Some(handle) => Ok(handle.node),
                 None => trace.parameter(Err(TpuError::Bug(format!("{tensor:?} is not in its trace"))), tensor.ty()),
             },
             Place::Buffer(buffer) => trace.parameter(buffer, tensor.ty()),
-            Place::Elsewhere(pending) => {
-                MutexGuard::unlocked(trace, || pending.materialise(CutReason::OtherThread));
-                inputs.clear();
-                before = trace.graph.len();
-                trace.graph.set_label(op);
-                continue;
+            Place::Elsewhere(origin) => {
+                let cut = MutexGuard::unlocked(trace, || {
+                    origin.trace.cut_for_another_thread(origin.serial, CutReason::OtherThread)
+                });
+                match cut {
+                    Ok(()) => {
+                        inputs.clear();
+                        before = trace.recording.len();
+                        trace.recording.set_label(op);
+                        continue;
+                    }
+                    // The other trace stays pending; this one's cuts try again.
+                    Err(error) => {
+                        let index = trace.buffers.len();
+                        trace.unresolved.push((index, (*tensor).clone()));
+                        trace.parameter(Err(error), tensor.ty())
+                    }
+                }
             }
         };
         inputs.push(node.unwrap_or_else(|error| fail(op, &error)));
@@ -177,25 +193,29 @@ fn finish<const R: usize>(
     if let Some(tensor) = operands.iter().find(|tensor| tensor.device() != device) {
         fail(op, &format!("operands are on {device} and {}", tensor.device()));
     }
-    let cell = trace_of(device);
-    let mut trace = cell.trace.lock();
-    if trace.graph.len() >= cell.runtime.options().trace_cap {
-        cell.cut_locked(&mut trace, CutReason::TraceCap);
-    }
-    let sample = trace.tally.begin();
-    let (inputs, before) = inputs(op, &mut trace, &cell, operands);
-    let start = trace.graph.len();
-    let built = build(&mut Recorder { trace: &mut trace, cell: &cell }, &inputs);
-    let end = trace.graph.len();
+    let stream = trace_of(device);
+    let mut trace = stream.trace.lock();
+    stream.cut_if_full(&mut trace);
+    let sample = trace.stats.begin();
+    let (inputs, before) = inputs(op, &mut trace, &stream, operands);
+    let start = trace.recording.len();
+    let built = build(&mut Recorder { trace: &mut trace, runtime: stream.runtime() }, &inputs);
+    let end = trace.recording.len();
     let built = built.map(|nodes| nodes.map(|node| (node, inputs.iter().position(|&input| input == node))));
-    trace.ops.push(OpRecord { inputs, start, end });
-    trace.tally.nodes += (end - before) as u64;
-    let Trace { watch, graph, .. } = &mut *trace;
-    watch.recorded(before, graph);
+    let position = stream.next_position();
+    trace.ops.push(OpRecord { inputs, start, end, position });
+    trace.stats.nodes += (end - before) as u64;
+    trace.fullness.nodes += end - before;
+    let Trace { tracker, recording, .. } = &mut *trace;
+    tracker.recorded(before, recording);
     match built {
         Ok(nodes) => {
-            let tensors = adopt(&cell, &mut trace, operands, nodes);
-            trace.tally.end(sample);
+            let tensors = nodes.map(|(node, same)| match same {
+                // An op that changed nothing costs nothing: the tensor is its operand.
+                Some(operand) => operands[operand].clone(),
+                None => stream.adopt(&mut trace, node, position),
+            });
+            trace.stats.end(sample);
             tensors
         }
         Err(error) => {
@@ -211,42 +231,43 @@ fn named(operands: &[&TpuTensor], error: &GraphError) -> String {
     if given == error.operands { error.to_string() } else { format!("of ({given}): {error}") }
 }
 
-/// Tensors for the result nodes. A node that is an operand's keeps the operand's tensor: an op that changed nothing costs
-/// nothing.
-fn adopt<const R: usize>(
-    cell: &Arc<TraceCell>,
-    trace: &mut Trace,
-    operands: &[&TpuTensor],
-    nodes: [(NodeId, Option<usize>); R],
-) -> [TpuTensor; R] {
-    let first_new = trace.handles.len();
-    let tensors = nodes.map(|(node, same)| match same {
-        Some(operand) => operands[operand].clone(),
-        None => new_handle(cell, trace, node),
-    });
-    let after = trace.first_serial + trace.handles.len() as u64;
-    trace.handles[first_new..].iter_mut().for_each(|handle| handle.last_serial = after - 1);
-    tensors
-}
+impl StreamTrace {
+    /// Returns the tensor of a result node.
+    fn adopt(self: &Arc<Self>, trace: &mut Trace, node: NodeId, position: u64) -> TpuTensor {
+        let origin = Origin { trace: Arc::clone(self), serial: trace.handles.next_serial() };
+        let tensor = TpuTensor::pending(self.runtime().device(), trace.recording.ty(node).clone(), origin);
+        trace.handles.push(&self.drops, node, position, Arc::downgrade(tensor.inner()));
+        tensor
+    }
 
-fn new_handle(cell: &Arc<TraceCell>, trace: &mut Trace, node: NodeId) -> TpuTensor {
-    let serial = cell.liveness.lock().born();
-    let pending = Pending { cell: Arc::clone(cell), serial };
-    let tensor = TpuTensor::new(cell.runtime.device(), trace.graph.ty(node).clone(), Value::Pending(pending));
-    let op = trace.ops.len() - 1;
-    trace.handles.push(Handle { tensor: Arc::downgrade(tensor.inner()), node, op, last_serial: serial });
-    tensor
+    /// Cuts a full trace, by rule 6 of `trace`'s header; in strict mode the next cut reports it as an error instead.
+    fn cut_if_full(&self, trace: &mut Trace) {
+        let cap = self.runtime().options().trace_cap;
+        let pending = trace.recording.len();
+        if trace.fullness.nodes < cap || !trace.fullness.reached(cap, pending) {
+            return;
+        }
+        let full = TpuError::TraceFull { device: self.runtime().device().to_string(), nodes: pending };
+        if self.runtime().options().strict {
+            trace.fullness.error.get_or_insert(full);
+            return;
+        }
+        self.runtime().warn_of_full_trace(&full);
+        if let Err(error) = self.cut_locked(trace, CutReason::TraceCap) {
+            tracing::error!(%error, "a full trace could not be cut; it stays pending");
+        }
+    }
 }
 
 impl Trace {
     /// The parameter node of a buffer; one buffer has one node however often it is used.
-    pub(super) fn parameter(&mut self, buffer: Result<SharedBuffer, TpuError>, ty: &TensorType) -> Result<NodeId> {
-        let address = buffer.as_ref().map(|buffer| Arc::as_ptr(buffer) as usize).ok();
+    pub(super) fn parameter(&mut self, buffer: Input, ty: &TensorType) -> Result<NodeId> {
+        let address = buffer.as_ref().map(|buffer| Arc::as_ptr(buffer).addr()).ok();
         if let Some(&node) = address.and_then(|address| self.parameters.get(&address)) {
             return Ok(node);
         }
         let index = self.buffers.len() as u32;
-        let node = self.graph.add(Op::Parameter { index, ty: ty.clone() }, &[])?;
+        let node = self.recording.add(Op::Parameter { index, ty: ty.clone() }, &[])?;
         self.buffers.push(buffer);
         if let Some(address) = address {
             self.parameters.insert(address, node);

@@ -120,6 +120,7 @@ fn relation<T: Element + PartialOrd>(direction: Direction, lhs: &HostTensor, rhs
 mod tests {
     use super::super::testing::{run, run_as};
     use super::*;
+    use burn_tpu_graph::Builder;
 
     fn pairs<T: Element>(op: BinaryOp, lhs: &[T], rhs: &[T]) -> Vec<T> {
         run(|t| {

@@ -180,6 +180,7 @@ fn dot<T: Product>(lhs: &HostTensor, rhs: &HostTensor, attrs: &DotAttrs, dims: &
 mod tests {
     use super::super::testing::{Trial, run};
     use super::*;
+    use burn_tpu_graph::Builder;
     use burn_tpu_graph::NodeId;
 
     fn attrs(batch: &[[usize; 2]], contract: &[[usize; 2]], result: DType) -> DotAttrs {

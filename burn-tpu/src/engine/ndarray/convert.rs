@@ -115,6 +115,7 @@ pub(super) fn splat(dtype: DType, dims: &[usize], bits: u64) -> HostTensor {
 mod tests {
     use super::super::testing::{run, tensor, values};
     use super::*;
+    use burn_tpu_graph::Builder;
 
     fn to<T: Element, U: Element>(x: &[T]) -> Vec<U> {
         run(|t| {

@@ -188,6 +188,7 @@ fn narrow(x: HostTensor, dim: usize, start: usize, size: usize) -> HostTensor {
 mod tests {
     use super::super::testing::{Trial, run};
     use super::*;
+    use burn_tpu_graph::Builder;
     use burn_tpu_graph::NodeId;
     use smallvec::smallvec;
 

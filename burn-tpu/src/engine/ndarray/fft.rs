@@ -162,6 +162,7 @@ fn bluestein(line: Vec<Complex>) -> Vec<Complex> {
 mod tests {
     use super::super::testing::{Trial, run, values};
     use super::*;
+    use burn_tpu_graph::Builder;
 
     /// Real and imaginary parts of a transform of real lines.
     fn parts(dims: &[usize], x: &[f32], kind: FftKind, length: usize) -> (Vec<f32>, Vec<f32>) {

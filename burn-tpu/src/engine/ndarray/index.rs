@@ -232,6 +232,7 @@ fn scattered<T: Element>(
 mod tests {
     use super::super::testing::{Trial, run};
     use super::*;
+    use burn_tpu_graph::Builder;
     use smallvec::smallvec;
 
     fn dynamic<I: Element>(starts: [I; 2]) -> Vec<f32> {

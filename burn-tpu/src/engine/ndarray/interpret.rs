@@ -261,6 +261,7 @@ impl Run {
 mod tests {
     use super::super::testing::{Trial, tensor, values};
     use super::*;
+    use burn_tpu_graph::Builder;
     use burn_tpu_graph::Number;
     use burn_tpu_graph::op::BinaryOp;
 

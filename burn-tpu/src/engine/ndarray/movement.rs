@@ -152,6 +152,7 @@ pub(super) fn write_at(x: HostTensor, update: &HostTensor, start: &[usize]) -> R
 mod tests {
     use super::super::testing::{f32s, run, values};
     use super::*;
+    use burn_tpu_graph::Builder;
     use burn_tpu_graph::NodeId;
 
     const NONE: [f32; 0] = [];

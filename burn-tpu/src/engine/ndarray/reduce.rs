@@ -148,6 +148,7 @@ fn wins<T: Number, I: Number>(new: (T, I), kept: (T, I), max: bool) -> bool {
 mod tests {
     use super::super::testing::{Trial, run, run_as, values};
     use super::*;
+    use burn_tpu_graph::Builder;
 
     fn reduced<T: Element>(combine: Combine, dims: &[usize], x: &[T], over: &[usize]) -> Vec<T> {
         run(|t| {

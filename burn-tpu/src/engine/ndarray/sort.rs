@@ -71,6 +71,7 @@ fn reordered<T: Element>(x: &HostTensor, places: &[usize], order: &[usize]) -> R
 mod tests {
     use super::super::testing::{Trial, values};
     use super::*;
+    use burn_tpu_graph::Builder;
 
     /// The sorted keys, and where each came from.
     fn sorted<T: Element>(dims: &[usize], x: &[T], dim: usize, descending: bool) -> (Vec<T>, Vec<i32>) {

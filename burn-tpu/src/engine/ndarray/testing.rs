@@ -3,7 +3,7 @@
 use super::buffer::Element;
 use super::interpret::interpret;
 use super::tensor::HostTensor;
-use burn_tpu_graph::{DType, Graph, GraphError, NodeId, Op, Program, TensorType};
+use burn_tpu_graph::{Builder, DType, Graph, GraphError, NodeId, Op, Program, TensorType};
 use rustc_hash::FxHashMap;
 
 pub(super) fn tensor<T: Element>(dims: &[usize], values: &[T]) -> HostTensor {

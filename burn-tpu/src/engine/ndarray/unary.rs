@@ -152,6 +152,7 @@ where
 mod tests {
     use super::super::testing::{run, run_as};
     use super::*;
+    use burn_tpu_graph::Builder;
 
     fn each<T: Element>(op: UnaryOp, x: &[T]) -> Vec<T> {
         run(|t| {

@@ -195,6 +195,7 @@ fn largest<T: Number>(x: &[T], rows: &[usize], columns: &Range<usize>) -> Option
 mod tests {
     use super::super::testing::run;
     use super::*;
+    use burn_tpu_graph::Builder;
     use smallvec::SmallVec;
 
     fn window(dims: &[usize], strides: &[usize]) -> WindowAttrs {

@@ -8,7 +8,7 @@ use super::resample::{Way, along, averaging};
 use crate::TpuTensor;
 use crate::trace::record;
 use burn_tpu_graph::op::{BinaryOp, Combine};
-use burn_tpu_graph::{Dims, Graph, NodeId, Result};
+use burn_tpu_graph::{Builder, Dims, NodeId, Result};
 
 /// `adaptive_avg_pool1d`, `adaptive_avg_pool2d`.
 pub(super) fn adaptive_avg_pool(op: &'static str, x: &TpuTensor, output: &[usize]) -> TpuTensor {
@@ -57,7 +57,7 @@ fn blocks(lead: &[usize], output: &[usize], factors: &[usize]) -> Dims {
 }
 
 /// Means of blocks.
-fn mean_blocks(g: &mut Graph, x: NodeId, output: &[usize], factors: &[usize]) -> Result<NodeId> {
+fn mean_blocks(g: &mut impl Builder, x: NodeId, output: &[usize], factors: &[usize]) -> Result<NodeId> {
     let blocks = blocks(&g.dims(x)[..2], output, factors);
     let within: Dims = (0..factors.len()).map(|i| 2 * i + 3).collect();
     let x = g.reshape(x, &blocks)?;
@@ -66,7 +66,7 @@ fn mean_blocks(g: &mut Graph, x: NodeId, output: &[usize], factors: &[usize]) ->
 }
 
 /// Each value over its block, divided by the block's size.
-fn spread_blocks(g: &mut Graph, x: NodeId, sizes: &[usize], factors: &[usize]) -> Result<NodeId> {
+fn spread_blocks(g: &mut impl Builder, x: NodeId, sizes: &[usize], factors: &[usize]) -> Result<NodeId> {
     let dims = g.dims(x);
     let share = g.binary_const(BinaryOp::Div, x, factors.iter().product::<usize>() as f64)?;
     let blocks = blocks(&dims[..2], &dims[2..], factors);
@@ -76,7 +76,7 @@ fn spread_blocks(g: &mut Graph, x: NodeId, sizes: &[usize], factors: &[usize]) -
     g.reshape(spread, &whole)
 }
 
-fn resample(g: &mut Graph, x: NodeId, sizes: &[usize], output: &[usize], way: Way) -> Result<NodeId> {
+fn resample(g: &mut impl Builder, x: NodeId, sizes: &[usize], output: &[usize], way: Way) -> Result<NodeId> {
     let mut y = x;
     for i in (0..sizes.len()).rev() {
         let (size, out) = (sizes[i], output[i]);

@@ -10,7 +10,7 @@ use crate::ops::broken_rule;
 use crate::trace::{Recorder, record_many};
 use burn_backend::ops::AttentionModuleOptions;
 use burn_tpu_graph::op::{BinaryOp, Combine, Direction, DotAttrs, UnaryOp};
-use burn_tpu_graph::{DType, Dims, Graph, NodeId, Result};
+use burn_tpu_graph::{Builder, DType, Dims, NodeId, Result};
 
 /// q `[batch, heads, seq_q, d]`, k `[batch, heads, seq_k, d]`, v `[batch, heads, seq_k, d_v]`; mask (true: leave out) and
 /// bias broadcast to `[batch, heads, seq_q, seq_k]`.
@@ -69,7 +69,7 @@ fn scores(r: &mut Recorder, query: NodeId, key: NodeId, options: AttentionModule
 
 /// -inf where the mask is true and, when causal, where the key comes after the query. Sequences of different lengths
 /// are aligned at their ends, as in a decode step with a cache.
-fn restrict(g: &mut Graph, scores: NodeId, mask: Option<NodeId>, causal: bool) -> Result<NodeId> {
+fn restrict(g: &mut impl Builder, scores: NodeId, mask: Option<NodeId>, causal: bool) -> Result<NodeId> {
     let dims = g.dims(scores);
     let future = if causal { Some(future(g, &dims)?) } else { None };
     let hidden = match (mask, future) {
@@ -82,7 +82,7 @@ fn restrict(g: &mut Graph, scores: NodeId, mask: Option<NodeId>, causal: bool) -
 }
 
 /// `[1, 1, seq_q, seq_k]`: whether the key's position is after the query's.
-fn future(g: &mut Graph, dims: &[usize]) -> Result<NodeId> {
+fn future(g: &mut impl Builder, dims: &[usize]) -> Result<NodeId> {
     let (queries, keys) = (dims[2], dims[3]);
     let row = g.iota(DType::I32, &[1, 1, queries, keys], 2)?;
     let row = g.binary_const(BinaryOp::Add, row, keys as i64 - queries as i64)?;
@@ -90,14 +90,14 @@ fn future(g: &mut Graph, dims: &[usize]) -> Result<NodeId> {
     g.compare(Direction::Gt, column, row)
 }
 
-fn add(g: &mut Graph, scores: NodeId, bias: Option<NodeId>) -> Result<NodeId> {
+fn add(g: &mut impl Builder, scores: NodeId, bias: Option<NodeId>) -> Result<NodeId> {
     let Some(bias) = bias else { return Ok(scores) };
     let bias = g.convert(bias, g.dtype(scores))?;
     g.binary(BinaryOp::Add, scores, bias)
 }
 
 /// Softmax over the last dim; 0 throughout where all scores are -inf.
-fn softmax(g: &mut Graph, scores: NodeId) -> Result<NodeId> {
+fn softmax(g: &mut impl Builder, scores: NodeId) -> Result<NodeId> {
     let (lowest, smallest) = match g.dtype(scores) {
         DType::F64 => (f64::MIN, f64::MIN_POSITIVE),
         _ => (f64::from(f32::MIN), f64::from(f32::MIN_POSITIVE)),
@@ -112,7 +112,7 @@ fn softmax(g: &mut Graph, scores: NodeId) -> Result<NodeId> {
 }
 
 /// Contracts the last dim of `lhs` with dim `contract` of `rhs`, within each `[batch, head]`; the result is `result`.
-fn batched_dot(g: &mut Graph, lhs: NodeId, rhs: NodeId, contract: usize, result: DType) -> Result<NodeId> {
+fn batched_dot(g: &mut impl Builder, lhs: NodeId, rhs: NodeId, contract: usize, result: DType) -> Result<NodeId> {
     let (lhs, rhs) = share_heads(g, lhs, rhs)?;
     let attrs = DotAttrs {
         lhs_batch: Dims::from_slice(&[0, 1]),
@@ -126,7 +126,7 @@ fn batched_dot(g: &mut Graph, lhs: NodeId, rhs: NodeId, contract: usize, result:
 }
 
 /// Repeats batch and head dims of size 1 on either side.
-fn share_heads(g: &mut Graph, lhs: NodeId, rhs: NodeId) -> Result<(NodeId, NodeId)> {
+fn share_heads(g: &mut impl Builder, lhs: NodeId, rhs: NodeId) -> Result<(NodeId, NodeId)> {
     let (mut left, mut right) = (g.dims(lhs), g.dims(rhs));
     for d in 0..2.min(left.len()).min(right.len()) {
         let common = if left[d] == 1 { right[d] } else { left[d] };

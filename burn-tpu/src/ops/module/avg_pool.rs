@@ -9,7 +9,7 @@ use super::window::Window;
 use crate::TpuTensor;
 use crate::trace::record;
 use burn_tpu_graph::op::{BinaryOp, Combine, WindowAttrs};
-use burn_tpu_graph::{Dims, Graph, NodeId, Result};
+use burn_tpu_graph::{Builder, Dims, NodeId, Result};
 
 /// `avg_pool1d`, `avg_pool2d`.
 pub(super) fn avg_pool(op: &'static str, x: &TpuTensor, window: &Window, count_include_pad: bool) -> TpuTensor {
@@ -46,7 +46,7 @@ pub(super) fn avg_pool_backward(
 
 /// Puts each window's value at its start and pads so that the window ending at an element covers exactly the windows
 /// that contain it: element `i` sums over starts `i + padding - size + 1 ..= i + padding`.
-fn spread_windows(g: &mut Graph, x: NodeId, window: &Window, sizes: &[usize]) -> Result<NodeId> {
+fn spread_windows(g: &mut impl Builder, x: NodeId, window: &Window, sizes: &[usize]) -> Result<NodeId> {
     let dims = g.dims(x);
     let (mut low, mut high) = (vec![0; dims.len()], vec![0; dims.len()]);
     let mut interior = vec![0; dims.len()];
@@ -88,7 +88,7 @@ fn counts(window: &Window, sizes: &[usize], positions: &[usize], include_pad: bo
 }
 
 /// `x` over the product of its windows' counts.
-fn divide(g: &mut Graph, x: NodeId, counts: &[Vec<f64>]) -> Result<NodeId> {
+fn divide(g: &mut impl Builder, x: NodeId, counts: &[Vec<f64>]) -> Result<NodeId> {
     let same = |counts: &Vec<f64>| counts.windows(2).all(|pair| pair[0] == pair[1]);
     if counts.iter().all(same) {
         let product: f64 = counts.iter().filter_map(|counts| counts.first()).product();

@@ -17,7 +17,7 @@ use crate::ops::broken_rule;
 use crate::trace::record;
 use burn_backend::ops::{ConvOptions, ConvTransposeOptions};
 use burn_tpu_graph::op::{Combine, ConvAttrs, ConvDims};
-use burn_tpu_graph::{Dims, Graph, NodeId, Result};
+use burn_tpu_graph::{Builder, Dims, NodeId, Result};
 use smallvec::SmallVec;
 
 type Padding = SmallVec<[(isize, isize); 3]>;
@@ -70,7 +70,7 @@ pub(super) fn conv<const N: usize>(
 }
 
 /// Refuses a kernel that is larger than the padded input.
-fn expect_room(g: &Graph, x: NodeId, kernel: NodeId, walk: &Walk) -> Result<()> {
+fn expect_room(g: &impl Builder, x: NodeId, kernel: NodeId, walk: &Walk) -> Result<()> {
     let (sizes, taps) = (spatial(&g.dims(x)), spatial(&g.dims(kernel)));
     let fits = |i: usize| spread(taps[i], walk.dilation[i]) <= signed(sizes[i] + 2 * walk.padding[i]);
     if (0..taps.len()).all(fits) {
@@ -125,7 +125,7 @@ pub(super) fn bias_backward(op: &'static str, grad: &TpuTensor) -> TpuTensor {
 }
 
 /// The sum over every dim but the features'.
-pub(super) fn sum_but_features(g: &mut Graph, x: NodeId) -> Result<NodeId> {
+pub(super) fn sum_but_features(g: &mut impl Builder, x: NodeId) -> Result<NodeId> {
     let dims: Dims = (0..g.rank(x)).filter(|&d| d != 1).collect();
     g.accumulate(Combine::Sum, x, &dims)
 }
@@ -182,7 +182,7 @@ pub(super) fn conv_transpose_weight_backward<const N: usize>(
 }
 
 /// Sums over the kernel for each output position.
-fn forward(g: &mut Graph, x: NodeId, kernel: NodeId, walk: &Walk, padding: Padding) -> Result<NodeId> {
+fn forward(g: &mut impl Builder, x: NodeId, kernel: NodeId, walk: &Walk, padding: Padding) -> Result<NodeId> {
     let rank = g.rank(x);
     let attrs = ConvAttrs {
         strides: walk.stride.clone(),
@@ -197,7 +197,7 @@ fn forward(g: &mut Graph, x: NodeId, kernel: NodeId, walk: &Walk, padding: Paddi
 ///
 /// The kernel is reversed by an op of its own: XLA's CPU compiler overlooks `window_reversal` where one feature meets a
 /// kernel of two elements that covers its whole input.
-fn transposed(g: &mut Graph, y: NodeId, kernel: NodeId, walk: &Walk, padding: Padding) -> Result<NodeId> {
+fn transposed(g: &mut impl Builder, y: NodeId, kernel: NodeId, walk: &Walk, padding: Padding) -> Result<NodeId> {
     let rank = g.rank(y);
     let kernel = swap_groups(g, kernel, walk.groups)?;
     let kernel = g.reverse(kernel, &(2..rank).collect::<Dims>())?;
@@ -213,7 +213,7 @@ fn transposed(g: &mut Graph, y: NodeId, kernel: NodeId, walk: &Walk, padding: Pa
 
 /// Sums over batch and output positions for each kernel position. `x` is the convolution's input, `grad` the gradient of
 /// its output.
-fn kernel_gradient(g: &mut Graph, x: NodeId, grad: NodeId, walk: &Walk, taps: &[usize]) -> Result<NodeId> {
+fn kernel_gradient(g: &mut impl Builder, x: NodeId, grad: NodeId, walk: &Walk, taps: &[usize]) -> Result<NodeId> {
     let rank = g.rank(x);
     let (size, out) = (spatial(&g.dims(x)), spatial(&g.dims(grad)));
     let fit = |i: usize| {
@@ -233,7 +233,7 @@ fn kernel_gradient(g: &mut Graph, x: NodeId, grad: NodeId, walk: &Walk, taps: &[
 }
 
 /// 16-bit floats accumulate in f32 and round once.
-fn convolve(g: &mut Graph, x: NodeId, kernel: NodeId, attrs: ConvAttrs) -> Result<NodeId> {
+fn convolve(g: &mut impl Builder, x: NodeId, kernel: NodeId, attrs: ConvAttrs) -> Result<NodeId> {
     let dtype = g.dtype(x);
     let y = g.convolution(x, kernel, ConvAttrs { result: dtype.accumulator(), ..attrs })?;
     g.convert(y, dtype)
@@ -241,7 +241,7 @@ fn convolve(g: &mut Graph, x: NodeId, kernel: NodeId, attrs: ConvAttrs) -> Resul
 
 /// A kernel `[out, in / groups, ...]` as `[out / groups, in, ...]`: what its transposed convolution expects of the side
 /// that it sums over.
-fn swap_groups(g: &mut Graph, kernel: NodeId, groups: usize) -> Result<NodeId> {
+fn swap_groups(g: &mut impl Builder, kernel: NodeId, groups: usize) -> Result<NodeId> {
     if groups == 1 {
         return Ok(kernel);
     }

@@ -14,7 +14,7 @@ use crate::TpuTensor;
 use crate::ops::broken_rule;
 use crate::trace::record;
 use burn_tpu_graph::op::{BinaryOp, Combine, Direction, GatherAttrs, ScatterAttrs, ScatterMode, UnaryOp};
-use burn_tpu_graph::{DType, Dims, Graph, NodeId, Result};
+use burn_tpu_graph::{Builder, DType, Dims, NodeId, Result};
 
 /// Log-probabilities `[t, n, c]`, targets `[n, labels]`, lengths of both `[n]`; a loss `[n]`.
 pub(super) fn ctc_loss(operands: [&TpuTensor; 4], blank: usize) -> TpuTensor {
@@ -62,12 +62,12 @@ struct Lattice {
 }
 
 impl Lattice {
-    fn new(g: &mut Graph, nodes: [NodeId; 4], blank: usize) -> Result<Self> {
+    fn new<B: Builder>(g: &mut B, nodes: [NodeId; 4], blank: usize) -> Result<Self> {
         let [t, n, c, labels] = sizes(g, &nodes, blank)?;
         let [log_probs, targets, input_lengths, target_lengths] = nodes;
         let (dtype, s) = (g.dtype(log_probs).accumulator(), 2 * labels + 1);
         let log_probs = g.convert(log_probs, dtype)?;
-        let column = |g: &mut Graph, lengths| {
+        let column = |g: &mut B, lengths| {
             let lengths = g.convert(lengths, DType::I32)?;
             g.reshape(lengths, &[n, 1])
         };
@@ -88,7 +88,7 @@ impl Lattice {
     }
 
     /// The log-probabilities of all ways to be in a state: at each step, `[t, n, s]`, and at a sample's last one, `[n, s]`.
-    fn forward(&self, g: &mut Graph) -> Result<(NodeId, NodeId)> {
+    fn forward(&self, g: &mut impl Builder) -> Result<(NodeId, NodeId)> {
         // Before the first step all of them are in state 0: so the first step finds them there or in state 1.
         let state = g.iota(DType::I32, &[self.n, self.s], 1)?;
         let first = g.compare_const(Direction::Eq, state, 0i64)?;
@@ -112,7 +112,7 @@ impl Lattice {
     }
 
     /// The log-probability of each sample's target, `[n, 1]`.
-    fn likelihood(&self, g: &mut Graph, last: NodeId) -> Result<NodeId> {
+    fn likelihood(&self, g: &mut impl Builder, last: NodeId) -> Result<NodeId> {
         let mut at = |end| {
             let found = only(g, end, last)?;
             let found = g.reduce(Combine::Max, found, &[1])?;
@@ -123,7 +123,7 @@ impl Lattice {
     }
 
     /// The probability of each state at each step given the target, `[t, n, s]`; 0 behind a sample's last step.
-    fn posterior(&self, g: &mut Graph) -> Result<NodeId> {
+    fn posterior(&self, g: &mut impl Builder) -> Result<NodeId> {
         let (all, last) = self.forward(g)?;
         let likelihood = self.likelihood(g, last)?;
         // Where no alignment fits, no state has one either: its probability is exp(-inf), given anything.
@@ -162,7 +162,7 @@ impl Lattice {
     }
 
     /// Sums over the states of a class: `[t, n, s]` to `[t, n, c]`.
-    fn add_to_classes(&self, g: &mut Graph, values: NodeId) -> Result<NodeId> {
+    fn add_to_classes(&self, g: &mut impl Builder, values: NodeId) -> Result<NodeId> {
         let none = g.splat(self.dtype, &[self.t, self.n, self.c], 0.0)?;
         let attrs = ScatterAttrs {
             update_window_dims: Dims::from_slice(&[0]),
@@ -179,7 +179,7 @@ impl Lattice {
 }
 
 /// t, n, c and the longest target, of operands that fit each other.
-fn sizes(g: &Graph, nodes: &[NodeId; 4], blank: usize) -> Result<[usize; 4]> {
+fn sizes(g: &impl Builder, nodes: &[NodeId; 4], blank: usize) -> Result<[usize; 4]> {
     let refused = |rule: String| Err(broken_rule(g, "graph.for", nodes, rule));
     let dims = nodes.map(|node| g.dims(node));
     let ([t, n, c], [batch, labels], [inputs], [targets]) = (&dims[0][..], &dims[1][..], &dims[2][..], &dims[3][..])
@@ -196,7 +196,7 @@ fn sizes(g: &Graph, nodes: &[NodeId; 4], blank: usize) -> Result<[usize; 4]> {
 }
 
 /// `[blank, label, blank, label, …, blank]` of each row, as i32.
-fn between_blanks(g: &mut Graph, targets: NodeId, blank: usize) -> Result<NodeId> {
+fn between_blanks(g: &mut impl Builder, targets: NodeId, blank: usize) -> Result<NodeId> {
     let targets = g.convert(targets, DType::I32)?;
     let blank = g.scalar(DType::I32, blank as i64)?;
     let behind = isize::from(g.dims(targets)[1] > 0);
@@ -204,7 +204,7 @@ fn between_blanks(g: &mut Graph, targets: NodeId, blank: usize) -> Result<NodeId
 }
 
 /// The log-probability of each state's class at each step.
-fn scores(g: &mut Graph, log_probs: NodeId, labels: NodeId) -> Result<NodeId> {
+fn scores(g: &mut impl Builder, log_probs: NodeId, labels: NodeId) -> Result<NodeId> {
     let (t, dims) = (g.dims(log_probs)[0], g.dims(labels));
     let attrs = GatherAttrs {
         offset_dims: Dims::from_slice(&[0]),
@@ -220,7 +220,7 @@ fn scores(g: &mut Graph, log_probs: NodeId, labels: NodeId) -> Result<NodeId> {
 }
 
 /// Whether a state holds a label and not that of two states before. (State 1 has none before it to come from.)
-fn skips(g: &mut Graph, labels: NodeId, blank: usize) -> Result<NodeId> {
+fn skips(g: &mut impl Builder, labels: NodeId, blank: usize) -> Result<NodeId> {
     let label = g.compare_const(Direction::Ne, labels, blank as i64)?;
     let fill = g.scalar(DType::I32, blank as i64)?;
     let before = g.pad(labels, fill, &[0, 2], &[0, -2], &[0, 0])?;
@@ -229,7 +229,7 @@ fn skips(g: &mut Graph, labels: NodeId, blank: usize) -> Result<NodeId> {
 }
 
 /// The states 2l and 2l - 1 of targets of l labels (`[n, 1]`).
-fn ends(g: &mut Graph, target_lengths: NodeId, s: usize) -> Result<[NodeId; 2]> {
+fn ends(g: &mut impl Builder, target_lengths: NodeId, s: usize) -> Result<[NodeId; 2]> {
     let state = g.iota(DType::I32, &[1, s], 1)?;
     let blank = g.binary_const(BinaryOp::Mul, target_lengths, 2i64)?;
     let label = g.binary_const(BinaryOp::Sub, blank, 1i64)?;
@@ -237,13 +237,13 @@ fn ends(g: &mut Graph, target_lengths: NodeId, s: usize) -> Result<[NodeId; 2]> 
 }
 
 /// `x` where the predicate holds, else the logarithm of nothing.
-fn only(g: &mut Graph, predicate: NodeId, x: NodeId) -> Result<NodeId> {
+fn only(g: &mut impl Builder, predicate: NodeId, x: NodeId) -> Result<NodeId> {
     let nothing = g.splat_like(x, f64::NEG_INFINITY)?;
     g.select(predicate, x, nothing)
 }
 
 /// Each row moved on by so many states (back, if negative); the logarithm of nothing comes in.
-fn shifted(g: &mut Graph, x: NodeId, by: isize) -> Result<NodeId> {
+fn shifted(g: &mut impl Builder, x: NodeId, by: isize) -> Result<NodeId> {
     let nothing = g.scalar(g.dtype(x), f64::NEG_INFINITY)?;
     let states = g.dims(x)[1] as isize;
     let by = by.clamp(-states, states);
@@ -251,7 +251,7 @@ fn shifted(g: &mut Graph, x: NodeId, by: isize) -> Result<NodeId> {
 }
 
 /// log(e^a + e^b). Of two times nothing the difference is a NaN, and the sum nothing.
-fn log_add(g: &mut Graph, a: NodeId, b: NodeId) -> Result<NodeId> {
+fn log_add(g: &mut impl Builder, a: NodeId, b: NodeId) -> Result<NodeId> {
     let (high, low) = (g.binary(BinaryOp::Max, a, b)?, g.binary(BinaryOp::Min, a, b)?);
     let ratio = g.binary(BinaryOp::Sub, low, high)?;
     let ratio = g.unary(UnaryOp::Exp, ratio)?;
@@ -262,14 +262,14 @@ fn log_add(g: &mut Graph, a: NodeId, b: NodeId) -> Result<NodeId> {
 }
 
 /// `x[t]` of `[t, n, s]`.
-fn row(g: &mut Graph, x: NodeId, t: NodeId) -> Result<NodeId> {
+fn row(g: &mut impl Builder, x: NodeId, t: NodeId) -> Result<NodeId> {
     let (zero, dims) = (g.scalar(DType::I32, 0i64)?, g.dims(x));
     let row = g.dynamic_slice(x, &[t, zero, zero], &[1, dims[1], dims[2]])?;
     g.reshape(row, &dims[1..])
 }
 
 /// `x` with `x[t] = row`.
-fn with_row(g: &mut Graph, x: NodeId, row: NodeId, t: NodeId) -> Result<NodeId> {
+fn with_row(g: &mut impl Builder, x: NodeId, row: NodeId, t: NodeId) -> Result<NodeId> {
     let (zero, dims) = (g.scalar(DType::I32, 0i64)?, g.dims(x));
     let row = g.reshape(row, &[1, dims[1], dims[2]])?;
     g.dynamic_update_slice(x, row, &[t, zero, zero])

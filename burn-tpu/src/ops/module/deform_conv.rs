@@ -13,7 +13,7 @@ use crate::ops::broken_rule;
 use crate::trace::record_many;
 use burn_backend::ops::DeformConvOptions;
 use burn_tpu_graph::op::{BinaryOp, Combine, DotAttrs};
-use burn_tpu_graph::{DType, Dims, Graph, NodeId, Result};
+use burn_tpu_graph::{Builder, DType, Dims, NodeId, Result};
 
 /// The operands of a deformable convolution.
 pub(super) struct Operands<'t> {
@@ -84,7 +84,7 @@ struct Sizes {
 }
 
 impl Sizes {
-    fn new(g: &Graph, nodes: [NodeId; 3], options: &DeformConvOptions<2>) -> Result<Self> {
+    fn new(g: &impl Builder, nodes: [NodeId; 3], options: &DeformConvOptions<2>) -> Result<Self> {
         expect_spatial(g, "gather", &nodes, 2)?;
         let [x, offset, weight] = nodes.map(|node| g.dims(node));
         let groups = [options.offset_groups, options.weight_groups];
@@ -125,17 +125,17 @@ impl Sizes {
     }
 
     /// `[weight_groups, o / weight_groups, rows]`
-    fn grouped_weight(&self, g: &mut Graph, weight: NodeId) -> Result<NodeId> {
+    fn grouped_weight(&self, g: &mut impl Builder, weight: NodeId) -> Result<NodeId> {
         g.reshape(weight, &[self.weight_groups, self.o / self.weight_groups, self.rows()])
     }
 
     /// `[n, weight_groups, o / weight_groups, l]`
-    fn grouped_output(&self, g: &mut Graph, grad: NodeId) -> Result<NodeId> {
+    fn grouped_output(&self, g: &mut impl Builder, grad: NodeId) -> Result<NodeId> {
         g.reshape(grad, &[self.n, self.weight_groups, self.o / self.weight_groups, self.l()])
     }
 
     /// The kernel's product with columns `[n, weight_groups, rows, l]`: `[n, o, h_out, w_out]`.
-    fn product(&self, g: &mut Graph, weight: NodeId, columns: NodeId) -> Result<NodeId> {
+    fn product(&self, g: &mut impl Builder, weight: NodeId, columns: NodeId) -> Result<NodeId> {
         let weight = self.grouped_weight(g, weight)?;
         let product = grouped_dot(g, (weight, 0, &[2]), (columns, 1, &[2]))?;
         let product = g.transpose(product, &[2, 0, 1, 3])?;
@@ -143,7 +143,7 @@ impl Sizes {
         g.reshape(product, &[self.n, self.o, self.out[0], self.out[1]])
     }
 
-    fn weight_gradient(&self, g: &mut Graph, grad: NodeId, columns: NodeId) -> Result<NodeId> {
+    fn weight_gradient(&self, g: &mut impl Builder, grad: NodeId, columns: NodeId) -> Result<NodeId> {
         let grad = self.grouped_output(g, grad)?;
         let product = grouped_dot(g, (grad, 1, &[0, 3]), (columns, 1, &[0, 3]))?;
         let product = g.convert(product, self.dtype)?;
@@ -151,7 +151,7 @@ impl Sizes {
     }
 
     /// The columns' gradients, `[n, offset_groups, c / offset_groups, k * l]`, in the accumulating type.
-    fn column_gradients(&self, g: &mut Graph, weight: NodeId, grad: NodeId) -> Result<NodeId> {
+    fn column_gradients(&self, g: &mut impl Builder, weight: NodeId, grad: NodeId) -> Result<NodeId> {
         let weight = self.grouped_weight(g, weight)?;
         let grad = self.grouped_output(g, grad)?;
         let product = grouped_dot(g, (weight, 0, &[1]), (grad, 1, &[2]))?;
@@ -173,7 +173,7 @@ struct Sampled {
 
 impl Sampled {
     fn new(
-        g: &mut Graph,
+        g: &mut impl Builder,
         sizes: &Sizes,
         [x, offset]: [NodeId; 2],
         mask: Option<NodeId>,
@@ -195,19 +195,19 @@ impl Sampled {
     }
 
     /// Times the mask, if there is one.
-    fn masked(&self, g: &mut Graph, values: NodeId) -> Result<NodeId> {
+    fn masked(&self, g: &mut impl Builder, values: NodeId) -> Result<NodeId> {
         self.mask.map_or(Ok(values), |mask| per_point(g, BinaryOp::Mul, values, mask))
     }
 
     /// `[n, weight_groups, rows, l]` in the input's type: the right side of the dot.
-    fn columns(&self, g: &mut Graph, sizes: &Sizes) -> Result<NodeId> {
+    fn columns(&self, g: &mut impl Builder, sizes: &Sizes) -> Result<NodeId> {
         let values = self.masked(g, self.values)?;
         let values = g.convert(values, sizes.dtype)?;
         g.reshape(values, &[sizes.n, sizes.weight_groups, sizes.rows(), sizes.l()])
     }
 
     /// Gradients of input, offset and mask.
-    fn gradients(&self, g: &mut Graph, sizes: &Sizes, columns: NodeId) -> Result<[NodeId; 3]> {
+    fn gradients<B: Builder>(&self, g: &mut B, sizes: &Sizes, columns: NodeId) -> Result<[NodeId; 3]> {
         let (groups, k) = (sizes.offset_groups, sizes.k());
         let values = self.masked(g, columns)?;
         let images = [sizes.n, groups, sizes.c / groups, sizes.image[0] * sizes.image[1]];
@@ -219,7 +219,7 @@ impl Sampled {
         }
         let offset = g.concatenate(&by_axis, 2)?;
         let mask = sum_channels(g, columns, self.values)?;
-        let finish = |g: &mut Graph, grad: NodeId, dims: &[usize]| {
+        let finish = |g: &mut B, grad: NodeId, dims: &[usize]| {
             let grad = g.convert(grad, sizes.dtype)?;
             g.reshape(grad, dims)
         };
@@ -234,7 +234,7 @@ impl Sampled {
 /// Where each kernel element of each output position reads along `axis` (0: y, 1: x), `[n, offset_groups, k * l]`:
 /// `output * stride + element * dilation - padding + offset`.
 fn positions(
-    g: &mut Graph,
+    g: &mut impl Builder,
     sizes: &Sizes,
     offset: NodeId,
     axis: usize,
@@ -257,13 +257,13 @@ fn positions(
 }
 
 /// The sum over channels of the products of `[n, groups, channels, points]`.
-fn sum_channels(g: &mut Graph, lhs: NodeId, rhs: NodeId) -> Result<NodeId> {
+fn sum_channels(g: &mut impl Builder, lhs: NodeId, rhs: NodeId) -> Result<NodeId> {
     let product = g.binary(BinaryOp::Mul, lhs, rhs)?;
     g.reduce(Combine::Sum, product, &[2])
 }
 
 /// A dot within each weight group. Each side: value, the dim of the groups, the dims to contract.
-fn grouped_dot(g: &mut Graph, lhs: (NodeId, usize, &[usize]), rhs: (NodeId, usize, &[usize])) -> Result<NodeId> {
+fn grouped_dot(g: &mut impl Builder, lhs: (NodeId, usize, &[usize]), rhs: (NodeId, usize, &[usize])) -> Result<NodeId> {
     let attrs = DotAttrs {
         lhs_batch: Dims::from_slice(&[lhs.1]),
         rhs_batch: Dims::from_slice(&[rhs.1]),

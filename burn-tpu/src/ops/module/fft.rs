@@ -4,7 +4,7 @@ use crate::TpuTensor;
 use crate::ops::{broken_rule, expect_dim};
 use crate::trace::{record, record_many};
 use burn_tpu_graph::op::FftKind;
-use burn_tpu_graph::{DType, Dims, Graph, NodeId, Result};
+use burn_tpu_graph::{Builder, DType, Dims, NodeId, Result};
 
 /// Real and imaginary part of the `length / 2 + 1` lowest frequencies. The signal is cut or padded with zeros to `length`.
 pub(super) fn rfft(signal: &TpuTensor, dim: usize, length: Option<usize>) -> [TpuTensor; 2] {
@@ -38,7 +38,7 @@ pub(super) fn irfft(real: &TpuTensor, imag: &TpuTensor, dim: usize, length: Opti
 }
 
 /// f32, with `dim` last and `length` long.
-fn prepare(g: &mut Graph, x: NodeId, dim: usize, length: usize) -> Result<NodeId> {
+fn prepare(g: &mut impl Builder, x: NodeId, dim: usize, length: usize) -> Result<NodeId> {
     let x = g.convert(x, DType::F32)?;
     let x = swap_with_last(g, x, dim)?;
     let (rank, last) = (g.rank(x), g.rank(x) - 1);
@@ -48,12 +48,12 @@ fn prepare(g: &mut Graph, x: NodeId, dim: usize, length: usize) -> Result<NodeId
     g.pad(x, zero, &vec![0; rank], &high, &vec![0; rank])
 }
 
-fn restore(g: &mut Graph, x: NodeId, dim: usize, dtype: DType) -> Result<NodeId> {
+fn restore(g: &mut impl Builder, x: NodeId, dim: usize, dtype: DType) -> Result<NodeId> {
     let x = swap_with_last(g, x, dim)?;
     g.convert(x, dtype)
 }
 
-fn swap_with_last(g: &mut Graph, x: NodeId, dim: usize) -> Result<NodeId> {
+fn swap_with_last(g: &mut impl Builder, x: NodeId, dim: usize) -> Result<NodeId> {
     let mut permutation: Dims = (0..g.rank(x)).collect();
     let last = permutation.len() - 1;
     permutation.swap(dim, last);

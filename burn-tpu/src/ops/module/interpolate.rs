@@ -11,7 +11,7 @@ use crate::ops::broken_rule;
 use crate::trace::record;
 use burn_backend::ops::{InterpolateMode, InterpolateOptions};
 use burn_tpu_graph::op::{Combine, GatherAttrs};
-use burn_tpu_graph::{DType, Dims, Graph, NodeId, Result};
+use burn_tpu_graph::{Builder, DType, Dims, NodeId, Result};
 
 /// Columns and weights of one tap, per output position.
 type Tap = (Vec<i64>, Vec<f64>);
@@ -33,7 +33,7 @@ pub(super) fn interpolate(x: &TpuTensor, output: [usize; 2], options: &Interpola
 }
 
 /// Height and width of the images of `x`, which must have pixels, as the `output` must.
-fn sizes(g: &Graph, x: NodeId, output: [usize; 2]) -> Result<[usize; 2]> {
+fn sizes(g: &impl Builder, x: NodeId, output: [usize; 2]) -> Result<[usize; 2]> {
     expect_spatial(g, "dot_general", &[x], 2)?;
     let sizes = [g.dims(x)[2], g.dims(x)[3]];
     if sizes.contains(&0) || output.contains(&0) {
@@ -65,7 +65,7 @@ fn repeats(size: usize, output: usize) -> Option<usize> {
 }
 
 /// Output `o` of dim `dim` copies input `floor(o * size / output)`.
-fn nearest(g: &mut Graph, x: NodeId, dim: usize, output: usize) -> Result<NodeId> {
+fn nearest(g: &mut impl Builder, x: NodeId, dim: usize, output: usize) -> Result<NodeId> {
     let dims = g.dims(x);
     let size = dims[dim];
     if let Some(factor) = repeats(size, output) {
@@ -93,7 +93,7 @@ fn nearest(g: &mut Graph, x: NodeId, dim: usize, output: usize) -> Result<NodeId
 }
 
 /// Each element of dim `dim`, `factor` times in a row.
-fn repeat(g: &mut Graph, x: NodeId, dim: usize, factor: usize) -> Result<NodeId> {
+fn repeat(g: &mut impl Builder, x: NodeId, dim: usize, factor: usize) -> Result<NodeId> {
     let dims = g.dims(x);
     let mut blocks = dims.clone();
     blocks.insert(dim + 1, factor);
@@ -105,14 +105,14 @@ fn repeat(g: &mut Graph, x: NodeId, dim: usize, factor: usize) -> Result<NodeId>
 }
 
 /// The gradient of [`repeat`] along both dims.
-fn sum_blocks(g: &mut Graph, grad: NodeId, sizes: [usize; 2], factors: [usize; 2]) -> Result<NodeId> {
+fn sum_blocks(g: &mut impl Builder, grad: NodeId, sizes: [usize; 2], factors: [usize; 2]) -> Result<NodeId> {
     let dims = g.dims(grad);
     let blocks = g.reshape(grad, &[dims[0], dims[1], sizes[0], factors[0], sizes[1], factors[1]])?;
     g.accumulate(Combine::Sum, blocks, &[3, 5])
 }
 
 fn resample(
-    g: &mut Graph,
+    g: &mut impl Builder,
     x: NodeId,
     sizes: [usize; 2],
     output: [usize; 2],

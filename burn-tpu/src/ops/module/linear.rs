@@ -6,7 +6,7 @@ use super::operands::record_biased;
 use crate::TpuTensor;
 use crate::trace::record;
 use burn_tpu_graph::op::{Combine, DotAttrs};
-use burn_tpu_graph::{Dims, Graph, NodeId, Result};
+use burn_tpu_graph::{Builder, Dims, NodeId, Result};
 
 /// `x @ weight + bias`, x `[..., d_input]`.
 pub(super) fn linear(x: &TpuTensor, weight: &TpuTensor, bias: Option<&TpuTensor>) -> TpuTensor {
@@ -37,7 +37,7 @@ fn leading(x: &TpuTensor) -> Dims {
 }
 
 /// A dot without batch dims. 16-bit floats accumulate in f32 and round once.
-fn contract(g: &mut Graph, lhs: (NodeId, &[usize]), rhs: (NodeId, &[usize])) -> Result<NodeId> {
+fn contract(g: &mut impl Builder, lhs: (NodeId, &[usize]), rhs: (NodeId, &[usize])) -> Result<NodeId> {
     let dtype = g.dtype(lhs.0);
     let attrs = DotAttrs {
         lhs_batch: Dims::new(),

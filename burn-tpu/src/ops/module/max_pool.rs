@@ -10,7 +10,7 @@ use crate::TpuTensor;
 use crate::ops::reduce::{drops_nan, nan_where};
 use crate::trace::{Recorder, record, record_many};
 use burn_tpu_graph::op::{BinaryOp, Combine, Direction, UnaryOp, WindowAttrs};
-use burn_tpu_graph::{DType, Dims, Graph, NodeId, Result};
+use burn_tpu_graph::{Builder, DType, Dims, NodeId, Result};
 
 /// `max_pool1d`, `max_pool2d`.
 pub(super) fn max_pool(op: &'static str, x: &TpuTensor, window: &Window) -> TpuTensor {
@@ -56,7 +56,7 @@ pub(super) fn max_pool_backward(
 
 /// `select_and_scatter` on a plane that has its padding already: in windows that it pads itself, XLA's CPU compiler takes
 /// the last of equal elements along the last dim for the first.
-fn scatter_to_winners(g: &mut Graph, x: NodeId, grad: NodeId, attrs: WindowAttrs) -> Result<NodeId> {
+fn scatter_to_winners(g: &mut impl Builder, x: NodeId, grad: NodeId, attrs: WindowAttrs) -> Result<NodeId> {
     if attrs.padding.iter().all(|&edges| edges == (0, 0)) {
         return g.select_and_scatter(x, grad, attrs);
     }
@@ -131,7 +131,7 @@ fn plane_stride(sizes: &[usize], i: usize) -> usize {
 
 /// The flat position in the plane at which each window starts. In padding it is no position of the plane, or one of
 /// another row; what is compared there is cropped by [`place`].
-fn window_starts(g: &mut Graph, dims: &[usize], sizes: &[usize], window: &Window) -> Result<NodeId> {
+fn window_starts(g: &mut impl Builder, dims: &[usize], sizes: &[usize], window: &Window) -> Result<NodeId> {
     let padding: usize = (0..window.rank()).map(|i| window.padding[i] * plane_stride(sizes, i)).sum();
     let mut start = g.splat(DType::I32, dims, -(padding as i64))?;
     for i in 0..window.rank() {
@@ -144,7 +144,7 @@ fn window_starts(g: &mut Graph, dims: &[usize], sizes: &[usize], window: &Window
 }
 
 /// One value per window, `at` behind the window's start, in a plane of zeros. What falls into padding is cropped.
-fn place(g: &mut Graph, x: NodeId, at: &[usize], sizes: &[usize], window: &Window) -> Result<NodeId> {
+fn place(g: &mut impl Builder, x: NodeId, at: &[usize], sizes: &[usize], window: &Window) -> Result<NodeId> {
     let dims = g.dims(x);
     let (mut low, mut high) = (vec![0; dims.len()], vec![0; dims.len()]);
     let mut interior = vec![0; dims.len()];
@@ -173,7 +173,7 @@ fn largest(r: &mut Recorder, x: NodeId, window: &Window, guard: bool) -> Result<
 /// Where each window's first largest element stands, `i32`. Dim by dim, last dim first: the first largest of each row of
 /// the window, then the first largest of those. That is the first in row-major order, found in as many steps as the
 /// window's sides are long together.
-fn indices(g: &mut Graph, x: NodeId, window: &Window) -> Result<NodeId> {
+fn indices(g: &mut impl Builder, x: NodeId, window: &Window) -> Result<NodeId> {
     let attrs = window.attrs(g, x)?;
     let positions = window.positions(g, x)?;
     let padded = attrs.padding.iter().any(|&edges| edges != (0, 0));
@@ -190,7 +190,7 @@ fn indices(g: &mut Graph, x: NodeId, window: &Window) -> Result<NodeId> {
 }
 
 /// The flat position of each element in its plane.
-fn plane_positions(g: &mut Graph, dims: &[usize]) -> Result<NodeId> {
+fn plane_positions(g: &mut impl Builder, dims: &[usize]) -> Result<NodeId> {
     let mut position = g.iota(DType::I32, dims, dims.len() - 1)?;
     let mut stride = dims[dims.len() - 1];
     for dim in (2..dims.len() - 1).rev() {
@@ -204,11 +204,11 @@ fn plane_positions(g: &mut Graph, dims: &[usize]) -> Result<NodeId> {
 
 /// Walks the window along one dim: a later element takes over when it is larger, when it is the first NaN or, in a padded
 /// plane, when nothing but padding came before it.
-fn first_largest(
-    g: &mut Graph,
+fn first_largest<B: Builder>(
+    g: &mut B,
     (values, indices): (NodeId, NodeId),
     padded: bool,
-    tap: impl Fn(&mut Graph, NodeId, usize) -> Result<NodeId>,
+    tap: impl Fn(&mut B, NodeId, usize) -> Result<NodeId>,
     size: usize,
 ) -> Result<(NodeId, NodeId)> {
     let mut best = (tap(g, values, 0)?, tap(g, indices, 0)?);
@@ -225,14 +225,14 @@ fn first_largest(
 }
 
 /// Whether `next` is larger than `best`, or NaN where `best` is a number.
-fn beats(g: &mut Graph, next: NodeId, best: NodeId) -> Result<NodeId> {
+fn beats(g: &mut impl Builder, next: NodeId, best: NodeId) -> Result<NodeId> {
     let not_above = g.compare(Direction::Le, next, best)?;
     let above = g.unary(UnaryOp::Not, not_above)?;
     let number = g.compare(Direction::Eq, best, best)?;
     g.binary(BinaryOp::And, above, number)
 }
 
-fn pad_dim(g: &mut Graph, x: NodeId, value: f64, dim: usize, (low, high): (isize, isize)) -> Result<NodeId> {
+fn pad_dim(g: &mut impl Builder, x: NodeId, value: f64, dim: usize, (low, high): (isize, isize)) -> Result<NodeId> {
     let rank = g.rank(x);
     let along = |edge: isize| (0..rank).map(|d| if d == dim { edge } else { 0 }).collect::<Vec<_>>();
     let value = g.scalar(g.dtype(x), value)?;
@@ -240,7 +240,7 @@ fn pad_dim(g: &mut Graph, x: NodeId, value: f64, dim: usize, (low, high): (isize
 }
 
 /// Element `t` of every window along spatial dim `i` of the padded `x`.
-fn tap(g: &mut Graph, x: NodeId, window: &Window, i: usize, t: usize, positions: usize) -> Result<NodeId> {
+fn tap(g: &mut impl Builder, x: NodeId, window: &Window, i: usize, t: usize, positions: usize) -> Result<NodeId> {
     let mut limits = g.dims(x);
     let mut starts = Dims::from_elem(0, limits.len());
     let mut strides = Dims::from_elem(1, limits.len());

@@ -5,7 +5,7 @@ use crate::TpuTensor;
 use crate::ops::broken_rule;
 use crate::trace::{Recorder, record_many};
 use burn_tpu_graph::op::{BinaryOp, Combine, UnaryOp};
-use burn_tpu_graph::{NodeId, Result};
+use burn_tpu_graph::{Builder, NodeId, Result};
 
 /// `(x - mean) / sqrt(var + epsilon) * gamma + beta`, mean and biased variance over the last dim.
 pub(super) fn layer_norm(x: &TpuTensor, gamma: &TpuTensor, beta: Option<&TpuTensor>, epsilon: f64) -> TpuTensor {

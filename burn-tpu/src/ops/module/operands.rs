@@ -4,7 +4,7 @@ use crate::TpuTensor;
 use crate::ops::broken_rule;
 use crate::trace::{Recorder, record_many};
 use burn_tpu_graph::op::BinaryOp;
-use burn_tpu_graph::{DType, Graph, Literal, NodeId, Number, Result, TensorType};
+use burn_tpu_graph::{Builder, DType, Literal, NodeId, Number, Result, TensorType};
 use smallvec::SmallVec;
 
 /// The operands that are there, in order. The composition finds them at the same positions.
@@ -29,7 +29,7 @@ pub(super) fn record_biased(
 }
 
 /// Adds the optional bias `[features]` along dim `feature`.
-pub(super) fn add_bias(g: &mut Graph, x: NodeId, bias: Option<NodeId>, feature: usize) -> Result<NodeId> {
+pub(super) fn add_bias(g: &mut impl Builder, x: NodeId, bias: Option<NodeId>, feature: usize) -> Result<NodeId> {
     let Some(bias) = bias else { return Ok(x) };
     let dims = g.dims(x);
     let bias = g.broadcast_in_dim(bias, &dims, &[feature])?;
@@ -37,7 +37,7 @@ pub(super) fn add_bias(g: &mut Graph, x: NodeId, bias: Option<NodeId>, feature: 
 }
 
 /// Refuses operands that are not `[batch, channels, spatial...]` with so many spatial dims.
-pub(super) fn expect_spatial(g: &Graph, node: &'static str, operands: &[NodeId], spatial: usize) -> Result<()> {
+pub(super) fn expect_spatial(g: &impl Builder, node: &'static str, operands: &[NodeId], spatial: usize) -> Result<()> {
     if operands.iter().all(|&x| g.rank(x) == spatial + 2) {
         return Ok(());
     }
@@ -46,7 +46,7 @@ pub(super) fn expect_spatial(g: &Graph, node: &'static str, operands: &[NodeId],
 
 /// The same for a gradient's operands and for the tensor that it is the gradient of, of which only the dims count.
 pub(super) fn expect_gradient(
-    g: &Graph,
+    g: &impl Builder,
     node: &'static str,
     operands: &[NodeId],
     dims: &[usize],
@@ -60,7 +60,7 @@ pub(super) fn expect_gradient(
 }
 
 /// A vector of constants that belong to the program.
-pub(super) fn vector<T: Into<Number> + Copy>(g: &mut Graph, dtype: DType, values: &[T]) -> Result<NodeId> {
+pub(super) fn vector<T: Into<Number> + Copy>(g: &mut impl Builder, dtype: DType, values: &[T]) -> Result<NodeId> {
     let size = dtype.size_bytes();
     let mut bytes = Vec::with_capacity(values.len() * size);
     for &value in values {

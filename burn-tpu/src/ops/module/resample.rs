@@ -6,7 +6,7 @@
 
 use super::operands::vector;
 use burn_tpu_graph::op::{BinaryOp, Direction, DotAttrs};
-use burn_tpu_graph::{DType, Dims, Graph, NodeId, Result};
+use burn_tpu_graph::{Builder, DType, Dims, NodeId, Result};
 
 /// Which way a matrix `[out, in]` is applied.
 #[derive(Clone, Copy)]
@@ -18,7 +18,7 @@ pub(super) enum Way {
 }
 
 /// Replaces dim `dim` of `x` by its product with `matrix`, in the matrix's element type.
-pub(super) fn along(g: &mut Graph, x: NodeId, dim: usize, matrix: NodeId, way: Way) -> Result<NodeId> {
+pub(super) fn along(g: &mut impl Builder, x: NodeId, dim: usize, matrix: NodeId, way: Way) -> Result<NodeId> {
     let contract = match way {
         Way::Forward => 1,
         Way::Transposed => 0,
@@ -39,7 +39,12 @@ pub(super) fn along(g: &mut Graph, x: NodeId, dim: usize, matrix: NodeId, way: W
 
 /// The matrix of an output position that reads few inputs: row `o` holds `taps[t].1[o]` at column `taps[t].0[o]`, summed
 /// over `t` (several taps may meet at a border).
-pub(super) fn sparse(g: &mut Graph, dtype: DType, taps: &[(Vec<i64>, Vec<f64>)], inputs: usize) -> Result<NodeId> {
+pub(super) fn sparse(
+    g: &mut impl Builder,
+    dtype: DType,
+    taps: &[(Vec<i64>, Vec<f64>)],
+    inputs: usize,
+) -> Result<NodeId> {
     let outputs = taps.first().map_or(0, |(columns, _)| columns.len());
     let dims = [outputs, inputs];
     let column = g.iota(DType::I32, &dims, 1)?;
@@ -56,7 +61,12 @@ pub(super) fn sparse(g: &mut Graph, dtype: DType, taps: &[(Vec<i64>, Vec<f64>)],
 }
 
 /// The matrix of output positions that average a range `[start, end)` of inputs each.
-pub(super) fn averaging(g: &mut Graph, dtype: DType, ranges: &[(usize, usize)], inputs: usize) -> Result<NodeId> {
+pub(super) fn averaging(
+    g: &mut impl Builder,
+    dtype: DType,
+    ranges: &[(usize, usize)],
+    inputs: usize,
+) -> Result<NodeId> {
     let dims = [ranges.len(), inputs];
     let collect = |pick: fn(&(usize, usize)) -> usize| ranges.iter().map(|r| pick(r) as i64).collect::<Vec<_>>();
     let shares: Vec<f64> = ranges.iter().map(|(start, end)| 1.0 / (end - start) as f64).collect();
@@ -72,7 +82,7 @@ pub(super) fn averaging(g: &mut Graph, dtype: DType, ranges: &[(usize, usize)], 
 }
 
 /// One constant per row, repeated along it.
-fn rows<T>(g: &mut Graph, dtype: DType, values: &[T], dims: &[usize]) -> Result<NodeId>
+fn rows<T>(g: &mut impl Builder, dtype: DType, values: &[T], dims: &[usize]) -> Result<NodeId>
 where
     T: Into<burn_tpu_graph::Number> + Copy,
 {

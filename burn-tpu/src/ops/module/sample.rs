@@ -5,7 +5,7 @@
 
 use crate::ops::index::gathered;
 use burn_tpu_graph::op::{BinaryOp, Combine, Direction, GatherAttrs, ScatterAttrs, ScatterMode, UnaryOp};
-use burn_tpu_graph::{DType, Dims, Graph, NodeId, Result};
+use burn_tpu_graph::{Builder, DType, Dims, NodeId, Result};
 
 /// The four pixels around each position.
 pub(super) struct Corners {
@@ -34,7 +34,7 @@ struct Side {
 
 impl Corners {
     /// The corners of positions `[y, x]` in images of `[height, width]`.
-    pub fn new(g: &mut Graph, positions: [NodeId; 2], sizes: [usize; 2]) -> Result<Self> {
+    pub fn new(g: &mut impl Builder, positions: [NodeId; 2], sizes: [usize; 2]) -> Result<Self> {
         let (rows, near_y, far_y) = sides(g, positions[0], sizes[0])?;
         let (columns, near_x, far_x) = sides(g, positions[1], sizes[1])?;
         let [low, high] = &rows;
@@ -49,13 +49,13 @@ impl Corners {
     }
 
     /// The pixels at the corners, each `[n, groups, channels, points]`.
-    pub fn read(&self, g: &mut Graph, images: NodeId) -> Result<[NodeId; 4]> {
+    pub fn read(&self, g: &mut impl Builder, images: NodeId) -> Result<[NodeId; 4]> {
         let [a, b, c, d] = &self.all;
         Ok([a.read(g, images)?, b.read(g, images)?, c.read(g, images)?, d.read(g, images)?])
     }
 
     /// The weighted sum of what [`Corners::read`] gave.
-    pub fn blend(&self, g: &mut Graph, pixels: &[NodeId; 4]) -> Result<NodeId> {
+    pub fn blend(&self, g: &mut impl Builder, pixels: &[NodeId; 4]) -> Result<NodeId> {
         let mut sum = per_point(g, BinaryOp::Mul, pixels[0], self.all[0].weight)?;
         for (corner, &pixels) in self.all.iter().zip(pixels).skip(1) {
             let part = per_point(g, BinaryOp::Mul, pixels, corner.weight)?;
@@ -65,7 +65,7 @@ impl Corners {
     }
 
     /// The derivatives of [`Corners::blend`] by y and by x.
-    pub fn slopes(&self, g: &mut Graph, pixels: &[NodeId; 4]) -> Result<[NodeId; 2]> {
+    pub fn slopes(&self, g: &mut impl Builder, pixels: &[NodeId; 4]) -> Result<[NodeId; 2]> {
         let &[low_low, low_high, high_low, high_high] = pixels;
         let by_y = self.slope(g, 1, [low_low, high_low], [low_high, high_high])?;
         let by_x = self.slope(g, 0, [low_low, low_high], [high_low, high_high])?;
@@ -73,7 +73,7 @@ impl Corners {
     }
 
     /// The rise from the first to the second of each pair, weighted along the other axis `across`.
-    fn slope(&self, g: &mut Graph, across: usize, low: [NodeId; 2], high: [NodeId; 2]) -> Result<NodeId> {
+    fn slope(&self, g: &mut impl Builder, across: usize, low: [NodeId; 2], high: [NodeId; 2]) -> Result<NodeId> {
         let low = g.binary(BinaryOp::Sub, low[1], low[0])?;
         let high = g.binary(BinaryOp::Sub, high[1], high[0])?;
         let low = per_point(g, BinaryOp::Mul, low, self.far[across])?;
@@ -83,7 +83,7 @@ impl Corners {
 
     /// The adjoint of a read and blend: each of `values` `[n, groups, channels, points]` is added to its four corners in
     /// images of zeros with `dims`. One scatter takes all four.
-    pub fn spread(&self, g: &mut Graph, values: NodeId, dims: &[usize]) -> Result<NodeId> {
+    pub fn spread(&self, g: &mut impl Builder, values: NodeId, dims: &[usize]) -> Result<NodeId> {
         let (mut indices, mut updates) = (Vec::with_capacity(4), Vec::with_capacity(4));
         for corner in &self.all {
             let share = per_point(g, BinaryOp::Mul, values, corner.weight)?;
@@ -107,7 +107,7 @@ impl Corners {
 }
 
 impl Corner {
-    fn new(g: &mut Graph, row: &Side, column: &Side, width: usize) -> Result<Self> {
+    fn new(g: &mut impl Builder, row: &Side, column: &Side, width: usize) -> Result<Self> {
         let start = g.binary_const(BinaryOp::Mul, row.at, width as i64)?;
         Ok(Self {
             index: g.binary(BinaryOp::Add, start, column.at)?,
@@ -116,7 +116,7 @@ impl Corner {
         })
     }
 
-    fn read(&self, g: &mut Graph, images: NodeId) -> Result<NodeId> {
+    fn read(&self, g: &mut impl Builder, images: NodeId) -> Result<NodeId> {
         let (mut dims, points) = (g.dims(images), g.dims(self.index)[2]);
         let channels = dims[2];
         dims[3] = points;
@@ -134,7 +134,7 @@ impl Corner {
     }
 
     /// 0 where the corner is outside.
-    fn mask(&self, g: &mut Graph, values: NodeId) -> Result<NodeId> {
+    fn mask(&self, g: &mut impl Builder, values: NodeId) -> Result<NodeId> {
         let dims = g.dims(values);
         let inside = g.broadcast_in_dim(self.inside, &dims, &[0, 1, 3])?;
         let zero = g.splat_like(values, 0.0)?;
@@ -143,14 +143,14 @@ impl Corner {
 }
 
 /// Combines `[n, groups, channels, points]` with `[n, groups, points]`.
-pub(super) fn per_point(g: &mut Graph, op: BinaryOp, values: NodeId, points: NodeId) -> Result<NodeId> {
+pub(super) fn per_point(g: &mut impl Builder, op: BinaryOp, values: NodeId, points: NodeId) -> Result<NodeId> {
     let dims = g.dims(values);
     let points = g.broadcast_in_dim(points, &dims, &[0, 1, 3])?;
     g.binary(op, values, points)
 }
 
 /// The pixels below and above each position on an axis of `size`, and the distances to them.
-fn sides(g: &mut Graph, position: NodeId, size: usize) -> Result<([Side; 2], NodeId, NodeId)> {
+fn sides(g: &mut impl Builder, position: NodeId, size: usize) -> Result<([Side; 2], NodeId, NodeId)> {
     let low = g.unary(UnaryOp::Floor, position)?;
     let high = g.binary_const(BinaryOp::Add, low, 1.0)?;
     let near = g.binary(BinaryOp::Sub, position, low)?;
@@ -159,7 +159,7 @@ fn sides(g: &mut Graph, position: NodeId, size: usize) -> Result<([Side; 2], Nod
 }
 
 /// Clamped while still a float, since an integer has no place for what may come.
-fn side(g: &mut Graph, at: NodeId, share: NodeId, size: usize) -> Result<Side> {
+fn side(g: &mut impl Builder, at: NodeId, share: NodeId, size: usize) -> Result<Side> {
     let first = g.splat_like(at, 0.0)?;
     let last = g.splat_like(at, size.saturating_sub(1) as f64)?;
     let clamped = g.clamp(first, at, last)?;

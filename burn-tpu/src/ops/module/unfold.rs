@@ -7,7 +7,7 @@ use super::window::Window;
 use crate::TpuTensor;
 use crate::trace::record;
 use burn_backend::ops::UnfoldOptions;
-use burn_tpu_graph::{Dims, Graph, NodeId, Result};
+use burn_tpu_graph::{Builder, Dims, NodeId, Result};
 
 /// `unfold4d`.
 pub(super) fn unfold4d(x: &TpuTensor, kernel: [usize; 2], options: &UnfoldOptions) -> TpuTensor {
@@ -30,14 +30,14 @@ fn tiles(window: &Window, dims: &[usize], positions: &[usize]) -> bool {
     })
 }
 
-fn tile(g: &mut Graph, x: NodeId, window: &Window) -> Result<NodeId> {
+fn tile(g: &mut impl Builder, x: NodeId, window: &Window) -> Result<NodeId> {
     let dims = g.dims(x);
     let (height, width) = (window.size[0], window.size[1]);
     let split = g.reshape(x, &[dims[0], dims[1], dims[2] / height, height, dims[3] / width, width])?;
     g.transpose(split, &[0, 1, 3, 5, 2, 4])
 }
 
-fn slices(g: &mut Graph, x: NodeId, window: &Window, positions: &[usize]) -> Result<NodeId> {
+fn slices(g: &mut impl Builder, x: NodeId, window: &Window, positions: &[usize]) -> Result<NodeId> {
     let edge: Vec<isize> = [0, 0, window.padding[0], window.padding[1]].iter().map(|&p| p as isize).collect();
     let zero = g.scalar(g.dtype(x), 0.0)?;
     let padded = g.pad(x, zero, &edge, &edge, &[0; 4])?;
@@ -48,7 +48,7 @@ fn slices(g: &mut Graph, x: NodeId, window: &Window, positions: &[usize]) -> Res
 
 /// Element `t` of every window along dim `dim`, for each `t`, stacked along a new dim `at`.
 fn stack(
-    g: &mut Graph,
+    g: &mut impl Builder,
     x: NodeId,
     (dim, at): (usize, usize),
     window: &Window,

@@ -3,7 +3,7 @@
 use super::operands::expect_spatial;
 use crate::ops::broken_rule;
 use burn_tpu_graph::op::WindowAttrs;
-use burn_tpu_graph::{Dims, Graph, NodeId, Result};
+use burn_tpu_graph::{Builder, Dims, NodeId, Result};
 
 /// A pool's window; one entry per spatial dim of `[batch, channels, spatial...]`.
 pub(super) struct Window {
@@ -49,7 +49,7 @@ impl Window {
 
     /// How many windows stand on `x` along each spatial dim. Burn lets the last window of ceil mode begin in the padding
     /// or even behind it.
-    pub fn positions(&self, g: &Graph, x: NodeId) -> Result<Dims> {
+    pub fn positions(&self, g: &impl Builder, x: NodeId) -> Result<Dims> {
         expect_spatial(g, "reduce_window", &[x], self.rank())?;
         let dims = g.dims(x);
         let count = |i: usize| {
@@ -71,7 +71,7 @@ impl Window {
     }
 
     /// The window as `reduce_window` on `x` takes it.
-    pub fn attrs(&self, g: &Graph, x: NodeId) -> Result<WindowAttrs> {
+    pub fn attrs(&self, g: &impl Builder, x: NodeId) -> Result<WindowAttrs> {
         let (dims, positions) = (g.dims(x), self.positions(g, x)?);
         let all = |values: &Dims| [1, 1].into_iter().chain(values.iter().copied()).collect::<Dims>();
         let pad = |i: usize| (self.padding[i] as isize, self.padding_after(i, dims[i + 2], positions[i]) as isize);

@@ -1,24 +1,24 @@
-//! The recompiles of a device: the latest are kept, each is a warning, and a dim of many sizes is one more.
+//! The recompiles of a device: the latest are kept, each is a warning, and a dim with many sizes is one more.
 
 use super::{Recompile, RecompileCause};
 use parking_lot::Mutex;
 use std::collections::{BTreeMap, VecDeque};
 
-/// How many recompiles are kept.
+/// The number of recompiles that are kept.
 const MOST_KEPT: usize = 256;
 
-/// So many sizes of one dim are no longer chance.
+/// The number of sizes of one dim that is no longer chance.
 const MANY_SIZES: usize = 5;
 
 /// What [`Metrics::recompiles`](crate::Metrics::recompiles) is a copy of.
 #[derive(Debug, Default)]
-pub(crate) struct Journal {
+pub(crate) struct RecompileLog {
     latest: Mutex<VecDeque<Recompile>>,
-    /// How many sizes a dim had, by the op that takes it.
+    /// The number of sizes that a dim had, by the op that takes it.
     sizes: Mutex<BTreeMap<(&'static str, usize), usize>>,
 }
 
-impl Journal {
+impl RecompileLog {
     /// Keeps and reports a recompile.
     pub(crate) fn add(&self, recompile: Recompile) {
         tracing::warn!(seconds = recompile.seconds, "a program was compiled again: {}", recompile.reason());
@@ -35,7 +35,7 @@ impl Journal {
         self.latest.lock().iter().cloned().collect()
     }
 
-    /// Says once that a dim takes many sizes.
+    /// Warns once of a dim with many sizes.
     fn another_size(&self, recompile: &Recompile) {
         let Recompile { cause: RecompileCause::Shape, op, dim: Some(dim), old, new, .. } = recompile else { return };
         let mut sizes = self.sizes.lock();

@@ -1,10 +1,10 @@
-//! What recording itself did and cost, counted without atomics and told to the metrics at each cut.
+//! What recording itself did and cost, counted without atomics and added to the metrics at each cut.
 
 use crate::metrics::Counters;
 use std::sync::LazyLock;
 use std::time::{Duration, Instant};
 
-/// Every so many ops one is timed: two looks at the clock are half as dear as the op.
+/// One op in so many is timed: two clock reads cost half as much as recording one.
 const SAMPLED: u64 = 32;
 
 /// What the clock itself adds to a sample: the shortest of many.
@@ -13,23 +13,23 @@ static CLOCK: LazyLock<Duration> = LazyLock::new(|| {
     samples.min().unwrap_or_default()
 });
 
-/// Ops recorded since the last flush.
+/// Counts of what was recorded since the last flush.
 #[derive(Default)]
-pub(super) struct Tally {
+pub(super) struct RecordingStats {
     ops: u64,
     pub(super) nodes: u64,
     /// Ops ever recorded in the trace: which ones are timed does not depend on where a trace begins.
-    ever: u64,
+    ops_ever: u64,
     sampled: Duration,
     began: Option<Instant>,
 }
 
-impl Tally {
-    /// Counts an op; the time if this one is timed.
+impl RecordingStats {
+    /// Counts an op; returns the time if this one is timed.
     pub(super) fn begin(&mut self) -> Option<Instant> {
         self.ops += 1;
-        self.ever += 1;
-        let timed = self.ever.is_multiple_of(SAMPLED);
+        self.ops_ever += 1;
+        let timed = self.ops_ever.is_multiple_of(SAMPLED);
         if !timed && self.began.is_some() {
             return None;
         }
@@ -51,6 +51,6 @@ impl Tally {
         if let Some(began) = self.began {
             Counters::add_time(&counters.trace_ns, began.elapsed());
         }
-        *self = Self { ever: self.ever, ..Self::default() };
+        *self = Self { ops_ever: self.ops_ever, ..Self::default() };
     }
 }
