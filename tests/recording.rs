@@ -168,7 +168,7 @@ fn a_users_mistake_panics_with_op_shapes_and_rule_and_leaves_the_device_working(
 #[test]
 fn a_full_trace_cuts_itself_and_the_numbers_stay_right() {
     let device = TpuDevice::ndarray();
-    TpuOptions::development().trace_cap(300).install(&device).expect("first use");
+    TpuOptions::training().trace_cap(300).install(&device).expect("first use");
     let mut x = Tensor::<B, 1, Int>::from_data([0, 0], &device);
     for _ in 0..1_000 {
         x = x + 1;

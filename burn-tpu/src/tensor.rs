@@ -28,6 +28,16 @@ pub struct TpuTensor {
     inner: Arc<TensorInner>,
 }
 
+/// A handle that another stream drops marks the tensor: from then on its owner's drops do not count, since which handle is
+/// dropped last is chance.
+impl Drop for TpuTensor {
+    fn drop(&mut self) {
+        if let Some(origin) = self.origin().filter(|origin| !origin.is_owned_here()) {
+            origin.mark_shared();
+        }
+    }
+}
+
 pub(crate) struct TensorInner {
     device: TpuDevice,
     ty: TensorType,

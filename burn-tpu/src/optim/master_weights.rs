@@ -6,13 +6,14 @@ use crate::{Tpu, TpuDevice};
 use burn_core::module::AutodiffModule;
 use burn_core::record::{PrecisionSettings, Record};
 use burn_core::tensor::backend::AutodiffBackend;
-use burn_core::tensor::{Tensor, TensorPrimitive};
+use burn_core::tensor::{Bool, Tensor, TensorPrimitive};
 use burn_optim::{LearningRate, SimpleOptimizer, adaptor::OptimizerAdaptor};
 use burn_std::DType as BurnDType;
 use burn_tpu_graph::DType;
 
 /// Wraps any Burn [`SimpleOptimizer`] so that 16-bit weights learn: the optimizer sees an f32 master copy of each weight,
-/// the gradient in f32, and keeps its state in f32; the weight is the master copy rounded.
+/// the gradient in f32, and keeps its state in f32; the weight is the master copy rounded. A weight that was changed
+/// otherwise since the last step (clipped, averaged, re-initialised, loaded from a record) replaces its master copy.
 ///
 /// A bf16 weight has 8 significant bits: an update below 1/256 of it would vanish. Weights that are f32 or f64 already are
 /// passed through and cost nothing.
@@ -79,7 +80,7 @@ where
             let (tensor, state) = self.optimizer.step(lr, retype(tensor), retype(grad), state);
             return (retype(tensor), Some(MasterState { master: None, state }));
         }
-        let master = master.unwrap_or_else(|| widen(tensor));
+        let master = follow(master, tensor);
         let (master, state) = self.optimizer.step(lr, master, widen(grad), state);
         let rounded = retype(master.clone().cast(dtype));
         (rounded, Some(MasterState { master: Some(master), state }))
@@ -91,6 +92,22 @@ where
             state: state.state.map(|state| O::to_device(state, device)),
         }
     }
+}
+
+/// Returns the master copy that the optimizer starts from: element by element the one that it has, as long as the weight is
+/// that copy rounded, else the weight. So it follows a weight that was clipped, averaged, re-initialised or loaded since.
+fn follow<F: TpuFloat, I: TpuInt, const D: usize>(
+    master: Option<Tensor<Wide<I>, D>>,
+    weight: Tensor<Tpu<F, I>, D>,
+) -> Tensor<Wide<I>, D> {
+    let Some(master) = master else { return widen(weight) };
+    let rounded = retype(master.clone().cast(weight.dtype()));
+    let untouched = rounded.equal(weight.clone());
+    widen(weight).mask_where(retype_bool(untouched), master)
+}
+
+fn retype_bool<F: TpuFloat, I: TpuInt, const D: usize>(tensor: Tensor<Tpu<F, I>, D, Bool>) -> Tensor<Wide<I>, D, Bool> {
+    Tensor::from_primitive(tensor.into_primitive())
 }
 
 /// The same tensor under the name of another default float type.

@@ -14,7 +14,8 @@
 //! 2. A read or a use by another thread cuts at the position of the tensor's own op, whatever the owner has recorded since.
 //!    Live are the tensors that the owner held just after that op. The ops after it are recorded again as if the cut had
 //!    come before them.
-//! 3. A tensor that another thread drops counts as held by the owner until the next cut: the time of that drop is chance.
+//! 3. A tensor of which another thread drops a handle counts as held by the owner until the next cut: the time of that drop
+//!    is chance.
 //! 4. A read by the owner cuts if the tensor was recorded after the owner's last cut, whether or not another thread had it
 //!    computed meanwhile.
 //! 5. The end of a training step ([`CutReason::MarkStep`] through `MarkStep`) is cut at its seams too: earlier work that the
@@ -63,7 +64,7 @@ use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
 use stats::RecordingStats;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 
 /// The trace of one stream on one device, shared with the tensors that it recorded.
 pub(crate) struct StreamTrace {
@@ -130,17 +131,33 @@ impl Fullness {
 }
 
 /// Which trace recorded a tensor, and where.
-#[derive(Clone)]
 pub(crate) struct Origin {
     trace: Arc<StreamTrace>,
     serial: u64,
+    /// Whether another stream has dropped a handle of the tensor.
+    shared: AtomicBool,
 }
 
 impl Origin {
-    /// Reports that a tensor whose value is still pending was dropped.
+    fn new(trace: Arc<StreamTrace>, serial: u64) -> Self {
+        Self { trace, serial, shared: AtomicBool::new(false) }
+    }
+
+    /// Returns whether the calling thread is in the stream that recorded the tensor.
+    pub(crate) fn is_owned_here(&self) -> bool {
+        self.trace.is_current()
+    }
+
+    /// Notes that another stream dropped a handle.
+    pub(crate) fn mark_shared(&self) {
+        self.shared.store(true, Relaxed);
+    }
+
+    /// Reports that a tensor whose value is still pending was dropped, by rule 3.
     pub(crate) fn dropped(&self) {
         let trace = &self.trace;
-        if trace.is_current() && trace.drops.report(self.serial, trace.position.load(Relaxed)) {
+        let counts = trace.is_current() && !self.shared.load(Relaxed);
+        if counts && trace.drops.report(self.serial, trace.position.load(Relaxed)) {
             trace.forget_if_idle();
         }
     }

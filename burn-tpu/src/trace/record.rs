@@ -83,7 +83,7 @@ enum Place {
     /// Recorded in this trace, under this serial number.
     Here(u64),
     /// Recorded in another stream's trace.
-    Elsewhere(Origin),
+    Elsewhere(Arc<StreamTrace>, u64),
     Buffer(Input),
 }
 
@@ -91,7 +91,7 @@ impl Place {
     fn of(tensor: &TpuTensor, trace: &Arc<StreamTrace>) -> Self {
         tensor.with_value(|value| match (value, tensor.origin()) {
             (Value::Pending, Some(origin)) if Arc::ptr_eq(&origin.trace, trace) => Place::Here(origin.serial),
-            (Value::Pending, Some(origin)) => Place::Elsewhere(origin.clone()),
+            (Value::Pending, Some(origin)) => Place::Elsewhere(Arc::clone(&origin.trace), origin.serial),
             (Value::Pending, None) => {
                 Place::Buffer(Err(TpuError::Bug(format!("a tensor {} has no trace", tensor.ty()))))
             }
@@ -119,10 +119,9 @@ fn inputs(
                 None => trace.parameter(Err(TpuError::Bug(format!("{tensor:?} is not in its trace"))), tensor.ty()),
             },
             Place::Buffer(buffer) => trace.parameter(buffer, tensor.ty()),
-            Place::Elsewhere(origin) => {
-                let cut = MutexGuard::unlocked(trace, || {
-                    origin.trace.cut_for_another_thread(origin.serial, CutReason::OtherThread)
-                });
+            Place::Elsewhere(other, serial) => {
+                let cut = || other.cut_for_another_thread(serial, CutReason::OtherThread);
+                let cut = MutexGuard::unlocked(trace, cut);
                 match cut {
                     Ok(()) => {
                         inputs.clear();
@@ -234,7 +233,7 @@ fn named(operands: &[&TpuTensor], error: &GraphError) -> String {
 impl StreamTrace {
     /// Returns the tensor of a result node.
     fn adopt(self: &Arc<Self>, trace: &mut Trace, node: NodeId, position: u64) -> TpuTensor {
-        let origin = Origin { trace: Arc::clone(self), serial: trace.handles.next_serial() };
+        let origin = Origin::new(Arc::clone(self), trace.handles.next_serial());
         let tensor = TpuTensor::pending(self.runtime().device(), trace.recording.ty(node).clone(), origin);
         trace.handles.push(&self.drops, node, position, Arc::downgrade(tensor.inner()));
         tensor
