@@ -25,7 +25,7 @@ const RUNS: [Run; 7] = [
 ];
 
 /// The largest number of programs that any of these runs may compile.
-const MOST_COMPILES: u64 = 8;
+const MAX_COMPILES: u64 = 8;
 
 /// A run that only has to end without an error.
 const fn plain(example: &'static str, options: &'static [&'static str]) -> Run {
@@ -104,8 +104,8 @@ impl Report {
         if self.host_fallbacks > 0 {
             bail!("{} nodes ran on the host", self.host_fallbacks);
         }
-        if self.compiles > MOST_COMPILES {
-            bail!("{} programs were compiled, at most {MOST_COMPILES} are expected", self.compiles);
+        if self.compiles > MAX_COMPILES {
+            bail!("{} programs were compiled, at most {MAX_COMPILES} are expected", self.compiles);
         }
         Ok(())
     }
