@@ -230,7 +230,7 @@ impl Executable {
         let mut args = PJRT_Executable_OptimizedProgram_Args::new();
         args.executable = self.raw();
         args.program = &mut program;
-        // SAFETY: the executable is live; a null `code` asks for the size only.
+        // SAFETY: the executable is live; with a null `code` the plugin returns only the size.
         unsafe { self.api().call(&mut args) }?;
         let mut code = vec![0u8; program.code_size];
         program.code = code.as_mut_ptr().cast();

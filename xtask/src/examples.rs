@@ -51,19 +51,19 @@ pub fn run() -> Result<TestCounts> {
     // Build with the features of the whole workspace, as the tests are built, so that nothing is compiled twice.
     succeed(&mut cargo(&["build", "--workspace", "--examples"])?)?;
     let folder = tempfile::tempdir().context("cannot create a temporary folder")?;
-    let mut tally = TestCounts::default();
+    let mut counts = TestCounts::default();
     for run in &RUNS {
         let name = format!("{} {}", run.example, run.options.join(" "));
         println!("\n--- {name}");
         match run.check(&folder.path().join("report.json")) {
-            Ok(()) => tally.passed += 1,
+            Ok(()) => counts.passed += 1,
             Err(error) => {
                 println!("example `{name}` failed: {error:#}");
-                tally.failed += 1;
+                counts.failed += 1;
             }
         }
     }
-    Ok(tally)
+    Ok(counts)
 }
 
 impl Run {

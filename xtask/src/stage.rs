@@ -35,7 +35,7 @@ pub struct Stage {
 struct Finished {
     name: &'static str,
     time: Duration,
-    tally: TestCounts,
+    counts: TestCounts,
 }
 
 /// Runs all stages, also after one has failed, and ends with a summary whose last line reads `N passed, N failed`. Returns
@@ -45,10 +45,10 @@ pub fn run(stages: &[Stage], command: &str) -> bool {
         stages.iter().enumerate().map(|(at, stage)| step(stage, at + 1, stages.len())).collect();
     println!("\n=== summary");
     let mut total = TestCounts::default();
-    for Finished { name, time, tally } in &finished {
-        total += *tally;
+    for Finished { name, time, counts } in &finished {
+        total += *counts;
         let verdict =
-            if tally.failed == 0 { "ok".to_owned() } else { format!("FAILED; rerun: {command} --only {name}") };
+            if counts.failed == 0 { "ok".to_owned() } else { format!("FAILED; rerun: {command} --only {name}") };
         println!("{name:<10} {:>7.1} s  {verdict}", time.as_secs_f64());
     }
     println!("{} passed, {} failed", total.passed, total.failed);
@@ -58,13 +58,13 @@ pub fn run(stages: &[Stage], command: &str) -> bool {
 fn step(stage: &Stage, number: usize, of: usize) -> Finished {
     println!("\n=== {number}/{of} {}: {}", stage.name, stage.about);
     let start = Instant::now();
-    let tally = (stage.run)().unwrap_or_else(|error| {
+    let counts = (stage.run)().unwrap_or_else(|error| {
         println!("stage `{}` failed: {error:#}", stage.name);
         TestCounts { passed: 0, failed: 1 }
     });
     let time = start.elapsed();
     println!("=== {} took {:.1} s", stage.name, time.as_secs_f64());
-    Finished { name: stage.name, time, tally }
+    Finished { name: stage.name, time, counts }
 }
 
 /// Returns a command for the cargo that runs this program, in the workspace's folder.
@@ -87,25 +87,25 @@ pub fn succeed(command: &mut Command) -> Result<TestCounts> {
 pub fn test(command: &mut Command) -> Result<TestCounts> {
     let mut child = command.stdout(Stdio::piped()).spawn().with_context(|| format!("cannot start {command:?}"))?;
     let stdout = child.stdout.take().context("cargo test has no output")?;
-    let mut tally = TestCounts::default();
+    let mut counts = TestCounts::default();
     for line in BufReader::new(stdout).lines() {
         let line = line.context("cannot read what cargo test prints")?;
         println!("{line}");
-        tally += result_line(&line).unwrap_or_default();
+        counts += result_line(&line).unwrap_or_default();
     }
     let status = child.wait().context("cannot wait for cargo test")?;
-    if !status.success() && tally.failed == 0 {
+    if !status.success() && counts.failed == 0 {
         // A build error, or a test binary that crashed before it printed its counts.
         println!("{command:?} ended with {status} although no test reported a failure");
-        tally.failed = 1;
+        counts.failed = 1;
     }
-    Ok(tally)
+    Ok(counts)
 }
 
 /// Parses `test result: ok. 3 passed; 0 failed; …`.
 fn result_line(line: &str) -> Option<TestCounts> {
-    let counts = line.trim_start().strip_prefix("test result: ")?.split_once(". ")?.1;
-    let count = |name: &str| counts.split(';').find_map(|part| part.trim().strip_suffix(name)?.trim().parse().ok());
+    let fields = line.trim_start().strip_prefix("test result: ")?.split_once(". ")?.1;
+    let count = |name: &str| fields.split(';').find_map(|part| part.trim().strip_suffix(name)?.trim().parse().ok());
     Some(TestCounts { passed: count("passed")?, failed: count("failed")? })
 }
 
@@ -122,7 +122,7 @@ mod tests {
     }
 
     #[test]
-    fn a_command_that_dies_without_counting_counts_as_one_failure() {
+    fn a_command_that_crashes_before_it_prints_counts_is_one_failure() {
         assert_eq!(test(&mut Command::new("false")).unwrap(), TestCounts { passed: 0, failed: 1 });
         assert_eq!(test(&mut Command::new("true")).unwrap(), TestCounts::default());
         assert!(succeed(&mut Command::new("false")).is_err());
