@@ -187,6 +187,6 @@ mod tests {
         bytes.truncate(MAGIC.len());
         bytes.extend_from_slice(&Sha256::digest(&body));
         bytes.extend_from_slice(&body);
-        assert!(unpack(&bytes).unwrap_err().contains("form"));
+        assert!(unpack(&bytes).unwrap_err().contains("does not parse"));
     }
 }
