@@ -1,5 +1,5 @@
-//! A compile that takes too long: a typed error now, its result later. In a process of its own, since its device is set to an
-//! impossible limit.
+//! A compile that exceeds its time limit: the read fails with a typed error, and a later read uses the result. The test
+//! runs in a separate process, since it sets an impossible limit for its device.
 
 mod common;
 
@@ -9,13 +9,13 @@ use std::time::Duration;
 
 type B = Tpu<f32>;
 
-/// Enough different ops to keep a compiler busy.
+/// Records enough different ops to keep a compiler busy.
 fn long_program(x: &Tensor<B, 2>) -> Tensor<B, 2> {
     (0..100).fold(x.clone(), |y, _| y.clone().matmul(x.clone()).tanh() + y.exp().sum_dim(1))
 }
 
 #[test]
-fn a_compile_past_its_time_is_an_error_and_its_result_is_used_later() {
+fn a_compile_past_its_time_limit_is_an_error_and_its_result_is_used_later() {
     if burn_tpu_pjrt::discovery::find(burn_tpu_pjrt::PluginKind::Cpu, None).is_err() {
         assert!(common::cpu().is_none());
         return;
@@ -27,7 +27,7 @@ fn a_compile_past_its_time_is_an_error_and_its_result_is_used_later() {
     for part in ["program", "nodes is not compiled after", "BURN_TPU_COMPILE_TIMEOUT_S"] {
         assert!(error.contains(part), "{part:?} is not in {error}");
     }
-    // What did not need the program is as it was.
+    // Tensors that do not need the program are unaffected.
     assert_eq!(x.clone().into_data().to_vec::<f32>().expect("f32 data"), [0.5, -0.5, 0.25, 0.0]);
     let mut tries = 0;
     let value = loop {
@@ -36,9 +36,9 @@ fn a_compile_past_its_time_is_an_error_and_its_result_is_used_later() {
             Err(error) => assert!(format!("{error:?}").contains("not compiled after"), "{error:?}"),
         }
         tries += 1;
-        assert!(tries < 60_000, "it never ends");
+        assert!(tries < 60_000, "the compile never ends");
         std::thread::sleep(Duration::from_millis(10));
     };
     assert_eq!(value.num_elements(), 4);
-    assert_eq!(metrics(&device).compiles, 1, "one compile, however often it was asked for");
+    assert_eq!(metrics(&device).compiles, 1, "one compile for all reads");
 }

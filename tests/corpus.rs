@@ -1,6 +1,6 @@
-//! Every op kind with every element type it takes: compiled and run on the CPU plugin, and compiled ahead of time for
-//! TPUs that are not there. What the lowering itself decides (ties, NaN, packing, constants) is checked by value; the
-//! numbers of all ops are compared with the interpreter's.
+//! Every op kind with every element type that it takes, compiled and run on the CPU plugin, and compiled ahead of time for
+//! TPUs that are not attached. The choices of the lowering (ties, NaN, packing, constants) are checked by value; the
+//! results of all ops are compared with the interpreter's.
 
 mod common;
 
@@ -11,7 +11,7 @@ use burn_tpu_graph::{Builder, DType, Dims, Graph, Literal, NodeId, Number, Op, P
 use burn_tpu_pjrt::{Client, CompileOptions, PluginKind, TopologyDescription, presence};
 use common::programs::{self, client as cpu, pjrt_program, plugin, skip};
 
-/// Runs a program on the CPU. `parameters[i]` are the bytes of parameter `i`, zeros where it is missing.
+/// Runs a program on the CPU. `parameters[i]` are the bytes of parameter `i`; a missing one is filled with zeros.
 fn run(client: &Client, program: &Program, parameters: &[Vec<u8>], slots: &[u64]) -> Result<Vec<Vec<u8>>, String> {
     programs::compile(client, program, &CompileOptions::default())?.run(parameters, slots)
 }
@@ -20,7 +20,7 @@ fn zeros(program: &Program) -> Vec<u64> {
     vec![0; program.slots().map(|(_, index, _)| index as usize + 1).max().unwrap_or(0)]
 }
 
-/// Tries the cases merged by family, and one by one where a family fails: names and errors, or nothing.
+/// Tries the cases merged by family, and one by one where a family fails. Returns the names and errors of those that fail.
 fn failures(cases: Vec<Case>, fails: &impl Fn(&Program) -> Option<String>) -> String {
     let mut report = String::new();
     for (family, members) in corpus::by_family(cases) {
@@ -41,7 +41,8 @@ fn the_corpus_compiles_and_runs_on_the_cpu_plugin() {
     assert!(report.is_empty(), "{report}");
 }
 
-/// Elements that meet the edges of every op: small numbers of both signs, zeros, extremes, and `wild` ones as well.
+/// Returns elements that reach the edges of every op: small numbers of both signs, zeros, extremes; with `wild`, also NaN
+/// and infinities.
 fn edges(ty: &TensorType, first: usize, wild: bool) -> Vec<u8> {
     let floats = [0.5, -2.0, 1.0, -0.75, 0.0, 3.0, -1.0, 2.5, -0.0, -3.5, f64::NAN, f64::INFINITY, f64::NEG_INFINITY];
     let floats = if wild { &floats[..] } else { &floats[..10] };
@@ -55,8 +56,8 @@ fn edges(ty: &TensorType, first: usize, wild: bool) -> Vec<u8> {
     (0..ty.elements()).flat_map(|i| bits(first + 5 * i).to_le_bytes()[..ty.dtype.size_bytes()].to_vec()).collect()
 }
 
-/// How far apart engines may be, relative to the value: a few roundings, and for 16-bit floats those of a reduction
-/// that accumulates in 16 bits because the graph says so.
+/// Returns the largest relative difference between engines: a few roundings; for 16-bit floats those of a reduction that
+/// accumulates in 16 bits because the graph says so.
 fn tolerance(dtype: DType) -> f64 {
     match dtype {
         DType::BF16 => 0.03,
@@ -76,13 +77,13 @@ fn agree(dtype: DType, found: &[u8], expected: &[u8]) -> bool {
     programs::floats(dtype, found).into_iter().zip(programs::floats(dtype, expected)).all(near)
 }
 
-/// Where the interpreter disagrees with the CPU plugin about the cases of one family.
+/// Returns the disagreements between the interpreter and the CPU plugin on the cases of one family.
 fn differences(client: &Client, family: &str, members: &[Case]) -> String {
     let program = corpus::merge(members).unwrap();
     let compiled = programs::compile(client, &program, &programs::cpu_options()).unwrap();
     let names: Vec<&String> =
         members.iter().flat_map(|case| case.program.outputs().iter().map(|_| &case.name)).collect();
-    // What infinity times a zero of padding or of a twiddle gives is nobody's promise.
+    // The product of infinity with a zero of padding or of a twiddle factor is unspecified.
     let wild = !["conv", "fft"].contains(&family);
     let mut report = String::new();
     for first in 0..4 {
@@ -109,10 +110,11 @@ fn the_interpreter_agrees_with_the_cpu_plugin_on_the_corpus() {
     assert!(report.is_empty(), "{report}");
 }
 
-/// What TPUs refuse, in their own words: the rewriting of 64-bit types does not know the op.
+/// Cases that TPUs refuse: their rewriting of 64-bit types does not support the op.
 const NOT_ON_TPUS: [&str; 1] = ["select_and_scatter/f64"];
 
-/// 64-bit types are taken apart before the generation matters, and slowly: one generation is enough for them.
+/// Returns whether the case uses 64-bit types. They are decomposed in the same slow way for every generation, so one
+/// generation is enough for them.
 fn is_wide(case: &Case) -> bool {
     ["f64", "i64"].iter().any(|wide| case.name.ends_with(wide))
 }
@@ -131,7 +133,7 @@ fn compiles_for(name: &str, takes: impl Fn(&Case) -> bool) {
     let (refused, taken): (Vec<_>, Vec<_>) = corpus::cases().unwrap().into_iter().filter(takes).partition(is_refused);
     let mut report = failures(taken, &fails);
     for case in refused.iter().filter(|case| fails(&case.program).is_none()) {
-        report += &format!("{} compiles by now: strike it from the list\n", case.name);
+        report += &format!("{} compiles now: remove it from the list\n", case.name);
     }
     assert!(report.is_empty(), "{report}");
 }
@@ -178,7 +180,7 @@ fn i32s(bytes: &[u8]) -> Vec<i32> {
 }
 
 #[test]
-fn slots_of_every_type_arrive_exactly() {
+fn slots_of_every_type_are_passed_exactly() {
     let Some(client) = cpu() else { return };
     let numbers = [-3.25, 0.0, 1.0, 100.0, -0.0, f64::INFINITY, 0.1];
     for number in numbers {
@@ -198,7 +200,7 @@ fn slots_of_every_type_arrive_exactly() {
 }
 
 #[test]
-fn constants_arrive_bit_for_bit() {
+fn constants_keep_every_bit() {
     let Some(client) = cpu() else { return };
     for dtype in DType::ALL.into_iter().filter(|&dtype| dtype != DType::C64) {
         let mut graph = Graph::new();
@@ -217,7 +219,7 @@ fn constants_arrive_bit_for_bit() {
 const NAN: f32 = f32::NAN;
 
 #[test]
-fn sorting_puts_nan_at_the_large_end_and_keeps_the_order_of_equals() {
+fn a_sort_puts_nan_at_the_large_end_and_is_stable() {
     let Some(client) = cpu() else { return };
     let keys = [2.0, NAN, -0.0, 0.0, -1.0, f32::INFINITY, -NAN, 0.0, f32::NEG_INFINITY];
     for (descending, expected) in [(false, [8, 4, 2, 3, 7, 0, 5, 1, 6]), (true, [1, 6, 5, 0, 2, 3, 7, 4, 8])] {
@@ -268,7 +270,7 @@ fn the_lowest_index_of_the_most_extreme_value_wins() {
 }
 
 #[test]
-fn reductions_of_nothing_give_the_neutral_element() {
+fn reductions_of_empty_arrays_return_the_neutral_element() {
     let Some(client) = cpu() else { return };
     for combine in [Combine::Sum, Combine::Prod, Combine::Max, Combine::Min] {
         for dtype in [DType::F32, DType::BF16, DType::I8, DType::U64, DType::F64] {

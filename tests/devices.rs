@@ -1,4 +1,4 @@
-//! The backend methods about a device: what it is called, what it takes, and the hooks that Burn calls around data.
+//! The backend methods about a device: its name, its element types, and the hooks that Burn calls around data.
 
 mod common;
 
@@ -10,10 +10,10 @@ use burn_tpu::Tpu;
 type B = Tpu<f32>;
 
 #[test]
-fn a_device_says_what_it_is_and_what_it_takes() {
+fn a_device_reports_its_name_and_its_element_types() {
     let Some(device) = common::cpu() else { return };
     assert_eq!(B::name(&device), "tpu<cpu:0>");
-    assert_eq!(B::device_count(DeviceOps::id(&device).type_id), 2, "tests ask for two");
+    assert_eq!(B::device_count(DeviceOps::id(&device).type_id), 2, "the tests create two");
     assert!(!B::ad_enabled(&device));
     for dtype in [DType::F32, DType::BF16, DType::F16, DType::F64, DType::I8, DType::U64] {
         assert!(B::supports_dtype(&device, dtype), "{dtype:?}");
@@ -24,7 +24,7 @@ fn a_device_says_what_it_is_and_what_it_takes() {
 }
 
 #[test]
-fn data_is_staged_and_allocations_persist_without_a_change() {
+fn staging_and_persistent_allocations_keep_the_data() {
     let Some(device) = common::cpu() else { return };
     let mut data = TensorData::from([1.0f32, 2.0]);
     B::staging([&mut data].into_iter(), &device);

@@ -1,4 +1,5 @@
-//! The disk cache across processes and under faults. Every process here runs in strict mode: no fault may become an error.
+//! The disk cache across processes and under faults. Every process here runs in strict mode, and no fault may become an
+//! error.
 #![allow(clippy::print_stdout, reason = "a child process reports to its parent")]
 
 mod common;
@@ -11,7 +12,7 @@ use std::time::Duration;
 
 type B = Tpu<f32>;
 
-/// What a process says when it is done.
+/// The report that a child process prints when it ends.
 #[derive(Debug, PartialEq)]
 struct Report {
     compiles: u64,
@@ -22,7 +23,7 @@ struct Report {
     value: String,
 }
 
-/// One program on a device with a disk cache; without a folder in the environment this test has nothing to do.
+/// Runs one program on a device with a disk cache; does nothing unless the environment names the cache folder.
 #[test]
 fn child() {
     let Ok(folder) = std::env::var("DISK_CACHE_TEST_FOLDER") else { return };
@@ -57,13 +58,13 @@ fn run(folder: &Path) -> Report {
     report(&mut command(folder))
 }
 
-/// The files of programs in a folder.
+/// Returns the files of programs in a folder.
 fn programs(folder: &Path) -> Vec<PathBuf> {
     let files = std::fs::read_dir(folder).expect("a folder").map(|entry| entry.expect("an entry").path());
     files.filter(|path| path.extension().is_some_and(|suffix| suffix == "program")).collect()
 }
 
-/// A folder that a first process has filled, and what that process said. `None` without the CPU plugin.
+/// Returns a folder that a first process has filled, and that process's report; `None` without the CPU plugin.
 fn filled() -> Option<(tempfile::TempDir, Report)> {
     common::cpu()?;
     let folder = tempfile::tempdir().expect("a folder");
@@ -75,7 +76,7 @@ fn filled() -> Option<(tempfile::TempDir, Report)> {
     Some((folder, cold))
 }
 
-/// All came from disk, and the result is what the compiled programs gave.
+/// Checks that every program came from disk and that the result equals that of the compiled programs.
 fn assert_warm(warm: &Report, cold: &Report) {
     let expected =
         Report { compiles: 0, hits: cold.compiles, misses: 0, writes: 0, errors: 0, value: cold.value.clone() };
@@ -99,7 +100,7 @@ fn a_damaged_or_foreign_file_is_compiled_again_and_replaced() {
             bytes[middle] ^= 1 << 5;
         },
         |bytes| bytes[3] ^= 1,
-        // Another form's head over the same content.
+        // The header of another format over the same content.
         |bytes| {
             let form = bytes.iter().position(|&byte| byte == b'1').expect("a form");
             bytes[form] = b'2';
@@ -119,7 +120,7 @@ fn a_damaged_or_foreign_file_is_compiled_again_and_replaced() {
 }
 
 #[test]
-fn a_flag_of_the_compiler_is_part_of_the_key() {
+fn a_compiler_flag_is_part_of_the_key() {
     let Some((folder, cold)) = filled() else { return };
     let flagged = |flags| report(command(folder.path()).env("LIBTPU_INIT_ARGS", flags));
     let other = flagged("--xla_of_another_mind=1");
@@ -129,7 +130,7 @@ fn a_flag_of_the_compiler_is_part_of_the_key() {
 }
 
 #[test]
-fn two_processes_at_once_share_a_folder() {
+fn two_processes_share_a_folder_at_the_same_time() {
     if common::cpu().is_none() {
         return;
     }
@@ -156,10 +157,10 @@ fn a_folder_that_others_can_write_is_not_used() {
     assert_warm(&run(folder.path()), &expected);
 }
 
-/// A limit on file sizes stops a write in its middle, as a full disk does.
+/// A limit on file sizes stops a write in the middle, as a full disk does.
 #[cfg(unix)]
 #[test]
-fn a_full_disk_costs_a_warning() {
+fn a_full_disk_is_only_a_warning() {
     if common::cpu().is_none() {
         return;
     }

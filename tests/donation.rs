@@ -1,4 +1,5 @@
-//! Donation changes where results lie and never what they are. Each test here is a way in which such systems have gone wrong.
+//! Donation changes where results are stored, never their values. Each test covers a known way in which donation goes
+//! wrong.
 
 mod common;
 
@@ -14,24 +15,24 @@ type B = Tpu<f32>;
 type D = Autodiff<B>;
 type Vector = Tensor<B, 1>;
 
-/// Long enough that no upload is a copy on the way.
+/// Long enough that no upload is copied on the way.
 const LENGTH: usize = 16 << 10;
 
-/// Rows and columns of a weight.
+/// The number of rows and columns of a weight.
 const SIDE: usize = 128;
 
 fn filled(device: &TpuDevice, value: f32) -> Vector {
     Tensor::from_data(TensorData::new(vec![value; LENGTH], [LENGTH]), device)
 }
 
-/// The value that all elements have.
+/// Returns the value that all elements share.
 fn value(tensor: Vector) -> f32 {
     let values: Vec<f32> = tensor.into_data().to_vec().expect("f32 data");
     assert!(values.iter().all(|&v| v == values[0]), "elements differ");
     values[0]
 }
 
-/// A program compiled while one argument was donated must be right when another is, when both are, when none is.
+/// A program compiled while one argument was donated must be right when another one, both, or none is donated.
 #[test]
 fn one_program_serves_every_donation_pattern() {
     let Some(device) = common::cpu() else { return };
@@ -55,9 +56,9 @@ fn one_program_serves_every_donation_pattern() {
     }
 }
 
-/// Two equal constants: one is overwritten for many steps, the other must stay.
+/// Two equal constants: one is overwritten for many steps, the other must keep its value.
 #[test]
-fn a_constant_is_not_overwritten_through_its_equal() {
+fn overwriting_a_constant_does_not_change_an_equal_one() {
     let Some(device) = common::cpu() else { return };
     let _alone = alone();
     for make in [|d: &TpuDevice| Vector::zeros([LENGTH], d), |d: &TpuDevice| filled(d, 0.0)] {
@@ -71,9 +72,9 @@ fn a_constant_is_not_overwritten_through_its_equal() {
     }
 }
 
-/// Reading one of several results runs all of them, and keeps the arguments that are still named.
+/// Reading one of several results runs all of them and keeps the arguments that are still referenced.
 #[test]
-fn a_read_of_one_result_keeps_what_the_others_need() {
+fn a_read_of_one_result_keeps_the_arguments_of_the_others() {
     let Some(device) = common::cpu() else { return };
     let _alone = alone();
     let weights = filled(&device, 3.0);
@@ -84,9 +85,9 @@ fn a_read_of_one_result_keeps_what_the_others_need() {
     assert_eq!((value(next), value(weights)), (2.0, 3.0));
 }
 
-/// A layer's weight is read by the input's gradient as well, in no order with its own update that the data would give.
+/// The input's gradient also reads a layer's weight, and no data dependency orders this read and the weight's update.
 #[test]
-fn a_weight_that_other_work_reads_is_updated_without_a_copy() {
+fn a_weight_that_is_read_elsewhere_is_updated_without_a_copy() {
     let Some(device) = common::cpu() else { return };
     let _alone = alone();
     let matrix = |value: f32, rows: usize| {
@@ -121,9 +122,9 @@ fn a_buffer_that_is_used_twice_is_donated_once() {
     assert_eq!((count.donated, value(square)), (1, 6.0));
 }
 
-/// Scores whose update takes their memory, in a step whose loops read them at each trip.
+/// The update of the scores reuses their memory, in a step whose loops read the scores in each trip.
 #[test]
-fn what_loops_read_is_whole_until_they_end() {
+fn values_that_loops_read_are_intact_until_the_loops_end() {
     let Some(device) = common::cpu() else { return };
     let _alone = alone();
     let values: Vec<f32> = (0..LENGTH).map(|i| (0.37 * i as f32).sin()).collect();
@@ -153,9 +154,10 @@ fn what_loops_read_is_whole_until_they_end() {
     assert_eq!(found, expected);
 }
 
-/// The next step is recorded while this one runs: a dispatch waits neither for its program nor to let go of what it donated.
+/// The next step is recorded while this one runs: a dispatch waits neither for its program nor for the release of donated
+/// buffers.
 #[test]
-fn a_step_is_dispatched_and_not_waited_for() {
+fn dispatching_a_step_does_not_wait_for_it() {
     let Some(device) = common::cpu() else { return };
     let _alone = alone();
     let side = 768;
@@ -169,24 +171,24 @@ fn a_step_is_dispatched_and_not_waited_for() {
         B::sync(&device).expect("it runs");
         seen.push(metrics(&device));
     };
-    // The first one compiles.
+    // The first step compiles.
     step(&mut vec![]);
     let mut seen = vec![metrics(&device)];
     step(&mut seen);
     let donated = seen[1].donated_bytes - seen[0].donated_bytes;
     assert_eq!((donated, seen[1].alias_bytes - seen[0].alias_bytes), (4 * (side * side) as u64, donated));
     let (dispatched, waited) = (seen[1].dispatch_ns - seen[0].dispatch_ns, seen[2].wait_ns - seen[1].wait_ns);
-    assert!(waited > dispatched, "{dispatched} ns until it was dispatched, {waited} ns until it had run");
+    assert!(waited > dispatched, "{dispatched} ns until it was dispatched, {waited} ns until it completed");
 }
 
-/// Another thread's read runs the front part of a trace; the rest still needs what the front part read.
+/// Another thread's read runs the first part of a trace; the rest still needs the buffers that this part read.
 #[test]
 fn another_threads_read_donates_nothing_that_the_rest_needs() {
     let Some(device) = common::cpu() else { return };
     let _alone = alone();
     let x = filled(&device, 3.0);
     let early = x.clone() + 1.0;
-    // The last handle of `x` is gone after this: only the trace holds its buffer.
+    // After this the last handle of `x` is dropped: only the trace keeps its buffer alive.
     let rest = early.clone() * x;
     let (read, count) = counted(&device, || std::thread::spawn(move || value(early)).join().expect("it reads"));
     assert_eq!((read, count.donated), (4.0, 0));

@@ -1,4 +1,4 @@
-//! What must hold for as long as a process lives: memory is bounded, whatever it is fed.
+//! Properties of a long-running process: memory stays bounded for any sequence of programs.
 
 mod common;
 
@@ -7,24 +7,24 @@ use burn_tpu::{Tpu, TpuDevice, TpuOptions, metrics};
 
 type B = Tpu<f32>;
 
-/// Resident memory of this process.
+/// Returns the resident memory of this process, in KiB.
 fn resident_kib() -> usize {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let line = status.lines().find(|line| line.starts_with("VmRSS:")).unwrap_or("VmRSS: 0");
     line.split_whitespace().nth(1).and_then(|n| n.parse().ok()).unwrap_or(0)
 }
 
-/// As many steps as `ENDURANCE_STEPS` says: 20,000 is the count that the project holds itself to, CI runs fewer.
+/// Returns the number of steps: `ENDURANCE_STEPS`. The project's own target is 20,000; CI runs fewer.
 fn steps() -> usize {
     let steps = std::env::var("ENDURANCE_STEPS").map_or(600, |steps| steps.parse().expect("a number"));
-    assert!(steps >= 500, "too few to tell");
+    assert!(steps >= 500, "too few to show a leak");
     steps
 }
 
 const SHAPES: usize = 50;
 const ENTRIES: usize = 16;
 
-/// Fifty shapes through a cache of sixteen programs: each is let go before it comes again.
+/// Fifty shapes through a cache of sixteen programs: each program is evicted before its shape comes again.
 #[test]
 fn many_shapes_through_a_small_cache_keep_memory_flat() {
     if common::cpu().is_none() {

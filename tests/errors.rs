@@ -1,4 +1,4 @@
-//! Errors as a user meets them: each scenario in a process of its own, which must live on.
+//! Errors as a user sees them. Each scenario runs in a separate process, which must survive the error.
 #![allow(clippy::print_stdout, reason = "a child process reports to its parent")]
 
 use burn::tensor::{Tensor, TensorData};
@@ -7,7 +7,7 @@ use std::process::Command;
 
 type B = Tpu<f32>;
 
-/// Runs a scenario of [`child`] in a process with these environment variables; its output.
+/// Runs a scenario of [`child`] in a process with these environment variables and returns its output.
 fn run(scenario: &str, environment: &[(&str, &str)]) -> String {
     let empty = tempfile::tempdir().expect("a folder");
     let mut command = Command::new(std::env::current_exe().expect("this test"));
@@ -26,7 +26,7 @@ fn run(scenario: &str, environment: &[(&str, &str)]) -> String {
     text
 }
 
-/// The scenarios; without one this test has nothing to do.
+/// The scenarios; does nothing unless the environment names one.
 #[test]
 fn child() {
     let Ok(scenario) = std::env::var("SCENARIO") else { return };
@@ -62,7 +62,7 @@ fn assert_all(text: &str, parts: &[&str]) {
 }
 
 #[test]
-fn a_missing_plugin_is_an_error_that_names_the_mend() {
+fn a_missing_plugin_is_an_error_that_names_the_fix() {
     let text = run("cpu", &[]);
     assert_all(&text, &["ERROR", "cpu:0 is not available", "cargo xtask setup cpu"]);
 }
@@ -80,7 +80,7 @@ fn a_missing_tpu_is_an_error_at_once() {
 }
 
 #[test]
-fn a_file_that_is_no_plugin_is_named() {
+fn an_error_names_a_file_that_is_no_plugin() {
     let file = tempfile::NamedTempFile::new().expect("a file");
     std::fs::write(file.path(), "not a library").expect("written");
     let path = file.path().to_string_lossy().into_owned();
@@ -89,7 +89,7 @@ fn a_file_that_is_no_plugin_is_named() {
 }
 
 #[test]
-fn a_denied_fallback_names_the_ops_and_the_mend() {
+fn a_denied_fallback_names_the_ops_and_the_fix() {
     let Some(plugin) = plugin() else { return };
     let environment =
         [("BURN_TPU_PLUGIN", &*plugin), ("BURN_TPU_HOST_OPS", "stablehlo.add"), ("BURN_TPU_FALLBACK", "deny")];
@@ -104,7 +104,7 @@ fn a_wrong_environment_variable_is_named_with_its_rule() {
 }
 
 #[test]
-fn a_device_that_the_plugin_lacks_is_named_with_their_number() {
+fn a_missing_device_is_named_with_the_number_of_devices() {
     let Some(plugin) = plugin() else { return };
     let text = run("far", &[("BURN_TPU_PLUGIN", &plugin)]);
     assert_all(&text, &["ERROR", "cpu:9 is not available", "has 1 devices", "BURN_TPU_CPU_DEVICES"]);
@@ -117,7 +117,7 @@ fn an_unwritable_dump_folder_is_an_error_with_its_path() {
     assert_all(&text, &["ERROR", "the dump of a program /proc/no-such-folder"]);
 }
 
-/// The CPU plugin's file.
+/// Returns the path of the CPU plugin.
 fn plugin() -> Option<String> {
     let found = burn_tpu_pjrt::discovery::find(burn_tpu_pjrt::PluginKind::Cpu, None);
     if found.is_err() && std::env::var("BURN_TPU_REQUIRE_PLUGIN").is_ok_and(|v| v == "1") {

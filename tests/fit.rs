@@ -1,4 +1,5 @@
-//! `burn_tpu::fit`: a step is recorded once and judged for every generation; what does not fit is a result with its buffers.
+//! `burn_tpu::fit`: a step is recorded once and evaluated for every generation; a step that does not fit is a result that
+//! lists its buffers.
 
 mod common;
 
@@ -17,7 +18,7 @@ struct Mlp<B: Backend> {
     layers: Vec<Linear<B>>,
 }
 
-/// Layers of one width with Adam, one step after another.
+/// Trains layers of one width with Adam, one step after another.
 fn train(fit: &Fit, layers: usize, width: usize, batch: usize) -> FitReport {
     type B = Autodiff<Tpu>;
     let build = |device: &TpuDevice| {
@@ -40,7 +41,7 @@ fn one(generation: Generation) -> [Topology; 1] {
 }
 
 #[test]
-fn a_step_that_fits_has_memory_speed_price_and_buffers_that_agree() {
+fn the_memory_speed_price_and_buffers_of_a_step_that_fits_agree() {
     if !common::has_libtpu() {
         return;
     }
@@ -48,13 +49,13 @@ fn a_step_that_fits_has_memory_speed_price_and_buffers_that_agree() {
     let fit = Fit::new().unwrap().slices(one(Generation::V5e)).samples(batch as u64);
     let report = train(&fit, layers, width, batch);
     assert!(report.step.settled && report.step.programs == 1, "{:?}", report.step);
-    // Forward, and two products per layer backward, but none for the gradient of the input.
+    // The forward pass, and two products per layer in the backward pass, except the gradient of the input.
     let product = 2 * (batch * width * width) as u64;
     assert_eq!(report.step.matrix_flops, product * (3 * layers as u64 - 1));
     let [slice] = &report.slices[..] else { panic!("{report:?}") };
     assert_eq!(slice.verdict, Verdict::Fits);
     let memory = &slice.memory;
-    // Weights, two moments; bf16 in tiles of 8 x 128.
+    // Weights and two moments; bf16 in tiles of 8 x 128.
     let weight = (264 * 384 * 2) as u64;
     assert!(memory.argument_bytes >= 3 * layers as u64 * weight, "{memory:?}");
     assert!(memory.alias_bytes >= 3 * layers as u64 * weight, "the state is donated: {memory:?}");
@@ -82,7 +83,7 @@ fn a_step_that_fits_has_memory_speed_price_and_buffers_that_agree() {
 }
 
 #[test]
-fn a_step_without_room_is_a_result_with_its_buffers_and_fits_where_there_is_room() {
+fn a_step_that_does_not_fit_lists_its_buffers_and_fits_a_larger_slice() {
     if !common::has_libtpu() {
         return;
     }
@@ -102,7 +103,7 @@ fn a_step_without_room_is_a_result_with_its_buffers_and_fits_where_there_is_room
 }
 
 #[test]
-fn what_libtpu_refuses_is_an_entry_of_the_report_and_the_next_one_works() {
+fn a_refusal_of_libtpu_is_an_entry_of_the_report_and_the_next_slice_works() {
     if !common::has_libtpu() {
         return;
     }
@@ -116,23 +117,23 @@ fn what_libtpu_refuses_is_an_entry_of_the_report_and_the_next_one_works() {
 }
 
 #[test]
-fn a_step_that_leaves_nothing_is_an_error() {
+fn a_step_without_results_is_an_error() {
     let fit = Fit::new().unwrap().slices([]);
     let nothing = fit.run(|_| (), |(), device| drop(Tensor::<Tpu<f32>, 1>::ones([3], device) + 1.0));
     assert!(matches!(nothing, Err(burn_tpu::TpuError::Step { .. })), "{nothing:?}");
 }
 
 #[test]
-fn a_loop_that_never_settles_is_told() {
+fn a_loop_that_never_settles_is_reported() {
     let fit = Fit::new().unwrap().slices([]);
     let grow = |x: Tensor<Tpu<f32>, 1>, device: &TpuDevice| Tensor::cat(vec![x, Tensor::ones([1], device)], 0);
     let report = fit.run(|device| Tensor::ones([1], device), grow).unwrap();
     assert!(!report.step.settled && report.to_string().contains("compiles at every step"), "{report}");
 }
 
-/// The limits in the built-in figures are what libtpu says of its devices.
+/// The memory limits in the built-in figures are those that libtpu reports for its devices.
 #[test]
-fn the_usable_memory_of_every_generation_is_libtpus() {
+fn the_usable_memory_of_every_generation_matches_libtpu() {
     if !common::has_libtpu() {
         return;
     }
@@ -146,8 +147,8 @@ fn the_usable_memory_of_every_generation_is_libtpus() {
         let limit = topology.attributes().iter().chain(topology.devices()[0].attributes.iter());
         let limit =
             limit.filter(|(name, _)| *name == "device_memory_bytes_limit").map(|(_, value)| value.clone()).next();
-        let Some(burn_tpu_pjrt::Value::Int(limit)) = limit else { panic!("{name} tells no limit: {limit:?}") };
-        // v4 tells the limit of a chip.
+        let Some(burn_tpu_pjrt::Value::Int(limit)) = limit else { panic!("{name} reports no limit: {limit:?}") };
+        // For v4, libtpu reports the limit of a chip.
         let devices = if generation == Generation::V4 { 2 } else { 1 };
         let difference = (limit as f64 / devices as f64 / spec.usable_bytes() as f64 - 1.0).abs();
         assert!(difference < 0.001, "{name}: {limit} and {}", spec.usable_bytes());

@@ -1,4 +1,4 @@
-//! What a plugin computes while it compiles: ops of constants must give what they give at run time.
+//! Constant folding in plugins: ops of constants must have the same results as at run time.
 
 mod common;
 
@@ -6,12 +6,12 @@ use burn_tpu_graph::op::{BinaryOp, Direction, UnaryOp};
 use burn_tpu_graph::{Builder, DType, Graph, Literal, NodeId, Number, Program, Result, TensorType};
 use common::programs;
 
-/// Every element type but the complex one, which only stands around Fourier transforms.
+/// Every element type except the complex one, which occurs only around Fourier transforms.
 fn dtypes() -> impl Iterator<Item = DType> {
     DType::ALL.into_iter().filter(|&dtype| dtype != DType::C64)
 }
 
-/// Numbers of either sign, the extremes of integers, and what a float has besides.
+/// Numbers of either sign, the extremes of integers, and the special values of floats.
 fn values(dtype: DType) -> Vec<u64> {
     if dtype == DType::Bool {
         return vec![0, 1];
@@ -27,13 +27,13 @@ fn values(dtype: DType) -> Vec<u64> {
     values
 }
 
-/// A constant of one dim.
+/// Adds a constant of one dim.
 fn constant(graph: &mut Graph, dtype: DType, bits: &[u64]) -> Result<NodeId> {
     let bytes: Vec<u8> = bits.iter().flat_map(|bits| bits.to_le_bytes()[..dtype.size_bytes()].to_vec()).collect();
     graph.constant(Literal::dense(TensorType::new(dtype, [bits.len()]), bytes))
 }
 
-/// All pairs of the values, as two constants.
+/// Returns all pairs of the values, as two constants.
 fn pairs(graph: &mut Graph, dtype: DType, values: &[u64]) -> Result<[NodeId; 2]> {
     let each = || values.iter().flat_map(|&x| values.iter().map(move |&y| (x, y)));
     let (lhs, rhs): (Vec<u64>, Vec<u64>) = each().unzip();
@@ -44,7 +44,7 @@ fn nan(dtype: DType) -> u64 {
     Number::Float(f64::NAN).bits(dtype)
 }
 
-/// Every element-wise op of constants of one type, each with its name.
+/// Returns every element-wise op of constants of one type, each with its name.
 fn folded(dtype: DType) -> Result<(Program, Vec<String>)> {
     let mut graph = Graph::default();
     let (mut outputs, mut names) = (Vec::new(), Vec::new());
@@ -59,10 +59,10 @@ fn folded(dtype: DType) -> Result<(Program, Vec<String>)> {
     for &op in UnaryOp::ALL.iter().filter(|op| op.class().contains(dtype)) {
         keep(op.mnemonic().into(), graph.unary(op, x)?);
     }
-    // An integer's power is by six bits of the exponent at run time; the backend composes it from smaller ones.
+    // At run time an integer power uses six bits of the exponent; the backend composes larger ones from such powers.
     let same = |op: &BinaryOp| op.class().contains(dtype) && !(*op == BinaryOp::Pow && dtype.is_int());
     for &op in BinaryOp::ALL.iter().filter(|&op| same(op)) {
-        // The option by which NaN wins says nothing to the folding.
+        // The option by which NaN wins has no effect on folding.
         let extreme = matches!(op, BinaryOp::Max | BinaryOp::Min);
         let (lhs, rhs) = if extreme { (lower, upper) } else { (lhs, rhs) };
         keep(op.mnemonic().into(), graph.binary(op, lhs, rhs)?);
@@ -77,7 +77,7 @@ fn folded(dtype: DType) -> Result<(Program, Vec<String>)> {
 }
 
 #[test]
-fn ops_of_constants_are_what_they_are_at_run_time() {
+fn folded_ops_have_the_same_results_as_at_run_time() {
     let Some(client) = programs::client() else { return };
     let mut wrong = Vec::new();
     for dtype in dtypes() {
@@ -93,7 +93,7 @@ fn ops_of_constants_are_what_they_are_at_run_time() {
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
-/// The first element that is another number: for floats, further than a few of the narrower type's steps.
+/// Describes the first element that differs; for floats, by more than a few steps of the narrower type.
 fn difference(dtype: DType, found: &[u8], expected: &[u8]) -> Option<String> {
     if !dtype.is_float() {
         let size = dtype.size_bytes();

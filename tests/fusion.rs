@@ -1,6 +1,6 @@
-//! Rewrites on real compilers: that they never lose accuracy, and, by hand, what they gain.
+//! Rewrites on real compilers: tests that they never lose accuracy, and measurements of their gain, which run by hand.
 //!
-//! `cargo test --release --test fusion -- --ignored --nocapture` prints the measurements that `docs/decisions` quote.
+//! `cargo test --release --test fusion -- --ignored --nocapture` prints the measurements that `docs/decisions` quotes.
 
 use burn_tpu_fusion::{Level, Pipeline};
 use burn_tpu_graph::op::{BinaryOp, DotAttrs, UnaryOp};
@@ -13,8 +13,8 @@ use half::bf16;
 use std::path::Path;
 use std::time::Instant;
 
-#[allow(clippy::print_stderr, reason = "a skipped test must say so, and a measurement must print")]
-fn say(text: &str) {
+#[allow(clippy::print_stderr, reason = "a skipped test reports the reason, and a measurement prints its result")]
+fn print(text: &str) {
     eprintln!("{text}");
 }
 
@@ -23,7 +23,7 @@ fn plugin(kind: PluginKind, required: &str) -> Option<Plugin> {
         Ok(found) => Some(Plugin::load(found.path).expect("a plugin that was found must load")),
         Err(error) if std::env::var(required).is_ok_and(|value| value == "1") => panic!("{required}=1: {error}"),
         Err(error) => {
-            say(&format!("skipped: {error}"));
+            print(&format!("skipped: {error}"));
             None
         }
     }
@@ -37,8 +37,8 @@ enum Activation {
     Gelu,
 }
 
-/// `layers` times `activation(x @ weight + bias)` as burn-tpu records it: in bf16 with f32 accumulation and activations
-/// computed in f32, or (the reference) all in f32 from the same bf16 inputs.
+/// Returns `layers` times `activation(x @ weight + bias)` as burn-tpu records it: in bf16 with f32 accumulation and
+/// activations computed in f32, or, as the reference, all in f32 from the same bf16 inputs.
 fn mlp(dtype: DType, layers: u32, [rows, width]: [usize; 2], activation: Activation) -> Program {
     let mut g = Graph::new();
     let parameter = |g: &mut Graph, index, dims: &[usize]| {
@@ -103,7 +103,7 @@ fn pjrt_program(program: &Program) -> burn_tpu_pjrt::Program {
     burn_tpu_pjrt::Program::stablehlo(lowered.text.as_str(), parameters).unwrap()
 }
 
-/// Normal-ish bf16 numbers (a sum of uniforms), scaled so that a layer keeps the size of its input.
+/// Returns roughly normal bf16 numbers (a sum of uniforms), scaled so that a layer keeps the magnitude of its input.
 fn inputs(program: &Program) -> Vec<Vec<u8>> {
     let mut state = 0x2545_F491_4F6C_DD1Du64;
     let mut uniform = move || {
@@ -122,7 +122,7 @@ fn inputs(program: &Program) -> Vec<Vec<u8>> {
 
 struct Run {
     values: Vec<f32>,
-    /// The shortest and the median wall time of a launch.
+    /// The shortest and the median wall time of a launch, in microseconds.
     micros: [f64; 2],
 }
 
@@ -156,7 +156,7 @@ fn run(client: &Client, program: &Program, launches: usize) -> Run {
     Run { values, micros: [times[0], times[times.len() / 2]] }
 }
 
-/// Root mean square of the difference, over that of the reference.
+/// Returns the root mean square of the difference, divided by that of the reference.
 fn relative_error(values: &[f32], reference: &[f32]) -> f64 {
     let square = |x: f64| x * x;
     let error: f64 = values.iter().zip(reference).map(|(a, b)| square(f64::from(a - b))).sum();
@@ -176,7 +176,7 @@ fn rewritten_layers_are_at_least_as_accurate() {
     }
 }
 
-/// Instructions and fusions of the optimised module: `(all, fusions)`, counted in the text that XLA dumps.
+/// Counts the instructions and fusions of the optimised module, `(all, fusions)`, in the text that XLA dumps.
 fn counts(folder: &Path) -> (usize, usize) {
     let files = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
     let is_final = |path: &std::path::PathBuf| path.to_string_lossy().ends_with("after_optimizations.txt");
@@ -214,7 +214,7 @@ fn measure_linear_activation_on_the_cpu_plugin() {
                 let (instructions, fusions) = counts(folder.path());
                 let run = run(&client, &program, 41);
                 let error = relative_error(&run.values, &reference);
-                say(&format!(
+                print(&format!(
                     "cpu {layers} x {shape:?} {activation:?} {name}: {:.0} us at best, {:.0} median, {instructions} \
                      instructions, {fusions} fusions, relative error {error:.3e}",
                     run.micros[0], run.micros[1]
@@ -228,7 +228,7 @@ fn measure_linear_activation_on_the_cpu_plugin() {
 #[ignore = "a measurement, by hand"]
 fn measure_linear_activation_ahead_of_time() {
     if presence::tpu_present() {
-        return say("skipped: compiling ahead of time is for machines without a TPU");
+        return print("skipped: compiling ahead of time is for machines without a TPU");
     }
     let Some(libtpu) = plugin(PluginKind::Tpu, "BURN_TPU_REQUIRE_LIBTPU") else { return };
     let topology = TopologyDescription::new(libtpu, "v5e:1x1", &[]).unwrap();
@@ -241,7 +241,7 @@ fn measure_linear_activation_ahead_of_time() {
                 let executable = topology.compile(&pjrt_program(&program), &options).unwrap();
                 let (instructions, fusions) = counts(folder.path());
                 let costs = executable.cost_analysis().unwrap();
-                say(&format!(
+                print(&format!(
                     "v5e {layers} x {shape:?} {activation:?} {name}: {instructions} instructions, {fusions} fusions, \
                      {:.3} MB accessed, {:.2} us estimated, {} bytes of temporaries",
                     float(&costs, "bytes accessed") / 1e6,

@@ -1,5 +1,5 @@
-//! A training step of every example model compiles for every TPU generation, and is the one that `tests/golden` pins.
-//! `BURN_TPU_BLESS=1` accepts what is found, and writes `docs/tpu-programs.md` with it.
+//! A training step of every example model compiles for every TPU generation and equals the one pinned in `tests/golden`.
+//! `BURN_TPU_BLESS=1` accepts the current steps and writes `docs/tpu-programs.md` from them.
 
 mod common;
 
@@ -30,7 +30,7 @@ where
     report.expect("the step computes something")
 }
 
-/// The models of `examples/step_time`, by name and element type.
+/// Returns the models of `examples/step_time`, by name and element type.
 fn steps() -> Vec<(&'static str, FitReport)> {
     fn images<B: Backend<Device = TpuDevice>>(device: &TpuDevice) -> Images<B> {
         Images::synthetic(BATCH, 0, device)
@@ -49,7 +49,7 @@ fn root() -> PathBuf {
 }
 
 #[test]
-fn the_steps_of_the_example_models_compile_for_every_generation_and_are_the_pinned_ones() {
+fn example_steps_compile_for_every_generation_and_equal_the_pinned_ones() {
     if !common::has_libtpu() {
         return;
     }
@@ -70,7 +70,7 @@ fn the_steps_of_the_example_models_compile_for_every_generation_and_are_the_pinn
     }
 }
 
-/// What the compiler made of each step, for people.
+/// Returns a page that describes the compiler's output for each step.
 fn page(steps: &[(&str, FitReport)]) -> String {
     let mut page = String::from(HEAD);
     for (name, report) in steps {

@@ -1,4 +1,5 @@
-//! Burn's Learner reads on one thread, records on another and builds batches on a third: the same programs every time.
+//! Burn's Learner reads on one thread, records on another and builds batches on a third. The programs are the same every
+//! time.
 
 mod common;
 
@@ -56,7 +57,7 @@ struct Batch<B: Backend> {
     classes: Tensor<B, 1, Int>,
 }
 
-/// Records on the loader's thread, and takes a time of its own for each batch.
+/// Records on the loader's thread, with a different delay for each batch.
 #[derive(Clone)]
 struct Points {
     seed: u64,
@@ -93,7 +94,7 @@ impl<B: Backend> InferenceStep for Model<B> {
     }
 }
 
-/// Shows nothing, slowly: metrics then arrive long after the step that they describe.
+/// A renderer that shows nothing and is slow: metrics then arrive long after the step that they describe.
 struct Silent;
 
 impl MetricsRendererTraining for Silent {
@@ -133,7 +134,7 @@ fn fit(seed: u64, device: &TpuDevice) {
 }
 
 #[test]
-fn the_learner_makes_the_same_programs_whatever_the_timing() {
+fn the_learners_programs_do_not_depend_on_timing() {
     let Some(device) = common::cpu() else { return };
     let _alone = alone();
     let runs: Vec<Vec<u64>> = (0..RUNS)

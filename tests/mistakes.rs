@@ -1,7 +1,7 @@
-//! What a user's mistake says: the op, the types it was given and the rule, in less than a page; and that the device, the
-//! trace and what was recorded before it live on.
+//! Errors of a user's mistakes: the message names the op, the types of its operands and the rule, in less than a page. The
+//! device, the trace and what was recorded earlier stay usable.
 //!
-//! The calls go to the backend's methods, behind the checks of Burn's `Tensor`, so that every rule is this backend's own.
+//! The calls go to the backend's methods, below the checks of Burn's `Tensor`, so that every rule is this backend's own.
 
 mod common;
 
@@ -18,7 +18,7 @@ const F32: FloatDType = FloatDType::F32;
 const I32: IntDType = IntDType::I32;
 const BOOL: BoolDType = BoolDType::Native;
 
-/// Tensors of ones on the device under test.
+/// Creates tensors of ones on the device under test.
 struct On(TpuDevice);
 
 impl On {
@@ -39,7 +39,7 @@ impl On {
     }
 }
 
-/// The call, and what its message must contain.
+/// The call, and the texts that its message must contain.
 type Mistake = (fn(&On), &'static [&'static str]);
 
 fn shape(dims: &[usize]) -> Shape {
@@ -184,7 +184,7 @@ const MODULES: &[Mistake] = &[
     (|d| drop(B::quantize_dynamic(d.f(&[4]), &QuantScheme::default().with_value(QuantValue::E4M3))), &["quantize_dynamic", "E4M3", "must be Q8, Q4 or Q2"]),
 ];
 
-/// The text of the panic that `work` ends in.
+/// Returns the text of the panic that `work` ends in, if it panics.
 fn message(work: impl FnOnce()) -> Option<String> {
     let panic = catch_unwind(AssertUnwindSafe(work)).err()?;
     let text = panic.downcast_ref::<String>().cloned();
@@ -196,15 +196,15 @@ fn read(x: TpuTensor) -> Vec<f32> {
     data.iter::<f32>().collect()
 }
 
-/// What is wrong with what a mistake says or leaves behind.
-fn judge(on: &On, (mistake, parts): &Mistake) -> Result<(), String> {
+/// Checks the message of a mistake and the state of the device after it.
+fn check_mistake(on: &On, (mistake, parts): &Mistake) -> Result<(), String> {
     let before = B::float_add_scalar(on.f(&[2]), 1.0.into());
-    let text = message(|| mistake(on)).ok_or("it is no mistake")?;
+    let text = message(|| mistake(on)).ok_or("it did not panic")?;
     let missing: Vec<_> = parts.iter().filter(|&&part| !text.contains(part)).collect();
     let ours = text.starts_with("burn-tpu: ");
     let after = read(B::float_mul_scalar(before, 3.0.into()));
     match () {
-        _ if !ours => Err(format!("no message of this backend: {text:?}")),
+        _ if !ours => Err(format!("not a message of this backend: {text:?}")),
         _ if !missing.is_empty() => Err(format!("{missing:?} is not in {text:?}")),
         _ if text.len() >= 1000 => Err(format!("{} characters: {text:?}", text.len())),
         _ if after != [6.0, 6.0] => Err(format!("after {text:?} the device computes {after:?}")),
@@ -213,11 +213,12 @@ fn judge(on: &On, (mistake, parts): &Mistake) -> Result<(), String> {
 }
 
 #[test]
-fn each_mistake_says_its_op_its_types_and_its_rule_and_ends_nothing() {
+fn each_mistake_names_its_op_types_and_rule_and_leaves_the_device_usable() {
     let Some(device) = common::cpu() else { return };
     let on = On(device);
     let all = [ELEMENTWISE, MOVEMENT, INDEXING, REDUCTIONS, CONVOLUTIONS, MODULES];
-    let wrong = |mistake: &Mistake| judge(&on, mistake).err().map(|error| format!("{:?}: {error}", mistake.1[0]));
+    let wrong =
+        |mistake: &Mistake| check_mistake(&on, mistake).err().map(|error| format!("{:?}: {error}", mistake.1[0]));
     let errors: Vec<_> = all.into_iter().flatten().filter_map(wrong).collect();
     assert!(errors.is_empty(), "{} wrong:\n{}", errors.len(), errors.join("\n"));
     assert_eq!(metrics(&device).host_fallbacks, 0);

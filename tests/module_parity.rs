@@ -1,7 +1,7 @@
 //! Module operations against Burn's CPU backends, over random attributes: convolutions, pools, interpolation, attention,
 //! linear layers, norms, Fourier transforms, and the gradients of all of them, called as autodiff calls them.
 //!
-//! The oracle is burn-ndarray; burn-flex where burn-ndarray lacks the op. Values are eighths between -2 and 2: exact in
+//! The oracle is burn-ndarray, or burn-flex where burn-ndarray lacks the op. Values are eighths between -2 and 2: exact in
 //! bf16, with ties for the pools.
 
 mod common;
@@ -16,14 +16,14 @@ use proptest::prelude::*;
 
 type Cpu = NdArray<f32, i32>;
 
-/// Makes the same operands on every backend.
+/// Creates the same operands on every backend.
 struct Feed<B: Backend> {
     device: Device<B>,
     dtype: FloatDType,
     seed: u64,
 }
 
-/// A result: its dims and values.
+/// The dims and values of a result.
 type Value = (Vec<usize>, Vec<f32>);
 
 impl<B: Backend> Feed<B> {
@@ -31,7 +31,7 @@ impl<B: Backend> Feed<B> {
         Self { device, dtype, seed: 0 }
     }
 
-    /// The next of a fixed sequence of numbers below `end` (SplitMix64).
+    /// Returns the next number of a fixed sequence, below `end` (SplitMix64).
     fn next(&mut self, end: u64) -> u64 {
         self.seed = self.seed.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let z = (self.seed ^ (self.seed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -50,7 +50,7 @@ impl<B: Backend> Feed<B> {
         self.from(dims, values)
     }
 
-    /// Offsets that never fall on a pixel, where the slope of a bilinear read jumps.
+    /// Returns offsets that never fall on a pixel, where the slope of a bilinear read jumps.
     fn offsets(&mut self, dims: &[usize]) -> FloatTensor<B> {
         let count = dims.iter().product();
         let values = (0..count).map(|_| self.next(13) as f32 / 4.0 - 1.5 + 0.125).collect();
@@ -86,7 +86,7 @@ impl<B: Backend> Feed<B> {
     }
 }
 
-/// Whether some number within the tolerance of each of theirs rounds to ours.
+/// Checks that some number within the tolerance of each of their elements rounds to ours.
 fn close(ours: &[Value], theirs: &[Value], (dtype, tolerance): (FloatDType, f32)) -> Result<(), TestCaseError> {
     let rounded = |value: f32| if dtype == FloatDType::BF16 { half::bf16::from_f32(value).to_f32() } else { value };
     prop_assert_eq!(ours.len(), theirs.len());
@@ -103,19 +103,19 @@ fn close(ours: &[Value], theirs: &[Value], (dtype, tolerance): (FloatDType, f32)
     Ok(())
 }
 
-/// What bf16 may be off by before its one rounding: no more than f32.
+/// The tolerance in bf16 before its one rounding: the same as in f32.
 const ONE_ROUNDING: f32 = 1e-5;
 
-/// The same where a product takes what the op itself computed as its operand: matrix units take 16 bits.
+/// The tolerance where a product's operand was computed by the op itself: matrix units take 16 bits.
 const ROUNDED_OPERAND: f32 = 2e-2;
 
-/// Where the backend runs: the CPU plugin in f32 and bf16, and the interpreter in f64, with the tolerance of each.
+/// Returns the devices under test: the CPU plugin in f32 and bf16, and the interpreter in f64, each with its tolerance.
 fn runs(half: f32) -> Vec<(TpuDevice, FloatDType, f32)> {
     let plugin = common::cpu().map(|device| [(device, FloatDType::F32, 1e-5), (device, FloatDType::BF16, half)]);
     plugin.into_iter().flatten().chain([(TpuDevice::ndarray(), FloatDType::F64, 1e-5)]).collect()
 }
 
-/// Runs `$body` with `B` as the oracle and as this backend, wherever that runs, and compares what it returns.
+/// Runs `$body` with `B` as the oracle and as this backend on each device under test, and compares the results.
 macro_rules! agree {
     ($oracle:ty, $feed:ident, $body:expr) => {
         agree!($oracle, $feed, ONE_ROUNDING, $body)
@@ -139,7 +139,7 @@ macro_rules! agree {
     }};
 }
 
-/// Each case is a program to compile: few by default.
+/// Each case is a program to compile, so the default number is small.
 fn cases() -> ProptestConfig {
     common::cases(10)
 }

@@ -1,10 +1,9 @@
-//! Whole random programs on two engines: what the CPU plugin computes through the lowering, the interpreter must
-//! compute too.
+//! Random whole programs on two engines: the CPU plugin, through the lowering, and the interpreter must compute the same.
 //!
-//! 256 programs of 5 to 50 steps by default, always the same ones; `PROPTEST_CASES` asks for more and
-//! `PROPTEST_RNG_SEED` for others. A program that fails is shrunk: steps are left out and choices become zeros as long
-//! as the engines still disagree.
-#![allow(clippy::print_stderr, reason = "says how much was compared, and what failed before it is made small")]
+//! The default is 256 programs of 5 to 50 steps, always the same ones; `PROPTEST_CASES` sets another number and
+//! `PROPTEST_RNG_SEED` another seed. A failing program is shrunk: steps are removed and choices become zeros as long as the
+//! engines still disagree.
+#![allow(clippy::print_stderr, reason = "prints how much was compared, and what failed before it is shrunk")]
 
 #[path = "random_programs/builder.rs"]
 mod builder;
@@ -28,7 +27,7 @@ use recipe::{Recipe, recipes, shrunk};
 use std::collections::BTreeSet;
 use trial::{Plugin, Trial};
 
-/// Programs that are compiled as one: compiling dominates, and costs less so.
+/// The number of programs that are compiled as one: compiling dominates, and merging makes it cheaper.
 const BATCH: usize = 16;
 
 fn config() -> ProptestConfig {
@@ -39,14 +38,14 @@ fn config() -> ProptestConfig {
     config
 }
 
-/// The recipes that a configuration stands for, one after another.
+/// Returns the recipes of a configuration, in order.
 fn sampled(config: ProptestConfig) -> impl Iterator<Item = Recipe> {
     let (strategy, cases) = (recipes(), config.cases as usize);
     let mut runner = TestRunner::new(config);
     (0..cases).map(move |_| strategy.new_tree(&mut runner).expect("a recipe").current())
 }
 
-/// The first program on which the engines disagree, made small, and what is wrong.
+/// Returns the first program on which the engines disagree, shrunk, and the disagreement.
 fn first_disagreement(plugin: &Plugin, recipes: &[Recipe], trials: &[Trial]) -> Option<(Trial, String)> {
     let together = plugin.disagreements(trials);
     if together.as_ref().is_ok_and(|found| found.iter().all(Option::is_none)) {
@@ -54,13 +53,13 @@ fn first_disagreement(plugin: &Plugin, recipes: &[Recipe], trials: &[Trial]) -> 
     }
     for (recipe, trial) in recipes.iter().zip(trials) {
         let Some(wrong) = plugin.disagreement(trial) else { continue };
-        eprintln!("{wrong}\n{}\nlooking for less that fails", trial.described());
+        eprintln!("{wrong}\n{}\nshrinking", trial.described());
         let fails = |recipe: &Recipe| plugin.disagreement(&Trial::new(recipe)).is_some();
         let smallest = Trial::new(&shrunk(recipe.clone(), fails));
         let wrong = plugin.disagreement(&smallest).unwrap_or(wrong);
         return Some((smallest, wrong));
     }
-    panic!("{} programs disagree only as one: {together:?}", trials.len());
+    panic!("{} programs disagree only when merged: {together:?}", trials.len());
 }
 
 #[test]
@@ -82,20 +81,20 @@ fn engines_agree_on_random_programs() {
         elements += trials.iter().flat_map(|trial| trial.program.output_types()).map(|ty| ty.elements()).sum::<usize>();
     }
     eprintln!(
-        "{checked} programs of {nodes} nodes agree on {elements} elements, {in_place} results in an argument's memory, {seed:?}"
+        "{checked} programs of {nodes} nodes agree on {elements} elements, {in_place} results alias an argument, {seed:?}"
     );
-    assert!(elements > 10 * checked, "programs without results agree on nothing");
-    assert!(in_place > checked / 2, "programs that update nothing say nothing about aliases");
+    assert!(elements > 10 * checked, "programs without results test nothing");
+    assert!(in_place > checked / 2, "programs without updates do not test aliases");
 }
 
-/// What the lowering says, and what a wrong one might.
+/// Replacements in the text of the lowering that make it wrong.
 const FAULTS: [(&str, &str); 3] = [
     ("comparison_direction LE", "comparison_direction LT"),
     ("stablehlo.minimum", "stablehlo.maximum"),
     ("stablehlo.tanh", "stablehlo.logistic"),
 ];
 
-/// Batches of the sampled programs that a fault changes anything about.
+/// Returns batches of the sampled programs that a fault changes.
 fn altered(plugin: &Plugin) -> impl Iterator<Item = (Vec<Recipe>, Vec<Trial>)> {
     let recipes: Vec<Recipe> = sampled(config()).collect();
     let batches: Vec<_> = recipes.chunks(BATCH).map(<[Recipe]>::to_vec).collect();
@@ -104,18 +103,18 @@ fn altered(plugin: &Plugin) -> impl Iterator<Item = (Vec<Recipe>, Vec<Trial>)> {
 }
 
 #[test]
-fn wrong_lowerings_are_noticed() {
+fn wrong_lowerings_are_detected() {
     let Some(client) = programs::client() else { return };
     let mut plugin = Plugin { client, fault: None };
     for fault in FAULTS {
         plugin.fault = Some(fault);
         let differs = |trials: &[Trial]| plugin.disagreements(trials).unwrap().iter().any(Option::is_some);
-        assert!(altered(&plugin).any(|(_, trials)| differs(&trials)), "{fault:?} was not noticed");
+        assert!(altered(&plugin).any(|(_, trials)| differs(&trials)), "{fault:?} was not detected");
     }
 }
 
 #[test]
-fn a_program_that_fails_is_made_small() {
+fn a_failing_program_is_shrunk() {
     let Some(client) = programs::client() else { return };
     let plugin = Plugin { client, fault: Some(FAULTS[0]) };
     let found = altered(&plugin).find_map(|(recipes, trials)| first_disagreement(&plugin, &recipes, &trials));
@@ -125,7 +124,7 @@ fn a_program_that_fails_is_made_small() {
 }
 
 #[test]
-fn random_programs_hold_every_op() {
+fn random_programs_contain_every_op() {
     let names = |trial: burn_tpu_graph::Program| -> BTreeSet<&'static str> {
         trial.graph().nodes().iter().map(|node| node.op.mnemonic()).collect()
     };

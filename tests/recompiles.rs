@@ -1,4 +1,4 @@
-//! Recompiles are explained: cause, op, line, old and new. A frozen device refuses them with the same words.
+//! Recompiles are explained: cause, op, line, old and new value. A frozen device refuses them with the same words.
 
 mod common;
 
@@ -16,14 +16,14 @@ fn matrix(device: &TpuDevice, dims: [usize; 2]) -> Tensor<B, 2> {
     Tensor::from_data(TensorData::new(values, dims), device)
 }
 
-/// The recompiles that `work` causes, on an empty cache.
+/// Returns the recompiles that `work` causes, starting with an empty cache.
 fn recompiles(device: &TpuDevice, work: impl FnOnce()) -> Vec<Recompile> {
     let before = metrics(device).recompiles.len();
     work();
     metrics(device).recompiles.split_off(before)
 }
 
-/// A step of ten ops, of which parts can be changed.
+/// A step of ten ops, some of which can be changed.
 struct Step {
     dims: [usize; 2],
     axis: usize,
@@ -35,7 +35,7 @@ struct Step {
 const STEP: Step = Step { dims: [4, 4], axis: 0, extra: false, keep: false, at: 0 };
 
 impl Step {
-    /// The line of each part is what the tests look for.
+    /// The tests look for the line of each part.
     fn run(&self, device: &TpuDevice) -> Vec<f32> {
         let x = matrix(device, self.dims);
         let hidden = (x.clone().matmul(matrix(device, [4, 4])) * 2.0).tanh();
@@ -61,11 +61,11 @@ fn assert_one(found: &[Recompile], cause: RecompileCause, op: &str, text: [&str;
 
 #[test]
 fn each_cause_names_op_line_old_and_new() {
-    // A device that no other test of this binary uses: nothing in its cache is like what runs here.
+    // No other test of this binary uses this device: no program in its cache resembles those that run here.
     let device = TpuDevice::ndarray();
     let _alone = alone();
     let first = recompiles(&device, || drop(STEP.run(&device)));
-    assert_eq!(first, [], "a first program is no recompile");
+    assert_eq!(first, [], "the first program is no recompile");
     assert_eq!(recompiles(&device, || drop(STEP.run(&device))), []);
     let cases = [
         (Step { dims: [6, 4], ..STEP }, RecompileCause::Shape, "matmul", ["f32[4,4]", "f32[6,4]"]),
@@ -88,7 +88,7 @@ fn each_cause_names_op_line_old_and_new() {
     assert!(report.contains("recompile: shape at") && report.contains("f32[4,4] -> f32[6,4]"), "{report}");
 }
 
-/// The line is that of the op, not of the step's end or of a neighbour.
+/// The line is that of the op, not of the step's end or of a neighbouring op.
 #[test]
 fn the_location_is_the_line_of_the_op() {
     let Some(device) = common::cpu() else { return };
@@ -115,7 +115,7 @@ fn assert_one_line(found: &[Recompile], line: u32) {
 }
 
 #[test]
-fn dtypes_are_told_apart() {
+fn dtypes_are_distinguished() {
     let Some(device) = common::cpu() else { return };
     let _alone = alone();
     let sum = |wide: bool| {
@@ -130,7 +130,7 @@ fn dtypes_are_told_apart() {
     assert!(causes.contains(&RecompileCause::DType), "{found:?}");
 }
 
-/// What is logged on this thread at level warn.
+/// Returns the log of this thread at level warn.
 fn warnings(work: impl FnOnce()) -> String {
     #[derive(Clone, Default)]
     struct Sink(Arc<Mutex<Vec<u8>>>);
@@ -154,7 +154,7 @@ fn warnings(work: impl FnOnce()) -> String {
 }
 
 #[test]
-fn recompiles_and_a_dim_of_many_sizes_are_warned_about() {
+fn recompiles_and_a_dim_of_many_sizes_cause_warnings() {
     let Some(device) = common::cpu() else { return };
     let _alone = alone();
     let sum = |rows| drop(matrix(&device, [rows, 7]).exp().sum().into_data());
@@ -165,9 +165,9 @@ fn recompiles_and_a_dim_of_many_sizes_are_warned_about() {
     assert_eq!(count("pad it to a few sizes with burn_tpu::Buckets"), 1, "{text}");
 }
 
-/// The refused program is an error of its own tensors alone: what it read, and later programs, are sound.
+/// The refused program is an error of its own tensors alone: its arguments, and later programs, are not affected.
 #[test]
-fn a_frozen_device_refuses_to_compile_says_why_and_goes_on() {
+fn a_frozen_device_refuses_to_compile_explains_why_and_stays_usable() {
     let Some(device) = common::cpu() else { return };
     let _alone = alone();
     let step = |x: &Tensor<B, 2>| (x.clone().exp() + 1.0).log().sum();
@@ -179,14 +179,14 @@ fn a_frozen_device_refuses_to_compile_says_why_and_goes_on() {
         for part in ["is frozen", "shape at", "f32[2,2] -> f32[3,2]", "tests/recompiles.rs", "unfreeze"] {
             assert!(error.contains(part), "{error:?} lacks {part:?}");
         }
-        assert_eq!(step(&x).into_scalar(), known, "what was seen runs on");
+        assert_eq!(step(&x).into_scalar(), known, "known programs still run");
     }
     unfreeze(&device);
     assert!(step(&larger).into_scalar().is_finite());
 }
 
-/// Compile options belong to a device and a program to its device's cache: another device with other options compiles its
-/// own, and its failure stays its own.
+/// Compile options belong to a device, and a program belongs to its device's cache: another device with other options
+/// compiles its own program, and its failure does not affect the first device.
 #[test]
 fn options_of_one_device_do_not_reach_another() {
     let Some(device) = common::cpu() else { return };
@@ -198,10 +198,10 @@ fn options_of_one_device_do_not_reach_another() {
     assert!(run(&device).is_ok());
     let error = run(&other).expect_err("the flag does not exist").to_string();
     assert!(error.contains("xla_no_such_flag"), "{error}");
-    assert!(run(&device).is_ok(), "the other device's error is its own");
+    assert!(run(&device).is_ok(), "the error of one device does not affect the other");
 }
 
-/// A masked mean of embeddings, as a classifier of sentences begins.
+/// A masked mean of embeddings, as at the start of a classifier of sentences.
 #[test]
 fn fifty_lengths_compile_once_per_bucket() {
     let Some(device) = common::cpu() else { return };
@@ -226,7 +226,7 @@ fn fifty_lengths_compile_once_per_bucket() {
     assert_eq!(causes, [RecompileCause::Shape; 3], "each further bucket is explained");
 }
 
-/// A CTC loss over `steps` steps, and its gradient.
+/// Computes a CTC loss over `steps` steps, and its gradient.
 fn speech(device: &TpuDevice, steps: usize) {
     type D = burn::backend::Autodiff<B>;
     let scores = Tensor::<D, 3>::zeros([steps, 1, 3], device).require_grad();
@@ -239,7 +239,7 @@ fn speech(device: &TpuDevice, steps: usize) {
 }
 
 #[test]
-fn a_loop_over_time_is_as_many_nodes_for_any_number_of_steps() {
+fn the_nodes_of_a_loop_over_time_do_not_depend_on_its_steps() {
     let device = TpuDevice::ndarray();
     let _alone = alone();
     speech(&device, 4);

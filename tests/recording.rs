@@ -1,4 +1,4 @@
-//! Recording and cutting: what runs when, as how many programs, under which identity.
+//! Recording and cutting: what runs when, in how many programs, and with which identity.
 
 mod common;
 
@@ -53,7 +53,7 @@ fn scalars_that_change_every_step_hit_the_cache() {
     let mut expected = 1.0f32;
     let ((), count) = counted(&device, || {
         for step in 0..40 {
-            // 0 and 1 among them: no value is special.
+            // 0 and 1 are among them: no value is special.
             let rate = step as f32 / 20.0;
             x = x.clone() * rate + (1.0 - rate);
             expected = expected * rate + (1.0 - rate);
@@ -84,7 +84,7 @@ fn a_buffer_without_owners_is_donated_and_a_shared_one_is_not() {
     assert_eq!(values(y)[0], 24.0);
 }
 
-/// Another thread reads a tensor while its owner records on: whatever the timing, the same programs result.
+/// Another thread reads a tensor while its owner continues to record: the programs do not depend on the timing.
 #[test]
 fn a_read_by_another_thread_cuts_at_the_tensor() {
     let Some(device) = common::cpu() else { return };
@@ -151,7 +151,7 @@ fn a_tensor_made_on_another_thread_joins_this_one() {
 }
 
 #[test]
-fn a_users_mistake_panics_with_op_shapes_and_rule_and_leaves_the_device_working() {
+fn a_users_mistake_panics_with_op_shapes_and_rule_and_leaves_the_device_usable() {
     let Some(device) = common::cpu() else { return };
     let _alone = alone();
     let primitive = |t: Tensor<B, 1>| t.into_primitive().tensor();
@@ -166,7 +166,7 @@ fn a_users_mistake_panics_with_op_shapes_and_rule_and_leaves_the_device_working(
 }
 
 #[test]
-fn a_full_trace_cuts_itself_and_the_numbers_stay_right() {
+fn a_full_trace_is_cut_and_the_results_stay_right() {
     let device = TpuDevice::ndarray();
     TpuOptions::training().trace_cap(300).install(&device).expect("first use");
     let mut x = Tensor::<B, 1, Int>::from_data([0, 0], &device);
@@ -177,9 +177,9 @@ fn a_full_trace_cuts_itself_and_the_numbers_stay_right() {
     assert!(metrics(&device).cuts[&CutReason::TraceCap] >= 5);
 }
 
-/// One tensor of an element type that no device holds: its users fail with the reason, nothing else does.
+/// A tensor of an element type that no device supports: the ops that use it fail with the reason, no others do.
 #[test]
-fn a_failed_value_poisons_what_uses_it_and_nothing_else() {
+fn a_failed_value_only_affects_the_ops_that_use_it() {
     use burn::tensor::quantization::{QuantScheme, QuantValue};
     use burn_backend::ops::FloatTensorOps;
     let Some(device) = common::cpu() else { return };
@@ -196,7 +196,7 @@ fn a_failed_value_poisons_what_uses_it_and_nothing_else() {
     assert_eq!(values(unharmed), [2.0, 4.0, 6.0, 8.0]);
 }
 
-/// Ops that are sent to the host give the same numbers, and are counted by name. (Denied ones: `tests/errors.rs`.)
+/// Ops that run on the host have the same results, and are counted by name. (Denied ones: `tests/errors.rs`.)
 #[test]
 fn host_fallback_is_counted_by_op() {
     let Some(_) = common::cpu() else { return };
@@ -217,7 +217,7 @@ fn host_fallback_is_counted_by_op() {
     }
     assert_eq!(count.fallbacks, 2);
     assert_eq!(metrics(&device).host_fallbacks_by_op["stablehlo.tanh"], 1);
-    // The loss adds logarithms in its loop, which goes as a whole, and behind it.
+    // The loss adds logarithms in its loop, which falls back as a whole, and after it.
     let log_probs = Tensor::<B, 3>::full([2, 1, 2], 0.5f32.ln(), &device);
     let length = |length: i32| Tensor::from_data([length], &device);
     let loss = ctc_loss(log_probs, Tensor::from_data([[1]], &device), length(2), length(1), 0);
@@ -227,9 +227,9 @@ fn host_fallback_is_counted_by_op() {
     assert_eq!(metrics(&device).host_fallbacks_by_op["graph.for"], 1);
 }
 
-/// Enough ops that some of them are timed.
+/// There are enough ops that some of them are timed.
 #[test]
-fn the_report_says_what_a_step_spends() {
+fn the_report_shows_the_time_of_a_step() {
     let Some(device) = common::cpu() else { return };
     let _alone = alone();
     let before = metrics(&device);

@@ -1,5 +1,5 @@
-//! What happens at the edges, decided once: NaN and infinities, integers that leave their range or meet zero, halves,
-//! empty and size-1 dims, duplicate and misplaced indices, and what 16-bit floats accumulate in.
+//! Results at the edges, decided once: NaN and infinities, integers that overflow or are divided by zero, halves, empty and
+//! size-1 dims, duplicate and misplaced indices, and the accumulation of 16-bit floats.
 //!
 //! Every test runs on the CPU plugin and on burn-ndarray's interpreter: a result must not depend on the engine.
 
@@ -45,7 +45,7 @@ fn read_bools<const D: usize>(x: Tensor<B, D, Bool>) -> Vec<bool> {
     x.into_data().iter::<bool>().collect()
 }
 
-/// Compares NaN with NaN, and tells -0 from 0.
+/// Compares values; NaN equals NaN, and -0 differs from 0.
 #[track_caller]
 fn same(actual: Vec<f32>, expected: &[f32]) {
     let bits = |values: &[f32]| -> Vec<u32> {
@@ -62,7 +62,7 @@ fn close(actual: Vec<f32>, expected: &[f32]) {
 }
 
 #[test]
-fn a_nan_is_the_extreme_value_and_its_place_is_found() {
+fn a_nan_is_the_extreme_value_and_its_index_is_found() {
     on_each(|device| {
         let x = || floats(&[1.0, NAN, INF, -INF], device);
         for reduced in [x().max(), x().min(), x().max_dim(0), x().min_dim(0), x().max_abs()] {
@@ -91,7 +91,7 @@ fn a_nan_wins_its_pool_window_and_is_found_there() {
 }
 
 #[test]
-fn a_nan_score_spoils_its_own_row_of_attention_and_of_softmax_alone() {
+fn a_nan_score_affects_only_its_own_row_of_attention_and_of_softmax() {
     on_each(|device| {
         let x = floats(&[0.0, NAN, 1.0, 1.0], device).reshape([2, 2]);
         same(read(softmax(x.clone(), 1)), &[NAN, NAN, 0.5, 0.5]);
@@ -104,7 +104,7 @@ fn a_nan_score_spoils_its_own_row_of_attention_and_of_softmax_alone() {
 }
 
 #[test]
-fn comparisons_with_nan_are_false_but_for_unequal() {
+fn comparisons_with_nan_are_false_except_unequal() {
     on_each(|device| {
         let x = || floats(&[NAN, INF, -0.0], device);
         let y = || floats(&[NAN, INF, 0.0], device);
@@ -128,16 +128,16 @@ fn a_sort_is_stable_and_puts_nan_last() {
 }
 
 #[test]
-fn integer_quotients_truncate_and_a_zero_divisor_ends_nothing() {
+fn integer_quotients_truncate_and_a_zero_divisor_is_harmless() {
     let test = |device: &TpuDevice| {
         let x = || ints(&[7, -7, 7, -7], device);
         assert_eq!(read_ints(x() / ints(&[2, 2, -2, -2], device)), [3, -3, -3, 3]);
         assert_eq!(read_ints(x().remainder(ints(&[3, 3, -3, -3], device))), [1, 2, -2, -1]);
-        // XLA's rule for signed integers: x / 0 is -1 and what remains is x; the lowest number over -1 is itself.
+        // XLA's rule for signed integers: x / 0 is -1 with the remainder x; the lowest number divided by -1 is itself.
         assert_eq!(read_ints(x() / ints(&[0; 4], device)), [-1; 4]);
         assert_eq!(read_ints(x().remainder(ints(&[0; 4], device))), [7, -7, 7, -7]);
         assert_eq!(read_ints(ints(&[i32::MIN], device) / ints(&[-1], device)), [i64::from(i32::MIN)]);
-        // Of constants, which XLA divides itself while it compiles: it would end the process.
+        // With constants, which XLA divides itself while it compiles: that would end the process.
         let (ones, zeros) = (|| Tensor::<B, 1, Int>::ones([2], device), || Tensor::<B, 1, Int>::zeros([2], device));
         assert_eq!(read_ints(ones() / zeros()), [-1; 2]);
         assert_eq!(read_ints(ones().remainder(zeros())), [1; 2]);
@@ -200,7 +200,7 @@ fn logarithms_and_powers_outside_their_domain() {
 }
 
 #[test]
-fn empty_dims_give_neutral_values_and_size_1_dims_stay() {
+fn reductions_of_empty_dims_are_neutral_and_size_1_dims_stay() {
     on_each(|device| {
         let empty = || Tensor::<B, 2>::zeros([0, 3], device);
         same(read(empty().sum()), &[0.0]);
@@ -250,7 +250,7 @@ fn bf16_reductions_norms_and_softmax_accumulate_in_f32() {
     assert!((normed[0] + 1.732).abs() < 0.01 && (normed[4095] - 1.732).abs() < 0.01, "{normed:?}");
 }
 
-/// 12 steps over time, each of which would round.
+/// 12 steps over time, each of which would round in bf16.
 #[test]
 fn a_ctc_loss_of_bf16_is_that_of_f32_rounded_once() {
     let (Some(wide), Some(narrow)) = (common::cpu(), common::bf16_cpu()) else { return };
@@ -267,9 +267,9 @@ fn a_ctc_loss_of_bf16_is_that_of_f32_rounded_once() {
     assert_eq!(loss::<Half>(&narrow), half::bf16::from_f32(exact).to_f32(), "of {exact}");
 }
 
-/// Of two samples, the first has two steps for two equal labels, between which there must be a blank.
+/// There are two samples. The first one has two steps for two equal labels, which need a blank between them.
 #[test]
-fn a_ctc_loss_that_no_alignment_fits_is_infinite_and_has_no_gradient() {
+fn a_ctc_loss_without_an_alignment_is_infinite_and_has_no_gradient() {
     on_each(|device| {
         let scores = Tensor::<Autodiff<B>, 3>::zeros([4, 2, 3], device).require_grad();
         let log_probs = log_softmax(scores.clone(), 2);

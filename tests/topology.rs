@@ -1,5 +1,5 @@
-//! Devices that compile and do not run: a whole training step for slices that are not attached, typed errors for reads
-//! and for what no libtpu knows, and a process that goes on after each.
+//! Devices that compile and do not run: a whole training step for slices that are not attached, and typed errors for reads
+//! and for slices that libtpu does not know. The process survives each error.
 
 mod common;
 
@@ -13,13 +13,13 @@ use common::{alone, counted};
 
 type F32 = Autodiff<Tpu<f32>>;
 
-/// The slice's device, or `None` without libtpu when `BURN_TPU_REQUIRE_LIBTPU` does not forbid skipping.
+/// Returns the slice's device; `None` if libtpu is missing and `BURN_TPU_REQUIRE_LIBTPU` does not forbid skipping.
 fn slice(name: &str) -> Option<TpuDevice> {
     common::has_libtpu().then(|| TpuDevice::topology(name).expect("a slice's name"))
 }
 
 #[test]
-fn a_training_step_compiles_for_a_slice_and_gives_shapes() {
+fn a_training_step_compiles_for_a_slice_and_returns_shapes() {
     let Some(device) = slice("v5e:2x2") else { return };
     let _alone = alone();
     let mut model = LinearConfig::new(24, 8).init::<F32>(&device);
@@ -45,7 +45,7 @@ fn a_training_step_compiles_for_a_slice_and_gives_shapes() {
 }
 
 #[test]
-fn an_upload_keeps_its_shape_only_and_cannot_be_read_back() {
+fn an_upload_keeps_only_its_shape_and_cannot_be_read_back() {
     let Some(device) = slice("v6e:1x1") else { return };
     let x = Tensor::<Tpu<f32>, 1>::from_data([1.0, 2.0, 3.0], &device);
     let error = x.clone().try_into_data().expect_err("there is no value").to_string();
@@ -54,7 +54,7 @@ fn an_upload_keeps_its_shape_only_and_cannot_be_read_back() {
     assert!(moved.try_into_data().expect_err("nor elsewhere").to_string().contains("executes nothing"));
 }
 
-/// What libtpu would abort on or not know: an error with the reason, and the next device works.
+/// A slice or an option that libtpu would abort on or does not know is an error with the reason, and the next device works.
 #[test]
 fn unknown_slices_and_options_are_errors_and_the_process_goes_on() {
     for name in ["", "v5e", "v8:2x2", "v5e:0x0", "v5e:99999x99999", "v5e:2x2x2"] {

@@ -1,4 +1,4 @@
-//! Whole training steps: one program each, the same numbers as burn-ndarray, flat memory, bf16 weights that learn.
+//! Whole training steps: one program each, the same results as burn-ndarray, flat memory, bf16 weights that learn.
 
 mod common;
 
@@ -47,7 +47,7 @@ impl<B: Backend> Cnn<B> {
     }
 }
 
-/// A batch of 8 images whose class is where the bright spot stands. The same numbers on every backend.
+/// Returns a batch of 8 images whose class is the position of the bright spot. The numbers are the same on every backend.
 fn batch<B: Backend>(step: usize, device: &B::Device) -> (Tensor<B, 4>, Tensor<B, 1, Int>) {
     let mut state = (step as u32).wrapping_mul(2_654_435_761).wrapping_add(12_345);
     let mut next = move || {
@@ -73,7 +73,7 @@ fn loss_of<B: Backend>(model: &Cnn<B>, step: usize, device: &B::Device) -> Tenso
     CrossEntropyLossConfig::new().init(device).forward(model.forward(images), classes)
 }
 
-/// Adam with a constant rate; `after` runs behind each step.
+/// Trains with Adam and a constant rate; `after` runs after each step.
 fn train<B: AutodiffBackend>(
     mut model: Cnn<B>,
     steps: usize,
@@ -93,8 +93,8 @@ fn train<B: AutodiffBackend>(
     (losses.into_iter().map(read).collect(), model)
 }
 
-/// The same random weights on two backends. (A new module draws its weights when they are first looked at, and a clone
-/// draws its own: so both load one record.)
+/// Creates models with the same random weights on two backends. (A new module draws its weights when they are first read,
+/// and a clone draws its own, so both load one record.)
 fn twins<A: AutodiffBackend, B: AutodiffBackend>(a: &A::Device, b: &B::Device) -> (Cnn<A>, Cnn<B>) {
     let recorder = BinBytesRecorder::<FullPrecisionSettings>::default();
     let bytes = recorder.record(Cnn::<A>::new(a).into_record(), ()).expect("a record");
@@ -103,11 +103,11 @@ fn twins<A: AutodiffBackend, B: AutodiffBackend>(a: &A::Device, b: &B::Device) -
 }
 
 #[test]
-fn the_losses_of_a_cnn_are_those_of_burn_ndarray() {
+fn the_losses_of_a_cnn_equal_those_of_burn_ndarray() {
     let Some(device) = common::cpu() else { return };
     let _alone = alone();
     let host = Default::default();
-    // Whether 50 steps suffice to learn depends on the initial weights: they are the same in every run.
+    // Whether 50 steps suffice to learn depends on the initial weights, so these are the same in every run.
     F32::seed(&device, 17);
     let (model, reference): (Cnn<F32>, Cnn<Autodiff<NdArray<f32>>>) = twins(&device, &host);
     let (losses, _) = train(model, 50, &device, || mark_step(&device));
@@ -130,7 +130,7 @@ fn a_training_step_is_one_program_and_memory_is_flat() {
     assert_eq!((steps.executions, steps.fallbacks), (5, 0), "{steps:?}");
 }
 
-/// A perceptron that is quick enough for a thousand steps.
+/// A perceptron that is fast enough for a thousand steps.
 #[derive(Module, Debug)]
 struct Mlp<B: Backend> {
     hidden: Linear<B>,
@@ -150,7 +150,7 @@ impl<B: Backend> Mlp<B> {
 }
 
 #[test]
-fn a_thousand_steps_leave_no_handle_behind() {
+fn a_thousand_steps_leak_no_handle() {
     let Some(device) = common::cpu() else { return };
     let _alone = alone();
     let mut model = Mlp::<F32>::new(&device);
@@ -177,9 +177,9 @@ fn resident_kib() -> usize {
     line.split_whitespace().nth(1).and_then(|n| n.parse().ok()).unwrap_or(0)
 }
 
-/// A weight of 1 whose gradient is 1, and a rate of 1/1024: too small a step for bf16, which rounds it away.
+/// A weight of 1 with the gradient 1 and a rate of 1/1024: the step is too small for bf16, which rounds it away.
 #[test]
-fn master_weights_take_up_updates_that_bf16_loses() {
+fn master_weights_keep_updates_that_bf16_loses() {
     type B = Autodiff<Tpu>;
     #[derive(Module, Debug)]
     struct Weight<B: Backend> {
@@ -201,9 +201,9 @@ fn master_weights_take_up_updates_that_bf16_loses() {
         master = master_optimizer.step(1.0 / 1024.0, master, gradients);
         mark_step(&device);
     }
-    assert_eq!(value(&plain), 1.0, "bf16 alone stands still");
+    assert_eq!(value(&plain), 1.0, "bf16 alone does not change");
     assert_eq!(value(&master), 0.9375, "1 - 66/1024 to the 8 bits of bf16");
-    // The f32 master copy outlives a checkpoint. From the rounded weight, the next step would round back to 0.9375.
+    // A checkpoint keeps the f32 master copy. From the rounded weight, the next step would round back to 0.9375.
     let recorder = BinBytesRecorder::<FullPrecisionSettings>::default();
     let saved = recorder.record(master_optimizer.to_record(), ()).expect("a record");
     let mut resumed = wrapped().load_record(recorder.load(saved, &device).expect("the record"));

@@ -1,4 +1,4 @@
-//! Numbers that change from step to step: schedules, dropout, clipping, positions. They may not cost a compile each.
+//! Numbers that change from step to step: schedules, dropout, clipping, positions. They must not cost a compile each.
 
 mod common;
 
@@ -28,7 +28,7 @@ fn read<B: Backend, const D: usize>(tensor: Tensor<B, D>) -> Vec<f32> {
     tensor.into_data().to_vec().expect("f32 data")
 }
 
-/// Numbers from -0.5 to 0.5 that are the same on every backend.
+/// Returns numbers from -0.5 to 0.5 that are the same on every backend.
 fn table<B: Backend>(seed: usize, dims: [usize; 2], device: &B::Device) -> Tensor<B, 2> {
     let number = |i: usize| (((i + 1) * (seed * 7919 + 104_729)) % 1009) as f32 / 1009.0 - 0.5;
     let numbers: Vec<f32> = (0..dims[0] * dims[1]).map(number).collect();
@@ -42,8 +42,8 @@ fn row(device: &TpuDevice, numbers: [f32; 2]) -> Tensor<B, 1> {
 const TOKENS: usize = 64;
 const WIDTH: usize = 8;
 
-/// One attention head that decodes token by token, its keys and values in a cache of fixed size. The cache is written at a
-/// moving position, the mask and the position's encoding move along, and the token's row moves in the embedding.
+/// One attention head that decodes token by token, with its keys and values in a cache of fixed size. The position at which
+/// the cache is written changes, and with it the mask, the position's encoding and the token's row in the embedding.
 fn decode<B: Backend>(device: &B::Device, begin: impl FnOnce()) -> Vec<f32> {
     let [embedding, query, key, value] = [1, 2, 3, 4].map(|seed| table::<B>(seed, [WIDTH, WIDTH], device));
     let mut keys = Tensor::<B, 2>::zeros([TOKENS, WIDTH], device);
@@ -75,13 +75,14 @@ fn a_decode_loop_with_a_moving_position_compiles_twice() {
         mark_step(&device);
         before.set(compiles());
     });
-    assert_eq!(compiles() - before.get(), 2, "one with the position baked, one with it lifted");
+    assert_eq!(compiles() - before.get(), 2, "one with the position as a constant, one with it as an argument");
     close(&ours, &decode::<NdArray<f32>>(&Default::default(), || {}));
     let (again, count) = counted(&device, || decode::<B>(&device, || mark_step(&device)));
-    assert_eq!((again, count.compiles), (ours, 0), "what was lifted stays lifted");
+    assert_eq!((again, count.compiles), (ours, 0), "an argument stays an argument");
 }
 
-/// Steps and directions of slices are structure, the place is not: at a new place, one more compile and the right elements.
+/// The steps and directions of slices are part of the program, their positions are not: a new position costs one more
+/// compile and selects the right elements.
 #[test]
 fn slices_with_steps_move_too() {
     fn walk<B: Backend>(device: &B::Device, mut after: impl FnMut(usize)) -> Vec<f32> {
@@ -153,8 +154,8 @@ fn schedules_dropout_and_clipping_never_recompile() {
     assert!(mean(&losses[280..]) < 0.5 * mean(&losses[..20]), "it learns: {losses:?}");
 }
 
-/// Slots of equal value at one step and of different values at the next: were they merged, the second step would
-/// take both from one place.
+/// Slots that are equal in one step and differ in the next: if they were merged, the second step would read both from one
+/// slot.
 #[test]
 fn equal_scalars_are_not_merged() {
     let Some(device) = common::cpu() else { return };
@@ -167,7 +168,7 @@ fn equal_scalars_are_not_merged() {
     assert_eq!(count.compiles, 0);
 }
 
-/// The same values in two buffers at one step, and one buffer used twice: two programs, and each gets its own arguments.
+/// Two buffers with equal values in one step, and one buffer used twice: two programs, each with its own arguments.
 #[test]
 fn equal_buffers_are_not_merged_and_one_buffer_is() {
     let Some(device) = common::cpu() else { return };

@@ -1,7 +1,7 @@
-//! What one execute call costs the host: `cargo bench -p burn-tpu-pjrt`. Small arrays, so that the call itself is
-//! what is measured. Prints medians of 2000 calls, in microseconds; freeing the outputs is timed apart.
+//! Measures the host's cost of one execute call: `cargo bench -p burn-tpu-pjrt`. The arrays are small, so that the time
+//! is that of the call itself. Prints medians of 2000 calls, in microseconds; freeing the outputs is timed separately.
 
-#![allow(clippy::print_stdout, reason = "a benchmark's result is what it prints")]
+#![allow(clippy::print_stdout, reason = "a benchmark prints its result")]
 
 use std::time::Instant;
 
@@ -44,7 +44,7 @@ fn measure(client: &Client, arguments: usize, outputs: usize, donated: bool) -> 
         let results = executable.execute_single(&borrowed, &options).unwrap();
         execute.push(start.elapsed().as_secs_f64() * 1e6);
         results.iter().for_each(|buffer| buffer.wait().unwrap());
-        // With donation the outputs are the next inputs, and what is freed are the empty handles.
+        // With donation the outputs are the next inputs, and the handles to drop are the empty ones.
         let unused = if donated { std::mem::replace(&mut inputs, results) } else { results };
         let start = Instant::now();
         drop(unused);
@@ -53,7 +53,7 @@ fn measure(client: &Client, arguments: usize, outputs: usize, donated: bool) -> 
     (median(execute), median(free))
 }
 
-/// Every output is the sum of two neighbouring arguments; all arguments are possible donors.
+/// Returns a program whose outputs are each the sum of two neighbouring arguments; every argument may be donated.
 fn text(arguments: usize, outputs: usize) -> String {
     let list = |count: usize, item: &dyn Fn(usize) -> String| (0..count).map(item).collect::<Vec<_>>().join(", ");
     let parameters = list(arguments, &|i| format!("%a{i}: tensor<8xf32> {{jax.buffer_donor = true}}"));

@@ -1,4 +1,4 @@
-//! What the C header fixes about each struct and function: its name, its size, its slot in the function table.
+//! What the C header defines for each struct and function: name, size, and offset in the function table.
 //!
 //! The table at the end lists every C function this crate calls. A function that is not listed cannot be called.
 
@@ -37,14 +37,14 @@ pub(crate) type Slot<A> = Option<unsafe extern "C" fn(*mut A) -> *mut PJRT_Error
 pub(crate) unsafe trait Args: Struct {
     /// The C function's name.
     const CALL: &'static str;
-    /// Where the function's pointer lies in the table, in bytes.
+    /// The offset of the function's pointer in the table, in bytes.
     const OFFSET: usize;
 }
 
 macro_rules! structs {
     ($($ty:ident = $size:ident;)*) => { $(
-        // SAFETY: a bindgen struct of integers, raw pointers, `Option<fn>` and unions of these: zero is valid. The
-        // size is the header's own constant for this struct.
+        // SAFETY: a bindgen struct of integers, raw pointers, `Option<fn>` and unions of these: zero is valid. The size
+        // is the header's constant for this struct.
         unsafe impl Struct for $ty {
             const SIZE: usize = $size as usize;
             fn size_field(&mut self) -> &mut usize {
@@ -58,8 +58,8 @@ macro_rules! calls {
     ($($call:ident($args:ident, $size:ident);)*) => {
         structs! { $($args = $size;)* }
         $(
-            // SAFETY: the offset is taken from the field of the same name; `typed` below fails to compile if that
-            // field's type is another one.
+            // SAFETY: the offset is that of the field with the same name; `typed` below fails to compile if that field
+            // has another type.
             unsafe impl Args for $args {
                 const CALL: &'static str = stringify!($call);
                 const OFFSET: usize = offset_of!(PJRT_Api, $call);
@@ -157,8 +157,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn sizes_are_the_headers_and_fit_the_structs() {
-        // Sizes that the plugins demand as a minimum (API 0.81 to 0.116).
+    fn sizes_match_the_header_and_fit_the_structs() {
+        // The minimum sizes that the plugins demand (API 0.81 to 0.116).
         assert_eq!(PJRT_Client_Create_Args::SIZE, 88);
         assert_eq!(PJRT_ExecuteOptions::SIZE, 112);
         assert_eq!(PJRT_Executable_GetCompiledMemoryStats_Args::SIZE, 112);
@@ -168,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn new_is_zero_but_for_the_stamped_size() {
+    fn new_is_zero_except_for_the_stamped_size() {
         let args = PJRT_Client_Create_Args::new();
         assert_eq!(args.struct_size, PJRT_Client_Create_Args::SIZE);
         assert!(args.client.is_null() && args.create_options.is_null() && args.extension_start.is_null());

@@ -1,9 +1,9 @@
-//! Options for creating a client. Each known name has one type, checked here: a plugin aborts on a wrong one.
+//! Options for creating a client. Each known name has one type, which is checked here: a plugin aborts on a wrong one.
 
 use crate::error::{PjrtError, Result};
 use crate::named_value::Value;
 
-/// The most virtual devices that the CPU plugin is asked for: each costs a thread in two pools.
+/// The largest accepted number of virtual CPU devices: each device costs a thread in two pools.
 pub const MAX_CPU_DEVICES: usize = 1024;
 
 /// A known option: its name and an example of its type.
@@ -22,21 +22,21 @@ const KNOWN: [Known; 13] = [
     ("num_nodes", || Value::Int(1)),
     ("should_stage_host_to_device_transfers", || Value::Bool(true)),
     ("platform_name", || Value::from("")),
-    // What frameworks tell every accelerator plugin about themselves.
+    // Names and versions that frameworks pass to every accelerator plugin.
     ("ml_framework_name", || Value::from("")),
     ("ml_framework_version", || Value::from("")),
     ("max_inflight_computations", || Value::Int(1)),
 ];
 
-/// Options for [`Client::new`](crate::Client::new). The default passes none: right for TPUs and GPUs.
+/// Options for [`Client::new`](crate::Client::new). The default passes none, which is right for TPUs and GPUs.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ClientOptions {
     values: Vec<(String, Value)>,
 }
 
 impl ClientOptions {
-    /// For the CPU plugin: so many virtual devices. Without it that plugin makes four; with zero or less it makes none
-    /// and reports success.
+    /// Returns options for the CPU plugin with this number of virtual devices. Without the option that plugin creates
+    /// four; with zero or less it creates none and reports success.
     ///
     /// # Errors
     /// [`PjrtError::Option`] unless `1 <= devices <= MAX_CPU_DEVICES`.
@@ -44,7 +44,8 @@ impl ClientOptions {
         ClientOptions::default().set("cpu_device_count", Value::Int(devices.try_into().unwrap_or(i64::MAX)))
     }
 
-    /// For the CUDA plugin: the part of the device's memory to use, and whether to take it at once.
+    /// Returns options for the CUDA plugin: the fraction of the device's memory to use, and whether to allocate it at
+    /// once.
     ///
     /// # Errors
     /// [`PjrtError::Option`] unless `0 < fraction <= 1`.
@@ -52,11 +53,11 @@ impl ClientOptions {
         ClientOptions::default().set("memory_fraction", fraction)?.set("preallocate", preallocate)
     }
 
-    /// Sets one option; a second value for a name replaces the first.
+    /// Sets one option; a second value for the same name replaces the first.
     ///
     /// # Errors
-    /// [`PjrtError::Option`] for a name this crate does not know (its type could not be checked), a value of another
-    /// type than the plugins expect, or a value out of range.
+    /// [`PjrtError::Option`] for a name that this crate does not know (its type cannot be checked), a value of a type
+    /// that the plugins do not expect, or a value out of range.
     pub fn set(mut self, name: &str, value: impl Into<Value>) -> Result<ClientOptions> {
         let value = value.into();
         check(name, &value).map_err(|reason| PjrtError::Option { name: name.to_owned(), reason })?;

@@ -1,6 +1,6 @@
 //! Compile options, encoded by hand as the protobuf message that plugins take (XLA: `CompileOptionsProto`).
 //!
-//! The bytes are never empty: the CPU plugin aborts the process on empty options and on a partition count below 1.
+//! The encoding is never empty: the CPU plugin aborts the process on empty options and on a partition count below 1.
 
 use std::collections::BTreeMap;
 
@@ -9,9 +9,9 @@ use crate::error::{PjrtError, Result};
 /// The value of a per-program XLA option.
 #[derive(Clone, Debug, PartialEq)]
 pub enum OverrideValue {
-    /// Text; also the form in which enum options are given.
+    /// Text; enum options take this form too.
     String(String),
-    /// A truth value.
+    /// A boolean.
     Bool(bool),
     /// An integer.
     Int(i64),
@@ -49,16 +49,17 @@ impl From<f64> for OverrideValue {
     }
 }
 
-/// How hard the compiler tries (XLA: `ExecutableBuildOptionsProto.optimization_level`). No effect on the CPU plugin.
+/// The compiler's optimization effort (XLA: `ExecutableBuildOptionsProto.optimization_level`). It has no effect on the
+/// CPU plugin.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OptimizationLevel {
-    /// Least.
+    /// The least effort.
     O0,
-    /// Little.
+    /// Little effort.
     O1,
-    /// The compiler's usual.
+    /// The compiler's default effort.
     O2,
-    /// Most.
+    /// The most effort.
     O3,
 }
 
@@ -73,14 +74,14 @@ impl OptimizationLevel {
     }
 }
 
-/// How a program is compiled. The default is for one device.
+/// Options for compiling one program. The default is a program for one device.
 #[derive(Clone, Debug, PartialEq)]
 pub struct CompileOptions {
     replicas: usize,
     partitions: usize,
     shardy: bool,
     portable: bool,
-    /// `[replica][partition]`, device ids.
+    /// Device ids, as `[replica][partition]`.
     assignment: Option<Vec<Vec<i32>>>,
     optimization: Option<OptimizationLevel>,
     memory_fitting: Option<OptimizationLevel>,
@@ -104,56 +105,56 @@ impl Default for CompileOptions {
 }
 
 impl CompileOptions {
-    /// Runs the same program on so many devices, each with its own data.
+    /// Sets the number of devices that run the same program, each with its own data.
     pub fn replicas(mut self, replicas: usize) -> Self {
         self.replicas = replicas;
         self
     }
 
-    /// Splits the program over so many devices (SPMD partitioning is on when above 1).
+    /// Sets the number of devices that the program is split over (SPMD partitioning is on when it is above 1).
     pub fn partitions(mut self, partitions: usize) -> Self {
         self.partitions = partitions;
         self
     }
 
-    /// Whether shardings are written in the `sdy` dialect instead of `mhlo.sharding` attributes.
+    /// Sets whether shardings are written in the `sdy` dialect instead of `mhlo.sharding` attributes.
     pub fn shardy(mut self, shardy: bool) -> Self {
         self.shardy = shardy;
         self
     }
 
-    /// Compiles for no device in particular: each execute call then names the one to run on.
+    /// Sets whether the program is compiled for no device in particular: each execute call then names its device.
     pub fn portable(mut self, portable: bool) -> Self {
         self.portable = portable;
         self
     }
 
-    /// Names the devices to run on, as `[replica][partition]` of [`Device::id`](crate::Device::id).
+    /// Sets the devices to run on, as `[replica][partition]` of [`Device::id`](crate::Device::id).
     pub fn device_assignment(mut self, ids: Vec<Vec<i32>>) -> Self {
         self.assignment = Some(ids);
         self
     }
 
-    /// How hard the compiler tries.
+    /// Sets the compiler's optimization effort.
     pub fn optimization_level(mut self, level: OptimizationLevel) -> Self {
         self.optimization = Some(level);
         self
     }
 
-    /// How hard the compiler tries to fit the program into memory.
+    /// Sets the compiler's effort to fit the program into memory.
     pub fn memory_fitting_level(mut self, level: OptimizationLevel) -> Self {
         self.memory_fitting = Some(level);
         self
     }
 
-    /// Sets an XLA option for this program alone, such as `xla_dump_to`, without the dashes. A name that the plugin
-    /// does not know fails the compilation cleanly.
+    /// Sets an XLA option, such as `xla_dump_to`, for this program alone. The name has no leading dashes. A name that
+    /// the plugin does not know makes the compilation fail with an error.
     pub fn set(mut self, name: impl Into<String>, value: impl Into<OverrideValue>) -> Self {
         self.overrides.insert(name.into(), value.into());
         self
     }
 
-    /// How many devices one launch takes: replicas times partitions.
+    /// Returns the number of devices of one launch: replicas times partitions.
     pub fn launch_size(&self) -> usize {
         self.replicas.saturating_mul(self.partitions)
     }
@@ -162,10 +163,11 @@ impl CompileOptions {
         self.portable
     }
 
-    /// The message's bytes; equal options have equal bytes, so they can be part of a cache key.
+    /// Returns the bytes of the protobuf message. Equal options have equal bytes, so the bytes can be part of a cache
+    /// key.
     ///
     /// # Errors
-    /// [`PjrtError::CompileOptions`] for counts below 1 or too large, an assignment of another shape, a portable
+    /// [`PjrtError::CompileOptions`] for counts below 1 or too large, an assignment of the wrong shape, a portable
     /// program for several devices, or an option without a name.
     pub fn encode(&self) -> Result<Vec<u8>> {
         self.check().map_err(|reason| PjrtError::CompileOptions { reason })?;
@@ -183,7 +185,7 @@ impl CompileOptions {
         Ok(message.0)
     }
 
-    /// The same, for a client or a topology with these device ids.
+    /// Same as [`encode`](Self::encode), for a client or a topology with these device ids.
     pub(crate) fn encode_for(&self, device_ids: &[i32]) -> Result<Vec<u8>> {
         let bytes = self.encode()?;
         let refuse = |reason| Err(PjrtError::CompileOptions { reason });
@@ -219,7 +221,8 @@ impl CompileOptions {
         Ok(())
     }
 
-    /// `ExecutableBuildOptionsProto`: 4 replicas, 5 partitions, 6 SPMD, 9 assignment, 19 Shardy, 24 and 25 levels.
+    /// Encodes `ExecutableBuildOptionsProto`: 4 replicas, 5 partitions, 6 SPMD, 9 assignment, 19 Shardy, 24 and 25
+    /// levels.
     fn build_options(&self) -> Message {
         let mut build = Message::default();
         build.varint(4, self.replicas as u64);
@@ -242,7 +245,8 @@ impl CompileOptions {
         build
     }
 
-    /// `DeviceAssignmentProto`: 1 replicas, 2 computations, 3 per computation the ids of all replicas (1, packed).
+    /// Encodes `DeviceAssignmentProto`: 1 replicas, 2 computations, 3 per computation the ids of all replicas (1,
+    /// packed).
     fn assignment_message(&self, ids: &[Vec<i32>]) -> Message {
         let mut assignment = Message::default();
         assignment.varint(1, self.replicas as u64);
@@ -258,7 +262,7 @@ impl CompileOptions {
     }
 }
 
-/// `OptionOverrideProto`: a oneof of 1 string, 2 bool, 3 int, 4 double.
+/// Encodes `OptionOverrideProto`: a oneof of 1 string, 2 bool, 3 int, 4 double.
 fn override_value(value: &OverrideValue) -> Message {
     let mut message = Message::default();
     match value {
@@ -270,7 +274,7 @@ fn override_value(value: &OverrideValue) -> Message {
     message
 }
 
-/// A protobuf message under construction: fields in the order they are written.
+/// A protobuf message under construction, with its fields in the order of the calls.
 #[derive(Default)]
 struct Message(Vec<u8>);
 
@@ -309,7 +313,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn bytes_known_to_work() {
+    fn encoding_matches_bytes_that_are_known_to_work() {
         let encoded = |options: CompileOptions| options.encode().unwrap();
         let one = [0x1A, 0x04, 0x20, 0x01, 0x28, 0x01];
         assert_eq!(encoded(CompileOptions::default()), one);
@@ -322,7 +326,7 @@ mod tests {
     }
 
     #[test]
-    fn overrides_of_every_type_and_in_name_order() {
+    fn overrides_of_every_type_are_written_in_name_order() {
         let options = CompileOptions::default().set("d", 1.0).set("c", -1).set("b", true).set("a", "x");
         let bytes = options.encode().unwrap();
         let expected = [
@@ -342,7 +346,7 @@ mod tests {
     }
 
     #[test]
-    fn options_that_kill_or_confuse_a_plugin_are_refused() {
+    fn options_that_crash_or_confuse_a_plugin_are_refused() {
         let refused = [
             CompileOptions::default().partitions(0),
             CompileOptions::default().replicas(0),

@@ -10,26 +10,26 @@ use crate::client::Client;
 use crate::error::Result;
 use crate::named_value::Attributes;
 
-/// What is known of a device without using it. A topology has these for devices that are not attached.
+/// A device's properties that are known without using it. A topology has them for devices that are not attached.
 #[derive(Clone, Debug, PartialEq)]
 pub struct DeviceDescription {
     /// Unique among this platform's devices, over all hosts.
     pub id: i32,
-    /// The process that can use it.
+    /// The index of the process that can use it.
     pub process_index: i32,
     /// The vendor's name of the kind, such as `TPU v5 lite` or `cpu`.
     pub kind: String,
-    /// Short text for people.
+    /// A short text for logs.
     pub name: String,
-    /// Long text for error reports.
+    /// A long text for error reports.
     pub debug: String,
-    /// Whatever else the plugin says, such as `coords`.
+    /// All other attributes that the plugin reports, such as `coords`.
     pub attributes: Attributes,
 }
 
 impl DeviceDescription {
     /// # Safety
-    /// `raw` is a live description of this plugin's.
+    /// `raw` is a live description that belongs to this plugin.
     pub(crate) unsafe fn read(api: Api, raw: *mut PJRT_DeviceDescription) -> Result<DeviceDescription> {
         let mut id = PJRT_DeviceDescription_Id_Args::new();
         id.device_description = raw;
@@ -51,10 +51,10 @@ impl DeviceDescription {
     }
 }
 
-/// Kind, short text and long text.
+/// Returns kind, short text and long text.
 ///
 /// # Safety
-/// `raw` is a live description of this plugin's.
+/// `raw` is a live description that belongs to this plugin.
 unsafe fn description_texts(api: Api, raw: *mut PJRT_DeviceDescription) -> Result<[String; 3]> {
     let mut kind = PJRT_DeviceDescription_Kind_Args::new();
     kind.device_description = raw;
@@ -77,7 +77,7 @@ unsafe fn description_texts(api: Api, raw: *mut PJRT_DeviceDescription) -> Resul
     Ok([kind, name, debug])
 }
 
-/// What a client remembers of one of its devices.
+/// A client's cached record of one of its devices.
 #[derive(Debug)]
 pub(crate) struct DeviceRecord {
     pub(crate) raw: NonNull<PJRT_Device>,
@@ -89,7 +89,7 @@ pub(crate) struct DeviceRecord {
 
 impl DeviceRecord {
     /// # Safety
-    /// `raw` is a device of a live client of this plugin's.
+    /// `raw` is a device of a live client of this plugin.
     pub(crate) unsafe fn read(api: Api, raw: *mut PJRT_Device) -> Result<DeviceRecord> {
         let mut description = PJRT_Device_GetDescription_Args::new();
         description.device = raw;
@@ -106,7 +106,7 @@ impl DeviceRecord {
         local.device = raw;
         // SAFETY: `raw` is live.
         unsafe { api.call(&mut local) }?;
-        // SAFETY: `raw` is live; devices of other hosts have no memories that can be asked for here.
+        // SAFETY: `raw` is live; the memories of another host's devices cannot be queried here.
         let memories = if addressable { unsafe { Memory::read_all(api, raw) }? } else { Vec::new() };
         let raw = api.non_null("PJRT_Client_Devices", raw)?;
         Ok(DeviceRecord { raw, addressable, description, local_hardware_id: local.local_hardware_id, memories })
@@ -122,13 +122,13 @@ pub struct Memory {
     pub kind: String,
     /// Text for error reports.
     pub debug: String,
-    /// Whether buffers land here when nothing else is asked for.
+    /// Whether it is the device's default memory.
     pub is_default: bool,
 }
 
 impl Memory {
     /// # Safety
-    /// `device` is an addressable device of a live client of this plugin's.
+    /// `device` is an addressable device of a live client of this plugin.
     unsafe fn read_all(api: Api, device: *mut PJRT_Device) -> Result<Vec<Memory>> {
         let mut default = PJRT_Device_DefaultMemory_Args::new();
         default.device = device;
@@ -145,7 +145,7 @@ impl Memory {
     }
 
     /// # Safety
-    /// `raw` is a live memory of this plugin's.
+    /// `raw` is a live memory that belongs to this plugin.
     unsafe fn read(api: Api, raw: *mut PJRT_Memory, is_default: bool) -> Result<Memory> {
         let mut id = PJRT_Memory_Id_Args::new();
         id.memory = raw;
@@ -167,11 +167,11 @@ impl Memory {
     }
 }
 
-/// A device of a client, which it keeps alive. Cheap to clone.
+/// A device of a client. It keeps the client alive and is cheap to clone.
 #[derive(Clone)]
 pub struct Device {
     client: Client,
-    /// Position among the client's devices, those of other hosts included.
+    /// The index among the client's devices, including those of other hosts.
     index: usize,
 }
 
@@ -180,37 +180,37 @@ impl Device {
         Device { client, index }
     }
 
-    /// The client whose device this is.
+    /// Returns the client that this device belongs to.
     pub fn client(&self) -> &Client {
         &self.client
     }
 
-    /// What is known of it.
+    /// Returns the device's description.
     pub fn description(&self) -> &DeviceDescription {
         &self.record().description
     }
 
-    /// Unique among this platform's devices, over all hosts.
+    /// Returns the id, unique among this platform's devices over all hosts.
     pub fn id(&self) -> i32 {
         self.description().id
     }
 
-    /// Whether this process can use it.
+    /// Returns whether this process can use it.
     pub fn is_addressable(&self) -> bool {
         self.record().addressable
     }
 
-    /// The hardware's own number, or -1 if it has none.
+    /// Returns the hardware's own number, or -1 if it has none.
     pub fn local_hardware_id(&self) -> i32 {
         self.record().local_hardware_id
     }
 
-    /// The memories that it can address.
+    /// Returns the memories that it can address.
     pub fn memories(&self) -> &[Memory] {
         &self.record().memories
     }
 
-    /// What its allocator says now.
+    /// Returns the allocator's current statistics.
     ///
     /// # Errors
     /// [`PjrtError::Call`](crate::PjrtError::Call) with [`Code::Unimplemented`](crate::Code::Unimplemented) on the
@@ -250,30 +250,31 @@ impl fmt::Debug for Device {
     }
 }
 
-/// A device allocator's numbers, all in bytes but `allocation_count`. What a plugin does not tell is `None`.
+/// Statistics of a device's allocator, in bytes except `allocation_count`. A value that a plugin does not report is
+/// `None`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct MemoryStats {
-    /// In use now.
+    /// Bytes in use now.
     pub in_use_bytes: i64,
-    /// The most that was in use.
+    /// The largest number of bytes in use at once.
     pub peak_in_use_bytes: Option<i64>,
-    /// Allocations so far.
+    /// The number of allocations since the start.
     pub allocation_count: Option<i64>,
-    /// The largest single allocation so far.
+    /// The largest single allocation since the start.
     pub largest_allocation_bytes: Option<i64>,
-    /// What may be allocated at most.
+    /// The most that can be allocated.
     pub limit_bytes: Option<i64>,
-    /// Reserved now.
+    /// Bytes reserved now.
     pub reserved_bytes: Option<i64>,
-    /// The most that was reserved.
+    /// The largest number of bytes reserved at once.
     pub peak_reserved_bytes: Option<i64>,
-    /// What may be reserved at most.
+    /// The most that can be reserved.
     pub reservable_limit_bytes: Option<i64>,
     /// The largest free block.
     pub largest_free_block_bytes: Option<i64>,
-    /// Held by the allocator, in use or not.
+    /// Bytes that the allocator holds, in use or not.
     pub pool_bytes: Option<i64>,
-    /// The most that the allocator held.
+    /// The largest number of bytes that the allocator held at once.
     pub peak_pool_bytes: Option<i64>,
 }
 

@@ -1,4 +1,4 @@
-//! The element types of buffers, one to one with the C enum `PJRT_Buffer_Type`.
+//! The element types of buffers, mapped one to one to the C enum `PJRT_Buffer_Type`.
 
 use std::fmt;
 
@@ -8,7 +8,8 @@ macro_rules! element_types {
     ($($name:ident = $raw:ident, $bytes:literal, $text:literal, $doc:literal;)*) => {
         /// The type of a buffer's elements (header: `PJRT_Buffer_Type`).
         ///
-        /// Types smaller than a byte and tokens have no entry: their host form is not one value per whole bytes.
+        /// Types smaller than a byte and tokens have no entry: on the host, their elements do not each fill whole
+        /// bytes.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
         pub enum ElementType { $(#[doc = $doc] $name,)* }
 
@@ -16,12 +17,12 @@ macro_rules! element_types {
             /// Every element type.
             pub const ALL: &'static [ElementType] = &[$(ElementType::$name),*];
 
-            /// Bytes per element, on the host.
+            /// Returns the number of bytes per element, on the host.
             pub const fn byte_size(self) -> usize {
                 match self { $(ElementType::$name => $bytes,)* }
             }
 
-            /// The name in program text, such as `f32` or `i1`.
+            /// Returns the name in program text, such as `f32` or `i1`.
             pub const fn name(self) -> &'static str {
                 match self { $(ElementType::$name => $text,)* }
             }
@@ -38,7 +39,7 @@ macro_rules! element_types {
 }
 
 element_types! {
-    Pred = PJRT_Buffer_Type_PRED, 1, "i1", "Truth values, one byte each on the host.";
+    Pred = PJRT_Buffer_Type_PRED, 1, "i1", "Booleans, one byte each on the host.";
     S8 = PJRT_Buffer_Type_S8, 1, "i8", "8-bit signed integers.";
     S16 = PJRT_Buffer_Type_S16, 2, "i16", "16-bit signed integers.";
     S32 = PJRT_Buffer_Type_S32, 4, "i32", "32-bit signed integers.";
@@ -74,7 +75,7 @@ mod tests {
     use super::*;
     use std::collections::HashSet;
 
-    /// What the C enum has and this crate leaves out.
+    /// The values of the C enum that this crate leaves out.
     const LEFT_OUT: [PJRT_Buffer_Type; 7] = [
         PJRT_Buffer_Type_INVALID,
         PJRT_Buffer_Type_S2,

@@ -1,4 +1,4 @@
-//! Executables: compiled programs, loaded or not, and what can be learned of them (header: "Executables").
+//! Executables: compiled programs, loaded or not, and their properties (header: "Executables").
 
 use std::ptr::NonNull;
 use std::sync::Arc;
@@ -16,7 +16,7 @@ use crate::serialized::{self, Contents};
 use crate::tensor_spec::TensorSpec;
 use crate::topology::TopologyDescription;
 
-/// A compiled program. On its own it cannot run: [`LoadedExecutable`](crate::LoadedExecutable) can.
+/// A compiled program. It cannot run by itself: [`LoadedExecutable`](crate::LoadedExecutable) can.
 #[derive(Debug)]
 pub struct Executable {
     handle: Handle,
@@ -28,7 +28,7 @@ pub struct Executable {
     outputs: Vec<Arc<TensorSpec>>,
 }
 
-/// Whose compiler made it; kept alive.
+/// The client or topology that compiled it; kept alive.
 #[derive(Debug)]
 pub(crate) enum Parent {
     Client(Client),
@@ -58,8 +58,8 @@ struct Handle {
     _alive: Alive,
 }
 
-// SAFETY: a compiled program is immutable after its creation; the plugin's caches behind the questions asked here are
-// part of PJRT's thread-safe C++ objects.
+// SAFETY: a compiled program is immutable after its creation; the plugin's caches that the queries here fill are part
+// of PJRT's thread-safe C++ objects.
 unsafe impl Send for Handle {}
 // SAFETY: as for `Send`.
 unsafe impl Sync for Handle {}
@@ -68,25 +68,25 @@ impl Drop for Handle {
     fn drop(&mut self) {
         let mut args = PJRT_Executable_Destroy_Args::new();
         args.executable = self.raw.as_ptr();
-        // SAFETY: the executable is live, owned by us, and not used after this.
+        // SAFETY: the executable is live, owned here, and not used after this.
         log_failed_drop(unsafe { self.parent.plugin().api().call(&mut args) });
     }
 }
 
-/// What the compiler estimates of a program's memory, in bytes (XLA: `CompiledMemoryStats`).
+/// The compiler's estimate of a program's memory use, in bytes (XLA: `CompiledMemoryStats`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CompiledMemoryStats {
-    /// Machine code on the device; the CPU plugin says 0.
+    /// Machine code on the device; 0 on the CPU plugin.
     pub code_bytes: i64,
     /// Arguments.
     pub argument_bytes: i64,
-    /// Outputs, those that reuse an argument's memory included.
+    /// Outputs, including those that reuse an argument's memory.
     pub output_bytes: i64,
     /// Outputs that reuse a donated argument's memory.
     pub alias_bytes: i64,
     /// Scratch memory.
     pub temporary_bytes: i64,
-    /// The most in use at once; the CPU plugin leaves scratch memory out.
+    /// The most in use at once; without scratch memory on the CPU plugin.
     pub peak_bytes: i64,
     /// Arguments in host memory.
     pub host_argument_bytes: i64,
@@ -96,18 +96,18 @@ pub struct CompiledMemoryStats {
     pub host_temporary_bytes: i64,
 }
 
-/// A program after the compiler's passes.
+/// A program after the compiler's passes ran.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OptimizedProgram {
-    /// What the bytes are; every plugin so far says `hlo_with_config`.
+    /// The format of `code`; every plugin so far reports `hlo_with_config`.
     pub format: String,
-    /// A protobuf message of that format.
+    /// The program, as a protobuf message in that format.
     pub code: Vec<u8>,
 }
 
 impl Executable {
     /// # Safety
-    /// `raw` is an executable of `parent`'s plugin that the caller owns and gives away.
+    /// `raw` is an executable of `parent`'s plugin, and the caller passes its ownership.
     pub(crate) unsafe fn new(
         raw: NonNull<PJRT_Executable>,
         parent: Parent,
@@ -128,40 +128,40 @@ impl Executable {
         Ok(executable)
     }
 
-    /// The module's name.
+    /// Returns the module's name.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// How often it runs side by side in one launch.
+    /// Returns the number of replicas that run in one launch.
     pub fn replicas(&self) -> usize {
         self.replicas
     }
 
-    /// Over how many devices each replica is split.
+    /// Returns the number of devices that each replica is split over.
     pub fn partitions(&self) -> usize {
         self.partitions
     }
 
-    /// Whether each call names the device to run on.
+    /// Returns whether each call names the device to run on.
     pub fn is_portable(&self) -> bool {
         self.portable
     }
 
-    /// What each device must be given.
+    /// Returns the specs of one device's arguments.
     pub fn parameters(&self) -> &[Arc<TensorSpec>] {
         &self.parameters
     }
 
-    /// What each device returns.
+    /// Returns the specs of one device's outputs.
     pub fn outputs(&self) -> &[Arc<TensorSpec>] {
         &self.outputs
     }
 
-    /// A fingerprint of the compilation's inputs: any bytes, of any length.
+    /// Returns a fingerprint of the compilation's inputs: bytes of any value and length.
     ///
     /// # Errors
-    /// [`PjrtError::Call`] if the plugin has none.
+    /// [`PjrtError::Call`] if the plugin has no fingerprint.
     pub fn fingerprint(&self) -> Result<Vec<u8>> {
         let mut args = PJRT_Executable_Fingerprint_Args::new();
         args.executable = self.raw();
@@ -172,10 +172,11 @@ impl Executable {
         Ok(unsafe { slice(data, size) }.to_vec())
     }
 
-    /// What the compiler estimates it costs: `flops`, `bytes accessed`, on TPUs `optimal_seconds` (which libtpu lowers
+    /// Returns the compiler's cost estimates: `flops`, `bytes accessed`, on TPUs `optimal_seconds` (which libtpu lowers
     /// by 1 for some custom calls, so that it can be negative).
     ///
     /// # Errors
+    /// [`PjrtError::Call`] if the plugin has no cost estimate.
     /// [`PjrtError::Call`] if the plugin has none.
     pub fn cost_analysis(&self) -> Result<Attributes> {
         let mut args = PJRT_Executable_GetCostAnalysis_Args::new();
@@ -186,10 +187,10 @@ impl Executable {
         Ok(unsafe { Attributes::copy(args.properties, args.num_properties) })
     }
 
-    /// What the compiler estimates of its memory.
+    /// Returns the compiler's estimate of the memory use.
     ///
     /// # Errors
-    /// [`PjrtError::Call`] if the plugin has none.
+    /// [`PjrtError::Call`] if the plugin has no estimate.
     pub fn memory_stats(&self) -> Result<CompiledMemoryStats> {
         let mut args = PJRT_Executable_GetCompiledMemoryStats_Args::new();
         args.executable = self.raw();
@@ -208,10 +209,10 @@ impl Executable {
         })
     }
 
-    /// The size of its machine code in bytes; the CPU plugin says 0.
+    /// Returns the size of the machine code in bytes; 0 on the CPU plugin.
     ///
     /// # Errors
-    /// [`PjrtError::Call`] if the plugin cannot say.
+    /// [`PjrtError::Call`] if the plugin does not know it.
     pub fn code_size(&self) -> Result<i64> {
         let mut args = PJRT_Executable_SizeOfGeneratedCodeInBytes_Args::new();
         args.executable = self.raw();
@@ -220,21 +221,21 @@ impl Executable {
         Ok(args.size_in_bytes)
     }
 
-    /// The program after the compiler's passes.
+    /// Returns the program after the compiler's passes.
     ///
     /// # Errors
-    /// [`PjrtError::Call`] if the plugin does not tell.
+    /// [`PjrtError::Call`] if the plugin does not support it.
     pub fn optimized_program(&self) -> Result<OptimizedProgram> {
         let mut program = PJRT_Program::new();
         let mut args = PJRT_Executable_OptimizedProgram_Args::new();
         args.executable = self.raw();
         args.program = &mut program;
-        // SAFETY: the executable is live; a null `code` asks for the size only.
+        // SAFETY: the executable is live; with a null `code` the plugin returns only the size.
         unsafe { self.api().call(&mut args) }?;
         let mut code = vec![0u8; program.code_size];
         program.code = code.as_mut_ptr().cast();
         args.program = &mut program;
-        // SAFETY: `code` has the size that the first call asked for.
+        // SAFETY: `code` has the size that the first call returned.
         unsafe { self.api().call(&mut args) }?;
         code.truncate(program.code_size);
         // SAFETY: the plugin owns the format's text, which lives at least as long as the executable.
@@ -242,12 +243,14 @@ impl Executable {
         Ok(OptimizedProgram { format, code })
     }
 
-    /// Bytes for [`Client::load_serialized`]: the plugin's own, in a container with a checksum and the parameters.
+    /// Returns bytes for [`Client::load_serialized`]: the plugin's bytes in a container with a checksum and the
+    /// parameters.
     ///
-    /// They hold machine code: a cache must be keyed by plugin, platform version and, on the CPU, by processor.
+    /// They hold machine code: a cache key must contain the plugin, the platform's version and, on the CPU, the
+    /// processor.
     ///
     /// # Errors
-    /// [`PjrtError::Call`] if the plugin cannot serialize.
+    /// [`PjrtError::Call`] if the plugin does not support serialization.
     pub fn serialize(&self) -> Result<Vec<u8>> {
         let mut args = PJRT_Executable_Serialize_Args::new();
         args.executable = self.raw();
@@ -263,7 +266,7 @@ impl Executable {
             payload,
         });
         if let Some(delete) = args.serialized_executable_deleter {
-            // SAFETY: the header asks for exactly one call; the bytes have been copied.
+            // SAFETY: the header requires exactly one call; the bytes have been copied.
             unsafe { delete(args.serialized_executable) };
         }
         Ok(bytes)
@@ -277,7 +280,7 @@ impl Executable {
         self.handle.parent.plugin().api()
     }
 
-    /// Reads everything once that the hot path needs.
+    /// Reads all properties that the hot path needs, once.
     fn describe(&mut self) -> Result<()> {
         let (api, raw) = (self.api(), self.raw());
         let mut name = PJRT_Executable_Name_Args::new();
@@ -327,7 +330,8 @@ impl Executable {
         Ok(outputs)
     }
 
-    /// The length of the list that an execution fills: a wrong one would overrun memory.
+    /// Returns the length of the list that an execution fills: with a wrong length the plugin would write out of
+    /// bounds.
     fn read_output_count(&self) -> Result<usize> {
         let mut args = PJRT_Executable_NumOutputs_Args::new();
         args.executable = self.raw();
@@ -337,7 +341,7 @@ impl Executable {
     }
 }
 
-/// A spec from the C API's own terms.
+/// Converts the C API's element type and dimensions to a spec.
 pub(crate) fn spec_from_raw(call: &'static str, raw: PJRT_Buffer_Type, dims: &[i64]) -> Result<TensorSpec> {
     let element_type = ElementType::from_raw(raw).ok_or(PjrtError::ElementType { call, raw })?;
     TensorSpec::from_raw(element_type, dims)

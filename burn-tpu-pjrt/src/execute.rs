@@ -1,7 +1,7 @@
 //! Running a program: one C call for all devices of a launch.
 //!
-//! This is the hot path, with hundreds of arguments per step: it asks the plugin nothing, since types and shapes are
-//! remembered, and allocates the lists that the C call and the caller need and nothing else.
+//! This is the hot path, with hundreds of arguments per step. It queries nothing from the plugin, since types and
+//! shapes are cached, and allocates only the lists that the C call and the caller need.
 
 use std::ptr::{NonNull, null_mut};
 use std::sync::Arc;
@@ -17,42 +17,42 @@ use crate::event::Event;
 use crate::loaded_executable::LoadedExecutable;
 use crate::tensor_spec::TensorSpec;
 
-/// One entry per device, on the stack for a launch on up to eight.
+/// One entry per device, on the stack for a launch on up to eight devices.
 type PerDevice<T> = SmallVec<[T; 8]>;
 
-/// How a program is run. The default lets the program donate whatever it declares.
+/// Options of one execute call. With the default, the program donates every argument that it declares as a donor.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct ExecuteOptions<'a> {
     /// Positions of arguments that must survive although the program declares them as donors. Every argument that is
-    /// still referenced from elsewhere belongs here.
+    /// also referenced elsewhere belongs here.
     pub non_donatable: &'a [i64],
-    /// The device to run on: needed for a portable program, else leave it out.
+    /// The device to run on: required for a portable program, otherwise `None`.
     pub device: Option<&'a Device>,
-    /// Asks for an event per device that ends with the execution. Errors that come up while running, such as a
-    /// collective that cannot be run, are reported there (and by the outputs).
+    /// Requests an event per device that completes with the execution. Errors at run time, such as a collective that
+    /// cannot run, are reported there (and by the outputs).
     pub events: bool,
-    /// Tells launches apart where several hosts run the same programs; 0 otherwise.
+    /// Distinguishes launches where several hosts run the same programs; 0 otherwise.
     pub launch_id: i32,
 }
 
-/// What a launch gives back at once, while it runs.
+/// The result of a launch, returned while the program runs.
 #[derive(Debug)]
 pub struct Execution {
-    /// Per device, the outputs.
+    /// The outputs of each device.
     pub outputs: Vec<Vec<Buffer>>,
-    /// Per device, the end of the execution; empty unless asked for.
+    /// The event of each device that completes with the execution; empty unless requested.
     pub events: Vec<Event>,
 }
 
 impl LoadedExecutable {
-    /// Starts the program on all its devices with one call and returns before it has run.
+    /// Starts the program on all its devices with one call and returns before the program has run.
     ///
-    /// `arguments` is per device, in the order of [`LoadedExecutable::devices`]. Donated arguments hold nothing
-    /// afterwards. A program with collectives must be launched like this: one call per device from one thread would
-    /// wait for itself.
+    /// `arguments` holds one list per device, in the order of [`LoadedExecutable::devices`]. Donated arguments are
+    /// empty afterwards. A program with collectives must be launched with this one call: one call per device from one
+    /// thread would deadlock.
     ///
     /// # Errors
-    /// [`PjrtError::Count`], [`PjrtError::Argument`] or [`PjrtError::Usage`] before the plugin sees anything; else
+    /// [`PjrtError::Count`], [`PjrtError::Argument`] or [`PjrtError::Usage`] before the plugin is called; otherwise
     /// [`PjrtError::Call`], for example for a deleted argument or one donated twice.
     #[tracing::instrument(level = "trace", name = "pjrt.execute", skip_all, fields(program = self.executable().name()))]
     pub fn execute(&self, arguments: &[&[&Buffer]], options: &ExecuteOptions<'_>) -> Result<Execution> {
@@ -66,7 +66,7 @@ impl LoadedExecutable {
         unsafe { self.launch(&lists, count, options) }
     }
 
-    /// Starts a program for one device and returns its outputs before it has run.
+    /// Starts a program for one device and returns its outputs before the program has run.
     ///
     /// # Errors
     /// As [`LoadedExecutable::execute`].
@@ -75,7 +75,7 @@ impl LoadedExecutable {
         Ok(execution.outputs.pop().unwrap_or_default())
     }
 
-    /// Numbers and devices of a launch.
+    /// Checks a launch's counts and device.
     fn check_launch(&self, lists: usize, options: &ExecuteOptions<'_>) -> Result<()> {
         let call = "LoadedExecutable::execute";
         let expected = if options.device.is_some() { 1 } else { self.device_indices().len() };
@@ -98,7 +98,7 @@ impl LoadedExecutable {
         }
     }
 
-    /// Types, shapes and owner of one device's arguments. Plugins check none of the three.
+    /// Checks types, shapes and owner of one device's arguments. Plugins check none of the three.
     fn check_arguments(&self, device: usize, arguments: &[&Buffer]) -> Result<()> {
         let parameters = self.executable().parameters();
         if arguments.len() != parameters.len() {
@@ -143,10 +143,10 @@ impl LoadedExecutable {
             args.device_complete_events = events.as_mut_ptr();
         }
         args.execute_device = options.device.map_or(null_mut(), Device::raw);
-        // SAFETY: all lists have the lengths that the header asks for (devices; arguments; `PJRT_Executable_NumOutputs`
-        // per device; devices) and outlive the call; the handles are live and of one client.
+        // SAFETY: all lists have the lengths that the header requires (devices; arguments; `PJRT_Executable_NumOutputs`
+        // per device; devices) and outlive the call; the handles are live and belong to one client.
         unsafe { self.api().call(&mut args) }?;
-        // SAFETY: the call succeeded, so it filled both lists with handles that are ours.
+        // SAFETY: the call succeeded, so it filled both lists with handles that are owned here.
         unsafe { self.collect(&outputs, &events, options) }
     }
 
@@ -158,10 +158,10 @@ impl LoadedExecutable {
         raw
     }
 
-    /// Takes ownership of everything before it complains, so that nothing leaks.
+    /// Takes ownership of every handle before it returns an error, so that nothing leaks.
     ///
     /// # Safety
-    /// Every non-null pointer is a handle of this client that the caller owns and gives away.
+    /// Every non-null pointer is a handle of this client, and the caller passes its ownership.
     unsafe fn collect(
         &self,
         outputs: &[*mut PJRT_Buffer],
@@ -181,7 +181,7 @@ impl LoadedExecutable {
             let mut list = Vec::with_capacity(specs.len());
             for (&raw, spec) in raw.iter().zip(specs) {
                 match NonNull::new(raw) {
-                    // SAFETY: the caller gives the handle away.
+                    // SAFETY: the caller passes ownership of the handle.
                     Some(raw) => list.push(unsafe { Buffer::new(raw, spec.clone(), self.client().clone(), device) }),
                     None => missing = true,
                 }
@@ -189,7 +189,7 @@ impl LoadedExecutable {
             lists.push(list);
         }
         let owned = events.iter().filter_map(|&raw| NonNull::new(raw));
-        // SAFETY: the caller gives the handles away.
+        // SAFETY: the caller passes ownership of the handles.
         let owned: Vec<Event> = owned.map(|raw| unsafe { Event::new(raw, self.client().clone()) }).collect();
         if missing || owned.len() != events.len() {
             return Err(self.api().broken("PJRT_LoadedExecutable_Execute", "it left an output or an event empty"));
@@ -207,7 +207,8 @@ impl LoadedExecutable {
     }
 }
 
-/// Equal, told from the address first: a training step is mostly given its own outputs.
+/// Returns whether the specs are equal. Compares addresses first, since most arguments of a training step are its own
+/// outputs.
 fn same(given: &Arc<TensorSpec>, expected: &Arc<TensorSpec>) -> bool {
     Arc::ptr_eq(given, expected) || given == expected
 }

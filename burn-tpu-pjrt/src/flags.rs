@@ -1,6 +1,7 @@
 //! `XLA_FLAGS`, checked before a plugin is loaded: every plugin reads it and aborts the process on an unknown flag.
 //!
-//! Only flags that the tests saw accepted are let through: those that dump what the compiler did, for people who debug. Everything else has a per-compile form, [`CompileOptions::set`](crate::CompileOptions::set).
+//! Only flags that the tests have passed to the plugins are allowed: those that dump the compiler's work, for
+//! debugging. Every other flag has a per-compile form, [`CompileOptions::set`](crate::CompileOptions::set).
 
 use crate::error::{PjrtError, Result};
 
@@ -40,7 +41,7 @@ fn check(flags: &str) -> Result<()> {
     }
 }
 
-/// A value that does not start with `--` names a file of flags, whose content we cannot vouch for.
+/// A value that does not start with `--` names a file of flags, whose content is not checked here.
 fn allowed(flag: &str) -> bool {
     let name = flag.strip_prefix("--").map(|rest| rest.split('=').next().unwrap_or_default());
     name.is_some_and(|name| ALLOWED.contains(&name))

@@ -1,67 +1,68 @@
-//! What a compiled program is made of, read from the protobuf message that [`Executable::optimized_program`] or an XLA
-//! dump gives (`HloModuleProtoWithConfig` and `HloProto`; both hold the module in field 1).
+//! The structure of a compiled program, read from the protobuf message that [`Executable::optimized_program`] or an XLA
+//! dump returns (`HloModuleProtoWithConfig` and `HloProto`; both hold the module in field 1).
 //!
-//! Only what tells buffers apart is read: the instructions that run one after another on the device (fusions are one
-//! instruction each; bodies of loops and calls are included), their shapes with layouts, and which results reuse an argument.
-//! Unknown fields are skipped, as protobuf asks. Field numbers are those of XLA's `hlo.proto` and `xla_data.proto`.
+//! Only the fields that describe buffers are read: the instructions that run one after another on the device (a fusion is
+//! one instruction; the bodies of loops and calls are included), their shapes with layouts, and which results alias an
+//! argument. Unknown fields are skipped, as protobuf requires. Field numbers are those of XLA's `hlo.proto` and
+//! `xla_data.proto`.
 
 use crate::error::{PjrtError, Result};
 
 /// The instructions of a compiled program.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct HloModule {
-    /// The instructions that run as such, of the entry computation first.
+    /// The instructions that run on the device, those of the entry computation first.
     pub instructions: Vec<HloInstruction>,
-    /// Results (position in the root tuple) that live in the memory of a parameter.
+    /// Results (position in the root tuple) that alias a parameter.
     pub aliases: Vec<(usize, usize)>,
-    /// The instruction that gives the program's results.
+    /// The id of the instruction that returns the program's results.
     pub root: u64,
 }
 
 /// One instruction.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct HloInstruction {
-    /// Its number, unique in the module.
+    /// The id, unique in the module.
     pub id: u64,
-    /// Its name, such as `fusion.7`.
+    /// The name, such as `fusion.7`.
     pub name: String,
-    /// What it does: `fusion`, `copy-start`, `parameter`.
+    /// The operation, such as `fusion`, `copy-start`, `parameter`.
     pub opcode: String,
-    /// What the program's text said it was for: its location. Empty if nothing.
+    /// The location that the program's text gave for it; empty if none.
     pub op_name: String,
-    /// The arrays that it gives: one, or those of a tuple, inner tuples unpacked.
+    /// The resulting arrays: one, or those of a tuple, with inner tuples flattened.
     pub results: Vec<HloArray>,
-    /// The instructions that it reads.
+    /// The ids of the instructions that it reads.
     pub operands: Vec<u64>,
-    /// For a parameter, which.
+    /// For a `parameter`, its number.
     pub parameter: usize,
-    /// For a `get-tuple-element`, which.
+    /// For a `get-tuple-element`, the position in the tuple.
     pub tuple_index: usize,
-    /// Whether it stands in the entry computation.
+    /// Whether it belongs to the entry computation.
     pub in_entry: bool,
     called: Vec<u64>,
 }
 
-/// An array as it lies in memory.
+/// An array's element type, shape and memory.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct HloArray {
-    /// Element type, as HLO text names it: `bf16`.
+    /// The element type, as HLO text names it: `bf16`.
     pub element: &'static str,
-    /// Sizes, outermost first.
+    /// The sizes, outermost first.
     pub dims: Vec<u64>,
-    /// Bytes of the elements alone.
+    /// The size of the elements, in bytes.
     pub bytes: u64,
-    /// Bytes with the padding of its tiles.
+    /// The size with the padding of its tiles, in bytes.
     pub padded_bytes: u64,
     /// 0 for the device's main memory; on TPUs 1 is the vector memory on the chip.
     pub memory_space: u64,
 }
 
 impl HloModule {
-    /// Reads a message.
+    /// Parses a message.
     ///
     /// # Errors
-    /// [`PjrtError::Usage`] if the bytes are no such message.
+    /// [`PjrtError::Usage`] if the bytes are not such a message.
     pub fn parse(message: &[u8]) -> Result<HloModule> {
         read_module(message).ok_or_else(|| PjrtError::Usage {
             call: "HloModule::parse",
@@ -69,13 +70,14 @@ impl HloModule {
         })
     }
 
-    /// How many fusions the program runs: with the bytes that they pass, what a program's speed depends on.
+    /// Returns the number of fusions that the program runs. A program's speed depends mostly on this number and on the
+    /// bytes that the fusions move.
     pub fn fusions(&self) -> usize {
         self.instructions.iter().filter(|instruction| instruction.opcode == "fusion").count()
     }
 }
 
-/// A protobuf message, field by field: number and value.
+/// Iterates over a protobuf message's fields: number and value.
 struct Fields<'a>(&'a [u8]);
 
 enum Field<'a> {
@@ -103,7 +105,7 @@ impl<'a> Fields<'a> {
         Some(taken)
     }
 
-    /// The next field; the outer `None` at the end, the inner one for what is no protobuf.
+    /// Returns the next field; the outer `None` marks the end, the inner one invalid protobuf.
     fn next(&mut self) -> Option<Option<(u64, Field<'a>)>> {
         if self.0.is_empty() { None } else { Some(self.field()) }
     }
@@ -124,7 +126,7 @@ impl<'a> Fields<'a> {
     }
 }
 
-/// Walks over a message's fields; `None` as soon as a field or `visit` fails.
+/// Calls `visit` for each field of a message; returns `None` as soon as a field or `visit` fails.
 fn walk<'a>(message: &'a [u8], mut visit: impl FnMut(u64, Field<'a>) -> Option<()>) -> Option<()> {
     let mut fields = Fields(message);
     while let Some(field) = fields.next() {
@@ -134,7 +136,7 @@ fn walk<'a>(message: &'a [u8], mut visit: impl FnMut(u64, Field<'a>) -> Option<(
     Some(())
 }
 
-/// The numbers of a repeated field, packed or not.
+/// Appends the numbers of a repeated field, packed or not.
 fn numbers(field: Field, into: &mut Vec<u64>) -> Option<()> {
     match field {
         Field::Number(number) => into.push(number),
@@ -192,12 +194,13 @@ fn read_module(message: &[u8]) -> Option<HloModule> {
     Some(HloModule { instructions: running(computations, entry), aliases, root })
 }
 
-/// The instructions of the entry computation and of what it calls other than through fusions and reducers.
+/// Returns the instructions of the entry computation and of the computations that it calls, except those of fusions and
+/// reducers.
 fn running(mut computations: Vec<Computation>, entry: u64) -> Vec<HloInstruction> {
     let mut instructions: Vec<HloInstruction> = Vec::new();
     let mut waiting = vec![entry];
     while let Some(id) = waiting.pop() {
-        // Each computation once, although a module's call graph may meet it twice.
+        // Visit each computation once, although the call graph may reach it twice.
         let Some(place) = computations.iter().position(|computation| computation.id == id) else { continue };
         for mut instruction in computations.swap_remove(place).instructions {
             instruction.in_entry = id == entry;
@@ -249,7 +252,7 @@ fn read_instruction(message: &[u8]) -> Option<HloInstruction> {
     Some(instruction)
 }
 
-/// Entries without a tuple position (a single result) or of several levels are read by their first number.
+/// Reads aliases. An entry without a tuple position (a single result) or with several levels is read by its first number.
 fn read_aliases(message: &[u8], aliases: &mut Vec<(usize, usize)>) -> Option<()> {
     walk(message, |field_number, field| {
         if field_number == 1 {
@@ -268,7 +271,7 @@ fn read_aliases(message: &[u8], aliases: &mut Vec<(usize, usize)>) -> Option<()>
     })
 }
 
-/// XLA's `PrimitiveType`: number, name, bits. Types that hold no bytes (tokens) are left out.
+/// XLA's `PrimitiveType`: number, name, bits. Types without bytes (tokens) are left out.
 const ELEMENTS: [(u64, &str, u64); 24] = [
     (1, "pred", 8),
     (2, "s8", 8),
@@ -348,12 +351,12 @@ fn read_layout(message: &[u8]) -> Option<Layout> {
 }
 
 impl Layout {
-    /// Sizes that overflow cannot be a program's; they saturate.
+    /// Returns the array with its sizes. A size that overflows cannot come from a real program; it saturates.
     fn array(&self, element: &'static str, bits: u64, dims: Vec<u64>) -> HloArray {
         let size =
             |dims: &mut dyn Iterator<Item = u64>| dims.fold(1u64, u64::saturating_mul).saturating_mul(bits).div_ceil(8);
         let bytes = size(&mut dims.iter().copied());
-        // Major to minor; a tile covers the minor-most dims, and has more of them than a small array.
+        // From major to minor; a tile covers the minor-most dims and may have more dims than a small array.
         let mut physical: Vec<u64> =
             self.minor_to_major.iter().rev().filter_map(|&dim| dims.get(dim as usize).copied()).collect();
         while physical.len() < self.tile.len() {
@@ -378,13 +381,13 @@ mod tests {
         message
     }
 
-    /// Varints of up to two bytes.
+    /// Encodes varints of up to two bytes.
     fn packed(numbers: &[u64]) -> Vec<u8> {
         let bytes = |&n: &u64| if n < 128 { vec![n as u8] } else { vec![(n & 0x7f) as u8 | 0x80, (n >> 7) as u8] };
         numbers.iter().flat_map(bytes).collect()
     }
 
-    /// `bf16[dims]` with the dims minor-most last and one tile.
+    /// Encodes `bf16[dims]` with the minor-most dim last and one tile.
     fn shape(dims: &[u64], tile: &[u64], memory_space: u8) -> Vec<u8> {
         let order: Vec<u64> = (0..dims.len() as u64).rev().collect();
         let mut layout = field(1, &packed(&order));
@@ -412,7 +415,7 @@ mod tests {
     }
 
     #[test]
-    fn a_module_gives_its_entrys_instructions_and_the_bodies_of_its_loops() {
+    fn a_module_has_its_entrys_instructions_and_the_bodies_of_its_loops() {
         let add = [field(1, b"add.1"), field(2, b"add"), vec![35 << 3 & 0x7f | 0x80, 2, 7]].concat();
         let metadata = field(7, &field(2, b"float_add"));
         let call = [field(1, b"w"), field(2, b"while"), field(3, &shape(&[8], &[8, 128], 0)), metadata].concat();
@@ -435,7 +438,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_message_is_an_error() {
+    fn bytes_that_are_no_message_are_an_error() {
         for bytes in [&b""[..], b"no protobuf at all", &[0x0a, 0xff], &[0x0a, 2, 0x1a, 9]] {
             assert!(matches!(HloModule::parse(bytes), Err(PjrtError::Usage { .. })), "{bytes:?}");
         }

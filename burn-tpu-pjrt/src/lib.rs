@@ -1,9 +1,9 @@
 //! Safe handles over the PJRT C API: plugins, clients, devices, buffers, executables.
 //!
-//! This crate is the only one of the project with `unsafe`; it knows the C API and nothing of tensors, graphs or Burn.
-//! One noun per file, named as in the C header. Its rules:
+//! This crate is the only one of the project with `unsafe`. It knows the C API, and neither tensors nor graphs nor Burn.
+//! Each file owns one noun of the C header and has its name. The rules of the crate:
 //!
-//! - every C call goes through one function, which stamps sizes, checks the plugin's table and frees errors;
+//! - every C call goes through one function, which sets struct sizes, checks the plugin's function table and frees errors;
 //! - every handle has one owner, frees itself and keeps its parents alive; plugins are never unloaded;
 //! - handles are `Send` and `Sync`, since PJRT's runtime is thread-safe;
 //! - inputs that are known to kill the process inside a plugin are refused before the call, with a typed error.
@@ -30,7 +30,7 @@
 //! # }
 //! ```
 
-// The C header's constants keep their names, so that they can be searched for; rustc minds them in patterns.
+// The C header's constants keep their names, so that they can be searched for; rustc warns about them in patterns.
 #![allow(non_upper_case_globals, reason = "C constants in patterns keep the header's names")]
 
 mod abi;

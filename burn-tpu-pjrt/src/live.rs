@@ -1,8 +1,8 @@
-//! How many handles of each noun are alive in this process: what leak tests look at.
+//! Counts the live handles of each kind in this process, for leak tests.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// A kind of handle that is counted.
+/// The kinds of handles that are counted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Noun {
     Client,
@@ -16,7 +16,7 @@ pub(crate) enum Noun {
 
 static COUNTS: [AtomicUsize; 7] = [const { AtomicUsize::new(0) }; 7];
 
-/// One live handle; dropping it counts it out.
+/// Counts one live handle; dropping it decrements the count.
 #[derive(Debug)]
 pub(crate) struct Alive(Noun);
 
@@ -33,16 +33,16 @@ impl Drop for Alive {
     }
 }
 
-/// The live handles of this process, of all plugins together. Plugins are not counted: they are never unloaded.
+/// The numbers of live handles in this process, over all plugins. Plugins are not counted: they are never unloaded.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LiveHandles {
     /// [`Client`](crate::Client)s (clones of one count once).
     pub clients: usize,
-    /// [`Buffer`](crate::Buffer)s, deleted and donated ones included until they are dropped.
+    /// [`Buffer`](crate::Buffer)s, including deleted and donated ones until they are dropped.
     pub buffers: usize,
-    /// [`Event`](crate::Event)s, those waited for in the background included.
+    /// [`Event`](crate::Event)s, including those that are waited for in the background.
     pub events: usize,
-    /// [`Executable`](crate::Executable)s; every loaded one holds one of these too.
+    /// [`Executable`](crate::Executable)s; every loaded executable holds one of these too.
     pub executables: usize,
     /// [`LoadedExecutable`](crate::LoadedExecutable)s.
     pub loaded_executables: usize,
@@ -52,7 +52,7 @@ pub struct LiveHandles {
     pub host_allocations: usize,
 }
 
-/// Counts what is alive now.
+/// Returns the current numbers of live handles.
 pub fn live_handles() -> LiveHandles {
     let count = |noun: Noun| COUNTS[noun as usize].load(Ordering::Relaxed);
     LiveHandles {
@@ -66,22 +66,22 @@ pub fn live_handles() -> LiveHandles {
     }
 }
 
-/// The number of live [`Client`](crate::Client)s.
+/// Returns the number of live [`Client`](crate::Client)s.
 pub fn live_clients() -> usize {
     live_handles().clients
 }
 
-/// The number of live [`Buffer`](crate::Buffer)s.
+/// Returns the number of live [`Buffer`](crate::Buffer)s.
 pub fn live_buffers() -> usize {
     live_handles().buffers
 }
 
-/// The number of live [`Event`](crate::Event)s.
+/// Returns the number of live [`Event`](crate::Event)s.
 pub fn live_events() -> usize {
     live_handles().events
 }
 
-/// The number of live [`LoadedExecutable`](crate::LoadedExecutable)s.
+/// Returns the number of live [`LoadedExecutable`](crate::LoadedExecutable)s.
 pub fn live_loaded_executables() -> usize {
     live_handles().loaded_executables
 }

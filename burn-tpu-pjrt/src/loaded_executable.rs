@@ -1,4 +1,4 @@
-//! Loaded executables: compiling for a client, loading serialized ones. Running them is in `execute`.
+//! Loaded executables: compiles programs for a client and loads serialized ones. `execute` runs them.
 
 use std::ptr::NonNull;
 use std::sync::Arc;
@@ -21,7 +21,7 @@ use crate::tensor_spec::TensorSpec;
 pub struct LoadedExecutable {
     handle: Handle,
     executable: Executable,
-    /// Positions among the client's devices, in launch order; none for a portable program.
+    /// Indices among the client's devices, in launch order; empty for a portable program.
     devices: Vec<usize>,
 }
 
@@ -41,8 +41,7 @@ impl Drop for Handle {
     fn drop(&mut self) {
         let mut args = PJRT_LoadedExecutable_Destroy_Args::new();
         args.executable = self.raw.as_ptr();
-        // SAFETY: the executable is live, owned by us, and not used after this; executions under way keep what they
-        // need.
+        // SAFETY: the executable is live, owned here, and not used after this; executions in progress keep what they need.
         log_failed_drop(unsafe { self.client.api().call(&mut args) });
     }
 }
@@ -51,8 +50,8 @@ impl Client {
     /// Compiles a program for this client's devices.
     ///
     /// # Errors
-    /// [`PjrtError::CompileOptions`] for options that no plugin may see, else [`PjrtError::Call`] with the compiler's
-    /// own text (line and column for text that does not parse).
+    /// [`PjrtError::CompileOptions`] for options that no plugin may receive, otherwise [`PjrtError::Call`] with the
+    /// compiler's own text (with line and column for text that does not parse).
     #[tracing::instrument(name = "pjrt.compile", skip_all, fields(text_bytes = program.text().len()))]
     pub fn compile(&self, program: &Program, options: &CompileOptions) -> Result<LoadedExecutable> {
         let ids: Vec<i32> = self.all_devices().map(|device| device.id).collect();
@@ -63,19 +62,20 @@ impl Client {
         args.program = &raw_program;
         args.compile_options = options_bytes.as_ptr().cast();
         args.compile_options_size = options_bytes.len();
-        // SAFETY: client, program and options are borrowed for the call; the text and the options have been checked
-        // for what would abort the process.
+        // SAFETY: client, program and options are borrowed for the call; text and options have been checked for contents
+        // that would abort the process.
         unsafe { self.api().call(&mut args) }?;
         let raw = self.api().non_null("PJRT_Client_Compile", args.executable)?;
         // SAFETY: the caller owns the returned executable.
         unsafe { LoadedExecutable::new(raw, self.clone(), program.parameters().clone(), options.is_portable()) }
     }
 
-    /// Loads what [`Executable::serialize`] gave.
+    /// Loads the bytes that [`Executable::serialize`] returned.
     ///
     /// # Errors
-    /// [`PjrtError::Serialized`] for damaged bytes (no plugin sees them: one flipped bit usually loads without a
-    /// word), for another plugin's or processor's, or for more devices than there are; else [`PjrtError::Call`].
+    /// [`PjrtError::Serialized`] for damaged bytes (they never reach a plugin, which usually loads one with a flipped bit
+    /// without an error), for bytes of another plugin or processor, or for more devices than the client has; otherwise
+    /// [`PjrtError::Call`].
     #[tracing::instrument(name = "pjrt.load_serialized", skip_all, fields(bytes = bytes.len()))]
     pub fn load_serialized(&self, bytes: &[u8]) -> Result<LoadedExecutable> {
         let refuse = |reason| PjrtError::Serialized { reason };
@@ -85,8 +85,7 @@ impl Client {
         args.client = self.raw();
         args.serialized_executable = contents.payload.as_ptr().cast();
         args.serialized_executable_size = contents.payload.len();
-        // SAFETY: client and bytes are borrowed for the call; the checksum says they are what a plugin of this kind
-        // wrote.
+        // SAFETY: client and bytes are borrowed for the call; the checksum shows that a plugin of this kind wrote them.
         unsafe { self.api().call(&mut args) }?;
         let raw = self.api().non_null("PJRT_Executable_DeserializeAndLoad", args.loaded_executable)?;
         // SAFETY: the caller owns the returned executable.
@@ -96,7 +95,7 @@ impl Client {
 
 impl LoadedExecutable {
     /// # Safety
-    /// `raw` is a loaded executable of `client` that the caller owns and gives away.
+    /// `raw` is a loaded executable of `client`, and the caller passes its ownership.
     unsafe fn new(
         raw: NonNull<PJRT_LoadedExecutable>,
         client: Client,
@@ -126,17 +125,17 @@ impl LoadedExecutable {
         Ok(LoadedExecutable { handle, executable, devices })
     }
 
-    /// The compiled program, to be asked about its shapes, cost and memory, or to be serialized.
+    /// Returns the compiled program: its shapes, cost and memory, and its serialization.
     pub fn executable(&self) -> &Executable {
         &self.executable
     }
 
-    /// The client that runs it.
+    /// Returns the client that runs it.
     pub fn client(&self) -> &Client {
         &self.handle.client
     }
 
-    /// The devices of one launch, in the order of arguments and outputs; none for a portable program.
+    /// Returns the devices of one launch, in the order of arguments and outputs; empty for a portable program.
     pub fn devices(&self) -> Vec<Device> {
         self.devices.iter().map(|&index| Device::new(self.handle.client.clone(), index)).collect()
     }
@@ -154,11 +153,11 @@ impl LoadedExecutable {
     }
 }
 
-/// The C form of a program; it borrows the text. Text goes under the same format name as MLIR bytecode.
+/// Returns the C form of a program; it borrows the text. Text and MLIR bytecode share one format name.
 pub(crate) fn raw_program(program: &Program) -> PJRT_Program {
     const FORMAT: &str = "mlir";
     let mut raw = PJRT_Program::new();
-    // The field is mutable since other functions write through it; compiling only reads.
+    // The field is mutable because other functions write through it; compiling only reads it.
     raw.code = program.text().as_ptr().cast_mut().cast();
     raw.code_size = program.text().len();
     raw.format = FORMAT.as_ptr().cast();

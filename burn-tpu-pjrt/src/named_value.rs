@@ -1,4 +1,4 @@
-//! Named values: how plugins describe themselves and how options reach them (header: `PJRT_NamedValue`).
+//! Named values: the form of plugins' attributes and of client options (header: `PJRT_NamedValue`).
 
 use std::ffi::c_char;
 use std::fmt;
@@ -8,7 +8,7 @@ use crate::abi::Struct;
 use crate::api::{slice, string};
 use crate::bindings::*;
 
-/// A value with its type. A plugin aborts the process when an option has another type than it expects.
+/// A value with its type. A plugin aborts the process when an option's type differs from the expected one.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Value {
     /// Text.
@@ -19,12 +19,12 @@ pub enum Value {
     Ints(Vec<i64>),
     /// A single-precision float.
     Float(f32),
-    /// A truth value.
+    /// A boolean.
     Bool(bool),
 }
 
 impl Value {
-    /// The name of this value's type, for messages.
+    /// Returns the name of this value's type, for messages.
     pub(crate) fn type_name(&self) -> &'static str {
         match self {
             Value::String(_) => "a string",
@@ -72,17 +72,17 @@ impl From<bool> for Value {
     }
 }
 
-/// What a plugin, a device or an executable says of itself, in the plugin's order.
+/// The attributes of a plugin, a device or an executable, in the plugin's order.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Attributes(Vec<(String, Value)>);
 
 impl Attributes {
-    /// The value of this name.
+    /// Returns the value with this name.
     pub fn get(&self, name: &str) -> Option<&Value> {
         self.iter().find(|(key, _)| *key == name).map(|(_, value)| value)
     }
 
-    /// The names and values.
+    /// Iterates over the names and values.
     pub fn iter(&self) -> impl Iterator<Item = (&str, &Value)> {
         self.0.iter().map(|(name, value)| (name.as_str(), value))
     }
@@ -90,29 +90,29 @@ impl Attributes {
     /// Copies a C array.
     ///
     /// # Safety
-    /// `values` points to `count` valid named values (or `count` is 0) for the time of this call.
+    /// `values` points to `count` named values that are valid during this call (or `count` is 0).
     pub(crate) unsafe fn copy(values: *const PJRT_NamedValue, count: usize) -> Attributes {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         let values = unsafe { slice(values, count) };
-        // SAFETY: each is a valid named value by the caller's promise.
+        // SAFETY: the caller guarantees that each is a valid named value.
         let copied = values.iter().filter_map(|value| unsafe { copy_one(value) }).collect();
         Attributes(copied)
     }
 }
 
-/// A copy of one named value; `None` if its type is one that this header does not know.
+/// Copies one named value; returns `None` if this header does not know its type.
 ///
 /// # Safety
-/// Its pointers are valid for the lengths it states.
+/// Its pointers are valid for the lengths that it states.
 unsafe fn copy_one(raw: &PJRT_NamedValue) -> Option<(String, Value)> {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     let name = unsafe { string(raw.name, raw.name_size) };
     let value = raw.__bindgen_anon_1;
     let value = match raw.type_ {
         PJRT_NamedValue_kString => {
             // SAFETY: `type` says which field of the union is set.
             let text = unsafe { value.string_value };
-            // SAFETY: the caller's promise; for strings `value_size` counts characters.
+            // SAFETY: guaranteed by the caller; for strings `value_size` counts characters.
             Value::String(unsafe { string(text, raw.value_size) })
         }
         // SAFETY: `type` says which field of the union is set.
@@ -120,7 +120,7 @@ unsafe fn copy_one(raw: &PJRT_NamedValue) -> Option<(String, Value)> {
         PJRT_NamedValue_kInt64List => {
             // SAFETY: `type` says which field of the union is set.
             let list = unsafe { value.int64_array_value };
-            // SAFETY: the caller's promise; for lists `value_size` counts elements.
+            // SAFETY: guaranteed by the caller; for lists `value_size` counts elements.
             Value::Ints(unsafe { slice(list, raw.value_size) }.to_vec())
         }
         // SAFETY: `type` says which field of the union is set.
@@ -132,10 +132,10 @@ unsafe fn copy_one(raw: &PJRT_NamedValue) -> Option<(String, Value)> {
     Some((name, value))
 }
 
-/// The C form of options, which points into the names, strings and lists of `values`.
+/// The C form of options. It points into the names, strings and lists of `values`.
 pub(crate) struct RawValues<'a> {
     raw: Vec<PJRT_NamedValue>,
-    /// Keeps what `raw` points into borrowed.
+    /// Keeps the values that `raw` points to borrowed.
     _values: PhantomData<&'a [(String, Value)]>,
 }
 
@@ -179,7 +179,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn values_survive_the_way_to_c_and_back() {
+    fn values_survive_the_conversion_to_c_and_back() {
         let values = vec![
             ("name".to_owned(), Value::from("text with \u{e9}")),
             ("count".to_owned(), Value::from(-7)),

@@ -1,7 +1,8 @@
-//! Who uses an accelerator: processes that have its device files open, and libtpu's lock file.
+//! Finds out who uses an accelerator: processes that have its device files open, and the holder of libtpu's lock file.
 //!
 //! Everything is read from `/proc` and from file metadata. The lock file itself is never opened: POSIX drops a process's
-//! locks on a file when it closes *any* descriptor of it, so a look from a process that runs libtpu would free the TPU.
+//! locks on a file when it closes *any* descriptor of it, so opening it in a process that runs libtpu would release the
+//! TPU.
 
 use std::fmt;
 use std::fs;
@@ -9,15 +10,15 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 /// The file that libtpu locks while it is initialised (`fcntl`, `F_SETLK`, `F_WRLCK`; libtpu 0.0.51), unless
-/// `ALLOW_MULTIPLE_LIBTPU_LOAD` is set. It stays behind, unlocked, when the process ends.
+/// `ALLOW_MULTIPLE_LIBTPU_LOAD` is set. The file remains, unlocked, when the process ends.
 pub const LIBTPU_LOCK: &str = "/tmp/libtpu_lockfile";
 
 /// A process that uses a device or holds a lock.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Holder {
-    /// Its id, as this process sees it.
+    /// The process id, as this process sees it.
     pub pid: u32,
-    /// Its command line; empty where that cannot be read.
+    /// The command line; empty if it cannot be read.
     pub command: String,
 }
 
@@ -30,37 +31,37 @@ impl fmt::Display for Holder {
     }
 }
 
-/// Who has a device file open.
+/// The processes that have a device file open.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Holders {
-    /// The processes found, by rising id.
+    /// The processes found, in ascending order of ids.
     pub found: Vec<Holder>,
-    /// Processes of other users that could not be looked into.
+    /// The number of other users' processes that could not be inspected.
     pub hidden: usize,
 }
 
-/// What libtpu would find at its lock file.
+/// The state of libtpu's lock file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum LibtpuLock {
-    /// Nobody holds it.
+    /// No process holds it.
     Free,
-    /// A process holds it: libtpu will not initialise in another one.
+    /// A process holds it: libtpu cannot initialise in another one.
     Held(Holder),
-    /// Nobody is seen to hold it, but this user may not open it, which libtpu takes for a TPU in use.
+    /// No visible process holds it, but this user may not open it; libtpu treats this as a TPU in use.
     Foreign {
         /// The user id of the file's owner.
         owner: u32,
     },
 }
 
-/// The processes that have one of these device files open.
+/// Returns the processes that have one of these device files open.
 pub fn holders(devices: &[PathBuf]) -> Holders {
     holders_below(Path::new("/"), devices)
 }
 
-/// The state of libtpu's lock file.
+/// Returns the state of libtpu's lock file.
 ///
-/// A holder in another container is not seen: then this says free, and loading libtpu says what is true.
+/// A holder in another container is not visible: the result is then `Free`, and only loading libtpu shows the lock.
 pub fn libtpu_lock() -> LibtpuLock {
     lock_below(Path::new("/"))
 }
@@ -111,19 +112,19 @@ impl Lock {
     }
 }
 
-/// Whether a lock with the file's inode number is on that file: same device, or, since layered file systems show
-/// another device in `/proc/locks` than to `stat`, its holder has the file open.
+/// Returns whether a lock with the file's inode number is on that file: the device is the same, or its holder has the file
+/// open. The second case is needed because layered file systems show another device in `/proc/locks` than in `stat`.
 fn is_on(root: &Path, lock: &Lock, path: &Path) -> bool {
     let same_device = fs::symlink_metadata(path).is_ok_and(|file| device_numbers(file.dev()) == lock.device);
     same_device || open_files(root, lock.pid).is_some_and(|files| files.iter().any(|file| file == path))
 }
 
-/// Linux's major and minor number of a `st_dev`.
+/// Returns Linux's major and minor number of a `st_dev`.
 fn device_numbers(dev: u64) -> (u64, u64) {
     (((dev >> 8) & 0xfff) | ((dev >> 32) & 0xffff_f000), (dev & 0xff) | ((dev >> 12) & 0xffff_ff00))
 }
 
-/// Whether opening the file with `O_RDWR | O_CREAT | O_NOFOLLOW` fails, as libtpu opens it. Where the kernel protects
+/// Returns whether opening the file with `O_RDWR | O_CREAT | O_NOFOLLOW`, as libtpu does, fails. Where the kernel protects
 /// regular files in sticky folders, another user's file is refused whatever its mode.
 fn refuses_us(root: &Path, file: &fs::Metadata) -> bool {
     let us = fs::metadata(root.join("proc/self")).map(|me| me.uid());
@@ -140,7 +141,7 @@ fn processes(root: &Path) -> Vec<u32> {
     pids
 }
 
-/// What a process's descriptors name; `None` if they may not be read.
+/// Returns the files that a process's descriptors refer to; `None` if they may not be read.
 fn open_files(root: &Path, pid: u32) -> Option<Vec<PathBuf>> {
     let descriptors = fs::read_dir(root.join(format!("proc/{pid}/fd"))).ok()?;
     Some(descriptors.flatten().filter_map(|descriptor| fs::read_link(descriptor.path()).ok()).collect())
@@ -156,7 +157,7 @@ fn holder(root: &Path, pid: u32) -> Holder {
 mod tests {
     use super::*;
 
-    /// A machine with process 7 (`python train.py`) that has `open` open.
+    /// A machine with process 7 (`python train.py`), which has `open` open.
     fn machine(open: &str) -> tempfile::TempDir {
         let root = tempfile::tempdir().unwrap();
         fs::create_dir_all(root.path().join("proc/7/fd")).unwrap();
@@ -183,12 +184,12 @@ mod tests {
     }
 
     #[test]
-    fn the_lock_is_held_by_whom_the_kernel_says() {
+    fn the_lock_is_held_by_the_process_that_the_kernel_reports() {
         let root = machine("/dev/null");
         assert_eq!(lock_below(root.path()), LibtpuLock::Free, "no file");
         let path = root.path().join("tmp/libtpu_lockfile");
         fs::write(&path, "").unwrap();
-        assert_eq!(lock_below(root.path()), LibtpuLock::Free, "a file that nobody locks");
+        assert_eq!(lock_below(root.path()), LibtpuLock::Free, "a file without a lock");
         let (file, locks) = (fs::metadata(&path).unwrap(), root.path().join("proc/locks"));
         let (major, minor) = device_numbers(file.dev());
         let line = |kind: &str, device: String| format!("1: {kind}  ADVISORY  WRITE 7 {device}:{} 0 EOF\n", file.ino());
@@ -204,7 +205,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lock_path_that_libtpu_cannot_open_is_told_apart() {
+    fn a_lock_file_that_libtpu_cannot_open_is_reported_as_foreign() {
         let root = machine("/dev/null");
         fs::create_dir(root.path().join("tmp/libtpu_lockfile")).unwrap();
         assert!(matches!(lock_below(root.path()), LibtpuLock::Foreign { .. }));

@@ -1,30 +1,30 @@
-//! Whether an accelerator is in this machine, told from device files alone: no library is opened, nothing waits.
+//! Detects accelerators from device files alone: it opens no library and never waits.
 //!
-//! A hint, not a promise: only creating a client shows that a device works.
+//! The result is a hint: only creating a client shows that a device works.
 
 use std::path::{Path, PathBuf};
 
 /// Google's PCI vendor id, as sysfs prints it.
 const GOOGLE_PCI_VENDOR: &str = "0x1ae0";
 
-/// Whether a TPU is attached: `/dev/accel*`, or `/dev/vfio` together with a PCI device of Google's.
+/// Returns whether a TPU is attached: `/dev/accel*`, or `/dev/vfio` together with a PCI device of Google's.
 ///
-/// VFIO alone says nothing, since other passed-through hardware uses it too.
+/// VFIO alone is not enough, since other passed-through hardware uses it too.
 pub fn tpu_present() -> bool {
     tpu_below(Path::new("/"))
 }
 
-/// Whether an NVIDIA GPU's driver is loaded: `/dev/nvidiactl` or `/proc/driver/nvidia/version`.
+/// Returns whether an NVIDIA GPU's driver is loaded: `/dev/nvidiactl` or `/proc/driver/nvidia/version`.
 pub fn nvidia_gpu_present() -> bool {
     nvidia_below(Path::new("/"))
 }
 
-/// The device files of the attached TPUs: `/dev/accel0` and on, or `/dev/vfio/0` and on.
+/// Returns the device files of the attached TPUs: `/dev/accel0` and on, or `/dev/vfio/0` and on.
 pub fn tpu_devices() -> Vec<PathBuf> {
     tpus_below(Path::new("/"))
 }
 
-/// The device files of the NVIDIA GPUs: `/dev/nvidia0` and on.
+/// Returns the device files of the NVIDIA GPUs: `/dev/nvidia0` and on.
 pub fn nvidia_devices() -> Vec<PathBuf> {
     numbered(Path::new("/dev"), "nvidia")
 }
@@ -38,7 +38,7 @@ fn tpus_below(root: &Path) -> Vec<PathBuf> {
     if accel.is_empty() && google_pci_device(root) { numbered(&root.join("dev/vfio"), "") } else { accel }
 }
 
-/// The files in `folder` whose name is `prefix` and a number, by rising number.
+/// Returns the files in `folder` whose name is `prefix` and a number, in ascending order.
 fn numbered(folder: &Path, prefix: &str) -> Vec<PathBuf> {
     let number = |name: &String| name.strip_prefix(prefix)?.parse::<u32>().ok();
     let mut names: Vec<(u32, String)> = names(folder).filter_map(|name| Some((number(&name)?, name))).collect();
@@ -87,7 +87,7 @@ mod tests {
     }
 
     #[test]
-    fn device_files_come_by_number_and_vfio_only_where_there_is_a_tpu() {
+    fn device_files_are_sorted_by_number_and_vfio_needs_a_tpu() {
         let vendor = "sys/bus/pci/devices/0000:00:04.0/vendor";
         let found = |files: &[(&str, &str)]| {
             let root = machine(files);
@@ -101,7 +101,7 @@ mod tests {
     }
 
     #[test]
-    fn a_gpu_is_its_control_device_or_a_loaded_driver() {
+    fn a_gpu_is_found_by_its_control_device_or_a_loaded_driver() {
         assert!(nvidia_below(machine(&[("dev/nvidiactl", "")]).path()));
         assert!(nvidia_below(machine(&[("proc/driver/nvidia/version", "")]).path()));
         assert!(!nvidia_below(machine(&[("dev/null", "")]).path()));

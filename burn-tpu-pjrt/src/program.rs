@@ -6,11 +6,11 @@ use crate::error::Result;
 use crate::program_check;
 use crate::tensor_spec::TensorSpec;
 
-/// Text to compile and what each device must be given to run it.
+/// A program's text and the specs of its parameters.
 ///
-/// The parameters are stated by the caller because plugins check neither dtype nor shape of an argument whose size in
-/// bytes fits: an `i32` buffer would be read as `f32` without a word. They are checked at every execute call, so they
-/// must be true: for a partitioned program they are the shapes of one device's shard.
+/// The caller states the parameters because plugins check neither dtype nor shape of an argument whose size in bytes fits:
+/// they would read an `i32` buffer as `f32` without an error. Every execute call checks its arguments against them, so they
+/// must be correct: for a partitioned program they are the shapes of one device's shard.
 #[derive(Clone, Debug)]
 pub struct Program {
     text: String,
@@ -18,12 +18,12 @@ pub struct Program {
 }
 
 impl Program {
-    /// Takes StableHLO text whose `@main` has these parameters.
+    /// Creates a program from StableHLO text whose `@main` has these parameters.
     ///
     /// # Errors
-    /// [`PjrtError::Program`](crate::PjrtError::Program) for text that is known to kill a plugin's process: dynamic or
-    /// unranked types, sizes that overflow, recursive functions, very deep nesting, nothing at all. The text is only
-    /// skimmed for these; other mistakes are the plugin's to report when compiling.
+    /// [`PjrtError::Program`](crate::PjrtError::Program) for text that is known to crash a plugin's process: dynamic or
+    /// unranked types, sizes that overflow, recursive functions, very deep nesting, empty text. The check only scans the
+    /// text for these; the plugin reports other mistakes when it compiles.
     pub fn stablehlo(
         text: impl Into<String>,
         parameters: impl IntoIterator<Item = impl Into<Arc<TensorSpec>>>,
@@ -33,12 +33,12 @@ impl Program {
         Ok(Program { text, parameters: parameters.into_iter().map(Into::into).collect() })
     }
 
-    /// The text.
+    /// Returns the text.
     pub fn text(&self) -> &str {
         &self.text
     }
 
-    /// The parameters of `@main`, per device.
+    /// Returns the parameters of `@main`, per device.
     pub fn parameters(&self) -> &Arc<[Arc<TensorSpec>]> {
         &self.parameters
     }

@@ -1,19 +1,19 @@
-//! A seat belt, not a verifier: refuses program text that is known to kill the process inside a plugin.
+//! Refuses program text that is known to crash the process inside a plugin. It is a safety net, not a verifier.
 //!
-//! Programs normally come from this project's own verifier, which rules all of this out; the check is for text
-//! from elsewhere. It reads the text once, knows strings and comments, and finds: dynamic and unranked tensor
-//! types (libtpu aborts), tensor types whose size overflows (both abort), functions that call themselves, directly
-//! or in a circle (both overflow their stack), brackets nested deeper than [`MAX_DEPTH`] (the parser recurses), and
-//! empty text. Types hidden behind an alias (`!t = ...`) are seen where the alias is defined. Not seen: a shape that
-//! only shape inference inside XLA would make too large.
+//! Programs normally come from this project's own verifier, which rules all of this out; the check is for text from
+//! elsewhere. It scans the text once, skips strings and comments, and finds: dynamic and unranked tensor types (libtpu
+//! aborts), tensor types whose size overflows (both plugins abort), functions that call themselves, directly or in a cycle
+//! (both overflow their stack), brackets nested deeper than [`MAX_DEPTH`] (the parser recurses), and empty text. Types
+//! under an alias (`!t = ...`) are found where the alias is defined. Not found: a shape that only becomes too large in
+//! XLA's shape inference.
 
 use std::collections::HashMap;
 
 use crate::error::{PjrtError, Result};
 
-/// Far above what any lowering emits, far below what overflows a thread's stack in MLIR's parser.
+/// Far above the depth that any lowering emits, far below the depth that overflows a thread's stack in MLIR's parser.
 const MAX_DEPTH: usize = 256;
-/// Bytes per element at most (`complex<f64>`).
+/// The largest element size in bytes (`complex<f64>`).
 const WIDEST_ELEMENT: u64 = 16;
 
 pub(crate) fn check(text: &str) -> Result<()> {
@@ -28,10 +28,10 @@ pub(crate) fn check(text: &str) -> Result<()> {
     })
 }
 
-/// Where, in bytes, and what.
+/// The byte offset of a problem, and its description.
 type Finding = (usize, String);
 
-/// A function and the symbols named in its body.
+/// A function and the symbols used in its body.
 struct Function<'a> {
     name: &'a [u8],
     at: usize,
@@ -71,7 +71,7 @@ impl<'a> Scan<'a> {
         self.at > 0 && is_word(self.bytes[self.at - 1])
     }
 
-    /// Leaves `at` on the closing quote.
+    /// Advances to the closing quote.
     fn skip_string(&mut self) {
         self.at += 1;
         while let Some(&byte) = self.bytes.get(self.at) {
@@ -97,7 +97,7 @@ impl<'a> Scan<'a> {
         Ok(())
     }
 
-    /// `@name` or `@"name"`, at the `@`: a use inside the function being read. Leaves `at` on the last byte.
+    /// Reads `@name` or `@"name"`, at the `@`, as a use inside the current function. Advances to its last byte.
     fn symbol(&mut self) {
         let name = symbol_name(&self.bytes[self.at + 1..]);
         if let Some(function) = self.functions.last_mut() {
@@ -106,7 +106,7 @@ impl<'a> Scan<'a> {
         self.at += name.len();
     }
 
-    /// `func.func ... @name`: its own name is the next symbol, wherever `public` or `private` stand.
+    /// Reads `func.func ... @name`: the next symbol is the function's own name, also after `public` or `private`.
     fn function(&mut self) {
         let Some(offset) = self.rest().iter().position(|&byte| byte == b'@') else { return };
         let at = self.at + offset;
@@ -115,7 +115,7 @@ impl<'a> Scan<'a> {
         self.at = at + name.len();
     }
 
-    /// The dimensions after `tensor<`, up to the element type.
+    /// Reads the dimensions after `tensor<`, up to the element type.
     fn tensor_type(&mut self) -> Result<(), Finding> {
         let start = self.at;
         self.at += b"tensor<".len();
@@ -141,7 +141,7 @@ impl<'a> Scan<'a> {
                 _ => break,
             }
         }
-        // The loop in `run` steps over one byte: the element type's first letter, or the closing bracket.
+        // The loop in `run` skips one byte: the element type's first letter, or the closing bracket.
         self.at -= 1;
         Ok(())
     }
@@ -151,7 +151,7 @@ fn is_word(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'$' | b'.' | b'-')
 }
 
-/// The name after an `@`, quotes included.
+/// Returns the name after an `@`, quotes included.
 fn symbol_name(rest: &[u8]) -> &[u8] {
     let length = match rest.first() {
         Some(b'"') => rest[1..].iter().position(|&byte| byte == b'"').map_or(rest.len(), |end| end + 2),
@@ -160,13 +160,13 @@ fn symbol_name(rest: &[u8]) -> &[u8] {
     &rest[..length]
 }
 
-/// Refuses a circle of functions that name each other. A mention counts as a call: no lowering mentions otherwise.
+/// Refuses a cycle of functions that name each other. A mention counts as a call: lowerings name functions only in calls.
 fn acyclic(functions: &[Function<'_>]) -> Result<(), Finding> {
     let index: HashMap<&[u8], usize> = functions.iter().enumerate().map(|(i, function)| (function.name, i)).collect();
     let mut callers = vec![0usize; functions.len()];
     let callees = |i: usize| functions[i].names.iter().filter_map(|name| index.get(name).copied());
     (0..functions.len()).flat_map(callees).for_each(|callee| callers[callee] += 1);
-    // Take away functions that nobody (left) calls; what cannot be taken away lies on a circle or below one.
+    // Remove functions without (remaining) callers; those that remain are on a cycle or are called from one.
     let mut free: Vec<usize> = (0..functions.len()).filter(|&i| callers[i] == 0).collect();
     let mut taken = 0;
     while let Some(i) = free.pop() {
@@ -202,7 +202,7 @@ mod tests {
         return %a : tensor<2xf32>\n }\n}";
 
     #[test]
-    fn calls_without_a_circle_pass() {
+    fn calls_without_a_cycle_pass() {
         check(CALLS).unwrap();
     }
 
@@ -236,7 +236,7 @@ mod tests {
     }
 
     #[test]
-    fn strings_and_comments_are_not_read() {
+    fn strings_and_comments_are_skipped() {
         check("// tensor<?xf32> @main\n%0 = \"tensor<?xf32> \\\" ((((\" : tensor<2xf32>").unwrap();
         check("func.func @main() { custom_call @Sharding(%0) {sharding = \"@main\"} }").unwrap();
     }

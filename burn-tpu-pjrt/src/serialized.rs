@@ -1,8 +1,8 @@
 //! The container around a plugin's serialized executable.
 //!
-//! A plugin loads most damaged bytes without a word and runs whatever they then say, or aborts. So what it wrote is
-//! wrapped: magic, SHA-256 of all that follows, who wrote it, the launch's size, the parameters (which the plugin
-//! does not check), the plugin's bytes. Numbers are little-endian. Nothing here trusts a length before the checksum.
+//! A plugin loads most damaged bytes without an error and then runs them or aborts. The container protects it: magic,
+//! SHA-256 of all that follows, the producer, the launch's size, the parameters (which the plugin does not check), the
+//! plugin's bytes. Numbers are little-endian. No length is trusted before the checksum has been verified.
 
 use std::sync::Arc;
 
@@ -14,14 +14,14 @@ use crate::executable::spec_from_raw;
 use crate::plugin::Plugin;
 use crate::tensor_spec::TensorSpec;
 
-/// Changes with the container's form.
+/// Changes with the container's format.
 const MAGIC: &[u8; 8] = b"BTPJRT\x00\x01";
 const DIGEST_BYTES: usize = 32;
 
-/// What a container holds.
+/// The contents of a container.
 #[derive(Debug)]
 pub(crate) struct Contents<'a> {
-    /// Plugin, versions and processor that wrote it.
+    /// The plugin, versions and processor that wrote it.
     pub(crate) producer: String,
     pub(crate) portable: bool,
     /// Replicas times partitions.
@@ -31,7 +31,8 @@ pub(crate) struct Contents<'a> {
     pub(crate) payload: &'a [u8],
 }
 
-/// A line that is the same exactly where the bytes can be loaded, as far as that can be told from outside.
+/// Returns a line that identifies where the bytes can be loaded: equal lines mean that they can, as far as is visible from
+/// outside the plugin.
 pub(crate) fn producer(plugin: Plugin, platform: &str) -> String {
     let mut attributes: Vec<String> =
         plugin.attributes().iter().map(|(name, value)| format!("{name}={value}")).collect();
@@ -44,9 +45,9 @@ pub(crate) fn producer(plugin: Plugin, platform: &str) -> String {
     line
 }
 
-/// A digest of the host processor's kind and instruction sets: what machine code for it depends on.
+/// Returns a digest of the host processor's kind and instruction sets, on which machine code for it depends.
 ///
-/// Where the system has no `/proc/cpuinfo` it tells architectures apart and no more.
+/// On a system without `/proc/cpuinfo` it distinguishes architectures only.
 pub fn processor() -> String {
     let info = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
     let mut digest = Sha256::new();
@@ -57,7 +58,7 @@ pub fn processor() -> String {
     digest.finalize()[..8].iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// Whether this client may load it.
+/// Checks that this client may load the contents.
 pub(crate) fn check_producer(contents: &Contents<'_>, client: &Client) -> Result<(), String> {
     let ours = producer(client.plugin(), client.platform_name());
     if contents.producer != ours {
@@ -90,12 +91,12 @@ pub(crate) fn pack(contents: &Contents<'_>) -> Vec<u8> {
 }
 
 pub(crate) fn unpack(bytes: &[u8]) -> Result<Contents<'_>, String> {
-    let rest = bytes.strip_prefix(MAGIC).ok_or("it does not start as one of this version")?;
+    let rest = bytes.strip_prefix(MAGIC).ok_or("it does not start with this version's magic")?;
     let (digest, body) = rest.split_at_checked(DIGEST_BYTES).ok_or("it is cut short")?;
     if Sha256::digest(body).as_slice() != digest {
         return Err("its checksum is wrong".into());
     }
-    parse(&mut Reader(body)).ok_or_else(|| "its checksum is right but its form is not".into())
+    parse(&mut Reader(body)).ok_or_else(|| "its checksum is right but its content does not parse".into())
 }
 
 fn parse<'a>(reader: &mut Reader<'a>) -> Option<Contents<'a>> {
@@ -166,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn every_flipped_bit_and_every_cut_is_noticed() {
+    fn every_flipped_bit_and_every_truncation_is_detected() {
         let bytes = packed();
         for bit in 0..bytes.len() * 8 {
             let mut damaged = bytes.clone();
@@ -174,18 +175,18 @@ mod tests {
             assert!(unpack(&damaged).is_err(), "bit {bit}");
         }
         for length in 0..bytes.len() {
-            assert!(unpack(&bytes[..length]).is_err(), "cut to {length}");
+            assert!(unpack(&bytes[..length]).is_err(), "truncated to {length}");
         }
         assert!(unpack(&[&bytes[..], b"more"].concat()).is_err());
     }
 
     #[test]
-    fn a_right_checksum_over_a_wrong_form_is_refused() {
+    fn invalid_content_with_a_right_checksum_is_refused() {
         let mut bytes = packed();
         let body = [&[255u8; 8][..], b"x"].concat();
         bytes.truncate(MAGIC.len());
         bytes.extend_from_slice(&Sha256::digest(&body));
         bytes.extend_from_slice(&body);
-        assert!(unpack(&bytes).unwrap_err().contains("form"));
+        assert!(unpack(&bytes).unwrap_err().contains("does not parse"));
     }
 }

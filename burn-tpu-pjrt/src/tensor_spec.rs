@@ -1,11 +1,11 @@
-//! An element type with dimensions: what a buffer holds and what a program takes. Always valid once made.
+//! An element type with dimensions: the type of a buffer or of a program's parameter. Every value is valid.
 
 use std::fmt;
 
 use crate::element_type::ElementType;
 use crate::error::{PjrtError, Result};
 
-/// The largest rank accepted: twice what any plugin's own tests use, so that a layout never needs the heap.
+/// The largest accepted rank: twice the largest in any plugin's own tests, so that a layout never needs the heap.
 pub const MAX_RANK: usize = 32;
 
 /// `[31, 30, .., 1, 0]`: its last n entries are the minor-to-major order of a row-major array of rank n.
@@ -21,8 +21,8 @@ const MINOR_TO_MAJOR: [i64; MAX_RANK] = {
 
 /// The element type and the dimensions of an array.
 ///
-/// A value of this type has been checked: its size in bytes fits an `isize`. Plugins abort the process on a shape
-/// whose product overflows, so nothing else is ever passed to one.
+/// A value of this type has been checked: its size in bytes fits an `isize`. Plugins abort the process on a shape whose
+/// product overflows, so only this type is ever passed to them.
 #[derive(Clone, PartialEq, Eq, Hash)]
 pub struct TensorSpec {
     element_type: ElementType,
@@ -31,12 +31,12 @@ pub struct TensorSpec {
 }
 
 impl TensorSpec {
-    /// Checks the shape.
+    /// Creates a spec after checking the shape.
     ///
     /// # Errors
-    /// [`PjrtError::Shape`] if the rank is above [`MAX_RANK`], or a dimension or the size in bytes is above
-    /// `isize::MAX`. Sizes are taken with empty dimensions left out: `[0, 2^62, 2^62]` is refused too, since XLA
-    /// multiplies in any order.
+    /// [`PjrtError::Shape`] if the rank is above [`MAX_RANK`], or a dimension or the size in bytes is above `isize::MAX`.
+    /// Dimensions of size 0 are left out of the product: `[0, 2^62, 2^62]` is refused too, since XLA multiplies in any
+    /// order.
     pub fn new(element_type: ElementType, dims: impl AsRef<[usize]>) -> Result<TensorSpec> {
         let dims = dims.as_ref();
         let refuse = |reason| PjrtError::Shape { element_type, dims: dims.to_vec(), reason };
@@ -52,33 +52,33 @@ impl TensorSpec {
         Ok(TensorSpec { element_type, dims: dims.iter().map(|&dim| dim as i64).collect(), byte_len })
     }
 
-    /// The same from the C API's signed dimensions, where a negative one means "not known".
+    /// Creates a spec from the C API's signed dimensions, where a negative one means "not known".
     pub(crate) fn from_raw(element_type: ElementType, dims: &[i64]) -> Result<TensorSpec> {
         let unsigned: Vec<usize> = dims.iter().map(|&dim| usize::try_from(dim).unwrap_or(usize::MAX)).collect();
         TensorSpec::new(element_type, unsigned)
     }
 
-    /// The element type.
+    /// Returns the element type.
     pub fn element_type(&self) -> ElementType {
         self.element_type
     }
 
-    /// The dimensions, major first; none is negative.
+    /// Returns the dimensions, major first; none is negative.
     pub fn dims(&self) -> &[i64] {
         &self.dims
     }
 
-    /// The number of elements.
+    /// Returns the number of elements.
     pub fn element_count(&self) -> usize {
         self.byte_len / self.element_type.byte_size()
     }
 
-    /// The size of the dense row-major array on the host, in bytes.
+    /// Returns the size of the dense row-major array on the host, in bytes.
     pub fn byte_len(&self) -> usize {
         self.byte_len
     }
 
-    /// The layout that every transfer passes: row-major as the C API writes it.
+    /// Returns the layout that every transfer uses: row-major, as the C API writes it.
     pub(crate) fn minor_to_major(&self) -> &'static [i64] {
         &MINOR_TO_MAJOR[MAX_RANK - self.dims.len()..]
     }

@@ -1,4 +1,4 @@
-//! Topologies: devices that need not be attached, to compile for ahead of time (header: "Device Topology").
+//! Topologies: descriptions of devices that need not be attached, for compiling ahead of time (header: "Device Topology").
 
 use std::ptr::NonNull;
 use std::sync::Arc;
@@ -16,7 +16,7 @@ use crate::named_value::{Attributes, RawValues, Value};
 use crate::plugin::Plugin;
 use crate::program::Program;
 
-/// Options that are known, all of them text: libtpu's first, the others are the CUDA plugin's.
+/// The known options, all of type text: the first two are libtpu's, the last one is the CUDA plugin's.
 const KNOWN_OPTIONS: [&str; 3] = ["chip_config_name", "topology", "target_config"];
 
 /// A set of devices as a compiler sees them. Clones share it.
@@ -40,12 +40,12 @@ unsafe impl Send for Owned {}
 unsafe impl Sync for Owned {}
 
 impl TopologyDescription {
-    /// Describes devices by name. libtpu knows names such as `v5e:2x2`, `v4:2x2x1`, `v6e:2x2`, `tpu7x:2x2x1`; the
-    /// CPU plugin has no topologies.
+    /// Creates a topology by name. libtpu knows names such as `v5e:2x2`, `v4:2x2x1`, `v6e:2x2`, `tpu7x:2x2x1`; the CPU
+    /// plugin has no topologies.
     ///
     /// # Errors
-    /// [`PjrtError::Option`] for an empty name (which libtpu takes for a `v2:2x2`) or an unknown option,
-    /// [`PjrtError::Call`] for a name that the plugin does not know.
+    /// [`PjrtError::Option`] for an empty name (which libtpu reads as `v2:2x2`) or an unknown option, [`PjrtError::Call`]
+    /// for a name that the plugin does not know.
     #[tracing::instrument(name = "pjrt.create_topology", skip(plugin, options))]
     pub fn new(plugin: Plugin, name: &str, options: &[(&str, &str)]) -> Result<TopologyDescription> {
         check(name, options)?;
@@ -57,7 +57,7 @@ impl TopologyDescription {
         args.topology_name_size = name.len();
         args.create_options = raw_values.as_ptr();
         args.num_options = raw_values.len();
-        // SAFETY: name and options are borrowed for the call; the options are known ones of their known type.
+        // SAFETY: name and options are borrowed for the call; the options are known ones with their known types.
         unsafe { api.call(&mut args) }?;
         let mut topology = Owned {
             raw: api.non_null("PJRT_TopologyDescription_Create", args.topology)?,
@@ -72,35 +72,35 @@ impl TopologyDescription {
         Ok(TopologyDescription(Arc::new(topology)))
     }
 
-    /// The plugin that described it.
+    /// Returns the plugin that created it.
     pub fn plugin(&self) -> Plugin {
         self.0.plugin
     }
 
-    /// The platform's name, such as `tpu`.
+    /// Returns the platform's name, such as `tpu`.
     pub fn platform_name(&self) -> &str {
         &self.0.platform_name
     }
 
-    /// The platform's version in the plugin's own words.
+    /// Returns the platform's version, as the plugin reports it.
     pub fn platform_version(&self) -> &str {
         &self.0.platform_version
     }
 
-    /// Its devices.
+    /// Returns the descriptions of its devices.
     pub fn devices(&self) -> &[DeviceDescription] {
         &self.0.devices
     }
 
-    /// What else the plugin says of it, such as `device_memory_bytes_limit`.
+    /// Returns the other attributes that the plugin reports, such as `device_memory_bytes_limit`.
     pub fn attributes(&self) -> &Attributes {
         &self.0.attributes
     }
 
-    /// Bytes that tell topologies apart, for cache keys.
+    /// Returns bytes that differ between topologies, for cache keys.
     ///
     /// # Errors
-    /// [`PjrtError::Call`] if the plugin cannot serialize.
+    /// [`PjrtError::Call`] if the plugin does not support serialization.
     pub fn serialize(&self) -> Result<Vec<u8>> {
         let mut args = PJRT_TopologyDescription_Serialize_Args::new();
         args.topology = self.0.raw.as_ptr();
@@ -109,7 +109,7 @@ impl TopologyDescription {
         // SAFETY: the bytes live until the deleter below runs.
         let bytes = unsafe { slice(args.serialized_bytes.cast::<u8>(), args.serialized_bytes_size) }.to_vec();
         if let Some(delete) = args.serialized_topology_deleter {
-            // SAFETY: the header asks for exactly one call; the bytes have been copied.
+            // SAFETY: the header requires exactly one call; the bytes have been copied.
             unsafe { delete(args.serialized_topology) };
         }
         Ok(bytes)
@@ -118,7 +118,7 @@ impl TopologyDescription {
     /// Compiles ahead of time, without a client.
     ///
     /// # Errors
-    /// As [`Client::compile`](crate::Client::compile); running out of device memory is reported here already.
+    /// Same as [`Client::compile`](crate::Client::compile); running out of device memory is already reported here.
     #[tracing::instrument(name = "pjrt.compile_ahead", skip_all, fields(text_bytes = program.text().len()))]
     pub fn compile(&self, program: &Program, options: &CompileOptions) -> Result<Executable> {
         let ids: Vec<i32> = self.devices().iter().map(|device| device.id).collect();
@@ -129,8 +129,8 @@ impl TopologyDescription {
         args.program = &raw_program;
         args.compile_options = options_bytes.as_ptr().cast();
         args.compile_options_size = options_bytes.len();
-        // SAFETY: topology, program and options are borrowed for the call; a null client is allowed; text and options
-        // have been checked for what would abort the process.
+        // SAFETY: topology, program and options are borrowed for the call; a null client is allowed; text and options have
+        // been checked for contents that would abort the process.
         unsafe { self.plugin().api().call(&mut args) }?;
         let raw = self.plugin().api().non_null("PJRT_Compile", args.executable)?;
         let parent = Parent::Topology(self.clone());
@@ -177,7 +177,7 @@ impl Owned {
         unsafe { api.call(&mut devices) }?;
         // SAFETY: the list lives as long as the topology.
         let devices = unsafe { slice(devices.descriptions, devices.num_descriptions) };
-        // SAFETY: so do the descriptions.
+        // SAFETY: the descriptions live as long as the topology too.
         let devices = devices.iter().map(|&raw| unsafe { DeviceDescription::read(api, raw) });
         self.devices = devices.collect::<Result<_>>()?;
         Ok(())
@@ -188,7 +188,7 @@ impl Drop for Owned {
     fn drop(&mut self) {
         let mut args = PJRT_TopologyDescription_Destroy_Args::new();
         args.topology = self.raw.as_ptr();
-        // SAFETY: every executable compiled for it holds a clone, so none is left; not used after this.
+        // SAFETY: every executable compiled for it holds a clone, so none remains; not used after this.
         log_failed_drop(unsafe { self.plugin.api().call(&mut args) });
     }
 }

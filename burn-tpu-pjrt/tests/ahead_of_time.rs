@@ -1,5 +1,5 @@
 //! libtpu on a machine without a TPU: topologies and compiling ahead of time. Skipped where libtpu is missing, unless
-//! `BURN_TPU_REQUIRE_LIBTPU=1`. Every test is a process of its own: libtpu takes over signal handlers and reads its
+//! `BURN_TPU_REQUIRE_LIBTPU=1`. Every test runs in a separate process: libtpu takes over signal handlers and reads its
 //! environment once.
 
 mod common;
@@ -10,7 +10,7 @@ use burn_tpu_pjrt::{
 };
 use common::*;
 
-/// libtpu in a child; `None` in the parent, which has run that child by then.
+/// Returns libtpu in a child process; `None` in the parent, after the child has run.
 fn libtpu(test: &str, variables: &[(&str, &str)]) -> Option<Plugin> {
     if !is_child() {
         passes_in_child(test, variables);
@@ -44,8 +44,8 @@ fn topologies_are_described_by_name() {
 }
 
 #[test]
-fn programs_compile_for_tpus_that_are_not_there() {
-    let Some(libtpu) = libtpu("programs_compile_for_tpus_that_are_not_there", &[]) else { return };
+fn programs_compile_for_tpus_that_are_not_attached() {
+    let Some(libtpu) = libtpu("programs_compile_for_tpus_that_are_not_attached", &[]) else { return };
     let topology = TopologyDescription::new(libtpu, "v5e:2x2", &[]).unwrap();
     let options = CompileOptions::default().optimization_level(OptimizationLevel::O1);
     let executable = topology.compile(&add_program(1024), &options).unwrap();
@@ -71,8 +71,8 @@ fn programs_compile_for_tpus_that_are_not_there() {
 }
 
 #[test]
-fn no_tpu_is_an_error_at_once_and_the_cpu_plugin_runs_beside() {
-    let Some(libtpu) = libtpu("no_tpu_is_an_error_at_once_and_the_cpu_plugin_runs_beside", &[]) else { return };
+fn a_missing_tpu_is_an_error_at_once_and_the_cpu_plugin_still_runs() {
+    let Some(libtpu) = libtpu("a_missing_tpu_is_an_error_at_once_and_the_cpu_plugin_still_runs", &[]) else { return };
     let error = Client::new(libtpu, &ClientOptions::default()).unwrap_err();
     assert_eq!(error.code(), Some(Code::NotFound), "{error}");
     let Some(client) = cpu_client(1) else { return };
@@ -82,7 +82,7 @@ fn no_tpu_is_an_error_at_once_and_the_cpu_plugin_runs_beside() {
     let sum = adder
         .execute_single(&[&x, &x], &burn_tpu_pjrt::ExecuteOptions { non_donatable: &[0, 1], ..Default::default() });
     assert_eq!(read(&sum.unwrap()[0]), [2.0]);
-    // What one platform wrote, another refuses without its plugin seeing it.
+    // A platform refuses another platform's bytes before its plugin sees them.
     let topology = TopologyDescription::new(libtpu, "v5e:1x1", &[]).unwrap();
     let bytes = topology.compile(&add_program(1), &CompileOptions::default()).unwrap().serialize().unwrap();
     let error = client.load_serialized(&bytes).unwrap_err();

@@ -1,4 +1,4 @@
-//! The CUDA plugin: it loads on any machine and says clearly that there is no GPU. Skipped where it is missing.
+//! The CUDA plugin: it loads on any machine and reports clearly that there is no GPU. Skipped where it is missing.
 
 mod common;
 

@@ -37,7 +37,7 @@ fn one_call_runs_an_all_reduce_on_four_devices() {
 }
 
 #[test]
-fn partitioned_programs_take_and_give_shards() {
+fn partitioned_programs_take_and_return_shards() {
     let Some(client) = cpu_client(4) else { return };
     let sharding = "mhlo.sharding = \"{devices=[4]<=[4]}\"";
     let text = format!(
@@ -58,7 +58,7 @@ fn partitioned_programs_take_and_give_shards() {
 }
 
 #[test]
-fn a_portable_program_runs_where_the_call_says() {
+fn a_portable_program_runs_on_the_device_that_the_call_names() {
     let Some(client) = cpu_client(2) else { return };
     let adder = client.compile(&add_program(1), &CompileOptions::default().portable(true)).unwrap();
     assert!(adder.devices().is_empty() && adder.executable().is_portable());
@@ -94,6 +94,6 @@ fn buffers_are_copied_between_devices() {
     let copy = x.copy_to_device(&second).unwrap();
     assert_eq!((read(&copy), copy.device()), (vec![1.0, 2.0], second));
     if let Ok(second_copy) = x.copy_to_device(&first) {
-        assert_ne!(second_copy.address().unwrap(), x.address().unwrap(), "a copy has memory of its own");
+        assert_ne!(second_copy.address().unwrap(), x.address().unwrap(), "a copy does not share memory");
     }
 }

@@ -1,4 +1,5 @@
-//! Every handle is freed: the counters return to zero. One test only, since the counters are the process's.
+//! Every handle is freed: the counters return to zero. There is one test only, since the counters are global to the
+//! process.
 
 mod common;
 
@@ -31,7 +32,7 @@ fn the_counters_return_to_zero() {
     let own = |keep| Buffer::from_host_owned(&device, f32s(&[1 << 20]), bytes(&vec![1.0; 1 << 20]), keep).unwrap();
     let owned = [HostUse::ZeroCopy, HostUse::UntilTransferred].map(own);
     assert!(live_handles().host_allocations <= 2);
-    // Children keep their parents: the client lives until the last of them is gone.
+    // Children keep their parents alive: the client lives until the last of them is dropped.
     drop((client, device, adder));
     assert_eq!(live_clients(), 1);
     assert_eq!(read(&x)[0], 1000.0);

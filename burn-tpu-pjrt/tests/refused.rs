@@ -1,4 +1,4 @@
-//! Inputs that would kill the process or be read wrongly: refused before the plugin, with the right error.
+//! Inputs that would crash the process or be misread are refused before the plugin sees them, with the right error.
 
 mod common;
 
@@ -26,7 +26,7 @@ fn arguments_of_another_type_shape_or_number_are_refused() {
     let adder = client.compile(&add_program(4), &CompileOptions::default()).unwrap();
     let device = client.device(0).unwrap();
     let x = upload(&device, &[1.0; 4]);
-    // As many bytes as the program wants: the plugin would read them as floats.
+    // The size in bytes matches the program's: the plugin would read the integers as floats.
     let ints = TensorSpec::new(ElementType::S32, [4]).unwrap();
     let ints = Buffer::from_host(&device, ints, &[0; 16]).unwrap();
     let square = Buffer::from_host(&device, f32s(&[2, 2]), &[0; 16]).unwrap();
@@ -88,7 +88,7 @@ fn a_compilers_own_errors_keep_code_and_text() {
     assert_eq!((*call, *code), ("PJRT_Client_Compile", Code::Unknown));
     assert!(message.contains("no_such_op") && message.contains(":2:"), "{message}");
     assert_eq!(*path, client.plugin().path());
-    // Options that plugins reject by themselves: a misspelt one, one of another type.
+    // Options that plugins reject themselves: a misspelt one, and one with a wrong type.
     for (options, part) in [
         (CompileOptions::default().set("xla_no_such_option", true), "xla_no_such_option"),
         (CompileOptions::default().set("xla_backend_optimization_level", "high"), "xla_backend_optimization_level"),
@@ -143,7 +143,7 @@ fn an_unknown_xla_flag_is_an_error_and_all_allowed_ones_are_known() {
 fn cpu_client_or_error() -> Option<Result<burn_tpu_pjrt::Plugin, PjrtError>> {
     let found = burn_tpu_pjrt::discovery::find(burn_tpu_pjrt::PluginKind::Cpu, None).ok()?;
     let plugin = burn_tpu_pjrt::Plugin::load(found.path);
-    // The plugin reads the variable when it first compiles, at the latest.
+    // The plugin reads the variable when it first compiles, or earlier.
     let compiled = |plugin| {
         let client = burn_tpu_pjrt::Client::new(plugin, &ClientOptions::cpu(1)?)?;
         client.compile(&add_program(1), &CompileOptions::default()).map(|_| plugin)

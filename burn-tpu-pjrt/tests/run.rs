@@ -1,4 +1,4 @@
-//! Programs on the CPU plugin: upload, compile, run, read, in every way the API offers.
+//! Programs on the CPU plugin: upload, compile, run and read, in every way that the API offers.
 
 mod common;
 
@@ -38,7 +38,7 @@ fn arrays_of_every_type_and_rank_survive_the_round_trip() {
 }
 
 #[test]
-fn outputs_are_known_at_compile_time_and_hold_what_they_say() {
+fn output_specs_are_known_at_compile_time_and_match_the_results() {
     let Some(client) = cpu_client(1) else { return };
     let text =
         "func.func @main(%x: tensor<2x3xf32>) -> (tensor<3x2xf32>, tensor<i32>, tensor<2x3xi1>, tensor<0xbf16>) {
@@ -64,7 +64,7 @@ fn outputs_are_known_at_compile_time_and_hold_what_they_say() {
 }
 
 #[test]
-fn donation_follows_the_call_and_not_the_program() {
+fn the_call_can_prevent_donations_that_the_program_declares() {
     let Some(client) = cpu_client(1) else { return };
     let adder = client.compile(&add_program(4096), &CompileOptions::default()).unwrap();
     let device = client.device(0).unwrap();
@@ -75,12 +75,12 @@ fn donation_follows_the_call_and_not_the_program() {
     let (address, keep_y) = (x.address().unwrap(), ExecuteOptions { non_donatable: &[1], ..Default::default() });
     let donated = adder.execute_single(&[&x, &y], &keep_y).unwrap();
     assert!(x.is_deleted().unwrap() && !y.is_deleted().unwrap());
-    assert_eq!(donated[0].address().unwrap(), address, "the output took the donated memory");
+    assert_eq!(donated[0].address().unwrap(), address, "the output reuses the donated memory");
     assert_eq!(read(&kept[0]), read(&donated[0]));
     let again = adder.execute_single(&[&x, &y], &keep_y).unwrap_err();
     assert!(matches!(&again, PjrtError::Call { .. }) && again.to_string().contains("donated"), "{again}");
-    assert!(x.to_host().is_err(), "a donated buffer holds nothing");
-    // f(donate(a), a) works when the second use is what forbids the donation.
+    assert!(x.to_host().is_err(), "a donated buffer is empty");
+    // f(donate(a), a) works if the second use forbids the donation.
     let both = adder.execute_single(&[&y, &y], &ExecuteOptions { non_donatable: &[0, 1], ..Default::default() });
     assert_eq!(read(&both.unwrap()[0])[0], 4.0);
 }
@@ -99,19 +99,19 @@ fn owned_host_memory_is_read_correctly() {
 }
 
 #[test]
-fn the_last_client_may_go_on_a_plugins_own_thread() {
+fn the_last_client_may_be_dropped_on_a_plugins_thread() {
     for _ in 0..20 {
         let Some(client) = cpu_client(1) else { return };
         let device = client.device(0).unwrap();
         let data = bytes(&vec![1.0; 1 << 20]);
         let buffer = Buffer::from_host_owned(&device, f32s(&[1 << 20]), data, HostUse::UntilTransferred).unwrap();
-        // Whoever comes last now, this thread or the transfer's callback, ends the client.
+        // The last owner, this thread or the transfer's callback, drops the client.
         drop((buffer, device, client));
     }
 }
 
 #[test]
-fn reads_can_run_behind_and_be_dropped() {
+fn reads_can_run_in_the_background_and_be_dropped() {
     let Some(client) = cpu_client(1) else { return };
     let device = client.device(0).unwrap();
     let buffer = upload(&device, &vec![3.0; 1 << 18]);
@@ -122,7 +122,7 @@ fn reads_can_run_behind_and_be_dropped() {
 }
 
 #[test]
-fn events_tell_and_call_back() {
+fn events_report_completion_and_call_back() {
     let Some(client) = cpu_client(1) else { return };
     let adder = client.compile(&add_program(2), &CompileOptions::default()).unwrap();
     let x = upload(&client.device(0).unwrap(), &[1.0, 2.0]);
@@ -157,7 +157,7 @@ fn threads_share_a_client() {
 }
 
 #[test]
-fn what_a_compiled_program_says_of_itself() {
+fn a_compiled_program_reports_its_properties() {
     let Some(client) = cpu_client(1) else { return };
     let adder = client.compile(&add_program(1024), &CompileOptions::default()).unwrap();
     let program = adder.executable();
@@ -165,12 +165,12 @@ fn what_a_compiled_program_says_of_itself() {
     assert_eq!((program.replicas(), program.partitions(), program.is_portable()), (1, 1, false));
     let memory = program.memory_stats().unwrap();
     assert_eq!((memory.argument_bytes, memory.output_bytes), (8192, 4096));
-    assert_eq!(memory.alias_bytes, 4096, "one donor is taken");
+    assert_eq!(memory.alias_bytes, 4096, "one donor is used");
     assert!(program.cost_analysis().unwrap().get("flops").is_some());
     assert!(!program.fingerprint().unwrap().is_empty());
     let optimized = program.optimized_program().unwrap();
     assert!(optimized.format == "hlo_with_config" && !optimized.code.is_empty());
-    assert_eq!(program.code_size().unwrap(), 0, "the CPU plugin does not know");
+    assert_eq!(program.code_size().unwrap(), 0, "the CPU plugin reports 0");
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! Serialized executables: in this process, in another one, damaged.
+//! Serialized executables: loaded in this process, in another one, and after damage.
 
 mod common;
 
@@ -21,7 +21,7 @@ fn a_serialized_program_runs_again_and_still_checks_its_arguments() {
 }
 
 #[test]
-fn a_damaged_one_never_reaches_the_plugin() {
+fn damaged_bytes_never_reach_the_plugin() {
     let Some(client) = cpu_client(1) else { return };
     let adder = client.compile(&add_program(2), &CompileOptions::default()).unwrap();
     let bytes = adder.executable().serialize().unwrap();
@@ -40,7 +40,7 @@ fn a_damaged_one_never_reaches_the_plugin() {
 }
 
 #[test]
-fn one_for_more_devices_than_there_are_is_refused() {
+fn a_program_for_too_many_devices_is_refused() {
     let (Some(two), Some(one)) = (cpu_client(2), cpu_client(1)) else { return };
     let adder = two.compile(&add_program(2), &CompileOptions::default().replicas(2)).unwrap();
     let error = one.load_serialized(&adder.executable().serialize().unwrap()).unwrap_err();
@@ -48,7 +48,7 @@ fn one_for_more_devices_than_there_are_is_refused() {
 }
 
 #[test]
-fn another_process_loads_it() {
+fn another_process_loads_a_serialized_program() {
     const FILE: &str = "BURN_TPU_PJRT_TEST_FILE";
     let Some(client) = cpu_client(1) else { return };
     if let Some(file) = std::env::var_os(FILE) {
@@ -61,5 +61,5 @@ fn another_process_loads_it() {
     let adder = client.compile(&add_program(1), &CompileOptions::default()).unwrap();
     let file = tempfile::NamedTempFile::new().unwrap();
     std::fs::write(file.path(), adder.executable().serialize().unwrap()).unwrap();
-    passes_in_child("another_process_loads_it", &[(FILE, file.path().to_str().unwrap())]);
+    passes_in_child("another_process_loads_a_serialized_program", &[(FILE, file.path().to_str().unwrap())]);
 }

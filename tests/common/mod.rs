@@ -1,6 +1,6 @@
-//! What the integration tests share: the device under test, and counters that no other test disturbs.
-#![allow(dead_code, reason = "each test binary uses its own part")]
-#![allow(clippy::print_stderr, reason = "a skipped test says so")]
+//! Shared code of the integration tests: the device under test, and counters that no other test changes.
+#![allow(dead_code, reason = "each test binary uses only some of it")]
+#![allow(clippy::print_stderr, reason = "a skipped test reports the reason")]
 
 pub mod programs;
 
@@ -8,12 +8,12 @@ use burn_tpu::{Metrics, TpuDevice};
 use proptest::test_runner::{Config as ProptestConfig, RngSeed};
 use std::sync::{Mutex, MutexGuard};
 
-/// The CPU plugin's device; `None` when the plugin is missing and `BURN_TPU_REQUIRE_PLUGIN` does not forbid skipping.
+/// Returns the CPU plugin's device; `None` if the plugin is missing and `BURN_TPU_REQUIRE_PLUGIN` does not forbid skipping.
 pub fn cpu() -> Option<TpuDevice> {
     let found = burn_tpu_pjrt::discovery::find(burn_tpu_pjrt::PluginKind::Cpu, None);
     match found {
         Ok(_) => {
-            // Two devices, whichever test comes first; `ok` since another test may have been.
+            // Two devices, whichever test comes first; `ok` since another test may have installed them.
             burn_tpu::TpuOptions::development().cpu_devices(2).install(&TpuDevice::cpu(0)).ok();
             Some(TpuDevice::cpu(0))
         }
@@ -25,7 +25,7 @@ pub fn cpu() -> Option<TpuDevice> {
     }
 }
 
-/// As [`cpu`], under another name: Burn keeps one default float type per device, so bf16 and f32 tests of one process
+/// Same as [`cpu`], with another device: Burn keeps one default float type per device, so bf16 and f32 tests of one process
 /// must not share one.
 pub fn bf16_cpu() -> Option<TpuDevice> {
     let device = TpuDevice::cpu(1);
@@ -35,8 +35,8 @@ pub fn bf16_cpu() -> Option<TpuDevice> {
     })
 }
 
-/// `cases` random cases from a fixed seed, so that a run says the same of the same code. `PROPTEST_CASES` asks for more,
-/// `PROPTEST_RNG_SEED` for others.
+/// Returns a configuration for `cases` random cases from a fixed seed, so that runs of the same code have the same result.
+/// `PROPTEST_CASES` sets another number, `PROPTEST_RNG_SEED` another seed.
 pub fn cases(cases: u32) -> ProptestConfig {
     let asked = |name| std::env::var(name).ok().and_then(|value: String| value.parse::<u64>().ok());
     ProptestConfig {
@@ -47,13 +47,13 @@ pub fn cases(cases: u32) -> ProptestConfig {
     }
 }
 
-/// Held by tests that count: tests of one binary share the device and its metrics.
+/// Returns a lock for tests that count: tests of one binary share the device and its metrics.
 pub fn alone() -> MutexGuard<'static, ()> {
     static LOCK: Mutex<()> = Mutex::new(());
     LOCK.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
 }
 
-/// What `work` adds to the device's counters.
+/// Returns the result of `work` and what it adds to the device's counters.
 pub fn counted<T>(device: &TpuDevice, work: impl FnOnce() -> T) -> (T, Counted) {
     let before = burn_tpu::metrics(device);
     let result = work();
@@ -61,7 +61,7 @@ pub fn counted<T>(device: &TpuDevice, work: impl FnOnce() -> T) -> (T, Counted) 
     (result, Counted::between(&before, &after))
 }
 
-/// Differences of the counters that tests look at.
+/// The differences of the counters that tests read.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Counted {
     pub compiles: u64,
@@ -85,7 +85,7 @@ impl Counted {
     }
 }
 
-/// Whether libtpu is there to compile ahead of time with; without, unless `BURN_TPU_REQUIRE_LIBTPU` forbids it, tests skip.
+/// Returns whether libtpu can compile ahead of time here; if not, tests skip, unless `BURN_TPU_REQUIRE_LIBTPU` forbids it.
 pub fn has_libtpu() -> bool {
     if burn_tpu_pjrt::presence::tpu_present() {
         eprintln!("skipped: compiling ahead of time is for machines without a TPU");

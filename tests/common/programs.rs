@@ -1,4 +1,4 @@
-//! Programs of `burn-tpu-graph` run without the backend: through the lowering on the CPU plugin.
+//! Runs programs of `burn-tpu-graph` without the backend: through the lowering, on the CPU plugin.
 
 use burn_tpu_graph::lower::{Argument, Lowered, lower, pack_slots};
 use burn_tpu_graph::{Program, TensorType};
@@ -7,7 +7,7 @@ use burn_tpu_pjrt::{
     PluginKind, TensorSpec,
 };
 
-/// A plugin; `None` when it is missing and `required` does not forbid skipping.
+/// Returns a plugin; `None` if it is missing and `required` does not forbid skipping.
 pub fn plugin(kind: PluginKind, required: &str) -> Option<Plugin> {
     match burn_tpu_pjrt::discovery::find(kind, None) {
         Ok(found) => Some(Plugin::load(found.path).expect("a plugin that was found must load")),
@@ -23,13 +23,13 @@ pub fn skip(why: &str) {
     eprintln!("skipped: {why}");
 }
 
-/// A client of the CPU plugin with one device.
+/// Returns a client of the CPU plugin with one device.
 pub fn client() -> Option<Client> {
     let plugin = plugin(PluginKind::Cpu, "BURN_TPU_REQUIRE_PLUGIN")?;
     Some(Client::new(plugin, &ClientOptions::cpu(1).unwrap()).unwrap())
 }
 
-/// Both enums name a type as StableHLO does.
+/// Converts a type. Both enums name element types as StableHLO does.
 fn spec(ty: &TensorType) -> TensorSpec {
     let element = ElementType::ALL.iter().find(|element| element.name() == ty.dtype.name());
     TensorSpec::new(*element.expect("every element type has a buffer type"), &ty.dims).unwrap()
@@ -40,8 +40,8 @@ pub fn pjrt_program(lowered: &Lowered) -> burn_tpu_pjrt::Program {
     burn_tpu_pjrt::Program::stablehlo(lowered.text.as_str(), parameters).unwrap()
 }
 
-/// The backend's own options for the CPU plugin, and NaN wins in minima and maxima, as StableHLO demands; the CPU client's
-/// default lets it lose.
+/// Returns the backend's own options for the CPU plugin. With them NaN wins in minima and maxima, as StableHLO demands; the
+/// CPU client's default lets it lose.
 pub fn cpu_options() -> CompileOptions {
     let options = CompileOptions::default().set("xla_cpu_enable_fast_min_max", false);
     burn_tpu::CPU_COMPILER_FLAGS.into_iter().fold(options, |options, (name, value)| options.set(name, value))
@@ -64,7 +64,8 @@ pub fn compile_lowered(client: &Client, lowered: Lowered, options: &CompileOptio
 }
 
 impl Compiled {
-    /// The results' bytes. `parameters[i]` are the bytes of parameter `i`, zeros where it is missing.
+    /// Returns the bytes of the results. `parameters[i]` are the bytes of parameter `i`; a missing one is filled with
+    /// zeros.
     pub fn run(&self, parameters: &[Vec<u8>], slots: &[u64]) -> Result<Vec<Vec<u8>>, String> {
         let upload = |argument: &Argument| {
             let bytes = match argument {
@@ -86,7 +87,7 @@ impl Compiled {
     }
 }
 
-/// Row-major elements of real floats as f64.
+/// Returns row-major elements of real floats as f64.
 pub fn floats(dtype: burn_tpu_graph::DType, bytes: &[u8]) -> Vec<f64> {
     use burn_tpu_graph::DType as D;
     let each = |size: usize, read: fn(&[u8]) -> f64| bytes.chunks_exact(size).map(read).collect();

@@ -1,8 +1,8 @@
-//! Convolutions, transposed and deformable ones, and their gradients.
+//! Convolutions, including transposed and deformable ones, and their gradients.
 
 use super::*;
 
-/// Attributes of a convolution of `N` spatial dims.
+/// The attributes of a convolution of `N` spatial dims.
 #[derive(Clone, Debug)]
 struct Conv<const N: usize> {
     batch: usize,
@@ -39,7 +39,7 @@ impl<const N: usize> Conv<N> {
         self.dims(self.groups * self.out_per_group, self.in_per_group, self.kernel)
     }
 
-    /// The kernel of the transposed convolution from `in` to `out` features.
+    /// Returns the dims of the kernel of the transposed convolution from `in` to `out` features.
     fn transpose_kernel(&self) -> Vec<usize> {
         self.dims(self.groups * self.in_per_group, self.out_per_group, self.kernel)
     }
@@ -52,7 +52,7 @@ impl<const N: usize> Conv<N> {
         (self.kernel[i] - 1) * self.dilation[i] + 1
     }
 
-    /// Whether the windows reach the end of the padded input: Burn's own default loses its way otherwise in grouped 1d
+    /// Returns whether the windows reach the end of the padded input: otherwise Burn's own default is wrong for grouped 1d
     /// kernel gradients.
     fn reaches_end(&self) -> bool {
         (0..N).all(|i| (self.size[i] + 2 * self.padding[i] - self.span(i)).is_multiple_of(self.stride[i]))
@@ -162,7 +162,7 @@ conv_tests!(
     conv_transpose3d_bias_backward
 );
 
-/// Attributes of a deformable convolution.
+/// The attributes of a deformable convolution.
 #[derive(Clone, Debug)]
 struct Deform {
     conv: Conv<2>,
@@ -181,7 +181,7 @@ impl Deform {
         std::array::from_fn(|i| (c.size[i] + 2 * c.padding[i] - c.span(i)) / c.stride[i] + 1)
     }
 
-    /// Dims of a tensor with `per_element` values for each kernel element of each output position.
+    /// Returns the dims of a tensor with `per_element` values for each kernel element of each output position.
     fn per_position(&self, per_element: usize) -> Vec<usize> {
         let [height, width] = self.out();
         let elements = self.conv.kernel[0] * self.conv.kernel[1];
@@ -221,7 +221,7 @@ proptest! {
     }
 }
 
-/// XLA's CPU compiler overlooks a window's reversal here, so the kernel must be reversed on its own.
+/// XLA's CPU compiler ignores a window's reversal here, so the kernel must be reversed by a separate op.
 #[test]
 fn a_transposed_kernel_of_two_elements_that_covers_its_input() {
     let conv = Conv::<1> {
@@ -248,7 +248,7 @@ fn a_transposed_kernel_of_two_elements_that_covers_its_input() {
 }
 
 #[test]
-fn no_images_are_sampled_and_convolved_to_none() {
+fn an_empty_batch_of_images_gives_an_empty_result() {
     let compare = || {
         agree!(Flex, feed, ROUNDED_OPERAND, {
             let (x, offset, kernel) =

@@ -46,7 +46,11 @@ proptest! {
     }
 
     #[test]
-    fn linear_layers(lead in prop::collection::vec(1..4usize, 1..4), d in prop::array::uniform2(1..9usize), with in any::<bool>()) {
+    fn linear_layers(
+        lead in prop::collection::vec(1..4usize, 1..4),
+        d in prop::array::uniform2(1..9usize),
+        with in any::<bool>(),
+    ) {
         agree!(Cpu, feed, {
             let of = |last: usize| lead.iter().copied().chain([last]).collect::<Vec<_>>();
             let (x, weight) = (feed.float(&of(d[0])), feed.float(&d));
@@ -143,7 +147,7 @@ proptest! {
     }
 }
 
-/// What no random case meets: a row without any key, an infinity beside other values.
+/// Cases that random attributes never reach: a row without any key, and an infinity beside other values.
 #[test]
 fn masked_rows_are_zero_and_infinities_stay_where_they_are() {
     for (device, dtype, _) in runs(ONE_ROUNDING) {

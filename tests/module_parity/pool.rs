@@ -2,7 +2,7 @@
 
 use super::*;
 
-/// Attributes of a pool.
+/// The attributes of a pool.
 #[derive(Clone, Debug)]
 struct Pool {
     dims: [usize; 4],
@@ -15,7 +15,7 @@ struct Pool {
 }
 
 impl Pool {
-    /// Whether ceil mode adds a window that begins behind the input.
+    /// Returns whether ceil mode adds a window that begins after the input's end.
     fn leaves_input(&self, dilation: [usize; 2]) -> bool {
         (0..2).any(|i| {
             let (size, padding) = (self.dims[i + 2], self.padding[i]);
@@ -31,7 +31,7 @@ fn pool() -> impl Strategy<Value = Pool> {
     ((1..3usize, 1..3usize), dim(1..4), dim(1..4), dim(0..2), dim(1..3), dim(0..5), any::<bool>(), any::<bool>())
         .prop_map(|((n, c), kernel, stride, padding, dilation, extra, ceil, include)| {
             let size = |i: usize| (kernel[i] - 1) * dilation[i] + 1 + extra[i];
-            // As everywhere in deep learning, a window is never wholly in the padding before the input.
+            // As everywhere in deep learning, a window never lies completely in the padding before the input.
             let padding = [padding[0].min(kernel[0] / 2), padding[1].min(kernel[1] / 2)];
             Pool { dims: [n, c, size(0), size(1)], kernel, stride, padding, dilation, ceil, include }
         })
@@ -52,7 +52,8 @@ proptest! {
 
     #[test]
     fn avg_pool_gradients(p in pool()) {
-        // burn-flex counts beyond the padding here, unlike in its forward pass, and burn-ndarray takes no empty window.
+        // burn-flex counts elements beyond the padding here, unlike in its forward pass, and burn-ndarray does not accept
+        // an empty window.
         prop_assume!(!p.leaves_input([1, 1]));
         agree!(Cpu, feed, {
             let (x, line) = (feed.float(&p.dims), feed.float(&p.dims[..3]));
@@ -79,7 +80,7 @@ proptest! {
 
     #[test]
     fn max_pool_gradients(p in pool()) {
-        // burn-flex refuses the index -1 of a window without elements, which only ceil mode makes.
+        // burn-flex does not accept the index -1 of a window without elements, which only ceil mode creates.
         prop_assume!(!p.leaves_input(p.dilation));
         agree!(Flex, feed, {
             let x = feed.float(&p.dims);
@@ -121,9 +122,9 @@ proptest! {
     }
 }
 
-/// The plugin, left to pad, would take a later one along the last dim.
+/// If the plugin padded, it would select a later one of equal elements along the last dim.
 #[test]
-fn of_equals_in_a_padded_window_the_first_gets_the_gradient() {
+fn the_first_of_equal_elements_in_a_padded_window_gets_the_gradient() {
     let compare = || {
         agree!(Flex, feed, {
             let x = feed.from(&[1, 1, 2, 2], vec![-0.125, 3.75, 3.75, -1.25]);

@@ -1,5 +1,5 @@
-//! Activations. The reference computes in f64: Burn's defaults lose digits in the tails, and its gradient of gelu is
-//! that of the approximation by tanh.
+//! Activations. The reference computes in f64: Burn's defaults lose digits in the tails, and its gradient of gelu is that
+//! of the tanh approximation.
 
 use crate::compare::Class::{Contraction, Elementwise, Exact};
 use crate::feed::Feed;
@@ -14,13 +14,13 @@ use proptest::sample::select;
 use std::f64::consts::{FRAC_1_SQRT_2, PI};
 
 impl<B: Backend, A: Clone> Feed<'_, B, A> {
-    /// A float operand in f64.
+    /// Returns a float operand in f64.
     fn wide(&self, operand: usize) -> FloatTensor<B> {
         self.load_as(FloatDType::F64, &self.floats(operand), self.dims(operand))
     }
 }
 
-/// Eighths from -4 to 4, far ends and special values.
+/// Eighths from -4 to 4, large magnitudes and special values.
 fn inputs() -> Gen<f64> {
     prop_oneof![
         8 => moderate(),
@@ -29,7 +29,7 @@ fn inputs() -> Gen<f64> {
     .sboxed()
 }
 
-/// An operand and a gradient of its dims.
+/// An operand and a gradient with its dims.
 fn graded() -> Cases<()> {
     (one(inputs()), pool(moderate()))
         .prop_map(|(mut case, gradient)| {
@@ -44,25 +44,25 @@ fn slopes() -> Cases<f64> {
     with_float_scalar(inputs(), moderate())
 }
 
-/// `x * y`, where an infinite x and a vanished y make 0.
-fn faded(x: f64, y: f64) -> f64 {
+/// Returns `x * y`, which is 0 if y is 0, even for an infinite x.
+fn product_or_zero(x: f64, y: f64) -> f64 {
     if y == 0.0 { 0.0 } else { x * y }
 }
 
-/// Runs of numbers without an infinity: a softmax of one is NaN on every backend, but which elements are depends.
+/// Lanes without an infinity: there softmax is NaN on every backend, but which elements are NaN differs.
 fn lanes() -> Cases<usize> {
     let value = prop_oneof![20 => moderate(), 2 => select(vec![80.0, -80.0, 1e4, -1e4]), 1 => Just(f64::NAN)];
     one_dim(value.sboxed(), full_shape(1))
 }
 
-/// The probability that a normal number is below each element.
-fn below<B: Backend>(x: FloatTensor<B>) -> FloatTensor<B> {
+/// Returns the probability that a normal number is below each element.
+fn normal_cdf<B: Backend>(x: FloatTensor<B>) -> FloatTensor<B> {
     let erf = B::float_erf(B::float_mul_scalar(x, Scalar::Float(FRAC_1_SQRT_2)));
     B::float_mul_scalar(B::float_add_scalar(erf, Scalar::Float(1.0)), Scalar::Float(0.5))
 }
 
-/// Its density.
-fn density<B: Backend>(x: FloatTensor<B>) -> FloatTensor<B> {
+/// Returns the density of the normal distribution at each element.
+fn normal_pdf<B: Backend>(x: FloatTensor<B>) -> FloatTensor<B> {
     let square = B::float_mul(x.clone(), x);
     let exp = B::float_exp(B::float_mul_scalar(square, Scalar::Float(-0.5)));
     B::float_mul_scalar(exp, Scalar::Float((2.0 * PI).sqrt().recip()))
@@ -87,16 +87,16 @@ pub fn rows() -> Vec<Row> {
             |t| t.float(B::prelu(t.x(0), t.x(1))),
             = |u| u.map2(|x, slope| if x < 0.0 { x * slope } else { x })
         )),
-        // 1 + erf cancels in the left tail, on every backend.
+        // 1 + erf cancels in the left tail on every backend.
         row("gelu", Contraction, one(moderate()), run!(
             |t| t.float(B::gelu(t.x(0))),
-            = |u| u.float(B::float_mul(u.wide(0), below::<B>(u.wide(0))))
+            = |u| u.float(B::float_mul(u.wide(0), normal_cdf::<B>(u.wide(0))))
         )),
         row("gelu_backward", Contraction, two(moderate(), moderate()), run!(
             |t| t.float(B::gelu_backward(t.x(0), t.x(1))),
             = |u| {
-                let slope = B::float_mul(u.wide(0), density::<B>(u.wide(0)));
-                u.float(B::float_mul(B::float_add(below::<B>(u.wide(0)), slope), u.wide(1)));
+                let slope = B::float_mul(u.wide(0), normal_pdf::<B>(u.wide(0)));
+                u.float(B::float_mul(B::float_add(normal_cdf::<B>(u.wide(0)), slope), u.wide(1)));
             }
         )),
         row("sigmoid", Elementwise, any(), run!(|t| t.float(B::sigmoid(t.x(0))), = |u| u.map(sigmoid))),
@@ -109,7 +109,7 @@ pub fn rows() -> Vec<Row> {
         row("log_sigmoid", Elementwise, any(), run!(|t| t.float(B::log_sigmoid(t.x(0))), = |u| u.map(log_sigmoid))),
         row("log_sigmoid_backward", Elementwise, two(moderate(), moderate()), run!(
             |t| t.float(B::log_sigmoid_backward(t.x(0), t.x(1))),
-            = |u| u.map2(|x, gradient| faded(gradient, sigmoid(-x)))
+            = |u| u.map2(|x, gradient| product_or_zero(gradient, sigmoid(-x)))
         )),
         row("softmax", Contraction, lanes(), run!(|t| t.float(B::softmax(t.x(0), t.attr)))),
         row("log_softmax", Contraction, lanes(), run!(|t| t.float(B::log_softmax(t.x(0), t.attr)))),

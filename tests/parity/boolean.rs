@@ -40,7 +40,7 @@ pub fn rows() -> Vec<Row> {
             shaped(),
             run!(|t| {
                 let x = B::bool_empty(Shape::from(t.attr.clone()), &t.device, NATIVE);
-                // Whatever it holds, its shape and type are given.
+                // Only shape and type of the result are defined.
                 t.bool(B::bool_equal(x.clone(), x));
             }),
         ),

@@ -1,8 +1,8 @@
-//! A case: the operands of one call, as numbers that every backend can load, and the call's attributes.
+//! A case: the operands of one call, as numbers that every backend can load, and the attributes of the call.
 
 use burn_backend::{DType, FloatDType, IntDType};
 
-/// Elements of an operand or of a result, row-major. Every float type is exact in f64, every integer in i128.
+/// The elements of an operand or of a result, row-major. Every float type is exact in f64, every integer type in i128.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Values {
     Float(Vec<f64>),
@@ -24,7 +24,7 @@ impl Values {
     }
 }
 
-/// One operand; its element type is the case's for its kind.
+/// One operand; the case defines the element type of each kind.
 #[derive(Clone, Debug)]
 pub struct Operand {
     pub dims: Vec<usize>,
@@ -32,7 +32,7 @@ pub struct Operand {
 }
 
 impl Operand {
-    /// The same elements over and over, with another size of one dim.
+    /// Returns the operand with another size of one dim, by repeating its elements.
     pub fn resized(&self, dim: usize, size: usize) -> Self {
         let mut dims = self.dims.clone();
         dims[dim] = size;
@@ -51,13 +51,13 @@ pub struct Case<A> {
 }
 
 impl<A: Clone> Case<A> {
-    /// The same with other attributes.
+    /// Returns the case with other attributes.
     pub fn with<T>(self, attr: T) -> Case<T> {
         Case { float: self.float, int: self.int, operands: self.operands, attr }
     }
 
-    /// The same with a zero for every subnormal float; `None` if there is none. XLA's CPU and TPU code takes subnormal
-    /// operands for zeros.
+    /// Returns the case with zeros in place of subnormal floats; `None` if there are none. XLA's CPU and TPU code treats
+    /// subnormal operands as zeros.
     pub fn flushed(&self) -> Option<Self> {
         let mut found = false;
         let mut case = self.clone();
@@ -72,8 +72,8 @@ impl<A: Clone> Case<A> {
     }
 }
 
-/// Magnitudes below this may be taken for zero, and errors below it do not count: the smallest normal number, but for
-/// f16, which is computed in f32, the unit of its subnormals.
+/// Returns the magnitude below which values may be flushed to zero and errors do not count: the smallest normal number,
+/// except for f16, which is computed in f32: there it is the unit of the subnormals.
 pub fn least(dtype: FloatDType) -> f64 {
     match dtype {
         FloatDType::F64 => f64::MIN_POSITIVE,
@@ -82,7 +82,7 @@ pub fn least(dtype: FloatDType) -> f64 {
     }
 }
 
-/// The largest finite number of a float type.
+/// Returns the largest finite number of a float type.
 pub fn largest(dtype: FloatDType) -> f64 {
     match dtype {
         FloatDType::F64 => f64::MAX,
@@ -92,7 +92,7 @@ pub fn largest(dtype: FloatDType) -> f64 {
     }
 }
 
-/// A number as a float type holds it.
+/// Returns a number rounded to a float type.
 pub fn rounded(value: f64, dtype: FloatDType) -> f64 {
     match dtype {
         FloatDType::F64 => value,
@@ -102,7 +102,7 @@ pub fn rounded(value: f64, dtype: FloatDType) -> f64 {
     }
 }
 
-/// An integer as an integer type holds it: the low bits.
+/// Returns an integer wrapped to an integer type: the low bits.
 pub fn wrapped(value: i128, dtype: IntDType) -> i128 {
     match dtype {
         IntDType::I64 => value as i64 as i128,
@@ -116,7 +116,7 @@ pub fn wrapped(value: i128, dtype: IntDType) -> i128 {
     }
 }
 
-/// Smallest and largest value of an integer type.
+/// Returns the smallest and largest value of an integer type.
 pub fn range(dtype: IntDType) -> (i128, i128) {
     let bits = 8 * DType::from(dtype).size() as u32;
     if DType::from(dtype).is_uint() { (0, (1 << bits) - 1) } else { (-(1 << (bits - 1)), (1 << (bits - 1)) - 1) }

@@ -1,6 +1,6 @@
 //! Conversions between all element types.
 //!
-//! Floats convert to integers as Rust's `as` does: they truncate and saturate, NaN becomes 0. Integers wrap.
+//! Floats convert to integers as Rust's `as` does: they are truncated and saturate, and NaN becomes 0. Integers wrap.
 
 use crate::case::{FLOATS, INTS, range};
 use crate::compare::Class::{Elementwise, Exact};
@@ -29,7 +29,7 @@ pub fn rows() -> Vec<Row> {
     vec![
         row("float_cast", Exact, to_float(any_float()), run!(
             |t| t.float_as(t.attr, B::float_cast(t.x(0), t.attr)),
-            // In f64, which every float type converts to exactly: it is rounded once.
+            // In f64, from which every float type is rounded once.
             = |u| u.float_as(u.attr, u.load_as(FloatDType::F64, &u.floats(0), u.dims(0)))
         )),
         row("float_into_int", Exact, to_int(any_float()), run!(

@@ -1,24 +1,24 @@
-//! When a result agrees with the reference: one table of tolerances by class of op and float type.
+//! Defines when a result agrees with the reference: one table of tolerances by class of op and float type.
 
 use crate::case::{Case, Values, largest, least, rounded, wrapped};
 use crate::feed::Read;
 use burn_backend::{DType, FloatDType, IntDType};
 
-/// How an op may round.
+/// The rounding that an op may apply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Class {
-    /// Not at all: moves, selects, compares, counts, and what every processor rounds correctly.
+    /// None: moves, selects, comparisons, counts, and ops that every processor rounds correctly.
     Exact,
-    /// Element by element, relative to each element.
+    /// Per element, relative to that element.
     Elementwise,
     /// Sums of products over a dim or a window, relative to the largest element of the result (at least 1).
     Contraction,
-    /// Quantized anew: a step of the scale, relative to the largest element.
+    /// Quantized again: a step of the scale, relative to the largest element.
     Quantized,
 }
 
-/// Relative tolerance of the computation. What it leaves is then rounded to the result's type: a 16-bit float is an f32
-/// number that is rounded once.
+/// Returns the relative tolerance of the computation. A result within it is then rounded to the result's type: a 16-bit
+/// float is an f32 number that is rounded once.
 fn tolerance(class: Class, dtype: FloatDType) -> f64 {
     match (class, dtype) {
         (Class::Exact, _) => 0.0,
@@ -30,8 +30,8 @@ fn tolerance(class: Class, dtype: FloatDType) -> f64 {
     }
 }
 
-/// Whether ours agree with the reference's, element by element; where not, with `flushed`: the reference for subnormal
-/// operands taken as zeros.
+/// Checks that our results agree with the reference's, element by element. An element may also agree with `flushed`, the
+/// reference's results for operands with subnormals replaced by zeros.
 pub fn agree<A>(
     case: &Case<A>,
     class: Class,
@@ -85,7 +85,7 @@ fn same<A>(case: &Case<A>, class: Class, our: &Read, their: &Read, other: Option
     }
 }
 
-/// What the reference found, in our element type.
+/// Returns the reference's result in our element type.
 fn expected(their: &Read, dtype: DType) -> Result<Values, String> {
     Ok(match &their.values {
         Values::Float(values) => {
@@ -100,17 +100,17 @@ fn expected(their: &Read, dtype: DType) -> Result<Values, String> {
     })
 }
 
-/// Whether some number within the tolerance of the reference rounds to ours.
+/// Returns whether some number within the tolerance of the reference rounds to ours.
 fn close(ours: f64, theirs: f64, scale: f64, class: Class, dtype: FloatDType) -> bool {
     if ours == theirs || (ours.is_nan() && theirs.is_nan()) {
         return true;
     }
-    // Results below the normal numbers may be flushed to zero, also on the way.
+    // Results below the normal numbers, and intermediate ones, may be flushed to zero.
     let least = least(dtype);
     if ours.abs() < least && theirs.abs() < least {
         return true;
     }
-    // Next to the largest number, an error within the tolerance may overflow.
+    // Near the largest number, an error within the tolerance may overflow.
     let relative = tolerance(class, dtype);
     let theirs = if theirs.is_infinite() && relative > 0.0 { largest(dtype).copysign(theirs) } else { theirs };
     let slack = relative * theirs.abs().max(scale) + if class == Class::Exact { 0.0 } else { least };
@@ -125,7 +125,7 @@ fn int_type(dtype: DType) -> Option<IntDType> {
     (dtype.is_int() || dtype.is_uint()).then(|| dtype.into())
 }
 
-/// The comparison must be able to fail.
+/// Checks that the comparison can fail.
 pub fn rejects_what_differs() -> Result<(), String> {
     let case = Case { float: FloatDType::F32, int: IntDType::I32, operands: vec![], attr: () };
     let read = |dtype, values| Read { dims: vec![1], dtype, wanted: dtype, values };

@@ -1,4 +1,4 @@
-//! The loss of connectionist temporal classification and its gradient, against Burn's composition of other ops on
+//! The loss of connectionist temporal classification and its gradient, compared with Burn's composition of other ops on
 //! burn-ndarray, which autodiff differentiates there.
 
 use crate::case::{Operand, Values};
@@ -14,20 +14,20 @@ use burn_backend::{AutodiffBackend, Backend, IntDType};
 use burn_tpu::TpuDevice;
 use proptest::prelude::*;
 
-/// What a batch is like. Its targets repeat labels, from none at all to as many as there is room for.
+/// The attributes of a batch. Its targets repeat labels; their lengths go from zero to the longest that fits.
 #[derive(Clone, Copy, Debug)]
 struct Batch {
     samples: usize,
     classes: usize,
     labels: usize,
-    /// Steps of the longest input.
+    /// The number of steps of the longest input.
     steps: usize,
     blank: usize,
-    /// What the lengths of a sample's input and target are counted from.
-    turn: usize,
+    /// An offset from which the lengths of a sample's input and target are derived.
+    shift: usize,
 }
 
-/// Whether all inputs are long enough for their labels with a blank around each, or may be of any length.
+/// Whether all inputs are long enough for their labels with a blank around each, or have any length.
 #[derive(Clone, Copy, PartialEq)]
 enum Inputs {
     Fitting,
@@ -36,9 +36,9 @@ enum Inputs {
 
 fn batches(inputs: Inputs) -> Cases<Batch> {
     let attr = (1..=3usize, 2..=4usize, 0..=3usize, 0..=3usize, 0..=3usize, 0..=5usize).prop_map(
-        move |(samples, classes, labels, spare, blank, turn)| {
+        move |(samples, classes, labels, spare, blank, shift)| {
             let least = if inputs == Inputs::Fitting { 2 * labels + 1 } else { 1 };
-            Batch { samples, classes, labels, steps: least + spare, blank: blank % classes, turn }
+            Batch { samples, classes, labels, steps: least + spare, blank: blank % classes, shift }
         },
     );
     let cases = (types(), pool(moderate()), attr).prop_map(|(types, values, batch)| {
@@ -48,8 +48,8 @@ fn batches(inputs: Inputs) -> Cases<Batch> {
     single(cases.sboxed())
 }
 
-/// Scores of which no two alignments are equally likely: there the composition's gradient is that of one of them alone,
-/// since it takes the larger of two numbers.
+/// Returns scores for which no two alignments are equally likely: with ties the composition's gradient is that of only one
+/// of them, since it takes the larger of two numbers.
 fn untied(mut scores: Operand) -> Operand {
     if let Values::Float(values) = &mut scores.values {
         values.iter_mut().enumerate().for_each(|(k, value)| *value += (1.3 * k as f64).sin() / 5.0);
@@ -58,18 +58,18 @@ fn untied(mut scores: Operand) -> Operand {
 }
 
 impl Batch {
-    /// As many as its steps have room for, if they have room for all; else any number.
+    /// Returns a length up to the batch's number of labels.
     fn target_length(&self, sample: usize) -> usize {
-        (sample + self.turn) % (self.labels + 1)
+        (sample + self.shift) % (self.labels + 1)
     }
 
-    /// A batch that fits has two steps per label and one; another has any number of them, even none.
+    /// Returns the number of steps: two per label and one in a batch that fits; otherwise any number, also zero.
     fn input_length(&self, sample: usize) -> usize {
         let least = if self.steps > 2 * self.labels { (2 * self.target_length(sample) + 1).min(self.steps) } else { 0 };
-        least + (2 * sample + self.turn) % (self.steps - least + 1)
+        least + (2 * sample + self.shift) % (self.steps - least + 1)
     }
 
-    /// Two labels in turn, each twice.
+    /// Returns one of two labels, which alternate, each twice.
     fn label(&self, place: usize) -> usize {
         (self.blank + 1 + place / 2 % (self.classes - 1)) % self.classes
     }
@@ -81,7 +81,7 @@ impl<B: Backend> Feed<'_, B, Batch> {
         self.load_int_as(self.int_type_for(IntDType::I32), &values, dims)
     }
 
-    /// Targets, and the lengths of inputs and targets.
+    /// Returns the targets, and the lengths of inputs and targets.
     fn labels(&self) -> [IntTensor<B>; 3] {
         let (batch, samples) = (self.attr, self.attr.samples);
         let targets = self.whole((0..samples * batch.labels).map(|k| batch.label(k)), &[samples, batch.labels]);
@@ -94,12 +94,12 @@ impl<B: Backend> Feed<'_, B, Batch> {
         D::ctc_loss(log_probs, targets, inputs, lengths, self.attr.blank)
     }
 
-    /// Of `x`, as log-probabilities.
+    /// Returns the log-probabilities of `x`.
     fn log_probs(&self) -> FloatTensor<B> {
         B::log_softmax(self.x(0), 2)
     }
 
-    /// The gradient by the log-probabilities alone, from one by the loss.
+    /// Adds the gradient with respect to the log-probabilities, computed by `by` from one with respect to the loss.
     fn gradient(&mut self, by: fn(&Self, FloatTensor<B>, FloatTensor<B>) -> FloatTensor<B>) {
         let grad = self.eighths(&[self.attr.samples]);
         let gradient = by(self, self.log_probs(), grad);
@@ -107,7 +107,7 @@ impl<B: Backend> Feed<'_, B, Batch> {
     }
 }
 
-/// What autodiff gives.
+/// Returns the gradient that autodiff computes.
 fn derived<B: Backend>(t: &Feed<'_, B, Batch>, log_probs: FloatTensor<B>, grad: FloatTensor<B>) -> FloatTensor<B> {
     let log_probs = Autodiff::<B>::float_set_require_grad(Autodiff::<B>::from_inner(log_probs), true);
     let loss = t.loss::<Autodiff<B>>(log_probs.clone());
@@ -125,10 +125,12 @@ fn native(t: &Feed<'_, Ours, Batch>, log_probs: FloatTensor<Ours>, grad: FloatTe
 pub fn rows() -> Vec<Row> {
     vec![
         row("ctc_loss", Contraction, batches(Inputs::Fitting), run!(|t| t.float(t.loss::<B>(t.log_probs())))),
-        // Most of these have no alignment, and an infinite loss.
+        // Most of these have no alignment, and therefore an infinite loss.
         row("ctc_loss", Contraction, batches(Inputs::Any), run!(|t| t.float(t.loss::<B>(t.log_probs())))),
-        row("ctc_loss_backward", Contraction, batches(Inputs::Fitting), run!(|t| t.gradient(native), = |t| t.gradient(derived))),
-        law("has_ctc_loss_backward", of_its_own),
+        row("ctc_loss_backward", Contraction, batches(Inputs::Fitting), run!(
+            |t| t.gradient(native), = |t| t.gradient(derived)
+        )),
+        law("has_ctc_loss_backward", backend_has_the_gradient),
     ]
 }
 
@@ -139,7 +141,7 @@ pub fn gradients() -> Vec<Row> {
     })))]
 }
 
-/// Autodiff calls `ctc_loss_backward` only where a backend says that it has one.
-fn of_its_own(_: TpuDevice) {
+/// Checks that the backend has the op itself: autodiff calls `ctc_loss_backward` only then.
+fn backend_has_the_gradient(_: TpuDevice) {
     assert!(Ours::has_ctc_loss_backward());
 }

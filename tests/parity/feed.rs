@@ -1,13 +1,13 @@
-//! Loads a case's operands on a backend, hands them to a row's call, and reads what the call returned.
+//! Loads a case's operands on a backend, passes them to a row's call, and reads the call's results.
 //!
-//! The reference computes wider: 16-bit floats in f32, integers in 64 bits. Its results take the type of ours (rounded
-//! or wrapped once) before they are compared.
+//! The reference computes in wider types: 16-bit floats in f32, integers in 64 bits. Its results are converted to our types
+//! (rounded or wrapped once) before they are compared.
 
 use crate::case::{Case, Operand, Values, range};
 use burn_backend::tensor::{BoolTensor, Device, FloatTensor, IntTensor};
 use burn_backend::{Backend, DType, FloatDType, IntDType, TensorData, TensorMetadata, read_sync};
 
-/// Which side of the comparison a feed serves.
+/// The side of the comparison that a feed serves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Side {
     Ours,
@@ -25,12 +25,12 @@ enum Output<B: Backend> {
 pub struct Read {
     pub dims: Vec<usize>,
     pub dtype: DType,
-    /// The element type that ours must have.
+    /// The element type that our result must have.
     pub wanted: DType,
     pub values: Values,
 }
 
-/// What a row's call sees of its case on backend `B`.
+/// The interface of a row's call to its case, on backend `B`.
 pub struct Feed<'a, B: Backend, A> {
     pub attr: A,
     pub device: Device<B>,
@@ -45,12 +45,12 @@ impl<'a, B: Backend, A: Clone> Feed<'a, B, A> {
         Self { attr: case.attr.clone(), device, case, side, draws: 0, outputs: Vec::new() }
     }
 
-    /// The case's float type, as this side computes it.
+    /// Returns the case's float type, as this side computes it.
     pub fn float_type(&self) -> FloatDType {
         self.float_type_for(self.case.float)
     }
 
-    /// A float type, as this side computes it.
+    /// Returns a float type, as this side computes it.
     pub fn float_type_for(&self, dtype: FloatDType) -> FloatDType {
         match (self.side, dtype) {
             (Side::Ours, dtype) => dtype,
@@ -59,17 +59,17 @@ impl<'a, B: Backend, A: Clone> Feed<'a, B, A> {
         }
     }
 
-    /// The case's integer type.
+    /// Returns the case's integer type.
     pub fn case_int(&self) -> IntDType {
         self.case.int
     }
 
-    /// The case's integer type, as this side computes it.
+    /// Returns the case's integer type, as this side computes it.
     pub fn int_type(&self) -> IntDType {
         self.int_type_for(self.case.int)
     }
 
-    /// An integer type, as this side computes it: the reference in i64, and in u64 what does not fit there.
+    /// Returns an integer type, as this side computes it: the reference in i64, or in u64 for types that do not fit.
     pub fn int_type_for(&self, dtype: IntDType) -> IntDType {
         let long = |operand: &Operand| match &operand.values {
             Values::Int(values) => values.iter().any(|&v| v > i128::from(i64::MAX)),
@@ -82,22 +82,22 @@ impl<'a, B: Backend, A: Clone> Feed<'a, B, A> {
         }
     }
 
-    /// How many operands the case has.
+    /// Returns the number of operands.
     pub fn count(&self) -> usize {
         self.case.operands.len()
     }
 
-    /// An operand's dims.
+    /// Returns an operand's dims.
     pub fn dims(&self, operand: usize) -> &'a [usize] {
         &self.case.operands[operand].dims
     }
 
-    /// An operand's elements, as the case has them.
+    /// Returns an operand's elements, unconverted.
     pub fn values(&self, operand: usize) -> &'a Values {
         &self.case.operands[operand].values
     }
 
-    /// An operand as data in this side's type.
+    /// Returns an operand as data in this side's type.
     pub fn data(&self, operand: usize) -> TensorData {
         let Operand { dims, values } = &self.case.operands[operand];
         match values {
@@ -107,17 +107,17 @@ impl<'a, B: Backend, A: Clone> Feed<'a, B, A> {
         }
     }
 
-    /// A float operand.
+    /// Loads a float operand.
     pub fn x(&self, operand: usize) -> FloatTensor<B> {
         B::float_from_data(self.data(operand), &self.device)
     }
 
-    /// An integer operand.
+    /// Loads an integer operand.
     pub fn i(&self, operand: usize) -> IntTensor<B> {
         B::int_from_data(self.data(operand), &self.device)
     }
 
-    /// An integer operand in i32 whatever the case's integer type: indices.
+    /// Loads an operand of indices: in i32, whatever the case's integer type is.
     pub fn at(&self, operand: usize) -> IntTensor<B> {
         let data = match (self.side, self.values(operand)) {
             (Side::Ours, Values::Int(values)) => ints(values, self.dims(operand), IntDType::I32),
@@ -126,32 +126,32 @@ impl<'a, B: Backend, A: Clone> Feed<'a, B, A> {
         B::int_from_data(data, &self.device)
     }
 
-    /// A bool operand.
+    /// Loads a bool operand.
     pub fn b(&self, operand: usize) -> BoolTensor<B> {
         B::bool_from_data(self.data(operand), &self.device)
     }
 
-    /// A float tensor of given values.
+    /// Loads a float tensor with these values.
     pub fn load(&self, values: &[f64], dims: &[usize]) -> FloatTensor<B> {
         self.load_as(self.float_type(), values, dims)
     }
 
-    /// A tensor of given values and float type.
+    /// Loads a tensor with these values and float type.
     pub fn load_as(&self, dtype: FloatDType, values: &[f64], dims: &[usize]) -> FloatTensor<B> {
         B::float_from_data(floats(values, dims, dtype), &self.device)
     }
 
-    /// An integer tensor of given values.
+    /// Loads an integer tensor with these values.
     pub fn load_int(&self, values: &[i128], dims: &[usize]) -> IntTensor<B> {
         self.load_int_as(self.int_type(), values, dims)
     }
 
-    /// A tensor of given values and integer type.
+    /// Loads a tensor with these values and integer type.
     pub fn load_int_as(&self, dtype: IntDType, values: &[i128], dims: &[usize]) -> IntTensor<B> {
         B::int_from_data(ints(values, dims, dtype), &self.device)
     }
 
-    /// The next number below `end` of a sequence that is the same on both sides (SplitMix64).
+    /// Returns the next number of a sequence, below `end`. The sequence is the same on both sides (SplitMix64).
     fn next(&mut self, end: u64) -> u64 {
         self.draws = self.draws.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let z = (self.draws ^ (self.draws >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -159,39 +159,39 @@ impl<'a, B: Backend, A: Clone> Feed<'a, B, A> {
         (z ^ (z >> 31)) % end
     }
 
-    /// Eighths from -2 to 2: exact in every float type, with ties.
+    /// Returns eighths from -2 to 2: exact in every float type, with ties.
     pub fn eighths(&mut self, dims: &[usize]) -> FloatTensor<B> {
         let values: Vec<_> = (0..dims.iter().product()).map(|_: usize| self.next(33) as f64 / 8.0 - 2.0).collect();
         self.load(&values, dims)
     }
 
-    /// Positions between pixels, where a bilinear read has a slope.
+    /// Returns positions between pixels, where a bilinear read has a slope.
     pub fn offsets(&mut self, dims: &[usize]) -> FloatTensor<B> {
         let values: Vec<_> = (0..dims.iter().product()).map(|_: usize| self.next(13) as f64 / 4.0 - 1.375).collect();
         self.load(&values, dims)
     }
 
-    /// A result in the case's float type.
+    /// Adds a result in the case's float type.
     pub fn float(&mut self, result: FloatTensor<B>) {
         self.float_as(self.case.float, result);
     }
 
-    /// A result that must have this float type.
+    /// Adds a result that must have this float type.
     pub fn float_as(&mut self, dtype: FloatDType, result: FloatTensor<B>) {
         self.outputs.push((Output::Float(result), dtype.into()));
     }
 
-    /// A result in the case's integer type.
+    /// Adds a result in the case's integer type.
     pub fn int(&mut self, result: IntTensor<B>) {
         self.int_as(self.case.int, result);
     }
 
-    /// A result that must have this integer type.
+    /// Adds a result that must have this integer type.
     pub fn int_as(&mut self, dtype: IntDType, result: IntTensor<B>) {
         self.outputs.push((Output::Int(result), dtype.into()));
     }
 
-    /// A bool result.
+    /// Adds a bool result.
     pub fn bool(&mut self, result: BoolTensor<B>) {
         self.outputs.push((Output::Bool(result), DType::Bool(burn_backend::BoolStore::Native)));
     }

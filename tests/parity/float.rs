@@ -18,7 +18,7 @@ fn float(value: f64) -> Scalar {
     Scalar::Float(value)
 }
 
-/// A shape and a value, of which only the types count.
+/// A shape and a value of which only the types count.
 fn filled() -> Cases<(Vec<usize>, f64)> {
     (types(), shape(0), any_float())
         .prop_map(|(types, dims, value)| {
@@ -51,7 +51,7 @@ fn creation() -> Vec<Row> {
         row("float_empty", Exact, filled(), run!(|t| {
             let x = B::float_empty(Shape::from(t.attr.0.clone()), &t.device, t.float_type());
             let zeros = B::float_zeros(Shape::from(t.attr.0.clone()), &t.device, t.float_type());
-            // Whatever it holds, its shape and type are given.
+            // Only shape and type of the result are defined.
             t.float(B::float_mask_where(x.clone(), B::float_equal(zeros.clone(), zeros.clone(), NATIVE), zeros));
         })),
         row("float_zeros", Exact, filled(), run!(|t| {
@@ -66,7 +66,7 @@ fn creation() -> Vec<Row> {
     ]
 }
 
-/// An exponent: whole, halves, and the special ones.
+/// An exponent: an integer, a half, or a special value.
 fn exponent() -> Gen<f64> {
     prop_oneof![
         4 => (-6..=6i32).prop_map(f64::from),
@@ -77,7 +77,7 @@ fn exponent() -> Gen<f64> {
     .sboxed()
 }
 
-/// Integers that f32 holds: as elsewhere in Burn, the power is one of floats.
+/// Integers that f32 represents exactly: as everywhere in Burn, the power is computed in floats.
 fn powers() -> Gen<Whole> {
     prop_oneof![4 => -9..=9i64, 1 => -0x100_0000..=0x100_0000i64].prop_map(Whole::Small).sboxed()
 }
@@ -95,22 +95,22 @@ fn bounds() -> Cases<[f64; 2]> {
         .sboxed()
 }
 
-/// Any float that is not subnormal: XLA's code neither computes with those nor always takes them for zeros.
+/// Any float that is not subnormal: XLA's code does not compute with subnormals, and does not always treat them as zeros.
 fn normal() -> Gen<f64> {
     at_least(f64::from(f32::MIN_POSITIVE))
 }
 
-/// Any float but small ones.
+/// Any float except those with a smaller magnitude.
 fn at_least(size: f64) -> Gen<f64> {
     any_float().prop_map(move |x| if x.abs() < size { 0.0 } else { x }).sboxed()
 }
 
-/// Operands of a remainder that is not subnormal.
+/// Operands whose remainder is not subnormal.
 fn divisible() -> Gen<f64> {
     at_least(1e-20)
 }
 
-/// The remainder with the divisor's sign. Exact, where burn-ndarray's is `a - floor(a / b) * b` with its roundings.
+/// Returns the remainder with the divisor's sign. It is exact; burn-ndarray's is `a - floor(a / b) * b` with its roundings.
 fn remainder(a: f64, b: f64) -> f64 {
     let rest = a % b;
     if rest != 0.0 && (rest < 0.0) != (b < 0.0) { rest + b } else { rest }

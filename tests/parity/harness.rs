@@ -1,8 +1,8 @@
-//! Runs the rows: samples cases, runs many of them as one program, compares them with the reference, and shrinks the
-//! first that disagrees.
+//! Runs the rows: samples cases, runs many of them as one program, compares them with the reference, and shrinks the first
+//! one that disagrees.
 //!
-//! XLA takes about 10 ms to compile one op. So a row records [`FORMS`] calls before it reads a result, and runs this
-//! program [`DRAWS`] times with other values. A case that disagrees runs alone from then on.
+//! XLA takes about 10 ms to compile one op. Therefore a row records [`FORMS`] calls before it reads a result, and runs this
+//! program [`DRAWS`] times with different values. A case that disagrees runs alone from then on.
 
 use crate::case::Case;
 use crate::compare::{self, Class};
@@ -16,10 +16,10 @@ use std::cell::Cell;
 use std::fmt::Debug;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-/// Calls per program.
+/// The number of calls per program.
 const FORMS: usize = 32;
 
-/// Runs of each program.
+/// The number of runs of each program.
 const DRAWS: usize = 8;
 
 /// The backend under test.
@@ -28,16 +28,16 @@ pub type Ours = Tpu<f32>;
 pub type Cpu = NdArray<f32, i32>;
 /// A row's call on a backend.
 pub type Call<B, A> = fn(&mut Feed<'_, B, A>);
-/// A row's call on whatever the reference is.
+/// A row's call on the reference.
 type Reference<A> = Box<dyn Fn(&Case<A>) -> Result<Vec<Read>, String> + Send + Sync>;
 
-/// A row's call on both sides. Made by [`run!`](crate::run).
+/// A row's call on both sides, created by [`run!`](crate::run).
 pub struct Run<A> {
     pub ours: Call<Ours, A>,
     pub reference: Reference<A>,
 }
 
-/// A call on a reference backend.
+/// Returns a call on a reference backend.
 pub fn on<B: burn_backend::Backend, A: Clone + 'static>(call: Call<B, A>) -> Reference<A> {
     Box::new(move |case| {
         let mut feed = Feed::new(case, Side::Reference, B::Device::default());
@@ -46,8 +46,8 @@ pub fn on<B: burn_backend::Backend, A: Clone + 'static>(call: Call<B, A>) -> Ref
     })
 }
 
-/// The same call on our backend and on the reference, which is burn-ndarray unless another is named; or, after `=`,
-/// another call on the reference. `B` names the backend.
+/// Creates a [`Run`]: the same call on our backend and on the reference (burn-ndarray, unless another is named), or, after
+/// `=`, a different call on the reference. `B` names the backend.
 #[macro_export]
 macro_rules! run {
     (|$t:ident| $ours:expr) => { $crate::run!($crate::harness::Cpu: |$t| $ours) };
@@ -77,28 +77,28 @@ pub struct Row {
     pub check: Box<dyn Fn() -> Result<(), String> + Send + Sync>,
 }
 
-/// Cases of a method of Burn's backend traits, and its call.
+/// Returns a row: a method of Burn's backend traits, its cases, and its call.
 pub fn row<A: Clone + Debug + 'static>(method: &'static str, class: Class, cases: Cases<A>, run: Run<A>) -> Row {
     Row { method, check: Box::new(move || Check { method, class, run: &run }.all(&cases)) }
 }
 
-/// A method that is not compared case by case, but has a law to keep.
+/// Returns a row for a method that is not compared case by case, but must satisfy a law.
 pub fn law(method: &'static str, check: fn(TpuDevice)) -> Row {
     let check = move || catch_unwind(|| check(device())).map_err(|panic| message(panic.as_ref()));
     Row { method, check: Box::new(check) }
 }
 
-/// The CPU plugin's device. Host fallback is denied on it.
+/// Returns the CPU plugin's device. Host fallback is denied on it.
 pub fn device() -> TpuDevice {
-    crate::common::cpu().expect("main has seen the plugin")
+    crate::common::cpu().expect("main has checked for the plugin")
 }
 
-/// How many cases each row gets.
+/// Returns the number of cases of each row.
 pub fn cases() -> usize {
     std::env::var("PROPTEST_CASES").ok().and_then(|cases| cases.parse().ok()).unwrap_or(256)
 }
 
-/// The seed of all rows: a change elsewhere must not fail by chance, so it is fixed unless one asks for another.
+/// Returns the seed of all rows. It is fixed unless the user sets one: a change elsewhere must not fail by chance.
 pub fn seed() -> u64 {
     std::env::var("PROPTEST_RNG_SEED").ok().and_then(|seed| seed.parse().ok()).unwrap_or(0)
 }
@@ -120,7 +120,7 @@ impl<A: Clone + Debug + 'static> Check<'_, A> {
         Ok(())
     }
 
-    /// One run of a program of as many forms.
+    /// Runs one draw of a program with this number of forms.
     fn draw(&self, cases: &Cases<A>, (program, draw): (usize, usize), forms: usize) -> Result<(), String> {
         strategies::draw(draw);
         let mut runner = runner(self.method, program);
@@ -140,7 +140,7 @@ impl<A: Clone + Debug + 'static> Check<'_, A> {
             .iter()
             .map(|case| {
                 let mut feed = Feed::new(case, Side::Ours, device);
-                quietly(|| (self.run.ours)(&mut feed)).map(|()| feed)
+                catch_panic(|| (self.run.ours)(&mut feed)).map(|()| feed)
             })
             .collect();
         let compare = |(case, feed): (&Case<A>, Result<Feed<'_, Ours, A>, String>)| {
@@ -158,11 +158,11 @@ impl<A: Clone + Debug + 'static> Check<'_, A> {
     }
 
     fn reference(&self, case: &Case<A>) -> Result<Vec<Read>, String> {
-        let reads = quietly(|| (self.run.reference)(case));
+        let reads = catch_panic(|| (self.run.reference)(case));
         reads.and_then(|reads| reads).map_err(|error| format!("the reference failed: {error}"))
     }
 
-    /// Looks for the smallest case that still fails.
+    /// Shrinks a failing case to the smallest one that still fails, and reports it.
     fn alone(&self, tree: &mut impl ValueTree<Value = Case<A>>, together: String) -> Result<(), String> {
         let fails = |case: Case<A>| self.batch(&[case]).pop().and_then(Result::err);
         let Some(mut error) = fails(tree.current()) else {
@@ -170,7 +170,7 @@ impl<A: Clone + Debug + 'static> Check<'_, A> {
         };
         let mut smallest = tree.current();
         let mut simpler = tree.simplify();
-        for _ in 0..SHRINKS {
+        for _ in 0..MAX_SHRINKS {
             if !simpler {
                 break;
             }
@@ -192,8 +192,8 @@ impl<A: Clone + Debug + 'static> Check<'_, A> {
     }
 }
 
-/// Steps of shrinking: each is a program to compile.
-const SHRINKS: usize = 400;
+/// The largest number of shrinking steps; each compiles a program.
+const MAX_SHRINKS: usize = 400;
 
 fn runner(method: &str, program: usize) -> TestRunner {
     let mut bytes = [0; 32];
@@ -209,8 +209,8 @@ thread_local! {
     static QUIET: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Panics inside [`quietly`] are results, not news.
-pub fn hush() {
+/// Silences the messages of panics inside [`catch_panic`]: they are test results.
+pub fn silence_caught_panics() {
     let loud = std::panic::take_hook();
     std::panic::set_hook(Box::new(move |panic| {
         if !QUIET.get() {
@@ -219,7 +219,7 @@ pub fn hush() {
     }));
 }
 
-fn quietly<T>(work: impl FnOnce() -> T) -> Result<T, String> {
+fn catch_panic<T>(work: impl FnOnce() -> T) -> Result<T, String> {
     QUIET.set(true);
     let result = catch_unwind(AssertUnwindSafe(work));
     QUIET.set(false);

@@ -1,10 +1,11 @@
-//! The reference where Burn's CPU backends have none or depart from Burn's documentation: plain loops over elements.
+//! The reference for methods that Burn's CPU backends lack, or where they depart from Burn's documentation: plain loops
+//! over elements.
 
 use crate::case::Values;
 use crate::feed::Feed;
 use burn_backend::Backend;
 
-/// The elements of each lane along a dim, as row-major places, in row-major order of the other dims.
+/// Returns the row-major positions of each lane's elements along a dim, with lanes in row-major order of the other dims.
 pub fn lanes(dims: &[usize], dim: usize) -> Vec<Vec<usize>> {
     let (size, inner) = (dims[dim], dims[dim + 1..].iter().product::<usize>());
     let outer: usize = dims[..dim].iter().product();
@@ -12,7 +13,7 @@ pub fn lanes(dims: &[usize], dim: usize) -> Vec<Vec<usize>> {
     starts.map(|start| (0..size).map(|k| start + k * inner).collect()).collect()
 }
 
-/// The dims that two operands broadcast to, and for each element of the result the places of its two operands.
+/// Returns the dims that two operands broadcast to, and the positions of both operands for each element of the result.
 fn zipped(left: &[usize], right: &[usize]) -> (Vec<usize>, Vec<(usize, usize)>) {
     let dims: Vec<usize> = left.iter().zip(right).map(|(&a, &b)| if a == 1 { b } else { a }).collect();
     let place = |mut k: usize, own: &[usize]| {
@@ -28,13 +29,13 @@ fn zipped(left: &[usize], right: &[usize]) -> (Vec<usize>, Vec<(usize, usize)>) 
     (dims, pairs)
 }
 
-/// The order of floats that sorts and extreme values keep: NaN is the largest.
+/// The order of floats in sorts and extremes: NaN is the largest.
 pub fn order(a: f64, b: f64) -> std::cmp::Ordering {
     a.partial_cmp(&b).unwrap_or_else(|| a.is_nan().cmp(&b.is_nan()))
 }
 
 impl<B: Backend, A: Clone> Feed<'_, B, A> {
-    /// An operand's elements as f64.
+    /// Returns an operand's elements as f64.
     pub fn floats(&self, operand: usize) -> Vec<f64> {
         match self.values(operand) {
             Values::Float(values) => values.clone(),
@@ -43,7 +44,7 @@ impl<B: Backend, A: Clone> Feed<'_, B, A> {
         }
     }
 
-    /// An operand's elements as i128.
+    /// Returns an operand's elements as i128.
     pub fn wholes(&self, operand: usize) -> Vec<i128> {
         match self.values(operand) {
             Values::Int(values) => values.clone(),
@@ -51,18 +52,18 @@ impl<B: Backend, A: Clone> Feed<'_, B, A> {
         }
     }
 
-    /// Whether an operand holds a NaN.
+    /// Returns whether an operand contains a NaN.
     pub fn has_nan(&self, operand: usize) -> bool {
         self.floats(operand).iter().any(|v| v.is_nan())
     }
 
-    /// A float result, element by element.
+    /// Adds a float result, computed element by element.
     pub fn map(&mut self, f: impl Fn(f64) -> f64) {
         let values: Vec<_> = self.floats(0).into_iter().map(f).collect();
         self.float(self.load(&values, self.dims(0)));
     }
 
-    /// A float result, element by element of two operands.
+    /// Adds a float result, computed element by element from two operands.
     pub fn map2(&mut self, f: impl Fn(f64, f64) -> f64) {
         let (dims, pairs) = zipped(self.dims(0), self.dims(1));
         let (x, y) = (self.floats(0), self.floats(1));
@@ -70,12 +71,12 @@ impl<B: Backend, A: Clone> Feed<'_, B, A> {
         self.float(self.load(&values, &dims));
     }
 
-    /// An integer result, element by element.
+    /// Adds an integer result, computed element by element.
     pub fn map_int(&mut self, f: impl Fn(i128) -> i128) {
         self.put_wholes(self.wholes(0).into_iter().map(f).collect(), self.dims(0));
     }
 
-    /// An integer result, element by element of two operands.
+    /// Adds an integer result, computed element by element from two operands.
     pub fn map2_int(&mut self, f: impl Fn(i128, i128) -> i128) {
         let (dims, pairs) = zipped(self.dims(0), self.dims(1));
         let (x, y) = (self.wholes(0), self.wholes(1));
@@ -86,7 +87,7 @@ impl<B: Backend, A: Clone> Feed<'_, B, A> {
         self.int(self.load_int(&values, dims));
     }
 
-    /// The places of each lane's elements in stable order, NaN the largest, cut to `k`.
+    /// Returns the positions of each lane's first `k` elements in stable order, with NaN as the largest.
     pub fn places(&self, dim: usize, descending: bool, k: usize) -> Vec<Vec<usize>> {
         let values = self.floats(0);
         let mut all = lanes(self.dims(0), dim);
@@ -103,7 +104,7 @@ impl<B: Backend, A: Clone> Feed<'_, B, A> {
         all
     }
 
-    /// Per-lane results back in row-major order, with the dims they have.
+    /// Returns per-lane results in row-major order, with the dims of the result.
     pub fn unlaned<T: Copy + Default>(&self, dim: usize, all: &[Vec<T>]) -> (Vec<T>, Vec<usize>) {
         let mut dims = self.dims(0).to_vec();
         dims[dim] = all.first().map_or(dims[dim], Vec::len);
@@ -117,7 +118,7 @@ impl<B: Backend, A: Clone> Feed<'_, B, A> {
     }
 }
 
-/// The coordinates of a row-major place.
+/// Returns the coordinates of a row-major position.
 pub fn coordinates(mut place: usize, dims: &[usize]) -> Vec<i128> {
     let mut at = vec![0; dims.len()];
     for d in (0..dims.len()).rev() {
@@ -128,7 +129,7 @@ pub fn coordinates(mut place: usize, dims: &[usize]) -> Vec<i128> {
 }
 
 impl<B: Backend, A: Copy> Feed<'_, B, A> {
-    /// A float result, element by element with the attribute.
+    /// Adds a float result, computed element by element with the attribute.
     pub fn map_with(&mut self, f: impl Fn(f64, A) -> f64) {
         let attr = self.attr;
         self.map(|v| f(v, attr));
@@ -136,7 +137,7 @@ impl<B: Backend, A: Copy> Feed<'_, B, A> {
 }
 
 impl<B: Backend> Feed<'_, B, i128> {
-    /// An integer result, element by element with the attribute.
+    /// Adds an integer result, computed element by element with the attribute.
     pub fn map2_attr(&mut self, f: impl Fn(i128, i128) -> i128) {
         let attr = self.attr;
         self.map_int(|v| f(v, attr));

@@ -1,6 +1,6 @@
 //! Elements and slices addressed by integer tensors, and masks, for all three kinds of tensors.
 //!
-//! Indices are in range: Burn's other backends panic at any other, ours clamps or drops them (`ops/index.rs` tests it).
+//! Indices are in range: Burn's other backends panic on others, ours clamps or drops them (`ops/index.rs` tests it).
 
 use crate::case::{Operand, Values};
 use crate::compare::Class::{Contraction, Exact};
@@ -16,7 +16,7 @@ pub fn rows() -> Vec<Row> {
     [floats(), ints(), bools()].into_iter().flatten().collect()
 }
 
-/// Indices below `end`, by repeating a pool.
+/// Returns indices below `end`, by repeating a pool.
 fn below(end: usize, dims: &[usize], pool: &[usize]) -> Operand {
     let values = pool.iter().cycle().take(count(dims)).map(|&n| (n % end) as i128).collect();
     Operand { dims: dims.to_vec(), values: Values::Int(values) }
@@ -26,7 +26,7 @@ fn numbers() -> Gen<Vec<usize>> {
     pool((0..100usize).sboxed())
 }
 
-/// An operand, indices under its dims but another size of one dim, values under the indices' dims.
+/// An operand, indices with its dims except for the size of one, and values with the indices' dims.
 pub fn gathers<P: Pool>(value: Gen<P>) -> Cases<usize> {
     let attr = (0..4usize, 0..=5usize, numbers());
     (one_shaped(value.clone(), full_shape(1), attr), pool(value))
@@ -45,7 +45,7 @@ pub fn gathers<P: Pool>(value: Gen<P>) -> Cases<usize> {
         .sboxed()
 }
 
-/// An operand, `[n]` indices of a dim, values for the slices that they name.
+/// An operand, `[n]` indices of a dim, and values for the slices that they select.
 pub fn selects<P: Pool>(value: Gen<P>) -> Cases<usize> {
     gathers(value)
         .prop_map(|mut case| {
@@ -59,8 +59,8 @@ pub fn selects<P: Pool>(value: Gen<P>) -> Cases<usize> {
         .sboxed()
 }
 
-/// An operand, `[n, k]` indices of its first k dims, values for the slices that they name, and how to combine them.
-/// Indices are distinct where an order would count.
+/// An operand, `[n, k]` indices of its first k dims, values for the slices that they select, and the op that combines them.
+/// Indices are distinct where their order would matter.
 fn nd<P: Pool>(value: Gen<P>, updates: &'static [IndexingUpdateOp]) -> Cases<IndexingUpdateOp> {
     let attr = (1..=4usize, 1..=5usize, numbers(), proptest::sample::select(updates));
     (one_shaped(value.clone(), full_shape(1), attr), pool(value))
@@ -98,7 +98,7 @@ const UPDATES: &[IndexingUpdateOp] = &[
     IndexingUpdateOp::Max,
 ];
 
-/// An operand, a mask of its dims, and another operand to choose from.
+/// An operand, a mask with its dims, and another operand to select from.
 pub fn masks<P: Pool>(value: Gen<P>) -> Cases<()> {
     (one(value.clone()), pool(any_bool()), pool(value))
         .prop_map(|(mut case, mask, other)| {

@@ -1,6 +1,6 @@
 //! Integer ops, element by element: creation, arithmetic, bits, comparisons.
 //!
-//! Arithmetic wraps: the reference computes in 64 bits and is cut to the type.
+//! Arithmetic wraps: the reference computes in 64 bits and is wrapped to the type.
 
 use crate::case::{Values, range};
 use crate::compare::Class::Exact;
@@ -41,7 +41,7 @@ fn with_scalar(value: Gen<Whole>) -> Cases<i128> {
         .sboxed()
 }
 
-/// The same without zeros to divide by.
+/// An operand and a scalar that is not zero.
 fn divisible() -> Cases<i128> {
     with_scalar(below_31_bits())
         .prop_map(|case| {
@@ -71,7 +71,7 @@ fn bounds() -> Cases<[i128; 2]> {
         .sboxed()
 }
 
-/// Small counts: exponents, distances of shifts. Beyond the width of every type.
+/// Small counts, for exponents and shift distances. They exceed the width of every type.
 fn counts() -> Gen<Whole> {
     prop_oneof![4 => 0..8i64, 2 => 0..70i64].prop_map(Whole::Small).sboxed()
 }
@@ -85,7 +85,7 @@ fn with_count() -> Cases<i128> {
         .sboxed()
 }
 
-/// A range, counted up in steps, whose numbers its type holds.
+/// An ascending range with a step, whose numbers the type can represent.
 fn ranges() -> Cases<(std::ops::Range<i64>, usize)> {
     (types(), 0..40i64, 0..40i64, 1..6usize)
         .prop_map(|(types, start, length, step)| {
@@ -108,7 +108,7 @@ fn creation() -> Vec<Row> {
         row("int_to_device", Exact, one(any_whole()), run!(|t| t.int(B::int_to_device(t.i(0), &t.device)))),
         row("int_empty", Exact, filled(), run!(|t| {
             let x = B::int_empty(Shape::from(t.attr.0.clone()), &t.device, t.int_type());
-            // Whatever it holds, its shape and type are given.
+            // Only shape and type of the result are defined.
             t.int(B::bitwise_and_scalar(x, Scalar::Int(0)));
         })),
         row("int_zeros", Exact, filled(), run!(|t| {
@@ -137,7 +137,7 @@ fn arithmetic() -> Vec<Row> {
         row("int_div", Exact, divisors(), run!(|t| t.int(B::int_div(t.i(0), t.i(1))))),
         row("int_remainder", Exact, divisors(), run!(
             |t| t.int(B::int_remainder(t.i(0), t.i(1))),
-            // burn-ndarray's does not broadcast.
+            // burn-ndarray's version does not broadcast.
             = |u| u.map2_int(|a, b| a - b * (a as f64 / b as f64).floor() as i128)
         )),
         row("int_add_scalar", Exact, with_scalar(any()), run!(|t| t.int(B::int_add_scalar(t.i(0), int(t.attr))))),
@@ -153,7 +153,7 @@ fn arithmetic() -> Vec<Row> {
         row("int_clamp", Exact, bounds(), run!(|t| t.int(B::int_clamp(t.i(0), int(t.attr[0]), int(t.attr[1]))))),
         row("int_clamp_min", Exact, bounds(), run!(|t| t.int(B::int_clamp_min(t.i(0), int(t.attr[0]))))),
         row("int_clamp_max", Exact, bounds(), run!(|t| t.int(B::int_clamp_max(t.i(0), int(t.attr[1]))))),
-        // burn-ndarray panics where a power overflows in a debug build.
+        // burn-ndarray panics in a debug build where a power overflows.
         row("int_powi", Exact, two(any_whole(), counts()), run!(
             |t| t.int(B::int_powi(t.i(0), t.i(1))),
             = |u| u.map2_int(|a, b| i128::from((a as i64).wrapping_pow(b as u32)))
@@ -169,12 +169,12 @@ fn arithmetic() -> Vec<Row> {
     ]
 }
 
-/// Beyond the type's width nothing is left but the sign; burn-ndarray panics there.
+/// A shift beyond the type's width leaves only the sign; burn-ndarray panics there.
 fn left(value: i128, by: i128) -> i128 {
     if by < 64 { value << by } else { 0 }
 }
 
-/// By plain loops, since burn-ndarray reads 64-bit integers as signed ones.
+/// Compared with plain loops, since burn-ndarray reads 64-bit integers as signed ones.
 #[rustfmt::skip]
 fn bits() -> Vec<Row> {
     let any = || two(any_whole(), any_whole());

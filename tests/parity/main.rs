@@ -1,15 +1,15 @@
-//! Every method of Burn's backend traits against Burn's CPU backends, over random cases.
+//! Compares every method of Burn's backend traits with Burn's CPU backends, over random cases.
 //!
-//! The oracle is burn-ndarray; burn-flex or plain loops where burn-ndarray lacks a method or departs from Burn's
-//! documentation. Each method has a row in its family's list, and each row is a test that can be named:
+//! The oracle is burn-ndarray, or burn-flex or plain loops where burn-ndarray lacks a method or departs from Burn's
+//! documentation. Each method has a row in the list of its family, and each row is a test that can be selected by name:
 //! `cargo test --workspace --test parity float_add`. A failure prints the smallest case.
 //!
-//! The long mode, `PROPTEST_CASES=10000 cargo test --workspace --test parity`, raises the cases of each row from 256;
-//! `PROPTEST_RNG_SEED` asks for other ones than CI's.
+//! The long mode, `PROPTEST_CASES=10000 cargo test --workspace --test parity`, raises the number of cases of each row from
+//! 256; `PROPTEST_RNG_SEED` sets another seed than CI's.
 //!
-//! Convolutions, pools and other modules have `tests/module_parity.rs`.
+//! `tests/module_parity.rs` covers convolutions, pools and other modules.
 
-#![allow(clippy::print_stderr, reason = "which cases ran")]
+#![allow(clippy::print_stderr, reason = "prints the cases that ran")]
 
 #[path = "../common/mod.rs"]
 mod common;
@@ -41,7 +41,7 @@ use libtest_mimic::{Arguments, Trial};
 fn main() -> std::process::ExitCode {
     let arguments = Arguments::from_args();
     let missing = common::cpu().is_none();
-    harness::hush();
+    harness::silence_caught_panics();
     eprintln!("PROPTEST_RNG_SEED={} PROPTEST_CASES={}", harness::seed(), harness::cases());
     let families: Vec<(&str, Vec<Row>)> = vec![
         ("float", float::rows()),

@@ -8,7 +8,7 @@ use burn_backend::ops::{FloatTensorOps, GridSampleOptions, GridSamplePaddingMode
 use burn_flex::Flex;
 use proptest::prelude::*;
 
-/// `[.., m, k]` and `[.., k, n]` whose batch dims broadcast. Not empty: burn-ndarray divides by zero.
+/// `[.., m, k]` and `[.., k, n]` whose batch dims broadcast. They are not empty: burn-ndarray divides by zero.
 pub fn products<P: Pool>(value: Gen<P>) -> Cases<()> {
     let batch = prop::collection::vec((1..4usize, any::<[bool; 2]>()), 0..=2);
     (types(), batch, (1..6usize, 1..=6usize, 1..6usize), pool(value.clone()), pool(value))

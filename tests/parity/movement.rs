@@ -12,7 +12,7 @@ pub fn rows() -> Vec<Row> {
     [floats(), ints(), bools()].into_iter().flatten().collect()
 }
 
-/// Other dims for the same elements.
+/// An operand and other dims for the same elements.
 pub fn reshapes<P: Pool>(value: Gen<P>) -> Cases<Vec<usize>> {
     one_shaped(value, shape(1), 0..5usize)
         .prop_map(|case| {
@@ -60,7 +60,7 @@ pub fn flips<P: Pool>(value: Gen<P>) -> Cases<Vec<usize>> {
         .sboxed()
 }
 
-/// Size-1 dims to grow, below leading dims that are new.
+/// Size-1 dims to expand, and new leading dims.
 pub fn expansions<P: Pool>(value: Gen<P>) -> Cases<Vec<usize>> {
     let grown = (prop::array::uniform4(dim()), prop::collection::vec(dim(), 0..=1));
     one_shaped(value, prop::collection::vec(prop_oneof![1 => dim(), 1 => Just(1)], 0..=3).sboxed(), grown)
@@ -83,7 +83,7 @@ pub fn repeats<P: Pool>(value: Gen<P>) -> Cases<[usize; 2]> {
         .sboxed()
 }
 
-/// One to four operands that differ along one dim.
+/// One to four operands that differ only along one dim.
 pub fn joints<P: Pool>(value: Gen<P>) -> Cases<usize> {
     let sizes = prop::collection::vec(dim(), 1..=4);
     one_shaped(value, shape(1), (0..4usize, sizes))
@@ -120,7 +120,7 @@ pub fn slices<P: Pool>(value: Gen<P>) -> Cases<Vec<Slice>> {
         .sboxed()
 }
 
-/// A slice, and an operand of its dims.
+/// An operand, a slice of it, and a value with the slice's dims.
 pub fn assignments<P: Pool>(value: Gen<P>) -> Cases<Vec<Slice>> {
     (slices(value.clone()), pool(value))
         .prop_map(|(mut case, values)| {

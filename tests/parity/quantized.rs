@@ -1,5 +1,5 @@
-//! Quantized tensors of 8 bits with one scale: eighths from -4 to 4, which a scale of 1/8 holds exactly. What an op
-//! quantizes anew may differ by a step of its scale.
+//! Quantized tensors of 8 bits with one scale. Values are eighths from -4 to 4, which a scale of 1/8 represents exactly. A
+//! result that an op quantizes again may differ by a step of its scale.
 
 use crate::compare::Class::{Contraction, Exact, Quantized};
 use crate::feed::Feed;
@@ -24,29 +24,29 @@ const NATIVE: BoolDType = BoolDType::Native;
 const SCALE: f64 = 0.125;
 
 impl<B: Backend, A: Clone> Feed<'_, B, A> {
-    /// An operand, quantized without loss.
+    /// Returns an operand, quantized without loss.
     fn q(&self, operand: usize) -> QuantizedTensor<B> {
         let scales = self.load_as(FloatDType::F32, &[SCALE], &[1]);
         B::quantize(self.x(operand), &scheme::<B>(), QuantizationParametersPrimitive { scales })
     }
 
-    /// An operand that is quantized, where an op takes both kinds.
+    /// Returns a quantized operand, for ops that take both kinds.
     fn mixed(&self, operand: usize) -> TensorPrimitive<B> {
         TensorPrimitive::QFloat(self.q(operand))
     }
 
-    /// The first operand as quantized data.
+    /// Returns the first operand as quantized data.
     fn q_data(&self) -> TensorData {
         let values: Vec<i8> = self.floats(0).into_iter().map(|v| (v / SCALE) as i8).collect();
         TensorData::quantized(values, self.dims(0).to_vec(), scheme::<B>(), &[SCALE as f32])
     }
 
-    /// A quantized result.
+    /// Adds a quantized result.
     fn quantized(&mut self, x: QuantizedTensor<B>) {
         self.float(B::dequantize(x, FloatDType::F32));
     }
 
-    /// A result of either kind.
+    /// Adds a result of either kind.
     fn either(&mut self, x: TensorPrimitive<B>) {
         match x {
             TensorPrimitive::Float(x) => self.float(x),
@@ -75,7 +75,7 @@ fn float(value: f64) -> Scalar {
     Scalar::Float(value)
 }
 
-/// Numbers that lose digits, and a scheme.
+/// Numbers that lose digits when quantized, and a scheme.
 fn schemes() -> Cases<(bool, QuantValue)> {
     let value = (-100..=100i32).prop_map(|n| f64::from(n) / 7.0).sboxed();
     let schemes = (any::<bool>(), select(vec![QuantValue::Q8S, QuantValue::Q8F]));
@@ -212,7 +212,7 @@ fn reductions() -> Vec<Row> {
         row("q_sum_dim", Contraction, along(), run!(|t| t.either(B::q_sum_dim(t.q(0), t.attr)))),
         row("q_mean", Contraction, numbers(), run!(|t| t.either(B::q_mean(t.q(0))))),
         row("q_mean_dim", Contraction, along(), run!(|t| t.either(B::q_mean_dim(t.q(0), t.attr)))),
-        // A vector of at most 5: beyond, products of eighths leave f32.
+        // A vector of at most 5 elements: products of more eighths are not exact in f32.
         row("q_prod", Contraction, single(one_shaped(moderate(), vector(), Just(()))), run!(
             |t| t.either(B::q_prod(t.q(0))),
             = |u| u.float(u.load(&[u.floats(0).iter().product()], &[1]))

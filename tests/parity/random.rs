@@ -1,4 +1,4 @@
-//! Random draws by their statistics, ranges and seeds, and reads of several tensors at once.
+//! Random draws, tested by their statistics, ranges and seeds, and reads of several tensors at once.
 
 use crate::case::{FLOATS, INTS};
 use crate::harness::{Ours, Row, law};
@@ -14,7 +14,7 @@ pub fn rows() -> Vec<Row> {
 
 const DRAWS: usize = 10_000;
 
-/// Mean and standard deviation.
+/// Returns mean and standard deviation.
 fn moments(values: &[f64]) -> (f64, f64) {
     let mean = values.iter().sum::<f64>() / values.len() as f64;
     let variance = values.iter().map(|v| (v - mean).powi(2)).sum::<f64>() / values.len() as f64;
@@ -57,7 +57,7 @@ fn float_random(device: TpuDevice) {
         let normal = floats(&device, Distribution::Normal(2.0, 3.0), dtype);
         check_moments("normal", &normal, 2.0, 3.0);
         let within = normal.iter().filter(|v| (-1.0..5.0).contains(*v)).count() as f64 / DRAWS as f64;
-        near("the part within one deviation", within, 0.6827, 0.03);
+        near("the fraction within one deviation", within, 0.6827, 0.03);
     }
     let draw = || floats(&device, Distribution::Normal(0.0, 1.0), FloatDType::F32);
     B::seed(&device, 7);
@@ -80,7 +80,7 @@ fn int_random(device: TpuDevice) {
     assert!(bytes.iter().all(|v| (0.0..255.0).contains(v)));
     check_moments("default", &bytes, 127.0, (254.0f64 * 256.0 / 12.0).sqrt());
     let normal = ints(&device, Distribution::Normal(100.0, 20.0), IntDType::I32);
-    // Rounded toward zero: half a unit less.
+    // Rounded toward zero, which lowers the mean by half a unit.
     check_moments("normal", &normal, 99.5, 20.0);
 }
 

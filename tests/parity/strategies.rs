@@ -1,7 +1,7 @@
-//! Random cases: shapes with empty and size-1 dims, broadcasts, element types, values with every special one.
+//! Random cases: shapes with empty and size-1 dims, broadcasts, element types, and values that include every special one.
 //!
-//! A case's values come from a short pool that is repeated over its elements, so that equal elements are common and
-//! shrinking has few numbers to look at. Each form (shapes, types, attributes) is drawn several times with other values.
+//! A case's values come from a short pool that is repeated over its elements, so that equal elements are common and there
+//! are few numbers to shrink. Each form (shapes, types, attributes) is drawn several times with different values.
 
 use crate::case::{Case, INTS, Operand, Values, range, rounded, wrapped};
 use burn_backend::{FloatDType, IntDType};
@@ -13,13 +13,13 @@ use proptest::test_runner::TestRunner;
 use std::cell::Cell;
 use std::fmt::Debug;
 
-/// A strategy behind one type, whatever it is made of: the test binary compiles in half the time.
+/// A strategy with its concrete type erased: this halves the compile time of the test binary.
 pub type Gen<T> = SBoxedStrategy<T>;
 
 /// Cases with attributes.
 pub type Cases<A> = Gen<Case<A>>;
 
-/// Any float: everyday numbers, every magnitude, and the special ones.
+/// Any float: everyday numbers, every magnitude, and the special values.
 pub fn any_float() -> Gen<f64> {
     prop_oneof![
         5 => moderate(),
@@ -35,7 +35,7 @@ pub fn moderate() -> Gen<f64> {
     (-32..=32i32).prop_map(|eighths| f64::from(eighths) / 8.0).sboxed()
 }
 
-/// Everyday numbers, sometimes a NaN or an infinity: for sums, whose order is free.
+/// Everyday numbers, sometimes a NaN or an infinity: for sums, whose order is unspecified.
 pub fn summable() -> Gen<f64> {
     prop_oneof![40 => moderate(), 1 => select(vec![f64::NAN, f64::INFINITY, f64::NEG_INFINITY, -0.0])].sboxed()
 }
@@ -80,10 +80,10 @@ fn special() -> Gen<f64> {
     .sboxed()
 }
 
-/// An integer before its type is known.
+/// An integer whose type is chosen later.
 #[derive(Clone, Copy, Debug)]
 pub enum Whole {
-    /// Wraps into the type.
+    /// Wraps to the type.
     Number(i64),
     /// Keeps its magnitude: an unsigned type drops the sign.
     Small(i64),
@@ -115,7 +115,7 @@ pub fn any_whole() -> Gen<Whole> {
     .sboxed()
 }
 
-/// Integers whose sums and products stay below 64 bits, whatever their type.
+/// Integers whose sums and products stay below 64 bits, for every type.
 pub fn below_31_bits() -> Gen<Whole> {
     prop_oneof![
         6 => (-9..=9i64).prop_map(Whole::Small),
@@ -124,17 +124,17 @@ pub fn below_31_bits() -> Gen<Whole> {
     .sboxed()
 }
 
-/// Small integers, whose products of five stay below 31 bits.
+/// Small integers: products of five stay below 31 bits.
 pub fn digits() -> Gen<Whole> {
     (-9..=9i64).prop_map(Whole::Small).sboxed()
 }
 
-/// Both.
+/// Both values.
 pub fn any_bool() -> Gen<bool> {
     any::<bool>().sboxed()
 }
 
-/// What operands are made of, before the element types are known.
+/// The kind of values in an operand, before the element types are known.
 pub trait Pool: Clone + Debug + Send + Sync + 'static {
     fn values(pool: &[Self], count: usize, float: FloatDType, int: IntDType) -> Values;
 }
@@ -157,12 +157,12 @@ impl Pool for bool {
     }
 }
 
-/// A pool of values, drawn anew for each draw of a case.
+/// A pool of values, drawn again for each draw of a case.
 pub fn pool<P: Debug + 'static>(value: Gen<P>) -> Gen<Vec<P>> {
     Redrawn(vec(value, 1..=24)).sboxed()
 }
 
-/// What differs between the draws of a case. All else is the case's form: it repeats, and so its program does.
+/// The part of a case that differs between its draws. The rest is the case's form, which repeats, and with it the program.
 #[derive(Debug)]
 struct Redrawn<S>(S);
 
@@ -170,7 +170,7 @@ thread_local! {
     static DRAW: Cell<usize> = const { Cell::new(0) };
 }
 
-/// From here on, [`pool`]s give their `n`th draw.
+/// Selects the `n`th draw of all [`pool`]s.
 pub fn draw(n: usize) {
     DRAW.set(n);
 }
@@ -180,20 +180,20 @@ impl<S: Strategy> Strategy for Redrawn<S> {
     type Value = S::Value;
 
     fn new_tree(&self, runner: &mut TestRunner) -> NewTree<Self> {
-        // One number of the form's sequence, whatever the draw.
+        // Takes one number of the form's sequence, for every draw.
         let fork = |from: &mut TestRunner| TestRunner::new_with_rng(from.config().clone(), from.new_rng());
         let own = (0..DRAW.get()).fold(fork(runner), |mut own, _| fork(&mut own));
         self.0.new_tree(&mut { own })
     }
 }
 
-/// f32 most often, then bf16; f64 and f16 for a share.
+/// A float type: f32 most often, then bf16; sometimes f64 and f16.
 pub fn float_type() -> Gen<FloatDType> {
     use FloatDType::*;
     prop_oneof![5 => Just(F32), 3 => Just(BF16), 1 => Just(F16), 2 => Just(F64)].sboxed()
 }
 
-/// Every integer type, i32 most often.
+/// Any integer type, i32 most often.
 pub fn int_type() -> Gen<IntDType> {
     prop_oneof![3 => Just(IntDType::I32), 5 => select(INTS.to_vec())].sboxed()
 }
@@ -203,7 +203,7 @@ pub fn types() -> Gen<(FloatDType, IntDType)> {
     (float_type(), int_type()).sboxed()
 }
 
-/// A dim: mostly small, sometimes 1, sometimes empty.
+/// A dim: mostly small, sometimes 1, sometimes 0.
 pub fn dim() -> Gen<usize> {
     prop_oneof![10 => 2..=5usize, 3 => Just(1usize), 1 => Just(0usize)].sboxed()
 }
@@ -213,22 +213,22 @@ pub fn shape(least: usize) -> Gen<Vec<usize>> {
     vec(dim(), least..=4).sboxed()
 }
 
-/// Dims without an empty one.
+/// Dims without a zero.
 pub fn full_shape(least: usize) -> Gen<Vec<usize>> {
     vec(1..=5usize, least..=4).sboxed()
 }
 
-/// Element counts of dims.
+/// Returns the number of elements.
 pub fn count(dims: &[usize]) -> usize {
     dims.iter().product()
 }
 
-/// An operand of the case's types.
+/// Returns an operand in the case's types.
 pub fn operand<P: Pool>(types: (FloatDType, IntDType), dims: &[usize], pool: &[P]) -> Operand {
     Operand { dims: dims.to_vec(), values: P::values(pool, count(dims), types.0, types.1) }
 }
 
-/// A case of operands.
+/// Returns a case with these operands.
 pub fn case<A>((float, int): (FloatDType, IntDType), operands: Vec<Operand>, attr: A) -> Case<A> {
     Case { float, int, operands, attr }
 }
@@ -238,7 +238,7 @@ pub fn one<P: Pool>(value: Gen<P>) -> Cases<()> {
     one_shaped(value, shape(0), Just(())).prop_map(|case| case.with(())).sboxed()
 }
 
-/// One operand with dims and attributes from strategies.
+/// One operand, with dims and attributes from strategies.
 pub fn one_shaped<P: Pool, A: Clone + Debug + 'static>(
     value: Gen<P>,
     dims: Gen<Vec<usize>>,
@@ -264,7 +264,7 @@ pub fn two<P: Pool, Q: Pool>(x: Gen<P>, y: Gen<Q>) -> Cases<()> {
     two_shaped(x, y, shape(0))
 }
 
-/// The same, of given common dims.
+/// Two operands that broadcast to these dims.
 pub fn two_shaped<P: Pool, Q: Pool>(x: Gen<P>, y: Gen<Q>, dims: Gen<Vec<usize>>) -> Cases<()> {
     let spread = prop_oneof![3 => Just([false; 8]), 1 => prop::array::uniform8(any::<bool>())];
     (types(), dims, spread, pool(x), pool(y))
@@ -278,8 +278,8 @@ pub fn two_shaped<P: Pool, Q: Pool>(x: Gen<P>, y: Gen<Q>, dims: Gen<Vec<usize>>)
         .sboxed()
 }
 
-/// An operand and a float scalar, rounded to the operand's type as Burn's scalars are. Not subnormal, which our side may
-/// take for zero.
+/// An operand and a float scalar, rounded to the operand's type as Burn's scalars are. The scalar is not subnormal, since
+/// our side may treat such a scalar as zero.
 pub fn with_float_scalar(value: Gen<f64>, scalar: Gen<f64>) -> Cases<f64> {
     one_shaped(value, shape(0), scalar)
         .prop_map(|case| {
@@ -289,7 +289,7 @@ pub fn with_float_scalar(value: Gen<f64>, scalar: Gen<f64>) -> Cases<f64> {
         .sboxed()
 }
 
-/// The cases that a reference can answer. May look at shapes and attributes alone, since forms repeat.
+/// The cases that a reference supports. The condition may depend on shapes and attributes only, since forms repeat.
 pub fn only<A: Clone + Debug + 'static>(
     cases: Cases<A>,
     why: &'static str,
@@ -298,9 +298,9 @@ pub fn only<A: Clone + Debug + 'static>(
     cases.prop_filter(why, keep).sboxed()
 }
 
-/// Those without an empty operand.
+/// The cases without an empty operand.
 pub fn full<A: Clone + Debug + 'static>(cases: Cases<A>) -> Cases<A> {
-    only(cases, "an element at least", |case| case.operands.iter().all(|x| count(&x.dims) > 0))
+    only(cases, "at least one element", |case| case.operands.iter().all(|x| count(&x.dims) > 0))
 }
 
 /// The same cases in f32.

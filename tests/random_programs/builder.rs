@@ -1,9 +1,10 @@
-//! Programs from numbers: every list of steps is a valid program, so that any step can be left out.
+//! Builds programs from numbers. Every list of steps is a valid program, so that any step can be removed.
 //!
-//! A value carries what two engines may differ by. Integers, bools and floats that were only moved, compared or chosen
-//! are *exact*: they must agree bit for bit, NaN and infinities included, and only they feed what is not continuous
-//! (comparisons, rounding, sorting, indices). Floats that were computed are *tame*: they are clamped to [-4, 4], and
-//! their `error` bounds by how much engines may differ there, from the error of the operands and the op's slope.
+//! A value carries a bound of the difference between two engines. Integers, bools and floats that were only moved, compared
+//! or selected are *exact*: they must agree bit for bit, including NaN and infinities, and only they are operands of ops
+//! that are not continuous (comparisons, rounding, sorting, indices). Floats that were computed are *tame*: they are
+//! clamped to [-4, 4], and their `error` bounds the difference between engines, derived from the error of the operands and
+//! the op's slope.
 
 use burn_tpu_graph::Builder as _;
 use burn_tpu_graph::op::{BinaryOp, UnaryOp};
@@ -12,17 +13,17 @@ use burn_tpu_graph::{DType, Dims, Graph, Literal, NodeId, Number, Op, Program, R
 /// The bound of tame floats.
 pub const TAME: f64 = 4.0;
 
-/// Values with a larger error say nothing and are not used any further.
-const MOST_ERROR: f64 = 0.25;
+/// Values with a larger error test nothing and are not used any further.
+const MAX_ERROR: f64 = 0.25;
 
-/// One instruction: which op, and the numbers behind its choices.
+/// One instruction: an op, and the numbers from which its choices follow.
 #[derive(Clone, Copy, Debug)]
 pub struct Step {
     pub op: u8,
     pub choices: [u16; 12],
 }
 
-/// The choices of a step, one after another; zeros when they are used up.
+/// The choices of a step, in order; zeros when they are used up.
 pub struct Choices(std::array::IntoIter<u16, 12>);
 
 impl Choices {
@@ -34,7 +35,7 @@ impl Choices {
         self.0.next().unwrap_or(0)
     }
 
-    /// A number below `count`.
+    /// Returns a number below `count`.
     pub fn below(&mut self, count: usize) -> usize {
         usize::from(self.raw()) % count.max(1)
     }
@@ -43,7 +44,7 @@ impl Choices {
         among[self.below(among.len())]
     }
 
-    /// A shape of up to four dims and a few hundred elements.
+    /// Returns a shape of up to four dims and a few hundred elements.
     pub fn dims(&mut self) -> Dims {
         let rank = self.of(&[2, 1, 3, 0, 2, 4]);
         let mut dims: Dims = (0..rank).map(|_| self.of(&[2, 3, 1, 4, 5, 2, 3, 7, 4, 0])).collect();
@@ -54,11 +55,11 @@ impl Choices {
     }
 }
 
-/// A node with what is known about its value.
+/// A node with the known properties of its value.
 #[derive(Clone, Copy, Debug)]
 pub struct Value {
     pub id: NodeId,
-    /// By how much two engines may differ; 0 for an exact value.
+    /// The largest difference between two engines; 0 for an exact value.
     pub error: f64,
     /// Whether it may hold NaN, infinities or floats outside the tame range. Only exact values do.
     pub wild: bool,
@@ -70,7 +71,7 @@ impl Value {
     }
 }
 
-/// The distance between neighbouring floats at the bound of tame values.
+/// Returns the distance between neighbouring floats at the bound of tame values.
 pub fn ulp(dtype: DType) -> f64 {
     TAME * match dtype {
         DType::BF16 => 2f64.powi(-7),
@@ -87,7 +88,7 @@ pub struct Builder {
     pub values: Vec<Value>,
     pub parameters: Vec<Vec<u8>>,
     pub slots: Vec<u64>,
-    /// Results whatever else is: parameters that were updated, whose memory these take.
+    /// Parameters that were updated. They are always results, and alias the parameters.
     pub updates: Vec<Value>,
 }
 
@@ -104,7 +105,7 @@ impl Builder {
         self.graph.ty(value.id).elements()
     }
 
-    /// Whether a compiler can compute the value: nothing that is passed at run time has an element in it.
+    /// Returns whether a compiler can compute the value: it depends on nothing that is passed at run time.
     pub fn is_known(&self, value: Value) -> bool {
         let nodes = self.graph.nodes();
         let mut known: Vec<bool> = Vec::with_capacity(nodes.len());
@@ -118,27 +119,27 @@ impl Builder {
 
     /// Keeps a value that is exact whenever its operands are.
     pub fn keep(&mut self, id: NodeId, error: f64, wild: bool) {
-        if error <= MOST_ERROR && self.graph.ty(id).elements() <= 4096 {
+        if error <= MAX_ERROR && self.graph.ty(id).elements() <= 4096 {
             self.values.push(Value { id, error, wild: wild && self.graph.dtype(id).is_float() });
         }
     }
 
-    /// Keeps what a parameter was updated to, as a result too.
+    /// Keeps the updated value of a parameter, which is also a result.
     pub fn keep_update(&mut self, updated: Value) {
-        if updated.error <= MOST_ERROR {
+        if updated.error <= MAX_ERROR {
             self.values.push(updated);
             self.updates.push(updated);
         }
     }
 
-    /// Keeps a computed float, brought back to the tame range; `error` is the op's own and its operands' together.
+    /// Keeps a computed float, clamped to the tame range; `error` includes the op's own and that of its operands.
     pub fn settle(&mut self, id: NodeId, error: f64) -> Result<()> {
         let settled = self.settled(id, error)?;
         self.keep(settled.id, settled.error, false);
         Ok(())
     }
 
-    /// A computed float, brought back to the tame range.
+    /// Returns a computed float, clamped to the tame range.
     pub fn settled(&mut self, id: NodeId, error: f64) -> Result<Value> {
         let id = self.clamped(id)?;
         Ok(Value { id, error: error + ulp(self.graph.dtype(id)), wild: false })
@@ -150,7 +151,7 @@ impl Builder {
         self.graph.clamp(low, id, high)
     }
 
-    /// One of the values that `fits`, or a new parameter of `dtype`.
+    /// Returns one of the values that `fits` accepts, or a new parameter of `dtype`.
     pub fn pick(&mut self, c: &mut Choices, dtype: DType, fits: impl Fn(&Self, Value) -> bool) -> Result<Value> {
         let fitting: Vec<Value> = self.values.iter().copied().filter(|&value| fits(self, value)).collect();
         if fitting.is_empty() { self.parameter(c, dtype) } else { Ok(c.of(&fitting)) }
@@ -160,7 +161,7 @@ impl Builder {
         self.pick(c, DType::F32, |_, _| true)
     }
 
-    /// A value that must agree bit for bit.
+    /// Returns a value that must agree bit for bit.
     pub fn exact(&mut self, c: &mut Choices) -> Result<Value> {
         self.pick(c, DType::F32, |_, value| value.is_exact())
     }
@@ -173,19 +174,19 @@ impl Builder {
         self.pick(c, DType::I32, |b, value| b.dtype(value).is_signed_int())
     }
 
-    /// A float in the tame range.
+    /// Returns a float in the tame range.
     pub fn float(&mut self, c: &mut Choices) -> Result<Value> {
         let value = self.pick(c, DType::F32, |b, value| b.dtype(value).is_float())?;
         self.tamed(value)
     }
 
-    /// A float in the tame range that must agree bit for bit.
+    /// Returns a float in the tame range that must agree bit for bit.
     pub fn exact_float(&mut self, c: &mut Choices) -> Result<Value> {
         let value = self.pick(c, DType::F32, |b, value| b.dtype(value).is_float() && value.is_exact())?;
         self.tamed(value)
     }
 
-    /// A wild value with 0.5 for what is not finite, within the bounds.
+    /// Returns a wild value clamped to the bounds, with 0.5 in place of NaN and infinities.
     pub fn tamed(&mut self, value: Value) -> Result<Value> {
         if !value.wild {
             return Ok(value);
@@ -196,7 +197,7 @@ impl Builder {
         Ok(Value { id: self.clamped(chosen)?, wild: false, ..value })
     }
 
-    /// The value as another element type. What is not exact becomes no integer.
+    /// Returns the value converted to another element type. A value that is not exact is never converted to an integer.
     pub fn converted(&mut self, value: Value, dtype: DType) -> Result<Value> {
         let from = self.dtype(value);
         if from == dtype {
@@ -209,7 +210,7 @@ impl Builder {
         Ok(Value { id, wild: dtype.is_float() && (value.wild || (from.is_int() && from.size_bytes() > 1)), ..value })
     }
 
-    /// A narrower float: XLA may skip the rounding where the value is widened again.
+    /// Returns the value as a narrower float. XLA may skip the rounding where the value is widened again.
     fn narrowed(&mut self, value: Value, dtype: DType) -> Result<Value> {
         let mut value = self.tamed(value)?;
         if self.dtype(value).is_int() {
@@ -220,7 +221,7 @@ impl Builder {
         Ok(Value { id, error: value.error + ulp(dtype), wild: false })
     }
 
-    /// The value under other dims: repeated, or cut off or filled up with ones.
+    /// Returns the value with other dims: repeated, truncated, or padded with ones.
     pub fn fitted(&mut self, value: Value, dims: &[usize]) -> Result<Value> {
         let own = self.dims(value);
         let trailing =
@@ -236,7 +237,7 @@ impl Builder {
         Ok(Value { id: self.graph.reshape(sized, dims)?, ..value })
     }
 
-    /// A value with the element type and dims of another. The errors of both matter to what is made of them.
+    /// Returns a value with the element type and dims of another. The errors of both count for a result of both.
     pub fn alike(&mut self, c: &mut Choices, like: Value) -> Result<Value> {
         let dtype = self.dtype(like);
         let exact = like.is_exact();
@@ -248,7 +249,7 @@ impl Builder {
         self.fitted(value, &self.dims(like))
     }
 
-    /// A new parameter with elements from the choices.
+    /// Adds a parameter with elements from the choices.
     pub fn parameter(&mut self, c: &mut Choices, dtype: DType) -> Result<Value> {
         let (dims, seed, wild) = (c.dims(), c.raw(), c.below(4) == 1);
         let index = self.parameters.len() as u32;
@@ -271,7 +272,7 @@ impl Builder {
         Ok(())
     }
 
-    /// An integer scalar that the program may know or not.
+    /// Returns an integer scalar that is a constant of the program or is passed at run time.
     pub fn offset(&mut self, c: &mut Choices) -> Result<Value> {
         let (index, dtype) = (self.slots.len() as u32, DType::I32);
         self.slots.push(Random(u64::from(c.raw())).element(dtype, false));
@@ -300,13 +301,14 @@ impl Builder {
         self.graph.binary_const(op, x, number)
     }
 
-    /// |x| + `shift`
+    /// Returns |x| + `shift`.
     pub fn positive(&mut self, x: NodeId, shift: f64) -> Result<NodeId> {
         let magnitude = self.graph.unary(UnaryOp::Abs, x)?;
         self.with_const(BinaryOp::Add, magnitude, shift)
     }
 
-    /// The program of up to four outputs, the last value among them, and of the updates; with the error of each.
+    /// Returns the program, with up to four outputs (including the last value) and the updates, and the error of each
+    /// output.
     pub fn finish(self, outputs: &[u16]) -> Result<(Program, Vec<f64>)> {
         let mut chosen: Vec<Value> = self.values.last().copied().into_iter().collect();
         chosen.extend(
@@ -318,7 +320,7 @@ impl Builder {
     }
 }
 
-/// Every element type of a parameter.
+/// The element types of parameters.
 pub const REAL: [DType; 13] = [
     DType::F32,
     DType::I32,
@@ -347,7 +349,7 @@ impl Random {
         z ^ (z >> 31)
     }
 
-    /// The bits of an element: eighths for floats, small or extreme or any integers.
+    /// Returns the bits of an element: eighths for floats; small, extreme or arbitrary integers.
     fn element(&mut self, dtype: DType, wild: bool) -> u64 {
         let (kind, any) = (self.next() % 8, self.next());
         let small = (any % 65) as i64 - 32;

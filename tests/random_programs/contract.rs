@@ -6,7 +6,7 @@ use burn_tpu_graph::op::{Combine, ConvAttrs, ConvDims, DotAttrs, FftKind, UnaryO
 use burn_tpu_graph::{DType, Dims, NodeId, Result};
 use smallvec::SmallVec;
 
-/// The error of a sum of `terms` products of tame values: theirs, and one rounding of the partial sum per term.
+/// Returns the error of a sum of `terms` products of tame values: their own, and one rounding of the partial sum per term.
 fn sum_error(terms: usize, error: f64, accumulator: DType) -> f64 {
     let terms = terms as f64;
     terms * error + terms * terms * TAME * ulp(accumulator)
@@ -31,7 +31,7 @@ pub fn dot(b: &mut Builder, c: &mut Choices) -> Result<()> {
     finish_sum(b, z, terms, TAME * (x.error + y.error), result)
 }
 
-/// Keeps an integer sum, settles a float one.
+/// Keeps an integer sum; clamps a float one.
 fn finish_sum(b: &mut Builder, id: NodeId, terms: usize, error: f64, accumulator: DType) -> Result<()> {
     if accumulator.is_int() {
         b.keep(id, 0.0, false);
@@ -54,7 +54,7 @@ pub fn convolution(b: &mut Builder, c: &mut Choices) -> Result<()> {
     let kernel = b.alike(c, x)?;
     let kernel = b.fitted(kernel, &[&[out * groups, per_group], &windows[..]].concat())?;
     if b.is_known(x) && b.is_known(kernel) {
-        // XLA's CPU compiler transposes what it computed beforehand wrongly (CPU plugin 0.0.1).
+        // XLA's CPU compiler wrongly transposes values that it has folded (CPU plugin 0.0.1).
         return Ok(());
     }
     let roles = || ConvDims { batch: 0, feature: 1, spatial: (2..2 + spatial).collect() };
@@ -85,7 +85,7 @@ fn combine(c: &mut Choices, dtype: DType) -> Combine {
     }
 }
 
-/// A value ready to be combined: sums of tame floats in the accumulator's type, products of floats up to 1.
+/// Returns a value to combine: sums of tame floats in the accumulator's type, products of floats up to 1.
 fn combinable(b: &mut Builder, c: &mut Choices) -> Result<(Value, Combine)> {
     let x = b.any(c)?;
     let combine = combine(c, b.dtype(x));
@@ -102,11 +102,11 @@ fn combinable(b: &mut Builder, c: &mut Choices) -> Result<(Value, Combine)> {
     Ok((x, combine))
 }
 
-/// Keeps what `terms` elements of `x` were combined to.
+/// Keeps the combination of `terms` elements of `x`.
 fn combined(b: &mut Builder, id: NodeId, (x, combine): (Value, Combine), terms: usize) -> Result<()> {
     let dtype = b.graph.dtype(id);
     if !dtype.is_float() || (x.is_exact() && matches!(combine, Combine::Max | Combine::Min)) {
-        // The extreme of no floats is infinite.
+        // The extreme of an empty set of floats is infinite.
         b.keep(id, 0.0, true);
         return Ok(());
     }
@@ -136,7 +136,7 @@ fn window(c: &mut Choices, dims: &[usize], dilated: bool) -> WindowAttrs {
         window_dilation: Dims::from_elem(1, rank),
         padding: SmallVec::from_elem((0, 0), rank),
     };
-    // Four numbers are enough for two dims; a window over all of many dims is no different.
+    // Four numbers are enough for two dims; a window over more dims has no new behaviour.
     for d in (0..rank).rev().take(2) {
         window.dims[d] = 1 + c.below(3);
         window.strides[d] = 1 + c.below(2);
@@ -151,7 +151,7 @@ pub fn reduce_window(b: &mut Builder, c: &mut Choices) -> Result<()> {
     let (x, combine) = combinable(b, c)?;
     let mut window = window(c, &b.dims(x), true);
     if c.below(3) == 0 && !b.dims(x).is_empty() {
-        // A running combination, as cumulative ops use it.
+        // A running combination, as in cumulative ops.
         let last = b.dims(x).len() - 1;
         let size = b.dims(x)[last].max(1);
         window = self::window(&mut Choices::new(&super::builder::Step { op: 0, choices: [0; 12] }), &b.dims(x), false);
@@ -167,11 +167,11 @@ pub fn select_and_scatter(b: &mut Builder, c: &mut Choices) -> Result<()> {
     let x = b.exact_float(c)?;
     let dtype = b.dtype(x).accumulator();
     let x = b.converted(x, dtype)?;
-    // XLA's expansion ends the process on a scalar, which no framework op pools.
+    // XLA's expansion ends the process on a scalar, and no framework op pools one.
     let x = if b.dims(x).is_empty() { b.fitted(x, &[1])? } else { x };
     let mut window = window(c, &b.dims(x), false);
-    // In windows that it pads itself, the plugin's compiler takes a later one of equals for the first; the backend pads
-    // before the op.
+    // In windows that the plugin's compiler pads itself, it selects a later one of equal elements instead of the first; the
+    // backend pads before the op.
     window.padding.iter_mut().for_each(|edges| *edges = (0, 0));
     let positions = b.graph.reduce_window(Combine::Max, x.id, window.clone())?;
     let source = b.alike(c, x)?;
@@ -220,7 +220,7 @@ pub fn rng(b: &mut Builder, c: &mut Choices) -> Result<()> {
     Ok(())
 }
 
-/// A transform of real lines, its real or imaginary part, or the way there and back.
+/// Adds a transform of real lines: its real or imaginary part, or the transform followed by its inverse.
 pub fn fft(b: &mut Builder, c: &mut Choices) -> Result<()> {
     let x = b.float(c)?;
     let x = b.converted(x, DType::F32)?;

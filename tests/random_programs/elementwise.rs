@@ -25,7 +25,7 @@ pub fn leaf(b: &mut Builder, c: &mut Choices) -> Result<()> {
     }
 }
 
-/// A float op on the part of the line where it is defined and not too steep, with its slope there.
+/// Adds a float op, limited to the inputs where it is defined and not too steep, with its slope there.
 pub fn smooth_unary(b: &mut Builder, c: &mut Choices) -> Result<()> {
     use UnaryOp as U;
     let smooth: Vec<UnaryOp> = UnaryOp::ALL.iter().copied().filter(|op| op.class().contains(DType::F32)).collect();
@@ -48,7 +48,7 @@ pub fn smooth_unary(b: &mut Builder, c: &mut Choices) -> Result<()> {
     b.settle(y, slope * (x.error + 2.0 * ulp(b.dtype(x))) + 16.0 * ulp(b.dtype(x)))
 }
 
-/// An op whose result is exact on exact operands, of whatever element type the operand has.
+/// Adds an op whose result is exact on exact operands, for the operand's element type.
 pub fn exact_unary(b: &mut Builder, c: &mut Choices, x: Value) -> Result<()> {
     use UnaryOp as U;
     let dtype = b.dtype(x);
@@ -93,7 +93,7 @@ pub fn smooth_binary(b: &mut Builder, c: &mut Choices) -> Result<()> {
     b.settle(z, error + 4.0 * own)
 }
 
-/// Integers and bools under every op they take, and floats under the ops that round nothing.
+/// Adds every op for integers and bools, and ops without rounding for floats.
 pub fn exact_binary(b: &mut Builder, c: &mut Choices) -> Result<()> {
     use BinaryOp as B;
     let x = b.exact(c)?;
@@ -133,7 +133,7 @@ pub fn select(b: &mut Builder, c: &mut Choices) -> Result<()> {
     Ok(())
 }
 
-/// One of two values of one type, by some predicate.
+/// Returns one of two values of one type, selected by some predicate.
 fn selected(b: &mut Builder, c: &mut Choices, x: Value, y: Value) -> Result<Value> {
     let predicate = b.pick(c, DType::Bool, |b, value| b.dtype(value) == DType::Bool)?;
     let predicate = b.fitted(predicate, &b.dims(x))?;
@@ -141,8 +141,8 @@ fn selected(b: &mut Builder, c: &mut Choices, x: Value, y: Value) -> Result<Valu
     Ok(Value { id, error: x.error.max(y.error), wild: x.wild || y.wild })
 }
 
-/// A parameter with a change that is added or put in its place, as a result that takes its memory, while other steps
-/// read what it was.
+/// Updates a parameter: adds a change or replaces it. The result aliases the parameter, while other steps read the old
+/// value.
 pub fn update(b: &mut Builder, c: &mut Choices) -> Result<()> {
     let is_parameter = |b: &Builder, value: Value| matches!(b.graph.node(value.id).op, Op::Parameter { .. });
     let old = b.pick(c, DType::F32, is_parameter)?;
@@ -179,7 +179,7 @@ pub fn convert(b: &mut Builder, c: &mut Choices) -> Result<()> {
     Ok(())
 }
 
-/// Integers under other names, a float there and back, and the fraction of a float from random bits.
+/// Adds bitcasts: integers as other types, a float to bits and back, and the fraction of a float from random bits.
 pub fn bitcast(b: &mut Builder, c: &mut Choices) -> Result<()> {
     let x = b.int(c)?;
     let size = b.dtype(x).size_bytes();

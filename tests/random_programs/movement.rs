@@ -6,7 +6,7 @@ use burn_tpu_graph::op::{BinaryOp, Combine, GatherAttrs, ScatterAttrs, ScatterMo
 use burn_tpu_graph::{DType, Dims, NodeId, Result};
 use smallvec::SmallVec;
 
-/// A permutation of `rank` dims.
+/// Returns a permutation of `rank` dims.
 fn permutation(c: &mut Choices, rank: usize) -> Dims {
     let mut dims: Dims = (0..rank).collect();
     (1..rank).for_each(|i| dims.swap(i, c.below(i + 1)));
@@ -94,7 +94,7 @@ pub fn concatenate(b: &mut Builder, c: &mut Choices) -> Result<()> {
     Ok(())
 }
 
-/// One integer scalar per dim, in or out of range: offsets, or elements of a value.
+/// Returns one integer scalar per dim, in or out of range: offsets, or elements of a value.
 fn starts(b: &mut Builder, c: &mut Choices, rank: usize) -> Result<Vec<NodeId>> {
     if c.below(2) == 0 {
         return (0..rank).map(|_| Ok(b.offset(c)?.id)).collect();
@@ -125,8 +125,8 @@ pub fn dynamic(b: &mut Builder, c: &mut Choices) -> Result<()> {
     Ok(())
 }
 
-/// Each trip writes the last part of a value over the trip's own, and perhaps turns the value around; numbers of trips add
-/// up.
+/// Adds a loop. Each trip copies the last slice of a value to the trip's position, and may reverse the value; the numbers
+/// of the trips are summed.
 pub fn looped(b: &mut Builder, c: &mut Choices) -> Result<()> {
     let x = b.any(c)?;
     let dims = b.dims(x);
@@ -148,19 +148,19 @@ pub fn looped(b: &mut Builder, c: &mut Choices) -> Result<()> {
 
 /// How indices address the operand of a gather or a scatter.
 struct Addressing {
-    /// Operand dims that slices lack.
+    /// The operand dims that slices lack.
     dropped: Dims,
-    /// Pairs of an operand dim and the indices' dim it runs along with.
+    /// Pairs of an operand dim and the indices' dim that it is batched with.
     batching: Dims,
     addressed: Dims,
-    /// The dims of the indices, the components last.
+    /// The dims of the indices, with the components last.
     indices: Dims,
-    /// Sizes of a slice, per operand dim.
+    /// The sizes of a slice, per operand dim.
     sizes: Dims,
 }
 
 impl Addressing {
-    /// Rows of one dim, windows at points, or along a shared first dim.
+    /// Chooses rows of one dim, windows at points, or rows along a shared first dim.
     fn choose(c: &mut Choices, dims: &[usize]) -> Self {
         let count = c.below(4);
         let mut sizes: Dims = dims.iter().map(|&size| if c.below(3) == 0 { c.below(size + 1) } else { size }).collect();
@@ -184,7 +184,7 @@ impl Addressing {
         kept.map(|d| self.sizes[d]).collect()
     }
 
-    /// The dims of the slices: batch dims first, then those of the window.
+    /// Returns the dims of the slices: batch dims first, then those of the window.
     fn slices(&self) -> Dims {
         let batch = &self.indices[..self.indices.len() - 1];
         batch.iter().copied().chain(self.window()).collect()
@@ -196,7 +196,7 @@ impl Addressing {
     }
 }
 
-/// Indices of any type that may index, many of them within a few steps of the range.
+/// Returns indices of any index type, many of them within a few steps of the range.
 fn indices(b: &mut Builder, c: &mut Choices, dims: &[usize]) -> Result<NodeId> {
     let value = b.signed_int(c)?;
     Ok(b.fitted(value, dims)?.id)

@@ -1,15 +1,15 @@
-//! What a random program is made from, the rules its steps follow, and how a failing one is made small.
+//! The recipe of a random program, the rules of its steps, and the shrinking of a failing one.
 
 use super::builder::{Builder, Choices, Step};
 use super::{contract, elementwise, movement};
 use burn_tpu_graph::Result;
 use proptest::prelude::*;
 
-/// Numbers that any change turns into another valid program.
+/// Numbers that describe a program. Any change of them describes another valid program.
 #[derive(Clone, Debug)]
 pub struct Recipe {
     pub steps: Vec<Step>,
-    /// Which values are outputs, next to the last one.
+    /// The values that are outputs, besides the last one.
     pub outputs: Vec<u16>,
 }
 
@@ -19,10 +19,10 @@ pub fn recipes() -> impl Strategy<Value = Recipe> {
     parts.prop_map(|(steps, outputs)| Recipe { steps, outputs })
 }
 
-/// Adds values to the program, or none where the choices lead nowhere.
+/// Adds values to the program, or none if the choices do not lead to a valid op.
 pub type Rule = fn(&mut Builder, &mut Choices) -> Result<()>;
 
-/// All kinds of step; those that stand twice come twice as often.
+/// All kinds of step; those that are listed twice occur twice as often.
 const RULES: [Rule; 31] = [
     elementwise::leaf,
     elementwise::leaf,
@@ -57,7 +57,7 @@ const RULES: [Rule; 31] = [
     contract::sort,
 ];
 
-/// Rarer kinds: a step takes one of them when its number is high.
+/// Rarer kinds: a step uses one of them if its number is high.
 const RARE: [Rule; 3] = [contract::rng, contract::fft, movement::looped];
 
 pub fn rule(op: u8) -> Rule {
@@ -65,8 +65,8 @@ pub fn rule(op: u8) -> Rule {
     if op >= 240 { RARE[op % RARE.len()] } else { RULES[op % RULES.len()] }
 }
 
-/// A smaller recipe that fails as well: without the steps and outputs that failing does not need, and with zeros for
-/// the choices that do not matter. Each is tried once, since each try is a program to compile.
+/// Returns a smaller recipe that fails too: without the steps and outputs that the failure does not need, and with zeros
+/// for the choices that do not matter. Each is tried once, since each try compiles a program.
 pub fn shrunk(mut recipe: Recipe, mut fails: impl FnMut(&Recipe) -> bool) -> Recipe {
     for length in [16, 8, 4, 2, 1, 1] {
         let mut at = 0;
@@ -95,7 +95,7 @@ pub fn shrunk(mut recipe: Recipe, mut fails: impl FnMut(&Recipe) -> bool) -> Rec
 }
 
 #[test]
-fn a_recipe_shrinks_to_what_fails() {
+fn a_recipe_shrinks_to_its_failing_part() {
     let step = |op| Step { op, choices: [7; 12] };
     let recipe = Recipe { steps: (0..50).map(step).collect(), outputs: vec![1, 2, 3] };
     let bad = |step: &&Step| (step.op == 20 && step.choices[3] > 1) || step.op == 41;

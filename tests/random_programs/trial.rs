@@ -1,4 +1,4 @@
-//! A program with its inputs, run by both engines.
+//! Runs a program with its inputs on both engines.
 
 use super::builder::{Builder, Choices};
 use super::common::programs;
@@ -8,7 +8,7 @@ use burn_tpu_graph::lower::{Lowered, lower};
 use burn_tpu_graph::{DType, Program, TensorType};
 use burn_tpu_pjrt::Client;
 
-/// A program with its inputs, and by how much each output may differ.
+/// A program with its inputs, and the largest allowed difference of each output.
 pub struct Trial {
     pub program: Program,
     pub parameters: Vec<Vec<u8>>,
@@ -26,13 +26,13 @@ impl Trial {
         }
         let (mut parameters, mut slots) = (std::mem::take(&mut builder.parameters), std::mem::take(&mut builder.slots));
         let (program, errors) = builder.finish(&recipe.outputs).unwrap();
-        // As many as a merged program counts.
+        // Keep as many as a merged program has, up to the highest index in use.
         parameters.truncate(program.parameters().map(|(index, _)| index as usize + 1).max().unwrap_or(0));
         slots.truncate(program.slots().map(|(_, index, _)| index as usize + 1).max().unwrap_or(0));
         Self { program, parameters, slots, errors }
     }
 
-    /// The program and what it is given, to be read.
+    /// Returns the program and its inputs as text.
     pub fn described(&self) -> String {
         let mut text = format!("{}slots = {:?}\n", self.program, self.slots);
         for (index, ty) in self.program.parameters() {
@@ -47,7 +47,7 @@ impl Trial {
         text
     }
 
-    /// What is wrong with the plugin's outputs, if anything.
+    /// Describes the first wrong output of the plugin, if any.
     fn mismatch(&self, found: &[Vec<u8>]) -> Option<String> {
         let expected = burn_tpu::interpret_program(&self.program, &self.parameters, &self.slots).unwrap();
         assert_eq!((found.len(), expected.len()), (self.errors.len(), self.errors.len()));
@@ -60,7 +60,7 @@ impl Trial {
     }
 }
 
-/// The first element that differs by more than `error`, or at all where a type has no fractions.
+/// Describes the first element that differs by more than `error`, or at all for a type without fractions.
 fn difference(ty: &TensorType, error: f64, found: &[u8], expected: &[u8]) -> Option<String> {
     assert_eq!((found.len(), expected.len()), (ty.bytes(), ty.bytes()));
     if !ty.dtype.is_float() {
@@ -75,14 +75,14 @@ fn difference(ty: &TensorType, error: f64, found: &[u8], expected: &[u8]) -> Opt
     Some(format!("at {at}: plugin {found}, interpreter {expected}, which may differ by {error:e}"))
 }
 
-/// The CPU plugin, given what the lowering says, or that with one text for another.
+/// The CPU plugin with the unmodified lowering, or with a fault: one text of the lowering replaced by another.
 pub struct Plugin {
     pub client: Client,
     pub fault: Option<(&'static str, &'static str)>,
 }
 
 impl Plugin {
-    /// Runs all as one program and says which disagree with the interpreter.
+    /// Runs all trials as one program and returns the disagreements of each with the interpreter.
     pub fn disagreements(&self, trials: &[Trial]) -> Result<Vec<Option<String>>, String> {
         let cases: Vec<Case> =
             trials.iter().map(|trial| Case { name: String::new(), program: trial.program.clone() }).collect();
@@ -100,19 +100,19 @@ impl Plugin {
         Ok(each.collect())
     }
 
-    /// What is wrong with one program, if anything.
+    /// Returns the disagreement of one program, if any.
     pub fn disagreement(&self, trial: &Trial) -> Option<String> {
         let outcome = self.disagreements(std::slice::from_ref(trial));
         outcome.map_or_else(Some, |mut found| found.pop().flatten())
     }
 
-    /// Whether the fault changes anything about a program.
+    /// Returns whether the fault changes a program.
     pub fn alters(&self, trial: &Trial) -> bool {
         let right = Self { client: self.client.clone(), fault: None };
         self.lowered(&trial.program, &trial.slots).text != right.lowered(&trial.program, &trial.slots).text
     }
 
-    /// Every other offset is baked: the interpreter knows none beforehand.
+    /// Lowers the program with every other slot baked; the interpreter bakes none.
     fn lowered(&self, program: &Program, slots: &[u64]) -> Lowered {
         let baked = program.bake(|index| (index % 2 == 0).then(|| slots[index as usize])).unwrap();
         let mut lowered = lower(&baked).unwrap();
@@ -124,7 +124,7 @@ impl Plugin {
 }
 
 #[test]
-fn differences_are_seen() {
+fn differences_are_detected() {
     let difference = |dtype, error, found: &[u8], expected: &[u8]| {
         difference(&TensorType::new(dtype, [found.len() / dtype.size_bytes()]), error, found, expected).is_some()
     };

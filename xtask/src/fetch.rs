@@ -1,7 +1,7 @@
-//! What `setup` and `data` share: the cache folder, package clients, hashes, and writes that appear whole or not at all.
+//! Shared code of `setup` and `data`: the cache folder, package clients, hashes, and atomic writes of files.
 //!
-//! Packages are fetched by name and version through the user's own client (pip, npm), so mirrors, proxies and
-//! certificates that the user has configured keep working. What arrives is trusted only after its SHA-256 matches.
+//! The user's own client (pip, npm) fetches packages by name and version, so that the mirrors, proxies and certificates
+//! that the user configured keep working. A package is trusted only after its SHA-256 matches.
 
 use anyhow::{Context, Result, anyhow, bail};
 use sha2::{Digest, Sha256};
@@ -11,15 +11,15 @@ use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-/// The cache folder, created if it is not there yet.
+/// Returns the cache folder, after creating it if it is missing.
 pub fn cache_dir() -> Result<PathBuf> {
     let folder = burn_tpu_pjrt::discovery::cache_dir()
-        .ok_or_else(|| anyhow!("there is no cache folder: set BURN_TPU_CACHE_DIR (or HOME) to a folder of yours"))?;
+        .ok_or_else(|| anyhow!("there is no cache folder: set BURN_TPU_CACHE_DIR (or HOME) to a writable folder"))?;
     create_dir(&folder)?;
     Ok(folder)
 }
 
-/// `create_dir_all` that says which folder it was and what to do.
+/// Same as `create_dir_all`, with an error that names the folder and the fix.
 pub fn create_dir(folder: &Path) -> Result<()> {
     fs::create_dir_all(folder).with_context(|| {
         format!(
@@ -29,7 +29,7 @@ pub fn create_dir(folder: &Path) -> Result<()> {
     })
 }
 
-/// A scratch folder inside the cache folder: on the same disk as the target, so that a rename is atomic.
+/// Creates a scratch folder inside the cache folder: on the same disk as the target, so that a rename is atomic.
 pub fn scratch() -> Result<tempfile::TempDir> {
     let cache = cache_dir()?;
     tempfile::Builder::new().prefix("fetch-").tempdir_in(&cache).with_context(|| {
@@ -40,20 +40,20 @@ pub fn scratch() -> Result<tempfile::TempDir> {
     })
 }
 
-/// Whether a program answers to `arguments`; its output is not shown.
+/// Returns whether a program runs successfully with these arguments; its output is not shown.
 pub fn answers(program: &str, arguments: &[&str]) -> bool {
     let status =
         Command::new(program).args(arguments).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).status();
     status.is_ok_and(|status| status.success())
 }
 
-/// Runs a package client, its output in full view; `package` is for the error.
+/// Runs a package client and shows its output; the error names `package`.
 pub fn run_client(command: &mut Command, package: &str) -> Result<()> {
     let line = shown(command);
     let status = command.stdin(Stdio::null()).status().with_context(|| format!("cannot start `{line}`"))?;
     if !status.success() {
         bail!(
-            "`{package}` could not be downloaded ({status}); what the client says stands above.\n\
+            "`{package}` could not be downloaded ({status}); see the client's messages above.\n\
              Is this machine online, and does this work by hand?\n  {line}"
         );
     }
@@ -65,7 +65,7 @@ fn shown(command: &Command) -> String {
     words.map(OsStr::to_string_lossy).collect::<Vec<_>>().join(" ")
 }
 
-/// The one file with this ending that a client left in `folder`.
+/// Returns the only file with this extension in `folder`, where a client wrote it.
 pub fn only_file(folder: &Path, ending: &str) -> Result<PathBuf> {
     let entries = fs::read_dir(folder).with_context(|| format!("cannot list `{}`", folder.display()))?;
     let mut files: Vec<PathBuf> = entries.flatten().map(|entry| entry.path()).collect();
@@ -76,7 +76,7 @@ pub fn only_file(folder: &Path, ending: &str) -> Result<PathBuf> {
     }
 }
 
-/// The SHA-256 of everything `reader` gives, in hex.
+/// Returns the SHA-256 of everything that `reader` yields, in hex.
 pub fn sha256(mut reader: impl Read) -> io::Result<String> {
     let mut hash = Sha256::new();
     let mut block = vec![0; 1 << 20];
@@ -89,26 +89,28 @@ pub fn sha256(mut reader: impl Read) -> io::Result<String> {
     }
 }
 
-/// The SHA-256 of a file, in hex.
+/// Returns the SHA-256 of a file, in hex.
 pub fn sha256_of(path: &Path) -> Result<String> {
     let file = File::open(path).with_context(|| format!("cannot open `{}`", path.display()))?;
     sha256(file).with_context(|| format!("cannot read `{}`", path.display()))
 }
 
-/// Fails unless the file's SHA-256 is the pinned one.
+/// Fails unless the file's SHA-256 equals the pinned one.
 pub fn verify(path: &Path, pinned: &str) -> Result<()> {
     let found = sha256_of(path)?;
     if found != pinned {
         bail!(
             "`{}` is not the file that this project pins:\n  pinned sha256 {pinned}\n  found  sha256 {found}\n\
-             Nothing was unpacked. A truncated download or a changed mirror does this: clear the client's cache and try again.",
+             Nothing was unpacked. A truncated download or a changed mirror causes this: clear the client's cache and try \
+             again.",
             path.display()
         );
     }
     Ok(())
 }
 
-/// Writes `reader` to `target` through a temporary neighbour and a rename: `target` is whole or absent, never half.
+/// Writes `reader` to `target` through a temporary file in the same folder and a rename: `target` is complete or absent,
+/// never partial.
 pub fn write_whole(mut reader: impl Read, target: &Path) -> Result<u64> {
     let folder = target.parent().ok_or_else(|| anyhow!("`{}` has no folder", target.display()))?;
     create_dir(folder)?;
@@ -124,7 +126,7 @@ pub fn write_whole(mut reader: impl Read, target: &Path) -> Result<u64> {
     write().with_context(|| format!("cannot write `{}`: is the disk full, or the folder read-only?", target.display()))
 }
 
-/// Temporary files are private to their owner; a cache folder may be shared.
+/// Makes a temporary file readable: it is private to its owner by default, but a cache folder may be shared.
 #[cfg(unix)]
 fn make_readable(file: &File) -> io::Result<()> {
     use std::os::unix::fs::PermissionsExt;
@@ -159,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn a_failed_write_leaves_nothing_behind() {
+    fn a_failed_write_leaves_no_file() {
         struct Broken;
         impl Read for Broken {
             fn read(&mut self, _: &mut [u8]) -> io::Result<usize> {
@@ -175,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn a_client_that_fails_is_named_with_its_whole_line() {
+    fn a_failing_client_is_named_with_its_whole_command_line() {
         let error = run_client(Command::new("false").arg("x==1"), "x").unwrap_err().to_string();
         assert!(error.contains("`x` could not be downloaded") && error.contains("false x==1"), "{error}");
     }

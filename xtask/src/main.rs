@@ -30,15 +30,15 @@ enum Command {
     Setup(setup::Args),
     /// Fetch the MNIST files into the cache folder
     Data(data::Args),
-    /// Check which crate depends on which, and what the sources may not say
+    /// Check the dependencies between crates, and words that the sources may not contain
     Layers,
     /// Write the table of every backend method from the sources
     Coverage(coverage::Args),
     /// Fetch what is missing, then train and test an MNIST classifier
     Demo(demo::Args),
-    /// Everything that CI checks
+    /// Run everything that CI checks
     Test(test::Args),
-    /// What CI checks without running anything: format, lints, layers, docs
+    /// Run the checks of CI that run no program: format, lints, layers, docs
     Check,
 }
 

@@ -1,7 +1,7 @@
-//! `cargo xtask setup [cpu|tpu|cuda]`: a PJRT plugin from the Python package registry into the cache folder.
+//! `cargo xtask setup [cpu|tpu|cuda]`: fetches a PJRT plugin from the Python package registry into the cache folder.
 //!
-//! Which package and where to is `burn_tpu_pjrt::discovery`'s to say; this file adds the pinned wheel of each. Only
-//! the library is unpacked. Once it lies in the cache folder, the command works offline and does nothing.
+//! `burn_tpu_pjrt::discovery` defines the package and the target path; this file adds the pinned wheel of each. Only the
+//! library is unpacked. Once it is in the cache folder, the command works offline and does nothing.
 
 use crate::fetch;
 use anyhow::{Context, Result, anyhow, bail};
@@ -11,7 +11,7 @@ use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// Which plugin, and where from.
+/// The plugin to fetch, and its source.
 #[derive(clap::Args)]
 pub struct Args {
     /// The platform whose plugin is wanted
@@ -22,7 +22,7 @@ pub struct Args {
     wheel: Option<PathBuf>,
 }
 
-/// A platform, as the command line spells it.
+/// A platform, as written on the command line.
 #[derive(Clone, Copy, ValueEnum)]
 enum Kind {
     /// XLA's CPU backend
@@ -43,7 +43,7 @@ impl From<Kind> for PluginKind {
     }
 }
 
-/// One wheel file. The tags make every Python choose this very file, whatever its own version.
+/// One wheel file. With these tags every Python selects exactly this file, whatever its own version.
 struct Wheel {
     tags: [&'static str; 8],
     sha256: &'static str,
@@ -74,12 +74,12 @@ fn tags(platform: &'static str, implementation: &'static str, abi: &'static str)
     ["--platform", platform, "--python-version", "3.11", "--implementation", implementation, "--abi", abi]
 }
 
-/// The command: prints where the plugin lies.
+/// Runs the command: prints the plugin's path.
 pub fn run(args: &Args) -> Result<()> {
     ensure(args.kind.into(), args.wheel.as_deref()).map(drop)
 }
 
-/// The plugin's path, fetching it first where it is missing.
+/// Returns the plugin's path, after fetching it if it is missing.
 pub fn ensure(kind: PluginKind, given: Option<&Path>) -> Result<PathBuf> {
     let pinned = wheel(kind);
     fetch::cache_dir()?;
@@ -100,7 +100,8 @@ pub fn ensure(kind: PluginKind, given: Option<&Path>) -> Result<PathBuf> {
     Ok(library)
 }
 
-/// The pinned wheels are x86-64 Linux; elsewhere discovery still finds what the user installed.
+/// Fails on other platforms than x86-64 Linux, for which the wheels are pinned; there discovery still finds a plugin that
+/// the user installed.
 fn require_platform(kind: PluginKind) -> Result<()> {
     if cfg!(all(target_os = "linux", target_arch = "x86_64")) {
         return Ok(());
@@ -124,7 +125,7 @@ fn download(kind: PluginKind, wheel: &Wheel, folder: &Path) -> Result<PathBuf> {
     fetch::only_file(folder, "whl")
 }
 
-/// A Python that has pip.
+/// Returns the name of a Python that has pip.
 fn python(kind: PluginKind) -> Result<&'static str> {
     let names = ["python3", "python"];
     if let Some(name) = names.into_iter().find(|name| fetch::answers(name, &["-m", "pip", "--version"])) {
@@ -170,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_is_no_wheel_is_named() {
+    fn an_error_names_a_file_that_is_no_wheel() {
         let folder = tempfile::tempdir().unwrap();
         let wheel = folder.path().join("torn.whl");
         std::fs::write(&wheel, b"PK torn").unwrap();

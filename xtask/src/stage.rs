@@ -1,4 +1,4 @@
-//! Stages of a check: each has a name, runs once, and leaves a tally; a summary closes the run.
+//! Stages of a check: each has a name, runs once, and returns test counts; a summary ends the run.
 
 use anyhow::{Context, Result, bail};
 use std::io::{BufRead, BufReader};
@@ -6,49 +6,49 @@ use std::ops::AddAssign;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// Tests passed and failed. A stage without tests of its own (formatting, lints) leaves zeros when it is fine.
+/// The numbers of passed and failed tests. A stage without tests (formatting, lints) returns zeros on success.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Tally {
-    /// Tests that passed.
+pub struct TestCounts {
+    /// The number of tests that passed.
     pub passed: usize,
-    /// Tests that failed, and stages that could not run.
+    /// The number of tests that failed and of stages that could not run.
     pub failed: usize,
 }
 
-impl AddAssign for Tally {
-    fn add_assign(&mut self, other: Tally) {
+impl AddAssign for TestCounts {
+    fn add_assign(&mut self, other: TestCounts) {
         self.passed += other.passed;
         self.failed += other.failed;
     }
 }
 
-/// One stage: a name to rerun it by, what it is for, and what it does.
+/// One stage of a check.
 pub struct Stage {
     /// The name that `--only` takes.
     pub name: &'static str,
-    /// A few words for the heading.
+    /// A short description for the heading.
     pub about: &'static str,
-    /// The work.
-    pub run: fn() -> Result<Tally>,
+    /// Runs the stage.
+    pub run: fn() -> Result<TestCounts>,
 }
 
 struct Finished {
     name: &'static str,
     time: Duration,
-    tally: Tally,
+    counts: TestCounts,
 }
 
-/// Runs all stages, the later ones even if an earlier one fails, and closes with a summary whose last line reads
-/// `N passed, N failed`. `false` if anything failed.
+/// Runs all stages, also after one has failed, and ends with a summary whose last line reads `N passed, N failed`. Returns
+/// `false` if anything failed.
 pub fn run(stages: &[Stage], command: &str) -> bool {
     let finished: Vec<Finished> =
         stages.iter().enumerate().map(|(at, stage)| step(stage, at + 1, stages.len())).collect();
     println!("\n=== summary");
-    let mut total = Tally::default();
-    for Finished { name, time, tally } in &finished {
-        total += *tally;
+    let mut total = TestCounts::default();
+    for Finished { name, time, counts } in &finished {
+        total += *counts;
         let verdict =
-            if tally.failed == 0 { "ok".to_owned() } else { format!("FAILED; rerun: {command} --only {name}") };
+            if counts.failed == 0 { "ok".to_owned() } else { format!("FAILED; rerun: {command} --only {name}") };
         println!("{name:<10} {:>7.1} s  {verdict}", time.as_secs_f64());
     }
     println!("{} passed, {} failed", total.passed, total.failed);
@@ -58,55 +58,55 @@ pub fn run(stages: &[Stage], command: &str) -> bool {
 fn step(stage: &Stage, number: usize, of: usize) -> Finished {
     println!("\n=== {number}/{of} {}: {}", stage.name, stage.about);
     let start = Instant::now();
-    let tally = (stage.run)().unwrap_or_else(|error| {
+    let counts = (stage.run)().unwrap_or_else(|error| {
         println!("stage `{}` failed: {error:#}", stage.name);
-        Tally { passed: 0, failed: 1 }
+        TestCounts { passed: 0, failed: 1 }
     });
     let time = start.elapsed();
     println!("=== {} took {:.1} s", stage.name, time.as_secs_f64());
-    Finished { name: stage.name, time, tally }
+    Finished { name: stage.name, time, counts }
 }
 
-/// The cargo that runs us, in the workspace's folder.
+/// Returns a command for the cargo that runs this program, in the workspace's folder.
 pub fn cargo(arguments: &[&str]) -> Result<Command> {
     let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     cargo.args(arguments).current_dir(crate::layers::root()?).stdin(Stdio::null());
     Ok(cargo)
 }
 
-/// Runs a command to its end; its output passes through.
-pub fn succeed(command: &mut Command) -> Result<Tally> {
+/// Runs a command to its end and shows its output.
+pub fn succeed(command: &mut Command) -> Result<TestCounts> {
     let status = command.status().with_context(|| format!("cannot start {command:?}"))?;
     if !status.success() {
         bail!("{command:?} ended with {status}");
     }
-    Ok(Tally::default())
+    Ok(TestCounts::default())
 }
 
-/// Runs `cargo test`, passing its output through, and adds up what the test binaries say.
-pub fn test(command: &mut Command) -> Result<Tally> {
+/// Runs `cargo test`, shows its output, and adds up the counts that the test binaries print.
+pub fn test(command: &mut Command) -> Result<TestCounts> {
     let mut child = command.stdout(Stdio::piped()).spawn().with_context(|| format!("cannot start {command:?}"))?;
     let stdout = child.stdout.take().context("cargo test has no output")?;
-    let mut tally = Tally::default();
+    let mut counts = TestCounts::default();
     for line in BufReader::new(stdout).lines() {
         let line = line.context("cannot read what cargo test prints")?;
         println!("{line}");
-        tally += result_line(&line).unwrap_or_default();
+        counts += result_line(&line).unwrap_or_default();
     }
     let status = child.wait().context("cannot wait for cargo test")?;
-    if !status.success() && tally.failed == 0 {
-        // A build error, or a test binary that died before it could count.
+    if !status.success() && counts.failed == 0 {
+        // A build error, or a test binary that crashed before it printed its counts.
         println!("{command:?} ended with {status} although no test reported a failure");
-        tally.failed = 1;
+        counts.failed = 1;
     }
-    Ok(tally)
+    Ok(counts)
 }
 
-/// `test result: ok. 3 passed; 0 failed; …`
-fn result_line(line: &str) -> Option<Tally> {
-    let counts = line.trim_start().strip_prefix("test result: ")?.split_once(". ")?.1;
-    let count = |name: &str| counts.split(';').find_map(|part| part.trim().strip_suffix(name)?.trim().parse().ok());
-    Some(Tally { passed: count("passed")?, failed: count("failed")? })
+/// Parses `test result: ok. 3 passed; 0 failed; …`.
+fn result_line(line: &str) -> Option<TestCounts> {
+    let fields = line.trim_start().strip_prefix("test result: ")?.split_once(". ")?.1;
+    let count = |name: &str| fields.split(';').find_map(|part| part.trim().strip_suffix(name)?.trim().parse().ok());
+    Some(TestCounts { passed: count("passed")?, failed: count("failed")? })
 }
 
 #[cfg(test)]
@@ -116,25 +116,25 @@ mod tests {
     #[test]
     fn result_lines_are_read_and_others_are_not() {
         let line = "test result: FAILED. 12 passed; 3 failed; 1 ignored; 0 measured; 0 filtered out; finished in 0.01s";
-        assert_eq!(result_line(line), Some(Tally { passed: 12, failed: 3 }));
+        assert_eq!(result_line(line), Some(TestCounts { passed: 12, failed: 3 }));
         assert_eq!(result_line("test ops::add ... ok"), None);
         assert_eq!(result_line("test result: ok"), None);
     }
 
     #[test]
-    fn a_command_that_dies_without_counting_counts_as_one_failure() {
-        assert_eq!(test(&mut Command::new("false")).unwrap(), Tally { passed: 0, failed: 1 });
-        assert_eq!(test(&mut Command::new("true")).unwrap(), Tally::default());
+    fn a_command_that_crashes_before_it_prints_counts_is_one_failure() {
+        assert_eq!(test(&mut Command::new("false")).unwrap(), TestCounts { passed: 0, failed: 1 });
+        assert_eq!(test(&mut Command::new("true")).unwrap(), TestCounts::default());
         assert!(succeed(&mut Command::new("false")).is_err());
     }
 
     #[test]
     fn a_stage_that_fails_does_not_stop_the_others() {
-        fn fails() -> Result<Tally> {
+        fn fails() -> Result<TestCounts> {
             bail!("no")
         }
-        fn passes() -> Result<Tally> {
-            Ok(Tally { passed: 2, failed: 0 })
+        fn passes() -> Result<TestCounts> {
+            Ok(TestCounts { passed: 2, failed: 0 })
         }
         let stage = |name, run| Stage { name, about: "", run };
         assert!(!run(&[stage("a", fails), stage("b", passes)], "x"));

@@ -1,22 +1,22 @@
 //! `cargo xtask test`: everything that CI checks, from plugins to examples. `cargo xtask check` is its static part.
 //!
-//! Tier 0 needs no plugin, tier 1 the CPU plugin, tier 2 libtpu (which compiles ahead of time without a TPU). A missing
-//! plugin is a failure here, never a skipped test.
+//! Tier 0 needs no plugin, tier 1 the CPU plugin, tier 2 libtpu (which compiles ahead of time without a TPU). Here a
+//! missing plugin is a failure, and no test is skipped for it.
 
 use crate::examples;
-use crate::stage::{self, Stage, Tally, cargo, succeed};
+use crate::stage::{self, Stage, TestCounts, cargo, succeed};
 use crate::{coverage, data, layers, setup};
 use anyhow::{Result, bail};
 use burn_tpu_pjrt::discovery::PluginKind;
 use std::process::ExitCode;
 
-/// Which part of it.
+/// The stages to run.
 #[derive(clap::Args)]
 pub struct Args {
-    /// Only what is done in a minute or two: format, lints, layers, and the tests that need no plugin
+    /// Run only the stages that take a minute or two: format, lints, layers, and the tests that need no plugin
     #[arg(long, conflicts_with = "only")]
     quick: bool,
-    /// Only this stage
+    /// Run only this stage
     #[arg(long, value_name = "STAGE")]
     only: Option<String>,
 }
@@ -25,19 +25,22 @@ const SETUP: Stage = Stage { name: "setup", about: "plugins and data", run: set_
 const FMT: Stage =
     Stage { name: "fmt", about: "formatting", run: || succeed(&mut cargo(&["fmt", "--all", "--check"])?) };
 const CLIPPY: Stage = Stage { name: "clippy", about: "lints", run: clippy };
-const LAYERS: Stage =
-    Stage { name: "layers", about: "crate arrows and words", run: || layers::run().map(|()| Tally::default()) };
+const LAYERS: Stage = Stage {
+    name: "layers",
+    about: "crate dependencies and words",
+    run: || layers::run().map(|()| TestCounts::default()),
+};
 const COVERAGE: Stage = Stage {
     name: "coverage",
-    about: "the table of backend methods is what the sources say",
-    run: || coverage::check().map(|()| Tally::default()),
+    about: "the table of backend methods matches the sources",
+    run: || coverage::check().map(|()| TestCounts::default()),
 };
 const DOCS: Stage = Stage { name: "docs", about: "API documentation", run: docs };
 const TESTS: Stage = Stage { name: "tests", about: "tiers 0 to 2", run: tests };
 const TIER0: Stage = Stage { name: "tier0", about: "tests that need no plugin", run: tier0 };
 const EXAMPLES: Stage = Stage { name: "examples", about: "every example for a few steps", run: examples::run };
 
-/// `cargo xtask test`
+/// Runs `cargo xtask test`.
 pub fn run(args: &Args) -> Result<ExitCode> {
     let all = vec![SETUP, FMT, CLIPPY, LAYERS, COVERAGE, DOCS, TESTS, EXAMPLES];
     let stages = match &args.only {
@@ -48,7 +51,7 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     Ok(finish(&stages))
 }
 
-/// `cargo xtask check`
+/// Runs `cargo xtask check`.
 pub fn check() -> ExitCode {
     finish(&[FMT, CLIPPY, LAYERS, COVERAGE, DOCS])
 }
@@ -66,27 +69,27 @@ fn select(stages: Vec<Stage>, name: &str) -> Result<Vec<Stage>> {
     Ok(found)
 }
 
-fn set_up() -> Result<Tally> {
+fn set_up() -> Result<TestCounts> {
     setup::ensure(PluginKind::Cpu, None)?;
     setup::ensure(PluginKind::Tpu, None)?;
     data::run(&data::Args::default())?;
-    Ok(Tally::default())
+    Ok(TestCounts::default())
 }
 
-fn clippy() -> Result<Tally> {
+fn clippy() -> Result<TestCounts> {
     succeed(&mut cargo(&["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"])?)
 }
 
-fn docs() -> Result<Tally> {
+fn docs() -> Result<TestCounts> {
     succeed(cargo(&["doc", "--workspace", "--no-deps"])?.env("RUSTDOCFLAGS", "-D warnings"))
 }
 
-fn tests() -> Result<Tally> {
+fn tests() -> Result<TestCounts> {
     let mut command = cargo(&["test", "--workspace", "--no-fail-fast"])?;
     stage::test(command.envs([("BURN_TPU_REQUIRE_PLUGIN", "1"), ("BURN_TPU_REQUIRE_LIBTPU", "1")]))
 }
 
-fn tier0() -> Result<Tally> {
+fn tier0() -> Result<TestCounts> {
     let crates = ["-p", "burn-tpu-graph", "-p", "burn-tpu-fusion", "-p", "xtask"];
     stage::test(cargo(&["test", "--no-fail-fast"])?.args(crates))
 }

@@ -1,11 +1,11 @@
-//! What the integration tests share: finding a plugin or skipping, small programs, bytes.
+//! Shared code of the integration tests: finding a plugin or skipping the test, small programs, bytes.
 
-#![allow(dead_code, reason = "every test file uses another part")]
+#![allow(dead_code, reason = "each test file uses only some of it")]
 
 use burn_tpu_pjrt::{Buffer, Client, ClientOptions, Device, ElementType, Plugin, PluginKind, Program, TensorSpec};
 
-/// The plugin of this kind, or `None` (with a line saying so) where there is none. When the variable `required` is
-/// set, a missing plugin fails the test instead.
+/// Returns the plugin of this kind, or `None` (after printing a line about it) if there is none. When the variable
+/// `required` is set, a missing plugin fails the test instead.
 pub fn plugin(kind: PluginKind, required: &str) -> Option<Plugin> {
     match burn_tpu_pjrt::discovery::find(kind, None) {
         Ok(found) => Some(Plugin::load(found.path).expect("a plugin that was found must load")),
@@ -17,7 +17,7 @@ pub fn plugin(kind: PluginKind, required: &str) -> Option<Plugin> {
     }
 }
 
-#[allow(clippy::print_stderr, reason = "a skipped test must say so, and a test has nothing else to say it with")]
+#[allow(clippy::print_stderr, reason = "a skipped test reports the reason on stderr")]
 pub fn skip(why: &str) {
     eprintln!("skipped: {why}");
 }
@@ -50,7 +50,7 @@ pub fn read(buffer: &Buffer) -> Vec<f32> {
     floats(&buffer.to_host().unwrap())
 }
 
-/// `x + y` on vectors of this length, both arguments marked as possible donors.
+/// Returns a program for `x + y` on vectors of this length, with both arguments marked as possible donors.
 pub fn add_program(length: usize) -> Program {
     let vector = format!("tensor<{length}xf32>");
     let donor = format!("{vector} {{jax.buffer_donor = true}}");
@@ -61,7 +61,7 @@ pub fn add_program(length: usize) -> Program {
     Program::stablehlo(text, [f32s(&[length]), f32s(&[length])]).unwrap()
 }
 
-/// A small random number, the same in every run.
+/// A small random number generator with the same sequence in every run.
 pub struct Xorshift(pub u64);
 
 impl Xorshift {
@@ -73,8 +73,8 @@ impl Xorshift {
     }
 }
 
-/// Runs one test of this test binary in a process of its own, with variables set, for what cannot be undone in this
-/// one or could end it. The test tells the two sides apart with [`is_child`].
+/// Runs one test of this test binary in a child process with these variables set, for effects that cannot be undone in this
+/// process or could end it. The test distinguishes the two processes with [`is_child`].
 pub fn in_child(test: &str, variables: &[(&str, &str)]) -> std::process::Output {
     let mut command = std::process::Command::new(std::env::current_exe().unwrap());
     command.args([test, "--exact", "--nocapture", "--include-ignored"]).env(CHILD, "1");
@@ -82,7 +82,7 @@ pub fn in_child(test: &str, variables: &[(&str, &str)]) -> std::process::Output 
     command.output().unwrap()
 }
 
-/// As [`in_child`], for tests that must pass there.
+/// Same as [`in_child`], for tests that must pass in the child.
 pub fn passes_in_child(test: &str, variables: &[(&str, &str)]) {
     let output = in_child(test, variables);
     let text = format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
@@ -95,7 +95,7 @@ pub fn is_child() -> bool {
 
 const CHILD: &str = "BURN_TPU_PJRT_TEST_CHILD";
 
-/// Every flag that `XLA_FLAGS` may hold, with a folder to dump into.
+/// Returns every flag that `XLA_FLAGS` may hold, with a folder to dump into.
 pub fn allowed_flags(folder: &std::path::Path) -> String {
     let folder = folder.display();
     format!(

@@ -1,5 +1,5 @@
-//! Gradients through `Autodiff<Tpu<f32>>` against those through `Autodiff<NdArray<f32>>`, for the ops that autodiff
-//! differentiates. Each result is weighted before it is summed, so that its elements have gradients of their own.
+//! Gradients through `Autodiff<Tpu<f32>>` compared with those through `Autodiff<NdArray<f32>>`, for the ops that autodiff
+//! differentiates. Each result is multiplied by weights before it is summed, so that the gradients of its elements differ.
 
 mod elementwise;
 mod moves;
@@ -23,12 +23,12 @@ pub fn rows() -> Vec<Row> {
 pub type Graded<B> = FloatTensor<Autodiff<B>>;
 
 impl<B: Backend, A: Clone> Feed<'_, B, A> {
-    /// Gradients of the first `N` operands through `f`.
+    /// Adds the gradients of `f` with respect to the first `N` operands.
     pub fn grad<const N: usize>(&mut self, f: impl FnOnce(&Self, [Graded<B>; N]) -> Graded<B>) {
         self.grad_of(std::array::from_fn(|k| k), f);
     }
 
-    /// Gradients of some operands through `f`.
+    /// Adds the gradients of `f` with respect to these operands.
     fn grad_of<const N: usize>(&mut self, leaves: [usize; N], f: impl FnOnce(&Self, [Graded<B>; N]) -> Graded<B>) {
         let leaf = |k| Autodiff::<B>::float_set_require_grad(Autodiff::<B>::from_inner(self.x(k)), true);
         let leaves = leaves.map(leaf);
@@ -61,7 +61,7 @@ fn of(value: Gen<f64>) -> Cases<()> {
     single(one_shaped(value, full_shape(1), Just(())))
 }
 
-/// Values that differ from each other, so that orders and extremes have one answer.
+/// Values that are all distinct, so that orders and extremes are unique.
 fn distinct() -> Cases<usize> {
     let cases = one_dim(smooth(), full_shape(1)).prop_map(|mut case| {
         if let Values::Float(values) = &mut case.operands[0].values {
@@ -86,7 +86,7 @@ fn alike(x: Gen<f64>, y: Gen<f64>) -> Cases<()> {
     only(pair(x, y), "the same dims", |case| case.operands[0].dims == case.operands[1].dims)
 }
 
-/// In f32, without scalars: autodiff's broadcasts begin at rank 1, as Burn's tensors do.
+/// The cases in f32, without scalars: autodiff's broadcasts begin at rank 1, as Burn's tensors do.
 fn ranked<A: Clone + std::fmt::Debug + 'static>(cases: Cases<A>) -> Cases<A> {
-    only(single(cases), "a dim at least", |case| !case.operands[0].dims.is_empty())
+    only(single(cases), "at least one dim", |case| !case.operands[0].dims.is_empty())
 }

@@ -76,7 +76,7 @@ fn float_extremes() -> Vec<Row> {
                 u.float(B::float_min_dim(u.x(0), u.attr));
             }
         )),
-        // Without NaN: the reference's own answer for it depends on its place.
+        // Without NaN: the reference's result then depends on the position of the NaN.
         row("float_max_abs", Exact, some(moderate()), run!(|t| t.float(B::float_max_abs(t.x(0))))),
         row("float_max_abs_dim", Exact, some_dim(moderate()), run!(|t| {
             t.float(B::float_max_abs_dim(t.x(0), t.attr));
@@ -114,12 +114,12 @@ fn float_extremes() -> Vec<Row> {
     ]
 }
 
-/// The larger, or NaN.
+/// Returns the larger number, or NaN.
 fn larger(a: f64, b: f64) -> f64 {
     if a.is_nan() || b.is_nan() { f64::NAN } else { a.max(b) }
 }
 
-/// The smaller, or NaN.
+/// Returns the smaller number, or NaN.
 fn smaller(a: f64, b: f64) -> f64 {
     if a.is_nan() || b.is_nan() { f64::NAN } else { a.min(b) }
 }

@@ -24,7 +24,7 @@ fn int_sums() -> Vec<Row> {
         row("int_prod", Exact, factors(digits()), run!(
             |t| t.int(B::int_prod(t.i(0))),
             = |u| {
-                // Wrapping, where burn-ndarray would panic in a debug build.
+                // Wraps; burn-ndarray would panic in a debug build.
                 let product = u.wholes(0).into_iter().fold(1i128, |a, b| i128::from((a as i64).wrapping_mul(b as i64)));
                 u.int(u.load_int(&[product], &[1]));
             }
@@ -39,7 +39,7 @@ fn int_sums() -> Vec<Row> {
     ]
 }
 
-/// The type in which our integer ops give places.
+/// Returns the type in which our integer ops return indices.
 fn place_type(own: IntDType) -> IntDType {
     match own {
         IntDType::I8 | IntDType::I16 | IntDType::U8 | IntDType::U16 => IntDType::I32,

@@ -1,8 +1,8 @@
-//! Reductions, running reductions, places of extreme values and sorts, of floats and integers.
+//! Reductions, running reductions, indices of extreme values and sorts, of floats and integers.
 //!
-//! Where a lane holds a NaN, burn-ndarray's answer depends on where it stands; here NaN is the largest and the smallest
-//! value, as in Burn's documentation of `sort`, and the first of equals counts. Plain loops are the reference then, and
-//! for sorted places, which Burn's default leaves unstable.
+//! If a lane contains a NaN, burn-ndarray's result depends on the NaN's position; here NaN is the largest and the smallest
+//! value, as in Burn's documentation of `sort`, and the first of equal elements counts. In these cases plain loops are the
+//! reference, and also for sorted indices, which Burn's default does not keep stable.
 
 mod floats;
 mod ints;
@@ -19,12 +19,12 @@ pub fn rows() -> Vec<Row> {
     floats::rows().into_iter().chain(ints::rows()).collect()
 }
 
-/// One operand with an element at least.
+/// One operand with at least one element.
 pub fn some<P: Pool>(value: Gen<P>) -> Cases<()> {
     one_shaped(value, full_shape(1), Just(()))
 }
 
-/// One operand with an element at least, and one of its dims.
+/// One operand with at least one element, and one of its dims.
 pub fn some_dim<P: Pool>(value: Gen<P>) -> Cases<usize> {
     one_dim(value, full_shape(1))
 }
@@ -47,7 +47,7 @@ pub fn groups(dims: &[usize], over: Over) -> (Vec<Vec<usize>>, Vec<usize>) {
     }
 }
 
-/// The place in each group of its largest or smallest float, of its first NaN if it has one.
+/// Returns the position in each group of its largest or smallest float, or of its first NaN.
 fn extreme_places(values: &[f64], groups: &[Vec<usize>], largest: bool) -> Vec<usize> {
     let better = |new: f64, old: f64| !old.is_nan() && (new.is_nan() || if largest { new > old } else { new < old });
     let best = |group: &Vec<usize>| {
@@ -113,12 +113,12 @@ fn taken<T: Copy>(lanes: &[Vec<usize>], places: Vec<Vec<usize>>, values: &[T]) -
     lanes.iter().zip(places).map(|(lane, places)| places.into_iter().map(|k| values[lane[k]]).collect()).collect()
 }
 
-/// One operand of few elements: their product stays in range.
+/// One operand with few elements, whose product stays in range.
 pub fn factors<P: Pool>(value: Gen<P>) -> Cases<()> {
     one_shaped(value, prop::collection::vec(dim(), 0..=2).sboxed(), Just(()))
 }
 
-/// An operand with a dim, an order, and how many to keep.
+/// An operand with a dim, an order, and the number of elements to keep.
 pub fn sorts<P: Pool>(value: Gen<P>) -> Cases<(usize, bool, usize)> {
     one_shaped(value, full_shape(1), (0..4usize, any::<bool>(), 1..=5usize))
         .prop_map(|case| {
