@@ -1,6 +1,6 @@
 """The JAX programs that `examples/step_time` and `examples/fit` compare with.
 
-    export DIR             write each model's start and step as StableHLO, for `step_time --against DIR` and `fit --against DIR`
+    export DIR             write each model's start and step as StableHLO, for `step_time` and `fit --against DIR`
     run PLUGIN.so          time the step in JAX, jitted and with donated state, through the same PJRT plugin
 
 Needs `pip install jax==0.10.2` (no accelerator); the CPU plugin supports that version's StableHLO and runtime.
@@ -16,8 +16,8 @@ MODELS = ["mlp", "cnn", "gpt"]
 
 
 def export(folder, dtypes):
-    """Writes two programs per model. `NAME.start.mlir` has no arguments and returns the state and a batch. `NAME.step.mlir` has
-    the arguments state (donated), rate and batch, and returns the state and the loss."""
+    """Writes two programs per model. `NAME.start.mlir` has no arguments and returns the state and a batch.
+    `NAME.step.mlir` has the arguments state (donated), rate and batch, and returns the state and the loss."""
     import jax
     import jax.numpy as jnp
 
