@@ -25,7 +25,7 @@ fn constants_have_as_many_bytes_as_their_type() {
     accepts(dense("i16[0,3]", 0), "", "i16[0,3]");
     accepts(dense("f64[]", 8), "", "f64[]");
     refuses(dense("i16[2,3]", 6), "", "takes 12 bytes, got 6");
-    refuses(dense("complex<f32>[]", 8), "", "two parts");
+    refuses(dense("complex<f32>[]", 8), "", "two real ones");
     let splat = |dtype: DType, bits: u64| {
         Op::Constant(Literal { ty: TensorType::new(dtype, [2]), data: LiteralData::Splat(bits) })
     };

@@ -78,7 +78,7 @@ fn select_and_scatter_takes_one_source_element_per_window() {
     accepts(scatter(|w| w.padding[1] = (1, 1)), "f32[3,4] f32[3,3]", "f32[3,4]");
     refuses(scatter(|_| ()), "f32[3,4] f32[3,3]", "source must be f32[3,2]");
     refuses(scatter(|_| ()), "f32[3,4] bf16[3,2]", "source must be");
-    refuses(scatter(|w| w.window_dilation[1] = 2), "f32[3,4] f32[3,1]", "no dilation");
+    refuses(scatter(|w| w.window_dilation[1] = 2), "f32[3,4] f32[3,1]", "dilation is not supported");
     refuses(scatter(|_| ()), "i1[3,4] i1[3,2]", "Sum takes Numeric");
 }
 
