@@ -204,7 +204,7 @@ mod tests {
     #[test]
     fn a_wrong_count_or_label_is_an_error() {
         let message = error(&idx(0x0803, &[3, 28, 28], 3 * PIXELS), &good_labels());
-        assert!(message.contains("dimensions [3, 28, 28] where MNIST has [2, 28, 28]"), "{message}");
+        assert!(message.contains("dimensions [3, 28, 28] instead of [2, 28, 28]"), "{message}");
         let mut labels = good_labels();
         *labels.last_mut().unwrap() = 10;
         assert!(error(&good_images(), &labels).contains("label 10 at position 1"));
