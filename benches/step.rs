@@ -125,8 +125,7 @@ fn transfer(c: &mut Criterion) {
     }
 }
 
-/// Uses three devices, so that no part finds programs that another part left in memory. The third keeps programs on
-/// disk.
+/// Uses three devices, so that no part finds programs that another part left in memory. The third keeps programs on disk.
 fn main() {
     let folder = tempfile::tempdir().expect("a folder");
     let options = || TpuOptions::development().cpu_devices(3);

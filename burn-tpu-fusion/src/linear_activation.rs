@@ -1,8 +1,7 @@
 //! Linear layers round once: bias and activation after a contraction of 16-bit floats stay in f32 until the last op.
 //!
 //! Recorded op by op, a linear layer in bf16 rounds its f32 sums to bf16 and adds the bias in bf16, which rounds
-//! again. An activation computed in f32 starts from that. This pass computes the bias and the activation on the f32
-//! sums:
+//! again. An activation computed in f32 starts from that. This pass computes the bias and the activation on the f32 sums:
 //!
 //! ```text
 //! convert_bf16(dot)                 -> unchanged; its f32 operand is recorded as its wide value

@@ -218,8 +218,7 @@ fn convolution_flops(attrs: &ConvAttrs, input: &TensorType, kernel: &TensorType,
     2 * others as u64 * positions
 }
 
-/// Returns the number of pairs of output position and kernel position along one spatial dim that read an input
-/// element.
+/// Returns the number of pairs of output position and kernel position along one spatial dim that read an input element.
 fn valid_positions(attrs: &ConvAttrs, dim: usize, [input, kernel, output]: [usize; 3]) -> u64 {
     let (stride, holes, spread) = (attrs.strides[dim], attrs.lhs_dilation[dim], attrs.rhs_dilation[dim]);
     let end = (input as isize - 1) * holes as isize;

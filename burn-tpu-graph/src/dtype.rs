@@ -96,8 +96,7 @@ impl DType {
         matches!(self, DType::U8 | DType::U16 | DType::U32 | DType::U64)
     }
 
-    /// Returns the type in which values of this type are accumulated: f32 for 16-bit floats, otherwise the type
-    /// itself.
+    /// Returns the type in which values of this type are accumulated: f32 for 16-bit floats, otherwise the type itself.
     pub const fn accumulator(self) -> DType {
         if self.is_half() { DType::F32 } else { self }
     }

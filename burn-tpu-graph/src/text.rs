@@ -17,8 +17,7 @@ use std::fmt::{Display, Formatter, Result, Write};
 const FORMAT: &str = "burn-tpu-graph text 1";
 
 impl Program {
-    /// Returns a hash of the program that is the same in every process and on every machine, for keys of on-disk
-    /// caches.
+    /// Returns a hash of the program that is the same in every process and on every machine, for keys of on-disk caches.
     pub fn stable_hash(&self) -> [u8; 32] {
         let mut hasher = Sha256::new();
         hasher.update(format!("{FORMAT}\n{self}"));

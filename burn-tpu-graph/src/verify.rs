@@ -23,8 +23,7 @@ mod tests;
 use crate::{DType, GraphError, Node, NodeId, Op, Program, TensorType, infer};
 use std::collections::BTreeMap;
 
-/// The first invariant that a program breaks; always a bug of this project. The numbers are those of the module's
-/// list.
+/// The first invariant that a program breaks; always a bug of this project. The numbers are those of the module's list.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum VerifyError {
     /// Invariant 1.

@@ -63,8 +63,7 @@ const CASES: &[&str] = &[
     "loop/nested",
 ];
 
-/// A hand-written training step of a linear layer: dot, bias, relu, its gradient, an SGD update with the rate in a
-/// slot.
+/// A hand-written training step of a linear layer: dot, bias, relu, its gradient, an SGD update with the rate in a slot.
 fn training_step() -> Case {
     let mut graph = Graph::new();
     let mut parameter =

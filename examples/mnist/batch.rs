@@ -1,8 +1,7 @@
 //! Turns images on the host into batches on the device, and builds the data loaders for the Learner.
 //!
 //! Every batch of a run has the same shape, since each new shape is a program to compile: the training set is
-//! truncated to a multiple of the batch size, and the test set is read in batches whose size divides its 10,000
-//! images.
+//! truncated to a multiple of the batch size, and the test set is read in batches whose size divides its 10,000 images.
 
 use crate::data::Item;
 use burn::data::dataloader::batcher::Batcher;
@@ -46,8 +45,7 @@ impl<B: Backend> Batcher<B, Item, Images<B>> for MnistBatcher<B> {
     }
 }
 
-/// Returns shuffled full batches, built by one background thread: with two threads, their order would depend on
-/// timing.
+/// Returns shuffled full batches, built by one background thread: with two threads, their order would depend on timing.
 pub fn training<B: Backend>(
     mut items: Vec<Item>,
     batch_size: usize,

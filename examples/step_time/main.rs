@@ -1,5 +1,4 @@
-//! Measures the cost of a training step: `cargo run --release --example step_time -- --model gpt --dtype f32 --steps
-//! 50`.
+//! Measures the cost of a training step: `cargo run --release --example step_time -- --model gpt --dtype f32 --steps 50`.
 //!
 //! The models are those of `src/models`; `--backend ndarray` and `--backend flex` run the same code on Burn's own backends.
 //! `--against DIR` alternates with the same step written in JAX, exported by `benches/jax/step_time.py`.

@@ -22,8 +22,7 @@ pub(super) fn add(cases: &mut Cases) -> Result<()> {
     })
 }
 
-/// Running sums of the rows, each written over its row; one carry that passes through unchanged, and one that nothing
-/// reads.
+/// Running sums of the rows, each written over its row; one carry that passes through unchanged, and one that nothing reads.
 fn rows(r: &mut Recorder, trips: usize) -> Result<Vec<NodeId>> {
     let (x, scale) = (r.parameter(DType::F32, &[6, 5])?, r.slot(DType::F32)?);
     let (sum, unread) = (r.graph.splat(DType::F32, &[5], 0.0)?, r.parameter(DType::I32, &[2])?);

@@ -61,8 +61,7 @@ fn a_convolution_counts_only_taps_that_read_an_element() {
     let (whole, shape) = convolution(0, 1, 1, 1);
     assert_eq!(whole.convolution_flops, 2 * (2 * 6 * 4) * (6 * 3) * (6 * 3));
     assert_eq!((shape.m, shape.k, shape.n), (2 * 6 * 6, 4 * 9, 6));
-    // With padding 1, per dim: 8 outputs of 3 taps, where the first and the last output each have one tap in the
-    // padding.
+    // With padding 1, per dim: 8 outputs of 3 taps, where the first and the last output each have one tap in the padding.
     assert_eq!(convolution(1, 1, 1, 1).0.convolution_flops, 2 * (2 * 6 * 4) * 22 * 22);
     // Stride 2 and padding 1, per dim: 4 outputs, where the first has one tap in the padding.
     assert_eq!(convolution(1, 2, 1, 1).0.convolution_flops, 2 * (2 * 6 * 4) * 11 * 11);

@@ -36,8 +36,7 @@ pub(super) fn dynamic_update_slice(types: &[&TensorType]) -> Rule {
     Ok(types[0].clone())
 }
 
-/// Returns the dims of the indices without the index vector. `index_vector_dim == rank` means an implicit dim of size
-/// 1.
+/// Returns the dims of the indices without the index vector. If `index_vector_dim` is the rank, its size is 1.
 fn index_dims(indices: &TensorType, vector_dim: usize, components: usize) -> Rule<Dims> {
     if !indices.dtype.is_signed_int() {
         return Err(format!("indices must be signed integers, not {}", indices.dtype));

@@ -1,7 +1,6 @@
 //! Shape and element-type inference: the rule of every op, checked when a node is added.
 //!
-//! One file per family. A rule returns the result types, or one sentence that states what it requires and what it
-//! got.
+//! One file per family. A rule returns the result types, or one sentence that states what it requires and what it got.
 
 mod contract;
 mod control;

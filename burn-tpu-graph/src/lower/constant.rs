@@ -30,8 +30,7 @@ fn statement(ty: &TensorType, data: &LiteralData) -> Statement {
     Statement::new("stablehlo.constant", []).attr("value", format!("dense<{values}> : {}", mlir_type(ty)))
 }
 
-/// Returns the text of one element: floats as hex digits of their bits, the only form that keeps NaNs and never
-/// rounds.
+/// Returns the text of one element: floats as hex digits of their bits, the only form that keeps NaNs and never rounds.
 fn element(dtype: DType, bits: u64) -> String {
     match dtype {
         DType::Bool => (bits != 0).to_string(),

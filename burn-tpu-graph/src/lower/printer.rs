@@ -1,5 +1,4 @@
-//! The text of one op, in the same form for every op: `%3 = "stablehlo.add"(%1, %2) : (tensor<8xf32>, …) ->
-//! tensor<8xf32>`.
+//! The text of one op, in one form for all ops: `%3 = "stablehlo.add"(%1, %2) : (tensor<8xf32>, …) -> tensor<8xf32>`.
 
 use crate::{Label, TensorType};
 use std::fmt::{Display, Write};

@@ -43,8 +43,7 @@ macro_rules! buffers {
                 match self { $(Buffer::$variant(_) => DType::$variant,)* }
             }
 
-            /// Returns the number of elements of the buffer, which may be more than the number of elements of a
-            /// value.
+            /// Returns the number of elements of the buffer, which may be more than the number of elements of a value.
             pub(super) fn len(&self) -> usize {
                 match self { $(Buffer::$variant(flat) => flat.len(),)* }
             }

@@ -1,7 +1,6 @@
 //! Element-wise loops over tensors, and the element-wise ops that are in no table: select, clamp, complex parts.
 //!
-//! If all operands repeat along a dim, one result is computed and repeated: an op on broadcast scalars computes one
-//! element.
+//! If all operands repeat along a dim, one result is computed and repeated: an op on broadcast scalars computes one element.
 
 use super::buffer::{C64, Element, dispatch, flat};
 use super::error::Result;

@@ -27,8 +27,7 @@ pub(super) fn reshape(x: HostTensor, dims: &[usize]) -> Result<HostTensor> {
     Ok(dense.viewed(dims.into(), 0, row_major(dims)))
 }
 
-/// Returns the strides under new dims if no element has to move: a new dim must be a part of dims that form one
-/// stride.
+/// Returns the strides under new dims if no element has to move: a new dim must be a part of dims that form one stride.
 fn reshaped_strides(from: &[usize], strides: &[isize], to: &[usize]) -> Option<Strides> {
     if from.contains(&0) {
         return Some(row_major(to));
@@ -103,8 +102,7 @@ fn padded<T: Element>(x: HostTensor, value: T, attrs: &PadAttrs, dims: &[usize])
     let mut offset = 0;
     for (d, &size) in dims.iter().enumerate() {
         // Element i is at position low + i * step. `first` is the first element inside, `end` the first one after.
-        // The sums are in i128, since the attributes of a dim that keeps one element or none may be as large as their
-        // types.
+        // The sums are in i128, since the attributes of a dim that keeps one element or none may be as large as their types.
         let (low, step) = (attrs.low[d] as i128, attrs.interior[d] as i128 + 1);
         let landing = |position: i128| position.div_euclid(step) + i128::from(position.rem_euclid(step) != 0);
         let first = landing(-low).max(0);

@@ -1,7 +1,6 @@
 //! Arithmetic on one element, with XLA's results in edge cases: integers wrap, a division by zero gives -1, NaN wins.
 //!
-//! Owns: the meaning of [`BinaryOp`] and `Combine` for numbers. 16-bit floats are converted to f32 before they get
-//! here.
+//! Owns: the meaning of [`BinaryOp`] and `Combine` for numbers. 16-bit floats are converted to f32 before they get here.
 
 use super::buffer::Element;
 use std::cmp::Ordering;

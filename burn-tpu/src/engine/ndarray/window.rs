@@ -103,8 +103,7 @@ impl Line {
         out
     }
 
-    /// If all ranges start at the first element, each extends the one before: a cumulative sum costs one step per
-    /// position.
+    /// If all ranges start at the first element, each extends the one before: a cumulative sum costs one step per position.
     fn ranges<T: Element>(&self, x: &[T], out: &mut [T], inner: usize, f: impl Fn(T, T) -> T + Copy) {
         let cumulative = (0..self.positions).all(|p| self.range(p).start == 0);
         for p in 0..self.positions {
