@@ -1,14 +1,14 @@
-//! What a training step costs besides running it, part by part: `cargo bench --bench step`, with `-- record` for one part.
+//! The host cost of a training step, part by part: `cargo bench --bench step`, or `-- record` for one part.
 //!
 //! | part | one iteration |
 //! |---|---|
-//! | record | one op, in the mix of a GPT's training step: inference of shapes, structural hash, the tensor and its end |
+//! | record | one op of a GPT training step: shape inference, structural hash, creating and dropping the tensor |
 //! | key | finding a GPT's training step among the programs in memory |
-//! | dispatch | its dispatch |
+//! | dispatch | dispatching that program |
 //! | lower, compile cold, compile from disk | an MLP's training step |
 //! | transfer | 4 KiB and 4 MiB, up and down |
 //!
-//! Where a part is no call of its own, its time is read from `metrics(&device)`.
+//! Parts that are not a single call are timed through `metrics(&device)`.
 
 use burn::backend::Autodiff;
 use burn::module::AutodiffModule;
@@ -42,12 +42,12 @@ impl Step {
             drop(loss);
         };
         let mut step = Self { device, run: Box::new(run) };
-        // The third step has all state, and its program is in memory from then on.
+        // After the second step the optimizer's state exists, so every later step finds its program in memory.
         (0..3).for_each(|_| (step.run)());
         step
     }
 
-    /// Small batches: what is measured does not depend on their size, and nothing else should take long.
+    /// The batches are small: the measured parts do not depend on their size, and the rest should be short.
     fn gpt(device: TpuDevice) -> Self {
         let config = GptConfig::new().with_batch(1).with_sequence(16);
         Self::new(device, config.init(&device), adamw(), Tokens::synthetic(&config, 0, &device))
@@ -57,9 +57,9 @@ impl Step {
         Self::new(device, Mlp::new(&device), adam(), Images::synthetic(16, 0, &device))
     }
 
-    /// What so many steps add to a number of the metrics. Each ends before the next begins: a full queue would make
-    /// dispatch wait.
-    fn adds(&mut self, steps: u64, number: impl Fn(&Metrics) -> u64) -> u64 {
+    /// Returns how much `steps` steps add to a counter of the metrics. Each step finishes before the next begins,
+    /// since a full queue would make dispatch wait.
+    fn metric_increase(&mut self, steps: u64, number: impl Fn(&Metrics) -> u64) -> u64 {
         let before = number(&metrics(&self.device));
         for _ in 0..steps {
             (self.run)();
@@ -68,11 +68,11 @@ impl Step {
         number(&metrics(&self.device)) - before
     }
 
-    /// As [`Step::adds`], on a cache in memory that is emptied before each step.
-    fn adds_cold(&mut self, steps: u64, number: impl Fn(&Metrics) -> u64 + Copy) -> Duration {
+    /// As [`Step::metric_increase`], with the in-memory cache emptied before each step.
+    fn metric_increase_cold(&mut self, steps: u64, number: impl Fn(&Metrics) -> u64 + Copy) -> Duration {
         let cold = |_| {
             Tpu::<f32>::memory_cleanup(&self.device);
-            self.adds(1, number)
+            self.metric_increase(1, number)
         };
         Duration::from_nanos((0..steps).map(cold).sum())
     }
@@ -82,27 +82,28 @@ fn warm(c: &mut Criterion) {
     let mut gpt = Step::gpt(TpuDevice::cpu(0));
     c.bench_function("record", |b| {
         b.iter_custom(|ops| {
-            let per_step = gpt.adds(1, |m| m.recorded_ops);
+            let per_step = gpt.metric_increase(1, |m| m.recorded_ops);
             let steps = ops.div_ceil(per_step).max(8);
-            let time = gpt.adds(steps, |m| m.record_ns) as u128 * u128::from(ops) / u128::from(steps * per_step);
+            let time =
+                gpt.metric_increase(steps, |m| m.record_ns) as u128 * u128::from(ops) / u128::from(steps * per_step);
             Duration::from_nanos(time as u64)
         });
     });
     for (name, number) in [("key", (|m| m.key_ns) as fn(&Metrics) -> u64), ("dispatch", |m| m.dispatch_ns)] {
-        c.bench_function(name, |b| b.iter_custom(|steps| Duration::from_nanos(gpt.adds(steps, number))));
+        c.bench_function(name, |b| b.iter_custom(|steps| Duration::from_nanos(gpt.metric_increase(steps, number))));
     }
 }
 
 fn cold(c: &mut Criterion) {
     let mut mlp = Step::mlp(TpuDevice::cpu(1));
     for (name, number) in [("lower", (|m| m.lower_ns) as fn(&Metrics) -> u64), ("compile cold", |m| m.compile_ns)] {
-        c.bench_function(name, |b| b.iter_custom(|steps| mlp.adds_cold(steps, number)));
+        c.bench_function(name, |b| b.iter_custom(|steps| mlp.metric_increase_cold(steps, number)));
     }
     let mut mlp = Step::mlp(TpuDevice::cpu(2));
     c.bench_function("compile from disk", |b| {
         b.iter_custom(|steps| {
-            let time = mlp.adds_cold(steps, |m| m.disk_ns);
-            assert!(metrics(&mlp.device).disk_hits > 0, "nothing came from disk");
+            let time = mlp.metric_increase_cold(steps, |m| m.disk_ns);
+            assert!(metrics(&mlp.device).disk_hits > 0, "no program was read from disk");
             time
         });
     });
@@ -124,7 +125,7 @@ fn transfer(c: &mut Criterion) {
     }
 }
 
-/// Three devices, so that no part finds what another one has left in memory; the third one keeps programs on disk.
+/// Uses three devices, so that no part finds programs that another part left in memory. The third keeps programs on disk.
 fn main() {
     let folder = tempfile::tempdir().expect("a folder");
     let options = || TpuOptions::development().cpu_devices(3);

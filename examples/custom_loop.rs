@@ -1,8 +1,8 @@
 //! The smallest hand-written training loop: `cargo run --release --example custom_loop`.
 //!
-//! Model, loss, backward, optimizer, `mark_step`. What stands between two calls of `mark_step` is one program:
-//! compiled in the first steps, looked up ever after.
-#![allow(clippy::print_stdout, reason = "an example talks to its user")]
+//! Model, loss, backward, optimizer, `mark_step`. The ops between two calls of `mark_step` are one program: compiled
+//! in the first steps, found in the cache in all later ones.
+#![allow(clippy::print_stdout, reason = "an example prints its results")]
 
 use burn::backend::Autodiff;
 use burn::nn::loss::{MseLoss, Reduction};
@@ -28,13 +28,13 @@ impl<B: Backend> Model<B> {
         Self { hidden: LinearConfig::new(2, 64).init(device), output: LinearConfig::new(64, 1).init(device) }
     }
 
-    /// `[batch, 2]` to `[batch, 1]`
+    /// Maps `[batch, 2]` to `[batch, 1]`.
     fn forward(&self, x: Tensor<B, 2>) -> Tensor<B, 2> {
         self.output.forward(relu(self.hidden.forward(x)))
     }
 }
 
-/// Points in a square, and at each the value to learn: the product of its two coordinates.
+/// Returns random points in a square, and for each point its target: the product of its two coordinates.
 fn samples<B: Backend>(count: usize, device: &B::Device) -> (Tensor<B, 2>, Tensor<B, 2>) {
     let points = Tensor::random([count, 2], Distribution::Uniform(-1.0, 1.0), device);
     let products = points.clone().slice([0..count, 0..1]) * points.clone().slice([0..count, 1..2]);

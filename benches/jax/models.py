@@ -1,7 +1,7 @@
-"""The models of `src/models` with their optimizers, as one would write them in JAX: pure functions over dictionaries.
+"""The models of `src/models` with their optimizers, written in JAX: pure functions over dictionaries.
 
-A state is (weights, both moments, step count); `step(state, rate, batch)` gives the next state and the loss. Weights and moments
-have the type of the model.
+A state is (weights, both moments, step count). `step(state, rate, batch)` returns the next state and the loss. Weights and
+moments have the type of the model.
 """
 
 import functools
@@ -40,7 +40,7 @@ def apply_convolution(p, x):
 
 
 def apply_norm(p, x):
-    """In f32 inside, as burn-tpu computes norms."""
+    """Returns the norm, computed in f32 as in burn-tpu."""
     wide = x.astype(jnp.float32)
     mean = wide.mean(-1, keepdims=True)
     variance = jnp.square(wide - mean).mean(-1, keepdims=True)
@@ -149,7 +149,7 @@ def gpt_loss(p, batch):
 
 
 def adam(weight, gradient, m, v, rate, m_scale, v_scale, decay):
-    """Adam where `decay` is None, else AdamW; `m_scale` and `v_scale` correct the moments' bias. Returns weight, m, v."""
+    """Returns weight, m, v after Adam if `decay` is None, else AdamW. `m_scale` and `v_scale` correct the moments' bias."""
     m = 0.9 * m + 0.1 * gradient
     v = 0.999 * v + 0.001 * jnp.square(gradient)
     update = m * m_scale / (jnp.sqrt(v * v_scale) + 1e-5)
@@ -158,7 +158,7 @@ def adam(weight, gradient, m, v, rate, m_scale, v_scale, decay):
 
 
 def make(model, dtype):
-    """`init(key)` to (state, batch), and `step(state, rate, batch)` to (state, loss)."""
+    """Returns `init(key)`, which returns (state, batch), and `step(state, rate, batch)`, which returns (state, loss)."""
     init_weights = {"mlp": mlp_init, "cnn": cnn_init, "gpt": gpt_init}[model]
     loss_of = {"mlp": mlp_loss, "cnn": cnn_loss, "gpt": gpt_loss}[model]
     decay = 0.01 if model == "gpt" else None
@@ -179,7 +179,7 @@ def make(model, dtype):
         weights, m, v, t = state
         loss, gradients = jax.value_and_grad(loss_of)(weights, batch)
         t = t + 1
-        # Numbers that vary have the model's type too, or they would widen what they multiply.
+        # Run-time scalars have the model's type, since wider ones would widen the products.
         numbers = [x.astype(dtype) for x in (rate, 1 / (1 - 0.9**t), 1 / (1 - 0.999**t))]
         updated = jax.tree.map(lambda *leaf: adam(*leaf, *numbers, decay), weights, gradients, m, v)
         weights, m, v = jax.tree.transpose(jax.tree.structure(weights), jax.tree.structure((0, 0, 0)), updated)

@@ -1,9 +1,9 @@
-"""JAX's side of `examples/step_time`.
+"""The JAX programs that `examples/step_time` and `examples/fit` compare with.
 
-    export DIR             write each model's start and step as StableHLO, for `step_time --against DIR`, and for `fit --against DIR`
-    run PLUGIN.so          time JAX itself: its jitted step with donated state, through the same PJRT plugin
+    export DIR             write each model's start and step as StableHLO, for `step_time` and `fit --against DIR`
+    run PLUGIN.so          time the step in JAX, jitted and with donated state, through the same PJRT plugin
 
-Needs `pip install jax==0.10.2` (no accelerator); the CPU plugin takes that version's StableHLO and speaks to its runtime.
+Needs `pip install jax==0.10.2` (no accelerator); the CPU plugin supports that version's StableHLO and runtime.
 """
 
 import argparse
@@ -16,8 +16,8 @@ MODELS = ["mlp", "cnn", "gpt"]
 
 
 def export(folder, dtypes):
-    """`NAME.start.mlir` takes nothing and gives the state and a batch; `NAME.step.mlir` takes the state, the rate and the
-    batch and gives the state and the loss, with the state donated."""
+    """Writes two programs per model. `NAME.start.mlir` has no arguments and returns the state and a batch.
+    `NAME.step.mlir` has the arguments state (donated), rate and batch, and returns the state and the loss."""
     import jax
     import jax.numpy as jnp
 

@@ -1,7 +1,7 @@
 //! Graph rewrites for burn-tpu: one pass per pattern, each with its legality and its measured gain.
 //!
-//! XLA fuses loops by itself and well; a pass belongs here only for what XLA cannot know or may not do, and only with a
-//! measurement under `docs/decisions`. Owns: the [`Pass`] trait, the pipeline, the passes. May not know: PJRT, Burn.
+//! XLA already fuses loops well. A pass belongs here only if XLA cannot know or may not do what it does, and only
+//! with a measurement under `docs/decisions`. Owns: the [`Pass`] trait, the pipeline, the passes. May not know: PJRT, Burn.
 #![forbid(unsafe_code)]
 
 mod linear_activation;

@@ -1,19 +1,20 @@
-//! Dot, bias and activation round once: what stands behind a contraction of 16-bit floats stays in f32 until its end.
+//! Linear layers round once: bias and activation after a contraction of 16-bit floats stay in f32 until the last op.
 //!
-//! Recorded op by op, a linear layer in bf16 rounds its f32 sums to bf16, adds the bias in bf16 (a second rounding), and
-//! an activation computed in f32 starts from that. Here the bias and the activation work on the f32 sums:
+//! Recorded op by op, a linear layer in bf16 rounds its f32 sums to bf16 and adds the bias in bf16, which rounds
+//! again. An activation computed in f32 starts from that. This pass computes the bias and the activation on the f32 sums:
 //!
 //! ```text
-//! convert_bf16(dot)                 -> the same; its f32 operand is remembered as its wide value
+//! convert_bf16(dot)                 -> unchanged; its f32 operand is recorded as its wide value
 //! add(wide, broadcast(bias))        -> convert_bf16(add(wide in f32, broadcast(convert_f32(bias))))
 //! maximum(wide, 0)                  -> convert_bf16(maximum(wide in f32, 0))
 //! convert_f32(wide)                 -> the wide value
 //! ```
 //!
-//! Legality. Only roundings to 16 bits are left out, of values that nothing else sees: the rounded value has one use (an
-//! output counts as one), and so has the broadcast bias. All other arithmetic is the same, in the wider type that the
-//! contraction already has; `maximum` with 0 commutes with rounding, so it gives the same. Nothing is computed
-//! twice and the shapes stay. A program without 16-bit contractions has no wide value and is returned as it is.
+//! Legality. The pass removes only roundings to 16 bits of values that nothing else reads: the rounded value has one
+//! use (an output counts as a use), and so has the broadcast bias. All other arithmetic is the same, in the wider
+//! type that the contraction already has; `maximum` with 0 commutes with rounding, so its result does not change.
+//! Nothing is computed twice and the shapes do not change. A program without 16-bit contractions has no wide value
+//! and is returned unchanged.
 //!
 //! Gain: `docs/decisions/0003-linear-activation-fusion.md`.
 
@@ -22,7 +23,7 @@ use burn_tpu_graph::op::BinaryOp;
 use burn_tpu_graph::{Builder, DType, Graph, GraphError, LiteralData, Node, NodeId, Op, Program};
 use std::collections::BTreeMap;
 
-/// See the module's documentation.
+/// The pass that keeps bias and activation in f32. See the module's documentation.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct LinearActivation;
 
@@ -41,13 +42,13 @@ impl Pass for LinearActivation {
 struct State<'a> {
     program: &'a Program,
     uses: Vec<u32>,
-    /// Nodes of the old program that are roundings of an f32 node of the new one.
+    /// Nodes of the old program that round an f32 node of the new one, with that f32 node.
     wide: BTreeMap<NodeId, NodeId>,
     count: usize,
 }
 
 impl State<'_> {
-    /// The new node for an old one, whose operands have become `operands`.
+    /// Adds the new node for an old one. `operands` are the new nodes of its operands.
     fn node(&mut self, graph: &mut Graph, id: NodeId, node: &Node, operands: &[NodeId]) -> Result<NodeId, GraphError> {
         if let Op::Convert { dtype: DType::F32 } = node.op
             && let Some(wide) = node.operands.first().and_then(|&operand| self.unseen_wide(operand))
@@ -68,7 +69,7 @@ impl State<'_> {
         graph.add(node.op.clone(), operands)
     }
 
-    /// A conversion of the f32 sums of a 16-bit contraction to 16 bits.
+    /// Returns whether the node converts the f32 sums of a 16-bit contraction to 16 bits.
     fn rounds_contraction(&self, node: &Node) -> bool {
         let Op::Convert { dtype } = node.op else { return false };
         let Some(&sums) = node.operands.first() else { return false };
@@ -84,7 +85,7 @@ impl State<'_> {
         self.program.graph().ty(old).dtype
     }
 
-    /// The f32 value of a node whose rounding nobody else sees.
+    /// Returns the f32 value of a node whose rounded value has no other use.
     fn unseen_wide(&self, old: NodeId) -> Option<NodeId> {
         let wide = self.wide.get(&old).copied();
         wide.filter(|_| self.used_once(old))
@@ -94,7 +95,7 @@ impl State<'_> {
         self.uses.get(old.index()) == Some(&1)
     }
 
-    /// The two operands of a commutative op, the one with a wide value first: its wide value, the other one's position.
+    /// Returns the wide value of one operand of a commutative op, and the position of the other operand.
     fn wide_operand(&self, node: &Node) -> Option<(NodeId, usize)> {
         let wide = |i: usize| node.operands.get(i).and_then(|&old| self.unseen_wide(old));
         wide(0).map(|wide| (wide, 1)).or_else(|| wide(1).map(|wide| (wide, 0)))
@@ -125,7 +126,7 @@ impl State<'_> {
     }
 }
 
-/// A constant of +0 in every element.
+/// Returns whether the node is a constant of +0 in every element.
 fn is_zero(node: &Node) -> bool {
     matches!(&node.op, Op::Constant(literal) if literal.data == LiteralData::Splat(0))
 }

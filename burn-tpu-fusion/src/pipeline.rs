@@ -3,74 +3,74 @@
 use crate::{LinearActivation, Pass};
 use burn_tpu_graph::{GraphError, Program, VerifyError, verify};
 
-/// How much is rewritten.
+/// Which passes run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Level {
-    /// Nothing.
+    /// No pass.
     Off,
     /// Every pass with a measured gain.
     #[default]
     Full,
 }
 
-/// When the verifier spoke.
+/// When the verifier ran.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stage {
-    /// On what the pass was given: a bug before it.
+    /// On the input of the pass: the bug is before the pass.
     Before,
-    /// On what the pass made: its own bug.
+    /// On the output of the pass: the bug is in the pass.
     After,
 }
 
-/// A rewrite that went wrong; always a bug of ours.
+/// A failed rewrite; always a bug of this project.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum FusionError {
     /// A replacement broke an op's rule.
     #[error("pass {pass} built a node that cannot exist: {error}")]
     Rule {
-        /// The pass.
+        /// The pass's name.
         pass: &'static str,
-        /// The broken rule.
+        /// The rule that the replacement broke.
         error: GraphError,
     },
-    /// The verifier refused the program.
+    /// The verifier rejected the program.
     #[error("{stage:?} pass {pass} the program was invalid: {error}")]
     Invalid {
-        /// The pass.
+        /// The pass's name.
         pass: &'static str,
-        /// Before or after it.
+        /// Whether the verifier ran before or after the pass.
         stage: Stage,
-        /// The broken invariant.
+        /// The invariant that does not hold.
         error: VerifyError,
     },
-    /// The pass changed what the program gives.
+    /// The pass changed the number or the types of the outputs.
     #[error("pass {pass} changed the number or the types of the outputs")]
     Outputs {
-        /// The pass.
+        /// The pass's name.
         pass: &'static str,
     },
 }
 
-/// What rewriting returns.
+/// The result of a rewrite.
 pub type Result<T, E = FusionError> = std::result::Result<T, E>;
 
-/// A program after the pipeline, with what was done to it.
+/// A program after the pipeline, with the number of rewrites.
 #[derive(Clone, Debug)]
 pub struct Optimized {
     /// The program to lower.
     pub program: Program,
-    /// How often each pass found its pattern, in the order of the passes.
+    /// The number of places where each pass found its pattern, in the order of the passes.
     pub applied: Vec<(&'static str, usize)>,
 }
 
-/// Passes in order.
+/// A sequence of passes.
 pub struct Pipeline {
     passes: Vec<Box<dyn Pass>>,
     verify: bool,
 }
 
 impl Pipeline {
-    /// The passes of a level. The verifier runs in debug builds.
+    /// Creates the pipeline of a level. The verifier runs in debug builds.
     pub fn new(level: Level) -> Self {
         let passes: Vec<Box<dyn Pass>> = match level {
             Level::Off => Vec::new(),
@@ -79,21 +79,21 @@ impl Pipeline {
         Self::of(passes)
     }
 
-    /// Passes of the caller's choice. The verifier runs in debug builds.
+    /// Creates a pipeline of the given passes. The verifier runs in debug builds.
     pub fn of(passes: Vec<Box<dyn Pass>>) -> Self {
         Self { passes, verify: cfg!(debug_assertions) }
     }
 
-    /// Whether the verifier runs before and after each pass.
+    /// Sets whether the verifier runs before and after each pass.
     pub fn verify(mut self, verify: bool) -> Self {
         self.verify = verify;
         self
     }
 
-    /// Runs every pass.
+    /// Runs every pass in order.
     ///
     /// # Errors
-    /// If a pass breaks the program, or was given a broken one.
+    /// Fails if a pass produces an invalid program, or is given one.
     pub fn run(&self, program: Program) -> Result<Optimized> {
         let start = Optimized { program, applied: Vec::new() };
         self.passes.iter().try_fold(start, |state, pass| self.step(state, pass.as_ref()))
@@ -121,10 +121,10 @@ impl Pipeline {
     }
 }
 
-/// The program after every pass of a level.
+/// Returns the program after every pass of a level.
 ///
 /// # Errors
-/// If a pass breaks the program, or was given a broken one.
+/// Fails if a pass produces an invalid program, or is given one.
 pub fn optimize(program: Program, level: Level) -> Result<Program> {
     Pipeline::new(level).run(program).map(|optimized| optimized.program)
 }
@@ -137,7 +137,7 @@ mod tests {
     use burn_tpu_graph::{Builder, Graph, Op};
 
     #[test]
-    fn the_corpus_goes_through_and_a_second_run_finds_nothing() {
+    fn the_corpus_is_rewritten_and_a_second_run_finds_nothing() {
         for case in corpus::cases().unwrap() {
             let pipeline = Pipeline::new(Level::Full).verify(true);
             let once = pipeline.run(case.program).unwrap();
@@ -154,12 +154,12 @@ mod tests {
         }
     }
 
-    /// Loses the last output.
-    struct Forgetful;
+    /// A pass that drops the last output.
+    struct DropsAnOutput;
 
-    impl Pass for Forgetful {
+    impl Pass for DropsAnOutput {
         fn name(&self) -> &'static str {
-            "forgetful"
+            "drops_an_output"
         }
 
         fn run(&self, program: &Program) -> Result<Rewritten, GraphError> {
@@ -168,12 +168,12 @@ mod tests {
         }
     }
 
-    /// Builds a node that cannot exist.
-    struct Clumsy;
+    /// A pass that builds an invalid node.
+    struct BuildsAnInvalidNode;
 
-    impl Pass for Clumsy {
+    impl Pass for BuildsAnInvalidNode {
         fn name(&self) -> &'static str {
-            "clumsy"
+            "builds_an_invalid_node"
         }
 
         fn run(&self, _: &Program) -> Result<Rewritten, GraphError> {
@@ -184,10 +184,13 @@ mod tests {
     }
 
     #[test]
-    fn a_pass_that_breaks_the_program_is_named() {
+    fn the_error_names_the_pass_that_breaks_the_program() {
         let program = corpus::cases().unwrap().remove(0).program;
         let run = |pass: Box<dyn Pass>| Pipeline::of(vec![pass]).run(program.clone()).map(|o| o.applied);
-        assert_eq!(run(Box::new(Forgetful)), Err(FusionError::Outputs { pass: "forgetful" }));
-        assert!(matches!(run(Box::new(Clumsy)), Err(FusionError::Rule { pass: "clumsy", .. })));
+        assert_eq!(run(Box::new(DropsAnOutput)), Err(FusionError::Outputs { pass: "drops_an_output" }));
+        assert!(matches!(
+            run(Box::new(BuildsAnInvalidNode)),
+            Err(FusionError::Rule { pass: "builds_an_invalid_node", .. })
+        ));
     }
 }

@@ -1,15 +1,15 @@
 //! Input-output aliases: which result may take a parameter's memory when a call donates the parameter.
 //!
-//! Left alone, XLA pairs donors and results of one size in their order: a weight's memory goes to a moment of the optimizer,
-//! and the weight is copied first. Here a result goes with the parameter that it updates: the one of its type that the
-//! fewest element-wise ops lie between. A parameter without such a result is no donor, so that inference never pays for
-//! a pair that only training could use.
+//! By default, XLA pairs donors and results of one size in their order: a weight's memory goes to an optimizer
+//! moment, and the weight is copied first. Here, each result is paired with the parameter that it updates: the
+//! parameter of its type that the fewest element-wise ops separate from it. A parameter without such a result is not
+//! a donor, so that inference does not pay for a pair that only training could use.
 
 use crate::{Node, NodeId, Op, Program};
 use rustc_hash::{FxHashMap, FxHashSet};
 
 impl Program {
-    /// The result, if any, that takes the memory of each parameter, in the order of [`Program::parameters`].
+    /// Returns, for each parameter in the order of [`Program::parameters`], the result that takes its memory, if any.
     pub fn results_in_place(&self) -> Vec<Option<usize>> {
         let nodes = self.graph().nodes().iter().enumerate();
         let parameters: Vec<_> = nodes.filter(|(_, node)| is_parameter(node)).map(|(i, _)| NodeId(i as u32)).collect();
@@ -26,7 +26,8 @@ impl Program {
     }
 }
 
-/// 16-bit weights beside their f32 masters: what is computed from a result in place goes with what is left of its type.
+/// Pairs 16-bit weights that have f32 masters: each result computed from an already paired result takes a remaining
+/// parameter of its own type.
 fn narrow_copies(program: &Program, parameters: &[NodeId], reaches: &[Reach], pairs: &mut Pairs) {
     let graph = program.graph();
     let updated: FxHashSet<NodeId> = pairs.results.iter().map(|&result| program.outputs()[result]).collect();
@@ -43,7 +44,7 @@ fn narrow_copies(program: &Program, parameters: &[NodeId], reaches: &[Reach], pa
     }
 }
 
-/// Each parameter with one result at most, and each result with one parameter.
+/// A matching: each parameter has at most one result, and each result at most one parameter.
 #[derive(Default)]
 struct Pairs {
     result_of: FxHashMap<NodeId, usize>,
@@ -59,11 +60,11 @@ impl Pairs {
     }
 }
 
-/// What a result is computed from, element by element.
+/// The values that a result is computed from, element by element.
 struct Reach {
-    /// Every node on the way, the result's own included.
+    /// Every node on the path, including the result itself.
     through: FxHashSet<NodeId>,
-    /// The parameters of the result's type, each with the number of ops in between.
+    /// The parameters of the result's type, each with the number of ops between it and the result.
     parameters: Vec<(usize, NodeId)>,
 }
 
@@ -95,8 +96,8 @@ fn is_parameter(node: &Node) -> bool {
     matches!(node.op, Op::Parameter { .. })
 }
 
-/// The operands whose memory the node's result could take: each of its elements needs the operand's at the same place and
-/// no other.
+/// Returns the operands whose memory the node's result could take: each element of the result depends on the
+/// operand's element at the same position and on no other.
 fn updated_operands(node: &Node) -> &[NodeId] {
     match node.op {
         Op::Unary(_)
@@ -154,7 +155,7 @@ mod tests {
         Program::extract(graph, outputs).unwrap().results_in_place()
     }
 
-    /// `m = m / 2 + g; w = w - tanh(m)`, with 16-bit copies of w that the gradient comes from.
+    /// `m = m / 2 + g; w = w - tanh(m)`, with 16-bit copies of w from which the gradient is computed.
     #[test]
     fn a_result_takes_the_memory_of_what_it_updates() {
         let g = &mut Graph::new();
@@ -167,15 +168,15 @@ mod tests {
         let update = g.unary(UnaryOp::Tanh, new_m).unwrap();
         let new_w = g.binary(BinaryOp::Sub, w, update).unwrap();
         let new_small = g.convert(new_w, DType::BF16).unwrap();
-        // Whatever the order of the results: `w` is nearer to the new `w` than `m` is.
+        // In any order of the results, `w` is nearer to the new `w` than `m` is.
         assert_eq!(pairs(g, &[new_m, new_w]), [None, Some(0), Some(1)]);
         assert_eq!(pairs(g, &[new_w, new_m, new_small]), [Some(2), Some(1), Some(0)]);
         assert_eq!(pairs(g, &[new_w]), [None, None, Some(0)]);
     }
 
-    /// A result may have a weight's type and nothing of its elements.
+    /// A result may have a weight's type without being computed from its elements.
     #[test]
-    fn what_is_not_updated_keeps_its_memory() {
+    fn a_parameter_that_is_not_updated_keeps_its_memory() {
         let g = &mut Graph::new();
         let [x, y] = [0, 1].map(|i| parameter(g, i, DType::F32));
         let reversed = g.reverse(x, &[0]).unwrap();
@@ -184,7 +185,7 @@ mod tests {
         assert_eq!(pairs(g, &[x, reversed]), [None]);
     }
 
-    /// A trip may read all of what it is given.
+    /// A trip may read every element of its carries.
     #[test]
     fn a_loop_takes_no_parameters_memory() {
         let g = &mut Graph::new();

@@ -1,35 +1,36 @@
-//! What a program costs, counted on its graph: floating-point operations, and the matrix shapes behind most of them.
+//! The cost of a program, counted on its graph: floating-point operations, and the shapes of its matrix products.
 //!
-//! Counted is what the model asks for, once per run: a compiler counts what it emits, so that a recomputation shows and the
-//! body of a loop counts once. Here it counts once per trip. The conventions are XLA's (`HloCostAnalysis`): a multiply-add is 2, padding of a
-//! convolution is not counted, and functions such as `exp` are counted apart. Moving, selecting, comparing, converting and
-//! drawing numbers is no arithmetic here.
+//! The counts are those of the model, once per run. A compiler counts the code that it emits, so it includes
+//! recomputation and counts the body of a loop once; here the body counts once per trip. The conventions are XLA's
+//! (`HloCostAnalysis`): a multiply-add is 2, padding of a convolution is not counted, and functions such as `exp` are
+//! counted separately. Moving, selecting, comparing and converting elements and drawing random numbers do not count
+//! as arithmetic.
 
 use crate::op::{BinaryOp, Combine, ConvAttrs, DotAttrs, FftKind, ScatterMode, UnaryOp, WindowAttrs};
 use crate::{DType, Dims, Graph, Label, Node, NodeId, Op, Program, TensorType};
 
-/// Operations of one run, by kind.
+/// The operations of one run, by kind.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Cost {
-    /// Of matrix products: 2 per multiply-add.
+    /// Operations of matrix products: 2 per multiply-add.
     pub dot_flops: u64,
-    /// Of convolutions: 2 per multiply-add on elements that are there.
+    /// Operations of convolutions: 2 per multiply-add on elements that exist (no padding, no dilation holes).
     pub convolution_flops: u64,
-    /// Of element-wise arithmetic: 1 per element.
+    /// Operations of element-wise arithmetic: 1 per element.
     pub elementwise_flops: u64,
-    /// Of reductions, windows, scatters and Fourier transforms: 1 per combination.
+    /// Operations of reductions, windows, scatters and Fourier transforms: 1 per combination.
     pub reduction_flops: u64,
-    /// Evaluations of `exp`, `log`, `tanh`, roots, powers and the like. Not part of [`Cost::flops`].
+    /// Evaluations of `exp`, `log`, `tanh`, roots, powers and similar functions. Not part of [`Cost::flops`].
     pub transcendentals: u64,
 }
 
 impl Cost {
-    /// All floating-point operations.
+    /// Returns the number of all floating-point operations.
     pub fn flops(&self) -> u64 {
         self.dot_flops + self.convolution_flops + self.elementwise_flops + self.reduction_flops
     }
 
-    /// Those that a matrix unit does.
+    /// Returns the number of operations that a matrix unit executes.
     pub fn matrix_flops(&self) -> u64 {
         self.dot_flops + self.convolution_flops
     }
@@ -59,33 +60,33 @@ impl std::ops::AddAssign for Cost {
     }
 }
 
-/// A matrix product `[batch, m, k] x [batch, k, n]`, or a convolution seen as one.
+/// A matrix product `[batch, m, k] x [batch, k, n]`, or a convolution written as one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Contraction {
-    /// What it was recorded for.
+    /// The op that it was recorded for.
     pub label: Label,
     /// Element type of the operands.
     pub dtype: DType,
-    /// Independent products; for a convolution its groups.
+    /// The number of independent products; for a convolution, its groups.
     pub batch: usize,
-    /// Rows of the result; for a convolution batch times positions.
+    /// Rows of the result; for a convolution, batch times positions.
     pub m: usize,
-    /// Columns of the result; for a convolution output features of a group.
+    /// Columns of the result; for a convolution, output features of a group.
     pub n: usize,
-    /// Length of the sums; for a convolution the kernel's positions times input features of a group.
+    /// Length of the sums; for a convolution, kernel positions times input features of a group.
     pub k: usize,
-    /// Floating-point operations; in a loop, of all trips.
+    /// Floating-point operations; in a loop, those of all trips.
     pub flops: u64,
 }
 
-/// Counts a program's operations.
+/// Returns the number of operations of one run of a program.
 pub fn cost(program: &Program) -> Cost {
     let mut total = Cost::default();
     program.graph().nodes().iter().for_each(|node| total += node_cost(program.graph(), node));
     total
 }
 
-/// The program's matrix products and convolutions, in its order; one in a loop's body stands once.
+/// Returns the program's matrix products and convolutions, in program order; one in a loop's body is listed once.
 pub fn contractions(program: &Program) -> Vec<Contraction> {
     let graph = program.graph();
     let of = |(i, node): (usize, &Node)| match &node.op {
@@ -200,7 +201,7 @@ fn dot_flops(attrs: &DotAttrs, lhs: &TensorType, result: &TensorType) -> u64 {
     2 * result.elements() as u64 * product(&lhs.dims, &attrs.lhs_contract) as u64
 }
 
-/// 2 per multiply-add whose input element is neither padding nor a hole of the dilation.
+/// Returns 2 per multiply-add whose input element is neither padding nor a hole of the dilation.
 fn convolution_flops(attrs: &ConvAttrs, input: &TensorType, kernel: &TensorType, result: &TensorType) -> u64 {
     let dims = &attrs.output;
     let positions: u64 = (0..attrs.strides.len())
@@ -217,7 +218,7 @@ fn convolution_flops(attrs: &ConvAttrs, input: &TensorType, kernel: &TensorType,
     2 * others as u64 * positions
 }
 
-/// Pairs of output position and kernel position along one spatial dim that meet an input element.
+/// Returns the number of pairs of output position and kernel position along one spatial dim that read an input element.
 fn valid_positions(attrs: &ConvAttrs, dim: usize, [input, kernel, output]: [usize; 3]) -> u64 {
     let (stride, holes, spread) = (attrs.strides[dim], attrs.lhs_dilation[dim], attrs.rhs_dilation[dim]);
     let end = (input as isize - 1) * holes as isize;
@@ -232,7 +233,7 @@ fn window_size(window: &WindowAttrs) -> u64 {
     window.dims.iter().product::<usize>().max(1) as u64
 }
 
-/// The textbook 5 n log2 n per transform, half of it where one side is real.
+/// Returns the usual 5 n log2 n per transform, half of it for a transform from or to real values.
 fn fft_flops(kind: FftKind, length: usize, operand: &TensorType) -> u64 {
     let transforms = operand.elements() / operand.dims.last().copied().unwrap_or(1).max(1);
     let whole = (5.0 * length as f64 * (length as f64).log2()) as u64;

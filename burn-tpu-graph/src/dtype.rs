@@ -1,4 +1,4 @@
-//! Element types of the graph: StableHLO's, as far as Burn can name them.
+//! Element types of the graph: those of StableHLO that Burn has a name for.
 
 /// The element type of a tensor in the graph.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -18,7 +18,7 @@ pub enum DType {
     F16,
     F32,
     F64,
-    /// Two f32: real and imaginary part. Only between `fft`, `complex`, `real` and `imag`.
+    /// Two f32, the real and the imaginary part. Used only between `fft`, `complex`, `real` and `imag`.
     C64,
 }
 
@@ -41,7 +41,7 @@ impl DType {
         DType::C64,
     ];
 
-    /// Bytes of one element in a host or device buffer. A bool takes one byte.
+    /// Returns the size of one element in a host or device buffer, in bytes. A bool takes one byte.
     pub const fn size_bytes(self) -> usize {
         match self {
             DType::Bool | DType::I8 | DType::U8 => 1,
@@ -51,7 +51,7 @@ impl DType {
         }
     }
 
-    /// The type's name in StableHLO text: `i1`, `ui8`, `bf16`.
+    /// Returns the type's name in StableHLO text: `i1`, `ui8`, `bf16`.
     pub const fn name(self) -> &'static str {
         match self {
             DType::Bool => "i1",
@@ -71,32 +71,32 @@ impl DType {
         }
     }
 
-    /// A real floating-point type.
+    /// Returns whether this is a real floating-point type.
     pub const fn is_float(self) -> bool {
         matches!(self, DType::BF16 | DType::F16 | DType::F32 | DType::F64)
     }
 
-    /// A float of 16 bits: its reductions, norms and dots accumulate in f32.
+    /// Returns whether this is a 16-bit float, whose reductions, norms and dots accumulate in f32.
     pub const fn is_half(self) -> bool {
         matches!(self, DType::BF16 | DType::F16)
     }
 
-    /// A signed or unsigned integer; bool is not one.
+    /// Returns whether this is a signed or unsigned integer. Bool is not an integer.
     pub const fn is_int(self) -> bool {
         self.is_signed_int() || self.is_unsigned_int()
     }
 
-    /// A two's-complement integer.
+    /// Returns whether this is a two's-complement integer.
     pub const fn is_signed_int(self) -> bool {
         matches!(self, DType::I8 | DType::I16 | DType::I32 | DType::I64)
     }
 
-    /// An unsigned integer.
+    /// Returns whether this is an unsigned integer.
     pub const fn is_unsigned_int(self) -> bool {
         matches!(self, DType::U8 | DType::U16 | DType::U32 | DType::U64)
     }
 
-    /// The type in which values of this type are accumulated: f32 for 16-bit floats, else the type itself.
+    /// Returns the type in which values of this type are accumulated: f32 for 16-bit floats, otherwise the type itself.
     pub const fn accumulator(self) -> DType {
         if self.is_half() { DType::F32 } else { self }
     }
@@ -108,12 +108,12 @@ impl std::fmt::Display for DType {
     }
 }
 
-/// Which element types an operation takes.
+/// A set of element types that an operation takes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DTypeClass {
     /// bf16, f16, f32, f64.
     Float,
-    /// Every integer.
+    /// Every signed and unsigned integer.
     Int,
     /// Integers and floats.
     Numeric,
@@ -126,7 +126,7 @@ pub enum DTypeClass {
 }
 
 impl DTypeClass {
-    /// Whether `dtype` belongs to the class.
+    /// Returns whether `dtype` belongs to the class.
     pub const fn contains(self, dtype: DType) -> bool {
         let bool_ = matches!(dtype, DType::Bool);
         match self {

@@ -1,10 +1,11 @@
-//! The one error of this crate: an operation that its rule does not allow.
+//! The error type of this crate: an operation that breaks its inference rule.
 
 use crate::TensorType;
 
-/// A node that cannot exist: which op, what operands it was given, and the rule they break.
+/// A node that the op's rule does not allow: the op, its operands, and the rule that they break.
 ///
-/// Whose fault it is depends on the caller: at a framework's surface it is the user's, inside a composition it is ours.
+/// Who made the mistake depends on the caller: the user, if the op is one of the user's; this project, if it is
+/// inside a composition.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{op}({operands}): {rule}")]
 pub struct GraphError {
@@ -23,5 +24,5 @@ impl GraphError {
     }
 }
 
-/// What a checked builder returns.
+/// The result of a checked builder.
 pub type Result<T, E = GraphError> = std::result::Result<T, E>;

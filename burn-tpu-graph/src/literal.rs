@@ -1,24 +1,24 @@
-//! Constants that belong to the structure of a program, and the run-time scalars that do not.
+//! Constants that belong to the structure of a program, and run-time scalars, which do not.
 
 use crate::{DType, TensorType};
 use half::{bf16, f16};
 use std::sync::Arc;
 
-/// A number as Burn hands it over, before it takes a tensor's element type.
+/// A number as Burn passes it, before it is converted to a tensor's element type.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Number {
-    /// Any float.
+    /// A float.
     Float(f64),
     /// A signed integer.
     Int(i64),
     /// An unsigned integer.
     UInt(u64),
-    /// A truth value, 0 or 1 as a number.
+    /// A bool; 0 or 1 as a number.
     Bool(bool),
 }
 
 impl Number {
-    /// The number as f64.
+    /// Returns the number as f64.
     pub fn to_f64(self) -> f64 {
         match self {
             Number::Float(v) => v,
@@ -28,7 +28,7 @@ impl Number {
         }
     }
 
-    /// The number as an integer: floats truncate and saturate as Rust's `as` does, u64 keeps its bits.
+    /// Returns the number as an integer: floats truncate and saturate as Rust's `as` does, u64 keeps its bits.
     pub fn to_i64(self) -> i64 {
         match self {
             Number::Float(v) => v as i64,
@@ -38,7 +38,7 @@ impl Number {
         }
     }
 
-    /// The number as a truth value: everything but zero is true.
+    /// Returns the number as a bool: everything but zero is true.
     pub fn to_bool(self) -> bool {
         match self {
             Number::Float(v) => v != 0.0,
@@ -48,8 +48,8 @@ impl Number {
         }
     }
 
-    /// The bits of the number in `dtype`, little-endian in the low bytes. Floats round once, to nearest even; as
-    /// integers they truncate and saturate. Integers wrap. A complex number takes its real part.
+    /// Returns the bits of the number in `dtype`, little-endian in the low bytes. Floats round once, to nearest even;
+    /// as integers they truncate and saturate. Integers wrap. For a complex type the number is the real part.
     pub fn bits(self, dtype: DType) -> u64 {
         if let Number::Float(v) = self
             && dtype.is_int()
@@ -70,13 +70,14 @@ impl Number {
     }
 }
 
-/// The nearest f32 whose last bit says whether something was lost, so that rounding it again rounds only once.
+/// Returns the nearest f32 whose last bit is set if the conversion is inexact, so that a second rounding gives the
+/// result of one.
 fn round_to_odd(v: f64) -> f32 {
     let nearest = v as f32;
     if f64::from(nearest) == v || !nearest.is_finite() || nearest.to_bits() & 1 == 1 {
         return nearest;
     }
-    // The neighbour on the other side of `v` has the odd last bit.
+    // If the nearest f32 has an even last bit, the neighbour on the other side of `v` has an odd one.
     let away = (f64::from(nearest) < v) == (v > 0.0);
     f32::from_bits(if away { nearest.to_bits() + 1 } else { nearest.to_bits() - 1 })
 }
@@ -124,24 +125,24 @@ pub struct Literal {
 /// The values of a [`Literal`].
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum LiteralData {
-    /// The bits of the one value of every element, little-endian in the low bytes.
+    /// The bits of the single value of all elements, little-endian in the low bytes.
     Splat(u64),
     /// Row-major little-endian elements; bools take one byte.
     Dense(Arc<[u8]>),
 }
 
 impl Literal {
-    /// A rank-0 constant.
+    /// Creates a rank-0 constant.
     pub fn scalar(dtype: DType, value: impl Into<Number>) -> Self {
         Self { ty: TensorType::scalar(dtype), data: LiteralData::Splat(value.into().bits(dtype)) }
     }
 
-    /// A small table of constants, given as row-major little-endian bytes.
+    /// Creates a constant table from row-major little-endian bytes.
     pub fn dense(ty: TensorType, bytes: impl Into<Arc<[u8]>>) -> Self {
         Self { ty, data: LiteralData::Dense(bytes.into()) }
     }
 
-    /// The row-major little-endian bytes of the value.
+    /// Returns the row-major little-endian bytes of the value.
     pub fn to_bytes(&self) -> Vec<u8> {
         match &self.data {
             LiteralData::Splat(bits) => bits.to_le_bytes()[..self.ty.dtype.size_bytes()].repeat(self.ty.elements()),
@@ -150,7 +151,7 @@ impl Literal {
     }
 }
 
-/// The bits of an integer type's (or bool's) smallest and largest value, or of a float's -inf and +inf.
+/// Returns the bits of an integer type's (or bool's) smallest and largest value, or of a float's -inf and +inf.
 pub(crate) fn extremes(dtype: DType) -> (u64, u64) {
     let float = |lo: f64, hi: f64| (Number::Float(lo).bits(dtype), Number::Float(hi).bits(dtype));
     match dtype {
@@ -172,7 +173,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// The bf16 values at and beside `value`.
+    /// Returns the bf16 values at and next to `value`.
     fn around(value: f64) -> impl Iterator<Item = f64> {
         let near = bf16::from_f64(value).to_bits();
         let beside = [near.wrapping_sub(1), near, near.wrapping_add(1)].map(|bits| bf16::from_bits(bits).to_f64());
@@ -182,7 +183,7 @@ mod tests {
     proptest! {
         #[test]
         fn floats_round_once(near in any::<u16>(), offset in -3i64..4) {
-            // Half a step above a bf16 value, give or take a few units of an f64: rounding twice gets these wrong.
+            // Half a step above a bf16 value, plus or minus a few f64 units: rounding twice gives wrong results here.
             let tie = (f64::from(bf16::from_bits(near)).to_bits() + (1 << 44)) as i64 + offset;
             let value = f64::from_bits(tie as u64);
             let found = bf16::from_bits(Number::Float(value).bits(DType::BF16) as u16).to_f64();

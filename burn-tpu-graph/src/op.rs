@@ -1,8 +1,8 @@
 //! The op table: every node kind of the graph, at StableHLO's granularity and under its names.
 //!
-//! An op carries its attributes and nothing else; equality, hash and text of a node come from here, so an attribute
-//! cannot be forgotten in a cache key. To add a kind: an entry here, an inference rule in `infer`, a lowering in
-//! `lower`, an arm in the ndarray interpreter; the compiler lists what is missing, since nobody matches `_` on [`Op`].
+//! An op consists of its attributes. Equality, hash and text of a node are derived from them, so an attribute cannot
+//! be forgotten in a cache key. To add a kind, add an entry here, an inference rule in `infer`, a lowering in `lower`
+//! and an arm in the ndarray interpreter. The compiler lists what is missing, since no match on [`Op`] has a `_` arm.
 
 use crate::{DType, DTypeClass, Dims, Literal, Program, TensorType};
 use std::sync::Arc;
@@ -18,12 +18,12 @@ macro_rules! elementwise {
             /// Every op of the family, in declaration order.
             pub const ALL: &[$family] = &[$($family::$name),*];
 
-            /// The op's mnemonic with its dialect: `stablehlo.add`, `chlo.erf`.
+            /// Returns the op's mnemonic with its dialect: `stablehlo.add`, `chlo.erf`.
             pub const fn mnemonic(self) -> &'static str {
                 match self { $($family::$name => $mnemonic),* }
             }
 
-            /// The element types that the op takes.
+            /// Returns the element types that the op takes.
             pub const fn class(self) -> DTypeClass {
                 match self { $($family::$name => DTypeClass::$class),* }
             }
@@ -35,7 +35,7 @@ elementwise! {
     /// Element-wise ops of one operand; the result has the operand's type.
     UnaryOp {
         Abs = "stablehlo.abs", Signed, "Absolute value.";
-        Neg = "stablehlo.negate", Numeric, "Negation; wraps for integers.";
+        Neg = "stablehlo.negate", Numeric, "Negation; integers wrap.";
         Sign = "stablehlo.sign", Signed, "-1, 0 or 1; NaN for NaN.";
         Exp = "stablehlo.exponential", Float, "e to the power x.";
         Expm1 = "stablehlo.exponential_minus_one", Float, "e^x - 1.";
@@ -82,12 +82,12 @@ elementwise! {
         Or = "stablehlo.or", Bits, "Bitwise or; logical for bool.";
         Xor = "stablehlo.xor", Bits, "Bitwise xor; logical for bool.";
         ShiftLeft = "stablehlo.shift_left", Int, "Shift left; 0 when the count reaches the width.";
-        ShiftRightArithmetic = "stablehlo.shift_right_arithmetic", Int, "Shift right, copies of the sign come in.";
-        ShiftRightLogical = "stablehlo.shift_right_logical", Int, "Shift right, zeros come in.";
+        ShiftRightArithmetic = "stablehlo.shift_right_arithmetic", Int, "Shift right; fills with copies of the sign bit.";
+        ShiftRightLogical = "stablehlo.shift_right_logical", Int, "Shift right; fills with zeros.";
     }
 }
 
-/// The relation that a comparison tests. On floats every relation but [`Direction::Ne`] is false with a NaN.
+/// The relation that a comparison tests. With a NaN, every relation on floats except [`Direction::Ne`] is false.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[allow(missing_docs, reason = "StableHLO's own names for the six relations")]
 pub enum Direction {
@@ -117,7 +117,7 @@ pub enum Combine {
 }
 
 impl Combine {
-    /// The binary op that combines.
+    /// Returns the binary op that combines two values.
     pub const fn op(self) -> BinaryOp {
         match self {
             Combine::Sum => BinaryOp::Add,
@@ -129,7 +129,7 @@ impl Combine {
         }
     }
 
-    /// The bits of the neutral element in `dtype`.
+    /// Returns the bits of the neutral element in `dtype`.
     pub fn identity_bits(self, dtype: DType) -> u64 {
         let one = crate::Number::Int(1).bits(dtype);
         let (lowest, highest) = crate::literal::extremes(dtype);
@@ -144,10 +144,10 @@ impl Combine {
     }
 }
 
-/// What a scatter does with an update that meets an element.
+/// How a scatter combines an update with an element.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ScatterMode {
-    /// The update replaces the element; with duplicate indices any one of them stays.
+    /// The update replaces the element. With duplicate indices, one of the updates is kept; which one is unspecified.
     Assign,
     /// The update is combined with the element.
     Combine(Combine),
@@ -190,7 +190,7 @@ pub struct DotAttrs {
     pub result: DType,
 }
 
-/// Where batch, feature and spatial dims of a convolution's tensor stand.
+/// The positions of the batch, feature and spatial dims of a tensor in a convolution.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct ConvDims {
     /// The batch dim (for a kernel: the output-feature dim).
@@ -248,15 +248,15 @@ pub struct GatherAttrs {
     pub offset_dims: Dims,
     /// Operand dims of slice size 1 that the result drops.
     pub collapsed_slice_dims: Dims,
-    /// Operand dims that run along with indices' dims.
+    /// Operand batching dims, each paired with a batching dim of the indices.
     pub operand_batching_dims: Dims,
-    /// The indices' dims they run along with.
+    /// The batching dims of the indices, in the order of the operand's.
     pub start_indices_batching_dims: Dims,
     /// Operand dim that each component of an index addresses.
     pub start_index_map: Dims,
     /// The dim of the indices that holds the components.
     pub index_vector_dim: usize,
-    /// Size of the slice taken, per operand dim. Indices clamp so that it fits.
+    /// Size of the slice per operand dim. Indices are clamped so that the slice fits.
     pub slice_sizes: Dims,
 }
 
@@ -265,17 +265,17 @@ pub struct GatherAttrs {
 pub struct ScatterAttrs {
     /// Update dims that are window dims.
     pub update_window_dims: Dims,
-    /// Operand dims of window size 1 that the updates lack.
+    /// Operand dims of window size 1 that the updates do not have.
     pub inserted_window_dims: Dims,
-    /// Operand dims that run along with indices' dims.
+    /// Operand batching dims, each paired with a batching dim of the indices.
     pub input_batching_dims: Dims,
-    /// The indices' dims they run along with.
+    /// The batching dims of the indices, in the order of the operand's.
     pub scatter_indices_batching_dims: Dims,
     /// Operand dim that each component of an index addresses.
     pub scatter_dims_to_operand_dims: Dims,
     /// The dim of the indices that holds the components. Updates out of range are dropped.
     pub index_vector_dim: usize,
-    /// What an update does.
+    /// How an update is combined with its element.
     pub mode: ScatterMode,
 }
 
@@ -297,22 +297,23 @@ pub enum FftKind {
 pub enum Op {
     /// A device buffer that the caller passes, by position.
     Parameter {
-        /// Position among the trace's buffers.
+        /// Position among the buffers of the recording.
         index: u32,
         /// The buffer's type.
         ty: TensorType,
     },
-    /// A number that the caller passes at each run: rank 0, never part of the program's identity.
+    /// A number that the caller passes in each run: rank 0, never part of the program's identity.
     Slot {
-        /// Position among the trace's slots.
+        /// Position among the slots of the recording.
         index: u32,
         /// Element type of the scalar.
         dtype: DType,
     },
-    /// As [`Op::Slot`], for an integer that rarely moves (the start of a slice): [`Program::bake`](crate::Program::bake)
-    /// makes it a constant where it stands still. Positions are counted together with the slots'.
+    /// As [`Op::Slot`], for an integer that rarely changes (the start of a slice).
+    /// [`Program::bake`](crate::Program::bake) makes it a constant while it does not change. Its positions are
+    /// counted together with those of the slots.
     Offset {
-        /// Position among the trace's slots.
+        /// Position among the slots of the recording.
         index: u32,
         /// Element type of the scalar.
         dtype: DType,
@@ -323,7 +324,7 @@ pub enum Op {
     Iota {
         /// The result's type.
         ty: TensorType,
-        /// The dim that counts.
+        /// The dim along which the numbers increase.
         dim: usize,
     },
     /// An element-wise op of one operand.
@@ -332,12 +333,12 @@ pub enum Op {
     Binary(BinaryOp),
     /// An element-wise relation; the result is bool.
     Compare(Direction),
-    /// Whether each element is neither infinite nor NaN.
+    /// Tests whether each element is neither infinite nor NaN.
     IsFinite,
     /// Operands predicate, on_true, on_false.
     Select,
-    /// Operands min, operand, max of one type. No min may be above its max: XLA's simplifier relies on that (it takes
-    /// `max(min, clamp(min, x, max))` for the clamp alone).
+    /// Operands min, operand, max of one type. No min may be above its max: XLA's simplifier relies on that (it
+    /// replaces `max(min, clamp(min, x, max))` with the clamp alone).
     Clamp,
     /// Conversion of values: float to int truncates, to bool tests for non-zero.
     Convert {
@@ -349,14 +350,14 @@ pub enum Op {
         /// Element type of the result.
         dtype: DType,
     },
-    /// Places operand dim `i` at result dim `mapping[i]`; size-1 dims repeat.
+    /// Places operand dim `i` at result dim `mapping[i]`; dims of size 1 repeat.
     BroadcastInDim {
         /// Result dims.
         dims: Dims,
         /// Result dim of each operand dim, increasing.
         mapping: Dims,
     },
-    /// The same elements in row-major order under other dims.
+    /// The same elements in row-major order with other dims.
     Reshape {
         /// Result dims.
         dims: Dims,
@@ -368,16 +369,16 @@ pub enum Op {
     },
     /// Reverses the order along dims.
     Reverse {
-        /// The dims.
+        /// The dims to reverse.
         dims: Dims,
     },
     /// A static slice.
     Slice(Box<SliceAttrs>),
     /// Operands: value, padding value (rank 0).
     Pad(Box<PadAttrs>),
-    /// Operands in order along a dim.
+    /// Concatenates the operands along a dim, in order.
     Concatenate {
-        /// The dim.
+        /// The dim to concatenate along.
         dim: usize,
     },
     /// Operands: value, then one rank-0 integer start per dim (clamped so that the slice fits).
@@ -391,55 +392,55 @@ pub enum Op {
     DotGeneral(Box<DotAttrs>),
     /// A convolution of input and kernel.
     Convolution(Box<ConvAttrs>),
-    /// Combines all elements along dims, which disappear.
+    /// Combines all elements along dims, which the result does not have.
     Reduce {
-        /// How.
+        /// How two values are combined.
         combine: Combine,
-        /// The dims.
+        /// The dims to reduce.
         dims: Dims,
     },
-    /// Operands: values, indices (integers, same dims). Two results without `dim`: the extreme value and the lowest of the
-    /// indices that stand with it. A NaN is more extreme than any number.
+    /// Operands: values, indices (integers, same dims). Two results without `dim`: the extreme value, and the lowest
+    /// index of the elements that have it. A NaN is more extreme than any number.
     ArgReduce {
         /// Maximum if true, else minimum.
         max: bool,
-        /// The dim that disappears.
+        /// The dim to reduce, which the results do not have.
         dim: usize,
     },
     /// Combines the elements under a moving window.
     ReduceWindow {
-        /// How.
+        /// How two values are combined.
         combine: Combine,
         /// The window.
         window: Box<WindowAttrs>,
     },
     /// Operands: operand, source. Each source element is added at the position of the largest operand element of its
-    /// window (the first of equals). The gradient of max pooling. No dilation.
+    /// window (the first of equal ones). This is the gradient of max pooling. Takes no dilation.
     SelectAndScatter {
         /// The window.
         window: Box<WindowAttrs>,
     },
-    /// Sorts all operands (same dims) along a dim by the first one, stably; as many results as operands.
-    /// Floats in total order with NaN last when ascending and first when descending.
+    /// Sorts all operands (same dims) along a dim by the first one, stably. There is one result per operand. Floats
+    /// are in total order: NaN is last when ascending and first when descending.
     Sort {
-        /// The dim.
+        /// The dim to sort along.
         dim: usize,
-        /// Largest first.
+        /// Whether the largest element comes first.
         descending: bool,
     },
     /// Operands: value, start indices (integers).
     Gather(Box<GatherAttrs>),
     /// Operands: value, indices (integers), updates.
     Scatter(Box<ScatterAttrs>),
-    /// Operand: state `ui64[2]` (key, counter). Results: next state, uniformly random bits. Threefry, so that every platform
-    /// draws the same numbers.
+    /// Operand: state `ui64[2]` (key, counter). Results: next state, uniformly random bits. The algorithm is
+    /// Threefry, so that every platform draws the same numbers.
     RngBitGenerator {
         /// Type of the bits: ui32 or ui64.
         ty: TensorType,
     },
     /// A Fourier transform over the last dim.
     Fft {
-        /// Which.
+        /// Direction and kind.
         kind: FftKind,
         /// Length of the time-domain signal.
         length: usize,
@@ -450,27 +451,29 @@ pub enum Op {
     Real,
     /// Imaginary part of a complex operand.
     Imag,
-    /// The operand, through which XLA moves nothing: keeps a recomputation from being merged with its original.
+    /// The operand, as a barrier for XLA's optimizations: keeps a recomputation from being merged with its original.
     OptimizationBarrier,
-    /// Runs `body` so many times: the operands are the carries that the first trip begins with, the results are those that
-    /// the last one leaves (the operands themselves after no trip). The body is closed: carry `i` is its parameter `i` and,
-    /// of the same type, its output `i`; the number of the trip, from 0, is the parameter behind the carries, `i32[]`. It
-    /// reads no slots and need not read every parameter.
+    /// Runs `body` `trips` times. The operands are the carries of the first trip; the results are the carries after
+    /// the last trip (the operands themselves if there is no trip). The body is closed: carry `i` is its parameter
+    /// `i` and, with the same type, its output `i`. The parameter after the carries is the trip counter, `i32[]`,
+    /// from 0. The body reads no slots and need not read every parameter.
     For {
-        /// How often the body runs.
+        /// The trip count.
         trips: usize,
-        /// What a trip does.
+        /// The program of one trip.
         body: Arc<Program>,
     },
-    /// Result `index` of the operand, which is a node of several results. (As an operand, such a node means its result 0.)
+    /// Result `index` of the operand, which is a node with several results. (As an operand of another op, such a node
+    /// means its result 0.)
     GetResult {
-        /// Which result; 0 is the node itself.
+        /// The index of the result; 0 is the node itself.
         index: usize,
     },
 }
 
 impl Op {
-    /// The op's mnemonic with its dialect, as it stands in StableHLO text. Graph-level kinds begin with `graph.`.
+    /// Returns the op's mnemonic with its dialect, as in StableHLO text. Mnemonics of graph-level kinds begin with
+    /// `graph.`.
     pub const fn mnemonic(&self) -> &'static str {
         match self {
             Op::Parameter { .. } => "graph.parameter",
@@ -515,7 +518,7 @@ impl Op {
         }
     }
 
-    /// How many operands the op takes: at least the first number, at most the second.
+    /// Returns the smallest and the largest number of operands that the op takes.
     pub const fn arity(&self) -> (usize, usize) {
         match self {
             Op::Parameter { .. } | Op::Slot { .. } | Op::Offset { .. } | Op::Constant(_) | Op::Iota { .. } => (0, 0),

@@ -1,8 +1,8 @@
 //! The readable text of graphs and programs: one node per line, `%3 = add %1, %2 : f32[8]`.
 //!
-//! It is also the canonical text behind [`Program::stable_hash`], so it is complete (every attribute, every constant
-//! exactly), says the same for equal programs and something else for different ones, and holds nothing else: no
-//! addresses, no slot values. Whoever changes it raises [`FORMAT`].
+//! [`Program::stable_hash`] hashes this text, so it must be canonical: it contains every attribute and every constant
+//! exactly, is equal for equal programs and different for different ones, and contains no addresses or slot values.
+//! Increment [`FORMAT`] when the text changes.
 
 #[cfg(test)]
 mod tests;
@@ -13,11 +13,11 @@ use half::{bf16, f16};
 use sha2::{Digest, Sha256};
 use std::fmt::{Display, Formatter, Result, Write};
 
-/// The text's version: part of every stable hash.
+/// The version of the text, which is part of every stable hash.
 const FORMAT: &str = "burn-tpu-graph text 1";
 
 impl Program {
-    /// A hash of the program that is the same in every process and on every machine, for keys of caches on disk.
+    /// Returns a hash of the program that is the same in every process and on every machine, for keys of on-disk caches.
     pub fn stable_hash(&self) -> [u8; 32] {
         let mut hasher = Sha256::new();
         hasher.update(format!("{FORMAT}\n{self}"));
@@ -54,13 +54,13 @@ impl Display for Node {
     }
 }
 
-/// ` %1, %2`
+/// Writes ` %1, %2`.
 fn list(f: &mut Formatter<'_>, ids: &[NodeId]) -> Result {
     ids.iter().enumerate().try_for_each(|(i, id)| write!(f, "{} {id}", if i == 0 { "" } else { "," }))
 }
 
 impl Op {
-    /// The mnemonic without its dialect.
+    /// Returns the mnemonic without its dialect.
     pub fn short_name(&self) -> &'static str {
         let mnemonic = self.mnemonic();
         mnemonic.split_once('.').map_or(mnemonic, |(_, name)| name)
@@ -73,7 +73,7 @@ fn attr(name: &'static str, value: impl std::fmt::Debug) -> (&'static str, Strin
     (name, format!("{value:?}"))
 }
 
-/// Every attribute of an op. Patterns name every field, so that a new one cannot be forgotten.
+/// Returns every attribute of an op. The patterns name every field, so that a new field cannot be forgotten.
 fn attributes(op: &Op) -> Attributes {
     match op {
         Op::Parameter { index, ty: _ } | Op::Slot { index, dtype: _ } | Op::Offset { index, dtype: _ } => {
@@ -82,7 +82,7 @@ fn attributes(op: &Op) -> Attributes {
         Op::Constant(literal) => vec![("value", constant(literal))],
         Op::Iota { ty: _, dim } => vec![attr("dim", dim)],
         Op::Compare(direction) => vec![attr("direction", direction)],
-        // The result's type says it all.
+        // The result's type contains the attribute.
         Op::Convert { dtype: _ } | Op::BitcastConvert { dtype: _ } => Vec::new(),
         Op::Reshape { dims: _ } | Op::RngBitGenerator { ty: _ } | Op::DynamicSlice { sizes: _ } => Vec::new(),
         Op::BroadcastInDim { dims: _, mapping } => vec![attr("mapping", mapping)],
@@ -219,12 +219,12 @@ fn scatter(attrs: &ScatterAttrs) -> Attributes {
     ]
 }
 
-/// A loop's body on the line of the loop: `(%0 = …; outputs %0)`, with numbers of its own.
+/// Returns a loop's body on the line of the loop: `(%0 = …; outputs %0)`. Its node numbers start from 0.
 fn one_line(body: &Program) -> String {
     format!("({})", body.to_string().trim_end().replace('\n', "; "))
 }
 
-/// A constant's value: one number for a splat, hex digits of the bytes for a table.
+/// Returns a constant's value: one number for a splat, hex digits of the bytes for a table.
 fn constant(literal: &Literal) -> String {
     match &literal.data {
         LiteralData::Splat(bits) => number(literal.ty.dtype, *bits),
@@ -239,7 +239,8 @@ fn constant(literal: &Literal) -> String {
     }
 }
 
-/// A number so that different bits read differently: the shortest decimal that reads back, NaNs by their bits.
+/// Returns the text of a number, which differs for different bits: the shortest decimal that parses back, NaNs by
+/// their bits.
 fn number(dtype: DType, bits: u64) -> String {
     let float = |value: f64| if value.is_nan() { format!("nan:{bits:#x}") } else { format!("{value:?}") };
     match dtype {

@@ -1,9 +1,9 @@
-//! Shapes and tensor types. All dims are static: a shape is data, never a value of the program.
+//! Shapes and tensor types. All dims are static: a shape is never a run-time value of the program.
 
 use crate::DType;
 use smallvec::SmallVec;
 
-/// Dims, axes, strides: a short list of sizes that lives inline up to rank 4.
+/// Dims, axes or strides: a list of sizes that is stored inline up to rank 4.
 pub type Dims = SmallVec<[usize; 4]>;
 
 /// Element type and dims of one value.
@@ -15,7 +15,7 @@ pub struct TensorType {
     pub dims: Dims,
 }
 
-/// By hand: a copy of the sizes, where `SmallVec`'s own clone goes one by one.
+/// Written by hand to copy the sizes as a slice; `SmallVec`'s own clone copies them one by one.
 impl Clone for TensorType {
     fn clone(&self) -> Self {
         Self::new(self.dtype, &self.dims)
@@ -23,39 +23,39 @@ impl Clone for TensorType {
 }
 
 impl TensorType {
-    /// A type from its parts.
+    /// Creates a type.
     pub fn new(dtype: DType, dims: impl AsRef<[usize]>) -> Self {
         Self { dtype, dims: Dims::from_slice(dims.as_ref()) }
     }
 
-    /// A rank-0 type.
+    /// Creates a rank-0 type.
     pub fn scalar(dtype: DType) -> Self {
         Self { dtype, dims: Dims::new() }
     }
 
-    /// The number of dims.
+    /// Returns the number of dims.
     pub fn rank(&self) -> usize {
         self.dims.len()
     }
 
-    /// The number of elements; the verifier has bounded it, so it cannot overflow.
+    /// Returns the number of elements. It cannot overflow, since the verifier limits the size in bytes.
     pub fn elements(&self) -> usize {
         self.dims.iter().product()
     }
 
-    /// Bytes of the row-major value.
+    /// Returns the size of the row-major value in bytes.
     pub fn bytes(&self) -> usize {
         self.elements() * self.dtype.size_bytes()
     }
 
-    /// The same dims with another element type.
+    /// Returns the same dims with another element type.
     pub fn with_dtype(&self, dtype: DType) -> Self {
         Self::new(dtype, &self.dims)
     }
 }
 
 impl std::fmt::Display for TensorType {
-    /// `f32[128,784]`
+    /// Writes `f32[128,784]`.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "{}[", self.dtype)?;
         for (i, dim) in self.dims.iter().enumerate() {

@@ -1,20 +1,20 @@
-//! The verifier: what holds of every program that is rewritten, lowered or cached. Checked builders keep all of it, so
-//! an error here is a bug of ours, found before XLA sees text.
+//! The verifier: the invariants of every program that is rewritten, lowered or cached. The checked builders keep
+//! them, so an error here is a bug of this project, found before XLA sees the text.
 //!
-//! Of each node, in order:
-//! 1. its operands stand before it;
+//! For each node, in order:
+//! 1. its operands come before it;
 //! 2. it has as many operands as its op takes;
 //! 3. `get_result` is applied to a node of several results, and its index is one of them;
 //! 4. no result is so large that XLA could not count its bytes;
 //! 5. its op's inference rule accepts the operand types and attributes;
-//! 6. its stored result types are those that the rule gives;
-//! 7. the body of a loop keeps all of these invariants itself.
+//! 6. its stored result types are those that the rule returns;
+//! 7. the body of a loop keeps all of these invariants.
 //!
-//! Of the program:
+//! For the program:
 //! 8. every output is a node of it;
 //! 9. no output is complex: such values exist only inside;
-//! 10. no two nodes are the same parameter: one buffer, one argument, one type;
-//! 11. no two nodes are the same slot or offset: equal values are never merged, uses are;
+//! 10. no two nodes are the same parameter: one buffer is one argument of one type;
+//! 11. no two nodes are the same slot or offset: the uses of one slot share its node, equal values do not;
 //! 12. every node is reachable from an output.
 
 #[cfg(test)]
@@ -23,43 +23,43 @@ mod tests;
 use crate::{DType, GraphError, Node, NodeId, Op, Program, TensorType, infer};
 use std::collections::BTreeMap;
 
-/// The first broken invariant of a program; always a bug of ours. Numbers as in the module's list.
+/// The first invariant that a program breaks; always a bug of this project. The numbers are those of the module's list.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum VerifyError {
     /// Invariant 1.
-    #[error("{node} uses {operand}, which does not stand before it")]
+    #[error("{node} uses {operand}, which does not come before it")]
     OperandOrder {
-        /// The user.
+        /// The user of the operand.
         node: NodeId,
-        /// Its operand.
+        /// The operand.
         operand: NodeId,
     },
     /// Invariant 2.
     #[error("{node} = {op} has {found} operands")]
     Arity {
-        /// The node.
+        /// The node with the wrong number of operands.
         node: NodeId,
-        /// Its mnemonic.
+        /// The node's mnemonic.
         op: &'static str,
-        /// How many operands it has.
+        /// The number of operands that it has.
         found: usize,
     },
     /// Invariant 3.
     #[error("{node} takes result {index} of {operand}, which has {results}")]
     NoSuchResult {
-        /// The `get_result`.
+        /// The `get_result` node.
         node: NodeId,
         /// Its operand.
         operand: NodeId,
-        /// The result that it wants.
+        /// The index of the requested result.
         index: usize,
-        /// How many the operand has.
+        /// The number of results of the operand.
         results: usize,
     },
     /// Invariant 4.
     #[error("{node} has a result {ty}, which is larger than {} bytes", infer::MAX_BYTES)]
     TooLarge {
-        /// The node.
+        /// The node with the large result.
         node: NodeId,
         /// The result's type.
         ty: TensorType,
@@ -67,19 +67,19 @@ pub enum VerifyError {
     /// Invariant 5.
     #[error("{node}: {error}")]
     Rule {
-        /// The node.
+        /// The invalid node.
         node: NodeId,
-        /// The broken rule.
+        /// The rule that it breaks.
         error: GraphError,
     },
     /// Invariant 6.
-    #[error("{node} claims {claimed:?}, inference gives {inferred:?}")]
+    #[error("{node} stores the types {claimed:?}, inference returns {inferred:?}")]
     Types {
-        /// The node.
+        /// The node with the wrong types.
         node: NodeId,
-        /// What it stores.
+        /// The types that it stores.
         claimed: Vec<TensorType>,
-        /// What its rule gives.
+        /// The types that its rule returns.
         inferred: Vec<TensorType>,
     },
     /// Invariant 7.
@@ -87,23 +87,23 @@ pub enum VerifyError {
     Body {
         /// The loop.
         node: NodeId,
-        /// What is broken in it.
+        /// The invariant that the body breaks.
         error: Box<VerifyError>,
     },
     /// Invariant 8.
     #[error("output {position} is {node}, which does not exist")]
     OutputMissing {
-        /// Which output.
+        /// The position among the outputs.
         position: usize,
-        /// The node that it names.
+        /// The missing node.
         node: NodeId,
     },
     /// Invariant 9.
     #[error("output {position}, {node}, is complex")]
     OutputComplex {
-        /// Which output.
+        /// The position among the outputs.
         position: usize,
-        /// The node that it names.
+        /// The complex node.
         node: NodeId,
     },
     /// Invariant 10.
@@ -127,9 +127,9 @@ pub enum VerifyError {
         second: NodeId,
     },
     /// Invariant 12.
-    #[error("{node} is not needed by any output")]
+    #[error("no output depends on {node}")]
     Unreachable {
-        /// The node.
+        /// The unreachable node.
         node: NodeId,
     },
 }
@@ -139,7 +139,7 @@ type Result<T = ()> = std::result::Result<T, VerifyError>;
 /// Checks every invariant in the module's list.
 ///
 /// # Errors
-/// The first one that is broken.
+/// Returns the first invariant that does not hold.
 pub fn verify(program: &Program) -> Result {
     for (node, id) in program.graph().nodes().iter().zip((0..).map(NodeId)) {
         verify_node(program, id, node)?;
@@ -216,7 +216,7 @@ fn verify_inputs(program: &Program) -> Result {
 }
 
 fn verify_reachable(program: &Program) -> Result {
-    // Users stand behind their operands: the last of the nodes that no output needs is read by nobody.
+    // Users come after their operands, so nothing reads the last of the nodes that no output depends on.
     let unread = program.use_counts().iter().rposition(|&count| count == 0);
     unread.map_or(Ok(()), |i| Err(VerifyError::Unreachable { node: NodeId(i as u32) }))
 }

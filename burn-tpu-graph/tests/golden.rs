@@ -1,5 +1,5 @@
-//! The StableHLO text of chosen programs, beside the graph it came from. `BLESS=1` rewrites the files; read what
-//! changed before committing it, since every cached executable of such a program is compiled anew.
+//! The StableHLO text of selected programs, after the graph that it was lowered from. `BLESS=1` rewrites the files;
+//! read the changes before you commit them, since every cached executable of such a program is compiled again.
 
 use burn_tpu_graph::corpus::{self, Case};
 use burn_tpu_graph::op::{BinaryOp, Combine, DotAttrs};
@@ -7,7 +7,7 @@ use burn_tpu_graph::{Builder, DType, Dims, Graph, NodeId, Op, Program, TensorTyp
 use std::collections::BTreeSet;
 use std::path::PathBuf;
 
-/// One case per lowering, and one per way in which an element type matters to it.
+/// One case per lowering, and one per way in which the element type changes it.
 const CASES: &[&str] = &[
     "leaf/parameter/f32",
     "leaf/outputs",
@@ -63,7 +63,7 @@ const CASES: &[&str] = &[
     "loop/nested",
 ];
 
-/// A linear layer's training step by hand: dot, bias, relu, its gradient, an SGD update with the rate in a slot.
+/// A hand-written training step of a linear layer: dot, bias, relu, its gradient, an SGD update with the rate in a slot.
 fn training_step() -> Case {
     let mut graph = Graph::new();
     let mut parameter =
@@ -111,14 +111,14 @@ fn file_name(case: &Case) -> String {
     format!("{}.mlir", case.name.replace('/', "_").to_lowercase())
 }
 
-/// The graph as comments, then its StableHLO.
+/// Returns the graph as comments, followed by its StableHLO.
 fn text(case: &Case) -> String {
     let graph: String = case.program.to_string().lines().map(|line| format!("// {line}\n")).collect();
     format!("{graph}\n{}", lower(&case.program).unwrap().text)
 }
 
 #[test]
-fn lowered_text_is_the_expected_one() {
+fn lowered_text_equals_the_golden_file() {
     let bless = std::env::var("BLESS").is_ok_and(|value| value == "1");
     let mut report = String::new();
     for case in cases() {
@@ -138,13 +138,13 @@ fn lowered_text_is_the_expected_one() {
 }
 
 #[test]
-fn lowering_says_the_same_twice() {
+fn lowering_twice_gives_the_same_text() {
     for (one, two) in corpus::cases().unwrap().iter().zip(&corpus::cases().unwrap()) {
         assert_eq!(lower(&one.program).unwrap(), lower(&two.program).unwrap(), "{}", one.name);
     }
 }
 
-/// Lines that only one side has, with `-` for the expected and `+` for the found one, by longest common subsequence.
+/// Returns the lines that differ, with `-` for expected and `+` for found lines, by longest common subsequence.
 fn diff(expected: &str, found: &str) -> String {
     let (a, b): (Vec<&str>, Vec<&str>) = (expected.lines().collect(), found.lines().collect());
     // common[i][j]: length of the longest common subsequence of a[i..] and b[j..].
@@ -175,7 +175,7 @@ fn diffs_show_only_what_differs() {
     assert_eq!(diff("a", "a"), "");
 }
 
-/// `exp` or `neg` of a vector, recorded for an op of this name.
+/// Lowers `exp` or `neg` of a vector, recorded under the given label.
 fn labelled(op: burn_tpu_graph::op::UnaryOp, label: &'static str) -> lower::Lowered {
     let mut graph = Graph::new();
     let ty = TensorType { dims: Dims::from_slice(&[4]), dtype: DType::F32 };
@@ -186,7 +186,7 @@ fn labelled(op: burn_tpu_graph::op::UnaryOp, label: &'static str) -> lower::Lowe
 }
 
 #[test]
-fn the_hash_of_a_text_is_of_its_ops_and_not_of_its_locations() {
+fn the_hash_of_a_text_covers_its_ops_and_not_its_locations() {
     use burn_tpu_graph::op::UnaryOp;
     let [plain, here, there] = ["", "float_exp", "float_neg"].map(|label| labelled(UnaryOp::Exp, label));
     assert!(here.text.contains("float_exp") && here.text != there.text && here.text != plain.text);

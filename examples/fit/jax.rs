@@ -1,11 +1,11 @@
-//! The same step written in JAX, as `benches/jax/step_time.py export` leaves it, through the same libtpu.
+//! The same step written in JAX, exported by `benches/jax/step_time.py export` and compiled with the same libtpu.
 
 use anyhow::{Context, Result};
 use burn_tpu::fit::{FitReport, SliceFit};
 use burn_tpu_pjrt::{CompileOptions, Plugin, PluginKind, Program, TensorSpec, TopologyDescription, Value, discovery};
 use std::path::Path;
 
-/// What the compiler says of a program.
+/// The compiler's statistics of a program.
 struct Cost {
     argument_bytes: f64,
     temporary_bytes: f64,
@@ -13,12 +13,12 @@ struct Cost {
     flops: f64,
 }
 
-/// A table of ours to JAX's, for the slices where ours fits.
+/// Prints a table of the ratios of our step to JAX's, for the slices that our step fits.
 pub fn compare(report: &FitReport, folder: &Path, name: &str) -> Result<()> {
     let path = folder.join(format!("{name}.step.mlir"));
     let text = std::fs::read_to_string(&path)
         .with_context(|| format!("{}: `benches/jax/step_time.py export` writes it", path.display()))?;
-    // Nothing is run, so nobody asks what its parameters are.
+    // The program is not run, so its parameter types are not needed.
     let program = Program::stablehlo(text, Vec::<TensorSpec>::new())?;
     let libtpu = Plugin::load(discovery::find(PluginKind::Tpu, None)?.path)?;
     println!("\n{:<12} {:>22} {:>22} {:>14}", "ours / JAX's", "argument + temporary", "bytes accessed", "FLOPs");
@@ -44,7 +44,7 @@ impl Cost {
         let costs = executable.cost_analysis()?;
         let figure = |name: &str| match costs.get(name) {
             Some(Value::Float(figure)) => Ok(f64::from(*figure)),
-            _ => anyhow::bail!("the compiler tells no {name}"),
+            _ => anyhow::bail!("the compiler does not report {name}"),
         };
         Ok(Self {
             argument_bytes: memory.argument_bytes as f64,

@@ -1,6 +1,6 @@
-//! Whether a training step fits each TPU generation, how fast it can be and what it costs, without a TPU:
+//! Reports, without a TPU, whether a training step fits each TPU generation, how fast it can be and what it costs:
 //! `cargo run --release --example fit -- --help`.
-#![allow(clippy::print_stdout, clippy::print_stderr, reason = "an example talks to its user")]
+#![allow(clippy::print_stdout, clippy::print_stderr, reason = "an example prints its results")]
 
 use anyhow::{Context, Result, ensure};
 use burn::backend::Autodiff;
@@ -19,7 +19,7 @@ use std::process::ExitCode;
 mod jax;
 mod plot;
 
-/// Compile one training step for TPUs that need not be there
+/// Compile one training step for TPUs that this machine need not have
 #[derive(Parser)]
 struct Args {
     #[arg(long, value_enum, default_value_t = Model::Gpt)]
@@ -38,7 +38,7 @@ struct Args {
     batch: Option<u64>,
     #[command(flatten)]
     gpt: GptArgs,
-    /// Prices and data sheets of your own, in the form of burn-tpu/src/fit/tpu-specs.toml
+    /// Your own prices and data sheets, in the format of burn-tpu/src/fit/tpu-specs.toml
     #[arg(long, value_name = "FILE")]
     specs: Option<PathBuf>,
     /// Compare with the same step in JAX, exported into this folder by benches/jax/step_time.py
@@ -65,13 +65,13 @@ struct GptArgs {
     /// Attention heads
     #[arg(long, default_value_t = 4)]
     heads: usize,
-    /// Size of the hidden layer behind attention
+    /// Size of the hidden layer after attention
     #[arg(long, default_value_t = 1024)]
     ff: usize,
     /// Tokens in a sample
     #[arg(long, default_value_t = 128)]
     sequence: usize,
-    /// Different tokens
+    /// Number of distinct tokens
     #[arg(long, default_value_t = 96)]
     vocab: usize,
 }
@@ -89,7 +89,7 @@ enum Dtype {
     F32,
 }
 
-/// What one word of `--generations` stands for.
+/// The slices that one word of `--generations` selects.
 #[derive(Clone)]
 struct Slices(Vec<Topology>);
 
@@ -113,8 +113,8 @@ fn main() -> ExitCode {
 
 fn run(args: &Args) -> Result<()> {
     let report = match args.dtype {
-        Dtype::Bf16 => judge::<bf16>(args),
-        Dtype::F32 => judge::<f32>(args),
+        Dtype::Bf16 => fit_report::<bf16>(args),
+        Dtype::F32 => fit_report::<f32>(args),
     }?;
     print!("{report}");
     if let Some(folder) = &args.against {
@@ -127,8 +127,8 @@ fn run(args: &Args) -> Result<()> {
     args.plot.as_deref().map_or(Ok(()), |path| plot::draw(&report, path))
 }
 
-/// The report of the model in elements of type `F`.
-fn judge<F>(args: &Args) -> Result<FitReport>
+/// Returns the report of the model in elements of type `F`.
+fn fit_report<F>(args: &Args) -> Result<FitReport>
 where
     Tpu<F>: Backend<Device = TpuDevice>,
     MasterWeights<Adam>: SimpleOptimizer<Tpu<F>>,
@@ -148,7 +148,7 @@ where
     }
 }
 
-/// What is asked of the compiler, whatever the model.
+/// Returns the compile settings, which do not depend on the model's type.
 fn fit(args: &Args, batch: u64) -> Result<Fit> {
     let slices = args.generations.iter().flat_map(|slices| slices.0.iter().copied());
     let mut fit = Fit::new()?.slices(slices).samples(batch);
@@ -166,7 +166,7 @@ fn specs(path: &Path) -> Result<burn_tpu::fit::Specs> {
     burn_tpu::fit::Specs::parse(&text).with_context(|| path.display().to_string())
 }
 
-/// A training step with the optimizer as it is, or on master weights.
+/// Compiles a training step with the optimizer, or with the optimizer on master weights.
 fn train<F, M, O>(
     fit: &Fit,
     masters: bool,
@@ -186,7 +186,7 @@ where
     }
 }
 
-/// Forward, backward and update.
+/// Compiles forward, backward and update.
 fn step<F, M, O>(
     fit: &Fit,
     model: impl FnOnce(&TpuDevice) -> M,
@@ -209,7 +209,7 @@ where
 }
 
 impl Args {
-    /// `gpt-bf16`: how JAX's files are called.
+    /// Returns the name of JAX's files, such as `gpt-bf16`.
     fn program_name(&self) -> String {
         let name = |value: Option<clap::builder::PossibleValue>| value.map_or(String::new(), |v| v.get_name().into());
         format!("{}-{}", name(self.model.to_possible_value()), name(self.dtype.to_possible_value()))

@@ -1,4 +1,4 @@
-//! The chart: memory against its limit, and the bound on a step's time, by slice.
+//! The chart: memory and its limit, and the lower bound on a step's time, by slice.
 
 use anyhow::{Context, Result, anyhow};
 use burn_tpu::fit::{FitReport, SliceFit};
@@ -7,7 +7,7 @@ use std::path::Path;
 
 type Panel<'a> = DrawingArea<SVGBackend<'a>, plotters::coord::Shift>;
 
-/// Two panels side by side, slices in the order asked.
+/// Draws two panels side by side, with the slices in the order of the report.
 pub fn draw(report: &FitReport, path: &Path) -> Result<()> {
     let failed = |error: String| anyhow!(error).context(format!("cannot draw {}", path.display()));
     let area = SVGBackend::new(path, (1000, 420)).into_drawing_area();
@@ -28,7 +28,7 @@ fn panels(report: &FitReport, area: &Panel) -> Result<(), Box<dyn std::error::Er
 
 type Figure<'a> = &'a dyn Fn(&SliceFit) -> f64;
 
-/// A filled bar per slice, red where the step does not fit, with its limit as a frame.
+/// Draws a filled bar per slice, red if the step does not fit, with its limit as a frame.
 fn bars(
     area: &Panel,
     title: &str,

@@ -1,7 +1,7 @@
-//! From images on the host to batches on the device, and the data loaders that the Learner draws from.
+//! Turns images on the host into batches on the device, and builds the data loaders for the Learner.
 //!
-//! Every batch of a run has the same shape, since each new shape is a program to compile: the training set is cut to
-//! a multiple of the batch size, and the test set is read in batches that divide its 10,000 images.
+//! Every batch of a run has the same shape, since each new shape is a program to compile: the training set is
+//! truncated to a multiple of the batch size, and the test set is read in batches whose size divides its 10,000 images.
 
 use crate::data::Item;
 use burn::data::dataloader::batcher::Batcher;
@@ -12,21 +12,21 @@ use burn::tensor::ElementConversion;
 use burn_tpu_workspace::models::{Images, PIXELS};
 use std::sync::Arc;
 
-/// Mean and standard deviation of the training set's pixels, in 0..1.
+/// Mean and standard deviation of the training set's pixels, scaled to 0..1.
 const MEAN: f32 = 0.1307;
 const DEVIATION: f32 = 0.3081;
 
-/// How many test images go through the model at once; divides 10,000.
+/// The number of test images per batch; divides 10,000.
 const TEST_BATCH: usize = 1_000;
 
-/// Turns pixels into the backend's own float type while copying, so that nothing is converted twice.
+/// Converts pixels to the backend's own float type while copying, so that nothing is converted twice.
 #[derive(Clone)]
 pub struct MnistBatcher<B: Backend> {
     normalised: [B::FloatElem; 256],
 }
 
 impl<B: Backend> MnistBatcher<B> {
-    /// A table from pixel to normalised value: there are only 256 of them.
+    /// Creates a table from pixel to normalised value: there are only 256 of them.
     pub fn new() -> Self {
         let normalise = |pixel: usize| ((pixel as f32 / 255.0 - MEAN) / DEVIATION).elem();
         Self { normalised: std::array::from_fn(normalise) }
@@ -45,7 +45,7 @@ impl<B: Backend> Batcher<B, Item, Images<B>> for MnistBatcher<B> {
     }
 }
 
-/// Shuffled full batches, built by one background thread: a second one would make their order a matter of timing.
+/// Returns shuffled full batches, built by one background thread: with two threads, their order would depend on timing.
 pub fn training<B: Backend>(
     mut items: Vec<Item>,
     batch_size: usize,
@@ -57,7 +57,7 @@ pub fn training<B: Backend>(
     loader.shuffle(seed).set_device(device.clone()).build(InMemDataset::new(items))
 }
 
-/// All test images, in order.
+/// Returns all test images, in order.
 pub fn testing<B: Backend>(items: Vec<Item>, device: &B::Device) -> Arc<dyn DataLoader<B, Images<B>>> {
     let loader = DataLoaderBuilder::new(MnistBatcher::<B>::new()).batch_size(TEST_BATCH);
     loader.set_device(device.clone()).build(InMemDataset::new(items))

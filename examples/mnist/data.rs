@@ -1,7 +1,7 @@
 //! The MNIST files as bytes: reading and checking the IDX format.
 //!
-//! Images stay `u8` on the host (47 MB for the training set); `batch` turns the few that a step needs into tensors.
-//! The format is a big-endian header (magic number, one length per dimension) and then plain bytes.
+//! Images stay `u8` on the host (47 MB for the training set); `batch` converts the few that a step needs to tensors.
+//! The format is a big-endian header (magic number, one length per dimension) followed by plain bytes.
 
 use burn_tpu_workspace::models::{CLASSES, PIXELS};
 use std::fmt;
@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 /// One image and its digit.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Item {
-    /// Row by row, 0 is the background.
+    /// Row-major; 0 is the background.
     pub pixels: [u8; PIXELS],
     /// 0 to 9.
     pub label: u8,
@@ -33,7 +33,7 @@ impl Split {
         }
     }
 
-    /// How many images the published files hold.
+    /// Returns the number of images in the published files.
     pub fn len(self) -> usize {
         match self {
             Split::Train => 60_000,
@@ -42,7 +42,7 @@ impl Split {
     }
 }
 
-/// What is wrong with a file, and which.
+/// An invalid file.
 #[derive(Debug)]
 pub struct DataError {
     path: PathBuf,
@@ -73,26 +73,26 @@ impl fmt::Display for DataError {
                 write!(f, "is gzip-compressed: unpack it first with `gunzip`")?
             }
             Problem::Magic { found, expected } => {
-                write!(f, "is not the IDX file it should be: magic number {found:#010x} instead of {expected:#010x}")?
+                write!(f, "is not the expected IDX file: magic number {found:#010x} instead of {expected:#010x}")?
             }
-            Problem::Dimensions { found, expected } => {
-                write!(f, "has dimensions {found:?} where MNIST has {expected:?}")?
-            }
+            Problem::Dimensions { found, expected } => write!(f, "has dimensions {found:?} instead of {expected:?}")?,
             Problem::Size { found, expected } if found < expected => {
                 write!(f, "is truncated: {found} bytes instead of {expected}")?
             }
             Problem::Size { found, expected } => {
                 write!(f, "has {} bytes too many ({found} instead of {expected})", found - expected)?
             }
-            Problem::Label { index, found } => write!(f, "holds the label {found} at position {index}, not a digit")?,
+            Problem::Label { index, found } => {
+                write!(f, "has the label {found} at position {index}, which is not a digit")?
+            }
         }
-        write!(f, "; `cargo xtask data` puts whole files into the cache folder, `--data DIR` names another folder")
+        write!(f, "; `cargo xtask data` downloads the files to the cache folder, `--data DIR` selects another folder")
     }
 }
 
 impl std::error::Error for DataError {}
 
-/// Reads and checks both files of a split.
+/// Reads both files of a split and checks them.
 pub fn load(folder: &Path, split: Split) -> Result<Vec<Item>, DataError> {
     load_sized(folder, split, split.len())
 }
@@ -108,7 +108,7 @@ fn load_sized(folder: &Path, split: Split, count: usize) -> Result<Vec<Item>, Da
     Ok(rows.iter().zip(digits).map(|(pixels, label)| Item { pixels: *pixels, label }).collect())
 }
 
-/// The bytes behind the header of an IDX file of unsigned bytes with exactly these dimensions.
+/// Returns the bytes after the header of an IDX file of unsigned bytes with exactly these dimensions.
 fn read_idx(path: &Path, dimensions: &[usize]) -> Result<Vec<u8>, DataError> {
     let fail = |problem| DataError { path: path.to_path_buf(), problem };
     let mut bytes = std::fs::read(path).map_err(|error| match error.kind() {
@@ -146,7 +146,7 @@ mod tests {
         words.flat_map(|word| word.to_be_bytes()).chain(std::iter::repeat_n(7, bytes)).collect()
     }
 
-    /// A folder with a two-image training set whose images file has these bytes.
+    /// Creates a folder with a two-image training set whose image and label files have these bytes.
     fn folder(images: &[u8], labels: &[u8]) -> tempfile::TempDir {
         let folder = tempfile::tempdir().unwrap();
         let [images_name, labels_name] = Split::Train.files();
@@ -169,14 +169,14 @@ mod tests {
     }
 
     #[test]
-    fn whole_files_load() {
+    fn complete_files_load() {
         let folder = folder(&good_images(), &good_labels());
         let items = load_sized(folder.path(), Split::Train, 2).unwrap();
         assert_eq!(items, vec![Item { pixels: [7; PIXELS], label: 7 }; 2]);
     }
 
     #[test]
-    fn a_missing_file_is_named_with_what_to_do() {
+    fn the_error_of_a_missing_file_names_it_and_the_fix() {
         let folder = tempfile::tempdir().unwrap();
         let message = load(folder.path(), Split::Test).unwrap_err().to_string();
         for part in ["t10k-images-idx3-ubyte", "is missing", "cargo xtask data", "--data DIR"] {
@@ -185,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn a_wrong_magic_number_is_shown_beside_the_right_one() {
+    fn the_error_of_a_wrong_magic_number_shows_the_right_one() {
         let message = error(&idx(0x0801, &[2, 28, 28], 2 * PIXELS), &good_labels());
         assert!(message.contains("0x00000801 instead of 0x00000803"), "{message}");
         let message = error(&[&[0x1f, 0x8b, 8, 0][..], &[0; 100]].concat(), &good_labels());
@@ -193,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn a_truncated_file_says_how_long_it_should_be() {
+    fn the_error_of_a_truncated_file_shows_the_right_length() {
         let images = good_images();
         let message = error(&images[..images.len() - 1], &good_labels());
         assert!(message.contains("truncated: 1583 bytes instead of 1584"), "{message}");
@@ -204,7 +204,7 @@ mod tests {
     #[test]
     fn a_wrong_count_or_label_is_an_error() {
         let message = error(&idx(0x0803, &[3, 28, 28], 3 * PIXELS), &good_labels());
-        assert!(message.contains("dimensions [3, 28, 28] where MNIST has [2, 28, 28]"), "{message}");
+        assert!(message.contains("dimensions [3, 28, 28] instead of [2, 28, 28]"), "{message}");
         let mut labels = good_labels();
         *labels.last_mut().unwrap() = 10;
         assert!(error(&good_images(), &labels).contains("label 10 at position 1"));

@@ -1,7 +1,7 @@
 //! MNIST through Burn's own Learner: `cargo run --release --example mnist -- --help`.
 //!
-//! Everything that names the backend is in this file; model, data and training are plain Burn.
-#![allow(clippy::print_stdout, clippy::print_stderr, reason = "an example talks to its user")]
+//! Only this file names the backend; model, data and training are plain Burn.
+#![allow(clippy::print_stdout, clippy::print_stderr, reason = "an example prints its results")]
 
 use anyhow::{Context, Result};
 use burn::backend::Autodiff;
@@ -18,9 +18,9 @@ use tracing_subscriber::EnvFilter;
 mod batch;
 mod data;
 mod model;
-mod pace;
 mod progress;
 mod report;
+mod step_timer;
 mod train;
 
 /// Train and test a digit classifier on the 60,000 / 10,000 images of MNIST.
@@ -31,7 +31,7 @@ struct Args {
     /// Type of the weights and activations
     #[arg(long, value_enum, default_value_t = Dtype::Bf16)]
     dtype: Dtype,
-    /// Where to run [default: the best present, or what BURN_TPU_PLATFORM says]
+    /// Where to run [default: BURN_TPU_PLATFORM, or the best platform present]
     #[arg(long, value_name = "tpu|cuda|cpu|ndarray")]
     platform: Option<Platform>,
     /// Write the result to this file as JSON
@@ -55,7 +55,7 @@ impl Dtype {
 }
 
 fn main() -> ExitCode {
-    // The backend warns through `tracing`; RUST_LOG=burn_tpu=debug shows every cut, compile and execution.
+    // The backend logs warnings through `tracing`; RUST_LOG=burn_tpu=debug shows every cut, compile and execution.
     let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new("warn"));
     tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).init();
     match run(&Args::parse()) {
@@ -70,7 +70,7 @@ fn main() -> ExitCode {
 
 fn run(args: &Args) -> Result<()> {
     let device = args.platform.map_or_else(TpuDevice::default, |platform| TpuDevice::new(platform, 0));
-    // Naming a device starts nothing; a first sync does, and says what is missing if something is.
+    // Naming a device does not start it. The first sync does, and its error says what is missing.
     Tpu::<f32>::sync(&device).with_context(|| format!("the device {device} cannot be used"))?;
     println!("{} in {} on {device}, {} epochs", args.run.model_name(), args.dtype.name(), args.run.epochs);
     let outcome = match args.dtype {
@@ -94,7 +94,7 @@ fn run(args: &Args) -> Result<()> {
     args.report.as_ref().map_or(Ok(()), |path| report.write(path))
 }
 
-/// Adam on f32 master weights, and one program per training step.
+/// Trains with Adam on f32 master weights, one program per training step.
 fn train<F>(args: &Args, device: &TpuDevice) -> Result<train::Outcome>
 where
     Tpu<F>: Backend<Device = TpuDevice>,

@@ -1,4 +1,4 @@
-//! The classifiers as Burn's Learner wants them: nothing in this file knows which backend runs it.
+//! The classifiers, with the traits of Burn's Learner. Nothing in this file depends on the backend.
 
 use burn::nn::loss::CrossEntropyLossConfig;
 use burn::prelude::*;
@@ -6,7 +6,7 @@ use burn::tensor::backend::AutodiffBackend;
 use burn::train::{ClassificationOutput, InferenceStep, TrainOutput, TrainStep};
 use burn_tpu_workspace::models::{Cnn, Images, Mlp};
 
-/// Which classifier.
+/// The kind of classifier.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub enum Architecture {
     /// Three linear layers, 784-512-256-10
@@ -26,7 +26,7 @@ pub enum Classifier<B: Backend> {
 }
 
 impl Architecture {
-    /// A new classifier with random weights.
+    /// Creates a classifier with random weights.
     pub fn init<B: Backend>(self, device: &B::Device) -> Classifier<B> {
         match self {
             Architecture::Mlp => Classifier::Mlp(Mlp::new(device)),
@@ -36,7 +36,7 @@ impl Architecture {
 }
 
 impl<B: Backend> Classifier<B> {
-    /// Logits `[batch, 10]` in f32: the loss is computed in f32 whatever the weights are.
+    /// Returns logits `[batch, 10]` in f32: the loss is computed in f32, whatever the type of the weights.
     pub fn forward(&self, images: Tensor<B, 2>) -> Tensor<B, 2> {
         match self {
             Classifier::Mlp(model) => model.forward(images),
@@ -66,11 +66,11 @@ impl<B: Backend> InferenceStep for Classifier<B> {
     type Input = Images<B>;
     type Output = ClassificationOutput<B>;
 
-    /// A lazy backend runs what was recorded when somebody reads it, and what exactly that is depends on whether the
-    /// reader is this thread or the Learner's. The sync makes a batch one program, the same for both.
+    /// A lazy backend runs the recorded ops when a value is read, and which ops these are depends on whether this
+    /// thread or the Learner's reads it. The sync makes each batch one program in both cases.
     fn step(&self, batch: Images<B>) -> ClassificationOutput<B> {
         let output = self.classify(batch);
-        B::sync(&output.loss.device()).expect("the device takes a batch");
+        B::sync(&output.loss.device()).expect("the batch runs");
         output
     }
 }

@@ -1,5 +1,5 @@
-//! The Learner's progress display, line by line: one line that rewrites itself on a terminal, one line per tenth of
-//! an epoch anywhere else (a log file, CI).
+//! The Learner's progress display on lines: on a terminal, one line that is rewritten; elsewhere (a log file, CI),
+//! one line per tenth of an epoch.
 
 use burn::data::dataloader::Progress;
 use burn::train::metric::{MetricDefinition, MetricId};
@@ -12,18 +12,18 @@ use std::io::{IsTerminal, Write};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-/// How often a terminal line is rewritten.
+/// The interval between two redraws of a terminal line.
 const REDRAW: Duration = Duration::from_millis(100);
 
-/// The means of one pass over a split so far: metric name to (sum, count).
+/// The means of the current pass over a split: metric name to (sum, count).
 type Means = BTreeMap<String, (f64, usize)>;
 
-/// Burn's renderer interface on plain lines.
+/// A renderer for Burn's Learner that prints plain lines.
 pub struct LineRenderer {
     names: HashMap<MetricId, String>,
     pass: Pass,
     means: Means,
-    /// The training means of the newest epoch, for whoever asks after the run.
+    /// The training means of the newest epoch, to be read after the run.
     training: Arc<Mutex<Means>>,
     terminal: bool,
     drawn: Instant,
@@ -31,27 +31,27 @@ pub struct LineRenderer {
     open_line: bool,
 }
 
-/// Which epoch of which split the means belong to.
+/// The epoch and split of the means.
 #[derive(Clone, Copy, Default, PartialEq)]
 struct Pass {
     split: &'static str,
     epoch: usize,
 }
 
-/// Reads the training means of the newest epoch.
+/// A handle to the training means of the newest epoch.
 #[derive(Clone)]
 pub struct TrainingMeans(Arc<Mutex<Means>>);
 
 impl TrainingMeans {
-    /// The mean of a metric over the newest epoch, `None` if it was never updated.
+    /// Returns the mean of a metric over the newest epoch, `None` if it was never updated.
     pub fn get(&self, metric: &str) -> Option<f64> {
-        let means = self.0.lock().expect("nothing panics while it holds this lock");
+        let means = self.0.lock().expect("no code panics while it holds this lock");
         means.get(metric).map(|(sum, count)| sum / *count as f64)
     }
 }
 
 impl LineRenderer {
-    /// A renderer for stdout.
+    /// Creates a renderer for stdout.
     pub fn new() -> Self {
         Self {
             names: HashMap::new(),
@@ -65,13 +65,13 @@ impl LineRenderer {
         }
     }
 
-    /// A handle on the training means, valid after the renderer is gone.
+    /// Returns a handle to the training means, which stays valid after the renderer is dropped.
     pub fn training_means(&self) -> TrainingMeans {
         TrainingMeans(self.training.clone())
     }
 
-    /// Adds a metric's newest value to the pass it belongs to. Values of a batch arrive before its progress does, so
-    /// a pass ends when its last progress has been drawn.
+    /// Adds a metric's newest value to the current pass. Values of a batch arrive before its progress does, so a pass
+    /// ends when its last progress has been drawn.
     fn update(&mut self, state: MetricState) {
         let MetricState::Numeric(entry, value) = state else { return };
         let name = self.names.get(&entry.metric_id).cloned().unwrap_or_default();
@@ -87,7 +87,7 @@ impl LineRenderer {
             (self.pass, self.tenth) = (pass, 0);
         }
         if split == "train" {
-            self.training.lock().expect("nothing panics while it holds this lock").clone_from(&self.means);
+            self.training.lock().expect("no code panics while it holds this lock").clone_from(&self.means);
         }
         let done = progress.items_processed >= progress.items_total;
         if self.is_due(progress, done) {
@@ -119,7 +119,7 @@ impl LineRenderer {
             println!();
         }
         self.open_line = !done;
-        // A display that cannot be written to is no reason to stop training.
+        // A failed write to the display must not stop training.
         let _ = std::io::stdout().flush();
     }
 
@@ -189,14 +189,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_line_names_epoch_split_share_and_means() {
+    fn a_line_shows_epoch_split_percentage_and_means() {
         let means = Means::from([("Loss".to_owned(), (3.0, 2))]);
         let line = line(Pass { split: "train", epoch: 2 }, 3, &Progress::new(30, 60), &means);
         assert_eq!(line, "epoch 2/3 train [##########          ]  50 %     30/60  loss 1.5000");
     }
 
     #[test]
-    fn off_a_terminal_a_line_is_due_once_per_tenth() {
+    fn without_a_terminal_a_line_is_due_once_per_tenth() {
         let mut renderer = LineRenderer::new();
         renderer.terminal = false;
         let due: Vec<bool> = (1..=20).map(|n| renderer.is_due(&Progress::new(n, 20), n == 20)).collect();

@@ -1,30 +1,30 @@
-//! What a run leaves behind: a few lines for people, a JSON file for programs.
+//! The results of a run: a few lines for people, a JSON file for programs.
 
 use crate::train::Outcome;
 use anyhow::{Context, Result};
 use serde::Serialize;
 use std::path::Path;
 
-/// The JSON report. Others read these names: add, never rename.
+/// The JSON report. Other programs read these names: add names, never rename them.
 #[derive(Debug, Serialize)]
 pub struct Report {
-    /// Percent of the 10,000 test images.
+    /// Correctly classified share of the 10,000 test images, in percent.
     pub test_accuracy: f64,
-    /// Mean loss over the last epoch's training steps.
+    /// Mean loss over the training steps of the last epoch.
     pub train_loss: f64,
     /// Training steps taken.
     pub steps: usize,
-    /// Training images per second, without the first steps and without testing.
+    /// Training images per second, excluding the first steps and testing.
     pub images_per_second: f64,
     /// Programs compiled.
     pub compiles: u64,
     /// Programs found in the compile cache.
     pub cache_hits: u64,
-    /// Nodes that ran on the host for want of a lowering.
+    /// Nodes that ran on the host because the engine has no lowering for them.
     pub host_fallbacks: u64,
-    /// Where it ran.
+    /// The platform of the run.
     pub platform: String,
-    /// What the weights and activations were.
+    /// The type of the weights and activations.
     pub dtype: String,
 }
 
@@ -37,12 +37,12 @@ impl Report {
 }
 
 impl Outcome {
-    /// Test images classified right, in percent.
+    /// Returns the correctly classified share of the test images, in percent.
     pub fn accuracy(&self) -> f64 {
         100.0 * self.correct as f64 / self.tested as f64
     }
 
-    /// The result in two lines.
+    /// Prints the result in two lines.
     pub fn print(&self) {
         println!("test accuracy  {:.2} % ({} of {})", self.accuracy(), self.correct, self.tested);
         println!("training       {} steps, {:.0} images/s", self.steps, self.images_per_second);

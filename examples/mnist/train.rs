@@ -1,10 +1,10 @@
-//! One run: data, Learner, and the count of right answers at the end. Generic over the backend.
+//! One run: data, Learner, and the count of correct classifications at the end. Generic over the backend.
 
 use crate::batch;
 use crate::data::{self, Split};
 use crate::model::{Architecture, Classifier};
-use crate::pace::Pace;
 use crate::progress::LineRenderer;
+use crate::step_timer::StepTimer;
 use anyhow::{Context, Result, ensure};
 use burn::data::dataloader::DataLoader;
 use burn::optim::Optimizer;
@@ -18,10 +18,10 @@ use burn_tpu_workspace::models::Images;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-/// The learning rate falls from the first to the second along a cosine.
+/// The learning rate falls from the first value to the second along a cosine.
 const LEARNING_RATES: [f64; 2] = [1e-3, 1e-5];
 
-/// What a run is told.
+/// The options of a run.
 #[derive(Clone, Debug, clap::Args)]
 pub struct Options {
     /// The classifier to train
@@ -44,22 +44,22 @@ pub struct Options {
     pub seed: u64,
 }
 
-/// What a run found.
+/// The results of a run.
 pub struct Outcome {
-    /// Test images classified right, of `tested`.
+    /// Correctly classified test images, of `tested`.
     pub correct: usize,
-    /// Test images classified.
+    /// The number of test images classified.
     pub tested: usize,
-    /// Mean loss over the last epoch's training steps.
+    /// Mean loss over the training steps of the last epoch.
     pub train_loss: f64,
     /// Training steps taken.
     pub steps: usize,
-    /// Training images per second, without the first steps and without testing.
+    /// Training images per second, excluding the first steps and testing.
     pub images_per_second: f64,
 }
 
 impl Options {
-    /// The classifier's name, for people.
+    /// Returns the classifier's name as shown to people.
     pub fn model_name(&self) -> &'static str {
         match self.model {
             Architecture::Mlp => "MLP",
@@ -70,7 +70,7 @@ impl Options {
     fn data_folder(&self) -> Result<PathBuf> {
         let cached = || burn_tpu_pjrt::discovery::cache_dir().map(|cache| cache.join("mnist"));
         let folder = self.data.clone().or_else(cached);
-        folder.context("no folder holds the MNIST files: name one with `--data DIR`, or set BURN_TPU_CACHE_DIR")
+        folder.context("no folder for the MNIST files: pass one with `--data DIR`, or set BURN_TPU_CACHE_DIR")
     }
 
     fn total_steps(&self) -> usize {
@@ -80,7 +80,7 @@ impl Options {
 
     fn check(&self) -> Result<()> {
         let images = Split::Train.len();
-        ensure!((1..=images).contains(&self.batch_size), "--batch-size must lie between 1 and {images}");
+        ensure!((1..=images).contains(&self.batch_size), "--batch-size must be between 1 and {images}");
         ensure!(self.epochs > 0, "--epochs must be at least 1");
         ensure!(self.steps != Some(0), "--steps must be at least 1");
         Ok(())
@@ -101,15 +101,15 @@ where
     let test = batch::testing::<B::InnerBackend>(test, device);
 
     let interrupter = Interrupter::new();
-    let pace = Pace::new(options.steps, interrupter.clone());
+    let timer = StepTimer::new(options.steps, interrupter.clone());
     let renderer = LineRenderer::new();
     let means = renderer.training_means();
     let [from, to] = LEARNING_RATES;
     let schedule = CosineAnnealingLrSchedulerConfig::new(from, options.total_steps()).with_min_lr(to).init();
     let schedule = schedule.map_err(anyhow::Error::msg).context("the learning rate's schedule")?;
 
-    // The logger in memory and no application logger: this example leaves no files behind.
-    let result = SupervisedTraining::new("", pace.watch(train), test.clone())
+    // With the logger in memory and no application logger, this example leaves no files on disk.
+    let result = SupervisedTraining::new("", timer.time_steps(train), test.clone())
         .with_metric_logger(InMemoryMetricLogger::new())
         .with_application_logger(None)
         .with_interrupter(interrupter)
@@ -122,22 +122,22 @@ where
         .launch(Learner::new(options.model.init::<B>(device), optimizer, schedule));
 
     Ok(Outcome {
-        correct: count_right(&result.model, &test),
+        correct: count_correct(&result.model, &test),
         tested: test.num_items(),
-        train_loss: means.get("Loss").context("no training step was taken")?,
-        steps: pace.steps(),
-        images_per_second: pace.steps_per_second() * options.batch_size as f64,
+        train_loss: means.get("Loss").context("no training step ran")?,
+        steps: timer.steps(),
+        images_per_second: timer.steps_per_second() * options.batch_size as f64,
     })
 }
 
-/// How many test images the model classifies right. Reads after each batch, so nothing piles up on the device; runs
-/// the very program that the Learner's validation ran.
-fn count_right<B: Backend>(model: &Classifier<B>, test: &Arc<dyn DataLoader<B, Images<B>>>) -> usize {
-    let right = |batch| {
+/// Returns the number of test images that the model classifies correctly. It reads after each batch, so that batches
+/// do not queue up on the device, and runs the same program as the Learner's validation.
+fn count_correct<B: Backend>(model: &Classifier<B>, test: &Arc<dyn DataLoader<B, Images<B>>>) -> usize {
+    let correct = |batch| {
         let output = model.step(batch).sync();
         let [images] = output.targets.dims();
         let guesses = output.output.argmax(1).reshape([images]);
         guesses.equal(output.targets).int().sum().into_scalar() as usize
     };
-    test.iter().map(right).sum()
+    test.iter().map(correct).sum()
 }

@@ -1,4 +1,4 @@
-//! The same training step written in JAX, as `benches/jax/step_time.py export` leaves it, on a client of its own.
+//! The same training step written in JAX, exported by `benches/jax/step_time.py export` and run on a separate client.
 
 use anyhow::{Context, Result, ensure};
 use burn_tpu_pjrt::{
@@ -8,20 +8,21 @@ use burn_tpu_pjrt::{
 use std::path::Path;
 use std::sync::Arc;
 
-/// JAX's program and the state it trains. Its arguments are the state, the rate, the inputs and the targets; its results
-/// the state (which is donated) and the loss.
+/// JAX's program and the state that it trains. The arguments are the state, the rate, the inputs and the targets; the
+/// results are the state (which is donated) and the loss.
 pub struct JaxStep {
     program: LoadedExecutable,
     state: Vec<Buffer>,
     rest: Vec<Buffer>,
-    /// What runs, each with the state that it was given: to drop a donated buffer before its program has run is to wait.
+    /// The running steps, each with the state that was passed to it: dropping a donated buffer before its program has
+    /// run would wait for the program.
     running: Vec<(Vec<Event>, Vec<Buffer>)>,
-    /// Arguments, results and everything in between, less results in an argument's memory.
+    /// Bytes of arguments, results and temporaries, without results that use an argument's memory.
     pub memory_bytes: u64,
 }
 
 impl JaxStep {
-    /// Compiles `NAME.step.mlir` of a folder and makes the state with `NAME.start.mlir`.
+    /// Compiles `NAME.step.mlir` of a folder and creates the state with `NAME.start.mlir`.
     pub fn load(folder: &Path, name: &str) -> Result<Self> {
         let read = |part: &str| {
             let path = folder.join(format!("{name}.{part}.mlir"));
@@ -40,11 +41,14 @@ impl JaxStep {
         rest.extend(batch);
         let specs: Vec<_> = state.iter().chain(&rest).map(|buffer| Arc::clone(buffer.spec())).collect();
         let program = client.compile(&Program::stablehlo(read("step")?, specs)?, &options)?;
-        ensure!(program.executable().outputs().len() == state.len() + 1, "`{name}.step.mlir` returns something else");
+        ensure!(
+            program.executable().outputs().len() == state.len() + 1,
+            "`{name}.step.mlir` does not return the state and a loss"
+        );
         let memory = program.executable().memory_stats()?;
         let memory = memory.argument_bytes + memory.output_bytes + memory.temporary_bytes - memory.alias_bytes;
         let mut jax = Self { program, state, rest, running: Vec::new(), memory_bytes: memory as u64 };
-        // As for ours, the first steps do not count.
+        // As in our step, the first steps are not timed.
         (0..5).try_for_each(|_| jax.step())?;
         jax.finish()?;
         Ok(jax)
@@ -63,7 +67,7 @@ impl JaxStep {
         Ok(())
     }
 
-    /// Waits for all steps.
+    /// Waits until all steps have run.
     pub fn finish(&mut self) -> Result<()> {
         let events = self.running.iter().flat_map(|(events, _)| events);
         events.map(|event| event.wait()).collect::<Result<Vec<()>, _>>()?;

@@ -1,8 +1,8 @@
-//! What a training step costs: `cargo run --release --example step_time -- --model gpt --dtype f32 --steps 50`.
+//! Measures the cost of a training step: `cargo run --release --example step_time -- --model gpt --dtype f32 --steps 50`.
 //!
 //! The models are those of `src/models`; `--backend ndarray` and `--backend flex` run the same code on Burn's own backends.
-//! `--against DIR` takes turns with the same step written in JAX, exported by `benches/jax/step_time.py`.
-#![allow(clippy::print_stdout, clippy::print_stderr, reason = "an example talks to its user")]
+//! `--against DIR` alternates with the same step written in JAX, exported by `benches/jax/step_time.py`.
+#![allow(clippy::print_stdout, clippy::print_stderr, reason = "an example prints its results")]
 
 use anyhow::{Context, Result, ensure};
 use burn::prelude::Backend;
@@ -29,7 +29,7 @@ mod turns;
 
 /// Samples in a batch of images.
 const BATCH: usize = 128;
-/// Batches that the steps take in turn.
+/// The number of batches that the steps cycle through.
 const BATCHES: usize = 4;
 
 /// Time training steps.
@@ -41,16 +41,16 @@ struct Args {
     /// Type of the weights, the activations and the optimizer's state
     #[arg(long, value_enum, default_value_t = Dtype::F32)]
     dtype: Dtype,
-    /// Steps to time, each finished before the next begins; as many again are timed without waiting
+    /// Number of steps to time, each finished before the next begins; the same number is timed again without waiting
     #[arg(long, default_value_t = 50)]
     steps: usize,
-    /// Whose tensors
+    /// The backend to measure
     #[arg(long, value_enum, default_value_t = Kind::Tpu)]
     backend: Kind,
-    /// Where `--backend tpu` runs [default: the best present, or what BURN_TPU_PLATFORM says]
+    /// Where `--backend tpu` runs [default: BURN_TPU_PLATFORM, or the best platform present]
     #[arg(long, value_name = "tpu|cuda|cpu|ndarray")]
     platform: Option<Platform>,
-    /// Take turns with JAX's programs of this folder, on the CPU plugin
+    /// Alternate with JAX's programs in this folder, on the CPU plugin
     #[arg(long, value_name = "DIR")]
     against: Option<PathBuf>,
     /// Write the result to this file as JSON
@@ -103,7 +103,7 @@ fn run(args: &Args, begun: Instant) -> Result<()> {
     ensure!(on_tpu || matches!(args.dtype, Dtype::F32), "burn-ndarray and burn-flex run these models in f32");
     ensure!(
         on_tpu || (args.platform.is_none() && args.against.is_none()),
-        "--platform and --against go with --backend tpu"
+        "--platform and --against need --backend tpu"
     );
     let report = match (args.backend, args.dtype) {
         (Kind::Tpu, Dtype::F32) => on::<OnTpu<f32>>(args, tpu(args)?, begun),
@@ -115,7 +115,7 @@ fn run(args: &Args, begun: Instant) -> Result<()> {
     args.report.as_ref().map_or(Ok(()), |path| report.write(path))
 }
 
-/// The device asked for, started.
+/// Starts the requested device and returns it.
 fn tpu(args: &Args) -> Result<TpuDevice> {
     let device = args.platform.map_or_else(TpuDevice::default, |platform| TpuDevice::new(platform, 0));
     Tpu::<f32>::sync(&device).with_context(|| format!("the device {device} cannot be used"))?;
@@ -139,7 +139,7 @@ fn on<T: Target>(args: &Args, device: T::Device, begun: Instant) -> Result<Repor
 }
 
 impl Args {
-    /// `gpt-f32`: how JAX's files are called.
+    /// Returns the name of JAX's files, such as `gpt-f32`.
     fn program_name(&self) -> String {
         format!("{}-{}", value_name(self.model), value_name(self.dtype))
     }
@@ -149,7 +149,7 @@ impl Args {
     }
 }
 
-/// The name of a choice on the command line.
+/// Returns the name of a value on the command line.
 fn value_name(value: impl ValueEnum) -> String {
     value.to_possible_value().map(|value| value.get_name().to_owned()).unwrap_or_default()
 }

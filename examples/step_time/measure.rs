@@ -1,4 +1,4 @@
-//! A run: training, timing, and what was found.
+//! A run: training, timing and the results.
 
 use crate::jax::JaxStep;
 use crate::target::Target;
@@ -12,20 +12,21 @@ use burn_tpu_workspace::models::{Supervised, train_step};
 use serde::Serialize;
 use std::time::Instant;
 
-/// Steps before the timed ones: the first compile.
+/// Steps before the timed ones; the first of them compile.
 const WARM_UP: usize = 5;
 const LEARNING_RATE: f64 = 1e-3;
 
-/// What a run found. Others read these names in the JSON report: add, never rename. What a backend does not count is null.
+/// The results of a run. Other programs read these names in the JSON report: add names, never rename them. A value
+/// that a backend does not count is null.
 #[derive(Debug, Default, Serialize)]
 pub struct Measured {
-    /// Of steps that are finished before the next begins.
+    /// Median time of steps that are finished before the next begins.
     pub median_step_ms: f64,
-    /// The quickest of them.
+    /// The shortest time of these steps.
     pub min_step_ms: f64,
-    /// Time per step when only the last of several is waited for: the median of five rounds.
+    /// Time per step when only the last of several steps is times for: the median of five rounds.
     pub async_step_ms: f64,
-    /// From the program's start to the end of the first step: plugin, weights and compiling included.
+    /// Time from the program's start to the end of the first step, including plugin, weights and compilation.
     pub first_step_s: f64,
     /// Median time on the calling thread until the step is dispatched: autodiff, recording, lookup, dispatch.
     pub host_ms_per_step: f64,
@@ -35,48 +36,48 @@ pub struct Measured {
     pub compiles: Option<u64>,
     /// Backend calls recorded in a step.
     pub recorded_ops_per_step: Option<f64>,
-    /// Graph nodes recorded for them.
+    /// Graph nodes recorded for these calls.
     pub recorded_nodes_per_step: Option<f64>,
-    /// What recording one of them costs, in nanoseconds: shape inference, structural hash, the tensor. From a sample; the
+    /// Time to record one backend call, in nanoseconds: shape inference, structural hash, the tensor. Sampled; the
     /// median of the steps.
     pub record_ns_per_op: Option<f64>,
-    /// Of the host's time, what is burn-tpu's: recording, finding the program, dispatching it. The median of the
-    /// steps; the rest is Burn's.
+    /// The part of the host's time that burn-tpu uses: recording, finding the program, dispatching it. The median of
+    /// the steps; the rest is Burn's.
     pub own_host_ms_per_step: Option<f64>,
-    /// Argument bytes given back to the device in a step.
+    /// Argument bytes donated to the device in a step.
     pub donated_bytes: Option<u64>,
     /// Bytes of a step's arguments, as the compiler planned them.
     pub argument_bytes: Option<u64>,
-    /// Bytes of everything between a step's arguments and its results, likewise.
+    /// Bytes of a step's temporaries, as the compiler planned them.
     pub temp_bytes: Option<u64>,
-    /// All memory of a step: arguments, results and everything in between, less results in an argument's memory.
+    /// Memory of a step in bytes: arguments, results and temporaries, without results that use an argument's memory.
     pub memory_bytes: Option<u64>,
-    /// JAX's step in turn with ours, if asked for.
+    /// JAX's step, measured in alternation with ours, if requested.
     pub jax: Option<Jax>,
 }
 
-/// JAX's step, run in turn with ours.
+/// JAX's step, measured in alternation with ours.
 #[derive(Debug, Serialize)]
 pub struct Jax {
-    /// Median step.
+    /// Median time of a step.
     pub median_step_ms: f64,
-    /// Quickest step.
+    /// Shortest time of a step.
     pub min_step_ms: f64,
-    /// Time per step when only the last of several is waited for.
+    /// Time per step when only the last of several steps is times for.
     pub async_step_ms: f64,
-    /// Our median to theirs.
+    /// Our median divided by JAX's.
     pub median_ratio: f64,
-    /// Our quickest to theirs.
+    /// Our shortest time divided by JAX's.
     pub min_ratio: f64,
-    /// Our unwaited step to theirs.
+    /// Our asynchronous time divided by JAX's.
     pub async_ratio: f64,
-    /// All memory of their step.
+    /// Memory of JAX's step in bytes.
     pub memory_bytes: u64,
-    /// Ours to theirs.
+    /// Our memory divided by JAX's.
     pub memory_ratio: Option<f64>,
 }
 
-/// Trains and times.
+/// Trains the model and times its steps.
 pub fn measure<T, M, O>(
     model: M,
     mut optimizer: O,
@@ -94,7 +95,8 @@ where
     let mut batches = batches.iter().cycle().cloned();
     let mut model = Some(model);
     let mut step = || {
-        let (untrained, batch) = model.take().zip(batches.next()).expect("a model, and a cycle that does not end");
+        let (untrained, batch) =
+            model.take().zip(batches.next()).expect("there is always a model, and the cycle never ends");
         let (trained, loss) = train_step(untrained, &mut optimizer, LEARNING_RATE, batch);
         model = Some(trained);
         T::end_step(device);
@@ -110,26 +112,26 @@ where
     }
 
     let before = T::metrics(device);
-    let mut waited = turns::waited::<T>(steps, device, || drop(step()), &mut jax)?;
+    let mut times = turns::time_each_step::<T>(steps, device, || drop(step()), &mut jax)?;
     if let (Some(before), Some(after)) = (before, T::metrics(device)) {
         measured.count(&before, &after, steps as u64);
-        measured.record_ns_per_op = Some(median(&mut waited.per_op));
-        measured.own_host_ms_per_step = Some(median(&mut waited.own));
+        measured.record_ns_per_op = Some(median(&mut times.per_op));
+        measured.own_host_ms_per_step = Some(median(&mut times.own));
     }
-    let (mut ours, mut theirs) = turns::unwaited::<T>(steps, device, || drop(step()), &mut jax)?;
+    let (mut ours, mut theirs) = turns::time_rounds::<T>(steps, device, || drop(step()), &mut jax)?;
     measured.loss = step().into_scalar().elem();
     ensure!(measured.loss.is_finite(), "the loss is {}", measured.loss);
 
-    measured.median_step_ms = median(&mut waited.whole);
-    measured.min_step_ms = waited.whole[0];
-    measured.host_ms_per_step = median(&mut waited.host);
+    measured.median_step_ms = median(&mut times.whole);
+    measured.min_step_ms = times.whole[0];
+    measured.host_ms_per_step = median(&mut times.host);
     measured.async_step_ms = median(&mut ours);
-    measured.jax = jax.map(|jax| Jax::compare(&measured, &mut waited.jax, &mut theirs, jax.memory_bytes));
+    measured.jax = jax.map(|jax| Jax::compare(&measured, &mut times.jax, &mut theirs, jax.memory_bytes));
     Ok(measured)
 }
 
 impl Measured {
-    /// What so many steps added to the metrics.
+    /// Stores the increase of the metrics over `steps` steps, per step.
     fn count(&mut self, before: &Metrics, after: &Metrics, steps: u64) {
         let mean = |count: fn(&Metrics) -> u64| Some((count(after) - count(before)) as f64 / steps as f64);
         let whole = |count: fn(&Metrics) -> u64| Some((count(after) - count(before)) / steps);
@@ -146,8 +148,8 @@ impl Measured {
 }
 
 impl Jax {
-    fn compare(ours: &Measured, theirs: &mut [f64], unwaited: &mut [f64], memory_bytes: u64) -> Self {
-        let (median_step_ms, min_step_ms, async_step_ms) = (median(theirs), theirs[0], median(unwaited));
+    fn compare(ours: &Measured, theirs: &mut [f64], async_times: &mut [f64], memory_bytes: u64) -> Self {
+        let (median_step_ms, min_step_ms, async_step_ms) = (median(theirs), theirs[0], median(async_times));
         Self {
             median_step_ms,
             min_step_ms,
@@ -161,7 +163,7 @@ impl Jax {
     }
 }
 
-/// Sorts; there is at least one.
+/// Sorts the times, of which there is at least one, and returns their median.
 fn median(times: &mut [f64]) -> f64 {
     times.sort_by(f64::total_cmp);
     times[times.len() / 2]

@@ -1,4 +1,4 @@
-//! What a run leaves behind: a few lines for people, a JSON file for programs.
+//! The results of a run: a few lines for people, a JSON file for programs.
 
 use crate::measure::{Jax, Measured};
 use anyhow::{Context, Result};
@@ -6,16 +6,16 @@ use serde::Serialize;
 use std::fmt;
 use std::path::Path;
 
-/// A run and what it found.
+/// A run and its results.
 #[derive(Debug, Serialize)]
 pub struct Report {
-    /// What was trained.
+    /// The model's name.
     pub model: String,
-    /// Type of the weights.
+    /// The type of the weights.
     pub dtype: String,
-    /// Where.
+    /// The device.
     pub device: String,
-    /// The figures.
+    /// The measurements.
     #[serde(flatten)]
     pub measured: Measured,
 }
@@ -33,7 +33,7 @@ impl fmt::Display for Report {
         let Self { model, dtype, device, measured } = self;
         writeln!(f, "{model} in {dtype} on {device}")?;
         writeln!(f, "step         median {:.3} ms, min {:.3} ms", measured.median_step_ms, measured.min_step_ms)?;
-        writeln!(f, "unwaited     {:.3} ms per step", measured.async_step_ms)?;
+        writeln!(f, "async        {:.3} ms per step", measured.async_step_ms)?;
         writeln!(f, "host         {:.3} ms per step", measured.host_ms_per_step)?;
         writeln!(f, "first step   {:.2} s after the start", measured.first_step_s)?;
         if let (Some(ops), Some(compiles)) = (measured.recorded_ops_per_step, measured.compiles) {
@@ -50,9 +50,9 @@ impl fmt::Display for Report {
         }
         if let Some(jax) = &measured.jax {
             writeln!(f, "JAX's step   median {:.3} ms, min {:.3} ms", jax.median_step_ms, jax.min_step_ms)?;
-            writeln!(f, "             unwaited {:.3} ms", jax.async_step_ms)?;
+            writeln!(f, "             async {:.3} ms", jax.async_step_ms)?;
             let Jax { median_ratio, min_ratio, async_ratio, .. } = jax;
-            writeln!(f, "ours/JAX's   median {median_ratio:.3}, min {min_ratio:.3}, unwaited {async_ratio:.3}")?;
+            writeln!(f, "ours/JAX's   median {median_ratio:.3}, min {min_ratio:.3}, async {async_ratio:.3}")?;
             if let Some(ratio) = jax.memory_ratio {
                 writeln!(f, "             memory {ratio:.3}")?;
             }

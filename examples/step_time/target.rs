@@ -1,4 +1,4 @@
-//! What differs between the backends that a step can be timed on.
+//! The differences between the backends that a step can be timed on.
 
 use burn::backend::Autodiff;
 use burn::prelude::Backend;
@@ -6,24 +6,24 @@ use burn::tensor::backend::AutodiffBackend;
 use burn_tpu::{Metrics, Tpu, TpuDevice};
 use std::marker::PhantomData;
 
-/// A backend with its way to end a step.
+/// A backend and how to end a step on it.
 pub trait Target {
-    /// Where it runs.
+    /// The backend's device type.
     type Device: Clone;
-    /// What the model is generic over.
+    /// The backend of the model.
     type Backend: AutodiffBackend<Device = Self::Device>;
 
     /// Ends a step without waiting for it.
     fn end_step(device: &Self::Device);
 
-    /// What the device has done, where it counts.
+    /// Returns the device's metrics, if it counts them.
     fn metrics(device: &Self::Device) -> Option<Metrics>;
 }
 
-/// burn-tpu with a default float type.
+/// burn-tpu with the given default float type.
 pub struct OnTpu<F>(PhantomData<F>);
 
-/// One of Burn's own backends: every op has run when its method returns.
+/// One of Burn's own backends, whose methods return after the op has run.
 pub struct OnBurn<B>(PhantomData<B>);
 
 impl<F> Target for OnTpu<F>

@@ -1,4 +1,4 @@
-//! The loops that are timed, each taking turns with JAX's step if there is one. Times are in milliseconds.
+//! The timed loops. Each alternates with JAX's step if there is one. Times are in milliseconds.
 
 use crate::jax::JaxStep;
 use crate::target::Target;
@@ -7,32 +7,32 @@ use burn::prelude::Backend;
 use burn_tpu::Metrics;
 use std::time::Instant;
 
-/// Rounds of steps that are not waited for.
+/// The number of rounds in which only the last step is time_each_step for.
 const ROUNDS: usize = 5;
 
-/// Steps that are finished before the next begins; one entry each.
+/// Times of steps that are finished before the next begins; one entry per step.
 #[derive(Default)]
-pub struct Waited {
+pub struct StepTimes {
     /// The whole step.
     pub whole: Vec<f64>,
-    /// On the calling thread, until it is dispatched.
+    /// Time on the calling thread until the step is dispatched.
     pub host: Vec<f64>,
-    /// Of that, what is burn-tpu's, where it is counted.
+    /// The part of `host` that burn-tpu uses, if the backend counts it.
     pub own: Vec<f64>,
-    /// Nanoseconds per recorded op, likewise.
+    /// Nanoseconds per recorded op, if the backend counts them.
     pub per_op: Vec<f64>,
-    /// JAX's steps.
+    /// Times of JAX's steps.
     pub jax: Vec<f64>,
 }
 
-/// Times steps one by one.
-pub fn waited<T: Target>(
+/// Times the steps one by one, each finished before the next begins.
+pub fn time_each_step<T: Target>(
     steps: usize,
     device: &T::Device,
     mut step: impl FnMut(),
     jax: &mut Option<JaxStep>,
-) -> Result<Waited> {
-    let mut times = Waited::default();
+) -> Result<StepTimes> {
+    let mut times = StepTimes::default();
     for _ in 0..steps {
         let before = T::metrics(device);
         let start = Instant::now();
@@ -57,8 +57,8 @@ pub fn waited<T: Target>(
     Ok(times)
 }
 
-/// Times per step in rounds of which only the last step is waited for: ours, and JAX's.
-pub fn unwaited<T: Target>(
+/// Returns the times per step, ours and JAX's, in rounds in which only the last step is time_each_step for.
+pub fn time_rounds<T: Target>(
     steps: usize,
     device: &T::Device,
     mut step: impl FnMut(),

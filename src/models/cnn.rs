@@ -8,10 +8,11 @@ use burn::prelude::*;
 use burn::tensor::DType;
 use burn::tensor::activation::relu;
 
-/// The side of an image behind two 3x3 convolutions without padding and a 2x2 pool.
+/// The side of an image after two 3x3 convolutions without padding and a 2x2 pool.
 const POOLED: usize = (SIDE - 4) / 2;
 
-/// conv 3x3 1-32, conv 3x3 32-64, max pool 2x2, linear 9216-128-10, with ReLU behind each layer but the pool and the last.
+/// conv 3x3 1-32, conv 3x3 32-64, max pool 2x2, linear 9216-128-10, with ReLU after each layer except the pool and
+/// the last.
 #[derive(Module, Debug)]
 pub struct Cnn<B: Backend> {
     convolutions: [Conv2d<B>; 2],
@@ -21,7 +22,7 @@ pub struct Cnn<B: Backend> {
 }
 
 impl<B: Backend> Cnn<B> {
-    /// A classifier with random weights.
+    /// Creates a classifier with random weights.
     pub fn new(device: &B::Device) -> Self {
         let convolution = |inputs, outputs| Conv2dConfig::new([inputs, outputs], [3, 3]).init(device);
         Self {
@@ -32,7 +33,7 @@ impl<B: Backend> Cnn<B> {
         }
     }
 
-    /// Images `[batch, 784]` to logits `[batch, 10]` in f32.
+    /// Maps images `[batch, 784]` to logits `[batch, 10]` in f32.
     pub fn forward(&self, images: Tensor<B, 2>) -> Tensor<B, 2> {
         let [batch, _] = images.dims();
         let images = images.reshape([batch, 1, SIDE, SIDE]);

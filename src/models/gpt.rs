@@ -1,4 +1,4 @@
-//! A pre-norm GPT out of Burn's own modules.
+//! A pre-norm GPT, built from Burn's own modules.
 
 use super::noise::Noise;
 use super::{Supervised, cross_entropy};
@@ -10,7 +10,7 @@ use burn::nn::{Embedding, EmbeddingConfig, LayerNorm, LayerNormConfig, Linear, L
 use burn::prelude::*;
 use burn::tensor::DType;
 
-/// Every size of a [`Gpt`] and of its batches. The defaults are a model of 3.3 million parameters.
+/// The sizes of a [`Gpt`] and of its batches. The defaults give a model of 3.3 million parameters.
 #[derive(Config, Debug)]
 pub struct GptConfig {
     /// Transformer blocks.
@@ -22,16 +22,16 @@ pub struct GptConfig {
     /// Attention heads.
     #[config(default = 4)]
     pub heads: usize,
-    /// Size of the hidden layer behind attention.
+    /// Size of the hidden layer after attention.
     #[config(default = 1024)]
     pub feed_forward: usize,
-    /// Tokens in a sample, and the most that the model takes.
+    /// Tokens in a sample, which is also the longest sequence of the model.
     #[config(default = 128)]
     pub sequence: usize,
     /// Samples in a synthetic batch.
     #[config(default = 16)]
     pub batch: usize,
-    /// Different tokens.
+    /// Number of distinct tokens.
     #[config(default = 96)]
     pub vocabulary: usize,
 }
@@ -57,7 +57,7 @@ struct Block<B: Backend> {
 }
 
 impl GptConfig {
-    /// A model with random weights.
+    /// Creates a model with random weights.
     pub fn init<B: Backend>(&self, device: &B::Device) -> Gpt<B> {
         let small = Initializer::Normal { mean: 0.0, std: 0.02 };
         let tokens = EmbeddingConfig::new(self.vocabulary, self.width).with_initializer(small.clone());
@@ -84,7 +84,8 @@ impl GptConfig {
 }
 
 impl<B: Backend> Block<B> {
-    /// `[batch, sequence, width]` to the same; `mask` `[batch, sequence, sequence]` is true where nothing may be seen.
+    /// Maps `[batch, sequence, width]` to the same shape; `mask` `[batch, sequence, sequence]` is true at the
+    /// positions that attention must ignore.
     fn forward(&self, x: Tensor<B, 3>, mask: Tensor<B, 3, Bool>) -> Tensor<B, 3> {
         let seen = MhaInput::self_attn(self.attention_norm.forward(x.clone())).mask_attn(mask);
         let x = x + self.attention.forward(seen).context;
@@ -93,7 +94,7 @@ impl<B: Backend> Block<B> {
 }
 
 impl<B: Backend> Gpt<B> {
-    /// Tokens `[batch, sequence]` to the logits of each next token, `[batch, sequence, vocabulary]` in f32.
+    /// Maps tokens `[batch, sequence]` to the logits of each next token, `[batch, sequence, vocabulary]` in f32.
     pub fn forward(&self, tokens: Tensor<B, 2, Int>) -> Tensor<B, 3> {
         let [batch, sequence] = tokens.dims();
         let mask = generate_autoregressive_mask::<B>(batch, sequence, &tokens.device());
@@ -113,7 +114,7 @@ impl<B: Backend> Supervised<B> for Gpt<B> {
     }
 }
 
-/// Samples of text, and the same one token later.
+/// Samples of text, and the same samples shifted by one token.
 #[derive(Clone, Debug)]
 pub struct Tokens<B: Backend> {
     /// `[batch, sequence]`
@@ -123,8 +124,8 @@ pub struct Tokens<B: Backend> {
 }
 
 impl<B: Backend> Tokens<B> {
-    /// Samples that count upwards in steps of their own, with an error now and then: something that can be learned. The same
-    /// for a step on every backend.
+    /// Returns a learnable batch: each sample counts upwards with a random stride and occasional errors. A step's
+    /// batch is the same on every backend.
     pub fn synthetic(config: &GptConfig, step: usize, device: &B::Device) -> Self {
         let GptConfig { batch, sequence, vocabulary, .. } = *config;
         let mut noise = Noise::of_step(step);

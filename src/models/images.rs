@@ -3,24 +3,25 @@
 use super::noise::Noise;
 use burn::prelude::*;
 
-/// Pixels along an image's side.
+/// The side of an image, in pixels.
 pub const SIDE: usize = 28;
-/// Pixels in an image.
+/// The number of pixels in an image.
 pub const PIXELS: usize = SIDE * SIDE;
-/// The ten digits.
+/// The number of classes: ten digits.
 pub const CLASSES: usize = 10;
 
 /// Images `[batch, 784]` and their classes `[batch]`.
 #[derive(Clone, Debug)]
 pub struct Images<B: Backend> {
-    /// `[batch, 784]`, row by row
+    /// `[batch, 784]`, row-major
     pub images: Tensor<B, 2>,
     /// `[batch]`, 0 to 9
     pub targets: Tensor<B, 1, Int>,
 }
 
 impl<B: Backend> Images<B> {
-    /// Noise with a bright bar whose place is the class: something that can be learned. The same for a step on every backend.
+    /// Returns a learnable batch: noise with a bright bar whose position is the class. A step's batch is the same on
+    /// every backend.
     pub fn synthetic(batch: usize, step: usize, device: &B::Device) -> Self {
         let mut noise = Noise::of_step(step);
         let (mut pixels, mut targets) = (Vec::with_capacity(batch * PIXELS), Vec::with_capacity(batch));

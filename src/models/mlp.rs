@@ -6,7 +6,7 @@ use burn::prelude::*;
 use burn::tensor::DType;
 use burn::tensor::activation::relu;
 
-/// 784-512-256-10 with ReLU between.
+/// Linear layers 784-512-256-10 with ReLU between them.
 #[derive(Module, Debug)]
 pub struct Mlp<B: Backend> {
     hidden: [Linear<B>; 2],
@@ -14,13 +14,13 @@ pub struct Mlp<B: Backend> {
 }
 
 impl<B: Backend> Mlp<B> {
-    /// A perceptron with random weights.
+    /// Creates a perceptron with random weights.
     pub fn new(device: &B::Device) -> Self {
         let linear = |inputs, outputs| LinearConfig::new(inputs, outputs).init(device);
         Self { hidden: [linear(PIXELS, 512), linear(512, 256)], output: linear(256, CLASSES) }
     }
 
-    /// Images `[batch, 784]` to logits `[batch, 10]` in f32.
+    /// Maps images `[batch, 784]` to logits `[batch, 10]` in f32.
     pub fn forward(&self, images: Tensor<B, 2>) -> Tensor<B, 2> {
         let hidden = self.hidden.iter().fold(images, |x, layer| relu(layer.forward(x)));
         self.output.forward(hidden).cast(DType::F32)

@@ -1,6 +1,7 @@
 //! The models that examples, tests and benches train: plain Burn code, generic over the backend.
 //!
-//! Owns: the models, their losses, their optimizers and batches that are the same numbers on every backend. May not know: `burn-tpu`.
+//! Owns: the models, their losses, their optimizers, and batches that are the same numbers on every backend.
+//! May not know: `burn-tpu`.
 //!
 //! | model | layers | optimizer |
 //! |---|---|---|
@@ -26,19 +27,19 @@ use burn::optim::{Adam, AdamConfig, AdamW, AdamWConfig, GradientsParams, Learnin
 use burn::prelude::*;
 use burn::tensor::backend::AutodiffBackend;
 
-/// A model that can be trained on batches of its own kind.
+/// A model that can be trained on batches of its own type.
 pub trait Supervised<B: Backend>: Module<B> {
-    /// Inputs and what is wanted for them.
+    /// The inputs and their targets.
     type Batch: Clone + Send;
 
-    /// The mean cross-entropy of a batch in nats, `[1]`, in f32 whatever the weights are.
+    /// Returns the mean cross-entropy of a batch in nats, `[1]`, in f32 whatever the type of the weights.
     fn loss(&self, batch: Self::Batch) -> Tensor<B, 1>;
 }
 
-/// One step of training: forward, backward, update. Returns the new model and the loss before the update, `[1]`.
+/// Runs one step of training: forward, backward, update. Returns the new model and the loss before the update, `[1]`.
 ///
-/// On a lazy backend nothing has run yet when it returns: end the step with `burn_tpu::mark_step`, or wrap the optimizer in
-/// `burn_tpu::MarkStep`.
+/// On a lazy backend, the ops of the step have only been recorded when this returns. End the step with
+/// `burn_tpu::mark_step`, or wrap the optimizer in `burn_tpu::MarkStep`.
 pub fn train_step<B, M, O>(model: M, optimizer: &mut O, rate: LearningRate, batch: M::Batch) -> (M, Tensor<B, 1>)
 where
     B: AutodiffBackend,
@@ -50,17 +51,17 @@ where
     (optimizer.step(rate, model, gradients), loss)
 }
 
-/// The optimizer of [`Mlp`] and [`Cnn`], with Burn's defaults.
+/// Returns the optimizer of [`Mlp`] and [`Cnn`], with Burn's defaults.
 pub fn adam<B: AutodiffBackend, M: AutodiffModule<B>>() -> OptimizerAdaptor<Adam, M, B> {
     AdamConfig::new().init()
 }
 
-/// The optimizer of [`Gpt`]: weight decay 0.01, else Burn's defaults.
+/// Returns the optimizer of [`Gpt`]: weight decay 0.01, otherwise Burn's defaults.
 pub fn adamw<B: AutodiffBackend, M: AutodiffModule<B>>() -> OptimizerAdaptor<AdamW, M, B> {
     AdamWConfig::new().with_weight_decay(0.01).init()
 }
 
-/// The mean cross-entropy of logits `[samples, classes]` in f32 and targets `[samples]`.
+/// Returns the mean cross-entropy of logits `[samples, classes]` in f32 and targets `[samples]`.
 fn cross_entropy<B: Backend>(logits: Tensor<B, 2>, targets: Tensor<B, 1, Int>) -> Tensor<B, 1> {
     CrossEntropyLossConfig::new().init(&logits.device()).forward(logits, targets)
 }
@@ -73,7 +74,7 @@ mod tests {
 
     type Nd = Autodiff<NdArray<f32>>;
 
-    /// Trains on one batch; the first and the last loss.
+    /// Trains on one batch and returns the first and the last loss.
     fn train<M, O>(mut model: M, mut optimizer: O, steps: usize, rate: f64, batch: M::Batch) -> (f32, f32)
     where
         M: Supervised<Nd> + AutodiffModule<Nd>,
@@ -120,7 +121,7 @@ mod tests {
         assert_eq!(model.num_params(), layers * block + edges);
     }
 
-    /// What a token predicts depends on the tokens before it and not on those behind.
+    /// A prediction depends only on its token and the tokens before it.
     #[test]
     fn a_gpt_does_not_look_ahead() {
         let device = Default::default();

@@ -1,10 +1,10 @@
-//! Numbers that look random and are the same on every machine, for synthetic batches.
+//! Pseudo-random numbers that are the same on every machine, for synthetic batches.
 
-/// A linear congruential generator; its low bits are poor, so only high ones are given out.
+/// A linear congruential generator. Its low bits are of poor quality, so it returns only high bits.
 pub(super) struct Noise(u64);
 
 impl Noise {
-    /// The stream of a training step.
+    /// Creates the generator of a training step.
     pub(super) fn of_step(step: usize) -> Self {
         let mut noise = Self(step as u64);
         noise.next();
@@ -16,12 +16,12 @@ impl Noise {
         (self.0 >> 33) as u32
     }
 
-    /// An integer in `0..bound`.
+    /// Returns an integer in `0..bound`.
     pub(super) fn below(&mut self, bound: usize) -> usize {
         self.next() as usize % bound
     }
 
-    /// A number in `[0, 1)`.
+    /// Returns a number in `[0, 1)`.
     pub(super) fn unit(&mut self) -> f32 {
         (self.next() >> 7) as f32 / (1 << 24) as f32
     }

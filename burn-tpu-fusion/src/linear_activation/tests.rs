@@ -1,4 +1,4 @@
-//! What is rewritten, what is not, and that everything else stays.
+//! Tests of what the pass rewrites and of what it leaves unchanged.
 
 use super::*;
 use burn_tpu_graph::op::{DotAttrs, UnaryOp};
@@ -59,7 +59,7 @@ impl Layer {
     }
 
     #[track_caller]
-    fn untouched(&self, outputs: &[NodeId]) {
+    fn assert_unchanged(&self, outputs: &[NodeId]) {
         let (program, rewritten) = self.run(outputs);
         assert_eq!((rewritten.program, rewritten.count), (program, 0));
     }
@@ -92,7 +92,7 @@ outputs %9
 }
 
 #[test]
-fn an_activation_in_f32_takes_the_unrounded_value() {
+fn an_activation_in_f32_reads_the_unrounded_value() {
     let mut layer = Layer::new(DType::BF16);
     let biased = layer.biased();
     let output = layer.tanh(biased);
@@ -106,7 +106,7 @@ outputs %8
 }
 
 #[test]
-fn a_bias_alone_is_added_in_f32_from_either_side() {
+fn a_bias_without_activation_is_added_in_f32_as_either_operand() {
     for swapped in [false, true] {
         let mut layer = Layer::new(DType::F16);
         let rounded = layer.rounded();
@@ -129,54 +129,54 @@ fn a_layer_without_bias_skips_the_rounding_before_its_activation() {
 }
 
 #[test]
-fn wide_programs_are_untouched() {
+fn f32_programs_are_unchanged() {
     for dtype in [DType::F32, DType::F64] {
         let mut layer = Layer::new(dtype);
         let biased = layer.biased();
         let outputs = [layer.relu(biased), layer.tanh(biased)];
-        layer.untouched(&outputs);
+        layer.assert_unchanged(&outputs);
     }
 }
 
 #[test]
-fn a_rounded_value_that_something_else_sees_stays() {
+fn a_rounded_value_with_another_use_is_kept() {
     let mut layer = Layer::new(DType::BF16);
     let rounded = layer.rounded();
     let biased = layer.graph.binary(BinaryOp::Add, rounded, layer.bias).unwrap();
-    layer.untouched(&[biased, rounded]);
+    layer.assert_unchanged(&[biased, rounded]);
     let mut layer = Layer::new(DType::BF16);
     let biased = layer.biased();
     let output = layer.tanh(biased);
     let (_, rewritten) = layer.run(&[output, biased]);
-    // The bias is added in f32; the activation takes what the other user sees.
+    // The bias is added in f32; the activation reads the rounded value that the other user reads.
     assert_eq!(rewritten.count, 1);
     assert!(rewritten.program.to_string().contains("convert %7 : f32[4,2]"), "{}", rewritten.program);
 }
 
 #[test]
-fn other_operands_than_a_broadcast_bias_or_zero_stay() {
+fn other_operands_than_a_broadcast_bias_or_zero_are_kept() {
     let mut layer = Layer::new(DType::BF16);
     let rounded = layer.rounded();
     let residual = layer.graph.add(Op::Parameter { index: 3, ty: TensorType::new(DType::BF16, [4, 2]) }, &[]).unwrap();
     let output = layer.graph.binary(BinaryOp::Add, rounded, residual).unwrap();
-    layer.untouched(&[output]);
+    layer.assert_unchanged(&[output]);
     let capped = layer.graph.binary_const(BinaryOp::Max, rounded, 1.0).unwrap();
-    layer.untouched(&[capped]);
+    layer.assert_unchanged(&[capped]);
     let scaled = layer.graph.binary(BinaryOp::Mul, rounded, layer.bias).unwrap();
-    layer.untouched(&[scaled]);
+    layer.assert_unchanged(&[scaled]);
 }
 
 #[test]
-fn a_broadcast_bias_with_two_users_stays() {
+fn a_broadcast_bias_with_two_users_is_kept() {
     let mut layer = Layer::new(DType::BF16);
     let rounded = layer.rounded();
     let bias = layer.graph.broadcast_to(layer.bias, &[4, 2]).unwrap();
     let output = layer.graph.binary(BinaryOp::Add, rounded, bias).unwrap();
-    layer.untouched(&[output, bias]);
+    layer.assert_unchanged(&[output, bias]);
 }
 
 #[test]
-fn sums_that_are_read_in_f32_too_may_be() {
+fn sums_may_have_other_uses_in_f32() {
     let mut layer = Layer::new(DType::BF16);
     let biased = layer.biased();
     let (_, rewritten) = layer.run(&[biased, layer.sums]);

@@ -1,4 +1,4 @@
-//! Cases of contractions.
+//! Test cases for contractions.
 
 use super::Cases;
 use crate::op::{ConvAttrs, ConvDims, DotAttrs};

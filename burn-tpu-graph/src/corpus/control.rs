@@ -1,4 +1,4 @@
-//! Cases of loops.
+//! Test cases for loops.
 
 use super::{Cases, MOVED, Recorder};
 use crate::op::{BinaryOp, Combine, UnaryOp};
@@ -6,7 +6,7 @@ use crate::{Builder, DType, NodeId, Result};
 
 pub(super) fn add(cases: &mut Cases) -> Result<()> {
     for dtype in MOVED {
-        // One carry, which turns around: three trips are one.
+        // One carry that is negated in each trip: three trips equal one.
         cases.add(format!("loop/single/{dtype}"), |r| {
             let x = r.parameter(dtype, &[4])?;
             Ok(r.graph.for_loop(3, [x], |g, _, [x]| Ok([g.reverse(x, &[0])?]))?.into())
@@ -22,7 +22,7 @@ pub(super) fn add(cases: &mut Cases) -> Result<()> {
     })
 }
 
-/// Sums of the rows so far, each written over its row; a carry that only goes through, and one that nothing reads.
+/// Running sums of the rows, each written over its row; one carry that passes through unchanged, and one that nothing reads.
 fn rows(r: &mut Recorder, trips: usize) -> Result<Vec<NodeId>> {
     let (x, scale) = (r.parameter(DType::F32, &[6, 5])?, r.slot(DType::F32)?);
     let (sum, unread) = (r.graph.splat(DType::F32, &[5], 0.0)?, r.parameter(DType::I32, &[2])?);
@@ -39,7 +39,7 @@ fn rows(r: &mut Recorder, trips: usize) -> Result<Vec<NodeId>> {
     Ok(last.into())
 }
 
-/// A loop in a loop, around an op with a region. The sum of the inner trips' numbers is added at each outer trip.
+/// A loop inside a loop, around an op with a region. Each outer trip adds the sum of the inner trips' counters.
 fn nested(r: &mut Recorder) -> Result<Vec<NodeId>> {
     let (x, count) = (r.parameter(DType::F32, &[3, 4])?, r.graph.scalar(DType::I32, 0i64)?);
     let outer = r.graph.for_loop(2, [x, count], |g, _, [x, count]| {

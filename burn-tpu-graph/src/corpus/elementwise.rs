@@ -1,4 +1,4 @@
-//! Cases of element-wise ops.
+//! Test cases for element-wise ops.
 
 use super::{Cases, dtypes};
 use crate::op::{BinaryOp, Direction, UnaryOp};

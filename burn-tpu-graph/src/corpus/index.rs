@@ -1,4 +1,4 @@
-//! Cases of ops that address elements by run-time integers.
+//! Test cases for ops that address elements by run-time integers.
 
 use super::{Cases, MOVED, Recorder, dtypes};
 use crate::op::{Combine, GatherAttrs, ScatterAttrs, ScatterMode};
@@ -37,7 +37,7 @@ pub(super) fn add(cases: &mut Cases) -> Result<()> {
 fn gather(r: &mut Recorder, dtype: DType) -> Result<Vec<NodeId>> {
     let (x, rows) = (r.parameter(dtype, &[5, 4])?, r.parameter(DType::I32, &[3])?);
     let (along, points) = (r.parameter(DType::I64, &[5, 2])?, r.parameter(DType::I32, &[3, 2])?);
-    // Whole rows, as an embedding reads them.
+    // Whole rows, as an embedding lookup reads them.
     let take_rows = GatherAttrs {
         offset_dims: smallvec![1],
         collapsed_slice_dims: smallvec![0],
@@ -47,7 +47,7 @@ fn gather(r: &mut Recorder, dtype: DType) -> Result<Vec<NodeId>> {
         index_vector_dim: 1,
         slice_sizes: smallvec![1, 4],
     };
-    // One element per index of the same row.
+    // One element per index from the same row.
     let take_along = GatherAttrs {
         offset_dims: smallvec![],
         collapsed_slice_dims: smallvec![1],

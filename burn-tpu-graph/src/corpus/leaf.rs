@@ -1,4 +1,4 @@
-//! Cases of ops without operands, of results and of outputs.
+//! Test cases for ops without operands, for results and for outputs.
 
 use super::{Cases, dtypes};
 use crate::{Builder, DType, DTypeClass, Literal, Result, TensorType};
@@ -43,7 +43,7 @@ fn constants(cases: &mut Cases) -> Result<()> {
     for dtype in dtypes(DTypeClass::Any) {
         cases.add(format!("leaf/constant/{dtype}"), |r| {
             let size = dtype.size_bytes();
-            // Truth values need bytes 0 and 1; for other types any bytes will do, NaNs among them.
+            // Bools need bytes 0 and 1; other types take any bytes, including NaNs.
             let limit = if dtype == DType::Bool { 2 } else { 251 };
             let bytes: Vec<u8> = (0..6 * size).map(|i| ((i * 37 + 1) % limit) as u8).collect();
             Ok(vec![

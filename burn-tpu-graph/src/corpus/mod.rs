@@ -1,7 +1,7 @@
-//! Small programs that together use every op kind with every element type it takes.
+//! Small programs that together use every op kind with every element type that it takes.
 //!
-//! Tests of several crates compile, run, print and hash them: that is why they are a hidden module of this crate and not
-//! files under one crate's `tests/`. A new op kind gets its cases here.
+//! Tests of several crates compile, run, print and hash them, so they are a hidden module of this crate and not files
+//! under one crate's `tests/`. Add the cases of a new op kind here.
 
 mod contract;
 mod control;
@@ -16,16 +16,16 @@ use crate::{Builder, DType, DTypeClass, Graph, NodeId, Op, Program, Result, Tens
 /// A named program.
 #[derive(Clone, Debug)]
 pub struct Case {
-    /// `family/what/element type`.
+    /// The name, as `family/what/element type`.
     pub name: String,
     /// The program.
     pub program: Program,
 }
 
-/// Every case, in a fixed order.
+/// Returns every case, in a fixed order.
 ///
 /// # Errors
-/// Never, unless a rule and a case disagree.
+/// Fails only if an inference rule and a case disagree.
 pub fn cases() -> Result<Vec<Case>> {
     let mut cases = Cases::default();
     leaf::add(&mut cases)?;
@@ -38,7 +38,7 @@ pub fn cases() -> Result<Vec<Case>> {
     Ok(cases.0)
 }
 
-/// Cases by family (the name up to the first `/`), to be merged for quick compilation.
+/// Groups cases by family (the name up to the first `/`), to merge them for faster compilation.
 pub fn by_family(cases: Vec<Case>) -> Vec<(String, Vec<Case>)> {
     let mut families: Vec<(String, Vec<Case>)> = Vec::new();
     for case in cases {
@@ -51,10 +51,10 @@ pub fn by_family(cases: Vec<Case>) -> Vec<(String, Vec<Case>)> {
     families
 }
 
-/// One program that does what all of the cases do, side by side.
+/// Returns one program that computes all of the cases independently.
 ///
 /// # Errors
-/// Never: every node was checked before.
+/// Never fails: every node was checked before.
 pub fn merge(cases: &[Case]) -> Result<Program> {
     let mut graph = Graph::new();
     let mut outputs = Vec::new();
@@ -78,15 +78,15 @@ pub fn merge(cases: &[Case]) -> Result<Program> {
     Program::extract(&graph, &outputs)
 }
 
-/// The element types of a class, in declaration order.
+/// Returns the element types of a class, in declaration order.
 pub fn dtypes(class: DTypeClass) -> impl Iterator<Item = DType> {
     DType::ALL.into_iter().filter(move |&dtype| class.contains(dtype))
 }
 
-/// A few element types that stand for all in ops that only move elements.
+/// Element types that represent all others in ops that only move elements.
 const MOVED: [DType; 5] = [DType::Bool, DType::I64, DType::U8, DType::BF16, DType::F32];
 
-/// The cases so far.
+/// The cases added so far.
 #[derive(Default)]
 struct Cases(Vec<Case>);
 

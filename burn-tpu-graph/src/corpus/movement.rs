@@ -1,4 +1,4 @@
-//! Cases of ops that move, repeat, drop or transform whole dims.
+//! Test cases for ops that move, repeat, drop or transform whole dims.
 
 use super::{Cases, MOVED, Recorder};
 use crate::op::FftKind;

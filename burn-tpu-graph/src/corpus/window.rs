@@ -1,4 +1,4 @@
-//! Cases of ops with a body: reductions, windows, sorts.
+//! Test cases for ops with a body: reductions, windows, sorts.
 
 use super::{Cases, Recorder, dtypes};
 use crate::op::{Combine, WindowAttrs};
@@ -12,7 +12,7 @@ fn combines(dtype: DType) -> impl Iterator<Item = Combine> {
     numeric.chain(bits.into_iter().filter(move |_| DTypeClass::Bits.contains(dtype)))
 }
 
-/// A window of the given sizes and steps without padding or dilation.
+/// Returns a window of the given sizes and strides without padding or dilation.
 fn window(dims: &[usize], strides: &[usize]) -> WindowAttrs {
     WindowAttrs {
         dims: Dims::from_slice(dims),

@@ -12,7 +12,7 @@ fn counted(graph: &Graph, output: NodeId) -> Cost {
 }
 
 #[test]
-fn a_dot_is_two_operations_per_multiply_add_and_names_its_matrices() {
+fn a_dot_costs_two_operations_per_multiply_add_and_lists_its_matrices() {
     let mut graph = Graph::new();
     graph.set_label("float_matmul");
     let lhs = parameter(&mut graph, 0, DType::BF16, &[6, 3, 5]);
@@ -57,22 +57,22 @@ fn convolution(padding: isize, stride: usize, lhs_dilation: usize, groups: usize
 }
 
 #[test]
-fn a_convolution_counts_only_what_meets_an_element() {
+fn a_convolution_counts_only_taps_that_read_an_element() {
     // Without padding every position counts: 6 x 6 outputs of 3 x 3.
     let (whole, shape) = convolution(0, 1, 1, 1);
     assert_eq!(whole.convolution_flops, 2 * (2 * 6 * 4) * (6 * 3) * (6 * 3));
     assert_eq!((shape.m, shape.k, shape.n), (2 * 6 * 6, 4 * 9, 6));
-    // With padding 1, per dim: 8 outputs of 3 taps, of which the first and the last miss one.
+    // With padding 1, per dim: 8 outputs of 3 taps, where the first and the last output each have one tap in the padding.
     assert_eq!(convolution(1, 1, 1, 1).0.convolution_flops, 2 * (2 * 6 * 4) * 22 * 22);
-    // Stride 2 and padding 1, per dim: 4 outputs, the first misses one tap.
+    // Stride 2 and padding 1, per dim: 4 outputs, where the first has one tap in the padding.
     assert_eq!(convolution(1, 2, 1, 1).0.convolution_flops, 2 * (2 * 6 * 4) * 11 * 11);
-    // Dilation 2 makes 15 positions, every other one a hole; 13 outputs see 2, 1, 2, … elements.
+    // Dilation 2 makes 15 positions, every other one a hole; the 13 outputs read 2, 1, 2, … elements.
     assert_eq!(convolution(0, 1, 2, 1).0.convolution_flops, 2 * (2 * 6 * 4) * (7 * 2 + 6) * (7 * 2 + 6));
     assert_eq!(convolution(0, 1, 1, 2).0.convolution_flops, whole.convolution_flops / 2);
 }
 
 #[test]
-fn elementwise_arithmetic_counts_elements_and_functions_count_apart() {
+fn elementwise_arithmetic_counts_elements_and_functions_count_separately() {
     let mut graph = Graph::new();
     let x = parameter(&mut graph, 0, DType::F32, &[3, 5]);
     let sum = graph.binary(BinaryOp::Add, x, x).unwrap();
@@ -83,7 +83,7 @@ fn elementwise_arithmetic_counts_elements_and_functions_count_apart() {
 }
 
 #[test]
-fn integers_and_movement_are_no_floating_point_operations() {
+fn integers_and_movement_are_not_floating_point_operations() {
     let mut graph = Graph::new();
     let x = parameter(&mut graph, 0, DType::I32, &[4, 4]);
     let sum = graph.binary(BinaryOp::Add, x, x).unwrap();
@@ -93,7 +93,7 @@ fn integers_and_movement_are_no_floating_point_operations() {
 }
 
 #[test]
-fn a_reduction_combines_all_but_one_per_result() {
+fn a_reduction_of_n_elements_combines_n_minus_one_times() {
     let mut graph = Graph::new();
     let x = parameter(&mut graph, 0, DType::F32, &[4, 100]);
     let sum = graph.reduce(Combine::Sum, x, &[1]).unwrap();
@@ -101,7 +101,7 @@ fn a_reduction_combines_all_but_one_per_result() {
 }
 
 #[test]
-fn a_body_counts_once_per_trip_and_its_dots_stand_once() {
+fn a_body_counts_once_per_trip_and_its_dots_are_listed_once() {
     let mut graph = Graph::new();
     let x = parameter(&mut graph, 0, DType::F32, &[4, 4]);
     let none = Dims::new;
@@ -122,7 +122,7 @@ fn a_body_counts_once_per_trip_and_its_dots_stand_once() {
     assert_eq!(dots.iter().map(|dot| (dot.k, dot.flops)).collect::<Vec<_>>(), [(4, 3 * 128)]);
 }
 
-/// Every op of the table can be costed: none overflows or divides by nothing.
+/// No op of the table overflows or divides by zero when its cost is computed.
 #[test]
 fn the_whole_corpus_has_a_cost() {
     let cases = crate::corpus::cases().unwrap();

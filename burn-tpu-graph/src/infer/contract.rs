@@ -4,7 +4,7 @@ use super::{Rule, check_distinct, check_len};
 use crate::op::{ConvAttrs, ConvDims, DotAttrs};
 use crate::{DType, Dims, TensorType};
 
-/// Both operands of one type; the result of that type or of the type it accumulates in.
+/// Checks that both operands have one type and that the result has that type or its accumulator's.
 fn check_types(lhs: &TensorType, rhs: &TensorType, result: DType) -> Rule<()> {
     if lhs.dtype != rhs.dtype {
         return Err(format!("element types must be equal, got {} and {}", lhs.dtype, rhs.dtype));
@@ -15,7 +15,7 @@ fn check_types(lhs: &TensorType, rhs: &TensorType, result: DType) -> Rule<()> {
     {
         return Ok(());
     }
-    Err(format!("{} operands cannot give a {result} result", lhs.dtype))
+    Err(format!("{} operands cannot have a {result} result", lhs.dtype))
 }
 
 pub(super) fn dot_general(lhs: &TensorType, rhs: &TensorType, attrs: &DotAttrs) -> Rule {
@@ -28,7 +28,10 @@ pub(super) fn dot_general(lhs: &TensorType, rhs: &TensorType, attrs: &DotAttrs) 
     check_distinct(&rhs_named, rhs.rank())?;
     for (&l, &r) in lhs_named.iter().zip(&rhs_named) {
         if lhs.dims[l] != rhs.dims[r] {
-            return Err(format!("lhs dim {l} of size {} meets rhs dim {r} of size {}", lhs.dims[l], rhs.dims[r]));
+            return Err(format!(
+                "lhs dim {l} of size {} does not match rhs dim {r} of size {}",
+                lhs.dims[l], rhs.dims[r]
+            ));
         }
     }
     let mut dims: Dims = attrs.lhs_batch.iter().map(|&d| lhs.dims[d]).collect();
@@ -91,7 +94,7 @@ fn spatial_size(x: &TensorType, kernel: &TensorType, attrs: &ConvAttrs, i: usize
     window_positions(size, window, attrs.strides[i], attrs.lhs_dilation[i], attrs.rhs_dilation[i], low, high)
 }
 
-/// How many positions a window of `window` elements has on a dim of `size`.
+/// Returns the number of positions of a window of `window` elements on a dim of `size`.
 pub(super) fn window_positions(
     size: usize,
     window: usize,

@@ -1,4 +1,4 @@
-//! Rules of ops with a program inside.
+//! Rules of ops that contain a program.
 
 use super::Rule;
 use crate::{DType, Program, TensorType};
@@ -6,28 +6,28 @@ use crate::{DType, Program, TensorType};
 /// XLA counts the trips of a loop in i32.
 const MAX_TRIPS: usize = i32::MAX as usize;
 
-/// The carries' types again.
+/// Returns the types of the carries, which are also the types of the results.
 pub(super) fn for_loop(carries: &[&TensorType], trips: usize, body: &Program) -> Rule<(TensorType, Vec<TensorType>)> {
     if trips > MAX_TRIPS {
         return Err(format!("{trips} trips are more than {MAX_TRIPS}"));
     }
     if let Some((_, index, _)) = body.slots().next() {
-        return Err(format!("the body reads slot {index}: what it needs are carries"));
+        return Err(format!("the body reads slot {index}: pass it as a carry"));
     }
     let counter = TensorType::scalar(DType::I32);
     for (index, ty) in body.parameters() {
         let given = carries.iter().copied().chain([&counter]).nth(index as usize);
         if given != Some(ty) {
             let given = given.map_or("nothing".into(), ToString::to_string);
-            return Err(format!("the body's parameter {index} is {ty}, and it is given {given}"));
+            return Err(format!("the body's parameter {index} is {ty}, but the loop passes {given}"));
         }
     }
     let left: Vec<&TensorType> = body.output_types().collect();
     if left.len() != carries.len() {
-        return Err(format!("the body leaves {} values of {} carries", left.len(), carries.len()));
+        return Err(format!("the body returns {} values for {} carries", left.len(), carries.len()));
     }
     if let Some(i) = (0..carries.len()).find(|&i| left[i] != carries[i]) {
-        return Err(format!("the body leaves {} of carry {i}, which is {}", left[i], carries[i]));
+        return Err(format!("the body returns {} for carry {i}, which is {}", left[i], carries[i]));
     }
     Ok((carries[0].clone(), carries[1..].iter().map(|&ty| ty.clone()).collect()))
 }

@@ -19,7 +19,11 @@ fn check_same(lhs: &TensorType, rhs: &TensorType) -> Rule<()> {
 }
 
 pub(super) fn offset(dtype: DType) -> Rule {
-    if dtype.is_int() { Ok(TensorType::scalar(dtype)) } else { Err(format!("an offset is an integer, not {dtype}")) }
+    if dtype.is_int() {
+        Ok(TensorType::scalar(dtype))
+    } else {
+        Err(format!("an offset must be an integer, not {dtype}"))
+    }
 }
 
 pub(super) fn constant(literal: &Literal) -> Rule {
@@ -30,12 +34,12 @@ pub(super) fn constant(literal: &Literal) -> Rule {
         }
     }
     if literal.ty.dtype == DType::C64 {
-        return Err("complex constants are built from two parts".into());
+        return Err("a complex constant must be built from two real ones".into());
     }
     if let LiteralData::Splat(bits) = literal.data {
         let width = if literal.ty.dtype == DType::Bool { 1 } else { 8 * literal.ty.dtype.size_bytes() as u32 };
         if bits.checked_shr(width).is_some_and(|excess| excess != 0) {
-            return Err(format!("{bits:#x} is wider than {}", literal.ty.dtype));
+            return Err(format!("{bits:#x} does not fit {}", literal.ty.dtype));
         }
     }
     Ok(literal.ty.clone())

@@ -1,5 +1,5 @@
-//! Rules of ops that address elements by run-time integers. These are signed: XLA takes the upper half of some unsigned
-//! types for negative numbers, against the specification.
+//! Rules of ops that address elements by run-time integers. The integers are signed: contrary to the specification,
+//! XLA reads the upper half of some unsigned types as negative numbers.
 
 use super::{Rule, check_distinct, check_increasing, check_len};
 use crate::op::{GatherAttrs, ScatterAttrs, ScatterMode};
@@ -36,7 +36,7 @@ pub(super) fn dynamic_update_slice(types: &[&TensorType]) -> Rule {
     Ok(types[0].clone())
 }
 
-/// Index components and the other dims of the indices. `index_vector_dim == rank` means an implicit dim of size 1.
+/// Returns the dims of the indices without the index vector. If `index_vector_dim` is the rank, its size is 1.
 fn index_dims(indices: &TensorType, vector_dim: usize, components: usize) -> Rule<Dims> {
     if !indices.dtype.is_signed_int() {
         return Err(format!("indices must be signed integers, not {}", indices.dtype));
@@ -49,9 +49,9 @@ fn index_dims(indices: &TensorType, vector_dim: usize, components: usize) -> Rul
     Ok((0..indices.rank()).filter(|&d| d != vector_dim).map(|d| indices.dims[d]).collect())
 }
 
-/// What gather and scatter demand alike of the roles of the operand's and the indices' dims.
+/// The dim roles that gather and scatter check in the same way, for the operand and the indices.
 struct Roles<'a> {
-    /// Operand dims that a slice or an update lacks.
+    /// Operand dims that a slice or an update does not have.
     dropped: &'a [usize],
     operand_batching: &'a [usize],
     indices_batching: &'a [usize],
@@ -80,13 +80,13 @@ impl Roles<'_> {
         }
     }
 
-    /// Operand dims that a slice or an update has.
+    /// Returns the operand dims that a slice or an update has.
     fn kept(&self, x: &TensorType) -> Dims {
         (0..x.rank()).filter(|d| !self.dropped.contains(d) && !self.operand_batching.contains(d)).collect()
     }
 }
 
-/// `batch` and `window` dims interleaved: window dims stand at `offset_dims` of the result.
+/// Interleaves `batch` and `window` dims: the window dims are at positions `offset_dims` of the result.
 fn interleave(batch: &[usize], window: &[usize], offset_dims: &[usize]) -> Rule<Dims> {
     let rank = batch.len() + window.len();
     check_len("offset or window dims", offset_dims.len(), window.len())?;

@@ -1,6 +1,6 @@
 //! Shape and element-type inference: the rule of every op, checked when a node is added.
 //!
-//! One file per family. A rule returns the result types or says in one sentence what it demands and what it got.
+//! One file per family. A rule returns the result types, or one sentence that states what it requires and what it got.
 
 mod contract;
 mod control;
@@ -12,13 +12,13 @@ mod window;
 use crate::error::{GraphError, Result};
 use crate::{DType, Graph, NodeId, Op, TensorType};
 
-/// A rule's outcome: the result type, or the broken rule.
+/// The outcome of a rule: the result type, or the rule that does not hold.
 type Rule<T = TensorType> = std::result::Result<T, String>;
 
-/// The largest size of one value, in bytes: sizes above make XLA's arithmetic overflow and end the process.
+/// The largest size of one value, in bytes. Larger sizes make XLA's arithmetic overflow and abort the process.
 pub(crate) const MAX_BYTES: usize = 1 << 46;
 
-/// The types of all results of `op` on `types`; `operands` are the nodes that have those types.
+/// Returns the types of all results of `op`. `types` are the types of the nodes `operands`.
 pub(crate) fn infer(
     graph: &Graph,
     op: &Op,
@@ -82,7 +82,7 @@ fn single_result(op: &Op, types: &[&TensorType]) -> Rule {
     }
 }
 
-/// Complex values exist only inside a program.
+/// Rejects complex types: complex values exist only inside a program.
 fn real(ty: TensorType) -> Rule {
     if ty.dtype == DType::C64 { Err("complex values cannot be passed in".into()) } else { Ok(ty) }
 }
@@ -103,7 +103,7 @@ fn rng(types: &[&TensorType], ty: &TensorType) -> Rule {
     Ok(types[0].clone())
 }
 
-/// Refuses types whose size XLA could not count.
+/// Rejects types whose size in bytes would overflow in XLA.
 pub(crate) fn bounded(ty: &TensorType) -> Rule<()> {
     let bytes = ty.dims.iter().try_fold(ty.dtype.size_bytes(), |n, &d| n.checked_mul(d.max(1)));
     match bytes {
@@ -116,7 +116,7 @@ fn check_dim(dim: usize, rank: usize) -> Rule<()> {
     if dim < rank { Ok(()) } else { Err(format!("dim {dim} is out of range for rank {rank}")) }
 }
 
-/// Every dim in range and none twice.
+/// Checks that every dim is in range and none occurs twice.
 fn check_distinct(dims: &[usize], rank: usize) -> Rule<()> {
     for (i, &dim) in dims.iter().enumerate() {
         check_dim(dim, rank)?;
@@ -127,7 +127,7 @@ fn check_distinct(dims: &[usize], rank: usize) -> Rule<()> {
     Ok(())
 }
 
-/// Distinct dims in range, in increasing order.
+/// Checks that the dims are in range and strictly increasing.
 fn check_increasing(what: &str, dims: &[usize], rank: usize) -> Rule<()> {
     check_distinct(dims, rank)?;
     if dims.is_sorted() { Ok(()) } else { Err(format!("{what} {dims:?} must increase")) }

@@ -7,7 +7,7 @@ use crate::{DType, Dims, TensorType};
 pub(super) fn iota(ty: &TensorType, dim: usize) -> Rule {
     check_dim(dim, ty.rank())?;
     if matches!(ty.dtype, DType::Bool | DType::C64) {
-        return Err(format!("counts in integers or floats, not {}", ty.dtype));
+        return Err(format!("the element type must be an integer or a float, not {}", ty.dtype));
     }
     Ok(ty.clone())
 }
@@ -52,7 +52,7 @@ pub(super) fn slice(x: &TensorType, attrs: &SliceAttrs) -> Rule {
     for i in 0..x.rank() {
         if start[i] > limit[i] || limit[i] > x.dims[i] || stride[i] == 0 {
             let (start, limit, stride, size) = (start[i], limit[i], stride[i], x.dims[i]);
-            return Err(format!("dim {i}: [{start}, {limit}) by {stride} does not lie in a size of {size}"));
+            return Err(format!("dim {i}: [{start}, {limit}) with stride {stride} is out of range for size {size}"));
         }
         dims.push((limit[i] - start[i]).div_ceil(stride[i]));
     }
@@ -69,7 +69,7 @@ pub(super) fn pad(x: &TensorType, value: &TensorType, attrs: &PadAttrs) -> Rule 
     let mut dims = Dims::new();
     for i in 0..x.rank() {
         let inner = x.dims[i].saturating_sub(1).checked_mul(attrs.interior[i]);
-        let spread = inner.and_then(|n| n.checked_add(x.dims[i])).ok_or("interior padding overflows")?;
+        let spread = inner.and_then(|n| n.checked_add(x.dims[i])).ok_or("the interior padding overflows")?;
         let size = spread.checked_add_signed(attrs.low[i]).and_then(|n| n.checked_add_signed(attrs.high[i]));
         dims.push(size.ok_or_else(|| format!("dim {i} of size {} would get a negative size", x.dims[i]))?);
     }

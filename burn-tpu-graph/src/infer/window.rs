@@ -1,4 +1,4 @@
-//! Rules of ops that combine or order the elements of a dim or of a window.
+//! Rules of ops that combine or sort the elements of a dim or of a window.
 
 use super::contract::window_positions;
 use super::{Rule, check_dim, check_distinct, check_len};
@@ -13,7 +13,7 @@ pub(super) fn check_combine(combine: Combine, dtype: DType) -> Rule<()> {
     if class.contains(dtype) { Ok(()) } else { Err(format!("{combine:?} takes {class:?} elements, not {dtype}")) }
 }
 
-/// `x` without `removed`.
+/// Returns the type of `x` without the dims `removed`.
 fn without(x: &TensorType, removed: &[usize]) -> TensorType {
     let dims: Dims = (0..x.rank()).filter(|d| !removed.contains(d)).map(|d| x.dims[d]).collect();
     TensorType { dtype: x.dtype, dims }
@@ -67,7 +67,7 @@ pub(super) fn select_and_scatter(x: &TensorType, source: &TensorType, window: &W
     check_combine(Combine::Sum, x.dtype)?;
     let dims = check_window(x, window)?;
     if window.base_dilation.iter().chain(&window.window_dilation).any(|&d| d != 1) {
-        return Err("takes no dilation".into());
+        return Err("dilation is not supported".into());
     }
     if source.dtype != x.dtype || source.dims != dims {
         return Err(format!("the source must be {}", TensorType { dtype: x.dtype, dims }));
@@ -75,7 +75,7 @@ pub(super) fn select_and_scatter(x: &TensorType, source: &TensorType, window: &W
     Ok(x.clone())
 }
 
-/// The types of the results after the first.
+/// Returns the types of the results after the first.
 pub(super) fn sort(types: &[&TensorType], dim: usize) -> Rule<Vec<TensorType>> {
     check_dim(dim, types[0].rank())?;
     if types.iter().any(|ty| ty.dims != types[0].dims || ty.dtype == DType::C64) {

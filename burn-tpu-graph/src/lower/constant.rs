@@ -1,9 +1,10 @@
-//! Constants, exactly: splats of floats by their bits, tables as blobs of hex digits, never decimals of floats.
+//! Exact constants: splats of floats by their bits, tables as hex blobs, never decimals of floats.
 
 use super::printer::{Block, Statement, Value, mlir_type};
 use crate::{DType, Literal, LiteralData, TensorType};
 
-/// The constant op of a literal. A table of bools travels as bytes, since how a blob packs `i1` depends on the reader.
+/// Returns the constant op of a literal. A table of bools is written as bytes, since readers differ in how they
+/// unpack `i1` from a blob.
 pub(super) fn constant(block: &mut Block, literal: &Literal) -> Statement {
     let bool_table = literal.ty.dtype == DType::Bool && matches!(literal.data, LiteralData::Dense(_));
     if !bool_table || literal.ty.elements() == 0 {
@@ -14,7 +15,7 @@ pub(super) fn constant(block: &mut Block, literal: &Literal) -> Statement {
     Statement::new("stablehlo.convert", [bytes])
 }
 
-/// A rank-0 constant of the given bits, for initial values.
+/// Writes a rank-0 constant of the given bits, for initial values.
 pub(super) fn scalar(block: &mut Block, dtype: DType, bits: u64) -> Value {
     let ty = TensorType::scalar(dtype);
     block.push(&statement(&ty, &LiteralData::Splat(bits)), ty)
@@ -29,7 +30,7 @@ fn statement(ty: &TensorType, data: &LiteralData) -> Statement {
     Statement::new("stablehlo.constant", []).attr("value", format!("dense<{values}> : {}", mlir_type(ty)))
 }
 
-/// One element: floats as hex digits of their bits, which is the only form that keeps NaNs and never rounds.
+/// Returns the text of one element: floats as hex digits of their bits, the only form that keeps NaNs and never rounds.
 fn element(dtype: DType, bits: u64) -> String {
     match dtype {
         DType::Bool => (bits != 0).to_string(),
@@ -41,7 +42,7 @@ fn element(dtype: DType, bits: u64) -> String {
         DType::BF16 | DType::F16 => format!("0x{bits:04X}"),
         DType::F32 => format!("0x{bits:08X}"),
         DType::F64 => format!("0x{bits:016X}"),
-        // Inference refuses complex constants.
+        // Inference rejects complex constants.
         DType::C64 => format!("(0x{bits:08X}, 0x00000000)"),
     }
 }

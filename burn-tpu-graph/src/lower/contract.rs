@@ -25,8 +25,8 @@ pub(super) fn dot_general(
         .attr("dot_dimension_numbers", format!("#stablehlo.dot<{}>", numbers.join(", "))))
 }
 
-/// TPUs from v5e on have no 64-bit integer dot: multiply over `[batch, free of lhs, free of rhs, contracted]` and sum,
-/// which XLA fuses into one loop.
+/// TPUs from v5e on have no 64-bit integer dot. This multiplies over `[batch, free of lhs, free of rhs, contracted]`
+/// and sums, which XLA fuses into one loop.
 fn wide_integer_dot(block: &mut Block, operands: &[Value], attrs: &DotAttrs, result: &TensorType) -> Statement {
     let batch = attrs.lhs_batch.len();
     let contracted: Dims = operands
@@ -53,7 +53,7 @@ fn wide_integer_dot(block: &mut Block, operands: &[Value], attrs: &DotAttrs, res
     region::reduce(block, vec![product], Combine::Sum, &summed)
 }
 
-/// Where each dim of an operand stands in the space of a [`wide_integer_dot`].
+/// Returns the position of each dim of an operand in the index space of a [`wide_integer_dot`].
 fn space_mapping(rank: usize, batch: &[usize], contract: &[usize], free_at: usize, contract_at: usize) -> Vec<usize> {
     let mut free = free_at..;
     let place = |dim: usize| {
@@ -73,7 +73,7 @@ fn broadcast(block: &mut Block, value: &Value, mapping: &[usize], space: &Tensor
     block.push(&super::movement::broadcast_in_dim(vec![converted], mapping), space.clone())
 }
 
-/// `[b, f, 0, 1]` for an input or output, `[o, i, 0, 1]` for a kernel.
+/// Returns `[b, f, 0, 1]` for an input or output, `[o, i, 0, 1]` for a kernel.
 fn roles(dims: &ConvDims, batch: &str, feature: &str) -> String {
     let rank = 2 + dims.spatial.len();
     let role = |at: usize| match dims.spatial.iter().position(|&s| s == at) {

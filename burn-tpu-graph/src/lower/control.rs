@@ -6,7 +6,8 @@ use super::{Lowering, function, region, slots};
 use crate::op::{BinaryOp, Direction};
 use crate::{DType, Program, Result, TensorType};
 
-/// Writes a loop's body as a private function that takes the parameters which it reads, in node order. Says its name.
+/// Writes a loop's body as a private function and returns its name. The function takes the parameters that the body
+/// reads, in node order.
 pub(super) fn body_function(body: &Program, functions: &mut Vec<String>) -> Result<String> {
     let (block, results) = Lowering::run(body, slots::Packing::new(body, 0), functions)?;
     let name = format!("@body{}", functions.len());
@@ -15,8 +16,8 @@ pub(super) fn body_function(body: &Program, functions: &mut Vec<String>) -> Resu
     Ok(name)
 }
 
-/// A `while` over the carries and, last, a counter. XLA sees how often it runs: the counter starts from a constant, is
-/// compared with one and grows by one.
+/// Returns a `while` over the carries and, last, a counter. XLA can derive the trip count: the counter starts from a
+/// constant, is compared with a constant and grows by one.
 pub(super) fn counted_loop(
     block: &mut Block,
     mut carries: Vec<Value>,
@@ -30,7 +31,7 @@ pub(super) fn counted_loop(
     Statement::new("stablehlo.while", carries).region(condition).region(step)
 }
 
-/// Whether there is another trip.
+/// Returns the block that tests whether there is another trip.
 fn condition(types: &[TensorType], trips: usize) -> Block {
     let (mut block, mut arguments) = Block::region(types);
     let limit = scalar(&mut block, DType::I32, trips as u64);
@@ -41,7 +42,7 @@ fn condition(types: &[TensorType], trips: usize) -> Block {
     block
 }
 
-/// One trip: what the function makes of the carries, and the counter plus one.
+/// Returns the block of one trip: it calls the function on the carries and increments the counter.
 fn step(types: &[TensorType], body: &Program, function: &str) -> Block {
     let (mut block, mut arguments) = Block::region(types);
     let taken: Vec<Value> = body.parameters().map(|(index, _)| arguments[index as usize].clone()).collect();

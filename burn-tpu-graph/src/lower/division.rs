@@ -7,16 +7,16 @@ use super::region::compare;
 use crate::op::{BinaryOp, Direction};
 use crate::{DType, Graph, Literal, LiteralData, Node, Op};
 
-/// Whether an op divides integers by what may be zero.
+/// Returns whether the op divides integers by a value that may be zero.
 pub(super) fn may_divide_by_zero(graph: &Graph, node: &Node) -> bool {
     let divisor = node.operands.get(1).map(|&id| &graph.node(id).op);
     let nonzero = matches!(divisor, Some(Op::Constant(Literal { data: LiteralData::Splat(bits), .. })) if *bits != 0);
     matches!(node.op, Op::Binary(BinaryOp::Div | BinaryOp::Rem)) && node.ty.dtype.is_int() && !nonzero
 }
 
-/// A quotient or remainder of integers that XLA may fold: its folding divides as the host's processor does, so that a zero
-/// among constants ends the process. Here zeros are ones while it divides. What stands in their places is what XLA
-/// computes at run time: all bits set for a quotient, the dividend for a remainder.
+/// Lowers a quotient or remainder of integers that XLA may fold. XLA folds with the host processor's division, so a
+/// constant zero divisor would abort the process. The lowering divides by 1 where the divisor is 0, and then selects
+/// the value that XLA computes at run time: all bits set for a quotient, the dividend for a remainder.
 pub(super) fn divide(block: &mut Block, name: &'static str, operands: Vec<Value>) -> Statement {
     let [dividend, divisor] = &operands[..] else { return Statement::new(name, operands) };
     let ty = &divisor.ty;

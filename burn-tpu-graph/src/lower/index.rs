@@ -8,7 +8,7 @@ pub(super) fn dynamic_slice(operands: Vec<Value>, sizes: &[usize]) -> Statement 
     Statement::new("stablehlo.dynamic_slice", operands).attr("slice_sizes", array(sizes))
 }
 
-/// `name = [1, 2]`, or nothing when empty, which is the form that reads back.
+/// Returns the fields `name = [1, 2]`. Empty lists are omitted, which is the form that parses back.
 fn fields(dialect_attr: &str, lists: &[(&str, &[usize])], index_vector_dim: usize) -> String {
     let mut parts: Vec<String> = lists
         .iter()

@@ -1,10 +1,11 @@
-//! Lowering: a program becomes StableHLO text, node by node, in the quoted generic form.
+//! Lowering: turns a program into StableHLO text, node by node, in the quoted generic form.
 //!
-//! Invariants: the text depends on the program (and the labels of its nodes) alone and is the same every time; node `n` of the program is value `%n`
-//! of the text, so that the two can be read side by side (values that a lowering needs on the way are `%t0`, `%t1`, …).
-//! One function per family returns the op that yields the node's results; plain unary, binary and conversion ops need
-//! none. The body of a loop is a private function, called by the loop's region: so its values have names of their own
-//! (XLA inlines it). A parameter that a result updates is marked with that result: whether a call donates it is said at the call.
+//! Invariants: the text depends only on the program and the labels of its nodes, and is the same in every run; node
+//! `n` of the program is value `%n` of the text, so that the two can be read side by side (intermediate values of a
+//! lowering are `%t0`, `%t1`, …). One function per family returns the op that yields the node's results; plain unary,
+//! binary and conversion ops need none. The body of a loop is a private function that the loop's region calls, so
+//! that its values have their own names (XLA inlines it). A parameter that a result updates is marked as an alias of
+//! that result; the call decides whether it donates the parameter.
 
 mod constant;
 mod contract;
@@ -23,7 +24,7 @@ use sha2::{Digest, Sha256};
 
 pub use slots::pack_slots;
 
-/// A program as StableHLO text, with what its `@main` takes and gives.
+/// A program as StableHLO text, with the arguments and results of its `@main`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Lowered {
     /// The module.
@@ -35,8 +36,8 @@ pub struct Lowered {
 }
 
 impl Lowered {
-    /// A hash of the text that is the same in every process. Locations are left out: they name what an op was recorded
-    /// for and change no code.
+    /// Returns a hash of the text that is the same in every process. Locations are not hashed: they name the op that
+    /// a line was recorded for and do not change the code.
     pub fn stable_hash(&self) -> [u8; 32] {
         let mut hasher = Sha256::new();
         for line in self.text.lines() {
@@ -50,26 +51,26 @@ impl Lowered {
 /// One argument of `@main`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Argument {
-    /// A buffer of the trace.
+    /// A device buffer that the caller passes.
     Parameter {
-        /// Position among the trace's buffers.
+        /// Position among the buffers of the recording.
         index: u32,
         /// The buffer's type.
         ty: TensorType,
         /// The result, of the same type, that takes the buffer's memory when the call donates it.
         result: Option<usize>,
     },
-    /// Run-time scalars, packed into one upload; never a donor. [`pack_slots`] makes its bytes.
+    /// Run-time scalars, packed into one upload; never donated. [`pack_slots`] makes its bytes.
     Slots {
         /// `i32[n]`, `i64[n]` or `f64[n]`.
         ty: TensorType,
-        /// Position among the trace's slots and element type, per element of the upload.
+        /// For each element of the upload: its position among the slots of the recording, and its element type.
         slots: Vec<(u32, DType)>,
     },
 }
 
 impl Argument {
-    /// The type of the buffer to pass.
+    /// Returns the type of the buffer to pass.
     pub fn ty(&self) -> &TensorType {
         match self {
             Argument::Parameter { ty, .. } | Argument::Slots { ty, .. } => ty,
@@ -80,7 +81,7 @@ impl Argument {
 /// Lowers a program to StableHLO text.
 ///
 /// # Errors
-/// If a node has no form in StableHLO; a verified program has none such.
+/// Fails if a node has no form in StableHLO. A verified program has no such node.
 pub fn lower(program: &Program) -> Result<Lowered> {
     let mut arguments: Vec<Argument> = parameters(program);
     let packing = slots::Packing::new(program, arguments.len());
@@ -97,7 +98,7 @@ fn parameters(program: &Program) -> Vec<Argument> {
     parameters.map(|((index, ty), result)| Argument::Parameter { index, ty: ty.clone(), result }).collect()
 }
 
-/// A function of the module, `name` with its visibility.
+/// Returns the text of a function of the module. `name` includes the visibility.
 fn function(name: &str, arguments: impl Iterator<Item = String>, mut block: Block, results: &[Value]) -> String {
     block.finish("func.return", results);
     let (takes, gives) = (list(arguments), list(results.iter().map(|value| mlir_type(&value.ty))));
@@ -112,18 +113,18 @@ fn argument_text((position, argument): (usize, &Argument)) -> String {
     format!("%arg{position}: {}{alias}", mlir_type(argument.ty()))
 }
 
-/// The state of one lowering: the text so far and the value of every node (its result 0).
+/// The state of a lowering: the text written so far and the value of every node (its result 0).
 struct Lowering<'p> {
     graph: &'p Graph,
     block: Block,
     values: Vec<Value>,
     packing: slots::Packing,
-    /// The functions that loops call, so far.
+    /// The functions written so far that loops call.
     functions: &'p mut Vec<String>,
 }
 
 impl<'p> Lowering<'p> {
-    /// The block of a function that does what the program does, and its results.
+    /// Returns the block of a function that computes the program, and its results.
     fn run(
         program: &'p Program,
         packing: slots::Packing,
@@ -154,7 +155,7 @@ impl<'p> Lowering<'p> {
         })
     }
 
-    /// Writes a node's text and says which value is its result 0.
+    /// Writes a node's text and returns the value of its result 0.
     fn node(&mut self, id: NodeId, node: &Node, parameters_seen: &mut usize) -> Result<Value> {
         match &node.op {
             Op::Parameter { ty, .. } => {
@@ -171,7 +172,7 @@ impl<'p> Lowering<'p> {
                 let operands = self.operands(&node.operands)?;
                 let function = control::body_function(body, self.functions)?;
                 let statement = control::counted_loop(&mut self.block, operands, *trips, body, &function);
-                // The counter is the result behind the carries.
+                // The counter is the result after the carries.
                 let counter = TensorType::scalar(DType::I32);
                 let results: Vec<_> = std::iter::once(&node.ty).chain(&node.more).chain([&counter]).collect();
                 self.block.assign(&id.to_string(), &statement, &results);
@@ -192,7 +193,7 @@ impl<'p> Lowering<'p> {
         self.value(node.operands.first().copied().unwrap_or(NodeId(u32::MAX)))
     }
 
-    /// The op that yields the node's results; what it needs beforehand is written to the block.
+    /// Returns the op that yields the node's results. Ops that it depends on are written to the block.
     fn statement(&mut self, id: NodeId, op: &Op, operands: Vec<Value>, node: &Node) -> Result<Statement> {
         let block = &mut self.block;
         let plain = |operands| Ok(Statement::new(op.mnemonic(), operands));
@@ -200,7 +201,7 @@ impl<'p> Lowering<'p> {
             Op::Binary(_) if division::may_divide_by_zero(self.graph, node) => {
                 Ok(division::divide(block, op.mnemonic(), operands))
             }
-            // Constants of `i1` would be added in their one bit.
+            // XLA would add `i1` constants in one bit, so this is an `or`.
             Op::Binary(BinaryOp::Add) if self.graph.ty(id).dtype == DType::Bool => {
                 Ok(Statement::new(BinaryOp::Or.mnemonic(), operands))
             }
@@ -239,7 +240,7 @@ impl<'p> Lowering<'p> {
             Op::ReduceWindow { combine, window } => Ok(region::reduce_window(block, operands, *combine, window)),
             Op::SelectAndScatter { window } => Ok(region::select_and_scatter(block, operands, window)),
             Op::Sort { dim, descending } => Ok(region::sort(operands, *dim, *descending)),
-            // Handled above: a value, results of another number, and a value.
+            // Handled above.
             Op::Parameter { .. } | Op::For { .. } | Op::GetResult { .. } => plain(operands),
         }
     }

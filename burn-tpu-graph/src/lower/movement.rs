@@ -1,4 +1,4 @@
-//! Lowering of ops that make, move, repeat or drop whole dims.
+//! Lowering of ops that create, move, repeat or drop whole dims.
 
 use super::printer::{Statement, Value, array};
 use crate::op::{FftKind, PadAttrs, SliceAttrs};
@@ -49,7 +49,7 @@ pub(super) fn fft(operands: Vec<Value>, kind: FftKind, length: usize) -> Stateme
         .attr("fft_length", array([length]))
 }
 
-/// Threefry by name: the default algorithm differs between platforms.
+/// Selects Threefry by name, since the default algorithm differs between platforms.
 pub(super) fn rng_bit_generator(operands: Vec<Value>) -> Statement {
     Statement::new("stablehlo.rng_bit_generator", operands).attr("rng_algorithm", "#stablehlo<rng_algorithm THREE_FRY>")
 }

@@ -1,9 +1,9 @@
-//! The text of one op, the same for every op: `%3 = "stablehlo.add"(%1, %2) : (tensor<8xf32>, …) -> tensor<8xf32>`.
+//! The text of one op, in one form for all ops: `%3 = "stablehlo.add"(%1, %2) : (tensor<8xf32>, …) -> tensor<8xf32>`.
 
 use crate::{Label, TensorType};
 use std::fmt::{Display, Write};
 
-/// A named value of the text with its type.
+/// A named value of the text, with its type.
 #[derive(Clone, Debug)]
 pub(super) struct Value {
     pub name: String,
@@ -16,24 +16,24 @@ impl Value {
     }
 }
 
-/// `tensor<8x3xf32>`
+/// Returns `tensor<8x3xf32>`.
 pub(super) fn mlir_type(ty: &TensorType) -> String {
     let dims: String = ty.dims.iter().map(|dim| format!("{dim}x")).collect();
     format!("tensor<{dims}{}>", ty.dtype)
 }
 
-/// Comma-separated items.
+/// Returns the items separated by commas.
 pub(super) fn list<T: Display>(items: impl IntoIterator<Item = T>) -> String {
     items.into_iter().map(|item| item.to_string()).collect::<Vec<_>>().join(", ")
 }
 
-/// `array<i64: 1, 2>`
+/// Returns `array<i64: 1, 2>`.
 pub(super) fn array<T: Display>(items: impl IntoIterator<Item = T>) -> String {
     let items = list(items);
     if items.is_empty() { "array<i64>".into() } else { format!("array<i64: {items}>") }
 }
 
-/// `dense<[[0, 1], [2, 3]]> : tensor<2x2xi64>`: a low and a high edge per dim.
+/// Returns `dense<[[0, 1], [2, 3]]> : tensor<2x2xi64>`: low and high padding per dim.
 pub(super) fn edges(padding: &[(isize, isize)]) -> String {
     if padding.is_empty() {
         return "dense<> : tensor<0x2xi64>".into();
@@ -42,7 +42,7 @@ pub(super) fn edges(padding: &[(isize, isize)]) -> String {
     format!("dense<[{rows}]> : tensor<{}x2xi64>", padding.len())
 }
 
-/// One op but for the names and types of its results.
+/// One op without the names and types of its results.
 pub(super) struct Statement {
     name: &'static str,
     operands: Vec<Value>,
@@ -88,32 +88,32 @@ impl Statement {
     }
 }
 
-/// A line of the text up to its location.
+/// Returns a line of the text up to its location.
 pub(super) fn without_location(line: &str) -> &str {
     line.rfind(LOCATION).map_or(line, |end| &line[..end])
 }
 
-/// What a location starts with. Nothing else that is printed holds it.
+/// The start of a location. It occurs nowhere else in the text.
 const LOCATION: &str = " loc(\"";
 
-/// A sequence of ops: the body of a function, or a region of an op. Regions do not nest (a loop's calls a function), so two
-/// name spaces suffice.
+/// A sequence of ops: the body of a function, or a region of an op. Regions do not nest (the region of a loop calls a
+/// function), so two name spaces are enough.
 pub(super) struct Block {
     text: String,
     indent: &'static str,
     prefix: &'static str,
     temporaries: usize,
-    /// What the ops that follow were recorded for: XLA keeps it as their `op_name`.
+    /// The label of the ops that follow, which XLA keeps as their `op_name`.
     label: Label,
 }
 
 impl Block {
-    /// The body of a function.
+    /// Creates the body of a function.
     pub fn function() -> Self {
         Self { text: String::new(), indent: "    ", prefix: "%t", temporaries: 0, label: "" }
     }
 
-    /// A region with block arguments of the given types.
+    /// Creates a region with block arguments of the given types.
     pub fn region(types: &[TensorType]) -> (Self, Vec<Value>) {
         let name = |(i, ty): (usize, &TensorType)| Value::new(format!("%a{i}"), ty.clone());
         let arguments: Vec<_> = types.iter().enumerate().map(name).collect();
@@ -122,24 +122,24 @@ impl Block {
         (Self { text, indent: "      ", prefix: "%r", temporaries: 0, label: "" }, arguments)
     }
 
-    /// The lines so far.
+    /// Returns the lines written so far.
     pub fn text(&self) -> &str {
         &self.text
     }
 
-    /// Labels the ops that are written from now on.
+    /// Sets the label of the ops that are written from now on.
     pub fn set_label(&mut self, label: Label) {
         self.label = label;
     }
 
-    /// Writes an op under a name.
+    /// Writes an op under a given name.
     pub fn assign(&mut self, name: &str, statement: &Statement, results: &[&TensorType]) {
         let count = if results.len() == 1 { String::new() } else { format!(":{}", results.len()) };
         let _ = write!(self.text, "{}{name}{count} = ", self.indent);
         statement.write(&mut self.text, self.indent, results, self.label);
     }
 
-    /// Writes an op of one result under the next free name.
+    /// Writes an op with one result under the next free name.
     pub fn push(&mut self, statement: &Statement, ty: TensorType) -> Value {
         let name = format!("{}{}", self.prefix, self.temporaries);
         self.temporaries += 1;

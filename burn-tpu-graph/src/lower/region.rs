@@ -6,8 +6,8 @@ use crate::literal::extremes;
 use crate::op::{Combine, Direction, ScatterMode, WindowAttrs};
 use crate::{DType, Number, TensorType};
 
-/// A comparison under the element type's own order. The order is named, although StableHLO has it as the default: where both
-/// operands are constants, a plugin compares signed integers as unsigned ones otherwise.
+/// Returns a comparison in the element type's default order. The order is written out although it is StableHLO's
+/// default: without it, a plugin compares signed integers as unsigned ones if both operands are constants.
 pub(super) fn compare(direction: Direction, operands: impl Into<Vec<Value>>) -> Statement {
     let operands = operands.into();
     let order = match element_type(&operands) {
@@ -36,7 +36,7 @@ fn scalars(operands: &[Value]) -> Vec<TensorType> {
     operands.iter().map(|value| TensorType::scalar(value.ty.dtype)).collect()
 }
 
-/// The element type of an op's first operand; every op here has one.
+/// Returns the element type of an op's first operand; every op here has one.
 fn element_type(operands: &[Value]) -> DType {
     operands.first().map_or(DType::F32, |value| value.ty.dtype)
 }
@@ -63,7 +63,7 @@ impl Body {
     }
 }
 
-/// A region of two scalars of one type.
+/// Creates a region of two scalars of one type.
 fn pair(dtype: DType) -> (Body, Value, Value) {
     let (block, mut arguments) = Block::region(&[TensorType::scalar(dtype), TensorType::scalar(dtype)]);
     let last = |arguments: &mut Vec<Value>| arguments.pop();
@@ -78,7 +78,7 @@ fn combine_body(combine: Combine, dtype: DType) -> Block {
     body.finish(&[result])
 }
 
-/// What a scatter does with an element and its update.
+/// Returns the region that combines an element with its update in a scatter.
 pub(super) fn update_body(mode: ScatterMode, operands: &[Value]) -> Block {
     let dtype = element_type(operands);
     match mode {
@@ -96,8 +96,8 @@ pub(super) fn reduce(block: &mut Block, mut operands: Vec<Value>, combine: Combi
     Statement::new("stablehlo.reduce", operands).attr("dimensions", array(dims)).region(combine_body(combine, dtype))
 }
 
-/// A reduction of (value, index) pairs. It starts from the least extreme value with the largest index, over which every
-/// real pair wins: ties go to the lower index, whatever the order in which XLA combines.
+/// Returns a reduction of (value, index) pairs. Its initial pair is the least extreme value with the largest index,
+/// so that every real pair wins. Ties go to the lower index, in whatever order XLA combines.
 pub(super) fn arg_reduce(block: &mut Block, mut operands: Vec<Value>, max: bool, dim: usize) -> Statement {
     let combine = if max { Combine::Max } else { Combine::Min };
     let body = arg_body(&scalars(&operands), if max { Direction::Gt } else { Direction::Lt });
@@ -109,7 +109,8 @@ pub(super) fn arg_reduce(block: &mut Block, mut operands: Vec<Value>, max: bool,
     Statement::new("stablehlo.reduce", operands).attr("dimensions", array([dim])).region(body)
 }
 
-/// Keeps the left pair if its value is more extreme, or if the values are equal and its index is lower.
+/// Returns the region that keeps the left pair if its value is more extreme, or if the values are equal and its index
+/// is lower.
 fn arg_body(types: &[TensorType], more_extreme: Direction) -> Block {
     let all: Vec<TensorType> = types.iter().chain(types).cloned().collect();
     let (block, arguments) = Block::region(&all);
@@ -153,7 +154,8 @@ pub(super) fn reduce_window(
         .region(combine_body(combine, dtype))
 }
 
-/// `GE` keeps the first of equals, since the element selected so far stands on the left.
+/// Returns a `select_and_scatter`. `GE` keeps the first of equal elements, since the element selected so far is the
+/// left operand.
 pub(super) fn select_and_scatter(block: &mut Block, mut operands: Vec<Value>, window: &WindowAttrs) -> Statement {
     let dtype = element_type(&operands);
     operands.push(scalar(block, dtype, 0));
@@ -175,8 +177,9 @@ pub(super) fn sort(operands: Vec<Value>, dim: usize, descending: bool) -> Statem
         .region(body)
 }
 
-/// Whether the left key stands strictly before the right one. On floats the IEEE total order after all zeros and all
-/// NaNs were made alike, so that -0 and +0 keep their order and a NaN is above every number: a strict weak order.
+/// Returns the region that tests whether the left key is strictly before the right one. Floats are compared in IEEE
+/// total order, after all zeros and all NaNs are made equal, so that -0 and +0 keep their order and a NaN is above
+/// every number: a strict weak order.
 fn sort_body(operands: &[Value], before: Direction) -> Block {
     let types: Vec<TensorType> = scalars(operands).into_iter().flat_map(|ty| [ty.clone(), ty]).collect();
     let (block, arguments) = Block::region(&types);

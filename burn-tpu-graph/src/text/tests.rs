@@ -1,10 +1,11 @@
-//! What a program's text and hashes depend on, and what they do not.
+//! Tests of what a program's text and hashes depend on.
 
 use super::*;
 use crate::{Builder, Operands, TensorType, corpus};
 use std::collections::BTreeMap;
 
-/// The op with each of its attributes changed in turn. Patterns name every field: whoever adds one is sent here.
+/// Returns the op with each of its attributes changed in turn. The patterns name every field, so that a new field
+/// must be added here.
 fn changed(op: &Op) -> Vec<Op> {
     let grown = |ty: &TensorType| TensorType::new(ty.dtype, [&ty.dims[..], &[9]].concat());
     let other = |dtype: DType| if dtype == DType::F32 { DType::I32 } else { DType::F32 };
@@ -107,7 +108,7 @@ fn changed_literal(literal: &Literal) -> Vec<Literal> {
     vec![Literal { ty: ty.clone(), data: value }, Literal { ty: unsigned, data: data.clone() }]
 }
 
-/// One copy per field, with that field changed by its expression.
+/// Makes one copy per field, with that field changed by its expression.
 macro_rules! change_each {
     ($attrs:expr, $kind:ident { $($field:ident => $new:expr),* $(,)? }) => {{
         let $kind { $($field),* } = $attrs;
@@ -176,7 +177,8 @@ fn changed_scatter(attrs: &ScatterAttrs) -> Vec<ScatterAttrs> {
     })
 }
 
-/// The result types that an op states itself, for nodes that need not be valid. The real rules need valid operands.
+/// Returns the result types that an op's attributes state, for nodes that need not be valid. The real rules need
+/// valid operands.
 fn stated_types(op: &Op, like: &Node) -> (TensorType, Vec<TensorType>) {
     let dims = |dims: &[usize]| TensorType::new(like.ty.dtype, dims);
     match op {
@@ -190,7 +192,7 @@ fn stated_types(op: &Op, like: &Node) -> (TensorType, Vec<TensorType>) {
             (dims(to), Vec::new())
         }
         Op::RngBitGenerator { ty } => (like.ty.clone(), vec![ty.clone()]),
-        // An op that states a type and lands here fails the test below, since its text would not change.
+        // If an op that states a type gets here, the test below fails, since its text does not change.
         _ => (like.ty.clone(), like.more.clone()),
     }
 }
@@ -200,7 +202,7 @@ fn every_attribute_of_every_op_changes_text_hash_and_equality() {
     let mut kinds = BTreeMap::new();
     for case in corpus::cases().unwrap() {
         for node in case.program.graph().nodes() {
-            // A table and a splat are two kinds of constant.
+            // A table and a splat are two different ops.
             let table = matches!(&node.op, Op::Constant(Literal { data: LiteralData::Dense(_), .. }));
             kinds.entry((node.op.mnemonic(), table)).or_insert(node.clone());
         }
@@ -252,7 +254,7 @@ fn operands_and_outputs_change_the_stable_hash() {
 }
 
 #[test]
-fn dead_nodes_change_nothing() {
+fn dead_nodes_change_no_hash() {
     let (live, with_dead) = (two_sums(false, &[2, 3], false), two_sums(false, &[2, 3], true));
     assert_eq!(live, with_dead);
     assert_eq!(live.to_string(), with_dead.to_string());
@@ -272,7 +274,7 @@ fn all_programs_of_the_corpus_differ() {
 }
 
 #[test]
-fn numbers_with_different_bits_read_differently() {
+fn numbers_with_different_bits_have_different_texts() {
     let nans = [0x7FC0_0000, 0x7FC0_0001, 0xFFC0_0000].map(|bits| number(DType::F32, bits));
     assert_eq!(nans, ["nan:0x7fc00000", "nan:0x7fc00001", "nan:0xffc00000"]);
     assert_eq!([number(DType::F32, 0), number(DType::F32, 1 << 31)], ["0.0", "-0.0"]);
@@ -284,7 +286,7 @@ fn numbers_with_different_bits_read_differently() {
 }
 
 #[test]
-fn the_text_is_the_documented_one() {
+fn the_text_has_the_documented_form() {
     let mut graph = Graph::new();
     let x = graph.add(Op::Parameter { index: 4, ty: TensorType::new(DType::F32, [2, 3]) }, &[]).unwrap();
     let slot = graph.add(Op::Slot { index: 1, dtype: DType::F32 }, &[]).unwrap();
@@ -307,7 +309,7 @@ outputs %6, %4
 }
 
 #[test]
-fn labels_reach_the_lowered_text_and_nothing_else() {
+fn labels_change_only_the_lowered_text() {
     let labelled = |label| {
         let mut graph = Graph::new();
         graph.set_label(label);

@@ -1,4 +1,4 @@
-//! One broken program per invariant, and programs that keep them all.
+//! One invalid program per invariant, and programs that keep them all.
 
 use super::*;
 use crate::op::{BinaryOp, UnaryOp};
@@ -30,7 +30,7 @@ fn the_corpus_is_valid() {
 }
 
 #[test]
-fn operands_stand_before_their_user() {
+fn operands_come_before_their_user() {
     let add = || Op::Binary(BinaryOp::Add);
     for operand in [1, 2] {
         let error = broken(vec![parameter(0, f32s(2)), node(add(), &[0, operand], f32s(2))], &[1]);
@@ -39,13 +39,13 @@ fn operands_stand_before_their_user() {
 }
 
 #[test]
-fn operands_are_as_many_as_the_op_takes() {
+fn a_node_has_as_many_operands_as_its_op_takes() {
     let error = broken(vec![parameter(0, f32s(2)), node(Op::Select, &[0, 0], f32s(2))], &[1]);
     assert_eq!(error, VerifyError::Arity { node: NodeId(1), op: "stablehlo.select", found: 2 });
 }
 
 #[test]
-fn get_result_takes_a_result_that_exists_of_a_node_of_several() {
+fn get_result_needs_an_existing_result_of_a_node_with_several() {
     for index in [0, 1] {
         let error = broken(vec![parameter(0, f32s(2)), node(Op::GetResult { index }, &[0], f32s(2))], &[1]);
         assert_eq!(error, VerifyError::NoSuchResult { node: NodeId(1), operand: NodeId(0), index, results: 1 });
@@ -74,7 +74,7 @@ fn rules_accept_every_node() {
 }
 
 #[test]
-fn stored_types_are_the_inferred_ones() {
+fn stored_types_equal_the_inferred_ones() {
     let error = broken(vec![parameter(0, f32s(2)), node(Op::Unary(UnaryOp::Exp), &[0], f32s(3))], &[1]);
     let (claimed, inferred) = (vec![f32s(3)], vec![f32s(2)]);
     assert_eq!(error, VerifyError::Types { node: NodeId(1), claimed, inferred });

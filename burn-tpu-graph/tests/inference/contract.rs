@@ -15,7 +15,7 @@ fn dot(batch: [&[usize]; 2], contract: [&[usize]; 2], result: DType) -> Op {
 }
 
 #[test]
-fn dots_name_batch_and_contracted_dims() {
+fn dots_have_batch_and_contracted_dims() {
     let plain = || dot([&[], &[]], [&[1], &[0]], DType::F32);
     accepts(plain(), "f32[2,3] f32[3,4]", "f32[2,4]");
     accepts(plain(), "f32[2,0] f32[0,4]", "f32[2,4]");
@@ -24,7 +24,7 @@ fn dots_name_batch_and_contracted_dims() {
     accepts(batched(), "f32[5,2,3] f32[3,5,4]", "f32[5,2,4]");
     accepts(dot([&[], &[]], [&[0], &[0]], DType::F32), "f32[3] f32[3]", "f32[]");
     accepts(dot([&[], &[]], [&[], &[]], DType::F32), "f32[] f32[2]", "f32[2]");
-    refuses(plain(), "f32[2,3] f32[2,4]", "lhs dim 1 of size 3 meets rhs dim 0 of size 2");
+    refuses(plain(), "f32[2,3] f32[2,4]", "lhs dim 1 of size 3 does not match rhs dim 0 of size 2");
     refuses(plain(), "f32[3] f32[3]", "out of range");
     refuses(dot([&[0], &[]], [&[1], &[0]], DType::F32), "f32[2,3] f32[3,4]", "rhs_batch has 0 entries");
     refuses(dot([&[], &[]], [&[1], &[]], DType::F32), "f32[2,3] f32[3,4]", "rhs_contract has 0 entries");
@@ -38,10 +38,10 @@ fn dots_accumulate_in_their_result_type() {
     accepts(to(DType::BF16), "bf16[3] bf16[3]", "bf16[]");
     accepts(to(DType::I32), "i8[3] i8[3]", "i32[]");
     accepts(to(DType::I64), "i32[3] i32[3]", "i64[]");
-    refuses(to(DType::F64), "f32[3] f32[3]", "cannot give a f64");
-    refuses(to(DType::F16), "bf16[3] bf16[3]", "cannot give a f16");
-    refuses(to(DType::I8), "i32[3] i32[3]", "cannot give a i8");
-    refuses(to(DType::Bool), "i1[3] i1[3]", "cannot give a i1");
+    refuses(to(DType::F64), "f32[3] f32[3]", "cannot have a f64");
+    refuses(to(DType::F16), "bf16[3] bf16[3]", "cannot have a f16");
+    refuses(to(DType::I8), "i32[3] i32[3]", "cannot have a i8");
+    refuses(to(DType::Bool), "i1[3] i1[3]", "cannot have a i1");
     refuses(to(DType::F32), "f32[3] bf16[3]", "element types must be equal");
 }
 
@@ -97,5 +97,5 @@ fn convolutions_divide_features_and_batch_into_groups() {
     refuses(op(|a| a.batch_groups = 2), "f32[3,3,5] f32[6,3,2]", "do not divide");
     refuses(op(|a| a.feature_groups = 0), "f32[2,4,5] f32[6,2,2]", "at least 1");
     refuses(op(|a| (a.feature_groups, a.batch_groups) = (2, 2)), "f32[2,4,5] f32[6,2,2]", "only one above 1");
-    refuses(op(|a| a.result = DType::BF16), "f32[2,3,5] f32[4,3,2]", "cannot give a bf16");
+    refuses(op(|a| a.result = DType::BF16), "f32[2,3,5] f32[4,3,2]", "cannot have a bf16");
 }

@@ -1,10 +1,10 @@
-//! Loops: what a body must be for its carries.
+//! Loops: what a body must look like for its carries.
 
 use super::{accepts, refuses, ty};
 use burn_tpu_graph::{Builder, DType, Graph, NodeId, Op, Program, Result};
 use std::sync::Arc;
 
-/// A loop whose body has parameters of these types and leaves what `record` makes of them.
+/// Returns a loop whose body has parameters of these types and returns what `record` computes from them.
 fn loop_over(trips: usize, types: &str, record: impl FnOnce(&mut Graph, &[NodeId]) -> Result<Vec<NodeId>>) -> Op {
     let mut graph = Graph::new();
     let parameters = types.split_whitespace().enumerate();
@@ -14,26 +14,26 @@ fn loop_over(trips: usize, types: &str, record: impl FnOnce(&mut Graph, &[NodeId
 }
 
 #[test]
-fn loops_leave_what_they_are_given() {
+fn loops_return_the_types_of_their_carries() {
     let turn = |trips| loop_over(trips, "f32[2] i1[]", |_, carries| Ok(carries.to_vec()));
     accepts(turn(3), "f32[2] i1[]", "f32[2] i1[]");
     accepts(turn(0), "f32[2] i1[]", "f32[2] i1[]");
     accepts(turn(i32::MAX as usize), "f32[2] i1[]", "f32[2] i1[]");
     refuses(turn(1 << 31), "f32[2] i1[]", "2147483648 trips");
-    refuses(turn(3), "f32[2] i1[1]", "parameter 1 is i1[], and it is given i1[1]");
-    refuses(turn(3), "f32[2]", "parameter 1 is i1[], and it is given i32[]");
-    refuses(turn(3), "f32[2] i1[] f32[2]", "leaves 2 values of 3 carries");
+    refuses(turn(3), "f32[2] i1[1]", "parameter 1 is i1[], but the loop passes i1[1]");
+    refuses(turn(3), "f32[2]", "parameter 1 is i1[], but the loop passes i32[]");
+    refuses(turn(3), "f32[2] i1[] f32[2]", "returns 2 values for 3 carries");
 }
 
 #[test]
-fn bodies_leave_the_types_of_their_carries() {
+fn bodies_return_the_types_of_their_carries() {
     let first = loop_over(3, "f32[2] f32[3]", |_, carries| Ok(vec![carries[0], carries[0]]));
-    refuses(first, "f32[2] f32[3]", "leaves f32[2] of carry 1, which is f32[3]");
+    refuses(first, "f32[2] f32[3]", "returns f32[2] for carry 1, which is f32[3]");
     let counter = || loop_over(3, "i32[] i32[]", |_, given| Ok(vec![given[1]]));
     accepts(counter(), "i32[]", "i32[]");
-    refuses(counter(), "i64[]", "leaves i32[] of carry 0, which is i64[]");
+    refuses(counter(), "i64[]", "returns i32[] for carry 0, which is i64[]");
     let beyond = loop_over(3, "i32[] i32[] i32[]", |_, given| Ok(vec![given[2]]));
-    refuses(beyond, "i32[]", "parameter 2 is i32[], and it is given nothing");
+    refuses(beyond, "i32[]", "parameter 2 is i32[], but the loop passes nothing");
 }
 
 #[test]

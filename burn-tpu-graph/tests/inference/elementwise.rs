@@ -15,7 +15,7 @@ fn parameters_and_slots_are_real_and_bounded() {
     accepts(Op::Slot { index: 0, dtype: DType::BF16 }, "", "bf16[]");
     refuses(Op::Slot { index: 0, dtype: DType::C64 }, "", "complex");
     accepts(Op::Offset { index: 0, dtype: DType::I32 }, "", "i32[]");
-    refuses(Op::Offset { index: 0, dtype: DType::F32 }, "", "an offset is an integer");
+    refuses(Op::Offset { index: 0, dtype: DType::F32 }, "", "an offset must be an integer");
 }
 
 #[test]
@@ -25,14 +25,14 @@ fn constants_have_as_many_bytes_as_their_type() {
     accepts(dense("i16[0,3]", 0), "", "i16[0,3]");
     accepts(dense("f64[]", 8), "", "f64[]");
     refuses(dense("i16[2,3]", 6), "", "takes 12 bytes, got 6");
-    refuses(dense("complex<f32>[]", 8), "", "two parts");
+    refuses(dense("complex<f32>[]", 8), "", "two real ones");
     let splat = |dtype: DType, bits: u64| {
         Op::Constant(Literal { ty: TensorType::new(dtype, [2]), data: LiteralData::Splat(bits) })
     };
     accepts(splat(DType::U64, u64::MAX), "", "ui64[2]");
     accepts(splat(DType::Bool, 1), "", "i1[2]");
-    refuses(splat(DType::Bool, 2), "", "wider than i1");
-    refuses(splat(DType::BF16, 0x10000), "", "wider than bf16");
+    refuses(splat(DType::Bool, 2), "", "does not fit i1");
+    refuses(splat(DType::BF16, 0x10000), "", "does not fit bf16");
 }
 
 #[test]

@@ -64,7 +64,7 @@ fn gathers_place_slices_at_offset_dims() {
 }
 
 #[test]
-fn gathers_refuse_roles_that_do_not_add_up() {
+fn gathers_refuse_inconsistent_dim_roles() {
     refuses(gather(|_| ()), "f32[5,4] f32[3]", "indices must be signed integers");
     refuses(gather(|_| ()), "f32[5,3] i32[3]", "does not fit");
     refuses(gather(|_| ()), "f32[5,4] i32[3,2]", "an index has 2 entries");
@@ -99,7 +99,7 @@ fn scatter(mode: ScatterMode, change: impl FnOnce(&mut ScatterAttrs)) -> Op {
 }
 
 #[test]
-fn scatters_take_updates_shaped_as_a_gather_would_give() {
+fn scatters_take_updates_of_the_shape_that_a_gather_returns() {
     let assign = || scatter(ScatterMode::Assign, |_| ());
     accepts(assign(), "f32[5,4] i32[3] f32[3,4]", "f32[5,4]");
     accepts(assign(), "i1[5,4] i32[0] i1[0,4]", "i1[5,4]");
@@ -118,7 +118,7 @@ fn scatters_take_updates_shaped_as_a_gather_would_give() {
 }
 
 #[test]
-fn scatters_combine_what_the_combination_takes() {
+fn scatters_take_the_element_types_of_their_combination() {
     let combine = |c| scatter(ScatterMode::Combine(c), |_| ());
     accepts(combine(Combine::Sum), "bf16[5,4] i32[3] bf16[3,4]", "bf16[5,4]");
     accepts(combine(Combine::Or), "i1[5,4] i32[3] i1[3,4]", "i1[5,4]");

@@ -1,4 +1,4 @@
-//! The inference rule of every op as tables: what it accepts with which result, and what it refuses.
+//! The inference rule of every op as tables: which operands it accepts, with which result, and which it rejects.
 //!
 //! Types are written as they print: `f32[2,3]`, `i1[]`, `bf16[0,1]`.
 
@@ -12,7 +12,7 @@ mod window;
 
 use burn_tpu_graph::{Builder, DType, Graph, NodeId, Op, TensorType};
 
-/// The type that a text names.
+/// Parses a type.
 fn ty(text: &str) -> TensorType {
     let (name, dims) = text.trim_end_matches(']').split_once('[').expect("a type has brackets");
     let dtype = DType::ALL.into_iter().find(|dtype| dtype.name() == name).expect("an element type");
@@ -20,7 +20,7 @@ fn ty(text: &str) -> TensorType {
     TensorType::new(dtype, dims)
 }
 
-/// The result types of an op on operands of the given types (separated by spaces), or the error's text.
+/// Returns the result types of an op on operands of the given types (separated by spaces), or the error's text.
 fn infer(op: impl Into<Op>, operands: &str) -> Result<String, String> {
     let mut graph = Graph::new();
     let mut ids: Vec<NodeId> = Vec::new();
@@ -32,7 +32,7 @@ fn infer(op: impl Into<Op>, operands: &str) -> Result<String, String> {
     Ok(std::iter::once(&node.ty).chain(&node.more).map(ToString::to_string).collect::<Vec<_>>().join(" "))
 }
 
-/// A parameter; complex ones are built from two real ones, since they cannot be passed in.
+/// Adds a parameter. Complex parameters are built from two real ones, since they cannot be passed in.
 fn parameter(graph: &mut Graph, index: u32, ty: &TensorType) -> NodeId {
     if ty.dtype != DType::C64 {
         return graph.add(Op::Parameter { index, ty: ty.clone() }, &[]).expect("a small parameter");
@@ -41,13 +41,13 @@ fn parameter(graph: &mut Graph, index: u32, ty: &TensorType) -> NodeId {
     graph.complex(part, part).expect("two parts")
 }
 
-/// The op accepts the operands and gives the result types.
+/// Asserts that the op accepts the operands and has the given result types.
 #[track_caller]
 fn accepts(op: impl Into<Op>, operands: &str, results: &str) {
     assert_eq!(infer(op, operands).as_deref(), Ok(results), "{operands}");
 }
 
-/// The op refuses the operands with a sentence that names the op and says `why`.
+/// Asserts that the op rejects the operands with an error that names the op and contains `why`.
 #[track_caller]
 fn refuses(op: impl Into<Op>, operands: &str, why: &str) {
     let op = op.into();

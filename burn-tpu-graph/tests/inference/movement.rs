@@ -58,7 +58,7 @@ fn transpose_and_reverse_name_each_dim_once() {
 }
 
 #[test]
-fn slices_lie_inside() {
+fn slices_are_in_range() {
     let slice = |start: &[usize], limit: &[usize], stride: &[usize]| {
         Op::Slice(Box::new(SliceAttrs { start: dims(start), limit: dims(limit), stride: dims(stride) }))
     };
@@ -67,9 +67,9 @@ fn slices_lie_inside() {
     accepts(slice(&[0], &[0], &[3]), "f32[0]", "f32[0]");
     accepts(slice(&[], &[], &[]), "f32[]", "f32[]");
     accepts(slice(&[0], &[5], &[9]), "f32[5]", "f32[1]");
-    refuses(slice(&[0], &[6], &[1]), "f32[5]", "does not lie");
-    refuses(slice(&[3], &[2], &[1]), "f32[5]", "does not lie");
-    refuses(slice(&[0], &[5], &[0]), "f32[5]", "does not lie");
+    refuses(slice(&[0], &[6], &[1]), "f32[5]", "is out of range for size 5");
+    refuses(slice(&[3], &[2], &[1]), "f32[5]", "is out of range for size 5");
+    refuses(slice(&[0], &[5], &[0]), "f32[5]", "is out of range for size 5");
     refuses(slice(&[0, 0], &[5], &[1]), "f32[5]", "start has 2 entries");
     refuses(slice(&[0], &[5], &[]), "f32[5]", "stride has 0 entries");
 }
@@ -102,7 +102,7 @@ fn concatenation_joins_along_one_dim() {
 }
 
 #[test]
-fn transforms_relate_the_last_dim_to_their_length() {
+fn transforms_check_the_last_dim_against_their_length() {
     let fft = |kind, length| Op::Fft { kind, length };
     accepts(fft(FftKind::Rfft, 6), "f32[2,6]", "complex<f32>[2,4]");
     accepts(fft(FftKind::Rfft, 7), "f32[0,7]", "complex<f32>[0,4]");

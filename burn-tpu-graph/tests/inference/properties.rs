@@ -1,4 +1,4 @@
-//! Sizes that are easily wrong by one, against counting.
+//! Sizes that are easily wrong by one, checked by counting.
 
 use super::infer;
 use burn_tpu_graph::op::{Combine, PadAttrs, SliceAttrs, WindowAttrs};
@@ -19,7 +19,9 @@ proptest! {
     }
 
     #[test]
-    fn pads_have_as_many_elements_as_positions(size in 0usize..9, low in -9isize..9, high in -9isize..9, interior in 0usize..4) {
+    fn pads_have_as_many_elements_as_positions(
+        size in 0usize..9, low in -9isize..9, high in -9isize..9, interior in 0usize..4,
+    ) {
         let attrs = PadAttrs { low: vec![low].into(), high: vec![high].into(), interior: one(interior) };
         let spread = (0..size).map(|i| i * (interior + 1)).max().map_or(0, |last| last as isize + 1);
         let expected = (spread + low).checked_add(high).filter(|&n| n >= 0 && spread + low >= 0);

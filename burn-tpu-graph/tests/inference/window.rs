@@ -1,4 +1,4 @@
-//! Ops that combine or order the elements of a dim or of a window.
+//! Ops that combine or sort the elements of a dim or of a window.
 
 use super::{accepts, refuses};
 use burn_tpu_graph::op::{Combine, WindowAttrs};
@@ -22,7 +22,7 @@ fn reductions_drop_their_dims() {
 }
 
 #[test]
-fn arg_reductions_carry_an_index_beside_each_value() {
+fn arg_reductions_return_an_index_for_each_value() {
     let arg = |dim| Op::ArgReduce { max: true, dim };
     accepts(arg(1), "bf16[2,3] i32[2,3]", "bf16[2] i32[2]");
     accepts(arg(0), "i1[1] ui8[1]", "i1[] ui8[]");
@@ -78,7 +78,7 @@ fn select_and_scatter_takes_one_source_element_per_window() {
     accepts(scatter(|w| w.padding[1] = (1, 1)), "f32[3,4] f32[3,3]", "f32[3,4]");
     refuses(scatter(|_| ()), "f32[3,4] f32[3,3]", "source must be f32[3,2]");
     refuses(scatter(|_| ()), "f32[3,4] bf16[3,2]", "source must be");
-    refuses(scatter(|w| w.window_dilation[1] = 2), "f32[3,4] f32[3,1]", "no dilation");
+    refuses(scatter(|w| w.window_dilation[1] = 2), "f32[3,4] f32[3,1]", "dilation is not supported");
     refuses(scatter(|_| ()), "i1[3,4] i1[3,2]", "Sum takes Numeric");
 }
 
@@ -93,7 +93,7 @@ fn sorts_keep_every_operand() {
 }
 
 #[test]
-fn results_exist_to_be_taken() {
+fn get_result_needs_an_existing_result() {
     let take = |index| Op::GetResult { index };
     accepts(take(0), "f32[2]", "f32[2]");
     refuses(take(1), "f32[2]", "result 1 does not exist");

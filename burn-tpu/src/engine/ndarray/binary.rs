@@ -8,7 +8,7 @@ use super::tensor::HostTensor;
 use burn_tpu_graph::DType;
 use burn_tpu_graph::op::{BinaryOp, Direction};
 
-/// The op on tensors whose 16-bit floats were widened.
+/// Computes the op. The caller has widened 16-bit floats.
 pub(super) fn binary(op: BinaryOp, lhs: HostTensor, rhs: HostTensor) -> Result<HostTensor> {
     use BinaryOp as B;
     match op {
@@ -25,7 +25,7 @@ pub(super) fn binary(op: BinaryOp, lhs: HostTensor, rhs: HostTensor) -> Result<H
     }
 }
 
-/// The operands with the one first that can be written in place: only for ops that do not mind.
+/// Returns the operands of a commutative op with one that can be written in place first, if there is one.
 fn commute<T: Element>(lhs: HostTensor, rhs: HostTensor) -> (HostTensor, HostTensor) {
     if rhs.is_owned::<T>() && !lhs.is_owned::<T>() { (rhs, lhs) } else { (lhs, rhs) }
 }
@@ -97,7 +97,7 @@ fn refuse(op: BinaryOp, dtype: DType) -> Result<HostTensor> {
     Err(format!("{} takes no {dtype} elements", op.mnemonic()).into())
 }
 
-/// The relation of every pair; with a NaN only `Ne` holds.
+/// Compares every pair of elements; with a NaN only `Ne` holds.
 pub(super) fn compare(direction: Direction, lhs: &HostTensor, rhs: &HostTensor) -> Result<HostTensor> {
     if lhs.dtype() == DType::Bool {
         return relation::<bool>(direction, lhs, rhs);
@@ -163,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn shifts_beyond_the_width_leave_nothing_or_the_sign() {
+    fn shifts_beyond_the_width_leave_zero_or_the_sign() {
         let counts = [0i32, 31, 32, 1000, -1];
         assert_eq!(pairs(BinaryOp::ShiftLeft, &[3; 5], &counts), [3, i32::MIN, 0, 0, 0]);
         assert_eq!(pairs(BinaryOp::ShiftRightArithmetic, &[-8; 5], &counts), [-8, -1, -1, -1, -1]);
@@ -185,13 +185,13 @@ mod tests {
     }
 
     #[test]
-    fn integer_powers_see_six_bits_of_the_exponent_as_in_xla() {
+    fn integer_powers_use_six_bits_of_the_exponent_as_in_xla() {
         assert_eq!(pairs(BinaryOp::Pow, &[2i64, 0, -1, 3], &[100, 64, 65, 66]), [1 << 36, 1, -1, 9]);
         assert_eq!(pairs(BinaryOp::Pow, &[3u8, 3, 1], &[127, 255, 255]), [3u8.wrapping_pow(63), 0, 1]);
     }
 
     #[test]
-    fn nan_wins_in_extremes_whichever_side_it_is_on() {
+    fn a_nan_in_either_operand_is_the_extreme() {
         for op in [BinaryOp::Max, BinaryOp::Min] {
             let found = pairs(op, &[f32::NAN, 1.0, f32::NAN], &[1.0, f32::NAN, f32::INFINITY]);
             assert!(found.iter().all(|v| v.is_nan()), "{op:?}: {found:?}");
@@ -216,7 +216,7 @@ mod tests {
     }
 
     #[test]
-    fn atan2_knows_the_quadrants() {
+    fn atan2_covers_the_quadrants() {
         use std::f64::consts::{FRAC_PI_2, PI};
         let found = pairs(BinaryOp::Atan2, &[0.0f64, 0.0, 1.0, -1.0], &[1.0, -1.0, 0.0, 0.0]);
         assert_eq!(found, [0.0, PI, FRAC_PI_2, -FRAC_PI_2]);
@@ -235,7 +235,7 @@ mod tests {
     }
 
     #[test]
-    fn bit_operations_see_every_bit() {
+    fn bit_operations_use_every_bit() {
         assert_eq!(pairs(BinaryOp::And, &[-1i16], &[0x0F0F]), [0x0F0F]);
         assert_eq!(pairs(BinaryOp::Or, &[i64::MIN], &[1]), [i64::MIN + 1]);
         assert_eq!(pairs(BinaryOp::Xor, &[0xFFu8], &[0x0F]), [0xF0]);
@@ -250,7 +250,7 @@ mod tests {
     }
 
     #[test]
-    fn no_elements_make_no_elements() {
+    fn empty_operands_have_empty_results() {
         assert!(pairs::<f32>(BinaryOp::Add, &[], &[]).is_empty());
         assert!(pairs::<u8>(BinaryOp::ShiftLeft, &[], &[]).is_empty());
     }

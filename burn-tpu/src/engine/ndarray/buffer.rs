@@ -1,13 +1,13 @@
 //! Elements in memory: one flat burn-ndarray array per value, and the element types it can hold.
 //!
-//! Owns: [`Buffer`], the [`Element`] trait and the macros that enter a generic function by element type. May not know:
-//! dims, ops. Invariant: a flat array has one dim and is contiguous, so that it is a slice.
+//! Owns: [`Buffer`], the [`Element`] trait and the macros that call a generic function with an element type. May not
+//! know: dims, ops. Invariant: a flat array has one dim and is contiguous, so that it is a slice.
 
 use burn_ndarray::SharedArray;
 use burn_tpu_graph::DType;
 use half::{bf16, f16};
 
-/// Elements of one type behind a shared owner; unique owners write in place.
+/// Elements of one type with a shared owner; a unique owner writes in place.
 pub(super) type Flat<T> = SharedArray<T>;
 
 /// A complex number of two f32.
@@ -17,7 +17,7 @@ pub(super) struct C64 {
     pub(super) im: f32,
 }
 
-/// An element type in memory.
+/// An element type of a buffer.
 pub(super) trait Element: Copy + Default + PartialEq + std::fmt::Debug + Send + Sync + 'static {
     /// The graph's name of the type.
     const DTYPE: DType;
@@ -26,7 +26,7 @@ pub(super) trait Element: Copy + Default + PartialEq + std::fmt::Debug + Send + 
     fn unwrap(buffer: &Buffer) -> Option<&Flat<Self>>;
     fn take(buffer: Buffer) -> Option<Flat<Self>>;
 
-    /// Row-major little-endian elements; bytes beyond the last whole element are ignored.
+    /// Reads row-major little-endian elements; bytes beyond the last whole element are ignored.
     fn read(bytes: &[u8]) -> Vec<Self>;
     fn write(elements: &[Self]) -> Vec<u8>;
 }
@@ -38,12 +38,12 @@ macro_rules! buffers {
         pub(super) enum Buffer { $($variant(Flat<$ty>),)* }
 
         impl Buffer {
-            /// The element type.
+            /// Returns the element type.
             pub(super) fn dtype(&self) -> DType {
                 match self { $(Buffer::$variant(_) => DType::$variant,)* }
             }
 
-            /// The number of elements held, which may be more than a value shows.
+            /// Returns the number of elements of the buffer, which may be more than the number of elements of a value.
             pub(super) fn len(&self) -> usize {
                 match self { $(Buffer::$variant(flat) => flat.len(),)* }
             }
@@ -105,18 +105,18 @@ fn complex_to_le_bytes(v: C64) -> [u8; 8] {
     [a, b, c, d, e, f, g, h]
 }
 
-/// A flat array of the elements.
+/// Returns a flat array of the elements.
 pub(super) fn flat<T: Element>(elements: Vec<T>) -> Flat<T> {
-    // One dim as long as the elements cannot fail.
+    // This cannot fail: the one dim is as long as the elements.
     Flat::from_shape_vec(vec![elements.len()], elements).unwrap_or_default()
 }
 
-/// The elements as a slice.
+/// Returns the elements as a slice.
 pub(super) fn slice<T: Element>(flat: &Flat<T>) -> &[T] {
     flat.as_slice().unwrap_or_default()
 }
 
-/// Runs the body with the alias `$T` standing for the Rust type of `$dtype`.
+/// Runs the body with the alias `$T` for the Rust type of `$dtype`.
 macro_rules! dispatch {
     ($dtype:expr, $T:ident => $body:expr) => {
         dispatch!(@ $dtype, $T => $body;
@@ -128,8 +128,8 @@ macro_rules! dispatch {
     };
 }
 
-/// [`dispatch!`] over the types that are computed in themselves: integers, f32 and f64. 16-bit floats were widened
-/// before; bool and complex numbers are refused.
+/// [`dispatch!`] over the types that ops compute in: integers, f32 and f64. The caller has widened 16-bit floats;
+/// bool and complex numbers are rejected.
 macro_rules! dispatch_numeric {
     ($dtype:expr, $T:ident => $body:expr) => {{
         use burn_tpu_graph::DType as D;

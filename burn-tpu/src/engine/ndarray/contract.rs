@@ -1,7 +1,7 @@
-//! Matrix products: `dot_general` as batches of them, and the product itself.
+//! Matrix products: `dot_general` as batches of matrix products, and the product itself.
 //!
-//! Floats go through burn-ndarray's arrays (ndarray's product, which is matrixmultiply or a BLAS); a transposed operand
-//! is passed as such and not copied. Integers are multiplied here, wrapping.
+//! Floats go through burn-ndarray's arrays (ndarray's product, which is matrixmultiply or a BLAS). A transposed
+//! operand is passed as such and not copied. Integers are multiplied here, with wrapping.
 
 use super::buffer::{Element, Flat, slice};
 use super::convert::convert;
@@ -13,7 +13,7 @@ use super::walk::{View, map};
 use burn_tpu_graph::op::DotAttrs;
 use burn_tpu_graph::{DType, Dims};
 
-/// A batch of matrices, row-major one after another; `transposed` means that columns lie where rows would.
+/// A batch of matrices, stored row-major one after another; `transposed` means that they are stored column-major.
 pub(super) struct Matrices<T: Element> {
     pub(super) data: Flat<T>,
     pub(super) count: usize,
@@ -24,7 +24,7 @@ pub(super) struct Matrices<T: Element> {
 
 /// An element type with a matrix product.
 pub(super) trait Product: Number {
-    /// The products of the matrices that `pairs` names, row-major one after another.
+    /// Returns the products of the matrices that `pairs` selects, row-major one after another.
     fn product(lhs: &Matrices<Self>, rhs: &Matrices<Self>, pairs: &[(usize, usize)]) -> Result<Vec<Self>>;
 }
 
@@ -36,7 +36,7 @@ macro_rules! float_products {
                 if m * n * k == 0 {
                     return Ok(vec![0.0; pairs.len() * m * n]);
                 }
-                // As stored: the transposition is a matter of strides.
+                // The matrices as stored: the strides express the transposition.
                 let (a, b) = (lhs.stored(), rhs.stored());
                 let a = lhs.data.view().into_shape_with_order(a).map_err(shape_error)?;
                 let b = rhs.data.view().into_shape_with_order(b).map_err(shape_error)?;
@@ -94,7 +94,7 @@ fn shape_error(error: impl std::fmt::Display) -> Reason {
 }
 
 impl<T: Element> Matrices<T> {
-    /// One matrix, row-major.
+    /// Returns one matrix, given row-major (or column-major if `transposed`).
     pub(super) fn one(data: Flat<T>, rows: usize, columns: usize, transposed: bool) -> Self {
         Self { data, count: 1, rows, columns, transposed }
     }
@@ -103,7 +103,7 @@ impl<T: Element> Matrices<T> {
         if self.transposed { (self.count, self.columns, self.rows) } else { (self.count, self.rows, self.columns) }
     }
 
-    /// The elements with rows where rows belong.
+    /// Returns the elements row-major.
     fn straight(&self) -> std::borrow::Cow<'_, [T]> {
         let data = slice(&self.data);
         if !self.transposed {
@@ -114,8 +114,8 @@ impl<T: Element> Matrices<T> {
         map(&[self.count, self.rows, self.columns], view, |v| v).into()
     }
 
-    /// `x` as matrices of its `row` dims by its `column` dims, one per element of its `batch` dims, and for each
-    /// position of the batch the number of its matrix: a batch dim that repeats has one matrix.
+    /// Returns `x` as matrices of its `row` dims by its `column` dims, one per element of its `batch` dims, and the
+    /// number of the matrix for each position of the batch: a batch dim that repeats has one matrix.
     fn of(x: &HostTensor, batch: &[usize], row: &[usize], column: &[usize]) -> Result<(Self, Vec<usize>)> {
         let size = |dims: &[usize]| dims.iter().map(|&d| x.dims()[d]).product::<usize>();
         let (rows, columns) = (size(row), size(column));
@@ -129,8 +129,8 @@ impl<T: Element> Matrices<T> {
     }
 }
 
-/// `x` with size 1 for each of the `batch` dims along which it repeats, and for each position of the batch the position
-/// that holds its elements.
+/// Returns `x` with size 1 for each of the `batch` dims along which it repeats, and for each position of the batch
+/// the position that holds its elements.
 fn without_repeats(x: HostTensor, batch: &[usize]) -> (HostTensor, Vec<usize>) {
     let (mut dims, strides, offset) = (x.dims().clone(), x.strides().clone(), x.offset());
     let mut number = vec![0];
@@ -145,7 +145,7 @@ fn without_repeats(x: HostTensor, batch: &[usize]) -> (HostTensor, Vec<usize>) {
     (x.viewed(dims, offset, strides), number)
 }
 
-/// A contraction of operands whose 16-bit floats were widened. The result may be wider than the operands.
+/// Contracts the operands. The caller has widened 16-bit floats. The result may be wider than the operands.
 pub(super) fn dot_general(lhs: HostTensor, rhs: HostTensor, attrs: &DotAttrs, dims: &[usize]) -> Result<HostTensor> {
     let dtype = attrs.result.accumulator();
     let (lhs, rhs) = (convert(lhs, dtype)?, convert(rhs, dtype)?);
@@ -202,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn rows_meet_columns() {
+    fn rows_are_multiplied_by_columns() {
         let plain = product::<f32>(|t| (t.counted(&[2, 3]), t.counted(&[3, 2])), attrs(&[], &[[1, 0]], DType::F32));
         assert_eq!(plain, [10., 13., 28., 40.]);
         let turned = product::<f32>(|t| (t.counted(&[3, 2]), t.counted(&[2, 3])), attrs(&[], &[[0, 1]], DType::F32));
@@ -210,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn batches_multiply_pairwise_wherever_their_dim_is() {
+    fn batches_multiply_pairwise_at_any_dim() {
         // [2, b = 2, 1] . [1, b = 2, 1]
         let found =
             product::<f32>(|t| (t.counted(&[2, 2, 1]), t.counted(&[1, 2, 1])), attrs(&[[1, 1]], &[[2, 2]], DType::F32));
@@ -218,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn a_repeated_batch_dim_is_multiplied_once_and_read_often() {
+    fn a_repeated_batch_dim_is_multiplied_once() {
         let repeated = |t: &mut Trial| {
             let one = t.counted(&[1, 2, 2]);
             (t.graph.broadcast_in_dim(one, &[3, 2, 2], &[0, 1, 2]).unwrap(), t.counted(&[3, 2, 1]))
@@ -228,7 +228,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_contracted_is_an_outer_product_and_empty_sums_are_zero() {
+    fn no_contracted_dim_is_an_outer_product_and_empty_sums_are_zero() {
         let outer = product::<f32>(|t| (t.counted(&[2]), t.counted(&[3])), attrs(&[], &[], DType::F32));
         assert_eq!(outer, [0., 0., 0., 0., 1., 2.]);
         let empty = product::<f32>(|t| (t.counted(&[2, 0]), t.counted(&[0, 3])), attrs(&[], &[[1, 0]], DType::F32));

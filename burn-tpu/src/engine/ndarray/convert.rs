@@ -1,5 +1,5 @@
-//! Conversions between element types, as XLA's CPU client does them: floats truncate and saturate on their way to
-//! integers and NaN gives 0, integers wrap, bf16 is reached through f32, f16 in one rounding.
+//! Conversions between element types, as XLA's CPU client does them: from float to integer, values truncate and
+//! saturate and NaN gives 0; integers wrap; bf16 is rounded from f32; f16 is rounded once.
 
 use super::buffer::{Element, dispatch};
 use super::elementwise::map;
@@ -8,7 +8,7 @@ use super::tensor::HostTensor;
 use burn_tpu_graph::{DType, Number};
 use half::{bf16, f16};
 
-/// The values as `dtype`.
+/// Converts the values to `dtype`.
 pub(super) fn convert(x: HostTensor, dtype: DType) -> Result<HostTensor> {
     match x.dtype() {
         same if same == dtype => Ok(x),
@@ -29,11 +29,12 @@ pub(super) fn convert(x: HostTensor, dtype: DType) -> Result<HostTensor> {
     }
 }
 
-/// A primitive number, which Rust's `as` takes to any other.
+/// A primitive number, which Rust's `as` converts to any other.
 trait Cast: Element {
     fn cast(x: &HostTensor, dtype: DType) -> Result<HostTensor>;
 
-    /// The nearest f16. All but f64 go through f32, which holds exactly whatever does not overflow an f16.
+    /// Returns the nearest f16. All types except f64 are converted through f32, which exactly holds every value that
+    /// does not overflow an f16.
     fn to_f16(self) -> f16;
 }
 
@@ -77,16 +78,16 @@ casts! {
     u32, |v| f16::from_f32(v as f32);
     u64, |v| f16::from_f32(v as f32);
     f32, |v| f16::from_f32(v);
-    // Not `f16::from_f64`, which rounds twice where the processor converts from f32 only.
+    // Not `f16::from_f64`, which rounds twice on processors that convert only from f32.
     f64, |v| f16::from_bits(Number::Float(v).bits(DType::F16) as u16);
 }
 
-/// The bits of every element under the name of another type of the same width.
+/// Reinterprets the bits of every element as another type of the same width.
 pub(super) fn bitcast(x: &HostTensor, dtype: DType) -> HostTensor {
     HostTensor::from_bytes(x.ty().with_dtype(dtype), x.to_bytes())
 }
 
-/// 0, 1, 2, … along `dim`. What the type cannot count it wraps or rounds.
+/// Returns 0, 1, 2, … along `dim`. Numbers that the type cannot hold wrap or round.
 pub(super) fn iota(dtype: DType, dims: &[usize], dim: usize) -> Result<HostTensor> {
     let count = dims.get(dim).copied().unwrap_or(1);
     let line = convert(HostTensor::new(&[count], (0..count as i64).collect()), dtype)?;
@@ -95,13 +96,13 @@ pub(super) fn iota(dtype: DType, dims: &[usize], dim: usize) -> Result<HostTenso
     Ok(line.viewed(dims.into(), 0, strides))
 }
 
-/// The values of 16-bit floats in f32, in which they are computed; all others as they are.
+/// Converts 16-bit floats to f32, in which they are computed; returns all other types unchanged.
 pub(super) fn widen(x: HostTensor) -> Result<HostTensor> {
     let dtype = x.dtype().accumulator();
     convert(x, dtype)
 }
 
-/// One value for every element.
+/// Returns one value for every element.
 pub(super) fn splat(dtype: DType, dims: &[usize], bits: u64) -> HostTensor {
     let value = dispatch!(dtype, T => {
         let one = T::read(&bits.to_le_bytes());
@@ -140,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn everything_but_zero_is_true() {
+    fn everything_except_zero_is_true() {
         assert_eq!(to::<f32, bool>(&[0.0, -0.0, 1e-40, f32::NAN]), [false, false, true, true]);
         assert_eq!(to::<i8, bool>(&[0, -1]), [false, true]);
         assert_eq!(to::<bool, f64>(&[true, false]), [1.0, 0.0]);
@@ -151,8 +152,9 @@ mod tests {
     }
 
     #[test]
-    fn f64_reaches_f16_in_one_rounding() {
-        // Above the tie between 1 and 1 + 2^-10 by less than an f32 can hold: through f32 it would round to 1.
+    fn f64_rounds_to_f16_once() {
+        // Above the tie between 1 and 1 + 2^-10 by less than f32 can represent: a conversion through f32 would round
+        // to 1.
         let above = 1.0 + 2f64.powi(-11) + 2f64.powi(-40);
         let below = 1.0 + 3.0 * 2f64.powi(-11) - 2f64.powi(-40);
         let next = 1.0 + 2f32.powi(-10);
@@ -178,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn bits_keep_their_place() {
+    fn bitcasts_keep_every_bit() {
         assert_eq!(values::<u32>(&bitcast(&tensor(&[1], &[1.0f32]), DType::U32)), [0x3F80_0000]);
         assert_eq!(values::<i64>(&bitcast(&tensor(&[1], &[-0.0f64]), DType::I64)), [i64::MIN]);
         assert_eq!(values::<bf16>(&bitcast(&tensor(&[1], &[0x3F80u16]), DType::BF16)), [bf16::ONE]);

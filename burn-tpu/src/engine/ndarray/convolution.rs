@@ -1,8 +1,8 @@
 //! Convolutions of any rank, dilation and grouping, as matrix products over patches.
 //!
-//! The padded input is seen through strides as `[feature, kernel…, batch, position…]`: a patch matrix that costs
-//! nothing until a chunk of it is copied for a product. The gradients of a convolution are convolutions with roles
-//! exchanged, so chunks are cut along batch or along features, whichever keeps the products square.
+//! The padded input is viewed through strides as `[feature, kernel…, batch, position…]`: a patch matrix that costs
+//! nothing until a chunk of it is copied for a product. The gradients of a convolution are convolutions with
+//! exchanged roles, so chunks are cut along batch or along features, whichever keeps the products closer to square.
 
 use super::contract::{Matrices, Product};
 use super::convert::{convert, splat};
@@ -14,10 +14,10 @@ use burn_tpu_graph::op::{ConvAttrs, ConvDims, PadAttrs};
 use burn_tpu_graph::{DType, Dims};
 use smallvec::SmallVec;
 
-/// Elements of a chunk of the patch matrix: a few megabytes, about a core's cache.
+/// Elements of a chunk of the patch matrix: a few megabytes, about the size of one core's cache.
 const CHUNK: usize = 1 << 19;
 
-/// A convolution of operands whose 16-bit floats were widened. The result may be wider than the operands.
+/// Computes a convolution. The caller has widened 16-bit floats. The result may be wider than the operands.
 pub(super) fn convolution(x: HostTensor, kernel: HostTensor, attrs: &ConvAttrs, dims: &[usize]) -> Result<HostTensor> {
     let dtype = attrs.result.accumulator();
     let (x, kernel) = (convert(x, dtype)?, convert(kernel, dtype)?);
@@ -36,7 +36,7 @@ pub(super) fn convolution(x: HostTensor, kernel: HostTensor, attrs: &ConvAttrs, 
     }
 }
 
-/// The dims in the order batch, feature, spatial.
+/// Returns the dims in the order batch, feature, spatial.
 fn in_order(roles: &ConvDims) -> Dims {
     [roles.batch, roles.feature].into_iter().chain(roles.spatial.iter().copied()).collect()
 }
@@ -49,7 +49,7 @@ fn convolve<T: Product>(x: HostTensor, kernel: HostTensor, attrs: &ConvAttrs, di
     let groups = attrs.feature_groups * attrs.batch_groups;
     let (batch, features) = (dims[attrs.output.batch], dims[attrs.output.feature]);
     let per_group = features / groups;
-    // Written as [feature, batch, position…], which is how the products come, and seen as the result's dims.
+    // Stored as [feature, batch, position…], the order of the products, and viewed with the result's dims.
     let mut out = vec![T::ZERO; dims.iter().product()];
     let rows = out.len() / groups;
     for (group, out) in out.chunks_exact_mut(rows.max(1)).enumerate() {
@@ -68,7 +68,7 @@ fn convolve<T: Product>(x: HostTensor, kernel: HostTensor, attrs: &ConvAttrs, di
     Ok(transpose(HostTensor::new(&stored, out), &from_stored))
 }
 
-/// The input `[batch, feature, spatial…]` with its dilation and padding in place.
+/// Returns the input `[batch, feature, spatial…]` with its dilation and padding applied.
 fn padded(x: HostTensor, attrs: &ConvAttrs) -> Result<HostTensor> {
     if attrs.padding.iter().all(|&p| p == (0, 0)) && attrs.lhs_dilation.iter().all(|&d| d == 1) {
         return Ok(x);
@@ -117,12 +117,13 @@ impl Patches {
         }
     }
 
-    /// kernel `[out, feature * taps]` times patches `[feature * taps, batch * positions]`, into `out`.
+    /// Writes kernel `[out, feature * taps]` times patches `[feature * taps, batch * positions]` into `out`.
     fn product<T: Product>(&self, kernel: &HostTensor, out: &mut [T]) -> Result<()> {
         if out.is_empty() || self.features * self.taps == 0 {
             return Ok(());
         }
-        // The inner size of a product by samples, and the outer size of one by features: the larger is the squarer.
+        // The inner size of a product by samples, and the outer size of one by features: the product with the larger
+        // one is closer to square.
         let by_samples = (self.features * self.taps).min(self.positions);
         let by_features = self.taps.min(self.batch * self.positions);
         if by_samples >= by_features { self.by_samples(kernel, out) } else { self.by_features(kernel, out) }
@@ -159,7 +160,7 @@ impl Patches {
         Ok(())
     }
 
-    /// The patch matrix of some features and samples, copied along whichever of its sides has the longer inner dim.
+    /// Returns the patch matrix of some features and samples, copied in the storage order whose inner dim is longer.
     fn matrix<T: Product>(&self, features: (usize, usize), samples: (usize, usize)) -> Result<Matrices<T>> {
         let view = narrow(self.view.clone(), 0, features.0, features.1);
         let view = narrow(view, 1 + self.spatial, samples.0, samples.1);
@@ -174,7 +175,7 @@ impl Patches {
     }
 }
 
-/// `size` elements of `dim` from `start`.
+/// Returns `size` elements of `dim` from `start`.
 fn narrow(x: HostTensor, dim: usize, start: usize, size: usize) -> HostTensor {
     let mut from = Dims::from_elem(0, x.dims().len());
     from[dim] = start;
@@ -215,7 +216,7 @@ mod tests {
         })
     }
 
-    /// One sample and one feature in one dim.
+    /// Convolves one sample and one feature in one dim.
     fn line(x: &[f32], kernel: &[f32], attrs: ConvAttrs) -> Vec<f32> {
         convolved(|t| (t.input(&[1, 1, x.len()], x), t.input(&[1, 1, kernel.len()], kernel)), attrs)
     }
@@ -246,7 +247,7 @@ mod tests {
     }
 
     #[test]
-    fn features_add_up_and_groups_keep_to_themselves() {
+    fn features_add_up_and_groups_are_independent() {
         let all = convolved(|t| (t.counted(&[1, 2, 2]), t.input(&[1, 2, 1], &[1f32, 10.])), plain(1));
         assert_eq!(all, [20., 31.]);
         let grouped = ConvAttrs { feature_groups: 2, ..plain(1) };
@@ -262,7 +263,7 @@ mod tests {
     }
 
     #[test]
-    fn dims_may_stand_anywhere() {
+    fn dims_may_be_in_any_order() {
         let last = || ConvDims { batch: 0, feature: 3, spatial: smallvec![1, 2] };
         let kernel = ConvDims { batch: 3, feature: 2, spatial: smallvec![0, 1] };
         let attrs = ConvAttrs { input: last(), kernel, output: last(), ..plain(2) };
@@ -272,7 +273,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_to_sum_is_zero_and_no_positions_are_empty() {
+    fn empty_sums_are_zero_and_no_positions_give_an_empty_result() {
         let no_features = convolved(|t| (t.counted(&[1, 0, 2]), t.counted(&[3, 0, 1])), plain(1));
         assert_eq!(no_features, [0.; 6]);
         assert!(convolved(|t| (t.counted(&[0, 1, 2]), t.counted(&[3, 1, 1])), plain(1)).is_empty());

@@ -1,7 +1,6 @@
-//! Element-wise loops over tensors, and the element-wise ops that fit no table: select, clamp, complex parts.
+//! Element-wise loops over tensors, and the element-wise ops that are in no table: select, clamp, complex parts.
 //!
-//! Where all operands repeat along a dim, one result is computed and repeated: an op on scalars that were broadcast
-//! costs one element.
+//! If all operands repeat along a dim, one result is computed and repeated: an op on broadcast scalars computes one element.
 
 use super::buffer::{C64, Element, dispatch, flat};
 use super::error::Result;
@@ -10,7 +9,7 @@ use super::tensor::HostTensor;
 use super::walk::{self, View, Walk, at, row_major};
 use burn_tpu_graph::Dims;
 
-/// The dims without those along which every operand repeats, which have size 1 here.
+/// Returns the dims with size 1 for those along which every operand repeats.
 fn distinct(operands: &[&HostTensor]) -> Dims {
     let Some(first) = operands.first() else { return Dims::new() };
     let repeats = |d: usize| operands.iter().all(|x| x.strides()[d] == 0);
@@ -18,20 +17,20 @@ fn distinct(operands: &[&HostTensor]) -> Dims {
     first.dims().iter().enumerate().map(size).collect()
 }
 
-/// Row-major elements of `distinct` dims, repeated to `dims`.
+/// Returns the row-major elements of `distinct` dims, repeated to `dims`.
 fn repeated<T: Element>(dims: &[usize], distinct: &[usize], elements: Vec<T>) -> HostTensor {
     let mut strides = row_major(distinct);
     strides.iter_mut().zip(distinct).filter(|(_, size)| **size == 1).for_each(|(stride, _)| *stride = 0);
     HostTensor::strided(dims, strides, flat(elements))
 }
 
-/// `f` of every element.
+/// Returns `f` of every element.
 pub(super) fn map<T: Element, U: Element>(x: &HostTensor, f: impl Fn(T) -> U) -> Result<HostTensor> {
     let dims = distinct(&[x]);
     Ok(repeated(x.dims(), &dims, walk::map(&dims, x.view()?, f)))
 }
 
-/// `f` of every element, in place if the operand has no other owner.
+/// Returns `f` of every element, written in place if the operand has no other owner.
 pub(super) fn map_into<T: Element>(x: HostTensor, f: impl Fn(T) -> T) -> Result<HostTensor> {
     if !x.is_owned::<T>() {
         return map(&x, f);
@@ -42,7 +41,7 @@ pub(super) fn map_into<T: Element>(x: HostTensor, f: impl Fn(T) -> T) -> Result<
     Ok(HostTensor::strided(&dims, row_major(&dims), out))
 }
 
-/// `f` of every pair of elements.
+/// Returns `f` of every pair of elements.
 pub(super) fn zip<A: Element, B: Element, U: Element>(
     a: &HostTensor,
     b: &HostTensor,
@@ -52,7 +51,7 @@ pub(super) fn zip<A: Element, B: Element, U: Element>(
     Ok(repeated(a.dims(), &dims, walk::zip(&dims, a.view()?, b.view()?, f)))
 }
 
-/// `f` of every pair of elements, in place of `a` if it has no other owner.
+/// Returns `f` of every pair of elements, written in place of `a` if it has no other owner.
 pub(super) fn zip_into<T: Element, B: Element>(
     a: HostTensor,
     b: &HostTensor,
@@ -67,7 +66,7 @@ pub(super) fn zip_into<T: Element, B: Element>(
     Ok(HostTensor::strided(&dims, row_major(&dims), out))
 }
 
-/// `on_true` where the predicate holds, else `on_false`.
+/// Returns `on_true` where the predicate holds, otherwise `on_false`.
 pub(super) fn select(predicate: &HostTensor, on_true: &HostTensor, on_false: &HostTensor) -> Result<HostTensor> {
     let dims = distinct(&[predicate, on_true, on_false]);
     dispatch!(on_true.dtype(), T => {
@@ -90,12 +89,12 @@ fn choose<T: Element>(dims: &[usize], predicate: View<bool>, on_true: View<T>, o
     out
 }
 
-/// min(max(x, low), high): the upper bound wins when it lies below the lower one, and NaN anywhere is NaN.
+/// Returns min(max(x, low), high): the upper bound wins if it is below the lower one, and NaN in any operand is NaN.
 pub(super) fn clamp<T: Number>(low: &HostTensor, x: HostTensor, high: &HostTensor) -> Result<HostTensor> {
     zip_into(zip_into(x, low, T::larger)?, high, T::smaller)
 }
 
-/// A complex value from its parts.
+/// Returns a complex value from its parts.
 pub(super) fn complex(re: &HostTensor, im: &HostTensor) -> Result<HostTensor> {
     zip(re, im, |re, im| C64 { re, im })
 }
@@ -132,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn clamp_lets_the_upper_bound_win_and_keeps_nan() {
+    fn in_clamp_the_upper_bound_wins_and_nan_is_kept() {
         let low = f32s(&[5], &[0.0, 0.0, f32::NAN, 0.0, 5.0]);
         let high = f32s(&[5], &[1.0, 1.0, 1.0, f32::NAN, 2.0]);
         let x = f32s(&[5], &[f32::NAN, -1.0, 1.0, 1.0, 3.0]);

@@ -1,10 +1,10 @@
-//! The one error of the interpreter.
+//! The error type of the interpreter.
 
 use burn_tpu_graph::{Op, TensorType};
 
-/// A node that could not be computed on the host: which op, on what, and why.
+/// A node that could not be computed on the host: the op, its operands, and the reason.
 ///
-/// The graph has checked every node before, so this is a bug of ours or of the caller that passed the values.
+/// The graph has checked every node before, so this is a bug of this project or of the caller that passed the values.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{op}({operands}) on the host: {reason}")]
 pub(crate) struct HostError {
@@ -12,7 +12,7 @@ pub(crate) struct HostError {
     pub(crate) op: &'static str,
     /// The operand types, comma-separated.
     pub(crate) operands: String,
-    /// What is wrong.
+    /// The reason.
     pub(crate) reason: String,
 }
 
@@ -23,7 +23,7 @@ impl HostError {
     }
 }
 
-/// Why a kernel cannot compute; [`HostError`] adds the op and the types.
+/// The reason why a kernel cannot compute; [`HostError`] adds the op and the types.
 #[derive(Debug)]
 pub(super) struct Reason(pub(super) String);
 
@@ -33,5 +33,5 @@ impl<T: Into<String>> From<T> for Reason {
     }
 }
 
-/// What a kernel returns.
+/// The result of a kernel.
 pub(super) type Result<T> = std::result::Result<T, Reason>;

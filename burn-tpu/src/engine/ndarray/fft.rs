@@ -1,5 +1,5 @@
-//! Fourier transforms over the last dim, computed in f64: powers of two by halving, other lengths by Bluestein's
-//! convolution.
+//! Fourier transforms over the last dim, computed in f64: radix 2 for powers of two, Bluestein's convolution for
+//! other lengths.
 
 use super::buffer::C64;
 use super::error::Result;
@@ -15,7 +15,7 @@ struct Complex {
 }
 
 impl Complex {
-    /// e^(i * angle)
+    /// Returns e^(i * angle).
     fn turn(angle: f64) -> Self {
         Self { re: angle.cos(), im: angle.sin() }
     }
@@ -57,7 +57,7 @@ impl From<f32> for Complex {
     }
 }
 
-/// The transform of every line; `length` is that of the time-domain signal.
+/// Transforms every line; `length` is that of the time-domain signal.
 pub(super) fn fft(x: &HostTensor, kind: FftKind, length: usize) -> Result<HostTensor> {
     let mut dims = x.dims().clone();
     let Some(last) = dims.last_mut() else { return Err("the operand needs a dim".into()) };
@@ -93,7 +93,8 @@ fn complex_lines(
     Ok(HostTensor::new(dims, lines.flat_map(transform).map(Complex::narrow).collect()))
 }
 
-/// The whole spectrum of a real signal from its first half; what would make the signal complex is ignored.
+/// Returns the whole spectrum of a real signal from its first half. Imaginary parts that a real signal cannot have
+/// are ignored.
 fn mirrored(half: &[C64], length: usize) -> Vec<Complex> {
     let at = |i: usize| Complex::from(half.get(i).copied().unwrap_or_default());
     let real = |v: Complex| Complex { im: 0.0, ..v };
@@ -106,7 +107,7 @@ fn mirrored(half: &[C64], length: usize) -> Vec<Complex> {
     (0..length).map(one).collect()
 }
 
-/// The transform of a line, or its inverse, which is scaled by 1 / length.
+/// Returns the transform of a line, or its inverse, which is scaled by 1 / length.
 fn spectrum(mut line: Vec<Complex>, inverse: bool) -> Vec<Complex> {
     let n = line.len();
     if inverse {
@@ -119,7 +120,7 @@ fn spectrum(mut line: Vec<Complex>, inverse: bool) -> Vec<Complex> {
     line
 }
 
-/// Decimation in time, with a power of two of elements.
+/// Decimation in time. The number of elements is a power of two.
 fn radix_two(line: Vec<Complex>) -> Vec<Complex> {
     let n = line.len();
     let bits = n.trailing_zeros();
@@ -140,11 +141,11 @@ fn radix_two(line: Vec<Complex>) -> Vec<Complex> {
     out
 }
 
-/// Any length: with jk = (j^2 + k^2 - (k - j)^2) / 2 the transform is a convolution with a chirp.
+/// Transforms any length: with jk = (j^2 + k^2 - (k - j)^2) / 2 the transform is a convolution with a chirp.
 fn bluestein(line: Vec<Complex>) -> Vec<Complex> {
     let n = line.len();
     let padded = (2 * n).next_power_of_two();
-    // The square is taken modulo 2n, the chirp's period, to keep its digits.
+    // The square is taken modulo 2n, the chirp's period, to keep precision.
     let chirp: Vec<Complex> = (0..n).map(|i| Complex::turn(-PI * ((i * i) % (2 * n)) as f64 / n as f64)).collect();
     let mut signal = vec![Complex::default(); padded];
     let mut kernel = vec![Complex::default(); padded];
@@ -164,7 +165,7 @@ mod tests {
     use super::*;
     use burn_tpu_graph::Builder;
 
-    /// Real and imaginary parts of a transform of real lines.
+    /// Returns the real and imaginary parts of a transform of real lines.
     fn parts(dims: &[usize], x: &[f32], kind: FftKind, length: usize) -> (Vec<f32>, Vec<f32>) {
         let mut t = Trial::default();
         let mut x = t.input(dims, x);
@@ -214,7 +215,7 @@ mod tests {
     }
 
     #[test]
-    fn no_lines_transform_to_none() {
+    fn no_lines_have_no_transforms() {
         assert_eq!(parts(&[0, 4], &[], FftKind::Rfft, 4), (vec![], vec![]));
     }
 }

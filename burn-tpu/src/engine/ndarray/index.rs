@@ -1,6 +1,6 @@
 //! Ops that address elements by run-time integers.
 //!
-//! As in XLA, a start clamps so that its slice fits, and a scatter whose window does not fit is dropped as a whole.
+//! As in XLA, a start is clamped so that its slice fits, and a scatter drops a whole window that does not fit.
 
 use super::buffer::{Element, dispatch, dispatch_bits, dispatch_numeric};
 use super::error::Result;
@@ -11,13 +11,13 @@ use super::walk::{Strides, Walk, at, row_major};
 use burn_tpu_graph::op::{Combine, GatherAttrs, ScatterAttrs, ScatterMode};
 use burn_tpu_graph::{DType, Dims};
 
-/// Indices as i64; the graph knows signed ones only.
+/// Returns the indices as i64; the graph allows only signed ones.
 fn integers(x: &HostTensor) -> Result<Vec<i64>> {
     let wide = super::convert::convert(x.clone(), DType::I64)?;
     Ok(wide.elements::<i64>()?.into_owned())
 }
 
-/// `start`, moved so that `size` elements fit into `room`.
+/// Returns `start`, clamped so that `size` elements fit into `room`.
 fn clamped(start: i64, room: usize, size: usize) -> usize {
     start.clamp(0, room.saturating_sub(size) as i64) as usize
 }
@@ -31,29 +31,29 @@ fn starts(x: &HostTensor, sizes: &[usize], given: &[HostTensor]) -> Result<Dims>
     Ok(starts)
 }
 
-/// A slice of static sizes from run-time starts.
+/// Returns a slice of static sizes from run-time starts.
 pub(super) fn dynamic_slice(x: HostTensor, given: &[HostTensor], sizes: &[usize]) -> Result<HostTensor> {
     let start = starts(&x, sizes, given)?;
     let strides = x.strides().clone();
     Ok(slice_at(x, &start, sizes.into(), strides))
 }
 
-/// `x` with `update` at run-time starts.
+/// Returns `x` with `update` at run-time starts.
 pub(super) fn dynamic_update_slice(x: HostTensor, update: &HostTensor, given: &[HostTensor]) -> Result<HostTensor> {
     let start = starts(&x, update.dims(), given)?;
     write_at(x, update, &start)
 }
 
-/// What gather and scatter share: for each index, where its window starts in the operand and in the slices.
+/// The data that gather and scatter share: for each index, where its window starts in the operand and in the slices.
 struct Indices {
     /// Row-major, one group of components per index.
     components: Vec<i64>,
     count: usize,
-    /// The dims of the indices without the one of the components.
+    /// The dims of the indices without the dim of the components.
     batch: Dims,
-    /// Operand dim of each component.
+    /// The operand dim of each component.
     addressed: Dims,
-    /// Pairs of an operand dim and the batch dim that it runs along with.
+    /// Pairs of an operand batching dim and its batch dim.
     along: Vec<(usize, usize)>,
 }
 
@@ -76,8 +76,8 @@ impl Indices {
         Ok(Self { components, count: batch.iter().product(), batch, addressed: addressed.clone(), along })
     }
 
-    /// Calls `visit` with each index: its start per operand dim, and its place in `slices`, the strides of the slices'
-    /// batch dims.
+    /// Calls `visit` with the start per operand dim and the place in the slices of each index; `slices` are the
+    /// strides of the slices' batch dims.
     fn visit(&self, rank: usize, slices: &[isize], mut visit: impl FnMut(&[i64], usize)) {
         let width = self.addressed.len();
         let mut start = vec![0; rank];
@@ -98,18 +98,19 @@ impl Indices {
     }
 }
 
-/// How slices (the result of a gather, the updates of a scatter) are laid out around their windows.
+/// The layout of slices (the result of a gather, the updates of a scatter) around their windows.
 struct Slices {
     /// Strides of the batch dims.
     batch: Strides,
     /// Size of the window per operand dim.
     sizes: Dims,
-    /// Stride in the slices per operand dim; 0 for a dim that they lack.
+    /// Stride in the slices per operand dim; 0 for a dim that they do not have.
     window: Strides,
 }
 
 impl Slices {
-    /// `dims` are the slices' dims, `offset_dims` those of the window, `dropped` the operand dims that they lack.
+    /// `dims` are the slices' dims, `offset_dims` those of the window, `dropped` the operand dims that the slices do
+    /// not have.
     fn new(
         dims: &[usize],
         strides: &[isize],
@@ -129,7 +130,7 @@ impl Slices {
     }
 }
 
-/// A gather, in StableHLO's terms.
+/// Computes a gather, in StableHLO's terms.
 pub(super) fn gather(x: &HostTensor, indices: &HostTensor, attrs: &GatherAttrs, dims: &[usize]) -> Result<HostTensor> {
     dispatch!(x.dtype(), T => Ok(HostTensor::new(dims, gathered::<T>(x, indices, attrs, dims)?)))
 }
@@ -146,8 +147,8 @@ fn gathered<T: Element>(x: &HostTensor, indices: &HostTensor, attrs: &GatherAttr
     let dropped = |d: usize| attrs.collapsed_slice_dims.contains(&d) || attrs.operand_batching_dims.contains(&d);
     let slices = Slices::new(dims, &row_major(dims), &attrs.offset_dims, rank, dropped);
     let mut out = vec![T::default(); dims.iter().product()];
-    // A slice may be empty while the operand is not, and the other way round with empty batches. A dropped dim of slice
-    // size 0 leaves elements that stand nowhere in the operand: XLA makes them zeros.
+    // A slice may be empty while the operand is not, and the other way round with empty batches. A dropped dim of
+    // slice size 0 leaves elements that are nowhere in the operand: XLA fills them with zeros.
     if out.is_empty() || attrs.slice_sizes.contains(&0) {
         return Ok(out);
     }
@@ -165,7 +166,7 @@ fn gathered<T: Element>(x: &HostTensor, indices: &HostTensor, attrs: &GatherAttr
     Ok(out)
 }
 
-/// A scatter, in StableHLO's terms. 16-bit floats that are combined were widened.
+/// Computes a scatter, in StableHLO's terms. The caller has widened 16-bit floats that are combined.
 pub(super) fn scatter(
     x: HostTensor,
     indices: &HostTensor,
@@ -262,7 +263,7 @@ mod tests {
     }
 
     #[test]
-    fn empty_updates_and_slices_change_and_take_nothing() {
+    fn empty_updates_change_nothing_and_empty_slices_are_empty() {
         let updated = run::<f32>(|t| {
             let (x, update) = (t.counted(&[2, 2]), t.input::<f32>(&[0, 2], &[]));
             let starts = [t.input(&[], &[9i32]), t.input(&[], &[9i32])];
@@ -276,7 +277,7 @@ mod tests {
         assert!(taken.is_empty());
     }
 
-    /// Whole slices of `sizes` at each index into dim 0, which the result drops.
+    /// Returns the attributes for whole slices of `sizes` at each index into dim 0, which the result drops.
     fn rows(sizes: &[usize]) -> GatherAttrs {
         GatherAttrs {
             offset_dims: (1..sizes.len()).collect(),
@@ -302,20 +303,20 @@ mod tests {
     }
 
     #[test]
-    fn a_gather_of_parts_of_rows_starts_at_their_front() {
+    fn a_gather_of_partial_rows_starts_at_their_first_element() {
         assert_eq!(gather_rows(&[3, 2], &[1], &[1, 1]), [2.]);
         assert!(gather_rows(&[3, 2], &[1, 2], &[1, 0]).is_empty());
         assert!(gather_rows(&[3, 2], &[], &[1, 2]).is_empty());
     }
 
     #[test]
-    fn what_an_empty_slice_leaves_is_zero() {
+    fn a_dropped_dim_of_slice_size_zero_leaves_zeros() {
         assert_eq!(gather_rows(&[0, 2], &[0, 5], &[0, 2]), [0.; 4]);
         assert_eq!(gather_rows(&[3, 2], &[1], &[0, 2]), [0.; 2]);
     }
 
     #[test]
-    fn a_gather_runs_along_its_batch() {
+    fn a_gather_follows_its_batching_dims() {
         let attrs = GatherAttrs {
             offset_dims: smallvec![],
             collapsed_slice_dims: smallvec![1],
@@ -337,7 +338,7 @@ mod tests {
     }
 
     #[test]
-    fn windows_at_points_clamp_as_wholes() {
+    fn windows_at_points_are_clamped_as_a_whole() {
         let attrs = GatherAttrs {
             offset_dims: smallvec![0, 1],
             collapsed_slice_dims: smallvec![],
@@ -409,7 +410,7 @@ mod tests {
     }
 
     #[test]
-    fn nan_wins_in_a_scattered_extreme() {
+    fn a_nan_is_the_scattered_extreme() {
         for combine in [Combine::Max, Combine::Min] {
             let found = scatter_rows(ScatterMode::Combine(combine), &[1f32, f32::NAN], &[0], &[f32::NAN, 1.]);
             assert!(found.iter().all(|v| v.is_nan()));

@@ -1,6 +1,6 @@
-//! Running nodes and programs.
+//! Runs nodes and programs.
 //!
-//! Owns: which function computes an op, what is widened before and narrowed after, and how long a value lives.
+//! Owns: which function computes an op, what is widened before and rounded after it, and how long a value lives.
 
 use super::buffer::{C64, dispatch_numeric};
 use super::convert::{bitcast, convert, iota, splat, widen};
@@ -11,8 +11,9 @@ use burn_tpu_graph::op::ScatterMode;
 use burn_tpu_graph::{DType, Graph, LiteralData, Node, NodeId, Op, Program, TensorType};
 use rustc_hash::FxHashMap;
 
-/// Runs one node: all its results. `operands` are each operand's result 0, but for `get_result` all results of its
-/// operand. They come by value, so that an op may write into what nobody else owns.
+/// Runs one node and returns all its results. `operands` are each operand's result 0, except for `get_result`: there
+/// they are all results of its operand. They are passed by value, so that an op may write into a buffer that has no
+/// other owner.
 pub(crate) fn eval_node(node: &Node, operands: Vec<HostTensor>) -> std::result::Result<Vec<HostTensor>, HostError> {
     let types: Vec<TensorType> = operands.iter().map(|x| x.ty().clone()).collect();
     let results = check_count(&node.op, operands.len()).and_then(|()| compute(node, operands));
@@ -25,7 +26,7 @@ fn check_count(op: &Op, count: usize) -> Result<()> {
     if count >= least && (count <= most || several) { Ok(()) } else { Err(format!("got {count} operands").into()) }
 }
 
-/// The results under the types that the graph promises: what was computed in f32 is rounded here, once.
+/// Converts the results to the types of the node: results computed in f32 are rounded here, once.
 fn finished(node: &Node, results: Vec<HostTensor>) -> Result<Vec<HostTensor>> {
     let finish = |(i, result): (usize, HostTensor)| {
         let Some(ty) = node.result_type(i) else { return Ok(result) };
@@ -40,17 +41,17 @@ fn take<const N: usize>(operands: Vec<HostTensor>) -> Result<[HostTensor; N]> {
     operands.try_into().map_err(|given: Vec<_>| format!("takes {N} operands, got {}", given.len()).into())
 }
 
-/// [`take`], with 16-bit floats in f32.
+/// As [`take`], with 16-bit floats converted to f32.
 fn take_wide<const N: usize>(operands: Vec<HostTensor>) -> Result<[HostTensor; N]> {
     take(operands.into_iter().map(widen).collect::<Result<_>>()?)
 }
 
-/// The table of all ops, which is why it is long.
+/// Computes a node's results. The table of all ops, which is why it is long.
 fn compute(node: &Node, mut operands: Vec<HostTensor>) -> Result<Vec<HostTensor>> {
     let dims = &node.ty.dims;
     let result = match &node.op {
         Op::Parameter { .. } | Op::Slot { .. } | Op::Offset { .. } => {
-            return Err("has a value only within a program".into());
+            return Err("has a value only inside a program".into());
         }
         Op::Constant(literal) => match &literal.data {
             LiteralData::Splat(bits) => splat(literal.ty.dtype, &literal.ty.dims, *bits),
@@ -203,8 +204,8 @@ fn for_loop(trips: usize, body: &Program, mut carries: Vec<HostTensor>) -> Resul
     Ok(carries)
 }
 
-/// Runs a program on `parameters` by index; `slots[index]` are the bits of each run-time scalar.
-/// Every value is dropped after its last use; one that nobody else owns is written over by its last user.
+/// Runs a program on `parameters` by index; `slots[index]` are the bits of each run-time scalar. Every value is
+/// dropped after its last use; a value without other owners is overwritten by its last user.
 pub(crate) fn interpret(
     program: &Program,
     mut parameters: FxHashMap<u32, HostTensor>,
@@ -228,9 +229,9 @@ pub(crate) fn interpret(
 
 /// The values of a program that is running.
 struct Run {
-    /// The results of each node that was computed and will be read.
+    /// The results of each computed node that will still be read.
     values: Vec<Vec<HostTensor>>,
-    /// Reads of each node that are still to come.
+    /// The number of remaining reads of each node.
     uses: Vec<u32>,
 }
 
@@ -242,14 +243,14 @@ impl Run {
         }
     }
 
-    /// All results of a node; the last reader owns them.
+    /// Returns all results of a node; the last reader becomes their owner.
     fn read(&mut self, id: NodeId) -> Vec<HostTensor> {
         let i = id.index();
         self.uses[i] = self.uses[i].saturating_sub(1);
         if self.uses[i] == 0 { std::mem::take(&mut self.values[i]) } else { self.values[i].clone() }
     }
 
-    /// A result of the program, which keeps alive no more than its own elements.
+    /// Returns a result of the program, which keeps only its own elements alive.
     fn output(&mut self, graph: &Graph, id: NodeId) -> std::result::Result<HostTensor, HostError> {
         let value = self.read(id).into_iter().next().ok_or_else(|| "was not computed".into());
         let kept = value.and_then(|x| if x.is_small_part() { x.into_dense() } else { Ok(x) });
@@ -266,7 +267,7 @@ mod tests {
     use burn_tpu_graph::op::BinaryOp;
 
     #[test]
-    fn a_parameter_that_nobody_else_owns_is_written_over() {
+    fn a_parameter_without_other_owners_is_overwritten() {
         let mut graph = Graph::new();
         let ty = TensorType::new(DType::F32, [2]);
         let x = graph.add(Op::Parameter { index: 0, ty }, &[]).unwrap();
@@ -285,7 +286,7 @@ mod tests {
     }
 
     #[test]
-    fn slots_take_the_bits_they_are_given() {
+    fn slots_have_the_bits_that_are_passed() {
         let mut graph = Graph::new();
         let slot = graph.add(Op::Slot { index: 1, dtype: DType::BF16 }, &[]).unwrap();
         let program = Program::extract(&graph, &[slot]).unwrap();
@@ -295,7 +296,7 @@ mod tests {
     }
 
     #[test]
-    fn a_missing_value_is_an_error_that_names_the_op() {
+    fn the_error_of_a_missing_value_names_the_op() {
         let mut graph = Graph::new();
         let ty = TensorType::new(DType::F32, [2]);
         let x = graph.add(Op::Parameter { index: 4, ty }, &[]).unwrap();
@@ -308,7 +309,7 @@ mod tests {
     }
 
     #[test]
-    fn an_output_keeps_no_more_than_its_own_elements() {
+    fn an_output_keeps_only_its_own_elements() {
         let mut t = Trial::default();
         let x = t.counted(&[1000]);
         let first = t.graph.slice_dim(x, 0, 10, 12).unwrap();

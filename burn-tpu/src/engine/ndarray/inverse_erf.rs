@@ -1,12 +1,12 @@
 //! The inverse of the error function, from Wichura's rational approximations of the normal quantile (AS 241, 1988):
 //! 16 digits in three regions.
 
-/// erf^-1: infinite at -1 and 1, NaN beyond.
+/// Returns erf^-1(x): infinite at -1 and 1, NaN outside.
 pub(super) fn inverse_erf(x: f64) -> f64 {
     if x.is_nan() || x.abs() > 1.0 {
         return f64::NAN;
     }
-    // The quantile of p is wanted at p = (1 + x) / 2; its tail 1 - p is (1 - |x|) / 2, which loses no digit.
+    // The result needs the quantile of p = (1 + x) / 2. Its tail 1 - p is (1 - |x|) / 2, which loses no digit.
     let quantile = if x.abs() <= 0.85 { central(x / 2.0) } else { tail((1.0 - x.abs()) / 2.0).copysign(x) };
     quantile * std::f64::consts::FRAC_1_SQRT_2
 }
@@ -24,7 +24,7 @@ fn tail(p: f64) -> f64 {
     if r <= 5.0 { ratio(r - 1.6, &MIDDLE) } else { ratio(r - 5.0, &FAR) }
 }
 
-/// Numerator over denominator; coefficients of rising powers.
+/// Returns numerator over denominator; the coefficients are in the order of rising powers.
 fn ratio(r: f64, [numerator, denominator]: &[[f64; 8]; 2]) -> f64 {
     let horner = |c: &[f64; 8]| c.iter().rev().fold(0.0, |sum, c| sum * r + c);
     horner(numerator) / horner(denominator)
@@ -60,7 +60,7 @@ mod tests {
 
     #[test]
     fn known_values() {
-        // Computed with 30 digits by mpmath; XLA's own f64 approximation is off by 1e-14 near 1.
+        // Computed with 30 digits by mpmath; XLA's own f64 approximation has an error of 1e-14 near 1.
         let known = [
             (0.0, 0.0),
             (0.5, 0.476_936_276_204_469_77),
@@ -77,7 +77,7 @@ mod tests {
     }
 
     #[test]
-    fn ends() {
+    fn ends_are_infinite_and_outside_is_nan() {
         assert_eq!((inverse_erf(1.0), inverse_erf(-1.0)), (f64::INFINITY, f64::NEG_INFINITY));
         assert!(inverse_erf(1.5).is_nan() && inverse_erf(f64::NAN).is_nan());
     }

@@ -1,7 +1,7 @@
-//! The interpreter: runs programs on the host with burn-ndarray's arrays. It needs no plugin.
+//! The interpreter: runs programs on the host with burn-ndarray's arrays, without a plugin.
 //!
 //! Owns: values on the host ([`HostTensor`]) and the meaning of every op on them, one file per family. May not know:
-//! devices, traces, other engines. Answers at the edges (integer division by zero, NaN, out-of-range indices) are those
+//! devices, traces, other engines. Edge cases (integer division by zero, NaN, out-of-range indices) give the results
 //! of XLA's CPU client; 16-bit floats are computed in f32 and rounded once per op.
 
 mod binary;

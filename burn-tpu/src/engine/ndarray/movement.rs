@@ -1,4 +1,4 @@
-//! Ops that move whole dims: views where strides can say it, copies where they cannot.
+//! Ops that move whole dims: views where strides can express the result, copies elsewhere.
 
 use super::buffer::{Element, dispatch};
 use super::error::Result;
@@ -17,7 +17,7 @@ pub(super) fn broadcast_in_dim(x: HostTensor, dims: &[usize], mapping: &[usize])
     x.viewed(dims.into(), offset, strides)
 }
 
-/// The same elements under other dims.
+/// Returns the same elements with other dims.
 pub(super) fn reshape(x: HostTensor, dims: &[usize]) -> Result<HostTensor> {
     if let Some(strides) = reshaped_strides(x.dims(), x.strides(), dims) {
         let offset = x.offset();
@@ -27,7 +27,7 @@ pub(super) fn reshape(x: HostTensor, dims: &[usize]) -> Result<HostTensor> {
     Ok(dense.viewed(dims.into(), 0, row_major(dims)))
 }
 
-/// The strides under new dims, if the elements need not move: new dims must split what runs in one stride.
+/// Returns the strides under new dims if no element has to move: a new dim must be a part of dims that form one stride.
 fn reshaped_strides(from: &[usize], strides: &[isize], to: &[usize]) -> Option<Strides> {
     if from.contains(&0) {
         return Some(row_major(to));
@@ -56,7 +56,7 @@ pub(super) fn transpose(x: HostTensor, permutation: &[usize]) -> HostTensor {
     x.viewed(dims, offset, strides)
 }
 
-/// Reverses the order along `reversed`.
+/// Reverses the order of the elements along the dims `reversed`.
 pub(super) fn reverse(x: HostTensor, reversed: &[usize]) -> HostTensor {
     let (mut offset, mut strides) = (x.offset(), x.strides().clone());
     for &d in reversed {
@@ -67,18 +67,18 @@ pub(super) fn reverse(x: HostTensor, reversed: &[usize]) -> HostTensor {
     x.viewed(dims, offset, strides)
 }
 
-/// A static slice.
+/// Returns a static slice.
 pub(super) fn static_slice(x: HostTensor, attrs: &SliceAttrs) -> HostTensor {
     let SliceAttrs { start, limit, stride } = attrs;
     let dims: Dims = (0..start.len()).map(|d| (limit[d] - start[d]).div_ceil(stride[d])).collect();
-    // A step beyond the dim may be too large to multiply; nothing takes it.
+    // The product may overflow if the stride is larger than the dim; then no element uses it.
     let steps = (0..start.len()).map(|d| x.strides()[d].wrapping_mul(stride[d] as isize)).collect();
     slice_at(x, start, dims, steps)
 }
 
-/// The part of `dims` from `start`, with steps of its own.
+/// Returns the part of `dims` from `start`, with the given strides.
 pub(super) fn slice_at(x: HostTensor, start: &[usize], dims: Dims, strides: Strides) -> HostTensor {
-    // An empty part may start behind the buffer's end; nothing reads it.
+    // An empty part may start beyond the buffer's end; nothing reads it.
     let offset = if dims.contains(&0) {
         0
     } else {
@@ -87,7 +87,7 @@ pub(super) fn slice_at(x: HostTensor, start: &[usize], dims: Dims, strides: Stri
     x.viewed(dims, offset, strides)
 }
 
-/// Elements added before, after and between; negative edges crop.
+/// Pads before, after and between elements; negative edges crop.
 pub(super) fn pad(x: HostTensor, value: &HostTensor, attrs: &PadAttrs, dims: &[usize]) -> Result<HostTensor> {
     dispatch!(x.dtype(), T => {
         let fill = value.item::<T>()?;
@@ -101,8 +101,8 @@ fn padded<T: Element>(x: HostTensor, value: T, attrs: &PadAttrs, dims: &[usize])
     let mut strides = row_major(dims);
     let mut offset = 0;
     for (d, &size) in dims.iter().enumerate() {
-        // Element i lands at low + i * step. The first that lands inside is `first`, the first behind is `end`.
-        // In i128, since the attributes of a dim that keeps one element or none may be as large as their types.
+        // Element i is at position low + i * step. `first` is the first element inside, `end` the first one after.
+        // The sums are in i128, since the attributes of a dim that keeps one element or none may be as large as their types.
         let (low, step) = (attrs.low[d] as i128, attrs.interior[d] as i128 + 1);
         let landing = |position: i128| position.div_euclid(step) + i128::from(position.rem_euclid(step) != 0);
         let first = landing(-low).max(0);
@@ -121,7 +121,7 @@ fn padded<T: Element>(x: HostTensor, value: T, attrs: &PadAttrs, dims: &[usize])
     Ok(out)
 }
 
-/// Operands in order along `dim`.
+/// Concatenates the operands along `dim`, in order.
 pub(super) fn concatenate(operands: &[HostTensor], dim: usize, dims: &[usize]) -> Result<HostTensor> {
     let Some(first) = operands.first() else { return Err("takes at least one operand".into()) };
     dispatch!(first.dtype(), T => {
@@ -136,7 +136,7 @@ pub(super) fn concatenate(operands: &[HostTensor], dim: usize, dims: &[usize]) -
     })
 }
 
-/// `x` with `update` written at `start`, in place if `x` has no other owner.
+/// Returns `x` with `update` written at `start`, in place if `x` has no other owner.
 pub(super) fn write_at(x: HostTensor, update: &HostTensor, start: &[usize]) -> Result<HostTensor> {
     dispatch!(x.dtype(), T => {
         let dims = x.dims().clone();
@@ -202,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn reverses_see_empty_and_single_dims() {
+    fn reverses_take_empty_and_single_dims() {
         assert_eq!(moved(&[2, 2], |g, x| g.reverse(x, &[0, 1])), [3., 2., 1., 0.]);
         assert_eq!(moved(&[0, 2], |g, x| g.reverse(x, &[0, 1])), NONE);
         assert_eq!(moved(&[1, 2], |g, x| g.reverse(x, &[0])), [0., 1.]);
@@ -231,7 +231,7 @@ mod tests {
     }
 
     #[test]
-    fn pads_fill_where_nothing_is_left() {
+    fn pads_fill_the_result_when_every_element_is_cropped() {
         assert_eq!(padded(&[0], &[1], &[1], &[5]), [9., 9.]);
         assert_eq!(padded(&[2], &[-2], &[3], &[0]), [9., 9., 9.]);
         assert_eq!(padded(&[2, 0], &[0, 1], &[0, 0], &[0, 0]), [9., 9.]);

@@ -1,6 +1,6 @@
-//! Arithmetic on one element, with XLA's answers at the edges: integers wrap, a division by zero gives -1, NaN wins.
+//! Arithmetic on one element, with XLA's results in edge cases: integers wrap, a division by zero gives -1, NaN wins.
 //!
-//! Owns: what [`BinaryOp`] and `Combine` mean for numbers. 16-bit floats never get here: they are computed in f32.
+//! Owns: the meaning of [`BinaryOp`] and `Combine` for numbers. 16-bit floats are converted to f32 before they get here.
 
 use super::buffer::Element;
 use std::cmp::Ordering;
@@ -9,26 +9,26 @@ use std::cmp::Ordering;
 pub(super) trait Number: Element + PartialOrd {
     const ZERO: Self;
     const ONE: Self;
-    /// The value that no maximum keeps: the type's smallest, -inf for floats.
+    /// The value that every maximum replaces: the type's smallest, -inf for floats.
     const LOWEST: Self;
-    /// The value that no minimum keeps: the type's largest, +inf for floats.
+    /// The value that every minimum replaces: the type's largest, +inf for floats.
     const HIGHEST: Self;
 
     fn plus(self, rhs: Self) -> Self;
     fn minus(self, rhs: Self) -> Self;
     fn times(self, rhs: Self) -> Self;
-    /// The quotient; integers truncate, divide by zero to -1 and wrap.
+    /// Returns the quotient. Integers truncate and wrap; an integer divided by zero is -1.
     fn divided(self, rhs: Self) -> Self;
-    /// The remainder with the dividend's sign; integers keep the dividend when the divisor is zero.
+    /// Returns the remainder with the dividend's sign; an integer modulo zero is the dividend.
     fn remainder(self, rhs: Self) -> Self;
     fn power(self, rhs: Self) -> Self;
-    /// The larger; NaN if either is NaN, and 0 above -0.
+    /// Returns the larger value; NaN if either is NaN. 0 is larger than -0.
     fn larger(self, rhs: Self) -> Self;
-    /// The smaller; NaN if either is NaN, and -0 below 0.
+    /// Returns the smaller value; NaN if either is NaN. -0 is smaller than 0.
     fn smaller(self, rhs: Self) -> Self;
     fn magnitude(self) -> Self;
     fn negated(self) -> Self;
-    /// -1, 0 or 1; a float's zero keeps its sign and NaN stays NaN.
+    /// Returns -1, 0 or 1; a float's zero keeps its sign and NaN stays NaN.
     fn sign(self) -> Self;
     fn is_nan(self) -> bool;
 }
@@ -174,12 +174,12 @@ integers! {
     i64, u64;
 }
 
-/// The bits of an exponent that XLA looks at (`EmitIntegerPow` in `xla/service/elemental_ir_emitter.cc`).
+/// The number of low bits of the exponent that XLA uses (`EmitIntegerPow` in `xla/service/elemental_ir_emitter.cc`).
 const EXPONENT_BITS: u32 = 6;
 
-/// Square and multiply, as XLA does it: modulo 64 in the exponent, so that 2^64 is 1 and not the 0 that wrapping gives.
-/// A negative exponent leaves what truncation leaves of 1 / base^n; XLA takes one with the top bit for negative even
-/// where the type is unsigned.
+/// Squares and multiplies, as XLA does: modulo 64 in the exponent, so that 2^64 is 1 and not the 0 that wrapping
+/// gives. For a negative exponent the result is 1 / base^n truncated. As XLA does, an exponent with the top bit set
+/// counts as negative even if the type is unsigned.
 fn integer_power<T: Number + Shift>(base: T, exponent: T) -> T {
     let top = T::ALL_ONES.shift_right_logical(T::ONE).not();
     if exponent.and(top) == top {

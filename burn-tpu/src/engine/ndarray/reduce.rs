@@ -1,4 +1,4 @@
-//! Reductions of whole dims: sums and their kin, and the extreme value with its index.
+//! Reductions of whole dims: sums and similar reductions, and the extreme value with its index.
 
 use super::buffer::{Element, dispatch_bits, dispatch_numeric};
 use super::error::Result;
@@ -9,13 +9,14 @@ use super::walk::{Strides, View, Walk, at, row_major};
 use burn_tpu_graph::op::Combine;
 use burn_tpu_graph::{DType, Dims};
 
-/// Partial results of a block: enough to keep the vector units busy.
+/// Partial results per block, enough to use the vector units.
 const LANES: usize = 16;
 
-/// Elements of a run that are combined before they meet the rest, which keeps a long sum's rounding errors small.
+/// Elements of a run that are combined before they are added to the total, which keeps the rounding error of a long
+/// sum small.
 const BLOCK: usize = 4096;
 
-/// Combines all elements along `reduced`, which disappear. 16-bit floats were widened.
+/// Combines all elements along `reduced`, which the result does not have. The caller has widened 16-bit floats.
 pub(super) fn reduce(x: &HostTensor, combine: Combine, reduced: &[usize], dims: &[usize]) -> Result<HostTensor> {
     match combine {
         Combine::Sum => dispatch_numeric!(x.dtype(), T => fold(x, reduced, dims, T::ZERO, T::plus)),
@@ -36,7 +37,7 @@ fn fold<T: Element>(
 ) -> Result<HostTensor> {
     let mut out = vec![identity; dims.iter().product()];
     let targets = target_strides(x.dims().len(), reduced, dims);
-    // The order of a reduction is free: the walk follows memory.
+    // A reduction may combine in any order, so the walk follows memory.
     let mut order: Dims = (0..x.dims().len()).collect();
     order.sort_by_key(|&d| std::cmp::Reverse(x.strides()[d].unsigned_abs()));
     let targets: Strides = order.iter().map(|&d| targets[d]).collect();
@@ -45,7 +46,7 @@ fn fold<T: Element>(
     Ok(HostTensor::new(dims, out))
 }
 
-/// Steps through the result for each operand dim: none along a reduced one.
+/// Returns the stride in the result for each operand dim: 0 along a reduced one.
 fn target_strides(rank: usize, reduced: &[usize], dims: &[usize]) -> Strides {
     let strides = row_major(dims);
     let mut kept = strides.iter().copied();
@@ -88,7 +89,7 @@ fn fold_run<T: Element>(run: &[T], identity: T, f: impl Fn(T, T) -> T + Copy) ->
     run.chunks(BLOCK).map(block).fold(identity, f)
 }
 
-/// [`fold_run`] of `len` elements from `start`, `step` apart.
+/// As [`fold_run`], for `len` elements from `start`, `step` apart.
 fn fold_steps<T: Element>(
     data: &[T],
     (start, step, len): (usize, isize, usize),
@@ -106,8 +107,8 @@ fn fold_steps<T: Element>(
     (0..len).step_by(BLOCK).map(block).fold(identity, f)
 }
 
-/// The extreme value along `dim`, which disappears, and the lowest of the `indices` that stand with it. A NaN is more
-/// extreme than any number.
+/// Returns the extreme value along `dim`, which the results do not have, and the lowest of the `indices` of the
+/// elements that have it. A NaN is more extreme than any number.
 pub(super) fn arg_reduce(x: &HostTensor, indices: &HostTensor, max: bool, dim: usize) -> Result<[HostTensor; 2]> {
     if x.dtype() == DType::Bool {
         let [value, index] = arg_reduce(&super::elementwise::map(x, |v: bool| u8::from(v))?, indices, max, dim)?;
@@ -137,7 +138,7 @@ fn extremes<T: Number, I: Number>(
     Ok([HostTensor::new(&dims, values), HostTensor::new(&dims, at)])
 }
 
-/// Whether the new pair takes the place of the kept one.
+/// Returns whether the new pair replaces the kept one.
 fn wins<T: Number, I: Number>(new: (T, I), kept: (T, I), max: bool) -> bool {
     let more_extreme = if max { new.0 > kept.0 } else { new.0 < kept.0 };
     let ties = new.0 == kept.0 || (new.0.is_nan() && kept.0.is_nan());
@@ -158,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn any_dims_disappear() {
+    fn any_dims_can_be_reduced() {
         let x: Vec<i32> = (0..8).collect();
         assert_eq!(reduced(Combine::Sum, &[2, 2, 2], &x, &[1]), [2, 4, 10, 12]);
         assert_eq!(reduced(Combine::Sum, &[2, 2, 2], &x, &[0, 2]), [10, 18]);
@@ -166,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_reduces_to_the_neutral_element() {
+    fn no_elements_reduce_to_the_neutral_element() {
         assert_eq!(reduced::<f32>(Combine::Sum, &[2, 0], &[], &[1]), [0., 0.]);
         assert_eq!(reduced::<f32>(Combine::Max, &[0], &[], &[0]), [f32::NEG_INFINITY]);
         assert_eq!(reduced::<u8>(Combine::Min, &[0], &[], &[0]), [255]);
@@ -183,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn nan_wins_and_long_runs_lose_nothing() {
+    fn a_nan_is_kept_and_long_runs_include_every_element() {
         let mut x = vec![1f32; 100];
         assert_eq!(reduced(Combine::Sum, &[100], &x, &[0]), [100.]);
         x[37] = f32::NAN;
@@ -247,7 +248,7 @@ mod tests {
     }
 
     #[test]
-    fn no_lines_have_no_extremes() {
+    fn empty_batches_have_no_extremes() {
         assert_eq!(extreme::<f32>(true, &[0, 3], &[], 1), (vec![], vec![]));
     }
 }

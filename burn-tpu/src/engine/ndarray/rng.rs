@@ -1,6 +1,6 @@
 //! XLA's `THREE_FRY` bit generator, bit for bit: Threefry 2x32 with 20 rounds, key and counter of 64 bits.
 //!
-//! The layout follows XLA's expander (`xla/hlo/builder/lib/prng.cc`): 64-bit draws take one block each; 32-bit draws
+//! The layout follows XLA's expander (`xla/hlo/builder/lib/prng.cc`): a 64-bit number takes one block; 32-bit numbers
 //! split one dim into halves, and the two words of a block are neighbours along it.
 
 use super::buffer::Element;
@@ -8,14 +8,14 @@ use super::error::Result;
 use super::tensor::HostTensor;
 use burn_tpu_graph::{DType, Dims, TensorType};
 
-/// Next state and bits of type `ty` from the state `[key, counter]`.
+/// Returns the next state and bits of type `ty`, from the state `[key, counter]`.
 pub(super) fn rng_bit_generator(state: &HostTensor, ty: &TensorType) -> Result<[HostTensor; 2]> {
     let state = state.elements::<u64>()?;
-    let &[key, counter] = &*state else { return Err("the state is not a key and a counter".into()) };
+    let &[key, counter] = &*state else { return Err("the state must be a key and a counter".into()) };
     let (blocks, bits) = match ty.dtype {
         DType::U64 => draw(ty, ty.elements(), |i| word64(block(key, counter.wrapping_add(i as u64)))),
         DType::U32 => draw32(key, counter, ty),
-        other => return Err(format!("draws no {other}").into()),
+        other => return Err(format!("cannot draw {other}").into()),
     };
     let next = HostTensor::new(&[2], vec![key, counter.wrapping_add(blocks as u64)]);
     Ok([next, bits])
@@ -39,7 +39,7 @@ fn draw32(key: u64, counter: u64, ty: &TensorType) -> (usize, HostTensor) {
     draw(ty, blocks, word)
 }
 
-/// The first even dim, else the first of the largest.
+/// Returns the first even dim; if there is none, the first of the largest.
 fn split_dim(dims: &Dims) -> Option<usize> {
     let even = dims.iter().position(|size| size % 2 == 0);
     even.or_else(|| (0..dims.len()).rev().max_by_key(|&d| dims[d]))
@@ -86,7 +86,7 @@ mod tests {
 
     const KEY: u64 = 0x1234_5678_9abc_def0;
 
-    // All vectors below were drawn by XLA's CPU client (jax 0.10.2).
+    // All vectors below come from XLA's CPU client (jax 0.10.2).
     #[test]
     fn words_of_a_block_are_neighbours() {
         let drawn = draw_u32(42, 7, &[4]);
@@ -130,7 +130,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_drawn_moves_no_counter() {
+    fn an_empty_draw_keeps_the_counter() {
         assert_eq!(draw_u32(42, 7, &[0, 3]), ([42, 7], vec![]));
         assert_eq!(draw_u32(42, 7, &[3, 0]), ([42, 7], vec![]));
     }

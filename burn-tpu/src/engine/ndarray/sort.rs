@@ -8,12 +8,12 @@ use super::tensor::HostTensor;
 use super::walk::{Strides, row_major};
 use burn_tpu_graph::{DType, Dims};
 
-/// All operands in the order of the first one. Both zeros are equal; NaNs are equal, last when ascending and first when
-/// descending.
+/// Returns all operands in the order of the first one. Both zeros are equal; NaNs are equal, last when ascending and
+/// first when descending.
 pub(super) fn sort(operands: &[HostTensor], dim: usize, descending: bool) -> Result<Vec<HostTensor>> {
     let Some(first) = operands.first() else { return Err("takes at least one operand".into()) };
     let rank = first.dims().len();
-    // The sorted dim goes innermost, so that a line to sort is a slice.
+    // The sorted dim becomes the innermost, so that a line to sort is a slice.
     let order: Dims = (0..rank).filter(|&d| d != dim).chain([dim]).collect();
     let inner: Vec<HostTensor> = operands.iter().map(|x| transpose(x.clone(), &order)).collect();
     let Some(key) = inner.first() else { return Ok(Vec::new()) };
@@ -21,7 +21,7 @@ pub(super) fn sort(operands: &[HostTensor], dim: usize, descending: bool) -> Res
     inner.iter().map(|x| dispatch!(x.dtype(), T => reordered::<T>(x, &places, &order))).collect()
 }
 
-/// For every place of the result, row-major with the sorted dim innermost, the place of its element.
+/// Returns the place of the element for every place of the result, row-major with the sorted dim innermost.
 fn places(key: &HostTensor, descending: bool) -> Result<Vec<usize>> {
     match key.dtype() {
         DType::Bool => sorted_places::<bool>(key, descending),
@@ -84,14 +84,14 @@ mod tests {
     }
 
     #[test]
-    fn equals_keep_their_order_either_way() {
+    fn equal_keys_keep_their_order_in_both_directions() {
         assert_eq!(sorted(&[4], &[2, 1, 2, 1], 0, false), (vec![1, 1, 2, 2], vec![1, 3, 0, 2]));
         assert_eq!(sorted(&[4], &[2, 1, 2, 1], 0, true), (vec![2, 2, 1, 1], vec![0, 2, 1, 3]));
         assert_eq!(sorted(&[2], &[0f32, -0.], 0, false).1, [0, 1]);
     }
 
     #[test]
-    fn nan_stands_at_the_large_end() {
+    fn nan_sorts_above_every_number() {
         let x = [f32::NAN, f32::INFINITY, -f32::NAN, 1., f32::NEG_INFINITY];
         assert_eq!(sorted(&[5], &x, 0, false).1, [4, 3, 1, 0, 2]);
         assert_eq!(sorted(&[5], &x, 0, true).1, [0, 2, 1, 3, 4]);

@@ -1,7 +1,7 @@
-//! [`HostTensor`]: a value on the host, and the views of it that cost nothing.
+//! [`HostTensor`]: a value on the host, and views of it that copy nothing.
 //!
-//! A tensor is a flat buffer seen through an offset and strides, so broadcasts, transposes, slices and most reshapes
-//! move no element. Invariant: every position that dims and strides reach lies in the buffer.
+//! A tensor is a flat buffer viewed through an offset and strides, so broadcasts, transposes, slices and most
+//! reshapes copy no element. Invariant: every position that dims and strides reach is in the buffer.
 
 use super::buffer::{Buffer, Element, Flat, dispatch, flat, slice};
 use super::error::Result;
@@ -19,7 +19,7 @@ pub(crate) struct HostTensor {
 }
 
 impl HostTensor {
-    /// A value from row-major little-endian bytes, bools one byte each. Missing bytes read as zero.
+    /// Creates a value from row-major little-endian bytes, bools one byte each. Missing bytes read as zero.
     pub(crate) fn from_bytes(ty: TensorType, bytes: impl AsRef<[u8]>) -> Self {
         let elements = ty.elements();
         let buffer = dispatch!(ty.dtype, T => {
@@ -31,12 +31,12 @@ impl HostTensor {
         Self { ty, offset: 0, strides, buffer }
     }
 
-    /// The row-major little-endian bytes, bools one byte each.
+    /// Returns the row-major little-endian bytes, bools one byte each.
     pub(crate) fn to_bytes(&self) -> Vec<u8> {
         dispatch!(self.ty.dtype, T => self.elements::<T>().map(|data| T::write(&data)).unwrap_or_default())
     }
 
-    /// Element type and dims.
+    /// Returns element type and dims.
     pub(crate) fn ty(&self) -> &TensorType {
         &self.ty
     }
@@ -57,22 +57,22 @@ impl HostTensor {
         self.offset
     }
 
-    /// Row-major elements under `dims`.
+    /// Creates a value from row-major elements.
     pub(super) fn new<T: Element>(dims: &[usize], elements: Vec<T>) -> Self {
         Self::strided(dims, row_major(dims), flat(elements))
     }
 
-    /// Elements under `dims` that `strides` find from the first one.
+    /// Creates a value whose elements start at the first one of the array and are `strides` apart.
     pub(super) fn strided<T: Element>(dims: &[usize], strides: Strides, elements: Flat<T>) -> Self {
         Self { ty: TensorType::new(T::DTYPE, dims), offset: 0, strides, buffer: T::wrap(elements) }
     }
 
-    /// The same elements through other dims, from another offset.
+    /// Returns a view of the same buffer with other dims, offset and strides.
     pub(super) fn viewed(self, dims: Dims, offset: usize, strides: Strides) -> Self {
         Self { ty: TensorType { dtype: self.ty.dtype, dims }, offset, strides, buffer: self.buffer }
     }
 
-    /// The elements in place, which must be of type `T`.
+    /// Returns a view of the elements, which must be of type `T`.
     pub(super) fn view<T: Element>(&self) -> Result<View<'_, T>> {
         Ok(View { data: slice(self.flat::<T>()?), offset: self.offset, strides: &self.strides })
     }
@@ -81,24 +81,24 @@ impl HostTensor {
         T::unwrap(&self.buffer).ok_or_else(|| format!("holds {}, not {}", self.buffer.dtype(), T::DTYPE).into())
     }
 
-    /// Whether the elements lie row-major and without gaps, wherever they start.
+    /// Returns whether the elements are row-major and without gaps, at any offset.
     pub(super) fn is_row_major(&self) -> bool {
         let steps = row_major(&self.ty.dims);
         let matters = |d: usize| self.ty.dims[d] != 1;
         self.ty.elements() == 0 || (0..self.ty.rank()).filter(|&d| matters(d)).all(|d| self.strides[d] == steps[d])
     }
 
-    /// Whether the value is its whole buffer, row-major.
+    /// Returns whether the value is its whole buffer, row-major.
     pub(super) fn is_dense(&self) -> bool {
         self.offset == 0 && self.buffer.len() == self.ty.elements() && self.is_row_major()
     }
 
-    /// Whether the value shows only a part of its buffer.
+    /// Returns whether the value is only a part of its buffer.
     pub(super) fn is_small_part(&self) -> bool {
         self.buffer.len() > self.ty.elements()
     }
 
-    /// The row-major elements; copied unless they lie so.
+    /// Returns the row-major elements, borrowed if they are stored in that order.
     pub(super) fn elements<T: Element>(&self) -> Result<Cow<'_, [T]>> {
         let view = self.view::<T>()?;
         let count = self.ty.elements();
@@ -108,7 +108,7 @@ impl HostTensor {
         Ok(Cow::Owned(map(&self.ty.dims, view, |v| v)))
     }
 
-    /// The same value as the whole of its buffer, row-major.
+    /// Returns the same value as the whole of its buffer, row-major.
     pub(super) fn into_dense(self) -> Result<Self> {
         if self.is_dense() {
             return Ok(self);
@@ -116,25 +116,26 @@ impl HostTensor {
         dispatch!(self.ty.dtype, T => Ok(Self::new(&self.ty.dims, self.elements::<T>()?.into_owned())))
     }
 
-    /// The row-major elements without other owners: the value's own when it is dense and has none, else a copy.
+    /// Returns the row-major elements without other owners: the value's own if it is dense and has no other owner,
+    /// else a copy.
     pub(super) fn into_owned<T: Element>(self) -> Result<Flat<T>> {
         if self.is_dense() && self.flat::<T>()?.is_unique() {
-            return T::take(self.buffer).ok_or_else(|| "changed its type".into());
+            return T::take(self.buffer).ok_or_else(|| "has changed its type".into());
         }
         Ok(flat(self.elements::<T>()?.into_owned()))
     }
 
-    /// Whether [`HostTensor::into_owned`] copies nothing.
+    /// Returns whether [`HostTensor::into_owned`] copies nothing.
     pub(super) fn is_owned<T: Element>(&self) -> bool {
         self.is_dense() && self.flat::<T>().is_ok_and(|flat| flat.is_unique())
     }
 
-    /// The flat array of the value's row-major elements, shared.
+    /// Returns the flat array of the value's row-major elements, shared.
     pub(super) fn to_flat<T: Element>(&self) -> Result<Flat<T>> {
         if self.is_dense() { self.flat::<T>().cloned() } else { Ok(flat(self.elements::<T>()?.into_owned())) }
     }
 
-    /// The value of a rank-0 (or one-element) tensor.
+    /// Returns the value of a rank-0 (or one-element) tensor.
     pub(super) fn item<T: Element>(&self) -> Result<T> {
         let first = self.view::<T>()?.data.get(self.offset).copied();
         first.ok_or_else(|| "holds no element".into())

@@ -1,4 +1,4 @@
-//! What the tests of this folder share: values in, values out, and ops run as the nodes of a program.
+//! Helpers for the tests of this folder: values in, values out, and ops run as the nodes of a program.
 
 use super::buffer::Element;
 use super::interpret::interpret;
@@ -41,7 +41,7 @@ impl Trial {
         self.graph.add(Op::Parameter { index, ty }, &[]).expect("a real type")
     }
 
-    /// 0, 1, 2, … in row-major order.
+    /// Adds a parameter of 0, 1, 2, … in row-major order.
     pub(super) fn counted(&mut self, dims: &[usize]) -> NodeId {
         let values: Vec<f32> = (0..dims.iter().product()).map(|i: usize| i as f32).collect();
         self.input(dims, &values)
@@ -53,7 +53,7 @@ impl Trial {
     }
 }
 
-/// The first result of what `build` records, and its elements, which must have type `T`.
+/// Returns the elements of the first result that `build` records, which must have type `T`.
 pub(super) fn run<T: Element>(build: impl FnOnce(&mut Trial) -> Result<NodeId, GraphError>) -> Vec<T> {
     let mut trial = Trial::default();
     let output = build(&mut trial).expect("the op takes these operands");
@@ -61,7 +61,7 @@ pub(super) fn run<T: Element>(build: impl FnOnce(&mut Trial) -> Result<NodeId, G
     values(&trial.run(&[output])[0])
 }
 
-/// The values of `x` as `dtype` and the op's result on them as f32: how 16-bit floats are tested.
+/// Returns the op's result on `x` as `dtype`, converted to f32, to test 16-bit floats.
 pub(super) fn run_as(
     dtype: DType,
     x: &[f32],

@@ -12,7 +12,7 @@ use burn_ndarray::{NdArray, NdArrayTensor};
 use burn_tpu_graph::DType;
 use burn_tpu_graph::op::UnaryOp;
 
-/// The op on a tensor whose 16-bit floats were widened.
+/// Computes the op. The caller has widened 16-bit floats.
 pub(super) fn unary(op: UnaryOp, x: HostTensor) -> Result<HostTensor> {
     match (op, x.dtype()) {
         (UnaryOp::Not, dtype) => dispatch_bits!(dtype, T => map_into::<T>(x, T::not)),
@@ -30,7 +30,7 @@ pub(super) fn unary(op: UnaryOp, x: HostTensor) -> Result<HostTensor> {
     }
 }
 
-/// Whether each float is neither infinite nor NaN.
+/// Returns whether each float is neither infinite nor NaN.
 pub(super) fn is_finite(x: &HostTensor) -> Result<HostTensor> {
     match x.dtype() {
         DType::F64 => map(x, f64::is_finite),
@@ -77,8 +77,8 @@ fn integer<T: Number>(op: UnaryOp, x: HostTensor) -> Result<HostTensor> {
     }
 }
 
-/// One function per float type: the methods have the same names. `$wide` computes what needs more digits than the
-/// type has on its way.
+/// Defines one function per float type; the methods have the same names. `$wide` computes ops whose intermediate
+/// values need more digits than the type has.
 macro_rules! float {
     ($name:ident, $ty:ident, $wide:expr) => {
         fn $name(op: UnaryOp, x: HostTensor) -> Result<HostTensor> {
@@ -121,7 +121,7 @@ macro_rules! float {
 float!(float32, f32, |x, f| map_into(x, |v: f32| f(f64::from(v)) as f32));
 float!(float64, f64, map_into);
 
-/// Above this, x and its neighbours in f64 differ by more than 1 and sqrt(x^2 +- 1) is x.
+/// Above this, x and its neighbours in f64 differ by more than 1, and sqrt(x^2 +- 1) is x.
 const LARGE: f64 = 1e17;
 
 fn inverse_sinh(x: f64) -> f64 {
@@ -132,7 +132,7 @@ fn inverse_cosh(x: f64) -> f64 {
     if x < LARGE { x.acosh() } else { x.ln() + std::f64::consts::LN_2 }
 }
 
-/// burn-ndarray's error function, which computes in f64.
+/// Computes burn-ndarray's error function, which uses f64.
 fn erf<T: Element>(x: HostTensor) -> Result<HostTensor>
 where
     NdArrayTensor: From<super::buffer::Flat<T>>,
@@ -142,7 +142,7 @@ where
     let y = match y {
         NdArrayTensor::F32(storage) => f32::wrap(storage.into_owned()),
         NdArrayTensor::F64(storage) => f64::wrap(storage.into_owned()),
-        other => return Err(format!("burn-ndarray's erf gave {other:?}").into()),
+        other => return Err(format!("burn-ndarray's erf returned {other:?}").into()),
     };
     let y = T::take(y).ok_or("burn-ndarray's erf changed the element type")?;
     Ok(HostTensor::strided(&dims, row_major(&dims), y))
@@ -162,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn the_smallest_integer_has_no_positive() {
+    fn the_smallest_integer_is_its_own_magnitude() {
         assert_eq!(each(UnaryOp::Abs, &[i32::MIN, -3, 3]), [i32::MIN, 3, 3]);
         assert_eq!(each(UnaryOp::Neg, &[i8::MIN, 1]), [i8::MIN, -1]);
         assert_eq!(each(UnaryOp::Neg, &[1u16, 0]), [u16::MAX, 0]);
@@ -187,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn domains_end_in_nan_and_infinities() {
+    fn ends_of_domains_give_nan_and_infinities() {
         let nan = [(UnaryOp::Log, -1.0), (UnaryOp::Sqrt, -1.0), (UnaryOp::Asin, 1.5), (UnaryOp::Acosh, 0.5)];
         for (op, x) in nan.into_iter().chain([(UnaryOp::Atanh, 2.0), (UnaryOp::ErfInv, 2.0), (UnaryOp::Log1p, -2.0)]) {
             assert!(each(op, &[x as f32])[0].is_nan() && each(op, &[x])[0].is_nan(), "{op:?}");
@@ -198,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn every_float_op_carries_nan() {
+    fn every_float_op_propagates_nan() {
         for &op in UnaryOp::ALL.iter().filter(|op| op.class().contains(DType::F32)) {
             assert!(each(op, &[f32::NAN])[0].is_nan(), "{op:?}");
             assert!(each(op, &[f64::NAN])[0].is_nan(), "{op:?}");
@@ -207,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn every_op_takes_no_elements() {
+    fn every_op_takes_empty_operands() {
         for &op in UnaryOp::ALL {
             if op.class().contains(DType::F32) {
                 assert!(each::<f32>(op, &[]).is_empty(), "{op:?}");

@@ -1,13 +1,13 @@
 //! Walks over strided elements in row-major order, as runs along the innermost dim.
 //!
-//! Owns: the only loops over several dims. May not know: element types beyond `Copy`, ops.
+//! Owns: the only loops over several dims. May not know: element types (only `Copy`), ops.
 
 use smallvec::SmallVec;
 
-/// Distance in elements between neighbours along each dim; 0 repeats, negative runs backwards.
+/// Distance in elements between neighbours along each dim. 0 repeats an element; a negative stride goes backwards.
 pub(super) type Strides = SmallVec<[isize; 4]>;
 
-/// Elements of one operand: where it starts and how its dims step.
+/// The elements of one operand: where it starts and its strides.
 #[derive(Clone, Copy)]
 pub(super) struct View<'a, T> {
     pub(super) data: &'a [T],
@@ -15,7 +15,7 @@ pub(super) struct View<'a, T> {
     pub(super) strides: &'a [isize],
 }
 
-/// Strides of a row-major value.
+/// Returns the strides of a row-major value.
 pub(super) fn row_major(dims: &[usize]) -> Strides {
     let mut strides = Strides::from_elem(1, dims.len());
     for i in (0..dims.len().saturating_sub(1)).rev() {
@@ -24,13 +24,13 @@ pub(super) fn row_major(dims: &[usize]) -> Strides {
     strides
 }
 
-/// The position `count` steps of `stride` away.
+/// Returns the position `count` steps of `stride` after `start`.
 pub(super) fn at(start: usize, stride: isize, count: usize) -> usize {
     start.wrapping_add_signed(stride.wrapping_mul(count as isize))
 }
 
-/// Sizes and steps, innermost first, of the dims without those of size 1; neighbours that every operand passes through
-/// in one stride are one.
+/// Returns the sizes and strides, innermost first, without dims of size 1. Neighbouring dims that have one common
+/// stride in every operand are merged.
 pub(super) fn merge<const N: usize>(dims: &[usize], strides: [&[isize]; N]) -> SmallVec<[(usize, [isize; N]); 4]> {
     let mut merged: SmallVec<[(usize, [isize; N]); 4]> = SmallVec::new();
     for d in (0..dims.len()).rev().filter(|&d| dims[d] != 1) {
@@ -49,7 +49,7 @@ pub(super) struct Walk<const N: usize> {
     outer: SmallVec<[(usize, [isize; N]); 4]>,
     /// The length of a run.
     pub(super) len: usize,
-    /// The steps of each operand within a run.
+    /// The strides of each operand within a run.
     pub(super) steps: [isize; N],
     empty: bool,
 }
@@ -90,7 +90,7 @@ impl<const N: usize> Walk<N> {
     }
 }
 
-/// `f` of every element, row-major.
+/// Returns `f` of every element, row-major.
 pub(super) fn map<T: Copy, U: Copy>(dims: &[usize], x: View<T>, f: impl Fn(T) -> U) -> Vec<U> {
     let walk = Walk::new(dims, [x.strides]);
     let mut out = Vec::with_capacity(dims.iter().product());
@@ -103,7 +103,7 @@ pub(super) fn map<T: Copy, U: Copy>(dims: &[usize], x: View<T>, f: impl Fn(T) ->
     out
 }
 
-/// `f` of every pair of elements, row-major.
+/// Returns `f` of every pair of elements, row-major.
 pub(super) fn zip<A: Copy, B: Copy, U>(dims: &[usize], a: View<A>, b: View<B>, f: impl Fn(A, B) -> U) -> Vec<U> {
     let walk = Walk::new(dims, [a.strides, b.strides]);
     let mut out = Vec::with_capacity(dims.iter().product());
@@ -123,7 +123,7 @@ pub(super) fn zip<A: Copy, B: Copy, U>(dims: &[usize], a: View<A>, b: View<B>, f
     out
 }
 
-/// Replaces every element of the row-major `out` by `f` of it and of its partner in `b`.
+/// Replaces every element of the row-major `out` by `f` of it and of the element at the same position of `b`.
 pub(super) fn update<T: Copy, B: Copy>(dims: &[usize], out: &mut [T], b: View<B>, f: impl Fn(T, B) -> T) {
     let walk = Walk::new(dims, [b.strides]);
     let len = walk.len;
@@ -142,7 +142,7 @@ pub(super) fn update<T: Copy, B: Copy>(dims: &[usize], out: &mut [T], b: View<B>
     });
 }
 
-/// Copies the elements of `x` to the places that `offset` and `strides` describe in `out`.
+/// Copies the elements of `x` to the positions in `out` that `offset` and `strides` describe.
 pub(super) fn copy<T: Copy>(dims: &[usize], x: View<T>, out: &mut [T], offset: usize, strides: &[isize]) {
     let walk = Walk::new(dims, [x.strides, strides]);
     let len = walk.len;

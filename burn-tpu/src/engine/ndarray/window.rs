@@ -8,7 +8,7 @@ use super::walk::{at, row_major};
 use burn_tpu_graph::op::{Combine, WindowAttrs};
 use std::ops::Range;
 
-/// Combines the elements under a moving window. 16-bit floats were widened.
+/// Combines the elements under a moving window. The caller has widened 16-bit floats.
 pub(super) fn reduce_window(
     x: &HostTensor,
     combine: Combine,
@@ -68,14 +68,14 @@ impl Line {
         self.window == 1 && self.stride == 1 && self.base_dilation == 1 && self.low == 0 && self.positions == self.size
     }
 
-    /// The element under tap `tap` of position `position`, unless that is padding.
+    /// Returns the element under tap `tap` of position `position`, or none if that is padding.
     fn element(&self, position: usize, tap: usize) -> Option<usize> {
         let place = (position * self.stride + tap * self.window_dilation).checked_add_signed(-self.low)?;
         let element = place / self.base_dilation;
         (place % self.base_dilation == 0 && element < self.size).then_some(element)
     }
 
-    /// The elements under a position when nothing is dilated: one range.
+    /// Returns the elements under a position when nothing is dilated: one range.
     fn range(&self, position: usize) -> Range<usize> {
         let start = (position * self.stride) as isize - self.low;
         let clip = |place: isize| place.clamp(0, self.size as isize) as usize;
@@ -103,7 +103,7 @@ impl Line {
         out
     }
 
-    /// Ranges that all start at the first element grow from one another: a cumulative sum costs one step each.
+    /// If all ranges start at the first element, each extends the one before: a cumulative sum costs one step per position.
     fn ranges<T: Element>(&self, x: &[T], out: &mut [T], inner: usize, f: impl Fn(T, T) -> T + Copy) {
         let cumulative = (0..self.positions).all(|p| self.range(p).start == 0);
         for p in 0..self.positions {
@@ -131,8 +131,8 @@ fn combine<T: Element>(out: &mut [T], x: &[T], f: impl Fn(T, T) -> T) {
     out.iter_mut().zip(x).for_each(|(sum, &v)| *sum = f(*sum, v));
 }
 
-/// Adds each source element where its window's largest operand element lies (the first of equals). Windows take no
-/// dilation. 16-bit floats were widened.
+/// Adds each source element at the largest operand element of its window (the first of equal ones). Windows have no
+/// dilation. The caller has widened 16-bit floats.
 pub(super) fn select_and_scatter(x: &HostTensor, source: &HostTensor, window: &WindowAttrs) -> Result<HostTensor> {
     dispatch_numeric!(x.dtype(), T => {
         let out = scatter_to_largest::<T>(x.dims(), &x.elements()?, source.dims(), &source.elements()?, window);
@@ -150,7 +150,7 @@ fn scatter_to_largest<T: Number>(
     let mut out = vec![T::ZERO; x.len()];
     let lines: Vec<Line> = (0..dims.len()).map(|d| Line::new(window, d, dims[d], positions[d])).collect();
     let Some((last, outer)) = lines.split_last() else { return source.to_vec() };
-    // Leading dims that the window does not move along only repeat what happens on one plane.
+    // Leading dims along which the window does not move repeat the work of one plane.
     let lead = outer.iter().take_while(|line| line.is_trivial()).count();
     let (plane, addends) = (dims[lead..].iter().product::<usize>(), positions[lead..].iter().product::<usize>());
     let boxes = box_rows(&outer[lead..], &row_major(&dims[lead..]));
@@ -167,7 +167,7 @@ fn scatter_to_largest<T: Number>(
     out
 }
 
-/// For each position of the window along all dims but the last, row-major: where the rows of its box start.
+/// Returns, for each position of the window along all dims but the last, row-major, where the rows of its box start.
 fn box_rows(outer: &[Line], strides: &[isize]) -> Vec<Vec<usize>> {
     let mut boxes = vec![vec![0]];
     for (line, &stride) in outer.iter().zip(strides) {
@@ -179,7 +179,8 @@ fn box_rows(outer: &[Line], strides: &[isize]) -> Vec<Vec<usize>> {
     boxes
 }
 
-/// The place of the largest element of a box. As XLA selects: the kept one must be `>=` the next, or the next is kept.
+/// Returns the place of the largest element of a box. As in XLA, the next element replaces the kept one unless the
+/// kept one is `>=`.
 fn largest<T: Number>(x: &[T], rows: &[usize], columns: &Range<usize>) -> Option<usize> {
     let mut kept: Option<(usize, T)> = None;
     for &row in rows {
@@ -250,14 +251,14 @@ mod tests {
     }
 
     #[test]
-    fn a_window_over_everything_before_is_a_running_sum() {
+    fn a_window_over_all_elements_before_is_a_running_sum() {
         let mut running = window(&[1, 4], &[1, 1]);
         running.padding[1] = (3, 0);
         assert_eq!(reduced(Combine::Sum, &[2, 4], &[1, 2, 3, 4, 5, 6, 7, 8], &running), [1, 3, 6, 10, 5, 11, 18, 26]);
     }
 
     #[test]
-    fn empty_operands_and_windows_too_large_have_no_positions() {
+    fn empty_operands_and_too_large_windows_have_no_positions() {
         assert!(reduced::<f32>(Combine::Sum, &[0, 2], &[], &window(&[1, 2], &[1, 1])).is_empty());
         assert!(reduced(Combine::Sum, &[2], &[1f32, 2.], &window(&[3], &[1])).is_empty());
         let mut all_padding = window(&[2], &[1]);
@@ -266,7 +267,7 @@ mod tests {
     }
 
     #[test]
-    fn nan_wins_in_a_window() {
+    fn a_nan_is_the_maximum_of_its_window() {
         let found = reduced(Combine::Max, &[3], &[1f32, f32::NAN, 2.], &window(&[2], &[1]));
         assert!(found.iter().all(|v| v.is_nan()));
     }
@@ -310,13 +311,13 @@ mod tests {
     }
 
     #[test]
-    fn a_window_over_outer_dims_meets_columns() {
+    fn a_window_over_outer_dims_reads_columns() {
         let x = [1., 8., 3., 4.];
         assert_eq!(scattered(&[2, 2], &x, &[1, 2], &[10., 20.], &window(&[2, 1], &[1, 1])), [0., 20., 10., 0.]);
     }
 
     #[test]
-    fn padding_never_wins_and_windows_of_padding_drop_their_source() {
+    fn padding_is_never_selected_and_windows_of_padding_drop_their_source() {
         let mut padded = window(&[2], &[2]);
         padded.padding[0] = (2, 2);
         assert_eq!(scattered(&[2], &[-5., -7.], &[3], &[1., 2., 4.], &padded), [2., 0.]);

@@ -1,6 +1,6 @@
-//! A data loader around another that times the steps and ends the run after `--steps` of them.
+//! A data loader that wraps another one, times the steps and ends the run after `--steps` of them.
 //!
-//! The Learner asks for the next batch exactly once per step, so the time between two requests is a step's time.
+//! The Learner requests the next batch exactly once per step, so the time between two requests is the time of a step.
 
 use burn::data::dataloader::{DataLoader, DataLoaderIterator, Progress};
 use burn::prelude::Backend;
@@ -8,12 +8,12 @@ use burn::train::Interrupter;
 use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
-/// Steps that are left out of the average: they compile.
+/// Steps that are not part of the average, since they compile.
 const WARM_UP: usize = 5;
 
-/// What is known about a run's steps; shared by all clones.
+/// The times of a run's steps; shared by all clones.
 #[derive(Clone, Default)]
-pub struct Pace {
+pub struct StepTimer {
     limit: Option<usize>,
     interrupter: Interrupter,
     state: Arc<Mutex<State>>,
@@ -25,23 +25,26 @@ struct State {
     seconds: Vec<f64>,
 }
 
-impl Pace {
-    /// Ends the run through `interrupter` after `limit` steps, if there is a limit.
+impl StepTimer {
+    /// Creates a timer that ends the run through `interrupter` after `limit` steps, if there is a limit.
     pub fn new(limit: Option<usize>, interrupter: Interrupter) -> Self {
         Self { limit, interrupter, state: Arc::default() }
     }
 
-    /// The same batches, watched.
-    pub fn watch<B: Backend, O: Send + 'static>(&self, loader: Arc<dyn DataLoader<B, O>>) -> Arc<dyn DataLoader<B, O>> {
-        Arc::new(Watched { loader, pace: self.clone() })
+    /// Returns a loader of the same batches that times the steps.
+    pub fn time_steps<B: Backend, O: Send + 'static>(
+        &self,
+        loader: Arc<dyn DataLoader<B, O>>,
+    ) -> Arc<dyn DataLoader<B, O>> {
+        Arc::new(TimedLoader { loader, timer: self.clone() })
     }
 
-    /// Steps begun so far.
+    /// Returns the number of steps begun so far.
     pub fn steps(&self) -> usize {
         self.locked().steps
     }
 
-    /// Steps per second without the first few, which compile; 0 when nothing was timed.
+    /// Returns the steps per second without the first few, which compile; 0 if no step was timed.
     pub fn steps_per_second(&self) -> f64 {
         rate(&self.locked().seconds)
     }
@@ -50,7 +53,7 @@ impl Pace {
         let mut state = self.locked();
         state.steps += 1;
         if self.limit.is_some_and(|limit| state.steps >= limit) {
-            self.interrupter.stop(Some("the number of steps asked for is reached"));
+            self.interrupter.stop(Some("the number of steps of `--steps` is reached"));
         }
     }
 
@@ -59,7 +62,7 @@ impl Pace {
     }
 
     fn locked(&self) -> std::sync::MutexGuard<'_, State> {
-        self.state.lock().expect("nothing panics while it holds this lock")
+        self.state.lock().expect("no code panics while it holds this lock")
     }
 }
 
@@ -69,14 +72,14 @@ fn rate(seconds: &[f64]) -> f64 {
     if total > 0.0 { warm.len() as f64 / total } else { 0.0 }
 }
 
-struct Watched<B: Backend, O> {
+struct TimedLoader<B: Backend, O> {
     loader: Arc<dyn DataLoader<B, O>>,
-    pace: Pace,
+    timer: StepTimer,
 }
 
-impl<B: Backend, O: Send + 'static> DataLoader<B, O> for Watched<B, O> {
+impl<B: Backend, O: Send + 'static> DataLoader<B, O> for TimedLoader<B, O> {
     fn iter<'a>(&'a self) -> Box<dyn DataLoaderIterator<O> + 'a> {
-        Box::new(WatchedIterator { inner: self.loader.iter(), pace: &self.pace, begun: None })
+        Box::new(TimedIterator { inner: self.loader.iter(), timer: &self.timer, begun: None })
     }
 
     fn num_items(&self) -> usize {
@@ -84,49 +87,49 @@ impl<B: Backend, O: Send + 'static> DataLoader<B, O> for Watched<B, O> {
     }
 
     fn to_device(&self, device: &B::Device) -> Arc<dyn DataLoader<B, O>> {
-        self.pace.watch(self.loader.to_device(device))
+        self.timer.time_steps(self.loader.to_device(device))
     }
 
     fn slice(&self, start: usize, end: usize) -> Arc<dyn DataLoader<B, O>> {
-        self.pace.watch(self.loader.slice(start, end))
+        self.timer.time_steps(self.loader.slice(start, end))
     }
 }
 
-struct WatchedIterator<'a, O> {
+struct TimedIterator<'a, O> {
     inner: Box<dyn DataLoaderIterator<O> + 'a>,
-    pace: &'a Pace,
+    timer: &'a StepTimer,
     begun: Option<Instant>,
 }
 
-impl<O> WatchedIterator<'_, O> {
+impl<O> TimedIterator<'_, O> {
     fn end_step(&mut self) {
         if let Some(begun) = self.begun.take() {
-            self.pace.end(begun);
+            self.timer.end(begun);
         }
     }
 }
 
-impl<O> Iterator for WatchedIterator<'_, O> {
+impl<O> Iterator for TimedIterator<'_, O> {
     type Item = O;
 
     fn next(&mut self) -> Option<O> {
         self.end_step();
-        // The clock starts before the batch is fetched: waiting for data is part of a step.
+        // The time starts before the batch is fetched: waiting for data is part of a step.
         let now = Instant::now();
         let batch = self.inner.next()?;
         self.begun = Some(now);
-        self.pace.begin();
+        self.timer.begin();
         Some(batch)
     }
 }
 
-impl<O> DataLoaderIterator<O> for WatchedIterator<'_, O> {
+impl<O> DataLoaderIterator<O> for TimedIterator<'_, O> {
     fn progress(&self) -> Progress {
         self.inner.progress()
     }
 }
 
-impl<O> Drop for WatchedIterator<'_, O> {
+impl<O> Drop for TimedIterator<'_, O> {
     fn drop(&mut self) {
         self.end_step();
     }
@@ -137,20 +140,20 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_rate_leaves_out_the_steps_that_compile() {
+    fn the_rate_excludes_the_steps_that_compile() {
         assert_eq!(rate(&[9.0, 9.0, 9.0, 9.0, 9.0, 0.5, 0.5, 0.5, 0.5, 0.5]), 2.0);
         assert_eq!(rate(&[9.0, 0.5]), 2.0);
         assert_eq!(rate(&[]), 0.0);
     }
 
     #[test]
-    fn the_last_step_allowed_stops_the_run() {
+    fn the_last_allowed_step_stops_the_run() {
         let interrupter = Interrupter::new();
-        let pace = Pace::new(Some(2), interrupter.clone());
-        pace.begin();
+        let timer = StepTimer::new(Some(2), interrupter.clone());
+        timer.begin();
         assert!(!interrupter.should_stop());
-        pace.begin();
+        timer.begin();
         assert!(interrupter.should_stop());
-        assert_eq!(pace.steps(), 2);
+        assert_eq!(timer.steps(), 2);
     }
 }
