@@ -10,6 +10,7 @@ use burn::tensor::{Tensor, TensorData};
 use burn_tpu::{Stream, Tpu, TpuDevice, TpuOptions, mark_step, program_keys};
 use proptest::prelude::*;
 use std::collections::{BTreeMap, HashMap};
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex, OnceLock};
 
@@ -63,8 +64,8 @@ struct Step {
     thread: usize,
     action: Action,
     cuts: Vec<usize>,
-    /// The step that must come before, besides the thread's own earlier ones and earlier cuts of the same traces.
-    after: Option<usize>,
+    /// The steps that must come before, besides the thread's own earlier ones and earlier cuts of the same traces.
+    after: Vec<usize>,
 }
 
 /// A handle as the generator sees it.
@@ -116,7 +117,7 @@ impl Script {
             let ready: Vec<usize> = next.iter().filter_map(|steps| steps.last().copied()).collect();
             let may_run = |&i: &usize| {
                 let step = &self.steps[i];
-                step.after.is_none_or(|before| done[before]) && step.cuts.iter().all(|&t| cuts[t].last() == Some(&i))
+                step.after.iter().all(|&before| done[before]) && step.cuts.iter().all(|&t| cuts[t].last() == Some(&i))
             };
             let ready: Vec<usize> = ready.into_iter().filter(may_run).collect();
             seed = seed.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
@@ -161,7 +162,7 @@ impl Writer {
     }
 
     fn push(&mut self, thread: usize, action: Action, cuts: Vec<usize>, uses: &[usize]) {
-        let after = uses.iter().filter_map(|&of| self.variables[of].shared_by).max();
+        let after = uses.iter().filter_map(|&of| self.variables[of].shared_by).collect();
         self.script.steps.push(Step { thread, action, cuts, after });
     }
 
@@ -265,7 +266,7 @@ type Job = Box<dyn FnOnce() + Send>;
 /// Threads that do one job at a time, when they are told to.
 struct Workers {
     jobs: Vec<Sender<Job>>,
-    done: Receiver<()>,
+    done: Receiver<std::thread::Result<()>>,
 }
 
 impl Workers {
@@ -276,8 +277,8 @@ impl Workers {
             let finished = finished.clone();
             std::thread::spawn(move || {
                 for job in queue {
-                    job();
-                    finished.send(()).expect("the test waits");
+                    let done = catch_unwind(AssertUnwindSafe(job));
+                    finished.send(done).expect("the test waits");
                 }
             });
             jobs
@@ -287,7 +288,9 @@ impl Workers {
 
     fn run(&self, thread: usize, job: Job) {
         self.jobs[thread].send(job).expect("the worker lives");
-        self.done.recv().expect("the worker did not panic");
+        if let Err(panic) = self.done.recv().expect("a worker lives") {
+            resume_unwind(panic);
+        }
     }
 }
 
@@ -309,7 +312,7 @@ proptest! {
             let order = script.schedule(seed ^ schedule.wrapping_mul(0x9e37_79b9_7f4a_7c15));
             let found = run(&script, &order, |thread, job| workers.run(thread, job));
             prop_assert_eq!(&found.1, &expected.1, "values in the order {:?}", order);
-            prop_assert_eq!(&found.0, &expected.0, "programs in the order {:?}", order);
+            prop_assert_eq!(&found.0, &expected.0, "programs in the order {:?} of {:#?}", order, script.steps.iter().enumerate().map(|(i, s)| format!("{i}: {} {:?} cuts {:?}", s.thread, s.action, s.cuts)).collect::<Vec<_>>());
         }
     }
 }
