@@ -4,18 +4,14 @@
 //!   held for good, so that a call can wait for ever. [`Process`] tells a plugin that this process loaded from one that its
 //!   parent did; [`Api::call`](crate::api::Api::call) refuses the latter.
 //! - **Exit.** libc runs the destructors of the plugin's static objects while its threads go on. A compiler uses such
-//!   objects all the time and crashes. So an exit first waits for the compiles under way ([`CompileGuard`]), and after
-//!   [`EXIT_LIMIT`] ends the process, with the status that it was to have, without running those destructors.
+//!   objects all the time and crashes. So an exit during a compile ([`CompileGuard`]) ends the process at once, with the
+//!   status that it was to have, and runs none of those destructors. It does not wait for the compile, which may take
+//!   minutes.
 
 use std::sync::Once;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering::SeqCst};
-use std::time::Duration;
 
 use crate::error::{PjrtError, Result};
-
-/// The longest that an exit waits for compiles. A compile may take minutes; nobody waits that long for a process that has
-/// nothing left to do.
-const EXIT_LIMIT: Duration = Duration::from_secs(2);
 
 /// Forks between the first process that loaded a plugin and this one.
 static FORKS: AtomicU32 = AtomicU32::new(0);
@@ -44,8 +40,8 @@ impl Process {
     }
 }
 
-/// While one of these exists, the process's exit waits for it, for 2 s at most; a compile that goes on longer ends with the
-/// process, which then skips the destructors of static objects.
+/// While one of these exists, an exit of the process skips the destructors of static objects, which the compile may be
+/// using, and every handler that was registered before the plugin was loaded.
 ///
 /// [`Client::compile`](crate::Client::compile), [`Client::load_serialized`](crate::Client::load_serialized) and
 /// [`TopologyDescription::compile`](crate::TopologyDescription::compile) hold one. A thread that compiles in the background
@@ -73,18 +69,6 @@ impl Drop for CompileGuard {
     }
 }
 
-/// Whether every compile has ended, after waiting for them within the limit. Later ones are refused.
-fn wait_for_compiles() -> bool {
-    const STEP: Duration = Duration::from_millis(5);
-    EXITING.store(true, SeqCst);
-    let mut waited = Duration::ZERO;
-    while COMPILES.load(SeqCst) > 0 && waited < EXIT_LIMIT {
-        std::thread::sleep(STEP);
-        waited += STEP;
-    }
-    COMPILES.load(SeqCst) == 0
-}
-
 #[cfg(unix)]
 fn watch_forks() {
     unsafe extern "C" fn in_child() {
@@ -105,34 +89,36 @@ fn watch_forks() {
 #[cfg(not(unix))]
 fn watch_forks() {}
 
-/// Has the exit wait for compiles. The exit runs its handlers in the reverse order of their registration, and a
-/// plugin registers the destructors of its static objects when it makes them, some as late as in a compile. So the handler
-/// is registered twice: here, after the plugin was loaded, and by the main thread when it ends, as the newest of all.
+/// Has the exit look for compiles before it destroys anything.
+///
+/// An exit runs its handlers and destructors in the reverse order of their registration, and a plugin registers those of its
+/// static objects when it makes them, some as late as in a compile. So the handler is registered twice: after a plugin
+/// was loaded, and once more by the thread that exits, as the newest of all.
 pub(crate) fn watch_exit() {
     static WATCH: Once = Once::new();
     WATCH.call_once(exit::register);
-    // No error but that this thread is ending already.
-    let _ = AT_END_OF_MAIN.try_with(|_| ());
+    // It fails only on a thread that is ending already.
+    let _ = AT_THREAD_END.try_with(|_| ());
 }
 
-/// Dropped with its thread: libc ends the thread-local values of the thread that exits before it runs the exit's handlers.
-struct AtEndOfMain;
+/// Registers the handler when its thread ends. libc ends the thread-local values of the thread that exits the process before it
+/// runs any handler. What other threads register is superfluous and costs 32 bytes.
+struct AtThreadEnd;
 
 thread_local! {
-    static AT_END_OF_MAIN: AtEndOfMain = const { AtEndOfMain };
+    static AT_THREAD_END: AtThreadEnd = const { AtThreadEnd };
 }
 
-impl Drop for AtEndOfMain {
+impl Drop for AtThreadEnd {
     fn drop(&mut self) {
-        if exit::is_main_thread() {
-            exit::register();
-        }
+        exit::register();
     }
 }
 
-/// glibc and Linux: the handler learns the exit's status.
+/// glibc, for which libtpu and the CUDA plugin are built: the handler learns the exit's status.
 #[cfg(all(target_os = "linux", target_env = "gnu"))]
 mod exit {
+    use super::{COMPILES, EXITING, SeqCst};
     use std::ffi::{c_int, c_void};
 
     unsafe extern "C" {
@@ -141,49 +127,50 @@ mod exit {
     }
 
     unsafe extern "C" fn at_exit(status: c_int, _argument: *mut c_void) {
-        if !super::wait_for_compiles() {
-            // SAFETY: it ends the process at once. Rust's own output is flushed before the handlers run.
+        EXITING.store(true, SeqCst);
+        if COMPILES.load(SeqCst) > 0 {
+            // SAFETY: null means every stream that is open for writing. Rust's own output is flushed by now.
+            unsafe { libc::fflush(std::ptr::null_mut()) };
+            // SAFETY: it takes a number and does not return.
             unsafe { libc::_exit(status) };
         }
     }
 
     pub(super) fn register() {
-        // SAFETY: the handler takes no argument, does not panic, and its code is never unloaded.
+        // SAFETY: the handler ignores its argument, does not panic, and its code is never unloaded.
         let refused = unsafe { on_exit(at_exit, std::ptr::null_mut()) };
         if refused != 0 {
-            tracing::warn!("an exit will not wait for compiles: no memory for a handler");
+            tracing::warn!("an exit during a compile may crash: no memory for a handler");
         }
-    }
-
-    pub(super) fn is_main_thread() -> bool {
-        // SAFETY: it takes and changes nothing.
-        let thread = unsafe { libc::gettid() };
-        u32::try_from(thread).is_ok_and(|thread| thread == std::process::id())
     }
 }
 
-/// Elsewhere the handler does not learn the status, so an exit waits for at most the limit and then goes on.
+/// Elsewhere the handler does not learn the status: an exit gives the compiles some time to end, and goes on.
 #[cfg(all(unix, not(all(target_os = "linux", target_env = "gnu"))))]
 mod exit {
+    use super::{COMPILES, EXITING, SeqCst};
+    use std::time::Duration;
+
+    const STEP: Duration = Duration::from_millis(5);
+    const MOST_STEPS: u32 = 400;
+
     extern "C" fn at_exit() {
-        super::wait_for_compiles();
+        EXITING.store(true, SeqCst);
+        for _ in 0..MOST_STEPS {
+            if COMPILES.load(SeqCst) == 0 {
+                return;
+            }
+            std::thread::sleep(STEP);
+        }
     }
 
     pub(super) fn register() {
         // SAFETY: the handler does not panic, and its code is never unloaded.
         unsafe { libc::atexit(at_exit) };
     }
-
-    pub(super) fn is_main_thread() -> bool {
-        false
-    }
 }
 
 #[cfg(not(unix))]
 mod exit {
     pub(super) fn register() {}
-
-    pub(super) fn is_main_thread() -> bool {
-        false
-    }
 }

@@ -96,6 +96,20 @@ fn slow_program() -> Program {
     Program::stablehlo(text, [f32s(&[64, 64])]).unwrap()
 }
 
+const DESTRUCTORS_RAN: &str = "the exit went as far as what is older than the plugin";
+
+/// Registers a handler of the exit before any plugin is loaded: it runs after the destructors of the plugin's objects.
+#[allow(clippy::print_stderr, reason = "a child reports to its parent")]
+fn tell_when_destructors_ran() {
+    extern "C" fn tell() {
+        eprintln!("{DESTRUCTORS_RAN}");
+        // What a compiler that goes on without its objects needs to crash.
+        std::thread::sleep(Duration::from_millis(500));
+    }
+    // SAFETY: the handler is a function of this program and does not panic.
+    assert_eq!(unsafe { libc::atexit(tell) }, 0);
+}
+
 /// Starts `compile` on a thread, and ends the process with status 7 while it runs.
 fn exit_during(compile: impl FnOnce() + Send + 'static) -> ! {
     let (started, start) = channel();
@@ -119,6 +133,7 @@ fn ends_well(test: &str) {
             return;
         }
         assert_eq!((output.status.code(), output.status.signal()), (Some(7), None), "{text}");
+        assert!(!text.contains(DESTRUCTORS_RAN), "{text}");
     }
 }
 
@@ -127,8 +142,24 @@ fn exiting_while_the_cpu_plugin_compiles_ends_the_process_well() {
     if !is_child() {
         return ends_well("exiting_while_the_cpu_plugin_compiles_ends_the_process_well");
     }
+    tell_when_destructors_ran();
     let Some(client) = cpu_client(1) else { return };
     exit_during(move || drop(client.compile(&slow_program(), &CompileOptions::default())))
+}
+
+/// As without a compile: every handler runs.
+#[test]
+fn exiting_after_a_compile_runs_every_handler() {
+    const TEST: &str = "exiting_after_a_compile_runs_every_handler";
+    if is_child() {
+        tell_when_destructors_ran();
+        let Some(client) = cpu_client(1) else { return };
+        drop(client.compile(&add_program(2), &CompileOptions::default()));
+        std::process::exit(7);
+    }
+    let output = in_child(TEST, &[]);
+    let text = String::from_utf8_lossy(&output.stderr);
+    assert!(text.contains("skipped") || (text.contains(DESTRUCTORS_RAN) && output.status.code() == Some(7)), "{text}");
 }
 
 #[test]
@@ -136,6 +167,7 @@ fn exiting_while_libtpu_compiles_ends_the_process_well() {
     if !is_child() {
         return ends_well("exiting_while_libtpu_compiles_ends_the_process_well");
     }
+    tell_when_destructors_ran();
     if presence::tpu_present() {
         return skip("this test is for machines without a TPU");
     }
