@@ -143,6 +143,13 @@ impl Plugin {
     pub(crate) fn api(self) -> Api {
         self.0.api
     }
+
+    /// The same plugin with another function table.
+    #[cfg(test)]
+    pub(crate) fn with_table(self, change: impl FnOnce(&mut PJRT_Api)) -> Plugin {
+        let api = self.api().with_table(change);
+        Plugin(Box::leak(Box::new(Loaded { api, attributes: self.0.attributes.clone() })))
+    }
 }
 
 impl PartialEq for Plugin {
