@@ -2,6 +2,7 @@
 #![allow(dead_code, reason = "each test binary uses its own part")]
 #![allow(clippy::print_stderr, reason = "a skipped test says so")]
 
+pub mod child;
 pub mod programs;
 
 use burn_tpu::{Metrics, TpuDevice};
