@@ -1,4 +1,5 @@
-//! What happens before a device's first use: choosing it, asking it, its options; each in a process in which nothing was loaded.
+//! What happens before a device's first use: choosing it, asking it, its options; each in a process in which nothing was
+//! loaded.
 #![allow(clippy::print_stdout, reason = "a child process reports to its parent")]
 
 mod common;

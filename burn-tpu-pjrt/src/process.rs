@@ -101,8 +101,8 @@ pub(crate) fn watch_exit() {
     let _ = AT_THREAD_END.try_with(|_| ());
 }
 
-/// Registers the handler when its thread ends. libc ends the thread-local values of the thread that exits the process before it
-/// runs any handler. What other threads register is superfluous and costs 32 bytes.
+/// Registers the handler when its thread ends. libc ends the thread-local values of the thread that exits the process
+/// before it runs any handler. What other threads register is superfluous and costs 32 bytes.
 struct AtThreadEnd;
 
 thread_local! {

@@ -168,8 +168,8 @@ fn drop_when<D: Send + 'static>(done: Event, kept: ManuallyDrop<Kept<D>>) -> Res
 /// The C function that uploads.
 const UPLOAD: &str = "PJRT_Client_BufferFromHostBuffer";
 
-/// Starts an upload and returns the buffer with the event that ends when the plugin is done with `bytes`. The header has every
-/// plugin give that event; one that gives none has still taken the bytes.
+/// Starts an upload and returns the buffer with the event that ends when the plugin is done with `bytes`. The header has
+/// every plugin give that event; one that gives none has still taken the bytes.
 ///
 /// # Safety
 /// `bytes` stays valid and unchanged for as long as `semantics` says.

@@ -61,7 +61,13 @@ fn a_forked_child_is_refused_the_clients_of_its_parent() {
     // What the child does not own stays the parent's.
     let keep = ExecuteOptions { non_donatable: &[0, 1], ..Default::default() };
     assert_eq!(read(&adder.execute_single(&[&x, &x], &keep).unwrap()[0]), [2.0, 4.0]);
-    // A child of the child's own: dropped handles are the parent's, so nothing is freed and nothing ends badly.
+    // An exit of the child runs every handler, and does not wait for threads that it does not have.
+    let exit = || {
+        // SAFETY: it takes a number; the handlers of this process are the test's, the plugin's and ours.
+        unsafe { libc::exit(0) }
+    };
+    assert_eq!(forked(exit), 0);
+    // Handles that a child drops are the parent's: nothing is freed, and nothing ends badly.
     assert_eq!(
         forked(move || {
             drop((x, adder, device, client));

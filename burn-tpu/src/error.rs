@@ -68,7 +68,8 @@ pub enum TpuError {
     },
     /// A node that the engine cannot lower, while host fallback is denied.
     #[error(
-        "{device} cannot run {ops}, and the fallback policy is `deny`\n  fix: allow it with TpuOptions::fallback or BURN_TPU_FALLBACK=warn"
+        "{device} cannot run {ops}, and the fallback policy is `deny`\n  fix: allow it with \
+         TpuOptions::fallback or BURN_TPU_FALLBACK=warn"
     )]
     FallbackDenied {
         /// The device.
@@ -143,7 +144,8 @@ pub enum TpuError {
     },
     /// A value asked of a device that compiles and does not run.
     #[error(
-        "{device} executes nothing: this {ty} has a shape and no value\n  fix: read values on a device that runs, such as TpuDevice::default()"
+        "{device} executes nothing: this {ty} has a shape and no value\n  fix: \
+         read values on a device that runs, such as TpuDevice::default()"
     )]
     NoValue {
         /// The device.
@@ -153,7 +155,8 @@ pub enum TpuError {
     },
     /// A step that is not the one that a golden file pins.
     #[error(
-        "the step is not the one in {path} (- pinned, + found):\n{changes}  fix: if that is wanted, run again with BURN_TPU_BLESS=1"
+        "the step is not the one in {path} (- pinned, + found):\n{changes}  fix: if that is \
+         wanted, run again with BURN_TPU_BLESS=1"
     )]
     Golden {
         /// The file.

@@ -61,20 +61,20 @@ impl TpuOptions {
 
     /// Makes these the options of `device`, with the environment's overrides on top.
     ///
-    /// Call it before the device's first tensor. Choosing a device ([`TpuDevice::default`]), counting the devices of a platform,
-    /// [`metrics`](crate::metrics), [`program_keys`](crate::program_keys), [`freeze`](crate::freeze) and Burn's `seed`
-    /// do not count as a use.
+    /// Call it before the device's first tensor. Choosing a device ([`TpuDevice::default`]), counting the devices of a
+    /// platform, [`metrics`](crate::metrics), [`program_keys`](crate::program_keys), [`freeze`](crate::freeze) and
+    /// Burn's `seed` do not count as a use.
     ///
     /// The options `plugin`, `memory_fraction` and `cpu_devices` belong to a platform's client, which all devices of the
     /// platform share. A device for which they are not set takes the client as it is.
     ///
     /// # Errors
     /// - [`TpuError::AlreadyRunning`] if the device is in use.
-    /// - [`TpuError::ClientOption`] if another device of the platform is in use with another value of an option that belongs to
-    ///   the client. The device is then not started.
+    /// - [`TpuError::ClientOption`] if another device of the platform is in use with another value of an option that
+    ///   belongs to the client. The device is then not started.
     /// - [`TpuError::Option`] if an environment variable has a value that means nothing.
-    /// - [`TpuError::Unavailable`] if the plugin file that these options name cannot be used. The device then reports the same
-    ///   error at every read. Without a named file, a missing plugin is reported by the first read.
+    /// - [`TpuError::Unavailable`] if the plugin file that these options name cannot be used. The device then reports
+    ///   the same error at every read. Without a named file, a missing plugin is reported by the first read.
     pub fn install(self, device: &TpuDevice) -> Result<()> {
         crate::runtime::start(*device, self.with_environment()?)
     }
@@ -99,8 +99,8 @@ pub(crate) fn platform_from_environment() -> Result<Option<Platform>> {
 }
 
 options! {
-    /// Options of one device, fixed at its first use. [`TpuOptions::VARIABLES`] lists the environment variables that override
-    /// them.
+    /// Options of one device, fixed at its first use. [`TpuOptions::VARIABLES`] lists the environment variables that
+    /// override them.
     ///
     /// ```
     /// use burn_tpu::{FallbackPolicy, TpuDevice, TpuOptions};
@@ -182,8 +182,8 @@ options! {
         mnemonics.into_iter().map(Into::into).collect();
     "BURN_TPU_HOST_OPS": list, "op mnemonics, comma-separated";
 
-    /// A folder that receives the StableHLO text of every program that is compiled, those of [`fit`](crate::fit) and of slices
-    /// ([`TpuDevice::topology`]) included.
+    /// A folder that receives the StableHLO text of every program that is compiled, those of [`fit`](crate::fit) and of
+    /// slices ([`TpuDevice::topology`]) included.
     dump(folder: impl Into<PathBuf>): Option<PathBuf> = None, Some(folder.into());
     "BURN_TPU_DUMP": text, "folder for lowered programs";
 }

@@ -50,8 +50,8 @@ pub(crate) fn device_count(platform: Platform) -> usize {
     }
 }
 
-/// Opens the client of a device's platform, which stays open. No runtime is started, so that the device's options can still be
-/// installed.
+/// Opens the client of a device's platform, which stays open. No runtime is started, so that the device's options can
+/// still be installed.
 ///
 /// # Errors
 /// As [`client`].

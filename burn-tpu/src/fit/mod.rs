@@ -133,7 +133,8 @@ impl Fit {
         Ok(FitReport { step: report, slices: self.compile(&prepared), priced: self.specs.priced.clone() })
     }
 
-    /// Each slice by the next free worker; the report keeps the order asked. Without libtpu every slice has the same failure.
+    /// Each slice by the next free worker; the report keeps the order asked. Without libtpu every slice has the same
+    /// failure.
     fn compile(&self, prepared: &Prepared) -> Vec<SliceFit> {
         let missing = if self.slices.is_empty() { None } else { engine::libtpu(COMPILING, &self.options).err() };
         if let Some(error) = missing {

@@ -1,7 +1,7 @@
 //! The macro that makes [`TpuOptions`](super::TpuOptions) from a table.
 
-/// Each row is `docs method(argument: type): field type = default, field from argument;` and, for an option that the environment
-/// overrides, `"VARIABLE": parser, "values";`. A parser returns the method's argument.
+/// Each row is `docs method(argument: type): field type = default, field from argument;` and, for an option that the
+/// environment overrides, `"VARIABLE": parser, "values";`. A parser returns the method's argument.
 macro_rules! options {
     (
         $(#[$struct_doc:meta])*

@@ -32,8 +32,8 @@ fn the_readme_lists_every_variable() {
 /// Misspelt on purpose by a test of the doctor.
 const MISSPELT: &str = "BURN_TPU_CACHE_ENTRYS";
 
-/// Every name of a variable in any source of the workspace is in [`TpuOptions::VARIABLES`], or is for this project's own tests
-/// and in `docs/testing.md`.
+/// Every name of a variable in any source of the workspace is in [`TpuOptions::VARIABLES`], or is for this project's own
+/// tests and in `docs/testing.md`.
 #[test]
 fn every_variable_in_the_sources_is_documented() {
     let mut found = BTreeSet::new();

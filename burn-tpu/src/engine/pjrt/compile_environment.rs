@@ -66,8 +66,8 @@ fn driver(root: &Path) -> String {
 /// Libraries that XLA's CUDA compiler asks for the fastest algorithm, or compiles with: cuDNN, cuBLAS, NVVM, the linker.
 const CUDA_LIBRARIES: [&str; 5] = ["libcudnn", "libcublas", "libnvvm", "libnvrtc", "libnvJitLink"];
 
-/// Those of [`CUDA_LIBRARIES`] that are found where a plugin looks for them: name, size and time of change of each. The search
-/// path is that of the dynamic linker.
+/// Those of [`CUDA_LIBRARIES`] that are found where a plugin looks for them: name, size and time of change of each. The
+/// search path is that of the dynamic linker.
 fn libraries(root: &Path, plugin: &Path, search_path: &[PathBuf]) -> String {
     let mut folders: Vec<PathBuf> = search_path.to_vec();
     // Wheels: `nvidia/cudnn/lib` and the like, beside the folder of the plugin's package.
