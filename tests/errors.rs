@@ -1,35 +1,19 @@
 //! Errors as a user sees them. Each scenario runs in a separate process, which must survive the error.
 #![allow(clippy::print_stdout, reason = "a child process reports to its parent")]
 
+mod common;
+
 use burn::tensor::{Tensor, TensorData};
+use burn_tpu::fit::Fit;
 use burn_tpu::{Tpu, TpuDevice, TpuOptions};
-use std::process::Command;
+use common::child::{cpu_plugin, libtpu, run, scenario};
 
 type B = Tpu<f32>;
 
-/// Runs a scenario of [`child`] in a process with these environment variables and returns its output.
-fn run(scenario: &str, environment: &[(&str, &str)]) -> String {
-    let empty = tempfile::tempdir().expect("a folder");
-    let mut command = Command::new(std::env::current_exe().expect("this test"));
-    command.args(["--exact", "child", "--nocapture"]).env("SCENARIO", scenario);
-    // A machine without plugins: no cache, no home, no Python.
-    for variable in
-        ["VIRTUAL_ENV", "CONDA_PREFIX", "PJRT_NAMES_AND_LIBRARY_PATHS", "TPU_LIBRARY_PATH", "BURN_TPU_PLUGIN"]
-    {
-        command.env_remove(variable);
-    }
-    command.env("BURN_TPU_CACHE_DIR", empty.path()).env("HOME", empty.path()).env("PATH", "");
-    command.envs(environment.iter().copied());
-    let output = command.output().expect("it starts");
-    let text = String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "{scenario}: {text}");
-    text
-}
-
-/// The scenarios; does nothing unless the environment names one.
+/// The scenarios; without one this test has nothing to do.
 #[test]
 fn child() {
-    let Ok(scenario) = std::env::var("SCENARIO") else { return };
+    let Some(scenario) = scenario() else { return };
     let read = |device: TpuDevice| {
         let x = Tensor::<B, 1>::from_data(TensorData::from([1.0f32, 2.0]), &device) + 1.0;
         match x.try_into_data() {
@@ -49,6 +33,11 @@ fn child() {
             let device = TpuDevice::cpu(0);
             TpuOptions::default().dump("/proc/no-such-folder").install(&device).expect("first use");
             read(device);
+        }
+        "fit" => {
+            let fit = Fit::new().expect("options");
+            let step = |_, device: &TpuDevice| Some(Tensor::<B, 1>::ones([4], device) + 1.0);
+            println!("{}", fit.run(|_| None, step).expect("a step"));
         }
         other => panic!("no scenario {other}"),
     }
@@ -88,9 +77,47 @@ fn an_error_names_a_file_that_is_no_plugin() {
     assert_all(&text, &["ERROR", &path]);
 }
 
+/// What was asked for by name is never replaced by something else.
+#[test]
+fn a_named_file_that_is_no_plugin_is_never_replaced_by_ndarray() {
+    let file = tempfile::NamedTempFile::new().expect("a file");
+    std::fs::write(file.path(), "not a library").expect("written");
+    for path in [file.path().to_string_lossy().into_owned(), "/no/such/plugin.so".into()] {
+        let text = run("default", &[("BURN_TPU_PLUGIN", &path)]);
+        assert_all(&text, &["ERROR", "is not available", &path]);
+        assert!(!text.contains("DEVICE ndarray") && !text.contains("VALUE"), "{text}");
+    }
+}
+
+/// libtpu is there and a TPU is not: to fetch libtpu would change nothing.
+#[test]
+fn a_machine_with_libtpu_and_no_tpu_is_told_so_and_what_works() {
+    let Some(libtpu) = libtpu() else { return };
+    let text = run("tpu", &[("TPU_LIBRARY_PATH", &libtpu)]);
+    let parts = ["ERROR", "this machine has no TPU", "BURN_TPU_PLATFORM=cpu", "TpuDevice::topology", "burn_tpu::fit"];
+    assert_all(&text, &parts);
+}
+
+#[test]
+fn fit_without_libtpu_says_so_once() {
+    let text = run("fit", &[]);
+    assert_all(&text, &["v4:1x1x1", "v5e:1x1", "cargo xtask setup tpu"]);
+    assert_eq!(text.matches("looked at").count(), 1, "{text}");
+    assert_eq!(text.matches("fix: ").count(), 1, "{text}");
+}
+
+#[test]
+fn fit_dumps_what_it_compiles() {
+    let folder = tempfile::tempdir().expect("a folder");
+    run("fit", &[("BURN_TPU_DUMP", &folder.path().to_string_lossy())]);
+    let dumped = std::fs::read_dir(folder.path()).expect("it is there").flatten();
+    let texts: Vec<String> = dumped.map(|file| std::fs::read_to_string(file.path()).expect("a text")).collect();
+    assert!(texts.len() == 1 && texts[0].contains("stablehlo"), "{texts:?}");
+}
+
 #[test]
 fn a_denied_fallback_names_the_ops_and_the_fix() {
-    let Some(plugin) = plugin() else { return };
+    let Some(plugin) = cpu_plugin() else { return };
     let environment =
         [("BURN_TPU_PLUGIN", &*plugin), ("BURN_TPU_HOST_OPS", "stablehlo.add"), ("BURN_TPU_FALLBACK", "deny")];
     let text = run("cpu", &environment);
@@ -104,24 +131,15 @@ fn a_wrong_environment_variable_is_named_with_its_rule() {
 }
 
 #[test]
-fn a_missing_device_is_named_with_the_number_of_devices() {
-    let Some(plugin) = plugin() else { return };
+fn a_device_that_the_plugin_lacks_is_named_with_their_number() {
+    let Some(plugin) = cpu_plugin() else { return };
     let text = run("far", &[("BURN_TPU_PLUGIN", &plugin)]);
     assert_all(&text, &["ERROR", "cpu:9 is not available", "has 1 devices", "BURN_TPU_CPU_DEVICES"]);
 }
 
 #[test]
 fn an_unwritable_dump_folder_is_an_error_with_its_path() {
-    let Some(plugin) = plugin() else { return };
+    let Some(plugin) = cpu_plugin() else { return };
     let text = run("dump", &[("BURN_TPU_PLUGIN", &plugin)]);
     assert_all(&text, &["ERROR", "the dump of a program /proc/no-such-folder"]);
-}
-
-/// Returns the path of the CPU plugin.
-fn plugin() -> Option<String> {
-    let found = burn_tpu_pjrt::discovery::find(burn_tpu_pjrt::PluginKind::Cpu, None);
-    if found.is_err() && std::env::var("BURN_TPU_REQUIRE_PLUGIN").is_ok_and(|v| v == "1") {
-        panic!("the CPU plugin is missing: run `cargo xtask setup cpu`");
-    }
-    found.ok().map(|found| found.path.to_string_lossy().into_owned())
 }

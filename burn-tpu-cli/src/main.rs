@@ -19,7 +19,7 @@ struct Cli {
 
 #[derive(Subcommand)]
 enum Command {
-    /// Look at plugins, devices, variables and the cache folder, try each, and say how to mend what is wrong
+    /// Look at plugins, devices, variables and the cache folder, try each, and say how to fix what is wrong
     Doctor(doctor::Args),
     /// One probe of the doctor's: what may end or hang the process that does it
     #[command(hide = true, subcommand)]

@@ -1,4 +1,4 @@
-//! The doctor on machines with one thing wrong: it names the thing and the mend, and ends by itself.
+//! The doctor on machines with one thing wrong: it names the thing and the fix, and ends by itself.
 //!
 //! Plugins that are broken in a certain way are small libraries, built here by the compiler that builds the tests.
 
@@ -67,13 +67,13 @@ impl Machine {
     }
 }
 
-/// The mend of the one problem that mentions all of `parts`.
-fn mend(report: &Value, parts: &[&str]) -> String {
+/// The fix of the one problem that mentions all of `parts`.
+fn fix(report: &Value, parts: &[&str]) -> String {
     let problems = report["problems"].as_array().unwrap();
     let says = |problem: &&Value| parts.iter().all(|part| problem["what"].as_str().unwrap().contains(part));
     let found: Vec<&Value> = problems.iter().filter(says).collect();
     assert_eq!(found.len(), 1, "one problem with {parts:?} in {report:#}");
-    found[0]["mend"].as_str().unwrap().to_owned()
+    found[0]["fix"].as_str().unwrap().to_owned()
 }
 
 /// The state of a platform.
@@ -113,11 +113,11 @@ fn without_any_plugin_it_says_which_to_fetch() {
     let machine = Machine::new();
     let (report, usable) = machine.report();
     assert!(!usable && report["usable"] == false && report["plugins"].as_array().unwrap().is_empty(), "{report:#}");
-    assert!(mend(&report, &["no PJRT plugin for cpu"]).contains("cargo xtask setup cpu"));
+    assert!(fix(&report, &["no PJRT plugin for cpu"]).contains("cargo xtask setup cpu"));
     assert_eq!((state(&report, "cpu"), state(&report, "ndarray")), ("absent", "works"));
     assert_eq!(report["default_device"], "ndarray:0");
     let text = machine.text();
-    for part in ["cpu         no plugin", "mend: cargo xtask setup cpu", "programs run on burn-ndarray"] {
+    for part in ["cpu         no plugin", "fix: cargo xtask setup cpu", "programs run on burn-ndarray"] {
         assert!(text.contains(part), "{part:?} is not in\n{text}");
     }
     // On a machine without plugins, asking for burn-ndarray is asking for what works.
@@ -135,11 +135,11 @@ fn a_file_that_is_no_library_is_named_with_who_named_it() {
     let (report, usable) = machine.report();
     assert!(!usable);
     assert_eq!(reason(&report), "not_loadable");
-    assert!(mend(&report, &["notes.txt", "could not be loaded"]).starts_with("unset BURN_TPU_PLUGIN"));
+    assert!(fix(&report, &["notes.txt", "could not be loaded"]).starts_with("unset BURN_TPU_PLUGIN"));
     fs::remove_file(file).unwrap();
     let (report, _) = machine.report();
     assert_eq!(reason(&report), "missing");
-    assert!(mend(&report, &["notes.txt"]).starts_with("unset BURN_TPU_PLUGIN"));
+    assert!(fix(&report, &["notes.txt"]).starts_with("unset BURN_TPU_PLUGIN"));
 }
 
 #[test]
@@ -153,8 +153,8 @@ fn a_truncated_plugin_is_fetched_again() {
         fs::write(&path, &whole[..length]).unwrap();
         let (report, usable) = machine.report();
         assert!(!usable && ["not_loadable", "died"].contains(&reason(&report)), "{length}: {report:#}");
-        let mend = mend(&report, &["xla_cpu_pjrt.so"]);
-        assert!(mend.starts_with("rm ") && mend.ends_with("cargo xtask setup cpu"), "{mend}");
+        let fix = fix(&report, &["xla_cpu_pjrt.so"]);
+        assert!(fix.starts_with("rm ") && fix.ends_with("cargo xtask setup cpu"), "{fix}");
     }
 }
 
@@ -166,7 +166,7 @@ fn a_library_that_is_no_plugin_is_told_apart() {
     let (report, usable) = machine.report();
     assert!(!usable);
     assert_eq!(reason(&report), "not_a_plugin");
-    assert!(mend(&report, &["GetPjrtApi"]).ends_with("cargo xtask setup cpu"));
+    assert!(fix(&report, &["GetPjrtApi"]).ends_with("cargo xtask setup cpu"));
 }
 
 #[test]
@@ -178,8 +178,8 @@ fn a_plugin_of_another_version_is_named_with_both_versions() {
         let (report, usable) = machine.report();
         assert!(!usable);
         assert_eq!(reason(&report), "version");
-        let mend = mend(&report, &[&format!("speaks PJRT C API {major}.{minor}"), "0.81"]);
-        assert!(mend.ends_with("cargo xtask setup cpu"), "{mend}");
+        let fix = fix(&report, &[&format!("speaks PJRT C API {major}.{minor}"), "0.81"]);
+        assert!(fix.ends_with("cargo xtask setup cpu"), "{fix}");
     }
 }
 
@@ -190,20 +190,20 @@ fn a_plugin_that_dies_or_hangs_takes_only_its_child_along() {
     fake_plugin(&path, [0, 81], "std::process::abort()");
     let (report, _) = machine.report();
     assert_eq!(reason(&report), "died");
-    mend(&report, &["loading the plugin ended the process: abort"]);
+    fix(&report, &["loading the plugin ended the process: abort"]);
     fake_plugin(&path, [0, 81], "loop { std::thread::park() }");
     let (report, _) = Machine { timeout: "1", ..machine }.report();
     assert_eq!(reason(&report), "hung");
-    mend(&report, &["loading the plugin did not end within 1 s"]);
+    fix(&report, &["loading the plugin did not end within 1 s"]);
 }
 
 #[test]
 fn variables_that_break_programs_are_named_before_they_do() {
     let machine = Machine::new().with("XLA_FLAGS", "--xla_no_such_flag=1").with("BURN_TPU_CACHE_ENTRYS", "7");
     let (report, _) = machine.with("BURN_TPU_STRICT", "yes").report();
-    assert_eq!(mend(&report, &["--xla_no_such_flag=1", "aborts the process"]), "unset XLA_FLAGS");
-    assert_eq!(mend(&report, &["BURN_TPU_CACHE_ENTRYS", "nothing reads"]), "unset BURN_TPU_CACHE_ENTRYS");
-    assert_eq!(mend(&report, &["BURN_TPU_STRICT", "\"yes\""]), "unset BURN_TPU_STRICT");
+    assert_eq!(fix(&report, &["--xla_no_such_flag=1", "aborts the process"]), "unset XLA_FLAGS");
+    assert_eq!(fix(&report, &["BURN_TPU_CACHE_ENTRYS", "nothing reads"]), "unset BURN_TPU_CACHE_ENTRYS");
+    assert_eq!(fix(&report, &["BURN_TPU_STRICT", "\"yes\""]), "unset BURN_TPU_STRICT");
 }
 
 /// libtpu's lock, as libtpu takes it. Waits for another run of these tests that holds it.
@@ -221,8 +221,8 @@ fn a_held_libtpu_lock_is_traced_to_its_process() {
     let machine = Machine::new();
     let (report, _) = machine.report();
     assert_eq!(report["hardware"]["libtpu_lock"]["state"], "held");
-    let mend_text = mend(&report, &["holds libtpu's lock", &us, "doctor"]);
-    assert!(mend_text.contains(&format!("kill {}", std::process::id())), "{mend_text}");
+    let fix_text = fix(&report, &["holds libtpu's lock", &us, "doctor"]);
+    assert!(fix_text.contains(&format!("kill {}", std::process::id())), "{fix_text}");
     assert!(machine.text().contains(&format!("libtpu lock held by {us}")));
     // libtpu itself, told to mind the lock: the plugin fails, and the one problem is still the lock.
     let Some(libtpu) = plugin(burn_tpu_pjrt::PluginKind::Tpu, "BURN_TPU_REQUIRE_LIBTPU") else { return };
@@ -230,7 +230,7 @@ fn a_held_libtpu_lock_is_traced_to_its_process() {
     let (report, usable) = machine.report();
     assert!(!usable);
     assert_eq!(reason(&report), "locked", "{report:#}");
-    assert_eq!(mend(&report, &["holds libtpu's lock", &us]), mend_text);
+    assert_eq!(fix(&report, &["holds libtpu's lock", &us]), fix_text);
 }
 
 #[test]
@@ -246,7 +246,7 @@ fn the_cpu_plugin_is_proven() {
     // Asking for what is not here is a problem although the CPU would do.
     let (report, usable) = machine.with("BURN_TPU_PLATFORM", "cuda").report();
     assert!(!usable && report["default_device"].is_null());
-    assert_eq!(mend(&report, &["BURN_TPU_PLATFORM=cuda"]), "unset BURN_TPU_PLATFORM");
+    assert_eq!(fix(&report, &["BURN_TPU_PLATFORM=cuda"]), "unset BURN_TPU_PLATFORM");
 }
 
 /// A plugin's file, or `None` (with a line saying so); with the variable `required` set, a failure instead.

@@ -9,6 +9,7 @@ use crate::abi::{Args, Slot, Struct};
 use crate::bindings::*;
 use crate::error::{Code, PjrtError, Result};
 use crate::plugin::Version;
+use crate::process::Process;
 
 /// The function table of a loaded plugin. Plugins are never unloaded, so it is valid until the process ends.
 #[derive(Clone, Copy, Debug)]
@@ -18,6 +19,8 @@ pub(crate) struct Api {
     size: usize,
     version: Version,
     path: &'static Path,
+    /// The process that loaded the plugin. In a forked child of it the plugin's threads do not exist.
+    process: Process,
 }
 
 // SAFETY: the table is constant after `GetPjrtApi` returned it, and the runtime behind the C API (PJRT's C++ client)
@@ -30,7 +33,17 @@ impl Api {
     /// # Safety
     /// `table` is what `GetPjrtApi` of a library that stays loaded returned, and its first `size` bytes are readable.
     pub(crate) unsafe fn new(table: NonNull<PJRT_Api>, size: usize, version: Version, path: &'static Path) -> Api {
-        Api { table, size, version, path }
+        Api { table, size, version, path, process: Process::current() }
+    }
+
+    /// A copy with some functions replaced. Its table lives until the process ends.
+    #[cfg(test)]
+    pub(crate) fn with_table(self, change: impl FnOnce(&mut PJRT_Api)) -> Api {
+        assert!(self.size >= size_of::<PJRT_Api>(), "the plugin is older than the header");
+        // SAFETY: the plugin filled at least as many bytes; the table holds integers, pointers and functions.
+        let mut table = unsafe { self.table.as_ptr().read() };
+        change(&mut table);
+        Api { table: NonNull::from(Box::leak(Box::new(table))), size: size_of::<PJRT_Api>(), ..self }
     }
 
     pub(crate) fn version(&self) -> Version {
@@ -41,12 +54,22 @@ impl Api {
         self.path
     }
 
-    /// Calls the C function that `A` belongs to and turns the error it may return into a [`PjrtError::Call`].
+    /// An error in a forked child of the process that loaded the plugin.
+    pub(crate) fn check_process(&self, call: &'static str) -> Result<()> {
+        if self.process.is_current() {
+            return Ok(());
+        }
+        Err(PjrtError::Forked { path: self.path, call, loaded_by: self.process.id })
+    }
+
+    /// Calls the C function that `A` belongs to and turns the error it may return into a [`PjrtError::Call`]. In a forked
+    /// child it calls nothing: [`PjrtError::Forked`].
     ///
     /// # Safety
     /// `args` was made by [`Struct::new`] and its in-fields satisfy what the header says of this function: pointers
     /// are valid for as long as it says, handles are live and belong to this plugin.
     pub(crate) unsafe fn call<A: Args>(&self, args: &mut A) -> Result<()> {
+        self.check_process(A::CALL)?;
         // SAFETY: `Args` promises that the entry at `OFFSET` has this type.
         let function = unsafe { self.slot::<Slot<A>>(A::OFFSET) }.flatten().ok_or_else(|| self.missing(A::CALL))?;
         // SAFETY: the table's entry is the function that takes `A`; the caller vouches for the fields.
@@ -141,10 +164,12 @@ impl Api {
     }
 }
 
-/// A destructor failed: nobody is there to return the error to, so it is logged.
+/// A destructor failed: nobody is there to return the error to, so it is logged. A forked child drops copies of handles
+/// that its parent still owns: nothing is to be freed, and nothing is wrong.
 pub(crate) fn log_failed_drop(result: Result<()>) {
-    if let Err(error) = result {
-        tracing::error!(%error, "a PJRT handle could not be freed");
+    match result {
+        Ok(()) | Err(PjrtError::Forked { .. }) => {}
+        Err(error) => tracing::error!(%error, "a PJRT handle could not be freed"),
     }
 }
 

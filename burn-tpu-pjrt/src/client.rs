@@ -102,7 +102,12 @@ impl Client {
         })
     }
 
-    /// How many devices this process can use.
+    /// Whether anything but this handle keeps the client: a clone, a device, a buffer, an executable, an event.
+    pub fn is_shared(&self) -> bool {
+        Arc::strong_count(&self.0) > 1
+    }
+
+    /// Returns the number of devices that this process can use.
     pub fn device_count(&self) -> usize {
         self.0.devices.iter().filter(|device| device.addressable).count()
     }

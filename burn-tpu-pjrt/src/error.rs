@@ -261,6 +261,24 @@ pub enum PjrtError {
         /// What is wrong.
         reason: String,
     },
+    /// A call into a plugin from a forked child of the process that loaded it.
+    #[error(
+        "{call}: the plugin `{}` was loaded by process {loaded_by}, and this is a forked child of it, in which the \
+         plugin's threads do not exist: fork before the plugin is loaded, or start the child anew \
+         (std::process::Command; `spawn` instead of `fork` in Python's multiprocessing)",
+        .path.display()
+    )]
+    Forked {
+        /// The plugin.
+        path: &'static Path,
+        /// The C function, or our own.
+        call: &'static str,
+        /// The process that loaded the plugin.
+        loaded_by: u32,
+    },
+    /// A compile that was to start after the process began to exit.
+    #[error("no compile is started: this process is exiting")]
+    Exiting,
     /// A serialized executable that is damaged or came from elsewhere.
     #[error("serialized executable: {reason}; compile it again")]
     Serialized {
@@ -276,11 +294,11 @@ impl PjrtError {
         match self {
             Discovery(_) | PluginMissing { .. } | PluginNotLoadable { .. } | NotAPlugin { .. } => Fault::Environment,
             PluginVersion { .. } | CallMissing { .. } | XlaFlag { .. } | Serialized { .. } => Fault::Environment,
-            TpuLocked { .. } => Fault::Environment,
+            TpuLocked { .. } | Exiting => Fault::Environment,
             Call { code: Code::Unavailable, .. } => Fault::Environment,
             Call { .. } if self.is_out_of_memory() => Fault::Environment,
             Call { .. } | PluginBroken { .. } | ElementType { .. } => Fault::Plugin,
-            Option { .. } | CompileOptions { .. } | Shape { .. } | Usage { .. } => Fault::User,
+            Option { .. } | CompileOptions { .. } | Shape { .. } | Usage { .. } | Forked { .. } => Fault::User,
             // Programs and their arguments are built by this project's own lowering and recording.
             ByteLength { .. } | Program { .. } | Count { .. } | Argument { .. } => Fault::Bug,
         }

@@ -64,6 +64,7 @@ mod named_value;
 pub mod occupancy;
 mod plugin;
 pub mod presence;
+mod process;
 mod program;
 mod program_check;
 mod serialized;
@@ -89,6 +90,7 @@ pub use live::{LiveHandles, live_buffers, live_clients, live_events, live_handle
 pub use loaded_executable::LoadedExecutable;
 pub use named_value::{Attributes, Value};
 pub use plugin::{Plugin, Version};
+pub use process::CompileGuard;
 pub use program::Program;
 pub use serialized::processor;
 pub use tensor_spec::{MAX_RANK, TensorSpec};

@@ -19,6 +19,7 @@ use crate::flags;
 use crate::named_value::{Attributes, Value};
 use crate::occupancy::libtpu_lock;
 use crate::presence::tpu_present;
+use crate::process::watch_exit;
 
 /// A version of the PJRT C API.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -80,15 +81,15 @@ impl Plugin {
     ///
     /// # Errors
     /// [`PjrtError::XlaFlag`], [`PjrtError::PluginMissing`], [`PjrtError::PluginNotLoadable`],
-    /// [`PjrtError::NotAPlugin`], [`PjrtError::PluginVersion`], [`PjrtError::TpuLocked`], or what the plugin says when
-    /// initialised.
+    /// [`PjrtError::NotAPlugin`], [`PjrtError::PluginVersion`], [`PjrtError::TpuLocked`], [`PjrtError::Forked`], or what
+    /// the plugin says when initialised.
     pub fn load(path: impl AsRef<Path>) -> Result<Plugin> {
         let path = path.as_ref();
         let missing = |_| PjrtError::PluginMissing { path: path.to_path_buf() };
         let path = path.canonicalize().map_err(missing)?;
         let mut loaded = LOADED.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
         if let Some(plugin) = loaded.iter().find(|plugin| plugin.path() == path) {
-            return Ok(*plugin);
+            return plugin.api().check_process("Plugin::load").map(|()| *plugin);
         }
         flags::check_xla_flags()?;
         quiet_environment();
@@ -111,6 +112,7 @@ impl Plugin {
         // SAFETY: the function takes no pointers; the lock in `load` keeps it to one call per library.
         unsafe { api.call(&mut PJRT_Plugin_Initialize_Args::new()) }.map_err(|error| locked(path, error))?;
         let attributes = attributes(api)?;
+        watch_exit();
         tracing::info!(%version, ?attributes, "plugin loaded");
         Ok(Plugin(Box::leak(Box::new(Loaded { api, attributes }))))
     }
@@ -140,6 +142,13 @@ impl Plugin {
 
     pub(crate) fn api(self) -> Api {
         self.0.api
+    }
+
+    /// The same plugin with another function table.
+    #[cfg(test)]
+    pub(crate) fn with_table(self, change: impl FnOnce(&mut PJRT_Api)) -> Plugin {
+        let api = self.api().with_table(change);
+        Plugin(Box::leak(Box::new(Loaded { api, attributes: self.0.attributes.clone() })))
     }
 }
 

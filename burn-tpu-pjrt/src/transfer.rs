@@ -62,10 +62,19 @@ impl Buffer {
             HostUse::UntilTransferred => PJRT_HostBufferSemantics_kImmutableUntilTransferCompletes,
             HostUse::ZeroCopy => PJRT_HostBufferSemantics_kImmutableZeroCopy,
         };
-        // SAFETY: `kept` is dropped by the done event's callback and not before. Until then its box neither moves nor
-        // is borrowed mutably, so the slice that `as_ref` gave stays valid and unchanged.
+        // SAFETY: `kept` is dropped by the callback of an event that ends after the plugin's last use, and not before; it
+        // is leaked where there is no such event. Until then its box neither moves nor is borrowed mutably, so the slice
+        // that `as_ref` gave stays valid and unchanged. A plugin that fails does not use the bytes.
         let (buffer, done) = unsafe { upload(device, &spec, (*kept.data).as_ref(), semantics) }?;
-        if let Err(error) = keep_until(done, kept) {
+        let done = match (done, keep) {
+            (Some(done), _) => Ok(done),
+            // The buffer is ready when its bytes are on the device, which is all that was promised.
+            (None, HostUse::UntilTransferred) => buffer.ready(),
+            // The plugin may use the bytes for as long as the buffer lives or its memory serves another one.
+            (None, HostUse::ZeroCopy) => Err(device.client().api().broken(UPLOAD, "it returned no event and no error")),
+        };
+        let kept = ManuallyDrop::new(kept);
+        if let Err(error) = done.and_then(|done| drop_when(done, kept)) {
             tracing::error!(%error, "the end of a host transfer cannot be learned: its memory is leaked");
         }
         Ok(buffer)
@@ -152,12 +161,15 @@ struct Kept<D> {
 }
 
 /// Drops `kept` when `done` has ended; leaks it if that cannot be learned, since dropping too early would be worse.
-fn keep_until<D: Send + 'static>(done: Event, kept: Kept<D>) -> Result<()> {
-    let kept = ManuallyDrop::new(kept);
+fn drop_when<D: Send + 'static>(done: Event, kept: ManuallyDrop<Kept<D>>) -> Result<()> {
     done.on_ready(move |_| drop(ManuallyDrop::into_inner(kept)))
 }
 
-/// Starts an upload and returns the buffer with the event that ends when the plugin is done with `bytes`.
+/// The C function that uploads.
+const UPLOAD: &str = "PJRT_Client_BufferFromHostBuffer";
+
+/// Starts an upload and returns the buffer with the event that ends when the plugin is done with `bytes`. The header has
+/// every plugin give that event; one that gives none has still taken the bytes.
 ///
 /// # Safety
 /// `bytes` stays valid and unchanged for as long as `semantics` says.
@@ -166,7 +178,7 @@ unsafe fn upload(
     spec: &Arc<TensorSpec>,
     bytes: &[u8],
     semantics: PJRT_HostBufferSemantics,
-) -> Result<(Buffer, Event)> {
+) -> Result<(Buffer, Option<Event>)> {
     if bytes.len() != spec.byte_len() {
         let (expected, given) = (spec.byte_len(), bytes.len());
         return Err(PjrtError::ByteLength { spec: (**spec).clone(), expected, given });
@@ -187,12 +199,12 @@ unsafe fn upload(
     // SAFETY: client and device are live; the dimensions are borrowed for the call; their product with the element
     // size is the length of `bytes`, whose lifetime the caller vouches for.
     unsafe { client.api().call(&mut args) }?;
-    let buffer = client.api().non_null("PJRT_Client_BufferFromHostBuffer", args.buffer)?;
+    let buffer = client.api().non_null(UPLOAD, args.buffer)?;
     // SAFETY: the caller owns the returned buffer.
     let buffer = unsafe { Buffer::new(buffer, spec.clone(), client.clone(), device.index()) };
-    let done = client.api().non_null("PJRT_Client_BufferFromHostBuffer", args.done_with_host_buffer)?;
     // SAFETY: the caller owns the returned event.
-    Ok((buffer, unsafe { Event::new(done, client.clone()) }))
+    let done = NonNull::new(args.done_with_host_buffer).map(|done| unsafe { Event::new(done, client.clone()) });
+    Ok((buffer, done))
 }
 
 /// Starts a download into `dst`.
@@ -224,4 +236,69 @@ fn row_major(spec: &TensorSpec) -> PJRT_Buffer_MemoryLayout {
     layout.type_ = PJRT_Buffer_MemoryLayout_Type_Tiled;
     layout.__bindgen_anon_1 = PJRT_Buffer_MemoryLayout__bindgen_ty_1 { tiled };
     layout
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::client_options::ClientOptions;
+    use crate::element_type::ElementType;
+    use crate::plugin::Plugin;
+    use std::sync::OnceLock;
+    use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
+
+    static REAL: OnceLock<unsafe extern "C" fn(*mut PJRT_Client_BufferFromHostBuffer_Args) -> *mut PJRT_Error> =
+        OnceLock::new();
+
+    /// The CPU plugin's upload, without its event.
+    unsafe extern "C" fn without_event(args: *mut PJRT_Client_BufferFromHostBuffer_Args) -> *mut PJRT_Error {
+        let real = REAL.get().expect("set before the table is used");
+        // SAFETY: the caller's own arguments.
+        let error = unsafe { real(args) };
+        // SAFETY: live, and the call is over. The event that was there is leaked.
+        unsafe { (*args).done_with_host_buffer = std::ptr::null_mut() };
+        error
+    }
+
+    /// Host bytes that tell when they are dropped.
+    struct Bytes(Vec<u8>, Arc<AtomicBool>);
+
+    impl AsRef<[u8]> for Bytes {
+        fn as_ref(&self) -> &[u8] {
+            &self.0
+        }
+    }
+
+    impl Drop for Bytes {
+        fn drop(&mut self) {
+            self.1.store(true, SeqCst);
+        }
+    }
+
+    #[test]
+    fn bytes_of_an_upload_without_an_event_outlive_its_transfer() {
+        let Ok(plugin) = Plugin::find(crate::PluginKind::Cpu, None) else { return };
+        let plugin = plugin.with_table(|table| {
+            REAL.get_or_init(|| table.PJRT_Client_BufferFromHostBuffer.expect("every plugin uploads"));
+            table.PJRT_Client_BufferFromHostBuffer = Some(without_event);
+        });
+        let client = Client::new(plugin, &ClientOptions::cpu(1).unwrap()).unwrap();
+        let device = client.device(0).unwrap();
+        let spec = Arc::new(TensorSpec::new(ElementType::U8, [4096]).unwrap());
+        let given: Vec<u8> = (0..4096).map(|i| i as u8).collect();
+        for (keep, dropped_in_the_end) in [(HostUse::UntilTransferred, true), (HostUse::ZeroCopy, false)] {
+            let dropped = Arc::new(AtomicBool::new(false));
+            let bytes = Bytes(given.clone(), Arc::clone(&dropped));
+            let buffer = Buffer::from_host_owned(&device, Arc::clone(&spec), bytes, keep).unwrap();
+            assert_eq!(buffer.to_host().unwrap(), given, "{keep:?}");
+            drop(buffer);
+            let patience = std::time::Instant::now();
+            while dropped_in_the_end && !dropped.load(SeqCst) {
+                assert!(patience.elapsed().as_secs() < 20, "the bytes are never freed");
+                std::thread::yield_now();
+            }
+            assert_eq!(dropped.load(SeqCst), dropped_in_the_end, "{keep:?}");
+        }
+        assert_eq!(Buffer::from_host(&device, spec, &given).unwrap().to_host().unwrap(), given);
+    }
 }

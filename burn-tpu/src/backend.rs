@@ -66,7 +66,7 @@ impl<F: TpuFloat, I: TpuInt> Backend for Tpu<F, I> {
     }
 
     fn seed(device: &TpuDevice, seed: u64) {
-        runtime(*device).seed(seed);
+        crate::runtime::seed(*device, seed);
     }
 
     /// Runs what the calling thread recorded and waits for all that the device was given.
@@ -75,9 +75,11 @@ impl<F: TpuFloat, I: TpuInt> Backend for Tpu<F, I> {
         cut.and(runtime(*device).wait()).map_err(Into::into)
     }
 
-    /// Lets the compiled programs go.
+    /// Drops the compiled programs.
     fn memory_cleanup(device: &TpuDevice) {
-        runtime(*device).cache().clear();
+        if let Some(runtime) = crate::runtime::running(*device) {
+            runtime.cache().clear();
+        }
     }
 
     fn dtype_usage(_device: &TpuDevice, dtype: BurnDType) -> DTypeUsageSet {
@@ -89,6 +91,7 @@ impl<F: TpuFloat, I: TpuInt> Backend for Tpu<F, I> {
         }
     }
 
+    /// Returns the number of devices of a platform. Opens the platform's client if its hardware seems to be there.
     fn device_count(type_id: u16) -> usize {
         Platform::ALL.get(usize::from(type_id)).map_or(0, |&platform| crate::engine::device_count(platform))
     }

@@ -7,6 +7,7 @@
 //! May not know: programs, engines.
 
 use crate::error::{Result, TpuError};
+use burn_tpu_pjrt::CompileGuard;
 use parking_lot::{Condvar, Mutex};
 use rustc_hash::FxHashMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -62,12 +63,15 @@ impl<T: Clone + Send + 'static> Compiling<T> {
         if let Some(job) = jobs.get(&key) {
             return Ok(Arc::clone(job));
         }
+        // For all of the job's work, so that an exit of the process does not destroy what the compiler uses.
+        let guard = CompileGuard::new().map_err(TpuError::pjrt("starting a compile"))?;
         let job = Arc::new(Job { outcome: Mutex::new(None), ended: Condvar::new() });
         let running = Arc::clone(&job);
         let (span, subscriber) = (tracing::Span::current(), tracing::dispatcher::get_default(Clone::clone));
         let run = move || {
             let traced = || span.in_scope(compile);
             let outcome = catch_unwind(AssertUnwindSafe(|| tracing::dispatcher::with_default(&subscriber, traced)));
+            drop(guard);
             running.end(outcome.unwrap_or_else(|_| Err(TpuError::Bug("a compile panicked".into()))));
         };
         let thread = std::thread::Builder::new().name("burn-tpu-compile".into()).stack_size(STACK_BYTES).spawn(run);

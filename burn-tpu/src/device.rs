@@ -141,7 +141,9 @@ pub(crate) const WIDE: u16 = 1 << 15;
 impl Default for TpuDevice {
     /// The best device present: TPU, CUDA, CPU plugin, burn-ndarray. `BURN_TPU_PLATFORM` picks the platform instead.
     ///
-    /// The answer is found once per process. When only burn-ndarray is left, one warning says how to install a plugin.
+    /// The answer is found once per process. No device is started by it. When only burn-ndarray is left, one warning says how
+    /// to install a plugin. When `BURN_TPU_PLUGIN` names a file that cannot be used, the answer is the device that it was named
+    /// for, whose first read reports the error.
     fn default() -> Self {
         crate::runtime::default_device()
     }

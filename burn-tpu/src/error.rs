@@ -5,7 +5,7 @@ use burn_tpu_pjrt::PjrtError;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-/// Who can mend an error.
+/// Who can fix an error.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fault {
     /// The program that calls: a shape, a dtype, an option.
@@ -23,14 +23,14 @@ pub enum Fault {
 #[non_exhaustive]
 pub enum TpuError {
     /// No usable plugin or device for the platform.
-    #[error("{device} is not available: {reason}\n  mend: {mend}")]
+    #[error("{device} is not available: {reason}\n  fix: {fix}")]
     Unavailable {
         /// The device asked for.
         device: String,
         /// Why it is not there, with every place that was looked at.
         reason: String,
-        /// The command that mends it.
-        mend: &'static str,
+        /// The command that fixes it.
+        fix: &'static str,
     },
     /// A call into the plugin failed.
     #[error("{context}: {source}")]
@@ -68,7 +68,8 @@ pub enum TpuError {
     },
     /// A node that the engine cannot lower, while host fallback is denied.
     #[error(
-        "{device} cannot run {ops}, and the fallback policy is `deny`\n  mend: allow it with TpuOptions::fallback or BURN_TPU_FALLBACK=warn"
+        "{device} cannot run {ops}, and the fallback policy is `deny`\n  fix: allow it with \
+         TpuOptions::fallback or BURN_TPU_FALLBACK=warn"
     )]
     FallbackDenied {
         /// The device.
@@ -78,7 +79,7 @@ pub enum TpuError {
     },
     /// A program would have to be compiled after [`freeze`](crate::freeze).
     #[error(
-        "{device} is frozen, and a program had to be compiled: {reason}\n  mend: let steps repeat, or burn_tpu::unfreeze"
+        "{device} is frozen, and a program had to be compiled: {reason}\n  fix: let steps repeat, or burn_tpu::unfreeze"
     )]
     Frozen {
         /// The device.
@@ -108,6 +109,21 @@ pub enum TpuError {
         /// The device.
         device: String,
     },
+    /// An option of a platform's client, asked for while another device of the platform uses it with another value.
+    #[error(
+        "{device}: option {option} is {asked}, but the client that the devices of this platform share has {current}\n  fix: \
+         set {option} to one value for all of them, before the first is used"
+    )]
+    ClientOption {
+        /// The device.
+        device: String,
+        /// The option's name, a method of [`TpuOptions`](crate::TpuOptions).
+        option: &'static str,
+        /// The value asked for.
+        asked: String,
+        /// The value that the client has.
+        current: String,
+    },
     /// A file or folder that cannot be used.
     #[error("{what} {path}: {reason}")]
     File {
@@ -128,7 +144,8 @@ pub enum TpuError {
     },
     /// A value asked of a device that compiles and does not run.
     #[error(
-        "{device} executes nothing: this {ty} has a shape and no value\n  mend: read values on a device that runs, such as TpuDevice::default()"
+        "{device} executes nothing: this {ty} has a shape and no value\n  fix: \
+         read values on a device that runs, such as TpuDevice::default()"
     )]
     NoValue {
         /// The device.
@@ -138,7 +155,8 @@ pub enum TpuError {
     },
     /// A step that is not the one that a golden file pins.
     #[error(
-        "the step is not the one in {path} (- pinned, + found):\n{changes}  mend: if that is wanted, run again with BURN_TPU_BLESS=1"
+        "the step is not the one in {path} (- pinned, + found):\n{changes}  fix: if that is \
+         wanted, run again with BURN_TPU_BLESS=1"
     )]
     Golden {
         /// The file.
@@ -154,7 +172,7 @@ pub enum TpuError {
     },
     /// A program that is still being compiled after the time that it was given.
     #[error(
-        "program {program} of {nodes} nodes is not compiled after {seconds} s\n  mend: give it longer with \
+        "program {program} of {nodes} nodes is not compiled after {seconds} s\n  fix: give it longer with \
          TpuOptions::compile_timeout or BURN_TPU_COMPILE_TIMEOUT_S; its compile goes on, and is used when the program \
          comes again"
     )]
@@ -184,7 +202,7 @@ pub enum TpuError {
 }
 
 impl TpuError {
-    /// Who can mend it.
+    /// Who can fix it.
     pub fn fault(&self) -> Fault {
         match self {
             TpuError::Operation { .. }
@@ -194,6 +212,7 @@ impl TpuError {
             | TpuError::Frozen { .. }
             | TpuError::AlreadyRunning { .. }
             | TpuError::TraceFull { .. }
+            | TpuError::ClientOption { .. }
             | TpuError::Topology { .. }
             | TpuError::NoValue { .. }
             | TpuError::Golden { .. }

@@ -55,25 +55,28 @@ pub fn mark_step(device: &TpuDevice) {
     }
 }
 
-/// What a device has done since it started. Print it for a report.
+/// What a device has done since it started: all zeros for one that was not used yet, which this does not start. Print it
+/// for a report.
 pub fn metrics(device: &TpuDevice) -> Metrics {
-    runtime::runtime(*device).counters().snapshot()
+    runtime::metrics(*device)
 }
 
 /// Makes every later compile on a device an error, [`TpuError::Frozen`], which says what differs and where. It is the
 /// tensors of the refused program that fail.
 ///
-/// Freeze a training or serving loop once it is warm: from then on, nothing can stop for a compile unnoticed.
+/// Freeze a training or serving loop once it is warm: from then on, nothing can stop for a compile unnoticed. A device that was not used yet is frozen from
+/// its start.
 pub fn freeze(device: &TpuDevice) {
-    runtime::runtime(*device).freeze(true);
+    runtime::freeze(*device, true);
 }
 
 /// Ends [`freeze`].
 pub fn unfreeze(device: &TpuDevice) {
-    runtime::runtime(*device).freeze(false);
+    runtime::freeze(*device, false);
 }
 
-/// Identities of the programs in a device's cache, ascending. Two runs that recorded the same programs give the same list.
+/// Identities of the programs in a device's cache, ascending. Two runs that recorded the same programs give the same list. It is
+/// empty for a device that was not used yet.
 pub fn program_keys(device: &TpuDevice) -> Vec<u64> {
-    runtime::runtime(*device).cache().keys()
+    runtime::program_keys(*device)
 }

@@ -1,21 +1,23 @@
 //! What stands behind a device: its engine, options, program cache, metrics and random state. Started at first use.
 
 mod compile;
+mod registry;
+
+pub(crate) use registry::{default_device, forget, freeze, metrics, program_keys, running, runtime, seed, start};
 
 use crate::compiling::Compiling;
 use crate::engine::{self, Arguments, Engine, Executable, Input, NdArrayEngine, SharedBuffer};
 use crate::error::{Result, TpuError};
 use crate::metrics::Counters;
-use crate::options::{TpuOptions, platform_from_environment};
+use crate::options::TpuOptions;
 use crate::program::{Compiled, Form, ProgramCache, Recorded};
 use crate::recompile::DivergenceTracker;
 use crate::{Platform, TpuDevice};
 use burn_tpu_graph::TensorType;
-use parking_lot::{Mutex, RwLock};
-use rustc_hash::FxHashMap;
+use parking_lot::Mutex;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
-use std::sync::{Arc, LazyLock, OnceLock};
 use std::time::Instant;
 
 /// The state of one device in use.
@@ -71,80 +73,6 @@ impl Drop for Lent<'_> {
             }
         }
     }
-}
-
-static RUNTIMES: LazyLock<RwLock<FxHashMap<TpuDevice, Arc<DeviceRuntime>>>> = LazyLock::new(RwLock::default);
-
-/// The runtime of a device, started with default options if it is not running.
-pub(crate) fn runtime(device: TpuDevice) -> Arc<DeviceRuntime> {
-    let device = device.canonical();
-    if let Some(runtime) = RUNTIMES.read().get(&device) {
-        return Arc::clone(runtime);
-    }
-    let mut runtimes = RUNTIMES.write();
-    let start = || {
-        let options = TpuOptions::default().with_environment();
-        let (options, problem) = match options {
-            Ok(options) => (options, None),
-            Err(error) => (TpuOptions::default(), Some(error)),
-        };
-        Arc::new(DeviceRuntime::new(device, options, problem))
-    };
-    Arc::clone(runtimes.entry(device).or_insert_with(start))
-}
-
-/// Starts a device with given options.
-pub(crate) fn start(device: TpuDevice, options: TpuOptions) -> Result<()> {
-    let mut runtimes = RUNTIMES.write();
-    if runtimes.contains_key(&device) {
-        return Err(TpuError::AlreadyRunning { device: device.to_string() });
-    }
-    runtimes.insert(device, Arc::new(DeviceRuntime::new(device, options, None)));
-    Ok(())
-}
-
-/// Lets a device's state go: its programs and its engine. Tensors that are still there keep it alive for themselves.
-pub(crate) fn forget(device: TpuDevice) {
-    let forgotten = RUNTIMES.write().remove(&device);
-    drop(forgotten);
-}
-
-/// See [`TpuDevice::default`].
-pub(crate) fn default_device() -> TpuDevice {
-    static DEVICE: OnceLock<TpuDevice> = OnceLock::new();
-    *DEVICE.get_or_init(|| match platform_from_environment() {
-        Ok(Some(platform)) => TpuDevice::new(platform, 0),
-        Ok(None) => best_device(),
-        Err(error) => {
-            tracing::warn!(%error, "BURN_TPU_PLATFORM is ignored");
-            best_device()
-        }
-    })
-}
-
-/// The first platform whose device opens; burn-ndarray with one warning when none does.
-fn best_device() -> TpuDevice {
-    let mut reasons = Vec::new();
-    for platform in [Platform::Tpu, Platform::Cuda, Platform::Cpu] {
-        let device = TpuDevice::new(platform, 0);
-        if !engine::is_present(platform) {
-            reasons.push(format!("no {platform} hardware"));
-            continue;
-        }
-        match &runtime(device).engine {
-            Ok(_) => return device,
-            Err(error) => {
-                RUNTIMES.write().remove(&device);
-                reasons.push(error.to_string());
-            }
-        }
-    }
-    tracing::warn!(
-        "no PJRT plugin is usable, so tensors run on burn-ndarray, slowly. \
-         Install the CPU plugin with `cargo xtask setup cpu`, or see docs/plugins.md. Tried: {}",
-        reasons.join("; ")
-    );
-    TpuDevice::ndarray()
 }
 
 impl DeviceRuntime {

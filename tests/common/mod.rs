@@ -2,6 +2,7 @@
 #![allow(dead_code, reason = "each test binary uses only some of it")]
 #![allow(clippy::print_stderr, reason = "a skipped test reports the reason")]
 
+pub mod child;
 pub mod programs;
 
 use burn_tpu::{Metrics, TpuDevice};

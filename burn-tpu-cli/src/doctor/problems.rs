@@ -1,4 +1,4 @@
-//! What is wrong with the facts, each with the command that mends it.
+//! What is wrong with the facts, each with the command that fixes it.
 
 use super::platforms::uses;
 use super::report::{Accelerator, Failure, Lock, PluginReport, Problem, Reason, Report, State, Variable};
@@ -23,8 +23,8 @@ pub fn find(report: &Report) -> Vec<Problem> {
     problems
 }
 
-fn problem(what: impl Into<String>, mend: impl Into<String>) -> Problem {
-    Problem { what: what.into(), mend: mend.into() }
+fn problem(what: impl Into<String>, fix: impl Into<String>) -> Problem {
+    Problem { what: what.into(), fix: fix.into() }
 }
 
 /// Flags that would abort a plugin, values that mean nothing, names that nobody reads.
@@ -34,11 +34,11 @@ fn variables(report: &Report) -> Vec<Problem> {
         problems.push(problem(error.to_string(), "unset XLA_FLAGS"));
     }
     if let Err(error) = TpuOptions::default().with_environment() {
-        let mend = match &error {
+        let fix = match &error {
             TpuError::Option { name, .. } => format!("unset {name}"),
             _ => "correct the variable".to_owned(),
         };
-        problems.push(problem(error.to_string(), mend));
+        problems.push(problem(error.to_string(), fix));
     }
     let platform = report.environment.iter().find(|variable| variable.name == "BURN_TPU_PLATFORM");
     if let Some(Err(error)) = platform.map(|variable| variable.value.parse::<burn_tpu::Platform>()) {
@@ -79,7 +79,7 @@ fn fetch(kind: PluginKind) -> String {
 fn broken_plugin(plugin: &PluginReport, report: &Report) -> Option<Problem> {
     let failure = plugin.failure.as_ref()?;
     let path = plugin.path.display().to_string();
-    let mend = match failure.reason {
+    let fix = match failure.reason {
         // Said once, of the variable or of the lock.
         Reason::XlaFlag => return None,
         Reason::NoDevice if !expected(plugin, report) => return None,
@@ -98,7 +98,7 @@ fn broken_plugin(plugin: &PluginReport, report: &Report) -> Option<Problem> {
     };
     let message = &failure.message;
     let what = if message.contains(&path) { message.clone() } else { format!("the plugin `{path}` fails: {message}") };
-    Some(problem(what, mend))
+    Some(problem(what, fix))
 }
 
 /// Whether the plugin's hardware is here, so that finding no device is wrong.

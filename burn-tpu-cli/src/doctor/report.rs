@@ -22,7 +22,7 @@ pub struct Report {
     pub environment: Vec<Variable>,
     /// The cache folder.
     pub cache: CacheReport,
-    /// What is wrong, and the command that mends it.
+    /// What is wrong, and the command that fixes it.
     pub problems: Vec<Problem>,
 }
 
@@ -101,7 +101,7 @@ pub enum Stage {
     Proof,
 }
 
-/// Kinds of failure, as far as their mends differ.
+/// Kinds of failure, as far as their fixes differ.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Reason {
@@ -219,6 +219,6 @@ pub struct CacheEntry {
 pub struct Problem {
     /// What.
     pub what: String,
-    /// The command that mends it.
-    pub mend: String,
+    /// The command that fixes it.
+    pub fix: String,
 }

@@ -131,7 +131,7 @@ fn problems(page: &mut Page, report: &Report) {
     for (index, problem) in report.problems.iter().enumerate() {
         let number = index + 1;
         let what = problem.what.replace('\n', "\n     ");
-        writeln!(page.0, "  {number}. {what}\n     mend: {}", problem.mend).expect("a string takes everything");
+        writeln!(page.0, "  {number}. {what}\n     fix: {}", problem.fix).expect("a string takes everything");
     }
     let verdict = match &report.default_device {
         Some(device) if report.usable => format!("programs run on {device}"),

@@ -9,7 +9,7 @@ const FORM: &str = "burn-tpu program, form 1";
 
 /// Everything around a program that its machine code depends on. The same for all programs of a device.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Surroundings {
+pub(crate) struct CompileEnvironment {
     /// `CompileOptions`, encoded: device assignment and XLA options.
     pub(crate) compile_options: Vec<u8>,
     /// Environment variables that a compiler reads, as `NAME=value` lines.
@@ -24,13 +24,17 @@ pub(crate) struct Surroundings {
     pub(crate) devices: String,
     /// The host's processor, where the machine code is for it.
     pub(crate) host: String,
+    /// The version of the GPU's driver, on CUDA.
+    pub(crate) driver: String,
+    /// The files of cuDNN, cuBLAS and the like, on CUDA: name, size, time of change.
+    pub(crate) libraries: String,
 }
 
 /// The identity of a compiled program on disk.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Key(Vec<(&'static str, [u8; 32])>);
 
-impl Surroundings {
+impl CompileEnvironment {
     /// The key of a program: the hash of its graph and that of its text, which also changes when the lowering does.
     pub(crate) fn key(&self, program: [u8; 32], text: [u8; 32]) -> Key {
         let hash = |value: &[u8]| Sha256::digest(value).into();
@@ -45,6 +49,8 @@ impl Surroundings {
             ("interface", hash(self.interface.as_bytes())),
             ("devices", hash(self.devices.as_bytes())),
             ("host", hash(self.host.as_bytes())),
+            ("driver", hash(self.driver.as_bytes())),
+            ("libraries", hash(self.libraries.as_bytes())),
         ])
     }
 }
@@ -90,15 +96,15 @@ mod tests {
 
     #[test]
     fn every_part_changes_the_key_and_is_named() {
-        let base = Surroundings::default();
-        let key = |change: fn(&mut Surroundings)| {
+        let base = CompileEnvironment::default();
+        let key = |change: fn(&mut CompileEnvironment)| {
             let mut changed = base.clone();
             change(&mut changed);
             changed.key([1; 32], [2; 32])
         };
         let whole = base.key([1; 32], [2; 32]);
         assert_eq!(whole, key(|_| ()));
-        let cases: [(&str, Key); 9] = [
+        let cases: [(&str, Key); 11] = [
             ("program", base.key([9; 32], [2; 32])),
             ("text", base.key([1; 32], [9; 32])),
             ("compile_options", key(|s| s.compile_options.push(1))),
@@ -108,6 +114,8 @@ mod tests {
             ("interface", key(|s| s.interface = "0.116".into())),
             ("devices", key(|s| s.devices = "TPU v5 lite".into())),
             ("host", key(|s| s.host = "another processor".into())),
+            ("driver", key(|s| s.driver = "NVRM version: 580.82.07".into())),
+            ("libraries", key(|s| s.libraries = "libcudnn.so.9 1 2".into())),
         ];
         for (name, other) in &cases {
             assert_ne!(whole.file_name(), other.file_name(), "{name}");
@@ -122,7 +130,7 @@ mod tests {
 
     #[test]
     fn a_head_of_another_form_is_told() {
-        let head = Surroundings::default().key([1; 32], [2; 32]).head();
+        let head = CompileEnvironment::default().key([1; 32], [2; 32]).head();
         assert!(is_of_our_form(head.as_bytes()));
         for other in [head.replace("form 1", "form 2"), head.replace("form 1", "form 10"), String::new()] {
             assert!(!is_of_our_form(other.as_bytes()), "{other}");

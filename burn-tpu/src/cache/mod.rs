@@ -8,7 +8,7 @@
 mod key;
 mod store;
 
-pub(crate) use key::{Key, Surroundings};
+pub(crate) use key::{CompileEnvironment, Key};
 
 use crate::metrics::Counters;
 use burn_tpu_pjrt::PjrtError;
@@ -20,7 +20,7 @@ use store::Store;
 /// The disk cache of one device.
 pub(crate) struct DiskCache {
     store: Store,
-    surroundings: Surroundings,
+    environment: CompileEnvironment,
     /// Programs that compile faster are not worth a file.
     least_compile: Duration,
     counters: Arc<Counters>,
@@ -32,11 +32,11 @@ impl DiskCache {
         folder: &Path,
         budget_bytes: u64,
         least_compile: Duration,
-        surroundings: Surroundings,
+        environment: CompileEnvironment,
         counters: &Arc<Counters>,
     ) -> Option<Self> {
         match Store::open(folder, budget_bytes) {
-            Ok(store) => Some(Self { store, surroundings, least_compile, counters: Arc::clone(counters) }),
+            Ok(store) => Some(Self { store, environment, least_compile, counters: Arc::clone(counters) }),
             Err(error) => {
                 fault(counters, "compiled programs are not kept on disk", &error);
                 None
@@ -46,7 +46,7 @@ impl DiskCache {
 
     /// The key of a program, by the hashes of its graph and of its text.
     pub(crate) fn key(&self, program: [u8; 32], text: [u8; 32]) -> Key {
-        self.surroundings.key(program, text)
+        self.environment.key(program, text)
     }
 
     /// Loads a program that an earlier process kept. `load` must check the content before a plugin sees it.
@@ -108,14 +108,14 @@ impl DiskCache {
         }
     }
 
-    /// Says which part of the key is new, where the same program is there for other surroundings.
+    /// Says which part of the key is new, where the same program is there for another environment.
     fn explain_miss(&self, key: &Key) {
         if !tracing::enabled!(tracing::Level::DEBUG) {
             return;
         }
         tracing::debug!(file = key.file_name(), parts = key.head(), "not on disk");
         for head in self.store.relatives(key) {
-            tracing::debug!(differing = ?key.differing(&head), "the same program is on disk, for other surroundings");
+            tracing::debug!(differing = ?key.differing(&head), "the same program is on disk, for another environment");
         }
     }
 }

@@ -30,9 +30,7 @@ const LOCK_WAIT: Duration = Duration::from_secs(2);
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum StoreError {
     /// Someone else could have written it.
-    #[error(
-        "{path} is not trusted: {reason}\n  mend: chown it to yourself and chmod it to 700, or name another folder"
-    )]
+    #[error("{path} is not trusted: {reason}\n  fix: chown it to yourself and chmod it to 700, or name another folder")]
     Untrusted { path: PathBuf, reason: String },
     /// Another version of burn-tpu, or something else, wrote it.
     #[error("{path} was not written by this version")]

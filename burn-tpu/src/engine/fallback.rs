@@ -6,8 +6,10 @@
 use super::host::NdArrayEngine;
 use super::ndarray::HostTensor;
 use super::{Arguments, Engine, Executable, Execution, SharedBuffer, argument, downcast};
+use crate::FallbackPolicy;
 use crate::error::{Result, TpuError};
 use burn_tpu_graph::{Builder, Graph, Node, NodeId, Op, Program, TensorType};
+use parking_lot::Mutex;
 use rustc_hash::FxHashMap;
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -15,12 +17,12 @@ use std::sync::Arc;
 /// Compiles a program for an engine; nodes in `host` (by mnemonic) or without a lowering become host stages.
 ///
 /// # Errors
-/// [`TpuError::FallbackDenied`] when there are such nodes and `denied` is set; the engine's own errors.
+/// [`TpuError::FallbackDenied`] when there are such nodes and the policy denies them; the engine's own errors.
 pub(crate) fn compile(
     engine: &Arc<dyn Engine>,
     program: &Program,
     host: &[String],
-    denied: bool,
+    policy: FallbackPolicy,
 ) -> Result<Box<dyn Executable>> {
     let on_host = |node: &Node| is_for_host(engine.as_ref(), host, node);
     let ops: BTreeSet<&'static str> =
@@ -28,12 +30,25 @@ pub(crate) fn compile(
     if ops.is_empty() {
         return engine.compile(program);
     }
-    let ops = ops.into_iter().collect::<Vec<_>>().join(", ");
-    if denied {
-        return Err(TpuError::FallbackDenied { device: engine.describe(), ops });
+    match policy {
+        FallbackPolicy::Deny => {
+            let ops = ops.into_iter().collect::<Vec<_>>().join(", ");
+            return Err(TpuError::FallbackDenied { device: engine.describe(), ops });
+        }
+        FallbackPolicy::Warn => warn_once(&engine.describe(), &ops),
+        FallbackPolicy::Allow => {}
     }
-    tracing::warn!(device = engine.describe(), ops, "ops without a lowering run on the host");
     Staged::new(engine, program, on_host).map(|staged| Box::new(staged) as Box<dyn Executable>)
+}
+
+/// Warns of each op once per device and process.
+fn warn_once(device: &str, ops: &BTreeSet<&'static str>) {
+    static WARNED: Mutex<BTreeSet<(String, &'static str)>> = Mutex::new(BTreeSet::new());
+    for &op in ops {
+        if WARNED.lock().insert((device.to_owned(), op)) {
+            tracing::warn!(device, op, "an op without a lowering runs on the host");
+        }
+    }
 }
 
 /// A loop goes to the host as a whole when a node of its body does.

@@ -2,18 +2,20 @@
 //!
 //! Owns: the [`Engine`] and [`Executable`] traits and the choice between engines. May not know: Burn's traits, traces.
 
+mod clients;
 mod fallback;
 mod host;
 mod ndarray;
 mod pjrt;
 mod topology;
 
+pub(crate) use clients::{device_count, is_present, open as open_client};
 pub(crate) use fallback::compile;
 pub(crate) use host::NdArrayEngine;
 pub use host::interpret_program;
 pub use pjrt::CPU_COMPILER_FLAGS;
-pub(crate) use pjrt::{device_count, is_present, open};
-pub(crate) use topology::{Draft, Slice, open_described};
+pub(crate) use pjrt::{dump_program, open};
+pub(crate) use topology::{Draft, Slice, libtpu, open_described};
 
 use crate::error::{Result, TpuError};
 use burn_tpu_graph::{Op, Program, TensorType};

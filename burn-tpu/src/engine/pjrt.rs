@@ -1,10 +1,10 @@
 //! The PJRT engine: programs lowered to StableHLO, compiled by a plugin, run on one of its devices.
 
-mod surroundings;
+mod compile_environment;
 
 use super::{
-    Arguments, DeviceBuffer, Engine, Executable, Execution, Footprint, SharedBuffer, argument, downcast, take_argument,
-    wrong_engine,
+    Arguments, DeviceBuffer, Engine, Executable, Execution, Footprint, SharedBuffer, argument, clients, downcast,
+    take_argument,
 };
 use crate::cache::DiskCache;
 use crate::error::{Result, TpuError};
@@ -14,10 +14,8 @@ use burn_tpu_graph::{
     Argument, DType, Lowered, Op, Program, TensorType,
     lower::{lower, pack_slots},
 };
-use burn_tpu_pjrt::discovery::{self, PluginKind};
 use burn_tpu_pjrt::{
-    Buffer, Client, ClientOptions, CompileOptions, Device, ElementType, Event, ExecuteOptions, HostUse,
-    LoadedExecutable, Plugin, TensorSpec, presence,
+    Buffer, CompileOptions, Device, ElementType, Event, ExecuteOptions, HostUse, LoadedExecutable, TensorSpec,
 };
 use parking_lot::Mutex;
 use std::collections::VecDeque;
@@ -68,56 +66,25 @@ struct Running {
     _donated: Vec<SharedBuffer>,
 }
 
-/// Whether the platform's hardware seems to be there, without loading anything. The host's processor always is.
-pub(crate) fn is_present(platform: Platform) -> bool {
-    match platform {
-        Platform::Tpu => presence::tpu_present(),
-        Platform::Cuda => presence::nvidia_gpu_present(),
-        Platform::Cpu | Platform::NdArray => true,
-        Platform::Topology => false,
-    }
-}
-
-/// The number of devices of a platform that has been opened; one for the host, none where nothing was opened.
-pub(crate) fn device_count(platform: Platform) -> usize {
-    match platform {
-        Platform::NdArray => 1,
-        Platform::Topology => crate::topology::count(),
-        Platform::Tpu | Platform::Cuda | Platform::Cpu => {
-            let clients = CLIENTS.lock();
-            clients.iter().find(|(p, _)| *p == platform).map_or(0, |(_, client)| client.device_count())
-        }
-    }
-}
-
-/// Clients of this process, one per platform: a plugin's devices belong to one client.
-static CLIENTS: Mutex<Vec<(Platform, Client)>> = Mutex::new(Vec::new());
-
-/// Opens a device: finds and loads its plugin, makes its client.
+/// Opens a device of its platform's client.
 ///
 /// # Errors
-/// [`TpuError::Unavailable`] with what was tried and the command that mends it.
+/// As [`clients::client`]; [`TpuError::Unavailable`] for an index that the client does not have.
 pub(crate) fn open(device: TpuDevice, options: &TpuOptions, counters: &Arc<Counters>) -> Result<Arc<dyn Engine>> {
-    let (kind, mend) = match device.platform() {
-        Platform::Tpu => (PluginKind::Tpu, "cargo xtask setup tpu"),
-        Platform::Cuda => (PluginKind::Cuda, "cargo xtask setup cuda"),
-        Platform::Cpu => (PluginKind::Cpu, "cargo xtask setup cpu"),
-        Platform::NdArray | Platform::Topology => return Err(wrong_engine()),
-    };
-    let unavailable = |reason: String| TpuError::Unavailable { device: device.to_string(), reason, mend };
-    let client = client(device.platform(), kind, options).map_err(|error| unavailable(error.to_string()))?;
+    let client = clients::client(device, options)?;
     let index = usize::from(device.index());
+    let unavailable = |reason: String| TpuError::Unavailable {
+        device: device.to_string(),
+        reason,
+        fix: "name a smaller index; on the CPU plugin ask for more with TpuOptions::cpu_devices or BURN_TPU_CPU_DEVICES",
+    };
     if index >= client.device_count() {
-        return Err(TpuError::Unavailable {
-            device: device.to_string(),
-            reason: format!("{} has {} devices", client.platform_name(), client.device_count()),
-            mend: "name a smaller index; on the CPU plugin ask for more with TpuOptions::cpu_devices or BURN_TPU_CPU_DEVICES",
-        });
+        return Err(unavailable(format!("{} has {} devices", client.platform_name(), client.device_count())));
     }
     let handle = client.device(index).map_err(|error| unavailable(error.to_string()))?;
     let compile_options = compile_options(&handle, device.platform(), options);
     let engine = PjrtEngine {
-        disk: surroundings::disk_cache(&client, &compile_options, options, counters),
+        disk: compile_environment::disk_cache(&client, &compile_options, options, counters),
         options: compile_options,
         device: handle,
         dump: options.dump.clone(),
@@ -126,24 +93,6 @@ pub(crate) fn open(device: TpuDevice, options: &TpuOptions, counters: &Arc<Count
         in_flight: Arc::default(),
     };
     Ok(Arc::new(engine))
-}
-
-fn client(platform: Platform, kind: PluginKind, options: &TpuOptions) -> burn_tpu_pjrt::Result<Client> {
-    let mut clients = CLIENTS.lock();
-    if let Some((_, client)) = clients.iter().find(|(p, _)| *p == platform) {
-        return Ok(client.clone());
-    }
-    let found = discovery::find(kind, options.plugin.as_deref())?;
-    tracing::debug!(path = %found.path.display(), source = ?found.source, "plugin found");
-    let plugin = Plugin::load(&found.path)?;
-    let client_options = match platform {
-        Platform::Cpu => ClientOptions::cpu(usize::from(options.cpu_devices))?,
-        Platform::Cuda => ClientOptions::cuda_memory(options.memory_fraction, true)?,
-        Platform::Tpu | Platform::NdArray | Platform::Topology => ClientOptions::default(),
-    };
-    let client = Client::new(plugin, &client_options)?;
-    clients.push((platform, client.clone()));
-    Ok(client)
 }
 
 /// One replica on this device.
@@ -274,7 +223,7 @@ fn lost_donation(arguments: &[Argument], granted: usize) -> Option<TpuError> {
 }
 
 /// Writes the program's text into the folder that the user asked for, if any.
-pub(super) fn dump_program(folder: Option<&std::path::Path>, program: &Program, lowered: &Lowered) -> Result<()> {
+pub(crate) fn dump_program(folder: Option<&std::path::Path>, program: &Program, lowered: &Lowered) -> Result<()> {
     let Some(folder) = folder else { return Ok(()) };
     let name: String = program.stable_hash()[..8].iter().map(|byte| format!("{byte:02x}")).collect();
     let path = folder.join(name + ".mlir");

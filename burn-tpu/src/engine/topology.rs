@@ -8,7 +8,7 @@ use crate::error::{Result, TpuError};
 use crate::topology::Topology;
 use crate::{TpuDevice, TpuOptions};
 use burn_tpu_graph::{Lowered, Op, Program, TensorType, lower};
-use burn_tpu_pjrt::discovery::{self, PluginKind};
+use burn_tpu_pjrt::PluginKind;
 use burn_tpu_pjrt::{CompileOptions, Plugin, TopologyDescription};
 use parking_lot::Mutex;
 use std::sync::Arc;
@@ -33,6 +33,18 @@ pub(crate) fn open(topology: Topology, options: &TpuOptions) -> Result<Arc<dyn E
     Ok(Arc::new(TopologyEngine { slice, dump: options.dump.clone() }))
 }
 
+/// Finds and loads libtpu, which needs no TPU for compiling. `what` is what it is for, in the error.
+///
+/// # Errors
+/// [`TpuError::Unavailable`] with every place that was looked at.
+pub(crate) fn libtpu(what: &str, options: &TpuOptions) -> Result<Plugin> {
+    Plugin::find(PluginKind::Tpu, options.plugin.as_deref()).map_err(|error| TpuError::Unavailable {
+        device: what.into(),
+        reason: error.to_string(),
+        fix: "cargo xtask setup tpu",
+    })
+}
+
 /// A slice as libtpu's compiler sees it.
 #[derive(Clone)]
 pub(crate) struct Slice {
@@ -44,14 +56,7 @@ pub(crate) struct Slice {
 impl Slice {
     /// See [`open`].
     pub(crate) fn open(topology: Topology, options: &TpuOptions) -> Result<Self> {
-        let unavailable = |error: burn_tpu_pjrt::PjrtError| TpuError::Unavailable {
-            device: topology.to_string(),
-            reason: error.to_string(),
-            mend: "cargo xtask setup tpu",
-        };
-        let found = discovery::find(PluginKind::Tpu, options.plugin.as_deref());
-        let found = found.map_err(|error| unavailable(error.into()))?;
-        let plugin = Plugin::load(found.path).map_err(unavailable)?;
+        let plugin = libtpu(&topology.to_string(), options)?;
         let description = TopologyDescription::new(plugin, &topology.to_string(), &[]);
         let description = description.map_err(TpuError::pjrt(format!("describing the slice {topology}")))?;
         let Some(first) = description.devices().first() else {

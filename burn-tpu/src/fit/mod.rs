@@ -37,14 +37,19 @@ pub use specs::{Spec, Specs};
 
 use crate::TpuDevice;
 use crate::TpuOptions;
+use crate::engine;
 use crate::error::{Result, TpuError};
 use crate::topology::{Generation, Topology};
 use burn_tpu_graph::cost::{contractions, cost};
 use burn_tpu_graph::{Lowered, Program, lower};
 use slice::Prepared;
 use std::collections::BTreeMap;
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+
+/// What libtpu is for.
+const COMPILING: &str = "compiling for TPUs";
 
 /// A question: on which slices, with which prices, for how many samples or tokens a step.
 #[derive(Clone, Debug)]
@@ -114,7 +119,7 @@ impl Fit {
         step: impl FnMut(S, &TpuDevice) -> S,
     ) -> Result<FitReport> {
         let step = record::record(build, step)?;
-        let prepared = prepare(&step.programs)?;
+        let prepared = prepare(&step.programs, self.options.dump.as_deref())?;
         let report = StepReport {
             programs: step.programs.len(),
             settled: step.settled,
@@ -128,8 +133,13 @@ impl Fit {
         Ok(FitReport { step: report, slices: self.compile(&prepared), priced: self.specs.priced.clone() })
     }
 
-    /// Each slice by the next free worker; the report keeps the order asked.
+    /// Each slice by the next free worker; the report keeps the order asked. Without libtpu every slice has the same
+    /// failure.
     fn compile(&self, prepared: &Prepared) -> Vec<SliceFit> {
+        let missing = if self.slices.is_empty() { None } else { engine::libtpu(COMPILING, &self.options).err() };
+        if let Some(error) = missing {
+            return self.slices.iter().map(|&slice| slice::failed(slice, prepared, self, &error)).collect();
+        }
         let workers = std::thread::available_parallelism().map_or(1, usize::from).min(self.slices.len());
         let next = AtomicUsize::new(0);
         let work = || {
@@ -151,12 +161,14 @@ impl Fit {
     }
 }
 
-fn prepare(programs: &[Arc<Program>]) -> Result<Prepared> {
+/// Lowers the programs, and writes their text into the folder that `BURN_TPU_DUMP` names.
+fn prepare(programs: &[Arc<Program>], dump: Option<&Path>) -> Result<Prepared> {
     let mut prepared = Prepared { programs: Vec::new(), cost: Default::default(), contractions: Vec::new() };
     for program in programs {
         prepared.cost += cost(program);
         prepared.contractions.extend(contractions(program));
         let lowered = lower(program).map_err(|error| TpuError::Bug(error.to_string()))?;
+        engine::dump_program(dump, program, &lowered)?;
         prepared.programs.push((Arc::clone(program), lowered));
     }
     Ok(prepared)

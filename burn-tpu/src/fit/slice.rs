@@ -32,12 +32,16 @@ struct Compiled {
     fusions: usize,
 }
 
-/// Tries a step on a slice.
-pub(super) fn fit(slice: Topology, step: &Prepared, fit: &Fit) -> SliceFit {
+/// The entry of a slice for which nothing could be compiled.
+pub(super) fn failed(slice: Topology, step: &Prepared, fit: &Fit, error: &TpuError) -> SliceFit {
+    SliceFit { verdict: Verdict::Failed { message: error.to_string() }, ..untried(slice, step, fit) }
+}
+
+/// What is known of a slice before anything is compiled.
+fn untried(slice: Topology, step: &Prepared, fit: &Fit) -> SliceFit {
     let spec = fit.specs.of(slice.generation());
-    let start = Instant::now();
     let limit_bytes = spec.usable_bytes();
-    let mut report = SliceFit {
+    SliceFit {
         topology: slice.to_string(),
         generation: slice.generation(),
         chips: slice.chips(),
@@ -50,7 +54,15 @@ pub(super) fn fit(slice: Topology, step: &Prepared, fit: &Fit) -> SliceFit {
         advice: advice::matrix_unit(&step.contractions, spec.mxu_tile as usize),
         suggestions: Vec::new(),
         compile_seconds: 0.0,
-    };
+    }
+}
+
+/// Tries a step on a slice.
+pub(super) fn fit(slice: Topology, step: &Prepared, fit: &Fit) -> SliceFit {
+    let spec = fit.specs.of(slice.generation());
+    let start = Instant::now();
+    let limit_bytes = spec.usable_bytes();
+    let mut report = untried(slice, step, fit);
     match compile_all(slice, step, &fit.options, limit_bytes) {
         Ok(programs) => {
             let speed = speed(&programs, &step.cost, spec);

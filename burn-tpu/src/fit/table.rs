@@ -87,11 +87,23 @@ impl Display for FitReport {
             "step ms and MFU are bounds (roofline), not measurements; prices are list prices of {}",
             self.priced
         )?;
-        self.by_cost().into_iter().try_for_each(|slice| details(slice, f))
+        let slices = self.by_cost();
+        slices.iter().enumerate().try_for_each(|(place, slice)| {
+            let same = |earlier: &&&SliceFit| failure(earlier).is_some() && failure(earlier) == failure(slice);
+            details(slice, slices[..place].iter().find(same).copied(), f)
+        })
     }
 }
 
-fn details(slice: &SliceFit, f: &mut Formatter<'_>) -> Result {
+fn failure(slice: &SliceFit) -> Option<&str> {
+    match &slice.verdict {
+        Verdict::Failed { message } => Some(message),
+        Verdict::Fits | Verdict::OutOfMemory { .. } => None,
+    }
+}
+
+/// The details of a slice. `same` is an earlier one that failed for the same reason, which is not repeated.
+fn details(slice: &SliceFit, same: Option<&SliceFit>, f: &mut Formatter<'_>) -> Result {
     let memory = &slice.memory;
     writeln!(f, "\n{} ({} chip{})", slice.topology, slice.chips, if slice.chips == 1 { "" } else { "s" })?;
     match &slice.verdict {
@@ -105,7 +117,10 @@ fn details(slice: &SliceFit, f: &mut Formatter<'_>) -> Result {
             size(memory.code_bytes)
         )?,
         Verdict::OutOfMemory { message } => writeln!(f, "  does not fit: {message}")?,
-        Verdict::Failed { message } => writeln!(f, "  failed: {message}")?,
+        Verdict::Failed { message } => match same {
+            Some(earlier) => writeln!(f, "  failed: as {}", earlier.topology)?,
+            None => writeln!(f, "  failed: {message}")?,
+        },
     }
     for suggestion in &slice.suggestions {
         writeln!(f, "  try: {suggestion}")?;

@@ -4,7 +4,6 @@ use super::DeviceRuntime;
 use crate::engine::{self, Engine, Executable};
 use crate::error::{Result, TpuError};
 use crate::metrics::Counters;
-use crate::options::FallbackPolicy;
 use crate::program::{Compiled, Recorded, SlotAssumptions};
 use crate::recompile::{DivergenceTracker, Recompile, RecompileCause};
 use burn_tpu_graph::Program;
@@ -80,11 +79,11 @@ impl DeviceRuntime {
     /// Has a program compiled on a thread of its own, and waits for as long as the options allow.
     fn executable(&self, engine: &Arc<dyn Engine>, program: Program) -> Result<Arc<dyn Executable>> {
         let (hash, nodes, limit) = (program.stable_hash(), program.graph().len(), self.options.compile_timeout);
-        let denied = self.options.strict || self.options.fallback == FallbackPolicy::Deny;
+        let policy = self.options.fallback_policy();
         let (engine, counters, host_ops) =
             (Arc::clone(engine), Arc::clone(&self.counters), self.options.host_ops.clone());
         let compile = move || {
-            let executable: Arc<dyn Executable> = engine::compile(&engine, &program, &host_ops, denied)?.into();
+            let executable: Arc<dyn Executable> = engine::compile(&engine, &program, &host_ops, policy)?.into();
             Counters::add(&counters.compiles, usize::from(!executable.is_from_disk()));
             Ok(executable)
         };

@@ -1,15 +1,15 @@
 use super::*;
-use crate::cache::key::Surroundings;
+use crate::cache::key::CompileEnvironment;
 
 const HOUR: Duration = Duration::from_secs(3600);
 
 fn key(program: u8) -> Key {
-    Surroundings::default().key([program; 32], [0; 32])
+    CompileEnvironment::default().key([program; 32], [0; 32])
 }
 
 /// A key of the same program elsewhere.
 fn key_on(program: u8, platform: &str) -> Key {
-    Surroundings { platform: platform.into(), ..Surroundings::default() }.key([program; 32], [0; 32])
+    CompileEnvironment { platform: platform.into(), ..CompileEnvironment::default() }.key([program; 32], [0; 32])
 }
 
 fn store(folder: &Path, budget_bytes: u64) -> Store {

@@ -1,0 +1,174 @@
+//! What a plugin's machine code depends on besides the program, and the disk cache that is keyed by it.
+
+use crate::TpuOptions;
+use crate::cache::{CompileEnvironment, DiskCache};
+use crate::metrics::Counters;
+use burn_tpu_pjrt::{Client, CompileOptions, discovery, processor};
+use std::fmt::Write;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::UNIX_EPOCH;
+
+/// Variables from which compilers take options: XLA's, libtpu's, and those that choose what libtpu compiles for.
+const FLAG_VARIABLES: [&str; 5] =
+    ["XLA_FLAGS", "LIBTPU_INIT_ARGS", "TF_XLA_FLAGS", "TPU_ACCELERATOR_TYPE", "TPU_TOPOLOGY"];
+
+/// The disk cache of a client's device; none if it is off, or there is no folder for it.
+///
+/// It is off too while XLA is asked to dump what it compiles: a program from disk has nothing to dump.
+pub(super) fn disk_cache(
+    client: &Client,
+    compile_options: &CompileOptions,
+    options: &TpuOptions,
+    counters: &Arc<Counters>,
+) -> Option<DiskCache> {
+    let environment = environment(client, compile_options);
+    let dumps = options.compiler_flags.iter().any(|(name, _)| name.starts_with("xla_dump_to"));
+    if !options.disk_cache || dumps || environment.flags.contains("xla_dump_to") {
+        return None;
+    }
+    let Some(folder) = options.disk_cache_dir.clone().or_else(|| Some(discovery::cache_dir()?.join("programs"))) else {
+        tracing::warn!(
+            "compiled programs are not kept on disk: neither BURN_TPU_CACHE_DIR, XDG_CACHE_HOME nor HOME is set"
+        );
+        return None;
+    };
+    DiskCache::open(&folder, options.disk_cache_bytes, options.disk_cache_least_compile, environment, counters)
+}
+
+fn environment(client: &Client, compile_options: &CompileOptions) -> CompileEnvironment {
+    let plugin = client.plugin();
+    let (on_host, on_cuda) = (client.platform_name() == "cpu", client.platform_name() == "cuda");
+    let root = Path::new("/");
+    let search_path = std::env::var_os("LD_LIBRARY_PATH").unwrap_or_default();
+    let search_path: Vec<PathBuf> = std::env::split_paths(&search_path).filter(|path| path.is_absolute()).collect();
+    CompileEnvironment {
+        // Options that cannot be encoded fail every compile, so no program is ever kept for them.
+        compile_options: compile_options.encode().unwrap_or_default(),
+        flags: flags(|name| std::env::var(name).ok()),
+        platform: format!("{}\n{}", client.platform_name(), client.platform_version()),
+        plugin: file_identity(plugin.path()),
+        interface: format!("PJRT {}\n{}", plugin.version(), lines(plugin.attributes().iter())),
+        devices: lines(
+            client.all_devices().map(|device| (device.id, (&device.kind, &device.debug, &device.attributes))),
+        ),
+        host: if on_host { host() } else { String::new() },
+        driver: if on_cuda { driver(root) } else { String::new() },
+        libraries: if on_cuda { libraries(root, plugin.path(), &search_path) } else { String::new() },
+    }
+}
+
+/// The version of the NVIDIA driver, in its own words. It finishes the compile of what a plugin leaves as PTX.
+fn driver(root: &Path) -> String {
+    std::fs::read_to_string(root.join("proc/driver/nvidia/version")).unwrap_or_default()
+}
+
+/// Libraries that XLA's CUDA compiler asks for the fastest algorithm, or compiles with: cuDNN, cuBLAS, NVVM, the linker.
+const CUDA_LIBRARIES: [&str; 5] = ["libcudnn", "libcublas", "libnvvm", "libnvrtc", "libnvJitLink"];
+
+/// Those of [`CUDA_LIBRARIES`] that are found where a plugin looks for them: name, size and time of change of each. The
+/// search path is that of the dynamic linker.
+fn libraries(root: &Path, plugin: &Path, search_path: &[PathBuf]) -> String {
+    let mut folders: Vec<PathBuf> = search_path.to_vec();
+    // Wheels: `nvidia/cudnn/lib` and the like, beside the folder of the plugin's package.
+    let packages = plugin.ancestors().nth(3).map(|packages| packages.join("nvidia"));
+    let packages = packages.and_then(|nvidia| std::fs::read_dir(nvidia).ok()).into_iter().flatten().flatten();
+    folders.extend(packages.map(|package| package.path().join("lib")));
+    let system = ["usr/lib/x86_64-linux-gnu", "usr/lib/aarch64-linux-gnu", "usr/lib64", "usr/local/cuda/lib64"];
+    folders.extend(system.iter().map(|folder| root.join(folder)));
+    let files = folders.iter().filter_map(|folder| std::fs::read_dir(folder).ok()).flatten().flatten();
+    let paths = files.map(|file| file.path()).filter(|path| {
+        let name = path.file_name().unwrap_or_default().to_string_lossy();
+        CUDA_LIBRARIES.iter().any(|library| name.starts_with(library)) && name.contains(".so")
+    });
+    let mut identities: Vec<String> = paths.map(|path| file_identity(&path) + "\n").collect();
+    identities.sort();
+    identities.dedup();
+    identities.concat()
+}
+
+/// XLA's CPU compiler targets this processor, and splits loops for its number of threads.
+fn host() -> String {
+    let threads = std::thread::available_parallelism().map_or(0, usize::from);
+    format!("{} {threads}", processor())
+}
+
+fn flags(variable: impl Fn(&str) -> Option<String>) -> String {
+    FLAG_VARIABLES.iter().filter_map(|name| Some(format!("{name}={}\n", variable(name)?))).collect()
+}
+
+/// Name, size and time of change. Reading half a gigabyte for a checksum would cost more than the cache saves.
+fn file_identity(path: &Path) -> String {
+    let metadata = path.metadata().ok();
+    let changed = metadata.as_ref().and_then(|m| m.modified().ok()?.duration_since(UNIX_EPOCH).ok());
+    let name = path.file_name().unwrap_or_default().to_string_lossy();
+    format!("{name} {} {}", metadata.map_or(0, |m| m.len()), changed.unwrap_or_default().as_nanos())
+}
+
+fn lines<N: std::fmt::Display, V: std::fmt::Debug>(entries: impl Iterator<Item = (N, V)>) -> String {
+    entries.fold(String::new(), |mut text, (name, value)| {
+        // Writing to a String cannot fail.
+        let _ = writeln!(text, "{name}={value:?}");
+        text
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_flag_variable_counts_and_none_is_the_same_as_no_variable() {
+        assert_eq!(flags(|_| None), "");
+        for name in FLAG_VARIABLES {
+            let set = flags(|asked| (asked == name).then(|| "--x=1".into()));
+            assert_eq!(set, format!("{name}=--x=1\n"));
+        }
+    }
+
+    #[test]
+    fn the_driver_and_the_cuda_libraries_count_wherever_they_are() {
+        let root = tempfile::tempdir().expect("a folder");
+        let put = |path: &str, text: &str| {
+            let path = root.path().join(path);
+            std::fs::create_dir_all(path.parent().expect("a folder")).expect("made");
+            std::fs::write(path, text).expect("written");
+        };
+        let plugin = root.path().join("site-packages/jax_plugins/xla_cuda13/xla_cuda_plugin.so");
+        let own = [root.path().join("own")];
+        let look = || (driver(root.path()), libraries(root.path(), &plugin, &own));
+        assert_eq!(look(), (String::new(), String::new()), "a machine without any");
+        put("usr/lib64/libc.so.6", "no library of CUDA's");
+        put("usr/lib64/libcudnn.txt", "no library");
+        assert_eq!(look().1, "");
+        put("proc/driver/nvidia/version", "NVRM version: 580.82.07\n");
+        assert_eq!(look().0, "NVRM version: 580.82.07\n");
+        let mut before = look().1;
+        for path in [
+            "usr/lib64/libcudnn.so.9",
+            "site-packages/nvidia/cudnn/lib/libcudnn_engines.so.9",
+            "site-packages/nvidia/cu13/lib/libcublasLt.so.13",
+            "usr/local/cuda/lib64/libnvrtc.so.13",
+            "own/libcublas.so.13",
+        ] {
+            put(path, "one version");
+            let added = look().1;
+            put(path, "another version");
+            let changed = look().1;
+            assert!(added != before && changed != added, "{path}");
+            before = changed;
+        }
+        assert_eq!(before, look().1, "the same files, the same text");
+    }
+
+    #[test]
+    fn a_plugin_file_that_changes_is_another() {
+        let file = tempfile::NamedTempFile::new().expect("a file");
+        let before = file_identity(file.path());
+        std::fs::write(file.path(), "more").expect("written");
+        let longer = file_identity(file.path());
+        assert_ne!(before, longer);
+        file.as_file().set_modified(UNIX_EPOCH).expect("touched");
+        assert_ne!(longer, file_identity(file.path()));
+    }
+}

@@ -1,0 +1,59 @@
+//! Values of environment variables. A parser returns the value, or what the text must be.
+
+use super::FallbackPolicy;
+use crate::error::{Result, TpuError};
+use std::time::Duration;
+
+/// The text of a variable; none if it is unset or empty.
+pub(super) fn variable(name: &str) -> Option<String> {
+    std::env::var(name).ok().filter(|value| !value.is_empty())
+}
+
+/// The value of a variable, if it is set.
+///
+/// # Errors
+/// [`TpuError::Option`] with the parser's rule.
+pub(super) fn read<T>(name: &str, parse: impl Fn(&str) -> Result<T, String>) -> Result<Option<T>> {
+    let Some(value) = variable(name) else { return Ok(None) };
+    match parse(&value) {
+        Ok(parsed) => Ok(Some(parsed)),
+        Err(rule) => Err(TpuError::Option { name: name.into(), value, rule }),
+    }
+}
+
+pub(super) fn text(value: &str) -> Result<String, String> {
+    Ok(value.into())
+}
+
+pub(super) fn list(value: &str) -> Result<Vec<String>, String> {
+    Ok(value.split(',').map(|entry| entry.trim().to_string()).collect())
+}
+
+pub(super) fn switch(value: &str) -> Result<bool, String> {
+    number::<u8>(0, 1)(value).map(|number| number == 1)
+}
+
+pub(super) fn milliseconds(value: &str) -> Result<Duration, String> {
+    number(0, u64::MAX)(value).map(Duration::from_millis)
+}
+
+pub(super) fn seconds(value: &str) -> Result<Duration, String> {
+    number(0, u64::MAX)(value).map(Duration::from_secs)
+}
+
+pub(super) fn number<T: TryFrom<u64>>(least: u64, most: u64) -> impl Fn(&str) -> Result<T, String> {
+    move |value| {
+        let in_range = value.parse().ok().filter(|number| (least..=most).contains(number));
+        let number = in_range.and_then(|number| T::try_from(number).ok());
+        number.ok_or_else(|| format!("is not a number from {least} to {most}"))
+    }
+}
+
+pub(super) fn policy(value: &str) -> Result<FallbackPolicy, String> {
+    match value {
+        "allow" => Ok(FallbackPolicy::Allow),
+        "warn" => Ok(FallbackPolicy::Warn),
+        "deny" => Ok(FallbackPolicy::Deny),
+        _ => Err("is not one of allow, warn, deny".into()),
+    }
+}

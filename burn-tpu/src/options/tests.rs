@@ -1,0 +1,84 @@
+use super::*;
+use std::collections::BTreeSet;
+use std::path::Path;
+
+fn workspace() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
+}
+
+fn file(path: &str) -> String {
+    std::fs::read_to_string(workspace().join(path)).unwrap_or_else(|error| panic!("{path}: {error}"))
+}
+
+/// The names between backquotes that start as a variable of ours.
+fn quoted(text: &str) -> impl Iterator<Item = &str> {
+    text.split('`').filter(|name| is_variable(name))
+}
+
+fn is_variable(name: &str) -> bool {
+    let rest = name.strip_prefix("BURN_TPU_").unwrap_or_default();
+    !rest.is_empty() && !rest.ends_with('_') && rest.chars().all(|c| c.is_ascii_uppercase() || c == '_')
+}
+
+#[test]
+fn the_readme_lists_every_variable() {
+    let readme = file("README.md");
+    let rows = readme.lines().filter(|line| line.starts_with("| `BURN_TPU_"));
+    let mut names: Vec<&str> = rows.flat_map(|row| row.split('|').nth(1).into_iter().flat_map(quoted)).collect();
+    names.sort_by_key(|name| TpuOptions::VARIABLES.iter().position(|known| known == name));
+    assert_eq!(names, TpuOptions::VARIABLES);
+}
+
+/// Misspelt on purpose by a test of the doctor.
+const MISSPELT: &str = "BURN_TPU_CACHE_ENTRYS";
+
+/// Every name of a variable in any source of the workspace is in [`TpuOptions::VARIABLES`], or is for this project's own
+/// tests and in `docs/testing.md`.
+#[test]
+fn every_variable_in_the_sources_is_documented() {
+    let mut found = BTreeSet::new();
+    for entry in std::fs::read_dir(workspace()).expect("the workspace").flatten() {
+        let name = entry.file_name().to_string_lossy().into_owned();
+        let ours = name.starts_with("burn-tpu") || ["xtask", "src", "tests", "examples", "benches"].contains(&&*name);
+        if ours && entry.path().is_dir() {
+            collect(&entry.path(), &mut found);
+        }
+    }
+    let testing = file("docs/testing.md");
+    let documented: BTreeSet<&str> = TpuOptions::VARIABLES.iter().copied().chain(quoted(&testing)).collect();
+    let found: BTreeSet<&str> = found.iter().map(String::as_str).filter(|name| *name != MISSPELT).collect();
+    assert_eq!(found.difference(&documented).collect::<Vec<_>>(), Vec::<&&str>::new(), "read and not documented");
+    assert_eq!(documented.difference(&found).collect::<Vec<_>>(), Vec::<&&str>::new(), "documented and not read");
+}
+
+/// The string literals below a folder that are a variable's name.
+fn collect(folder: &Path, found: &mut BTreeSet<String>) {
+    for entry in std::fs::read_dir(folder).expect("a folder").flatten() {
+        let path = entry.path();
+        if path.is_dir() && !path.ends_with("target") {
+            collect(&path, found);
+        } else if path.extension().is_some_and(|extension| extension == "rs") {
+            let source = std::fs::read_to_string(&path).expect("a source");
+            found.extend(source.split('"').filter(|text| is_variable(text)).map(str::to_owned));
+        }
+    }
+}
+
+#[test]
+fn strict_mode_denies_what_the_policy_allows() {
+    let allowed = TpuOptions::training().fallback(FallbackPolicy::Allow);
+    assert_eq!(allowed.fallback_policy(), FallbackPolicy::Allow);
+    assert_eq!(allowed.strict(true).fallback_policy(), FallbackPolicy::Deny);
+}
+
+#[test]
+fn a_parser_takes_its_range_and_names_it() {
+    assert_eq!(number::<u16>(1, 256)("256"), Ok(256));
+    for wrong in ["0", "257", "-1", "many", "99999999999999999999"] {
+        assert!(number::<u16>(1, 256)(wrong).unwrap_err().contains("from 1 to 256"), "{wrong}");
+    }
+    assert_eq!((switch("0"), switch("1")), (Ok(false), Ok(true)));
+    assert_eq!(list("a, b"), Ok(vec!["a".into(), "b".into()]));
+    assert_eq!(policy("allow"), Ok(FallbackPolicy::Allow));
+    assert!(switch("yes").is_err() && policy("always").is_err());
+}

@@ -1,0 +1,49 @@
+//! Scenarios that need a process of their own: a machine without plugins, other variables, a plugin that was never loaded.
+
+use std::process::Command;
+
+/// The scenario that this process is to play, if it is a child.
+pub fn scenario() -> Option<String> {
+    std::env::var("SCENARIO").ok()
+}
+
+/// Runs the test `child` of this binary with a scenario and these environment variables, and returns its output. It must
+/// end well.
+pub fn run(scenario: &str, environment: &[(&str, &str)]) -> String {
+    let empty = tempfile::tempdir().expect("a folder");
+    let mut command = Command::new(std::env::current_exe().expect("this test"));
+    command.args(["--exact", "child", "--nocapture"]).env("SCENARIO", scenario);
+    // A machine without plugins: no cache, no home, no Python.
+    for variable in
+        ["VIRTUAL_ENV", "CONDA_PREFIX", "PJRT_NAMES_AND_LIBRARY_PATHS", "TPU_LIBRARY_PATH", "BURN_TPU_PLUGIN"]
+    {
+        command.env_remove(variable);
+    }
+    command.env("BURN_TPU_CACHE_DIR", empty.path()).env("HOME", empty.path()).env("PATH", "");
+    command.envs(environment.iter().copied());
+    let output = command.output().expect("it starts");
+    let text = String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{scenario}: {text}");
+    text
+}
+
+/// The CPU plugin's file; `None` without one when `BURN_TPU_REQUIRE_PLUGIN` does not forbid skipping.
+pub fn cpu_plugin() -> Option<String> {
+    plugin(burn_tpu_pjrt::PluginKind::Cpu, "BURN_TPU_REQUIRE_PLUGIN")
+}
+
+/// libtpu's file, on a machine without a TPU; `None` when `BURN_TPU_REQUIRE_LIBTPU` does not forbid skipping.
+pub fn libtpu() -> Option<String> {
+    if burn_tpu_pjrt::presence::tpu_present() {
+        return None;
+    }
+    plugin(burn_tpu_pjrt::PluginKind::Tpu, "BURN_TPU_REQUIRE_LIBTPU")
+}
+
+fn plugin(kind: burn_tpu_pjrt::PluginKind, required: &str) -> Option<String> {
+    let found = burn_tpu_pjrt::discovery::find(kind, None);
+    if found.is_err() && std::env::var(required).is_ok_and(|v| v == "1") {
+        panic!("the plugin is missing: run `cargo xtask setup {kind}`");
+    }
+    found.ok().map(|found| found.path.to_string_lossy().into_owned())
+}
