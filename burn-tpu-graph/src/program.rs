@@ -1,8 +1,8 @@
 //! A program: the part of a graph that its outputs need, and nothing else.
 //!
 //! [`Program::canonical`] is the form that is compared, rewritten, verified, lowered and hashed for the disk cache. Its
-//! nodes, parameters and slots are numbered in their own order, so two recordings that differ only in dead nodes, or in
-//! the parameters and slots that those read, give the same program.
+//! nodes, parameters and slots are numbered in the order of their use, so two recordings that differ only in dead nodes, or
+//! in the parameters and slots that those read, give the same program.
 
 use crate::{Builder, Graph, GraphError, Node, NodeId, Op, Operands, Result, TensorType};
 use std::hash::{Hash, Hasher};
@@ -21,7 +21,7 @@ pub struct Bindings {
     pub parameters: Vec<u32>,
     /// The recorded index of each slot or offset.
     pub slots: Vec<u32>,
-    /// The recorded id of each node, ascending.
+    /// The recorded id of each node.
     pub nodes: Vec<NodeId>,
 }
 
@@ -47,34 +47,34 @@ impl Program {
     /// # Errors
     /// If an output does not exist.
     pub fn extract(graph: &Graph, outputs: &[NodeId]) -> Result<Self> {
-        Self::rebuild(graph, outputs, |_, op| op.clone())
+        let needed = needed(graph, outputs)?;
+        let mut copy = Copy::of(graph);
+        (0..graph.len()).filter(|&i| needed[i]).try_for_each(|i| copy.add(NodeId(i as u32), Op::clone))?;
+        Ok(copy.finish(outputs))
     }
 
-    /// The part of `graph` that `outputs` need, in its canonical form, and what its inputs are in `graph`.
+    /// The part of `graph` that `outputs` need, in its canonical form, and what its inputs are in `graph`. Other nodes keep
+    /// their order; a parameter comes just before its first use, since a dead node may have been the first to read it.
     ///
     /// # Errors
     /// If an output does not exist.
     pub fn canonical(graph: &Graph, outputs: &[NodeId]) -> Result<(Self, Bindings)> {
-        let mut bindings = Bindings::default();
-        let program = Self::rebuild(graph, outputs, |id, op| {
-            bindings.nodes.push(id);
-            bindings.bind(op)
-        })?;
-        Ok((program, bindings))
-    }
-
-    /// Adds what the outputs need to a new graph, each op as `renumber` gives it.
-    fn rebuild(graph: &Graph, outputs: &[NodeId], mut renumber: impl FnMut(NodeId, &Op) -> Op) -> Result<Self> {
         let needed = needed(graph, outputs)?;
-        let mut kept = Graph::new();
-        let mut renamed = vec![NodeId(u32::MAX); graph.len()];
-        for (i, node) in graph.nodes().iter().enumerate().filter(|(i, _)| needed[*i]) {
-            let operands: Operands = node.operands.iter().map(|id| renamed[id.index()]).collect();
-            kept.set_label(graph.label(NodeId(i as u32)));
-            renamed[i] = kept.add(renumber(NodeId(i as u32), &node.op), &operands)?;
+        let (mut copy, mut bindings) = (Copy::of(graph), Bindings::default());
+        let is_parameter = |id: &NodeId| matches!(graph.node(*id).op, Op::Parameter { .. });
+        let mut add = |id: NodeId| {
+            if copy.has(id) {
+                return Ok(());
+            }
+            bindings.nodes.push(id);
+            copy.add(id, |op| bindings.bind(op))
+        };
+        for id in (0..graph.len() as u32).map(NodeId).filter(|id| needed[id.index()] && !is_parameter(id)) {
+            graph.node(id).operands.iter().copied().filter(is_parameter).try_for_each(&mut add)?;
+            add(id)?;
         }
-        let outputs = outputs.iter().map(|id| renamed[id.index()]).collect();
-        Ok(Self { graph: kept, outputs })
+        outputs.iter().copied().try_for_each(add)?;
+        Ok((copy.finish(outputs), bindings))
     }
 
     /// A program of parts that nobody checked, for tests of what refuses them.
@@ -143,6 +143,42 @@ impl Program {
     }
 }
 
+/// A copy of some nodes of a graph.
+struct Copy<'g> {
+    graph: &'g Graph,
+    copied: Graph,
+    renamed: Vec<Option<NodeId>>,
+}
+
+impl<'g> Copy<'g> {
+    fn of(graph: &'g Graph) -> Self {
+        Self { graph, copied: Graph::new(), renamed: vec![None; graph.len()] }
+    }
+
+    fn has(&self, id: NodeId) -> bool {
+        self.renamed[id.index()].is_some()
+    }
+
+    /// Adds a node whose operands were added before, with the op that `renumber` gives.
+    fn add(&mut self, id: NodeId, renumber: impl FnOnce(&Op) -> Op) -> Result<()> {
+        let node = self.graph.node(id);
+        let operands: Operands = node.operands.iter().map(|&operand| self.new_id(operand)).collect();
+        self.copied.set_label(self.graph.label(id));
+        self.renamed[id.index()] = Some(self.copied.add(renumber(&node.op), &operands)?);
+        Ok(())
+    }
+
+    /// The id of a node in the copy; one that was not added has an id that no graph accepts.
+    fn new_id(&self, id: NodeId) -> NodeId {
+        self.renamed[id.index()].unwrap_or(NodeId(u32::MAX))
+    }
+
+    fn finish(self, outputs: &[NodeId]) -> Program {
+        let outputs = outputs.iter().map(|&id| self.new_id(id)).collect();
+        Program { graph: self.copied, outputs }
+    }
+}
+
 /// Returns for each node whether an output needs it.
 fn needed(graph: &Graph, outputs: &[NodeId]) -> Result<Vec<bool>> {
     if let Some(missing) = outputs.iter().find(|id| id.index() >= graph.len()) {
@@ -172,34 +208,40 @@ mod tests {
     use crate::op::BinaryOp;
     use crate::{DType, verify};
 
-    /// `(b + offset) * slot` after `dead` unused parameters and as many unused slots.
+    /// `(b + offset) * slot + late` after `dead` unused parameters and as many unused slots.
     fn canonical(dead: u32) -> (Program, Bindings) {
         let mut graph = Graph::new();
         let ty = TensorType::new(DType::I32, [2]);
+        let mut late = None;
         for index in 0..dead {
             let unused = graph.add(Op::Parameter { index, ty: ty.clone() }, &[]).unwrap();
             let slot = graph.add(Op::Slot { index, dtype: DType::I32 }, &[]).unwrap();
             let slot = graph.broadcast_to(slot, &[2]).unwrap();
             graph.binary(BinaryOp::Add, unused, slot).unwrap();
+            late = Some(unused);
         }
-        let b = graph.add(Op::Parameter { index: dead, ty }, &[]).unwrap();
+        let b = graph.add(Op::Parameter { index: dead, ty: ty.clone() }, &[]).unwrap();
         let offset = graph.add(Op::Offset { index: dead, dtype: DType::I32 }, &[]).unwrap();
         let sum = graph.binary(BinaryOp::Add, b, offset).unwrap();
         let slot = graph.add(Op::Slot { index: dead + 1, dtype: DType::I32 }, &[]).unwrap();
         let scaled = graph.binary(BinaryOp::Mul, sum, slot).unwrap();
-        Program::canonical(&graph, &[scaled]).unwrap()
+        // A parameter that a dead node was the first to read, or that is new.
+        let index = dead + 1;
+        let late = late.unwrap_or_else(|| graph.add(Op::Parameter { index, ty }, &[]).unwrap());
+        let last = graph.binary(BinaryOp::Add, scaled, late).unwrap();
+        Program::canonical(&graph, &[last]).unwrap()
     }
 
     #[test]
     fn dead_nodes_and_their_inputs_do_not_change_the_canonical_form() {
         let (live, bindings) = canonical(0);
-        assert_eq!((bindings.parameters, bindings.slots), (vec![0], vec![0, 1]));
+        assert_eq!((bindings.parameters, bindings.slots), (vec![0, 1], vec![0, 1]));
         verify(&live).unwrap();
         for dead in 1..3 {
             let (program, bindings) = canonical(dead);
             assert_eq!(program, live);
             assert_eq!(program.stable_hash(), live.stable_hash());
-            assert_eq!((bindings.parameters, bindings.slots), (vec![dead], vec![dead, dead + 1]));
+            assert_eq!((bindings.parameters, bindings.slots), (vec![dead, dead - 1], vec![dead, dead + 1]));
             assert_eq!(bindings.nodes.len(), program.graph().len());
         }
     }
