@@ -83,7 +83,7 @@ fn ops_of_constants_are_what_they_are_at_run_time() {
     for dtype in dtypes() {
         let (program, names) = folded(dtype).unwrap();
         let found = programs::compile(&client, &program, &programs::cpu_options()).unwrap().run(&[], &[]).unwrap();
-        let expected = burn_tpu::interpret_program(&program, &[], &[]).unwrap();
+        let expected = burn_tpu_runtime::testing::interpret_program(&program, &[], &[]).unwrap();
         for (i, ty) in program.output_types().enumerate() {
             if let Some(difference) = difference(ty.dtype, &found[i], &expected[i]) {
                 wrong.push(format!("{}: {difference}", names[i]));

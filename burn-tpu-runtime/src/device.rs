@@ -1,7 +1,10 @@
-//! Device names: a platform and an index. A name costs nothing and loads nothing; the runtime behind it starts at first use.
+//! Device names: a platform and an index. A name costs nothing and loads nothing; the runtime of a device starts at its
+//! first use.
 
-use burn_backend::{DeviceId, DeviceOps};
-use burn_std::device::Device;
+use crate::error::{Result, TpuError};
+use crate::metrics::{CutReason, Metrics};
+use crate::runtime::runtime;
+use crate::trace;
 
 /// What a device runs on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -12,9 +15,9 @@ pub enum Platform {
     Cuda,
     /// The host's processor, through XLA's CPU plugin.
     Cpu,
-    /// The host's processor, through burn-ndarray: no plugin needed.
+    /// The host's processor, through burn-ndarray: no plugin needed. It is there with the crate's feature `ndarray`.
     NdArray,
-    /// A TPU slice that need not be attached: programs are compiled for it and never run. See [`TpuDevice::topology`].
+    /// A TPU slice that need not be attached: programs are compiled for it and never run. See [`Device::topology`].
     Topology,
 }
 
@@ -33,6 +36,11 @@ impl Platform {
             Platform::Topology => "topology",
         }
     }
+
+    /// Returns the number of devices of a platform that has been opened; 1 for burn-ndarray.
+    pub fn device_count(self) -> usize {
+        crate::engine::device_count(self)
+    }
 }
 
 impl std::fmt::Display for Platform {
@@ -42,11 +50,11 @@ impl std::fmt::Display for Platform {
 }
 
 impl std::str::FromStr for Platform {
-    type Err = crate::TpuError;
+    type Err = TpuError;
 
-    fn from_str(name: &str) -> Result<Self, Self::Err> {
+    fn from_str(name: &str) -> Result<Self> {
         let known = Platform::ALL.into_iter().find(|platform| platform.name() == name);
-        known.ok_or_else(|| crate::TpuError::Option {
+        known.ok_or_else(|| TpuError::Option {
             name: "platform".into(),
             value: name.into(),
             rule: "is not one of tpu, cuda, cpu, ndarray, topology".into(),
@@ -59,12 +67,12 @@ impl std::str::FromStr for Platform {
 /// Naming a device does not check that it exists. A device that is missing answers with an error at the first read or
 /// sync; the error says where a plugin was looked for and how to install one.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct TpuDevice {
+pub struct Device {
     platform: Platform,
     index: u16,
 }
 
-impl TpuDevice {
+impl Device {
     /// The TPU core or chip number `index` of this host.
     pub const fn tpu(index: u16) -> Self {
         Self { platform: Platform::Tpu, index }
@@ -88,40 +96,28 @@ impl TpuDevice {
 
     /// The first device of a TPU slice that need not be attached: `v5e:2x2`, `v4:2x2x1`, `tpu7x:1x1x1` (generations v4, v5e,
     /// v5p, v6e and tpu7x). libtpu compiles for it what is recorded on it; nothing is executed. Results are shapes, an
-    /// upload keeps no data, and reading a value is an error, [`TpuError::NoValue`](crate::TpuError::NoValue).
+    /// upload keeps no data, and reading a value is an error, [`TpuError::NoValue`].
     ///
     /// The same name is the same device. On a machine without a TPU, loading libtpu sets the environment variables that
     /// `docs/fit.md` lists; on a machine with one it sets none.
     ///
     /// # Errors
-    /// [`TpuError::Topology`](crate::TpuError::Topology) for a name of another form. Nothing is loaded here: that libtpu
-    /// is missing, or knows no slice of these sizes, is reported by the first `sync` or mark step.
+    /// [`TpuError::Topology`] for a name of another form. Nothing is loaded here: that libtpu is missing, or knows no slice
+    /// of these sizes, is reported by the first `sync` or mark step.
     ///
     /// ```
-    /// let device = burn_tpu::TpuDevice::topology("v5e:2x2")?;
+    /// let device = burn_tpu_runtime::Device::topology("v5e:2x2")?;
     /// assert_eq!(device.to_string(), "v5e:2x2");
-    /// # Ok::<(), burn_tpu::TpuError>(())
+    /// # Ok::<(), burn_tpu_runtime::TpuError>(())
     /// ```
-    pub fn topology(name: &str) -> crate::Result<Self> {
+    pub fn topology(name: &str) -> Result<Self> {
         let index = crate::topology::register(name.parse()?)?;
         Ok(Self { platform: Platform::Topology, index })
     }
 
-    /// The device number `index` of a platform. For [`Platform::Topology`] the number is one that [`TpuDevice::topology`] gave.
+    /// The device number `index` of a platform. For [`Platform::Topology`] the number is one that [`Device::topology`] gave.
     pub const fn new(platform: Platform, index: u16) -> Self {
         Self { platform, index }
-    }
-
-    /// The same device under an id of its own in Burn's registry of default dtypes, which is kept per device and not per
-    /// backend type: through this name, `Tpu<f32>` loads f32 values although the device's default is bf16. Tensors never
-    /// carry it.
-    pub(crate) const fn wide(self) -> Self {
-        Self { platform: self.platform, index: self.index | WIDE }
-    }
-
-    /// The device without the mark of [`TpuDevice::wide`].
-    pub(crate) const fn canonical(self) -> Self {
-        Self { platform: self.platform, index: self.index & !WIDE }
     }
 
     /// What the device runs on.
@@ -131,14 +127,74 @@ impl TpuDevice {
 
     /// The device's number on its platform.
     pub const fn index(self) -> u16 {
-        self.index & !WIDE
+        self.index
+    }
+
+    /// Runs everything that the calling thread has recorded on the device as one program, without waiting for it.
+    ///
+    /// The end of a training step is the place for it: with all of a step in one program, XLA fuses across its ops and
+    /// nothing but the step's results is kept.
+    pub fn mark_step(self) {
+        trace::cut(self, CutReason::MarkStep);
+    }
+
+    /// Runs what the calling thread has recorded and waits for all that the device was given.
+    ///
+    /// # Errors
+    /// The device's own error when it did not start; the error of a program that failed while it ran.
+    pub fn sync(self) -> Result<()> {
+        trace::cut(self, CutReason::Sync);
+        runtime(self).wait()
+    }
+
+    /// Returns what the device has done since it started. Print it for a report.
+    pub fn metrics(self) -> Metrics {
+        runtime(self).counters().snapshot()
+    }
+
+    /// Makes every later compile on the device an error, [`TpuError::Frozen`], which says what differs and where. It is
+    /// the tensors of the refused program that fail.
+    ///
+    /// Freeze a training or serving loop once it is warm: from then on, nothing can stop for a compile unnoticed.
+    pub fn freeze(self) {
+        runtime(self).freeze(true);
+    }
+
+    /// Ends [`Device::freeze`].
+    pub fn unfreeze(self) {
+        runtime(self).freeze(false);
+    }
+
+    /// Returns the identities of the programs in the device's cache, ascending. Two runs that recorded the same programs
+    /// give the same list.
+    pub fn program_keys(self) -> Vec<u64> {
+        runtime(self).cache().keys()
+    }
+
+    /// Evicts every compiled program of the device from memory.
+    pub fn clear_programs(self) {
+        runtime(self).cache().clear();
+    }
+
+    /// Starts the device's random numbers anew from a seed.
+    pub fn seed(self, seed: u64) {
+        runtime(self).seed(seed);
     }
 }
 
-/// The mark of [`TpuDevice::wide`] in an index.
-pub(crate) const WIDE: u16 = 1 << 15;
+/// Ends a training step: runs what the calling thread has recorded on any device. What was recorded before the step and
+/// the step does not use runs as programs of its own, so that the step is the same program every time.
+pub fn end_step() {
+    trace::cut_step(CutReason::MarkStep);
+}
 
-impl Default for TpuDevice {
+impl From<&Device> for Device {
+    fn from(device: &Device) -> Self {
+        *device
+    }
+}
+
+impl Default for Device {
     /// The best device present: TPU, CUDA, CPU plugin, burn-ndarray. `BURN_TPU_PLATFORM` picks the platform instead.
     ///
     /// The answer is found once per process. When only burn-ndarray is left, one warning says how to install a plugin.
@@ -147,44 +203,28 @@ impl Default for TpuDevice {
     }
 }
 
-impl std::fmt::Display for TpuDevice {
+impl std::fmt::Display for Device {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match (self.platform, crate::topology::described(self.index())) {
+        match (self.platform, crate::topology::described(self.index)) {
             (Platform::Topology, Some(crate::topology::Described::Slice(topology))) => topology.fmt(f),
             _ => write!(f, "{}:{}", self.platform, self.index),
         }
     }
 }
 
-impl std::fmt::Debug for TpuDevice {
+impl std::fmt::Debug for Device {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "TpuDevice({self})")
+        write!(f, "Device({self})")
     }
 }
-
-impl Device for TpuDevice {
-    /// Unknown type ids name burn-ndarray, the platform that is always there.
-    fn from_id(id: DeviceId) -> Self {
-        let platform = Platform::ALL.get(usize::from(id.type_id)).copied().unwrap_or(Platform::NdArray);
-        Self { platform, index: id.index_id }
-    }
-
-    fn to_id(&self) -> DeviceId {
-        DeviceId { type_id: self.platform as u16, index_id: self.index }
-    }
-}
-
-impl DeviceOps for TpuDevice {}
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn ids_and_names_are_bijections() {
+    fn platform_names_are_a_bijection() {
         for platform in Platform::ALL {
-            let device = TpuDevice::new(platform, 3);
-            assert_eq!(TpuDevice::from_id(device.to_id()), device);
             assert_eq!(platform.name().parse::<Platform>().ok(), Some(platform));
         }
         assert!("gpu".parse::<Platform>().is_err());
@@ -192,10 +232,10 @@ mod tests {
 
     #[test]
     fn a_slice_has_one_number_and_keeps_its_name() {
-        let device = TpuDevice::topology("v4:2x2").unwrap();
-        assert_eq!(TpuDevice::topology("v4:2x2x1").unwrap(), device);
-        assert_ne!(TpuDevice::topology("v5e:2x2").unwrap(), device);
-        assert_eq!(TpuDevice::from_id(device.to_id()).to_string(), "v4:2x2x1");
-        assert!(TpuDevice::topology("v4").is_err());
+        let device = Device::topology("v4:2x2").unwrap();
+        assert_eq!(Device::topology("v4:2x2x1").unwrap(), device);
+        assert_ne!(Device::topology("v5e:2x2").unwrap(), device);
+        assert_eq!(Device::new(Platform::Topology, device.index()).to_string(), "v4:2x2x1");
+        assert!(Device::topology("v4").is_err());
     }
 }

@@ -76,7 +76,7 @@ pub enum TpuError {
         /// The ops, comma-separated.
         ops: String,
     },
-    /// A program would have to be compiled after [`freeze`](crate::freeze).
+    /// A program would have to be compiled after [`Device::freeze`](crate::Device::freeze).
     #[error(
         "{device} is frozen, and a program had to be compiled: {reason}\n  mend: let steps repeat, or burn_tpu::unfreeze"
     )]
@@ -194,13 +194,6 @@ impl TpuError {
     pub(crate) fn pjrt(context: impl Into<String>) -> impl FnOnce(PjrtError) -> TpuError {
         let context = context.into();
         move |source| TpuError::Pjrt { context, source: Arc::new(source) }
-    }
-}
-
-/// Burn reports failed executions at the read or the sync, as text.
-impl From<TpuError> for burn_backend::ExecutionError {
-    fn from(error: TpuError) -> Self {
-        burn_backend::ExecutionError::WithContext { reason: error.to_string() }
     }
 }
 

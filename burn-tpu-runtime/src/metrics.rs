@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 /// Why a trace was cut: what made its recorded work run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum CutReason {
-    /// [`mark_step`](crate::mark_step) or [`MarkStep`](crate::MarkStep).
+    /// [`Device::mark_step`](crate::Device::mark_step) or [`end_step`](crate::end_step).
     MarkStep,
     /// The recording thread read a value.
     Read,
@@ -28,7 +28,7 @@ pub enum CutReason {
 
 macro_rules! counters {
     ($($(#[$doc:meta])* $name:ident: $unit:literal,)*) => {
-        /// What a device has done since it started: a snapshot, taken by [`metrics`](crate::metrics).
+        /// What a device has done since it started: a snapshot, taken by [`Device::metrics`](crate::Device::metrics).
         #[derive(Clone, Debug, Default, PartialEq)]
         #[non_exhaustive]
         pub struct Metrics {

@@ -2,7 +2,7 @@
 //!
 //! | variable | overrides | values |
 //! |---|---|---|
-//! | `BURN_TPU_PLATFORM` | [`TpuDevice::default`] | `tpu`, `cuda`, `cpu`, `ndarray` |
+//! | `BURN_TPU_PLATFORM` | [`Device::default`] | `tpu`, `cuda`, `cpu`, `ndarray` |
 //! | `BURN_TPU_PLUGIN` | [`TpuOptions::plugin`] | path of a plugin file |
 //! | `BURN_TPU_CACHE_DIR` | where plugins and data are kept | a folder |
 //! | `BURN_TPU_FALLBACK` | [`TpuOptions::fallback`] | `allow`, `warn`, `deny` |
@@ -20,7 +20,7 @@
 //! | `BURN_TPU_DUMP` | [`TpuOptions::dump`] | folder for lowered programs |
 
 use crate::error::{Result, TpuError};
-use crate::{Platform, TpuDevice};
+use crate::{Device, Platform};
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -40,8 +40,9 @@ pub enum FallbackPolicy {
 /// Options of one device, fixed at its first use.
 ///
 /// ```
-/// use burn_tpu::{FallbackPolicy, TpuDevice, TpuOptions};
-/// TpuOptions::inference().cache_entries(32).fallback(FallbackPolicy::Deny).install(&TpuDevice::ndarray())?;
+/// # use burn_tpu_runtime as burn_tpu;
+/// use burn_tpu::{Device, FallbackPolicy, TpuOptions};
+/// TpuOptions::inference().cache_entries(32).fallback(FallbackPolicy::Deny).install(&Device::ndarray())?;
 /// # Ok::<(), burn_tpu::TpuError>(())
 /// ```
 #[derive(Clone, Debug)]
@@ -231,8 +232,8 @@ impl TpuOptions {
     ///
     /// # Errors
     /// If the device is already in use, or an environment variable has a value that means nothing.
-    pub fn install(self, device: &TpuDevice) -> Result<()> {
-        crate::runtime::start(*device, self.with_environment()?)
+    pub fn install(self, device: impl Into<Device>) -> Result<()> {
+        crate::runtime::start(device.into(), self.with_environment()?)
     }
 
     /// These options with the environment's overrides.

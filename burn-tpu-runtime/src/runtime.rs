@@ -3,13 +3,13 @@
 mod compile;
 
 use crate::compiling::Compiling;
-use crate::engine::{self, Arguments, DeviceBuffer, Engine, Executable, NdArrayEngine, SharedBuffer};
+use crate::engine::{self, Arguments, DeviceBuffer, Engine, Executable, SharedBuffer};
 use crate::error::{Result, TpuError};
 use crate::metrics::Counters;
 use crate::options::{TpuOptions, platform_from_environment};
 use crate::program::{ProgramCache, Recorded};
 use crate::recompile::Watch;
-use crate::{Platform, TpuDevice};
+use crate::{Device, Platform};
 use burn_tpu_graph::TensorType;
 use parking_lot::{Mutex, RwLock};
 use rustc_hash::FxHashMap;
@@ -19,7 +19,7 @@ use std::time::Instant;
 
 /// The state of one device in use.
 pub(crate) struct DeviceRuntime {
-    device: TpuDevice,
+    device: Device,
     options: TpuOptions,
     /// A device that is missing keeps the reason; every upload, run and read answers with it.
     engine: Result<Arc<dyn Engine>>,
@@ -31,11 +31,10 @@ pub(crate) struct DeviceRuntime {
     frozen: AtomicBool,
 }
 
-static RUNTIMES: LazyLock<RwLock<FxHashMap<TpuDevice, Arc<DeviceRuntime>>>> = LazyLock::new(RwLock::default);
+static RUNTIMES: LazyLock<RwLock<FxHashMap<Device, Arc<DeviceRuntime>>>> = LazyLock::new(RwLock::default);
 
 /// The runtime of a device, started with default options if it is not running.
-pub(crate) fn runtime(device: TpuDevice) -> Arc<DeviceRuntime> {
-    let device = device.canonical();
+pub(crate) fn runtime(device: Device) -> Arc<DeviceRuntime> {
     if let Some(runtime) = RUNTIMES.read().get(&device) {
         return Arc::clone(runtime);
     }
@@ -52,7 +51,7 @@ pub(crate) fn runtime(device: TpuDevice) -> Arc<DeviceRuntime> {
 }
 
 /// Starts a device with given options.
-pub(crate) fn start(device: TpuDevice, options: TpuOptions) -> Result<()> {
+pub(crate) fn start(device: Device, options: TpuOptions) -> Result<()> {
     let mut runtimes = RUNTIMES.write();
     if runtimes.contains_key(&device) {
         return Err(TpuError::AlreadyRunning { device: device.to_string() });
@@ -62,16 +61,16 @@ pub(crate) fn start(device: TpuDevice, options: TpuOptions) -> Result<()> {
 }
 
 /// Lets a device's state go: its programs and its engine. Tensors that are still there keep it alive for themselves.
-pub(crate) fn forget(device: TpuDevice) {
+pub(crate) fn forget(device: Device) {
     let forgotten = RUNTIMES.write().remove(&device);
     drop(forgotten);
 }
 
-/// See [`TpuDevice::default`].
-pub(crate) fn default_device() -> TpuDevice {
-    static DEVICE: OnceLock<TpuDevice> = OnceLock::new();
+/// See [`Device::default`].
+pub(crate) fn default_device() -> Device {
+    static DEVICE: OnceLock<Device> = OnceLock::new();
     *DEVICE.get_or_init(|| match platform_from_environment() {
-        Ok(Some(platform)) => TpuDevice::new(platform, 0),
+        Ok(Some(platform)) => Device::new(platform, 0),
         Ok(None) => best_device(),
         Err(error) => {
             tracing::warn!(%error, "BURN_TPU_PLATFORM is ignored");
@@ -81,10 +80,10 @@ pub(crate) fn default_device() -> TpuDevice {
 }
 
 /// The first platform whose device opens; burn-ndarray with one warning when none does.
-fn best_device() -> TpuDevice {
+fn best_device() -> Device {
     let mut reasons = Vec::new();
     for platform in [Platform::Tpu, Platform::Cuda, Platform::Cpu] {
-        let device = TpuDevice::new(platform, 0);
+        let device = Device::new(platform, 0);
         if !engine::is_present(platform) {
             reasons.push(format!("no {platform} hardware"));
             continue;
@@ -102,15 +101,15 @@ fn best_device() -> TpuDevice {
          Install the CPU plugin with `cargo xtask setup cpu`, or see docs/plugins.md. Tried: {}",
         reasons.join("; ")
     );
-    TpuDevice::ndarray()
+    Device::ndarray()
 }
 
 impl DeviceRuntime {
-    fn new(device: TpuDevice, options: TpuOptions, problem: Option<TpuError>) -> Self {
+    fn new(device: Device, options: TpuOptions, problem: Option<TpuError>) -> Self {
         let counters = Arc::<Counters>::default();
         let engine: Result<Arc<dyn Engine>> = match (problem, device.platform()) {
             (Some(error), _) => Err(error),
-            (None, Platform::NdArray) => Ok(Arc::new(NdArrayEngine)),
+            (None, Platform::NdArray) => engine::open_ndarray(),
             (None, Platform::Topology) => engine::open_described(device, &options),
             (None, Platform::Tpu | Platform::Cuda | Platform::Cpu) => engine::open(device, &options, &counters),
         };
@@ -124,7 +123,7 @@ impl DeviceRuntime {
         Self { device, options, engine, cache, compiling: Compiling::default(), counters, rng, frozen }
     }
 
-    pub(crate) fn device(&self) -> TpuDevice {
+    pub(crate) fn device(&self) -> Device {
         self.device
     }
 

@@ -1,12 +1,9 @@
-//! The tensor primitive: a counted handle to a node of a trace or to a buffer of a device.
+//! A tensor: a counted handle to a node of a trace or to a buffer of a device.
 
-use crate::TpuDevice;
-use crate::dtype::to_burn;
+use crate::Device;
 use crate::engine::SharedBuffer;
 use crate::error::TpuError;
 use crate::trace::Pending;
-use burn_backend::TensorMetadata;
-use burn_std::{DType as BurnDType, Shape};
 use burn_tpu_graph::{DType, TensorType};
 use parking_lot::Mutex;
 use std::sync::Arc;
@@ -22,21 +19,21 @@ pub(crate) enum Value {
     Failed(TpuError),
 }
 
-/// A float, int or bool tensor of the [`Tpu`](crate::Tpu) backend. Cloning shares the value.
+/// A float, int or bool tensor of a device. Cloning shares the value.
 #[derive(Clone)]
-pub struct TpuTensor {
+pub struct Tensor {
     inner: Arc<TensorInner>,
 }
 
 pub(crate) struct TensorInner {
-    device: TpuDevice,
+    device: Device,
     ty: TensorType,
     value: Mutex<Value>,
 }
 
-impl TpuTensor {
-    pub(crate) fn new(device: TpuDevice, ty: TensorType, value: Value) -> Self {
-        Self { inner: Arc::new(TensorInner { device: device.canonical(), ty, value: Mutex::new(value) }) }
+impl Tensor {
+    pub(crate) fn new(device: Device, ty: TensorType, value: Value) -> Self {
+        Self { inner: Arc::new(TensorInner { device, ty, value: Mutex::new(value) }) }
     }
 
     pub(crate) fn from_inner(inner: Arc<TensorInner>) -> Self {
@@ -48,19 +45,22 @@ impl TpuTensor {
     }
 
     /// The device that holds the tensor.
-    pub fn device(&self) -> TpuDevice {
+    pub fn device(&self) -> Device {
         self.inner.device
     }
 
-    pub(crate) fn ty(&self) -> &TensorType {
+    /// Its element type and dims.
+    pub fn ty(&self) -> &TensorType {
         &self.inner.ty
     }
 
-    pub(crate) fn dims(&self) -> &[usize] {
+    /// Its dims.
+    pub fn dims(&self) -> &[usize] {
         &self.inner.ty.dims
     }
 
-    pub(crate) fn element(&self) -> DType {
+    /// Its element type.
+    pub fn element(&self) -> DType {
         self.inner.ty.dtype
     }
 
@@ -87,27 +87,13 @@ impl Drop for TensorInner {
     }
 }
 
-impl std::fmt::Debug for TpuTensor {
+impl std::fmt::Debug for Tensor {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let state = self.with_value(|value| match value {
             Value::Pending(_) => "pending",
             Value::Ready(_) => "ready",
             Value::Failed(_) => "failed",
         });
-        write!(f, "TpuTensor({} on {}, {state})", self.inner.ty, self.inner.device)
-    }
-}
-
-impl TensorMetadata for TpuTensor {
-    fn dtype(&self) -> BurnDType {
-        to_burn(self.inner.ty.dtype)
-    }
-
-    fn shape(&self) -> Shape {
-        self.dims().iter().copied().collect()
-    }
-
-    fn rank(&self) -> usize {
-        self.inner.ty.rank()
+        write!(f, "Tensor({} on {}, {state})", self.inner.ty, self.inner.device)
     }
 }

@@ -1,6 +1,6 @@
 //! Slices of TPUs that need not be attached: their names, and the registry that gives each a device number.
 //!
-//! Owns: what a name may look like, and which number stands for it in a [`TpuDevice`](crate::TpuDevice). May not know:
+//! Owns: what a name may look like, and which number stands for it in a [`Device`](crate::Device). May not know:
 //! libtpu. Names that could end the process there (an empty one, sizes without bound) do not parse.
 
 use crate::error::{Result, TpuError};
@@ -160,11 +160,11 @@ pub(crate) fn register_draft(draft: crate::engine::Draft) -> Result<u16> {
 
 fn push(registry: &mut Vec<Described>, described: Described) -> Result<u16> {
     let index = registry.len();
-    if index >= usize::from(crate::device::WIDE) {
+    let Ok(number) = u16::try_from(index) else {
         return Err(refused("a further topology", format!("has no number left: this process named {index}")));
-    }
+    };
     registry.push(described);
-    Ok(index as u16)
+    Ok(number)
 }
 
 /// What a number stands for, if it was given out.

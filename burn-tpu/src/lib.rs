@@ -4,70 +4,55 @@
 //! are recorded; a mark step (or a read) turns what was recorded into one program, compiled by XLA once and found in a
 //! cache ever after. The same program runs on TPUs, on NVIDIA GPUs and on the host's processor, whichever PJRT plugin is
 //! there, and on burn-ndarray without any.
+//!
+//! Owns: Burn 0.21's traits, as thin methods over the crate `burn-tpu-runtime`, and what wraps Burn's own types: optimizers
+//! ([`MarkStep`], [`MasterWeights`]), [`Buckets`], the closures of [`fit`]. May not know: how programs are recorded,
+//! cached, compiled or run.
 #![forbid(unsafe_code)]
 
 mod backend;
 mod buckets;
-mod cache;
-mod compiling;
 mod device;
 mod dtype;
-mod engine;
 mod error;
 pub mod fit;
-mod metrics;
 mod ops;
 mod optim;
-mod options;
-mod program;
 mod qtensor;
-mod recompile;
-mod runtime;
 mod tensor;
-mod topology;
-mod trace;
 
-pub use backend::Tpu;
+pub use backend::{Tpu, TpuFloat, TpuInt};
 pub use buckets::Buckets;
-pub use device::{Platform, TpuDevice};
-#[doc(hidden)]
-pub use engine::{CPU_COMPILER_FLAGS, interpret_program};
-pub use error::{Fault, Result, TpuError};
-pub use metrics::{CutReason, Metrics};
+pub use burn_tpu_runtime::{
+    CutReason, FallbackPolicy, Fault, Generation, Metrics, Platform, Recompile, RecompileCause, Result, Topology,
+    TpuError, TpuOptions,
+};
+pub use device::TpuDevice;
 pub use optim::{MarkStep, MasterState, MasterWeights};
-pub use options::{FallbackPolicy, TpuOptions};
 pub use qtensor::TpuQTensor;
-pub use recompile::{Recompile, RecompileCause};
 pub use tensor::TpuTensor;
-pub use topology::{Generation, Topology};
 
-/// Runs everything that the calling thread has recorded on `device` as one program, without waiting for it.
-///
-/// The end of a training step is the place for it: with all of a step in one program, XLA fuses across its ops and
-/// nothing but the step's results is kept. [`MarkStep`] does this for an optimizer that Burn's `Learner` drives.
+/// The same as [`TpuDevice::mark_step`].
 pub fn mark_step(device: &TpuDevice) {
-    trace::cut(*device, CutReason::MarkStep);
+    device.mark_step();
 }
 
-/// What a device has done since it started. Print it for a report.
+/// The same as [`TpuDevice::metrics`].
 pub fn metrics(device: &TpuDevice) -> Metrics {
-    runtime::runtime(*device).counters().snapshot()
+    device.metrics()
 }
 
-/// Makes every later compile on a device an error, [`TpuError::Frozen`], which says what differs and where. It is the
-/// tensors of the refused program that fail.
-///
-/// Freeze a training or serving loop once it is warm: from then on, nothing can stop for a compile unnoticed.
+/// The same as [`TpuDevice::freeze`].
 pub fn freeze(device: &TpuDevice) {
-    runtime::runtime(*device).freeze(true);
+    device.freeze();
 }
 
-/// Ends [`freeze`].
+/// The same as [`TpuDevice::unfreeze`].
 pub fn unfreeze(device: &TpuDevice) {
-    runtime::runtime(*device).freeze(false);
+    device.unfreeze();
 }
 
-/// Identities of the programs in a device's cache, ascending. Two runs that recorded the same programs give the same list.
+/// The same as [`TpuDevice::program_keys`].
 pub fn program_keys(device: &TpuDevice) -> Vec<u64> {
-    runtime::runtime(*device).cache().keys()
+    device.program_keys()
 }

@@ -4,6 +4,7 @@
 //! operands, so the number of crossings is the longest chain of alternations and not the number of nodes.
 
 use super::host::NdArrayEngine;
+use super::host_nodes::{host_ops, is_for_host};
 use super::ndarray::HostTensor;
 use super::{Arguments, DeviceBuffer, Engine, Executable, Execution, SharedBuffer, argument};
 use crate::error::{Result, TpuError};
@@ -23,24 +24,14 @@ pub(crate) fn compile(
     denied: bool,
 ) -> Result<Box<dyn Executable>> {
     let on_host = |node: &Node| is_for_host(engine.as_ref(), host, node);
-    let ops: BTreeSet<&'static str> =
-        program.graph().nodes().iter().filter(|node| on_host(node)).map(|node| node.op.mnemonic()).collect();
-    if ops.is_empty() {
+    let Some(ops) = host_ops(engine.as_ref(), program, host) else {
         return engine.compile(program);
-    }
-    let ops = ops.into_iter().collect::<Vec<_>>().join(", ");
+    };
     if denied {
         return Err(TpuError::FallbackDenied { device: engine.describe(), ops });
     }
     tracing::warn!(device = engine.describe(), ops, "ops without a lowering run on the host");
     Staged::new(engine, program, on_host).map(|staged| Box::new(staged) as Box<dyn Executable>)
-}
-
-/// A loop goes to the host as a whole when a node of its body does.
-fn is_for_host(engine: &dyn Engine, host: &[String], node: &Node) -> bool {
-    let body = if let Op::For { body, .. } = &node.op { body.graph().nodes() } else { &[] };
-    let named = host.iter().any(|name| name == node.op.mnemonic());
-    named || !engine.lowers(&node.op) || body.iter().any(|inner| is_for_host(engine, host, inner))
 }
 
 /// A program in stages.

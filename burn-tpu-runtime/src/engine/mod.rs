@@ -2,21 +2,34 @@
 //!
 //! Owns: the [`Engine`] and [`Executable`] traits and the choice between engines. May not know: Burn's traits, traces.
 
+#[cfg(feature = "ndarray")]
 mod fallback;
+#[cfg(feature = "ndarray")]
 mod host;
+mod host_nodes;
+#[cfg(feature = "ndarray")]
 mod ndarray;
 mod pjrt;
 mod topology;
+#[cfg(not(feature = "ndarray"))]
+mod without_ndarray;
 
+#[cfg(feature = "ndarray")]
 pub(crate) use fallback::compile;
-pub(crate) use host::NdArrayEngine;
+#[cfg(feature = "testing")]
 pub use host::interpret_program;
+#[cfg(feature = "ndarray")]
+pub(crate) use host::open_ndarray;
+#[cfg(feature = "testing")]
 pub use pjrt::CPU_COMPILER_FLAGS;
 pub(crate) use pjrt::{device_count, is_present, open};
 pub(crate) use topology::{Draft, Slice, open_described};
+#[cfg(not(feature = "ndarray"))]
+pub(crate) use without_ndarray::{compile, open_ndarray};
 
 use crate::error::{Result, TpuError};
 use burn_tpu_graph::{Op, Program, TensorType};
+#[cfg(feature = "ndarray")]
 use ndarray::HostTensor;
 use std::sync::Arc;
 
@@ -24,6 +37,7 @@ use std::sync::Arc;
 #[derive(Debug)]
 pub(crate) enum DeviceBuffer {
     Pjrt(burn_tpu_pjrt::Buffer),
+    #[cfg(feature = "ndarray")]
     Host(HostTensor),
     /// A result of a program that was compiled and not run.
     Shape(TensorType),

@@ -9,7 +9,7 @@ use super::{
 use crate::cache::DiskCache;
 use crate::error::{Result, TpuError};
 use crate::metrics::Counters;
-use crate::{Platform, TpuDevice, TpuOptions};
+use crate::{Platform, TpuOptions};
 use burn_tpu_graph::{
     Argument, DType, Lowered, Op, Program, TensorType,
     lower::{lower, pack_slots},
@@ -91,7 +91,7 @@ static CLIENTS: Mutex<Vec<(Platform, Client)>> = Mutex::new(Vec::new());
 ///
 /// # Errors
 /// [`TpuError::Unavailable`] with what was tried and the command that mends it.
-pub(crate) fn open(device: TpuDevice, options: &TpuOptions, counters: &Arc<Counters>) -> Result<Arc<dyn Engine>> {
+pub(crate) fn open(device: crate::Device, options: &TpuOptions, counters: &Arc<Counters>) -> Result<Arc<dyn Engine>> {
     let (kind, mend) = match device.platform() {
         Platform::Tpu => (PluginKind::Tpu, "cargo xtask setup tpu"),
         Platform::Cuda => (PluginKind::Cuda, "cargo xtask setup cuda"),
@@ -372,7 +372,7 @@ impl PjrtProgram {
 fn device(buffer: &DeviceBuffer) -> Result<&Buffer> {
     match buffer {
         DeviceBuffer::Pjrt(buffer) => Ok(buffer),
-        DeviceBuffer::Host(_) | DeviceBuffer::Shape(_) => Err(wrong_engine()),
+        _ => Err(wrong_engine()),
     }
 }
 

@@ -6,7 +6,7 @@ use super::pjrt::{compiler_flags, dump_program, spec};
 use super::{Arguments, DeviceBuffer, Engine, Executable, Execution, argument, wrong_engine};
 use crate::error::{Result, TpuError};
 use crate::topology::Topology;
-use crate::{TpuDevice, TpuOptions};
+use crate::{Device, TpuOptions};
 use burn_tpu_graph::{Lowered, Op, Program, TensorType, lower};
 use burn_tpu_pjrt::discovery::{self, PluginKind};
 use burn_tpu_pjrt::{CompileOptions, Plugin, TopologyDescription};
@@ -179,12 +179,12 @@ impl Executable for ShapeProgram {
 fn no_value(device: &str, buffer: &DeviceBuffer) -> Result<Vec<u8>> {
     match buffer {
         DeviceBuffer::Shape(ty) => Err(TpuError::NoValue { device: device.into(), ty: ty.to_string() }),
-        DeviceBuffer::Pjrt(_) | DeviceBuffer::Host(_) => Err(wrong_engine()),
+        _ => Err(wrong_engine()),
     }
 }
 
 /// The engine of a topology device.
-pub(crate) fn open_described(device: TpuDevice, options: &TpuOptions) -> Result<Arc<dyn Engine>> {
+pub(crate) fn open_described(device: Device, options: &TpuOptions) -> Result<Arc<dyn Engine>> {
     match crate::topology::described(device.index()) {
         Some(crate::topology::Described::Slice(topology)) => open(topology, options),
         Some(crate::topology::Described::Draft(draft)) => Ok(Arc::new(DraftEngine(draft))),

@@ -24,7 +24,7 @@ impl FitReport {
     /// [`TpuError::Golden`] with the lines that differ; [`TpuError::File`] when the file cannot be read or written.
     ///
     /// ```no_run
-    /// # fn of_a_test(report: burn_tpu::fit::FitReport) {
+    /// # fn of_a_test(report: burn_tpu_runtime::fit::FitReport) {
     /// report.pinned("tests/golden/step.txt").unwrap_or_else(|changed| panic!("{changed}"));
     /// # }
     /// ```

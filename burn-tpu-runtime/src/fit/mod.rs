@@ -3,25 +3,6 @@
 //! The step is recorded once, as it would be on any device, and nothing of it runs. libtpu then compiles its programs ahead
 //! of time for each slice. Owns: recording a step, reading what the compiler says, the arithmetic on it, the
 //! generations' data. May not know: how programs are recorded or lowered.
-//!
-//! ```no_run
-//! use burn::nn::LinearConfig;
-//! use burn::tensor::{Distribution, Tensor};
-//! use burn_tpu::{Tpu, fit::Fit};
-//!
-//! let report = Fit::new()?.samples(32).run(
-//!     // Builds what lives from step to step: a model, an optimizer.
-//!     |device| (LinearConfig::new(512, 10).init::<Tpu>(device), None),
-//!     // One step: takes it, and gives it back with what would be read.
-//!     |(model, _), device| {
-//!         let x = Tensor::<Tpu, 2>::random([32, 512], Distribution::Default, device);
-//!         let y = model.forward(x);
-//!         (model, Some(y))
-//!     },
-//! )?;
-//! println!("{report}");
-//! # Ok::<(), burn_tpu::TpuError>(())
-//! ```
 
 mod advice;
 mod buffers;
@@ -35,10 +16,9 @@ mod table;
 pub use report::{Buffer, BufferKind, FitReport, Memory, MxuAdvice, Price, SliceFit, Speed, StepReport, Verdict};
 pub use specs::{Spec, Specs};
 
-use crate::TpuDevice;
-use crate::TpuOptions;
 use crate::error::{Result, TpuError};
 use crate::topology::{Generation, Topology};
+use crate::{Device, TpuOptions};
 use burn_tpu_graph::cost::{contractions, cost};
 use burn_tpu_graph::{Lowered, Program, lower};
 use slice::Prepared;
@@ -101,18 +81,14 @@ impl Fit {
     ///
     /// `build` makes what lives from step to step; `step` takes it and returns it, with everything else that the caller
     /// would read (a loss, predictions): what is not returned is not computed. Steps are repeated until two in a row record
-    /// the same programs, since the first ones still draw weights and make an optimizer's state. A `mark_step` behind
+    /// the same programs, since the first ones still draw weights and make an optimizer's state. A `mark_step` after
     /// each step is implied. Values cannot be read: on this device there are none.
     ///
     /// A slice that has no room for the step, or whose compile fails, is an entry of the report.
     ///
     /// # Errors
     /// [`TpuError::Step`] when the step computes nothing.
-    pub fn run<S>(
-        &self,
-        build: impl FnOnce(&TpuDevice) -> S,
-        step: impl FnMut(S, &TpuDevice) -> S,
-    ) -> Result<FitReport> {
+    pub fn run<S>(&self, build: impl FnOnce(&Device) -> S, step: impl FnMut(S, &Device) -> S) -> Result<FitReport> {
         let step = record::record(build, step)?;
         let prepared = prepare(&step.programs)?;
         let report = StepReport {

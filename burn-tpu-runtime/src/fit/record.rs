@@ -3,7 +3,7 @@
 use crate::engine::Draft;
 use crate::error::{Result, TpuError};
 use crate::metrics::CutReason;
-use crate::{Platform, TpuDevice, runtime, topology, trace};
+use crate::{Device, Platform, runtime, topology, trace};
 use burn_tpu_graph::Program;
 use std::sync::Arc;
 
@@ -21,9 +21,9 @@ pub(super) struct Step {
 ///
 /// # Errors
 /// [`TpuError::Step`] for a step that leaves nothing to compute.
-pub(super) fn record<S>(build: impl FnOnce(&TpuDevice) -> S, mut step: impl FnMut(S, &TpuDevice) -> S) -> Result<Step> {
+pub(super) fn record<S>(build: impl FnOnce(&Device) -> S, mut step: impl FnMut(S, &Device) -> S) -> Result<Step> {
     let draft = Draft::default();
-    let device = TpuDevice::new(Platform::Topology, topology::register_draft(draft.clone())?);
+    let device = Device::new(Platform::Topology, topology::register_draft(draft.clone())?);
     let mut state = build(&device);
     trace::cut(device, CutReason::MarkStep);
     draft.take();

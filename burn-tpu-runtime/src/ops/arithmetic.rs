@@ -5,20 +5,18 @@
 //! never recompiles; only constants that belong to an op's own definition (the 1 of `recip`) are part of the program.
 //! As everywhere in XLA, a scalar takes the tensor's element type first.
 
-use crate::TpuTensor;
-use crate::dtype::number;
+use crate::Tensor;
 use crate::trace::{Recorder, record};
-use burn_backend::Scalar;
 use burn_tpu_graph::op::{BinaryOp, Direction, UnaryOp};
 use burn_tpu_graph::{DType, NodeId, Number, Result};
 
 /// An op of one operand that the graph has.
-pub(crate) fn unary(name: &'static str, op: UnaryOp, x: TpuTensor) -> TpuTensor {
+pub fn unary(name: &'static str, op: UnaryOp, x: Tensor) -> Tensor {
     record(name, [&x], |r, [x]| r.unary(op, x))
 }
 
 /// A function that XLA composes of several ops. 16-bit floats are computed in f32 and rounded once.
-pub(crate) fn composed(name: &'static str, op: UnaryOp, x: TpuTensor) -> TpuTensor {
+pub fn composed(name: &'static str, op: UnaryOp, x: Tensor) -> Tensor {
     record(name, [&x], |r, [x]| {
         let dtype = r.dtype(x);
         let wide = r.convert(x, dtype.accumulator())?;
@@ -28,40 +26,40 @@ pub(crate) fn composed(name: &'static str, op: UnaryOp, x: TpuTensor) -> TpuTens
 }
 
 /// An op of two operands that the graph has.
-pub(crate) fn binary(name: &'static str, op: BinaryOp, lhs: TpuTensor, rhs: TpuTensor) -> TpuTensor {
+pub fn binary(name: &'static str, op: BinaryOp, lhs: Tensor, rhs: Tensor) -> Tensor {
     record(name, [&lhs, &rhs], |r, [x, y]| r.binary(op, x, y))
 }
 
 /// An op of a tensor and a scalar on its right.
-pub(crate) fn binary_scalar(name: &'static str, op: BinaryOp, lhs: TpuTensor, rhs: Scalar) -> TpuTensor {
+pub fn binary_scalar(name: &'static str, op: BinaryOp, lhs: Tensor, rhs: Number) -> Tensor {
     record(name, [&lhs], |r, [x]| {
-        let y = r.slot_like(x, number(rhs))?;
+        let y = r.slot_like(x, rhs)?;
         r.binary(op, x, y)
     })
 }
 
 /// A comparison; the result is a native bool whatever Burn's settings say.
-pub(crate) fn compare(name: &'static str, direction: Direction, lhs: TpuTensor, rhs: TpuTensor) -> TpuTensor {
+pub fn compare(name: &'static str, direction: Direction, lhs: Tensor, rhs: Tensor) -> Tensor {
     record(name, [&lhs, &rhs], |r, [x, y]| r.compare(direction, x, y))
 }
 
 /// A comparison with a scalar.
-pub(crate) fn compare_scalar(name: &'static str, direction: Direction, lhs: TpuTensor, rhs: Scalar) -> TpuTensor {
+pub fn compare_scalar(name: &'static str, direction: Direction, lhs: Tensor, rhs: Number) -> Tensor {
     record(name, [&lhs], |r, [x]| {
-        let y = r.slot_like(x, number(rhs))?;
+        let y = r.slot_like(x, rhs)?;
         r.compare(direction, x, y)
     })
 }
 
 /// Burn's remainder, which has the divisor's sign.
-pub(crate) fn remainder(lhs: TpuTensor, rhs: TpuTensor) -> TpuTensor {
+pub fn remainder(lhs: Tensor, rhs: Tensor) -> Tensor {
     record("remainder", [&lhs, &rhs], |r, [x, y]| floored_remainder(r, x, y))
 }
 
 /// [`remainder`] by a scalar.
-pub(crate) fn remainder_scalar(lhs: TpuTensor, rhs: Scalar) -> TpuTensor {
+pub fn remainder_scalar(lhs: Tensor, rhs: Number) -> Tensor {
     record("remainder_scalar", [&lhs], |r, [x]| {
-        let y = r.slot_like(x, number(rhs))?;
+        let y = r.slot_like(x, rhs)?;
         floored_remainder(r, x, y)
     })
 }
@@ -84,7 +82,7 @@ fn floored_remainder(r: &mut Recorder, x: NodeId, y: NodeId) -> Result<NodeId> {
 
 /// x to the power y, element by element; the exponent may be an integer tensor. 16-bit floats are computed in f32 and
 /// rounded once, since a power multiplies the relative error of its parts by the exponent.
-pub(crate) fn power(name: &'static str, lhs: TpuTensor, rhs: TpuTensor) -> TpuTensor {
+pub fn power(name: &'static str, lhs: Tensor, rhs: Tensor) -> Tensor {
     record(name, [&lhs, &rhs], |r, [x, y]| {
         let (dtype, other) = (r.dtype(x), r.dtype(y));
         let base = r.convert(x, dtype.accumulator())?;
@@ -120,8 +118,7 @@ fn integer_power(r: &mut Recorder, x: NodeId, n: NodeId) -> Result<NodeId> {
 
 /// x to the power of a scalar. Small whole exponents are structure, as above the backend, where Burn branches on -2 to
 /// 2; any other exponent is a slot.
-pub(crate) fn power_scalar(name: &'static str, lhs: TpuTensor, exponent: Scalar) -> TpuTensor {
-    let exponent = number(exponent);
+pub fn power_scalar(name: &'static str, lhs: Tensor, exponent: Number) -> Tensor {
     record(name, [&lhs], |r, [x]| {
         let dtype = r.dtype(x);
         let base = r.convert(x, dtype.accumulator())?;
@@ -160,7 +157,7 @@ fn whole_power(r: &mut Recorder, x: NodeId, n: i32) -> Result<NodeId> {
 }
 
 /// 1 / x.
-pub(crate) fn recip(x: TpuTensor) -> TpuTensor {
+pub fn recip(x: Tensor) -> Tensor {
     record("float_recip", [&x], |r, [x]| reciprocal(r, x))
 }
 
@@ -170,7 +167,7 @@ fn reciprocal(r: &mut Recorder, x: NodeId) -> Result<NodeId> {
 }
 
 /// Rounds toward zero.
-pub(crate) fn trunc(x: TpuTensor) -> TpuTensor {
+pub fn trunc(x: Tensor) -> Tensor {
     record("float_trunc", [&x], |r, [x]| {
         let below = r.compare_const(Direction::Lt, x, 0i64)?;
         let up = r.unary(UnaryOp::Ceil, x)?;
@@ -180,12 +177,12 @@ pub(crate) fn trunc(x: TpuTensor) -> TpuTensor {
 }
 
 /// Absolute value; an unsigned integer is its own.
-pub(crate) fn abs(x: TpuTensor) -> TpuTensor {
+pub fn abs(x: Tensor) -> Tensor {
     if x.element().is_unsigned_int() { x } else { unary("abs", UnaryOp::Abs, x) }
 }
 
 /// -1, 0 or 1 in the tensor's type; NaN stays NaN.
-pub(crate) fn sign(x: TpuTensor) -> TpuTensor {
+pub fn sign(x: Tensor) -> Tensor {
     record("sign", [&x], |r, [x]| {
         let unsigned = r.dtype(x).is_unsigned_int();
         if unsigned { r.binary_const(BinaryOp::Min, x, 1i64) } else { r.unary(UnaryOp::Sign, x) }
@@ -193,12 +190,12 @@ pub(crate) fn sign(x: TpuTensor) -> TpuTensor {
 }
 
 /// Whether each element is NaN: the one value that differs from itself.
-pub(crate) fn is_nan(x: TpuTensor) -> TpuTensor {
+pub fn is_nan(x: Tensor) -> Tensor {
     record("float_is_nan", [&x], |r, [x]| r.compare(Direction::Ne, x, x))
 }
 
 /// Whether each element is an infinity of either sign.
-pub(crate) fn is_inf(x: TpuTensor) -> TpuTensor {
+pub fn is_inf(x: Tensor) -> Tensor {
     record("float_is_inf", [&x], |r, [x]| {
         let size = r.unary(UnaryOp::Abs, x)?;
         r.compare_const(Direction::Eq, size, f64::INFINITY)
@@ -206,46 +203,46 @@ pub(crate) fn is_inf(x: TpuTensor) -> TpuTensor {
 }
 
 /// x held between two bounds; the upper one wins when they cross. NaN stays NaN, which XLA's own clamp does not promise.
-pub(crate) fn clamp(x: TpuTensor, min: Scalar, max: Scalar) -> TpuTensor {
+pub fn clamp(x: Tensor, min: Number, max: Number) -> Tensor {
     record("clamp", [&x], |r, [x]| {
-        let low = r.slot_like(x, number(min))?;
-        let high = r.slot_like(x, number(max))?;
+        let low = r.slot_like(x, min)?;
+        let high = r.slot_like(x, max)?;
         let raised = r.binary(BinaryOp::Max, x, low)?;
         r.binary(BinaryOp::Min, raised, high)
     })
 }
 
 /// Shift right: a signed integer keeps its sign, an unsigned one takes zeros in.
-pub(crate) fn shift_right(lhs: TpuTensor, rhs: TpuTensor) -> TpuTensor {
+pub fn shift_right(lhs: Tensor, rhs: Tensor) -> Tensor {
     let op = shift_right_op(&lhs);
     binary("bitwise_right_shift", op, lhs, rhs)
 }
 
 /// [`shift_right`] by a scalar.
-pub(crate) fn shift_right_scalar(lhs: TpuTensor, rhs: Scalar) -> TpuTensor {
+pub fn shift_right_scalar(lhs: Tensor, rhs: Number) -> Tensor {
     let op = shift_right_op(&lhs);
     binary_scalar("bitwise_right_shift_scalar", op, lhs, rhs)
 }
 
-fn shift_right_op(x: &TpuTensor) -> BinaryOp {
+fn shift_right_op(x: &Tensor) -> BinaryOp {
     if x.element().is_unsigned_int() { BinaryOp::ShiftRightLogical } else { BinaryOp::ShiftRightArithmetic }
 }
 
 /// `value` where the mask holds, else x.
-pub(crate) fn mask_where(x: TpuTensor, mask: TpuTensor, value: TpuTensor) -> TpuTensor {
+pub fn mask_where(x: Tensor, mask: Tensor, value: Tensor) -> Tensor {
     record("mask_where", [&x, &mask, &value], |r, [x, mask, value]| r.select(mask, value, x))
 }
 
 /// A scalar where the mask holds, else x.
-pub(crate) fn mask_fill(x: TpuTensor, mask: TpuTensor, value: Scalar) -> TpuTensor {
+pub fn mask_fill(x: Tensor, mask: Tensor, value: Number) -> Tensor {
     record("mask_fill", [&x, &mask], |r, [x, mask]| {
-        let value = r.slot(r.dtype(x), number(value))?;
+        let value = r.slot(r.dtype(x), value)?;
         r.select(mask, value, x)
     })
 }
 
 /// The values in another element type. Floats truncate to integers and saturate; integers wrap; bools become 0 and 1.
-pub(crate) fn cast(x: TpuTensor, dtype: DType) -> TpuTensor {
+pub fn cast(x: Tensor, dtype: DType) -> Tensor {
     record("cast", [&x], |r, [x]| {
         let narrow = dtype.is_int() && dtype.size_bytes() < DType::I32.size_bytes();
         if !(narrow && r.dtype(x).is_float()) {
@@ -272,24 +269,22 @@ mod tests {
     use super::*;
     use crate::ops::data;
     use crate::ops::testing::{devices, tensor, tensor_of, truths, values};
-    use burn_backend::TensorMetadata;
-    use burn_std::DType as BurnDType;
 
     #[test]
     fn remainder_has_the_divisors_sign() {
         let x = || tensor([5.5f32, -5.5, 5.5, -5.5, 6.0], &[5]);
         let y = tensor([2.0f32, 2.0, -2.0, -2.0, 3.0], &[5]);
         assert_eq!(values(remainder(x(), y)), [1.5, 0.5, -0.5, -1.5, 0.0]);
-        assert_eq!(values(remainder_scalar(tensor([7i32, -7, 6], &[3]), Scalar::Int(3))), [1.0, 2.0, 0.0]);
-        assert_eq!(values(remainder_scalar(tensor([7u8, 250, 6], &[3]), Scalar::UInt(4))), [3.0, 2.0, 2.0]);
+        assert_eq!(values(remainder_scalar(tensor([7i32, -7, 6], &[3]), Number::Int(3))), [1.0, 2.0, 0.0]);
+        assert_eq!(values(remainder_scalar(tensor([7u8, 250, 6], &[3]), Number::UInt(4))), [3.0, 2.0, 2.0]);
     }
 
     #[test]
     fn integers_divide_toward_zero_and_shift_with_their_sign() {
         let x = || tensor([-7i32, 7, -8], &[3]);
-        assert_eq!(values(binary_scalar("int_div_scalar", BinaryOp::Div, x(), Scalar::Int(2))), [-3.0, 3.0, -4.0]);
-        assert_eq!(values(shift_right_scalar(x(), Scalar::Int(1))), [-4.0, 3.0, -4.0]);
-        assert_eq!(values(shift_right_scalar(tensor([255u8, 8], &[2]), Scalar::UInt(1))), [127.0, 4.0]);
+        assert_eq!(values(binary_scalar("int_div_scalar", BinaryOp::Div, x(), Number::Int(2))), [-3.0, 3.0, -4.0]);
+        assert_eq!(values(shift_right_scalar(x(), Number::Int(1))), [-4.0, 3.0, -4.0]);
+        assert_eq!(values(shift_right_scalar(tensor([255u8, 8], &[2]), Number::UInt(1))), [127.0, 4.0]);
     }
 
     #[test]
@@ -298,10 +293,10 @@ mod tests {
         for (exponent, expected) in
             [(0.0, [1.0, 1.0]), (3.0, [-8.0, 0.125]), (4.0, [16.0, 0.0625]), (-2.0, [0.25, 4.0])]
         {
-            assert_eq!(values(power_scalar("float_powf_scalar", x(), Scalar::Float(exponent))), expected);
+            assert_eq!(values(power_scalar("float_powf_scalar", x(), Number::Float(exponent))), expected);
         }
-        assert_eq!(values(power_scalar("int_powi_scalar", tensor([-3i32, 2], &[2]), Scalar::Int(3))), [-27.0, 8.0]);
-        let root = values(power_scalar("float_powf_scalar", tensor([9.0f32], &[1]), Scalar::Float(0.5)));
+        assert_eq!(values(power_scalar("int_powi_scalar", tensor([-3i32, 2], &[2]), Number::Int(3))), [-27.0, 8.0]);
+        let root = values(power_scalar("float_powf_scalar", tensor([9.0f32], &[1]), Number::Float(0.5)));
         assert!((root[0] - 3.0).abs() < 1e-6);
     }
 
@@ -313,23 +308,23 @@ mod tests {
             let expected = [0.0, f64::from(3i32.wrapping_pow(1000)), 0.0, -1.0, 0.0, -1.0];
             assert_eq!(values(power("int_powi", x(), n)), expected, "on {device}");
             let wrapped = [-2i32, 3, 0, -1, 2, -1].map(|x| f64::from(x.wrapping_pow(70)));
-            assert_eq!(values(power_scalar("int_powi_scalar", x(), Scalar::Int(70))), wrapped, "on {device}");
+            assert_eq!(values(power_scalar("int_powi_scalar", x(), Number::Int(70))), wrapped, "on {device}");
         }
     }
 
     #[test]
     fn composed_functions_of_halves_are_rounded_once() {
         for device in devices() {
-            let x = data::to_device(tensor_of(BurnDType::BF16, &[1.53125], &[1]), &device);
+            let x = data::to_device(tensor_of(DType::BF16, &[1.53125], &[1]), &device);
             assert_eq!(values(composed("float_acosh", UnaryOp::Acosh, x)), [0.98828125], "on {device}");
         }
     }
 
     #[test]
     fn halves_keep_their_type_through_a_power() {
-        let x = tensor_of(BurnDType::BF16, &[1.5, -3.0], &[2]);
-        let squared = power_scalar("float_powi_scalar", x, Scalar::Int(2));
-        assert_eq!(squared.dtype(), BurnDType::BF16);
+        let x = tensor_of(DType::BF16, &[1.5, -3.0], &[2]);
+        let squared = power_scalar("float_powi_scalar", x, Number::Int(2));
+        assert_eq!(squared.element(), DType::BF16);
         assert_eq!(values(squared), [2.25, 9.0]);
     }
 
@@ -341,17 +336,17 @@ mod tests {
         assert_eq!(truths(is_nan(x())), [false, false, false, true, false]);
         assert_eq!(truths(is_inf(x())), [false, false, false, false, true]);
         assert_eq!(values(sign(tensor([0u8, 9], &[2]))), [0.0, 1.0]);
-        let held = values(clamp(x(), Scalar::Float(-1.0), Scalar::Float(1.0)));
+        let held = values(clamp(x(), Number::Float(-1.0), Number::Float(1.0)));
         assert_eq!(held[..3], [-1.0, -0.5, 1.0]);
         assert!(held[3].is_nan());
-        assert!(values(binary_scalar("float_clamp_min", BinaryOp::Max, x(), Scalar::Float(0.0)))[3].is_nan());
+        assert!(values(binary_scalar("float_clamp_min", BinaryOp::Max, x(), Number::Float(0.0)))[3].is_nan());
     }
 
     #[test]
     fn masks_broadcast() {
         let x = tensor([1.0f32, 2.0, 3.0, 4.0], &[2, 2]);
         let mask = tensor([true, false], &[1, 2]);
-        let filled = mask_fill(x, mask.clone(), Scalar::Float(f64::NEG_INFINITY));
+        let filled = mask_fill(x, mask.clone(), Number::Float(f64::NEG_INFINITY));
         assert_eq!(values(filled.clone()), [f64::NEG_INFINITY, 2.0, f64::NEG_INFINITY, 4.0]);
         assert_eq!(values(mask_where(filled, mask, tensor([9.0f32], &[1, 1]))), [9.0, 2.0, 9.0, 4.0]);
     }

@@ -1,45 +1,34 @@
 //! Tensors from and to the host, between devices, and from nothing.
 //!
-//! Owns: the one way in (`from_data`), the one way out (`into_data`), creation ops. What cannot be put on the device makes a
-//! failed tensor: Burn's creation ops return no result, so the read says why.
+//! Owns: the one way in ([`from_bytes`]), the one way out ([`into_bytes`]), creation ops. What cannot be put on the device
+//! makes a failed tensor, so that the read says why: creation ops of front ends return no result.
 
-use crate::dtype::{from_burn, number};
 use crate::error::{Result, TpuError};
 use crate::metrics::CutReason;
 use crate::runtime::runtime;
 use crate::tensor::Value;
-use crate::trace::{Recorder, create, materialise};
-use crate::{TpuDevice, TpuTensor};
-use burn_backend::{ExecutionError, Scalar, TensorData, TensorMetadata};
-use burn_std::{BoolStore, DType as BurnDType, Shape};
+use crate::trace::{Recorder, create, materialise, materialise_together};
+use crate::{Device, Tensor};
 use burn_tpu_graph::op::BinaryOp;
-use burn_tpu_graph::{DType, GraphError, NodeId, TensorType};
+use burn_tpu_graph::{DType, GraphError, NodeId, Number, TensorType};
 use std::ops::Range;
 use std::sync::Arc;
 
-/// Host data on a device. Bools stored as integers become native bools.
-pub(crate) fn from_data(name: &'static str, data: TensorData, device: &TpuDevice) -> TpuTensor {
-    let dtype = match data.dtype {
-        BurnDType::Bool(_) => Some(DType::Bool),
-        other => from_burn(other),
-    };
-    let ty = TensorType::new(dtype.unwrap_or(DType::F32), data.shape.as_slice());
-    let bytes = match dtype {
-        Some(_) => checked_bytes(name, &ty, data),
-        None => Err(TpuError::DType { op: name, dtype: format!("{:?}", data.dtype), device: device.to_string() }),
-    };
+/// Host data on a device: row-major little-endian bytes, one per bool (0 or 1).
+///
+/// Data of another size than the type's makes a failed tensor.
+pub fn from_bytes(name: &'static str, ty: TensorType, bytes: Vec<u8>, device: &Device) -> Tensor {
+    let bytes = checked(name, &ty, bytes);
     upload(device, ty, bytes)
 }
 
-/// Row-major bytes, one per bool, as many as the shape asks for.
-fn checked_bytes(name: &'static str, ty: &TensorType, data: TensorData) -> Result<Vec<u8>> {
-    let dtype = data.dtype;
-    let bytes = data.bytes.try_into_vec::<u8>().unwrap_or_else(|bytes| bytes.to_vec());
-    let bytes = match dtype {
-        BurnDType::Bool(BoolStore::U8) => bytes.iter().map(|&byte| u8::from(byte != 0)).collect(),
-        BurnDType::Bool(BoolStore::U32) => bytes.chunks(4).map(|word| u8::from(word != [0; 4])).collect(),
-        _ => bytes,
-    };
+/// A tensor whose read is this error.
+pub fn failed(ty: TensorType, error: TpuError, device: &Device) -> Tensor {
+    Tensor::new(*device, ty, Value::Failed(error))
+}
+
+/// As many bytes as the shape asks for.
+fn checked(name: &'static str, ty: &TensorType, bytes: Vec<u8>) -> Result<Vec<u8>> {
     if bytes.len() == ty.bytes() {
         return Ok(bytes);
     }
@@ -48,51 +37,58 @@ fn checked_bytes(name: &'static str, ty: &TensorType, data: TensorData) -> Resul
     Err(TpuError::Operation { op: name, source })
 }
 
-fn upload(device: &TpuDevice, ty: TensorType, bytes: Result<Vec<u8>>) -> TpuTensor {
+fn upload(device: &Device, ty: TensorType, bytes: Result<Vec<u8>>) -> Tensor {
     let buffer = bytes.and_then(|bytes| runtime(*device).upload(&ty, bytes));
     let value = match buffer {
         Ok(buffer) => Value::Ready(Arc::new(buffer)),
         Err(error) => Value::Failed(error),
     };
-    TpuTensor::new(*device, ty, value)
+    Tensor::new(*device, ty, value)
 }
 
-/// The tensor's elements, row-major: runs what was recorded and waits. Every failure on the way here is reported now.
-pub(crate) async fn into_data(x: TpuTensor) -> Result<TensorData, ExecutionError> {
-    let bytes = download(&x, CutReason::Read)?;
-    Ok(TensorData::from_bytes_vec(bytes, x.shape(), x.dtype()))
+/// The tensor's elements, row-major and little-endian, one byte per bool: runs what was recorded and waits.
+///
+/// # Errors
+/// Every failure on the way here is reported now: of an upload, of a program that the value depends on, of the transfer.
+pub fn into_bytes(x: &Tensor) -> Result<Vec<u8>> {
+    download(x, CutReason::Read)
 }
 
-fn download(x: &TpuTensor, reason: CutReason) -> Result<Vec<u8>> {
+/// Makes the ops of several tensors that will be read run, in as few programs as their traces allow.
+pub fn run_for_reads(tensors: &[&Tensor]) {
+    materialise_together(tensors, CutReason::Read);
+}
+
+fn download(x: &Tensor, reason: CutReason) -> Result<Vec<u8>> {
     let buffer = materialise(x, reason)?;
     runtime(x.device()).download(&buffer)
 }
 
-/// The tensor on another device, through the host. On its own device it is the tensor itself: Burn's optimizers ask for
-/// that at every step.
-pub(crate) fn to_device(x: TpuTensor, device: &TpuDevice) -> TpuTensor {
-    if x.device() == device.canonical() {
+/// The tensor on another device, through the host. On its own device it is the tensor itself: optimizers ask for that at
+/// every step.
+pub fn to_device(x: Tensor, device: &Device) -> Tensor {
+    if x.device() == *device {
         return x;
     }
     upload(device, x.ty().clone(), download(&x, CutReason::DeviceCopy))
 }
 
 /// One constant value: zeros, ones. It belongs to the program.
-pub(crate) fn splat(name: &'static str, shape: &Shape, dtype: DType, value: i64, device: &TpuDevice) -> TpuTensor {
-    create(name, device, |r| r.splat(dtype, shape.as_slice(), value))
+pub fn splat(name: &'static str, dims: &[usize], dtype: DType, value: i64, device: &Device) -> Tensor {
+    create(name, device, |r| r.splat(dtype, dims, value))
 }
 
 /// One value that may differ at the next step.
-pub(crate) fn full(name: &'static str, shape: &Shape, value: Scalar, dtype: DType, device: &TpuDevice) -> TpuTensor {
+pub fn full(name: &'static str, dims: &[usize], value: Number, dtype: DType, device: &Device) -> Tensor {
     create(name, device, |r| {
-        let value = r.slot(dtype, number(value))?;
-        r.broadcast_to(value, shape.as_slice())
+        let value = r.slot(dtype, value)?;
+        r.broadcast_to(value, dims)
     })
 }
 
 /// The integers of a range. Only their count is structure: start and step are offsets, so a range that moves (positions of a
 /// decode loop) recompiles once and never again. Without a step the integers follow each other.
-pub(crate) fn arange(range: Range<i64>, step: Option<usize>, dtype: DType, device: &TpuDevice) -> TpuTensor {
+pub fn arange(range: Range<i64>, step: Option<usize>, dtype: DType, device: &Device) -> Tensor {
     let length = if range.end > range.start { range.end.abs_diff(range.start) } else { 0 };
     let count = length.div_ceil(step.unwrap_or(1) as u64) as usize;
     // Narrow types would overflow while counting; in 32 bits the result wraps once, at the end.
@@ -118,25 +114,15 @@ fn combine(r: &mut Recorder, op: BinaryOp, x: NodeId, offset: i64) -> burn_tpu_g
 mod tests {
     use super::*;
     use crate::ops::testing::{tensor, truths, values};
-    use burn_backend::try_read_sync;
-    use burn_std::Bytes;
 
-    fn ndarray() -> TpuDevice {
-        TpuDevice::ndarray()
-    }
-
-    #[test]
-    fn bools_come_in_as_integers_too() {
-        let bytes = Bytes::from_bytes_vec(vec![0, 0, 0, 0, 0, 1, 0, 0]);
-        let data = TensorData::from_bytes(bytes, [2], BurnDType::Bool(BoolStore::U32));
-        assert_eq!(truths(from_data("bool_from_data", data, &ndarray())), [false, true]);
+    fn ndarray() -> Device {
+        Device::ndarray()
     }
 
     #[test]
     fn data_of_the_wrong_size_fails_at_the_read() {
-        let data = TensorData::from_bytes(Bytes::from_bytes_vec(vec![0; 4]), [2], BurnDType::F32);
-        let read = try_read_sync(into_data(from_data("float_from_data", data, &ndarray())));
-        let error = read.expect("nothing to wait for").expect_err("four bytes are not two floats");
+        let x = from_bytes("float_from_data", TensorType::new(DType::F32, [2]), vec![0; 4], &ndarray());
+        let error = into_bytes(&x).expect_err("four bytes are not two floats");
         assert!(error.to_string().contains("float_from_data"), "{error}");
     }
 
@@ -146,9 +132,9 @@ mod tests {
         assert_eq!(values(arange(1..8, Some(3), DType::I64, &ndarray())), [1.0, 4.0, 7.0]);
         assert_eq!(values(arange(254..257, None, DType::U8, &ndarray())), [254.0, 255.0, 0.0]);
         assert_eq!(arange(3..3, None, DType::I32, &ndarray()).dims(), [0]);
-        let filled = full("float_full", &[2].into(), Scalar::Float(0.5), DType::BF16, &ndarray());
-        assert_eq!((filled.dtype(), values(filled)), (BurnDType::BF16, vec![0.5, 0.5]));
-        assert_eq!(truths(splat("bool_ones", &[1].into(), DType::Bool, 1, &ndarray())), [true]);
+        let filled = full("float_full", &[2], Number::Float(0.5), DType::BF16, &ndarray());
+        assert_eq!((filled.element(), values(filled)), (DType::BF16, vec![0.5, 0.5]));
+        assert_eq!(truths(splat("bool_ones", &[1], DType::Bool, 1, &ndarray())), [true]);
     }
 
     #[test]

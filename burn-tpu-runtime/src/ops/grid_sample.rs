@@ -5,14 +5,44 @@
 
 use super::broken_rule;
 use super::index::gathered;
-use crate::TpuTensor;
+use super::module::InterpolateMode;
+use crate::Tensor;
 use crate::trace::{Recorder, record};
-use burn_backend::ops::{GridSampleOptions, GridSamplePaddingMode, InterpolateMode};
 use burn_tpu_graph::op::{BinaryOp, Direction, GatherAttrs, UnaryOp};
 use burn_tpu_graph::{DType, Dims, NodeId, Result};
 
+/// What a sample outside of its image reads.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum GridSamplePadding {
+    /// Zero.
+    #[default]
+    Zeros,
+    /// The nearest pixel of the border.
+    Border,
+    /// The image mirrored at its border.
+    Reflection,
+}
+
+/// How [`grid_sample_2d`] samples.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct GridSampleOptions {
+    /// Bilinear or nearest; no other mode is supported.
+    pub mode: InterpolateMode,
+    /// What a sample outside of its image reads.
+    pub padding: GridSamplePadding,
+    /// Whether -1 and 1 are the centres of the outer pixels, instead of their outer edges.
+    pub align_corners: bool,
+}
+
+impl Default for GridSampleOptions {
+    /// Bilinear, zeros outside, edges aligned.
+    fn default() -> Self {
+        Self { mode: InterpolateMode::Bilinear, padding: GridSamplePadding::Zeros, align_corners: false }
+    }
+}
+
 /// Images `[n, c, h, w]` at positions `[n, h_out, w_out, 2]` of (x, y) in -1 to 1; result `[n, c, h_out, w_out]`.
-pub(crate) fn grid_sample_2d(x: TpuTensor, grid: TpuTensor, options: GridSampleOptions) -> TpuTensor {
+pub fn grid_sample_2d(x: Tensor, grid: Tensor, options: GridSampleOptions) -> Tensor {
     record("float_grid_sample_2d", [&x, &grid], |r, [x, grid]| {
         let dtype = r.dtype(x);
         let (dims, places) = (r.dims(x), r.dims(grid));
@@ -62,10 +92,10 @@ impl Axis {
         let position = r.slice_dim(grid, 3, component, component + 1)?;
         let position = r.reshape(position, &[dims[0], dims[1] * dims[2]])?;
         let position = to_pixels(r, position, size, options.align_corners)?;
-        let position = match options.padding_mode {
-            GridSamplePaddingMode::Zeros => position,
-            GridSamplePaddingMode::Border => clamp_const(r, position, 0.0, size as f64 - 1.0)?,
-            GridSamplePaddingMode::Reflection => reflect(r, position, size, options.align_corners)?,
+        let position = match options.padding {
+            GridSamplePadding::Zeros => position,
+            GridSamplePadding::Border => clamp_const(r, position, 0.0, size as f64 - 1.0)?,
+            GridSamplePadding::Reflection => reflect(r, position, size, options.align_corners)?,
         };
         let corners = match options.mode {
             InterpolateMode::Bilinear => {
@@ -91,7 +121,7 @@ impl Corner {
     fn new(r: &mut Recorder, at: NodeId, weight: NodeId, size: usize, options: &GridSampleOptions) -> Result<Self> {
         let last = size as f64 - 1.0;
         let inside = clamp_const(r, at, 0.0, last)?;
-        let weight = if options.padding_mode == GridSamplePaddingMode::Zeros {
+        let weight = if options.padding == GridSamplePadding::Zeros {
             let same = r.compare(Direction::Eq, inside, at)?;
             let zero = r.splat_like(weight, 0.0)?;
             r.select(same, weight, zero)?
@@ -168,10 +198,9 @@ fn weighted_corner(
 mod tests {
     use super::*;
     use crate::ops::testing::{tensor, tensor_of, values};
-    use burn_std::DType as BurnDType;
 
     /// A 1 x 1 x 2 x 2 image of 0 to 3, sampled at some positions.
-    fn sampled(dtype: BurnDType, positions: &[f64], options: GridSampleOptions) -> Vec<f64> {
+    fn sampled(dtype: DType, positions: &[f64], options: GridSampleOptions) -> Vec<f64> {
         let image = tensor_of(dtype, &[0.0, 1.0, 2.0, 3.0], &[1, 1, 2, 2]);
         let grid = tensor_of(dtype, positions, &[1, 1, positions.len() / 2, 2]);
         values(grid_sample_2d(image, grid, options))
@@ -179,27 +208,32 @@ mod tests {
 
     #[test]
     fn bilinear_between_and_outside() {
-        let options = GridSampleOptions::default;
+        let options = GridSampleOptions::default();
         let positions = [0.0, 0.0, 0.5, 0.5, -1.0, -1.0, 9.0, 9.0];
-        for dtype in [BurnDType::F32, BurnDType::BF16] {
-            assert_eq!(sampled(dtype, &positions, options()), [1.5, 3.0, 0.0, 0.0]);
-            let border = options().with_padding_mode(GridSamplePaddingMode::Border);
+        for dtype in [DType::F32, DType::BF16] {
+            assert_eq!(sampled(dtype, &positions, options), [1.5, 3.0, 0.0, 0.0]);
+            let border = GridSampleOptions { padding: GridSamplePadding::Border, ..options };
             assert_eq!(sampled(dtype, &positions, border), [1.5, 3.0, 0.0, 3.0]);
-            let reflected = options().with_padding_mode(GridSamplePaddingMode::Reflection).with_align_corners(true);
+            let reflected =
+                GridSampleOptions { padding: GridSamplePadding::Reflection, align_corners: true, ..options };
             assert_eq!(sampled(dtype, &[1.0, 1.0, 3.0, 3.0], reflected), [3.0, 0.0]);
         }
     }
 
     #[test]
     fn nearest_takes_one_pixel() {
-        let options = GridSampleOptions::new(InterpolateMode::Nearest);
-        assert_eq!(sampled(BurnDType::F32, &[0.4, -0.4, -0.6, 0.6], options), [1.0, 2.0]);
+        let options = GridSampleOptions { mode: InterpolateMode::Nearest, ..Default::default() };
+        assert_eq!(sampled(DType::F32, &[0.4, -0.4, -0.6, 0.6], options), [1.0, 2.0]);
     }
 
     #[test]
     #[should_panic(expected = "Bicubic is not supported")]
     fn other_modes_are_refused() {
         let x = tensor([0.0f32; 4], &[1, 1, 2, 2]);
-        grid_sample_2d(x, tensor([0.0f32; 2], &[1, 1, 1, 2]), GridSampleOptions::new(InterpolateMode::Bicubic));
+        grid_sample_2d(
+            x,
+            tensor([0.0f32; 2], &[1, 1, 1, 2]),
+            GridSampleOptions { mode: InterpolateMode::Bicubic, ..Default::default() },
+        );
     }
 }

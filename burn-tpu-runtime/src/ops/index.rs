@@ -6,14 +6,13 @@
 //! f32 and round once. With [`ScatterMode::Assign`] and equal indices, which update stays is the device's choice.
 
 use super::{broken_rule, expect_dim};
-use crate::TpuTensor;
+use crate::Tensor;
 use crate::trace::{Recorder, record};
-use burn_backend::tensor::IndexingUpdateOp;
 use burn_tpu_graph::op::{Combine, GatherAttrs, ScatterAttrs, ScatterMode};
 use burn_tpu_graph::{DType, Dims, Graph, NodeId, Result};
 
 /// Element `i` of the result is that of `x` at `i`, with `indices[i]` for the coordinate of `dim`.
-pub(crate) fn gather(x: TpuTensor, dim: usize, indices: TpuTensor) -> TpuTensor {
+pub fn gather(x: Tensor, dim: usize, indices: Tensor) -> Tensor {
     record("gather", [&x, &indices], |r, [x, indices]| {
         expect_aligned(r, "gather", x, dim, indices)?;
         let (rank, dims) = (r.rank(x), r.dims(indices));
@@ -33,7 +32,7 @@ pub(crate) fn gather(x: TpuTensor, dim: usize, indices: TpuTensor) -> TpuTensor 
 }
 
 /// Combines each of `values` with the element of `x` at its own place, with `indices` for the coordinate of `dim`.
-pub(crate) fn scatter(x: TpuTensor, dim: usize, indices: TpuTensor, values: TpuTensor, combine: Combine) -> TpuTensor {
+pub fn scatter(x: Tensor, dim: usize, indices: Tensor, values: Tensor, combine: Combine) -> Tensor {
     record("scatter", [&x, &indices, &values], |r, [x, indices, values]| {
         expect_aligned(r, "scatter", x, dim, indices)?;
         let others = all_but(r.rank(x), dim);
@@ -52,7 +51,7 @@ pub(crate) fn scatter(x: TpuTensor, dim: usize, indices: TpuTensor, values: TpuT
 }
 
 /// The slices of `x` along `dim` that `indices` (`[n]`) name, in their order.
-pub(crate) fn select(x: TpuTensor, dim: usize, indices: TpuTensor) -> TpuTensor {
+pub fn select(x: Tensor, dim: usize, indices: Tensor) -> Tensor {
     record("select", [&x, &indices], |r, [x, indices]| {
         expect_vector(r, "gather", x, dim, indices)?;
         let mut slice_sizes = r.dims(x);
@@ -76,13 +75,7 @@ pub(crate) fn select(x: TpuTensor, dim: usize, indices: TpuTensor) -> TpuTensor 
 }
 
 /// Combines the slices of `values` along `dim` with those of `x` that `indices` (`[n]`) name.
-pub(crate) fn select_assign(
-    x: TpuTensor,
-    dim: usize,
-    indices: TpuTensor,
-    values: TpuTensor,
-    combine: Combine,
-) -> TpuTensor {
+pub fn select_assign(x: Tensor, dim: usize, indices: Tensor, values: Tensor, combine: Combine) -> Tensor {
     record("select_assign", [&x, &indices, &values], |r, [x, indices, values]| {
         expect_vector(r, "scatter", x, dim, indices)?;
         let attrs = ScatterAttrs {
@@ -100,7 +93,7 @@ pub(crate) fn select_assign(
 }
 
 /// The slices of `x` at the coordinates of its first k dims that `indices` (`[.., k]`) name.
-pub(crate) fn gather_nd(x: TpuTensor, indices: TpuTensor) -> TpuTensor {
+pub fn gather_nd(x: Tensor, indices: Tensor) -> Tensor {
     record("gather_nd", [&x, &indices], |r, [x, indices]| {
         let indices = wide(r, indices)?;
         slices_at(r, x, indices)
@@ -108,14 +101,7 @@ pub(crate) fn gather_nd(x: TpuTensor, indices: TpuTensor) -> TpuTensor {
 }
 
 /// Updates the slices of `x` at the coordinates of its first k dims that `indices` (`[.., k]`) name.
-pub(crate) fn scatter_nd(x: TpuTensor, indices: TpuTensor, values: TpuTensor, update: IndexingUpdateOp) -> TpuTensor {
-    let mode = match update {
-        IndexingUpdateOp::Assign => ScatterMode::Assign,
-        IndexingUpdateOp::Add => ScatterMode::Combine(Combine::Sum),
-        IndexingUpdateOp::Mul => ScatterMode::Combine(Combine::Prod),
-        IndexingUpdateOp::Min => ScatterMode::Combine(Combine::Min),
-        IndexingUpdateOp::Max => ScatterMode::Combine(Combine::Max),
-    };
+pub fn scatter_nd(x: Tensor, indices: Tensor, values: Tensor, mode: ScatterMode) -> Tensor {
     record("scatter_nd", [&x, &indices, &values], |r, [x, indices, values]| {
         let indices = wide(r, indices)?;
         into_slices_at(r, x, indices, values, mode)
@@ -123,7 +109,7 @@ pub(crate) fn scatter_nd(x: TpuTensor, indices: TpuTensor, values: TpuTensor, up
 }
 
 /// The rows of `weights` (`[v, d]`) that `indices` (`[..]`) name: `[.., d]`.
-pub(crate) fn embedding(weights: TpuTensor, indices: TpuTensor) -> TpuTensor {
+pub fn embedding(weights: Tensor, indices: Tensor) -> Tensor {
     record("embedding", [&weights, &indices], |r, [weights, indices]| {
         let indices = as_vectors(r, indices)?;
         slices_at(r, weights, indices)
@@ -132,7 +118,7 @@ pub(crate) fn embedding(weights: TpuTensor, indices: TpuTensor) -> TpuTensor {
 
 /// The gradient of [`embedding`] for `weights`, of which only the dims count: the sums of the rows of `gradient`
 /// (`[.., d]`) by index.
-pub(crate) fn embedding_backward(weights: TpuTensor, gradient: TpuTensor, indices: TpuTensor) -> TpuTensor {
+pub fn embedding_backward(weights: Tensor, gradient: Tensor, indices: Tensor) -> Tensor {
     record("embedding_backward", [&gradient, &indices], |r, [gradient, indices]| {
         let indices = as_vectors(r, indices)?;
         let dtype = r.dtype(gradient);
@@ -221,7 +207,7 @@ fn into_slices_at(r: &mut Recorder, x: NodeId, indices: NodeId, values: NodeId, 
 }
 
 /// A gather whose result has `dims`. One without elements takes no slice, which would not fit an empty operand.
-pub(super) fn gathered(
+pub(crate) fn gathered(
     g: &mut Graph,
     x: NodeId,
     indices: NodeId,
@@ -254,12 +240,8 @@ fn scattered(r: &mut Recorder, x: NodeId, indices: NodeId, values: NodeId, attrs
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::ops::data::{from_data, to_device};
+    use crate::ops::data::to_device;
     use crate::ops::testing::{devices, tensor, tensor_of, truths, values};
-    use burn_backend::ops::{FloatTensorOps, IntTensorOps};
-    use burn_backend::{TensorData, try_read_sync};
-    use burn_ndarray::NdArray;
-    use burn_std::DType as BurnDType;
 
     #[test]
     fn gathers_along_a_dim() {
@@ -299,8 +281,8 @@ mod tests {
     #[test]
     fn sixteen_bit_sums_round_once() {
         for device in devices() {
-            let x = to_device(tensor_of(BurnDType::BF16, &[256.0, 0.0], &[2]), &device);
-            let ones = to_device(tensor_of(BurnDType::BF16, &[1.0; 8], &[8]), &device);
+            let x = to_device(tensor_of(DType::BF16, &[256.0, 0.0], &[2]), &device);
+            let ones = to_device(tensor_of(DType::BF16, &[1.0; 8], &[8]), &device);
             let at = to_device(tensor([0i32; 8], &[8]), &device);
             assert_eq!(values(select_assign(x, 0, at, ones, Combine::Sum)), [264.0, 0.0]);
         }
@@ -322,7 +304,8 @@ mod tests {
 
     #[test]
     fn coordinates_address_elements_and_slices() {
-        use IndexingUpdateOp::*;
+        use Combine::{Max, Min, Prod, Sum};
+        use ScatterMode::{Assign, Combine as By};
         for device in devices() {
             let x = to_device(tensor([1.0f32, 2.0, 3.0, 4.0, 5.0, 6.0], &[2, 3]), &device);
             let elements = to_device(tensor([0i32, 1, 1, 2], &[2, 2]), &device);
@@ -330,9 +313,13 @@ mod tests {
             assert_eq!(values(gather_nd(x.clone(), elements.clone())), [2.0, 6.0]);
             assert_eq!(values(gather_nd(x.clone(), rows)), [4.0, 5.0, 6.0, 1.0, 2.0, 3.0, 4.0, 5.0, 6.0]);
             let by = to_device(tensor([5.0f32, 3.0], &[2]), &device);
-            for (op, two) in
-                [(Assign, [5.0, 3.0]), (Add, [7.0, 9.0]), (Mul, [10.0, 18.0]), (Min, [2.0, 3.0]), (Max, [5.0, 6.0])]
-            {
+            for (op, two) in [
+                (Assign, [5.0, 3.0]),
+                (By(Sum), [7.0, 9.0]),
+                (By(Prod), [10.0, 18.0]),
+                (By(Min), [2.0, 3.0]),
+                (By(Max), [5.0, 6.0]),
+            ] {
                 let updated = scatter_nd(x.clone(), elements.clone(), by.clone(), op);
                 assert_eq!(values(updated), [1.0, two[0], 3.0, 4.0, 5.0, two[1]], "{op:?}");
             }
@@ -351,32 +338,6 @@ mod tests {
             assert_eq!(rows.dims(), [2, 2, 2]);
             assert_eq!(values(rows.clone()), [5.0, 6.0, 1.0, 2.0, 5.0, 6.0, 5.0, 6.0]);
             assert_eq!(values(embedding_backward(weights, rows, at)), [1.0, 2.0, 0.0, 0.0, 15.0, 18.0]);
-        }
-    }
-    #[test]
-    fn random_places_as_burn_ndarray_does() {
-        type Nd = NdArray<f32, i32>;
-        let host = Default::default();
-        let numbers = |count: usize| (0..count).map(|i| (i * 7919 % 101) as f32).collect::<Vec<_>>();
-        let floats = |x| try_read_sync(Nd::float_into_data(x)).unwrap().unwrap().iter::<f64>().collect::<Vec<_>>();
-        for device in devices() {
-            for (dim, count) in [(0, 5), (1, 1), (2, 7)] {
-                let mut shape = [4, 3, 6];
-                let (size, x) = (shape[dim], TensorData::new(numbers(72), shape));
-                shape[dim] = count;
-                let elements = shape.iter().product();
-                let at: Vec<i32> = (0..elements).map(|i| (i * 31 % 17 % size) as i32).collect();
-                let (at, by) = (TensorData::new(at, shape), TensorData::new(numbers(elements), shape));
-                let ours = [&x, &at, &by].map(|data| from_data("test", data.clone(), &device));
-                let theirs = [&x, &by].map(|data| Nd::float_from_data(data.clone(), &host));
-                let [x, by] = theirs;
-                let at = Nd::int_from_data(at, &host);
-                let [our_x, our_at, our_by] = ours;
-                let gathered = floats(Nd::float_gather(dim, x.clone(), at.clone()));
-                assert_eq!(values(gather(our_x.clone(), dim, our_at.clone())), gathered, "{dim} on {device}");
-                let scattered = floats(Nd::float_scatter_add(dim, x, at, by));
-                assert_eq!(values(scatter(our_x, dim, our_at, our_by, Combine::Sum)), scattered, "{dim} on {device}");
-            }
         }
     }
 }

@@ -4,13 +4,13 @@
 //! bits (the wrapped result is the same, and matrix units have nothing narrower).
 
 use super::{broken_rule, expect_dim};
-use crate::TpuTensor;
+use crate::Tensor;
 use crate::trace::{Recorder, record};
 use burn_tpu_graph::op::{BinaryOp, Combine, DotAttrs};
 use burn_tpu_graph::{DType, Dims, NodeId, Result};
 
 /// `[.., m, k]` times `[.., k, n]`; batch dims of size 1 broadcast.
-pub(crate) fn matmul(name: &'static str, lhs: TpuTensor, rhs: TpuTensor) -> TpuTensor {
+pub fn matmul(name: &'static str, lhs: Tensor, rhs: Tensor) -> Tensor {
     record(name, [&lhs, &rhs], |r, [x, y]| {
         let (rank, dtype) = (r.rank(x), r.dtype(x));
         if rank < 2 || r.rank(y) != rank {
@@ -96,7 +96,7 @@ fn multiply_and_sum(r: &mut Recorder, x: NodeId, y: NodeId) -> Result<NodeId> {
 }
 
 /// The cross product along a dim of size 3. 16-bit floats round once, after the difference that may cancel.
-pub(crate) fn cross(lhs: TpuTensor, rhs: TpuTensor, dim: usize) -> TpuTensor {
+pub fn cross(lhs: Tensor, rhs: Tensor, dim: usize) -> Tensor {
     record("float_cross", [&lhs, &rhs], |r, [x, y]| {
         expect_dim(r, "slice", x, dim)?;
         expect_dim(r, "slice", y, dim)?;
@@ -128,8 +128,6 @@ fn product_of_parts(r: &mut Recorder, x: NodeId, a: usize, y: NodeId, b: usize, 
 mod tests {
     use super::*;
     use crate::ops::testing::{tensor, tensor_of, values};
-    use burn_backend::TensorMetadata;
-    use burn_std::DType as BurnDType;
 
     /// Sizes and strides with 0 where a size-1 dim repeats.
     fn naive(x: &[f64], xs: &[usize; 4], y: &[f64], ys: &[usize; 4]) -> Vec<f64> {
@@ -153,10 +151,10 @@ mod tests {
             let (xs, ys) = ([xb[0], xb[1], 2, 4], [yb[0], yb[1], 4, 3]);
             let x: Vec<f64> = (0..xs.iter().product()).map(|i: usize| i as f64 - 5.0).collect();
             let y: Vec<f64> = (0..ys.iter().product()).map(|i: usize| 3.0 - i as f64).collect();
-            for dtype in [BurnDType::F32, BurnDType::I32, BurnDType::I64] {
+            for dtype in [DType::F32, DType::I32, DType::I64] {
                 let product = matmul("matmul", tensor_of(dtype, &x, &xs), tensor_of(dtype, &y, &ys));
                 assert_eq!(product.dims(), [xb[0].max(yb[0]), xb[1].max(yb[1]), 2, 3]);
-                assert_eq!(product.dtype(), dtype);
+                assert_eq!(product.element(), dtype);
                 assert_eq!(values(product), naive(&x, &xs, &y, &ys), "{xb:?} {yb:?} {dtype:?}");
             }
         }
@@ -168,8 +166,8 @@ mod tests {
         let column = tensor([1i8, 1], &[2, 1]);
         assert_eq!(values(matmul("int_matmul", bytes(), column)), [-56.0]);
         // In bf16 arithmetic 256 + 1 is 256: three of these ones would be lost.
-        let x = tensor_of(BurnDType::BF16, &[256.0, 1.0, 1.0, 1.0, 1.0], &[1, 5]);
-        let ones = tensor_of(BurnDType::BF16, &[1.0; 5], &[5, 1]);
+        let x = tensor_of(DType::BF16, &[256.0, 1.0, 1.0, 1.0, 1.0], &[1, 5]);
+        let ones = tensor_of(DType::BF16, &[1.0; 5], &[5, 1]);
         assert_eq!(values(matmul("float_matmul", x, ones)), [260.0]);
     }
 

@@ -4,21 +4,20 @@
 //! where a slice begins is an offset, a constant until it moves: a static slice compiles to a view or a fused copy.
 
 use super::{broken_rule, expect_dim};
-use crate::TpuTensor;
+use crate::Tensor;
 use crate::trace::{Recorder, record, record_many};
-use burn_backend::ops::unfold::calculate_unfold_windows;
-use burn_std::{Shape, Slice};
 use burn_tpu_graph::op::{BinaryOp, GatherAttrs};
 use burn_tpu_graph::{DType, Dims, NodeId, Number, Result};
 use smallvec::{SmallVec, smallvec};
+use std::ops::Range;
 
 /// The same elements in row-major order under other dims.
-pub(crate) fn reshape(x: TpuTensor, shape: Shape) -> TpuTensor {
-    record("reshape", [&x], |r, [x]| r.reshape(x, shape.as_slice()))
+pub fn reshape(x: Tensor, dims: &[usize]) -> Tensor {
+    record("reshape", [&x], |r, [x]| r.reshape(x, dims))
 }
 
 /// Two dims exchanged.
-pub(crate) fn swap_dims(x: TpuTensor, dim1: usize, dim2: usize) -> TpuTensor {
+pub fn swap_dims(x: Tensor, dim1: usize, dim2: usize) -> Tensor {
     let swapped = |dim| match dim {
         _ if dim == dim1 => dim2,
         _ if dim == dim2 => dim1,
@@ -32,7 +31,7 @@ pub(crate) fn swap_dims(x: TpuTensor, dim1: usize, dim2: usize) -> TpuTensor {
 }
 
 /// The last two dims exchanged.
-pub(crate) fn transpose(x: TpuTensor) -> TpuTensor {
+pub fn transpose(x: Tensor) -> Tensor {
     record("transpose", [&x], |r, [x]| {
         let rank = r.rank(x);
         if rank < 2 {
@@ -45,28 +44,28 @@ pub(crate) fn transpose(x: TpuTensor) -> TpuTensor {
 }
 
 /// Dims in another order.
-pub(crate) fn permute(x: TpuTensor, axes: &[usize]) -> TpuTensor {
+pub fn permute(x: Tensor, axes: &[usize]) -> Tensor {
     record("permute", [&x], |r, [x]| r.transpose(x, axes))
 }
 
 /// The order along some dims reversed.
-pub(crate) fn flip(x: TpuTensor, axes: &[usize]) -> TpuTensor {
+pub fn flip(x: Tensor, axes: &[usize]) -> Tensor {
     record("flip", [&x], |r, [x]| r.reverse(x, axes))
 }
 
 /// Size-1 dims repeated up to a shape; missing leading dims are added.
-pub(crate) fn expand(x: TpuTensor, shape: Shape) -> TpuTensor {
+pub fn expand(x: Tensor, dims: &[usize]) -> Tensor {
     record("expand", [&x], |r, [x]| {
-        if r.rank(x) > shape.len() {
-            let rule = format!("more dims than {:?}", shape.as_slice());
+        if r.rank(x) > dims.len() {
+            let rule = format!("more dims than {dims:?}");
             return Err(broken_rule(r, "broadcast_in_dim", &[x], rule));
         }
-        r.broadcast_to(x, shape.as_slice())
+        r.broadcast_to(x, dims)
     })
 }
 
 /// The whole tensor `times` times along a dim: a broadcast along a new dim before it, which then merges with it.
-pub(crate) fn repeat_dim(x: TpuTensor, dim: usize, times: usize) -> TpuTensor {
+pub fn repeat_dim(x: Tensor, dim: usize, times: usize) -> Tensor {
     record("repeat_dim", [&x], |r, [x]| {
         expect_dim(r, "broadcast_in_dim", x, dim)?;
         let mut merged = r.dims(x);
@@ -81,13 +80,23 @@ pub(crate) fn repeat_dim(x: TpuTensor, dim: usize, times: usize) -> TpuTensor {
 }
 
 /// Tensors in order along a dim.
-pub(crate) fn cat(tensors: Vec<TpuTensor>, dim: usize) -> TpuTensor {
-    let operands: Vec<&TpuTensor> = tensors.iter().collect();
+pub fn cat(tensors: Vec<Tensor>, dim: usize) -> Tensor {
+    let operands: Vec<&Tensor> = tensors.iter().collect();
     let [joined] = record_many("cat", &operands, |r, nodes| Ok([r.concatenate(nodes, dim)?]));
     joined
 }
 
-/// What a Burn slice takes of one dim: `count` elements, `stride` apart from the lowest on, perhaps in reverse order.
+/// The part of one dim that a slice takes: elements `step` apart of a range within the dim. A negative step walks the
+/// same range from its last element down.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Slice {
+    /// Within the dim; empty if it ends before it starts.
+    pub range: Range<usize>,
+    /// Elements from one to the next; 0 counts as 1.
+    pub step: isize,
+}
+
+/// What a slice takes of one dim: `count` elements, `stride` apart from the lowest on, perhaps in reverse order.
 /// A negative step walks the same range from its last element down.
 #[derive(Clone, Copy)]
 struct Span {
@@ -98,13 +107,11 @@ struct Span {
 }
 
 impl Span {
-    fn new(slice: &Slice, size: usize) -> Self {
-        let range = slice.to_range(size);
-        let step = slice.step().unsigned_abs().max(1);
+    fn new(Slice { range, step }: &Slice) -> Self {
+        let (reversed, step) = (*step < 0, step.unsigned_abs().max(1));
         let count = range.len().div_ceil(step);
         let stride = if count > 1 { step } else { 1 };
         let reach = count.saturating_sub(1) * stride;
-        let reversed = slice.is_reversed();
         let lowest = if reversed && count > 0 { range.end - 1 - reach } else { range.start };
         Self { lowest, count, stride, reversed }
     }
@@ -117,8 +124,8 @@ impl Span {
 
 /// One span per dim; dims without a slice are taken whole.
 fn spans(dims: &[usize], slices: &[Slice]) -> SmallVec<[Span; 4]> {
-    let whole = Slice::full();
-    dims.iter().enumerate().map(|(d, &size)| Span::new(slices.get(d).unwrap_or(&whole), size)).collect()
+    let whole = |size| Span::new(&Slice { range: 0..size, step: 1 });
+    dims.iter().enumerate().map(|(d, &size)| slices.get(d).map_or_else(|| whole(size), Span::new)).collect()
 }
 
 /// Refuses slices of dims that `x` has not.
@@ -135,7 +142,7 @@ fn reversed_dims(spans: &[Span]) -> Dims {
 }
 
 /// The elements that the slices take.
-pub(crate) fn slice(x: TpuTensor, slices: &[Slice]) -> TpuTensor {
+pub fn slice(x: Tensor, slices: &[Slice]) -> Tensor {
     let spans = spans(x.dims(), slices);
     record("slice", [&x], |r, [x]| {
         expect_slices(r, x, slices)?;
@@ -167,7 +174,7 @@ fn starts(r: &mut Recorder, x: NodeId, spans: &[Span]) -> Result<SmallVec<[NodeI
 /// A contiguous region is a `dynamic_update_slice`, which XLA does in place. A region with gaps is the whole reach taken out,
 /// changed at its strides and put back: interior padding and a mask, three fused element-wise ops, where a scatter would
 /// address element by element.
-pub(crate) fn slice_assign(x: TpuTensor, slices: &[Slice], value: TpuTensor) -> TpuTensor {
+pub fn slice_assign(x: Tensor, slices: &[Slice], value: Tensor) -> Tensor {
     let spans = spans(x.dims(), slices);
     if spans.iter().any(|span| span.count == 0) {
         return x;
@@ -222,13 +229,14 @@ const MAX_SLICES: usize = 64;
 ///
 /// Blocks of `step` elements are laid side by side: window `w` is blocks `w`, `w + 1`, …, cut to `size`. That takes
 /// `size / step` slices and one concatenation; a step of at least `size` takes a single reshape.
-pub(crate) fn unfold(x: TpuTensor, dim: usize, size: usize, step: usize) -> TpuTensor {
+pub fn unfold(x: Tensor, dim: usize, size: usize, step: usize) -> Tensor {
     record("unfold", [&x], |r, [x]| {
         expect_dim(r, "slice", x, dim)?;
         if step == 0 {
             return Err(broken_rule(r, "slice", &[x], "the step must be at least 1"));
         }
-        let windows = calculate_unfold_windows(r.dims(x)[dim], size, step);
+        // No window where the dim is shorter than one.
+        let windows = (r.dims(x)[dim] + step).saturating_sub(size) / step;
         match size.div_ceil(step).max(1) {
             blocks if blocks <= MAX_SLICES => windows_of_blocks(r, x, dim, [windows, size, step, blocks]),
             _ => gathered_windows(r, x, dim, [windows, size, step]),
@@ -288,29 +296,32 @@ fn gathered_windows(r: &mut Recorder, x: NodeId, dim: usize, [windows, size, ste
 mod tests {
     use super::*;
     use crate::ops::testing::{tensor, values};
-    use burn_std::s;
 
-    fn counted(dims: &[usize]) -> TpuTensor {
+    fn at(range: Range<usize>, step: isize) -> Slice {
+        Slice { range, step }
+    }
+
+    fn counted(dims: &[usize]) -> Tensor {
         tensor((0..dims.iter().product::<usize>()).map(|i| i as f32), dims)
     }
 
     #[test]
     fn negative_steps_walk_the_range_down() {
-        assert_eq!(values(slice(counted(&[9]), &[s![2..8;-2]])), [7.0, 5.0, 3.0]);
-        assert_eq!(values(slice(counted(&[5]), &[s![..;-1]])), [4.0, 3.0, 2.0, 1.0, 0.0]);
-        assert_eq!(values(slice(counted(&[5]), &[s![..;2]])), [0.0, 2.0, 4.0]);
-        assert_eq!(values(slice(counted(&[2, 3]), &[s![1..2], s![-2..]])), [4.0, 5.0]);
-        assert_eq!(slice(counted(&[2, 3]), &[s![..], s![2..1]]).dims(), [2, 0]);
+        assert_eq!(values(slice(counted(&[9]), &[at(2..8, -2)])), [7.0, 5.0, 3.0]);
+        assert_eq!(values(slice(counted(&[5]), &[at(0..5, -1)])), [4.0, 3.0, 2.0, 1.0, 0.0]);
+        assert_eq!(values(slice(counted(&[5]), &[at(0..5, 2)])), [0.0, 2.0, 4.0]);
+        assert_eq!(values(slice(counted(&[2, 3]), &[at(1..2, 1), at(1..3, 1)])), [4.0, 5.0]);
+        assert_eq!(slice(counted(&[2, 3]), &[at(0..2, 1), at(2..1, 1)]).dims(), [2, 0]);
     }
 
     #[test]
     fn assignment_is_the_inverse_of_a_slice() {
         for slices in [
-            vec![s![1..3], s![0..4]],
-            vec![s![1..4;-1], s![2..3]],
-            vec![s![0..4;2], s![1..5]],
-            vec![s![0..4;-3], s![0..5;-2]],
-            vec![s![2..3]],
+            vec![at(1..3, 1), at(0..4, 1)],
+            vec![at(1..4, -1), at(2..3, 1)],
+            vec![at(0..4, 2), at(1..5, 1)],
+            vec![at(0..4, -3), at(0..5, -2)],
+            vec![at(2..3, 1)],
         ] {
             let taken = slice(counted(&[4, 5]), &slices);
             let marked = tensor((0..taken.dims().iter().product()).map(|i: usize| 100.0 + i as f32), taken.dims());
@@ -319,7 +330,7 @@ mod tests {
             let kept = values(assigned).into_iter().filter(|&value| value < 100.0).count();
             assert_eq!(kept, 20 - values(marked).len(), "{slices:?}");
         }
-        assert_eq!(values(slice_assign(counted(&[3]), &[s![1..1]], counted(&[0]))), [0.0, 1.0, 2.0]);
+        assert_eq!(values(slice_assign(counted(&[3]), &[at(1..1, 1)], counted(&[0]))), [0.0, 1.0, 2.0]);
     }
 
     #[test]
@@ -345,7 +356,7 @@ mod tests {
         assert_eq!(values(repeat_dim(counted(&[2, 1]), 0, 2)), [0.0, 1.0, 0.0, 1.0]);
         assert_eq!(values(repeat_dim(counted(&[2, 1]), 1, 2)), [0.0, 0.0, 1.0, 1.0]);
         assert_eq!(repeat_dim(counted(&[2, 3]), 1, 0).dims(), [2, 0]);
-        assert_eq!(values(expand(counted(&[2]), [2, 2].into())), [0.0, 1.0, 0.0, 1.0]);
+        assert_eq!(values(expand(counted(&[2]), &[2, 2])), [0.0, 1.0, 0.0, 1.0]);
         let joined = cat(vec![counted(&[1, 2]), counted(&[2, 2]), counted(&[0, 2])], 0);
         assert_eq!(values(joined), [0.0, 1.0, 0.0, 1.0, 2.0, 3.0]);
         assert_eq!(values(swap_dims(counted(&[2, 2]), 0, 1)), [0.0, 2.0, 1.0, 3.0]);
@@ -354,6 +365,6 @@ mod tests {
     #[test]
     #[should_panic(expected = "reshape")]
     fn a_wrong_shape_panics_as_it_is_recorded() {
-        reshape(counted(&[6]), [4, 2].into());
+        reshape(counted(&[6]), &[4, 2]);
     }
 }

@@ -5,15 +5,27 @@
 //! 16-bit floats are drawn in f32 and rounded once.
 
 use crate::trace::{Recorder, create};
-use crate::{TpuDevice, TpuTensor};
-use burn_backend::Distribution;
-use burn_std::Shape;
+use crate::{Device, Tensor};
 use burn_tpu_graph::op::{BinaryOp, Direction, UnaryOp};
 use burn_tpu_graph::{DType, Literal, LiteralData, NodeId, Number, Result, TensorType};
 
+/// The distribution of random numbers.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub enum Distribution {
+    /// Uniform on [0, 1) for floats, on [0, 255) for integers.
+    #[default]
+    Default,
+    /// 1 with the given chance, else 0.
+    Bernoulli(f64),
+    /// Uniform on [low, high).
+    Uniform(f64, f64),
+    /// Normal, of a mean and a standard deviation.
+    Normal(f64, f64),
+}
+
 /// A float tensor; `Default` is uniform on [0, 1).
-pub(crate) fn floats(shape: Shape, distribution: Distribution, dtype: DType, device: &TpuDevice) -> TpuTensor {
-    let ty = TensorType::new(dtype, shape.as_slice());
+pub fn floats(dims: &[usize], distribution: Distribution, dtype: DType, device: &Device) -> Tensor {
+    let ty = TensorType::new(dtype, dims);
     create("float_random", device, |r| match distribution {
         _ if ty.elements() == 0 => r.splat(dtype, &ty.dims, 0i64),
         Distribution::Default => uniform(r, &ty, 0.0, 1.0),
@@ -25,8 +37,8 @@ pub(crate) fn floats(shape: Shape, distribution: Distribution, dtype: DType, dev
 
 /// An integer tensor. As on burn-ndarray, `Default` is uniform on [0, 255), bounds are truncated to integers, and a
 /// normal distribution is rounded toward zero. Bounds outside the type are moved to its ends.
-pub(crate) fn ints(shape: Shape, distribution: Distribution, dtype: DType, device: &TpuDevice) -> TpuTensor {
-    let ty = TensorType::new(dtype, shape.as_slice());
+pub fn ints(dims: &[usize], distribution: Distribution, dtype: DType, device: &Device) -> Tensor {
+    let ty = TensorType::new(dtype, dims);
     create("int_random", device, |r| match distribution {
         _ if ty.elements() == 0 => r.splat(dtype, &ty.dims, 0i64),
         Distribution::Default => uniform_ints(r, &ty, 0.0, 255.0),
@@ -144,14 +156,13 @@ fn integer_range(dtype: DType) -> (i128, i128) {
 mod tests {
     use super::*;
     use crate::ops::testing::values;
-    use burn_backend::TensorMetadata;
 
     const COUNT: usize = 20_000;
 
     fn drawn(distribution: Distribution, dtype: DType) -> Vec<f64> {
         let draw = if dtype.is_int() { ints } else { floats };
-        let tensor = draw([COUNT].into(), distribution, dtype, &TpuDevice::ndarray());
-        assert_eq!(tensor.dtype(), crate::dtype::to_burn(dtype));
+        let tensor = draw(&[COUNT], distribution, dtype, &Device::ndarray());
+        assert_eq!(tensor.element(), dtype);
         values(tensor)
     }
 

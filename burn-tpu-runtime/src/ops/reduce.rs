@@ -7,146 +7,146 @@
 
 use super::broken_rule;
 use crate::trace::{Recorder, record, record_many};
-use crate::{Platform, TpuTensor};
+use crate::{Platform, Tensor};
 use burn_tpu_graph::op::{BinaryOp, Combine, Direction, UnaryOp, WindowAttrs};
 use burn_tpu_graph::{DType, Dims, Literal, LiteralData, NodeId, Number, Result, TensorType};
 
 /// Sum of all elements, `[1]`.
-pub(crate) fn sum(x: TpuTensor) -> TpuTensor {
+pub fn sum(x: Tensor) -> Tensor {
     whole("sum", x, |r, x, dims| r.accumulate(Combine::Sum, x, dims))
 }
 
 /// Product of all elements, `[1]`.
-pub(crate) fn prod(x: TpuTensor) -> TpuTensor {
+pub fn prod(x: Tensor) -> Tensor {
     whole("prod", x, |r, x, dims| r.accumulate(Combine::Prod, x, dims))
 }
 
 /// Mean of all elements, `[1]`; integers truncate toward zero.
-pub(crate) fn mean(x: TpuTensor) -> TpuTensor {
+pub fn mean(x: Tensor) -> Tensor {
     whole("mean", x, average)
 }
 
 /// Largest element, `[1]`.
-pub(crate) fn max(x: TpuTensor) -> TpuTensor {
+pub fn max(x: Tensor) -> Tensor {
     let guard = drops_nan(&x);
     whole("max", x, |r, x, dims| extreme(r, Combine::Max, x, dims, guard))
 }
 
 /// Smallest element, `[1]`.
-pub(crate) fn min(x: TpuTensor) -> TpuTensor {
+pub fn min(x: Tensor) -> Tensor {
     let guard = drops_nan(&x);
     whole("min", x, |r, x, dims| extreme(r, Combine::Min, x, dims, guard))
 }
 
 /// Largest magnitude, `[1]`.
-pub(crate) fn max_abs(x: TpuTensor) -> TpuTensor {
+pub fn max_abs(x: Tensor) -> Tensor {
     let guard = drops_nan(&x);
     whole("max_abs", x, |r, x, dims| largest_magnitude(r, x, dims, guard))
 }
 
 /// Whether any element is not zero, `[1]`.
-pub(crate) fn any(x: TpuTensor) -> TpuTensor {
+pub fn any(x: Tensor) -> Tensor {
     whole("any", x, |r, x, dims| truth(r, Combine::Or, x, dims))
 }
 
 /// Whether no element is zero, `[1]`.
-pub(crate) fn all(x: TpuTensor) -> TpuTensor {
+pub fn all(x: Tensor) -> Tensor {
     whole("all", x, |r, x, dims| truth(r, Combine::And, x, dims))
 }
 
 /// Sum along `dim`, which stays with size 1.
-pub(crate) fn sum_dim(x: TpuTensor, dim: usize) -> TpuTensor {
+pub fn sum_dim(x: Tensor, dim: usize) -> Tensor {
     along("sum_dim", x, dim, |r, x, dims| r.accumulate(Combine::Sum, x, dims))
 }
 
 /// Product along `dim`, which stays with size 1.
-pub(crate) fn prod_dim(x: TpuTensor, dim: usize) -> TpuTensor {
+pub fn prod_dim(x: Tensor, dim: usize) -> Tensor {
     along("prod_dim", x, dim, |r, x, dims| r.accumulate(Combine::Prod, x, dims))
 }
 
 /// Mean along `dim`, which stays with size 1; integers truncate toward zero.
-pub(crate) fn mean_dim(x: TpuTensor, dim: usize) -> TpuTensor {
+pub fn mean_dim(x: Tensor, dim: usize) -> Tensor {
     along("mean_dim", x, dim, average)
 }
 
 /// Largest element along `dim`, which stays with size 1.
-pub(crate) fn max_dim(x: TpuTensor, dim: usize) -> TpuTensor {
+pub fn max_dim(x: Tensor, dim: usize) -> Tensor {
     let guard = drops_nan(&x);
     along("max_dim", x, dim, |r, x, dims| extreme(r, Combine::Max, x, dims, guard))
 }
 
 /// Smallest element along `dim`, which stays with size 1.
-pub(crate) fn min_dim(x: TpuTensor, dim: usize) -> TpuTensor {
+pub fn min_dim(x: Tensor, dim: usize) -> Tensor {
     let guard = drops_nan(&x);
     along("min_dim", x, dim, |r, x, dims| extreme(r, Combine::Min, x, dims, guard))
 }
 
 /// Largest magnitude along `dim`, which stays with size 1.
-pub(crate) fn max_abs_dim(x: TpuTensor, dim: usize) -> TpuTensor {
+pub fn max_abs_dim(x: Tensor, dim: usize) -> Tensor {
     let guard = drops_nan(&x);
     along("max_abs_dim", x, dim, |r, x, dims| largest_magnitude(r, x, dims, guard))
 }
 
 /// Whether any element along `dim` is not zero.
-pub(crate) fn any_dim(x: TpuTensor, dim: usize) -> TpuTensor {
+pub fn any_dim(x: Tensor, dim: usize) -> Tensor {
     along("any_dim", x, dim, |r, x, dims| truth(r, Combine::Or, x, dims))
 }
 
 /// Whether no element along `dim` is zero.
-pub(crate) fn all_dim(x: TpuTensor, dim: usize) -> TpuTensor {
+pub fn all_dim(x: Tensor, dim: usize) -> Tensor {
     along("all_dim", x, dim, |r, x, dims| truth(r, Combine::And, x, dims))
 }
 
 /// Largest elements along `dim` and their places.
-pub(crate) fn max_dim_with_indices(x: TpuTensor, dim: usize, index: DType) -> (TpuTensor, TpuTensor) {
+pub fn max_dim_with_indices(x: Tensor, dim: usize, index: DType) -> (Tensor, Tensor) {
     let [values, indices] =
         record_many("max_dim_with_indices", &[&x], |r, nodes| located_extreme(r, true, nodes[0], dim, index));
     (values, indices)
 }
 
 /// Smallest elements along `dim` and their places.
-pub(crate) fn min_dim_with_indices(x: TpuTensor, dim: usize, index: DType) -> (TpuTensor, TpuTensor) {
+pub fn min_dim_with_indices(x: Tensor, dim: usize, index: DType) -> (Tensor, Tensor) {
     let [values, indices] =
         record_many("min_dim_with_indices", &[&x], |r, nodes| located_extreme(r, false, nodes[0], dim, index));
     (values, indices)
 }
 
 /// Places of the largest elements along `dim`, which stays with size 1.
-pub(crate) fn argmax(x: TpuTensor, dim: usize, index: DType) -> TpuTensor {
+pub fn argmax(x: Tensor, dim: usize, index: DType) -> Tensor {
     record("argmax", [&x], |r, [x]| located_extreme(r, true, x, dim, index).map(|[_, place]| place))
 }
 
 /// Places of the smallest elements along `dim`, which stays with size 1.
-pub(crate) fn argmin(x: TpuTensor, dim: usize, index: DType) -> TpuTensor {
+pub fn argmin(x: Tensor, dim: usize, index: DType) -> Tensor {
     record("argmin", [&x], |r, [x]| located_extreme(r, false, x, dim, index).map(|[_, place]| place))
 }
 
 /// Running sum along `dim`.
-pub(crate) fn cumsum(x: TpuTensor, dim: usize) -> TpuTensor {
+pub fn cumsum(x: Tensor, dim: usize) -> Tensor {
     running("cumsum", Combine::Sum, x, dim)
 }
 
 /// Running product along `dim`.
-pub(crate) fn cumprod(x: TpuTensor, dim: usize) -> TpuTensor {
+pub fn cumprod(x: Tensor, dim: usize) -> Tensor {
     running("cumprod", Combine::Prod, x, dim)
 }
 
 /// Running minimum along `dim`; NaN from the first NaN on.
-pub(crate) fn cummin(x: TpuTensor, dim: usize) -> TpuTensor {
+pub fn cummin(x: Tensor, dim: usize) -> Tensor {
     running("cummin", Combine::Min, x, dim)
 }
 
 /// Running maximum along `dim`; NaN from the first NaN on.
-pub(crate) fn cummax(x: TpuTensor, dim: usize) -> TpuTensor {
+pub fn cummax(x: Tensor, dim: usize) -> Tensor {
     running("cummax", Combine::Max, x, dim)
 }
 
 /// Records a reduction of all dims; the result is `[1]`, as Burn has no rank 0.
 fn whole(
     op: &'static str,
-    x: TpuTensor,
+    x: Tensor,
     reduce: impl FnOnce(&mut Recorder, NodeId, &[usize]) -> Result<NodeId>,
-) -> TpuTensor {
+) -> Tensor {
     record(op, [&x], |r, [x]| {
         let dims: Dims = (0..r.rank(x)).collect();
         let reduced = reduce(r, x, &dims)?;
@@ -157,10 +157,10 @@ fn whole(
 /// Records a reduction of one dim, which stays with size 1.
 fn along(
     op: &'static str,
-    x: TpuTensor,
+    x: Tensor,
     dim: usize,
     reduce: impl FnOnce(&mut Recorder, NodeId, &[usize]) -> Result<NodeId>,
-) -> TpuTensor {
+) -> Tensor {
     record(op, [&x], |r, [x]| {
         let reduced = reduce(r, x, &[dim])?;
         keep(r, reduced, x, dim)
@@ -200,7 +200,7 @@ fn refuse_empty(r: &Recorder, what: &'static str, x: NodeId, dims: &[usize]) -> 
 /// Whether a reduction to the extreme loses NaN: the CPU plugin's `maximum` keeps its left operand when the right one is
 /// NaN. Its option against that (`xla_cpu_enable_fast_min_max`) stops vectorization: row maxima of f32 `[2048, 2048]` take
 /// 18 ms instead of 1.3 and a softmax 34 instead of 4.8, while looking for NaN beside the reduction costs nothing (1.3 ms).
-pub(super) fn drops_nan(x: &TpuTensor) -> bool {
+pub(crate) fn drops_nan(x: &Tensor) -> bool {
     x.element().is_float() && x.device().platform() == Platform::Cpu
 }
 
@@ -216,7 +216,7 @@ fn extreme(r: &mut Recorder, combine: Combine, x: NodeId, dims: &[usize], guard:
 }
 
 /// NaN where `found` holds, else `x`.
-pub(super) fn nan_where(r: &mut Recorder, found: NodeId, x: NodeId) -> Result<NodeId> {
+pub(crate) fn nan_where(r: &mut Recorder, found: NodeId, x: NodeId) -> Result<NodeId> {
     let nan = r.splat_like(x, f64::NAN)?;
     r.select(found, nan, x)
 }
@@ -257,7 +257,7 @@ fn mean_type(dtype: DType) -> DType {
 
 /// 0, 1, 2, … along `dim` under the dims of `x`, in 32 bits where they suffice: a TPU has no wider integers in hardware,
 /// and a narrower index type that the caller asks for must not wrap before places were compared.
-pub(super) fn places(r: &mut Recorder, x: NodeId, dim: usize) -> Result<NodeId> {
+pub fn places(r: &mut Recorder, x: NodeId, dim: usize) -> Result<NodeId> {
     let dims = r.dims(x);
     let long = dims.get(dim).is_some_and(|&size| i32::try_from(size).is_err());
     r.iota(if long { DType::I64 } else { DType::I32 }, &dims, dim)
@@ -275,7 +275,7 @@ fn located_extreme(r: &mut Recorder, max: bool, x: NodeId, dim: usize, index: DT
 /// (0.0.1, f32 `[1, 131072]`) that takes 0.7 ms against 3.2 ms for log-steps, and on a v5e 7 us against 24 us by its
 /// compiler's estimate; the window is ahead at `[4096, 8]` and `[512, 512]` too, for sum, product and maximum. The
 /// interpreter reads every window whole, so it gets the log-steps.
-fn running(op: &'static str, combine: Combine, x: TpuTensor, dim: usize) -> TpuTensor {
+fn running(op: &'static str, combine: Combine, x: Tensor, dim: usize) -> Tensor {
     let interpreted = x.device().platform() == Platform::NdArray;
     let rounds = matches!(combine, Combine::Sum | Combine::Prod);
     let guard = !rounds && drops_nan(&x);
@@ -331,10 +331,9 @@ fn doubling(r: &mut Recorder, combine: Combine, x: NodeId, dim: usize) -> Result
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::TpuDevice;
+    use crate::Device;
     use crate::ops::data::to_device;
     use crate::ops::testing::{devices, tensor, tensor_of, truths, values};
-    use burn_std::DType as BurnDType;
 
     const NAN: f32 = f32::NAN;
 
@@ -360,9 +359,9 @@ mod tests {
     #[test]
     fn sixteen_bits_and_narrow_integers_do_not_overflow_on_the_way() {
         for device in devices() {
-            let f16 = to_device(tensor_of(BurnDType::F16, &[60000.0; 4], &[4]), &device);
+            let f16 = to_device(tensor_of(DType::F16, &[60000.0; 4], &[4]), &device);
             assert_eq!(values(mean(f16.clone())), values(max(f16)));
-            let ones = to_device(tensor_of(BurnDType::BF16, &[1.0; 600], &[600]), &device);
+            let ones = to_device(tensor_of(DType::BF16, &[1.0; 600], &[600]), &device);
             assert_eq!(values(sum(ones.clone())), [600.0]);
             assert_eq!(values(cumsum(ones, 0))[511], 512.0);
             let i8s = to_device(tensor([100i8; 200], &[200]), &device);
@@ -420,7 +419,7 @@ mod tests {
         }
     }
 
-    type Running = (fn(TpuTensor, usize) -> TpuTensor, fn(i32, i32) -> i32);
+    type Running = (fn(Tensor, usize) -> Tensor, fn(i32, i32) -> i32);
     const RUNNING: [Running; 4] =
         [(cumsum, i32::wrapping_add), (cumprod, i32::wrapping_mul), (cummin, i32::min), (cummax, i32::max)];
 
@@ -439,6 +438,6 @@ mod tests {
     #[test]
     #[should_panic(expected = "max: reduce(f32[0]): there are no elements along dims [0]")]
     fn nothing_has_no_maximum() {
-        let _ = max(to_device(tensor([0.0f32; 0], &[0]), &TpuDevice::ndarray()));
+        let _ = max(to_device(tensor([0.0f32; 0], &[0]), &Device::ndarray()));
     }
 }

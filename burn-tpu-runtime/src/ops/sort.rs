@@ -5,29 +5,29 @@
 
 use super::reduce::places;
 use super::{broken_rule, expect_dim};
-use crate::TpuTensor;
+use crate::Tensor;
 use crate::trace::{Recorder, record, record_many};
 use burn_tpu_graph::{DType, NodeId, Result};
 
 /// The elements in order along `dim`.
-pub(crate) fn sort(x: TpuTensor, dim: usize, descending: bool) -> TpuTensor {
+pub fn sort(x: Tensor, dim: usize, descending: bool) -> Tensor {
     record("sort", [&x], |r, [x]| ordered(r, x, dim, descending))
 }
 
 /// The elements in order along `dim`, and the places where they stood.
-pub(crate) fn sort_with_indices(x: TpuTensor, dim: usize, descending: bool, index: DType) -> (TpuTensor, TpuTensor) {
+pub fn sort_with_indices(x: Tensor, dim: usize, descending: bool, index: DType) -> (Tensor, Tensor) {
     let [values, indices] =
         record_many("sort_with_indices", &[&x], |r, nodes| ordered_places(r, nodes[0], dim, descending, index));
     (values, indices)
 }
 
 /// The places of the elements in order along `dim`.
-pub(crate) fn argsort(x: TpuTensor, dim: usize, descending: bool, index: DType) -> TpuTensor {
+pub fn argsort(x: Tensor, dim: usize, descending: bool, index: DType) -> Tensor {
     record("argsort", [&x], |r, [x]| ordered_places(r, x, dim, descending, index).map(|[_, places]| places))
 }
 
 /// The `k` largest elements along `dim`, largest first.
-pub(crate) fn topk(x: TpuTensor, dim: usize, k: usize) -> TpuTensor {
+pub fn topk(x: Tensor, dim: usize, k: usize) -> Tensor {
     record("topk", [&x], |r, [x]| {
         expect_as_many(r, x, dim, k)?;
         let values = ordered(r, x, dim, true)?;
@@ -36,7 +36,7 @@ pub(crate) fn topk(x: TpuTensor, dim: usize, k: usize) -> TpuTensor {
 }
 
 /// The places of the `k` largest elements along `dim`, largest first; of equal elements the first place comes first.
-pub(crate) fn argtopk(x: TpuTensor, dim: usize, k: usize, index: DType) -> TpuTensor {
+pub fn argtopk(x: Tensor, dim: usize, k: usize, index: DType) -> Tensor {
     record("argtopk", [&x], |r, [x]| {
         expect_as_many(r, x, dim, k)?;
         let [_, places] = ordered_places(r, x, dim, true, index)?;

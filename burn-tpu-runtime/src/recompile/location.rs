@@ -4,7 +4,7 @@ use backtrace::{Backtrace, BacktraceSymbol};
 use std::path::Path;
 
 /// Crates whose frames say nothing to a user.
-const LIBRARIES: [&str; 21] = [
+const LIBRARIES: [&str; 22] = [
     "alloc",
     "backtrace",
     "burn",
@@ -21,6 +21,7 @@ const LIBRARIES: [&str; 21] = [
     "burn_tpu",
     "burn_tpu_fusion",
     "burn_tpu_graph",
+    "burn_tpu_runtime",
     "burn_train",
     "core",
     "parking_lot",
@@ -60,11 +61,12 @@ fn is_users(name: &str) -> bool {
     crate_of(name).is_some_and(|name| !LIBRARIES.contains(&name))
 }
 
-/// Whether a file belongs to the standard library, to a crate from elsewhere, or to this one.
+/// Whether a file belongs to the standard library, to a crate from elsewhere, or to burn-tpu.
 fn is_library_file(file: &Path) -> bool {
     let path = file.to_string_lossy();
     let fetched = ["/rustc/", "/registry/src/", "/git/checkouts/"].iter().any(|part| path.contains(part));
-    fetched || file.starts_with(concat!(env!("CARGO_MANIFEST_DIR"), "/src"))
+    let workspace = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap_or(Path::new("/"));
+    fetched || ["burn-tpu", "burn-tpu-runtime"].iter().any(|of| file.starts_with(workspace.join(of).join("src")))
 }
 
 /// A name without what it is generic over.

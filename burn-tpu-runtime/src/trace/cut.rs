@@ -6,7 +6,7 @@ use crate::error::{Result, TpuError};
 use crate::metrics::CutReason;
 use crate::program::Recorded;
 use crate::recompile::Watch;
-use crate::tensor::{TpuTensor, Value};
+use crate::tensor::{Tensor, Value};
 use burn_tpu_graph::{Graph, NodeId, Op};
 use rustc_hash::FxHashMap;
 use std::sync::Arc;
@@ -167,7 +167,7 @@ fn settle(trace: &Trace, live: &[Live], outcomes: &FxHashMap<NodeId, Outcome>) {
         let outcome = outcomes.get(node).cloned();
         let missing = || Err(TpuError::Bug(format!("no result for {node}")));
         let value = outcome.unwrap_or_else(missing).map_or_else(Value::Failed, Value::Ready);
-        TpuTensor::from_inner(inner).set_value(value);
+        Tensor::from_inner(inner).set_value(value);
     }
 }
 

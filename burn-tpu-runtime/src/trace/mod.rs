@@ -20,15 +20,15 @@ mod cut;
 mod record;
 mod tally;
 
-pub(crate) use record::{Recorder, create, record, record_many};
+pub use record::{Recorder, create, record, record_many};
 
-use crate::TpuDevice;
+use crate::Device;
 use crate::engine::SharedBuffer;
 use crate::error::TpuError;
 use crate::metrics::CutReason;
 use crate::recompile::Watch;
 use crate::runtime::{DeviceRuntime, runtime};
-use crate::tensor::{TensorInner, TpuTensor, Value};
+use crate::tensor::{Tensor, TensorInner, Value};
 use burn_tpu_graph::{Graph, NodeId};
 use parking_lot::Mutex;
 use rustc_hash::FxHashMap;
@@ -190,12 +190,11 @@ fn this_thread() -> u64 {
 }
 
 thread_local! {
-    static TRACES: RefCell<Vec<(TpuDevice, Arc<TraceCell>)>> = const { RefCell::new(Vec::new()) };
+    static TRACES: RefCell<Vec<(Device, Arc<TraceCell>)>> = const { RefCell::new(Vec::new()) };
 }
 
 /// The calling thread's trace of a device.
-fn trace_of(device: TpuDevice) -> Arc<TraceCell> {
-    let device = device.canonical();
+fn trace_of(device: Device) -> Arc<TraceCell> {
     TRACES.with_borrow_mut(|traces| {
         if let Some((_, cell)) = traces.iter().find(|(d, _)| *d == device) {
             return Arc::clone(cell);
@@ -207,12 +206,12 @@ fn trace_of(device: TpuDevice) -> Arc<TraceCell> {
 }
 
 /// Cuts the calling thread's trace of a device.
-pub(crate) fn cut(device: TpuDevice, reason: CutReason) {
+pub(crate) fn cut(device: Device, reason: CutReason) {
     trace_of(device).cut(reason);
 }
 
 /// Lets the calling thread's trace of a device go.
-pub(crate) fn forget(device: TpuDevice) {
+pub(crate) fn forget(device: Device) {
     let forgotten = TRACES.with_borrow_mut(|traces| {
         let place = traces.iter().position(|(traced, _)| *traced == device);
         place.map(|place| traces.swap_remove(place))
@@ -227,8 +226,8 @@ pub(crate) fn cut_step(reason: CutReason) {
 }
 
 /// Makes several tensors' ops run, the last recorded first: its cut covers the others.
-pub(crate) fn materialise_together(tensors: &[&TpuTensor], reason: CutReason) {
-    let pending = |tensor: &&TpuTensor| match tensor.value() {
+pub(crate) fn materialise_together(tensors: &[&Tensor], reason: CutReason) {
+    let pending = |tensor: &&Tensor| match tensor.value() {
         Value::Pending(pending) => Some(pending),
         Value::Ready(_) | Value::Failed(_) => None,
     };
@@ -238,7 +237,7 @@ pub(crate) fn materialise_together(tensors: &[&TpuTensor], reason: CutReason) {
 }
 
 /// The buffer of a tensor, after cutting what has to run for it.
-pub(crate) fn materialise(tensor: &TpuTensor, reason: CutReason) -> Result<SharedBuffer, TpuError> {
+pub(crate) fn materialise(tensor: &Tensor, reason: CutReason) -> Result<SharedBuffer, TpuError> {
     if let Value::Pending(pending) = tensor.value() {
         pending.materialise(reason);
     }

@@ -1,18 +1,18 @@
 //! Recording one op: operands to nodes, the op's composition, results to tensors.
 
 use super::{Handle, OpRecord, Pending, Trace, TraceCell, trace_of};
-use crate::TpuDevice;
+use crate::Device;
 use crate::engine::SharedBuffer;
 use crate::error::TpuError;
 use crate::metrics::CutReason;
-use crate::tensor::{TpuTensor, Value};
+use crate::tensor::{Tensor, Value};
 use burn_tpu_graph::{DType, Graph, GraphError, NodeId, Number, Op, Result, TensorType};
 use parking_lot::MutexGuard;
 use smallvec::SmallVec;
 use std::sync::Arc;
 
 /// What an op's composition sees: the graph's builders, and run-time scalars.
-pub(crate) struct Recorder<'t> {
+pub struct Recorder<'t> {
     trace: &'t mut Trace,
     cell: &'t TraceCell,
 }
@@ -34,14 +34,14 @@ impl std::ops::DerefMut for Recorder<'_> {
 impl Recorder<'_> {
     /// A number that may differ at the next step: rank 0, of type `dtype`, an input of the program. Equal values are
     /// never merged, since tomorrow they may differ.
-    pub(crate) fn slot(&mut self, dtype: DType, value: impl Into<Number>) -> Result<NodeId> {
+    pub fn slot(&mut self, dtype: DType, value: impl Into<Number>) -> Result<NodeId> {
         let index = self.trace.slots.len() as u32;
         self.trace.slots.push(value.into().bits(dtype));
         self.trace.graph.add(Op::Slot { index, dtype }, &[])
     }
 
     /// A number like a slot's that rarely moves: rank 0, an integer. It is a constant of the program until it moves.
-    pub(crate) fn offset(&mut self, dtype: DType, value: i64) -> Result<NodeId> {
+    pub fn offset(&mut self, dtype: DType, value: i64) -> Result<NodeId> {
         let index = self.trace.slots.len() as u32;
         let bits = Number::Int(value).bits(dtype);
         self.trace.slots.push(bits);
@@ -50,14 +50,14 @@ impl Recorder<'_> {
     }
 
     /// A slot of the element type of `like`, broadcast to its dims.
-    pub(crate) fn slot_like(&mut self, like: NodeId, value: impl Into<Number>) -> Result<NodeId> {
+    pub fn slot_like(&mut self, like: NodeId, value: impl Into<Number>) -> Result<NodeId> {
         let ty = self.ty(like).clone();
         let slot = self.slot(ty.dtype, value)?;
         self.broadcast_to(slot, &ty.dims)
     }
 
     /// The state `ui64[2]` of a random draw of `words` 32-bit words: the device's key and counter, as slots.
-    pub(crate) fn rng_state(&mut self, words: usize) -> Result<NodeId> {
+    pub fn rng_state(&mut self, words: usize) -> Result<NodeId> {
         let (key, counter) = self.cell.runtime.draw(words);
         let half = |recorder: &mut Self, value: u64, shift: u32| -> Result<NodeId> {
             let word = recorder.slot(DType::U32, Number::UInt((value >> shift) & 0xffff_ffff))?;
@@ -87,7 +87,7 @@ enum Place {
 }
 
 impl Place {
-    fn of(tensor: &TpuTensor, cell: &Arc<TraceCell>) -> Self {
+    fn of(tensor: &Tensor, cell: &Arc<TraceCell>) -> Self {
         tensor.with_value(|value| match value {
             Value::Pending(pending) if Arc::ptr_eq(&pending.cell, cell) => Place::Here(pending.serial),
             Value::Pending(pending) => Place::Elsewhere(pending.clone()),
@@ -103,7 +103,7 @@ fn inputs(
     op: &'static str,
     trace: &mut MutexGuard<Trace>,
     cell: &Arc<TraceCell>,
-    operands: &[&TpuTensor],
+    operands: &[&Tensor],
 ) -> (Inputs, usize) {
     let mut inputs = Inputs::new();
     let mut before = trace.graph.len();
@@ -133,11 +133,11 @@ fn inputs(
 /// # Panics
 /// When a composition breaks an op's rule: the message names the Burn op, the operand types and the rule. This is
 /// Burn's contract for a user's shape mistake.
-pub(crate) fn record<const N: usize>(
+pub fn record<const N: usize>(
     op: &'static str,
-    operands: [&TpuTensor; N],
+    operands: [&Tensor; N],
     build: impl FnOnce(&mut Recorder, [NodeId; N]) -> Result<NodeId>,
-) -> TpuTensor {
+) -> Tensor {
     let [tensor] = finish(op, operands[0].device(), &operands, |recorder, nodes| {
         let mut fixed = [NodeId(0); N];
         fixed.copy_from_slice(nodes);
@@ -147,11 +147,11 @@ pub(crate) fn record<const N: usize>(
 }
 
 /// Records an op of several operands or results; as [`record`] otherwise.
-pub(crate) fn record_many<const R: usize>(
+pub fn record_many<const R: usize>(
     op: &'static str,
-    operands: &[&TpuTensor],
+    operands: &[&Tensor],
     build: impl FnOnce(&mut Recorder, &[NodeId]) -> Result<[NodeId; R]>,
-) -> [TpuTensor; R] {
+) -> [Tensor; R] {
     let Some(first) = operands.first() else {
         fail(op, &"needs at least one operand");
     };
@@ -159,21 +159,17 @@ pub(crate) fn record_many<const R: usize>(
 }
 
 /// Records an op without operands.
-pub(crate) fn create(
-    op: &'static str,
-    device: &TpuDevice,
-    build: impl FnOnce(&mut Recorder) -> Result<NodeId>,
-) -> TpuTensor {
+pub fn create(op: &'static str, device: &Device, build: impl FnOnce(&mut Recorder) -> Result<NodeId>) -> Tensor {
     let [tensor] = finish(op, *device, &[], |recorder, _| Ok([build(recorder)?]));
     tensor
 }
 
 fn finish<const R: usize>(
     op: &'static str,
-    device: TpuDevice,
-    operands: &[&TpuTensor],
+    device: Device,
+    operands: &[&Tensor],
     build: impl FnOnce(&mut Recorder, &[NodeId]) -> Result<[NodeId; R]>,
-) -> [TpuTensor; R] {
+) -> [Tensor; R] {
     if let Some(tensor) = operands.iter().find(|tensor| tensor.device() != device) {
         fail(op, &format!("operands are on {device} and {}", tensor.device()));
     }
@@ -206,7 +202,7 @@ fn finish<const R: usize>(
 }
 
 /// The broken rule, after what the op itself was given where its composition had changed that.
-fn named(operands: &[&TpuTensor], error: &GraphError) -> String {
+fn named(operands: &[&Tensor], error: &GraphError) -> String {
     let given = operands.iter().map(|tensor| tensor.ty().to_string()).collect::<Vec<_>>().join(", ");
     if given == error.operands { error.to_string() } else { format!("of ({given}): {error}") }
 }
@@ -216,9 +212,9 @@ fn named(operands: &[&TpuTensor], error: &GraphError) -> String {
 fn adopt<const R: usize>(
     cell: &Arc<TraceCell>,
     trace: &mut Trace,
-    operands: &[&TpuTensor],
+    operands: &[&Tensor],
     nodes: [(NodeId, Option<usize>); R],
-) -> [TpuTensor; R] {
+) -> [Tensor; R] {
     let first_new = trace.handles.len();
     let tensors = nodes.map(|(node, same)| match same {
         Some(operand) => operands[operand].clone(),
@@ -229,10 +225,10 @@ fn adopt<const R: usize>(
     tensors
 }
 
-fn new_handle(cell: &Arc<TraceCell>, trace: &mut Trace, node: NodeId) -> TpuTensor {
+fn new_handle(cell: &Arc<TraceCell>, trace: &mut Trace, node: NodeId) -> Tensor {
     let serial = cell.liveness.lock().born();
     let pending = Pending { cell: Arc::clone(cell), serial };
-    let tensor = TpuTensor::new(cell.runtime.device(), trace.graph.ty(node).clone(), Value::Pending(pending));
+    let tensor = Tensor::new(cell.runtime.device(), trace.graph.ty(node).clone(), Value::Pending(pending));
     let op = trace.ops.len() - 1;
     trace.handles.push(Handle { tensor: Arc::downgrade(tensor.inner()), node, op, last_serial: serial });
     tensor

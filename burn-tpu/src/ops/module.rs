@@ -1,33 +1,18 @@
 //! Burn's module operations: convolutions, pools, interpolation, attention, linear layers, norms, Fourier transforms.
 //!
-//! The methods here only name the op and pass its operands on; the compositions stand in one file per family, written for
-//! any number of spatial dims where Burn has a method per number. Layouts are Burn's: `[batch, channels, spatial...]`.
+//! The methods here only name the op and pass its operands on.
 
-mod adaptive_pool;
-mod attention;
-mod avg_pool;
-mod conv;
-mod ctc_loss;
-mod deform_conv;
-mod fft;
-mod interpolate;
-mod linear;
-mod max_pool;
-mod norm;
-mod operands;
-mod resample;
-mod sample;
-mod unfold;
-mod window;
-
-use super::index;
+use super::options::{
+    attention_options, conv_options, conv_transpose_options, deform_conv_options, inner, interpolate_options,
+};
 use crate::backend::{TpuFloat, TpuInt};
 use crate::dtype::from_int;
 use crate::{Tpu, TpuTensor};
 use burn_backend::get_device_settings;
 use burn_backend::ops::*;
-use burn_tpu_graph::DType;
-use window::Window;
+use burn_tpu_runtime::graph::DType;
+use burn_tpu_runtime::ops::index;
+use burn_tpu_runtime::ops::module::{self as layers, Window};
 
 impl<F: TpuFloat, I: TpuInt> Tpu<F, I> {
     /// The type of indices that a pool makes: the device's default integer.
@@ -38,75 +23,75 @@ impl<F: TpuFloat, I: TpuInt> Tpu<F, I> {
 
 impl<F: TpuFloat, I: TpuInt> ModuleOps<Self> for Tpu<F, I> {
     fn embedding(weights: TpuTensor, indices: TpuTensor) -> TpuTensor {
-        index::embedding(weights, indices)
+        index::embedding(weights.0, indices.0).into()
     }
 
     fn embedding_backward(weights: TpuTensor, output_grad: TpuTensor, indices: TpuTensor) -> TpuTensor {
-        index::embedding_backward(weights, output_grad, indices)
+        index::embedding_backward(weights.0, output_grad.0, indices.0).into()
     }
 
     fn linear(x: TpuTensor, weight: TpuTensor, bias: Option<TpuTensor>) -> TpuTensor {
-        linear::linear(&x, &weight, bias.as_ref())
+        layers::linear(&x.0, &weight.0, inner(&bias)).into()
     }
 
     fn linear_x_backward(weight: TpuTensor, output_grad: TpuTensor) -> TpuTensor {
-        linear::linear_x_backward(&weight, &output_grad)
+        layers::linear_x_backward(&weight.0, &output_grad.0).into()
     }
 
     fn linear_weight_backward(x: TpuTensor, output_grad: TpuTensor) -> TpuTensor {
-        linear::linear_weight_backward(&x, &output_grad)
+        layers::linear_weight_backward(&x.0, &output_grad.0).into()
     }
 
     fn linear_bias_backward(output_grad: TpuTensor) -> TpuTensor {
-        linear::linear_bias_backward(&output_grad)
+        layers::linear_bias_backward(&output_grad.0).into()
     }
 
     fn conv1d(x: TpuTensor, weight: TpuTensor, bias: Option<TpuTensor>, options: ConvOptions<1>) -> TpuTensor {
-        conv::conv("conv1d", &x, &weight, bias.as_ref(), &options)
+        layers::conv("conv1d", &x.0, &weight.0, inner(&bias), &conv_options(&options)).into()
     }
 
     fn conv1d_x_backward(x: TpuTensor, weight: TpuTensor, grad: TpuTensor, options: ConvOptions<1>) -> TpuTensor {
-        conv::conv_x_backward("conv1d_x_backward", &x, &weight, &grad, &options)
+        layers::conv_x_backward("conv1d_x_backward", &x.0, &weight.0, &grad.0, &conv_options(&options)).into()
     }
 
     fn conv1d_weight_backward(x: TpuTensor, weight: TpuTensor, grad: TpuTensor, options: ConvOptions<1>) -> TpuTensor {
-        conv::conv_weight_backward("conv1d_weight_backward", &x, &weight, &grad, &options)
+        layers::conv_weight_backward("conv1d_weight_backward", &x.0, &weight.0, &grad.0, &conv_options(&options)).into()
     }
 
     fn conv1d_bias_backward(_x: TpuTensor, _bias: TpuTensor, output_grad: TpuTensor) -> TpuTensor {
-        conv::bias_backward("conv1d_bias_backward", &output_grad)
+        layers::bias_backward("conv1d_bias_backward", &output_grad.0).into()
     }
 
     fn conv2d(x: TpuTensor, weight: TpuTensor, bias: Option<TpuTensor>, options: ConvOptions<2>) -> TpuTensor {
-        conv::conv("conv2d", &x, &weight, bias.as_ref(), &options)
+        layers::conv("conv2d", &x.0, &weight.0, inner(&bias), &conv_options(&options)).into()
     }
 
     fn conv2d_x_backward(x: TpuTensor, weight: TpuTensor, grad: TpuTensor, options: ConvOptions<2>) -> TpuTensor {
-        conv::conv_x_backward("conv2d_x_backward", &x, &weight, &grad, &options)
+        layers::conv_x_backward("conv2d_x_backward", &x.0, &weight.0, &grad.0, &conv_options(&options)).into()
     }
 
     fn conv2d_weight_backward(x: TpuTensor, weight: TpuTensor, grad: TpuTensor, options: ConvOptions<2>) -> TpuTensor {
-        conv::conv_weight_backward("conv2d_weight_backward", &x, &weight, &grad, &options)
+        layers::conv_weight_backward("conv2d_weight_backward", &x.0, &weight.0, &grad.0, &conv_options(&options)).into()
     }
 
     fn conv2d_bias_backward(_x: TpuTensor, _bias: TpuTensor, output_grad: TpuTensor) -> TpuTensor {
-        conv::bias_backward("conv2d_bias_backward", &output_grad)
+        layers::bias_backward("conv2d_bias_backward", &output_grad.0).into()
     }
 
     fn conv3d(x: TpuTensor, weight: TpuTensor, bias: Option<TpuTensor>, options: ConvOptions<3>) -> TpuTensor {
-        conv::conv("conv3d", &x, &weight, bias.as_ref(), &options)
+        layers::conv("conv3d", &x.0, &weight.0, inner(&bias), &conv_options(&options)).into()
     }
 
     fn conv3d_x_backward(x: TpuTensor, weight: TpuTensor, grad: TpuTensor, options: ConvOptions<3>) -> TpuTensor {
-        conv::conv_x_backward("conv3d_x_backward", &x, &weight, &grad, &options)
+        layers::conv_x_backward("conv3d_x_backward", &x.0, &weight.0, &grad.0, &conv_options(&options)).into()
     }
 
     fn conv3d_weight_backward(x: TpuTensor, weight: TpuTensor, grad: TpuTensor, options: ConvOptions<3>) -> TpuTensor {
-        conv::conv_weight_backward("conv3d_weight_backward", &x, &weight, &grad, &options)
+        layers::conv_weight_backward("conv3d_weight_backward", &x.0, &weight.0, &grad.0, &conv_options(&options)).into()
     }
 
     fn conv3d_bias_backward(_x: TpuTensor, _bias: TpuTensor, output_grad: TpuTensor) -> TpuTensor {
-        conv::bias_backward("conv3d_bias_backward", &output_grad)
+        layers::bias_backward("conv3d_bias_backward", &output_grad.0).into()
     }
 
     fn conv_transpose1d(
@@ -115,7 +100,8 @@ impl<F: TpuFloat, I: TpuInt> ModuleOps<Self> for Tpu<F, I> {
         bias: Option<TpuTensor>,
         options: ConvTransposeOptions<1>,
     ) -> TpuTensor {
-        conv::conv_transpose("conv_transpose1d", &x, &weight, bias.as_ref(), &options)
+        layers::conv_transpose("conv_transpose1d", &x.0, &weight.0, inner(&bias), &conv_transpose_options(&options))
+            .into()
     }
 
     fn conv_transpose1d_x_backward(
@@ -123,7 +109,13 @@ impl<F: TpuFloat, I: TpuInt> ModuleOps<Self> for Tpu<F, I> {
         output_grad: TpuTensor,
         options: ConvTransposeOptions<1>,
     ) -> TpuTensor {
-        conv::conv_transpose_x_backward("conv_transpose1d_x_backward", &weight, &output_grad, &options)
+        layers::conv_transpose_x_backward(
+            "conv_transpose1d_x_backward",
+            &weight.0,
+            &output_grad.0,
+            &conv_transpose_options(&options),
+        )
+        .into()
     }
 
     fn conv_transpose1d_weight_backward(
@@ -132,11 +124,18 @@ impl<F: TpuFloat, I: TpuInt> ModuleOps<Self> for Tpu<F, I> {
         output_grad: TpuTensor,
         options: ConvTransposeOptions<1>,
     ) -> TpuTensor {
-        conv::conv_transpose_weight_backward("conv_transpose1d_weight_backward", &x, &weight, &output_grad, &options)
+        layers::conv_transpose_weight_backward(
+            "conv_transpose1d_weight_backward",
+            &x.0,
+            &weight.0,
+            &output_grad.0,
+            &conv_transpose_options(&options),
+        )
+        .into()
     }
 
     fn conv_transpose1d_bias_backward(_x: TpuTensor, _bias: TpuTensor, output_grad: TpuTensor) -> TpuTensor {
-        conv::bias_backward("conv_transpose1d_bias_backward", &output_grad)
+        layers::bias_backward("conv_transpose1d_bias_backward", &output_grad.0).into()
     }
 
     fn conv_transpose2d(
@@ -145,7 +144,8 @@ impl<F: TpuFloat, I: TpuInt> ModuleOps<Self> for Tpu<F, I> {
         bias: Option<TpuTensor>,
         options: ConvTransposeOptions<2>,
     ) -> TpuTensor {
-        conv::conv_transpose("conv_transpose2d", &x, &weight, bias.as_ref(), &options)
+        layers::conv_transpose("conv_transpose2d", &x.0, &weight.0, inner(&bias), &conv_transpose_options(&options))
+            .into()
     }
 
     fn conv_transpose2d_x_backward(
@@ -153,7 +153,13 @@ impl<F: TpuFloat, I: TpuInt> ModuleOps<Self> for Tpu<F, I> {
         output_grad: TpuTensor,
         options: ConvTransposeOptions<2>,
     ) -> TpuTensor {
-        conv::conv_transpose_x_backward("conv_transpose2d_x_backward", &weight, &output_grad, &options)
+        layers::conv_transpose_x_backward(
+            "conv_transpose2d_x_backward",
+            &weight.0,
+            &output_grad.0,
+            &conv_transpose_options(&options),
+        )
+        .into()
     }
 
     fn conv_transpose2d_weight_backward(
@@ -162,11 +168,18 @@ impl<F: TpuFloat, I: TpuInt> ModuleOps<Self> for Tpu<F, I> {
         output_grad: TpuTensor,
         options: ConvTransposeOptions<2>,
     ) -> TpuTensor {
-        conv::conv_transpose_weight_backward("conv_transpose2d_weight_backward", &x, &weight, &output_grad, &options)
+        layers::conv_transpose_weight_backward(
+            "conv_transpose2d_weight_backward",
+            &x.0,
+            &weight.0,
+            &output_grad.0,
+            &conv_transpose_options(&options),
+        )
+        .into()
     }
 
     fn conv_transpose2d_bias_backward(_x: TpuTensor, _bias: TpuTensor, output_grad: TpuTensor) -> TpuTensor {
-        conv::bias_backward("conv_transpose2d_bias_backward", &output_grad)
+        layers::bias_backward("conv_transpose2d_bias_backward", &output_grad.0).into()
     }
 
     fn conv_transpose3d(
@@ -175,7 +188,8 @@ impl<F: TpuFloat, I: TpuInt> ModuleOps<Self> for Tpu<F, I> {
         bias: Option<TpuTensor>,
         options: ConvTransposeOptions<3>,
     ) -> TpuTensor {
-        conv::conv_transpose("conv_transpose3d", &x, &weight, bias.as_ref(), &options)
+        layers::conv_transpose("conv_transpose3d", &x.0, &weight.0, inner(&bias), &conv_transpose_options(&options))
+            .into()
     }
 
     fn conv_transpose3d_x_backward(
@@ -183,7 +197,13 @@ impl<F: TpuFloat, I: TpuInt> ModuleOps<Self> for Tpu<F, I> {
         output_grad: TpuTensor,
         options: ConvTransposeOptions<3>,
     ) -> TpuTensor {
-        conv::conv_transpose_x_backward("conv_transpose3d_x_backward", &weight, &output_grad, &options)
+        layers::conv_transpose_x_backward(
+            "conv_transpose3d_x_backward",
+            &weight.0,
+            &output_grad.0,
+            &conv_transpose_options(&options),
+        )
+        .into()
     }
 
     fn conv_transpose3d_weight_backward(
@@ -192,11 +212,18 @@ impl<F: TpuFloat, I: TpuInt> ModuleOps<Self> for Tpu<F, I> {
         output_grad: TpuTensor,
         options: ConvTransposeOptions<3>,
     ) -> TpuTensor {
-        conv::conv_transpose_weight_backward("conv_transpose3d_weight_backward", &x, &weight, &output_grad, &options)
+        layers::conv_transpose_weight_backward(
+            "conv_transpose3d_weight_backward",
+            &x.0,
+            &weight.0,
+            &output_grad.0,
+            &conv_transpose_options(&options),
+        )
+        .into()
     }
 
     fn conv_transpose3d_bias_backward(_x: TpuTensor, _bias: TpuTensor, output_grad: TpuTensor) -> TpuTensor {
-        conv::bias_backward("conv_transpose3d_bias_backward", &output_grad)
+        layers::bias_backward("conv_transpose3d_bias_backward", &output_grad.0).into()
     }
 
     fn deform_conv2d(
@@ -207,9 +234,9 @@ impl<F: TpuFloat, I: TpuInt> ModuleOps<Self> for Tpu<F, I> {
         bias: Option<TpuTensor>,
         options: DeformConvOptions<2>,
     ) -> TpuTensor {
-        let (mask, bias) = (mask.as_ref(), bias.as_ref());
-        let operands = deform_conv::Operands { x: &x, offset: &offset, weight: &weight, mask, bias };
-        deform_conv::deform_conv2d(&operands, &options)
+        let (mask, bias) = (inner(&mask), inner(&bias));
+        let operands = layers::Operands { x: &x.0, offset: &offset.0, weight: &weight.0, mask, bias };
+        layers::deform_conv2d(&operands, &deform_conv_options(&options)).into()
     }
 
     fn deform_conv2d_backward(
@@ -221,14 +248,16 @@ impl<F: TpuFloat, I: TpuInt> ModuleOps<Self> for Tpu<F, I> {
         output_grad: TpuTensor,
         options: DeformConvOptions<2>,
     ) -> DeformConv2dBackward<Self> {
-        let (mask, bias) = (mask.as_ref(), bias.as_ref());
-        let operands = deform_conv::Operands { x: &x, offset: &offset, weight: &weight, mask, bias };
-        let grads = deform_conv::deform_conv2d_backward(&operands, &output_grad, &options);
-        DeformConv2dBackward::new(grads.x, grads.offset, grads.weight, grads.mask, grads.bias)
+        let (mask, bias) = (inner(&mask), inner(&bias));
+        let operands = layers::Operands { x: &x.0, offset: &offset.0, weight: &weight.0, mask, bias };
+        let grads = layers::deform_conv2d_backward(&operands, &output_grad.0, &deform_conv_options(&options));
+        let (mask, bias) = (grads.mask.map(Into::into), grads.bias.map(Into::into));
+        DeformConv2dBackward::new(grads.x.into(), grads.offset.into(), grads.weight.into(), mask, bias)
     }
 
     fn unfold4d(x: TpuTensor, kernel_size: [usize; 2], options: UnfoldOptions) -> TpuTensor {
-        unfold::unfold4d(&x, kernel_size, &options)
+        let window = Window::dilated(kernel_size, options.stride, options.padding, options.dilation, false);
+        layers::unfold4d(&x.0, &window).into()
     }
 
     fn avg_pool1d(
@@ -240,7 +269,7 @@ impl<F: TpuFloat, I: TpuInt> ModuleOps<Self> for Tpu<F, I> {
         ceil_mode: bool,
     ) -> TpuTensor {
         let window = Window::new([kernel_size], [stride], [padding], ceil_mode);
-        avg_pool::avg_pool("avg_pool1d", &x, &window, count_include_pad)
+        layers::avg_pool("avg_pool1d", &x.0, &window, count_include_pad).into()
     }
 
     fn avg_pool1d_backward(
@@ -253,7 +282,7 @@ impl<F: TpuFloat, I: TpuInt> ModuleOps<Self> for Tpu<F, I> {
         ceil_mode: bool,
     ) -> TpuTensor {
         let window = Window::new([kernel_size], [stride], [padding], ceil_mode);
-        avg_pool::avg_pool_backward("avg_pool1d_backward", &x, &grad, &window, count_include_pad)
+        layers::avg_pool_backward("avg_pool1d_backward", &x.0, &grad.0, &window, count_include_pad).into()
     }
 
     fn avg_pool2d(
@@ -265,7 +294,7 @@ impl<F: TpuFloat, I: TpuInt> ModuleOps<Self> for Tpu<F, I> {
         ceil_mode: bool,
     ) -> TpuTensor {
         let window = Window::new(kernel_size, stride, padding, ceil_mode);
-        avg_pool::avg_pool("avg_pool2d", &x, &window, count_include_pad)
+        layers::avg_pool("avg_pool2d", &x.0, &window, count_include_pad).into()
     }
 
     fn avg_pool2d_backward(
@@ -278,23 +307,23 @@ impl<F: TpuFloat, I: TpuInt> ModuleOps<Self> for Tpu<F, I> {
         ceil_mode: bool,
     ) -> TpuTensor {
         let window = Window::new(kernel_size, stride, padding, ceil_mode);
-        avg_pool::avg_pool_backward("avg_pool2d_backward", &x, &grad, &window, count_include_pad)
+        layers::avg_pool_backward("avg_pool2d_backward", &x.0, &grad.0, &window, count_include_pad).into()
     }
 
     fn adaptive_avg_pool1d(x: TpuTensor, output_size: usize) -> TpuTensor {
-        adaptive_pool::adaptive_avg_pool("adaptive_avg_pool1d", &x, &[output_size])
+        layers::adaptive_avg_pool("adaptive_avg_pool1d", &x.0, &[output_size]).into()
     }
 
     fn adaptive_avg_pool1d_backward(x: TpuTensor, grad: TpuTensor) -> TpuTensor {
-        adaptive_pool::adaptive_avg_pool_backward("adaptive_avg_pool1d_backward", &x, &grad)
+        layers::adaptive_avg_pool_backward("adaptive_avg_pool1d_backward", &x.0, &grad.0).into()
     }
 
     fn adaptive_avg_pool2d(x: TpuTensor, output_size: [usize; 2]) -> TpuTensor {
-        adaptive_pool::adaptive_avg_pool("adaptive_avg_pool2d", &x, &output_size)
+        layers::adaptive_avg_pool("adaptive_avg_pool2d", &x.0, &output_size).into()
     }
 
     fn adaptive_avg_pool2d_backward(x: TpuTensor, grad: TpuTensor) -> TpuTensor {
-        adaptive_pool::adaptive_avg_pool_backward("adaptive_avg_pool2d_backward", &x, &grad)
+        layers::adaptive_avg_pool_backward("adaptive_avg_pool2d_backward", &x.0, &grad.0).into()
     }
 
     fn max_pool1d(
@@ -306,7 +335,7 @@ impl<F: TpuFloat, I: TpuInt> ModuleOps<Self> for Tpu<F, I> {
         ceil_mode: bool,
     ) -> TpuTensor {
         let window = Window::dilated([kernel_size], [stride], [padding], [dilation], ceil_mode);
-        max_pool::max_pool("max_pool1d", &x, &window)
+        layers::max_pool("max_pool1d", &x.0, &window).into()
     }
 
     fn max_pool1d_with_indices(
@@ -319,8 +348,8 @@ impl<F: TpuFloat, I: TpuInt> ModuleOps<Self> for Tpu<F, I> {
     ) -> MaxPool1dWithIndices<Self> {
         let window = Window::dilated([kernel_size], [stride], [padding], [dilation], ceil_mode);
         let index = Self::index_type(&x);
-        let [output, indices] = max_pool::max_pool_with_indices("max_pool1d_with_indices", &x, &window, index);
-        MaxPool1dWithIndices::new(output, indices)
+        let [output, indices] = layers::max_pool_with_indices("max_pool1d_with_indices", &x.0, &window, index);
+        MaxPool1dWithIndices::new(output.into(), indices.into())
     }
 
     fn max_pool1d_with_indices_backward(
@@ -335,7 +364,7 @@ impl<F: TpuFloat, I: TpuInt> ModuleOps<Self> for Tpu<F, I> {
     ) -> MaxPool1dBackward<Self> {
         let window = Window::dilated([kernel_size], [stride], [padding], [dilation], ceil_mode);
         let name = "max_pool1d_with_indices_backward";
-        MaxPool1dBackward::new(max_pool::max_pool_backward(name, &x, &output_grad, &indices, &window))
+        MaxPool1dBackward::new(layers::max_pool_backward(name, &x.0, &output_grad.0, &indices.0, &window).into())
     }
 
     fn max_pool2d(
@@ -347,7 +376,7 @@ impl<F: TpuFloat, I: TpuInt> ModuleOps<Self> for Tpu<F, I> {
         ceil_mode: bool,
     ) -> TpuTensor {
         let window = Window::dilated(kernel_size, stride, padding, dilation, ceil_mode);
-        max_pool::max_pool("max_pool2d", &x, &window)
+        layers::max_pool("max_pool2d", &x.0, &window).into()
     }
 
     fn max_pool2d_with_indices(
@@ -360,8 +389,8 @@ impl<F: TpuFloat, I: TpuInt> ModuleOps<Self> for Tpu<F, I> {
     ) -> MaxPool2dWithIndices<Self> {
         let window = Window::dilated(kernel_size, stride, padding, dilation, ceil_mode);
         let index = Self::index_type(&x);
-        let [output, indices] = max_pool::max_pool_with_indices("max_pool2d_with_indices", &x, &window, index);
-        MaxPool2dWithIndices::new(output, indices)
+        let [output, indices] = layers::max_pool_with_indices("max_pool2d_with_indices", &x.0, &window, index);
+        MaxPool2dWithIndices::new(output.into(), indices.into())
     }
 
     fn max_pool2d_with_indices_backward(
@@ -376,11 +405,11 @@ impl<F: TpuFloat, I: TpuInt> ModuleOps<Self> for Tpu<F, I> {
     ) -> MaxPool2dBackward<Self> {
         let window = Window::dilated(kernel_size, stride, padding, dilation, ceil_mode);
         let name = "max_pool2d_with_indices_backward";
-        MaxPool2dBackward::new(max_pool::max_pool_backward(name, &x, &output_grad, &indices, &window))
+        MaxPool2dBackward::new(layers::max_pool_backward(name, &x.0, &output_grad.0, &indices.0, &window).into())
     }
 
     fn interpolate(x: TpuTensor, output_size: [usize; 2], options: InterpolateOptions) -> TpuTensor {
-        interpolate::interpolate(&x, output_size, &options)
+        layers::interpolate(&x.0, output_size, &interpolate_options(&options)).into()
     }
 
     fn interpolate_backward(
@@ -389,7 +418,7 @@ impl<F: TpuFloat, I: TpuInt> ModuleOps<Self> for Tpu<F, I> {
         _output_size: [usize; 2],
         options: InterpolateOptions,
     ) -> TpuTensor {
-        interpolate::interpolate_backward(&x, &grad, &options)
+        layers::interpolate_backward(&x.0, &grad.0, &interpolate_options(&options)).into()
     }
 
     fn attention(
@@ -400,11 +429,12 @@ impl<F: TpuFloat, I: TpuInt> ModuleOps<Self> for Tpu<F, I> {
         attn_bias: Option<TpuTensor>,
         options: AttentionModuleOptions,
     ) -> TpuTensor {
-        attention::attention([&query, &key, &value], mask.as_ref(), attn_bias.as_ref(), options)
+        layers::attention([&query.0, &key.0, &value.0], inner(&mask), inner(&attn_bias), attention_options(options))
+            .into()
     }
 
     fn layer_norm(tensor: TpuTensor, gamma: TpuTensor, beta: Option<TpuTensor>, epsilon: f64) -> TpuTensor {
-        norm::layer_norm(&tensor, &gamma, beta.as_ref(), epsilon)
+        layers::layer_norm(&tensor.0, &gamma.0, inner(&beta), epsilon).into()
     }
 
     fn ctc_loss(
@@ -414,7 +444,7 @@ impl<F: TpuFloat, I: TpuInt> ModuleOps<Self> for Tpu<F, I> {
         target_lengths: TpuTensor,
         blank: usize,
     ) -> TpuTensor {
-        ctc_loss::ctc_loss([&log_probs, &targets, &input_lengths, &target_lengths], blank)
+        layers::ctc_loss([&log_probs.0, &targets.0, &input_lengths.0, &target_lengths.0], blank).into()
     }
 
     fn has_ctc_loss_backward() -> bool {
@@ -429,15 +459,16 @@ impl<F: TpuFloat, I: TpuInt> ModuleOps<Self> for Tpu<F, I> {
         grad_loss: TpuTensor,
         blank: usize,
     ) -> TpuTensor {
-        ctc_loss::ctc_loss_backward([&log_probs, &targets, &input_lengths, &target_lengths, &grad_loss], blank)
+        layers::ctc_loss_backward([&log_probs.0, &targets.0, &input_lengths.0, &target_lengths.0, &grad_loss.0], blank)
+            .into()
     }
 
     fn rfft(signal: TpuTensor, dim: usize, n: Option<usize>) -> (TpuTensor, TpuTensor) {
-        let [real, imag] = fft::rfft(&signal, dim, n);
-        (real, imag)
+        let [real, imag] = layers::rfft(&signal.0, dim, n);
+        (real.into(), imag.into())
     }
 
     fn irfft(spectrum_re: TpuTensor, spectrum_im: TpuTensor, dim: usize, n: Option<usize>) -> TpuTensor {
-        fft::irfft(&spectrum_re, &spectrum_im, dim, n)
+        layers::irfft(&spectrum_re.0, &spectrum_im.0, dim, n).into()
     }
 }

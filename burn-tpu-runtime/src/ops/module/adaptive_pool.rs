@@ -5,13 +5,13 @@
 
 use super::operands::{expect_gradient, expect_spatial};
 use super::resample::{Way, along, averaging};
-use crate::TpuTensor;
+use crate::Tensor;
 use crate::trace::record;
 use burn_tpu_graph::op::{BinaryOp, Combine};
 use burn_tpu_graph::{Dims, Graph, NodeId, Result};
 
 /// `adaptive_avg_pool1d`, `adaptive_avg_pool2d`.
-pub(super) fn adaptive_avg_pool(op: &'static str, x: &TpuTensor, output: &[usize]) -> TpuTensor {
+pub fn adaptive_avg_pool(op: &'static str, x: &Tensor, output: &[usize]) -> Tensor {
     record(op, [x], |r, [x]| {
         expect_spatial(r, "reduce", &[x], output.len())?;
         let (dtype, sizes) = (r.dtype(x), spatial(&r.dims(x)));
@@ -25,7 +25,7 @@ pub(super) fn adaptive_avg_pool(op: &'static str, x: &TpuTensor, output: &[usize
 }
 
 /// Spreads each output's gradient evenly over the inputs that it averaged.
-pub(super) fn adaptive_avg_pool_backward(op: &'static str, x: &TpuTensor, grad: &TpuTensor) -> TpuTensor {
+pub fn adaptive_avg_pool_backward(op: &'static str, x: &Tensor, grad: &Tensor) -> Tensor {
     let (sizes, output) = (spatial(x.dims()), spatial(grad.dims()));
     record(op, [grad], |r, [grad]| {
         expect_gradient(r, "reduce", &[grad], x.dims(), sizes.len())?;

@@ -5,21 +5,31 @@
 //! sum away from 0.
 
 use super::operands::present;
-use crate::TpuTensor;
+use crate::Tensor;
 use crate::ops::broken_rule;
 use crate::trace::{Recorder, record_many};
-use burn_backend::ops::AttentionModuleOptions;
 use burn_tpu_graph::op::{BinaryOp, Combine, Direction, DotAttrs, UnaryOp};
 use burn_tpu_graph::{DType, Dims, Graph, NodeId, Result};
 
+/// What [`attention`] does between its two products.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct AttentionOptions {
+    /// The factor of the scores; `None` for `1 / sqrt(d)`.
+    pub scale: Option<f64>,
+    /// The bound of the scores: they become `softcap * tanh(scores / softcap)`. Must be positive.
+    pub softcap: Option<f64>,
+    /// Whether a query sees only keys at its own position and before.
+    pub is_causal: bool,
+}
+
 /// q `[batch, heads, seq_q, d]`, k `[batch, heads, seq_k, d]`, v `[batch, heads, seq_k, d_v]`; mask (true: leave out) and
 /// bias broadcast to `[batch, heads, seq_q, seq_k]`.
-pub(super) fn attention(
-    [query, key, value]: [&TpuTensor; 3],
-    mask: Option<&TpuTensor>,
-    bias: Option<&TpuTensor>,
-    options: AttentionModuleOptions,
-) -> TpuTensor {
+pub fn attention(
+    [query, key, value]: [&Tensor; 3],
+    mask: Option<&Tensor>,
+    bias: Option<&Tensor>,
+    options: AttentionOptions,
+) -> Tensor {
     let [context] = record_many("attention", &present(&[query, key, value], &[mask, bias]), |r, nodes| {
         if nodes[..3].iter().any(|&x| r.rank(x) != 4) {
             return Err(broken_rule(
@@ -44,7 +54,7 @@ pub(super) fn attention(
 }
 
 /// `q k^T * scale`, softly capped.
-fn scores(r: &mut Recorder, query: NodeId, key: NodeId, options: AttentionModuleOptions) -> Result<NodeId> {
+fn scores(r: &mut Recorder, query: NodeId, key: NodeId, options: AttentionOptions) -> Result<NodeId> {
     let wide = r.dtype(query).accumulator();
     let raw = batched_dot(r, query, key, 3, wide)?;
     let scaled = match options.scale {

@@ -6,13 +6,13 @@
 
 use super::operands::{expect_gradient, vector};
 use super::window::Window;
-use crate::TpuTensor;
+use crate::Tensor;
 use crate::trace::record;
 use burn_tpu_graph::op::{BinaryOp, Combine, WindowAttrs};
 use burn_tpu_graph::{Dims, Graph, NodeId, Result};
 
 /// `avg_pool1d`, `avg_pool2d`.
-pub(super) fn avg_pool(op: &'static str, x: &TpuTensor, window: &Window, count_include_pad: bool) -> TpuTensor {
+pub fn avg_pool(op: &'static str, x: &Tensor, window: &Window, count_include_pad: bool) -> Tensor {
     record(op, [x], |r, [x]| {
         let (dtype, attrs) = (r.dtype(x), window.attrs(r, x)?);
         let counts = counts(window, &r.dims(x), &window.positions(r, x)?, count_include_pad);
@@ -24,13 +24,13 @@ pub(super) fn avg_pool(op: &'static str, x: &TpuTensor, window: &Window, count_i
 }
 
 /// Each window's gradient over its count, summed over the windows that cover an element.
-pub(super) fn avg_pool_backward(
+pub fn avg_pool_backward(
     op: &'static str,
-    x: &TpuTensor,
-    grad: &TpuTensor,
+    x: &Tensor,
+    grad: &Tensor,
     window: &Window,
     count_include_pad: bool,
-) -> TpuTensor {
+) -> Tensor {
     let sizes = Dims::from_slice(x.dims());
     record(op, [grad], |r, [grad]| {
         expect_gradient(r, "reduce_window", &[grad], &sizes, window.rank())?;

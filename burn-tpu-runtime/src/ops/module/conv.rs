@@ -12,10 +12,9 @@
 //! `[in, out / groups, spatial...]`, which is the kernel of the convolution that they transpose.
 
 use super::operands::{expect_gradient, expect_spatial, record_biased};
-use crate::TpuTensor;
+use crate::Tensor;
 use crate::ops::broken_rule;
 use crate::trace::record;
-use burn_backend::ops::{ConvOptions, ConvTransposeOptions};
 use burn_tpu_graph::op::{Combine, ConvAttrs, ConvDims};
 use burn_tpu_graph::{Dims, Graph, NodeId, Result};
 use smallvec::SmallVec;
@@ -23,104 +22,81 @@ use smallvec::SmallVec;
 type Padding = SmallVec<[(isize, isize); 3]>;
 
 /// How a kernel walks over an input; one entry per spatial dim.
-struct Walk {
-    stride: Dims,
-    padding: Dims,
-    dilation: Dims,
-    groups: usize,
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ConvOptions {
+    /// Elements from one kernel position to the next.
+    pub stride: Dims,
+    /// Zeros before and after the input.
+    pub padding: Dims,
+    /// Elements from one kernel element to the next.
+    pub dilation: Dims,
+    /// Groups of features that do not see each other.
+    pub groups: usize,
+    /// Positions added at the end of the output; only transposed convolutions have them, others ignore them.
+    pub padding_out: Dims,
 }
 
-impl<const N: usize> From<&ConvOptions<N>> for Walk {
-    fn from(options: &ConvOptions<N>) -> Self {
-        Self {
-            stride: Dims::from_slice(&options.stride),
-            padding: Dims::from_slice(&options.padding),
-            dilation: Dims::from_slice(&options.dilation),
-            groups: options.groups,
-        }
-    }
-}
-
-impl<const N: usize> From<&ConvTransposeOptions<N>> for Walk {
-    fn from(options: &ConvTransposeOptions<N>) -> Self {
-        Self {
-            stride: Dims::from_slice(&options.stride),
-            padding: Dims::from_slice(&options.padding),
-            dilation: Dims::from_slice(&options.dilation),
-            groups: options.groups,
-        }
+impl ConvOptions {
+    /// The number of spatial dims.
+    pub fn rank(&self) -> usize {
+        self.stride.len()
     }
 }
 
 /// `conv1d`, `conv2d`, `conv3d`.
-pub(super) fn conv<const N: usize>(
-    op: &'static str,
-    x: &TpuTensor,
-    kernel: &TpuTensor,
-    bias: Option<&TpuTensor>,
-    options: &ConvOptions<N>,
-) -> TpuTensor {
-    let walk = Walk::from(options);
+pub fn conv(op: &'static str, x: &Tensor, kernel: &Tensor, bias: Option<&Tensor>, walk: &ConvOptions) -> Tensor {
     let padding = walk.padding.iter().map(|&p| (p as isize, p as isize)).collect();
     record_biased(op, [x, kernel], bias, 1, |r, x, kernel| {
-        expect_spatial(r, "convolution", &[x, kernel], N)?;
-        expect_room(r, x, kernel, &walk)?;
-        forward(r, x, kernel, &walk, padding)
+        expect_spatial(r, "convolution", &[x, kernel], walk.rank())?;
+        expect_room(r, x, kernel, walk)?;
+        forward(r, x, kernel, walk, padding)
     })
 }
 
 /// Refuses a kernel that is larger than the padded input.
-fn expect_room(g: &Graph, x: NodeId, kernel: NodeId, walk: &Walk) -> Result<()> {
+fn expect_room(g: &Graph, x: NodeId, kernel: NodeId, walk: &ConvOptions) -> Result<()> {
     let (sizes, taps) = (spatial(&g.dims(x)), spatial(&g.dims(kernel)));
     let fits = |i: usize| spread(taps[i], walk.dilation[i]) <= signed(sizes[i] + 2 * walk.padding[i]);
     if (0..taps.len()).all(fits) {
         return Ok(());
     }
-    let Walk { padding, dilation, .. } = walk;
+    let ConvOptions { padding, dilation, .. } = walk;
     let rule = format!("the kernel does not fit, with padding {padding:?} and dilation {dilation:?}");
     Err(broken_rule(g, "convolution", &[x, kernel], rule))
 }
 
 /// Gradient of a convolution for its input, whose sizes `x` gives.
-pub(super) fn conv_x_backward<const N: usize>(
-    op: &'static str,
-    x: &TpuTensor,
-    kernel: &TpuTensor,
-    grad: &TpuTensor,
-    options: &ConvOptions<N>,
-) -> TpuTensor {
-    let walk = Walk::from(options);
+pub fn conv_x_backward(op: &'static str, x: &Tensor, kernel: &Tensor, grad: &Tensor, walk: &ConvOptions) -> Tensor {
     let sizes = spatial(x.dims());
     record(op, [grad, kernel], |r, [grad, kernel]| {
-        expect_gradient(r, "convolution", &[grad, kernel], x.dims(), N)?;
+        expect_gradient(r, "convolution", &[grad, kernel], x.dims(), walk.rank())?;
         let (out, taps) = (spatial(&r.dims(grad)), spatial(&r.dims(kernel)));
         let fit = |i: usize| {
             let span = spread(taps[i], walk.dilation[i]);
             padding_to_fit(span - 1 - signed(walk.padding[i]), spread(out[i], walk.stride[i]), span, 1, sizes[i])
         };
-        let padding = (0..N).map(fit).collect();
-        transposed(r, grad, kernel, &walk, padding)
+        let padding = (0..walk.rank()).map(fit).collect();
+        transposed(r, grad, kernel, walk, padding)
     })
 }
 
 /// Gradient of a convolution for its kernel, whose sizes `kernel` gives.
-pub(super) fn conv_weight_backward<const N: usize>(
+pub fn conv_weight_backward(
     op: &'static str,
-    x: &TpuTensor,
-    kernel: &TpuTensor,
-    grad: &TpuTensor,
-    options: &ConvOptions<N>,
-) -> TpuTensor {
-    let walk = Walk::from(options);
+    x: &Tensor,
+    kernel: &Tensor,
+    grad: &Tensor,
+    walk: &ConvOptions,
+) -> Tensor {
     let taps = spatial(kernel.dims());
     record(op, [x, grad], |r, [x, grad]| {
-        expect_gradient(r, "convolution", &[x, grad], kernel.dims(), N)?;
-        kernel_gradient(r, x, grad, &walk, &taps)
+        expect_gradient(r, "convolution", &[x, grad], kernel.dims(), walk.rank())?;
+        kernel_gradient(r, x, grad, walk, &taps)
     })
 }
 
 /// Gradient for the bias: the sum over batch and space.
-pub(super) fn bias_backward(op: &'static str, grad: &TpuTensor) -> TpuTensor {
+pub fn bias_backward(op: &'static str, grad: &Tensor) -> Tensor {
     record(op, [grad], |r, [grad]| sum_but_features(r, grad))
 }
 
@@ -131,58 +107,50 @@ pub(super) fn sum_but_features(g: &mut Graph, x: NodeId) -> Result<NodeId> {
 }
 
 /// `conv_transpose1d`, `conv_transpose2d`, `conv_transpose3d`.
-pub(super) fn conv_transpose<const N: usize>(
+pub fn conv_transpose(
     op: &'static str,
-    x: &TpuTensor,
-    kernel: &TpuTensor,
-    bias: Option<&TpuTensor>,
-    options: &ConvTransposeOptions<N>,
-) -> TpuTensor {
-    let walk = Walk::from(options);
+    x: &Tensor,
+    kernel: &Tensor,
+    bias: Option<&Tensor>,
+    walk: &ConvOptions,
+) -> Tensor {
     let taps = spatial(kernel.dims());
     record_biased(op, [x, kernel], bias, 1, |r, x, kernel| {
-        expect_spatial(r, "convolution", &[x, kernel], N)?;
-        let padding = (0..N).map(|i| {
+        expect_spatial(r, "convolution", &[x, kernel], walk.rank())?;
+        let padding = (0..walk.rank()).map(|i| {
             let low = spread(taps[i], walk.dilation[i]) - 1 - signed(walk.padding[i]);
-            (low, low + signed(options.padding_out[i]))
+            (low, low + signed(walk.padding_out[i]))
         });
-        transposed(r, x, kernel, &walk, padding.collect())
+        transposed(r, x, kernel, walk, padding.collect())
     })
 }
 
 /// Gradient of a transposed convolution for its input.
-pub(super) fn conv_transpose_x_backward<const N: usize>(
-    op: &'static str,
-    kernel: &TpuTensor,
-    grad: &TpuTensor,
-    options: &ConvTransposeOptions<N>,
-) -> TpuTensor {
-    let walk = Walk::from(options);
+pub fn conv_transpose_x_backward(op: &'static str, kernel: &Tensor, grad: &Tensor, walk: &ConvOptions) -> Tensor {
     // The output padding saw no input: it is cropped, so that as many positions come out as went in.
-    let high = |i: usize| signed(walk.padding[i]) - signed(options.padding_out[i]);
-    let padding = (0..N).map(|i| (signed(walk.padding[i]), high(i))).collect();
-    record(op, [grad, kernel], |r, [grad, kernel]| forward(r, grad, kernel, &walk, padding))
+    let high = |i: usize| signed(walk.padding[i]) - signed(walk.padding_out[i]);
+    let padding = (0..walk.rank()).map(|i| (signed(walk.padding[i]), high(i))).collect();
+    record(op, [grad, kernel], |r, [grad, kernel]| forward(r, grad, kernel, walk, padding))
 }
 
 /// Gradient of a transposed convolution for its kernel: that of the convolution which it transposes, whose input is the
 /// output here.
-pub(super) fn conv_transpose_weight_backward<const N: usize>(
+pub fn conv_transpose_weight_backward(
     op: &'static str,
-    x: &TpuTensor,
-    kernel: &TpuTensor,
-    grad: &TpuTensor,
-    options: &ConvTransposeOptions<N>,
-) -> TpuTensor {
-    let walk = Walk::from(options);
+    x: &Tensor,
+    kernel: &Tensor,
+    grad: &Tensor,
+    walk: &ConvOptions,
+) -> Tensor {
     let taps = spatial(kernel.dims());
     record(op, [grad, x], |r, [grad, x]| {
-        expect_gradient(r, "convolution", &[grad, x], kernel.dims(), N)?;
-        kernel_gradient(r, grad, x, &walk, &taps)
+        expect_gradient(r, "convolution", &[grad, x], kernel.dims(), walk.rank())?;
+        kernel_gradient(r, grad, x, walk, &taps)
     })
 }
 
 /// Sums over the kernel for each output position.
-fn forward(g: &mut Graph, x: NodeId, kernel: NodeId, walk: &Walk, padding: Padding) -> Result<NodeId> {
+fn forward(g: &mut Graph, x: NodeId, kernel: NodeId, walk: &ConvOptions, padding: Padding) -> Result<NodeId> {
     let rank = g.rank(x);
     let attrs = ConvAttrs {
         strides: walk.stride.clone(),
@@ -197,7 +165,7 @@ fn forward(g: &mut Graph, x: NodeId, kernel: NodeId, walk: &Walk, padding: Paddi
 ///
 /// The kernel is reversed by an op of its own: XLA's CPU compiler overlooks `window_reversal` where one feature meets a
 /// kernel of two elements that covers its whole input.
-fn transposed(g: &mut Graph, y: NodeId, kernel: NodeId, walk: &Walk, padding: Padding) -> Result<NodeId> {
+fn transposed(g: &mut Graph, y: NodeId, kernel: NodeId, walk: &ConvOptions, padding: Padding) -> Result<NodeId> {
     let rank = g.rank(y);
     let kernel = swap_groups(g, kernel, walk.groups)?;
     let kernel = g.reverse(kernel, &(2..rank).collect::<Dims>())?;
@@ -213,7 +181,7 @@ fn transposed(g: &mut Graph, y: NodeId, kernel: NodeId, walk: &Walk, padding: Pa
 
 /// Sums over batch and output positions for each kernel position. `x` is the convolution's input, `grad` the gradient of
 /// its output.
-fn kernel_gradient(g: &mut Graph, x: NodeId, grad: NodeId, walk: &Walk, taps: &[usize]) -> Result<NodeId> {
+fn kernel_gradient(g: &mut Graph, x: NodeId, grad: NodeId, walk: &ConvOptions, taps: &[usize]) -> Result<NodeId> {
     let rank = g.rank(x);
     let (size, out) = (spatial(&g.dims(x)), spatial(&g.dims(grad)));
     let fit = |i: usize| {

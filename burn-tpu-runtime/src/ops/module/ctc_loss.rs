@@ -10,14 +10,14 @@
 //! there: a sample that no alignment fits has an infinite loss and a gradient of zeros, and of equally likely alignments
 //! all have their part in the gradient, where autodiff takes the larger of two equal numbers to be one of them.
 
-use crate::TpuTensor;
+use crate::Tensor;
 use crate::ops::broken_rule;
 use crate::trace::record;
 use burn_tpu_graph::op::{BinaryOp, Combine, Direction, GatherAttrs, ScatterAttrs, ScatterMode, UnaryOp};
 use burn_tpu_graph::{DType, Dims, Graph, NodeId, Result};
 
 /// Log-probabilities `[t, n, c]`, targets `[n, labels]`, lengths of both `[n]`; a loss `[n]`.
-pub(super) fn ctc_loss(operands: [&TpuTensor; 4], blank: usize) -> TpuTensor {
+pub fn ctc_loss(operands: [&Tensor; 4], blank: usize) -> Tensor {
     record("ctc_loss", operands, |r, nodes| {
         let lattice = Lattice::new(r, nodes, blank)?;
         let (_, last) = lattice.forward(r)?;
@@ -29,7 +29,7 @@ pub(super) fn ctc_loss(operands: [&TpuTensor; 4], blank: usize) -> TpuTensor {
 }
 
 /// The gradient `[t, n, c]` by the log-probabilities, from that by the loss `[n]`, the last operand.
-pub(super) fn ctc_loss_backward(operands: [&TpuTensor; 5], blank: usize) -> TpuTensor {
+pub fn ctc_loss_backward(operands: [&Tensor; 5], blank: usize) -> Tensor {
     record("ctc_loss_backward", operands, |r, [log_probs, targets, input_lengths, target_lengths, grad]| {
         let lattice = Lattice::new(r, [log_probs, targets, input_lengths, target_lengths], blank)?;
         let posterior = lattice.posterior(r)?;

@@ -8,33 +8,57 @@
 use super::conv::bias_backward;
 use super::operands::{add_bias, expect_spatial, present};
 use super::sample::{Corners, per_point};
-use crate::TpuTensor;
+use crate::Tensor;
 use crate::ops::broken_rule;
 use crate::trace::record_many;
-use burn_backend::ops::DeformConvOptions;
 use burn_tpu_graph::op::{BinaryOp, Combine, DotAttrs};
 use burn_tpu_graph::{DType, Dims, Graph, NodeId, Result};
 
-/// The operands of a deformable convolution.
-pub(super) struct Operands<'t> {
-    pub x: &'t TpuTensor,
-    pub offset: &'t TpuTensor,
-    pub weight: &'t TpuTensor,
-    pub mask: Option<&'t TpuTensor>,
-    pub bias: Option<&'t TpuTensor>,
+/// How a deformable kernel walks over an image: along the height, then along the width.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DeformConvOptions {
+    /// Elements from one kernel position to the next.
+    pub stride: [usize; 2],
+    /// Zeros around the image.
+    pub padding: [usize; 2],
+    /// Elements from one kernel element to the next.
+    pub dilation: [usize; 2],
+    /// Groups of features that do not see each other.
+    pub weight_groups: usize,
+    /// Groups of input channels that share offsets and masks.
+    pub offset_groups: usize,
 }
 
-/// Their gradients.
-pub(super) struct Gradients {
-    pub x: TpuTensor,
-    pub offset: TpuTensor,
-    pub weight: TpuTensor,
-    pub mask: Option<TpuTensor>,
-    pub bias: Option<TpuTensor>,
+/// The operands of a deformable convolution.
+pub struct Operands<'t> {
+    /// The images, `[n, c, height, width]`.
+    pub x: &'t Tensor,
+    /// Where each kernel element reads, `[n, offset_groups * k * 2, h_out, w_out]`.
+    pub offset: &'t Tensor,
+    /// The kernel, `[o, c / weight_groups, kernel_h, kernel_w]`.
+    pub weight: &'t Tensor,
+    /// What each read counts, `[n, offset_groups * k, h_out, w_out]`.
+    pub mask: Option<&'t Tensor>,
+    /// Added to the result, `[o]`.
+    pub bias: Option<&'t Tensor>,
+}
+
+/// The gradients of [`Operands`].
+pub struct Gradients {
+    /// By the images.
+    pub x: Tensor,
+    /// By the offsets.
+    pub offset: Tensor,
+    /// By the kernel.
+    pub weight: Tensor,
+    /// By the mask, if there is one.
+    pub mask: Option<Tensor>,
+    /// By the bias, if there is one.
+    pub bias: Option<Tensor>,
 }
 
 /// `deform_conv2d`.
-pub(super) fn deform_conv2d(operands: &Operands, options: &DeformConvOptions<2>) -> TpuTensor {
+pub fn deform_conv2d(operands: &Operands, options: &DeformConvOptions) -> Tensor {
     let (x, offset, weight) = (operands.x, operands.offset, operands.weight);
     let all = present(&[x, offset, weight], &[operands.mask, operands.bias]);
     let [y] = record_many("deform_conv2d", &all, |r, nodes| {
@@ -50,11 +74,7 @@ pub(super) fn deform_conv2d(operands: &Operands, options: &DeformConvOptions<2>)
 }
 
 /// `deform_conv2d_backward`.
-pub(super) fn deform_conv2d_backward(
-    operands: &Operands,
-    grad: &TpuTensor,
-    options: &DeformConvOptions<2>,
-) -> Gradients {
+pub fn deform_conv2d_backward(operands: &Operands, grad: &Tensor, options: &DeformConvOptions) -> Gradients {
     let all = present(&[operands.x, operands.offset, operands.weight, grad], &[operands.mask]);
     let [x, offset, weight, mask] = record_many("deform_conv2d_backward", &all, |r, nodes| {
         let sizes = Sizes::new(r, [nodes[0], nodes[1], nodes[2]], options)?;
@@ -84,7 +104,7 @@ struct Sizes {
 }
 
 impl Sizes {
-    fn new(g: &Graph, nodes: [NodeId; 3], options: &DeformConvOptions<2>) -> Result<Self> {
+    fn new(g: &Graph, nodes: [NodeId; 3], options: &DeformConvOptions) -> Result<Self> {
         expect_spatial(g, "gather", &nodes, 2)?;
         let [x, offset, weight] = nodes.map(|node| g.dims(node));
         let groups = [options.offset_groups, options.weight_groups];
@@ -177,7 +197,7 @@ impl Sampled {
         sizes: &Sizes,
         [x, offset]: [NodeId; 2],
         mask: Option<NodeId>,
-        options: &DeformConvOptions<2>,
+        options: &DeformConvOptions,
     ) -> Result<Self> {
         let wide = sizes.dtype.accumulator();
         let (groups, points) = (sizes.offset_groups, sizes.k() * sizes.l());
@@ -233,13 +253,7 @@ impl Sampled {
 
 /// Where each kernel element of each output position reads along `axis` (0: y, 1: x), `[n, offset_groups, k * l]`:
 /// `output * stride + element * dilation - padding + offset`.
-fn positions(
-    g: &mut Graph,
-    sizes: &Sizes,
-    offset: NodeId,
-    axis: usize,
-    options: &DeformConvOptions<2>,
-) -> Result<NodeId> {
+fn positions(g: &mut Graph, sizes: &Sizes, offset: NodeId, axis: usize, options: &DeformConvOptions) -> Result<NodeId> {
     let wide = sizes.dtype.accumulator();
     let lattice = [sizes.kernel[0], sizes.kernel[1], sizes.out[0], sizes.out[1]];
     let element = g.iota(wide, &lattice, axis)?;

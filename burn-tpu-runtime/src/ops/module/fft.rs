@@ -1,13 +1,13 @@
 //! Real Fourier transforms along any dim, in f32 whatever the tensor's float type: XLA transforms the last dim of f32.
 
-use crate::TpuTensor;
+use crate::Tensor;
 use crate::ops::{broken_rule, expect_dim};
 use crate::trace::{record, record_many};
 use burn_tpu_graph::op::FftKind;
 use burn_tpu_graph::{DType, Dims, Graph, NodeId, Result};
 
 /// Real and imaginary part of the `length / 2 + 1` lowest frequencies. The signal is cut or padded with zeros to `length`.
-pub(super) fn rfft(signal: &TpuTensor, dim: usize, length: Option<usize>) -> [TpuTensor; 2] {
+pub fn rfft(signal: &Tensor, dim: usize, length: Option<usize>) -> [Tensor; 2] {
     record_many("rfft", &[signal], |r, nodes| {
         expect_dim(r, "fft", nodes[0], dim)?;
         let dtype = r.dtype(nodes[0]);
@@ -21,7 +21,7 @@ pub(super) fn rfft(signal: &TpuTensor, dim: usize, length: Option<usize>) -> [Tp
 
 /// The signal of `length` samples that has this spectrum. The spectrum is cut or padded with zeros to `length / 2 + 1`;
 /// without a length the signal has `2 * (bins - 1)` samples.
-pub(super) fn irfft(real: &TpuTensor, imag: &TpuTensor, dim: usize, length: Option<usize>) -> TpuTensor {
+pub fn irfft(real: &Tensor, imag: &Tensor, dim: usize, length: Option<usize>) -> Tensor {
     record("irfft", [real, imag], |r, [real, imag]| {
         expect_dim(r, "fft", real, dim)?;
         if r.dims(real) != r.dims(imag) {

@@ -6,18 +6,39 @@
 
 use super::operands::{expect_gradient, expect_spatial};
 use super::resample::{Way, along, sparse};
-use crate::TpuTensor;
+use crate::Tensor;
 use crate::ops::broken_rule;
 use crate::trace::record;
-use burn_backend::ops::{InterpolateMode, InterpolateOptions};
 use burn_tpu_graph::op::{Combine, GatherAttrs};
 use burn_tpu_graph::{DType, Dims, Graph, NodeId, Result};
 
 /// Columns and weights of one tap, per output position.
 type Tap = (Vec<i64>, Vec<f64>);
 
+/// How a value between pixels is found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum InterpolateMode {
+    /// The value of one pixel.
+    Nearest,
+    /// Linearly from two pixels per dim.
+    Bilinear,
+    /// By a cubic (a = -0.75) through four pixels per dim.
+    Bicubic,
+    /// By a windowed sinc over six pixels per dim.
+    Lanczos3,
+}
+
+/// How [`interpolate`] resamples.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct InterpolateOptions {
+    /// How a value between pixels is found.
+    pub mode: InterpolateMode,
+    /// Whether the centres of the outer pixels stay where they are, instead of the outer edges.
+    pub align_corners: bool,
+}
+
 /// `interpolate`.
-pub(super) fn interpolate(x: &TpuTensor, output: [usize; 2], options: &InterpolateOptions) -> TpuTensor {
+pub fn interpolate(x: &Tensor, output: [usize; 2], options: &InterpolateOptions) -> Tensor {
     record("interpolate", [x], |r, [x]| {
         let sizes = sizes(r, x, output)?;
         match options.mode {
@@ -44,7 +65,7 @@ fn sizes(g: &Graph, x: NodeId, output: [usize; 2]) -> Result<[usize; 2]> {
 }
 
 /// `interpolate_backward`: x gives the input's sizes.
-pub(super) fn interpolate_backward(x: &TpuTensor, grad: &TpuTensor, options: &InterpolateOptions) -> TpuTensor {
+pub fn interpolate_backward(x: &Tensor, grad: &Tensor, options: &InterpolateOptions) -> Tensor {
     record("interpolate_backward", [grad], |r, [grad]| {
         expect_gradient(r, "dot_general", &[grad], x.dims(), 2)?;
         let sizes = [x.dims()[2], x.dims()[3]];

@@ -3,36 +3,36 @@
 //! The weight is `[d_input, d_output]`. The order is dot, convert, bias: what an epilogue of a dot looks like.
 
 use super::operands::record_biased;
-use crate::TpuTensor;
+use crate::Tensor;
 use crate::trace::record;
 use burn_tpu_graph::op::{Combine, DotAttrs};
 use burn_tpu_graph::{Dims, Graph, NodeId, Result};
 
 /// `x @ weight + bias`, x `[..., d_input]`.
-pub(super) fn linear(x: &TpuTensor, weight: &TpuTensor, bias: Option<&TpuTensor>) -> TpuTensor {
+pub fn linear(x: &Tensor, weight: &Tensor, bias: Option<&Tensor>) -> Tensor {
     let last = x.dims().len().saturating_sub(1);
     record_biased("linear", [x, weight], bias, last, |r, x, weight| contract(r, (x, &[last]), (weight, &[0])))
 }
 
 /// `grad @ weight^T`.
-pub(super) fn linear_x_backward(weight: &TpuTensor, grad: &TpuTensor) -> TpuTensor {
+pub fn linear_x_backward(weight: &Tensor, grad: &Tensor) -> Tensor {
     let last = grad.dims().len().saturating_sub(1);
     record("linear_x_backward", [grad, weight], |r, [grad, weight]| contract(r, (grad, &[last]), (weight, &[1])))
 }
 
 /// `x^T @ grad`, summed over all leading dims within the one contraction.
-pub(super) fn linear_weight_backward(x: &TpuTensor, grad: &TpuTensor) -> TpuTensor {
+pub fn linear_weight_backward(x: &Tensor, grad: &Tensor) -> Tensor {
     let leading = leading(x);
     record("linear_weight_backward", [x, grad], |r, [x, grad]| contract(r, (x, &leading), (grad, &leading)))
 }
 
 /// The sum over all leading dims.
-pub(super) fn linear_bias_backward(grad: &TpuTensor) -> TpuTensor {
+pub fn linear_bias_backward(grad: &Tensor) -> Tensor {
     let leading = leading(grad);
     record("linear_bias_backward", [grad], |r, [grad]| r.accumulate(Combine::Sum, grad, &leading))
 }
 
-fn leading(x: &TpuTensor) -> Dims {
+fn leading(x: &Tensor) -> Dims {
     (0..x.dims().len().saturating_sub(1)).collect()
 }
 

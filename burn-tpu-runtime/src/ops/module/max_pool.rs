@@ -6,20 +6,20 @@
 
 use super::operands::expect_gradient;
 use super::window::Window;
-use crate::TpuTensor;
+use crate::Tensor;
 use crate::ops::reduce::{drops_nan, nan_where};
 use crate::trace::{Recorder, record, record_many};
 use burn_tpu_graph::op::{BinaryOp, Combine, Direction, UnaryOp, WindowAttrs};
 use burn_tpu_graph::{DType, Dims, Graph, NodeId, Result};
 
 /// `max_pool1d`, `max_pool2d`.
-pub(super) fn max_pool(op: &'static str, x: &TpuTensor, window: &Window) -> TpuTensor {
+pub fn max_pool(op: &'static str, x: &Tensor, window: &Window) -> Tensor {
     let guard = drops_nan(x);
     record(op, [x], |r, [x]| largest(r, x, window, guard))
 }
 
 /// The values and their indices, of type `index`.
-pub(super) fn max_pool_with_indices(op: &'static str, x: &TpuTensor, window: &Window, index: DType) -> [TpuTensor; 2] {
+pub fn max_pool_with_indices(op: &'static str, x: &Tensor, window: &Window, index: DType) -> [Tensor; 2] {
     let guard = drops_nan(x);
     record_many(op, &[x], |r, nodes| {
         let values = largest(r, nodes[0], window, guard)?;
@@ -34,13 +34,7 @@ pub(super) fn max_pool_with_indices(op: &'static str, x: &TpuTensor, window: &Wi
 /// 16-bit gradients add up in f32. By the TPU compiler's own estimate for v5e (3x3 windows of bf16, step 2 on 112x112 and
 /// step 1 on 28x28) it takes 3 and 9 times fewer cycles than comparing indices; a scatter takes about as many as that, and
 /// up to a minute to compile. It knows no dilation, no windows wholly in padding and, on TPUs, no f64: these compare indices.
-pub(super) fn max_pool_backward(
-    op: &'static str,
-    x: &TpuTensor,
-    grad: &TpuTensor,
-    indices: &TpuTensor,
-    window: &Window,
-) -> TpuTensor {
+pub fn max_pool_backward(op: &'static str, x: &Tensor, grad: &Tensor, indices: &Tensor, window: &Window) -> Tensor {
     let dilated = window.dilation.iter().any(|&d| d != 1);
     if dilated || x.element() == DType::F64 || has_empty_windows(window, x.dims(), grad.dims()) {
         return compare_backward(op, x, grad, indices, window);
@@ -83,13 +77,7 @@ fn has_empty_windows(window: &Window, sizes: &[usize], positions: &[usize]) -> b
 }
 
 /// For each element of the window: the gradients whose index names it, put where it stands in the input, summed.
-fn compare_backward(
-    op: &'static str,
-    x: &TpuTensor,
-    grad: &TpuTensor,
-    indices: &TpuTensor,
-    window: &Window,
-) -> TpuTensor {
+fn compare_backward(op: &'static str, x: &Tensor, grad: &Tensor, indices: &Tensor, window: &Window) -> Tensor {
     let sizes = Dims::from_slice(x.dims());
     record(op, [grad, indices], |r, [grad, indices]| {
         expect_gradient(r, "select", &[grad, indices], &sizes, window.rank())?;

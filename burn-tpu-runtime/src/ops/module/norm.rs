@@ -1,14 +1,14 @@
 //! Layer normalisation over the last dim, in f32 for 16-bit floats.
 
 use super::operands::{add_bias, present};
-use crate::TpuTensor;
+use crate::Tensor;
 use crate::ops::broken_rule;
 use crate::trace::{Recorder, record_many};
 use burn_tpu_graph::op::{BinaryOp, Combine, UnaryOp};
 use burn_tpu_graph::{NodeId, Result};
 
 /// `(x - mean) / sqrt(var + epsilon) * gamma + beta`, mean and biased variance over the last dim.
-pub(super) fn layer_norm(x: &TpuTensor, gamma: &TpuTensor, beta: Option<&TpuTensor>, epsilon: f64) -> TpuTensor {
+pub fn layer_norm(x: &Tensor, gamma: &Tensor, beta: Option<&Tensor>, epsilon: f64) -> Tensor {
     let [y] = record_many("layer_norm", &present(&[x, gamma], &[beta]), |r, nodes| {
         if r.rank(nodes[0]) == 0 {
             return Err(broken_rule(r, "reduce", nodes, "takes at least one dim"));

@@ -1,6 +1,6 @@
 //! What the families share: optional operands, biases, and tables of constants.
 
-use crate::TpuTensor;
+use crate::Tensor;
 use crate::ops::broken_rule;
 use crate::trace::{Recorder, record_many};
 use burn_tpu_graph::op::BinaryOp;
@@ -8,7 +8,7 @@ use burn_tpu_graph::{DType, Graph, Literal, NodeId, Number, Result, TensorType};
 use smallvec::SmallVec;
 
 /// The operands that are there, in order. The composition finds them at the same positions.
-pub(super) fn present<'t>(fixed: &[&'t TpuTensor], optional: &[Option<&'t TpuTensor>]) -> SmallVec<[&'t TpuTensor; 5]> {
+pub(super) fn present<'t>(fixed: &[&'t Tensor], optional: &[Option<&'t Tensor>]) -> SmallVec<[&'t Tensor; 5]> {
     fixed.iter().copied().chain(optional.iter().copied().flatten()).collect()
 }
 
@@ -16,11 +16,11 @@ pub(super) fn present<'t>(fixed: &[&'t TpuTensor], optional: &[Option<&'t TpuTen
 /// `feature`.
 pub(super) fn record_biased(
     op: &'static str,
-    [lhs, rhs]: [&TpuTensor; 2],
-    bias: Option<&TpuTensor>,
+    [lhs, rhs]: [&Tensor; 2],
+    bias: Option<&Tensor>,
     feature: usize,
     build: impl FnOnce(&mut Recorder, NodeId, NodeId) -> Result<NodeId>,
-) -> TpuTensor {
+) -> Tensor {
     let [result] = record_many(op, &present(&[lhs, rhs], &[bias]), |r, nodes| {
         let result = build(r, nodes[0], nodes[1])?;
         Ok([add_bias(r, result, nodes.get(2).copied(), feature)?])

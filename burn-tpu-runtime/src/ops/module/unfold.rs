@@ -4,21 +4,19 @@
 //! along the height and then along the width: copies, exact for every value and every element type.
 
 use super::window::Window;
-use crate::TpuTensor;
+use crate::Tensor;
 use crate::trace::record;
-use burn_backend::ops::UnfoldOptions;
 use burn_tpu_graph::{Dims, Graph, NodeId, Result};
 
 /// `unfold4d`.
-pub(super) fn unfold4d(x: &TpuTensor, kernel: [usize; 2], options: &UnfoldOptions) -> TpuTensor {
-    let window = Window::dilated(kernel, options.stride, options.padding, options.dilation, false);
+pub fn unfold4d(x: &Tensor, window: &Window) -> Tensor {
     record("unfold4d", [x], |r, [x]| {
         let dims = r.dims(x);
         let positions = window.positions(r, x)?;
         // `[n, c, kernel_h, kernel_w, windows_h, windows_w]`
         let blocks =
-            if tiles(&window, &dims, &positions) { tile(r, x, &window)? } else { slices(r, x, &window, &positions)? };
-        r.reshape(blocks, &[dims[0], dims[1] * kernel[0] * kernel[1], positions[0] * positions[1]])
+            if tiles(window, &dims, &positions) { tile(r, x, window)? } else { slices(r, x, window, &positions)? };
+        r.reshape(blocks, &[dims[0], dims[1] * window.size[0] * window.size[1], positions[0] * positions[1]])
     })
 }
 

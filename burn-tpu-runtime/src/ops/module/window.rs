@@ -6,7 +6,7 @@ use burn_tpu_graph::op::WindowAttrs;
 use burn_tpu_graph::{Dims, Graph, NodeId, Result};
 
 /// A pool's window; one entry per spatial dim of `[batch, channels, spatial...]`.
-pub(super) struct Window {
+pub struct Window {
     /// Elements of the window.
     pub size: Dims,
     /// Steps between windows.

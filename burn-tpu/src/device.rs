@@ -1,0 +1,300 @@
+//! Burn's device type: the runtime's device, with what Burn's registries need to know of a name.
+
+use crate::{Metrics, Platform, Result};
+use burn_backend::{DeviceId, DeviceOps};
+use burn_std::device::Device as BurnDevice;
+use burn_tpu_runtime::Device;
+use std::hash::{Hash, Hasher};
+
+/// One device: where tensors live and programs run.
+///
+/// Naming a device does not check that it exists. A device that is missing answers with an error at the first read or
+/// sync; the error says where a plugin was looked for and how to install one.
+///
+/// ```
+/// use burn::tensor::Tensor;
+/// use burn_tpu::{Tpu, TpuDevice};
+/// let device = TpuDevice::ndarray();
+/// let x = Tensor::<Tpu<f32>, 1>::from_floats([1.0, 2.0], &device);
+/// let y = x * 2.0;
+/// device.mark_step();
+/// device.sync()?;
+/// assert_eq!(device.metrics().executions, 1);
+/// # Ok::<(), burn_tpu::TpuError>(())
+/// ```
+#[derive(Clone, Copy)]
+pub struct TpuDevice(pub(crate) Device, Defaults);
+
+/// Which default element types Burn's registry keeps for a device's name. The registry is one per process, and keyed by
+/// the name and not by the backend type.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Defaults {
+    /// Those of the device: what the backend type that was used first said, bf16 for `Tpu`.
+    OfDevice,
+    /// f32 floats, whatever the device's default is.
+    F32,
+}
+
+impl Defaults {
+    const ALL: [Defaults; 2] = [Defaults::OfDevice, Defaults::F32];
+}
+
+impl TpuDevice {
+    /// The TPU core or chip number `index` of this host.
+    pub const fn tpu(index: u16) -> Self {
+        Self::of(Device::tpu(index))
+    }
+
+    /// The NVIDIA GPU number `index` of this host.
+    pub const fn cuda(index: u16) -> Self {
+        Self::of(Device::cuda(index))
+    }
+
+    /// The device number `index` of XLA's CPU plugin. There is one unless
+    /// [`TpuOptions::cpu_devices`](crate::TpuOptions::cpu_devices) asks for more.
+    pub const fn cpu(index: u16) -> Self {
+        Self::of(Device::cpu(index))
+    }
+
+    /// The host through burn-ndarray, without any plugin.
+    pub const fn ndarray() -> Self {
+        Self::of(Device::ndarray())
+    }
+
+    /// The first device of a TPU slice that need not be attached: `v5e:2x2`, `v4:2x2x1`, `tpu7x:1x1x1` (generations v4, v5e,
+    /// v5p, v6e and tpu7x). libtpu compiles for it what is recorded on it; nothing is executed. Results are shapes, an
+    /// upload keeps no data, and reading a value is an error, [`TpuError::NoValue`](crate::TpuError::NoValue).
+    ///
+    /// The same name is the same device. On a machine without a TPU, loading libtpu sets the environment variables that
+    /// `docs/fit.md` lists; on a machine with one it sets none.
+    ///
+    /// # Errors
+    /// [`TpuError::Topology`](crate::TpuError::Topology) for a name of another form. Nothing is loaded here: that libtpu
+    /// is missing, or knows no slice of these sizes, is reported by the first `sync` or mark step.
+    ///
+    /// ```
+    /// let device = burn_tpu::TpuDevice::topology("v5e:2x2")?;
+    /// assert_eq!(device.to_string(), "v5e:2x2");
+    /// # Ok::<(), burn_tpu::TpuError>(())
+    /// ```
+    pub fn topology(name: &str) -> Result<Self> {
+        Device::topology(name).map(Self::of)
+    }
+
+    /// The device number `index` of a platform. For [`Platform::Topology`] the number is one that [`TpuDevice::topology`] gave.
+    pub const fn new(platform: Platform, index: u16) -> Self {
+        Self::of(Device::new(platform, index))
+    }
+
+    const fn of(device: Device) -> Self {
+        Self(device, Defaults::OfDevice)
+    }
+
+    /// The same device under a name of its own in Burn's registry of default element types: through this name,
+    /// `Tpu<f32>` loads f32 values although the device's default is bf16. Tensors carry the device and never this name.
+    pub(crate) const fn wide(self) -> Self {
+        Self(self.0, Defaults::F32)
+    }
+
+    /// What the device runs on.
+    pub const fn platform(self) -> Platform {
+        self.0.platform()
+    }
+
+    /// The device's number on its platform.
+    pub const fn index(self) -> u16 {
+        self.0.index()
+    }
+
+    /// Runs everything that the calling thread has recorded on the device as one program, without waiting for it.
+    ///
+    /// The end of a training step is the place for it: with all of a step in one program, XLA fuses across its ops and
+    /// nothing but the step's results is kept. [`MarkStep`](crate::MarkStep) does this for an optimizer that Burn's
+    /// `Learner` drives.
+    pub fn mark_step(self) {
+        self.0.mark_step();
+    }
+
+    /// Runs what the calling thread has recorded and waits for all that the device was given.
+    ///
+    /// # Errors
+    /// The device's own error when it did not start; the error of a program that failed while it ran. A program that was
+    /// refused before it ran reports its error where its tensors are read.
+    pub fn sync(self) -> Result<()> {
+        self.0.sync()
+    }
+
+    /// Returns what the device has done since it started. Print it for a report.
+    pub fn metrics(self) -> Metrics {
+        self.0.metrics()
+    }
+
+    /// Makes every later compile on the device an error, [`TpuError::Frozen`](crate::TpuError::Frozen), which says what
+    /// differs and where. It is the tensors of the refused program that fail.
+    ///
+    /// Freeze a training or serving loop once it is warm: from then on, nothing can stop for a compile unnoticed.
+    pub fn freeze(self) {
+        self.0.freeze();
+    }
+
+    /// Ends [`TpuDevice::freeze`].
+    pub fn unfreeze(self) {
+        self.0.unfreeze();
+    }
+
+    /// Returns the identities of the programs in the device's cache, ascending. Two runs that recorded the same programs
+    /// give the same list.
+    pub fn program_keys(self) -> Vec<u64> {
+        self.0.program_keys()
+    }
+}
+
+impl From<Device> for TpuDevice {
+    fn from(device: Device) -> Self {
+        Self::of(device)
+    }
+}
+
+impl From<TpuDevice> for Device {
+    fn from(device: TpuDevice) -> Self {
+        device.0
+    }
+}
+
+impl From<&TpuDevice> for Device {
+    fn from(device: &TpuDevice) -> Self {
+        device.0
+    }
+}
+
+/// Two names of one device are equal, whatever Burn's registry keeps for them.
+impl PartialEq for TpuDevice {
+    fn eq(&self, other: &Self) -> bool {
+        self.0 == other.0
+    }
+}
+
+impl Eq for TpuDevice {}
+
+impl Hash for TpuDevice {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.0.hash(state);
+    }
+}
+
+impl PartialOrd for TpuDevice {
+    fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl Ord for TpuDevice {
+    fn cmp(&self, other: &Self) -> std::cmp::Ordering {
+        self.0.cmp(&other.0)
+    }
+}
+
+impl Default for TpuDevice {
+    /// The best device present: TPU, CUDA, CPU plugin, burn-ndarray. `BURN_TPU_PLATFORM` picks the platform instead.
+    ///
+    /// The answer is found once per process. When only burn-ndarray is left, one warning says how to install a plugin.
+    fn default() -> Self {
+        Self::of(Device::default())
+    }
+}
+
+impl std::fmt::Display for TpuDevice {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+impl std::fmt::Debug for TpuDevice {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "TpuDevice({self})")
+    }
+}
+
+/// The platforms in the order of Burn's type ids: the platform of `TpuDevice::default()` is number 0, which is what Burn
+/// programs ask for, and the others follow in the order of [`Platform::ALL`].
+fn position(platform: Platform) -> usize {
+    let (first, place) = (Device::default().platform() as usize, platform as usize);
+    match place.cmp(&first) {
+        std::cmp::Ordering::Less => place + 1,
+        std::cmp::Ordering::Equal => 0,
+        std::cmp::Ordering::Greater => place,
+    }
+}
+
+/// The inverse of [`position`].
+fn at_position(position: usize) -> Option<Platform> {
+    let first = Device::default().platform() as usize;
+    let place = match position {
+        0 => first,
+        position if position <= first => position - 1,
+        position => position,
+    };
+    Platform::ALL.get(place).copied()
+}
+
+/// Returns the number of devices of a type id: those of the platform that it stands for. The names with other defaults
+/// ([`TpuDevice::wide`]) are no devices of their own.
+pub(crate) fn device_count(type_id: u16) -> usize {
+    at_position(usize::from(type_id)).map_or(0, Platform::device_count)
+}
+
+impl BurnDevice for TpuDevice {
+    /// Unknown type ids name burn-ndarray, the platform that is always there.
+    fn from_id(id: DeviceId) -> Self {
+        let (type_id, platforms) = (usize::from(id.type_id), Platform::ALL.len());
+        let platform = at_position(type_id % platforms);
+        match (Defaults::ALL.get(type_id / platforms), platform) {
+            (Some(&defaults), Some(platform)) => Self(Device::new(platform, id.index_id), defaults),
+            _ => Self::new(Platform::NdArray, id.index_id),
+        }
+    }
+
+    /// A name has one id within a process; in another, whose default platform differs, it may have another.
+    fn to_id(&self) -> DeviceId {
+        let type_id = position(self.platform()) + self.1 as usize * Platform::ALL.len();
+        DeviceId { type_id: type_id as u16, index_id: self.index() }
+    }
+}
+
+impl DeviceOps for TpuDevice {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeSet;
+
+    #[test]
+    fn ids_are_a_bijection_and_begin_with_the_default_platform() {
+        let mut ids = BTreeSet::new();
+        for device in Platform::ALL.map(|platform| TpuDevice::new(platform, 3)) {
+            for named in [device, device.wide()] {
+                let id = named.to_id();
+                let back = TpuDevice::from_id(id);
+                assert_eq!((back, back.1 == named.1), (device, true));
+                assert!(ids.insert(id.type_id) && id.index_id == 3);
+            }
+        }
+        assert_eq!(ids.into_iter().collect::<Vec<_>>(), (0..10).collect::<Vec<_>>());
+        assert_eq!(TpuDevice::from_id(DeviceId { type_id: 0, index_id: 0 }), TpuDevice::default());
+        assert_eq!(TpuDevice::from_id(DeviceId { type_id: 99, index_id: 0 }), TpuDevice::ndarray());
+    }
+
+    #[test]
+    fn a_wide_name_is_the_same_device() {
+        let device = TpuDevice::cpu(1);
+        assert_eq!((device.wide(), device.wide().to_string()), (device, device.to_string()));
+        assert_ne!(device.wide().to_id(), device.to_id());
+        assert_eq!(device_count(device.wide().to_id().type_id), 0);
+    }
+
+    #[test]
+    fn a_slice_keeps_its_name() {
+        let device = TpuDevice::topology("v4:2x2").unwrap();
+        assert_eq!(TpuDevice::from_id(device.to_id()).to_string(), "v4:2x2x1");
+    }
+}

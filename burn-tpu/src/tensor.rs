@@ -1,0 +1,50 @@
+//! The tensor primitive: the runtime's tensor under Burn's trait.
+
+use crate::TpuDevice;
+use crate::dtype::to_burn;
+use burn_backend::TensorMetadata;
+use burn_std::{DType as BurnDType, Shape};
+use burn_tpu_runtime::Tensor;
+
+/// A float, int or bool tensor of the [`Tpu`](crate::Tpu) backend. Cloning shares the value.
+#[derive(Clone)]
+pub struct TpuTensor(pub(crate) Tensor);
+
+impl TpuTensor {
+    /// The device that holds the tensor.
+    pub fn device(&self) -> TpuDevice {
+        self.0.device().into()
+    }
+}
+
+impl From<Tensor> for TpuTensor {
+    fn from(tensor: Tensor) -> Self {
+        Self(tensor)
+    }
+}
+
+impl From<TpuTensor> for Tensor {
+    fn from(tensor: TpuTensor) -> Self {
+        tensor.0
+    }
+}
+
+impl std::fmt::Debug for TpuTensor {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Tpu{:?}", self.0)
+    }
+}
+
+impl TensorMetadata for TpuTensor {
+    fn dtype(&self) -> BurnDType {
+        to_burn(self.0.element())
+    }
+
+    fn shape(&self) -> Shape {
+        self.0.dims().iter().copied().collect()
+    }
+
+    fn rank(&self) -> usize {
+        self.0.ty().rank()
+    }
+}
