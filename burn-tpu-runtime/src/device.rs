@@ -188,9 +188,9 @@ pub fn end_step() {
     trace::cut_step(CutReason::MarkStep);
 }
 
-impl From<&Device> for Device {
-    fn from(device: &Device) -> Self {
-        *device
+impl AsRef<Device> for Device {
+    fn as_ref(&self) -> &Device {
+        self
     }
 }
 

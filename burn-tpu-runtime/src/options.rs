@@ -232,8 +232,8 @@ impl TpuOptions {
     ///
     /// # Errors
     /// If the device is already in use, or an environment variable has a value that means nothing.
-    pub fn install(self, device: impl Into<Device>) -> Result<()> {
-        crate::runtime::start(device.into(), self.with_environment()?)
+    pub fn install(self, device: &impl AsRef<Device>) -> Result<()> {
+        crate::runtime::start(*device.as_ref(), self.with_environment()?)
     }
 
     /// These options with the environment's overrides.

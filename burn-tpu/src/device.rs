@@ -161,9 +161,9 @@ impl From<TpuDevice> for Device {
     }
 }
 
-impl From<&TpuDevice> for Device {
-    fn from(device: &TpuDevice) -> Self {
-        device.0
+impl AsRef<Device> for TpuDevice {
+    fn as_ref(&self) -> &Device {
+        &self.0
     }
 }
 
