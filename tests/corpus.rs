@@ -92,7 +92,7 @@ fn differences(client: &Client, family: &str, members: &[Case]) -> String {
         let mut slots = zeros(&program);
         program.slots().for_each(|(_, i, dtype)| slots[i as usize] = Number::Int(i64::from(i) - 1).bits(dtype));
         let found = compiled.run(&parameters, &slots).unwrap();
-        let expected = burn_tpu::interpret_program(&program, &parameters, &slots).unwrap();
+        let expected = burn_tpu_runtime::testing::interpret_program(&program, &parameters, &slots).unwrap();
         for (((name, ty), found), expected) in names.iter().zip(program.output_types()).zip(&found).zip(&expected) {
             if !agree(ty.dtype, found, expected) {
                 report += &format!("{name}: {ty}: plugin {found:?}, interpreter {expected:?}\n");

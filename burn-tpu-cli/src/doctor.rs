@@ -4,7 +4,7 @@
 //! time (`child.rs`, `probe.rs`). The rest reads files and variables. First all facts (`report.rs`), then what is wrong
 //! with them (`problems.rs`), then the text (`text.rs`).
 
-use burn_tpu::Platform;
+use burn_tpu_runtime::Platform;
 use report::Report;
 use std::process::ExitCode;
 use std::time::Duration;

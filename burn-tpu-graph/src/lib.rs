@@ -8,7 +8,7 @@
 mod alias;
 mod bake;
 mod build;
-#[doc(hidden)]
+#[cfg(any(test, feature = "testing"))]
 pub mod corpus;
 pub mod cost;
 mod dtype;

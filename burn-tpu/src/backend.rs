@@ -1,9 +1,8 @@
 //! The backend type and what Burn asks of it beyond tensor ops.
 
 use crate::dtype::from_burn;
-use crate::metrics::CutReason;
-use crate::runtime::runtime;
-use crate::{Platform, TpuDevice, TpuQTensor, TpuTensor, trace};
+use crate::error::failed;
+use crate::{TpuDevice, TpuQTensor, TpuTensor};
 use burn_backend::{Backend, BackendTypes, DTypeUsage, DTypeUsageSet, Element, ExecutionError};
 use burn_std::DType as BurnDType;
 use half::{bf16, f16};
@@ -66,20 +65,17 @@ impl<F: TpuFloat, I: TpuInt> Backend for Tpu<F, I> {
     }
 
     fn seed(device: &TpuDevice, seed: u64) {
-        crate::runtime::seed(*device, seed);
+        device.0.seed(seed);
     }
 
     /// Runs what the calling thread recorded and waits for all that the device was given.
     fn sync(device: &TpuDevice) -> Result<(), ExecutionError> {
-        let cut = trace::cut(*device, CutReason::Sync);
-        cut.and(runtime(*device).wait()).map_err(Into::into)
+        device.sync().map_err(failed)
     }
 
-    /// Drops the compiled programs.
+    /// Evicts the compiled programs from memory.
     fn memory_cleanup(device: &TpuDevice) {
-        if let Some(runtime) = crate::runtime::running(*device) {
-            runtime.cache().clear();
-        }
+        device.0.clear_programs();
     }
 
     fn dtype_usage(_device: &TpuDevice, dtype: BurnDType) -> DTypeUsageSet {
@@ -93,6 +89,6 @@ impl<F: TpuFloat, I: TpuInt> Backend for Tpu<F, I> {
 
     /// Returns the number of devices of a platform. Opens the platform's client if its hardware seems to be there.
     fn device_count(type_id: u16) -> usize {
-        Platform::ALL.get(usize::from(type_id)).map_or(0, |&platform| crate::engine::device_count(platform))
+        crate::device::device_count(type_id)
     }
 }

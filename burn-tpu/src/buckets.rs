@@ -3,7 +3,7 @@
 //! Padding happens on the host, where a batch is made: on the device it would be a program per length, which is what it is
 //! to avoid.
 
-use crate::error::{Result, TpuError};
+use crate::{Result, TpuError};
 use burn_backend::{Element, TensorData};
 use burn_std::DType;
 

@@ -1,89 +1,64 @@
-//! Device names: a platform and an index. A name costs nothing and loads nothing; the runtime behind it starts at first use.
+//! Burn's device type: the runtime's device, with what Burn's registries need to know of a name.
 
+use crate::{Metrics, Platform, Result};
 use burn_backend::{DeviceId, DeviceOps};
-use burn_std::device::Device;
-
-/// What a device runs on.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum Platform {
-    /// Google TPUs, through libtpu.
-    Tpu,
-    /// NVIDIA GPUs, through XLA's CUDA plugin.
-    Cuda,
-    /// The host's processor, through XLA's CPU plugin.
-    Cpu,
-    /// The host's processor, through burn-ndarray: no plugin needed.
-    NdArray,
-    /// A TPU slice that need not be attached: programs are compiled for it and never run. See [`TpuDevice::topology`].
-    Topology,
-}
-
-impl Platform {
-    /// Every platform: those that run programs, best first, then the one that does not.
-    pub const ALL: [Platform; 5] =
-        [Platform::Tpu, Platform::Cuda, Platform::Cpu, Platform::NdArray, Platform::Topology];
-
-    /// The name used in `BURN_TPU_PLATFORM` and in reports.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Platform::Tpu => "tpu",
-            Platform::Cuda => "cuda",
-            Platform::Cpu => "cpu",
-            Platform::NdArray => "ndarray",
-            Platform::Topology => "topology",
-        }
-    }
-}
-
-impl std::fmt::Display for Platform {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(self.name())
-    }
-}
-
-impl std::str::FromStr for Platform {
-    type Err = crate::TpuError;
-
-    fn from_str(name: &str) -> Result<Self, Self::Err> {
-        let known = Platform::ALL.into_iter().find(|platform| platform.name() == name);
-        known.ok_or_else(|| crate::TpuError::Option {
-            name: "platform".into(),
-            value: name.into(),
-            rule: "is not one of tpu, cuda, cpu, ndarray, topology".into(),
-        })
-    }
-}
+use burn_std::device::Device as BurnDevice;
+use burn_tpu_runtime::Device;
+use std::hash::{Hash, Hasher};
 
 /// One device: where tensors live and programs run.
 ///
 /// Naming a device does not check that it exists. A device that is missing answers with an error at the first read or
 /// sync; the error says where a plugin was looked for and how to install one.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct TpuDevice {
-    platform: Platform,
-    index: u16,
+///
+/// ```
+/// use burn::tensor::Tensor;
+/// use burn_tpu::{Tpu, TpuDevice};
+/// let device = TpuDevice::ndarray();
+/// let x = Tensor::<Tpu<f32>, 1>::from_floats([1.0, 2.0], &device);
+/// let y = x * 2.0;
+/// device.mark_step();
+/// device.sync()?;
+/// assert_eq!(device.metrics().executions, 1);
+/// # Ok::<(), burn_tpu::TpuError>(())
+/// ```
+#[derive(Clone, Copy)]
+pub struct TpuDevice(pub(crate) Device, Defaults);
+
+/// Which default element types Burn's registry keeps for a device's name. The registry is one per process, and keyed by
+/// the name and not by the backend type.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Defaults {
+    /// Those of the device: what the backend type that was used first said, bf16 for `Tpu`.
+    OfDevice,
+    /// f32 floats, whatever the device's default is.
+    F32,
+}
+
+impl Defaults {
+    const ALL: [Defaults; 2] = [Defaults::OfDevice, Defaults::F32];
 }
 
 impl TpuDevice {
     /// The TPU core or chip number `index` of this host.
     pub const fn tpu(index: u16) -> Self {
-        Self { platform: Platform::Tpu, index }
+        Self::of(Device::tpu(index))
     }
 
     /// The NVIDIA GPU number `index` of this host.
     pub const fn cuda(index: u16) -> Self {
-        Self { platform: Platform::Cuda, index }
+        Self::of(Device::cuda(index))
     }
 
     /// The device number `index` of XLA's CPU plugin. There is one unless
     /// [`TpuOptions::cpu_devices`](crate::TpuOptions::cpu_devices) asks for more.
     pub const fn cpu(index: u16) -> Self {
-        Self { platform: Platform::Cpu, index }
+        Self::of(Device::cpu(index))
     }
 
     /// The host through burn-ndarray, without any plugin.
     pub const fn ndarray() -> Self {
-        Self { platform: Platform::NdArray, index: 0 }
+        Self::of(Device::ndarray())
     }
 
     /// The first device of a TPU slice that need not be attached: `v5e:2x2`, `v4:2x2x1`, `tpu7x:1x1x1` (generations v4, v5e,
@@ -102,41 +77,128 @@ impl TpuDevice {
     /// assert_eq!(device.to_string(), "v5e:2x2");
     /// # Ok::<(), burn_tpu::TpuError>(())
     /// ```
-    pub fn topology(name: &str) -> crate::Result<Self> {
-        let index = crate::topology::register(name.parse()?)?;
-        Ok(Self { platform: Platform::Topology, index })
+    pub fn topology(name: &str) -> Result<Self> {
+        Device::topology(name).map(Self::of)
     }
 
     /// The device number `index` of a platform. For [`Platform::Topology`] the number is one that [`TpuDevice::topology`] gave.
     pub const fn new(platform: Platform, index: u16) -> Self {
-        Self { platform, index }
+        Self::of(Device::new(platform, index))
     }
 
-    /// The same device under an id of its own in Burn's registry of default dtypes, which is kept per device and not per
-    /// backend type: through this name, `Tpu<f32>` loads f32 values although the device's default is bf16. Tensors never
-    /// carry it.
+    const fn of(device: Device) -> Self {
+        Self(device, Defaults::OfDevice)
+    }
+
+    /// The same device under a name of its own in Burn's registry of default element types: through this name,
+    /// `Tpu<f32>` loads f32 values although the device's default is bf16. Tensors carry the device and never this name.
     pub(crate) const fn wide(self) -> Self {
-        Self { platform: self.platform, index: self.index | WIDE }
-    }
-
-    /// The device without the mark of [`TpuDevice::wide`].
-    pub(crate) const fn canonical(self) -> Self {
-        Self { platform: self.platform, index: self.index & !WIDE }
+        Self(self.0, Defaults::F32)
     }
 
     /// What the device runs on.
     pub const fn platform(self) -> Platform {
-        self.platform
+        self.0.platform()
     }
 
     /// The device's number on its platform.
     pub const fn index(self) -> u16 {
-        self.index & !WIDE
+        self.0.index()
+    }
+
+    /// Runs everything that the calling thread has recorded on the device as one program, without waiting for it.
+    ///
+    /// The end of a training step is the place for it: with all of a step in one program, XLA fuses across its ops and
+    /// nothing but the step's results is kept. [`MarkStep`](crate::MarkStep) does this for an optimizer that Burn's
+    /// `Learner` drives.
+    ///
+    /// A program that cannot be compiled leaves its work recorded: the error is logged, the tensors keep their values, and
+    /// the next read or sync tries again and returns it.
+    pub fn mark_step(self) {
+        self.0.mark_step();
+    }
+
+    /// Runs what the calling thread has recorded and waits for all that the device was given.
+    ///
+    /// # Errors
+    /// The device's own error when it did not start; that of a program that was refused, whose work stays recorded, or that
+    /// failed while it ran.
+    pub fn sync(self) -> Result<()> {
+        self.0.sync()
+    }
+
+    /// Returns what the device has done since it started: all zeros for one that was not used yet, which this does not
+    /// start. Print it for a report.
+    pub fn metrics(self) -> Metrics {
+        self.0.metrics()
+    }
+
+    /// Makes every later compile on the device an error, [`TpuError::Frozen`](crate::TpuError::Frozen), which says what
+    /// differs and where. The work of a refused program stays recorded, and its tensors keep their values: after
+    /// [`TpuDevice::unfreeze`] it runs.
+    ///
+    /// Freeze a training or serving loop once it is warm: from then on, nothing can stop for a compile unnoticed. A device
+    /// that was not used yet is frozen from its start.
+    pub fn freeze(self) {
+        self.0.freeze();
+    }
+
+    /// Ends [`TpuDevice::freeze`].
+    pub fn unfreeze(self) {
+        self.0.unfreeze();
+    }
+
+    /// Returns the identities of the programs in the device's cache, ascending. Two runs that recorded the same programs
+    /// give the same list. It is empty for a device that was not used yet.
+    pub fn program_keys(self) -> Vec<u64> {
+        self.0.program_keys()
     }
 }
 
-/// The mark of [`TpuDevice::wide`] in an index.
-pub(crate) const WIDE: u16 = 1 << 15;
+impl From<Device> for TpuDevice {
+    fn from(device: Device) -> Self {
+        Self::of(device)
+    }
+}
+
+impl From<TpuDevice> for Device {
+    fn from(device: TpuDevice) -> Self {
+        device.0
+    }
+}
+
+impl AsRef<Device> for TpuDevice {
+    fn as_ref(&self) -> &Device {
+        &self.0
+    }
+}
+
+/// Two names of one device are equal, whatever Burn's registry keeps for them.
+impl PartialEq for TpuDevice {
+    fn eq(&self, other: &Self) -> bool {
+        self.0 == other.0
+    }
+}
+
+impl Eq for TpuDevice {}
+
+impl Hash for TpuDevice {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.0.hash(state);
+    }
+}
+
+impl PartialOrd for TpuDevice {
+    fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl Ord for TpuDevice {
+    fn cmp(&self, other: &Self) -> std::cmp::Ordering {
+        self.0.cmp(&other.0)
+    }
+}
 
 impl Default for TpuDevice {
     /// The best device present: TPU, CUDA, CPU plugin, burn-ndarray. `BURN_TPU_PLATFORM` picks the platform instead.
@@ -145,16 +207,13 @@ impl Default for TpuDevice {
     /// to install a plugin. When `BURN_TPU_PLUGIN` names a file that cannot be used, the answer is the device that it was named
     /// for, whose first read reports the error.
     fn default() -> Self {
-        crate::runtime::default_device()
+        Self::of(Device::default())
     }
 }
 
 impl std::fmt::Display for TpuDevice {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match (self.platform, crate::topology::described(self.index())) {
-            (Platform::Topology, Some(crate::topology::Described::Slice(topology))) => topology.fmt(f),
-            _ => write!(f, "{}:{}", self.platform, self.index),
-        }
+        self.0.fmt(f)
     }
 }
 
@@ -164,15 +223,49 @@ impl std::fmt::Debug for TpuDevice {
     }
 }
 
-impl Device for TpuDevice {
+/// The platforms in the order of Burn's type ids: the platform of `TpuDevice::default()` is number 0, which is what Burn
+/// programs ask for, and the others follow in the order of [`Platform::ALL`].
+fn position(platform: Platform) -> usize {
+    let (first, place) = (Device::default().platform() as usize, platform as usize);
+    match place.cmp(&first) {
+        std::cmp::Ordering::Less => place + 1,
+        std::cmp::Ordering::Equal => 0,
+        std::cmp::Ordering::Greater => place,
+    }
+}
+
+/// The inverse of [`position`].
+fn at_position(position: usize) -> Option<Platform> {
+    let first = Device::default().platform() as usize;
+    let place = match position {
+        0 => first,
+        position if position <= first => position - 1,
+        position => position,
+    };
+    Platform::ALL.get(place).copied()
+}
+
+/// Returns the number of devices of a type id: those of the platform that it stands for. The names with other defaults
+/// ([`TpuDevice::wide`]) are no devices of their own.
+pub(crate) fn device_count(type_id: u16) -> usize {
+    at_position(usize::from(type_id)).map_or(0, Platform::device_count)
+}
+
+impl BurnDevice for TpuDevice {
     /// Unknown type ids name burn-ndarray, the platform that is always there.
     fn from_id(id: DeviceId) -> Self {
-        let platform = Platform::ALL.get(usize::from(id.type_id)).copied().unwrap_or(Platform::NdArray);
-        Self { platform, index: id.index_id }
+        let (type_id, platforms) = (usize::from(id.type_id), Platform::ALL.len());
+        let platform = at_position(type_id % platforms);
+        match (Defaults::ALL.get(type_id / platforms), platform) {
+            (Some(&defaults), Some(platform)) => Self(Device::new(platform, id.index_id), defaults),
+            _ => Self::new(Platform::NdArray, id.index_id),
+        }
     }
 
+    /// A name has one id within a process; in another, whose default platform differs, it may have another.
     fn to_id(&self) -> DeviceId {
-        DeviceId { type_id: self.platform as u16, index_id: self.index }
+        let type_id = position(self.platform()) + self.1 as usize * Platform::ALL.len();
+        DeviceId { type_id: type_id as u16, index_id: self.index() }
     }
 }
 
@@ -181,23 +274,35 @@ impl DeviceOps for TpuDevice {}
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::collections::BTreeSet;
 
     #[test]
-    fn ids_and_names_are_bijections() {
-        for platform in Platform::ALL {
-            let device = TpuDevice::new(platform, 3);
-            assert_eq!(TpuDevice::from_id(device.to_id()), device);
-            assert_eq!(platform.name().parse::<Platform>().ok(), Some(platform));
+    fn ids_are_a_bijection_and_begin_with_the_default_platform() {
+        let mut ids = BTreeSet::new();
+        for device in Platform::ALL.map(|platform| TpuDevice::new(platform, 3)) {
+            for named in [device, device.wide()] {
+                let id = named.to_id();
+                let back = TpuDevice::from_id(id);
+                assert_eq!((back, back.1 == named.1), (device, true));
+                assert!(ids.insert(id.type_id) && id.index_id == 3);
+            }
         }
-        assert!("gpu".parse::<Platform>().is_err());
+        assert_eq!(ids.into_iter().collect::<Vec<_>>(), (0..10).collect::<Vec<_>>());
+        assert_eq!(TpuDevice::from_id(DeviceId { type_id: 0, index_id: 0 }), TpuDevice::default());
+        assert_eq!(TpuDevice::from_id(DeviceId { type_id: 99, index_id: 0 }), TpuDevice::ndarray());
     }
 
     #[test]
-    fn a_slice_has_one_number_and_keeps_its_name() {
+    fn a_wide_name_is_the_same_device() {
+        let device = TpuDevice::cpu(1);
+        assert_eq!((device.wide(), device.wide().to_string()), (device, device.to_string()));
+        assert_ne!(device.wide().to_id(), device.to_id());
+        assert_eq!(device_count(device.wide().to_id().type_id), 0);
+    }
+
+    #[test]
+    fn a_slice_keeps_its_name() {
         let device = TpuDevice::topology("v4:2x2").unwrap();
-        assert_eq!(TpuDevice::topology("v4:2x2x1").unwrap(), device);
-        assert_ne!(TpuDevice::topology("v5e:2x2").unwrap(), device);
         assert_eq!(TpuDevice::from_id(device.to_id()).to_string(), "v4:2x2x1");
-        assert!(TpuDevice::topology("v4").is_err());
     }
 }

@@ -2,7 +2,7 @@
 
 use burn_backend::Scalar;
 use burn_std::{BoolStore, DType as BurnDType, FloatDType, IntDType};
-use burn_tpu_graph::{DType, Number};
+use burn_tpu_runtime::graph::{DType, Number};
 
 /// Burn's name of an element type. Complex numbers never leave the graph.
 pub(crate) fn to_burn(dtype: DType) -> BurnDType {

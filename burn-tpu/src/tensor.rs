@@ -1,138 +1,50 @@
-//! The tensor primitive: a counted handle to a node of a trace or to a buffer of a device.
+//! The tensor primitive: the runtime's tensor under Burn's trait.
 
 use crate::TpuDevice;
 use crate::dtype::to_burn;
-use crate::engine::SharedBuffer;
-use crate::error::TpuError;
-use crate::trace::Origin;
 use burn_backend::TensorMetadata;
 use burn_std::{DType as BurnDType, Shape};
-use burn_tpu_graph::{DType, TensorType};
-use parking_lot::Mutex;
-use std::sync::Arc;
-
-/// Where a tensor's value is.
-#[derive(Clone)]
-pub(crate) enum Value {
-    /// Recorded, not yet run.
-    Pending,
-    /// In a buffer, perhaps still being computed.
-    Ready(SharedBuffer),
-    /// Its program failed; a read says why.
-    Failed(TpuError),
-}
+use burn_tpu_runtime::Tensor;
 
 /// A float, int or bool tensor of the [`Tpu`](crate::Tpu) backend. Cloning shares the value.
 #[derive(Clone)]
-pub struct TpuTensor {
-    inner: Arc<TensorInner>,
-}
-
-/// A handle that another stream drops marks the tensor: from then on its owner's drops do not count, since which handle is
-/// dropped last is chance.
-impl Drop for TpuTensor {
-    fn drop(&mut self) {
-        if let Some(origin) = self.origin().filter(|origin| !origin.is_owned_here()) {
-            origin.mark_shared();
-        }
-    }
-}
-
-pub(crate) struct TensorInner {
-    device: TpuDevice,
-    ty: TensorType,
-    /// The trace that recorded the tensor; none for what came from the host.
-    origin: Option<Origin>,
-    value: Mutex<Value>,
-}
+pub struct TpuTensor(pub(crate) Tensor);
 
 impl TpuTensor {
-    /// A tensor that was not recorded: its value is there, or the reason why it is not.
-    pub(crate) fn new(device: TpuDevice, ty: TensorType, value: Value) -> Self {
-        let value = Mutex::new(value);
-        Self { inner: Arc::new(TensorInner { device: device.canonical(), ty, origin: None, value }) }
-    }
-
-    /// A tensor that was recorded and waits for a cut.
-    pub(crate) fn pending(device: TpuDevice, ty: TensorType, origin: Origin) -> Self {
-        let value = Mutex::new(Value::Pending);
-        Self { inner: Arc::new(TensorInner { device, ty, origin: Some(origin), value }) }
-    }
-
-    /// The trace that recorded the tensor, if one did.
-    pub(crate) fn origin(&self) -> Option<&Origin> {
-        self.inner.origin.as_ref()
-    }
-
-    pub(crate) fn from_inner(inner: Arc<TensorInner>) -> Self {
-        Self { inner }
-    }
-
-    pub(crate) fn inner(&self) -> &Arc<TensorInner> {
-        &self.inner
-    }
-
     /// The device that holds the tensor.
     pub fn device(&self) -> TpuDevice {
-        self.inner.device
-    }
-
-    pub(crate) fn ty(&self) -> &TensorType {
-        &self.inner.ty
-    }
-
-    pub(crate) fn dims(&self) -> &[usize] {
-        &self.inner.ty.dims
-    }
-
-    pub(crate) fn element(&self) -> DType {
-        self.inner.ty.dtype
-    }
-
-    pub(crate) fn value(&self) -> Value {
-        self.inner.value.lock().clone()
-    }
-
-    /// Looks at the value without cloning it.
-    pub(crate) fn with_value<T>(&self, look: impl FnOnce(&Value) -> T) -> T {
-        look(&self.inner.value.lock())
-    }
-
-    pub(crate) fn set_value(&self, value: Value) {
-        let old = std::mem::replace(&mut *self.inner.value.lock(), value);
-        drop(old);
+        self.0.device().into()
     }
 }
 
-impl Drop for TensorInner {
-    fn drop(&mut self) {
-        if let (Value::Pending, Some(origin)) = (self.value.get_mut(), &self.origin) {
-            origin.dropped();
-        }
+impl From<Tensor> for TpuTensor {
+    fn from(tensor: Tensor) -> Self {
+        Self(tensor)
+    }
+}
+
+impl From<TpuTensor> for Tensor {
+    fn from(tensor: TpuTensor) -> Self {
+        tensor.0
     }
 }
 
 impl std::fmt::Debug for TpuTensor {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let state = self.with_value(|value| match value {
-            Value::Pending => "pending",
-            Value::Ready(_) => "ready",
-            Value::Failed(_) => "failed",
-        });
-        write!(f, "TpuTensor({} on {}, {state})", self.inner.ty, self.inner.device)
+        write!(f, "Tpu{:?}", self.0)
     }
 }
 
 impl TensorMetadata for TpuTensor {
     fn dtype(&self) -> BurnDType {
-        to_burn(self.inner.ty.dtype)
+        to_burn(self.0.element())
     }
 
     fn shape(&self) -> Shape {
-        self.dims().iter().copied().collect()
+        self.0.dims().iter().copied().collect()
     }
 
     fn rank(&self) -> usize {
-        self.inner.ty.rank()
+        self.0.ty().rank()
     }
 }

@@ -44,7 +44,9 @@ pub fn pjrt_program(lowered: &Lowered) -> burn_tpu_pjrt::Program {
 /// CPU client's default lets it lose.
 pub fn cpu_options() -> CompileOptions {
     let options = CompileOptions::default().set("xla_cpu_enable_fast_min_max", false);
-    burn_tpu::CPU_COMPILER_FLAGS.into_iter().fold(options, |options, (name, value)| options.set(name, value))
+    burn_tpu_runtime::testing::CPU_COMPILER_FLAGS
+        .into_iter()
+        .fold(options, |options, (name, value)| options.set(name, value))
 }
 
 /// A program that the CPU plugin has compiled.

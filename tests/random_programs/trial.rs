@@ -49,7 +49,8 @@ impl Trial {
 
     /// Describes the first wrong output of the plugin, if any.
     fn mismatch(&self, found: &[Vec<u8>]) -> Option<String> {
-        let expected = burn_tpu::interpret_program(&self.program, &self.parameters, &self.slots).unwrap();
+        let expected =
+            burn_tpu_runtime::testing::interpret_program(&self.program, &self.parameters, &self.slots).unwrap();
         assert_eq!((found.len(), expected.len()), (self.errors.len(), self.errors.len()));
         let outputs = self.program.output_types().zip(&self.errors).zip(found.iter().zip(&expected)).enumerate();
         let wrong = outputs.filter_map(|(i, ((ty, &error), (found, expected)))| {

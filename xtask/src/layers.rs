@@ -12,7 +12,7 @@ mod text;
 mod words;
 
 /// The crates that others may depend on.
-const LIBRARIES: [&str; 4] = ["burn-tpu", "burn-tpu-fusion", "burn-tpu-graph", "burn-tpu-pjrt"];
+const LIBRARIES: [&str; 5] = ["burn-tpu", "burn-tpu-fusion", "burn-tpu-graph", "burn-tpu-pjrt", "burn-tpu-runtime"];
 /// The one crate that may contain `unsafe`.
 const UNSAFE_CRATE: &str = "burn-tpu-pjrt";
 

@@ -3,8 +3,8 @@
 use super::child;
 use super::probe::Said;
 use super::report::{PlatformReport, PluginReport, Reason, Stage, State};
-use burn_tpu::Platform;
 use burn_tpu_pjrt::presence;
+use burn_tpu_runtime::Platform;
 use std::time::Duration;
 
 /// The platforms that run programs, in the order in which `TpuDevice::default` prefers them.
@@ -37,7 +37,10 @@ pub fn uses(platform: &str, plugin: &PluginReport) -> bool {
 
 fn judge(platform: Platform, plugins: &[PluginReport], limit: Duration) -> PlatformReport {
     let (state, summary) = match plugins.iter().find(|plugin| uses(platform.name(), plugin)) {
-        _ if platform == Platform::NdArray => prove(platform, "the host, without a plugin", limit),
+        // Not tried: this command is built without Burn.
+        _ if platform == Platform::NdArray => {
+            (State::Works, "works: part of every program that uses burn-tpu, without a plugin".to_owned())
+        }
         None => (State::Absent, absent(platform, "no plugin")),
         Some(plugin) => match (&plugin.devices, &plugin.failure) {
             (Some(devices), None) if plugin.platform.as_deref() == Some(platform.name()) => {

@@ -1,10 +1,11 @@
 //! The child's side: what may end or hang a process. It says what it learns as lines of JSON on stdout.
 
 use super::report::{Failure, Reason, Stage};
-use burn::tensor::{Tensor, TensorData};
-use burn_tpu::{Platform, Tpu, TpuDevice};
 use burn_tpu_pjrt::discovery::DiscoveryError;
 use burn_tpu_pjrt::{Client, ClientOptions, Code, PjrtError, Plugin, TopologyDescription, Value};
+use burn_tpu_runtime::graph::{DType, TensorType};
+use burn_tpu_runtime::ops::{data, matmul::matmul};
+use burn_tpu_runtime::{Device, Platform};
 use serde::{Deserialize, Serialize};
 use std::path::{Path, PathBuf};
 use std::time::Instant;
@@ -128,25 +129,23 @@ fn proof(platform: Platform) -> Result<(), Failure> {
     let failed = |reason, message| Failure { stage: Stage::Proof, reason, message };
     Said::Begins { stage: Stage::Proof }.say();
     let start = Instant::now();
-    let device = TpuDevice::new(platform, 0);
+    let device = Device::new(platform, 0);
     let element = |i: usize, factor: usize| ((i * factor) % 7) as f32 - 3.0;
     let matrix = |factor| -> Vec<f32> { (0..SIDE * SIDE).map(|i| element(i, factor)).collect() };
     let (x, y) = (matrix(3), matrix(5));
-    let tensor =
-        |values: &[f32]| Tensor::<Tpu<f32>, 2>::from_data(TensorData::new(values.to_vec(), [SIDE, SIDE]), &device);
-    let product = tensor(&x).matmul(tensor(&y)).try_into_data();
-    let product = product.map_err(|error| failed(Reason::Other, cause(&error.to_string())))?;
-    let found = product.to_vec::<f32>().map_err(|error| failed(Reason::Other, format!("{error:?}")))?;
+    let tensor = |values: &[f32]| {
+        let bytes = values.iter().flat_map(|value| value.to_le_bytes()).collect();
+        data::from_bytes("doctor", TensorType::new(DType::F32, [SIDE, SIDE]), bytes, &device)
+    };
+    let product = data::into_bytes(&matmul("doctor", tensor(&x), tensor(&y)));
+    let product = product.map_err(|error| failed(Reason::Other, error.to_string()))?;
+    let (values, _) = product.as_chunks::<4>();
+    let found: Vec<f32> = values.iter().map(|&bytes| f32::from_le_bytes(bytes)).collect();
     let dot = |at: usize| -> f32 { (0..SIDE).map(|k| x[at / SIDE * SIDE + k] * y[k * SIDE + at % SIDE]).sum() };
-    if let Some(at) = (0..SIDE * SIDE).find(|&at| found[at] != dot(at)) {
-        let message = format!("element {at} of a {SIDE}x{SIDE} matmul is {}, not {}", found[at], dot(at));
+    if let Some(at) = (0..SIDE * SIDE).find(|&at| found.get(at) != Some(&dot(at))) {
+        let message = format!("element {at} of a {SIDE}x{SIDE} matmul is {:?}, not {}", found.get(at), dot(at));
         return Err(failed(Reason::WrongNumbers, message));
     }
     Said::Proven { seconds: start.elapsed().as_secs_f64() }.say();
     Ok(())
-}
-
-/// burn-tpu's own words: what Burn puts in front of them says nothing.
-fn cause(error: &str) -> String {
-    error.rsplit_once("Caused by:").map_or(error, |(_, cause)| cause).trim().to_owned()
 }

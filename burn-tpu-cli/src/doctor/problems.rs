@@ -2,10 +2,10 @@
 
 use super::platforms::uses;
 use super::report::{Accelerator, Failure, Lock, PluginReport, Problem, Reason, Report, State, Variable};
-use burn_tpu::{TpuError, TpuOptions};
 use burn_tpu_pjrt::PluginKind;
 use burn_tpu_pjrt::discovery::PLUGIN_VARIABLE;
 use burn_tpu_pjrt::occupancy::LIBTPU_LOCK;
+use burn_tpu_runtime::{TpuError, TpuOptions};
 use std::path::{Path, PathBuf};
 
 /// Below this much room a plugin does not fit.
@@ -41,7 +41,7 @@ fn variables(report: &Report) -> Vec<Problem> {
         problems.push(problem(error.to_string(), fix));
     }
     let platform = report.environment.iter().find(|variable| variable.name == "BURN_TPU_PLATFORM");
-    if let Some(Err(error)) = platform.map(|variable| variable.value.parse::<burn_tpu::Platform>()) {
+    if let Some(Err(error)) = platform.map(|variable| variable.value.parse::<burn_tpu_runtime::Platform>()) {
         problems.push(problem(format!("BURN_TPU_PLATFORM: {error}"), "unset BURN_TPU_PLATFORM"));
     }
     // Those that begin so tell this project's tests what may not be skipped.

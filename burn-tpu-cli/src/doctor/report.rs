@@ -41,7 +41,7 @@ pub struct PlatformReport {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum State {
-    /// It ran a matmul and the numbers were right.
+    /// It ran a matmul and the numbers were right. burn-ndarray is not tried: it is part of programs, not of this command.
     Works,
     /// Its plugin compiles for devices that are not here.
     AheadOfTime,

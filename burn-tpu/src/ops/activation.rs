@@ -4,12 +4,13 @@
 
 use crate::backend::{TpuFloat, TpuInt};
 use crate::dtype::number;
-use crate::trace::{Recorder, record};
+use crate::ops::record;
 use crate::{Tpu, TpuTensor};
 use burn_backend::Scalar;
 use burn_backend::ops::ActivationOps;
-use burn_tpu_graph::op::{BinaryOp, Combine, Direction, UnaryOp};
-use burn_tpu_graph::{Builder, NodeId, Result};
+use burn_tpu_runtime::Recorder;
+use burn_tpu_runtime::graph::op::{BinaryOp, Combine, Direction, UnaryOp};
+use burn_tpu_runtime::graph::{Builder, NodeId, Result};
 use std::f64::consts::{FRAC_1_SQRT_2, PI};
 
 impl<F: TpuFloat, I: TpuInt> ActivationOps<Self> for Tpu<F, I> {
@@ -179,8 +180,7 @@ fn softmax_along(r: &mut Recorder, x: NodeId, dim: usize) -> Result<NodeId> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::ops::data::to_device;
-    use crate::ops::testing::{devices, tensor_of, values};
+    use crate::ops::testing::{devices, tensor_of, to_device, values};
     use burn_std::DType as BurnDType;
 
     type B = Tpu<f32>;

@@ -2,26 +2,28 @@
 //! it comes in. Left to Burn's default: `argwhere`, whose result's shape depends on the values, so that a read cannot be
 //! avoided.
 
-use super::arithmetic::{self, binary, compare, compare_scalar, unary};
-use super::{data, index, movement, reduce};
+use super::host;
+use super::options::resolved;
 use crate::backend::{TpuFloat, TpuInt};
-use crate::dtype::{from_float, from_int};
+use crate::dtype::{from_float, from_int, number};
 use crate::{Tpu, TpuDevice, TpuTensor};
 use burn_backend::ops::BoolTensorOps;
 use burn_backend::{ExecutionError, Scalar, TensorData};
 use burn_std::{BoolDType, FloatDType, IntDType, Shape, Slice};
-use burn_tpu_graph::DType;
-use burn_tpu_graph::op::{BinaryOp, Combine, Direction, UnaryOp};
+use burn_tpu_runtime::graph::DType;
+use burn_tpu_runtime::graph::op::{BinaryOp, Combine, Direction, UnaryOp};
+use burn_tpu_runtime::ops::arithmetic::{self, binary, compare, compare_scalar, unary};
+use burn_tpu_runtime::ops::{data, index, movement, reduce};
 
 impl<F: TpuFloat, I: TpuInt> BoolTensorOps<Self> for Tpu<F, I> {
     // Data and creation.
 
     fn bool_from_data(data: TensorData, device: &TpuDevice) -> TpuTensor {
-        data::from_data("bool_from_data", data, device)
+        host::from_data("bool_from_data", data, device)
     }
 
     async fn bool_into_data(tensor: TpuTensor) -> Result<TensorData, ExecutionError> {
-        data::into_data(tensor).await
+        host::into_data(tensor).await
     }
 
     fn bool_device(tensor: &TpuTensor) -> TpuDevice {
@@ -29,148 +31,150 @@ impl<F: TpuFloat, I: TpuInt> BoolTensorOps<Self> for Tpu<F, I> {
     }
 
     fn bool_to_device(tensor: TpuTensor, device: &TpuDevice) -> TpuTensor {
-        data::to_device(tensor, device)
+        data::to_device(tensor.0, &device.0).into()
     }
 
     fn bool_empty(shape: Shape, device: &TpuDevice, _dtype: BoolDType) -> TpuTensor {
-        data::splat("bool_empty", &shape, DType::Bool, 0, device)
+        data::splat("bool_empty", &shape, DType::Bool, 0, &device.0).into()
     }
 
     fn bool_zeros(shape: Shape, device: &TpuDevice, _dtype: BoolDType) -> TpuTensor {
-        data::splat("bool_zeros", &shape, DType::Bool, 0, device)
+        data::splat("bool_zeros", &shape, DType::Bool, 0, &device.0).into()
     }
 
     fn bool_ones(shape: Shape, device: &TpuDevice, _dtype: BoolDType) -> TpuTensor {
-        data::splat("bool_ones", &shape, DType::Bool, 1, device)
+        data::splat("bool_ones", &shape, DType::Bool, 1, &device.0).into()
     }
 
     fn bool_into_int(tensor: TpuTensor, dtype: IntDType) -> TpuTensor {
-        arithmetic::cast(tensor, from_int(dtype))
+        arithmetic::cast(tensor.0, from_int(dtype)).into()
     }
 
     fn bool_into_float(tensor: TpuTensor, dtype: FloatDType) -> TpuTensor {
-        arithmetic::cast(tensor, from_float(dtype))
+        arithmetic::cast(tensor.0, from_float(dtype)).into()
     }
 
     // Logic.
 
     fn bool_and(lhs: TpuTensor, rhs: TpuTensor) -> TpuTensor {
-        binary("bool_and", BinaryOp::And, lhs, rhs)
+        binary("bool_and", BinaryOp::And, lhs.0, rhs.0).into()
     }
 
     fn bool_or(lhs: TpuTensor, rhs: TpuTensor) -> TpuTensor {
-        binary("bool_or", BinaryOp::Or, lhs, rhs)
+        binary("bool_or", BinaryOp::Or, lhs.0, rhs.0).into()
     }
 
     fn bool_xor(lhs: TpuTensor, rhs: TpuTensor) -> TpuTensor {
-        binary("bool_xor", BinaryOp::Xor, lhs, rhs)
+        binary("bool_xor", BinaryOp::Xor, lhs.0, rhs.0).into()
     }
 
     fn bool_not_equal(lhs: TpuTensor, rhs: TpuTensor) -> TpuTensor {
-        binary("bool_not_equal", BinaryOp::Xor, lhs, rhs)
+        binary("bool_not_equal", BinaryOp::Xor, lhs.0, rhs.0).into()
     }
 
     fn bool_not(tensor: TpuTensor) -> TpuTensor {
-        unary("bool_not", UnaryOp::Not, tensor)
+        unary("bool_not", UnaryOp::Not, tensor.0).into()
     }
 
     fn bool_equal(lhs: TpuTensor, rhs: TpuTensor) -> TpuTensor {
-        compare("bool_equal", Direction::Eq, lhs, rhs)
+        compare("bool_equal", Direction::Eq, lhs.0, rhs.0).into()
     }
 
     fn bool_equal_elem(lhs: TpuTensor, rhs: Scalar) -> TpuTensor {
-        compare_scalar("bool_equal_elem", Direction::Eq, lhs, rhs)
+        compare_scalar("bool_equal_elem", Direction::Eq, lhs.0, number(rhs)).into()
     }
 
     fn bool_not_equal_elem(lhs: TpuTensor, rhs: Scalar) -> TpuTensor {
-        compare_scalar("bool_not_equal_elem", Direction::Ne, lhs, rhs)
+        compare_scalar("bool_not_equal_elem", Direction::Ne, lhs.0, number(rhs)).into()
     }
 
     fn bool_any(tensor: TpuTensor) -> TpuTensor {
-        reduce::any(tensor)
+        reduce::any(tensor.0).into()
     }
 
     fn bool_any_dim(tensor: TpuTensor, dim: usize) -> TpuTensor {
-        reduce::any_dim(tensor, dim)
+        reduce::any_dim(tensor.0, dim).into()
     }
 
     fn bool_all(tensor: TpuTensor) -> TpuTensor {
-        reduce::all(tensor)
+        reduce::all(tensor.0).into()
     }
 
     fn bool_all_dim(tensor: TpuTensor, dim: usize) -> TpuTensor {
-        reduce::all_dim(tensor, dim)
+        reduce::all_dim(tensor.0, dim).into()
     }
 
     // Movement.
 
     fn bool_reshape(tensor: TpuTensor, shape: Shape) -> TpuTensor {
-        movement::reshape(tensor, shape)
+        movement::reshape(tensor.0, &shape).into()
     }
 
     fn bool_transpose(tensor: TpuTensor) -> TpuTensor {
-        movement::transpose(tensor)
+        movement::transpose(tensor.0).into()
     }
 
     fn bool_swap_dims(tensor: TpuTensor, dim1: usize, dim2: usize) -> TpuTensor {
-        movement::swap_dims(tensor, dim1, dim2)
+        movement::swap_dims(tensor.0, dim1, dim2).into()
     }
 
     fn bool_permute(tensor: TpuTensor, axes: &[usize]) -> TpuTensor {
-        movement::permute(tensor, axes)
+        movement::permute(tensor.0, axes).into()
     }
 
     fn bool_flip(tensor: TpuTensor, axes: &[usize]) -> TpuTensor {
-        movement::flip(tensor, axes)
+        movement::flip(tensor.0, axes).into()
     }
 
     fn bool_expand(tensor: TpuTensor, shape: Shape) -> TpuTensor {
-        movement::expand(tensor, shape)
+        movement::expand(tensor.0, &shape).into()
     }
 
     fn bool_repeat_dim(tensor: TpuTensor, dim: usize, times: usize) -> TpuTensor {
-        movement::repeat_dim(tensor, dim, times)
+        movement::repeat_dim(tensor.0, dim, times).into()
     }
 
     fn bool_cat(tensors: Vec<TpuTensor>, dim: usize) -> TpuTensor {
-        movement::cat(tensors, dim)
+        movement::cat(tensors.into_iter().map(Into::into).collect(), dim).into()
     }
 
     fn bool_slice(tensor: TpuTensor, slices: &[Slice]) -> TpuTensor {
-        movement::slice(tensor, slices)
+        let slices = resolved(&tensor, slices);
+        movement::slice(tensor.0, &slices).into()
     }
 
     fn bool_slice_assign(tensor: TpuTensor, slices: &[Slice], value: TpuTensor) -> TpuTensor {
-        movement::slice_assign(tensor, slices, value)
+        let slices = resolved(&tensor, slices);
+        movement::slice_assign(tensor.0, &slices, value.0).into()
     }
 
     fn bool_unfold(tensor: TpuTensor, dim: usize, size: usize, step: usize) -> TpuTensor {
-        movement::unfold(tensor, dim, size, step)
+        movement::unfold(tensor.0, dim, size, step).into()
     }
 
     // Indexing and masks.
 
     fn bool_gather(dim: usize, tensor: TpuTensor, indices: TpuTensor) -> TpuTensor {
-        index::gather(tensor, dim, indices)
+        index::gather(tensor.0, dim, indices.0).into()
     }
 
     fn bool_scatter_or(dim: usize, tensor: TpuTensor, indices: TpuTensor, value: TpuTensor) -> TpuTensor {
-        index::scatter(tensor, dim, indices, value, Combine::Or)
+        index::scatter(tensor.0, dim, indices.0, value.0, Combine::Or).into()
     }
 
     fn bool_select(tensor: TpuTensor, dim: usize, indices: TpuTensor) -> TpuTensor {
-        index::select(tensor, dim, indices)
+        index::select(tensor.0, dim, indices.0).into()
     }
 
     fn bool_select_or(tensor: TpuTensor, dim: usize, indices: TpuTensor, value: TpuTensor) -> TpuTensor {
-        index::select_assign(tensor, dim, indices, value, Combine::Or)
+        index::select_assign(tensor.0, dim, indices.0, value.0, Combine::Or).into()
     }
 
     fn bool_mask_where(tensor: TpuTensor, mask: TpuTensor, value: TpuTensor) -> TpuTensor {
-        arithmetic::mask_where(tensor, mask, value)
+        arithmetic::mask_where(tensor.0, mask.0, value.0).into()
     }
 
     fn bool_mask_fill(tensor: TpuTensor, mask: TpuTensor, value: Scalar) -> TpuTensor {
-        arithmetic::mask_fill(tensor, mask, value)
+        arithmetic::mask_fill(tensor.0, mask.0, number(value)).into()
     }
 }

@@ -10,16 +10,18 @@
 
 use crate::backend::{TpuFloat, TpuInt};
 use crate::dtype::{from_float, from_int};
-use crate::ops::{data, index, movement, reduce, sort};
-use crate::trace::{Recorder, record, record_many};
+use crate::ops::options::resolved;
+use crate::ops::{host, record, record_many};
 use crate::{Tpu, TpuDevice, TpuQTensor, TpuTensor};
 use burn_backend::ops::QTensorOps;
 use burn_backend::quantization::QuantizationParametersPrimitive;
 use burn_backend::{ExecutionError, TensorData};
 use burn_std::quantization::{QuantLevel, QuantScheme, QuantStore, QuantValue, QuantizedBytes};
 use burn_std::{DType as BurnDType, FloatDType, IntDType, Shape, Slice};
-use burn_tpu_graph::op::{BinaryOp, Combine, Direction, UnaryOp};
-use burn_tpu_graph::{Builder, DType, Dims, NodeId, Result};
+use burn_tpu_runtime::graph::op::{BinaryOp, Combine, Direction, UnaryOp};
+use burn_tpu_runtime::graph::{Builder, DType, Dims, NodeId, Result};
+use burn_tpu_runtime::ops::{data, index, movement, reduce, sort};
+use burn_tpu_runtime::{Recorder, Tensor};
 
 impl<F: TpuFloat, I: TpuInt> QTensorOps<Self> for Tpu<F, I> {
     fn q_from_data(quantized: TensorData, device: &TpuDevice) -> TpuQTensor {
@@ -30,13 +32,13 @@ impl<F: TpuFloat, I: TpuInt> QTensorOps<Self> for Tpu<F, I> {
         let (shape, num_elements) = (quantized.shape.clone(), quantized.num_elements());
         let (values, parameters) = QuantizedBytes { bytes: quantized.into_bytes(), scheme, num_elements }.into_vec_i8();
         let scales = TensorData::new(parameters.scales.clone(), [parameters.scales.len()]);
-        let values = data::from_data("q_from_data", TensorData::new(values, shape), device);
-        TpuQTensor { values, scales: data::from_data("q_from_data", scales, device), scheme: native }
+        let values = host::from_data("q_from_data", TensorData::new(values, shape), device);
+        TpuQTensor { values, scales: host::from_data("q_from_data", scales, device), scheme: native }
     }
 
     fn quantize(x: TpuTensor, scheme: &QuantScheme, parameters: QuantizationParametersPrimitive<Self>) -> TpuQTensor {
         let scheme = supported("quantize", scheme);
-        let [values, scales] = record_many("quantize", &[&x, &parameters.scales], |r, nodes| {
+        let [values, scales] = record_many("quantize", [&x, &parameters.scales], |r, nodes| {
             let scales = r.convert(nodes[1], DType::F32)?;
             quantized(r, nodes[0], scales, &scheme)
         });
@@ -46,7 +48,7 @@ impl<F: TpuFloat, I: TpuInt> QTensorOps<Self> for Tpu<F, I> {
     /// The scale maps the largest magnitude, of the tensor or of a block, to the end of the value range.
     fn quantize_dynamic(x: TpuTensor, scheme: &QuantScheme) -> TpuQTensor {
         let scheme = supported("quantize_dynamic", scheme);
-        let [values, scales] = record_many("quantize_dynamic", &[&x], |r, nodes| {
+        let [values, scales] = record_many("quantize_dynamic", [&x], |r, nodes| {
             let scales = fitting_scales(r, nodes[0], &scheme)?;
             quantized(r, nodes[0], scales, &scheme)
         });
@@ -70,18 +72,18 @@ impl<F: TpuFloat, I: TpuInt> QTensorOps<Self> for Tpu<F, I> {
     }
 
     fn q_to_device(x: TpuQTensor, device: &TpuDevice) -> TpuQTensor {
-        let (values, scales) = (data::to_device(x.values, device), data::to_device(x.scales, device));
-        TpuQTensor { values, scales, scheme: x.scheme }
+        let (values, scales) = (data::to_device(x.values.0, &device.0), data::to_device(x.scales.0, &device.0));
+        TpuQTensor { values: values.into(), scales: scales.into(), scheme: x.scheme }
     }
 
     /// Blocks are runs of row-major values, which other dims do not change.
     fn q_reshape(x: TpuQTensor, shape: Shape) -> TpuQTensor {
-        TpuQTensor { values: movement::reshape(x.values, shape), ..x }
+        TpuQTensor { values: movement::reshape(x.values.0, &shape).into(), ..x }
     }
 
     async fn q_into_data(x: TpuQTensor) -> Result<TensorData, ExecutionError> {
-        let values = data::into_data(x.values).await?;
-        let scales = data::into_data(x.scales).await?;
+        let values = host::into_data(x.values).await?;
+        let scales = host::into_data(x.scales).await?;
         let shape = values.shape.clone();
         let unread = |error| ExecutionError::WithContext { reason: format!("q_into_data: {error:?}") };
         let (values, scales) = (values.into_vec::<i8>().map_err(unread)?, scales.into_vec::<f32>().map_err(unread)?);
@@ -89,7 +91,7 @@ impl<F: TpuFloat, I: TpuInt> QTensorOps<Self> for Tpu<F, I> {
     }
 
     fn q_expand(x: TpuQTensor, shape: Shape) -> TpuQTensor {
-        Self::moved(x, |x| movement::expand(x, shape))
+        Self::moved(x, |x| movement::expand(x, &shape))
     }
 
     fn q_swap_dims(x: TpuQTensor, dim1: usize, dim2: usize) -> TpuQTensor {
@@ -105,15 +107,16 @@ impl<F: TpuFloat, I: TpuInt> QTensorOps<Self> for Tpu<F, I> {
     }
 
     fn q_select(x: TpuQTensor, dim: usize, indices: TpuTensor) -> TpuQTensor {
-        Self::moved(x, |x| index::select(x, dim, indices))
+        Self::moved(x, |x| index::select(x, dim, indices.0))
     }
 
     fn q_slice(x: TpuQTensor, slices: &[Slice]) -> TpuQTensor {
-        Self::moved(x, |x| movement::slice(x, slices))
+        let slices = resolved(&x.values, slices);
+        Self::moved(x, |x| movement::slice(x, &slices))
     }
 
     fn q_gather(dim: usize, x: TpuQTensor, indices: TpuTensor) -> TpuQTensor {
-        Self::moved(x, |x| index::gather(x, dim, indices))
+        Self::moved(x, |x| index::gather(x, dim, indices.0))
     }
 
     fn q_repeat_dim(x: TpuQTensor, dim: usize, times: usize) -> TpuQTensor {
@@ -121,19 +124,19 @@ impl<F: TpuFloat, I: TpuInt> QTensorOps<Self> for Tpu<F, I> {
     }
 
     fn q_argmax(x: TpuQTensor, dim: usize, index: IntDType) -> TpuTensor {
-        reduce::argmax(Self::comparable(x), dim, from_int(index))
+        reduce::argmax(Self::comparable(x), dim, from_int(index)).into()
     }
 
     fn q_argmin(x: TpuQTensor, dim: usize, index: IntDType) -> TpuTensor {
-        reduce::argmin(Self::comparable(x), dim, from_int(index))
+        reduce::argmin(Self::comparable(x), dim, from_int(index)).into()
     }
 
     fn q_argsort(x: TpuQTensor, dim: usize, descending: bool, index: IntDType) -> TpuTensor {
-        sort::argsort(Self::comparable(x), dim, descending, from_int(index))
+        sort::argsort(Self::comparable(x), dim, descending, from_int(index)).into()
     }
 
     fn q_argtopk(x: TpuQTensor, dim: usize, k: usize, index: IntDType) -> TpuTensor {
-        sort::argtopk(Self::comparable(x), dim, k, from_int(index))
+        sort::argtopk(Self::comparable(x), dim, k, from_int(index)).into()
     }
 
     fn q_sort(x: TpuQTensor, dim: usize, descending: bool) -> TpuQTensor {
@@ -147,21 +150,21 @@ impl<F: TpuFloat, I: TpuInt> QTensorOps<Self> for Tpu<F, I> {
 
 impl<F: TpuFloat, I: TpuInt> Tpu<F, I> {
     /// Applies a move to the integers where one scale serves all, else to the numbers, which are then quantized anew.
-    fn moved(x: TpuQTensor, moved: impl FnOnce(TpuTensor) -> TpuTensor) -> TpuQTensor {
+    fn moved(x: TpuQTensor, moved: impl FnOnce(Tensor) -> Tensor) -> TpuQTensor {
         match x.scheme.level {
-            QuantLevel::Tensor => TpuQTensor { values: moved(x.values), ..x },
+            QuantLevel::Tensor => TpuQTensor { values: moved(x.values.0).into(), ..x },
             QuantLevel::Block(_) => {
                 let scheme = x.scheme;
-                Self::quantize_dynamic(moved(Self::dequantize(x, FloatDType::F32)), &scheme)
+                Self::quantize_dynamic(moved(Self::dequantize(x, FloatDType::F32).0).into(), &scheme)
             }
         }
     }
 
     /// Something in the order of the numbers: the integers where one scale (above 0) serves all.
-    fn comparable(x: TpuQTensor) -> TpuTensor {
+    fn comparable(x: TpuQTensor) -> Tensor {
         match x.scheme.level {
-            QuantLevel::Tensor => x.values,
-            QuantLevel::Block(_) => Self::dequantize(x, FloatDType::F32),
+            QuantLevel::Tensor => x.values.0,
+            QuantLevel::Block(_) => Self::dequantize(x, FloatDType::F32).0,
         }
     }
 }
@@ -254,7 +257,7 @@ fn round_half_away(r: &mut Recorder, x: NodeId) -> Result<NodeId> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::ops::testing::{devices, tensor, values};
+    use crate::ops::testing::{devices, tensor, to_device, values};
     use burn_backend::ops::FloatTensorOps;
     use burn_backend::{QTensorPrimitive, TensorMetadata, try_read_sync};
     use burn_ndarray::NdArray;
@@ -280,7 +283,7 @@ mod tests {
             for level in [QuantLevel::Tensor, QuantLevel::block([8])] {
                 for value in [QuantValue::Q8S, QuantValue::Q8F] {
                     let (host, scheme) = (TensorData::new(numbers(48), [6, 8]), scheme(value).with_level(level));
-                    let ours = B::quantize_dynamic(data::from_data("test", host.clone(), &device), &scheme);
+                    let ours = B::quantize_dynamic(host::from_data("test", host.clone(), &device), &scheme);
                     let theirs = Nd::quantize_dynamic(Nd::float_from_data(host, &Default::default()), &scheme);
                     let wanted = try_read_sync(Nd::q_into_data(theirs.clone())).unwrap().unwrap();
                     assert_eq!(read(ours.clone()).as_bytes(), wanted.as_bytes(), "{scheme:?} on {device}");
@@ -298,7 +301,7 @@ mod tests {
             let native =
                 TensorData::quantized(vec![-127i8, -71, 0, 35], [4], scheme(QuantValue::Q8S), &[0.014_173_228]);
             let x = B::q_from_data(native.clone(), &device);
-            assert_eq!((x.shape().to_vec(), x.values.element()), (vec![4], DType::I8));
+            assert_eq!((x.shape().to_vec(), x.values.0.element()), (vec![4], DType::I8));
             assert_eq!(read(x).as_bytes(), native.as_bytes());
             let blocks = scheme(QuantValue::Q8S).with_level(QuantLevel::block([2]));
             let blocks = TensorData::quantized(vec![1i8, 2, 3, 4], [2, 2], blocks, &[0.5, 2.0]);
@@ -316,16 +319,15 @@ mod tests {
     #[test]
     fn halves_round_away_from_zero_and_values_stay_in_range() {
         for device in devices() {
-            let x = data::to_device(tensor([0.5f32, -0.5, 1.5, 0.499_999_97, 9.0, -9.0], &[6]), &device);
-            let scales = data::to_device(tensor([1.0f32], &[1]), &device);
+            let x = to_device(tensor([0.5f32, -0.5, 1.5, 0.499_999_97, 9.0, -9.0], &[6]), &device);
+            let scales = to_device(tensor([1.0f32], &[1]), &device);
             for (value, last) in [(QuantValue::Q4F, [7.0, -8.0]), (QuantValue::Q2S, [1.0, -1.0])] {
                 let x =
                     B::quantize(x.clone(), &scheme(value), QuantizationParametersPrimitive { scales: scales.clone() });
                 let middle = if value == QuantValue::Q4F { 2.0 } else { 1.0 };
                 assert_eq!(values(x.values), [1.0, -1.0, middle, 0.0, last[0], last[1]]);
             }
-            let zeros =
-                B::quantize_dynamic(data::to_device(tensor([0.0f32; 3], &[3]), &device), &scheme(QuantValue::Q8S));
+            let zeros = B::quantize_dynamic(to_device(tensor([0.0f32; 3], &[3]), &device), &scheme(QuantValue::Q8S));
             assert_eq!(values(B::dequantize(zeros, FloatDType::F32)), [0.0; 3]);
         }
     }
@@ -336,11 +338,11 @@ mod tests {
             for level in [QuantLevel::Tensor, QuantLevel::block([4])] {
                 let host = TensorData::new(numbers(32), [4, 8]);
                 let x = B::quantize_dynamic(
-                    data::from_data("test", host, &device),
+                    host::from_data("test", host, &device),
                     &scheme(QuantValue::Q8S).with_level(level),
                 );
                 let before = values(B::dequantize(x.clone(), FloatDType::F32));
-                let at = data::to_device(tensor([2i32, 0], &[2]), &device);
+                let at = to_device(tensor([2i32, 0], &[2]), &device);
                 let moved = [
                     (B::q_permute(x.clone(), &[1, 0]), (0..32).map(|i| before[i % 4 * 8 + i / 4]).collect::<Vec<_>>()),
                     (B::q_reshape(x.clone(), [8, 4].into()), before.clone()),

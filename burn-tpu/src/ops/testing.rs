@@ -1,24 +1,29 @@
 //! What the unit tests of the families share: tensors on burn-ndarray from literals, and their values.
 
-use super::data;
-use crate::{Platform, TpuDevice, TpuTensor};
+use super::host;
+use crate::{TpuDevice, TpuTensor};
 use burn_backend::{Element, TensorData, try_read_sync};
 use burn_std::DType;
 
 /// A tensor from row-major values.
 pub(super) fn tensor<E: Element>(values: impl IntoIterator<Item = E>, dims: &[usize]) -> TpuTensor {
-    data::from_data("test", TensorData::new(values.into_iter().collect(), dims.to_vec()), &TpuDevice::ndarray())
+    host::from_data("test", TensorData::new(values.into_iter().collect(), dims.to_vec()), &TpuDevice::ndarray())
 }
 
 /// A tensor from row-major values of another element type.
 pub(super) fn tensor_of(dtype: DType, values: &[f64], dims: &[usize]) -> TpuTensor {
     let host = TensorData::new(values.to_vec(), dims.to_vec()).convert_dtype(dtype);
-    data::from_data("test", host, &TpuDevice::ndarray())
+    host::from_data("test", host, &TpuDevice::ndarray())
+}
+
+/// The tensor on another device.
+pub(super) fn to_device(x: TpuTensor, device: &TpuDevice) -> TpuTensor {
+    burn_tpu_runtime::ops::data::to_device(x.0, &device.0).into()
 }
 
 /// The values, row-major, as f64.
 pub(super) fn values(x: TpuTensor) -> Vec<f64> {
-    let read = try_read_sync(data::into_data(x)).expect("into_data never waits for another future");
+    let read = try_read_sync(host::into_data(x)).expect("into_data never waits for another future");
     read.expect("the program runs").iter::<f64>().collect()
 }
 
@@ -29,8 +34,8 @@ pub(super) fn truths(x: TpuTensor) -> Vec<bool> {
 
 /// burn-ndarray, and the CPU plugin where there is one (or where `BURN_TPU_REQUIRE_PLUGIN=1` demands it).
 pub(super) fn devices() -> Vec<TpuDevice> {
-    let cpu = TpuDevice::new(Platform::Cpu, 0);
+    let cpu = TpuDevice::cpu(0);
     let required = std::env::var_os("BURN_TPU_REQUIRE_PLUGIN").is_some_and(|value| value == "1");
-    let found = required || crate::runtime::runtime(cpu).engine().is_ok();
+    let found = required || cpu.sync().is_ok();
     std::iter::once(TpuDevice::ndarray()).chain(found.then_some(cpu)).collect()
 }

@@ -1,21 +1,22 @@
 //! Reads of several tensors at once.
 
+use crate::Tpu;
 use crate::backend::{TpuFloat, TpuInt};
-use crate::metrics::CutReason;
-use crate::{Tpu, trace};
+use crate::error::failed;
 use burn_backend::ExecutionError;
 use burn_backend::ops::{
     BoolTensorOps, FloatTensorOps, IntTensorOps, QTensorOps, TransactionOps, TransactionPrimitive,
     TransactionPrimitiveData,
 };
+use burn_tpu_runtime::ops::data;
 
 /// Burn's default reads one tensor after the other. On the recording thread that is one program, since a read there cuts
 /// everything alive; a thread that reads what another one recorded cuts only up to what it reads, so it begins with the
 /// last.
 impl<F: TpuFloat, I: TpuInt> TransactionOps<Self> for Tpu<F, I> {
     async fn tr_execute(reads: TransactionPrimitive<Self>) -> Result<TransactionPrimitiveData, ExecutionError> {
-        let tensors: Vec<_> = reads.read_floats.iter().chain(&reads.read_ints).chain(&reads.read_bools).collect();
-        trace::materialise_together(&tensors, CutReason::Read)?;
+        let tensors = reads.read_floats.iter().chain(&reads.read_ints).chain(&reads.read_bools);
+        data::run_for_reads(&tensors.map(|tensor| &tensor.0).collect::<Vec<_>>()).map_err(failed)?;
         let mut data = TransactionPrimitiveData::default();
         for tensor in reads.read_floats {
             data.read_floats.push(<Self as FloatTensorOps<Self>>::float_into_data(tensor).await?);

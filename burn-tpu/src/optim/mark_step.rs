@@ -1,8 +1,6 @@
 //! The optimizer wrapper that ends a training step.
 
 use crate::TpuDevice;
-use crate::metrics::CutReason;
-use crate::trace;
 use burn_core::module::AutodiffModule;
 use burn_core::tensor::backend::AutodiffBackend;
 use burn_optim::{GradientsParams, LearningRate, MultiGradientsParams, Optimizer};
@@ -47,13 +45,13 @@ where
 
     fn step(&mut self, lr: LearningRate, module: M, grads: GradientsParams) -> M {
         let module = self.optimizer.step(lr, module, grads);
-        trace::cut_step(CutReason::MarkStep);
+        burn_tpu_runtime::end_step();
         module
     }
 
     fn step_multi(&mut self, lr: LearningRate, module: M, grads: MultiGradientsParams) -> M {
         let module = self.optimizer.step_multi(lr, module, grads);
-        trace::cut_step(CutReason::MarkStep);
+        burn_tpu_runtime::end_step();
         module
     }
 

@@ -9,7 +9,7 @@ use burn_core::tensor::backend::AutodiffBackend;
 use burn_core::tensor::{Bool, Tensor, TensorPrimitive};
 use burn_optim::{LearningRate, SimpleOptimizer, adaptor::OptimizerAdaptor};
 use burn_std::DType as BurnDType;
-use burn_tpu_graph::DType;
+use burn_tpu_runtime::graph::DType;
 
 /// Wraps any Burn [`SimpleOptimizer`] so that 16-bit weights learn: the optimizer sees an f32 master copy of each weight,
 /// the gradient in f32, and keeps its state in f32; the weight is the master copy rounded. A weight that was changed

@@ -16,16 +16,19 @@ enum Burn {
     Nothing,
     /// Shapes, dtypes, tensor data: no trait that a backend implements.
     Data,
+    /// Nothing, unless a feature asks for these.
+    Behind(&'static [&'static str]),
     Everything,
 }
 
 /// The arrows point down; graph and pjrt know neither each other nor Burn's `Backend`.
-const RULES: [Rule; 5] = [
-    Rule { library: "burn-tpu-cli", workspace: &["burn-tpu", "burn-tpu-pjrt"], burn: Burn::Everything },
+const RULES: [Rule; 6] = [
+    Rule { library: "burn-tpu-cli", workspace: &["burn-tpu-runtime", "burn-tpu-pjrt"], burn: Burn::Nothing },
+    Rule { library: "burn-tpu", workspace: &["burn-tpu-runtime"], burn: Burn::Everything },
     Rule {
-        library: "burn-tpu",
+        library: "burn-tpu-runtime",
         workspace: &["burn-tpu-fusion", "burn-tpu-graph", "burn-tpu-pjrt"],
-        burn: Burn::Everything,
+        burn: Burn::Behind(&["burn-backend", "burn-ndarray"]),
     },
     Rule { library: "burn-tpu-fusion", workspace: &["burn-tpu-graph"], burn: Burn::Data },
     Rule { library: "burn-tpu-graph", workspace: &[], burn: Burn::Data },
@@ -50,17 +53,22 @@ struct Package {
 struct Dependency {
     name: String,
     kind: Option<String>,
+    #[serde(default)]
+    optional: bool,
 }
 
 impl Rule {
-    fn allows(&self, dependency: &str) -> bool {
-        if dependency.starts_with("burn-tpu") {
-            return self.workspace.contains(&dependency);
+    fn allows(&self, dependency: &Dependency) -> bool {
+        let name = dependency.name.as_str();
+        if name.starts_with("burn-tpu") {
+            // On itself, for the features that its own tests need.
+            return self.workspace.contains(&name) || name == self.library;
         }
-        let is_burn = dependency == "burn" || dependency.starts_with("burn-");
+        let is_burn = name == "burn" || name.starts_with("burn-");
         match self.burn {
             Burn::Nothing => !is_burn,
-            Burn::Data => !is_burn || BURN_DATA.contains(&dependency),
+            Burn::Data => !is_burn || BURN_DATA.contains(&name),
+            Burn::Behind(crates) => !is_burn || dependency.optional && crates.contains(&name),
             Burn::Everything => true,
         }
     }
@@ -84,7 +92,7 @@ pub fn check(metadata: &str) -> Result<Vec<String>> {
 fn forbidden(rule: &Rule, dependency: &Dependency) -> Option<String> {
     let for_tests = dependency.kind.as_deref() == Some("dev");
     let ours = LIBRARIES.contains(&dependency.name.as_str());
-    if rule.allows(&dependency.name) || for_tests && !ours {
+    if rule.allows(dependency) || for_tests && !ours {
         return None;
     }
     Some(format!(
@@ -97,6 +105,7 @@ fn forbidden(rule: &Rule, dependency: &Dependency) -> Option<String> {
         match rule.burn {
             Burn::Nothing => "nothing",
             Burn::Data => "its data types (burn-std)",
+            Burn::Behind(_) => "burn-ndarray, behind a feature",
             Burn::Everything => "everything",
         }
     ))
@@ -110,7 +119,9 @@ mod tests {
     fn metadata(arrows: &[(&str, &str, Option<&str>)]) -> String {
         let dependencies = |library: &str| -> Vec<_> {
             let of = arrows.iter().filter(|(from, ..)| *from == library);
-            of.map(|(_, name, kind)| serde_json::json!({ "name": name, "kind": kind })).collect()
+            let optional = |name: &str| library == "burn-tpu-runtime" && name == "burn-ndarray";
+            of.map(|(_, name, kind)| serde_json::json!({ "name": name, "kind": kind, "optional": optional(name) }))
+                .collect()
         };
         let package = |name: &&str| serde_json::json!({ "name": name, "dependencies": dependencies(name) });
         serde_json::json!({ "packages": RULES.iter().map(|rule| package(&rule.library)).collect::<Vec<_>>() })
@@ -120,12 +131,15 @@ mod tests {
     #[test]
     fn the_designed_arrows_pass() {
         let arrows = [
-            ("burn-tpu", "burn-tpu-fusion", None),
-            ("burn-tpu", "burn-tpu-graph", None),
-            ("burn-tpu", "burn-tpu-pjrt", None),
+            ("burn-tpu", "burn-tpu-runtime", None),
             ("burn-tpu", "burn-backend", None),
-            ("burn-tpu-cli", "burn-tpu", None),
+            ("burn-tpu-cli", "burn-tpu-runtime", None),
             ("burn-tpu-cli", "burn-tpu-pjrt", None),
+            ("burn-tpu-runtime", "burn-tpu-fusion", None),
+            ("burn-tpu-runtime", "burn-tpu-graph", None),
+            ("burn-tpu-runtime", "burn-tpu-pjrt", None),
+            ("burn-tpu-runtime", "burn-ndarray", None),
+            ("burn-tpu-graph", "burn-tpu-graph", Some("dev")),
             ("burn-tpu-fusion", "burn-tpu-graph", None),
             ("burn-tpu-graph", "half", None),
             ("burn-tpu-graph", "burn-ndarray", Some("dev")),
@@ -145,6 +159,11 @@ mod tests {
             ("burn-tpu-fusion", "burn-tpu-pjrt", None),
             ("burn-tpu-fusion", "burn-tpu", Some("dev")),
             ("burn-tpu-cli", "burn-tpu-graph", None),
+            ("burn-tpu-cli", "burn-tpu", None),
+            ("burn-tpu-cli", "burn", None),
+            ("burn-tpu-runtime", "burn-tpu", None),
+            ("burn-tpu-runtime", "burn-backend", None),
+            ("burn-tpu", "burn-tpu-graph", None),
             ("burn-tpu", "burn-tpu-cli", None),
         ];
         for arrow in forbidden {

@@ -16,7 +16,7 @@ struct Ban {
     reason: &'static str,
 }
 
-const BANS: [Ban; 4] = [
+const BANS: [Ban; 5] = [
     Ban {
         words: &["unsafe"],
         covers: |path| !in_folder(path, UNSAFE_CRATE),
@@ -25,15 +25,21 @@ const BANS: [Ban; 4] = [
     },
     Ban {
         words: &["stablehlo."],
-        covers: |path| in_sources(path, "burn-tpu"),
+        covers: |path| in_sources(path, "burn-tpu") || in_sources(path, "burn-tpu-runtime"),
         keep: Keep::Literals,
         reason: "StableHLO text is written by burn-tpu-graph alone",
     },
     Ban {
         words: &["PJRT_"],
-        covers: |path| in_sources(path, "burn-tpu"),
+        covers: |path| in_sources(path, "burn-tpu") || in_sources(path, "burn-tpu-runtime"),
         keep: Keep::Code,
         reason: "the C structs stay inside burn-tpu-pjrt",
+    },
+    Ban {
+        words: &["burn::", "burn_backend", "burn_core", "burn_ndarray", "burn_optim", "burn_std", "burn_tensor"],
+        covers: |path| in_sources(path, "burn-tpu-runtime") && !in_folder(path, INTERPRETER),
+        keep: Keep::Code,
+        reason: "Burn is known to burn-tpu, and burn-ndarray to the interpreter",
     },
     Ban {
         words: &["println!", "print!", "eprintln!", "eprint!", "dbg!"],
@@ -42,6 +48,9 @@ const BANS: [Ban; 4] = [
         reason: "a library speaks through `tracing` and its metrics",
     },
 ];
+
+/// The part of burn-tpu-runtime that is burn-ndarray's.
+const INTERPRETER: &str = "burn-tpu-runtime/src/engine/ndarray";
 
 /// The attribute that makes the compiler enforce the first ban.
 const FORBID: &str = "#![forbid(unsafe_code)]";
@@ -131,6 +140,8 @@ mod tests {
             ("tests/x.rs", "unsafe fn f() {}", "tests/x.rs:1: `unsafe`"),
             ("burn-tpu/src/x.rs", "let t = \"stablehlo.add\";", "`stablehlo.`"),
             ("burn-tpu/src/x.rs", "use sys::PJRT_Buffer;", "`PJRT_`"),
+            ("burn-tpu-runtime/src/x.rs", "let t = \"stablehlo.add\";", "`stablehlo.`"),
+            ("burn-tpu-runtime/src/ops/x.rs", "use burn_std::Shape;", "`burn_std`"),
             ("burn-tpu-pjrt/src/x.rs", "println!();", "`println!`"),
             ("burn-tpu-fusion/src/x.rs", "dbg!(1);", "`dbg!`"),
         ];
@@ -147,6 +158,8 @@ mod tests {
             ("burn-tpu-pjrt/src/x.rs", "unsafe { PJRT_Call() }"),
             ("burn-tpu-pjrt/tests/x.rs", "unsafe { f() }"),
             ("burn-tpu-graph/src/x.rs", "let t = \"stablehlo.add\";"),
+            ("burn-tpu-runtime/src/engine/ndarray/x.rs", "use burn_ndarray::NdArray;"),
+            ("burn-tpu/src/x.rs", "use burn_std::Shape;"),
             ("xtask/src/x.rs", "println!();"),
             ("burn-tpu/src/x.rs", "// println! and unsafe\nlet unsafely = \"unsafe PJRT_X\";"),
         ] {

@@ -1,0 +1,248 @@
+//! Device names: a platform and an index. A name costs nothing and loads nothing; the runtime of a device starts at its
+//! first use.
+
+use crate::error::{Result, TpuError};
+use crate::metrics::{CutReason, Metrics};
+use crate::runtime::{registry, runtime};
+use crate::trace;
+
+/// What a device runs on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Platform {
+    /// Google TPUs, through libtpu.
+    Tpu,
+    /// NVIDIA GPUs, through XLA's CUDA plugin.
+    Cuda,
+    /// The host's processor, through XLA's CPU plugin.
+    Cpu,
+    /// The host's processor, through burn-ndarray: no plugin needed. It is there with the crate's feature `ndarray`.
+    NdArray,
+    /// A TPU slice that need not be attached: programs are compiled for it and never run. See [`Device::topology`].
+    Topology,
+}
+
+impl Platform {
+    /// Every platform: those that run programs, best first, then the one that does not.
+    pub const ALL: [Platform; 5] =
+        [Platform::Tpu, Platform::Cuda, Platform::Cpu, Platform::NdArray, Platform::Topology];
+
+    /// The name used in `BURN_TPU_PLATFORM` and in reports.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Platform::Tpu => "tpu",
+            Platform::Cuda => "cuda",
+            Platform::Cpu => "cpu",
+            Platform::NdArray => "ndarray",
+            Platform::Topology => "topology",
+        }
+    }
+
+    /// Returns the number of devices of a platform that has been opened; 1 for burn-ndarray.
+    pub fn device_count(self) -> usize {
+        crate::engine::device_count(self)
+    }
+}
+
+impl std::fmt::Display for Platform {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+impl std::str::FromStr for Platform {
+    type Err = TpuError;
+
+    fn from_str(name: &str) -> Result<Self> {
+        let known = Platform::ALL.into_iter().find(|platform| platform.name() == name);
+        known.ok_or_else(|| TpuError::Option {
+            name: "platform".into(),
+            value: name.into(),
+            rule: "is not one of tpu, cuda, cpu, ndarray, topology".into(),
+        })
+    }
+}
+
+/// One device: where tensors live and programs run.
+///
+/// Naming a device does not check that it exists. A device that is missing answers with an error at the first read or
+/// sync; the error says where a plugin was looked for and how to install one.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Device {
+    platform: Platform,
+    index: u16,
+}
+
+impl Device {
+    /// The TPU core or chip number `index` of this host.
+    pub const fn tpu(index: u16) -> Self {
+        Self { platform: Platform::Tpu, index }
+    }
+
+    /// The NVIDIA GPU number `index` of this host.
+    pub const fn cuda(index: u16) -> Self {
+        Self { platform: Platform::Cuda, index }
+    }
+
+    /// The device number `index` of XLA's CPU plugin. There is one unless
+    /// [`TpuOptions::cpu_devices`](crate::TpuOptions::cpu_devices) asks for more.
+    pub const fn cpu(index: u16) -> Self {
+        Self { platform: Platform::Cpu, index }
+    }
+
+    /// The host through burn-ndarray, without any plugin.
+    pub const fn ndarray() -> Self {
+        Self { platform: Platform::NdArray, index: 0 }
+    }
+
+    /// The first device of a TPU slice that need not be attached: `v5e:2x2`, `v4:2x2x1`, `tpu7x:1x1x1` (generations v4, v5e,
+    /// v5p, v6e and tpu7x). libtpu compiles for it what is recorded on it; nothing is executed. Results are shapes, an
+    /// upload keeps no data, and reading a value is an error, [`TpuError::NoValue`].
+    ///
+    /// The same name is the same device. On a machine without a TPU, loading libtpu sets the environment variables that
+    /// `docs/fit.md` lists; on a machine with one it sets none.
+    ///
+    /// # Errors
+    /// [`TpuError::Topology`] for a name of another form. Nothing is loaded here: that libtpu is missing, or knows no slice
+    /// of these sizes, is reported by the first `sync` or mark step.
+    ///
+    /// ```
+    /// let device = burn_tpu_runtime::Device::topology("v5e:2x2")?;
+    /// assert_eq!(device.to_string(), "v5e:2x2");
+    /// # Ok::<(), burn_tpu_runtime::TpuError>(())
+    /// ```
+    pub fn topology(name: &str) -> Result<Self> {
+        let index = crate::topology::register(name.parse()?)?;
+        Ok(Self { platform: Platform::Topology, index })
+    }
+
+    /// The device number `index` of a platform. For [`Platform::Topology`] the number is one that [`Device::topology`] gave.
+    pub const fn new(platform: Platform, index: u16) -> Self {
+        Self { platform, index }
+    }
+
+    /// What the device runs on.
+    pub const fn platform(self) -> Platform {
+        self.platform
+    }
+
+    /// The device's number on its platform.
+    pub const fn index(self) -> u16 {
+        self.index
+    }
+
+    /// Runs everything that the calling thread has recorded on the device as one program, without waiting for it.
+    ///
+    /// The end of a training step is the place for it: with all of a step in one program, XLA fuses across its ops and
+    /// nothing but the step's results is kept.
+    pub fn mark_step(self) {
+        if let Err(error) = trace::cut(self, CutReason::MarkStep) {
+            tracing::error!(device = %self, %error, "a step did not run; it stays pending, and a read reports the error");
+        }
+    }
+
+    /// Runs what the calling thread has recorded and waits for all that the device was given.
+    ///
+    /// # Errors
+    /// The device's own error when it did not start; that of a program that was refused, whose work stays recorded, or that
+    /// failed while it ran.
+    pub fn sync(self) -> Result<()> {
+        let cut = trace::cut(self, CutReason::Sync);
+        cut.and(runtime(self).wait())
+    }
+
+    /// Returns what the device has done since it started: all zeros for one that was not used yet, which this does not
+    /// start. Print it for a report.
+    pub fn metrics(self) -> Metrics {
+        registry::metrics(self)
+    }
+
+    /// Makes every later compile on the device an error, [`TpuError::Frozen`], which says what differs and where. The work
+    /// of a refused program stays recorded, and its tensors keep their values: after [`Device::unfreeze`] it runs.
+    ///
+    /// Freeze a training or serving loop once it is warm: from then on, nothing can stop for a compile unnoticed. A device
+    /// that was not used yet is frozen from its start.
+    pub fn freeze(self) {
+        registry::freeze(self, true);
+    }
+
+    /// Ends [`Device::freeze`].
+    pub fn unfreeze(self) {
+        registry::freeze(self, false);
+    }
+
+    /// Returns the identities of the programs in the device's cache, ascending. Two runs that recorded the same programs
+    /// give the same list. It is empty for a device that was not used yet.
+    pub fn program_keys(self) -> Vec<u64> {
+        registry::program_keys(self)
+    }
+
+    /// Evicts every compiled program of the device from memory.
+    pub fn clear_programs(self) {
+        if let Some(runtime) = registry::running(self) {
+            runtime.cache().clear();
+        }
+    }
+
+    /// Starts the device's random numbers anew from a seed.
+    pub fn seed(self, seed: u64) {
+        registry::seed(self, seed);
+    }
+}
+
+/// Ends a training step: runs what the calling thread has recorded on any device. What was recorded before the step and
+/// the step does not use runs as programs of its own, so that the step is the same program every time.
+pub fn end_step() {
+    trace::cut_step(CutReason::MarkStep);
+}
+
+impl AsRef<Device> for Device {
+    fn as_ref(&self) -> &Device {
+        self
+    }
+}
+
+impl Default for Device {
+    /// The best device present: TPU, CUDA, CPU plugin, burn-ndarray. `BURN_TPU_PLATFORM` picks the platform instead.
+    ///
+    /// The answer is found once per process. When only burn-ndarray is left, one warning says how to install a plugin.
+    fn default() -> Self {
+        crate::runtime::default_device()
+    }
+}
+
+impl std::fmt::Display for Device {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match (self.platform, crate::topology::described(self.index)) {
+            (Platform::Topology, Some(crate::topology::Described::Slice(topology))) => topology.fmt(f),
+            _ => write!(f, "{}:{}", self.platform, self.index),
+        }
+    }
+}
+
+impl std::fmt::Debug for Device {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Device({self})")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn platform_names_are_a_bijection() {
+        for platform in Platform::ALL {
+            assert_eq!(platform.name().parse::<Platform>().ok(), Some(platform));
+        }
+        assert!("gpu".parse::<Platform>().is_err());
+    }
+
+    #[test]
+    fn a_slice_has_one_number_and_keeps_its_name() {
+        let device = Device::topology("v4:2x2").unwrap();
+        assert_eq!(Device::topology("v4:2x2x1").unwrap(), device);
+        assert_ne!(Device::topology("v5e:2x2").unwrap(), device);
+        assert_eq!(Device::new(Platform::Topology, device.index()).to_string(), "v4:2x2x1");
+        assert!(Device::topology("v4").is_err());
+    }
+}

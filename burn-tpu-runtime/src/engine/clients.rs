@@ -1,0 +1,159 @@
+//! The clients of this process, one per platform: a plugin's devices belong to one client.
+//!
+//! Owns: finding and loading a platform's plugin, making its client, and what happens when two devices of a platform ask for
+//! different clients. May not know: engines, runtimes.
+
+use crate::error::{Result, TpuError};
+use crate::{Device, Platform, TpuOptions};
+use burn_tpu_pjrt::discovery::{self, PluginKind};
+use burn_tpu_pjrt::{Client, ClientOptions, Plugin, presence};
+use parking_lot::Mutex;
+
+/// A platform's client, with the options that it was made with.
+struct Opened {
+    platform: Platform,
+    client: Client,
+    memory_fraction: f32,
+    cpu_devices: u16,
+}
+
+static CLIENTS: Mutex<Vec<Opened>> = Mutex::new(Vec::new());
+
+const DEFAULT_MEMORY_FRACTION: f32 = 0.9;
+const DEFAULT_CPU_DEVICES: u16 = 1;
+
+/// Returns whether the platform's hardware seems to be there, without loading anything. The host's processor always is.
+pub(crate) fn is_present(platform: Platform) -> bool {
+    match platform {
+        Platform::Tpu => presence::tpu_present(),
+        Platform::Cuda => presence::nvidia_gpu_present(),
+        Platform::Cpu | Platform::NdArray => true,
+        Platform::Topology => false,
+    }
+}
+
+/// Returns the number of devices of a platform, after opening its client if the hardware seems to be there: zero without a
+/// plugin, one for burn-ndarray, and for topologies the number of slices named so far.
+pub(crate) fn device_count(platform: Platform) -> usize {
+    match platform {
+        Platform::NdArray => 1,
+        Platform::Topology => crate::topology::count(),
+        Platform::Tpu | Platform::Cuda | Platform::Cpu if !is_present(platform) => 0,
+        Platform::Tpu | Platform::Cuda | Platform::Cpu => {
+            let options = TpuOptions::default().with_environment().unwrap_or_default();
+            let count = with_client(Device::new(platform, 0), &options, |client| client.device_count());
+            count.unwrap_or_else(|error| {
+                tracing::debug!(%platform, %error, "no devices");
+                0
+            })
+        }
+    }
+}
+
+/// Opens the client of a device's platform, which stays open. No runtime is started, so that the device's options can
+/// still be installed.
+///
+/// # Errors
+/// As [`client`].
+pub(crate) fn open(device: Device, options: &TpuOptions) -> Result<()> {
+    with_client(device, options, |_| ())
+}
+
+/// The client of a device's platform, made now if there is none.
+///
+/// A client that was made with other options than those that are set is made anew if nothing uses it.
+///
+/// # Errors
+/// [`TpuError::ClientOption`] if it is in use, [`TpuError::Unavailable`] if it cannot be made: with what was tried, and the
+/// command that fixes it.
+pub(crate) fn client(device: Device, options: &TpuOptions) -> Result<Client> {
+    with_client(device, options, Client::clone)
+}
+
+/// Calls `then` with the client while no other thread can make or replace one.
+fn with_client<T>(device: Device, options: &TpuOptions, then: impl FnOnce(&Client) -> T) -> Result<T> {
+    let platform = device.platform();
+    let mut clients = CLIENTS.lock();
+    if let Some(position) = clients.iter().position(|opened| opened.platform == platform) {
+        let opened = &clients[position];
+        let Some(conflict) = conflict(opened, device, options) else { return Ok(then(&opened.client)) };
+        if opened.client.is_shared() {
+            return Err(conflict);
+        }
+        tracing::debug!(%platform, "the client is made anew, with other options");
+        clients.swap_remove(position);
+    }
+    let opened = make(device, options)?;
+    let result = then(&opened.client);
+    clients.push(opened);
+    Ok(result)
+}
+
+/// The first option that is set, and not to what the client was made with.
+fn conflict(opened: &Opened, device: Device, options: &TpuOptions) -> Option<TpuError> {
+    let differ = |option, asked: String, current: String| {
+        Some(TpuError::ClientOption { device: device.to_string(), option, asked, current })
+    };
+    let current = opened.client.plugin().path();
+    match (&options.plugin, device.platform()) {
+        // A path that names no file is another plugin's too.
+        (Some(asked), _) if asked.canonicalize().ok().as_deref() != Some(current) => {
+            return differ("plugin", asked.display().to_string(), current.display().to_string());
+        }
+        _ => {}
+    }
+    match (device.platform(), options.cpu_devices, options.memory_fraction) {
+        (Platform::Cpu, Some(asked), _) if asked != opened.cpu_devices => {
+            differ("cpu_devices", asked.to_string(), opened.cpu_devices.to_string())
+        }
+        (Platform::Cuda, _, Some(asked)) if asked != opened.memory_fraction => {
+            differ("memory_fraction", asked.to_string(), opened.memory_fraction.to_string())
+        }
+        _ => None,
+    }
+}
+
+/// Finds and loads the plugin, and makes its client.
+fn make(device: Device, options: &TpuOptions) -> Result<Opened> {
+    let platform = device.platform();
+    let (kind, fix) = match platform {
+        Platform::Tpu if is_present(platform) => (PluginKind::Tpu, "cargo xtask setup tpu"),
+        Platform::Tpu => (PluginKind::Tpu, NO_TPU),
+        Platform::Cuda => (PluginKind::Cuda, "cargo xtask setup cuda"),
+        Platform::Cpu => (PluginKind::Cpu, "cargo xtask setup cpu"),
+        Platform::NdArray | Platform::Topology => return Err(super::wrong_engine()),
+    };
+    let unavailable = |reason: String| TpuError::Unavailable { device: device.to_string(), reason, fix };
+    let found = discovery::find(kind, options.plugin.as_deref()).map_err(|error| unavailable(error.to_string()))?;
+    tracing::debug!(path = %found.path.display(), source = ?found.source, "plugin found");
+    let memory_fraction = options.memory_fraction.unwrap_or(DEFAULT_MEMORY_FRACTION);
+    let cpu_devices = options.cpu_devices.unwrap_or(DEFAULT_CPU_DEVICES);
+    let client_options = match platform {
+        Platform::Cpu => ClientOptions::cpu(usize::from(cpu_devices)),
+        Platform::Cuda => ClientOptions::cuda_memory(memory_fraction, true),
+        Platform::Tpu | Platform::NdArray | Platform::Topology => Ok(ClientOptions::default()),
+    };
+    let plugin = Plugin::load(&found.path).map_err(|error| unavailable(error.to_string()))?;
+    let client = client_options.and_then(|client_options| Client::new(plugin, &client_options));
+    let client = client.map_err(|error| match platform {
+        Platform::Tpu if !is_present(platform) => {
+            unavailable(format!("this machine has no TPU ({})", first_line(&error)))
+        }
+        _ => unavailable(error.to_string()),
+    })?;
+    let serves = client.platform_name();
+    if PluginKind::ALL.iter().any(|other| *other != kind && other.name() == serves) {
+        let path = found.path.display();
+        return Err(unavailable(format!("the plugin `{path}` ({}) is for {serves} devices", found.source)));
+    }
+    Ok(Opened { platform, client, memory_fraction, cpu_devices })
+}
+
+/// What works on a machine without a TPU.
+const NO_TPU: &str = "run on this machine's processor with Device::cpu(0) or BURN_TPU_PLATFORM=cpu; to compile for TPUs \
+                      without one, use Device::topology or burn_tpu::fit, which need libtpu only: cargo xtask setup tpu";
+
+/// The first line of what went wrong: libtpu continues with lines of its own source.
+fn first_line(error: &burn_tpu_pjrt::PjrtError) -> String {
+    error.to_string().lines().next().unwrap_or_default().to_string()
+}

@@ -1,0 +1,230 @@
+//! Host fallback: nodes that an engine cannot lower run through the ndarray interpreter, the rest on the device.
+//!
+//! The program is split into stages that alternate between device and host. A node's stage is the earliest that has its
+//! operands, so the number of crossings is the longest chain of alternations and not the number of nodes.
+
+use super::host::NdArrayEngine;
+use super::host_nodes::{host_ops, is_for_host};
+use super::ndarray::HostTensor;
+use super::{Arguments, Engine, Executable, Execution, SharedBuffer, argument, downcast};
+use crate::FallbackPolicy;
+use crate::error::{Result, TpuError};
+use burn_tpu_graph::{Builder, Graph, Node, NodeId, Op, Program, TensorType};
+use parking_lot::Mutex;
+use rustc_hash::FxHashMap;
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+/// Compiles a program for an engine; nodes in `host` (by mnemonic) or without a lowering become host stages.
+///
+/// # Errors
+/// [`TpuError::FallbackDenied`] when there are such nodes and the policy denies them; the engine's own errors.
+pub(crate) fn compile(
+    engine: &Arc<dyn Engine>,
+    program: &Program,
+    host: &[String],
+    policy: FallbackPolicy,
+) -> Result<Box<dyn Executable>> {
+    let on_host = |node: &Node| is_for_host(engine.as_ref(), host, node);
+    let ops = host_ops(engine.as_ref(), program, host);
+    if ops.is_empty() {
+        return engine.compile(program);
+    }
+    match policy {
+        FallbackPolicy::Deny => {
+            let ops = ops.into_iter().collect::<Vec<_>>().join(", ");
+            return Err(TpuError::FallbackDenied { device: engine.describe(), ops });
+        }
+        FallbackPolicy::Warn => warn_once(&engine.describe(), &ops),
+        FallbackPolicy::Allow => {}
+    }
+    Staged::new(engine, program, on_host).map(|staged| Box::new(staged) as Box<dyn Executable>)
+}
+
+/// Warns of each op once per device and process.
+fn warn_once(device: &str, ops: &BTreeSet<&'static str>) {
+    static WARNED: Mutex<BTreeSet<(String, &'static str)>> = Mutex::new(BTreeSet::new());
+    for &op in ops {
+        if WARNED.lock().insert((device.to_owned(), op)) {
+            tracing::warn!(device, op, "an op without a lowering runs on the host");
+        }
+    }
+}
+
+/// A program in stages.
+struct Staged {
+    engine: Arc<dyn Engine>,
+    stages: Vec<Stage>,
+    outputs: Vec<NodeId>,
+    /// The parameter index of each parameter node.
+    parameters: FxHashMap<NodeId, u32>,
+}
+
+/// One stage: its program reads `inputs` (nodes of the whole program) as parameters 0, 1, … and leaves `outputs`.
+struct Stage {
+    executable: Box<dyn Executable>,
+    inputs: Vec<(NodeId, TensorType)>,
+    outputs: Vec<NodeId>,
+    host_ops: Vec<&'static str>,
+}
+
+impl Staged {
+    fn new(engine: &Arc<dyn Engine>, program: &Program, on_host: impl Fn(&Node) -> bool) -> Result<Self> {
+        let stages = assign(program.graph(), on_host);
+        let count = stages.iter().copied().max().map_or(0, |last| last + 1);
+        let crossing = crossing(program, &stages);
+        let stages =
+            (0..count).map(|stage| Stage::new(engine, program, &stages, &crossing, stage)).collect::<Result<_>>()?;
+        let parameters = program.graph().nodes().iter().enumerate().filter_map(|(i, node)| match node.op {
+            Op::Parameter { index, .. } => Some((NodeId(i as u32), index)),
+            _ => None,
+        });
+        let parameters = parameters.collect();
+        Ok(Self { engine: Arc::clone(engine), stages, outputs: program.outputs().to_vec(), parameters })
+    }
+}
+
+/// The stage of every node; even stages are the device's, odd ones the host's. Leaves and further results follow
+/// their users and their node.
+fn assign(graph: &Graph, on_host: impl Fn(&Node) -> bool) -> Vec<usize> {
+    let mut stages = Vec::with_capacity(graph.len());
+    for node in graph.nodes() {
+        let earliest = node.operands.iter().map(|operand| stages[operand.index()]).max().unwrap_or(0);
+        let follows = matches!(node.op, Op::GetResult { .. });
+        let host = !follows && on_host(node);
+        stages.push(if follows || (earliest % 2 == 1) == host { earliest } else { earliest + 1 });
+    }
+    stages
+}
+
+/// A node that each stage can build again by itself, so that it never crosses.
+fn is_cheap_leaf(op: &Op) -> bool {
+    matches!(op, Op::Slot { .. } | Op::Offset { .. } | Op::Constant(_) | Op::Iota { .. })
+}
+
+/// Nodes that a later stage or the caller needs.
+fn crossing(program: &Program, stages: &[usize]) -> BTreeSet<NodeId> {
+    let nodes = program.graph().nodes();
+    let mut crossing: BTreeSet<NodeId> = program.outputs().iter().copied().collect();
+    for (i, node) in nodes.iter().enumerate() {
+        let later = node.operands.iter().filter(|operand| stages[operand.index()] != stages[i]);
+        crossing.extend(later.filter(|operand| !is_cheap_leaf(&nodes[operand.index()].op)));
+    }
+    crossing.retain(|node| !matches!(nodes[node.index()].op, Op::Parameter { .. }));
+    crossing
+}
+
+impl Stage {
+    fn new(
+        engine: &Arc<dyn Engine>,
+        program: &Program,
+        stages: &[usize],
+        crossing: &BTreeSet<NodeId>,
+        stage: usize,
+    ) -> Result<Self> {
+        let mut part =
+            Part { whole: program.graph(), graph: Graph::new(), renamed: FxHashMap::default(), inputs: vec![] };
+        let own = |i: usize| stages[i] == stage;
+        let outputs: Vec<NodeId> = crossing.iter().copied().filter(|node| own(node.index())).collect();
+        for i in (0..part.whole.len()).filter(|&i| own(i)) {
+            part.take(NodeId(i as u32), true).map_err(bug)?;
+        }
+        let renamed: Vec<NodeId> = outputs.iter().map(|node| part.renamed[node]).collect();
+        let part_program = Program::extract(&part.graph, &renamed).map_err(bug)?;
+        let host = stage % 2 == 1;
+        let executable = if host { NdArrayEngine.compile(&part_program)? } else { engine.compile(&part_program)? };
+        let ops = part_program.graph().nodes().iter().map(|node| &node.op);
+        let counted = ops.filter(|op| !is_cheap_leaf(op) && !matches!(op, Op::Parameter { .. } | Op::GetResult { .. }));
+        let host_ops = if host { counted.map(Op::mnemonic).collect() } else { Vec::new() };
+        Ok(Self { executable, inputs: part.inputs, outputs, host_ops })
+    }
+}
+
+/// The part of a program that one stage runs.
+struct Part<'p> {
+    whole: &'p Graph,
+    graph: Graph,
+    renamed: FxHashMap<NodeId, NodeId>,
+    inputs: Vec<(NodeId, TensorType)>,
+}
+
+impl Part<'_> {
+    /// Adds a node of the stage (`own`), or of an earlier stage: a cheap leaf again, anything else as a parameter.
+    fn take(&mut self, id: NodeId, own: bool) -> burn_tpu_graph::Result<NodeId> {
+        if let Some(&node) = self.renamed.get(&id) {
+            return Ok(node);
+        }
+        let node = self.whole.node(id);
+        let parameter = matches!(node.op, Op::Parameter { .. });
+        let renamed = if parameter || !(own || is_cheap_leaf(&node.op)) {
+            let index = self.inputs.len() as u32;
+            self.inputs.push((id, node.ty.clone()));
+            self.graph.add(Op::Parameter { index, ty: node.ty.clone() }, &[])?
+        } else {
+            let operands = node.operands.iter().map(|&operand| self.take(operand, false));
+            let operands = operands.collect::<burn_tpu_graph::Result<Vec<_>>>()?;
+            self.graph.add(node.op.clone(), &operands)?
+        };
+        self.renamed.insert(id, renamed);
+        Ok(renamed)
+    }
+}
+
+impl Executable for Staged {
+    fn execute(&self, arguments: &mut Arguments, slots: &[u64]) -> Result<Execution> {
+        let mut values: FxHashMap<NodeId, SharedBuffer> = FxHashMap::default();
+        for (&node, &index) in &self.parameters {
+            values.insert(node, Arc::clone(argument(arguments, index)?));
+        }
+        let mut whole = Execution::default();
+        for (i, stage) in self.stages.iter().enumerate() {
+            let host = i % 2 == 1;
+            let inputs = stage.inputs.iter().map(|(node, ty)| self.move_to(host, &values[node], ty).map(Some));
+            let mut inputs = inputs.collect::<Result<Arguments>>()?;
+            let done = stage.executable.execute(&mut inputs, slots)?;
+            whole.donated_buffers += done.donated_buffers;
+            whole.donated_bytes += done.donated_bytes;
+            whole.footprint.arguments += done.footprint.arguments;
+            whole.footprint.outputs += done.footprint.outputs;
+            whole.footprint.aliases += done.footprint.aliases;
+            whole.footprint.temporaries += done.footprint.temporaries;
+            whole.host_ops.extend(&stage.host_ops);
+            values.extend(stage.outputs.iter().copied().zip(done.outputs));
+        }
+        whole.outputs = self.outputs.iter().map(|node| self.take_output(&mut values, *node)).collect::<Result<_>>()?;
+        Ok(whole)
+    }
+
+    fn size_bytes(&self) -> u64 {
+        self.stages.iter().map(|stage| stage.executable.size_bytes()).sum()
+    }
+
+    /// Host stages need no compiler.
+    fn is_from_disk(&self) -> bool {
+        self.stages.iter().step_by(2).all(|stage| stage.executable.is_from_disk())
+    }
+}
+
+impl Staged {
+    /// The value where the stage needs it.
+    fn move_to(&self, host: bool, value: &SharedBuffer, ty: &TensorType) -> Result<SharedBuffer> {
+        Ok(match (host, downcast::<HostTensor>(value)) {
+            (true, Err(_)) => Arc::new(HostTensor::from_bytes(ty.clone(), self.engine.download(value)?)),
+            (false, Ok(tensor)) => self.engine.upload(ty, tensor.to_bytes())?,
+            _ => Arc::clone(value),
+        })
+    }
+
+    /// An output on the device.
+    fn take_output(&self, values: &mut FxHashMap<NodeId, SharedBuffer>, node: NodeId) -> Result<SharedBuffer> {
+        let value = values.remove(&node).ok_or_else(|| TpuError::Bug(format!("no stage computed {node}")))?;
+        match downcast::<HostTensor>(&value) {
+            Ok(tensor) => self.engine.upload(tensor.ty(), tensor.to_bytes()),
+            Err(_) => Ok(value),
+        }
+    }
+}
+
+fn bug(error: burn_tpu_graph::GraphError) -> TpuError {
+    TpuError::Bug(error.to_string())
+}

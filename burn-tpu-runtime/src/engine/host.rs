@@ -1,0 +1,96 @@
+//! The ndarray engine: programs run in the calling thread through the interpreter. It needs no plugin.
+
+use super::ndarray::{HostTensor, interpret};
+use super::{
+    Arguments, DeviceBuffer, Engine, Executable, Execution, SharedBuffer, downcast, take_argument, wrong_engine,
+};
+use crate::error::{Result, TpuError};
+use burn_tpu_graph::{Op, Program, TensorType};
+use rustc_hash::FxHashMap;
+use std::any::Any;
+use std::sync::Arc;
+
+impl DeviceBuffer for HostTensor {}
+
+/// Runs programs with burn-ndarray.
+pub(crate) struct NdArrayEngine;
+
+/// Opens the host: it is always there.
+///
+/// # Errors
+/// None; a build without burn-ndarray has the same function, which has one.
+pub(crate) fn open_ndarray() -> Result<Arc<dyn Engine>> {
+    Ok(Arc::new(NdArrayEngine))
+}
+
+impl Engine for NdArrayEngine {
+    fn describe(&self) -> String {
+        "burn-ndarray on the host".into()
+    }
+
+    fn upload(&self, ty: &TensorType, bytes: Vec<u8>) -> Result<SharedBuffer> {
+        Ok(Arc::new(HostTensor::from_bytes(ty.clone(), bytes)))
+    }
+
+    fn download(&self, buffer: &SharedBuffer) -> Result<Vec<u8>> {
+        downcast(buffer).map(HostTensor::to_bytes)
+    }
+
+    fn lowers(&self, _op: &Op) -> bool {
+        true
+    }
+
+    fn compile(&self, program: &Program) -> Result<Box<dyn Executable>> {
+        Ok(Box::new(Interpreted { program: program.clone() }))
+    }
+
+    fn wait(&self) -> Result<()> {
+        Ok(())
+    }
+}
+
+struct Interpreted {
+    program: Program,
+}
+
+impl Executable for Interpreted {
+    fn execute(&self, arguments: &mut Arguments, slots: &[u64]) -> Result<Execution> {
+        let mut execution = Execution::default();
+        let mut parameters = FxHashMap::default();
+        for (index, ty) in self.program.parameters() {
+            let (value, donated) = owned(take_argument(arguments, index)?)?;
+            execution.donated_buffers += usize::from(donated);
+            execution.donated_bytes += if donated { ty.bytes() } else { 0 };
+            parameters.insert(index, value);
+        }
+        let results = interpret(&self.program, parameters, slots);
+        let results = results.map_err(|error| TpuError::Host { reason: error.to_string() })?;
+        execution.outputs = results.into_iter().map(|value| Arc::new(value) as SharedBuffer).collect();
+        Ok(execution)
+    }
+
+    /// The interpreter holds the graph only.
+    fn size_bytes(&self) -> u64 {
+        (self.program.graph().len() * std::mem::size_of::<burn_tpu_graph::Node>()) as u64
+    }
+}
+
+/// The results of a program on the host as row-major little-endian bytes (a bool takes one): what tests of the other
+/// engines compare with. `parameters[i]` are the bytes of parameter `i`, `slots[i]` the bits of slot `i`.
+#[cfg(feature = "testing")]
+pub fn interpret_program(program: &Program, parameters: &[Vec<u8>], slots: &[u64]) -> Result<Vec<Vec<u8>>> {
+    let bytes = |index: u32| parameters.get(index as usize).map(Vec::as_slice).unwrap_or_default();
+    let value = |(index, ty): (u32, &TensorType)| (index, HostTensor::from_bytes(ty.clone(), bytes(index)));
+    let results = interpret(program, program.parameters().map(value).collect(), slots);
+    let results = results.map_err(|error| TpuError::Host { reason: error.to_string() })?;
+    Ok(results.iter().map(HostTensor::to_bytes).collect())
+}
+
+/// Returns the value, and whether its buffer had no other owner: then the program may write into it.
+fn owned(buffer: SharedBuffer) -> Result<(HostTensor, bool)> {
+    let any: Arc<dyn Any + Send + Sync> = buffer;
+    match Arc::try_unwrap(any.downcast::<HostTensor>().map_err(|_| wrong_engine())?) {
+        Ok(tensor) => Ok((tensor, true)),
+        Err(shared) => Ok(((*shared).clone(), false)),
+    }
+}

@@ -1,0 +1,42 @@
+//! What burn-ndarray does in other builds, in one without the feature `ndarray`: nothing, and errors that say so.
+
+use super::host_nodes::host_ops;
+use super::{Engine, Executable};
+use crate::error::{Result, TpuError};
+use crate::{Device, FallbackPolicy};
+use burn_tpu_graph::Program;
+use std::sync::Arc;
+
+/// Opens the host.
+///
+/// # Errors
+/// [`TpuError::Unavailable`]: this build has no interpreter.
+pub(crate) fn open_ndarray() -> Result<Arc<dyn Engine>> {
+    Err(TpuError::Unavailable {
+        device: Device::ndarray().to_string(),
+        reason: "this program was built without burn-ndarray".into(),
+        fix: "build burn-tpu-runtime with its feature `ndarray`, or install a plugin: cargo xtask setup cpu",
+    })
+}
+
+/// Compiles a program for an engine.
+///
+/// # Errors
+/// [`TpuError::FallbackDenied`] when a node is in `host` (by mnemonic) or without a lowering, whatever the
+/// policy: there is nothing to fall back to. The engine's own errors.
+pub(crate) fn compile(
+    engine: &Arc<dyn Engine>,
+    program: &Program,
+    host: &[String],
+    policy: FallbackPolicy,
+) -> Result<Box<dyn Executable>> {
+    let ops = host_ops(engine.as_ref(), program, host);
+    if ops.is_empty() {
+        return engine.compile(program);
+    }
+    let mut ops = ops.into_iter().collect::<Vec<_>>().join(", ");
+    if policy != FallbackPolicy::Deny {
+        ops.push_str(" (and this program was built without burn-ndarray, the feature `ndarray`)");
+    }
+    Err(TpuError::FallbackDenied { device: engine.describe(), ops })
+}

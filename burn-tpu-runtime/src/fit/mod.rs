@@ -1,0 +1,165 @@
+//! Whether a training step fits a TPU, how fast it can be there and what it costs, without a TPU.
+//!
+//! The step is recorded once, as it would be on any device, and nothing of it runs. libtpu then compiles its programs ahead
+//! of time for each slice. Owns: recording a step, reading what the compiler says, the arithmetic on it, the
+//! generations' data. May not know: how programs are recorded or lowered.
+
+mod advice;
+mod buffers;
+mod golden;
+mod record;
+mod report;
+mod slice;
+mod specs;
+mod table;
+
+pub use report::{Buffer, BufferKind, FitReport, Memory, MxuAdvice, Price, SliceFit, Speed, StepReport, Verdict};
+pub use specs::{Spec, Specs};
+
+use crate::engine;
+use crate::error::{Result, TpuError};
+use crate::topology::{Generation, Topology};
+use crate::{Device, TpuOptions};
+use burn_tpu_graph::cost::{contractions, cost};
+use burn_tpu_graph::{Lowered, Program, lower};
+use slice::Prepared;
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+/// What libtpu is for.
+const COMPILING: &str = "compiling for TPUs";
+
+/// A question: on which slices, with which prices, for how many samples or tokens a step.
+#[derive(Clone, Debug)]
+pub struct Fit {
+    slices: Vec<Topology>,
+    specs: Specs,
+    samples: Option<u64>,
+    tokens: Option<u64>,
+    options: TpuOptions,
+}
+
+impl Fit {
+    /// One chip of every generation, at the built-in prices.
+    ///
+    /// # Errors
+    /// As [`Specs::builtin`] and [`TpuOptions::with_environment`].
+    pub fn new() -> Result<Self> {
+        let slices = Generation::ALL.into_iter().map(Generation::chip).collect();
+        let options = TpuOptions::default().with_environment()?;
+        Ok(Self { slices, specs: Specs::builtin()?, samples: None, tokens: None, options })
+    }
+
+    /// The slices to compile for, instead of one chip of every generation.
+    pub fn slices(mut self, slices: impl IntoIterator<Item = Topology>) -> Self {
+        self.slices = slices.into_iter().collect();
+        self
+    }
+
+    /// Samples that one device takes in a step: with them, the price of a million is known.
+    pub fn samples(mut self, samples: u64) -> Self {
+        self.samples = Some(samples);
+        self
+    }
+
+    /// Tokens that one device takes in a step: with them, the price of a million is known.
+    pub fn tokens(mut self, tokens: u64) -> Self {
+        self.tokens = Some(tokens);
+        self
+    }
+
+    /// Other figures and prices than the built-in ones.
+    pub fn specs(mut self, specs: Specs) -> Self {
+        self.specs = specs;
+        self
+    }
+
+    /// An XLA option for every compile, by its `xla_…` name.
+    pub fn compiler_flag(mut self, name: impl Into<String>, value: impl Into<String>) -> Self {
+        self.options = self.options.compiler_flag(name, value);
+        self
+    }
+
+    /// Records a training or inference step and compiles it for each slice, as many at a time as there are processors.
+    ///
+    /// `build` makes what lives from step to step; `step` takes it and returns it, with everything else that the caller
+    /// would read (a loss, predictions): what is not returned is not computed. Steps are repeated until two in a row record
+    /// the same programs, since the first ones still draw weights and make an optimizer's state. A `mark_step` after
+    /// each step is implied. Values cannot be read: on this device there are none.
+    ///
+    /// A slice that has no room for the step, or whose compile fails, is an entry of the report.
+    ///
+    /// # Errors
+    /// [`TpuError::Step`] when the step computes nothing.
+    pub fn run<S>(&self, build: impl FnOnce(&Device) -> S, step: impl FnMut(S, &Device) -> S) -> Result<FitReport> {
+        let step = record::record(build, step)?;
+        let prepared = prepare(&step.programs, self.options.dump.as_deref())?;
+        let report = StepReport {
+            programs: step.programs.len(),
+            settled: step.settled,
+            nodes: step.programs.iter().map(|program| program.graph().len()).sum(),
+            flops: prepared.cost.flops(),
+            matrix_flops: prepared.cost.matrix_flops(),
+            transcendentals: prepared.cost.transcendentals,
+            ops: ops(&step.programs),
+            hash: hash(&prepared),
+        };
+        Ok(FitReport { step: report, slices: self.compile(&prepared), priced: self.specs.priced.clone() })
+    }
+
+    /// Each slice by the next free worker; the report keeps the order asked. Without libtpu every slice has the same
+    /// failure.
+    fn compile(&self, prepared: &Prepared) -> Vec<SliceFit> {
+        let missing = if self.slices.is_empty() { None } else { engine::libtpu(COMPILING, &self.options).err() };
+        if let Some(error) = missing {
+            return self.slices.iter().map(|&slice| slice::failed(slice, prepared, self, &error)).collect();
+        }
+        let workers = std::thread::available_parallelism().map_or(1, usize::from).min(self.slices.len());
+        let next = AtomicUsize::new(0);
+        let work = || {
+            let mut done = Vec::new();
+            while let Some((place, slice)) = {
+                let place = next.fetch_add(1, Ordering::Relaxed);
+                self.slices.get(place).map(|slice| (place, *slice))
+            } {
+                done.push((place, slice::fit(slice, prepared, self)));
+            }
+            done
+        };
+        let mut done: Vec<(usize, SliceFit)> = std::thread::scope(|scope| {
+            let workers: Vec<_> = (0..workers).map(|_| scope.spawn(work)).collect();
+            workers.into_iter().filter_map(|worker| worker.join().ok()).flatten().collect()
+        });
+        done.sort_by_key(|(place, _)| *place);
+        done.into_iter().map(|(_, fit)| fit).collect()
+    }
+}
+
+/// Lowers the programs, and writes their text into the folder that `BURN_TPU_DUMP` names.
+fn prepare(programs: &[Arc<Program>], dump: Option<&Path>) -> Result<Prepared> {
+    let mut prepared = Prepared { programs: Vec::new(), cost: Default::default(), contractions: Vec::new() };
+    for program in programs {
+        prepared.cost += cost(program);
+        prepared.contractions.extend(contractions(program));
+        let lowered = lower(program).map_err(|error| TpuError::Bug(error.to_string()))?;
+        engine::dump_program(dump, program, &lowered)?;
+        prepared.programs.push((Arc::clone(program), lowered));
+    }
+    Ok(prepared)
+}
+
+/// The programs' hashes, joined by `+`.
+fn hash(prepared: &Prepared) -> String {
+    let hex = |lowered: &Lowered| lowered.stable_hash().iter().map(|byte| format!("{byte:02x}")).collect::<String>();
+    prepared.programs.iter().map(|(_, lowered)| hex(lowered)).collect::<Vec<_>>().join("+")
+}
+
+fn ops(programs: &[Arc<Program>]) -> BTreeMap<String, usize> {
+    let mut ops = BTreeMap::new();
+    for node in programs.iter().flat_map(|program| program.graph().nodes()) {
+        *ops.entry(node.op.mnemonic().to_owned()).or_default() += 1;
+    }
+    ops
+}

@@ -1,0 +1,369 @@
+//! Element-wise ops: arithmetic, comparisons, logic, bits, masks, conversions.
+//!
+//! Owns: how Burn's element-wise semantics are composed, for every element type. Operands broadcast their size-1 dims.
+//! A scalar operand is a slot whatever its value, so a learning rate, a threshold or a fill that changes at every step
+//! never recompiles; only constants that belong to an op's own definition (the 1 of `recip`) are part of the program.
+//! As everywhere in XLA, a scalar takes the tensor's element type first.
+
+use crate::Tensor;
+use crate::trace::{Recorder, record};
+use burn_tpu_graph::op::{BinaryOp, Direction, UnaryOp};
+use burn_tpu_graph::{Builder, DType, NodeId, Number, Result};
+
+/// An op of one operand that the graph has.
+pub fn unary(name: &'static str, op: UnaryOp, x: Tensor) -> Tensor {
+    record(name, [&x], |r, [x]| r.unary(op, x))
+}
+
+/// A function that XLA composes of several ops. 16-bit floats are computed in f32 and rounded once.
+pub fn composed(name: &'static str, op: UnaryOp, x: Tensor) -> Tensor {
+    record(name, [&x], |r, [x]| {
+        let dtype = r.dtype(x);
+        let wide = r.convert(x, dtype.accumulator())?;
+        let y = r.unary(op, wide)?;
+        r.convert(y, dtype)
+    })
+}
+
+/// An op of two operands that the graph has.
+pub fn binary(name: &'static str, op: BinaryOp, lhs: Tensor, rhs: Tensor) -> Tensor {
+    record(name, [&lhs, &rhs], |r, [x, y]| r.binary(op, x, y))
+}
+
+/// An op of a tensor and a scalar on its right.
+pub fn binary_scalar(name: &'static str, op: BinaryOp, lhs: Tensor, rhs: Number) -> Tensor {
+    record(name, [&lhs], |r, [x]| {
+        let y = r.slot_like(x, rhs)?;
+        r.binary(op, x, y)
+    })
+}
+
+/// A comparison; the result is a native bool whatever Burn's settings say.
+pub fn compare(name: &'static str, direction: Direction, lhs: Tensor, rhs: Tensor) -> Tensor {
+    record(name, [&lhs, &rhs], |r, [x, y]| r.compare(direction, x, y))
+}
+
+/// A comparison with a scalar.
+pub fn compare_scalar(name: &'static str, direction: Direction, lhs: Tensor, rhs: Number) -> Tensor {
+    record(name, [&lhs], |r, [x]| {
+        let y = r.slot_like(x, rhs)?;
+        r.compare(direction, x, y)
+    })
+}
+
+/// Burn's remainder, which has the divisor's sign.
+pub fn remainder(lhs: Tensor, rhs: Tensor) -> Tensor {
+    record("remainder", [&lhs, &rhs], |r, [x, y]| floored_remainder(r, x, y))
+}
+
+/// [`remainder`] by a scalar.
+pub fn remainder_scalar(lhs: Tensor, rhs: Number) -> Tensor {
+    record("remainder_scalar", [&lhs], |r, [x]| {
+        let y = r.slot_like(x, rhs)?;
+        floored_remainder(r, x, y)
+    })
+}
+
+/// The truncated remainder is exact; where it is not zero and its sign is not the divisor's, the divisor is added once.
+/// `x - y * floor(x / y)` would round three times.
+fn floored_remainder(r: &mut Recorder, x: NodeId, y: NodeId) -> Result<NodeId> {
+    let truncated = r.binary(BinaryOp::Rem, x, y)?;
+    if r.dtype(truncated).is_unsigned_int() {
+        return Ok(truncated);
+    }
+    let nonzero = r.compare_const(Direction::Ne, truncated, 0i64)?;
+    let below = r.compare_const(Direction::Lt, truncated, 0i64)?;
+    let divisor_below = r.compare_const(Direction::Lt, y, 0i64)?;
+    let signs_differ = r.binary(BinaryOp::Xor, below, divisor_below)?;
+    let wrong = r.binary(BinaryOp::And, nonzero, signs_differ)?;
+    let moved = r.binary(BinaryOp::Add, truncated, y)?;
+    r.select(wrong, moved, truncated)
+}
+
+/// x to the power y, element by element; the exponent may be an integer tensor. 16-bit floats are computed in f32 and
+/// rounded once, since a power multiplies the relative error of its parts by the exponent.
+pub fn power(name: &'static str, lhs: Tensor, rhs: Tensor) -> Tensor {
+    record(name, [&lhs, &rhs], |r, [x, y]| {
+        let (dtype, other) = (r.dtype(x), r.dtype(y));
+        let base = r.convert(x, dtype.accumulator())?;
+        let whole = dtype.is_float() && other.is_int();
+        let exponent = r.convert(y, if whole { dtype.accumulator() } else { other.accumulator() })?;
+        let power =
+            if dtype.is_int() { integer_power(r, base, exponent)? } else { r.binary(BinaryOp::Pow, base, exponent)? };
+        r.convert(power, dtype)
+    })
+}
+
+/// An integer to the power of another, wrapping as products do. XLA's integer power looks at six bits of its exponent, so
+/// it is asked for six at a time: x^n = x^(n mod 64) * (x^64)^(n / 64). A negative exponent gives what 1 / x would.
+fn integer_power(r: &mut Recorder, x: NodeId, n: NodeId) -> Result<NodeId> {
+    let (six, low, half) = (r.splat_like(n, 6i64)?, r.splat_like(n, 63i64)?, r.splat_like(x, 32i64)?);
+    let digit = r.binary(BinaryOp::And, n, low)?;
+    let (mut power, mut base, mut rest) = (r.binary(BinaryOp::Pow, x, digit)?, x, n);
+    for _ in 1..(8 * r.dtype(n).size_bytes()).div_ceil(6) {
+        let root = r.binary(BinaryOp::Pow, base, half)?;
+        base = r.binary(BinaryOp::Mul, root, root)?;
+        rest = r.binary(BinaryOp::ShiftRightLogical, rest, six)?;
+        let digit = r.binary(BinaryOp::And, rest, low)?;
+        let factor = r.binary(BinaryOp::Pow, base, digit)?;
+        power = r.binary(BinaryOp::Mul, power, factor)?;
+    }
+    if r.dtype(n).is_unsigned_int() {
+        return Ok(power);
+    }
+    let negative = r.compare_const(Direction::Lt, n, 0i64)?;
+    let inverse = r.binary(BinaryOp::Pow, x, n)?;
+    r.select(negative, inverse, power)
+}
+
+/// x to the power of a scalar. Small whole exponents are structure, as above the backend, where Burn branches on -2 to
+/// 2; any other exponent is a slot.
+pub fn power_scalar(name: &'static str, lhs: Tensor, exponent: Number) -> Tensor {
+    record(name, [&lhs], |r, [x]| {
+        let dtype = r.dtype(x);
+        let base = r.convert(x, dtype.accumulator())?;
+        let power = match small_exponent(exponent, dtype) {
+            Some(0) => return r.splat_like(x, 1i64),
+            Some(1) => return Ok(x),
+            Some(n) => whole_power(r, base, n)?,
+            None => {
+                let slot = r.slot_like(base, exponent)?;
+                // Up to 63 is an exponent that XLA takes whole.
+                let long = dtype.is_int() && exponent.to_f64() > 63.0;
+                if long { integer_power(r, base, slot)? } else { r.binary(BinaryOp::Pow, base, slot)? }
+            }
+        };
+        r.convert(power, dtype)
+    })
+}
+
+/// The exponent if a few multiplications do: up to 4, where a power would cost a logarithm and an exponential.
+/// Integers have no reciprocal, so their negative exponents are left to the power.
+fn small_exponent(exponent: Number, dtype: DType) -> Option<i32> {
+    let value = exponent.to_f64();
+    let small = value.fract() == 0.0 && value.abs() <= 4.0 && (value >= 0.0 || dtype.is_float());
+    small.then_some(value as i32)
+}
+
+/// x to the power n, for n from -4 to 4 but 0.
+fn whole_power(r: &mut Recorder, x: NodeId, n: i32) -> Result<NodeId> {
+    let square = if n.abs() >= 2 { r.binary(BinaryOp::Mul, x, x)? } else { x };
+    let power = match n.abs() {
+        3 => r.binary(BinaryOp::Mul, square, x)?,
+        4 => r.binary(BinaryOp::Mul, square, square)?,
+        _ => square,
+    };
+    if n < 0 { reciprocal(r, power) } else { Ok(power) }
+}
+
+/// 1 / x.
+pub fn recip(x: Tensor) -> Tensor {
+    record("float_recip", [&x], |r, [x]| reciprocal(r, x))
+}
+
+fn reciprocal(r: &mut Recorder, x: NodeId) -> Result<NodeId> {
+    let one = r.splat_like(x, 1i64)?;
+    r.binary(BinaryOp::Div, one, x)
+}
+
+/// Rounds toward zero.
+pub fn trunc(x: Tensor) -> Tensor {
+    record("float_trunc", [&x], |r, [x]| {
+        let below = r.compare_const(Direction::Lt, x, 0i64)?;
+        let up = r.unary(UnaryOp::Ceil, x)?;
+        let down = r.unary(UnaryOp::Floor, x)?;
+        r.select(below, up, down)
+    })
+}
+
+/// Absolute value; an unsigned integer is its own.
+pub fn abs(x: Tensor) -> Tensor {
+    if x.element().is_unsigned_int() { x } else { unary("abs", UnaryOp::Abs, x) }
+}
+
+/// -1, 0 or 1 in the tensor's type; NaN stays NaN.
+pub fn sign(x: Tensor) -> Tensor {
+    record("sign", [&x], |r, [x]| {
+        let unsigned = r.dtype(x).is_unsigned_int();
+        if unsigned { r.binary_const(BinaryOp::Min, x, 1i64) } else { r.unary(UnaryOp::Sign, x) }
+    })
+}
+
+/// Whether each element is NaN: the one value that differs from itself.
+pub fn is_nan(x: Tensor) -> Tensor {
+    record("float_is_nan", [&x], |r, [x]| r.compare(Direction::Ne, x, x))
+}
+
+/// Whether each element is an infinity of either sign.
+pub fn is_inf(x: Tensor) -> Tensor {
+    record("float_is_inf", [&x], |r, [x]| {
+        let size = r.unary(UnaryOp::Abs, x)?;
+        r.compare_const(Direction::Eq, size, f64::INFINITY)
+    })
+}
+
+/// x held between two bounds; the upper one wins when they cross. NaN stays NaN, which XLA's own clamp does not promise.
+pub fn clamp(x: Tensor, min: Number, max: Number) -> Tensor {
+    record("clamp", [&x], |r, [x]| {
+        let low = r.slot_like(x, min)?;
+        let high = r.slot_like(x, max)?;
+        let raised = r.binary(BinaryOp::Max, x, low)?;
+        r.binary(BinaryOp::Min, raised, high)
+    })
+}
+
+/// Shift right: a signed integer keeps its sign, an unsigned one takes zeros in.
+pub fn shift_right(lhs: Tensor, rhs: Tensor) -> Tensor {
+    let op = shift_right_op(&lhs);
+    binary("bitwise_right_shift", op, lhs, rhs)
+}
+
+/// [`shift_right`] by a scalar.
+pub fn shift_right_scalar(lhs: Tensor, rhs: Number) -> Tensor {
+    let op = shift_right_op(&lhs);
+    binary_scalar("bitwise_right_shift_scalar", op, lhs, rhs)
+}
+
+fn shift_right_op(x: &Tensor) -> BinaryOp {
+    if x.element().is_unsigned_int() { BinaryOp::ShiftRightLogical } else { BinaryOp::ShiftRightArithmetic }
+}
+
+/// `value` where the mask holds, else x.
+pub fn mask_where(x: Tensor, mask: Tensor, value: Tensor) -> Tensor {
+    record("mask_where", [&x, &mask, &value], |r, [x, mask, value]| r.select(mask, value, x))
+}
+
+/// A scalar where the mask holds, else x.
+pub fn mask_fill(x: Tensor, mask: Tensor, value: Number) -> Tensor {
+    record("mask_fill", [&x, &mask], |r, [x, mask]| {
+        let value = r.slot(r.dtype(x), value)?;
+        r.select(mask, value, x)
+    })
+}
+
+/// The values in another element type. Floats truncate to integers and saturate; integers wrap; bools become 0 and 1.
+pub fn cast(x: Tensor, dtype: DType) -> Tensor {
+    record("cast", [&x], |r, [x]| {
+        let narrow = dtype.is_int() && dtype.size_bytes() < DType::I32.size_bytes();
+        if !(narrow && r.dtype(x).is_float()) {
+            return r.convert(x, dtype);
+        }
+        // XLA saturates at 32 bits and leaves what happens below that to the platform.
+        let wide = r.convert(x, DType::I32)?;
+        let (lowest, highest) = integer_range(dtype);
+        let low = r.splat_like(wide, lowest)?;
+        let high = r.splat_like(wide, highest)?;
+        let saturated = r.clamp(low, wide, high)?;
+        r.convert(saturated, dtype)
+    })
+}
+
+/// Smallest and largest value of an integer type of at most 32 bits.
+fn integer_range(dtype: DType) -> (i64, i64) {
+    let bits = 8 * dtype.size_bytes() as u32;
+    if dtype.is_unsigned_int() { (0, (1 << bits) - 1) } else { (-(1 << (bits - 1)), (1 << (bits - 1)) - 1) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ops::data;
+    use crate::ops::testing::{devices, tensor, tensor_of, truths, values};
+
+    #[test]
+    fn remainder_has_the_divisors_sign() {
+        let x = || tensor([5.5f32, -5.5, 5.5, -5.5, 6.0], &[5]);
+        let y = tensor([2.0f32, 2.0, -2.0, -2.0, 3.0], &[5]);
+        assert_eq!(values(remainder(x(), y)), [1.5, 0.5, -0.5, -1.5, 0.0]);
+        assert_eq!(values(remainder_scalar(tensor([7i32, -7, 6], &[3]), Number::Int(3))), [1.0, 2.0, 0.0]);
+        assert_eq!(values(remainder_scalar(tensor([7u8, 250, 6], &[3]), Number::UInt(4))), [3.0, 2.0, 2.0]);
+    }
+
+    #[test]
+    fn integers_divide_toward_zero_and_shift_with_their_sign() {
+        let x = || tensor([-7i32, 7, -8], &[3]);
+        assert_eq!(values(binary_scalar("int_div_scalar", BinaryOp::Div, x(), Number::Int(2))), [-3.0, 3.0, -4.0]);
+        assert_eq!(values(shift_right_scalar(x(), Number::Int(1))), [-4.0, 3.0, -4.0]);
+        assert_eq!(values(shift_right_scalar(tensor([255u8, 8], &[2]), Number::UInt(1))), [127.0, 4.0]);
+    }
+
+    #[test]
+    fn small_whole_exponents_are_products() {
+        let x = || tensor([-2.0f32, 0.5], &[2]);
+        for (exponent, expected) in
+            [(0.0, [1.0, 1.0]), (3.0, [-8.0, 0.125]), (4.0, [16.0, 0.0625]), (-2.0, [0.25, 4.0])]
+        {
+            assert_eq!(values(power_scalar("float_powf_scalar", x(), Number::Float(exponent))), expected);
+        }
+        assert_eq!(values(power_scalar("int_powi_scalar", tensor([-3i32, 2], &[2]), Number::Int(3))), [-27.0, 8.0]);
+        let root = values(power_scalar("float_powf_scalar", tensor([9.0f32], &[1]), Number::Float(0.5)));
+        assert!((root[0] - 3.0).abs() < 1e-6);
+    }
+
+    #[test]
+    fn integer_powers_wrap_at_any_exponent() {
+        for device in devices() {
+            let x = || data::to_device(tensor([-2i32, 3, 0, -1, 2, -1], &[6]), &device);
+            let n = data::to_device(tensor([64i32, 1000, 64, 65, -1, -3], &[6]), &device);
+            let expected = [0.0, f64::from(3i32.wrapping_pow(1000)), 0.0, -1.0, 0.0, -1.0];
+            assert_eq!(values(power("int_powi", x(), n)), expected, "on {device}");
+            let wrapped = [-2i32, 3, 0, -1, 2, -1].map(|x| f64::from(x.wrapping_pow(70)));
+            assert_eq!(values(power_scalar("int_powi_scalar", x(), Number::Int(70))), wrapped, "on {device}");
+        }
+    }
+
+    #[test]
+    fn composed_functions_of_halves_are_rounded_once() {
+        for device in devices() {
+            let x = data::to_device(tensor_of(DType::BF16, &[1.53125], &[1]), &device);
+            assert_eq!(values(composed("float_acosh", UnaryOp::Acosh, x)), [0.98828125], "on {device}");
+        }
+    }
+
+    #[test]
+    fn halves_keep_their_type_through_a_power() {
+        let x = tensor_of(DType::BF16, &[1.5, -3.0], &[2]);
+        let squared = power_scalar("float_powi_scalar", x, Number::Int(2));
+        assert_eq!(squared.element(), DType::BF16);
+        assert_eq!(values(squared), [2.25, 9.0]);
+    }
+
+    #[test]
+    fn rounding_and_special_values() {
+        let x = || tensor([-1.5f32, -0.5, 2.5, f32::NAN, f32::NEG_INFINITY], &[5]);
+        assert_eq!(values(trunc(x()))[..3], [-1.0, 0.0, 2.0]);
+        assert_eq!(values(unary("float_round", UnaryOp::RoundNearestEven, x()))[..3], [-2.0, 0.0, 2.0]);
+        assert_eq!(truths(is_nan(x())), [false, false, false, true, false]);
+        assert_eq!(truths(is_inf(x())), [false, false, false, false, true]);
+        assert_eq!(values(sign(tensor([0u8, 9], &[2]))), [0.0, 1.0]);
+        let held = values(clamp(x(), Number::Float(-1.0), Number::Float(1.0)));
+        assert_eq!(held[..3], [-1.0, -0.5, 1.0]);
+        assert!(held[3].is_nan());
+        assert!(values(binary_scalar("float_clamp_min", BinaryOp::Max, x(), Number::Float(0.0)))[3].is_nan());
+    }
+
+    #[test]
+    fn masks_broadcast() {
+        let x = tensor([1.0f32, 2.0, 3.0, 4.0], &[2, 2]);
+        let mask = tensor([true, false], &[1, 2]);
+        let filled = mask_fill(x, mask.clone(), Number::Float(f64::NEG_INFINITY));
+        assert_eq!(values(filled.clone()), [f64::NEG_INFINITY, 2.0, f64::NEG_INFINITY, 4.0]);
+        assert_eq!(values(mask_where(filled, mask, tensor([9.0f32], &[1, 1]))), [9.0, 2.0, 9.0, 4.0]);
+    }
+
+    #[test]
+    fn floats_truncate_and_saturate_to_integers() {
+        let x = || tensor([2.9f32, -2.9, 300.0, -300.0], &[4]);
+        assert_eq!(values(cast(x(), DType::I32)), [2.0, -2.0, 300.0, -300.0]);
+        assert_eq!(values(cast(x(), DType::I8)), [2.0, -2.0, 127.0, -128.0]);
+        assert_eq!(values(cast(x(), DType::U8)), [2.0, 0.0, 255.0, 0.0]);
+        assert_eq!(values(cast(tensor([true, false], &[2]), DType::BF16)), [1.0, 0.0]);
+    }
+
+    #[test]
+    #[should_panic(expected = "float_add")]
+    fn mixed_element_types_are_refused() {
+        let (x, y) = (tensor([1.0f32], &[1]), tensor([1.0f64], &[1]));
+        binary("float_add", BinaryOp::Add, x, y);
+    }
+}

@@ -1,0 +1,147 @@
+//! Tensors from and to the host, between devices, and from nothing.
+//!
+//! Owns: the one way in ([`from_bytes`]), the one way out ([`into_bytes`]), creation ops. What cannot be put on the device
+//! makes a failed tensor, so that the read says why: creation ops of front ends return no result.
+
+use crate::error::{Result, TpuError};
+use crate::metrics::CutReason;
+use crate::runtime::runtime;
+use crate::tensor::Value;
+use crate::trace::{Recorder, create, materialise, materialise_together};
+use crate::{Device, Tensor};
+use burn_tpu_graph::op::BinaryOp;
+use burn_tpu_graph::{Builder, DType, GraphError, NodeId, Number, TensorType};
+use std::ops::Range;
+
+/// Host data on a device: row-major little-endian bytes, one per bool (0 or 1).
+///
+/// Data of another size than the type's makes a failed tensor.
+pub fn from_bytes(name: &'static str, ty: TensorType, bytes: Vec<u8>, device: &Device) -> Tensor {
+    let bytes = checked(name, &ty, bytes);
+    upload(device, ty, bytes)
+}
+
+/// A tensor whose read is this error.
+pub fn failed(ty: TensorType, error: TpuError, device: &Device) -> Tensor {
+    Tensor::new(*device, ty, Value::Failed(error))
+}
+
+/// As many bytes as the shape asks for.
+fn checked(name: &'static str, ty: &TensorType, bytes: Vec<u8>) -> Result<Vec<u8>> {
+    if bytes.len() == ty.bytes() {
+        return Ok(bytes);
+    }
+    let rule = format!("the shape takes {} bytes, the data holds {}", ty.bytes(), bytes.len());
+    let source = GraphError { op: "graph.parameter", operands: ty.to_string(), rule };
+    Err(TpuError::Operation { op: name, source })
+}
+
+fn upload(device: &Device, ty: TensorType, bytes: Result<Vec<u8>>) -> Tensor {
+    let buffer = bytes.and_then(|bytes| runtime(*device).upload(&ty, bytes));
+    let value = match buffer {
+        Ok(buffer) => Value::Ready(buffer),
+        Err(error) => Value::Failed(error),
+    };
+    Tensor::new(*device, ty, value)
+}
+
+/// The tensor's elements, row-major and little-endian, one byte per bool: runs what was recorded and waits.
+///
+/// # Errors
+/// Every failure on the way here is reported now: of an upload, of a program that the value depends on, of the transfer.
+pub fn into_bytes(x: &Tensor) -> Result<Vec<u8>> {
+    download(x, CutReason::Read)
+}
+
+/// Runs the ops of several tensors that will be read, in as few programs as their traces allow.
+///
+/// # Errors
+/// The first program's that is refused; its tensors stay as they are.
+pub fn run_for_reads(tensors: &[&Tensor]) -> Result<()> {
+    materialise_together(tensors, CutReason::Read)
+}
+
+fn download(x: &Tensor, reason: CutReason) -> Result<Vec<u8>> {
+    let buffer = materialise(x, reason)?;
+    runtime(x.device()).download(&buffer)
+}
+
+/// The tensor on another device, through the host. On its own device it is the tensor itself: optimizers ask for that at
+/// every step.
+pub fn to_device(x: Tensor, device: &Device) -> Tensor {
+    if x.device() == *device {
+        return x;
+    }
+    upload(device, x.ty().clone(), download(&x, CutReason::DeviceCopy))
+}
+
+/// One constant value: zeros, ones. It belongs to the program.
+pub fn splat(name: &'static str, dims: &[usize], dtype: DType, value: i64, device: &Device) -> Tensor {
+    create(name, device, |r| r.splat(dtype, dims, value))
+}
+
+/// One value that may differ at the next step.
+pub fn full(name: &'static str, dims: &[usize], value: Number, dtype: DType, device: &Device) -> Tensor {
+    create(name, device, |r| {
+        let value = r.slot(dtype, value)?;
+        r.broadcast_to(value, dims)
+    })
+}
+
+/// The integers of a range. Only their count is structure: start and step are offsets, so a range that moves (positions of a
+/// decode loop) recompiles once and never again. Without a step the integers follow each other.
+pub fn arange(range: Range<i64>, step: Option<usize>, dtype: DType, device: &Device) -> Tensor {
+    let length = if range.end > range.start { range.end.abs_diff(range.start) } else { 0 };
+    let count = length.div_ceil(step.unwrap_or(1) as u64) as usize;
+    // Narrow types would overflow while counting; in 32 bits the result wraps once, at the end.
+    let wide = if dtype.size_bytes() < DType::I32.size_bytes() { DType::I32 } else { dtype };
+    create("int_arange", device, |r| {
+        let mut values = r.iota(wide, &[count], 0)?;
+        if let Some(step) = step {
+            values = combine(r, BinaryOp::Mul, values, step as i64)?;
+        }
+        let values = combine(r, BinaryOp::Add, values, range.start)?;
+        r.convert(values, dtype)
+    })
+}
+
+/// An element-wise op with an offset on the right.
+fn combine(r: &mut Recorder, op: BinaryOp, x: NodeId, offset: i64) -> burn_tpu_graph::Result<NodeId> {
+    let dtype = r.dtype(x);
+    let offset = r.offset(dtype, offset)?;
+    r.binary(op, x, offset)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ops::testing::{tensor, truths, values};
+
+    fn ndarray() -> Device {
+        Device::ndarray()
+    }
+
+    #[test]
+    fn data_of_the_wrong_size_fails_at_the_read() {
+        let x = from_bytes("float_from_data", TensorType::new(DType::F32, [2]), vec![0; 4], &ndarray());
+        let error = into_bytes(&x).expect_err("four bytes are not two floats");
+        assert!(error.to_string().contains("float_from_data"), "{error}");
+    }
+
+    #[test]
+    fn ranges_and_fills() {
+        assert_eq!(values(arange(-2..3, None, DType::I32, &ndarray())), [-2.0, -1.0, 0.0, 1.0, 2.0]);
+        assert_eq!(values(arange(1..8, Some(3), DType::I64, &ndarray())), [1.0, 4.0, 7.0]);
+        assert_eq!(values(arange(254..257, None, DType::U8, &ndarray())), [254.0, 255.0, 0.0]);
+        assert_eq!(arange(3..3, None, DType::I32, &ndarray()).dims(), [0]);
+        let filled = full("float_full", &[2], Number::Float(0.5), DType::BF16, &ndarray());
+        assert_eq!((filled.element(), values(filled)), (DType::BF16, vec![0.5, 0.5]));
+        assert_eq!(truths(splat("bool_ones", &[1], DType::Bool, 1, &ndarray())), [true]);
+    }
+
+    #[test]
+    fn a_copy_to_the_same_device_is_the_same_tensor() {
+        let x = tensor([1.0f32], &[1]);
+        assert!(Arc::ptr_eq(x.inner(), to_device(x.clone(), &ndarray()).inner()));
+    }
+}

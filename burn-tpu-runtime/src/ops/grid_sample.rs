@@ -1,0 +1,239 @@
+//! Sampling of images at positions that a tensor gives.
+//!
+//! Owns: coordinates and their padding, corner reads, weights. Coordinates are f32 at least: in bf16 a pixel above 256 has no
+//! number of its own.
+
+use super::broken_rule;
+use super::index::gathered;
+use super::module::InterpolateMode;
+use crate::Tensor;
+use crate::trace::{Recorder, record};
+use burn_tpu_graph::op::{BinaryOp, Direction, GatherAttrs, UnaryOp};
+use burn_tpu_graph::{Builder, DType, Dims, NodeId, Result};
+
+/// What a sample outside of its image reads.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum GridSamplePadding {
+    /// Zero.
+    #[default]
+    Zeros,
+    /// The nearest pixel of the border.
+    Border,
+    /// The image mirrored at its border.
+    Reflection,
+}
+
+/// How [`grid_sample_2d`] samples.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct GridSampleOptions {
+    /// Bilinear or nearest; no other mode is supported.
+    pub mode: InterpolateMode,
+    /// What a sample outside of its image reads.
+    pub padding: GridSamplePadding,
+    /// Whether -1 and 1 are the centres of the outer pixels, instead of their outer edges.
+    pub align_corners: bool,
+}
+
+impl Default for GridSampleOptions {
+    /// Bilinear, zeros outside, edges aligned.
+    fn default() -> Self {
+        Self { mode: InterpolateMode::Bilinear, padding: GridSamplePadding::Zeros, align_corners: false }
+    }
+}
+
+/// Images `[n, c, h, w]` at positions `[n, h_out, w_out, 2]` of (x, y) in -1 to 1; result `[n, c, h_out, w_out]`.
+pub fn grid_sample_2d(x: Tensor, grid: Tensor, options: GridSampleOptions) -> Tensor {
+    record("float_grid_sample_2d", [&x, &grid], |r, [x, grid]| {
+        let dtype = r.dtype(x);
+        let (dims, places) = (r.dims(x), r.dims(grid));
+        let (&[n, c, h, w], &[m, h_out, w_out, 2]) = (&dims[..], &places[..]) else {
+            return Err(broken_rule(r, "gather", &[x, grid], "takes [n, c, h, w] and [n, h_out, w_out, 2]"));
+        };
+        if n != m || h == 0 || w == 0 {
+            return Err(broken_rule(r, "gather", &[x, grid], "takes as many grids as images, and images with pixels"));
+        }
+        let grid = r.convert(grid, dtype.accumulator())?;
+        let x_axis = Axis::new(r, grid, 0, w, &options)?;
+        let y_axis = Axis::new(r, grid, 1, h, &options)?;
+        let pixels = r.reshape(x, &[n, c, h * w])?;
+        let pixels = r.convert(pixels, dtype.accumulator())?;
+        let mut sum = None;
+        for vertical in &y_axis.corners {
+            for horizontal in &x_axis.corners {
+                let part = weighted_corner(r, pixels, vertical, horizontal, w)?;
+                sum = Some(match sum {
+                    None => part,
+                    Some(sum) => r.binary(BinaryOp::Add, sum, part)?,
+                });
+            }
+        }
+        let Some(sum) = sum else {
+            return Err(broken_rule(r, "gather", &[x, grid], format!("mode {:?} is not supported", options.mode)));
+        };
+        let result = r.reshape(sum, &[n, c, h_out, w_out])?;
+        r.convert(result, dtype)
+    })
+}
+
+/// The pixels of one axis that a sample reads: two for bilinear sampling, one for nearest.
+struct Axis {
+    corners: Vec<Corner>,
+}
+
+/// One pixel coordinate per sample, `[n, samples]`: in range, with the weight it counts with.
+struct Corner {
+    index: NodeId,
+    weight: NodeId,
+}
+
+impl Axis {
+    fn new(r: &mut Recorder, grid: NodeId, component: usize, size: usize, options: &GridSampleOptions) -> Result<Self> {
+        let dims = r.dims(grid);
+        let position = r.slice_dim(grid, 3, component, component + 1)?;
+        let position = r.reshape(position, &[dims[0], dims[1] * dims[2]])?;
+        let position = to_pixels(r, position, size, options.align_corners)?;
+        let position = match options.padding {
+            GridSamplePadding::Zeros => position,
+            GridSamplePadding::Border => clamp_const(r, position, 0.0, size as f64 - 1.0)?,
+            GridSamplePadding::Reflection => reflect(r, position, size, options.align_corners)?,
+        };
+        let corners = match options.mode {
+            InterpolateMode::Bilinear => {
+                let floor = r.unary(UnaryOp::Floor, position)?;
+                let next = r.binary_const(BinaryOp::Add, floor, 1.0)?;
+                let share = r.binary(BinaryOp::Sub, position, floor)?;
+                let rest = r.binary(BinaryOp::Sub, next, position)?;
+                vec![Corner::new(r, floor, rest, size, options)?, Corner::new(r, next, share, size, options)?]
+            }
+            InterpolateMode::Nearest => {
+                let nearest = r.unary(UnaryOp::RoundNearestEven, position)?;
+                let one = r.splat_like(nearest, 1.0)?;
+                vec![Corner::new(r, nearest, one, size, options)?]
+            }
+            InterpolateMode::Bicubic | InterpolateMode::Lanczos3 => Vec::new(),
+        };
+        Ok(Self { corners })
+    }
+}
+
+impl Corner {
+    /// A coordinate outside counts nothing when the padding is zeros; else it is outside by rounding only.
+    fn new(r: &mut Recorder, at: NodeId, weight: NodeId, size: usize, options: &GridSampleOptions) -> Result<Self> {
+        let last = size as f64 - 1.0;
+        let inside = clamp_const(r, at, 0.0, last)?;
+        let weight = if options.padding == GridSamplePadding::Zeros {
+            let same = r.compare(Direction::Eq, inside, at)?;
+            let zero = r.splat_like(weight, 0.0)?;
+            r.select(same, weight, zero)?
+        } else {
+            weight
+        };
+        Ok(Self { index: r.convert(inside, DType::I32)?, weight })
+    }
+}
+
+/// -1 to 1 as pixel coordinates: between the centres of the outer pixels, or between their outer edges.
+fn to_pixels(r: &mut Recorder, position: NodeId, size: usize, align_corners: bool) -> Result<NodeId> {
+    let (scale, offset) = pixel_scale(size, align_corners);
+    let moved = r.binary_const(BinaryOp::Add, position, 1.0)?;
+    let scaled = r.binary_const(BinaryOp::Mul, moved, scale)?;
+    r.binary_const(BinaryOp::Add, scaled, offset)
+}
+
+fn pixel_scale(size: usize, align_corners: bool) -> (f64, f64) {
+    if align_corners { ((size as f64 - 1.0) / 2.0, 0.0) } else { (size as f64 / 2.0, -0.5) }
+}
+
+/// Coordinates mirrored at the ends as often as it takes: a triangle wave.
+fn reflect(r: &mut Recorder, position: NodeId, size: usize, align_corners: bool) -> Result<NodeId> {
+    let (scale, low) = pixel_scale(size, align_corners);
+    let span = 2.0 * scale;
+    if span <= 0.0 {
+        return r.splat_like(position, low);
+    }
+    let distance = r.binary_const(BinaryOp::Sub, position, low)?;
+    let distance = r.unary(UnaryOp::Abs, distance)?;
+    let phase = r.binary_const(BinaryOp::Rem, distance, 2.0 * span)?;
+    let from_turn = r.binary_const(BinaryOp::Sub, phase, span)?;
+    let from_turn = r.unary(UnaryOp::Abs, from_turn)?;
+    let top = r.splat_like(from_turn, span + low)?;
+    let reflected = r.binary(BinaryOp::Sub, top, from_turn)?;
+    clamp_const(r, reflected, 0.0, size as f64 - 1.0)
+}
+
+fn clamp_const(r: &mut Recorder, x: NodeId, low: f64, high: f64) -> Result<NodeId> {
+    let low = r.splat_like(x, low)?;
+    let high = r.splat_like(x, high)?;
+    r.clamp(low, x, high)
+}
+
+/// The pixels `[n, c, samples]` at one corner of every sample, times their weight.
+fn weighted_corner(
+    r: &mut Recorder,
+    pixels: NodeId,
+    vertical: &Corner,
+    horizontal: &Corner,
+    width: usize,
+) -> Result<NodeId> {
+    let row = r.binary_const(BinaryOp::Mul, vertical.index, width as i64)?;
+    let index = r.binary(BinaryOp::Add, row, horizontal.index)?;
+    let (images, channels, samples) = (r.dims(pixels)[0], r.dims(pixels)[1], r.dims(index)[1]);
+    let attrs = GatherAttrs {
+        offset_dims: Dims::from_slice(&[1]),
+        collapsed_slice_dims: Dims::from_slice(&[2]),
+        operand_batching_dims: Dims::from_slice(&[0]),
+        start_indices_batching_dims: Dims::from_slice(&[0]),
+        start_index_map: Dims::from_slice(&[2]),
+        index_vector_dim: 2,
+        slice_sizes: Dims::from_slice(&[1, channels, 1]),
+    };
+    let values = gathered(r, pixels, index, attrs, &[images, channels, samples])?;
+    let weight = r.binary(BinaryOp::Mul, vertical.weight, horizontal.weight)?;
+    let result = r.dims(values);
+    let weight = r.broadcast_in_dim(weight, &result, &[0, 2])?;
+    r.binary(BinaryOp::Mul, values, weight)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ops::testing::{tensor, tensor_of, values};
+
+    /// A 1 x 1 x 2 x 2 image of 0 to 3, sampled at some positions.
+    fn sampled(dtype: DType, positions: &[f64], options: GridSampleOptions) -> Vec<f64> {
+        let image = tensor_of(dtype, &[0.0, 1.0, 2.0, 3.0], &[1, 1, 2, 2]);
+        let grid = tensor_of(dtype, positions, &[1, 1, positions.len() / 2, 2]);
+        values(grid_sample_2d(image, grid, options))
+    }
+
+    #[test]
+    fn bilinear_between_and_outside() {
+        let options = GridSampleOptions::default();
+        let positions = [0.0, 0.0, 0.5, 0.5, -1.0, -1.0, 9.0, 9.0];
+        for dtype in [DType::F32, DType::BF16] {
+            assert_eq!(sampled(dtype, &positions, options), [1.5, 3.0, 0.0, 0.0]);
+            let border = GridSampleOptions { padding: GridSamplePadding::Border, ..options };
+            assert_eq!(sampled(dtype, &positions, border), [1.5, 3.0, 0.0, 3.0]);
+            let reflected =
+                GridSampleOptions { padding: GridSamplePadding::Reflection, align_corners: true, ..options };
+            assert_eq!(sampled(dtype, &[1.0, 1.0, 3.0, 3.0], reflected), [3.0, 0.0]);
+        }
+    }
+
+    #[test]
+    fn nearest_takes_one_pixel() {
+        let options = GridSampleOptions { mode: InterpolateMode::Nearest, ..Default::default() };
+        assert_eq!(sampled(DType::F32, &[0.4, -0.4, -0.6, 0.6], options), [1.0, 2.0]);
+    }
+
+    #[test]
+    #[should_panic(expected = "Bicubic is not supported")]
+    fn other_modes_are_refused() {
+        let x = tensor([0.0f32; 4], &[1, 1, 2, 2]);
+        grid_sample_2d(
+            x,
+            tensor([0.0f32; 2], &[1, 1, 1, 2]),
+            GridSampleOptions { mode: InterpolateMode::Bicubic, ..Default::default() },
+        );
+    }
+}

@@ -1,0 +1,107 @@
+//! Average pools: the sum under each window over the number of elements that count, and the transposed of that.
+//!
+//! What counts follows from shapes alone. With `count_include_pad` it is every element of the padded input, else every
+//! element of the input; what ceil mode adds beyond the padding never counts. The counts of a window are a product over its
+//! dims, so each dim contributes a short vector of constants, or nothing where all windows count the same.
+
+use super::operands::{expect_gradient, vector};
+use super::window::Window;
+use crate::Tensor;
+use crate::trace::record;
+use burn_tpu_graph::op::{BinaryOp, Combine, WindowAttrs};
+use burn_tpu_graph::{Builder, Dims, NodeId, Result};
+
+/// `avg_pool1d`, `avg_pool2d`.
+pub fn avg_pool(op: &'static str, x: &Tensor, window: &Window, count_include_pad: bool) -> Tensor {
+    record(op, [x], |r, [x]| {
+        let (dtype, attrs) = (r.dtype(x), window.attrs(r, x)?);
+        let counts = counts(window, &r.dims(x), &window.positions(r, x)?, count_include_pad);
+        let wide = r.convert(x, dtype.accumulator())?;
+        let sums = r.reduce_window(Combine::Sum, wide, attrs)?;
+        let means = divide(r, sums, &counts)?;
+        r.convert(means, dtype)
+    })
+}
+
+/// Each window's gradient over its count, summed over the windows that cover an element.
+pub fn avg_pool_backward(
+    op: &'static str,
+    x: &Tensor,
+    grad: &Tensor,
+    window: &Window,
+    count_include_pad: bool,
+) -> Tensor {
+    let sizes = Dims::from_slice(x.dims());
+    record(op, [grad], |r, [grad]| {
+        expect_gradient(r, "reduce_window", &[grad], &sizes, window.rank())?;
+        let dtype = r.dtype(grad);
+        let positions: Dims = r.dims(grad).iter().skip(2).copied().collect();
+        let wide = r.convert(grad, dtype.accumulator())?;
+        let shares = divide(r, wide, &counts(window, &sizes, &positions, count_include_pad))?;
+        let spread = spread_windows(r, shares, window, &sizes)?;
+        let sums = r.reduce_window(Combine::Sum, spread, sliding(window, sizes.len()))?;
+        r.convert(sums, dtype)
+    })
+}
+
+/// Puts each window's value at its start and pads so that the window ending at an element covers exactly the windows
+/// that contain it: element `i` sums over starts `i + padding - size + 1 ..= i + padding`.
+fn spread_windows(g: &mut impl Builder, x: NodeId, window: &Window, sizes: &[usize]) -> Result<NodeId> {
+    let dims = g.dims(x);
+    let (mut low, mut high) = (vec![0; dims.len()], vec![0; dims.len()]);
+    let mut interior = vec![0; dims.len()];
+    for i in 0..window.rank() {
+        let (size, padding) = (window.size[i] as isize, window.padding[i] as isize);
+        let spread = (dims[i + 2].max(1) - 1) * window.stride[i] + 1;
+        low[i + 2] = size - 1 - padding;
+        high[i + 2] = sizes[i + 2] as isize - spread as isize + padding;
+        interior[i + 2] = window.stride[i] - 1;
+    }
+    let zero = g.scalar(g.dtype(x), 0.0)?;
+    g.pad(x, zero, &low, &high, &interior)
+}
+
+/// The window at every position.
+fn sliding(window: &Window, rank: usize) -> WindowAttrs {
+    let ones = Dims::from_elem(1, rank);
+    WindowAttrs {
+        dims: [1, 1].into_iter().chain(window.size.iter().copied()).collect(),
+        strides: ones.clone(),
+        base_dilation: ones.clone(),
+        window_dilation: ones,
+        padding: std::iter::repeat_n((0, 0), rank).collect(),
+    }
+}
+
+/// For each spatial dim, how many elements count under each window. A window that covers none counts 1, as in Burn.
+fn counts(window: &Window, sizes: &[usize], positions: &[usize], include_pad: bool) -> Vec<Vec<f64>> {
+    let along = |i: usize| {
+        let (size, padding) = (sizes[i + 2], window.padding[i]);
+        let (first, end) = if include_pad { (0, size + 2 * padding) } else { (padding, size + padding) };
+        let count = |position: usize| {
+            let start = position * window.stride[i];
+            (start + window.size[i]).min(end).saturating_sub(start.max(first)).max(1) as f64
+        };
+        (0..positions[i]).map(count).collect()
+    };
+    (0..window.rank()).map(along).collect()
+}
+
+/// `x` over the product of its windows' counts.
+fn divide(g: &mut impl Builder, x: NodeId, counts: &[Vec<f64>]) -> Result<NodeId> {
+    let same = |counts: &Vec<f64>| counts.windows(2).all(|pair| pair[0] == pair[1]);
+    if counts.iter().all(same) {
+        let product: f64 = counts.iter().filter_map(|counts| counts.first()).product();
+        return g.binary_const(BinaryOp::Div, x, product);
+    }
+    let (dtype, dims) = (g.dtype(x), g.dims(x));
+    let mut product = g.splat(dtype, &dims[2..], 1.0)?;
+    for (i, counts) in counts.iter().enumerate() {
+        let along = vector(g, dtype, counts)?;
+        let along = g.broadcast_in_dim(along, &dims[2..], &[i])?;
+        product = g.binary(BinaryOp::Mul, product, along)?;
+    }
+    let spatial: Dims = (2..dims.len()).collect();
+    let product = g.broadcast_in_dim(product, &dims, &spatial)?;
+    g.binary(BinaryOp::Div, x, product)
+}

@@ -1,0 +1,371 @@
+//! Ops that move, repeat, cut or overwrite elements, for every element type.
+//!
+//! Owns: Burn's slices (clamped, with steps of either sign), assignment to them, windows. Sizes and steps are structure;
+//! where a slice begins is an offset, a constant until it moves: a static slice compiles to a view or a fused copy.
+
+use super::{broken_rule, expect_dim};
+use crate::Tensor;
+use crate::trace::{Recorder, record, record_many};
+use burn_tpu_graph::op::{BinaryOp, GatherAttrs};
+use burn_tpu_graph::{Builder, DType, Dims, NodeId, Number, Result};
+use smallvec::{SmallVec, smallvec};
+use std::ops::Range;
+
+/// The same elements in row-major order under other dims.
+pub fn reshape(x: Tensor, dims: &[usize]) -> Tensor {
+    record("reshape", [&x], |r, [x]| r.reshape(x, dims))
+}
+
+/// Two dims exchanged.
+pub fn swap_dims(x: Tensor, dim1: usize, dim2: usize) -> Tensor {
+    let swapped = |dim| match dim {
+        _ if dim == dim1 => dim2,
+        _ if dim == dim2 => dim1,
+        _ => dim,
+    };
+    record("swap_dims", [&x], |r, [x]| {
+        expect_dim(r, "transpose", x, dim1.max(dim2))?;
+        let permutation: Dims = (0..r.rank(x)).map(swapped).collect();
+        r.transpose(x, &permutation)
+    })
+}
+
+/// The last two dims exchanged.
+pub fn transpose(x: Tensor) -> Tensor {
+    record("transpose", [&x], |r, [x]| {
+        let rank = r.rank(x);
+        if rank < 2 {
+            return Err(broken_rule(r, "transpose", &[x], "takes at least two dims"));
+        }
+        let mut permutation: Dims = (0..rank).collect();
+        permutation.swap(rank - 2, rank - 1);
+        r.transpose(x, &permutation)
+    })
+}
+
+/// Dims in another order.
+pub fn permute(x: Tensor, axes: &[usize]) -> Tensor {
+    record("permute", [&x], |r, [x]| r.transpose(x, axes))
+}
+
+/// The order along some dims reversed.
+pub fn flip(x: Tensor, axes: &[usize]) -> Tensor {
+    record("flip", [&x], |r, [x]| r.reverse(x, axes))
+}
+
+/// Size-1 dims repeated up to a shape; missing leading dims are added.
+pub fn expand(x: Tensor, dims: &[usize]) -> Tensor {
+    record("expand", [&x], |r, [x]| {
+        if r.rank(x) > dims.len() {
+            let rule = format!("more dims than {dims:?}");
+            return Err(broken_rule(r, "broadcast_in_dim", &[x], rule));
+        }
+        r.broadcast_to(x, dims)
+    })
+}
+
+/// The whole tensor `times` times along a dim: a broadcast along a new dim before it, which then merges with it.
+pub fn repeat_dim(x: Tensor, dim: usize, times: usize) -> Tensor {
+    record("repeat_dim", [&x], |r, [x]| {
+        expect_dim(r, "broadcast_in_dim", x, dim)?;
+        let mut merged = r.dims(x);
+        let mut repeated = merged.clone();
+        let rank = merged.len();
+        repeated.insert(dim, times);
+        merged[dim] = merged[dim].saturating_mul(times);
+        let mapping: Dims = (0..=rank).filter(|&d| d != dim).collect();
+        let repeated = r.broadcast_in_dim(x, &repeated, &mapping)?;
+        r.reshape(repeated, &merged)
+    })
+}
+
+/// Tensors in order along a dim.
+pub fn cat(tensors: Vec<Tensor>, dim: usize) -> Tensor {
+    let operands: Vec<&Tensor> = tensors.iter().collect();
+    let [joined] = record_many("cat", &operands, |r, nodes| Ok([r.concatenate(nodes, dim)?]));
+    joined
+}
+
+/// The part of one dim that a slice takes: elements `step` apart of a range within the dim. A negative step walks the
+/// same range from its last element down.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Slice {
+    /// Within the dim; empty if it ends before it starts.
+    pub range: Range<usize>,
+    /// Elements from one to the next; 0 counts as 1.
+    pub step: isize,
+}
+
+/// What a slice takes of one dim: `count` elements, `stride` apart from the lowest on, perhaps in reverse order.
+/// A negative step walks the same range from its last element down.
+#[derive(Clone, Copy)]
+struct Span {
+    lowest: usize,
+    count: usize,
+    stride: usize,
+    reversed: bool,
+}
+
+impl Span {
+    fn new(Slice { range, step }: &Slice) -> Self {
+        let (reversed, step) = (*step < 0, step.unsigned_abs().max(1));
+        let count = range.len().div_ceil(step);
+        let stride = if count > 1 { step } else { 1 };
+        let reach = count.saturating_sub(1) * stride;
+        let lowest = if reversed && count > 0 { range.end - 1 - reach } else { range.start };
+        Self { lowest, count, stride, reversed }
+    }
+
+    /// From the lowest to the highest element taken, both counted.
+    fn reach(self) -> usize {
+        if self.count == 0 { 0 } else { (self.count - 1) * self.stride + 1 }
+    }
+}
+
+/// One span per dim; dims without a slice are taken whole.
+fn spans(dims: &[usize], slices: &[Slice]) -> SmallVec<[Span; 4]> {
+    let whole = |size| Span::new(&Slice { range: 0..size, step: 1 });
+    dims.iter().enumerate().map(|(d, &size)| slices.get(d).map_or_else(|| whole(size), Span::new)).collect()
+}
+
+/// Refuses slices of dims that `x` has not.
+fn expect_slices(r: &Recorder, x: NodeId, slices: &[Slice]) -> Result<()> {
+    let (count, rank) = (slices.len(), r.rank(x));
+    if count <= rank {
+        return Ok(());
+    }
+    Err(broken_rule(r, "slice", &[x], format!("{count} slices for rank {rank}")))
+}
+
+fn reversed_dims(spans: &[Span]) -> Dims {
+    (0..spans.len()).filter(|&d| spans[d].reversed && spans[d].count > 1).collect()
+}
+
+/// The elements that the slices take.
+pub fn slice(x: Tensor, slices: &[Slice]) -> Tensor {
+    let spans = spans(x.dims(), slices);
+    record("slice", [&x], |r, [x]| {
+        expect_slices(r, x, slices)?;
+        let reach: Dims = spans.iter().map(|s| s.reach()).collect();
+        let stride: Dims = spans.iter().map(|s| s.stride).collect();
+        let mut taken = x;
+        if r.ty(x).dims != reach {
+            let starts = starts(r, x, &spans)?;
+            taken = r.dynamic_slice(x, &starts, &reach)?;
+        }
+        let taken = r.slice(taken, &Dims::from_elem(0, spans.len()), &reach, &stride)?;
+        r.reverse(taken, &reversed_dims(&spans))
+    })
+}
+
+/// Where the spans begin: zero for a dim that is reached as a whole or not at all, an offset for any other.
+fn starts(r: &mut Recorder, x: NodeId, spans: &[Span]) -> Result<SmallVec<[NodeId; 4]>> {
+    let dims = r.dims(x);
+    let dtype = if dims.iter().all(|&size| i32::try_from(size).is_ok()) { DType::I32 } else { DType::I64 };
+    let start = |(span, &size): (&Span, &usize)| match span.reach() == size || span.count == 0 {
+        true => r.scalar(dtype, 0i64),
+        false => r.offset(dtype, span.lowest as i64),
+    };
+    spans.iter().zip(&dims).map(start).collect()
+}
+
+/// x with the elements that the slices take replaced by those of `value`.
+///
+/// A contiguous region is a `dynamic_update_slice`, which XLA does in place. A region with gaps is the whole reach taken out,
+/// changed at its strides and put back: interior padding and a mask, three fused element-wise ops, where a scatter would
+/// address element by element.
+pub fn slice_assign(x: Tensor, slices: &[Slice], value: Tensor) -> Tensor {
+    let spans = spans(x.dims(), slices);
+    if spans.iter().any(|span| span.count == 0) {
+        return x;
+    }
+    record("slice_assign", [&x, &value], |r, [x, value]| {
+        expect_slices(r, x, slices)?;
+        let counts: Dims = spans.iter().map(|s| s.count).collect();
+        let value = r.broadcast_to(value, &counts)?;
+        let value = r.reverse(value, &reversed_dims(&spans))?;
+        let reach: Dims = spans.iter().map(|s| s.reach()).collect();
+        let whole = r.ty(x).dims == reach;
+        let starts = if whole { SmallVec::new() } else { starts(r, x, &spans)? };
+        let mut value = value;
+        if spans.iter().any(|span| span.stride > 1) {
+            let reached = if whole { x } else { r.dynamic_slice(x, &starts, &reach)? };
+            value = assign_with_gaps(r, reached, &spans, value)?;
+        }
+        if whole { Ok(value) } else { r.dynamic_update_slice(x, value, &starts) }
+    })
+}
+
+/// The elements that the spans reach, with those at their strides replaced.
+fn assign_with_gaps(r: &mut Recorder, reached: NodeId, spans: &[Span], value: NodeId) -> Result<NodeId> {
+    let dims = r.dims(reached);
+    let mut mask = None;
+    for (d, &span) in spans.iter().enumerate().filter(|(_, span)| span.stride > 1) {
+        let taken = r.splat(DType::Bool, &[span.count], true)?;
+        let taken = spread(r, taken, &[span])?;
+        let taken = r.broadcast_in_dim(taken, &dims, &[d])?;
+        mask = Some(match mask {
+            None => taken,
+            Some(mask) => r.binary(BinaryOp::And, mask, taken)?,
+        });
+    }
+    let value = spread(r, value, spans)?;
+    mask.map_or(Ok(value), |mask| r.select(mask, value, reached))
+}
+
+/// `value` with zeros in the gaps of the spans.
+fn spread(r: &mut Recorder, value: NodeId, spans: &[Span]) -> Result<NodeId> {
+    let dtype = r.dtype(value);
+    let zero = r.scalar(dtype, 0i64)?;
+    let edge = SmallVec::<[isize; 4]>::from_elem(0, spans.len());
+    let interior: Dims = spans.iter().map(|s| s.stride - 1).collect();
+    r.pad(value, zero, &edge, &edge, &interior)
+}
+
+/// Above so many slices per window, windows are gathered instead.
+const MAX_SLICES: usize = 64;
+
+/// All complete windows of `size` elements, `step` apart, along a dim; the window's elements become the last dim.
+///
+/// Blocks of `step` elements are laid side by side: window `w` is blocks `w`, `w + 1`, …, cut to `size`. That takes
+/// `size / step` slices and one concatenation; a step of at least `size` takes a single reshape.
+pub fn unfold(x: Tensor, dim: usize, size: usize, step: usize) -> Tensor {
+    record("unfold", [&x], |r, [x]| {
+        expect_dim(r, "slice", x, dim)?;
+        if step == 0 {
+            return Err(broken_rule(r, "slice", &[x], "the step must be at least 1"));
+        }
+        // No window where the dim is shorter than one.
+        let windows = (r.dims(x)[dim] + step).saturating_sub(size) / step;
+        match size.div_ceil(step).max(1) {
+            blocks if blocks <= MAX_SLICES => windows_of_blocks(r, x, dim, [windows, size, step, blocks]),
+            _ => gathered_windows(r, x, dim, [windows, size, step]),
+        }
+    })
+}
+
+fn windows_of_blocks(
+    r: &mut Recorder,
+    x: NodeId,
+    dim: usize,
+    [windows, size, step, blocks]: [usize; 4],
+) -> Result<NodeId> {
+    let (mut dims, dtype) = (r.dims(x), r.dtype(x));
+    let rank = dims.len();
+    let all_blocks = windows + blocks - 1;
+    // The padding fills the last window's last block and is cut off again; negative, it drops what no window covers.
+    let low: SmallVec<[isize; 4]> = smallvec![0; rank];
+    let mut high = low.clone();
+    high[dim] = (all_blocks * step) as isize - dims[dim] as isize;
+    let zero = r.scalar(dtype, 0i64)?;
+    let padded = r.pad(x, zero, &low, &high, &Dims::from_elem(0, rank))?;
+    dims[dim] = all_blocks;
+    dims.insert(dim + 1, step);
+    let split = r.reshape(padded, &dims)?;
+    let side_by_side = (0..blocks).map(|block| r.slice_dim(split, dim, block, block + windows));
+    let side_by_side = side_by_side.collect::<Result<Vec<_>>>()?;
+    let joined = r.concatenate(&side_by_side, dim + 1)?;
+    let cut = r.slice_dim(joined, dim + 1, 0, size)?;
+    let last: Dims = (0..=rank).filter(|&d| d != dim + 1).chain([dim + 1]).collect();
+    r.transpose(cut, &last)
+}
+
+fn gathered_windows(r: &mut Recorder, x: NodeId, dim: usize, [windows, size, step]: [usize; 3]) -> Result<NodeId> {
+    let rank = r.rank(x);
+    let first = r.iota(DType::I32, &[windows, size], 0)?;
+    let first = r.binary_const(BinaryOp::Mul, first, Number::UInt(step as u64))?;
+    let offset = r.iota(DType::I32, &[windows, size], 1)?;
+    let indices = r.binary(BinaryOp::Add, first, offset)?;
+    let mut slice_sizes = r.dims(x);
+    if let Some(taken) = slice_sizes.get_mut(dim) {
+        *taken = 1;
+    }
+    let attrs = GatherAttrs {
+        offset_dims: (0..rank).filter(|&d| d != dim).collect(),
+        collapsed_slice_dims: Dims::from_slice(&[dim]),
+        operand_batching_dims: Dims::new(),
+        start_indices_batching_dims: Dims::new(),
+        start_index_map: Dims::from_slice(&[dim]),
+        index_vector_dim: 2,
+        slice_sizes,
+    };
+    r.gather(x, indices, attrs)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ops::testing::{tensor, values};
+
+    fn at(range: Range<usize>, step: isize) -> Slice {
+        Slice { range, step }
+    }
+
+    fn counted(dims: &[usize]) -> Tensor {
+        tensor((0..dims.iter().product::<usize>()).map(|i| i as f32), dims)
+    }
+
+    #[test]
+    fn negative_steps_walk_the_range_down() {
+        assert_eq!(values(slice(counted(&[9]), &[at(2..8, -2)])), [7.0, 5.0, 3.0]);
+        assert_eq!(values(slice(counted(&[5]), &[at(0..5, -1)])), [4.0, 3.0, 2.0, 1.0, 0.0]);
+        assert_eq!(values(slice(counted(&[5]), &[at(0..5, 2)])), [0.0, 2.0, 4.0]);
+        assert_eq!(values(slice(counted(&[2, 3]), &[at(1..2, 1), at(1..3, 1)])), [4.0, 5.0]);
+        let backwards = at(Range { start: 2, end: 1 }, 1);
+        assert_eq!(slice(counted(&[2, 3]), &[at(0..2, 1), backwards]).dims(), [2, 0]);
+    }
+
+    #[test]
+    fn assignment_is_the_inverse_of_a_slice() {
+        for slices in [
+            vec![at(1..3, 1), at(0..4, 1)],
+            vec![at(1..4, -1), at(2..3, 1)],
+            vec![at(0..4, 2), at(1..5, 1)],
+            vec![at(0..4, -3), at(0..5, -2)],
+            vec![at(2..3, 1)],
+        ] {
+            let taken = slice(counted(&[4, 5]), &slices);
+            let marked = tensor((0..taken.dims().iter().product()).map(|i: usize| 100.0 + i as f32), taken.dims());
+            let assigned = slice_assign(counted(&[4, 5]), &slices, marked.clone());
+            assert_eq!(values(slice(assigned.clone(), &slices)), values(marked.clone()), "{slices:?}");
+            let kept = values(assigned).into_iter().filter(|&value| value < 100.0).count();
+            assert_eq!(kept, 20 - values(marked).len(), "{slices:?}");
+        }
+        assert_eq!(values(slice_assign(counted(&[3]), &[at(1..1, 1)], counted(&[0]))), [0.0, 1.0, 2.0]);
+    }
+
+    #[test]
+    fn windows_overlap_touch_or_leave_gaps() {
+        let naive = |n: usize, size: usize, step: usize| {
+            let windows = if n < size { 0 } else { (n - size) / step + 1 };
+            let values = (0..windows).flat_map(|w| (0..size).map(move |j| (w * step + j) as f64));
+            ([windows, size], values.collect::<Vec<_>>())
+        };
+        for (n, size, step) in
+            [(7, 3, 1), (7, 3, 2), (8, 2, 2), (8, 2, 3), (10, 2, 3), (10, 5, 3), (2, 3, 1), (200, 90, 1)]
+        {
+            let windows = unfold(counted(&[n]), 0, size, step);
+            let (dims, expected) = naive(n, size, step);
+            assert_eq!((windows.dims(), values(windows.clone())), (&dims[..], expected), "{n} {size} {step}");
+        }
+        let rows = unfold(counted(&[3, 2]), 0, 2, 1);
+        assert_eq!((rows.dims(), values(rows.clone())), (&[2, 2, 2][..], vec![0.0, 2.0, 1.0, 3.0, 2.0, 4.0, 3.0, 5.0]));
+    }
+
+    #[test]
+    fn repeats_expands_and_joins() {
+        assert_eq!(values(repeat_dim(counted(&[2, 1]), 0, 2)), [0.0, 1.0, 0.0, 1.0]);
+        assert_eq!(values(repeat_dim(counted(&[2, 1]), 1, 2)), [0.0, 0.0, 1.0, 1.0]);
+        assert_eq!(repeat_dim(counted(&[2, 3]), 1, 0).dims(), [2, 0]);
+        assert_eq!(values(expand(counted(&[2]), &[2, 2])), [0.0, 1.0, 0.0, 1.0]);
+        let joined = cat(vec![counted(&[1, 2]), counted(&[2, 2]), counted(&[0, 2])], 0);
+        assert_eq!(values(joined), [0.0, 1.0, 0.0, 1.0, 2.0, 3.0]);
+        assert_eq!(values(swap_dims(counted(&[2, 2]), 0, 1)), [0.0, 2.0, 1.0, 3.0]);
+    }
+
+    #[test]
+    #[should_panic(expected = "reshape")]
+    fn a_wrong_shape_panics_as_it_is_recorded() {
+        reshape(counted(&[6]), &[4, 2]);
+    }
+}

@@ -1,0 +1,84 @@
+//! What the unit tests of the families share: tensors on burn-ndarray from literals, and their values.
+
+use super::data;
+use crate::{Device, Platform, Tensor};
+use burn_tpu_graph::{DType, Number, TensorType};
+use half::{bf16, f16};
+
+/// A Rust type with the element type that holds its values, and the number that a value is.
+pub(super) trait Element: Copy {
+    const DTYPE: DType;
+    fn number(self) -> Number;
+}
+
+macro_rules! elements {
+    ($($ty:ident: $dtype:ident $number:ident,)*) => {
+        $(impl Element for $ty {
+            const DTYPE: DType = DType::$dtype;
+            fn number(self) -> Number {
+                Number::$number(self.into())
+            }
+        })*
+    };
+}
+
+elements! {
+    bool: Bool Bool,
+    i8: I8 Int,
+    i32: I32 Int,
+    i64: I64 Int,
+    u8: U8 UInt,
+    f32: F32 Float,
+    f64: F64 Float,
+}
+
+/// A tensor from row-major values.
+pub(super) fn tensor<E: Element>(values: impl IntoIterator<Item = E>, dims: &[usize]) -> Tensor {
+    from_numbers(E::DTYPE, values.into_iter().map(E::number), dims)
+}
+
+/// A tensor from row-major values of another element type.
+pub(super) fn tensor_of(dtype: DType, values: &[f64], dims: &[usize]) -> Tensor {
+    from_numbers(dtype, values.iter().copied().map(Number::Float), dims)
+}
+
+fn from_numbers(dtype: DType, numbers: impl Iterator<Item = Number>, dims: &[usize]) -> Tensor {
+    let size = dtype.size_bytes();
+    let bytes = numbers.flat_map(|number| number.bits(dtype).to_le_bytes().into_iter().take(size)).collect();
+    data::from_bytes("test", TensorType::new(dtype, dims), bytes, &Device::ndarray())
+}
+
+/// The values, row-major, as f64.
+pub(super) fn values(x: Tensor) -> Vec<f64> {
+    let bytes = data::into_bytes(&x).expect("the program runs");
+    let value = |bytes: &[u8]| {
+        let mut bits = [0; 8];
+        bits[..bytes.len()].copy_from_slice(bytes);
+        let bits = u64::from_le_bytes(bits);
+        match x.element() {
+            DType::Bool | DType::U8 | DType::U16 | DType::U32 | DType::U64 => bits as f64,
+            DType::I8 => f64::from(bits as i8),
+            DType::I16 => f64::from(bits as i16),
+            DType::I32 => f64::from(bits as i32),
+            DType::I64 => bits as i64 as f64,
+            DType::BF16 => bf16::from_bits(bits as u16).to_f64(),
+            DType::F16 => f16::from_bits(bits as u16).to_f64(),
+            DType::F32 | DType::C64 => f64::from(f32::from_bits(bits as u32)),
+            DType::F64 => f64::from_bits(bits),
+        }
+    };
+    bytes.chunks(x.element().size_bytes()).map(value).collect()
+}
+
+/// The values as truth values.
+pub(super) fn truths(x: Tensor) -> Vec<bool> {
+    values(x).into_iter().map(|value| value != 0.0).collect()
+}
+
+/// burn-ndarray, and the CPU plugin where there is one (or where `BURN_TPU_REQUIRE_PLUGIN=1` demands it).
+pub(super) fn devices() -> Vec<Device> {
+    let cpu = Device::new(Platform::Cpu, 0);
+    let required = std::env::var_os("BURN_TPU_REQUIRE_PLUGIN").is_some_and(|value| value == "1");
+    let found = required || crate::runtime::runtime(cpu).engine().is_ok();
+    std::iter::once(Device::ndarray()).chain(found.then_some(cpu)).collect()
+}

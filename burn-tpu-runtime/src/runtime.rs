@@ -1,0 +1,234 @@
+//! The state of a device: its engine, options, program cache, metrics and random state. Started at first use.
+
+mod compile;
+pub(crate) mod registry;
+
+pub(crate) use registry::{default_device, forget, runtime, start};
+
+use crate::compiling::Compiling;
+use crate::engine::{self, Arguments, Engine, Executable, Input, SharedBuffer};
+use crate::error::{Result, TpuError};
+use crate::metrics::Counters;
+use crate::options::TpuOptions;
+use crate::program::{Compiled, Form, ProgramCache, Recorded};
+use crate::recompile::DivergenceTracker;
+use crate::{Device, Platform};
+use burn_tpu_graph::TensorType;
+use parking_lot::Mutex;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::time::Instant;
+
+/// The state of one device in use.
+pub(crate) struct DeviceRuntime {
+    device: Device,
+    options: TpuOptions,
+    /// A device that is missing keeps the reason; every upload, run and read answers with it.
+    engine: Result<Arc<dyn Engine>>,
+    cache: ProgramCache,
+    compiling: Compiling<Arc<dyn Executable>>,
+    counters: Arc<Counters>,
+    rng: Mutex<(u64, u64)>,
+    /// Whether a compile is an error.
+    frozen: AtomicBool,
+    warned_of_full_trace: AtomicBool,
+}
+
+/// Why a program left no results.
+pub(crate) enum RunError {
+    /// It did not begin, and all of its arguments are what they were.
+    Refused(TpuError),
+    /// It began and failed; arguments that it took are gone.
+    Failed(TpuError),
+}
+
+/// Buffers of a trace, lent to a program. Those that the program does not take go back, also by a panic.
+struct Lent<'b> {
+    buffers: &'b mut [Input],
+    /// The place of each argument among the buffers.
+    parameters: &'b [u32],
+    arguments: Arguments,
+}
+
+impl<'b> Lent<'b> {
+    fn new(buffers: &'b mut [Input], parameters: &'b [u32]) -> Self {
+        let taken = || Err(TpuError::Bug(String::new()));
+        let mut lend = |&index: &u32| std::mem::replace(&mut buffers[index as usize], taken()).ok();
+        let arguments = parameters.iter().map(&mut lend).collect();
+        Self { buffers, parameters, arguments }
+    }
+
+    /// Returns whether every argument is in place, with its value.
+    fn is_complete(&self) -> bool {
+        self.arguments.iter().all(|argument| argument.as_ref().is_some_and(|buffer| !buffer.is_donated()))
+    }
+}
+
+impl Drop for Lent<'_> {
+    fn drop(&mut self) {
+        for (argument, &index) in self.arguments.drain(..).zip(self.parameters) {
+            if let Some(buffer) = argument {
+                self.buffers[index as usize] = Ok(buffer);
+            }
+        }
+    }
+}
+
+impl DeviceRuntime {
+    fn new(device: Device, options: TpuOptions, problem: Option<TpuError>) -> Self {
+        let counters = Arc::<Counters>::default();
+        let engine: Result<Arc<dyn Engine>> = match (problem, device.platform()) {
+            (Some(error), _) => Err(error),
+            (None, Platform::NdArray) => engine::open_ndarray(),
+            (None, Platform::Topology) => engine::open_described(device, &options),
+            (None, Platform::Tpu | Platform::Cuda | Platform::Cpu) => engine::open(device, &options, &counters),
+        };
+        match &engine {
+            Ok(engine) => tracing::info!(%device, engine = engine.describe(), "device started"),
+            Err(error) => tracing::error!(%device, %error, "device did not start"),
+        }
+        let cache = ProgramCache::new(options.cache_entries, options.cache_bytes);
+        let rng = Mutex::new((entropy(), 0));
+        let frozen = AtomicBool::new(false);
+        let compiling = Compiling::default();
+        let warned_of_full_trace = AtomicBool::new(false);
+        Self { device, options, engine, cache, compiling, counters, rng, frozen, warned_of_full_trace }
+    }
+
+    pub(crate) fn device(&self) -> Device {
+        self.device
+    }
+
+    pub(crate) fn options(&self) -> &TpuOptions {
+        &self.options
+    }
+
+    pub(crate) fn counters(&self) -> &Counters {
+        &self.counters
+    }
+
+    pub(crate) fn cache(&self) -> &ProgramCache {
+        &self.cache
+    }
+
+    pub(crate) fn engine(&self) -> Result<&Arc<dyn Engine>> {
+        self.engine.as_ref().map_err(Clone::clone)
+    }
+
+    /// Starts the random numbers of this device anew.
+    pub(crate) fn seed(&self, seed: u64) {
+        *self.rng.lock() = (seed, 0);
+    }
+
+    /// Key and first counter of a draw of `words` 32-bit words. Later draws begin after it, so none repeats.
+    pub(crate) fn draw(&self, words: usize) -> (u64, u64) {
+        let mut rng = self.rng.lock();
+        let drawn = *rng;
+        rng.1 = rng.1.wrapping_add(words as u64 / 2 + 1);
+        drawn
+    }
+
+    /// Puts row-major little-endian bytes on the device.
+    pub(crate) fn upload(&self, ty: &TensorType, bytes: Vec<u8>) -> Result<SharedBuffer> {
+        Counters::add(&self.counters.uploads, 1);
+        Counters::add(&self.counters.upload_bytes, bytes.len());
+        let _span = tracing::trace_span!("transfer", direction = "upload", bytes = bytes.len()).entered();
+        self.engine()?.upload(ty, bytes)
+    }
+
+    /// Waits for a value and copies its bytes to the host.
+    pub(crate) fn download(&self, buffer: &SharedBuffer) -> Result<Vec<u8>> {
+        let start = Instant::now();
+        let _span = tracing::trace_span!("transfer", direction = "download").entered();
+        let bytes = self.engine()?.download(buffer)?;
+        Counters::add_time(&self.counters.read_ns, start.elapsed());
+        Counters::add(&self.counters.downloads, 1);
+        Counters::add(&self.counters.download_bytes, bytes.len());
+        Ok(bytes)
+    }
+
+    /// Waits until everything dispatched has finished.
+    pub(crate) fn wait(&self) -> Result<()> {
+        let start = Instant::now();
+        let waited = self.engine()?.wait();
+        Counters::add_time(&self.counters.wait_ns, start.elapsed());
+        waited
+    }
+
+    /// Dispatches a recorded program, compiled now if it was never seen. The tracker knows which lines recorded it.
+    ///
+    /// # Errors
+    /// [`RunError::Refused`] if nothing ran; `buffers` are then as they were.
+    pub(crate) fn run(
+        &self,
+        form: &Form,
+        buffers: &mut [Input],
+        slots: &[u64],
+        tracker: &mut DivergenceTracker,
+    ) -> Result<Vec<SharedBuffer>, RunError> {
+        let start = Instant::now();
+        let recorded =
+            self.cache.recorded(form).map_err(|error| RunError::Refused(TpuError::Bug(error.to_string())))?;
+        let slots = recorded.slots(slots);
+        let found = self.cache.get(&recorded.program);
+        Counters::add_time(&self.counters.key_ns, start.elapsed());
+        let compiled = match found {
+            Some(compiled) if compiled.assumptions.hold(&slots) => {
+                Counters::add(&self.counters.cache_hits, 1);
+                compiled
+            }
+            older => self.compile(&recorded, &slots, older, tracker).map_err(RunError::Refused)?,
+        };
+        tracker.ran(&recorded, &compiled.assumptions);
+        self.dispatch(&compiled, &recorded, buffers, &slots)
+    }
+
+    /// Runs a program on the buffers that it is bound to.
+    fn dispatch(
+        &self,
+        compiled: &Compiled,
+        recorded: &Recorded,
+        buffers: &mut [Input],
+        slots: &[u64],
+    ) -> Result<Vec<SharedBuffer>, RunError> {
+        let _span = tracing::debug_span!("execute").entered();
+        let start = Instant::now();
+        let mut lent = Lent::new(buffers, &recorded.bindings.parameters);
+        let run = || compiled.executable.execute(&mut lent.arguments, slots);
+        let panicked = |_| Err(TpuError::Bug(format!("the engine of {} panicked", self.device)));
+        let execution = catch_unwind(AssertUnwindSafe(run)).unwrap_or_else(panicked);
+        let execution = execution.map_err(|error| match lent.is_complete() {
+            true => RunError::Refused(error),
+            false => RunError::Failed(error),
+        })?;
+        Counters::add_time(&self.counters.dispatch_ns, start.elapsed());
+        Counters::add(&self.counters.executions, 1);
+        Counters::add(&self.counters.donated_buffers, execution.donated_buffers);
+        Counters::add(&self.counters.donated_bytes, execution.donated_bytes);
+        Counters::add(&self.counters.argument_bytes, execution.footprint.arguments);
+        Counters::add(&self.counters.output_bytes, execution.footprint.outputs);
+        Counters::add(&self.counters.alias_bytes, execution.footprint.aliases);
+        Counters::add(&self.counters.temporary_bytes, execution.footprint.temporaries);
+        execution.host_ops.iter().for_each(|op| self.counters.fallback(op));
+        Ok(execution.outputs)
+    }
+
+    /// Warns once that a trace was full.
+    pub(crate) fn warn_of_full_trace(&self, full: &TpuError) {
+        if !self.warned_of_full_trace.swap(true, Relaxed) {
+            tracing::warn!("{full}");
+        }
+    }
+
+    /// Whether a compile is an error from now on.
+    pub(crate) fn freeze(&self, frozen: bool) {
+        self.frozen.store(frozen, Relaxed);
+    }
+}
+
+/// A number that differs from process to process: the seed until `Backend::seed` gives one.
+fn entropy() -> u64 {
+    use std::hash::{BuildHasher, Hasher};
+    std::collections::hash_map::RandomState::new().build_hasher().finish()
+}

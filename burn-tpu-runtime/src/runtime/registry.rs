@@ -1,0 +1,166 @@
+//! Which devices run, what was asked of devices that do not run yet, and which device is the default one.
+//!
+//! A device's runtime is started by its first tensor, by `sync` or by [`TpuOptions::install`]. Questions and settings that
+//! need no engine do not start it: a device that does not run has no metrics and no programs, and keeps for its
+//! start whether it is frozen and its seed.
+
+use super::DeviceRuntime;
+use crate::engine;
+use crate::error::{Result, TpuError};
+use crate::metrics::Metrics;
+use crate::options::{TpuOptions, platform_from_environment};
+use crate::{Device, Platform};
+use parking_lot::RwLock;
+use rustc_hash::FxHashMap;
+use std::sync::{Arc, LazyLock, OnceLock};
+
+#[derive(Default)]
+struct Registry {
+    running: FxHashMap<Device, Arc<DeviceRuntime>>,
+    /// Devices that do not run yet.
+    pending: FxHashMap<Device, Pending>,
+}
+
+/// What was asked of a device before its start.
+#[derive(Clone, Copy, Default)]
+struct Pending {
+    frozen: bool,
+    seed: Option<u64>,
+}
+
+static REGISTRY: LazyLock<RwLock<Registry>> = LazyLock::new(RwLock::default);
+
+impl Registry {
+    fn insert(&mut self, device: Device, runtime: DeviceRuntime) -> Arc<DeviceRuntime> {
+        let pending = self.pending.remove(&device).unwrap_or_default();
+        runtime.freeze(pending.frozen);
+        if let Some(seed) = pending.seed {
+            runtime.seed(seed);
+        }
+        let runtime = Arc::new(runtime);
+        self.running.insert(device, Arc::clone(&runtime));
+        runtime
+    }
+}
+
+/// The runtime of a device, started with default options if it is not running.
+pub(crate) fn runtime(device: Device) -> Arc<DeviceRuntime> {
+    let device = device;
+    if let Some(runtime) = running(device) {
+        return runtime;
+    }
+    let mut registry = REGISTRY.write();
+    if let Some(runtime) = registry.running.get(&device) {
+        return Arc::clone(runtime);
+    }
+    let (options, problem) = match TpuOptions::default().with_environment() {
+        Ok(options) => (options, None),
+        Err(error) => (TpuOptions::default(), Some(error)),
+    };
+    registry.insert(device, DeviceRuntime::new(device, options, problem))
+}
+
+/// The runtime of a device that runs.
+pub(crate) fn running(device: Device) -> Option<Arc<DeviceRuntime>> {
+    REGISTRY.read().running.get(&device).cloned()
+}
+
+/// Starts a device with given options. See [`TpuOptions::install`].
+pub(crate) fn start(device: Device, options: TpuOptions) -> Result<()> {
+    let device = device;
+    let mut registry = REGISTRY.write();
+    if registry.running.contains_key(&device) {
+        return Err(TpuError::AlreadyRunning { device: device.to_string() });
+    }
+    let named_plugin = options.plugin.is_some();
+    let runtime = DeviceRuntime::new(device, options, None);
+    if let Err(error @ TpuError::ClientOption { .. }) = runtime.engine() {
+        return Err(error);
+    }
+    let started = registry.insert(device, runtime);
+    if named_plugin { started.engine().map(|_| ()) } else { Ok(()) }
+}
+
+/// Drops a device's state: its programs and its engine. Tensors that still exist keep it alive for themselves.
+pub(crate) fn forget(device: Device) {
+    let mut registry = REGISTRY.write();
+    let forgotten = registry.running.remove(&device);
+    registry.pending.remove(&device);
+    drop(registry);
+    drop(forgotten);
+}
+
+/// See [`crate::metrics`].
+pub(crate) fn metrics(device: Device) -> Metrics {
+    running(device).map(|runtime| runtime.counters().snapshot()).unwrap_or_default()
+}
+
+/// See [`crate::program_keys`].
+pub(crate) fn program_keys(device: Device) -> Vec<u64> {
+    running(device).map(|runtime| runtime.cache().keys()).unwrap_or_default()
+}
+
+/// See [`crate::freeze`].
+pub(crate) fn freeze(device: Device, frozen: bool) {
+    now_or_at_start(device, |runtime| runtime.freeze(frozen), |pending| pending.frozen = frozen);
+}
+
+/// Starts the random numbers of a device anew.
+pub(crate) fn seed(device: Device, seed: u64) {
+    now_or_at_start(device, |runtime| runtime.seed(seed), |pending| pending.seed = Some(seed));
+}
+
+fn now_or_at_start(device: Device, now: impl FnOnce(&DeviceRuntime), at_start: impl FnOnce(&mut Pending)) {
+    let device = device;
+    let mut registry = REGISTRY.write();
+    match registry.running.get(&device) {
+        Some(runtime) => now(runtime),
+        None => at_start(registry.pending.entry(device).or_default()),
+    }
+}
+
+/// See [`Device::default`].
+pub(crate) fn default_device() -> Device {
+    static DEVICE: OnceLock<Device> = OnceLock::new();
+    *DEVICE.get_or_init(|| match platform_from_environment() {
+        Ok(Some(platform)) => Device::new(platform, 0),
+        Ok(None) => best_device(),
+        Err(error) => {
+            tracing::warn!(%error, "BURN_TPU_PLATFORM is ignored");
+            best_device()
+        }
+    })
+}
+
+/// The first device of the first platform whose client opens. When none does: burn-ndarray with one warning, or, if the
+/// user named a plugin file, the device that it is missing for, whose first read reports the error.
+fn best_device() -> Device {
+    // A variable with a wrong value is reported by the device's first use.
+    let options = TpuOptions::default().with_environment().unwrap_or_default();
+    let named = std::env::var_os(burn_tpu_pjrt::discovery::PLUGIN_VARIABLE).is_some_and(|path| !path.is_empty());
+    let (mut reasons, mut failed) = (Vec::new(), None);
+    for platform in [Platform::Tpu, Platform::Cuda, Platform::Cpu] {
+        let device = Device::new(platform, 0);
+        if !engine::is_present(platform) {
+            reasons.push(format!("no {platform} hardware"));
+            continue;
+        }
+        match engine::open_client(device, &options) {
+            Ok(()) => return device,
+            Err(error) => {
+                failed.get_or_insert(device);
+                reasons.push(error.to_string());
+            }
+        }
+    }
+    let tried = reasons.join("; ");
+    if let (true, Some(device)) = (named, failed) {
+        tracing::error!("the plugin that BURN_TPU_PLUGIN names cannot be used: {tried}");
+        return device;
+    }
+    tracing::warn!(
+        "no PJRT plugin is usable, so tensors run on burn-ndarray, slowly. \
+         Install the CPU plugin with `cargo xtask setup cpu`, or see docs/plugins.md. Tried: {tried}"
+    );
+    Device::ndarray()
+}

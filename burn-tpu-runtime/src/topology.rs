@@ -1,0 +1,214 @@
+//! Slices of TPUs that need not be attached: their names, and the registry that gives each a device number.
+//!
+//! Owns: what a name may look like, and which number stands for it in a [`Device`](crate::Device). May not know:
+//! libtpu. Names that could end the process there (an empty one, sizes without bound) do not parse.
+
+use crate::error::{Result, TpuError};
+use parking_lot::RwLock;
+use std::fmt::{Display, Formatter};
+use std::str::FromStr;
+
+/// A TPU generation that libtpu compiles for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Generation {
+    /// TPU v4.
+    V4,
+    /// TPU v5e.
+    V5e,
+    /// TPU v5p.
+    V5p,
+    /// TPU v6e, also called Trillium.
+    V6e,
+    /// TPU7x, also called Ironwood.
+    Tpu7x,
+}
+
+impl Generation {
+    /// Every generation, oldest first.
+    pub const ALL: [Generation; 5] =
+        [Generation::V4, Generation::V5e, Generation::V5p, Generation::V6e, Generation::Tpu7x];
+
+    /// The name in topologies: `v5e`, `tpu7x`.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Generation::V4 => "v4",
+            Generation::V5e => "v5e",
+            Generation::V5p => "v5p",
+            Generation::V6e => "v6e",
+            Generation::Tpu7x => "tpu7x",
+        }
+    }
+
+    /// Whether its chips form a torus in three dimensions; the others form a mesh in two.
+    pub const fn is_cubic(self) -> bool {
+        match self {
+            Generation::V4 | Generation::V5p | Generation::Tpu7x => true,
+            Generation::V5e | Generation::V6e => false,
+        }
+    }
+
+    /// One chip of it.
+    pub fn chip(self) -> Topology {
+        Topology { generation: self, dims: [1, 1, 1] }
+    }
+}
+
+impl Display for Generation {
+    fn fmt(&self, f: &mut Formatter<'_>) -> std::fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+impl FromStr for Generation {
+    type Err = TpuError;
+
+    fn from_str(name: &str) -> Result<Self> {
+        let known = Generation::ALL.into_iter().find(|generation| generation.name() == name);
+        known.ok_or_else(|| {
+            let names = Generation::ALL.map(Generation::name).join(", ");
+            refused(name, format!("names no TPU generation; known are {names}"))
+        })
+    }
+}
+
+/// A slice of chips: `v5e:2x2`, `v4:2x2x1`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Topology {
+    generation: Generation,
+    dims: [u32; 3],
+}
+
+/// More chips than any slice has: a v5p pod has 8960, a TPU7x pod 9216.
+const MOST_CHIPS: u32 = 10_000;
+
+impl Topology {
+    /// The chips' generation.
+    pub fn generation(self) -> Generation {
+        self.generation
+    }
+
+    /// The number of chips.
+    pub fn chips(self) -> usize {
+        self.dims.iter().product::<u32>() as usize
+    }
+}
+
+impl Display for Topology {
+    /// As libtpu names it: two numbers for v5e and v6e, three for the others.
+    fn fmt(&self, f: &mut Formatter<'_>) -> std::fmt::Result {
+        let [x, y, z] = self.dims;
+        write!(f, "{}:{x}x{y}", self.generation)?;
+        if self.generation.is_cubic() { write!(f, "x{z}") } else { Ok(()) }
+    }
+}
+
+impl FromStr for Topology {
+    type Err = TpuError;
+
+    fn from_str(name: &str) -> Result<Self> {
+        let Some((generation, sizes)) = name.split_once(':') else {
+            return Err(refused(name, "is not GENERATION:AxB or GENERATION:AxBxC, such as v5e:2x2 or v4:2x2x1"));
+        };
+        let generation: Generation = generation.parse()?;
+        let parsed: Option<Vec<u32>> = sizes.split('x').map(|size| size.parse().ok().filter(|&n| n > 0)).collect();
+        let dims = match parsed.as_deref() {
+            Some(&[x, y]) => [x, y, 1],
+            Some(&[x, y, z]) if generation.is_cubic() => [x, y, z],
+            _ => {
+                let form = if generation.is_cubic() { "two or three" } else { "two" };
+                return Err(refused(name, format!("needs {form} sizes of at least 1")));
+            }
+        };
+        let chips = dims.iter().try_fold(1u32, |product, &size| product.checked_mul(size));
+        if chips.is_none_or(|chips| chips > MOST_CHIPS) {
+            return Err(refused(name, format!("has more than {MOST_CHIPS} chips, the largest slice there is")));
+        }
+        Ok(Topology { generation, dims })
+    }
+}
+
+fn refused(name: &str, rule: impl Into<String>) -> TpuError {
+    TpuError::Topology { name: name.into(), rule: rule.into() }
+}
+
+/// What a device of [`Platform::Topology`](crate::Platform::Topology) stands for.
+#[derive(Clone)]
+pub(crate) enum Described {
+    /// A slice that programs are compiled for.
+    Slice(Topology),
+    /// Nothing but a record of the programs that would have run.
+    Draft(crate::engine::Draft),
+}
+
+/// By device number. Entries stay: a device is a name, and names are never used again for something else.
+static REGISTRY: RwLock<Vec<Described>> = RwLock::new(Vec::new());
+
+/// The number of a slice, the same at every call.
+pub(crate) fn register(topology: Topology) -> Result<u16> {
+    let same = |described: &Described| matches!(described, Described::Slice(known) if *known == topology);
+    let mut registry = REGISTRY.write();
+    match registry.iter().position(same) {
+        Some(index) => Ok(index as u16),
+        None => push(&mut registry, Described::Slice(topology)),
+    }
+}
+
+/// A number of its own for a draft, so that Burn's default dtypes, which belong to a device, are its own too.
+pub(crate) fn register_draft(draft: crate::engine::Draft) -> Result<u16> {
+    push(&mut REGISTRY.write(), Described::Draft(draft))
+}
+
+fn push(registry: &mut Vec<Described>, described: Described) -> Result<u16> {
+    let index = registry.len();
+    let Ok(number) = u16::try_from(index) else {
+        return Err(refused("a further topology", format!("has no number left: this process named {index}")));
+    };
+    registry.push(described);
+    Ok(number)
+}
+
+/// What a number stands for, if it was given out.
+pub(crate) fn described(index: u16) -> Option<Described> {
+    REGISTRY.read().get(usize::from(index)).cloned()
+}
+
+/// How many numbers have been given out.
+pub(crate) fn count() -> usize {
+    REGISTRY.read().len()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_read_and_written_as_libtpu_has_them() {
+        for name in ["v4:2x2x1", "v5e:2x2", "v5p:4x4x4", "v6e:16x16", "tpu7x:2x2x1"] {
+            assert_eq!(name.parse::<Topology>().unwrap().to_string(), name);
+        }
+        assert_eq!("v4:2x2".parse::<Topology>().unwrap().to_string(), "v4:2x2x1");
+        assert_eq!("v5e:4x8".parse::<Topology>().unwrap().chips(), 32);
+        assert_eq!(Generation::V6e.chip().to_string(), "v6e:1x1");
+    }
+
+    #[test]
+    fn other_names_are_errors_that_say_what_is_wrong() {
+        for (name, part) in [
+            ("", "GENERATION"),
+            ("v5e", "GENERATION"),
+            ("v99:2x2", "known are v4"),
+            ("v5e:", "sizes"),
+            ("v5e:0x2", "sizes"),
+            ("v5e:2", "sizes"),
+            ("v5e:2x2x1", "two sizes"),
+            ("v4:2x2x2x2", "two or three"),
+            ("v5e:-1x2", "sizes"),
+            ("v5p:4294967295x4294967295x4294967295", "more than"),
+            ("v5e:1000x1000", "more than"),
+        ] {
+            let error = name.parse::<Topology>().unwrap_err();
+            assert!(matches!(error, TpuError::Topology { .. }) && error.to_string().contains(part), "{name}: {error}");
+            assert_eq!(error.fault(), crate::Fault::User);
+        }
+    }
+}

@@ -1,0 +1,309 @@
+//! Cutting a trace at a position: choose what is live, run it as one program, hand the buffers to the tensors, keep the
+//! rest recorded. The rules are those of `trace`'s header.
+
+use super::{OpRecord, StreamTrace, Trace, materialise};
+use crate::engine::Input;
+use crate::error::{Result, TpuError};
+use crate::metrics::CutReason;
+use crate::program::Form;
+use crate::runtime::RunError;
+use crate::tensor::{Tensor, TensorInner, Value};
+use burn_tpu_graph::{Builder, NodeId, Op};
+use parking_lot::MutexGuard;
+use rustc_hash::FxHashMap;
+use std::sync::Weak;
+use std::sync::atomic::Ordering::Relaxed;
+
+impl StreamTrace {
+    /// The owner's cut: runs everything that is alive.
+    pub(super) fn cut_everything(&self, reason: CutReason) -> Result<()> {
+        let mut trace = self.lock_resolved()?;
+        self.cut_locked(&mut trace, reason)
+    }
+
+    /// Locks the trace after another try to run what other streams could not run when this one used it.
+    fn lock_resolved(&self) -> Result<MutexGuard<'_, Trace>> {
+        let trace = self.trace.lock();
+        if trace.unresolved.is_empty() {
+            return Ok(trace);
+        }
+        let tensors: Vec<Tensor> = trace.unresolved.iter().map(|(_, tensor)| tensor.clone()).collect();
+        drop(trace);
+        tensors.iter().try_for_each(|tensor| materialise(tensor, CutReason::OtherThread).map(drop))?;
+        let mut trace = self.trace.lock();
+        for (index, tensor) in std::mem::take(&mut trace.unresolved) {
+            match tensor.value() {
+                Value::Ready(buffer) => trace.buffers[index] = Ok(buffer),
+                Value::Failed(error) => trace.buffers[index] = Err(error),
+                Value::Pending => trace.unresolved.push((index, tensor)),
+            }
+        }
+        Ok(trace)
+    }
+
+    /// [`StreamTrace::cut_everything`] of a trace that is locked already.
+    pub(super) fn cut_locked(&self, trace: &mut Trace, reason: CutReason) -> Result<()> {
+        let position = self.next_position();
+        trace.fullness.nodes = 0;
+        trace.fullness.caps = 0;
+        self.boundary.store(trace.handles.next_serial(), Relaxed);
+        if self.cut_at(trace, position, reason)? && reason == CutReason::MarkStep {
+            self.runtime.counters().step();
+        }
+        trace.fullness.error.take().map_or(Ok(()), Err)
+    }
+
+    /// The owner's cut at the end of a training step, by rule 5.
+    pub(super) fn cut_step(&self, reason: CutReason) -> Result<()> {
+        let mut trace = self.lock_resolved()?;
+        while let Some(position) = self.seam(&mut trace) {
+            self.cut_at(&mut trace, position, reason)?;
+        }
+        self.cut_locked(&mut trace, reason)
+    }
+
+    /// Another thread's cut, for the tensor of this serial number.
+    pub(super) fn cut_for_another_thread(&self, serial: u64, reason: CutReason) -> Result<()> {
+        let mut trace = self.lock_resolved()?;
+        let Some(position) = trace.handles.get(serial).map(|handle| handle.position) else { return Ok(()) };
+        let reason = if reason == CutReason::Read { CutReason::OtherThread } else { reason };
+        self.cut_at(&mut trace, position, reason).map(|_| ())
+    }
+
+    /// The first position after which earlier work ends: something before it is alive, and no later op uses anything
+    /// recorded before it.
+    fn seam(&self, trace: &mut Trace) -> Option<u64> {
+        trace.handles.apply(&self.drops);
+        let nodes = trace.recording.nodes();
+        let recorded = |node: &&NodeId| !matches!(nodes[node.index()].op, Op::Parameter { .. });
+        let earliest_input = |op: &OpRecord| op.inputs.iter().filter(recorded).min().map_or(usize::MAX, |n| n.index());
+        let mut earliest = usize::MAX;
+        let mut seams = Vec::new();
+        for pair in trace.ops.windows(2).rev() {
+            earliest = earliest.min(earliest_input(&pair[1]));
+            if earliest >= pair[1].start {
+                seams.push(pair[0].position);
+            }
+        }
+        let alive = |position: &u64| trace.handles.iter().any(|handle| handle.alive_after(*position));
+        seams.into_iter().rev().find(alive)
+    }
+
+    /// Runs what was alive just after `position` as one program and keeps the later ops recorded. A cut that failed
+    /// earlier is done first, as the program that it would have been. Returns whether anything ran.
+    fn cut_at(&self, trace: &mut Trace, position: u64, reason: CutReason) -> Result<bool> {
+        if let Err(place) = trace.failed_cuts.binary_search(&position) {
+            trace.failed_cuts.insert(place, position);
+        }
+        let mut ran = false;
+        while let Some(next) = trace.failed_cuts.first().copied().filter(|&next| next <= position) {
+            ran |= self.run_until(trace, next, reason)?;
+            trace.failed_cuts.retain(|failed| *failed != next);
+        }
+        Ok(ran)
+    }
+
+    fn run_until(&self, trace: &mut Trace, position: u64, reason: CutReason) -> Result<bool> {
+        let counters = self.runtime.counters();
+        trace.stats.flush(counters);
+        trace.handles.apply(&self.drops);
+        let ops = trace.ops.partition_point(|op| op.position <= position);
+        let end = trace.ops[..ops].last().map_or(0, |op| op.end);
+        let alive = trace.handles.iter().filter(|handle| handle.alive_after(position));
+        let live: Vec<Live> =
+            alive.map(|handle| Live { node: handle.node, tensor: Weak::clone(&handle.tensor) }).collect();
+        let ran = !live.is_empty();
+        let outcomes = if !ran {
+            Outcomes::default()
+        } else {
+            counters.cut(reason);
+            let _span = tracing::debug_span!("cut", device = %self.runtime.device(), ?reason).entered();
+            let outcomes = self.run(trace, end, &live)?;
+            live.into_iter().for_each(|live| live.settle(&outcomes));
+            outcomes
+        };
+        if ops == trace.ops.len() {
+            self.reset(trace);
+        } else if ops > 0 {
+            self.keep_rest(trace, ops, position, &outcomes);
+        }
+        Ok(ran)
+    }
+
+    /// Runs the first `end` nodes as far as `live` needs them. Nodes that depend on a failed buffer fail with its error,
+    /// and no other does.
+    ///
+    /// # Errors
+    /// Why nothing ran: then the trace is as it was.
+    fn run(&self, trace: &mut Trace, end: usize, live: &[Live]) -> Result<Outcomes> {
+        if let Some((index, _)) = trace.unresolved.first() {
+            return trace.buffers[*index].clone().map(|_| Outcomes::default());
+        }
+        let mut failed = failures(trace, end);
+        let mut outputs: Vec<NodeId> = live.iter().map(|live| live.node).collect();
+        outputs.retain(|node| !failed.contains_key(node));
+        outputs.sort_unstable();
+        outputs.dedup();
+        if outputs.is_empty() {
+            return Ok(Outcomes { failed, ..Outcomes::default() });
+        }
+        let form = Form { recording: &trace.recording, len: end, outputs };
+        let whole = end == trace.recording.len();
+        // Later ops may read the same buffers; a second owner keeps them from being donated.
+        let mut copies = if whole { Vec::new() } else { trace.buffers.clone() };
+        let buffers = if whole { &mut trace.buffers } else { &mut copies };
+        let results = match self.runtime.run(&form, buffers, &trace.slots, &mut trace.tracker) {
+            Ok(results) => results.into_iter().map(Ok).collect(),
+            Err(RunError::Refused(error)) => return Err(error),
+            Err(RunError::Failed(error)) => {
+                tracing::error!(%error, "a program failed; its tensors report it when they are read");
+                failed.extend(form.outputs.iter().map(|&node| (node, error.clone())));
+                Vec::new()
+            }
+        };
+        Ok(Outcomes { outputs: form.outputs, results, failed })
+    }
+
+    /// Records the ops from number `first` on again, as if the cut at `position` had come before them. What they use of
+    /// the part that ran are parameters now, in the order in which the ops name them.
+    fn keep_rest(&self, trace: &mut Trace, first: usize, position: u64, outcomes: &Outcomes) {
+        let mut old = std::mem::take(trace);
+        trace.handles = std::mem::take(&mut old.handles);
+        trace.stats = std::mem::take(&mut old.stats);
+        trace.tracker = std::mem::take(&mut old.tracker);
+        trace.fullness = std::mem::take(&mut old.fullness);
+        trace.failed_cuts = std::mem::take(&mut old.failed_cuts);
+        trace.tracker.restart(&mut trace.recording);
+        let mut renamed = FxHashMap::default();
+        for op in &old.ops[first..] {
+            if let Err(error) = rerecord(trace, &old, op, outcomes, &mut renamed) {
+                // Checked when it was recorded first: its operands have the same types.
+                tracing::error!(%error, "the rest of a trace could not be kept");
+            }
+        }
+        trace.tracker.rerecorded(&trace.recording);
+        let lost = NodeId(u32::MAX);
+        trace.handles.forget(&self.drops, position, |node| renamed.get(&node).copied().unwrap_or(lost));
+    }
+}
+
+/// A tensor that a cut must leave a value.
+struct Live {
+    node: NodeId,
+    tensor: Weak<TensorInner>,
+}
+
+impl Live {
+    fn settle(self, outcomes: &Outcomes) {
+        let Some(inner) = self.tensor.upgrade() else { return };
+        let value = outcomes.of(self.node).map_or_else(Value::Failed, Value::Ready);
+        Tensor::from_inner(inner).set_value(value);
+    }
+}
+
+/// What the nodes of a cut came to.
+#[derive(Default)]
+struct Outcomes {
+    /// The program's outputs, ascending, with their results.
+    outputs: Vec<NodeId>,
+    results: Vec<Input>,
+    /// The nodes that could not be computed.
+    failed: FxHashMap<NodeId, TpuError>,
+}
+
+impl Outcomes {
+    fn of(&self, node: NodeId) -> Input {
+        if let Some(error) = self.failed.get(&node) {
+            return Err(error.clone());
+        }
+        let place = self.outputs.binary_search(&node).ok();
+        let missing = || Err(TpuError::Bug(format!("a cut did not compute {node}")));
+        place.and_then(|place| self.results.get(place)).cloned().unwrap_or_else(missing)
+    }
+}
+
+/// Returns the nodes that depend on a buffer that failed, with its error.
+fn failures(trace: &Trace, end: usize) -> FxHashMap<NodeId, TpuError> {
+    let mut failed: FxHashMap<NodeId, TpuError> = FxHashMap::default();
+    if trace.buffers.iter().all(Result::is_ok) {
+        return failed;
+    }
+    for (i, node) in trace.recording.nodes()[..end].iter().enumerate() {
+        let own = match &node.op {
+            Op::Parameter { index, .. } => trace.buffers.get(*index as usize).and_then(|buffer| buffer.as_ref().err()),
+            _ => node.operands.iter().find_map(|operand| failed.get(operand)),
+        };
+        if let Some(error) = own.cloned() {
+            failed.insert(NodeId(i as u32), error);
+        }
+    }
+    failed
+}
+
+fn rerecord(
+    trace: &mut Trace,
+    old: &Trace,
+    op: &OpRecord,
+    outcomes: &Outcomes,
+    renamed: &mut FxHashMap<NodeId, NodeId>,
+) -> burn_tpu_graph::Result<()> {
+    let inputs = op.inputs.iter().map(|&input| match renamed.get(&input) {
+        Some(&node) => Ok(node),
+        None => {
+            let node = trace.parameter(buffer_of(old, input, outcomes), old.recording.ty(input))?;
+            if let Some(tensor) = unresolved(old, input) {
+                trace.unresolved.push((trace.buffers.len() - 1, tensor));
+            }
+            renamed.insert(input, node);
+            Ok(node)
+        }
+    });
+    let inputs = inputs.collect::<burn_tpu_graph::Result<_>>()?;
+    let start = trace.recording.len();
+    for i in op.start..op.end {
+        let node = rerecord_node(trace, old, i, renamed)?;
+        renamed.insert(NodeId(i as u32), node);
+    }
+    let end = trace.recording.len();
+    trace.ops.push(OpRecord { inputs, start, end, position: op.position });
+    Ok(())
+}
+
+fn rerecord_node(
+    trace: &mut Trace,
+    old: &Trace,
+    i: usize,
+    renamed: &FxHashMap<NodeId, NodeId>,
+) -> burn_tpu_graph::Result<NodeId> {
+    let node = &old.recording.nodes()[i];
+    let operands: Vec<NodeId> = node.operands.iter().map(|operand| renamed[operand]).collect();
+    let op = match node.op {
+        Op::Slot { index, dtype } => {
+            trace.slots.push(old.slots[index as usize]);
+            Op::Slot { index: trace.slots.len() as u32 - 1, dtype }
+        }
+        Op::Offset { index, dtype } => {
+            trace.slots.push(old.slots[index as usize]);
+            Op::Offset { index: trace.slots.len() as u32 - 1, dtype }
+        }
+        ref other => other.clone(),
+    };
+    trace.recording.set_label(old.recording.label(NodeId(i as u32)));
+    trace.recording.add(op, &operands)
+}
+
+/// The buffer of a node of the part that ran: a parameter of it, or a result.
+fn buffer_of(old: &Trace, node: NodeId, outcomes: &Outcomes) -> Input {
+    let parameter = match old.recording.node(node).op {
+        Op::Parameter { index, .. } => old.buffers.get(index as usize).cloned(),
+        _ => None,
+    };
+    parameter.unwrap_or_else(|| outcomes.of(node))
+}
+
+/// The tensor of a parameter that another stream has not run yet.
+fn unresolved(old: &Trace, node: NodeId) -> Option<Tensor> {
+    let Op::Parameter { index, .. } = old.recording.node(node).op else { return None };
+    let found = old.unresolved.iter().find(|(of, _)| *of == index as usize);
+    found.map(|(_, tensor)| tensor.clone())
+}

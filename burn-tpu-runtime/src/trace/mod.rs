@@ -1,0 +1,261 @@
+//! Recording: each (device, stream) has a trace of nodes that wait for the next cut.
+//!
+//! Owns: which tensors are live, where a trace is cut, how a cut becomes one program. May not know: how programs are
+//! compiled or where buffers live (`engine`), nor what an op means (`ops`).
+//!
+//! # What a program may depend on
+//!
+//! A program depends on what its stream recorded, never on when other threads run or in which order tensors are dropped
+//! (Burn's autodiff drops out of hash maps). The events of a stream, which are recorded ops and the owner's cuts, have
+//! consecutive *positions*. The rules, which `tests/interleavings.rs` checks over random recordings:
+//!
+//! 1. The owner's cut (a mark step, a read, a sync, a copy to another device, a full trace) runs the ops before it. Live are
+//!    the tensors that the owner holds at that position.
+//! 2. A read or a use by another thread cuts at the position of the tensor's own op, whatever the owner has recorded since.
+//!    Live are the tensors that the owner held just after that op. The ops after it are recorded again as if the cut had
+//!    come before them.
+//! 3. A tensor of which another thread drops a handle counts as held by the owner until the next cut: the time of that drop
+//!    is chance.
+//! 4. A read by the owner cuts if the tensor was recorded after the owner's last cut, whether or not another thread had it
+//!    computed meanwhile.
+//! 5. The end of a training step ([`CutReason::MarkStep`] through `MarkStep`) is cut at its seams too: earlier work that the
+//!    step does not use runs as programs of its own, since another thread may have had it computed or not.
+//! 6. A full trace is cut where the number of nodes since the owner's last cut reaches a multiple of
+//!    [`TpuOptions::trace_cap`](crate::TpuOptions::trace_cap), unless fewer than half of that many wait.
+//! 7. Recorded work that no tensor can ask for any more may be forgotten or not: dead nodes, and the parameters and slots that
+//!    only they read, are no part of a program.
+//!
+//! The order in which other threads use one stream's tensors, and whether they do so before or after the owner's next cut,
+//! is the program's own business: it decides where the stream is cut.
+//!
+//! # Errors
+//!
+//! A program is found or compiled, and its scalars are uploaded, before any buffer is taken. If that fails, the trace
+//! stays pending: its tensors keep what they are, the caller of the cut gets the error, and the next cut tries again,
+//! at the same position first. A program that fails while it runs leaves its error in its results.
+//!
+//! # Locks
+//!
+//! In the order in which they may be taken: a trace, one tensor's value, a trace's `Drops`. Nothing but counting happens
+//! under `Drops`, so a tensor may be dropped anywhere.
+
+mod cut;
+mod handles;
+mod record;
+mod recording;
+mod stats;
+mod stream;
+
+pub use record::{Recorder, create, record, record_many};
+pub(crate) use recording::Recording;
+pub use stream::{InStream, Stream};
+pub(crate) use stream::{cut, cut_step, forget};
+
+use crate::engine::{Input, SharedBuffer};
+use crate::error::{Result, TpuError};
+use crate::metrics::CutReason;
+use crate::recompile::DivergenceTracker;
+use crate::runtime::DeviceRuntime;
+use crate::tensor::{Tensor, Value};
+use burn_tpu_graph::NodeId;
+use handles::{Drops, Handles};
+use parking_lot::Mutex;
+use rustc_hash::FxHashMap;
+use smallvec::SmallVec;
+use stats::RecordingStats;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+
+/// The trace of one stream on one device, shared with the tensors that it recorded.
+pub(crate) struct StreamTrace {
+    /// The id of the stream whose trace this is.
+    owner: u64,
+    runtime: Arc<DeviceRuntime>,
+    trace: Mutex<Trace>,
+    drops: Drops,
+    /// The position of the next event. Changes under the trace's lock.
+    position: AtomicU64,
+    /// The serial number of the first tensor after the owner's last cut. Changes under the trace's lock.
+    boundary: AtomicU64,
+}
+
+/// Recorded nodes and what they refer to.
+#[derive(Default)]
+struct Trace {
+    recording: Recording,
+    /// Buffers read by parameter nodes, by parameter index; a failed one fails what uses it.
+    buffers: Vec<Input>,
+    /// The parameter node of a buffer, by the buffer's address (alive while `buffers` holds it).
+    parameters: FxHashMap<usize, NodeId>,
+    /// Bits of the run-time scalars, by slot index.
+    slots: Vec<u64>,
+    /// Recorded ops, oldest first.
+    ops: Vec<OpRecord>,
+    handles: Handles,
+    /// Parameters (by index) whose tensors another stream recorded and could not run yet.
+    unresolved: Vec<(usize, Tensor)>,
+    /// Positions of cuts that failed, ascending: later cuts begin with them.
+    failed_cuts: SmallVec<[u64; 1]>,
+    fullness: Fullness,
+    stats: RecordingStats,
+    tracker: DivergenceTracker,
+}
+
+/// The nodes of one recorded op: `[start, end)`, composed of themselves and `inputs` alone.
+struct OpRecord {
+    inputs: SmallVec<[NodeId; 3]>,
+    start: usize,
+    end: usize,
+    position: u64,
+}
+
+/// When a trace is full, by rule 6.
+#[derive(Default)]
+struct Fullness {
+    /// Nodes recorded since the owner's last cut, those included that others had cut.
+    nodes: usize,
+    /// How many multiples of the cap that is.
+    caps: usize,
+    /// Whether a full trace is an error that the next cut reports.
+    error: Option<TpuError>,
+}
+
+impl Fullness {
+    /// Returns whether the trace has just become full; `pending` nodes wait for a cut.
+    fn reached(&mut self, cap: usize, pending: usize) -> bool {
+        let caps = self.nodes / cap;
+        let reached = caps > self.caps && 2 * pending >= cap;
+        self.caps = caps;
+        reached
+    }
+}
+
+/// Which trace recorded a tensor, and where.
+pub(crate) struct Origin {
+    trace: Arc<StreamTrace>,
+    serial: u64,
+    /// Whether another stream has dropped a handle of the tensor.
+    shared: AtomicBool,
+}
+
+impl Origin {
+    fn new(trace: Arc<StreamTrace>, serial: u64) -> Self {
+        Self { trace, serial, shared: AtomicBool::new(false) }
+    }
+
+    /// Returns whether the calling thread is in the stream that recorded the tensor.
+    pub(crate) fn is_owned_here(&self) -> bool {
+        self.trace.is_current()
+    }
+
+    /// Notes that another stream dropped a handle.
+    pub(crate) fn mark_shared(&self) {
+        self.shared.store(true, Relaxed);
+    }
+
+    /// Reports that a tensor whose value is still pending was dropped, by rule 3.
+    pub(crate) fn dropped(&self) {
+        let trace = &self.trace;
+        let counts = trace.is_current() && !self.shared.load(Relaxed);
+        if counts && trace.drops.report(self.serial, trace.position.load(Relaxed)) {
+            trace.forget_if_idle();
+        }
+    }
+
+    /// Returns whether the calling stream recorded the tensor after its own last cut.
+    fn is_uncut_by_owner(&self) -> bool {
+        self.trace.is_current() && self.serial >= self.trace.boundary.load(Relaxed)
+    }
+}
+
+impl StreamTrace {
+    fn new(owner: u64, runtime: Arc<DeviceRuntime>) -> Self {
+        Self {
+            owner,
+            runtime,
+            trace: Mutex::default(),
+            drops: Drops::default(),
+            position: AtomicU64::new(0),
+            boundary: AtomicU64::new(0),
+        }
+    }
+
+    pub(crate) fn runtime(&self) -> &Arc<DeviceRuntime> {
+        &self.runtime
+    }
+
+    /// Returns whether the calling thread is in this trace's stream.
+    fn is_current(&self) -> bool {
+        stream::current_id() == self.owner
+    }
+
+    /// Takes the position of an event. Call it under the trace's lock.
+    fn next_position(&self) -> u64 {
+        let position = self.position.load(Relaxed);
+        self.position.store(position + 1, Relaxed);
+        position
+    }
+
+    /// Drops recorded work that no tensor can ask for any more. A trace that is being recorded or cut is left alone.
+    fn forget_if_idle(&self) {
+        if let Some(mut trace) = self.trace.try_lock() {
+            trace.handles.apply(&self.drops);
+            let position = self.position.load(Relaxed);
+            if trace.handles.iter().all(|handle| !handle.alive_after(position)) {
+                trace.stats.flush(self.runtime.counters());
+                self.reset(&mut trace);
+            }
+        }
+    }
+
+    /// Forgets everything recorded.
+    fn reset(&self, trace: &mut Trace) {
+        trace.buffers.clear();
+        trace.parameters.clear();
+        trace.slots.clear();
+        trace.unresolved.clear();
+        trace.ops.clear();
+        trace.handles.forget(&self.drops, u64::MAX, |node| node);
+        trace.failed_cuts.clear();
+        trace.tracker.restart(&mut trace.recording);
+    }
+}
+
+/// Has the ops of several tensors run, the last recorded first: its cut covers the others.
+///
+/// # Errors
+/// The first cut's that fails; the tensors stay pending.
+pub(crate) fn materialise_together(tensors: &[&Tensor], reason: CutReason) -> Result<()> {
+    let mut tensors: Vec<_> = tensors.iter().filter_map(|tensor| Some((tensor.origin()?.serial, *tensor))).collect();
+    tensors.sort_unstable_by_key(|(serial, _)| std::cmp::Reverse(*serial));
+    tensors.iter().try_for_each(|(_, tensor)| cut_for(tensor, reason))
+}
+
+/// Returns the buffer of a tensor, after cutting what has to run for it.
+///
+/// # Errors
+/// That of the cut, which leaves the tensor pending, or the one that the tensor holds.
+pub(crate) fn materialise(tensor: &Tensor, reason: CutReason) -> Result<SharedBuffer> {
+    cut_for(tensor, reason)?;
+    match tensor.value() {
+        Value::Ready(buffer) => Ok(buffer),
+        Value::Failed(error) => Err(error),
+        Value::Pending => Err(TpuError::Bug(format!("a cut did not compute {tensor:?}"))),
+    }
+}
+
+/// Cuts as a read of the tensor does, by rules 2 and 4.
+fn cut_for(tensor: &Tensor, reason: CutReason) -> Result<()> {
+    let Some(origin) = tensor.origin() else { return Ok(()) };
+    let pending = tensor.with_value(|value| matches!(value, Value::Pending));
+    if origin.trace.is_current() {
+        if origin.is_uncut_by_owner() {
+            let cut = origin.trace.cut_everything(reason);
+            // What another thread had computed can be read all the same; the next cut reports the error again.
+            return if pending { cut } else { Ok(()) };
+        }
+    } else if pending {
+        return origin.trace.cut_for_another_thread(origin.serial, reason);
+    }
+    Ok(())
+}

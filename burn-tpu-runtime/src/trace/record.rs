@@ -1,0 +1,278 @@
+//! Recording one op: operands to nodes, the op's composition, results to tensors.
+
+use super::stream::trace_of;
+use super::{OpRecord, Origin, StreamTrace, Trace};
+use crate::Device;
+use crate::engine::{Input, SharedBuffer};
+use crate::error::TpuError;
+use crate::metrics::CutReason;
+use crate::tensor::{Tensor, Value};
+use burn_tpu_graph::{Builder, DType, GraphError, Label, Node, NodeId, Number, Op, Result, TensorType};
+use parking_lot::MutexGuard;
+use smallvec::SmallVec;
+use std::sync::Arc;
+
+/// What an op's composition adds its nodes to: the builders of the graph, and run-time scalars.
+pub struct Recorder<'t> {
+    trace: &'t mut Trace,
+    runtime: &'t crate::runtime::DeviceRuntime,
+}
+
+impl Builder for Recorder<'_> {
+    fn add(&mut self, op: Op, operands: &[NodeId]) -> Result<NodeId> {
+        self.trace.recording.add(op, operands)
+    }
+
+    fn nodes(&self) -> &[Node] {
+        self.trace.recording.nodes()
+    }
+
+    fn current_label(&self) -> Label {
+        self.trace.recording.current_label()
+    }
+}
+
+impl Recorder<'_> {
+    /// A number that may differ at the next step: rank 0, of type `dtype`, an input of the program. Equal values are
+    /// never merged while recording, since they may differ at the next step.
+    pub fn slot(&mut self, dtype: DType, value: impl Into<Number>) -> Result<NodeId> {
+        let index = self.trace.slots.len() as u32;
+        self.trace.slots.push(value.into().bits(dtype));
+        self.trace.recording.add(Op::Slot { index, dtype }, &[])
+    }
+
+    /// A number like a slot's that rarely changes: rank 0, an integer. It is a constant of the program until it changes.
+    pub fn offset(&mut self, dtype: DType, value: i64) -> Result<NodeId> {
+        let index = self.trace.slots.len() as u32;
+        let bits = Number::Int(value).bits(dtype);
+        self.trace.slots.push(bits);
+        self.trace.tracker.offset(&self.trace.recording, index, bits);
+        self.trace.recording.add(Op::Offset { index, dtype }, &[])
+    }
+
+    /// A slot of the element type of `like`, broadcast to its dims.
+    pub fn slot_like(&mut self, like: NodeId, value: impl Into<Number>) -> Result<NodeId> {
+        let ty = self.ty(like).clone();
+        let slot = self.slot(ty.dtype, value)?;
+        self.broadcast_to(slot, &ty.dims)
+    }
+
+    /// The state `ui64[2]` of a random draw of `words` 32-bit words: the device's key and counter, as slots.
+    pub fn rng_state(&mut self, words: usize) -> Result<NodeId> {
+        let (key, counter) = self.runtime.draw(words);
+        let half = |recorder: &mut Self, value: u64, shift: u32| -> Result<NodeId> {
+            let word = recorder.slot(DType::U32, Number::UInt((value >> shift) & 0xffff_ffff))?;
+            let word = recorder.reshape(word, &[1])?;
+            recorder.convert(word, DType::U64)
+        };
+        let (low_key, high_key) = (half(self, key, 0)?, half(self, key, 32)?);
+        let (low_counter, high_counter) = (half(self, counter, 0)?, half(self, counter, 32)?);
+        let low = self.concatenate(&[low_key, low_counter], 0)?;
+        let high = self.concatenate(&[high_key, high_counter], 0)?;
+        let width = self.splat(DType::U64, &[2], Number::UInt(32))?;
+        let high = self.binary(burn_tpu_graph::op::BinaryOp::ShiftLeft, high, width)?;
+        self.binary(burn_tpu_graph::op::BinaryOp::Or, high, low)
+    }
+}
+
+/// The nodes of an op's operands.
+type Inputs = SmallVec<[NodeId; 3]>;
+
+/// Where an operand's value is, as seen from one trace.
+enum Place {
+    /// Recorded in this trace, under this serial number.
+    Here(u64),
+    /// Recorded in another stream's trace.
+    Elsewhere(Arc<StreamTrace>, u64),
+    Buffer(Input),
+}
+
+impl Place {
+    fn of(tensor: &Tensor, trace: &Arc<StreamTrace>) -> Self {
+        tensor.with_value(|value| match (value, tensor.origin()) {
+            (Value::Pending, Some(origin)) if Arc::ptr_eq(&origin.trace, trace) => Place::Here(origin.serial),
+            (Value::Pending, Some(origin)) => Place::Elsewhere(Arc::clone(&origin.trace), origin.serial),
+            (Value::Pending, None) => {
+                Place::Buffer(Err(TpuError::Bug(format!("a tensor {} has no trace", tensor.ty()))))
+            }
+            (Value::Ready(buffer), _) => Place::Buffer(Ok(SharedBuffer::clone(buffer))),
+            (Value::Failed(error), _) => Place::Buffer(Err(error.clone())),
+        })
+    }
+}
+
+/// Returns the nodes of the operands, and the number of nodes before them. While another stream runs what it recorded of
+/// them, the trace is open to other threads, so what was found before is looked up again.
+fn inputs(
+    op: &'static str,
+    trace: &mut MutexGuard<Trace>,
+    stream: &Arc<StreamTrace>,
+    operands: &[&Tensor],
+) -> (Inputs, usize) {
+    let mut inputs = Inputs::new();
+    let mut before = trace.recording.len();
+    trace.recording.set_label(op);
+    while let Some(tensor) = operands.get(inputs.len()) {
+        let node = match Place::of(tensor, stream) {
+            Place::Here(serial) => match trace.handles.get(serial) {
+                Some(handle) => Ok(handle.node),
+                None => trace.parameter(Err(TpuError::Bug(format!("{tensor:?} is not in its trace"))), tensor.ty()),
+            },
+            Place::Buffer(buffer) => trace.parameter(buffer, tensor.ty()),
+            Place::Elsewhere(other, serial) => {
+                let cut = || other.cut_for_another_thread(serial, CutReason::OtherThread);
+                let cut = MutexGuard::unlocked(trace, cut);
+                match cut {
+                    Ok(()) => {
+                        inputs.clear();
+                        before = trace.recording.len();
+                        trace.recording.set_label(op);
+                        continue;
+                    }
+                    // The other trace stays pending; this one's cuts try again.
+                    Err(error) => {
+                        let index = trace.buffers.len();
+                        trace.unresolved.push((index, (*tensor).clone()));
+                        trace.parameter(Err(error), tensor.ty())
+                    }
+                }
+            }
+        };
+        inputs.push(node.unwrap_or_else(|error| fail(op, &error)));
+    }
+    (inputs, before)
+}
+
+/// Records an op of one result. `build` composes it from the operands' nodes, in their order.
+///
+/// # Panics
+/// When a composition breaks an op's rule: the message names the Burn op, the operand types and the rule. This is
+/// Burn's contract for a user's shape mistake.
+pub fn record<const N: usize>(
+    op: &'static str,
+    operands: [&Tensor; N],
+    build: impl FnOnce(&mut Recorder, [NodeId; N]) -> Result<NodeId>,
+) -> Tensor {
+    let [tensor] = finish(op, operands[0].device(), &operands, |recorder, nodes| {
+        let mut fixed = [NodeId(0); N];
+        fixed.copy_from_slice(nodes);
+        Ok([build(recorder, fixed)?])
+    });
+    tensor
+}
+
+/// Records an op of several operands or results; as [`record`] otherwise.
+pub fn record_many<const R: usize>(
+    op: &'static str,
+    operands: &[&Tensor],
+    build: impl FnOnce(&mut Recorder, &[NodeId]) -> Result<[NodeId; R]>,
+) -> [Tensor; R] {
+    let Some(first) = operands.first() else {
+        fail(op, &"needs at least one operand");
+    };
+    finish(op, first.device(), operands, build)
+}
+
+/// Records an op without operands.
+pub fn create(op: &'static str, device: &Device, build: impl FnOnce(&mut Recorder) -> Result<NodeId>) -> Tensor {
+    let [tensor] = finish(op, *device, &[], |recorder, _| Ok([build(recorder)?]));
+    tensor
+}
+
+fn finish<const R: usize>(
+    op: &'static str,
+    device: Device,
+    operands: &[&Tensor],
+    build: impl FnOnce(&mut Recorder, &[NodeId]) -> Result<[NodeId; R]>,
+) -> [Tensor; R] {
+    if let Some(tensor) = operands.iter().find(|tensor| tensor.device() != device) {
+        fail(op, &format!("operands are on {device} and {}", tensor.device()));
+    }
+    let stream = trace_of(device);
+    let mut trace = stream.trace.lock();
+    stream.cut_if_full(&mut trace);
+    let sample = trace.stats.begin();
+    let (inputs, before) = inputs(op, &mut trace, &stream, operands);
+    let start = trace.recording.len();
+    let built = build(&mut Recorder { trace: &mut trace, runtime: stream.runtime() }, &inputs);
+    let end = trace.recording.len();
+    let built = built.map(|nodes| nodes.map(|node| (node, inputs.iter().position(|&input| input == node))));
+    let position = stream.next_position();
+    trace.ops.push(OpRecord { inputs, start, end, position });
+    trace.stats.nodes += (end - before) as u64;
+    trace.fullness.nodes += end - before;
+    let Trace { tracker, recording, .. } = &mut *trace;
+    tracker.recorded(before, recording);
+    match built {
+        Ok(nodes) => {
+            let tensors = nodes.map(|(node, same)| match same {
+                // An op that changed nothing costs nothing: the tensor is its operand.
+                Some(operand) => operands[operand].clone(),
+                None => stream.adopt(&mut trace, node, position),
+            });
+            trace.stats.end(sample);
+            tensors
+        }
+        Err(error) => {
+            drop(trace);
+            fail(op, &named(operands, &error))
+        }
+    }
+}
+
+/// The broken rule, after what the op itself was given where its composition had changed that.
+fn named(operands: &[&Tensor], error: &GraphError) -> String {
+    let given = operands.iter().map(|tensor| tensor.ty().to_string()).collect::<Vec<_>>().join(", ");
+    if given == error.operands { error.to_string() } else { format!("of ({given}): {error}") }
+}
+
+impl StreamTrace {
+    /// Returns the tensor of a result node.
+    fn adopt(self: &Arc<Self>, trace: &mut Trace, node: NodeId, position: u64) -> Tensor {
+        let origin = Origin::new(Arc::clone(self), trace.handles.next_serial());
+        let tensor = Tensor::pending(self.runtime().device(), trace.recording.ty(node).clone(), origin);
+        trace.handles.push(&self.drops, node, position, Arc::downgrade(tensor.inner()));
+        tensor
+    }
+
+    /// Cuts a full trace, by rule 6 of `trace`'s header; in strict mode the next cut reports it as an error instead.
+    fn cut_if_full(&self, trace: &mut Trace) {
+        let cap = self.runtime().options().trace_cap;
+        let pending = trace.recording.len();
+        if trace.fullness.nodes < cap || !trace.fullness.reached(cap, pending) {
+            return;
+        }
+        let full = TpuError::TraceFull { device: self.runtime().device().to_string(), nodes: pending };
+        if self.runtime().options().strict {
+            trace.fullness.error.get_or_insert(full);
+            return;
+        }
+        self.runtime().warn_of_full_trace(&full);
+        if let Err(error) = self.cut_locked(trace, CutReason::TraceCap) {
+            tracing::error!(%error, "a full trace could not be cut; it stays pending");
+        }
+    }
+}
+
+impl Trace {
+    /// The parameter node of a buffer; one buffer has one node however often it is used.
+    pub(super) fn parameter(&mut self, buffer: Input, ty: &TensorType) -> Result<NodeId> {
+        let address = buffer.as_ref().map(|buffer| Arc::as_ptr(buffer).addr()).ok();
+        if let Some(&node) = address.and_then(|address| self.parameters.get(&address)) {
+            return Ok(node);
+        }
+        let index = self.buffers.len() as u32;
+        let node = self.recording.add(Op::Parameter { index, ty: ty.clone() }, &[])?;
+        self.buffers.push(buffer);
+        if let Some(address) = address {
+            self.parameters.insert(address, node);
+        }
+        Ok(node)
+    }
+}
+
+/// Burn's contract for a user's mistake.
+#[track_caller]
+fn fail(op: &'static str, rule: &dyn std::fmt::Display) -> ! {
+    panic!("burn-tpu: {op}: {rule}")
+}

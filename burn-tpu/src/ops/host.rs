@@ -1,0 +1,68 @@
+//! Burn's tensor data to and from a device. Bools stored as integers become native bools.
+
+use crate::dtype::{from_burn, to_burn};
+use crate::error::failed;
+use crate::{TpuDevice, TpuError, TpuTensor};
+use burn_backend::{ExecutionError, TensorData, TensorMetadata};
+use burn_std::{BoolStore, DType as BurnDType};
+use burn_tpu_runtime::graph::{DType, TensorType};
+use burn_tpu_runtime::ops::data;
+
+/// Host data on a device. Burn's creation ops return no result, so what cannot be put there makes a failed tensor, and the
+/// read says why.
+pub(super) fn from_data(name: &'static str, data: TensorData, device: &TpuDevice) -> TpuTensor {
+    let dtype = match data.dtype {
+        BurnDType::Bool(_) => Some(DType::Bool),
+        other => from_burn(other),
+    };
+    let ty = TensorType::new(dtype.unwrap_or(DType::F32), data.shape.as_slice());
+    if dtype.is_none() {
+        let error = TpuError::DType { op: name, dtype: format!("{:?}", data.dtype), device: device.to_string() };
+        return data::failed(ty, error, &device.0).into();
+    }
+    data::from_bytes(name, ty, bytes(data), &device.0).into()
+}
+
+/// Row-major bytes, one per bool.
+fn bytes(data: TensorData) -> Vec<u8> {
+    let dtype = data.dtype;
+    let bytes = data.bytes.try_into_vec::<u8>().unwrap_or_else(|bytes| bytes.to_vec());
+    match dtype {
+        BurnDType::Bool(BoolStore::U8) => bytes.iter().map(|&byte| u8::from(byte != 0)).collect(),
+        BurnDType::Bool(BoolStore::U32) => bytes.chunks(4).map(|word| u8::from(word != [0; 4])).collect(),
+        _ => bytes,
+    }
+}
+
+/// The tensor's elements, row-major: runs what was recorded and waits. Every failure on the way here is reported now.
+pub(super) async fn into_data(x: TpuTensor) -> Result<TensorData, ExecutionError> {
+    let bytes = data::into_bytes(&x.0).map_err(failed)?;
+    Ok(TensorData::from_bytes_vec(bytes, x.shape(), to_burn(x.0.element())))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ops::testing::truths;
+    use burn_backend::try_read_sync;
+    use burn_std::Bytes;
+
+    fn ndarray() -> TpuDevice {
+        TpuDevice::ndarray()
+    }
+
+    #[test]
+    fn bools_come_in_as_integers_too() {
+        let bytes = Bytes::from_bytes_vec(vec![0, 0, 0, 0, 0, 1, 0, 0]);
+        let data = TensorData::from_bytes(bytes, [2], BurnDType::Bool(BoolStore::U32));
+        assert_eq!(truths(from_data("bool_from_data", data, &ndarray())), [false, true]);
+    }
+
+    #[test]
+    fn data_of_the_wrong_size_fails_at_the_read() {
+        let data = TensorData::from_bytes(Bytes::from_bytes_vec(vec![0; 4]), [2], BurnDType::F32);
+        let read = try_read_sync(into_data(from_data("float_from_data", data, &ndarray())));
+        let error = read.expect("nothing to wait for").expect_err("four bytes are not two floats");
+        assert!(error.to_string().contains("float_from_data"), "{error}");
+    }
+}
