@@ -124,7 +124,9 @@ impl Script {
             let chosen = ready[(seed >> 33) as usize % ready.len()];
             let step = &self.steps[chosen];
             next[step.thread].pop();
-            step.cuts.iter().for_each(|&trace| drop(cuts[trace].pop()));
+            step.cuts.iter().for_each(|&trace| {
+                cuts[trace].pop();
+            });
             done[chosen] = true;
             order.push(chosen);
         }

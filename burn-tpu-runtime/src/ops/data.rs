@@ -116,6 +116,7 @@ fn combine(r: &mut Recorder, op: BinaryOp, x: NodeId, offset: i64) -> burn_tpu_g
 mod tests {
     use super::*;
     use crate::ops::testing::{tensor, truths, values};
+    use std::sync::Arc;
 
     fn ndarray() -> Device {
         Device::ndarray()
