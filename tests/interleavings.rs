@@ -5,6 +5,8 @@
 //! owner's, and the uses of its tensors by other threads). Everything else is left to the schedule: whether a use by another
 //! thread comes early or late in its owner's recording, and when any thread drops what.
 
+mod common;
+
 use burn::tensor::backend::Backend;
 use burn::tensor::{Tensor, TensorData};
 use burn_tpu::{Stream, Tpu, TpuDevice, TpuOptions, mark_step, program_keys};
@@ -297,7 +299,7 @@ impl Workers {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 200, failure_persistence: None, max_shrink_iters: 2_000, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { max_shrink_iters: 2_000, ..common::cases(200) })]
 
     /// 200 scripts in 50 orders each, unless `PROPTEST_CASES` asks for other numbers.
     #[test]

@@ -247,3 +247,48 @@ fn the_report_shows_the_time_of_a_step() {
         assert!(meter.contains(part), "{part} is not in {meter}");
     }
 }
+
+/// However many threads sync at once, each returns when all that was dispatched before has been computed.
+#[test]
+fn every_one_of_several_syncs_waits() {
+    let Some(device) = common::cpu() else { return };
+    let _alone = alone();
+    let x = Tensor::<B, 2>::full([512, 512], 1e-3, &device);
+    let heavy = || (0..24).fold(x.clone(), |y, _| y.matmul(x.clone()).tanh());
+    for _ in 0..4 {
+        let result = heavy();
+        mark_step(&device);
+        let value: burn_tpu_runtime::Tensor = result.into_primitive().tensor().into();
+        let together = std::sync::Barrier::new(3);
+        std::thread::scope(|scope| {
+            for _ in 0..3 {
+                scope.spawn(|| {
+                    together.wait();
+                    B::sync(&device).expect("it runs");
+                    assert!(burn_tpu_runtime::testing::is_computed(&value), "a sync returned early");
+                });
+            }
+        });
+    }
+}
+
+/// Dead work, whatever scalars it has, is no part of a program: memory finds the program all the same.
+#[test]
+fn dead_work_with_scalars_of_its_own_costs_no_compile() {
+    let Some(device) = common::cpu() else { return };
+    let _alone = alone();
+    let step = |dead: usize| {
+        let (x, y) = (vector(&device, &[1.0, 2.0]), vector(&device, &[3.0, 4.0]));
+        for i in 0..dead {
+            drop(y.clone() * i as f32);
+        }
+        let result = (x.clone() * 0.25 + y) * 3.0;
+        mark_step(&device);
+        values(result)
+    };
+    let expected = step(0);
+    let keys = program_keys(&device);
+    let ((), count) = counted(&device, || (1..4).for_each(|dead| assert_eq!(step(dead), expected)));
+    assert_eq!((count.compiles, count.hits, count.executions), (0, 3, 3), "{count:?}");
+    assert_eq!(program_keys(&device), keys);
+}

@@ -84,6 +84,15 @@ impl DeviceRuntime {
             (None, Platform::Topology) => engine::open_described(device, &options),
             (None, Platform::Tpu | Platform::Cuda | Platform::Cpu) => engine::open(device, &options, &counters),
         };
+        Self::with_engine(device, options, engine, counters)
+    }
+
+    fn with_engine(
+        device: Device,
+        options: TpuOptions,
+        engine: Result<Arc<dyn Engine>>,
+        counters: Arc<Counters>,
+    ) -> Self {
         match &engine {
             Ok(engine) => tracing::info!(%device, engine = engine.describe(), "device started"),
             Err(error) => tracing::error!(%device, %error, "device did not start"),

@@ -40,6 +40,12 @@ pub(crate) trait DeviceBuffer: Any + Send + Sync {
     fn is_donated(&self) -> bool {
         false
     }
+
+    /// Returns whether the value has been computed.
+    #[cfg(feature = "testing")]
+    fn is_computed(&self) -> bool {
+        true
+    }
 }
 
 /// A buffer with its owners: tensors, and traces that read it. A program may take the memory of one that has no other

@@ -53,6 +53,11 @@ impl DeviceBuffer for Buffer {
     fn is_donated(&self) -> bool {
         self.is_deleted().unwrap_or(true)
     }
+
+    #[cfg(feature = "testing")]
+    fn is_computed(&self) -> bool {
+        self.ready().and_then(|ready| ready.is_ready()).unwrap_or(true)
+    }
 }
 
 /// Dispatched programs that may be unfinished, oldest first.

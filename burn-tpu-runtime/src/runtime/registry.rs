@@ -164,3 +164,10 @@ fn best_device() -> Device {
     );
     Device::ndarray()
 }
+
+/// Starts a device with an engine of a test's own.
+#[cfg(test)]
+pub(crate) fn start_with(device: Device, options: TpuOptions, engine: Arc<dyn engine::Engine>) {
+    let runtime = DeviceRuntime::with_engine(device, options, Ok(engine), Arc::default());
+    REGISTRY.write().insert(device, runtime);
+}

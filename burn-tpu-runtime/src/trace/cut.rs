@@ -97,10 +97,20 @@ impl StreamTrace {
         }
         let mut ran = false;
         while let Some(next) = trace.failed_cuts.first().copied().filter(|&next| next <= position) {
-            ran |= self.run_until(trace, next, reason)?;
+            if next == position || self.is_still_wanted(trace, next) {
+                ran |= self.run_until(trace, next, reason)?;
+            }
             trace.failed_cuts.retain(|failed| *failed != next);
         }
         Ok(ran)
+    }
+
+    /// Returns whether the owner still holds a tensor of a cut that failed. If not, its work is no more than what later ops
+    /// need of it.
+    fn is_still_wanted(&self, trace: &mut Trace, failed: u64) -> bool {
+        trace.handles.apply(&self.drops);
+        let now = self.position.load(Relaxed);
+        trace.handles.iter().any(|handle| handle.position <= failed && handle.alive_after(now))
     }
 
     fn run_until(&self, trace: &mut Trace, position: u64, reason: CutReason) -> Result<bool> {

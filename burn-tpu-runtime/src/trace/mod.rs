@@ -45,6 +45,8 @@ mod record;
 mod recording;
 mod stats;
 mod stream;
+#[cfg(all(test, feature = "ndarray"))]
+mod tests;
 
 pub use record::{Recorder, create, record, record_many};
 pub(crate) use recording::Recording;
