@@ -92,7 +92,7 @@ pub(crate) fn platform_from_environment() -> Result<Option<Platform>> {
         Platform::Topology => Err(TpuError::Option {
             name: "BURN_TPU_PLATFORM".into(),
             value: name,
-            rule: "runs nothing; name a slice with Device::topology".into(),
+            rule: "runs nothing; name a slice with TpuDevice::topology".into(),
         }),
         platform => Ok(Some(platform)),
     }

@@ -150,8 +150,8 @@ fn make(device: Device, options: &TpuOptions) -> Result<Opened> {
 }
 
 /// What works on a machine without a TPU.
-const NO_TPU: &str = "run on this machine's processor with Device::cpu(0) or BURN_TPU_PLATFORM=cpu; to compile for TPUs \
-                      without one, use Device::topology or burn_tpu::fit, which need libtpu only: cargo xtask setup tpu";
+const NO_TPU: &str = "run on this machine's processor with TpuDevice::cpu(0) or BURN_TPU_PLATFORM=cpu; to compile for TPUs \
+                      without one, use TpuDevice::topology or burn_tpu::fit, which need libtpu only: cargo xtask setup tpu";
 
 /// The first line of what went wrong: libtpu continues with lines of its own source.
 fn first_line(error: &burn_tpu_pjrt::PjrtError) -> String {

@@ -199,7 +199,7 @@ pub(crate) fn open_described(device: Device, options: &TpuOptions) -> Result<Arc
         Some(crate::topology::Described::Draft(draft)) => Ok(Arc::new(DraftEngine(draft))),
         None => Err(TpuError::Topology {
             name: device.to_string(),
-            rule: "was never named; Device::topology gives a slice its number".into(),
+            rule: "was never named; TpuDevice::topology gives a slice its number".into(),
         }),
     }
 }

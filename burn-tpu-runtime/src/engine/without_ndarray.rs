@@ -40,3 +40,19 @@ pub(crate) fn compile(
     }
     Err(TpuError::FallbackDenied { device: engine.describe(), ops })
 }
+
+/// Run by `cargo test -p burn-tpu-runtime --no-default-features --lib without_ndarray`.
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ops::data;
+    use burn_tpu_graph::{DType, TensorType};
+
+    #[test]
+    fn the_platform_says_that_it_is_not_built_in() {
+        let error = open_ndarray().err().expect("there is no interpreter");
+        assert!(matches!(&error, TpuError::Unavailable { .. }) && error.to_string().contains("`ndarray`"), "{error}");
+        let x = data::from_bytes("x", TensorType::new(DType::F32, [1]), vec![0; 4], &Device::ndarray());
+        assert!(matches!(data::into_bytes(&x), Err(TpuError::Unavailable { .. })));
+    }
+}

@@ -1,6 +1,6 @@
 //! Element-wise ops: arithmetic, comparisons, logic, bits, masks, conversions.
 //!
-//! Owns: how Burn's element-wise semantics are composed, for every element type. Operands broadcast their size-1 dims.
+//! Owns: how element-wise semantics are composed, for every element type. Operands broadcast their size-1 dims.
 //! A scalar operand is a slot whatever its value, so a learning rate, a threshold or a fill that changes at every step
 //! never recompiles; only constants that belong to an op's own definition (the 1 of `recip`) are part of the program.
 //! As everywhere in XLA, a scalar takes the tensor's element type first.

@@ -1,6 +1,6 @@
 //! Ops that move, repeat, cut or overwrite elements, for every element type.
 //!
-//! Owns: Burn's slices (clamped, with steps of either sign), assignment to them, windows. Sizes and steps are structure;
+//! Owns: slices with steps of either sign, assignment to them, windows. Sizes and steps are structure;
 //! where a slice begins is an offset, a constant until it moves: a static slice compiles to a view or a fused copy.
 
 use super::{broken_rule, expect_dim};

@@ -1,7 +1,7 @@
 //! Random tensors, drawn on the device from its Threefry state.
 //!
-//! Owns: how uniformly random bits become each of Burn's distributions. The state is a run-time input, so a dropout mask
-//! differs at every step without a recompile; the parameters of a distribution are structure, as Burn keeps them.
+//! Owns: how uniformly random bits become each distribution. The state is a run-time input, so a dropout mask
+//! differs at every step without a recompile; the parameters of a distribution are structure.
 //! 16-bit floats are drawn in f32 and rounded once.
 
 use crate::trace::{Recorder, create};

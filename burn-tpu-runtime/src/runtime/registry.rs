@@ -45,7 +45,6 @@ impl Registry {
 
 /// The runtime of a device, started with default options if it is not running.
 pub(crate) fn runtime(device: Device) -> Arc<DeviceRuntime> {
-    let device = device;
     if let Some(runtime) = running(device) {
         return runtime;
     }
@@ -67,7 +66,6 @@ pub(crate) fn running(device: Device) -> Option<Arc<DeviceRuntime>> {
 
 /// Starts a device with given options. See [`TpuOptions::install`].
 pub(crate) fn start(device: Device, options: TpuOptions) -> Result<()> {
-    let device = device;
     let mut registry = REGISTRY.write();
     if registry.running.contains_key(&device) {
         return Err(TpuError::AlreadyRunning { device: device.to_string() });
@@ -90,17 +88,17 @@ pub(crate) fn forget(device: Device) {
     drop(forgotten);
 }
 
-/// See [`crate::metrics`].
+/// See [`Device::metrics`].
 pub(crate) fn metrics(device: Device) -> Metrics {
     running(device).map(|runtime| runtime.counters().snapshot()).unwrap_or_default()
 }
 
-/// See [`crate::program_keys`].
+/// See [`Device::program_keys`].
 pub(crate) fn program_keys(device: Device) -> Vec<u64> {
     running(device).map(|runtime| runtime.cache().keys()).unwrap_or_default()
 }
 
-/// See [`crate::freeze`].
+/// See [`Device::freeze`].
 pub(crate) fn freeze(device: Device, frozen: bool) {
     now_or_at_start(device, |runtime| runtime.freeze(frozen), |pending| pending.frozen = frozen);
 }
@@ -111,7 +109,6 @@ pub(crate) fn seed(device: Device, seed: u64) {
 }
 
 fn now_or_at_start(device: Device, now: impl FnOnce(&DeviceRuntime), at_start: impl FnOnce(&mut Pending)) {
-    let device = device;
     let mut registry = REGISTRY.write();
     match registry.running.get(&device) {
         Some(runtime) => now(runtime),

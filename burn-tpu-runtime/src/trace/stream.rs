@@ -86,7 +86,6 @@ fn with_current<T>(f: impl FnOnce(&mut Current) -> T) -> T {
 
 /// Returns the current stream's trace of a device.
 pub(super) fn trace_of(device: Device) -> Arc<StreamTrace> {
-    let device = device;
     with_current(|current| {
         if let Some((_, trace)) = current.last.as_ref().filter(|(of, _)| *of == device) {
             return Arc::clone(trace);
