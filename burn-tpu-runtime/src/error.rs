@@ -1,4 +1,4 @@
-//! The error hierarchy. Every variant says who can fix it and carries what that person needs.
+//! The error hierarchy. Every variant has a [`Fault`], the party that can fix the error, and the data for the fix.
 
 use burn_tpu_graph::GraphError;
 use burn_tpu_pjrt::PjrtError;
@@ -12,7 +12,7 @@ pub enum Fault {
     User,
     /// The machine: a missing plugin, a folder without permission, too little memory.
     Environment,
-    /// The plugin: it refused a call or failed.
+    /// The plugin: it rejected a call or failed.
     Plugin,
     /// burn-tpu itself. Please report it.
     Bug,
@@ -174,8 +174,8 @@ pub enum TpuError {
     /// A program whose compile did not finish within the time limit.
     #[error(
         "program {program} of {nodes} nodes is not compiled after {seconds} s\n  fix: give it longer with \
-         TpuOptions::compile_timeout or BURN_TPU_COMPILE_TIMEOUT_S; its compile goes on, and is used when the program \
-         comes again"
+         TpuOptions::compile_timeout or BURN_TPU_COMPILE_TIMEOUT_S; the compile continues, and a later run of \
+         the program uses its result"
     )]
     CompileTimeout {
         /// The start of the program's hash, which is the name of its dump.

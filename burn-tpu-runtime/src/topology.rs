@@ -66,7 +66,7 @@ impl FromStr for Generation {
         let known = Generation::ALL.into_iter().find(|generation| generation.name() == name);
         known.ok_or_else(|| {
             let names = Generation::ALL.map(Generation::name).join(", ");
-            refused(name, format!("names no TPU generation; known are {names}"))
+            invalid(name, format!("names no TPU generation; known are {names}"))
         })
     }
 }
@@ -107,7 +107,7 @@ impl FromStr for Topology {
 
     fn from_str(name: &str) -> Result<Self> {
         let Some((generation, sizes)) = name.split_once(':') else {
-            return Err(refused(name, "is not GENERATION:AxB or GENERATION:AxBxC, such as v5e:2x2 or v4:2x2x1"));
+            return Err(invalid(name, "is not GENERATION:AxB or GENERATION:AxBxC, such as v5e:2x2 or v4:2x2x1"));
         };
         let generation: Generation = generation.parse()?;
         let parsed: Option<Vec<u32>> = sizes.split('x').map(|size| size.parse().ok().filter(|&n| n > 0)).collect();
@@ -116,18 +116,18 @@ impl FromStr for Topology {
             Some(&[x, y, z]) if generation.is_cubic() => [x, y, z],
             _ => {
                 let form = if generation.is_cubic() { "two or three" } else { "two" };
-                return Err(refused(name, format!("needs {form} sizes of at least 1")));
+                return Err(invalid(name, format!("needs {form} sizes of at least 1")));
             }
         };
         let chips = dims.iter().try_fold(1u32, |product, &size| product.checked_mul(size));
         if chips.is_none_or(|chips| chips > MOST_CHIPS) {
-            return Err(refused(name, format!("has more than {MOST_CHIPS} chips, the largest slice there is")));
+            return Err(invalid(name, format!("has more than {MOST_CHIPS} chips, the largest slice there is")));
         }
         Ok(Topology { generation, dims })
     }
 }
 
-fn refused(name: &str, rule: impl Into<String>) -> TpuError {
+fn invalid(name: &str, rule: impl Into<String>) -> TpuError {
     TpuError::Topology { name: name.into(), rule: rule.into() }
 }
 
@@ -161,7 +161,7 @@ pub(crate) fn register_recording(programs: crate::engine::RecordedPrograms) -> R
 fn push(registry: &mut Vec<Described>, described: Described) -> Result<u16> {
     let index = registry.len();
     let Ok(number) = u16::try_from(index) else {
-        return Err(refused("a further topology", format!("has no number left: this process named {index}")));
+        return Err(invalid("a further topology", format!("has no number left: this process named {index}")));
     };
     registry.push(described);
     Ok(number)

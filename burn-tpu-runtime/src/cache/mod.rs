@@ -39,7 +39,7 @@ impl DiskCache {
         match Store::open(folder, budget_bytes) {
             Ok(store) => Some(Self { store, environment, least_compile, counters: Arc::clone(counters) }),
             Err(error) => {
-                fault(counters, "compiled programs are not stored on disk", &error);
+                report(counters, "compiled programs are not stored on disk", &error);
                 None
             }
         }
@@ -70,15 +70,15 @@ impl DiskCache {
                 return None;
             }
             Err(error) => {
-                self.refuse(key, &error, error.is_of_the_content());
+                self.discard(key, &error, error.is_of_the_content());
                 return None;
             }
         };
-        load(&content).map_err(|error| self.refuse(key, &error, true)).ok()
+        load(&content).map_err(|error| self.discard(key, &error, true)).ok()
     }
 
     /// Stores a program if its compile time `compiled_in` is long enough.
-    pub(crate) fn keep(
+    pub(crate) fn insert(
         &self,
         key: &Key,
         compiled_in: Duration,
@@ -97,15 +97,15 @@ impl DiskCache {
             Ok(Ok(None)) => {
                 tracing::debug!(file = key.file_name(), "a program is larger than the limit of the disk cache")
             }
-            Ok(Err(error)) => fault(&self.counters, doing, &error),
-            Err(error) => fault(&self.counters, doing, &error),
+            Ok(Err(error)) => report(&self.counters, doing, &error),
+            Err(error) => report(&self.counters, doing, &error),
         }
         Counters::add_time(&self.counters.disk_ns, start.elapsed());
     }
 
     /// Removes a file whose content can never load. A file that the system could not read is kept.
-    fn refuse(&self, key: &Key, error: &(dyn std::error::Error + 'static), useless: bool) {
-        fault(&self.counters, "a program on disk cannot be used and is compiled again", error);
+    fn discard(&self, key: &Key, error: &(dyn std::error::Error + 'static), useless: bool) {
+        report(&self.counters, "a program on disk cannot be used and is compiled again", error);
         if useless {
             self.store.remove(key);
         }
@@ -123,7 +123,7 @@ impl DiskCache {
     }
 }
 
-fn fault(counters: &Counters, what: &str, error: &(dyn std::error::Error + 'static)) {
+fn report(counters: &Counters, what: &str, error: &(dyn std::error::Error + 'static)) {
     Counters::add(&counters.disk_errors, 1);
     tracing::warn!(error, "{what}");
 }

@@ -10,14 +10,14 @@ use burn_tpu_pjrt::{Client, ClientOptions, Plugin, presence};
 use parking_lot::Mutex;
 
 /// A platform's client with the options that it was created with.
-struct Opened {
+struct OpenClient {
     platform: Platform,
     client: Client,
     memory_fraction: f32,
     cpu_devices: u16,
 }
 
-static CLIENTS: Mutex<Vec<Opened>> = Mutex::new(Vec::new());
+static CLIENTS: Mutex<Vec<OpenClient>> = Mutex::new(Vec::new());
 
 const DEFAULT_MEMORY_FRACTION: f32 = 0.9;
 const DEFAULT_CPU_DEVICES: u16 = 1;
@@ -91,7 +91,7 @@ fn with_client<T>(device: Device, options: &TpuOptions, then: impl FnOnce(&Clien
 }
 
 /// Returns an error for the first option that is set and differs from the client's.
-fn conflict(opened: &Opened, device: Device, options: &TpuOptions) -> Option<TpuError> {
+fn conflict(opened: &OpenClient, device: Device, options: &TpuOptions) -> Option<TpuError> {
     let differ = |option, asked: String, current: String| {
         Some(TpuError::ClientOption { device: device.to_string(), option, asked, current })
     };
@@ -115,7 +115,7 @@ fn conflict(opened: &Opened, device: Device, options: &TpuOptions) -> Option<Tpu
 }
 
 /// Finds and loads the plugin, and creates its client.
-fn make(device: Device, options: &TpuOptions) -> Result<Opened> {
+fn make(device: Device, options: &TpuOptions) -> Result<OpenClient> {
     let platform = device.platform();
     let (kind, fix) = match platform {
         Platform::Tpu if is_present(platform) => (PluginKind::Tpu, "cargo xtask setup tpu"),
@@ -147,7 +147,7 @@ fn make(device: Device, options: &TpuOptions) -> Result<Opened> {
         let path = found.path.display();
         return Err(unavailable(format!("the plugin `{path}` ({}) is for {serves} devices", found.source)));
     }
-    Ok(Opened { platform, client, memory_fraction, cpu_devices })
+    Ok(OpenClient { platform, client, memory_fraction, cpu_devices })
 }
 
 /// The fix on a machine without a TPU.

@@ -124,7 +124,7 @@ impl Stage {
         stage: usize,
     ) -> Result<Self> {
         let mut part =
-            Part { whole: program.graph(), graph: Graph::new(), renamed: FxHashMap::default(), inputs: vec![] };
+            StageBuilder { whole: program.graph(), graph: Graph::new(), renamed: FxHashMap::default(), inputs: vec![] };
         let own = |i: usize| stages[i] == stage;
         let outputs: Vec<NodeId> = crossing.iter().copied().filter(|node| own(node.index())).collect();
         for i in (0..part.whole.len()).filter(|&i| own(i)) {
@@ -141,15 +141,15 @@ impl Stage {
     }
 }
 
-/// The subgraph of a program that one stage runs.
-struct Part<'p> {
+/// Builds the graph of one stage from nodes of the whole program.
+struct StageBuilder<'p> {
     whole: &'p Graph,
     graph: Graph,
     renamed: FxHashMap<NodeId, NodeId>,
     inputs: Vec<(NodeId, TensorType)>,
 }
 
-impl Part<'_> {
+impl StageBuilder<'_> {
     /// Adds a node of this stage (`own`) or of an earlier stage. A cheap leaf of an earlier stage is built again; any
     /// other node becomes a parameter.
     fn take(&mut self, id: NodeId, own: bool) -> burn_tpu_graph::Result<NodeId> {

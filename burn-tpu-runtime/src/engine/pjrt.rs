@@ -212,7 +212,7 @@ impl PjrtEngine {
         let time = start.elapsed();
         Counters::add_time(&self.counters.compile_ns, time);
         if let Some((disk, key)) = &disk {
-            disk.keep(key, time, || executable.executable().serialize());
+            disk.insert(key, time, || executable.executable().serialize());
         }
         Ok((executable, false))
     }

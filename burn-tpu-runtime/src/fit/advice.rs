@@ -67,7 +67,8 @@ pub(super) fn to_fit(memory: &Memory, buffers: &[Buffer], specs: &Specs) -> Vec<
     let room = memory.limit_bytes.saturating_sub(memory.argument_bytes);
     if memory.argument_bytes >= memory.limit_bytes {
         suggestions.push(format!(
-            "the arguments alone (weights, optimizer state, batch) take {:.2} GiB of {:.2}: use fewer parameters, or a device with more memory",
+            "the arguments alone (weights, optimizer state, batch) take {:.2} GiB of {:.2}: use fewer \
+             parameters, or a device with more memory",
             gib(memory.argument_bytes),
             gib(memory.limit_bytes)
         ));

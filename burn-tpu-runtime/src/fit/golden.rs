@@ -71,9 +71,9 @@ fn of_slice(slice: &SliceFit) -> String {
 /// comments are ignored.
 fn changes(pinned: &str, found: &str) -> String {
     let (pinned, found) = (facts(pinned), facts(found));
-    let gone = pinned.iter().filter(|fact| !found.contains(fact)).map(|fact| format!("  - {fact}\n"));
+    let removed = pinned.iter().filter(|fact| !found.contains(fact)).map(|fact| format!("  - {fact}\n"));
     let new = found.iter().filter(|fact| !pinned.contains(fact)).map(|fact| format!("  + {fact}\n"));
-    gone.chain(new).collect()
+    removed.chain(new).collect()
 }
 
 /// Returns one fact per line, and one fact per op in the list of ops.

@@ -34,11 +34,11 @@ struct Compiled {
 
 /// Returns the entry of a slice for which the step was not compiled.
 pub(super) fn failed(slice: Topology, step: &Prepared, fit: &Fit, error: &TpuError) -> SliceFit {
-    SliceFit { verdict: Verdict::Failed { message: error.to_string() }, ..untried(slice, step, fit) }
+    SliceFit { verdict: Verdict::Failed { message: error.to_string() }, ..without_result(slice, step, fit) }
 }
 
 /// Returns the entry of a slice before anything is compiled.
-fn untried(slice: Topology, step: &Prepared, fit: &Fit) -> SliceFit {
+fn without_result(slice: Topology, step: &Prepared, fit: &Fit) -> SliceFit {
     let spec = fit.specs.of(slice.generation());
     let limit_bytes = spec.usable_bytes();
     SliceFit {
@@ -62,7 +62,7 @@ pub(super) fn fit(slice: Topology, step: &Prepared, fit: &Fit) -> SliceFit {
     let spec = fit.specs.of(slice.generation());
     let start = Instant::now();
     let limit_bytes = spec.usable_bytes();
-    let mut report = untried(slice, step, fit);
+    let mut report = without_result(slice, step, fit);
     match compile_all(slice, step, &fit.options, limit_bytes) {
         Ok(programs) => {
             let speed = speed(&programs, &step.cost, spec);
@@ -268,7 +268,8 @@ mod tests {
 
     #[test]
     fn the_size_in_an_out_of_memory_message_is_read() {
-        let message = "Ran out of memory on HBM, the total memory required for HLO temporaries (107.50G) exceeds available HBM (15.75G).";
+        let message = "Ran out of memory on HBM, the total memory required for \
+            HLO temporaries (107.50G) exceeds available HBM (15.75G).";
         assert_eq!(needed_bytes(message), Some((107.5 * 1024f64.powi(3)) as u64));
         assert_eq!(needed_bytes("Used 1.50M of 0.50M hbm"), Some(3 << 19));
         assert_eq!(needed_bytes("E1000: no size. At all."), None);

@@ -74,13 +74,13 @@ fn of_nodes(node: usize, op: &'static str, old: &Node, new: &Node) -> Difference
 /// Returns the difference between equal graphs with different outputs.
 fn of_outputs(old: &Recorded, new: &Recorded) -> Difference {
     let only = |these: &[NodeId], those: &[NodeId]| these.iter().copied().find(|id| !those.contains(id));
-    let (gone, come) = (only(&old.outputs, &new.outputs), only(&new.outputs, &old.outputs));
-    let op = come.or(gone).map_or("", |id| new.graph.label(id));
+    let (removed, added) = (only(&old.outputs, &new.outputs), only(&new.outputs, &old.outputs));
+    let op = added.or(removed).map_or("", |id| new.graph.label(id));
     let text = |outputs: &[NodeId], own: Option<NodeId>| {
         let own = own.map_or_else(String::new, |id| format!(", among them {} {id}", new.graph.label(id)));
         format!("{} results{own}", outputs.len())
     };
-    let (old, new) = (text(&old.outputs, gone), text(&new.outputs, come));
+    let (old, new) = (text(&old.outputs, removed), text(&new.outputs, added));
     Difference { cause: RecompileCause::LiveSet, node: None, op, dim: None, old, new }
 }
 

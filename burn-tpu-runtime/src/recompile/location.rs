@@ -33,10 +33,10 @@ const LIBRARIES: [&str; 22] = [
 /// The line number is missing if the binary has no debug information.
 pub(super) fn of(mut stack: Backtrace) -> Option<String> {
     stack.resolve();
-    stack.frames().iter().flat_map(|frame| frame.symbols()).find_map(place)
+    stack.frames().iter().flat_map(|frame| frame.symbols()).find_map(describe)
 }
 
-fn place(symbol: &BacktraceSymbol) -> Option<String> {
+fn describe(symbol: &BacktraceSymbol) -> Option<String> {
     let name = format!("{:#}", symbol.name()?);
     let Some(file) = symbol.filename() else { return is_users(&name).then_some(name) };
     if is_library(&name) || is_library_file(file) {
