@@ -1,8 +1,8 @@
-//! Compiles under way: each on a thread of its own, so that its callers can stop waiting while it goes on.
+//! The running compiles: each has its own thread, so that a caller can stop waiting while the compile continues.
 //!
-//! - Whoever asks for a program that is being compiled already, from whatever thread, waits for that one compile.
+//! - A second request for a program that is already being compiled waits for the running compile, from any thread.
 //! - Compiles of different programs never wait for each other.
-//! - The outcome of a compile that nobody waited for to the end stays here until its program is asked for again.
+//! - If all callers stopped waiting, the outcome is stored here until the program is requested again.
 //!
 //! May not know: programs, engines.
 
@@ -14,13 +14,13 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// What identifies a program.
+/// The identity of a program.
 type Key = [u8; 32];
 
-/// Compilers recurse along a program's longest chain; only what is touched of this is ever taken.
+/// Compilers recurse along a program's longest chain. The system commits only the pages of the stack that are used.
 const STACK_BYTES: usize = 16 << 20;
 
-/// The compiles of one device.
+/// The running and finished compiles of one device.
 pub(crate) struct Compiling<T> {
     jobs: Mutex<FxHashMap<Key, Arc<Job<T>>>>,
 }
@@ -37,8 +37,8 @@ impl<T> Default for Compiling<T> {
 }
 
 impl<T: Clone + Send + 'static> Compiling<T> {
-    /// The outcome of `compile`, or of the compile of the same program that is under way or was left behind. `None` when
-    /// it is not there within `limit` (no limit: zero); it then goes on.
+    /// Returns the outcome of `compile`, or of an earlier compile of the same program that is running or whose outcome
+    /// is stored. Returns `None` if there is no outcome within `limit` (zero: no limit); the compile then continues.
     pub(crate) fn wait_for(
         &self,
         key: Key,
@@ -51,7 +51,7 @@ impl<T: Clone + Send + 'static> Compiling<T> {
         };
         let outcome = job.wait(limit)?;
         let mut jobs = self.jobs.lock();
-        // Unless someone else took it first, and a third began anew.
+        // Another caller may have taken the outcome, and a third one may have started a new compile.
         if jobs.get(&key).is_some_and(|current| Arc::ptr_eq(current, &job)) {
             jobs.remove(&key);
         }
@@ -63,7 +63,7 @@ impl<T: Clone + Send + 'static> Compiling<T> {
         if let Some(job) = jobs.get(&key) {
             return Ok(Arc::clone(job));
         }
-        // For all of the job's work, so that an exit of the process does not destroy what the compiler uses.
+        // Held until the job ends, so that a process exit does not destroy state that the compiler uses.
         let guard = CompileGuard::new().map_err(TpuError::pjrt("starting a compile"))?;
         let job = Arc::new(Job { outcome: Mutex::new(None), ended: Condvar::new() });
         let running = Arc::clone(&job);
@@ -75,7 +75,7 @@ impl<T: Clone + Send + 'static> Compiling<T> {
             running.end(outcome.unwrap_or_else(|_| Err(TpuError::Bug("a compile panicked".into()))));
         };
         let thread = std::thread::Builder::new().name("burn-tpu-compile".into()).stack_size(STACK_BYTES).spawn(run);
-        thread.map_err(|error| TpuError::Bug(format!("no thread to compile on: {error}")))?;
+        thread.map_err(|error| TpuError::Bug(format!("cannot start a thread for a compile: {error}")))?;
         jobs.insert(key, Arc::clone(&job));
         Ok(job)
     }
@@ -108,20 +108,20 @@ mod tests {
     const SHORT: Duration = Duration::from_nanos(1);
 
     #[test]
-    fn a_compile_that_takes_too_long_goes_on_and_is_used_later() {
+    fn a_compile_that_exceeds_the_limit_continues_and_is_used_later() {
         let compiling = Compiling::<u32>::default();
         let (release, released) = channel::<()>();
         let slow = move || {
-            released.recv().expect("the test lets it go on");
+            released.recv().expect("the test lets it continue");
             Ok(7)
         };
         assert!(compiling.wait_for([1; 32], SHORT, slow).is_none());
-        assert_eq!(compiling.wait_for([2; 32], LONG, || Ok(8)).unwrap().unwrap(), 8, "others are not held up");
-        release.send(()).expect("it waits");
-        let again = || panic!("it is under way already");
+        assert_eq!(compiling.wait_for([2; 32], LONG, || Ok(8)).unwrap().unwrap(), 8, "other programs do not wait");
+        release.send(()).expect("the compile is waiting");
+        let again = || panic!("the first compile is still running");
         assert_eq!(compiling.wait_for([1; 32], LONG, again).unwrap().unwrap(), 7);
         assert!(compiling.jobs.lock().is_empty());
-        assert_eq!(compiling.wait_for([1; 32], LONG, || Ok(9)).unwrap().unwrap(), 9, "taken once");
+        assert_eq!(compiling.wait_for([1; 32], LONG, || Ok(9)).unwrap().unwrap(), 9, "the outcome is returned once");
     }
 
     /// Each of the three compiles ends only when all three run.
@@ -143,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn failures_and_panics_reach_the_caller_and_are_not_kept() {
+    fn failures_and_panics_reach_the_caller_and_are_not_stored() {
         let compiling = Compiling::<u8>::default();
         let failed = compiling.wait_for([1; 32], LONG, || Err(TpuError::Bug("no".into()))).unwrap();
         assert!(failed.unwrap_err().to_string().contains("no"));

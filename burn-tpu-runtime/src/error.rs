@@ -1,4 +1,4 @@
-//! The error hierarchy. Every variant says whose fault it is and carries what a person needs to act.
+//! The error hierarchy. Every variant has a [`Fault`], the party that can fix the error, and the data for the fix.
 
 use burn_tpu_graph::GraphError;
 use burn_tpu_pjrt::PjrtError;
@@ -8,26 +8,26 @@ use std::sync::Arc;
 /// Who can fix an error.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fault {
-    /// The program that calls: a shape, a dtype, an option.
+    /// The calling program: a shape, a dtype, an option.
     User,
-    /// The machine: a missing plugin, a folder without permission, memory.
+    /// The machine: a missing plugin, a folder without permission, too little memory.
     Environment,
-    /// The plugin: it refused or failed.
+    /// The plugin: it rejected a call or failed.
     Plugin,
-    /// burn-tpu itself; please report it.
+    /// burn-tpu itself. Please report it.
     Bug,
 }
 
-/// What can go wrong, from the plugin's search to a tensor's read.
+/// Everything that can go wrong, from the search for a plugin to the read of a tensor.
 #[derive(Debug, Clone, thiserror::Error)]
 #[non_exhaustive]
 pub enum TpuError {
-    /// No usable plugin or device for the platform.
+    /// There is no usable plugin or device for the platform.
     #[error("{device} is not available: {reason}\n  fix: {fix}")]
     Unavailable {
-        /// The device asked for.
+        /// The requested device.
         device: String,
-        /// Why it is not there, with every place that was looked at.
+        /// Why it is not available, with every place that was searched.
         reason: String,
         /// The command that fixes it.
         fix: &'static str,
@@ -35,38 +35,39 @@ pub enum TpuError {
     /// A call into the plugin failed.
     #[error("{context}: {source}")]
     Pjrt {
-        /// What was being done: which program, tensor or transfer.
+        /// What was being done, with the program, tensor or transfer.
         context: String,
-        /// The call, the code and the plugin's own words.
+        /// The call, the code and the plugin's message.
         source: Arc<PjrtError>,
     },
-    /// A program whose results got less of its arguments' memory than they were to take; it needs the difference on top.
-    #[error("results were to take the memory of {asked} bytes of donated arguments, the compiler granted {granted}")]
+    /// The compiler aliased less argument memory to a program's results than was requested. The program needs the
+    /// difference in additional memory.
+    #[error("results should reuse {asked} bytes of donated arguments, but the compiler aliased only {granted} bytes")]
     LostDonation {
-        /// Bytes of the arguments that a result updates.
+        /// Bytes of the arguments that the results update.
         asked: usize,
-        /// Bytes that the compiler let results share with arguments.
+        /// Bytes of arguments that the compiler aliased to results.
         granted: usize,
     },
-    /// An operation that its rule does not allow: shapes, dtypes, dims.
+    /// An operation with shapes, dtypes or dims that it does not allow.
     #[error("{op}: {source}")]
     Operation {
         /// The Burn operation.
         op: &'static str,
-        /// The node that could not be built.
+        /// Why the graph node could not be built.
         source: GraphError,
     },
-    /// An element type that the device does not hold.
+    /// An element type that the device does not support.
     #[error("{op}: {dtype} is not supported on {device}; supported are bool, i8-i64, u8-u64, bf16, f16, f32 and f64")]
     DType {
         /// The Burn operation.
         op: &'static str,
-        /// The element type, as Burn names it.
+        /// The element type, under its Burn name.
         dtype: String,
         /// The device.
         device: String,
     },
-    /// A node that the engine cannot lower, while host fallback is denied.
+    /// A node that the engine cannot lower, when the fallback policy denies host fallback.
     #[error(
         "{device} cannot run {ops}, and the fallback policy is `deny`\n  fix: allow it with \
          TpuOptions::fallback or BURN_TPU_FALLBACK=warn"
@@ -74,42 +75,42 @@ pub enum TpuError {
     FallbackDenied {
         /// The device.
         device: String,
-        /// The ops, comma-separated.
+        /// The mnemonics of the ops, comma-separated.
         ops: String,
     },
-    /// A program would have to be compiled after [`Device::freeze`](crate::Device::freeze).
+    /// A program had to be compiled on a frozen device. See [`Device::freeze`](crate::Device::freeze).
     #[error(
         "{device} is frozen, and a program had to be compiled: {reason}\n  fix: let steps repeat, or burn_tpu::unfreeze"
     )]
     Frozen {
         /// The device.
         device: String,
-        /// As [`Recompile`](crate::Recompile) says it: what differs, and where.
+        /// What differs from an earlier recording, and where, in the words of [`Recompile`](crate::Recompile).
         reason: String,
     },
-    /// The interpreter could not run a node.
+    /// The interpreter failed to run a node.
     #[error("the ndarray engine: {reason}")]
     Host {
-        /// The node with its operand types, and why.
+        /// The node with its operand types, and the cause.
         reason: String,
     },
-    /// An option or environment variable with a value that means nothing.
+    /// An option or environment variable with an invalid value.
     #[error("option {name}: {value:?} {rule}")]
     Option {
-        /// The option's or the variable's name.
+        /// The name of the option or variable.
         name: String,
-        /// The value given.
+        /// The given value.
         value: String,
-        /// What it must be.
+        /// The rule that the value breaks.
         rule: String,
     },
-    /// Options set after the device was first used.
+    /// Options were set after the device was first used.
     #[error("{device} is already running: set its options before its first tensor")]
     AlreadyRunning {
         /// The device.
         device: String,
     },
-    /// An option of a platform's client, asked for while another device of the platform uses it with another value.
+    /// An option of a platform's client differs from the value that another device of the platform already uses.
     #[error(
         "{device}: option {option} is {asked}, but the client that the devices of this platform share has {current}\n  fix: \
          set {option} to one value for all of them, before the first is used"
@@ -119,30 +120,30 @@ pub enum TpuError {
         device: String,
         /// The option's name, a method of [`TpuOptions`](crate::TpuOptions).
         option: &'static str,
-        /// The value asked for.
+        /// The requested value.
         asked: String,
-        /// The value that the client has.
+        /// The client's value.
         current: String,
     },
     /// A file or folder that cannot be used.
     #[error("{what} {path}: {reason}")]
     File {
-        /// What the file is for.
+        /// The purpose of the file.
         what: &'static str,
-        /// Where it is.
+        /// Its path.
         path: PathBuf,
-        /// What the system says.
+        /// The system's message.
         reason: String,
     },
-    /// A TPU slice that cannot be named, or that no generation has.
+    /// A topology name that does not parse, or a slice that no generation has.
     #[error("topology {name:?} {rule}")]
     Topology {
-        /// The name given.
+        /// The given name.
         name: String,
-        /// What is wrong with it.
+        /// The rule that the name breaks.
         rule: String,
     },
-    /// A value asked of a device that compiles and does not run.
+    /// A read of a tensor on a device that compiles programs but does not run them.
     #[error(
         "{device} executes nothing: this {ty} has a shape and no value\n  fix: \
          read values on a device that runs, such as TpuDevice::default()"
@@ -153,39 +154,39 @@ pub enum TpuError {
         /// The tensor's element type and dims.
         ty: String,
     },
-    /// A step that is not the one that a golden file pins.
+    /// A step that differs from the one in a golden file.
     #[error(
         "the step is not the one in {path} (- pinned, + found):\n{changes}  fix: if that is \
          wanted, run again with BURN_TPU_BLESS=1"
     )]
     Golden {
-        /// The file.
+        /// The golden file.
         path: PathBuf,
         /// The lines that differ.
         changes: String,
     },
-    /// A step that cannot be judged.
+    /// A step that [`fit`](crate::fit) cannot evaluate.
     #[error("the step: {reason}")]
     Step {
-        /// What is wrong with it.
+        /// The reason.
         reason: String,
     },
-    /// A program that is still being compiled after the time that it was given.
+    /// A program whose compile did not finish within the time limit.
     #[error(
         "program {program} of {nodes} nodes is not compiled after {seconds} s\n  fix: give it longer with \
-         TpuOptions::compile_timeout or BURN_TPU_COMPILE_TIMEOUT_S; its compile goes on, and is used when the program \
-         comes again"
+         TpuOptions::compile_timeout or BURN_TPU_COMPILE_TIMEOUT_S; the compile continues, and a later run of \
+         the program uses its result"
     )]
     CompileTimeout {
-        /// The start of its hash: the name of its dump.
+        /// The start of the program's hash, which is the name of its dump.
         program: String,
-        /// Its size.
+        /// The number of nodes.
         nodes: usize,
-        /// The time it was given.
+        /// The time limit in seconds.
         seconds: f64,
     },
-    /// In strict mode: a trace reached [`TpuOptions::trace_cap`](crate::TpuOptions::trace_cap) without a cut. Nothing is
-    /// lost; what was recorded runs at the cut that reports this.
+    /// In strict mode, a trace reached [`TpuOptions::trace_cap`](crate::TpuOptions::trace_cap) without a cut. No data
+    /// is lost: the cut that reports this error also runs what was recorded.
     #[error(
         "{device}: {nodes} nodes were recorded without a cut\n  fix: call burn_tpu::mark_step at the end of each step, or \
          raise TpuOptions::trace_cap (BURN_TPU_TRACE_CAP)"
@@ -193,16 +194,16 @@ pub enum TpuError {
     TraceFull {
         /// The device.
         device: String,
-        /// The nodes that wait.
+        /// The number of recorded nodes.
         nodes: usize,
     },
-    /// Something that cannot happen, unless burn-tpu is wrong.
+    /// A violated invariant, which is a bug in burn-tpu.
     #[error("internal error in burn-tpu (please report it): {0}")]
     Bug(String),
 }
 
 impl TpuError {
-    /// Who can fix it.
+    /// Returns who can fix the error.
     pub fn fault(&self) -> Fault {
         match self {
             TpuError::Operation { .. }
@@ -229,5 +230,5 @@ impl TpuError {
     }
 }
 
-/// What fallible functions of this crate return.
+/// The result type of this crate's fallible functions.
 pub type Result<T, E = TpuError> = std::result::Result<T, E>;

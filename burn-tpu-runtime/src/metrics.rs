@@ -1,13 +1,13 @@
 //! Named counters and timers of one device, and the report that prints them.
 
-mod pace;
+mod tracing_bound;
 
 use crate::recompile::{Recompile, RecompileLog};
-use pace::Pace;
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
+use tracing_bound::TracingBoundMonitor;
 
 /// Why a trace was cut: what made its recorded work run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -47,7 +47,7 @@ macro_rules! counters {
             $(pub(crate) $name: AtomicU64,)*
             cuts: Mutex<BTreeMap<CutReason, u64>>,
             pub(crate) recompiles: RecompileLog,
-            pace: Pace,
+            tracing_bound: TracingBoundMonitor,
             fallbacks: Mutex<BTreeMap<&'static str, u64>>,
         }
 
@@ -161,7 +161,7 @@ impl Counters {
 
     /// Counts a step for the warning that steps are bound by tracing.
     pub(crate) fn step(&self) {
-        self.pace.step(Duration::from_nanos(self.trace_ns.load(Relaxed)), Instant::now());
+        self.tracing_bound.step(Duration::from_nanos(self.trace_ns.load(Relaxed)), Instant::now());
     }
 
     pub(crate) fn fallback(&self, op: &'static str) {

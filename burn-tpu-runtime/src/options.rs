@@ -1,8 +1,9 @@
-//! Options of a device: one typed struct, three presets, and every environment variable that overrides one.
+//! The options of a device: one typed struct, three presets and the environment variables that override them.
 //!
-//! The table at the end of this file is the only place that lists them: a row has an option's name, type, default, builder
-//! method, variable, parser and documentation. [`TpuOptions`], its methods, [`TpuOptions::with_environment`],
-//! [`TpuOptions::VARIABLES`] and the table in the latter's documentation are made from it.
+//! The table at the end of this file is the only list of them. A row has an option's name, type, default, builder
+//! method, variable, parser and documentation. A macro generates [`TpuOptions`], its methods,
+//! [`TpuOptions::with_environment`], [`TpuOptions::VARIABLES`] and the table in the documentation of the latter from
+//! these rows.
 
 #[macro_use]
 mod table;
@@ -15,12 +16,12 @@ use std::num::NonZeroUsize;
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// What happens when a device's engine cannot lower a node.
+/// What happens to a node that a device's engine cannot lower.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum FallbackPolicy {
-    /// The node runs on the host through burn-ndarray, silently; metrics count it.
+    /// The node runs on the host through burn-ndarray without a warning. The metrics count it.
     Allow,
-    /// As `Allow`, with one warning for each op and device.
+    /// The same as `Allow`, with one warning per op and device.
     #[default]
     Warn,
     /// The program fails with [`TpuError::FallbackDenied`].
@@ -30,62 +31,64 @@ pub enum FallbackPolicy {
 const GIB: u64 = 1 << 30;
 
 impl Default for TpuOptions {
-    /// The preset for training.
+    /// Returns the preset for training.
     fn default() -> Self {
         Self::training()
     }
 }
 
 impl TpuOptions {
-    /// For training: 100 cached programs in memory, 4 GiB of them on disk, warnings on host fallback.
+    /// Returns the preset for training: 100 cached programs in memory, 4 GiB of programs on disk, and warnings for host
+    /// fallback.
     pub fn training() -> Self {
         Self::table_defaults()
     }
 
-    /// For serving: host fallback is an error, since it would be slow silently.
+    /// Returns the preset for serving: host fallback is an error, because it would slow the service down silently.
     pub fn inference() -> Self {
         Self { fallback: FallbackPolicy::Deny, ..Self::training() }
     }
 
-    /// For finding mistakes: warnings become errors, traces are cut early, and nothing comes from an earlier process, so
-    /// that every run compiles the same.
+    /// Returns the preset for finding mistakes: warnings become errors, traces are cut early, and the disk cache is
+    /// off, so that every run compiles the same programs.
     pub fn development() -> Self {
         Self { strict: true, fallback: FallbackPolicy::Deny, disk_cache: false, trace_cap: 20_000, ..Self::training() }
     }
 
-    /// An XLA option for every compile, by its `xla_…` name. The table's rows are set once; this one adds to a list.
+    /// Adds an XLA option, by its `xla_…` name, to every compile. This method adds to a list; the other methods replace
+    /// a value.
     pub fn compiler_flag(mut self, name: impl Into<String>, value: impl Into<String>) -> Self {
         self.compiler_flags.push((name.into(), value.into()));
         self
     }
 
-    /// Makes these the options of `device`, with the environment's overrides on top.
+    /// Sets these options for `device`, after the environment's overrides.
     ///
-    /// Call it before the device's first tensor. Choosing a device ([`Device::default`]), counting the devices of a
-    /// platform, [`metrics`](crate::metrics), [`program_keys`](crate::program_keys), [`freeze`](crate::freeze) and
-    /// Burn's `seed` do not count as a use.
+    /// Call it before the device's first tensor. The following do not count as a use: choosing a device
+    /// ([`Device::default`]), counting the devices of a platform, [`metrics`](crate::metrics),
+    /// [`program_keys`](crate::program_keys), [`freeze`](crate::freeze) and Burn's `seed`.
     ///
-    /// The options `plugin`, `memory_fraction` and `cpu_devices` belong to a platform's client, which all devices of the
-    /// platform share. A device for which they are not set takes the client as it is.
+    /// The options `plugin`, `memory_fraction` and `cpu_devices` belong to the client of a platform, which all its
+    /// devices share. A device that does not set them accepts the existing client.
     ///
     /// # Errors
-    /// - [`TpuError::AlreadyRunning`] if the device is in use.
+    /// - [`TpuError::AlreadyRunning`] if the device is already in use.
     /// - [`TpuError::ClientOption`] if another device of the platform is in use with another value of an option that
     ///   belongs to the client. The device is then not started.
-    /// - [`TpuError::Option`] if an environment variable has a value that means nothing.
-    /// - [`TpuError::Unavailable`] if the plugin file that these options name cannot be used. The device then reports
-    ///   the same error at every read. Without a named file, a missing plugin is reported by the first read.
+    /// - [`TpuError::Option`] if an environment variable has an invalid value.
+    /// - [`TpuError::Unavailable`] if these options name a plugin file that cannot be used. The device then reports the
+    ///   same error at every read. If no file is named, the first read reports a missing plugin.
     pub fn install(self, device: &impl AsRef<Device>) -> Result<()> {
         crate::runtime::start(*device.as_ref(), self.with_environment()?)
     }
 
-    /// What a node that the engine cannot lower leads to, with strict mode taken into account.
+    /// Returns the fallback policy that applies. Strict mode always denies.
     pub(crate) fn fallback_policy(&self) -> FallbackPolicy {
         if self.strict { FallbackPolicy::Deny } else { self.fallback }
     }
 }
 
-/// The platform that `BURN_TPU_PLATFORM` names, if it is set.
+/// Returns the platform that `BURN_TPU_PLATFORM` names, if the variable is set.
 pub(crate) fn platform_from_environment() -> Result<Option<Platform>> {
     let Some(name) = parse::variable("BURN_TPU_PLATFORM") else { return Ok(None) };
     match name.parse()? {
@@ -99,8 +102,8 @@ pub(crate) fn platform_from_environment() -> Result<Option<Platform>> {
 }
 
 options! {
-    /// Options of one device, fixed at its first use. [`TpuOptions::VARIABLES`] lists the environment variables that
-    /// override them.
+    /// The options of one device, fixed at its first use. [`TpuOptions::VARIABLES`] lists the environment variables
+    /// that override them.
     ///
     /// ```
     /// use burn_tpu_runtime::{Device, FallbackPolicy, TpuOptions};
@@ -113,14 +116,15 @@ options! {
     }
 
     beside options {
-        "BURN_TPU_PLATFORM": "[`Device::default`]", "the best that is present",
+        "BURN_TPU_PLATFORM": "[`Device::default`]", "the best available platform",
             "`tpu`, `cuda`, `cpu`, `ndarray`";
-        "BURN_TPU_CACHE_DIR": "where plugins and data are kept", "`$XDG_CACHE_HOME/burn-tpu`, else `~/.cache/burn-tpu`",
+        "BURN_TPU_CACHE_DIR": "the folder of plugins and data", "`$XDG_CACHE_HOME/burn-tpu`, else `~/.cache/burn-tpu`",
             "a folder";
     }
 
-    /// The plugin file to load, instead of the search that `docs/plugins.md` describes. If it cannot be used, that is an
-    /// error: nothing else is tried. It belongs to the platform's client: see [`TpuOptions::install`].
+    /// The plugin file to load, instead of the search that `docs/plugins.md` describes. If the file cannot be used, the
+    /// device reports an error and no other plugin is tried. This option belongs to the platform's client: see
+    /// [`TpuOptions::install`].
     plugin(path: impl Into<PathBuf>): Option<PathBuf> = None, Some(path.into());
     "BURN_TPU_PLUGIN": text, "path of a plugin file";
 
@@ -128,67 +132,69 @@ options! {
     fallback(policy: FallbackPolicy): FallbackPolicy = FallbackPolicy::Warn, policy;
     "BURN_TPU_FALLBACK": policy, "`allow`, `warn`, `deny`";
 
-    /// Whether host fallback, a full trace and a lost donation ([`TpuError::LostDonation`]) are errors instead of warnings.
-    /// A fault of the disk cache stays a warning: it costs a compile and never a result.
+    /// Whether host fallback, a full trace and a lost donation ([`TpuError::LostDonation`]) are errors instead of
+    /// warnings. Errors of the disk cache remain warnings, since they cost a compile but never change a result.
     strict(strict: bool): bool = false, strict;
     "BURN_TPU_STRICT": switch, "`0`, `1`";
 
-    /// The number of compiled programs that stay in memory, at least 1.
+    /// The maximum number of compiled programs in memory, at least 1.
     cache_entries(entries: usize): NonZeroUsize = at_least_one(100), at_least_one(entries);
     "BURN_TPU_CACHE_ENTRIES": number(1, u64::MAX), "a number, at least 1";
 
-    /// The bytes that the compiled programs in memory may take, as their plugin counts them.
+    /// The maximum size in bytes of the compiled programs in memory, as their plugin reports it.
     cache_bytes(bytes: u64): u64 = 4 * GIB, bytes;
     "BURN_TPU_CACHE_BYTES": number(0, u64::MAX), "bytes";
 
-    /// Whether compiled programs are kept on disk for later processes.
+    /// Whether compiled programs are stored on disk for later processes.
     disk_cache(kept: bool): bool = true, kept;
     "BURN_TPU_DISK_CACHE": switch, "`0`, `1`";
 
-    /// The folder of compiled programs instead of `programs` in the cache folder (`BURN_TPU_CACHE_DIR`, else
-    /// `$XDG_CACHE_HOME/burn-tpu`, else `~/.cache/burn-tpu`). Nobody else may be able to write it.
+    /// The folder for compiled programs. The default is `programs` in the cache folder (`BURN_TPU_CACHE_DIR`, else
+    /// `$XDG_CACHE_HOME/burn-tpu`, else `~/.cache/burn-tpu`). No other user may have write access to it.
     disk_cache_dir(folder: impl Into<PathBuf>): Option<PathBuf> = None, Some(folder.into());
     "BURN_TPU_DISK_CACHE_DIR": text, "a folder";
 
-    /// The bytes that the folder of compiled programs may hold; the least recently used ones are deleted.
+    /// The maximum size in bytes of the folder of compiled programs. The least recently used programs are deleted
+    /// first.
     disk_cache_bytes(bytes: u64): u64 = 4 * GIB, bytes;
     "BURN_TPU_DISK_CACHE_BYTES": number(0, u64::MAX), "bytes";
 
-    /// The compile time from which a program is kept on disk.
+    /// The minimum compile time of a program that is stored on disk.
     disk_cache_least_compile(time: Duration): Duration = Duration::from_millis(50), time;
     "BURN_TPU_DISK_CACHE_LEAST_MS": milliseconds, "milliseconds";
 
-    /// The time that a program's compile may take before its tensors report [`TpuError::CompileTimeout`]; 300 s unless set
-    /// otherwise, zero for no limit. The compile goes on by itself, and the program uses it when it comes again.
+    /// The time limit of a compile, after which the program's tensors report [`TpuError::CompileTimeout`]. The default
+    /// is 300 s; zero means no limit. The compile continues in the background, and a later run of the program uses its
+    /// result.
     compile_timeout(limit: Duration): Duration = Duration::from_secs(300), limit;
     "BURN_TPU_COMPILE_TIMEOUT_S": seconds, "seconds, 0 for no limit";
 
-    /// The number of nodes that a trace may hold before it is cut by itself, at least 1.
+    /// The number of nodes at which a trace is cut automatically, at least 1.
     trace_cap(nodes: usize): usize = 50_000, nodes.max(1);
     "BURN_TPU_TRACE_CAP": number(1, u64::MAX), "nodes, at least 1";
 
-    /// The number of devices that the CPU plugin makes, 1 to 256, for trying multi-device code on a laptop; 1 unless set
-    /// otherwise. It belongs to the platform's client: see [`TpuOptions::install`].
+    /// The number of devices that the CPU plugin creates, 1 to 256, to try multi-device code on a laptop. The default
+    /// is 1. This option belongs to the platform's client: see [`TpuOptions::install`].
     cpu_devices(count: u16): Option<u16> = None, Some(count.clamp(1, 256));
     "BURN_TPU_CPU_DEVICES": number(1, 256), "a number from 1 to 256";
 
-    /// The part of device memory that the plugin may take, 0 to 1, where it takes such an option (CUDA); 0.9 unless set
-    /// otherwise. It belongs to the platform's client: see [`TpuOptions::install`].
+    /// The fraction of device memory that the plugin may allocate, 0 to 1, if the plugin has such an option (CUDA). The
+    /// default is 0.9. This option belongs to the platform's client: see [`TpuOptions::install`].
     memory_fraction(fraction: f32): Option<f32> = None, Some(fraction.clamp(0.0, 1.0));
 
-    /// Ops (by mnemonic, `stablehlo.sort`) that run on the host although the engine could lower them: to corner a wrong
-    /// result, and to test the fallback.
+    /// Ops (by mnemonic, such as `stablehlo.sort`) that run on the host even if the engine can lower them. Use it to
+    /// isolate a wrong result and to test the fallback.
     host_ops(mnemonics: impl IntoIterator<Item = impl Into<String>>): Vec<String> = Vec::new(),
         mnemonics.into_iter().map(Into::into).collect();
     "BURN_TPU_HOST_OPS": list, "op mnemonics, comma-separated";
 
-    /// A folder that receives the StableHLO text of every program that is compiled, those of [`fit`](crate::fit) and of
-    /// slices ([`Device::topology`]) included.
+    /// A folder for the StableHLO text of every compiled program, including the programs of [`fit`](crate::fit) and of
+    /// slices ([`Device::topology`]).
     dump(folder: impl Into<PathBuf>): Option<PathBuf> = None, Some(folder.into());
     "BURN_TPU_DUMP": text, "folder for lowered programs";
 }
 
-/// 1 instead of 0.
+/// Returns `n`, or 1 if `n` is 0.
 const fn at_least_one(n: usize) -> NonZeroUsize {
     match NonZeroUsize::new(n) {
         Some(n) => n,

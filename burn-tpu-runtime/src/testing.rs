@@ -1,4 +1,5 @@
-//! What tests of this workspace compare with. Behind the feature `testing`, and no part of the crate's interface.
+//! Reference implementations for the tests of this workspace. They need the feature `testing` and are not part of the
+//! public interface.
 
 pub use crate::engine::{CPU_COMPILER_FLAGS, interpret_program};
 

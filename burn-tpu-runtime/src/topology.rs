@@ -1,7 +1,7 @@
-//! Slices of TPUs that need not be attached: their names, and the registry that gives each a device number.
+//! TPU slices that need not be attached: their names, and the registry that gives each one a device number.
 //!
-//! Owns: what a name may look like, and which number stands for it in a [`Device`](crate::Device). May not know:
-//! libtpu. Names that could end the process there (an empty one, sizes without bound) do not parse.
+//! Owns: the grammar of slice names and the number of each slice in a [`Device`](crate::Device). May not know: libtpu.
+//! Names that would make libtpu end the process (an empty name, unbounded sizes) do not parse.
 
 use crate::error::{Result, TpuError};
 use parking_lot::RwLock;
@@ -28,7 +28,7 @@ impl Generation {
     pub const ALL: [Generation; 5] =
         [Generation::V4, Generation::V5e, Generation::V5p, Generation::V6e, Generation::Tpu7x];
 
-    /// The name in topologies: `v5e`, `tpu7x`.
+    /// Returns the name in topologies: `v5e`, `tpu7x`.
     pub const fn name(self) -> &'static str {
         match self {
             Generation::V4 => "v4",
@@ -39,7 +39,7 @@ impl Generation {
         }
     }
 
-    /// Whether its chips form a torus in three dimensions; the others form a mesh in two.
+    /// Returns whether its chips form a three-dimensional torus. Those of other generations form a two-dimensional mesh.
     pub const fn is_cubic(self) -> bool {
         match self {
             Generation::V4 | Generation::V5p | Generation::Tpu7x => true,
@@ -47,7 +47,7 @@ impl Generation {
         }
     }
 
-    /// One chip of it.
+    /// Returns the topology of one chip.
     pub fn chip(self) -> Topology {
         Topology { generation: self, dims: [1, 1, 1] }
     }
@@ -66,7 +66,7 @@ impl FromStr for Generation {
         let known = Generation::ALL.into_iter().find(|generation| generation.name() == name);
         known.ok_or_else(|| {
             let names = Generation::ALL.map(Generation::name).join(", ");
-            refused(name, format!("names no TPU generation; known are {names}"))
+            invalid(name, format!("names no TPU generation; known are {names}"))
         })
     }
 }
@@ -78,23 +78,23 @@ pub struct Topology {
     dims: [u32; 3],
 }
 
-/// More chips than any slice has: a v5p pod has 8960, a TPU7x pod 9216.
+/// An upper bound of the chips of a slice: a v5p pod has 8960, a TPU7x pod 9216.
 const MOST_CHIPS: u32 = 10_000;
 
 impl Topology {
-    /// The chips' generation.
+    /// Returns the generation of the chips.
     pub fn generation(self) -> Generation {
         self.generation
     }
 
-    /// The number of chips.
+    /// Returns the number of chips.
     pub fn chips(self) -> usize {
         self.dims.iter().product::<u32>() as usize
     }
 }
 
 impl Display for Topology {
-    /// As libtpu names it: two numbers for v5e and v6e, three for the others.
+    /// Writes the name as libtpu does: with two sizes for v5e and v6e, with three for the others.
     fn fmt(&self, f: &mut Formatter<'_>) -> std::fmt::Result {
         let [x, y, z] = self.dims;
         write!(f, "{}:{x}x{y}", self.generation)?;
@@ -107,7 +107,7 @@ impl FromStr for Topology {
 
     fn from_str(name: &str) -> Result<Self> {
         let Some((generation, sizes)) = name.split_once(':') else {
-            return Err(refused(name, "is not GENERATION:AxB or GENERATION:AxBxC, such as v5e:2x2 or v4:2x2x1"));
+            return Err(invalid(name, "is not GENERATION:AxB or GENERATION:AxBxC, such as v5e:2x2 or v4:2x2x1"));
         };
         let generation: Generation = generation.parse()?;
         let parsed: Option<Vec<u32>> = sizes.split('x').map(|size| size.parse().ok().filter(|&n| n > 0)).collect();
@@ -116,34 +116,34 @@ impl FromStr for Topology {
             Some(&[x, y, z]) if generation.is_cubic() => [x, y, z],
             _ => {
                 let form = if generation.is_cubic() { "two or three" } else { "two" };
-                return Err(refused(name, format!("needs {form} sizes of at least 1")));
+                return Err(invalid(name, format!("needs {form} sizes of at least 1")));
             }
         };
         let chips = dims.iter().try_fold(1u32, |product, &size| product.checked_mul(size));
         if chips.is_none_or(|chips| chips > MOST_CHIPS) {
-            return Err(refused(name, format!("has more than {MOST_CHIPS} chips, the largest slice there is")));
+            return Err(invalid(name, format!("has more than {MOST_CHIPS} chips, the largest slice there is")));
         }
         Ok(Topology { generation, dims })
     }
 }
 
-fn refused(name: &str, rule: impl Into<String>) -> TpuError {
+fn invalid(name: &str, rule: impl Into<String>) -> TpuError {
     TpuError::Topology { name: name.into(), rule: rule.into() }
 }
 
-/// What a device of [`Platform::Topology`](crate::Platform::Topology) stands for.
+/// The target of a device of [`Platform::Topology`](crate::Platform::Topology).
 #[derive(Clone)]
 pub(crate) enum Described {
-    /// A slice that programs are compiled for.
+    /// A slice: programs are compiled for it.
     Slice(Topology),
-    /// Nothing but a record of the programs that would have run.
-    Draft(crate::engine::Draft),
+    /// A list of recorded programs: they are neither compiled nor run.
+    Recording(crate::engine::RecordedPrograms),
 }
 
-/// By device number. Entries stay: a device is a name, and names are never used again for something else.
+/// The targets by device number. Entries are never removed: a device number is never reused for another target.
 static REGISTRY: RwLock<Vec<Described>> = RwLock::new(Vec::new());
 
-/// The number of a slice, the same at every call.
+/// Returns the device number of a slice, which is the same at every call.
 pub(crate) fn register(topology: Topology) -> Result<u16> {
     let same = |described: &Described| matches!(described, Described::Slice(known) if *known == topology);
     let mut registry = REGISTRY.write();
@@ -153,26 +153,26 @@ pub(crate) fn register(topology: Topology) -> Result<u16> {
     }
 }
 
-/// A number of its own for a draft, so that Burn's default dtypes, which belong to a device, are its own too.
-pub(crate) fn register_draft(draft: crate::engine::Draft) -> Result<u16> {
-    push(&mut REGISTRY.write(), Described::Draft(draft))
+/// Returns a new device number for recorded programs. Burn's default dtypes belong to a device, so they are separate too.
+pub(crate) fn register_recording(programs: crate::engine::RecordedPrograms) -> Result<u16> {
+    push(&mut REGISTRY.write(), Described::Recording(programs))
 }
 
 fn push(registry: &mut Vec<Described>, described: Described) -> Result<u16> {
     let index = registry.len();
     let Ok(number) = u16::try_from(index) else {
-        return Err(refused("a further topology", format!("has no number left: this process named {index}")));
+        return Err(invalid("a further topology", format!("has no number left: this process named {index}")));
     };
     registry.push(described);
     Ok(number)
 }
 
-/// What a number stands for, if it was given out.
+/// Returns the target of a device number, if it was registered.
 pub(crate) fn described(index: u16) -> Option<Described> {
     REGISTRY.read().get(usize::from(index)).cloned()
 }
 
-/// How many numbers have been given out.
+/// Returns the number of registered targets.
 pub(crate) fn count() -> usize {
     REGISTRY.read().len()
 }
@@ -182,7 +182,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_are_read_and_written_as_libtpu_has_them() {
+    fn names_parse_and_print_as_in_libtpu() {
         for name in ["v4:2x2x1", "v5e:2x2", "v5p:4x4x4", "v6e:16x16", "tpu7x:2x2x1"] {
             assert_eq!(name.parse::<Topology>().unwrap().to_string(), name);
         }
@@ -192,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn other_names_are_errors_that_say_what_is_wrong() {
+    fn invalid_names_are_errors_with_the_broken_rule() {
         for (name, part) in [
             ("", "GENERATION"),
             ("v5e", "GENERATION"),

@@ -1,32 +1,32 @@
-//! What a compiled program on disk depends on: named parts in a fixed order, so that a miss can say which one differs.
+//! The key of a compiled program on disk: named parts in a fixed order, so that a miss can report which part differs.
 //!
-//! Owns the list and its two written forms, a file's name and a file's head. May not know: files, plugins.
+//! Owns the list of parts, the name of a file and the head of a file. May not know: files, plugins.
 
 use sha2::{Digest, Sha256};
 
-/// Changes with the form of the files.
+/// The format of the files. A change of the format changes this text.
 const FORM: &str = "burn-tpu program, form 1";
 
-/// Everything around a program that its machine code depends on. The same for all programs of a device.
+/// Everything except the program itself that its machine code depends on. It is the same for all programs of a device.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct CompileEnvironment {
-    /// `CompileOptions`, encoded: device assignment and XLA options.
+    /// The encoded `CompileOptions`: device assignment and XLA options.
     pub(crate) compile_options: Vec<u8>,
-    /// Environment variables that a compiler reads, as `NAME=value` lines.
+    /// The environment variables that a compiler reads, as `NAME=value` lines.
     pub(crate) flags: String,
-    /// The platform's name and its version in the plugin's words, which hold libtpu's build date.
+    /// The platform's name, and its version as the plugin reports it, which includes libtpu's build date.
     pub(crate) platform: String,
-    /// The plugin's file: name, size, time of change.
+    /// The plugin's file: name, size, modification time.
     pub(crate) plugin: String,
-    /// Version of the C API and what the plugin says of its XLA and StableHLO.
+    /// The version of the C API, and the XLA and StableHLO versions that the plugin reports.
     pub(crate) interface: String,
     /// All devices of the client: ids, kinds, attributes.
     pub(crate) devices: String,
-    /// The host's processor, where the machine code is for it.
+    /// The host's processor, if the machine code is for it.
     pub(crate) host: String,
-    /// The version of the GPU's driver, on CUDA.
+    /// The version of the GPU driver, on CUDA.
     pub(crate) driver: String,
-    /// The files of cuDNN, cuBLAS and the like, on CUDA: name, size, time of change.
+    /// The files of cuDNN, cuBLAS and similar libraries, on CUDA: name, size, modification time.
     pub(crate) libraries: String,
 }
 
@@ -35,7 +35,8 @@ pub(crate) struct CompileEnvironment {
 pub(crate) struct Key(Vec<(&'static str, [u8; 32])>);
 
 impl CompileEnvironment {
-    /// The key of a program: the hash of its graph and that of its text, which also changes when the lowering does.
+    /// Returns the key of a program from the hash of its graph and the hash of its text, which also changes with the
+    /// lowering.
     pub(crate) fn key(&self, program: [u8; 32], text: [u8; 32]) -> Key {
         let hash = |value: &[u8]| Sha256::digest(value).into();
         Key(vec![
@@ -56,33 +57,33 @@ impl CompileEnvironment {
 }
 
 impl Key {
-    /// What the name of every file of the same graph starts with.
+    /// Returns the start of the names of all files with the same graph.
     pub(crate) fn family(&self) -> String {
         hex(&self.0[0].1[..8])
     }
 
-    /// `<family>-<hash of all parts>.program`
+    /// Returns `<family>-<hash of all parts>.program`.
     pub(crate) fn file_name(&self) -> String {
         let mut digest = Sha256::new();
         self.0.iter().for_each(|(_, hash)| digest.update(hash));
         format!("{}-{}.program", self.family(), hex(&digest.finalize()[..16]))
     }
 
-    /// What its file starts with: a line for the form, a line per part, an empty line.
+    /// Returns the head of the program's file: a line with the format, a line per part, an empty line.
     pub(crate) fn head(&self) -> String {
         let parts: String = self.0.iter().map(|(name, hash)| format!("{name} {}\n", hex(hash))).collect();
         format!("{FORM}\n{parts}\n")
     }
 
-    /// The parts that differ from those in a file's head.
+    /// Returns the names of the parts that differ from those in a file's head.
     pub(crate) fn differing(&self, head: &str) -> Vec<&'static str> {
         let same = |name: &str, hash: &[u8]| head.lines().any(|line| line == format!("{name} {}", hex(hash)));
         self.0.iter().filter(|(name, hash)| !same(name, hash)).map(|(name, _)| *name).collect()
     }
 }
 
-/// Whether a file's head is of this form.
-pub(crate) fn is_of_our_form(head: &[u8]) -> bool {
+/// Returns whether a file's head has the current format.
+pub(crate) fn has_current_format(head: &[u8]) -> bool {
     head.strip_prefix(FORM.as_bytes()).is_some_and(|rest| rest.starts_with(b"\n"))
 }
 
@@ -95,7 +96,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_part_changes_the_key_and_is_named() {
+    fn every_part_changes_the_key_and_is_reported() {
         let base = CompileEnvironment::default();
         let key = |change: fn(&mut CompileEnvironment)| {
             let mut changed = base.clone();
@@ -123,17 +124,17 @@ mod tests {
             assert_eq!(whole.differing(&other.head()), [*name]);
             assert_eq!(whole.family() == other.family(), *name != "program");
         }
-        // The one part that a test cannot change is the crate's own version.
+        // A test cannot change the crate's own version.
         assert_eq!(whole.0.len(), cases.len() + 1);
         assert!(whole.differing(&whole.head()).is_empty());
     }
 
     #[test]
-    fn a_head_of_another_form_is_told() {
+    fn a_head_of_another_format_is_recognised() {
         let head = CompileEnvironment::default().key([1; 32], [2; 32]).head();
-        assert!(is_of_our_form(head.as_bytes()));
+        assert!(has_current_format(head.as_bytes()));
         for other in [head.replace("form 1", "form 2"), head.replace("form 1", "form 10"), String::new()] {
-            assert!(!is_of_our_form(other.as_bytes()), "{other}");
+            assert!(!has_current_format(other.as_bytes()), "{other}");
         }
     }
 }

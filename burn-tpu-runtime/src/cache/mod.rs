@@ -1,9 +1,10 @@
-//! The disk cache: compiled programs that later processes load instead of compiling.
+//! The disk cache: compiled programs that later processes load instead of compiling again.
 //!
-//! Split as key (what a program depends on), store (files that processes share), and here the policy: what is worth
-//! keeping, and that no fault of the cache is ever the user's: it is counted and warned about, and the program is compiled.
+//! It has three parts: the key (what a program depends on), the store (files that processes share), and the policy in
+//! this file (which programs are worth storing). An error of the cache never fails the user's program: it is counted
+//! and reported as a warning, and the program is compiled.
 //!
-//! May not know: graphs, how a plugin writes and loads programs. Those come in as closures.
+//! May not know: graphs, and how a plugin serializes and loads programs. Callers pass closures for that.
 
 mod key;
 mod store;
@@ -21,13 +22,13 @@ use store::Store;
 pub(crate) struct DiskCache {
     store: Store,
     environment: CompileEnvironment,
-    /// Programs that compile faster are not worth a file.
+    /// A program with a shorter compile time is not stored.
     least_compile: Duration,
     counters: Arc<Counters>,
 }
 
 impl DiskCache {
-    /// The cache in `folder`; none, with a warning, if the folder cannot be used.
+    /// Opens the cache in `folder`. Returns `None`, with a warning, if the folder cannot be used.
     pub(crate) fn open(
         folder: &Path,
         budget_bytes: u64,
@@ -38,18 +39,18 @@ impl DiskCache {
         match Store::open(folder, budget_bytes) {
             Ok(store) => Some(Self { store, environment, least_compile, counters: Arc::clone(counters) }),
             Err(error) => {
-                fault(counters, "compiled programs are not kept on disk", &error);
+                report(counters, "compiled programs are not stored on disk", &error);
                 None
             }
         }
     }
 
-    /// The key of a program, by the hashes of its graph and of its text.
+    /// Returns the key of a program from the hashes of its graph and of its text.
     pub(crate) fn key(&self, program: [u8; 32], text: [u8; 32]) -> Key {
         self.environment.key(program, text)
     }
 
-    /// Loads a program that an earlier process kept. `load` must check the content before a plugin sees it.
+    /// Loads a program that an earlier process stored. `load` must check the content before it passes it to a plugin.
     pub(crate) fn load<T>(&self, key: &Key, load: impl FnOnce(&[u8]) -> Result<T, PjrtError>) -> Option<T> {
         let start = Instant::now();
         let loaded = self.try_load(key, load);
@@ -69,15 +70,15 @@ impl DiskCache {
                 return None;
             }
             Err(error) => {
-                self.refuse(key, &error, error.is_of_the_content());
+                self.discard(key, &error, error.is_of_the_content());
                 return None;
             }
         };
-        load(&content).map_err(|error| self.refuse(key, &error, true)).ok()
+        load(&content).map_err(|error| self.discard(key, &error, true)).ok()
     }
 
-    /// Keeps a program that took `compiled_in` to compile, if that was long.
-    pub(crate) fn keep(
+    /// Stores a program if its compile time `compiled_in` is long enough.
+    pub(crate) fn insert(
         &self,
         key: &Key,
         compiled_in: Duration,
@@ -87,40 +88,42 @@ impl DiskCache {
             return;
         }
         let start = Instant::now();
-        let doing = "a compiled program was not kept on disk";
+        let doing = "a compiled program was not stored on disk";
         match serialize().map(|content| self.store.put(key, &content)) {
             Ok(Ok(Some(evicted))) => {
                 Counters::add(&self.counters.disk_writes, 1);
                 Counters::add(&self.counters.disk_evictions, evicted);
             }
-            Ok(Ok(None)) => tracing::debug!(file = key.file_name(), "a program is larger than the disk cache may be"),
-            Ok(Err(error)) => fault(&self.counters, doing, &error),
-            Err(error) => fault(&self.counters, doing, &error),
+            Ok(Ok(None)) => {
+                tracing::debug!(file = key.file_name(), "a program is larger than the limit of the disk cache")
+            }
+            Ok(Err(error)) => report(&self.counters, doing, &error),
+            Err(error) => report(&self.counters, doing, &error),
         }
         Counters::add_time(&self.counters.disk_ns, start.elapsed());
     }
 
-    /// A file that will never load is removed; one that the system could not read is left.
-    fn refuse(&self, key: &Key, error: &(dyn std::error::Error + 'static), useless: bool) {
-        fault(&self.counters, "a program on disk is not used, and is compiled again", error);
+    /// Removes a file whose content can never load. A file that the system could not read is kept.
+    fn discard(&self, key: &Key, error: &(dyn std::error::Error + 'static), useless: bool) {
+        report(&self.counters, "a program on disk cannot be used and is compiled again", error);
         if useless {
             self.store.remove(key);
         }
     }
 
-    /// Says which part of the key is new, where the same program is there for another environment.
+    /// Logs the parts of the key that differ, if the same program is stored for another environment.
     fn explain_miss(&self, key: &Key) {
         if !tracing::enabled!(tracing::Level::DEBUG) {
             return;
         }
         tracing::debug!(file = key.file_name(), parts = key.head(), "not on disk");
         for head in self.store.relatives(key) {
-            tracing::debug!(differing = ?key.differing(&head), "the same program is on disk, for another environment");
+            tracing::debug!(differing = ?key.differing(&head), "the same program is on disk for another environment");
         }
     }
 }
 
-fn fault(counters: &Counters, what: &str, error: &(dyn std::error::Error + 'static)) {
+fn report(counters: &Counters, what: &str, error: &(dyn std::error::Error + 'static)) {
     Counters::add(&counters.disk_errors, 1);
     tracing::warn!(error, "{what}");
 }

@@ -1,16 +1,16 @@
-//! A folder of files, one per key, that several processes share.
+//! A folder of files, one per key, which several processes share.
 //!
-//! - A file appears whole or not at all: it is written under another name and renamed. Nothing is flushed to the disk for
-//!   it: what a crash leaves behind is caught by the checksum of the content.
-//! - Readers take no lock: a file that is evicted while it is read stays readable. Writers take the folder's lock while
+//! - A file appears completely or not at all: it is written under a temporary name and renamed. It is not flushed to
+//!   the disk: the checksum of the content detects a file that a crash left incomplete.
+//! - Readers take no lock: a file that is evicted during a read remains readable. Writers hold the folder's lock while
 //!   they make room and rename.
-//! - A file counts as used when it was last read; the least recently used ones go first.
-//! - Machine code is run as this user, so nobody else may have been able to write it: the folder and every file must
-//!   belong to this user (or root) and be writable by nobody else.
+//! - The time of the last read is the time of the last use. The least recently used files are evicted first.
+//! - Machine code runs with the rights of this user, so no other user may have been able to write it: the folder and
+//!   every file must belong to this user (or root) and be writable by nobody else.
 //!
-//! May not know: what the bytes are, beyond the head that a [`Key`] gives.
+//! May not know: what the bytes are, except the head that a [`Key`] defines.
 
-use super::key::{Key, is_of_our_form};
+use super::key::{Key, has_current_format};
 use std::fs::{self, File, Metadata, TryLockError};
 use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
 use std::path::{Path, PathBuf};
@@ -20,34 +20,34 @@ const SUFFIX: &str = "program";
 const UNFINISHED: &str = ".unfinished-";
 const LOCK: &str = ".lock";
 
-/// An unfinished file this old belongs to a process that died.
+/// The age at which an unfinished file is removed, because its process must have died.
 const ABANDONED: Duration = Duration::from_secs(3600);
 
-/// How long a writer waits for the folder's lock, which others hold for as long as a rename takes.
+/// The time that a writer waits for the folder's lock. Others hold the lock for the duration of a rename.
 const LOCK_WAIT: Duration = Duration::from_secs(2);
 
-/// Why a folder, or a file in it, is not used.
+/// Why a folder or a file in it is not used.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum StoreError {
-    /// Someone else could have written it.
+    /// Another user could have written it.
     #[error("{path} is not trusted: {reason}\n  fix: chown it to yourself and chmod it to 700, or name another folder")]
     Untrusted { path: PathBuf, reason: String },
-    /// Another version of burn-tpu, or something else, wrote it.
+    /// Another version of burn-tpu or another program wrote it.
     #[error("{path} was not written by this version")]
     Foreign { path: PathBuf },
-    /// It does not hold what its name says.
+    /// Its content does not match its name.
     #[error("{path} is damaged: {reason}")]
     Damaged { path: PathBuf, reason: String },
-    /// Another process did not give the lock back in time.
+    /// Another process did not release the lock in time.
     #[error("{path} is locked by another process")]
     Locked { path: PathBuf },
-    /// What the system says: no permission, a full disk.
+    /// The system's error: no permission, a full disk.
     #[error("{path}: {source}")]
     Io { path: PathBuf, source: std::io::Error },
 }
 
 impl StoreError {
-    /// Whether the file itself is at fault, and not how it was reached.
+    /// Returns whether the error is in the content of the file, and not in the access to it.
     pub(crate) fn is_of_the_content(&self) -> bool {
         match self {
             StoreError::Untrusted { .. } | StoreError::Foreign { .. } | StoreError::Damaged { .. } => true,
@@ -58,7 +58,7 @@ impl StoreError {
 
 pub(crate) type Result<T> = std::result::Result<T, StoreError>;
 
-/// The folder, with the bytes that it may hold.
+/// The folder and the maximum number of bytes in it.
 #[derive(Debug)]
 pub(crate) struct Store {
     folder: PathBuf,
@@ -67,7 +67,7 @@ pub(crate) struct Store {
 }
 
 impl Store {
-    /// Opens the folder, which is made if it is missing.
+    /// Opens the folder, and creates it if it is missing.
     pub(crate) fn open(folder: &Path, budget_bytes: u64) -> Result<Self> {
         let mut builder = fs::DirBuilder::new();
         builder.recursive(true);
@@ -78,32 +78,32 @@ impl Store {
         Ok(Self { folder: folder.to_path_buf(), budget_bytes, lock_wait: LOCK_WAIT })
     }
 
-    /// The content of a key's file, if there is one. It has not been checked beyond its head.
+    /// Returns the content of a key's file, if there is one. Only the head has been checked.
     pub(crate) fn get(&self, key: &Key) -> Result<Option<Vec<u8>>> {
         let path = self.path(key);
         let mut file = match File::open(&path) {
             Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
             opened => opened.map_err(io(&path))?,
         };
-        // Of the open file, so that nobody can swap it after the check.
+        // The check reads the metadata of the open file, so that nobody can replace the file after the check.
         trust(&path, &file.metadata().map_err(io(&path))?)?;
         let mut bytes = Vec::new();
         file.read_to_end(&mut bytes).map_err(io(&path))?;
-        if !is_of_our_form(&bytes) {
+        if !has_current_format(&bytes) {
             return Err(StoreError::Foreign { path });
         }
         let head = key.head();
         if !bytes.starts_with(head.as_bytes()) {
-            return Err(StoreError::Damaged { path, reason: "its head is not its key's".into() });
+            return Err(StoreError::Damaged { path, reason: "its head does not match its key".into() });
         }
         bytes.drain(..head.len());
-        // Where the folder is read-only, files leave in the order in which they were written.
+        // If the folder is read-only, files are evicted in the order in which they were written.
         file.set_modified(SystemTime::now()).ok();
         Ok(Some(bytes))
     }
 
-    /// Writes a key's file, and lets the least recently used ones go until all fit. How many went; `None` when the content
-    /// alone is more than the folder may hold.
+    /// Writes a key's file and evicts the least recently used files until all fit. Returns the number of evicted files,
+    /// or `None` if the content alone exceeds the limit of the folder.
     pub(crate) fn put(&self, key: &Key, content: &[u8]) -> Result<Option<usize>> {
         let head = key.head();
         let size = (head.len() + content.len()) as u64;
@@ -120,12 +120,13 @@ impl Store {
         Ok(Some(evicted))
     }
 
-    /// Removes a key's file, whose content proved useless. That it cannot be is no loss: it will be replaced or refused again.
+    /// Removes a key's file, whose content cannot be used. A failure to remove it is ignored: the file will be
+    /// replaced, or rejected again.
     pub(crate) fn remove(&self, key: &Key) {
         fs::remove_file(self.path(key)).ok();
     }
 
-    /// The heads of other files of the same program: what it was compiled for before.
+    /// Returns the heads of other files of the same program, which was compiled for other environments.
     pub(crate) fn relatives(&self, key: &Key) -> Vec<String> {
         let family = key.family();
         let files = self.files(|name| name.starts_with(&family) && name.ends_with(SUFFIX)).unwrap_or_default();
@@ -136,7 +137,8 @@ impl Store {
         self.folder.join(key.file_name())
     }
 
-    /// Held until dropped. The lock is the operating system's, so a process that dies gives it back.
+    /// Returns the folder's lock, which is held until it is dropped. It is a lock of the operating system, which
+    /// releases it when the process dies.
     fn lock(&self) -> Result<File> {
         let path = self.folder.join(LOCK);
         let file = File::options().create(true).write(true).truncate(false).open(&path).map_err(io(&path))?;
@@ -151,8 +153,8 @@ impl Store {
         }
     }
 
-    /// Removes what crashed processes left, and then the least recently used files until `size` more bytes fit beside
-    /// those that are not `replaced`.
+    /// Removes the files that crashed processes left, then the least recently used files, until `size` more bytes fit
+    /// in addition to all files except `replaced`.
     fn make_room(&self, size: u64, replaced: &Path) -> Result<usize> {
         for file in self.files(|name| name.starts_with(UNFINISHED))? {
             if file.used.elapsed().is_ok_and(|age| age > ABANDONED) {
@@ -178,7 +180,7 @@ impl Store {
     fn files(&self, wanted: impl Fn(&str) -> bool) -> Result<Vec<StoredFile>> {
         let entries = fs::read_dir(&self.folder).map_err(io(&self.folder))?.flatten();
         let wanted = entries.filter(|entry| entry.file_name().to_str().is_some_and(&wanted));
-        // A file that has just gone was evicted by another process.
+        // Another process may have evicted the file in the meantime.
         let known = wanted.filter_map(|entry| entry.metadata().ok().map(|metadata| (entry, metadata)));
         let known = known.filter(|(_, metadata)| metadata.is_file()).map(|(entry, metadata)| StoredFile {
             path: entry.path(),
@@ -195,30 +197,30 @@ struct StoredFile {
     used: SystemTime,
 }
 
-/// A file's lines up to the empty one.
+/// Returns a file's lines before the first empty line.
 fn read_head(path: &Path) -> Option<String> {
-    // No head is longer; a damaged file may have no empty line.
+    // No head is longer than this. A damaged file may have no empty line.
     let lines = BufReader::new(File::open(path).ok()?.take(4096)).lines();
     let head = lines.map_while(std::result::Result::ok).take_while(|line| !line.is_empty());
     Some(head.map(|line| line + "\n").collect())
 }
 
-/// Whether only this user (or root) can have written what `metadata` is of.
+/// Checks that only this user (or root) can have written the file or folder of `metadata`.
 #[cfg(unix)]
 fn trust(path: &Path, metadata: &Metadata) -> Result<()> {
     use std::os::unix::fs::MetadataExt;
     let (owner, us) = (metadata.uid(), rustix::process::geteuid().as_raw());
     let reason = if owner != us && owner != 0 {
-        format!("it belongs to user {owner}, and this is user {us}")
+        format!("it belongs to user {owner}, but this process runs as user {us}")
     } else if metadata.mode() & 0o022 != 0 {
-        format!("others can write it (mode {:o})", metadata.mode() & 0o777)
+        format!("other users can write it (mode {:o})", metadata.mode() & 0o777)
     } else {
         return Ok(());
     };
     Err(StoreError::Untrusted { path: path.to_path_buf(), reason })
 }
 
-/// Elsewhere a user's cache folder is private by the system's default.
+/// On other systems a user's cache folder is private by default.
 #[cfg(not(unix))]
 fn trust(_path: &Path, _metadata: &Metadata) -> Result<()> {
     Ok(())

@@ -1,7 +1,7 @@
-//! The clients of this process, one per platform: a plugin's devices belong to one client.
+//! The clients of this process, one per platform, since all devices of a plugin belong to one client.
 //!
-//! Owns: finding and loading a platform's plugin, making its client, and what happens when two devices of a platform ask for
-//! different clients. May not know: engines, runtimes.
+//! Owns: finding and loading a platform's plugin, creating its client, and the conflict of two devices of a platform
+//! that need clients with different options. May not know: engines, runtimes.
 
 use crate::error::{Result, TpuError};
 use crate::{Device, Platform, TpuOptions};
@@ -9,20 +9,21 @@ use burn_tpu_pjrt::discovery::{self, PluginKind};
 use burn_tpu_pjrt::{Client, ClientOptions, Plugin, presence};
 use parking_lot::Mutex;
 
-/// A platform's client, with the options that it was made with.
-struct Opened {
+/// A platform's client with the options that it was created with.
+struct OpenClient {
     platform: Platform,
     client: Client,
     memory_fraction: f32,
     cpu_devices: u16,
 }
 
-static CLIENTS: Mutex<Vec<Opened>> = Mutex::new(Vec::new());
+static CLIENTS: Mutex<Vec<OpenClient>> = Mutex::new(Vec::new());
 
 const DEFAULT_MEMORY_FRACTION: f32 = 0.9;
 const DEFAULT_CPU_DEVICES: u16 = 1;
 
-/// Returns whether the platform's hardware seems to be there, without loading anything. The host's processor always is.
+/// Returns whether the platform's hardware seems to be present, without loading a plugin. The host's processor always
+/// is.
 pub(crate) fn is_present(platform: Platform) -> bool {
     match platform {
         Platform::Tpu => presence::tpu_present(),
@@ -32,8 +33,8 @@ pub(crate) fn is_present(platform: Platform) -> bool {
     }
 }
 
-/// Returns the number of devices of a platform, after opening its client if the hardware seems to be there: zero without a
-/// plugin, one for burn-ndarray, and for topologies the number of slices named so far.
+/// Returns the number of devices of a platform. Opens the platform's client if the hardware seems to be present.
+/// Returns zero without a plugin, one for burn-ndarray, and for topologies the number of slices named so far.
 pub(crate) fn device_count(platform: Platform) -> usize {
     match platform {
         Platform::NdArray => 1,
@@ -50,27 +51,27 @@ pub(crate) fn device_count(platform: Platform) -> usize {
     }
 }
 
-/// Opens the client of a device's platform, which stays open. No runtime is started, so that the device's options can
+/// Opens the client of a device's platform and keeps it open. No runtime is started, so that the device's options can
 /// still be installed.
 ///
 /// # Errors
-/// As [`client`].
+/// The same as [`client`].
 pub(crate) fn open(device: Device, options: &TpuOptions) -> Result<()> {
     with_client(device, options, |_| ())
 }
 
-/// The client of a device's platform, made now if there is none.
+/// Returns the client of a device's platform, and creates it if there is none.
 ///
-/// A client that was made with other options than those that are set is made anew if nothing uses it.
+/// If nothing uses an existing client and its options differ from those that are set, it is replaced by a new client.
 ///
 /// # Errors
-/// [`TpuError::ClientOption`] if it is in use, [`TpuError::Unavailable`] if it cannot be made: with what was tried, and the
-/// command that fixes it.
+/// [`TpuError::ClientOption`] if a client with other options is in use. [`TpuError::Unavailable`] if the client cannot
+/// be created: the error lists what was tried and the command that fixes it.
 pub(crate) fn client(device: Device, options: &TpuOptions) -> Result<Client> {
     with_client(device, options, Client::clone)
 }
 
-/// Calls `then` with the client while no other thread can make or replace one.
+/// Calls `then` with the client while no other thread can create or replace one.
 fn with_client<T>(device: Device, options: &TpuOptions, then: impl FnOnce(&Client) -> T) -> Result<T> {
     let platform = device.platform();
     let mut clients = CLIENTS.lock();
@@ -80,7 +81,7 @@ fn with_client<T>(device: Device, options: &TpuOptions, then: impl FnOnce(&Clien
         if opened.client.is_shared() {
             return Err(conflict);
         }
-        tracing::debug!(%platform, "the client is made anew, with other options");
+        tracing::debug!(%platform, "the client is created again with other options");
         clients.swap_remove(position);
     }
     let opened = make(device, options)?;
@@ -89,14 +90,14 @@ fn with_client<T>(device: Device, options: &TpuOptions, then: impl FnOnce(&Clien
     Ok(result)
 }
 
-/// The first option that is set, and not to what the client was made with.
-fn conflict(opened: &Opened, device: Device, options: &TpuOptions) -> Option<TpuError> {
+/// Returns an error for the first option that is set and differs from the client's.
+fn conflict(opened: &OpenClient, device: Device, options: &TpuOptions) -> Option<TpuError> {
     let differ = |option, asked: String, current: String| {
         Some(TpuError::ClientOption { device: device.to_string(), option, asked, current })
     };
     let current = opened.client.plugin().path();
     match (&options.plugin, device.platform()) {
-        // A path that names no file is another plugin's too.
+        // A path that names no file counts as another plugin.
         (Some(asked), _) if asked.canonicalize().ok().as_deref() != Some(current) => {
             return differ("plugin", asked.display().to_string(), current.display().to_string());
         }
@@ -113,8 +114,8 @@ fn conflict(opened: &Opened, device: Device, options: &TpuOptions) -> Option<Tpu
     }
 }
 
-/// Finds and loads the plugin, and makes its client.
-fn make(device: Device, options: &TpuOptions) -> Result<Opened> {
+/// Finds and loads the plugin, and creates its client.
+fn make(device: Device, options: &TpuOptions) -> Result<OpenClient> {
     let platform = device.platform();
     let (kind, fix) = match platform {
         Platform::Tpu if is_present(platform) => (PluginKind::Tpu, "cargo xtask setup tpu"),
@@ -146,14 +147,14 @@ fn make(device: Device, options: &TpuOptions) -> Result<Opened> {
         let path = found.path.display();
         return Err(unavailable(format!("the plugin `{path}` ({}) is for {serves} devices", found.source)));
     }
-    Ok(Opened { platform, client, memory_fraction, cpu_devices })
+    Ok(OpenClient { platform, client, memory_fraction, cpu_devices })
 }
 
-/// What works on a machine without a TPU.
+/// The fix on a machine without a TPU.
 const NO_TPU: &str = "run on this machine's processor with TpuDevice::cpu(0) or BURN_TPU_PLATFORM=cpu; to compile for TPUs \
                       without one, use TpuDevice::topology or burn_tpu::fit, which need libtpu only: cargo xtask setup tpu";
 
-/// The first line of what went wrong: libtpu continues with lines of its own source.
+/// Returns the first line of an error: libtpu appends lines of its own source.
 fn first_line(error: &burn_tpu_pjrt::PjrtError) -> String {
     error.to_string().lines().next().unwrap_or_default().to_string()
 }

@@ -1,7 +1,8 @@
-//! Host fallback: nodes that an engine cannot lower run through the ndarray interpreter, the rest on the device.
+//! Host fallback: nodes that an engine cannot lower run in the ndarray interpreter, all others on the device.
 //!
-//! The program is split into stages that alternate between device and host. A node's stage is the earliest that has its
-//! operands, so the number of crossings is the longest chain of alternations and not the number of nodes.
+//! The program is split into stages that alternate between device and host. A node belongs to the earliest stage in
+//! which its operands are available. So the number of transfers depends on the longest chain of alternations, not on
+//! the number of nodes.
 
 use super::host::NdArrayEngine;
 use super::host_nodes::{host_ops, is_for_host};
@@ -15,10 +16,10 @@ use rustc_hash::FxHashMap;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-/// Compiles a program for an engine; nodes in `host` (by mnemonic) or without a lowering become host stages.
+/// Compiles a program for an engine. Nodes in `host` (by mnemonic) and nodes without a lowering become host stages.
 ///
 /// # Errors
-/// [`TpuError::FallbackDenied`] when there are such nodes and the policy denies them; the engine's own errors.
+/// [`TpuError::FallbackDenied`] if there are such nodes and the policy denies them; the engine's own errors.
 pub(crate) fn compile(
     engine: &Arc<dyn Engine>,
     program: &Program,
@@ -41,7 +42,7 @@ pub(crate) fn compile(
     Staged::new(engine, program, on_host).map(|staged| Box::new(staged) as Box<dyn Executable>)
 }
 
-/// Warns of each op once per device and process.
+/// Warns once per op and device in each process.
 fn warn_once(device: &str, ops: &BTreeSet<&'static str>) {
     static WARNED: Mutex<BTreeSet<(String, &'static str)>> = Mutex::new(BTreeSet::new());
     for &op in ops {
@@ -51,7 +52,7 @@ fn warn_once(device: &str, ops: &BTreeSet<&'static str>) {
     }
 }
 
-/// A program in stages.
+/// A program that is split into stages.
 struct Staged {
     engine: Arc<dyn Engine>,
     stages: Vec<Stage>,
@@ -60,7 +61,7 @@ struct Staged {
     parameters: FxHashMap<NodeId, u32>,
 }
 
-/// One stage: its program reads `inputs` (nodes of the whole program) as parameters 0, 1, … and leaves `outputs`.
+/// One stage. Its program reads `inputs` (nodes of the whole program) as parameters 0, 1, … and returns `outputs`.
 struct Stage {
     executable: Box<dyn Executable>,
     inputs: Vec<(NodeId, TensorType)>,
@@ -84,8 +85,8 @@ impl Staged {
     }
 }
 
-/// The stage of every node; even stages are the device's, odd ones the host's. Leaves and further results follow
-/// their users and their node.
+/// Returns the stage of every node. Even stages run on the device, odd stages on the host. Each stage builds the cheap
+/// leaves that it reads again. A further result belongs to the stage of its node.
 fn assign(graph: &Graph, on_host: impl Fn(&Node) -> bool) -> Vec<usize> {
     let mut stages = Vec::with_capacity(graph.len());
     for node in graph.nodes() {
@@ -97,12 +98,12 @@ fn assign(graph: &Graph, on_host: impl Fn(&Node) -> bool) -> Vec<usize> {
     stages
 }
 
-/// A node that each stage can build again by itself, so that it never crosses.
+/// Returns whether each stage can build the node again, so that it is never transferred.
 fn is_cheap_leaf(op: &Op) -> bool {
     matches!(op, Op::Slot { .. } | Op::Offset { .. } | Op::Constant(_) | Op::Iota { .. })
 }
 
-/// Nodes that a later stage or the caller needs.
+/// Returns the nodes that a later stage or the caller needs.
 fn crossing(program: &Program, stages: &[usize]) -> BTreeSet<NodeId> {
     let nodes = program.graph().nodes();
     let mut crossing: BTreeSet<NodeId> = program.outputs().iter().copied().collect();
@@ -123,7 +124,7 @@ impl Stage {
         stage: usize,
     ) -> Result<Self> {
         let mut part =
-            Part { whole: program.graph(), graph: Graph::new(), renamed: FxHashMap::default(), inputs: vec![] };
+            StageBuilder { whole: program.graph(), graph: Graph::new(), renamed: FxHashMap::default(), inputs: vec![] };
         let own = |i: usize| stages[i] == stage;
         let outputs: Vec<NodeId> = crossing.iter().copied().filter(|node| own(node.index())).collect();
         for i in (0..part.whole.len()).filter(|&i| own(i)) {
@@ -140,16 +141,17 @@ impl Stage {
     }
 }
 
-/// The part of a program that one stage runs.
-struct Part<'p> {
+/// Builds the graph of one stage from nodes of the whole program.
+struct StageBuilder<'p> {
     whole: &'p Graph,
     graph: Graph,
     renamed: FxHashMap<NodeId, NodeId>,
     inputs: Vec<(NodeId, TensorType)>,
 }
 
-impl Part<'_> {
-    /// Adds a node of the stage (`own`), or of an earlier stage: a cheap leaf again, anything else as a parameter.
+impl StageBuilder<'_> {
+    /// Adds a node of this stage (`own`) or of an earlier stage. A cheap leaf of an earlier stage is built again; any
+    /// other node becomes a parameter.
     fn take(&mut self, id: NodeId, own: bool) -> burn_tpu_graph::Result<NodeId> {
         if let Some(&node) = self.renamed.get(&id) {
             return Ok(node);
@@ -199,14 +201,14 @@ impl Executable for Staged {
         self.stages.iter().map(|stage| stage.executable.size_bytes()).sum()
     }
 
-    /// Host stages need no compiler.
+    /// Host stages need no compiler, so they do not count.
     fn is_from_disk(&self) -> bool {
         self.stages.iter().step_by(2).all(|stage| stage.executable.is_from_disk())
     }
 }
 
 impl Staged {
-    /// The value where the stage needs it.
+    /// Returns the value on the side where the stage needs it.
     fn move_to(&self, host: bool, value: &SharedBuffer, ty: &TensorType) -> Result<SharedBuffer> {
         Ok(match (host, downcast::<HostTensor>(value)) {
             (true, Err(_)) => Arc::new(HostTensor::from_bytes(ty.clone(), self.engine.download(value)?)),
@@ -215,7 +217,7 @@ impl Staged {
         })
     }
 
-    /// An output on the device.
+    /// Returns an output of the program on the device.
     fn take_output(&self, values: &mut FxHashMap<NodeId, SharedBuffer>, node: NodeId) -> Result<SharedBuffer> {
         let value = values.remove(&node).ok_or_else(|| TpuError::Bug(format!("no stage computed {node}")))?;
         match downcast::<HostTensor>(&value) {

@@ -1,4 +1,4 @@
-//! The ndarray engine: programs run in the calling thread through the interpreter. It needs no plugin.
+//! The ndarray engine: the interpreter runs programs in the calling thread. It needs no plugin.
 
 use super::ndarray::{HostTensor, interpret};
 use super::{
@@ -15,10 +15,10 @@ impl DeviceBuffer for HostTensor {}
 /// Runs programs with burn-ndarray.
 pub(crate) struct NdArrayEngine;
 
-/// Opens the host: it is always there.
+/// Opens the host engine, which is always available.
 ///
 /// # Errors
-/// None; a build without burn-ndarray has the same function, which has one.
+/// None. The variant of this function in a build without burn-ndarray returns an error.
 pub(crate) fn open_ndarray() -> Result<Arc<dyn Engine>> {
     Ok(Arc::new(NdArrayEngine))
 }
@@ -69,14 +69,14 @@ impl Executable for Interpreted {
         Ok(execution)
     }
 
-    /// The interpreter holds the graph only.
+    /// The interpreter stores only the graph.
     fn size_bytes(&self) -> u64 {
         (self.program.graph().len() * std::mem::size_of::<burn_tpu_graph::Node>()) as u64
     }
 }
 
-/// The results of a program on the host as row-major little-endian bytes (a bool takes one): what tests of the other
-/// engines compare with. `parameters[i]` are the bytes of parameter `i`, `slots[i]` the bits of slot `i`.
+/// Returns the results of a program on the host as row-major little-endian bytes (one byte per bool). Tests of the
+/// other engines compare with it. `parameters[i]` are the bytes of parameter `i`, `slots[i]` the bits of slot `i`.
 #[cfg(feature = "testing")]
 pub fn interpret_program(program: &Program, parameters: &[Vec<u8>], slots: &[u64]) -> Result<Vec<Vec<u8>>> {
     let bytes = |index: u32| parameters.get(index as usize).map(Vec::as_slice).unwrap_or_default();
@@ -86,7 +86,7 @@ pub fn interpret_program(program: &Program, parameters: &[Vec<u8>], slots: &[u64
     Ok(results.iter().map(HostTensor::to_bytes).collect())
 }
 
-/// Returns the value, and whether its buffer had no other owner: then the program may write into it.
+/// Returns the value, and whether its buffer had no other owner. If it had none, the program may overwrite the value.
 fn owned(buffer: SharedBuffer) -> Result<(HostTensor, bool)> {
     let any: Arc<dyn Any + Send + Sync> = buffer;
     match Arc::try_unwrap(any.downcast::<HostTensor>().map_err(|_| wrong_engine())?) {

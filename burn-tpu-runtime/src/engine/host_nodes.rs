@@ -1,17 +1,17 @@
-//! Which nodes of a program an engine cannot run.
+//! Finds the nodes of a program that an engine cannot run.
 
 use super::Engine;
 use burn_tpu_graph::{Node, Op, Program};
 use std::collections::BTreeSet;
 
-/// Returns the mnemonics of the nodes that are for the host.
+/// Returns the mnemonics of the nodes that run on the host.
 pub(super) fn host_ops(engine: &dyn Engine, program: &Program, host: &[String]) -> BTreeSet<&'static str> {
     let nodes = program.graph().nodes().iter().filter(|node| is_for_host(engine, host, node));
     nodes.map(|node| node.op.mnemonic()).collect()
 }
 
-/// Returns whether a node's mnemonic is in `host` or the engine has no lowering for it. A loop goes to the host as a whole when a
-/// node of its body does.
+/// Returns whether a node's mnemonic is in `host` or the engine has no lowering for it. A loop runs on the host as a
+/// whole if a node of its body does.
 pub(super) fn is_for_host(engine: &dyn Engine, host: &[String], node: &Node) -> bool {
     let body = if let Op::For { body, .. } = &node.op { body.graph().nodes() } else { &[] };
     let named = host.iter().any(|name| name == node.op.mnemonic());

@@ -1,4 +1,4 @@
-//! Engines: what compiles a program and runs it on a device's buffers.
+//! Engines: they compile programs and run them on a device's buffers.
 //!
 //! Owns: the [`Engine`] and [`Executable`] traits and the choice between engines. May not know: Burn's traits, traces.
 
@@ -25,7 +25,7 @@ pub(crate) use host::open_ndarray;
 #[cfg(feature = "testing")]
 pub use pjrt::CPU_COMPILER_FLAGS;
 pub(crate) use pjrt::{dump_program, open};
-pub(crate) use topology::{Draft, Slice, libtpu, open_described};
+pub(crate) use topology::{RecordedPrograms, Slice, libtpu, open_described};
 #[cfg(not(feature = "ndarray"))]
 pub(crate) use without_ndarray::{compile, open_ndarray};
 
@@ -34,9 +34,9 @@ use burn_tpu_graph::{Op, Program, TensorType};
 use std::any::Any;
 use std::sync::Arc;
 
-/// A tensor's value on a device, which may still be computed. Each engine has a type of its own for it.
+/// A tensor's value on a device, which may still be being computed. Each engine has its own type for it.
 pub(crate) trait DeviceBuffer: Any + Send + Sync {
-    /// Returns whether a program has taken the buffer's memory, so that the value is gone.
+    /// Returns whether the buffer was donated to a program, so that its value is no longer available.
     fn is_donated(&self) -> bool {
         false
     }
@@ -48,50 +48,49 @@ pub(crate) trait DeviceBuffer: Any + Send + Sync {
     }
 }
 
-/// A buffer with its owners: tensors, and traces that read it. A program may take the memory of one that has no other
-/// owner.
+/// A buffer that tensors and the traces that read it own together. A buffer with a single owner can be donated.
 pub(crate) type SharedBuffer = Arc<dyn DeviceBuffer>;
 
-/// A value that a trace reads, or why there is none.
+/// A value that a trace reads, or the error that explains why there is none.
 pub(crate) type Input = Result<SharedBuffer>;
 
-/// Buffers by parameter index. A program takes those whose memory it takes, and leaves the others.
+/// Buffers by parameter index. A program takes the buffers that it reuses and leaves the others in place.
 pub(crate) type Arguments = Vec<Option<SharedBuffer>>;
 
-/// Something that runs programs on one device.
+/// An engine that compiles and runs programs on one device.
 pub(crate) trait Engine: Send + Sync {
-    /// The engine and its device, for people.
+    /// Returns a description of the engine and its device for people.
     fn describe(&self) -> String;
 
-    /// Puts row-major little-endian bytes (a bool takes one) on the device.
+    /// Copies row-major little-endian bytes (one byte per bool) to the device.
     fn upload(&self, ty: &TensorType, bytes: Vec<u8>) -> Result<SharedBuffer>;
 
     /// Waits for a value and copies its row-major little-endian bytes to the host.
     fn download(&self, buffer: &SharedBuffer) -> Result<Vec<u8>>;
 
-    /// Whether the engine has a lowering for the op.
+    /// Returns whether the engine has a lowering for the op.
     fn lowers(&self, op: &Op) -> bool;
 
-    /// Makes a program ready to run.
+    /// Compiles a program.
     fn compile(&self, program: &Program) -> Result<Box<dyn Executable>>;
 
     /// Waits until everything dispatched has finished.
     fn wait(&self) -> Result<()>;
 }
 
-/// A program of an engine.
+/// A compiled program.
 pub(crate) trait Executable: Send + Sync {
-    /// Dispatches the program without waiting for it. Arguments without another owner are donated: they are taken out of
+    /// Dispatches the program without waiting for it. Arguments without another owner are donated and removed from
     /// `arguments`.
     ///
     /// # Errors
-    /// With every argument still in place, and not donated, if the program did not begin.
+    /// If the program did not start, all arguments are still in place and none is donated.
     fn execute(&self, arguments: &mut Arguments, slots: &[u64]) -> Result<Execution>;
 
-    /// What the program takes in the cache.
+    /// Returns the size of the program in the cache, in bytes.
     fn size_bytes(&self) -> u64;
 
-    /// Whether an earlier process compiled it.
+    /// Returns whether an earlier process compiled the program.
     fn is_from_disk(&self) -> bool {
         false
     }
@@ -102,44 +101,45 @@ pub(crate) trait Executable: Send + Sync {
 pub(crate) struct Execution {
     /// The results, in the program's order.
     pub(crate) outputs: Vec<SharedBuffer>,
-    /// Arguments given back to the device.
+    /// The number of arguments whose memory was donated.
     pub(crate) donated_buffers: usize,
-    /// Their size.
+    /// The size of the donated arguments in bytes.
     pub(crate) donated_bytes: usize,
-    /// What the program took.
+    /// The memory that the program uses.
     pub(crate) footprint: Footprint,
-    /// Ops that ran on the host although the engine is another, one entry per run.
+    /// Ops that ran on the host although the engine runs on another device, one entry per run.
     pub(crate) host_ops: Vec<&'static str>,
 }
 
-/// Bytes of device memory that a run of a program takes, as its compiler planned them; zeros where none does.
+/// The device memory in bytes that one run of a program uses, as its compiler planned it. All fields are zero if the
+/// compiler reports none.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Footprint {
     pub(crate) arguments: usize,
     pub(crate) outputs: usize,
-    /// Of the outputs, those in an argument's memory.
+    /// The part of the outputs that is aliased to arguments.
     pub(crate) aliases: usize,
     pub(crate) temporaries: usize,
 }
 
-/// The buffer of parameter `index`.
+/// Returns the buffer of parameter `index`.
 fn argument(arguments: &Arguments, index: u32) -> Result<&SharedBuffer> {
     let missing = || TpuError::Bug(format!("parameter {index} has no buffer"));
     arguments.get(index as usize).and_then(Option::as_ref).ok_or_else(missing)
 }
 
-/// Takes the buffer of parameter `index`.
+/// Takes the buffer of parameter `index` out of the arguments.
 fn take_argument(arguments: &mut Arguments, index: u32) -> Result<SharedBuffer> {
     let missing = || TpuError::Bug(format!("parameter {index} has no buffer"));
     arguments.get_mut(index as usize).and_then(Option::take).ok_or_else(missing)
 }
 
-/// A buffer as the type that an engine has for it.
+/// Returns a buffer as the engine's own buffer type.
 fn downcast<T: DeviceBuffer>(buffer: &SharedBuffer) -> Result<&T> {
     let any: &dyn Any = &**buffer;
     any.downcast_ref().ok_or_else(wrong_engine)
 }
 
 fn wrong_engine() -> TpuError {
-    TpuError::Bug("a buffer reached an engine that is not its own".into())
+    TpuError::Bug("a buffer was passed to an engine that did not create it".into())
 }

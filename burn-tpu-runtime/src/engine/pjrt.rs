@@ -1,4 +1,4 @@
-//! The PJRT engine: programs lowered to StableHLO, compiled by a plugin, run on one of its devices.
+//! The PJRT engine: lowers programs to StableHLO, compiles them with a plugin and runs them on one of its devices.
 
 mod compile_environment;
 
@@ -22,19 +22,21 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Instant;
 
-/// Dispatched programs that may be unfinished: beyond these, a dispatch waits for the oldest. Keeps the host from recording
-/// steps whose results the device has no room for; the CPU plugin blocks at the same number by itself.
+/// The maximum number of dispatched programs that may be unfinished. A further dispatch waits for the oldest one, so
+/// that the host does not record steps whose results do not fit the device's memory. The CPU plugin blocks at the same
+/// number.
 const MOST_IN_FLIGHT: usize = 32;
 
-/// Smaller tensors are copied during the call, which is quicker than tracking when the plugin is done with them.
+/// Smaller tensors are copied during the call, which is faster than tracking when the plugin no longer needs them.
 const OWNED_UPLOAD_BYTES: usize = 16 << 10;
 
-/// What XLA's CPU compiler is told, unless the user says otherwise. Where a result takes an argument's memory, the compiler
-/// copies an argument that something else reads too, unless data flow alone puts the reader first; by this analysis it puts
-/// the reader first itself. A weight that its layer's input gradient reads is such an argument (decision 8).
+/// The XLA options for the CPU compiler that apply unless the user sets them. If a result is aliased to an argument
+/// that another instruction also reads, the compiler copies the argument, except if data dependencies alone order the
+/// reader first. With this analysis the compiler schedules the reader first itself. An example is a weight that is also
+/// read for its layer's input gradient (decision 8).
 pub const CPU_COMPILER_FLAGS: [(&str, bool); 1] = [("xla_cpu_copy_insertion_use_region_analysis", true)];
 
-/// Memory that a program must lose before it is worth a word.
+/// The smallest loss of donated memory in bytes that is reported.
 const LARGE_BYTES: usize = 1 << 20;
 
 /// One device of a plugin's client.
@@ -43,7 +45,7 @@ struct PjrtEngine {
     options: CompileOptions,
     dump: Option<std::path::PathBuf>,
     disk: Option<DiskCache>,
-    /// Whether a result that does not get the memory it was promised is an error.
+    /// Whether a result that is not aliased to its donated argument is an error.
     strict: bool,
     counters: Arc<Counters>,
     in_flight: InFlight,
@@ -60,28 +62,28 @@ impl DeviceBuffer for Buffer {
     }
 }
 
-/// Dispatched programs that may be unfinished, oldest first.
+/// The dispatched programs that may be unfinished, oldest first.
 type InFlight = Arc<Mutex<VecDeque<Arc<Running>>>>;
 
 /// A dispatched program.
 struct Running {
     done: Event,
-    /// Arguments whose memory went to its results. PJRT's CPU client makes the drop of such a buffer wait for the
-    /// program, which would keep the host from recording the next step meanwhile.
+    /// The donated arguments. In PJRT's CPU client the drop of such a buffer waits for the program, which would keep
+    /// the host from recording the next step.
     _donated: Vec<SharedBuffer>,
 }
 
 /// Opens a device of its platform's client.
 ///
 /// # Errors
-/// As [`clients::client`]; [`TpuError::Unavailable`] for an index that the client does not have.
+/// The same as [`clients::client`], and [`TpuError::Unavailable`] for an index that the client does not have.
 pub(crate) fn open(device: crate::Device, options: &TpuOptions, counters: &Arc<Counters>) -> Result<Arc<dyn Engine>> {
     let client = clients::client(device, options)?;
     let index = usize::from(device.index());
     let unavailable = |reason: String| TpuError::Unavailable {
         device: device.to_string(),
         reason,
-        fix: "name a smaller index; on the CPU plugin ask for more with TpuOptions::cpu_devices or BURN_TPU_CPU_DEVICES",
+        fix: "use a smaller index; on the CPU plugin raise TpuOptions::cpu_devices or BURN_TPU_CPU_DEVICES",
     };
     if index >= client.device_count() {
         return Err(unavailable(format!("{} has {} devices", client.platform_name(), client.device_count())));
@@ -100,14 +102,14 @@ pub(crate) fn open(device: crate::Device, options: &TpuOptions, counters: &Arc<C
     Ok(Arc::new(engine))
 }
 
-/// One replica on this device.
+/// Returns the options for one replica on this device.
 fn compile_options(device: &Device, platform: Platform, options: &TpuOptions) -> CompileOptions {
     let start = CompileOptions::default().device_assignment(vec![vec![device.id()]]);
     let flags: &[(&str, bool)] = if platform == Platform::Cpu { &CPU_COMPILER_FLAGS } else { &[] };
     compiler_flags(flags.iter().fold(start, |start, &(name, value)| start.set(name, value)), options)
 }
 
-/// With the XLA options that the user asked for.
+/// Returns the options with the user's XLA options added.
 pub(super) fn compiler_flags(start: CompileOptions, options: &TpuOptions) -> CompileOptions {
     options.compiler_flags.iter().fold(start, |o, (name, value)| match (value.as_str(), value.parse::<i64>()) {
         ("true" | "false", _) => o.set(name, value == "true"),
@@ -138,8 +140,8 @@ impl Engine for PjrtEngine {
         buffer.to_host().map_err(TpuError::pjrt("reading a tensor"))
     }
 
-    /// Everything in the op table has a lowering. What a plugin then refuses (a 64-bit integer dot on TPUs) is kept out by
-    /// how `ops` composes.
+    /// Every op of the op table has a lowering. The compositions in `ops` avoid what a plugin rejects, such as a 64-bit
+    /// integer dot on TPUs.
     fn lowers(&self, _op: &Op) -> bool {
         true
     }
@@ -174,15 +176,16 @@ impl Engine for PjrtEngine {
         }))
     }
 
-    /// Any number of threads may wait: each waits for all that was dispatched before it came.
+    /// Any number of threads may wait. Each waits for everything that was dispatched before its call.
     fn wait(&self) -> Result<()> {
         let running: Vec<Arc<Running>> = self.in_flight.lock().iter().cloned().collect();
-        // All of them, whatever the first reports: none may still run afterwards.
+        // Wait for all programs even if the first one failed, since none may still run afterwards.
         let ended: Vec<_> = running
             .iter()
             .map(|program| program.done.wait().map_err(TpuError::pjrt("waiting for a program")))
             .collect();
-        // Freeing what the newest was given takes time. The next dispatch has that time while its own program runs.
+        // Freeing the arguments of the newest program takes time, so it is left to the next dispatch, whose program
+        // runs meanwhile.
         let newest = running.last().filter(|_| matches!(ended.last(), Some(Ok(()))));
         let waited_for = |program: &Arc<Running>| running.iter().any(|waited| Arc::ptr_eq(waited, program));
         let keep = |program: &Arc<Running>| newest.is_some_and(|newest| Arc::ptr_eq(newest, program));
@@ -192,7 +195,7 @@ impl Engine for PjrtEngine {
 }
 
 impl PjrtEngine {
-    /// The executable, and whether it came from disk.
+    /// Returns the executable, and whether it came from disk.
     fn load_or_compile(
         &self,
         program: &Program,
@@ -214,20 +217,20 @@ impl PjrtEngine {
         let time = start.elapsed();
         Counters::add_time(&self.counters.compile_ns, time);
         if let Some((disk, key)) = &disk {
-            disk.keep(key, time, || executable.executable().serialize());
+            disk.insert(key, time, || executable.executable().serialize());
         }
         Ok((executable, false))
     }
 }
 
-/// What is wrong when the compiler granted results that much of the arguments' memory, if much is missing.
+/// Returns an error if the compiler aliased at least [`LARGE_BYTES`] less argument memory to results than requested.
 fn lost_donation(arguments: &[Argument], granted: usize) -> Option<TpuError> {
     let updated = |argument: &&Argument| matches!(argument, Argument::Parameter { result: Some(_), .. });
     let asked = arguments.iter().filter(updated).map(|argument| argument.ty().bytes()).sum();
     (granted + LARGE_BYTES <= asked).then_some(TpuError::LostDonation { asked, granted })
 }
 
-/// Writes the program's text into the folder that the user asked for, if any.
+/// Writes the program's text into `folder`, if there is one.
 pub(crate) fn dump_program(folder: Option<&std::path::Path>, program: &Program, lowered: &Lowered) -> Result<()> {
     let Some(folder) = folder else { return Ok(()) };
     let name: String = program.stable_hash()[..8].iter().map(|byte| format!("{byte:02x}")).collect();
@@ -236,7 +239,7 @@ pub(crate) fn dump_program(folder: Option<&std::path::Path>, program: &Program, 
     written.map_err(|error| TpuError::File { what: "the dump of a program", path, reason: error.to_string() })
 }
 
-/// A compiled program with the recipe of its arguments.
+/// A compiled program and the description of its arguments.
 struct PjrtProgram {
     executable: LoadedExecutable,
     arguments: Vec<(Argument, Arc<TensorSpec>)>,
@@ -248,7 +251,7 @@ struct PjrtProgram {
 }
 
 impl Footprint {
-    /// Nothing from a plugin that tells nothing.
+    /// Returns the memory statistics of an executable, or `None` if the plugin reports none.
     fn of(executable: &LoadedExecutable) -> Option<Self> {
         let bytes = |n: i64| usize::try_from(n).unwrap_or(0);
         let stats = executable.executable().memory_stats().ok()?;
@@ -304,7 +307,7 @@ impl Executable for PjrtProgram {
 }
 
 impl PjrtProgram {
-    /// Uploads the run-time scalars: one packed buffer for all of 32 bits and below.
+    /// Uploads the run-time scalars. All scalars of at most 32 bits share one packed buffer.
     fn pack(&self, slots: &[u64]) -> Result<Vec<Buffer>> {
         let mut packed = Vec::new();
         for (recipe, spec) in &self.arguments {
@@ -317,8 +320,8 @@ impl PjrtProgram {
         Ok(packed)
     }
 
-    /// Remembers the end of a dispatch; waits for the oldest when too many are under way. Its error, if any, is reported by
-    /// what it computed.
+    /// Adds a dispatched program, and waits for the oldest one if too many are unfinished. The results of that program
+    /// report its error, if any; here it is only logged.
     fn track(&self, running: Arc<Running>) {
         let mut in_flight = self.in_flight.lock();
         while in_flight.front().is_some_and(|program| program.done.is_ready().unwrap_or(true)) {
@@ -353,7 +356,7 @@ fn element_type(dtype: DType) -> Result<ElementType> {
         DType::F16 => ElementType::F16,
         DType::F32 => ElementType::F32,
         DType::F64 => ElementType::F64,
-        DType::C64 => return Err(TpuError::Bug("a complex value at a program's edge".into())),
+        DType::C64 => return Err(TpuError::Bug("a complex value cannot be an argument or result of a program".into())),
     })
 }
 
@@ -362,7 +365,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_large_loss_of_donated_memory_is_told() {
+    fn a_large_loss_of_donated_memory_is_reported() {
         let ty = TensorType::new(DType::F32, [2 << 20]);
         let argument = |index, result| Argument::Parameter { index, ty: ty.clone(), result };
         let (updated, read) = ([argument(0, Some(1)), argument(1, Some(0))], [argument(0, None)]);
@@ -370,7 +373,7 @@ mod tests {
             lost_donation(&updated, 8 << 20),
             Some(TpuError::LostDonation { asked: 0x0100_0000, granted: 0x0080_0000 })
         ));
-        // All of it, all but a little, and none of what nothing was to have.
+        // No loss, a small loss, and no request.
         assert!(lost_donation(&updated, 16 << 20).is_none() && lost_donation(&updated, (16 << 20) - 4096).is_none());
         assert!(lost_donation(&read, 0).is_none());
     }

@@ -1,6 +1,6 @@
-//! The topology engine: programs compiled by libtpu for a slice that need not be attached, and never run.
+//! The topology engine: libtpu compiles programs for a slice that need not be attached; they are never run.
 //!
-//! Its buffers are shapes. An upload keeps no data, a run gives shapes, a read is an error that says so.
+//! Its buffers are shapes. An upload keeps no data, an execution returns shapes, and a read returns an error.
 
 use super::pjrt::{compiler_flags, dump_program, spec};
 use super::{Arguments, DeviceBuffer, Engine, Executable, Execution, SharedBuffer, argument, downcast};
@@ -13,30 +13,30 @@ use burn_tpu_pjrt::{CompileOptions, Plugin, TopologyDescription};
 use parking_lot::Mutex;
 use std::sync::Arc;
 
-/// A result of a program that was compiled and not run.
+/// A result of a program that was compiled but not run.
 struct ShapeOnly(TensorType);
 
 impl DeviceBuffer for ShapeOnly {}
 
-/// A slice that programs are compiled for.
+/// The engine of a slice for which programs are compiled.
 struct TopologyEngine {
     slice: Slice,
     dump: Option<std::path::PathBuf>,
 }
 
-/// Opens a slice: finds and loads libtpu, describes the slice.
+/// Opens a slice: finds and loads libtpu, and creates the description of the slice.
 ///
 /// # Errors
-/// [`TpuError::Unavailable`] without libtpu, [`TpuError::Pjrt`] for a slice that libtpu does not know.
+/// [`TpuError::Unavailable`] without libtpu, [`TpuError::Pjrt`] for a slice that libtpu does not support.
 pub(crate) fn open(topology: Topology, options: &TpuOptions) -> Result<Arc<dyn Engine>> {
     let slice = Slice::open(topology, options)?;
     Ok(Arc::new(TopologyEngine { slice, dump: options.dump.clone() }))
 }
 
-/// Finds and loads libtpu, which needs no TPU for compiling. `what` is what it is for, in the error.
+/// Finds and loads libtpu, which needs no TPU to compile. `what` is the purpose that the error names.
 ///
 /// # Errors
-/// [`TpuError::Unavailable`] with every place that was looked at.
+/// [`TpuError::Unavailable`] with every place that was searched.
 pub(crate) fn libtpu(what: &str, options: &TpuOptions) -> Result<Plugin> {
     Plugin::find(PluginKind::Tpu, options.plugin.as_deref()).map_err(|error| TpuError::Unavailable {
         device: what.into(),
@@ -45,7 +45,7 @@ pub(crate) fn libtpu(what: &str, options: &TpuOptions) -> Result<Plugin> {
     })
 }
 
-/// A slice as libtpu's compiler sees it.
+/// A slice in the form that libtpu's compiler takes.
 #[derive(Clone)]
 pub(crate) struct Slice {
     pub(crate) topology: Topology,
@@ -54,7 +54,7 @@ pub(crate) struct Slice {
 }
 
 impl Slice {
-    /// See [`open`].
+    /// Opens a slice. See [`open`].
     pub(crate) fn open(topology: Topology, options: &TpuOptions) -> Result<Self> {
         let plugin = libtpu(&topology.to_string(), options)?;
         let description = TopologyDescription::new(plugin, &topology.to_string(), &[]);
@@ -106,25 +106,25 @@ impl Engine for TopologyEngine {
     }
 }
 
-/// Programs in the order in which they would have run.
+/// The recorded programs, in the order in which they would have run.
 #[derive(Clone, Default)]
-pub(crate) struct Draft {
+pub(crate) struct RecordedPrograms {
     programs: Arc<Mutex<Vec<Arc<Program>>>>,
 }
 
-impl Draft {
-    /// What would have run since the last call.
+impl RecordedPrograms {
+    /// Takes the programs that were recorded since the last call.
     pub(crate) fn take(&self) -> Vec<Arc<Program>> {
         std::mem::take(&mut *self.programs.lock())
     }
 }
 
-/// Records programs and neither compiles nor runs them: the graph is the same for every slice.
-pub(crate) struct DraftEngine(pub(crate) Draft);
+/// An engine that records programs without compiling or running them: the graph is the same for every slice.
+pub(crate) struct RecordOnlyEngine(pub(crate) RecordedPrograms);
 
-impl Engine for DraftEngine {
+impl Engine for RecordOnlyEngine {
     fn describe(&self) -> String {
-        "a draft: programs are recorded only".into()
+        "record only: programs are neither compiled nor run".into()
     }
 
     fn upload(&self, ty: &TensorType, _bytes: Vec<u8>) -> Result<SharedBuffer> {
@@ -148,19 +148,19 @@ impl Engine for DraftEngine {
     }
 }
 
-/// A program whose results are shapes.
+/// A program that returns shapes.
 struct ShapeProgram {
     program: Arc<Program>,
-    /// Whether a result would take a parameter's memory, in the order of the parameters.
+    /// Whether a result would be aliased to the parameter, for each parameter in order.
     in_place: Vec<bool>,
     size_bytes: u64,
-    draft: Option<Draft>,
+    recorded: Option<RecordedPrograms>,
 }
 
 impl ShapeProgram {
-    fn new(program: &Program, size_bytes: u64, draft: Option<Draft>) -> Self {
+    fn new(program: &Program, size_bytes: u64, recorded: Option<RecordedPrograms>) -> Self {
         let in_place = program.results_in_place().iter().map(Option::is_some).collect();
-        Self { program: Arc::new(program.clone()), in_place, size_bytes, draft }
+        Self { program: Arc::new(program.clone()), in_place, size_bytes, recorded }
     }
 }
 
@@ -174,8 +174,8 @@ impl Executable for ShapeProgram {
                 execution.donated_bytes += ty.bytes();
             }
         }
-        if let Some(draft) = &self.draft {
-            draft.programs.lock().push(Arc::clone(&self.program));
+        if let Some(recorded) = &self.recorded {
+            recorded.programs.lock().push(Arc::clone(&self.program));
         }
         execution.outputs =
             self.program.output_types().map(|ty| Arc::new(ShapeOnly(ty.clone())) as SharedBuffer).collect();
@@ -192,14 +192,14 @@ fn no_value(device: &str, buffer: &SharedBuffer) -> Result<Vec<u8>> {
     Err(TpuError::NoValue { device: device.into(), ty: ty.to_string() })
 }
 
-/// The engine of a topology device.
+/// Opens the engine of a topology device.
 pub(crate) fn open_described(device: Device, options: &TpuOptions) -> Result<Arc<dyn Engine>> {
     match crate::topology::described(device.index()) {
         Some(crate::topology::Described::Slice(topology)) => open(topology, options),
-        Some(crate::topology::Described::Draft(draft)) => Ok(Arc::new(DraftEngine(draft))),
+        Some(crate::topology::Described::Recording(programs)) => Ok(Arc::new(RecordOnlyEngine(programs))),
         None => Err(TpuError::Topology {
             name: device.to_string(),
-            rule: "was never named; TpuDevice::topology gives a slice its number".into(),
+            rule: "was never registered; create the device with TpuDevice::topology".into(),
         }),
     }
 }

@@ -1,4 +1,5 @@
-//! What burn-ndarray does in other builds, in one without the feature `ndarray`: nothing, and errors that say so.
+//! The replacement for burn-ndarray in a build without the feature `ndarray`: its functions return errors that explain
+//! why.
 
 use super::host_nodes::host_ops;
 use super::{Engine, Executable};
@@ -7,10 +8,10 @@ use crate::{Device, FallbackPolicy};
 use burn_tpu_graph::Program;
 use std::sync::Arc;
 
-/// Opens the host.
+/// Returns the error of a build without an interpreter.
 ///
 /// # Errors
-/// [`TpuError::Unavailable`]: this build has no interpreter.
+/// [`TpuError::Unavailable`], always.
 pub(crate) fn open_ndarray() -> Result<Arc<dyn Engine>> {
     Err(TpuError::Unavailable {
         device: Device::ndarray().to_string(),
@@ -22,8 +23,8 @@ pub(crate) fn open_ndarray() -> Result<Arc<dyn Engine>> {
 /// Compiles a program for an engine.
 ///
 /// # Errors
-/// [`TpuError::FallbackDenied`] when a node is in `host` (by mnemonic) or without a lowering, whatever the
-/// policy: there is nothing to fall back to. The engine's own errors.
+/// [`TpuError::FallbackDenied`] if a node is in `host` (by mnemonic) or has no lowering, for any policy, since there is
+/// no interpreter to fall back to. The engine's own errors.
 pub(crate) fn compile(
     engine: &Arc<dyn Engine>,
     program: &Program,

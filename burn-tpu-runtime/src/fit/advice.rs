@@ -1,4 +1,4 @@
-//! What a person can do: matrix shapes that fill the matrix unit, and ways to make a step fit.
+//! Advice for the user: matrix shapes that fill the matrix unit, and ways to make a step fit.
 
 use super::report::{Buffer, BufferKind, Memory, MxuAdvice};
 use super::specs::Specs;
@@ -6,16 +6,16 @@ use crate::topology::Generation;
 use burn_tpu_graph::cost::Contraction;
 use std::collections::BTreeMap;
 
-/// Rows that the matrix unit takes at a time.
+/// The number of rows that the matrix unit processes at a time.
 const ROWS: usize = 8;
 
-/// Waste below this part of the step is not worth a line.
+/// The smallest waste that is reported, as a fraction of the step's matrix work.
 const WORTH: f64 = 0.01;
 
-/// How many lines at most.
+/// The maximum number of reported shapes.
 const LINES: usize = 5;
 
-/// Shapes that waste the matrix unit, most wasteful first.
+/// Returns the shapes that waste the matrix unit, the most wasteful first.
 pub(super) fn matrix_unit(contractions: &[Contraction], tile: usize) -> Vec<MxuAdvice> {
     let padded = |c: &Contraction| {
         let up = |size: usize, tile: usize| size.next_multiple_of(tile).max(1) as f64 / size.max(1) as f64;
@@ -48,7 +48,7 @@ pub(super) fn matrix_unit(contractions: &[Contraction], tile: usize) -> Vec<MxuA
     advice
 }
 
-/// What to do about a dim that leaves much of its last tile empty.
+/// Returns advice for a dim that leaves a large part of its last tile empty.
 fn dim_advice(name: &str, size: usize, tile: usize) -> Option<String> {
     let over = size % tile;
     if over == 0 || over > tile / 2 {
@@ -60,14 +60,15 @@ fn dim_advice(name: &str, size: usize, tile: usize) -> Option<String> {
     })
 }
 
-/// What could make a step fit, most promising first.
+/// Returns suggestions that could make a step fit, the most promising first.
 pub(super) fn to_fit(memory: &Memory, buffers: &[Buffer], specs: &Specs) -> Vec<String> {
     let gib = |bytes: u64| bytes as f64 / (1u64 << 30) as f64;
     let mut suggestions = Vec::new();
     let room = memory.limit_bytes.saturating_sub(memory.argument_bytes);
     if memory.argument_bytes >= memory.limit_bytes {
         suggestions.push(format!(
-            "the arguments alone (weights, optimizer state, batch) take {:.2} GiB of {:.2}: use fewer parameters, or a device with more memory",
+            "the arguments alone (weights, optimizer state, batch) take {:.2} GiB of {:.2}: use fewer \
+             parameters, or a device with more memory",
             gib(memory.argument_bytes),
             gib(memory.limit_bytes)
         ));
@@ -88,11 +89,11 @@ pub(super) fn to_fit(memory: &Memory, buffers: &[Buffer], specs: &Specs) -> Vec<
     let larger: Vec<&str> = Generation::ALL.into_iter().filter(larger).map(Generation::name).collect();
     match larger.is_empty() {
         false => suggestions.push(format!(
-            "a device of {} has room for {:.2} GiB",
+            "a device of {} has enough memory for {:.2} GiB",
             larger.join(", "),
             gib(memory.peak_bytes)
         )),
-        true => suggestions.push("no single device has room: the model has to be split over several chips".into()),
+        true => suggestions.push("no single device has enough memory: split the model over several chips".into()),
     }
     suggestions
 }
@@ -107,7 +108,7 @@ mod tests {
     }
 
     #[test]
-    fn a_dim_just_above_a_tile_is_named_and_full_tiles_are_not() {
+    fn only_dims_that_leave_part_of_a_tile_empty_are_reported() {
         assert_eq!(matrix_unit(&[dot(1024, 512, 512)], 128), []);
         let advice = matrix_unit(&[dot(1024, 512, 513), dot(1024, 512, 513)], 128);
         let [one] = &advice[..] else { panic!("{advice:?}") };
@@ -118,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn suggestions_follow_what_takes_the_memory() {
+    fn suggestions_depend_on_what_uses_the_memory() {
         let specs = Specs::builtin().unwrap();
         let gib = 1u64 << 30;
         let memory = |argument, temporary| Memory {
@@ -133,7 +134,7 @@ mod tests {
             activations.contains("2 times smaller") && activations.contains("BalancedCheckpointing"),
             "{activations}"
         );
-        assert!(activations.contains("v5p, v6e, tpu7x has room"), "{activations}");
+        assert!(activations.contains("v5p, v6e, tpu7x has enough memory"), "{activations}");
         let weights = to_fit(&memory(20, 200), &[], &specs).join("\n");
         assert!(weights.contains("arguments alone") && weights.contains("split"), "{weights}");
     }

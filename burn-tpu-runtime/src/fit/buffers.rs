@@ -1,17 +1,18 @@
-//! The largest buffers of a compiled program, and how many bytes it passes, from its instructions and their layouts.
+//! The largest buffers of a compiled program and its memory traffic in bytes, from its instructions and their layouts.
 
 use super::report::{Buffer, BufferKind};
 use burn_tpu_graph::{NodeId, Op, Program};
 use burn_tpu_pjrt::{HloArray, HloInstruction, HloModule};
 use std::collections::{HashMap, HashSet};
 
-/// How many are named.
+/// The maximum number of reported buffers.
 const NAMED: usize = 10;
 
 /// The device's main memory.
 const HBM: u64 = 0;
 
-/// The largest buffers in the device's memory, largest first. A result in the memory of a donated argument is that argument.
+/// Returns the largest buffers in the device's main memory, largest first. A result that is aliased to a donated
+/// argument is reported as that argument.
 pub(super) fn largest(module: &HloModule, program: &Program) -> Vec<Buffer> {
     let users = first_users(program);
     let outputs = outputs(module);
@@ -42,9 +43,10 @@ pub(super) fn largest(module: &HloModule, program: &Program) -> Vec<Buffer> {
     buffers
 }
 
-/// Bytes that the program's instructions read from and write to the device's memory, tiles included; loop bodies once.
+/// Returns the bytes that the program's instructions read from and write to the device's main memory, with tile
+/// padding. Loop bodies count once.
 ///
-/// An instruction that looks at a part of an operand counts as reading it whole, so this can be too high.
+/// An instruction that reads a part of an operand counts as reading all of it, so the result can be too high.
 pub(super) fn traffic(module: &HloModule) -> u64 {
     let by_id: HashMap<u64, &HloInstruction> = module.instructions.iter().map(|i| (i.id, i)).collect();
     let in_hbm = |array: &HloArray| if array.memory_space == HBM { array.padded_bytes } else { 0 };
@@ -55,7 +57,7 @@ pub(super) fn traffic(module: &HloModule) -> u64 {
         total += written;
         total += match instruction.opcode.as_str() {
             _ if own_results(instruction).next().is_none() => 0,
-            // A copy reads as much as it brings, which may be a slice of its operand.
+            // A copy reads as many bytes as it writes, which may be a slice of its operand.
             opcode if opcode.ends_with("-start") => {
                 let brought: u64 = own_results(instruction).map(|(_, array)| array.padded_bytes).sum();
                 brought.min(read.map(in_hbm).sum())
@@ -66,14 +68,14 @@ pub(super) fn traffic(module: &HloModule) -> u64 {
     total
 }
 
-/// Bytes of the arguments, tiles included.
+/// Returns the size of the arguments in bytes, with tile padding.
 pub(super) fn argument_bytes(module: &HloModule) -> u64 {
     let arguments = module.instructions.iter().filter(|i| i.opcode == "parameter" && i.in_entry);
     arguments.flat_map(|i| &i.results).filter(|array| array.memory_space == HBM).map(|array| array.padded_bytes).sum()
 }
 
-/// The arrays that an instruction brings into being, with their place among its results: views and the ends of
-/// asynchronous pairs bring none.
+/// Returns the arrays that an instruction creates, with their index in its result. Views and the ends of asynchronous
+/// pairs create none.
 fn own_results(instruction: &HloInstruction) -> impl Iterator<Item = (usize, &HloArray)> {
     let all = instruction.results.len();
     let (first, end) = match instruction.opcode.as_str() {
@@ -93,13 +95,13 @@ fn own_results(instruction: &HloInstruction) -> impl Iterator<Item = (usize, &Hl
 }
 
 enum Output {
-    /// In memory of its own.
+    /// In its own memory.
     Own,
     /// In the memory of a donated argument.
     Aliased,
 }
 
-/// The arrays that are the program's results: instruction and place among its results.
+/// Returns the arrays that are the program's results, by instruction and index in its result.
 fn outputs(module: &HloModule) -> HashMap<(u64, usize), Output> {
     let by_id: HashMap<u64, &HloInstruction> = module.instructions.iter().map(|i| (i.id, i)).collect();
     let aliased: HashSet<usize> = module.aliases.iter().map(|(output, _)| *output).collect();
@@ -120,7 +122,7 @@ fn outputs(module: &HloModule) -> HashMap<(u64, usize), Output> {
     results.into_iter().enumerate().map(|(position, id)| (origin(id), kind(position))).collect()
 }
 
-/// For each argument of the program, in order, the Burn op that reads it first.
+/// Returns, for each argument of the program in order, the Burn op that reads it first.
 fn first_users(program: &Program) -> Vec<String> {
     let graph = program.graph();
     let parameters = graph.nodes().iter().enumerate().filter(|(_, node)| matches!(node.op, Op::Parameter { .. }));

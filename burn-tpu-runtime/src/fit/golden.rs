@@ -1,27 +1,28 @@
-//! Golden programs: what a step is compiled from and to, pinned in a small text file that tests compare with.
+//! Golden programs: a step's program and the result of its compile, stored in a small text file that tests compare
+//! with.
 //!
-//! A pin answers the question of a later change: does this step still record the same program, with the same work, in the
-//! same memory? Owns: the file's form, the comparison. Sees a report only.
+//! A later change is compared with the file: does this step still record the same program, with the same work, in the
+//! same memory? Owns: the format of the file and the comparison. May only know: the report.
 
 use super::report::{FitReport, SliceFit, Verdict};
 use crate::error::{Result, TpuError};
 use std::fmt::Write;
 use std::path::Path;
 
-/// The variable that, set to `1`, lets [`FitReport::pinned`] write instead of compare.
+/// The variable that, set to `1`, makes [`FitReport::pinned`] write the file instead of comparing with it.
 const BLESS: &str = "BURN_TPU_BLESS";
 
 const HEAD: &str = "# A step's StableHLO (SHA-256 of its text, nodes by op), its FLOPs, and its temporary bytes by slice.\n\
                     # BURN_TPU_BLESS=1 writes this file anew: read what changed before you keep it.\n";
 
 impl FitReport {
-    /// Compares the step with what the text file `path` pins: the hash of its StableHLO, its nodes by op, its FLOPs and its
-    /// temporary bytes on each slice. With `BURN_TPU_BLESS=1` in the environment the file is written instead.
+    /// Compares the step with the text file `path`: the hash of its StableHLO, its nodes by op, its FLOPs and its
+    /// temporary bytes on each slice. With `BURN_TPU_BLESS=1` in the environment, it writes the file instead.
     ///
-    /// The bytes are those of one version of libtpu; another may give others.
+    /// The bytes are those of one version of libtpu. They may differ with another version.
     ///
     /// # Errors
-    /// [`TpuError::Golden`] with the lines that differ; [`TpuError::File`] when the file cannot be read or written.
+    /// [`TpuError::Golden`] with the lines that differ; [`TpuError::File`] if the file cannot be read or written.
     ///
     /// ```no_run
     /// # fn of_a_test(report: burn_tpu_runtime::fit::FitReport) {
@@ -44,7 +45,7 @@ impl FitReport {
         if changes.is_empty() { Ok(()) } else { Err(TpuError::Golden { path: path.into(), changes }) }
     }
 
-    /// The file's text.
+    /// Returns the text of the file.
     fn pin(&self) -> String {
         let step = &self.step;
         let mut text = format!("{HEAD}stablehlo: {}\nflops: {}\n", step.hash, step.flops);
@@ -66,15 +67,16 @@ fn of_slice(slice: &SliceFit) -> String {
     }
 }
 
-/// The lines that differ, `-` pinned and `+` found, a list of ops item by item. Line ends and comments do not count.
+/// Returns the lines that differ, `-` stored and `+` found, with a list of ops split into its items. Line ends and
+/// comments are ignored.
 fn changes(pinned: &str, found: &str) -> String {
     let (pinned, found) = (facts(pinned), facts(found));
-    let gone = pinned.iter().filter(|fact| !found.contains(fact)).map(|fact| format!("  - {fact}\n"));
+    let removed = pinned.iter().filter(|fact| !found.contains(fact)).map(|fact| format!("  - {fact}\n"));
     let new = found.iter().filter(|fact| !pinned.contains(fact)).map(|fact| format!("  + {fact}\n"));
-    gone.chain(new).collect()
+    removed.chain(new).collect()
 }
 
-/// One fact per line, and one per op of the list.
+/// Returns one fact per line, and one fact per op in the list of ops.
 fn facts(text: &str) -> Vec<String> {
     let lines = text.lines().map(str::trim).filter(|line| !line.is_empty() && !line.starts_with('#'));
     let split = |line: &str| match line.strip_prefix("ops: ") {

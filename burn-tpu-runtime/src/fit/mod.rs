@@ -1,8 +1,8 @@
-//! Whether a training step fits a TPU, how fast it can be there and what it costs, without a TPU.
+//! Reports whether a training step fits a TPU, how fast it can be there and what it costs, without a TPU.
 //!
-//! The step is recorded once, as it would be on any device, and nothing of it runs. libtpu then compiles its programs ahead
-//! of time for each slice. Owns: recording a step, reading what the compiler says, the arithmetic on it, the
-//! generations' data. May not know: how programs are recorded or lowered.
+//! The step is recorded once, as on any device, but not run. libtpu then compiles its programs ahead of time for each
+//! slice. Owns: recording a step, reading the compiler's output, the calculations from it, and the data of the TPU
+//! generations. May not know: how programs are recorded or lowered.
 
 mod advice;
 mod buffers;
@@ -28,10 +28,10 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// What libtpu is for.
+/// The purpose of libtpu in errors.
 const COMPILING: &str = "compiling for TPUs";
 
-/// A question: on which slices, with which prices, for how many samples or tokens a step.
+/// The settings of a fit: the slices, the prices, and the number of samples or tokens per step.
 #[derive(Clone, Debug)]
 pub struct Fit {
     slices: Vec<Topology>,
@@ -42,57 +42,60 @@ pub struct Fit {
 }
 
 impl Fit {
-    /// One chip of every generation, at the built-in prices.
+    /// Creates a fit for one chip of every generation, with the built-in prices.
     ///
     /// # Errors
-    /// As [`Specs::builtin`] and [`TpuOptions::with_environment`].
+    /// The same as [`Specs::builtin`] and [`TpuOptions::with_environment`].
     pub fn new() -> Result<Self> {
         let slices = Generation::ALL.into_iter().map(Generation::chip).collect();
         let options = TpuOptions::default().with_environment()?;
         Ok(Self { slices, specs: Specs::builtin()?, samples: None, tokens: None, options })
     }
 
-    /// The slices to compile for, instead of one chip of every generation.
+    /// Sets the slices to compile for, instead of one chip of every generation.
     pub fn slices(mut self, slices: impl IntoIterator<Item = Topology>) -> Self {
         self.slices = slices.into_iter().collect();
         self
     }
 
-    /// Samples that one device takes in a step: with them, the price of a million is known.
+    /// Sets the number of samples that one device processes in a step, which gives the price of a million samples.
     pub fn samples(mut self, samples: u64) -> Self {
         self.samples = Some(samples);
         self
     }
 
-    /// Tokens that one device takes in a step: with them, the price of a million is known.
+    /// Sets the number of tokens that one device processes in a step, which gives the price of a million tokens.
     pub fn tokens(mut self, tokens: u64) -> Self {
         self.tokens = Some(tokens);
         self
     }
 
-    /// Other figures and prices than the built-in ones.
+    /// Replaces the built-in specifications and prices.
     pub fn specs(mut self, specs: Specs) -> Self {
         self.specs = specs;
         self
     }
 
-    /// An XLA option for every compile, by its `xla_…` name.
+    /// Adds an XLA option, by its `xla_…` name, to every compile.
     pub fn compiler_flag(mut self, name: impl Into<String>, value: impl Into<String>) -> Self {
         self.options = self.options.compiler_flag(name, value);
         self
     }
 
-    /// Records a training or inference step and compiles it for each slice, as many at a time as there are processors.
+    /// Records a training or inference step and compiles it for each slice. As many compiles run in parallel as there
+    /// are processors.
     ///
-    /// `build` makes what lives from step to step; `step` takes it and returns it, with everything else that the caller
-    /// would read (a loss, predictions): what is not returned is not computed. Steps are repeated until two in a row record
-    /// the same programs, since the first ones still draw weights and make an optimizer's state. A `mark_step` after
-    /// each step is implied. Values cannot be read: on this device there are none.
+    /// `build` creates the state that persists between steps. `step` takes it and returns it, together with everything
+    /// else that the caller would read (a loss, predictions); what is not returned is not computed. Steps are repeated
+    /// until two consecutive steps record the same programs, since the first steps also draw weights and create an
+    /// optimizer's state. A `mark_step` after each step is implied. Values cannot be read, because this device does not
+    /// compute them.
     ///
-    /// A slice that has no room for the step, or whose compile fails, is an entry of the report.
+    /// If a slice has too little memory for the step, or its compile fails, the report contains an entry with that
+    /// verdict.
     ///
     /// # Errors
-    /// [`TpuError::Step`] when the step computes nothing.
+    /// [`TpuError::Step`] if the step computes nothing.
     pub fn run<S>(&self, build: impl FnOnce(&Device) -> S, step: impl FnMut(S, &Device) -> S) -> Result<FitReport> {
         let step = record::record(build, step)?;
         let prepared = prepare(&step.programs, self.options.dump.as_deref())?;
@@ -109,8 +112,8 @@ impl Fit {
         Ok(FitReport { step: report, slices: self.compile(&prepared), priced: self.specs.priced.clone() })
     }
 
-    /// Each slice by the next free worker; the report keeps the order asked. Without libtpu every slice has the same
-    /// failure.
+    /// Compiles the step for every slice, each with the next free worker; the report keeps the requested order. Without
+    /// libtpu every slice has the same failure.
     fn compile(&self, prepared: &Prepared) -> Vec<SliceFit> {
         let missing = if self.slices.is_empty() { None } else { engine::libtpu(COMPILING, &self.options).err() };
         if let Some(error) = missing {
@@ -150,7 +153,7 @@ fn prepare(programs: &[Arc<Program>], dump: Option<&Path>) -> Result<Prepared> {
     Ok(prepared)
 }
 
-/// The programs' hashes, joined by `+`.
+/// Returns the programs' hashes, joined by `+`.
 fn hash(prepared: &Prepared) -> String {
     let hex = |lowered: &Lowered| lowered.stable_hash().iter().map(|byte| format!("{byte:02x}")).collect::<String>();
     prepared.programs.iter().map(|(_, lowered)| hex(lowered)).collect::<Vec<_>>().join("+")

@@ -1,38 +1,39 @@
-//! Recording a step without running it: which programs a training loop runs once it has settled.
+//! Records a step without running it: finds the programs that a training loop repeats.
 
-use crate::engine::Draft;
+use crate::engine::RecordedPrograms;
 use crate::error::{Result, TpuError};
 use crate::metrics::CutReason;
 use crate::{Device, Platform, runtime, topology, trace};
 use burn_tpu_graph::Program;
 use std::sync::Arc;
 
-/// The first steps of a loop differ (weights are drawn, an optimizer makes its state); by then it must have settled.
+/// The maximum number of recorded steps. The first steps of a loop differ (they draw weights and create the optimizer's
+/// state); by this step the loop must repeat its programs.
 const MOST_STEPS: usize = 5;
 
 /// The programs of one step.
 pub(super) struct Step {
     pub(super) programs: Vec<Arc<Program>>,
-    /// Whether the step before ran the same ones: if not, this loop compiles again and again.
+    /// Whether the step before ran the same programs. If not, this loop compiles at every step.
     pub(super) settled: bool,
 }
 
-/// Builds a state and steps it until two steps in a row run the same programs.
+/// Builds a state and records steps until two consecutive steps run the same programs.
 ///
 /// # Errors
-/// [`TpuError::Step`] for a step that leaves nothing to compute.
+/// [`TpuError::Step`] for a step that computes nothing that the caller still holds.
 pub(super) fn record<S>(build: impl FnOnce(&Device) -> S, mut step: impl FnMut(S, &Device) -> S) -> Result<Step> {
-    let draft = Draft::default();
-    let device = Device::new(Platform::Topology, topology::register_draft(draft.clone())?);
+    let recorded = RecordedPrograms::default();
+    let device = Device::new(Platform::Topology, topology::register_recording(recorded.clone())?);
     let mut state = build(&device);
     trace::cut(device, CutReason::MarkStep)?;
-    draft.take();
+    recorded.take();
     let mut last = Vec::new();
     let mut settled = false;
     for _ in 0..MOST_STEPS {
         state = step(state, &device);
         trace::cut(device, CutReason::MarkStep)?;
-        let programs = draft.take();
+        let programs = recorded.take();
         settled = programs == last;
         last = programs;
         if settled {
@@ -43,7 +44,7 @@ pub(super) fn record<S>(build: impl FnOnce(&Device) -> S, mut step: impl FnMut(S
     trace::forget(device);
     runtime::forget(device);
     if last.is_empty() {
-        let reason = "it left nothing alive that has to be computed: return the new state and what you would read";
+        let reason = "it leaves no live tensor to compute: return the new state and the tensors that you want to read";
         return Err(TpuError::Step { reason: reason.into() });
     }
     Ok(Step { programs: last, settled })

@@ -1,38 +1,39 @@
-//! What a fit says, as data. `docs/fit.md` tells where each figure comes from.
+//! The report of a fit, as data. `docs/fit.md` describes where each figure comes from.
 
 use crate::topology::Generation;
 use serde::{Serialize, Serializer};
 use std::collections::BTreeMap;
 
-/// A step on every slice that was asked for.
+/// The report of a step on every requested slice.
 #[derive(Clone, Debug, Serialize)]
 pub struct FitReport {
-    /// What the step is, whatever it runs on.
+    /// The figures of the step that do not depend on the device.
     pub step: StepReport,
-    /// One entry per slice, in the order asked.
+    /// One entry per slice, in the requested order.
     pub slices: Vec<SliceFit>,
-    /// When the prices were looked up.
+    /// The date of the prices.
     pub priced: String,
 }
 
-/// What is counted in the recorded graph: the same for every slice.
+/// The figures of the recorded graph, which are the same for every slice.
 #[derive(Clone, Debug, Serialize)]
 pub struct StepReport {
-    /// Programs that one step runs; 1 when `mark_step` is all that cuts.
+    /// The number of programs that one step runs. It is 1 if only `mark_step` cuts the trace.
     pub programs: usize,
     /// Whether the last two steps recorded the same programs. If not, the loop compiles at every step.
     pub settled: bool,
-    /// Graph nodes of all programs.
+    /// The number of graph nodes of all programs.
     pub nodes: usize,
-    /// Floating-point operations of a step; a multiply-add is 2.
+    /// The floating-point operations of a step. A multiply-add counts as 2.
     pub flops: u64,
-    /// Those of them in matrix products and convolutions.
+    /// The part of `flops` in matrix products and convolutions.
     pub matrix_flops: u64,
-    /// Evaluations of `exp`, `log`, roots and the like, not part of `flops`.
+    /// The number of evaluations of `exp`, `log`, roots and similar functions, which `flops` does not include.
     pub transcendentals: u64,
-    /// Those nodes by op.
+    /// The number of graph nodes by op.
     pub ops: BTreeMap<String, usize>,
-    /// SHA-256 of the StableHLO text without its locations, in hexadecimal; of several programs joined by `+`.
+    /// The SHA-256 of the StableHLO text without its locations, in hexadecimal. The hashes of several programs are
+    /// joined by `+`.
     pub hash: String,
 }
 
@@ -40,153 +41,155 @@ pub struct StepReport {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(tag = "verdict", rename_all = "snake_case")]
 pub enum Verdict {
-    /// The compiler made a program that fits a device's memory.
+    /// The compiled program fits a device's memory.
     Fits,
     /// The step needs more memory than a device has.
     OutOfMemory {
-        /// The compiler's words.
+        /// The compiler's message.
         message: String,
     },
     /// The compiler failed for another reason, or libtpu is missing.
     Failed {
-        /// Its words.
+        /// The message of the compiler or of the search for libtpu.
         message: String,
     },
 }
 
-/// A step on one slice. Figures are those of one device, which runs the whole step; the slice's other devices run copies
-/// of it on their own data.
+/// The report of a step on one slice. The figures are those of one device, which runs the whole step. The slice's other
+/// devices run copies of the step on their own data.
 #[derive(Clone, Debug, Serialize)]
 pub struct SliceFit {
-    /// The slice: `v5e:2x2`.
+    /// The slice, such as `v5e:2x2`.
     pub topology: String,
-    /// Its chips' generation.
+    /// The generation of the chips.
     #[serde(serialize_with = "name")]
     pub generation: Generation,
-    /// Its chips.
+    /// The number of chips.
     pub chips: usize,
-    /// Its devices.
+    /// The number of devices.
     pub devices: usize,
-    /// Whether it can run.
+    /// Whether the step can run on the slice.
     #[serde(flatten)]
     pub verdict: Verdict,
-    /// Memory of one device, of the program that needs most.
+    /// The memory of one device, for the program that needs most.
     pub memory: Memory,
     /// The largest buffers of that program, largest first.
     pub buffers: Vec<Buffer>,
-    /// How fast it can be; `None` when it does not compile.
+    /// The best possible speed. `None` if the step does not compile.
     pub speed: Option<Speed>,
-    /// What it costs; `None` when it does not compile or the generation has no price.
+    /// The price. `None` if the step does not compile or the generation has no price.
     pub price: Option<Price>,
-    /// Matrix products whose dims waste the matrix unit, most wasteful first.
+    /// The matrix products whose dims waste the matrix unit, the most wasteful first.
     pub advice: Vec<MxuAdvice>,
-    /// What could make it fit; empty when it fits.
+    /// Suggestions to make the step fit. Empty if it fits.
     pub suggestions: Vec<String>,
-    /// Time that the compiler took, on this machine, beside whatever else it did.
+    /// The time that the compiler took on this machine, possibly in parallel with other work.
     pub compile_seconds: f64,
 }
 
 impl SliceFit {
-    /// Whether the step can run there.
+    /// Returns whether the step can run on the slice.
     pub fn fits(&self) -> bool {
         self.verdict == Verdict::Fits
     }
 }
 
-/// Bytes of one device's memory.
+/// The memory of one device in bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Memory {
-    /// What the compiler lets a program use.
+    /// The memory that the compiler lets a program use.
     pub limit_bytes: u64,
-    /// The most in use at once.
+    /// The peak memory in use.
     pub peak_bytes: u64,
-    /// Arguments: weights, optimizer state, the batch.
+    /// The arguments: weights, optimizer state, the batch.
     pub argument_bytes: u64,
-    /// Results, those in an argument's memory included.
+    /// The results, including those that are aliased to arguments.
     pub output_bytes: u64,
-    /// Results in the memory of a donated argument.
+    /// The results that are aliased to donated arguments.
     pub alias_bytes: u64,
-    /// Everything in between.
+    /// The intermediate values.
     pub temporary_bytes: u64,
-    /// The program itself.
+    /// The code of the program.
     pub code_bytes: u64,
 }
 
-/// What a buffer is to its program.
+/// The role of a buffer in its program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum BufferKind {
-    /// Passed in: a weight, optimizer state, the batch.
+    /// An argument: a weight, optimizer state, the batch.
     Argument,
-    /// A result with memory of its own.
+    /// A result in its own memory.
     Output,
-    /// In between.
+    /// An intermediate value.
     Temporary,
 }
 
 /// A buffer of a compiled program.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Buffer {
-    /// What it is to the program.
+    /// The role of the buffer in the program.
     pub kind: BufferKind,
-    /// The Burn op that it was recorded for, or that reads it first if it is an argument; XLA's opcode if it has none.
+    /// The Burn op that recorded it; for an argument, the op that reads it first; XLA's opcode if there is no Burn op.
     pub op: String,
     /// Element type and dims: `bf16[32,1024,768]`.
     pub shape: String,
-    /// Its bytes in memory.
+    /// The size in memory, in bytes.
     pub bytes: u64,
-    /// Those of them that only fill up tiles.
+    /// The part of `bytes` that is tile padding.
     pub padding_bytes: u64,
-    /// XLA's name of the instruction that makes it.
+    /// XLA's name of the instruction that creates the buffer.
     pub instruction: String,
 }
 
-/// How fast a step can be on one device.
+/// The best possible speed of a step on one device.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Speed {
-    /// Bytes that the compiler says its instructions access, transfers to on-chip memory counted as well.
+    /// The bytes that the program's instructions access according to the compiler, including transfers to on-chip
+    /// memory.
     pub bytes_accessed: u64,
-    /// Floating-point operations that the compiler says its instructions do: what is computed twice counts twice, the
-    /// body of a loop once.
+    /// The floating-point operations of the program's instructions according to the compiler. Recomputed values count
+    /// again; the body of a loop counts once.
     pub compiled_flops: u64,
-    /// Bytes through the device's memory.
+    /// The bytes that are read from and written to the device's memory.
     pub hbm_bytes: u64,
-    /// Floating-point operations per byte through memory.
+    /// The floating-point operations per byte of memory traffic.
     pub intensity: f64,
-    /// Fused instructions of the program.
+    /// The number of fused instructions of the program.
     pub fusions: usize,
-    /// The longer of two times: matrix operations at the peak rate, bytes at the peak bandwidth. No step is faster.
+    /// The roofline time: the larger of the matrix operations at the peak rate and the bytes at the peak bandwidth. It
+    /// is a lower bound of the step time.
     pub roofline_seconds: f64,
-    /// The part of the device's peak rate that the step would use if it took the roofline time: the best possible
+    /// The fraction of the device's peak rate that the step would use at the roofline time, which is the best possible
     /// model-FLOPs utilisation.
     pub mfu: f64,
 }
 
-/// What a step costs when it takes its roofline time.
+/// The price of a step at its roofline time.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Price {
-    /// Price of the slice in US dollars per hour.
+    /// The price of the slice in US dollars per hour.
     pub usd_per_hour: f64,
-    /// US dollars for one step of all the slice's devices.
+    /// The price in US dollars of one step on all of the slice's devices.
     pub usd_per_step: f64,
-    /// US dollars per million samples, where their number per step was given.
+    /// The price in US dollars of a million samples, if their number per step was given.
     pub usd_per_million_samples: Option<f64>,
-    /// US dollars per million tokens, where their number per step was given.
+    /// The price in US dollars of a million tokens, if their number per step was given.
     pub usd_per_million_tokens: Option<f64>,
 }
 
-/// A matrix product that fills the matrix unit badly.
+/// A matrix product that uses the matrix unit badly.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct MxuAdvice {
     /// The Burn op.
     pub op: String,
-    /// How often the step has this shape.
+    /// The number of products of this shape in the step.
     pub count: usize,
     /// `[batch] m x k x n`.
     pub shape: String,
-    /// The part of the step's matrix work, padding included, that this padding is.
+    /// The padding of these products as a fraction of the step's matrix work, padding included.
     pub wasted: f64,
-    /// What to change.
+    /// The advice for the dims.
     pub advice: String,
 }
 

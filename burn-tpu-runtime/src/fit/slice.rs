@@ -1,4 +1,4 @@
-//! One slice: compile the step's programs for it, read what the compiler says, work out time and price.
+//! One slice: compiles the step's programs for it, reads the compiler's output, calculates time and price.
 
 use super::buffers;
 use super::report::{Buffer, Memory, Price, SliceFit, Speed, Verdict};
@@ -15,14 +15,14 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Instant;
 
-/// A step that is ready to be compiled: its programs with their text, and what was counted in them.
+/// A step that is ready to be compiled: its programs with their text and their counts of operations.
 pub(super) struct Prepared {
     pub(super) programs: Vec<(Arc<Program>, Lowered)>,
     pub(super) cost: Cost,
     pub(super) contractions: Vec<Contraction>,
 }
 
-/// What one program was compiled to.
+/// The figures of one compiled program.
 struct Compiled {
     memory: Memory,
     buffers: Vec<Buffer>,
@@ -32,13 +32,13 @@ struct Compiled {
     fusions: usize,
 }
 
-/// The entry of a slice for which nothing could be compiled.
+/// Returns the entry of a slice for which the step was not compiled.
 pub(super) fn failed(slice: Topology, step: &Prepared, fit: &Fit, error: &TpuError) -> SliceFit {
-    SliceFit { verdict: Verdict::Failed { message: error.to_string() }, ..untried(slice, step, fit) }
+    SliceFit { verdict: Verdict::Failed { message: error.to_string() }, ..without_result(slice, step, fit) }
 }
 
-/// What is known of a slice before anything is compiled.
-fn untried(slice: Topology, step: &Prepared, fit: &Fit) -> SliceFit {
+/// Returns the entry of a slice before anything is compiled.
+fn without_result(slice: Topology, step: &Prepared, fit: &Fit) -> SliceFit {
     let spec = fit.specs.of(slice.generation());
     let limit_bytes = spec.usable_bytes();
     SliceFit {
@@ -57,12 +57,12 @@ fn untried(slice: Topology, step: &Prepared, fit: &Fit) -> SliceFit {
     }
 }
 
-/// Tries a step on a slice.
+/// Compiles a step for a slice and returns its entry.
 pub(super) fn fit(slice: Topology, step: &Prepared, fit: &Fit) -> SliceFit {
     let spec = fit.specs.of(slice.generation());
     let start = Instant::now();
     let limit_bytes = spec.usable_bytes();
-    let mut report = untried(slice, step, fit);
+    let mut report = without_result(slice, step, fit);
     match compile_all(slice, step, &fit.options, limit_bytes) {
         Ok(programs) => {
             let speed = speed(&programs, &step.cost, spec);
@@ -106,7 +106,7 @@ fn compile_all(slice: Topology, step: &Prepared, options: &TpuOptions, limit: u6
     step.programs.iter().map(compile).collect()
 }
 
-/// What the compiler says of a program.
+/// Reads the compiler's output for a program.
 fn read(executable: &Executable, program: &Program, limit_bytes: u64) -> Result<Compiled> {
     let failed = || TpuError::pjrt("reading a compiled program");
     let stats = executable.memory_stats().map_err(failed())?;
@@ -132,14 +132,15 @@ fn read(executable: &Executable, program: &Program, limit_bytes: u64) -> Result<
         buffers: buffers::largest(&module, program),
         bytes_accessed,
         flops: figure("flops").unwrap_or(0),
-        // Each of the two can only be too high: one counts transfers on the chip, the other whole operands.
+        // Each of the two figures can only be too high: one counts transfers to on-chip memory, the other counts whole
+        // operands.
         hbm_bytes: buffers::traffic(&module).min(bytes_accessed),
         fusions: module.fusions(),
     })
 }
 
-/// An out-of-memory error names no buffers: the program is compiled once more into a folder that the compiler leaves what it
-/// has in, which is read instead.
+/// Returns the failure for a step that runs out of memory. The error names no buffers, so the program is compiled again
+/// with a dump folder, and the buffers are read from the dump.
 fn out_of_memory(
     error: &PjrtError,
     slice: Topology,
@@ -153,7 +154,7 @@ fn out_of_memory(
         .clone()
         .compiler_flag("xla_dump_to", folder.0.to_string_lossy())
         .compiler_flag("xla_dump_hlo_as_proto", "true");
-    // It fails again, as it must; what counts is what it leaves.
+    // The compile fails again, as expected. Only its dump is used.
     let again = Slice::open(slice, &options)?.compile(lowered);
     let module = if again.is_err() { dumped(&folder.0) } else { None };
     let message = match error {
@@ -173,7 +174,7 @@ fn out_of_memory(
     Ok(Failure::Memory { message, memory, buffers })
 }
 
-/// A folder that is gone when this is.
+/// A folder that is deleted when this value is dropped.
 struct DumpFolder(PathBuf);
 
 impl DumpFolder {
@@ -181,7 +182,7 @@ impl DumpFolder {
         static COUNT: AtomicUsize = AtomicUsize::new(0);
         let number = COUNT.fetch_add(1, Ordering::Relaxed);
         let path = std::env::temp_dir().join(format!("burn-tpu-fit-{}-{number}", std::process::id()));
-        // It must be new: in a folder that all may write to, a name can be taken by somebody else.
+        // The folder must be new: in a folder that all users may write to, another user could have created it.
         let reason = |error: std::io::Error| error.to_string();
         let made = std::fs::create_dir(&path).map_err(reason);
         made.map_err(|reason| TpuError::File { what: "the folder for a compiler's dump", path: path.clone(), reason })?;
@@ -192,12 +193,12 @@ impl DumpFolder {
 impl Drop for DumpFolder {
     fn drop(&mut self) {
         if let Err(error) = std::fs::remove_dir_all(&self.0) {
-            tracing::warn!(folder = %self.0.display(), %error, "a compiler's dump stays behind");
+            tracing::warn!(folder = %self.0.display(), %error, "the folder of a compiler's dump was not deleted");
         }
     }
 }
 
-/// The module of a compiler's dump, as it was when memory was given out.
+/// Returns the module of a compiler's dump, in its state before buffer assignment.
 fn dumped(folder: &Path) -> Option<HloModule> {
     let files = std::fs::read_dir(folder).ok()?.flatten().map(|entry| entry.path());
     let endings = ["after_optimizations_before_buffer_assignment.hlo.pb", "after_optimizations.hlo.pb"];
@@ -211,7 +212,7 @@ fn dumped(folder: &Path) -> Option<HloModule> {
     found.iter().find_map(|(_, path)| HloModule::parse(&std::fs::read(path).ok()?).ok())
 }
 
-/// The first size in the compiler's words, such as `107.01G`: what it would have needed.
+/// Returns the first size in the compiler's message, such as `107.01G`, which is the memory that the program needs.
 fn needed_bytes(message: &str) -> Option<u64> {
     let words = message.split(|c: char| c.is_whitespace() || matches!(c, '(' | ')' | ','));
     let size = |word: &str| {
@@ -223,8 +224,8 @@ fn needed_bytes(message: &str) -> Option<u64> {
     words.filter(|word| word.contains('.')).find_map(size)
 }
 
-/// No step is faster than its matrix operations at the peak rate, or its bytes at the peak bandwidth. Programs run one after
-/// another, and a step that does several is as fast as they are together.
+/// Returns the speed of a step: no program is faster than its matrix operations at the peak rate, or its bytes at the
+/// peak bandwidth. The programs of a step run one after another, so their times are added.
 fn speed(programs: &[Compiled], cost: &Cost, spec: &super::Spec) -> Speed {
     let sum = |of: fn(&Compiled) -> u64| programs.iter().map(of).sum::<u64>();
     let hbm_bytes = sum(|program| program.hbm_bytes);
@@ -245,7 +246,7 @@ fn speed(programs: &[Compiled], cost: &Cost, spec: &super::Spec) -> Speed {
     }
 }
 
-/// The whole slice is paid for while its devices run copies of the step.
+/// Returns the price. The whole slice is paid for, and its devices run copies of the step.
 fn price(speed: &Speed, report: &SliceFit, fit: &Fit) -> Option<Price> {
     let usd_per_hour = fit.specs.of(report.generation).usd_per_chip_hour? * report.chips as f64;
     let usd_per_step = usd_per_hour / 3600.0 * speed.roofline_seconds;
@@ -267,7 +268,8 @@ mod tests {
 
     #[test]
     fn the_size_in_an_out_of_memory_message_is_read() {
-        let message = "Ran out of memory on HBM, the total memory required for HLO temporaries (107.50G) exceeds available HBM (15.75G).";
+        let message = "Ran out of memory on HBM, the total memory required for \
+            HLO temporaries (107.50G) exceeds available HBM (15.75G).";
         assert_eq!(needed_bytes(message), Some((107.5 * 1024f64.powi(3)) as u64));
         assert_eq!(needed_bytes("Used 1.50M of 0.50M hbm"), Some(3 << 19));
         assert_eq!(needed_bytes("E1000: no size. At all."), None);

@@ -1,34 +1,35 @@
-//! What the generations can do and what they cost: data with its sources in `tpu-specs.toml`, replaceable at run time.
+//! Specifications and prices of the TPU generations. `tpu-specs.toml` contains the data with its sources; a user can
+//! replace it at run time.
 
 use crate::error::{Result, TpuError};
 use crate::topology::Generation;
 use serde::{Deserialize, Serialize};
 
-/// One generation's figures, per chip unless the name says otherwise.
+/// The figures of one generation, per chip unless the name says otherwise.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Spec {
-    /// Memory of a chip in GiB.
+    /// The memory of a chip in GiB.
     pub hbm_gib: f64,
-    /// What the compiler lets a program use of it on one device, in GiB.
+    /// The part of the memory that the compiler lets a program use on one device, in GiB.
     pub usable_hbm_gib_per_device: f64,
-    /// Devices that a chip shows.
+    /// The number of devices per chip.
     pub devices_per_chip: u32,
-    /// Memory bandwidth in 10^9 bytes per second.
+    /// The memory bandwidth in 10^9 bytes per second.
     pub hbm_gb_per_s: f64,
-    /// Peak rate of bf16 matrix products in 10^12 operations per second.
+    /// The peak rate of bf16 matrix products in 10^12 operations per second.
     pub bf16_tflops: f64,
-    /// Edge of the matrix unit.
+    /// The edge length of the matrix unit.
     pub mxu_tile: u32,
-    /// List price in US dollars per chip and hour, if there is one.
+    /// The list price in US dollars per chip and hour, if there is one.
     pub usd_per_chip_hour: Option<f64>,
 }
 
-/// The figures of every generation.
+/// The figures of all generations.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Specs {
-    /// When the prices were looked up: year and month.
+    /// The date of the prices: year and month.
     pub priced: String,
     /// TPU v4.
     pub v4: Spec,
@@ -43,18 +44,18 @@ pub struct Specs {
 }
 
 impl Specs {
-    /// The figures in `tpu-specs.toml`, which names their sources and the date of its prices.
+    /// Returns the figures in `tpu-specs.toml`, which names their sources and the date of its prices.
     ///
     /// # Errors
-    /// None, unless the file that this crate was built with is broken.
+    /// Only if the file that this crate was built with is invalid.
     pub fn builtin() -> Result<Self> {
         Self::parse(include_str!("tpu-specs.toml"))
     }
 
-    /// Figures of your own (negotiated prices, another region), in the form of `tpu-specs.toml`.
+    /// Parses other figures (negotiated prices, another region), in the format of `tpu-specs.toml`.
     ///
     /// # Errors
-    /// [`TpuError::Option`] with the line that is wrong.
+    /// [`TpuError::Option`] with the invalid line.
     pub fn parse(text: &str) -> Result<Self> {
         toml::from_str(text).map_err(|error| TpuError::Option {
             name: "TPU specifications".into(),
@@ -63,7 +64,7 @@ impl Specs {
         })
     }
 
-    /// One generation's figures.
+    /// Returns the figures of one generation.
     pub fn of(&self, generation: Generation) -> &Spec {
         match generation {
             Generation::V4 => &self.v4,
@@ -76,17 +77,17 @@ impl Specs {
 }
 
 impl Spec {
-    /// What the compiler lets a program use on one device, in bytes.
+    /// Returns the memory that the compiler lets a program use on one device, in bytes.
     pub fn usable_bytes(&self) -> u64 {
         (self.usable_hbm_gib_per_device * (1u64 << 30) as f64) as u64
     }
 
-    /// One device's share of the chip's peak rate, in operations per second.
+    /// Returns one device's share of the chip's peak rate, in operations per second.
     pub fn flops_per_second(&self) -> f64 {
         self.bf16_tflops * 1e12 / f64::from(self.devices_per_chip)
     }
 
-    /// One device's share of the chip's bandwidth, in bytes per second.
+    /// Returns one device's share of the chip's bandwidth, in bytes per second.
     pub fn bytes_per_second(&self) -> f64 {
         self.hbm_gb_per_s * 1e9 / f64::from(self.devices_per_chip)
     }
@@ -106,7 +107,7 @@ mod tests {
     }
 
     #[test]
-    fn a_misspelt_figure_is_an_error_that_shows_it() {
+    fn a_misspelt_name_is_an_error_that_shows_it() {
         let text = include_str!("tpu-specs.toml").replace("hbm_gb_per_s = 819", "bandwidth = 819");
         let error = Specs::parse(&text).unwrap_err();
         assert!(error.to_string().contains("bandwidth"), "{error}");

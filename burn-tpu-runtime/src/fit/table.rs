@@ -1,10 +1,11 @@
-//! The report for people: what fits first, cheapest first, then buffers, advice and suggestions.
+//! The report for people: first the slices that fit, cheapest first, then buffers, advice and suggestions.
 
 use super::report::{Buffer, BufferKind, FitReport, SliceFit, Verdict};
 use std::fmt::{Display, Formatter, Result};
 
 impl FitReport {
-    /// The slices by what a step costs, then by time; those that do not fit come last.
+    /// Returns the slices, sorted by the price of a step and then by time. Slices on which the step does not fit come
+    /// last.
     pub fn by_cost(&self) -> Vec<&SliceFit> {
         let key = |slice: &SliceFit| {
             let per_device = |usd: f64| usd / slice.devices as f64;
@@ -22,7 +23,7 @@ impl FitReport {
 }
 
 impl Display for FitReport {
-    /// A table by cost, then details of each slice.
+    /// Writes a table sorted by price, then the details of each slice.
     fn fmt(&self, f: &mut Formatter<'_>) -> Result {
         let step = &self.step;
         writeln!(
@@ -37,7 +38,7 @@ impl Display for FitReport {
         if !step.settled {
             writeln!(
                 f,
-                "warning: no two steps in a row recorded the same programs, so this loop compiles at every step"
+                "warning: no two consecutive steps recorded the same programs, so this loop compiles at every step"
             )?;
         }
         let samples = |slice: &SliceFit| slice.price.and_then(|price| price.usd_per_million_samples);
@@ -102,7 +103,7 @@ fn failure(slice: &SliceFit) -> Option<&str> {
     }
 }
 
-/// The details of a slice. `same` is an earlier one that failed for the same reason, which is not repeated.
+/// Writes the details of a slice. `same` is an earlier slice that failed for the same reason, which is not repeated.
 fn details(slice: &SliceFit, same: Option<&SliceFit>, f: &mut Formatter<'_>) -> Result {
     let memory = &slice.memory;
     writeln!(f, "\n{} ({} chip{})", slice.topology, slice.chips, if slice.chips == 1 { "" } else { "s" })?;
@@ -155,7 +156,7 @@ impl Display for Buffer {
     }
 }
 
-/// Three figures that count.
+/// Formats an amount with two decimals, or with three significant digits if it is small.
 fn money(usd: f64) -> String {
     if usd < 0.1 { format!("{usd:.2e}") } else { format!("{usd:.2}") }
 }
@@ -164,7 +165,7 @@ fn gib(bytes: u64) -> f64 {
     bytes as f64 / (1u64 << 30) as f64
 }
 
-/// `1.50 GiB`, `3.2 MiB`, `512 B`
+/// Formats a size in bytes: `1.50 GiB`, `3.2 MiB`, `512 B`.
 fn size(bytes: u64) -> String {
     match bytes {
         0..1024 => format!("{bytes} B"),

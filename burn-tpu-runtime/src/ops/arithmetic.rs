@@ -1,21 +1,21 @@
-//! Element-wise ops: arithmetic, comparisons, logic, bits, masks, conversions.
+//! Element-wise ops: arithmetic, comparisons, logic, bit operations, masks, conversions.
 //!
-//! Owns: how element-wise semantics are composed, for every element type. Operands broadcast their size-1 dims.
-//! A scalar operand is a slot whatever its value, so a learning rate, a threshold or a fill that changes at every step
-//! never recompiles; only constants that belong to an op's own definition (the 1 of `recip`) are part of the program.
-//! As everywhere in XLA, a scalar takes the tensor's element type first.
+//! Owns: the composition of element-wise semantics for every element type. Operands broadcast their size-1 dims.
+//! A scalar operand is always a slot, so a learning rate, a threshold or a fill value that changes at every step never
+//! causes a recompile. Only constants in the definition of an op (the 1 of `recip`) are part of the program. A scalar
+//! is first converted to the tensor's element type, as everywhere in XLA.
 
 use crate::Tensor;
 use crate::trace::{Recorder, record};
 use burn_tpu_graph::op::{BinaryOp, Direction, UnaryOp};
 use burn_tpu_graph::{Builder, DType, NodeId, Number, Result};
 
-/// An op of one operand that the graph has.
+/// Computes a unary op of the graph.
 pub fn unary(name: &'static str, op: UnaryOp, x: Tensor) -> Tensor {
     record(name, [&x], |r, [x]| r.unary(op, x))
 }
 
-/// A function that XLA composes of several ops. 16-bit floats are computed in f32 and rounded once.
+/// Computes a function that XLA composes of several ops. 16-bit floats are computed in f32 and rounded once.
 pub fn composed(name: &'static str, op: UnaryOp, x: Tensor) -> Tensor {
     record(name, [&x], |r, [x]| {
         let dtype = r.dtype(x);
@@ -25,12 +25,12 @@ pub fn composed(name: &'static str, op: UnaryOp, x: Tensor) -> Tensor {
     })
 }
 
-/// An op of two operands that the graph has.
+/// Computes a binary op of the graph.
 pub fn binary(name: &'static str, op: BinaryOp, lhs: Tensor, rhs: Tensor) -> Tensor {
     record(name, [&lhs, &rhs], |r, [x, y]| r.binary(op, x, y))
 }
 
-/// An op of a tensor and a scalar on its right.
+/// Computes a binary op with a scalar on the right.
 pub fn binary_scalar(name: &'static str, op: BinaryOp, lhs: Tensor, rhs: Number) -> Tensor {
     record(name, [&lhs], |r, [x]| {
         let y = r.slot_like(x, rhs)?;
@@ -38,12 +38,12 @@ pub fn binary_scalar(name: &'static str, op: BinaryOp, lhs: Tensor, rhs: Number)
     })
 }
 
-/// A comparison; the result is a native bool whatever Burn's settings say.
+/// Compares element-wise. The result is a native bool for any setting of Burn's bool type.
 pub fn compare(name: &'static str, direction: Direction, lhs: Tensor, rhs: Tensor) -> Tensor {
     record(name, [&lhs, &rhs], |r, [x, y]| r.compare(direction, x, y))
 }
 
-/// A comparison with a scalar.
+/// Compares with a scalar element-wise.
 pub fn compare_scalar(name: &'static str, direction: Direction, lhs: Tensor, rhs: Number) -> Tensor {
     record(name, [&lhs], |r, [x]| {
         let y = r.slot_like(x, rhs)?;
@@ -51,12 +51,12 @@ pub fn compare_scalar(name: &'static str, direction: Direction, lhs: Tensor, rhs
     })
 }
 
-/// Burn's remainder, which has the divisor's sign.
+/// Computes Burn's remainder, which has the sign of the divisor.
 pub fn remainder(lhs: Tensor, rhs: Tensor) -> Tensor {
     record("remainder", [&lhs, &rhs], |r, [x, y]| floored_remainder(r, x, y))
 }
 
-/// [`remainder`] by a scalar.
+/// Computes the [`remainder`] of a division by a scalar.
 pub fn remainder_scalar(lhs: Tensor, rhs: Number) -> Tensor {
     record("remainder_scalar", [&lhs], |r, [x]| {
         let y = r.slot_like(x, rhs)?;
@@ -64,8 +64,8 @@ pub fn remainder_scalar(lhs: Tensor, rhs: Number) -> Tensor {
     })
 }
 
-/// The truncated remainder is exact; where it is not zero and its sign is not the divisor's, the divisor is added once.
-/// `x - y * floor(x / y)` would round three times.
+/// The truncated remainder is exact. Where it is not zero and its sign differs from the divisor's, the divisor is added
+/// once. `x - y * floor(x / y)` would round three times.
 fn floored_remainder(r: &mut Recorder, x: NodeId, y: NodeId) -> Result<NodeId> {
     let truncated = r.binary(BinaryOp::Rem, x, y)?;
     if r.dtype(truncated).is_unsigned_int() {
@@ -80,8 +80,8 @@ fn floored_remainder(r: &mut Recorder, x: NodeId, y: NodeId) -> Result<NodeId> {
     r.select(wrong, moved, truncated)
 }
 
-/// x to the power y, element by element; the exponent may be an integer tensor. 16-bit floats are computed in f32 and
-/// rounded once, since a power multiplies the relative error of its parts by the exponent.
+/// Computes `lhs` to the power `rhs` element-wise. The exponent may be an integer tensor. 16-bit floats are computed in
+/// f32 and rounded once, since a power multiplies the relative error of intermediate values by the exponent.
 pub fn power(name: &'static str, lhs: Tensor, rhs: Tensor) -> Tensor {
     record(name, [&lhs, &rhs], |r, [x, y]| {
         let (dtype, other) = (r.dtype(x), r.dtype(y));
@@ -94,8 +94,9 @@ pub fn power(name: &'static str, lhs: Tensor, rhs: Tensor) -> Tensor {
     })
 }
 
-/// An integer to the power of another, wrapping as products do. XLA's integer power looks at six bits of its exponent, so
-/// it is asked for six at a time: x^n = x^(n mod 64) * (x^64)^(n / 64). A negative exponent gives what 1 / x would.
+/// Computes the power of two integers, which wraps as products do. XLA's integer power uses only six bits of the
+/// exponent, so the exponent is split into groups of six bits: x^n = x^(n mod 64) * (x^64)^(n / 64). For a negative
+/// exponent, the result is the integer power of 1 / x.
 fn integer_power(r: &mut Recorder, x: NodeId, n: NodeId) -> Result<NodeId> {
     let (six, low, half) = (r.splat_like(n, 6i64)?, r.splat_like(n, 63i64)?, r.splat_like(x, 32i64)?);
     let digit = r.binary(BinaryOp::And, n, low)?;
@@ -116,8 +117,8 @@ fn integer_power(r: &mut Recorder, x: NodeId, n: NodeId) -> Result<NodeId> {
     r.select(negative, inverse, power)
 }
 
-/// x to the power of a scalar. Small whole exponents are structure, as above the backend, where Burn branches on -2 to
-/// 2; any other exponent is a slot.
+/// Computes the power with a scalar exponent. A small integer exponent is part of the program, as in Burn, which has
+/// special cases for -2 to 2. Any other exponent is a slot.
 pub fn power_scalar(name: &'static str, lhs: Tensor, exponent: Number) -> Tensor {
     record(name, [&lhs], |r, [x]| {
         let dtype = r.dtype(x);
@@ -128,7 +129,7 @@ pub fn power_scalar(name: &'static str, lhs: Tensor, exponent: Number) -> Tensor
             Some(n) => whole_power(r, base, n)?,
             None => {
                 let slot = r.slot_like(base, exponent)?;
-                // Up to 63 is an exponent that XLA takes whole.
+                // XLA supports exponents up to 63 directly.
                 let long = dtype.is_int() && exponent.to_f64() > 63.0;
                 if long { integer_power(r, base, slot)? } else { r.binary(BinaryOp::Pow, base, slot)? }
             }
@@ -137,15 +138,15 @@ pub fn power_scalar(name: &'static str, lhs: Tensor, exponent: Number) -> Tensor
     })
 }
 
-/// The exponent if a few multiplications do: up to 4, where a power would cost a logarithm and an exponential.
-/// Integers have no reciprocal, so their negative exponents are left to the power.
+/// Returns the exponent if a few multiplications suffice: up to 4, where a power would cost a logarithm and an
+/// exponential. Integers have no reciprocal, so their negative exponents use the power.
 fn small_exponent(exponent: Number, dtype: DType) -> Option<i32> {
     let value = exponent.to_f64();
     let small = value.fract() == 0.0 && value.abs() <= 4.0 && (value >= 0.0 || dtype.is_float());
     small.then_some(value as i32)
 }
 
-/// x to the power n, for n from -4 to 4 but 0.
+/// Computes x to the power n, for n from -4 to 4 except 0.
 fn whole_power(r: &mut Recorder, x: NodeId, n: i32) -> Result<NodeId> {
     let square = if n.abs() >= 2 { r.binary(BinaryOp::Mul, x, x)? } else { x };
     let power = match n.abs() {
@@ -156,7 +157,7 @@ fn whole_power(r: &mut Recorder, x: NodeId, n: i32) -> Result<NodeId> {
     if n < 0 { reciprocal(r, power) } else { Ok(power) }
 }
 
-/// 1 / x.
+/// Computes 1 / x.
 pub fn recip(x: Tensor) -> Tensor {
     record("float_recip", [&x], |r, [x]| reciprocal(r, x))
 }
@@ -176,12 +177,12 @@ pub fn trunc(x: Tensor) -> Tensor {
     })
 }
 
-/// Absolute value; an unsigned integer is its own.
+/// Computes the absolute value. An unsigned integer is returned unchanged.
 pub fn abs(x: Tensor) -> Tensor {
     if x.element().is_unsigned_int() { x } else { unary("abs", UnaryOp::Abs, x) }
 }
 
-/// -1, 0 or 1 in the tensor's type; NaN stays NaN.
+/// Returns -1, 0 or 1 in the tensor's type. NaN remains NaN.
 pub fn sign(x: Tensor) -> Tensor {
     record("sign", [&x], |r, [x]| {
         let unsigned = r.dtype(x).is_unsigned_int();
@@ -189,12 +190,12 @@ pub fn sign(x: Tensor) -> Tensor {
     })
 }
 
-/// Whether each element is NaN: the one value that differs from itself.
+/// Returns whether each element is NaN, which is the only value that differs from itself.
 pub fn is_nan(x: Tensor) -> Tensor {
     record("float_is_nan", [&x], |r, [x]| r.compare(Direction::Ne, x, x))
 }
 
-/// Whether each element is an infinity of either sign.
+/// Returns whether each element is positive or negative infinity.
 pub fn is_inf(x: Tensor) -> Tensor {
     record("float_is_inf", [&x], |r, [x]| {
         let size = r.unary(UnaryOp::Abs, x)?;
@@ -202,7 +203,8 @@ pub fn is_inf(x: Tensor) -> Tensor {
     })
 }
 
-/// x held between two bounds; the upper one wins when they cross. NaN stays NaN, which XLA's own clamp does not promise.
+/// Clamps x to two bounds. The upper bound wins if the bounds cross. NaN remains NaN, which XLA's own clamp does not
+/// guarantee.
 pub fn clamp(x: Tensor, min: Number, max: Number) -> Tensor {
     record("clamp", [&x], |r, [x]| {
         let low = r.slot_like(x, min)?;
@@ -212,13 +214,13 @@ pub fn clamp(x: Tensor, min: Number, max: Number) -> Tensor {
     })
 }
 
-/// Shift right: a signed integer keeps its sign, an unsigned one takes zeros in.
+/// Shifts right. The shift is arithmetic for signed integers and logical for unsigned ones.
 pub fn shift_right(lhs: Tensor, rhs: Tensor) -> Tensor {
     let op = shift_right_op(&lhs);
     binary("bitwise_right_shift", op, lhs, rhs)
 }
 
-/// [`shift_right`] by a scalar.
+/// Shifts right by a scalar. See [`shift_right`].
 pub fn shift_right_scalar(lhs: Tensor, rhs: Number) -> Tensor {
     let op = shift_right_op(&lhs);
     binary_scalar("bitwise_right_shift_scalar", op, lhs, rhs)
@@ -228,12 +230,12 @@ fn shift_right_op(x: &Tensor) -> BinaryOp {
     if x.element().is_unsigned_int() { BinaryOp::ShiftRightLogical } else { BinaryOp::ShiftRightArithmetic }
 }
 
-/// `value` where the mask holds, else x.
+/// Returns `value` where the mask is true, else x.
 pub fn mask_where(x: Tensor, mask: Tensor, value: Tensor) -> Tensor {
     record("mask_where", [&x, &mask, &value], |r, [x, mask, value]| r.select(mask, value, x))
 }
 
-/// A scalar where the mask holds, else x.
+/// Returns a scalar where the mask is true, else x.
 pub fn mask_fill(x: Tensor, mask: Tensor, value: Number) -> Tensor {
     record("mask_fill", [&x, &mask], |r, [x, mask]| {
         let value = r.slot(r.dtype(x), value)?;
@@ -241,14 +243,15 @@ pub fn mask_fill(x: Tensor, mask: Tensor, value: Number) -> Tensor {
     })
 }
 
-/// The values in another element type. Floats truncate to integers and saturate; integers wrap; bools become 0 and 1.
+/// Converts the values to another element type. Floats truncate to integers and saturate; integers wrap; bools become 0
+/// and 1.
 pub fn cast(x: Tensor, dtype: DType) -> Tensor {
     record("cast", [&x], |r, [x]| {
         let narrow = dtype.is_int() && dtype.size_bytes() < DType::I32.size_bytes();
         if !(narrow && r.dtype(x).is_float()) {
             return r.convert(x, dtype);
         }
-        // XLA saturates at 32 bits and leaves what happens below that to the platform.
+        // XLA saturates at 32 bits. For narrower types the result depends on the platform.
         let wide = r.convert(x, DType::I32)?;
         let (lowest, highest) = integer_range(dtype);
         let low = r.splat_like(wide, lowest)?;
@@ -258,7 +261,7 @@ pub fn cast(x: Tensor, dtype: DType) -> Tensor {
     })
 }
 
-/// Smallest and largest value of an integer type of at most 32 bits.
+/// Returns the smallest and the largest value of an integer type of at most 32 bits.
 fn integer_range(dtype: DType) -> (i64, i64) {
     let bits = 8 * dtype.size_bytes() as u32;
     if dtype.is_unsigned_int() { (0, (1 << bits) - 1) } else { (-(1 << (bits - 1)), (1 << (bits - 1)) - 1) }
@@ -301,7 +304,7 @@ mod tests {
     }
 
     #[test]
-    fn integer_powers_wrap_at_any_exponent() {
+    fn integer_powers_wrap_for_any_exponent() {
         for device in devices() {
             let x = || data::to_device(tensor([-2i32, 3, 0, -1, 2, -1], &[6]), &device);
             let n = data::to_device(tensor([64i32, 1000, 64, 65, -1, -3], &[6]), &device);
@@ -313,7 +316,7 @@ mod tests {
     }
 
     #[test]
-    fn composed_functions_of_halves_are_rounded_once() {
+    fn composed_functions_of_f16_are_rounded_once() {
         for device in devices() {
             let x = data::to_device(tensor_of(DType::BF16, &[1.53125], &[1]), &device);
             assert_eq!(values(composed("float_acosh", UnaryOp::Acosh, x)), [0.98828125], "on {device}");
@@ -321,7 +324,7 @@ mod tests {
     }
 
     #[test]
-    fn halves_keep_their_type_through_a_power() {
+    fn a_power_keeps_16_bit_types() {
         let x = tensor_of(DType::BF16, &[1.5, -3.0], &[2]);
         let squared = power_scalar("float_powi_scalar", x, Number::Int(2));
         assert_eq!(squared.element(), DType::BF16);
@@ -362,7 +365,7 @@ mod tests {
 
     #[test]
     #[should_panic(expected = "float_add")]
-    fn mixed_element_types_are_refused() {
+    fn mixed_element_types_are_rejected() {
         let (x, y) = (tensor([1.0f32], &[1]), tensor([1.0f64], &[1]));
         binary("float_add", BinaryOp::Add, x, y);
     }

@@ -1,7 +1,7 @@
-//! Tensors from and to the host, between devices, and from nothing.
+//! Tensors from and to host data, copies between devices, and creation ops.
 //!
-//! Owns: the one way in ([`from_bytes`]), the one way out ([`into_bytes`]), creation ops. What cannot be put on the device
-//! makes a failed tensor, so that the read says why: creation ops of front ends return no result.
+//! Owns: the only upload ([`from_bytes`]), the only download ([`into_bytes`]), creation ops. Data that cannot be
+//! uploaded gives a failed tensor, and the read reports the error, since creation ops of front ends return no result.
 
 use crate::error::{Result, TpuError};
 use crate::metrics::CutReason;
@@ -13,20 +13,20 @@ use burn_tpu_graph::op::BinaryOp;
 use burn_tpu_graph::{Builder, DType, GraphError, NodeId, Number, TensorType};
 use std::ops::Range;
 
-/// Host data on a device: row-major little-endian bytes, one per bool (0 or 1).
+/// Uploads host data to a device: row-major little-endian bytes, one byte per bool (0 or 1).
 ///
-/// Data of another size than the type's makes a failed tensor.
+/// Data whose size does not match the type gives a failed tensor.
 pub fn from_bytes(name: &'static str, ty: TensorType, bytes: Vec<u8>, device: &Device) -> Tensor {
     let bytes = checked(name, &ty, bytes);
     upload(device, ty, bytes)
 }
 
-/// A tensor whose read is this error.
+/// Returns a tensor whose read reports `error`.
 pub fn failed(ty: TensorType, error: TpuError, device: &Device) -> Tensor {
     Tensor::new(*device, ty, Value::Failed(error))
 }
 
-/// As many bytes as the shape asks for.
+/// Returns the bytes if their number matches the shape.
 fn checked(name: &'static str, ty: &TensorType, bytes: Vec<u8>) -> Result<Vec<u8>> {
     if bytes.len() == ty.bytes() {
         return Ok(bytes);
@@ -45,18 +45,18 @@ fn upload(device: &Device, ty: TensorType, bytes: Result<Vec<u8>>) -> Tensor {
     Tensor::new(*device, ty, value)
 }
 
-/// The tensor's elements, row-major and little-endian, one byte per bool: runs what was recorded and waits.
+/// Returns the tensor's elements, row-major and little-endian, one byte per bool. Runs the recorded ops and waits.
 ///
 /// # Errors
-/// Every failure on the way here is reported now: of an upload, of a program that the value depends on, of the transfer.
+/// Every earlier failure is reported now: of an upload, of a program that the value depends on, of the transfer.
 pub fn into_bytes(x: &Tensor) -> Result<Vec<u8>> {
     download(x, CutReason::Read)
 }
 
-/// Runs the ops of several tensors that will be read, in as few programs as their traces allow.
+/// Runs the recorded ops of several tensors that will be read, in as few programs as their traces allow.
 ///
 /// # Errors
-/// The first program's that is refused; its tensors stay as they are.
+/// The error of the first program that fails to start. Its tensors remain unchanged.
 pub fn run_for_reads(tensors: &[&Tensor]) -> Result<()> {
     materialise_together(tensors, CutReason::Read)
 }
@@ -66,8 +66,8 @@ fn download(x: &Tensor, reason: CutReason) -> Result<Vec<u8>> {
     runtime(x.device()).download(&buffer)
 }
 
-/// The tensor on another device, through the host. On its own device it is the tensor itself: optimizers ask for that at
-/// every step.
+/// Copies the tensor to another device through the host. On the same device it returns the tensor itself, since
+/// optimizers call this at every step.
 pub fn to_device(x: Tensor, device: &Device) -> Tensor {
     if x.device() == *device {
         return x;
@@ -75,12 +75,12 @@ pub fn to_device(x: Tensor, device: &Device) -> Tensor {
     upload(device, x.ty().clone(), download(&x, CutReason::DeviceCopy))
 }
 
-/// One constant value: zeros, ones. It belongs to the program.
+/// Returns a tensor filled with a constant, such as zero or one. The constant is part of the program.
 pub fn splat(name: &'static str, dims: &[usize], dtype: DType, value: i64, device: &Device) -> Tensor {
     create(name, device, |r| r.splat(dtype, dims, value))
 }
 
-/// One value that may differ at the next step.
+/// Returns a tensor filled with a value that may differ at the next step.
 pub fn full(name: &'static str, dims: &[usize], value: Number, dtype: DType, device: &Device) -> Tensor {
     create(name, device, |r| {
         let value = r.slot(dtype, value)?;
@@ -88,12 +88,12 @@ pub fn full(name: &'static str, dims: &[usize], value: Number, dtype: DType, dev
     })
 }
 
-/// The integers of a range. Only their count is structure: start and step are offsets, so a range that moves (positions of a
-/// decode loop) recompiles once and never again. Without a step the integers follow each other.
+/// Returns the integers of a range. Only their count is part of the program. Start and step are offsets, so a range
+/// that moves (positions in a decode loop) recompiles only once. Without a step the integers are consecutive.
 pub fn arange(range: Range<i64>, step: Option<usize>, dtype: DType, device: &Device) -> Tensor {
     let length = if range.end > range.start { range.end.abs_diff(range.start) } else { 0 };
     let count = length.div_ceil(step.unwrap_or(1) as u64) as usize;
-    // Narrow types would overflow while counting; in 32 bits the result wraps once, at the end.
+    // Narrow types would overflow while counting. In 32 bits the result wraps once, at the end.
     let wide = if dtype.size_bytes() < DType::I32.size_bytes() { DType::I32 } else { dtype };
     create("int_arange", device, |r| {
         let mut values = r.iota(wide, &[count], 0)?;
@@ -105,7 +105,7 @@ pub fn arange(range: Range<i64>, step: Option<usize>, dtype: DType, device: &Dev
     })
 }
 
-/// An element-wise op with an offset on the right.
+/// Computes an element-wise op with an offset on the right.
 fn combine(r: &mut Recorder, op: BinaryOp, x: NodeId, offset: i64) -> burn_tpu_graph::Result<NodeId> {
     let dtype = r.dtype(x);
     let offset = r.offset(dtype, offset)?;

@@ -1,7 +1,7 @@
-//! Sampling of images at positions that a tensor gives.
+//! Sampling of images at positions given by a tensor.
 //!
-//! Owns: coordinates and their padding, corner reads, weights. Coordinates are f32 at least: in bf16 a pixel above 256 has no
-//! number of its own.
+//! Owns: coordinates and their padding, corner reads, weights. Coordinates are at least f32: bf16 cannot represent
+//! every pixel above 256.
 
 use super::broken_rule;
 use super::index::gathered;
@@ -11,7 +11,7 @@ use crate::trace::{Recorder, record};
 use burn_tpu_graph::op::{BinaryOp, Direction, GatherAttrs, UnaryOp};
 use burn_tpu_graph::{Builder, DType, Dims, NodeId, Result};
 
-/// What a sample outside of its image reads.
+/// The value of a sample outside its image.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum GridSamplePadding {
     /// Zero.
@@ -23,25 +23,26 @@ pub enum GridSamplePadding {
     Reflection,
 }
 
-/// How [`grid_sample_2d`] samples.
+/// The options of [`grid_sample_2d`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct GridSampleOptions {
-    /// Bilinear or nearest; no other mode is supported.
+    /// Bilinear or nearest. No other mode is supported.
     pub mode: InterpolateMode,
-    /// What a sample outside of its image reads.
+    /// The value of a sample outside its image.
     pub padding: GridSamplePadding,
-    /// Whether -1 and 1 are the centres of the outer pixels, instead of their outer edges.
+    /// Whether -1 and 1 are the centres of the outermost pixels instead of their outer edges.
     pub align_corners: bool,
 }
 
 impl Default for GridSampleOptions {
-    /// Bilinear, zeros outside, edges aligned.
+    /// Returns bilinear sampling with zeros outside and edges aligned.
     fn default() -> Self {
         Self { mode: InterpolateMode::Bilinear, padding: GridSamplePadding::Zeros, align_corners: false }
     }
 }
 
-/// Images `[n, c, h, w]` at positions `[n, h_out, w_out, 2]` of (x, y) in -1 to 1; result `[n, c, h_out, w_out]`.
+/// Samples images `[n, c, h, w]` at positions `[n, h_out, w_out, 2]` of (x, y) from -1 to 1. The result is `[n, c,
+/// h_out, w_out]`.
 pub fn grid_sample_2d(x: Tensor, grid: Tensor, options: GridSampleOptions) -> Tensor {
     record("float_grid_sample_2d", [&x, &grid], |r, [x, grid]| {
         let dtype = r.dtype(x);
@@ -75,12 +76,12 @@ pub fn grid_sample_2d(x: Tensor, grid: Tensor, options: GridSampleOptions) -> Te
     })
 }
 
-/// The pixels of one axis that a sample reads: two for bilinear sampling, one for nearest.
+/// The pixels that a sample reads along one axis: two for bilinear sampling, one for nearest.
 struct Axis {
     corners: Vec<Corner>,
 }
 
-/// One pixel coordinate per sample, `[n, samples]`: in range, with the weight it counts with.
+/// One pixel coordinate per sample, `[n, samples]`, clamped to the image, and its weight.
 struct Corner {
     index: NodeId,
     weight: NodeId,
@@ -117,7 +118,8 @@ impl Axis {
 }
 
 impl Corner {
-    /// A coordinate outside counts nothing when the padding is zeros; else it is outside by rounding only.
+    /// With zero padding, a coordinate outside the image gets weight 0. With other paddings, only rounding can put it
+    /// outside.
     fn new(r: &mut Recorder, at: NodeId, weight: NodeId, size: usize, options: &GridSampleOptions) -> Result<Self> {
         let last = size as f64 - 1.0;
         let inside = clamp_const(r, at, 0.0, last)?;
@@ -132,7 +134,7 @@ impl Corner {
     }
 }
 
-/// -1 to 1 as pixel coordinates: between the centres of the outer pixels, or between their outer edges.
+/// Converts -1 to 1 to pixel coordinates, between the centres of the outermost pixels or between their outer edges.
 fn to_pixels(r: &mut Recorder, position: NodeId, size: usize, align_corners: bool) -> Result<NodeId> {
     let (scale, offset) = pixel_scale(size, align_corners);
     let moved = r.binary_const(BinaryOp::Add, position, 1.0)?;
@@ -144,7 +146,7 @@ fn pixel_scale(size: usize, align_corners: bool) -> (f64, f64) {
     if align_corners { ((size as f64 - 1.0) / 2.0, 0.0) } else { (size as f64 / 2.0, -0.5) }
 }
 
-/// Coordinates mirrored at the ends as often as it takes: a triangle wave.
+/// Mirrors coordinates at both ends, any number of times: a triangle wave.
 fn reflect(r: &mut Recorder, position: NodeId, size: usize, align_corners: bool) -> Result<NodeId> {
     let (scale, low) = pixel_scale(size, align_corners);
     let span = 2.0 * scale;
@@ -167,7 +169,7 @@ fn clamp_const(r: &mut Recorder, x: NodeId, low: f64, high: f64) -> Result<NodeI
     r.clamp(low, x, high)
 }
 
-/// The pixels `[n, c, samples]` at one corner of every sample, times their weight.
+/// Returns the pixels `[n, c, samples]` at one corner of every sample, multiplied by their weight.
 fn weighted_corner(
     r: &mut Recorder,
     pixels: NodeId,
@@ -199,7 +201,7 @@ mod tests {
     use super::*;
     use crate::ops::testing::{tensor, tensor_of, values};
 
-    /// A 1 x 1 x 2 x 2 image of 0 to 3, sampled at some positions.
+    /// Samples a 1 x 1 x 2 x 2 image of the values 0 to 3.
     fn sampled(dtype: DType, positions: &[f64], options: GridSampleOptions) -> Vec<f64> {
         let image = tensor_of(dtype, &[0.0, 1.0, 2.0, 3.0], &[1, 1, 2, 2]);
         let grid = tensor_of(dtype, positions, &[1, 1, positions.len() / 2, 2]);
@@ -221,14 +223,14 @@ mod tests {
     }
 
     #[test]
-    fn nearest_takes_one_pixel() {
+    fn nearest_reads_one_pixel() {
         let options = GridSampleOptions { mode: InterpolateMode::Nearest, ..Default::default() };
         assert_eq!(sampled(DType::F32, &[0.4, -0.4, -0.6, 0.6], options), [1.0, 2.0]);
     }
 
     #[test]
     #[should_panic(expected = "Bicubic is not supported")]
-    fn other_modes_are_refused() {
+    fn other_modes_are_rejected() {
         let x = tensor([0.0f32; 4], &[1, 1, 2, 2]);
         grid_sample_2d(
             x,

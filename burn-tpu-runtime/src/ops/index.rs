@@ -1,9 +1,10 @@
 //! Elements and slices addressed by integer tensors, for every element type.
 //!
-//! Indices may have any integer type and are not checked, since their values are unknown when an op is recorded: a
+//! Indices may have any integer type. They are not checked, since their values are unknown when an op is recorded: a
 //! gather clamps an index to the nearest valid one, a scatter drops an update that does not fit, and a negative index
-//! is out of range (Burn's other backends panic at all of these). Sums and products scattered into 16-bit floats run in
-//! f32 and round once. With [`ScatterMode::Assign`] and equal indices, which update stays is the device's choice.
+//! is out of range (Burn's other backends panic in all these cases). Sums and products that are scattered into 16-bit
+//! floats run in f32 and are rounded once. With [`ScatterMode::Assign`] and equal indices, the device decides which
+//! update is kept.
 
 use super::{broken_rule, expect_dim};
 use crate::Tensor;
@@ -11,7 +12,8 @@ use crate::trace::{Recorder, record};
 use burn_tpu_graph::op::{Combine, GatherAttrs, ScatterAttrs, ScatterMode};
 use burn_tpu_graph::{Builder, DType, Dims, NodeId, Result};
 
-/// Element `i` of the result is that of `x` at `i`, with `indices[i]` for the coordinate of `dim`.
+/// Returns the elements of `x` at `indices` along `dim`: element `i` is `x` at `i`, with `indices[i]` as the coordinate
+/// of `dim`.
 pub fn gather(x: Tensor, dim: usize, indices: Tensor) -> Tensor {
     record("gather", [&x, &indices], |r, [x, indices]| {
         expect_aligned(r, "gather", x, dim, indices)?;
@@ -31,7 +33,7 @@ pub fn gather(x: Tensor, dim: usize, indices: Tensor) -> Tensor {
     })
 }
 
-/// Combines each of `values` with the element of `x` at its own place, with `indices` for the coordinate of `dim`.
+/// Combines each of `values` with the element of `x` at the same coordinates, except `indices` along `dim`.
 pub fn scatter(x: Tensor, dim: usize, indices: Tensor, values: Tensor, combine: Combine) -> Tensor {
     record("scatter", [&x, &indices, &values], |r, [x, indices, values]| {
         expect_aligned(r, "scatter", x, dim, indices)?;
@@ -50,7 +52,7 @@ pub fn scatter(x: Tensor, dim: usize, indices: Tensor, values: Tensor, combine: 
     })
 }
 
-/// The slices of `x` along `dim` that `indices` (`[n]`) name, in their order.
+/// Returns the slices of `x` along `dim` at `indices` (`[n]`), in their order.
 pub fn select(x: Tensor, dim: usize, indices: Tensor) -> Tensor {
     record("select", [&x, &indices], |r, [x, indices]| {
         expect_vector(r, "gather", x, dim, indices)?;
@@ -74,7 +76,7 @@ pub fn select(x: Tensor, dim: usize, indices: Tensor) -> Tensor {
     })
 }
 
-/// Combines the slices of `values` along `dim` with those of `x` that `indices` (`[n]`) name.
+/// Combines the slices of `values` along `dim` with the slices of `x` at `indices` (`[n]`).
 pub fn select_assign(x: Tensor, dim: usize, indices: Tensor, values: Tensor, combine: Combine) -> Tensor {
     record("select_assign", [&x, &indices, &values], |r, [x, indices, values]| {
         expect_vector(r, "scatter", x, dim, indices)?;
@@ -92,7 +94,7 @@ pub fn select_assign(x: Tensor, dim: usize, indices: Tensor, values: Tensor, com
     })
 }
 
-/// The slices of `x` at the coordinates of its first k dims that `indices` (`[.., k]`) name.
+/// Returns the slices of `x` at the coordinates `indices` (`[.., k]`) of its first k dims.
 pub fn gather_nd(x: Tensor, indices: Tensor) -> Tensor {
     record("gather_nd", [&x, &indices], |r, [x, indices]| {
         let indices = wide(r, indices)?;
@@ -100,7 +102,7 @@ pub fn gather_nd(x: Tensor, indices: Tensor) -> Tensor {
     })
 }
 
-/// Updates the slices of `x` at the coordinates of its first k dims that `indices` (`[.., k]`) name.
+/// Updates the slices of `x` at the coordinates `indices` (`[.., k]`) of its first k dims.
 pub fn scatter_nd(x: Tensor, indices: Tensor, values: Tensor, mode: ScatterMode) -> Tensor {
     record("scatter_nd", [&x, &indices, &values], |r, [x, indices, values]| {
         let indices = wide(r, indices)?;
@@ -108,7 +110,7 @@ pub fn scatter_nd(x: Tensor, indices: Tensor, values: Tensor, mode: ScatterMode)
     })
 }
 
-/// The rows of `weights` (`[v, d]`) that `indices` (`[..]`) name: `[.., d]`.
+/// Returns the rows of `weights` (`[v, d]`) at `indices` (`[..]`), with shape `[.., d]`.
 pub fn embedding(weights: Tensor, indices: Tensor) -> Tensor {
     record("embedding", [&weights, &indices], |r, [weights, indices]| {
         let indices = as_vectors(r, indices)?;
@@ -116,8 +118,8 @@ pub fn embedding(weights: Tensor, indices: Tensor) -> Tensor {
     })
 }
 
-/// The gradient of [`embedding`] for `weights`, of which only the dims count: the sums of the rows of `gradient`
-/// (`[.., d]`) by index.
+/// Returns the gradient of [`embedding`] with respect to `weights`, of which only the dims are used: for each index,
+/// the sum of its rows of `gradient` (`[.., d]`).
 pub fn embedding_backward(weights: Tensor, gradient: Tensor, indices: Tensor) -> Tensor {
     record("embedding_backward", [&gradient, &indices], |r, [gradient, indices]| {
         let indices = as_vectors(r, indices)?;
@@ -127,7 +129,7 @@ pub fn embedding_backward(weights: Tensor, gradient: Tensor, indices: Tensor) ->
     })
 }
 
-/// Refuses integers that do not stand under the elements of `x`, whatever their number along `dim`.
+/// Rejects indices whose dims differ from those of `x` other than `dim`.
 fn expect_aligned(r: &Recorder, node: &'static str, x: NodeId, dim: usize, indices: NodeId) -> Result<()> {
     expect_dim(r, node, x, dim)?;
     let (dims, mut places) = (r.dims(x), r.dims(indices));
@@ -140,7 +142,7 @@ fn expect_aligned(r: &Recorder, node: &'static str, x: NodeId, dim: usize, indic
     Err(broken_rule(r, node, &[x, indices], format!("indices must have the operand's dims but along dim {dim}")))
 }
 
-/// Refuses anything but one row of indices for `dim`.
+/// Rejects indices for `dim` that are not a vector.
 fn expect_vector(r: &Recorder, node: &'static str, x: NodeId, dim: usize, indices: NodeId) -> Result<()> {
     expect_dim(r, node, x, dim)?;
     if r.rank(indices) == 1 {
@@ -153,8 +155,8 @@ fn all_but(rank: usize, dim: usize) -> Dims {
     (0..rank).filter(|&other| other != dim).collect()
 }
 
-/// Indices as signed numbers of 32 bits at least: XLA computes positions in the type of the indices, where 8 bits wrap, and
-/// takes the upper half of unsigned ones for negative.
+/// Converts indices to signed integers of at least 32 bits. XLA computes positions in the type of the indices, where 8
+/// bits wrap, and treats the upper half of unsigned indices as negative.
 fn wide(r: &mut Recorder, indices: NodeId) -> Result<NodeId> {
     match r.dtype(indices) {
         DType::U64 => r.convert(indices, DType::I64),
@@ -163,7 +165,7 @@ fn wide(r: &mut Recorder, indices: NodeId) -> Result<NodeId> {
     }
 }
 
-/// Single coordinates as vectors of one component, in a new last dim.
+/// Converts single coordinates to vectors of one component, in a new last dim.
 fn as_vectors(r: &mut Recorder, indices: NodeId) -> Result<NodeId> {
     let mut dims = r.dims(indices);
     dims.push(1);
@@ -171,7 +173,7 @@ fn as_vectors(r: &mut Recorder, indices: NodeId) -> Result<NodeId> {
     r.reshape(indices, &dims)
 }
 
-/// The slices of `x` at its first k coordinates, from `indices` of `[.., k]`.
+/// Returns the slices of `x` at the coordinates `indices` (`[.., k]`) of its first k dims.
 fn slices_at(r: &mut Recorder, x: NodeId, indices: NodeId) -> Result<NodeId> {
     let (mut slice_sizes, mut result) = (r.dims(x), r.dims(indices));
     let components = result.pop().unwrap_or(0).min(slice_sizes.len());
@@ -190,7 +192,7 @@ fn slices_at(r: &mut Recorder, x: NodeId, indices: NodeId) -> Result<NodeId> {
     gathered(r, x, indices, attrs, &result)
 }
 
-/// `x` with the slices at its first k coordinates updated, from `indices` of `[.., k]`.
+/// Returns `x` with the slices at the coordinates `indices` (`[.., k]`) of its first k dims updated.
 fn into_slices_at(r: &mut Recorder, x: NodeId, indices: NodeId, values: NodeId, mode: ScatterMode) -> Result<NodeId> {
     let batch = r.rank(indices).saturating_sub(1);
     let components = r.dims(indices).last().copied().unwrap_or(0);
@@ -206,7 +208,8 @@ fn into_slices_at(r: &mut Recorder, x: NodeId, indices: NodeId, values: NodeId, 
     scattered(r, x, indices, values, attrs)
 }
 
-/// A gather whose result has `dims`. One without elements takes no slice, which would not fit an empty operand.
+/// Gathers a result with `dims`. A result without elements uses no gather, since a slice would not fit an empty
+/// operand.
 pub(crate) fn gathered(
     g: &mut impl Builder,
     x: NodeId,
@@ -220,7 +223,7 @@ pub(crate) fn gathered(
     g.gather(x, indices, attrs)
 }
 
-/// A scatter that rounds 16-bit floats once; nothing happens where there is no update or no element.
+/// Scatters with one rounding of 16-bit floats. Returns `x` if there is no update or no element.
 fn scattered(r: &mut Recorder, x: NodeId, indices: NodeId, values: NodeId, attrs: ScatterAttrs) -> Result<NodeId> {
     if r.ty(values).elements() == 0 || r.ty(x).elements() == 0 {
         return Ok(x);
@@ -279,7 +282,7 @@ mod tests {
     }
 
     #[test]
-    fn sixteen_bit_sums_round_once() {
+    fn sums_of_16_bit_floats_are_rounded_once() {
         for device in devices() {
             let x = to_device(tensor_of(DType::BF16, &[256.0, 0.0], &[2]), &device);
             let ones = to_device(tensor_of(DType::BF16, &[1.0; 8], &[8]), &device);

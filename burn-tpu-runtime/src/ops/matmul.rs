@@ -1,7 +1,7 @@
 //! Matrix products of floats and integers, and the cross product.
 //!
-//! Owns: how batch dims broadcast, and in which type products accumulate: 16-bit floats in f32, narrow integers in 32
-//! bits (the wrapped result is the same, and matrix units have nothing narrower).
+//! Owns: how batch dims broadcast, and the type in which products accumulate: f32 for 16-bit floats, 32 bits for narrow
+//! integers (the wrapped result is the same, and matrix units support nothing narrower).
 
 use super::{broken_rule, expect_dim};
 use crate::Tensor;
@@ -9,7 +9,7 @@ use crate::trace::{Recorder, record};
 use burn_tpu_graph::op::{BinaryOp, Combine, DotAttrs};
 use burn_tpu_graph::{Builder, DType, Dims, NodeId, Result};
 
-/// `[.., m, k]` times `[.., k, n]`; batch dims of size 1 broadcast.
+/// Computes the product of `[.., m, k]` and `[.., k, n]`. Batch dims of size 1 broadcast.
 pub fn matmul(name: &'static str, lhs: Tensor, rhs: Tensor) -> Tensor {
     record(name, [&lhs, &rhs], |r, [x, y]| {
         let (rank, dtype) = (r.rank(x), r.dtype(x));
@@ -28,7 +28,7 @@ pub fn matmul(name: &'static str, lhs: Tensor, rhs: Tensor) -> Tensor {
     })
 }
 
-/// The types in which a product is given its operands and accumulates.
+/// Returns the types of a product's operands and of its accumulator.
 fn product_types(dtype: DType) -> (DType, DType) {
     match dtype {
         DType::I8 => (dtype, DType::I32),
@@ -39,8 +39,8 @@ fn product_types(dtype: DType) -> (DType, DType) {
     }
 }
 
-/// One `dot_general`, whatever broadcasts: a batch dim that one side has with size 1 is a free dim of the other side, so
-/// `[b, t, k]` times `[1, k, n]` is a single large product and nothing is repeated in memory.
+/// Computes one `dot_general` for any broadcast. A batch dim that has size 1 on one side is a free dim of the other
+/// side, so `[b, t, k]` times `[1, k, n]` is a single large product and nothing is repeated in memory.
 fn batched_dot(r: &mut Recorder, x: NodeId, y: NodeId, result: DType) -> Result<NodeId> {
     let batch = r.rank(x) - 2;
     let (xs, ys) = (r.dims(x), r.dims(y));
@@ -59,7 +59,7 @@ fn batched_dot(r: &mut Recorder, x: NodeId, y: NodeId, result: DType) -> Result<
         result,
     };
     let product = r.dot_general(x, y, attrs)?;
-    // The product's dims: batch of both, then what only x has and m, then what only y has and n.
+    // The dims of the product: the batch dims of both, then the dims of only x and m, then the dims of only y and n.
     let order: Dims = both.into_iter().chain(x_only).chain([batch]).chain(y_only).chain([batch + 1]).collect();
     let permutation: Dims = (0..batch + 2).filter_map(|d| order.iter().position(|&from| from == d)).collect();
     r.transpose(product, &permutation)
@@ -69,16 +69,16 @@ fn batch_dims(batch: usize, keep: impl FnMut(&usize) -> bool) -> Dims {
     (0..batch).filter(keep).collect()
 }
 
-/// The operand without its size-1 dims `gone`, and where the dims `batch` stand then.
-fn drop_dims(r: &mut Recorder, x: NodeId, gone: &[usize], batch: &[usize]) -> Result<(NodeId, Dims)> {
+/// Returns the operand without its size-1 dims `dropped`, and the new positions of the dims `batch`.
+fn drop_dims(r: &mut Recorder, x: NodeId, dropped: &[usize], batch: &[usize]) -> Result<(NodeId, Dims)> {
     let dims = r.dims(x);
-    let kept: Dims = (0..dims.len()).filter(|d| !gone.contains(d)).collect();
+    let kept: Dims = (0..dims.len()).filter(|d| !dropped.contains(d)).collect();
     let sizes: Dims = kept.iter().map(|&d| dims[d]).collect();
     let places = batch.iter().filter_map(|d| kept.iter().position(|k| k == d)).collect();
     Ok((r.reshape(x, &sizes)?, places))
 }
 
-/// The product of 64-bit integers, for which TPUs have no dot: XLA fuses the broadcast product into the sum.
+/// Computes the product of 64-bit integers, for which TPUs have no dot. XLA fuses the broadcast product into the sum.
 fn multiply_and_sum(r: &mut Recorder, x: NodeId, y: NodeId) -> Result<NodeId> {
     let rank = r.rank(x);
     let mut xs = r.dims(x);
@@ -95,7 +95,8 @@ fn multiply_and_sum(r: &mut Recorder, x: NodeId, y: NodeId) -> Result<NodeId> {
     r.reduce(Combine::Sum, products, &[rank - 1])
 }
 
-/// The cross product along a dim of size 3. 16-bit floats round once, after the difference that may cancel.
+/// Computes the cross product along a dim of size 3. 16-bit floats are rounded once, after the subtraction, which may
+/// cancel digits.
 pub fn cross(lhs: Tensor, rhs: Tensor, dim: usize) -> Tensor {
     record("float_cross", [&lhs, &rhs], |r, [x, y]| {
         expect_dim(r, "slice", x, dim)?;
@@ -129,7 +130,7 @@ mod tests {
     use super::*;
     use crate::ops::testing::{tensor, tensor_of, values};
 
-    /// Sizes and strides with 0 where a size-1 dim repeats.
+    /// Computes the product with sizes and strides. The stride is 0 for a size-1 dim that repeats.
     fn naive(x: &[f64], xs: &[usize; 4], y: &[f64], ys: &[usize; 4]) -> Vec<f64> {
         let (m, k, n) = (xs[2], xs[3], ys[3]);
         let at = |dims: &[usize; 4], a: usize, b: usize| (a % dims[0]) * dims[1] + b % dims[1];
@@ -161,11 +162,11 @@ mod tests {
     }
 
     #[test]
-    fn narrow_integers_wrap_and_halves_accumulate_in_f32() {
+    fn narrow_integers_wrap_and_16_bit_floats_accumulate_in_f32() {
         let bytes = || tensor([100i8, 100], &[1, 2]);
         let column = tensor([1i8, 1], &[2, 1]);
         assert_eq!(values(matmul("int_matmul", bytes(), column)), [-56.0]);
-        // In bf16 arithmetic 256 + 1 is 256: three of these ones would be lost.
+        // In bf16 arithmetic 256 + 1 is 256, so the three ones would be lost.
         let x = tensor_of(DType::BF16, &[256.0, 1.0, 1.0, 1.0, 1.0], &[1, 5]);
         let ones = tensor_of(DType::BF16, &[1.0; 5], &[5, 1]);
         assert_eq!(values(matmul("float_matmul", x, ones)), [260.0]);

@@ -1,10 +1,10 @@
-//! Tensor operations, each composed from graph nodes, in terms of plain types.
+//! Tensor operations on plain types, each composed of graph nodes.
 //!
-//! One file per family; each function serves every element type and records one op. `name` is what the op is called in
-//! labels and in the panic on a user's mistake: a front end passes its own name of the op. Below this folder everything
-//! is called as in StableHLO.
+//! One file per family. Each function supports every element type and records one op. `name` is the name of the op in
+//! labels and in the panic for a user's error: a front end passes its own name of the op. Layers below this folder use
+//! the names of StableHLO.
 //!
-//! May not know: any front end's traits or types.
+//! May not know: the traits or types of any front end.
 
 pub mod arithmetic;
 pub mod data;
@@ -21,13 +21,14 @@ mod testing;
 
 use burn_tpu_graph::{Builder, GraphError, NodeId, Result};
 
-/// A rule that an op adds to those of the nodes it is composed of; `node` is the first node that could not be built.
+/// Returns the error for a rule that an op adds to those of its nodes. `node` is the first node that could not be
+/// built.
 fn broken_rule(graph: &impl Builder, node: &'static str, operands: &[NodeId], rule: impl Into<String>) -> GraphError {
     let operands = operands.iter().map(|&id| graph.ty(id).to_string()).collect::<Vec<_>>().join(", ");
     GraphError { op: node, operands, rule: rule.into() }
 }
 
-/// Refuses a dim that `x` has not, for compositions that look at it before a node does.
+/// Rejects a dim that `x` does not have, for compositions that use the dim before a node checks it.
 fn expect_dim(graph: &impl Builder, node: &'static str, x: NodeId, dim: usize) -> Result<()> {
     let rank = graph.rank(x);
     if dim < rank {

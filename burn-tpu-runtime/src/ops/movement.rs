@@ -1,7 +1,8 @@
-//! Ops that move, repeat, cut or overwrite elements, for every element type.
+//! Ops that move, repeat, slice or overwrite elements, for every element type.
 //!
-//! Owns: slices with steps of either sign, assignment to them, windows. Sizes and steps are structure;
-//! where a slice begins is an offset, a constant until it moves: a static slice compiles to a view or a fused copy.
+//! Owns: slices (clamped, with positive or negative steps), assignment to slices, windows. Sizes and steps are
+//! part of the program. The start of a slice is an offset, which is a constant until it changes: a static slice
+//! compiles to a view or a fused copy.
 
 use super::{broken_rule, expect_dim};
 use crate::Tensor;
@@ -11,12 +12,12 @@ use burn_tpu_graph::{Builder, DType, Dims, NodeId, Number, Result};
 use smallvec::{SmallVec, smallvec};
 use std::ops::Range;
 
-/// The same elements in row-major order under other dims.
+/// Returns the same elements in row-major order with other dims.
 pub fn reshape(x: Tensor, dims: &[usize]) -> Tensor {
     record("reshape", [&x], |r, [x]| r.reshape(x, dims))
 }
 
-/// Two dims exchanged.
+/// Swaps two dims.
 pub fn swap_dims(x: Tensor, dim1: usize, dim2: usize) -> Tensor {
     let swapped = |dim| match dim {
         _ if dim == dim1 => dim2,
@@ -30,7 +31,7 @@ pub fn swap_dims(x: Tensor, dim1: usize, dim2: usize) -> Tensor {
     })
 }
 
-/// The last two dims exchanged.
+/// Swaps the last two dims.
 pub fn transpose(x: Tensor) -> Tensor {
     record("transpose", [&x], |r, [x]| {
         let rank = r.rank(x);
@@ -43,17 +44,17 @@ pub fn transpose(x: Tensor) -> Tensor {
     })
 }
 
-/// Dims in another order.
+/// Permutes the dims.
 pub fn permute(x: Tensor, axes: &[usize]) -> Tensor {
     record("permute", [&x], |r, [x]| r.transpose(x, axes))
 }
 
-/// The order along some dims reversed.
+/// Reverses the elements along some dims.
 pub fn flip(x: Tensor, axes: &[usize]) -> Tensor {
     record("flip", [&x], |r, [x]| r.reverse(x, axes))
 }
 
-/// Size-1 dims repeated up to a shape; missing leading dims are added.
+/// Broadcasts size-1 dims to a shape, and adds missing leading dims.
 pub fn expand(x: Tensor, dims: &[usize]) -> Tensor {
     record("expand", [&x], |r, [x]| {
         if r.rank(x) > dims.len() {
@@ -64,7 +65,8 @@ pub fn expand(x: Tensor, dims: &[usize]) -> Tensor {
     })
 }
 
-/// The whole tensor `times` times along a dim: a broadcast along a new dim before it, which then merges with it.
+/// Repeats the whole tensor `times` times along a dim: a broadcast along a new dim before it, which is then merged with
+/// it.
 pub fn repeat_dim(x: Tensor, dim: usize, times: usize) -> Tensor {
     record("repeat_dim", [&x], |r, [x]| {
         expect_dim(r, "broadcast_in_dim", x, dim)?;
@@ -79,25 +81,25 @@ pub fn repeat_dim(x: Tensor, dim: usize, times: usize) -> Tensor {
     })
 }
 
-/// Tensors in order along a dim.
+/// Concatenates tensors along a dim.
 pub fn cat(tensors: Vec<Tensor>, dim: usize) -> Tensor {
     let operands: Vec<&Tensor> = tensors.iter().collect();
     let [joined] = record_many("cat", &operands, |r, nodes| Ok([r.concatenate(nodes, dim)?]));
     joined
 }
 
-/// The part of one dim that a slice takes: elements `step` apart of a range within the dim. A negative step walks the
-/// same range from its last element down.
+/// A slice of one dim: the elements at multiples of `step` in a range of the dim. A negative step starts at the last
+/// element of the same range and goes down.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Slice {
-    /// Within the dim; empty if it ends before it starts.
+    /// The range within the dim. It is empty if it ends before it starts.
     pub range: Range<usize>,
-    /// Elements from one to the next; 0 counts as 1.
+    /// The distance between two elements; 0 counts as 1.
     pub step: isize,
 }
 
-/// What a slice takes of one dim: `count` elements, `stride` apart from the lowest on, perhaps in reverse order.
-/// A negative step walks the same range from its last element down.
+/// The elements of a slice in one dim: `count` elements with distance `stride`, from the lowest one on, possibly in
+/// reverse order.
 #[derive(Clone, Copy)]
 struct Span {
     lowest: usize,
@@ -116,19 +118,19 @@ impl Span {
         Self { lowest, count, stride, reversed }
     }
 
-    /// From the lowest to the highest element taken, both counted.
+    /// Returns the number of elements from the lowest to the highest element of the slice, both included.
     fn reach(self) -> usize {
         if self.count == 0 { 0 } else { (self.count - 1) * self.stride + 1 }
     }
 }
 
-/// One span per dim; dims without a slice are taken whole.
+/// Returns one span per dim. A dim without a slice has a span of all its elements.
 fn spans(dims: &[usize], slices: &[Slice]) -> SmallVec<[Span; 4]> {
     let whole = |size| Span::new(&Slice { range: 0..size, step: 1 });
     dims.iter().enumerate().map(|(d, &size)| slices.get(d).map_or_else(|| whole(size), Span::new)).collect()
 }
 
-/// Refuses slices of dims that `x` has not.
+/// Rejects slices of dims that `x` does not have.
 fn expect_slices(r: &Recorder, x: NodeId, slices: &[Slice]) -> Result<()> {
     let (count, rank) = (slices.len(), r.rank(x));
     if count <= rank {
@@ -141,7 +143,7 @@ fn reversed_dims(spans: &[Span]) -> Dims {
     (0..spans.len()).filter(|&d| spans[d].reversed && spans[d].count > 1).collect()
 }
 
-/// The elements that the slices take.
+/// Returns the elements of the slices.
 pub fn slice(x: Tensor, slices: &[Slice]) -> Tensor {
     let spans = spans(x.dims(), slices);
     record("slice", [&x], |r, [x]| {
@@ -158,7 +160,7 @@ pub fn slice(x: Tensor, slices: &[Slice]) -> Tensor {
     })
 }
 
-/// Where the spans begin: zero for a dim that is reached as a whole or not at all, an offset for any other.
+/// Returns the starts of the spans: zero for a dim that is taken as a whole or not at all, an offset for any other dim.
 fn starts(r: &mut Recorder, x: NodeId, spans: &[Span]) -> Result<SmallVec<[NodeId; 4]>> {
     let dims = r.dims(x);
     let dtype = if dims.iter().all(|&size| i32::try_from(size).is_ok()) { DType::I32 } else { DType::I64 };
@@ -169,11 +171,11 @@ fn starts(r: &mut Recorder, x: NodeId, spans: &[Span]) -> Result<SmallVec<[NodeI
     spans.iter().zip(&dims).map(start).collect()
 }
 
-/// x with the elements that the slices take replaced by those of `value`.
+/// Returns `x` with the elements of the slices replaced by those of `value`.
 ///
-/// A contiguous region is a `dynamic_update_slice`, which XLA does in place. A region with gaps is the whole reach taken out,
-/// changed at its strides and put back: interior padding and a mask, three fused element-wise ops, where a scatter would
-/// address element by element.
+/// A contiguous region is a `dynamic_update_slice`, which XLA performs in place. For a region with gaps, its whole
+/// extent is sliced, changed at its strides and written back: interior padding and a mask, which are three fused
+/// element-wise ops. A scatter would address each element separately.
 pub fn slice_assign(x: Tensor, slices: &[Slice], value: Tensor) -> Tensor {
     let spans = spans(x.dims(), slices);
     if spans.iter().any(|span| span.count == 0) {
@@ -196,7 +198,7 @@ pub fn slice_assign(x: Tensor, slices: &[Slice], value: Tensor) -> Tensor {
     })
 }
 
-/// The elements that the spans reach, with those at their strides replaced.
+/// Returns the elements within the extent of the spans, with those at their strides replaced.
 fn assign_with_gaps(r: &mut Recorder, reached: NodeId, spans: &[Span], value: NodeId) -> Result<NodeId> {
     let dims = r.dims(reached);
     let mut mask = None;
@@ -213,7 +215,7 @@ fn assign_with_gaps(r: &mut Recorder, reached: NodeId, spans: &[Span], value: No
     mask.map_or(Ok(value), |mask| r.select(mask, value, reached))
 }
 
-/// `value` with zeros in the gaps of the spans.
+/// Returns `value` with zeros in the gaps of the spans.
 fn spread(r: &mut Recorder, value: NodeId, spans: &[Span]) -> Result<NodeId> {
     let dtype = r.dtype(value);
     let zero = r.scalar(dtype, 0i64)?;
@@ -222,20 +224,21 @@ fn spread(r: &mut Recorder, value: NodeId, spans: &[Span]) -> Result<NodeId> {
     r.pad(value, zero, &edge, &edge, &interior)
 }
 
-/// Above so many slices per window, windows are gathered instead.
+/// The maximum number of slices per window. Windows that need more use a gather.
 const MAX_SLICES: usize = 64;
 
-/// All complete windows of `size` elements, `step` apart, along a dim; the window's elements become the last dim.
+/// Returns all complete windows of `size` elements at distance `step` along a dim. The elements of a window become the
+/// last dim.
 ///
-/// Blocks of `step` elements are laid side by side: window `w` is blocks `w`, `w + 1`, …, cut to `size`. That takes
-/// `size / step` slices and one concatenation; a step of at least `size` takes a single reshape.
+/// Blocks of `step` elements are concatenated: window `w` consists of the blocks `w`, `w + 1`, …, truncated to `size`.
+/// That takes `size / step` slices and one concatenation. A step of at least `size` takes a single reshape.
 pub fn unfold(x: Tensor, dim: usize, size: usize, step: usize) -> Tensor {
     record("unfold", [&x], |r, [x]| {
         expect_dim(r, "slice", x, dim)?;
         if step == 0 {
             return Err(broken_rule(r, "slice", &[x], "the step must be at least 1"));
         }
-        // No window where the dim is shorter than one.
+        // A dim that is shorter than a window has no windows.
         let windows = (r.dims(x)[dim] + step).saturating_sub(size) / step;
         match size.div_ceil(step).max(1) {
             blocks if blocks <= MAX_SLICES => windows_of_blocks(r, x, dim, [windows, size, step, blocks]),
@@ -253,7 +256,8 @@ fn windows_of_blocks(
     let (mut dims, dtype) = (r.dims(x), r.dtype(x));
     let rank = dims.len();
     let all_blocks = windows + blocks - 1;
-    // The padding fills the last window's last block and is cut off again; negative, it drops what no window covers.
+    // The padding completes the last block of the last window and is removed again. Negative padding removes elements
+    // that no window covers.
     let low: SmallVec<[isize; 4]> = smallvec![0; rank];
     let mut high = low.clone();
     high[dim] = (all_blocks * step) as isize - dims[dim] as isize;
@@ -301,18 +305,18 @@ mod tests {
         Slice { range, step }
     }
 
-    fn counted(dims: &[usize]) -> Tensor {
+    fn ascending(dims: &[usize]) -> Tensor {
         tensor((0..dims.iter().product::<usize>()).map(|i| i as f32), dims)
     }
 
     #[test]
-    fn negative_steps_walk_the_range_down() {
-        assert_eq!(values(slice(counted(&[9]), &[at(2..8, -2)])), [7.0, 5.0, 3.0]);
-        assert_eq!(values(slice(counted(&[5]), &[at(0..5, -1)])), [4.0, 3.0, 2.0, 1.0, 0.0]);
-        assert_eq!(values(slice(counted(&[5]), &[at(0..5, 2)])), [0.0, 2.0, 4.0]);
-        assert_eq!(values(slice(counted(&[2, 3]), &[at(1..2, 1), at(1..3, 1)])), [4.0, 5.0]);
+    fn negative_steps_reverse_the_range() {
+        assert_eq!(values(slice(ascending(&[9]), &[at(2..8, -2)])), [7.0, 5.0, 3.0]);
+        assert_eq!(values(slice(ascending(&[5]), &[at(0..5, -1)])), [4.0, 3.0, 2.0, 1.0, 0.0]);
+        assert_eq!(values(slice(ascending(&[5]), &[at(0..5, 2)])), [0.0, 2.0, 4.0]);
+        assert_eq!(values(slice(ascending(&[2, 3]), &[at(1..2, 1), at(1..3, 1)])), [4.0, 5.0]);
         let backwards = at(Range { start: 2, end: 1 }, 1);
-        assert_eq!(slice(counted(&[2, 3]), &[at(0..2, 1), backwards]).dims(), [2, 0]);
+        assert_eq!(slice(ascending(&[2, 3]), &[at(0..2, 1), backwards]).dims(), [2, 0]);
     }
 
     #[test]
@@ -324,18 +328,18 @@ mod tests {
             vec![at(0..4, -3), at(0..5, -2)],
             vec![at(2..3, 1)],
         ] {
-            let taken = slice(counted(&[4, 5]), &slices);
+            let taken = slice(ascending(&[4, 5]), &slices);
             let marked = tensor((0..taken.dims().iter().product()).map(|i: usize| 100.0 + i as f32), taken.dims());
-            let assigned = slice_assign(counted(&[4, 5]), &slices, marked.clone());
+            let assigned = slice_assign(ascending(&[4, 5]), &slices, marked.clone());
             assert_eq!(values(slice(assigned.clone(), &slices)), values(marked.clone()), "{slices:?}");
             let kept = values(assigned).into_iter().filter(|&value| value < 100.0).count();
             assert_eq!(kept, 20 - values(marked).len(), "{slices:?}");
         }
-        assert_eq!(values(slice_assign(counted(&[3]), &[at(1..1, 1)], counted(&[0]))), [0.0, 1.0, 2.0]);
+        assert_eq!(values(slice_assign(ascending(&[3]), &[at(1..1, 1)], ascending(&[0]))), [0.0, 1.0, 2.0]);
     }
 
     #[test]
-    fn windows_overlap_touch_or_leave_gaps() {
+    fn windows_with_overlap_and_with_gaps() {
         let naive = |n: usize, size: usize, step: usize| {
             let windows = if n < size { 0 } else { (n - size) / step + 1 };
             let values = (0..windows).flat_map(|w| (0..size).map(move |j| (w * step + j) as f64));
@@ -344,28 +348,28 @@ mod tests {
         for (n, size, step) in
             [(7, 3, 1), (7, 3, 2), (8, 2, 2), (8, 2, 3), (10, 2, 3), (10, 5, 3), (2, 3, 1), (200, 90, 1)]
         {
-            let windows = unfold(counted(&[n]), 0, size, step);
+            let windows = unfold(ascending(&[n]), 0, size, step);
             let (dims, expected) = naive(n, size, step);
             assert_eq!((windows.dims(), values(windows.clone())), (&dims[..], expected), "{n} {size} {step}");
         }
-        let rows = unfold(counted(&[3, 2]), 0, 2, 1);
+        let rows = unfold(ascending(&[3, 2]), 0, 2, 1);
         assert_eq!((rows.dims(), values(rows.clone())), (&[2, 2, 2][..], vec![0.0, 2.0, 1.0, 3.0, 2.0, 4.0, 3.0, 5.0]));
     }
 
     #[test]
     fn repeats_expands_and_joins() {
-        assert_eq!(values(repeat_dim(counted(&[2, 1]), 0, 2)), [0.0, 1.0, 0.0, 1.0]);
-        assert_eq!(values(repeat_dim(counted(&[2, 1]), 1, 2)), [0.0, 0.0, 1.0, 1.0]);
-        assert_eq!(repeat_dim(counted(&[2, 3]), 1, 0).dims(), [2, 0]);
-        assert_eq!(values(expand(counted(&[2]), &[2, 2])), [0.0, 1.0, 0.0, 1.0]);
-        let joined = cat(vec![counted(&[1, 2]), counted(&[2, 2]), counted(&[0, 2])], 0);
+        assert_eq!(values(repeat_dim(ascending(&[2, 1]), 0, 2)), [0.0, 1.0, 0.0, 1.0]);
+        assert_eq!(values(repeat_dim(ascending(&[2, 1]), 1, 2)), [0.0, 0.0, 1.0, 1.0]);
+        assert_eq!(repeat_dim(ascending(&[2, 3]), 1, 0).dims(), [2, 0]);
+        assert_eq!(values(expand(ascending(&[2]), &[2, 2])), [0.0, 1.0, 0.0, 1.0]);
+        let joined = cat(vec![ascending(&[1, 2]), ascending(&[2, 2]), ascending(&[0, 2])], 0);
         assert_eq!(values(joined), [0.0, 1.0, 0.0, 1.0, 2.0, 3.0]);
-        assert_eq!(values(swap_dims(counted(&[2, 2]), 0, 1)), [0.0, 2.0, 1.0, 3.0]);
+        assert_eq!(values(swap_dims(ascending(&[2, 2]), 0, 1)), [0.0, 2.0, 1.0, 3.0]);
     }
 
     #[test]
     #[should_panic(expected = "reshape")]
-    fn a_wrong_shape_panics_as_it_is_recorded() {
-        reshape(counted(&[6]), &[4, 2]);
+    fn a_wrong_shape_panics_when_it_is_recorded() {
+        reshape(ascending(&[6]), &[4, 2]);
     }
 }

@@ -1,8 +1,7 @@
-//! Random tensors, drawn on the device from its Threefry state.
+//! Random tensors, generated on the device from its Threefry state.
 //!
-//! Owns: how uniformly random bits become each distribution. The state is a run-time input, so a dropout mask
-//! differs at every step without a recompile; the parameters of a distribution are structure.
-//! 16-bit floats are drawn in f32 and rounded once.
+//! Owns: the conversion of uniformly random bits to each distribution. The state is a run-time input, so a
+//! dropout mask differs at every step without a recompile. The parameters of a distribution are part of the program. 16-bit floats are generated in f32 and rounded once.
 
 use crate::trace::{Recorder, create};
 use crate::{Device, Tensor};
@@ -15,35 +14,35 @@ pub enum Distribution {
     /// Uniform on [0, 1) for floats, on [0, 255) for integers.
     #[default]
     Default,
-    /// 1 with the given chance, else 0.
+    /// 1 with the given probability, else 0.
     Bernoulli(f64),
     /// Uniform on [low, high).
     Uniform(f64, f64),
-    /// Normal, of a mean and a standard deviation.
+    /// Normal with a mean and a standard deviation.
     Normal(f64, f64),
 }
 
-/// A float tensor; `Default` is uniform on [0, 1).
+/// Returns a random float tensor. `Default` is uniform on [0, 1).
 pub fn floats(dims: &[usize], distribution: Distribution, dtype: DType, device: &Device) -> Tensor {
     let ty = TensorType::new(dtype, dims);
     create("float_random", device, |r| match distribution {
         _ if ty.elements() == 0 => r.splat(dtype, &ty.dims, 0i64),
         Distribution::Default => uniform(r, &ty, 0.0, 1.0),
         Distribution::Uniform(low, high) => uniform(r, &ty, low, high),
-        Distribution::Bernoulli(chance) => bernoulli(r, &ty, chance),
+        Distribution::Bernoulli(probability) => bernoulli(r, &ty, probability),
         Distribution::Normal(mean, deviation) => normal(r, &ty, mean, deviation),
     })
 }
 
-/// An integer tensor. As on burn-ndarray, `Default` is uniform on [0, 255), bounds are truncated to integers, and a
-/// normal distribution is rounded toward zero. Bounds outside the type are moved to its ends.
+/// Returns a random integer tensor. As in burn-ndarray, `Default` is uniform on [0, 255), bounds are truncated to
+/// integers, and normal values are rounded toward zero. Bounds outside the type are clamped to its range.
 pub fn ints(dims: &[usize], distribution: Distribution, dtype: DType, device: &Device) -> Tensor {
     let ty = TensorType::new(dtype, dims);
     create("int_random", device, |r| match distribution {
         _ if ty.elements() == 0 => r.splat(dtype, &ty.dims, 0i64),
         Distribution::Default => uniform_ints(r, &ty, 0.0, 255.0),
         Distribution::Uniform(low, high) => uniform_ints(r, &ty, low, high),
-        Distribution::Bernoulli(chance) => bernoulli(r, &ty, chance),
+        Distribution::Bernoulli(probability) => bernoulli(r, &ty, probability),
         Distribution::Normal(mean, deviation) => {
             let numbers = normal(r, &ty.with_dtype(DType::F32), mean, deviation)?;
             r.convert(numbers, dtype)
@@ -51,14 +50,15 @@ pub fn ints(dims: &[usize], distribution: Distribution, dtype: DType, device: &D
     })
 }
 
-/// Uniformly random ui32 or ui64.
+/// Returns uniformly random ui32 or ui64.
 fn bits(r: &mut Recorder, dtype: DType, dims: &[usize]) -> Result<NodeId> {
     let elements: usize = dims.iter().product();
     let state = r.rng_state(elements * dtype.size_bytes() / 4)?;
     Ok(r.rng_bit_generator(state, dtype, dims)?.1)
 }
 
-/// Uniform on [0, 1) in steps of 2^-23 (f64: 2^-52): random bits are the mantissa of a number in [1, 2), less 1.
+/// Returns uniform numbers on [0, 1) in steps of 2^-23 (f64: 2^-52). The random bits are the mantissa of a number in
+/// [1, 2), from which 1 is subtracted.
 fn unit(r: &mut Recorder, dtype: DType, dims: &[usize]) -> Result<NodeId> {
     let (word, shift, exponent) = match dtype {
         DType::F64 => (DType::U64, 12, 1.0f64.to_bits()),
@@ -71,7 +71,8 @@ fn unit(r: &mut Recorder, dtype: DType, dims: &[usize]) -> Result<NodeId> {
     r.binary_const(BinaryOp::Sub, number, 1.0)
 }
 
-/// Uniform on [low, high). What rounding moves up to `high` becomes the largest value below it.
+/// Returns uniform numbers on [low, high). A number that is rounded up to `high` is replaced by the largest value below
+/// it.
 fn uniform(r: &mut Recorder, ty: &TensorType, low: f64, high: f64) -> Result<NodeId> {
     let wide = ty.dtype.accumulator();
     let mut values = unit(r, wide, &ty.dims)?;
@@ -89,11 +90,11 @@ fn uniform(r: &mut Recorder, ty: &TensorType, low: f64, high: f64) -> Result<Nod
     r.binary(BinaryOp::Min, values, below)
 }
 
-/// The bits of the largest normal number of a float type below `high`.
+/// Returns the bits of the largest normal number of a float type below `high`.
 fn bits_below(dtype: DType, high: f64) -> u64 {
     let bits = Number::Float(high).bits(dtype);
     let sign = 1 << (8 * dtype.size_bytes() - 1);
-    // Device arithmetic flushes what is smaller than the smallest normal number.
+    // Device arithmetic flushes subnormal numbers to zero.
     let smallest = Number::Float(match dtype {
         DType::F16 => half::f16::MIN_POSITIVE.to_f64(),
         DType::F64 => f64::MIN_POSITIVE,
@@ -106,9 +107,9 @@ fn bits_below(dtype: DType, high: f64) -> u64 {
     }
 }
 
-/// 1 with the given chance, else 0: a comparison of the bits, exact to 2^-32.
-fn bernoulli(r: &mut Recorder, ty: &TensorType, chance: f64) -> Result<NodeId> {
-    let favourable = (chance.clamp(0.0, 1.0) * 2f64.powi(32)).round() as u64;
+/// Returns 1 with the given probability, else 0: a comparison of the bits, exact to 2^-32.
+fn bernoulli(r: &mut Recorder, ty: &TensorType, probability: f64) -> Result<NodeId> {
+    let favourable = (probability.clamp(0.0, 1.0) * 2f64.powi(32)).round() as u64;
     if favourable == 0 {
         return r.splat(ty.dtype, &ty.dims, 0i64);
     }
@@ -117,8 +118,9 @@ fn bernoulli(r: &mut Recorder, ty: &TensorType, chance: f64) -> Result<NodeId> {
     r.convert(hit, ty.dtype)
 }
 
-/// Normal, by the inverse of its distribution function at a uniform number on (-1, 1): symmetric, and never at an end,
-/// since the numbers stand half a step off. Reaches 5.3 deviations (f64: 8.2).
+/// Returns normal numbers: the inverse of the distribution function at uniform numbers on (-1, 1). The uniform numbers
+/// are symmetric and offset by half a step, so they never reach an end. The results reach 5.3 standard deviations (f64:
+/// 8.2).
 fn normal(r: &mut Recorder, ty: &TensorType, mean: f64, deviation: f64) -> Result<NodeId> {
     let wide = ty.dtype.accumulator();
     let half_step = if wide == DType::F64 { 2f64.powi(-52) } else { 2f64.powi(-23) };
@@ -131,22 +133,22 @@ fn normal(r: &mut Recorder, ty: &TensorType, mean: f64, deviation: f64) -> Resul
     r.convert(moved, ty.dtype)
 }
 
-/// Up to so many different integers, 32 random bits are spread with a bias below 2^-16; more take 64 bits.
+/// For ranges of at most this size, 32 random bits are reduced with a bias below 2^-16. Larger ranges use 64 bits.
 const FEW: u64 = 1 << 16;
 
-/// Uniform integers on [low, high).
+/// Returns uniform integers on [low, high).
 fn uniform_ints(r: &mut Recorder, ty: &TensorType, low: f64, high: f64) -> Result<NodeId> {
     let (first, end) = integer_range(ty.dtype);
     let low = (low as i128).clamp(first, end - 1);
     let span = ((high as i128).clamp(first, end) - low).clamp(1, i128::from(u64::MAX)) as u64;
     let bits = bits(r, if span <= FEW { DType::U32 } else { DType::U64 }, &ty.dims)?;
     let offset = r.binary_const(BinaryOp::Rem, bits, Number::UInt(span))?;
-    // Offset and sum may wrap in a signed type: modulo the type's width the result is right.
+    // Offset and sum may wrap in a signed type. The result is still correct modulo the type's width.
     let offset = r.convert(offset, ty.dtype)?;
     r.binary_const(BinaryOp::Add, offset, low as i64)
 }
 
-/// The smallest value of an integer type, and one past its largest.
+/// Returns the smallest value of an integer type, and the largest value plus one.
 fn integer_range(dtype: DType) -> (i128, i128) {
     let values = 1i128 << (8 * dtype.size_bytes());
     if dtype.is_unsigned_int() { (0, values) } else { (-values / 2, values / 2) }

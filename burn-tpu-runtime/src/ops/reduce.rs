@@ -1,9 +1,9 @@
-//! Reductions, their indices, and running reductions, for every element type.
+//! Reductions, argmax and argmin, and cumulative reductions, for every element type.
 //!
-//! Sums, products and means of 16-bit floats run in f32 and round once. A NaN is the largest and the smallest value, so
-//! `max` and `min` return it and `argmax` and `argmin` its place; of equal values the first counts. Nothing has no
-//! extreme value and no integer mean: these panic at record time. An empty sum is 0, an empty product 1, an empty float
-//! mean NaN.
+//! Sums, products and means of 16-bit floats run in f32 and are rounded once. A NaN counts as both the largest and the
+//! smallest value, so `max` and `min` return it and `argmax` and `argmin` return its index. Of equal values the first
+//! one is taken. Zero elements have no extreme value and no integer mean, so these panic at record time. An empty sum
+//! is 0, an empty product 1, an empty float mean NaN.
 
 use super::broken_rule;
 use crate::trace::{Recorder, record, record_many};
@@ -11,137 +11,137 @@ use crate::{Platform, Tensor};
 use burn_tpu_graph::op::{BinaryOp, Combine, Direction, UnaryOp, WindowAttrs};
 use burn_tpu_graph::{Builder, DType, Dims, Literal, LiteralData, NodeId, Number, Result, TensorType};
 
-/// Sum of all elements, `[1]`.
+/// Returns the sum of all elements, `[1]`.
 pub fn sum(x: Tensor) -> Tensor {
     whole("sum", x, |r, x, dims| r.accumulate(Combine::Sum, x, dims))
 }
 
-/// Product of all elements, `[1]`.
+/// Returns the product of all elements, `[1]`.
 pub fn prod(x: Tensor) -> Tensor {
     whole("prod", x, |r, x, dims| r.accumulate(Combine::Prod, x, dims))
 }
 
-/// Mean of all elements, `[1]`; integers truncate toward zero.
+/// Returns the mean of all elements, `[1]`. Integers truncate toward zero.
 pub fn mean(x: Tensor) -> Tensor {
     whole("mean", x, average)
 }
 
-/// Largest element, `[1]`.
+/// Returns the largest element, `[1]`.
 pub fn max(x: Tensor) -> Tensor {
     let guard = drops_nan(&x);
     whole("max", x, |r, x, dims| extreme(r, Combine::Max, x, dims, guard))
 }
 
-/// Smallest element, `[1]`.
+/// Returns the smallest element, `[1]`.
 pub fn min(x: Tensor) -> Tensor {
     let guard = drops_nan(&x);
     whole("min", x, |r, x, dims| extreme(r, Combine::Min, x, dims, guard))
 }
 
-/// Largest magnitude, `[1]`.
+/// Returns the largest absolute value, `[1]`.
 pub fn max_abs(x: Tensor) -> Tensor {
     let guard = drops_nan(&x);
     whole("max_abs", x, |r, x, dims| largest_magnitude(r, x, dims, guard))
 }
 
-/// Whether any element is not zero, `[1]`.
+/// Returns whether any element is not zero, `[1]`.
 pub fn any(x: Tensor) -> Tensor {
     whole("any", x, |r, x, dims| truth(r, Combine::Or, x, dims))
 }
 
-/// Whether no element is zero, `[1]`.
+/// Returns whether no element is zero, `[1]`.
 pub fn all(x: Tensor) -> Tensor {
     whole("all", x, |r, x, dims| truth(r, Combine::And, x, dims))
 }
 
-/// Sum along `dim`, which stays with size 1.
+/// Returns the sum along `dim`, which is kept with size 1.
 pub fn sum_dim(x: Tensor, dim: usize) -> Tensor {
     along("sum_dim", x, dim, |r, x, dims| r.accumulate(Combine::Sum, x, dims))
 }
 
-/// Product along `dim`, which stays with size 1.
+/// Returns the product along `dim`, which is kept with size 1.
 pub fn prod_dim(x: Tensor, dim: usize) -> Tensor {
     along("prod_dim", x, dim, |r, x, dims| r.accumulate(Combine::Prod, x, dims))
 }
 
-/// Mean along `dim`, which stays with size 1; integers truncate toward zero.
+/// Returns the mean along `dim`, which is kept with size 1. Integers truncate toward zero.
 pub fn mean_dim(x: Tensor, dim: usize) -> Tensor {
     along("mean_dim", x, dim, average)
 }
 
-/// Largest element along `dim`, which stays with size 1.
+/// Returns the largest element along `dim`, which is kept with size 1.
 pub fn max_dim(x: Tensor, dim: usize) -> Tensor {
     let guard = drops_nan(&x);
     along("max_dim", x, dim, |r, x, dims| extreme(r, Combine::Max, x, dims, guard))
 }
 
-/// Smallest element along `dim`, which stays with size 1.
+/// Returns the smallest element along `dim`, which is kept with size 1.
 pub fn min_dim(x: Tensor, dim: usize) -> Tensor {
     let guard = drops_nan(&x);
     along("min_dim", x, dim, |r, x, dims| extreme(r, Combine::Min, x, dims, guard))
 }
 
-/// Largest magnitude along `dim`, which stays with size 1.
+/// Returns the largest absolute value along `dim`, which is kept with size 1.
 pub fn max_abs_dim(x: Tensor, dim: usize) -> Tensor {
     let guard = drops_nan(&x);
     along("max_abs_dim", x, dim, |r, x, dims| largest_magnitude(r, x, dims, guard))
 }
 
-/// Whether any element along `dim` is not zero.
+/// Returns whether any element along `dim` is not zero.
 pub fn any_dim(x: Tensor, dim: usize) -> Tensor {
     along("any_dim", x, dim, |r, x, dims| truth(r, Combine::Or, x, dims))
 }
 
-/// Whether no element along `dim` is zero.
+/// Returns whether no element along `dim` is zero.
 pub fn all_dim(x: Tensor, dim: usize) -> Tensor {
     along("all_dim", x, dim, |r, x, dims| truth(r, Combine::And, x, dims))
 }
 
-/// Largest elements along `dim` and their places.
+/// Returns the largest elements along `dim` and their indices.
 pub fn max_dim_with_indices(x: Tensor, dim: usize, index: DType) -> (Tensor, Tensor) {
     let [values, indices] =
         record_many("max_dim_with_indices", &[&x], |r, nodes| located_extreme(r, true, nodes[0], dim, index));
     (values, indices)
 }
 
-/// Smallest elements along `dim` and their places.
+/// Returns the smallest elements along `dim` and their indices.
 pub fn min_dim_with_indices(x: Tensor, dim: usize, index: DType) -> (Tensor, Tensor) {
     let [values, indices] =
         record_many("min_dim_with_indices", &[&x], |r, nodes| located_extreme(r, false, nodes[0], dim, index));
     (values, indices)
 }
 
-/// Places of the largest elements along `dim`, which stays with size 1.
+/// Returns the indices of the largest elements along `dim`, which is kept with size 1.
 pub fn argmax(x: Tensor, dim: usize, index: DType) -> Tensor {
     record("argmax", [&x], |r, [x]| located_extreme(r, true, x, dim, index).map(|[_, place]| place))
 }
 
-/// Places of the smallest elements along `dim`, which stays with size 1.
+/// Returns the indices of the smallest elements along `dim`, which is kept with size 1.
 pub fn argmin(x: Tensor, dim: usize, index: DType) -> Tensor {
     record("argmin", [&x], |r, [x]| located_extreme(r, false, x, dim, index).map(|[_, place]| place))
 }
 
-/// Running sum along `dim`.
+/// Returns the cumulative sum along `dim`.
 pub fn cumsum(x: Tensor, dim: usize) -> Tensor {
     running("cumsum", Combine::Sum, x, dim)
 }
 
-/// Running product along `dim`.
+/// Returns the cumulative product along `dim`.
 pub fn cumprod(x: Tensor, dim: usize) -> Tensor {
     running("cumprod", Combine::Prod, x, dim)
 }
 
-/// Running minimum along `dim`; NaN from the first NaN on.
+/// Returns the cumulative minimum along `dim`. From the first NaN on, all elements are NaN.
 pub fn cummin(x: Tensor, dim: usize) -> Tensor {
     running("cummin", Combine::Min, x, dim)
 }
 
-/// Running maximum along `dim`; NaN from the first NaN on.
+/// Returns the cumulative maximum along `dim`. From the first NaN on, all elements are NaN.
 pub fn cummax(x: Tensor, dim: usize) -> Tensor {
     running("cummax", Combine::Max, x, dim)
 }
 
-/// Records a reduction of all dims; the result is `[1]`, as Burn has no rank 0.
+/// Records a reduction of all dims. The result is `[1]`, since Burn has no rank 0.
 fn whole(
     op: &'static str,
     x: Tensor,
@@ -154,7 +154,7 @@ fn whole(
     })
 }
 
-/// Records a reduction of one dim, which stays with size 1.
+/// Records a reduction of one dim, which is kept with size 1.
 fn along(
     op: &'static str,
     x: Tensor,
@@ -163,18 +163,18 @@ fn along(
 ) -> Tensor {
     record(op, [&x], |r, [x]| {
         let reduced = reduce(r, x, &[dim])?;
-        keep(r, reduced, x, dim)
+        keep_dim(r, reduced, x, dim)
     })
 }
 
-/// `reduced` with the dim of `x` that the reduction removed, of size 1.
-fn keep(r: &mut Recorder, reduced: NodeId, x: NodeId, dim: usize) -> Result<NodeId> {
+/// Returns `reduced` with the removed dim of `x` inserted again, with size 1.
+fn keep_dim(r: &mut Recorder, reduced: NodeId, x: NodeId, dim: usize) -> Result<NodeId> {
     let mut dims = r.dims(x);
     dims[dim] = 1;
     r.reshape(reduced, &dims)
 }
 
-/// How many elements one result combines.
+/// Returns the number of elements that one result combines.
 fn count(r: &Recorder, x: NodeId, dims: &[usize]) -> Result<usize> {
     let size = |&dim: &usize| {
         r.ty(x).dims.get(dim).copied().ok_or_else(|| broken_rule(r, "reduce", &[x], format!("there is no dim {dim}")))
@@ -182,8 +182,8 @@ fn count(r: &Recorder, x: NodeId, dims: &[usize]) -> Result<usize> {
     dims.iter().map(size).product()
 }
 
-/// Refuses to reduce nothing. A result without elements asks for nothing and is allowed.
-fn refuse_empty(r: &Recorder, what: &'static str, x: NodeId, dims: &[usize]) -> Result<()> {
+/// Rejects a reduction of zero elements. A result without elements reads nothing and is allowed.
+fn reject_empty(r: &Recorder, what: &'static str, x: NodeId, dims: &[usize]) -> Result<()> {
     let sizes = r.ty(x).dims.iter().enumerate();
     let results = sizes.filter(|(dim, _)| !dims.contains(dim)).all(|(_, &size)| size > 0);
     if results && count(r, x, dims)? == 0 {
@@ -197,15 +197,16 @@ fn refuse_empty(r: &Recorder, what: &'static str, x: NodeId, dims: &[usize]) -> 
     Ok(())
 }
 
-/// Whether a reduction to the extreme loses NaN: the CPU plugin's `maximum` keeps its left operand when the right one is
-/// NaN. Its option against that (`xla_cpu_enable_fast_min_max`) stops vectorization: row maxima of f32 `[2048, 2048]` take
-/// 18 ms instead of 1.3 and a softmax 34 instead of 4.8, while looking for NaN beside the reduction costs nothing (1.3 ms).
+/// Returns whether a reduction to the extreme loses NaN. The CPU plugin's `maximum` keeps its left operand when the
+/// right one is NaN. The option against that (`xla_cpu_enable_fast_min_max`) prevents vectorization: row maxima of f32
+/// `[2048, 2048]` take 18 ms instead of 1.3 and a softmax 34 instead of 4.8. A separate NaN check next to the reduction
+/// costs nothing (1.3 ms).
 pub(crate) fn drops_nan(x: &Tensor) -> bool {
     x.element().is_float() && x.device().platform() == Platform::Cpu
 }
 
 fn extreme(r: &mut Recorder, combine: Combine, x: NodeId, dims: &[usize], guard: bool) -> Result<NodeId> {
-    refuse_empty(r, "extreme value", x, dims)?;
+    reject_empty(r, "extreme value", x, dims)?;
     let reduced = r.reduce(combine, x, dims)?;
     if !guard {
         return Ok(reduced);
@@ -215,7 +216,7 @@ fn extreme(r: &mut Recorder, combine: Combine, x: NodeId, dims: &[usize], guard:
     nan_where(r, found, reduced)
 }
 
-/// NaN where `found` holds, else `x`.
+/// Returns NaN where `found` is true, else `x`.
 pub(crate) fn nan_where(r: &mut Recorder, found: NodeId, x: NodeId) -> Result<NodeId> {
     let nan = r.splat_like(x, f64::NAN)?;
     r.select(found, nan, x)
@@ -232,14 +233,14 @@ fn truth(r: &mut Recorder, combine: Combine, x: NodeId, dims: &[usize]) -> Resul
     r.reduce(combine, x, dims)
 }
 
-/// Sum over count in a type that holds both: f32 for 16-bit floats (a f16 sum overflows at 65504), 32 bits for narrow
-/// integers (the count alone may not fit).
+/// Divides the sum by the count in a type that holds both: f32 for 16-bit floats (an f16 sum overflows at 65504), 32
+/// bits for narrow integers (the count alone may not fit).
 fn average(r: &mut Recorder, x: NodeId, dims: &[usize]) -> Result<NodeId> {
     let dtype = r.dtype(x);
     let (count, wide) = (count(r, x, dims)?, mean_type(dtype));
     let number = if dtype.is_float() { Number::Float(count as f64) } else { Number::Int(count as i64) };
     if !dtype.is_float() {
-        refuse_empty(r, "integer mean", x, dims)?;
+        reject_empty(r, "integer mean", x, dims)?;
     }
     let x = r.convert(x, wide)?;
     let sum = r.reduce(Combine::Sum, x, dims)?;
@@ -255,26 +256,26 @@ fn mean_type(dtype: DType) -> DType {
     }
 }
 
-/// 0, 1, 2, … along `dim` under the dims of `x`, in 32 bits where they suffice: a TPU has no wider integers in hardware,
-/// and a narrower index type that the caller asks for must not wrap before places were compared.
+/// Returns 0, 1, 2, … along `dim`, with the dims of `x`, in 32 bits if they suffice: TPUs have no wider integers in
+/// hardware, and a narrower index type of the caller must not wrap before the comparison of indices.
 pub fn places(r: &mut Recorder, x: NodeId, dim: usize) -> Result<NodeId> {
     let dims = r.dims(x);
     let long = dims.get(dim).is_some_and(|&size| i32::try_from(size).is_err());
     r.iota(if long { DType::I64 } else { DType::I32 }, &dims, dim)
 }
 
-/// The extreme values along `dim` and their places as `index`, both with `dim` of size 1.
+/// Returns the extreme values along `dim` and their indices in the type `index`, both with `dim` of size 1.
 fn located_extreme(r: &mut Recorder, max: bool, x: NodeId, dim: usize, index: DType) -> Result<[NodeId; 2]> {
     let places = places(r, x, dim)?;
     let (value, place) = r.arg_reduce(max, x, places, dim)?;
     let place = r.convert(place, index)?;
-    Ok([keep(r, value, x, dim)?, keep(r, place, x, dim)?])
+    Ok([keep_dim(r, value, x, dim)?, keep_dim(r, place, x, dim)?])
 }
 
-/// A running reduction. XLA rewrites a window that reaches back to the start into a tree of short ones: on the CPU plugin
-/// (0.0.1, f32 `[1, 131072]`) that takes 0.7 ms against 3.2 ms for log-steps, and on a v5e 7 us against 24 us by its
-/// compiler's estimate; the window is ahead at `[4096, 8]` and `[512, 512]` too, for sum, product and maximum. The
-/// interpreter reads every window whole, so it gets the log-steps.
+/// Records a cumulative reduction. XLA rewrites a window that extends back to the start into a tree of short windows:
+/// on the CPU plugin (0.0.1, f32 `[1, 131072]`) that takes 0.7 ms against 3.2 ms for log-steps, and on a v5e 7 us
+/// against 24 us by its compiler's estimate. The window is also faster at `[4096, 8]` and `[512, 512]`, for sum,
+/// product and maximum. The interpreter reads every element of every window, so it uses the log-steps.
 fn running(op: &'static str, combine: Combine, x: Tensor, dim: usize) -> Tensor {
     let interpreted = x.device().platform() == Platform::NdArray;
     let rounds = matches!(combine, Combine::Sum | Combine::Prod);
@@ -295,7 +296,7 @@ fn running(op: &'static str, combine: Combine, x: Tensor, dim: usize) -> Tensor 
     })
 }
 
-/// Element `i` combines elements 0 to `i` along `dim`: a window as long as the dim ends at each element.
+/// Combines elements 0 to `i` along `dim` in element `i`: a window of the length of the dim ends at each element.
 fn growing_window(r: &mut Recorder, combine: Combine, x: NodeId, dim: usize) -> Result<NodeId> {
     let (rank, size) = (r.rank(x), r.ty(x).dims[dim]);
     let ones = Dims::from_elem(1, rank);
@@ -311,7 +312,7 @@ fn growing_window(r: &mut Recorder, combine: Combine, x: NodeId, dim: usize) -> 
     r.reduce_window(combine, x, window)
 }
 
-/// The same in rounds: each combines with what stands 1, 2, 4, … places before.
+/// Computes the same as [`growing_window`] in log-steps: the rounds combine elements at distance 1, 2, 4, ….
 fn doubling(r: &mut Recorder, combine: Combine, x: NodeId, dim: usize) -> Result<NodeId> {
     let (dtype, rank, size) = (r.dtype(x), r.rank(x), r.ty(x).dims[dim]);
     let data = LiteralData::Splat(combine.identity_bits(dtype));
@@ -343,7 +344,7 @@ mod tests {
             let x = to_device(tensor([1.0f32, -2.0, 3.0, 4.0, 5.0, -6.0], &[2, 3]), &device);
             let whole = [sum, prod, max, min, max_abs].map(|op| values(op(x.clone()))[0]);
             assert_eq!(whole, [5.0, 720.0, 5.0, -6.0, 6.0]);
-            // XLA divides by a constant through its reciprocal, which may be off in the last bit.
+            // XLA divides by a constant with its reciprocal, which may differ in the last bit.
             assert!((values(mean(x.clone()))[0] - 5.0 / 6.0).abs() < 1e-7);
             assert_eq!(sum(x.clone()).dims(), [1]);
             assert_eq!(values(sum_dim(x.clone(), 0)), [5.0, 3.0, -3.0]);
@@ -357,7 +358,7 @@ mod tests {
     }
 
     #[test]
-    fn sixteen_bits_and_narrow_integers_do_not_overflow_on_the_way() {
+    fn intermediate_sums_do_not_overflow() {
         for device in devices() {
             let f16 = to_device(tensor_of(DType::F16, &[60000.0; 4], &[4]), &device);
             assert_eq!(values(mean(f16.clone())), values(max(f16)));
@@ -371,7 +372,7 @@ mod tests {
     }
 
     #[test]
-    fn nan_wins_and_the_first_of_equals_counts() {
+    fn nan_wins_and_the_first_of_equal_values_is_taken() {
         for device in devices() {
             let x = to_device(tensor([1.0, NAN, 3.0, NAN, 3.0, 0.0, 3.0, 1.0], &[2, 4]), &device);
             let nan = [max(x.clone()), min(x.clone()), max_abs(x.clone())].map(|y| values(y)[0].is_nan());
@@ -384,7 +385,7 @@ mod tests {
     }
 
     #[test]
-    fn truths_of_numbers() {
+    fn any_and_all_of_numbers() {
         for device in devices() {
             let x = to_device(tensor([0.0, NAN, 0.0, 0.0], &[2, 2]), &device);
             assert_eq!(truths(any_dim(x.clone(), 1)), [true, false]);
@@ -395,7 +396,7 @@ mod tests {
     }
 
     #[test]
-    fn running_reductions_of_every_length() {
+    fn cumulative_reductions_of_every_length() {
         for device in devices() {
             for size in [1, 2, 3, 7, 64, 65, 300] {
                 let numbers: Vec<i32> = (0..2 * size as i32).map(|i| (i * 7919) % 13 - 6).collect();
@@ -424,7 +425,7 @@ mod tests {
         [(cumsum, i32::wrapping_add), (cumprod, i32::wrapping_mul), (cummin, i32::min), (cummax, i32::max)];
 
     #[test]
-    fn reductions_of_nothing() {
+    fn reductions_of_zero_elements() {
         for device in devices() {
             let empty = to_device(tensor([0.0f32; 0], &[0, 2]), &device);
             assert_eq!(values(sum_dim(empty.clone(), 0)), [0.0, 0.0]);
@@ -437,7 +438,7 @@ mod tests {
 
     #[test]
     #[should_panic(expected = "max: reduce(f32[0]): there are no elements along dims [0]")]
-    fn nothing_has_no_maximum() {
+    fn zero_elements_have_no_maximum() {
         let _ = max(to_device(tensor([0.0f32; 0], &[0]), &Device::ndarray()));
     }
 }

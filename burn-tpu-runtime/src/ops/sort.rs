@@ -1,6 +1,6 @@
 //! Sorting on the device, for every numeric element type.
 //!
-//! Sorts are stable, also descending ones: of equal elements the first stays first. NaN is the largest value: last when
+//! Sorts are stable, also in descending order: equal elements keep their order. NaN is the largest value: last when
 //! ascending, first when descending.
 
 use super::reduce::places;
@@ -9,24 +9,24 @@ use crate::Tensor;
 use crate::trace::{Recorder, record, record_many};
 use burn_tpu_graph::{Builder, DType, NodeId, Result};
 
-/// The elements in order along `dim`.
+/// Returns the elements sorted along `dim`.
 pub fn sort(x: Tensor, dim: usize, descending: bool) -> Tensor {
     record("sort", [&x], |r, [x]| ordered(r, x, dim, descending))
 }
 
-/// The elements in order along `dim`, and the places where they stood.
+/// Returns the elements sorted along `dim`, and their original indices.
 pub fn sort_with_indices(x: Tensor, dim: usize, descending: bool, index: DType) -> (Tensor, Tensor) {
     let [values, indices] =
         record_many("sort_with_indices", &[&x], |r, nodes| ordered_places(r, nodes[0], dim, descending, index));
     (values, indices)
 }
 
-/// The places of the elements in order along `dim`.
+/// Returns the indices that sort the elements along `dim`.
 pub fn argsort(x: Tensor, dim: usize, descending: bool, index: DType) -> Tensor {
     record("argsort", [&x], |r, [x]| ordered_places(r, x, dim, descending, index).map(|[_, places]| places))
 }
 
-/// The `k` largest elements along `dim`, largest first.
+/// Returns the `k` largest elements along `dim`, largest first.
 pub fn topk(x: Tensor, dim: usize, k: usize) -> Tensor {
     record("topk", [&x], |r, [x]| {
         expect_as_many(r, x, dim, k)?;
@@ -35,7 +35,8 @@ pub fn topk(x: Tensor, dim: usize, k: usize) -> Tensor {
     })
 }
 
-/// The places of the `k` largest elements along `dim`, largest first; of equal elements the first place comes first.
+/// Returns the indices of the `k` largest elements along `dim`, largest first. Of equal elements the lowest index comes
+/// first.
 pub fn argtopk(x: Tensor, dim: usize, k: usize, index: DType) -> Tensor {
     record("argtopk", [&x], |r, [x]| {
         expect_as_many(r, x, dim, k)?;
@@ -70,7 +71,7 @@ mod tests {
     use crate::ops::{arithmetic, data};
 
     #[test]
-    fn sorts_along_any_dim_and_tells_the_places() {
+    fn sorts_along_any_dim_with_indices() {
         for device in devices() {
             let x = data::to_device(tensor([3.0f32, -1.0, 2.0, 0.5, 4.0, -2.0], &[2, 3]), &device);
             assert_eq!(values(sort(x.clone(), 1, false)), [-1.0, 2.0, 3.0, -2.0, 0.5, 4.0]);
@@ -108,7 +109,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_and_one_element_are_sorted() {
+    fn zero_and_one_elements_are_sorted() {
         for device in devices() {
             let empty = data::to_device(tensor([0.0f32; 0], &[0, 3]), &device);
             assert_eq!(argsort(empty.clone(), 0, false, DType::I32).dims(), [0, 3]);

@@ -1,11 +1,11 @@
-//! What the unit tests of the families share: tensors on burn-ndarray from literals, and their values.
+//! Helpers for the unit tests of the families: tensors on burn-ndarray from literals, and their values.
 
 use super::data;
 use crate::{Device, Platform, Tensor};
 use burn_tpu_graph::{DType, Number, TensorType};
 use half::{bf16, f16};
 
-/// A Rust type with the element type that holds its values, and the number that a value is.
+/// A Rust type with its element type and its conversion to a number.
 pub(super) trait Element: Copy {
     const DTYPE: DType;
     fn number(self) -> Number;
@@ -32,12 +32,12 @@ elements! {
     f64: F64 Float,
 }
 
-/// A tensor from row-major values.
+/// Returns a tensor of row-major values.
 pub(super) fn tensor<E: Element>(values: impl IntoIterator<Item = E>, dims: &[usize]) -> Tensor {
     from_numbers(E::DTYPE, values.into_iter().map(E::number), dims)
 }
 
-/// A tensor from row-major values of another element type.
+/// Returns a tensor of row-major values in the given element type.
 pub(super) fn tensor_of(dtype: DType, values: &[f64], dims: &[usize]) -> Tensor {
     from_numbers(dtype, values.iter().copied().map(Number::Float), dims)
 }
@@ -48,7 +48,7 @@ fn from_numbers(dtype: DType, numbers: impl Iterator<Item = Number>, dims: &[usi
     data::from_bytes("test", TensorType::new(dtype, dims), bytes, &Device::ndarray())
 }
 
-/// The values, row-major, as f64.
+/// Returns the values, row-major, as f64.
 pub(super) fn values(x: Tensor) -> Vec<f64> {
     let bytes = data::into_bytes(&x).expect("the program runs");
     let value = |bytes: &[u8]| {
@@ -70,12 +70,12 @@ pub(super) fn values(x: Tensor) -> Vec<f64> {
     bytes.chunks(x.element().size_bytes()).map(value).collect()
 }
 
-/// The values as truth values.
+/// Returns the values as bools.
 pub(super) fn truths(x: Tensor) -> Vec<bool> {
     values(x).into_iter().map(|value| value != 0.0).collect()
 }
 
-/// burn-ndarray, and the CPU plugin where there is one (or where `BURN_TPU_REQUIRE_PLUGIN=1` demands it).
+/// Returns burn-ndarray, and the CPU plugin if it is installed (or if `BURN_TPU_REQUIRE_PLUGIN=1` requires it).
 pub(super) fn devices() -> Vec<Device> {
     let cpu = Device::new(Platform::Cpu, 0);
     let required = std::env::var_os("BURN_TPU_REQUIRE_PLUGIN").is_some_and(|value| value == "1");

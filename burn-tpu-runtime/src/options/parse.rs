@@ -1,15 +1,16 @@
-//! Values of environment variables. A parser returns the value, or what the text must be.
+//! Parsers for values of environment variables. A parser returns the value, or an error with the rule that the text
+//! breaks.
 
 use super::FallbackPolicy;
 use crate::error::{Result, TpuError};
 use std::time::Duration;
 
-/// The text of a variable; none if it is unset or empty.
+/// Returns the text of a variable, or `None` if it is unset or empty.
 pub(super) fn variable(name: &str) -> Option<String> {
     std::env::var(name).ok().filter(|value| !value.is_empty())
 }
 
-/// The value of a variable, if it is set.
+/// Returns the value of a variable, if it is set.
 ///
 /// # Errors
 /// [`TpuError::Option`] with the parser's rule.

@@ -1,7 +1,7 @@
-//! The macro that makes [`TpuOptions`](super::TpuOptions) from a table.
+//! The macro that generates [`TpuOptions`](super::TpuOptions) from a table.
 
-/// Each row is `docs method(argument: type): field type = default, field from argument;` and, for an option that the
-/// environment overrides, `"VARIABLE": parser, "values";`. A parser returns the method's argument.
+/// Each row is `docs method(argument: type): field type = default, field from argument;`. An option that the
+/// environment overrides also has `"VARIABLE": parser, "values";`. A parser returns the method's argument.
 macro_rules! options {
     (
         $(#[$struct_doc:meta])*
@@ -48,10 +48,10 @@ macro_rules! options {
                 }
             )*
 
-            /// These options with the environment's overrides.
+            /// Returns these options with the environment's overrides.
             ///
             /// # Errors
-            /// [`TpuError::Option`] names the variable and what its value must be.
+            /// [`TpuError::Option`] with the name of the variable and the rule for its value.
             pub fn with_environment(self) -> Result<Self> {
                 let options = self;
                 $($(

@@ -10,7 +10,7 @@ fn file(path: &str) -> String {
     std::fs::read_to_string(workspace().join(path)).unwrap_or_else(|error| panic!("{path}: {error}"))
 }
 
-/// The names between backquotes that start as a variable of ours.
+/// Returns the backquoted names that have the prefix of our variables.
 fn quoted(text: &str) -> impl Iterator<Item = &str> {
     text.split('`').filter(|name| is_variable(name))
 }
@@ -29,11 +29,11 @@ fn the_readme_lists_every_variable() {
     assert_eq!(names, TpuOptions::VARIABLES);
 }
 
-/// Misspelt on purpose by a test of the doctor.
+/// A test of the doctor misspells this name on purpose.
 const MISSPELT: &str = "BURN_TPU_CACHE_ENTRYS";
 
-/// Every name of a variable in any source of the workspace is in [`TpuOptions::VARIABLES`], or is for this project's own
-/// tests and in `docs/testing.md`.
+/// Every variable that a source file of the workspace names must be in [`TpuOptions::VARIABLES`], or, if only this
+/// project's tests use it, in `docs/testing.md`.
 #[test]
 fn every_variable_in_the_sources_is_documented() {
     let mut found = BTreeSet::new();
@@ -51,7 +51,7 @@ fn every_variable_in_the_sources_is_documented() {
     assert_eq!(documented.difference(&found).collect::<Vec<_>>(), Vec::<&&str>::new(), "documented and not read");
 }
 
-/// The string literals below a folder that are a variable's name.
+/// Collects the string literals in the files of a folder that are names of variables.
 fn collect(folder: &Path, found: &mut BTreeSet<String>) {
     for entry in std::fs::read_dir(folder).expect("a folder").flatten() {
         let path = entry.path();
@@ -65,14 +65,14 @@ fn collect(folder: &Path, found: &mut BTreeSet<String>) {
 }
 
 #[test]
-fn strict_mode_denies_what_the_policy_allows() {
+fn strict_mode_overrides_the_fallback_policy() {
     let allowed = TpuOptions::training().fallback(FallbackPolicy::Allow);
     assert_eq!(allowed.fallback_policy(), FallbackPolicy::Allow);
     assert_eq!(allowed.strict(true).fallback_policy(), FallbackPolicy::Deny);
 }
 
 #[test]
-fn a_parser_takes_its_range_and_names_it() {
+fn parsers_reject_invalid_values_and_name_the_valid_range() {
     assert_eq!(number::<u16>(1, 256)("256"), Ok(256));
     for wrong in ["0", "257", "-1", "many", "99999999999999999999"] {
         assert!(number::<u16>(1, 256)(wrong).unwrap_err().contains("from 1 to 256"), "{wrong}");

@@ -1,4 +1,4 @@
-//! Comparing a recording with earlier ones: which is most like it, and where they first differ.
+//! Compares a recording with earlier ones: finds the most similar one and the first difference.
 
 use super::RecompileCause;
 use crate::program::{Recorded, SlotAssumptions};
@@ -8,26 +8,26 @@ use burn_tpu_graph::{DType, Graph, Node, NodeId, Op};
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Difference {
     pub(crate) cause: RecompileCause,
-    /// The new recording's node, if one differs.
+    /// The index of the node that differs in the new recording, if there is one.
     pub(crate) node: Option<usize>,
-    /// Its Burn op.
+    /// The Burn op of the node.
     pub(crate) op: &'static str,
-    /// The dim that differs, of values that differ in one.
+    /// The first dim that differs, if the shapes have the same rank.
     pub(crate) dim: Option<usize>,
     pub(crate) old: String,
     pub(crate) new: String,
 }
 
 impl Difference {
-    /// A program that had been compiled and was evicted.
+    /// Returns the difference for a program that was evicted and is needed again.
     pub(crate) fn evicted() -> Self {
         let (old, new) = ("evicted".into(), "needed again".into());
         Self { cause: RecompileCause::Evicted, node: None, op: "", dim: None, old, new }
     }
 }
 
-/// Returns how alike two recordings are: the number of op kinds in common from the front and from the back, and the number
-/// of equal nodes from the front. `None` when less than half is in common: then neither is a change of the other.
+/// Returns the similarity of two recordings: the number of equal op kinds at the start and at the end, and the number
+/// of equal nodes at the start. Returns `None` if less than half of the op kinds are equal: the recordings are unrelated.
 pub(crate) fn likeness(old: &Graph, new: &Graph) -> Option<(usize, usize)> {
     let kinds = |(a, b): &(&Node, &Node)| a.op.mnemonic() == b.op.mnemonic();
     let (a, b) = (old.nodes(), new.nodes());
@@ -71,20 +71,20 @@ fn of_nodes(node: usize, op: &'static str, old: &Node, new: &Node) -> Difference
     Difference { cause, node: Some(node), op, dim, old: text(old), new: text(new) }
 }
 
-/// Equal graphs of which other nodes are needed.
+/// Returns the difference between equal graphs with different outputs.
 fn of_outputs(old: &Recorded, new: &Recorded) -> Difference {
     let only = |these: &[NodeId], those: &[NodeId]| these.iter().copied().find(|id| !those.contains(id));
-    let (gone, come) = (only(&old.outputs, &new.outputs), only(&new.outputs, &old.outputs));
-    let op = come.or(gone).map_or("", |id| new.graph.label(id));
+    let (removed, added) = (only(&old.outputs, &new.outputs), only(&new.outputs, &old.outputs));
+    let op = added.or(removed).map_or("", |id| new.graph.label(id));
     let text = |outputs: &[NodeId], own: Option<NodeId>| {
         let own = own.map_or_else(String::new, |id| format!(", among them {} {id}", new.graph.label(id)));
         format!("{} results{own}", outputs.len())
     };
-    let (old, new) = (text(&old.outputs, gone), text(&new.outputs, come));
+    let (old, new) = (text(&old.outputs, removed), text(&new.outputs, added));
     Difference { cause: RecompileCause::LiveSet, node: None, op, dim: None, old, new }
 }
 
-/// Returns the first slot of a recording that is not what its program assumes; `slots` are the program's.
+/// Returns the first slot of a recording that breaks an assumption of its program. `slots` are the slots of the program.
 pub(crate) fn broken(recorded: &Recorded, assumptions: &SlotAssumptions, slots: &[u64]) -> Option<Difference> {
     let bits = |index: u32| slots.get(index as usize).copied();
     let graph = recorded.program.graph();

@@ -1,9 +1,9 @@
-//! From a stack to the line of source that a user knows.
+//! Finds the line of a user's source in a stack trace.
 
 use backtrace::{Backtrace, BacktraceSymbol};
 use std::path::Path;
 
-/// Crates whose frames say nothing to a user.
+/// The crates whose frames are not shown to a user.
 const LIBRARIES: [&str; 22] = [
     "alloc",
     "backtrace",
@@ -29,14 +29,14 @@ const LIBRARIES: [&str; 22] = [
     "test",
 ];
 
-/// The innermost frame outside Burn, burn-tpu and the standard library: `src/train.rs:41 in app::step`, without the line
-/// where the binary has no debug information.
+/// Returns the innermost frame outside Burn, burn-tpu and the standard library, such as `src/train.rs:41 in app::step`.
+/// The line number is missing if the binary has no debug information.
 pub(super) fn of(mut stack: Backtrace) -> Option<String> {
     stack.resolve();
-    stack.frames().iter().flat_map(|frame| frame.symbols()).find_map(place)
+    stack.frames().iter().flat_map(|frame| frame.symbols()).find_map(describe)
 }
 
-fn place(symbol: &BacktraceSymbol) -> Option<String> {
+fn describe(symbol: &BacktraceSymbol) -> Option<String> {
     let name = format!("{:#}", symbol.name()?);
     let Some(file) = symbol.filename() else { return is_users(&name).then_some(name) };
     if is_library(&name) || is_library_file(file) {
@@ -47,7 +47,8 @@ fn place(symbol: &BacktraceSymbol) -> Option<String> {
     Some(format!("{file}:{} in {}", symbol.lineno().unwrap_or(0), short(&name)))
 }
 
-/// The crate of a function, also of a trait's method (`<app::Model as …>`). An inlined function may have a bare name.
+/// Returns the crate of a function or of a trait's method (`<app::Model as …>`). An inlined function may have a bare
+/// name, which has no crate.
 fn crate_of(name: &str) -> Option<&str> {
     let (first, _) = name.trim_start_matches(['<', '&', '[', '(']).split_once("::")?;
     (!first.contains(['<', ' '])).then_some(first)
@@ -61,7 +62,7 @@ fn is_users(name: &str) -> bool {
     crate_of(name).is_some_and(|name| !LIBRARIES.contains(&name))
 }
 
-/// Whether a file belongs to the standard library, to a crate from elsewhere, or to burn-tpu.
+/// Returns whether a file belongs to the standard library, to a downloaded crate or to burn-tpu.
 fn is_library_file(file: &Path) -> bool {
     let path = file.to_string_lossy();
     let fetched = ["/rustc/", "/registry/src/", "/git/checkouts/"].iter().any(|part| path.contains(part));
@@ -69,7 +70,7 @@ fn is_library_file(file: &Path) -> bool {
     fetched || ["burn-tpu", "burn-tpu-runtime"].iter().any(|of| file.starts_with(workspace.join(of).join("src")))
 }
 
-/// A name without what it is generic over.
+/// Returns a function's name without its generic arguments.
 fn short(name: &str) -> &str {
     name.split('<').next().filter(|name| !name.is_empty()).unwrap_or(name)
 }
@@ -79,7 +80,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn functions_of_burn_and_the_standard_library_are_not_a_users() {
+    fn functions_of_burn_and_the_standard_library_are_skipped() {
         for name in ["burn_tpu::trace::record", "<burn_tensor::Tensor<B,D> as core::ops::Add>::add", "std::f"] {
             assert!(is_library(name) && !is_users(name), "{name}");
         }
@@ -87,12 +88,12 @@ mod tests {
             assert!(!is_library(name) && is_users(name), "{name}");
         }
         for name in ["main", "finish<1, burn_tpu::trace::record::{closure_env#0}>"] {
-            assert!(!is_library(name) && !is_users(name), "{name} does not tell");
+            assert!(!is_library(name) && !is_users(name), "{name} has no crate");
         }
     }
 
     #[test]
-    fn files_from_elsewhere_and_our_own_are_not_a_users() {
+    fn files_of_libraries_and_of_burn_tpu_are_skipped() {
         let ours = concat!(env!("CARGO_MANIFEST_DIR"), "/src/trace/record.rs");
         for file in
             ["/rustc/0123/library/core/src/ops.rs", "/home/a/.cargo/registry/src/x/burn-0.21.0/src/lib.rs", ours]
@@ -103,7 +104,7 @@ mod tests {
     }
 
     #[test]
-    fn a_generic_functions_name_is_short() {
+    fn generic_arguments_are_removed_from_names() {
         assert_eq!(short("app::train<Autodiff<Tpu>>"), "app::train");
         assert_eq!(short("<app::Model as T>::f"), "<app::Model as T>::f");
     }

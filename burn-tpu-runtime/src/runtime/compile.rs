@@ -1,4 +1,5 @@
-//! A recording that no program in memory serves: why not, rewritten, compiled, kept.
+//! Handles a recording that no program in memory matches: explains why, rewrites the program, compiles it and stores
+//! it.
 
 use super::DeviceRuntime;
 use crate::engine::{self, Engine, Executable};
@@ -12,7 +13,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::time::Instant;
 
 impl DeviceRuntime {
-    /// Compiles a recorded program; `older` is the one whose assumptions hold no longer. No buffer is needed for it.
+    /// Compiles a recorded program. `older` is the program whose assumptions no longer hold. It needs no buffer.
     pub(super) fn compile(
         &self,
         recorded: &Recorded,
@@ -40,7 +41,7 @@ impl DeviceRuntime {
         Ok(compiled)
     }
 
-    /// Returns how a recording differs from the program most like it, if one is like it.
+    /// Returns the difference between a recording and the most similar program, if one is similar enough.
     fn explain(&self, recorded: &Recorded, slots: &[u64], tracker: &DivergenceTracker) -> Option<Recompile> {
         let difference = self.cache.explain(recorded, slots)?;
         let evicted = difference.cause == RecompileCause::Evicted;
@@ -52,13 +53,13 @@ impl DeviceRuntime {
         if !self.frozen.load(Relaxed) {
             return Ok(());
         }
-        let unlike = || format!("{} nodes that are like no program in memory", recorded.graph.len());
+        let unlike = || format!("{} nodes, not similar to any program in memory", recorded.graph.len());
         let reason = recompile.map_or_else(unlike, Recompile::reason);
         Err(TpuError::Frozen { device: self.device.to_string(), reason })
     }
 
-    /// Returns the program to compile, after the rewrites. It assumes what `older` does and still holds, or all that can be
-    /// assumed where there is none.
+    /// Returns the program to compile, after the rewrites. It keeps the assumptions of `older` that still hold, or
+    /// makes all possible assumptions if there is no older program.
     fn rewrite(
         &self,
         program: &Program,
@@ -76,7 +77,7 @@ impl DeviceRuntime {
         Ok((program, assumptions))
     }
 
-    /// Has a program compiled on a thread of its own, and waits for as long as the options allow.
+    /// Compiles a program on its own thread, and waits at most for the time that the options allow.
     fn executable(&self, engine: &Arc<dyn Engine>, program: Program) -> Result<Arc<dyn Executable>> {
         let (hash, nodes, limit) = (program.stable_hash(), program.graph().len(), self.options.compile_timeout);
         let policy = self.options.fallback_policy();

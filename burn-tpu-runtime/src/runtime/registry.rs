@@ -1,8 +1,8 @@
-//! Which devices run, what was asked of devices that do not run yet, and which device is the default one.
+//! The registry of running devices, of settings for devices that do not run yet, and of the default device.
 //!
-//! A device's runtime is started by its first tensor, by `sync` or by [`TpuOptions::install`]. Questions and settings that
-//! need no engine do not start it: a device that does not run has no metrics and no programs, and keeps for its
-//! start whether it is frozen and its seed.
+//! A device's runtime is started by its first tensor, by `sync` or by [`TpuOptions::install`]. Queries and settings
+//! that need no engine do not start it. A device that does not run has no metrics and no programs; its frozen state and
+//! its seed are stored until it starts.
 
 use super::DeviceRuntime;
 use crate::engine;
@@ -17,11 +17,11 @@ use std::sync::{Arc, LazyLock, OnceLock};
 #[derive(Default)]
 struct Registry {
     running: FxHashMap<Device, Arc<DeviceRuntime>>,
-    /// Devices that do not run yet.
+    /// The settings of devices that do not run yet.
     pending: FxHashMap<Device, Pending>,
 }
 
-/// What was asked of a device before its start.
+/// The settings that a device received before its start.
 #[derive(Clone, Copy, Default)]
 struct Pending {
     frozen: bool,
@@ -43,7 +43,7 @@ impl Registry {
     }
 }
 
-/// The runtime of a device, started with default options if it is not running.
+/// Returns the runtime of a device. Starts it with default options if it is not running.
 pub(crate) fn runtime(device: Device) -> Arc<DeviceRuntime> {
     if let Some(runtime) = running(device) {
         return runtime;
@@ -59,12 +59,12 @@ pub(crate) fn runtime(device: Device) -> Arc<DeviceRuntime> {
     registry.insert(device, DeviceRuntime::new(device, options, problem))
 }
 
-/// The runtime of a device that runs.
+/// Returns the runtime of a device, if it is running.
 pub(crate) fn running(device: Device) -> Option<Arc<DeviceRuntime>> {
     REGISTRY.read().running.get(&device).cloned()
 }
 
-/// Starts a device with given options. See [`TpuOptions::install`].
+/// Starts a device with the given options. See [`TpuOptions::install`].
 pub(crate) fn start(device: Device, options: TpuOptions) -> Result<()> {
     let mut registry = REGISTRY.write();
     if registry.running.contains_key(&device) {
@@ -79,7 +79,7 @@ pub(crate) fn start(device: Device, options: TpuOptions) -> Result<()> {
     if named_plugin { started.engine().map(|_| ()) } else { Ok(()) }
 }
 
-/// Drops a device's state: its programs and its engine. Tensors that still exist keep it alive for themselves.
+/// Drops a device's state: its programs and its engine. Tensors that still exist keep the state that they need alive.
 pub(crate) fn forget(device: Device) {
     let mut registry = REGISTRY.write();
     let forgotten = registry.running.remove(&device);
@@ -88,22 +88,22 @@ pub(crate) fn forget(device: Device) {
     drop(forgotten);
 }
 
-/// See [`Device::metrics`].
+/// Returns the metrics of a device. See [`Device::metrics`].
 pub(crate) fn metrics(device: Device) -> Metrics {
     running(device).map(|runtime| runtime.counters().snapshot()).unwrap_or_default()
 }
 
-/// See [`Device::program_keys`].
+/// Returns the keys of a device's programs. See [`Device::program_keys`].
 pub(crate) fn program_keys(device: Device) -> Vec<u64> {
     running(device).map(|runtime| runtime.cache().keys()).unwrap_or_default()
 }
 
-/// See [`Device::freeze`].
+/// Freezes or unfreezes a device. See [`Device::freeze`].
 pub(crate) fn freeze(device: Device, frozen: bool) {
     now_or_at_start(device, |runtime| runtime.freeze(frozen), |pending| pending.frozen = frozen);
 }
 
-/// Starts the random numbers of a device anew.
+/// Seeds the random numbers of a device.
 pub(crate) fn seed(device: Device, seed: u64) {
     now_or_at_start(device, |runtime| runtime.seed(seed), |pending| pending.seed = Some(seed));
 }
@@ -116,7 +116,7 @@ fn now_or_at_start(device: Device, now: impl FnOnce(&DeviceRuntime), at_start: i
     }
 }
 
-/// See [`Device::default`].
+/// Returns the default device. See [`Device::default`].
 pub(crate) fn default_device() -> Device {
     static DEVICE: OnceLock<Device> = OnceLock::new();
     *DEVICE.get_or_init(|| match platform_from_environment() {
@@ -129,10 +129,11 @@ pub(crate) fn default_device() -> Device {
     })
 }
 
-/// The first device of the first platform whose client opens. When none does: burn-ndarray with one warning, or, if the
-/// user named a plugin file, the device that it is missing for, whose first read reports the error.
+/// Returns the first device of the first platform whose client opens. If none opens, it returns burn-ndarray with one
+/// warning. If the user named a plugin file, it returns the device for which the file was named; the first read of that
+/// device reports the error.
 fn best_device() -> Device {
-    // A variable with a wrong value is reported by the device's first use.
+    // The first use of the device reports a variable with an invalid value.
     let options = TpuOptions::default().with_environment().unwrap_or_default();
     let named = std::env::var_os(burn_tpu_pjrt::discovery::PLUGIN_VARIABLE).is_some_and(|path| !path.is_empty());
     let (mut reasons, mut failed) = (Vec::new(), None);

@@ -7,13 +7,13 @@ fn key(program: u8) -> Key {
     CompileEnvironment::default().key([program; 32], [0; 32])
 }
 
-/// A key of the same program elsewhere.
+/// Returns the key of the same program on another platform.
 fn key_on(program: u8, platform: &str) -> Key {
     CompileEnvironment { platform: platform.into(), ..CompileEnvironment::default() }.key([program; 32], [0; 32])
 }
 
 fn store(folder: &Path, budget_bytes: u64) -> Store {
-    Store { lock_wait: Duration::ZERO, ..Store::open(folder, budget_bytes).expect("a folder of our own") }
+    Store { lock_wait: Duration::ZERO, ..Store::open(folder, budget_bytes).expect("the folder is private") }
 }
 
 fn names(folder: &Path) -> Vec<String> {
@@ -23,14 +23,14 @@ fn names(folder: &Path) -> Vec<String> {
     names
 }
 
-/// Says that a file was last used so long ago.
+/// Sets the time of a file's last use to `age` ago.
 fn age(store: &Store, key: &Key, age: Duration) {
     let file = File::options().write(true).open(store.path(key)).unwrap();
     file.set_modified(SystemTime::now() - age).unwrap();
 }
 
 #[test]
-fn what_was_put_is_got_by_its_key_alone() {
+fn a_stored_file_is_returned_for_its_key_only() {
     let folder = tempfile::tempdir().unwrap();
     let store = store(&folder.path().join("made/on/the/way"), 1 << 20);
     assert!(store.get(&key(1)).unwrap().is_none());
@@ -45,7 +45,7 @@ fn what_was_put_is_got_by_its_key_alone() {
 }
 
 #[test]
-fn the_least_recently_used_leave_first_and_the_budget_holds() {
+fn the_least_recently_used_files_are_evicted_first_within_the_budget() {
     let folder = tempfile::tempdir().unwrap();
     let each = (key(0).head().len() + 100) as u64;
     let store = store(folder.path(), 3 * each);
@@ -53,19 +53,19 @@ fn the_least_recently_used_leave_first_and_the_budget_holds() {
         store.put(&key(program), &[program; 100]).unwrap();
         age(&store, &key(program), HOUR * (10 - u32::from(program)));
     }
-    // The oldest is read, so that the second is now the one to go.
+    // The oldest file is read, so the second one is now the next to be evicted.
     assert!(store.get(&key(1)).unwrap().is_some());
     assert_eq!(store.put(&key(4), &[4; 100]).unwrap(), Some(1));
     let left: Vec<u8> = (1..=4).filter(|&program| store.get(&key(program)).unwrap().is_some()).collect();
     assert_eq!(left, [1, 3, 4]);
-    assert_eq!(store.put(&key(5), &vec![5; 4 * each as usize]).unwrap(), None, "more than the folder may hold");
+    assert_eq!(store.put(&key(5), &vec![5; 4 * each as usize]).unwrap(), None, "more than the limit of the folder");
     assert_eq!(store.put(&key(5), &vec![5; 2 * each as usize]).unwrap(), Some(3));
     let bytes: u64 = store.files(|name| name.ends_with(SUFFIX)).unwrap().iter().map(|file| file.bytes).sum();
     assert!(bytes <= 3 * each, "{bytes}");
 }
 
 #[test]
-fn a_cut_a_changed_head_and_another_form_are_told_apart() {
+fn truncated_damaged_and_foreign_files_give_different_errors() {
     let folder = tempfile::tempdir().unwrap();
     let store = store(folder.path(), 1 << 20);
     let path = store.path(&key(1));
@@ -91,7 +91,7 @@ fn a_cut_a_changed_head_and_another_form_are_told_apart() {
 }
 
 #[test]
-fn a_lock_held_elsewhere_stops_writers_and_no_readers() {
+fn a_lock_of_another_process_blocks_writers_but_not_readers() {
     let folder = tempfile::tempdir().unwrap();
     let store = store(folder.path(), 1 << 20);
     store.put(&key(1), b"one").unwrap();
@@ -101,11 +101,11 @@ fn a_lock_held_elsewhere_stops_writers_and_no_readers() {
     assert_eq!(store.get(&key(1)).unwrap().unwrap(), b"one");
     held.unlock().unwrap();
     store.put(&key(2), b"two").unwrap();
-    assert_eq!(names(folder.path()).len(), 3, "two programs and the lock: nothing unfinished stays");
+    assert_eq!(names(folder.path()).len(), 3, "two programs and the lock: no unfinished file remains");
 }
 
 #[test]
-fn what_a_dead_process_left_is_removed_and_what_another_writes_is_not() {
+fn only_old_unfinished_files_are_removed() {
     let folder = tempfile::tempdir().unwrap();
     let store = store(folder.path(), 1 << 20);
     let (old, new) = (folder.path().join(".unfinished-old"), folder.path().join(".unfinished-new"));
@@ -128,7 +128,7 @@ mod unix {
     }
 
     #[test]
-    fn a_folder_or_file_that_others_can_write_is_refused() {
+    fn a_folder_or_file_that_other_users_can_write_is_rejected() {
         let folder = tempfile::tempdir().unwrap();
         let store = store(folder.path(), 1 << 20);
         store.put(&key(1), b"one").unwrap();
@@ -148,20 +148,20 @@ mod unix {
         assert_eq!(made.metadata().unwrap().permissions().mode() & 0o777, 0o700);
     }
 
-    /// Folder and process of the tests below that need another process.
+    /// The folder for the tests below, which run in a second process.
     const FOLDER: &str = "BURN_TPU_TEST_STORE";
 
-    /// Runs `test` again in a process that `change` has changed.
-    fn passes_elsewhere(command: &mut Command, test: &str, folder: &Path) {
+    /// Runs `test` again in the process of `command`.
+    fn passes_in_another_process(command: &mut Command, test: &str, folder: &Path) {
         command.arg(format!("cache::store::tests::unix::{test}")).args(["--exact", "--nocapture"]).env(FOLDER, folder);
         let output = command.output().unwrap();
         let text = String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr);
         assert!(output.status.success() && text.contains("1 passed"), "{text}");
     }
 
-    /// Root may write anywhere, so a process of root's tries it as somebody else, whose trust in root's files is the same.
+    /// Root may write anywhere, so a root process runs the test as another user. That user trusts root's files too.
     #[test]
-    fn a_read_only_folder_serves_what_it_has_and_takes_nothing() {
+    fn a_read_only_folder_is_read_and_not_written() {
         if let Some(folder) = std::env::var_os(FOLDER) {
             let store = store(Path::new(&folder), 1 << 20);
             assert_eq!(store.get(&key(1)).unwrap().unwrap(), b"one");
@@ -177,19 +177,19 @@ mod unix {
         store.put(&key(1), b"one").unwrap();
         chmod(&store.path(&key(1)), 0o644);
         chmod(folder.path(), 0o555);
-        let test = "a_read_only_folder_serves_what_it_has_and_takes_nothing";
+        let test = "a_read_only_folder_is_read_and_not_written";
         let mut command = Command::new(std::env::current_exe().unwrap());
         if rustix::process::geteuid().is_root() {
             // `nobody` on every Linux.
             command.uid(65534).gid(65534);
         }
-        passes_elsewhere(&mut command, test, folder.path());
+        passes_in_another_process(&mut command, test, folder.path());
         chmod(folder.path(), 0o755);
     }
 
-    /// A limit on file sizes stops a write in its middle, as a full disk does.
+    /// A limit on file sizes interrupts a write, as a full disk does.
     #[test]
-    fn a_write_that_the_disk_cuts_short_leaves_nothing_and_loses_nothing() {
+    fn an_interrupted_write_leaves_no_file_and_loses_no_file() {
         if let Some(folder) = std::env::var_os(FOLDER) {
             let store = store(Path::new(&folder), 1 << 30);
             let error = store.put(&key(2), &vec![2; 1 << 20]).unwrap_err();
@@ -204,18 +204,14 @@ mod unix {
         store.put(&key(1), b"one").unwrap();
         let exe = std::env::current_exe().unwrap();
         let mut command = Command::new("sh");
-        // 64 blocks of 512 bytes; the signal is ignored so that the write fails instead of ending the process.
+        // 64 blocks of 512 bytes. The signal is ignored, so that the write fails instead of ending the process.
         command.args(["-c", r#"trap "" XFSZ; ulimit -f 64; exec "$0" "$@""#]).arg(exe);
-        passes_elsewhere(
-            &mut command,
-            "a_write_that_the_disk_cuts_short_leaves_nothing_and_loses_nothing",
-            folder.path(),
-        );
+        passes_in_another_process(&mut command, "an_interrupted_write_leaves_no_file_and_loses_no_file", folder.path());
         assert_eq!(names(folder.path()).len(), 3, "two programs and the lock");
     }
 
     #[test]
-    fn processes_that_write_at_once_leave_whole_files_within_the_budget() {
+    fn concurrent_writers_leave_complete_files_within_the_budget() {
         const EACH: usize = 50_000;
         let budget = 4 * EACH as u64;
         if let Some(folder) = std::env::var_os(FOLDER) {
@@ -230,11 +226,11 @@ mod unix {
             return;
         }
         let folder = tempfile::tempdir().unwrap();
-        let test = "processes_that_write_at_once_leave_whole_files_within_the_budget";
+        let test = "concurrent_writers_leave_complete_files_within_the_budget";
         std::thread::scope(|scope| {
             for _ in 0..3 {
                 let exe = std::env::current_exe().unwrap();
-                scope.spawn(|| passes_elsewhere(&mut Command::new(exe), test, folder.path()));
+                scope.spawn(|| passes_in_another_process(&mut Command::new(exe), test, folder.path()));
             }
         });
         let store = store(folder.path(), budget);

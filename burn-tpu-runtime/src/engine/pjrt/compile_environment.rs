@@ -1,4 +1,5 @@
-//! What a plugin's machine code depends on besides the program, and the disk cache that is keyed by it.
+//! The environment that a plugin's machine code depends on besides the program, and the disk cache that uses it in its
+//! keys.
 
 use crate::TpuOptions;
 use crate::cache::{CompileEnvironment, DiskCache};
@@ -9,13 +10,14 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::UNIX_EPOCH;
 
-/// Variables from which compilers take options: XLA's, libtpu's, and those that choose what libtpu compiles for.
+/// The variables from which compilers take options: those of XLA and libtpu, and those that select the target of
+/// libtpu.
 const FLAG_VARIABLES: [&str; 5] =
     ["XLA_FLAGS", "LIBTPU_INIT_ARGS", "TF_XLA_FLAGS", "TPU_ACCELERATOR_TYPE", "TPU_TOPOLOGY"];
 
-/// The disk cache of a client's device; none if it is off, or there is no folder for it.
+/// Opens the disk cache of a client's device. Returns `None` if the cache is off or has no folder.
 ///
-/// It is off too while XLA is asked to dump what it compiles: a program from disk has nothing to dump.
+/// The cache is also off while XLA dumps what it compiles, since a program from disk produces no dump.
 pub(super) fn disk_cache(
     client: &Client,
     compile_options: &CompileOptions,
@@ -29,7 +31,7 @@ pub(super) fn disk_cache(
     }
     let Some(folder) = options.disk_cache_dir.clone().or_else(|| Some(discovery::cache_dir()?.join("programs"))) else {
         tracing::warn!(
-            "compiled programs are not kept on disk: neither BURN_TPU_CACHE_DIR, XDG_CACHE_HOME nor HOME is set"
+            "compiled programs are not stored on disk: neither BURN_TPU_CACHE_DIR, XDG_CACHE_HOME nor HOME is set"
         );
         return None;
     };
@@ -43,7 +45,7 @@ fn environment(client: &Client, compile_options: &CompileOptions) -> CompileEnvi
     let search_path = std::env::var_os("LD_LIBRARY_PATH").unwrap_or_default();
     let search_path: Vec<PathBuf> = std::env::split_paths(&search_path).filter(|path| path.is_absolute()).collect();
     CompileEnvironment {
-        // Options that cannot be encoded fail every compile, so no program is ever kept for them.
+        // Options that cannot be encoded fail every compile, so no program is ever stored for them.
         compile_options: compile_options.encode().unwrap_or_default(),
         flags: flags(|name| std::env::var(name).ok()),
         platform: format!("{}\n{}", client.platform_name(), client.platform_version()),
@@ -58,19 +60,20 @@ fn environment(client: &Client, compile_options: &CompileOptions) -> CompileEnvi
     }
 }
 
-/// The version of the NVIDIA driver, in its own words. It finishes the compile of what a plugin leaves as PTX.
+/// Returns the version text of the NVIDIA driver. The driver compiles the PTX that a plugin leaves.
 fn driver(root: &Path) -> String {
     std::fs::read_to_string(root.join("proc/driver/nvidia/version")).unwrap_or_default()
 }
 
-/// Libraries that XLA's CUDA compiler asks for the fastest algorithm, or compiles with: cuDNN, cuBLAS, NVVM, the linker.
+/// The libraries that XLA's CUDA compiler queries for the fastest algorithm or compiles with: cuDNN, cuBLAS, NVVM, the
+/// linker.
 const CUDA_LIBRARIES: [&str; 5] = ["libcudnn", "libcublas", "libnvvm", "libnvrtc", "libnvJitLink"];
 
-/// Those of [`CUDA_LIBRARIES`] that are found where a plugin looks for them: name, size and time of change of each. The
-/// search path is that of the dynamic linker.
+/// Returns name, size and modification time of each of the [`CUDA_LIBRARIES`] in the folders where a plugin searches
+/// for them. `search_path` is that of the dynamic linker.
 fn libraries(root: &Path, plugin: &Path, search_path: &[PathBuf]) -> String {
     let mut folders: Vec<PathBuf> = search_path.to_vec();
-    // Wheels: `nvidia/cudnn/lib` and the like, beside the folder of the plugin's package.
+    // Wheels: `nvidia/cudnn/lib` and similar folders, next to the folder of the plugin's package.
     let packages = plugin.ancestors().nth(3).map(|packages| packages.join("nvidia"));
     let packages = packages.and_then(|nvidia| std::fs::read_dir(nvidia).ok()).into_iter().flatten().flatten();
     folders.extend(packages.map(|package| package.path().join("lib")));
@@ -87,7 +90,8 @@ fn libraries(root: &Path, plugin: &Path, search_path: &[PathBuf]) -> String {
     identities.concat()
 }
 
-/// XLA's CPU compiler targets this processor, and splits loops for its number of threads.
+/// Returns the processor and its number of threads. XLA's CPU compiler generates code for this processor and splits
+/// loops by the number of threads.
 fn host() -> String {
     let threads = std::thread::available_parallelism().map_or(0, usize::from);
     format!("{} {threads}", processor())
@@ -97,7 +101,8 @@ fn flags(variable: impl Fn(&str) -> Option<String>) -> String {
     FLAG_VARIABLES.iter().filter_map(|name| Some(format!("{name}={}\n", variable(name)?))).collect()
 }
 
-/// Name, size and time of change. Reading half a gigabyte for a checksum would cost more than the cache saves.
+/// Returns name, size and modification time. A checksum of a file of half a gigabyte would cost more than the cache
+/// saves.
 fn file_identity(path: &Path) -> String {
     let metadata = path.metadata().ok();
     let changed = metadata.as_ref().and_then(|m| m.modified().ok()?.duration_since(UNIX_EPOCH).ok());
@@ -118,7 +123,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_flag_variable_counts_and_none_is_the_same_as_no_variable() {
+    fn every_flag_variable_changes_the_flags() {
         assert_eq!(flags(|_| None), "");
         for name in FLAG_VARIABLES {
             let set = flags(|asked| (asked == name).then(|| "--x=1".into()));
@@ -127,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn the_driver_and_the_cuda_libraries_count_wherever_they_are() {
+    fn the_driver_and_cuda_libraries_in_all_folders_are_found() {
         let root = tempfile::tempdir().expect("a folder");
         let put = |path: &str, text: &str| {
             let path = root.path().join(path);
@@ -162,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn a_plugin_file_that_changes_is_another() {
+    fn a_changed_plugin_file_has_another_identity() {
         let file = tempfile::NamedTempFile::new().expect("a file");
         let before = file_identity(file.path());
         std::fs::write(file.path(), "more").expect("written");

@@ -1,7 +1,7 @@
 //! Adaptive average pools: output position `o` averages inputs `floor(o * in / out) .. ceil((o + 1) * in / out)`.
 //!
-//! Where the input divides evenly (a global pool among them) that is a reshape and a mean; else a product with an
-//! averaging matrix per spatial dim.
+//! If the input divides evenly (as in a global pool), the pool is a reshape and a mean. Otherwise it is a product with
+//! an averaging matrix per spatial dim.
 
 use super::operands::{expect_gradient, expect_spatial};
 use super::resample::{Way, along, averaging};
@@ -10,7 +10,7 @@ use crate::trace::record;
 use burn_tpu_graph::op::{BinaryOp, Combine};
 use burn_tpu_graph::{Builder, Dims, NodeId, Result};
 
-/// `adaptive_avg_pool1d`, `adaptive_avg_pool2d`.
+/// Computes `adaptive_avg_pool1d` and `adaptive_avg_pool2d`.
 pub fn adaptive_avg_pool(op: &'static str, x: &Tensor, output: &[usize]) -> Tensor {
     record(op, [x], |r, [x]| {
         expect_spatial(r, "reduce", &[x], output.len())?;
@@ -24,7 +24,7 @@ pub fn adaptive_avg_pool(op: &'static str, x: &Tensor, output: &[usize]) -> Tens
     })
 }
 
-/// Spreads each output's gradient evenly over the inputs that it averaged.
+/// Distributes each output's gradient evenly over the inputs that it averaged.
 pub fn adaptive_avg_pool_backward(op: &'static str, x: &Tensor, grad: &Tensor) -> Tensor {
     let (sizes, output) = (spatial(x.dims()), spatial(grad.dims()));
     record(op, [grad], |r, [grad]| {
@@ -43,20 +43,20 @@ fn spatial(dims: &[usize]) -> Dims {
     dims.iter().skip(2).copied().collect()
 }
 
-/// How many inputs each output averages, if all average the same number without overlap.
+/// Returns the number of inputs per output, if all outputs average the same number of inputs without overlap.
 fn factors(sizes: &[usize], output: &[usize]) -> Option<Dims> {
     let factor =
         |(&size, &out): (&usize, &usize)| (out > 0 && size > 0 && size.is_multiple_of(out)).then(|| size / out);
     sizes.iter().zip(output).map(factor).collect()
 }
 
-/// `[n, c, out_h, factor_h, out_w, factor_w]`
+/// Returns `[n, c, out_h, factor_h, out_w, factor_w]`.
 fn blocks(lead: &[usize], output: &[usize], factors: &[usize]) -> Dims {
     let pairs = output.iter().zip(factors).flat_map(|(&out, &factor)| [out, factor]);
     lead.iter().copied().chain(pairs).collect()
 }
 
-/// Means of blocks.
+/// Returns the means of blocks.
 fn mean_blocks(g: &mut impl Builder, x: NodeId, output: &[usize], factors: &[usize]) -> Result<NodeId> {
     let blocks = blocks(&g.dims(x)[..2], output, factors);
     let within: Dims = (0..factors.len()).map(|i| 2 * i + 3).collect();
@@ -65,7 +65,7 @@ fn mean_blocks(g: &mut impl Builder, x: NodeId, output: &[usize], factors: &[usi
     g.binary_const(BinaryOp::Div, sums, factors.iter().product::<usize>() as f64)
 }
 
-/// Each value over its block, divided by the block's size.
+/// Returns each value divided by the block's size and repeated over its block.
 fn spread_blocks(g: &mut impl Builder, x: NodeId, sizes: &[usize], factors: &[usize]) -> Result<NodeId> {
     let dims = g.dims(x);
     let share = g.binary_const(BinaryOp::Div, x, factors.iter().product::<usize>() as f64)?;

@@ -1,8 +1,8 @@
 //! Scaled dot-product attention: `softmax(q k^T * scale) v` with softcap, masks and bias.
 //!
-//! Scores stay in f32 from the first dot to the end of the softmax, for 16-bit floats too. Burn's order is kept: scale,
-//! softcap, mask, causal mask, bias. A row that is masked as a whole gives 0, not NaN: the maximum is kept finite and the
-//! sum away from 0.
+//! Scores are f32 from the first dot to the end of the softmax, also for 16-bit floats. The order is Burn's: scale,
+//! softcap, mask, causal mask, bias. A row that is entirely masked gives 0, not NaN, because the maximum is kept finite
+//! and the sum is kept above 0.
 
 use super::operands::present;
 use crate::Tensor;
@@ -11,19 +11,19 @@ use crate::trace::{Recorder, record_many};
 use burn_tpu_graph::op::{BinaryOp, Combine, Direction, DotAttrs, UnaryOp};
 use burn_tpu_graph::{Builder, DType, Dims, NodeId, Result};
 
-/// What [`attention`] does between its two products.
+/// The options of [`attention`] for the step between its two products.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct AttentionOptions {
-    /// The factor of the scores; `None` for `1 / sqrt(d)`.
+    /// The factor of the scores. `None` means `1 / sqrt(d)`.
     pub scale: Option<f64>,
-    /// The bound of the scores: they become `softcap * tanh(scores / softcap)`. Must be positive.
+    /// The bound of the scores, which become `softcap * tanh(scores / softcap)`. It must be positive.
     pub softcap: Option<f64>,
-    /// Whether a query sees only keys at its own position and before.
+    /// Whether a query attends only to keys at its own and at earlier positions.
     pub is_causal: bool,
 }
 
-/// q `[batch, heads, seq_q, d]`, k `[batch, heads, seq_k, d]`, v `[batch, heads, seq_k, d_v]`; mask (true: leave out) and
-/// bias broadcast to `[batch, heads, seq_q, seq_k]`.
+/// Computes attention of q `[batch, heads, seq_q, d]`, k `[batch, heads, seq_k, d]` and v `[batch, heads, seq_k, d_v]`.
+/// The mask (true: ignore the key) and the bias broadcast to `[batch, heads, seq_q, seq_k]`.
 pub fn attention(
     [query, key, value]: [&Tensor; 3],
     mask: Option<&Tensor>,
@@ -53,7 +53,7 @@ pub fn attention(
     context
 }
 
-/// `q k^T * scale`, softly capped.
+/// Returns `q k^T * scale` with the softcap applied.
 fn scores(r: &mut Recorder, query: NodeId, key: NodeId, options: AttentionOptions) -> Result<NodeId> {
     let wide = r.dtype(query).accumulator();
     let raw = batched_dot(r, query, key, 3, wide)?;
@@ -77,8 +77,8 @@ fn scores(r: &mut Recorder, query: NodeId, key: NodeId, options: AttentionOption
     r.binary(BinaryOp::Mul, bounded, cap)
 }
 
-/// -inf where the mask is true and, when causal, where the key comes after the query. Sequences of different lengths
-/// are aligned at their ends, as in a decode step with a cache.
+/// Returns -inf where the mask is true and, if causal, where the key comes after the query. Sequences of different
+/// lengths are aligned at their ends, as in a decode step with a cache.
 fn restrict(g: &mut impl Builder, scores: NodeId, mask: Option<NodeId>, causal: bool) -> Result<NodeId> {
     let dims = g.dims(scores);
     let future = if causal { Some(future(g, &dims)?) } else { None };
@@ -91,7 +91,7 @@ fn restrict(g: &mut impl Builder, scores: NodeId, mask: Option<NodeId>, causal: 
     g.select(hidden, lowest, scores)
 }
 
-/// `[1, 1, seq_q, seq_k]`: whether the key's position is after the query's.
+/// Returns whether the key's position is after the query's, `[1, 1, seq_q, seq_k]`.
 fn future(g: &mut impl Builder, dims: &[usize]) -> Result<NodeId> {
     let (queries, keys) = (dims[2], dims[3]);
     let row = g.iota(DType::I32, &[1, 1, queries, keys], 2)?;
@@ -106,7 +106,7 @@ fn add(g: &mut impl Builder, scores: NodeId, bias: Option<NodeId>) -> Result<Nod
     g.binary(BinaryOp::Add, scores, bias)
 }
 
-/// Softmax over the last dim; 0 throughout where all scores are -inf.
+/// Returns the softmax over the last dim, which is 0 for rows where all scores are -inf.
 fn softmax(g: &mut impl Builder, scores: NodeId) -> Result<NodeId> {
     let (lowest, smallest) = match g.dtype(scores) {
         DType::F64 => (f64::MIN, f64::MIN_POSITIVE),
@@ -121,7 +121,8 @@ fn softmax(g: &mut impl Builder, scores: NodeId) -> Result<NodeId> {
     g.binary(BinaryOp::Div, exponentials, sum)
 }
 
-/// Contracts the last dim of `lhs` with dim `contract` of `rhs`, within each `[batch, head]`; the result is `result`.
+/// Contracts the last dim of `lhs` with dim `contract` of `rhs`, for each `[batch, head]`. `result` is the element type
+/// of the result.
 fn batched_dot(g: &mut impl Builder, lhs: NodeId, rhs: NodeId, contract: usize, result: DType) -> Result<NodeId> {
     let (lhs, rhs) = share_heads(g, lhs, rhs)?;
     let attrs = DotAttrs {
@@ -135,7 +136,7 @@ fn batched_dot(g: &mut impl Builder, lhs: NodeId, rhs: NodeId, contract: usize, 
     g.convert(product, result)
 }
 
-/// Repeats batch and head dims of size 1 on either side.
+/// Broadcasts batch and head dims of size 1 on either side.
 fn share_heads(g: &mut impl Builder, lhs: NodeId, rhs: NodeId) -> Result<(NodeId, NodeId)> {
     let (mut left, mut right) = (g.dims(lhs), g.dims(rhs));
     for d in 0..2.min(left.len()).min(right.len()) {

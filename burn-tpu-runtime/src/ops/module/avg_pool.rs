@@ -1,8 +1,8 @@
-//! Average pools: the sum under each window over the number of elements that count, and the transposed of that.
+//! Average pools: the sum of each window divided by the number of its counted elements, and the transpose of that.
 //!
-//! What counts follows from shapes alone. With `count_include_pad` it is every element of the padded input, else every
-//! element of the input; what ceil mode adds beyond the padding never counts. The counts of a window are a product over its
-//! dims, so each dim contributes a short vector of constants, or nothing where all windows count the same.
+//! The counts depend only on shapes. With `count_include_pad` every element of the padded input counts, otherwise every
+//! element of the input. Padding that ceil mode adds never counts. The count of a window is a product over its dims, so
+//! each dim contributes a short vector of constants, or nothing if all windows have the same count.
 
 use super::operands::{expect_gradient, vector};
 use super::window::Window;
@@ -11,7 +11,7 @@ use crate::trace::record;
 use burn_tpu_graph::op::{BinaryOp, Combine, WindowAttrs};
 use burn_tpu_graph::{Builder, Dims, NodeId, Result};
 
-/// `avg_pool1d`, `avg_pool2d`.
+/// Computes `avg_pool1d` and `avg_pool2d`.
 pub fn avg_pool(op: &'static str, x: &Tensor, window: &Window, count_include_pad: bool) -> Tensor {
     record(op, [x], |r, [x]| {
         let (dtype, attrs) = (r.dtype(x), window.attrs(r, x)?);
@@ -23,7 +23,7 @@ pub fn avg_pool(op: &'static str, x: &Tensor, window: &Window, count_include_pad
     })
 }
 
-/// Each window's gradient over its count, summed over the windows that cover an element.
+/// Computes the gradient: each window's gradient divided by its count, summed over the windows that cover an element.
 pub fn avg_pool_backward(
     op: &'static str,
     x: &Tensor,
@@ -44,8 +44,8 @@ pub fn avg_pool_backward(
     })
 }
 
-/// Puts each window's value at its start and pads so that the window ending at an element covers exactly the windows
-/// that contain it: element `i` sums over starts `i + padding - size + 1 ..= i + padding`.
+/// Puts each window's value at its start and pads the result so that the window that ends at an element covers exactly
+/// the windows that contain the element: element `i` sums over starts `i + padding - size + 1 ..= i + padding`.
 fn spread_windows(g: &mut impl Builder, x: NodeId, window: &Window, sizes: &[usize]) -> Result<NodeId> {
     let dims = g.dims(x);
     let (mut low, mut high) = (vec![0; dims.len()], vec![0; dims.len()]);
@@ -61,7 +61,7 @@ fn spread_windows(g: &mut impl Builder, x: NodeId, window: &Window, sizes: &[usi
     g.pad(x, zero, &low, &high, &interior)
 }
 
-/// The window at every position.
+/// Returns the window with stride 1.
 fn sliding(window: &Window, rank: usize) -> WindowAttrs {
     let ones = Dims::from_elem(1, rank);
     WindowAttrs {
@@ -73,7 +73,8 @@ fn sliding(window: &Window, rank: usize) -> WindowAttrs {
     }
 }
 
-/// For each spatial dim, how many elements count under each window. A window that covers none counts 1, as in Burn.
+/// Returns, for each spatial dim, the number of counted elements of each window. A window without any counts 1, as in
+/// Burn.
 fn counts(window: &Window, sizes: &[usize], positions: &[usize], include_pad: bool) -> Vec<Vec<f64>> {
     let along = |i: usize| {
         let (size, padding) = (sizes[i + 2], window.padding[i]);
@@ -87,7 +88,7 @@ fn counts(window: &Window, sizes: &[usize], positions: &[usize], include_pad: bo
     (0..window.rank()).map(along).collect()
 }
 
-/// `x` over the product of its windows' counts.
+/// Divides `x` by the product of its windows' counts.
 fn divide(g: &mut impl Builder, x: NodeId, counts: &[Vec<f64>]) -> Result<NodeId> {
     let same = |counts: &Vec<f64>| counts.windows(2).all(|pair| pair[0] == pair[1]);
     if counts.iter().all(same) {

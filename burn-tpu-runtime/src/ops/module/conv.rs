@@ -1,15 +1,16 @@
 //! Convolutions, transposed convolutions and the gradients of both: one `stablehlo.convolution` each.
 //!
-//! Four uses of one correspondence between an input position `i`, an output position `o` and a kernel position `k` of a
-//! spatial dim: `i = o * stride + k * dilation - padding`.
+//! There are four uses of one relation between an input position `i`, an output position `o` and a kernel position `k`
+//! of a spatial dim: `i = o * stride + k * dilation - padding`.
 //! - A convolution sums over `k` for each `o`. It is also the input gradient of a transposed convolution.
-//! - A transposed convolution sums over `k` for each `i`: it runs over `o` spread by `stride`, kernel reversed. It is also
-//!   the input gradient of a convolution.
-//! - The kernel gradient sums over `o` (and the batch) for each `k`: batch and feature dims change roles, `stride` and
-//!   `dilation` change places. Groups of features become groups of the batch, so no group needs a convolution of its own.
+//! - A transposed convolution sums over `k` for each `i`: `o` is dilated by `stride`, and the kernel is reversed. It is
+//!   also the input gradient of a convolution.
+//! - The kernel gradient sums over `o` (and the batch) for each `k`: batch and feature dims swap their roles, and so do
+//!   `stride` and `dilation`. Feature groups become batch groups, so no group needs a separate convolution.
 //!
-//! Layout is Burn's: `[batch, features, spatial...]`, kernels `[out, in / groups, spatial...]`, and for transposed ones
-//! `[in, out / groups, spatial...]`, which is the kernel of the convolution that they transpose.
+//! The layout is Burn's: `[batch, features, spatial...]`, with kernels `[out, in / groups, spatial...]`. Kernels of
+//! transposed convolutions are `[in, out / groups, spatial...]`, which is the kernel of the convolution that they
+//! transpose.
 
 use super::operands::{expect_gradient, expect_spatial, record_biased};
 use crate::Tensor;
@@ -21,141 +22,141 @@ use smallvec::SmallVec;
 
 type Padding = SmallVec<[(isize, isize); 3]>;
 
-/// How a kernel walks over an input; one entry per spatial dim.
+/// The options of a convolution, with one entry per spatial dim.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ConvOptions {
-    /// Elements from one kernel position to the next.
+    /// The distance between two positions of the kernel.
     pub stride: Dims,
-    /// Zeros before and after the input.
+    /// The number of zeros before and after the input.
     pub padding: Dims,
-    /// Elements from one kernel element to the next.
+    /// The distance between two kernel elements.
     pub dilation: Dims,
-    /// Groups of features that do not see each other.
+    /// The number of independent groups of features.
     pub groups: usize,
-    /// Positions added at the end of the output; only transposed convolutions have them, others ignore them.
+    /// The positions added at the end of the output. Only transposed convolutions use them.
     pub padding_out: Dims,
 }
 
 impl ConvOptions {
-    /// The number of spatial dims.
+    /// Returns the number of spatial dims.
     pub fn rank(&self) -> usize {
         self.stride.len()
     }
 }
 
-/// `conv1d`, `conv2d`, `conv3d`.
-pub fn conv(op: &'static str, x: &Tensor, kernel: &Tensor, bias: Option<&Tensor>, walk: &ConvOptions) -> Tensor {
-    let padding = walk.padding.iter().map(|&p| (p as isize, p as isize)).collect();
+/// Computes `conv1d`, `conv2d` and `conv3d`.
+pub fn conv(op: &'static str, x: &Tensor, kernel: &Tensor, bias: Option<&Tensor>, options: &ConvOptions) -> Tensor {
+    let padding = options.padding.iter().map(|&p| (p as isize, p as isize)).collect();
     record_biased(op, [x, kernel], bias, 1, |r, x, kernel| {
-        expect_spatial(r, "convolution", &[x, kernel], walk.rank())?;
-        expect_room(r, x, kernel, walk)?;
-        forward(r, x, kernel, walk, padding)
+        expect_spatial(r, "convolution", &[x, kernel], options.rank())?;
+        expect_room(r, x, kernel, options)?;
+        forward(r, x, kernel, options, padding)
     })
 }
 
-/// Refuses a kernel that is larger than the padded input.
-fn expect_room(g: &impl Builder, x: NodeId, kernel: NodeId, walk: &ConvOptions) -> Result<()> {
+/// Rejects a kernel that is larger than the padded input.
+fn expect_room(g: &impl Builder, x: NodeId, kernel: NodeId, options: &ConvOptions) -> Result<()> {
     let (sizes, taps) = (spatial(&g.dims(x)), spatial(&g.dims(kernel)));
-    let fits = |i: usize| spread(taps[i], walk.dilation[i]) <= signed(sizes[i] + 2 * walk.padding[i]);
+    let fits = |i: usize| spread(taps[i], options.dilation[i]) <= signed(sizes[i] + 2 * options.padding[i]);
     if (0..taps.len()).all(fits) {
         return Ok(());
     }
-    let ConvOptions { padding, dilation, .. } = walk;
+    let ConvOptions { padding, dilation, .. } = options;
     let rule = format!("the kernel does not fit, with padding {padding:?} and dilation {dilation:?}");
     Err(broken_rule(g, "convolution", &[x, kernel], rule))
 }
 
-/// Gradient of a convolution for its input, whose sizes `x` gives.
-pub fn conv_x_backward(op: &'static str, x: &Tensor, kernel: &Tensor, grad: &Tensor, walk: &ConvOptions) -> Tensor {
+/// Computes the gradient of a convolution with respect to its input. `x` provides the sizes.
+pub fn conv_x_backward(op: &'static str, x: &Tensor, kernel: &Tensor, grad: &Tensor, options: &ConvOptions) -> Tensor {
     let sizes = spatial(x.dims());
     record(op, [grad, kernel], |r, [grad, kernel]| {
-        expect_gradient(r, "convolution", &[grad, kernel], x.dims(), walk.rank())?;
+        expect_gradient(r, "convolution", &[grad, kernel], x.dims(), options.rank())?;
         let (out, taps) = (spatial(&r.dims(grad)), spatial(&r.dims(kernel)));
         let fit = |i: usize| {
-            let span = spread(taps[i], walk.dilation[i]);
-            padding_to_fit(span - 1 - signed(walk.padding[i]), spread(out[i], walk.stride[i]), span, 1, sizes[i])
+            let span = spread(taps[i], options.dilation[i]);
+            padding_to_fit(span - 1 - signed(options.padding[i]), spread(out[i], options.stride[i]), span, 1, sizes[i])
         };
-        let padding = (0..walk.rank()).map(fit).collect();
-        transposed(r, grad, kernel, walk, padding)
+        let padding = (0..options.rank()).map(fit).collect();
+        transposed(r, grad, kernel, options, padding)
     })
 }
 
-/// Gradient of a convolution for its kernel, whose sizes `kernel` gives.
+/// Computes the gradient of a convolution with respect to its kernel. `kernel` provides the sizes.
 pub fn conv_weight_backward(
     op: &'static str,
     x: &Tensor,
     kernel: &Tensor,
     grad: &Tensor,
-    walk: &ConvOptions,
+    options: &ConvOptions,
 ) -> Tensor {
     let taps = spatial(kernel.dims());
     record(op, [x, grad], |r, [x, grad]| {
-        expect_gradient(r, "convolution", &[x, grad], kernel.dims(), walk.rank())?;
-        kernel_gradient(r, x, grad, walk, &taps)
+        expect_gradient(r, "convolution", &[x, grad], kernel.dims(), options.rank())?;
+        kernel_gradient(r, x, grad, options, &taps)
     })
 }
 
-/// Gradient for the bias: the sum over batch and space.
+/// Computes the gradient with respect to the bias: the sum over batch and spatial dims.
 pub fn bias_backward(op: &'static str, grad: &Tensor) -> Tensor {
     record(op, [grad], |r, [grad]| sum_but_features(r, grad))
 }
 
-/// The sum over every dim but the features'.
+/// Sums over every dim except the feature dim.
 pub(super) fn sum_but_features(g: &mut impl Builder, x: NodeId) -> Result<NodeId> {
     let dims: Dims = (0..g.rank(x)).filter(|&d| d != 1).collect();
     g.accumulate(Combine::Sum, x, &dims)
 }
 
-/// `conv_transpose1d`, `conv_transpose2d`, `conv_transpose3d`.
+/// Computes `conv_transpose1d`, `conv_transpose2d` and `conv_transpose3d`.
 pub fn conv_transpose(
     op: &'static str,
     x: &Tensor,
     kernel: &Tensor,
     bias: Option<&Tensor>,
-    walk: &ConvOptions,
+    options: &ConvOptions,
 ) -> Tensor {
     let taps = spatial(kernel.dims());
     record_biased(op, [x, kernel], bias, 1, |r, x, kernel| {
-        expect_spatial(r, "convolution", &[x, kernel], walk.rank())?;
-        let padding = (0..walk.rank()).map(|i| {
-            let low = spread(taps[i], walk.dilation[i]) - 1 - signed(walk.padding[i]);
-            (low, low + signed(walk.padding_out[i]))
+        expect_spatial(r, "convolution", &[x, kernel], options.rank())?;
+        let padding = (0..options.rank()).map(|i| {
+            let low = spread(taps[i], options.dilation[i]) - 1 - signed(options.padding[i]);
+            (low, low + signed(options.padding_out[i]))
         });
-        transposed(r, x, kernel, walk, padding.collect())
+        transposed(r, x, kernel, options, padding.collect())
     })
 }
 
-/// Gradient of a transposed convolution for its input.
-pub fn conv_transpose_x_backward(op: &'static str, kernel: &Tensor, grad: &Tensor, walk: &ConvOptions) -> Tensor {
-    // The output padding saw no input: it is cropped, so that as many positions come out as went in.
-    let high = |i: usize| signed(walk.padding[i]) - signed(walk.padding_out[i]);
-    let padding = (0..walk.rank()).map(|i| (signed(walk.padding[i]), high(i))).collect();
-    record(op, [grad, kernel], |r, [grad, kernel]| forward(r, grad, kernel, walk, padding))
+/// Computes the gradient of a transposed convolution with respect to its input.
+pub fn conv_transpose_x_backward(op: &'static str, kernel: &Tensor, grad: &Tensor, options: &ConvOptions) -> Tensor {
+    // The output padding does not depend on the input, so it is cropped and the result has the size of the input.
+    let high = |i: usize| signed(options.padding[i]) - signed(options.padding_out[i]);
+    let padding = (0..options.rank()).map(|i| (signed(options.padding[i]), high(i))).collect();
+    record(op, [grad, kernel], |r, [grad, kernel]| forward(r, grad, kernel, options, padding))
 }
 
-/// Gradient of a transposed convolution for its kernel: that of the convolution which it transposes, whose input is the
-/// output here.
+/// Computes the gradient of a transposed convolution with respect to its kernel. It is the kernel gradient of the
+/// convolution that it transposes, whose input is the output here.
 pub fn conv_transpose_weight_backward(
     op: &'static str,
     x: &Tensor,
     kernel: &Tensor,
     grad: &Tensor,
-    walk: &ConvOptions,
+    options: &ConvOptions,
 ) -> Tensor {
     let taps = spatial(kernel.dims());
     record(op, [grad, x], |r, [grad, x]| {
-        expect_gradient(r, "convolution", &[grad, x], kernel.dims(), walk.rank())?;
-        kernel_gradient(r, grad, x, walk, &taps)
+        expect_gradient(r, "convolution", &[grad, x], kernel.dims(), options.rank())?;
+        kernel_gradient(r, grad, x, options, &taps)
     })
 }
 
 /// Sums over the kernel for each output position.
-fn forward(g: &mut impl Builder, x: NodeId, kernel: NodeId, walk: &ConvOptions, padding: Padding) -> Result<NodeId> {
+fn forward(g: &mut impl Builder, x: NodeId, kernel: NodeId, options: &ConvOptions, padding: Padding) -> Result<NodeId> {
     let rank = g.rank(x);
     let attrs = ConvAttrs {
-        strides: walk.stride.clone(),
-        rhs_dilation: walk.dilation.clone(),
-        feature_groups: walk.groups,
+        strides: options.stride.clone(),
+        rhs_dilation: options.dilation.clone(),
+        feature_groups: options.groups,
         ..plain(rank, padding)
     };
     convolve(g, x, kernel, attrs)
@@ -163,17 +164,23 @@ fn forward(g: &mut impl Builder, x: NodeId, kernel: NodeId, walk: &ConvOptions, 
 
 /// Sums over the kernel for each input position: the adjoint of [`forward`]. `y` has the kernel's `out` features.
 ///
-/// The kernel is reversed by an op of its own: XLA's CPU compiler overlooks `window_reversal` where one feature meets a
-/// kernel of two elements that covers its whole input.
-fn transposed(g: &mut impl Builder, y: NodeId, kernel: NodeId, walk: &ConvOptions, padding: Padding) -> Result<NodeId> {
+/// A separate op reverses the kernel: XLA's CPU compiler ignores `window_reversal` for a single feature with a kernel
+/// of two elements that covers its whole input.
+fn transposed(
+    g: &mut impl Builder,
+    y: NodeId,
+    kernel: NodeId,
+    options: &ConvOptions,
+    padding: Padding,
+) -> Result<NodeId> {
     let rank = g.rank(y);
-    let kernel = swap_groups(g, kernel, walk.groups)?;
+    let kernel = swap_groups(g, kernel, options.groups)?;
     let kernel = g.reverse(kernel, &(2..rank).collect::<Dims>())?;
     let attrs = ConvAttrs {
-        lhs_dilation: walk.stride.clone(),
-        rhs_dilation: walk.dilation.clone(),
+        lhs_dilation: options.stride.clone(),
+        rhs_dilation: options.dilation.clone(),
         kernel: roles(1, 0, rank),
-        feature_groups: walk.groups,
+        feature_groups: options.groups,
         ..plain(rank, padding)
     };
     convolve(g, y, kernel, attrs)
@@ -185,36 +192,36 @@ fn kernel_gradient(
     g: &mut impl Builder,
     x: NodeId,
     grad: NodeId,
-    walk: &ConvOptions,
+    options: &ConvOptions,
     taps: &[usize],
 ) -> Result<NodeId> {
     let rank = g.rank(x);
     let (size, out) = (spatial(&g.dims(x)), spatial(&g.dims(grad)));
     let fit = |i: usize| {
-        let span = spread(out[i], walk.stride[i]);
-        padding_to_fit(signed(walk.padding[i]), signed(size[i]), span, walk.dilation[i], taps[i])
+        let span = spread(out[i], options.stride[i]);
+        padding_to_fit(signed(options.padding[i]), signed(size[i]), span, options.dilation[i], taps[i])
     };
     let attrs = ConvAttrs {
-        strides: walk.dilation.clone(),
-        rhs_dilation: walk.stride.clone(),
+        strides: options.dilation.clone(),
+        rhs_dilation: options.stride.clone(),
         input: roles(1, 0, rank),
         kernel: roles(1, 0, rank),
         output: roles(1, 0, rank),
-        batch_groups: walk.groups,
+        batch_groups: options.groups,
         ..plain(rank, (0..taps.len()).map(fit).collect())
     };
     convolve(g, x, grad, attrs)
 }
 
-/// 16-bit floats accumulate in f32 and round once.
+/// Records a convolution. 16-bit floats accumulate in f32 and are rounded once.
 fn convolve(g: &mut impl Builder, x: NodeId, kernel: NodeId, attrs: ConvAttrs) -> Result<NodeId> {
     let dtype = g.dtype(x);
     let y = g.convolution(x, kernel, ConvAttrs { result: dtype.accumulator(), ..attrs })?;
     g.convert(y, dtype)
 }
 
-/// A kernel `[out, in / groups, ...]` as `[out / groups, in, ...]`: what its transposed convolution expects of the side
-/// that it sums over.
+/// Reorders a kernel `[out, in / groups, ...]` to `[out / groups, in, ...]`, the layout that its transposed convolution
+/// sums over.
 fn swap_groups(g: &mut impl Builder, kernel: NodeId, groups: usize) -> Result<NodeId> {
     if groups == 1 {
         return Ok(kernel);
@@ -232,7 +239,7 @@ fn swap_groups(g: &mut impl Builder, kernel: NodeId, groups: usize) -> Result<No
     g.reshape(kernel, &joined)
 }
 
-/// Attributes of a convolution that neither strides nor dilates, in Burn's layout.
+/// Returns the attributes of a convolution without stride and dilation, in Burn's layout.
 fn plain(rank: usize, padding: Padding) -> ConvAttrs {
     let ones = Dims::from_elem(1, padding.len());
     ConvAttrs {
@@ -261,13 +268,13 @@ fn signed(size: usize) -> isize {
     size as isize
 }
 
-/// The extent of `count` elements that stand `distance` apart.
+/// Returns the extent of `count` elements with the given distance.
 fn spread(count: usize, distance: usize) -> isize {
     if count == 0 { 0 } else { signed((count - 1) * distance + 1) }
 }
 
-/// The padding, `low` before, with which a window of extent `span` has exactly `positions` positions, `step` apart, on
-/// `size` elements. The end is cropped where the walk left elements untouched.
+/// Returns the padding, with `low` before, for which a window of extent `span` has exactly `positions` positions at
+/// distance `step` on `size` elements. The end is cropped if the convolution left elements there unused.
 fn padding_to_fit(low: isize, size: isize, span: isize, step: usize, positions: usize) -> (isize, isize) {
     (low, (signed(positions) - 1) * signed(step) + span - size - low)
 }

@@ -1,14 +1,16 @@
-//! The loss of connectionist temporal classification and its gradient: loops over time, in log-probabilities of f32 at
-//! least.
+//! The loss of connectionist temporal classification and its gradient: loops over time on log-probabilities of at least
+//! f32.
 //!
-//! Dims used throughout: t steps over time, n samples, c classes, and s = 2 labels + 1 states: a target's labels with a
-//! blank before, between and behind them. An alignment is in one state at each step; it stays, goes on by one, or
-//! skips a blank between two labels that differ. States behind a sample's target reach none of its own.
+//! Dims used throughout: t time steps, n samples, c classes, and s = 2 labels + 1 states. The states are a target's
+//! labels with a blank before, between and after them. An alignment is in one state at each step. It stays in the
+//! state, moves to the next one, or skips a blank between two different labels. States after the end of a sample's
+//! target are not connected to its own states.
 //!
-//! As in Burn's composition of other ops: no step of a sample counts less than one, and the gradient is that of the loss
-//! by `log_probs` alone. (What flows back through a `log_softmax` before it is what other frameworks give.) Otherwise than
-//! there: a sample that no alignment fits has an infinite loss and a gradient of zeros, and of equally likely alignments
-//! all have their part in the gradient, where autodiff takes the larger of two equal numbers to be one of them.
+//! As in Burn's composition of other ops, a sample has at least one step, and the gradient is that of the loss with
+//! respect to `log_probs` alone. (Other frameworks give the gradient after it has passed back through a preceding
+//! `log_softmax`.) There are two differences from Burn's composition. A sample without any valid alignment has an
+//! infinite loss and a gradient of zeros. Equally likely alignments all contribute to the gradient, while autodiff
+//! selects one of two equal numbers as the larger.
 
 use crate::Tensor;
 use crate::ops::broken_rule;
@@ -16,7 +18,8 @@ use crate::trace::record;
 use burn_tpu_graph::op::{BinaryOp, Combine, Direction, GatherAttrs, ScatterAttrs, ScatterMode, UnaryOp};
 use burn_tpu_graph::{Builder, DType, Dims, NodeId, Result};
 
-/// Log-probabilities `[t, n, c]`, targets `[n, labels]`, lengths of both `[n]`; a loss `[n]`.
+/// Computes the loss `[n]` of log-probabilities `[t, n, c]`, targets `[n, labels]`, and the lengths of both, `[n]`
+/// each.
 pub fn ctc_loss(operands: [&Tensor; 4], blank: usize) -> Tensor {
     record("ctc_loss", operands, |r, nodes| {
         let lattice = Lattice::new(r, nodes, blank)?;
@@ -28,7 +31,8 @@ pub fn ctc_loss(operands: [&Tensor; 4], blank: usize) -> Tensor {
     })
 }
 
-/// The gradient `[t, n, c]` by the log-probabilities, from that by the loss `[n]`, the last operand.
+/// Computes the gradient `[t, n, c]` with respect to the log-probabilities. The last operand is the gradient of the
+/// loss, `[n]`.
 pub fn ctc_loss_backward(operands: [&Tensor; 5], blank: usize) -> Tensor {
     record("ctc_loss_backward", operands, |r, [log_probs, targets, input_lengths, target_lengths, grad]| {
         let lattice = Lattice::new(r, [log_probs, targets, input_lengths, target_lengths], blank)?;
@@ -42,7 +46,7 @@ pub fn ctc_loss_backward(operands: [&Tensor; 5], blank: usize) -> Tensor {
     })
 }
 
-/// The states of every sample's target, and what each scores at each step.
+/// The states of every sample's target, and their scores at each step.
 struct Lattice {
     dtype: DType,
     t: usize,
@@ -53,9 +57,9 @@ struct Lattice {
     labels: NodeId,
     /// The log-probability of each state's class, `[t, n, s]`.
     scores: NodeId,
-    /// Whether a state can be entered from the one two before it, `i1[n, s]`.
+    /// Whether the state can be entered from the state two before it, `i1[n, s]`.
     skips: NodeId,
-    /// Steps of each sample, `i32[n, 1]`.
+    /// The number of steps of each sample, `i32[n, 1]`.
     steps: NodeId,
     /// The states in which an alignment may end, `i1[n, s]`: the last blank, and the last label if there is one.
     ends: [NodeId; 2],
@@ -87,19 +91,20 @@ impl Lattice {
         })
     }
 
-    /// The log-probabilities of all ways to be in a state: at each step, `[t, n, s]`, and at a sample's last one, `[n, s]`.
+    /// Returns the log-probabilities of all paths to each state: at each step, `[t, n, s]`, and at a sample's last
+    /// step, `[n, s]`.
     fn forward(&self, g: &mut impl Builder) -> Result<(NodeId, NodeId)> {
-        // Before the first step all of them are in state 0: so the first step finds them there or in state 1.
+        // All paths start in state 0 before the first step, so they are in state 0 or 1 at the first step.
         let state = g.iota(DType::I32, &[self.n, self.s], 1)?;
         let first = g.compare_const(Direction::Eq, state, 0i64)?;
         let certain = g.splat(self.dtype, &[self.n, self.s], 0.0)?;
-        let start = only(g, first, certain)?;
+        let start = where_true(g, first, certain)?;
         let all = g.splat(self.dtype, &[self.t, self.n, self.s], 0.0)?;
         let carries = [start, all, self.scores, self.skips, self.steps];
         let [last, all, ..] = g.for_loop(self.t, carries, |g, t, [alpha, all, scores, skips, steps]| {
             let next = shifted(g, alpha, 1)?;
             let second = shifted(g, alpha, 2)?;
-            let second = only(g, skips, second)?;
+            let second = where_true(g, skips, second)?;
             let reached = log_add(g, alpha, next)?;
             let reached = log_add(g, reached, second)?;
             let score = row(g, scores, t)?;
@@ -111,10 +116,10 @@ impl Lattice {
         Ok((all, last))
     }
 
-    /// The log-probability of each sample's target, `[n, 1]`.
+    /// Returns the log-probability of each sample's target, `[n, 1]`.
     fn likelihood(&self, g: &mut impl Builder, last: NodeId) -> Result<NodeId> {
         let mut at = |end| {
-            let found = only(g, end, last)?;
+            let found = where_true(g, end, last)?;
             let found = g.reduce(Combine::Max, found, &[1])?;
             g.reshape(found, &[self.n, 1])
         };
@@ -122,21 +127,22 @@ impl Lattice {
         log_add(g, blank, label)
     }
 
-    /// The probability of each state at each step given the target, `[t, n, s]`; 0 behind a sample's last step.
+    /// Returns the probability of each state at each step given the target, `[t, n, s]`. It is 0 after a sample's last
+    /// step.
     fn posterior(&self, g: &mut impl Builder) -> Result<NodeId> {
         let (all, last) = self.forward(g)?;
         let likelihood = self.likelihood(g, last)?;
-        // Where no alignment fits, no state has one either: its probability is exp(-inf), given anything.
+        // Without a valid alignment no state has one either, so its probability is exp(-inf) for any likelihood.
         let fits = g.compare_const(Direction::Ne, likelihood, f64::NEG_INFINITY)?;
         let anything = g.splat_like(likelihood, 0.0)?;
         let likelihood = g.select(fits, likelihood, anything)?;
         let end = g.binary(BinaryOp::Or, self.ends[0], self.ends[1])?;
         let certain = g.splat(self.dtype, &[self.n, self.s], 0.0)?;
-        let end = only(g, end, certain)?;
+        let end = where_true(g, end, certain)?;
         let carries = [end, all, self.scores, self.skips, self.steps, likelihood];
         let last_step = self.t as i64 - 1;
-        // Backward in time. `beta` is the log-probability of all ways on from a state; each row of `all` is read, then
-        // written over.
+        // The loop runs backward in time. `beta` is the log-probability of all paths from a state to the end. Each row
+        // of `all` is read and then overwritten.
         let [_, posterior, ..] = g.for_loop(self.t, carries, |g, trip, carries| {
             let [beta, all, scores, skips, steps, likelihood] = carries;
             let t = g.scalar(DType::I32, last_step)?;
@@ -151,7 +157,7 @@ impl Lattice {
             let score = row(g, scores, t)?;
             let here = g.binary(BinaryOp::Add, beta, score)?;
             let next = shifted(g, here, -1)?;
-            let second = only(g, skips, here)?;
+            let second = where_true(g, skips, here)?;
             let second = shifted(g, second, -2)?;
             let before = log_add(g, here, next)?;
             let before = log_add(g, before, second)?;
@@ -178,32 +184,32 @@ impl Lattice {
     }
 }
 
-/// t, n, c and the longest target, of operands that fit each other.
+/// Returns t, n, c and the length of the longest target, and rejects operands whose sizes do not match.
 fn sizes(g: &impl Builder, nodes: &[NodeId; 4], blank: usize) -> Result<[usize; 4]> {
-    let refused = |rule: String| Err(broken_rule(g, "graph.for", nodes, rule));
+    let rejected = |rule: String| Err(broken_rule(g, "graph.for", nodes, rule));
     let dims = nodes.map(|node| g.dims(node));
     let ([t, n, c], [batch, labels], [inputs], [targets]) = (&dims[0][..], &dims[1][..], &dims[2][..], &dims[3][..])
     else {
-        return refused("takes [time, batch, classes], targets [batch, labels] and lengths [batch] of both".into());
+        return rejected("takes [time, batch, classes], targets [batch, labels] and lengths [batch] of both".into());
     };
     if [batch, inputs, targets].iter().any(|&size| size != n) {
-        return refused(format!("the targets and both lengths must be of {n} samples"));
+        return rejected(format!("the targets and both lengths must be of {n} samples"));
     }
     if *t == 0 || blank >= *c {
-        return refused(format!("takes a step or more, and a blank below {c}, not {blank}"));
+        return rejected(format!("takes a step or more, and a blank below {c}, not {blank}"));
     }
     Ok([*t, *n, *c, *labels])
 }
 
-/// `[blank, label, blank, label, …, blank]` of each row, as i32.
+/// Returns `[blank, label, blank, label, …, blank]` for each row, as i32.
 fn between_blanks(g: &mut impl Builder, targets: NodeId, blank: usize) -> Result<NodeId> {
     let targets = g.convert(targets, DType::I32)?;
     let blank = g.scalar(DType::I32, blank as i64)?;
-    let behind = isize::from(g.dims(targets)[1] > 0);
-    g.pad(targets, blank, &[0, 1], &[0, behind], &[0, 1])
+    let after = isize::from(g.dims(targets)[1] > 0);
+    g.pad(targets, blank, &[0, 1], &[0, after], &[0, 1])
 }
 
-/// The log-probability of each state's class at each step.
+/// Returns the log-probability of each state's class at each step.
 fn scores(g: &mut impl Builder, log_probs: NodeId, labels: NodeId) -> Result<NodeId> {
     let (t, dims) = (g.dims(log_probs)[0], g.dims(labels));
     let attrs = GatherAttrs {
@@ -219,7 +225,8 @@ fn scores(g: &mut impl Builder, log_probs: NodeId, labels: NodeId) -> Result<Nod
     g.gather(log_probs, labels, attrs)
 }
 
-/// Whether a state holds a label and not that of two states before. (State 1 has none before it to come from.)
+/// Returns whether a state holds a label that differs from the label two states before. (State 1 has no state two
+/// before it.)
 fn skips(g: &mut impl Builder, labels: NodeId, blank: usize) -> Result<NodeId> {
     let label = g.compare_const(Direction::Ne, labels, blank as i64)?;
     let fill = g.scalar(DType::I32, blank as i64)?;
@@ -228,7 +235,7 @@ fn skips(g: &mut impl Builder, labels: NodeId, blank: usize) -> Result<NodeId> {
     g.binary(BinaryOp::And, label, differs)
 }
 
-/// The states 2l and 2l - 1 of targets of l labels (`[n, 1]`).
+/// Returns the states 2l and 2l - 1 of targets with l labels (`[n, 1]`).
 fn ends(g: &mut impl Builder, target_lengths: NodeId, s: usize) -> Result<[NodeId; 2]> {
     let state = g.iota(DType::I32, &[1, s], 1)?;
     let blank = g.binary_const(BinaryOp::Mul, target_lengths, 2i64)?;
@@ -236,39 +243,39 @@ fn ends(g: &mut impl Builder, target_lengths: NodeId, s: usize) -> Result<[NodeI
     Ok([g.compare(Direction::Eq, state, blank)?, g.compare(Direction::Eq, state, label)?])
 }
 
-/// `x` where the predicate holds, else the logarithm of nothing.
-fn only(g: &mut impl Builder, predicate: NodeId, x: NodeId) -> Result<NodeId> {
-    let nothing = g.splat_like(x, f64::NEG_INFINITY)?;
-    g.select(predicate, x, nothing)
+/// Returns `x` where the predicate is true, else -inf, the logarithm of 0.
+fn where_true(g: &mut impl Builder, predicate: NodeId, x: NodeId) -> Result<NodeId> {
+    let log_zero = g.splat_like(x, f64::NEG_INFINITY)?;
+    g.select(predicate, x, log_zero)
 }
 
-/// Each row moved on by so many states (back, if negative); the logarithm of nothing comes in.
+/// Returns each row moved forward by `by` states (backward if negative), filled with -inf.
 fn shifted(g: &mut impl Builder, x: NodeId, by: isize) -> Result<NodeId> {
-    let nothing = g.scalar(g.dtype(x), f64::NEG_INFINITY)?;
+    let log_zero = g.scalar(g.dtype(x), f64::NEG_INFINITY)?;
     let states = g.dims(x)[1] as isize;
     let by = by.clamp(-states, states);
-    g.pad(x, nothing, &[0, by], &[0, -by], &[0, 0])
+    g.pad(x, log_zero, &[0, by], &[0, -by], &[0, 0])
 }
 
-/// log(e^a + e^b). Of two times nothing the difference is a NaN, and the sum nothing.
+/// Returns log(e^a + e^b). If both are -inf, the difference is NaN, and the sum is -inf.
 fn log_add(g: &mut impl Builder, a: NodeId, b: NodeId) -> Result<NodeId> {
     let (high, low) = (g.binary(BinaryOp::Max, a, b)?, g.binary(BinaryOp::Min, a, b)?);
     let ratio = g.binary(BinaryOp::Sub, low, high)?;
     let ratio = g.unary(UnaryOp::Exp, ratio)?;
     let more = g.unary(UnaryOp::Log1p, ratio)?;
     let sum = g.binary(BinaryOp::Add, high, more)?;
-    let nothing = g.compare_const(Direction::Eq, high, f64::NEG_INFINITY)?;
-    g.select(nothing, high, sum)
+    let both_zero = g.compare_const(Direction::Eq, high, f64::NEG_INFINITY)?;
+    g.select(both_zero, high, sum)
 }
 
-/// `x[t]` of `[t, n, s]`.
+/// Returns `x[t]` of `[t, n, s]`.
 fn row(g: &mut impl Builder, x: NodeId, t: NodeId) -> Result<NodeId> {
     let (zero, dims) = (g.scalar(DType::I32, 0i64)?, g.dims(x));
     let row = g.dynamic_slice(x, &[t, zero, zero], &[1, dims[1], dims[2]])?;
     g.reshape(row, &dims[1..])
 }
 
-/// `x` with `x[t] = row`.
+/// Returns `x` with `x[t] = row`.
 fn with_row(g: &mut impl Builder, x: NodeId, row: NodeId, t: NodeId) -> Result<NodeId> {
     let (zero, dims) = (g.scalar(DType::I32, 0i64)?, g.dims(x));
     let row = g.reshape(row, &[1, dims[1], dims[2]])?;

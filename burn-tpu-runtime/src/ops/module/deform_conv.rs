@@ -1,9 +1,10 @@
-//! Deformable 2d convolution: every kernel element of every output position reads its input at a position of its own,
-//! bilinearly; a dot with the kernel follows.
+//! Deformable 2D convolution: every kernel element of every output position reads the input bilinearly at a separate
+//! position. A dot with the kernel follows.
 //!
 //! Dims used throughout: n images, o output channels in `weight_groups`, c input channels in `offset_groups`, k kernel
-//! elements (row-major), l output positions (row-major). Offsets are `[n, offset_groups * k * 2, h_out, w_out]`, y before
-//! x, masks `[n, offset_groups * k, h_out, w_out]`. Positions and samples are f32 at least; the dots take the input's type.
+//! elements (row-major), l output positions (row-major). Offsets are `[n, offset_groups * k * 2, h_out, w_out]`, with y
+//! before x. Masks are `[n, offset_groups * k, h_out, w_out]`. Positions and samples are at least f32; the dots use the
+//! input's type.
 
 use super::conv::bias_backward;
 use super::operands::{add_bias, expect_spatial, present};
@@ -14,18 +15,18 @@ use crate::trace::record_many;
 use burn_tpu_graph::op::{BinaryOp, Combine, DotAttrs};
 use burn_tpu_graph::{Builder, DType, Dims, NodeId, Result};
 
-/// How a deformable kernel walks over an image: along the height, then along the width.
+/// The options of a deformable convolution: first along the height, then along the width.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DeformConvOptions {
-    /// Elements from one kernel position to the next.
+    /// The distance between two positions of the kernel.
     pub stride: [usize; 2],
-    /// Zeros around the image.
+    /// The number of zeros around the image.
     pub padding: [usize; 2],
-    /// Elements from one kernel element to the next.
+    /// The distance between two kernel elements.
     pub dilation: [usize; 2],
-    /// Groups of features that do not see each other.
+    /// The number of independent groups of features.
     pub weight_groups: usize,
-    /// Groups of input channels that share offsets and masks.
+    /// The number of groups of input channels, each with its own offsets and masks.
     pub offset_groups: usize,
 }
 
@@ -33,31 +34,31 @@ pub struct DeformConvOptions {
 pub struct Operands<'t> {
     /// The images, `[n, c, height, width]`.
     pub x: &'t Tensor,
-    /// Where each kernel element reads, `[n, offset_groups * k * 2, h_out, w_out]`.
+    /// The offset of the position that each kernel element reads, `[n, offset_groups * k * 2, h_out, w_out]`.
     pub offset: &'t Tensor,
     /// The kernel, `[o, c / weight_groups, kernel_h, kernel_w]`.
     pub weight: &'t Tensor,
-    /// What each read counts, `[n, offset_groups * k, h_out, w_out]`.
+    /// The weight of each read, `[n, offset_groups * k, h_out, w_out]`.
     pub mask: Option<&'t Tensor>,
-    /// Added to the result, `[o]`.
+    /// The bias, `[o]`.
     pub bias: Option<&'t Tensor>,
 }
 
 /// The gradients of [`Operands`].
 pub struct Gradients {
-    /// By the images.
+    /// With respect to the images.
     pub x: Tensor,
-    /// By the offsets.
+    /// With respect to the offsets.
     pub offset: Tensor,
-    /// By the kernel.
+    /// With respect to the kernel.
     pub weight: Tensor,
-    /// By the mask, if there is one.
+    /// With respect to the mask, if there is one.
     pub mask: Option<Tensor>,
-    /// By the bias, if there is one.
+    /// With respect to the bias, if there is one.
     pub bias: Option<Tensor>,
 }
 
-/// `deform_conv2d`.
+/// Computes `deform_conv2d`.
 pub fn deform_conv2d(operands: &Operands, options: &DeformConvOptions) -> Tensor {
     let (x, offset, weight) = (operands.x, operands.offset, operands.weight);
     let all = present(&[x, offset, weight], &[operands.mask, operands.bias]);
@@ -73,7 +74,7 @@ pub fn deform_conv2d(operands: &Operands, options: &DeformConvOptions) -> Tensor
     y
 }
 
-/// `deform_conv2d_backward`.
+/// Computes `deform_conv2d_backward`.
 pub fn deform_conv2d_backward(operands: &Operands, grad: &Tensor, options: &DeformConvOptions) -> Gradients {
     let all = present(&[operands.x, operands.offset, operands.weight, grad], &[operands.mask]);
     let [x, offset, weight, mask] = record_many("deform_conv2d_backward", &all, |r, nodes| {
@@ -90,7 +91,7 @@ pub fn deform_conv2d_backward(operands: &Operands, grad: &Tensor, options: &Defo
     Gradients { x, offset, weight, mask, bias }
 }
 
-/// All sizes that the shapes and options give.
+/// All sizes that follow from the shapes and options.
 struct Sizes {
     dtype: DType,
     n: usize,
@@ -139,22 +140,22 @@ impl Sizes {
         self.out[0] * self.out[1]
     }
 
-    /// Rows of the columns' matrix within one weight group: channels times kernel elements.
+    /// Returns the number of rows of the column matrix within one weight group: channels times kernel elements.
     fn rows(&self) -> usize {
         self.c / self.weight_groups * self.k()
     }
 
-    /// `[weight_groups, o / weight_groups, rows]`
+    /// Returns the kernel as `[weight_groups, o / weight_groups, rows]`.
     fn grouped_weight(&self, g: &mut impl Builder, weight: NodeId) -> Result<NodeId> {
         g.reshape(weight, &[self.weight_groups, self.o / self.weight_groups, self.rows()])
     }
 
-    /// `[n, weight_groups, o / weight_groups, l]`
+    /// Returns the gradient as `[n, weight_groups, o / weight_groups, l]`.
     fn grouped_output(&self, g: &mut impl Builder, grad: NodeId) -> Result<NodeId> {
         g.reshape(grad, &[self.n, self.weight_groups, self.o / self.weight_groups, self.l()])
     }
 
-    /// The kernel's product with columns `[n, weight_groups, rows, l]`: `[n, o, h_out, w_out]`.
+    /// Returns the product `[n, o, h_out, w_out]` of the kernel and the columns `[n, weight_groups, rows, l]`.
     fn product(&self, g: &mut impl Builder, weight: NodeId, columns: NodeId) -> Result<NodeId> {
         let weight = self.grouped_weight(g, weight)?;
         let product = grouped_dot(g, (weight, 0, &[2]), (columns, 1, &[2]))?;
@@ -170,7 +171,7 @@ impl Sizes {
         g.reshape(product, &[self.o, self.c / self.weight_groups, self.kernel[0], self.kernel[1]])
     }
 
-    /// The columns' gradients, `[n, offset_groups, c / offset_groups, k * l]`, in the accumulating type.
+    /// Returns the gradients of the columns, `[n, offset_groups, c / offset_groups, k * l]`, in the accumulator type.
     fn column_gradients(&self, g: &mut impl Builder, weight: NodeId, grad: NodeId) -> Result<NodeId> {
         let weight = self.grouped_weight(g, weight)?;
         let grad = self.grouped_output(g, grad)?;
@@ -180,10 +181,10 @@ impl Sizes {
     }
 }
 
-/// The input read at all positions.
+/// The values of the input at all positions.
 struct Sampled {
     corners: Corners,
-    /// What stands at the corners.
+    /// The pixels at the corners.
     pixels: [NodeId; 4],
     /// The bilinear reads, `[n, offset_groups, c / offset_groups, k * l]`.
     values: NodeId,
@@ -214,19 +215,19 @@ impl Sampled {
         Ok(Self { corners, pixels, values, mask: mask.transpose()? })
     }
 
-    /// Times the mask, if there is one.
+    /// Multiplies the values by the mask, if there is one.
     fn masked(&self, g: &mut impl Builder, values: NodeId) -> Result<NodeId> {
         self.mask.map_or(Ok(values), |mask| per_point(g, BinaryOp::Mul, values, mask))
     }
 
-    /// `[n, weight_groups, rows, l]` in the input's type: the right side of the dot.
+    /// Returns the right side of the dot, `[n, weight_groups, rows, l]`, in the input's type.
     fn columns(&self, g: &mut impl Builder, sizes: &Sizes) -> Result<NodeId> {
         let values = self.masked(g, self.values)?;
         let values = g.convert(values, sizes.dtype)?;
         g.reshape(values, &[sizes.n, sizes.weight_groups, sizes.rows(), sizes.l()])
     }
 
-    /// Gradients of input, offset and mask.
+    /// Returns the gradients with respect to input, offset and mask.
     fn gradients<B: Builder>(&self, g: &mut B, sizes: &Sizes, columns: NodeId) -> Result<[NodeId; 3]> {
         let (groups, k) = (sizes.offset_groups, sizes.k());
         let values = self.masked(g, columns)?;
@@ -251,8 +252,8 @@ impl Sampled {
     }
 }
 
-/// Where each kernel element of each output position reads along `axis` (0: y, 1: x), `[n, offset_groups, k * l]`:
-/// `output * stride + element * dilation - padding + offset`.
+/// Returns the position along `axis` (0: y, 1: x) that each kernel element of each output position reads, `[n,
+/// offset_groups, k * l]`: `output * stride + element * dilation - padding + offset`.
 fn positions(
     g: &mut impl Builder,
     sizes: &Sizes,
@@ -276,13 +277,13 @@ fn positions(
     g.binary(BinaryOp::Add, place, offset)
 }
 
-/// The sum over channels of the products of `[n, groups, channels, points]`.
+/// Returns the sum over channels of the products of `[n, groups, channels, points]`.
 fn sum_channels(g: &mut impl Builder, lhs: NodeId, rhs: NodeId) -> Result<NodeId> {
     let product = g.binary(BinaryOp::Mul, lhs, rhs)?;
     g.reduce(Combine::Sum, product, &[2])
 }
 
-/// A dot within each weight group. Each side: value, the dim of the groups, the dims to contract.
+/// Records a dot within each weight group. Each side has its value, the dim of the groups, and the dims to contract.
 fn grouped_dot(g: &mut impl Builder, lhs: (NodeId, usize, &[usize]), rhs: (NodeId, usize, &[usize])) -> Result<NodeId> {
     let attrs = DotAttrs {
         lhs_batch: Dims::from_slice(&[lhs.1]),

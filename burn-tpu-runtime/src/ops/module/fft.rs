@@ -1,4 +1,4 @@
-//! Real Fourier transforms along any dim, in f32 whatever the tensor's float type: XLA transforms the last dim of f32.
+//! Real Fourier transforms along any dim, in f32 for any float type of the tensor: XLA transforms the last dim of f32.
 
 use crate::Tensor;
 use crate::ops::{broken_rule, expect_dim};
@@ -6,7 +6,8 @@ use crate::trace::{record, record_many};
 use burn_tpu_graph::op::FftKind;
 use burn_tpu_graph::{Builder, DType, Dims, NodeId, Result};
 
-/// Real and imaginary part of the `length / 2 + 1` lowest frequencies. The signal is cut or padded with zeros to `length`.
+/// Returns the real and the imaginary part of the `length / 2 + 1` lowest frequencies. The signal is truncated or
+/// padded with zeros to `length`.
 pub fn rfft(signal: &Tensor, dim: usize, length: Option<usize>) -> [Tensor; 2] {
     record_many("rfft", &[signal], |r, nodes| {
         expect_dim(r, "fft", nodes[0], dim)?;
@@ -19,8 +20,8 @@ pub fn rfft(signal: &Tensor, dim: usize, length: Option<usize>) -> [Tensor; 2] {
     })
 }
 
-/// The signal of `length` samples that has this spectrum. The spectrum is cut or padded with zeros to `length / 2 + 1`;
-/// without a length the signal has `2 * (bins - 1)` samples.
+/// Returns the signal of `length` samples for a spectrum. The spectrum is truncated or padded with zeros to `length / 2
+/// + 1`. Without a length the signal has `2 * (bins - 1)` samples.
 pub fn irfft(real: &Tensor, imag: &Tensor, dim: usize, length: Option<usize>) -> Tensor {
     record("irfft", [real, imag], |r, [real, imag]| {
         expect_dim(r, "fft", real, dim)?;
@@ -37,7 +38,7 @@ pub fn irfft(real: &Tensor, imag: &Tensor, dim: usize, length: Option<usize>) ->
     })
 }
 
-/// f32, with `dim` last and `length` long.
+/// Returns `x` in f32, with `dim` as the last dim and size `length`.
 fn prepare(g: &mut impl Builder, x: NodeId, dim: usize, length: usize) -> Result<NodeId> {
     let x = g.convert(x, DType::F32)?;
     let x = swap_with_last(g, x, dim)?;

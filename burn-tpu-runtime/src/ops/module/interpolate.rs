@@ -1,8 +1,9 @@
 //! Interpolation of `[batch, channels, height, width]` to another height and width.
 //!
-//! Every mode is separable and linear in its input. Nearest copies: as a repeat, a stride or a gather, so that an infinity
-//! stays where it is. The others are a product with a matrix of weights per dim, computed here in f64; their gradient is
-//! the product with the transposed matrix. 16-bit floats are resampled in f32, since the weights are no 16-bit numbers.
+//! Every mode is separable and linear in its input. Nearest copies values with a repeat, a stride or a gather, so that
+//! infinities do not spread to other pixels. The other modes are a product with a matrix of weights per dim, which is
+//! computed here in f64. Their gradient is the product with the transposed matrix. 16-bit floats are resampled in f32,
+//! since 16-bit floats cannot represent the weights.
 
 use super::operands::{expect_gradient, expect_spatial};
 use super::resample::{Way, along, sparse};
@@ -12,32 +13,32 @@ use crate::trace::record;
 use burn_tpu_graph::op::{Combine, GatherAttrs};
 use burn_tpu_graph::{Builder, DType, Dims, NodeId, Result};
 
-/// Columns and weights of one tap, per output position.
+/// The columns and weights of one tap, per output position.
 type Tap = (Vec<i64>, Vec<f64>);
 
-/// How a value between pixels is found.
+/// The interpolation of a value between pixels.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum InterpolateMode {
     /// The value of one pixel.
     Nearest,
-    /// Linearly from two pixels per dim.
+    /// Linear, from two pixels per dim.
     Bilinear,
-    /// By a cubic (a = -0.75) through four pixels per dim.
+    /// Cubic (a = -0.75), from four pixels per dim.
     Bicubic,
-    /// By a windowed sinc over six pixels per dim.
+    /// A windowed sinc, from six pixels per dim.
     Lanczos3,
 }
 
-/// How [`interpolate`] resamples.
+/// The options of [`interpolate`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct InterpolateOptions {
-    /// How a value between pixels is found.
+    /// The interpolation of a value between pixels.
     pub mode: InterpolateMode,
-    /// Whether the centres of the outer pixels stay where they are, instead of the outer edges.
+    /// Whether the centres of the outermost pixels are aligned, instead of their outer edges.
     pub align_corners: bool,
 }
 
-/// `interpolate`.
+/// Resamples images to `output`.
 pub fn interpolate(x: &Tensor, output: [usize; 2], options: &InterpolateOptions) -> Tensor {
     record("interpolate", [x], |r, [x]| {
         let sizes = sizes(r, x, output)?;
@@ -53,7 +54,7 @@ pub fn interpolate(x: &Tensor, output: [usize; 2], options: &InterpolateOptions)
     })
 }
 
-/// Height and width of the images of `x`, which must have pixels, as the `output` must.
+/// Returns height and width of the images of `x`. Rejects images and outputs without pixels.
 fn sizes(g: &impl Builder, x: NodeId, output: [usize; 2]) -> Result<[usize; 2]> {
     expect_spatial(g, "dot_general", &[x], 2)?;
     let sizes = [g.dims(x)[2], g.dims(x)[3]];
@@ -64,7 +65,7 @@ fn sizes(g: &impl Builder, x: NodeId, output: [usize; 2]) -> Result<[usize; 2]> 
     Ok(sizes)
 }
 
-/// `interpolate_backward`: x gives the input's sizes.
+/// Computes the gradient of [`interpolate`]. `x` provides the sizes of the input.
 pub fn interpolate_backward(x: &Tensor, grad: &Tensor, options: &InterpolateOptions) -> Tensor {
     record("interpolate_backward", [grad], |r, [grad]| {
         expect_gradient(r, "dot_general", &[grad], x.dims(), 2)?;
@@ -80,12 +81,12 @@ pub fn interpolate_backward(x: &Tensor, grad: &Tensor, options: &InterpolateOpti
     })
 }
 
-/// How often nearest repeats each input, if equally often.
+/// Returns how many times nearest repeats each input, if all inputs are repeated equally.
 fn repeats(size: usize, output: usize) -> Option<usize> {
     (size > 0 && output.is_multiple_of(size)).then(|| output / size)
 }
 
-/// Output `o` of dim `dim` copies input `floor(o * size / output)`.
+/// Copies input `floor(o * size / output)` of dim `dim` to output `o`.
 fn nearest(g: &mut impl Builder, x: NodeId, dim: usize, output: usize) -> Result<NodeId> {
     let dims = g.dims(x);
     let size = dims[dim];
@@ -113,7 +114,7 @@ fn nearest(g: &mut impl Builder, x: NodeId, dim: usize, output: usize) -> Result
     g.gather(x, columns, attrs)
 }
 
-/// Each element of dim `dim`, `factor` times in a row.
+/// Repeats each element of dim `dim` `factor` times in a row.
 fn repeat(g: &mut impl Builder, x: NodeId, dim: usize, factor: usize) -> Result<NodeId> {
     let dims = g.dims(x);
     let mut blocks = dims.clone();
@@ -125,7 +126,7 @@ fn repeat(g: &mut impl Builder, x: NodeId, dim: usize, factor: usize) -> Result<
     g.reshape(repeated, &joined)
 }
 
-/// The gradient of [`repeat`] along both dims.
+/// Computes the gradient of [`repeat`] along both dims.
 fn sum_blocks(g: &mut impl Builder, grad: NodeId, sizes: [usize; 2], factors: [usize; 2]) -> Result<NodeId> {
     let dims = g.dims(grad);
     let blocks = g.reshape(grad, &[dims[0], dims[1], sizes[0], factors[0], sizes[1], factors[1]])?;
@@ -149,7 +150,7 @@ fn resample(
     g.convert(y, dtype)
 }
 
-/// Which inputs each output reads, with which weights.
+/// Returns the inputs that each output reads, with their weights.
 fn taps(options: &InterpolateOptions, size: usize, output: usize) -> Vec<Tap> {
     let last = size.saturating_sub(1) as f64;
     let positions = (0..output).map(|o| position(o, size, output, options.align_corners));
@@ -163,7 +164,7 @@ fn taps(options: &InterpolateOptions, size: usize, output: usize) -> Vec<Tap> {
     }
 }
 
-/// Where output `o` stands among the inputs.
+/// Returns the position of output `o` among the inputs.
 fn position(o: usize, size: usize, output: usize, align_corners: bool) -> f64 {
     if align_corners {
         o as f64 * (size.saturating_sub(1) as f64 / output.saturating_sub(1).max(1) as f64)
@@ -172,8 +173,8 @@ fn position(o: usize, size: usize, output: usize, align_corners: bool) -> f64 {
     }
 }
 
-/// One tap per offset from the input below each position, weighted by its distance. Beyond the border stands the border's
-/// value.
+/// Returns one tap per offset from the input below each position, weighted by its distance. Positions beyond the border
+/// have the value of the border.
 fn filter(
     positions: impl Iterator<Item = f64> + Clone,
     offsets: std::ops::RangeInclusive<i64>,
@@ -190,14 +191,15 @@ fn filter(
     offsets.map(tap).collect()
 }
 
-/// The convolution kernel of bicubic interpolation, with a = -0.75.
+/// Returns the kernel of bicubic interpolation, with a = -0.75.
 fn cubic(distance: f64) -> f64 {
     const A: f64 = -0.75;
     let d = distance.abs();
     if d <= 1.0 { ((A + 2.0) * d - (A + 3.0)) * d * d + 1.0 } else { ((A * d - 5.0 * A) * d + 8.0 * A) * d - 4.0 * A }
 }
 
-/// The windowed sinc over six inputs. Inputs beyond the border are left out and the rest is scaled to sum to 1.
+/// Returns the taps of the windowed sinc over six inputs. Inputs beyond the border are omitted, and the other weights
+/// are scaled to sum to 1.
 fn lanczos3(positions: impl Iterator<Item = f64> + Clone, last: f64) -> Vec<Tap> {
     let inside = |position: f64, offset: i64| {
         let input = position.floor() + offset as f64;
@@ -215,7 +217,7 @@ fn lanczos3(positions: impl Iterator<Item = f64> + Clone, last: f64) -> Vec<Tap>
     (-2..=3).map(tap).collect()
 }
 
-/// sinc(x) * sinc(x / 3) within 3, else 0.
+/// Returns sinc(x) * sinc(x / 3) for |x| < 3, else 0.
 fn sinc3(x: f64) -> f64 {
     let radians = std::f64::consts::PI * x;
     if x == 0.0 {

@@ -1,8 +1,8 @@
-//! Max pools. The value is one `reduce_window`; where it stands is found by a walk of its own, so that a program in which
-//! nobody asks for the indices does not compute them.
+//! Max pools. The values come from one `reduce_window`. A separate computation finds the indices, so that a program
+//! that does not use the indices does not compute them.
 //!
-//! An index is the flat position in the input's plane, of the first of equal values; -1 for a window that lies wholly in
-//! padding. Padding is -inf and never wins. A NaN is the largest value, as in every other maximum.
+//! An index is the flat position in the input's plane of the first of equal values, or -1 for a window that is entirely
+//! in padding. Padding is -inf and never wins. A NaN is the largest value, as in every other maximum.
 
 use super::operands::expect_gradient;
 use super::window::Window;
@@ -12,13 +12,13 @@ use crate::trace::{Recorder, record, record_many};
 use burn_tpu_graph::op::{BinaryOp, Combine, Direction, UnaryOp, WindowAttrs};
 use burn_tpu_graph::{Builder, DType, Dims, NodeId, Result};
 
-/// `max_pool1d`, `max_pool2d`.
+/// Computes `max_pool1d` and `max_pool2d`.
 pub fn max_pool(op: &'static str, x: &Tensor, window: &Window) -> Tensor {
     let guard = drops_nan(x);
     record(op, [x], |r, [x]| largest(r, x, window, guard))
 }
 
-/// The values and their indices, of type `index`.
+/// Returns the values and their indices, of type `index`.
 pub fn max_pool_with_indices(op: &'static str, x: &Tensor, window: &Window, index: DType) -> [Tensor; 2] {
     let guard = drops_nan(x);
     record_many(op, &[x], |r, nodes| {
@@ -28,12 +28,13 @@ pub fn max_pool_with_indices(op: &'static str, x: &Tensor, window: &Window, inde
     })
 }
 
-/// Each window's gradient goes to the element that won it.
+/// Adds each window's gradient to the element that won the window.
 ///
-/// `select_and_scatter` finds the winner anew in `x`, so that the forward pass of a training step needs no indices. Its
-/// 16-bit gradients add up in f32. By the TPU compiler's own estimate for v5e (3x3 windows of bf16, step 2 on 112x112 and
-/// step 1 on 28x28) it takes 3 and 9 times fewer cycles than comparing indices; a scatter takes about as many as that, and
-/// up to a minute to compile. It knows no dilation, no windows wholly in padding and, on TPUs, no f64: these compare indices.
+/// `select_and_scatter` finds the winner again in `x`, so that the forward pass of a training step needs no indices.
+/// Its 16-bit gradients accumulate in f32. By the TPU compiler's estimate for v5e (3x3 windows of bf16, step 2 on
+/// 112x112 and step 1 on 28x28) it takes 3 and 9 times fewer cycles than a comparison of indices. A scatter takes about
+/// as many cycles as that comparison, and up to a minute to compile. `select_and_scatter` supports no dilation, no
+/// windows entirely in padding and, on TPUs, no f64. These cases compare indices.
 pub fn max_pool_backward(op: &'static str, x: &Tensor, grad: &Tensor, indices: &Tensor, window: &Window) -> Tensor {
     let dilated = window.dilation.iter().any(|&d| d != 1);
     if dilated || x.element() == DType::F64 || has_empty_windows(window, x.dims(), grad.dims()) {
@@ -48,8 +49,8 @@ pub fn max_pool_backward(op: &'static str, x: &Tensor, grad: &Tensor, indices: &
     })
 }
 
-/// `select_and_scatter` on a plane that has its padding already: in windows that it pads itself, XLA's CPU compiler takes
-/// the last of equal elements along the last dim for the first.
+/// Records `select_and_scatter` on a plane that is already padded. If XLA's CPU compiler pads the windows itself, it
+/// selects the last of equal elements along the last dim instead of the first.
 fn scatter_to_winners(g: &mut impl Builder, x: NodeId, grad: NodeId, attrs: WindowAttrs) -> Result<NodeId> {
     if attrs.padding.iter().all(|&edges| edges == (0, 0)) {
         return g.select_and_scatter(x, grad, attrs);
@@ -65,7 +66,7 @@ fn scatter_to_winners(g: &mut impl Builder, x: NodeId, grad: NodeId, attrs: Wind
     g.pad(scattered, zero, &back(&low), &back(&high), &vec![0; dims.len()])
 }
 
-/// Whether a window has no element of the input under it.
+/// Returns whether a window contains no element of the input.
 fn has_empty_windows(window: &Window, sizes: &[usize], positions: &[usize]) -> bool {
     let planes = sizes.len() == window.rank() + 2 && positions.len() == sizes.len();
     (0..window.rank()).any(|i| {
@@ -76,7 +77,8 @@ fn has_empty_windows(window: &Window, sizes: &[usize], positions: &[usize]) -> b
     })
 }
 
-/// For each element of the window: the gradients whose index names it, put where it stands in the input, summed.
+/// For each element of the window, selects the gradients whose index refers to it, puts them at its position in the
+/// input, and sums them.
 fn compare_backward(op: &'static str, x: &Tensor, grad: &Tensor, indices: &Tensor, window: &Window) -> Tensor {
     let sizes = Dims::from_slice(x.dims());
     record(op, [grad, indices], |r, [grad, indices]| {
@@ -101,7 +103,7 @@ fn compare_backward(op: &'static str, x: &Tensor, grad: &Tensor, indices: &Tenso
     })
 }
 
-/// The distance of a window's `element`, counted row-major, from the window's start, along each spatial dim.
+/// Returns the distance of a window's `element`, in row-major order, from the window's start along each spatial dim.
 fn offsets(window: &Window, element: usize) -> Dims {
     let mut rest = element;
     let mut at: Dims = window.size.clone();
@@ -112,13 +114,13 @@ fn offsets(window: &Window, element: usize) -> Dims {
     at
 }
 
-/// How far apart neighbours along spatial dim `i` stand in a flat plane.
+/// Returns the distance in a flat plane between neighbours along spatial dim `i`.
 fn plane_stride(sizes: &[usize], i: usize) -> usize {
     sizes[i + 3..].iter().product()
 }
 
-/// The flat position in the plane at which each window starts. In padding it is no position of the plane, or one of
-/// another row; what is compared there is cropped by [`place`].
+/// Returns the flat position in the plane at which each window starts. In padding it is outside the plane or in another
+/// row; [`place`] crops the result of comparisons with such a position.
 fn window_starts(g: &mut impl Builder, dims: &[usize], sizes: &[usize], window: &Window) -> Result<NodeId> {
     let padding: usize = (0..window.rank()).map(|i| window.padding[i] * plane_stride(sizes, i)).sum();
     let mut start = g.splat(DType::I32, dims, -(padding as i64))?;
@@ -131,7 +133,8 @@ fn window_starts(g: &mut impl Builder, dims: &[usize], sizes: &[usize], window: 
     Ok(start)
 }
 
-/// One value per window, `at` behind the window's start, in a plane of zeros. What falls into padding is cropped.
+/// Puts one value per window, at offset `at` from the window's start, into a plane of zeros. Values in padding are
+/// cropped.
 fn place(g: &mut impl Builder, x: NodeId, at: &[usize], sizes: &[usize], window: &Window) -> Result<NodeId> {
     let dims = g.dims(x);
     let (mut low, mut high) = (vec![0; dims.len()], vec![0; dims.len()]);
@@ -146,7 +149,8 @@ fn place(g: &mut impl Builder, x: NodeId, at: &[usize], sizes: &[usize], window:
     g.pad(x, zero, &low, &high, &interior)
 }
 
-/// The largest value of each window; `guard` looks for NaN beside it where a plugin's maximum loses them.
+/// Returns the largest value of each window. With `guard`, NaN is detected separately for plugins whose maximum loses
+/// it.
 fn largest(r: &mut Recorder, x: NodeId, window: &Window, guard: bool) -> Result<NodeId> {
     let attrs = window.attrs(r, x)?;
     let largest = r.reduce_window(Combine::Max, x, attrs.clone())?;
@@ -158,9 +162,9 @@ fn largest(r: &mut Recorder, x: NodeId, window: &Window, guard: bool) -> Result<
     nan_where(r, found, largest)
 }
 
-/// Where each window's first largest element stands, `i32`. Dim by dim, last dim first: the first largest of each row of
-/// the window, then the first largest of those. That is the first in row-major order, found in as many steps as the
-/// window's sides are long together.
+/// Returns the position of each window's first largest element, `i32`. It reduces dim by dim, last dim first: the first
+/// largest of each row of the window, then the first largest of those. The result is the first in row-major order, in
+/// as many steps as the sum of the window's sizes.
 fn indices(g: &mut impl Builder, x: NodeId, window: &Window) -> Result<NodeId> {
     let attrs = window.attrs(g, x)?;
     let positions = window.positions(g, x)?;
@@ -177,7 +181,7 @@ fn indices(g: &mut impl Builder, x: NodeId, window: &Window) -> Result<NodeId> {
     Ok(index)
 }
 
-/// The flat position of each element in its plane.
+/// Returns the flat position of each element in its plane.
 fn plane_positions(g: &mut impl Builder, dims: &[usize]) -> Result<NodeId> {
     let mut position = g.iota(DType::I32, dims, dims.len() - 1)?;
     let mut stride = dims[dims.len() - 1];
@@ -190,8 +194,8 @@ fn plane_positions(g: &mut impl Builder, dims: &[usize]) -> Result<NodeId> {
     Ok(position)
 }
 
-/// Walks the window along one dim: a later element takes over when it is larger, when it is the first NaN or, in a padded
-/// plane, when nothing but padding came before it.
+/// Reduces the window along one dim. A later element replaces the best one if it is larger, if it is the first NaN or,
+/// in a padded plane, if all elements before it are padding.
 fn first_largest<B: Builder>(
     g: &mut B,
     (values, indices): (NodeId, NodeId),
@@ -212,7 +216,7 @@ fn first_largest<B: Builder>(
     Ok(best)
 }
 
-/// Whether `next` is larger than `best`, or NaN where `best` is a number.
+/// Returns whether `next` is larger than `best`, or is NaN while `best` is a number.
 fn beats(g: &mut impl Builder, next: NodeId, best: NodeId) -> Result<NodeId> {
     let not_above = g.compare(Direction::Le, next, best)?;
     let above = g.unary(UnaryOp::Not, not_above)?;
@@ -227,7 +231,7 @@ fn pad_dim(g: &mut impl Builder, x: NodeId, value: f64, dim: usize, (low, high):
     g.pad(x, value, &along(low), &along(high), &vec![0; rank])
 }
 
-/// Element `t` of every window along spatial dim `i` of the padded `x`.
+/// Returns element `t` of every window along spatial dim `i` of the padded `x`.
 fn tap(g: &mut impl Builder, x: NodeId, window: &Window, i: usize, t: usize, positions: usize) -> Result<NodeId> {
     let mut limits = g.dims(x);
     let mut starts = Dims::from_elem(0, limits.len());

@@ -1,7 +1,7 @@
 //! Layers: convolutions, pools, interpolation, attention, linear layers, norms, Fourier transforms, the CTC loss.
 //!
-//! One file per family, written for any number of spatial dims. Layouts are `[batch, channels, spatial...]`. Options are
-//! plain structs beside the functions that take them.
+//! One file per family, for any number of spatial dims. Layouts are `[batch, channels, spatial...]`. Options are plain
+//! structs next to the functions that take them.
 
 mod adaptive_pool;
 mod attention;

@@ -7,7 +7,7 @@ use crate::trace::{Recorder, record_many};
 use burn_tpu_graph::op::{BinaryOp, Combine, UnaryOp};
 use burn_tpu_graph::{Builder, NodeId, Result};
 
-/// `(x - mean) / sqrt(var + epsilon) * gamma + beta`, mean and biased variance over the last dim.
+/// Computes `(x - mean) / sqrt(var + epsilon) * gamma + beta`, with the mean and the biased variance over the last dim.
 pub fn layer_norm(x: &Tensor, gamma: &Tensor, beta: Option<&Tensor>, epsilon: f64) -> Tensor {
     let [y] = record_many("layer_norm", &present(&[x, gamma], &[beta]), |r, nodes| {
         if r.rank(nodes[0]) == 0 {
@@ -36,7 +36,7 @@ fn normalise(r: &mut Recorder, x: NodeId, dim: usize, epsilon: f64) -> Result<No
     r.binary(BinaryOp::Mul, centered, scale)
 }
 
-/// The mean over `dim`, which stays with size 1.
+/// Returns the mean over `dim`, which is kept with size 1.
 fn mean(r: &mut Recorder, x: NodeId, dim: usize) -> Result<NodeId> {
     let count = r.dims(x)[dim];
     let sum = r.accumulate_keepdim(Combine::Sum, x, dim)?;

@@ -1,4 +1,4 @@
-//! What the families share: optional operands, biases, and tables of constants.
+//! Helpers for several families: optional operands, biases, and tables of constants.
 
 use crate::Tensor;
 use crate::ops::broken_rule;
@@ -7,7 +7,8 @@ use burn_tpu_graph::op::BinaryOp;
 use burn_tpu_graph::{Builder, DType, Literal, NodeId, Number, Result, TensorType};
 use smallvec::SmallVec;
 
-/// The operands that are there, in order. The composition finds them at the same positions.
+/// Returns the fixed operands and the optional operands that are present, in order. The nodes of the composition have
+/// the same positions.
 pub(super) fn present<'t>(fixed: &[&'t Tensor], optional: &[Option<&'t Tensor>]) -> SmallVec<[&'t Tensor; 5]> {
     fixed.iter().copied().chain(optional.iter().copied().flatten()).collect()
 }
@@ -36,7 +37,7 @@ pub(super) fn add_bias(g: &mut impl Builder, x: NodeId, bias: Option<NodeId>, fe
     g.binary(BinaryOp::Add, x, bias)
 }
 
-/// Refuses operands that are not `[batch, channels, spatial...]` with so many spatial dims.
+/// Rejects operands that are not `[batch, channels, spatial...]` with `spatial` spatial dims.
 pub(super) fn expect_spatial(g: &impl Builder, node: &'static str, operands: &[NodeId], spatial: usize) -> Result<()> {
     if operands.iter().all(|&x| g.rank(x) == spatial + 2) {
         return Ok(());
@@ -44,7 +45,8 @@ pub(super) fn expect_spatial(g: &impl Builder, node: &'static str, operands: &[N
     Err(broken_rule(g, node, operands, format!("takes [batch, channels, {spatial} spatial dims]")))
 }
 
-/// The same for a gradient's operands and for the tensor that it is the gradient of, of which only the dims count.
+/// Rejects a gradient's operands, and the dims of the tensor with respect to which it is the gradient, as
+/// [`expect_spatial`] does.
 pub(super) fn expect_gradient(
     g: &impl Builder,
     node: &'static str,
@@ -59,7 +61,7 @@ pub(super) fn expect_gradient(
     expect_spatial(g, node, operands, spatial)
 }
 
-/// A vector of constants that belong to the program.
+/// Returns a vector of constants that are part of the program.
 pub(super) fn vector<T: Into<Number> + Copy>(g: &mut impl Builder, dtype: DType, values: &[T]) -> Result<NodeId> {
     let size = dtype.size_bytes();
     let mut bytes = Vec::with_capacity(values.len() * size);

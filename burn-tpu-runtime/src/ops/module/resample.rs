@@ -1,14 +1,14 @@
-//! Resampling along one dim as a product with a small matrix `[out, in]`: linear in the input, so its gradient is the
-//! product with the transposed matrix, and both run where matmuls run.
+//! Resampling along one dim as a product with a small matrix `[out, in]`. It is linear in the input, so its gradient is
+//! the product with the transposed matrix. Both use the matrix unit.
 //!
-//! A matrix is built on the device from vectors of constants, one entry per output position, so that a program carries
-//! `out` numbers and not `out * in`.
+//! A matrix is built on the device from vectors of constants with one entry per output position, so that a program
+//! contains `out` numbers instead of `out * in`.
 
 use super::operands::vector;
 use burn_tpu_graph::op::{BinaryOp, Direction, DotAttrs};
 use burn_tpu_graph::{Builder, DType, Dims, NodeId, Result};
 
-/// Which way a matrix `[out, in]` is applied.
+/// The direction in which a matrix `[out, in]` is applied.
 #[derive(Clone, Copy)]
 pub(super) enum Way {
     /// From `in` to `out`.
@@ -31,14 +31,14 @@ pub(super) fn along(g: &mut impl Builder, x: NodeId, dim: usize, matrix: NodeId,
         result: g.dtype(matrix),
     };
     let product = g.dot_general(x, matrix, attrs)?;
-    // The new dim came out last: back to where it belongs.
+    // The new dim is the last one. It is moved to its position.
     let last = g.rank(product) - 1;
     let permutation: Dims = (0..dim).chain([last]).chain(dim..last).collect();
     g.transpose(product, &permutation)
 }
 
-/// The matrix of an output position that reads few inputs: row `o` holds `taps[t].1[o]` at column `taps[t].0[o]`, summed
-/// over `t` (several taps may meet at a border).
+/// Returns the matrix for output positions that read few inputs: row `o` holds `taps[t].1[o]` at column `taps[t].0[o]`,
+/// summed over `t` (several taps can have the same column at a border).
 pub(super) fn sparse(
     g: &mut impl Builder,
     dtype: DType,
@@ -60,7 +60,7 @@ pub(super) fn sparse(
     Ok(matrix)
 }
 
-/// The matrix of output positions that average a range `[start, end)` of inputs each.
+/// Returns the matrix for output positions that each average a range `[start, end)` of inputs.
 pub(super) fn averaging(
     g: &mut impl Builder,
     dtype: DType,
@@ -81,7 +81,7 @@ pub(super) fn averaging(
     g.select(inside, share, zero)
 }
 
-/// One constant per row, repeated along it.
+/// Returns one constant per row, repeated along the row.
 fn rows<T>(g: &mut impl Builder, dtype: DType, values: &[T], dims: &[usize]) -> Result<NodeId>
 where
     T: Into<burn_tpu_graph::Number> + Copy,

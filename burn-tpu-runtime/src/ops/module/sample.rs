@@ -1,7 +1,7 @@
-//! Bilinear reads of images at positions known at run time, and the adjoint of such a read.
+//! Bilinear reads of images at positions that are known at run time, and the adjoint of such a read.
 //!
-//! Images are `[n, groups, channels, height * width]`, positions `[n, groups, points]` in pixels. A corner outside of its
-//! image reads 0 and takes no gradient.
+//! Images are `[n, groups, channels, height * width]`, positions are `[n, groups, points]` in pixels. A corner outside
+//! its image reads 0 and receives no gradient.
 
 use crate::ops::index::gathered;
 use burn_tpu_graph::op::{BinaryOp, Combine, Direction, GatherAttrs, ScatterAttrs, ScatterMode, UnaryOp};
@@ -11,21 +11,21 @@ use burn_tpu_graph::{Builder, DType, Dims, NodeId, Result};
 pub(super) struct Corners {
     /// In the order (low, low), (low, high), (high, low), (high, high) of (y, x).
     all: [Corner; 4],
-    /// How far each position stands from its low corner, of y and of x, and how far from the high one.
+    /// The distances of each position from its low corner, in y and in x, and the distances from its high corner.
     near: [NodeId; 2],
     far: [NodeId; 2],
 }
 
 struct Corner {
-    /// Flat position in the image, in range.
+    /// The flat position in the image, clamped to the image.
     index: NodeId,
-    /// Whether the corner is inside of the image.
+    /// Whether the corner is inside the image.
     inside: NodeId,
-    /// Share in a bilinear read.
+    /// The weight in a bilinear read.
     weight: NodeId,
 }
 
-/// One side of one axis: pixel coordinate in range, whether it was, and share.
+/// One side of one axis: the clamped pixel coordinate, whether it was inside the image, and its weight.
 struct Side {
     at: NodeId,
     inside: NodeId,
@@ -33,7 +33,7 @@ struct Side {
 }
 
 impl Corners {
-    /// The corners of positions `[y, x]` in images of `[height, width]`.
+    /// Returns the corners of positions `[y, x]` in images of `[height, width]`.
     pub fn new(g: &mut impl Builder, positions: [NodeId; 2], sizes: [usize; 2]) -> Result<Self> {
         let (rows, near_y, far_y) = sides(g, positions[0], sizes[0])?;
         let (columns, near_x, far_x) = sides(g, positions[1], sizes[1])?;
@@ -48,13 +48,13 @@ impl Corners {
         Ok(Self { all, near: [near_y, near_x], far: [far_y, far_x] })
     }
 
-    /// The pixels at the corners, each `[n, groups, channels, points]`.
+    /// Returns the pixels at the corners, each `[n, groups, channels, points]`.
     pub fn read(&self, g: &mut impl Builder, images: NodeId) -> Result<[NodeId; 4]> {
         let [a, b, c, d] = &self.all;
         Ok([a.read(g, images)?, b.read(g, images)?, c.read(g, images)?, d.read(g, images)?])
     }
 
-    /// The weighted sum of what [`Corners::read`] gave.
+    /// Returns the weighted sum of the pixels that [`Corners::read`] returned.
     pub fn blend(&self, g: &mut impl Builder, pixels: &[NodeId; 4]) -> Result<NodeId> {
         let mut sum = per_point(g, BinaryOp::Mul, pixels[0], self.all[0].weight)?;
         for (corner, &pixels) in self.all.iter().zip(pixels).skip(1) {
@@ -64,7 +64,7 @@ impl Corners {
         Ok(sum)
     }
 
-    /// The derivatives of [`Corners::blend`] by y and by x.
+    /// Returns the derivatives of [`Corners::blend`] with respect to y and x.
     pub fn slopes(&self, g: &mut impl Builder, pixels: &[NodeId; 4]) -> Result<[NodeId; 2]> {
         let &[low_low, low_high, high_low, high_high] = pixels;
         let by_y = self.slope(g, 1, [low_low, high_low], [low_high, high_high])?;
@@ -72,7 +72,7 @@ impl Corners {
         Ok([by_y, by_x])
     }
 
-    /// The rise from the first to the second of each pair, weighted along the other axis `across`.
+    /// Returns the difference between the second and the first of each pair, weighted along the other axis `across`.
     fn slope(&self, g: &mut impl Builder, across: usize, low: [NodeId; 2], high: [NodeId; 2]) -> Result<NodeId> {
         let low = g.binary(BinaryOp::Sub, low[1], low[0])?;
         let high = g.binary(BinaryOp::Sub, high[1], high[0])?;
@@ -81,8 +81,8 @@ impl Corners {
         g.binary(BinaryOp::Add, low, high)
     }
 
-    /// The adjoint of a read and blend: each of `values` `[n, groups, channels, points]` is added to its four corners in
-    /// images of zeros with `dims`. One scatter takes all four.
+    /// Returns the adjoint of a read and blend: adds each of `values` `[n, groups, channels, points]` to its four
+    /// corners in images of zeros with `dims`. One scatter updates all four corners.
     pub fn spread(&self, g: &mut impl Builder, values: NodeId, dims: &[usize]) -> Result<NodeId> {
         let (mut indices, mut updates) = (Vec::with_capacity(4), Vec::with_capacity(4));
         for corner in &self.all {
@@ -133,7 +133,7 @@ impl Corner {
         self.mask(g, pixels)
     }
 
-    /// 0 where the corner is outside.
+    /// Returns the values, with 0 where the corner is outside the image.
     fn mask(&self, g: &mut impl Builder, values: NodeId) -> Result<NodeId> {
         let dims = g.dims(values);
         let inside = g.broadcast_in_dim(self.inside, &dims, &[0, 1, 3])?;
@@ -149,7 +149,7 @@ pub(super) fn per_point(g: &mut impl Builder, op: BinaryOp, values: NodeId, poin
     g.binary(op, values, points)
 }
 
-/// The pixels below and above each position on an axis of `size`, and the distances to them.
+/// Returns the pixels below and above each position on an axis of `size`, and the distances to them.
 fn sides(g: &mut impl Builder, position: NodeId, size: usize) -> Result<([Side; 2], NodeId, NodeId)> {
     let low = g.unary(UnaryOp::Floor, position)?;
     let high = g.binary_const(BinaryOp::Add, low, 1.0)?;
@@ -158,7 +158,7 @@ fn sides(g: &mut impl Builder, position: NodeId, size: usize) -> Result<([Side; 
     Ok(([side(g, low, far, size)?, side(g, high, near, size)?], near, far))
 }
 
-/// Clamped while still a float, since an integer has no place for what may come.
+/// Clamps the coordinate while it is a float, since an integer cannot represent every float.
 fn side(g: &mut impl Builder, at: NodeId, share: NodeId, size: usize) -> Result<Side> {
     let first = g.splat_like(at, 0.0)?;
     let last = g.splat_like(at, size.saturating_sub(1) as f64)?;

@@ -1,14 +1,15 @@
-//! Unfolding of an image into its windows: `[batch, channels * kernel, windows]`, the channel outermost.
+//! Unfolds an image into its windows: `[batch, channels * kernel, windows]`, with the channel as the outermost index.
 //!
-//! Windows that tile the image are a reshape. Others are strided slices, one per element of a side of the kernel, first
-//! along the height and then along the width: copies, exact for every value and every element type.
+//! Windows that tile the image are a reshape. Other windows are strided slices, one per element of a side of the
+//! kernel, first along the height and then along the width. Slices are copies, which are exact for every value and
+//! every element type.
 
 use super::window::Window;
 use crate::Tensor;
 use crate::trace::record;
 use burn_tpu_graph::{Builder, Dims, NodeId, Result};
 
-/// `unfold4d`.
+/// Computes `unfold4d`.
 pub fn unfold4d(x: &Tensor, window: &Window) -> Tensor {
     record("unfold4d", [x], |r, [x]| {
         let dims = r.dims(x);
@@ -20,7 +21,7 @@ pub fn unfold4d(x: &Tensor, window: &Window) -> Tensor {
     })
 }
 
-/// Whether every element of the image belongs to exactly one window.
+/// Returns whether every element of the image belongs to exactly one window.
 fn tiles(window: &Window, dims: &[usize], positions: &[usize]) -> bool {
     (0..2).all(|i| {
         let covers = positions[i] * window.size[i] == dims[i + 2];
@@ -44,7 +45,7 @@ fn slices(g: &mut impl Builder, x: NodeId, window: &Window, positions: &[usize])
     stack(g, rows, (4, 3), window, 1, positions)
 }
 
-/// Element `t` of every window along dim `dim`, for each `t`, stacked along a new dim `at`.
+/// Returns element `t` of every window along dim `dim`, for each `t`, stacked along a new dim `at`.
 fn stack(
     g: &mut impl Builder,
     x: NodeId,

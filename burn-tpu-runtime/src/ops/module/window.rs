@@ -1,4 +1,4 @@
-//! The window of a pool: its sizes and steps, where it stands, and how often.
+//! The window of a pool: its sizes and steps, and its number of positions.
 
 use super::operands::expect_spatial;
 use crate::ops::broken_rule;
@@ -7,25 +7,25 @@ use burn_tpu_graph::{Builder, Dims, NodeId, Result};
 
 /// A pool's window; one entry per spatial dim of `[batch, channels, spatial...]`.
 pub struct Window {
-    /// Elements of the window.
+    /// The number of elements of the window.
     pub size: Dims,
-    /// Steps between windows.
+    /// The distance between windows.
     pub stride: Dims,
-    /// Elements of padding on either side.
+    /// The number of elements of padding on either side.
     pub padding: Dims,
-    /// Distance between elements of the window.
+    /// The distance between elements of the window.
     pub dilation: Dims,
-    /// Whether a last window that is only partly inside counts.
+    /// Whether the output includes a last window that is only partly inside the input (ceil mode).
     pub ceil: bool,
 }
 
 impl Window {
-    /// A window without dilation.
+    /// Creates a window without dilation.
     pub fn new<const N: usize>(size: [usize; N], stride: [usize; N], padding: [usize; N], ceil: bool) -> Self {
         Self::dilated(size, stride, padding, [1; N], ceil)
     }
 
-    /// A window from all its parts.
+    /// Creates a window with dilation.
     pub fn dilated<const N: usize>(
         size: [usize; N],
         stride: [usize; N],
@@ -37,18 +37,18 @@ impl Window {
         Self { size: dims(size), stride: dims(stride), padding: dims(padding), dilation: dims(dilation), ceil }
     }
 
-    /// Number of spatial dims.
+    /// Returns the number of spatial dims.
     pub fn rank(&self) -> usize {
         self.size.len()
     }
 
-    /// The extent of the window along spatial dim `i`.
+    /// Returns the extent of the window along spatial dim `i`.
     pub fn span(&self, i: usize) -> usize {
         (self.size[i].max(1) - 1) * self.dilation[i] + 1
     }
 
-    /// How many windows stand on `x` along each spatial dim. Burn lets the last window of ceil mode begin in the padding
-    /// or even behind it.
+    /// Returns the number of windows on `x` along each spatial dim. In Burn the last window of ceil mode may start in
+    /// the padding or even after it.
     pub fn positions(&self, g: &impl Builder, x: NodeId) -> Result<Dims> {
         expect_spatial(g, "reduce_window", &[x], self.rank())?;
         let dims = g.dims(x);
@@ -64,13 +64,13 @@ impl Window {
         counts.ok_or_else(|| broken_rule(g, "reduce_window", &[x], rule()))
     }
 
-    /// Padding after the input's `size` elements that the last of `positions` windows needs.
+    /// Returns the padding after the input's `size` elements that the last of `positions` windows needs.
     pub fn padding_after(&self, i: usize, size: usize, positions: usize) -> usize {
         let end = (positions - 1) * self.stride[i] + self.span(i);
         end.saturating_sub(size + self.padding[i])
     }
 
-    /// The window as `reduce_window` on `x` takes it.
+    /// Returns the attributes of `reduce_window` on `x` for this window.
     pub fn attrs(&self, g: &impl Builder, x: NodeId) -> Result<WindowAttrs> {
         let (dims, positions) = (g.dims(x), self.positions(g, x)?);
         let all = |values: &Dims| [1, 1].into_iter().chain(values.iter().copied()).collect::<Dims>();

@@ -1,39 +1,39 @@
-//! What steps are bound by: a warning when the device waits for the host to record.
+//! Detects steps that are bound by tracing: warns when the device waits for the host to record.
 
 use parking_lot::Mutex;
 use std::time::{Duration, Instant};
 
-/// Steps between two looks.
+/// The number of steps per measurement.
 const STEPS: u32 = 100;
 
-/// The steps since the latest look.
+/// The steps since the latest measurement.
 #[derive(Debug, Default)]
-pub(super) struct Pace(Mutex<Window>);
+pub(super) struct TracingBoundMonitor(Mutex<Window>);
 
 #[derive(Debug, Default)]
 struct Window {
     steps: u32,
     began: Option<Instant>,
-    /// Time traced up to then.
+    /// The total tracing time at the start of the measurement.
     traced: Duration,
     warned: bool,
 }
 
-impl Pace {
-    /// Counts a step; `traced` is the time spent in tracing so far. Warns once.
+impl TracingBoundMonitor {
+    /// Counts a step. `traced` is the total time spent in tracing so far. Warns at most once.
     pub(super) fn step(&self, traced: Duration, now: Instant) {
         if let Some((step, trace)) = self.0.lock().step(traced, now) {
             tracing::warn!(
                 step_ms = step.as_secs_f64() * 1e3,
                 trace_ms = trace.as_secs_f64() * 1e3,
-                "steps are bound by tracing: the device waits for ops to be recorded. Larger batches give it more to do"
+                "steps are bound by tracing: the device waits for ops to be recorded; larger batches compute more per step"
             );
         }
     }
 }
 
 impl Window {
-    /// The times of a step and of its tracing, when the latter is the news.
+    /// Returns the average time of a step and of its tracing when tracing is found to dominate, once.
     fn step(&mut self, traced: Duration, now: Instant) -> Option<(Duration, Duration)> {
         self.steps += 1;
         if self.warned || self.steps < STEPS {
@@ -51,7 +51,7 @@ impl Window {
 mod tests {
     use super::*;
 
-    /// What 300 steps of 10 ms give, of which so much is tracing.
+    /// Returns the warnings of 300 steps of 10 ms, each with `trace` of tracing time.
     fn found(trace: Duration) -> Vec<(Duration, Duration)> {
         let (mut window, begin) = (Window::default(), Instant::now());
         let step = |n: u32| window.step(trace * n, begin + Duration::from_millis(10) * n);
@@ -59,7 +59,7 @@ mod tests {
     }
 
     #[test]
-    fn steps_that_are_nearly_all_tracing_are_said_once() {
+    fn tracing_bound_steps_are_reported_once() {
         let ms = Duration::from_millis;
         assert_eq!(found(ms(10)), [(ms(10), ms(10))]);
         assert_eq!(found(ms(8)), []);
