@@ -166,7 +166,7 @@ fn platforms(report: &Report) -> Vec<Problem> {
     let asked = asked.and_then(|variable| report.platforms.iter().find(|platform| platform.name == variable.value));
     if let Some(platform) = asked.filter(|platform| platform.state != State::Works) {
         problems.push(problem(
-            format!("BURN_TPU_PLATFORM={} asks for a platform that does not work here", platform.name),
+            format!("BURN_TPU_PLATFORM={} requests a platform that does not work here", platform.name),
             "unset BURN_TPU_PLATFORM",
         ));
     }

@@ -13,7 +13,7 @@ use burn_optim::{GradientsParams, LearningRate, MultiGradientsParams, Optimizer}
 ///
 /// After the optimizer's step, this wrapper cuts the traces of *all* devices of the calling thread's stream. Each trace is
 /// also split at its seams: earlier work that the step does not use (a batch for a later step, a metric of a validation)
-/// runs as programs of its own, so that the step is the same program every time. In a loop written by hand,
+/// runs as separate programs, so that the step is the same program every time. In a loop written by hand,
 /// [`mark_step`](crate::mark_step) is enough: it cuts *one* device's trace, and everything in that trace is one program.
 /// Neither waits. Both log an error of the compiler and leave the work recorded; the next read or sync returns the error.
 ///
