@@ -90,10 +90,11 @@ fn page(steps: &[(&str, FitReport)]) -> String {
     page
 }
 
-const HEAD: &str = "# What libtpu makes of the example models
+const HEAD: &str = "# The example models, compiled by libtpu
 
-One training step of each model, compiled ahead of time for one chip of each generation. `BURN_TPU_BLESS=1 cargo test --workspace --test
-golden_steps` writes this page anew (libtpu as pinned by `cargo xtask setup tpu`): after a change, its difference is the change's effect.
+One training step of each model, compiled ahead of time for one chip of each generation with the libtpu that `cargo xtask setup
+tpu` pins. `BURN_TPU_BLESS=1 cargo test --workspace --test golden_steps` writes this page again: its diff shows the effect of a
+change. `docs/fit.md` compares the GPT's step with JAX's.
 
 | model | dtype | slice | peak HBM, MiB | bytes accessed, MiB | fusions |
 |---|---|---|---|---|---|

@@ -1,8 +1,8 @@
-//! `burn-tpu doctor`: looks at everything that a program on this machine would meet, and tries it.
+//! `burn-tpu doctor`: checks everything that a program on this machine depends on, and tries it.
 //!
-//! Nothing here can hang or die with a plugin: what loads one or starts a client happens in a child process of bounded
-//! time (`child.rs`, `probe.rs`). The rest reads files and variables. First all facts (`report.rs`), then what is wrong
-//! with them (`problems.rs`), then the text (`text.rs`).
+//! A plugin that hangs or aborts does not affect this process: plugins are loaded and clients started in child processes
+//! with a time limit (`child.rs`, `probe.rs`). The rest reads files and variables. The doctor collects all facts
+//! (`report.rs`), derives the problems (`problems.rs`) and prints the text (`text.rs`).
 
 use burn_tpu_runtime::Platform;
 use report::Report;
@@ -22,18 +22,18 @@ mod text;
 
 pub use probe::Probe;
 
-/// How to look.
+/// Options of the doctor.
 #[derive(clap::Args)]
 pub struct Args {
     /// Print the report as one JSON object
     #[arg(long)]
     json: bool,
-    /// Seconds after which one probe (loading a plugin, or a matmul on a platform) is given up
+    /// Time limit in seconds of one probe (loading a plugin, or a matmul on a platform)
     #[arg(long, value_name = "SECONDS", default_value_t = 15, value_parser = clap::value_parser!(u64).range(1..=600))]
     timeout: u64,
 }
 
-/// The command. Fails when no plugin runs a matmul: then programs are left with burn-ndarray, if they run at all.
+/// Runs the command. Returns a failure if no plugin runs a matmul: then programs run on burn-ndarray, if at all.
 pub fn run(args: &Args) -> ExitCode {
     let report = examine(Duration::from_secs(args.timeout));
     if args.json {
@@ -49,8 +49,8 @@ fn examine(limit: Duration) -> Report {
     let plugins = plugins::try_all(limit);
     let platforms = platforms::try_all(&plugins, limit);
     let default = platforms::default(&platforms);
-    let asked_for_the_host = std::env::var("BURN_TPU_PLATFORM").is_ok_and(|name| name == Platform::NdArray.name());
-    let usable = default.is_some_and(|platform| platform != Platform::NdArray || asked_for_the_host);
+    let host_requested = std::env::var("BURN_TPU_PLATFORM").is_ok_and(|name| name == Platform::NdArray.name());
+    let usable = default.is_some_and(|platform| platform != Platform::NdArray || host_requested);
     let mut report = Report {
         version: env!("CARGO_PKG_VERSION"),
         default_device: default.map(|platform| format!("{platform}:0")),

@@ -1,6 +1,6 @@
-//! `burn-tpu`, the command beside the library. It prints for people or, asked with `--json`, for machines.
+//! The command `burn-tpu`. It prints text for people or, with `--json`, data for programs.
 //!
-//! Owns: the command line. What a machine has is `burn-tpu-pjrt`'s to say, what a tensor computes `burn-tpu`'s.
+//! Owns: the command line. `burn-tpu-pjrt` finds plugins and hardware, `burn-tpu-runtime` runs the test program.
 #![forbid(unsafe_code)]
 #![allow(clippy::print_stdout, reason = "a command-line program talks to its user")]
 
@@ -19,9 +19,9 @@ struct Cli {
 
 #[derive(Subcommand)]
 enum Command {
-    /// Look at plugins, devices, variables and the cache folder, try each, and say how to fix what is wrong
+    /// Check plugins, devices, variables and the cache folder, and print how to fix what is wrong
     Doctor(doctor::Args),
-    /// One probe of the doctor's: what may end or hang the process that does it
+    /// One probe of the doctor: an action that may abort or hang its process
     #[command(hide = true, subcommand)]
     Probe(doctor::Probe),
 }

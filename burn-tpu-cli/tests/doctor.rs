@@ -1,6 +1,6 @@
-//! The doctor on machines with one thing wrong: it names the thing and the fix, and ends by itself.
+//! The doctor on machines with one defect: it names the defect and the fix, and ends by itself.
 //!
-//! Plugins that are broken in a certain way are small libraries, built here by the compiler that builds the tests.
+//! Broken plugins are small libraries, built here by the compiler that builds the tests.
 
 use serde_json::Value;
 use std::fs;
@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use tempfile::TempDir;
 
-/// A machine without plugins: nothing in the cache, no home, no Python environment, no variable that matters.
+/// A machine without plugins: an empty cache, an empty home, no Python environment, no relevant variable.
 struct Machine {
     home: TempDir,
     variables: Vec<(&'static str, String)>,
@@ -17,7 +17,7 @@ struct Machine {
 
 impl Machine {
     fn new() -> Machine {
-        // Generous: what hangs is tested with a short one, the rest must not fail because a machine is busy.
+        // Long, so that a busy machine fails no test. The test of a plugin that hangs sets a short one.
         Machine { home: TempDir::new().unwrap(), variables: Vec::new(), timeout: "300" }
     }
 
@@ -26,7 +26,7 @@ impl Machine {
         self
     }
 
-    /// Where this machine keeps the CPU plugin of the pinned version.
+    /// Returns the path of the pinned CPU plugin in this machine's cache.
     fn cached_cpu_plugin(&self) -> PathBuf {
         let package = burn_tpu_pjrt::PluginKind::Cpu.package();
         let path = self.cache().join(format!("plugins/cpu-{}", package.version)).join(package.library);
@@ -54,41 +54,41 @@ impl Machine {
         command.output().unwrap()
     }
 
-    /// The report, and whether the command says that something usable was found.
+    /// Returns the report, and whether the command succeeded.
     fn report(&self) -> (Value, bool) {
         let output = self.run(&["--json"]);
         let report = serde_json::from_slice(&output.stdout);
         (report.unwrap_or_else(|error| panic!("{error}: {output:?}")), output.status.success())
     }
 
-    /// The text for people.
+    /// Returns the text for people.
     fn text(&self) -> String {
         String::from_utf8(self.run(&[]).stdout).unwrap()
     }
 }
 
-/// The fix of the one problem that mentions all of `parts`.
+/// Returns the fix of the one problem that mentions all of `parts`.
 fn fix(report: &Value, parts: &[&str]) -> String {
     let problems = report["problems"].as_array().unwrap();
-    let says = |problem: &&Value| parts.iter().all(|part| problem["what"].as_str().unwrap().contains(part));
-    let found: Vec<&Value> = problems.iter().filter(says).collect();
+    let mentions = |problem: &&Value| parts.iter().all(|part| problem["what"].as_str().unwrap().contains(part));
+    let found: Vec<&Value> = problems.iter().filter(mentions).collect();
     assert_eq!(found.len(), 1, "one problem with {parts:?} in {report:#}");
     found[0]["fix"].as_str().unwrap().to_owned()
 }
 
-/// The state of a platform.
+/// Returns the state of a platform.
 fn state<'a>(report: &'a Value, platform: &str) -> &'a str {
     let platforms = report["platforms"].as_array().unwrap();
     platforms.iter().find(|entry| entry["name"] == platform).unwrap()["state"].as_str().unwrap()
 }
 
-/// Why the only plugin failed.
+/// Returns the reason why the only plugin failed.
 fn reason(report: &Value) -> &str {
     assert_eq!(report["plugins"].as_array().unwrap().len(), 1, "{report:#}");
     report["plugins"][0]["failure"]["reason"].as_str().unwrap()
 }
 
-/// A library with this source.
+/// Compiles a library from this source.
 fn library(path: &Path, source: &str) {
     let file = path.with_extension("rs");
     fs::write(&file, source).unwrap();
@@ -98,7 +98,8 @@ fn library(path: &Path, source: &str) {
     assert!(built.status.success(), "{}", String::from_utf8_lossy(&built.stderr));
 }
 
-/// A library whose `GetPjrtApi` does this; `TABLE` is the function table of a plugin of that version, without functions.
+/// Compiles a library with this body of `GetPjrtApi`; `TABLE` is the function table of a plugin of that version, without
+/// functions.
 fn fake_plugin(path: &Path, [major, minor]: [i32; 2], body: &str) {
     let source = format!(
         "#[repr(C)] pub struct Table {{ head: [usize; 4], version: [i32; 2], functions: [usize; 118] }}
@@ -109,7 +110,7 @@ fn fake_plugin(path: &Path, [major, minor]: [i32; 2], body: &str) {
 }
 
 #[test]
-fn without_any_plugin_it_says_which_to_fetch() {
+fn without_any_plugin_it_names_the_one_to_fetch() {
     let machine = Machine::new();
     let (report, usable) = machine.report();
     assert!(!usable && report["usable"] == false && report["plugins"].as_array().unwrap().is_empty(), "{report:#}");
@@ -120,13 +121,13 @@ fn without_any_plugin_it_says_which_to_fetch() {
     for part in ["cpu         no plugin", "fix: cargo xtask setup cpu", "programs run on burn-ndarray"] {
         assert!(text.contains(part), "{part:?} is not in\n{text}");
     }
-    // On a machine without plugins, asking for burn-ndarray is asking for what works.
+    // burn-ndarray works without plugins, so requesting it is no failure.
     let (report, usable) = machine.with("BURN_TPU_PLATFORM", "ndarray").report();
     assert!(usable, "{report:#}");
 }
 
 #[test]
-fn a_file_that_is_no_library_is_named_with_who_named_it() {
+fn a_file_that_is_no_library_is_reported_with_the_variable_that_names_it() {
     let machine = Machine::new();
     let file = machine.home.path().join("notes.txt");
     fs::write(&file, "not a library").unwrap();
@@ -148,7 +149,7 @@ fn a_truncated_plugin_is_fetched_again() {
     let path = machine.cached_cpu_plugin();
     fake_plugin(&path, [0, 81], "&TABLE");
     let whole = fs::read(&path).unwrap();
-    // The headers alone, whose dynamic linker maps what is not there, and less than them.
+    // The headers alone, so that the dynamic linker maps bytes that do not exist; and a part of the headers.
     for length in [4096, 100] {
         fs::write(&path, &whole[..length]).unwrap();
         let (report, usable) = machine.report();
@@ -159,7 +160,7 @@ fn a_truncated_plugin_is_fetched_again() {
 }
 
 #[test]
-fn a_library_that_is_no_plugin_is_told_apart() {
+fn a_library_that_is_no_plugin_is_recognised() {
     let machine = Machine::new();
     let path = machine.cached_cpu_plugin();
     library(&path, "#[no_mangle] pub extern \"C\" fn something_else() {}");
@@ -170,7 +171,7 @@ fn a_library_that_is_no_plugin_is_told_apart() {
 }
 
 #[test]
-fn a_plugin_of_another_version_is_named_with_both_versions() {
+fn a_plugin_of_another_version_is_reported_with_both_versions() {
     for [major, minor] in [[1, 0], [0, 54]] {
         let machine = Machine::new();
         let path = machine.cached_cpu_plugin();
@@ -184,7 +185,7 @@ fn a_plugin_of_another_version_is_named_with_both_versions() {
 }
 
 #[test]
-fn a_plugin_that_dies_or_hangs_takes_only_its_child_along() {
+fn a_plugin_that_dies_or_hangs_ends_only_its_child() {
     let machine = Machine::new();
     let path = machine.cached_cpu_plugin();
     fake_plugin(&path, [0, 81], "std::process::abort()");
@@ -198,7 +199,7 @@ fn a_plugin_that_dies_or_hangs_takes_only_its_child_along() {
 }
 
 #[test]
-fn variables_that_break_programs_are_named_before_they_do() {
+fn variables_that_break_programs_are_reported() {
     let machine = Machine::new().with("XLA_FLAGS", "--xla_no_such_flag=1").with("BURN_TPU_CACHE_ENTRYS", "7");
     let (report, _) = machine.with("BURN_TPU_STRICT", "yes").report();
     assert_eq!(fix(&report, &["--xla_no_such_flag=1", "aborts the process"]), "unset XLA_FLAGS");
@@ -206,7 +207,7 @@ fn variables_that_break_programs_are_named_before_they_do() {
     assert_eq!(fix(&report, &["BURN_TPU_STRICT", "\"yes\""]), "unset BURN_TPU_STRICT");
 }
 
-/// libtpu's lock, as libtpu takes it. Waits for another run of these tests that holds it.
+/// Takes libtpu's lock as libtpu does. Waits if another run of these tests holds it.
 fn libtpu_lock() -> fs::File {
     let path = burn_tpu_pjrt::occupancy::LIBTPU_LOCK;
     let file = fs::File::options().read(true).write(true).create(true).truncate(false).open(path).unwrap();
@@ -224,7 +225,7 @@ fn a_held_libtpu_lock_is_traced_to_its_process() {
     let fix_text = fix(&report, &["holds libtpu's lock", &us, "doctor"]);
     assert!(fix_text.contains(&format!("kill {}", std::process::id())), "{fix_text}");
     assert!(machine.text().contains(&format!("libtpu lock held by {us}")));
-    // libtpu itself, told to mind the lock: the plugin fails, and the one problem is still the lock.
+    // With libtpu itself, which is made to honour the lock: the plugin fails, and the only problem is still the lock.
     let Some(libtpu) = plugin(burn_tpu_pjrt::PluginKind::Tpu, "BURN_TPU_REQUIRE_LIBTPU") else { return };
     let machine = machine.with("BURN_TPU_PLUGIN", libtpu).with("ALLOW_MULTIPLE_LIBTPU_LOAD", "0");
     let (report, usable) = machine.report();
@@ -234,7 +235,7 @@ fn a_held_libtpu_lock_is_traced_to_its_process() {
 }
 
 #[test]
-fn the_cpu_plugin_is_proven() {
+fn the_cpu_plugin_runs_a_matmul() {
     let Some(plugin) = plugin(burn_tpu_pjrt::PluginKind::Cpu, "BURN_TPU_REQUIRE_PLUGIN") else { return };
     let machine = Machine::new().with("BURN_TPU_PLUGIN", plugin);
     let (report, usable) = machine.report();
@@ -243,13 +244,16 @@ fn the_cpu_plugin_is_proven() {
     let plugin = &report["plugins"][0];
     assert_eq!((plugin["platform"].as_str(), plugin["pjrt"].is_string()), (Some("cpu"), true), "{report:#}");
     assert_eq!(plugin["devices"].as_array().unwrap().len(), 1);
-    // Asking for what is not here is a problem although the CPU would do.
+    // Requesting a platform that is not present is a problem although the CPU would work.
     let (report, usable) = machine.with("BURN_TPU_PLATFORM", "cuda").report();
     assert!(!usable && report["default_device"].is_null());
     assert_eq!(fix(&report, &["BURN_TPU_PLATFORM=cuda"]), "unset BURN_TPU_PLATFORM");
 }
 
-/// A plugin's file, or `None` (with a line saying so); with the variable `required` set, a failure instead.
+/// Returns a plugin's file, or `None` after printing that the test is skipped.
+///
+/// # Panics
+/// If there is no plugin and the variable `required` is `1`.
 #[allow(clippy::print_stderr, reason = "a skipped test must say so")]
 fn plugin(kind: burn_tpu_pjrt::PluginKind, required: &str) -> Option<String> {
     let found = burn_tpu_pjrt::discovery::find(kind, None);

@@ -1,4 +1,4 @@
-//! The backend type and what Burn asks of it beyond tensor ops.
+//! The backend type and its methods that are not tensor ops.
 
 use crate::dtype::from_burn;
 use crate::error::failed;
@@ -10,9 +10,9 @@ use std::marker::PhantomData;
 
 /// The TPU backend. `F` is the default float type, `I` the default integer type; a tensor may have any other.
 ///
-/// bf16 is the default: weights, activations and matmul operands take half the memory and run at a TPU's full speed, and
-/// every matmul, convolution, reduction, norm and softmax accumulates in f32. Train with
-/// [`MasterWeights`](crate::MasterWeights), since a bf16 weight cannot take up an update below 1/256 of itself.
+/// bf16 is the default: weights, activations and matmul operands take half the memory of f32 and run at a TPU's full
+/// speed, and every matmul, convolution, reduction, norm and softmax accumulates in f32. Train with
+/// [`MasterWeights`](crate::MasterWeights), since an update below 1/256 of a bf16 weight is lost in rounding.
 ///
 /// Burn keeps one default float type per device and process: use `Tpu<bf16>` or `Tpu<f32>` on one device, not both, and
 /// `cast` where a single tensor differs.
@@ -59,7 +59,7 @@ impl<F: TpuFloat, I: TpuInt> BackendTypes for Tpu<F, I> {
 }
 
 impl<F: TpuFloat, I: TpuInt> Backend for Tpu<F, I> {
-    /// `tpu<cpu:0>`: the backend with the device.
+    /// Returns the name of the backend with its device, such as `tpu<cpu:0>`.
     fn name(device: &TpuDevice) -> String {
         format!("tpu<{device}>")
     }
@@ -68,7 +68,7 @@ impl<F: TpuFloat, I: TpuInt> Backend for Tpu<F, I> {
         device.0.seed(seed);
     }
 
-    /// Runs what the calling thread recorded and waits for all that the device was given.
+    /// Runs what the calling thread's stream recorded and waits until the device has finished all its programs.
     fn sync(device: &TpuDevice) -> Result<(), ExecutionError> {
         device.sync().map_err(failed)
     }
@@ -87,7 +87,7 @@ impl<F: TpuFloat, I: TpuInt> Backend for Tpu<F, I> {
         }
     }
 
-    /// Returns the number of devices of a platform. Opens the platform's client if its hardware seems to be there.
+    /// Returns the number of devices of a platform. Opens the platform's client if its hardware seems to be present.
     fn device_count(type_id: u16) -> usize {
         crate::device::device_count(type_id)
     }

@@ -1,4 +1,4 @@
-//! Burn's device type: the runtime's device, with what Burn's registries need to know of a name.
+//! Burn's device type: the runtime's device, and the key under which Burn's registries know it.
 
 use crate::{Metrics, Platform, Result};
 use burn_backend::{DeviceId, DeviceOps};
@@ -8,8 +8,8 @@ use std::hash::{Hash, Hasher};
 
 /// One device: where tensors live and programs run.
 ///
-/// Naming a device does not check that it exists. A device that is missing answers with an error at the first read or
-/// sync; the error says where a plugin was looked for and how to install one.
+/// Creating this value neither checks that the device exists nor starts it. If the device is missing, the first read or
+/// sync returns an error, which lists where a plugin was searched for and how to install one.
 ///
 /// ```
 /// use burn::tensor::Tensor;
@@ -25,11 +25,11 @@ use std::hash::{Hash, Hasher};
 #[derive(Clone, Copy)]
 pub struct TpuDevice(pub(crate) Device, Defaults);
 
-/// Which default element types Burn's registry keeps for a device's name. The registry is one per process, and keyed by
-/// the name and not by the backend type.
+/// Which default element types Burn's registry keeps for a device. There is one registry per process, and its key is the
+/// device's id, not the backend type.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Defaults {
-    /// Those of the device: what the backend type that was used first said, bf16 for `Tpu`.
+    /// Those of the device, set by the backend type that was used first: bf16 for `Tpu`.
     OfDevice,
     /// f32 floats, whatever the device's default is.
     F32,
@@ -40,37 +40,37 @@ impl Defaults {
 }
 
 impl TpuDevice {
-    /// The TPU core or chip number `index` of this host.
+    /// Returns the TPU core or chip number `index` of this host.
     pub const fn tpu(index: u16) -> Self {
         Self::of(Device::tpu(index))
     }
 
-    /// The NVIDIA GPU number `index` of this host.
+    /// Returns the NVIDIA GPU number `index` of this host.
     pub const fn cuda(index: u16) -> Self {
         Self::of(Device::cuda(index))
     }
 
-    /// The device number `index` of XLA's CPU plugin. There is one unless
-    /// [`TpuOptions::cpu_devices`](crate::TpuOptions::cpu_devices) asks for more.
+    /// Returns the device number `index` of XLA's CPU plugin. There is one unless
+    /// [`TpuOptions::cpu_devices`](crate::TpuOptions::cpu_devices) is larger.
     pub const fn cpu(index: u16) -> Self {
         Self::of(Device::cpu(index))
     }
 
-    /// The host through burn-ndarray, without any plugin.
+    /// Returns the host, which runs programs with burn-ndarray and without any plugin.
     pub const fn ndarray() -> Self {
         Self::of(Device::ndarray())
     }
 
-    /// The first device of a TPU slice that need not be attached: `v5e:2x2`, `v4:2x2x1`, `tpu7x:1x1x1` (generations v4, v5e,
-    /// v5p, v6e and tpu7x). libtpu compiles for it what is recorded on it; nothing is executed. Results are shapes, an
-    /// upload keeps no data, and reading a value is an error, [`TpuError::NoValue`](crate::TpuError::NoValue).
+    /// Returns the first device of a TPU slice that need not be attached: `v5e:2x2`, `v4:2x2x1`, `tpu7x:1x1x1` (generations
+    /// v4, v5e, v5p, v6e and tpu7x). libtpu compiles what is recorded on it; nothing is executed. Results have shapes and no
+    /// values, an upload keeps no data, and reading a value is an error, [`TpuError::NoValue`](crate::TpuError::NoValue).
     ///
-    /// The same name is the same device. On a machine without a TPU, loading libtpu sets the environment variables that
-    /// `docs/fit.md` lists; on a machine with one it sets none.
+    /// Equal names give the same device. On a machine without a TPU, loading libtpu sets the environment variables that
+    /// `docs/plugins.md` lists; on a machine with a TPU it sets none.
     ///
     /// # Errors
-    /// [`TpuError::Topology`](crate::TpuError::Topology) for a name of another form. Nothing is loaded here: that libtpu
-    /// is missing, or knows no slice of these sizes, is reported by the first `sync` or mark step.
+    /// [`TpuError::Topology`](crate::TpuError::Topology) for a name of another form. Nothing is loaded here: if libtpu is
+    /// missing, or has no slice of these sizes, the first `sync` or read returns that error.
     ///
     /// ```
     /// let device = burn_tpu::TpuDevice::topology("v5e:2x2")?;
@@ -81,7 +81,8 @@ impl TpuDevice {
         Device::topology(name).map(Self::of)
     }
 
-    /// The device number `index` of a platform. For [`Platform::Topology`] the number is one that [`TpuDevice::topology`] gave.
+    /// Returns the device number `index` of a platform. For [`Platform::Topology`] the number comes from
+    /// [`TpuDevice::topology`].
     pub const fn new(platform: Platform, index: u16) -> Self {
         Self::of(Device::new(platform, index))
     }
@@ -90,55 +91,56 @@ impl TpuDevice {
         Self(device, Defaults::OfDevice)
     }
 
-    /// The same device under a name of its own in Burn's registry of default element types: through this name,
-    /// `Tpu<f32>` loads f32 values although the device's default is bf16. Tensors carry the device and never this name.
+    /// Returns the same device with a different id in Burn's registry of default element types: with this id, `Tpu<f32>`
+    /// loads f32 values although the device's default is bf16. Tensors never hold this id.
     pub(crate) const fn wide(self) -> Self {
         Self(self.0, Defaults::F32)
     }
 
-    /// What the device runs on.
+    /// Returns the platform that the device belongs to.
     pub const fn platform(self) -> Platform {
         self.0.platform()
     }
 
-    /// The device's number on its platform.
+    /// Returns the device's number on its platform.
     pub const fn index(self) -> u16 {
         self.0.index()
     }
 
-    /// Runs everything that the calling thread has recorded on the device as one program, without waiting for it.
+    /// Runs everything that the calling thread's stream has recorded on this device as one program, without waiting for it.
     ///
-    /// The end of a training step is the place for it: with all of a step in one program, XLA fuses across its ops and
-    /// nothing but the step's results is kept. [`MarkStep`](crate::MarkStep) does this for an optimizer that Burn's
-    /// `Learner` drives.
+    /// Call it at the end of a training step: with the whole step in one program, XLA fuses across its ops and keeps only
+    /// the step's results. Other devices are not affected, and earlier work that the step does not use is part of the same
+    /// program. For an optimizer that Burn's `Learner` drives, use [`MarkStep`](crate::MarkStep): it cuts the traces of all
+    /// devices, and runs such earlier work as separate programs.
     ///
-    /// A program that cannot be compiled leaves its work recorded: the error is logged, the tensors keep their values, and
-    /// the next read or sync tries again and returns it.
+    /// If the program cannot be compiled, the error is logged, the work stays recorded and the tensors keep their values;
+    /// the next read or sync tries again and returns the error.
     pub fn mark_step(self) {
         self.0.mark_step();
     }
 
-    /// Runs what the calling thread has recorded and waits for all that the device was given.
+    /// Runs what the calling thread's stream has recorded on this device, and waits until the device has finished all its
+    /// programs.
     ///
     /// # Errors
-    /// The device's own error when it did not start; that of a program that was refused, whose work stays recorded, or that
-    /// failed while it ran.
+    /// If the device did not start, if a program was refused (its work stays recorded), or if a program failed while it ran.
     pub fn sync(self) -> Result<()> {
         self.0.sync()
     }
 
-    /// Returns what the device has done since it started: all zeros for one that was not used yet, which this does not
-    /// start. Print it for a report.
+    /// Returns the device's counters and timers since it started. Print them for a report. Does not start the device: all
+    /// counters of a device that was not used yet are zero.
     pub fn metrics(self) -> Metrics {
         self.0.metrics()
     }
 
-    /// Makes every later compile on the device an error, [`TpuError::Frozen`](crate::TpuError::Frozen), which says what
-    /// differs and where. The work of a refused program stays recorded, and its tensors keep their values: after
-    /// [`TpuDevice::unfreeze`] it runs.
+    /// Makes every later compile on the device an error, [`TpuError::Frozen`](crate::TpuError::Frozen), which names what
+    /// changed and where. The work of a refused program stays recorded and its tensors keep their values: it runs at the
+    /// first cut after [`TpuDevice::unfreeze`].
     ///
-    /// Freeze a training or serving loop once it is warm: from then on, nothing can stop for a compile unnoticed. A device
-    /// that was not used yet is frozen from its start.
+    /// Freeze a training or serving loop once it is warm: from then on, no compile goes unnoticed. A device that was not
+    /// used yet is frozen from its start.
     pub fn freeze(self) {
         self.0.freeze();
     }
@@ -148,8 +150,8 @@ impl TpuDevice {
         self.0.unfreeze();
     }
 
-    /// Returns the identities of the programs in the device's cache, ascending. Two runs that recorded the same programs
-    /// give the same list. It is empty for a device that was not used yet.
+    /// Returns the hashes of the programs in the device's cache, ascending. Two runs that recorded the same programs return
+    /// the same list. It is empty for a device that was not used yet.
     pub fn program_keys(self) -> Vec<u64> {
         self.0.program_keys()
     }
@@ -173,7 +175,7 @@ impl AsRef<Device> for TpuDevice {
     }
 }
 
-/// Two names of one device are equal, whatever Burn's registry keeps for them.
+/// Compares the devices alone, whatever Burn's registry keeps for them.
 impl PartialEq for TpuDevice {
     fn eq(&self, other: &Self) -> bool {
         self.0 == other.0
@@ -201,11 +203,12 @@ impl Ord for TpuDevice {
 }
 
 impl Default for TpuDevice {
-    /// The best device present: TPU, CUDA, CPU plugin, burn-ndarray. `BURN_TPU_PLATFORM` picks the platform instead.
+    /// Returns the best device present, in this order: TPU, CUDA, CPU plugin, burn-ndarray. If `BURN_TPU_PLATFORM` is set,
+    /// returns the first device of that platform.
     ///
-    /// The answer is found once per process. No device is started by it. When only burn-ndarray is left, one warning says how
-    /// to install a plugin. When `BURN_TPU_PLUGIN` names a file that cannot be used, the answer is the device that it was named
-    /// for, whose first read reports the error.
+    /// The choice is made once per process and starts no device. If only burn-ndarray is left, one warning says how to
+    /// install a plugin. If `BURN_TPU_PLUGIN` names a file that cannot be used, the result is the device that the file was
+    /// named for, and its first read returns the error.
     fn default() -> Self {
         Self::of(Device::default())
     }
@@ -223,8 +226,8 @@ impl std::fmt::Debug for TpuDevice {
     }
 }
 
-/// The platforms in the order of Burn's type ids: the platform of `TpuDevice::default()` is number 0, which is what Burn
-/// programs ask for, and the others follow in the order of [`Platform::ALL`].
+/// Returns a platform's place in the order of Burn's type ids: the platform of `TpuDevice::default()` is 0, since Burn
+/// programs use type id 0, and the others follow in the order of [`Platform::ALL`].
 fn position(platform: Platform) -> usize {
     let (first, place) = (Device::default().platform() as usize, platform as usize);
     match place.cmp(&first) {
@@ -234,7 +237,7 @@ fn position(platform: Platform) -> usize {
     }
 }
 
-/// The inverse of [`position`].
+/// Returns the platform at a place: the inverse of [`position`].
 fn at_position(position: usize) -> Option<Platform> {
     let first = Device::default().platform() as usize;
     let place = match position {
@@ -245,14 +248,14 @@ fn at_position(position: usize) -> Option<Platform> {
     Platform::ALL.get(place).copied()
 }
 
-/// Returns the number of devices of a type id: those of the platform that it stands for. The names with other defaults
-/// ([`TpuDevice::wide`]) are no devices of their own.
+/// Returns the number of devices of a type id's platform. It is 0 for the ids of [`TpuDevice::wide`], which are not separate
+/// devices.
 pub(crate) fn device_count(type_id: u16) -> usize {
     at_position(usize::from(type_id)).map_or(0, Platform::device_count)
 }
 
 impl BurnDevice for TpuDevice {
-    /// Unknown type ids name burn-ndarray, the platform that is always there.
+    /// Returns the device with this id; burn-ndarray, which always exists, for an unknown type id.
     fn from_id(id: DeviceId) -> Self {
         let (type_id, platforms) = (usize::from(id.type_id), Platform::ALL.len());
         let platform = at_position(type_id % platforms);
@@ -262,7 +265,7 @@ impl BurnDevice for TpuDevice {
         }
     }
 
-    /// A name has one id within a process; in another, whose default platform differs, it may have another.
+    /// Returns the device's id. It may differ in a process whose default platform differs.
     fn to_id(&self) -> DeviceId {
         let type_id = position(self.platform()) + self.1 as usize * Platform::ALL.len();
         DeviceId { type_id: type_id as u16, index_id: self.index() }
@@ -293,7 +296,7 @@ mod tests {
     }
 
     #[test]
-    fn a_wide_name_is_the_same_device() {
+    fn a_wide_id_names_the_same_device() {
         let device = TpuDevice::cpu(1);
         assert_eq!((device.wide(), device.wide().to_string()), (device, device.to_string()));
         assert_ne!(device.wide().to_id(), device.to_id());

@@ -1,10 +1,10 @@
-//! Element types: Burn's on one side, the graph's on the other.
+//! Conversions between Burn's element types and the graph's.
 
 use burn_backend::Scalar;
 use burn_std::{BoolStore, DType as BurnDType, FloatDType, IntDType};
 use burn_tpu_runtime::graph::{DType, Number};
 
-/// Burn's name of an element type. Complex numbers never leave the graph.
+/// Returns Burn's name of an element type. C64 has none, but complex numbers never leave the graph: it maps to f32.
 pub(crate) fn to_burn(dtype: DType) -> BurnDType {
     match dtype {
         DType::Bool => BurnDType::Bool(BoolStore::Native),
@@ -23,7 +23,7 @@ pub(crate) fn to_burn(dtype: DType) -> BurnDType {
     }
 }
 
-/// The graph's name of an element type; `None` for quantized values and for bools stored as numbers.
+/// Returns the graph's name of an element type; `None` for quantized values and for bools stored as numbers.
 pub(crate) fn from_burn(dtype: BurnDType) -> Option<DType> {
     Some(match dtype {
         BurnDType::Bool(BoolStore::Native) => DType::Bool,
@@ -43,7 +43,7 @@ pub(crate) fn from_burn(dtype: BurnDType) -> Option<DType> {
     })
 }
 
-/// A float element type; Burn's `Flex32` is f32 here.
+/// Returns the graph's name of a float type; Burn's `Flex32` is f32 here.
 pub(crate) fn from_float(dtype: FloatDType) -> DType {
     match dtype {
         FloatDType::F64 => DType::F64,
@@ -53,7 +53,7 @@ pub(crate) fn from_float(dtype: FloatDType) -> DType {
     }
 }
 
-/// An integer element type.
+/// Returns the graph's name of an integer type.
 pub(crate) fn from_int(dtype: IntDType) -> DType {
     match dtype {
         IntDType::I64 => DType::I64,
@@ -67,7 +67,7 @@ pub(crate) fn from_int(dtype: IntDType) -> DType {
     }
 }
 
-/// Burn's run-time scalar as the graph's number.
+/// Converts Burn's run-time scalar to the graph's number.
 pub(crate) fn number(scalar: Scalar) -> Number {
     match scalar {
         Scalar::Float(v) => Number::Float(v),
@@ -82,7 +82,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_are_a_bijection() {
+    fn element_types_map_one_to_one() {
         for dtype in DType::ALL.into_iter().filter(|&d| d != DType::C64) {
             assert_eq!(from_burn(to_burn(dtype)), Some(dtype));
         }

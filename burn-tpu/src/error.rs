@@ -1,9 +1,9 @@
-//! The runtime's errors as Burn's.
+//! Conversion of the runtime's errors to Burn's.
 
 use crate::TpuError;
 use burn_backend::ExecutionError;
 
-/// Burn reports failed executions at the read or the sync, as text.
+/// Converts an error to the text that Burn returns from a read or a sync.
 pub(crate) fn failed(error: TpuError) -> ExecutionError {
     ExecutionError::WithContext { reason: error.to_string() }
 }

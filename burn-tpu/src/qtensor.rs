@@ -1,4 +1,4 @@
-//! The quantized tensor primitive: integers and the scales that make them numbers again.
+//! The quantized tensor primitive: integer values and the scales that dequantize them.
 
 use crate::TpuTensor;
 use burn_backend::{QTensorPrimitive, TensorMetadata};
@@ -8,9 +8,9 @@ use burn_std::{DType as BurnDType, Shape};
 /// A quantized tensor of the [`Tpu`](crate::Tpu) backend. Cloning shares the values.
 #[derive(Clone, Debug)]
 pub struct TpuQTensor {
-    /// i8 under the tensor's dims, whatever number of bits the scheme's values have.
+    /// i8 values with the tensor's dims, whatever the scheme's number of bits.
     pub(crate) values: TpuTensor,
-    /// f32 `[blocks]`, or `[1]` for the whole tensor. A block is a run of row-major values.
+    /// f32 `[blocks]`, or `[1]` for the whole tensor. A block is a range of consecutive row-major values.
     pub(crate) scales: TpuTensor,
     pub(crate) scheme: QuantScheme,
 }
@@ -20,7 +20,7 @@ impl QTensorPrimitive for TpuQTensor {
         &self.scheme
     }
 
-    /// One byte per value: XLA has no packed words of smaller ones.
+    /// Returns a scheme of one byte per value: XLA cannot pack smaller values into words.
     fn default_scheme() -> QuantScheme {
         QuantScheme::default().with_store(QuantStore::Native)
     }

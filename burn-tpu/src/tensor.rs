@@ -1,4 +1,4 @@
-//! The tensor primitive: the runtime's tensor under Burn's trait.
+//! The tensor primitive: the runtime's tensor with Burn's trait.
 
 use crate::TpuDevice;
 use crate::dtype::to_burn;
@@ -11,7 +11,7 @@ use burn_tpu_runtime::Tensor;
 pub struct TpuTensor(pub(crate) Tensor);
 
 impl TpuTensor {
-    /// The device that holds the tensor.
+    /// Returns the device that holds the tensor.
     pub fn device(&self) -> TpuDevice {
         self.0.device().into()
     }

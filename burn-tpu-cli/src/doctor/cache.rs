@@ -1,4 +1,4 @@
-//! The cache folder: what is in it, who may write to it, what is left over, how much room there is.
+//! The cache folder: its content, who may write to it, what is stale, and the free space.
 
 use super::report::{CacheEntry, CacheReport};
 use burn_tpu_pjrt::PluginKind;
@@ -8,7 +8,7 @@ use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-/// The cache folder as it is now.
+/// Returns the state of the cache folder.
 pub fn look() -> CacheReport {
     match discovery::cache_dir() {
         Some(path) => examine(path),
@@ -17,7 +17,7 @@ pub fn look() -> CacheReport {
 }
 
 fn examine(path: PathBuf) -> CacheReport {
-    // Where the folder does not exist yet, its nearest ancestor decides about room and permission.
+    // If the folder does not exist yet, its nearest ancestor determines free space and permission.
     let nearest = path.ancestors().find(|folder| folder.exists()).unwrap_or(Path::new("/"));
     let folders: Vec<PathBuf> = entries(&path).into_iter().filter(|entry| entry.is_dir()).collect();
     CacheReport {
@@ -31,7 +31,7 @@ fn examine(path: PathBuf) -> CacheReport {
     }
 }
 
-/// Whether other users may replace what is in the folder: it is loaded as code, with our rights.
+/// Returns whether other users may replace files in the folder, which this user's processes load as code.
 fn is_open(folder: &Path) -> bool {
     let us = fs::metadata("/proc/self").map_or(0, |me| me.uid());
     fs::metadata(folder).is_ok_and(|found| found.mode() & 0o022 != 0 || found.uid() != us && found.uid() != 0)
@@ -40,7 +40,7 @@ fn is_open(folder: &Path) -> bool {
 fn measure(folder: &Path) -> CacheEntry {
     let mut total = CacheEntry { name: name(folder), bytes: 0, files: 0 };
     for path in entries(folder) {
-        // A link is not followed: it may lead anywhere, and back here.
+        // Links are not followed: they may lead anywhere, even back here.
         match fs::symlink_metadata(&path) {
             Ok(found) if found.is_dir() => {
                 let below = measure(&path);
@@ -53,7 +53,7 @@ fn measure(folder: &Path) -> CacheEntry {
     total
 }
 
-/// Plugins of versions that are no longer the pinned ones, and scratch folders of downloads that were cut off.
+/// Returns plugins of versions that are no longer pinned, and scratch folders of interrupted downloads.
 fn stale(cache: &Path) -> Vec<PathBuf> {
     let pinned = PluginKind::ALL.map(|kind| format!("{kind}-{}", kind.package().version));
     let plugins = entries(&cache.join("plugins")).into_iter().filter(|path| !pinned.contains(&name(path)));
@@ -61,7 +61,7 @@ fn stale(cache: &Path) -> Vec<PathBuf> {
     plugins.chain(scratch).collect()
 }
 
-/// What a folder holds, by name; nothing if it cannot be read.
+/// Returns the paths in a folder, sorted; empty if it cannot be read.
 fn entries(folder: &Path) -> Vec<PathBuf> {
     let mut paths: Vec<PathBuf> =
         fs::read_dir(folder).into_iter().flatten().flatten().map(|entry| entry.path()).collect();
@@ -79,7 +79,7 @@ mod tests {
     use std::os::unix::fs::PermissionsExt;
 
     #[test]
-    fn sizes_leftovers_and_open_folders_are_seen() {
+    fn sizes_stale_files_and_open_folders_are_reported() {
         let root = tempfile::tempdir().unwrap();
         let cache = root.path().join("cache");
         let pinned = format!("cpu-{}", PluginKind::Cpu.package().version);
@@ -97,7 +97,7 @@ mod tests {
     }
 
     #[test]
-    fn a_folder_that_does_not_exist_yet_is_judged_by_its_parent() {
+    fn a_folder_that_does_not_exist_yet_has_its_parents_permission_and_space() {
         let root = tempfile::tempdir().unwrap();
         let found = examine(root.path().join("a/b"));
         assert!(!found.exists && found.writable && found.free_bytes.is_some() && found.entries.is_empty());

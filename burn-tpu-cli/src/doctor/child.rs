@@ -1,8 +1,8 @@
-//! Probes in child processes: this program again, with a hidden subcommand, for a bounded time.
+//! Probes in child processes: this program with a hidden subcommand, and a time limit.
 //!
-//! A child says what it learns line by line, so that what it knew is not lost when a plugin ends or hangs it.
+//! A child prints each result as a line at once, so that its results are not lost when a plugin aborts or hangs it.
 
-use super::probe::Said;
+use super::probe::Line;
 use super::report::{Failure, Reason, Stage};
 use std::ffi::OsStr;
 use std::io::{self, Read};
@@ -11,23 +11,26 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::mpsc::{Receiver, channel};
 use std::time::{Duration, Instant};
 
-/// How much of what a child writes is kept, and how much of its error output is shown.
+/// The number of output bytes of a child that are kept.
 const MOST_OUTPUT_BYTES: usize = 1 << 20;
-const SHOWN_NOISE_LINES: usize = 6;
 
-/// What a probe came to.
+/// The number of lines of its stderr that a report shows.
+const SHOWN_STDERR_LINES: usize = 6;
+
+/// The outcome of a probe.
 pub struct Outcome {
-    /// What it said, in order.
-    pub said: Vec<Said>,
+    /// The lines that it printed, in order.
+    pub lines: Vec<Line>,
     /// Set if it failed, died or hung.
     pub failure: Option<Failure>,
 }
 
-/// Runs `burn-tpu probe ARGUMENTS` for at most `limit`. `first` is the stage it is in before it says so.
-pub fn ask<A: AsRef<OsStr>>(arguments: &[A], first: Stage, limit: Duration) -> Outcome {
+/// Runs `burn-tpu probe ARGUMENTS` for at most `limit`. `first` is the stage that a failure before the first line belongs
+/// to.
+pub fn run<A: AsRef<OsStr>>(arguments: &[A], first: Stage, limit: Duration) -> Outcome {
     let failed = |error: io::Error| {
         let message = format!("the probe could not be started: {error}");
-        Outcome { said: Vec::new(), failure: Some(Failure { stage: first, reason: Reason::Other, message }) }
+        Outcome { lines: Vec::new(), failure: Some(Failure { stage: first, reason: Reason::Other, message }) }
     };
     let program = match std::env::current_exe() {
         Ok(program) => program,
@@ -45,17 +48,17 @@ fn listen(mut child: Child, first: Stage, limit: Duration) -> Outcome {
     let deadline = Instant::now() + limit;
     let (stdout, stderr) = (child.stdout.take().map(pump), child.stderr.take().map(pump));
     let output = drain(stdout, deadline);
-    // The child's own end is awaited by the end of its output: both pipes close with it.
-    let noise = drain(stderr, deadline);
+    // Both pipes close when the child ends, so the end of its output is the end of the child.
+    let errors = drain(stderr, deadline);
     let status = reap(&mut child);
-    let mut said: Vec<Said> = output.lines().filter_map(|line| serde_json::from_str(line).ok()).collect();
-    let stage = said.iter().rev().find_map(Said::stage).unwrap_or(first);
-    let failure = said.iter().find_map(Said::failure).or_else(|| untimely(status, stage, &noise, limit));
-    said.retain(|line| line.failure().is_none());
-    Outcome { said, failure }
+    let mut lines: Vec<Line> = output.lines().filter_map(|line| serde_json::from_str(line).ok()).collect();
+    let stage = lines.iter().rev().find_map(Line::stage).unwrap_or(first);
+    let failure = lines.iter().find_map(Line::failure).or_else(|| abnormal_end(status, stage, &errors, limit));
+    lines.retain(|line| line.failure().is_none());
+    Outcome { lines, failure }
 }
 
-/// Everything a pipe gives, in pieces, until it closes.
+/// Sends everything that is read from a pipe, in pieces, until it closes.
 fn pump(mut pipe: impl Read + Send + 'static) -> Receiver<Vec<u8>> {
     let (send, receive) = channel();
     std::thread::spawn(move || {
@@ -80,13 +83,14 @@ fn drain(pipe: Option<Receiver<Vec<u8>>>, deadline: Instant) -> String {
     String::from_utf8_lossy(&bytes).into_owned()
 }
 
-/// The child's status; `None` if it had to be killed. One that even then does not end, stuck in a driver, is left alone.
+/// Returns the child's status; `None` if it had to be killed. A child that does not end even then, because it hangs in a
+/// driver, is left alone.
 fn reap(child: &mut Child) -> Option<ExitStatus> {
-    // A moment for a child that has closed its output and is on its way out.
+    // A child that has closed its output needs a moment to end.
     if let Some(status) = wait_shortly(child) {
         return Some(status);
     }
-    // Fails only if it ended meanwhile.
+    // Fails only if the child has ended meanwhile.
     child.kill().ok();
     wait_shortly(child);
     None
@@ -102,8 +106,8 @@ fn wait_shortly(child: &mut Child) -> Option<ExitStatus> {
     None
 }
 
-/// What to say of a probe that did not report its own end.
-fn untimely(status: Option<ExitStatus>, stage: Stage, noise: &str, limit: Duration) -> Option<Failure> {
+/// Returns the failure of a probe that was killed or that ended with an error; `None` if it succeeded.
+fn abnormal_end(status: Option<ExitStatus>, stage: Stage, errors: &str, limit: Duration) -> Option<Failure> {
     let doing = match stage {
         Stage::Load => "loading the plugin",
         Stage::Client => "starting a client",
@@ -112,21 +116,21 @@ fn untimely(status: Option<ExitStatus>, stage: Stage, noise: &str, limit: Durati
     let (reason, mut message) = match status {
         None => (Reason::Hung, format!("{doing} did not end within {} s", limit.as_secs())),
         Some(status) if status.success() => return None,
-        Some(status) => (Reason::Died, format!("{doing} ended the process: {}", how(status))),
+        Some(status) => (Reason::Died, format!("{doing} ended the process: {}", describe(status))),
     };
-    let lines: Vec<&str> = noise.lines().filter(|line| !line.trim().is_empty()).collect();
-    let last = &lines[lines.len().saturating_sub(SHOWN_NOISE_LINES)..];
+    let lines: Vec<&str> = errors.lines().filter(|line| !line.trim().is_empty()).collect();
+    let last = &lines[lines.len().saturating_sub(SHOWN_STDERR_LINES)..];
     last.iter().for_each(|line| message.push_str(&format!("\n{line}")));
     Some(Failure { stage, reason, message })
 }
 
-fn how(status: ExitStatus) -> String {
+fn describe(status: ExitStatus) -> String {
     let name = match status.signal() {
         None => return status.to_string(),
         Some(4) => "illegal instruction",
         Some(6) => "abort",
-        Some(7) => "bus error: the file is shorter than it says",
-        Some(9) => "killed, for want of memory perhaps",
+        Some(7) => "bus error: the file may be truncated",
+        Some(9) => "killed, perhaps for lack of memory",
         Some(11) => "segmentation fault",
         Some(_) => "signal",
     };
@@ -144,8 +148,8 @@ mod tests {
     }
 
     #[test]
-    fn a_child_that_hangs_is_killed_and_what_it_said_is_kept() {
-        let client = serde_json::to_string(&Said::Begins { stage: Stage::Client }).unwrap();
+    fn a_child_that_hangs_is_killed_and_its_lines_are_kept() {
+        let client = serde_json::to_string(&Line::Begins { stage: Stage::Client }).unwrap();
         let outcome = shell(&format!("echo '{client}'; sleep 600"), Duration::from_millis(300));
         let failure = outcome.failure.unwrap();
         assert_eq!((failure.stage, failure.reason), (Stage::Client, Reason::Hung));
@@ -153,16 +157,16 @@ mod tests {
     }
 
     #[test]
-    fn a_child_that_dies_says_how_and_its_last_words() {
+    fn a_child_that_dies_is_reported_with_its_signal_and_stderr() {
         let outcome = shell("echo noise; echo 'F0000 Unknown flag' >&2; kill -ABRT $$", Duration::from_secs(60));
         let failure = outcome.failure.unwrap();
         assert_eq!((failure.stage, failure.reason), (Stage::Load, Reason::Died));
         assert!(failure.message.contains("abort") && failure.message.contains("Unknown flag"), "{}", failure.message);
-        assert!(outcome.said.is_empty());
+        assert!(outcome.lines.is_empty());
     }
 
     #[test]
-    fn a_child_that_ends_well_has_no_failure() {
+    fn a_child_that_succeeds_has_no_failure() {
         assert!(shell("exit 0", Duration::from_secs(60)).failure.is_none());
     }
 }

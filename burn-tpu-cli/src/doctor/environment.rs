@@ -1,10 +1,10 @@
-//! The variables that a program here would run under.
+//! The environment variables that affect a program on this machine.
 
 use super::report::Variable;
 
 /// Variables that concern plugins or this project, by prefix.
 const PREFIXES: [&str; 6] = ["BURN_TPU_", "XLA_", "TPU_", "LIBTPU_", "PJRT_", "CUDA_"];
-/// Others that change which libraries are found, or how they behave.
+/// Others that determine which libraries are found, or how they behave.
 const NAMES: [&str; 8] = [
     "ALLOW_MULTIPLE_LIBTPU_LOAD",
     "CONDA_PREFIX",
@@ -16,7 +16,7 @@ const NAMES: [&str; 8] = [
     "XDG_CACHE_HOME",
 ];
 
-/// Those that are set, by name.
+/// Returns those that are set, by name.
 pub fn look() -> Vec<Variable> {
     let set = std::env::vars_os().map(|(name, value)| Variable {
         name: name.to_string_lossy().into_owned(),

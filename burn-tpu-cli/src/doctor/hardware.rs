@@ -1,11 +1,11 @@
-//! Accelerators and who has them, told from device files and `/proc`. Nothing is opened.
+//! Accelerators and the processes that use them, from device files and `/proc`. No device is opened.
 
 use super::report::{Accelerator, Hardware, Lock};
 use burn_tpu_pjrt::occupancy::{self, LibtpuLock};
 use burn_tpu_pjrt::presence;
 use std::path::PathBuf;
 
-/// What is there now.
+/// Returns the accelerators of this machine.
 pub fn look() -> Hardware {
     Hardware {
         tpu: accelerator(presence::tpu_present(), presence::tpu_devices()),
@@ -29,7 +29,7 @@ fn accelerator(present: bool, devices: Vec<PathBuf>) -> Accelerator {
     }
 }
 
-/// `NVRM version: NVIDIA UNIX x86_64 Kernel Module  580.65.06 ...`, cut after the version.
+/// Returns the version in `NVRM version: NVIDIA UNIX x86_64 Kernel Module  580.65.06 ...`.
 fn nvidia_driver() -> Option<String> {
     let text = std::fs::read_to_string("/proc/driver/nvidia/version").ok()?;
     let version =

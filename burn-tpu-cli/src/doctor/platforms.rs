@@ -1,7 +1,7 @@
-//! The platforms: what came of their plugins, and a matmul on each that got as far as a client.
+//! The platforms: the state of their plugins, and a matmul on each platform whose plugin starts a client.
 
 use super::child;
-use super::probe::Said;
+use super::probe::Line;
 use super::report::{PlatformReport, PluginReport, Reason, Stage, State};
 use burn_tpu_pjrt::presence;
 use burn_tpu_runtime::Platform;
@@ -10,15 +10,15 @@ use std::time::Duration;
 /// The platforms that run programs, in the order in which `TpuDevice::default` prefers them.
 const PREFERENCE: [Platform; 4] = [Platform::Tpu, Platform::Cuda, Platform::Cpu, Platform::NdArray];
 
-/// The report of each platform, best first.
+/// Returns the report of each platform, best first.
 pub fn try_all(plugins: &[PluginReport], limit: Duration) -> Vec<PlatformReport> {
     std::thread::scope(|scope| {
         let running: Vec<_> = PREFERENCE.map(|platform| scope.spawn(move || judge(platform, plugins, limit))).into();
-        running.into_iter().map(|thread| thread.join().expect("a probe's outcome is data, whatever it did")).collect()
+        running.into_iter().map(|thread| thread.join().expect("probes do not panic")).collect()
     })
 }
 
-/// The platform of a program that names none, as `TpuDevice::default` chooses it; none if it would not work.
+/// Returns the platform that `TpuDevice::default` chooses; `None` if it does not work.
 pub fn default(platforms: &[PlatformReport]) -> Option<Platform> {
     let works = |platform: &Platform| {
         platforms.iter().any(|report| report.name == platform.name() && report.state == State::Works)
@@ -30,7 +30,7 @@ pub fn default(platforms: &[PlatformReport]) -> Option<Platform> {
     }
 }
 
-/// Whether discovery's choice for a platform is this file.
+/// Returns whether discovery chooses this file for a platform.
 pub fn uses(platform: &str, plugin: &PluginReport) -> bool {
     plugin.used_for.contains(&platform)
 }
@@ -66,9 +66,9 @@ fn absent(platform: Platform, why: &str) -> String {
 }
 
 fn prove(platform: Platform, devices: &str, limit: Duration) -> (State, String) {
-    let outcome = child::ask(&["proof", platform.name()], Stage::Proof, limit);
-    let seconds = outcome.said.iter().find_map(|said| match said {
-        Said::Proven { seconds } => Some(*seconds),
+    let outcome = child::run(&["proof", platform.name()], Stage::Proof, limit);
+    let seconds = outcome.lines.iter().find_map(|line| match line {
+        Line::Proven { seconds } => Some(*seconds),
         _ => None,
     });
     match (outcome.failure, seconds) {
@@ -76,11 +76,11 @@ fn prove(platform: Platform, devices: &str, limit: Duration) -> (State, String) 
             (State::Works, format!("works: {devices}, matmul right (start to end {seconds:.2} s)"))
         }
         (Some(failure), _) => (State::Broken, format!("fails: {}", failure.message)),
-        (None, None) => (State::Broken, "fails: the matmul's process ended without a word".to_owned()),
+        (None, None) => (State::Broken, "fails: the matmul's process ended without a result".to_owned()),
     }
 }
 
-/// `4 x TPU v5 lite`.
+/// Returns a text such as `4 x TPU v5 lite`.
 fn count(devices: &[String]) -> String {
     let kind = devices.first().map_or("none", String::as_str);
     format!("{} x {kind}", devices.len())

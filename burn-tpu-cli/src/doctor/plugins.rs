@@ -1,7 +1,7 @@
-//! Every plugin file that discovery would look at and that exists, each tried in a child process, all at once.
+//! Every plugin file that exists where discovery searches. Each is tried in a child process, all at the same time.
 
 use super::child;
-use super::probe::Said;
+use super::probe::Line;
 use super::report::{Failure, PluginReport, Reason, Stage};
 use burn_tpu_pjrt::discovery::{self, Candidate, DiscoveryError, PLUGIN_VARIABLE, PluginKind, Source};
 use std::ffi::OsStr;
@@ -9,18 +9,18 @@ use std::fs;
 use std::path::Path;
 use std::time::Duration;
 
-/// The report of each file.
+/// Returns the report of each file.
 pub fn try_all(limit: Duration) -> Vec<PluginReport> {
     let mut plugins = list();
     std::thread::scope(|scope| {
         for plugin in plugins.iter_mut().filter(|plugin| plugin.failure.is_none()) {
-            scope.spawn(move || ask(plugin, limit));
+            scope.spawn(move || probe(plugin, limit));
         }
     });
     plugins
 }
 
-/// The files, in order of platform and search. A file that several platforms would use is one entry.
+/// Returns the files, in order of platform and search. A file that several platforms use is one entry.
 fn list() -> Vec<PluginReport> {
     let mut plugins: Vec<PluginReport> = Vec::new();
     for kind in PluginKind::ALL {
@@ -42,7 +42,7 @@ fn list() -> Vec<PluginReport> {
     plugins
 }
 
-/// Whether discovery stops at this candidate when it is no file.
+/// Returns whether discovery stops at this candidate even if it is not a file.
 fn named_outright(candidate: &Candidate) -> bool {
     candidate.source == Source::Variable(PLUGIN_VARIABLE)
 }
@@ -56,7 +56,7 @@ fn found(kind: PluginKind, candidate: &Candidate) -> PluginReport {
     let exists = candidate.path.is_file();
     PluginReport {
         path: candidate.path.clone(),
-        // A file that is named for every platform at once tells its own when it runs.
+        // A file that is named for all platforms reports its platform when it runs.
         platform: (!named_outright(candidate)).then(|| kind.name().to_owned()),
         source: candidate.source.to_string(),
         bytes: fs::metadata(&candidate.path).map_or(0, |file| file.len()),
@@ -65,20 +65,20 @@ fn found(kind: PluginKind, candidate: &Candidate) -> PluginReport {
     }
 }
 
-fn ask(plugin: &mut PluginReport, limit: Duration) {
+fn probe(plugin: &mut PluginReport, limit: Duration) {
     let arguments = [OsStr::new("plugin"), plugin.path.as_os_str()];
-    let outcome = child::ask(&arguments, Stage::Load, limit);
+    let outcome = child::run(&arguments, Stage::Load, limit);
     plugin.failure = outcome.failure;
-    for said in outcome.said {
-        match said {
-            Said::Loaded { pjrt, xla, stablehlo } => {
+    for line in outcome.lines {
+        match line {
+            Line::Loaded { pjrt, xla, stablehlo } => {
                 (plugin.pjrt, plugin.xla, plugin.stablehlo) = (Some(pjrt), xla, stablehlo);
             }
-            Said::Started { platform, devices } => {
+            Line::Started { platform, devices } => {
                 (plugin.platform, plugin.devices) = (Some(platform), Some(devices));
             }
-            Said::AheadOfTime => plugin.ahead_of_time = true,
-            Said::Begins { .. } | Said::Proven { .. } | Said::Failed(_) => {}
+            Line::AheadOfTime => plugin.ahead_of_time = true,
+            Line::Begins { .. } | Line::Proven { .. } | Line::Failed(_) => {}
         }
     }
 }

@@ -1,4 +1,4 @@
-//! The child's side: what may end or hang a process. It says what it learns as lines of JSON on stdout.
+//! The child's side: actions that may abort or hang a process. Results are lines of JSON on stdout.
 
 use super::report::{Failure, Reason, Stage};
 use burn_tpu_pjrt::discovery::DiscoveryError;
@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
-/// What to try.
+/// What a probe tries.
 #[derive(clap::Subcommand)]
 pub enum Probe {
     /// Load a plugin and start a client
@@ -25,79 +25,79 @@ pub enum Probe {
     },
 }
 
-/// A line of a probe.
+/// A line that a probe prints.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case", tag = "said")]
-pub enum Said {
-    /// This comes next.
+#[serde(rename_all = "snake_case", tag = "line")]
+pub enum Line {
+    /// A stage begins.
     Begins { stage: Stage },
     /// The plugin is loaded and initialised.
     Loaded { pjrt: String, xla: Option<String>, stablehlo: Option<String> },
-    /// A client runs; these are the kinds of its devices.
+    /// A client is running; `devices` are the kinds of its devices.
     Started { platform: String, devices: Vec<String> },
-    /// No client, but the plugin describes devices that are not here, and so compiles for them.
+    /// There is no client, but the plugin compiles for devices that are not attached.
     AheadOfTime,
-    /// The matmul was right.
+    /// The matmul's result was correct.
     Proven { seconds: f64 },
-    /// The end, a bad one.
+    /// The probe failed; this is the last line.
     Failed(Failure),
 }
 
-impl Said {
-    /// The stage that this line begins.
+impl Line {
+    /// Returns the stage that this line begins.
     pub fn stage(&self) -> Option<Stage> {
         match self {
-            Said::Begins { stage } => Some(*stage),
+            Line::Begins { stage } => Some(*stage),
             _ => None,
         }
     }
 
-    /// The failure that this line reports.
+    /// Returns the failure that this line reports.
     pub fn failure(&self) -> Option<Failure> {
         match self {
-            Said::Failed(failure) => Some(failure.clone()),
+            Line::Failed(failure) => Some(failure.clone()),
             _ => None,
         }
     }
 
-    fn say(&self) {
+    fn print(&self) {
         println!("{}", serde_json::to_string(self).expect("plain data"));
     }
 }
 
 impl Probe {
-    /// Tries it and says what happens.
+    /// Runs the probe and prints its lines.
     pub fn run(&self) {
         let tried = match self {
             Probe::Plugin { path } => plugin(path),
             Probe::Proof { platform } => proof(*platform),
         };
         if let Err(failure) = tried {
-            Said::Failed(failure).say();
+            Line::Failed(failure).print();
         }
     }
 }
 
 fn plugin(path: &Path) -> Result<(), Failure> {
     let at = |stage| move |error: PjrtError| Failure { stage, reason: reason(&error), message: error.to_string() };
-    Said::Begins { stage: Stage::Load }.say();
+    Line::Begins { stage: Stage::Load }.print();
     let plugin = Plugin::load(path).map_err(at(Stage::Load))?;
     let xla = plugin.attributes().get("xla_version").map(Value::to_string);
     let stablehlo = plugin.stablehlo_version().map(|[major, minor, patch]| format!("{major}.{minor}.{patch}"));
-    Said::Loaded { pjrt: plugin.version().to_string(), xla, stablehlo }.say();
-    Said::Begins { stage: Stage::Client }.say();
+    Line::Loaded { pjrt: plugin.version().to_string(), xla, stablehlo }.print();
+    Line::Begins { stage: Stage::Client }.print();
     let started = client_options(path).and_then(|options| Client::new(plugin, &options));
     if started.is_err() && TopologyDescription::new(plugin, "v5e:1x1", &[]).is_ok() {
-        Said::AheadOfTime.say();
+        Line::AheadOfTime.print();
     }
     let client = started.map_err(at(Stage::Client))?;
     let devices = client.devices().iter().map(|device| device.description().kind.clone()).collect();
-    Said::Started { platform: client.platform_name().to_owned(), devices }.say();
+    Line::Started { platform: client.platform_name().to_owned(), devices }.print();
     Ok(())
 }
 
-/// Options that take as little as possible: one CPU device, no GPU memory in advance. Told by the file's name, since a
-/// plugin names its platform only once it has a client.
+/// Returns options that use little: one CPU device, no preallocated GPU memory. The file's name decides, since a plugin
+/// reports its platform only once it has a client.
 fn client_options(path: &Path) -> burn_tpu_pjrt::Result<ClientOptions> {
     let name = path.file_name().unwrap_or_default().to_string_lossy();
     match () {
@@ -121,13 +121,13 @@ fn reason(error: &PjrtError) -> Reason {
     }
 }
 
-/// The side of the proof's square matrices.
+/// The side length of the test's square matrices.
 const SIDE: usize = 64;
 
-/// Whole numbers so small that every float type and every order of summing gives the same result.
+/// Multiplies matrices of small whole numbers, so that every float type and every order of summation gives the same result.
 fn proof(platform: Platform) -> Result<(), Failure> {
     let failed = |reason, message| Failure { stage: Stage::Proof, reason, message };
-    Said::Begins { stage: Stage::Proof }.say();
+    Line::Begins { stage: Stage::Proof }.print();
     let start = Instant::now();
     let device = Device::new(platform, 0);
     let element = |i: usize, factor: usize| ((i * factor) % 7) as f32 - 3.0;
@@ -146,6 +146,6 @@ fn proof(platform: Platform) -> Result<(), Failure> {
         let message = format!("element {at} of a {SIDE}x{SIDE} matmul is {:?}, not {}", found.get(at), dot(at));
         return Err(failed(Reason::WrongNumbers, message));
     }
-    Said::Proven { seconds: start.elapsed().as_secs_f64() }.say();
+    Line::Proven { seconds: start.elapsed().as_secs_f64() }.print();
     Ok(())
 }

@@ -1,4 +1,4 @@
-//! What is wrong with the facts, each with the command that fixes it.
+//! The problems that the facts show, each with the command that fixes it.
 
 use super::platforms::uses;
 use super::report::{Accelerator, Failure, Lock, PluginReport, Problem, Reason, Report, State, Variable};
@@ -8,10 +8,10 @@ use burn_tpu_pjrt::occupancy::LIBTPU_LOCK;
 use burn_tpu_runtime::{TpuError, TpuOptions};
 use std::path::{Path, PathBuf};
 
-/// Below this much room a plugin does not fit.
-const LITTLE_ROOM_BYTES: u64 = 1 << 30;
+/// With less free space than this, a plugin does not fit.
+const LITTLE_SPACE_BYTES: u64 = 1 << 30;
 
-/// Everything that is wrong, what keeps programs from running first.
+/// Returns all problems, those that keep programs from running first.
 pub fn find(report: &Report) -> Vec<Problem> {
     let mut problems = Vec::new();
     problems.extend(variables(report));
@@ -27,7 +27,7 @@ fn problem(what: impl Into<String>, fix: impl Into<String>) -> Problem {
     Problem { what: what.into(), fix: fix.into() }
 }
 
-/// Flags that would abort a plugin, values that mean nothing, names that nobody reads.
+/// Returns flags that would abort a plugin, invalid values, and names that nothing reads.
 fn variables(report: &Report) -> Vec<Problem> {
     let mut problems = Vec::new();
     if let Err(error) = burn_tpu_pjrt::check_xla_flags() {
@@ -44,7 +44,7 @@ fn variables(report: &Report) -> Vec<Problem> {
     if let Some(Err(error)) = platform.map(|variable| variable.value.parse::<burn_tpu_runtime::Platform>()) {
         problems.push(problem(format!("BURN_TPU_PLATFORM: {error}"), "unset BURN_TPU_PLATFORM"));
     }
-    // Those that begin so tell this project's tests what may not be skipped.
+    // Variables with this prefix are for this project's tests: they forbid skipping.
     let known = |name: &str| TpuOptions::VARIABLES.contains(&name) || name.starts_with("BURN_TPU_REQUIRE_");
     let ours = report.environment.iter().filter(|variable| variable.name.starts_with("BURN_TPU_"));
     problems.extend(ours.filter(|variable| !known(&variable.name)).map(|Variable { name, .. }| {
@@ -53,7 +53,7 @@ fn variables(report: &Report) -> Vec<Problem> {
     problems
 }
 
-/// A plugin for every accelerator that is here, and one for the processor where there is none.
+/// Returns the plugins that are missing: one for every accelerator that is present, and the CPU plugin.
 fn missing_plugins(report: &Report) -> Vec<Problem> {
     let lacks = |kind: PluginKind| !report.plugins.iter().any(|plugin| uses(kind.name(), plugin));
     let needs = |kind: PluginKind| match kind {
@@ -61,13 +61,13 @@ fn missing_plugins(report: &Report) -> Vec<Problem> {
         PluginKind::Cuda => report.hardware.gpu.present,
         PluginKind::Cpu => true,
     };
-    // One named outright stands for all; it has a problem of its own if it is missing.
+    // A plugin that is named explicitly is used for all platforms; if it is missing, that is reported separately.
     let named = report.plugins.iter().any(|plugin| plugin.source.contains(PLUGIN_VARIABLE));
     let missing = PluginKind::ALL.into_iter().filter(|&kind| !named && needs(kind) && lacks(kind));
     missing.map(|kind| problem(format!("no PJRT plugin for {kind} was found"), fetch(kind))).collect()
 }
 
-/// From a checkout of burn-tpu, and from anywhere.
+/// Returns the commands that fetch a plugin, within a checkout of burn-tpu and outside.
 fn fetch(kind: PluginKind) -> String {
     let package = kind.package();
     format!(
@@ -80,7 +80,7 @@ fn broken_plugin(plugin: &PluginReport, report: &Report) -> Option<Problem> {
     let failure = plugin.failure.as_ref()?;
     let path = plugin.path.display().to_string();
     let fix = match failure.reason {
-        // Said once, of the variable or of the lock.
+        // Reported once, for the variable or for the lock.
         Reason::XlaFlag => return None,
         Reason::NoDevice if !expected(plugin, report) => return None,
         Reason::Locked if report.hardware.libtpu_lock != Lock::Free => return None,
@@ -101,7 +101,7 @@ fn broken_plugin(plugin: &PluginReport, report: &Report) -> Option<Problem> {
     Some(problem(what, fix))
 }
 
-/// Whether the plugin's hardware is here, so that finding no device is wrong.
+/// Returns whether the plugin's hardware is present, so that finding no device is an error.
 fn expected(plugin: &PluginReport, report: &Report) -> bool {
     match plugin.platform.as_deref() {
         Some("tpu") => report.hardware.tpu.present,
@@ -119,7 +119,7 @@ fn no_device(plugin: &PluginReport, report: &Report) -> String {
     }
 }
 
-/// libtpu waits for the cloud's metadata server where there is none.
+/// Returns the fix for libtpu waiting for a metadata server that does not exist.
 fn hung_tpu(report: &Report) -> String {
     let set = report.environment.iter().any(|variable| variable.name == "TPU_SKIP_MDS_QUERY" && variable.value != "1");
     if set {
@@ -128,7 +128,7 @@ fn hung_tpu(report: &Report) -> String {
     "burn-tpu doctor --timeout 120   (a large slice may take longer than this probe was given)".to_owned()
 }
 
-/// Puts a good file in the place of a bad one, by where it came from.
+/// Returns the command that replaces a bad file, which depends on where it was found.
 fn replace(plugin: &PluginReport, failure: &Failure) -> String {
     let path = plugin.path.display();
     if let Some(variable) = plugin.source.strip_prefix("environment variable ") {
@@ -150,7 +150,7 @@ fn is_of(plugin: &PluginReport, kind: PluginKind) -> bool {
     plugin.platform.as_deref() == Some(kind.name())
 }
 
-/// Platforms whose plugin is fine and whose matmul is not, and the one that was asked for and is not there.
+/// Returns platforms whose plugin loads but whose matmul fails, and a requested platform that does not work.
 fn platforms(report: &Report) -> Vec<Problem> {
     let mut problems = Vec::new();
     for platform in report.platforms.iter().filter(|platform| platform.state == State::Broken) {
@@ -166,7 +166,7 @@ fn platforms(report: &Report) -> Vec<Problem> {
     let asked = asked.and_then(|variable| report.platforms.iter().find(|platform| platform.name == variable.value));
     if let Some(platform) = asked.filter(|platform| platform.state != State::Works) {
         problems.push(problem(
-            format!("BURN_TPU_PLATFORM={} asks for a platform that does not work here", platform.name),
+            format!("BURN_TPU_PLATFORM={} requests a platform that does not work here", platform.name),
             "unset BURN_TPU_PLATFORM",
         ));
     }
@@ -215,7 +215,7 @@ fn cache(report: &Report) -> Vec<Problem> {
         let what = "the cache folder holds plugins of other versions or downloads that were cut off";
         problems.push(problem(what, format!("rm -r {}", list(&cache.stale))));
     }
-    if let Some(free) = cache.free_bytes.filter(|&free| free < LITTLE_ROOM_BYTES) {
+    if let Some(free) = cache.free_bytes.filter(|&free| free < LITTLE_SPACE_BYTES) {
         let what = format!("{} MB are free on the cache folder's disk", free / 1_000_000);
         problems.push(problem(what, "export BURN_TPU_CACHE_DIR=/path/on/another/disk"));
     }

@@ -1,24 +1,24 @@
-//! What the doctor found: plain data, the shape of `--json`. Sizes are in bytes, times in seconds.
+//! The doctor's results as plain data, which is also the shape of `--json`. Sizes are in bytes, times in seconds.
 
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
 
-/// Everything.
+/// The whole report.
 #[derive(Serialize)]
 pub struct Report {
     /// This command's version, which is burn-tpu's.
     pub version: &'static str,
-    /// The device that a program gets when it names none; none when the platform asked for does not work.
+    /// The device that a program gets if it names none; null if the requested platform does not work.
     pub default_device: Option<String>,
-    /// Whether that device runs programs through a plugin, or on burn-ndarray because somebody asked for it.
+    /// Whether that device runs programs through a plugin, or on burn-ndarray because a variable requests it.
     pub usable: bool,
     /// One entry per platform, best first.
     pub platforms: Vec<PlatformReport>,
-    /// Every plugin file found, and what came of trying it.
+    /// Every plugin file that was found, and the result of trying it.
     pub plugins: Vec<PluginReport>,
-    /// Accelerators, told from device files.
+    /// Accelerators, found by their device files.
     pub hardware: Hardware,
-    /// The variables that are set and matter here.
+    /// The relevant variables that are set.
     pub environment: Vec<Variable>,
     /// The cache folder.
     pub cache: CacheReport,
@@ -31,23 +31,23 @@ pub struct Report {
 pub struct PlatformReport {
     /// `tpu`, `cuda`, `cpu` or `ndarray`.
     pub name: &'static str,
-    /// How it stands.
+    /// Its state.
     pub state: State,
-    /// The same for people.
+    /// The state as text for people.
     pub summary: String,
 }
 
-/// How a platform stands.
+/// The state of a platform.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum State {
-    /// It ran a matmul and the numbers were right. burn-ndarray is not tried: it is part of programs, not of this command.
+    /// It ran a matmul and the result was correct. burn-ndarray is not tried: it is part of programs, not of this command.
     Works,
-    /// Its plugin compiles for devices that are not here.
+    /// Its plugin compiles for devices that are not attached.
     AheadOfTime,
     /// There is no plugin, or no device for it.
     Absent,
-    /// Something is there and fails.
+    /// Its plugin fails.
     Broken,
 }
 
@@ -56,11 +56,11 @@ pub enum State {
 pub struct PluginReport {
     /// The library file.
     pub path: PathBuf,
-    /// The platform that it serves, in its own words or else by where it was found; none if neither tells.
+    /// The platform that it reports, else the one of the place where it was found; null if neither is known.
     pub platform: Option<String>,
-    /// Who named it, or where it was found.
+    /// The variable that names it, or where it was found.
     pub source: String,
-    /// For which platforms discovery picks this file.
+    /// The platforms for which discovery chooses this file.
     pub used_for: Vec<&'static str>,
     /// Its size.
     pub bytes: u64,
@@ -70,22 +70,22 @@ pub struct PluginReport {
     pub xla: Option<String>,
     /// The newest StableHLO version that it reads.
     pub stablehlo: Option<String>,
-    /// The kinds of the devices that its client has; none if no client was made.
+    /// The kinds of its client's devices; null if no client was created.
     pub devices: Option<Vec<String>>,
-    /// Whether it compiles for devices that are not here.
+    /// Whether it compiles for devices that are not attached.
     pub ahead_of_time: bool,
-    /// Where trying it ended, if it did not go well.
+    /// The failure of the probe, if it failed.
     pub failure: Option<Failure>,
 }
 
-/// Why a probe came to no good end.
+/// Why a probe failed.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Failure {
-    /// What was being done.
+    /// The stage that failed.
     pub stage: Stage,
-    /// What kind of failure it is.
+    /// The kind of failure.
     pub reason: Reason,
-    /// The error, whole.
+    /// The full error text.
     pub message: String,
 }
 
@@ -95,13 +95,13 @@ pub struct Failure {
 pub enum Stage {
     /// Opening the library and initialising the plugin.
     Load,
-    /// Starting a client, which takes hold of the devices.
+    /// Starting a client, which opens the devices.
     Client,
     /// Running a matmul.
     Proof,
 }
 
-/// Kinds of failure, as far as their fixes differ.
+/// Kinds of failure that have different fixes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Reason {
@@ -109,13 +109,13 @@ pub enum Reason {
     Missing,
     /// The dynamic linker refuses the file.
     NotLoadable,
-    /// A library, but no plugin.
+    /// A library that is not a plugin.
     NotAPlugin,
-    /// A PJRT version that this build does not speak.
+    /// A PJRT version that this build does not support.
     Version,
     /// `XLA_FLAGS` would abort the process.
     XlaFlag,
-    /// Another process has the TPU.
+    /// Another process uses the TPU.
     Locked,
     /// The plugin finds no device.
     NoDevice,
@@ -123,9 +123,9 @@ pub enum Reason {
     Died,
     /// The process did not end in time.
     Hung,
-    /// The numbers are wrong.
+    /// The result is wrong.
     WrongNumbers,
-    /// Anything else; the message says what.
+    /// Anything else; see the message.
     Other,
 }
 
@@ -151,7 +151,7 @@ pub struct Accelerator {
     pub devices: Vec<PathBuf>,
     /// Processes that have one open.
     pub used_by: Vec<String>,
-    /// Processes that this user may not look into.
+    /// The number of processes that this user may not inspect.
     pub hidden_processes: usize,
 }
 
@@ -161,7 +161,7 @@ pub struct Accelerator {
 pub enum Lock {
     /// Nobody holds it.
     Free,
-    /// A process has it.
+    /// A process holds it.
     Held {
         /// Its id.
         pid: u32,
@@ -175,7 +175,7 @@ pub enum Lock {
     },
 }
 
-/// A variable in force.
+/// An environment variable.
 #[derive(Serialize)]
 pub struct Variable {
     /// Its name.
@@ -187,19 +187,19 @@ pub struct Variable {
 /// The cache folder.
 #[derive(Default, Serialize)]
 pub struct CacheReport {
-    /// Where it is, whether or not it exists; none when no variable says.
+    /// Its path, whether or not it exists; null if no variable determines it.
     pub path: Option<PathBuf>,
     /// Whether it exists.
     pub exists: bool,
     /// Whether this user may write to it.
     pub writable: bool,
-    /// Folders in it that other users may write to, or that are another user's.
+    /// Folders in it that other users may write to or that another user owns.
     pub open_to_others: Vec<PathBuf>,
-    /// What is in it.
+    /// Its folders.
     pub entries: Vec<CacheEntry>,
-    /// Left over: plugins of versions that are not the pinned ones, downloads that were cut off.
+    /// Stale files: plugins of versions that are not pinned, interrupted downloads.
     pub stale: Vec<PathBuf>,
-    /// Free on its disk.
+    /// The free space on its disk.
     pub free_bytes: Option<u64>,
 }
 
@@ -210,14 +210,14 @@ pub struct CacheEntry {
     pub name: String,
     /// The size of all files in it.
     pub bytes: u64,
-    /// Their number.
+    /// The number of files in it.
     pub files: usize,
 }
 
-/// Something wrong.
+/// A problem.
 #[derive(Debug, Serialize)]
 pub struct Problem {
-    /// What.
+    /// What is wrong.
     pub what: String,
     /// The command that fixes it.
     pub fix: String,

@@ -1,4 +1,4 @@
-//! The report for people: aligned, one screen, facts first, then what to do.
+//! The report as text for people: aligned, one screen, facts first, then problems with their fixes.
 
 use super::report::{Accelerator, CacheReport, Hardware, Lock, PluginReport, Report};
 use std::fmt::Write;
@@ -6,7 +6,7 @@ use std::fmt::Write;
 /// Where the second column starts.
 const COLUMN: usize = 12;
 
-/// The whole text.
+/// Returns the whole text.
 pub fn render(report: &Report) -> String {
     let mut page = Page(format!("burn-tpu {} doctor\n", report.version));
     platforms(&mut page, report);
@@ -26,13 +26,14 @@ struct Page(String);
 
 impl Page {
     fn heading(&mut self, name: &str) {
-        writeln!(self.0, "\n{name}").expect("a string takes everything");
+        writeln!(self.0, "\n{name}").expect("writing to a string does not fail");
     }
 
-    /// A line of two columns; further lines of the second stay in it.
+    /// Adds a line of two columns; further lines of `text` are aligned with the second column.
     fn line(&mut self, name: &str, text: &str) {
         let text = text.replace('\n', &format!("\n{:1$}", "", COLUMN + 2));
-        writeln!(self.0, "{}", format!("  {name:COLUMN$}{text}").trim_end()).expect("a string takes everything");
+        writeln!(self.0, "{}", format!("  {name:COLUMN$}{text}").trim_end())
+            .expect("writing to a string does not fail");
     }
 }
 
@@ -60,7 +61,7 @@ fn plugins(page: &mut Page, plugins: &[PluginReport]) {
     }
 }
 
-/// `PJRT 0.81, XLA 2, StableHLO 1.13.3, 259 MB, cache folder`.
+/// Returns a text such as `PJRT 0.81, XLA 2, StableHLO 1.13.3, 259 MB, cache folder`.
 fn facts(plugin: &PluginReport) -> String {
     let versions = [("PJRT", &plugin.pjrt), ("XLA", &plugin.xla), ("StableHLO", &plugin.stablehlo)];
     let mut facts: Vec<String> = versions
@@ -102,7 +103,7 @@ fn accelerator(found: &Accelerator) -> String {
     let devices: Vec<String> = found.devices.iter().map(|device| device.display().to_string()).collect();
     let hidden = match found.hidden_processes {
         0 => String::new(),
-        count => format!(" ({count} processes of other users cannot be looked into)"),
+        count => format!(" ({count} processes of other users cannot be inspected)"),
     };
     match found.used_by.as_slice() {
         [] => format!("{}: free{hidden}", devices.join(" ")),
@@ -131,12 +132,12 @@ fn problems(page: &mut Page, report: &Report) {
     for (index, problem) in report.problems.iter().enumerate() {
         let number = index + 1;
         let what = problem.what.replace('\n', "\n     ");
-        writeln!(page.0, "  {number}. {what}\n     fix: {}", problem.fix).expect("a string takes everything");
+        writeln!(page.0, "  {number}. {what}\n     fix: {}", problem.fix).expect("writing to a string does not fail");
     }
     let verdict = match &report.default_device {
         Some(device) if report.usable => format!("programs run on {device}"),
         Some(_) => "programs run on burn-ndarray, slowly: no plugin is usable".to_owned(),
-        None => "programs do not run: the platform that BURN_TPU_PLATFORM asks for does not work".to_owned(),
+        None => "programs do not run: the platform that BURN_TPU_PLATFORM requests does not work".to_owned(),
     };
-    writeln!(page.0, "\n{verdict}").expect("a string takes everything");
+    writeln!(page.0, "\n{verdict}").expect("writing to a string does not fail");
 }

@@ -1,6 +1,6 @@
 //! Activation functions. Each is one recorded op.
 //!
-//! Formulas of several steps on 16-bit floats run in f32 and round once at the end; f64 stays f64. NaN goes through.
+//! Formulas of several steps on 16-bit floats run in f32 and round once at the end; f64 stays f64. NaN gives NaN.
 
 use crate::backend::{TpuFloat, TpuInt};
 use crate::dtype::number;
@@ -45,8 +45,8 @@ impl<F: TpuFloat, I: TpuInt> ActivationOps<Self> for Tpu<F, I> {
         })
     }
 
-    /// Φ(x) + x φ(x), the derivative of [`gelu`](Self::gelu) as it is. (Burn's default differentiates the tanh
-    /// approximation, which is off by up to 8.7e-4.)
+    /// Φ(x) + x φ(x), the exact derivative of [`gelu`](Self::gelu). (Burn's default differentiates the tanh approximation,
+    /// whose error is up to 8.7e-4.)
     fn gelu_backward(x: TpuTensor, gradient: TpuTensor) -> TpuTensor {
         in_wide("gelu_backward", [&x, &gradient], |r, [x, gradient]| {
             let below = normal_cdf(r, x)?;
@@ -123,7 +123,7 @@ impl<F: TpuFloat, I: TpuInt> ActivationOps<Self> for Tpu<F, I> {
     }
 }
 
-/// Records a formula in which 16-bit floats are f32; the result has the first operand's type again.
+/// Records a formula that computes 16-bit floats in f32; the result has the first operand's type.
 fn in_wide<const N: usize>(
     op: &'static str,
     operands: [&TpuTensor; N],
@@ -163,13 +163,13 @@ fn normal_density(r: &mut Recorder, x: NodeId) -> Result<NodeId> {
     r.binary_const(BinaryOp::Mul, exp, 1.0 / (2.0 * PI).sqrt())
 }
 
-/// `x` less its largest element along `dim`, so that no exponential overflows.
+/// Returns `x` minus its largest element along `dim`, so that no exponential overflows.
 fn below_max(r: &mut Recorder, x: NodeId, dim: usize) -> Result<NodeId> {
     let max = r.accumulate_keepdim(Combine::Max, x, dim)?;
     r.binary(BinaryOp::Sub, x, max)
 }
 
-/// Softmax of `x`, in the type of `x`.
+/// Returns the softmax of `x`, in the type of `x`.
 fn softmax_along(r: &mut Recorder, x: NodeId, dim: usize) -> Result<NodeId> {
     let shifted = below_max(r, x, dim)?;
     let exp = r.unary(UnaryOp::Exp, shifted)?;
@@ -186,7 +186,7 @@ mod tests {
     type B = Tpu<f32>;
     const XS: [f64; 9] = [-30.0, -5.5, -1.0, -0.25, 0.0, 0.125, 1.5, 6.0, 40.0];
 
-    /// erf by its series, accurate where it converges well; ±1 beyond.
+    /// Returns erf by its series where that converges well; ±1 elsewhere.
     fn erf(x: f64) -> f64 {
         if x.abs() > 4.0 {
             return x.signum();
@@ -215,7 +215,7 @@ mod tests {
     }
 
     #[test]
-    fn formulas() {
+    fn formulas_are_those_of_the_reference() {
         let sigmoid = |x: f64| 1.0 / (1.0 + (-x).exp());
         check("relu", B::relu, |x| x.max(0.0));
         check("leaky_relu", |x| B::leaky_relu(x, 0.01f64.into()), |x| if x < 0.0 { 0.01 * x } else { x });
@@ -231,7 +231,7 @@ mod tests {
     }
 
     #[test]
-    fn gradients() {
+    fn gradients_are_those_of_the_formulas() {
         let sigmoid = |x: f64| 1.0 / (1.0 + (-x).exp());
         let one = |x: &TpuTensor| record("ones", [x], |r, [x]| r.splat_like(x, 1.0));
         check(
@@ -262,7 +262,7 @@ mod tests {
     }
 
     #[test]
-    fn nan_goes_through() {
+    fn nan_gives_nan() {
         for device in devices() {
             let x = to_device(tensor_of(BurnDType::F32, &[f64::NAN], &[1]), &device);
             let hard = B::hard_sigmoid(x.clone(), 1.0.into(), 0.0.into());

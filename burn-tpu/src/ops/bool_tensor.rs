@@ -1,6 +1,5 @@
-//! Burn's bool ops. Bools are native on the device whatever type is asked for; data in Burn's integer forms is converted as
-//! it comes in. Left to Burn's default: `argwhere`, whose result's shape depends on the values, so that a read cannot be
-//! avoided.
+//! Burn's bool ops. Bools are native on the device whatever type is requested; data in Burn's integer forms is converted at
+//! the upload. Only `argwhere` is Burn's default: its result's shape depends on the values, so it needs a read.
 
 use super::host;
 use super::options::resolved;

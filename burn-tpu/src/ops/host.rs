@@ -1,4 +1,4 @@
-//! Burn's tensor data to and from a device. Bools stored as integers become native bools.
+//! Moves Burn's tensor data to and from a device. Bools stored as integers become native bools.
 
 use crate::dtype::{from_burn, to_burn};
 use crate::error::failed;
@@ -8,8 +8,8 @@ use burn_std::{BoolStore, DType as BurnDType};
 use burn_tpu_runtime::graph::{DType, TensorType};
 use burn_tpu_runtime::ops::data;
 
-/// Host data on a device. Burn's creation ops return no result, so what cannot be put there makes a failed tensor, and the
-/// read says why.
+/// Uploads host data to a device. Burn's creation ops cannot return an error, so data that cannot be uploaded gives a failed
+/// tensor, whose read returns the reason.
 pub(super) fn from_data(name: &'static str, data: TensorData, device: &TpuDevice) -> TpuTensor {
     let dtype = match data.dtype {
         BurnDType::Bool(_) => Some(DType::Bool),
@@ -23,7 +23,7 @@ pub(super) fn from_data(name: &'static str, data: TensorData, device: &TpuDevice
     data::from_bytes(name, ty, bytes(data), &device.0).into()
 }
 
-/// Row-major bytes, one per bool.
+/// Returns row-major bytes, one per bool.
 fn bytes(data: TensorData) -> Vec<u8> {
     let dtype = data.dtype;
     let bytes = data.bytes.try_into_vec::<u8>().unwrap_or_else(|bytes| bytes.to_vec());
@@ -34,7 +34,10 @@ fn bytes(data: TensorData) -> Vec<u8> {
     }
 }
 
-/// The tensor's elements, row-major: runs what was recorded and waits. Every failure on the way here is reported now.
+/// Returns the tensor's elements, row-major. Runs what was recorded and waits.
+///
+/// # Errors
+/// That of any program or upload that the value depends on.
 pub(super) async fn into_data(x: TpuTensor) -> Result<TensorData, ExecutionError> {
     let bytes = data::into_bytes(&x.0).map_err(failed)?;
     Ok(TensorData::from_bytes_vec(bytes, x.shape(), to_burn(x.0.element())))
@@ -52,7 +55,7 @@ mod tests {
     }
 
     #[test]
-    fn bools_come_in_as_integers_too() {
+    fn bools_stored_as_integers_are_uploaded() {
         let bytes = Bytes::from_bytes_vec(vec![0, 0, 0, 0, 0, 1, 0, 0]);
         let data = TensorData::from_bytes(bytes, [2], BurnDType::Bool(BoolStore::U32));
         assert_eq!(truths(from_data("bool_from_data", data, &ndarray())), [false, true]);

@@ -1,5 +1,5 @@
-//! Burn's integer ops. Every defaulted method is overridden. Arithmetic wraps,
-//! division truncates, and what Rust would panic at (a division by zero) is the device's choice.
+//! Burn's integer ops. Every defaulted method is overridden. Arithmetic wraps, division truncates, and the result of a
+//! division by zero depends on the device.
 
 use super::host;
 use super::options::{pair, plain_distribution, resolved, scatter_mode};
@@ -17,8 +17,8 @@ use burn_tpu_runtime::ops::arithmetic::{self, binary, binary_scalar, compare, co
 use burn_tpu_runtime::ops::{data, index, matmul, movement, random, reduce, sort};
 use std::ops::Range;
 
-/// The type of positions in an integer tensor, which Burn's integer ops do not name: the tensor's own, as on Burn's GPU
-/// backends, unless it is too narrow to count in.
+/// Returns the type of positions in an integer tensor, which Burn's integer ops do not name: the tensor's type, as on Burn's
+/// GPU backends, unless it is too narrow for the count.
 fn index_type(x: &Tensor) -> DType {
     let own = x.element();
     if own.size_bytes() < DType::I32.size_bytes() { DType::I32 } else { own }
@@ -43,7 +43,7 @@ impl<F: TpuFloat, I: TpuInt> IntTensorOps<Self> for Tpu<F, I> {
         data::to_device(tensor.0, &device.0).into()
     }
 
-    /// Zeros: XLA has no memory without a value.
+    /// Returns zeros: XLA has no uninitialised memory.
     fn int_empty(shape: Shape, device: &TpuDevice, dtype: IntDType) -> TpuTensor {
         data::splat("int_empty", &shape, from_int(dtype), 0, &device.0).into()
     }

@@ -1,7 +1,7 @@
 //! Burn's operation traits as thin methods over the runtime's operations.
 //!
 //! The files have Burn's names (`tensor`, `int_tensor`, `bool_tensor`, `module`, `activation`, `qtensor`, `transaction`).
-//! Two families, activations and quantized tensors, are composed here, since Burn's traits are all that asks for them.
+//! Two families, activations and quantized tensors, are composed here, since only Burn's traits need them.
 
 mod activation;
 mod bool_tensor;

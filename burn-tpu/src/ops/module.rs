@@ -1,6 +1,6 @@
 //! Burn's module operations: convolutions, pools, interpolation, attention, linear layers, norms, Fourier transforms.
 //!
-//! The methods here only name the op and pass its operands on.
+//! Each method names the op and passes its operands to the runtime.
 
 use super::options::{
     attention_options, conv_options, conv_transpose_options, deform_conv_options, inner, interpolate_options,
@@ -15,7 +15,7 @@ use burn_tpu_runtime::ops::index;
 use burn_tpu_runtime::ops::module::{self as layers, Window};
 
 impl<F: TpuFloat, I: TpuInt> Tpu<F, I> {
-    /// The type of indices that a pool makes: the device's default integer.
+    /// The type of a pool's indices: the device's default integer.
     fn index_type(x: &TpuTensor) -> DType {
         from_int(get_device_settings::<Self>(&x.device()).int_dtype)
     }

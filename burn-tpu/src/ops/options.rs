@@ -1,4 +1,4 @@
-//! Burn's options as the runtime's plain ones.
+//! Conversions of Burn's options to the runtime's plain ones.
 
 use crate::TpuTensor;
 use burn_backend::Distribution;
@@ -15,18 +15,18 @@ use burn_tpu_runtime::ops::module::{
 use burn_tpu_runtime::ops::{movement, random};
 use smallvec::SmallVec;
 
-/// The optional operand as the runtime takes it.
+/// Converts an optional operand.
 pub(super) fn inner(tensor: &Option<TpuTensor>) -> Option<&Tensor> {
     tensor.as_ref().map(|tensor| &tensor.0)
 }
 
-/// Two results.
+/// Converts two results.
 pub(super) fn pair((first, second): (Tensor, Tensor)) -> (TpuTensor, TpuTensor) {
     (first.into(), second.into())
 }
 
-/// Burn's slices within the tensor's dims: clamped, negative bounds counted from the end. One of a dim that the tensor has
-/// not stays, for the op to refuse.
+/// Resolves Burn's slices within the tensor's dims: clamps them, and counts negative bounds from the end. A slice of a dim
+/// that the tensor does not have is kept, and the op refuses it.
 pub(super) fn resolved(tensor: &TpuTensor, slices: &[Slice]) -> SmallVec<[movement::Slice; 4]> {
     let size = |dim: usize| tensor.0.dims().get(dim).copied().unwrap_or(0);
     let resolve =
@@ -122,6 +122,6 @@ mod tests {
         let slice = |range, step| movement::Slice { range, step };
         assert_eq!(resolve(&[s![1..2], s![-2..]]), [slice(1..2, 1), slice(1..3, 1)]);
         assert_eq!(resolve(&[s![..;-1], s![0..9;2]]), [slice(0..2, -1), slice(0..3, 2)]);
-        assert_eq!(resolve(&[s![..], s![..], s![..]])[2], slice(0..0, 1), "for the op to refuse");
+        assert_eq!(resolve(&[s![..], s![..], s![..]])[2], slice(0..0, 1), "the op refuses it");
     }
 }

@@ -1,12 +1,12 @@
-//! Quantized tensors: quantization, its inverse and moves of quantized values, on the device.
+//! Quantized tensors: quantization, dequantization and movement of quantized values, on the device.
 //!
 //! Supported are symmetric schemes of 8, 4 and 2 bits (Q8F, Q8S, Q4F, Q4S, Q2F, Q2S), one scale for the tensor or one per
-//! block of row-major values. Values take one byte each on the device whatever their bits, and scales are f32; a scheme
-//! that packs values into words is read and then becomes the native one, as in Burn's other CPU backends. Float values
-//! (E4M3, E5M2, E2M1) and native packing panic, naming the scheme.
+//! block of row-major values. Each value takes one byte on the device whatever its bits; scales are f32. Data of a scheme
+//! that packs values into words is unpacked to the native scheme, as in Burn's other CPU backends. Float values (E4M3, E5M2,
+//! E2M1) and native packing panic with a message that names the scheme.
 //!
-//! Moves keep the integers and their scale, so they cost no precision. Blocks do not survive most moves: then values are
-//! dequantized, moved and quantized anew. Everything else is Burn's default, which dequantizes.
+//! Movement ops keep the integers and their scale, so they lose no precision. Most of them break up blocks: then values are
+//! dequantized, moved and quantized again. Everything else is Burn's default, which dequantizes.
 
 use crate::backend::{TpuFloat, TpuInt};
 use crate::dtype::{from_float, from_int};
@@ -45,7 +45,7 @@ impl<F: TpuFloat, I: TpuInt> QTensorOps<Self> for Tpu<F, I> {
         TpuQTensor { values, scales, scheme }
     }
 
-    /// The scale maps the largest magnitude, of the tensor or of a block, to the end of the value range.
+    /// Quantizes with the scale that maps the largest magnitude, of the tensor or of a block, to the end of the value range.
     fn quantize_dynamic(x: TpuTensor, scheme: &QuantScheme) -> TpuQTensor {
         let scheme = supported("quantize_dynamic", scheme);
         let [values, scales] = record_many("quantize_dynamic", [&x], |r, nodes| {
@@ -76,7 +76,7 @@ impl<F: TpuFloat, I: TpuInt> QTensorOps<Self> for Tpu<F, I> {
         TpuQTensor { values: values.into(), scales: scales.into(), scheme: x.scheme }
     }
 
-    /// Blocks are runs of row-major values, which other dims do not change.
+    /// Reshapes the integers. Blocks are ranges of row-major values, so a reshape keeps them.
     fn q_reshape(x: TpuQTensor, shape: Shape) -> TpuQTensor {
         TpuQTensor { values: movement::reshape(x.values.0, &shape).into(), ..x }
     }
@@ -149,7 +149,8 @@ impl<F: TpuFloat, I: TpuInt> QTensorOps<Self> for Tpu<F, I> {
 }
 
 impl<F: TpuFloat, I: TpuInt> Tpu<F, I> {
-    /// Applies a move to the integers where one scale serves all, else to the numbers, which are then quantized anew.
+    /// Applies a movement op to the integers if there is one scale, else to the dequantized values, which are then quantized
+    /// again.
     fn moved(x: TpuQTensor, moved: impl FnOnce(Tensor) -> Tensor) -> TpuQTensor {
         match x.scheme.level {
             QuantLevel::Tensor => TpuQTensor { values: moved(x.values.0).into(), ..x },
@@ -160,7 +161,8 @@ impl<F: TpuFloat, I: TpuInt> Tpu<F, I> {
         }
     }
 
-    /// Something in the order of the numbers: the integers where one scale (above 0) serves all.
+    /// Returns a tensor that has the order of the values: the integers if there is one scale (above 0), else the dequantized
+    /// values.
     fn comparable(x: TpuQTensor) -> Tensor {
         match x.scheme.level {
             QuantLevel::Tensor => x.values.0,
@@ -169,10 +171,10 @@ impl<F: TpuFloat, I: TpuInt> Tpu<F, I> {
     }
 }
 
-/// The scheme as it is kept on the device.
+/// Returns the scheme that is stored on the device.
 ///
 /// # Panics
-/// When values of the scheme are not small integers. Burn has no other way to refuse a scheme.
+/// If the scheme's values are not small integers. Burn has no other way to refuse a scheme.
 fn supported(op: &'static str, scheme: &QuantScheme) -> QuantScheme {
     let floats = matches!(scheme.value, QuantValue::E4M3 | QuantValue::E5M2 | QuantValue::E2M1);
     if floats || matches!(scheme.store, QuantStore::PackedNative(_)) {
@@ -181,25 +183,25 @@ fn supported(op: &'static str, scheme: &QuantScheme) -> QuantScheme {
     scheme.with_store(QuantStore::Native)
 }
 
-/// `[blocks, values]`: a row for each scale of the scheme.
+/// Reshapes to `[blocks, values]`: a row for each scale of the scheme.
 fn blocks(r: &mut Recorder, x: NodeId, scheme: &QuantScheme) -> Result<NodeId> {
     let elements = r.ty(x).elements();
     let (rows, columns) = match scheme.level {
         QuantLevel::Tensor => (1, elements),
-        // Rounded up, so that a tensor which is no whole number of blocks breaks the reshape's rule.
+        // Rounded up, so that the reshape refuses a tensor that is not a whole number of blocks.
         QuantLevel::Block(size) => (elements.div_ceil(size.num_elements().max(1)), size.num_elements()),
     };
     r.reshape(x, &[rows, columns])
 }
 
-/// `scales` under the dims of `blocks`.
+/// Broadcasts `scales` to the dims of `blocks`.
 fn per_block(r: &mut Recorder, scales: NodeId, blocks: NodeId) -> Result<NodeId> {
     let dims = r.dims(blocks);
     let scales = r.reshape(scales, &dims[..1])?;
     r.broadcast_in_dim(scales, &dims, &[0])
 }
 
-/// f32 `[blocks]`: twice the largest magnitude over the width of the value range.
+/// Returns the scales, f32 `[blocks]`: twice the largest magnitude divided by the width of the value range.
 fn fitting_scales(r: &mut Recorder, x: NodeId, scheme: &QuantScheme) -> Result<NodeId> {
     let (low, high) = scheme.value.range();
     let x = r.convert(x, DType::F32)?;
@@ -207,13 +209,13 @@ fn fitting_scales(r: &mut Recorder, x: NodeId, scheme: &QuantScheme) -> Result<N
     let magnitudes = r.unary(UnaryOp::Abs, x)?;
     let largest = r.reduce(Combine::Max, magnitudes, &[1])?;
     let width = r.binary_const(BinaryOp::Mul, largest, 2.0)?;
-    // A slot, though it never changes: XLA divides by a constant through its reciprocal, and a scale that is off in the last
-    // bit moves the largest values, which lie at a half in the unsymmetric ranges.
+    // A slot, though it never changes: XLA divides by a constant through its reciprocal, and a scale with a wrong last bit
+    // moves the largest values, which lie at a half in the asymmetric ranges.
     let range = r.slot_like(width, f64::from(high - low))?;
     r.binary(BinaryOp::Div, width, range)
 }
 
-/// round(x / scale) within the value range, and the scales used, as `[i8 of x's dims, f32 [blocks]]`.
+/// Returns round(x / scale) within the value range, i8 with the dims of x, and the scales used, f32 `[blocks]`.
 fn quantized(r: &mut Recorder, x: NodeId, scales: NodeId, scheme: &QuantScheme) -> Result<[NodeId; 2]> {
     let (low, high) = scheme.value.range();
     let dims = r.dims(x);
@@ -231,7 +233,7 @@ fn quantized(r: &mut Recorder, x: NodeId, scales: NodeId, scheme: &QuantScheme) 
     Ok([r.reshape(values, &dims)?, scales])
 }
 
-/// Scales without zeros and NaN, which come from values that are all 0 or not numbers: 0.1, as in burn-ndarray.
+/// Replaces scales that are zero or NaN by 0.1, as burn-ndarray does: they come from values that are all 0 or not numbers.
 fn usable(r: &mut Recorder, scales: NodeId) -> Result<NodeId> {
     let smallest = f64::from(f32::MIN_POSITIVE);
     let positive = r.compare_const(Direction::Ge, scales, smallest)?;
@@ -241,7 +243,7 @@ fn usable(r: &mut Recorder, scales: NodeId) -> Result<NodeId> {
     r.select(good, scales, other)
 }
 
-/// The nearest integer, halves away from zero as Burn's other backends quantize (StableHLO's common rounding is to even).
+/// Rounds to the nearest integer, halves away from zero as Burn's other backends do (StableHLO's usual rounding is to even).
 fn round_half_away(r: &mut Recorder, x: NodeId) -> Result<NodeId> {
     let size = r.unary(UnaryOp::Abs, x)?;
     let floor = r.unary(UnaryOp::Floor, size)?;
@@ -296,7 +298,7 @@ mod tests {
     }
 
     #[test]
-    fn data_comes_back_as_it_went_in() {
+    fn uploaded_data_is_read_back_unchanged() {
         for device in devices() {
             let native =
                 TensorData::quantized(vec![-127i8, -71, 0, 35], [4], scheme(QuantValue::Q8S), &[0.014_173_228]);
@@ -333,7 +335,7 @@ mod tests {
     }
 
     #[test]
-    fn moves_keep_the_numbers() {
+    fn movement_keeps_the_values() {
         for device in devices() {
             for level in [QuantLevel::Tensor, QuantLevel::block([4])] {
                 let host = TensorData::new(numbers(32), [4, 8]);
@@ -368,7 +370,7 @@ mod tests {
 
     #[test]
     #[should_panic(expected = "E4M3")]
-    fn a_scheme_that_is_not_supported_is_named() {
+    fn an_unsupported_scheme_is_named() {
         let _ = B::quantize_dynamic(tensor([1.0f32], &[1]), &scheme(QuantValue::E4M3));
     }
 }

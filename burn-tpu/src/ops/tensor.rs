@@ -1,5 +1,5 @@
-//! Burn's float ops. Every defaulted method is overridden but the autodiff hooks (`detach`, `require_grad`), which have no
-//! meaning here. The requested bool type is not looked at: bools are native.
+//! Burn's float ops. Every defaulted method is overridden except the autodiff hooks (`detach`, `require_grad`), which have
+//! no meaning here. The requested bool type is ignored: bools are native.
 
 use super::host;
 use super::options::{grid_sample_options, pair, plain_distribution, resolved, scatter_mode};
@@ -33,7 +33,7 @@ impl<F: TpuFloat, I: TpuInt> FloatTensorOps<Self> for Tpu<F, I> {
         data::to_device(tensor.0, &device.0).into()
     }
 
-    /// Zeros: XLA has no memory without a value.
+    /// Returns zeros: XLA has no uninitialised memory.
     fn float_empty(shape: Shape, device: &TpuDevice, dtype: FloatDType) -> TpuTensor {
         data::splat("float_empty", &shape, from_float(dtype), 0, &device.0).into()
     }

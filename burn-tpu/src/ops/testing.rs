@@ -1,38 +1,38 @@
-//! What the unit tests of the families share: tensors on burn-ndarray from literals, and their values.
+//! Shared by the unit tests of the families: tensors from literals, their values, and the devices to test.
 
 use super::host;
 use crate::{TpuDevice, TpuTensor};
 use burn_backend::{Element, TensorData, try_read_sync};
 use burn_std::DType;
 
-/// A tensor from row-major values.
+/// Returns a tensor with these row-major values.
 pub(super) fn tensor<E: Element>(values: impl IntoIterator<Item = E>, dims: &[usize]) -> TpuTensor {
     host::from_data("test", TensorData::new(values.into_iter().collect(), dims.to_vec()), &TpuDevice::ndarray())
 }
 
-/// A tensor from row-major values of another element type.
+/// Returns a tensor with these row-major values, of another element type.
 pub(super) fn tensor_of(dtype: DType, values: &[f64], dims: &[usize]) -> TpuTensor {
     let host = TensorData::new(values.to_vec(), dims.to_vec()).convert_dtype(dtype);
     host::from_data("test", host, &TpuDevice::ndarray())
 }
 
-/// The tensor on another device.
+/// Returns the tensor on another device.
 pub(super) fn to_device(x: TpuTensor, device: &TpuDevice) -> TpuTensor {
     burn_tpu_runtime::ops::data::to_device(x.0, &device.0).into()
 }
 
-/// The values, row-major, as f64.
+/// Returns the values, row-major, as f64.
 pub(super) fn values(x: TpuTensor) -> Vec<f64> {
     let read = try_read_sync(host::into_data(x)).expect("into_data never waits for another future");
     read.expect("the program runs").iter::<f64>().collect()
 }
 
-/// The values as truth values.
+/// Returns the values as bools.
 pub(super) fn truths(x: TpuTensor) -> Vec<bool> {
     values(x).into_iter().map(|value| value != 0.0).collect()
 }
 
-/// burn-ndarray, and the CPU plugin where there is one (or where `BURN_TPU_REQUIRE_PLUGIN=1` demands it).
+/// Returns burn-ndarray, and the CPU plugin if it is installed or `BURN_TPU_REQUIRE_PLUGIN=1` is set.
 pub(super) fn devices() -> Vec<TpuDevice> {
     let cpu = TpuDevice::cpu(0);
     let required = std::env::var_os("BURN_TPU_REQUIRE_PLUGIN").is_some_and(|value| value == "1");

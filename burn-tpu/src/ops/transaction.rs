@@ -10,9 +10,9 @@ use burn_backend::ops::{
 };
 use burn_tpu_runtime::ops::data;
 
-/// Burn's default reads one tensor after the other. On the recording thread that is one program, since a read there cuts
-/// everything alive; a thread that reads what another one recorded cuts only up to what it reads, so it begins with the
-/// last.
+/// Reads several tensors with one cut. Burn's default reads one tensor after the other. In the recording stream that is one
+/// program, since a read there runs everything that is alive. A read from another thread cuts at the tensor's position, so
+/// the last recorded tensor is read first.
 impl<F: TpuFloat, I: TpuInt> TransactionOps<Self> for Tpu<F, I> {
     async fn tr_execute(reads: TransactionPrimitive<Self>) -> Result<TransactionPrimitiveData, ExecutionError> {
         let tensors = reads.read_floats.iter().chain(&reads.read_ints).chain(&reads.read_bools);

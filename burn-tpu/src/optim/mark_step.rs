@@ -5,11 +5,23 @@ use burn_core::module::AutodiffModule;
 use burn_core::tensor::backend::AutodiffBackend;
 use burn_optim::{GradientsParams, LearningRate, MultiGradientsParams, Optimizer};
 
-/// Wraps any Burn [`Optimizer`] and marks the step after it, so that forward, backward and update of a training step run as
-/// one program.
+/// Wraps any Burn [`Optimizer`] and ends the training step after it, so that forward, backward and update run as one
+/// program.
 ///
-/// Burn 0.21 has no marker of its own, and its `Learner` reads the loss on another thread: without this wrapper, where a
-/// program ends would be up to that thread. With a hand-written loop, calling [`mark_step`](crate::mark_step) does the same.
+/// Burn 0.21 has no step marker, and its `Learner` reads the loss on another thread: without this wrapper, that thread
+/// decides where a program ends.
+///
+/// After the optimizer's step, this wrapper cuts the traces of *all* devices of the calling thread's stream. Each trace is
+/// also split at its seams: earlier work that the step does not use (a batch for a later step, a metric of a validation)
+/// runs as separate programs, so that the step is the same program every time. In a loop written by hand,
+/// [`mark_step`](crate::mark_step) is enough: it cuts *one* device's trace, and everything in that trace is one program.
+/// Neither waits. Both log an error of the compiler and leave the work recorded; the next read or sync returns the error.
+///
+/// # Order of the wrappers
+/// `MarkStep` is outermost: what an optimizer outside of it records would belong to the next step. [`MasterWeights`] is
+/// innermost, around the optimizer itself.
+///
+/// [`MasterWeights`]: crate::MasterWeights
 ///
 /// ```
 /// use burn_tpu::{MarkStep, MasterWeights, Tpu};
@@ -29,7 +41,7 @@ impl<O> MarkStep<O> {
         Self { optimizer }
     }
 
-    /// The wrapped optimizer.
+    /// Returns the wrapped optimizer.
     pub fn inner(&self) -> &O {
         &self.optimizer
     }

@@ -1,4 +1,4 @@
-//! The optimizer wrapper that keeps f32 master weights and f32 state beside 16-bit weights.
+//! The optimizer wrapper that keeps f32 master weights and f32 state for 16-bit weights.
 
 use crate::backend::{TpuFloat, TpuInt};
 use crate::dtype::to_burn;
@@ -11,28 +11,33 @@ use burn_optim::{LearningRate, SimpleOptimizer, adaptor::OptimizerAdaptor};
 use burn_std::DType as BurnDType;
 use burn_tpu_runtime::graph::DType;
 
-/// Wraps any Burn [`SimpleOptimizer`] so that 16-bit weights learn: the optimizer sees an f32 master copy of each weight,
-/// the gradient in f32, and keeps its state in f32; the weight is the master copy rounded. A weight that was changed
-/// otherwise since the last step (clipped, averaged, re-initialised, loaded from a record) replaces its master copy.
+/// Wraps any Burn [`SimpleOptimizer`] so that 16-bit weights learn.
 ///
-/// A bf16 weight has 8 significant bits: an update below 1/256 of it would vanish. Weights that are f32 or f64 already are
-/// passed through and cost nothing.
+/// The optimizer gets an f32 master copy of each weight and the gradient in f32, and keeps its state in f32. The weight is
+/// the rounded master copy. A weight that something else changed since the last step (clipping, averaging,
+/// re-initialising, loading a record) replaces its master copy.
 ///
-/// The master copy belongs to the optimizer's record: a checkpoint of a training run saves and loads both records.
+/// A bf16 weight has 8 significant bits: an update below 1/256 of it would vanish. Weights that are f32 or f64 are passed
+/// through and cost nothing.
+///
+/// The master copy is part of the optimizer's record: a checkpoint of a training run saves and loads the records of both
+/// model and optimizer.
+///
+/// [`MarkStep`](crate::MarkStep) goes outside: `MarkStep::new(MasterWeights::adapt(AdamConfig::new().init()))`.
 #[derive(Clone, Debug)]
 pub struct MasterWeights<O> {
     optimizer: O,
 }
 
 impl<O> MasterWeights<O> {
-    /// Wraps an optimizer. The wrapped one runs on `Tpu<f32>`, which matters to the optimizers whose type names their backend:
+    /// Wraps an optimizer, which then runs on `Tpu<f32>`. This matters for optimizers whose type names their backend:
     /// `OptimizerAdaptor::from(MasterWeights::new(SgdConfig::new().build()))`.
     pub fn new(optimizer: O) -> Self {
         Self { optimizer }
     }
 
-    /// Wraps the optimizer inside what a Burn optimizer's configuration builds, with its gradient clipping:
-    /// `MasterWeights::adapt(AdamWConfig::new().init())`. For `Sgd` and `Muon`, see [`MasterWeights::new`].
+    /// Wraps the optimizer inside the adaptor that a Burn configuration builds, and keeps its gradient clipping:
+    /// `MasterWeights::adapt(AdamWConfig::new().init())`. For `Sgd` and `Muon`, use [`MasterWeights::new`].
     pub fn adapt<M, B>(adaptor: OptimizerAdaptor<O, M, B>) -> OptimizerAdaptor<Self, M, B>
     where
         B: AutodiffBackend,
@@ -94,8 +99,9 @@ where
     }
 }
 
-/// Returns the master copy that the optimizer starts from: element by element the one that it has, as long as the weight is
-/// that copy rounded, else the weight. So it follows a weight that was clipped, averaged, re-initialised or loaded since.
+/// Returns the master copy that the optimizer starts from. Each element is that of the old master copy if the weight's
+/// element is its rounded value, else the weight's element. So the copy follows a weight that was clipped, averaged,
+/// re-initialised or loaded since the last step.
 fn follow<F: TpuFloat, I: TpuInt, const D: usize>(
     master: Option<Tensor<Wide<I>, D>>,
     weight: Tensor<Tpu<F, I>, D>,
@@ -110,7 +116,7 @@ fn retype_bool<F: TpuFloat, I: TpuInt, const D: usize>(tensor: Tensor<Tpu<F, I>,
     Tensor::from_primitive(tensor.into_primitive())
 }
 
-/// The same tensor under the name of another default float type.
+/// Returns the same tensor, typed with another default float type.
 fn retype<A: TpuFloat, B: TpuFloat, I: TpuInt, const D: usize>(tensor: Tensor<Tpu<A, I>, D>) -> Tensor<Tpu<B, I>, D> {
     Tensor::from_primitive(TensorPrimitive::Float(tensor.into_primitive().tensor()))
 }
@@ -132,7 +138,8 @@ where
         (self.master, self.state).into_item::<P>()
     }
 
-    /// Burn loads a float tensor in its device's default type, which is a 16-bit one here; see `TpuDevice::wide`.
+    /// Loads f32 values. Burn loads a float tensor in its device's default type, which has 16 bits here; see
+    /// `TpuDevice::wide`.
     fn from_item<P: PrecisionSettings>(item: Self::Item<P>, device: &TpuDevice) -> Self {
         let (master, state) = Record::<Wide<I>>::from_item::<P>(item, &device.wide());
         Self { master, state }

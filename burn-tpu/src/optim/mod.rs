@@ -1,4 +1,4 @@
-//! Wrappers for Burn's optimizers: a step that is one program, and bf16 weights that learn.
+//! Wrappers of Burn's optimizers: `MarkStep` makes a step one program, `MasterWeights` lets bf16 weights learn.
 
 mod mark_step;
 mod master_weights;
