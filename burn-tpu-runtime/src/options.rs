@@ -17,6 +17,7 @@ use std::time::Duration;
 
 /// What happens when a device's engine cannot lower a node.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum FallbackPolicy {
     /// The node runs on the host through burn-ndarray, silently; metrics count it.
     Allow,

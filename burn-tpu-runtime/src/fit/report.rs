@@ -39,6 +39,7 @@ pub struct StepReport {
 /// Whether a step can run on a slice.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(tag = "verdict", rename_all = "snake_case")]
+#[non_exhaustive]
 pub enum Verdict {
     /// The compiler made a program that fits a device's memory.
     Fits,
@@ -115,6 +116,7 @@ pub struct Memory {
 /// What a buffer is to its program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
+#[non_exhaustive]
 pub enum BufferKind {
     /// Passed in: a weight, optimizer state, the batch.
     Argument,

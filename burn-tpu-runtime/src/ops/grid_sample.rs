@@ -13,6 +13,7 @@ use burn_tpu_graph::{Builder, DType, Dims, NodeId, Result};
 
 /// What a sample outside of its image reads.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum GridSamplePadding {
     /// Zero.
     #[default]

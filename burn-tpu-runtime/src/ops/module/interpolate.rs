@@ -17,6 +17,7 @@ type Tap = (Vec<i64>, Vec<f64>);
 
 /// How a value between pixels is found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum InterpolateMode {
     /// The value of one pixel.
     Nearest,
