@@ -9,7 +9,9 @@ use burn_optim::{GradientsParams, LearningRate, MultiGradientsParams, Optimizer}
 /// one program.
 ///
 /// Burn 0.21 has no marker of its own, and its `Learner` reads the loss on another thread: without this wrapper, where a
-/// program ends would be up to that thread. With a hand-written loop, calling [`mark_step`](crate::mark_step) does the same.
+/// program ends would be up to that thread. In a loop of your own, call [`TpuDevice::mark_step`] after the step instead.
+///
+/// This is the outermost wrapper: [`MasterWeights`](crate::MasterWeights) is inside it, and the Burn optimizer inside that.
 ///
 /// ```
 /// use burn_tpu::{MarkStep, MasterWeights, Tpu};
