@@ -17,6 +17,7 @@ use burn::prelude::*;
 use burn_tpu::{Metrics, Tpu, TpuDevice, TpuOptions, mark_step, metrics};
 use burn_tpu_workspace::models::{GptConfig, Images, Mlp, Supervised, Tokens, adam, adamw, train_step};
 use criterion::{BatchSize, Criterion};
+use std::ops::Sub;
 use std::time::Duration;
 
 type A = Autodiff<Tpu<f32>>;
@@ -57,9 +58,9 @@ impl Step {
         Self::new(device, Mlp::new(&device), adam(), Images::synthetic(16, 0, &device))
     }
 
-    /// Returns how much `steps` steps add to a counter of the metrics. Each step finishes before the next begins,
+    /// Returns how much `steps` steps add to a counter or a timer of the metrics. Each step finishes before the next begins,
     /// since a full queue would make dispatch wait.
-    fn metric_increase(&mut self, steps: u64, number: impl Fn(&Metrics) -> u64) -> u64 {
+    fn metric_increase<N: Sub<Output = N>>(&mut self, steps: u64, number: impl Fn(&Metrics) -> N) -> N {
         let before = number(&metrics(&self.device));
         for _ in 0..steps {
             (self.run)();
@@ -69,12 +70,12 @@ impl Step {
     }
 
     /// As [`Step::metric_increase`], with the in-memory cache emptied before each step.
-    fn metric_increase_cold(&mut self, steps: u64, number: impl Fn(&Metrics) -> u64 + Copy) -> Duration {
+    fn metric_increase_cold(&mut self, steps: u64, time: impl Fn(&Metrics) -> Duration + Copy) -> Duration {
         let cold = |_| {
             Tpu::<f32>::memory_cleanup(&self.device);
-            self.metric_increase(1, number)
+            self.metric_increase(1, time)
         };
-        Duration::from_nanos((0..steps).map(cold).sum())
+        (0..steps).map(cold).sum()
     }
 }
 
@@ -84,25 +85,26 @@ fn warm(c: &mut Criterion) {
         b.iter_custom(|ops| {
             let per_step = gpt.metric_increase(1, |m| m.recorded_ops);
             let steps = ops.div_ceil(per_step).max(8);
-            let time =
-                gpt.metric_increase(steps, |m| m.record_ns) as u128 * u128::from(ops) / u128::from(steps * per_step);
-            Duration::from_nanos(time as u64)
+            gpt.metric_increase(steps, Metrics::record_time).mul_f64(ops as f64 / (steps * per_step) as f64)
         });
     });
-    for (name, number) in [("key", (|m| m.key_ns) as fn(&Metrics) -> u64), ("dispatch", |m| m.dispatch_ns)] {
-        c.bench_function(name, |b| b.iter_custom(|steps| Duration::from_nanos(gpt.metric_increase(steps, number))));
+    let times: [(_, fn(&Metrics) -> Duration); 2] = [("key", Metrics::key_time), ("dispatch", Metrics::dispatch_time)];
+    for (name, time) in times {
+        c.bench_function(name, |b| b.iter_custom(|steps| gpt.metric_increase(steps, time)));
     }
 }
 
 fn cold(c: &mut Criterion) {
     let mut mlp = Step::mlp(TpuDevice::cpu(1));
-    for (name, number) in [("lower", (|m| m.lower_ns) as fn(&Metrics) -> u64), ("compile cold", |m| m.compile_ns)] {
-        c.bench_function(name, |b| b.iter_custom(|steps| mlp.metric_increase_cold(steps, number)));
+    let times: [(_, fn(&Metrics) -> Duration); 2] =
+        [("lower", Metrics::lower_time), ("compile cold", Metrics::compile_time)];
+    for (name, time) in times {
+        c.bench_function(name, |b| b.iter_custom(|steps| mlp.metric_increase_cold(steps, time)));
     }
     let mut mlp = Step::mlp(TpuDevice::cpu(2));
     c.bench_function("compile from disk", |b| {
         b.iter_custom(|steps| {
-            let time = mlp.metric_increase_cold(steps, |m| m.disk_ns);
+            let time = mlp.metric_increase_cold(steps, Metrics::disk_time);
             assert!(metrics(&mlp.device).disk_hits > 0, "no program was read from disk");
             time
         });

@@ -177,8 +177,9 @@ fn dispatching_a_step_does_not_wait_for_it() {
     step(&mut seen);
     let donated = seen[1].donated_bytes - seen[0].donated_bytes;
     assert_eq!((donated, seen[1].alias_bytes - seen[0].alias_bytes), (4 * (side * side) as u64, donated));
-    let (dispatched, waited) = (seen[1].dispatch_ns - seen[0].dispatch_ns, seen[2].wait_ns - seen[1].wait_ns);
-    assert!(waited > dispatched, "{dispatched} ns until it was dispatched, {waited} ns until it completed");
+    let dispatched = seen[1].dispatch_time() - seen[0].dispatch_time();
+    let waited = seen[2].wait_time() - seen[1].wait_time();
+    assert!(waited > dispatched, "{dispatched:?} until it was dispatched, {waited:?} until it completed");
 }
 
 /// Another thread's read runs the first part of a trace; the rest still needs the buffers that this part read.

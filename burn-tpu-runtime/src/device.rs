@@ -8,6 +8,7 @@ use crate::trace;
 
 /// What a device runs on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[non_exhaustive]
 pub enum Platform {
     /// Google TPUs, through libtpu.
     Tpu,

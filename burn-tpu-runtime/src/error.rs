@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 /// Who can fix an error.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Fault {
     /// The calling program: a shape, a dtype, an option.
     User,

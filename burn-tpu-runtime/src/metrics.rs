@@ -11,6 +11,7 @@ use tracing_bound::TracingBoundMonitor;
 
 /// Why a trace was cut: what made its recorded work run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[non_exhaustive]
 pub enum CutReason {
     /// [`Device::mark_step`](crate::Device::mark_step) or [`end_step`](crate::end_step).
     MarkStep,
@@ -26,25 +27,56 @@ pub enum CutReason {
     TraceCap,
 }
 
-macro_rules! counters {
-    ($($(#[$doc:meta])* $name:ident: $unit:literal,)*) => {
+/// Each counter is `name: unit`, each timer `method from field`. A timer's field holds nanoseconds.
+macro_rules! metrics {
+    (
+        counters { $($(#[$doc:meta])* $name:ident: $unit:literal,)* }
+        timers { $($(#[$time_doc:meta])* $time:ident from $ns:ident,)* }
+    ) => {
         /// What a device has done since it started: a snapshot, taken by [`Device::metrics`](crate::Device::metrics).
+        ///
+        /// Counters are fields. Times are methods and return a [`Duration`]: [`Metrics::record_time`],
+        /// [`Metrics::compile_time`] and so on. All of them only grow: subtract an earlier snapshot from a later one to know
+        /// what a part of the program did. [`Display`](std::fmt::Display) writes a report of everything that is not zero,
+        /// which ends with the reason of every cut and of every recompile.
         #[derive(Clone, Debug, Default, PartialEq)]
         #[non_exhaustive]
         pub struct Metrics {
             $($(#[$doc])* pub $name: u64,)*
-            /// How often traces were cut, by reason.
+            /// The number of times that traces were cut, by reason.
             pub cuts: BTreeMap<CutReason, u64>,
             /// The latest compiles of programs that are like an earlier one, oldest first: at most 256.
             pub recompiles: Vec<Recompile>,
             /// Nodes run on the host, by op: what [`Metrics::host_fallbacks`] counts.
             pub host_fallbacks_by_op: BTreeMap<&'static str, u64>,
+            $(
+                #[doc = concat!("[`Metrics::", stringify!($time), "`] in nanoseconds.")]
+                #[deprecated(note = "use the methods that return a `Duration`: `record_time()`, `compile_time()` and so on")]
+                pub $ns: u64,
+            )*
+        }
+
+        impl Metrics {
+            $($(#[$time_doc])* #[allow(deprecated, reason = "the field holds the timer")] pub fn $time(&self) -> Duration {
+                Duration::from_nanos(self.$ns)
+            })*
+
+            fn counters(&self) -> Vec<(&'static str, u64, &'static str)> {
+                vec![$((stringify!($name), self.$name, $unit)),*]
+            }
+
+            /// The timers that are not zero, by name.
+            fn times(&self) -> impl Iterator<Item = (&'static str, Duration)> {
+                let all = [$((stringify!($time).trim_end_matches("_time"), self.$time())),*];
+                all.into_iter().filter(|(_, time)| !time.is_zero())
+            }
         }
 
         /// The live counters behind [`Metrics`].
         #[derive(Debug, Default)]
         pub(crate) struct Counters {
             $(pub(crate) $name: AtomicU64,)*
+            $(pub(crate) $ns: AtomicU64,)*
             cuts: Mutex<BTreeMap<CutReason, u64>>,
             pub(crate) recompiles: RecompileLog,
             tracing_bound: TracingBoundMonitor,
@@ -52,98 +84,103 @@ macro_rules! counters {
         }
 
         impl Counters {
+            #[allow(deprecated, reason = "the fields hold the timers")]
             pub(crate) fn snapshot(&self) -> Metrics {
                 Metrics {
                     $($name: self.$name.load(Relaxed),)*
+                    $($ns: self.$ns.load(Relaxed),)*
                     cuts: self.cuts.lock().clone(),
                     recompiles: self.recompiles.latest(),
                     host_fallbacks_by_op: self.fallbacks.lock().clone(),
                 }
             }
         }
-
-        impl Metrics {
-            fn rows(&self) -> Vec<(&'static str, u64, &'static str)> {
-                vec![$((stringify!($name), self.$name, $unit)),*]
-            }
-
-            /// The step meter: each timer divided by the number of steps, in milliseconds.
-            fn times_per(&self, steps: u64) -> String {
-                let timers = self.rows().into_iter().filter(|(_, value, unit)| *unit == "ns" && *value > 0);
-                let per_step = timers.map(|(name, value, _)| {
-                    format!("{} {:.3}", name.trim_end_matches("_ns"), value as f64 / 1e6 / steps as f64)
-                });
-                per_step.collect::<Vec<_>>().join(", ")
-            }
-        }
     };
 }
 
-counters! {
-    /// Burn operations recorded, up to the last cut.
-    recorded_ops: "",
-    /// Graph nodes recorded for them.
-    recorded_nodes: "",
-    /// Programs that a compiler compiled; one that came from disk is among `disk_hits` instead.
-    compiles: "",
-    /// Cuts whose program was in memory.
-    cache_hits: "",
-    /// Programs that left memory to make room.
-    cache_evictions: "",
-    /// Programs that were loaded from disk instead of compiled.
-    disk_hits: "",
-    /// Programs that were looked for on disk in vain.
-    disk_misses: "",
-    /// Programs written to disk.
-    disk_writes: "",
-    /// Programs that left the disk to make room.
-    disk_evictions: "",
-    /// Faults of the disk cache, each with a warning; the program is then compiled.
-    disk_errors: "",
-    /// Time spent in reading and writing programs on disk.
-    disk_ns: "ns",
-    /// Programs run.
-    executions: "",
-    /// Nodes run on the host because the engine could not lower them.
-    host_fallbacks: "",
-    /// Buffers given back to the device while a program ran, because nothing referred to them any more.
-    donated_buffers: "",
-    /// Their size.
-    donated_bytes: "bytes",
-    /// Device memory of the programs' arguments as the compiler planned it, summed over executions, like the next three.
-    argument_bytes: "bytes",
-    /// Of their results.
-    output_bytes: "bytes",
-    /// Of results in the memory of a donated argument.
-    alias_bytes: "bytes",
-    /// Of everything in between.
-    temporary_bytes: "bytes",
-    /// Host-to-device transfers of tensors.
-    uploads: "",
-    /// Their size.
-    upload_bytes: "bytes",
-    /// Device-to-host transfers of tensors.
-    downloads: "",
-    /// Their size.
-    download_bytes: "bytes",
-    /// Time from the first op of each trace to its cut: recording, Burn's autodiff, and what the caller did between ops.
-    trace_ns: "ns",
-    /// The part of it that was spent in recording ops, from a sample of them.
-    record_ns: "ns",
-    /// Time spent in finding programs in memory.
-    key_ns: "ns",
-    /// Time spent in rewriting graphs before they are compiled.
-    rewrite_ns: "ns",
-    /// Time spent in lowering them to StableHLO.
-    lower_ns: "ns",
-    /// Time spent in the plugin's compiler.
-    compile_ns: "ns",
-    /// Time spent from a cut to the dispatched program, without lowering and compiling.
-    dispatch_ns: "ns",
-    /// Time spent in reads: waiting for the value, and copying it to the host.
-    read_ns: "ns",
-    /// Time spent waiting in syncs.
-    wait_ns: "ns",
+metrics! {
+    counters {
+        /// Burn operations recorded, up to the last cut.
+        recorded_ops: "",
+        /// Graph nodes recorded for them.
+        recorded_nodes: "",
+        /// Programs that a compiler compiled; one that came from disk is among `disk_hits` instead.
+        compiles: "",
+        /// Cuts whose program was in memory.
+        cache_hits: "",
+        /// Programs that were evicted from memory.
+        cache_evictions: "",
+        /// Programs that were loaded from disk instead of compiled.
+        disk_hits: "",
+        /// Programs that were looked for on disk and not found.
+        disk_misses: "",
+        /// Programs written to disk.
+        disk_writes: "",
+        /// Programs that were evicted from the disk.
+        disk_evictions: "",
+        /// Faults of the disk cache, each with a warning; the program is then compiled.
+        disk_errors: "",
+        /// Programs run.
+        executions: "",
+        /// Nodes run on the host because the engine could not lower them.
+        host_fallbacks: "",
+        /// Buffers donated to a program that ran, because nothing referred to them any more.
+        donated_buffers: "",
+        /// Bytes of the donated buffers.
+        donated_bytes: "bytes",
+        /// Bytes of the programs' arguments as the compiler planned them, summed over executions. The same holds for
+        /// `output_bytes`, `alias_bytes` and `temporary_bytes`.
+        argument_bytes: "bytes",
+        /// Bytes of the programs' results.
+        output_bytes: "bytes",
+        /// Bytes of the results that take the memory of a donated argument.
+        alias_bytes: "bytes",
+        /// Bytes of the values between arguments and results.
+        temporary_bytes: "bytes",
+        /// Host-to-device transfers of tensors.
+        uploads: "",
+        /// Bytes of the host-to-device transfers.
+        upload_bytes: "bytes",
+        /// Device-to-host transfers of tensors.
+        downloads: "",
+        /// Bytes of the device-to-host transfers.
+        download_bytes: "bytes",
+    }
+    timers {
+        /// Returns the time from the first op of each trace to its cut: recording, Burn's autodiff, and what the caller did
+        /// between ops.
+        trace_time from trace_ns,
+        /// Returns the part of [`Metrics::trace_time`] that was spent in recording ops, estimated from a sample of them.
+        record_time from record_ns,
+        /// Returns the time spent in finding programs in memory.
+        key_time from key_ns,
+        /// Returns the time spent in rewriting graphs before they are compiled.
+        rewrite_time from rewrite_ns,
+        /// Returns the time spent in lowering graphs to StableHLO.
+        lower_time from lower_ns,
+        /// Returns the time spent in the plugin's compiler.
+        compile_time from compile_ns,
+        /// Returns the time spent in reading and writing programs on disk.
+        disk_time from disk_ns,
+        /// Returns the time from a cut to the dispatched program, without lowering and compiling.
+        dispatch_time from dispatch_ns,
+        /// Returns the time spent in reads: waiting for the value, and copying it to the host.
+        read_time from read_ns,
+        /// Returns the time spent waiting in syncs.
+        wait_time from wait_ns,
+    }
+}
+
+impl Metrics {
+    /// Returns the step meter: each timer divided by the number of steps, in milliseconds.
+    fn times_per(&self, steps: u64) -> String {
+        let per_step = self.times().map(|(name, time)| format!("{name} {:.3}", milliseconds(time) / steps as f64));
+        per_step.collect::<Vec<_>>().join(", ")
+    }
+}
+
+fn milliseconds(time: Duration) -> f64 {
+    time.as_secs_f64() * 1e3
 }
 
 impl Counters {
@@ -173,14 +210,16 @@ impl Counters {
 impl std::fmt::Display for Metrics {
     /// One line per counter that is not zero; times in milliseconds, sizes in MiB.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        for (name, value, unit) in self.rows().into_iter().filter(|row| row.1 > 0) {
+        for (name, value, unit) in self.counters().into_iter().filter(|row| row.1 > 0) {
             match unit {
-                "ns" => writeln!(f, "{:<18} {:>14.3} ms", name.trim_end_matches("_ns"), value as f64 / 1e6)?,
                 "bytes" => {
                     writeln!(f, "{:<18} {:>14.2} MiB", name.trim_end_matches("_bytes"), value as f64 / 1048576.0)?
                 }
                 _ => writeln!(f, "{name:<18} {value:>14}")?,
             }
+        }
+        for (name, time) in self.times() {
+            writeln!(f, "{name:<18} {:>14.3} ms", milliseconds(time))?;
         }
         if let Some(&steps) = self.cuts.get(&CutReason::MarkStep) {
             writeln!(f, "{:<18} {}", "ms per step", self.times_per(steps))?;
@@ -195,5 +234,40 @@ impl std::fmt::Display for Metrics {
             writeln!(f, "{:<18} {count:>14}", format!("on host: {op}"))?;
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A program written for the fields that hold nanoseconds goes on working.
+    #[test]
+    #[allow(deprecated, reason = "the test compares the deprecated fields with the methods")]
+    fn a_time_is_the_duration_of_its_deprecated_field() {
+        let counters = Counters::default();
+        Counters::add_time(&counters.compile_ns, Duration::from_micros(1500));
+        Counters::add_time(&counters.wait_ns, Duration::from_nanos(7));
+        let metrics = counters.snapshot();
+        assert_eq!((metrics.compile_time(), metrics.compile_ns), (Duration::from_micros(1500), 1_500_000));
+        assert_eq!((metrics.wait_time(), metrics.wait_ns), (Duration::from_nanos(7), 7));
+        assert_eq!(metrics.record_time(), Duration::ZERO);
+    }
+
+    #[test]
+    fn the_report_has_the_times_in_milliseconds_and_omits_what_is_zero() {
+        let counters = Counters::default();
+        Counters::add_time(&counters.compile_ns, Duration::from_micros(3000));
+        Counters::add(&counters.upload_bytes, 3 << 20);
+        counters.cut(CutReason::MarkStep);
+        counters.cut(CutReason::MarkStep);
+        let report = counters.snapshot().to_string();
+        let lines = [
+            "upload                       3.00 MiB",
+            "compile                     3.000 ms",
+            "ms per step        compile 1.500",
+            "cut: MarkStep                   2",
+        ];
+        assert_eq!(report.lines().collect::<Vec<_>>(), lines);
     }
 }

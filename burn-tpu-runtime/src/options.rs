@@ -18,6 +18,7 @@ use std::time::Duration;
 
 /// What happens to a node that a device's engine cannot lower.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum FallbackPolicy {
     /// The node runs on the host through burn-ndarray without a warning. The metrics count it.
     Allow,

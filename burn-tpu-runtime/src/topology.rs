@@ -10,6 +10,7 @@ use std::str::FromStr;
 
 /// A TPU generation that libtpu compiles for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[non_exhaustive]
 pub enum Generation {
     /// TPU v4.
     V4,

@@ -3,9 +3,39 @@
 //! Padding happens on the host, where a batch is made: on the device it would be a program per length, which is what it is
 //! to avoid.
 
-use crate::{Result, TpuError};
 use burn_backend::{Element, TensorData};
 use burn_std::DType;
+
+/// Why [`Buckets`] cannot be made, or cannot pad some data.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum BucketsError {
+    /// There are no sizes, or one of them is zero.
+    #[error("buckets need at least one size and none that is zero, not {sizes:?}")]
+    Sizes {
+        /// The sizes given, ascending.
+        sizes: Vec<usize>,
+    },
+    /// A dimension is larger than every bucket.
+    #[error("size {size} is larger than the largest bucket of {sizes:?}")]
+    TooLarge {
+        /// The dimension's size.
+        size: usize,
+        /// The sizes of the buckets, ascending.
+        sizes: Vec<usize>,
+    },
+    /// The data do not have the dimension that is to be padded.
+    #[error("data of shape {shape:?} have no dim {dim} to pad")]
+    NoDim {
+        /// The dimension asked for.
+        dim: usize,
+        /// The shape of the data.
+        shape: Vec<usize>,
+    },
+    /// Quantized data cannot be padded: their values share scales.
+    #[error("quantized data cannot be padded; pad them before they are quantized")]
+    Quantized,
+}
 
 /// The sizes that a dimension is padded to: the smallest one that holds it.
 ///
@@ -14,7 +44,7 @@ use burn_std::DType;
 /// let buckets = Buckets::new([32, 64, 128])?;
 /// assert_eq!(buckets.size(33)?, 64);
 /// assert!(buckets.size(129).is_err());
-/// # Ok::<(), burn_tpu::TpuError>(())
+/// # Ok::<(), burn_tpu::BucketsError>(())
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Buckets {
@@ -26,14 +56,13 @@ impl Buckets {
     /// Buckets of these sizes, in any order.
     ///
     /// # Errors
-    /// [`TpuError::Option`] if there are none, or one is zero.
-    pub fn new(sizes: impl IntoIterator<Item = usize>) -> Result<Self> {
+    /// [`BucketsError::Sizes`] if there are none, or one is zero.
+    pub fn new(sizes: impl IntoIterator<Item = usize>) -> Result<Self, BucketsError> {
         let mut sizes: Vec<usize> = sizes.into_iter().collect();
         sizes.sort_unstable();
         sizes.dedup();
         if sizes.first().is_none_or(|&least| least == 0) {
-            let rule = "needs at least one size, and none that is zero".into();
-            return Err(TpuError::Option { name: "Buckets".into(), value: format!("{sizes:?}"), rule });
+            return Err(BucketsError::Sizes { sizes });
         }
         Ok(Self { sizes })
     }
@@ -42,7 +71,7 @@ impl Buckets {
     ///
     /// # Errors
     /// As [`Buckets::new`].
-    pub fn doubling(least: usize, most: usize) -> Result<Self> {
+    pub fn doubling(least: usize, most: usize) -> Result<Self, BucketsError> {
         let doubled = std::iter::successors(Some(least), |size| size.checked_mul(2).filter(|_| *size > 0));
         Self::new(doubled.take_while(|&size| size < most).chain([most]))
     }
@@ -52,29 +81,31 @@ impl Buckets {
         &self.sizes
     }
 
-    /// The bucket of a dimension of size `len`.
+    /// Returns the bucket of a dimension of size `len`: the smallest that holds it.
     ///
     /// # Errors
-    /// [`TpuError::Option`] if it is larger than the largest bucket.
-    pub fn size(&self, len: usize) -> Result<usize> {
-        let fits = self.sizes.get(self.sizes.partition_point(|&size| size < len));
-        fits.copied().ok_or_else(|| TpuError::Option {
-            name: "Buckets".into(),
-            value: len.to_string(),
-            rule: format!("is larger than the largest bucket of {:?}", self.sizes),
-        })
+    /// [`BucketsError::TooLarge`] if it is larger than the largest bucket.
+    pub fn size(&self, len: usize) -> Result<usize, BucketsError> {
+        let fits = self.sizes.get(self.sizes.partition_point(|&size| size < len)).copied();
+        fits.ok_or_else(|| BucketsError::TooLarge { size: len, sizes: self.sizes.clone() })
     }
 
-    /// Host data with dim `dim` padded to its bucket, `fill` behind the last element, and the mask `bool[bucket]`, true where
-    /// the data were.
+    /// Returns host data with dim `dim` padded to its bucket, `fill` after the last element, and the mask `bool[bucket]`,
+    /// which is true where the data were.
     ///
     /// # Errors
-    /// As [`Buckets::size`]; [`TpuError::Option`] if the data have no such dim, or are quantized.
-    pub fn pad(&self, data: TensorData, dim: usize, fill: impl Element) -> Result<(TensorData, TensorData)> {
-        let quantized = matches!(data.dtype, DType::QFloat(_));
-        let Some(&len) = data.shape.get(dim).filter(|_| !quantized) else {
-            let rule = format!("is no dim to pad of {:?} {:?}", data.dtype, data.shape);
-            return Err(TpuError::Option { name: "Buckets dim".into(), value: dim.to_string(), rule });
+    /// As [`Buckets::size`]; [`BucketsError::NoDim`] if the data have no such dim; [`BucketsError::Quantized`].
+    pub fn pad(
+        &self,
+        data: TensorData,
+        dim: usize,
+        fill: impl Element,
+    ) -> Result<(TensorData, TensorData), BucketsError> {
+        if matches!(data.dtype, DType::QFloat(_)) {
+            return Err(BucketsError::Quantized);
+        }
+        let Some(&len) = data.shape.get(dim) else {
+            return Err(BucketsError::NoDim { dim, shape: data.shape.to_vec() });
         };
         let size = self.size(len)?;
         let mask: Vec<bool> = (0..size).map(|i| i < len).collect();
@@ -108,7 +139,9 @@ mod tests {
         assert!(Buckets::new([]).is_err() && Buckets::new([0, 4]).is_err() && Buckets::doubling(0, 4).is_err());
         let buckets = Buckets::new([4, 8]).unwrap();
         assert_eq!([0, 1, 4, 5, 8].map(|len| buckets.size(len).unwrap()), [4, 4, 4, 8, 8]);
-        assert!(buckets.size(9).unwrap_err().to_string().contains("larger than the largest bucket of [4, 8]"));
+        let error = buckets.size(9).unwrap_err();
+        assert_eq!(error, BucketsError::TooLarge { size: 9, sizes: vec![4, 8] });
+        assert_eq!(error.to_string(), "size 9 is larger than the largest bucket of [4, 8]");
     }
 
     #[test]
@@ -122,6 +155,6 @@ mod tests {
         assert_eq!(columns, TensorData::new(vec![1i64, 2, -1, 3, 4, -1], [2, 3]));
         let floats = TensorData::new(vec![1.0f32; 3], [3]);
         assert_eq!(buckets.pad(floats.clone(), 0, 0).unwrap().0, floats, "a full bucket is left alone");
-        assert!(buckets.pad(floats, 1, 0).is_err());
+        assert_eq!(buckets.pad(floats, 1, 0), Err(BucketsError::NoDim { dim: 1, shape: vec![3] }));
     }
 }

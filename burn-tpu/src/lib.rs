@@ -1,58 +1,113 @@
 //! A Burn backend that trains and serves models on Google TPUs, through XLA and the PJRT C API.
 //!
 //! [`Tpu`] is a Burn backend like any other: name it, or `Autodiff<Tpu>`, as the backend of native Burn modules. Tensor ops
-//! are recorded; a mark step (or a read) turns what was recorded into one program, compiled by XLA once and found in a
-//! cache ever after. The same program runs on TPUs, on NVIDIA GPUs and on the host's processor, whichever PJRT plugin is
-//! there, and on burn-ndarray without any.
+//! are recorded and not run. A mark step (or a read) turns what was recorded into one program, which XLA compiles once and
+//! a cache holds from then on. The same code runs on TPUs, on NVIDIA GPUs and on the host's processor, with whichever PJRT
+//! plugin is installed, and on burn-ndarray without any.
 //!
-//! Owns: Burn 0.21's traits, as thin methods over the crate `burn-tpu-runtime`, and what wraps Burn's own types: optimizers
-//! ([`MarkStep`], [`MasterWeights`]), [`Buckets`], the closures of [`fit`]. May not know: how programs are recorded,
-//! cached, compiled or run.
+//! ```
+//! use burn::backend::Autodiff;
+//! use burn::nn::{LinearConfig, loss::{MseLoss, Reduction}};
+//! use burn::optim::{AdamConfig, GradientsParams, Optimizer};
+//! use burn::tensor::{Distribution, Tensor};
+//! use burn_tpu::{MarkStep, MasterWeights, Tpu, TpuDevice};
+//!
+//! type B = Autodiff<Tpu>;
+//!
+//! let device = TpuDevice::default();
+//! let mut model = LinearConfig::new(4, 1).init::<B>(&device);
+//! let mut optimizer = MarkStep::new(MasterWeights::adapt(AdamConfig::new().init()));
+//! let x = Tensor::<B, 2>::random([32, 4], Distribution::Default, &device);
+//! let y = x.clone().sum_dim(1);
+//! for _ in 0..3 {
+//!     let loss = MseLoss::new().forward(model.forward(x.clone()), y.clone(), Reduction::Mean);
+//!     let grads = GradientsParams::from_grads(loss.backward(), &model);
+//!     // Ends the step: forward, backward and update run as one program.
+//!     model = optimizer.step(1e-2, model, grads);
+//! }
+//! device.sync()?;
+//! // A report of compiles, cache hits, transfers and times.
+//! println!("{}", device.metrics());
+//! # Ok::<(), burn_tpu::TpuError>(())
+//! ```
+//!
+//! # What there is, in the order in which you meet it
+//!
+//! | to | use |
+//! |---|---|
+//! | name the backend | [`Tpu`]; in generic code also [`TpuFloat`], [`TpuInt`], [`TpuTensor`], [`TpuQTensor`] |
+//! | name a device | [`TpuDevice`], whose [`Platform`] is one of five |
+//! | end a training step | [`MarkStep`] around the optimizer, or [`TpuDevice::mark_step`] in a loop of your own |
+//! | train bf16 weights | [`MasterWeights`] inside [`MarkStep`] |
+//! | batch data whose lengths vary | [`Buckets`] |
+//! | set options before the first tensor | [`TpuOptions`], [`FallbackPolicy`]; [`TpuOptions::VARIABLES`] lists the environment |
+//! | handle errors | [`TpuError`], which says whose [`Fault`] it is; [`BucketsError`] |
+//! | see what ran, and why it compiled | [`TpuDevice::metrics`] returns [`Metrics`] with [`CutReason`], [`Recompile`], [`RecompileCause`] |
+//! | forbid compiles once a loop is warm | [`TpuDevice::freeze`], [`TpuDevice::unfreeze`] |
+//! | know whether a step fits a TPU, without one | [`fit`], [`Topology`], [`Generation`] |
+//! | record on another stream than the thread's | [`Stream`], [`InStream`] |
+//!
+//! The functions [`mark_step`], [`metrics`], [`freeze`], [`unfreeze`] and [`program_keys`] do the same as the methods of
+//! [`TpuDevice`] of those names.
+//!
+//! # This crate
+//!
+//! It owns Burn 0.21's traits, as thin methods over the crate `burn-tpu-runtime`, and what wraps Burn's own types: the
+//! optimizers, [`Buckets`], the closures of [`fit`]. It may not know how programs are recorded, cached, compiled or run.
 #![forbid(unsafe_code)]
+
+// In the order of the table above.
+pub use backend::{Tpu, TpuFloat, TpuInt};
+pub use qtensor::TpuQTensor;
+pub use tensor::TpuTensor;
+
+pub use burn_tpu_runtime::Platform;
+pub use device::TpuDevice;
+
+pub use optim::{MarkStep, MasterState, MasterWeights};
+
+pub use buckets::{Buckets, BucketsError};
+
+pub use burn_tpu_runtime::{FallbackPolicy, Fault, Result, TpuError, TpuOptions};
+
+pub use burn_tpu_runtime::{CutReason, Metrics, Recompile, RecompileCause};
+
+pub mod fit;
+pub use burn_tpu_runtime::{Generation, Topology};
+
+pub use burn_tpu_runtime::{InStream, Stream};
 
 mod backend;
 mod buckets;
 mod device;
 mod dtype;
 mod error;
-pub mod fit;
 mod ops;
 mod optim;
 mod qtensor;
 mod tensor;
 
-pub use backend::{Tpu, TpuFloat, TpuInt};
-pub use buckets::Buckets;
-pub use burn_tpu_runtime::{
-    CutReason, FallbackPolicy, Fault, Generation, InStream, Metrics, Platform, Recompile, RecompileCause, Result,
-    Stream, Topology, TpuError, TpuOptions,
-};
-pub use device::TpuDevice;
-pub use optim::{MarkStep, MasterState, MasterWeights};
-pub use qtensor::TpuQTensor;
-pub use tensor::TpuTensor;
-
-/// The same as [`TpuDevice::mark_step`].
+/// Ends a step: the same as [`TpuDevice::mark_step`].
 pub fn mark_step(device: &TpuDevice) {
     device.mark_step();
 }
 
-/// The same as [`TpuDevice::metrics`].
+/// Returns what a device has done: the same as [`TpuDevice::metrics`].
 pub fn metrics(device: &TpuDevice) -> Metrics {
     device.metrics()
 }
 
-/// The same as [`TpuDevice::freeze`].
+/// Makes later compiles on a device errors: the same as [`TpuDevice::freeze`].
 pub fn freeze(device: &TpuDevice) {
     device.freeze();
 }
 
-/// The same as [`TpuDevice::unfreeze`].
+/// Allows compiles again: the same as [`TpuDevice::unfreeze`].
 pub fn unfreeze(device: &TpuDevice) {
     device.unfreeze();
 }
 
-/// The same as [`TpuDevice::program_keys`].
+/// Returns the identities of a device's programs: the same as [`TpuDevice::program_keys`].
 pub fn program_keys(device: &TpuDevice) -> Vec<u64> {
     device.program_keys()
 }

@@ -42,10 +42,10 @@ pub fn time_each_step<T: Target>(
         T::Backend::sync(device)?;
         times.whole.push(milliseconds(start));
         if let (Some(before), Some(after)) = (before, after) {
-            let own = |m: &Metrics| m.record_ns + m.key_ns + m.dispatch_ns;
-            times.own.push((own(&after) - own(&before)) as f64 / 1e6);
+            let own = |m: &Metrics| m.record_time() + m.key_time() + m.dispatch_time();
+            times.own.push((own(&after) - own(&before)).as_secs_f64() * 1e3);
             let ops = after.recorded_ops - before.recorded_ops;
-            times.per_op.push((after.record_ns - before.record_ns) as f64 / ops as f64);
+            times.per_op.push((after.record_time() - before.record_time()).as_nanos() as f64 / ops as f64);
         }
         if let Some(jax) = jax {
             let start = Instant::now();

@@ -40,6 +40,7 @@ pub struct StepReport {
 /// Whether a step can run on a slice.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(tag = "verdict", rename_all = "snake_case")]
+#[non_exhaustive]
 pub enum Verdict {
     /// The compiled program fits a device's memory.
     Fits,
@@ -116,6 +117,7 @@ pub struct Memory {
 /// The role of a buffer in its program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
+#[non_exhaustive]
 pub enum BufferKind {
     /// An argument: a weight, optimizer state, the batch.
     Argument,

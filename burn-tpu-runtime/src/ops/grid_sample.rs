@@ -13,6 +13,7 @@ use burn_tpu_graph::{Builder, DType, Dims, NodeId, Result};
 
 /// The value of a sample outside its image.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum GridSamplePadding {
     /// Zero.
     #[default]

@@ -10,6 +10,7 @@ use burn_tpu_graph::{Builder, DType, Literal, LiteralData, NodeId, Number, Resul
 
 /// The distribution of random numbers.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
+#[non_exhaustive]
 pub enum Distribution {
     /// Uniform on [0, 1) for floats, on [0, 255) for integers.
     #[default]

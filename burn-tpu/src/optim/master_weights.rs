@@ -23,14 +23,24 @@ use burn_tpu_runtime::graph::DType;
 /// The master copy is part of the optimizer's record: a checkpoint of a training run saves and loads the records of both
 /// model and optimizer.
 ///
-/// [`MarkStep`](crate::MarkStep) goes outside: `MarkStep::new(MasterWeights::adapt(AdamConfig::new().init()))`.
+/// This is the inner wrapper, directly around the Burn optimizer: [`MasterWeights::adapt`] puts it there.
+/// [`MarkStep`](crate::MarkStep), where it is used, is outermost.
+///
+/// ```
+/// use burn_tpu::{MarkStep, MasterWeights, Tpu};
+/// # use burn::{backend::Autodiff, module::AutodiffModule, optim::{AdamWConfig, Optimizer}};
+/// # fn optimizer<M: AutodiffModule<Autodiff<Tpu>>>() -> impl Optimizer<M, Autodiff<Tpu>> {
+/// MarkStep::new(MasterWeights::adapt(AdamWConfig::new().init()))
+/// # }
+/// ```
 #[derive(Clone, Debug)]
 pub struct MasterWeights<O> {
     optimizer: O,
 }
 
 impl<O> MasterWeights<O> {
-    /// Wraps an optimizer, which then runs on `Tpu<f32>`. This matters for optimizers whose type names their backend:
+    /// Wraps the part of a Burn optimizer that updates one weight. Use [`MasterWeights::adapt`] where it works: everywhere
+    /// except for the optimizers whose type names their backend (`Sgd`, `Muon`). The wrapped optimizer runs on `Tpu<f32>`:
     /// `OptimizerAdaptor::from(MasterWeights::new(SgdConfig::new().build()))`.
     pub fn new(optimizer: O) -> Self {
         Self { optimizer }

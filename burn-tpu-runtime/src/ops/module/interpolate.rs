@@ -18,6 +18,7 @@ type Tap = (Vec<i64>, Vec<f64>);
 
 /// The interpolation of a value between pixels.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum InterpolateMode {
     /// The value of one pixel.
     Nearest,
