@@ -63,8 +63,8 @@ impl TpuOptions {
     /// Makes these the options of `device`, with the environment's overrides on top.
     ///
     /// Call it before the device's first tensor. Choosing a device ([`Device::default`]), counting the devices of a
-    /// platform, [`metrics`](crate::metrics), [`program_keys`](crate::program_keys), [`freeze`](crate::freeze) and
-    /// Burn's `seed` do not count as a use.
+    /// platform, [`Device::metrics`], [`Device::program_keys`], [`Device::freeze`] and [`Device::seed`] do not count as a
+    /// use.
     ///
     /// The options `plugin`, `memory_fraction` and `cpu_devices` belong to a platform's client, which all devices of the
     /// platform share. A device for which they are not set takes the client as it is.
@@ -106,7 +106,7 @@ options! {
     /// ```
     /// use burn_tpu_runtime::{Device, FallbackPolicy, TpuOptions};
     /// TpuOptions::inference().cache_entries(32).fallback(FallbackPolicy::Deny).install(&Device::ndarray())?;
-    /// # Ok::<(), burn_tpu::TpuError>(())
+    /// # Ok::<(), burn_tpu_runtime::TpuError>(())
     /// ```
     pub struct TpuOptions {
         /// XLA options for every compile.
