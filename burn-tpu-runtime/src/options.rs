@@ -65,9 +65,9 @@ impl TpuOptions {
 
     /// Sets these options for `device`, after the environment's overrides.
     ///
-    /// Call it before the device's first tensor. The following do not count as a use: choosing a device
-    /// ([`Device::default`]), counting the devices of a platform, [`metrics`](crate::metrics),
-    /// [`program_keys`](crate::program_keys), [`freeze`](crate::freeze) and Burn's `seed`.
+    /// Call it before the device's first tensor. Choosing a device ([`Device::default`]), counting the devices of a
+    /// platform, [`Device::metrics`], [`Device::program_keys`], [`Device::freeze`] and [`Device::seed`] do not count as a
+    /// use.
     ///
     /// The options `plugin`, `memory_fraction` and `cpu_devices` belong to the client of a platform, which all its
     /// devices share. A device that does not set them accepts the existing client.
@@ -109,7 +109,7 @@ options! {
     /// ```
     /// use burn_tpu_runtime::{Device, FallbackPolicy, TpuOptions};
     /// TpuOptions::inference().cache_entries(32).fallback(FallbackPolicy::Deny).install(&Device::ndarray())?;
-    /// # Ok::<(), burn_tpu::TpuError>(())
+    /// # Ok::<(), burn_tpu_runtime::TpuError>(())
     /// ```
     pub struct TpuOptions {
         /// XLA options for every compile.

@@ -6,6 +6,7 @@ use anyhow::Result;
 use clap::{Parser, Subcommand};
 use std::process::ExitCode;
 
+mod api;
 mod coverage;
 mod data;
 mod demo;
@@ -34,16 +35,18 @@ enum Command {
     Layers,
     /// Write the table of every backend method from the sources
     Coverage(coverage::Args),
+    /// Write the list of the public items of burn-tpu
+    Api(api::Args),
     /// Fetch what is missing, then train and test an MNIST classifier
     Demo(demo::Args),
     /// Run everything that CI checks
     Test(test::Args),
-    /// Run the checks of CI that run no program: format, lints, layers, docs
+    /// Run the checks of CI that run no program: format, lints, layers, coverage, api, docs
     Check,
 }
 
 fn main() -> ExitCode {
-    match run(Cli::parse().command) {
+    match api::stand_in_for_rustdoc().unwrap_or_else(|| run(Cli::parse().command)) {
         Ok(code) => code,
         Err(error) => {
             eprintln!("error: {error}");
@@ -59,6 +62,7 @@ fn run(command: Command) -> Result<ExitCode> {
         Command::Data(args) => data::run(&args).map(drop)?,
         Command::Layers => layers::run()?,
         Command::Coverage(args) => coverage::run(&args)?,
+        Command::Api(args) => api::run(&args)?,
         Command::Demo(args) => demo::run(&args)?,
         Command::Test(args) => return test::run(&args),
         Command::Check => return Ok(test::check()),

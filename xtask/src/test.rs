@@ -5,7 +5,7 @@
 
 use crate::examples;
 use crate::stage::{self, Stage, TestCounts, cargo, succeed};
-use crate::{coverage, data, layers, setup};
+use crate::{api, coverage, data, layers, setup};
 use anyhow::{Result, bail};
 use burn_tpu_pjrt::discovery::PluginKind;
 use std::process::ExitCode;
@@ -35,6 +35,11 @@ const COVERAGE: Stage = Stage {
     about: "the table of backend methods matches the sources",
     run: || coverage::check().map(|()| TestCounts::default()),
 };
+const API: Stage = Stage {
+    name: "api",
+    about: "the list of public items matches the sources",
+    run: || api::check().map(|()| TestCounts::default()),
+};
 const DOCS: Stage = Stage { name: "docs", about: "API documentation", run: docs };
 const TESTS: Stage = Stage { name: "tests", about: "tiers 0 to 2", run: tests };
 const TIER0: Stage = Stage { name: "tier0", about: "tests that need no plugin", run: tier0 };
@@ -42,7 +47,7 @@ const EXAMPLES: Stage = Stage { name: "examples", about: "every example for a fe
 
 /// Runs `cargo xtask test`.
 pub fn run(args: &Args) -> Result<ExitCode> {
-    let all = vec![SETUP, FMT, CLIPPY, LAYERS, COVERAGE, DOCS, TESTS, EXAMPLES];
+    let all = vec![SETUP, FMT, CLIPPY, LAYERS, COVERAGE, API, DOCS, TESTS, EXAMPLES];
     let stages = match &args.only {
         _ if args.quick => vec![FMT, CLIPPY, LAYERS, COVERAGE, TIER0],
         Some(name) => select(all.into_iter().chain([TIER0]).collect(), name)?,
@@ -53,7 +58,7 @@ pub fn run(args: &Args) -> Result<ExitCode> {
 
 /// Runs `cargo xtask check`.
 pub fn check() -> ExitCode {
-    finish(&[FMT, CLIPPY, LAYERS, COVERAGE, DOCS])
+    finish(&[FMT, CLIPPY, LAYERS, COVERAGE, API, DOCS])
 }
 
 fn finish(stages: &[Stage]) -> ExitCode {
