@@ -22,6 +22,9 @@ use std::time::Duration;
 
 type A = Autodiff<Tpu<f32>>;
 
+/// Reads a timer of the metrics.
+type Timer = fn(&Metrics) -> Duration;
+
 /// A training step that can be repeated.
 struct Step {
     device: TpuDevice,
@@ -88,7 +91,7 @@ fn warm(c: &mut Criterion) {
             gpt.metric_increase(steps, Metrics::record_time).mul_f64(ops as f64 / (steps * per_step) as f64)
         });
     });
-    let times: [(_, fn(&Metrics) -> Duration); 2] = [("key", Metrics::key_time), ("dispatch", Metrics::dispatch_time)];
+    let times: [(_, Timer); 2] = [("key", Metrics::key_time), ("dispatch", Metrics::dispatch_time)];
     for (name, time) in times {
         c.bench_function(name, |b| b.iter_custom(|steps| gpt.metric_increase(steps, time)));
     }
@@ -96,8 +99,7 @@ fn warm(c: &mut Criterion) {
 
 fn cold(c: &mut Criterion) {
     let mut mlp = Step::mlp(TpuDevice::cpu(1));
-    let times: [(_, fn(&Metrics) -> Duration); 2] =
-        [("lower", Metrics::lower_time), ("compile cold", Metrics::compile_time)];
+    let times: [(_, Timer); 2] = [("lower", Metrics::lower_time), ("compile cold", Metrics::compile_time)];
     for (name, time) in times {
         c.bench_function(name, |b| b.iter_custom(|steps| mlp.metric_increase_cold(steps, time)));
     }
