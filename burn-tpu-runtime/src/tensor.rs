@@ -1,23 +1,10 @@
 //! A tensor: a counted handle to a node of a trace or to a buffer of a device.
 
 use crate::Device;
-use crate::engine::SharedBuffer;
-use crate::error::TpuError;
+use crate::engine::Input;
 use crate::trace::Origin;
 use burn_tpu_graph::{DType, TensorType};
-use parking_lot::Mutex;
-use std::sync::Arc;
-
-/// Where a tensor's value is.
-#[derive(Clone)]
-pub(crate) enum Value {
-    /// Recorded, not yet run.
-    Pending,
-    /// In a buffer, perhaps still being computed.
-    Ready(SharedBuffer),
-    /// Its program failed; a read says why.
-    Failed(TpuError),
-}
+use std::sync::{Arc, OnceLock};
 
 /// A float, int or bool tensor of a device. Cloning shares the value.
 #[derive(Clone)]
@@ -40,20 +27,21 @@ pub(crate) struct TensorInner {
     ty: TensorType,
     /// The trace that recorded the tensor; none for what came from the host.
     origin: Option<Origin>,
-    value: Mutex<Value>,
+    /// The buffer, perhaps still being computed, or why there is none; unset while the tensor waits for a cut.
+    value: OnceLock<Input>,
 }
 
 impl Tensor {
     /// A tensor that was not recorded: its value is there, or the reason why it is not.
-    pub(crate) fn new(device: Device, ty: TensorType, value: Value) -> Self {
-        let value = Mutex::new(value);
+    pub(crate) fn new(device: Device, ty: TensorType, value: Input) -> Self {
+        let value = OnceLock::from(value);
         Self { inner: Arc::new(TensorInner { device, ty, origin: None, value }) }
     }
 
     /// A tensor that was recorded and waits for a cut.
     pub(crate) fn pending(device: Device, ty: TensorType, origin: Origin) -> Self {
-        let value = Mutex::new(Value::Pending);
-        Self { inner: Arc::new(TensorInner { device, ty, origin: Some(origin), value }) }
+        let origin = Some(origin);
+        Self { inner: Arc::new(TensorInner { device, ty, origin, value: OnceLock::new() }) }
     }
 
     /// The trace that recorded the tensor, if one did.
@@ -89,24 +77,21 @@ impl Tensor {
         self.inner.ty.dtype
     }
 
-    pub(crate) fn value(&self) -> Value {
-        self.inner.value.lock().clone()
+    /// The value; `None` while the tensor waits for a cut.
+    pub(crate) fn value(&self) -> Option<&Input> {
+        self.inner.value.get()
     }
 
-    /// Looks at the value without cloning it.
-    pub(crate) fn with_value<T>(&self, look: impl FnOnce(&Value) -> T) -> T {
-        look(&self.inner.value.lock())
-    }
-
-    pub(crate) fn set_value(&self, value: Value) {
-        let old = std::mem::replace(&mut *self.inner.value.lock(), value);
-        drop(old);
+    /// Gives a pending tensor its value.
+    pub(crate) fn set_value(&self, value: Input) {
+        let first = self.inner.value.set(value).is_ok();
+        debug_assert!(first, "a tensor has one value");
     }
 }
 
 impl Drop for TensorInner {
     fn drop(&mut self) {
-        if let (Value::Pending, Some(origin)) = (self.value.get_mut(), &self.origin) {
+        if let (None, Some(origin)) = (self.value.get(), &self.origin) {
             origin.dropped();
         }
     }
@@ -114,11 +99,11 @@ impl Drop for TensorInner {
 
 impl std::fmt::Debug for Tensor {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let state = self.with_value(|value| match value {
-            Value::Pending => "pending",
-            Value::Ready(_) => "ready",
-            Value::Failed(_) => "failed",
-        });
+        let state = match self.value() {
+            None => "pending",
+            Some(Ok(_)) => "ready",
+            Some(Err(_)) => "failed",
+        };
         write!(f, "Tensor({} on {}, {state})", self.inner.ty, self.inner.device)
     }
 }

@@ -6,7 +6,6 @@
 use crate::error::{Result, TpuError};
 use crate::metrics::CutReason;
 use crate::runtime::runtime;
-use crate::tensor::Value;
 use crate::trace::{Recorder, create, materialise, materialise_together};
 use crate::{Device, Tensor};
 use burn_tpu_graph::op::BinaryOp;
@@ -23,7 +22,7 @@ pub fn from_bytes(name: &'static str, ty: TensorType, bytes: Vec<u8>, device: &D
 
 /// Returns a tensor whose read reports `error`.
 pub fn failed(ty: TensorType, error: TpuError, device: &Device) -> Tensor {
-    Tensor::new(*device, ty, Value::Failed(error))
+    Tensor::new(*device, ty, Err(error))
 }
 
 /// Returns the bytes if their number matches the shape.
@@ -38,11 +37,7 @@ fn checked(name: &'static str, ty: &TensorType, bytes: Vec<u8>) -> Result<Vec<u8
 
 fn upload(device: &Device, ty: TensorType, bytes: Result<Vec<u8>>) -> Tensor {
     let buffer = bytes.and_then(|bytes| runtime(*device).upload(&ty, bytes));
-    let value = match buffer {
-        Ok(buffer) => Value::Ready(buffer),
-        Err(error) => Value::Failed(error),
-    };
-    Tensor::new(*device, ty, value)
+    Tensor::new(*device, ty, buffer)
 }
 
 /// Returns the tensor's elements, row-major and little-endian, one byte per bool. Runs the recorded ops and waits.

@@ -7,7 +7,7 @@ use crate::error::{Result, TpuError};
 use crate::metrics::CutReason;
 use crate::program::Form;
 use crate::runtime::RunError;
-use crate::tensor::{Tensor, TensorInner, Value};
+use crate::tensor::{Tensor, TensorInner};
 use burn_tpu_graph::{Builder, NodeId, Op};
 use parking_lot::MutexGuard;
 use rustc_hash::FxHashMap;
@@ -33,9 +33,8 @@ impl StreamTrace {
         let mut trace = self.trace.lock();
         for (index, tensor) in std::mem::take(&mut trace.unresolved) {
             match tensor.value() {
-                Value::Ready(buffer) => trace.buffers[index] = Ok(buffer),
-                Value::Failed(error) => trace.buffers[index] = Err(error),
-                Value::Pending => trace.unresolved.push((index, tensor)),
+                Some(value) => trace.buffers[index] = value.clone(),
+                None => trace.unresolved.push((index, tensor)),
             }
         }
         Ok(trace)
@@ -206,8 +205,7 @@ struct Live {
 impl Live {
     fn settle(self, outcomes: &Outcomes) {
         let Some(inner) = self.tensor.upgrade() else { return };
-        let value = outcomes.of(self.node).map_or_else(Value::Failed, Value::Ready);
-        Tensor::from_inner(inner).set_value(value);
+        Tensor::from_inner(inner).set_value(outcomes.of(self.node));
     }
 }
 

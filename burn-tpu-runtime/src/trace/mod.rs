@@ -36,7 +36,7 @@
 //!
 //! # Locks
 //!
-//! In the order in which they may be taken: a trace, one tensor's value, a trace's `Drops`. Nothing but counting happens
+//! In the order in which they may be taken: a trace, a trace's `Drops`. Nothing but counting happens
 //! under `Drops`, so a tensor may be dropped anywhere.
 
 mod cut;
@@ -58,7 +58,7 @@ use crate::error::{Result, TpuError};
 use crate::metrics::CutReason;
 use crate::recompile::DivergenceTracker;
 use crate::runtime::DeviceRuntime;
-use crate::tensor::{Tensor, Value};
+use crate::tensor::Tensor;
 use burn_tpu_graph::NodeId;
 use handles::{Drops, Handles};
 use parking_lot::Mutex;
@@ -239,17 +239,14 @@ pub(crate) fn materialise_together(tensors: &[&Tensor], reason: CutReason) -> Re
 /// That of the cut, which leaves the tensor pending, or the one that the tensor holds.
 pub(crate) fn materialise(tensor: &Tensor, reason: CutReason) -> Result<SharedBuffer> {
     cut_for(tensor, reason)?;
-    match tensor.value() {
-        Value::Ready(buffer) => Ok(buffer),
-        Value::Failed(error) => Err(error),
-        Value::Pending => Err(TpuError::Bug(format!("a cut did not compute {tensor:?}"))),
-    }
+    let missing = || Err(TpuError::Bug(format!("a cut did not compute {tensor:?}")));
+    tensor.value().cloned().unwrap_or_else(missing)
 }
 
 /// Cuts as a read of the tensor does, by rules 2 and 4.
 fn cut_for(tensor: &Tensor, reason: CutReason) -> Result<()> {
     let Some(origin) = tensor.origin() else { return Ok(()) };
-    let pending = tensor.with_value(|value| matches!(value, Value::Pending));
+    let pending = tensor.value().is_none();
     if origin.trace.is_current() {
         if origin.is_uncut_by_owner() {
             let cut = origin.trace.cut_everything(reason);

@@ -3,10 +3,10 @@
 use super::stream::trace_of;
 use super::{OpRecord, Origin, StreamTrace, Trace};
 use crate::Device;
-use crate::engine::{Input, SharedBuffer};
+use crate::engine::Input;
 use crate::error::TpuError;
 use crate::metrics::CutReason;
-use crate::tensor::{Tensor, Value};
+use crate::tensor::Tensor;
 use burn_tpu_graph::{Builder, DType, GraphError, Label, Node, NodeId, Number, Op, Result, TensorType};
 use parking_lot::MutexGuard;
 use smallvec::SmallVec;
@@ -89,15 +89,12 @@ enum Place {
 
 impl Place {
     fn of(tensor: &Tensor, trace: &Arc<StreamTrace>) -> Self {
-        tensor.with_value(|value| match (value, tensor.origin()) {
-            (Value::Pending, Some(origin)) if Arc::ptr_eq(&origin.trace, trace) => Place::Here(origin.serial),
-            (Value::Pending, Some(origin)) => Place::Elsewhere(Arc::clone(&origin.trace), origin.serial),
-            (Value::Pending, None) => {
-                Place::Buffer(Err(TpuError::Bug(format!("a tensor {} has no trace", tensor.ty()))))
-            }
-            (Value::Ready(buffer), _) => Place::Buffer(Ok(SharedBuffer::clone(buffer))),
-            (Value::Failed(error), _) => Place::Buffer(Err(error.clone())),
-        })
+        match (tensor.value(), tensor.origin()) {
+            (Some(value), _) => Place::Buffer(value.clone()),
+            (None, Some(origin)) if Arc::ptr_eq(&origin.trace, trace) => Place::Here(origin.serial),
+            (None, Some(origin)) => Place::Elsewhere(Arc::clone(&origin.trace), origin.serial),
+            (None, None) => Place::Buffer(Err(TpuError::Bug(format!("a tensor {} has no trace", tensor.ty())))),
+        }
     }
 }
 
