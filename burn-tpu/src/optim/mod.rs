@@ -17,8 +17,8 @@
 //! ```
 //!
 //! The types allow no other order: [`MasterWeights`] is a `SimpleOptimizer`, which updates one weight at a time and is made
-//! into an optimizer of a whole module by Burn's `OptimizerAdaptor`; [`MarkStep`] ends the step after all weights are updated,
-//! and so wraps an optimizer of a whole module.
+//! into an optimizer of a whole module by Burn's `OptimizerAdaptor`; [`MarkStep`] ends the step after all weights are
+//! updated, and so wraps an optimizer of a whole module.
 
 mod mark_step;
 mod master_weights;
