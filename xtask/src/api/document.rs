@@ -46,6 +46,16 @@ impl Item {
         self.json()["attrs"].as_array().is_some_and(|attributes| attributes.iter().any(|it| it == "non_exhaustive"))
     }
 
+    /// Returns `true` if this is the item's number in its description.
+    pub fn has_number(&self, number: &Value) -> bool {
+        number.as_u64().is_some_and(|number| number.to_string() == self.number)
+    }
+
+    /// Returns `true` if the description that this item belongs to describes the item of a number too.
+    pub fn contains(&self, number: &Value) -> bool {
+        self.document.get(number).is_some()
+    }
+
     /// Returns the items of a list of numbers. Numbers that the description lacks, those of private items, are left out.
     pub fn list(&self, numbers: &Value) -> Vec<Item> {
         let numbers = numbers.as_array().map(Vec::as_slice).unwrap_or_default();

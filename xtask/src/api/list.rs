@@ -28,7 +28,7 @@ pub fn render<R: Fn(&str) -> Result<Value>>(name: &str, documents: &mut Document
 pub fn summary(list: &str) -> String {
     let lines: BTreeSet<&str> = entries(list);
     let implementations = lines.iter().filter(|line| line.starts_with("impl ")).count();
-    format!("{} public items, {implementations} implementations of traits", lines.len() - implementations)
+    format!("{} public items, {implementations} trait implementations", lines.len() - implementations)
 }
 
 /// Returns the lines that only one of two lists has: `- old` and `+ new`.
@@ -76,7 +76,7 @@ fn entry(item: &Item, path: &str, lines: &mut Lines) {
             push(item, kind, path, &(parameters + &conditions), lines);
             let parts = [&inner["kind"]["plain"]["fields"], &inner["kind"]["tuple"], &inner["variants"]];
             parts.into_iter().flat_map(|numbers| item.list(numbers)).for_each(|part| member(&part, path, lines));
-            item.list(&inner["impls"]).iter().for_each(|found| implementation(found, path, lines));
+            item.list(&inner["impls"]).iter().for_each(|found| implementation(found, item, path, lines));
         }
         "trait" => {
             push(item, kind, path, &(parameters + &bounds(": ", &inner["bounds"]) + &conditions), lines);
@@ -121,15 +121,26 @@ fn member_at(item: &Item, path: &str, lines: &mut Lines) {
 }
 
 /// Adds the methods of an `impl` of a type, or the trait that it implements.
-fn implementation(item: &Item, path: &str, lines: &mut Lines) {
+///
+/// Rustdoc also names, for a type, what other types implement in terms of it: `From<Type> for Other`. Such a line belongs to
+/// `Other`, unless that is of another crate.
+fn implementation(item: &Item, owner: &Item, path: &str, lines: &mut Lines) {
     let inner = item.inner().1;
+    let implementor = &inner["for"]["resolved_path"]["id"];
+    let foreign = !owner.has_number(implementor);
     if inner["is_synthetic"] == true || !inner["blanket_impl"].is_null() {
         return;
     }
     if inner["trait"].is_null() {
         return item.list(&inner["items"]).iter().for_each(|method| member(method, path, lines));
     }
-    let name = trait_name(&inner["trait"]);
+    let mut name = trait_name(&inner["trait"]);
+    if foreign && item.contains(implementor) {
+        return;
+    }
+    if foreign {
+        name += &format!(" for {}", type_name(&inner["for"]));
+    }
     // What `derive(PartialEq)` writes for the compiler.
     if name != "StructuralPartialEq" {
         lines.insert((format!("{path} {name}"), line("impl", path, &format!(": {name}"))));
@@ -176,7 +187,9 @@ mod tests {
                 "5": item("", used("inside::Shape", "Shape", 6)),
                 "6": item("Shape", json!({ "enum": { "variants": [7], "impls": [8], "generics": {} } })),
                 "7": item("Round", json!({ "variant": { "kind": "plain" } })),
-                "8": item("", json!({ "impl": { "trait": { "path": "Clone", "args": null }, "items": [] } })),
+                "8": item("", json!({ "impl": {
+                    "trait": { "path": "Clone", "args": null }, "for": { "resolved_path": { "path": "Shape", "id": 6 } }, "items": [],
+                } })),
             } }),
         })
     }
@@ -191,7 +204,7 @@ mod tests {
             "const fn front::area(of: &Form) -> f32",
         ];
         assert_eq!(list.strip_prefix(HEADER).unwrap().trim().lines().collect::<Vec<_>>(), lines);
-        assert_eq!(summary(&list), "3 public items, 1 implementations of traits");
+        assert_eq!(summary(&list), "3 public items, 1 trait implementations");
     }
 
     #[test]
