@@ -45,7 +45,6 @@ impl Registry {
 
 /// Returns the runtime of a device. Starts it with default options if it is not running.
 pub(crate) fn runtime(device: Device) -> Arc<DeviceRuntime> {
-    let device = device;
     if let Some(runtime) = running(device) {
         return runtime;
     }
@@ -67,7 +66,6 @@ pub(crate) fn running(device: Device) -> Option<Arc<DeviceRuntime>> {
 
 /// Starts a device with the given options. See [`TpuOptions::install`].
 pub(crate) fn start(device: Device, options: TpuOptions) -> Result<()> {
-    let device = device;
     let mut registry = REGISTRY.write();
     if registry.running.contains_key(&device) {
         return Err(TpuError::AlreadyRunning { device: device.to_string() });
@@ -111,7 +109,6 @@ pub(crate) fn seed(device: Device, seed: u64) {
 }
 
 fn now_or_at_start(device: Device, now: impl FnOnce(&DeviceRuntime), at_start: impl FnOnce(&mut Pending)) {
-    let device = device;
     let mut registry = REGISTRY.write();
     match registry.running.get(&device) {
         Some(runtime) => now(runtime),
