@@ -104,12 +104,18 @@ impl StreamTrace {
         Ok(ran)
     }
 
-    /// Returns whether the owner still holds a tensor of a cut that failed. If not, its work is no more than what later ops
-    /// need of it.
+    /// Returns whether the work before a cut that failed is still wanted: the owner holds a tensor of it, or a later op
+    /// uses one.
     fn is_still_wanted(&self, trace: &mut Trace, failed: u64) -> bool {
         trace.handles.apply(&self.drops);
         let now = self.position.load(Relaxed);
-        trace.handles.iter().any(|handle| handle.position <= failed && handle.alive_after(now))
+        if trace.handles.iter().any(|handle| handle.position <= failed && handle.alive_after(now)) {
+            return true;
+        }
+        let (first, nodes) = (trace.ops.partition_point(|op| op.position <= failed), trace.recording.nodes());
+        let end = trace.ops[..first].last().map_or(0, |op| op.end);
+        let before = |node: &NodeId| node.index() < end && !matches!(nodes[node.index()].op, Op::Parameter { .. });
+        trace.ops[first..].iter().any(|op| op.inputs.iter().any(before))
     }
 
     fn run_until(&self, trace: &mut Trace, position: u64, reason: CutReason) -> Result<bool> {

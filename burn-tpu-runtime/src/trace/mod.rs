@@ -248,7 +248,8 @@ fn cut_for(tensor: &Tensor, reason: CutReason) -> Result<()> {
     let Some(origin) = tensor.origin() else { return Ok(()) };
     let pending = tensor.value().is_none();
     if origin.trace.is_current() {
-        if origin.is_uncut_by_owner() {
+        // Pending after the owner's cut: that cut failed.
+        if pending || origin.is_uncut_by_owner() {
             let cut = origin.trace.cut_everything(reason);
             // What another thread had computed can be read all the same; the next cut reports the error again.
             return if pending { cut } else { Ok(()) };

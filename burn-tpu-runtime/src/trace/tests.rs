@@ -140,7 +140,7 @@ fn a_refused_program_leaves_the_trace_pending() {
         // The only owner of its buffer, as a weight is.
         let weight = add(bench.tensor(1.0), 2.0);
         bench.device.mark_step();
-        let updated = add(weight, 10.0);
+        let updated = add(add(weight, 4.0), 6.0);
         bench.set(fault);
         bench.device.mark_step();
         let error = read(&updated).expect_err("it is refused again").to_string();
