@@ -198,7 +198,7 @@ pub(crate) unsafe fn string(data: *const c_char, len: usize) -> String {
 mod tests {
     use super::*;
 
-    /// A table as an old plugin would hand out: `size` bytes of zeroes behind the version.
+    /// A table as an old plugin would hand out: `size` bytes of zeroes after the version.
     fn api_of_size(table: &mut Box<PJRT_Api>, size: usize) -> Api {
         table.struct_size = size;
         let version = Version { major: 0, minor: 78 };

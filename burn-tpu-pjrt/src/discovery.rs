@@ -120,7 +120,7 @@ impl fmt::Display for Source {
     }
 }
 
-/// A path that was, or would be, looked at. A `*` left in it stands for a folder that does not exist.
+/// A path that was, or would be, looked at. A `*` left in it is a folder that does not exist.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Candidate {
     /// The library file.

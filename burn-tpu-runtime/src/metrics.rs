@@ -72,7 +72,7 @@ macro_rules! metrics {
             }
         }
 
-        /// The live counters behind [`Metrics`].
+        /// The live counters that [`Metrics`] is a snapshot of.
         #[derive(Debug, Default)]
         pub(crate) struct Counters {
             $(pub(crate) $name: AtomicU64,)*

@@ -114,7 +114,7 @@ impl Buckets {
     }
 }
 
-/// Data with `size` elements along `dim`, the new ones behind the old.
+/// Data with `size` elements along `dim`, the new ones after the old.
 fn grow(data: &TensorData, dim: usize, size: usize, fill: impl Element) -> TensorData {
     let mut dims = data.shape.to_vec();
     let element = TensorData::from([fill]).convert_dtype(data.dtype);

@@ -1,7 +1,7 @@
-//! Run-time scalars: all of a run's numbers travel in at most three uploads and are taken apart on the device.
+//! Run-time scalars: all numbers of a run are packed into at most three uploads and unpacked on the device.
 //!
 //! Slots of up to 32 bits share one `i32[n]`, since TPUs bitcast 32-bit words but not 64-bit ones; wide integers share
-//! one `i64[n]` and doubles one `f64[n]`. A 16-bit float travels widened to f32, which is exact both ways.
+//! one `i64[n]` and doubles one `f64[n]`. A 16-bit float is widened to f32, which is exact both ways.
 
 use super::Argument;
 use super::movement;
@@ -11,7 +11,7 @@ use crate::{DType, GraphError, NodeId, Program, Result, TensorType};
 use half::{bf16, f16};
 use smallvec::smallvec;
 
-/// The element type of the upload in which a slot travels.
+/// Returns the element type of the upload that holds a slot.
 fn word(dtype: DType) -> DType {
     match dtype {
         DType::I64 | DType::U64 => DType::I64,
@@ -71,7 +71,7 @@ fn word_bits(dtype: DType, bits: u64) -> u32 {
     }
 }
 
-/// Where a slot's value stands: which upload, which element.
+/// Where a slot's value is: which upload, which element.
 struct Place {
     node: NodeId,
     upload: usize,
@@ -87,7 +87,7 @@ pub(super) struct Packing {
 }
 
 impl Packing {
-    /// Packs the slots of a program behind `first_argument` other arguments.
+    /// Packs the slots of a program after `first_argument` other arguments.
     pub fn new(program: &Program, first_argument: usize) -> Self {
         let mut packing = Self { uploads: Vec::new(), places: Vec::new(), first_argument };
         for upload in [DType::I32, DType::I64, DType::F64] {

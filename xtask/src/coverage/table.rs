@@ -5,7 +5,7 @@ use super::tested::Tests;
 use std::collections::BTreeSet;
 use std::fmt::Write;
 
-/// What stands where no test calls a method.
+/// The cell of a method that no test calls.
 const UNTESTED: &str = "no test of its own";
 
 const HEADER: &str = "\

@@ -77,7 +77,7 @@ impl Search<'_> {
         }
     }
 
-    /// Names behind `::`, the first literal of every row, and all names that the file's own macros are given.
+    /// Names after `::`, the first literal of every row, and all names that the file's own macros are given.
     fn named(&self, tokens: TokenStream) -> BTreeSet<String> {
         let mut found = BTreeSet::new();
         // The two tokens before, as text.

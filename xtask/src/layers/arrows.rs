@@ -75,7 +75,7 @@ impl Rule {
 }
 
 /// Every forbidden arrow. Dev-dependencies count only between the workspace's own crates: a test may compare with
-/// Burn, but a crate whose tests need a layer above it stands in the wrong place.
+/// Burn, but a crate whose tests need a layer above it is in the wrong place.
 pub fn check(metadata: &str) -> Result<Vec<String>> {
     let metadata: Metadata = serde_json::from_str(metadata).context("cannot read `cargo metadata`'s answer")?;
     let mut broken = Vec::new();

@@ -6,7 +6,7 @@ use anyhow::{Context, Result};
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// A word, where it may not stand, and why.
+/// A word, where it may not occur, and why.
 struct Ban {
     words: &'static [&'static str],
     /// Whether `path` (from the workspace's folder) is under this ban.
