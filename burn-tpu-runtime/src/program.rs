@@ -127,7 +127,7 @@ impl ProgramCache {
         Self { programs: Mutex::new(programs) }
     }
 
-    /// Returns what is known of a form: its canonical program, extracted now if it is new.
+    /// Returns a form with its canonical program, which is extracted now if the form is new.
     ///
     /// # Errors
     /// Only a bug gives one: an output that does not exist.

@@ -41,13 +41,13 @@ pub(super) struct Handles {
 }
 
 impl Handles {
-    /// Adds a tensor; returns its serial number through `make`, which builds the tensor that holds it.
+    /// Adds a tensor, which has the next serial number.
     pub(super) fn push(&mut self, drops: &Drops, node: NodeId, position: u64, tensor: Weak<TensorInner>) {
         self.entries.push(Handle { tensor, node, position, dropped: NEVER });
         drops.recorded.store(self.next_serial(), Relaxed);
     }
 
-    /// The serial number of the next tensor.
+    /// Returns the serial number of the next tensor.
     pub(super) fn next_serial(&self) -> u64 {
         self.first + self.entries.len() as u64
     }
@@ -61,7 +61,7 @@ impl Handles {
         self.entries.iter()
     }
 
-    /// Writes down the drops since the last call.
+    /// Notes the drops that owners reported since the last call.
     pub(super) fn apply(&mut self, drops: &Drops) {
         for (serial, position) in drops.log.lock().dropped.drain(..) {
             if let Some(handle) = serial.checked_sub(self.first).and_then(|i| self.entries.get_mut(i as usize)) {
@@ -72,7 +72,7 @@ impl Handles {
         self.verify();
     }
 
-    /// Forgets the tensors up to `position`. The others are the ops after it, whose nodes `renamed` gives.
+    /// Forgets the tensors up to `position`. `renamed` returns the new nodes of the others.
     pub(super) fn forget(&mut self, drops: &Drops, position: u64, renamed: impl Fn(NodeId) -> NodeId) {
         let gone = self.entries.partition_point(|handle| handle.position <= position);
         self.entries.drain(..gone);
@@ -110,7 +110,7 @@ struct DropLog {
     first: u64,
     /// The number of tensors from there on that the owner dropped.
     count: u64,
-    /// Drops that the trace has not written down yet: serial number and position.
+    /// Drops that the trace has not noted yet: serial number and position.
     dropped: Vec<(u64, u64)>,
 }
 

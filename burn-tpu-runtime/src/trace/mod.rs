@@ -116,9 +116,9 @@ struct OpRecord {
 struct Fullness {
     /// Nodes recorded since the owner's last cut, those included that others had cut.
     nodes: usize,
-    /// How many multiples of the cap that is.
+    /// The number of whole caps in that.
     caps: usize,
-    /// Whether a full trace is an error that the next cut reports.
+    /// In strict mode: the error that the next cut reports.
     error: Option<TpuError>,
 }
 

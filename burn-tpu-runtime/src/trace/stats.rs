@@ -4,7 +4,7 @@ use crate::metrics::Counters;
 use std::sync::LazyLock;
 use std::time::{Duration, Instant};
 
-/// One op in so many is timed: two clock reads cost half as much as recording one.
+/// One op in this many is timed: two clock reads cost half as much as recording one.
 const SAMPLED: u64 = 32;
 
 /// What the clock itself adds to a sample: the shortest of many.
