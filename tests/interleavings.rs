@@ -316,7 +316,7 @@ proptest! {
             let order = script.schedule(seed ^ schedule.wrapping_mul(0x9e37_79b9_7f4a_7c15));
             let found = run(&script, &order, |thread, job| workers.run(thread, job));
             prop_assert_eq!(&found.1, &expected.1, "values in the order {:?}", order);
-            prop_assert_eq!(&found.0, &expected.0, "programs in the order {:?} of {:#?}", order, script.steps.iter().enumerate().map(|(i, s)| format!("{i}: {} {:?} cuts {:?}", s.thread, s.action, s.cuts)).collect::<Vec<_>>());
+            prop_assert_eq!(&found.0, &expected.0, "programs in the order {:?} of {:#?}", order, script.steps);
         }
     }
 }

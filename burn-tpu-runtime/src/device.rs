@@ -136,9 +136,7 @@ impl Device {
     /// The end of a training step is the place for it: with all of a step in one program, XLA fuses across its ops and
     /// nothing but the step's results is kept.
     pub fn mark_step(self) {
-        if let Err(error) = trace::cut(self, CutReason::MarkStep) {
-            tracing::error!(device = %self, %error, "a step did not run; it stays pending, and a read reports the error");
-        }
+        trace::mark_step(self);
     }
 
     /// Runs what the calling thread has recorded and waits for all that the device was given.
@@ -193,7 +191,7 @@ impl Device {
 /// Ends a training step: runs what the calling thread has recorded on any device. What was recorded before the step and
 /// the step does not use runs as programs of its own, so that the step is the same program every time.
 pub fn end_step() {
-    trace::cut_step(CutReason::MarkStep);
+    trace::end_step();
 }
 
 impl AsRef<Device> for Device {

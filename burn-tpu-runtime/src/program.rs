@@ -73,7 +73,8 @@ impl Recorded {
 /// A program that is ready to run.
 pub(crate) struct Compiled {
     pub(crate) executable: Arc<dyn Executable>,
-    pub(crate) assumptions: SlotAssumptions,
+    /// Shared with the traces that follow the program, so that they do not keep an evicted executable alive.
+    pub(crate) assumptions: Arc<SlotAssumptions>,
 }
 
 /// A canonical program as the key of a map.
@@ -110,7 +111,7 @@ struct Programs {
     /// By the hash of their form.
     recorded: LruCache<u64, Vec<Arc<Recorded>>, FxBuildHasher>,
     /// By their hash, the assumptions of evicted programs: an offset that became a run-time scalar stays one.
-    evicted: LruCache<u64, SlotAssumptions, FxBuildHasher>,
+    evicted: LruCache<u64, Arc<SlotAssumptions>, FxBuildHasher>,
     bytes: u64,
     most_bytes: u64,
 }
@@ -168,7 +169,7 @@ impl ProgramCache {
     }
 
     /// Returns what an evicted program had assumed.
-    pub(crate) fn assumed_before(&self, program: &Program) -> Option<SlotAssumptions> {
+    pub(crate) fn assumed_before(&self, program: &Program) -> Option<Arc<SlotAssumptions>> {
         self.programs.lock().evicted.get(&hash(program)).cloned()
     }
 
@@ -203,7 +204,7 @@ impl ProgramCache {
     pub(crate) fn clear(&self) {
         let mut programs = self.programs.lock();
         while let Some((key, old)) = programs.compiled.pop_lru() {
-            programs.evicted.put(hash(&key.0), old.assumptions.clone());
+            programs.evicted.put(hash(&key.0), Arc::clone(&old.assumptions));
         }
         programs.recorded.clear();
         programs.bytes = 0;
@@ -218,7 +219,7 @@ impl Programs {
     }
 
     fn evict(&mut self, key: &Key, old: &Compiled, counters: &Counters) {
-        self.evicted.put(hash(&key.0), old.assumptions.clone());
+        self.evicted.put(hash(&key.0), Arc::clone(&old.assumptions));
         Counters::add(&counters.cache_evictions, 1);
     }
 }

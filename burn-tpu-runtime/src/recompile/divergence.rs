@@ -28,7 +28,7 @@ pub(crate) struct DivergenceTracker {
 /// A program of the trace, with the constants that it was compiled for.
 struct Followed {
     recorded: Arc<Recorded>,
-    assumptions: SlotAssumptions,
+    assumptions: Arc<SlotAssumptions>,
 }
 
 /// The stack that recorded some nodes.
@@ -75,19 +75,11 @@ impl DivergenceTracker {
     }
 
     /// The trace was run as this program.
-    pub(crate) fn ran(&mut self, recorded: &Arc<Recorded>, assumptions: &SlotAssumptions) {
-        let same = self.recent.iter().position(|recent| Arc::ptr_eq(&recent.recorded, recorded));
-        match same {
-            Some(place) => self.recent[..=place].rotate_right(1),
-            None => {
-                let followed = Followed { recorded: Arc::clone(recorded), assumptions: assumptions.clone() };
-                self.recent.insert(0, followed);
-                self.recent.truncate(MOST_FOLLOWED);
-            }
-        }
-        if self.recent[0].assumptions != *assumptions {
-            self.recent[0].assumptions = assumptions.clone();
-        }
+    pub(crate) fn ran(&mut self, recorded: &Arc<Recorded>, assumptions: &Arc<SlotAssumptions>) {
+        self.recent.retain(|recent| !Arc::ptr_eq(&recent.recorded, recorded));
+        let followed = Followed { recorded: Arc::clone(recorded), assumptions: Arc::clone(assumptions) };
+        self.recent.insert(0, followed);
+        self.recent.truncate(MOST_FOLLOWED);
         self.following = false;
     }
 

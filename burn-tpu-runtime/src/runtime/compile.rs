@@ -25,7 +25,7 @@ impl DeviceRuntime {
         let start = Instant::now();
         let recompile = self.explain(recorded, slots, tracker);
         self.refuse_if_frozen(recorded, recompile.as_ref())?;
-        let older = older.map(|older| older.assumptions.clone());
+        let older = older.map(|older| Arc::clone(&older.assumptions));
         let older = older.or_else(|| self.cache.assumed_before(&recorded.program));
         let (program, assumptions) = self.rewrite(&recorded.program, slots, older)?;
         let nodes = program.graph().len();
@@ -33,7 +33,7 @@ impl DeviceRuntime {
         let executable = self.executable(engine, program)?;
         let (seconds, from_disk) = (start.elapsed().as_secs_f64(), executable.is_from_disk());
         tracing::info!(device = %self.device, nodes, seconds, from_disk, "a program is ready");
-        let compiled = Arc::new(Compiled { executable, assumptions });
+        let compiled = Arc::new(Compiled { executable, assumptions: Arc::new(assumptions) });
         self.cache.insert(Arc::clone(&recorded.program), Arc::clone(&compiled), &self.counters);
         if let Some(recompile) = recompile.filter(|_| !from_disk) {
             self.counters.recompiles.add(Recompile { seconds, ..recompile });
@@ -64,7 +64,7 @@ impl DeviceRuntime {
         &self,
         program: &Program,
         slots: &[u64],
-        older: Option<SlotAssumptions>,
+        older: Option<Arc<SlotAssumptions>>,
     ) -> Result<(Program, SlotAssumptions)> {
         let start = Instant::now();
         let _span = tracing::debug_span!("rewrite").entered();

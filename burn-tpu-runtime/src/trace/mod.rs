@@ -51,7 +51,7 @@ mod tests;
 pub use record::{Recorder, create, record, record_many};
 pub(crate) use recording::Recording;
 pub use stream::{InStream, Stream};
-pub(crate) use stream::{cut, cut_step, forget};
+pub(crate) use stream::{cut, end_step, forget, mark_step};
 
 use crate::engine::{Input, SharedBuffer};
 use crate::error::{Result, TpuError};
@@ -223,7 +223,7 @@ impl StreamTrace {
     }
 }
 
-/// Has the ops of several tensors run, the last recorded first: its cut covers the others.
+/// Runs the ops of several tensors, the last recorded first: its cut covers the others.
 ///
 /// # Errors
 /// The first cut's that fails; the tensors stay pending.

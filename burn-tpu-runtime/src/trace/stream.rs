@@ -104,13 +104,23 @@ pub(crate) fn cut(device: Device, reason: CutReason) -> Result<()> {
     trace_of(device).cut_everything(reason)
 }
 
+/// Marks a step: cuts the current stream's trace of a device.
+pub(crate) fn mark_step(device: Device) {
+    log_refusal(device, cut(device, CutReason::MarkStep));
+}
+
 /// Ends a training step: cuts the current stream's traces of all devices, each at its seams too.
-pub(crate) fn cut_step(reason: CutReason) {
+pub(crate) fn end_step() {
     let traces = with_current(|current| current.state.traces.lock().clone());
     for (device, trace) in traces {
-        if let Err(error) = trace.cut_step(reason) {
-            tracing::error!(%device, %error, "a step did not run; it stays pending, and a read reports the error");
-        }
+        log_refusal(device, trace.cut_step(CutReason::MarkStep));
+    }
+}
+
+/// A mark step returns no result: what was refused is logged, and the next read or sync returns it.
+fn log_refusal(device: Device, cut: Result<()>) {
+    if let Err(error) = cut {
+        tracing::error!(%device, %error, "a step did not run; it stays pending, and a read reports the error");
     }
 }
 
