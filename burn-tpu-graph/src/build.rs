@@ -160,9 +160,18 @@ pub trait Builder {
 
     /// Repeats size-1 dims up to `dims`; leading dims are added when the operand has fewer (a scalar fits anything).
     fn broadcast_to(&mut self, x: NodeId, dims: &[usize]) -> Result<NodeId> {
-        let missing = dims.len().saturating_sub(self.rank(x));
-        let mapping: Dims = (missing..missing + self.rank(x)).collect();
-        self.broadcast_in_dim(x, dims, &mapping)
+        let own = &self.ty(x).dims;
+        if own[..] == *dims {
+            return Ok(x);
+        }
+        let missing = dims.len().saturating_sub(own.len());
+        let mapping = if own.is_empty() { Dims::new() } else { (missing..missing + own.len()).collect() };
+        self.add(Op::BroadcastInDim { dims: Dims::from_slice(dims), mapping }, &[x])
+    }
+
+    /// Repeats a value up to the dims of another one; see [`Builder::broadcast_to`].
+    fn broadcast_like(&mut self, x: NodeId, like: NodeId) -> Result<NodeId> {
+        self.broadcast_to(x, &self.dims(like))
     }
 
     /// Broadcasts two operands to their common dims: sizes 1 repeat, and missing leading dims are added.

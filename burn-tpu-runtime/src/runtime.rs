@@ -53,8 +53,8 @@ struct Lent<'b> {
 
 impl<'b> Lent<'b> {
     fn new(buffers: &'b mut [Input], parameters: &'b [u32]) -> Self {
-        let taken = || Err(TpuError::Bug(String::new()));
-        let mut lend = |&index: &u32| std::mem::replace(&mut buffers[index as usize], taken()).ok();
+        let taken = Arc::new(TpuError::Bug("a program has taken the buffer".to_owned()));
+        let mut lend = |&index: &u32| std::mem::replace(&mut buffers[index as usize], Err(Arc::clone(&taken))).ok();
         let arguments = parameters.iter().map(&mut lend).collect();
         Self { buffers, parameters, arguments }
     }

@@ -1,7 +1,8 @@
 //! A tensor: a counted handle to a node of a trace or to a buffer of a device.
 
 use crate::Device;
-use crate::engine::Input;
+use crate::engine::{Input, SharedBuffer};
+use crate::error::Result;
 use crate::trace::Origin;
 use burn_tpu_graph::{DType, TensorType};
 use std::sync::{Arc, OnceLock};
@@ -22,19 +23,19 @@ impl Drop for Tensor {
     }
 }
 
-pub(crate) struct TensorInner {
+struct TensorInner {
     device: Device,
     ty: TensorType,
     /// The trace that recorded the tensor; none for what came from the host.
     origin: Option<Origin>,
-    /// The buffer, perhaps still being computed, or why there is none; unset while the tensor waits for a cut.
+    /// The buffer, perhaps still being computed, or why there is none; unset until the tensor is asked for it after a cut.
     value: OnceLock<Input>,
 }
 
 impl Tensor {
     /// A tensor that was not recorded: its value is there, or the reason why it is not.
-    pub(crate) fn new(device: Device, ty: TensorType, value: Input) -> Self {
-        let value = OnceLock::from(value);
+    pub(crate) fn new(device: Device, ty: TensorType, value: Result<SharedBuffer>) -> Self {
+        let value = OnceLock::from(value.map_err(Arc::new));
         Self { inner: Arc::new(TensorInner { device, ty, origin: None, value }) }
     }
 
@@ -49,12 +50,10 @@ impl Tensor {
         self.inner.origin.as_ref()
     }
 
-    pub(crate) fn from_inner(inner: Arc<TensorInner>) -> Self {
-        Self { inner }
-    }
-
-    pub(crate) fn inner(&self) -> &Arc<TensorInner> {
-        &self.inner
+    /// Returns whether two handles are of one tensor.
+    #[cfg(all(test, feature = "ndarray"))]
+    pub(crate) fn is(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.inner, &other.inner)
     }
 
     /// The device that holds the tensor.
@@ -79,13 +78,11 @@ impl Tensor {
 
     /// The value; `None` while the tensor waits for a cut.
     pub(crate) fn value(&self) -> Option<&Input> {
-        self.inner.value.get()
-    }
-
-    /// Gives a pending tensor its value.
-    pub(crate) fn set_value(&self, value: Input) {
-        let first = self.inner.value.set(value).is_ok();
-        debug_assert!(first, "a tensor has one value");
+        let value = &self.inner.value;
+        value.get().or_else(|| {
+            self.origin()?.collect(value);
+            value.get()
+        })
     }
 }
 

@@ -51,8 +51,9 @@ pub(crate) trait DeviceBuffer: Any + Send + Sync {
 /// A buffer that tensors and the traces that read it own together. A buffer with a single owner can be donated.
 pub(crate) type SharedBuffer = Arc<dyn DeviceBuffer>;
 
-/// A value that a trace reads, or the error that explains why there is none.
-pub(crate) type Input = Result<SharedBuffer>;
+/// A value that a trace reads, or the error that explains why there is none. It is as small as the buffer's address, since
+/// every tensor has room for one.
+pub(crate) type Input = std::result::Result<SharedBuffer, Arc<TpuError>>;
 
 /// Buffers by parameter index. A program takes the buffers that it reuses and leaves the others in place.
 pub(crate) type Arguments = Vec<Option<SharedBuffer>>;

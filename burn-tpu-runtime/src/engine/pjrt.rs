@@ -48,7 +48,7 @@ struct PjrtEngine {
     /// Whether a result that is not aliased to its donated argument is an error.
     strict: bool,
     counters: Arc<Counters>,
-    in_flight: InFlight,
+    in_flight: Arc<InFlight>,
 }
 
 impl DeviceBuffer for Buffer {
@@ -62,15 +62,55 @@ impl DeviceBuffer for Buffer {
     }
 }
 
-/// The dispatched programs that may be unfinished, oldest first.
-type InFlight = Arc<Mutex<VecDeque<Arc<Running>>>>;
-
 /// A dispatched program.
 struct Running {
     done: Event,
     /// The donated arguments. In PJRT's CPU client the drop of such a buffer waits for the program, which would keep
     /// the host from recording the next step.
     _donated: Vec<SharedBuffer>,
+}
+
+/// The dispatched programs that may be unfinished, oldest first.
+#[derive(Default)]
+struct InFlight {
+    programs: Mutex<VecDeque<Arc<Running>>>,
+}
+
+impl InFlight {
+    /// Adds a dispatched program, and waits for the oldest one if too many are unfinished. The results of that program
+    /// report its error, if any; here it is only logged.
+    fn push(&self, running: Running) {
+        let mut programs = self.programs.lock();
+        programs.push_back(Arc::new(running));
+        let oldest = if programs.len() > MOST_IN_FLIGHT { programs.pop_front() } else { None };
+        drop(programs);
+        if let Some(Err(error)) = oldest.map(|program| program.done.wait()) {
+            tracing::warn!(%error, "a program failed while running");
+        }
+    }
+
+    /// Frees the arguments of finished programs. That takes time, so it is done where the host is about to wait for the
+    /// device anyway.
+    fn free_finished(&self) {
+        let finished = |program: &Arc<Running>| program.done.is_ready().unwrap_or(true);
+        let mut programs = self.programs.lock();
+        let unfinished = programs.iter().position(|program| !finished(program)).unwrap_or(programs.len());
+        let freed: Vec<_> = programs.drain(..unfinished).collect();
+        drop(programs);
+        drop(freed);
+    }
+
+    /// Waits for everything that was dispatched before the call.
+    fn wait(&self) -> Result<()> {
+        self.free_finished();
+        let running: Vec<Arc<Running>> = self.programs.lock().iter().cloned().collect();
+        // Wait for all programs even if the first one failed, since none may still run afterwards.
+        let ended: Vec<_> = running
+            .iter()
+            .map(|program| program.done.wait().map_err(TpuError::pjrt("waiting for a program")))
+            .collect();
+        ended.into_iter().collect()
+    }
 }
 
 /// Opens a device of its platform's client.
@@ -136,6 +176,7 @@ impl Engine for PjrtEngine {
     }
 
     fn download(&self, buffer: &SharedBuffer) -> Result<Vec<u8>> {
+        self.in_flight.free_finished();
         let buffer: &Buffer = downcast(buffer)?;
         buffer.to_host().map_err(TpuError::pjrt("reading a tensor"))
     }
@@ -176,21 +217,8 @@ impl Engine for PjrtEngine {
         }))
     }
 
-    /// Any number of threads may wait. Each waits for everything that was dispatched before its call.
     fn wait(&self) -> Result<()> {
-        let running: Vec<Arc<Running>> = self.in_flight.lock().iter().cloned().collect();
-        // Wait for all programs even if the first one failed, since none may still run afterwards.
-        let ended: Vec<_> = running
-            .iter()
-            .map(|program| program.done.wait().map_err(TpuError::pjrt("waiting for a program")))
-            .collect();
-        // Freeing the arguments of the newest program takes time, so it is left to the next dispatch, whose program
-        // runs meanwhile.
-        let newest = running.last().filter(|_| matches!(ended.last(), Some(Ok(()))));
-        let waited_for = |program: &Arc<Running>| running.iter().any(|waited| Arc::ptr_eq(waited, program));
-        let keep = |program: &Arc<Running>| newest.is_some_and(|newest| Arc::ptr_eq(newest, program));
-        self.in_flight.lock().retain(|program| keep(program) || !waited_for(program));
-        ended.into_iter().collect()
+        self.in_flight.wait()
     }
 }
 
@@ -244,7 +272,7 @@ struct PjrtProgram {
     executable: LoadedExecutable,
     arguments: Vec<(Argument, Arc<TensorSpec>)>,
     device: Device,
-    in_flight: InFlight,
+    in_flight: Arc<InFlight>,
     size_bytes: u64,
     from_disk: bool,
     footprint: Footprint,
@@ -290,7 +318,7 @@ impl Executable for PjrtProgram {
         let mut done = self.executable.execute(&[&inputs], &options).map_err(TpuError::pjrt("running a program"))?;
         let donated = donated.into_iter().map(|index| take_argument(arguments, index)).collect::<Result<_>>()?;
         if let Some(done) = done.events.pop() {
-            self.track(Arc::new(Running { done, _donated: donated }));
+            self.in_flight.push(Running { done, _donated: donated });
         }
         let outputs = done.outputs.pop().unwrap_or_default().into_iter();
         execution.outputs = outputs.map(|buffer| Arc::new(buffer) as SharedBuffer).collect();
@@ -318,21 +346,6 @@ impl PjrtProgram {
             }
         }
         Ok(packed)
-    }
-
-    /// Adds a dispatched program, and waits for the oldest one if too many are unfinished. The results of that program
-    /// report its error, if any; here it is only logged.
-    fn track(&self, running: Arc<Running>) {
-        let mut in_flight = self.in_flight.lock();
-        while in_flight.front().is_some_and(|program| program.done.is_ready().unwrap_or(true)) {
-            in_flight.pop_front();
-        }
-        in_flight.push_back(running);
-        let oldest = if in_flight.len() > MOST_IN_FLIGHT { in_flight.pop_front() } else { None };
-        drop(in_flight);
-        if let Some(Err(error)) = oldest.map(|program| program.done.wait()) {
-            tracing::warn!(%error, "a program failed while running");
-        }
     }
 }
 

@@ -1,7 +1,8 @@
 //! Random tensors, generated on the device from its Threefry state.
 //!
-//! Owns: the conversion of uniformly random bits to each distribution. The state is a run-time input, so a
-//! dropout mask differs at every step without a recompile. The parameters of a distribution are part of the program. 16-bit floats are generated in f32 and rounded once.
+//! Owns: the conversion of uniformly random bits to each distribution. The state is a run-time input, so a dropout mask
+//! differs at every step without a recompile. The parameters of a distribution are part of the program. 16-bit floats
+//! are generated in f32 and rounded once.
 
 use crate::trace::{Recorder, create};
 use crate::{Device, Tensor};

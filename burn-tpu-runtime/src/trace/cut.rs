@@ -7,11 +7,11 @@ use crate::error::{Result, TpuError};
 use crate::metrics::CutReason;
 use crate::program::Form;
 use crate::runtime::RunError;
-use crate::tensor::{Tensor, TensorInner};
+use crate::tensor::Tensor;
 use burn_tpu_graph::{Builder, NodeId, Op};
 use parking_lot::MutexGuard;
 use rustc_hash::FxHashMap;
-use std::sync::Weak;
+use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
 impl StreamTrace {
@@ -72,7 +72,7 @@ impl StreamTrace {
     /// The first position after which earlier work ends: something before it is alive, and no later op uses anything
     /// recorded before it.
     fn seam(&self, trace: &mut Trace) -> Option<u64> {
-        trace.handles.apply(&self.drops);
+        trace.handles.apply(&self.exchange);
         let nodes = trace.recording.nodes();
         let recorded = |node: &&NodeId| !matches!(nodes[node.index()].op, Op::Parameter { .. });
         let earliest_input = |op: &OpRecord| op.inputs.iter().filter(recorded).min().map_or(usize::MAX, |n| n.index());
@@ -107,7 +107,7 @@ impl StreamTrace {
     /// Returns whether the work before a cut that failed is still wanted: the owner holds a tensor of it, or a later op
     /// uses one.
     fn is_still_wanted(&self, trace: &mut Trace, failed: u64) -> bool {
-        trace.handles.apply(&self.drops);
+        trace.handles.apply(&self.exchange);
         let now = self.position.load(Relaxed);
         if trace.handles.iter().any(|handle| handle.position <= failed && handle.alive_after(now)) {
             return true;
@@ -121,41 +121,38 @@ impl StreamTrace {
     fn run_until(&self, trace: &mut Trace, position: u64, reason: CutReason) -> Result<bool> {
         let counters = self.runtime.counters();
         trace.stats.flush(counters);
-        trace.handles.apply(&self.drops);
+        trace.handles.apply(&self.exchange);
         let ops = trace.ops.partition_point(|op| op.position <= position);
         let end = trace.ops[..ops].last().map_or(0, |op| op.end);
         let alive = trace.handles.iter().filter(|handle| handle.alive_after(position));
-        let live: Vec<Live> =
-            alive.map(|handle| Live { node: handle.node, tensor: Weak::clone(&handle.tensor) }).collect();
+        let live: Vec<NodeId> = alive.map(|handle| handle.node).collect();
         let ran = !live.is_empty();
         let outcomes = if !ran {
             Outcomes::default()
         } else {
             counters.cut(reason);
             let _span = tracing::debug_span!("cut", device = %self.runtime.device(), ?reason).entered();
-            let outcomes = self.run(trace, end, &live)?;
-            live.into_iter().for_each(|live| live.settle(&outcomes));
-            outcomes
+            self.run(trace, end, live)?
         };
         if ops == trace.ops.len() {
-            self.reset(trace);
+            self.reset(trace, &outcomes);
         } else if ops > 0 {
             self.keep_rest(trace, ops, position, &outcomes);
         }
         Ok(ran)
     }
 
-    /// Runs the first `end` nodes as far as `live` needs them. Nodes that depend on a failed buffer fail with its error,
+    /// Runs the first `end` nodes as far as `outputs` need them. Nodes that depend on a failed buffer fail with its error,
     /// and no other does.
     ///
     /// # Errors
     /// Why nothing ran: then the trace is as it was.
-    fn run(&self, trace: &mut Trace, end: usize, live: &[Live]) -> Result<Outcomes> {
+    fn run(&self, trace: &mut Trace, end: usize, mut outputs: Vec<NodeId>) -> Result<Outcomes> {
         if let Some((index, _)) = trace.unresolved.first() {
-            return trace.buffers[*index].clone().map(|_| Outcomes::default());
+            let unresolved = trace.buffers[*index].as_ref();
+            return unresolved.map(|_| Outcomes::default()).map_err(|error| TpuError::clone(error));
         }
         let mut failed = failures(trace, end);
-        let mut outputs: Vec<NodeId> = live.iter().map(|live| live.node).collect();
         outputs.retain(|node| !failed.contains_key(node));
         outputs.sort_unstable();
         outputs.dedup();
@@ -172,7 +169,8 @@ impl StreamTrace {
             Err(RunError::Refused(error)) => return Err(error),
             Err(RunError::Failed(error)) => {
                 tracing::error!(%error, "a program failed; its tensors report it when they are read");
-                failed.extend(form.outputs.iter().map(|&node| (node, error.clone())));
+                let error = Arc::new(error);
+                failed.extend(form.outputs.iter().map(|&node| (node, Arc::clone(&error))));
                 Vec::new()
             }
         };
@@ -198,48 +196,36 @@ impl StreamTrace {
         }
         trace.tracker.rerecorded(&trace.recording);
         let lost = NodeId(u32::MAX);
-        trace.handles.forget(&self.drops, position, |node| renamed.get(&node).copied().unwrap_or(lost));
-    }
-}
-
-/// A tensor that a cut must leave a value.
-struct Live {
-    node: NodeId,
-    tensor: Weak<TensorInner>,
-}
-
-impl Live {
-    fn settle(self, outcomes: &Outcomes) {
-        let Some(inner) = self.tensor.upgrade() else { return };
-        Tensor::from_inner(inner).set_value(outcomes.of(self.node));
+        let renamed = |node| renamed.get(&node).copied().unwrap_or(lost);
+        trace.handles.settle(&self.exchange, position, |node| outcomes.of(node), renamed);
     }
 }
 
 /// What the nodes of a cut came to.
 #[derive(Default)]
-struct Outcomes {
+pub(super) struct Outcomes {
     /// The program's outputs, ascending, with their results.
     outputs: Vec<NodeId>,
     results: Vec<Input>,
     /// The nodes that could not be computed.
-    failed: FxHashMap<NodeId, TpuError>,
+    failed: FxHashMap<NodeId, Arc<TpuError>>,
 }
 
 impl Outcomes {
-    fn of(&self, node: NodeId) -> Input {
+    pub(super) fn of(&self, node: NodeId) -> Input {
         if let Some(error) = self.failed.get(&node) {
             return Err(error.clone());
         }
         let place = self.outputs.binary_search(&node).ok();
-        let missing = || Err(TpuError::Bug(format!("a cut did not compute {node}")));
+        let missing = || Err(Arc::new(TpuError::Bug(format!("a cut did not compute {node}"))));
         place.and_then(|place| self.results.get(place)).cloned().unwrap_or_else(missing)
     }
 }
 
 /// Returns the nodes that depend on a buffer that failed, with its error.
-fn failures(trace: &Trace, end: usize) -> FxHashMap<NodeId, TpuError> {
-    let mut failed: FxHashMap<NodeId, TpuError> = FxHashMap::default();
-    if trace.buffers.iter().all(Result::is_ok) {
+fn failures(trace: &Trace, end: usize) -> FxHashMap<NodeId, Arc<TpuError>> {
+    let mut failed: FxHashMap<NodeId, Arc<TpuError>> = FxHashMap::default();
+    if trace.buffers.iter().all(Input::is_ok) {
         return failed;
     }
     for (i, node) in trace.recording.nodes()[..end].iter().enumerate() {
@@ -264,7 +250,7 @@ fn rerecord(
     let inputs = op.inputs.iter().map(|&input| match renamed.get(&input) {
         Some(&node) => Ok(node),
         None => {
-            let node = trace.parameter(buffer_of(old, input, outcomes), old.recording.ty(input))?;
+            let node = trace.parameter(&buffer_of(old, input, outcomes), old.recording.ty(input))?;
             if let Some(tensor) = unresolved(old, input) {
                 trace.unresolved.push((trace.buffers.len() - 1, tensor));
             }

@@ -1,23 +1,29 @@
 //! The tensors of a trace: where each was recorded, and where its owner dropped it.
 //!
+//! A trace holds no tensor. A tensor knows its trace and its serial number there; the two meet in an [`Exchange`], where
+//! tensors report that they were dropped and find their values after a cut.
+//!
 //! A *position* counts the events of a trace (a recorded op, a cut of the owner) from the beginning of its stream. It never
 //! restarts, so it does not depend on what other threads do.
 //!
 //! Invariants, checked in debug builds at every cut: serial numbers are consecutive; positions never fall; a tensor is
 //! dropped after the position that recorded it.
 
-use crate::tensor::TensorInner;
+use crate::engine::Input;
 use burn_tpu_graph::NodeId;
 use parking_lot::Mutex;
-use std::sync::Weak;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use smallvec::SmallVec;
+use std::sync::OnceLock;
+use std::sync::atomic::{
+    AtomicU64,
+    Ordering::{Acquire, Relaxed, Release},
+};
 
 /// The drop position of a tensor that its owner holds.
 const NEVER: u64 = u64::MAX;
 
 /// A tensor that was recorded.
 pub(super) struct Handle {
-    pub(super) tensor: Weak<TensorInner>,
     pub(super) node: NodeId,
     /// The position of its op.
     pub(super) position: u64,
@@ -42,9 +48,9 @@ pub(super) struct Handles {
 
 impl Handles {
     /// Adds a tensor, which has the next serial number.
-    pub(super) fn push(&mut self, drops: &Drops, node: NodeId, position: u64, tensor: Weak<TensorInner>) {
-        self.entries.push(Handle { tensor, node, position, dropped: NEVER });
-        drops.recorded.store(self.next_serial(), Relaxed);
+    pub(super) fn push(&mut self, exchange: &Exchange, node: NodeId, position: u64) {
+        self.entries.push(Handle { node, position, dropped: NEVER });
+        exchange.recorded.store(self.next_serial(), Relaxed);
     }
 
     /// Returns the serial number of the next tensor.
@@ -62,8 +68,8 @@ impl Handles {
     }
 
     /// Notes the drops that owners reported since the last call.
-    pub(super) fn apply(&mut self, drops: &Drops) {
-        for (serial, position) in drops.log.lock().dropped.drain(..) {
+    pub(super) fn apply(&mut self, exchange: &Exchange) {
+        for (serial, position) in exchange.log.lock().dropped.drain(..) {
             if let Some(handle) = serial.checked_sub(self.first).and_then(|i| self.entries.get_mut(i as usize)) {
                 handle.dropped = position;
             }
@@ -72,18 +78,23 @@ impl Handles {
         self.verify();
     }
 
-    /// Forgets the tensors up to `position`. `renamed` returns the new nodes of the others.
-    pub(super) fn forget(&mut self, drops: &Drops, position: u64, renamed: impl Fn(NodeId) -> NodeId) {
+    /// Forgets the tensors up to `position`, and leaves those that still exist their values: `value_of` returns that of a
+    /// node. `renamed` returns the new nodes of the later tensors.
+    pub(super) fn settle(
+        &mut self,
+        exchange: &Exchange,
+        position: u64,
+        value_of: impl Fn(NodeId) -> Input,
+        renamed: impl Fn(NodeId) -> NodeId,
+    ) {
         let gone = self.entries.partition_point(|handle| handle.position <= position);
-        self.entries.drain(..gone);
+        let settled = (self.first..).zip(self.entries.drain(..gone));
+        let held = settled.filter(|(_, handle)| handle.dropped == NEVER);
+        let values: Vec<_> = held.map(|(serial, handle)| (serial, Some(value_of(handle.node)))).collect();
         self.first += gone as u64;
         self.entries.iter_mut().for_each(|handle| handle.node = renamed(handle.node));
-        let mut log = drops.log.lock();
-        log.first = self.first;
-        let first = self.first;
-        log.dropped.retain(|&(serial, _)| serial >= first);
         let applied = self.entries.iter().filter(|handle| handle.dropped != NEVER).count();
-        log.count = (applied + log.dropped.len()) as u64;
+        exchange.settle(self.first, applied, values);
     }
 
     #[cfg(debug_assertions)]
@@ -95,34 +106,154 @@ impl Handles {
     }
 }
 
-/// Where owners report drops. It has a lock of its own, under which nothing but counting happens, so that a tensor may be
-/// dropped anywhere, also while its trace is locked.
+/// What a trace and its tensors tell each other. It has a lock of its own, under which nothing is freed and nothing else
+/// locked, so that a tensor may be dropped anywhere, also while its trace is locked.
 #[derive(Default)]
-pub(super) struct Drops {
-    log: Mutex<DropLog>,
+pub(super) struct Exchange {
+    log: Mutex<Log>,
     /// The serial number of the next tensor.
     recorded: AtomicU64,
+    /// The serial number of the first tensor that waits for a cut. Changes under the lock, after the values of the tensors
+    /// before it are there.
+    first: AtomicU64,
 }
 
 #[derive(Default)]
-struct DropLog {
-    /// The serial number of the first tensor that waits for a cut.
-    first: u64,
-    /// The number of tensors from there on that the owner dropped.
+struct Log {
+    /// The number of tensors that wait for a cut and that the owner dropped.
     count: u64,
-    /// Drops that the trace has not noted yet: serial number and position.
+    /// Drops by the owner that the trace has not noted yet: serial number and position.
     dropped: Vec<(u64, u64)>,
+    /// Tensors that wait for a cut, although another thread dropped the last handle.
+    abandoned: Vec<u64>,
+    /// Values that their tensors may not have asked for yet, by ascending serial number.
+    values: Vec<(u64, Option<Input>)>,
 }
 
-impl Drops {
-    /// Reports that the owner dropped a tensor at `position`; returns whether no tensor of the trace is left.
-    pub(super) fn report(&self, serial: u64, position: u64) -> bool {
+impl Log {
+    fn take_value(&mut self, serial: u64) -> Option<Input> {
+        let place = self.values.binary_search_by_key(&serial, |(of, _)| *of).ok()?;
+        self.values[place].1.take()
+    }
+}
+
+impl Exchange {
+    /// Leaves values for tensors before `first`, from which on tensors wait for a cut; the trace has noted the drops of
+    /// `applied` of these.
+    fn settle(&self, first: u64, applied: usize, values: Vec<(u64, Option<Input>)>) {
         let mut log = self.log.lock();
-        if serial < log.first {
+        log.values.retain(|(_, value)| value.is_some());
+        log.values.extend(values);
+        // Tensors that were dropped since the drops were noted, or by other threads.
+        let dropped = log.dropped.iter().map(|(serial, _)| serial).chain(&log.abandoned);
+        let dropped: SmallVec<[u64; 8]> = dropped.copied().filter(|&serial| serial < first).collect();
+        let unwanted: Vec<_> = dropped.into_iter().map(|serial| log.take_value(serial)).collect();
+        log.dropped.retain(|&(serial, _)| serial >= first);
+        log.abandoned.retain(|&serial| serial >= first);
+        log.count = (applied + log.dropped.len()) as u64;
+        self.first.store(first, Release);
+        drop(log);
+        drop(unwanted);
+    }
+
+    /// Reports that a tensor without a value was dropped: at `position` by its owner, without one by another thread.
+    /// Returns whether the owner has dropped all tensors of the trace.
+    pub(super) fn report_drop(&self, serial: u64, position: Option<u64>) -> bool {
+        let mut log = self.log.lock();
+        let first = self.first.load(Relaxed);
+        if serial < first {
+            let value = log.take_value(serial);
+            drop(log);
+            drop(value);
             return false;
         }
+        let Some(position) = position else {
+            log.abandoned.push(serial);
+            return false;
+        };
         log.count += 1;
         log.dropped.push((serial, position));
-        log.first + log.count == self.recorded.load(Relaxed)
+        first + log.count == self.recorded.load(Relaxed)
+    }
+
+    /// Moves the value of a tensor, if a cut left one, into the tensor.
+    pub(super) fn collect(&self, serial: u64, into: &OnceLock<Input>) {
+        if serial < self.first.load(Acquire) {
+            // Of several threads that ask, one finds the value; the others wait for it here.
+            let mut log = self.log.lock();
+            if let Some(value) = log.take_value(serial) {
+                let _first = into.set(value);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::engine::{DeviceBuffer, SharedBuffer};
+    use std::sync::Arc;
+
+    struct Value;
+
+    impl DeviceBuffer for Value {}
+
+    /// A trace with three tensors, recorded at the positions 0, 1 and 2.
+    fn recorded() -> (Handles, Exchange) {
+        let (mut handles, exchange) = (Handles::default(), Exchange::default());
+        (0..3).for_each(|i| handles.push(&exchange, NodeId(i), u64::from(i)));
+        (handles, exchange)
+    }
+
+    /// Cuts after the first two tensors, which have the same value; returns the number of its owners but this one.
+    fn cut(handles: &mut Handles, exchange: &Exchange) -> impl Fn() -> usize + use<> {
+        let value: SharedBuffer = Arc::new(Value);
+        handles.settle(exchange, 1, |_| Ok(Arc::clone(&value)), |node| NodeId(node.0 + 10));
+        move || Arc::strong_count(&value) - 1
+    }
+
+    #[test]
+    fn a_value_moves_into_its_tensor() {
+        let (mut handles, exchange) = recorded();
+        let tensor = OnceLock::new();
+        exchange.collect(0, &tensor);
+        assert!(tensor.get().is_none(), "before the cut");
+        let owners = cut(&mut handles, &exchange);
+        assert_eq!(owners(), 2);
+        exchange.collect(0, &tensor);
+        assert!(tensor.get().is_some() && owners() == 2, "the trace kept a second owner");
+        drop(tensor);
+        assert_eq!(owners(), 1);
+        assert_eq!(handles.get(2).map(|handle| handle.node), Some(NodeId(12)));
+        assert!(handles.get(1).is_none());
+    }
+
+    #[test]
+    fn a_tensor_that_is_gone_leaves_no_value_behind() {
+        let (mut handles, exchange) = recorded();
+        // By its owner, after the trace noted the drops; by another thread.
+        handles.apply(&exchange);
+        exchange.report_drop(0, Some(3));
+        exchange.report_drop(1, None);
+        assert_eq!(cut(&mut handles, &exchange)(), 0);
+        // After the cut.
+        let (mut handles, exchange) = recorded();
+        let owners = cut(&mut handles, &exchange);
+        exchange.report_drop(0, Some(3));
+        exchange.report_drop(1, None);
+        assert_eq!(owners(), 0);
+    }
+
+    #[test]
+    fn a_trace_is_idle_when_its_owner_has_dropped_every_tensor() {
+        let (mut handles, exchange) = recorded();
+        let _owners = cut(&mut handles, &exchange);
+        handles.push(&exchange, NodeId(3), 3);
+        assert!(!exchange.report_drop(0, Some(4)), "settled tensors do not count");
+        assert!(!exchange.report_drop(2, Some(4)));
+        handles.apply(&exchange);
+        assert!(exchange.report_drop(3, Some(5)));
+        let (_handles, exchange) = recorded();
+        assert!(!(0..3).any(|serial| exchange.report_drop(serial, None)), "when another thread drops is chance");
     }
 }

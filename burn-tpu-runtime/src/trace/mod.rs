@@ -9,8 +9,8 @@
 //! (Burn's autodiff drops out of hash maps). The events of a stream, which are recorded ops and the owner's cuts, have
 //! consecutive *positions*. The rules, which `tests/interleavings.rs` checks over random recordings:
 //!
-//! 1. The owner's cut (a mark step, a read, a sync, a copy to another device, a full trace) runs the ops before it. Live are
-//!    the tensors that the owner holds at that position.
+//! 1. The owner's cut (a mark step, a read, a sync, a copy to another device, a full trace) runs the ops before it. Live
+//!    are the tensors that the owner holds at that position.
 //! 2. A read or a use by another thread cuts at the position of the tensor's own op, whatever the owner has recorded since.
 //!    Live are the tensors that the owner held just after that op. The ops after it are recorded again as if the cut had
 //!    come before them.
@@ -22,8 +22,8 @@
 //!    step does not use runs as programs of its own, since another thread may have had it computed or not.
 //! 6. A full trace is cut where the number of nodes since the owner's last cut reaches a multiple of
 //!    [`TpuOptions::trace_cap`](crate::TpuOptions::trace_cap), unless fewer than half of that many wait.
-//! 7. Recorded work that no tensor can ask for any more may be forgotten or not: dead nodes, and the parameters and slots that
-//!    only they read, are no part of a program.
+//! 7. Recorded work that no tensor can ask for any more may be forgotten or not: dead nodes, and the parameters and slots
+//!    that only they read, are no part of a program.
 //!
 //! The order in which other threads use one stream's tensors, and whether they do so before or after the owner's next cut,
 //! is the program's own business: it decides where the stream is cut.
@@ -36,8 +36,7 @@
 //!
 //! # Locks
 //!
-//! In the order in which they may be taken: a trace, a trace's `Drops`. Nothing but counting happens
-//! under `Drops`, so a tensor may be dropped anywhere.
+//! In the order in which they may be taken: a trace, a trace's `Exchange`. A tensor may be dropped under both.
 
 mod cut;
 mod handles;
@@ -60,13 +59,14 @@ use crate::recompile::DivergenceTracker;
 use crate::runtime::DeviceRuntime;
 use crate::tensor::Tensor;
 use burn_tpu_graph::NodeId;
-use handles::{Drops, Handles};
+use cut::Outcomes;
+use handles::{Exchange, Handles};
 use parking_lot::Mutex;
 use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
 use stats::RecordingStats;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, OnceLock};
 
 /// The trace of one stream on one device, shared with the tensors that it recorded.
 pub(crate) struct StreamTrace {
@@ -74,7 +74,7 @@ pub(crate) struct StreamTrace {
     owner: u64,
     runtime: Arc<DeviceRuntime>,
     trace: Mutex<Trace>,
-    drops: Drops,
+    exchange: Exchange,
     /// The position of the next event. Changes under the trace's lock.
     position: AtomicU64,
     /// The serial number of the first tensor after the owner's last cut. Changes under the trace's lock.
@@ -155,13 +155,19 @@ impl Origin {
         self.shared.store(true, Relaxed);
     }
 
-    /// Reports that a tensor whose value is still pending was dropped, by rule 3.
+    /// Reports that a tensor without a value was dropped, by rule 3.
     pub(crate) fn dropped(&self) {
         let trace = &self.trace;
         let counts = trace.is_current() && !self.shared.load(Relaxed);
-        if counts && trace.drops.report(self.serial, trace.position.load(Relaxed)) {
+        let position = counts.then(|| trace.position.load(Relaxed));
+        if trace.exchange.report_drop(self.serial, position) {
             trace.forget_if_idle();
         }
+    }
+
+    /// Moves the tensor's value into the tensor, if a cut left one.
+    pub(crate) fn collect(&self, value: &OnceLock<Input>) {
+        self.trace.exchange.collect(self.serial, value);
     }
 
     /// Returns whether the calling stream recorded the tensor after its own last cut.
@@ -176,7 +182,7 @@ impl StreamTrace {
             owner,
             runtime,
             trace: Mutex::default(),
-            drops: Drops::default(),
+            exchange: Exchange::default(),
             position: AtomicU64::new(0),
             boundary: AtomicU64::new(0),
         }
@@ -201,23 +207,23 @@ impl StreamTrace {
     /// Drops recorded work that no tensor can ask for any more. A trace that is being recorded or cut is left alone.
     fn forget_if_idle(&self) {
         if let Some(mut trace) = self.trace.try_lock() {
-            trace.handles.apply(&self.drops);
+            trace.handles.apply(&self.exchange);
             let position = self.position.load(Relaxed);
             if trace.handles.iter().all(|handle| !handle.alive_after(position)) {
                 trace.stats.flush(self.runtime.counters());
-                self.reset(&mut trace);
+                self.reset(&mut trace, &Outcomes::default());
             }
         }
     }
 
-    /// Forgets everything recorded.
-    fn reset(&self, trace: &mut Trace) {
+    /// Forgets everything recorded, after a cut with these outcomes.
+    fn reset(&self, trace: &mut Trace, outcomes: &Outcomes) {
         trace.buffers.clear();
         trace.parameters.clear();
         trace.slots.clear();
         trace.unresolved.clear();
         trace.ops.clear();
-        trace.handles.forget(&self.drops, u64::MAX, |node| node);
+        trace.handles.settle(&self.exchange, u64::MAX, |node| outcomes.of(node), |node| node);
         trace.failed_cuts.clear();
         trace.tracker.restart(&mut trace.recording);
     }
@@ -239,8 +245,11 @@ pub(crate) fn materialise_together(tensors: &[&Tensor], reason: CutReason) -> Re
 /// That of the cut, which leaves the tensor pending, or the one that the tensor holds.
 pub(crate) fn materialise(tensor: &Tensor, reason: CutReason) -> Result<SharedBuffer> {
     cut_for(tensor, reason)?;
-    let missing = || Err(TpuError::Bug(format!("a cut did not compute {tensor:?}")));
-    tensor.value().cloned().unwrap_or_else(missing)
+    match tensor.value() {
+        Some(Ok(buffer)) => Ok(Arc::clone(buffer)),
+        Some(Err(error)) => Err(TpuError::clone(error)),
+        None => Err(TpuError::Bug(format!("a cut did not compute {tensor:?}"))),
+    }
 }
 
 /// Cuts as a read of the tensor does, by rules 2 and 4.

@@ -52,9 +52,8 @@ impl Recorder<'_> {
 
     /// A slot of the element type of `like`, broadcast to its dims.
     pub fn slot_like(&mut self, like: NodeId, value: impl Into<Number>) -> Result<NodeId> {
-        let ty = self.ty(like).clone();
-        let slot = self.slot(ty.dtype, value)?;
-        self.broadcast_to(slot, &ty.dims)
+        let slot = self.slot(self.dtype(like), value)?;
+        self.broadcast_like(slot, like)
     }
 
     /// The state `ui64[2]` of a random draw of `words` 32-bit words: the device's key and counter, as slots.
@@ -78,26 +77,6 @@ impl Recorder<'_> {
 /// The nodes of an op's operands.
 type Inputs = SmallVec<[NodeId; 3]>;
 
-/// Where an operand's value is, as seen from one trace.
-enum Place {
-    /// Recorded in this trace, under this serial number.
-    Here(u64),
-    /// Recorded in another stream's trace.
-    Elsewhere(Arc<StreamTrace>, u64),
-    Buffer(Input),
-}
-
-impl Place {
-    fn of(tensor: &Tensor, trace: &Arc<StreamTrace>) -> Self {
-        match (tensor.value(), tensor.origin()) {
-            (Some(value), _) => Place::Buffer(value.clone()),
-            (None, Some(origin)) if Arc::ptr_eq(&origin.trace, trace) => Place::Here(origin.serial),
-            (None, Some(origin)) => Place::Elsewhere(Arc::clone(&origin.trace), origin.serial),
-            (None, None) => Place::Buffer(Err(TpuError::Bug(format!("a tensor {} has no trace", tensor.ty())))),
-        }
-    }
-}
-
 /// Returns the nodes of the operands, and the number of nodes before them. While another stream runs what it recorded of
 /// them, the trace is open to other threads, so what was found before is looked up again.
 fn inputs(
@@ -110,16 +89,17 @@ fn inputs(
     let mut before = trace.recording.len();
     trace.recording.set_label(op);
     while let Some(tensor) = operands.get(inputs.len()) {
-        let node = match Place::of(tensor, stream) {
-            Place::Here(serial) => match trace.handles.get(serial) {
-                Some(handle) => Ok(handle.node),
-                None => trace.parameter(Err(TpuError::Bug(format!("{tensor:?} is not in its trace"))), tensor.ty()),
-            },
-            Place::Buffer(buffer) => trace.parameter(buffer, tensor.ty()),
-            Place::Elsewhere(other, serial) => {
-                let cut = || other.cut_for_another_thread(serial, CutReason::OtherThread);
-                let cut = MutexGuard::unlocked(trace, cut);
-                match cut {
+        let own = tensor.origin().filter(|origin| Arc::ptr_eq(&origin.trace, stream));
+        if let Some(handle) = own.and_then(|origin| trace.handles.get(origin.serial)) {
+            inputs.push(handle.node);
+            continue;
+        }
+        let node = match (tensor.value(), tensor.origin()) {
+            (Some(value), _) => trace.parameter(value, tensor.ty()),
+            (None, Some(_)) if own.is_some() => trace.lost(tensor),
+            (None, Some(origin)) => {
+                let cut = || origin.trace.cut_for_another_thread(origin.serial, CutReason::OtherThread);
+                match MutexGuard::unlocked(trace, cut) {
                     Ok(()) => {
                         inputs.clear();
                         before = trace.recording.len();
@@ -130,10 +110,11 @@ fn inputs(
                     Err(error) => {
                         let index = trace.buffers.len();
                         trace.unresolved.push((index, (*tensor).clone()));
-                        trace.parameter(Err(error), tensor.ty())
+                        trace.parameter(&Err(Arc::new(error)), tensor.ty())
                     }
                 }
             }
+            (None, None) => trace.lost(tensor),
         };
         inputs.push(node.unwrap_or_else(|error| fail(op, &error)));
     }
@@ -228,7 +209,7 @@ impl StreamTrace {
     fn adopt(self: &Arc<Self>, trace: &mut Trace, node: NodeId, position: u64) -> Tensor {
         let origin = Origin::new(Arc::clone(self), trace.handles.next_serial());
         let tensor = Tensor::pending(self.runtime().device(), trace.recording.ty(node).clone(), origin);
-        trace.handles.push(&self.drops, node, position, Arc::downgrade(tensor.inner()));
+        trace.handles.push(&self.exchange, node, position);
         tensor
     }
 
@@ -253,18 +234,23 @@ impl StreamTrace {
 
 impl Trace {
     /// The parameter node of a buffer; one buffer has one node however often it is used.
-    pub(super) fn parameter(&mut self, buffer: Input, ty: &TensorType) -> Result<NodeId> {
+    pub(super) fn parameter(&mut self, buffer: &Input, ty: &TensorType) -> Result<NodeId> {
         let address = buffer.as_ref().map(|buffer| Arc::as_ptr(buffer).addr()).ok();
         if let Some(&node) = address.and_then(|address| self.parameters.get(&address)) {
             return Ok(node);
         }
         let index = self.buffers.len() as u32;
         let node = self.recording.add(Op::Parameter { index, ty: ty.clone() }, &[])?;
-        self.buffers.push(buffer);
+        self.buffers.push(buffer.clone());
         if let Some(address) = address {
             self.parameters.insert(address, node);
         }
         Ok(node)
+    }
+
+    /// The node of an operand that has neither a value nor a place in a trace: a bug, which its readers report.
+    fn lost(&mut self, tensor: &Tensor) -> Result<NodeId> {
+        self.parameter(&Err(Arc::new(TpuError::Bug(format!("{tensor:?} is in no trace")))), tensor.ty())
     }
 }
 
