@@ -89,13 +89,14 @@ impl InFlight {
         }
     }
 
-    /// Frees the arguments of finished programs. That takes time, so it is done where the host is about to wait for the
-    /// device anyway.
+    /// Frees the arguments of finished programs, except for the newest. That takes time, so it is done where the host
+    /// waits for the device anyway; the newest program's are left to the next wait, during which a program runs.
     fn free_finished(&self) {
         let finished = |program: &Arc<Running>| program.done.is_ready().unwrap_or(true);
         let mut programs = self.programs.lock();
-        let unfinished = programs.iter().position(|program| !finished(program)).unwrap_or(programs.len());
-        let freed: Vec<_> = programs.drain(..unfinished).collect();
+        let older = programs.len().saturating_sub(1);
+        let count = programs.iter().take(older).take_while(|program| finished(program)).count();
+        let freed: Vec<_> = programs.drain(..count).collect();
         drop(programs);
         drop(freed);
     }
@@ -109,6 +110,13 @@ impl InFlight {
             .iter()
             .map(|program| program.done.wait().map_err(TpuError::pjrt("waiting for a program")))
             .collect();
+        // The error of a program is reported once.
+        let failed = |program: &Arc<Running>| {
+            running.iter().zip(&ended).any(|(waited, ended)| ended.is_err() && Arc::ptr_eq(waited, program))
+        };
+        self.programs.lock().retain(|program| !failed(program));
+        drop(running);
+        self.free_finished();
         ended.into_iter().collect()
     }
 }
