@@ -12,7 +12,7 @@ use parking_lot::{Condvar, Mutex};
 use rustc_hash::FxHashMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// The identity of a program.
 type Key = [u8; 32];
@@ -30,6 +30,12 @@ struct Job<T> {
     ended: Condvar,
 }
 
+/// What to do regularly while a compile goes on.
+pub(crate) struct Notice<F> {
+    pub(crate) every: Duration,
+    pub(crate) call: F,
+}
+
 impl<T> Default for Compiling<T> {
     fn default() -> Self {
         Self { jobs: Mutex::default() }
@@ -39,17 +45,19 @@ impl<T> Default for Compiling<T> {
 impl<T: Clone + Send + 'static> Compiling<T> {
     /// Returns the outcome of `compile`, or of an earlier compile of the same program that is running or whose outcome
     /// is stored. Returns `None` if there is no outcome within `limit` (zero: no limit); the compile then continues.
+    /// While it waits, it calls `notice` with the time that it has waited.
     pub(crate) fn wait_for(
         &self,
         key: Key,
         limit: Duration,
+        notice: Notice<impl Fn(Duration)>,
         compile: impl FnOnce() -> Result<T> + Send + 'static,
     ) -> Option<Result<T>> {
         let job = match self.join_or_start(key, compile) {
             Ok(job) => job,
             Err(error) => return Some(Err(error)),
         };
-        let outcome = job.wait(limit)?;
+        let outcome = job.wait(limit, &notice)?;
         let mut jobs = self.jobs.lock();
         // Another caller may have taken the outcome, and a third one may have started a new compile.
         if jobs.get(&key).is_some_and(|current| Arc::ptr_eq(current, &job)) {
@@ -87,12 +95,16 @@ impl<T: Clone> Job<T> {
         self.ended.notify_all();
     }
 
-    fn wait(&self, limit: Duration) -> Option<Result<T>> {
+    fn wait(&self, limit: Duration, notice: &Notice<impl Fn(Duration)>) -> Option<Result<T>> {
+        let begun = Instant::now();
+        let left = || if limit.is_zero() { Duration::MAX } else { limit.saturating_sub(begun.elapsed()) };
         let mut outcome = self.outcome.lock();
-        if limit.is_zero() {
-            self.ended.wait_while(&mut outcome, |outcome| outcome.is_none());
-        } else {
-            self.ended.wait_while_for(&mut outcome, |outcome| outcome.is_none(), limit);
+        while outcome.is_none() && !left().is_zero() {
+            let time = left().min(notice.every);
+            let waited = self.ended.wait_while_for(&mut outcome, |outcome| outcome.is_none(), time);
+            if waited.timed_out() && time == notice.every {
+                (notice.call)(begun.elapsed());
+            }
         }
         outcome.clone()
     }
@@ -107,6 +119,23 @@ mod tests {
     const LONG: Duration = Duration::ZERO;
     const SHORT: Duration = Duration::from_nanos(1);
 
+    fn silent() -> Notice<impl Fn(Duration)> {
+        Notice { every: Duration::from_secs(3600), call: |_| () }
+    }
+
+    #[test]
+    fn a_long_compile_is_announced_until_it_ends() {
+        let (announce, announced) = channel::<Duration>();
+        let slow = move || {
+            let times: Vec<_> = announced.iter().take(3).collect();
+            Ok(times)
+        };
+        let call = move |time| announce.send(time).unwrap_or_default();
+        let notice = Notice { every: Duration::from_millis(1), call };
+        let times = Compiling::default().wait_for([1; 32], LONG, notice, slow).unwrap().unwrap();
+        assert!(times[0] >= Duration::from_millis(1) && times.is_sorted(), "{times:?}");
+    }
+
     #[test]
     fn a_compile_that_exceeds_the_limit_continues_and_is_used_later() {
         let compiling = Compiling::<u32>::default();
@@ -115,13 +144,21 @@ mod tests {
             released.recv().expect("the test lets it continue");
             Ok(7)
         };
-        assert!(compiling.wait_for([1; 32], SHORT, slow).is_none());
-        assert_eq!(compiling.wait_for([2; 32], LONG, || Ok(8)).unwrap().unwrap(), 8, "other programs do not wait");
+        assert!(compiling.wait_for([1; 32], SHORT, silent(), slow).is_none());
+        assert_eq!(
+            compiling.wait_for([2; 32], LONG, silent(), || Ok(8)).unwrap().unwrap(),
+            8,
+            "other programs do not wait"
+        );
         release.send(()).expect("the compile is waiting");
         let again = || panic!("the first compile is still running");
-        assert_eq!(compiling.wait_for([1; 32], LONG, again).unwrap().unwrap(), 7);
+        assert_eq!(compiling.wait_for([1; 32], LONG, silent(), again).unwrap().unwrap(), 7);
         assert!(compiling.jobs.lock().is_empty());
-        assert_eq!(compiling.wait_for([1; 32], LONG, || Ok(9)).unwrap().unwrap(), 9, "the outcome is returned once");
+        assert_eq!(
+            compiling.wait_for([1; 32], LONG, silent(), || Ok(9)).unwrap().unwrap(),
+            9,
+            "the outcome is returned once"
+        );
     }
 
     /// Each of the three compiles ends only when all three run.
@@ -136,7 +173,7 @@ mod tests {
                         together.wait();
                         Ok(program)
                     };
-                    assert_eq!(compiling.wait_for([program; 32], LONG, compile).unwrap().unwrap(), program);
+                    assert_eq!(compiling.wait_for([program; 32], LONG, silent(), compile).unwrap().unwrap(), program);
                 });
             }
         });
@@ -145,10 +182,10 @@ mod tests {
     #[test]
     fn failures_and_panics_reach_the_caller_and_are_not_stored() {
         let compiling = Compiling::<u8>::default();
-        let failed = compiling.wait_for([1; 32], LONG, || Err(TpuError::Bug("no".into()))).unwrap();
+        let failed = compiling.wait_for([1; 32], LONG, silent(), || Err(TpuError::Bug("no".into()))).unwrap();
         assert!(failed.unwrap_err().to_string().contains("no"));
-        let panicked = compiling.wait_for([1; 32], LONG, || panic!("on purpose")).unwrap();
+        let panicked = compiling.wait_for([1; 32], LONG, silent(), || panic!("on purpose")).unwrap();
         assert!(matches!(panicked.unwrap_err(), TpuError::Bug(_)));
-        assert_eq!(compiling.wait_for([1; 32], LONG, || Ok(1)).unwrap().unwrap(), 1);
+        assert_eq!(compiling.wait_for([1; 32], LONG, silent(), || Ok(1)).unwrap().unwrap(), 1);
     }
 }

@@ -2,6 +2,7 @@
 //! it.
 
 use super::DeviceRuntime;
+use crate::compiling::Notice;
 use crate::engine::{self, Engine, Executable};
 use crate::error::{Result, TpuError};
 use crate::metrics::Counters;
@@ -10,7 +11,10 @@ use crate::recompile::{DivergenceTracker, Recompile, RecompileCause};
 use burn_tpu_graph::Program;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
-use std::time::Instant;
+use std::time::{Duration, Instant};
+
+/// How often a warning says that a compile goes on.
+const LONG_COMPILE: Duration = Duration::from_secs(10);
 
 impl DeviceRuntime {
     /// Compiles a recorded program. `older` is the program whose assumptions no longer hold. It needs no buffer.
@@ -88,7 +92,13 @@ impl DeviceRuntime {
             Counters::add(&counters.compiles, usize::from(!executable.is_from_disk()));
             Ok(executable)
         };
-        self.compiling.wait_for(hash, limit, compile).unwrap_or_else(|| {
+        let device = self.device;
+        let call = move |time: Duration| {
+            let seconds = time.as_secs();
+            tracing::warn!(%device, nodes, seconds, "a program is still being compiled");
+        };
+        let notice = Notice { every: LONG_COMPILE, call };
+        self.compiling.wait_for(hash, limit, notice, compile).unwrap_or_else(|| {
             let program = hash[..8].iter().map(|byte| format!("{byte:02x}")).collect();
             Err(TpuError::CompileTimeout { program, nodes, seconds: limit.as_secs_f64() })
         })
