@@ -86,6 +86,22 @@ pub fn cost(program: &Program) -> Cost {
     total
 }
 
+/// Returns the work of one run in element operations: the operations that [`cost`] counts, and one for each element that
+/// a node makes. It says how long an interpreter takes, not a device.
+pub fn work(program: &Program) -> u64 {
+    let cost = cost(program);
+    cost.flops() + cost.transcendentals + elements(program)
+}
+
+/// Returns the number of elements that the nodes of a program make.
+fn elements(program: &Program) -> u64 {
+    let made = |node: &Node| match &node.op {
+        Op::For { trips, body } => *trips as u64 * elements(body),
+        _ => std::iter::once(&node.ty).chain(&node.more).map(|ty| ty.elements() as u64).sum(),
+    };
+    program.graph().nodes().iter().map(made).sum()
+}
+
 /// Returns the program's matrix products and convolutions, in program order; one in a loop's body is listed once.
 pub fn contractions(program: &Program) -> Vec<Contraction> {
     let graph = program.graph();

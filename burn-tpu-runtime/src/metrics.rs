@@ -120,8 +120,11 @@ metrics! {
         disk_evictions: "",
         /// Faults of the disk cache, each with a warning; the program is then compiled.
         disk_errors: "",
-        /// Programs run.
+        /// Programs run on the device.
         executions: "",
+        /// Programs run in the interpreter because they were new and had little work. See
+        /// [`TpuOptions::interpret_from`](crate::TpuOptions::interpret_from).
+        interpreted: "",
         /// Nodes run on the host because the engine could not lower them.
         host_fallbacks: "",
         /// Buffers donated to a program that ran, because nothing referred to them any more.

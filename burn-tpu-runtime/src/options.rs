@@ -45,9 +45,10 @@ impl TpuOptions {
         Self::table_defaults()
     }
 
-    /// Returns the preset for serving: host fallback is an error, because it would slow the service down silently.
+    /// Returns the preset for serving: every program is compiled when it first comes, and host fallback is an error,
+    /// because it would slow the service down silently.
     pub fn inference() -> Self {
-        Self { fallback: FallbackPolicy::Deny, ..Self::training() }
+        Self { fallback: FallbackPolicy::Deny, interpret_from: 0, ..Self::training() }
     }
 
     /// Returns the preset for finding mistakes: warnings become errors, traces are cut early, and the disk cache is
@@ -81,6 +82,11 @@ impl TpuOptions {
     ///   same error at every read. If no file is named, the first read reports a missing plugin.
     pub fn install(self, device: &impl AsRef<Device>) -> Result<()> {
         crate::runtime::start(*device.as_ref(), self.with_environment()?)
+    }
+
+    /// Returns the number of nodes from which a new program may be interpreted, if any may.
+    pub(crate) fn interpreted_nodes(&self) -> Option<usize> {
+        Some(self.interpret_from).filter(|&nodes| nodes > 0 && !self.strict)
     }
 
     /// Returns the fallback policy that applies. Strict mode always denies.
@@ -173,6 +179,17 @@ options! {
     /// The number of nodes at which a trace is cut automatically, at least 1.
     trace_cap(nodes: usize): usize = 50_000, nodes.max(1);
     "BURN_TPU_TRACE_CAP": number(1, u64::MAX), "nodes, at least 1";
+
+    /// The number of nodes from which a new program may run in the interpreter on the host instead of being compiled; 0
+    /// for never. Strict mode also compiles every program at once.
+    ///
+    /// A program is interpreted if it has little work per node, and if no mark step cut it: a marked step is expected to
+    /// come back. It is compiled when it comes for the ninth time. The choice depends on counts and sizes, never on time,
+    /// so that the same run gives the same bits. A compile takes milliseconds per node, the interpreter nanoseconds per
+    /// element. The default avoids minutes of compiling where a loop is recorded as one long program, as in a
+    /// factorisation. Use 1 for code whose short recordings differ all the time.
+    interpret_from(nodes: usize): usize = 5_000, nodes;
+    "BURN_TPU_INTERPRET_FROM": number(0, u64::MAX), "nodes, 0 for never";
 
     /// The number of devices that the CPU plugin creates, 1 to 256, to try multi-device code on a laptop. The default
     /// is 1. This option belongs to the platform's client: see [`TpuOptions::install`].

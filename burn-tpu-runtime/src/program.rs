@@ -98,6 +98,9 @@ impl Hash for Key {
 /// The number of evicted programs whose assumptions are remembered.
 const MOST_EVICTED: NonZeroUsize = NonZeroUsize::MIN.saturating_add(999);
 
+/// The number of programs whose runs in the interpreter are counted.
+const MOST_INTERPRETED: NonZeroUsize = NonZeroUsize::MIN.saturating_add(999);
+
 /// Recordings that are remembered for each program in memory. Most have one; dead nodes make others.
 const RECORDINGS_PER_PROGRAM: NonZeroUsize = NonZeroUsize::MIN.saturating_add(3);
 
@@ -112,6 +115,8 @@ struct Programs {
     recorded: LruCache<u64, Vec<Arc<Recorded>>, FxBuildHasher>,
     /// By their hash, the assumptions of evicted programs: an offset that became a run-time scalar stays one.
     evicted: LruCache<u64, Arc<SlotAssumptions>, FxBuildHasher>,
+    /// How often programs that are not compiled ran in the interpreter.
+    interpreted: LruCache<Key, u32, FxBuildHasher>,
     bytes: u64,
     most_bytes: u64,
 }
@@ -122,6 +127,7 @@ impl ProgramCache {
             compiled: LruCache::with_hasher(entries, FxBuildHasher),
             recorded: LruCache::with_hasher(entries.saturating_mul(RECORDINGS_PER_PROGRAM), FxBuildHasher),
             evicted: LruCache::with_hasher(MOST_EVICTED, FxBuildHasher),
+            interpreted: LruCache::with_hasher(MOST_INTERPRETED, FxBuildHasher),
             bytes: 0,
             most_bytes: bytes,
         };
@@ -173,11 +179,25 @@ impl ProgramCache {
         self.programs.lock().evicted.get(&hash(program)).cloned()
     }
 
+    /// Returns whether a program has run in the interpreter and was not compiled since.
+    pub(crate) fn was_interpreted(&self, program: &Arc<Program>) -> bool {
+        self.programs.lock().interpreted.contains(&Key(Arc::clone(program)))
+    }
+
+    /// Counts a run in the interpreter, and returns the number of such runs.
+    pub(crate) fn count_interpreted(&self, program: &Arc<Program>) -> u32 {
+        let mut programs = self.programs.lock();
+        let runs = programs.interpreted.get_or_insert_mut(Key(Arc::clone(program)), || 0);
+        *runs += 1;
+        *runs
+    }
+
     /// Keeps a program, and evicts the least recently used ones until both bounds hold. The newest always stays.
     pub(crate) fn insert(&self, program: Arc<Program>, compiled: Arc<Compiled>, counters: &Counters) {
         let mut programs = self.programs.lock();
         programs.bytes += compiled.executable.size_bytes();
         let key = Key(program);
+        programs.interpreted.pop(&key);
         let replaced = programs.compiled.contains(&key);
         if let Some((key, old)) = programs.compiled.push(key, compiled) {
             programs.bytes -= old.executable.size_bytes();
@@ -203,6 +223,7 @@ impl ProgramCache {
     /// Evicts all programs.
     pub(crate) fn clear(&self) {
         let mut programs = self.programs.lock();
+        programs.interpreted.clear();
         while let Some((key, old)) = programs.compiled.pop_lru() {
             programs.evicted.put(hash(&key.0), Arc::clone(&old.assumptions));
         }

@@ -1,6 +1,7 @@
 //! The state of a device: its engine, options, program cache, metrics and random state. Started at first use.
 
 mod compile;
+mod interpret;
 pub(crate) mod registry;
 
 pub(crate) use registry::{default_device, forget, runtime, start};
@@ -8,7 +9,7 @@ pub(crate) use registry::{default_device, forget, runtime, start};
 use crate::compiling::Compiling;
 use crate::engine::{self, Arguments, Engine, Executable, Input, SharedBuffer};
 use crate::error::{Result, TpuError};
-use crate::metrics::Counters;
+use crate::metrics::{Counters, CutReason};
 use crate::options::TpuOptions;
 use crate::program::{Compiled, Form, ProgramCache, Recorded};
 use crate::recompile::DivergenceTracker;
@@ -165,7 +166,8 @@ impl DeviceRuntime {
         waited
     }
 
-    /// Dispatches a recorded program, compiled now if it was never seen. The tracker knows which lines recorded it.
+    /// Dispatches a recorded program. One that is not in memory is interpreted or compiled now. The tracker knows which
+    /// lines recorded it.
     ///
     /// # Errors
     /// [`RunError::Refused`] if nothing ran; `buffers` are then as they were.
@@ -175,6 +177,7 @@ impl DeviceRuntime {
         buffers: &mut [Input],
         slots: &[u64],
         tracker: &mut DivergenceTracker,
+        reason: CutReason,
     ) -> Result<Vec<SharedBuffer>, RunError> {
         let start = Instant::now();
         let recorded =
@@ -186,6 +189,10 @@ impl DeviceRuntime {
             Some(compiled) if compiled.assumptions.hold(&slots) => {
                 Counters::add(&self.counters.cache_hits, 1);
                 compiled
+            }
+            None if self.is_interpreted(&recorded.program, reason) => {
+                tracker.ran(&recorded, &Arc::default());
+                return self.interpret(&recorded, buffers, &slots);
             }
             older => self.compile(&recorded, &slots, older, tracker).map_err(RunError::Refused)?,
         };

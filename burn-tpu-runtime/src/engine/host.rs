@@ -75,9 +75,11 @@ impl Executable for Interpreted {
     }
 }
 
-/// Returns the results of a program on the host as row-major little-endian bytes (one byte per bool). Tests of the
-/// other engines compare with it. `parameters[i]` are the bytes of parameter `i`, `slots[i]` the bits of slot `i`.
-#[cfg(feature = "testing")]
+/// Whether programs can be interpreted in this build.
+pub(crate) const HAS_INTERPRETER: bool = true;
+
+/// Returns the results of a program on the host as row-major little-endian bytes (one byte per bool). `parameters[i]` are
+/// the bytes of parameter `i`, `slots[i]` the bits of slot `i`.
 pub fn interpret_program(program: &Program, parameters: &[Vec<u8>], slots: &[u64]) -> Result<Vec<Vec<u8>>> {
     let bytes = |index: u32| parameters.get(index as usize).map(Vec::as_slice).unwrap_or_default();
     let value = |(index, ty): (u32, &TensorType)| (index, HostTensor::from_bytes(ty.clone(), bytes(index)));

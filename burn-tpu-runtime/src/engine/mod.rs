@@ -21,13 +21,13 @@ pub(crate) use fallback::compile;
 #[cfg(feature = "testing")]
 pub use host::interpret_program;
 #[cfg(feature = "ndarray")]
-pub(crate) use host::open_ndarray;
+pub(crate) use host::{HAS_INTERPRETER, interpret_program as interpret, open_ndarray};
 #[cfg(feature = "testing")]
 pub use pjrt::CPU_COMPILER_FLAGS;
 pub(crate) use pjrt::{dump_program, open};
 pub(crate) use topology::{RecordedPrograms, Slice, libtpu, open_described};
 #[cfg(not(feature = "ndarray"))]
-pub(crate) use without_ndarray::{compile, open_ndarray};
+pub(crate) use without_ndarray::{HAS_INTERPRETER, compile, interpret_program as interpret, open_ndarray};
 
 use crate::error::{Result, TpuError};
 use burn_tpu_graph::{Op, Program, TensorType};
@@ -74,6 +74,11 @@ pub(crate) trait Engine: Send + Sync {
 
     /// Compiles a program.
     fn compile(&self, program: &Program) -> Result<Box<dyn Executable>>;
+
+    /// Returns whether a compile takes much longer than the interpreter takes for a small program.
+    fn compiles_slowly(&self) -> bool {
+        false
+    }
 
     /// Waits until everything dispatched has finished.
     fn wait(&self) -> Result<()>;

@@ -195,6 +195,10 @@ impl Engine for PjrtEngine {
         true
     }
 
+    fn compiles_slowly(&self) -> bool {
+        true
+    }
+
     fn compile(&self, program: &Program) -> Result<Box<dyn Executable>> {
         let lowered = {
             let _span = tracing::debug_span!("lower").entered();

@@ -20,6 +20,17 @@ pub(crate) fn open_ndarray() -> Result<Arc<dyn Engine>> {
     })
 }
 
+/// Whether programs can be interpreted in this build.
+pub(crate) const HAS_INTERPRETER: bool = false;
+
+/// Runs nothing, since there is no interpreter.
+///
+/// # Errors
+/// [`TpuError::Unavailable`], always.
+pub(crate) fn interpret_program(_: &Program, _: &[Vec<u8>], _: &[u64]) -> Result<Vec<Vec<u8>>> {
+    open_ndarray().map(|_| Vec::new())
+}
+
 /// Compiles a program for an engine.
 ///
 /// # Errors

@@ -132,7 +132,7 @@ impl StreamTrace {
         } else {
             counters.cut(reason);
             let _span = tracing::debug_span!("cut", device = %self.runtime.device(), ?reason).entered();
-            self.run(trace, end, live)?
+            self.run(trace, end, live, reason)?
         };
         if ops == trace.ops.len() {
             self.reset(trace, &outcomes);
@@ -147,7 +147,7 @@ impl StreamTrace {
     ///
     /// # Errors
     /// Why nothing ran: then the trace is as it was.
-    fn run(&self, trace: &mut Trace, end: usize, mut outputs: Vec<NodeId>) -> Result<Outcomes> {
+    fn run(&self, trace: &mut Trace, end: usize, mut outputs: Vec<NodeId>, reason: CutReason) -> Result<Outcomes> {
         if let Some((index, _)) = trace.unresolved.first() {
             let unresolved = trace.buffers[*index].as_ref();
             return unresolved.map(|_| Outcomes::default()).map_err(|error| TpuError::clone(error));
@@ -164,7 +164,7 @@ impl StreamTrace {
         // Later ops may read the same buffers; a second owner keeps them from being donated.
         let mut copies = if whole { Vec::new() } else { trace.buffers.clone() };
         let buffers = if whole { &mut trace.buffers } else { &mut copies };
-        let results = match self.runtime.run(&form, buffers, &trace.slots, &mut trace.tracker) {
+        let results = match self.runtime.run(&form, buffers, &trace.slots, &mut trace.tracker, reason) {
             Ok(results) => results.into_iter().map(Ok).collect(),
             Err(RunError::Refused(error)) => return Err(error),
             Err(RunError::Failed(error)) => {

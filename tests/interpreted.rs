@@ -1,0 +1,154 @@
+//! New programs with little work run in the interpreter, and are compiled when they come back often enough.
+
+mod common;
+
+use burn::tensor::backend::Backend;
+use burn::tensor::{Tensor, TensorData, linalg};
+use burn_ndarray::NdArray;
+use burn_tpu::{Metrics, Tpu, TpuDevice, TpuOptions, metrics};
+use common::alone;
+
+type B = Tpu<f32>;
+
+/// Runs before a program is compiled.
+const RUNS: u64 = 8;
+
+/// Returns a device of the CPU plugin that interprets new programs; `None` if there is no plugin.
+fn device() -> Option<TpuDevice> {
+    common::cpu()?;
+    let device = TpuDevice::cpu(1);
+    TpuOptions::training().cpu_devices(2).disk_cache(false).interpret_from(1).install(&device).ok();
+    Some(device)
+}
+
+/// Returns what `work` adds to the numbers of interpreted and of compiled programs.
+fn counted(device: &TpuDevice, work: impl FnOnce()) -> (u64, u64) {
+    let count = |metrics: Metrics| (metrics.interpreted, metrics.compiles);
+    let before = count(metrics(device));
+    work();
+    let after = count(metrics(device));
+    (after.0 - before.0, after.1 - before.1)
+}
+
+/// Numbers from -0.5 to 0.5 that are the same on every backend.
+fn table<B: Backend>(dims: [usize; 2], device: &B::Device) -> Tensor<B, 2> {
+    let number = |i: usize| (((i + 1) * 104_729) % 1009) as f32 / 1009.0 - 0.5;
+    Tensor::from_data(TensorData::new((0..dims[0] * dims[1]).map(number).collect::<Vec<_>>(), dims), device)
+}
+
+fn read<B: Backend, const D: usize>(tensor: Tensor<B, D>) -> Vec<f32> {
+    tensor.into_data().to_vec().expect("f32 data")
+}
+
+fn close(ours: &[f32], theirs: &[f32]) {
+    assert_eq!(ours.len(), theirs.len());
+    for (a, b) in ours.iter().zip(theirs) {
+        assert!((a - b).abs() <= 1e-5 * (1.0 + b.abs()), "{a} and {b}");
+    }
+}
+
+/// A small step: a layer, a softmax and a scalar that changes.
+fn step<B: Backend>(rows: usize, scale: f32, device: &B::Device) -> Vec<f32> {
+    let (x, w) = (table::<B>([rows, 6], device), table::<B>([6, 4], device));
+    read(burn::tensor::activation::softmax(x.matmul(w) * scale, 1))
+}
+
+#[test]
+fn a_program_that_comes_back_is_compiled_at_a_fixed_count() {
+    let Some(device) = device() else { return };
+    let _alone = alone();
+    for run in 0..RUNS + 4 {
+        let scale = run as f32;
+        let mut ours = Vec::new();
+        let counts = counted(&device, || ours = step::<B>(5, scale, &device));
+        let expected = if run < RUNS { (1, 0) } else { (0, u64::from(run == RUNS)) };
+        assert_eq!(counts, expected, "run {run}");
+        close(&ours, &step::<NdArray<f32>>(5, scale, &Default::default()));
+    }
+}
+
+#[test]
+fn programs_that_never_come_back_are_not_compiled() {
+    let Some(device) = device() else { return };
+    let _alone = alone();
+    let counts = counted(&device, || {
+        for rows in 40..90 {
+            close(&step::<B>(rows, 1.0, &device), &step::<NdArray<f32>>(rows, 1.0, &Default::default()));
+        }
+    });
+    assert_eq!(counts, (50, 0));
+}
+
+#[test]
+fn a_large_program_is_compiled_at_once() {
+    let Some(device) = device() else { return };
+    let _alone = alone();
+    let product = || {
+        let x = table::<B>([200, 200], &device);
+        drop(read(x.clone().matmul(x)));
+    };
+    assert_eq!(counted(&device, product), (0, 1));
+    assert_eq!(counted(&device, product), (0, 0));
+}
+
+#[test]
+fn a_frozen_device_goes_on_interpreting_and_refuses_what_is_new() {
+    let Some(device) = device() else { return };
+    let _alone = alone();
+    step::<B>(7, 1.0, &device);
+    device.freeze();
+    let counts = counted(&device, || (0..2 * RUNS).for_each(|_| drop(step::<B>(7, 1.0, &device))));
+    let refused = table::<B>([8, 8], &device).sin().try_into_data();
+    device.unfreeze();
+    assert_eq!(counts, (2 * RUNS, 0));
+    assert!(refused.is_err());
+    assert_eq!(counted(&device, || drop(step::<B>(7, 1.0, &device))), (1, 0));
+}
+
+/// State that stays on the device is fetched and put back; what other tensors still hold is not changed.
+#[test]
+fn a_state_passes_from_the_interpreter_to_the_compiled_program() {
+    let Some(device) = device() else { return };
+    let _alone = alone();
+    let mut state = Tensor::<B, 1>::from_floats([1.0, 2.0, 3.0], &device);
+    let first = state.clone();
+    let counts = counted(&device, || {
+        for _ in 0..2 * RUNS {
+            state = state.clone() * 1.5 + 1.0;
+            B::sync(&device).expect("it runs");
+        }
+    });
+    assert_eq!(counts, (RUNS, 1));
+    assert_eq!(read(first), [1.0, 2.0, 3.0]);
+    let expected = |x: f32| (0..2 * RUNS).fold(x, |x, _| x * 1.5 + 1.0);
+    close(&read(state), &[1.0, 2.0, 3.0].map(expected));
+}
+
+/// A marked step is expected to come back.
+#[test]
+fn a_marked_step_is_compiled_at_once() {
+    let Some(device) = device() else { return };
+    let _alone = alone();
+    let marked = || {
+        let x = table::<B>([3, 9], &device).cos();
+        device.mark_step();
+        drop(read(x));
+    };
+    assert_eq!(counted(&device, marked), (0, 1));
+}
+
+/// The loop over columns is one long recording, different for every size.
+#[test]
+fn a_factorisation_is_not_compiled() {
+    let Some(device) = device() else { return };
+    let _alone = alone();
+    let size = [24, 40];
+    let counts = counted(&device, || {
+        let ours = linalg::lu::<B, 2, 1>(table(size, &device));
+        let theirs = linalg::lu::<NdArray<f32>, 2, 1>(table(size, &Default::default()));
+        close(&read(ours.0), &read(theirs.0));
+        close(&read(ours.1), &read(theirs.1));
+        close(&read(ours.2), &read(theirs.2));
+    });
+    assert_eq!(counts.1, 0);
+}
