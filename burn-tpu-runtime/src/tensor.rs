@@ -51,7 +51,7 @@ impl Tensor {
     }
 
     /// Returns whether two handles are of one tensor.
-    #[cfg(all(test, feature = "ndarray"))]
+    #[cfg(test)]
     pub(crate) fn is(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.inner, &other.inner)
     }

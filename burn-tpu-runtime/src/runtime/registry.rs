@@ -164,7 +164,7 @@ fn best_device() -> Device {
 }
 
 /// Starts a device with an engine of a test's own.
-#[cfg(test)]
+#[cfg(all(test, feature = "ndarray"))]
 pub(crate) fn start_with(device: Device, options: TpuOptions, engine: Arc<dyn engine::Engine>) {
     let runtime = DeviceRuntime::with_engine(device, options, Ok(engine), Arc::default());
     REGISTRY.write().insert(device, runtime);
