@@ -69,7 +69,7 @@ impl Handles {
 
     /// Notes the drops that owners reported since the last call.
     pub(super) fn apply(&mut self, exchange: &Exchange) {
-        for (serial, position) in exchange.log.lock().dropped.drain(..) {
+        for (serial, position) in exchange.state.lock().dropped.drain(..) {
             if let Some(handle) = serial.checked_sub(self.first).and_then(|i| self.entries.get_mut(i as usize)) {
                 handle.dropped = position;
             }
@@ -110,7 +110,7 @@ impl Handles {
 /// locked, so that a tensor may be dropped anywhere, also while its trace is locked.
 #[derive(Default)]
 pub(super) struct Exchange {
-    log: Mutex<Log>,
+    state: Mutex<State>,
     /// The serial number of the next tensor.
     recorded: AtomicU64,
     /// The serial number of the first tensor that waits for a cut. Changes under the lock, after the values of the tensors
@@ -119,7 +119,7 @@ pub(super) struct Exchange {
 }
 
 #[derive(Default)]
-struct Log {
+struct State {
     /// The number of tensors that wait for a cut and that the owner dropped.
     count: u64,
     /// Drops by the owner that the trace has not noted yet: serial number and position.
@@ -130,7 +130,7 @@ struct Log {
     values: Vec<(u64, Option<Input>)>,
 }
 
-impl Log {
+impl State {
     fn take_value(&mut self, serial: u64) -> Option<Input> {
         let place = self.values.binary_search_by_key(&serial, |(of, _)| *of).ok()?;
         self.values[place].1.take()
@@ -141,47 +141,47 @@ impl Exchange {
     /// Leaves values for tensors before `first`, from which on tensors wait for a cut; the trace has noted the drops of
     /// `applied` of these.
     fn settle(&self, first: u64, applied: usize, values: Vec<(u64, Option<Input>)>) {
-        let mut log = self.log.lock();
-        log.values.retain(|(_, value)| value.is_some());
-        log.values.extend(values);
+        let mut state = self.state.lock();
+        state.values.retain(|(_, value)| value.is_some());
+        state.values.extend(values);
         // Tensors that were dropped since the drops were noted, or by other threads.
-        let dropped = log.dropped.iter().map(|(serial, _)| serial).chain(&log.abandoned);
+        let dropped = state.dropped.iter().map(|(serial, _)| serial).chain(&state.abandoned);
         let dropped: SmallVec<[u64; 8]> = dropped.copied().filter(|&serial| serial < first).collect();
-        let unwanted: Vec<_> = dropped.into_iter().map(|serial| log.take_value(serial)).collect();
-        log.dropped.retain(|&(serial, _)| serial >= first);
-        log.abandoned.retain(|&serial| serial >= first);
-        log.count = (applied + log.dropped.len()) as u64;
+        let unwanted: Vec<_> = dropped.into_iter().map(|serial| state.take_value(serial)).collect();
+        state.dropped.retain(|&(serial, _)| serial >= first);
+        state.abandoned.retain(|&serial| serial >= first);
+        state.count = (applied + state.dropped.len()) as u64;
         self.first.store(first, Release);
-        drop(log);
+        drop(state);
         drop(unwanted);
     }
 
     /// Reports that a tensor without a value was dropped: at `position` by its owner, without one by another thread.
     /// Returns whether the owner has dropped all tensors of the trace.
     pub(super) fn report_drop(&self, serial: u64, position: Option<u64>) -> bool {
-        let mut log = self.log.lock();
+        let mut state = self.state.lock();
         let first = self.first.load(Relaxed);
         if serial < first {
-            let value = log.take_value(serial);
-            drop(log);
+            let value = state.take_value(serial);
+            drop(state);
             drop(value);
             return false;
         }
         let Some(position) = position else {
-            log.abandoned.push(serial);
+            state.abandoned.push(serial);
             return false;
         };
-        log.count += 1;
-        log.dropped.push((serial, position));
-        first + log.count == self.recorded.load(Relaxed)
+        state.count += 1;
+        state.dropped.push((serial, position));
+        first + state.count == self.recorded.load(Relaxed)
     }
 
     /// Moves the value of a tensor, if a cut left one, into the tensor.
     pub(super) fn collect(&self, serial: u64, into: &OnceLock<Input>) {
         if serial < self.first.load(Acquire) {
             // Of several threads that ask, one finds the value; the others wait for it here.
-            let mut log = self.log.lock();
-            if let Some(value) = log.take_value(serial) {
+            let mut state = self.state.lock();
+            if let Some(value) = state.take_value(serial) {
                 let _first = into.set(value);
             }
         }
