@@ -44,6 +44,9 @@ fn child() {
     println!("ALIVE");
 }
 
+/// Compiles every program, however small.
+const COMPILED: (&str, &str) = ("BURN_TPU_INTERPRET_FROM", "0");
+
 fn assert_all(text: &str, parts: &[&str]) {
     for part in parts.iter().chain(&["ALIVE"]) {
         assert!(text.contains(part), "{part:?} is not in:\n{text}");
@@ -118,8 +121,12 @@ fn fit_dumps_what_it_compiles() {
 #[test]
 fn a_denied_fallback_names_the_ops_and_the_fix() {
     let Some(plugin) = cpu_plugin() else { return };
-    let environment =
-        [("BURN_TPU_PLUGIN", &*plugin), ("BURN_TPU_HOST_OPS", "stablehlo.add"), ("BURN_TPU_FALLBACK", "deny")];
+    let environment = [
+        ("BURN_TPU_PLUGIN", &*plugin),
+        ("BURN_TPU_HOST_OPS", "stablehlo.add"),
+        ("BURN_TPU_FALLBACK", "deny"),
+        COMPILED,
+    ];
     let text = run("cpu", &environment);
     assert_all(&text, &["ERROR", "cannot run stablehlo.add", "BURN_TPU_FALLBACK=warn"]);
 }
@@ -140,6 +147,6 @@ fn a_device_that_the_plugin_lacks_is_named_with_their_number() {
 #[test]
 fn an_unwritable_dump_folder_is_an_error_with_its_path() {
     let Some(plugin) = cpu_plugin() else { return };
-    let text = run("dump", &[("BURN_TPU_PLUGIN", &plugin)]);
+    let text = run("dump", &[("BURN_TPU_PLUGIN", &plugin), COMPILED]);
     assert_all(&text, &["ERROR", "the dump of a program /proc/no-such-folder"]);
 }

@@ -112,7 +112,8 @@ fn differing_client_options() {
 fn fall_back(policy: FallbackPolicy) {
     tracing_subscriber::fmt().with_max_level(tracing_subscriber::filter::LevelFilter::WARN).init();
     let device = TpuDevice::cpu(0);
-    TpuOptions::default().fallback(policy).host_ops(["stablehlo.add"]).install(&device).expect("first use");
+    let options = TpuOptions::default().fallback(policy).host_ops(["stablehlo.add"]).interpret_from(0);
+    options.install(&device).expect("first use");
     assert_eq!(sum(&device, 1.0), Ok(2.0));
     let twice = Tensor::<B, 2>::ones([2, 2], &device) + 1.0;
     assert_eq!(twice.into_data().iter::<f32>().sum::<f32>(), 8.0);

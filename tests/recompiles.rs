@@ -192,7 +192,7 @@ fn options_of_one_device_do_not_reach_another() {
     let Some(device) = common::cpu() else { return };
     let _alone = alone();
     let other = TpuDevice::cpu(1);
-    let wrong = TpuOptions::training().cpu_devices(2).compiler_flag("xla_no_such_flag", "1");
+    let wrong = TpuOptions::training().cpu_devices(2).interpret_from(0).compiler_flag("xla_no_such_flag", "1");
     wrong.install(&other).expect("first use");
     let run = |device: &TpuDevice| (matrix(device, [2, 2]) * 3.0).try_into_data();
     assert!(run(&device).is_ok());

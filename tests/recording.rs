@@ -202,7 +202,7 @@ fn host_fallback_is_counted_by_op() {
     let Some(_) = common::cpu() else { return };
     let _alone = alone();
     let device = TpuDevice::cpu(1);
-    let on_host = TpuOptions::training().cpu_devices(2).host_ops([
+    let on_host = TpuOptions::training().cpu_devices(2).interpret_from(0).host_ops([
         "stablehlo.tanh",
         "stablehlo.reverse",
         "stablehlo.log_plus_one",

@@ -86,11 +86,17 @@ pub fn cost(program: &Program) -> Cost {
     total
 }
 
-/// Returns the work of one run in element operations: the operations that [`cost`] counts, and one for each element that
-/// a node makes. It says how long an interpreter takes, not a device.
+/// Operations of a matrix product, and of a convolution, that an interpreter does in the time of one element operation: it
+/// leaves them to a library's kernels.
+const DOT_FLOPS_PER_OPERATION: u64 = 16;
+const CONVOLUTION_FLOPS_PER_OPERATION: u64 = 4;
+
+/// Returns the work of one run in element operations: those that [`cost`] counts, and one for each element that a node
+/// makes. It says how long an interpreter takes, not a device.
 pub fn work(program: &Program) -> u64 {
     let cost = cost(program);
-    cost.flops() + cost.transcendentals + elements(program)
+    let products = cost.dot_flops / DOT_FLOPS_PER_OPERATION + cost.convolution_flops / CONVOLUTION_FLOPS_PER_OPERATION;
+    products + cost.elementwise_flops + cost.reduction_flops + cost.transcendentals + elements(program)
 }
 
 /// Returns the number of elements that the nodes of a program make.

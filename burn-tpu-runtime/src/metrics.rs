@@ -125,6 +125,11 @@ metrics! {
         /// Programs run in the interpreter because they were new and had little work. See
         /// [`TpuOptions::interpret_from`](crate::TpuOptions::interpret_from).
         interpreted: "",
+        /// Programs of which a part ran in the interpreter, on values of the host, and the rest on the device.
+        host_parts: "",
+        /// Bytes of the values that are on the host and that no program on the device has read. It falls when one does, or
+        /// when a tensor is dropped: the only number here that falls.
+        waiting_bytes: "bytes",
         /// Nodes run on the host because the engine could not lower them.
         host_fallbacks: "",
         /// Buffers donated to a program that ran, because nothing referred to them any more.

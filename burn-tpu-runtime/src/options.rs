@@ -180,15 +180,14 @@ options! {
     trace_cap(nodes: usize): usize = 50_000, nodes.max(1);
     "BURN_TPU_TRACE_CAP": number(1, u64::MAX), "nodes, at least 1";
 
-    /// The number of nodes from which a new program may run in the interpreter on the host instead of being compiled; 0
-    /// for never. Strict mode also compiles every program at once.
+    /// The number of nodes from which a program may run in the interpreter on the host; 0 for never. Strict mode compiles
+    /// every program at once.
     ///
-    /// A program is interpreted if it has little work per node, and if no mark step cut it: a marked step is expected to
-    /// come back. It is compiled when it comes for the ninth time. The choice depends on counts and sizes, never on time,
-    /// so that the same run gives the same bits. A compile takes milliseconds per node, the interpreter nanoseconds per
-    /// element. The default avoids minutes of compiling where a loop is recorded as one long program, as in a
-    /// factorisation. Use 1 for code whose short recordings differ all the time.
-    interpret_from(nodes: usize): usize = 5_000, nodes;
+    /// A new program with little work per node is interpreted until it comes for the ninth time; then it is compiled. What
+    /// only assembles a batch or a mask from values on the host is always interpreted, alone or as a part of a program. A
+    /// mark step is expected to come back, so its program is compiled at once. The choice depends on counts and sizes, never
+    /// on time, so that the same run gives the same bits: see `docs/recompiles.md`.
+    interpret_from(nodes: usize): usize = 1, nodes;
     "BURN_TPU_INTERPRET_FROM": number(0, u64::MAX), "nodes, 0 for never";
 
     /// The number of devices that the CPU plugin creates, 1 to 256, to try multi-device code on a laptop. The default

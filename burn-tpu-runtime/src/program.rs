@@ -18,7 +18,7 @@ use crate::engine::Executable;
 use crate::metrics::Counters;
 use crate::recompile::{Difference, broken, likeness, of_recordings};
 use crate::trace::Recording;
-use burn_tpu_graph::{Bindings, Builder, Graph, Node, NodeId, Program};
+use burn_tpu_graph::{Bindings, Builder, Graph, Node, NodeId, Program, Split};
 use lru::LruCache;
 use parking_lot::Mutex;
 use rustc_hash::{FxBuildHasher, FxHasher};
@@ -77,6 +77,20 @@ pub(crate) struct Compiled {
     pub(crate) assumptions: Arc<SlotAssumptions>,
 }
 
+/// What is counted of a program.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+pub(crate) enum Count {
+    /// It ran in the interpreter.
+    Interpreted,
+    /// It is the device's part of a program that was not in memory.
+    Family,
+    /// It was in memory, and came with many values to transfer.
+    Transfers,
+}
+
+/// The parameters of a program that were on the host, and its parts.
+type Parts = (Vec<u32>, Option<Arc<Split>>);
+
 /// A canonical program as the key of a map.
 #[derive(Clone)]
 struct Key(Arc<Program>);
@@ -98,8 +112,14 @@ impl Hash for Key {
 /// The number of evicted programs whose assumptions are remembered.
 const MOST_EVICTED: NonZeroUsize = NonZeroUsize::MIN.saturating_add(999);
 
-/// The number of programs whose runs in the interpreter are counted.
-const MOST_INTERPRETED: NonZeroUsize = NonZeroUsize::MIN.saturating_add(999);
+/// The number of programs whose events are counted.
+const MOST_COUNTED: NonZeroUsize = NonZeroUsize::MIN.saturating_add(9_999);
+
+/// The number of programs whose parts are kept. Each holds its nodes once more.
+const MOST_SPLIT: NonZeroUsize = NonZeroUsize::MIN.saturating_add(15);
+
+/// The number of nodes of all recordings that are remembered, each of which is there twice. The latest always stays.
+const MOST_RECORDED_NODES: usize = 400_000;
 
 /// Recordings that are remembered for each program in memory. Most have one; dead nodes make others.
 const RECORDINGS_PER_PROGRAM: NonZeroUsize = NonZeroUsize::MIN.saturating_add(3);
@@ -115,8 +135,11 @@ struct Programs {
     recorded: LruCache<u64, Vec<Arc<Recorded>>, FxBuildHasher>,
     /// By their hash, the assumptions of evicted programs: an offset that became a run-time scalar stays one.
     evicted: LruCache<u64, Arc<SlotAssumptions>, FxBuildHasher>,
-    /// How often programs that are not compiled ran in the interpreter.
-    interpreted: LruCache<Key, u32, FxBuildHasher>,
+    /// By event, and by the hash of the program.
+    counts: LruCache<(Count, u64), u32, FxBuildHasher>,
+    /// The parameters that were on the host, and the parts.
+    splits: LruCache<Key, Parts, FxBuildHasher>,
+    recorded_nodes: usize,
     bytes: u64,
     most_bytes: u64,
 }
@@ -127,7 +150,9 @@ impl ProgramCache {
             compiled: LruCache::with_hasher(entries, FxBuildHasher),
             recorded: LruCache::with_hasher(entries.saturating_mul(RECORDINGS_PER_PROGRAM), FxBuildHasher),
             evicted: LruCache::with_hasher(MOST_EVICTED, FxBuildHasher),
-            interpreted: LruCache::with_hasher(MOST_INTERPRETED, FxBuildHasher),
+            counts: LruCache::with_hasher(MOST_COUNTED, FxBuildHasher),
+            splits: LruCache::with_hasher(MOST_SPLIT, FxBuildHasher),
+            recorded_nodes: 0,
             bytes: 0,
             most_bytes: bytes,
         };
@@ -149,7 +174,7 @@ impl ProgramCache {
         let (program, bindings) = Program::canonical(&graph, &form.outputs)?;
         let program = programs.interned(program);
         let recorded = Arc::new(Recorded { graph, outputs: form.outputs.clone(), program, bindings });
-        programs.recorded.get_or_insert_mut(hash, Vec::new).push(Arc::clone(&recorded));
+        programs.remember(hash, Arc::clone(&recorded));
         Ok(recorded)
     }
 
@@ -179,17 +204,37 @@ impl ProgramCache {
         self.programs.lock().evicted.get(&hash(program)).cloned()
     }
 
-    /// Returns whether a program has run in the interpreter and was not compiled since.
-    pub(crate) fn was_interpreted(&self, program: &Arc<Program>) -> bool {
-        self.programs.lock().interpreted.contains(&Key(Arc::clone(program)))
+    /// Counts an event of a program, and returns the number of such events.
+    pub(crate) fn count(&self, event: Count, program: &Program) -> u32 {
+        let mut programs = self.programs.lock();
+        let count = programs.counts.get_or_insert_mut((event, hash(program)), || 0);
+        *count = count.saturating_add(1);
+        *count
     }
 
-    /// Counts a run in the interpreter, and returns the number of such runs.
-    pub(crate) fn count_interpreted(&self, program: &Arc<Program>) -> u32 {
-        let mut programs = self.programs.lock();
-        let runs = programs.interpreted.get_or_insert_mut(Key(Arc::clone(program)), || 0);
-        *runs += 1;
-        *runs
+    /// Returns the number of events of a program.
+    pub(crate) fn counted(&self, event: Count, program: &Program) -> u32 {
+        self.programs.lock().counts.get(&(event, hash(program))).copied().unwrap_or(0)
+    }
+
+    /// Returns the two parts of a program for these parameters on the host, which `of` finds if they are not in memory.
+    ///
+    /// # Errors
+    /// Those of `of`.
+    pub(crate) fn split(
+        &self,
+        program: &Arc<Program>,
+        on_host: &[u32],
+        of: impl FnOnce() -> burn_tpu_graph::Result<Option<Split>>,
+    ) -> burn_tpu_graph::Result<Option<Arc<Split>>> {
+        let key = Key(Arc::clone(program));
+        let known = self.programs.lock().splits.get(&key).filter(|(hosts, _)| hosts == on_host).cloned();
+        if let Some((_, split)) = known {
+            return Ok(split);
+        }
+        let split = of()?.map(Arc::new);
+        self.programs.lock().splits.put(key, (on_host.to_vec(), split.clone()));
+        Ok(split)
     }
 
     /// Keeps a program, and evicts the least recently used ones until both bounds hold. The newest always stays.
@@ -197,7 +242,7 @@ impl ProgramCache {
         let mut programs = self.programs.lock();
         programs.bytes += compiled.executable.size_bytes();
         let key = Key(program);
-        programs.interpreted.pop(&key);
+        programs.counts.pop(&(Count::Interpreted, hash(&key.0)));
         let replaced = programs.compiled.contains(&key);
         if let Some((key, old)) = programs.compiled.push(key, compiled) {
             programs.bytes -= old.executable.size_bytes();
@@ -223,11 +268,13 @@ impl ProgramCache {
     /// Evicts all programs.
     pub(crate) fn clear(&self) {
         let mut programs = self.programs.lock();
-        programs.interpreted.clear();
+        programs.counts.clear();
+        programs.splits.clear();
         while let Some((key, old)) = programs.compiled.pop_lru() {
             programs.evicted.put(hash(&key.0), Arc::clone(&old.assumptions));
         }
         programs.recorded.clear();
+        programs.recorded_nodes = 0;
         programs.bytes = 0;
     }
 }
@@ -237,6 +284,21 @@ impl Programs {
     fn interned(&mut self, program: Program) -> Arc<Program> {
         let new = Key(Arc::new(program));
         self.compiled.get_key_value(&new).map_or_else(|| Arc::clone(&new.0), |(known, _)| Arc::clone(&known.0))
+    }
+
+    /// Keeps a recording, and forgets the least recently used ones until both bounds hold.
+    fn remember(&mut self, hash: u64, recorded: Arc<Recorded>) {
+        let nodes = |recorded: &[Arc<Recorded>]| recorded.iter().map(|recorded| recorded.graph.len()).sum::<usize>();
+        self.recorded_nodes += recorded.graph.len();
+        let mut same = self.recorded.pop(&hash).unwrap_or_default();
+        same.push(recorded);
+        if let Some((_, forgotten)) = self.recorded.push(hash, same) {
+            self.recorded_nodes -= nodes(&forgotten);
+        }
+        while self.recorded_nodes > MOST_RECORDED_NODES && self.recorded.len() > 1 {
+            let Some((_, forgotten)) = self.recorded.pop_lru() else { break };
+            self.recorded_nodes -= nodes(&forgotten);
+        }
     }
 
     fn evict(&mut self, key: &Key, old: &Compiled, counters: &Counters) {

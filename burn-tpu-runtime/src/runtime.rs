@@ -1,17 +1,21 @@
 //! The state of a device: its engine, options, program cache, metrics and random state. Started at first use.
 
 mod compile;
+mod host_value;
 mod interpret;
 pub(crate) mod registry;
+mod tier;
+
+pub(crate) use host_value::HostValue;
 
 pub(crate) use registry::{default_device, forget, runtime, start};
 
 use crate::compiling::Compiling;
-use crate::engine::{self, Arguments, Engine, Executable, Input, SharedBuffer};
+use crate::engine::{self, Arguments, Engine, Executable, Execution, HostBytes, Input, SharedBuffer};
 use crate::error::{Result, TpuError};
 use crate::metrics::{Counters, CutReason};
 use crate::options::TpuOptions;
-use crate::program::{Compiled, Form, ProgramCache, Recorded};
+use crate::program::{Compiled, Form, ProgramCache};
 use crate::recompile::DivergenceTracker;
 use crate::{Device, Platform};
 use burn_tpu_graph::TensorType;
@@ -20,6 +24,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::Instant;
+use tier::Tier;
 
 /// The state of one device in use.
 pub(crate) struct DeviceRuntime {
@@ -44,20 +49,43 @@ pub(crate) enum RunError {
     Failed(TpuError),
 }
 
-/// Buffers of a trace, lent to a program. Those that the program does not take go back, also by a panic.
+/// The arguments of a program. Buffers of a trace are lent; those that the program does not take go back, also by a panic.
 struct Lent<'b> {
     buffers: &'b mut [Input],
-    /// The place of each argument among the buffers.
-    parameters: &'b [u32],
+    /// The lent buffers: the place of each among the arguments and among the buffers, and its value if that is the host's.
+    lent: Vec<(usize, u32, Option<SharedBuffer>)>,
     arguments: Arguments,
 }
 
 impl<'b> Lent<'b> {
-    fn new(buffers: &'b mut [Input], parameters: &'b [u32]) -> Self {
+    /// Takes the arguments: a place among the buffers, or a buffer of the caller's own.
+    fn new(buffers: &'b mut [Input], given: Vec<Result<u32, SharedBuffer>>) -> Self {
         let taken = Arc::new(TpuError::Bug("a program has taken the buffer".to_owned()));
-        let mut lend = |&index: &u32| std::mem::replace(&mut buffers[index as usize], Err(Arc::clone(&taken))).ok();
-        let arguments = parameters.iter().map(&mut lend).collect();
-        Self { buffers, parameters, arguments }
+        let mut lent = Vec::with_capacity(given.len());
+        let mut take = |(place, given): (usize, Result<u32, SharedBuffer>)| match given {
+            Ok(index) => {
+                lent.push((place, index, None));
+                std::mem::replace(&mut buffers[index as usize], Err(Arc::clone(&taken))).ok()
+            }
+            Err(own) => Some(own),
+        };
+        let arguments = given.into_iter().enumerate().map(&mut take).collect();
+        Self { buffers, lent, arguments }
+    }
+
+    /// Replaces values of the host by the device's copies. A copy belongs to the program alone if its value does.
+    ///
+    /// # Errors
+    /// Those of `upload`.
+    fn transfer(&mut self, upload: impl Fn(&TensorType, HostBytes) -> Result<SharedBuffer>) -> Result<()> {
+        for (place, _, own) in &mut self.lent {
+            let Some(buffer) = &mut self.arguments[*place] else { continue };
+            let is_owner = Arc::strong_count(buffer) == 1;
+            let Some(value) = HostValue::of(buffer) else { continue };
+            let copy = value.on_device(is_owner, &upload)?;
+            *own = Some(std::mem::replace(buffer, copy));
+        }
+        Ok(())
     }
 
     /// Returns whether every argument is in place, with its value.
@@ -68,9 +96,15 @@ impl<'b> Lent<'b> {
 
 impl Drop for Lent<'_> {
     fn drop(&mut self) {
-        for (argument, &index) in self.arguments.drain(..).zip(self.parameters) {
-            if let Some(buffer) = argument {
-                self.buffers[index as usize] = Ok(buffer);
+        for (place, index, own) in self.lent.drain(..) {
+            let argument = self.arguments[place].take();
+            if let (Some(own), Some(buffer)) = (&own, &argument)
+                && let Some(value) = HostValue::of(own)
+            {
+                value.put_back(Arc::clone(buffer));
+            }
+            if let (Some(buffer), own) = (argument, own) {
+                self.buffers[index as usize] = Ok(own.unwrap_or(buffer));
             }
         }
     }
@@ -139,22 +173,28 @@ impl DeviceRuntime {
         drawn
     }
 
-    /// Puts row-major little-endian bytes on the device.
-    pub(crate) fn upload(&self, ty: &TensorType, bytes: Vec<u8>) -> Result<SharedBuffer> {
+    /// Puts a value on the device.
+    fn upload(&self, ty: &TensorType, bytes: HostBytes) -> Result<SharedBuffer> {
         Counters::add(&self.counters.uploads, 1);
-        Counters::add(&self.counters.upload_bytes, bytes.len());
-        let _span = tracing::trace_span!("transfer", direction = "upload", bytes = bytes.len()).entered();
+        Counters::add(&self.counters.upload_bytes, ty.bytes());
+        let _span = tracing::trace_span!("transfer", direction = "upload", bytes = ty.bytes()).entered();
         self.engine()?.upload(ty, bytes)
     }
 
-    /// Waits for a value and copies its bytes to the host.
-    pub(crate) fn download(&self, buffer: &SharedBuffer) -> Result<Vec<u8>> {
+    /// Returns the bytes of a value. One that is on the device is waited for and copied to the host.
+    pub(crate) fn download(&self, buffer: &SharedBuffer) -> Result<HostBytes> {
+        let value = HostValue::of(buffer);
+        if let Some(bytes) = value.and_then(HostValue::bytes) {
+            return Ok(bytes);
+        }
+        let transferred = value.and_then(HostValue::buffer);
+        let buffer = transferred.as_ref().unwrap_or(buffer);
         let start = Instant::now();
         let _span = tracing::trace_span!("transfer", direction = "download").entered();
-        let bytes = self.engine()?.download(buffer)?;
+        let bytes = HostBytes::from(self.engine()?.download(buffer)?);
         Counters::add_time(&self.counters.read_ns, start.elapsed());
         Counters::add(&self.counters.downloads, 1);
-        Counters::add(&self.counters.download_bytes, bytes.len());
+        Counters::add(&self.counters.download_bytes, bytes.as_ref().len());
         Ok(bytes)
     }
 
@@ -166,8 +206,8 @@ impl DeviceRuntime {
         waited
     }
 
-    /// Dispatches a recorded program. One that is not in memory is interpreted or compiled now. The tracker knows which
-    /// lines recorded it.
+    /// Runs a recorded program where [`tier`] says. One that is to be compiled and is not in memory is compiled now. The
+    /// tracker knows which lines recorded it.
     ///
     /// # Errors
     /// [`RunError::Refused`] if nothing ran; `buffers` are then as they were.
@@ -183,34 +223,44 @@ impl DeviceRuntime {
         let recorded =
             self.cache.recorded(form).map_err(|error| RunError::Refused(TpuError::Bug(error.to_string())))?;
         let slots = recorded.slots(slots);
-        let found = self.cache.get(&recorded.program);
+        let tier = self.tier(&recorded, &slots, buffers, reason).map_err(RunError::Refused)?;
         Counters::add_time(&self.counters.key_ns, start.elapsed());
-        let compiled = match found {
-            Some(compiled) if compiled.assumptions.hold(&slots) => {
+        let compiled = match tier {
+            Tier::Compiled(compiled) => {
                 Counters::add(&self.counters.cache_hits, 1);
                 compiled
             }
-            None if self.is_interpreted(&recorded.program, reason) => {
+            Tier::Compiler(older) => {
+                let compiled = self.compile(&recorded, &slots, &recorded.program, &slots, older, tracker);
+                compiled.map_err(RunError::Refused)?
+            }
+            Tier::Interpreter => {
                 tracker.ran(&recorded, &Arc::default());
                 return self.interpret(&recorded, buffers, &slots);
             }
-            older => self.compile(&recorded, &slots, older, tracker).map_err(RunError::Refused)?,
+            Tier::Split(split) => {
+                let results = self.run_split(&split, &recorded, buffers, &slots, tracker);
+                tracker.ran(&recorded, &Arc::default());
+                return results;
+            }
         };
         tracker.ran(&recorded, &compiled.assumptions);
-        self.dispatch(&compiled, &recorded, buffers, &slots)
+        let arguments = recorded.bindings.parameters.iter().copied().map(Ok).collect();
+        self.dispatch(&compiled, arguments, buffers, &slots)
     }
 
-    /// Runs a program on the buffers that it is bound to.
+    /// Runs a compiled program on its arguments: places among `buffers`, or buffers of the caller's own.
     fn dispatch(
         &self,
         compiled: &Compiled,
-        recorded: &Recorded,
+        arguments: Vec<Result<u32, SharedBuffer>>,
         buffers: &mut [Input],
         slots: &[u64],
     ) -> Result<Vec<SharedBuffer>, RunError> {
         let _span = tracing::debug_span!("execute").entered();
+        let mut lent = Lent::new(buffers, arguments);
+        lent.transfer(|ty, bytes| self.upload(ty, bytes)).map_err(RunError::Refused)?;
         let start = Instant::now();
-        let mut lent = Lent::new(buffers, &recorded.bindings.parameters);
         let run = || compiled.executable.execute(&mut lent.arguments, slots);
         let panicked = |_| Err(TpuError::Bug(format!("the engine of {} panicked", self.device)));
         let execution = catch_unwind(AssertUnwindSafe(run)).unwrap_or_else(panicked);
@@ -219,15 +269,20 @@ impl DeviceRuntime {
             false => RunError::Failed(error),
         })?;
         Counters::add_time(&self.counters.dispatch_ns, start.elapsed());
-        Counters::add(&self.counters.executions, 1);
-        Counters::add(&self.counters.donated_buffers, execution.donated_buffers);
-        Counters::add(&self.counters.donated_bytes, execution.donated_bytes);
-        Counters::add(&self.counters.argument_bytes, execution.footprint.arguments);
-        Counters::add(&self.counters.output_bytes, execution.footprint.outputs);
-        Counters::add(&self.counters.alias_bytes, execution.footprint.aliases);
-        Counters::add(&self.counters.temporary_bytes, execution.footprint.temporaries);
-        execution.host_ops.iter().for_each(|op| self.counters.fallback(op));
+        self.count(&execution);
         Ok(execution.outputs)
+    }
+
+    fn count(&self, execution: &Execution) {
+        let counters = &self.counters;
+        Counters::add(&counters.executions, 1);
+        Counters::add(&counters.donated_buffers, execution.donated_buffers);
+        Counters::add(&counters.donated_bytes, execution.donated_bytes);
+        Counters::add(&counters.argument_bytes, execution.footprint.arguments);
+        Counters::add(&counters.output_bytes, execution.footprint.outputs);
+        Counters::add(&counters.alias_bytes, execution.footprint.aliases);
+        Counters::add(&counters.temporary_bytes, execution.footprint.temporaries);
+        execution.host_ops.iter().for_each(|op| counters.fallback(op));
     }
 
     /// Warns once that a trace was full.

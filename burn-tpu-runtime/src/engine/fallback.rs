@@ -212,7 +212,7 @@ impl Staged {
     fn move_to(&self, host: bool, value: &SharedBuffer, ty: &TensorType) -> Result<SharedBuffer> {
         Ok(match (host, downcast::<HostTensor>(value)) {
             (true, Err(_)) => Arc::new(HostTensor::from_bytes(ty.clone(), self.engine.download(value)?)),
-            (false, Ok(tensor)) => self.engine.upload(ty, tensor.to_bytes())?,
+            (false, Ok(tensor)) => self.engine.upload(ty, tensor.to_bytes().into())?,
             _ => Arc::clone(value),
         })
     }
@@ -221,7 +221,7 @@ impl Staged {
     fn take_output(&self, values: &mut FxHashMap<NodeId, SharedBuffer>, node: NodeId) -> Result<SharedBuffer> {
         let value = values.remove(&node).ok_or_else(|| TpuError::Bug(format!("no stage computed {node}")))?;
         match downcast::<HostTensor>(&value) {
-            Ok(tensor) => self.engine.upload(tensor.ty(), tensor.to_bytes()),
+            Ok(tensor) => self.engine.upload(tensor.ty(), tensor.to_bytes().into()),
             Err(_) => Ok(value),
         }
     }

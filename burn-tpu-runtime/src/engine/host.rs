@@ -2,7 +2,8 @@
 
 use super::ndarray::{HostTensor, interpret};
 use super::{
-    Arguments, DeviceBuffer, Engine, Executable, Execution, SharedBuffer, downcast, take_argument, wrong_engine,
+    Arguments, DeviceBuffer, Engine, Executable, Execution, HostBytes, SharedBuffer, downcast, take_argument,
+    wrong_engine,
 };
 use crate::error::{Result, TpuError};
 use burn_tpu_graph::{Op, Program, TensorType};
@@ -28,7 +29,7 @@ impl Engine for NdArrayEngine {
         "burn-ndarray on the host".into()
     }
 
-    fn upload(&self, ty: &TensorType, bytes: Vec<u8>) -> Result<SharedBuffer> {
+    fn upload(&self, ty: &TensorType, bytes: HostBytes) -> Result<SharedBuffer> {
         Ok(Arc::new(HostTensor::from_bytes(ty.clone(), bytes)))
     }
 
@@ -80,8 +81,8 @@ pub(crate) const HAS_INTERPRETER: bool = true;
 
 /// Returns the results of a program on the host as row-major little-endian bytes (one byte per bool). `parameters[i]` are
 /// the bytes of parameter `i`, `slots[i]` the bits of slot `i`.
-pub fn interpret_program(program: &Program, parameters: &[Vec<u8>], slots: &[u64]) -> Result<Vec<Vec<u8>>> {
-    let bytes = |index: u32| parameters.get(index as usize).map(Vec::as_slice).unwrap_or_default();
+pub fn interpret_program(program: &Program, parameters: &[impl AsRef<[u8]>], slots: &[u64]) -> Result<Vec<Vec<u8>>> {
+    let bytes = |index: u32| parameters.get(index as usize).map(AsRef::as_ref).unwrap_or_default();
     let value = |(index, ty): (u32, &TensorType)| (index, HostTensor::from_bytes(ty.clone(), bytes(index)));
     let results = interpret(program, program.parameters().map(value).collect(), slots);
     let results = results.map_err(|error| TpuError::Host { reason: error.to_string() })?;

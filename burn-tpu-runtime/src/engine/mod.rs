@@ -48,6 +48,29 @@ pub(crate) trait DeviceBuffer: Any + Send + Sync {
     }
 }
 
+/// The elements of a value on the host: row-major, little-endian, one byte per bool. Clones share them.
+#[derive(Clone)]
+pub(crate) struct HostBytes(Arc<Vec<u8>>);
+
+impl From<Vec<u8>> for HostBytes {
+    fn from(bytes: Vec<u8>) -> Self {
+        Self(Arc::new(bytes))
+    }
+}
+
+impl AsRef<[u8]> for HostBytes {
+    fn as_ref(&self) -> &[u8] {
+        &self.0
+    }
+}
+
+impl HostBytes {
+    /// Returns the bytes, copied only if they are shared.
+    pub(crate) fn into_vec(self) -> Vec<u8> {
+        Arc::unwrap_or_clone(self.0)
+    }
+}
+
 /// A buffer that tensors and the traces that read it own together. A buffer with a single owner can be donated.
 pub(crate) type SharedBuffer = Arc<dyn DeviceBuffer>;
 
@@ -63,8 +86,8 @@ pub(crate) trait Engine: Send + Sync {
     /// Returns a description of the engine and its device for people.
     fn describe(&self) -> String;
 
-    /// Copies row-major little-endian bytes (one byte per bool) to the device.
-    fn upload(&self, ty: &TensorType, bytes: Vec<u8>) -> Result<SharedBuffer>;
+    /// Copies a value to the device.
+    fn upload(&self, ty: &TensorType, bytes: HostBytes) -> Result<SharedBuffer>;
 
     /// Waits for a value and copies its row-major little-endian bytes to the host.
     fn download(&self, buffer: &SharedBuffer) -> Result<Vec<u8>>;
@@ -75,8 +98,9 @@ pub(crate) trait Engine: Send + Sync {
     /// Compiles a program.
     fn compile(&self, program: &Program) -> Result<Box<dyn Executable>>;
 
-    /// Returns whether a compile takes much longer than the interpreter takes for a small program.
-    fn compiles_slowly(&self) -> bool {
+    /// Returns whether programs are compiled and values transferred: both take longer than the interpreter takes for a
+    /// small program, so values stay on the host until a program that was compiled reads them.
+    fn is_remote(&self) -> bool {
         false
     }
 

@@ -3,8 +3,8 @@
 mod compile_environment;
 
 use super::{
-    Arguments, DeviceBuffer, Engine, Executable, Execution, Footprint, SharedBuffer, argument, clients, downcast,
-    take_argument,
+    Arguments, DeviceBuffer, Engine, Executable, Execution, Footprint, HostBytes, SharedBuffer, argument, clients,
+    downcast, take_argument,
 };
 use crate::cache::DiskCache;
 use crate::error::{Result, TpuError};
@@ -172,10 +172,10 @@ impl Engine for PjrtEngine {
         format!("{} device {} ({})", client.platform_name(), self.device.id(), client.plugin().path().display())
     }
 
-    fn upload(&self, ty: &TensorType, bytes: Vec<u8>) -> Result<SharedBuffer> {
+    fn upload(&self, ty: &TensorType, bytes: HostBytes) -> Result<SharedBuffer> {
         let spec = spec(ty)?;
-        let buffer = if bytes.len() < OWNED_UPLOAD_BYTES {
-            Buffer::from_host(&self.device, spec, &bytes)
+        let buffer = if ty.bytes() < OWNED_UPLOAD_BYTES {
+            Buffer::from_host(&self.device, spec, bytes.as_ref())
         } else {
             Buffer::from_host_owned(&self.device, spec, bytes, HostUse::UntilTransferred)
         };
@@ -195,7 +195,7 @@ impl Engine for PjrtEngine {
         true
     }
 
-    fn compiles_slowly(&self) -> bool {
+    fn is_remote(&self) -> bool {
         true
     }
 

@@ -3,7 +3,7 @@
 //! Its buffers are shapes. An upload keeps no data, an execution returns shapes, and a read returns an error.
 
 use super::pjrt::{compiler_flags, dump_program, spec};
-use super::{Arguments, DeviceBuffer, Engine, Executable, Execution, SharedBuffer, argument, downcast};
+use super::{Arguments, DeviceBuffer, Engine, Executable, Execution, HostBytes, SharedBuffer, argument, downcast};
 use crate::error::{Result, TpuError};
 use crate::topology::Topology;
 use crate::{Device, TpuOptions};
@@ -81,7 +81,7 @@ impl Engine for TopologyEngine {
         format!("{} (ahead of time, {})", self.slice.topology, self.slice.description.plugin().path().display())
     }
 
-    fn upload(&self, ty: &TensorType, _bytes: Vec<u8>) -> Result<SharedBuffer> {
+    fn upload(&self, ty: &TensorType, _bytes: HostBytes) -> Result<SharedBuffer> {
         Ok(Arc::new(ShapeOnly(ty.clone())))
     }
 
@@ -127,7 +127,7 @@ impl Engine for RecordOnlyEngine {
         "record only: programs are neither compiled nor run".into()
     }
 
-    fn upload(&self, ty: &TensorType, _bytes: Vec<u8>) -> Result<SharedBuffer> {
+    fn upload(&self, ty: &TensorType, _bytes: HostBytes) -> Result<SharedBuffer> {
         Ok(Arc::new(ShapeOnly(ty.clone())))
     }
 

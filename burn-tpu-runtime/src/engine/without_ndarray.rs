@@ -27,7 +27,7 @@ pub(crate) const HAS_INTERPRETER: bool = false;
 ///
 /// # Errors
 /// [`TpuError::Unavailable`], always.
-pub(crate) fn interpret_program(_: &Program, _: &[Vec<u8>], _: &[u64]) -> Result<Vec<Vec<u8>>> {
+pub(crate) fn interpret_program(_: &Program, _: &[impl AsRef<[u8]>], _: &[u64]) -> Result<Vec<Vec<u8>>> {
     open_ndarray().map(|_| Vec::new())
 }
 

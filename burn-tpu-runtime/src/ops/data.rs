@@ -1,8 +1,9 @@
 //! Tensors from and to host data, copies between devices, and creation ops.
 //!
-//! Owns: the only upload ([`from_bytes`]), the only download ([`into_bytes`]), creation ops. Data that cannot be
-//! uploaded gives a failed tensor, and the read reports the error, since creation ops of front ends return no result.
+//! Owns: the only way in ([`from_bytes`]), the only way out ([`into_bytes`]), creation ops. Data that cannot be taken
+//! gives a failed tensor, and the read reports the error, since creation ops of front ends return no result.
 
+use crate::engine::HostBytes;
 use crate::error::{Result, TpuError};
 use crate::metrics::CutReason;
 use crate::runtime::runtime;
@@ -12,12 +13,13 @@ use burn_tpu_graph::op::BinaryOp;
 use burn_tpu_graph::{Builder, DType, GraphError, NodeId, Number, TensorType};
 use std::ops::Range;
 
-/// Uploads host data to a device: row-major little-endian bytes, one byte per bool (0 or 1).
+/// Returns a tensor of host data: row-major little-endian bytes, one byte per bool (0 or 1). They are transferred to the
+/// device when a compiled program first reads them.
 ///
 /// Data whose size does not match the type gives a failed tensor.
 pub fn from_bytes(name: &'static str, ty: TensorType, bytes: Vec<u8>, device: &Device) -> Tensor {
-    let bytes = checked(name, &ty, bytes);
-    upload(device, ty, bytes)
+    let bytes = checked(name, &ty, bytes).map(HostBytes::from);
+    held(device, ty, bytes)
 }
 
 /// Returns a tensor whose read reports `error`.
@@ -35,8 +37,8 @@ fn checked(name: &'static str, ty: &TensorType, bytes: Vec<u8>) -> Result<Vec<u8
     Err(TpuError::Operation { op: name, source })
 }
 
-fn upload(device: &Device, ty: TensorType, bytes: Result<Vec<u8>>) -> Tensor {
-    let buffer = bytes.and_then(|bytes| runtime(*device).upload(&ty, bytes));
+fn held(device: &Device, ty: TensorType, bytes: Result<HostBytes>) -> Tensor {
+    let buffer = bytes.and_then(|bytes| runtime(*device).hold(&ty, bytes));
     Tensor::new(*device, ty, buffer)
 }
 
@@ -45,7 +47,7 @@ fn upload(device: &Device, ty: TensorType, bytes: Result<Vec<u8>>) -> Tensor {
 /// # Errors
 /// Every earlier failure is reported now: of an upload, of a program that the value depends on, of the transfer.
 pub fn into_bytes(x: &Tensor) -> Result<Vec<u8>> {
-    download(x, CutReason::Read)
+    download(x, CutReason::Read).map(HostBytes::into_vec)
 }
 
 /// Runs the recorded ops of several tensors that will be read, in as few programs as their traces allow.
@@ -56,7 +58,7 @@ pub fn run_for_reads(tensors: &[&Tensor]) -> Result<()> {
     materialise_together(tensors, CutReason::Read)
 }
 
-fn download(x: &Tensor, reason: CutReason) -> Result<Vec<u8>> {
+fn download(x: &Tensor, reason: CutReason) -> Result<HostBytes> {
     let buffer = materialise(x, reason)?;
     runtime(x.device()).download(&buffer)
 }
@@ -67,7 +69,7 @@ pub fn to_device(x: Tensor, device: &Device) -> Tensor {
     if x.device() == *device {
         return x;
     }
-    upload(device, x.ty().clone(), download(&x, CutReason::DeviceCopy))
+    held(device, x.ty().clone(), download(&x, CutReason::DeviceCopy))
 }
 
 /// Returns a tensor filled with a constant, such as zero or one. The constant is part of the program.

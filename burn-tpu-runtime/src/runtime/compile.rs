@@ -17,28 +17,31 @@ use std::time::{Duration, Instant};
 const LONG_COMPILE: Duration = Duration::from_secs(10);
 
 impl DeviceRuntime {
-    /// Compiles a recorded program. `older` is the program whose assumptions no longer hold. It needs no buffer.
+    /// Compiles a program, which is a recorded one or a part of it, with the values of its own slots. `older` is the program
+    /// whose assumptions no longer hold. It needs no buffer.
     pub(super) fn compile(
         &self,
         recorded: &Recorded,
+        recorded_slots: &[u64],
+        key: &Arc<Program>,
         slots: &[u64],
         older: Option<Arc<Compiled>>,
         tracker: &DivergenceTracker,
     ) -> Result<Arc<Compiled>> {
         let engine = self.engine()?;
         let start = Instant::now();
-        let recompile = self.explain(recorded, slots, tracker);
+        let recompile = self.explain(recorded, recorded_slots, tracker);
         self.refuse_if_frozen(recorded, recompile.as_ref())?;
         let older = older.map(|older| Arc::clone(&older.assumptions));
-        let older = older.or_else(|| self.cache.assumed_before(&recorded.program));
-        let (program, assumptions) = self.rewrite(&recorded.program, slots, older)?;
+        let older = older.or_else(|| self.cache.assumed_before(key));
+        let (program, assumptions) = self.rewrite(key, slots, older)?;
         let nodes = program.graph().len();
         let _span = tracing::debug_span!("compile", nodes).entered();
         let executable = self.executable(engine, program)?;
         let (seconds, from_disk) = (start.elapsed().as_secs_f64(), executable.is_from_disk());
         tracing::info!(device = %self.device, nodes, seconds, from_disk, "a program is ready");
         let compiled = Arc::new(Compiled { executable, assumptions: Arc::new(assumptions) });
-        self.cache.insert(Arc::clone(&recorded.program), Arc::clone(&compiled), &self.counters);
+        self.cache.insert(Arc::clone(key), Arc::clone(&compiled), &self.counters);
         if let Some(recompile) = recompile.filter(|_| !from_disk) {
             self.counters.recompiles.add(Recompile { seconds, ..recompile });
         }

@@ -1,48 +1,17 @@
-//! New programs with little work: they run in the interpreter until they have come back often enough to be worth a compile.
-//!
-//! Whether a program is interpreted depends on its size, on what cut it and on how often it came, never on time: the same
-//! run interprets and compiles the same programs, and gives the same bits.
+//! Runs programs, and the host's parts of split programs, in the interpreter. Which these are, `tier` decides.
 
-use super::{DeviceRuntime, RunError};
-use crate::engine::{self, Input, SharedBuffer};
+use super::{DeviceRuntime, HostValue, RunError};
+use crate::engine::{self, HostBytes, Input, SharedBuffer};
 use crate::error::{Result, TpuError};
-use crate::metrics::{Counters, CutReason};
-use crate::program::Recorded;
-use burn_tpu_graph::{Program, cost};
+use crate::metrics::Counters;
+use crate::program::{Compiled, Recorded};
+use crate::recompile::DivergenceTracker;
+use burn_tpu_graph::{Bindings, Program, Source, Split, TensorType, Transfer};
 use std::sync::Arc;
-use std::sync::atomic::Ordering::Relaxed;
-
-/// The runs of a program in the interpreter before it is compiled.
-const MOST_RUNS: u32 = 8;
-
-/// The most work per node of an interpreted program, in element operations. The interpreter takes about 5 ns for each, so
-/// this is half a millisecond, less than a compiler takes for a node.
-const MOST_WORK: u64 = 100_000;
 
 impl DeviceRuntime {
-    /// Returns whether a program that is not in memory runs in the interpreter now, and counts the run.
-    ///
-    /// A frozen device compiles nothing: it goes on interpreting what it has interpreted before.
-    pub(super) fn is_interpreted(&self, program: &Arc<Program>, reason: CutReason) -> bool {
-        let nodes = program.graph().len();
-        let long = self.options.interpreted_nodes().is_some_and(|least| nodes >= least);
-        let compiles_slowly = || self.engine().is_ok_and(|engine| engine.compiles_slowly());
-        if !long || reason == CutReason::MarkStep || !engine::HAS_INTERPRETER || !compiles_slowly() {
-            return false;
-        }
-        if self.frozen.load(Relaxed) {
-            return self.cache.was_interpreted(program);
-        }
-        // It was compiled before, and evicted.
-        if self.cache.assumed_before(program).is_some() {
-            return false;
-        }
-        let little_work = || cost::work(program) <= MOST_WORK * nodes as u64;
-        (self.cache.was_interpreted(program) || little_work()) && self.cache.count_interpreted(program) <= MOST_RUNS
-    }
-
-    /// Runs a program in the interpreter: fetches the buffers that it is bound to, which may take until they are computed,
-    /// and puts its results on the device.
+    /// Runs a program in the interpreter; the results stay on the host. What is on the device is fetched, which may take
+    /// until it is computed.
     ///
     /// # Errors
     /// [`RunError::Failed`]: an argument has no value, because the program that makes it failed.
@@ -55,16 +24,103 @@ impl DeviceRuntime {
         let program = &*recorded.program;
         let nodes = program.graph().len();
         let _span = tracing::debug_span!("interpret", nodes).entered();
-        tracing::info!(device = %self.device, nodes, "a new program with little work runs in the interpreter");
-        let fetched = |&index: &u32| match &buffers[index as usize] {
+        tracing::debug!(device = %self.device, nodes, "a program with little work runs in the interpreter");
+        Counters::add(&self.counters.interpreted, 1);
+        let results = self.interpreted(program, recorded.bindings.parameters.iter().copied(), buffers, slots);
+        let results = results.map_err(RunError::Failed)?;
+        let held = program.output_types().zip(results).map(|(ty, bytes)| self.hold(ty, bytes.into()));
+        held.collect::<Result<_>>().map_err(RunError::Refused)
+    }
+
+    /// Returns the results of a program on the values of the given buffers.
+    fn interpreted(
+        &self,
+        program: &Program,
+        parameters: impl Iterator<Item = u32>,
+        buffers: &[Input],
+        slots: &[u64],
+    ) -> Result<Vec<Vec<u8>>> {
+        let fetched = |index: u32| match &buffers[index as usize] {
             Ok(buffer) => self.download(buffer),
             Err(error) => Err(TpuError::clone(error)),
         };
-        let arguments = recorded.bindings.parameters.iter().map(fetched).collect::<Result<Vec<_>>>();
-        let results = arguments.and_then(|arguments| engine::interpret(program, &arguments, slots));
-        Counters::add(&self.counters.interpreted, 1);
-        let results = results.map_err(RunError::Failed)?;
-        let uploaded = program.output_types().zip(results).map(|(ty, bytes)| self.upload(ty, bytes));
-        uploaded.collect::<Result<_>>().map_err(RunError::Refused)
+        let arguments = parameters.map(fetched).collect::<Result<Vec<HostBytes>>>()?;
+        engine::interpret(program, &arguments, slots)
     }
+
+    /// Runs a program in two parts: the host's in the interpreter, then the device's, which is compiled if it is new.
+    ///
+    /// # Errors
+    /// [`RunError::Refused`] if the device's part did not begin.
+    pub(super) fn run_split(
+        &self,
+        split: &Split,
+        recorded: &Recorded,
+        buffers: &mut [Input],
+        slots: &[u64],
+        tracker: &DivergenceTracker,
+    ) -> Result<Vec<SharedBuffer>, RunError> {
+        let (program, inputs) = &split.device;
+        let compiled = self.compiled_part(recorded, program, inputs, slots, tracker).map_err(RunError::Refused)?;
+        let bound = |index: &u32| recorded.bindings.parameters[*index as usize];
+        let (host, host_inputs) = &split.host;
+        Counters::add(&self.counters.host_parts, 1);
+        let parameters = host_inputs.parameters.iter().map(bound);
+        let results = self.interpreted(host, parameters, buffers, &picked(host_inputs, slots));
+        let results = results.map_err(RunError::Refused)?;
+        let transfers = split.transfers.iter().map(|transfer| self.transfer(transfer, &results));
+        let transfers = transfers.collect::<Result<Vec<_>>>().map_err(RunError::Refused)?;
+        let argument = |index: &u32| match index.checked_sub(split.first_transfer) {
+            Some(transfer) => Err(Arc::clone(&transfers[transfer as usize])),
+            None => Ok(bound(index)),
+        };
+        let arguments = inputs.parameters.iter().map(argument).collect();
+        let on_device = self.dispatch(&compiled, arguments, buffers, &picked(inputs, slots))?;
+        let held = Vec::from_iter(host.output_types().zip(results.into_iter().map(HostBytes::from)));
+        let result = |source: &Source| match *source {
+            Source::Device(result) => Ok(Arc::clone(&on_device[result])),
+            Source::Host(result) => self.hold(held[result].0, held[result].1.clone()),
+        };
+        split.outputs.iter().map(result).collect::<Result<_>>().map_err(RunError::Failed)
+    }
+
+    /// Returns the compiled form of the device's part of a program.
+    fn compiled_part(
+        &self,
+        recorded: &Recorded,
+        program: &Arc<Program>,
+        inputs: &Bindings,
+        slots: &[u64],
+        tracker: &DivergenceTracker,
+    ) -> Result<Arc<Compiled>> {
+        let own = picked(inputs, slots);
+        match self.cache.get(program) {
+            Some(compiled) if compiled.assumptions.hold(&own) => {
+                Counters::add(&self.counters.cache_hits, 1);
+                Ok(compiled)
+            }
+            older => self.compile(recorded, slots, program, &own, older, tracker),
+        }
+    }
+
+    /// Puts results of the host's part on the device, together.
+    fn transfer(&self, transfer: &Transfer, results: &[Vec<u8>]) -> Result<SharedBuffer> {
+        let parts = transfer.results.iter().map(|&result| results[result].as_slice());
+        self.upload(&transfer.ty, parts.collect::<Vec<_>>().concat().into())
+    }
+
+    /// Returns a buffer of a value that is on the host. It is transferred when a compiled program reads it; at once if too
+    /// much waits already.
+    pub(crate) fn hold(&self, ty: &TensorType, bytes: HostBytes) -> Result<SharedBuffer> {
+        let waiting = self.counters.waiting_bytes.load(std::sync::atomic::Ordering::Relaxed) + ty.bytes() as u64;
+        if !self.engine()?.is_remote() || waiting > super::host_value::MOST_WAITING_BYTES {
+            return self.upload(ty, bytes);
+        }
+        Ok(Arc::new(HostValue::new(ty.clone(), bytes, Arc::clone(&self.counters))))
+    }
+}
+
+/// Returns the values of a part's slots, from those of the whole program.
+fn picked(inputs: &Bindings, slots: &[u64]) -> Vec<u64> {
+    inputs.slots.iter().map(|&index| slots[index as usize]).collect()
 }

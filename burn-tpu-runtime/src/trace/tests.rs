@@ -1,6 +1,6 @@
 //! Traces on an engine that refuses, fails and panics when it is told to.
 
-use crate::engine::{Arguments, Engine, Executable, Execution, SharedBuffer, open_ndarray};
+use crate::engine::{Arguments, Engine, Executable, Execution, HostBytes, SharedBuffer, open_ndarray};
 use crate::error::{Result, TpuError};
 use crate::metrics::CutReason;
 use crate::ops::{arithmetic, data};
@@ -49,7 +49,7 @@ impl Engine for Faulty {
         "a faulty engine".into()
     }
 
-    fn upload(&self, ty: &TensorType, bytes: Vec<u8>) -> Result<SharedBuffer> {
+    fn upload(&self, ty: &TensorType, bytes: HostBytes) -> Result<SharedBuffer> {
         self.inner.upload(ty, bytes)
     }
 

@@ -1,0 +1,292 @@
+//! Splitting a program in two: what is assembled from values on the host, and the rest, which runs on the device.
+//!
+//! Owns: which nodes the host computes, and how their values are packed for the transfer. May not know: which part has
+//! run, and where values live; the caller says which parameters are on the host.
+//!
+//! A node belongs to the host if it is computed from host parameters, or assembles constants (a mask that is built row by
+//! row), by ops that move, compare or combine elements, and if it does not grow what it is given. Constants, and what is
+//! computed from nothing else without assembling, are cheap to build again: either part has its own.
+
+use crate::{Bindings, Builder, DType, Graph, Node, NodeId, Op, Program, Result, TensorType};
+use std::sync::Arc;
+
+/// The largest host value in bytes that is packed into a transfer with others. A larger parameter stays one.
+const MOST_PACKED_BYTES: usize = 64 << 10;
+
+/// The largest number of elements that are assembled from constants on either side: the state of a random draw has two.
+const FEW_ELEMENTS: usize = 16;
+
+/// A program as two: the results of the host's part are parameters of the device's part.
+#[derive(Clone, Debug)]
+pub struct Split {
+    /// The host's part, and what its inputs are in the whole program.
+    pub host: (Program, Bindings),
+    /// The device's part. A parameter that is bound to an index of at least `first_transfer` is a transfer.
+    pub device: (Arc<Program>, Bindings),
+    /// The index in `device`'s bindings of the first transfer; the others follow.
+    pub first_transfer: u32,
+    /// What is transferred from the host's results.
+    pub transfers: Vec<Transfer>,
+    /// Where each output of the whole program comes from.
+    pub outputs: Vec<Source>,
+    /// The number of ops that the host computes.
+    pub host_ops: usize,
+}
+
+/// One transfer to the device: results of the host's part, one after another.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Transfer {
+    /// The type of the device's parameter.
+    pub ty: TensorType,
+    /// The results of the host's part that it consists of, by index.
+    pub results: Vec<usize>,
+}
+
+/// Where an output of the whole program comes from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Source {
+    /// The result of this index of the host's part.
+    Host(usize),
+    /// The result of this index of the device's part.
+    Device(usize),
+}
+
+/// The part that a node belongs to.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Part {
+    Either,
+    Host,
+    Device,
+}
+
+impl Split {
+    /// Returns the two parts of a program, or `None` if one of them has nothing to do. `is_host` tells
+    /// whether the value of a parameter is on the host and waits for its transfer.
+    ///
+    /// # Errors
+    /// Only a bug gives one: a part that breaks an op's rule.
+    pub fn of(program: &Program, is_host: impl Fn(u32) -> bool) -> Result<Option<Self>> {
+        let parts = assign(program, is_host);
+        let crossing = crossing(program, &parts);
+        if crossing.is_empty() {
+            return Ok(None);
+        }
+        let host = Program::canonical(program.graph(), &crossing)?;
+        let is_read = device_reads(program, &parts);
+        let (places, transfers) = pack(program.graph(), &crossing, |id| is_read[id.index()]);
+        let first_transfer = program.parameters().map(|(index, _)| index + 1).max().unwrap_or(0);
+        let rest = Rest { program, parts: &parts, crossing: &crossing, places: &places, transfers: &transfers };
+        let (rest, renamed) = rest.build(first_transfer)?;
+        let is_host = |id: &NodeId| parts[id.index()] == Part::Host && crossing.binary_search(id).is_ok();
+        let on_device = program.outputs().iter().filter(|id| !is_host(id)).map(|id| renamed[id.index()]);
+        let on_device = Vec::from_iter(on_device);
+        if on_device.is_empty() {
+            return Ok(None);
+        }
+        let (device, inputs) = Program::canonical(&rest, &on_device)?;
+        let mut next = 0..;
+        let source = |id: &NodeId| match crossing.binary_search(id) {
+            Ok(result) => Source::Host(result),
+            Err(_) => Source::Device(next.next().unwrap_or_default()),
+        };
+        let outputs = program.outputs().iter().map(source).collect();
+        let computes = |node: &&Node| !matches!(node.op, Op::Parameter { .. } | Op::Constant(_) | Op::Slot { .. });
+        let host_ops = host.0.graph().nodes().iter().filter(computes).count();
+        Ok(Some(Self { host, device: (Arc::new(device), inputs), first_transfer, transfers, outputs, host_ops }))
+    }
+}
+
+/// Returns the part of each node.
+fn assign(program: &Program, is_host: impl Fn(u32) -> bool) -> Vec<Part> {
+    let graph = program.graph();
+    let mut parts = Vec::with_capacity(graph.len());
+    for node in graph.nodes() {
+        let part = match node.op {
+            Op::Parameter { index, .. } if is_host(index) => Part::Host,
+            Op::Parameter { .. } => Part::Device,
+            Op::Constant(_) | Op::Iota { .. } | Op::Slot { .. } | Op::Offset { .. } => Part::Either,
+            ref op if !is_simple(op) => Part::Device,
+            ref op => of_operands(graph, node, op, &parts),
+        };
+        parts.push(part);
+    }
+    parts
+}
+
+/// Returns the part of a node from those of its operands.
+fn of_operands(graph: &Graph, node: &Node, op: &Op, parts: &[Part]) -> Part {
+    let of = |id: &NodeId| parts[id.index()];
+    if node.operands.iter().any(|id| of(id) == Part::Device) {
+        return Part::Device;
+    }
+    let given: usize = node.operands.iter().filter(|id| of(id) == Part::Host).map(|id| graph.ty(*id).bytes()).sum();
+    match given {
+        0 if assembles(op) && node.ty.elements() > FEW_ELEMENTS => Part::Host,
+        0 => Part::Either,
+        given if node.ty.bytes() <= given => Part::Host,
+        // It would be larger to transfer than what it is made of.
+        _ => Part::Device,
+    }
+}
+
+/// Returns whether an op of constants puts them together, so that the result depends on where each of them goes.
+fn assembles(op: &Op) -> bool {
+    matches!(op, Op::Concatenate { .. } | Op::DynamicUpdateSlice | Op::Pad(_))
+}
+
+/// Returns whether the interpreter computes an op about as fast as a compiled program: element by element.
+fn is_simple(op: &Op) -> bool {
+    match op {
+        Op::Unary(_)
+        | Op::Binary(_)
+        | Op::Compare(_)
+        | Op::IsFinite
+        | Op::Select
+        | Op::Clamp
+        | Op::Convert { .. }
+        | Op::BitcastConvert { .. }
+        | Op::BroadcastInDim { .. }
+        | Op::Reshape { .. }
+        | Op::Transpose { .. }
+        | Op::Reverse { .. }
+        | Op::Slice(_)
+        | Op::Pad(_)
+        | Op::Concatenate { .. }
+        | Op::DynamicSlice { .. }
+        | Op::DynamicUpdateSlice
+        | Op::Reduce { .. } => true,
+        Op::Parameter { .. }
+        | Op::Slot { .. }
+        | Op::Offset { .. }
+        | Op::Constant(_)
+        | Op::Iota { .. }
+        | Op::DotGeneral(_)
+        | Op::Convolution(_)
+        | Op::ArgReduce { .. }
+        | Op::ReduceWindow { .. }
+        | Op::SelectAndScatter { .. }
+        | Op::Sort { .. }
+        | Op::Gather(_)
+        | Op::Scatter(_)
+        | Op::RngBitGenerator { .. }
+        | Op::Fft { .. }
+        | Op::Complex
+        | Op::Real
+        | Op::Imag
+        | Op::OptimizationBarrier
+        | Op::For { .. }
+        | Op::GetResult { .. } => false,
+    }
+}
+
+/// Returns the host's nodes that the device's part or the caller reads, ascending.
+fn crossing(program: &Program, parts: &[Part]) -> Vec<NodeId> {
+    let mut is_read = device_reads(program, parts);
+    program.outputs().iter().for_each(|id| is_read[id.index()] = true);
+    let is_large_parameter =
+        |node: &Node| matches!(node.op, Op::Parameter { .. }) && node.ty.bytes() > MOST_PACKED_BYTES;
+    let crosses = |id: &NodeId| {
+        let node = program.graph().node(*id);
+        parts[id.index()] == Part::Host && is_read[id.index()] && !is_large_parameter(node)
+    };
+    (0..program.graph().len() as u32).map(NodeId).filter(crosses).collect()
+}
+
+/// Returns for each node whether the device's part reads it.
+fn device_reads(program: &Program, parts: &[Part]) -> Vec<bool> {
+    let mut read = vec![false; program.graph().len()];
+    let device = program.graph().nodes().iter().zip(parts).filter(|(_, part)| **part == Part::Device);
+    device.flat_map(|(node, _)| &node.operands).for_each(|id| read[id.index()] = true);
+    read
+}
+
+/// Where a host value is in the transfers.
+#[derive(Clone, Copy)]
+struct Place {
+    transfer: usize,
+    /// The index of its first element.
+    start: usize,
+}
+
+/// The words that small values are packed as.
+const WORDS: [DType; 3] = [DType::U32, DType::U16, DType::U8];
+
+/// Returns the transfers of the results that the device reads, and the place of each. Small values of one element width
+/// share a transfer.
+fn pack(graph: &Graph, crossing: &[NodeId], is_read: impl Fn(NodeId) -> bool) -> (Vec<Option<Place>>, Vec<Transfer>) {
+    let ty = |result: usize| graph.ty(crossing[result]);
+    let read = || (0..crossing.len()).filter(|&result| is_read(crossing[result]));
+    let is_packed = |result: usize, word: DType| {
+        ty(result).bytes() <= MOST_PACKED_BYTES && ty(result).dtype.size_bytes() == word.size_bytes()
+    };
+    let packed = WORDS.map(|word| (word, Vec::from_iter(read().filter(|&result| is_packed(result, word)))));
+    let alone = read().filter(|&result| !WORDS.iter().any(|&word| is_packed(result, word))).map(|result| vec![result]);
+    let (mut places, mut transfers) = (vec![None; crossing.len()], Vec::new());
+    for results in packed.iter().map(|(_, results)| results.clone()).filter(|results| !results.is_empty()).chain(alone)
+    {
+        let mut elements = 0;
+        for &result in &results {
+            places[result] = Some(Place { transfer: transfers.len(), start: elements });
+            elements += ty(result).elements();
+        }
+        let word = WORDS.into_iter().find(|word| word.size_bytes() == ty(results[0]).dtype.size_bytes());
+        let ty = match word.filter(|_| results.len() > 1) {
+            Some(word) => TensorType::new(word, [elements]),
+            None => ty(results[0]).clone(),
+        };
+        transfers.push(Transfer { ty, results });
+    }
+    (places, transfers)
+}
+
+/// The device's part while it is built.
+struct Rest<'p> {
+    program: &'p Program,
+    parts: &'p [Part],
+    crossing: &'p [NodeId],
+    places: &'p [Option<Place>],
+    transfers: &'p [Transfer],
+}
+
+impl Rest<'_> {
+    /// Returns the graph of the device's part, with the new id of each node that it has.
+    fn build(&self, first_transfer: u32) -> Result<(Graph, Vec<NodeId>)> {
+        let whole = self.program.graph();
+        let (mut graph, mut renamed) = (Graph::new(), vec![NodeId(0); whole.len()]);
+        let parameter = |(index, transfer): (u32, &Transfer)| Op::Parameter { index, ty: transfer.ty.clone() };
+        let transfers = (first_transfer..).zip(self.transfers).map(parameter);
+        let transfers = transfers.map(|op| graph.add(op, &[])).collect::<Result<Vec<_>>>()?;
+        for (i, node) in whole.nodes().iter().enumerate() {
+            let id = NodeId(i as u32);
+            graph.set_label(whole.label(id));
+            let place = self.crossing.binary_search(&id).ok().and_then(|result| self.places[result]);
+            renamed[i] = match place {
+                Some(place) => self.unpack(&mut graph, transfers[place.transfer], place, &node.ty)?,
+                None if self.parts[i] == Part::Host && !matches!(node.op, Op::Parameter { .. }) => continue,
+                None => {
+                    let operands: Vec<_> = node.operands.iter().map(|operand| renamed[operand.index()]).collect();
+                    graph.add(node.op.clone(), &operands)?
+                }
+            };
+        }
+        Ok((graph, renamed))
+    }
+
+    /// Adds the nodes that take a value out of a transfer.
+    fn unpack(&self, graph: &mut Graph, transfer: NodeId, place: Place, ty: &TensorType) -> Result<NodeId> {
+        if self.transfers[place.transfer].results.len() == 1 {
+            return Ok(transfer);
+        }
+        let words = graph.slice_dim(transfer, 0, place.start, place.start + ty.elements())?;
+        let elements = match ty.dtype {
+            // A bool is a byte, 0 or 1, but its type has another width.
+            DType::Bool => graph.convert(words, DType::Bool)?,
+            dtype if dtype == graph.dtype(words) => words,
+            dtype => graph.add(Op::BitcastConvert { dtype }, &[words])?,
+        };
+        graph.reshape(elements, &ty.dims)
+    }
+}
+
+#[cfg(test)]
+mod tests;

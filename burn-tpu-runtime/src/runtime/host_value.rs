@@ -1,0 +1,113 @@
+//! A tensor's value on the host, which is transferred when a compiled program first reads it.
+//!
+//! Owns: the bytes, the device's copy once there is one, and the count of the bytes that wait. May not know: programs.
+
+use crate::engine::{DeviceBuffer, HostBytes, SharedBuffer};
+use crate::error::{Result, TpuError};
+use crate::metrics::Counters;
+use burn_tpu_graph::TensorType;
+use parking_lot::Mutex;
+use std::any::Any;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+
+/// The size in bytes up to which a value stays on the host too after its transfer, so that reading it back costs none.
+const KEPT_BYTES: usize = 4 << 10;
+
+/// The most bytes of values that wait on the host of one device. A further value is transferred at once.
+pub(super) const MOST_WAITING_BYTES: u64 = 256 << 20;
+
+/// A value that came from the host: from the user, or from the interpreter.
+pub(crate) struct HostValue {
+    ty: TensorType,
+    state: Mutex<State>,
+    counters: Arc<Counters>,
+}
+
+#[derive(Default)]
+struct State {
+    /// The bytes; none after the transfer of a large value.
+    bytes: Option<HostBytes>,
+    /// The device's copy; none before the transfer, and after a program took its memory.
+    buffer: Option<SharedBuffer>,
+    is_waiting: bool,
+}
+
+impl DeviceBuffer for HostValue {
+    #[cfg(feature = "testing")]
+    fn is_computed(&self) -> bool {
+        self.state.lock().buffer.as_ref().is_none_or(|buffer| buffer.is_computed())
+    }
+}
+
+impl HostValue {
+    pub(super) fn new(ty: TensorType, bytes: HostBytes, counters: Arc<Counters>) -> Self {
+        Counters::add(&counters.waiting_bytes, ty.bytes());
+        let state = Mutex::new(State { bytes: Some(bytes), buffer: None, is_waiting: true });
+        Self { ty, state, counters }
+    }
+
+    /// Returns a buffer as a host value, if it is one.
+    pub(crate) fn of(buffer: &SharedBuffer) -> Option<&Self> {
+        let any: &dyn Any = &**buffer;
+        any.downcast_ref()
+    }
+
+    /// Returns the row-major little-endian bytes, if they are on the host.
+    pub(crate) fn bytes(&self) -> Option<HostBytes> {
+        self.state.lock().bytes.clone()
+    }
+
+    /// Returns whether the value was not transferred yet.
+    pub(super) fn is_waiting(&self) -> bool {
+        self.state.lock().is_waiting
+    }
+
+    /// Returns the device's copy, if there is one.
+    pub(super) fn buffer(&self) -> Option<SharedBuffer> {
+        self.state.lock().buffer.clone()
+    }
+
+    /// Returns the device's copy, which `upload` makes if there is none. One that is `taken` belongs to the caller alone, so
+    /// that a program may reuse its memory; [`HostValue::put_back`] returns it.
+    ///
+    /// # Errors
+    /// Those of `upload`; the value then stays on the host.
+    pub(super) fn on_device(
+        &self,
+        taken: bool,
+        upload: impl FnOnce(&TensorType, HostBytes) -> Result<SharedBuffer>,
+    ) -> Result<SharedBuffer> {
+        let mut state = self.state.lock();
+        let buffer = match (&state.buffer, &state.bytes) {
+            (Some(buffer), _) => Arc::clone(buffer),
+            (None, Some(bytes)) => upload(&self.ty, bytes.clone())?,
+            (None, None) => return Err(TpuError::Bug("a value is neither on the host nor on the device".to_owned())),
+        };
+        if std::mem::take(&mut state.is_waiting) {
+            self.forget_waiting();
+        }
+        if self.ty.bytes() > KEPT_BYTES {
+            state.bytes = None;
+        }
+        state.buffer = if taken { None } else { Some(Arc::clone(&buffer)) };
+        Ok(buffer)
+    }
+
+    /// Returns the device's copy that was taken and not used.
+    pub(super) fn put_back(&self, buffer: SharedBuffer) {
+        self.state.lock().buffer = Some(buffer);
+    }
+
+    fn forget_waiting(&self) {
+        self.counters.waiting_bytes.fetch_sub(self.ty.bytes() as u64, Relaxed);
+    }
+}
+
+impl Drop for HostValue {
+    fn drop(&mut self) {
+        if self.state.get_mut().is_waiting {
+            self.forget_waiting();
+        }
+    }
+}

@@ -1,0 +1,192 @@
+//! Where a recorded program runs: as a compiled program, in the interpreter on the host, or split between the two.
+//!
+//! The choice depends on sizes, on where values are, on what cut the program and on how often it came; never on time. So
+//! the same run makes the same choices, and gives the same bits.
+//!
+//! 1. What only reads values on the host, and does little with them, is the host's: the device would wait for its inputs.
+//! 2. A new program with little work is interpreted for as many runs as a compile takes, at most eight.
+//! 3. A program of which only the host's part is new (a mask that is built row by row, a batch that is stacked item by item)
+//!    is split: the host's part is interpreted, and the device's part is compiled once.
+//! 4. So is a program that comes back with many small values to transfer.
+//! 5. Every other program is compiled at once, and in strict mode all are.
+
+use super::{DeviceRuntime, HostValue};
+use crate::engine::{self, Input};
+use crate::error::{Result, TpuError};
+use crate::metrics::CutReason;
+use crate::program::{Compiled, Count, Recorded};
+use burn_tpu_graph::{Op, Program, Split, cost};
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+
+/// The most runs of a program in the interpreter before it is compiled.
+const MOST_RUNS: u64 = 8;
+
+/// The cost of a compile in element operations of the interpreter, each about 5 ns: 10 ms for any program, 1 ms for each node,
+/// and 1.2 us for each pair of nodes, since XLA's CPU compiler is quadratic in the length of a program.
+const COMPILE_WORK: u64 = 2_000_000;
+const COMPILE_WORK_PER_NODE: u64 = 200_000;
+const COMPILE_WORK_PER_PAIR: u64 = 240;
+
+/// The element operations on host values that take as long as one transfer.
+const WORK_PER_TRANSFER: u64 = 20_000;
+
+/// The most bytes that are fetched from the device for the interpreter.
+const MOST_FETCHED_BYTES: usize = 1 << 20;
+
+/// The number of transfers from which a program that comes back is split, so that its small values share one.
+const MANY_TRANSFERS: usize = 4;
+
+/// How often a program comes with many transfers before it is split: weights are transferred once, batches every time.
+const OFTEN: u32 = 3;
+
+/// Where a program runs.
+pub(super) enum Tier {
+    /// The program in memory.
+    Compiled(Arc<Compiled>),
+    /// A program to compile; with it, one in memory whose assumptions do not hold.
+    Compiler(Option<Arc<Compiled>>),
+    Interpreter,
+    Split(Arc<Split>),
+}
+
+/// Where the arguments of a program are.
+struct Inputs {
+    /// The parameters whose values wait on the host for their transfer.
+    waiting: Vec<u32>,
+    /// The bytes of the values that are on the device alone.
+    device_bytes: usize,
+    count: usize,
+}
+
+impl DeviceRuntime {
+    /// Returns where a program runs now, and counts the choice.
+    ///
+    /// # Errors
+    /// Only a bug gives one: a split program that breaks an op's rule.
+    pub(super) fn tier(
+        &self,
+        recorded: &Recorded,
+        slots: &[u64],
+        buffers: &[Input],
+        reason: CutReason,
+    ) -> Result<Tier> {
+        let found = self.cache.get(&recorded.program);
+        let holds = |compiled: &Arc<Compiled>| compiled.assumptions.hold(slots);
+        let Some(least) = self.tiers_from() else {
+            return Ok(match found {
+                Some(compiled) if holds(&compiled) => Tier::Compiled(compiled),
+                older => Tier::Compiler(older),
+            });
+        };
+        let inputs = Inputs::of(recorded, buffers);
+        match found {
+            Some(compiled) if holds(&compiled) => {
+                let split = self.split_of_transfers(recorded, &inputs)?;
+                Ok(split.map_or(Tier::Compiled(compiled), Tier::Split))
+            }
+            older => self.tier_of_new(recorded, &inputs, older, reason, least),
+        }
+    }
+
+    /// Returns the number of nodes from which programs may be interpreted; `None` if none may.
+    fn tiers_from(&self) -> Option<usize> {
+        let possible = engine::HAS_INTERPRETER && self.engine().is_ok_and(|engine| engine.is_remote());
+        self.options.interpreted_nodes().filter(|_| possible)
+    }
+
+    /// Rule 4: returns the split form of a compiled program that comes back with many small values to transfer.
+    fn split_of_transfers(&self, recorded: &Recorded, inputs: &Inputs) -> Result<Option<Arc<Split>>> {
+        if inputs.waiting.len() <= MANY_TRANSFERS || self.cache.count(Count::Transfers, &recorded.program) < OFTEN {
+            return Ok(None);
+        }
+        let split = self.split(recorded, inputs)?;
+        let is_ready = |split: &Arc<Split>| !self.frozen.load(Relaxed) || self.cache.get(&split.device.0).is_some();
+        Ok(split.filter(|split| split.transfers.len() < inputs.waiting.len()).filter(is_ready))
+    }
+
+    /// Rules 1, 2, 3 and 5, for a program that is not in memory.
+    fn tier_of_new(
+        &self,
+        recorded: &Recorded,
+        inputs: &Inputs,
+        older: Option<Arc<Compiled>>,
+        reason: CutReason,
+        least: usize,
+    ) -> Result<Tier> {
+        let program = &recorded.program;
+        let may_interpret = program.graph().len() >= least && reason != CutReason::MarkStep;
+        let is_refused = self.frozen.load(Relaxed) && self.cache.counted(Count::Interpreted, program) == 0;
+        if may_interpret && !is_refused && inputs.are_on_host() && cost::work(program) <= inputs.host_work() {
+            self.cache.count(Count::Interpreted, program);
+            return Ok(Tier::Interpreter);
+        }
+        let split = self.split(recorded, inputs)?.filter(|split| split.host_ops > 0);
+        // Programs that differ in the host's part alone are counted together.
+        let family = split.as_ref().map_or(program, |split| &split.device.0);
+        if may_interpret && inputs.device_bytes <= MOST_FETCHED_BYTES && self.is_interpreted(program, family) {
+            return Ok(Tier::Interpreter);
+        }
+        Ok(match split.filter(|split| self.is_family_known(split)) {
+            Some(split) => Tier::Split(split),
+            None => Tier::Compiler(older),
+        })
+    }
+
+    /// Rule 2. A frozen device goes on interpreting what it has interpreted before, and refuses what is new.
+    fn is_interpreted(&self, program: &Arc<Program>, family: &Arc<Program>) -> bool {
+        if self.frozen.load(Relaxed) {
+            return self.cache.counted(Count::Interpreted, family) > 0;
+        }
+        let was_compiled = self.cache.assumed_before(program).is_some() || self.cache.get(family).is_some();
+        let nodes = program.graph().len() as u64;
+        let compile = COMPILE_WORK + nodes * (COMPILE_WORK_PER_NODE + COMPILE_WORK_PER_PAIR * nodes);
+        // All runs together take at most as long as the compile that they delay.
+        let runs = || (compile / cost::work(program).max(1)).min(MOST_RUNS);
+        !was_compiled && u64::from(self.cache.count(Count::Interpreted, family)) <= runs()
+    }
+
+    /// Rule 3: returns whether the device's part is in memory, or came before with another host's part.
+    fn is_family_known(&self, split: &Split) -> bool {
+        self.cache.get(&split.device.0).is_some() || self.cache.count(Count::Family, &split.device.0) > 1
+    }
+
+    /// Returns the split form of a program if the host's part has little work.
+    fn split(&self, recorded: &Recorded, inputs: &Inputs) -> Result<Option<Arc<Split>>> {
+        let of = || Split::of(&recorded.program, |index| inputs.waiting.binary_search(&index).is_ok());
+        let split = self.cache.split(&recorded.program, &inputs.waiting, of);
+        let split = split.map_err(|error| TpuError::Bug(error.to_string()))?;
+        let work = |split: &Split| cost::work(&split.host.0);
+        let most = |split: &Split| (1 + split.host.0.graph().len() as u64) * WORK_PER_TRANSFER;
+        Ok(split.filter(|split| work(split) <= most(split)))
+    }
+}
+
+impl Inputs {
+    fn of(recorded: &Recorded, buffers: &[Input]) -> Self {
+        let mut inputs = Self { waiting: Vec::new(), device_bytes: 0, count: 0 };
+        for node in recorded.program.graph().nodes() {
+            let Op::Parameter { index, ty } = &node.op else { continue };
+            let place = recorded.bindings.parameters[*index as usize] as usize;
+            let value = buffers[place].as_ref().ok().and_then(HostValue::of);
+            inputs.count += 1;
+            match value {
+                Some(value) if value.is_waiting() => inputs.waiting.push(*index),
+                Some(value) if value.bytes().is_some() => {}
+                _ => inputs.device_bytes += ty.bytes(),
+            }
+        }
+        inputs.waiting.sort_unstable();
+        inputs
+    }
+
+    /// Returns whether there are inputs and all of their values are on the host.
+    fn are_on_host(&self) -> bool {
+        self.count > 0 && self.device_bytes == 0
+    }
+
+    /// Returns the element operations that take as long as the transfers of these inputs and one run on the device.
+    fn host_work(&self) -> u64 {
+        WORK_PER_TRANSFER * (1 + self.count as u64)
+    }
+}
