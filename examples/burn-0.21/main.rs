@@ -1,0 +1,120 @@
+//! Programs as people write them for eager Burn backends: `cargo run --release --example idiomatic -- --program text`.
+//!
+//! Each program is generic over `AutodiffBackend` and does not know burn-tpu: nothing ends a step, nothing wraps the
+//! optimizer, and batches are built in whichever way is short to write. Only this file names backends and devices.
+//! `cargo xtask idiomatic` runs all programs on two backends and compares them.
+#![allow(clippy::print_stdout, clippy::print_stderr, reason = "an example prints its results")]
+
+use anyhow::{Context, Result};
+use burn::backend::Autodiff;
+use burn::prelude::Backend;
+use burn_flex::{Flex, FlexDevice};
+use burn_tpu::{Platform, Tpu, TpuDevice, TpuOptions};
+use clap::{Parser, ValueEnum};
+use programs::{Options, Program};
+use report::{Report, WarningCounter};
+use std::io::IsTerminal;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::Instant;
+use tracing_subscriber::EnvFilter;
+
+mod cart;
+mod decoder;
+mod dqn;
+mod generate;
+mod learner;
+mod numbers;
+mod programs;
+mod recurrent;
+mod regression;
+mod report;
+mod stack;
+mod text;
+mod text_generation;
+mod weights;
+
+/// Seed of the weights, which burn-flex draws for both backends.
+const SEED: u64 = 42;
+
+/// Run a program that was written for an eager backend.
+#[derive(Parser)]
+struct Args {
+    /// The program
+    #[arg(long, value_enum)]
+    program: Program,
+    #[command(flatten)]
+    options: Options,
+    /// The backend, each inside `Autodiff`
+    #[arg(long, value_enum, default_value_t = Kind::Tpu)]
+    backend: Kind,
+    /// Where `--backend tpu` runs
+    #[arg(long, value_name = "tpu|cuda|cpu|ndarray", default_value = "cpu")]
+    platform: Platform,
+    /// Compile every program at once: none is interpreted first
+    #[arg(long)]
+    no_tiers: bool,
+    /// Load programs from the disk cache and store them there; without it, each run compiles all of its programs
+    #[arg(long)]
+    disk_cache: bool,
+    /// Write the result to this file as JSON
+    #[arg(long, value_name = "FILE")]
+    report: Option<PathBuf>,
+}
+
+#[derive(Clone, Copy, ValueEnum)]
+enum Kind {
+    /// `Tpu<f32>`
+    Tpu,
+    /// burn-flex
+    Flex,
+}
+
+fn main() -> ExitCode {
+    // The backend reports compiles and their causes as warnings through `tracing`.
+    let warnings = WarningCounter::default();
+    let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new("warn"));
+    let log = tracing_subscriber::fmt().with_env_filter(filter).with_ansi(std::io::stderr().is_terminal());
+    log.with_writer(warnings.clone()).init();
+    match run(&Args::parse(), &warnings) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("error: {error}");
+            error.chain().skip(1).for_each(|cause| eprintln!("  because: {cause}"));
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(args: &Args, warnings: &WarningCounter) -> Result<()> {
+    Flex::<f32>::seed(&FlexDevice, SEED);
+    let (report, details) = match args.backend {
+        Kind::Tpu => on_tpu(args, warnings)?,
+        Kind::Flex => (on_flex(args), String::new()),
+    };
+    println!("{report}\n{details}");
+    args.report.as_ref().map_or(Ok(()), |path| report.write(path))
+}
+
+fn on_tpu(args: &Args, warnings: &WarningCounter) -> Result<(Report, String)> {
+    let device = TpuDevice::new(args.platform, 0);
+    let options = TpuOptions::training().disk_cache(args.disk_cache);
+    let options = if args.no_tiers { options.interpret_from(0) } else { options };
+    options.install(&device)?;
+    device.sync().with_context(|| format!("the device {device} cannot be used"))?;
+    let begun = Instant::now();
+    let losses = args.program.run::<Autodiff<Tpu<f32>>>(&args.options, &device);
+    device.sync().context("the program's last ops")?;
+    let seconds = begun.elapsed().as_secs_f64();
+    let metrics = device.metrics();
+    let steps = args.options.steps(args.program);
+    let report = Report::new(args.program.name(), "tpu", steps, seconds, losses);
+    Ok((report.with_metrics(&metrics, warnings.recompiles()), format!("\nmetrics of {device}\n{metrics}")))
+}
+
+fn on_flex(args: &Args) -> Report {
+    let begun = Instant::now();
+    let losses = args.program.run::<Autodiff<Flex>>(&args.options, &FlexDevice);
+    let seconds = begun.elapsed().as_secs_f64();
+    Report::new(args.program.name(), "flex", args.options.steps(args.program), seconds, losses)
+}

@@ -1,0 +1,95 @@
+//! The programs by name, and the options that they share.
+
+use crate::{dqn, generate, recurrent, regression, stack, text, text_generation};
+use burn::tensor::backend::AutodiffBackend;
+use clap::ValueEnum;
+
+/// A program: what it trains, and where its batches are built.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Program {
+    /// Text classifier in the Learner; padding masks row by row, in the loader's threads
+    Text,
+    /// The same classifier in a loop of its own, with the masks recorded in the training thread
+    TextThreads,
+    /// LSTM over time steps, in a loop of its own
+    Lstm,
+    /// GRU over time steps, in a loop of its own
+    Gru,
+    /// Regression in the Learner; two tensors per sample
+    Regression,
+    /// Image classifier in the Learner; two tensors per image
+    Stack,
+    /// The same image classifier in a loop of its own, with the batches built in the training thread
+    CustomLoop,
+    /// Deep Q-learning on small tensors; each action is read
+    Dqn,
+    /// Greedy generation with a sequence that grows by a token per step; each token is read
+    Generate,
+    /// The same with Burn's cache of keys and values
+    GenerateCached,
+    /// Language model in the Learner, on batches of different lengths
+    TextGeneration,
+}
+
+/// The options of a program.
+#[derive(Clone, Copy, Debug, clap::Args)]
+pub struct Options {
+    /// Training steps, or tokens to generate [default: depends on the program]
+    #[arg(long, value_name = "N")]
+    pub steps: Option<usize>,
+    /// Threads of Burn's data loader; 0 builds the batches in the training thread
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    pub workers: usize,
+    /// Length of the sequences of `lstm` and `gru`
+    #[arg(long, value_name = "N", default_value_t = 28)]
+    pub time_steps: usize,
+    /// Read the loss every so many steps, in programs with a loop of their own
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    pub read_every: usize,
+}
+
+impl Options {
+    /// Returns the number of steps of a run.
+    pub fn steps(&self, program: Program) -> usize {
+        self.steps.unwrap_or_else(|| program.default_steps())
+    }
+
+    /// Returns whether the loss is read after this step, counted from 0.
+    pub fn reads(&self, step: usize) -> bool {
+        (step + 1).is_multiple_of(self.read_every.max(1))
+    }
+}
+
+impl Program {
+    /// Returns the name that `--program` takes.
+    pub fn name(self) -> String {
+        self.to_possible_value().expect("no program is hidden").get_name().to_owned()
+    }
+
+    fn default_steps(self) -> usize {
+        match self {
+            Program::Dqn => 2000,
+            Program::Text | Program::TextThreads | Program::TextGeneration | Program::Regression => 500,
+            Program::Generate | Program::GenerateCached => 200,
+            Program::Lstm | Program::Gru | Program::Stack | Program::CustomLoop => 100,
+        }
+    }
+
+    /// Runs the program and returns the losses of its steps, or the generated tokens.
+    pub fn run<B: AutodiffBackend>(self, options: &Options, device: &B::Device) -> Vec<f64> {
+        let steps = options.steps(self);
+        match self {
+            Program::Text => text::learn::<B>(steps, options.workers, device),
+            Program::TextThreads => text::learn_in_thread::<B>(steps, options, device),
+            Program::Lstm => recurrent::train::<B>(recurrent::Cell::Lstm, steps, options, device),
+            Program::Gru => recurrent::train::<B>(recurrent::Cell::Gru, steps, options, device),
+            Program::Regression => regression::learn::<B>(steps, options.workers, device),
+            Program::Stack => stack::learn::<B>(steps, options.workers, device),
+            Program::CustomLoop => stack::train::<B>(steps, device),
+            Program::Dqn => dqn::train::<B>(steps, options, device),
+            Program::Generate => generate::run::<B::InnerBackend>(steps, false, device),
+            Program::GenerateCached => generate::run::<B::InnerBackend>(steps, true, device),
+            Program::TextGeneration => text_generation::learn::<B>(steps, options.workers, device),
+        }
+    }
+}
