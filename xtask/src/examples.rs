@@ -1,5 +1,6 @@
 //! Runs every example for a few steps and checks the reports that they write. A run counts as one test.
 
+use crate::idiomatic;
 use crate::stage::{TestCounts, cargo, succeed};
 use anyhow::{Context, Result, bail};
 use serde::Deserialize;
@@ -63,6 +64,7 @@ pub fn run() -> Result<TestCounts> {
             }
         }
     }
+    counts += idiomatic::check_all();
     Ok(counts)
 }
 

@@ -12,6 +12,7 @@ mod data;
 mod demo;
 mod examples;
 mod fetch;
+mod idiomatic;
 mod layers;
 mod setup;
 mod stage;
@@ -39,6 +40,8 @@ enum Command {
     Api(api::Args),
     /// Fetch what is missing, then train and test an MNIST classifier
     Demo(demo::Args),
+    /// Run programs written for eager backends on burn-tpu and burn-flex, and compare counts, times and losses
+    Idiomatic(idiomatic::Args),
     /// Run everything that CI checks
     Test(test::Args),
     /// Run the checks of CI that run no program: format, lints, layers, coverage, api, docs
@@ -64,6 +67,7 @@ fn run(command: Command) -> Result<ExitCode> {
         Command::Coverage(args) => coverage::run(&args)?,
         Command::Api(args) => api::run(&args)?,
         Command::Demo(args) => demo::run(&args)?,
+        Command::Idiomatic(args) => idiomatic::run(&args)?,
         Command::Test(args) => return test::run(&args),
         Command::Check => return Ok(test::check()),
     }

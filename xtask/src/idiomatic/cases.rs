@@ -1,0 +1,90 @@
+//! The programs, and how much a short run of each may compile and transfer.
+
+use super::process::Report;
+use anyhow::{Result, ensure};
+
+/// A program of the example with its options, and the limits of a short run in CI.
+pub struct Case {
+    /// The name in the table.
+    pub name: &'static str,
+    /// The options of the example.
+    pub options: &'static [&'static str],
+    /// The steps of the short run.
+    pub steps: usize,
+    /// The largest number of programs that it may compile.
+    compiles: u64,
+    /// The largest number of programs that it may interpret.
+    interpreted: u64,
+    /// The largest number of transfers to the device per step, with those of the weights.
+    uploads_per_step: f64,
+    /// The largest difference of a loss, or of a token, from burn-flex.
+    loss_difference: f64,
+}
+
+const fn case(
+    name: &'static str,
+    options: &'static [&'static str],
+    steps: usize,
+    (compiles, interpreted, uploads_per_step, loss_difference): (u64, u64, f64, f64),
+) -> Case {
+    Case { name, options, steps, compiles, interpreted, uploads_per_step, loss_difference }
+}
+
+/// In the last column: compiles, interpreted programs, transfers per step, difference of the losses.
+#[rustfmt::skip]
+pub const CASES: [Case; 12] = [
+    case("text", &["--program", "text", "--workers", "0"], 6, (100, 100, 999.0, 1e-3)),
+    case("text-worker", &["--program", "text", "--workers", "1"], 6, (100, 100, 999.0, 1e-3)),
+    case("text-threads", &["--program", "text-threads"], 6, (100, 100, 999.0, 1e-3)),
+    case("text-generation", &["--program", "text-generation"], 6, (100, 100, 999.0, 1e-3)),
+    case("lstm", &["--program", "lstm"], 6, (100, 100, 999.0, 1e-3)),
+    case("gru", &["--program", "gru"], 6, (100, 100, 999.0, 1e-3)),
+    case("regression", &["--program", "regression"], 6, (100, 100, 999.0, 1e-3)),
+    case("stack", &["--program", "stack"], 6, (100, 100, 999.0, 1e-3)),
+    case("custom-loop", &["--program", "custom-loop"], 6, (100, 100, 999.0, 1e-3)),
+    case("dqn", &["--program", "dqn"], 60, (100, 100, 999.0, 1e-3)),
+    case("generate", &["--program", "generate"], 6, (100, 100, 999.0, 0.0)),
+    case("generate-cached", &["--program", "generate-cached"], 6, (100, 100, 999.0, 0.0)),
+];
+
+impl Case {
+    /// Returns an error that names the first limit that the run on burn-tpu exceeds.
+    pub fn judge(&self, tpu: &Report, flex: &Report) -> Result<()> {
+        let (compiles, interpreted, uploads) = (tpu.compiles, tpu.interpreted, tpu.uploads_per_step());
+        let difference = tpu.loss_difference(flex, self.steps);
+        ensure!(compiles <= self.compiles, "{compiles} programs were compiled, expected at most {}", self.compiles);
+        ensure!(
+            interpreted <= self.interpreted,
+            "{interpreted} programs were interpreted, expected at most {}",
+            self.interpreted
+        );
+        ensure!(
+            uploads <= self.uploads_per_step,
+            "{uploads:.1} transfers to the device per step, expected at most {}",
+            self.uploads_per_step
+        );
+        ensure!(
+            difference <= self.loss_difference,
+            "a loss differs by {difference:e} from burn-flex's, expected at most {:e}",
+            self.loss_difference
+        );
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_limit_is_judged() {
+        let case = case("x", &[], 2, (3, 1, 2.0, 0.1));
+        let flex = Report { losses: vec![1.0, 0.5], ..Report::default() };
+        let good = || Report { steps: 2, compiles: 3, interpreted: 1, uploads: 4, ..flex.clone() };
+        assert!(case.judge(&good(), &flex).is_ok());
+        assert!(case.judge(&Report { compiles: 4, ..good() }, &flex).is_err());
+        assert!(case.judge(&Report { interpreted: 2, ..good() }, &flex).is_err());
+        assert!(case.judge(&Report { uploads: 5, ..good() }, &flex).is_err());
+        assert!(case.judge(&Report { losses: vec![1.0, 0.7], ..good() }, &flex).is_err());
+    }
+}
