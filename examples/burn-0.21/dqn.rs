@@ -94,9 +94,9 @@ impl<B: AutodiffBackend> Agent<B> {
         Self { policy, target, optimizer, memory: Vec::new(), numbers: Numbers::new(SEED), device: device.clone() }
     }
 
-    /// Returns a random action, or the best one: random ones become rare within the first 500 steps.
+    /// Returns a random action, or the best one: random ones become rare within the first 2,000 steps.
     fn act(&mut self, state: [f32; STATE], step: usize) -> usize {
-        let epsilon = 0.05 + 0.85 * (-(step as f32) / 100.0).exp();
+        let epsilon = 0.05 + 0.85 * (-(step as f32) / 1000.0).exp();
         if self.numbers.unit() < epsilon {
             return self.numbers.within(0..ACTIONS);
         }
@@ -151,7 +151,8 @@ fn stack<B: Backend, const N: usize>(
     Tensor::stack(batch.iter().map(row).collect(), 0)
 }
 
-/// Trains for this many steps of the environment.
+/// Trains for this many steps of the environment. Reads the loss at the end of each episode, unless `--read-every` says
+/// otherwise.
 pub fn train<B: AutodiffBackend>(steps: usize, options: &Options, device: &B::Device) -> Vec<f64> {
     let mut agent = Agent::<B>::new(device);
     let mut cart = Cart::new(SEED);
@@ -167,7 +168,7 @@ pub fn train<B: AutodiffBackend>(steps: usize, options: &Options, device: &B::De
             continue;
         }
         let loss = agent.learn();
-        if options.reads(step) {
+        if options.read_every.map_or(outcome.done, |_| options.reads(step)) {
             losses.push(loss.into_scalar().elem());
         }
     }

@@ -43,9 +43,9 @@ pub struct Options {
     /// Length of the sequences of `lstm` and `gru`
     #[arg(long, value_name = "N", default_value_t = 28)]
     pub time_steps: usize,
-    /// Read the loss every so many steps, in programs with a loop of their own
-    #[arg(long, value_name = "N", default_value_t = 1)]
-    pub read_every: usize,
+    /// Read the loss every so many steps, in programs with a loop of their own [default: 1; `dqn`: once an episode]
+    #[arg(long, value_name = "N")]
+    pub read_every: Option<usize>,
 }
 
 impl Options {
@@ -56,7 +56,7 @@ impl Options {
 
     /// Returns whether the loss is read after this step, counted from 0.
     pub fn reads(&self, step: usize) -> bool {
-        (step + 1).is_multiple_of(self.read_every.max(1))
+        (step + 1).is_multiple_of(self.read_every.unwrap_or(1).max(1))
     }
 }
 
