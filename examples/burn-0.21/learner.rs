@@ -19,7 +19,7 @@ use std::fmt::{Debug, Display};
 use std::sync::{Arc, Mutex};
 
 /// The batches of the validation that ends an epoch.
-pub const VALIDATION_BATCHES: usize = 4;
+pub const VALIDATION_BATCHES: usize = 2;
 
 /// Returns a shuffled loader of these items.
 pub fn loader<B, I, O, Bt>(

@@ -64,7 +64,7 @@ pub fn run() -> Result<TestCounts> {
             }
         }
     }
-    counts += idiomatic::check_all();
+    counts += idiomatic::check_all()?;
     Ok(counts)
 }
 

@@ -36,6 +36,9 @@ pub struct Args {
     /// Compile every program at once: none is interpreted first
     #[arg(long)]
     no_tiers: bool,
+    /// Run only a few steps of each program and compare the counts with their limits, as CI does
+    #[arg(long, conflicts_with_all = ["steps", "rounds", "no_tiers"])]
+    check: bool,
 }
 
 /// The outcomes of the rounds of one program.
@@ -49,6 +52,11 @@ pub fn run(args: &Args) -> Result<()> {
     let chosen = choose(&args.programs)?;
     succeed(&mut cargo(&["build", "--release", "--workspace", "--example", "idiomatic"])?)?;
     let example = built_in("release")?;
+    if args.check {
+        let counts = check(&chosen, &example);
+        println!("\n{} passed, {} failed", counts.passed, counts.failed);
+        return if counts.failed == 0 { Ok(()) } else { bail!("a program exceeded its limits") };
+    }
     println!("{}", heading());
     for case in chosen {
         let row = case.take_turns(&example, args)?;
@@ -60,11 +68,15 @@ pub fn run(args: &Args) -> Result<()> {
 
 /// Runs every program for a few steps and compares the counts with [`cases`]. `cargo` has built the example before, in
 /// the folder of this program.
-pub fn check_all() -> TestCounts {
+pub fn check_all() -> Result<TestCounts> {
+    Ok(check(&choose(&[])?, &built_in("debug")?))
+}
+
+fn check(chosen: &[&Case], example: &Path) -> TestCounts {
     let mut counts = TestCounts::default();
-    for case in &CASES {
-        println!("\n--- idiomatic {} for {} steps", case.name, case.steps);
-        match built_in("debug").and_then(|example| case.check(&example)) {
+    for case in chosen {
+        println!("\n--- idiomatic {} {}", case.name, case.short.join(" "));
+        match case.check(example) {
             Ok(()) => counts.passed += 1,
             Err(error) => {
                 println!("program `{}` failed: {error:#}", case.name);
@@ -106,11 +118,13 @@ impl Case {
 
     /// Runs this program for a few steps on both backends.
     fn check(&self, example: &Path) -> Result<()> {
-        let mut options: Vec<String> = self.options.iter().map(ToString::to_string).collect();
-        options.extend(["--steps".to_owned(), self.steps.to_string()]);
+        let options: Vec<String> = self.options.iter().chain(self.short).map(ToString::to_string).collect();
         let tpu = process::run(example, "tpu", &options, SHORT_LIMIT)?.report()?;
         let flex = process::run(example, "flex", &options, SHORT_LIMIT)?.report()?;
-        println!("compiles {}, interpreted {}, uploads {}", tpu.compiles, tpu.interpreted, tpu.uploads);
+        let (uploads, difference) = (tpu.uploads_per_step(), tpu.loss_difference(&flex, COMPARED_STEPS));
+        let Report { compiles, interpreted, wall_seconds, .. } = &tpu;
+        print!("{wall_seconds:.1} s, compiles {compiles}, interpreted {interpreted}, ");
+        println!("transfers/step {uploads:.1}, loss difference {difference:.1e}");
         self.judge(&tpu, &flex)
     }
 }

@@ -1,5 +1,6 @@
 //! The programs, and how much a short run of each may compile and transfer.
 
+use super::COMPARED_STEPS;
 use super::process::Report;
 use anyhow::{Result, ensure};
 
@@ -9,8 +10,8 @@ pub struct Case {
     pub name: &'static str,
     /// The options of the example.
     pub options: &'static [&'static str],
-    /// The steps of the short run.
-    pub steps: usize,
+    /// More options of the short run: few steps, small sizes.
+    pub short: &'static [&'static str],
     /// The largest number of programs that it may compile.
     compiles: u64,
     /// The largest number of programs that it may interpret.
@@ -24,34 +25,34 @@ pub struct Case {
 const fn case(
     name: &'static str,
     options: &'static [&'static str],
-    steps: usize,
+    short: &'static [&'static str],
     (compiles, interpreted, uploads_per_step, loss_difference): (u64, u64, f64, f64),
 ) -> Case {
-    Case { name, options, steps, compiles, interpreted, uploads_per_step, loss_difference }
+    Case { name, options, short, compiles, interpreted, uploads_per_step, loss_difference }
 }
 
 /// In the last column: compiles, interpreted programs, transfers per step, difference of the losses.
 #[rustfmt::skip]
 pub const CASES: [Case; 12] = [
-    case("text", &["--program", "text", "--workers", "0"], 6, (100, 100, 999.0, 1e-3)),
-    case("text-worker", &["--program", "text", "--workers", "1"], 6, (100, 100, 999.0, 1e-3)),
-    case("text-threads", &["--program", "text-threads"], 6, (100, 100, 999.0, 1e-3)),
-    case("text-generation", &["--program", "text-generation"], 6, (100, 100, 999.0, 1e-3)),
-    case("lstm", &["--program", "lstm"], 6, (100, 100, 999.0, 1e-3)),
-    case("gru", &["--program", "gru"], 6, (100, 100, 999.0, 1e-3)),
-    case("regression", &["--program", "regression"], 6, (100, 100, 999.0, 1e-3)),
-    case("stack", &["--program", "stack"], 6, (100, 100, 999.0, 1e-3)),
-    case("custom-loop", &["--program", "custom-loop"], 6, (100, 100, 999.0, 1e-3)),
-    case("dqn", &["--program", "dqn"], 60, (100, 100, 999.0, 1e-3)),
-    case("generate", &["--program", "generate"], 6, (100, 100, 999.0, 0.0)),
-    case("generate-cached", &["--program", "generate-cached"], 6, (100, 100, 999.0, 0.0)),
+    case("text", &["--program", "text", "--workers", "0"], &["--steps", "4"], (100, 100, 999.0, 1e-3)),
+    case("text-worker", &["--program", "text", "--workers", "1"], &["--steps", "4"], (100, 100, 999.0, 1e-3)),
+    case("text-threads", &["--program", "text-threads"], &["--steps", "4"], (100, 100, 999.0, 1e-3)),
+    case("text-generation", &["--program", "text-generation"], &["--steps", "4"], (100, 100, 999.0, 1e-3)),
+    case("lstm", &["--program", "lstm"], &["--steps", "4", "--time-steps", "6"], (100, 100, 999.0, 1e-3)),
+    case("gru", &["--program", "gru"], &["--steps", "4", "--time-steps", "6"], (100, 100, 999.0, 1e-3)),
+    case("regression", &["--program", "regression"], &["--steps", "4"], (100, 100, 999.0, 1e-3)),
+    case("stack", &["--program", "stack"], &["--steps", "4"], (100, 100, 999.0, 1e-3)),
+    case("custom-loop", &["--program", "custom-loop"], &["--steps", "4"], (100, 100, 999.0, 1e-3)),
+    case("dqn", &["--program", "dqn"], &["--steps", "60"], (100, 100, 999.0, 1e-3)),
+    case("generate", &["--program", "generate"], &["--steps", "4"], (100, 100, 999.0, 0.0)),
+    case("generate-cached", &["--program", "generate-cached"], &["--steps", "4"], (100, 100, 999.0, 0.0)),
 ];
 
 impl Case {
     /// Returns an error that names the first limit that the run on burn-tpu exceeds.
     pub fn judge(&self, tpu: &Report, flex: &Report) -> Result<()> {
         let (compiles, interpreted, uploads) = (tpu.compiles, tpu.interpreted, tpu.uploads_per_step());
-        let difference = tpu.loss_difference(flex, self.steps);
+        let difference = tpu.loss_difference(flex, COMPARED_STEPS);
         ensure!(compiles <= self.compiles, "{compiles} programs were compiled, expected at most {}", self.compiles);
         ensure!(
             interpreted <= self.interpreted,
@@ -78,7 +79,7 @@ mod tests {
 
     #[test]
     fn each_limit_is_judged() {
-        let case = case("x", &[], 2, (3, 1, 2.0, 0.1));
+        let case = case("x", &[], &[], (3, 1, 2.0, 0.1));
         let flex = Report { losses: vec![1.0, 0.5], ..Report::default() };
         let good = || Report { steps: 2, compiles: 3, interpreted: 1, uploads: 4, ..flex.clone() };
         assert!(case.judge(&good(), &flex).is_ok());
