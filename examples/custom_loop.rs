@@ -1,7 +1,7 @@
 //! The smallest hand-written training loop: `cargo run --release --example custom_loop`.
 //!
-//! Model, loss, backward, optimizer, `mark_step`. The ops between two calls of `mark_step` are one program: compiled
-//! in the first steps, found in the cache in all later ones.
+//! Model, loss, backward, optimizer. `TpuOptimizer` ends each step, whose ops are one program: compiled in the first steps,
+//! found in the cache in all later ones.
 #![allow(clippy::print_stdout, reason = "an example prints its results")]
 
 use burn::backend::Autodiff;
@@ -11,7 +11,7 @@ use burn::optim::{AdamConfig, GradientsParams, Optimizer};
 use burn::prelude::*;
 use burn::tensor::Distribution;
 use burn::tensor::activation::relu;
-use burn_tpu::{MasterWeights, Tpu, TpuDevice};
+use burn_tpu::{Tpu, TpuDevice, TpuOptimizer};
 
 type B = Autodiff<Tpu>;
 
@@ -46,14 +46,13 @@ fn main() {
     let device = TpuDevice::default();
     B::seed(&device, 7);
     let mut model = Model::<B>::new(&device);
-    let mut optimizer = MasterWeights::adapt(AdamConfig::new().init());
+    let mut optimizer = TpuOptimizer::new(AdamConfig::new().init());
 
     for step in 1..=STEPS {
         let (points, products) = samples::<B>(256, &device);
         let loss = MseLoss::new().forward(model.forward(points), products, Reduction::Mean);
         let gradients = GradientsParams::from_grads(loss.backward(), &model);
         model = optimizer.step(1e-2, model, gradients);
-        burn_tpu::mark_step(&device);
         if step % 20 == 0 {
             println!("step {step:>3}  loss {:.5}", loss.into_scalar());
         }

@@ -1,5 +1,5 @@
 //! Burn's Learner reads on one thread, records on another and builds batches on a third. The programs are the same every
-//! time.
+//! time, and a training step is one of them.
 
 mod common;
 
@@ -18,7 +18,7 @@ use burn::train::metric::{AccuracyMetric, LossMetric};
 use burn::train::renderer::{EvaluationName, EvaluationProgress, MetricState, ProgressType, TrainingProgress};
 use burn::train::renderer::{MetricsRenderer, MetricsRendererEvaluation, MetricsRendererTraining};
 use burn::train::{ClassificationOutput, InferenceStep, Learner, SupervisedTraining, TrainOutput, TrainStep};
-use burn_tpu::{MarkStep, MasterWeights, Tpu, TpuDevice, program_keys};
+use burn_tpu::{CutReason, Tpu, TpuDevice, TpuOptimizer, program_keys};
 use common::{alone, counted};
 use std::time::Duration;
 
@@ -121,7 +121,7 @@ fn fit(seed: u64, device: &TpuDevice) {
     let data = || InMemDataset::new((0..STEPS * 4).collect());
     let train = DataLoaderBuilder::new(Points { seed }).batch_size(4).num_workers(1).set_device(*device);
     let test = DataLoaderBuilder::new(Points { seed }).batch_size(4).set_device(*device);
-    let optimizer = MarkStep::new(MasterWeights::adapt(AdamConfig::new().init()));
+    let optimizer = TpuOptimizer::new(AdamConfig::new().init());
     SupervisedTraining::new("", train.build(data()), test.build(data()))
         .with_metric_logger(InMemoryMetricLogger::new())
         .with_application_logger(None)
@@ -133,6 +133,11 @@ fn fit(seed: u64, device: &TpuDevice) {
         .launch(Learner::new(Model::<B>::new(device), optimizer, 1e-3));
 }
 
+/// Returns the number of ended steps.
+fn marked(device: &TpuDevice) -> u64 {
+    device.metrics().cuts.get(&CutReason::MarkStep).copied().unwrap_or(0)
+}
+
 #[test]
 fn the_learners_programs_do_not_depend_on_timing() {
     let Some(device) = common::cpu() else { return };
@@ -140,8 +145,11 @@ fn the_learners_programs_do_not_depend_on_timing() {
     let runs: Vec<Vec<u64>> = (0..RUNS)
         .map(|seed| {
             Tpu::<half::bf16>::memory_cleanup(&device);
+            let before = marked(&device);
             let ((), count) = counted(&device, || fit(seed, &device));
             assert_eq!(count.fallbacks, 0);
+            // In each epoch: the training steps, their batches (the loader's thread records them), the validation steps.
+            assert_eq!((marked(&device), count.executions), (before + 2 * STEPS as u64, 6 * STEPS as u64), "{count:?}");
             program_keys(&device)
         })
         .collect();

@@ -1,4 +1,4 @@
-//! `MasterWeights` follows weights that something else than its optimizer changed.
+//! The master weights of `TpuOptimizer` follow weights that something else than its optimizer changed.
 
 mod common;
 
@@ -7,7 +7,9 @@ use burn::module::{Module, ModuleMapper, Param};
 use burn::nn::{Linear, LinearConfig};
 use burn::optim::{AdamConfig, GradientsParams, Optimizer, SgdConfig};
 use burn::prelude::*;
-use burn_tpu::{MasterWeights, Tpu, TpuDevice};
+use burn::record::{BinBytesRecorder, FullPrecisionSettings, Recorder};
+use burn::tensor::DType;
+use burn_tpu::{CutReason, Tpu, TpuDevice, TpuOptimizer};
 use common::{alone, bf16_cpu, counted};
 use half::bf16;
 
@@ -34,14 +36,12 @@ fn weights(model: &Linear<A>) -> Vec<f32> {
 fn step(model: Linear<A>, optimizer: &mut impl Optimizer<Linear<A>, A>, rate: f64, device: &TpuDevice) -> Linear<A> {
     let x = Tensor::<A, 2>::ones([4, 8], device);
     let gradients = GradientsParams::from_grads(model.forward(x).sum().backward(), &model);
-    let model = optimizer.step(rate, model, gradients);
-    device.mark_step();
-    model
+    optimizer.step(rate, model, gradients)
 }
 
 /// Trained for some steps, so that the masters are not their weights.
 fn trained(device: &TpuDevice) -> (Linear<A>, impl Optimizer<Linear<A>, A> + use<>) {
-    let mut optimizer = MasterWeights::adapt(AdamConfig::new().init::<A, Linear<A>>());
+    let mut optimizer = TpuOptimizer::new(AdamConfig::new().init::<A, Linear<A>>());
     let mut model = LinearConfig::new(8, 4).init::<A>(device);
     for _ in 0..3 {
         model = step(model, &mut optimizer, 1e-3, device);
@@ -77,8 +77,7 @@ fn weights_that_were_clipped_stay_clipped() {
 fn small_updates_still_add_up_in_the_master() {
     let Some(device) = bf16_cpu() else { return };
     let _alone = alone();
-    let sgd = MasterWeights::new(SgdConfig::new().build());
-    let mut optimizer: burn::optim::adaptor::OptimizerAdaptor<_, Linear<A>, A> = sgd.into();
+    let mut optimizer = TpuOptimizer::<_, Linear<A>, A>::from(SgdConfig::new().build());
     let mut model = LinearConfig::new(8, 4).init::<A>(&device);
     model = model.map(&mut Replace(|old: Vec<f32>| vec![1.0; old.len()]));
     // The gradient of a weight is 4, so 100 steps of 1e-4 * 4 make 0.04; a single one would be rounded away.
@@ -97,4 +96,45 @@ fn a_changed_weight_costs_no_compile() {
     let zero = model.map(&mut Replace(|old: Vec<f32>| vec![0.0; old.len()]));
     let (_, count) = counted(&device, || step(zero, &mut optimizer, 1e-3, &device));
     assert_eq!((count.compiles, count.executions), (0, 1), "{count:?}");
+}
+
+/// Returns the number of ended steps.
+fn marked(device: &TpuDevice) -> u64 {
+    device.metrics().cuts.get(&CutReason::MarkStep).copied().unwrap_or(0)
+}
+
+/// One step moves a weight by 1/1000: a bf16 weight of 1 cannot take that up without a master copy.
+#[test]
+fn each_step_is_one_program_and_moves_the_weights() {
+    let Some(device) = bf16_cpu() else { return };
+    let _alone = alone();
+    let mut optimizer = TpuOptimizer::new(AdamConfig::new().init());
+    let model = LinearConfig::new(8, 4).init::<A>(&device).map(&mut Replace(|old: Vec<f32>| vec![1.0; old.len()]));
+    let model = (0..2).fold(model, |model, _| step(model, &mut optimizer, 1e-3, &device));
+    let before = marked(&device);
+    let (model, count) =
+        counted(&device, || (0..48).fold(model, |model, _| step(model, &mut optimizer, 1e-3, &device)));
+    assert_eq!((marked(&device) - before, count.executions, count.compiles), (48, 48, 0), "{count:?}");
+    assert_eq!(model.weight.val().dtype(), DType::BF16);
+    assert!(weights(&model).iter().all(|weight| (0.945..0.955).contains(weight)), "{:?}", weights(&model));
+}
+
+/// The pair does what it did, and its checkpoints go on in a `TpuOptimizer`.
+#[test]
+#[allow(deprecated, reason = "the pair is deprecated")]
+fn the_deprecated_pair_works_and_its_record_loads_into_a_tpu_optimizer() {
+    use burn_tpu::{MarkStep, MasterWeights};
+    let Some(device) = bf16_cpu() else { return };
+    let _alone = alone();
+    let mut pair = MarkStep::new(MasterWeights::adapt(AdamConfig::new().init::<A, Linear<A>>()));
+    let before = marked(&device);
+    let model = (0..20).fold(LinearConfig::new(8, 4).init(&device), |model, _| step(model, &mut pair, 1e-3, &device));
+    assert_eq!(marked(&device) - before, 20);
+    let recorder = BinBytesRecorder::<FullPrecisionSettings>::default();
+    let saved = recorder.record(pair.to_record(), ()).expect("a record");
+    let resumed = TpuOptimizer::new(AdamConfig::new().init::<A, Linear<A>>());
+    let mut resumed = resumed.load_record(recorder.load(saved, &device).expect("the record"));
+    let expected = (0..20).fold(model.clone(), |model, _| step(model, &mut pair, 1e-3, &device));
+    let found = (0..20).fold(model, |model, _| step(model, &mut resumed, 1e-3, &device));
+    assert_eq!(weights(&found), weights(&expected));
 }

@@ -8,7 +8,7 @@ use burn::nn::LinearConfig;
 use burn::optim::{AdamConfig, GradientsParams, Optimizer};
 use burn::tensor::backend::Backend;
 use burn::tensor::{Distribution, Tensor};
-use burn_tpu::{MarkStep, Tpu, TpuDevice, TpuOptions};
+use burn_tpu::{Tpu, TpuDevice, TpuOptimizer, TpuOptions};
 use common::{alone, counted};
 
 type F32 = Autodiff<Tpu<f32>>;
@@ -23,7 +23,7 @@ fn a_training_step_compiles_for_a_slice_and_returns_shapes() {
     let Some(device) = slice("v5e:2x2") else { return };
     let _alone = alone();
     let mut model = LinearConfig::new(24, 8).init::<F32>(&device);
-    let mut optimizer = MarkStep::new(AdamConfig::new().init());
+    let mut optimizer = TpuOptimizer::new(AdamConfig::new().init());
     let mut step = |model| {
         let x = Tensor::<F32, 2>::random([16, 24], Distribution::Default, &device);
         let loss = burn::nn::Linear::forward(&model, x).powf_scalar(2.0).mean();

@@ -9,13 +9,12 @@ use burn::nn::conv::{Conv2d, Conv2dConfig};
 use burn::nn::loss::CrossEntropyLossConfig;
 use burn::nn::pool::{MaxPool2d, MaxPool2dConfig};
 use burn::nn::{Linear, LinearConfig};
-use burn::optim::adaptor::OptimizerAdaptor;
 use burn::optim::{AdamConfig, GradientsParams, Optimizer, SgdConfig};
 use burn::record::{BinBytesRecorder, FullPrecisionSettings, Recorder};
 use burn::tensor::backend::{AutodiffBackend, Backend};
 use burn::tensor::{Distribution, Int, Tensor, TensorData, activation::relu};
 use burn_ndarray::NdArray;
-use burn_tpu::{MarkStep, MasterWeights, Tpu, mark_step};
+use burn_tpu::{Tpu, TpuOptimizer, mark_step};
 use common::{alone, counted};
 
 type F32 = Autodiff<Tpu<f32>>;
@@ -154,7 +153,7 @@ fn a_thousand_steps_leak_no_handle() {
     let Some(device) = common::cpu() else { return };
     let _alone = alone();
     let mut model = Mlp::<F32>::new(&device);
-    let mut optimizer = MarkStep::new(AdamConfig::new().init());
+    let mut optimizer = TpuOptimizer::new(AdamConfig::new().init());
     let mut after = |steps: usize| {
         for _ in 0..steps {
             let x = Tensor::<F32, 2>::random([16, 8], Distribution::Default, &device);
@@ -192,7 +191,7 @@ fn master_weights_keep_updates_that_bf16_loses() {
     let gradient = |w: &Weight<B>| GradientsParams::from_grads(w.weight.val().sum().backward(), w);
     let (mut plain, mut master) = (start(), start());
     let mut plain_optimizer = SgdConfig::new().init::<B, Weight<B>>();
-    let wrapped = || OptimizerAdaptor::<_, Weight<B>, B>::from(MasterWeights::new(SgdConfig::new().build()));
+    let wrapped = || TpuOptimizer::<_, Weight<B>, B>::from(SgdConfig::new().build());
     let mut master_optimizer = wrapped();
     for _ in 0..66 {
         let gradients = gradient(&plain);

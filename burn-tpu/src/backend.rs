@@ -12,7 +12,7 @@ use std::marker::PhantomData;
 ///
 /// bf16 is the default: weights, activations and matmul operands take half the memory of f32 and run at a TPU's full
 /// speed, and every matmul, convolution, reduction, norm and softmax accumulates in f32. Train with
-/// [`MasterWeights`](crate::MasterWeights), since an update below 1/256 of a bf16 weight is lost in rounding.
+/// [`TpuOptimizer`](crate::TpuOptimizer), since an update below 1/256 of a bf16 weight is lost in rounding.
 ///
 /// Burn keeps one default float type per device and process: use `Tpu<bf16>` or `Tpu<f32>` on one device, not both, and
 /// `cast` where a single tensor differs.

@@ -111,8 +111,8 @@ impl TpuDevice {
     ///
     /// Call it at the end of a training step: with the whole step in one program, XLA fuses across its ops and keeps only
     /// the step's results. Other devices are not affected, and earlier work that the step does not use is part of the same
-    /// program. For an optimizer that Burn's `Learner` drives, use [`MarkStep`](crate::MarkStep): it cuts the traces of all
-    /// devices, and runs such earlier work as separate programs.
+    /// program. [`TpuOptimizer`](crate::TpuOptimizer) ends a training step by itself: it cuts the traces of all devices, and
+    /// runs such earlier work as separate programs.
     ///
     /// If the program cannot be compiled, the error is logged, the work stays recorded and the tensors keep their values;
     /// the next read or sync tries again and returns the error.

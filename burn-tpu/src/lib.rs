@@ -10,13 +10,13 @@
 //! use burn::nn::{LinearConfig, loss::{MseLoss, Reduction}};
 //! use burn::optim::{AdamConfig, GradientsParams, Optimizer};
 //! use burn::tensor::{Distribution, Tensor};
-//! use burn_tpu::{MarkStep, MasterWeights, Tpu, TpuDevice};
+//! use burn_tpu::{Tpu, TpuDevice, TpuOptimizer};
 //!
 //! type B = Autodiff<Tpu>;
 //!
 //! let device = TpuDevice::default();
 //! let mut model = LinearConfig::new(4, 1).init::<B>(&device);
-//! let mut optimizer = MarkStep::new(MasterWeights::adapt(AdamConfig::new().init()));
+//! let mut optimizer = TpuOptimizer::new(AdamConfig::new().init());
 //! let x = Tensor::<B, 2>::random([32, 4], Distribution::Default, &device);
 //! let y = x.clone().sum_dim(1);
 //! for _ in 0..3 {
@@ -37,8 +37,8 @@
 //! |---|---|
 //! | name the backend | [`Tpu`]; in generic code also [`TpuFloat`], [`TpuInt`], [`TpuTensor`], [`TpuQTensor`] |
 //! | name a device | [`TpuDevice`], whose [`Platform`] is one of five |
-//! | end a training step | [`MarkStep`] around the optimizer, or [`TpuDevice::mark_step`] in a loop of your own |
-//! | train bf16 weights | [`MasterWeights`] inside [`MarkStep`] |
+//! | train | [`TpuOptimizer`] around the optimizer: it ends each step, and keeps f32 master weights for bf16 weights |
+//! | end a step without an optimizer | [`TpuDevice::mark_step`] |
 //! | batch data whose lengths vary | [`Buckets`] |
 //! | set options before the first tensor | [`TpuOptions`], [`FallbackPolicy`]; [`TpuOptions::VARIABLES`] lists the environment |
 //! | handle errors | [`TpuError`], which says whose [`Fault`] it is; [`BucketsError`] |
@@ -64,7 +64,9 @@ pub use tensor::TpuTensor;
 pub use burn_tpu_runtime::Platform;
 pub use device::TpuDevice;
 
-pub use optim::{MarkStep, MasterState, MasterWeights};
+#[allow(deprecated, reason = "they work as before")]
+pub use optim::{MarkStep, MasterWeights};
+pub use optim::{MasterState, TpuOptimizer, WithMasterWeights};
 
 pub use buckets::{Buckets, BucketsError};
 

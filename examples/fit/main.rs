@@ -6,10 +6,9 @@ use anyhow::{Context, Result, ensure};
 use burn::backend::Autodiff;
 use burn::module::AutodiffModule;
 use burn::optim::adaptor::OptimizerAdaptor;
-use burn::optim::{Adam, AdamW, Optimizer, SimpleOptimizer};
-use burn::prelude::Backend;
+use burn::optim::{Optimizer, SimpleOptimizer};
 use burn_tpu::fit::{Fit, FitReport};
-use burn_tpu::{Generation, MasterWeights, Topology, Tpu, TpuDevice};
+use burn_tpu::{Generation, Topology, Tpu, TpuDevice, TpuFloat, TpuOptimizer};
 use burn_tpu_workspace::models::{Cnn, GptConfig, Images, Mlp, Supervised, Tokens, adam, adamw, train_step};
 use clap::{Parser, ValueEnum};
 use half::bf16;
@@ -30,7 +29,7 @@ struct Args {
     /// Type of the weights, the activations and the optimizer's state
     #[arg(long, value_enum, default_value_t = Dtype::Bf16)]
     dtype: Dtype,
-    /// Keep f32 master weights and optimizer state beside bf16 weights (burn_tpu::MasterWeights)
+    /// Keep f32 master weights and optimizer state beside bf16 weights (burn_tpu::TpuOptimizer)
     #[arg(long)]
     master_weights: bool,
     /// Samples per step and device [default: 16 for gpt, else 128]
@@ -128,12 +127,7 @@ fn run(args: &Args) -> Result<()> {
 }
 
 /// Returns the report of the model in elements of type `F`.
-fn fit_report<F>(args: &Args) -> Result<FitReport>
-where
-    Tpu<F>: Backend<Device = TpuDevice>,
-    MasterWeights<Adam>: SimpleOptimizer<Tpu<F>>,
-    MasterWeights<AdamW>: SimpleOptimizer<Tpu<F>>,
-{
+fn fit_report<F: TpuFloat>(args: &Args) -> Result<FitReport> {
     let batch = args.batch.unwrap_or(if args.model == Model::Gpt { 16 } else { 128 });
     let images = |device: &TpuDevice| Images::synthetic(batch as usize, 0, device);
     let fit = fit(args, batch)?;
@@ -175,13 +169,12 @@ fn train<F, M, O>(
     batch: impl Fn(&TpuDevice) -> M::Batch,
 ) -> Result<FitReport>
 where
-    Tpu<F>: Backend<Device = TpuDevice>,
+    F: TpuFloat,
     M: Supervised<Autodiff<Tpu<F>>> + AutodiffModule<Autodiff<Tpu<F>>>,
-    O: SimpleOptimizer<Tpu<F>>,
-    MasterWeights<O>: SimpleOptimizer<Tpu<F>>,
+    O: SimpleOptimizer<Tpu<F>> + SimpleOptimizer<Tpu<f32>>,
 {
     match masters {
-        true => step(fit, model, MasterWeights::adapt(optimizer), batch),
+        true => step(fit, model, TpuOptimizer::new(optimizer), batch),
         false => step(fit, model, optimizer, batch),
     }
 }
@@ -194,7 +187,7 @@ fn step<F, M, O>(
     batch: impl Fn(&TpuDevice) -> M::Batch,
 ) -> Result<FitReport>
 where
-    Tpu<F>: Backend<Device = TpuDevice>,
+    F: TpuFloat,
     M: Supervised<Autodiff<Tpu<F>>> + AutodiffModule<Autodiff<Tpu<F>>>,
     O: Optimizer<M, Autodiff<Tpu<F>>>,
 {

@@ -5,9 +5,9 @@
 
 use anyhow::{Context, Result};
 use burn::backend::Autodiff;
-use burn::optim::{Adam, AdamConfig, SimpleOptimizer};
+use burn::optim::AdamConfig;
 use burn::prelude::Backend;
-use burn_tpu::{MarkStep, MasterWeights, Platform, Tpu, TpuDevice};
+use burn_tpu::{Platform, Tpu, TpuDevice, TpuFloat, TpuOptimizer};
 use clap::{Parser, ValueEnum};
 use half::bf16;
 use report::Report;
@@ -95,11 +95,7 @@ fn run(args: &Args) -> Result<()> {
 }
 
 /// Trains with Adam on f32 master weights, one program per training step.
-fn train<F>(args: &Args, device: &TpuDevice) -> Result<train::Outcome>
-where
-    Tpu<F>: Backend<Device = TpuDevice>,
-    MasterWeights<Adam>: SimpleOptimizer<Tpu<F>>,
-{
-    let optimizer = MarkStep::new(MasterWeights::adapt(AdamConfig::new().init()));
+fn train<F: TpuFloat>(args: &Args, device: &TpuDevice) -> Result<train::Outcome> {
+    let optimizer = TpuOptimizer::new(AdamConfig::new().init());
     train::run::<Autodiff<Tpu<F>>, _>(&args.run, device, optimizer)
 }

@@ -38,8 +38,8 @@ pub trait Supervised<B: Backend>: Module<B> {
 
 /// Runs one step of training: forward, backward, update. Returns the new model and the loss before the update, `[1]`.
 ///
-/// On a lazy backend, the ops of the step have only been recorded when this returns. End the step with
-/// `burn_tpu::mark_step`, or wrap the optimizer in `burn_tpu::MarkStep`.
+/// On a lazy backend, the ops of the step have only been recorded when this returns. Wrap the optimizer
+/// in `burn_tpu::TpuOptimizer`, which ends the step, or call `burn_tpu::mark_step`.
 pub fn train_step<B, M, O>(model: M, optimizer: &mut O, rate: LearningRate, batch: M::Batch) -> (M, Tensor<B, 1>)
 where
     B: AutodiffBackend,

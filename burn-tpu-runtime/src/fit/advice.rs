@@ -83,7 +83,7 @@ pub(super) fn to_fit(memory: &Memory, buffers: &[Buffer], specs: &Specs) -> Vec<
     let wide = |buffer: &&Buffer| buffer.kind != BufferKind::Argument && buffer.shape.starts_with("f32");
     let wide_bytes: u64 = buffers.iter().filter(wide).map(|buffer| buffer.bytes).sum();
     if wide_bytes * 2 > buffers.iter().map(|buffer| buffer.bytes).sum::<u64>() {
-        suggestions.push("most of the largest buffers are f32: Tpu<bf16> with MasterWeights halves them".into());
+        suggestions.push("most of the largest buffers are f32: Tpu<bf16> with TpuOptimizer halves them".into());
     }
     let larger = |generation: &Generation| specs.of(*generation).usable_bytes() > memory.peak_bytes;
     let larger: Vec<&str> = Generation::ALL.into_iter().filter(larger).map(Generation::name).collect();

@@ -1,4 +1,4 @@
-//! The optimizer wrapper that keeps f32 master weights and f32 state for 16-bit weights.
+//! The f32 master weights and the f32 state of 16-bit weights.
 
 use crate::backend::{TpuFloat, TpuInt};
 use crate::dtype::to_burn;
@@ -11,43 +11,22 @@ use burn_optim::{LearningRate, SimpleOptimizer, adaptor::OptimizerAdaptor};
 use burn_std::DType as BurnDType;
 use burn_tpu_runtime::graph::DType;
 
-/// Wraps any Burn [`SimpleOptimizer`] so that 16-bit weights learn.
+/// The part of [`TpuOptimizer`](crate::TpuOptimizer) that updates one weight: a Burn [`SimpleOptimizer`] that works on an f32
+/// master copy of each 16-bit weight.
 ///
-/// The optimizer gets an f32 master copy of each weight and the gradient in f32, and keeps its state in f32. The weight is
-/// the rounded master copy. A weight that something else changed since the last step (clipping, averaging,
-/// re-initialising, loading a record) replaces its master copy.
-///
-/// A bf16 weight has 8 significant bits: an update below 1/256 of it would vanish. Weights that are f32 or f64 are passed
-/// through and cost nothing.
-///
-/// The master copy is part of the optimizer's record: a checkpoint of a training run saves and loads the records of both
-/// model and optimizer.
-///
-/// This is the inner wrapper, directly around the Burn optimizer: [`MasterWeights::adapt`] puts it there.
-/// [`MarkStep`](crate::MarkStep), where it is used, is outermost.
-///
-/// ```
-/// use burn_tpu::{MarkStep, MasterWeights, Tpu};
-/// # use burn::{backend::Autodiff, module::AutodiffModule, optim::{AdamWConfig, Optimizer}};
-/// # fn optimizer<M: AutodiffModule<Autodiff<Tpu>>>() -> impl Optimizer<M, Autodiff<Tpu>> {
-/// MarkStep::new(MasterWeights::adapt(AdamWConfig::new().init()))
-/// # }
-/// ```
+/// It is public since the type of a `TpuOptimizer` names it. It does not end the step.
 #[derive(Clone, Debug)]
-pub struct MasterWeights<O> {
+pub struct WithMasterWeights<O> {
     optimizer: O,
 }
 
-impl<O> MasterWeights<O> {
-    /// Wraps the part of a Burn optimizer that updates one weight. Use [`MasterWeights::adapt`] where it works: everywhere
-    /// except for the optimizers whose type names their backend (`Sgd`, `Muon`). The wrapped optimizer runs on `Tpu<f32>`:
-    /// `OptimizerAdaptor::from(MasterWeights::new(SgdConfig::new().build()))`.
+impl<O> WithMasterWeights<O> {
+    /// Wraps the part of a Burn optimizer that updates one weight; it runs on `Tpu<f32>`.
     pub fn new(optimizer: O) -> Self {
         Self { optimizer }
     }
 
-    /// Wraps the optimizer inside the adaptor that a Burn configuration builds, and keeps its gradient clipping:
-    /// `MasterWeights::adapt(AdamWConfig::new().init())`. For `Sgd` and `Muon`, use [`MasterWeights::new`].
+    /// Wraps the optimizer inside the adaptor that a Burn configuration builds, and keeps its gradient clipping.
     pub fn adapt<M, B>(adaptor: OptimizerAdaptor<O, M, B>) -> OptimizerAdaptor<Self, M, B>
     where
         B: AutodiffBackend,
@@ -73,7 +52,7 @@ pub struct MasterState<I: TpuInt, S, const D: usize> {
     state: Option<S>,
 }
 
-impl<F, I, O> SimpleOptimizer<Tpu<F, I>> for MasterWeights<O>
+impl<F, I, O> SimpleOptimizer<Tpu<F, I>> for WithMasterWeights<O>
 where
     F: TpuFloat,
     I: TpuInt,
