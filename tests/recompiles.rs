@@ -6,8 +6,6 @@ use burn::tensor::backend::Backend;
 use burn::tensor::{Bool, Int, Tensor, TensorData};
 use burn_tpu::{Buckets, Recompile, RecompileCause, Tpu, TpuDevice, TpuOptions, freeze, mark_step, metrics, unfreeze};
 use common::{alone, counted};
-use std::sync::{Arc, Mutex};
-use tracing_subscriber::util::SubscriberInitExt;
 
 type B = Tpu<f32>;
 
@@ -20,7 +18,9 @@ fn matrix(device: &TpuDevice, dims: [usize; 2]) -> Tensor<B, 2> {
 fn recompiles(device: &TpuDevice, work: impl FnOnce()) -> Vec<Recompile> {
     let before = metrics(device).recompiles.len();
     work();
-    metrics(device).recompiles.split_off(before)
+    let found = metrics(device).recompiles.split_off(before);
+    assert!(found.iter().all(|found| !found.op.is_empty()), "{found:?}");
+    found
 }
 
 /// A step of ten ops, some of which can be changed.
@@ -130,39 +130,33 @@ fn dtypes_are_distinguished() {
     assert!(causes.contains(&RecompileCause::DType), "{found:?}");
 }
 
-/// Returns the log of this thread at level warn.
-fn warnings(work: impl FnOnce()) -> String {
-    #[derive(Clone, Default)]
-    struct Sink(Arc<Mutex<Vec<u8>>>);
-    impl std::io::Write for Sink {
-        fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
-            self.0.lock().expect("no panic holds it").extend(bytes);
-            Ok(bytes.len())
-        }
-        fn flush(&mut self) -> std::io::Result<()> {
-            Ok(())
-        }
-    }
-    let (sink, level) = (Sink::default(), tracing_subscriber::filter::LevelFilter::WARN);
-    let writer = sink.clone();
-    let subscriber = tracing_subscriber::fmt().with_max_level(level).with_writer(move || writer.clone()).finish();
-    let subscribed = subscriber.set_default();
-    work();
-    drop(subscribed);
-    let bytes = sink.0.lock().expect("no panic holds it").clone();
-    String::from_utf8(bytes).expect("text")
-}
-
+/// The thread that uses a batch runs what the loader's thread has recorded. The line is the loader's.
 #[test]
-fn recompiles_and_a_dim_of_many_sizes_cause_warnings() {
+fn the_location_is_in_the_thread_that_recorded() {
     let Some(device) = common::cpu() else { return };
     let _alone = alone();
-    let sum = |rows| drop(matrix(&device, [rows, 7]).exp().sum().into_data());
-    let text = warnings(|| (1..=7).for_each(sum));
-    let count = |part| text.matches(part).count();
-    assert!(count("a program was compiled again: shape at float_exp (tests/recompiles.rs:") >= 6, "{text}");
-    assert_eq!(count("dim 0 of what float_exp takes had 5 sizes"), 1, "{text}");
-    assert_eq!(count("pad it to a few sizes with burn_tpu::Buckets"), 1, "{text}");
+    let mut line = 0;
+    let mut batch = |rows: usize| {
+        let loader = move || {
+            let x = matrix(&device, [3, 5]).cosh().cosh().cosh().cosh();
+            (x.repeat(&[rows, 1]).cosh().cosh(), line!())
+        };
+        // Each epoch has a new thread.
+        let loaded = std::thread::Builder::new().name("loader".into()).spawn(loader).expect("a thread");
+        let (batch, at) = loaded.join().expect("no panic");
+        line = at;
+        batch
+    };
+    let mut step = |rows| {
+        let batch = batch(rows);
+        drop((batch * 2.0).abs().into_data());
+    };
+    step(1);
+    step(1);
+    let found = recompiles(&device, || step(2));
+    let loaded = found.iter().find(|found| found.nodes > 6).expect("the loader's program");
+    let location = loaded.location.as_deref().unwrap_or_default();
+    assert!(location.contains(&format!("tests/recompiles.rs:{line} in ")), "line {line}, but {found:?}");
 }
 
 /// The refused program is an error of its own tensors alone: its arguments, and later programs, are not affected.

@@ -5,6 +5,7 @@ mod tracing_bound;
 use crate::recompile::{Recompile, RecompileLog};
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 use tracing_bound::TracingBoundMonitor;
@@ -78,7 +79,7 @@ macro_rules! metrics {
             $(pub(crate) $name: AtomicU64,)*
             $(pub(crate) $ns: AtomicU64,)*
             cuts: Mutex<BTreeMap<CutReason, u64>>,
-            pub(crate) recompiles: RecompileLog,
+            pub(crate) recompiles: Arc<RecompileLog>,
             tracing_bound: TracingBoundMonitor,
             fallbacks: Mutex<BTreeMap<&'static str, u64>>,
         }

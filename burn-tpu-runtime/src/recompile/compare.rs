@@ -2,7 +2,8 @@
 
 use super::RecompileCause;
 use crate::program::{Recorded, SlotAssumptions};
-use burn_tpu_graph::{DType, Graph, Node, NodeId, Op};
+use burn_tpu_graph::{DType, Graph, Node, NodeId, Op, Program};
+use std::sync::Arc;
 
 /// The first difference between two recordings.
 #[derive(Debug, PartialEq, Eq)]
@@ -14,15 +15,35 @@ pub(crate) struct Difference {
     pub(crate) op: &'static str,
     /// The first dim that differs, if the shapes have the same rank.
     pub(crate) dim: Option<usize>,
+    /// Its sizes.
+    pub(crate) sizes: Option<[usize; 2]>,
+    /// Whether the recordings have the same ops, and differ in their dims alone.
+    pub(crate) only_dims: bool,
+    /// Whether the node is a parameter.
+    pub(crate) input: bool,
+    /// The earlier program.
+    pub(crate) program: Option<Arc<Program>>,
     pub(crate) old: String,
     pub(crate) new: String,
 }
 
 impl Difference {
+    /// Returns a difference that no node has.
+    fn new(cause: RecompileCause, op: &'static str, old: String, new: String) -> Self {
+        let (node, dim, sizes, program) = (None, None, None, None);
+        Self { cause, node, op, dim, sizes, only_dims: false, input: false, program, old, new }
+    }
+
     /// Returns the difference for a program that was evicted and is needed again.
     pub(crate) fn evicted() -> Self {
-        let (old, new) = ("evicted".into(), "needed again".into());
-        Self { cause: RecompileCause::Evicted, node: None, op: "", dim: None, old, new }
+        Self::new(RecompileCause::Evicted, "", "evicted".into(), "needed again".into())
+    }
+
+    /// Fills in what [`Difference::evicted`] does not know.
+    pub(crate) fn of(self, recorded: &Recorded) -> Self {
+        let last = recorded.outputs.last().map_or("no op", |&id| named(&recorded.graph, id));
+        let op = if self.op.is_empty() { last } else { self.op };
+        Self { op, program: self.program.or_else(|| Some(Arc::clone(&recorded.program))), ..self }
     }
 }
 
@@ -40,9 +61,16 @@ pub(crate) fn likeness(old: &Graph, new: &Graph) -> Option<(usize, usize)> {
 
 /// Returns where a recording first differs from another one.
 pub(crate) fn of_recordings(old: &Recorded, new: &Recorded) -> Difference {
+    let difference = first_difference(old, new);
+    let kinds = |graph: &Graph| graph.nodes().iter().map(|node| node.op.mnemonic()).collect::<Vec<_>>();
+    let only_dims = difference.cause == RecompileCause::Shape && kinds(&old.graph) == kinds(&new.graph);
+    Difference { only_dims, program: Some(Arc::clone(&old.program)), ..difference }
+}
+
+fn first_difference(old: &Recorded, new: &Recorded) -> Difference {
     let pairs = old.graph.nodes().iter().zip(new.graph.nodes());
     if let Some((node, (a, b))) = pairs.enumerate().find(|(_, (a, b))| a != b) {
-        return of_nodes(node, new.graph.label(NodeId(node as u32)), a, b);
+        return of_nodes(node, named(&new.graph, NodeId(node as u32)), a, b);
     }
     let (len, new_len) = (old.graph.len(), new.graph.len());
     if len == new_len {
@@ -51,8 +79,18 @@ pub(crate) fn of_recordings(old: &Recorded, new: &Recorded) -> Difference {
     let text = |graph: &Graph| graph.nodes().get(len.min(new_len)).map_or("the end".into(), Node::to_string);
     let node = (new_len > len).then_some(len);
     let longer = if node.is_some() { &new.graph } else { &old.graph };
-    let op = longer.label(NodeId(len.min(new_len) as u32));
-    Difference { cause: RecompileCause::NewOp, node, op, dim: None, old: text(&old.graph), new: text(&new.graph) }
+    let op = named(longer, NodeId(len.min(new_len) as u32));
+    Difference { node, ..Difference::new(RecompileCause::NewOp, op, text(&old.graph), text(&new.graph)) }
+}
+
+/// Returns the Burn op of a node; without one, the kind of the node. A parameter belongs to the first op that takes it: its
+/// own label is that of the op in the first of the recordings that begin with such a parameter.
+fn named(graph: &Graph, id: NodeId) -> &'static str {
+    let parameter = matches!(graph.nodes()[id.index()].op, Op::Parameter { .. });
+    let takes = |node: &Node| node.operands.contains(&id);
+    let taker = graph.nodes().iter().position(takes).filter(|_| parameter).map(|node| NodeId(node as u32));
+    let labels = taker.into_iter().chain([id]).map(|id| graph.label(id));
+    labels.into_iter().find(|label| !label.is_empty()).unwrap_or_else(|| graph.nodes()[id.index()].op.mnemonic())
 }
 
 fn of_nodes(node: usize, op: &'static str, old: &Node, new: &Node) -> Difference {
@@ -68,20 +106,21 @@ fn of_nodes(node: usize, op: &'static str, old: &Node, new: &Node) -> Difference
     let text = |node: &Node| if types { node.ty.to_string() } else { node.to_string() };
     let same_rank = old.ty.rank() == new.ty.rank();
     let dim = old.ty.dims.iter().zip(&new.ty.dims).position(|(a, b)| a != b).filter(|_| same_rank);
-    Difference { cause, node: Some(node), op, dim, old: text(old), new: text(new) }
+    let sizes = dim.map(|dim| [old.ty.dims[dim], new.ty.dims[dim]]);
+    let input = matches!(new.op, Op::Parameter { .. });
+    Difference { node: Some(node), dim, sizes, input, ..Difference::new(cause, op, text(old), text(new)) }
 }
 
 /// Returns the difference between equal graphs with different outputs.
 fn of_outputs(old: &Recorded, new: &Recorded) -> Difference {
     let only = |these: &[NodeId], those: &[NodeId]| these.iter().copied().find(|id| !those.contains(id));
     let (removed, added) = (only(&old.outputs, &new.outputs), only(&new.outputs, &old.outputs));
-    let op = added.or(removed).map_or("", |id| new.graph.label(id));
+    let op = added.or(removed).map_or("no op", |id| named(&new.graph, id));
     let text = |outputs: &[NodeId], own: Option<NodeId>| {
-        let own = own.map_or_else(String::new, |id| format!(", among them {} {id}", new.graph.label(id)));
+        let own = own.map_or_else(String::new, |id| format!(", among them {} {id}", named(&new.graph, id)));
         format!("{} results{own}", outputs.len())
     };
-    let (old, new) = (text(&old.outputs, removed), text(&new.outputs, added));
-    Difference { cause: RecompileCause::LiveSet, node: None, op, dim: None, old, new }
+    Difference::new(RecompileCause::LiveSet, op, text(&old.outputs, removed), text(&new.outputs, added))
 }
 
 /// Returns the first slot of a recording that breaks an assumption of its program. `slots` are the slots of the program.
@@ -101,9 +140,9 @@ pub(crate) fn broken(recorded: &Recorded, assumptions: &SlotAssumptions, slots: 
             }
             _ => return None,
         };
-        let op = graph.label(NodeId(node as u32));
-        let recorded_node = recorded.bindings.nodes[node].index();
-        Some(Difference { cause, node: Some(recorded_node), op, dim: None, old, new })
+        let recorded_node = Some(recorded.bindings.nodes[node].index());
+        let difference = Difference::new(cause, named(graph, NodeId(node as u32)), old, new);
+        Some(Difference { node: recorded_node, program: Some(Arc::clone(&recorded.program)), ..difference })
     })
 }
 

@@ -1,95 +1,181 @@
-//! Watching a trace for the place where it leaves the programs that it made before.
+//! Watching a trace for the place where it leaves the programs that were made before.
 //!
 //! A line of source costs microseconds to find, an op takes a quarter of one to record. So the trace's recording follows the
-//! latest programs; when it leaves the last of them, the stack is captured, unresolved, once per trace. It becomes a line
-//! only if a compile follows.
+//! latest programs; when it leaves the last of them, the stack is captured, unresolved. It becomes a line only if a compile
+//! follows. A new stream, such as that of a data loader's thread, begins with the latest programs of its device.
+//!
+//! A loader records batches ahead of the cuts, and so beyond the programs that it follows. So in a stream whose latest
+//! program was compiled, and in a new one, the stacks of some more ops are captured.
 
-use super::location;
+use super::compare::{Difference, likeness, of_recordings};
+use super::location::{Caller, name_of};
+use super::log::{LoopHistory, RecompileLog};
 use crate::program::{Recorded, SlotAssumptions};
 use crate::trace::Recording;
-use backtrace::Backtrace;
 use std::ops::Range;
 use std::sync::Arc;
+use std::thread::Thread;
 
 /// The number of programs that are followed: a step, a validation, and a few more.
 const MOST_FOLLOWED: usize = 8;
 
+/// The number of captured stacks of a trace.
+const MOST_CAPTURED: usize = 128;
+
 /// What a trace follows, and where it diverged from that.
 #[derive(Default)]
 pub(crate) struct DivergenceTracker {
+    log: Arc<RecompileLog>,
     /// The latest programs of the trace, latest first.
     recent: Vec<Followed>,
     /// Whether the trace was one of them at the last look.
     following: bool,
-    diverged: Option<CapturedStack>,
+    /// Whether the stream is new, or its latest program was compiled for this run.
+    compiling: bool,
+    /// In the order of their nodes; the first is where the trace diverged.
+    captured: Vec<CapturedStack>,
     offset_changed: Option<CapturedStack>,
+    /// The program that the trace followed last before it diverged.
+    left: Option<Arc<Recorded>>,
+    /// The first thread that recorded.
+    recorder: Option<Thread>,
 }
 
 /// A program of the trace, with the constants that it was compiled for.
-struct Followed {
+#[derive(Clone)]
+pub(crate) struct Followed {
     recorded: Arc<Recorded>,
     assumptions: Arc<SlotAssumptions>,
+    history: Arc<LoopHistory>,
 }
 
-/// The stack that recorded some nodes.
+/// The stack that recorded the nodes of the op at a position.
 struct CapturedStack {
+    position: u64,
     nodes: Range<usize>,
-    stack: Backtrace,
+    caller: Caller,
 }
 
 impl CapturedStack {
-    fn new(nodes: Range<usize>) -> Self {
-        Self { nodes, stack: Backtrace::new_unresolved() }
+    fn new(position: u64, nodes: Range<usize>) -> Self {
+        Self { position, nodes, caller: Caller::capture() }
     }
 }
 
 impl DivergenceTracker {
+    /// Returns the tracker of a new stream.
+    pub(crate) fn new(log: &Arc<RecompileLog>) -> Self {
+        Self { log: Arc::clone(log), recent: log.followed(), compiling: true, ..Self::default() }
+    }
+
     /// Empties the recording, which follows the latest programs from now on.
     pub(crate) fn restart(&mut self, recording: &mut Recording) {
         recording.restart(self.recent.iter().map(|followed| &followed.recorded.graph));
         self.following = !self.recent.is_empty();
-        self.diverged = None;
         self.offset_changed = None;
+        self.left = None;
     }
 
-    /// Nodes were added again, on the stack of a cut: their callers are unknown.
-    pub(crate) fn rerecorded(&mut self, recording: &Recording) {
-        self.following = recording.following().is_some();
+    /// Everything recorded was forgotten.
+    pub(crate) fn forget_callers(&mut self) {
+        self.captured.clear();
     }
 
-    /// An op was recorded, whose nodes begin at `start`.
-    pub(crate) fn recorded(&mut self, start: usize, recording: &Recording) {
-        if self.following && recording.following().is_none() {
-            self.following = false;
-            self.diverged = Some(CapturedStack::new(start..recording.len()));
+    /// Nodes were added again, on the stack of a cut: of these ops, by position and by the end of their nodes.
+    pub(crate) fn rerecorded(&mut self, recording: &Recording, ops: impl Iterator<Item = (u64, usize)>) {
+        let mut captured = std::mem::take(&mut self.captured).into_iter().peekable();
+        let mut start = 0;
+        for (position, end) in ops {
+            while captured.next_if(|stack| stack.position < position).is_some() {}
+            let same = captured.next_if(|stack| stack.position == position);
+            self.captured.extend(same.map(|stack| CapturedStack { nodes: start..end, ..stack }));
+            start = end;
         }
+        self.following = recording.following().is_some();
+        self.note_left(recording);
+    }
+
+    /// An op was recorded at a position; its nodes begin at `start`.
+    pub(crate) fn recorded(&mut self, position: u64, start: usize, recording: &Recording) {
+        if self.recorder.is_none() {
+            self.recorder = Some(std::thread::current());
+        }
+        let follows = recording.following().is_some();
+        let diverges = self.following && !follows;
+        if diverges || (!follows && self.compiling && self.captured.len() < MOST_CAPTURED) {
+            self.captured.push(CapturedStack::new(position, start..recording.len()));
+        }
+        if diverges {
+            self.following = false;
+            self.note_left(recording);
+        }
+    }
+
+    fn note_left(&mut self, recording: &Recording) {
+        let left = recording.left().and_then(|graph| self.following_as(graph));
+        self.left = left.map(|followed| Arc::clone(&followed.recorded));
     }
 
     /// An offset is about to become the next node.
     pub(crate) fn offset(&mut self, recording: &Recording, index: u32, bits: u64) {
         let Some(graph) = recording.following().filter(|_| self.offset_changed.is_none()) else { return };
-        let followed = self.recent.iter().find(|followed| Arc::ptr_eq(&followed.recorded.graph, graph));
-        if followed.and_then(|followed| followed.constant(index)).is_some_and(|constant| constant != bits) {
-            self.offset_changed = Some(CapturedStack::new(recording.len()..recording.len() + 1));
+        if self
+            .following_as(graph)
+            .and_then(|followed| followed.constant(index))
+            .is_some_and(|constant| constant != bits)
+        {
+            self.offset_changed = Some(CapturedStack::new(u64::MAX, recording.len()..recording.len() + 1));
         }
+    }
+
+    /// Returns the program whose recording is this graph.
+    fn following_as(&self, graph: &Arc<burn_tpu_graph::Graph>) -> Option<&Followed> {
+        self.recent.iter().find(|followed| Arc::ptr_eq(&followed.recorded.graph, graph))
     }
 
     /// The trace was run as this program.
     pub(crate) fn ran(&mut self, recorded: &Arc<Recorded>, assumptions: &Arc<SlotAssumptions>) {
-        self.recent.retain(|recent| !Arc::ptr_eq(&recent.recorded, recorded));
-        let followed = Followed { recorded: Arc::clone(recorded), assumptions: Arc::clone(assumptions) };
+        let place = self.recent.iter().position(|recent| Arc::ptr_eq(&recent.recorded, recorded));
+        let known = place.map(|place| self.recent.remove(place).history);
+        let history = known.unwrap_or_else(|| self.log.history_of(&recorded.program));
+        self.compiling = history.ran();
+        let followed = Followed { recorded: Arc::clone(recorded), assumptions: Arc::clone(assumptions), history };
+        if place.is_none() {
+            self.log.follow(&followed);
+        }
         self.recent.insert(0, followed);
         self.recent.truncate(MOST_FOLLOWED);
         self.following = false;
     }
 
+    /// Returns how a recording differs from the program that the trace followed longest, if it is like that one. There the
+    /// stack was captured; the program that is most like it may differ earlier.
+    pub(crate) fn difference(&self, new: &Recorded) -> Option<Difference> {
+        let left = self.left.as_ref()?;
+        likeness(&left.graph, &new.graph)?;
+        let difference = of_recordings(left, new);
+        self.captured(difference.node).is_some().then_some(difference)
+    }
+
+    fn captured(&self, node: Option<usize>) -> Option<&CapturedStack> {
+        let mut captured = self.captured.iter().chain(&self.offset_changed);
+        captured.find(|stack| node.is_some_and(|node| stack.nodes.contains(&node)))
+    }
+
     /// Returns the line that recorded a node, if that is where the trace left its programs. Without a node, or where the
-    /// line was not captured, it is the line that has the program run now.
-    pub(crate) fn location(&self, node: Option<usize>) -> Option<String> {
-        let captured = self.diverged.iter().chain(&self.offset_changed);
-        let captured = captured.into_iter().find(|stack| node.is_some_and(|node| stack.nodes.contains(&node)));
-        let stack = captured.map_or_else(Backtrace::new_unresolved, |captured| captured.stack.clone());
-        location::of(stack)
+    /// line was not captured, it is the line that has the program run now, if that is in the thread that recorded it. In
+    /// another thread it is the place where the trace left its programs, else the name of the thread that recorded it.
+    pub(crate) fn location(&self, node: Option<usize>) -> String {
+        if let Some(captured) = self.captured(node) {
+            return captured.caller.line();
+        }
+        let here = std::thread::current();
+        match (&self.recorder, self.captured.first()) {
+            (Some(recorder), _) if recorder.id() == here.id() => Caller::capture().line(),
+            (_, Some(diverged)) => diverged.caller.line(),
+            (Some(recorder), None) => name_of(recorder),
+            (None, None) => name_of(&here),
+        }
     }
 }
 
@@ -99,5 +185,9 @@ impl Followed {
         let slots = &self.recorded.bindings.slots;
         let index = slots.binary_search(&recorded_index).ok()?;
         self.assumptions.offset(index as u32)
+    }
+
+    pub(super) fn is(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.recorded, &other.recorded)
     }
 }

@@ -2,38 +2,80 @@
 
 use backtrace::{Backtrace, BacktraceSymbol};
 use std::path::Path;
+use std::thread::Thread;
 
-/// The crates whose frames are not shown to a user.
-const LIBRARIES: [&str; 22] = [
+/// The crates whose frames are not shown to a user. Those of burn-tpu are in [`is_library`].
+const LIBRARIES: [&str; 39] = [
     "alloc",
+    "async_channel",
     "backtrace",
     "burn",
     "burn_autodiff",
     "burn_backend",
+    "burn_collective",
+    "burn_communication",
     "burn_core",
     "burn_dataset",
     "burn_derive",
+    "burn_fusion",
+    "burn_import",
+    "burn_ir",
+    "burn_ndarray",
     "burn_nn",
+    "burn_onnx",
     "burn_optim",
+    "burn_remote",
+    "burn_rl",
+    "burn_router",
     "burn_std",
     "burn_store",
     "burn_tensor",
-    "burn_tpu",
-    "burn_tpu_fusion",
-    "burn_tpu_graph",
-    "burn_tpu_runtime",
     "burn_train",
+    "burn_vision",
     "core",
+    "crossbeam",
+    "cubecl_common",
+    "futures_util",
+    "hashbrown",
+    "libc",
+    "panic_unwind",
     "parking_lot",
+    "rayon",
+    "rayon_core",
     "std",
     "test",
+    "tokio",
 ];
 
-/// Returns the innermost frame outside Burn, burn-tpu and the standard library, such as `src/train.rs:41 in app::step`.
-/// The line number is missing if the binary has no debug information.
-pub(super) fn of(mut stack: Backtrace) -> Option<String> {
-    stack.resolve();
-    stack.frames().iter().flat_map(|frame| frame.symbols()).find_map(describe)
+/// The crates of burn-tpu, in which no user's line is.
+const OURS: [&str; 5] = ["burn_tpu", "burn_tpu_fusion", "burn_tpu_graph", "burn_tpu_pjrt", "burn_tpu_runtime"];
+
+/// Who recorded an op: a stack that has not been resolved to lines, and its thread.
+#[derive(Clone)]
+pub(crate) struct Caller {
+    stack: Backtrace,
+    thread: Thread,
+}
+
+impl Caller {
+    /// Captures the calling thread's stack. This takes some microseconds, resolving it some milliseconds.
+    pub(crate) fn capture() -> Self {
+        Self { stack: Backtrace::new_unresolved(), thread: std::thread::current() }
+    }
+
+    /// Returns the innermost frame in a user's crate, such as `src/train.rs:41 in app::step`. Without one it is the name of
+    /// the thread. The line number is missing if the binary has no debug information.
+    pub(crate) fn line(&self) -> String {
+        let mut stack = self.stack.clone();
+        stack.resolve();
+        let line = stack.frames().iter().flat_map(|frame| frame.symbols()).find_map(describe);
+        line.unwrap_or_else(|| name_of(&self.thread))
+    }
+}
+
+/// Returns a thread's name for a message.
+pub(super) fn name_of(thread: &Thread) -> String {
+    format!("on the thread {}", thread.name().unwrap_or("without a name"))
 }
 
 fn describe(symbol: &BacktraceSymbol) -> Option<String> {
@@ -55,24 +97,34 @@ fn crate_of(name: &str) -> Option<&str> {
 }
 
 fn is_library(name: &str) -> bool {
-    crate_of(name).is_some_and(|name| LIBRARIES.contains(&name))
+    crate_of(name).is_some_and(|name| LIBRARIES.contains(&name) || OURS.contains(&name))
 }
 
 fn is_users(name: &str) -> bool {
-    crate_of(name).is_some_and(|name| !LIBRARIES.contains(&name))
+    crate_of(name).is_some() && !is_library(name)
 }
 
-/// Returns whether a file belongs to the standard library, to a downloaded crate or to burn-tpu.
+/// Returns whether a file belongs to the standard library (also as the component `rust-src` installs it), to a downloaded or
+/// vendored crate, to burn-tpu, or to a library in another language.
 fn is_library_file(file: &Path) -> bool {
     let path = file.to_string_lossy();
-    let fetched = ["/rustc/", "/registry/src/", "/git/checkouts/"].iter().any(|part| path.contains(part));
+    let parts = ["/rustc/", "/lib/rustlib/", "/registry/src/", "/git/checkouts/", "/vendor/"];
+    let fetched = parts.iter().any(|part| path.contains(part));
     let workspace = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap_or(Path::new("/"));
-    fetched || ["burn-tpu", "burn-tpu-runtime"].iter().any(|of| file.starts_with(workspace.join(of).join("src")))
+    let ours = OURS.iter().any(|of| file.starts_with(workspace.join(of.replace('_', "-")).join("src")));
+    fetched || ours || file.extension().is_none_or(|extension| extension != "rs")
 }
 
-/// Returns a function's name without its generic arguments.
-fn short(name: &str) -> &str {
-    name.split('<').next().filter(|name| !name.is_empty()).unwrap_or(name)
+/// Returns a function's name without generic arguments, closures, and the trait of a method: `app::Model::step`.
+fn short(name: &str) -> String {
+    let plain = |name: &str| name.split('<').next().unwrap_or(name).trim_end_matches("::").to_owned();
+    let method = |rest: &str| {
+        let (of, method) = rest.rsplit_once(">::")?;
+        Some(format!("{}::{}", plain(of.split(" as ").next()?), plain(method)))
+    };
+    let named = name.strip_prefix('<').and_then(method).unwrap_or_else(|| plain(name));
+    let named = named.replace("::{{closure}}", "").replace("::{closure#0}", "");
+    if named.is_empty() { name.to_owned() } else { named }
 }
 
 #[cfg(test)]
@@ -95,17 +147,34 @@ mod tests {
     #[test]
     fn files_of_libraries_and_of_burn_tpu_are_skipped() {
         let ours = concat!(env!("CARGO_MANIFEST_DIR"), "/src/trace/record.rs");
-        for file in
-            ["/rustc/0123/library/core/src/ops.rs", "/home/a/.cargo/registry/src/x/burn-0.21.0/src/lib.rs", ours]
-        {
+        for file in [
+            "/rustc/0123/library/core/src/ops.rs",
+            "/home/a/.rustup/toolchains/stable/lib/rustlib/src/rust/library/alloc/src/vec/mod.rs",
+            "/home/a/.cargo/registry/src/x/burn-0.21.0/src/lib.rs",
+            "/home/a/app/vendor/burn-core/src/lib.rs",
+            "./nptl/pthread_create.c",
+            "../sysdeps/unix/sysv/linux/x86_64/clone3.S",
+            ours,
+        ] {
             assert!(is_library_file(Path::new(file)), "{file}");
         }
         assert!(!is_library_file(Path::new("/home/a/app/src/main.rs")));
     }
 
+    /// The loop of the thread is the standard library's, and the function is this library's.
+    #[test]
+    fn a_stack_without_a_users_frame_names_its_thread() {
+        let named = std::thread::Builder::new().name("loader".into());
+        let thread = named.spawn(Caller::capture).expect("a thread").join().expect("no panic");
+        assert_eq!(thread.line(), "on the thread loader");
+    }
+
     #[test]
     fn generic_arguments_are_removed_from_names() {
         assert_eq!(short("app::train<Autodiff<Tpu>>"), "app::train");
-        assert_eq!(short("<app::Model as T>::f"), "<app::Model as T>::f");
+        assert_eq!(short("app::train::{{closure}}::{{closure}}"), "app::train");
+        assert_eq!(short("<app::Model<B> as burn_core::Module<B>>::f"), "app::Model::f");
+        assert_eq!(short("<app::Model as burn_train::TrainStep>::step::{{closure}}"), "app::Model::step");
+        assert_eq!(short("step<burn_tpu::Tpu>"), "step");
     }
 }

@@ -1,8 +1,22 @@
-//! The recompiles of a device: the latest are kept, each is a warning, and a dim with many sizes is one more.
+//! The recompiles of a device: the latest are kept, and those that a user can avoid are warnings.
+//!
+//! Programs that are like one another are a *loop*. All rules are stated in its compiles and runs, never in time:
+//!
+//! 1. Compiles in a row, of which each program ran once at most, are how a loop begins: the second step finds the optimizer's
+//!    state, an offset becomes a scalar. The [`EVERY_STEP`]th in a row says once that every step compiles.
+//! 2. A loop is warm when a program ran again since the last compile. Each compile of a warm loop is a warning, with the
+//!    number of compiles so far; after [`MOST_WARNINGS`] of them only those whose number is a power of two.
+//! 3. A dim that grows in recordings that are otherwise equal is a warning at its [`GROWING_SIZES`]rd size, and a dim with
+//!    other sizes at its [`MANY_SIZES`]th, once for each op and dim.
 
+use super::divergence::Followed;
 use super::{Recompile, RecompileCause};
+use burn_tpu_graph::Program;
 use parking_lot::Mutex;
+use rustc_hash::{FxHashMap, FxHasher};
 use std::collections::{BTreeMap, VecDeque};
+use std::hash::{Hash, Hasher};
+use std::sync::Arc;
 
 /// The number of recompiles that are kept.
 const MOST_KEPT: usize = 256;
@@ -10,19 +24,136 @@ const MOST_KEPT: usize = 256;
 /// The number of sizes of one dim that is no longer chance.
 const MANY_SIZES: usize = 5;
 
-/// What [`Metrics::recompiles`](crate::Metrics::recompiles) is a copy of.
-#[derive(Debug, Default)]
+/// The number of sizes that a dim takes, each larger than the one before, until it counts as growing.
+const GROWING_SIZES: usize = 3;
+
+/// The number of compiles in a row that is no longer a loop's beginning.
+const EVERY_STEP: u64 = 5;
+
+/// The number of warnings of a loop's compiles without a gap.
+const MOST_WARNINGS: u64 = 8;
+
+/// The number of programs whose loop is remembered, and the number of programs that a new stream follows.
+const MOST_PROGRAMS: usize = 1000;
+const MOST_FOLLOWED: usize = 8;
+
+/// What [`Metrics::recompiles`](crate::Metrics::recompiles) is a copy of, and what the warnings depend on.
+#[derive(Default)]
 pub(crate) struct RecompileLog {
     latest: Mutex<VecDeque<Recompile>>,
-    /// The number of sizes that a dim had, by the op that takes it.
-    sizes: Mutex<BTreeMap<(&'static str, usize), usize>>,
+    /// The sizes that a dim had, by the op that takes it.
+    sizes: Mutex<BTreeMap<(&'static str, usize), Sizes>>,
+    /// The loops, by the hashes of their programs.
+    loops: Mutex<FxHashMap<u64, Arc<LoopHistory>>>,
+    /// The latest programs of all streams, latest first.
+    followed: Mutex<VecDeque<Followed>>,
+}
+
+/// The runs and compiles of programs that are like one another.
+#[derive(Default)]
+pub(crate) struct LoopHistory(Mutex<Runs>);
+
+#[derive(Default)]
+struct Runs {
+    /// Runs since the last compile.
+    runs: u64,
+    compiles: u64,
+    /// The compiles since the loop was last warm.
+    in_a_row: u64,
+    warnings: u64,
+    /// Whether the user was told that every step compiles.
+    told: bool,
+}
+
+/// The sizes of one dim, in the order in which they came.
+#[derive(Default)]
+struct Sizes {
+    seen: Vec<usize>,
+    /// Whether one was not larger than the one before, or came with other differences.
+    varies: bool,
+}
+
+/// What is said about a compile.
+#[derive(Debug, PartialEq, Eq)]
+enum Verdict {
+    Beginning,
+    EveryStep,
+    Warm,
+    Known,
+}
+
+impl LoopHistory {
+    /// A program of the loop ran. Returns whether it is the first run after a compile.
+    pub(super) fn ran(&self) -> bool {
+        let mut state = self.0.lock();
+        state.runs += 1;
+        state.runs == 1
+    }
+
+    /// A program of the loop was compiled. Returns what to say, and the number of compiles.
+    fn compiled(&self) -> (Verdict, u64) {
+        let mut state = self.0.lock();
+        // The first of the runs is that of the program that was compiled.
+        let warm = std::mem::take(&mut state.runs) > 1;
+        state.compiles += 1;
+        state.in_a_row = if warm { 1 } else { state.in_a_row + 1 };
+        let verdict = match () {
+            () if warm => state.warn(),
+            () if state.in_a_row < EVERY_STEP => Verdict::Beginning,
+            () if std::mem::replace(&mut state.told, true) => Verdict::Known,
+            () => Verdict::EveryStep,
+        };
+        (verdict, state.compiles)
+    }
+}
+
+impl Runs {
+    fn warn(&mut self) -> Verdict {
+        self.warnings += 1;
+        let shown = self.warnings <= MOST_WARNINGS || self.compiles.is_power_of_two();
+        if shown { Verdict::Warm } else { Verdict::Known }
+    }
+}
+
+impl Sizes {
+    /// Adds a size that came after another one. Returns the number of sizes, and whether they only grew.
+    fn add(&mut self, [old, new]: [usize; 2], alone: bool) -> (usize, bool) {
+        if self.seen.len() > MANY_SIZES {
+            return (self.seen.len(), false);
+        }
+        if self.seen.is_empty() {
+            self.seen.push(old);
+        }
+        self.varies |= !alone || self.seen.last().is_some_and(|&last| new <= last);
+        self.seen.push(new);
+        (self.seen.len(), !self.varies)
+    }
 }
 
 impl RecompileLog {
-    /// Keeps and reports a recompile.
-    pub(crate) fn add(&self, recompile: Recompile) {
-        tracing::warn!(seconds = recompile.seconds, "a program was compiled again: {}", recompile.reason());
-        self.another_size(&recompile);
+    /// Counts a compile of a program that is like `old`, or the first compile of a loop.
+    pub(crate) fn compiled(&self, program: &Program, old: Option<&Program>, recompile: Option<Recompile>) {
+        let history = self.history_of(old.unwrap_or(program));
+        self.loops.lock().insert(hash(program), Arc::clone(&history));
+        let (verdict, compiles) = history.compiled();
+        let Some(recompile) = recompile else { return };
+        let reason = recompile.reason();
+        match verdict {
+            Verdict::Beginning | Verdict::Known => tracing::debug!(compiles, "a program was compiled again: {reason}"),
+            Verdict::Warm => tracing::warn!(
+                seconds = recompile.seconds,
+                "a program was compiled again: {reason}; {compiles} compiles of this loop so far"
+            ),
+            Verdict::EveryStep => tracing::error!(
+                "a loop compiles at every step: {EVERY_STEP} programs in a row that are like one another ran only once; the \
+                 last was compiled because of {reason}\n  fix: {}; see docs/recompiles.md. This is said once; \
+                 metrics().recompiles lists all",
+                way_out(recompile.cause)
+            ),
+        }
+        if !matches!(verdict, Verdict::EveryStep | Verdict::Known) && self.another_size(&recompile) {
+            history.0.lock().told = true;
+        }
         let mut latest = self.latest.lock();
         if latest.len() == MOST_KEPT {
             latest.pop_front();
@@ -30,22 +161,119 @@ impl RecompileLog {
         latest.push_back(recompile);
     }
 
+    /// Returns the loop of a program.
+    pub(super) fn history_of(&self, program: &Program) -> Arc<LoopHistory> {
+        let mut loops = self.loops.lock();
+        if loops.len() > MOST_PROGRAMS {
+            loops.clear();
+        }
+        Arc::clone(loops.entry(hash(program)).or_default())
+    }
+
+    /// A stream ran a program that it did not follow.
+    pub(super) fn follow(&self, program: &Followed) {
+        let mut followed = self.followed.lock();
+        followed.retain(|known| !known.is(program));
+        followed.push_front(program.clone());
+        followed.truncate(MOST_FOLLOWED);
+    }
+
+    /// Returns the latest programs, latest first.
+    pub(super) fn followed(&self) -> Vec<Followed> {
+        self.followed.lock().iter().cloned().collect()
+    }
+
     /// Oldest first.
     pub(crate) fn latest(&self) -> Vec<Recompile> {
         self.latest.lock().iter().cloned().collect()
     }
 
-    /// Warns once of a dim with many sizes.
-    fn another_size(&self, recompile: &Recompile) {
-        let Recompile { cause: RecompileCause::Shape, op, dim: Some(dim), old, new, .. } = recompile else { return };
+    /// Warns once of a dim that grows, and once of a dim with many sizes. Returns whether one grows.
+    fn another_size(&self, recompile: &Recompile) -> bool {
+        let Recompile { cause: RecompileCause::Shape, op, dim: Some(dim), sizes: Some(both), .. } = recompile else {
+            return false;
+        };
         let mut sizes = self.sizes.lock();
-        let count = sizes.entry((op, *dim)).or_insert(1);
-        *count += 1;
-        if *count == MANY_SIZES {
+        let sizes = sizes.entry((op, *dim)).or_default();
+        let (count, grows) = sizes.add(*both, recompile.only_dims);
+        let seen = sizes.seen.iter().map(usize::to_string).collect::<Vec<_>>().join(", ");
+        let location = recompile.location.as_deref().unwrap_or("no line");
+        let is_growing = grows && count == GROWING_SIZES;
+        if is_growing {
             tracing::warn!(
-                "dim {dim} of what {op} takes had {count} sizes, each a program of its own ({old}, {new}, …): \
-                 pad it to a few sizes with burn_tpu::Buckets"
+                "dim {dim} of what {op} takes grows ({location}): sizes {seen}, each a program of its own\n  fix: give it \
+                 few sizes. Pad it on the host with burn_tpu::Buckets, `let (tokens, mask) = Buckets::doubling(32, \
+                 512)?.pad(tokens, {dim}, 0)?;`, or write each step into a buffer of one size, `cache = \
+                 cache.slice_assign([.., position..position + 1, ..], step);`, and mask what is not written yet"
             );
         }
+        if !grows && count == MANY_SIZES {
+            tracing::warn!(
+                "dim {dim} of what {op} takes had {count} sizes ({location}): {seen}, each a program of its own: pad it to \
+                 a few sizes with burn_tpu::Buckets"
+            );
+        }
+        is_growing
+    }
+}
+
+impl std::fmt::Debug for RecompileLog {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("RecompileLog").field("latest", &self.latest).finish_non_exhaustive()
+    }
+}
+
+/// Returns what a user can change about a loop that compiles at every step.
+fn way_out(cause: RecompileCause) -> &'static str {
+    match cause {
+        RecompileCause::Shape => {
+            "let tensors keep their sizes: pad what varies to a few sizes with burn_tpu::Buckets, or all of it to one size, \
+             and drop or pad the last batch"
+        }
+        RecompileCause::LiveSet => "keep the same tensors alive at the end of each step",
+        RecompileCause::Evicted => "raise TpuOptions::cache_entries or cache_bytes",
+        _ => "record the same ops in each step",
+    }
+}
+
+fn hash(program: &Program) -> u64 {
+    let mut hasher = FxHasher::default();
+    program.hash(&mut hasher);
+    hasher.finish()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Returns what is said of each compile; each program runs as often as `runs` says.
+    fn verdicts(runs: &[u64]) -> Vec<Verdict> {
+        let history = LoopHistory::default();
+        let after = |runs: &u64| {
+            let (verdict, _) = history.compiled();
+            (0..*runs).for_each(|_| {
+                history.ran();
+            });
+            verdict
+        };
+        runs.iter().map(after).collect()
+    }
+
+    #[test]
+    fn the_beginning_of_a_loop_is_silent_and_a_warm_loop_warns() {
+        use Verdict::{Beginning, EveryStep, Known, Warm};
+        assert_eq!(verdicts(&[1, 100, 2, 1, 9]), [Beginning, Beginning, Warm, Warm, Beginning]);
+        assert_eq!(verdicts(&[1; 7]), [Beginning, Beginning, Beginning, Beginning, EveryStep, Known, Known]);
+        let warm = verdicts(&[2; 40]).iter().filter(|verdict| **verdict == Warm).count();
+        assert_eq!(warm, 8 + 2, "the first eight, then the 16th and the 32nd");
+    }
+
+    #[test]
+    fn a_dim_grows_while_each_size_is_larger_and_nothing_else_differs() {
+        let mut sizes = Sizes::default();
+        assert_eq!(sizes.add([4, 5], true), (2, true));
+        assert_eq!(sizes.add([5, 6], true), (3, true));
+        assert_eq!(sizes.add([6, 3], true), (4, false));
+        assert_eq!(Sizes::default().add([4, 5], false), (2, false));
     }
 }

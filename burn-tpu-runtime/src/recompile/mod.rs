@@ -62,14 +62,20 @@ impl std::fmt::Display for RecompileCause {
 pub struct Recompile {
     /// The kind of difference.
     pub cause: RecompileCause,
-    /// The Burn op where they first differ, as `float_matmul`; empty where no op differs.
+    /// The Burn op where they first differ, as `float_matmul`. Where no op differs, it is the last one of the program.
     pub op: &'static str,
     /// The line that recorded that op, or that had the program run, as `src/train.rs:41 in app::step`. The first line
-    /// outside Burn, burn-tpu and the standard library; `None` when debug information does not tell, and for
+    /// outside Burn, burn-tpu and the standard library; the name of the thread if there is none. `None` for
     /// [`RecompileCause::Evicted`], which no line is the cause of.
     pub location: Option<String>,
     /// The dim that differs, of values of one rank that differ in their dims.
     pub dim: Option<usize>,
+    /// The sizes of that dim in the earlier program and in the new one.
+    pub(crate) sizes: Option<[usize; 2]>,
+    /// Whether the two recordings have the same ops, and differ in their dims alone.
+    pub(crate) only_dims: bool,
+    /// Whether the op differs in what it takes from outside of the program, such as a batch.
+    pub(crate) input: bool,
     /// What the earlier program has there.
     pub old: String,
     /// What the new one has there.
@@ -83,15 +89,16 @@ pub struct Recompile {
 impl Recompile {
     /// A compile that is about to begin.
     pub(crate) fn new(difference: Difference, location: Option<String>, nodes: usize) -> Self {
-        let Difference { cause, op, dim, old, new, .. } = difference;
-        Self { cause, op, location, dim, old, new, nodes, seconds: 0.0 }
+        let Difference { cause, op, dim, sizes, only_dims, input, old, new, .. } = difference;
+        Self { cause, op, location, dim, sizes, only_dims, input, old, new, nodes, seconds: 0.0 }
     }
 
     /// What differs, without what it cost.
     pub(crate) fn reason(&self) -> String {
-        let at = if self.op.is_empty() { String::new() } else { format!(" at {}", self.op) };
+        let Self { cause, op, old, new, .. } = self;
         let location = self.location.as_ref().map_or_else(String::new, |location| format!(" ({location})"));
-        format!("{}{at}{location}: {} -> {}", self.cause, self.old, self.new)
+        let input = if self.input { "an input of the program, " } else { "" };
+        format!("{cause} at {op}{location}: {input}{old} -> {new}")
     }
 }
 

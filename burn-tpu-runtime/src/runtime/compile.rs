@@ -31,7 +31,7 @@ impl DeviceRuntime {
         let engine = self.engine()?;
         let start = Instant::now();
         let recompile = self.explain(recorded, recorded_slots, tracker);
-        self.refuse_if_frozen(recorded, recompile.as_ref())?;
+        self.refuse_if_frozen(recorded, recompile.as_ref().map(|(recompile, _)| recompile))?;
         let older = older.map(|older| Arc::clone(&older.assumptions));
         let older = older.or_else(|| self.cache.assumed_before(key));
         let (program, assumptions) = self.rewrite(key, slots, older)?;
@@ -42,18 +42,28 @@ impl DeviceRuntime {
         tracing::info!(device = %self.device, nodes, seconds, from_disk, "a program is ready");
         let compiled = Arc::new(Compiled { executable, assumptions: Arc::new(assumptions) });
         self.cache.insert(Arc::clone(key), Arc::clone(&compiled), &self.counters);
-        if let Some(recompile) = recompile.filter(|_| !from_disk) {
-            self.counters.recompiles.add(Recompile { seconds, ..recompile });
+        if !from_disk {
+            let (recompile, like) =
+                recompile.map(|(recompile, like)| (Recompile { seconds, ..recompile }, like)).unzip();
+            self.counters.recompiles.compiled(&recorded.program, like.flatten().as_deref(), recompile);
         }
         Ok(compiled)
     }
 
-    /// Returns the difference between a recording and the most similar program, if one is similar enough.
-    fn explain(&self, recorded: &Recorded, slots: &[u64], tracker: &DivergenceTracker) -> Option<Recompile> {
-        let difference = self.cache.explain(recorded, slots)?;
-        let evicted = difference.cause == RecompileCause::Evicted;
-        let location = if evicted { None } else { tracker.location(difference.node) };
-        Some(Recompile::new(difference, location, recorded.graph.len()))
+    /// Returns the difference between a recording and the most similar program, if one is similar enough, and that program.
+    fn explain(
+        &self,
+        recorded: &Recorded,
+        slots: &[u64],
+        tracker: &DivergenceTracker,
+    ) -> Option<(Recompile, Option<Arc<Program>>)> {
+        let difference = self.cache.explain(recorded, slots)?.of(recorded);
+        let numbers = matches!(difference.cause, RecompileCause::Offset | RecompileCause::Scalar);
+        let nodes_differ = difference.node.is_some() && !numbers;
+        let difference = tracker.difference(recorded).filter(|_| nodes_differ).unwrap_or(difference);
+        let location = (difference.cause != RecompileCause::Evicted).then(|| tracker.location(difference.node));
+        let program = difference.program.clone();
+        Some((Recompile::new(difference, location, recorded.graph.len()), program))
     }
 
     fn refuse_if_frozen(&self, recorded: &Recorded, recompile: Option<&Recompile>) -> Result<()> {

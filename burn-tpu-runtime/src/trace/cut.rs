@@ -194,7 +194,7 @@ impl StreamTrace {
                 tracing::error!(%error, "the rest of a trace could not be kept");
             }
         }
-        trace.tracker.rerecorded(&trace.recording);
+        trace.tracker.rerecorded(&trace.recording, trace.ops.iter().map(|op| (op.position, op.end)));
         let lost = NodeId(u32::MAX);
         let renamed = |node| renamed.get(&node).copied().unwrap_or(lost);
         trace.handles.settle(&self.exchange, position, |node| outcomes.of(node), renamed);
@@ -247,6 +247,7 @@ fn rerecord(
     outcomes: &Outcomes,
     renamed: &mut FxHashMap<NodeId, NodeId>,
 ) -> burn_tpu_graph::Result<()> {
+    trace.recording.set_label(if op.start < op.end { old.recording.label(NodeId(op.start as u32)) } else { "" });
     let inputs = op.inputs.iter().map(|&input| match renamed.get(&input) {
         Some(&node) => Ok(node),
         None => {

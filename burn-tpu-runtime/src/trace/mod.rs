@@ -178,10 +178,12 @@ impl Origin {
 
 impl StreamTrace {
     fn new(owner: u64, runtime: Arc<DeviceRuntime>) -> Self {
+        let mut trace = Trace { tracker: DivergenceTracker::new(&runtime.counters().recompiles), ..Trace::default() };
+        trace.tracker.restart(&mut trace.recording);
         Self {
             owner,
             runtime,
-            trace: Mutex::default(),
+            trace: Mutex::new(trace),
             exchange: Exchange::default(),
             position: AtomicU64::new(0),
             boundary: AtomicU64::new(0),
@@ -225,6 +227,7 @@ impl StreamTrace {
         trace.ops.clear();
         trace.handles.settle(&self.exchange, u64::MAX, |node| outcomes.of(node), |node| node);
         trace.failed_cuts.clear();
+        trace.tracker.forget_callers();
         trace.tracker.restart(&mut trace.recording);
     }
 }

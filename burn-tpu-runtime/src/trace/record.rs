@@ -180,7 +180,7 @@ fn finish<const R: usize>(
     trace.stats.nodes += (end - before) as u64;
     trace.fullness.nodes += end - before;
     let Trace { tracker, recording, .. } = &mut *trace;
-    tracker.recorded(before, recording);
+    tracker.recorded(position, before, recording);
     match built {
         Ok(nodes) => {
             let tensors = nodes.map(|(node, same)| match same {

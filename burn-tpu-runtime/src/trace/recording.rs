@@ -16,6 +16,8 @@ pub(crate) struct Recording {
     followed: Vec<Arc<Graph>>,
     len: usize,
     label: Label,
+    /// The graph that was followed last, when none is left to follow.
+    left: Option<Arc<Graph>>,
 }
 
 impl Builder for Recording {
@@ -58,6 +60,7 @@ impl Recording {
         if place.is_none() {
             self.len = 0;
             self.own = current.prefix(len);
+            self.left = Some(current);
         }
         place.is_some()
     }
@@ -69,6 +72,12 @@ impl Recording {
         self.followed.extend(graphs.rev().cloned());
         self.len = 0;
         self.label = "";
+        self.left = None;
+    }
+
+    /// Returns the graph that was followed last, when none is left to follow.
+    pub(crate) fn left(&self) -> Option<&Arc<Graph>> {
+        self.left.as_ref()
     }
 
     /// Returns the graph that is followed, if one is.
