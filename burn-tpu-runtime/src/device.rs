@@ -143,10 +143,10 @@ impl Device {
     ///
     /// # Errors
     /// The device's own error when it did not start; that of a program that was refused, whose work stays recorded, or that
-    /// failed while it ran.
+    /// failed while it ran; [`TpuError::Index`] where computed indices are checked.
     pub fn sync(self) -> Result<()> {
         let cut = trace::cut(self, CutReason::Sync);
-        cut.and(runtime(self).wait())
+        cut.and(runtime(self).wait()).and_then(|()| runtime(self).check_indices())
     }
 
     /// Returns what the device has done since it started: all zeros for one that was not used yet, which this does not

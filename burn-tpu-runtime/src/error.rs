@@ -58,6 +58,24 @@ pub enum TpuError {
         /// Why the graph node could not be built.
         source: GraphError,
     },
+    /// An index that is out of range. See [`TpuOptions::check_indices`](crate::TpuOptions::check_indices).
+    #[error(
+        "{op}: an index for dim {dim} of size {size} is out of range: the smallest is {least}, the largest is {most} ({caller})"
+    )]
+    Index {
+        /// The operation.
+        op: &'static str,
+        /// The dim that the index addresses.
+        dim: usize,
+        /// Its size.
+        size: usize,
+        /// The smallest index of the op.
+        least: i64,
+        /// The largest index of the op.
+        most: i64,
+        /// The line that recorded the op, or its thread.
+        caller: String,
+    },
     /// An element type that the device does not support.
     #[error("{op}: {dtype} is not supported on {device}; supported are bool, i8-i64, u8-u64, bf16, f16, f32 and f64")]
     DType {
@@ -208,6 +226,7 @@ impl TpuError {
     pub fn fault(&self) -> Fault {
         match self {
             TpuError::Operation { .. }
+            | TpuError::Index { .. }
             | TpuError::DType { .. }
             | TpuError::FallbackDenied { .. }
             | TpuError::Option { .. }

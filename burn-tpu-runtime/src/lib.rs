@@ -44,7 +44,7 @@ pub use burn_tpu_graph as graph;
 pub use device::{Device, Platform, end_step};
 pub use error::{Fault, Result, TpuError};
 pub use metrics::{CutReason, Metrics};
-pub use options::{FallbackPolicy, TpuOptions};
+pub use options::{FallbackPolicy, IndexChecks, TpuOptions};
 pub use recompile::{Recompile, RecompileCause};
 pub use tensor::Tensor;
 pub use topology::{Generation, Topology};

@@ -11,7 +11,7 @@ mod parse;
 
 use crate::error::{Result, TpuError};
 use crate::{Device, Platform};
-use parse::{list, milliseconds, number, policy, seconds, switch, text};
+use parse::{index_checks, list, milliseconds, number, policy, seconds, switch, text};
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -27,6 +27,29 @@ pub enum FallbackPolicy {
     Warn,
     /// The program fails with [`TpuError::FallbackDenied`].
     Deny,
+}
+
+/// Which indices of `select`, `gather`, `scatter` and embeddings are checked. An index that is out of range and not checked
+/// is clamped where elements are read, and dropped where they are written.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum IndexChecks {
+    /// None.
+    Off,
+    /// Those whose values the host knows, since they were made of host data and not computed: token ids, labels. An index
+    /// out of range is a panic at the op. Programs are the same as without checks.
+    #[default]
+    Host,
+    /// Computed indices too. Programs also compute the extremes of the indices, and a read or `sync` returns
+    /// [`TpuError::Index`]. A mark step waits for the step before.
+    All,
+}
+
+impl From<bool> for IndexChecks {
+    /// Returns `All` for true and `Off` for false.
+    fn from(checked: bool) -> Self {
+        if checked { Self::All } else { Self::Off }
+    }
 }
 
 const GIB: u64 = 1 << 30;
@@ -51,10 +74,17 @@ impl TpuOptions {
         Self { fallback: FallbackPolicy::Deny, interpret_from: 0, ..Self::training() }
     }
 
-    /// Returns the preset for finding mistakes: warnings become errors, traces are cut early, and the disk cache is
-    /// off, so that every run compiles the same programs.
+    /// Returns the preset for finding mistakes: warnings become errors, all indices are checked, traces are cut early, and the
+    /// disk cache is off, so that every run compiles the same programs.
     pub fn development() -> Self {
-        Self { strict: true, fallback: FallbackPolicy::Deny, disk_cache: false, trace_cap: 20_000, ..Self::training() }
+        Self {
+            strict: true,
+            fallback: FallbackPolicy::Deny,
+            disk_cache: false,
+            trace_cap: 20_000,
+            check_indices: IndexChecks::All,
+            ..Self::training()
+        }
     }
 
     /// Adds an XLA option, by its `xla_…` name, to every compile. This method adds to a list; the other methods replace
@@ -143,6 +173,10 @@ options! {
     /// warnings. Errors of the disk cache remain warnings, since they cost a compile but never change a result.
     strict(strict: bool): bool = false, strict;
     "BURN_TPU_STRICT": switch, "`0`, `1`";
+
+    /// Which indices are checked. Use [`IndexChecks::All`] to find the op of a wrong result or loss.
+    check_indices(checks: impl Into<IndexChecks>): IndexChecks = IndexChecks::Host, checks.into();
+    "BURN_TPU_CHECK_INDICES": index_checks, "`off`, `host`, `all`";
 
     /// The maximum number of compiled programs in memory, at least 1.
     cache_entries(entries: usize): NonZeroUsize = at_least_one(100), at_least_one(entries);

@@ -2,12 +2,13 @@
 
 mod compile;
 mod host_value;
+mod index_checks;
 mod interpret;
 pub(crate) mod registry;
 mod tier;
 
 pub(crate) use host_value::HostValue;
-
+pub(crate) use index_checks::{IndexCheckQueue, IndexRange};
 pub(crate) use registry::{default_device, forget, runtime, start};
 
 use crate::compiling::Compiling;
@@ -39,6 +40,7 @@ pub(crate) struct DeviceRuntime {
     /// Whether a compile is an error.
     frozen: AtomicBool,
     warned_of_full_trace: AtomicBool,
+    index_checks: IndexCheckQueue,
 }
 
 /// Why a program left no results.
@@ -137,7 +139,8 @@ impl DeviceRuntime {
         let frozen = AtomicBool::new(false);
         let compiling = Compiling::default();
         let warned_of_full_trace = AtomicBool::new(false);
-        Self { device, options, engine, cache, compiling, counters, rng, frozen, warned_of_full_trace }
+        let index_checks = IndexCheckQueue::default();
+        Self { device, options, engine, cache, compiling, counters, rng, frozen, warned_of_full_trace, index_checks }
     }
 
     pub(crate) fn device(&self) -> Device {

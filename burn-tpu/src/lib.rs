@@ -40,7 +40,7 @@
 //! | train | [`TpuOptimizer`] around the optimizer: it ends each step, and keeps f32 master weights for bf16 weights |
 //! | end a step without an optimizer | [`TpuDevice::mark_step`] |
 //! | batch data whose lengths vary | [`Buckets`] |
-//! | set options before the first tensor | [`TpuOptions`], [`FallbackPolicy`]; [`TpuOptions::VARIABLES`] lists the environment |
+//! | set options before the first tensor | [`TpuOptions`], [`FallbackPolicy`], [`IndexChecks`]; [`TpuOptions::VARIABLES`] lists the environment |
 //! | handle errors | [`TpuError`], which says whose [`Fault`] it is; [`BucketsError`] |
 //! | see what ran, and why it compiled | [`TpuDevice::metrics`] returns [`Metrics`] with [`CutReason`], [`Recompile`], [`RecompileCause`] |
 //! | forbid compiles once a loop is warm | [`TpuDevice::freeze`], [`TpuDevice::unfreeze`] |
@@ -70,7 +70,7 @@ pub use optim::{MasterState, TpuOptimizer, WithMasterWeights};
 
 pub use buckets::{Buckets, BucketsError};
 
-pub use burn_tpu_runtime::{FallbackPolicy, Fault, Result, TpuError, TpuOptions};
+pub use burn_tpu_runtime::{FallbackPolicy, Fault, IndexChecks, Result, TpuError, TpuOptions};
 
 pub use burn_tpu_runtime::{CutReason, Metrics, Recompile, RecompileCause};
 

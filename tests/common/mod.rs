@@ -5,7 +5,7 @@
 pub mod child;
 pub mod programs;
 
-use burn_tpu::{Metrics, TpuDevice};
+use burn_tpu::{Metrics, TpuDevice, TpuOptions};
 use proptest::test_runner::{Config as ProptestConfig, RngSeed};
 use std::sync::{Mutex, MutexGuard};
 
@@ -15,7 +15,7 @@ pub fn cpu() -> Option<TpuDevice> {
     match found {
         Ok(_) => {
             // Two devices, whichever test comes first; `ok` since another test may have installed them.
-            burn_tpu::TpuOptions::development().cpu_devices(2).install(&TpuDevice::cpu(0)).ok();
+            development().install(&TpuDevice::cpu(0)).ok();
             Some(TpuDevice::cpu(0))
         }
         Err(error) if std::env::var("BURN_TPU_REQUIRE_PLUGIN").is_ok_and(|v| v == "1") => panic!("{error}"),
@@ -26,12 +26,18 @@ pub fn cpu() -> Option<TpuDevice> {
     }
 }
 
+/// Returns the options of development for two devices. Computed indices are not checked, so that programs are those of
+/// training.
+pub fn development() -> TpuOptions {
+    TpuOptions::development().cpu_devices(2).check_indices(burn_tpu::IndexChecks::Host)
+}
+
 /// Same as [`cpu`], with another device: Burn keeps one default float type per device, so bf16 and f32 tests of one process
 /// must not share one.
 pub fn bf16_cpu() -> Option<TpuDevice> {
     let device = TpuDevice::cpu(1);
     cpu().map(|_| {
-        burn_tpu::TpuOptions::development().cpu_devices(2).install(&device).ok();
+        development().install(&device).ok();
         device
     })
 }

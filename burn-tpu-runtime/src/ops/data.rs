@@ -60,7 +60,8 @@ pub fn run_for_reads(tensors: &[&Tensor]) -> Result<()> {
 
 fn download(x: &Tensor, reason: CutReason) -> Result<HostBytes> {
     let buffer = materialise(x, reason)?;
-    runtime(x.device()).download(&buffer)
+    let bytes = runtime(x.device()).download(&buffer)?;
+    runtime(x.device()).check_indices().map(|()| bytes)
 }
 
 /// Copies the tensor to another device through the host. On the same device it returns the tensor itself, since

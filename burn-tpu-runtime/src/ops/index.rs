@@ -1,11 +1,12 @@
 //! Elements and slices addressed by integer tensors, for every element type.
 //!
-//! Indices may have any integer type. They are not checked, since their values are unknown when an op is recorded: a
-//! gather clamps an index to the nearest valid one, a scatter drops an update that does not fit, and a negative index
-//! is out of range (Burn's other backends panic in all these cases). Sums and products that are scattered into 16-bit
+//! Indices may have any integer type. `index_checks` checks them as far as the device's options say. An index that is not
+//! checked and out of range, as every negative one is, is clamped to the nearest valid one by a gather, and a scatter drops
+//! its update (Burn's other backends panic in all these cases). Sums and products that are scattered into 16-bit
 //! floats run in f32 and are rounded once. With [`ScatterMode::Assign`] and equal indices, the device decides which
 //! update is kept.
 
+use super::index_checks::{check, check_nd};
 use super::{broken_rule, expect_dim};
 use crate::Tensor;
 use crate::trace::{Recorder, record};
@@ -15,6 +16,7 @@ use burn_tpu_graph::{Builder, DType, Dims, NodeId, Result};
 /// Returns the elements of `x` at `indices` along `dim`: element `i` is `x` at `i`, with `indices[i]` as the coordinate
 /// of `dim`.
 pub fn gather(x: Tensor, dim: usize, indices: Tensor) -> Tensor {
+    check("gather", &x, dim, &indices);
     record("gather", [&x, &indices], |r, [x, indices]| {
         expect_aligned(r, "gather", x, dim, indices)?;
         let (rank, dims) = (r.rank(x), r.dims(indices));
@@ -35,6 +37,7 @@ pub fn gather(x: Tensor, dim: usize, indices: Tensor) -> Tensor {
 
 /// Combines each of `values` with the element of `x` at the same coordinates, except `indices` along `dim`.
 pub fn scatter(x: Tensor, dim: usize, indices: Tensor, values: Tensor, combine: Combine) -> Tensor {
+    check("scatter", &x, dim, &indices);
     record("scatter", [&x, &indices, &values], |r, [x, indices, values]| {
         expect_aligned(r, "scatter", x, dim, indices)?;
         let others = all_but(r.rank(x), dim);
@@ -54,6 +57,7 @@ pub fn scatter(x: Tensor, dim: usize, indices: Tensor, values: Tensor, combine: 
 
 /// Returns the slices of `x` along `dim` at `indices` (`[n]`), in their order.
 pub fn select(x: Tensor, dim: usize, indices: Tensor) -> Tensor {
+    check("select", &x, dim, &indices);
     record("select", [&x, &indices], |r, [x, indices]| {
         expect_vector(r, "gather", x, dim, indices)?;
         let mut slice_sizes = r.dims(x);
@@ -78,6 +82,7 @@ pub fn select(x: Tensor, dim: usize, indices: Tensor) -> Tensor {
 
 /// Combines the slices of `values` along `dim` with the slices of `x` at `indices` (`[n]`).
 pub fn select_assign(x: Tensor, dim: usize, indices: Tensor, values: Tensor, combine: Combine) -> Tensor {
+    check("select_assign", &x, dim, &indices);
     record("select_assign", [&x, &indices, &values], |r, [x, indices, values]| {
         expect_vector(r, "scatter", x, dim, indices)?;
         let attrs = ScatterAttrs {
@@ -96,6 +101,7 @@ pub fn select_assign(x: Tensor, dim: usize, indices: Tensor, values: Tensor, com
 
 /// Returns the slices of `x` at the coordinates `indices` (`[.., k]`) of its first k dims.
 pub fn gather_nd(x: Tensor, indices: Tensor) -> Tensor {
+    check_nd("gather_nd", &x, &indices);
     record("gather_nd", [&x, &indices], |r, [x, indices]| {
         let indices = wide(r, indices)?;
         slices_at(r, x, indices)
@@ -104,6 +110,7 @@ pub fn gather_nd(x: Tensor, indices: Tensor) -> Tensor {
 
 /// Updates the slices of `x` at the coordinates `indices` (`[.., k]`) of its first k dims.
 pub fn scatter_nd(x: Tensor, indices: Tensor, values: Tensor, mode: ScatterMode) -> Tensor {
+    check_nd("scatter_nd", &x, &indices);
     record("scatter_nd", [&x, &indices, &values], |r, [x, indices, values]| {
         let indices = wide(r, indices)?;
         into_slices_at(r, x, indices, values, mode)
@@ -112,6 +119,7 @@ pub fn scatter_nd(x: Tensor, indices: Tensor, values: Tensor, mode: ScatterMode)
 
 /// Returns the rows of `weights` (`[v, d]`) at `indices` (`[..]`), with shape `[.., d]`.
 pub fn embedding(weights: Tensor, indices: Tensor) -> Tensor {
+    check("embedding", &weights, 0, &indices);
     record("embedding", [&weights, &indices], |r, [weights, indices]| {
         let indices = as_vectors(r, indices)?;
         slices_at(r, weights, indices)

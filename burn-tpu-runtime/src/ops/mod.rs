@@ -10,6 +10,7 @@ pub mod arithmetic;
 pub mod data;
 pub mod grid_sample;
 pub mod index;
+mod index_checks;
 pub mod matmul;
 pub mod module;
 pub mod movement;

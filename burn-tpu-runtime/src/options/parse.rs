@@ -1,7 +1,7 @@
 //! Parsers for values of environment variables. A parser returns the value, or an error with the rule that the text
 //! breaks.
 
-use super::FallbackPolicy;
+use super::{FallbackPolicy, IndexChecks};
 use crate::error::{Result, TpuError};
 use std::time::Duration;
 
@@ -56,5 +56,14 @@ pub(super) fn policy(value: &str) -> Result<FallbackPolicy, String> {
         "warn" => Ok(FallbackPolicy::Warn),
         "deny" => Ok(FallbackPolicy::Deny),
         _ => Err("is not one of allow, warn, deny".into()),
+    }
+}
+
+pub(super) fn index_checks(value: &str) -> Result<IndexChecks, String> {
+    match value {
+        "off" => Ok(IndexChecks::Off),
+        "host" => Ok(IndexChecks::Host),
+        "all" => Ok(IndexChecks::All),
+        _ => Err("is not one of off, host, all".into()),
     }
 }

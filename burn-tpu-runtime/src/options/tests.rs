@@ -80,5 +80,6 @@ fn parsers_reject_invalid_values_and_name_the_valid_range() {
     assert_eq!((switch("0"), switch("1")), (Ok(false), Ok(true)));
     assert_eq!(list("a, b"), Ok(vec!["a".into(), "b".into()]));
     assert_eq!(policy("allow"), Ok(FallbackPolicy::Allow));
-    assert!(switch("yes").is_err() && policy("always").is_err());
+    assert_eq!(index_checks("all"), Ok(IndexChecks::All));
+    assert!(switch("yes").is_err() && policy("always").is_err() && index_checks("1").is_err());
 }

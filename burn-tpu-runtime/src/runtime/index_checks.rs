@@ -1,0 +1,82 @@
+//! Computed indices that wait for the check of their range.
+//!
+//! With [`IndexChecks::All`](crate::IndexChecks::All), an op that takes indices also records their extremes. Those are
+//! results of the program that computes the op. They are compared with the range at the next read or sync of the device, by
+//! whichever thread, or at the next mark step, whose error the next read or sync returns.
+
+use super::DeviceRuntime;
+use crate::engine::SharedBuffer;
+use crate::error::{Result, TpuError};
+use crate::recompile::Caller;
+use crate::tensor::Tensor;
+use parking_lot::Mutex;
+
+/// The range of an op's indices: from 0 to below the size of the dim that each component of a coordinate addresses.
+pub(crate) struct IndexRange {
+    pub(crate) op: &'static str,
+    /// The dim that the first component addresses.
+    pub(crate) first_dim: usize,
+    pub(crate) sizes: Vec<usize>,
+    pub(crate) caller: Caller,
+}
+
+impl IndexRange {
+    /// Returns the error for the first component that is out of range. `extremes` are the smallest index of each component,
+    /// then the largest of each.
+    pub(crate) fn violation(&self, extremes: &[i64]) -> Option<TpuError> {
+        let (least, most) = extremes.split_at_checked(self.sizes.len())?;
+        let outside = |&component: &usize| {
+            least[component] < 0 || usize::try_from(most[component]).map_or(true, |most| most >= self.sizes[component])
+        };
+        let component = (0..most.len().min(least.len())).find(outside)?;
+        let (size, least, most) = (self.sizes[component], least[component], most[component]);
+        let (op, dim, caller) = (self.op, self.first_dim + component, self.caller.line());
+        Some(TpuError::Index { op, dim, size, least, most, caller })
+    }
+}
+
+/// The checks of one device.
+#[derive(Default)]
+pub(crate) struct IndexCheckQueue {
+    /// The extremes as `i64[2 * components]`, with their ranges, oldest first.
+    waiting: Mutex<Vec<(Tensor, IndexRange)>>,
+    /// What a mark step found.
+    failed: Mutex<Option<TpuError>>,
+}
+
+impl DeviceRuntime {
+    /// Adds a check, to be done when its program has run.
+    pub(crate) fn check_later(&self, extremes: Tensor, range: IndexRange) {
+        self.index_checks.waiting.lock().push((extremes, range));
+    }
+
+    /// Compares the indices of all programs that were dispatched with their ranges, and waits for these programs.
+    ///
+    /// # Errors
+    /// [`TpuError::Index`] for the oldest violation, once.
+    pub(crate) fn check_indices(&self) -> Result<()> {
+        let computed: Vec<_> = {
+            let mut waiting = self.index_checks.waiting.lock();
+            waiting.extract_if(.., |(extremes, _)| extremes.value().is_some()).collect()
+        };
+        let found = computed.iter().find_map(|(extremes, range)| match extremes.value() {
+            Some(Ok(buffer)) => range.violation(&self.integers(buffer)?),
+            // The read of the op's own result reports why nothing was computed.
+            _ => None,
+        });
+        self.index_checks.failed.lock().take().or(found).map_or(Ok(()), Err)
+    }
+
+    /// [`DeviceRuntime::check_indices`] where no error can be returned: it is logged, and the next read or sync returns it.
+    pub(crate) fn note_index_errors(&self) {
+        if let Err(error) = self.check_indices() {
+            tracing::error!(device = %self.device, %error, "an earlier step used an index that is out of range");
+            *self.index_checks.failed.lock() = Some(error);
+        }
+    }
+
+    fn integers(&self, buffer: &SharedBuffer) -> Option<Vec<i64>> {
+        let bytes = self.download(buffer).ok()?;
+        Some(bytes.as_ref().as_chunks().0.iter().map(|&bytes| i64::from_le_bytes(bytes)).collect())
+    }
+}
