@@ -7,7 +7,9 @@
 mod linear_activation;
 mod pass;
 mod pipeline;
+mod roll;
 
 pub use linear_activation::LinearActivation;
 pub use pass::{Pass, Rewritten};
 pub use pipeline::{FusionError, Level, Optimized, Pipeline, Result, Stage, optimize};
+pub use roll::Roll;

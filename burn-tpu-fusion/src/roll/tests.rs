@@ -1,0 +1,287 @@
+use super::*;
+use crate::{Level, Pipeline};
+use burn_tpu_graph::op::{BinaryOp, DotAttrs, UnaryOp};
+use burn_tpu_graph::{Builder, DType, Dims, Graph, Literal, Node, NodeId, Op, TensorType, verify};
+use std::sync::Arc;
+
+/// Enough trips for a loop, whatever the piece.
+const STEPS: usize = 40;
+const WIDTH: usize = 4;
+
+/// A recording in progress.
+#[derive(Default)]
+struct Recording {
+    graph: Graph,
+    parameters: u32,
+}
+
+impl Recording {
+    fn parameter(&mut self, dims: &[usize]) -> NodeId {
+        let index = self.parameters;
+        self.parameters += 1;
+        self.graph.add(Op::Parameter { index, ty: TensorType::new(DType::F32, dims) }, &[]).unwrap()
+    }
+
+    fn square(&mut self) -> NodeId {
+        self.parameter(&[WIDTH, WIDTH])
+    }
+
+    fn zeros(&mut self, dims: &[usize]) -> NodeId {
+        self.graph.splat(DType::F32, dims, 0.0).unwrap()
+    }
+
+    fn dot(&mut self, a: NodeId, b: NodeId) -> NodeId {
+        let attrs = DotAttrs {
+            lhs_batch: Dims::new(),
+            rhs_batch: Dims::new(),
+            lhs_contract: Dims::from_slice(&[1]),
+            rhs_contract: Dims::from_slice(&[0]),
+            result: DType::F32,
+        };
+        self.graph.dot_general(a, b, attrs).unwrap()
+    }
+
+    fn binary(&mut self, op: BinaryOp, a: NodeId, b: NodeId) -> NodeId {
+        self.graph.binary(op, a, b).unwrap()
+    }
+
+    fn unary(&mut self, op: UnaryOp, x: NodeId) -> NodeId {
+        self.graph.unary(op, x).unwrap()
+    }
+
+    /// Returns row block `at` of `[n, WIDTH, WIDTH]` as `[WIDTH, WIDTH]`.
+    fn taken(&mut self, x: NodeId, at: usize) -> NodeId {
+        let slice = self.graph.slice_dim(x, 0, at, at + 1).unwrap();
+        self.graph.reshape(slice, &[WIDTH, WIDTH]).unwrap()
+    }
+
+    /// Returns a buffer with `value` as row block `at`.
+    fn assigned(&mut self, buffer: NodeId, value: NodeId, at: usize) -> NodeId {
+        let entry = self.graph.reshape(value, &[1, WIDTH, WIDTH]).unwrap();
+        let start = |graph: &mut Graph, at: usize| graph.constant(Literal::scalar(DType::I32, at as i64)).unwrap();
+        let starts = [at, 0, 0].map(|at| start(&mut self.graph, at));
+        self.graph.dynamic_update_slice(buffer, entry, &starts).unwrap()
+    }
+
+    /// Returns the next state of a cell of ten nodes.
+    fn cell(&mut self, x: NodeId, state: NodeId, [a, b]: [NodeId; 2]) -> NodeId {
+        let (from_x, from_state) = (self.dot(x, a), self.dot(state, b));
+        let sum = self.binary(BinaryOp::Add, from_x, from_state);
+        let gate = self.unary(UnaryOp::Logistic, sum);
+        let new = self.unary(UnaryOp::Tanh, sum);
+        let (kept, added) = (self.binary(BinaryOp::Mul, gate, state), self.binary(BinaryOp::Mul, gate, new));
+        self.binary(BinaryOp::Add, kept, added)
+    }
+
+    /// Returns the states of a recurrent layer over `x`, from zeros.
+    fn states(&mut self, x: NodeId, weights: [NodeId; 2], order: impl Iterator<Item = usize>) -> Vec<NodeId> {
+        let mut state = self.zeros(&[WIDTH, WIDTH]);
+        order
+            .map(|at| {
+                let x = self.taken(x, at);
+                state = self.cell(x, state, weights);
+                state
+            })
+            .collect()
+    }
+
+    fn program(self, outputs: &[NodeId]) -> Program {
+        Program::canonical(&self.graph, outputs).unwrap().0
+    }
+}
+
+/// Runs the pass, checks what it promises, and returns the loops of the result.
+#[track_caller]
+fn rolled(program: &Program) -> Vec<(usize, Arc<Program>)> {
+    verify(program).unwrap();
+    let once = Roll.run(program).unwrap();
+    verify(&once.program).unwrap();
+    let twice = Roll.run(&once.program).unwrap();
+    assert_eq!((twice.count, &twice.program), (0, &once.program), "a second run finds something");
+    assert_eq!(Roll.run(program).unwrap().program, once.program, "two runs differ");
+    let inputs = |program: &Program| {
+        let mut inputs: Vec<_> = program.parameters().map(|(index, ty)| (index, ty.clone())).collect();
+        inputs.sort_by_key(|&(index, _)| index);
+        inputs
+    };
+    assert_eq!(inputs(program), inputs(&once.program));
+    assert!(program.output_types().eq(once.program.output_types()));
+    let loops: Vec<_> = once.program.graph().nodes().iter().filter_map(body_of).collect();
+    assert_eq!(loops.len(), once.count);
+    if loops.is_empty() {
+        assert_eq!(&once.program, program);
+    }
+    loops
+}
+
+fn body_of(node: &Node) -> Option<(usize, Arc<Program>)> {
+    match &node.op {
+        Op::For { trips, body } => Some((*trips, Arc::clone(body))),
+        _ => None,
+    }
+}
+
+fn count(program: &Program, name: &str) -> usize {
+    program.graph().nodes().iter().filter(|node| node.op.short_name() == name).count()
+}
+
+#[test]
+fn a_state_is_carried_and_an_input_is_scanned() {
+    for reverse in [false, true] {
+        let mut r = Recording::default();
+        let (x, weights) = (r.parameter(&[STEPS, WIDTH, WIDTH]), [r.square(), r.square()]);
+        let order: Vec<usize> = if reverse { (0..STEPS).rev().collect() } else { (0..STEPS).collect() };
+        let states = r.states(x, weights, order.into_iter());
+        let loops = rolled(&r.program(&[states[STEPS - 1]]));
+        assert_eq!(loops.len(), 1);
+        let (trips, body) = &loops[0];
+        assert_eq!((*trips, count(body, "dot_general"), count(body, "dynamic_slice")), (STEPS, 2, 1));
+        // State, input, two weights.
+        assert_eq!(body.outputs().len(), 4, "{body}");
+    }
+}
+
+#[test]
+fn a_chain_of_updates_is_one_buffer() {
+    let mut r = Recording::default();
+    let (x, weights) = (r.parameter(&[STEPS, WIDTH, WIDTH]), [r.square(), r.square()]);
+    let mut state = r.square();
+    let mut buffer = r.zeros(&[STEPS, WIDTH, WIDTH]);
+    for at in 0..STEPS {
+        let x = r.taken(x, at);
+        state = r.cell(x, state, weights);
+        buffer = r.assigned(buffer, state, at);
+    }
+    let loops = rolled(&r.program(&[buffer, state]));
+    let (trips, body) = &loops[0];
+    assert_eq!((loops.len(), *trips, count(body, "dynamic_update_slice")), (1, STEPS, 1), "{body}");
+}
+
+/// A loop and its reverse: sums over the values that the first one computes, in the other direction.
+#[test]
+fn values_are_stacked_for_a_later_loop() {
+    let mut r = Recording::default();
+    let (x, weights) = (r.parameter(&[STEPS, WIDTH, WIDTH]), [r.square(), r.square()]);
+    let states = r.states(x, weights, 0..STEPS);
+    let mut error = r.square();
+    let mut sum = None;
+    for &state in states.iter().rev() {
+        let slope = r.unary(UnaryOp::Cos, state);
+        let back = r.dot(error, weights[1]);
+        error = r.binary(BinaryOp::Mul, back, slope);
+        let clipped = r.unary(UnaryOp::Tanh, error);
+        let term = r.dot(state, clipped);
+        let term = r.unary(UnaryOp::Sin, term);
+        let term = r.unary(UnaryOp::Floor, term);
+        // The first term is not added to anything.
+        sum = Some(sum.map_or(term, |sum| r.binary(BinaryOp::Add, term, sum)));
+    }
+    let loops = rolled(&r.program(&[sum.unwrap(), error]));
+    let trips: Vec<usize> = loops.iter().map(|(trips, _)| *trips).collect();
+    assert_eq!(trips, [STEPS, STEPS - 1]);
+    assert_eq!(count(&loops[0].1, "dynamic_update_slice"), 1, "one stack: {}", loops[0].1);
+    assert_eq!(count(&loops[1].1, "dynamic_slice"), 1, "{}", loops[1].1);
+}
+
+/// Layers with weights of their own repeat in kind only.
+#[test]
+fn copies_with_parameters_of_their_own_are_left_alone() {
+    let mut r = Recording::default();
+    let mut state = r.square();
+    for _ in 0..STEPS {
+        let (x, weights) = (r.square(), [r.square(), r.square()]);
+        state = r.cell(x, state, weights);
+    }
+    assert!(rolled(&r.program(&[state])).is_empty());
+}
+
+#[test]
+fn element_wise_chains_and_short_repetitions_are_left_alone() {
+    let mut r = Recording::default();
+    let mut state = r.square();
+    for _ in 0..400 {
+        state = r.unary(UnaryOp::Sin, state);
+    }
+    assert!(rolled(&r.program(&[state])).is_empty());
+    let mut r = Recording::default();
+    let (x, weights) = (r.parameter(&[STEPS, WIDTH, WIDTH]), [r.square(), r.square()]);
+    let states = r.states(x, weights, 0..MIN_MEMBERS / 10);
+    assert!(rolled(&r.program(&[states[MIN_MEMBERS / 10 - 1]])).is_empty());
+}
+
+/// The sums of two weights' gradients have the keys of a piece of half the length.
+#[test]
+fn a_piece_of_equal_parts_is_found() {
+    let mut r = Recording::default();
+    let (x, y) = (r.parameter(&[70, WIDTH, WIDTH]), r.parameter(&[70, WIDTH, WIDTH]));
+    let mut sums = [r.square(), r.square()];
+    for at in 0..70 {
+        for (sum, source) in sums.iter_mut().zip([x, y]) {
+            let term = r.taken(source, at);
+            let term = r.dot(term, term);
+            *sum = r.binary(BinaryOp::Add, term, *sum);
+        }
+    }
+    let loops = rolled(&r.program(&sums));
+    assert_eq!((loops.len(), loops[0].0, loops[0].1.outputs().len()), (1, 70, 4));
+}
+
+/// Values that single nodes read come out of the stack; the last one is the carry.
+#[test]
+fn values_of_single_trips_can_be_read() {
+    let mut r = Recording::default();
+    let (x, weights) = (r.parameter(&[STEPS, WIDTH, WIDTH]), [r.square(), r.square()]);
+    let states = r.states(x, weights, 0..STEPS);
+    let picked = [states[3], states[17], states[STEPS - 1]];
+    let loops = rolled(&r.program(&picked));
+    assert_eq!((loops.len(), count(&loops[0].1, "dynamic_update_slice")), (1, 1));
+}
+
+#[test]
+fn random_numbers_and_other_results_stay_in_their_trip() {
+    let mut r = Recording::default();
+    let mut key = r.graph.splat(DType::U64, &[2], 1i64).unwrap();
+    let (mut state, weight) = (r.square(), r.square());
+    for _ in 0..STEPS {
+        let (next, bits) = r.graph.rng_bit_generator(key, DType::U32, &[WIDTH, WIDTH]).unwrap();
+        key = next;
+        let noise = r.graph.convert(bits, DType::F32).unwrap();
+        let moved = r.dot(state, weight);
+        let moved = r.unary(UnaryOp::Tanh, moved);
+        let sum = r.binary(BinaryOp::Add, moved, noise);
+        let sum = r.unary(UnaryOp::Sin, sum);
+        state = r.unary(UnaryOp::Cos, sum);
+    }
+    let loops = rolled(&r.program(&[state]));
+    assert_eq!((loops.len(), count(&loops[0].1, "rng_bit_generator")), (1, 1));
+}
+
+/// An integer that grows is computed from the trip.
+#[test]
+fn numbers_that_grow_are_counted() {
+    let mut r = Recording::default();
+    let (mut state, weight) = (r.square(), r.square());
+    for step in 0..STEPS {
+        let number = r.graph.constant(Literal::scalar(DType::I64, 100 - 2 * step as i64)).unwrap();
+        let offset = r.graph.constant(Literal::scalar(DType::I64, 5i64)).unwrap();
+        let number = r.binary(BinaryOp::Add, number, offset);
+        let number = r.graph.convert(number, DType::F32).unwrap();
+        let number = r.graph.broadcast_to(number, &[WIDTH, WIDTH]).unwrap();
+        let moved = r.dot(state, weight);
+        let sum = r.binary(BinaryOp::Mul, moved, number);
+        let sum = r.unary(UnaryOp::Sin, sum);
+        state = r.unary(UnaryOp::Cos, sum);
+    }
+    let loops = rolled(&r.program(&[state]));
+    assert_eq!((loops.len(), loops[0].0), (1, STEPS));
+}
+
+#[test]
+fn the_pipeline_rolls_at_the_full_level() {
+    let mut r = Recording::default();
+    let (x, weights) = (r.parameter(&[STEPS, WIDTH, WIDTH]), [r.square(), r.square()]);
+    let states = r.states(x, weights, 0..STEPS);
+    let program = r.program(&states[STEPS - 1..]);
+    let optimized = Pipeline::new(Level::Full).verify(true).run(program).unwrap();
+    assert!(optimized.applied.contains(&("roll", 1)), "{:?}", optimized.applied);
+}
