@@ -1,7 +1,38 @@
 //! Reference implementations for the tests of this workspace. They need the feature `testing` and are not part of the
 //! public interface.
 
+use crate::{Device, Result};
+use burn_tpu_fusion::Level;
+use burn_tpu_graph::Program;
+use std::cell::Cell;
+use std::sync::Arc;
+
 pub use crate::engine::{CPU_COMPILER_FLAGS, interpret_program};
+
+thread_local! {
+    /// The level of the rewrites of the programs that this thread cuts.
+    static LEVEL: Cell<Level> = const { Cell::new(Level::Full) };
+}
+
+pub(crate) fn level() -> Level {
+    LEVEL.get()
+}
+
+/// Returns what `work` returns. New programs that it cuts on this thread are rewritten at `level`.
+pub fn with_level<T>(level: Level, work: impl FnOnce() -> T) -> T {
+    let before = LEVEL.replace(level);
+    let result = work();
+    LEVEL.set(before);
+    result
+}
+
+/// Returns the programs of the step that a training loop repeats, after the rewrites. Nothing is compiled or run.
+///
+/// # Errors
+/// Fails for a step that computes nothing that the caller still holds.
+pub fn recorded<S>(build: impl FnOnce(&Device) -> S, step: impl FnMut(S, &Device) -> S) -> Result<Vec<Arc<Program>>> {
+    crate::fit::record(build, step).map(|step| step.programs)
+}
 
 /// Returns whether a tensor's value has been computed: false for one that waits for a cut, and for one whose program runs.
 pub fn is_computed(tensor: &crate::Tensor) -> bool {

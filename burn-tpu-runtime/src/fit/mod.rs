@@ -16,6 +16,9 @@ mod table;
 pub use report::{Buffer, BufferKind, FitReport, Memory, MxuAdvice, Price, SliceFit, Speed, StepReport, Verdict};
 pub use specs::{Spec, Specs};
 
+#[cfg(feature = "testing")]
+pub(crate) use record::record;
+
 use crate::engine;
 use crate::error::{Result, TpuError};
 use crate::topology::{Generation, Topology};

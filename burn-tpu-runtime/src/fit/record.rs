@@ -12,8 +12,8 @@ use std::sync::Arc;
 const MOST_STEPS: usize = 5;
 
 /// The programs of one step.
-pub(super) struct Step {
-    pub(super) programs: Vec<Arc<Program>>,
+pub(crate) struct Step {
+    pub(crate) programs: Vec<Arc<Program>>,
     /// Whether the step before ran the same programs. If not, this loop compiles at every step.
     pub(super) settled: bool,
 }
@@ -22,7 +22,7 @@ pub(super) struct Step {
 ///
 /// # Errors
 /// [`TpuError::Step`] for a step that computes nothing that the caller still holds.
-pub(super) fn record<S>(build: impl FnOnce(&Device) -> S, mut step: impl FnMut(S, &Device) -> S) -> Result<Step> {
+pub(crate) fn record<S>(build: impl FnOnce(&Device) -> S, mut step: impl FnMut(S, &Device) -> S) -> Result<Step> {
     let recorded = RecordedPrograms::default();
     let device = Device::new(Platform::Topology, topology::register_recording(recorded.clone())?);
     let mut state = build(&device);

@@ -8,6 +8,8 @@ use crate::error::{Result, TpuError};
 use crate::metrics::Counters;
 use crate::program::{Compiled, Recorded, SlotAssumptions};
 use crate::recompile::{DivergenceTracker, Recompile, RecompileCause};
+#[cfg(not(feature = "testing"))]
+use burn_tpu_fusion::Level;
 use burn_tpu_graph::Program;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -89,7 +91,7 @@ impl DeviceRuntime {
         let assumptions = older.map_or_else(all, |older| older.still_true(slots));
         let program = program.bake(|index| assumptions.offset(index)).map_err(internal)?;
         let program = program.share(|index| assumptions.input_of(index)).map_err(internal)?;
-        let program = burn_tpu_fusion::optimize(program, burn_tpu_fusion::Level::Full).map_err(internal)?;
+        let program = burn_tpu_fusion::optimize(program, level()).map_err(internal)?;
         Counters::add_time(&self.counters.rewrite_ns, start.elapsed());
         Ok((program, assumptions))
     }
@@ -117,6 +119,15 @@ impl DeviceRuntime {
         })
     }
 }
+
+/// Returns the level of the rewrites.
+#[cfg(not(feature = "testing"))]
+fn level() -> Level {
+    Level::Full
+}
+
+#[cfg(feature = "testing")]
+use crate::testing::level;
 
 fn internal(error: impl std::fmt::Display) -> TpuError {
     TpuError::Bug(error.to_string())
