@@ -3,7 +3,7 @@
 mod common;
 
 use burn::tensor::{IndexingUpdateOp, Int, Tensor, TensorData};
-use burn_tpu::{IndexChecks, Tpu, TpuDevice, TpuOptions};
+use burn_tpu::{Tpu, TpuDevice, TpuOptions};
 use common::{alone, counted};
 
 type B = Tpu<f32>;

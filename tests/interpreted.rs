@@ -12,7 +12,7 @@ use common::alone;
 type B = Tpu<f32>;
 
 /// Runs before a program is compiled.
-const RUNS: u64 = 8;
+const RUNS: u64 = 100;
 
 /// Returns a device of the CPU plugin that interprets new programs; `None` if there is no plugin.
 fn device() -> Option<TpuDevice> {

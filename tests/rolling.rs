@@ -17,7 +17,7 @@ use burn::optim::AdamConfig;
 use burn::record::{BinBytesRecorder, FullPrecisionSettings, Recorder};
 use burn::tensor::backend::{AutodiffBackend, Backend};
 use burn_flex::Flex;
-use burn_tpu::{MarkStep, Tpu, TpuDevice};
+use burn_tpu::{Tpu, TpuDevice, TpuOptimizer};
 use burn_tpu_fusion::{Level, Pass, Roll};
 use burn_tpu_graph::{DType, Op, Program, verify};
 use burn_tpu_runtime::Device;
@@ -140,7 +140,7 @@ fn a_step_with_loops_compiles_for_a_tpu() {
     let device = TpuDevice::topology("v5e:1x1").expect("a slice's name");
     let _alone = alone();
     let mut model = Model::<F32>::new(Layer::Lstm, INPUTS, WIDTH, &device);
-    let mut optimizer = MarkStep::new(AdamConfig::new().init());
+    let mut optimizer = TpuOptimizer::new(AdamConfig::new().init());
     for _ in 0..2 {
         (model, _) = step(model, &mut optimizer, sequences::<F32>([BATCH, 28, INPUTS], &device));
     }

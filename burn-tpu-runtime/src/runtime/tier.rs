@@ -4,7 +4,7 @@
 //! the same run makes the same choices, and gives the same bits.
 //!
 //! 1. What only reads values on the host, and does little with them, is the host's: the device would wait for its inputs.
-//! 2. A new program with little work is interpreted for as many runs as a compile takes, at most eight.
+//! 2. A new program with little work is interpreted for as many runs as a compile takes, at most a hundred.
 //! 3. A program of which only the host's part is new (a mask that is built row by row, a batch that is stacked item by item)
 //!    is split: the host's part is interpreted, and the device's part is compiled once.
 //! 4. So is a program that comes back with many small values to transfer.
@@ -20,7 +20,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
 /// The most runs of a program in the interpreter before it is compiled.
-const MOST_RUNS: u64 = 8;
+const MOST_RUNS: u64 = 100;
 
 /// The cost of a compile in element operations of the interpreter, each about 5 ns: 10 ms for any program, 1 ms for each node,
 /// and 1.2 us for each pair of nodes, since XLA's CPU compiler is quadratic in the length of a program.

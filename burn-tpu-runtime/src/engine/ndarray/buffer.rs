@@ -65,18 +65,23 @@ macro_rules! buffers {
             }
 
             fn read(bytes: &[u8]) -> Vec<Self> {
-                let read: fn([u8; $size]) -> $ty = $read;
+                let read = typed::<[u8; $size], $ty, _>($read);
                 bytes.chunks_exact($size).map(|c| read(<[u8; $size]>::try_from(c).unwrap_or_default())).collect()
             }
 
             fn write(elements: &[Self]) -> Vec<u8> {
-                let write: fn($ty) -> [u8; $size] = $write;
+                let write = typed::<$ty, [u8; $size], _>($write);
                 let mut bytes = vec![0; elements.len() * $size];
                 bytes.chunks_exact_mut($size).zip(elements).for_each(|(c, &v)| c.copy_from_slice(&write(v)));
                 bytes
             }
         })*
     };
+}
+
+/// Names the types of a function without making it a pointer, which would be called for every element.
+fn typed<A, R, F: Fn(A) -> R>(function: F) -> F {
+    function
 }
 
 buffers! {
