@@ -23,6 +23,7 @@ use burn_tpu_graph::{DType, Op, Program, verify};
 use burn_tpu_runtime::Device;
 use burn_tpu_runtime::testing::{interpret_program, recorded, with_level};
 use common::{alone, counted};
+use half::bf16;
 use proptest::test_runner::TestRunner;
 use recurrent::{BATCH, INPUTS, Layer, Model, WIDTH, sequences, step};
 
@@ -31,12 +32,21 @@ type F32 = Autodiff<Tpu<f32>>;
 /// Returns the program of one training step (forward, backward, Adam) on `[batch, steps, inputs]`, after the rewrites of a
 /// level.
 fn step_program(layer: Layer, dims: [usize; 3], width: usize, level: Level) -> Program {
+    step_program_of::<F32>(layer, dims, width, level)
+}
+
+fn step_program_of<B: AutodiffBackend<Device = TpuDevice>>(
+    layer: Layer,
+    dims: [usize; 3],
+    width: usize,
+    level: Level,
+) -> Program {
     let build = |device: &Device| {
-        let model = Model::<F32>::new(layer, dims[2], width, &TpuDevice::from(*device));
+        let model = Model::<B>::new(layer, dims[2], width, &TpuDevice::from(*device));
         (model, AdamConfig::new().init(), None)
     };
-    let train = |(model, mut optimizer, _): (Model<F32>, _, Option<_>), device: &Device| {
-        let (model, loss) = step(model, &mut optimizer, sequences::<F32>(dims, &TpuDevice::from(*device)));
+    let train = |(model, mut optimizer, _): (Model<B>, _, Option<_>), device: &Device| {
+        let (model, loss) = step(model, &mut optimizer, sequences::<B>(dims, &TpuDevice::from(*device)));
         (model, optimizer, Some(loss))
     };
     let mut programs = with_level(level, || recorded(build, train)).expect("a step");
@@ -81,6 +91,12 @@ fn time_steps_become_loops_of_a_size_that_does_not_depend_on_their_number() {
         let [short, long] = [short, long].map(|program| program.graph().len());
         assert!(long.abs_diff(short) <= 4, "{layer:?}: {short} and {long} nodes");
     }
+}
+
+#[test]
+fn steps_in_bf16_are_rolled_too() {
+    let program = step_program_of::<Autodiff<Tpu<bf16>>>(Layer::Lstm, [BATCH, 80, INPUTS], WIDTH, Level::Full);
+    assert_eq!(loops(&program).len(), 3, "{:?}", loops(&program));
 }
 
 #[test]

@@ -74,7 +74,11 @@ fn roll(program: &Program) -> Result<Option<(Program, usize)>, GraphError> {
     if loops.is_empty() {
         return Ok(None);
     }
-    Ok(Some((emit::emit(&sequence, &loops)?, loops.len())))
+    let rolled = emit::emit(&sequence, &loops)?;
+    // A value of one trip that is read outside becomes a slice of a buffer. Many such values could outweigh the loops.
+    let replaced: usize = loops.iter().map(|found| found.end() - found.start).sum();
+    let is_shorter = rolled.graph().len() + replaced / 2 <= sequence.graph().len();
+    Ok(is_shorter.then_some((rolled, loops.len())))
 }
 
 #[cfg(test)]

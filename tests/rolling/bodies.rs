@@ -124,8 +124,13 @@ impl Recipe {
         }
         let (second, sums) = recorder.repeat(self, 1, &given);
         let picked = self.picked.iter().map(|&trip| first[usize::from(trip) % self.trips][0]);
+        let mut others: Vec<NodeId> = first.iter().map(|states| states[1]).collect();
+        if self.picked.len() == 1 {
+            others.reverse();
+        }
+        let joined = recorder.graph.concatenate(&others, usize::from(self.irregular)).unwrap();
         let last = second[self.trips - 1];
-        let outputs: Vec<NodeId> = picked.chain([buffer, sums, last[0], last[1]]).collect();
+        let outputs: Vec<NodeId> = picked.chain([buffer, sums, joined, last[0], last[1]]).collect();
         Program::canonical(&recorder.graph, &outputs).unwrap().0
     }
 }

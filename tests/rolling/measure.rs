@@ -4,6 +4,8 @@ use super::common::programs;
 use super::recurrent::Layer;
 use super::{loops, step_program};
 use burn_tpu_fusion::Level;
+use burn_tpu_graph::{Program, lower};
+use burn_tpu_pjrt::{CompileOptions, PluginKind, TopologyDescription};
 use std::time::Instant;
 
 /// `[batch, steps, inputs]` without the steps, and the width, of the same layer in JAX.
@@ -17,6 +19,16 @@ fn cpu_seconds() -> f64 {
     let after_name = stat.rsplit(')').next().unwrap_or_default();
     let ticks: Vec<f64> = after_name.split_whitespace().skip(11).take(2).filter_map(|t| t.parse().ok()).collect();
     ticks.iter().sum::<f64>() / 100.0
+}
+
+/// Returns the CPU seconds that libtpu needs to compile a program for a v5e.
+fn compile_for_tpu(program: &Program) -> Option<f64> {
+    let libtpu = programs::plugin(PluginKind::Tpu, "BURN_TPU_REQUIRE_LIBTPU")?;
+    let slice = TopologyDescription::new(libtpu, "v5e:1x1", &[]).expect("a slice's name");
+    let lowered = programs::pjrt_program(&lower(program).expect("a program"));
+    let before = cpu_seconds();
+    slice.compile(&lowered, &CompileOptions::default()).expect("it compiles");
+    Some(cpu_seconds() - before)
 }
 
 /// Prints what a training step costs. `ROLLING_STEPS=28,100` sets the numbers of time steps, `ROLLING_OFF=1` leaves the loops
@@ -36,6 +48,7 @@ fn compile_and_run_times() {
         let before = cpu_seconds();
         let compiled = programs::compile(&client, &program, &programs::cpu_options()).expect("it compiles");
         let compile = cpu_seconds() - before;
+        let tpu = compile_for_tpu(&program).unwrap_or(f64::NAN);
         let slots = vec![u64::from(0.5f32.to_bits()); 10_000];
         let mut shortest = f64::INFINITY;
         let before = cpu_seconds();
@@ -47,8 +60,8 @@ fn compile_and_run_times() {
         }
         let cpu = 1e3 * (cpu_seconds() - before) / f64::from(runs);
         eprintln!(
-            "LSTM over {steps} steps, {level:?}: {} nodes of {}, loops {:?}; rewrite {rewrite:.1?}; compile {compile:.1} CPU s; \
-             run {shortest:.2} ms, {cpu:.2} CPU ms",
+            "LSTM over {steps} steps, {level:?}: {} nodes of {}, loops {:?}; rewrite {rewrite:.1?}; compile {compile:.1} CPU s, \
+             for v5e {tpu:.1}; run {shortest:.2} ms, {cpu:.2} CPU ms",
             program.graph().len(),
             unrolled.graph().len(),
             loops(&program)

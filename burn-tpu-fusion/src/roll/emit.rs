@@ -1,5 +1,6 @@
 //! The program with its loops.
 
+use super::MIN_TRIPS;
 use super::body::{body, stack_type};
 use super::carries::{Carry, Reads};
 use super::piece::{Loop, Loops, Position};
@@ -52,10 +53,56 @@ impl Emitter<'_> {
     /// Adds a node that is in no loop.
     fn copy(&mut self, id: NodeId) -> Result<()> {
         let node = self.sequence.graph().node(id);
-        let operands = node.operands.iter().map(|&operand| self.value(operand)).collect::<Result<Vec<_>>>()?;
         self.graph.set_label(self.sequence.graph().label(id));
-        self.renamed[id.index()] = Some(self.graph.add(node.op.clone(), &operands)?);
+        let operands = match node.op {
+            Op::Concatenate { dim } => self.joined(&node.operands, dim)?,
+            _ => node.operands.iter().map(|&operand| self.value(operand)).collect::<Result<Vec<_>>>()?,
+        };
+        self.graph.set_label(self.sequence.graph().label(id));
+        self.renamed[id.index()] = Some(match (&node.op, &operands[..]) {
+            (Op::Concatenate { .. }, &[only]) => only,
+            (op, operands) => self.graph.add(op.clone(), operands)?,
+        });
         Ok(())
+    }
+
+    /// Returns the operands of a concatenation, in which the values of consecutive trips are one operand.
+    fn joined(&mut self, operands: &[NodeId], dim: usize) -> Result<Vec<NodeId>> {
+        let trips: Vec<_> = operands.iter().map(|&operand| self.stacked(operand)).collect();
+        let mut joined = Vec::new();
+        let mut at = 0;
+        while at < operands.len() {
+            let count = consecutive(&trips[at..]);
+            joined.push(match trips[at] {
+                Some((member, first)) if count >= MIN_TRIPS => {
+                    let last = trips[at + count - 1].map_or(first, |(_, last)| last);
+                    self.side_by_side(self.stacks[&member], [first, last], dim)?
+                }
+                _ => self.value(operands[at])?,
+            });
+            at += if count >= MIN_TRIPS { count } else { 1 };
+        }
+        Ok(joined)
+    }
+
+    /// Returns the values of a stack from a first to a last trip, side by side along `dim`.
+    fn side_by_side(&mut self, stack: NodeId, [first, last]: [usize; 2], dim: usize) -> Result<NodeId> {
+        let mut values = self.graph.slice_dim(stack, 0, first.min(last), first.max(last) + 1)?;
+        if last < first {
+            values = self.graph.reverse(values, &[0])?;
+        }
+        let mut dims = self.graph.dims(values);
+        let order: Dims = (1..=dim).chain([0]).chain(dim + 1..dims.len()).collect();
+        let moved = self.graph.transpose(values, &order)?;
+        let count = dims.remove(0);
+        dims[dim] *= count;
+        self.graph.reshape(moved, &dims)
+    }
+
+    /// Returns where the value of a trip is in a stack.
+    fn stacked(&self, id: NodeId) -> Option<(Position, usize)> {
+        let found = self.sequence.place(id).and_then(|place| self.loops.at(place));
+        found.filter(|(member, _)| self.stacks.contains_key(member))
     }
 
     /// Returns the new node of an old one: for a value of a trip, a slice of the buffer that has the values of all trips.
@@ -63,12 +110,11 @@ impl Emitter<'_> {
         if let Some(new) = self.renamed[id.index()] {
             return Ok(new);
         }
-        let trip = self.sequence.place(id).and_then(|place| self.loops.at(place));
-        let stacked = trip.and_then(|(member, trip)| Some((*self.stacks.get(&member)?, trip)));
-        let Some((stack, trip)) = stacked else {
+        let Some((member, trip)) = self.stacked(id) else {
             let rule = format!("nothing returns the value of {id}");
             return Err(GraphError { op: "graph.for", operands: String::new(), rule });
         };
+        let stack = self.stacks[&member];
         self.graph.set_label(self.sequence.graph().label(id));
         let taken = self.graph.slice_dim(stack, 0, trip, trip + 1)?;
         let new = self.graph.reshape(taken, &self.sequence.graph().ty(id).dims)?;
@@ -120,4 +166,15 @@ impl Emitter<'_> {
         let dims = Dims::from_slice(&ty.dims);
         self.graph.splat(ty.dtype, &dims, 0i64)
     }
+}
+
+/// Returns how many values, from the first one, are one member's in trips that follow each other, up or down.
+fn consecutive(trips: &[Option<(Position, usize)>]) -> usize {
+    let steps = trips.windows(2).map(|pair| match pair {
+        [Some((a, from)), Some((b, to))] if a == b => to.checked_signed_diff(*from).unwrap_or(0),
+        _ => 0,
+    });
+    let mut steps = steps.peekable();
+    let Some(step) = steps.peek().copied().filter(|step| step.abs() == 1) else { return 1 };
+    1 + steps.take_while(|&next| next == step).count()
 }

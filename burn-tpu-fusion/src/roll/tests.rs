@@ -237,6 +237,41 @@ fn values_of_single_trips_can_be_read() {
     assert_eq!((loops.len(), count(&loops[0].1, "dynamic_update_slice")), (1, 1));
 }
 
+/// A concatenation of all values is the stack itself.
+#[test]
+fn joined_values_are_one_buffer() {
+    for (reverse, dim) in [(false, 0), (true, 0), (false, 1), (true, 1)] {
+        let mut r = Recording::default();
+        let (x, weights) = (r.parameter(&[STEPS, WIDTH, WIDTH]), [r.square(), r.square()]);
+        let mut states = r.states(x, weights, 0..STEPS);
+        if reverse {
+            states.reverse();
+        }
+        let all = r.graph.concatenate(&states, dim).unwrap();
+        let program = r.program(&[all]);
+        assert_eq!(rolled(&program).len(), 1);
+        let found = Roll.run(&program).unwrap().program;
+        assert_eq!((count(&found, "concatenate"), count(&found, "slice")), (0, 0), "{found}");
+    }
+}
+
+/// Every value has a reader of its own: their slices would be as long as the recording.
+#[test]
+fn a_loop_whose_values_are_read_one_by_one_is_left_alone() {
+    let mut r = Recording::default();
+    let (x, weights) = (r.parameter(&[STEPS, WIDTH, WIDTH]), [r.square(), r.square()]);
+    let mut state = r.square();
+    let mut outputs = Vec::new();
+    for at in 0..STEPS {
+        let x = r.taken(x, at);
+        let wide = r.dot(x, weights[0]);
+        let own = r.unary(UnaryOp::Sin, wide);
+        state = r.cell(own, state, weights);
+        outputs.extend([wide, own, state]);
+    }
+    assert!(rolled(&r.program(&outputs)).is_empty());
+}
+
 #[test]
 fn random_numbers_and_other_results_stay_in_their_trip() {
     let mut r = Recording::default();
