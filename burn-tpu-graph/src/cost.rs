@@ -99,6 +99,15 @@ pub fn work(program: &Program) -> u64 {
     products + cost.elementwise_flops + cost.reduction_flops + cost.transcendentals + elements(program)
 }
 
+/// Returns the number of nodes of a program, those of loop bodies included: what a compiler has to read.
+pub fn nodes(program: &Program) -> usize {
+    let of = |node: &Node| match &node.op {
+        Op::For { body, .. } => 1 + nodes(body),
+        _ => 1,
+    };
+    program.graph().nodes().iter().map(of).sum()
+}
+
 /// Returns the number of elements that the nodes of a program make.
 fn elements(program: &Program) -> u64 {
     let made = |node: &Node| match &node.op {

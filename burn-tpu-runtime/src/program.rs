@@ -86,6 +86,8 @@ pub(crate) enum Count {
     Family,
     /// It was in memory, and came with many values to transfer.
     Transfers,
+    /// The number of its nodes after the rewrites.
+    Nodes,
 }
 
 /// The parameters of a program that were on the host, and its parts.
@@ -215,6 +217,11 @@ impl ProgramCache {
     /// Returns the number of events of a program.
     pub(crate) fn counted(&self, event: Count, program: &Program) -> u32 {
         self.programs.lock().counts.get(&(event, hash(program))).copied().unwrap_or(0)
+    }
+
+    /// Remembers a number of a program.
+    pub(crate) fn note(&self, what: Count, program: &Program, number: u32) {
+        self.programs.lock().counts.put((what, hash(program)), number);
     }
 
     /// Returns the two parts of a program for these parameters on the host, which `of` finds if they are not in memory.

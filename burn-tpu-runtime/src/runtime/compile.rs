@@ -79,7 +79,7 @@ impl DeviceRuntime {
 
     /// Returns the program to compile, after the rewrites. It keeps the assumptions of `older` that still hold, or
     /// makes all possible assumptions if there is no older program.
-    fn rewrite(
+    pub(super) fn rewrite(
         &self,
         program: &Program,
         slots: &[u64],

@@ -28,6 +28,9 @@ const COMPILE_WORK: u64 = 2_000_000;
 const COMPILE_WORK_PER_NODE: u64 = 200_000;
 const COMPILE_WORK_PER_PAIR: u64 = 240;
 
+/// The number of nodes from which a program is rewritten to see how many remain to compile.
+const LONG_NODES: usize = 2_000;
+
 /// The element operations on host values that take as long as one transfer.
 const WORK_PER_TRANSFER: u64 = 20_000;
 
@@ -85,7 +88,7 @@ impl DeviceRuntime {
                 let split = self.split_of_transfers(recorded, &inputs)?;
                 Ok(split.map_or(Tier::Compiled(compiled), Tier::Split))
             }
-            older => self.tier_of_new(recorded, &inputs, older, reason, least),
+            older => self.tier_of_new(recorded, slots, &inputs, older, reason, least),
         }
     }
 
@@ -109,6 +112,7 @@ impl DeviceRuntime {
     fn tier_of_new(
         &self,
         recorded: &Recorded,
+        slots: &[u64],
         inputs: &Inputs,
         older: Option<Arc<Compiled>>,
         reason: CutReason,
@@ -124,7 +128,7 @@ impl DeviceRuntime {
         let split = self.split(recorded, inputs)?.filter(|split| split.host_ops > 0);
         // Programs that differ in the host's part alone are counted together.
         let family = split.as_ref().map_or(program, |split| &split.device.0);
-        if may_interpret && inputs.device_bytes <= MOST_FETCHED_BYTES && self.is_interpreted(program, family) {
+        if may_interpret && inputs.device_bytes <= MOST_FETCHED_BYTES && self.is_interpreted(program, family, slots) {
             return Ok(Tier::Interpreter);
         }
         Ok(match split.filter(|split| self.is_family_known(split)) {
@@ -134,16 +138,35 @@ impl DeviceRuntime {
     }
 
     /// Rule 2. A frozen device goes on interpreting what it has interpreted before, and refuses what is new.
-    fn is_interpreted(&self, program: &Arc<Program>, family: &Arc<Program>) -> bool {
+    fn is_interpreted(&self, program: &Arc<Program>, family: &Arc<Program>, slots: &[u64]) -> bool {
         if self.frozen.load(Relaxed) {
             return self.cache.counted(Count::Interpreted, family) > 0;
         }
         let was_compiled = self.cache.assumed_before(program).is_some() || self.cache.get(family).is_some();
-        let nodes = program.graph().len() as u64;
+        if was_compiled {
+            return false;
+        }
+        let nodes = self.compiled_nodes(family, program, slots);
         let compile = COMPILE_WORK + nodes * (COMPILE_WORK_PER_NODE + COMPILE_WORK_PER_PAIR * nodes);
         // All runs together take at most as long as the compile that they delay.
-        let runs = || (compile / cost::work(program).max(1)).min(MOST_RUNS);
-        !was_compiled && u64::from(self.cache.count(Count::Interpreted, family)) <= runs()
+        let runs = (compile / cost::work(program).max(1)).min(MOST_RUNS);
+        u64::from(self.cache.count(Count::Interpreted, family)) <= runs
+    }
+
+    /// Returns the number of nodes that a compiler would read. A long program may become a short one, with loops.
+    fn compiled_nodes(&self, family: &Program, program: &Program, slots: &[u64]) -> u64 {
+        let recorded = program.graph().len();
+        if recorded < LONG_NODES {
+            return recorded as u64;
+        }
+        let known = self.cache.counted(Count::Nodes, family);
+        if known > 0 {
+            return known.into();
+        }
+        let rewritten = self.rewrite(program, slots, None);
+        let nodes = rewritten.map_or(recorded, |(program, _)| cost::nodes(&program));
+        self.cache.note(Count::Nodes, family, u32::try_from(nodes).unwrap_or(u32::MAX));
+        nodes as u64
     }
 
     /// Rule 3: returns whether the device's part is in memory, or came before with another host's part.
