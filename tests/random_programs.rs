@@ -16,6 +16,8 @@ mod elementwise;
 mod movement;
 #[path = "random_programs/recipe.rs"]
 mod recipe;
+#[path = "random_programs/split.rs"]
+mod split;
 #[path = "random_programs/trial.rs"]
 mod trial;
 
@@ -85,6 +87,34 @@ fn engines_agree_on_random_programs() {
     );
     assert!(elements > 10 * checked, "programs without results test nothing");
     assert!(in_place > checked / 2, "programs without updates do not test aliases");
+}
+
+/// The host's part in the interpreter and the device's part on the plugin compute what the whole program does.
+#[test]
+fn split_programs_agree() {
+    let Some(client) = programs::client() else { return };
+    let plugin = Plugin { client, fault: None };
+    let (mut checked, mut split, mut transfers) = (0, 0, 0);
+    let recipes: Vec<Recipe> = sampled(config()).collect();
+    for recipes in recipes.chunks(BATCH) {
+        let trials: Vec<Trial> = recipes.iter().map(Trial::new).collect();
+        let parts: Vec<_> =
+            trials.iter().enumerate().filter_map(|(i, trial)| split::device_part(trial, i % 4)).collect();
+        checked += trials.len();
+        split += parts.len();
+        transfers += parts.iter().map(|(_, transfers)| transfers).sum::<usize>();
+        let parts: Vec<Trial> = parts.into_iter().map(|(part, _)| part).collect();
+        let together = plugin.disagreements(&parts);
+        if !together.as_ref().is_ok_and(|found| found.iter().all(Option::is_none)) {
+            let alone = parts.iter().find_map(|part| Some((plugin.disagreement(part)?, part.described())));
+            panic!("of {checked} programs: {:?} {together:?}", alone);
+        }
+    }
+    eprintln!("{split} of {checked} programs are split, with {transfers} transfers");
+    assert!(
+        split > checked / 4 && transfers > split / 2,
+        "{split} of {checked} were split, with {transfers} transfers"
+    );
 }
 
 /// Replacements in the text of the lowering that make it wrong.
