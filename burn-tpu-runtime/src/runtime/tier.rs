@@ -15,7 +15,7 @@ use crate::engine::{self, Input};
 use crate::error::{Result, TpuError};
 use crate::metrics::CutReason;
 use crate::program::{Compiled, Count, Recorded};
-use burn_tpu_graph::{Op, Program, Split, cost};
+use burn_tpu_graph::{Program, Split, TensorType, cost};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -88,7 +88,10 @@ impl DeviceRuntime {
                 let split = self.split_of_transfers(recorded, &inputs)?;
                 Ok(split.map_or(Tier::Compiled(compiled), Tier::Split))
             }
-            older => self.tier_of_new(recorded, slots, &inputs, older, reason, least),
+            older => {
+                let inputs = inputs.with_device_bytes(recorded, buffers);
+                self.tier_of_new(recorded, slots, &inputs, older, reason, least)
+            }
         }
     }
 
@@ -187,20 +190,22 @@ impl DeviceRuntime {
 
 impl Inputs {
     fn of(recorded: &Recorded, buffers: &[Input]) -> Self {
-        let mut inputs = Self { waiting: Vec::new(), device_bytes: 0, count: 0 };
-        for node in recorded.program.graph().nodes() {
-            let Op::Parameter { index, ty } = &node.op else { continue };
-            let place = recorded.bindings.parameters[*index as usize] as usize;
-            let value = buffers[place].as_ref().ok().and_then(HostValue::of);
-            inputs.count += 1;
-            match value {
-                Some(value) if value.is_waiting() => inputs.waiting.push(*index),
-                Some(value) if value.bytes().is_some() => {}
-                _ => inputs.device_bytes += ty.bytes(),
-            }
-        }
-        inputs.waiting.sort_unstable();
-        inputs
+        let places = &recorded.bindings.parameters;
+        let value = |place: u32| buffers[place as usize].as_ref().ok().and_then(HostValue::of);
+        let waits = |&index: &u32| value(places[index as usize]).is_some_and(HostValue::is_waiting);
+        let waiting = (0..places.len() as u32).filter(waits).collect();
+        Self { waiting, count: places.len(), device_bytes: 0 }
+    }
+
+    /// Adds the bytes of the values that are on the device alone.
+    fn with_device_bytes(mut self, recorded: &Recorded, buffers: &[Input]) -> Self {
+        let bytes = |(index, ty): (u32, &TensorType)| {
+            let buffer = &buffers[recorded.bindings.parameters[index as usize] as usize];
+            let value = buffer.as_ref().ok().and_then(HostValue::of);
+            if value.is_some_and(|value| value.bytes().is_some()) { 0 } else { ty.bytes() }
+        };
+        self.device_bytes = recorded.program.parameters().map(bytes).sum();
+        self
     }
 
     /// Returns whether there are inputs and all of their values are on the host.
