@@ -8,7 +8,7 @@ pub(crate) mod registry;
 mod tier;
 
 pub(crate) use host_value::HostValue;
-pub(crate) use index_checks::{IndexCheckQueue, IndexRange};
+pub(crate) use index_checks::{IndexCheckQueue, IndexRange, outside};
 pub(crate) use registry::{default_device, forget, runtime, start};
 
 use crate::compiling::Compiling;

@@ -5,7 +5,7 @@
 
 use crate::engine::HostBytes;
 use crate::recompile::Caller;
-use crate::runtime::{HostValue, IndexRange, runtime};
+use crate::runtime::{HostValue, IndexRange, outside, runtime};
 use crate::trace::{Recorder, record};
 use crate::{IndexChecks, Platform, Tensor};
 use burn_tpu_graph::op::Combine;
@@ -37,7 +37,9 @@ fn check_components(op: &'static str, x: &Tensor, dims: Range<usize>, indices: &
     let components = sizes.len();
     let range = || IndexRange { op, first_dim, sizes: sizes.to_vec(), caller: Caller::capture() };
     if let Some(bytes) = host_bytes(indices) {
-        if let Some(error) = range().violation(&extremes_of(bytes.as_ref(), indices.element(), components)) {
+        let extremes = extremes_of(bytes.as_ref(), indices.element(), components);
+        // The stack is captured for a mistake alone.
+        if let Some(error) = outside(sizes, &extremes).and_then(|_| range().violation(&extremes)) {
             panic!("burn-tpu: {error}");
         }
     } else if checks == IndexChecks::All && indices.device().platform() != Platform::Topology {
@@ -92,5 +94,13 @@ mod tests {
         assert_eq!(extremes_of(&[200, 3], DType::U8, 1), [3, 200]);
         assert_eq!(extremes_of(&[200, 3], DType::I8, 1), [-56, 3]);
         assert_eq!(extremes_of(&u64::MAX.to_le_bytes(), DType::U64, 1), [-1, -1]);
+    }
+
+    #[test]
+    fn the_first_component_out_of_range_is_found() {
+        assert_eq!(outside(&[3, 4], &[0, 0, 2, 3]), None);
+        assert_eq!(outside(&[3, 4], &[0, 0, 2, 4]), Some(1));
+        assert_eq!(outside(&[3, 4], &[-1, 0, 2, 4]), Some(0));
+        assert_eq!(outside(&[0], &[0, 0]), Some(0));
     }
 }

@@ -17,7 +17,7 @@ use std::sync::Arc;
 use std::thread::Thread;
 
 /// The number of programs that are followed: a step, a validation, and a few more.
-const MOST_FOLLOWED: usize = 8;
+pub(super) const MOST_FOLLOWED: usize = 8;
 
 /// The number of captured stacks of a trace.
 const MOST_CAPTURED: usize = 128;

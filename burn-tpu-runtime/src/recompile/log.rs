@@ -9,7 +9,7 @@
 //! 3. A dim that grows in recordings that are otherwise equal is a warning at its [`GROWING_SIZES`]rd size, and a dim with
 //!    other sizes at its [`MANY_SIZES`]th, once for each op and dim.
 
-use super::divergence::Followed;
+use super::divergence::{Followed, MOST_FOLLOWED};
 use super::{Recompile, RecompileCause};
 use burn_tpu_graph::Program;
 use parking_lot::Mutex;
@@ -33,9 +33,8 @@ const EVERY_STEP: u64 = 5;
 /// The number of warnings of a loop's compiles without a gap.
 const MOST_WARNINGS: u64 = 8;
 
-/// The number of programs whose loop is remembered, and the number of programs that a new stream follows.
+/// The number of programs whose loop is remembered.
 const MOST_PROGRAMS: usize = 1000;
-const MOST_FOLLOWED: usize = 8;
 
 /// What [`Metrics::recompiles`](crate::Metrics::recompiles) is a copy of, and what the warnings depend on.
 #[derive(Default)]

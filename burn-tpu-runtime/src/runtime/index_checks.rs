@@ -24,15 +24,18 @@ impl IndexRange {
     /// Returns the error for the first component that is out of range. `extremes` are the smallest index of each component,
     /// then the largest of each.
     pub(crate) fn violation(&self, extremes: &[i64]) -> Option<TpuError> {
-        let (least, most) = extremes.split_at_checked(self.sizes.len())?;
-        let outside = |&component: &usize| {
-            least[component] < 0 || usize::try_from(most[component]).map_or(true, |most| most >= self.sizes[component])
-        };
-        let component = (0..most.len().min(least.len())).find(outside)?;
-        let (size, least, most) = (self.sizes[component], least[component], most[component]);
+        let component = outside(&self.sizes, extremes)?;
+        let (size, least, most) = (self.sizes[component], extremes[component], extremes[self.sizes.len() + component]);
         let (op, dim, caller) = (self.op, self.first_dim + component, self.caller.line());
         Some(TpuError::Index { op, dim, size, least, most, caller })
     }
+}
+
+/// Returns the first component whose extremes are out of range.
+pub(crate) fn outside(sizes: &[usize], extremes: &[i64]) -> Option<usize> {
+    let (least, most) = extremes.split_at_checked(sizes.len())?;
+    let mut ranges = sizes.iter().zip(least).zip(most);
+    ranges.position(|((&size, &least), &most)| least < 0 || usize::try_from(most).is_ok_and(|most| most >= size))
 }
 
 /// The checks of one device.
