@@ -15,6 +15,7 @@ use tracing_subscriber::util::SubscriberInitExt;
 
 type B = Tpu<f32>;
 
+const UPLOADED: u32 = line!() + 3;
 fn matrix(device: &TpuDevice, dims: [usize; 2]) -> Tensor<B, 2> {
     let values: Vec<f32> = (0..dims[0] * dims[1]).map(|i| i as f32).collect();
     Tensor::from_data(TensorData::new(values, dims), device)
@@ -66,6 +67,10 @@ fn only_a_warm_loop_that_compiles_again_causes_a_warning() {
     let text = warnings(|| [2, 4, 2].into_iter().for_each(step));
     let line = one_line(&text, "a program was compiled again: shape at float_sin (tests/recompile_warnings.rs:");
     assert!(line.contains("an input of the program") && line.contains("3 compiles of this loop so far"), "{line}");
+    assert!(
+        line.contains(&format!("first uploaded at tests/recompile_warnings.rs:{UPLOADED} in ")),
+        "{UPLOADED}: {line}"
+    );
 }
 
 #[test]

@@ -18,6 +18,7 @@ use std::ops::Range;
 ///
 /// Data whose size does not match the type gives a failed tensor.
 pub fn from_bytes(name: &'static str, ty: TensorType, bytes: Vec<u8>, device: &Device) -> Tensor {
+    runtime(*device).counters().recompiles.uploads.note(&ty);
     let bytes = checked(name, &ty, bytes).map(HostBytes::from);
     held(device, ty, bytes)
 }

@@ -10,6 +10,7 @@
 //!    other sizes at its [`MANY_SIZES`]th, once for each op and dim.
 
 use super::divergence::{Followed, MOST_FOLLOWED};
+use super::uploads::UploadSites;
 use super::{Recompile, RecompileCause};
 use burn_tpu_graph::Program;
 use parking_lot::Mutex;
@@ -44,6 +45,7 @@ pub(crate) struct RecompileLog {
     sizes: Mutex<BTreeMap<(&'static str, usize), Sizes>>,
     /// The loops, by the hashes of their programs.
     loops: Mutex<FxHashMap<u64, Arc<LoopHistory>>>,
+    pub(crate) uploads: UploadSites,
     /// The latest programs of all streams, latest first.
     followed: Mutex<VecDeque<Followed>>,
 }

@@ -7,6 +7,7 @@ mod compare;
 mod divergence;
 mod location;
 mod log;
+mod uploads;
 
 pub(crate) use compare::{Difference, broken, likeness, of_recordings};
 pub(crate) use divergence::DivergenceTracker;
@@ -77,6 +78,8 @@ pub struct Recompile {
     pub(crate) only_dims: bool,
     /// Whether the op differs in what it takes from outside of the program, such as a batch.
     pub(crate) input: bool,
+    /// The line that first uploaded host data of that type.
+    pub(crate) uploaded_at: Option<String>,
     /// What the earlier program has there.
     pub old: String,
     /// What the new one has there.
@@ -91,14 +94,19 @@ impl Recompile {
     /// A compile that is about to begin.
     pub(crate) fn new(difference: Difference, location: Option<String>, nodes: usize) -> Self {
         let Difference { cause, op, dim, sizes, only_dims, input, old, new, .. } = difference;
-        Self { cause, op, location, dim, sizes, only_dims, input, old, new, nodes, seconds: 0.0 }
+        let (uploaded_at, seconds) = (None, 0.0);
+        Self { cause, op, location, dim, sizes, only_dims, input, uploaded_at, old, new, nodes, seconds }
     }
 
     /// What differs, without what it cost.
     pub(crate) fn reason(&self) -> String {
         let Self { cause, op, old, new, .. } = self;
         let location = self.location.as_ref().map_or_else(String::new, |location| format!(" ({location})"));
-        let input = if self.input { "an input of the program, " } else { "" };
+        let input = match (self.input, &self.uploaded_at) {
+            (true, Some(line)) => format!("an input of the program, first uploaded at {line}, "),
+            (true, None) => "an input of the program, ".to_owned(),
+            (false, _) => String::new(),
+        };
         format!("{cause} at {op}{location}: {input}{old} -> {new}")
     }
 }

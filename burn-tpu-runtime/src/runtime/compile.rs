@@ -65,7 +65,10 @@ impl DeviceRuntime {
         let difference = tracker.difference(recorded).filter(|_| nodes_differ).unwrap_or(difference);
         let location = (difference.cause != RecompileCause::Evicted).then(|| tracker.location(difference.node));
         let program = difference.program.clone();
-        Some((Recompile::new(difference, location, recorded.graph.len()), program))
+        let input = difference.node.filter(|_| difference.input).map(|node| &recorded.graph.nodes()[node].ty);
+        let uploaded_at = input.and_then(|ty| self.counters.recompiles.uploads.line(ty));
+        let recompile = Recompile::new(difference, location, recorded.graph.len());
+        Some((Recompile { uploaded_at, ..recompile }, program))
     }
 
     fn refuse_if_frozen(&self, recorded: &Recorded, recompile: Option<&Recompile>) -> Result<()> {
