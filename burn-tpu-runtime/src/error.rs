@@ -60,7 +60,8 @@ pub enum TpuError {
     },
     /// An index that is out of range. See [`TpuOptions::check_indices`](crate::TpuOptions::check_indices).
     #[error(
-        "{op}: an index for dim {dim} of size {size} is out of range: the smallest is {least}, the largest is {most} ({caller})"
+        "{op}: an index for dim {dim} of size {size} is out of range: the smallest is {least}, the largest is {most} \
+         ({caller})"
     )]
     Index {
         /// The operation.

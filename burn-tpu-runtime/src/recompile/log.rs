@@ -2,8 +2,8 @@
 //!
 //! Programs that are like one another are a *loop*. All rules are stated in its compiles and runs, never in time:
 //!
-//! 1. Compiles in a row, of which each program ran once at most, are how a loop begins: the second step finds the optimizer's
-//!    state, an offset becomes a scalar. The [`EVERY_STEP`]th in a row says once that every step compiles.
+//! 1. Compiles in a row, of which each program ran once at most, are how a loop begins: the second step finds the
+//!    optimizer's state, an offset becomes a scalar. The [`EVERY_STEP`]th in a row says once that every step compiles.
 //! 2. A loop is warm when a program ran again since the last compile. Each compile of a warm loop is a warning, with the
 //!    number of compiles so far; after [`MOST_WARNINGS`] of them only those whose number is a power of two.
 //! 3. A dim that grows in recordings that are otherwise equal is a warning at its [`GROWING_SIZES`]rd size, and a dim with

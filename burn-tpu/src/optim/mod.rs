@@ -2,7 +2,7 @@
 //!
 //! | type | wraps | does |
 //! |---|---|---|
-//! | [`TpuOptimizer`] | the optimizer that a Burn configuration's `init()` builds | updates all weights, then ends the step |
+//! | [`TpuOptimizer`] | what a Burn configuration's `init()` builds | updates all weights, then ends the step |
 //! | [`WithMasterWeights`] | the part of it that updates one weight | updates an f32 master copy of a 16-bit weight |
 
 mod mark_step;

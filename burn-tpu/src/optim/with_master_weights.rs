@@ -11,8 +11,8 @@ use burn_optim::{LearningRate, SimpleOptimizer, adaptor::OptimizerAdaptor};
 use burn_std::DType as BurnDType;
 use burn_tpu_runtime::graph::DType;
 
-/// The part of [`TpuOptimizer`](crate::TpuOptimizer) that updates one weight: a Burn [`SimpleOptimizer`] that works on an f32
-/// master copy of each 16-bit weight.
+/// The part of [`TpuOptimizer`](crate::TpuOptimizer) that updates one weight: a Burn [`SimpleOptimizer`] that works on an
+/// f32 master copy of each 16-bit weight.
 ///
 /// It is public since the type of a `TpuOptimizer` names it. It does not end the step.
 #[derive(Clone, Debug)]
