@@ -69,6 +69,12 @@ impl Compiled {
     /// Returns the bytes of the results. `parameters[i]` are the bytes of parameter `i`; a missing one is filled with
     /// zeros.
     pub fn run(&self, parameters: &[Vec<u8>], slots: &[u64]) -> Result<Vec<Vec<u8>>, String> {
+        let outputs = self.execute(&self.upload(parameters, slots))?;
+        outputs.iter().map(|output| output.to_host().map_err(|error| error.to_string())).collect()
+    }
+
+    /// Returns the arguments on the device. See [`Compiled::run`].
+    pub fn upload(&self, parameters: &[Vec<u8>], slots: &[u64]) -> Vec<Buffer> {
         let upload = |argument: &Argument| {
             let bytes = match argument {
                 Argument::Parameter { index, ty, .. } => {
@@ -78,14 +84,18 @@ impl Compiled {
             };
             Buffer::from_host(&self.device, spec(argument.ty()), &bytes).unwrap()
         };
-        let buffers: Vec<Buffer> = self.lowered.arguments.iter().map(upload).collect();
-        let arguments: Vec<&Buffer> = buffers.iter().collect();
+        self.lowered.arguments.iter().map(upload).collect()
+    }
+
+    /// Returns the results on the device, which may still be computing them.
+    pub fn execute(&self, arguments: &[Buffer]) -> Result<Vec<Buffer>, String> {
+        let arguments: Vec<&Buffer> = arguments.iter().collect();
         let outputs = self.executable.execute_single(&arguments, &ExecuteOptions::default());
         let outputs = outputs.map_err(|error| error.to_string())?;
         for (output, ty) in outputs.iter().zip(&self.lowered.results) {
             assert_eq!(**output.spec(), spec(ty));
         }
-        outputs.iter().map(|output| output.to_host().map_err(|error| error.to_string())).collect()
+        Ok(outputs)
     }
 }
 

@@ -81,8 +81,8 @@ impl Recorder {
         self.graph.dynamic_update_slice(buffer, entry, &starts).unwrap()
     }
 
-    /// Records the piece once per trip. `given` are the values that only this trip reads. Returns each trip's last values, and
-    /// a buffer of one of them.
+    /// Records the piece once per trip. `given` are the values that only one trip reads. Returns the last two values of each
+    /// trip, and a buffer with the sums over trips.
     fn repeat(&mut self, recipe: &Recipe, piece: usize, given: &[Vec<NodeId>]) -> (Vec<[NodeId; 2]>, NodeId) {
         let mut states = [self.fixed[2], self.fixed[0]];
         let mut buffer = self.graph.splat(DType::F32, &[recipe.trips, WIDTH, WIDTH], 0.0).unwrap();
