@@ -1,7 +1,7 @@
 //! Ranges of members whose keys repeat with a period, and where to cut them into copies.
 
 use super::sequence::Sequence;
-use super::{MIN_MEMBERS, MIN_TRIPS};
+use super::{MIN_SCANNING_MEMBERS, MIN_TRIPS};
 use rustc_hash::{FxHashMap, FxHasher};
 use std::collections::BTreeMap;
 use std::hash::{Hash, Hasher};
@@ -11,7 +11,7 @@ const WINDOW: usize = 16;
 
 /// A period occurs at least so often in a repetition that is long enough to roll. (Parts of its piece may repeat with
 /// another period of their own, which hides this one there.)
-const MIN_OCCURRENCES: usize = MIN_MEMBERS / 8;
+const MIN_OCCURRENCES: usize = MIN_SCANNING_MEMBERS / 2;
 
 /// The largest number of periods that are tried, the most frequent first.
 const MOST_PERIODS: usize = 16;
@@ -56,7 +56,7 @@ fn with_period(keys: &[u64], period: usize) -> Vec<Run> {
             continue;
         }
         let run = Run { start: first - period, period, end: place };
-        if run.end - run.start >= MIN_MEMBERS.max(MIN_TRIPS * period) {
+        if run.end - run.start >= MIN_SCANNING_MEMBERS.max(MIN_TRIPS * period) {
             runs.push(run);
         }
         first = place + 1;
@@ -125,7 +125,7 @@ mod tests {
     fn short_runs_and_few_copies_are_ignored() {
         let piece: Vec<u64> = (0..100).collect();
         assert_eq!(runs(&piece.repeat(MIN_TRIPS - 1)), []);
-        assert_eq!(runs(&[1, 2, 3].repeat(MIN_MEMBERS / 3)), []);
+        assert_eq!(runs(&[1, 2, 3].repeat(MIN_SCANNING_MEMBERS / 3)), []);
         assert_eq!(runs(&[]), []);
     }
 

@@ -2,8 +2,8 @@
 
 use super::period::{self, Run};
 use super::sequence::{Sequence, integer, starts};
-use super::{MIN_MEMBERS, MIN_TRIPS};
-use burn_tpu_graph::{DType, NodeId, Op};
+use super::{MIN_MEMBERS, MIN_SCANNING_MEMBERS, MIN_TRIPS};
+use burn_tpu_graph::{DType, NodeId, Op, TensorType};
 
 /// The largest multiple of a period that is tried. The sums of a layer's weight gradients repeat with the period of one
 /// weight by their keys, but only with the period of all of them by their operands.
@@ -206,7 +206,9 @@ impl Loops {
     /// Returns whether a loop is valid and worth its overhead.
     fn pays(sequence: &Sequence, found: &Loop) -> bool {
         let Loop { start, period, trips, .. } = *found;
-        let long = trips >= MIN_TRIPS && trips * period >= MIN_MEMBERS;
+        let scans = found.sources.iter().flatten().any(|source| matches!(source, Source::Scanned { .. }));
+        let least = if scans { MIN_SCANNING_MEMBERS } else { MIN_MEMBERS };
+        let long = trips >= MIN_TRIPS && trips * period >= least;
         long && (0..period).any(|position| found.gains(sequence, position))
             && (0..period).all(|position| found.can_hold(sequence, position))
             && (start..found.end()).all(|place| {
@@ -232,7 +234,10 @@ impl Loop {
         let node = sequence.node(self.start + position);
         let in_this_trip = |source: &Source| matches!(*source, Source::Inside { distance } if distance <= position);
         let reads_result = matches!(node.op, Op::GetResult { .. });
-        node.ty.dtype != DType::C64 && (!reads_result || self.sources[position].iter().all(in_this_trip))
+        let is_complex = |ty: &TensorType| ty.dtype == DType::C64;
+        let complex =
+            is_complex(&node.ty) || node.operands.iter().any(|&operand| is_complex(sequence.graph().ty(operand)));
+        !complex && (!reads_result || self.sources[position].iter().all(in_this_trip))
     }
 }
 

@@ -291,6 +291,21 @@ fn random_numbers_and_other_results_stay_in_their_trip() {
     assert_eq!((loops.len(), count(&loops[0].1, "rng_bit_generator")), (1, 1));
 }
 
+/// A loop carries no complex values.
+#[test]
+fn complex_values_are_not_rolled() {
+    let mut r = Recording::default();
+    let (mut state, weight) = (r.square(), r.square());
+    for _ in 0..STEPS {
+        let moved = r.dot(state, weight);
+        let rotated = r.graph.complex(moved, state).unwrap();
+        let [real, imag] = [r.graph.real(rotated), r.graph.imag(rotated)].map(Result::unwrap);
+        let sum = r.binary(BinaryOp::Add, real, imag);
+        state = r.unary(UnaryOp::Tanh, sum);
+    }
+    assert!(rolled(&r.program(&[state])).is_empty());
+}
+
 /// An integer that grows is computed from the trip.
 #[test]
 fn numbers_that_grow_are_counted() {
