@@ -44,7 +44,7 @@ const MIN_MEMBERS: usize = 256;
 
 /// The least number for a loop that reads what an earlier loop computed in each trip. Unrolled, each of these reads is a slice
 /// of a buffer.
-const MIN_SCANNING_MEMBERS: usize = MIN_MEMBERS / 4;
+const MIN_SCANNING_MEMBERS: usize = MIN_MEMBERS / 8;
 
 /// The least trip count. A loop of few trips saves little, and XLA fuses nothing across its trips.
 const MIN_TRIPS: usize = 8;
