@@ -28,6 +28,9 @@ const COMPILE_WORK: u64 = 2_000_000;
 const COMPILE_WORK_PER_NODE: u64 = 200_000;
 const COMPILE_WORK_PER_PAIR: u64 = 240;
 
+/// The element operations that take as long as the interpreter's own work for a node.
+const WORK_PER_NODE: u64 = 400;
+
 /// The number of nodes from which a program is rewritten to see how many remain to compile.
 const LONG_NODES: usize = 2_000;
 
@@ -152,7 +155,8 @@ impl DeviceRuntime {
         let nodes = self.compiled_nodes(family, program, slots);
         let compile = COMPILE_WORK + nodes * (COMPILE_WORK_PER_NODE + COMPILE_WORK_PER_PAIR * nodes);
         // All runs together take at most as long as the compile that they delay.
-        let runs = (compile / cost::work(program).max(1)).min(MOST_RUNS);
+        let work = cost::work(program) + WORK_PER_NODE * program.graph().len() as u64;
+        let runs = (compile / work.max(1)).min(MOST_RUNS);
         u64::from(self.cache.count(Count::Interpreted, family)) <= runs
     }
 
