@@ -22,10 +22,12 @@ use burn_tpu_fusion::{Level, Pass, Roll};
 use burn_tpu_graph::{DType, Op, Program, verify};
 use burn_tpu_runtime::Device;
 use burn_tpu_runtime::testing::{interpret_program, recorded, with_level};
+use burn_tpu_workspace::models::{Gpt, GptConfig, Tokens, adamw, train_step};
 use common::{alone, counted};
 use half::bf16;
 use proptest::test_runner::TestRunner;
 use recurrent::{BATCH, INPUTS, Layer, Model, WIDTH, sequences, step};
+use std::time::Instant;
 
 type F32 = Autodiff<Tpu<f32>>;
 
@@ -91,6 +93,23 @@ fn time_steps_become_loops_of_a_size_that_does_not_depend_on_their_number() {
         let [short, long] = [short, long].map(|program| program.graph().len());
         assert!(long.abs_diff(short) <= 4, "{layer:?}: {short} and {long} nodes");
     }
+}
+
+/// A transformer's layers repeat in kind, but have weights of their own.
+#[test]
+fn a_transformer_is_left_alone() {
+    let config = GptConfig::new();
+    let build = |device: &Device| (config.init::<F32>(&TpuDevice::from(*device)), adamw(), None);
+    let train = |(model, mut optimizer, _): (Gpt<F32>, _, Option<_>), device: &Device| {
+        let tokens = Tokens::synthetic(&config, 0, &TpuDevice::from(*device));
+        let (model, loss) = train_step(model, &mut optimizer, 1e-3, tokens);
+        (model, optimizer, Some(loss))
+    };
+    let programs = recorded(build, train).expect("a step");
+    let start = Instant::now();
+    let counts: Vec<usize> = programs.iter().map(|program| Roll.run(program).expect("a program").count).collect();
+    eprintln!("{} nodes: {:.1?}", programs[0].graph().len(), start.elapsed());
+    assert_eq!((counts.as_slice(), loops(&programs[0]).as_slice()), (&[0][..], &[][..]));
 }
 
 #[test]
