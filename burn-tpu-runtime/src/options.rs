@@ -211,7 +211,7 @@ options! {
     "BURN_TPU_COMPILE_TIMEOUT_S": seconds, "seconds, 0 for no limit";
 
     /// The number of nodes at which a trace is cut automatically, at least 1.
-    trace_cap(nodes: usize): usize = 50_000, nodes.max(1);
+    trace_cap(nodes: usize): usize = 100_000, nodes.max(1);
     "BURN_TPU_TRACE_CAP": number(1, u64::MAX), "nodes, at least 1";
 
     /// The number of nodes from which a program may run in the interpreter on the host; 0 for never. Strict mode compiles
