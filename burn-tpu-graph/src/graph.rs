@@ -135,6 +135,9 @@ impl Graph {
     /// If there are fewer.
     pub fn prefix(&self, len: usize) -> Self {
         let mut prefix = Self::default();
+        prefix.nodes.reserve_exact(len);
+        prefix.hashes.reserve_exact(len);
+        prefix.labels.reserve_exact(len);
         for (node, label) in self.nodes[..len].iter().zip(&self.labels) {
             prefix.push(node.clone(), label);
         }

@@ -119,14 +119,13 @@ fn of_operands(graph: &Graph, node: &Node, op: &Op, parts: &[Part]) -> Part {
     if node.operands.iter().any(|id| of(id) == Part::Device) {
         return Part::Device;
     }
-    let given: usize = node.operands.iter().filter(|id| of(id) == Part::Host).map(|id| graph.ty(*id).bytes()).sum();
-    match given {
-        0 if assembles(op) && node.ty.elements() > FEW_ELEMENTS => Part::Host,
-        0 => Part::Either,
-        given if node.ty.bytes() <= given => Part::Host,
-        // It would be larger to transfer than what it is made of.
-        _ => Part::Device,
+    let on_host = || node.operands.iter().filter(|id| of(id) == Part::Host);
+    let given: usize = on_host().map(|id| graph.ty(*id).bytes()).sum();
+    if on_host().next().is_none() {
+        return if assembles(op) && node.ty.elements() > FEW_ELEMENTS { Part::Host } else { Part::Either };
     }
+    // It may be larger to transfer than what it is made of.
+    if node.ty.bytes() <= given { Part::Host } else { Part::Device }
 }
 
 /// Returns whether an op of constants puts them together, so that the result depends on where each of them goes.
@@ -217,7 +216,8 @@ fn pack(graph: &Graph, crossing: &[NodeId], is_read: impl Fn(NodeId) -> bool) ->
     let ty = |result: usize| graph.ty(crossing[result]);
     let read = || (0..crossing.len()).filter(|&result| is_read(crossing[result]));
     let is_packed = |result: usize, word: DType| {
-        ty(result).bytes() <= MOST_PACKED_BYTES && ty(result).dtype.size_bytes() == word.size_bytes()
+        let bytes = ty(result).bytes();
+        (1..=MOST_PACKED_BYTES).contains(&bytes) && ty(result).dtype.size_bytes() == word.size_bytes()
     };
     let packed = WORDS.map(|word| (word, Vec::from_iter(read().filter(|&result| is_packed(result, word)))));
     let alone = read().filter(|&result| !WORDS.iter().any(|&word| is_packed(result, word))).map(|result| vec![result]);

@@ -108,6 +108,19 @@ fn what_would_grow_stays_on_the_device() {
 }
 
 #[test]
+fn an_empty_host_value_is_a_host_value() {
+    let mut graph = Graph::new();
+    let w = parameter(&mut graph, 0, DType::F32, &[4]);
+    let x = parameter(&mut graph, 1, DType::F32, &[2, 0]);
+    let y = parameter(&mut graph, 2, DType::F32, &[4]);
+    let empty = graph.reshape(x, &[0]).unwrap();
+    let sum = graph.binary(BinaryOp::Add, w, y).unwrap();
+    let joined = graph.concatenate(&[empty, sum], 0).unwrap();
+    let split = split(&graph, &[joined], &[1, 2]).unwrap();
+    assert_eq!((split.host_ops, split.transfers.len()), (1, 2));
+}
+
+#[test]
 fn a_large_parameter_is_transferred_as_it_is() {
     let mut graph = Graph::new();
     let w = parameter(&mut graph, 0, DType::F32, &[100_000]);

@@ -7,7 +7,6 @@ use super::{
 };
 use crate::error::{Result, TpuError};
 use burn_tpu_graph::{Op, Program, TensorType};
-use rustc_hash::FxHashMap;
 use std::any::Any;
 use std::sync::Arc;
 
@@ -57,14 +56,14 @@ struct Interpreted {
 impl Executable for Interpreted {
     fn execute(&self, arguments: &mut Arguments, slots: &[u64]) -> Result<Execution> {
         let mut execution = Execution::default();
-        let mut parameters = FxHashMap::default();
+        let mut parameters: Vec<Option<HostTensor>> = vec![None; arguments.len()];
         for (index, ty) in self.program.parameters() {
             let (value, donated) = owned(take_argument(arguments, index)?)?;
             execution.donated_buffers += usize::from(donated);
             execution.donated_bytes += if donated { ty.bytes() } else { 0 };
-            parameters.insert(index, value);
+            parameters[index as usize] = Some(value);
         }
-        let results = interpret(&self.program, parameters, slots);
+        let results = interpret(&self.program, |index| parameters.get_mut(index as usize)?.take(), slots);
         let results = results.map_err(|error| TpuError::Host { reason: error.to_string() })?;
         execution.outputs = results.into_iter().map(|value| Arc::new(value) as SharedBuffer).collect();
         Ok(execution)
@@ -82,9 +81,14 @@ pub(crate) const HAS_INTERPRETER: bool = true;
 /// Returns the results of a program on the host as row-major little-endian bytes (one byte per bool). `parameters[i]` are
 /// the bytes of parameter `i`, `slots[i]` the bits of slot `i`.
 pub fn interpret_program(program: &Program, parameters: &[impl AsRef<[u8]>], slots: &[u64]) -> Result<Vec<Vec<u8>>> {
-    let bytes = |index: u32| parameters.get(index as usize).map(AsRef::as_ref).unwrap_or_default();
-    let value = |(index, ty): (u32, &TensorType)| (index, HostTensor::from_bytes(ty.clone(), bytes(index)));
-    let results = interpret(program, program.parameters().map(value).collect(), slots);
+    let mut types = program.parameters();
+    // The interpreter takes the parameters in the order of their nodes.
+    let value = |index: u32| {
+        let (_, ty) = types.next().filter(|(next, _)| *next == index)?;
+        let bytes = parameters.get(index as usize).map(AsRef::as_ref).unwrap_or_default();
+        Some(HostTensor::from_bytes(ty.clone(), bytes))
+    };
+    let results = interpret(program, value, slots);
     let results = results.map_err(|error| TpuError::Host { reason: error.to_string() })?;
     Ok(results.iter().map(HostTensor::to_bytes).collect())
 }

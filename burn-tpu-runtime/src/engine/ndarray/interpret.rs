@@ -8,16 +8,14 @@ use super::error::{HostError, Result};
 use super::tensor::HostTensor;
 use super::{binary, contract, convolution, elementwise, fft, index, movement, reduce, rng, sort, unary, window};
 use burn_tpu_graph::op::ScatterMode;
-use burn_tpu_graph::{DType, Graph, LiteralData, Node, NodeId, Op, Program, TensorType};
-use rustc_hash::FxHashMap;
+use burn_tpu_graph::{DType, Graph, LiteralData, Node, NodeId, Op, Program};
 
 /// Runs one node and returns all its results. `operands` are each operand's result 0, except for `get_result`: there
 /// they are all results of its operand. They are passed by value, so that an op may write into a buffer that has no
 /// other owner.
-pub(crate) fn eval_node(node: &Node, operands: Vec<HostTensor>) -> std::result::Result<Vec<HostTensor>, HostError> {
-    let types: Vec<TensorType> = operands.iter().map(|x| x.ty().clone()).collect();
-    let results = check_count(&node.op, operands.len()).and_then(|()| compute(node, operands));
-    results.and_then(|results| finished(node, results)).map_err(|reason| HostError::new(&node.op, &types, reason))
+fn eval_node(node: &Node, operands: Vec<HostTensor>) -> Result<Vec<HostTensor>> {
+    check_count(&node.op, operands.len())?;
+    finished(node, compute(node, operands)?)
 }
 
 fn check_count(op: &Op, count: usize) -> Result<()> {
@@ -198,30 +196,32 @@ fn compute(node: &Node, mut operands: Vec<HostTensor>) -> Result<Vec<HostTensor>
 fn for_loop(trips: usize, body: &Program, mut carries: Vec<HostTensor>) -> Result<Vec<HostTensor>> {
     for trip in 0..trips {
         carries.push(splat(DType::I32, &[], trip as u64));
-        let parameters = (0..).zip(carries).collect();
-        carries = interpret(body, parameters, &[]).map_err(|error| error.to_string())?;
+        let mut parameters: Vec<_> = carries.into_iter().map(Some).collect();
+        let take = |index: u32| parameters.get_mut(index as usize)?.take();
+        carries = interpret(body, take, &[]).map_err(|error| error.to_string())?;
     }
     Ok(carries)
 }
 
-/// Runs a program on `parameters` by index; `slots[index]` are the bits of each run-time scalar. Every value is
-/// dropped after its last use; a value without other owners is overwritten by its last user.
+/// Runs a program on the parameters that `take` returns by their index; `slots[index]` are the bits of each run-time
+/// scalar. Every value is dropped after its last use; a value without other owners is overwritten by its last user.
 pub(crate) fn interpret(
     program: &Program,
-    mut parameters: FxHashMap<u32, HostTensor>,
+    mut take: impl FnMut(u32) -> Option<HostTensor>,
     slots: &[u64],
 ) -> std::result::Result<Vec<HostTensor>, HostError> {
     let mut run = Run { values: vec![Vec::new(); program.graph().len()], uses: program.use_counts() };
     for (i, node) in program.graph().nodes().iter().enumerate() {
         run.values[i] = if let Op::Parameter { index, .. } = node.op {
-            let value = parameters.remove(&index).ok_or_else(|| format!("parameter {index} has no value").into());
+            let value = take(index).ok_or_else(|| format!("parameter {index} has no value").into());
             let value = value.and_then(|value| finished(node, vec![value]));
             value.map_err(|reason| HostError::new(&node.op, [], reason))?
         } else if let Op::Slot { index, dtype } | Op::Offset { index, dtype } = node.op {
             let bits = slots.get(index as usize).ok_or_else(|| format!("slot {index} has no value").into());
             vec![splat(dtype, &[], *bits.map_err(|reason| HostError::new(&node.op, [], reason))?)]
         } else {
-            eval_node(node, run.operands(node))?
+            let types = || node.operands.iter().map(|&operand| program.graph().ty(operand));
+            eval_node(node, run.operands(node)).map_err(|reason| HostError::new(&node.op, types(), reason))?
         };
     }
     program.outputs().iter().map(|&output| run.output(program.graph(), output)).collect()
@@ -262,9 +262,9 @@ impl Run {
 mod tests {
     use super::super::testing::{Trial, tensor, values};
     use super::*;
-    use burn_tpu_graph::Builder;
     use burn_tpu_graph::Number;
     use burn_tpu_graph::op::BinaryOp;
+    use burn_tpu_graph::{Builder, TensorType};
 
     #[test]
     fn a_parameter_without_other_owners_is_overwritten() {
@@ -276,12 +276,14 @@ mod tests {
         let program = Program::extract(&graph, &[z]).unwrap();
         let own = tensor(&[2], &[1f32, 2.]);
         let (kept, place) = (own.clone(), own.view::<f32>().unwrap().data.as_ptr());
-        let shared = interpret(&program, FxHashMap::from_iter([(0, own)]), &[]).unwrap();
+        let mut own = Some(own);
+        let shared = interpret(&program, |_| own.take(), &[]).unwrap();
         assert_ne!(shared[0].view::<f32>().unwrap().data.as_ptr(), place);
         assert_eq!(values::<f32>(&kept), [1., 2.]);
         let twice = graph.binary_const(BinaryOp::Mul, x, 2.0).unwrap();
         let program = Program::extract(&graph, &[twice]).unwrap();
-        let owned = interpret(&program, FxHashMap::from_iter([(0, kept)]), &[]).unwrap();
+        let mut kept = Some(kept);
+        let owned = interpret(&program, |_| kept.take(), &[]).unwrap();
         assert_eq!(owned[0].view::<f32>().unwrap().data.as_ptr(), place);
     }
 
@@ -291,7 +293,7 @@ mod tests {
         let slot = graph.add(Op::Slot { index: 1, dtype: DType::BF16 }, &[]).unwrap();
         let program = Program::extract(&graph, &[slot]).unwrap();
         let bits = [0, Number::Float(-2.5).bits(DType::BF16)];
-        let found = interpret(&program, FxHashMap::default(), &bits).unwrap();
+        let found = interpret(&program, |_| None, &bits).unwrap();
         assert_eq!(values::<half::bf16>(&found[0]), [half::bf16::from_f32(-2.5)]);
     }
 
@@ -303,7 +305,7 @@ mod tests {
         let slot = graph.add(Op::Slot { index: 2, dtype: DType::F32 }, &[]).unwrap();
         for output in [x, slot] {
             let program = Program::extract(&graph, &[output]).unwrap();
-            let error = interpret(&program, FxHashMap::default(), &[]).unwrap_err().to_string();
+            let error = interpret(&program, |_| None, &[]).unwrap_err().to_string();
             assert!(error.contains("has no value"), "{error}");
         }
     }

@@ -47,9 +47,9 @@ impl Trial {
         self.input(dims, &values)
     }
 
-    pub(super) fn run(self, outputs: &[NodeId]) -> Vec<HostTensor> {
+    pub(super) fn run(mut self, outputs: &[NodeId]) -> Vec<HostTensor> {
         let program = Program::extract(&self.graph, outputs).expect("outputs exist");
-        interpret(&program, self.parameters, &[]).expect("a checked program runs")
+        interpret(&program, |index| self.parameters.remove(&index), &[]).expect("a checked program runs")
     }
 }
 
