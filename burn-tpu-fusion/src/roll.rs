@@ -42,8 +42,8 @@ use sequence::Sequence;
 /// The least number of members that a loop replaces. A shorter repetition compiles in a second or two without a loop.
 const MIN_MEMBERS: usize = 256;
 
-/// The least number for a loop that reads what an earlier loop computed in each trip. Unrolled, each of these reads is a slice
-/// of a buffer.
+/// The least number for a loop that reads what an earlier loop computed in each trip. Unrolled, each of these reads is a
+/// slice of a buffer.
 const MIN_SCANNING_MEMBERS: usize = MIN_MEMBERS / 8;
 
 /// The least trip count. A loop of few trips saves little, and XLA fuses nothing across its trips.

@@ -67,12 +67,12 @@ impl Split {
     /// Only a bug gives one: a part that breaks an op's rule.
     pub fn of(program: &Program, is_host: impl Fn(u32) -> bool) -> Result<Option<Self>> {
         let parts = assign(program, is_host);
-        let crossing = crossing(program, &parts);
+        let is_read = device_reads(program, &parts);
+        let crossing = crossing(program, &parts, &is_read);
         if crossing.is_empty() {
             return Ok(None);
         }
         let host = Program::canonical(program.graph(), &crossing)?;
-        let is_read = device_reads(program, &parts);
         let (places, transfers) = pack(program.graph(), &crossing, |id| is_read[id.index()]);
         let first_transfer = program.parameters().map(|(index, _)| index + 1).max().unwrap_or(0);
         let rest = Rest { program, parts: &parts, crossing: &crossing, places: &places, transfers: &transfers };
@@ -124,7 +124,7 @@ fn of_operands(graph: &Graph, node: &Node, op: &Op, parts: &[Part]) -> Part {
     if on_host().next().is_none() {
         return if assembles(op) && node.ty.elements() > FEW_ELEMENTS { Part::Host } else { Part::Either };
     }
-    // It may be larger to transfer than what it is made of.
+    // What grows is computed on the device: its operands are the smaller transfer.
     if node.ty.bytes() <= given { Part::Host } else { Part::Device }
 }
 
@@ -179,8 +179,8 @@ fn is_simple(op: &Op) -> bool {
 }
 
 /// Returns the host's nodes that the device's part or the caller reads, ascending.
-fn crossing(program: &Program, parts: &[Part]) -> Vec<NodeId> {
-    let mut is_read = device_reads(program, parts);
+fn crossing(program: &Program, parts: &[Part], read_by_device: &[bool]) -> Vec<NodeId> {
+    let mut is_read = read_by_device.to_vec();
     program.outputs().iter().for_each(|id| is_read[id.index()] = true);
     let is_large_parameter =
         |node: &Node| matches!(node.op, Op::Parameter { .. }) && node.ty.bytes() > MOST_PACKED_BYTES;
@@ -219,11 +219,10 @@ fn pack(graph: &Graph, crossing: &[NodeId], is_read: impl Fn(NodeId) -> bool) ->
         let bytes = ty(result).bytes();
         (1..=MOST_PACKED_BYTES).contains(&bytes) && ty(result).dtype.size_bytes() == word.size_bytes()
     };
-    let packed = WORDS.map(|word| (word, Vec::from_iter(read().filter(|&result| is_packed(result, word)))));
+    let packed = WORDS.map(|word| Vec::from_iter(read().filter(|&result| is_packed(result, word))));
     let alone = read().filter(|&result| !WORDS.iter().any(|&word| is_packed(result, word))).map(|result| vec![result]);
     let (mut places, mut transfers) = (vec![None; crossing.len()], Vec::new());
-    for results in packed.iter().map(|(_, results)| results.clone()).filter(|results| !results.is_empty()).chain(alone)
-    {
+    for results in packed.into_iter().filter(|results| !results.is_empty()).chain(alone) {
         let mut elements = 0;
         for &result in &results {
             places[result] = Some(Place { transfer: transfers.len(), start: elements });

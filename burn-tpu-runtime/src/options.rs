@@ -74,8 +74,8 @@ impl TpuOptions {
         Self { fallback: FallbackPolicy::Deny, interpret_from: 0, ..Self::training() }
     }
 
-    /// Returns the preset for finding mistakes: warnings become errors, all indices are checked, traces are cut early, and the
-    /// disk cache is off, so that every run compiles the same programs.
+    /// Returns the preset for finding mistakes: warnings become errors, all indices are checked, traces are cut early, and
+    /// the disk cache is off, so that every run compiles the same programs.
     pub fn development() -> Self {
         Self {
             strict: true,

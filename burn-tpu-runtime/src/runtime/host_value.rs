@@ -24,7 +24,6 @@ pub(crate) struct HostValue {
     counters: Arc<Counters>,
 }
 
-#[derive(Default)]
 struct State {
     /// The bytes; none after the transfer of a large value.
     bytes: Option<HostBytes>,

@@ -22,8 +22,8 @@ use std::sync::atomic::Ordering::Relaxed;
 /// The most runs of a program in the interpreter before it is compiled.
 const MOST_RUNS: u64 = 100;
 
-/// The cost of a compile in element operations of the interpreter, each about 5 ns: 10 ms for any program, 1 ms for each node,
-/// and 1.2 us for each pair of nodes, since XLA's CPU compiler is quadratic in the length of a program.
+/// The cost of a compile in element operations of the interpreter, each about 5 ns: 10 ms for any program, 1 ms for each
+/// node, and 1.2 us for each pair of nodes, since XLA's CPU compiler is quadratic in the length of a program.
 const COMPILE_WORK: u64 = 2_000_000;
 const COMPILE_WORK_PER_NODE: u64 = 200_000;
 const COMPILE_WORK_PER_PAIR: u64 = 240;

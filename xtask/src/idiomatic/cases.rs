@@ -29,8 +29,8 @@ const fn case(
     Case { name, options, short, compiles, uploads_per_step, loss_difference }
 }
 
-/// In the last column: compiles, transfers per step, difference of the losses. The first steps of `custom-loop` transfer each
-/// image, before it is known that they do so every time.
+/// In the last column: compiles, transfers per step, difference of the losses. The first steps of `custom-loop` transfer
+/// each image, before it is known that they do so every time.
 #[rustfmt::skip]
 pub const CASES: [Case; 12] = [
     case("text", &["--program", "text", "--workers", "0"], &["--steps", "4"], (2, 4.0, 1e-5)),
