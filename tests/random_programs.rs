@@ -14,6 +14,8 @@ mod contract;
 mod elementwise;
 #[path = "random_programs/movement.rs"]
 mod movement;
+#[path = "random_programs/pieces.rs"]
+mod pieces;
 #[path = "random_programs/recipe.rs"]
 mod recipe;
 #[path = "random_programs/split.rs"]
@@ -115,6 +117,30 @@ fn split_programs_agree() {
         split > checked / 4 && transfers > split / 2,
         "{split} of {checked} were split, with {transfers} transfers"
     );
+}
+
+/// Pieces that run one after another compute what the whole program does: the same bits in the interpreter.
+#[test]
+fn pieces_agree() {
+    let Some(client) = programs::client() else { return };
+    let plugin = Plugin { client, fault: None };
+    let (mut checked, mut divided, mut pieces, mut distinct) = (0, 0, 0, 0);
+    let recipes: Vec<Recipe> = sampled(config()).collect();
+    for recipes in recipes.chunks(BATCH) {
+        let trials: Vec<Trial> = recipes.iter().map(Trial::new).collect();
+        let limit = |number: usize| 4 + (checked + number) % 9;
+        let runs = trials.iter().enumerate().filter_map(|(i, trial)| pieces::Run::of(trial, limit(i)));
+        let mut runs: Vec<_> = runs.map(pieces::Run::check).collect();
+        if let Some(wrong) = pieces::first_disagreement(&plugin, &mut runs) {
+            panic!("a program of {checked} to {}: {wrong}", checked + trials.len());
+        }
+        checked += trials.len();
+        divided += runs.len();
+        pieces += runs.iter().map(|run| run.division.pieces.len()).sum::<usize>();
+        distinct += runs.iter().map(|run| run.division.programs.len()).sum::<usize>();
+    }
+    eprintln!("{divided} of {checked} programs run in {pieces} pieces, {distinct} of them distinct, and agree");
+    assert!(divided > checked / 2 && pieces > 3 * divided, "{divided} of {checked} were divided, into {pieces} pieces");
 }
 
 /// Replacements in the text of the lowering that make it wrong.

@@ -101,11 +101,15 @@ pub fn work(program: &Program) -> u64 {
 
 /// Returns the number of nodes of a program, those of loop bodies included: what a compiler has to read.
 pub fn nodes(program: &Program) -> usize {
-    let of = |node: &Node| match &node.op {
+    program.graph().nodes().iter().map(node_count).sum()
+}
+
+/// Returns 1, and for a loop the number of nodes of its body too.
+pub(crate) fn node_count(node: &Node) -> usize {
+    match &node.op {
         Op::For { body, .. } => 1 + nodes(body),
         _ => 1,
-    };
-    program.graph().nodes().iter().map(of).sum()
+    }
 }
 
 /// Returns the number of elements that the nodes of a program make.

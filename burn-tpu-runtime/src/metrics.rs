@@ -123,6 +123,9 @@ metrics! {
         disk_errors: "",
         /// Programs run on the device.
         executions: "",
+        /// Pieces run of programs that are longer than [`TpuOptions::program_cap`](crate::TpuOptions::program_cap). Such a
+        /// program is one of the `executions`.
+        pieces: "",
         /// Programs run in the interpreter because they were new and had little work. See
         /// [`TpuOptions::interpret_from`](crate::TpuOptions::interpret_from).
         interpreted: "",

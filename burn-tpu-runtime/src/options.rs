@@ -214,6 +214,14 @@ options! {
     trace_cap(nodes: usize): usize = 100_000, nodes.max(1);
     "BURN_TPU_TRACE_CAP": number(1, u64::MAX), "nodes, at least 1";
 
+    /// The maximum number of nodes of a program after loops over time have become loops; 0 for no maximum. A longer recording
+    /// runs as several programs, its pieces, one after another. Equal pieces are one program.
+    ///
+    /// A compiler needs more time per node the longer a program is, but it fuses and places the memory of a program as a
+    /// whole: what passes from piece to piece is stored.
+    program_cap(nodes: usize): usize = 20_000, nodes;
+    "BURN_TPU_PROGRAM_CAP": number(0, u64::MAX), "nodes, 0 for no maximum";
+
     /// The number of nodes from which a program may run in the interpreter on the host; 0 for never. Strict mode compiles
     /// every program at once.
     ///

@@ -70,6 +70,11 @@ impl Recorded {
     }
 }
 
+/// Returns the values of a part's slots, given by their indices, from those of the whole program.
+pub(crate) fn picked(indices: &[u32], slots: &[u64]) -> Vec<u64> {
+    indices.iter().map(|&index| slots[index as usize]).collect()
+}
+
 /// A program that is ready to run.
 pub(crate) struct Compiled {
     pub(crate) executable: Arc<dyn Executable>,

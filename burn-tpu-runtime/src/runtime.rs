@@ -285,6 +285,7 @@ impl DeviceRuntime {
         Counters::add(&counters.output_bytes, execution.footprint.outputs);
         Counters::add(&counters.alias_bytes, execution.footprint.aliases);
         Counters::add(&counters.temporary_bytes, execution.footprint.temporaries);
+        Counters::add(&counters.pieces, execution.pieces);
         execution.host_ops.iter().for_each(|op| counters.fallback(op));
     }
 

@@ -183,15 +183,9 @@ impl Executable for Staged {
             let host = i % 2 == 1;
             let inputs = stage.inputs.iter().map(|(node, ty)| self.move_to(host, &values[node], ty).map(Some));
             let mut inputs = inputs.collect::<Result<Arguments>>()?;
-            let done = stage.executable.execute(&mut inputs, slots)?;
-            whole.donated_buffers += done.donated_buffers;
-            whole.donated_bytes += done.donated_bytes;
-            whole.footprint.arguments += done.footprint.arguments;
-            whole.footprint.outputs += done.footprint.outputs;
-            whole.footprint.aliases += done.footprint.aliases;
-            whole.footprint.temporaries += done.footprint.temporaries;
-            whole.host_ops.extend(&stage.host_ops);
-            values.extend(stage.outputs.iter().copied().zip(done.outputs));
+            let mut done = stage.executable.execute(&mut inputs, slots)?;
+            values.extend(stage.outputs.iter().copied().zip(std::mem::take(&mut done.outputs)));
+            whole.add(Execution { host_ops: stage.host_ops.clone(), ..done });
         }
         whole.outputs = self.outputs.iter().map(|node| self.take_output(&mut values, *node)).collect::<Result<_>>()?;
         Ok(whole)

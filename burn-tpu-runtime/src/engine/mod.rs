@@ -10,6 +10,7 @@ mod host;
 mod host_nodes;
 #[cfg(feature = "ndarray")]
 mod ndarray;
+mod pieces;
 mod pjrt;
 mod topology;
 #[cfg(not(feature = "ndarray"))]
@@ -22,6 +23,7 @@ pub(crate) use fallback::compile;
 pub use host::interpret_program;
 #[cfg(feature = "ndarray")]
 pub(crate) use host::{HAS_INTERPRETER, interpret_program as interpret, open_ndarray};
+pub(crate) use pieces::InPieces;
 #[cfg(feature = "testing")]
 pub use pjrt::CPU_COMPILER_FLAGS;
 pub(crate) use pjrt::{dump_program, open};
@@ -139,6 +141,21 @@ pub(crate) struct Execution {
     pub(crate) footprint: Footprint,
     /// Ops that ran on the host although the engine runs on another device, one entry per run.
     pub(crate) host_ops: Vec<&'static str>,
+    /// The number of pieces that ran, for a program that runs in pieces.
+    pub(crate) pieces: usize,
+}
+
+impl Execution {
+    /// Adds what a part of the program used. Its results are the caller's.
+    fn add(&mut self, part: Execution) {
+        self.donated_buffers += part.donated_buffers;
+        self.donated_bytes += part.donated_bytes;
+        self.footprint.arguments += part.footprint.arguments;
+        self.footprint.outputs += part.footprint.outputs;
+        self.footprint.aliases += part.footprint.aliases;
+        self.footprint.temporaries += part.footprint.temporaries;
+        self.host_ops.extend(part.host_ops);
+    }
 }
 
 /// The device memory in bytes that one run of a program uses, as its compiler planned it. All fields are zero if the

@@ -26,6 +26,34 @@ impl SlotAssumptions {
         Self { offsets, shared }
     }
 
+    /// Returns what can be assumed of a program in all of these runs, given by their slots: what still holds of `older`, or
+    /// all that is possible if there is no older program.
+    pub(crate) fn of_runs<'s>(
+        program: &Program,
+        older: Option<&Self>,
+        mut runs: impl Iterator<Item = &'s [u64]>,
+    ) -> Self {
+        let first = runs.next().unwrap_or_default();
+        let start = older.map_or_else(|| Self::all(program, first), |older| older.still_true(first));
+        runs.fold(start, |assumptions, slots| assumptions.still_true(slots))
+    }
+
+    /// Returns what a program assumes that consists of pieces, each with its assumptions and the indices of its slots in the
+    /// whole.
+    pub(crate) fn of_pieces<'p>(pieces: impl Iterator<Item = (&'p Self, &'p [u32])>) -> Self {
+        let mut whole = Self::default();
+        for (piece, slots) in pieces {
+            let index = |index: u32| slots[index as usize];
+            whole.offsets.extend(piece.offsets.iter().map(|&(offset, bits)| (index(offset), bits)));
+            whole.shared.extend(piece.shared.iter().map(|&(scalar, other)| (index(scalar), index(other))));
+        }
+        whole.offsets.sort_unstable();
+        whole.offsets.dedup();
+        whole.shared.sort_unstable();
+        whole.shared.dedup();
+        whole
+    }
+
     /// Returns whether they hold.
     pub(crate) fn hold(&self, slots: &[u64]) -> bool {
         self.offsets.iter().all(|offset| unchanged(offset, slots)) && self.shared.iter().all(|pair| equal(pair, slots))

@@ -1,16 +1,16 @@
 //! Handles a recording that no program in memory matches: explains why, rewrites the program, compiles it and stores
-//! it.
+//! it. A program that is too long for a compiler is compiled in pieces.
 
 use super::DeviceRuntime;
 use crate::compiling::Notice;
-use crate::engine::{self, Engine, Executable};
+use crate::engine::{self, Engine, Executable, InPieces};
 use crate::error::{Result, TpuError};
 use crate::metrics::Counters;
-use crate::program::{Compiled, Recorded, SlotAssumptions};
+use crate::program::{Compiled, Recorded, SlotAssumptions, picked};
 use crate::recompile::{DivergenceTracker, Recompile, RecompileCause};
 #[cfg(not(feature = "testing"))]
 use burn_tpu_fusion::Level;
-use burn_tpu_graph::Program;
+use burn_tpu_graph::{Pieces, Program, cost};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
@@ -34,15 +34,16 @@ impl DeviceRuntime {
         let start = Instant::now();
         let recompile = self.explain(recorded, recorded_slots, tracker);
         self.refuse_if_frozen(recorded, recompile.as_ref().map(|(recompile, _)| recompile))?;
-        let older = older.map(|older| Arc::clone(&older.assumptions));
-        let older = older.or_else(|| self.cache.assumed_before(key));
-        let (program, assumptions) = self.rewrite(key, slots, older)?;
-        let nodes = program.graph().len();
+        let (program, assumptions) = self.rewrite(key, older, [slots].into_iter())?;
+        let nodes = cost::nodes(&program);
         let _span = tracing::debug_span!("compile", nodes).entered();
-        let executable = self.executable(engine, program)?;
-        let (seconds, from_disk) = (start.elapsed().as_secs_f64(), executable.is_from_disk());
+        let compiled = match self.pieces(key, nodes)? {
+            Some(pieces) => self.in_pieces(engine, pieces, slots)?,
+            None => Compiled { executable: self.executable(engine, program)?, assumptions: Arc::new(assumptions) },
+        };
+        let (seconds, from_disk) = (start.elapsed().as_secs_f64(), compiled.executable.is_from_disk());
         tracing::info!(device = %self.device, nodes, seconds, from_disk, "a program is ready");
-        let compiled = Arc::new(Compiled { executable, assumptions: Arc::new(assumptions) });
+        let compiled = Arc::new(compiled);
         self.cache.insert(Arc::clone(key), Arc::clone(&compiled), &self.counters);
         if !from_disk {
             let (recompile, like) =
@@ -80,23 +81,66 @@ impl DeviceRuntime {
         Err(TpuError::Frozen { device: self.device.to_string(), reason })
     }
 
-    /// Returns the program to compile, after the rewrites. It keeps the assumptions of `older` that still hold, or
-    /// makes all possible assumptions if there is no older program.
-    pub(super) fn rewrite(
+    /// Returns the program to compile, after the rewrites, for runs with these slots. It keeps the assumptions that still
+    /// hold of the program in memory, or of the one that was evicted; a new one makes all that are possible.
+    pub(super) fn rewrite<'s>(
         &self,
         program: &Program,
-        slots: &[u64],
-        older: Option<Arc<SlotAssumptions>>,
+        older: Option<Arc<Compiled>>,
+        runs: impl Iterator<Item = &'s [u64]>,
     ) -> Result<(Program, SlotAssumptions)> {
         let start = Instant::now();
         let _span = tracing::debug_span!("rewrite").entered();
-        let all = || SlotAssumptions::all(program, slots);
-        let assumptions = older.map_or_else(all, |older| older.still_true(slots));
+        let older = older.map(|older| Arc::clone(&older.assumptions)).or_else(|| self.cache.assumed_before(program));
+        let assumptions = SlotAssumptions::of_runs(program, older.as_deref(), runs);
         let program = program.bake(|index| assumptions.offset(index)).map_err(internal)?;
         let program = program.share(|index| assumptions.input_of(index)).map_err(internal)?;
         let program = burn_tpu_fusion::optimize(program, level()).map_err(internal)?;
         Counters::add_time(&self.counters.rewrite_ns, start.elapsed());
         Ok((program, assumptions))
+    }
+
+    /// Returns the pieces of a program that has too many nodes after the rewrites.
+    fn pieces(&self, program: &Program, nodes: usize) -> Result<Option<Pieces>> {
+        match self.options.program_cap {
+            cap if cap == 0 || nodes <= cap => Ok(None),
+            cap => Pieces::of(program, cap).map_err(internal),
+        }
+    }
+
+    /// Returns a program in pieces. Those that are not in memory are compiled now.
+    fn in_pieces(&self, engine: &Arc<dyn Engine>, pieces: Pieces, slots: &[u64]) -> Result<Compiled> {
+        let (mut compiled, mut is_new) = (Vec::with_capacity(pieces.programs.len()), false);
+        for (index, program) in pieces.programs.iter().enumerate() {
+            let runs = pieces.runs_of(index).map(|piece| picked(&piece.slots, slots));
+            let piece = self.piece(engine, program, &runs.collect::<Vec<_>>(), &mut is_new)?;
+            compiled.push(piece);
+        }
+        let parts = pieces.pieces.iter().map(|piece| (&*compiled[piece.program].assumptions, &*piece.slots));
+        let assumptions = Arc::new(SlotAssumptions::of_pieces(parts));
+        let executables = compiled.iter().map(|piece| Arc::clone(&piece.executable)).collect();
+        tracing::debug!(pieces = pieces.pieces.len(), programs = compiled.len(), "a program runs in pieces");
+        Ok(Compiled { executable: Arc::new(InPieces::new(pieces, executables, !is_new)), assumptions })
+    }
+
+    /// Returns the compiled form of a piece that serves all of its runs.
+    fn piece(
+        &self,
+        engine: &Arc<dyn Engine>,
+        program: &Arc<Program>,
+        runs: &[Vec<u64>],
+        is_new: &mut bool,
+    ) -> Result<Arc<Compiled>> {
+        let found = self.cache.get(program);
+        if let Some(piece) = found.clone().filter(|piece| runs.iter().all(|slots| piece.assumptions.hold(slots))) {
+            return Ok(piece);
+        }
+        let (rewritten, assumptions) = self.rewrite(program, found, runs.iter().map(Vec::as_slice))?;
+        let executable = self.executable(engine, rewritten)?;
+        *is_new |= !executable.is_from_disk();
+        let piece = Arc::new(Compiled { executable, assumptions: Arc::new(assumptions) });
+        self.cache.insert(Arc::clone(program), Arc::clone(&piece), &self.counters);
+        Ok(piece)
     }
 
     /// Compiles a program on its own thread, and waits at most for the time that the options allow.

@@ -4,7 +4,7 @@ use super::{DeviceRuntime, HostValue, RunError};
 use crate::engine::{self, HostBytes, Input, SharedBuffer};
 use crate::error::{Result, TpuError};
 use crate::metrics::Counters;
-use crate::program::{Compiled, Recorded};
+use crate::program::{Compiled, Recorded, picked};
 use crate::recompile::DivergenceTracker;
 use burn_tpu_graph::{Bindings, Program, Source, Split, TensorType, Transfer};
 use std::sync::Arc;
@@ -66,7 +66,7 @@ impl DeviceRuntime {
         let (host, host_inputs) = &split.host;
         Counters::add(&self.counters.host_parts, 1);
         let parameters = host_inputs.parameters.iter().map(bound);
-        let results = self.interpreted(host, parameters, buffers, &picked(host_inputs, slots));
+        let results = self.interpreted(host, parameters, buffers, &picked(&host_inputs.slots, slots));
         let results = results.map_err(RunError::Refused)?;
         let transfers = split.transfers.iter().map(|transfer| self.transfer(transfer, &results));
         let transfers = transfers.collect::<Result<Vec<_>>>().map_err(RunError::Refused)?;
@@ -75,7 +75,7 @@ impl DeviceRuntime {
             None => Ok(bound(index)),
         };
         let arguments = inputs.parameters.iter().map(argument).collect();
-        let on_device = self.dispatch(&compiled, arguments, buffers, &picked(inputs, slots))?;
+        let on_device = self.dispatch(&compiled, arguments, buffers, &picked(&inputs.slots, slots))?;
         let held = Vec::from_iter(host.output_types().zip(results.into_iter().map(HostBytes::from)));
         let result = |source: &Source| match *source {
             Source::Device(result) => Ok(Arc::clone(&on_device[result])),
@@ -93,7 +93,7 @@ impl DeviceRuntime {
         slots: &[u64],
         tracker: &DivergenceTracker,
     ) -> Result<Arc<Compiled>> {
-        let own = picked(inputs, slots);
+        let own = picked(&inputs.slots, slots);
         match self.cache.get(program) {
             Some(compiled) if compiled.assumptions.hold(&own) => {
                 Counters::add(&self.counters.cache_hits, 1);
@@ -118,9 +118,4 @@ impl DeviceRuntime {
         }
         Ok(Arc::new(HostValue::new(ty.clone(), bytes, Arc::clone(&self.counters))))
     }
-}
-
-/// Returns the values of a part's slots, from those of the whole program.
-fn picked(inputs: &Bindings, slots: &[u64]) -> Vec<u64> {
-    inputs.slots.iter().map(|&index| slots[index as usize]).collect()
 }

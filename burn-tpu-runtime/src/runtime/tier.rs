@@ -153,7 +153,8 @@ impl DeviceRuntime {
             return false;
         }
         let nodes = self.compiled_nodes(family, program, slots);
-        let compile = COMPILE_WORK + nodes * (COMPILE_WORK_PER_NODE + COMPILE_WORK_PER_PAIR * nodes);
+        let together = if self.options.program_cap == 0 { nodes } else { nodes.min(self.options.program_cap as u64) };
+        let compile = COMPILE_WORK + nodes * (COMPILE_WORK_PER_NODE + COMPILE_WORK_PER_PAIR * together);
         // All runs together take at most as long as the compile that they delay.
         let work = cost::work(program) + WORK_PER_NODE * program.graph().len() as u64;
         let runs = (compile / work.max(1)).min(MOST_RUNS);
@@ -170,7 +171,7 @@ impl DeviceRuntime {
         if known > 0 {
             return known.into();
         }
-        let rewritten = self.rewrite(program, slots, None);
+        let rewritten = self.rewrite(program, None, [slots].into_iter());
         let nodes = rewritten.map_or(recorded, |(program, _)| cost::nodes(&program));
         self.cache.note(Count::Nodes, family, u32::try_from(nodes).unwrap_or(u32::MAX));
         nodes as u64
