@@ -1,7 +1,10 @@
 //! Programs of more nodes than `TpuOptions::program_cap` run in pieces: equal pieces are compiled once, values that pass
 //! between them are freed, and nothing changes for the caller.
+#![allow(clippy::print_stderr, reason = "prints what was measured")]
 
 mod common;
+#[path = "pieces/measure.rs"]
+mod measure;
 #[path = "rolling/recurrent.rs"]
 mod recurrent;
 

@@ -134,7 +134,7 @@ fn pieces_agree() {
         let limit = |number: usize| 4 + (checked + number) % 9;
         let runs = trials.iter().enumerate().filter_map(|(i, trial)| pieces::Run::of(trial, limit(i)));
         let mut runs: Vec<_> = runs.map(pieces::Run::check).collect();
-        if checked / BATCH % BATCHES_PER_PLUGIN_RUN == 0 {
+        if (checked / BATCH).is_multiple_of(BATCHES_PER_PLUGIN_RUN) {
             on_plugin += runs.len();
             if let Some(wrong) = pieces::first_disagreement(&plugin, &mut runs) {
                 panic!("a program of {checked} to {}: {wrong}", checked + trials.len());

@@ -1,7 +1,7 @@
 //! Divides programs into pieces and runs these one after another, in the interpreter and on the plugin.
 
 use super::trial::{Plugin, Trial};
-use burn_tpu_graph::{Piece, PieceValue, Pieces, Program};
+use burn_tpu_graph::{Piece, PieceValue, Pieces};
 use burn_tpu_runtime::testing::interpret_program;
 
 /// A program in pieces, and the values that its pieces have computed on one engine.
@@ -18,15 +18,16 @@ impl<'t> Run<'t> {
         Some(Self { whole, division, results: Vec::new() })
     }
 
-    /// Returns a piece with its inputs.
-    fn piece(&self, piece: &Piece) -> (Program, Vec<Vec<u8>>, Vec<u64>) {
+    /// Returns a piece with its inputs. What its results may differ by is not known, only that of the whole's outputs.
+    fn piece(&self, piece: &Piece) -> Trial {
         let value = |value| match value {
             PieceValue::Parameter(index) => self.whole.parameters[index as usize].clone(),
             PieceValue::Result(number) => self.results[number].clone(),
         };
         let parameters = piece.inputs.iter().map(|input| value(input.value)).collect();
         let slots = piece.slots.iter().map(|&index| self.whole.slots[index as usize]).collect();
-        ((*self.division.programs[piece.program]).clone(), parameters, slots)
+        let program = (*self.division.programs[piece.program]).clone();
+        Trial { program, parameters, slots, errors: Vec::new() }
     }
 
     fn outputs(&self) -> Vec<Vec<u8>> {
@@ -38,7 +39,7 @@ impl<'t> Run<'t> {
     pub fn check(mut self) -> Self {
         let mut dead = Vec::new();
         for piece in self.division.pieces.clone() {
-            let (program, parameters, slots) = self.piece(&piece);
+            let Trial { program, parameters, slots, .. } = self.piece(&piece);
             assert!(piece.inputs.iter().all(|input| !dead.contains(&input.value)), "{}", self.whole.described());
             dead.extend(piece.inputs.iter().filter(|input| input.is_last_use).map(|input| input.value));
             self.results.extend(interpret_program(&program, &parameters, &slots).unwrap());
@@ -56,8 +57,8 @@ pub fn first_disagreement(plugin: &Plugin, runs: &mut [Run]) -> Option<String> {
     let most = runs.iter().map(|run| run.division.pieces.len()).max().unwrap_or(0);
     for number in 0..most {
         let due = |run: &&mut Run| number < run.division.pieces.len();
-        let parts: Vec<_> =
-            runs.iter_mut().filter(due).map(|run| run.piece(&run.division.pieces[number].clone())).collect();
+        let parts: Vec<Trial> =
+            runs.iter_mut().filter(due).map(|run| run.piece(&run.division.pieces[number])).collect();
         let results = match plugin.run(&parts) {
             Ok(results) => results,
             Err(error) => return Some(error),

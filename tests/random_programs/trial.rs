@@ -85,21 +85,20 @@ pub struct Plugin {
 impl Plugin {
     /// Runs all trials as one program and returns the disagreements of each with the interpreter.
     pub fn disagreements(&self, trials: &[Trial]) -> Result<Vec<Option<String>>, String> {
-        let each = trials.iter().map(|trial| (trial.program.clone(), trial.parameters.clone(), trial.slots.clone()));
-        let outputs = self.run(&each.collect::<Vec<_>>())?;
+        let outputs = self.run(trials)?;
         Ok(trials.iter().zip(outputs).map(|(trial, found)| trial.mismatch(&found)).collect())
     }
 
-    /// Runs programs with their parameters and slots as one. Returns the results of each.
-    pub fn run(&self, all: &[(Program, Vec<Vec<u8>>, Vec<u64>)]) -> Result<Vec<Vec<Vec<u8>>>, String> {
-        let case = |program: &Program| Case { name: String::new(), program: program.clone() };
-        let cases: Vec<Case> = all.iter().map(|(program, ..)| case(program)).collect();
-        let parameters: Vec<Vec<u8>> = all.iter().flat_map(|(_, parameters, _)| parameters.clone()).collect();
-        let slots: Vec<u64> = all.iter().flat_map(|(.., slots)| slots.clone()).collect();
+    /// Runs all trials as one program and returns the results of each.
+    pub fn run(&self, trials: &[Trial]) -> Result<Vec<Vec<Vec<u8>>>, String> {
+        let cases: Vec<Case> =
+            trials.iter().map(|trial| Case { name: String::new(), program: trial.program.clone() }).collect();
+        let parameters: Vec<Vec<u8>> = trials.iter().flat_map(|trial| trial.parameters.clone()).collect();
+        let slots: Vec<u64> = trials.iter().flat_map(|trial| trial.slots.clone()).collect();
         let lowered = self.lowered(&corpus::merge(&cases).unwrap(), &slots);
         let compiled = programs::compile_lowered(&self.client, lowered, &programs::cpu_options())?;
         let mut outputs = compiled.run(&parameters, &slots)?.into_iter();
-        Ok(all.iter().map(|(program, ..)| outputs.by_ref().take(program.outputs().len()).collect()).collect())
+        Ok(trials.iter().map(|trial| outputs.by_ref().take(trial.program.outputs().len()).collect()).collect())
     }
 
     /// Returns the disagreement of one program, if any.
