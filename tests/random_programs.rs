@@ -146,7 +146,7 @@ fn pieces_agree() {
         distinct += runs.iter().map(|run| run.division.programs.len()).sum::<usize>();
     }
     eprintln!(
-        "{divided} of {checked} programs agree in {pieces} pieces, {distinct} of them distinct; {on_plugin} on the plugin too"
+        "{divided} of {checked} programs agree in {pieces} pieces, {distinct} distinct; {on_plugin} on the plugin too"
     );
     assert!(divided > checked / 2 && pieces > 3 * divided, "{divided} of {checked} were divided, into {pieces} pieces");
 }

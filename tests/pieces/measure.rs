@@ -1,4 +1,4 @@
-//! Measurements of programs whole and in pieces, run by hand: one process for each, since `BURN_TPU_PROGRAM_CAP` sets the cap.
+//! Measurements of programs whole and in pieces, run by hand: a process for each, since `BURN_TPU_PROGRAM_CAP` sets the cap.
 
 use super::recurrent::{self, Layer, Model, sequences};
 use burn::backend::Autodiff;
@@ -7,8 +7,10 @@ use burn::tensor::backend::Backend;
 use burn::tensor::{Tensor, TensorData, linalg};
 use burn_tpu::{Metrics, Tpu, TpuDevice, TpuOptimizer, TpuOptions, metrics};
 use burn_tpu_fusion::Level;
-use burn_tpu_runtime::testing::with_level;
-use burn_tpu_workspace::models::{GptConfig, Tokens, adamw, train_step};
+use burn_tpu_graph::cost;
+use burn_tpu_runtime::Device;
+use burn_tpu_runtime::testing::{recorded, with_level};
+use burn_tpu_workspace::models::{Gpt, GptConfig, Tokens, adamw, train_step};
 use std::time::{Duration, Instant};
 
 type D = Autodiff<Tpu<f32>>;
@@ -23,18 +25,17 @@ fn cpu_seconds() -> f64 {
 
 /// Prints what the first steps and the later ones cost, and what ran.
 fn report(name: &str, device: &TpuDevice, mut step: impl FnMut()) {
-    let (before, start) = (metrics(device), cpu_seconds());
-    let mut last = before.clone();
+    let mut last = metrics(device);
     // The second step finds the optimizer's state.
     for number in 0..2 {
+        let start = cpu_seconds();
         step();
         D::sync(device).expect("it runs");
         let now = metrics(device);
-        let seconds = (now.compile_time() - last.compile_time()).as_secs_f64();
-        eprintln!("{name}, step {number}: {}, compile {seconds:.2} s", counts(&last, &now));
+        let (cpu, seconds) = (cpu_seconds() - start, (now.compile_time() - last.compile_time()).as_secs_f64());
+        eprintln!("{name}, step {number}: {cpu:.1} CPU s, compile {seconds:.1} s: {}", counts(&last, &now));
         last = now;
     }
-    let cpu = cpu_seconds() - start;
     let mut shortest = f64::INFINITY;
     for _ in 0..10 {
         let start = Instant::now();
@@ -42,7 +43,7 @@ fn report(name: &str, device: &TpuDevice, mut step: impl FnMut()) {
         D::sync(device).expect("it runs");
         shortest = shortest.min(1e3 * start.elapsed().as_secs_f64());
     }
-    eprintln!("{name}: {cpu:.1} CPU s for both; later {shortest:.1} ms: {}", counts(&last, &metrics(device)));
+    eprintln!("{name}, later: {shortest:.1} ms, ten steps: {}", counts(&last, &metrics(device)));
 }
 
 fn counts(before: &Metrics, after: &Metrics) -> String {
@@ -89,6 +90,13 @@ fn whole_and_in_pieces() {
             let config = GptConfig::new().with_layers(size).with_width(64).with_feed_forward(256).with_sequence(64);
             let mut model = Some(config.init::<D>(&device));
             let mut optimizer = TpuOptimizer::new(adamw());
+            let build = |device: &Device| (config.init::<D>(&TpuDevice::from(*device)), adamw());
+            let train = |(model, mut optimizer): (Gpt<D>, _), device: &Device| {
+                let tokens = Tokens::synthetic(&config, 0, &TpuDevice::from(*device));
+                (train_step(model, &mut optimizer, 1e-3, tokens).0, optimizer)
+            };
+            let programs = recorded(build, train).expect("a step");
+            eprintln!("{what}: programs of {:?} nodes", programs.iter().map(|p| cost::nodes(p)).collect::<Vec<_>>());
             let mut step = || {
                 let tokens = Tokens::synthetic(&config, 0, &device);
                 model = model.take().map(|model| train_step(model, &mut optimizer, 1e-3, tokens).0);

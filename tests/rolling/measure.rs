@@ -32,7 +32,7 @@ fn compile_for_tpu(program: &Program) -> Option<f64> {
 }
 
 /// Prints what a training step costs. `ROLLING_STEPS=28,100` sets the numbers of time steps, and `ROLLING_OFF=1` leaves the
-/// loops unrolled. A step of 400 needs `BURN_TPU_TRACE_CAP=100000`.
+/// loops unrolled. A step of 400 needs `BURN_TPU_PROGRAM_CAP=0`.
 #[test]
 #[ignore = "a measurement"]
 fn compile_and_run_times() {

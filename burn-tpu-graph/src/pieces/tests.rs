@@ -8,8 +8,8 @@ fn parameter(graph: &mut Graph, index: u32, dims: &[usize]) -> NodeId {
     graph.add(Op::Parameter { index, ty: TensorType::new(F32, dims) }, &[]).unwrap()
 }
 
-/// Returns a loop over `steps` that was recorded step by step. Each step has a scalar and an offset of its own, and slices of
-/// `x` at that offset. Every element of `widths` is the number of unary ops of a kind of step.
+/// Returns a loop over `steps` that was recorded step by step. Each step has a scalar and an offset of its own, and reads a
+/// row of `x` at that offset. Every element of `widths` is the number of unary ops of a kind of step.
 fn recorded_loop(steps: u32, widths: &[usize]) -> Program {
     let mut graph = Graph::new();
     let (x, mut state) = (parameter(&mut graph, 0, &[64, 8]), parameter(&mut graph, 1, &[8]));

@@ -98,3 +98,87 @@ impl Run<'_> {
         self.results.get(number).cloned().flatten().ok_or_else(missing)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::engine::DeviceBuffer;
+    use burn_tpu_graph::op::{BinaryOp, UnaryOp};
+    use burn_tpu_graph::{Builder, DType, Graph, Op, Program, TensorType};
+
+    struct Value;
+
+    impl DeviceBuffer for Value {}
+
+    /// Takes what it alone owns, as a donation does, or fails before it begins.
+    struct Fake {
+        results: usize,
+        fails: bool,
+    }
+
+    impl Executable for Fake {
+        fn execute(&self, arguments: &mut Arguments, _slots: &[u64]) -> Result<Execution> {
+            if self.fails {
+                return Err(TpuError::Bug("it fails".to_owned()));
+            }
+            let is_owned =
+                |value: &Option<SharedBuffer>| value.as_ref().is_some_and(|value| Arc::strong_count(value) == 1);
+            let donated_buffers = arguments.iter().filter(|value| is_owned(value)).count();
+            arguments.retain(|value| !is_owned(value));
+            let outputs = (0..self.results).map(|_| Arc::new(Value) as SharedBuffer).collect();
+            Ok(Execution { outputs, donated_buffers, ..Execution::default() })
+        }
+
+        fn size_bytes(&self) -> u64 {
+            1
+        }
+    }
+
+    /// `tanh(..exp(..sin(..x)))) * y`, in at least three pieces of which the one of number `fails` does.
+    fn in_pieces(fails: Option<usize>) -> InPieces {
+        let mut graph = Graph::new();
+        let ty = TensorType::new(DType::F32, [2]);
+        let [x, y] = [0, 1].map(|index| graph.add(Op::Parameter { index, ty: ty.clone() }, &[]).unwrap());
+        let ops = [UnaryOp::Sin, UnaryOp::Exp, UnaryOp::Tanh].into_iter().flat_map(|op| [op; 8]);
+        let chain = ops.fold(x, |value, op| graph.unary(op, value).unwrap());
+        let product = graph.binary(BinaryOp::Mul, chain, y).unwrap();
+        let program = Program::canonical(&graph, &[product]).unwrap().0;
+        let division = Pieces::of(&program, 8).unwrap().unwrap();
+        assert!(division.pieces.len() >= 3);
+        let failing = fails.map(|number| division.pieces[number].program);
+        let fake = |(index, program): (usize, &Arc<Program>)| -> Arc<dyn Executable> {
+            Arc::new(Fake { results: program.outputs().len(), fails: failing == Some(index) })
+        };
+        let executables = division.programs.iter().enumerate().map(fake).collect();
+        InPieces::new(division, executables, false)
+    }
+
+    fn arguments() -> [SharedBuffer; 2] {
+        [Arc::new(Value), Arc::new(Value)]
+    }
+
+    #[test]
+    fn what_only_the_run_owns_is_taken_by_its_last_reader() {
+        let whole = in_pieces(None);
+        let mut owned: Arguments = arguments().map(Some).to_vec();
+        let execution = whole.execute(&mut owned, &[]).unwrap();
+        assert_eq!((execution.outputs.len(), execution.pieces), (1, whole.division.pieces.len()));
+        // `x`, `y`, and the value between each two pieces.
+        assert_eq!(execution.donated_buffers, 1 + execution.pieces);
+        assert!(owned.iter().all(Option::is_none));
+        let kept = arguments();
+        let mut shared: Arguments = kept.iter().cloned().map(Some).collect();
+        assert_eq!(whole.execute(&mut shared, &[]).unwrap().donated_buffers, execution.pieces - 1);
+        assert!(shared.iter().all(Option::is_some));
+    }
+
+    #[test]
+    fn arguments_are_in_place_unless_an_earlier_piece_took_them() {
+        let places = |fails: usize| {
+            let mut arguments: Arguments = arguments().map(Some).to_vec();
+            assert!(in_pieces(Some(fails)).execute(&mut arguments, &[]).is_err());
+            arguments.iter().map(Option::is_some).collect::<Vec<_>>()
+        };
+        assert_eq!((places(0), places(2)), (vec![true, true], vec![false, true]));
+    }
+}
