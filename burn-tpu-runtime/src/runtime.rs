@@ -7,7 +7,7 @@ mod interpret;
 pub(crate) mod registry;
 mod tier;
 
-pub(crate) use host_value::HostValue;
+pub(crate) use host_value::{HostElements, HostValue};
 pub(crate) use index_checks::{IndexCheckQueue, IndexRange, outside};
 pub(crate) use registry::{default_device, forget, runtime, start};
 

@@ -63,8 +63,7 @@ impl Executable for Interpreted {
             execution.donated_bytes += if donated { ty.bytes() } else { 0 };
             parameters[index as usize] = Some(value);
         }
-        let results = interpret(&self.program, |index| parameters.get_mut(index as usize)?.take(), slots);
-        let results = results.map_err(|error| TpuError::Host { reason: error.to_string() })?;
+        let results = interpret_values(&self.program, parameters, slots)?;
         execution.outputs = results.into_iter().map(|value| Arc::new(value) as SharedBuffer).collect();
         Ok(execution)
     }
@@ -78,18 +77,25 @@ impl Executable for Interpreted {
 /// Whether programs can be interpreted in this build.
 pub(crate) const HAS_INTERPRETER: bool = true;
 
-/// Returns the results of a program on the host as row-major little-endian bytes (one byte per bool). `parameters[i]` are
-/// the bytes of parameter `i`, `slots[i]` the bits of slot `i`.
+/// Returns the results of a program on the host. `parameters[i]` is the value of parameter `i`, `slots[i]` the bits of slot
+/// `i`.
+pub(crate) fn interpret_values(
+    program: &Program,
+    mut parameters: Vec<Option<HostTensor>>,
+    slots: &[u64],
+) -> Result<Vec<HostTensor>> {
+    let results = interpret(program, |index| parameters.get_mut(index as usize)?.take(), slots);
+    results.map_err(|error| TpuError::Host { reason: error.to_string() })
+}
+
+/// [`interpret_values`] on row-major little-endian bytes, one byte per bool.
+#[cfg(feature = "testing")]
 pub fn interpret_program(program: &Program, parameters: &[impl AsRef<[u8]>], slots: &[u64]) -> Result<Vec<Vec<u8>>> {
-    let mut types = program.parameters();
-    // The interpreter takes the parameters in the order of their nodes.
-    let value = |index: u32| {
-        let (_, ty) = types.next().filter(|(next, _)| *next == index)?;
+    let value = |(index, ty): (u32, &TensorType)| {
         let bytes = parameters.get(index as usize).map(AsRef::as_ref).unwrap_or_default();
         Some(HostTensor::from_bytes(ty.clone(), bytes))
     };
-    let results = interpret(program, value, slots);
-    let results = results.map_err(|error| TpuError::Host { reason: error.to_string() })?;
+    let results = interpret_values(program, program.parameters().map(value).collect(), slots)?;
     Ok(results.iter().map(HostTensor::to_bytes).collect())
 }
 

@@ -22,14 +22,16 @@ pub(crate) use fallback::compile;
 #[cfg(feature = "testing")]
 pub use host::interpret_program;
 #[cfg(feature = "ndarray")]
-pub(crate) use host::{HAS_INTERPRETER, interpret_program as interpret, open_ndarray};
+pub(crate) use host::{HAS_INTERPRETER, interpret_values, open_ndarray};
+#[cfg(feature = "ndarray")]
+pub(crate) use ndarray::HostTensor;
 pub(crate) use pieces::InPieces;
 #[cfg(feature = "testing")]
 pub use pjrt::CPU_COMPILER_FLAGS;
 pub(crate) use pjrt::{dump_program, open};
 pub(crate) use topology::{RecordedPrograms, Slice, libtpu, open_described};
 #[cfg(not(feature = "ndarray"))]
-pub(crate) use without_ndarray::{HAS_INTERPRETER, compile, interpret_program as interpret, open_ndarray};
+pub(crate) use without_ndarray::{HAS_INTERPRETER, HostTensor, compile, interpret_values, open_ndarray};
 
 use crate::error::{Result, TpuError};
 use burn_tpu_graph::{Op, Program, TensorType};

@@ -2,10 +2,10 @@
 //! why.
 
 use super::host_nodes::host_ops;
-use super::{Engine, Executable};
+use super::{Engine, Executable, HostBytes};
 use crate::error::{Result, TpuError};
 use crate::{Device, FallbackPolicy};
-use burn_tpu_graph::Program;
+use burn_tpu_graph::{Program, TensorType};
 use std::sync::Arc;
 
 /// Returns the error of a build without an interpreter.
@@ -27,8 +27,22 @@ pub(crate) const HAS_INTERPRETER: bool = false;
 ///
 /// # Errors
 /// [`TpuError::Unavailable`], always.
-pub(crate) fn interpret_program(_: &Program, _: &[impl AsRef<[u8]>], _: &[u64]) -> Result<Vec<Vec<u8>>> {
+pub(crate) fn interpret_values(_: &Program, _: Vec<Option<HostTensor>>, _: &[u64]) -> Result<Vec<HostTensor>> {
     open_ndarray().map(|_| Vec::new())
+}
+
+/// A value of the interpreter, of which nothing is computed here.
+#[derive(Clone)]
+pub(crate) struct HostTensor(HostBytes);
+
+impl HostTensor {
+    pub(crate) fn from_bytes(_: TensorType, bytes: impl AsRef<[u8]>) -> Self {
+        Self(bytes.as_ref().to_vec().into())
+    }
+
+    pub(crate) fn to_bytes(&self) -> Vec<u8> {
+        self.0.clone().into_vec()
+    }
 }
 
 /// Compiles a program for an engine.
@@ -58,7 +72,7 @@ pub(crate) fn compile(
 mod tests {
     use super::*;
     use crate::ops::data;
-    use burn_tpu_graph::{DType, TensorType};
+    use burn_tpu_graph::DType;
 
     #[test]
     fn the_platform_says_that_it_is_not_built_in() {

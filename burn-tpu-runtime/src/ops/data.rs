@@ -6,7 +6,7 @@
 use crate::engine::HostBytes;
 use crate::error::{Result, TpuError};
 use crate::metrics::CutReason;
-use crate::runtime::runtime;
+use crate::runtime::{HostElements, runtime};
 use crate::trace::{Recorder, create, materialise, materialise_together};
 use crate::{Device, Tensor};
 use burn_tpu_graph::op::BinaryOp;
@@ -39,7 +39,7 @@ fn checked(name: &'static str, ty: &TensorType, bytes: Vec<u8>) -> Result<Vec<u8
 }
 
 fn held(device: &Device, ty: TensorType, bytes: Result<HostBytes>) -> Tensor {
-    let buffer = bytes.and_then(|bytes| runtime(*device).hold(&ty, bytes));
+    let buffer = bytes.and_then(|bytes| runtime(*device).hold(&ty, HostElements::Bytes(bytes)));
     Tensor::new(*device, ty, buffer)
 }
 

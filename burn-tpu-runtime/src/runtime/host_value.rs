@@ -1,8 +1,8 @@
 //! A tensor's value on the host, which is transferred when a compiled program first reads it.
 //!
-//! Owns: the bytes, the device's copy once there is one, and the count of the bytes that wait. May not know: programs.
+//! Owns: the elements, the device's copy once there is one, and the count of the bytes that wait. May not know: programs.
 
-use crate::engine::{DeviceBuffer, HostBytes, SharedBuffer};
+use crate::engine::{DeviceBuffer, HostBytes, HostTensor, SharedBuffer};
 use crate::error::{Result, TpuError};
 use crate::metrics::Counters;
 use burn_tpu_graph::TensorType;
@@ -17,6 +17,24 @@ const KEPT_BYTES: usize = 4 << 10;
 /// The most bytes of values that wait on the host of one device. A further value is transferred at once.
 pub(super) const MOST_WAITING_BYTES: u64 = 256 << 20;
 
+/// The elements of a value, as the user gave them or as the interpreter has them.
+#[derive(Clone)]
+pub(crate) enum HostElements {
+    /// Row-major and little-endian.
+    Bytes(HostBytes),
+    Tensor(HostTensor),
+}
+
+impl HostElements {
+    /// Returns the row-major little-endian bytes.
+    pub(crate) fn bytes(self) -> HostBytes {
+        match self {
+            HostElements::Bytes(bytes) => bytes,
+            HostElements::Tensor(tensor) => tensor.to_bytes().into(),
+        }
+    }
+}
+
 /// A value that came from the host: from the user, or from the interpreter.
 pub(crate) struct HostValue {
     ty: TensorType,
@@ -25,8 +43,8 @@ pub(crate) struct HostValue {
 }
 
 struct State {
-    /// The bytes; none after the transfer of a large value.
-    bytes: Option<HostBytes>,
+    /// The elements; none after the transfer of a large value.
+    elements: Option<HostElements>,
     /// The device's copy; none before the transfer, and after a program took its memory.
     buffer: Option<SharedBuffer>,
     is_waiting: bool,
@@ -40,9 +58,9 @@ impl DeviceBuffer for HostValue {
 }
 
 impl HostValue {
-    pub(super) fn new(ty: TensorType, bytes: HostBytes, counters: Arc<Counters>) -> Self {
+    pub(super) fn new(ty: TensorType, elements: HostElements, counters: Arc<Counters>) -> Self {
         Counters::add(&counters.waiting_bytes, ty.bytes());
-        let state = Mutex::new(State { bytes: Some(bytes), buffer: None, is_waiting: true });
+        let state = Mutex::new(State { elements: Some(elements), buffer: None, is_waiting: true });
         Self { ty, state, counters }
     }
 
@@ -54,7 +72,24 @@ impl HostValue {
 
     /// Returns the row-major little-endian bytes, if they are on the host.
     pub(crate) fn bytes(&self) -> Option<HostBytes> {
-        self.state.lock().bytes.clone()
+        let elements = self.state.lock().elements.clone();
+        elements.map(HostElements::bytes)
+    }
+
+    /// Returns the value as the interpreter has it, and keeps it so, if it is on the host.
+    pub(super) fn tensor(&self) -> Option<HostTensor> {
+        let mut state = self.state.lock();
+        let tensor = match state.elements.as_ref()? {
+            HostElements::Tensor(tensor) => return Some(tensor.clone()),
+            HostElements::Bytes(bytes) => HostTensor::from_bytes(self.ty.clone(), bytes),
+        };
+        state.elements = Some(HostElements::Tensor(tensor.clone()));
+        Some(tensor)
+    }
+
+    /// Returns whether the elements are on the host.
+    pub(super) fn is_on_host(&self) -> bool {
+        self.state.lock().elements.is_some()
     }
 
     /// Returns whether the value was not transferred yet.
@@ -78,16 +113,16 @@ impl HostValue {
         upload: impl FnOnce(&TensorType, HostBytes) -> Result<SharedBuffer>,
     ) -> Result<SharedBuffer> {
         let mut state = self.state.lock();
-        let buffer = match (&state.buffer, &state.bytes) {
+        let buffer = match (&state.buffer, &state.elements) {
             (Some(buffer), _) => Arc::clone(buffer),
-            (None, Some(bytes)) => upload(&self.ty, bytes.clone())?,
+            (None, Some(elements)) => upload(&self.ty, elements.clone().bytes())?,
             (None, None) => return Err(TpuError::Bug("a value is neither on the host nor on the device".to_owned())),
         };
         if std::mem::take(&mut state.is_waiting) {
             self.forget_waiting();
         }
         if self.ty.bytes() > KEPT_BYTES {
-            state.bytes = None;
+            state.elements = None;
         }
         state.buffer = if taken { None } else { Some(Arc::clone(&buffer)) };
         Ok(buffer)

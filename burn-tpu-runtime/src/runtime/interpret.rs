@@ -1,7 +1,8 @@
 //! Runs programs, and the host's parts of split programs, in the interpreter. Which these are, `tier` decides.
 
-use super::{DeviceRuntime, HostValue, RunError};
-use crate::engine::{self, HostBytes, Input, SharedBuffer};
+use super::host_value::{HostElements, HostValue};
+use super::{DeviceRuntime, RunError};
+use crate::engine::{self, HostTensor, Input, SharedBuffer};
 use crate::error::{Result, TpuError};
 use crate::metrics::Counters;
 use crate::program::{Compiled, Recorded, picked};
@@ -28,7 +29,8 @@ impl DeviceRuntime {
         Counters::add(&self.counters.interpreted, 1);
         let results = self.interpreted(program, recorded.bindings.parameters.iter().copied(), buffers, slots);
         let results = results.map_err(RunError::Failed)?;
-        let held = program.output_types().zip(results).map(|(ty, bytes)| self.hold(ty, bytes.into()));
+        let held = program.output_types().zip(results);
+        let held = held.map(|(ty, result)| self.hold(ty, HostElements::Tensor(result)));
         held.collect::<Result<_>>().map_err(RunError::Refused)
     }
 
@@ -39,13 +41,21 @@ impl DeviceRuntime {
         parameters: impl Iterator<Item = u32>,
         buffers: &[Input],
         slots: &[u64],
-    ) -> Result<Vec<Vec<u8>>> {
-        let fetched = |index: u32| match &buffers[index as usize] {
-            Ok(buffer) => self.download(buffer),
+    ) -> Result<Vec<HostTensor>> {
+        let fetched = |(index, (_, ty)): (u32, (u32, &TensorType))| match &buffers[index as usize] {
+            Ok(buffer) => self.fetch(ty, buffer).map(Some),
             Err(error) => Err(TpuError::clone(error)),
         };
-        let arguments = parameters.map(fetched).collect::<Result<Vec<HostBytes>>>()?;
-        engine::interpret(program, &arguments, slots)
+        let arguments = parameters.zip(program.parameters()).map(fetched).collect::<Result<_>>()?;
+        engine::interpret_values(program, arguments, slots)
+    }
+
+    /// Returns a value as the interpreter has it. One that is on the device is waited for and copied to the host.
+    fn fetch(&self, ty: &TensorType, buffer: &SharedBuffer) -> Result<HostTensor> {
+        match HostValue::of(buffer).and_then(HostValue::tensor) {
+            Some(tensor) => Ok(tensor),
+            None => Ok(HostTensor::from_bytes(ty.clone(), self.download(buffer)?)),
+        }
     }
 
     /// Runs a program in two parts: the host's in the interpreter, then the device's, which is compiled if it is new.
@@ -76,10 +86,10 @@ impl DeviceRuntime {
         };
         let arguments = inputs.parameters.iter().map(argument).collect();
         let on_device = self.dispatch(&compiled, arguments, buffers, &picked(&inputs.slots, slots))?;
-        let held = Vec::from_iter(host.output_types().zip(results.into_iter().map(HostBytes::from)));
+        let held = Vec::from_iter(host.output_types().zip(results));
         let result = |source: &Source| match *source {
             Source::Device(result) => Ok(Arc::clone(&on_device[result])),
-            Source::Host(result) => self.hold(held[result].0, held[result].1.clone()),
+            Source::Host(result) => self.hold(held[result].0, HostElements::Tensor(held[result].1.clone())),
         };
         split.outputs.iter().map(result).collect::<Result<_>>().map_err(RunError::Failed)
     }
@@ -104,18 +114,18 @@ impl DeviceRuntime {
     }
 
     /// Puts results of the host's part on the device, together.
-    fn transfer(&self, transfer: &Transfer, results: &[Vec<u8>]) -> Result<SharedBuffer> {
-        let parts = transfer.results.iter().map(|&result| results[result].as_slice());
+    fn transfer(&self, transfer: &Transfer, results: &[HostTensor]) -> Result<SharedBuffer> {
+        let parts = transfer.results.iter().map(|&result| results[result].to_bytes());
         self.upload(&transfer.ty, parts.collect::<Vec<_>>().concat().into())
     }
 
     /// Returns a buffer of a value that is on the host. It is transferred when a compiled program reads it; at once if too
     /// much waits already.
-    pub(crate) fn hold(&self, ty: &TensorType, bytes: HostBytes) -> Result<SharedBuffer> {
+    pub(crate) fn hold(&self, ty: &TensorType, elements: HostElements) -> Result<SharedBuffer> {
         let waiting = self.counters.waiting_bytes.load(std::sync::atomic::Ordering::Relaxed) + ty.bytes() as u64;
         if !self.engine()?.is_remote() || waiting > super::host_value::MOST_WAITING_BYTES {
-            return self.upload(ty, bytes);
+            return self.upload(ty, elements.bytes());
         }
-        Ok(Arc::new(HostValue::new(ty.clone(), bytes, Arc::clone(&self.counters))))
+        Ok(Arc::new(HostValue::new(ty.clone(), elements, Arc::clone(&self.counters))))
     }
 }

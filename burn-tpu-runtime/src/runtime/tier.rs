@@ -207,7 +207,7 @@ impl Inputs {
         let bytes = |(index, ty): (u32, &TensorType)| {
             let buffer = &buffers[recorded.bindings.parameters[index as usize] as usize];
             let value = buffer.as_ref().ok().and_then(HostValue::of);
-            if value.is_some_and(|value| value.bytes().is_some()) { 0 } else { ty.bytes() }
+            if value.is_some_and(HostValue::is_on_host) { 0 } else { ty.bytes() }
         };
         self.device_bytes = recorded.program.parameters().map(bytes).sum();
         self

@@ -1,14 +1,14 @@
-//! Elements in memory: one flat burn-ndarray array per value, and the element types it can hold.
+//! Elements in memory: one flat array per value, and the element types it can hold.
 //!
 //! Owns: [`Buffer`], the [`Element`] trait and the macros that call a generic function with an element type. May not
-//! know: dims, ops. Invariant: a flat array has one dim and is contiguous, so that it is a slice.
+//! know: dims, ops.
 
-use burn_ndarray::SharedArray;
 use burn_tpu_graph::DType;
 use half::{bf16, f16};
+use std::sync::Arc;
 
 /// Elements of one type with a shared owner; a unique owner writes in place.
-pub(super) type Flat<T> = SharedArray<T>;
+pub(super) type Flat<T> = Arc<Vec<T>>;
 
 /// A complex number of two f32.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -108,17 +108,6 @@ fn complex_from_le_bytes([a, b, c, d, e, f, g, h]: [u8; 8]) -> C64 {
 fn complex_to_le_bytes(v: C64) -> [u8; 8] {
     let ([a, b, c, d], [e, f, g, h]) = (v.re.to_le_bytes(), v.im.to_le_bytes());
     [a, b, c, d, e, f, g, h]
-}
-
-/// Returns a flat array of the elements.
-pub(super) fn flat<T: Element>(elements: Vec<T>) -> Flat<T> {
-    // This cannot fail: the one dim is as long as the elements.
-    Flat::from_shape_vec(vec![elements.len()], elements).unwrap_or_default()
-}
-
-/// Returns the elements as a slice.
-pub(super) fn slice<T: Element>(flat: &Flat<T>) -> &[T] {
-    flat.as_slice().unwrap_or_default()
 }
 
 /// Runs the body with the alias `$T` for the Rust type of `$dtype`.

@@ -1,9 +1,9 @@
 //! Matrix products: `dot_general` as batches of matrix products, and the product itself.
 //!
-//! Floats go through burn-ndarray's arrays (ndarray's product, which is matrixmultiply or a BLAS). A transposed
+//! Floats go through ndarray's product, as burn-ndarray's do (matrixmultiply or a BLAS). A transposed
 //! operand is passed as such and not copied. Integers are multiplied here, with wrapping.
 
-use super::buffer::{Element, Flat, slice};
+use super::buffer::{Element, Flat};
 use super::convert::convert;
 use super::error::{Reason, Result};
 use super::movement::transpose;
@@ -12,6 +12,7 @@ use super::tensor::HostTensor;
 use super::walk::{View, map};
 use burn_tpu_graph::op::DotAttrs;
 use burn_tpu_graph::{DType, Dims};
+use ndarray::{ArrayView3, Axis};
 
 /// A batch of matrices, stored row-major one after another; `transposed` means that they are stored column-major.
 pub(super) struct Matrices<T: Element> {
@@ -37,14 +38,13 @@ macro_rules! float_products {
                     return Ok(vec![0.0; pairs.len() * m * n]);
                 }
                 // The matrices as stored: the strides express the transposition.
-                let (a, b) = (lhs.stored(), rhs.stored());
-                let a = lhs.data.view().into_shape_with_order(a).map_err(shape_error)?;
-                let b = rhs.data.view().into_shape_with_order(b).map_err(shape_error)?;
-                let (a, b): (Vec<_>, Vec<_>) = (a.outer_iter().collect(), b.outer_iter().collect());
+                let a = ArrayView3::from_shape(lhs.stored(), &lhs.data).map_err(shape_error)?;
+                let b = ArrayView3::from_shape(rhs.stored(), &rhs.data).map_err(shape_error)?;
                 let mut out = Vec::new();
                 for &(i, j) in pairs {
-                    let x = if lhs.transposed { a[i].t() } else { a[i].view() };
-                    let y = if rhs.transposed { b[j].t() } else { b[j].view() };
+                    let (x, y) = (a.index_axis(Axis(0), i), b.index_axis(Axis(0), j));
+                    let x = if lhs.transposed { x.reversed_axes() } else { x };
+                    let y = if rhs.transposed { y.reversed_axes() } else { y };
                     let product = x.dot(&y);
                     if product.is_standard_layout() && pairs.len() == 1 {
                         return Ok(product.into_raw_vec_and_offset().0);
@@ -105,7 +105,7 @@ impl<T: Element> Matrices<T> {
 
     /// Returns the elements row-major.
     fn straight(&self) -> std::borrow::Cow<'_, [T]> {
-        let data = slice(&self.data);
+        let data = self.data.as_slice();
         if !self.transposed {
             return data.into();
         }

@@ -2,12 +2,13 @@
 //!
 //! If all operands repeat along a dim, one result is computed and repeated: an op on broadcast scalars computes one element.
 
-use super::buffer::{C64, Element, dispatch, flat};
+use super::buffer::{C64, Element, dispatch};
 use super::error::Result;
 use super::numeric::Number;
 use super::tensor::HostTensor;
 use super::walk::{self, View, Walk, at, row_major};
 use burn_tpu_graph::Dims;
+use std::sync::Arc;
 
 /// Returns the dims with size 1 for those along which every operand repeats.
 fn distinct(operands: &[&HostTensor]) -> Dims {
@@ -21,7 +22,7 @@ fn distinct(operands: &[&HostTensor]) -> Dims {
 fn repeated<T: Element>(dims: &[usize], distinct: &[usize], elements: Vec<T>) -> HostTensor {
     let mut strides = row_major(distinct);
     strides.iter_mut().zip(distinct).filter(|(_, size)| **size == 1).for_each(|(stride, _)| *stride = 0);
-    HostTensor::strided(dims, strides, flat(elements))
+    HostTensor::strided(dims, strides, Arc::new(elements))
 }
 
 /// Returns `f` of every element.
@@ -37,7 +38,7 @@ pub(super) fn map_into<T: Element>(x: HostTensor, f: impl Fn(T) -> T) -> Result<
     }
     let dims = x.dims().clone();
     let mut out = x.into_owned::<T>()?;
-    out.as_slice_mut().unwrap_or_default().iter_mut().for_each(|v| *v = f(*v));
+    Arc::make_mut(&mut out).iter_mut().for_each(|v| *v = f(*v));
     Ok(HostTensor::strided(&dims, row_major(&dims), out))
 }
 
@@ -62,7 +63,7 @@ pub(super) fn zip_into<T: Element, B: Element>(
     }
     let dims = a.dims().clone();
     let mut out = a.into_owned::<T>()?;
-    walk::update(&dims, out.as_slice_mut().unwrap_or_default(), b.view()?, f);
+    walk::update(&dims, Arc::make_mut(&mut out).as_mut_slice(), b.view()?, f);
     Ok(HostTensor::strided(&dims, row_major(&dims), out))
 }
 

@@ -10,6 +10,7 @@ use super::tensor::HostTensor;
 use super::walk::{Strides, Walk, at, row_major};
 use burn_tpu_graph::op::{Combine, GatherAttrs, ScatterAttrs, ScatterMode};
 use burn_tpu_graph::{DType, Dims};
+use std::sync::Arc;
 
 /// Returns the indices as i64; the graph allows only signed ones.
 fn integers(x: &HostTensor) -> Result<Vec<i64>> {
@@ -210,7 +211,7 @@ fn scattered<T: Element>(
     let walk = Walk::new(&slices.sizes, [&strides, &slices.window]);
     let [s, t] = walk.steps;
     let mut flat = x.into_owned::<T>()?;
-    let out = flat.as_slice_mut().unwrap_or_default();
+    let out = Arc::make_mut(&mut flat);
     let room: Dims = (0..rank).map(|d| dims[d].saturating_sub(slices.sizes[d])).collect();
     let fits =
         |start: &[i64]| (0..rank).all(|d| (0..=room[d] as i64).contains(&start[d]) && slices.sizes[d] <= dims[d]);

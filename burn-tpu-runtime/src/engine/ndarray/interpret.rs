@@ -8,14 +8,25 @@ use super::error::{HostError, Result};
 use super::tensor::HostTensor;
 use super::{binary, contract, convolution, elementwise, fft, index, movement, reduce, rng, sort, unary, window};
 use burn_tpu_graph::op::ScatterMode;
-use burn_tpu_graph::{DType, Graph, LiteralData, Node, NodeId, Op, Program};
+use burn_tpu_graph::{DType, Graph, LiteralData, Node, NodeId, Op, Program, TensorType};
+use smallvec::{SmallVec, smallvec};
+
+/// The results of a node. Most have one.
+type Results = SmallVec<[HostTensor; 1]>;
+
+/// The operands of a node.
+type Operands = SmallVec<[HostTensor; 3]>;
 
 /// Runs one node and returns all its results. `operands` are each operand's result 0, except for `get_result`: there
 /// they are all results of its operand. They are passed by value, so that an op may write into a buffer that has no
 /// other owner.
-fn eval_node(node: &Node, operands: Vec<HostTensor>) -> Result<Vec<HostTensor>> {
+fn eval_node(node: &Node, operands: Operands) -> Result<Results> {
     check_count(&node.op, operands.len())?;
-    finished(node, compute(node, operands)?)
+    let mut results = compute(node, operands)?;
+    for (i, result) in results.iter_mut().enumerate() {
+        node.result_type(i).map_or(Ok(()), |ty| finish(ty, result))?;
+    }
+    Ok(results)
 }
 
 fn check_count(op: &Op, count: usize) -> Result<()> {
@@ -24,28 +35,39 @@ fn check_count(op: &Op, count: usize) -> Result<()> {
     if count >= least && (count <= most || several) { Ok(()) } else { Err(format!("got {count} operands").into()) }
 }
 
-/// Converts the results to the types of the node: results computed in f32 are rounded here, once.
-fn finished(node: &Node, results: Vec<HostTensor>) -> Result<Vec<HostTensor>> {
-    let finish = |(i, result): (usize, HostTensor)| {
-        let Some(ty) = node.result_type(i) else { return Ok(result) };
-        let rounds = ty.dtype.is_half() && result.dtype() == ty.dtype.accumulator();
-        let result = if rounds { convert(result, ty.dtype)? } else { result };
-        if result.ty() == ty { Ok(result) } else { Err(format!("computed {} for {ty}", result.ty()).into()) }
-    };
-    results.into_iter().enumerate().map(finish).collect()
+/// Converts a result to its type in the graph: one that was computed in f32 is rounded here, once.
+fn finish(ty: &TensorType, result: &mut HostTensor) -> Result<()> {
+    if ty.dtype.is_half() && result.dtype() == ty.dtype.accumulator() {
+        *result = convert(result.clone(), ty.dtype)?;
+    }
+    if result.ty() == ty { Ok(()) } else { Err(format!("computed {} for {ty}", result.ty()).into()) }
 }
 
-fn take<const N: usize>(operands: Vec<HostTensor>) -> Result<[HostTensor; N]> {
-    operands.try_into().map_err(|given: Vec<_>| format!("takes {N} operands, got {}", given.len()).into())
+/// Returns the operands, with 16-bit floats converted to f32.
+fn widened(mut operands: Operands) -> Result<Operands> {
+    for x in operands.iter_mut().filter(|x| x.dtype().is_half()) {
+        *x = widen(x.clone())?;
+    }
+    Ok(operands)
 }
 
-/// As [`take`], with 16-bit floats converted to f32.
-fn take_wide<const N: usize>(operands: Vec<HostTensor>) -> Result<[HostTensor; N]> {
-    take(operands.into_iter().map(widen).collect::<Result<_>>()?)
+fn one(mut operands: Operands) -> Result<HostTensor> {
+    operands.pop().ok_or_else(|| "takes an operand".into())
+}
+
+fn two(mut operands: Operands) -> Result<[HostTensor; 2]> {
+    let (second, first) = (operands.pop(), operands.pop());
+    first.zip(second).map(<[_; 2]>::from).ok_or_else(|| "takes two operands".into())
+}
+
+fn three(mut operands: Operands) -> Result<[HostTensor; 3]> {
+    let third = operands.pop().ok_or("takes three operands")?;
+    let [first, second] = two(operands)?;
+    Ok([first, second, third])
 }
 
 /// Computes a node's results. The table of all ops, which is why it is long.
-fn compute(node: &Node, mut operands: Vec<HostTensor>) -> Result<Vec<HostTensor>> {
+fn compute(node: &Node, mut operands: Operands) -> Result<Results> {
     let dims = &node.ty.dims;
     let result = match &node.op {
         Op::Parameter { .. } | Op::Slot { .. } | Op::Offset { .. } => {
@@ -57,139 +79,139 @@ fn compute(node: &Node, mut operands: Vec<HostTensor>) -> Result<Vec<HostTensor>
         },
         Op::Iota { ty, dim } => iota(ty.dtype, &ty.dims, *dim)?,
         Op::Unary(op) => {
-            let [x] = take_wide(operands)?;
+            let x = one(widened(operands)?)?;
             unary::unary(*op, x)?
         }
         Op::Binary(op) => {
-            let [lhs, rhs] = take_wide(operands)?;
+            let [lhs, rhs] = two(widened(operands)?)?;
             binary::binary(*op, lhs, rhs)?
         }
         Op::Compare(direction) => {
-            let [lhs, rhs] = take_wide(operands)?;
+            let [lhs, rhs] = two(widened(operands)?)?;
             binary::compare(*direction, &lhs, &rhs)?
         }
         Op::IsFinite => {
-            let [x] = take_wide(operands)?;
+            let x = one(widened(operands)?)?;
             unary::is_finite(&x)?
         }
         Op::Select => {
-            let [predicate, on_true, on_false] = take(operands)?;
+            let [predicate, on_true, on_false] = three(operands)?;
             elementwise::select(&predicate, &on_true, &on_false)?
         }
         Op::Clamp => {
-            let [low, x, high] = take_wide(operands)?;
+            let [low, x, high] = three(widened(operands)?)?;
             dispatch_numeric!(x.dtype(), T => elementwise::clamp::<T>(&low, x, &high))?
         }
         Op::Convert { dtype } => {
-            let [x] = take(operands)?;
+            let x = one(operands)?;
             convert(x, *dtype)?
         }
         Op::BitcastConvert { dtype } => {
-            let [x] = take(operands)?;
+            let x = one(operands)?;
             bitcast(&x, *dtype)
         }
         Op::BroadcastInDim { dims, mapping } => {
-            let [x] = take(operands)?;
+            let x = one(operands)?;
             movement::broadcast_in_dim(x, dims, mapping)
         }
         Op::Reshape { dims } => {
-            let [x] = take(operands)?;
+            let x = one(operands)?;
             movement::reshape(x, dims)?
         }
         Op::Transpose { permutation } => {
-            let [x] = take(operands)?;
+            let x = one(operands)?;
             movement::transpose(x, permutation)
         }
         Op::Reverse { dims } => {
-            let [x] = take(operands)?;
+            let x = one(operands)?;
             movement::reverse(x, dims)
         }
         Op::Slice(attrs) => {
-            let [x] = take(operands)?;
+            let x = one(operands)?;
             movement::static_slice(x, attrs)
         }
         Op::Pad(attrs) => {
-            let [x, value] = take(operands)?;
+            let [x, value] = two(operands)?;
             movement::pad(x, &value, attrs, dims)?
         }
         Op::Concatenate { dim } => movement::concatenate(&operands, *dim, dims)?,
         Op::DynamicSlice { sizes } => {
-            let starts = operands.split_off(1);
-            let [x] = take(operands)?;
+            let starts: Operands = operands.drain(1..).collect();
+            let x = one(operands)?;
             index::dynamic_slice(x, &starts, sizes)?
         }
         Op::DynamicUpdateSlice => {
-            let starts = operands.split_off(2);
-            let [x, update] = take(operands)?;
+            let starts: Operands = operands.drain(2..).collect();
+            let [x, update] = two(operands)?;
             index::dynamic_update_slice(x, &update, &starts)?
         }
         Op::DotGeneral(attrs) => {
-            let [lhs, rhs] = take(operands)?;
+            let [lhs, rhs] = two(operands)?;
             contract::dot_general(lhs, rhs, attrs, dims)?
         }
         Op::Convolution(attrs) => {
-            let [x, kernel] = take(operands)?;
+            let [x, kernel] = two(operands)?;
             convolution::convolution(x, kernel, attrs, dims)?
         }
         Op::Reduce { combine, dims: reduced } => {
-            let [x] = take_wide(operands)?;
+            let x = one(widened(operands)?)?;
             reduce::reduce(&x, *combine, reduced, dims)?
         }
         Op::ArgReduce { max, dim } => {
-            let [x, indices] = take_wide(operands)?;
-            return Ok(reduce::arg_reduce(&x, &indices, *max, *dim)?.into());
+            let [x, indices] = two(widened(operands)?)?;
+            return Ok(reduce::arg_reduce(&x, &indices, *max, *dim)?.into_iter().collect());
         }
         Op::ReduceWindow { combine, window } => {
-            let [x] = take_wide(operands)?;
+            let x = one(widened(operands)?)?;
             window::reduce_window(&x, *combine, window, dims)?
         }
         Op::SelectAndScatter { window } => {
-            let [x, source] = take_wide(operands)?;
+            let [x, source] = two(widened(operands)?)?;
             window::select_and_scatter(&x, &source, window)?
         }
-        Op::Sort { dim, descending } => return sort::sort(&operands, *dim, *descending),
+        Op::Sort { dim, descending } => return Ok(sort::sort(&operands, *dim, *descending)?.into()),
         Op::Gather(attrs) => {
-            let [x, indices] = take(operands)?;
+            let [x, indices] = two(operands)?;
             index::gather(&x, &indices, attrs, dims)?
         }
         Op::Scatter(attrs) => {
             let [x, indices, updates] = match attrs.mode {
-                ScatterMode::Assign => take(operands)?,
-                ScatterMode::Combine(_) => take_wide(operands)?,
+                ScatterMode::Assign => three(operands)?,
+                ScatterMode::Combine(_) => three(widened(operands)?)?,
             };
             index::scatter(x, &indices, &updates, attrs)?
         }
         Op::RngBitGenerator { ty } => {
-            let [state] = take(operands)?;
-            return Ok(rng::rng_bit_generator(&state, ty)?.into());
+            let state = one(operands)?;
+            return Ok(rng::rng_bit_generator(&state, ty)?.into_iter().collect());
         }
         Op::Fft { kind, length } => {
-            let [x] = take(operands)?;
+            let x = one(operands)?;
             fft::fft(&x, *kind, *length)?
         }
         Op::Complex => {
-            let [re, im] = take(operands)?;
+            let [re, im] = two(operands)?;
             elementwise::complex(&re, &im)?
         }
         Op::Real => {
-            let [x] = take(operands)?;
+            let x = one(operands)?;
             elementwise::map(&x, |v: C64| v.re)?
         }
         Op::Imag => {
-            let [x] = take(operands)?;
+            let x = one(operands)?;
             elementwise::map(&x, |v: C64| v.im)?
         }
         Op::OptimizationBarrier => {
-            let [x] = take(operands)?;
+            let x = one(operands)?;
             x
         }
-        Op::For { trips, body } => return for_loop(*trips, body, operands),
+        Op::For { trips, body } => return Ok(for_loop(*trips, body, operands.into_vec())?.into()),
         Op::GetResult { index } => {
             let result = operands.into_iter().nth(*index);
             result.ok_or_else(|| format!("there is no result {index}"))?
         }
     };
-    Ok(vec![result])
+    Ok(smallvec![result])
 }
 
 /// Every trip owns its carries, so that a body writes into them.
@@ -210,15 +232,16 @@ pub(crate) fn interpret(
     mut take: impl FnMut(u32) -> Option<HostTensor>,
     slots: &[u64],
 ) -> std::result::Result<Vec<HostTensor>, HostError> {
-    let mut run = Run { values: vec![Vec::new(); program.graph().len()], uses: program.use_counts() };
+    let values = std::iter::repeat_with(Results::new).take(program.graph().len()).collect();
+    let mut run = Run { values, uses: program.use_counts() };
     for (i, node) in program.graph().nodes().iter().enumerate() {
-        run.values[i] = if let Op::Parameter { index, .. } = node.op {
+        run.values[i] = if let Op::Parameter { index, ref ty } = node.op {
             let value = take(index).ok_or_else(|| format!("parameter {index} has no value").into());
-            let value = value.and_then(|value| finished(node, vec![value]));
+            let value = value.and_then(|mut value| finish(ty, &mut value).map(|()| smallvec![value]));
             value.map_err(|reason| HostError::new(&node.op, [], reason))?
         } else if let Op::Slot { index, dtype } | Op::Offset { index, dtype } = node.op {
             let bits = slots.get(index as usize).ok_or_else(|| format!("slot {index} has no value").into());
-            vec![splat(dtype, &[], *bits.map_err(|reason| HostError::new(&node.op, [], reason))?)]
+            smallvec![splat(dtype, &[], *bits.map_err(|reason| HostError::new(&node.op, [], reason))?)]
         } else {
             let types = || node.operands.iter().map(|&operand| program.graph().ty(operand));
             eval_node(node, run.operands(node)).map_err(|reason| HostError::new(&node.op, types(), reason))?
@@ -230,29 +253,39 @@ pub(crate) fn interpret(
 /// The values of a program that is running.
 struct Run {
     /// The results of each computed node that will still be read.
-    values: Vec<Vec<HostTensor>>,
+    values: Vec<Results>,
     /// The number of remaining reads of each node.
     uses: Vec<u32>,
 }
 
 impl Run {
-    fn operands(&mut self, node: &Node) -> Vec<HostTensor> {
+    fn operands(&mut self, node: &Node) -> Operands {
         match node.op {
             Op::GetResult { .. } => node.operands.iter().flat_map(|&id| self.read(id)).collect(),
-            _ => node.operands.iter().filter_map(|&id| self.read(id).into_iter().next()).collect(),
+            _ => node.operands.iter().filter_map(|&id| self.read_first(id)).collect(),
         }
     }
 
-    /// Returns all results of a node; the last reader becomes their owner.
-    fn read(&mut self, id: NodeId) -> Vec<HostTensor> {
-        let i = id.index();
-        self.uses[i] = self.uses[i].saturating_sub(1);
-        if self.uses[i] == 0 { std::mem::take(&mut self.values[i]) } else { self.values[i].clone() }
+    /// Returns whether this read of a node is the last one, after which its reader owns the results.
+    fn is_last_read(&mut self, id: NodeId) -> bool {
+        let uses = &mut self.uses[id.index()];
+        *uses = uses.saturating_sub(1);
+        *uses == 0
+    }
+
+    /// Returns all results of a node.
+    fn read(&mut self, id: NodeId) -> Results {
+        if self.is_last_read(id) { std::mem::take(&mut self.values[id.index()]) } else { self.values[id.index()].clone() }
+    }
+
+    /// Returns the first result of a node.
+    fn read_first(&mut self, id: NodeId) -> Option<HostTensor> {
+        if self.is_last_read(id) { self.values[id.index()].drain(..).next() } else { self.values[id.index()].first().cloned() }
     }
 
     /// Returns a result of the program, which keeps only its own elements alive.
     fn output(&mut self, graph: &Graph, id: NodeId) -> std::result::Result<HostTensor, HostError> {
-        let value = self.read(id).into_iter().next().ok_or_else(|| "was not computed".into());
+        let value = self.read_first(id).ok_or_else(|| "was not computed".into());
         let kept = value.and_then(|x| if x.is_small_part() { x.into_dense() } else { Ok(x) });
         kept.map_err(|reason| HostError::new(&graph.node(id).op, [graph.ty(id)], reason))
     }

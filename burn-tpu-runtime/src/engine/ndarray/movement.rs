@@ -6,6 +6,7 @@ use super::tensor::HostTensor;
 use super::walk::{Strides, at, copy, merge, row_major};
 use burn_tpu_graph::Dims;
 use burn_tpu_graph::op::{PadAttrs, SliceAttrs};
+use std::sync::Arc;
 
 /// Places operand dim `i` at result dim `mapping[i]` and repeats along all others.
 pub(super) fn broadcast_in_dim(x: HostTensor, dims: &[usize], mapping: &[usize]) -> HostTensor {
@@ -143,7 +144,7 @@ pub(super) fn write_at(x: HostTensor, update: &HostTensor, start: &[usize]) -> R
         let strides = row_major(&dims);
         let offset = start.iter().zip(&strides).fold(0, |offset, (&start, &stride)| at(offset, stride, start));
         let mut out = x.into_owned::<T>()?;
-        copy(update.dims(), update.view::<T>()?, out.as_slice_mut().unwrap_or_default(), offset, &strides);
+        copy(update.dims(), update.view::<T>()?, Arc::make_mut(&mut out).as_mut_slice(), offset, &strides);
         Ok(HostTensor::strided(&dims, strides, out))
     })
 }

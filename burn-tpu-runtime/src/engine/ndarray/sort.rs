@@ -64,7 +64,7 @@ fn reordered<T: Element>(x: &HostTensor, places: &[usize], order: &[usize]) -> R
         dims[d] = x.dims()[i];
         strides[d] = inner[i];
     }
-    Ok(HostTensor::strided(&dims, strides, super::buffer::flat(sorted)))
+    Ok(HostTensor::strided(&dims, strides, std::sync::Arc::new(sorted)))
 }
 
 #[cfg(test)]

@@ -3,11 +3,12 @@
 //! A tensor is a flat buffer viewed through an offset and strides, so broadcasts, transposes, slices and most
 //! reshapes copy no element. Invariant: every position that dims and strides reach is in the buffer.
 
-use super::buffer::{Buffer, Element, Flat, dispatch, flat, slice};
+use super::buffer::{Buffer, Element, Flat, dispatch};
 use super::error::Result;
 use super::walk::{Strides, View, map, row_major};
 use burn_tpu_graph::{DType, Dims, TensorType};
 use std::borrow::Cow;
+use std::sync::Arc;
 
 /// A value on the host. Clones share the elements.
 #[derive(Clone, Debug)]
@@ -25,7 +26,7 @@ impl HostTensor {
         let buffer = dispatch!(ty.dtype, T => {
             let mut data = <T as Element>::read(bytes.as_ref());
             data.resize(elements, T::default());
-            T::wrap(flat(data))
+            T::wrap(Arc::new(data))
         });
         let strides = row_major(&ty.dims);
         Self { ty, offset: 0, strides, buffer }
@@ -59,7 +60,7 @@ impl HostTensor {
 
     /// Creates a value from row-major elements.
     pub(super) fn new<T: Element>(dims: &[usize], elements: Vec<T>) -> Self {
-        Self::strided(dims, row_major(dims), flat(elements))
+        Self::strided(dims, row_major(dims), Arc::new(elements))
     }
 
     /// Creates a value whose elements start at the first one of the array and are `strides` apart.
@@ -74,7 +75,7 @@ impl HostTensor {
 
     /// Returns a view of the elements, which must be of type `T`.
     pub(super) fn view<T: Element>(&self) -> Result<View<'_, T>> {
-        Ok(View { data: slice(self.flat::<T>()?), offset: self.offset, strides: &self.strides })
+        Ok(View { data: self.flat::<T>()?, offset: self.offset, strides: &self.strides })
     }
 
     fn flat<T: Element>(&self) -> Result<&Flat<T>> {
@@ -119,20 +120,20 @@ impl HostTensor {
     /// Returns the row-major elements without other owners: the value's own if it is dense and has no other owner,
     /// else a copy.
     pub(super) fn into_owned<T: Element>(self) -> Result<Flat<T>> {
-        if self.is_dense() && self.flat::<T>()?.is_unique() {
+        if self.is_dense() && Arc::strong_count(self.flat::<T>()?) == 1 {
             return T::take(self.buffer).ok_or_else(|| "has changed its type".into());
         }
-        Ok(flat(self.elements::<T>()?.into_owned()))
+        Ok(Arc::new(self.elements::<T>()?.into_owned()))
     }
 
     /// Returns whether [`HostTensor::into_owned`] copies nothing.
     pub(super) fn is_owned<T: Element>(&self) -> bool {
-        self.is_dense() && self.flat::<T>().is_ok_and(|flat| flat.is_unique())
+        self.is_dense() && self.flat::<T>().is_ok_and(|flat| Arc::strong_count(flat) == 1)
     }
 
     /// Returns the flat array of the value's row-major elements, shared.
     pub(super) fn to_flat<T: Element>(&self) -> Result<Flat<T>> {
-        if self.is_dense() { self.flat::<T>().cloned() } else { Ok(flat(self.elements::<T>()?.into_owned())) }
+        if self.is_dense() { self.flat::<T>().cloned() } else { Ok(Arc::new(self.elements::<T>()?.into_owned())) }
     }
 
     /// Returns the value of a rank-0 (or one-element) tensor.

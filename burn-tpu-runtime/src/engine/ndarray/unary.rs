@@ -8,9 +8,10 @@ use super::numeric::{Bits, Number};
 use super::tensor::HostTensor;
 use super::walk::row_major;
 use burn_backend::ops::FloatTensorOps;
-use burn_ndarray::{NdArray, NdArrayTensor};
+use burn_ndarray::{NdArray, NdArrayTensor, SharedArray};
 use burn_tpu_graph::DType;
 use burn_tpu_graph::op::UnaryOp;
+use std::sync::Arc;
 
 /// Computes the op. The caller has widened 16-bit floats.
 pub(super) fn unary(op: UnaryOp, x: HostTensor) -> Result<HostTensor> {
@@ -135,13 +136,14 @@ fn inverse_cosh(x: f64) -> f64 {
 /// Computes burn-ndarray's error function, which uses f64.
 fn erf<T: Element>(x: HostTensor) -> Result<HostTensor>
 where
-    NdArrayTensor: From<super::buffer::Flat<T>>,
+    NdArrayTensor: From<SharedArray<T>>,
 {
     let dims = x.dims().clone();
-    let y = <NdArray as FloatTensorOps<NdArray>>::float_erf(NdArrayTensor::from(x.to_flat::<T>()?));
-    let y = match y {
-        NdArrayTensor::F32(storage) => f32::wrap(storage.into_owned()),
-        NdArrayTensor::F64(storage) => f64::wrap(storage.into_owned()),
+    let x = x.elements::<T>()?.into_owned();
+    let x = SharedArray::from_shape_vec(vec![x.len()], x).map_err(|error| error.to_string())?;
+    let y = match <NdArray as FloatTensorOps<NdArray>>::float_erf(NdArrayTensor::from(x)) {
+        NdArrayTensor::F32(storage) => f32::wrap(Arc::new(storage.into_owned().into_iter().collect())),
+        NdArrayTensor::F64(storage) => f64::wrap(Arc::new(storage.into_owned().into_iter().collect())),
         other => return Err(format!("burn-ndarray's erf returned {other:?}").into()),
     };
     let y = T::take(y).ok_or("burn-ndarray's erf changed the element type")?;
