@@ -238,7 +238,7 @@ impl DeviceRuntime {
                 compiled.map_err(RunError::Refused)?
             }
             Tier::Interpreter => {
-                tracker.ran(&recorded, &Arc::default());
+                tracker.interpreted(&recorded);
                 return self.interpret(&recorded, buffers, &slots);
             }
             Tier::Split(split) => {

@@ -6,7 +6,7 @@
 use crate::engine::HostBytes;
 use crate::error::{Result, TpuError};
 use crate::metrics::CutReason;
-use crate::runtime::{HostElements, runtime};
+use crate::runtime::{DeviceRuntime, HostElements, runtime};
 use crate::trace::{Recorder, create, materialise, materialise_together};
 use crate::{Device, Tensor};
 use burn_tpu_graph::op::BinaryOp;
@@ -18,9 +18,10 @@ use std::ops::Range;
 ///
 /// Data whose size does not match the type gives a failed tensor.
 pub fn from_bytes(name: &'static str, ty: TensorType, bytes: Vec<u8>, device: &Device) -> Tensor {
-    runtime(*device).counters().recompiles.uploads.note(&ty);
+    let runtime = runtime(*device);
+    runtime.counters().recompiles.uploads.note(&ty);
     let bytes = checked(name, &ty, bytes).map(HostBytes::from);
-    held(device, ty, bytes)
+    held(&runtime, ty, bytes)
 }
 
 /// Returns a tensor whose read reports `error`.
@@ -38,9 +39,9 @@ fn checked(name: &'static str, ty: &TensorType, bytes: Vec<u8>) -> Result<Vec<u8
     Err(TpuError::Operation { op: name, source })
 }
 
-fn held(device: &Device, ty: TensorType, bytes: Result<HostBytes>) -> Tensor {
-    let buffer = bytes.and_then(|bytes| runtime(*device).hold(&ty, HostElements::Bytes(bytes)));
-    Tensor::new(*device, ty, buffer)
+fn held(runtime: &DeviceRuntime, ty: TensorType, bytes: Result<HostBytes>) -> Tensor {
+    let buffer = bytes.and_then(|bytes| runtime.hold(&ty, HostElements::Bytes(bytes)));
+    Tensor::new(runtime.device(), ty, buffer)
 }
 
 /// Returns the tensor's elements, row-major and little-endian, one byte per bool. Runs the recorded ops and waits.
@@ -71,7 +72,7 @@ pub fn to_device(x: Tensor, device: &Device) -> Tensor {
     if x.device() == *device {
         return x;
     }
-    held(device, x.ty().clone(), download(&x, CutReason::DeviceCopy))
+    held(&runtime(*device), x.ty().clone(), download(&x, CutReason::DeviceCopy))
 }
 
 /// Returns a tensor filled with a constant, such as zero or one. The constant is part of the program.

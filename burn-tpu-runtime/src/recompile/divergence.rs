@@ -50,7 +50,7 @@ pub(crate) struct Followed {
 }
 
 /// The stack that recorded the nodes of the op at a position.
-struct CapturedStack {
+pub(crate) struct CapturedStack {
     position: u64,
     nodes: Range<usize>,
     caller: Caller,
@@ -95,6 +95,21 @@ impl DivergenceTracker {
         self.note_left(recording);
     }
 
+    /// Returns the tracker of the ops up to a position, which will be recorded again and run, and the stacks of later ops.
+    pub(crate) fn split_after(mut self, position: u64) -> (Self, Vec<CapturedStack>) {
+        let later = self.captured.iter().position(|stack| stack.position > position).unwrap_or(self.captured.len());
+        let later = self.captured.split_off(later);
+        (self, later)
+    }
+
+    /// The ops up to that position ran; the recording of the later ones goes on.
+    pub(crate) fn rejoin(self, later: Vec<CapturedStack>, recording: &Recording) -> Self {
+        let mut tracker = Self { captured: later, offset_changed: None, ..self };
+        tracker.following = recording.following().is_some();
+        tracker.note_left(recording);
+        tracker
+    }
+
     /// An op was recorded at a position; its nodes begin at `start`.
     pub(crate) fn recorded(&mut self, position: u64, start: usize, recording: &Recording) {
         if self.recorder.is_none() {
@@ -131,6 +146,12 @@ impl DivergenceTracker {
     /// Returns the program whose recording is this graph.
     fn following_as(&self, graph: &Arc<burn_tpu_graph::Graph>) -> Option<&Followed> {
         self.recent.iter().find(|followed| Arc::ptr_eq(&followed.recorded.graph, graph))
+    }
+
+    /// The trace was run as this program, in the interpreter. Another new one is likely to be interpreted too.
+    pub(crate) fn interpreted(&mut self, recorded: &Arc<Recorded>) {
+        self.ran(recorded, &Arc::default());
+        self.compiling = false;
     }
 
     /// The trace was run as this program.

@@ -1,6 +1,6 @@
 //! Finds the line of a user's source in a stack trace.
 
-use backtrace::{Backtrace, BacktraceSymbol};
+use backtrace::Symbol;
 use std::path::Path;
 use std::thread::Thread;
 
@@ -53,22 +53,32 @@ const OURS: [&str; 5] = ["burn_tpu", "burn_tpu_fusion", "burn_tpu_graph", "burn_
 /// Who recorded an op: a stack that has not been resolved to lines, and its thread.
 #[derive(Clone)]
 pub(crate) struct Caller {
-    stack: Backtrace,
+    /// The address of each frame, innermost first.
+    stack: Vec<usize>,
     thread: Thread,
 }
 
 impl Caller {
     /// Captures the calling thread's stack. This takes some microseconds, resolving it some milliseconds.
     pub(crate) fn capture() -> Self {
-        Self { stack: Backtrace::new_unresolved(), thread: std::thread::current() }
+        let mut stack = Vec::new();
+        backtrace::trace(|frame| {
+            stack.push(frame.ip().addr());
+            true
+        });
+        Self { stack, thread: std::thread::current() }
     }
 
     /// Returns the innermost frame in a user's crate, such as `src/train.rs:41 in app::step`. Without one it is the name of
     /// the thread. The line number is missing if the binary has no debug information.
     pub(crate) fn line(&self) -> String {
-        let mut stack = self.stack.clone();
-        stack.resolve();
-        let line = stack.frames().iter().flat_map(|frame| frame.symbols()).find_map(describe);
+        let line = self.stack.iter().find_map(|&address| {
+            let mut found = None;
+            backtrace::resolve(std::ptr::without_provenance_mut(address), |symbol| {
+                found = found.take().or_else(|| describe(symbol));
+            });
+            found
+        });
         line.unwrap_or_else(|| name_of(&self.thread))
     }
 }
@@ -78,7 +88,7 @@ pub(super) fn name_of(thread: &Thread) -> String {
     format!("on the thread {}", thread.name().unwrap_or("without a name"))
 }
 
-fn describe(symbol: &BacktraceSymbol) -> Option<String> {
+fn describe(symbol: &Symbol) -> Option<String> {
     let name = format!("{:#}", symbol.name()?);
     let Some(file) = symbol.filename() else { return is_users(&name).then_some(name) };
     if is_library(&name) || is_library_file(file) {

@@ -11,6 +11,7 @@ use crate::tensor::Tensor;
 use burn_tpu_graph::{Builder, NodeId, Op};
 use parking_lot::MutexGuard;
 use rustc_hash::FxHashMap;
+use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -73,12 +74,12 @@ impl StreamTrace {
     /// recorded before it.
     fn seam(&self, trace: &mut Trace) -> Option<u64> {
         trace.handles.apply(&self.exchange);
-        let nodes = trace.recording.nodes();
-        let recorded = |node: &&NodeId| !matches!(nodes[node.index()].op, Op::Parameter { .. });
+        let (nodes, ran) = (trace.recording.nodes(), trace.ran.nodes);
+        let recorded = |node: &&NodeId| node.index() >= ran && !matches!(nodes[node.index()].op, Op::Parameter { .. });
         let earliest_input = |op: &OpRecord| op.inputs.iter().filter(recorded).min().map_or(usize::MAX, |n| n.index());
         let mut earliest = usize::MAX;
         let mut seams = Vec::new();
-        for pair in trace.ops.windows(2).rev() {
+        for pair in trace.ops[trace.ran.ops..].windows(2).rev() {
             earliest = earliest.min(earliest_input(&pair[1]));
             if earliest >= pair[1].start {
                 seams.push(pair[0].position);
@@ -114,7 +115,9 @@ impl StreamTrace {
         }
         let (first, nodes) = (trace.ops.partition_point(|op| op.position <= failed), trace.recording.nodes());
         let end = trace.ops[..first].last().map_or(0, |op| op.end);
-        let before = |node: &NodeId| node.index() < end && !matches!(nodes[node.index()].op, Op::Parameter { .. });
+        let waits = trace.ran.nodes..end;
+        let before =
+            |node: &NodeId| waits.contains(&node.index()) && !matches!(nodes[node.index()].op, Op::Parameter { .. });
         trace.ops[first..].iter().any(|op| op.inputs.iter().any(before))
     }
 
@@ -132,14 +135,40 @@ impl StreamTrace {
         } else {
             counters.cut(reason);
             let _span = tracing::debug_span!("cut", device = %self.runtime.device(), ?reason).entered();
-            self.run(trace, end, live, reason)?
+            if trace.ran.ops == 0 {
+                self.run(trace, end, live, reason)?
+            } else {
+                self.run_next(trace, ops, live, reason)?
+            }
         };
         if ops == trace.ops.len() {
             self.reset(trace, &outcomes);
-        } else if ops > 0 {
+        } else if ops > trace.ran.ops {
             self.keep_rest(trace, ops, position, &outcomes);
         }
         Ok(ran)
+    }
+
+    /// [`StreamTrace::run`] of the ops after those that ran already, up to number `end`: they are recorded again, into a trace
+    /// of their own.
+    fn run_next(&self, trace: &mut Trace, end: usize, live: Vec<NodeId>, reason: CutReason) -> Result<Outcomes> {
+        let mut next = Trace::default();
+        let last = trace.ops[..end].last().map_or(0, |op| op.position);
+        let (mut tracker, later) = std::mem::take(&mut trace.tracker).split_after(last);
+        tracker.restart(&mut next.recording);
+        let renamed = rerecord_all(&mut next, trace, trace.ran.ops..end);
+        tracker.rerecorded(&next.recording, next.ops.iter().map(|op| (op.position, op.end)));
+        next.tracker = tracker;
+        let own = |node: &NodeId| renamed.get(node).copied();
+        let count = next.recording.len();
+        let outcomes = self.run(&mut next, count, live.iter().filter_map(own).collect(), reason);
+        trace.tracker = next.tracker.rejoin(later, &trace.recording);
+        let outcomes = outcomes?;
+        let (mut outputs, missing) = (live, NodeId(u32::MAX));
+        outputs.sort_unstable();
+        outputs.dedup();
+        let results = outputs.iter().map(|node| outcomes.of(own(node).unwrap_or(missing))).collect();
+        Ok(Outcomes { outputs, results, failed: FxHashMap::default() })
     }
 
     /// Runs the first `end` nodes as far as `outputs` need them. Nodes that depend on a failed buffer fail with its error,
@@ -177,9 +206,21 @@ impl StreamTrace {
         Ok(Outcomes { outputs: form.outputs, results, failed })
     }
 
-    /// Records the ops from number `first` on again, as if the cut at `position` had come before them. What they use of
-    /// the part that ran are parameters now, in the order in which the ops name them.
+    /// Keeps the ops from number `first` on, as if the cut at `position` had come before them.
     fn keep_rest(&self, trace: &mut Trace, first: usize, position: u64, outcomes: &Outcomes) {
+        let values = outcomes.outputs.iter().map(|&node| (node, outcomes.of(node)));
+        trace.ran.values.extend(values.chain(outcomes.failed.iter().map(|(&node, error)| (node, Err(error.clone())))));
+        (trace.ran.ops, trace.ran.nodes) = (first, trace.ops[..first].last().map_or(0, |op| op.end));
+        if trace.recording.len() > 2 * trace.ran.nodes {
+            trace.handles.settle(&self.exchange, position, |node| outcomes.of(node), |node| node);
+        } else {
+            self.rerecord_rest(trace, position, outcomes);
+        }
+    }
+
+    /// Records the ops that did not run again. What they use of the part that ran are parameters now, in the order in which
+    /// the ops name them.
+    fn rerecord_rest(&self, trace: &mut Trace, position: u64, outcomes: &Outcomes) {
         let mut old = std::mem::take(trace);
         trace.handles = std::mem::take(&mut old.handles);
         trace.stats = std::mem::take(&mut old.stats);
@@ -187,13 +228,7 @@ impl StreamTrace {
         trace.fullness = std::mem::take(&mut old.fullness);
         trace.failed_cuts = std::mem::take(&mut old.failed_cuts);
         trace.tracker.restart(&mut trace.recording);
-        let mut renamed = FxHashMap::default();
-        for op in &old.ops[first..] {
-            if let Err(error) = rerecord(trace, &old, op, outcomes, &mut renamed) {
-                // Checked when it was recorded first: its operands have the same types.
-                tracing::error!(%error, "the rest of a trace could not be kept");
-            }
-        }
+        let renamed = rerecord_all(trace, &old, old.ran.ops..old.ops.len());
         trace.tracker.rerecorded(&trace.recording, trace.ops.iter().map(|op| (op.position, op.end)));
         let lost = NodeId(u32::MAX);
         let renamed = |node| renamed.get(&node).copied().unwrap_or(lost);
@@ -217,9 +252,12 @@ impl Outcomes {
             return Err(error.clone());
         }
         let place = self.outputs.binary_search(&node).ok();
-        let missing = || Err(Arc::new(TpuError::Bug(format!("a cut did not compute {node}"))));
-        place.and_then(|place| self.results.get(place)).cloned().unwrap_or_else(missing)
+        place.and_then(|place| self.results.get(place)).cloned().unwrap_or_else(|| not_computed(node))
     }
+}
+
+fn not_computed(node: NodeId) -> Input {
+    Err(Arc::new(TpuError::Bug(format!("a cut did not compute {node}"))))
 }
 
 /// Returns the nodes that depend on a buffer that failed, with its error.
@@ -240,18 +278,29 @@ fn failures(trace: &Trace, end: usize) -> FxHashMap<NodeId, Arc<TpuError>> {
     failed
 }
 
+/// Records ops of an old trace again, and returns the new names of their nodes.
+fn rerecord_all(trace: &mut Trace, old: &Trace, ops: Range<usize>) -> FxHashMap<NodeId, NodeId> {
+    let mut renamed = FxHashMap::default();
+    for op in &old.ops[ops] {
+        if let Err(error) = rerecord(trace, old, op, &mut renamed) {
+            // Checked when it was recorded first: its operands have the same types.
+            tracing::error!(%error, "an op of a trace could not be recorded again");
+        }
+    }
+    renamed
+}
+
 fn rerecord(
     trace: &mut Trace,
     old: &Trace,
     op: &OpRecord,
-    outcomes: &Outcomes,
     renamed: &mut FxHashMap<NodeId, NodeId>,
 ) -> burn_tpu_graph::Result<()> {
     trace.recording.set_label(if op.start < op.end { old.recording.label(NodeId(op.start as u32)) } else { "" });
     let inputs = op.inputs.iter().map(|&input| match renamed.get(&input) {
         Some(&node) => Ok(node),
         None => {
-            let node = trace.parameter(&buffer_of(old, input, outcomes), old.recording.ty(input))?;
+            let node = trace.parameter(&buffer_of(old, input), old.recording.ty(input))?;
             if let Some(tensor) = unresolved(old, input) {
                 trace.unresolved.push((trace.buffers.len() - 1, tensor));
             }
@@ -294,12 +343,12 @@ fn rerecord_node(
 }
 
 /// The buffer of a node of the part that ran: a parameter of it, or a result.
-fn buffer_of(old: &Trace, node: NodeId, outcomes: &Outcomes) -> Input {
-    let parameter = match old.recording.node(node).op {
-        Op::Parameter { index, .. } => old.buffers.get(index as usize).cloned(),
-        _ => None,
+fn buffer_of(old: &Trace, node: NodeId) -> Input {
+    let value = match old.recording.node(node).op {
+        Op::Parameter { index, .. } => old.buffers.get(index as usize),
+        _ => old.ran.values.get(&node),
     };
-    parameter.unwrap_or_else(|| outcomes.of(node))
+    value.cloned().unwrap_or_else(|| not_computed(node))
 }
 
 /// The tensor of a parameter that another stream has not run yet.

@@ -93,6 +93,7 @@ struct Trace {
     slots: Vec<u64>,
     /// Recorded ops, oldest first.
     ops: Vec<OpRecord>,
+    ran: Ran,
     handles: Handles,
     /// Parameters (by index) whose tensors another stream recorded and could not run yet.
     unresolved: Vec<(usize, Tensor)>,
@@ -109,6 +110,19 @@ struct OpRecord {
     start: usize,
     end: usize,
     position: u64,
+}
+
+/// The ops that ran and are still in their trace. A loader's thread records batches ahead, and another thread has them run
+/// one by one. So the ops after such a cut stay where they are, until more ran than wait: each op is copied a few times at
+/// most, however far ahead the loader is.
+#[derive(Default)]
+struct Ran {
+    /// The number of these ops.
+    ops: usize,
+    /// The number of nodes up to the end of the last of them.
+    nodes: usize,
+    /// The values of the tensors that were alive after them.
+    values: FxHashMap<NodeId, Input>,
 }
 
 /// When a trace is full, by rule 6.
@@ -225,6 +239,7 @@ impl StreamTrace {
         trace.slots.clear();
         trace.unresolved.clear();
         trace.ops.clear();
+        trace.ran = Ran::default();
         trace.handles.settle(&self.exchange, u64::MAX, |node| outcomes.of(node), |node| node);
         trace.failed_cuts.clear();
         trace.tracker.forget_callers();

@@ -216,7 +216,7 @@ impl StreamTrace {
     /// Cuts a full trace, by rule 6 of `trace`'s header; in strict mode the next cut reports it as an error instead.
     fn cut_if_full(&self, trace: &mut Trace) {
         let cap = self.runtime().options().trace_cap;
-        let pending = trace.recording.len();
+        let pending = trace.recording.len() - trace.ran.nodes;
         if trace.fullness.nodes < cap || !trace.fullness.reached(cap, pending) {
             return;
         }

@@ -269,6 +269,35 @@ fn the_time_of_a_read_by_another_stream_does_not_matter() {
     assert_eq!(run(true), run(false));
 }
 
+/// A loader that records far ahead of the reads, and one that waits for each: the programs and the values are the same.
+#[test]
+fn batches_that_are_recorded_ahead_run_one_by_one() {
+    let run = |ahead: usize| {
+        let bench = Bench::new(TpuOptions::training());
+        let (loader, mut state) = (Stream::new(), bench.tensor(0.0));
+        for first in (0..24).step_by(ahead) {
+            let record = |_| {
+                state = bench.count(&state, 2);
+                add(state.clone(), 100.0)
+            };
+            let batches: Vec<Tensor> = loader.run(|| (0..ahead).map(record).collect());
+            for (i, batch) in batches.iter().enumerate() {
+                if i == 5 {
+                    bench.set(Fault::Upload);
+                    assert!(read(batch).is_err());
+                    bench.set(Fault::None);
+                }
+                assert_eq!(read(batch).expect("it runs"), 100.0 + 2.0 * (first + i + 1) as f32);
+            }
+        }
+        assert_eq!(loader.run(|| read(&add(state.clone(), 1.0))).expect("it runs"), 49.0);
+        (bench.device.program_keys(), bench.device.metrics().executions)
+    };
+    let one_by_one = run(1);
+    assert_eq!(run(2), one_by_one);
+    assert_eq!(run(24), one_by_one);
+}
+
 /// The place where a full trace is cut is counted from the owner's last cut, whatever others had cut before.
 #[test]
 fn a_full_trace_is_cut_at_a_multiple_of_the_cap() {

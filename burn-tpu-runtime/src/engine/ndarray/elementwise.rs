@@ -79,13 +79,26 @@ pub(super) fn select(predicate: &HostTensor, on_true: &HostTensor, on_false: &Ho
 fn choose<T: Element>(dims: &[usize], predicate: View<bool>, on_true: View<T>, on_false: View<T>) -> Vec<T> {
     let walk = Walk::new(dims, [predicate.strides, on_true.strides, on_false.strides]);
     let mut out = Vec::with_capacity(dims.iter().product());
-    let [p, t, f] = walk.steps;
-    walk.runs([predicate.offset, on_true.offset, on_false.offset], |[i, j, k]| {
-        let pick = |n: usize| {
-            let (yes, no) = (on_true.data[at(j, t, n)], on_false.data[at(k, f, n)]);
-            if predicate.data[at(i, p, n)] { yes } else { no }
-        };
-        out.extend((0..walk.len).map(pick));
+    let len = walk.len;
+    let pick = |holds: bool, yes: T, no: T| if holds { yes } else { no };
+    walk.runs([predicate.offset, on_true.offset, on_false.offset], |[i, j, k]| match walk.steps {
+        [1, 1, 1] => {
+            let (mask, choices) =
+                (&predicate.data[i..i + len], on_true.data[j..j + len].iter().zip(&on_false.data[k..]));
+            out.extend(mask.iter().zip(choices).map(|(&holds, (&yes, &no))| pick(holds, yes, no)));
+        }
+        [1, 1, 0] => {
+            let (mask, no) = (&predicate.data[i..i + len], on_false.data[k]);
+            out.extend(mask.iter().zip(&on_true.data[j..j + len]).map(|(&holds, &yes)| pick(holds, yes, no)));
+        }
+        [1, 0, 1] => {
+            let (mask, yes) = (&predicate.data[i..i + len], on_true.data[j]);
+            out.extend(mask.iter().zip(&on_false.data[k..k + len]).map(|(&holds, &no)| pick(holds, yes, no)));
+        }
+        [p, t, f] => {
+            let at = |n| (predicate.data[at(i, p, n)], on_true.data[at(j, t, n)], on_false.data[at(k, f, n)]);
+            out.extend((0..len).map(at).map(|(holds, yes, no)| pick(holds, yes, no)));
+        }
     });
     out
 }

@@ -262,7 +262,11 @@ impl Run {
     fn operands(&mut self, node: &Node) -> Operands {
         match node.op {
             Op::GetResult { .. } => node.operands.iter().flat_map(|&id| self.read(id)).collect(),
-            _ => node.operands.iter().filter_map(|&id| self.read_first(id)).collect(),
+            _ => {
+                let mut operands = Operands::with_capacity(node.operands.len());
+                operands.extend(node.operands.iter().filter_map(|&id| self.read_first(id)));
+                operands
+            }
         }
     }
 
@@ -275,12 +279,20 @@ impl Run {
 
     /// Returns all results of a node.
     fn read(&mut self, id: NodeId) -> Results {
-        if self.is_last_read(id) { std::mem::take(&mut self.values[id.index()]) } else { self.values[id.index()].clone() }
+        if self.is_last_read(id) {
+            std::mem::take(&mut self.values[id.index()])
+        } else {
+            self.values[id.index()].clone()
+        }
     }
 
     /// Returns the first result of a node.
     fn read_first(&mut self, id: NodeId) -> Option<HostTensor> {
-        if self.is_last_read(id) { self.values[id.index()].drain(..).next() } else { self.values[id.index()].first().cloned() }
+        if self.is_last_read(id) {
+            self.values[id.index()].drain(..).next()
+        } else {
+            self.values[id.index()].first().cloned()
+        }
     }
 
     /// Returns a result of the program, which keeps only its own elements alive.

@@ -1,6 +1,6 @@
 //! Element-wise ops of one operand.
 
-use super::buffer::{Element, dispatch_bits};
+use super::buffer::{Element, Flat, dispatch_bits};
 use super::elementwise::{map, map_into};
 use super::error::Result;
 use super::inverse_erf::inverse_erf;
@@ -142,12 +142,16 @@ where
     let x = x.elements::<T>()?.into_owned();
     let x = SharedArray::from_shape_vec(vec![x.len()], x).map_err(|error| error.to_string())?;
     let y = match <NdArray as FloatTensorOps<NdArray>>::float_erf(NdArrayTensor::from(x)) {
-        NdArrayTensor::F32(storage) => f32::wrap(Arc::new(storage.into_owned().into_iter().collect())),
-        NdArrayTensor::F64(storage) => f64::wrap(Arc::new(storage.into_owned().into_iter().collect())),
+        NdArrayTensor::F32(y) => f32::wrap(elements(&y.into_owned())),
+        NdArrayTensor::F64(y) => f64::wrap(elements(&y.into_owned())),
         other => return Err(format!("burn-ndarray's erf returned {other:?}").into()),
     };
     let y = T::take(y).ok_or("burn-ndarray's erf changed the element type")?;
     Ok(HostTensor::strided(&dims, row_major(&dims), y))
+}
+
+fn elements<T: Element>(array: &SharedArray<T>) -> Flat<T> {
+    Arc::new(array.as_slice().map_or_else(|| array.iter().copied().collect(), <[T]>::to_vec))
 }
 
 #[cfg(test)]
