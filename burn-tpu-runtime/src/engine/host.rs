@@ -91,11 +91,14 @@ pub(crate) fn interpret_values(
 /// [`interpret_values`] on row-major little-endian bytes, one byte per bool.
 #[cfg(feature = "testing")]
 pub fn interpret_program(program: &Program, parameters: &[impl AsRef<[u8]>], slots: &[u64]) -> Result<Vec<Vec<u8>>> {
-    let value = |(index, ty): (u32, &TensorType)| {
-        let bytes = parameters.get(index as usize).map(AsRef::as_ref).unwrap_or_default();
-        Some(HostTensor::from_bytes(ty.clone(), bytes))
-    };
-    let results = interpret_values(program, program.parameters().map(value).collect(), slots)?;
+    let mut values = vec![None; parameters.len()];
+    for (index, ty) in program.parameters() {
+        let place = index as usize;
+        if let Some((value, bytes)) = values.get_mut(place).zip(parameters.get(place)) {
+            *value = Some(HostTensor::from_bytes(ty.clone(), bytes));
+        }
+    }
+    let results = interpret_values(program, values, slots)?;
     Ok(results.iter().map(HostTensor::to_bytes).collect())
 }
 

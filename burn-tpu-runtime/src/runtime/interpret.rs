@@ -42,11 +42,12 @@ impl DeviceRuntime {
         buffers: &[Input],
         slots: &[u64],
     ) -> Result<Vec<HostTensor>> {
-        let fetched = |(index, (_, ty)): (u32, (u32, &TensorType))| match &buffers[index as usize] {
-            Ok(buffer) => self.fetch(ty, buffer).map(Some),
-            Err(error) => Err(TpuError::clone(error)),
-        };
-        let arguments = parameters.zip(program.parameters()).map(fetched).collect::<Result<_>>()?;
+        let buffers: Vec<&Input> = parameters.map(|place| &buffers[place as usize]).collect();
+        let mut arguments = vec![None; buffers.len()];
+        for (index, ty) in program.parameters() {
+            let buffer = buffers[index as usize].as_ref().map_err(|error| TpuError::clone(error))?;
+            arguments[index as usize] = Some(self.fetch(ty, buffer)?);
+        }
         engine::interpret_values(program, arguments, slots)
     }
 
