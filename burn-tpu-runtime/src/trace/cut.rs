@@ -149,8 +149,8 @@ impl StreamTrace {
         Ok(ran)
     }
 
-    /// [`StreamTrace::run`] of the ops after those that ran already, up to number `end`: they are recorded again, into a trace
-    /// of their own.
+    /// [`StreamTrace::run`] of the ops after those that ran already, up to number `end`: they are recorded again, into a
+    /// trace of their own.
     fn run_next(&self, trace: &mut Trace, end: usize, live: Vec<NodeId>, reason: CutReason) -> Result<Outcomes> {
         let mut next = Trace::default();
         let last = trace.ops[..end].last().map_or(0, |op| op.position);
