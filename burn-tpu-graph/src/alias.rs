@@ -107,7 +107,8 @@ fn updated_operands(node: &Node) -> &[NodeId] {
         | Op::Convert { .. }
         | Op::BitcastConvert { .. }
         | Op::Reshape { .. }
-        | Op::OptimizationBarrier => &node.operands,
+        | Op::OptimizationBarrier
+        | Op::ShardingConstraint(_) => &node.operands,
         Op::DynamicUpdateSlice | Op::Scatter(_) => &node.operands[..1],
         Op::Parameter { .. }
         | Op::Slot { .. }

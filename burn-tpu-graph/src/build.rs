@@ -6,7 +6,7 @@
 
 use crate::error::{GraphError, Result};
 use crate::op::*;
-use crate::{DType, Dims, Graph, Label, Literal, LiteralData, Node, NodeId, Number, Program, TensorType};
+use crate::{DType, Dims, Graph, Label, Literal, LiteralData, Node, NodeId, Number, Program, Sharding, TensorType};
 use std::sync::Arc;
 
 /// Adds nodes to a graph, each checked against its op's rule.
@@ -362,6 +362,11 @@ pub trait Builder {
     /// Keeps XLA from merging what comes before with what comes after.
     fn optimization_barrier(&mut self, x: NodeId) -> Result<NodeId> {
         self.add(Op::OptimizationBarrier, &[x])
+    }
+
+    /// Splits a value over the axes of the program's mesh.
+    fn sharding_constraint(&mut self, x: NodeId, sharding: Sharding) -> Result<NodeId> {
+        self.add(Op::ShardingConstraint(sharding), &[x])
     }
 
     /// Runs a body `trips` times and returns the carries after the last trip. `body` records one trip: it takes the trip's

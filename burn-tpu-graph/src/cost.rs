@@ -189,6 +189,7 @@ fn node_cost(graph: &Graph, node: &Node) -> Cost {
         | Op::Real
         | Op::Imag
         | Op::OptimizationBarrier
+        | Op::ShardingConstraint(_)
         | Op::GetResult { .. }
         | Op::Offset { .. } => Cost::default(),
     }

@@ -4,7 +4,7 @@
 //! be forgotten in a cache key. To add a kind, add an entry here, an inference rule in `infer`, a lowering in `lower`
 //! and an arm in the ndarray interpreter. The compiler lists what is missing, since no match on [`Op`] has a `_` arm.
 
-use crate::{DType, DTypeClass, Dims, Literal, Program, TensorType};
+use crate::{DType, DTypeClass, Dims, Literal, Program, Sharding, TensorType};
 use std::sync::Arc;
 
 /// A family of ops that share arity, inference and lowering, one line each: name, mnemonic, operand class, meaning.
@@ -453,6 +453,8 @@ pub enum Op {
     Imag,
     /// The operand, as a barrier for XLA's optimizations: keeps a recomputation from being merged with its original.
     OptimizationBarrier,
+    /// The operand, which is split over the axes of the program's mesh in this way. Without a mesh, the operand as it is.
+    ShardingConstraint(Sharding),
     /// Runs `body` `trips` times. The operands are the carries of the first trip; the results are the carries after
     /// the last trip (the operands themselves if there is no trip). The body is closed: carry `i` is its parameter
     /// `i` and, with the same type, its output `i`. The parameter after the carries is the trip counter, `i32[]`,
@@ -513,6 +515,7 @@ impl Op {
             Op::Real => "stablehlo.real",
             Op::Imag => "stablehlo.imag",
             Op::OptimizationBarrier => "stablehlo.optimization_barrier",
+            Op::ShardingConstraint(_) => "sdy.sharding_constraint",
             Op::For { .. } => "graph.for",
             Op::GetResult { .. } => "graph.get_result",
         }
@@ -538,6 +541,7 @@ impl Op {
             | Op::Real
             | Op::Imag
             | Op::OptimizationBarrier
+            | Op::ShardingConstraint(_)
             | Op::GetResult { .. } => (1, 1),
             Op::Binary(_)
             | Op::Compare(_)

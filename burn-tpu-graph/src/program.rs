@@ -4,14 +4,17 @@
 //! nodes, parameters and slots are numbered in the order of their use, so two recordings that differ only in dead nodes, or
 //! in the parameters and slots that those read, give the same program.
 
-use crate::{Builder, Graph, GraphError, Node, NodeId, Op, Operands, Result, TensorType};
+use crate::{Builder, Graph, GraphError, Node, NodeId, Op, Operands, Placement, Result, TensorType};
 use std::hash::{Hash, Hasher};
+use std::sync::Arc;
 
 /// A graph with its outputs. All nodes are reachable from the outputs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Program {
     graph: Graph,
     outputs: Vec<NodeId>,
+    /// Where arguments and results live, for a program of a mesh.
+    placement: Option<Arc<Placement>>,
 }
 
 /// What the inputs of a canonical program are in the recording that it came from, by their `index` in the program.
@@ -80,7 +83,17 @@ impl Program {
     /// A program of parts that nobody checked, for tests of what refuses them.
     #[cfg(test)]
     pub(crate) fn unchecked(nodes: Vec<Node>, outputs: Vec<NodeId>) -> Self {
-        Self { graph: Graph::unchecked(nodes), outputs }
+        Self { graph: Graph::unchecked(nodes), outputs, placement: None }
+    }
+
+    /// The same program for a mesh, with this placement of its arguments and results.
+    pub fn placed(self, placement: impl Into<Arc<Placement>>) -> Self {
+        Self { placement: Some(placement.into()), ..self }
+    }
+
+    /// Where arguments and results live; `None` for a program of one device.
+    pub fn placement(&self) -> Option<&Arc<Placement>> {
+        self.placement.as_ref()
     }
 
     /// The nodes.
@@ -131,7 +144,7 @@ impl Program {
             renamed.push(rewrite(&mut graph, NodeId(i as u32), node, &operands)?);
         }
         let outputs: Vec<_> = self.outputs.iter().map(|id| renamed[id.index()]).collect();
-        Self::extract(&graph, &outputs)
+        Ok(Self { placement: self.placement.clone(), ..Self::extract(&graph, &outputs)? })
     }
 
     /// Returns the number of reads of each node, outputs included.
@@ -175,7 +188,7 @@ impl<'g> Copy<'g> {
 
     fn finish(self, outputs: &[NodeId]) -> Program {
         let outputs = outputs.iter().map(|&id| self.new_id(id)).collect();
-        Program { graph: self.copied, outputs }
+        Program { graph: self.copied, outputs, placement: None }
     }
 }
 
@@ -199,6 +212,7 @@ impl Hash for Program {
     fn hash<H: Hasher>(&self, state: &mut H) {
         self.graph.hash_at(self.graph.len()).hash(state);
         self.outputs.hash(state);
+        self.placement.hash(state);
     }
 }
 

@@ -173,6 +173,7 @@ fn is_simple(op: &Op) -> bool {
         | Op::Real
         | Op::Imag
         | Op::OptimizationBarrier
+        | Op::ShardingConstraint(_)
         | Op::For { .. }
         | Op::GetResult { .. } => false,
     }

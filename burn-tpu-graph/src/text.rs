@@ -8,7 +8,7 @@
 mod tests;
 
 use crate::op::*;
-use crate::{DType, Graph, Literal, LiteralData, Node, NodeId, Op, Program};
+use crate::{DType, Graph, Literal, LiteralData, Node, NodeId, Op, Placement, Program, Sharding};
 use half::{bf16, f16};
 use sha2::{Digest, Sha256};
 use std::fmt::{Display, Formatter, Result, Write};
@@ -36,7 +36,20 @@ impl Display for Program {
     fn fmt(&self, f: &mut Formatter<'_>) -> Result {
         write!(f, "{}outputs", self.graph())?;
         list(f, self.outputs())?;
-        f.write_char('\n')
+        f.write_char('\n')?;
+        self.placement().map_or(Ok(()), |placement| placement.fmt(f))
+    }
+}
+
+impl Display for Placement {
+    fn fmt(&self, f: &mut Formatter<'_>) -> Result {
+        let Placement { mesh, parameters, results } = self;
+        let mut line = |name: &str, shardings: &[Sharding]| {
+            let named: Vec<_> = shardings.iter().map(|sharding| sharding.named(mesh).to_string()).collect();
+            writeln!(f, "{name} {}", named.join(", "))
+        };
+        line(&format!("mesh {mesh}\nparameters"), parameters)?;
+        line("results", results)
     }
 }
 
@@ -115,6 +128,7 @@ fn attributes(op: &Op) -> Attributes {
         | Op::Real
         | Op::Imag
         | Op::OptimizationBarrier => Vec::new(),
+        Op::ShardingConstraint(sharding) => vec![("sharding", sharding.to_string())],
     }
 }
 

@@ -15,12 +15,14 @@
 //! 9. no output is complex: such values exist only inside;
 //! 10. no two nodes are the same parameter: one buffer is one argument of one type;
 //! 11. no two nodes are the same slot or offset: the uses of one slot share its node, equal values do not;
-//! 12. every node is reachable from an output.
+//! 12. every node is reachable from an output;
+//! 13. the placement of a program for a mesh has a sharding for each parameter and result, which splits it into equal parts,
+//!     and constraints name axes of the mesh.
 
 #[cfg(test)]
 mod tests;
 
-use crate::{DType, GraphError, Node, NodeId, Op, Program, TensorType, infer};
+use crate::{DType, GraphError, Node, NodeId, Op, Placement, Program, Sharding, TensorType, infer};
 use std::collections::BTreeMap;
 
 /// The first invariant that a program breaks; always a bug of this project. The numbers are those of the module's list.
@@ -132,6 +134,14 @@ pub enum VerifyError {
         /// The unreachable node.
         node: NodeId,
     },
+    /// Invariant 13.
+    #[error("{node} cannot be placed: {rule}")]
+    Placement {
+        /// The parameter, result or constraint.
+        node: NodeId,
+        /// The rule that its sharding breaks.
+        rule: String,
+    },
 }
 
 type Result<T = ()> = std::result::Result<T, VerifyError>;
@@ -146,7 +156,28 @@ pub fn verify(program: &Program) -> Result {
     }
     verify_outputs(program)?;
     verify_inputs(program)?;
-    verify_reachable(program)
+    verify_reachable(program)?;
+    program.placement().map_or(Ok(()), |placement| verify_placement(program, placement))
+}
+
+fn verify_placement(program: &Program, placement: &Placement) -> Result {
+    let mesh = &placement.mesh;
+    let check = |node: NodeId, sharding: Option<&Sharding>| {
+        let checked = sharding.ok_or("it has no sharding".to_owned());
+        let checked = checked.and_then(|sharding| sharding.check(program.graph().ty(node), mesh));
+        checked.map_err(|rule| VerifyError::Placement { node, rule })
+    };
+    for (node, id) in program.graph().nodes().iter().zip((0..).map(NodeId)) {
+        match &node.op {
+            Op::Parameter { index, .. } => check(id, placement.parameter(*index))?,
+            Op::ShardingConstraint(sharding) => {
+                let checked = sharding.check_axes(node.ty.rank(), mesh);
+                checked.map_err(|rule| VerifyError::Placement { node: id, rule })?;
+            }
+            _ => {}
+        }
+    }
+    program.outputs().iter().enumerate().try_for_each(|(i, &node)| check(node, placement.results.get(i)))
 }
 
 fn verify_node(program: &Program, id: NodeId, node: &Node) -> Result {

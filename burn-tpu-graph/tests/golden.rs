@@ -35,6 +35,7 @@ const CASES: &[&str] = &[
     "movement/pad/bf16",
     "movement/concatenate/i1",
     "movement/barrier/f32",
+    "movement/sharding_constraint/f32",
     "fft/real",
     "fft/complex",
     "dot/bf16_f32",

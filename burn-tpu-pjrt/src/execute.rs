@@ -98,7 +98,9 @@ impl LoadedExecutable {
         }
     }
 
-    /// Checks types, shapes and owner of one device's arguments. Plugins check none of the three.
+    /// Checks the arguments of one device: types, shapes and owner, which plugins do not check. For a launch on several
+    /// devices also where the buffers are and that they are live: after a plugin refuses such a launch, every later one on
+    /// the client hangs (measured on the CPU plugin).
     fn check_arguments(&self, device: usize, arguments: &[&Buffer]) -> Result<()> {
         let parameters = self.executable().parameters();
         if arguments.len() != parameters.len() {
@@ -112,6 +114,22 @@ impl LoadedExecutable {
                 let reason = format!("argument {index} belongs to another client");
                 return Err(PjrtError::usage("LoadedExecutable::execute", reason));
             }
+        }
+        match self.device_indices() {
+            [] | [_] => Ok(()),
+            devices => self.check_places(device, devices[device], arguments),
+        }
+    }
+
+    fn check_places(&self, position: usize, device: usize, arguments: &[&Buffer]) -> Result<()> {
+        for (index, buffer) in arguments.iter().enumerate() {
+            let reason = match buffer.device().index() {
+                found if found != device => format!("is on device {found} of the client, not on device {device}"),
+                _ if buffer.is_deleted()? => "was deleted or donated".to_owned(),
+                _ => continue,
+            };
+            let reason = format!("argument {index} of device {position} {reason}");
+            return Err(PjrtError::usage("LoadedExecutable::execute", reason));
         }
         Ok(())
     }

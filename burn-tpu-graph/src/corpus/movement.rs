@@ -2,7 +2,7 @@
 
 use super::{Cases, MOVED, Recorder};
 use crate::op::FftKind;
-use crate::{Builder, DType, NodeId, Result};
+use crate::{Builder, DType, NodeId, Result, Sharding};
 
 pub(super) fn add(cases: &mut Cases) -> Result<()> {
     for dtype in MOVED {
@@ -13,6 +13,10 @@ pub(super) fn add(cases: &mut Cases) -> Result<()> {
         cases.add(format!("movement/barrier/{dtype}"), |r| {
             let x = r.parameter(dtype, &[3])?;
             Ok(vec![r.graph.optimization_barrier(x)?])
+        })?;
+        cases.add(format!("movement/sharding_constraint/{dtype}"), |r| {
+            let x = r.parameter(dtype, &[4])?;
+            Ok(vec![r.graph.sharding_constraint(x, Sharding::first_dim(1, &[0]))?])
         })?;
     }
     cases.add("fft/real", |r| {

@@ -10,7 +10,7 @@ mod movement;
 mod window;
 
 use crate::error::{GraphError, Result};
-use crate::{DType, Graph, NodeId, Op, TensorType};
+use crate::{DType, Graph, NodeId, Op, Sharding, TensorType};
 
 /// The outcome of a rule: the result type, or the rule that does not hold.
 type Rule<T = TensorType> = std::result::Result<T, String>;
@@ -76,6 +76,7 @@ fn single_result(op: &Op, types: &[&TensorType]) -> Rule {
         Op::Complex => elementwise::complex(types[0], types[1]),
         Op::Real | Op::Imag => elementwise::complex_part(types[0]),
         Op::OptimizationBarrier => Ok(types[0].clone()),
+        Op::ShardingConstraint(sharding) => sharding_constraint(types[0], sharding),
         Op::Sort { .. } | Op::ArgReduce { .. } | Op::RngBitGenerator { .. } | Op::For { .. } | Op::GetResult { .. } => {
             Err("has several results".into())
         }
@@ -85,6 +86,13 @@ fn single_result(op: &Op, types: &[&TensorType]) -> Rule {
 /// Rejects complex types: complex values exist only inside a program.
 fn real(ty: TensorType) -> Rule {
     if ty.dtype == DType::C64 { Err("complex values cannot be passed in".into()) } else { Ok(ty) }
+}
+
+fn sharding_constraint(x: &TensorType, sharding: &Sharding) -> Rule {
+    match sharding.dims().len() == x.rank() {
+        true => Ok(x.clone()),
+        false => Err(format!("the sharding {sharding} is not one of rank {}", x.rank())),
+    }
 }
 
 fn get_result(graph: &Graph, operands: &[NodeId], index: usize) -> Rule {

@@ -1,18 +1,19 @@
 //! Lowering of loops.
 
 use super::constant::scalar;
-use super::printer::{Block, Statement, Value, mlir_type};
+use super::printer::{Block, Statement, Value, list, mlir_type};
 use super::{Lowering, function, region, slots};
 use crate::op::{BinaryOp, Direction};
-use crate::{DType, Program, Result, TensorType};
+use crate::{DType, Mesh, Program, Result, TensorType};
 
 /// Writes a loop's body as a private function and returns its name. The function takes the parameters that the body
 /// reads, in node order.
-pub(super) fn body_function(body: &Program, functions: &mut Vec<String>) -> Result<String> {
-    let (block, results) = Lowering::run(body, slots::Packing::new(body, 0), functions)?;
+pub(super) fn body_function(body: &Program, mesh: Option<&Mesh>, functions: &mut Vec<String>) -> Result<String> {
+    let (block, results) = Lowering::run(body, slots::Packing::new(body, 0), mesh, functions)?;
     let name = format!("@body{}", functions.len());
-    let takes = body.parameters().enumerate().map(|(i, (_, ty))| format!("%arg{i}: {}", mlir_type(ty)));
-    functions.push(function(&format!("private {name}"), takes, block, &results));
+    let takes = list(body.parameters().enumerate().map(|(i, (_, ty))| format!("%arg{i}: {}", mlir_type(ty))));
+    let gives = list(results.iter().map(|value| mlir_type(&value.ty)));
+    functions.push(function(&format!("private {name}"), &takes, &gives, block, &results));
     Ok(name)
 }
 

@@ -15,10 +15,11 @@ mod index;
 mod movement;
 mod printer;
 mod region;
+mod sharding;
 mod slots;
 
 use crate::op::BinaryOp;
-use crate::{DType, Graph, GraphError, Node, NodeId, Op, Program, Result, TensorType};
+use crate::{DType, Graph, GraphError, Mesh, Node, NodeId, Op, Program, Result, TensorType};
 use printer::{Block, Statement, Value, list, mlir_type};
 use sha2::{Digest, Sha256};
 
@@ -86,31 +87,44 @@ pub fn lower(program: &Program) -> Result<Lowered> {
     let mut arguments: Vec<Argument> = parameters(program);
     let packing = slots::Packing::new(program, arguments.len());
     arguments.extend(packing.arguments());
+    let mesh = program.placement().map(|placement| &placement.mesh);
     let mut functions = Vec::new();
-    let (block, results) = Lowering::run(program, packing, &mut functions)?;
-    functions.insert(0, function("@main", arguments.iter().enumerate().map(argument_text), block, &results));
-    let text = format!("module @program {{\n{}}}\n", functions.concat());
+    let (block, results) = Lowering::run(program, packing, mesh, &mut functions)?;
+    let shardings = sharding::Shardings::of(program, &arguments);
+    let takes = list(arguments.iter().enumerate().map(|argument| argument_text(argument, &shardings)));
+    let gives = list(results.iter().enumerate().map(|(i, value)| mlir_type(&value.ty) + &shardings.result(i)));
+    functions.insert(0, function("@main", &takes, &gives, block, &results));
+    let text = format!("module @program {{\n{}{}}}\n", shardings.mesh(), functions.concat());
     Ok(Lowered { text, arguments, results: results.into_iter().map(|value| value.ty).collect() })
 }
 
+/// Returns the parameters. One that a result updates takes its memory if both are placed alike.
 fn parameters(program: &Program) -> Vec<Argument> {
+    let placement = program.placement();
+    let alike = |index: u32, result: usize| {
+        placement.is_none_or(|placement| placement.parameter(index) == placement.results.get(result))
+    };
     let parameters = program.parameters().zip(program.results_in_place());
-    parameters.map(|((index, ty), result)| Argument::Parameter { index, ty: ty.clone(), result }).collect()
+    let argument = |((index, ty), result): ((u32, &TensorType), Option<usize>)| {
+        Argument::Parameter { index, ty: ty.clone(), result: result.filter(|&result| alike(index, result)) }
+    };
+    parameters.map(argument).collect()
 }
 
 /// Returns the text of a function of the module. `name` includes the visibility.
-fn function(name: &str, arguments: impl Iterator<Item = String>, mut block: Block, results: &[Value]) -> String {
+fn function(name: &str, takes: &str, gives: &str, mut block: Block, results: &[Value]) -> String {
     block.finish("func.return", results);
-    let (takes, gives) = (list(arguments), list(results.iter().map(|value| mlir_type(&value.ty))));
     format!("  func.func {name}({takes}) -> ({gives}) {{\n{}  }}\n", block.text())
 }
 
-fn argument_text((position, argument): (usize, &Argument)) -> String {
+fn argument_text((position, argument): (usize, &Argument), shardings: &sharding::Shardings) -> String {
     let alias = match argument {
-        Argument::Parameter { result: Some(result), .. } => format!(" {{tf.aliasing_output = {result} : i32}}"),
-        Argument::Parameter { result: None, .. } | Argument::Slots { .. } => String::new(),
+        Argument::Parameter { result: Some(result), .. } => Some(format!("tf.aliasing_output = {result} : i32")),
+        Argument::Parameter { result: None, .. } | Argument::Slots { .. } => None,
     };
-    format!("%arg{position}: {}{alias}", mlir_type(argument.ty()))
+    let attributes: Vec<String> = alias.into_iter().chain(shardings.argument(position)).collect();
+    let attributes = if attributes.is_empty() { String::new() } else { format!(" {{{}}}", attributes.join(", ")) };
+    format!("%arg{position}: {}{attributes}", mlir_type(argument.ty()))
 }
 
 /// The state of a lowering: the text written so far and the value of every node (its result 0).
@@ -119,6 +133,7 @@ struct Lowering<'p> {
     block: Block,
     values: Vec<Value>,
     packing: slots::Packing,
+    mesh: Option<&'p Mesh>,
     /// The functions written so far that loops call.
     functions: &'p mut Vec<String>,
 }
@@ -128,10 +143,11 @@ impl<'p> Lowering<'p> {
     fn run(
         program: &'p Program,
         packing: slots::Packing,
+        mesh: Option<&'p Mesh>,
         functions: &'p mut Vec<String>,
     ) -> Result<(Block, Vec<Value>)> {
         let graph = program.graph();
-        let mut lowering = Self { graph, block: Block::function(), values: Vec::new(), packing, functions };
+        let mut lowering = Self { graph, block: Block::function(), values: Vec::new(), packing, mesh, functions };
         let mut parameters_seen = 0;
         for (i, node) in graph.nodes().iter().enumerate() {
             let id = NodeId(i as u32);
@@ -164,13 +180,14 @@ impl<'p> Lowering<'p> {
                 Ok(value)
             }
             Op::GetResult { index: 0 } => self.first_operand(node).cloned(),
+            Op::ShardingConstraint(_) if self.mesh.is_none() => self.first_operand(node).cloned(),
             Op::GetResult { index } => {
                 let of = node.operands.first().copied().unwrap_or(id);
                 Ok(Value::new(format!("{of}#{index}"), node.ty.clone()))
             }
             Op::For { trips, body } => {
                 let operands = self.operands(&node.operands)?;
-                let function = control::body_function(body, self.functions)?;
+                let function = control::body_function(body, self.mesh, self.functions)?;
                 let statement = control::counted_loop(&mut self.block, operands, *trips, body, &function);
                 // The counter is the result after the carries.
                 let counter = TensorType::scalar(DType::I32);
@@ -240,6 +257,7 @@ impl<'p> Lowering<'p> {
             Op::ReduceWindow { combine, window } => Ok(region::reduce_window(block, operands, *combine, window)),
             Op::SelectAndScatter { window } => Ok(region::select_and_scatter(block, operands, window)),
             Op::Sort { dim, descending } => Ok(region::sort(operands, *dim, *descending)),
+            Op::ShardingConstraint(sharding) => Ok(sharding::constraint(operands, sharding, self.mesh)),
             // Handled above.
             Op::Parameter { .. } | Op::For { .. } | Op::GetResult { .. } => plain(operands),
         }

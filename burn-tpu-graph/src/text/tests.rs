@@ -85,6 +85,10 @@ fn changed(op: &Op) -> Vec<Op> {
         Op::Real => vec![Op::Imag],
         Op::Imag => vec![Op::Real],
         Op::OptimizationBarrier => vec![Op::IsFinite],
+        Op::ShardingConstraint(sharding) => {
+            let axes = |first: &[u8]| Sharding::first_dim(sharding.dims().len(), first);
+            vec![Op::ShardingConstraint(axes(&[1])), Op::ShardingConstraint(axes(&[0, 1]))]
+        }
     }
 }
 

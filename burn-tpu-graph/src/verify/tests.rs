@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::op::{BinaryOp, UnaryOp};
-use crate::{DType, Operands, corpus};
+use crate::{DType, Mesh, Operands, corpus};
 
 fn f32s(size: usize) -> TensorType {
     TensorType::new(DType::F32, [size])
@@ -131,4 +131,35 @@ fn every_node_is_needed() {
     assert_eq!(error, VerifyError::Unreachable { node: NodeId(1) });
     let chain = vec![parameter(0, f32s(2)), node(exp(), &[0], f32s(2)), node(exp(), &[1], f32s(2))];
     assert_eq!(broken(chain, &[0]), VerifyError::Unreachable { node: NodeId(2) });
+}
+
+#[test]
+fn a_placement_has_an_even_sharding_for_each_parameter_and_result() {
+    let mesh = Mesh::new(&[("data".to_owned(), 2)]).unwrap();
+    let program = |size: usize, constraint: &[u8]| {
+        let op = Op::ShardingConstraint(Sharding::first_dim(1, constraint));
+        Program::unchecked(vec![parameter(0, f32s(size)), node(op, &[0], f32s(size))], vec![NodeId(1)])
+    };
+    let check = |program: Program, parameters: &[Sharding], results: &[Sharding]| {
+        let (parameters, results) = (parameters.to_vec(), results.to_vec());
+        verify(&program.placed(Placement { mesh: mesh.clone(), parameters, results }))
+    };
+    let (split, whole) = (Sharding::first_dim(1, &[0]), Sharding::replicated(1));
+    let [split, whole] = [[split], [whole]];
+    assert_eq!(check(program(4, &[0]), &split, &whole), Ok(()));
+    // A value inside the program may have uneven parts.
+    assert_eq!(check(program(3, &[0]), &whole, &whole), Ok(()));
+    let broken = [
+        (check(program(3, &[0]), &split, &whole), 0, "3 elements"),
+        (check(program(3, &[0]), &whole, &split), 1, "3 elements"),
+        (check(program(4, &[1]), &whole, &whole), 1, "axis 1 does not exist"),
+        (check(program(4, &[0]), &[], &whole), 0, "no sharding"),
+        (check(program(4, &[0]), &whole, &[]), 1, "no sharding"),
+    ];
+    for (found, at, part) in broken {
+        match found {
+            Err(VerifyError::Placement { node, rule }) => assert!(node == NodeId(at) && rule.contains(part), "{rule}"),
+            other => panic!("{part}: {other:?}"),
+        }
+    }
 }

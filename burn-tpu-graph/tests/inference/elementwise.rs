@@ -105,3 +105,10 @@ fn complex_values_come_from_two_f32() {
     refuses(Op::Real, "f32[2]", "must be complex");
     accepts(Op::OptimizationBarrier, "i1[0]", "i1[0]");
 }
+
+#[test]
+fn a_sharding_has_a_list_of_axes_for_each_dim() {
+    let constraint = |rank| Op::ShardingConstraint(burn_tpu_graph::Sharding::first_dim(rank, &[0]));
+    accepts(constraint(2), "f32[3,4]", "f32[3,4]");
+    refuses(constraint(2), "f32[3]", "the sharding [{0}, {}] is not one of rank 1");
+}
