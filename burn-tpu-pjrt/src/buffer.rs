@@ -60,6 +60,11 @@ impl Buffer {
         Device::new(self.client.clone(), self.device as usize)
     }
 
+    /// The position of its device among the client's.
+    pub(crate) fn device_index(&self) -> usize {
+        self.device as usize
+    }
+
     /// An event that ends when the data is there, or with the error of the work that was to make it.
     ///
     /// # Errors

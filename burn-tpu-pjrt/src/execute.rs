@@ -3,6 +3,7 @@
 //! This is the hot path, with hundreds of arguments per step. It queries nothing from the plugin, since types and
 //! shapes are cached, and allocates only the lists that the C call and the caller need.
 
+use std::collections::HashSet;
 use std::ptr::{NonNull, null_mut};
 use std::sync::Arc;
 
@@ -57,7 +58,7 @@ impl LoadedExecutable {
     #[tracing::instrument(level = "trace", name = "pjrt.execute", skip_all, fields(program = self.executable().name()))]
     pub fn execute(&self, arguments: &[&[&Buffer]], options: &ExecuteOptions<'_>) -> Result<Execution> {
         self.check_launch(arguments.len(), options)?;
-        arguments.iter().enumerate().try_for_each(|(device, list)| self.check_arguments(device, list))?;
+        arguments.iter().enumerate().try_for_each(|(device, list)| self.check_arguments(device, list, options))?;
         let (devices, count) = (arguments.len(), self.executable().parameters().len());
         let flat: Vec<*mut PJRT_Buffer> = arguments.iter().copied().flatten().map(|buffer| buffer.raw()).collect();
         let lists: PerDevice<*const *mut PJRT_Buffer> =
@@ -101,7 +102,7 @@ impl LoadedExecutable {
     /// Checks the arguments of one device: types, shapes and owner, which plugins do not check. For a launch on several
     /// devices also where the buffers are and that they are live: after a plugin refuses such a launch, every later one on
     /// the client hangs (measured on the CPU plugin).
-    fn check_arguments(&self, device: usize, arguments: &[&Buffer]) -> Result<()> {
+    fn check_arguments(&self, device: usize, arguments: &[&Buffer], options: &ExecuteOptions<'_>) -> Result<()> {
         let parameters = self.executable().parameters();
         if arguments.len() != parameters.len() {
             return Err(self.count_error("arguments", parameters.len(), arguments.len()));
@@ -117,15 +118,19 @@ impl LoadedExecutable {
         }
         match self.device_indices() {
             [] | [_] => Ok(()),
-            devices => self.check_places(device, devices[device], arguments),
+            devices => self.check_places(device, devices[device], arguments, options.non_donatable),
         }
     }
 
-    fn check_places(&self, position: usize, device: usize, arguments: &[&Buffer]) -> Result<()> {
+    fn check_places(&self, position: usize, device: usize, arguments: &[&Buffer], kept: &[i64]) -> Result<()> {
+        let kept: HashSet<i64> = kept.iter().copied().collect();
+        let mut donated = HashSet::new();
         for (index, buffer) in arguments.iter().enumerate() {
-            let reason = match buffer.device().index() {
+            let is_donated = !kept.contains(&(index as i64));
+            let reason = match buffer.device_index() {
                 found if found != device => format!("is on device {found} of the client, not on device {device}"),
                 _ if buffer.is_deleted()? => "was deleted or donated".to_owned(),
+                _ if is_donated && !donated.insert(buffer.raw()) => "is donated twice".to_owned(),
                 _ => continue,
             };
             let reason = format!("argument {index} of device {position} {reason}");

@@ -2,6 +2,7 @@
 //! first use.
 
 use crate::error::{Result, TpuError};
+use crate::mesh::Mesh;
 use crate::metrics::{CutReason, Metrics};
 use crate::runtime::{registry, runtime};
 use crate::trace;
@@ -20,12 +21,14 @@ pub enum Platform {
     NdArray,
     /// A TPU slice that need not be attached: programs are compiled for it and never run. See [`Device::topology`].
     Topology,
+    /// Many chips of another platform as one device. See [`Device::mesh`].
+    Mesh,
 }
 
 impl Platform {
-    /// Every platform: those that run programs, best first, then the one that does not.
-    pub const ALL: [Platform; 5] =
-        [Platform::Tpu, Platform::Cuda, Platform::Cpu, Platform::NdArray, Platform::Topology];
+    /// Every platform: those that run programs, best first, then the one that does not, then meshes of others.
+    pub const ALL: [Platform; 6] =
+        [Platform::Tpu, Platform::Cuda, Platform::Cpu, Platform::NdArray, Platform::Topology, Platform::Mesh];
 
     /// The name used in `BURN_TPU_PLATFORM` and in reports.
     pub const fn name(self) -> &'static str {
@@ -35,6 +38,7 @@ impl Platform {
             Platform::Cpu => "cpu",
             Platform::NdArray => "ndarray",
             Platform::Topology => "topology",
+            Platform::Mesh => "mesh",
         }
     }
 
@@ -58,7 +62,7 @@ impl std::str::FromStr for Platform {
         known.ok_or_else(|| TpuError::Option {
             name: "platform".into(),
             value: name.into(),
-            rule: "is not one of tpu, cuda, cpu, ndarray, topology".into(),
+            rule: "is not one of tpu, cuda, cpu, ndarray, topology, mesh".into(),
         })
     }
 }
@@ -112,11 +116,39 @@ impl Device {
     /// # Ok::<(), burn_tpu_runtime::TpuError>(())
     /// ```
     pub fn topology(name: &str) -> Result<Self> {
-        let index = crate::topology::register(name.parse()?)?;
+        let index = crate::topology::register(name.parse()?, None)?;
         Ok(Self { platform: Platform::Topology, index })
     }
 
-    /// The device number `index` of a platform. For [`Platform::Topology`] the number is one that [`Device::topology`] gave.
+    /// Many chips as one device, which XLA's partitioner splits every program over. The same mesh is the same device.
+    ///
+    /// Nothing is loaded or checked here: that there are fewer chips, or that an axis has no valid name, is reported by the
+    /// first `sync` or read, as [`TpuError::Mesh`].
+    pub fn mesh(mesh: Mesh) -> Self {
+        Self { platform: Platform::Mesh, index: crate::mesh::register(mesh) }
+    }
+
+    /// A mesh of all devices of a TPU slice that need not be attached. See [`Device::topology`] and [`Device::mesh`]; the
+    /// mesh's platform and chips are those of the slice.
+    ///
+    /// # Errors
+    /// [`TpuError::Topology`] for a name of another form.
+    pub fn topology_mesh(name: &str, mesh: Mesh) -> Result<Self> {
+        let index = crate::topology::register(name.parse()?, Some(mesh))?;
+        Ok(Self { platform: Platform::Topology, index })
+    }
+
+    /// The mesh of a device of many chips; `None` for a device of one.
+    pub fn as_mesh(self) -> Option<Mesh> {
+        match self.platform {
+            Platform::Mesh => crate::mesh::described(self.index),
+            Platform::Topology => crate::topology::described(self.index)?.mesh().cloned(),
+            Platform::Tpu | Platform::Cuda | Platform::Cpu | Platform::NdArray => None,
+        }
+    }
+
+    /// The device number `index` of a platform. For [`Platform::Topology`] and [`Platform::Mesh`] the number is one that
+    /// [`Device::topology`] or [`Device::mesh`] gave.
     pub const fn new(platform: Platform, index: u16) -> Self {
         Self { platform, index }
     }
@@ -201,7 +233,8 @@ impl AsRef<Device> for Device {
 }
 
 impl Default for Device {
-    /// The best device present: TPU, CUDA, CPU plugin, burn-ndarray. `BURN_TPU_PLATFORM` picks the platform instead.
+    /// The best device present: TPU, CUDA, CPU plugin, burn-ndarray. `BURN_TPU_PLATFORM` picks the platform instead, and
+    /// `BURN_TPU_MESH` makes a mesh of its chips.
     ///
     /// The answer is found once per process. When only burn-ndarray is left, one warning says how to install a plugin.
     fn default() -> Self {
@@ -211,10 +244,14 @@ impl Default for Device {
 
 impl std::fmt::Display for Device {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match (self.platform, crate::topology::described(self.index)) {
-            (Platform::Topology, Some(crate::topology::Described::Slice(topology))) => topology.fmt(f),
-            _ => write!(f, "{}:{}", self.platform, self.index),
+        use crate::topology::{Described, described};
+        let mesh = self.as_mesh();
+        match (self.platform, described(self.index), &mesh) {
+            (Platform::Topology, Some(Described::Slice(topology, _)), _) => topology.fmt(f)?,
+            (Platform::Mesh, _, Some(_)) => {}
+            (platform, ..) => write!(f, "{platform}:{}", self.index)?,
         }
+        mesh.map_or(Ok(()), |mesh| write!(f, "mesh({mesh})"))
     }
 }
 

@@ -163,6 +163,22 @@ pub enum TpuError {
         /// The rule that the name breaks.
         rule: String,
     },
+    /// A mesh that cannot be: of more chips than there are, or with an axis that does not exist.
+    #[error("mesh {mesh}: {rule}")]
+    Mesh {
+        /// The mesh, as `data=4,model=2`.
+        mesh: String,
+        /// The rule that it breaks.
+        rule: String,
+    },
+    /// A value that cannot be split over a mesh as it was asked.
+    #[error("{what}: {rule}")]
+    Sharding {
+        /// The parameter's path, or the operation.
+        what: String,
+        /// The broken rule; for a dim that does not divide, with the nearest size that does.
+        rule: String,
+    },
     /// A read of a tensor on a device that compiles programs but does not run them.
     #[error(
         "{device} executes nothing: this {ty} has a shape and no value\n  fix: \
@@ -236,6 +252,8 @@ impl TpuError {
             | TpuError::TraceFull { .. }
             | TpuError::ClientOption { .. }
             | TpuError::Topology { .. }
+            | TpuError::Mesh { .. }
+            | TpuError::Sharding { .. }
             | TpuError::NoValue { .. }
             | TpuError::Golden { .. }
             | TpuError::Step { .. } => Fault::User,

@@ -10,7 +10,7 @@ mod table;
 mod parse;
 
 use crate::error::{Result, TpuError};
-use crate::{Device, Platform};
+use crate::{Device, Mesh, Platform};
 use parse::{index_checks, list, milliseconds, number, policy, seconds, switch, text};
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
@@ -125,6 +125,11 @@ impl TpuOptions {
     }
 }
 
+/// Returns the mesh that `BURN_TPU_MESH` describes, if the variable is set.
+pub(crate) fn mesh_from_environment() -> Result<Option<Mesh>> {
+    parse::variable("BURN_TPU_MESH").map(|text| text.parse()).transpose()
+}
+
 /// Returns the platform that `BURN_TPU_PLATFORM` names, if the variable is set.
 pub(crate) fn platform_from_environment() -> Result<Option<Platform>> {
     let Some(name) = parse::variable("BURN_TPU_PLATFORM") else { return Ok(None) };
@@ -133,6 +138,11 @@ pub(crate) fn platform_from_environment() -> Result<Option<Platform>> {
             name: "BURN_TPU_PLATFORM".into(),
             value: name,
             rule: "runs nothing; name a slice with TpuDevice::topology".into(),
+        }),
+        Platform::Mesh => Err(TpuError::Option {
+            name: "BURN_TPU_PLATFORM".into(),
+            value: name,
+            rule: "is many chips of a platform; describe them with BURN_TPU_MESH, as data=4,model=2".into(),
         }),
         platform => Ok(Some(platform)),
     }
@@ -155,6 +165,7 @@ options! {
     beside options {
         "BURN_TPU_PLATFORM": "[`Device::default`]", "the best available platform",
             "`tpu`, `cuda`, `cpu`, `ndarray`";
+        "BURN_TPU_MESH": "[`Device::default`]", "one chip", "axes with sizes: `data=4,model=2`; `data` for all chips";
         "BURN_TPU_CACHE_DIR": "the folder of plugins and data", "`$XDG_CACHE_HOME/burn-tpu`, else `~/.cache/burn-tpu`",
             "a folder";
     }

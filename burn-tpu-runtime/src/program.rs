@@ -18,7 +18,7 @@ use crate::engine::Executable;
 use crate::metrics::Counters;
 use crate::recompile::{Difference, broken, likeness, of_recordings};
 use crate::trace::Recording;
-use burn_tpu_graph::{Bindings, Builder, Graph, Node, NodeId, Program, Split};
+use burn_tpu_graph::{Arrival, Bindings, Builder, Graph, Node, NodeId, Program, Split};
 use lru::LruCache;
 use parking_lot::Mutex;
 use rustc_hash::{FxBuildHasher, FxHasher};
@@ -41,14 +41,14 @@ impl Form<'_> {
     }
 
     /// The graph's own hash was kept while recording, so there is no walk here.
-    fn hash(&self) -> u64 {
-        hash(&(self.recording.hash_at(self.len), &self.outputs))
+    fn hash(&self, arrivals: &[Arrival]) -> u64 {
+        hash(&(self.recording.hash_at(self.len), &self.outputs, arrivals))
     }
 
-    fn is(&self, recorded: &Recorded) -> bool {
+    fn is(&self, recorded: &Recorded, arrivals: &[Arrival]) -> bool {
         let followed = self.recording.following().is_some_and(|graph| Arc::ptr_eq(graph, &recorded.graph));
         let same_nodes = || (followed && recorded.graph.len() == self.len) || recorded.graph.nodes() == self.nodes();
-        recorded.outputs == self.outputs && same_nodes()
+        recorded.outputs == self.outputs && recorded.arrivals == arrivals && same_nodes()
     }
 }
 
@@ -60,6 +60,8 @@ pub(crate) struct Recorded {
     pub(crate) program: Arc<Program>,
     /// Where the program's inputs and nodes are in the recording.
     pub(crate) bindings: Bindings,
+    /// On a mesh, where the recording's buffers were.
+    arrivals: Vec<Arrival>,
 }
 
 impl Recorded {
@@ -146,6 +148,8 @@ struct Programs {
     counts: LruCache<(Count, u64), u32, FxBuildHasher>,
     /// The parameters that were on the host, and the parts.
     splits: LruCache<Key, Parts, FxBuildHasher>,
+    /// By the arrivals of their arguments, programs for a mesh.
+    placed: LruCache<(Key, Vec<Arrival>), Arc<Program>, FxBuildHasher>,
     recorded_nodes: usize,
     bytes: u64,
     most_bytes: u64,
@@ -159,6 +163,7 @@ impl ProgramCache {
             evicted: LruCache::with_hasher(MOST_EVICTED, FxBuildHasher),
             counts: LruCache::with_hasher(MOST_COUNTED, FxBuildHasher),
             splits: LruCache::with_hasher(MOST_SPLIT, FxBuildHasher),
+            placed: LruCache::with_hasher(MOST_SPLIT, FxBuildHasher),
             recorded_nodes: 0,
             bytes: 0,
             most_bytes: bytes,
@@ -166,21 +171,28 @@ impl ProgramCache {
         Self { programs: Mutex::new(programs) }
     }
 
-    /// Returns a form with its canonical program, which is extracted now if the form is new.
+    /// Returns a form with its canonical program, which is extracted and placed now if the form is new. `arrivals` says where
+    /// the recording's buffers are on a mesh; `place` takes the program and the recorded index of each parameter.
     ///
     /// # Errors
     /// Only a bug gives one: an output that does not exist.
-    pub(crate) fn recorded(&self, form: &Form) -> burn_tpu_graph::Result<Arc<Recorded>> {
-        let hash = form.hash();
+    pub(crate) fn recorded(
+        &self,
+        form: &Form,
+        arrivals: &[Arrival],
+        place: impl FnOnce(Program, &[u32]) -> Program,
+    ) -> burn_tpu_graph::Result<Arc<Recorded>> {
+        let hash = form.hash(arrivals);
         let mut programs = self.programs.lock();
         let known = programs.recorded.get(&hash).into_iter().flatten();
-        if let Some(known) = known.into_iter().find(|recorded| form.is(recorded)) {
+        if let Some(known) = known.into_iter().find(|recorded| form.is(recorded, arrivals)) {
             return Ok(Arc::clone(known));
         }
         let graph = form.recording.to_graph(form.len);
         let (program, bindings) = Program::canonical(&graph, &form.outputs)?;
-        let program = programs.interned(program);
-        let recorded = Arc::new(Recorded { graph, outputs: form.outputs.clone(), program, bindings });
+        let program = programs.interned(place(program, &bindings.parameters));
+        let (outputs, arrivals) = (form.outputs.clone(), arrivals.to_vec());
+        let recorded = Arc::new(Recorded { graph, outputs, program, bindings, arrivals });
         programs.remember(hash, Arc::clone(&recorded));
         Ok(recorded)
     }
@@ -249,6 +261,24 @@ impl ProgramCache {
         Ok(split)
     }
 
+    /// Returns a program for arguments that arrive so, which `place` makes if it is not in memory.
+    pub(crate) fn placed(
+        &self,
+        program: &Arc<Program>,
+        arrivals: Vec<Arrival>,
+        place: impl FnOnce(&[Arrival]) -> Program,
+    ) -> Arc<Program> {
+        let key = (Key(Arc::clone(program)), arrivals);
+        if let Some(known) = self.programs.lock().placed.get(&key) {
+            return Arc::clone(known);
+        }
+        let placed = place(&key.1);
+        let mut programs = self.programs.lock();
+        let placed = programs.interned(placed);
+        programs.placed.put(key, Arc::clone(&placed));
+        placed
+    }
+
     /// Keeps a program, and evicts the least recently used ones until both bounds hold. The newest always stays.
     pub(crate) fn insert(&self, program: Arc<Program>, compiled: Arc<Compiled>, counters: &Counters) {
         let mut programs = self.programs.lock();
@@ -282,6 +312,7 @@ impl ProgramCache {
         let mut programs = self.programs.lock();
         programs.counts.clear();
         programs.splits.clear();
+        programs.placed.clear();
         while let Some((key, old)) = programs.compiled.pop_lru() {
             programs.evicted.put(hash(&key.0), Arc::clone(&old.assumptions));
         }

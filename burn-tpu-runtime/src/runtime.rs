@@ -4,12 +4,13 @@ mod compile;
 mod host_value;
 mod index_checks;
 mod interpret;
+mod placement;
 pub(crate) mod registry;
 mod tier;
 
 pub(crate) use host_value::{HostElements, HostValue};
 pub(crate) use index_checks::{IndexCheckQueue, IndexRange, outside};
-pub(crate) use registry::{default_device, forget, runtime, start};
+pub(crate) use registry::{default_chip, default_device, forget, runtime, start};
 
 use crate::compiling::Compiling;
 use crate::engine::{self, Arguments, Engine, Executable, Execution, HostBytes, Input, SharedBuffer};
@@ -19,12 +20,14 @@ use crate::options::TpuOptions;
 use crate::program::{Compiled, Form, ProgramCache};
 use crate::recompile::DivergenceTracker;
 use crate::{Device, Platform};
-use burn_tpu_graph::TensorType;
+use burn_tpu_graph::{Program, Sharding, TensorType};
 use parking_lot::Mutex;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::Instant;
+use placement::sharding_of;
+use rustc_hash::FxHashSet;
 use tier::Tier;
 
 /// The state of one device in use.
@@ -41,6 +44,8 @@ pub(crate) struct DeviceRuntime {
     frozen: AtomicBool,
     warned_of_full_trace: AtomicBool,
     index_checks: IndexCheckQueue,
+    /// The types of the batches that do not split over the mesh, each of which is warned about once.
+    uneven_batches: Mutex<FxHashSet<String>>,
 }
 
 /// Why a program left no results.
@@ -79,12 +84,12 @@ impl<'b> Lent<'b> {
     ///
     /// # Errors
     /// Those of `upload`.
-    fn transfer(&mut self, upload: impl Fn(&TensorType, HostBytes) -> Result<SharedBuffer>) -> Result<()> {
+    fn transfer(&mut self, upload: impl Fn(usize, &TensorType, HostBytes) -> Result<SharedBuffer>) -> Result<()> {
         for (place, _, own) in &mut self.lent {
             let Some(buffer) = &mut self.arguments[*place] else { continue };
             let is_owner = Arc::strong_count(buffer) == 1;
             let Some(value) = HostValue::of(buffer) else { continue };
-            let copy = value.on_device(is_owner, &upload)?;
+            let copy = value.on_device(is_owner, |ty, bytes| upload(*place, ty, bytes))?;
             *own = Some(std::mem::replace(buffer, copy));
         }
         Ok(())
@@ -120,6 +125,7 @@ impl DeviceRuntime {
             (None, Platform::NdArray) => engine::open_ndarray(),
             (None, Platform::Topology) => engine::open_described(device, &options),
             (None, Platform::Tpu | Platform::Cuda | Platform::Cpu) => engine::open(device, &options, &counters),
+            (None, Platform::Mesh) => engine::open_mesh(device, &options, &counters),
         };
         Self::with_engine(device, options, engine, counters)
     }
@@ -140,7 +146,20 @@ impl DeviceRuntime {
         let compiling = Compiling::default();
         let warned_of_full_trace = AtomicBool::new(false);
         let index_checks = IndexCheckQueue::default();
-        Self { device, options, engine, cache, compiling, counters, rng, frozen, warned_of_full_trace, index_checks }
+        let uneven_batches = Mutex::default();
+        Self {
+            device,
+            options,
+            engine,
+            cache,
+            compiling,
+            counters,
+            rng,
+            frozen,
+            warned_of_full_trace,
+            index_checks,
+            uneven_batches,
+        }
     }
 
     pub(crate) fn device(&self) -> Device {
@@ -176,12 +195,12 @@ impl DeviceRuntime {
         drawn
     }
 
-    /// Puts a value on the device.
-    fn upload(&self, ty: &TensorType, bytes: HostBytes) -> Result<SharedBuffer> {
+    /// Puts a value on the device; on a mesh, split as `sharding` says.
+    fn upload(&self, ty: &TensorType, bytes: HostBytes, sharding: Option<&Sharding>) -> Result<SharedBuffer> {
         Counters::add(&self.counters.uploads, 1);
         Counters::add(&self.counters.upload_bytes, ty.bytes());
         let _span = tracing::trace_span!("transfer", direction = "upload", bytes = ty.bytes()).entered();
-        self.engine()?.upload(ty, bytes)
+        self.engine()?.upload(ty, bytes, sharding)
     }
 
     /// Returns the bytes of a value. One that is on the device is waited for and copied to the host.
@@ -223,8 +242,7 @@ impl DeviceRuntime {
         reason: CutReason,
     ) -> Result<Vec<SharedBuffer>, RunError> {
         let start = Instant::now();
-        let recorded =
-            self.cache.recorded(form).map_err(|error| RunError::Refused(TpuError::Bug(error.to_string())))?;
+        let recorded = self.recorded(form, buffers).map_err(RunError::Refused)?;
         let slots = recorded.slots(slots);
         let tier = self.tier(&recorded, &slots, buffers, reason).map_err(RunError::Refused)?;
         Counters::add_time(&self.counters.key_ns, start.elapsed());
@@ -249,12 +267,13 @@ impl DeviceRuntime {
         };
         tracker.ran(&recorded, &compiled.assumptions);
         let arguments = recorded.bindings.parameters.iter().copied().map(Ok).collect();
-        self.dispatch(&compiled, arguments, buffers, &slots)
+        self.dispatch(&recorded.program, &compiled, arguments, buffers, &slots)
     }
 
     /// Runs a compiled program on its arguments: places among `buffers`, or buffers of the caller's own.
     fn dispatch(
         &self,
+        program: &Program,
         compiled: &Compiled,
         arguments: Vec<Result<u32, SharedBuffer>>,
         buffers: &mut [Input],
@@ -262,7 +281,9 @@ impl DeviceRuntime {
     ) -> Result<Vec<SharedBuffer>, RunError> {
         let _span = tracing::debug_span!("execute").entered();
         let mut lent = Lent::new(buffers, arguments);
-        lent.transfer(|ty, bytes| self.upload(ty, bytes)).map_err(RunError::Refused)?;
+        let upload = |place: usize, ty: &TensorType, bytes| self.upload(ty, bytes, sharding_of(program, place as u32));
+        let transferred = lent.transfer(upload);
+        transferred.map_err(RunError::Refused)?;
         let start = Instant::now();
         let run = || compiled.executable.execute(&mut lent.arguments, slots);
         let panicked = |_| Err(TpuError::Bug(format!("the engine of {} panicked", self.device)));

@@ -31,7 +31,7 @@ pub fn with_level<T>(level: Level, work: impl FnOnce() -> T) -> T {
 /// # Errors
 /// Fails for a step that computes nothing that the caller still holds.
 pub fn recorded<S>(build: impl FnOnce(&Device) -> S, step: impl FnMut(S, &Device) -> S) -> Result<Vec<Arc<Program>>> {
-    crate::fit::record(build, step).map(|step| step.programs)
+    crate::fit::record(None, build, step).map(|step| step.programs)
 }
 
 /// Returns whether a tensor's value has been computed: false for one that waits for a cut, and for one whose program runs.

@@ -4,6 +4,7 @@
 //! Names that would make libtpu end the process (an empty name, unbounded sizes) do not parse.
 
 use crate::error::{Result, TpuError};
+use crate::mesh::Mesh;
 use parking_lot::RwLock;
 use std::fmt::{Display, Formatter};
 use std::str::FromStr;
@@ -135,28 +136,40 @@ fn invalid(name: &str, rule: impl Into<String>) -> TpuError {
 /// The target of a device of [`Platform::Topology`](crate::Platform::Topology).
 #[derive(Clone)]
 pub(crate) enum Described {
-    /// A slice: programs are compiled for it.
-    Slice(Topology),
-    /// A list of recorded programs: they are neither compiled nor run.
-    Recording(crate::engine::RecordedPrograms),
+    /// A slice, and the axes of a mesh of all its devices: programs are compiled for it.
+    Slice(Topology, Option<Mesh>),
+    /// A list of recorded programs, for a mesh with these axes: they are neither compiled nor run.
+    Recording(crate::engine::RecordedPrograms, Option<Mesh>),
+}
+
+impl Described {
+    /// Returns the axes, if programs are for a mesh.
+    pub(crate) fn mesh(&self) -> Option<&Mesh> {
+        match self {
+            Described::Slice(_, mesh) | Described::Recording(_, mesh) => mesh.as_ref(),
+        }
+    }
 }
 
 /// The targets by device number. Entries are never removed: a device number is never reused for another target.
 static REGISTRY: RwLock<Vec<Described>> = RwLock::new(Vec::new());
 
-/// Returns the device number of a slice, which is the same at every call.
-pub(crate) fn register(topology: Topology) -> Result<u16> {
-    let same = |described: &Described| matches!(described, Described::Slice(known) if *known == topology);
+/// Returns the device number of a slice, or of a mesh on it, which is the same at every call.
+pub(crate) fn register(topology: Topology, mesh: Option<Mesh>) -> Result<u16> {
+    let same = |described: &Described| match described {
+        Described::Slice(known, axes) => *known == topology && *axes == mesh,
+        Described::Recording(..) => false,
+    };
     let mut registry = REGISTRY.write();
     match registry.iter().position(same) {
         Some(index) => Ok(index as u16),
-        None => push(&mut registry, Described::Slice(topology)),
+        None => push(&mut registry, Described::Slice(topology, mesh)),
     }
 }
 
 /// Returns a new device number for recorded programs. Burn's default dtypes belong to a device, so they are separate too.
-pub(crate) fn register_recording(programs: crate::engine::RecordedPrograms) -> Result<u16> {
-    push(&mut REGISTRY.write(), Described::Recording(programs))
+pub(crate) fn register_recording(programs: crate::engine::RecordedPrograms, mesh: Option<Mesh>) -> Result<u16> {
+    push(&mut REGISTRY.write(), Described::Recording(programs, mesh))
 }
 
 fn push(registry: &mut Vec<Described>, described: Described) -> Result<u16> {

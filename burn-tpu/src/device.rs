@@ -1,6 +1,6 @@
 //! Burn's device type: the runtime's device, and the key under which Burn's registries know it.
 
-use crate::{Metrics, Platform, Result};
+use crate::{Mesh, Metrics, Platform, Result};
 use burn_backend::{DeviceId, DeviceOps};
 use burn_std::device::Device as BurnDevice;
 use burn_tpu_runtime::Device;
@@ -81,8 +81,25 @@ impl TpuDevice {
         Device::topology(name).map(Self::of)
     }
 
-    /// Returns the device number `index` of a platform. For [`Platform::Topology`] the number comes from
-    /// [`TpuDevice::topology`].
+    /// Returns many chips as one device. Tensors have their global shapes and a step is one program, which XLA's partitioner
+    /// splits over the chips; the ordinary `Learner` or loop trains on it. Batches are split over the axes `data` and `fsdp`
+    /// (see [`Mesh::batch_axes`]) where their dim 0 divides; parameters are on every chip unless [`place`](crate::place)
+    /// splits them. On the CPU plugin there are as many devices as the mesh needs. The same mesh is the same device.
+    ///
+    /// Nothing is checked here: if there are fewer chips, the first read or sync returns
+    /// [`TpuError::Mesh`](crate::TpuError::Mesh).
+    ///
+    /// ```
+    /// use burn_tpu::{Mesh, TpuDevice};
+    /// let device = TpuDevice::mesh(Mesh::new().axis("data", 4).axis("model", 2));
+    /// assert_eq!(device.to_string(), "mesh(data=4,model=2)");
+    /// ```
+    pub fn mesh(mesh: Mesh) -> Self {
+        Self::of(Device::mesh(mesh))
+    }
+
+    /// Returns the device number `index` of a platform. For [`Platform::Topology`] and [`Platform::Mesh`] the number comes
+    /// from [`TpuDevice::topology`] or [`TpuDevice::mesh`].
     pub const fn new(platform: Platform, index: u16) -> Self {
         Self::of(Device::new(platform, index))
     }
@@ -204,7 +221,7 @@ impl Ord for TpuDevice {
 
 impl Default for TpuDevice {
     /// Returns the best device present, in this order: TPU, CUDA, CPU plugin, burn-ndarray. If `BURN_TPU_PLATFORM` is set,
-    /// returns the first device of that platform.
+    /// returns the first device of that platform. If `BURN_TPU_MESH` is set, returns a mesh of its chips.
     ///
     /// The choice is made once per process and starts no device. If only burn-ndarray is left, one warning says how to
     /// install a plugin. If `BURN_TPU_PLUGIN` names a file that cannot be used, the result is the device that the file was
@@ -290,7 +307,7 @@ mod tests {
                 assert!(ids.insert(id.type_id) && id.index_id == 3);
             }
         }
-        assert_eq!(ids.into_iter().collect::<Vec<_>>(), (0..10).collect::<Vec<_>>());
+        assert_eq!(ids.into_iter().collect::<Vec<_>>(), (0..12).collect::<Vec<_>>());
         assert_eq!(TpuDevice::from_id(DeviceId { type_id: 0, index_id: 0 }), TpuDevice::default());
         assert_eq!(TpuDevice::from_id(DeviceId { type_id: 99, index_id: 0 }), TpuDevice::ndarray());
     }

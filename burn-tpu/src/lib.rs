@@ -36,7 +36,8 @@
 //! | to | use |
 //! |---|---|
 //! | name the backend | [`Tpu`]; in generic code also [`TpuFloat`], [`TpuInt`], [`TpuTensor`], [`TpuQTensor`] |
-//! | name a device | [`TpuDevice`], whose [`Platform`] is one of five |
+//! | name a device | [`TpuDevice`], whose [`Platform`] is one of six |
+//! | train on many chips | [`TpuDevice::mesh`] of a [`Mesh`]; [`place`] parameters by a [`PlacementRule`]: [`Replicate`], [`Fsdp`], [`Patterns`]; [`shard`] activations |
 //! | train | [`TpuOptimizer`] around the optimizer: it ends each step, and keeps f32 master weights for bf16 weights |
 //! | end a step without an optimizer | [`TpuDevice::mark_step`] |
 //! | batch data whose lengths vary | [`Buckets`] |
@@ -64,6 +65,8 @@ pub use tensor::TpuTensor;
 pub use burn_tpu_runtime::Platform;
 pub use device::TpuDevice;
 
+pub use mesh::{Axes, Fsdp, Mesh, MeshBackend, Parameter, Patterns, PlacementRule, Replicate, place, shard};
+
 #[allow(deprecated, reason = "they work as before")]
 pub use optim::{MarkStep, MasterWeights};
 pub use optim::{MasterState, TpuOptimizer, WithMasterWeights};
@@ -84,6 +87,7 @@ mod buckets;
 mod device;
 mod dtype;
 mod error;
+mod mesh;
 mod ops;
 mod optim;
 mod qtensor;

@@ -11,17 +11,21 @@ use std::sync::{Mutex, MutexGuard};
 
 /// Returns the CPU plugin's device; `None` if the plugin is missing and `BURN_TPU_REQUIRE_PLUGIN` does not forbid skipping.
 pub fn cpu() -> Option<TpuDevice> {
-    let found = burn_tpu_pjrt::discovery::find(burn_tpu_pjrt::PluginKind::Cpu, None);
-    match found {
-        Ok(_) => {
-            // Two devices, whichever test comes first; `ok` since another test may have installed them.
-            development().install(&TpuDevice::cpu(0)).ok();
-            Some(TpuDevice::cpu(0))
-        }
+    has_cpu_plugin().then(|| {
+        // Two devices, whichever test comes first; `ok` since another test may have installed them.
+        development().install(&TpuDevice::cpu(0)).ok();
+        TpuDevice::cpu(0)
+    })
+}
+
+/// Returns whether the CPU plugin is there; if it is not, `BURN_TPU_REQUIRE_PLUGIN` may forbid to go on.
+pub fn has_cpu_plugin() -> bool {
+    match burn_tpu_pjrt::discovery::find(burn_tpu_pjrt::PluginKind::Cpu, None) {
+        Ok(_) => true,
         Err(error) if std::env::var("BURN_TPU_REQUIRE_PLUGIN").is_ok_and(|v| v == "1") => panic!("{error}"),
         Err(error) => {
             eprintln!("skipped: {error}");
-            None
+            false
         }
     }
 }

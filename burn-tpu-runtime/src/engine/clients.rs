@@ -8,6 +8,7 @@ use crate::{Device, Platform, TpuOptions};
 use burn_tpu_pjrt::discovery::{self, PluginKind};
 use burn_tpu_pjrt::{Client, ClientOptions, Plugin, presence};
 use parking_lot::Mutex;
+use std::sync::Arc;
 
 /// A platform's client with the options that it was created with.
 struct OpenClient {
@@ -15,6 +16,9 @@ struct OpenClient {
     client: Client,
     memory_fraction: f32,
     cpu_devices: u16,
+    /// Held while a program of several devices is launched: two such launches in different orders on two devices would wait
+    /// for each other.
+    launches: Arc<Mutex<()>>,
 }
 
 static CLIENTS: Mutex<Vec<OpenClient>> = Mutex::new(Vec::new());
@@ -29,7 +33,7 @@ pub(crate) fn is_present(platform: Platform) -> bool {
         Platform::Tpu => presence::tpu_present(),
         Platform::Cuda => presence::nvidia_gpu_present(),
         Platform::Cpu | Platform::NdArray => true,
-        Platform::Topology => false,
+        Platform::Topology | Platform::Mesh => false,
     }
 }
 
@@ -39,10 +43,11 @@ pub(crate) fn device_count(platform: Platform) -> usize {
     match platform {
         Platform::NdArray => 1,
         Platform::Topology => crate::topology::count(),
+        Platform::Mesh => crate::mesh::count(),
         Platform::Tpu | Platform::Cuda | Platform::Cpu if !is_present(platform) => 0,
         Platform::Tpu | Platform::Cuda | Platform::Cpu => {
             let options = TpuOptions::default().with_environment().unwrap_or_default();
-            let count = with_client(Device::new(platform, 0), &options, |client| client.device_count());
+            let count = with_client(Device::new(platform, 0), &options, |opened| opened.client.device_count());
             count.unwrap_or_else(|error| {
                 tracing::debug!(%platform, %error, "no devices");
                 0
@@ -68,16 +73,34 @@ pub(crate) fn open(device: Device, options: &TpuOptions) -> Result<()> {
 /// [`TpuError::ClientOption`] if a client with other options is in use. [`TpuError::Unavailable`] if the client cannot
 /// be created: the error lists what was tried and the command that fixes it.
 pub(crate) fn client(device: Device, options: &TpuOptions) -> Result<Client> {
-    with_client(device, options, Client::clone)
+    with_client(device, options, |opened| opened.client.clone())
+}
+
+/// Returns the client of a platform for a mesh of `devices`, and the lock of its launches. The CPU plugin makes as many
+/// devices as the mesh needs, unless the option `cpu_devices` says how many.
+///
+/// # Errors
+/// The same as [`client`].
+pub(crate) fn client_of_mesh(
+    platform: Platform,
+    devices: Option<usize>,
+    options: &TpuOptions,
+) -> Result<(Client, Arc<Mutex<()>>)> {
+    let needed = devices.and_then(|devices| u16::try_from(devices).ok());
+    let has_enough = |opened: &OpenClient| needed.is_none_or(|needed| opened.cpu_devices >= needed);
+    let is_open = CLIENTS.lock().iter().any(|opened| opened.platform == platform && has_enough(opened));
+    let cpu_devices = options.cpu_devices.or(needed.filter(|_| !is_open));
+    let options = TpuOptions { cpu_devices, ..options.clone() };
+    with_client(Device::new(platform, 0), &options, |opened| (opened.client.clone(), Arc::clone(&opened.launches)))
 }
 
 /// Calls `then` with the client while no other thread can create or replace one.
-fn with_client<T>(device: Device, options: &TpuOptions, then: impl FnOnce(&Client) -> T) -> Result<T> {
+fn with_client<T>(device: Device, options: &TpuOptions, then: impl FnOnce(&OpenClient) -> T) -> Result<T> {
     let platform = device.platform();
     let mut clients = CLIENTS.lock();
     if let Some(position) = clients.iter().position(|opened| opened.platform == platform) {
         let opened = &clients[position];
-        let Some(conflict) = conflict(opened, device, options) else { return Ok(then(&opened.client)) };
+        let Some(conflict) = conflict(opened, device, options) else { return Ok(then(opened)) };
         if opened.client.is_shared() {
             return Err(conflict);
         }
@@ -85,7 +108,7 @@ fn with_client<T>(device: Device, options: &TpuOptions, then: impl FnOnce(&Clien
         clients.swap_remove(position);
     }
     let opened = make(device, options)?;
-    let result = then(&opened.client);
+    let result = then(&opened);
     clients.push(opened);
     Ok(result)
 }
@@ -122,7 +145,7 @@ fn make(device: Device, options: &TpuOptions) -> Result<OpenClient> {
         Platform::Tpu => (PluginKind::Tpu, NO_TPU),
         Platform::Cuda => (PluginKind::Cuda, "cargo xtask setup cuda"),
         Platform::Cpu => (PluginKind::Cpu, "cargo xtask setup cpu"),
-        Platform::NdArray | Platform::Topology => return Err(super::wrong_engine()),
+        Platform::NdArray | Platform::Topology | Platform::Mesh => return Err(super::wrong_engine()),
     };
     let unavailable = |reason: String| TpuError::Unavailable { device: device.to_string(), reason, fix };
     let found = discovery::find(kind, options.plugin.as_deref()).map_err(|error| unavailable(error.to_string()))?;
@@ -132,7 +155,7 @@ fn make(device: Device, options: &TpuOptions) -> Result<OpenClient> {
     let client_options = match platform {
         Platform::Cpu => ClientOptions::cpu(usize::from(cpu_devices)),
         Platform::Cuda => ClientOptions::cuda_memory(memory_fraction, true),
-        Platform::Tpu | Platform::NdArray | Platform::Topology => Ok(ClientOptions::default()),
+        Platform::Tpu | Platform::NdArray | Platform::Topology | Platform::Mesh => Ok(ClientOptions::default()),
     };
     let plugin = Plugin::load(&found.path).map_err(|error| unavailable(error.to_string()))?;
     let client = client_options.and_then(|client_options| Client::new(plugin, &client_options));
@@ -147,7 +170,7 @@ fn make(device: Device, options: &TpuOptions) -> Result<OpenClient> {
         let path = found.path.display();
         return Err(unavailable(format!("the plugin `{path}` ({}) is for {serves} devices", found.source)));
     }
-    Ok(OpenClient { platform, client, memory_fraction, cpu_devices })
+    Ok(OpenClient { platform, client, memory_fraction, cpu_devices, launches: Arc::default() })
 }
 
 /// The fix on a machine without a TPU.

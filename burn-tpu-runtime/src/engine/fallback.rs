@@ -7,10 +7,10 @@
 use super::host::NdArrayEngine;
 use super::host_nodes::{host_ops, is_for_host};
 use super::ndarray::HostTensor;
-use super::{Arguments, Engine, Executable, Execution, SharedBuffer, argument, downcast};
+use super::{Arguments, Engine, Executable, Execution, MeshAxes, SharedBuffer, argument, downcast};
 use crate::FallbackPolicy;
 use crate::error::{Result, TpuError};
-use burn_tpu_graph::{Builder, Graph, Node, NodeId, Op, Program, TensorType};
+use burn_tpu_graph::{Arrival, Builder, Graph, Node, NodeId, Op, Placement, Program, Sharding, TensorType};
 use parking_lot::Mutex;
 use rustc_hash::FxHashMap;
 use std::collections::BTreeSet;
@@ -59,6 +59,8 @@ struct Staged {
     outputs: Vec<NodeId>,
     /// The parameter index of each parameter node.
     parameters: FxHashMap<NodeId, u32>,
+    /// On a mesh, where the results live.
+    placement: Option<Arc<Placement>>,
 }
 
 /// One stage. Its program reads `inputs` (nodes of the whole program) as parameters 0, 1, … and returns `outputs`.
@@ -67,6 +69,8 @@ struct Stage {
     inputs: Vec<(NodeId, TensorType)>,
     outputs: Vec<NodeId>,
     host_ops: Vec<&'static str>,
+    /// On a mesh, where the inputs of a device's stage live.
+    placement: Option<Arc<Placement>>,
 }
 
 impl Staged {
@@ -74,14 +78,16 @@ impl Staged {
         let stages = assign(program.graph(), on_host);
         let count = stages.iter().copied().max().map_or(0, |last| last + 1);
         let crossing = crossing(program, &stages);
-        let stages =
-            (0..count).map(|stage| Stage::new(engine, program, &stages, &crossing, stage)).collect::<Result<_>>()?;
+        let mut places = Places::of(engine.as_ref(), program);
+        let new = |stage| Stage::new(engine, program, &stages, &crossing, stage, &mut places);
+        let stages = (0..count).map(new).collect::<Result<_>>()?;
         let parameters = program.graph().nodes().iter().enumerate().filter_map(|(i, node)| match node.op {
             Op::Parameter { index, .. } => Some((NodeId(i as u32), index)),
             _ => None,
         });
         let parameters = parameters.collect();
-        Ok(Self { engine: Arc::clone(engine), stages, outputs: program.outputs().to_vec(), parameters })
+        let (outputs, placement) = (program.outputs().to_vec(), program.placement().cloned());
+        Ok(Self { engine: Arc::clone(engine), stages, outputs, parameters, placement })
     }
 }
 
@@ -122,6 +128,7 @@ impl Stage {
         stages: &[usize],
         crossing: &BTreeSet<NodeId>,
         stage: usize,
+        places: &mut Places,
     ) -> Result<Self> {
         let mut part =
             StageBuilder { whole: program.graph(), graph: Graph::new(), renamed: FxHashMap::default(), inputs: vec![] };
@@ -133,11 +140,55 @@ impl Stage {
         let renamed: Vec<NodeId> = outputs.iter().map(|node| part.renamed[node]).collect();
         let part_program = Program::extract(&part.graph, &renamed).map_err(bug)?;
         let host = stage % 2 == 1;
+        let part_program = if host { part_program } else { places.place(part_program, &part.inputs, &outputs) };
         let executable = if host { NdArrayEngine.compile(&part_program)? } else { engine.compile(&part_program)? };
         let ops = part_program.graph().nodes().iter().map(|node| &node.op);
         let counted = ops.filter(|op| !is_cheap_leaf(op) && !matches!(op, Op::Parameter { .. } | Op::GetResult { .. }));
         let host_ops = if host { counted.map(Op::mnemonic).collect() } else { Vec::new() };
-        Ok(Self { executable, inputs: part.inputs, outputs, host_ops })
+        let placement = part_program.placement().cloned();
+        Ok(Self { executable, inputs: part.inputs, outputs, host_ops, placement })
+    }
+}
+
+/// On a mesh, where the values are that stages pass on. What a host stage computes is on the host.
+struct Places<'p> {
+    axes: Option<&'p MeshAxes>,
+    on_mesh: FxHashMap<NodeId, Sharding>,
+    /// Where the caller wants the results.
+    results: FxHashMap<NodeId, Sharding>,
+}
+
+impl<'p> Places<'p> {
+    fn of(engine: &'p dyn Engine, program: &Program) -> Self {
+        let (mut on_mesh, mut results) = (FxHashMap::default(), FxHashMap::default());
+        if let Some(placement) = program.placement() {
+            for (node, id) in program.graph().nodes().iter().zip((0..).map(NodeId)) {
+                if let Op::Parameter { index, .. } = node.op
+                    && let Some(sharding) = placement.parameter(index)
+                {
+                    on_mesh.insert(id, sharding.clone());
+                }
+            }
+            results.extend(program.outputs().iter().copied().zip(placement.results.iter().cloned()));
+        }
+        Self { axes: engine.mesh(), on_mesh, results }
+    }
+
+    /// Places the program of a device's stage.
+    fn place(&mut self, part: Program, inputs: &[(NodeId, TensorType)], outputs: &[NodeId]) -> Program {
+        let Some(axes) = self.axes else { return part };
+        let arrival = |(node, _): &(NodeId, TensorType)| {
+            self.on_mesh.get(node).map_or(Arrival::Host, |sharding| Arrival::Mesh(sharding.clone()))
+        };
+        let arrivals: Vec<Arrival> = inputs.iter().map(arrival).collect();
+        let (mut placement, _) = Placement::of(&part, &axes.mesh, &axes.batch, &arrivals);
+        for (node, sharding) in outputs.iter().zip(&mut placement.results) {
+            if let Some(wanted) = self.results.get(node) {
+                *sharding = wanted.clone();
+            }
+            self.on_mesh.insert(*node, sharding.clone());
+        }
+        part.placed(placement)
     }
 }
 
@@ -181,13 +232,17 @@ impl Executable for Staged {
         let mut whole = Execution::default();
         for (i, stage) in self.stages.iter().enumerate() {
             let host = i % 2 == 1;
-            let inputs = stage.inputs.iter().map(|(node, ty)| self.move_to(host, &values[node], ty).map(Some));
+            let inputs = stage.inputs.iter().enumerate().map(|(i, (node, ty))| {
+                let sharding = stage.placement.as_ref().and_then(|placement| placement.parameter(i as u32));
+                self.move_to(host, &values[node], ty, sharding).map(Some)
+            });
             let mut inputs = inputs.collect::<Result<Arguments>>()?;
             let mut done = stage.executable.execute(&mut inputs, slots)?;
             values.extend(stage.outputs.iter().copied().zip(std::mem::take(&mut done.outputs)));
             whole.add(Execution { host_ops: stage.host_ops.clone(), ..done });
         }
-        whole.outputs = self.outputs.iter().map(|node| self.take_output(&mut values, *node)).collect::<Result<_>>()?;
+        let outputs = self.outputs.iter().enumerate();
+        whole.outputs = outputs.map(|(i, node)| self.take_output(&mut values, i, *node)).collect::<Result<_>>()?;
         Ok(whole)
     }
 
@@ -203,19 +258,31 @@ impl Executable for Staged {
 
 impl Staged {
     /// Returns the value on the side where the stage needs it.
-    fn move_to(&self, host: bool, value: &SharedBuffer, ty: &TensorType) -> Result<SharedBuffer> {
+    fn move_to(
+        &self,
+        host: bool,
+        value: &SharedBuffer,
+        ty: &TensorType,
+        sharding: Option<&Sharding>,
+    ) -> Result<SharedBuffer> {
         Ok(match (host, downcast::<HostTensor>(value)) {
             (true, Err(_)) => Arc::new(HostTensor::from_bytes(ty.clone(), self.engine.download(value)?)),
-            (false, Ok(tensor)) => self.engine.upload(ty, tensor.to_bytes().into())?,
+            (false, Ok(tensor)) => self.engine.upload(ty, tensor.to_bytes().into(), sharding)?,
             _ => Arc::clone(value),
         })
     }
 
     /// Returns an output of the program on the device.
-    fn take_output(&self, values: &mut FxHashMap<NodeId, SharedBuffer>, node: NodeId) -> Result<SharedBuffer> {
+    fn take_output(
+        &self,
+        values: &mut FxHashMap<NodeId, SharedBuffer>,
+        result: usize,
+        node: NodeId,
+    ) -> Result<SharedBuffer> {
+        let sharding = self.placement.as_ref().and_then(|placement| placement.results.get(result));
         let value = values.remove(&node).ok_or_else(|| TpuError::Bug(format!("no stage computed {node}")))?;
         match downcast::<HostTensor>(&value) {
-            Ok(tensor) => self.engine.upload(tensor.ty(), tensor.to_bytes().into()),
+            Ok(tensor) => self.engine.upload(tensor.ty(), tensor.to_bytes().into(), sharding),
             Err(_) => Ok(value),
         }
     }

@@ -6,7 +6,7 @@ use super::{
     wrong_engine,
 };
 use crate::error::{Result, TpuError};
-use burn_tpu_graph::{Op, Program, TensorType};
+use burn_tpu_graph::{Op, Program, Sharding, TensorType};
 use std::any::Any;
 use std::sync::Arc;
 
@@ -28,7 +28,7 @@ impl Engine for NdArrayEngine {
         "burn-ndarray on the host".into()
     }
 
-    fn upload(&self, ty: &TensorType, bytes: HostBytes) -> Result<SharedBuffer> {
+    fn upload(&self, ty: &TensorType, bytes: HostBytes, _: Option<&Sharding>) -> Result<SharedBuffer> {
         Ok(Arc::new(HostTensor::from_bytes(ty.clone(), bytes)))
     }
 

@@ -28,13 +28,13 @@ pub(crate) use ndarray::HostTensor;
 pub(crate) use pieces::InPieces;
 #[cfg(feature = "testing")]
 pub use pjrt::CPU_COMPILER_FLAGS;
-pub(crate) use pjrt::{dump_program, open};
+pub(crate) use pjrt::{dump_program, open, open_mesh};
 pub(crate) use topology::{RecordedPrograms, Slice, libtpu, open_described};
 #[cfg(not(feature = "ndarray"))]
 pub(crate) use without_ndarray::{HAS_INTERPRETER, HostTensor, compile, interpret_values, open_ndarray};
 
 use crate::error::{Result, TpuError};
-use burn_tpu_graph::{Op, Program, TensorType};
+use burn_tpu_graph::{Axis, Mesh, Op, Program, Sharding, TensorType};
 use std::any::Any;
 use std::sync::Arc;
 
@@ -43,6 +43,11 @@ pub(crate) trait DeviceBuffer: Any + Send + Sync {
     /// Returns whether the buffer was donated to a program, so that its value is no longer available.
     fn is_donated(&self) -> bool {
         false
+    }
+
+    /// Returns how the value is split over a mesh; `None` for a value on one device.
+    fn sharding(&self) -> Option<&Sharding> {
+        None
     }
 
     /// Returns whether the value has been computed.
@@ -90,8 +95,8 @@ pub(crate) trait Engine: Send + Sync {
     /// Returns a description of the engine and its device for people.
     fn describe(&self) -> String;
 
-    /// Copies a value to the device.
-    fn upload(&self, ty: &TensorType, bytes: HostBytes) -> Result<SharedBuffer>;
+    /// Copies a value to the device. On a mesh it is split as `sharding` says; without one, as the engine chooses.
+    fn upload(&self, ty: &TensorType, bytes: HostBytes, sharding: Option<&Sharding>) -> Result<SharedBuffer>;
 
     /// Waits for a value and copies its row-major little-endian bytes to the host.
     fn download(&self, buffer: &SharedBuffer) -> Result<Vec<u8>>;
@@ -108,8 +113,20 @@ pub(crate) trait Engine: Send + Sync {
         false
     }
 
+    /// Returns the axes of a mesh, whose programs need a placement; `None` for one device.
+    fn mesh(&self) -> Option<&MeshAxes> {
+        None
+    }
+
     /// Waits until everything dispatched has finished.
     fn wait(&self) -> Result<()>;
+}
+
+/// The axes of a mesh.
+pub(crate) struct MeshAxes {
+    pub(crate) mesh: Mesh,
+    /// The axes that split batches.
+    pub(crate) batch: Vec<Axis>,
 }
 
 /// A compiled program.

@@ -2,35 +2,52 @@
 //!
 //! Its buffers are shapes. An upload keeps no data, an execution returns shapes, and a read returns an error.
 
-use super::pjrt::{compiler_flags, dump_program, spec};
-use super::{Arguments, DeviceBuffer, Engine, Executable, Execution, HostBytes, SharedBuffer, argument, downcast};
+use super::pjrt::{compiler_flags, dump_program, local, spec};
+use super::{
+    Arguments, DeviceBuffer, Engine, Executable, Execution, HostBytes, MeshAxes, SharedBuffer, argument, downcast,
+};
 use crate::error::{Result, TpuError};
-use crate::topology::Topology;
+use crate::mesh::Mesh;
+use crate::topology::{Described, Topology};
 use crate::{Device, TpuOptions};
-use burn_tpu_graph::{Lowered, Op, Program, TensorType, lower};
+use burn_tpu_graph::{Lowered, Op, Program, Sharding, TensorType, lower};
 use burn_tpu_pjrt::PluginKind;
 use burn_tpu_pjrt::{CompileOptions, Plugin, TopologyDescription};
 use parking_lot::Mutex;
 use std::sync::Arc;
 
-/// A result of a program that was compiled but not run.
-struct ShapeOnly(TensorType);
+/// A result of a program that was compiled but not run: its type, and on a mesh how it would be split.
+struct ShapeOnly(TensorType, Option<Sharding>);
 
-impl DeviceBuffer for ShapeOnly {}
+impl DeviceBuffer for ShapeOnly {
+    fn sharding(&self) -> Option<&Sharding> {
+        self.1.as_ref()
+    }
+}
 
 /// The engine of a slice for which programs are compiled.
 struct TopologyEngine {
     slice: Slice,
+    axes: Option<MeshAxes>,
     dump: Option<std::path::PathBuf>,
 }
 
-/// Opens a slice: finds and loads libtpu, and creates the description of the slice.
+/// Opens one device of a slice, or a mesh of all of them: finds and loads libtpu, and creates the description of the slice.
 ///
 /// # Errors
-/// [`TpuError::Unavailable`] without libtpu, [`TpuError::Pjrt`] for a slice that libtpu does not support.
-pub(crate) fn open(topology: Topology, options: &TpuOptions) -> Result<Arc<dyn Engine>> {
+/// [`TpuError::Unavailable`] without libtpu, [`TpuError::Pjrt`] for a slice that libtpu does not support,
+/// [`TpuError::Mesh`] for a mesh that the slice does not have.
+pub(crate) fn open(topology: Topology, mesh: Option<&Mesh>, options: &TpuOptions) -> Result<Arc<dyn Engine>> {
     let slice = Slice::open(topology, options)?;
-    Ok(Arc::new(TopologyEngine { slice, dump: options.dump.clone() }))
+    let axes = mesh.map(|mesh| axes(mesh, slice.description.devices().len())).transpose()?;
+    Ok(Arc::new(TopologyEngine { slice, axes, dump: options.dump.clone() }))
+}
+
+/// Returns the axes of a mesh of all `count` devices.
+fn axes(mesh: &Mesh, count: usize) -> Result<MeshAxes> {
+    let axes = mesh.resolve(count)?;
+    mesh.indices(&axes, count)?;
+    Ok(MeshAxes { batch: mesh.batch()?, mesh: axes })
 }
 
 /// Finds and loads libtpu, which needs no TPU to compile. `what` is the purpose that the error names.
@@ -59,20 +76,34 @@ impl Slice {
         let plugin = libtpu(&topology.to_string(), options)?;
         let description = TopologyDescription::new(plugin, &topology.to_string(), &[]);
         let description = description.map_err(TpuError::pjrt(format!("describing the slice {topology}")))?;
-        let Some(first) = description.devices().first() else {
+        if description.devices().is_empty() {
             return Err(TpuError::Topology { name: topology.to_string(), rule: "has no devices".into() });
-        };
-        let options = compiler_flags(CompileOptions::default().device_assignment(vec![vec![first.id]]), options);
-        Ok(Self { topology, description, options })
+        }
+        Ok(Self { topology, description, options: compiler_flags(CompileOptions::default(), options) })
     }
 
-    /// Compiles a lowered program for the slice's first device.
-    pub(crate) fn compile(&self, lowered: &Lowered) -> Result<burn_tpu_pjrt::Executable> {
-        let specs = lowered.arguments.iter().map(|argument| spec(argument.ty())).collect::<Result<Vec<_>>>()?;
+    /// Compiles a lowered program for the slice's first device; one with a placement for all devices that its mesh has.
+    pub(crate) fn compile(&self, program: &Program, lowered: &Lowered) -> Result<burn_tpu_pjrt::Executable> {
+        let specs = lowered.arguments.iter().map(|argument| spec(&local(program, argument)));
+        let specs = specs.collect::<Result<Vec<_>>>()?;
         let context = || format!("compiling a program for {}", self.topology);
         let text = burn_tpu_pjrt::Program::stablehlo(lowered.text.as_str(), specs);
         let text = text.map_err(TpuError::pjrt(context()))?;
-        self.description.compile(&text, &self.options).map_err(TpuError::pjrt(context()))
+        let options = self.options_for(program)?;
+        self.description.compile(&text, &options).map_err(TpuError::pjrt(context()))
+    }
+
+    fn options_for(&self, program: &Program) -> Result<CompileOptions> {
+        let ids: Vec<i32> = self.description.devices().iter().map(|device| device.id).collect();
+        let Some(placement) = program.placement() else {
+            return Ok(self.options.clone().device_assignment(vec![ids[..1].to_vec()]));
+        };
+        let (needed, have) = (placement.mesh.devices(), ids.len());
+        if needed != have {
+            let rule = format!("needs {needed} devices, and {} has {have}", self.topology);
+            return Err(TpuError::Mesh { mesh: placement.mesh.to_string(), rule });
+        }
+        Ok(self.options.clone().partitions(needed).shardy(needed > 1).device_assignment(vec![ids]))
     }
 }
 
@@ -81,8 +112,8 @@ impl Engine for TopologyEngine {
         format!("{} (ahead of time, {})", self.slice.topology, self.slice.description.plugin().path().display())
     }
 
-    fn upload(&self, ty: &TensorType, _bytes: HostBytes) -> Result<SharedBuffer> {
-        Ok(Arc::new(ShapeOnly(ty.clone())))
+    fn upload(&self, ty: &TensorType, _: HostBytes, sharding: Option<&Sharding>) -> Result<SharedBuffer> {
+        Ok(shape_only(ty, sharding, self.axes.as_ref()))
     }
 
     fn download(&self, buffer: &SharedBuffer) -> Result<Vec<u8>> {
@@ -93,10 +124,14 @@ impl Engine for TopologyEngine {
         true
     }
 
+    fn mesh(&self) -> Option<&MeshAxes> {
+        self.axes.as_ref()
+    }
+
     fn compile(&self, program: &Program) -> Result<Box<dyn Executable>> {
         let lowered = lower(program).map_err(|error| TpuError::Bug(error.to_string()))?;
         dump_program(self.dump.as_deref(), program, &lowered)?;
-        let executable = self.slice.compile(&lowered)?;
+        let executable = self.slice.compile(program, &lowered)?;
         let size_bytes = executable.code_size().unwrap_or(0).max(0) as u64;
         Ok(Box::new(ShapeProgram::new(program, size_bytes, None)))
     }
@@ -120,15 +155,18 @@ impl RecordedPrograms {
 }
 
 /// An engine that records programs without compiling or running them: the graph is the same for every slice.
-pub(crate) struct RecordOnlyEngine(pub(crate) RecordedPrograms);
+struct RecordOnlyEngine {
+    recorded: RecordedPrograms,
+    axes: Option<MeshAxes>,
+}
 
 impl Engine for RecordOnlyEngine {
     fn describe(&self) -> String {
         "record only: programs are neither compiled nor run".into()
     }
 
-    fn upload(&self, ty: &TensorType, _bytes: HostBytes) -> Result<SharedBuffer> {
-        Ok(Arc::new(ShapeOnly(ty.clone())))
+    fn upload(&self, ty: &TensorType, _: HostBytes, sharding: Option<&Sharding>) -> Result<SharedBuffer> {
+        Ok(shape_only(ty, sharding, self.axes.as_ref()))
     }
 
     fn download(&self, buffer: &SharedBuffer) -> Result<Vec<u8>> {
@@ -139,8 +177,12 @@ impl Engine for RecordOnlyEngine {
         true
     }
 
+    fn mesh(&self) -> Option<&MeshAxes> {
+        self.axes.as_ref()
+    }
+
     fn compile(&self, program: &Program) -> Result<Box<dyn Executable>> {
-        Ok(Box::new(ShapeProgram::new(program, 0, Some(self.0.clone()))))
+        Ok(Box::new(ShapeProgram::new(program, 0, Some(self.recorded.clone()))))
     }
 
     fn wait(&self) -> Result<()> {
@@ -177,8 +219,9 @@ impl Executable for ShapeProgram {
         if let Some(recorded) = &self.recorded {
             recorded.programs.lock().push(Arc::clone(&self.program));
         }
-        execution.outputs =
-            self.program.output_types().map(|ty| Arc::new(ShapeOnly(ty.clone())) as SharedBuffer).collect();
+        let sharding = |i: usize| self.program.placement().and_then(|placement| placement.results.get(i)).cloned();
+        let outputs = self.program.output_types().enumerate();
+        execution.outputs = outputs.map(|(i, ty)| Arc::new(ShapeOnly(ty.clone(), sharding(i))) as SharedBuffer).collect();
         Ok(execution)
     }
 
@@ -187,16 +230,26 @@ impl Executable for ShapeProgram {
     }
 }
 
+/// Returns a value without data. On a mesh without a sharding, it is whole on every device.
+fn shape_only(ty: &TensorType, sharding: Option<&Sharding>, axes: Option<&MeshAxes>) -> SharedBuffer {
+    let whole = || axes.map(|_| Sharding::replicated(ty.rank()));
+    Arc::new(ShapeOnly(ty.clone(), sharding.cloned().or_else(whole)))
+}
+
 fn no_value(device: &str, buffer: &SharedBuffer) -> Result<Vec<u8>> {
-    let ShapeOnly(ty) = downcast(buffer)?;
+    let ShapeOnly(ty, _) = downcast(buffer)?;
     Err(TpuError::NoValue { device: device.into(), ty: ty.to_string() })
 }
 
 /// Opens the engine of a topology device.
 pub(crate) fn open_described(device: Device, options: &TpuOptions) -> Result<Arc<dyn Engine>> {
     match crate::topology::described(device.index()) {
-        Some(crate::topology::Described::Slice(topology)) => open(topology, options),
-        Some(crate::topology::Described::Recording(programs)) => Ok(Arc::new(RecordOnlyEngine(programs))),
+        Some(Described::Slice(topology, mesh)) => open(topology, mesh.as_ref(), options),
+        Some(Described::Recording(recorded, mesh)) => {
+            // Any number of devices will do for an axis without a size.
+            let axes = mesh.map(|mesh| axes(&mesh, mesh.size().unwrap_or(1))).transpose()?;
+            Ok(Arc::new(RecordOnlyEngine { recorded, axes }))
+        }
         None => Err(TpuError::Topology {
             name: device.to_string(),
             rule: "was never registered; create the device with TpuDevice::topology".into(),

@@ -22,7 +22,7 @@ pub(crate) use record::record;
 use crate::engine;
 use crate::error::{Result, TpuError};
 use crate::topology::{Generation, Topology};
-use crate::{Device, TpuOptions};
+use crate::{Device, Mesh, TpuOptions};
 use burn_tpu_graph::cost::{contractions, cost};
 use burn_tpu_graph::{Lowered, Program, lower};
 use slice::Prepared;
@@ -41,6 +41,7 @@ pub struct Fit {
     specs: Specs,
     samples: Option<u64>,
     tokens: Option<u64>,
+    mesh: Option<Mesh>,
     options: TpuOptions,
 }
 
@@ -52,7 +53,7 @@ impl Fit {
     pub fn new() -> Result<Self> {
         let slices = Generation::ALL.into_iter().map(Generation::chip).collect();
         let options = TpuOptions::default().with_environment()?;
-        Ok(Self { slices, specs: Specs::builtin()?, samples: None, tokens: None, options })
+        Ok(Self { slices, specs: Specs::builtin()?, samples: None, tokens: None, mesh: None, options })
     }
 
     /// Sets the slices to compile for, instead of one chip of every generation.
@@ -70,6 +71,13 @@ impl Fit {
     /// Sets the number of tokens that one device processes in a step, which gives the price of a million tokens.
     pub fn tokens(mut self, tokens: u64) -> Self {
         self.tokens = Some(tokens);
+        self
+    }
+
+    /// Splits the step over all devices of each slice as a mesh with these axes. Without a mesh, each device runs a copy of
+    /// the step.
+    pub fn mesh(mut self, mesh: Mesh) -> Self {
+        self.mesh = Some(mesh);
         self
     }
 
@@ -100,7 +108,7 @@ impl Fit {
     /// # Errors
     /// [`TpuError::Step`] if the step computes nothing.
     pub fn run<S>(&self, build: impl FnOnce(&Device) -> S, step: impl FnMut(S, &Device) -> S) -> Result<FitReport> {
-        let step = record::record(build, step)?;
+        let step = record::record(self.mesh.clone(), build, step)?;
         let prepared = prepare(&step.programs, self.options.dump.as_deref())?;
         let report = StepReport {
             programs: step.programs.len(),

@@ -3,7 +3,7 @@
 use crate::engine::RecordedPrograms;
 use crate::error::{Result, TpuError};
 use crate::metrics::CutReason;
-use crate::{Device, Platform, runtime, topology, trace};
+use crate::{Device, Mesh, Platform, runtime, topology, trace};
 use burn_tpu_graph::Program;
 use std::sync::Arc;
 
@@ -18,13 +18,17 @@ pub(crate) struct Step {
     pub(super) settled: bool,
 }
 
-/// Builds a state and records steps until two consecutive steps run the same programs.
+/// Builds a state and records steps, for one device or for a mesh, until two consecutive steps run the same programs.
 ///
 /// # Errors
 /// [`TpuError::Step`] for a step that computes nothing that the caller still holds.
-pub(crate) fn record<S>(build: impl FnOnce(&Device) -> S, mut step: impl FnMut(S, &Device) -> S) -> Result<Step> {
+pub(crate) fn record<S>(
+    mesh: Option<Mesh>,
+    build: impl FnOnce(&Device) -> S,
+    mut step: impl FnMut(S, &Device) -> S,
+) -> Result<Step> {
     let recorded = RecordedPrograms::default();
-    let device = Device::new(Platform::Topology, topology::register_recording(recorded.clone())?);
+    let device = Device::new(Platform::Topology, topology::register_recording(recorded.clone(), mesh)?);
     let mut state = build(&device);
     trace::cut(device, CutReason::MarkStep)?;
     recorded.take();

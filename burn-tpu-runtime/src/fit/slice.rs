@@ -96,7 +96,7 @@ impl From<TpuError> for Failure {
 
 fn compile_all(slice: Topology, step: &Prepared, options: &TpuOptions, limit: u64) -> Result<Vec<Compiled>, Failure> {
     let slice = Slice::open(slice, options)?;
-    let compile = |(program, lowered): &(Arc<Program>, Lowered)| match slice.compile(lowered) {
+    let compile = |(program, lowered): &(Arc<Program>, Lowered)| match slice.compile(program, lowered) {
         Ok(executable) => Ok(read(&executable, program, limit)?),
         Err(TpuError::Pjrt { source, .. }) if source.is_out_of_memory() => {
             Err(out_of_memory(&source, slice.topology, program, lowered, options, limit)?)
@@ -155,7 +155,7 @@ fn out_of_memory(
         .compiler_flag("xla_dump_to", folder.0.to_string_lossy())
         .compiler_flag("xla_dump_hlo_as_proto", "true");
     // The compile fails again, as expected. Only its dump is used.
-    let again = Slice::open(slice, &options)?.compile(lowered);
+    let again = Slice::open(slice, &options)?.compile(program, lowered);
     let module = if again.is_err() { dumped(&folder.0) } else { None };
     let message = match error {
         PjrtError::Call { message, .. } => message.lines().next().unwrap_or_default().to_string(),

@@ -16,6 +16,7 @@ pub mod module;
 pub mod movement;
 pub mod random;
 pub mod reduce;
+pub mod sharding;
 pub mod sort;
 #[cfg(test)]
 mod testing;

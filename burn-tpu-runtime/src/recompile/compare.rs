@@ -74,7 +74,7 @@ fn first_difference(old: &Recorded, new: &Recorded) -> Difference {
     }
     let (len, new_len) = (old.graph.len(), new.graph.len());
     if len == new_len {
-        return of_outputs(old, new);
+        return if old.outputs == new.outputs { of_placements(old, new) } else { of_outputs(old, new) };
     }
     let text = |graph: &Graph| graph.nodes().get(len.min(new_len)).map_or("the end".into(), Node::to_string);
     let node = (new_len > len).then_some(len);
@@ -121,6 +121,21 @@ fn of_outputs(old: &Recorded, new: &Recorded) -> Difference {
         format!("{} results{own}", outputs.len())
     };
     Difference::new(RecompileCause::LiveSet, op, text(&old.outputs, removed), text(&new.outputs, added))
+}
+
+/// Returns the first argument that is split over the mesh in another way.
+fn of_placements(old: &Recorded, new: &Recorded) -> Difference {
+    let shardings = |of: &Recorded| of.program.placement().map(|p| (p.mesh.clone(), p.parameters.clone()));
+    let (Some((mesh, before)), Some((_, after))) = (shardings(old), shardings(new)) else { return of_outputs(old, new) };
+    let index = before.iter().zip(&after).position(|(a, b)| a != b).unwrap_or_default();
+    let node = new.bindings.parameters.get(index).and_then(|&recorded| {
+        let is = |node: &Node| matches!(node.op, Op::Parameter { index, .. } if index == recorded);
+        new.graph.nodes().iter().position(is)
+    });
+    let op = node.map_or("no op", |node| named(&new.graph, NodeId(node as u32)));
+    let text = |all: &[burn_tpu_graph::Sharding]| all.get(index).map_or("".into(), |s| s.named(&mesh).to_string());
+    let input = node.is_some();
+    Difference { node, input, ..Difference::new(RecompileCause::Sharding, op, text(&before), text(&after)) }
 }
 
 /// Returns the first slot of a recording that breaks an assumption of its program. `slots` are the slots of the program.

@@ -232,6 +232,7 @@ fn way_out(cause: RecompileCause) -> &'static str {
              and drop or pad the last batch"
         }
         RecompileCause::LiveSet => "keep the same tensors alive at the end of each step",
+        RecompileCause::Sharding => "place parameters once, and let batches keep a size that splits over the mesh",
         RecompileCause::Evicted => "raise TpuOptions::cache_entries or cache_bytes",
         _ => "record the same ops in each step",
     }

@@ -33,7 +33,7 @@ pub enum RecompileCause {
     Scalar,
     /// The same ops, of which other results are needed.
     LiveSet,
-    /// How values are spread over devices. Programs run on one device, so it does not occur yet.
+    /// How an argument is split over a mesh.
     Sharding,
     /// Compile options. They are fixed at a device's first use, so it does not occur yet.
     Options,

@@ -1,13 +1,13 @@
 //! Runs programs, and the host's parts of split programs, in the interpreter. Which these are, `tier` decides.
 
 use super::host_value::{HostElements, HostValue};
-use super::{DeviceRuntime, RunError};
+use super::{DeviceRuntime, RunError, sharding_of};
 use crate::engine::{self, HostTensor, Input, SharedBuffer};
 use crate::error::{Result, TpuError};
 use crate::metrics::Counters;
 use crate::program::{Compiled, Recorded, picked};
 use crate::recompile::DivergenceTracker;
-use burn_tpu_graph::{Bindings, Program, Source, Split, TensorType, Transfer};
+use burn_tpu_graph::{Bindings, Program, Sharding, Source, Split, TensorType, Transfer};
 use std::sync::Arc;
 
 impl DeviceRuntime {
@@ -72,21 +72,33 @@ impl DeviceRuntime {
         tracker: &DivergenceTracker,
     ) -> Result<Vec<SharedBuffer>, RunError> {
         let (program, inputs) = &split.device;
-        let compiled = self.compiled_part(recorded, program, inputs, slots, tracker).map_err(RunError::Refused)?;
         let bound = |index: &u32| recorded.bindings.parameters[*index as usize];
+        let in_place = |index: &u32| {
+            let place = (*index < split.first_transfer).then(|| bound(index));
+            place.and_then(|place| buffers[place as usize].as_ref().ok())
+        };
+        let arguments: Vec<_> = inputs.parameters.iter().map(in_place).collect();
+        let program = &self.placed(program, &arguments).map_err(RunError::Refused)?;
+        let compiled = self.compiled_part(recorded, program, inputs, slots, tracker).map_err(RunError::Refused)?;
         let (host, host_inputs) = &split.host;
         Counters::add(&self.counters.host_parts, 1);
         let parameters = host_inputs.parameters.iter().map(bound);
         let results = self.interpreted(host, parameters, buffers, &picked(&host_inputs.slots, slots));
         let results = results.map_err(RunError::Refused)?;
-        let transfers = split.transfers.iter().map(|transfer| self.transfer(transfer, &results));
+        let sharding = |transfer: usize| {
+            let index = split.first_transfer + transfer as u32;
+            let place = inputs.parameters.iter().position(|&parameter| parameter == index);
+            place.and_then(|place| sharding_of(program, place as u32))
+        };
+        let transfers = split.transfers.iter().enumerate();
+        let transfers = transfers.map(|(i, transfer)| self.transfer(transfer, &results, sharding(i)));
         let transfers = transfers.collect::<Result<Vec<_>>>().map_err(RunError::Refused)?;
         let argument = |index: &u32| match index.checked_sub(split.first_transfer) {
             Some(transfer) => Err(Arc::clone(&transfers[transfer as usize])),
             None => Ok(bound(index)),
         };
         let arguments = inputs.parameters.iter().map(argument).collect();
-        let on_device = self.dispatch(&compiled, arguments, buffers, &picked(&inputs.slots, slots))?;
+        let on_device = self.dispatch(program, &compiled, arguments, buffers, &picked(&inputs.slots, slots))?;
         let held = Vec::from_iter(host.output_types().zip(results));
         let result = |source: &Source| match *source {
             Source::Device(result) => Ok(Arc::clone(&on_device[result])),
@@ -115,9 +127,14 @@ impl DeviceRuntime {
     }
 
     /// Puts results of the host's part on the device, together.
-    fn transfer(&self, transfer: &Transfer, results: &[HostTensor]) -> Result<SharedBuffer> {
+    fn transfer(
+        &self,
+        transfer: &Transfer,
+        results: &[HostTensor],
+        sharding: Option<&Sharding>,
+    ) -> Result<SharedBuffer> {
         let parts = transfer.results.iter().map(|&result| results[result].to_bytes());
-        self.upload(&transfer.ty, parts.collect::<Vec<_>>().concat().into())
+        self.upload(&transfer.ty, parts.collect::<Vec<_>>().concat().into(), sharding)
     }
 
     /// Returns a buffer of a value that is on the host. It is transferred when a compiled program reads it; at once if too
@@ -125,7 +142,7 @@ impl DeviceRuntime {
     pub(crate) fn hold(&self, ty: &TensorType, elements: HostElements) -> Result<SharedBuffer> {
         let waiting = self.counters.waiting_bytes.load(std::sync::atomic::Ordering::Relaxed) + ty.bytes() as u64;
         if !self.engine()?.is_remote() || waiting > super::host_value::MOST_WAITING_BYTES {
-            return self.upload(ty, elements.bytes());
+            return self.upload(ty, elements.bytes(), None);
         }
         Ok(Arc::new(HostValue::new(ty.clone(), elements, Arc::clone(&self.counters))))
     }

@@ -8,7 +8,7 @@ use super::DeviceRuntime;
 use crate::engine;
 use crate::error::{Result, TpuError};
 use crate::metrics::Metrics;
-use crate::options::{TpuOptions, platform_from_environment};
+use crate::options::{TpuOptions, mesh_from_environment, platform_from_environment};
 use crate::{Device, Platform};
 use parking_lot::RwLock;
 use rustc_hash::FxHashMap;
@@ -119,7 +119,20 @@ fn now_or_at_start(device: Device, now: impl FnOnce(&DeviceRuntime), at_start: i
 /// Returns the default device. See [`Device::default`].
 pub(crate) fn default_device() -> Device {
     static DEVICE: OnceLock<Device> = OnceLock::new();
-    *DEVICE.get_or_init(|| match platform_from_environment() {
+    *DEVICE.get_or_init(|| match mesh_from_environment() {
+        Ok(Some(mesh)) => Device::mesh(mesh),
+        Ok(None) => default_chip(),
+        Err(error) => {
+            tracing::warn!(%error, "BURN_TPU_MESH is ignored");
+            default_chip()
+        }
+    })
+}
+
+/// Returns the default device without regard to meshes: the first chip of the platform that is asked for, or the best one.
+pub(crate) fn default_chip() -> Device {
+    static CHIP: OnceLock<Device> = OnceLock::new();
+    *CHIP.get_or_init(|| match platform_from_environment() {
         Ok(Some(platform)) => Device::new(platform, 0),
         Ok(None) => best_device(),
         Err(error) => {

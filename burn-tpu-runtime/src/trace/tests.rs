@@ -7,7 +7,7 @@ use crate::ops::{arithmetic, data};
 use crate::runtime::registry;
 use crate::{Device, Platform, Stream, Tensor, TpuOptions};
 use burn_tpu_graph::op::BinaryOp;
-use burn_tpu_graph::{DType, Number, Op, Program, TensorType};
+use burn_tpu_graph::{DType, Number, Op, Program, Sharding, TensorType};
 use parking_lot::Mutex;
 use std::future::Future;
 use std::sync::Arc;
@@ -49,8 +49,8 @@ impl Engine for Faulty {
         "a faulty engine".into()
     }
 
-    fn upload(&self, ty: &TensorType, bytes: HostBytes) -> Result<SharedBuffer> {
-        self.inner.upload(ty, bytes)
+    fn upload(&self, ty: &TensorType, bytes: HostBytes, sharding: Option<&Sharding>) -> Result<SharedBuffer> {
+        self.inner.upload(ty, bytes, sharding)
     }
 
     fn download(&self, buffer: &SharedBuffer) -> Result<Vec<u8>> {

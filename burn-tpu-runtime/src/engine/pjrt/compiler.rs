@@ -1,0 +1,193 @@
+//! Lowers programs and compiles them with a plugin, or loads them from disk.
+
+use super::{compile_environment, spec};
+use crate::cache::DiskCache;
+use crate::engine::Footprint;
+use crate::error::{Result, TpuError};
+use crate::metrics::Counters;
+use crate::{Platform, TpuOptions};
+use burn_tpu_graph::{Argument, Lowered, Program, TensorType, lower::lower};
+use burn_tpu_pjrt::{Client, CompileOptions, LoadedExecutable, TensorSpec};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Instant;
+
+/// The XLA options for the CPU compiler that apply unless the user sets them. If a result is aliased to an argument
+/// that another instruction also reads, the compiler copies the argument, except if data dependencies alone order the
+/// reader first. With this analysis the compiler schedules the reader first itself. An example is a weight that is also
+/// read for its layer's input gradient (decision 8).
+pub const CPU_COMPILER_FLAGS: [(&str, bool); 1] = [("xla_cpu_copy_insertion_use_region_analysis", true)];
+
+/// The smallest loss of donated memory in bytes that is reported.
+const LARGE_BYTES: usize = 1 << 20;
+
+/// A client's compiler with its options.
+pub(super) struct Compiler {
+    client: Client,
+    options: CompileOptions,
+    dump: Option<PathBuf>,
+    disk: Option<DiskCache>,
+    /// Whether a result that is not aliased to its donated argument is an error.
+    strict: bool,
+    counters: Arc<Counters>,
+}
+
+/// A compiled program and the description of its arguments.
+pub(super) struct Loaded {
+    pub(super) executable: LoadedExecutable,
+    /// Each argument with the type of one device's part.
+    pub(super) arguments: Vec<(Argument, Arc<TensorSpec>)>,
+    pub(super) footprint: Footprint,
+    pub(super) size_bytes: u64,
+    pub(super) from_disk: bool,
+}
+
+impl Compiler {
+    /// The compiler for programs of a platform, with options that say on which devices they run.
+    pub(super) fn new(
+        client: &Client,
+        platform: Platform,
+        start: CompileOptions,
+        options: &TpuOptions,
+        counters: &Arc<Counters>,
+    ) -> Self {
+        let flags: &[(&str, bool)] = if platform == Platform::Cpu { &CPU_COMPILER_FLAGS } else { &[] };
+        let start = flags.iter().fold(start, |start, &(name, value)| start.set(name, value));
+        let compile_options = compiler_flags(start, options);
+        Self {
+            disk: compile_environment::disk_cache(client, &compile_options, options, counters),
+            client: client.clone(),
+            options: compile_options,
+            dump: options.dump.clone(),
+            strict: options.strict,
+            counters: Arc::clone(counters),
+        }
+    }
+
+    pub(super) fn compile(&self, program: &Program) -> Result<Loaded> {
+        let lowered = {
+            let _span = tracing::debug_span!("lower").entered();
+            let start = Instant::now();
+            let lowered = lower(program).map_err(|error| TpuError::Bug(error.to_string()))?;
+            Counters::add_time(&self.counters.lower_ns, start.elapsed());
+            lowered
+        };
+        dump_program(self.dump.as_deref(), program, &lowered)?;
+        let specs = lowered.arguments.iter().map(|argument| spec(&local(program, argument)));
+        let specs = specs.collect::<Result<Vec<_>>>()?;
+        let (executable, from_disk) = self.load_or_compile(program, &lowered, &specs)?;
+        let footprint = Footprint::of(&executable);
+        let granted = footprint.filter(|_| !from_disk).map(|footprint| footprint.aliases);
+        match granted.and_then(|granted| lost_donation(program, &lowered.arguments, granted)) {
+            Some(lost) if self.strict => return Err(lost),
+            Some(lost) => tracing::warn!("{lost}"),
+            None => {}
+        }
+        let reported = executable.executable().code_size().unwrap_or(0).max(0) as u64;
+        Ok(Loaded {
+            size_bytes: reported.max(lowered.text.len() as u64),
+            from_disk,
+            footprint: footprint.unwrap_or_default(),
+            arguments: lowered.arguments.into_iter().zip(specs).collect(),
+            executable,
+        })
+    }
+
+    /// Returns the executable, and whether it came from disk.
+    fn load_or_compile(
+        &self,
+        program: &Program,
+        lowered: &Lowered,
+        specs: &[Arc<TensorSpec>],
+    ) -> Result<(LoadedExecutable, bool)> {
+        let disk = self.disk.as_ref().map(|disk| (disk, disk.key(program.stable_hash(), lowered.stable_hash())));
+        if let Some((disk, key)) = &disk
+            && let Some(executable) = disk.load(key, |bytes| self.client.load_serialized(bytes))
+        {
+            return Ok((executable, true));
+        }
+        let context = || format!("compiling a program of {} nodes", program.graph().len());
+        let text = burn_tpu_pjrt::Program::stablehlo(lowered.text.as_str(), specs.to_vec());
+        let text = text.map_err(TpuError::pjrt(context()))?;
+        let start = Instant::now();
+        let executable = self.client.compile(&text, &self.options).map_err(TpuError::pjrt(context()))?;
+        let time = start.elapsed();
+        Counters::add_time(&self.counters.compile_ns, time);
+        if let Some((disk, key)) = &disk {
+            disk.insert(key, time, || executable.executable().serialize());
+        }
+        Ok((executable, false))
+    }
+}
+
+/// Returns the options with the user's XLA options added.
+pub(in crate::engine) fn compiler_flags(start: CompileOptions, options: &TpuOptions) -> CompileOptions {
+    options.compiler_flags.iter().fold(start, |o, (name, value)| match (value.as_str(), value.parse::<i64>()) {
+        ("true" | "false", _) => o.set(name, value == "true"),
+        (_, Ok(number)) => o.set(name, number),
+        _ => o.set(name, value.as_str()),
+    })
+}
+
+/// Returns the type of the part of an argument that each device has.
+pub(in crate::engine) fn local(program: &Program, argument: &Argument) -> TensorType {
+    let placement = program.placement();
+    match (argument, placement) {
+        (Argument::Parameter { index, ty, .. }, Some(placement)) => {
+            placement.parameter(*index).map_or_else(|| ty.clone(), |sharding| sharding.local(ty, &placement.mesh))
+        }
+        _ => argument.ty().clone(),
+    }
+}
+
+/// Returns an error if the compiler aliased at least [`LARGE_BYTES`] less argument memory to results than requested.
+fn lost_donation(program: &Program, arguments: &[Argument], granted: usize) -> Option<TpuError> {
+    let updated = |argument: &&Argument| matches!(argument, Argument::Parameter { result: Some(_), .. });
+    let asked = arguments.iter().filter(updated).map(|argument| local(program, argument).bytes()).sum();
+    (granted + LARGE_BYTES <= asked).then_some(TpuError::LostDonation { asked, granted })
+}
+
+/// Writes the program's text into `folder`, if there is one.
+pub(crate) fn dump_program(folder: Option<&Path>, program: &Program, lowered: &Lowered) -> Result<()> {
+    let Some(folder) = folder else { return Ok(()) };
+    let name: String = program.stable_hash()[..8].iter().map(|byte| format!("{byte:02x}")).collect();
+    let path = folder.join(name + ".mlir");
+    let written = std::fs::create_dir_all(folder).and_then(|()| std::fs::write(&path, &lowered.text));
+    written.map_err(|error| TpuError::File { what: "the dump of a program", path, reason: error.to_string() })
+}
+
+impl Footprint {
+    /// Returns the memory statistics of an executable, or `None` if the plugin reports none. They are those of one device.
+    fn of(executable: &LoadedExecutable) -> Option<Self> {
+        let bytes = |n: i64| usize::try_from(n).unwrap_or(0);
+        let stats = executable.executable().memory_stats().ok()?;
+        Some(Self {
+            arguments: bytes(stats.argument_bytes),
+            outputs: bytes(stats.output_bytes),
+            aliases: bytes(stats.alias_bytes),
+            temporaries: bytes(stats.temporary_bytes),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use burn_tpu_graph::{DType, Graph};
+
+    #[test]
+    fn a_large_loss_of_donated_memory_is_reported() {
+        let program = Program::extract(&Graph::new(), &[]).unwrap();
+        let ty = TensorType::new(DType::F32, [2 << 20]);
+        let argument = |index, result| Argument::Parameter { index, ty: ty.clone(), result };
+        let (updated, read) = ([argument(0, Some(1)), argument(1, Some(0))], [argument(0, None)]);
+        let lost = |arguments: &[Argument], granted| lost_donation(&program, arguments, granted);
+        assert!(matches!(
+            lost(&updated, 8 << 20),
+            Some(TpuError::LostDonation { asked: 0x0100_0000, granted: 0x0080_0000 })
+        ));
+        // No loss, a small loss, and no request.
+        assert!(lost(&updated, 16 << 20).is_none() && lost(&updated, (16 << 20) - 4096).is_none());
+        assert!(lost(&read, 0).is_none());
+    }
+}

@@ -1,0 +1,53 @@
+//! How values are split over a mesh. On any other device, all of this does nothing.
+
+use crate::error::{Result, TpuError};
+use crate::runtime::runtime;
+use crate::trace::record;
+use crate::{Device, Tensor};
+use burn_tpu_graph::{Builder, DimAxes, Mesh, Sharding, TensorType};
+
+/// The axes that split each dim of a tensor, by name and outermost first; a dim without axes is whole.
+pub type DimNames = Vec<String>;
+
+/// Returns a value that is split over its mesh so. On any other device, the value.
+///
+/// # Errors
+/// [`TpuError::Mesh`] for an axis that does not exist, [`TpuError::Sharding`] for another number of dims or an axis that
+/// splits two of them. Uneven parts are allowed: a result of a program that would have some is replicated.
+pub fn constrain(x: Tensor, dims: &[DimNames]) -> Result<Tensor> {
+    let device = x.device();
+    let Some(description) = device.as_mesh() else { return Ok(x) };
+    let axes = |names: &DimNames| names.iter().map(|name| description.axis_named(name)).collect::<Result<DimAxes>>();
+    let sharding = Sharding::new(dims.iter().map(axes).collect::<Result<Vec<_>>>()?);
+    if let Some(mesh) = axes_of(device) {
+        let what = || format!("shard({})", x.ty());
+        sharding.check_axes(x.ty().rank(), &mesh).map_err(|rule| TpuError::Sharding { what: what(), rule })?;
+    }
+    Ok(record("shard", [&x], |r, [x]| r.sharding_constraint(x, sharding)))
+}
+
+/// Checks that a value of this type can be placed so: as [`constrain`], and into equal parts.
+///
+/// # Errors
+/// [`TpuError::Sharding`] with the nearest size that divides, under the name `what`; the errors of [`constrain`].
+pub fn check_even(device: Device, what: &str, ty: &TensorType, dims: &[DimNames]) -> Result<()> {
+    let (Some(description), Some(mesh)) = (device.as_mesh(), axes_of(device)) else { return Ok(()) };
+    let axes = |names: &DimNames| names.iter().map(|name| description.axis_named(name)).collect::<Result<DimAxes>>();
+    let sharding = Sharding::new(dims.iter().map(axes).collect::<Result<Vec<_>>>()?);
+    sharding.check(ty, &mesh).map_err(|rule| TpuError::Sharding { what: what.to_owned(), rule })
+}
+
+/// Returns the number of devices along an axis of a mesh; 1 on any other device.
+///
+/// # Errors
+/// [`TpuError::Mesh`] for an axis that does not exist.
+pub fn axis_size(device: Device, name: &str) -> Result<usize> {
+    let Some(description) = device.as_mesh() else { return Ok(1) };
+    let axis = description.axis_named(name)?;
+    Ok(axes_of(device).map_or(1, |mesh| mesh.size(axis)))
+}
+
+/// Returns the axes of a mesh, which starts now; `None` if it cannot, which its first read reports.
+fn axes_of(device: Device) -> Option<Mesh> {
+    runtime(device).engine().ok().and_then(|engine| engine.mesh()).map(|axes| axes.mesh.clone())
+}

@@ -1,0 +1,61 @@
+//! Places programs on a mesh: finds where their arguments are, and has `burn-tpu-graph` choose the rest.
+
+use super::{DeviceRuntime, HostValue};
+use crate::engine::{Input, MeshAxes, SharedBuffer};
+use crate::error::{Result, TpuError};
+use crate::program::{Form, Recorded};
+use burn_tpu_graph::{Arrival, Placement, Program, Sharding};
+use std::sync::Arc;
+
+impl DeviceRuntime {
+    /// Returns a recorded form with its program, which has a placement on a mesh.
+    pub(super) fn recorded(&self, form: &Form, buffers: &[Input]) -> Result<Arc<Recorded>> {
+        let bug = |error: burn_tpu_graph::GraphError| TpuError::Bug(error.to_string());
+        let Some(axes) = self.engine().ok().and_then(|engine| engine.mesh()) else {
+            return self.cache.recorded(form, &[], |program, _| program).map_err(bug);
+        };
+        let arrivals: Vec<Arrival> = buffers.iter().map(|buffer| arrival(buffer.as_ref().ok())).collect();
+        let place = |program: Program, parameters: &[u32]| {
+            let arrivals: Vec<_> = parameters.iter().map(|&index| arrivals[index as usize].clone()).collect();
+            self.place(program, axes, &arrivals)
+        };
+        self.cache.recorded(form, &arrivals, place).map_err(bug)
+    }
+
+    /// Returns a program of this device for arguments that are, or are not yet, on the mesh; on one device, as it is.
+    pub(super) fn placed(&self, program: &Arc<Program>, arguments: &[Option<&SharedBuffer>]) -> Result<Arc<Program>> {
+        let Some(axes) = self.engine()?.mesh() else { return Ok(Arc::clone(program)) };
+        let arrivals: Vec<Arrival> = arguments.iter().map(|buffer| arrival(*buffer)).collect();
+        Ok(self.cache.placed(program, arrivals, |arrivals| self.place(Program::clone(program), axes, arrivals)))
+    }
+
+    fn place(&self, program: Program, axes: &MeshAxes, arrivals: &[Arrival]) -> Program {
+        let (placement, uneven) = Placement::of(&program, &axes.mesh, &axes.batch, arrivals);
+        for ty in uneven {
+            if self.uneven_batches.lock().insert(ty.to_string()) {
+                let parts = axes.mesh.parts(&axes.batch);
+                let rows = ty.dims.first().copied().unwrap_or_default();
+                let even = rows.next_multiple_of(parts);
+                tracing::warn!(
+                    device = %self.device,
+                    "the batch {ty} has {rows} rows, which do not split over {parts} devices: each gets the whole batch. \
+                     Use batches of {even} rows"
+                );
+            }
+        }
+        program.placed(placement)
+    }
+}
+
+/// Returns where an argument is. A host value that was transferred is where its copy is.
+fn arrival(buffer: Option<&SharedBuffer>) -> Arrival {
+    let sharding = |buffer: &SharedBuffer| buffer.sharding().cloned().map(Arrival::Mesh);
+    let copy = |buffer: &SharedBuffer| HostValue::of(buffer).and_then(HostValue::buffer);
+    let found = buffer.and_then(|buffer| copy(buffer).as_ref().and_then(sharding).or_else(|| sharding(buffer)));
+    found.unwrap_or(Arrival::Host)
+}
+
+/// Returns the sharding of a program's parameter.
+pub(super) fn sharding_of(program: &Program, index: u32) -> Option<&Sharding> {
+    program.placement().and_then(|placement| placement.parameter(index))
+}

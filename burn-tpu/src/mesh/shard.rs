@@ -1,0 +1,75 @@
+//! A constraint on an activation, and its gradient.
+
+use crate::backend::{TpuFloat, TpuInt};
+use crate::{Tpu, TpuDevice};
+use burn_autodiff::Autodiff;
+use burn_autodiff::checkpoint::{base::Checkpointer, strategy::CheckpointStrategy};
+use burn_autodiff::grads::Gradients;
+use burn_autodiff::ops::{Backward, Ops, OpsKind, unary};
+use burn_backend::tensor::FloatTensor;
+use burn_backend::Backend;
+use burn_core::tensor::{Tensor, TensorPrimitive};
+use burn_tpu_runtime::ops::sharding::{DimNames, constrain};
+
+/// The backends whose tensors may live on a mesh: [`Tpu`] and its autodiff.
+pub trait MeshBackend: Backend<Device = TpuDevice> {
+    /// Constrains how a tensor is split, by the axes of each dim.
+    ///
+    /// # Panics
+    /// For an axis that does not exist, another number of dims, or an axis that splits two dims.
+    fn shard_float(tensor: FloatTensor<Self>, dims: &[DimNames]) -> FloatTensor<Self>;
+}
+
+impl<F: TpuFloat, I: TpuInt> MeshBackend for Tpu<F, I> {
+    fn shard_float(tensor: FloatTensor<Self>, dims: &[DimNames]) -> FloatTensor<Self> {
+        match constrain(tensor.0, dims) {
+            Ok(tensor) => tensor.into(),
+            // Burn's contract for a mistake in shapes.
+            Err(error) => panic!("{error}"),
+        }
+    }
+}
+
+/// The gradient is split as the value is.
+#[derive(Debug)]
+struct Shard;
+
+impl<B: MeshBackend> Backward<B, 1> for Shard {
+    type State = Vec<DimNames>;
+
+    fn backward(self, ops: Ops<Self::State, 1>, grads: &mut Gradients, _: &mut Checkpointer) {
+        let Ops { parents, node, state } = ops;
+        unary::<B, _>(parents, node, grads, |grad| B::shard_float(grad, &state));
+    }
+}
+
+impl<B: MeshBackend, C: CheckpointStrategy> MeshBackend for Autodiff<B, C> {
+    fn shard_float(tensor: FloatTensor<Self>, dims: &[DimNames]) -> FloatTensor<Self> {
+        let result = B::shard_float(tensor.primitive, dims);
+        match Shard.prepare::<C>([tensor.node]).compute_bound().stateful() {
+            OpsKind::Tracked(prepared) => prepared.finish(dims.to_vec(), result),
+            OpsKind::UnTracked(prepared) => prepared.finish(result),
+        }
+    }
+}
+
+/// Splits a tensor over the axes of its mesh: a hint for the partitioner, where its own choice costs too much communication.
+/// Each dim has the name of an axis, several joined with `+` (outermost first), or `None` where it is whole. The gradient is
+/// split in the same way. On any device but a mesh, this is the identity.
+///
+/// Sizes need not divide: inside a program, parts may be uneven.
+///
+/// ```
+/// use burn::tensor::Tensor;
+/// use burn_tpu::{Tpu, TpuDevice, shard};
+/// let x = Tensor::<Tpu<f32>, 2>::from_floats([[1.0, 2.0]], &TpuDevice::ndarray());
+/// let y = shard(x, [Some("data"), None]);
+/// assert_eq!(y.into_data().to_vec::<f32>().unwrap(), [1.0, 2.0]);
+/// ```
+///
+/// # Panics
+/// For an axis that the mesh does not have, or one that splits two dims.
+pub fn shard<B: MeshBackend, const D: usize>(tensor: Tensor<B, D>, dims: [Option<&str>; D]) -> Tensor<B, D> {
+    let names = dims.map(super::rules::names);
+    Tensor::from_primitive(TensorPrimitive::Float(B::shard_float(tensor.into_primitive().tensor(), &names)))
+}
