@@ -56,27 +56,6 @@ fn edges(ty: &TensorType, first: usize, wild: bool) -> Vec<u8> {
     (0..ty.elements()).flat_map(|i| bits(first + 5 * i).to_le_bytes()[..ty.dtype.size_bytes()].to_vec()).collect()
 }
 
-/// Returns the largest relative difference between engines: a few roundings; for 16-bit floats those of a reduction that
-/// accumulates in 16 bits because the graph says so.
-fn tolerance(dtype: DType) -> f64 {
-    match dtype {
-        DType::BF16 => 0.03,
-        DType::F16 => 4e-3,
-        DType::F32 => 1e-5,
-        _ => 1e-12,
-    }
-}
-
-fn agree(dtype: DType, found: &[u8], expected: &[u8]) -> bool {
-    if !dtype.is_float() || found.len() != expected.len() {
-        return found == expected;
-    }
-    let near = |(f, e): (f64, f64)| {
-        f == e || (f.is_nan() && e.is_nan()) || (f - e).abs() <= tolerance(dtype) * f.abs().max(e.abs()).max(0.5)
-    };
-    programs::floats(dtype, found).into_iter().zip(programs::floats(dtype, expected)).all(near)
-}
-
 /// Returns the disagreements between the interpreter and the CPU plugin on the cases of one family.
 fn differences(client: &Client, family: &str, members: &[Case]) -> String {
     let program = corpus::merge(members).unwrap();
@@ -94,7 +73,7 @@ fn differences(client: &Client, family: &str, members: &[Case]) -> String {
         let found = compiled.run(&parameters, &slots).unwrap();
         let expected = burn_tpu_runtime::testing::interpret_program(&program, &parameters, &slots).unwrap();
         for (((name, ty), found), expected) in names.iter().zip(program.output_types()).zip(&found).zip(&expected) {
-            if !agree(ty.dtype, found, expected) {
+            if !programs::agree(ty.dtype, found, expected) {
                 report += &format!("{name}: {ty}: plugin {found:?}, interpreter {expected:?}\n");
             }
         }

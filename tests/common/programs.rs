@@ -30,7 +30,7 @@ pub fn client() -> Option<Client> {
 }
 
 /// Converts a type. Both enums name element types as StableHLO does.
-fn spec(ty: &TensorType) -> TensorSpec {
+pub fn spec(ty: &TensorType) -> TensorSpec {
     let element = ElementType::ALL.iter().find(|element| element.name() == ty.dtype.name());
     TensorSpec::new(*element.expect("every element type has a buffer type"), &ty.dims).unwrap()
 }
@@ -110,4 +110,26 @@ pub fn floats(dtype: burn_tpu_graph::DType, bytes: &[u8]) -> Vec<f64> {
         D::F16 => each(2, |b| half::f16::from_le_bytes(b.try_into().unwrap()).into()),
         other => panic!("{other} is no float"),
     }
+}
+
+/// Returns the largest relative difference between engines: a few roundings; for 16-bit floats those of a reduction that
+/// accumulates in 16 bits because the graph says so.
+fn tolerance(dtype: burn_tpu_graph::DType) -> f64 {
+    match dtype {
+        burn_tpu_graph::DType::BF16 => 0.03,
+        burn_tpu_graph::DType::F16 => 4e-3,
+        burn_tpu_graph::DType::F32 => 1e-5,
+        _ => 1e-12,
+    }
+}
+
+/// Returns whether results agree within the tolerance of their element type; integers must be equal.
+pub fn agree(dtype: burn_tpu_graph::DType, found: &[u8], expected: &[u8]) -> bool {
+    if !dtype.is_float() || found.len() != expected.len() {
+        return found == expected;
+    }
+    let near = |(f, e): (f64, f64)| {
+        f == e || (f.is_nan() && e.is_nan()) || (f - e).abs() <= tolerance(dtype) * f.abs().max(e.abs()).max(0.5)
+    };
+    floats(dtype, found).into_iter().zip(floats(dtype, expected)).all(near)
 }

@@ -13,6 +13,7 @@ mod control;
 mod division;
 mod index;
 mod movement;
+mod partitioned;
 mod printer;
 mod region;
 mod sharding;
@@ -243,8 +244,10 @@ impl<'p> Lowering<'p> {
             Op::Transpose { permutation } => Ok(movement::transpose(operands, permutation)),
             Op::Reverse { dims } => Ok(movement::reverse(operands, dims)),
             Op::Slice(attrs) => Ok(movement::slice(operands, attrs)),
+            Op::Pad(attrs) if self.mesh.is_some() => Ok(partitioned::pad(block, operands, attrs)),
             Op::Pad(attrs) => Ok(movement::pad(operands, attrs)),
             Op::Concatenate { dim } => Ok(movement::concatenate(operands, *dim)),
+            Op::Fft { kind, length } if self.mesh.is_some() => Ok(partitioned::fft(block, operands, *kind, *length)),
             Op::Fft { kind, length } => Ok(movement::fft(operands, *kind, *length)),
             Op::RngBitGenerator { .. } => Ok(movement::rng_bit_generator(operands)),
             Op::DynamicSlice { sizes } => Ok(index::dynamic_slice(operands, sizes)),
@@ -252,6 +255,9 @@ impl<'p> Lowering<'p> {
             Op::Scatter(attrs) => Ok(index::scatter(operands, attrs)),
             Op::DotGeneral(attrs) => contract::dot_general(block, operands, attrs, &node.ty),
             Op::Convolution(attrs) => Ok(contract::convolution(operands, attrs)),
+            Op::Reduce { combine, dims } if self.mesh.is_some() => {
+                Ok(partitioned::reduce(block, operands, *combine, dims, &node.ty))
+            }
             Op::Reduce { combine, dims } => Ok(region::reduce(block, operands, *combine, dims)),
             Op::ArgReduce { max, dim } => Ok(region::arg_reduce(block, operands, *max, *dim)),
             Op::ReduceWindow { combine, window } => Ok(region::reduce_window(block, operands, *combine, window)),
