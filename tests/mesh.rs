@@ -5,20 +5,31 @@ mod common;
 
 use burn::backend::Autodiff;
 use burn::module::AutodiffModule;
+use burn::module::{ModuleVisitor, Param};
 use burn::optim::Optimizer;
 use burn::tensor::backend::Backend;
-use burn_tpu::{Fsdp, Mesh, Metrics, PlacementRule, Replicate, Tpu, TpuDevice, TpuOptimizer, TpuOptions, place, program_keys};
+use burn::tensor::{Distribution, Tensor, TensorData};
+use burn_tpu::{
+    Fsdp, Mesh, Metrics, Patterns, PlacementRule, Platform, Replicate, Tpu, TpuDevice, TpuError, TpuOptimizer, TpuOptions,
+    TpuTensor, place, shard,
+};
+use burn_tpu_runtime::testing;
 use burn_tpu_workspace::models::{Cnn, GptConfig, Images, Mlp, Supervised, Tokens, adam, adamw, train_step};
 
 const BATCH: usize = 16;
 
-/// Returns one of eight CPU devices and meshes of all of them; `None` without the plugin.
-fn devices<const N: usize>(meshes: [Mesh; N]) -> Option<(TpuDevice, [TpuDevice; N])> {
+/// The launches of each thread.
+const LAUNCHES: usize = 400;
+
+/// Returns one of eight CPU devices and meshes of all of them; `None` without the plugin. Burn keeps one default float type per
+/// device, so each type has devices of its own: `first` is the first chip of all of them.
+fn devices<const N: usize>(first: u16, meshes: [Mesh; N]) -> Option<(TpuDevice, [TpuDevice; N])> {
     common::has_cpu_plugin().then(|| {
         let options = || TpuOptions::development().cpu_devices(8).interpret_from(0);
-        let one = TpuDevice::cpu(0);
+        let one = TpuDevice::cpu(first);
+        let chips = (0..8).map(|chip| (chip + first) % 8);
         options().install(&one).ok();
-        let meshes = meshes.map(|mesh| TpuDevice::mesh(mesh.on(burn_tpu::Platform::Cpu)));
+        let meshes = meshes.map(|mesh| TpuDevice::mesh(mesh.on(Platform::Cpu).devices(chips.clone())));
         meshes.iter().for_each(|mesh| {
             options().install(mesh).ok();
         });
@@ -39,7 +50,8 @@ struct Run {
     losses: Vec<f32>,
     /// The counters after each step.
     metrics: Vec<Metrics>,
-    keys: usize,
+    /// The number of parameters, and how each is split.
+    shardings: Vec<String>,
 }
 
 impl Run {
@@ -68,7 +80,7 @@ fn train<F, M, O>(
     batch: impl Fn(usize, &TpuDevice) -> M::Batch,
 ) -> Run
 where
-    Tpu<F>: Backend<Device = TpuDevice>,
+    Tpu<F>: Backend<Device = TpuDevice, FloatTensorPrimitive = TpuTensor>,
     M: Supervised<Autodiff<Tpu<F>>> + AutodiffModule<Autodiff<Tpu<F>>>,
     O: Optimizer<M, Autodiff<Tpu<F>>>,
 {
@@ -84,13 +96,31 @@ where
         metrics.push(device.metrics());
     }
     let losses = losses.into_iter().map(|loss| loss.into_data().convert::<f32>().to_vec::<f32>().unwrap()[0]).collect();
-    Run { losses, metrics, keys: program_keys(device).len() }
+    let mut parameters = Parameters::default();
+    model.visit(&mut parameters);
+    Run { losses, metrics, shardings: parameters.0 }
+}
+
+/// How each parameter of a model is split. Devices with the same part must have the same bits.
+#[derive(Default)]
+struct Parameters(Vec<String>);
+
+impl<F> ModuleVisitor<Autodiff<Tpu<F>>> for Parameters
+where
+    Tpu<F>: Backend<Device = TpuDevice, FloatTensorPrimitive = TpuTensor>,
+{
+    fn visit_float<const D: usize>(&mut self, parameter: &Param<Tensor<Autodiff<Tpu<F>>, D>>) {
+        let value: burn_tpu_runtime::Tensor = parameter.val().inner().into_primitive().tensor().into();
+        assert_ne!(testing::replicas_agree(&value).unwrap(), Some(false), "equal parts differ");
+        self.0.push(testing::sharding(&value).unwrap_or_default());
+    }
 }
 
 /// Trains one model on one device and on every mesh with its rule, and compares.
 macro_rules! compare {
     ($element:ty, $name:literal, $tolerance:expr, $steps:expr, $init:expr, $optimizer:expr, $batch:expr) => {{
-        let Some((one, [data, fsdp, model, both])) = devices([
+        let first = std::mem::size_of::<$element>() as u16;
+        let Some((one, [data, fsdp, model, both])) = devices(first, [
             self::data(),
             Mesh::new().axis("fsdp", 8),
             data_model(),
@@ -99,20 +129,30 @@ macro_rules! compare {
             return;
         };
         let _alone = common::alone();
-        let expected = train::<$element, _, _>(&one, $steps, $init, $optimizer, $batch);
+        // The weights are drawn in the order in which they are placed.
+        let init = |device: &TpuDevice| place($init(device), &Replicate).unwrap();
+        let expected = train::<$element, _, _>(&one, $steps, init, $optimizer, $batch);
         let run = |name: &str, device: &TpuDevice, rule: &dyn PlacementRule| {
             let init = |device: &TpuDevice| place($init(device), &rule).unwrap();
-            let before = device.metrics();
             let run = train::<$element, _, _>(device, $steps, init, $optimizer, $batch);
             run.check(&format!("{} {name}", $name), &expected.losses, $tolerance);
-            let after = device.metrics();
-            eprintln!("{} {name}: compiles {} args {} temp {}", $name, after.compiles - before.compiles,
-                after.argument_bytes - before.argument_bytes, after.temporary_bytes - before.temporary_bytes);
+            let steps = run.metrics.len();
+            let [before, after] = [&run.metrics[steps - 2], &run.metrics[steps - 1]];
+            // The state is the parameters with their moments; with 16-bit weights also their f32 masters.
+            let per_parameter = if std::mem::size_of::<$element>() == 2 { 4 } else { 3 };
+            let donated = after.donated_buffers - before.donated_buffers;
+            assert_eq!(donated, (per_parameter * run.shardings.len()) as u64, "{} {name}: the state is donated", $name);
+            (run.shardings.iter().filter(|sharding| sharding.contains(char::is_numeric)).count(), after.argument_bytes - before.argument_bytes)
         };
-        run("data 8", &data, &Replicate);
-        run("fsdp 8", &fsdp, &Fsdp { axis: "fsdp", min_bytes: 1024 });
-        run("data 2 fsdp 4", &both, &Fsdp { axis: "fsdp", min_bytes: 1024 });
-        run("data 2 model 4", &model, &Fsdp { axis: "model", min_bytes: 1024 });
+        let (split, whole) = run("data 8", &data, &Replicate);
+        assert_eq!(split, 0, "{}: parameters are replicated", $name);
+        for (name, device, axis, parts) in
+            [("fsdp 8", &fsdp, "fsdp", 8), ("data 2 fsdp 4", &both, "fsdp", 4), ("data 2 model 4", &model, "model", 4)]
+        {
+            let (split, bytes) = run(name, device, &Fsdp { axis, min_bytes: 1024 });
+            assert!(split > 0, "{} {name}: parameters are split", $name);
+            assert!(parts * bytes < 2 * whole, "{} {name}: {bytes} bytes of arguments, {whole} in every replica", $name);
+        }
     }};
 }
 
@@ -129,7 +169,8 @@ fn a_cnn_trains_as_on_one_device() {
 }
 
 fn small_gpt() -> GptConfig {
-    GptConfig { layers: 2, width: 64, heads: 4, feed_forward: 128, sequence: 32, batch: 16, vocabulary: 256 }
+    let config = GptConfig::new().with_layers(2).with_width(64).with_feed_forward(128).with_sequence(32);
+    config.with_vocabulary(256)
 }
 
 #[test]
@@ -143,5 +184,97 @@ fn a_gpt_trains_as_on_one_device() {
 fn a_gpt_in_bf16_trains_nearly_as_on_one_device() {
     let config = small_gpt();
     let batch = |step, device: &TpuDevice| Tokens::synthetic(&config, step, device);
-    compare!(half::bf16, "gpt bf16", 2e-2, 50, |device: &TpuDevice| config.init(device), TpuOptimizer::new(adamw()), batch);
+    compare!(half::bf16, "gpt bf16", 2e-2, 12, |device: &TpuDevice| config.init(device), TpuOptimizer::new(adamw()), batch);
+}
+
+type F32 = Tpu<f32>;
+
+fn value<const D: usize>(tensor: Tensor<F32, D>) -> Vec<f32> {
+    tensor.into_data().to_vec().unwrap()
+}
+
+#[test]
+fn random_numbers_are_those_of_one_device() {
+    let Some((one, [mesh])) = devices(4, [data_model()]) else { return };
+    let _alone = common::alone();
+    let draw = |device: &TpuDevice| {
+        F32::seed(device, 3);
+        let uniform = Tensor::<F32, 2>::random([24, 12], Distribution::Default, device);
+        let normal = Tensor::<F32, 2>::random([24, 12], Distribution::Normal(0.0, 1.0), device);
+        let split = shard(uniform.clone() * 2.0, [Some("data"), Some("model")]);
+        device.mark_step();
+        (value(uniform), value(split), value(normal))
+    };
+    let (expected, found) = (draw(&one), draw(&mesh));
+    assert_eq!((&found.0, &found.1), (&expected.0, &expected.1), "the same bits");
+    // The logarithm of a normal draw may be rounded differently in another fusion.
+    let near = |(found, expected): (&f32, &f32)| (found - expected).abs() <= 1e-6 * expected.abs().max(1.0);
+    assert!(found.2.iter().zip(&expected.2).all(near), "{:?} instead of {:?}", found.2, expected.2);
+}
+
+#[test]
+fn a_constraint_is_differentiable_and_the_identity_elsewhere() {
+    let Some((one, [mesh])) = devices(4, [data_model()]) else { return };
+    let _alone = common::alone();
+    let run = |device: &TpuDevice| {
+        let x = Tensor::<Autodiff<F32>, 2>::from_data(TensorData::new((0..32).map(|i| i as f32).collect(), [8, 4]), device);
+        let x = x.require_grad();
+        let y = shard(x.clone().powi_scalar(2), [Some("data"), Some("model")]).sum();
+        let gradients = y.backward();
+        (value(y.inner()), value(x.grad(&gradients).unwrap()))
+    };
+    assert_eq!(run(&one), run(&mesh));
+}
+
+#[test]
+fn a_mistake_is_an_error_that_names_it() {
+    let Some((_, [mesh])) = devices(4, [data_model()]) else { return };
+    let _alone = common::alone();
+    let larger = TpuDevice::mesh(Mesh::new().axis("data", 16).on(Platform::Cpu));
+    TpuOptions::development().cpu_devices(8).install(&larger).ok();
+    let error = larger.sync().unwrap_err();
+    assert!(matches!(error, TpuError::Mesh { .. }) && error.to_string().contains("needs 16 devices, and there are 8"), "{error}");
+    let model = || Mlp::<F32>::new(&mesh);
+    let axis = place(model(), &Fsdp { axis: "rows", min_bytes: 0 }).unwrap_err();
+    assert!(axis.to_string().contains("has no axis \"rows\""), "{axis}");
+    let uneven = place(model(), &Patterns::new().add("*.bias", [Some("model")])).unwrap_err().to_string();
+    assert!(uneven.contains("bias") && uneven.contains("10 elements") && uneven.contains("is 12"), "{uneven}");
+    let rank = place(model(), &Patterns::new().add("*.weight", [Some("model")])).unwrap_err().to_string();
+    assert!(rank.contains("weight") && rank.contains("rank 2"), "{rank}");
+    // The mesh goes on.
+    let x = Tensor::<F32, 2>::ones([8, 4], &mesh);
+    assert_eq!(value(x.sum()), [32.0]);
+}
+
+#[test]
+fn a_batch_that_does_not_divide_has_the_same_result() {
+    let Some((one, [mesh])) = devices(4, [data()]) else { return };
+    let _alone = common::alone();
+    let run = |device: &TpuDevice, rows: usize| {
+        let x = TensorData::new((0..rows * 3).map(|i| i as f32).collect::<Vec<f32>>(), [rows, 3]);
+        value(Tensor::<F32, 2>::from_data(x, device).exp().sum_dim(1))
+    };
+    for rows in [1, 7, 8, 12] {
+        assert_eq!(run(&one, rows), run(&mesh, rows), "{rows} rows");
+    }
+}
+
+#[test]
+fn two_meshes_over_the_same_devices_and_two_threads() {
+    let Some((_, [first, second])) = devices(4, [data(), data_model()]) else { return };
+    let _alone = common::alone();
+    let run = |device: TpuDevice, launches: usize| {
+        let x = Tensor::<F32, 2>::ones([8, 16], &device);
+        let mut sum = x.clone();
+        for _ in 0..launches {
+            sum = sum + x.clone().matmul(x.clone().transpose()).matmul(x.clone()) / 128.0;
+            device.mark_step();
+        }
+        assert_eq!(value(sum.slice([0..1, 0..1])), [1.0 + launches as f32]);
+    };
+    std::thread::scope(|scope| {
+        for device in [first, first, second] {
+            scope.spawn(move || run(device, LAUNCHES));
+        }
+    });
 }

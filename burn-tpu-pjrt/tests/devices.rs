@@ -97,3 +97,36 @@ fn buffers_are_copied_between_devices() {
         assert_ne!(second_copy.address().unwrap(), x.address().unwrap(), "a copy does not share memory");
     }
 }
+
+/// After a plugin has refused a launch on several devices, every later launch on its client hangs. So nothing that it would
+/// refuse may reach it.
+#[test]
+fn a_launch_with_a_wrong_argument_is_refused_and_the_next_one_works() {
+    let Some(client) = cpu_client(4) else { return };
+    let program = Program::stablehlo(ALL_REDUCE, [f32s(&[2])]).unwrap();
+    let executable = client.compile(&program, &CompileOptions::default().replicas(4)).unwrap();
+    let devices = executable.devices();
+    let launch = |inputs: &[&Buffer]| {
+        let rows: Vec<[&Buffer; 1]> = inputs.iter().map(|&buffer| [buffer]).collect();
+        let lists: Vec<&[&Buffer]> = rows.iter().map(|row| &row[..]).collect();
+        let execution = executable.execute(&lists, &ExecuteOptions { events: true, ..Default::default() })?;
+        execution.events.iter().for_each(|event| event.wait().unwrap());
+        Ok::<_, PjrtError>(read(&execution.outputs[0][0]))
+    };
+    let inputs: Vec<Buffer> = devices.iter().map(|device| upload(device, &[1.0, 2.0])).collect();
+    let [a, b, c, d] = [&inputs[0], &inputs[1], &inputs[2], &inputs[3]];
+    let deleted = upload(&devices[3], &[1.0, 2.0]);
+    deleted.delete().unwrap();
+    let longer = upload(&devices[3], &[1.0, 2.0, 3.0]);
+    let refused: [(&str, &[&Buffer], &str); 4] = [
+        ("a list too few", &[a, b, c], "devices"),
+        ("swapped devices", &[b, a, c, d], "is on device 1 of the client, not on device 0"),
+        ("a deleted buffer", &[a, b, c, &deleted], "was deleted"),
+        ("another shape", &[a, b, c, &longer], "f32[3]"),
+    ];
+    for (name, inputs, part) in refused {
+        let error = launch(inputs).unwrap_err().to_string();
+        assert!(error.contains(part), "{name}: {error}");
+        assert_eq!(launch(&[a, b, c, d]).unwrap(), [4.0, 8.0], "after {name}");
+    }
+}

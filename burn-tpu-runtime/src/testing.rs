@@ -38,3 +38,20 @@ pub fn recorded<S>(build: impl FnOnce(&Device) -> S, step: impl FnMut(S, &Device
 pub fn is_computed(tensor: &crate::Tensor) -> bool {
     matches!(tensor.value(), Some(Ok(buffer)) if buffer.is_computed())
 }
+
+/// Returns whether devices of a mesh that have the same part of a tensor's value have the same bits; `None` for a value that
+/// is not on a mesh.
+///
+/// # Errors
+/// Those of the transfers.
+pub fn replicas_agree(tensor: &crate::Tensor) -> Result<Option<bool>> {
+    let Some(Ok(buffer)) = tensor.value() else { return Ok(None) };
+    crate::engine::replicas_agree(buffer)
+}
+
+/// Returns how a tensor's value is split over a mesh, by the positions of the axes: `[{0}, {}]`; `None` for a value that is
+/// not on a mesh.
+pub fn sharding(tensor: &crate::Tensor) -> Option<String> {
+    let Some(Ok(buffer)) = tensor.value() else { return None };
+    buffer.sharding().map(ToString::to_string)
+}

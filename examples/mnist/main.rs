@@ -7,7 +7,7 @@ use anyhow::{Context, Result};
 use burn::backend::Autodiff;
 use burn::optim::AdamConfig;
 use burn::prelude::Backend;
-use burn_tpu::{Platform, Tpu, TpuDevice, TpuFloat, TpuOptimizer};
+use burn_tpu::{Mesh, Platform, Tpu, TpuDevice, TpuFloat, TpuOptimizer};
 use clap::{Parser, ValueEnum};
 use half::bf16;
 use report::Report;
@@ -34,6 +34,9 @@ struct Args {
     /// Where to run [default: BURN_TPU_PLATFORM, or the best platform present]
     #[arg(long, value_name = "tpu|cuda|cpu|ndarray")]
     platform: Option<Platform>,
+    /// Many chips as one device, as `data=8` [default: BURN_TPU_MESH, or one chip]
+    #[arg(long)]
+    mesh: Option<Mesh>,
     /// Write the result to this file as JSON
     #[arg(long, value_name = "FILE")]
     report: Option<PathBuf>,
@@ -69,7 +72,12 @@ fn main() -> ExitCode {
 }
 
 fn run(args: &Args) -> Result<()> {
-    let device = args.platform.map_or_else(TpuDevice::default, |platform| TpuDevice::new(platform, 0));
+    let device = match (args.platform, args.mesh.clone()) {
+        (Some(platform), Some(mesh)) => TpuDevice::mesh(mesh.on(platform)),
+        (None, Some(mesh)) => TpuDevice::mesh(mesh),
+        (Some(platform), None) => TpuDevice::new(platform, 0),
+        (None, None) => TpuDevice::default(),
+    };
     // Naming a device does not start it. The first sync does, and its error says what is missing.
     Tpu::<f32>::sync(&device).with_context(|| format!("the device {device} cannot be used"))?;
     println!("{} in {} on {device}, {} epochs", args.run.model_name(), args.dtype.name(), args.run.epochs);

@@ -8,7 +8,7 @@ use anyhow::{Context, Result, ensure};
 use burn::prelude::Backend;
 use burn_flex::Flex;
 use burn_ndarray::NdArray;
-use burn_tpu::{Platform, Tpu, TpuDevice};
+use burn_tpu::{Mesh, Platform, Tpu, TpuDevice};
 use burn_tpu_workspace::models::{Cnn, GptConfig, Images, Mlp, Tokens, adam, adamw};
 use clap::{Parser, ValueEnum};
 use half::bf16;
@@ -50,6 +50,9 @@ struct Args {
     /// Where `--backend tpu` runs [default: BURN_TPU_PLATFORM, or the best platform present]
     #[arg(long, value_name = "tpu|cuda|cpu|ndarray")]
     platform: Option<Platform>,
+    /// Many chips as one device for `--backend tpu`, as `data=8` [default: BURN_TPU_MESH, or one chip]
+    #[arg(long)]
+    mesh: Option<Mesh>,
     /// Alternate with JAX's programs in this folder, on the CPU plugin
     #[arg(long, value_name = "DIR")]
     against: Option<PathBuf>,
@@ -117,7 +120,12 @@ fn run(args: &Args, begun: Instant) -> Result<()> {
 
 /// Starts the requested device and returns it.
 fn tpu(args: &Args) -> Result<TpuDevice> {
-    let device = args.platform.map_or_else(TpuDevice::default, |platform| TpuDevice::new(platform, 0));
+    let device = match (args.platform, args.mesh.clone()) {
+        (Some(platform), Some(mesh)) => TpuDevice::mesh(mesh.on(platform)),
+        (None, Some(mesh)) => TpuDevice::mesh(mesh),
+        (Some(platform), None) => TpuDevice::new(platform, 0),
+        (None, None) => TpuDevice::default(),
+    };
     Tpu::<f32>::sync(&device).with_context(|| format!("the device {device} cannot be used"))?;
     Ok(device)
 }

@@ -28,6 +28,8 @@ pub(crate) use ndarray::HostTensor;
 pub(crate) use pieces::InPieces;
 #[cfg(feature = "testing")]
 pub use pjrt::CPU_COMPILER_FLAGS;
+#[cfg(feature = "testing")]
+pub(crate) use pjrt::replicas_agree;
 pub(crate) use pjrt::{dump_program, open, open_mesh};
 pub(crate) use topology::{RecordedPrograms, Slice, libtpu, open_described};
 #[cfg(not(feature = "ndarray"))]

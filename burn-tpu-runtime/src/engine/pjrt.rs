@@ -10,6 +10,8 @@ pub use compiler::CPU_COMPILER_FLAGS;
 pub(crate) use compiler::dump_program;
 pub(super) use compiler::{compiler_flags, local};
 pub(crate) use mesh::open_mesh;
+#[cfg(feature = "testing")]
+pub(crate) use mesh::replicas_agree;
 
 use super::{
     Arguments, DeviceBuffer, Engine, Executable, Execution, HostBytes, SharedBuffer, argument, clients, downcast,

@@ -187,6 +187,26 @@ impl MeshBuffer {
     }
 }
 
+/// Returns whether devices with the same part have the same bits; `None` for a buffer of one device.
+///
+/// # Errors
+/// Those of the transfers.
+#[cfg(feature = "testing")]
+pub(crate) fn replicas_agree(buffer: &SharedBuffer) -> Result<Option<bool>> {
+    let Ok(buffer) = downcast::<MeshBuffer>(buffer) else { return Ok(None) };
+    let mut known: Vec<(Vec<usize>, Vec<u8>)> = Vec::new();
+    for (position, part) in buffer.parts.iter().enumerate() {
+        let start = buffer.sharding.start(&buffer.ty, &buffer.mesh, position).to_vec();
+        let bytes = part.to_host().map_err(TpuError::pjrt("reading a part"))?;
+        match known.iter().find(|(other, _)| *other == start) {
+            Some((_, other)) if *other != bytes => return Ok(Some(false)),
+            Some(_) => {}
+            None => known.push((start, bytes)),
+        }
+    }
+    Ok(Some(true))
+}
+
 /// A device's part of a row-major array: a box.
 struct Region {
     start: Vec<usize>,
