@@ -5,13 +5,14 @@ mod common;
 
 use burn::backend::Autodiff;
 use burn::module::AutodiffModule;
-use burn::module::{ModuleVisitor, Param};
+use burn::module::{Module, ModuleVisitor, Param};
 use burn::optim::Optimizer;
+use burn::record::{BinBytesRecorder, FullPrecisionSettings, Recorder};
 use burn::tensor::backend::Backend;
 use burn::tensor::{Distribution, Tensor, TensorData};
 use burn_tpu::{
-    Fsdp, Mesh, Metrics, Patterns, PlacementRule, Platform, Replicate, Tpu, TpuDevice, TpuError, TpuOptimizer, TpuOptions,
-    TpuTensor, place, shard,
+    FallbackPolicy, Fsdp, Mesh, Metrics, Patterns, PlacementRule, Platform, Replicate, Tpu, TpuDevice, TpuError,
+    TpuOptimizer, TpuOptions, TpuTensor, place, shard,
 };
 use burn_tpu_runtime::testing;
 use burn_tpu_workspace::models::{Cnn, GptConfig, Images, Mlp, Supervised, Tokens, adam, adamw, train_step};
@@ -120,12 +121,10 @@ where
 macro_rules! compare {
     ($element:ty, $name:literal, $tolerance:expr, $steps:expr, $init:expr, $optimizer:expr, $batch:expr) => {{
         let first = std::mem::size_of::<$element>() as u16;
-        let Some((one, [data, fsdp, model, both])) = devices(first, [
-            self::data(),
-            Mesh::new().axis("fsdp", 8),
-            data_model(),
-            Mesh::new().axis("data", 2).axis("fsdp", 4),
-        ]) else {
+        let Some((one, [data, fsdp, model, both])) = devices(
+            first,
+            [self::data(), Mesh::new().axis("fsdp", 8), data_model(), Mesh::new().axis("data", 2).axis("fsdp", 4)],
+        ) else {
             return;
         };
         let _alone = common::alone();
@@ -142,7 +141,10 @@ macro_rules! compare {
             let per_parameter = if std::mem::size_of::<$element>() == 2 { 4 } else { 3 };
             let donated = after.donated_buffers - before.donated_buffers;
             assert_eq!(donated, (per_parameter * run.shardings.len()) as u64, "{} {name}: the state is donated", $name);
-            (run.shardings.iter().filter(|sharding| sharding.contains(char::is_numeric)).count(), after.argument_bytes - before.argument_bytes)
+            (
+                run.shardings.iter().filter(|sharding| sharding.contains(char::is_numeric)).count(),
+                after.argument_bytes - before.argument_bytes,
+            )
         };
         let (split, whole) = run("data 8", &data, &Replicate);
         assert_eq!(split, 0, "{}: parameters are replicated", $name);
@@ -151,7 +153,11 @@ macro_rules! compare {
         {
             let (split, bytes) = run(name, device, &Fsdp { axis, min_bytes: 1024 });
             assert!(split > 0, "{} {name}: parameters are split", $name);
-            assert!(parts * bytes < 2 * whole, "{} {name}: {bytes} bytes of arguments, {whole} in every replica", $name);
+            assert!(
+                parts * bytes < 2 * whole,
+                "{} {name}: {bytes} bytes of arguments, {whole} in every replica",
+                $name
+            );
         }
     }};
 }
@@ -184,7 +190,15 @@ fn a_gpt_trains_as_on_one_device() {
 fn a_gpt_in_bf16_trains_nearly_as_on_one_device() {
     let config = small_gpt();
     let batch = |step, device: &TpuDevice| Tokens::synthetic(&config, step, device);
-    compare!(half::bf16, "gpt bf16", 2e-2, 12, |device: &TpuDevice| config.init(device), TpuOptimizer::new(adamw()), batch);
+    compare!(
+        half::bf16,
+        "gpt bf16",
+        2e-2,
+        12,
+        |device: &TpuDevice| config.init(device),
+        TpuOptimizer::new(adamw()),
+        batch
+    );
 }
 
 type F32 = Tpu<f32>;
@@ -217,7 +231,8 @@ fn a_constraint_is_differentiable_and_the_identity_elsewhere() {
     let Some((one, [mesh])) = devices(4, [data_model()]) else { return };
     let _alone = common::alone();
     let run = |device: &TpuDevice| {
-        let x = Tensor::<Autodiff<F32>, 2>::from_data(TensorData::new((0..32).map(|i| i as f32).collect(), [8, 4]), device);
+        let x =
+            Tensor::<Autodiff<F32>, 2>::from_data(TensorData::new((0..32).map(|i| i as f32).collect(), [8, 4]), device);
         let x = x.require_grad();
         let y = shard(x.clone().powi_scalar(2), [Some("data"), Some("model")]).sum();
         let gradients = y.backward();
@@ -233,7 +248,10 @@ fn a_mistake_is_an_error_that_names_it() {
     let larger = TpuDevice::mesh(Mesh::new().axis("data", 16).on(Platform::Cpu));
     TpuOptions::development().cpu_devices(8).install(&larger).ok();
     let error = larger.sync().unwrap_err();
-    assert!(matches!(error, TpuError::Mesh { .. }) && error.to_string().contains("needs 16 devices, and there are 8"), "{error}");
+    assert!(
+        matches!(error, TpuError::Mesh { .. }) && error.to_string().contains("needs 16 devices, and there are 8"),
+        "{error}"
+    );
     let model = || Mlp::<F32>::new(&mesh);
     let axis = place(model(), &Fsdp { axis: "rows", min_bytes: 0 }).unwrap_err();
     assert!(axis.to_string().contains("has no axis \"rows\""), "{axis}");
@@ -277,4 +295,44 @@ fn two_meshes_over_the_same_devices_and_two_threads() {
             scope.spawn(move || run(device, LAUNCHES));
         }
     });
+}
+
+#[test]
+fn what_the_plugin_cannot_split_runs_on_the_host_and_is_counted() {
+    let Some((one, [])) = devices(4, []) else { return };
+    let mesh = TpuDevice::mesh(data().on(Platform::Cpu).devices([5, 6, 7, 0, 1, 2, 3, 4]));
+    TpuOptions::training().cpu_devices(8).interpret_from(0).fallback(FallbackPolicy::Allow).install(&mesh).unwrap();
+    let _alone = common::alone();
+    let run = |device: &TpuDevice| {
+        let x = TensorData::new((0..128).map(|i| (i % 7) as f32).collect::<Vec<f32>>(), [8, 16]);
+        let (real, _) = burn::tensor::signal::rfft(Tensor::<F32, 2>::from_data(x, device) * 2.0, 1, None);
+        value(real + 1.0)
+    };
+    let before = mesh.metrics().host_fallbacks;
+    let (expected, found) = (run(&one), run(&mesh));
+    assert!(expected.iter().zip(&found).all(|(a, b)| (a - b).abs() < 1e-4), "{found:?} instead of {expected:?}");
+    assert!(
+        mesh.metrics().host_fallbacks > before && mesh.metrics().host_fallbacks_by_op.contains_key("stablehlo.fft")
+    );
+}
+
+#[test]
+fn records_are_global_values_that_load_anywhere() {
+    let Some((one, [fsdp])) = devices(4, [Mesh::new().axis("fsdp", 8)]) else { return };
+    let _alone = common::alone();
+    let recorder = BinBytesRecorder::<FullPrecisionSettings>::new();
+    let predict = |model: &Mlp<F32>, device: &TpuDevice| {
+        let images = Images::<F32>::synthetic(BATCH, 0, device).images;
+        model.forward(images).into_data().to_vec::<f32>().unwrap()
+    };
+    F32::seed(&fsdp, 5);
+    let rule = Fsdp { axis: "fsdp", min_bytes: 1024 };
+    let model = place(Mlp::<F32>::new(&fsdp), &rule).unwrap();
+    let expected = predict(&model, &fsdp);
+    let record = recorder.record(model.into_record(), ()).unwrap();
+    let load = |device: &TpuDevice| Mlp::<F32>::new(device).load_record(recorder.load(record.clone(), device).unwrap());
+    let near = |found: Vec<f32>| found.iter().zip(&expected).all(|(a, b)| (a - b).abs() <= 1e-5);
+    assert!(near(predict(&load(&one), &one)), "on one device");
+    assert!(near(predict(&load(&fsdp), &fsdp)), "on the mesh");
+    assert!(near(predict(&place(load(&fsdp), &rule).unwrap(), &fsdp)), "placed again");
 }

@@ -36,9 +36,8 @@ fn placed(program: &Program, dim: usize, is_split: impl Fn(u32) -> bool) -> Opti
         return None;
     }
     let results = program.output_types().enumerate();
-    let results = results.map(|(i, ty)| {
-        split(ty, dim).filter(|_| i % 2 == 0).unwrap_or_else(|| Sharding::replicated(ty.rank()))
-    });
+    let results =
+        results.map(|(i, ty)| split(ty, dim).filter(|_| i % 2 == 0).unwrap_or_else(|| Sharding::replicated(ty.rank())));
     let placement = Placement { mesh: mesh(), results: results.collect(), parameters };
     let program = program.clone().placed(placement);
     verify(&program).unwrap();
@@ -47,7 +46,8 @@ fn placed(program: &Program, dim: usize, is_split: impl Fn(u32) -> bool) -> Opti
 
 /// Calls `at` with the byte of each element of a device's part, and with the byte of the same element of the whole.
 fn elements(sharding: &Sharding, ty: &TensorType, device: usize, mut at: impl FnMut(usize, usize)) {
-    let (local, start, size) = (sharding.local(ty, &mesh()), sharding.start(ty, &mesh(), device), ty.dtype.size_bytes());
+    let (local, start, size) =
+        (sharding.local(ty, &mesh()), sharding.start(ty, &mesh(), device), ty.dtype.size_bytes());
     for part in 0..local.elements() {
         let (mut rest, mut whole, mut stride) = (part, 0, 1);
         for dim in (0..ty.rank()).rev() {
@@ -79,7 +79,11 @@ fn run(client: &Client, program: &Program, parameters: &[Vec<u8>], slots: &[u64]
     let text = burn_tpu_pjrt::Program::stablehlo(lowered.text.as_str(), specs.clone()).unwrap();
     let ids = devices.iter().map(Device::id).collect();
     // The code within a device is the same as without a mesh: the least effort will do.
-    let options = programs::cpu_options().set("xla_backend_optimization_level", 0).partitions(PARTS).shardy(true).device_assignment(vec![ids]);
+    let options = programs::cpu_options()
+        .set("xla_backend_optimization_level", 0)
+        .partitions(PARTS)
+        .shardy(true)
+        .device_assignment(vec![ids]);
     let executable = client.compile(&text, &options).map_err(|error| error.to_string())?;
     let upload = |device: usize, argument: &Argument, spec| {
         let bytes = match argument {
@@ -156,6 +160,10 @@ fn the_corpus_agrees_with_one_device() {
     let client = Client::new(plugin, &ClientOptions::cpu(PARTS).unwrap()).unwrap();
     let (mut split, mut report) = (0, String::new());
     for (family, members) in corpus::by_family(corpus::cases().unwrap()) {
+        // The CPU plugin does not transform a dim that is split: on a mesh of it, the host does (`tests/mesh.rs`).
+        if family == "fft" {
+            continue;
+        }
         for dim in 0..4 {
             for (pick, is_split) in [("all", 0..2), ("even", 0..1), ("odd", 1..2)] {
                 let (count, found) = differences(&client, &members, dim, |index| is_split.contains(&(index % 2)));

@@ -287,7 +287,10 @@ mod tests {
         assert!(error(&[&[2], &[]]).contains("axis 2 does not exist"));
         assert!(error(&[&[0], &[0]]).contains("\"data\" splits a tensor twice"));
         let uneven = error(&[&[0, 1], &[]]);
-        assert!(uneven.contains("10 elements") && uneven.contains("8 equal parts") && uneven.contains("is 16"), "{uneven}");
+        assert!(
+            uneven.contains("10 elements") && uneven.contains("8 equal parts") && uneven.contains("is 16"),
+            "{uneven}"
+        );
         assert_eq!(sharding(&[&[0], &[]]).check(&ty, &mesh), Ok(()));
         assert_eq!(sharding(&[&[0, 1], &[]]).named(&mesh).to_string(), "[{\"data\", \"model\"}, {}]");
         assert_eq!(sharding(&[&[0, 1], &[]]).to_string(), "[{0, 1}, {}]");

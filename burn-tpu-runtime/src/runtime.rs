@@ -22,12 +22,12 @@ use crate::recompile::DivergenceTracker;
 use crate::{Device, Platform};
 use burn_tpu_graph::{Program, Sharding, TensorType};
 use parking_lot::Mutex;
+use placement::sharding_of;
+use rustc_hash::FxHashSet;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::Instant;
-use placement::sharding_of;
-use rustc_hash::FxHashSet;
 use tier::Tier;
 
 /// The state of one device in use.

@@ -106,8 +106,10 @@ fn parameters(program: &Program) -> Vec<Argument> {
         placement.is_none_or(|placement| placement.parameter(index) == placement.results.get(result))
     };
     let parameters = program.parameters().zip(program.results_in_place());
-    let argument = |((index, ty), result): ((u32, &TensorType), Option<usize>)| {
-        Argument::Parameter { index, ty: ty.clone(), result: result.filter(|&result| alike(index, result)) }
+    let argument = |((index, ty), result): ((u32, &TensorType), Option<usize>)| Argument::Parameter {
+        index,
+        ty: ty.clone(),
+        result: result.filter(|&result| alike(index, result)),
     };
     parameters.map(argument).collect()
 }
@@ -247,7 +249,6 @@ impl<'p> Lowering<'p> {
             Op::Pad(attrs) if self.mesh.is_some() => Ok(partitioned::pad(block, operands, attrs)),
             Op::Pad(attrs) => Ok(movement::pad(operands, attrs)),
             Op::Concatenate { dim } => Ok(movement::concatenate(operands, *dim)),
-            Op::Fft { kind, length } if self.mesh.is_some() => Ok(partitioned::fft(block, operands, *kind, *length)),
             Op::Fft { kind, length } => Ok(movement::fft(operands, *kind, *length)),
             Op::RngBitGenerator { .. } => Ok(movement::rng_bit_generator(operands)),
             Op::DynamicSlice { sizes } => Ok(index::dynamic_slice(operands, sizes)),

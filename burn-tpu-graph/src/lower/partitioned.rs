@@ -2,7 +2,7 @@
 
 use super::printer::{Block, Statement, Value};
 use super::{movement, region};
-use crate::op::{Combine, FftKind, PadAttrs, SliceAttrs};
+use crate::op::{Combine, PadAttrs, SliceAttrs};
 use crate::{DType, Dims, TensorType};
 
 /// Returns a pad for a mesh: XLA's partitioner aborts the process on a dim with both interior and negative padding. So what a
@@ -29,16 +29,6 @@ pub(super) fn pad(block: &mut Block, operands: Vec<Value>, attrs: &PadAttrs) -> 
     };
     let padded = block.push(&movement::pad(operands, &grown), ty);
     movement::slice(vec![padded], &cut)
-}
-
-/// Returns a Fourier transform whose last dim is whole on every device: the CPU plugin transforms only row-major operands, and
-/// splitting that dim makes others.
-pub(super) fn fft(block: &mut Block, mut operands: Vec<Value>, kind: FftKind, length: usize) -> Statement {
-    if let Some(value) = operands.first_mut() {
-        let last = value.ty.rank().saturating_sub(1);
-        *value = whole(block, value, |dim| dim == last);
-    }
-    movement::fft(operands, kind, length)
 }
 
 /// Returns a value of which these dims are whole on every device; the partitioner chooses for the others.

@@ -85,10 +85,7 @@ impl<'p> Flow<'p> {
 
 /// Returns whether the value has no placement of its own: the compiler makes each part where it is needed.
 fn is_leaf(op: &Op) -> bool {
-    matches!(
-        op,
-        Op::BroadcastInDim { .. } | Op::Constant(_) | Op::Iota { .. } | Op::Slot { .. } | Op::Offset { .. }
-    )
+    matches!(op, Op::BroadcastInDim { .. } | Op::Constant(_) | Op::Iota { .. } | Op::Slot { .. } | Op::Offset { .. })
 }
 
 /// Returns whether an op that keeps dim 0 of an operand shows that it is a batch dim.
@@ -182,7 +179,9 @@ fn keeps_first_dim(node: &Node, position: usize, operand: &TensorType) -> bool {
             window.dims.first() == Some(&1) && same_size
         }
         Op::Gather(attrs) => match position {
-            0 => attrs.operand_batching_dims.first() == Some(&0) && attrs.start_indices_batching_dims.first() == Some(&0),
+            0 => {
+                attrs.operand_batching_dims.first() == Some(&0) && attrs.start_indices_batching_dims.first() == Some(&0)
+            }
             _ => attrs.index_vector_dim != 0 && !attrs.offset_dims.contains(&0),
         },
         Op::Scatter(attrs) => position == 0 && !attrs.scatter_dims_to_operand_dims.contains(&0),

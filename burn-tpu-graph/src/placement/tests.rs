@@ -132,7 +132,10 @@ fn values_that_only_elementwise_ops_read_count_as_batches() {
     let x = r.graph.unary(UnaryOp::Exp, x).unwrap();
     let y = r.graph.unary(UnaryOp::Exp, y).unwrap();
     let (parameters, results, uneven) = r.place(&[x, y]);
-    assert_eq!((parameters, results), (vec!["[{0}, {}]".into(), "[{}]".into()], vec!["[{0}, {}]".into(), "[{}]".into()]));
+    assert_eq!(
+        (parameters, results),
+        (vec!["[{0}, {}]".into(), "[{}]".into()], vec!["[{0}, {}]".into(), "[{}]".into()])
+    );
     assert_eq!(uneven, ["f32[5]"]);
 }
 

@@ -221,7 +221,8 @@ impl Executable for ShapeProgram {
         }
         let sharding = |i: usize| self.program.placement().and_then(|placement| placement.results.get(i)).cloned();
         let outputs = self.program.output_types().enumerate();
-        execution.outputs = outputs.map(|(i, ty)| Arc::new(ShapeOnly(ty.clone(), sharding(i))) as SharedBuffer).collect();
+        execution.outputs =
+            outputs.map(|(i, ty)| Arc::new(ShapeOnly(ty.clone(), sharding(i))) as SharedBuffer).collect();
         Ok(execution)
     }
 

@@ -126,7 +126,9 @@ fn of_outputs(old: &Recorded, new: &Recorded) -> Difference {
 /// Returns the first argument that is split over the mesh in another way.
 fn of_placements(old: &Recorded, new: &Recorded) -> Difference {
     let shardings = |of: &Recorded| of.program.placement().map(|p| (p.mesh.clone(), p.parameters.clone()));
-    let (Some((mesh, before)), Some((_, after))) = (shardings(old), shardings(new)) else { return of_outputs(old, new) };
+    let (Some((mesh, before)), Some((_, after))) = (shardings(old), shardings(new)) else {
+        return of_outputs(old, new);
+    };
     let index = before.iter().zip(&after).position(|(a, b)| a != b).unwrap_or_default();
     let node = new.bindings.parameters.get(index).and_then(|&recorded| {
         let is = |node: &Node| matches!(node.op, Op::Parameter { index, .. } if index == recorded);

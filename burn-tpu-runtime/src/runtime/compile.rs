@@ -100,10 +100,11 @@ impl DeviceRuntime {
         Ok((program, assumptions))
     }
 
-    /// Returns the pieces of a program that has too many nodes after the rewrites.
+    /// Returns the pieces of a program that has too many nodes after the rewrites. One that is placed on a mesh stays whole:
+    /// between pieces, the partitioner could not choose where values live.
     fn pieces(&self, program: &Program, nodes: usize) -> Result<Option<Pieces>> {
         match self.options.program_cap {
-            cap if cap == 0 || nodes <= cap => Ok(None),
+            cap if cap == 0 || nodes <= cap || program.placement().is_some() => Ok(None),
             cap => Pieces::of(program, cap).map_err(internal),
         }
     }

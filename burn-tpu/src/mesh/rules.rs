@@ -150,7 +150,8 @@ impl<R: PlacementRule> PlacementRule for Patterns<R> {
             None => self.rest.check(paths),
             Some((pattern, _)) => {
                 let known = paths.iter().take(8).cloned().collect::<Vec<_>>().join(", ");
-                let rule = format!("matches no parameter; there are {known}{}", if paths.len() > 8 { ", …" } else { "" });
+                let rule =
+                    format!("matches no parameter; there are {known}{}", if paths.len() > 8 { ", …" } else { "" });
                 Err(TpuError::Sharding { what: format!("the pattern {pattern:?}"), rule })
             }
         }
@@ -166,9 +167,9 @@ pub(super) fn names(dim: Option<&str>) -> DimNames {
 fn matches(pattern: &str, path: &str) -> bool {
     match pattern.split_once('*') {
         None => pattern == path,
-        Some((start, rest)) => path
-            .strip_prefix(start)
-            .is_some_and(|path| (0..=path.len()).filter(|&i| path.is_char_boundary(i)).any(|i| matches(rest, &path[i..]))),
+        Some((start, rest)) => path.strip_prefix(start).is_some_and(|path| {
+            (0..=path.len()).filter(|&i| path.is_char_boundary(i)).any(|i| matches(rest, &path[i..]))
+        }),
     }
 }
 

@@ -6,8 +6,8 @@ use burn_autodiff::Autodiff;
 use burn_autodiff::checkpoint::{base::Checkpointer, strategy::CheckpointStrategy};
 use burn_autodiff::grads::Gradients;
 use burn_autodiff::ops::{Backward, Ops, OpsKind, unary};
-use burn_backend::tensor::FloatTensor;
 use burn_backend::Backend;
+use burn_backend::tensor::FloatTensor;
 use burn_core::tensor::{Tensor, TensorPrimitive};
 use burn_tpu_runtime::ops::sharding::{DimNames, constrain};
 

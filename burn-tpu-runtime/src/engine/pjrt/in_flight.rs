@@ -69,10 +69,8 @@ impl InFlight {
         self.free_finished();
         let running: Vec<Arc<Running>> = self.programs.lock().iter().cloned().collect();
         // Wait for all programs even if the first one failed, since none may still run afterwards.
-        let ended: Vec<_> = running
-            .iter()
-            .map(|program| program.wait().map_err(TpuError::pjrt("waiting for a program")))
-            .collect();
+        let ended: Vec<_> =
+            running.iter().map(|program| program.wait().map_err(TpuError::pjrt("waiting for a program"))).collect();
         // The error of a program is reported once.
         let failed = |program: &Arc<Running>| {
             running.iter().zip(&ended).any(|(waited, ended)| ended.is_err() && Arc::ptr_eq(waited, program))

@@ -26,6 +26,7 @@ const MOST_IN_FLIGHT_ON_CPU: usize = 8;
 struct MeshEngine {
     axes: MeshAxes,
     devices: Arc<[Device]>,
+    is_cpu: bool,
     compiler: Compiler,
     in_flight: Arc<InFlight>,
     launches: Arc<Mutex<()>>,
@@ -63,7 +64,8 @@ pub(crate) fn open_mesh(
     options: &TpuOptions,
     counters: &Arc<Counters>,
 ) -> Result<Arc<dyn Engine>> {
-    let unknown = || TpuError::Mesh { mesh: device.to_string(), rule: "was never described: use TpuDevice::mesh".into() };
+    let unknown =
+        || TpuError::Mesh { mesh: device.to_string(), rule: "was never described: use TpuDevice::mesh".into() };
     let description = device.as_mesh().ok_or_else(unknown)?;
     let platform = description.platform().unwrap_or_else(|| default_chip().platform());
     if !matches!(platform, Platform::Tpu | Platform::Cuda | Platform::Cpu) {
@@ -79,11 +81,13 @@ pub(crate) fn open_mesh(
     let devices = devices.map_err(TpuError::pjrt(format!("opening {device}")))?;
     let ids = devices.iter().map(Device::id).collect();
     let start = CompileOptions::default().partitions(devices.len()).shardy(true).device_assignment(vec![ids]);
-    let most = if platform == Platform::Cpu { MOST_IN_FLIGHT_ON_CPU } else { MOST_IN_FLIGHT };
+    let is_cpu = platform == Platform::Cpu;
+    let most = if is_cpu { MOST_IN_FLIGHT_ON_CPU } else { MOST_IN_FLIGHT };
     Ok(Arc::new(MeshEngine {
         axes: MeshAxes { batch: description.batch()?, mesh },
         compiler: Compiler::new(&client, platform, start, options, counters),
         devices,
+        is_cpu,
         in_flight: Arc::new(InFlight::new(most)),
         launches,
     }))
@@ -119,8 +123,10 @@ impl Engine for MeshEngine {
         buffer.download().map_err(TpuError::pjrt("reading a tensor"))
     }
 
-    fn lowers(&self, _op: &Op) -> bool {
-        true
+    /// The CPU plugin transforms only row-major operands, and a dim that was split may arrive in another layout. Complex values
+    /// exist only inside a program, so what makes and takes them apart is with the transform.
+    fn lowers(&self, op: &Op) -> bool {
+        !(self.is_cpu && matches!(op, Op::Fft { .. } | Op::Complex | Op::Real | Op::Imag))
     }
 
     fn is_remote(&self) -> bool {
@@ -156,7 +162,8 @@ impl Engine for MeshEngine {
 /// Checks that the parts of the results have the sizes that the placement gives them.
 fn check_results(loaded: &Loaded, placement: &Placement, results: &[TensorType]) -> Result<()> {
     let found = loaded.executable.executable().outputs();
-    let expected = results.iter().zip(&placement.results).map(|(ty, sharding)| spec(&sharding.local(ty, &placement.mesh)));
+    let expected =
+        results.iter().zip(&placement.results).map(|(ty, sharding)| spec(&sharding.local(ty, &placement.mesh)));
     let expected: Vec<Arc<TensorSpec>> = expected.collect::<Result<_>>()?;
     if found == expected {
         return Ok(());
