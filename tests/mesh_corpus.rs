@@ -174,7 +174,6 @@ fn the_corpus_agrees_with_one_device() {
             }
         }
     }
-    eprintln!("{split} split operands");
     assert!(report.is_empty(), "{report}");
     assert!(split > 500, "only {split} operands were split");
 }

@@ -85,7 +85,7 @@ impl PlacementRule for Fsdp<'_> {
     fn axes(&self, parameter: &Parameter<'_>) -> Result<Axes> {
         let parts = parameter.axis_size(self.axis)?;
         let mut axes = parameter.replicated();
-        let divides = |dim: &usize| parameter.dims[*dim] > 0 && parameter.dims[*dim] % parts == 0;
+        let divides = |dim: &usize| parameter.dims[*dim] > 0 && parameter.dims[*dim].is_multiple_of(parts);
         // Of equal dims the first.
         let largest = (0..parameter.dims.len()).filter(divides).rev().max_by_key(|&dim| parameter.dims[dim]);
         if let Some(dim) = largest.filter(|_| parameter.bytes >= self.min_bytes) {

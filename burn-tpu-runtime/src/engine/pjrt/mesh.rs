@@ -279,11 +279,10 @@ impl Executable for MeshProgram {
         let (mut kept, mut donated) = (Vec::new(), Vec::new());
         let mut execution = Execution { footprint: self.loaded.footprint, ..Execution::default() };
         let mut inputs: Vec<Vec<&Buffer>> = vec![Vec::with_capacity(self.loaded.arguments.len()); self.devices.len()];
-        let mut uploads = 0;
+        let mut scalars: Vec<_> = packed.iter().map(|packed| packed.iter()).collect();
         for (position, (recipe, spec)) in self.loaded.arguments.iter().enumerate() {
             let Argument::Parameter { index, result, .. } = recipe else {
-                inputs.iter_mut().zip(&packed).for_each(|(inputs, packed)| inputs.extend(packed.get(uploads)));
-                uploads += 1;
+                inputs.iter_mut().zip(&mut scalars).for_each(|(inputs, scalars)| inputs.extend(scalars.next()));
                 continue;
             };
             let shared = argument(arguments, *index)?;
