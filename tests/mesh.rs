@@ -186,6 +186,18 @@ fn a_gpt_trains_as_on_one_device() {
     compare!(f32, "gpt", 1e-5, 50, |device: &TpuDevice| config.init(device), TpuOptimizer::new(adamw()), batch);
 }
 
+/// Its products are large enough for XLA to share them among threads, of which some wait for other devices.
+#[test]
+fn a_step_with_more_work_than_threads_goes_on() {
+    let Some((_, [mesh])) = devices(4, [data()]) else { return };
+    let _alone = common::alone();
+    let config = GptConfig::new();
+    let batch = |step, device: &TpuDevice| Tokens::synthetic(&config, step, device);
+    let init = |device: &TpuDevice| config.init(device);
+    let run = train::<f32, _, _>(&mesh, 4, init, TpuOptimizer::new(adamw()), batch);
+    assert!(run.losses.iter().all(|loss| loss.is_finite()), "{:?}", run.losses);
+}
+
 #[test]
 fn a_gpt_in_bf16_trains_nearly_as_on_one_device() {
     let config = small_gpt();

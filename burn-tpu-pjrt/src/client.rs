@@ -9,6 +9,7 @@ use crate::api::{Api, log_failed_drop, slice, string};
 use crate::bindings::*;
 use crate::client_options::ClientOptions;
 use crate::device::{Device, DeviceDescription, DeviceRecord};
+use crate::environment;
 use crate::error::{PjrtError, Result};
 use crate::live::{Alive, Noun};
 use crate::named_value::RawValues;
@@ -43,6 +44,9 @@ impl Client {
     #[tracing::instrument(name = "pjrt.create_client", skip_all, fields(plugin = %plugin.path().display()))]
     pub fn new(plugin: Plugin, options: &ClientOptions) -> Result<Client> {
         let api = plugin.api();
+        if let Some(devices) = options.cpu_devices() {
+            environment::cpu_threads(devices);
+        }
         let raw_options = RawValues::new(options.values());
         let mut args = PJRT_Client_Create_Args::new();
         args.create_options = raw_options.as_ptr();

@@ -66,6 +66,14 @@ impl ClientOptions {
         Ok(self)
     }
 
+    /// Returns the number of devices that the CPU plugin is asked for.
+    pub(crate) fn cpu_devices(&self) -> Option<usize> {
+        self.values.iter().find_map(|(name, value)| match (name.as_str(), value) {
+            ("cpu_device_count", Value::Int(count)) => usize::try_from(*count).ok(),
+            _ => None,
+        })
+    }
+
     pub(crate) fn values(&self) -> &[(String, Value)] {
         &self.values
     }

@@ -65,7 +65,8 @@ pub use tensor::TpuTensor;
 pub use burn_tpu_runtime::Platform;
 pub use device::TpuDevice;
 
-pub use mesh::{Axes, Fsdp, Mesh, MeshBackend, Parameter, Patterns, PlacementRule, Replicate, place, shard};
+pub use burn_tpu_runtime::Mesh;
+pub use mesh::{Axes, Fsdp, MeshBackend, Parameter, Patterns, PlacementRule, Replicate, place, shard};
 
 #[allow(deprecated, reason = "they work as before")]
 pub use optim::{MarkStep, MasterWeights};

@@ -7,7 +7,6 @@ mod place;
 mod rules;
 mod shard;
 
-pub use burn_tpu_runtime::Mesh;
 pub use place::place;
 pub use rules::{Axes, Fsdp, Parameter, Patterns, PlacementRule, Replicate};
 pub use shard::{MeshBackend, shard};

@@ -90,11 +90,11 @@ fn libraries(root: &Path, plugin: &Path, search_path: &[PathBuf]) -> String {
     identities.concat()
 }
 
-/// Returns the processor and its number of threads. XLA's CPU compiler generates code for this processor and splits
-/// loops by the number of threads.
+/// Returns the processor and the number of threads, which `NPROC` may set. XLA's CPU compiler generates code for this
+/// processor and splits loops by the number of threads.
 fn host() -> String {
     let threads = std::thread::available_parallelism().map_or(0, usize::from);
-    format!("{} {threads}", processor())
+    format!("{} {threads} {}", processor(), std::env::var("NPROC").unwrap_or_default())
 }
 
 fn flags(variable: impl Fn(&str) -> Option<String>) -> String {
