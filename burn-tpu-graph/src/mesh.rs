@@ -80,7 +80,10 @@ impl Mesh {
     }
 
     /// Returns the position of a device along an axis.
-    fn coordinate(&self, device: usize, axis: Axis) -> usize {
+    ///
+    /// # Panics
+    /// If the axis does not exist.
+    pub fn coordinate(&self, device: usize, axis: Axis) -> usize {
         let after: usize = self.axes[usize::from(axis) + 1..].iter().map(|(_, size)| size).product();
         device / after % self.size(axis)
     }

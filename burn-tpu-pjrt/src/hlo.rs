@@ -6,6 +6,8 @@
 //! argument. Unknown fields are skipped, as protobuf requires. Field numbers are those of XLA's `hlo.proto` and
 //! `xla_data.proto`.
 
+use std::collections::{HashMap, HashSet};
+
 use crate::error::{PjrtError, Result};
 
 /// The instructions of a compiled program.
@@ -17,7 +19,24 @@ pub struct HloModule {
     pub aliases: Vec<(usize, usize)>,
     /// The id of the instruction that returns the program's results.
     pub root: u64,
+    /// The communication between devices.
+    pub collectives: Vec<HloCollective>,
 }
+
+/// One exchange between devices, with the sizes of one device's part.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct HloCollective {
+    /// The operation: `all-reduce`, `all-gather`, `reduce-scatter`, `all-to-all` or `collective-permute`.
+    pub kind: &'static str,
+    /// The bytes that a device gives.
+    pub operand_bytes: u64,
+    /// The first group of devices (by partition) that communicate with each other; empty if all do, or if the plugin writes
+    /// groups in a form that is not known here.
+    pub group: Vec<u64>,
+}
+
+/// The operations that exchange values between devices.
+const COLLECTIVES: [&str; 5] = ["all-reduce", "all-gather", "reduce-scatter", "all-to-all", "collective-permute"];
 
 /// One instruction.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -41,6 +60,8 @@ pub struct HloInstruction {
     /// Whether it belongs to the entry computation.
     pub in_entry: bool,
     called: Vec<u64>,
+    channel: u64,
+    group: Vec<u64>,
 }
 
 /// An array's element type, shape and memory.
@@ -191,7 +212,27 @@ fn read_module(message: &[u8]) -> Option<HloModule> {
         Some(())
     })?;
     let root = computations.iter().find(|computation| computation.id == entry)?.root;
-    Some(HloModule { instructions: running(computations, entry), aliases, root })
+    let collectives = collectives(&computations);
+    Some(HloModule { instructions: running(computations, entry), aliases, root, collectives })
+}
+
+/// Returns the exchanges of all computations. libtpu repeats one in the computations that start, run and end it: those of one
+/// channel are one.
+fn collectives(computations: &[Computation]) -> Vec<HloCollective> {
+    let all = || computations.iter().flat_map(|computation| &computation.instructions);
+    let bytes: HashMap<u64, u64> =
+        all().map(|node| (node.id, node.results.iter().map(|array| array.bytes).sum())).collect();
+    let mut channels = HashSet::new();
+    let mut found = Vec::new();
+    for instruction in all() {
+        let opcode = instruction.opcode.strip_suffix("-start").unwrap_or(&instruction.opcode);
+        let Some(kind) = COLLECTIVES.into_iter().find(|kind| *kind == opcode) else { continue };
+        if instruction.channel == 0 || channels.insert((kind, instruction.channel)) {
+            let operand_bytes = instruction.operands.iter().filter_map(|id| bytes.get(id)).sum();
+            found.push(HloCollective { kind, operand_bytes, group: instruction.group.clone() });
+        }
+    }
+    found
 }
 
 /// Returns the instructions of the entry computation and of the computations that it calls, except those of fusions and
@@ -242,14 +283,59 @@ fn read_instruction(message: &[u8]) -> Option<HloInstruction> {
             })?,
             9 => instruction.parameter = number(field)? as usize,
             13 => instruction.tuple_index = number(field)? as usize,
+            26 => instruction.channel = number(field)?,
             35 => instruction.id = number(field)?,
             36 => numbers(field, &mut instruction.operands)?,
             38 => numbers(field, &mut instruction.called)?,
+            49 if instruction.group.is_empty() => read_group(bytes(field)?, &mut instruction.group)?,
+            87 => read_device_list(bytes(field)?, &mut instruction.group)?,
             _ => {}
         }
         Some(())
     })?;
     Some(instruction)
+}
+
+/// Reads a `ReplicaGroup`.
+fn read_group(message: &[u8], group: &mut Vec<u64>) -> Option<()> {
+    walk(message, |number, field| if number == 1 { numbers(field, group) } else { Some(()) })
+}
+
+/// Reads the first group of a `CollectiveDeviceListProto`: written out, or as a transposed range.
+fn read_device_list(message: &[u8], group: &mut Vec<u64>) -> Option<()> {
+    walk(message, |field_number, field| {
+        match field_number {
+            1 if group.is_empty() => read_group(bytes(field)?, group)?,
+            2 => *group = read_range(bytes(field)?)?,
+            _ => {}
+        }
+        Some(())
+    })
+}
+
+/// Reads an `IotaReplicaGroupListProto`: the numbers from 0 in these dims, transposed, in rows of `size`.
+fn read_range(message: &[u8]) -> Option<Vec<u64>> {
+    let (mut size, mut dims, mut order) = (0, Vec::new(), Vec::new());
+    walk(message, |field_number, field| {
+        match field_number {
+            2 => size = number(field)?,
+            3 => numbers(field, &mut dims)?,
+            4 => numbers(field, &mut order)?,
+            _ => {}
+        }
+        Some(())
+    })?;
+    let stride = |dim: usize| dims.get(dim + 1..).map(|inner: &[u64]| inner.iter().product::<u64>());
+    let member = |position: u64| {
+        let (mut rest, mut number) = (position, 0);
+        for &dim in order.iter().rev() {
+            let length = (*dims.get(dim as usize)?).max(1);
+            number += rest % length * stride(dim as usize)?;
+            rest /= length;
+        }
+        Some(number)
+    };
+    (0..size.min(1 << 20)).map(member).collect()
 }
 
 /// Reads aliases. An entry without a tuple position (a single result) or with several levels is read by its first number.

@@ -85,7 +85,7 @@ pub use event::Event;
 pub use executable::{CompiledMemoryStats, Executable, OptimizedProgram};
 pub use execute::{ExecuteOptions, Execution};
 pub use flags::check_xla_flags;
-pub use hlo::{HloArray, HloInstruction, HloModule};
+pub use hlo::{HloArray, HloCollective, HloInstruction, HloModule};
 pub use live::{LiveHandles, live_buffers, live_clients, live_events, live_handles, live_loaded_executables};
 pub use loaded_executable::LoadedExecutable;
 pub use named_value::{Attributes, Value};

@@ -34,6 +34,18 @@ pub fn recorded<S>(build: impl FnOnce(&Device) -> S, step: impl FnMut(S, &Device
     crate::fit::record(None, build, step).map(|step| step.programs)
 }
 
+/// Same as [`recorded`], for a mesh: the programs have placements.
+///
+/// # Errors
+/// Those of [`recorded`].
+pub fn recorded_on<S>(
+    mesh: crate::Mesh,
+    build: impl FnOnce(&Device) -> S,
+    step: impl FnMut(S, &Device) -> S,
+) -> Result<Vec<Arc<Program>>> {
+    crate::fit::record(Some(mesh), build, step).map(|step| step.programs)
+}
+
 /// Returns whether a tensor's value has been computed: false for one that waits for a cut, and for one whose program runs.
 pub fn is_computed(tensor: &crate::Tensor) -> bool {
     matches!(tensor.value(), Some(Ok(buffer)) if buffer.is_computed())

@@ -22,11 +22,12 @@
 //! # Ok::<(), burn_tpu::TpuError>(())
 //! ```
 
-use crate::{Result, Topology, TpuDevice};
+use crate::{Mesh, Result, Topology, TpuDevice};
 use burn_tpu_runtime::{Device, fit};
 
 pub use burn_tpu_runtime::fit::{
-    Buffer, BufferKind, FitReport, Memory, MxuAdvice, Price, SliceFit, Spec, Specs, Speed, StepReport, Verdict,
+    Buffer, BufferKind, Collective, FitReport, Memory, MxuAdvice, Price, SliceFit, Spec, Specs, Speed, StepReport,
+    Verdict,
 };
 
 /// A step's analysis: for which slices, with which prices, and how many samples or tokens a step takes.
@@ -55,6 +56,13 @@ impl Fit {
     /// Sets the number of tokens that one device processes in a step. The report then has the price of a million.
     pub fn tokens(self, tokens: u64) -> Self {
         Self(self.0.tokens(tokens))
+    }
+
+    /// Splits the step over all devices of each slice, as a mesh with these axes: `Mesh::new().axis("data", 4).axis("model",
+    /// 4)` on `v5e:4x4`. The device of the step is then a mesh: [`place`](crate::place) and [`shard`](crate::shard) apply, and
+    /// samples and tokens are those of the whole step. Without a mesh, each device runs a copy of the step.
+    pub fn mesh(self, mesh: Mesh) -> Self {
+        Self(self.0.mesh(mesh))
     }
 
     /// Sets hardware figures and prices, instead of the built-in ones.

@@ -12,10 +12,12 @@ use burn_tpu::{Generation, Topology, Tpu, TpuDevice, TpuFloat, TpuOptimizer};
 use burn_tpu_workspace::models::{Cnn, GptConfig, Images, Mlp, Supervised, Tokens, adam, adamw, train_step};
 use clap::{Parser, ValueEnum};
 use half::bf16;
+use layout::Layout;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 mod jax;
+mod layout;
 mod plot;
 
 /// Compile one training step for TPUs that this machine need not have
@@ -32,9 +34,11 @@ struct Args {
     /// Keep f32 master weights and optimizer state beside bf16 weights (burn_tpu::TpuOptimizer)
     #[arg(long)]
     master_weights: bool,
-    /// Samples per step and device [default: 16 for gpt, else 128]
+    /// Samples per step: of each device, or of the whole mesh [default: 16 for gpt, else 128]
     #[arg(long, value_parser = clap::value_parser!(u64).range(1..))]
     batch: Option<u64>,
+    #[command(flatten)]
+    layout: Layout,
     #[command(flatten)]
     gpt: GptArgs,
     /// Your own prices and data sheets, in the format of burn-tpu-runtime/src/fit/tpu-specs.toml
@@ -131,13 +135,12 @@ fn fit_report<F: TpuFloat>(args: &Args) -> Result<FitReport> {
     let batch = args.batch.unwrap_or(if args.model == Model::Gpt { 16 } else { 128 });
     let images = |device: &TpuDevice| Images::synthetic(batch as usize, 0, device);
     let fit = fit(args, batch)?;
-    let masters = args.master_weights;
     match args.model {
-        Model::Mlp => train::<F, _, _>(&fit, masters, Mlp::new, adam(), images),
-        Model::Cnn => train::<F, _, _>(&fit, masters, Cnn::new, adam(), images),
+        Model::Mlp => train::<F, _, _>(&fit, args, Mlp::new, adam(), images),
+        Model::Cnn => train::<F, _, _>(&fit, args, Cnn::new, adam(), images),
         Model::Gpt => {
             let config = args.gpt.config(batch as usize)?;
-            train::<F, _, _>(&fit, masters, |d| config.init(d), adamw(), |d| Tokens::synthetic(&config, 0, d))
+            train::<F, _, _>(&fit, args, |d| config.init(d), adamw(), |d| Tokens::synthetic(&config, 0, d))
         }
     }
 }
@@ -148,6 +151,9 @@ fn fit(args: &Args, batch: u64) -> Result<Fit> {
     let mut fit = Fit::new()?.slices(slices).samples(batch);
     if args.model == Model::Gpt {
         fit = fit.tokens(batch * args.gpt.sequence as u64);
+    }
+    if let Some(mesh) = &args.layout.mesh {
+        fit = fit.mesh(mesh.clone());
     }
     if let Some(path) = &args.specs {
         fit = fit.specs(specs(path)?);
@@ -163,7 +169,7 @@ fn specs(path: &Path) -> Result<burn_tpu::fit::Specs> {
 /// Compiles a training step with the optimizer, or with the optimizer on master weights.
 fn train<F, M, O>(
     fit: &Fit,
-    masters: bool,
+    args: &Args,
     model: impl FnOnce(&TpuDevice) -> M,
     optimizer: OptimizerAdaptor<O, M, Autodiff<Tpu<F>>>,
     batch: impl Fn(&TpuDevice) -> M::Batch,
@@ -173,15 +179,16 @@ where
     M: Supervised<Autodiff<Tpu<F>>> + AutodiffModule<Autodiff<Tpu<F>>>,
     O: SimpleOptimizer<Tpu<F>> + SimpleOptimizer<Tpu<f32>>,
 {
-    match masters {
-        true => step(fit, model, TpuOptimizer::new(optimizer), batch),
-        false => step(fit, model, optimizer, batch),
+    match args.master_weights {
+        true => step(fit, &args.layout, model, TpuOptimizer::new(optimizer), batch),
+        false => step(fit, &args.layout, model, optimizer, batch),
     }
 }
 
 /// Compiles forward, backward and update.
 fn step<F, M, O>(
     fit: &Fit,
+    layout: &Layout,
     model: impl FnOnce(&TpuDevice) -> M,
     optimizer: O,
     batch: impl Fn(&TpuDevice) -> M::Batch,
@@ -191,13 +198,22 @@ where
     M: Supervised<Autodiff<Tpu<F>>> + AutodiffModule<Autodiff<Tpu<F>>>,
     O: Optimizer<M, Autodiff<Tpu<F>>>,
 {
+    let mut placed = Ok(());
     let report = fit.run(
-        |device| (model(device), optimizer, None),
+        |device| {
+            let model = model(device);
+            let model = layout.place(model.clone()).unwrap_or_else(|error| {
+                placed = Err(error);
+                model
+            });
+            (model, optimizer, None)
+        },
         |(model, mut optimizer, _), device| {
             let (model, loss) = train_step(model, &mut optimizer, 1e-3, batch(device));
             (model, optimizer, Some(loss))
         },
     )?;
+    placed?;
     Ok(report)
 }
 

@@ -3,7 +3,7 @@
 use super::builder::{Builder, Choices, Value, ulp};
 use burn_tpu_graph::Builder as _;
 use burn_tpu_graph::op::{BinaryOp, Combine, GatherAttrs, ScatterAttrs, ScatterMode};
-use burn_tpu_graph::{DType, Dims, NodeId, Result};
+use burn_tpu_graph::{DType, Dims, NodeId, Result, Sharding};
 use smallvec::SmallVec;
 
 /// Returns a permutation of `rank` dims.
@@ -16,7 +16,7 @@ fn permutation(c: &mut Choices, rank: usize) -> Dims {
 pub fn moved(b: &mut Builder, c: &mut Choices) -> Result<()> {
     let x = b.any(c)?;
     let dims = b.dims(x);
-    let y = match c.below(7) {
+    let y = match c.below(8) {
         0 => b.graph.transpose(x.id, &permutation(c, dims.len()))?,
         1 => {
             let reversed: Dims = (0..dims.len()).filter(|_| c.below(2) == 0).collect();
@@ -33,6 +33,8 @@ pub fn moved(b: &mut Builder, c: &mut Choices) -> Result<()> {
             flat.insert(c.below(flat.len() + 1), 1);
             b.graph.reshape(x.id, &flat)?
         }
+        // A program that is on no mesh ignores it.
+        6 if !dims.is_empty() => b.graph.sharding_constraint(x.id, Sharding::first_dim(dims.len(), &[0]))?,
         _ => b.graph.optimization_barrier(x.id)?,
     };
     b.keep(y, x.error, x.wild);

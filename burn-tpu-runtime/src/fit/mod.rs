@@ -6,6 +6,7 @@
 
 mod advice;
 mod buffers;
+mod collectives;
 mod golden;
 mod record;
 mod report;
@@ -13,7 +14,9 @@ mod slice;
 mod specs;
 mod table;
 
-pub use report::{Buffer, BufferKind, FitReport, Memory, MxuAdvice, Price, SliceFit, Speed, StepReport, Verdict};
+pub use report::{
+    Buffer, BufferKind, Collective, FitReport, Memory, MxuAdvice, Price, SliceFit, Speed, StepReport, Verdict,
+};
 pub use specs::{Spec, Specs};
 
 #[cfg(feature = "testing")]

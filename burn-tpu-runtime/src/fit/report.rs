@@ -56,8 +56,8 @@ pub enum Verdict {
     },
 }
 
-/// The report of a step on one slice. The figures are those of one device, which runs the whole step. The slice's other
-/// devices run copies of the step on their own data.
+/// The report of a step on one slice. The figures are those of one device. Without a mesh, it runs the whole step, and the
+/// slice's other devices run copies of the step on their own data. With a mesh, it runs its part of the step.
 #[derive(Clone, Debug, Serialize)]
 pub struct SliceFit {
     /// The slice, such as `v5e:2x2`.
@@ -78,6 +78,10 @@ pub struct SliceFit {
     pub buffers: Vec<Buffer>,
     /// The best possible speed. `None` if the step does not compile.
     pub speed: Option<Speed>,
+    /// The axes of the mesh that the step is split over, as `data=4,model=2`; `None` if each device runs the whole step.
+    pub mesh: Option<String>,
+    /// The communication of a step on a mesh, by operation and axes. Empty for a step on one device.
+    pub collectives: Vec<Collective>,
     /// The price. `None` if the step does not compile or the generation has no price.
     pub price: Option<Price>,
     /// The matrix products whose dims waste the matrix unit, the most wasteful first.
@@ -93,6 +97,21 @@ impl SliceFit {
     pub fn fits(&self) -> bool {
         self.verdict == Verdict::Fits
     }
+}
+
+/// The exchanges of one kind between devices, in one step. Sizes are those of one device.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Collective {
+    /// XLA's name: `all-reduce`, `all-gather`, `reduce-scatter`, `all-to-all`, `collective-permute`.
+    pub kind: String,
+    /// The axes of the mesh along which the devices communicate.
+    pub axes: Vec<String>,
+    /// The number of exchanges. Those in the body of a loop count once.
+    pub count: usize,
+    /// The bytes that a device gives.
+    pub operand_bytes: u64,
+    /// The bytes that a device must send at least.
+    pub moved_bytes: u64,
 }
 
 /// The memory of one device in bytes.
@@ -162,6 +181,9 @@ pub struct Speed {
     /// The roofline time: the larger of the matrix operations at the peak rate and the bytes at the peak bandwidth. It
     /// is a lower bound of the step time.
     pub roofline_seconds: f64,
+    /// The least time of the communication: the bytes that each device must send, at the rate of all links of its chip. 0
+    /// on one device.
+    pub communication_seconds: f64,
     /// The fraction of the device's peak rate that the step would use at the roofline time, which is the best possible
     /// model-FLOPs utilisation.
     pub mfu: f64,

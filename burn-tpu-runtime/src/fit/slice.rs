@@ -2,14 +2,14 @@
 
 use super::buffers;
 use super::report::{Buffer, Memory, Price, SliceFit, Speed, Verdict};
-use super::{Fit, advice};
+use super::{Fit, advice, collectives};
 use crate::TpuOptions;
 use crate::engine::Slice;
 use crate::error::{Result, TpuError};
 use crate::topology::Topology;
 use burn_tpu_graph::cost::{Contraction, Cost};
-use burn_tpu_graph::{Lowered, Program};
-use burn_tpu_pjrt::{Executable, HloModule, PjrtError, Value};
+use burn_tpu_graph::{Lowered, Mesh, Program};
+use burn_tpu_pjrt::{Executable, HloCollective, HloModule, PjrtError, Value};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -30,6 +30,7 @@ struct Compiled {
     flops: u64,
     hbm_bytes: u64,
     fusions: usize,
+    collectives: Vec<HloCollective>,
 }
 
 /// Returns the entry of a slice for which the step was not compiled.
@@ -50,6 +51,8 @@ fn without_result(slice: Topology, step: &Prepared, fit: &Fit) -> SliceFit {
         memory: Memory { limit_bytes, ..Memory::default() },
         buffers: Vec::new(),
         speed: None,
+        mesh: None,
+        collectives: Vec::new(),
         price: None,
         advice: advice::matrix_unit(&step.contractions, spec.mxu_tile as usize),
         suggestions: Vec::new(),
@@ -65,7 +68,17 @@ pub(super) fn fit(slice: Topology, step: &Prepared, fit: &Fit) -> SliceFit {
     let mut report = without_result(slice, step, fit);
     match compile_all(slice, step, &fit.options, limit_bytes) {
         Ok(programs) => {
-            let speed = speed(&programs, &step.cost, spec);
+            let mesh = step.programs.iter().find_map(|(program, _)| Some(program.placement()?.mesh.clone()));
+            let found: Vec<_> = programs.iter().flat_map(|program| &program.collectives).cloned().collect();
+            report.collectives = mesh.as_ref().map_or_else(Vec::new, |mesh| collectives::summary(&found, mesh));
+            // A device has its part of the work.
+            let part = 1.0 / mesh.as_ref().map_or(1, Mesh::devices) as f64;
+            let (matrix_flops, flops) = (step.cost.matrix_flops() as f64 * part, step.cost.flops() as f64 * part);
+            let speed = Speed {
+                communication_seconds: collectives::seconds(&report.collectives, spec),
+                ..speed(&programs, matrix_flops, flops, spec)
+            };
+            report.mesh = mesh.map(|mesh| mesh.to_string());
             report.price = price(&speed, &report, fit);
             report.speed = Some(speed);
             if let Some(largest) = programs.into_iter().max_by_key(|program| program.memory.peak_bytes) {
@@ -136,6 +149,7 @@ fn read(executable: &Executable, program: &Program, limit_bytes: u64) -> Result<
         // operands.
         hbm_bytes: buffers::traffic(&module).min(bytes_accessed),
         fusions: module.fusions(),
+        collectives: module.collectives,
     })
 }
 
@@ -224,34 +238,33 @@ fn needed_bytes(message: &str) -> Option<u64> {
     words.filter(|word| word.contains('.')).find_map(size)
 }
 
-/// Returns the speed of a step: no program is faster than its matrix operations at the peak rate, or its bytes at the
+/// Returns the speed of a step on one device, without its communication: no program is faster than its matrix operations at the peak rate, or its bytes at the
 /// peak bandwidth. The programs of a step run one after another, so their times are added.
-fn speed(programs: &[Compiled], cost: &Cost, spec: &super::Spec) -> Speed {
+fn speed(programs: &[Compiled], matrix_flops: f64, flops: f64, spec: &super::Spec) -> Speed {
     let sum = |of: fn(&Compiled) -> u64| programs.iter().map(of).sum::<u64>();
     let hbm_bytes = sum(|program| program.hbm_bytes);
-    let matrix_seconds = cost.matrix_flops() as f64 / spec.flops_per_second();
+    let matrix_seconds = matrix_flops / spec.flops_per_second();
     let roofline_seconds = matrix_seconds.max(hbm_bytes as f64 / spec.bytes_per_second());
     Speed {
         bytes_accessed: sum(|program| program.bytes_accessed),
         compiled_flops: sum(|program| program.flops),
         hbm_bytes,
-        intensity: cost.flops() as f64 / hbm_bytes.max(1) as f64,
+        intensity: flops / hbm_bytes.max(1) as f64,
         fusions: programs.iter().map(|program| program.fusions).sum(),
         roofline_seconds,
-        mfu: if roofline_seconds > 0.0 {
-            cost.matrix_flops() as f64 / (roofline_seconds * spec.flops_per_second())
-        } else {
-            0.0
-        },
+        communication_seconds: 0.0,
+        mfu: if roofline_seconds > 0.0 { matrix_flops / (roofline_seconds * spec.flops_per_second()) } else { 0.0 },
     }
 }
 
 /// Returns the price. The whole slice is paid for, and its devices run copies of the step.
 fn price(speed: &Speed, report: &SliceFit, fit: &Fit) -> Option<Price> {
     let usd_per_hour = fit.specs.of(report.generation).usd_per_chip_hour? * report.chips as f64;
-    let usd_per_step = usd_per_hour / 3600.0 * speed.roofline_seconds;
+    let usd_per_step = usd_per_hour / 3600.0 * speed.roofline_seconds.max(speed.communication_seconds);
+    // A step on a mesh is one step of the whole slice.
+    let steps = if fit.mesh.is_some() { 1 } else { report.devices };
     let per_million = |count: Option<u64>| {
-        let count = count.filter(|&count| count > 0)? as f64 * report.devices as f64;
+        let count = count.filter(|&count| count > 0)? as f64 * steps as f64;
         Some(usd_per_step / count * 1e6)
     };
     Some(Price {

@@ -17,6 +17,8 @@ pub struct Spec {
     pub devices_per_chip: u32,
     /// The memory bandwidth in 10^9 bytes per second.
     pub hbm_gb_per_s: f64,
+    /// The bandwidth of a chip's links to other chips, all together, in 10^9 bytes per second.
+    pub ici_gb_per_s: f64,
     /// The peak rate of bf16 matrix products in 10^12 operations per second.
     pub bf16_tflops: f64,
     /// The edge length of the matrix unit.
@@ -90,6 +92,11 @@ impl Spec {
     /// Returns one device's share of the chip's bandwidth, in bytes per second.
     pub fn bytes_per_second(&self) -> f64 {
         self.hbm_gb_per_s * 1e9 / f64::from(self.devices_per_chip)
+    }
+
+    /// Returns one device's share of the bandwidth of the chip's links, in bytes per second.
+    pub fn link_bytes_per_second(&self) -> f64 {
+        self.ici_gb_per_s * 1e9 / f64::from(self.devices_per_chip)
     }
 }
 

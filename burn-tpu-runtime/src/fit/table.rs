@@ -8,8 +8,9 @@ impl FitReport {
     /// last.
     pub fn by_cost(&self) -> Vec<&SliceFit> {
         let key = |slice: &SliceFit| {
-            let per_device = |usd: f64| usd / slice.devices as f64;
-            let cost = slice.price.map_or(f64::MAX, |price| per_device(price.usd_per_step));
+            // Without a mesh, a step of the slice is a step on each of its devices.
+            let steps = if slice.mesh.is_some() { 1 } else { slice.devices };
+            let cost = slice.price.map_or(f64::MAX, |price| price.usd_per_step / steps as f64);
             let seconds = slice.speed.map_or(f64::MAX, |speed| speed.roofline_seconds);
             (!slice.fits(), cost, seconds)
         };
@@ -106,7 +107,8 @@ fn failure(slice: &SliceFit) -> Option<&str> {
 /// Writes the details of a slice. `same` is an earlier slice that failed for the same reason, which is not repeated.
 fn details(slice: &SliceFit, same: Option<&SliceFit>, f: &mut Formatter<'_>) -> Result {
     let memory = &slice.memory;
-    writeln!(f, "\n{} ({} chip{})", slice.topology, slice.chips, if slice.chips == 1 { "" } else { "s" })?;
+    let mesh = slice.mesh.as_ref().map_or_else(String::new, |mesh| format!(" as {mesh}"));
+    writeln!(f, "\n{} ({} chip{}){mesh}", slice.topology, slice.chips, if slice.chips == 1 { "" } else { "s" })?;
     match &slice.verdict {
         Verdict::Fits => writeln!(
             f,
@@ -122,6 +124,25 @@ fn details(slice: &SliceFit, same: Option<&SliceFit>, f: &mut Formatter<'_>) -> 
             Some(earlier) => writeln!(f, "  failed: as {}", earlier.topology)?,
             None => writeln!(f, "  failed: {message}")?,
         },
+    }
+    for collective in &slice.collectives {
+        writeln!(
+            f,
+            "  communication: {} x {} over {}, {} given by each device",
+            collective.count,
+            collective.kind,
+            collective.axes.join(" and "),
+            size(collective.operand_bytes)
+        )?;
+    }
+    if let Some(speed) = slice.speed.filter(|speed| speed.communication_seconds > 0.0) {
+        let (work, links) = (1e3 * speed.roofline_seconds, 1e3 * speed.communication_seconds);
+        writeln!(
+            f,
+            "  step bound: {:.3} ms if communication and work overlap, {:.3} ms if they do not (links {links:.3} ms)",
+            work.max(links),
+            work + links
+        )?;
     }
     for suggestion in &slice.suggestions {
         writeln!(f, "  try: {suggestion}")?;

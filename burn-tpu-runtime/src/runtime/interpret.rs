@@ -141,7 +141,10 @@ impl DeviceRuntime {
     /// much waits already.
     pub(crate) fn hold(&self, ty: &TensorType, elements: HostElements) -> Result<SharedBuffer> {
         let waiting = self.counters.waiting_bytes.load(std::sync::atomic::Ordering::Relaxed) + ty.bytes() as u64;
-        if !self.engine()?.is_remote() || waiting > super::host_value::MOST_WAITING_BYTES {
+        let engine = self.engine()?;
+        // On a mesh, the program that reads a value first says how it is split.
+        let waits = engine.is_remote() || engine.mesh().is_some();
+        if !waits || waiting > super::host_value::MOST_WAITING_BYTES {
             return self.upload(ty, elements.bytes(), None);
         }
         Ok(Arc::new(HostValue::new(ty.clone(), elements, Arc::clone(&self.counters))))

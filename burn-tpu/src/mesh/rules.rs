@@ -203,6 +203,6 @@ mod tests {
     fn a_pattern_that_matches_nothing_is_an_error() {
         let rule = Patterns::new().add("fc.*", [None]).add("typo", [None]);
         let error = rule.check(&["fc.weight".to_owned()]).unwrap_err().to_string();
-        assert!(error.contains("\"typo\" matches no parameter; there are fc.weight"), "{error}");
+        assert!(error.contains("\"typo\": matches no parameter; there are fc.weight"), "{error}");
     }
 }

@@ -1,0 +1,92 @@
+//! The communication of a step on a mesh: counts and bytes by operation and axes, and a bound for its time.
+
+use super::Spec;
+use super::report::Collective;
+use burn_tpu_graph::{Axis, Mesh};
+use burn_tpu_pjrt::HloCollective;
+
+/// Adds exchanges by operation and axes, in the order in which they are first found.
+pub(super) fn summary(found: &[HloCollective], mesh: &Mesh) -> Vec<Collective> {
+    let mut summary: Vec<Collective> = Vec::new();
+    for collective in found {
+        let axes = axes(&collective.group, mesh);
+        let devices = if collective.group.is_empty() { mesh.devices() } else { collective.group.len() };
+        let moved_bytes = moved_bytes(collective.kind, collective.operand_bytes, devices as u64);
+        let same = |known: &&mut Collective| known.kind == collective.kind && known.axes == axes;
+        match summary.iter_mut().find(same) {
+            Some(known) => {
+                known.count += 1;
+                known.operand_bytes += collective.operand_bytes;
+                known.moved_bytes += moved_bytes;
+            }
+            None => summary.push(Collective {
+                kind: collective.kind.to_owned(),
+                axes,
+                count: 1,
+                operand_bytes: collective.operand_bytes,
+                moved_bytes,
+            }),
+        }
+    }
+    summary
+}
+
+/// Returns the names of the axes along which a group of devices differs; those of all axes for an empty group.
+fn axes(group: &[u64], mesh: &Mesh) -> Vec<String> {
+    let all = (0..mesh.axes().len()).map(|axis| axis as Axis);
+    let differs = |axis: &Axis| {
+        let position = |device: &u64| mesh.coordinate(*device as usize % mesh.devices(), *axis);
+        group.first().is_none_or(|first| group.iter().any(|device| position(device) != position(first)))
+    };
+    let named = all.filter(|&axis| mesh.size(axis) > 1).filter(differs);
+    named.map(|axis| mesh.name(axis).to_owned()).collect()
+}
+
+/// Returns the bytes that each of `devices` must send at least.
+fn moved_bytes(kind: &str, operand: u64, devices: u64) -> u64 {
+    let others = devices.saturating_sub(1);
+    match kind {
+        // A reduction of the parts, then a gather of the sums.
+        "all-reduce" => 2 * operand * others / devices.max(1),
+        "all-gather" => operand * others,
+        "collective-permute" => operand,
+        // Each device keeps its own part.
+        _ => operand * others / devices.max(1),
+    }
+}
+
+/// Returns the least time of the exchanges: all links of a chip busy in both directions.
+pub(super) fn seconds(collectives: &[Collective], spec: &Spec) -> f64 {
+    let bytes: u64 = collectives.iter().map(|collective| collective.moved_bytes).sum();
+    bytes as f64 / spec.link_bytes_per_second()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn exchanges_are_added_by_operation_and_axes() {
+        let mesh = Mesh::new(&[("data".to_owned(), 2), ("model".to_owned(), 4)]).unwrap();
+        let found = |kind, operand_bytes, group: &[u64]| HloCollective { kind, operand_bytes, group: group.to_vec() };
+        let all = [
+            found("all-reduce", 100, &[0, 4]),
+            found("all-reduce", 60, &[0, 4]),
+            found("all-reduce", 80, &[0, 1, 2, 3]),
+            found("all-gather", 10, &[]),
+            found("collective-permute", 7, &[0, 1, 2, 3]),
+        ];
+        let summary: Vec<_> = summary(&all, &mesh)
+            .into_iter()
+            .map(|c| (c.kind, c.axes.join("+"), c.count, c.operand_bytes, c.moved_bytes))
+            .collect();
+        let expected = [
+            ("all-reduce", "data", 2, 160, 160),
+            ("all-reduce", "model", 1, 80, 120),
+            ("all-gather", "data+model", 1, 10, 70),
+            ("collective-permute", "model", 1, 7, 7),
+        ];
+        let expected = expected.map(|(kind, axes, n, o, m)| (kind.to_owned(), axes.to_owned(), n, o, m));
+        assert_eq!(summary, expected);
+    }
+}

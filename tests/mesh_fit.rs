@@ -1,0 +1,99 @@
+//! The communication of a step on a mesh, as golden numbers: on the CPU plugin, and ahead of time for a slice.
+
+mod common;
+
+use burn::backend::Autodiff;
+use burn_tpu::fit::{Collective, Fit, FitReport, Verdict};
+use burn_tpu::{Fsdp, Mesh, PlacementRule, Replicate, Tpu, TpuDevice, place};
+use burn_tpu_graph::lower::{Argument, lower};
+use burn_tpu_pjrt::{Client, ClientOptions, CompileOptions, HloModule, PluginKind};
+use burn_tpu_runtime::testing;
+use burn_tpu_workspace::models::{Images, Mlp, adam, train_step};
+use common::programs;
+
+type B = Autodiff<Tpu<f32>>;
+
+const BATCH: usize = 128;
+
+/// The parameters of the [`Mlp`].
+const PARAMETERS: u64 = 784 * 512 + 512 + 512 * 256 + 256 + 256 * 10 + 10;
+
+fn data(devices: usize) -> Mesh {
+    Mesh::new().axis("data", devices)
+}
+
+fn model(device: &TpuDevice, rule: &impl PlacementRule) -> Mlp<B> {
+    place(Mlp::new(device), rule).unwrap()
+}
+
+#[test]
+fn data_parallel_training_is_one_all_reduce() {
+    let Some(plugin) = programs::plugin(PluginKind::Cpu, "BURN_TPU_REQUIRE_PLUGIN") else { return };
+    let build = |device: &burn_tpu_runtime::Device| (model(&(*device).into(), &Replicate), adam(), None);
+    let step = |(model, mut optimizer, _), device: &burn_tpu_runtime::Device| {
+        let batch = Images::synthetic(BATCH, 0, &(*device).into());
+        let (model, loss) = train_step(model, &mut optimizer, 1e-3, batch);
+        (model, optimizer, Some(loss))
+    };
+    let programs = testing::recorded_on(data(8), build, step).unwrap();
+    let [program] = &programs[..] else { panic!("{} programs", programs.len()) };
+    let placement = program.placement().unwrap();
+    let lowered = lower(program).unwrap();
+    let local = |argument: &Argument| match argument {
+        Argument::Parameter { index, ty, .. } => placement.parameters[*index as usize].local(ty, &placement.mesh),
+        Argument::Slots { ty, .. } => ty.clone(),
+    };
+    let specs: Vec<_> = lowered.arguments.iter().map(|argument| programs::spec(&local(argument))).collect();
+    let text = burn_tpu_pjrt::Program::stablehlo(lowered.text.as_str(), specs).unwrap();
+    let client = Client::new(plugin, &ClientOptions::cpu(8).unwrap()).unwrap();
+    let options = CompileOptions::default().partitions(8).shardy(true);
+    let executable = client.compile(&text, &options).unwrap();
+    let code = executable.executable().optimized_program().unwrap().code;
+    let found = HloModule::parse(&code).unwrap().collectives;
+    // All gradients and the loss.
+    let [one] = &found[..] else { panic!("{found:?}") };
+    assert_eq!((one.kind, one.operand_bytes), ("all-reduce", 4 * (PARAMETERS + 1)), "{one:?}");
+}
+
+fn fit(mesh: Mesh, rule: &impl PlacementRule) -> FitReport {
+    let build = |device: &TpuDevice| (model(device, rule), adam(), None);
+    let step = |(model, mut optimizer, _), device: &TpuDevice| {
+        let (model, loss) = train_step(model, &mut optimizer, 1e-3, Images::synthetic(BATCH, 0, device));
+        (model, optimizer, Some(loss))
+    };
+    let fit = Fit::new().unwrap().slices(["v5e:2x2".parse().unwrap()]).samples(BATCH as u64).mesh(mesh);
+    fit.run(build, step).unwrap()
+}
+
+fn total(collectives: &[Collective], kind: &str) -> (usize, u64) {
+    let of_kind = || collectives.iter().filter(|collective| collective.kind == kind);
+    (of_kind().map(|collective| collective.count).sum(), of_kind().map(|collective| collective.operand_bytes).sum())
+}
+
+#[test]
+fn memory_and_communication_on_a_slice_follow_the_layout() {
+    if !common::has_libtpu() {
+        return;
+    }
+    let whole = fit(data(4), &Replicate);
+    let split = fit(data(4), &Fsdp { axis: "data", min_bytes: 1024 });
+    let [whole, split] = [&whole.slices[0], &split.slices[0]];
+    assert_eq!((&whole.verdict, &split.verdict), (&Verdict::Fits, &Verdict::Fits));
+    // All gradients and the loss.
+    let [one] = &whole.collectives[..] else { panic!("{:?}", whole.collectives) };
+    let expected = ("all-reduce", 1, 4 * (PARAMETERS + 1));
+    assert_eq!((one.kind.as_str(), one.count, one.operand_bytes), expected);
+    assert_eq!(one.axes, ["data"]);
+    // The batch is smaller than the weights, so some of the products exchange it instead.
+    for (kind, most_count, most_bytes) in
+        [("all-reduce", 3, 2_242_604), ("all-gather", 6, 285_056), ("all-to-all", 2, 98_304), ("reduce-scatter", 0, 0)]
+    {
+        let (count, bytes) = total(&split.collectives, kind);
+        assert!(count <= most_count && bytes <= most_bytes, "{kind}: {:?}", split.collectives);
+    }
+    // Weights and two moments in f32, nearly all of them split in four.
+    assert!(whole.memory.argument_bytes > 12 * PARAMETERS, "{:?}", whole.memory);
+    assert!(split.memory.argument_bytes < 12 * PARAMETERS / 3, "{:?}", split.memory);
+    let speed = whole.speed.unwrap();
+    assert!(speed.communication_seconds > 0.0 && whole.mesh.as_deref() == Some("data=4"));
+}
