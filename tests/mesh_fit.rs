@@ -55,13 +55,13 @@ fn data_parallel_training_is_one_all_reduce() {
     assert_eq!((one.kind, one.operand_bytes), ("all-reduce", 4 * (PARAMETERS + 1)), "{one:?}");
 }
 
-fn fit(mesh: Mesh, rule: &impl PlacementRule) -> FitReport {
+fn fit(slice: &str, mesh: Mesh, rule: &impl PlacementRule) -> FitReport {
     let build = |device: &TpuDevice| (model(device, rule), adam(), None);
     let step = |(model, mut optimizer, _), device: &TpuDevice| {
         let (model, loss) = train_step(model, &mut optimizer, 1e-3, Images::synthetic(BATCH, 0, device));
         (model, optimizer, Some(loss))
     };
-    let fit = Fit::new().unwrap().slices(["v5e:2x2".parse().unwrap()]).samples(BATCH as u64).mesh(mesh);
+    let fit = Fit::new().unwrap().slices([slice.parse().unwrap()]).samples(BATCH as u64).mesh(mesh);
     fit.run(build, step).unwrap()
 }
 
@@ -75,8 +75,8 @@ fn memory_and_communication_on_a_slice_follow_the_layout() {
     if !common::has_libtpu() {
         return;
     }
-    let whole = fit(data(4), &Replicate);
-    let split = fit(data(4), &Fsdp { axis: "data", min_bytes: 1024 });
+    let whole = fit("v5e:2x2", data(4), &Replicate);
+    let split = fit("v5e:2x2", data(4), &Fsdp { axis: "data", min_bytes: 1024 });
     let [whole, split] = [&whole.slices[0], &split.slices[0]];
     assert_eq!((&whole.verdict, &split.verdict), (&Verdict::Fits, &Verdict::Fits));
     // All gradients and the loss.
@@ -96,4 +96,18 @@ fn memory_and_communication_on_a_slice_follow_the_layout() {
     assert!(split.memory.argument_bytes < 12 * PARAMETERS / 3, "{:?}", split.memory);
     let speed = whole.speed.unwrap();
     assert!(speed.communication_seconds > 0.0 && whole.mesh.as_deref() == Some("data=4"));
+}
+
+#[test]
+fn slices_communicate_over_the_data_centers_network() {
+    if !common::has_libtpu() {
+        return;
+    }
+    let report = fit("2xv5e:2x2", Mesh::new().axis("slice", 2).axis("data", 4), &Replicate);
+    let report = &report.slices[0];
+    assert_eq!((&report.verdict, report.chips, report.devices), (&Verdict::Fits, 8, 8));
+    let between = report.collectives.iter().filter(|collective| collective.across_slices);
+    let [between] = &between.collect::<Vec<_>>()[..] else { panic!("{:?}", report.collectives) };
+    assert_eq!((between.kind.as_str(), &between.axes[..]), ("all-reduce", &["slice".to_owned()][..]));
+    println!("{:?}", report.collectives);
 }

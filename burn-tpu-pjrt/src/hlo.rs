@@ -28,6 +28,8 @@ pub struct HloModule {
 pub struct HloCollective {
     /// The operation: `all-reduce`, `all-gather`, `reduce-scatter`, `all-to-all` or `collective-permute`.
     pub kind: &'static str,
+    /// Whether it connects slices, over the data center's network. libtpu writes it as a send to its runtime.
+    pub across_slices: bool,
     /// The bytes that a device gives.
     pub operand_bytes: u64,
     /// The first group of devices (by partition) that communicate with each other; empty if all do, or if the plugin writes
@@ -37,6 +39,9 @@ pub struct HloCollective {
 
 /// The operations that exchange values between devices.
 const COLLECTIVES: [&str; 5] = ["all-reduce", "all-gather", "reduce-scatter", "all-to-all", "collective-permute"];
+
+/// The attribute of a send between slices. Its value is the operation, such as `ALL_REDUCE`.
+const BETWEEN_SLICES: &str = "_xla_megascale_transfer_type";
 
 /// One instruction.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -62,6 +67,7 @@ pub struct HloInstruction {
     called: Vec<u64>,
     channel: u64,
     group: Vec<u64>,
+    between_slices: Option<String>,
 }
 
 /// An array's element type, shape and memory.
@@ -225,14 +231,26 @@ fn collectives(computations: &[Computation]) -> Vec<HloCollective> {
     let mut channels = HashSet::new();
     let mut found = Vec::new();
     for instruction in all() {
-        let opcode = instruction.opcode.strip_suffix("-start").unwrap_or(&instruction.opcode);
-        let Some(kind) = COLLECTIVES.into_iter().find(|kind| *kind == opcode) else { continue };
+        let Some(kind) = instruction.collective() else { continue };
         if instruction.channel == 0 || channels.insert((kind, instruction.channel)) {
             let operand_bytes = instruction.operands.iter().filter_map(|id| bytes.get(id)).sum();
-            found.push(HloCollective { kind, operand_bytes, group: instruction.group.clone() });
+            let across_slices = instruction.between_slices.is_some();
+            found.push(HloCollective { kind, across_slices, operand_bytes, group: instruction.group.clone() });
         }
     }
     found
+}
+
+impl HloInstruction {
+    /// Returns the operation, if this instruction begins an exchange between devices.
+    fn collective(&self) -> Option<&'static str> {
+        let name = match &self.between_slices {
+            Some(operation) if self.opcode == "send" => &operation.to_lowercase().replace('_', "-"),
+            Some(_) => return None,
+            None => self.opcode.strip_suffix("-start").unwrap_or(&self.opcode),
+        };
+        COLLECTIVES.into_iter().find(|kind| *kind == name)
+    }
 }
 
 /// Returns the instructions of the entry computation and of the computations that it calls, except those of fusions and
@@ -287,6 +305,7 @@ fn read_instruction(message: &[u8]) -> Option<HloInstruction> {
             35 => instruction.id = number(field)?,
             36 => numbers(field, &mut instruction.operands)?,
             38 => numbers(field, &mut instruction.called)?,
+            68 => walk(bytes(field)?, |_, entry| read_attribute(bytes(entry)?, &mut instruction.between_slices))?,
             49 if instruction.group.is_empty() => read_group(bytes(field)?, &mut instruction.group)?,
             87 => read_device_list(bytes(field)?, &mut instruction.group)?,
             _ => {}
@@ -294,6 +313,23 @@ fn read_instruction(message: &[u8]) -> Option<HloInstruction> {
         Some(())
     })?;
     Some(instruction)
+}
+
+/// Reads an entry of `FrontendAttributes`.
+fn read_attribute(message: &[u8], between_slices: &mut Option<String>) -> Option<()> {
+    let (mut key, mut value) = (String::new(), String::new());
+    walk(message, |field_number, field| {
+        match field_number {
+            1 => key = text(field)?,
+            2 => value = text(field)?,
+            _ => {}
+        }
+        Some(())
+    })?;
+    if key == BETWEEN_SLICES {
+        *between_slices = Some(value.trim_matches('"').to_owned());
+    }
+    Some(())
 }
 
 /// Reads a `ReplicaGroup`.

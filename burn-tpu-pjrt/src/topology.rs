@@ -17,8 +17,13 @@ use crate::plugin::Plugin;
 use crate::process::CompileGuard;
 use crate::program::Program;
 
-/// The known options, all of type text: the first two are libtpu's, the last one is the CUDA plugin's.
-const KNOWN_OPTIONS: [&str; 3] = ["chip_config_name", "topology", "target_config"];
+/// The known options with a value of their type. The last one is the CUDA plugin's, the others are libtpu's.
+static KNOWN_OPTIONS: [(&str, Value); 4] = [
+    ("chip_config_name", Value::String(String::new())),
+    ("topology", Value::String(String::new())),
+    ("num_slices", Value::Int(0)),
+    ("target_config", Value::String(String::new())),
+];
 
 /// A set of devices as a compiler sees them. Clones share it.
 #[derive(Clone, Debug)]
@@ -42,16 +47,17 @@ unsafe impl Sync for Owned {}
 
 impl TopologyDescription {
     /// Creates a topology by name. libtpu knows names such as `v5e:2x2`, `v4:2x2x1`, `v6e:2x2`, `tpu7x:2x2x1`; the CPU
-    /// plugin has no topologies.
+    /// plugin has no topologies. With the option `num_slices`, it is as many slices of that name, connected by the data
+    /// center's network; a program for it needs a device assignment.
     ///
     /// # Errors
-    /// [`PjrtError::Option`] for an empty name (which libtpu reads as `v2:2x2`) or an unknown option, [`PjrtError::Call`]
-    /// for a name that the plugin does not know.
+    /// [`PjrtError::Option`] for an empty name (which libtpu reads as `v2:2x2`), an unknown option or one of another type,
+    /// [`PjrtError::Call`] for a name that the plugin does not know.
     #[tracing::instrument(name = "pjrt.create_topology", skip(plugin, options))]
-    pub fn new(plugin: Plugin, name: &str, options: &[(&str, &str)]) -> Result<TopologyDescription> {
+    pub fn new(plugin: Plugin, name: &str, options: &[(&str, Value)]) -> Result<TopologyDescription> {
         check(name, options)?;
         let api = plugin.api();
-        let values: Vec<_> = options.iter().map(|(key, value)| ((*key).to_owned(), Value::from(*value))).collect();
+        let values: Vec<_> = options.iter().map(|(key, value)| ((*key).to_owned(), value.clone())).collect();
         let raw_values = RawValues::new(&values);
         let mut args = PJRT_TopologyDescription_Create_Args::new();
         args.topology_name = name.as_ptr().cast();
@@ -141,15 +147,26 @@ impl TopologyDescription {
     }
 }
 
-fn check(name: &str, options: &[(&str, &str)]) -> Result<()> {
+fn check(name: &str, options: &[(&str, Value)]) -> Result<()> {
     let refuse = |name: &str, reason: String| Err(PjrtError::Option { name: name.to_owned(), reason });
     if name.trim().is_empty() {
         return refuse("topology name", "it is empty; name one, such as v5e:2x2".into());
     }
-    match options.iter().find(|(key, _)| !KNOWN_OPTIONS.contains(key)) {
-        Some((key, _)) => refuse(key, format!("not known; known are {}", KNOWN_OPTIONS.join(", "))),
-        None => Ok(()),
+    for (key, value) in options {
+        let known = KNOWN_OPTIONS.iter().find(|(known, _)| known == key);
+        let Some((_, expected)) = known else {
+            let names: Vec<&str> = KNOWN_OPTIONS.iter().map(|(known, _)| *known).collect();
+            return refuse(key, format!("not known; known are {}", names.join(", ")));
+        };
+        match value {
+            Value::Int(count) if *count < 1 => return refuse(key, format!("it is {count}, not at least 1")),
+            _ if value.type_name() != expected.type_name() => {
+                return refuse(key, format!("it is {}, not {}", value.type_name(), expected.type_name()));
+            }
+            _ => {}
+        }
     }
+    Ok(())
 }
 
 impl Owned {
@@ -202,7 +219,10 @@ mod tests {
     #[test]
     fn empty_names_and_unknown_options_are_refused() {
         assert!(check("", &[]).unwrap_err().to_string().contains("empty"));
-        assert!(check("v5e:2x2", &[("chip_config", "megacore")]).unwrap_err().to_string().contains("not known"));
-        assert!(check("v5e:2x2", &[("chip_config_name", "megacore")]).is_ok());
+        let refused = |option| check("v5e:2x2", &[option]).unwrap_err().to_string();
+        assert!(refused(("chip_config", "megacore".into())).contains("not known"));
+        assert!(refused(("num_slices", "2".into())).contains("a string, not an integer"));
+        assert!(refused(("num_slices", 0.into())).contains("not at least 1"));
+        assert!(check("v5e:2x2", &[("chip_config_name", "megacore".into()), ("num_slices", 2.into())]).is_ok());
     }
 }

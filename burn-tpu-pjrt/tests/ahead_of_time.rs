@@ -36,7 +36,7 @@ fn topologies_are_described_by_name() {
     assert!(v5e.devices()[0].kind.contains("v5"), "{}", v5e.devices()[0].kind);
     let coords = v5e.devices()[3].attributes.get("coords");
     assert!(matches!(coords, Some(Value::Ints(coords)) if coords.len() == 3), "{coords:?}");
-    let megacore = TopologyDescription::new(libtpu, "v4:2x2x1", &[("chip_config_name", "megacore")]).unwrap();
+    let megacore = TopologyDescription::new(libtpu, "v4:2x2x1", &[("chip_config_name", "megacore".into())]).unwrap();
     assert_eq!(megacore.devices().len(), 4);
     let unknown = TopologyDescription::new(libtpu, "v99:2x2", &[]).unwrap_err();
     assert_eq!(unknown.code(), Some(Code::InvalidArgument), "{unknown}");

@@ -51,7 +51,7 @@ impl Generation {
 
     /// Returns the topology of one chip.
     pub fn chip(self) -> Topology {
-        Topology { generation: self, dims: [1, 1, 1] }
+        Topology { generation: self, dims: [1, 1, 1], slices: 1 }
     }
 }
 
@@ -73,15 +73,19 @@ impl FromStr for Generation {
     }
 }
 
-/// A slice of chips: `v5e:2x2`, `v4:2x2x1`.
+/// A slice of chips: `v5e:2x2`, `v4:2x2x1`; or several equal slices that the data center's network connects: `2xv5e:16x16`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Topology {
     generation: Generation,
     dims: [u32; 3],
+    slices: u32,
 }
 
 /// An upper bound of the chips of a slice: a v5p pod has 8960, a TPU7x pod 9216.
 const MOST_CHIPS: u32 = 10_000;
+
+/// An upper bound of the number of slices.
+const MOST_SLICES: u32 = 256;
 
 impl Topology {
     /// Returns the generation of the chips.
@@ -89,16 +93,30 @@ impl Topology {
         self.generation
     }
 
-    /// Returns the number of chips.
+    /// Returns the number of chips of all slices.
     pub fn chips(self) -> usize {
-        self.dims.iter().product::<u32>() as usize
+        (self.dims.iter().product::<u32>() * self.slices) as usize
+    }
+
+    /// Returns the number of slices.
+    pub fn slices(self) -> usize {
+        self.slices as usize
+    }
+
+    /// Returns one of the slices.
+    pub fn slice(self) -> Topology {
+        Topology { slices: 1, ..self }
     }
 }
 
 impl Display for Topology {
-    /// Writes the name as libtpu does: with two sizes for v5e and v6e, with three for the others.
+    /// Writes the name as libtpu does: with two sizes for v5e and v6e, with three for the others. The number of slices
+    /// precedes it, if there are several.
     fn fmt(&self, f: &mut Formatter<'_>) -> std::fmt::Result {
         let [x, y, z] = self.dims;
+        if self.slices > 1 {
+            write!(f, "{}x", self.slices)?;
+        }
         write!(f, "{}:{x}x{y}", self.generation)?;
         if self.generation.is_cubic() { write!(f, "x{z}") } else { Ok(()) }
     }
@@ -111,6 +129,12 @@ impl FromStr for Topology {
         let Some((generation, sizes)) = name.split_once(':') else {
             return Err(invalid(name, "is not GENERATION:AxB or GENERATION:AxBxC, such as v5e:2x2 or v4:2x2x1"));
         };
+        let (slices, generation) = match generation.split_once('x') {
+            Some((slices, generation)) if slices.starts_with(|c: char| c.is_ascii_digit()) => (slices, generation),
+            _ => ("1", generation),
+        };
+        let slices = slices.parse().ok().filter(|slices| (1..=MOST_SLICES).contains(slices));
+        let slices = slices.ok_or_else(|| invalid(name, format!("needs 1 to {MOST_SLICES} slices")))?;
         let generation: Generation = generation.parse()?;
         let parsed: Option<Vec<u32>> = sizes.split('x').map(|size| size.parse().ok().filter(|&n| n > 0)).collect();
         let dims = match parsed.as_deref() {
@@ -125,7 +149,7 @@ impl FromStr for Topology {
         if chips.is_none_or(|chips| chips > MOST_CHIPS) {
             return Err(invalid(name, format!("has more than {MOST_CHIPS} chips, the largest slice there is")));
         }
-        Ok(Topology { generation, dims })
+        Ok(Topology { generation, dims, slices })
     }
 }
 
@@ -197,11 +221,14 @@ mod tests {
 
     #[test]
     fn names_parse_and_print_as_in_libtpu() {
-        for name in ["v4:2x2x1", "v5e:2x2", "v5p:4x4x4", "v6e:16x16", "tpu7x:2x2x1"] {
+        for name in ["v4:2x2x1", "v5e:2x2", "v5p:4x4x4", "v6e:16x16", "tpu7x:2x2x1", "2xv5e:16x16", "16xtpu7x:2x2x1"] {
             assert_eq!(name.parse::<Topology>().unwrap().to_string(), name);
         }
         assert_eq!("v4:2x2".parse::<Topology>().unwrap().to_string(), "v4:2x2x1");
         assert_eq!("v5e:4x8".parse::<Topology>().unwrap().chips(), 32);
+        let several = "3xv5e:4x8".parse::<Topology>().unwrap();
+        assert_eq!((several.chips(), several.slices(), several.slice().to_string()), (96, 3, "v5e:4x8".to_owned()));
+        assert_eq!("1xv5e:2x2".parse::<Topology>().unwrap().to_string(), "v5e:2x2");
         assert_eq!(Generation::V6e.chip().to_string(), "v6e:1x1");
     }
 
@@ -219,6 +246,9 @@ mod tests {
             ("v5e:-1x2", "sizes"),
             ("v5p:4294967295x4294967295x4294967295", "more than"),
             ("v5e:1000x1000", "more than"),
+            ("0xv5e:2x2", "1 to 256 slices"),
+            ("2000xv5e:2x2", "1 to 256 slices"),
+            ("2x:2x2", "known are v4"),
         ] {
             let error = name.parse::<Topology>().unwrap_err();
             assert!(matches!(error, TpuError::Topology { .. }) && error.to_string().contains(part), "{name}: {error}");

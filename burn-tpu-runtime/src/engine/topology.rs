@@ -12,7 +12,7 @@ use crate::topology::{Described, Topology};
 use crate::{Device, TpuOptions};
 use burn_tpu_graph::{Lowered, Op, Program, Sharding, TensorType, lower};
 use burn_tpu_pjrt::PluginKind;
-use burn_tpu_pjrt::{CompileOptions, Plugin, TopologyDescription};
+use burn_tpu_pjrt::{CompileOptions, Plugin, TopologyDescription, Value};
 use parking_lot::Mutex;
 use std::sync::Arc;
 
@@ -74,7 +74,10 @@ impl Slice {
     /// Opens a slice. See [`open`].
     pub(crate) fn open(topology: Topology, options: &TpuOptions) -> Result<Self> {
         let plugin = libtpu(&topology.to_string(), options)?;
-        let description = TopologyDescription::new(plugin, &topology.to_string(), &[]);
+        let slices = topology.slices();
+        let several = [("num_slices", Value::Int(slices as i64))];
+        let slice_options = if slices > 1 { &several[..] } else { &[] };
+        let description = TopologyDescription::new(plugin, &topology.slice().to_string(), slice_options);
         let description = description.map_err(TpuError::pjrt(format!("describing the slice {topology}")))?;
         if description.devices().is_empty() {
             return Err(TpuError::Topology { name: topology.to_string(), rule: "has no devices".into() });

@@ -5,14 +5,22 @@ use super::report::Collective;
 use burn_tpu_graph::{Axis, Mesh};
 use burn_tpu_pjrt::HloCollective;
 
-/// Adds exchanges by operation and axes, in the order in which they are first found.
-pub(super) fn summary(found: &[HloCollective], mesh: &Mesh) -> Vec<Collective> {
+/// Adds exchanges by operation and axes, in the order in which they are first found. The mesh is laid over `slices` slices, one
+/// after the other.
+pub(super) fn summary(found: &[HloCollective], mesh: &Mesh, slices: usize) -> Vec<Collective> {
     let mut summary: Vec<Collective> = Vec::new();
     for collective in found {
-        let axes = axes(&collective.group, mesh);
-        let devices = if collective.group.is_empty() { mesh.devices() } else { collective.group.len() };
+        let across_slices = collective.across_slices;
+        let axes = if across_slices { axes_across(mesh, slices) } else { axes(&collective.group, mesh) };
+        let devices = match collective.group.len() {
+            _ if across_slices => slices,
+            0 => mesh.devices(),
+            devices => devices,
+        };
         let moved_bytes = moved_bytes(collective.kind, collective.operand_bytes, devices as u64);
-        let same = |known: &&mut Collective| known.kind == collective.kind && known.axes == axes;
+        let same = |known: &&mut Collective| {
+            known.kind == collective.kind && known.across_slices == across_slices && known.axes == axes
+        };
         match summary.iter_mut().find(same) {
             Some(known) => {
                 known.count += 1;
@@ -22,6 +30,7 @@ pub(super) fn summary(found: &[HloCollective], mesh: &Mesh) -> Vec<Collective> {
             None => summary.push(Collective {
                 kind: collective.kind.to_owned(),
                 axes,
+                across_slices,
                 count: 1,
                 operand_bytes: collective.operand_bytes,
                 moved_bytes,
@@ -42,6 +51,21 @@ fn axes(group: &[u64], mesh: &Mesh) -> Vec<String> {
     named.map(|axis| mesh.name(axis).to_owned()).collect()
 }
 
+/// Returns the names of the axes along which devices are in different slices.
+fn axes_across(mesh: &Mesh, slices: usize) -> Vec<String> {
+    let devices_of_one = mesh.devices() / slices.max(1);
+    let slice_of = |device: usize| device / devices_of_one.max(1);
+    let all = (0..mesh.axes().len()).map(|axis| axis as Axis);
+    let crosses = |axis: &Axis| {
+        let only_here = |device: &usize| {
+            (0..mesh.axes().len())
+                .all(|other| other == usize::from(*axis) || mesh.coordinate(*device, other as Axis) == 0)
+        };
+        (0..mesh.devices()).filter(only_here).any(|device| slice_of(device) != 0)
+    };
+    all.filter(crosses).map(|axis| mesh.name(axis).to_owned()).collect()
+}
+
 /// Returns the bytes that each of `devices` must send at least.
 fn moved_bytes(kind: &str, operand: u64, devices: u64) -> u64 {
     let others = devices.saturating_sub(1);
@@ -55,10 +79,15 @@ fn moved_bytes(kind: &str, operand: u64, devices: u64) -> u64 {
     }
 }
 
-/// Returns the least time of the exchanges: all links of a chip busy in both directions.
+/// Returns the least time of the exchanges: all links of a chip busy in both directions, and beside them its part of the data
+/// center's network, if its rate is known.
 pub(super) fn seconds(collectives: &[Collective], spec: &Spec) -> f64 {
-    let bytes: u64 = collectives.iter().map(|collective| collective.moved_bytes).sum();
-    bytes as f64 / spec.link_bytes_per_second()
+    let bytes = |across_slices: bool| {
+        let on_network = collectives.iter().filter(|collective| collective.across_slices == across_slices);
+        on_network.map(|collective| collective.moved_bytes).sum::<u64>() as f64
+    };
+    let network = spec.network_bytes_per_second().map_or(0.0, |rate| bytes(true) / rate);
+    network.max(bytes(false) / spec.link_bytes_per_second())
 }
 
 #[cfg(test)]
@@ -68,25 +97,32 @@ mod tests {
     #[test]
     fn exchanges_are_added_by_operation_and_axes() {
         let mesh = Mesh::new(&[("data".to_owned(), 2), ("model".to_owned(), 4)]).unwrap();
-        let found = |kind, operand_bytes, group: &[u64]| HloCollective { kind, operand_bytes, group: group.to_vec() };
+        let found = |kind, operand_bytes, group: &[u64]| HloCollective {
+            kind,
+            across_slices: false,
+            operand_bytes,
+            group: group.to_vec(),
+        };
         let all = [
             found("all-reduce", 100, &[0, 4]),
             found("all-reduce", 60, &[0, 4]),
             found("all-reduce", 80, &[0, 1, 2, 3]),
             found("all-gather", 10, &[]),
             found("collective-permute", 7, &[0, 1, 2, 3]),
+            HloCollective { across_slices: true, ..found("all-reduce", 50, &[]) },
         ];
-        let summary: Vec<_> = summary(&all, &mesh)
+        let summary: Vec<_> = summary(&all, &mesh, 2)
             .into_iter()
-            .map(|c| (c.kind, c.axes.join("+"), c.count, c.operand_bytes, c.moved_bytes))
+            .map(|c| (c.kind, c.axes.join("+"), c.across_slices, c.count, c.operand_bytes, c.moved_bytes))
             .collect();
         let expected = [
-            ("all-reduce", "data", 2, 160, 160),
-            ("all-reduce", "model", 1, 80, 120),
-            ("all-gather", "data+model", 1, 10, 70),
-            ("collective-permute", "model", 1, 7, 7),
+            ("all-reduce", "data", false, 2, 160, 160),
+            ("all-reduce", "model", false, 1, 80, 120),
+            ("all-gather", "data+model", false, 1, 10, 70),
+            ("collective-permute", "model", false, 1, 7, 7),
+            ("all-reduce", "data", true, 1, 50, 50),
         ];
-        let expected = expected.map(|(kind, axes, n, o, m)| (kind.to_owned(), axes.to_owned(), n, o, m));
+        let expected = expected.map(|(kind, axes, a, n, o, m)| (kind.to_owned(), axes.to_owned(), a, n, o, m));
         assert_eq!(summary, expected);
     }
 }

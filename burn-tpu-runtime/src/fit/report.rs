@@ -106,6 +106,8 @@ pub struct Collective {
     pub kind: String,
     /// The axes of the mesh along which the devices communicate.
     pub axes: Vec<String>,
+    /// Whether it connects slices, over the data center's network (DCN), and not the chips of a slice (ICI).
+    pub across_slices: bool,
     /// The number of exchanges. Those in the body of a loop count once.
     pub count: usize,
     /// The bytes that a device gives.
@@ -181,8 +183,9 @@ pub struct Speed {
     /// The roofline time: the larger of the matrix operations at the peak rate and the bytes at the peak bandwidth. It
     /// is a lower bound of the step time.
     pub roofline_seconds: f64,
-    /// The least time of the communication: the bytes that each device must send, at the rate of all links of its chip. 0
-    /// on one device.
+    /// The least time of the communication: the bytes that each device must send, at the rate of all links of its chip, or
+    /// at its part of the data center's network if that takes longer. 0 on one device. A step that hides its communication
+    /// takes at least the longer of this time and the roofline time; one that hides none takes at least their sum.
     pub communication_seconds: f64,
     /// The fraction of the device's peak rate that the step would use at the roofline time, which is the best possible
     /// model-FLOPs utilisation.

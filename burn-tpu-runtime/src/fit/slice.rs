@@ -70,7 +70,8 @@ pub(super) fn fit(slice: Topology, step: &Prepared, fit: &Fit) -> SliceFit {
         Ok(programs) => {
             let mesh = step.programs.iter().find_map(|(program, _)| Some(program.placement()?.mesh.clone()));
             let found: Vec<_> = programs.iter().flat_map(|program| &program.collectives).cloned().collect();
-            report.collectives = mesh.as_ref().map_or_else(Vec::new, |mesh| collectives::summary(&found, mesh));
+            report.collectives =
+                mesh.as_ref().map_or_else(Vec::new, |mesh| collectives::summary(&found, mesh, slice.slices()));
             // A device has its part of the work.
             let part = 1.0 / mesh.as_ref().map_or(1, Mesh::devices) as f64;
             let (matrix_flops, flops) = (step.cost.matrix_flops() as f64 * part, step.cost.flops() as f64 * part);
@@ -238,8 +239,8 @@ fn needed_bytes(message: &str) -> Option<u64> {
     words.filter(|word| word.contains('.')).find_map(size)
 }
 
-/// Returns the speed of a step on one device, without its communication: no program is faster than its matrix operations at the peak rate, or its bytes at the
-/// peak bandwidth. The programs of a step run one after another, so their times are added.
+/// Returns the speed of a step on one device, without its communication: no program is faster than its matrix operations at
+/// the peak rate, or its bytes at the peak bandwidth. The programs of a step run one after another, so their times are added.
 fn speed(programs: &[Compiled], matrix_flops: f64, flops: f64, spec: &super::Spec) -> Speed {
     let sum = |of: fn(&Compiled) -> u64| programs.iter().map(of).sum::<u64>();
     let hbm_bytes = sum(|program| program.hbm_bytes);

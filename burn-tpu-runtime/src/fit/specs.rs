@@ -19,6 +19,8 @@ pub struct Spec {
     pub hbm_gb_per_s: f64,
     /// The bandwidth of a chip's links to other chips, all together, in 10^9 bytes per second.
     pub ici_gb_per_s: f64,
+    /// A chip's part of the data center's network, which connects slices, in 10^9 bytes per second, if it is published.
+    pub dcn_gb_per_s: Option<f64>,
     /// The peak rate of bf16 matrix products in 10^12 operations per second.
     pub bf16_tflops: f64,
     /// The edge length of the matrix unit.
@@ -97,6 +99,11 @@ impl Spec {
     /// Returns one device's share of the bandwidth of the chip's links, in bytes per second.
     pub fn link_bytes_per_second(&self) -> f64 {
         self.ici_gb_per_s * 1e9 / f64::from(self.devices_per_chip)
+    }
+
+    /// Returns one device's share of the data center's network, in bytes per second, if it is published.
+    pub fn network_bytes_per_second(&self) -> Option<f64> {
+        Some(self.dcn_gb_per_s? * 1e9 / f64::from(self.devices_per_chip))
     }
 }
 

@@ -128,10 +128,11 @@ fn details(slice: &SliceFit, same: Option<&SliceFit>, f: &mut Formatter<'_>) -> 
     for collective in &slice.collectives {
         writeln!(
             f,
-            "  communication: {} x {} over {}, {} given by each device",
+            "  communication: {} x {} over {}{}, {} given by each device",
             collective.count,
             collective.kind,
             collective.axes.join(" and "),
+            if collective.across_slices { " (between slices)" } else { "" },
             size(collective.operand_bytes)
         )?;
     }
