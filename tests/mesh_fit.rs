@@ -109,5 +109,12 @@ fn slices_communicate_over_the_data_centers_network() {
     let between = report.collectives.iter().filter(|collective| collective.across_slices);
     let [between] = &between.collect::<Vec<_>>()[..] else { panic!("{:?}", report.collectives) };
     assert_eq!((between.kind.as_str(), &between.axes[..]), ("all-reduce", &["slice".to_owned()][..]));
-    println!("{:?}", report.collectives);
+    // The gradients and the loss are first added within a slice, so that each device sends a quarter of them, and padding.
+    let quarter = PARAMETERS + 1;
+    assert!((quarter..quarter * 11 / 10).contains(&between.operand_bytes), "{:?}", report.collectives);
+    let within = report.collectives.iter().filter(|collective| !collective.across_slices);
+    assert!(within.clone().count() > 0 && within.clone().all(|c| c.axes == ["data"]), "{:?}", report.collectives);
+    // The network is slower than the links.
+    let seconds = between.moved_bytes as f64 / 3.125e9;
+    assert_eq!(report.speed.unwrap().communication_seconds, seconds);
 }

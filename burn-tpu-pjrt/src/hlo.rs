@@ -32,7 +32,7 @@ pub struct HloCollective {
     pub across_slices: bool,
     /// The bytes that a device gives.
     pub operand_bytes: u64,
-    /// The first group of devices (by partition) that communicate with each other; empty if all do, or if the plugin writes
+    /// The first group of devices (by partition) that communicate with each other, of a permutation the first pair; empty if all do, or if the plugin writes
     /// groups in a form that is not known here.
     pub group: Vec<u64>,
 }
@@ -307,6 +307,7 @@ fn read_instruction(message: &[u8]) -> Option<HloInstruction> {
             38 => numbers(field, &mut instruction.called)?,
             68 => walk(bytes(field)?, |_, entry| read_attribute(bytes(entry)?, &mut instruction.between_slices))?,
             49 if instruction.group.is_empty() => read_group(bytes(field)?, &mut instruction.group)?,
+            52 if instruction.group.is_empty() => read_pair(bytes(field)?, &mut instruction.group)?,
             87 => read_device_list(bytes(field)?, &mut instruction.group)?,
             _ => {}
         }
@@ -335,6 +336,23 @@ fn read_attribute(message: &[u8], between_slices: &mut Option<String>) -> Option
 /// Reads a `ReplicaGroup`.
 fn read_group(message: &[u8], group: &mut Vec<u64>) -> Option<()> {
     walk(message, |number, field| if number == 1 { numbers(field, group) } else { Some(()) })
+}
+
+/// Reads a `SourceTarget`, except of a device that gives to itself.
+fn read_pair(message: &[u8], group: &mut Vec<u64>) -> Option<()> {
+    let (mut source, mut target) = (0, 0);
+    walk(message, |field_number, field| {
+        match field_number {
+            1 => source = number(field)?,
+            2 => target = number(field)?,
+            _ => {}
+        }
+        Some(())
+    })?;
+    if source != target {
+        *group = vec![source, target];
+    }
+    Some(())
 }
 
 /// Reads the first group of a `CollectiveDeviceListProto`: written out, or as a transposed range.
