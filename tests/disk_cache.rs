@@ -5,7 +5,7 @@
 mod common;
 
 use burn::tensor::{Tensor, TensorData};
-use burn_tpu::{Tpu, TpuDevice, TpuOptions, metrics};
+use burn_tpu::{Mesh, Platform, Tpu, TpuDevice, TpuOptions, metrics};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
@@ -27,7 +27,8 @@ struct Report {
 #[test]
 fn child() {
     let Ok(folder) = std::env::var("DISK_CACHE_TEST_FOLDER") else { return };
-    let device = TpuDevice::cpu(0);
+    let mesh = std::env::var("DISK_CACHE_TEST_MESH").ok().map(|axes| axes.parse::<Mesh>().expect("axes"));
+    let device = mesh.map_or_else(|| TpuDevice::cpu(0), |mesh| TpuDevice::mesh(mesh.on(Platform::Cpu)));
     let options = TpuOptions::development().disk_cache(true).disk_cache_dir(folder);
     options.disk_cache_least_compile(Duration::ZERO).install(&device).expect("first use");
     let x = Tensor::<B, 2>::from_data(TensorData::from([[1.0f32, 2.0], [3.0, 4.0]]), &device);
@@ -127,6 +128,18 @@ fn a_compiler_flag_is_part_of_the_key() {
     assert_eq!((other.compiles, other.hits, other.errors), (cold.compiles, 0, 0), "{other:?}");
     assert_warm(&flagged("--xla_of_another_mind=1"), &cold);
     assert_warm(&run(folder.path()), &cold);
+}
+
+#[test]
+fn a_mesh_is_part_of_the_key() {
+    let Some((folder, cold)) = filled() else { return };
+    let run = |mesh: &str| report(command(folder.path()).env("DISK_CACHE_TEST_MESH", mesh));
+    let first = run("data=2");
+    assert_eq!((first.compiles, first.hits, &first.value), (cold.compiles, 0, &cold.value), "{first:?}");
+    assert_warm(&run("data=2"), &first);
+    // Other axes, so that the batch is not split.
+    let other = run("model=2");
+    assert_eq!((other.compiles, other.hits, other.value), (cold.compiles, 0, cold.value));
 }
 
 #[test]

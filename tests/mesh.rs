@@ -20,7 +20,7 @@ use burn_tpu_workspace::models::{Cnn, GptConfig, Images, Mlp, Supervised, Tokens
 const BATCH: usize = 16;
 
 /// The launches of each thread.
-const LAUNCHES: usize = 400;
+const LAUNCHES: usize = 3_400;
 
 /// Returns one of eight CPU devices and meshes of all of them; `None` without the plugin. Burn keeps one default float type per
 /// device, so each type has devices of its own: `first` is the first chip of all of them.

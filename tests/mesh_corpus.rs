@@ -38,7 +38,7 @@ fn placed(program: &Program, dim: usize, is_split: impl Fn(u32) -> bool) -> Opti
     let results = program.output_types().enumerate();
     let results =
         results.map(|(i, ty)| split(ty, dim).filter(|_| i % 2 == 0).unwrap_or_else(|| Sharding::replicated(ty.rank())));
-    let placement = Placement { mesh: mesh(), results: results.collect(), parameters };
+    let placement = Placement { mesh: mesh(), batch: vec![0], results: results.collect(), parameters };
     let program = program.clone().placed(placement);
     verify(&program).unwrap();
     Some(program)

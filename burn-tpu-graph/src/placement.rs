@@ -32,6 +32,8 @@ use rustc_hash::FxHashMap;
 pub struct Placement {
     /// The devices.
     pub mesh: Mesh,
+    /// The axes that split batches.
+    pub batch: Vec<Axis>,
     /// The sharding of each parameter, by its `index`.
     pub parameters: Vec<Sharding>,
     /// The sharding of each result.
@@ -54,7 +56,7 @@ impl Placement {
         let mut choice = Choice::new(program, mesh, batch);
         let uneven = choice.place_arguments(arrivals);
         let results = choice.place_results();
-        (Self { mesh: mesh.clone(), parameters: choice.parameters, results }, uneven)
+        (Self { mesh: mesh.clone(), batch: batch.to_vec(), parameters: choice.parameters, results }, uneven)
     }
 
     /// The sharding of the parameter with this `index`; `None` if there is none.

@@ -43,12 +43,13 @@ impl Display for Program {
 
 impl Display for Placement {
     fn fmt(&self, f: &mut Formatter<'_>) -> Result {
-        let Placement { mesh, parameters, results } = self;
+        let Placement { mesh, batch, parameters, results } = self;
         let mut line = |name: &str, shardings: &[Sharding]| {
             let named: Vec<_> = shardings.iter().map(|sharding| sharding.named(mesh).to_string()).collect();
             writeln!(f, "{name} {}", named.join(", "))
         };
-        line(&format!("mesh {mesh}\nparameters"), parameters)?;
+        let batch: Vec<&str> = batch.iter().map(|&axis| mesh.name(axis)).collect();
+        line(&format!("mesh {mesh}\nbatches {}\nparameters", batch.join(", ")), parameters)?;
         line("results", results)
     }
 }

@@ -101,7 +101,7 @@ impl Mesh {
     }
 
     /// Returns the number of devices that the sizes ask for; `None` if they ask for all.
-    pub(crate) fn size(&self) -> Option<usize> {
+    pub fn size(&self) -> Option<usize> {
         let sizes = self.axes.iter().map(|(_, size)| match size {
             Size::Of(size) => Some(*size),
             Size::All => None,

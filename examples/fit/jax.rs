@@ -1,8 +1,11 @@
 //! The same step written in JAX, exported by `benches/jax/step_time.py export` and compiled with the same libtpu.
 
 use anyhow::{Context, Result};
+use burn_tpu::Topology;
 use burn_tpu::fit::{FitReport, SliceFit};
-use burn_tpu_pjrt::{CompileOptions, Plugin, PluginKind, Program, TensorSpec, TopologyDescription, Value, discovery};
+use burn_tpu_pjrt::{
+    CompileOptions, HloModule, Plugin, PluginKind, Program, TensorSpec, TopologyDescription, Value, discovery,
+};
 use std::path::Path;
 
 /// The compiler's statistics of a program.
@@ -11,6 +14,8 @@ struct Cost {
     temporary_bytes: f64,
     bytes_accessed: f64,
     flops: f64,
+    /// The bytes that a device gives in exchanges with others.
+    collective_bytes: f64,
 }
 
 /// Prints a table of the ratios of our step to JAX's, for the slices that our step fits.
@@ -21,36 +26,54 @@ pub fn compare(report: &FitReport, folder: &Path, name: &str) -> Result<()> {
     // The program is not run, so its parameter types are not needed.
     let program = Program::stablehlo(text, Vec::<TensorSpec>::new())?;
     let libtpu = Plugin::load(discovery::find(PluginKind::Tpu, None)?.path)?;
-    println!("\n{:<12} {:>22} {:>22} {:>14}", "ours / JAX's", "argument + temporary", "bytes accessed", "FLOPs");
+    println!(
+        "\n{:<12} {:>22} {:>22} {:>14} {:>16}",
+        "ours / JAX's", "argument + temporary", "bytes accessed", "FLOPs", "collective bytes"
+    );
     for slice in report.slices.iter().filter(|slice| slice.fits()) {
-        let jax = Cost::of(&program, TopologyDescription::new(libtpu, &slice.topology, &[])?)?;
+        let jax = Cost::of(&program, libtpu, slice)?;
         let Some(ours) = Cost::ours(slice) else { continue };
         let memory = |cost: &Cost| cost.argument_bytes + cost.temporary_bytes;
         println!(
-            "{:<12} {:>22.3} {:>22.3} {:>14.3}",
+            "{:<12} {:>22.3} {:>22.3} {:>14.3} {:>16}",
             slice.topology,
             memory(&ours) / memory(&jax),
             ours.bytes_accessed / jax.bytes_accessed,
-            ours.flops / jax.flops
+            ours.flops / jax.flops,
+            match jax.collective_bytes {
+                0.0 => "-".into(),
+                bytes => format!("{:.3}", ours.collective_bytes / bytes),
+            }
         );
     }
     Ok(())
 }
 
 impl Cost {
-    fn of(program: &Program, topology: TopologyDescription) -> Result<Self> {
-        let executable = topology.compile(program, &CompileOptions::default())?;
+    fn of(program: &Program, libtpu: Plugin, slice: &SliceFit) -> Result<Self> {
+        let topology: Topology = slice.topology.parse()?;
+        let several = [("num_slices", Value::Int(topology.slices() as i64))];
+        let options = if topology.slices() > 1 { &several[..] } else { &[] };
+        let topology = TopologyDescription::new(libtpu, &topology.slice().to_string(), options)?;
+        let ids: Vec<i32> = topology.devices().iter().map(|device| device.id).collect();
+        let options = match slice.mesh {
+            Some(_) => CompileOptions::default().partitions(ids.len()).shardy(true).device_assignment(vec![ids]),
+            None => CompileOptions::default(),
+        };
+        let executable = topology.compile(program, &options)?;
         let memory = executable.memory_stats()?;
         let costs = executable.cost_analysis()?;
         let figure = |name: &str| match costs.get(name) {
             Some(Value::Float(figure)) => Ok(f64::from(*figure)),
             _ => anyhow::bail!("the compiler does not report {name}"),
         };
+        let collectives = HloModule::parse(&executable.optimized_program()?.code)?.collectives;
         Ok(Self {
             argument_bytes: memory.argument_bytes as f64,
             temporary_bytes: memory.temporary_bytes as f64,
             bytes_accessed: figure("bytes accessed")?,
             flops: figure("flops")?,
+            collective_bytes: collectives.iter().map(|collective| collective.operand_bytes).sum::<u64>() as f64,
         })
     }
 
@@ -61,6 +84,7 @@ impl Cost {
             temporary_bytes: slice.memory.temporary_bytes as f64,
             bytes_accessed: speed.bytes_accessed as f64,
             flops: speed.compiled_flops as f64,
+            collective_bytes: slice.collectives.iter().map(|collective| collective.operand_bytes).sum::<u64>() as f64,
         })
     }
 }

@@ -131,7 +131,8 @@ fn tpu(args: &Args) -> Result<TpuDevice> {
 }
 
 fn on<T: Target>(args: &Args, device: T::Device, begun: Instant) -> Result<Report> {
-    let jax = args.against.as_ref().map(|folder| JaxStep::load(folder, &args.program_name())).transpose()?;
+    let devices = args.mesh.as_ref().and_then(Mesh::size).unwrap_or(1);
+    let jax = args.against.as_ref().map(|folder| JaxStep::load(folder, &args.program_name(), devices)).transpose()?;
     <T::Backend as Backend>::seed(&device, 42);
     let images = || (0..BATCHES).map(|step| Images::synthetic(BATCH, step, &device)).collect();
     let measured = match args.model {

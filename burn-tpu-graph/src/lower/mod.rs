@@ -11,6 +11,7 @@ mod constant;
 mod contract;
 mod control;
 mod division;
+mod exchanged;
 mod index;
 mod movement;
 mod partitioned;
@@ -137,6 +138,7 @@ struct Lowering<'p> {
     values: Vec<Value>,
     packing: slots::Packing,
     mesh: Option<&'p Mesh>,
+    exchanged: exchanged::Exchanged,
     /// The functions written so far that loops call.
     functions: &'p mut Vec<String>,
 }
@@ -150,7 +152,9 @@ impl<'p> Lowering<'p> {
         functions: &'p mut Vec<String>,
     ) -> Result<(Block, Vec<Value>)> {
         let graph = program.graph();
-        let mut lowering = Self { graph, block: Block::function(), values: Vec::new(), packing, mesh, functions };
+        let exchanged = exchanged::Exchanged::of(program);
+        let mut lowering =
+            Self { graph, block: Block::function(), values: Vec::new(), packing, mesh, exchanged, functions };
         let mut parameters_seen = 0;
         for (i, node) in graph.nodes().iter().enumerate() {
             let id = NodeId(i as u32);
@@ -216,6 +220,9 @@ impl<'p> Lowering<'p> {
     /// Returns the op that yields the node's results. Ops that it depends on are written to the block.
     fn statement(&mut self, id: NodeId, op: &Op, operands: Vec<Value>, node: &Node) -> Result<Statement> {
         let block = &mut self.block;
+        if let Some(statement) = self.exchanged.lower(block, id, &operands, node)? {
+            return Ok(statement);
+        }
         let plain = |operands| Ok(Statement::new(op.mnemonic(), operands));
         match op {
             Op::Binary(_) if division::may_divide_by_zero(self.graph, node) => {

@@ -142,7 +142,7 @@ fn a_placement_has_an_even_sharding_for_each_parameter_and_result() {
     };
     let check = |program: Program, parameters: &[Sharding], results: &[Sharding]| {
         let (parameters, results) = (parameters.to_vec(), results.to_vec());
-        verify(&program.placed(Placement { mesh: mesh.clone(), parameters, results }))
+        verify(&program.placed(Placement { mesh: mesh.clone(), batch: vec![0], parameters, results }))
     };
     let (split, whole) = (Sharding::first_dim(1, &[0]), Sharding::replicated(1));
     let [split, whole] = [[split], [whole]];

@@ -1,0 +1,165 @@
+//! Sums of a placed program that devices compute in parts, and exchange in 16 bits.
+//!
+//! Products and scatters of 16-bit values are computed in f32 and then rounded. The partitioner adds the devices' parts where
+//! the sum is, in f32, which sends twice the bytes of the rounded values. So each device rounds its own part first, as in JAX.
+
+use super::printer::{Block, Statement, Value};
+use super::{constant, contract, index, movement, region};
+use crate::literal::LiteralData;
+use crate::op::{Combine, DotAttrs, ScatterAttrs, ScatterMode};
+use crate::{DType, Dims, Node, NodeId, Op, Placement, Program, Result, Sharding, TensorType};
+use std::sync::Arc;
+
+/// The 16-bit type in which devices exchange each node's value, for the nodes of a placed program.
+pub(super) struct Exchanged {
+    placement: Option<Arc<Placement>>,
+    types: Vec<Option<DType>>,
+}
+
+impl Exchanged {
+    pub fn of(program: &Program) -> Self {
+        let Some(placement) = program.placement() else { return Self { placement: None, types: Vec::new() } };
+        let (nodes, rounded) = (program.graph().nodes(), rounded(program));
+        let narrow = |(i, node): (usize, &Node)| match &node.op {
+            Op::DotGeneral(attrs) => {
+                let narrow = operand_type(nodes, node).filter(|_| node.ty.dtype == DType::F32)?;
+                (rounded[i] == Some(narrow) || contracts_split(nodes, node, attrs, placement)).then_some(narrow)
+            }
+            Op::Scatter(attrs) => rounded[i].filter(|_| adds_split_rows(nodes, node, attrs, placement)),
+            _ => None,
+        };
+        let types = nodes.iter().enumerate().map(narrow).collect();
+        Self { placement: Some(Arc::clone(placement)), types }
+    }
+
+    /// Returns the op that yields a node's value, if devices exchange it in 16 bits.
+    pub fn lower(&self, block: &mut Block, id: NodeId, operands: &[Value], node: &Node) -> Result<Option<Statement>> {
+        let (Some(placement), Some(Some(narrow))) = (&self.placement, self.types.get(id.index())) else {
+            return Ok(None);
+        };
+        let narrowed = node.ty.with_dtype(*narrow);
+        let sum = match &node.op {
+            Op::DotGeneral(attrs) => contract::dot_general(block, operands.to_vec(), attrs, &narrowed)?,
+            Op::Scatter(attrs) => scatter_in_parts(block, operands, attrs, placement, &narrowed),
+            _ => return Ok(None),
+        };
+        let sum = block.push(&sum, narrowed);
+        Ok(Some(Statement::new("stablehlo.convert", [sum])))
+    }
+}
+
+/// Returns the 16-bit type to which a node's value is converted, of each node whose value has no other use.
+fn rounded(program: &Program) -> Vec<Option<DType>> {
+    let nodes = program.graph().nodes();
+    let mut rounded: Vec<Option<Option<DType>>> = vec![None; nodes.len()];
+    for node in nodes {
+        let to = matches!(node.op, Op::Convert { .. }).then_some(node.ty.dtype).filter(|&dtype| is_narrow(dtype));
+        for operand in &node.operands {
+            let seen = &mut rounded[operand.index()];
+            *seen = Some(to.filter(|_| seen.is_none_or(|seen| seen == to)));
+        }
+    }
+    program.outputs().iter().for_each(|output| rounded[output.index()] = None);
+    rounded.into_iter().map(Option::flatten).collect()
+}
+
+fn is_narrow(dtype: DType) -> bool {
+    matches!(dtype, DType::BF16 | DType::F16)
+}
+
+/// Returns the 16-bit type of all operands.
+fn operand_type(nodes: &[Node], node: &Node) -> Option<DType> {
+    let mut types = node.operands.iter().map(|operand| nodes[operand.index()].ty.dtype);
+    let first = types.next().filter(|&dtype| is_narrow(dtype))?;
+    types.all(|dtype| dtype == first).then_some(first)
+}
+
+/// Returns whether a product contracts a split dim of a parameter.
+fn contracts_split(nodes: &[Node], node: &Node, attrs: &DotAttrs, placement: &Placement) -> bool {
+    node.operands.iter().zip([&attrs.lhs_contract, &attrs.rhs_contract]).any(|(operand, contracted)| {
+        let Op::Parameter { index, .. } = nodes[operand.index()].op else { return false };
+        let split = |sharding: &Sharding| contracted.iter().any(|&dim| !sharding.dims()[dim].is_empty());
+        placement.parameter(index).is_some_and(split)
+    })
+}
+
+/// Returns whether a scatter adds rows to zeros, as many as the batch axes split into equal parts.
+fn adds_split_rows(nodes: &[Node], node: &Node, attrs: &ScatterAttrs, placement: &Placement) -> bool {
+    let [zeros, indices, updates] = node.operands[..] else { return false };
+    let [indices, updates] = [indices, updates].map(|operand| &nodes[operand.index()].ty);
+    let parts = placement.mesh.parts(&placement.batch);
+    let rows = updates.dims.first().copied().unwrap_or(0);
+    attrs.mode == ScatterMode::Combine(Combine::Sum)
+        && attrs.input_batching_dims.is_empty()
+        && !attrs.update_window_dims.contains(&0)
+        && attrs.index_vector_dim > 0
+        && indices.dims.first() == Some(&rows)
+        && parts > 1
+        && rows.is_multiple_of(parts)
+        && node.ty.dtype == DType::F32
+        && is_zero(nodes, zeros)
+}
+
+fn is_zero(nodes: &[Node], id: NodeId) -> bool {
+    let node = &nodes[id.index()];
+    match &node.op {
+        Op::Constant(literal) => literal.data == LiteralData::Splat(0),
+        Op::BroadcastInDim { .. } | Op::Reshape { .. } => node.operands.first().is_some_and(|&of| is_zero(nodes, of)),
+        _ => false,
+    }
+}
+
+/// Returns a sum of rows, `result`: each device adds its own rows in f32, in a part of its own along a new dim 0, and the parts
+/// are rounded and then added.
+fn scatter_in_parts(
+    block: &mut Block,
+    operands: &[Value],
+    attrs: &ScatterAttrs,
+    placement: &Placement,
+    result: &TensorType,
+) -> Statement {
+    let Placement { mesh, batch, .. } = placement;
+    let parts = mesh.parts(batch);
+    let axes: Vec<String> = batch.iter().map(|&axis| format!("{:?}", mesh.name(axis))).collect();
+    let split = |block: &mut Block, value: Value| first_dim_split(block, value, &axes.join(", "));
+    let in_parts = |block: &mut Block, value: &Value| {
+        let mut dims: Dims = [parts, value.ty.dims[0] / parts].into_iter().collect();
+        dims.extend(value.ty.dims[1..].iter().copied());
+        let ty = TensorType { dtype: value.ty.dtype, dims };
+        let value = block.push(&Statement::new("stablehlo.reshape", [value.clone()]), ty);
+        split(block, value)
+    };
+    let (indices, updates) = (in_parts(block, &operands[1]), in_parts(block, &operands[2]));
+    let mut dims: Dims = [parts].into_iter().collect();
+    dims.extend(result.dims.iter().copied());
+    let wide = TensorType { dtype: DType::F32, dims };
+    let zero = constant::scalar(block, DType::F32, 0);
+    let zeros = block.push(&movement::broadcast_in_dim(vec![zero], &[]), wide.clone());
+    let zeros = split(block, zeros);
+    let sums = block.push(&index::scatter(vec![zeros, indices, updates], &behind_a_batch(attrs)), wide.clone());
+    let sums = split(block, sums);
+    let sums = block.push(&Statement::new("stablehlo.convert", [sums]), wide.with_dtype(result.dtype));
+    region::reduce(block, vec![sums], Combine::Sum, &[0])
+}
+
+/// Returns the attributes of the scatter that does the same for each element of a new dim 0 of all operands.
+fn behind_a_batch(attrs: &ScatterAttrs) -> ScatterAttrs {
+    let after = |dims: &Dims| dims.iter().map(|dim| dim + 1).collect();
+    ScatterAttrs {
+        update_window_dims: after(&attrs.update_window_dims),
+        inserted_window_dims: after(&attrs.inserted_window_dims),
+        input_batching_dims: [0].into_iter().collect(),
+        scatter_indices_batching_dims: [0].into_iter().collect(),
+        scatter_dims_to_operand_dims: after(&attrs.scatter_dims_to_operand_dims),
+        index_vector_dim: attrs.index_vector_dim + 1,
+        mode: attrs.mode,
+    }
+}
+
+/// Returns a value whose dim 0 is split over these axes; the partitioner chooses for the others.
+fn first_dim_split(block: &mut Block, value: Value, axes: &str) -> Value {
+    let others = ", {?}".repeat(value.ty.rank() - 1);
+    let sharding = format!("#sdy.sharding<@mesh, [{{{axes}}}{others}]>");
+    let ty = value.ty.clone();
+    block.push(&Statement::new("sdy.sharding_constraint", [value]).attr("sharding", sharding), ty)
+}
