@@ -11,6 +11,7 @@ use crate::client_options::ClientOptions;
 use crate::device::{Device, DeviceDescription, DeviceRecord};
 use crate::environment;
 use crate::error::{PjrtError, Result};
+use crate::key_value::{KeyValueStore, KeyValues};
 use crate::live::{Alive, Noun};
 use crate::named_value::RawValues;
 use crate::plugin::Plugin;
@@ -27,6 +28,8 @@ struct Owned {
     platform_version: String,
     process_index: i32,
     devices: Vec<DeviceRecord>,
+    /// What the plugin's callbacks read. It is dropped after the client is destroyed.
+    _store: Option<KeyValues>,
     _alive: Alive,
 }
 
@@ -41,8 +44,21 @@ impl Client {
     ///
     /// # Errors
     /// [`PjrtError::Call`], for example "not found" when the machine has no such device.
-    #[tracing::instrument(name = "pjrt.create_client", skip_all, fields(plugin = %plugin.path().display()))]
     pub fn new(plugin: Plugin, options: &ClientOptions) -> Result<Client> {
+        Client::create(plugin, options, None)
+    }
+
+    /// Starts a client that spans several processes, which find each other through a store: see [`ClientOptions::node`]. The
+    /// call returns when all of them have started theirs.
+    ///
+    /// # Errors
+    /// Those of [`Client::new`].
+    pub fn with_store(plugin: Plugin, options: &ClientOptions, store: Arc<dyn KeyValueStore>) -> Result<Client> {
+        Client::create(plugin, options, Some(KeyValues::new(store)))
+    }
+
+    #[tracing::instrument(name = "pjrt.create_client", skip_all, fields(plugin = %plugin.path().display()))]
+    fn create(plugin: Plugin, options: &ClientOptions, store: Option<KeyValues>) -> Result<Client> {
         let api = plugin.api();
         if let Some(devices) = options.cpu_devices() {
             environment::cpu_threads(devices);
@@ -51,7 +67,11 @@ impl Client {
         let mut args = PJRT_Client_Create_Args::new();
         args.create_options = raw_options.as_ptr();
         args.num_options = raw_options.len();
-        // SAFETY: `raw_options` borrows from `options`, alive during the call; names and types are known ones.
+        if let Some(store) = &store {
+            store.install(&mut args);
+        }
+        // SAFETY: `raw_options` borrows from `options`, alive during the call; names and types are known ones. The store of
+        // the callbacks outlives the client.
         unsafe { api.call(&mut args) }?;
         let mut client = Owned {
             raw: api.non_null("PJRT_Client_Create", args.client)?,
@@ -60,6 +80,7 @@ impl Client {
             platform_version: String::new(),
             process_index: 0,
             devices: Vec::new(),
+            _store: store,
             _alive: Alive::new(Noun::Client),
         };
         client.describe()?;
@@ -119,6 +140,18 @@ impl Client {
     /// Every device of the client, those of other hosts included.
     pub fn all_devices(&self) -> impl Iterator<Item = &DeviceDescription> {
         self.0.devices.iter().map(|device| &device.description)
+    }
+
+    /// The device at a position in [`Client::all_devices`], which may be another host's.
+    ///
+    /// # Errors
+    /// [`PjrtError::Usage`] if there are fewer.
+    pub fn device_of_any_host(&self, position: usize) -> Result<Device> {
+        if position < self.0.devices.len() {
+            return Ok(Device::new(self.clone(), position));
+        }
+        let reason = format!("there is no device {position}; all hosts have {}", self.0.devices.len());
+        Err(PjrtError::usage("Client::device_of_any_host", reason))
     }
 
     pub(crate) fn records(&self) -> &[DeviceRecord] {

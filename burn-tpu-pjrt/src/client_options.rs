@@ -53,6 +53,20 @@ impl ClientOptions {
         ClientOptions::default().set("memory_fraction", fraction)?.set("preallocate", preallocate)
     }
 
+    /// Adds this process's number among those that share the devices, for the CUDA plugin. The client needs a store then:
+    /// [`Client::with_store`](crate::Client::with_store).
+    ///
+    /// # Errors
+    /// [`PjrtError::Option`] unless `index < count`.
+    pub fn node(self, index: usize, count: usize) -> Result<ClientOptions> {
+        let number = |number: usize| i64::try_from(number).unwrap_or(i64::MAX);
+        if index >= count {
+            let reason = format!("must be below num_nodes, which is {count}, not {index}");
+            return Err(PjrtError::Option { name: "node_id".to_owned(), reason });
+        }
+        self.set("node_id", number(index))?.set("num_nodes", number(count))
+    }
+
     /// Sets one option; a second value for the same name replaces the first.
     ///
     /// # Errors
@@ -74,7 +88,8 @@ impl ClientOptions {
         })
     }
 
-    pub(crate) fn values(&self) -> &[(String, Value)] {
+    /// Returns the options by name, as the plugin gets them.
+    pub fn values(&self) -> &[(String, Value)] {
         &self.values
     }
 }
@@ -122,6 +137,14 @@ mod tests {
         refused(ClientOptions::default().set("memory_fraction", 1), "takes a float");
         refused(ClientOptions::default().set("cpu_device_counts", 1), "not known");
         refused(ClientOptions::cuda_memory(f32::NAN, true), "above 0");
+    }
+
+    #[test]
+    fn a_node_has_its_number_and_that_of_all() {
+        let options = ClientOptions::default().node(1, 2).unwrap();
+        let expected = [("node_id".to_owned(), Value::Int(1)), ("num_nodes".to_owned(), Value::Int(2))];
+        assert_eq!(options.values(), expected);
+        refused(ClientOptions::default().node(2, 2), "below num_nodes");
     }
 
     #[test]

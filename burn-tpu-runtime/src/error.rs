@@ -233,6 +233,51 @@ pub enum TpuError {
         /// The number of recorded nodes.
         nodes: usize,
     },
+    /// Processes that must run the same programs recorded different ones. All of them return this error.
+    #[error(
+        "{device}: process 0 and process {process} recorded different programs: program {program} first differs at op \
+         {op}\n  process 0: {first}\n  process {process}: {other}\n  here: {caller}\n  fix: every process has to record the \
+         same ops in the same order; only values may differ"
+    )]
+    Disagreement {
+        /// The device.
+        device: String,
+        /// The number of the program among those that were compiled for the device.
+        program: u64,
+        /// The position of the op in the program.
+        op: usize,
+        /// The process that differs from process 0.
+        process: usize,
+        /// The op of process 0, with its attributes and type.
+        first: String,
+        /// The op of the other process.
+        other: String,
+        /// The line that recorded the op in this process, or that had the program run.
+        caller: String,
+    },
+    /// A process did not get where others wait for it.
+    #[error(
+        "process {process} of {count} did not come within {seconds} s: {what}\n  fix: see why it ended or waits; give it \
+         longer with BURN_TPU_STORE_TIMEOUT_S"
+    )]
+    MissingProcess {
+        /// The process that did not come.
+        process: usize,
+        /// The number of processes.
+        count: usize,
+        /// What the others wait for.
+        what: String,
+        /// The time limit in seconds.
+        seconds: f64,
+    },
+    /// The store that several processes share cannot be served or reached.
+    #[error("the store at {address}: {reason}")]
+    Store {
+        /// Its address.
+        address: String,
+        /// The system's or the server's message.
+        reason: String,
+    },
     /// A violated invariant, which is a bug in burn-tpu.
     #[error("internal error in burn-tpu (please report it): {0}")]
     Bug(String),
@@ -256,8 +301,12 @@ impl TpuError {
             | TpuError::Sharding { .. }
             | TpuError::NoValue { .. }
             | TpuError::Golden { .. }
-            | TpuError::Step { .. } => Fault::User,
-            TpuError::Unavailable { .. } | TpuError::File { .. } => Fault::Environment,
+            | TpuError::Step { .. }
+            | TpuError::Disagreement { .. } => Fault::User,
+            TpuError::Unavailable { .. }
+            | TpuError::File { .. }
+            | TpuError::MissingProcess { .. }
+            | TpuError::Store { .. } => Fault::Environment,
             TpuError::Pjrt { .. } | TpuError::CompileTimeout { .. } | TpuError::LostDonation { .. } => Fault::Plugin,
             TpuError::Host { .. } | TpuError::Bug(_) => Fault::Bug,
         }

@@ -25,6 +25,7 @@
 mod cache;
 mod compiling;
 mod device;
+pub mod distributed;
 mod engine;
 mod error;
 pub mod fit;

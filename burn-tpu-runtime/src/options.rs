@@ -7,7 +7,7 @@
 
 #[macro_use]
 mod table;
-mod parse;
+pub(crate) mod parse;
 
 use crate::error::{Result, TpuError};
 use crate::{Device, Mesh, Platform};
@@ -166,6 +166,9 @@ options! {
         "BURN_TPU_PLATFORM": "[`Device::default`]", "the best available platform",
             "`tpu`, `cuda`, `cpu`, `ndarray`";
         "BURN_TPU_MESH": "[`Device::default`]", "one chip", "axes with sizes: `data=4,model=2`; `data` for all chips";
+        "BURN_TPU_PROCESS": "[`crate::distributed::process_index`]", "alone", "index and count: `0/4`";
+        "BURN_TPU_STORE": "the store of several processes", "none", "`host:port` of process 0, or `redis://host:port#run`";
+        "BURN_TPU_STORE_TIMEOUT_S": "how long a process waits for another", "`300`", "seconds, at least 1";
         "BURN_TPU_CACHE_DIR": "the folder of plugins and data", "`$XDG_CACHE_HOME/burn-tpu`, else `~/.cache/burn-tpu`",
             "a folder";
     }

@@ -13,6 +13,7 @@ pub(crate) use index_checks::{IndexCheckQueue, IndexRange, outside};
 pub(crate) use registry::{default_chip, default_device, forget, runtime, start};
 
 use crate::compiling::Compiling;
+use crate::distributed::{self, Agreement};
 use crate::engine::{self, Arguments, Engine, Executable, Execution, HostBytes, Input, SharedBuffer};
 use crate::error::{Result, TpuError};
 use crate::metrics::{Counters, CutReason};
@@ -46,6 +47,8 @@ pub(crate) struct DeviceRuntime {
     index_checks: IndexCheckQueue,
     /// The types of the batches that do not split over the mesh, each of which is warned about once.
     uneven_batches: Mutex<FxHashSet<String>>,
+    /// The programs that all processes have, for a device whose chips may belong to several.
+    agreement: Option<Agreement>,
 }
 
 /// Why a program left no results.
@@ -127,7 +130,15 @@ impl DeviceRuntime {
             (None, Platform::Tpu | Platform::Cuda | Platform::Cpu) => engine::open(device, &options, &counters),
             (None, Platform::Mesh) => engine::open_mesh(device, &options, &counters),
         };
-        Self::with_engine(device, options, engine, counters)
+        let (engine, seed) = match shared_seed(device) {
+            Ok(seed) => (engine, seed),
+            Err(error) => (engine.and(Err(error)), None),
+        };
+        let runtime = Self::with_engine(device, options, engine, counters);
+        if let Some(seed) = seed {
+            runtime.seed(seed);
+        }
+        runtime
     }
 
     fn with_engine(
@@ -147,6 +158,7 @@ impl DeviceRuntime {
         let warned_of_full_trace = AtomicBool::new(false);
         let index_checks = IndexCheckQueue::default();
         let uneven_batches = Mutex::default();
+        let agreement = (device.platform() == Platform::Mesh).then(|| Agreement::new(name_for_all(device)));
         Self {
             device,
             options,
@@ -159,6 +171,7 @@ impl DeviceRuntime {
             warned_of_full_trace,
             index_checks,
             uneven_batches,
+            agreement,
         }
     }
 
@@ -201,6 +214,17 @@ impl DeviceRuntime {
         Counters::add(&self.counters.upload_bytes, ty.bytes());
         let _span = tracing::trace_span!("transfer", direction = "upload", bytes = ty.bytes()).entered();
         self.engine()?.upload(ty, bytes, sharding)
+    }
+
+    /// Puts this process's rows of a batch on a mesh of several processes, and returns the type of the batch; `None` on any other
+    /// device.
+    pub(crate) fn upload_rows(&self, ty: &TensorType, bytes: HostBytes) -> Result<Option<(TensorType, SharedBuffer)>> {
+        let uploaded = self.engine()?.upload_rows(ty, bytes)?;
+        if uploaded.is_some() {
+            Counters::add(&self.counters.uploads, 1);
+            Counters::add(&self.counters.upload_bytes, ty.bytes());
+        }
+        Ok(uploaded)
     }
 
     /// Returns the bytes of a value. One that is on the device is waited for and copied to the host.
@@ -321,6 +345,20 @@ impl DeviceRuntime {
     pub(crate) fn freeze(&self, frozen: bool) {
         self.frozen.store(frozen, Relaxed);
     }
+}
+
+/// Returns the name of a mesh, which is the same in all processes: they describe their meshes in the same order.
+fn name_for_all(device: Device) -> String {
+    format!("{device}#{}", device.index())
+}
+
+/// Returns the first seed of a mesh that may span processes, which all of them share; `None` for any other device.
+fn shared_seed(device: Device) -> Result<Option<u64>> {
+    if device.platform() != Platform::Mesh {
+        return Ok(None);
+    }
+    let Some(group) = distributed::group()? else { return Ok(None) };
+    group.shared(&format!("seed/{}", name_for_all(device)), entropy()).map(Some)
 }
 
 /// A number that differs from process to process: the seed until `Backend::seed` gives one.

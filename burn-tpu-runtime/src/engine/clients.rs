@@ -3,6 +3,7 @@
 //! Owns: finding and loading a platform's plugin, creating its client, and the conflict of two devices of a platform
 //! that need clients with different options. May not know: engines, runtimes.
 
+use crate::distributed;
 use crate::error::{Result, TpuError};
 use crate::{Device, Platform, TpuOptions};
 use burn_tpu_pjrt::discovery::{self, PluginKind};
@@ -16,9 +17,9 @@ struct OpenClient {
     client: Client,
     memory_fraction: f32,
     cpu_devices: u16,
-    /// Held while a program of several devices is launched: two such launches in different orders on two devices would wait
-    /// for each other.
-    launches: Arc<Mutex<()>>,
+    /// The number of launches on several devices. Held during one: two in different orders on two devices would wait for each
+    /// other.
+    launches: Arc<Mutex<i32>>,
 }
 
 static CLIENTS: Mutex<Vec<OpenClient>> = Mutex::new(Vec::new());
@@ -85,7 +86,7 @@ pub(crate) fn client_of_mesh(
     platform: Platform,
     devices: Option<usize>,
     options: &TpuOptions,
-) -> Result<(Client, Arc<Mutex<()>>)> {
+) -> Result<(Client, Arc<Mutex<i32>>)> {
     let needed = devices.and_then(|devices| u16::try_from(devices).ok());
     let has_enough = |opened: &OpenClient| needed.is_none_or(|needed| opened.cpu_devices >= needed);
     let is_open = CLIENTS.lock().iter().any(|opened| opened.platform == platform && has_enough(opened));
@@ -152,13 +153,15 @@ fn make(device: Device, options: &TpuOptions) -> Result<OpenClient> {
     tracing::debug!(path = %found.path.display(), source = ?found.source, "plugin found");
     let memory_fraction = options.memory_fraction.unwrap_or(DEFAULT_MEMORY_FRACTION);
     let cpu_devices = options.cpu_devices.unwrap_or(DEFAULT_CPU_DEVICES);
-    let client_options = match platform {
-        Platform::Cpu => ClientOptions::cpu(usize::from(cpu_devices)),
-        Platform::Cuda => ClientOptions::cuda_memory(memory_fraction, true),
-        Platform::Tpu | Platform::NdArray | Platform::Topology | Platform::Mesh => Ok(ClientOptions::default()),
-    };
+    // libtpu finds its hosts by itself, and the CPU plugin belongs to one process.
+    let group = if platform == Platform::Cuda { distributed::group()? } else { None };
+    let process = group.map(|group| (group.index, group.count));
+    let client_options = client_options(platform, memory_fraction, cpu_devices, process);
     let plugin = Plugin::load(&found.path).map_err(|error| unavailable(error.to_string()))?;
-    let client = client_options.and_then(|client_options| Client::new(plugin, &client_options));
+    let client = client_options.and_then(|client_options| match group {
+        Some(group) => Client::with_store(plugin, &client_options, Arc::<distributed::Store>::clone(&group.store)),
+        None => Client::new(plugin, &client_options),
+    });
     let client = client.map_err(|error| match platform {
         Platform::Tpu if !is_present(platform) => {
             unavailable(format!("this machine has no TPU ({})", first_line(&error)))
@@ -173,6 +176,21 @@ fn make(device: Device, options: &TpuOptions) -> Result<OpenClient> {
     Ok(OpenClient { platform, client, memory_fraction, cpu_devices, launches: Arc::default() })
 }
 
+/// Returns the options of a platform's client, in this process of so many.
+fn client_options(
+    platform: Platform,
+    memory_fraction: f32,
+    cpu_devices: u16,
+    process: Option<(usize, usize)>,
+) -> burn_tpu_pjrt::Result<ClientOptions> {
+    match (platform, process) {
+        (Platform::Cpu, _) => ClientOptions::cpu(usize::from(cpu_devices)),
+        (Platform::Cuda, None) => ClientOptions::cuda_memory(memory_fraction, true),
+        (Platform::Cuda, Some((index, count))) => ClientOptions::cuda_memory(memory_fraction, true)?.node(index, count),
+        (Platform::Tpu | Platform::NdArray | Platform::Topology | Platform::Mesh, _) => Ok(ClientOptions::default()),
+    }
+}
+
 /// The fix on a machine without a TPU.
 const NO_TPU: &str = "run on this machine's processor with TpuDevice::cpu(0) or BURN_TPU_PLATFORM=cpu; to compile for TPUs \
                       without one, use TpuDevice::topology or burn_tpu::fit, which need libtpu only: cargo xtask setup tpu";
@@ -180,4 +198,24 @@ const NO_TPU: &str = "run on this machine's processor with TpuDevice::cpu(0) or 
 /// Returns the first line of an error: libtpu appends lines of its own source.
 fn first_line(error: &burn_tpu_pjrt::PjrtError) -> String {
     error.to_string().lines().next().unwrap_or_default().to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use burn_tpu_pjrt::Value;
+
+    #[test]
+    fn a_client_of_gpus_knows_its_process_and_those_of_other_platforms_do_not() {
+        let options = |platform, process| client_options(platform, 0.5, 3, process).unwrap().values().to_vec();
+        let named = |options: &[(&str, Value)]| -> Vec<(String, Value)> {
+            options.iter().map(|(name, value)| (name.to_string(), value.clone())).collect()
+        };
+        let memory = [("memory_fraction", Value::Float(0.5)), ("preallocate", Value::Bool(true))];
+        let node = [("node_id", Value::Int(1)), ("num_nodes", Value::Int(2))];
+        assert_eq!(options(Platform::Cuda, None), named(&memory));
+        assert_eq!(options(Platform::Cuda, Some((1, 2))), named(&[memory, node].concat()));
+        assert_eq!(options(Platform::Tpu, Some((1, 2))), []);
+        assert_eq!(options(Platform::Cpu, Some((1, 2))), named(&[("cpu_device_count", Value::Int(3))]));
+    }
 }

@@ -100,6 +100,12 @@ pub(crate) trait Engine: Send + Sync {
     /// Copies a value to the device. On a mesh it is split as `sharding` says; without one, as the engine chooses.
     fn upload(&self, ty: &TensorType, bytes: HostBytes, sharding: Option<&Sharding>) -> Result<SharedBuffer>;
 
+    /// Puts this process's rows of a batch on the devices that it has of a mesh, and returns the type of the whole batch; `None`
+    /// if the rows are the batch, since there is no other process.
+    fn upload_rows(&self, _ty: &TensorType, _bytes: HostBytes) -> Result<Option<(TensorType, SharedBuffer)>> {
+        Ok(None)
+    }
+
     /// Waits for a value and copies its row-major little-endian bytes to the host.
     fn download(&self, buffer: &SharedBuffer) -> Result<Vec<u8>>;
 

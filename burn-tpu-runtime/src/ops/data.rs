@@ -24,6 +24,21 @@ pub fn from_bytes(name: &'static str, ty: TensorType, bytes: Vec<u8>, device: &D
     held(&runtime, ty, bytes)
 }
 
+/// Returns a batch of which `bytes` are the rows of this process; those of the others follow or precede them. In one process
+/// they are the batch.
+///
+/// # Errors
+/// [`TpuError::Operation`] for data whose size does not match the type, [`TpuError::Sharding`] for rows that do not split over
+/// this process's devices, and those of the transfer.
+pub fn from_rows(name: &'static str, ty: TensorType, bytes: Vec<u8>, device: &Device) -> Result<Tensor> {
+    let runtime = runtime(*device);
+    let bytes = HostBytes::from(checked(name, &ty, bytes)?);
+    match runtime.upload_rows(&ty, bytes.clone())? {
+        Some((whole, buffer)) => Ok(Tensor::new(*device, whole, Ok(buffer))),
+        None => Ok(held(&runtime, ty, Ok(bytes))),
+    }
+}
+
 /// Returns a tensor whose read reports `error`.
 pub fn failed(ty: TensorType, error: TpuError, device: &Device) -> Tensor {
     Tensor::new(*device, ty, Err(error))

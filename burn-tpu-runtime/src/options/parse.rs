@@ -6,7 +6,7 @@ use crate::error::{Result, TpuError};
 use std::time::Duration;
 
 /// Returns the text of a variable, or `None` if it is unset or empty.
-pub(super) fn variable(name: &str) -> Option<String> {
+pub(crate) fn variable(name: &str) -> Option<String> {
     std::env::var(name).ok().filter(|value| !value.is_empty())
 }
 
@@ -42,7 +42,7 @@ pub(super) fn seconds(value: &str) -> Result<Duration, String> {
     number(0, u64::MAX)(value).map(Duration::from_secs)
 }
 
-pub(super) fn number<T: TryFrom<u64>>(least: u64, most: u64) -> impl Fn(&str) -> Result<T, String> {
+pub(crate) fn number<T: TryFrom<u64>>(least: u64, most: u64) -> impl Fn(&str) -> Result<T, String> {
     move |value| {
         let in_range = value.parse().ok().filter(|number| (least..=most).contains(number));
         let number = in_range.and_then(|number| T::try_from(number).ok());

@@ -3,6 +3,7 @@
 
 use super::DeviceRuntime;
 use crate::compiling::Notice;
+use crate::distributed::{self, Described};
 use crate::engine::{self, Engine, Executable, InPieces};
 use crate::error::{Result, TpuError};
 use crate::metrics::Counters;
@@ -10,7 +11,7 @@ use crate::program::{Compiled, Recorded, SlotAssumptions, picked};
 use crate::recompile::{DivergenceTracker, Recompile, RecompileCause};
 #[cfg(not(feature = "testing"))]
 use burn_tpu_fusion::Level;
-use burn_tpu_graph::{Pieces, Program, cost};
+use burn_tpu_graph::{NodeId, Pieces, Program, cost};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
@@ -35,6 +36,7 @@ impl DeviceRuntime {
         let recompile = self.explain(recorded, recorded_slots, tracker);
         self.refuse_if_frozen(recorded, recompile.as_ref().map(|(recompile, _)| recompile))?;
         let (program, assumptions) = self.rewrite(key, older, [slots].into_iter())?;
+        self.agree(recorded, key, &program, tracker)?;
         let nodes = cost::nodes(&program);
         let _span = tracing::debug_span!("compile", nodes).entered();
         let compiled = match self.pieces(key, nodes)? {
@@ -45,6 +47,9 @@ impl DeviceRuntime {
         tracing::info!(device = %self.device, nodes, seconds, from_disk, "a program is ready");
         let compiled = Arc::new(compiled);
         self.cache.insert(Arc::clone(key), Arc::clone(&compiled), &self.counters);
+        if let Some(agreement) = &self.agreement {
+            agreement.compiled();
+        }
         if !from_disk {
             let (recompile, like) =
                 recompile.map(|(recompile, like)| (Recompile { seconds, ..recompile }, like)).unzip();
@@ -70,6 +75,24 @@ impl DeviceRuntime {
         let uploaded_at = input.and_then(|ty| self.counters.recompiles.uploads.line(ty));
         let recompile = Recompile::new(difference, location, recorded.graph.len());
         Some((Recompile { uploaded_at, ..recompile }, program))
+    }
+
+    /// Returns once all processes are about to compile this program, if several run it. See [`distributed`].
+    fn agree(
+        &self,
+        recorded: &Recorded,
+        key: &Arc<Program>,
+        program: &Program,
+        tracker: &DivergenceTracker,
+    ) -> Result<()> {
+        let Some(agreement) = &self.agreement else { return Ok(()) };
+        let Some(group) = distributed::group()? else { return Ok(()) };
+        let _span = tracing::debug_span!("agree").entered();
+        let caller = |line: usize| {
+            let is_whole = Arc::ptr_eq(key, &recorded.program);
+            tracker.location(recorded.bindings.nodes.get(line).filter(|_| is_whole).map(|node| node.index()))
+        };
+        agreement.check(group, Described { hash: program.stable_hash(), lines: || lines(key, program), caller })
     }
 
     fn refuse_if_frozen(&self, recorded: &Recorded, recompile: Option<&Recompile>) -> Result<()> {
@@ -176,6 +199,19 @@ fn level() -> Level {
 
 #[cfg(feature = "testing")]
 use crate::testing::level;
+
+/// Returns the lines of a program's text with the names of the recorded ops, then those of the program that is compiled, which
+/// has the values of offsets too.
+fn lines(recorded: &Program, compiled: &Program) -> Vec<String> {
+    let graph = recorded.graph();
+    let label = |line: usize| if line < graph.len() { graph.label(NodeId(line as u32)) } else { "" };
+    let (recorded, compiled) = (recorded.to_string(), compiled.to_string());
+    let named = recorded.lines().enumerate().map(|(line, text)| match label(line) {
+        "" => text.to_owned(),
+        label => format!("{text}\t{label}"),
+    });
+    named.chain(compiled.lines().map(|text| format!("compiled: {text}"))).collect()
+}
 
 fn internal(error: impl std::fmt::Display) -> TpuError {
     TpuError::Bug(error.to_string())

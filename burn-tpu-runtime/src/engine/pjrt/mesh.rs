@@ -3,6 +3,12 @@
 //! XLA's partitioner splits a program by the shardings of its arguments and results, which the program's placement has. A
 //! buffer is one buffer on each device. One call launches the program on all of them; launches of one client follow each
 //! other, since two that interleave would wait for each other for ever.
+//!
+//! A mesh may have devices of other processes (`local.rs`). Then each process uploads and launches on its own devices, and a
+//! value with parts elsewhere is gathered by a small program before it is read.
+
+mod local;
+mod region;
 
 use super::{Compiler, InFlight, Loaded, MOST_IN_FLIGHT, Running, pack, spec, upload};
 use crate::engine::{
@@ -13,30 +19,39 @@ use crate::error::{Result, TpuError};
 use crate::metrics::Counters;
 use crate::runtime::default_chip;
 use crate::{Platform, TpuOptions};
-use burn_tpu_graph::{Argument, Mesh, Op, Placement, Program, Sharding, TensorType};
+use burn_tpu_graph::{Argument, Builder, Graph, Mesh, Op, Placement, Program, Sharding, TensorType};
 use burn_tpu_pjrt::{Buffer, CompileOptions, Device, ExecuteOptions, TensorSpec};
+use local::Local;
+use lru::LruCache;
 use parking_lot::Mutex;
+use region::Region;
+use std::num::NonZeroUsize;
 use std::sync::Arc;
 
 /// The maximum number of dispatched programs that may be unfinished on the CPU plugin, which has one pool of threads for the
 /// rendezvous of all of them: with a hundred, none can proceed.
 const MOST_IN_FLIGHT_ON_CPU: usize = 8;
 
+/// The number of programs that are kept to gather values, one for each type and sharding that is read.
+const MOST_GATHERS: NonZeroUsize = NonZeroUsize::MIN.saturating_add(63);
+
 /// All devices of a mesh.
 struct MeshEngine {
     axes: MeshAxes,
-    devices: Arc<[Device]>,
+    local: Arc<Local>,
     is_cpu: bool,
     compiler: Compiler,
     in_flight: Arc<InFlight>,
-    launches: Arc<Mutex<()>>,
+    launches: Arc<Mutex<i32>>,
+    gathers: Mutex<LruCache<(TensorType, Sharding), Arc<dyn Executable>>>,
 }
 
-/// A tensor's parts, one on each device of a mesh.
+/// A tensor's parts, one on each device of a mesh that this process has.
 struct MeshBuffer {
     ty: TensorType,
     sharding: Sharding,
     mesh: Mesh,
+    local: Arc<Local>,
     parts: Vec<Buffer>,
 }
 
@@ -74,30 +89,43 @@ pub(crate) fn open_mesh(
     }
     let size = description.size();
     let (client, launches) = clients::client_of_mesh(platform, size, options)?;
-    let count = client.device_count();
-    let mesh = description.resolve(count)?;
-    let indices = description.indices(&mesh, count)?;
-    let devices = indices.iter().map(|&index| client.device(usize::from(index))).collect::<Result<Arc<[_]>, _>>();
-    let devices = devices.map_err(TpuError::pjrt(format!("opening {device}")))?;
+    let order = by_process(client.all_devices().map(|device| device.process_index));
+    let mesh = description.resolve(order.len())?;
+    let indices = description.indices(&mesh, order.len())?;
+    let devices = indices.iter().map(|&index| client.device_of_any_host(order[usize::from(index)]));
+    let devices = devices.collect::<Result<Vec<_>, _>>().map_err(TpuError::pjrt(format!("opening {device}")))?;
     let ids = devices.iter().map(Device::id).collect();
     let start = CompileOptions::default().partitions(devices.len()).shardy(true).device_assignment(vec![ids]);
+    let local = Local::of(devices).ok_or_else(|| description.error("has no device of this process"))?;
     let is_cpu = platform == Platform::Cpu;
     let most = if is_cpu { MOST_IN_FLIGHT_ON_CPU } else { MOST_IN_FLIGHT };
     Ok(Arc::new(MeshEngine {
         axes: MeshAxes { batch: description.batch()?, mesh },
         compiler: Compiler::new(&client, platform, start, options, counters),
-        devices,
+        local: Arc::new(local),
         is_cpu,
         in_flight: Arc::new(InFlight::new(most)),
         launches,
+        gathers: Mutex::new(LruCache::new(MOST_GATHERS)),
     }))
+}
+
+/// Returns the order in which devices are counted: those of a process follow each other, so that each has rows of a batch that
+/// do. libtpu numbers chips by their place in the slice, where those of a host are a square.
+fn by_process(processes: impl Iterator<Item = i32>) -> Vec<usize> {
+    let processes: Vec<i32> = processes.collect();
+    let mut order: Vec<usize> = (0..processes.len()).collect();
+    order.sort_by_key(|&device| processes[device]);
+    order
 }
 
 impl Engine for MeshEngine {
     fn describe(&self) -> String {
-        let (client, count) = (self.devices[0].client(), self.devices.len());
+        let (client, mesh) = (self.local.devices[0].client(), &self.axes.mesh);
         let plugin = client.plugin().path().display().to_string();
-        format!("{count} {} devices as {} ({plugin})", client.platform_name(), self.axes.mesh)
+        let (here, all) = (self.local.devices.len(), mesh.devices());
+        let here = if here < all { format!("{here} of ") } else { String::new() };
+        format!("{here}{all} {} devices as {mesh} ({plugin})", client.platform_name())
     }
 
     /// Without a sharding, dim 0 is split over the batch axes if it divides: the value takes the least memory so.
@@ -105,26 +133,32 @@ impl Engine for MeshEngine {
         let mesh = &self.axes.mesh;
         let default = || Some(Sharding::first_dim(ty.rank(), &self.axes.batch)).filter(|s| s.check(ty, mesh).is_ok());
         let sharding = sharding.cloned().or_else(default).unwrap_or_else(|| Sharding::replicated(ty.rank()));
-        let part = spec(&sharding.local(ty, mesh))?;
-        let parts = self.devices.iter().enumerate().map(|(position, device)| {
-            let bytes = match sharding.is_replicated() {
-                true => bytes.clone(),
-                false => Region::of(&sharding, ty, mesh, position).take(bytes.as_ref()).into(),
-            };
-            upload(device, Arc::clone(&part), bytes)
-        });
-        let parts = parts.collect::<Result<_>>()?;
-        Ok(Arc::new(MeshBuffer { ty: ty.clone(), sharding, mesh: mesh.clone(), parts }))
+        self.upload_parts(ty, sharding, |region| match region {
+            None => bytes.clone(),
+            Some(region) => region.take(bytes.as_ref()).into(),
+        })
+    }
+
+    fn upload_rows(&self, ty: &TensorType, bytes: HostBytes) -> Result<Option<(TensorType, SharedBuffer)>> {
+        if self.local.is_whole(&self.axes.mesh) {
+            return Ok(None);
+        }
+        self.upload_own_rows(ty, &bytes).map(Some)
     }
 
     fn download(&self, buffer: &SharedBuffer) -> Result<Vec<u8>> {
         self.in_flight.free_finished();
-        let buffer: &MeshBuffer = downcast(buffer)?;
-        buffer.download().map_err(TpuError::pjrt("reading a tensor"))
+        let value: &MeshBuffer = downcast(buffer)?;
+        if value.is_here() {
+            return value.download().map_err(TpuError::pjrt("reading a tensor"));
+        }
+        let gathered = self.gather(buffer)?;
+        let value: &MeshBuffer = downcast(&gathered)?;
+        value.download().map_err(TpuError::pjrt("reading a tensor"))
     }
 
-    /// The CPU plugin transforms only row-major operands, and a dim that was split may arrive in another layout. Complex values
-    /// exist only inside a program, so what makes and takes them apart is with the transform.
+    /// The CPU plugin transforms only row-major operands, and a dim that was split may arrive in another layout. Complex
+    /// values exist only inside a program, so what makes and takes them apart is with the transform.
     fn lowers(&self, op: &Op) -> bool {
         !(self.is_cpu && matches!(op, Op::Fft { .. } | Op::Complex | Op::Real | Op::Imag))
     }
@@ -144,11 +178,12 @@ impl Engine for MeshEngine {
         let loaded = self.compiler.compile(program)?;
         let results: Vec<TensorType> = program.output_types().cloned().collect();
         check_results(&loaded, placement, &results)?;
+        self.local.check_order(&loaded.executable.devices())?;
         Ok(Box::new(MeshProgram {
             results: results.into_iter().zip(placement.results.iter().cloned()).collect(),
             mesh: placement.mesh.clone(),
             loaded,
-            devices: Arc::clone(&self.devices),
+            local: Arc::clone(&self.local),
             in_flight: Arc::clone(&self.in_flight),
             launches: Arc::clone(&self.launches),
         }))
@@ -157,6 +192,71 @@ impl Engine for MeshEngine {
     fn wait(&self) -> Result<()> {
         self.in_flight.wait()
     }
+}
+
+impl MeshEngine {
+    /// Puts a part on each device of this process: `bytes` has those of a region, or of the whole value.
+    fn upload_parts(
+        &self,
+        ty: &TensorType,
+        sharding: Sharding,
+        bytes: impl Fn(Option<Region>) -> HostBytes,
+    ) -> Result<SharedBuffer> {
+        let mesh = &self.axes.mesh;
+        let part = spec(&sharding.local(ty, mesh))?;
+        let region = |position| (!sharding.is_replicated()).then(|| Region::of(&sharding, ty, mesh, position));
+        let parts =
+            self.local.iter().map(|(device, position)| upload(device, Arc::clone(&part), bytes(region(position))));
+        let parts = parts.collect::<Result<_>>()?;
+        let local = Arc::clone(&self.local);
+        Ok(Arc::new(MeshBuffer { ty: ty.clone(), sharding, mesh: mesh.clone(), local, parts }))
+    }
+
+    /// Puts this process's rows of a batch on its devices, and returns the type of the batch.
+    fn upload_own_rows(&self, ty: &TensorType, bytes: &HostBytes) -> Result<(TensorType, SharedBuffer)> {
+        let MeshAxes { mesh, batch } = &self.axes;
+        let refused = |rule| TpuError::Sharding { what: format!("the rows {ty} of this process"), rule };
+        let rows = self.local.rows(mesh, batch, ty).map_err(refused)?;
+        let sharding = Sharding::first_dim(ty.rank(), batch);
+        let value = self.upload_parts(&rows.whole, sharding, |region| match region {
+            None => bytes.clone(),
+            Some(mut region) => {
+                region.start[0] -= rows.first;
+                region.whole[0] = ty.dims[0];
+                region.take(bytes.as_ref()).into()
+            }
+        });
+        Ok((rows.whole.clone(), value?))
+    }
+
+    /// Returns a copy of a value that every device has whole. All processes have to read it: the copy is a launch on all of
+    /// them.
+    fn gather(&self, buffer: &SharedBuffer) -> Result<SharedBuffer> {
+        let MeshBuffer { ty, sharding, mesh, .. } = downcast(buffer)?;
+        let key = (ty.clone(), sharding.clone());
+        let known = self.gathers.lock().get(&key).map(Arc::clone);
+        let program = match known {
+            Some(program) => program,
+            None => {
+                let program: Arc<dyn Executable> = self.compile(&gather_program(ty, sharding, mesh)?)?.into();
+                self.gathers.lock().put(key, Arc::clone(&program));
+                program
+            }
+        };
+        // The value belongs to others too, so that it is not donated.
+        let mut done = program.execute(&mut vec![Some(Arc::clone(buffer))], &[])?;
+        done.outputs.pop().ok_or_else(|| TpuError::Bug("a program that gathers has no result".to_owned()))
+    }
+}
+
+/// Returns the program whose result is its argument, whole on every device.
+fn gather_program(ty: &TensorType, sharding: &Sharding, mesh: &Mesh) -> Result<Program> {
+    let mut graph = Graph::new();
+    let value = graph.add(Op::Parameter { index: 0, ty: ty.clone() }, &[]);
+    let program = value.and_then(|value| Program::extract(&graph, &[value]));
+    let program = program.map_err(|error| TpuError::Bug(error.to_string()))?;
+    let (parameters, results) = (vec![sharding.clone()], vec![Sharding::replicated(ty.rank())]);
+    Ok(program.placed(Placement { mesh: mesh.clone(), parameters, results }))
 }
 
 /// Checks that the parts of the results have the sizes that the placement gives them.
@@ -172,13 +272,18 @@ fn check_results(loaded: &Loaded, placement: &Placement, results: &[TensorType])
 }
 
 impl MeshBuffer {
+    /// Returns whether this process has all of the value.
+    fn is_here(&self) -> bool {
+        self.sharding.is_replicated() || self.local.has_all(&self.sharding, &self.ty, &self.mesh)
+    }
+
     /// Joins the parts. Of equal ones, the first is read; all transfers run at once.
     fn download(&self) -> burn_tpu_pjrt::Result<Vec<u8>> {
         if self.sharding.is_replicated() {
             return self.parts[0].to_host();
         }
         let mut regions: Vec<(Region, &Buffer)> = Vec::new();
-        for (position, part) in self.parts.iter().enumerate() {
+        for (&position, part) in self.local.positions.iter().zip(&self.parts) {
             let region = Region::of(&self.sharding, &self.ty, &self.mesh, position);
             if !regions.iter().any(|(known, _)| known.start == region.start) {
                 regions.push((region, part));
@@ -202,7 +307,7 @@ impl MeshBuffer {
 pub(crate) fn replicas_agree(buffer: &SharedBuffer) -> Result<Option<bool>> {
     let Ok(buffer) = downcast::<MeshBuffer>(buffer) else { return Ok(None) };
     let mut known: Vec<(Vec<usize>, Vec<u8>)> = Vec::new();
-    for (position, part) in buffer.parts.iter().enumerate() {
+    for (&position, part) in buffer.local.positions.iter().zip(&buffer.parts) {
         let start = buffer.sharding.start(&buffer.ty, &buffer.mesh, position).to_vec();
         let bytes = part.to_host().map_err(TpuError::pjrt("reading a part"))?;
         match known.iter().find(|(other, _)| *other == start) {
@@ -214,71 +319,23 @@ pub(crate) fn replicas_agree(buffer: &SharedBuffer) -> Result<Option<bool>> {
     Ok(Some(true))
 }
 
-/// A device's part of a row-major array: a box.
-struct Region {
-    start: Vec<usize>,
-    sizes: Vec<usize>,
-    whole: Vec<usize>,
-    element: usize,
-}
-
-impl Region {
-    fn of(sharding: &Sharding, ty: &TensorType, mesh: &Mesh, device: usize) -> Self {
-        Self {
-            start: sharding.start(ty, mesh, device).to_vec(),
-            sizes: sharding.local(ty, mesh).dims.to_vec(),
-            whole: ty.dims.to_vec(),
-            element: ty.dtype.size_bytes(),
-        }
-    }
-
-    /// Calls `run` with each contiguous run of bytes: its place in the part, its place in the whole, its length.
-    fn runs(&self, mut run: impl FnMut(usize, usize, usize)) {
-        let split = (0..self.whole.len()).rev().find(|&dim| self.sizes[dim] != self.whole[dim]);
-        let Some(last) = split else { return run(0, 0, self.whole.iter().product::<usize>() * self.element) };
-        // The dims after `last` are whole, so that a run spans them all.
-        let inner: usize = self.whole[last + 1..].iter().product::<usize>() * self.element;
-        let length = self.sizes[last] * inner;
-        for i in 0..self.sizes[..last].iter().product() {
-            let (mut rest, mut at, mut stride) = (i, self.start[last], self.whole[last]);
-            for dim in (0..last).rev() {
-                at += (self.start[dim] + rest % self.sizes[dim]) * stride;
-                rest /= self.sizes[dim];
-                stride *= self.whole[dim];
-            }
-            run(i * length, at * inner, length);
-        }
-    }
-
-    /// Returns the part's bytes.
-    fn take(&self, whole: &[u8]) -> Vec<u8> {
-        let mut part = Vec::with_capacity(self.sizes.iter().product::<usize>() * self.element);
-        self.runs(|_, at, length| part.extend_from_slice(&whole[at..at + length]));
-        part
-    }
-
-    /// Writes the part's bytes into the whole.
-    fn put(&self, part: &[u8], whole: &mut [u8]) {
-        self.runs(|from, at, length| whole[at..at + length].copy_from_slice(&part[from..from + length]));
-    }
-}
-
 /// A program that is compiled for a mesh.
 struct MeshProgram {
     loaded: Loaded,
     results: Vec<(TensorType, Sharding)>,
     mesh: Mesh,
-    devices: Arc<[Device]>,
+    local: Arc<Local>,
     in_flight: Arc<InFlight>,
-    launches: Arc<Mutex<()>>,
+    launches: Arc<Mutex<i32>>,
 }
 
 impl Executable for MeshProgram {
     fn execute(&self, arguments: &mut Arguments, slots: &[u64]) -> Result<Execution> {
-        let packed = self.devices.iter().map(|device| pack(&self.loaded, device, slots)).collect::<Result<Vec<_>>>()?;
+        let devices = &self.local.devices;
+        let packed = devices.iter().map(|device| pack(&self.loaded, device, slots)).collect::<Result<Vec<_>>>()?;
         let (mut kept, mut donated) = (Vec::new(), Vec::new());
         let mut execution = Execution { footprint: self.loaded.footprint, ..Execution::default() };
-        let mut inputs: Vec<Vec<&Buffer>> = vec![Vec::with_capacity(self.loaded.arguments.len()); self.devices.len()];
+        let mut inputs: Vec<Vec<&Buffer>> = vec![Vec::with_capacity(self.loaded.arguments.len()); devices.len()];
         let mut scalars: Vec<_> = packed.iter().map(|packed| packed.iter()).collect();
         for (position, (recipe, spec)) in self.loaded.arguments.iter().enumerate() {
             let Argument::Parameter { index, result, .. } = recipe else {
@@ -297,8 +354,11 @@ impl Executable for MeshProgram {
             inputs.iter_mut().zip(&buffer.parts).for_each(|(inputs, part)| inputs.push(part));
         }
         let lists: Vec<&[&Buffer]> = inputs.iter().map(Vec::as_slice).collect();
-        let options = ExecuteOptions { non_donatable: &kept, events: true, ..ExecuteOptions::default() };
-        let launch = self.launches.lock();
+        let mut launch = self.launches.lock();
+        *launch = launch.wrapping_add(1);
+        // Processes that launch the same programs in the same order give a launch the same number.
+        let launch_id = if self.local.is_whole(&self.mesh) { 0 } else { *launch };
+        let options = ExecuteOptions { non_donatable: &kept, events: true, launch_id, ..ExecuteOptions::default() };
         let done = self.loaded.executable.execute(&lists, &options).map_err(TpuError::pjrt("running a program"))?;
         drop(launch);
         let donated = donated.into_iter().map(|index| take_argument(arguments, index)).collect::<Result<_>>()?;
@@ -323,44 +383,11 @@ impl MeshProgram {
         let results = self.results.iter().map(|(ty, sharding)| {
             let parts = devices.iter_mut().filter_map(Iterator::next).collect();
             let (ty, sharding, mesh) = (ty.clone(), sharding.clone(), self.mesh.clone());
-            Arc::new(MeshBuffer { ty, sharding, mesh, parts }) as SharedBuffer
+            Arc::new(MeshBuffer { ty, sharding, mesh, local: Arc::clone(&self.local), parts }) as SharedBuffer
         });
         results.collect()
     }
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use burn_tpu_graph::DType;
-    use smallvec::smallvec;
-
-    #[test]
-    fn parts_join_to_the_whole() {
-        let mesh = Mesh::new(&[("data".to_owned(), 2), ("model".to_owned(), 3)]).unwrap();
-        let ty = TensorType::new(DType::I16, [4, 5, 6, 2]);
-        let whole: Vec<u8> = (0..ty.bytes()).map(|byte| byte as u8).collect();
-        let shardings = [
-            Sharding::replicated(4),
-            Sharding::first_dim(4, &[0]),
-            Sharding::new([smallvec![], smallvec![], smallvec![1], smallvec![0]]),
-            Sharding::new([smallvec![0], smallvec![], smallvec![1], smallvec![]]),
-            Sharding::new([smallvec![], smallvec![], smallvec![1, 0], smallvec![]]),
-        ];
-        for sharding in shardings {
-            let mut joined = vec![0; whole.len()];
-            for device in 0..mesh.devices() {
-                let region = Region::of(&sharding, &ty, &mesh, device);
-                let part = region.take(&whole);
-                assert_eq!(part.len(), sharding.local(&ty, &mesh).bytes(), "{sharding}");
-                region.put(&part, &mut joined);
-            }
-            assert_eq!(joined, whole, "{sharding}");
-        }
-        // Row 1 of each column pair.
-        let ty = TensorType::new(DType::U8, [2, 6]);
-        let sharding = Sharding::new([smallvec![0], smallvec![1]]);
-        let region = Region::of(&sharding, &ty, &mesh, 4);
-        assert_eq!(region.take(&(0..12).collect::<Vec<u8>>()), [8, 9]);
-    }
-}
+mod tests;
