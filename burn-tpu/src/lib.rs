@@ -46,6 +46,7 @@
 //! | see what ran, and why it compiled | [`TpuDevice::metrics`] returns [`Metrics`] with [`CutReason`], [`Recompile`], [`RecompileCause`] |
 //! | forbid compiles once a loop is warm | [`TpuDevice::freeze`], [`TpuDevice::unfreeze`] |
 //! | know whether a step fits a TPU, without one | [`fit`], [`Topology`], [`Generation`] |
+//! | run one program as several processes, on one host or on many | [`distributed`] |
 //! | record on another stream than the thread's | [`Stream`], [`InStream`] |
 //!
 //! The functions [`mark_step`], [`metrics`], [`freeze`], [`unfreeze`] and [`program_keys`] do the same as the methods of
@@ -82,6 +83,8 @@ pub mod fit;
 pub use burn_tpu_runtime::{Generation, Topology};
 
 pub use burn_tpu_runtime::{InStream, Stream};
+
+pub mod distributed;
 
 mod backend;
 mod buckets;

@@ -1,13 +1,14 @@
 //! A constraint on an activation, and its gradient.
 
 use crate::backend::{TpuFloat, TpuInt};
+use crate::ops::from_rows;
 use crate::{Tpu, TpuDevice};
 use burn_autodiff::Autodiff;
 use burn_autodiff::checkpoint::{base::Checkpointer, strategy::CheckpointStrategy};
 use burn_autodiff::grads::Gradients;
 use burn_autodiff::ops::{Backward, Ops, OpsKind, unary};
-use burn_backend::Backend;
-use burn_backend::tensor::FloatTensor;
+use burn_backend::tensor::{FloatTensor, IntTensor};
+use burn_backend::{AutodiffBackend, Backend, TensorData};
 use burn_core::tensor::{Tensor, TensorPrimitive};
 use burn_tpu_runtime::ops::sharding::{DimNames, constrain};
 
@@ -18,6 +19,18 @@ pub trait MeshBackend: Backend<Device = TpuDevice> {
     /// # Panics
     /// For an axis that does not exist, another number of dims, or an axis that splits two dims.
     fn shard_float(tensor: FloatTensor<Self>, dims: &[DimNames]) -> FloatTensor<Self>;
+
+    /// Returns the batch of which this process gives some rows. See [`distributed::batch`](crate::distributed::batch).
+    ///
+    /// # Errors
+    /// [`TpuError`](crate::TpuError) for rows that cannot be a part of a batch, or that cannot be uploaded.
+    fn batch_float(rows: TensorData, device: &TpuDevice) -> crate::Result<FloatTensor<Self>>;
+
+    /// The same for integers.
+    ///
+    /// # Errors
+    /// Those of [`MeshBackend::batch_float`].
+    fn batch_int(rows: TensorData, device: &TpuDevice) -> crate::Result<IntTensor<Self>>;
 }
 
 impl<F: TpuFloat, I: TpuInt> MeshBackend for Tpu<F, I> {
@@ -27,6 +40,14 @@ impl<F: TpuFloat, I: TpuInt> MeshBackend for Tpu<F, I> {
             // Burn's contract for a mistake in shapes.
             Err(error) => panic!("{error}"),
         }
+    }
+
+    fn batch_float(rows: TensorData, device: &TpuDevice) -> crate::Result<FloatTensor<Self>> {
+        from_rows("float_from_data", rows, device)
+    }
+
+    fn batch_int(rows: TensorData, device: &TpuDevice) -> crate::Result<IntTensor<Self>> {
+        from_rows("int_from_data", rows, device)
     }
 }
 
@@ -50,6 +71,14 @@ impl<B: MeshBackend, C: CheckpointStrategy> MeshBackend for Autodiff<B, C> {
             OpsKind::Tracked(prepared) => prepared.finish(dims.to_vec(), result),
             OpsKind::UnTracked(prepared) => prepared.finish(result),
         }
+    }
+
+    fn batch_float(rows: TensorData, device: &TpuDevice) -> crate::Result<FloatTensor<Self>> {
+        B::batch_float(rows, device).map(<Self as AutodiffBackend>::from_inner)
+    }
+
+    fn batch_int(rows: TensorData, device: &TpuDevice) -> crate::Result<IntTensor<Self>> {
+        B::batch_int(rows, device)
     }
 }
 

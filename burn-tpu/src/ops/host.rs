@@ -23,6 +23,16 @@ pub(super) fn from_data(name: &'static str, data: TensorData, device: &TpuDevice
     data::from_bytes(name, ty, bytes(data), &device.0).into()
 }
 
+/// Returns the batch of which this process gives some rows.
+///
+/// # Errors
+/// Those of [`data::from_rows`]; [`TpuError::DType`] for a type that the device does not have.
+pub(crate) fn from_rows(name: &'static str, rows: TensorData, device: &TpuDevice) -> Result<TpuTensor, TpuError> {
+    let unknown = || TpuError::DType { op: name, dtype: format!("{:?}", rows.dtype), device: device.to_string() };
+    let ty = TensorType::new(from_burn(rows.dtype).ok_or_else(unknown)?, rows.shape.as_slice());
+    data::from_rows(name, ty, bytes(rows), &device.0).map(TpuTensor::from)
+}
+
 /// Returns row-major bytes, one per bool.
 fn bytes(data: TensorData) -> Vec<u8> {
     let dtype = data.dtype;

@@ -15,6 +15,8 @@ mod tensor;
 mod testing;
 mod transaction;
 
+pub(crate) use host::from_rows;
+
 use crate::TpuTensor;
 use burn_tpu_runtime::Recorder;
 use burn_tpu_runtime::graph::{NodeId, Result};
