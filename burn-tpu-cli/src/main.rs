@@ -1,6 +1,7 @@
 //! The command `burn-tpu`. It prints text for people or, with `--json`, data for programs.
 //!
-//! Owns: the command line. `burn-tpu-pjrt` finds plugins and hardware, `burn-tpu-runtime` runs the test program.
+//! Owns: the command line. `burn-tpu-pjrt` finds plugins and hardware, `burn-tpu-runtime` runs the test program and serves the
+//! store of several processes.
 #![forbid(unsafe_code)]
 #![allow(clippy::print_stdout, reason = "a command-line program talks to its user")]
 
@@ -8,8 +9,9 @@ use clap::{Parser, Subcommand};
 use std::process::ExitCode;
 
 mod doctor;
+mod launch;
 
-/// Burn on TPUs: what this machine has, and what keeps it from working.
+/// Burn on TPUs: what this machine has, what keeps it from working, and programs on many hosts.
 #[derive(Parser)]
 #[command(name = "burn-tpu", version)]
 struct Cli {
@@ -21,6 +23,8 @@ struct Cli {
 enum Command {
     /// Check plugins, devices, variables and the cache folder, and print how to fix what is wrong
     Doctor(doctor::Args),
+    /// Run a program as several processes, on this host or on many: `burn-tpu launch --processes 2 -- PROGRAM`
+    Launch(launch::Args),
     /// One probe of the doctor: an action that may abort or hang its process
     #[command(hide = true, subcommand)]
     Probe(doctor::Probe),
@@ -29,6 +33,7 @@ enum Command {
 fn main() -> ExitCode {
     match Cli::parse().command {
         Command::Doctor(args) => doctor::run(&args),
+        Command::Launch(args) => launch::run(&args),
         Command::Probe(probe) => {
             probe.run();
             ExitCode::SUCCESS

@@ -1,0 +1,168 @@
+//! `burn-tpu launch`: runs a program once for each process of a group, on this host or on many.
+//!
+//! Owns: which processes there are and what they are told (`plan.rs`), how one is started and ended (`worker.rs`), and what
+//! happens when one ends. The output of each is passed on with its number in front of each line. When one fails, the others
+//! are ended: without it, they would wait for ever.
+
+use plan::{Host, Plan};
+use signal_hook::consts::{SIGINT, SIGTERM};
+use signal_hook::iterator::Signals;
+use std::io;
+use std::os::unix::process::ExitStatusExt;
+use std::process::{ExitCode, ExitStatus};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::time::{Duration, Instant};
+use worker::Worker;
+
+mod plan;
+mod worker;
+
+/// Options of the launcher.
+#[derive(clap::Args)]
+pub struct Args {
+    /// Hosts, with the number of processes of each if it is not one: `a,b`, or `localhost:4`
+    #[arg(long, value_name = "HOST[:PROCESSES],…", value_delimiter = ',', required_unless_present = "processes")]
+    hosts: Vec<Host>,
+    /// Number of processes on this host: short for `--hosts localhost:N`
+    #[arg(long, value_name = "N", conflicts_with = "hosts", value_parser = clap::value_parser!(u16).range(1..))]
+    processes: Option<u16>,
+    /// Port of the first host where its first process serves the store that all share
+    #[arg(long, default_value_t = 8479)]
+    port: u16,
+    /// A Redis or Valkey server that is there already: `redis://host:port#RUN`, with a name that no other run has
+    #[arg(long, value_name = "URL")]
+    store: Option<String>,
+    /// Variable that the processes on other hosts get too, with its value here or another
+    #[arg(long, value_name = "NAME[=VALUE]")]
+    env: Vec<String>,
+    /// Set libtpu's TPU_WORKER_ID and TPU_WORKER_HOSTNAMES, where no metadata server tells it its hosts
+    #[arg(long)]
+    tpu: bool,
+    /// Command that reaches another host: it gets the host's name and a line for its shell
+    #[arg(long, default_value = "ssh", value_name = "COMMAND")]
+    ssh: String,
+    /// Seconds between the request to end and the end by force
+    #[arg(long, default_value_t = 10, value_name = "SECONDS")]
+    grace: u64,
+    /// The program with its arguments
+    #[arg(last = true, required = true, value_name = "PROGRAM")]
+    program: Vec<String>,
+}
+
+/// What the launcher waits for.
+enum Event {
+    Ended(usize, io::Result<ExitStatus>),
+    Signal(i32),
+}
+
+/// Runs the command. Returns the exit code of the process that failed first, or success.
+pub fn run(args: &Args) -> ExitCode {
+    match Plan::new(args).and_then(|plan| launch(&plan, Duration::from_secs(args.grace))) {
+        Ok(code) => ExitCode::from(code),
+        Err(error) => {
+            say(&error);
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn launch(plan: &Plan, grace: Duration) -> Result<u8, String> {
+    let (events, received) = channel();
+    forward_signals(events.clone()).map_err(|error| format!("no handler of signals: {error}"))?;
+    let mut group = Group { workers: Vec::new(), outcome: None, force_at: None, grace };
+    for process in &plan.processes {
+        match Worker::start(process, events.clone()) {
+            Ok(worker) => group.workers.push(worker),
+            Err(error) => {
+                group.fail(1, &format!("process {} does not start: {error}", process.index));
+                break;
+            }
+        }
+    }
+    group.watch(&received);
+    group.workers.into_iter().for_each(Worker::finish_output);
+    Ok(group.outcome.unwrap_or(0))
+}
+
+fn forward_signals(events: Sender<Event>) -> io::Result<()> {
+    let mut signals = Signals::new([SIGINT, SIGTERM])?;
+    std::thread::spawn(move || signals.forever().try_for_each(|signal| events.send(Event::Signal(signal))));
+    Ok(())
+}
+
+/// The processes that were started.
+struct Group {
+    workers: Vec<Worker>,
+    /// The exit code, once a process failed or a signal came.
+    outcome: Option<u8>,
+    /// When those that are left are killed.
+    force_at: Option<Instant>,
+    grace: Duration,
+}
+
+impl Group {
+    /// Waits until all processes have ended.
+    fn watch(&mut self, events: &Receiver<Event>) {
+        while self.workers.iter().any(|worker| worker.is_running) {
+            let left = self.force_at.map(|at| at.saturating_duration_since(Instant::now()));
+            let event = match left {
+                None => events.recv().map_err(|_| RecvTimeoutError::Disconnected),
+                Some(left) => events.recv_timeout(left),
+            };
+            match event {
+                Ok(Event::Ended(index, status)) => self.ended(index, &status),
+                Ok(Event::Signal(signal)) => self.signal(signal),
+                Err(RecvTimeoutError::Timeout) => self.force(),
+                Err(RecvTimeoutError::Disconnected) => return,
+            }
+        }
+    }
+
+    fn ended(&mut self, index: usize, status: &io::Result<ExitStatus>) {
+        self.workers[index].is_running = false;
+        match status {
+            Ok(status) if status.success() => {}
+            Ok(status) => self.fail(code_of(*status), &format!("process {index} failed: {status}")),
+            Err(error) => self.fail(1, &format!("process {index} is lost: {error}")),
+        }
+    }
+
+    /// Ends all processes if this is the first failure. Later ones follow from it.
+    fn fail(&mut self, code: u8, reason: &str) {
+        if self.outcome.is_none() {
+            say(&format!("{reason}; the others are ended"));
+            self.outcome = Some(code);
+            self.end(SIGTERM);
+        }
+    }
+
+    /// Passes a signal on; the second one ends by force.
+    fn signal(&mut self, signal: i32) {
+        if self.force_at.is_some() {
+            return self.force();
+        }
+        self.outcome.get_or_insert(128 + signal as u8);
+        self.end(signal);
+    }
+
+    fn end(&mut self, signal: i32) {
+        self.force_at = Some(Instant::now() + self.grace);
+        self.workers.iter_mut().filter(|worker| worker.is_running).for_each(|worker| worker.end(signal));
+    }
+
+    fn force(&mut self) {
+        self.force_at = Some(Instant::now() + self.grace);
+        self.workers.iter_mut().filter(|worker| worker.is_running).for_each(Worker::kill);
+    }
+}
+
+/// Returns the exit code of a process; for one that a signal ended, as a shell does.
+fn code_of(status: ExitStatus) -> u8 {
+    let code = status.code().or(status.signal().map(|signal| 128 + signal));
+    code.and_then(|code| u8::try_from(code).ok()).unwrap_or(1)
+}
+
+#[allow(clippy::print_stderr, reason = "the launcher's own words, beside the output of its processes")]
+fn say(text: &str) {
+    eprintln!("burn-tpu launch: {text}");
+}

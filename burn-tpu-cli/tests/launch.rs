@@ -1,0 +1,111 @@
+//! The launcher with real processes: shells that print what they were told, fail, or wait.
+
+use std::fs;
+use std::io::{BufRead, BufReader};
+use std::os::unix::fs::PermissionsExt;
+use std::process::{Command, Output, Stdio};
+
+fn launch(options: &[&str], script: &str) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_burn-tpu"));
+    command.arg("launch").args(options).args(["--", "sh", "-c", script]);
+    command
+}
+
+fn run(options: &[&str], script: &str) -> Output {
+    launch(options, script).output().unwrap()
+}
+
+fn lines(bytes: &[u8]) -> Vec<String> {
+    let mut lines: Vec<String> = String::from_utf8_lossy(bytes).lines().map(str::to_owned).collect();
+    lines.sort();
+    lines
+}
+
+#[test]
+fn each_process_knows_its_number_and_its_lines_have_it() {
+    let output = run(&["--processes", "3"], "echo I am $BURN_TPU_PROCESS; echo wrong >&2; printf last");
+    assert!(output.status.success(), "{output:?}");
+    let expected = ["[0] I am 0/3", "[0] last", "[1] I am 1/3", "[1] last", "[2] I am 2/3", "[2] last"];
+    assert_eq!(lines(&output.stdout), expected);
+    assert_eq!(lines(&output.stderr), ["[0] wrong", "[1] wrong", "[2] wrong"]);
+}
+
+#[test]
+fn when_one_fails_the_others_end_and_its_code_is_returned() {
+    let script = "case $BURN_TPU_PROCESS in 1/3) exit 7;; *) exec sleep 100000;; esac";
+    let output = run(&["--hosts", "localhost:3"], script);
+    assert_eq!(output.status.code(), Some(7), "{output:?}");
+    let text = String::from_utf8_lossy(&output.stderr);
+    assert!(text.contains("process 1 failed: exit status: 7; the others are ended"), "{text}");
+    assert_eq!(text.matches("failed").count(), 1, "{text}");
+}
+
+#[test]
+fn a_process_that_does_not_end_is_killed() {
+    let script = "case $BURN_TPU_PROCESS in 1/2) exit 3;; *) trap '' TERM; while :; do sleep 1; done;; esac";
+    let output = run(&["--processes", "2", "--grace", "1"], script);
+    assert_eq!(output.status.code(), Some(3), "{output:?}");
+}
+
+#[test]
+fn a_signal_reaches_all_processes() {
+    let script = "trap 'echo ends; exit 0' TERM; echo runs; while :; do sleep 1; done";
+    let mut launcher = launch(&["--processes", "2"], script).stdout(Stdio::piped()).spawn().unwrap();
+    let mut output = BufReader::new(launcher.stdout.take().unwrap()).lines().map(Result::unwrap);
+    let mut started: Vec<String> = output.by_ref().take(2).collect();
+    started.sort();
+    assert_eq!(started, ["[0] runs", "[1] runs"]);
+    let killed = Command::new("sh").args(["-c", &format!("kill -TERM {}", launcher.id())]).status().unwrap();
+    assert!(killed.success());
+    let mut rest: Vec<String> = output.collect();
+    rest.sort();
+    assert_eq!(rest, ["[0] ends", "[1] ends"]);
+    assert_eq!(launcher.wait().unwrap().code(), Some(128 + 15));
+}
+
+#[test]
+fn a_program_that_does_not_exist_is_an_error() {
+    let output = Command::new(env!("CARGO_BIN_EXE_burn-tpu"))
+        .args(["launch", "--processes", "2", "--", "/no/such/program"])
+        .output()
+        .unwrap();
+    assert_eq!(output.status.code(), Some(1));
+    assert!(String::from_utf8_lossy(&output.stderr).contains("process 0 does not start"), "{output:?}");
+}
+
+/// Runs a launch on hosts that are this one, through a command that takes ssh's place.
+fn run_on_hosts(hosts: &str, options: &[&str], script: &str) -> Output {
+    let folder = tempfile::tempdir().unwrap();
+    let ssh = folder.path().join("ssh");
+    // As ssh does: the host's name, and one line for the shell there.
+    fs::write(&ssh, "#!/bin/sh\necho \"to $1\" >&2\nexec env -i PATH=\"$PATH\" sh -c \"$2\"\n").unwrap();
+    fs::set_permissions(&ssh, fs::Permissions::from_mode(0o755)).unwrap();
+    run(&[&["--hosts", hosts, "--ssh", ssh.to_str().unwrap()], options].concat(), script)
+}
+
+#[test]
+fn other_hosts_run_the_program_in_the_same_folder_with_the_variables() {
+    let script = "pwd; echo \"$BURN_TPU_PROCESS $BURN_TPU_STORE $GREETING $TPU_WORKER_ID\"";
+    let output = run_on_hosts("a,me@b", &["--tpu", "--env", "GREETING=it's here", "--port", "99"], script);
+    assert!(output.status.success(), "{output:?}");
+    let folder = std::env::current_dir().unwrap();
+    let expected = [
+        format!("[0] {}", folder.display()),
+        "[0] 0/2 a:99 it's here 0".into(),
+        format!("[1] {}", folder.display()),
+        "[1] 1/2 a:99 it's here 1".into(),
+    ];
+    let mut expected = expected.to_vec();
+    expected.sort();
+    assert_eq!(lines(&output.stdout), expected);
+    assert_eq!(lines(&output.stderr), ["[0] to a", "[1] to me@b"]);
+}
+
+#[test]
+fn when_a_process_of_one_host_fails_those_of_the_others_end() {
+    let script =
+        "case $BURN_TPU_PROCESS in 0/2) trap 'echo ended; exit 0' TERM; while :; do sleep 1; done;; *) exit 9;; esac";
+    let output = run_on_hosts("a,b", &[], script);
+    assert_eq!(output.status.code(), Some(9), "{output:?}");
+    assert_eq!(lines(&output.stdout), ["[0] ended"], "{output:?}");
+}
