@@ -1,12 +1,17 @@
 //! Several processes that run one program: real ones, each with CPU devices of its own, since the CPU plugin belongs to one
 //! process. What they share is the store: the number of each, their seeds, and the check that their programs are the same.
 
+#![allow(clippy::print_stdout, reason = "a child process tells its parent what it found")]
+
 mod common;
 
-use burn::tensor::{Distribution, Tensor};
+use burn::backend::Autodiff;
+use burn::tensor::{Distribution, Int, Tensor, TensorData};
 use burn_tpu::{Mesh, Platform, Tpu, TpuDevice, TpuError, TpuOptions, distributed};
+use burn_tpu_pjrt::KeyValueStore;
 use std::net::TcpListener;
 use std::process::{Child, Command, Output, Stdio};
+use std::time::Duration;
 
 type B = Tpu<f32>;
 
@@ -54,6 +59,9 @@ fn value<'t>(text: &'t str, name: &str) -> &'t str {
 fn child() {
     let Ok(scenario) = std::env::var("SCENARIO") else { return };
     let index = distributed::process_index().expect("the variables are valid");
+    if scenario == "store" {
+        return plugins_exchange(index);
+    }
     let device = TpuDevice::mesh(Mesh::new().axis("data", 2).on(Platform::Cpu));
     TpuOptions::training().interpret_from(0).disk_cache(false).install(&device).expect("first use");
     match &*scenario {
@@ -68,6 +76,30 @@ fn child() {
     }
 }
 
+/// Does what a plugin does through its callbacks to make a communicator: one puts an id, the others wait for it.
+fn plugins_exchange(index: usize) {
+    let address = std::env::var("BURN_TPU_STORE").expect("it is set");
+    if index == 0 {
+        distributed::serve(&address).expect("the port is free");
+    }
+    let store = distributed::Store::connect(&address, Duration::from_secs(300)).expect("it is served");
+    let store: &dyn KeyValueStore = &store;
+    let key = |process: usize| [b"id\0", &[process as u8][..]].concat();
+    store.put(&key(index), &[index as u8, 0, 255]).expect("it is put");
+    let count = distributed::process_count().expect("valid");
+    for process in 0..count {
+        let id = store.get(&key(process), Duration::from_secs(300)).expect("the store answers");
+        assert_eq!(id, Some(vec![process as u8, 0, 255]));
+    }
+    assert_eq!(store.try_get(&key(count)), Ok(None));
+    println!("exchanged: {count}");
+    // Process 0 serves the store: it ends last.
+    store.put(&[b"left", &key(index)[..]].concat(), b"").expect("it is put");
+    for process in (0..count).filter(|_| index == 0) {
+        store.get(&[b"left", &key(process)[..]].concat(), Duration::from_secs(300)).expect("the store answers");
+    }
+}
+
 fn agrees(index: usize, device: &TpuDevice) {
     assert_eq!(distributed::local_devices(Platform::Cpu).len(), 2);
     println!("part: {:?} of {}", distributed::part(10), distributed::process_count().expect("valid"));
@@ -77,6 +109,12 @@ fn agrees(index: usize, device: &TpuDevice) {
         let sum: f32 = (x.clone() + x).sum().into_scalar();
         assert_eq!(sum, (4 * size * index) as f32);
     }
+    // Each process has all devices of its mesh, so its rows are the batch.
+    let rows = || TensorData::from([[1i64, 2], [3, 4]]);
+    let batch: Tensor<Autodiff<B>, 2> = distributed::batch(rows(), device).expect("the rows split");
+    let labels: Tensor<Autodiff<B>, 2, Int> = distributed::batch_int(rows(), device).expect("the rows split");
+    assert_eq!((batch + labels.float()).into_data().to_vec::<f32>().expect("f32"), [2.0, 4.0, 6.0, 8.0]);
+    assert!(matches!(distributed::batch::<B, 1>(rows(), device), Err(TpuError::Sharding { .. })));
     println!("programs: {}", device.metrics().compiles);
 }
 
@@ -138,6 +176,13 @@ fn process_zero_serves_the_store_and_random_numbers_are_those_of_one_seed() {
     }
     let texts = run_some("random", &[1, 0], 2, &free_address(), 300);
     assert_eq!(value(&texts[0], "drawn: "), value(&texts[1], "drawn: "));
+}
+
+#[test]
+fn plugins_of_several_processes_exchange_values_through_the_store() {
+    for text in run_some("store", &[2, 1, 0], 3, &free_address(), 300) {
+        assert_eq!(value(&text, "exchanged: "), "3");
+    }
 }
 
 #[test]

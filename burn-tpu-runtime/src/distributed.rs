@@ -138,9 +138,9 @@ fn of_process(text: &str) -> Result<(usize, usize)> {
 /// Returns what libtpu's variables say: this host's number, and the names of all.
 fn of_libtpu(index: &str, hosts: &str) -> Result<(usize, usize)> {
     let count = hosts.split(',').count();
-    let index = number(0, count as u64 - 1)(index);
-    let index = index.map_err(|rule| TpuError::Option { name: TPU_INDEX.into(), value: hosts.into(), rule })?;
-    Ok((index, count))
+    let parsed = number(0, count as u64 - 1)(index);
+    let parsed = parsed.map_err(|rule| TpuError::Option { name: TPU_INDEX.into(), value: index.into(), rule })?;
+    Ok((parsed, count))
 }
 
 /// The processes that run the program, and the store that they share.
@@ -179,7 +179,7 @@ impl Group {
             },
             false => error,
         })?;
-        tracing::info!(index, count, address, "the process is one of several");
+        tracing::info!(index, count, "the process is one of several");
         Ok(Some(Self { index, count, timeout, store: Arc::new(store) }))
     }
 

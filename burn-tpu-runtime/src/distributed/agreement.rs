@@ -109,7 +109,7 @@ impl Round<'_> {
         C: FnOnce(usize) -> String,
     {
         let Group { index, store, .. } = self.group;
-        store.put(&self.key("hash", *index), &program.hash)?;
+        store.put(self.key("hash", *index), &program.hash)?;
         let verdict = if *index == 0 { self.lead(&program.hash)? } else { self.follow()? };
         let result = match verdict {
             Verdict::Same => Ok(()),
@@ -142,7 +142,7 @@ impl Round<'_> {
             };
             break;
         }
-        self.group.store.put(&self.key("verdict", 0), verdict.to_string().as_bytes())?;
+        self.group.store.put(self.key("verdict", 0), verdict.to_string().as_bytes())?;
         Ok(verdict)
     }
 
@@ -153,7 +153,7 @@ impl Round<'_> {
             return text.parse().map_err(|()| self.group.store.error(format!("{text:?} is no verdict")));
         }
         for process in 0..self.group.count {
-            if self.group.store.try_get(&self.key("hash", process))?.is_none() {
+            if self.group.store.try_get(self.key("hash", process))?.is_none() {
                 return Ok(Verdict::Missing(process));
             }
         }
@@ -182,7 +182,7 @@ impl Round<'_> {
     fn leave(&self) -> Result<()> {
         let Group { index, count, store, .. } = self.group;
         if *index > 0 {
-            return store.put(&self.key("left", *index), b"");
+            return store.put(self.key("left", *index), b"");
         }
         for process in 1..*count {
             if self.group.wait(&self.key("left", process), process)?.is_none() {

@@ -17,6 +17,7 @@ const CONNECT: Duration = Duration::from_secs(5);
 
 /// Values by key, which several processes share. A key is put once.
 pub struct Store {
+    /// Without the password.
     address: String,
     /// Begins every key, so that runs that share a server do not meet.
     run: String,
@@ -33,7 +34,8 @@ impl Store {
         let deadline = Instant::now() + timeout;
         let (server, run) = address.split_once('#').unwrap_or((address, "burn-tpu"));
         let url = if server.contains("://") { server.to_owned() } else { format!("redis://{server}") };
-        let failed = |error: RedisError| TpuError::Store { address: server.into(), reason: error.to_string() };
+        let shown = without_password(server);
+        let failed = |error: RedisError| TpuError::Store { address: shown.clone(), reason: error.to_string() };
         let client = Client::open(url).map_err(failed)?;
         let connection = loop {
             match client.get_connection_with_timeout(CONNECT.min(timeout)) {
@@ -44,7 +46,7 @@ impl Store {
         };
         connection.set_read_timeout(Some(timeout)).map_err(failed)?;
         connection.set_write_timeout(Some(timeout)).map_err(failed)?;
-        Ok(Self { address: server.into(), run: run.into(), connection: Mutex::new(connection) })
+        Ok(Self { address: shown, run: run.into(), connection: Mutex::new(connection) })
     }
 
     /// Puts a value.
@@ -92,6 +94,14 @@ impl Store {
 
     pub(super) fn error(&self, reason: impl std::fmt::Display) -> TpuError {
         TpuError::Store { address: self.address.clone(), reason: reason.to_string() }
+    }
+}
+
+/// Returns an address as messages show it.
+fn without_password(server: &str) -> String {
+    match (server.split_once("://"), server.rsplit_once('@')) {
+        (Some((scheme, _)), Some((_, host))) => format!("{scheme}://{host}"),
+        _ => server.to_owned(),
     }
 }
 
@@ -152,6 +162,12 @@ mod tests {
             Store::connect(&address, LONG).unwrap().put("late", b"value").unwrap();
             assert_eq!(read.join().unwrap().unwrap(), Some(b"value".to_vec()));
         });
+    }
+
+    #[test]
+    fn a_password_is_not_in_messages() {
+        assert_eq!(without_password("redis://user:p@ss@host:1/0"), "redis://host:1/0");
+        assert_eq!(without_password("host:1"), "host:1");
     }
 
     #[test]
