@@ -12,7 +12,7 @@
 //! ```
 //!
 //! Before a program is first compiled for a mesh, the processes compare it: one that differs is
-//! [`TpuError::Disagreement`](crate::TpuError::Disagreement) in all of them, where they would wait for each other for ever.
+//! [`TpuError::Disagreement`] in all of them, where they would wait for each other for ever.
 //! `docs/many-hosts.md` is the guide.
 
 pub use burn_tpu_runtime::distributed::{Store, part, process_count, process_index, serve};
@@ -41,7 +41,7 @@ pub fn local_devices(platform: Platform) -> Vec<TpuDevice> {
 /// ```
 ///
 /// # Errors
-/// [`TpuError::Sharding`](crate::TpuError::Sharding) if the batch axes of the mesh do not split a batch over the processes, or
+/// [`TpuError::Sharding`] if the batch axes of the mesh do not split a batch over the processes, or
 /// the rows over the devices of this one, or the data has another number of dims; those of the transfer.
 pub fn batch<B: MeshBackend, const D: usize>(rows: TensorData, device: &TpuDevice) -> Result<Tensor<B, D>> {
     check_rank(&rows, D)?;
