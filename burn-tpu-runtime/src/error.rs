@@ -179,6 +179,13 @@ pub enum TpuError {
         /// The broken rule; for a dim that does not divide, with the nearest size that does.
         rule: String,
     },
+    /// A collective operation of several devices that cannot be completed: one of them gave something else, or its thread has
+    /// ended or does not come.
+    #[error("devices that work together: {reason}")]
+    Peer {
+        /// The reason.
+        reason: String,
+    },
     /// A read of a tensor on a device that compiles programs but does not run them.
     #[error(
         "{device} executes nothing: this {ty} has a shape and no value\n  fix: \
@@ -299,6 +306,7 @@ impl TpuError {
             | TpuError::Topology { .. }
             | TpuError::Mesh { .. }
             | TpuError::Sharding { .. }
+            | TpuError::Peer { .. }
             | TpuError::NoValue { .. }
             | TpuError::Golden { .. }
             | TpuError::Step { .. }

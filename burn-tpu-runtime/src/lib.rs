@@ -23,6 +23,7 @@
 #![forbid(unsafe_code)]
 
 mod cache;
+pub mod collective;
 mod compiling;
 mod device;
 pub mod distributed;

@@ -224,6 +224,11 @@ options! {
     compile_timeout(limit: Duration): Duration = Duration::from_secs(300), limit;
     "BURN_TPU_COMPILE_TIMEOUT_S": seconds, "seconds, 0 for no limit";
 
+    /// The time limit of a wait for the threads of other devices in a collective operation, after which it is an error,
+    /// [`TpuError::Peer`]. The default is 600 s, since a device may compile meanwhile; zero means no limit.
+    peer_timeout(limit: Duration): Duration = Duration::from_secs(600), limit;
+    "BURN_TPU_PEER_TIMEOUT_S": seconds, "seconds, 0 for no limit";
+
     /// The number of nodes at which a trace is cut automatically, at least 1.
     trace_cap(nodes: usize): usize = 100_000, nodes.max(1);
     "BURN_TPU_TRACE_CAP": number(1, u64::MAX), "nodes, at least 1";

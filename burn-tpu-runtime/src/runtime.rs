@@ -227,6 +227,12 @@ impl DeviceRuntime {
         Ok(uploaded)
     }
 
+    /// Returns the device's copy of a value, which stays the value's.
+    pub(crate) fn on_device(&self, buffer: &SharedBuffer) -> Result<SharedBuffer> {
+        let Some(value) = HostValue::of(buffer) else { return Ok(Arc::clone(buffer)) };
+        value.on_device(false, |ty, bytes| self.upload(ty, bytes, None))
+    }
+
     /// Returns the bytes of a value. One that is on the device is waited for and copied to the host.
     pub(crate) fn download(&self, buffer: &SharedBuffer) -> Result<HostBytes> {
         let value = HostValue::of(buffer);

@@ -1,6 +1,7 @@
 //! A tensor: a counted handle to a node of a trace or to a buffer of a device.
 
 use crate::Device;
+use crate::collective::Part;
 use crate::engine::{Input, SharedBuffer};
 use crate::error::Result;
 use crate::trace::Origin;
@@ -26,28 +27,51 @@ impl Drop for Tensor {
 struct TensorInner {
     device: Device,
     ty: TensorType,
-    /// The trace that recorded the tensor; none for what came from the host.
-    origin: Option<Origin>,
+    source: Source,
     /// The buffer, perhaps still being computed, or why there is none; unset until the tensor is asked for it after a cut.
     value: OnceLock<Input>,
+}
+
+/// Where a tensor's value comes from.
+enum Source {
+    /// From the host, or from a read that failed: it is there from the start.
+    Host,
+    /// From the trace that recorded the tensor.
+    Trace(Origin),
+    /// From a reduction over several devices.
+    Reduction(Part),
 }
 
 impl Tensor {
     /// A tensor that was not recorded: its value is there, or the reason why it is not.
     pub(crate) fn new(device: Device, ty: TensorType, value: Result<SharedBuffer>) -> Self {
         let value = OnceLock::from(value.map_err(Arc::new));
-        Self { inner: Arc::new(TensorInner { device, ty, origin: None, value }) }
+        Self { inner: Arc::new(TensorInner { device, ty, source: Source::Host, value }) }
     }
 
     /// A tensor that was recorded and waits for a cut.
     pub(crate) fn pending(device: Device, ty: TensorType, origin: Origin) -> Self {
-        let origin = Some(origin);
-        Self { inner: Arc::new(TensorInner { device, ty, origin, value: OnceLock::new() }) }
+        let source = Source::Trace(origin);
+        Self { inner: Arc::new(TensorInner { device, ty, source, value: OnceLock::new() }) }
+    }
+
+    /// A tensor that a reduction over several devices will have.
+    pub(crate) fn reduced(device: Device, ty: TensorType, part: Part) -> Self {
+        let source = Source::Reduction(part);
+        Self { inner: Arc::new(TensorInner { device, ty, source, value: OnceLock::new() }) }
+    }
+
+    /// The reduction that the tensor is the result of, if it is one.
+    pub(crate) fn part(&self) -> Option<&Part> {
+        match &self.inner.source {
+            Source::Reduction(part) => Some(part),
+            Source::Host | Source::Trace(_) => None,
+        }
     }
 
     /// The trace that recorded the tensor, if one did.
     pub(crate) fn origin(&self) -> Option<&Origin> {
-        self.inner.origin.as_ref()
+        self.inner.origin()
     }
 
     /// Returns whether two handles are of one tensor.
@@ -80,15 +104,28 @@ impl Tensor {
     pub(crate) fn value(&self) -> Option<&Input> {
         let value = &self.inner.value;
         value.get().or_else(|| {
-            self.origin()?.collect(value);
+            match &self.inner.source {
+                Source::Host => {}
+                Source::Trace(origin) => origin.collect(value),
+                Source::Reduction(part) => part.collect(value),
+            }
             value.get()
         })
     }
 }
 
+impl TensorInner {
+    fn origin(&self) -> Option<&Origin> {
+        match &self.source {
+            Source::Trace(origin) => Some(origin),
+            Source::Host | Source::Reduction(_) => None,
+        }
+    }
+}
+
 impl Drop for TensorInner {
     fn drop(&mut self) {
-        if let (None, Some(origin)) = (self.value.get(), &self.origin) {
+        if let (None, Some(origin)) = (self.value.get(), self.origin()) {
             origin.dropped();
         }
     }

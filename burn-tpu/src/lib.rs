@@ -88,6 +88,8 @@ pub mod distributed;
 
 mod backend;
 mod buckets;
+#[cfg(feature = "ddp")]
+mod ddp;
 mod device;
 mod dtype;
 mod error;

@@ -14,7 +14,9 @@ use burn::train::renderer::{
     EvaluationName, EvaluationProgress, MetricState, MetricsRenderer, MetricsRendererEvaluation,
     MetricsRendererTraining, ProgressType, TrainingProgress,
 };
-use burn::train::{ClassificationOutput, InferenceStep, Learner, LearnerSummary, SupervisedTraining, TrainStep};
+use burn::train::{
+    ClassificationOutput, ExecutionStrategy, InferenceStep, Learner, LearnerSummary, SupervisedTraining, TrainStep,
+};
 use std::fmt::{Debug, Display};
 use std::sync::{Arc, Mutex};
 
@@ -54,6 +56,26 @@ where
     O: Optimizer<M, B> + 'static,
     S: LrScheduler + 'static,
 {
+    let device = model.devices().into_iter().next().unwrap_or_default();
+    classify_by(ExecutionStrategy::single(device), model, optimizer, schedule, train, valid)
+}
+
+/// Same as [`classify`], on the devices of `strategy`.
+pub fn classify_by<B, M, O, S>(
+    strategy: ExecutionStrategy<B>,
+    model: M,
+    optimizer: O,
+    schedule: S,
+    train: Arc<dyn DataLoader<B, M::Input>>,
+    valid: Arc<dyn DataLoader<B::InnerBackend, <M::InnerModule as InferenceStep>::Input>>,
+) -> Vec<f64>
+where
+    B: AutodiffBackend,
+    M: TrainStep<Output = ClassificationOutput<B>> + AutodiffModule<B> + Display + 'static,
+    M::InnerModule: InferenceStep<Output = ClassificationOutput<B::InnerBackend>>,
+    O: Optimizer<M, B> + 'static,
+    S: LrScheduler + 'static,
+{
     let log = LossLog::default();
     // With the logger in memory and no application logger, a run leaves no files on disk.
     SupervisedTraining::new("", train, valid)
@@ -62,6 +84,7 @@ where
         .renderer(log.clone())
         .metrics((AccuracyMetric::new(), LossMetric::new()))
         .num_epochs(1)
+        .with_training_strategy(strategy.into())
         .launch(Learner::new(model, optimizer, schedule));
     log.losses()
 }

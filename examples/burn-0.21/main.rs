@@ -97,19 +97,26 @@ fn run(args: &Args, warnings: &WarningCounter) -> Result<()> {
 }
 
 fn on_tpu(args: &Args, warnings: &WarningCounter) -> Result<(Report, String)> {
-    let device = TpuDevice::new(args.platform, 0);
+    let count = args.options.devices(args.program) as u16;
+    let devices: Vec<TpuDevice> = (0..count).map(|index| TpuDevice::new(args.platform, index)).collect();
     let options = TpuOptions::training().disk_cache(args.disk_cache);
     let options = if args.no_tiers { options.interpret_from(0) } else { options };
-    options.install(&device)?;
-    device.sync().with_context(|| format!("the device {device} cannot be used"))?;
+    let options = if count > 1 { options.cpu_devices(count) } else { options };
+    for device in &devices {
+        options.clone().install(device)?;
+        device.sync().with_context(|| format!("the device {device} cannot be used"))?;
+    }
+    let device = devices[0];
     let begun = Instant::now();
     let losses = args.program.run::<Autodiff<Tpu<f32>>>(&args.options, &device);
-    device.sync().context("the program's last ops")?;
+    devices.iter().try_for_each(|device| device.sync()).context("the program's last ops")?;
     let seconds = begun.elapsed().as_secs_f64();
-    let metrics = device.metrics();
+    let metrics: Vec<_> = devices.iter().map(|device| device.metrics()).collect();
+    let details = devices.iter().zip(&metrics).map(|(device, metrics)| format!("\nmetrics of {device}\n{metrics}"));
+    let details = details.collect();
     let steps = args.options.steps(args.program);
     let report = Report::new(args.program.name(), "tpu", steps, seconds, losses);
-    Ok((report.with_metrics(&metrics, warnings.recompiles()), format!("\nmetrics of {device}\n{metrics}")))
+    Ok((report.with_metrics(&metrics, warnings.recompiles()), details))
 }
 
 fn on_flex(args: &Args) -> Report {

@@ -2,6 +2,7 @@
 
 use crate::{dqn, generate, recurrent, regression, stack, text, text_generation};
 use burn::tensor::backend::AutodiffBackend;
+use burn::train::MultiDeviceOptim;
 use clap::ValueEnum;
 
 /// A program: what it trains, and where its batches are built.
@@ -11,6 +12,10 @@ pub enum Program {
     Text,
     /// The same classifier in a loop of its own, with the masks recorded in the training thread
     TextThreads,
+    /// The same classifier in the Learner on several devices, which one of them updates
+    TextMulti,
+    /// The same, with the update of each parameter on one of the devices
+    TextMultiSharded,
     /// LSTM over time steps, in a loop of its own
     Lstm,
     /// GRU over time steps, in a loop of its own
@@ -43,6 +48,9 @@ pub struct Options {
     /// Length of the sequences of `lstm` and `gru`
     #[arg(long, value_name = "N", default_value_t = 28)]
     pub time_steps: usize,
+    /// Devices of `text-multi` and `text-multi-sharded`
+    #[arg(long, value_name = "N", default_value_t = 2)]
+    pub devices: usize,
     /// Read the loss every so many steps, in programs with a loop of their own [default: 1; `dqn`: once an episode]
     #[arg(long, value_name = "N")]
     pub read_every: Option<usize>,
@@ -52,6 +60,11 @@ impl Options {
     /// Returns the number of steps of a run.
     pub fn steps(&self, program: Program) -> usize {
         self.steps.unwrap_or_else(|| program.default_steps())
+    }
+
+    /// Returns the number of devices of a run.
+    pub fn devices(&self, program: Program) -> usize {
+        if matches!(program, Program::TextMulti | Program::TextMultiSharded) { self.devices } else { 1 }
     }
 
     /// Returns whether the loss is read after this step, counted from 0.
@@ -71,7 +84,12 @@ impl Program {
             Program::Dqn => 2000,
             Program::Text | Program::TextThreads | Program::TextGeneration | Program::Regression => 500,
             Program::Generate | Program::GenerateCached => 200,
-            Program::Lstm | Program::Gru | Program::Stack | Program::CustomLoop => 100,
+            Program::TextMulti
+            | Program::TextMultiSharded
+            | Program::Lstm
+            | Program::Gru
+            | Program::Stack
+            | Program::CustomLoop => 100,
         }
     }
 
@@ -81,6 +99,12 @@ impl Program {
         match self {
             Program::Text => text::learn::<B>(steps, options.workers, device),
             Program::TextThreads => text::learn_in_thread::<B>(steps, options, device),
+            Program::TextMulti => {
+                text::learn_on_devices::<B>(steps, options, MultiDeviceOptim::OptimMainDevice, device)
+            }
+            Program::TextMultiSharded => {
+                text::learn_on_devices::<B>(steps, options, MultiDeviceOptim::OptimSharded, device)
+            }
             Program::Lstm => recurrent::train::<B>(recurrent::Cell::Lstm, steps, options, device),
             Program::Gru => recurrent::train::<B>(recurrent::Cell::Gru, steps, options, device),
             Program::Regression => regression::learn::<B>(steps, options.workers, device),

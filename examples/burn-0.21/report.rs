@@ -40,17 +40,18 @@ impl Report {
         Self { program, backend: backend.into(), steps, wall_seconds, peak_resident_bytes, losses, ..Self::default() }
     }
 
-    /// Adds the counters of burn-tpu.
-    pub fn with_metrics(self, metrics: &Metrics, recompile_warnings: u64) -> Self {
+    /// Adds the counters of burn-tpu, summed over the devices.
+    pub fn with_metrics(self, metrics: &[Metrics], recompile_warnings: u64) -> Self {
+        let sum = |counter: fn(&Metrics) -> u64| metrics.iter().map(counter).sum();
         Self {
-            compiles: metrics.compiles,
-            compile_seconds: metrics.compile_time().as_secs_f64(),
-            interpreted: metrics.interpreted,
-            executions: metrics.executions,
-            uploads: metrics.uploads,
-            upload_bytes: metrics.upload_bytes,
-            downloads: metrics.downloads,
-            host_fallbacks: metrics.host_fallbacks,
+            compiles: sum(|metrics| metrics.compiles),
+            compile_seconds: metrics.iter().map(|metrics| metrics.compile_time().as_secs_f64()).sum(),
+            interpreted: sum(|metrics| metrics.interpreted),
+            executions: sum(|metrics| metrics.executions),
+            uploads: sum(|metrics| metrics.uploads),
+            upload_bytes: sum(|metrics| metrics.upload_bytes),
+            downloads: sum(|metrics| metrics.downloads),
+            host_fallbacks: sum(|metrics| metrics.host_fallbacks),
             recompile_warnings,
             ..self
         }

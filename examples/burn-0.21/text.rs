@@ -14,8 +14,8 @@ use burn::optim::lr_scheduler::LrScheduler;
 use burn::optim::lr_scheduler::noam::{NoamLrScheduler, NoamLrSchedulerConfig};
 use burn::optim::{AdamConfig, GradientsParams, Optimizer};
 use burn::prelude::*;
-use burn::tensor::backend::AutodiffBackend;
-use burn::train::{ClassificationOutput, InferenceStep, TrainOutput, TrainStep};
+use burn::tensor::backend::{AutodiffBackend, DeviceId};
+use burn::train::{ClassificationOutput, ExecutionStrategy, InferenceStep, MultiDeviceOptim, TrainOutput, TrainStep};
 use burn_flex::{Flex, FlexDevice};
 
 const BATCH: usize = 8;
@@ -143,6 +143,27 @@ pub fn learn<B: AutodiffBackend>(steps: usize, workers: usize, device: &B::Devic
     let valid = sentences(VALIDATION_BATCHES * BATCH, SEED + 1);
     let valid = learner::loader::<B::InnerBackend, _, _, _>(TextBatcher, valid, BATCH, workers, device);
     learner::classify(model::<B>(device), optimizer(), schedule(), train, valid)
+}
+
+/// Trains in Burn's Learner on several devices: each gets a part of the sentences and batches of its own. Returns the mean
+/// loss of each step.
+pub fn learn_on_devices<B: AutodiffBackend>(
+    steps: usize,
+    options: &Options,
+    optim: MultiDeviceOptim,
+    first: &B::Device,
+) -> Vec<f64> {
+    let DeviceId { type_id, index_id } = first.to_id();
+    let devices: Vec<B::Device> =
+        (0..options.devices as u16).map(|i| B::Device::from_id(DeviceId::new(type_id, index_id + i))).collect();
+    let items = sentences(steps * devices.len() * BATCH, SEED);
+    let train = learner::loader::<B, _, _, _>(TextBatcher, items, BATCH, options.workers, first);
+    let valid = sentences(VALIDATION_BATCHES * BATCH, SEED + 1);
+    let valid = learner::loader::<B::InnerBackend, _, _, _>(TextBatcher, valid, BATCH, options.workers, first);
+    let strategy = ExecutionStrategy::multi(devices.clone(), optim);
+    let losses = learner::classify_by(strategy, model::<B>(first), optimizer(), schedule(), train, valid);
+    // Within a step, the devices report in any order.
+    losses.chunks(devices.len()).map(|step| step.iter().sum::<f64>() / step.len() as f64).collect()
 }
 
 /// Trains in a thread of its own, which also builds the batches.

@@ -43,11 +43,12 @@ const API: Stage = Stage {
 const DOCS: Stage = Stage { name: "docs", about: "API documentation", run: docs };
 const TESTS: Stage = Stage { name: "tests", about: "tiers 0 to 2", run: tests };
 const TIER0: Stage = Stage { name: "tier0", about: "tests that need no plugin", run: tier0 };
+const DDP: Stage = Stage { name: "ddp", about: "Burn's own ways to use several devices", run: ddp };
 const EXAMPLES: Stage = Stage { name: "examples", about: "every example for a few steps", run: examples::run };
 
 /// Runs `cargo xtask test`.
 pub fn run(args: &Args) -> Result<ExitCode> {
-    let all = vec![SETUP, FMT, CLIPPY, LAYERS, COVERAGE, API, DOCS, TESTS, EXAMPLES];
+    let all = vec![SETUP, FMT, CLIPPY, LAYERS, COVERAGE, API, DOCS, TESTS, DDP, EXAMPLES];
     let stages = match &args.only {
         _ if args.quick => vec![FMT, CLIPPY, LAYERS, COVERAGE, TIER0],
         Some(name) => select(all.into_iter().chain([TIER0]).collect(), name)?,
@@ -96,6 +97,13 @@ fn docs() -> Result<TestCounts> {
 fn tests() -> Result<TestCounts> {
     let mut command = cargo(&["test", "--workspace", "--no-fail-fast"])?;
     stage::test(command.envs([("BURN_TPU_REQUIRE_PLUGIN", "1"), ("BURN_TPU_REQUIRE_LIBTPU", "1")]))
+}
+
+/// They need a feature that makes Burn's crates other ones, with about a hundred more: these are built for this stage alone.
+fn ddp() -> Result<TestCounts> {
+    let features = ["--workspace", "--features", "ddp", "--test", "ddp"];
+    succeed(cargo(&["clippy"])?.args(features).args(["--", "-D", "warnings"]))?;
+    stage::test(cargo(&["test"])?.args(features).env("BURN_TPU_REQUIRE_PLUGIN", "1"))
 }
 
 fn tier0() -> Result<TestCounts> {

@@ -126,6 +126,17 @@ pub(crate) trait Engine: Send + Sync {
         None
     }
 
+    /// Returns one value per device of a mesh as one value of the mesh, whose dim 0 is split over the devices. Nothing is
+    /// copied.
+    fn join(&self, _whole: &TensorType, _parts: Vec<SharedBuffer>) -> Result<SharedBuffer> {
+        Err(wrong_engine())
+    }
+
+    /// Returns each device's own copy of a value that is whole on every device of a mesh. Nothing is copied.
+    fn take_apart(&self, _value: &SharedBuffer) -> Result<Vec<SharedBuffer>> {
+        Err(wrong_engine())
+    }
+
     /// Waits until everything dispatched has finished.
     fn wait(&self) -> Result<()>;
 }

@@ -1,7 +1,7 @@
 //! Cutting a trace at a position: choose what is live, run it as one program, hand the buffers to the tensors, keep the
 //! rest recorded. The rules are those of `trace`'s header.
 
-use super::{OpRecord, StreamTrace, Trace, materialise};
+use super::{OpRecord, StreamTrace, Trace, cut_for};
 use crate::engine::Input;
 use crate::error::{Result, TpuError};
 use crate::metrics::CutReason;
@@ -22,7 +22,8 @@ impl StreamTrace {
         self.cut_locked(&mut trace, reason)
     }
 
-    /// Locks the trace after another try to run what other streams could not run when this one used it.
+    /// Locks the trace after another try to run what other streams could not run when this one used it, and after a wait for
+    /// the reductions over several devices that this one used before all had called.
     fn lock_resolved(&self) -> Result<MutexGuard<'_, Trace>> {
         let trace = self.trace.lock();
         if trace.unresolved.is_empty() {
@@ -30,7 +31,7 @@ impl StreamTrace {
         }
         let tensors: Vec<Tensor> = trace.unresolved.iter().map(|(_, tensor)| tensor.clone()).collect();
         drop(trace);
-        tensors.iter().try_for_each(|tensor| materialise(tensor, CutReason::OtherThread).map(drop))?;
+        tensors.iter().try_for_each(|tensor| cut_for(tensor, CutReason::OtherThread))?;
         let mut trace = self.trace.lock();
         for (index, tensor) in std::mem::take(&mut trace.unresolved) {
             match tensor.value() {

@@ -164,6 +164,17 @@ impl Origin {
         self.trace.is_current()
     }
 
+    /// Returns the tensor's number among those of its trace, which ascends with the recording.
+    pub(crate) fn serial(&self) -> u64 {
+        self.serial
+    }
+
+    /// Returns whether a cut of the tensor's trace would have to wait for other devices.
+    pub(crate) fn waits_for_devices(&self) -> bool {
+        let trace = self.trace.trace.lock();
+        trace.unresolved.iter().any(|(_, tensor)| tensor.part().is_some_and(|part| !part.is_complete()))
+    }
+
     /// Notes that another stream dropped a handle.
     pub(crate) fn mark_shared(&self) {
         self.shared.store(true, Relaxed);
@@ -272,6 +283,10 @@ pub(crate) fn materialise(tensor: &Tensor, reason: CutReason) -> Result<SharedBu
 
 /// Cuts as a read of the tensor does, by rules 2 and 4.
 fn cut_for(tensor: &Tensor, reason: CutReason) -> Result<()> {
+    if let Some(part) = tensor.part() {
+        part.resolve();
+        return Ok(());
+    }
     let Some(origin) = tensor.origin() else { return Ok(()) };
     let pending = tensor.value().is_none();
     if origin.trace.is_current() {

@@ -3,6 +3,7 @@
 use super::stream::trace_of;
 use super::{OpRecord, Origin, StreamTrace, Trace};
 use crate::Device;
+use crate::collective::Part;
 use crate::engine::Input;
 use crate::error::TpuError;
 use crate::metrics::CutReason;
@@ -114,11 +115,43 @@ fn inputs(
                     }
                 }
             }
-            (None, None) => trace.lost(tensor),
+            (None, None) => match tensor.part() {
+                Some(part) => match MutexGuard::unlocked(trace, || ready(part)) {
+                    Ok(true) => {
+                        inputs.clear();
+                        before = trace.recording.len();
+                        trace.recording.set_label(op);
+                        continue;
+                    }
+                    // The trace waits at its next cut.
+                    waits => {
+                        let index = trace.buffers.len();
+                        trace.unresolved.push((index, (*tensor).clone()));
+                        let bug = || TpuError::Bug("a reduction over several devices was not waited for".to_owned());
+                        let waits = waits.err().unwrap_or_else(bug);
+                        trace.parameter(&Err(Arc::new(waits)), tensor.ty())
+                    }
+                },
+                None => trace.lost(tensor),
+            },
         };
         inputs.push(node.unwrap_or_else(|error| fail(op, &error)));
     }
     (inputs, before)
+}
+
+/// Makes a reduction over several devices ready for its use: runs it if all devices have called, else the device's own part.
+/// Returns whether anything ran.
+fn ready(part: &Part) -> crate::error::Result<bool> {
+    if part.is_complete() {
+        part.resolve();
+        return Ok(true);
+    }
+    let waits = part.has_run_own();
+    if !waits {
+        part.run_own()?;
+    }
+    Ok(!waits)
 }
 
 /// Records an op of one result. `build` composes it from the operands' nodes, in their order.

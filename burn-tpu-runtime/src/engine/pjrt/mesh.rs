@@ -13,7 +13,7 @@ mod region;
 use super::{Compiler, InFlight, Loaded, MOST_IN_FLIGHT, Running, pack, spec, upload};
 use crate::engine::{
     Arguments, DeviceBuffer, Engine, Executable, Execution, HostBytes, MeshAxes, SharedBuffer, argument, clients,
-    downcast, take_argument,
+    downcast, take_argument, wrong_engine,
 };
 use crate::error::{Result, TpuError};
 use crate::metrics::Counters;
@@ -25,6 +25,7 @@ use local::Local;
 use lru::LruCache;
 use parking_lot::Mutex;
 use region::Region;
+use std::any::Any;
 use std::num::NonZeroUsize;
 use std::sync::Arc;
 
@@ -52,12 +53,13 @@ struct MeshBuffer {
     sharding: Sharding,
     mesh: Mesh,
     local: Arc<Local>,
-    parts: Vec<Buffer>,
+    /// Those that a device's tensor shares are never donated.
+    parts: Vec<Arc<Buffer>>,
 }
 
 impl DeviceBuffer for MeshBuffer {
     fn is_donated(&self) -> bool {
-        self.parts.iter().any(DeviceBuffer::is_donated)
+        self.parts.iter().any(|part| DeviceBuffer::is_donated(&**part))
     }
 
     fn sharding(&self) -> Option<&Sharding> {
@@ -66,7 +68,7 @@ impl DeviceBuffer for MeshBuffer {
 
     #[cfg(feature = "testing")]
     fn is_computed(&self) -> bool {
-        self.parts.iter().all(DeviceBuffer::is_computed)
+        self.parts.iter().all(|part| DeviceBuffer::is_computed(&**part))
     }
 }
 
@@ -189,6 +191,29 @@ impl Engine for MeshEngine {
         }))
     }
 
+    fn join(&self, whole: &TensorType, parts: Vec<SharedBuffer>) -> Result<SharedBuffer> {
+        let mesh = self.axes.mesh.clone();
+        let sharding = Sharding::first_dim(whole.rank(), &self.axes.batch);
+        let own = |part: SharedBuffer| {
+            let part: Arc<dyn Any + Send + Sync> = part;
+            part.downcast::<Buffer>().map_err(|_| wrong_engine())
+        };
+        let parts = parts.into_iter().map(own).collect::<Result<Vec<_>>>()?;
+        let is_whole = parts.len() == self.local.devices.len() && sharding.check(whole, &mesh).is_ok();
+        if !is_whole {
+            return Err(TpuError::Bug(format!("{} parts do not make {whole} on {mesh}", parts.len())));
+        }
+        Ok(Arc::new(MeshBuffer { ty: whole.clone(), sharding, mesh, local: Arc::clone(&self.local), parts }))
+    }
+
+    fn take_apart(&self, value: &SharedBuffer) -> Result<Vec<SharedBuffer>> {
+        let buffer: &MeshBuffer = downcast(value)?;
+        if !buffer.sharding.is_replicated() {
+            return Err(TpuError::Bug(format!("{} is not whole on every device", buffer.ty)));
+        }
+        Ok(buffer.parts.iter().map(|part| Arc::clone(part) as SharedBuffer).collect())
+    }
+
     fn wait(&self) -> Result<()> {
         self.in_flight.wait()
     }
@@ -205,9 +230,8 @@ impl MeshEngine {
         let mesh = &self.axes.mesh;
         let part = spec(&sharding.local(ty, mesh))?;
         let region = |position| (!sharding.is_replicated()).then(|| Region::of(&sharding, ty, mesh, position));
-        let parts =
-            self.local.iter().map(|(device, position)| upload(device, Arc::clone(&part), bytes(region(position))));
-        let parts = parts.collect::<Result<_>>()?;
+        let upload = |(device, position)| upload(device, Arc::clone(&part), bytes(region(position))).map(Arc::new);
+        let parts = self.local.iter().map(upload).collect::<Result<_>>()?;
         let local = Arc::clone(&self.local);
         Ok(Arc::new(MeshBuffer { ty: ty.clone(), sharding, mesh: mesh.clone(), local, parts }))
     }
@@ -256,7 +280,7 @@ fn gather_program(ty: &TensorType, sharding: &Sharding, mesh: &Mesh) -> Result<P
     let program = value.and_then(|value| Program::extract(&graph, &[value]));
     let program = program.map_err(|error| TpuError::Bug(error.to_string()))?;
     let (parameters, results) = (vec![sharding.clone()], vec![Sharding::replicated(ty.rank())]);
-    Ok(program.placed(Placement { mesh: mesh.clone(), parameters, results }))
+    Ok(program.placed(Placement { mesh: mesh.clone(), batch: Vec::new(), parameters, results }))
 }
 
 /// Checks that the parts of the results have the sizes that the placement gives them.
@@ -277,12 +301,17 @@ impl MeshBuffer {
         self.sharding.is_replicated() || self.local.has_all(&self.sharding, &self.ty, &self.mesh)
     }
 
+    /// Returns whether a tensor of one device has a part too.
+    fn is_shared(&self) -> bool {
+        self.parts.iter().any(|part| Arc::strong_count(part) > 1)
+    }
+
     /// Joins the parts. Of equal ones, the first is read; all transfers run at once.
     fn download(&self) -> burn_tpu_pjrt::Result<Vec<u8>> {
         if self.sharding.is_replicated() {
             return self.parts[0].to_host();
         }
-        let mut regions: Vec<(Region, &Buffer)> = Vec::new();
+        let mut regions: Vec<(Region, &Arc<Buffer>)> = Vec::new();
         for (&position, part) in self.local.positions.iter().zip(&self.parts) {
             let region = Region::of(&self.sharding, &self.ty, &self.mesh, position);
             if !regions.iter().any(|(known, _)| known.start == region.start) {
@@ -343,14 +372,14 @@ impl Executable for MeshProgram {
                 continue;
             };
             let shared = argument(arguments, *index)?;
-            if Arc::strong_count(shared) > 1 {
+            let buffer: &MeshBuffer = downcast(shared)?;
+            if Arc::strong_count(shared) > 1 || buffer.is_shared() {
                 kept.push(position as i64);
             } else if result.is_some() {
                 execution.donated_buffers += 1;
                 execution.donated_bytes += spec.byte_len();
                 donated.push(*index);
             }
-            let buffer: &MeshBuffer = downcast(shared)?;
             inputs.iter_mut().zip(&buffer.parts).for_each(|(inputs, part)| inputs.push(part));
         }
         let lists: Vec<&[&Buffer]> = inputs.iter().map(Vec::as_slice).collect();
@@ -381,7 +410,7 @@ impl MeshProgram {
     fn join(&self, outputs: Vec<Vec<Buffer>>) -> Vec<SharedBuffer> {
         let mut devices: Vec<_> = outputs.into_iter().map(Vec::into_iter).collect();
         let results = self.results.iter().map(|(ty, sharding)| {
-            let parts = devices.iter_mut().filter_map(Iterator::next).collect();
+            let parts = devices.iter_mut().filter_map(Iterator::next).map(Arc::new).collect();
             let (ty, sharding, mesh) = (ty.clone(), sharding.clone(), self.mesh.clone());
             Arc::new(MeshBuffer { ty, sharding, mesh, local: Arc::clone(&self.local), parts }) as SharedBuffer
         });
