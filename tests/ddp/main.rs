@@ -8,6 +8,7 @@ mod common;
 mod collective;
 mod faults;
 mod learner;
+mod measure;
 mod order;
 mod training;
 

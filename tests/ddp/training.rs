@@ -35,7 +35,15 @@ pub struct Model<B: Backend> {
 
 impl<B: Backend> Model<B> {
     pub fn new(device: &B::Device) -> Self {
-        Self { hidden: LinearConfig::new(WIDTH, 16).init(device), output: LinearConfig::new(16, CLASSES).init(device) }
+        Self::of_width(16, device)
+    }
+
+    pub fn of_width(width: usize, device: &B::Device) -> Self {
+        let hidden = LinearConfig::new(WIDTH, width).init(device);
+        let model = Self { hidden, output: LinearConfig::new(width, CLASSES).init(device) };
+        // Burn draws weights when they are first used; clones of a model that was not used would differ.
+        model.weights();
+        model
     }
 
     fn classify(&self, batch: Batch<B>) -> ClassificationOutput<B> {
