@@ -1,9 +1,9 @@
 //! Training on several devices in Burn's Learner is training on one device with the whole batch.
 
-use super::training::{Data, Model, MultiDeviceOptimKind, Way, fit};
+use super::training::{Data, Model, MultiDeviceOptimKind, Way, fit, fit_by, optimizer};
 use super::{Inner, devices};
 use burn::backend::Autodiff;
-use burn_tpu::{Mesh, Platform, TpuDevice};
+use burn_tpu::{Mesh, Platform, TpuDevice, TpuOptimizer};
 
 type B = Autodiff<Inner>;
 
@@ -57,6 +57,24 @@ fn the_programs_of_ddp_settle() {
     trained(&model, Way::Ddp, &devices);
     assert_eq!(compiles(), before, "compiles of cpu:0, cpu:1 and the mesh");
     assert_eq!(mesh.metrics().executions - executions, STEPS as u64);
+}
+
+/// With `TpuOptimizer`, which runs the update before the threads copy the model.
+#[test]
+fn the_programs_of_multi_device_settle() {
+    let Some(devices) = devices(2) else { return };
+    let _alone = super::common::alone();
+    let model = Model::<B>::new(&devices[0]);
+    let compiles = || devices.iter().map(|device| device.metrics().compiles).collect::<Vec<_>>();
+    for kind in [MultiDeviceOptimKind::Main, MultiDeviceOptimKind::Sharded] {
+        let data = Data { items: 4 * 2 * 130, way: Way::Multi(kind), ..Data::default() };
+        let train = || fit_by(TpuOptimizer::new(optimizer()), model.clone(), data, &devices);
+        // New programs are interpreted for up to a hundred steps, and then compiled.
+        train();
+        let before = compiles();
+        train();
+        assert_eq!(compiles(), before, "compiles of cpu:0 and cpu:1");
+    }
 }
 
 /// Burn adds the gradients of the devices here, and does not divide them.

@@ -6,8 +6,9 @@ use burn::data::dataset::InMemDataset;
 use burn::module::Module;
 use burn::nn::loss::CrossEntropyLossConfig;
 use burn::nn::{Linear, LinearConfig};
-use burn::optim::SgdConfig;
+use burn::optim::adaptor::OptimizerAdaptor;
 use burn::optim::momentum::MomentumConfig;
+use burn::optim::{Optimizer, Sgd, SgdConfig};
 use burn::tensor::activation::relu;
 use burn::tensor::backend::distributed::{DistributedBackend, DistributedConfig, ReduceOperation};
 use burn::tensor::backend::{AutodiffBackend, Backend, DeviceOps};
@@ -155,10 +156,24 @@ impl<B: Backend> Batcher<B, usize, Batch<B>> for Points {
     }
 }
 
+/// The optimizer of all trainings. It ends no step.
+pub fn optimizer<B: AutodiffBackend>() -> OptimizerAdaptor<Sgd<B::InnerBackend>, Model<B>, B> {
+    SgdConfig::new().with_momentum(Some(MomentumConfig::new())).init()
+}
+
 /// Trains for one epoch. Returns the losses in the order of their arrival, and the weights.
 pub fn fit<B>(model: Model<B>, data: Data, devices: &[B::Device]) -> (Vec<f64>, Vec<f32>)
 where
     B: AutodiffBackend + DistributedBackend,
+{
+    fit_by(optimizer(), model, data, devices)
+}
+
+/// Same as [`fit`], with this optimizer.
+pub fn fit_by<B, O>(optimizer: O, model: Model<B>, data: Data, devices: &[B::Device]) -> (Vec<f64>, Vec<f32>)
+where
+    B: AutodiffBackend + DistributedBackend,
+    O: Optimizer<Model<B>, B> + 'static,
 {
     let loader = DataLoaderBuilder::new(Points(data)).batch_size(data.rows).set_device(devices[0].clone());
     let valid = DataLoaderBuilder::new(Points(Data { panics_at: None, ..data })).batch_size(data.rows);
@@ -176,7 +191,6 @@ where
         }
     };
     let log = LossLog::default();
-    let optimizer = SgdConfig::new().with_momentum(Some(MomentumConfig::new())).init();
     let valid = valid.set_device(devices[0].clone()).build(InMemDataset::new((0..data.rows).collect()));
     let result = SupervisedTraining::new("", loader.build(InMemDataset::new(data.order())), valid)
         .with_metric_logger(InMemoryMetricLogger::new())
