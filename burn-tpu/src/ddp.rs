@@ -25,6 +25,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// The training of each backend type, as Burn has one server for each.
 static SESSIONS: Mutex<Option<HashMap<TypeId, Arc<Session>>>> = Mutex::new(None);
+/// The latest training that failed. A thread of it that still runs finds here that it has.
+static FAILED: Mutex<Option<Arc<Session>>> = Mutex::new(None);
 
 thread_local! {
     /// What the calling thread's backward pass gives to Burn's server when all threads have finished theirs.
@@ -58,7 +60,7 @@ impl<F: TpuFloat, I: TpuInt> DistributedBackend for Tpu<F, I> {
         let mut sessions = sessions();
         let sessions = sessions.get_or_insert_default();
         if sessions.get(&id).is_some_and(|session| session.is_broken()) {
-            sessions.remove(&id);
+            *FAILED.lock().unwrap_or_else(PoisonError::into_inner) = sessions.remove(&id);
             close_distributed_sync_server::<Self>();
             let reason = "an earlier training of these devices has failed".to_owned();
             collective::abandon(&devices, &TpuError::Peer { reason });
@@ -69,7 +71,10 @@ impl<F: TpuFloat, I: TpuInt> DistributedBackend for Tpu<F, I> {
     }
 
     fn close_communication_server(_device: &TpuDevice) {
-        sessions().as_mut().and_then(|sessions| sessions.remove(&TypeId::of::<Self>()));
+        let session = sessions().as_mut().and_then(|sessions| sessions.remove(&TypeId::of::<Self>()));
+        if let Some(session) = session {
+            session.close();
+        }
         close_distributed_sync_server::<Self>();
     }
 
@@ -105,7 +110,7 @@ impl<F: TpuFloat, I: TpuInt> DistributedBackend for Tpu<F, I> {
     /// [`TpuOptions::peer_timeout`](crate::TpuOptions::peer_timeout).
     fn submit_sync_collective(device: &TpuDevice) {
         let given = GIVEN.take();
-        let session = session::<Self>();
+        let session = Session::of_this_thread();
         if let Some(session) = &session {
             meet(session);
         }

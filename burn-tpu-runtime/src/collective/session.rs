@@ -40,6 +40,8 @@ struct State {
     met: u64,
     /// Why they cannot meet any more.
     broken: Option<TpuError>,
+    /// Whether the training has ended as it should.
+    closed: bool,
 }
 
 /// A thread's membership, which ends with the thread.
@@ -48,13 +50,20 @@ struct Membership {
     device: Device,
 }
 
+impl Membership {
+    /// Returns the session, unless it has ended as it should.
+    fn current(&self) -> Option<Arc<Session>> {
+        self.session.upgrade().filter(|session| !session.state.lock().closed)
+    }
+}
+
 thread_local! {
-    static MEMBERSHIPS: RefCell<Vec<Membership>> = const { RefCell::new(Vec::new()) };
+    static MEMBERSHIP: RefCell<Option<Membership>> = const { RefCell::new(None) };
 }
 
 impl Drop for Membership {
     fn drop(&mut self) {
-        if let Some(session) = self.session.upgrade() {
+        if let Some(session) = self.current() {
             let how = if std::thread::panicking() { "panicked" } else { "ended" };
             session.break_up(TpuError::Peer { reason: format!("the thread of {} has {how}", self.device) });
         }
@@ -72,15 +81,25 @@ impl Session {
         &self.devices
     }
 
-    /// Makes the calling thread the one of `device`: when it ends, also by a panic, the others stop to wait for it.
+    /// Makes the calling thread the one of `device`: when it ends, also by a panic, the others stop to wait for it. A thread
+    /// stays in the session that it entered first until that is closed, so that one of a training that failed does not enter
+    /// the next training.
     pub fn enter(self: &Arc<Self>, device: Device) {
-        MEMBERSHIPS.with_borrow_mut(|memberships| {
-            let session = Arc::downgrade(self);
-            memberships.retain(|membership| membership.session.strong_count() > 0);
-            if !memberships.iter().any(|membership| membership.session.ptr_eq(&session)) {
-                memberships.push(Membership { session, device });
+        MEMBERSHIP.with_borrow_mut(|membership| {
+            if membership.as_ref().and_then(Membership::current).is_none() {
+                *membership = Some(Membership { session: Arc::downgrade(self), device });
             }
         });
+    }
+
+    /// Returns the session that the calling thread has entered and that is not closed.
+    pub fn of_this_thread() -> Option<Arc<Self>> {
+        MEMBERSHIP.with_borrow(|membership| membership.as_ref().and_then(Membership::current))
+    }
+
+    /// Ends the session as it should: from now on, its threads may end, and may enter another one.
+    pub fn close(&self) {
+        self.state.lock().closed = true;
     }
 
     /// Waits until the threads of all devices have called this.
