@@ -39,6 +39,7 @@
 //! | name a device | [`TpuDevice`], whose [`Platform`] is one of six |
 //! | train on many chips | [`TpuDevice::mesh`] of a [`Mesh`]; [`place`] parameters by a [`PlacementRule`]: [`Replicate`], [`Fsdp`], [`Patterns`]; [`shard`] activations |
 //! | train | [`TpuOptimizer`] around the optimizer: it ends each step, and keeps f32 master weights for bf16 weights |
+//! | compute activations again instead of keeping them | [`Checkpoints`] on a [`CheckpointBackend`] |
 //! | end a step without an optimizer | [`TpuDevice::mark_step`] |
 //! | batch data whose lengths vary | [`Buckets`] |
 //! | set options before the first tensor | [`TpuOptions`], [`FallbackPolicy`], [`IndexChecks`]; [`TpuOptions::VARIABLES`] lists the environment |
@@ -75,6 +76,8 @@ pub use optim::{MasterState, TpuOptimizer, WithMasterWeights};
 
 pub use buckets::{Buckets, BucketsError};
 
+pub use checkpoint::{CheckpointBackend, Checkpoints};
+
 pub use burn_tpu_runtime::{FallbackPolicy, Fault, IndexChecks, Result, TpuError, TpuOptions};
 
 pub use burn_tpu_runtime::{CutReason, Metrics, Recompile, RecompileCause};
@@ -88,6 +91,7 @@ pub mod distributed;
 
 mod backend;
 mod buckets;
+mod checkpoint;
 #[cfg(feature = "ddp")]
 mod ddp;
 mod device;

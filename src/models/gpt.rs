@@ -48,8 +48,9 @@ pub struct Gpt<B: Backend> {
     head: Linear<B>,
 }
 
+/// A layer of a [`Gpt`]: attention and feed-forward.
 #[derive(Module, Debug)]
-struct Block<B: Backend> {
+pub struct Block<B: Backend> {
     attention_norm: LayerNorm<B>,
     attention: MultiHeadAttention<B>,
     feed_forward_norm: LayerNorm<B>,
@@ -86,7 +87,7 @@ impl GptConfig {
 impl<B: Backend> Block<B> {
     /// Maps `[batch, sequence, width]` to the same shape; `mask` `[batch, sequence, sequence]` is true at the
     /// positions that attention must ignore.
-    fn forward(&self, x: Tensor<B, 3>, mask: Tensor<B, 3, Bool>) -> Tensor<B, 3> {
+    pub fn forward(&self, x: Tensor<B, 3>, mask: Tensor<B, 3, Bool>) -> Tensor<B, 3> {
         let seen = MhaInput::self_attn(self.attention_norm.forward(x.clone())).mask_attn(mask);
         let x = x + self.attention.forward(seen).context;
         x.clone() + self.feed_forward.forward(self.feed_forward_norm.forward(x))
@@ -96,11 +97,20 @@ impl<B: Backend> Block<B> {
 impl<B: Backend> Gpt<B> {
     /// Maps tokens `[batch, sequence]` to the logits of each next token, `[batch, sequence, vocabulary]` in f32.
     pub fn forward(&self, tokens: Tensor<B, 2, Int>) -> Tensor<B, 3> {
+        self.forward_by(tokens, |block, x, mask| block.forward(x, mask))
+    }
+
+    /// The same as [`Gpt::forward`]; `run` runs each block, and may do more than [`Block::forward`].
+    pub fn forward_by<'m>(
+        &'m self,
+        tokens: Tensor<B, 2, Int>,
+        mut run: impl FnMut(&'m Block<B>, Tensor<B, 3>, Tensor<B, 3, Bool>) -> Tensor<B, 3>,
+    ) -> Tensor<B, 3> {
         let [batch, sequence] = tokens.dims();
         let mask = generate_autoregressive_mask::<B>(batch, sequence, &tokens.device());
         let positions = self.positions.val().slice(0..sequence).unsqueeze::<3>();
         let x = self.tokens.forward(tokens) + positions;
-        let x = self.blocks.iter().fold(x, |x, block| block.forward(x, mask.clone()));
+        let x = self.blocks.iter().fold(x, |x, block| run(block, x, mask.clone()));
         self.head.forward(self.norm.forward(x)).cast(DType::F32)
     }
 }
@@ -109,7 +119,18 @@ impl<B: Backend> Supervised<B> for Gpt<B> {
     type Batch = Tokens<B>;
 
     fn loss(&self, batch: Tokens<B>) -> Tensor<B, 1> {
-        let logits = self.forward(batch.inputs).flatten(0, 1);
+        self.loss_by(batch, |block, x, mask| block.forward(x, mask))
+    }
+}
+
+impl<B: Backend> Gpt<B> {
+    /// The same as [`Supervised::loss`]; `run` runs each block, as in [`Gpt::forward_by`].
+    pub fn loss_by<'m>(
+        &'m self,
+        batch: Tokens<B>,
+        run: impl FnMut(&'m Block<B>, Tensor<B, 3>, Tensor<B, 3, Bool>) -> Tensor<B, 3>,
+    ) -> Tensor<B, 1> {
+        let logits = self.forward_by(batch.inputs, run).flatten(0, 1);
         cross_entropy(logits, batch.targets.flatten(0, 1))
     }
 }

@@ -16,7 +16,7 @@ mod mlp;
 mod noise;
 
 pub use cnn::Cnn;
-pub use gpt::{Gpt, GptConfig, Tokens};
+pub use gpt::{Block, Gpt, GptConfig, Tokens};
 pub use images::{CLASSES, Images, PIXELS, SIDE};
 pub use mlp::Mlp;
 

@@ -1,0 +1,68 @@
+//! A model whose blocks run twice has the gradients of one whose activations are kept.
+#![allow(clippy::unwrap_used, reason = "tests")]
+
+use burn::backend::Autodiff;
+use burn::module::{Module, ModuleVisitor, Param};
+use burn::optim::GradientsParams;
+use burn::prelude::*;
+use burn_tpu::{Checkpoints, Tpu, TpuDevice};
+use burn_tpu_workspace::models::{Block, Gpt, GptConfig, Supervised, Tokens};
+
+type I = Tpu<f32>;
+type B = Autodiff<I>;
+
+struct Compare {
+    kept: GradientsParams,
+    again: GradientsParams,
+    parameters: usize,
+}
+
+impl ModuleVisitor<B> for Compare {
+    fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<B, D>>) {
+        let kept = self.kept.remove::<I, D>(param.id).unwrap().into_data();
+        let again = self.again.remove::<I, D>(param.id).unwrap().into_data();
+        again.assert_approx_eq::<f32>(&kept, burn::tensor::Tolerance::absolute(1e-6));
+        self.parameters += 1;
+    }
+}
+
+fn config() -> GptConfig {
+    let config = GptConfig::new().with_layers(3).with_width(16).with_heads(2).with_feed_forward(32);
+    config.with_sequence(8).with_batch(3).with_vocabulary(13)
+}
+
+#[test]
+fn blocks_that_run_again_have_the_same_gradients() {
+    let device = TpuDevice::ndarray();
+    let model: Gpt<B> = config().init(&device);
+    let batch = Tokens::synthetic(&config(), 0, &device);
+    let kept = GradientsParams::from_grads(model.loss(batch.clone()).backward(), &model);
+    let mut checkpoints = Checkpoints::new();
+    let loss = model.loss_by(batch, |block, x, mask| {
+        checkpoints.run(block, x, move |block: &Block<B>, x| block.forward(x, mask.clone()))
+    });
+    let again = checkpoints.backward(loss, &model);
+    assert_eq!(again.len(), kept.len());
+    let mut compare = Compare { kept, again, parameters: 0 };
+    model.visit(&mut compare);
+    assert_eq!(compare.parameters, 6 + 3 * 16);
+}
+
+/// The result of a block that two others read has the sum of both gradients.
+#[test]
+fn a_result_that_is_read_twice_has_both_gradients() {
+    let device = TpuDevice::ndarray();
+    let layer = burn::nn::LinearConfig::new(2, 2).init::<B>(&device);
+    let x = Tensor::<B, 2>::from_floats([[1.0, -2.0]], &device);
+    let step = |x| layer.forward(x).tanh();
+    let (a, b) = (step(x.clone()), step(step(x.clone())));
+    let kept = GradientsParams::from_grads((a + b).sum().backward(), &layer);
+    let mut checkpoints = Checkpoints::new();
+    let mut step = |x| checkpoints.run(&layer, x, |layer, x| layer.forward(x).tanh());
+    let a = step(x);
+    let b = step(a.clone());
+    let again = checkpoints.backward((a + b).sum(), &layer);
+    let mut compare = Compare { kept, again, parameters: 0 };
+    layer.visit(&mut compare);
+    assert_eq!(compare.parameters, 2);
+}
