@@ -25,7 +25,7 @@ impl Layout {
     pub fn place<B: MeshBackend, M: Module<B>>(&self, model: M) -> Result<M> {
         let fsdp = self.fsdp.as_deref().map(|axis| Fsdp { axis, min_bytes: LEAST_BYTES });
         match self.tensor.as_deref() {
-            Some(axis) => place(model, &tensor_parallel(axis).otherwise(Rest(fsdp))),
+            Some(axis) => place(model, &tensor_parallel(axis, self.fsdp.as_deref()).otherwise(Rest(fsdp))),
             None => place(model, &Rest(fsdp)),
         }
     }
@@ -41,15 +41,45 @@ impl PlacementRule for Rest<'_> {
 }
 
 /// Splits each pair of layers first by columns and then by rows, so that a block communicates twice in each direction
-/// (Megatron-LM, Shoeybi et al. 2019, section 3).
-fn tensor_parallel(axis: &str) -> Patterns {
-    let mut rule = Patterns::new();
-    for layer in ["attention.query", "attention.key", "attention.value", "feed_forward.linear_inner"] {
-        rule = rule.add(format!("blocks.*.{layer}.weight"), [None, Some(axis)]);
-        rule = rule.add(format!("blocks.*.{layer}.bias"), [Some(axis)]);
+/// (Megatron-LM, Shoeybi et al. 2019, section 3). The other dim of a weight is split over `fsdp`.
+fn tensor_parallel(tensor: &str, fsdp: Option<&str>) -> Patterns {
+    let rule = Patterns::new();
+    let rule = patterns(tensor, fsdp).into_iter().fold(rule, |rule, (path, dims)| rule.add(path, dims));
+    BIASES.iter().fold(rule, |rule, path| rule.add(*path, [Some(tensor)]))
+}
+
+/// The biases of layers that are split by columns.
+const BIASES: [&str; 5] = [
+    "blocks.*.attention.query.bias",
+    "blocks.*.attention.key.bias",
+    "blocks.*.attention.value.bias",
+    "blocks.*.feed_forward.linear_inner.bias",
+    "head.bias",
+];
+
+/// Returns the weights that tensor parallelism splits, with the axis of each dim.
+fn patterns<'a>(tensor: &'a str, fsdp: Option<&'a str>) -> Vec<(String, [Option<&'a str>; 2])> {
+    let columns = ["attention.query", "attention.key", "attention.value", "feed_forward.linear_inner"];
+    let rows = ["attention.output", "feed_forward.linear_outer"];
+    let path = |layer: &str| format!("blocks.*.{layer}.weight");
+    let columns = columns.iter().map(|layer| (path(layer), [fsdp, Some(tensor)]));
+    let rows = rows.iter().map(|layer| (path(layer), [Some(tensor), fsdp]));
+    columns.chain(rows).chain([("head.weight".to_owned(), [fsdp, Some(tensor)])]).collect()
+}
+
+/// Returns the code that places a model as [`Layout::place`] does.
+pub fn code(fsdp: Option<&str>, tensor: Option<&str>) -> String {
+    let rest = fsdp.map(|axis| format!("Fsdp {{ axis: {axis:?}, min_bytes: {LEAST_BYTES} }}"));
+    let Some(tensor) = tensor else {
+        return format!("let model = place(model, &{})?;\n", rest.as_deref().unwrap_or("Replicate"));
+    };
+    let mut code = "let rule = Patterns::new()".to_owned();
+    for (path, dims) in patterns(tensor, fsdp) {
+        code += &format!("\n    .add({path:?}, {dims:?})");
     }
-    for layer in ["attention.output", "feed_forward.linear_outer"] {
-        rule = rule.add(format!("blocks.*.{layer}.weight"), [Some(axis), None]);
+    for path in BIASES {
+        code += &format!("\n    .add({path:?}, [Some({tensor:?})])");
     }
-    rule.add("head.weight", [None, Some(axis)]).add("head.bias", [Some(axis)])
+    code += &rest.map_or(String::new(), |rest| format!("\n    .otherwise({rest})"));
+    code + ";\nlet model = place(model, &rule)?;\n"
 }

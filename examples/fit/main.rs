@@ -6,19 +6,25 @@ use anyhow::{Context, Result, ensure};
 use burn::backend::Autodiff;
 use burn::module::AutodiffModule;
 use burn::optim::adaptor::OptimizerAdaptor;
-use burn::optim::{Optimizer, SimpleOptimizer};
+use burn::optim::{GradientsParams, Optimizer, SimpleOptimizer};
+use burn::tensor::Tensor;
 use burn_tpu::fit::{Fit, FitReport};
-use burn_tpu::{Generation, Topology, Tpu, TpuDevice, TpuFloat, TpuOptimizer};
-use burn_tpu_workspace::models::{Cnn, GptConfig, Images, Mlp, Supervised, Tokens, adam, adamw, train_step};
+use burn_tpu::{Checkpoints, Generation, Topology, Tpu, TpuDevice, TpuFloat, TpuOptimizer};
+use burn_tpu_workspace::models::{Block, Cnn, Gpt, GptConfig, Images, Mlp, Supervised, Tokens, adam, adamw};
 use clap::{Parser, ValueEnum};
 use half::bf16;
 use layout::Layout;
+use search::SearchArgs;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 mod jax;
 mod layout;
 mod plot;
+mod search;
+
+/// Samples of a gpt's step, unless told otherwise.
+const GPT_BATCH: u64 = 16;
 
 /// Compile one training step for TPUs that this machine need not have
 #[derive(Parser)]
@@ -39,6 +45,8 @@ struct Args {
     batch: Option<u64>,
     #[command(flatten)]
     layout: Layout,
+    #[command(flatten)]
+    search: SearchArgs,
     #[command(flatten)]
     gpt: GptArgs,
     /// Your own prices and data sheets, in the format of burn-tpu-runtime/src/fit/tpu-specs.toml
@@ -77,6 +85,16 @@ struct GptArgs {
     /// Number of distinct tokens
     #[arg(long, default_value_t = 96)]
     vocab: usize,
+    /// Keep each block's input alone and run the block again in the backward pass; `auto` is off, and both in a search
+    #[arg(long, value_enum, default_value_t = Remat::Auto)]
+    remat: Remat,
+}
+
+#[derive(Clone, Copy, PartialEq, ValueEnum)]
+enum Remat {
+    Auto,
+    On,
+    Off,
 }
 
 #[derive(Clone, Copy, PartialEq, ValueEnum)]
@@ -115,6 +133,12 @@ fn main() -> ExitCode {
 }
 
 fn run(args: &Args) -> Result<()> {
+    if args.search.search {
+        return search::run(args);
+    }
+    if args.search.until_stdin_ends {
+        search::end_with_parent();
+    }
     let report = match args.dtype {
         Dtype::Bf16 => fit_report::<bf16>(args),
         Dtype::F32 => fit_report::<f32>(args),
@@ -132,15 +156,19 @@ fn run(args: &Args) -> Result<()> {
 
 /// Returns the report of the model in elements of type `F`.
 fn fit_report<F: TpuFloat>(args: &Args) -> Result<FitReport> {
-    let batch = args.batch.unwrap_or(if args.model == Model::Gpt { 16 } else { 128 });
+    let batch = args.batch.unwrap_or(if args.model == Model::Gpt { GPT_BATCH } else { 128 });
     let images = |device: &TpuDevice| Images::synthetic(batch as usize, 0, device);
     let fit = fit(args, batch)?;
     match args.model {
-        Model::Mlp => train::<F, _, _>(&fit, args, Mlp::new, adam(), images),
-        Model::Cnn => train::<F, _, _>(&fit, args, Cnn::new, adam(), images),
+        Model::Mlp => train::<F, _, _>(&fit, args, Mlp::new, adam(), images, keep_all),
+        Model::Cnn => train::<F, _, _>(&fit, args, Cnn::new, adam(), images, keep_all),
         Model::Gpt => {
             let config = args.gpt.config(batch as usize)?;
-            train::<F, _, _>(&fit, args, |d| config.init(d), adamw(), |d| Tokens::synthetic(&config, 0, d))
+            let (init, tokens) = (|d: &_| config.init(d), |d: &_| Tokens::synthetic(&config, 0, d));
+            match args.gpt.remat {
+                Remat::On => train::<F, _, _>(&fit, args, init, adamw(), tokens, keep_inputs),
+                Remat::Off | Remat::Auto => train::<F, _, _>(&fit, args, init, adamw(), tokens, keep_all),
+            }
         }
     }
 }
@@ -166,6 +194,28 @@ fn specs(path: &Path) -> Result<burn_tpu::fit::Specs> {
     burn_tpu::fit::Specs::parse(&text).with_context(|| path.display().to_string())
 }
 
+/// The gradients of a step and its loss.
+type Backward<F> = (GradientsParams, Tensor<Autodiff<Tpu<F>>, 1>);
+
+/// The backward pass that keeps all activations which the gradients need.
+fn keep_all<F, M>(model: &M, batch: M::Batch) -> Backward<F>
+where
+    F: TpuFloat,
+    M: Supervised<Autodiff<Tpu<F>>> + AutodiffModule<Autodiff<Tpu<F>>>,
+{
+    let loss = model.loss(batch);
+    (GradientsParams::from_grads(loss.backward(), model), loss)
+}
+
+/// The backward pass that keeps the inputs of the blocks and runs each block again.
+fn keep_inputs<F: TpuFloat>(model: &Gpt<Autodiff<Tpu<F>>>, batch: Tokens<Autodiff<Tpu<F>>>) -> Backward<F> {
+    let mut checkpoints = Checkpoints::new();
+    let loss = model.loss_by(batch, |block, x, mask| {
+        checkpoints.run(block, x, move |block: &Block<_>, x| block.forward(x, mask.clone()))
+    });
+    (checkpoints.backward(loss.clone(), model), loss)
+}
+
 /// Compiles a training step with the optimizer, or with the optimizer on master weights.
 fn train<F, M, O>(
     fit: &Fit,
@@ -173,6 +223,7 @@ fn train<F, M, O>(
     model: impl FnOnce(&TpuDevice) -> M,
     optimizer: OptimizerAdaptor<O, M, Autodiff<Tpu<F>>>,
     batch: impl Fn(&TpuDevice) -> M::Batch,
+    backward: impl Fn(&M, M::Batch) -> Backward<F>,
 ) -> Result<FitReport>
 where
     F: TpuFloat,
@@ -180,8 +231,8 @@ where
     O: SimpleOptimizer<Tpu<F>> + SimpleOptimizer<Tpu<f32>>,
 {
     match args.master_weights {
-        true => step(fit, &args.layout, model, TpuOptimizer::new(optimizer), batch),
-        false => step(fit, &args.layout, model, optimizer, batch),
+        true => step(fit, &args.layout, model, TpuOptimizer::new(optimizer), batch, backward),
+        false => step(fit, &args.layout, model, optimizer, batch, backward),
     }
 }
 
@@ -192,6 +243,7 @@ fn step<F, M, O>(
     model: impl FnOnce(&TpuDevice) -> M,
     optimizer: O,
     batch: impl Fn(&TpuDevice) -> M::Batch,
+    backward: impl Fn(&M, M::Batch) -> Backward<F>,
 ) -> Result<FitReport>
 where
     F: TpuFloat,
@@ -209,8 +261,8 @@ where
             (model, optimizer, None)
         },
         |(model, mut optimizer, _), device| {
-            let (model, loss) = train_step(model, &mut optimizer, 1e-3, batch(device));
-            (model, optimizer, Some(loss))
+            let (gradients, loss) = backward(&model, batch(device));
+            (optimizer.step(1e-3, model, gradients), optimizer, Some(loss))
         },
     )?;
     placed?;
@@ -227,7 +279,7 @@ impl Args {
 
 impl GptArgs {
     fn config(&self, batch: usize) -> Result<GptConfig> {
-        let GptArgs { layers, width, heads, ff, sequence, vocab } = *self;
+        let GptArgs { layers, width, heads, ff, sequence, vocab, remat: _ } = *self;
         ensure!([width, heads, ff, sequence, vocab].iter().all(|&size| size > 0), "every size must be at least 1");
         ensure!(width.is_multiple_of(heads), "--width {width} is not a multiple of --heads {heads}");
         let config = GptConfig::new().with_layers(layers).with_width(width).with_heads(heads).with_feed_forward(ff);
