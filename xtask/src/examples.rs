@@ -15,9 +15,10 @@ struct Run {
     accuracy: Option<f64>,
 }
 
-const RUNS: [Run; 7] = [
+const RUNS: [Run; 8] = [
     plain("custom_loop", &[]),
     plain("fit", &["--model", "mlp", "--generations", "v5e,v6e:2x2"]),
+    plain("fit", &["--search", "--generations", "v5e:2x2", "--layers", "1", "--candidates", "2"]),
     plain("step_time", &["--model", "mlp", "--platform", "cpu", "--steps", "3"]),
     mnist(&["--model", "mlp", "--dtype", "bf16", "--platform", "cpu", "--steps", "100"], 80.0),
     mnist(&["--model", "mlp", "--dtype", "f32", "--platform", "cpu", "--steps", "100"], 80.0),

@@ -77,8 +77,11 @@ pub(super) fn to_fit(memory: &Memory, buffers: &[Buffer], specs: &Specs) -> Vec<
         suggestions.push(format!(
             "activations scale with the batch: try a batch at least {parts} times smaller, and accumulate gradients"
         ));
-        suggestions
-            .push("recompute activations instead of keeping them: Autodiff<B, BalancedCheckpointing>".to_string());
+        suggestions.push(
+            "recompute activations instead of keeping them: burn_tpu::Checkpoints for whole blocks, or \
+             Autodiff<B, BalancedCheckpointing>"
+                .to_string(),
+        );
     }
     let wide = |buffer: &&Buffer| buffer.kind != BufferKind::Argument && buffer.shape.starts_with("f32");
     let wide_bytes: u64 = buffers.iter().filter(wide).map(|buffer| buffer.bytes).sum();

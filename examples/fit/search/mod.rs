@@ -118,9 +118,11 @@ impl<'a> Searcher<'a> {
         Ok(searched)
     }
 
-    /// The depths to compile all chosen layouts with: those of [`DEPTHS`], or the model's own if it is as shallow.
+    /// The depths to compile all chosen layouts with: those of [`DEPTHS`], or the model's own if it is as shallow or all of
+    /// them would be compiled with all layers in the end.
     fn depths(&self) -> Vec<usize> {
-        if self.sizes.layers > DEPTHS[1] { DEPTHS.to_vec() } else { vec![self.sizes.layers] }
+        let SearchArgs { candidates, confirm, .. } = self.args.search;
+        if self.sizes.layers > DEPTHS[1] && candidates > confirm { DEPTHS.to_vec() } else { vec![self.sizes.layers] }
     }
 
     fn spec(&self, slice: Topology) -> &Spec {
@@ -143,15 +145,7 @@ impl<'a> Searcher<'a> {
         let mut rows: Vec<_> =
             all.iter().map(|&candidate| (candidate, Estimate::of(&self.sizes, candidate, spec))).collect();
         let usable = spec.usable_bytes() as f64;
-        let key = |estimate: &Estimate| match estimate.memory_bytes > usable {
-            // Far from fitting comes last.
-            true => (true, estimate.memory_bytes),
-            false => (false, estimate.step_seconds()),
-        };
-        rows.sort_by(|(_, a), (_, b)| {
-            let (a, b) = (key(a), key(b));
-            a.0.cmp(&b.0).then(a.1.total_cmp(&b.1))
-        });
+        rows.sort_by(|(_, a), (_, b)| a.order(b, usable));
         rows.truncate(self.args.search.candidates);
         Ok(Task { slice, layouts: all.len(), rows, start: Instant::now() })
     }
@@ -217,10 +211,19 @@ impl<'a> Searcher<'a> {
 
     /// Compiles a layout in a process of its own.
     fn compile(&self, slice: Topology, candidate: Candidate, layers: usize, bar: &ProgressBar) -> Compiled {
-        bar.set_message(format!("{slice} {} ({layers} layers)", candidate.mesh()));
-        let options = self.options(slice, candidate, layers);
+        let (options, start) = (self.options(slice, candidate, layers), Instant::now());
+        let what = format!("{slice} {}, remat {}, {layers} layers", candidate.mesh(), candidate.remat);
+        bar.set_message(what.clone());
         let entry = child::fit(&self.program, &options, Duration::from_secs(self.args.search.limit));
         bar.inc(1);
+        if bar.is_hidden() {
+            eprintln!(
+                "{}/{} {what}: {:.0} s",
+                bar.position(),
+                bar.length().unwrap_or(0),
+                start.elapsed().as_secs_f64()
+            );
+        }
         let seconds = entry.as_ref().map_or(0.0, |entry| entry.compile_seconds);
         Compiled { figures: entry.and_then(|entry| Figures::read(&entry, self.spec(slice))), seconds }
     }
@@ -228,7 +231,6 @@ impl<'a> Searcher<'a> {
     /// Returns the options of `fit` for one compile.
     fn options(&self, slice: Topology, candidate: Candidate, layers: usize) -> Vec<String> {
         let Sizes { width, heads, ff, sequence, vocab, batch, .. } = self.sizes;
-        // Without a mesh, the samples are those of one device, which a mesh of one is.
         let numbers = [
             ("layers", layers),
             ("width", width),
@@ -299,7 +301,7 @@ fn parallel<T: Sync, R: Send>(items: &[T], jobs: usize, work: impl Fn(&T) -> R +
     done.into_iter().map(|(_, result)| result).collect()
 }
 
-/// Returns a bar on a terminal; elsewhere nothing is drawn.
+/// Returns a bar on a terminal. Elsewhere it is hidden, and each compile is a line.
 fn progress(compiles: usize) -> ProgressBar {
     let bar = ProgressBar::new(compiles as u64);
     if let Ok(style) = ProgressStyle::with_template("{bar:30} {pos}/{len} compiles, {elapsed}: {msg}") {

@@ -63,17 +63,27 @@ impl Search {
         };
         let Some(figures) = row.figures() else { return Ok(()) };
         let fits = if figures.fits() { "yes" } else { "NO" };
-        let price = figures.usd_per_million_tokens(self.tokens).map_or("-".into(), |usd| format!("{usd:.4}"));
+        let price = figures.usd_per_million_tokens(self.tokens).map_or("-".into(), significant);
         writeln!(
             f,
-            "{mesh:<30} {remat:<6} {fits:<5} {:>9.2} {:>9.2} {:>10.1} {:>9.1} {:>9.1} {price:>11}  {from}",
+            "{mesh:<30} {remat:<6} {fits:<5} {:>9.3} {:>9.2} {:>10} {:>9} {:>9} {price:>11}  {from}",
             figures.peak_bytes / GIB,
             figures.limit_bytes / GIB,
-            1e3 * figures.step_seconds(),
-            1e3 * figures.matrix_seconds.max(figures.memory_seconds),
-            1e3 * figures.communication_seconds
+            significant(1e3 * figures.step_seconds()),
+            significant(1e3 * figures.matrix_seconds.max(figures.memory_seconds)),
+            significant(1e3 * figures.communication_seconds)
         )
     }
+}
+
+/// Formats a number with about four significant digits: `1234.5`, `12.345`, `0.0123`.
+fn significant(number: f64) -> String {
+    let decimals = match number {
+        100.0.. => 1,
+        1.0..100.0 => 3,
+        _ => 4,
+    };
+    if number > 0.0 && number < 0.001 { format!("{number:.2e}") } else { format!("{number:.decimals$}") }
 }
 
 /// Returns the code that places a model so.
@@ -95,6 +105,12 @@ fn code(candidate: Candidate) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn numbers_have_about_four_digits() {
+        let texts = [1234.567, 12.3456, 0.01234, 0.000_012_34, 0.0].map(significant);
+        assert_eq!(texts, ["1234.6", "12.346", "0.0123", "1.23e-5", "0.0000"]);
+    }
 
     #[test]
     fn the_code_names_the_axes_and_the_rules() {
