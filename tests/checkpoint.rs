@@ -5,7 +5,7 @@ use burn::backend::Autodiff;
 use burn::module::{Module, ModuleVisitor, Param};
 use burn::optim::GradientsParams;
 use burn::prelude::*;
-use burn_tpu::{Checkpoints, Tpu, TpuDevice};
+use burn_tpu::{Checkpoints, Platform, Tpu, TpuDevice};
 use burn_tpu_workspace::models::{Block, Gpt, GptConfig, Supervised, Tokens};
 
 type I = Tpu<f32>;
@@ -46,6 +46,28 @@ fn blocks_that_run_again_have_the_same_gradients() {
     let mut compare = Compare { kept, again, parameters: 0 };
     model.visit(&mut compare);
     assert_eq!(compare.parameters, 6 + 3 * 16);
+}
+
+/// Dropout drops the same elements in both runs.
+#[test]
+fn random_numbers_are_drawn_alike_in_both_runs() {
+    // Another device than the other tests', which draw too.
+    let device = TpuDevice::new(Platform::NdArray, 1);
+    let layer = burn::nn::LinearConfig::new(64, 64).init::<B>(&device);
+    let dropout = burn::nn::DropoutConfig::new(0.5).init();
+    let x = Tensor::<B, 2>::ones([4, 64], &device);
+    // Draws the weights.
+    layer.forward(x.clone());
+    B::seed(&device, 7);
+    let kept = dropout.forward(layer.forward(x.clone())).sum();
+    let kept = GradientsParams::from_grads(kept.backward(), &layer);
+    B::seed(&device, 7);
+    let mut checkpoints = Checkpoints::new();
+    let y = checkpoints.run(&layer, x, |layer, x| dropout.forward(layer.forward(x)));
+    let again = checkpoints.backward(y.sum(), &layer);
+    let mut compare = Compare { kept, again, parameters: 0 };
+    layer.visit(&mut compare);
+    assert_eq!(compare.parameters, 2);
 }
 
 /// The result of a block that two others read has the sum of both gradients.

@@ -208,6 +208,16 @@ impl DeviceRuntime {
         drawn
     }
 
+    /// Returns key and first counter of the next draw.
+    pub(crate) fn next_draw(&self) -> (u64, u64) {
+        *self.rng.lock()
+    }
+
+    /// Makes the next draw begin at this key and counter.
+    pub(crate) fn draw_from(&self, next: (u64, u64)) {
+        *self.rng.lock() = next;
+    }
+
     /// Puts a value on the device; on a mesh, split as `sharding` says.
     fn upload(&self, ty: &TensorType, bytes: HostBytes, sharding: Option<&Sharding>) -> Result<SharedBuffer> {
         Counters::add(&self.counters.uploads, 1);

@@ -7,7 +7,7 @@
 //! Not an op with a backward pass of its own: that pass would call `backward` on the block, and burn-autodiff 0.21 stops for
 //! ever there, since each `backward` ends with a lock on all graphs, of which the caller holds one.
 
-use crate::{Tpu, TpuFloat, TpuInt, TpuTensor};
+use crate::{Tpu, TpuDevice, TpuFloat, TpuInt, TpuTensor};
 use burn_autodiff::Autodiff;
 use burn_autodiff::checkpoint::strategy::CheckpointStrategy;
 use burn_backend::Backend;
@@ -18,9 +18,10 @@ use burn_core::tensor::backend::AutodiffBackend;
 use burn_core::tensor::{Tensor, TensorPrimitive};
 use burn_optim::GradientsParams;
 use burn_tpu_runtime::ops::movement::barrier;
+use burn_tpu_runtime::ops::random::{draws, replay};
 
 /// The backends that [`Checkpoints`] works on: the autodiff of [`Tpu`].
-pub trait CheckpointBackend: AutodiffBackend {
+pub trait CheckpointBackend: AutodiffBackend<Device = TpuDevice> {
     /// Returns the same value, which the compiler takes for another one.
     fn barrier(tensor: FloatTensor<Self::InnerBackend>) -> FloatTensor<Self::InnerBackend>;
 
@@ -92,8 +93,8 @@ impl<'m, B: CheckpointBackend> Checkpoints<'m, B> {
 
     /// Runs a block of a model and keeps its input alone.
     ///
-    /// `forward` runs twice and must compute the same both times: it may not draw random numbers, as dropout does. Values
-    /// that it captures get no gradient. The input may be the result of another block or of other ops; those other ops are
+    /// `forward` runs twice and must compute the same both times. Random numbers, as in dropout, are drawn alike, unless other
+    /// threads draw on the same device. Values that it captures get no gradient. The input may be the result of another block or of other ops; those other ops are
     /// part of no other path to the loss.
     pub fn run<M: AutodiffModule<B>, const D: usize, const E: usize>(
         &mut self,
@@ -102,13 +103,18 @@ impl<'m, B: CheckpointBackend> Checkpoints<'m, B> {
         forward: impl Fn(&M, Tensor<B, D>) -> Tensor<B, E> + 'm,
     ) -> Tensor<B, E> {
         let frozen = block.clone().no_grad();
+        // After the parameters, which may be drawn only now.
+        let start = draws(input.device().into());
         let output = forward(&frozen, Tensor::from_inner(input.clone().inner()));
         let output = Tensor::<B, E>::from_inner(output.inner()).require_grad();
         let result = output.clone();
         self.blocks.push(Block {
             take: Box::new(move |gradients| Some(primitive(output.grad_remove(gradients)?))),
             gradient: None,
-            again: Box::new(move |gradient, total| again(block, input, &forward, gradient, total)),
+            again: Box::new(move |gradient, total| {
+                let forward = |block: &M, x: Tensor<B, D>| replay(x.device().into(), start, || forward(block, x));
+                again(block, input, &forward, gradient, total)
+            }),
         });
         result
     }

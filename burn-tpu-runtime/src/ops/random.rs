@@ -4,6 +4,7 @@
 //! differs at every step without a recompile. The parameters of a distribution are part of the program. 16-bit floats
 //! are generated in f32 and rounded once.
 
+use crate::runtime::runtime;
 use crate::trace::{Recorder, create};
 use crate::{Device, Tensor};
 use burn_tpu_graph::op::{BinaryOp, Direction, UnaryOp};
@@ -22,6 +23,24 @@ pub enum Distribution {
     Uniform(f64, f64),
     /// Normal with a mean and a standard deviation.
     Normal(f64, f64),
+}
+
+/// Where a device is in its random numbers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Draws((u64, u64));
+
+/// Returns where a device is in its random numbers.
+pub fn draws(device: Device) -> Draws {
+    Draws(runtime(device).next_draw())
+}
+
+/// Runs `work`, which draws the random numbers that begin at `start` once more. Later draws are not affected.
+pub fn replay<R>(device: Device, start: Draws, work: impl FnOnce() -> R) -> R {
+    let next = draws(device);
+    runtime(device).draw_from(start.0);
+    let result = work();
+    runtime(device).draw_from(next.0);
+    result
 }
 
 /// Returns a random float tensor. `Default` is uniform on [0, 1).

@@ -47,7 +47,7 @@ impl Estimate {
 }
 
 /// The part of a device's memory that an estimate may fill: it is rough.
-const ROOM: f64 = 0.8;
+const ROOM: f64 = 0.9;
 
 /// Elements that a block keeps for its gradients, in vectors of the model's width: the inputs of the norms and the sums.
 const WHOLE_VECTORS: f64 = 8.0;
@@ -105,9 +105,9 @@ impl Model {
         self.parameters() * self.sizes.state_bytes as f64
     }
 
-    /// Gradients are added up whole before they are split: XLA combines the exchanges of many layers.
+    /// Gradients are added up whole, in f32, before they are split, and XLA combines the exchanges of many layers.
     fn gradient_bytes(&self) -> f64 {
-        self.weights() * self.element
+        self.weights() * 4.0
     }
 
     /// Parameters of one device while it computes with them.
@@ -119,13 +119,20 @@ impl Model {
     fn block_bytes(&self) -> f64 {
         let vectors = self.width() * (WHOLE_VECTORS + SPLIT_VECTORS / self.tensor());
         let hidden = HIDDEN_LAYERS * self.sizes.ff as f64 / self.tensor();
-        let tables = TABLES * self.sizes.sequence as f64 * self.sizes.heads as f64 / self.tensor();
-        self.tokens * (vectors + hidden + tables) * self.element
+        self.tokens * (vectors + hidden) * self.element + TABLES * self.table_bytes()
+    }
+
+    fn table_bytes(&self) -> f64 {
+        self.tokens * self.element * (self.sizes.sequence * self.sizes.heads) as f64 / self.tensor()
     }
 
     fn activation_bytes(&self) -> f64 {
         let kept = match self.candidate.remat {
-            true => self.layers() * self.tokens * self.width() * self.element + self.block_bytes(),
+            true => {
+                // libtpu 0.0.51 keeps one table where heads are split: it runs the blocks again before it needs them.
+                let tables = if self.tensor() > 1.0 { self.table_bytes() } else { 0.0 };
+                self.layers() * (self.tokens * self.width() * self.element + tables) + self.block_bytes()
+            }
             false => self.layers() * self.block_bytes(),
         };
         // The logits in f32 and their gradient; one block's weights, gathered.
@@ -181,9 +188,9 @@ mod tests {
     #[test]
     fn a_copy_on_each_device_has_all_the_state() {
         let memory = estimate(WHOLE).memory_bytes;
-        assert!(memory > 6.7e9 * 8.0, "{memory}");
+        assert!(memory > 6.7e9 * 10.0, "{memory}");
         let split = estimate(Candidate { data: 1, fsdp: 256, ..WHOLE }).memory_bytes;
-        assert!(split < memory / 2.5, "{split}");
+        assert!(memory - split > 6.6e9 * 6.0, "{split}");
     }
 
     #[test]

@@ -26,12 +26,13 @@ const GIB: f64 = (1u64 << 30) as f64;
 impl Display for Search {
     fn fmt(&self, f: &mut Formatter<'_>) -> Result {
         let depths = self.depths.iter().map(ToString::to_string).collect::<Vec<_>>().join(" and ");
+        let depths = if self.depths == [self.layers] { "all".into() } else { depths };
         writeln!(
             f,
-            "{}: {} layouts, {} of them compiled with {depths} of {} layers, in {:.0} s",
+            "{}: {} of {} layouts compiled with {depths} of {} layers, {:.0} s after the search began",
             self.slice,
-            self.layouts,
             self.rows.len(),
+            self.layouts,
             self.layers,
             self.seconds
         )?;
