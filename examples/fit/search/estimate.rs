@@ -129,7 +129,7 @@ impl Model {
     fn activation_bytes(&self) -> f64 {
         let kept = match self.candidate.remat {
             true => {
-                // libtpu 0.0.51 keeps one table where heads are split: it runs the blocks again before it needs them.
+                // Fitted to one compile, which ran out of memory (docs/fit.md); too much for other layouts.
                 let tables = if self.tensor() > 1.0 { self.table_bytes() } else { 0.0 };
                 self.layers() * (self.tokens * self.width() * self.element + tables) + self.block_bytes()
             }
