@@ -104,7 +104,9 @@ fn is_zero(nodes: &[Node], id: NodeId) -> bool {
     let node = &nodes[id.index()];
     match &node.op {
         Op::Constant(literal) => literal.data == LiteralData::Splat(0),
-        Op::BroadcastInDim { .. } | Op::Reshape { .. } => node.operands.first().is_some_and(|&of| is_zero(nodes, of)),
+        Op::BroadcastInDim { .. } | Op::Reshape { .. } | Op::Convert { .. } => {
+            node.operands.first().is_some_and(|&of| is_zero(nodes, of))
+        }
         _ => false,
     }
 }
