@@ -6,16 +6,17 @@ mod common;
 use serde_json::Value;
 use std::path::PathBuf;
 use std::process::Command;
+use std::sync::OnceLock;
 
-/// Returns the program, which is built here where only this test was.
-fn program() -> PathBuf {
-    let tests = std::env::current_exe().unwrap();
-    let path = tests.ancestors().nth(2).unwrap().join("examples/fit");
-    if !path.exists() {
+/// Returns the program. `cargo test` builds its unit tests alone, so it is built here, once.
+fn program() -> &'static PathBuf {
+    static PROGRAM: OnceLock<PathBuf> = OnceLock::new();
+    PROGRAM.get_or_init(|| {
         let built = Command::new(env!("CARGO")).args(["build", "--workspace", "--example", "fit"]).status().unwrap();
         assert!(built.success());
-    }
-    path
+        let tests = std::env::current_exe().unwrap();
+        tests.ancestors().nth(2).unwrap().join("examples/fit")
+    })
 }
 
 /// Returns what a search writes as JSON.

@@ -32,8 +32,8 @@ pub struct HloCollective {
     pub across_slices: bool,
     /// The bytes that a device gives.
     pub operand_bytes: u64,
-    /// The first group of devices (by partition) that communicate with each other, of a permutation the first pair; empty if all do, or if the plugin writes
-    /// groups in a form that is not known here.
+    /// The first group of devices (by partition) that communicate with each other, of a permutation the first pair; empty if
+    /// all do, or if the plugin writes groups in a form that is not known here.
     pub group: Vec<u64>,
 }
 

@@ -94,8 +94,8 @@ impl<'m, B: CheckpointBackend> Checkpoints<'m, B> {
     /// Runs a block of a model and keeps its input alone.
     ///
     /// `forward` runs twice and must compute the same both times. Random numbers, as in dropout, are drawn alike, unless other
-    /// threads draw on the same device. Values that it captures get no gradient. The input may be the result of another block or of other ops; those other ops are
-    /// part of no other path to the loss.
+    /// threads draw on the same device. Values that it captures get no gradient. The input may be the result of another block
+    /// or of other ops; those other ops are part of no other path to the loss.
     pub fn run<M: AutodiffModule<B>, const D: usize, const E: usize>(
         &mut self,
         block: &'m M,
