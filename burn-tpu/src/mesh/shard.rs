@@ -8,7 +8,7 @@ use burn_autodiff::checkpoint::{base::Checkpointer, strategy::CheckpointStrategy
 use burn_autodiff::grads::Gradients;
 use burn_autodiff::ops::{Backward, Ops, OpsKind, unary};
 use burn_backend::tensor::{FloatTensor, IntTensor};
-use burn_backend::{AutodiffBackend, Backend, TensorData};
+use burn_backend::{Backend, TensorData};
 use burn_core::tensor::{Tensor, TensorPrimitive};
 use burn_tpu_runtime::ops::sharding::{DimNames, constrain};
 
@@ -74,7 +74,7 @@ impl<B: MeshBackend, C: CheckpointStrategy> MeshBackend for Autodiff<B, C> {
     }
 
     fn batch_float(rows: TensorData, device: &TpuDevice) -> crate::Result<FloatTensor<Self>> {
-        B::batch_float(rows, device).map(<Self as AutodiffBackend>::from_inner)
+        B::batch_float(rows, device).map(FloatTensor::<Self>::new)
     }
 
     fn batch_int(rows: TensorData, device: &TpuDevice) -> crate::Result<IntTensor<Self>> {
