@@ -108,6 +108,17 @@ pub enum TpuError {
         /// What differs from an earlier recording, and where, in the words of [`Recompile`](crate::Recompile).
         reason: String,
     },
+    /// A function that cannot be recorded once and run many times: it reads a value, or is not the same when it is recorded
+    /// again.
+    #[error("the function cannot be compiled: {reason}{}", place(op, caller))]
+    Impure {
+        /// What it does that a compiled function may not do.
+        reason: String,
+        /// The operation; empty if it is none.
+        op: String,
+        /// The line that recorded it; empty if it is not known.
+        caller: String,
+    },
     /// The interpreter failed to run a node.
     #[error("the ndarray engine: {reason}")]
     Host {
@@ -300,6 +311,7 @@ impl TpuError {
             | TpuError::FallbackDenied { .. }
             | TpuError::Option { .. }
             | TpuError::Frozen { .. }
+            | TpuError::Impure { .. }
             | TpuError::AlreadyRunning { .. }
             | TpuError::TraceFull { .. }
             | TpuError::ClientOption { .. }
@@ -323,6 +335,15 @@ impl TpuError {
     pub(crate) fn pjrt(context: impl Into<String>) -> impl FnOnce(PjrtError) -> TpuError {
         let context = context.into();
         move |source| TpuError::Pjrt { context, source: Arc::new(source) }
+    }
+}
+
+/// Returns an operation and its line for the end of a message.
+fn place(op: &str, caller: &str) -> String {
+    match (op, caller) {
+        ("", "") => String::new(),
+        ("", place) | (place, "") => format!(" ({place})"),
+        (op, caller) => format!(" ({op}, {caller})"),
     }
 }
 

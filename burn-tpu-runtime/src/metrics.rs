@@ -26,6 +26,8 @@ pub enum CutReason {
     OtherThread,
     /// The trace reached [`TpuOptions::trace_cap`](crate::TpuOptions::trace_cap).
     TraceCap,
+    /// A compiled function was called with a recorded tensor.
+    Call,
 }
 
 /// Each counter is `name: unit`, each timer `method from field`. A timer's field holds nanoseconds.
@@ -123,6 +125,10 @@ metrics! {
         disk_errors: "",
         /// Programs run on the device.
         executions: "",
+        /// Calls of compiled functions; each is one of the `executions`, unless its results are its arguments.
+        function_calls: "",
+        /// Recordings of compiled functions: two for each new signature, and one for each check.
+        function_recordings: "",
         /// Pieces run of programs that are longer than [`TpuOptions::program_cap`](crate::TpuOptions::program_cap). Such a
         /// program is one of the `executions`.
         pieces: "",

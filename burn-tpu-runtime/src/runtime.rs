@@ -1,5 +1,6 @@
 //! The state of a device: its engine, options, program cache, metrics and random state. Started at first use.
 
+mod call;
 mod compile;
 mod host_value;
 mod index_checks;
@@ -205,6 +206,14 @@ impl DeviceRuntime {
         let mut rng = self.rng.lock();
         let drawn = *rng;
         rng.1 = rng.1.wrapping_add(words as u64 / 2 + 1);
+        drawn
+    }
+
+    /// Returns key and first counter of the draws of a call, which takes this many counters.
+    pub(crate) fn draws_of_call(&self, counters: u64) -> (u64, u64) {
+        let mut rng = self.rng.lock();
+        let drawn = *rng;
+        rng.1 = rng.1.wrapping_add(counters);
         drawn
     }
 

@@ -100,6 +100,13 @@ impl Tensor {
         self.inner.ty.dtype
     }
 
+    /// Returns the value of a tensor that has one. If this is the last handle, the value has one owner less.
+    pub(crate) fn into_value(mut self) -> Option<Input> {
+        let _collected = self.value();
+        let own = Arc::get_mut(&mut self.inner).and_then(|inner| inner.value.take());
+        own.or_else(|| self.value().cloned())
+    }
+
     /// The value; `None` while the tensor waits for a cut.
     pub(crate) fn value(&self) -> Option<&Input> {
         let value = &self.inner.value;

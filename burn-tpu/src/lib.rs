@@ -41,6 +41,7 @@
 //! | train | [`TpuOptimizer`] around the optimizer: it ends each step, and keeps f32 master weights for bf16 weights |
 //! | compute activations again instead of keeping them | [`Checkpoints`] on a [`CheckpointBackend`] |
 //! | end a step without an optimizer | [`TpuDevice::mark_step`] |
+//! | serve a model, or decode, without recording | [`compile`] returns a [`Compiled`] function |
 //! | batch data whose lengths vary | [`Buckets`] |
 //! | set options before the first tensor | [`TpuOptions`], [`FallbackPolicy`], [`IndexChecks`]; [`TpuOptions::VARIABLES`] lists the environment |
 //! | handle errors | [`TpuError`], which says whose [`Fault`] it is; [`BucketsError`] |
@@ -74,6 +75,8 @@ pub use mesh::{Axes, Fsdp, MeshBackend, Parameter, Patterns, PlacementRule, Repl
 pub use optim::{MarkStep, MasterWeights};
 pub use optim::{MasterState, TpuOptimizer, WithMasterWeights};
 
+pub use compile::{Compiled, compile};
+
 pub use buckets::{Buckets, BucketsError};
 
 pub use checkpoint::{CheckpointBackend, Checkpoints};
@@ -92,6 +95,7 @@ pub mod distributed;
 mod backend;
 mod buckets;
 mod checkpoint;
+mod compile;
 #[cfg(feature = "ddp")]
 mod ddp;
 mod device;

@@ -1,6 +1,7 @@
 //! The tensor primitive: the runtime's tensor with Burn's trait.
 
 use crate::TpuDevice;
+use crate::compile::leaves;
 use crate::dtype::to_burn;
 use burn_backend::TensorMetadata;
 use burn_std::{DType as BurnDType, Shape};
@@ -31,7 +32,7 @@ impl From<TpuTensor> for Tensor {
 
 impl std::fmt::Debug for TpuTensor {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "Tpu{:?}", self.0)
+        if leaves::are_hidden() { Ok(()) } else { write!(f, "Tpu{:?}", self.0) }
     }
 }
 

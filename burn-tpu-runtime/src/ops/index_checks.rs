@@ -6,7 +6,7 @@
 use crate::engine::HostBytes;
 use crate::recompile::Caller;
 use crate::runtime::{HostValue, IndexRange, outside, runtime};
-use crate::trace::{Recorder, record};
+use crate::trace::{Recorder, current_function, record};
 use crate::{IndexChecks, Platform, Tensor};
 use burn_tpu_graph::op::Combine;
 use burn_tpu_graph::{Builder, DType, NodeId, Result};
@@ -44,7 +44,10 @@ fn check_components(op: &'static str, x: &Tensor, dims: Range<usize>, indices: &
         }
     } else if checks == IndexChecks::All && indices.device().platform() != Platform::Topology {
         let extremes = record("check_indices", [indices], |r, [indices]| recorded_extremes(r, indices, components));
-        device.check_later(extremes, range());
+        match current_function() {
+            Some(function) => function.check(extremes, range()),
+            None => device.check_later(extremes, range()),
+        }
     }
 }
 

@@ -5,7 +5,7 @@
 //! are generated in f32 and rounded once.
 
 use crate::runtime::runtime;
-use crate::trace::{Recorder, create};
+use crate::trace::{Recorder, create, current_function};
 use crate::{Device, Tensor};
 use burn_tpu_graph::op::{BinaryOp, Direction, UnaryOp};
 use burn_tpu_graph::{Builder, DType, Literal, LiteralData, NodeId, Number, Result, TensorType};
@@ -31,16 +31,23 @@ pub struct Draws((u64, u64));
 
 /// Returns where a device is in its random numbers.
 pub fn draws(device: Device) -> Draws {
-    Draws(runtime(device).next_draw())
+    Draws(current_function().map_or_else(|| runtime(device).next_draw(), |function| function.next_draw()))
 }
 
 /// Runs `work`, which draws the random numbers that begin at `start` once more. Later draws are not affected.
 pub fn replay<R>(device: Device, start: Draws, work: impl FnOnce() -> R) -> R {
     let next = draws(device);
-    runtime(device).draw_from(start.0);
+    draw_from(device, start);
     let result = work();
-    runtime(device).draw_from(next.0);
+    draw_from(device, next);
     result
+}
+
+fn draw_from(device: Device, Draws(next): Draws) {
+    match current_function() {
+        Some(function) => function.draw_from(next),
+        None => runtime(device).draw_from(next),
+    }
 }
 
 /// Returns a random float tensor. `Default` is uniform on [0, 1).

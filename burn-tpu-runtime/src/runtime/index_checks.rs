@@ -12,6 +12,7 @@ use crate::tensor::Tensor;
 use parking_lot::Mutex;
 
 /// The range of an op's indices: from 0 to below the size of the dim that each component of a coordinate addresses.
+#[derive(Clone)]
 pub(crate) struct IndexRange {
     pub(crate) op: &'static str,
     /// The dim that the first component addresses.

@@ -9,17 +9,28 @@ use std::sync::Arc;
 
 impl DeviceRuntime {
     /// Returns a recorded form with its program, which has a placement on a mesh.
-    pub(super) fn recorded(&self, form: &Form, buffers: &[Input]) -> Result<Arc<Recorded>> {
+    pub(crate) fn recorded(&self, form: &Form, buffers: &[Input]) -> Result<Arc<Recorded>> {
         let bug = |error: burn_tpu_graph::GraphError| TpuError::Bug(error.to_string());
         let Some(axes) = self.engine().ok().and_then(|engine| engine.mesh()) else {
             return self.cache.recorded(form, &[], |program, _| program).map_err(bug);
         };
-        let arrivals: Vec<Arrival> = buffers.iter().map(|buffer| arrival(buffer.as_ref().ok())).collect();
+        let arrivals = self.arrivals(buffers);
         let place = |program: Program, parameters: &[u32]| {
             let arrivals: Vec<_> = parameters.iter().map(|&index| arrivals[index as usize].clone()).collect();
             self.place(program, axes, &arrivals)
         };
         self.cache.recorded(form, &arrivals, place).map_err(bug)
+    }
+
+    /// Returns whether the device is a mesh of several.
+    pub(crate) fn is_mesh(&self) -> bool {
+        self.engine().is_ok_and(|engine| engine.mesh().is_some())
+    }
+
+    /// Returns where arguments are on a mesh; nothing on one device.
+    pub(crate) fn arrivals(&self, buffers: &[Input]) -> Vec<Arrival> {
+        let mesh = self.engine().ok().and_then(|engine| engine.mesh());
+        mesh.map_or_else(Vec::new, |_| buffers.iter().map(|buffer| arrival(buffer.as_ref().ok())).collect())
     }
 
     /// Returns a program of this device for arguments that are, or are not yet, on the mesh; on one device, as it is.

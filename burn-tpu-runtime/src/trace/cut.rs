@@ -18,6 +18,7 @@ use std::sync::atomic::Ordering::Relaxed;
 impl StreamTrace {
     /// The owner's cut: runs everything that is alive.
     pub(super) fn cut_everything(&self, reason: CutReason) -> Result<()> {
+        self.refuse_cut(reason)?;
         let mut trace = self.lock_resolved()?;
         self.cut_locked(&mut trace, reason)
     }
@@ -56,6 +57,7 @@ impl StreamTrace {
 
     /// The owner's cut at the end of a training step, by rule 5.
     pub(super) fn cut_step(&self, reason: CutReason) -> Result<()> {
+        self.refuse_cut(reason)?;
         let mut trace = self.lock_resolved()?;
         while let Some(position) = self.seam(&mut trace) {
             self.cut_at(&mut trace, position, reason)?;
@@ -65,6 +67,7 @@ impl StreamTrace {
 
     /// Another thread's cut, for the tensor of this serial number.
     pub(super) fn cut_for_another_thread(&self, serial: u64, reason: CutReason) -> Result<()> {
+        self.refuse_cut(CutReason::OtherThread)?;
         let mut trace = self.lock_resolved()?;
         let Some(position) = trace.handles.get(serial).map(|handle| handle.position) else { return Ok(()) };
         let reason = if reason == CutReason::Read { CutReason::OtherThread } else { reason };

@@ -25,6 +25,8 @@
 //! 7. Recorded work that no tensor can ask for any more may be forgotten or not: dead nodes, and the parameters and slots
 //!    that only they read, are no part of a program.
 //!
+//! A function's recording (`function`) is a stream that nothing may cut.
+//!
 //! The order in which other threads use one stream's tensors, and whether they do so before or after the owner's next cut,
 //! is the program's own business: it decides where the stream is cut.
 //!
@@ -39,6 +41,7 @@
 //! In the order in which they may be taken: a trace, a trace's `Exchange`. A tensor may be dropped under both.
 
 mod cut;
+mod function;
 mod handles;
 mod record;
 mod recording;
@@ -47,10 +50,11 @@ mod stream;
 #[cfg(all(test, feature = "ndarray"))]
 mod tests;
 
+pub(crate) use function::{FunctionRecording, Placeholder, Source};
 pub use record::{Recorder, create, record, record_many};
 pub(crate) use recording::Recording;
 pub use stream::{InStream, Stream};
-pub(crate) use stream::{cut, end_step, forget, mark_step};
+pub(crate) use stream::{current_function, cut, end_step, forget, mark_step};
 
 use crate::engine::{Input, SharedBuffer};
 use crate::error::{Result, TpuError};
@@ -60,6 +64,7 @@ use crate::runtime::DeviceRuntime;
 use crate::tensor::Tensor;
 use burn_tpu_graph::NodeId;
 use cut::Outcomes;
+use function::FunctionNotes;
 use handles::{Exchange, Handles};
 use parking_lot::Mutex;
 use rustc_hash::FxHashMap;
@@ -72,6 +77,8 @@ use std::sync::{Arc, OnceLock};
 pub(crate) struct StreamTrace {
     /// The id of the stream whose trace this is.
     owner: u64,
+    /// The function that the stream records, which nothing may cut.
+    function: Option<Arc<FunctionNotes>>,
     runtime: Arc<DeviceRuntime>,
     trace: Mutex<Trace>,
     exchange: Exchange,
@@ -202,11 +209,12 @@ impl Origin {
 }
 
 impl StreamTrace {
-    fn new(owner: u64, runtime: Arc<DeviceRuntime>) -> Self {
+    fn new(owner: u64, function: Option<Arc<FunctionNotes>>, runtime: Arc<DeviceRuntime>) -> Self {
         let mut trace = Trace { tracker: DivergenceTracker::new(&runtime.counters().recompiles), ..Trace::default() };
         trace.tracker.restart(&mut trace.recording);
         Self {
             owner,
+            function,
             runtime,
             trace: Mutex::new(trace),
             exchange: Exchange::default(),
@@ -233,6 +241,9 @@ impl StreamTrace {
 
     /// Drops recorded work that no tensor can ask for any more. A trace that is being recorded or cut is left alone.
     fn forget_if_idle(&self) {
+        if self.function.is_some() {
+            return;
+        }
         if let Some(mut trace) = self.trace.try_lock() {
             trace.handles.apply(&self.exchange);
             let position = self.position.load(Relaxed);
@@ -275,7 +286,7 @@ pub(crate) fn materialise_together(tensors: &[&Tensor], reason: CutReason) -> Re
 pub(crate) fn materialise(tensor: &Tensor, reason: CutReason) -> Result<SharedBuffer> {
     cut_for(tensor, reason)?;
     match tensor.value() {
-        Some(Ok(buffer)) => Ok(Arc::clone(buffer)),
+        Some(Ok(buffer)) => Placeholder::refuse_read(buffer).map_or_else(|| Ok(Arc::clone(buffer)), Err),
         Some(Err(error)) => Err(TpuError::clone(error)),
         None => Err(TpuError::Bug(format!("a cut did not compute {tensor:?}"))),
     }

@@ -16,7 +16,7 @@ use std::sync::Arc;
 /// What an op's composition adds its nodes to: the builders of the graph, and run-time scalars.
 pub struct Recorder<'t> {
     trace: &'t mut Trace,
-    runtime: &'t crate::runtime::DeviceRuntime,
+    stream: &'t StreamTrace,
 }
 
 impl Builder for Recorder<'_> {
@@ -59,7 +59,11 @@ impl Recorder<'_> {
 
     /// The state `ui64[2]` of a random draw of `words` 32-bit words: the device's key and counter, as slots.
     pub fn rng_state(&mut self, words: usize) -> Result<NodeId> {
-        let (key, counter) = self.runtime.draw(words);
+        let slot = self.trace.slots.len() as u32;
+        let (key, counter) = match &self.stream.function {
+            Some(function) => function.draw(slot, words),
+            None => self.stream.runtime.draw(words),
+        };
         let half = |recorder: &mut Self, value: u64, shift: u32| -> Result<NodeId> {
             let word = recorder.slot(DType::U32, Number::UInt((value >> shift) & 0xffff_ffff))?;
             let word = recorder.reshape(word, &[1])?;
@@ -205,7 +209,7 @@ fn finish<const R: usize>(
     let sample = trace.stats.begin();
     let (inputs, before) = inputs(op, &mut trace, &stream, operands);
     let start = trace.recording.len();
-    let built = build(&mut Recorder { trace: &mut trace, runtime: stream.runtime() }, &inputs);
+    let built = build(&mut Recorder { trace: &mut trace, stream: &stream }, &inputs);
     let end = trace.recording.len();
     let built = built.map(|nodes| nodes.map(|node| (node, inputs.iter().position(|&input| input == node))));
     let position = stream.next_position();
@@ -214,6 +218,9 @@ fn finish<const R: usize>(
     trace.fullness.nodes += end - before;
     let Trace { tracker, recording, .. } = &mut *trace;
     tracker.recorded(position, before, recording);
+    if let Some(function) = &stream.function {
+        function.recorded(end);
+    }
     match built {
         Ok(nodes) => {
             let tensors = nodes.map(|(node, same)| match same {
@@ -248,6 +255,9 @@ impl StreamTrace {
 
     /// Cuts a full trace, by rule 6 of `trace`'s header; in strict mode the next cut reports it as an error instead.
     fn cut_if_full(&self, trace: &mut Trace) {
+        if self.function.is_some() {
+            return;
+        }
         let cap = self.runtime().options().trace_cap;
         let pending = trace.recording.len() - trace.ran.nodes;
         if trace.fullness.nodes < cap || !trace.fullness.reached(cap, pending) {

@@ -1,6 +1,7 @@
 //! Streams: who records. A thread is a stream unless it says otherwise.
 
 use super::StreamTrace;
+use super::function::FunctionNotes;
 use crate::Device;
 use crate::error::Result;
 use crate::metrics::CutReason;
@@ -36,13 +37,14 @@ pub struct Stream {
 
 struct StreamState {
     id: u64,
+    function: Option<Arc<FunctionNotes>>,
     traces: Mutex<Vec<(Device, Arc<StreamTrace>)>>,
 }
 
 impl StreamState {
-    fn new() -> Arc<Self> {
+    fn new(function: Option<Arc<FunctionNotes>>) -> Arc<Self> {
         static NEXT: AtomicU64 = AtomicU64::new(1);
-        Arc::new(Self { id: NEXT.fetch_add(1, Relaxed), traces: Mutex::default() })
+        Arc::new(Self { id: NEXT.fetch_add(1, Relaxed), function, traces: Mutex::default() })
     }
 
     fn trace(&self, device: Device) -> Arc<StreamTrace> {
@@ -50,7 +52,7 @@ impl StreamState {
         if let Some((_, trace)) = traces.iter().find(|(of, _)| *of == device) {
             return Arc::clone(trace);
         }
-        let trace = Arc::new(StreamTrace::new(self.id, runtime(device)));
+        let trace = Arc::new(StreamTrace::new(self.id, self.function.clone(), runtime(device)));
         traces.push((device, Arc::clone(&trace)));
         trace
     }
@@ -77,11 +79,16 @@ pub(super) fn current_id() -> u64 {
 fn with_current<T>(f: impl FnOnce(&mut Current) -> T) -> T {
     CURRENT.with_borrow_mut(|current| {
         f(current.get_or_insert_with(|| {
-            let state = StreamState::new();
+            let state = StreamState::new(None);
             ID.set(state.id);
             Current { state, last: None }
         }))
     })
+}
+
+/// Returns the function that the current stream records, if it records one.
+pub(crate) fn current_function() -> Option<Arc<FunctionNotes>> {
+    with_current(|current| current.state.function.clone())
 }
 
 /// Returns the current stream's trace of a device.
@@ -141,7 +148,12 @@ impl Stream {
     /// A new stream, with nothing recorded.
     #[allow(clippy::new_without_default, reason = "a default stream would be taken for the thread's own")]
     pub fn new() -> Self {
-        Self { state: StreamState::new() }
+        Self { state: StreamState::new(None) }
+    }
+
+    /// A stream that records a function.
+    pub(super) fn of_function(function: Arc<FunctionNotes>) -> Self {
+        Self { state: StreamState::new(Some(function)) }
     }
 
     /// Returns the calling thread's current stream.

@@ -4,6 +4,7 @@
 use super::host;
 use super::options::resolved;
 use crate::backend::{TpuFloat, TpuInt};
+use crate::compile::leaves;
 use crate::dtype::{from_float, from_int, number};
 use crate::{Tpu, TpuDevice, TpuTensor};
 use burn_backend::ops::BoolTensorOps;
@@ -26,11 +27,11 @@ impl<F: TpuFloat, I: TpuInt> BoolTensorOps<Self> for Tpu<F, I> {
     }
 
     fn bool_device(tensor: &TpuTensor) -> TpuDevice {
-        tensor.device()
+        leaves::visited(tensor).device()
     }
 
     fn bool_to_device(tensor: TpuTensor, device: &TpuDevice) -> TpuTensor {
-        data::to_device(tensor.0, &device.0).into()
+        leaves::replaced(tensor, |tensor| data::to_device(tensor.0, &device.0).into())
     }
 
     fn bool_empty(shape: Shape, device: &TpuDevice, _dtype: BoolDType) -> TpuTensor {

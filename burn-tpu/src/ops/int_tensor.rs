@@ -4,6 +4,7 @@
 use super::host;
 use super::options::{pair, plain_distribution, resolved, scatter_mode};
 use crate::backend::{TpuFloat, TpuInt};
+use crate::compile::leaves;
 use crate::dtype::{from_float, from_int, number};
 use crate::{Tpu, TpuDevice, TpuTensor};
 use burn_backend::ops::IntTensorOps;
@@ -36,11 +37,11 @@ impl<F: TpuFloat, I: TpuInt> IntTensorOps<Self> for Tpu<F, I> {
     }
 
     fn int_device(tensor: &TpuTensor) -> TpuDevice {
-        tensor.device()
+        leaves::visited(tensor).device()
     }
 
     fn int_to_device(tensor: TpuTensor, device: &TpuDevice) -> TpuTensor {
-        data::to_device(tensor.0, &device.0).into()
+        leaves::replaced(tensor, |tensor| data::to_device(tensor.0, &device.0).into())
     }
 
     /// Returns zeros: XLA has no uninitialised memory.

@@ -9,6 +9,7 @@
 //! dequantized, moved and quantized again. Everything else is Burn's default, which dequantizes.
 
 use crate::backend::{TpuFloat, TpuInt};
+use crate::compile::leaves;
 use crate::dtype::{from_float, from_int};
 use crate::ops::options::resolved;
 use crate::ops::{host, record, record_many};
@@ -68,12 +69,14 @@ impl<F: TpuFloat, I: TpuInt> QTensorOps<Self> for Tpu<F, I> {
     }
 
     fn q_device(x: &TpuQTensor) -> TpuDevice {
-        x.values.device()
+        leaves::visited(&x.scales);
+        leaves::visited(&x.values).device()
     }
 
     fn q_to_device(x: TpuQTensor, device: &TpuDevice) -> TpuQTensor {
-        let (values, scales) = (data::to_device(x.values.0, &device.0), data::to_device(x.scales.0, &device.0));
-        TpuQTensor { values: values.into(), scales: scales.into(), scheme: x.scheme }
+        let moved = |tensor| leaves::replaced(tensor, |tensor| data::to_device(tensor.0, &device.0).into());
+        let scales = moved(x.scales);
+        TpuQTensor { values: moved(x.values), scales, scheme: x.scheme }
     }
 
     /// Reshapes the integers. Blocks are ranges of row-major values, so a reshape keeps them.

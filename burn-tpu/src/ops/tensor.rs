@@ -4,6 +4,7 @@
 use super::host;
 use super::options::{grid_sample_options, pair, plain_distribution, resolved, scatter_mode};
 use crate::backend::{TpuFloat, TpuInt};
+use crate::compile::leaves;
 use crate::dtype::{from_float, from_int, number};
 use crate::{Tpu, TpuDevice, TpuTensor};
 use burn_backend::ops::{FloatTensorOps, GridSampleOptions};
@@ -26,11 +27,11 @@ impl<F: TpuFloat, I: TpuInt> FloatTensorOps<Self> for Tpu<F, I> {
     }
 
     fn float_device(tensor: &TpuTensor) -> TpuDevice {
-        tensor.device()
+        leaves::visited(tensor).device()
     }
 
     fn float_to_device(tensor: TpuTensor, device: &TpuDevice) -> TpuTensor {
-        data::to_device(tensor.0, &device.0).into()
+        leaves::replaced(tensor, |tensor| data::to_device(tensor.0, &device.0).into())
     }
 
     /// Returns zeros: XLA has no uninitialised memory.

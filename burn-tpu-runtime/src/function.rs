@@ -1,0 +1,298 @@
+//! Compiled functions: recorded once for each signature, then run without recording.
+//!
+//! Owns: the signatures of a function, what was recorded for each, and the checks that the function still records that. May
+//! not know: how a function's argument and result are made of tensors, which is the caller's.
+
+use crate::Device;
+use crate::engine::{Input, SharedBuffer};
+use crate::error::{Result, TpuError};
+use crate::metrics::{Counters, CutReason};
+use crate::program::{Compiled, Form, Recorded};
+use crate::runtime::{DeviceRuntime, IndexRange, runtime};
+use crate::tensor::Tensor;
+use crate::trace::{FunctionRecording, Source, Stream, current_function, materialise_together};
+use burn_tpu_graph::{Arrival, NodeId, TensorType};
+use lru::LruCache;
+use parking_lot::Mutex;
+use rustc_hash::FxBuildHasher;
+use smallvec::SmallVec;
+use std::num::NonZeroUsize;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+/// The most signatures of one function that are kept; the least recently used one is forgotten first.
+const MOST_SIGNATURES: NonZeroUsize = NonZeroUsize::MIN.saturating_add(255);
+
+/// A function of tensors that is recorded once for each signature, and run without recording from then on.
+///
+/// `T` is what the function returns beside its tensors: the structure of its result.
+pub struct Function<T> {
+    signatures: Mutex<LruCache<Signature, Arc<RecordedFunction<T>>, FxBuildHasher>>,
+}
+
+#[derive(PartialEq, Eq, Hash)]
+struct Signature {
+    device: Device,
+    structure: u64,
+    types: Vec<TensorType>,
+    /// On a mesh, where the arguments are.
+    arrivals: Vec<Arrival>,
+}
+
+/// What a function recorded for one signature.
+pub struct RecordedFunction<T> {
+    device: Device,
+    result: Mutex<T>,
+    recording: FunctionRecording,
+    /// None if every result is an argument or a captured value.
+    program: Option<FunctionProgram>,
+    calls: AtomicU64,
+}
+
+/// The program of a function, and the slots of its calls.
+struct FunctionProgram {
+    recorded: Arc<Recorded>,
+    inputs: Vec<ProgramInput>,
+    /// In the order of the program.
+    slots: Vec<u64>,
+    draws: Vec<DrawSlot>,
+    compiled: Mutex<Option<Arc<Compiled>>>,
+}
+
+/// Where a parameter of the program comes from.
+enum ProgramInput {
+    /// From this argument of the call.
+    Argument(u32),
+    /// From a value outside of the function, which the program holds.
+    Captured(SharedBuffer),
+}
+
+/// A slot of the program that holds a part of a random draw's state.
+struct DrawSlot {
+    place: usize,
+    /// The draw's counter, relative to that of the call.
+    counter: u64,
+    part: StatePart,
+}
+
+/// A half of a draw's key or counter, in the order of the slots that a draw records.
+#[derive(Clone, Copy)]
+enum StatePart {
+    KeyLow,
+    KeyHigh,
+    CounterLow,
+    CounterHigh,
+}
+
+impl StatePart {
+    const ALL: [Self; 4] = [Self::KeyLow, Self::KeyHigh, Self::CounterLow, Self::CounterHigh];
+
+    fn of(self, key: u64, counter: u64) -> u64 {
+        match self {
+            Self::KeyLow => key & 0xffff_ffff,
+            Self::KeyHigh => key >> 32,
+            Self::CounterLow => counter & 0xffff_ffff,
+            Self::CounterHigh => counter >> 32,
+        }
+    }
+}
+
+impl<T> Default for Function<T> {
+    fn default() -> Self {
+        Self { signatures: Mutex::new(LruCache::with_hasher(MOST_SIGNATURES, FxBuildHasher)) }
+    }
+}
+
+impl<T: Clone> Function<T> {
+    /// Returns whether the calling stream records a function. A function that is called then is a part of that one: record
+    /// it as usual.
+    pub fn is_recording() -> bool {
+        current_function().is_some()
+    }
+
+    /// Returns what the function records on these arguments. `structure` is a hash of everything about them but their tensors.
+    /// `record` is the function: it takes an argument's tensors, and returns its result and the tensors in that, in an order
+    /// that is always the same. It is called twice for a new signature, which is a structure with the types of its tensors,
+    /// and once more at the second, fourth, eighth call and so on, to check that it still records the same.
+    ///
+    /// # Errors
+    /// [`TpuError::Impure`] if the function reads a value, ends a step, or did not record the same again; those of the
+    /// arguments.
+    pub fn recorded(
+        &self,
+        device: Device,
+        structure: u64,
+        arguments: &[Tensor],
+        record: &dyn Fn(Vec<Tensor>) -> (T, Vec<Tensor>),
+    ) -> Result<Arc<RecordedFunction<T>>> {
+        if let Some(tensor) = arguments.iter().find(|tensor| tensor.device() != device) {
+            let reason = format!("its arguments are on {device} and on {}", tensor.device());
+            return Err(TpuError::Impure { reason, op: String::new(), caller: String::new() });
+        }
+        let runtime = runtime(device);
+        materialise_together(&arguments.iter().collect::<SmallVec<[_; 16]>>(), CutReason::Call)?;
+        let types = arguments.iter().map(|tensor| tensor.ty().clone()).collect();
+        let buffers = || arguments.iter().map(|tensor| tensor.value().cloned().unwrap_or_else(no_value));
+        let arrivals = if runtime.is_mesh() { runtime.arrivals(&buffers().collect::<Vec<_>>()) } else { Vec::new() };
+        let signature = Signature { device, structure, types, arrivals };
+        let again = |watched| {
+            Counters::add(&runtime.counters().function_recordings, 1);
+            Stream::record_function(device, &signature.types, record, watched)
+        };
+        let known = self.signatures.lock().get(&signature).map(Arc::clone);
+        if let Some(known) = known {
+            let call = known.calls.fetch_add(1, Relaxed) + 1;
+            if call.is_power_of_two() {
+                known.recording.check(again)?;
+            }
+            return Ok(known);
+        }
+        let (result, recording) = again(None)?;
+        recording.check(again)?;
+        let program = FunctionProgram::of(&recording, &runtime, &buffers().collect::<Vec<_>>())?;
+        let (result, calls) = (Mutex::new(result), AtomicU64::new(1));
+        let recorded = Arc::new(RecordedFunction { device, result, recording, program, calls });
+        self.signatures.lock().put(signature, Arc::clone(&recorded));
+        Ok(recorded)
+    }
+}
+
+fn no_value() -> Input {
+    Err(Arc::new(TpuError::Bug("an argument of a function has no value after a cut".to_owned())))
+}
+
+impl FunctionRecording {
+    /// Checks that the function records this again.
+    ///
+    /// # Errors
+    /// [`TpuError::Impure`] with the op and the line of the first difference.
+    fn check<T>(&self, again: impl Fn(Option<usize>) -> Result<(T, Self)>) -> Result<()> {
+        let (_, later) = again(None)?;
+        let Some(difference) = self.difference(&later) else { return Ok(()) };
+        let watched = difference.node.map(|node| again(Some(node))).transpose()?;
+        Err(difference.refusal(watched.as_ref().map(|(_, recording)| recording)))
+    }
+
+    /// Returns the nodes that are results, ascending.
+    fn outputs(&self) -> Vec<NodeId> {
+        let results = self.results.iter().map(|(_, source)| source);
+        let all = results.chain(self.checks.iter().map(|(_, source, _)| source));
+        let mut nodes: Vec<NodeId> =
+            all.filter_map(|source| if let Source::Node(node) = source { Some(*node) } else { None }).collect();
+        nodes.sort_unstable();
+        nodes.dedup();
+        nodes
+    }
+
+    /// Returns the values of the recording's parameters at a call.
+    fn parameters(&self, buffers: &[Input]) -> Vec<Input> {
+        self.inputs.iter().map(|source| source.value(buffers).unwrap_or_else(no_value)).collect()
+    }
+}
+
+impl FunctionProgram {
+    fn of(recording: &FunctionRecording, runtime: &DeviceRuntime, buffers: &[Input]) -> Result<Option<Self>> {
+        let outputs = recording.outputs();
+        if outputs.is_empty() {
+            return Ok(None);
+        }
+        let parameters = recording.parameters(buffers);
+        let form = Form { recording: &recording.recording, len: recording.recording.len(), outputs };
+        let recorded = runtime.recorded(&form, &parameters)?;
+        let input = |(index, &recorded_index): (usize, &u32)| match &recording.inputs[recorded_index as usize] {
+            Source::Argument(argument) => Ok(ProgramInput::Argument(*argument as u32)),
+            Source::Captured(Ok(value)) => runtime.captured(&recorded, index as u32, value).map(ProgramInput::Captured),
+            Source::Captured(Err(error)) => Err(TpuError::clone(error)),
+            Source::Node(node) => Err(TpuError::Bug(format!("{node} is a function's parameter"))),
+        };
+        let inputs = recorded.bindings.parameters.iter().enumerate().map(input).collect::<Result<_>>()?;
+        let slots = recorded.slots(&recording.slots).into_owned();
+        let place = |slot: u32| recorded.bindings.slots.iter().position(|&of| of == slot);
+        let draws = recording.draws.iter().flat_map(|draw| {
+            StatePart::ALL
+                .into_iter()
+                .zip(draw.slot..)
+                .filter_map(|(part, slot)| Some(DrawSlot { place: place(slot)?, counter: draw.counter, part }))
+        });
+        let draws = draws.collect();
+        Ok(Some(Self { inputs, slots, draws, compiled: Mutex::default(), recorded }))
+    }
+
+    /// Returns the slots of a call whose draws begin with this key and counter.
+    fn slots(&self, (key, counter): (u64, u64)) -> Vec<u64> {
+        let mut slots = self.slots.clone();
+        for draw in &self.draws {
+            slots[draw.place] = draw.part.of(key, counter.wrapping_add(draw.counter));
+        }
+        slots
+    }
+
+    fn run(
+        &self,
+        recording: &FunctionRecording,
+        runtime: &DeviceRuntime,
+        buffers: &mut [Input],
+    ) -> Result<Vec<SharedBuffer>> {
+        let slots = self.slots(runtime.draws_of_call(recording.drawn));
+        let known = self.compiled.lock().clone().filter(|compiled| compiled.assumptions.hold(&slots));
+        let compiled = match known {
+            Some(compiled) => compiled,
+            None => {
+                let compiled = runtime.compiled(&self.recorded, &slots, &recording.tracker)?;
+                *self.compiled.lock() = Some(Arc::clone(&compiled));
+                compiled
+            }
+        };
+        let argument = |input: &ProgramInput| match input {
+            ProgramInput::Argument(index) => Ok(*index),
+            ProgramInput::Captured(buffer) => Err(Arc::clone(buffer)),
+        };
+        let arguments = self.inputs.iter().map(argument).collect();
+        runtime.call(&self.recorded, &compiled, arguments, buffers, &slots)
+    }
+
+    /// Returns the result of a node.
+    fn result(&self, node: NodeId, results: &[SharedBuffer]) -> Result<SharedBuffer> {
+        let place = self.recorded.outputs.binary_search(&node).ok();
+        let found = place.and_then(|place| results.get(place)).cloned();
+        found.ok_or_else(|| TpuError::Bug(format!("a function did not compute {node}")))
+    }
+}
+
+impl<T: Clone> RecordedFunction<T> {
+    /// Runs the function on an argument's tensors, and returns its result's. A tensor that nothing else refers to is donated to
+    /// a result, as in a recorded step.
+    ///
+    /// # Errors
+    /// Those of the arguments, of a compile, and of the start of the program.
+    pub fn run(&self, arguments: Vec<Tensor>) -> Result<(T, Vec<Tensor>)> {
+        let runtime = runtime(self.device);
+        Counters::add(&runtime.counters().function_calls, 1);
+        let mut buffers: Vec<Input> =
+            arguments.into_iter().map(|tensor| tensor.into_value().unwrap_or_else(no_value)).collect();
+        if let Some(error) = buffers.iter().find_map(|buffer| buffer.as_ref().err()) {
+            return Err(TpuError::clone(error));
+        }
+        // What is both an argument and a result has two owners, so the program cannot take it.
+        let passed: Vec<Option<Input>> =
+            self.recording.results.iter().map(|(_, source)| source.value(&buffers)).collect();
+        let computed = match &self.program {
+            Some(program) => program.run(&self.recording, &runtime, &mut buffers)?,
+            None => Vec::new(),
+        };
+        let tensor = |(ty, source): (&TensorType, &Source), passed: Option<Input>| {
+            let value = match (source, passed, &self.program) {
+                (Source::Node(node), _, Some(program)) => program.result(*node, &computed),
+                (_, Some(value), _) => value.map_err(|error| TpuError::clone(&error)),
+                _ => Err(TpuError::Bug("a function's result comes from nowhere".to_owned())),
+            };
+            Tensor::new(self.device, ty.clone(), value)
+        };
+        for (ty, source, range) in &self.recording.checks {
+            runtime.check_later(tensor((ty, source), source.value(&buffers)), IndexRange::clone(range));
+        }
+        let results =
+            self.recording.results.iter().zip(passed).map(|((ty, source), passed)| tensor((ty, source), passed));
+        Ok((self.result.lock().clone(), results.collect()))
+    }
+}

@@ -1,0 +1,57 @@
+//! Runs the programs of compiled functions. They are never interpreted: a function was compiled because it will be called
+//! often.
+
+use super::placement::sharding_of;
+use super::{DeviceRuntime, HostValue, RunError};
+use crate::engine::{Input, SharedBuffer};
+use crate::error::{Result, TpuError};
+use crate::program::{Compiled, Recorded};
+use crate::recompile::DivergenceTracker;
+use std::sync::Arc;
+
+impl DeviceRuntime {
+    /// Returns the compiled form of a function's program for these slots, from memory if it is there.
+    ///
+    /// # Errors
+    /// Those of a compile: also that the device is frozen.
+    pub(crate) fn compiled(
+        &self,
+        recorded: &Recorded,
+        slots: &[u64],
+        tracker: &DivergenceTracker,
+    ) -> Result<Arc<Compiled>> {
+        let found = self.cache.get(&recorded.program);
+        if let Some(compiled) = found.clone().filter(|compiled| compiled.assumptions.hold(slots)) {
+            return Ok(compiled);
+        }
+        self.compile(recorded, slots, &recorded.program, slots, found, tracker)
+    }
+
+    /// Returns the device's copy of a captured value, which is the program's parameter of this index.
+    ///
+    /// # Errors
+    /// Those of a transfer.
+    pub(crate) fn captured(&self, recorded: &Recorded, index: u32, value: &SharedBuffer) -> Result<SharedBuffer> {
+        let Some(host) = HostValue::of(value) else { return Ok(Arc::clone(value)) };
+        let sharding = sharding_of(&recorded.program, index);
+        host.on_device(false, |ty, bytes| self.upload(ty, bytes, sharding))
+    }
+
+    /// Runs a function's program on its arguments: places among `buffers`, or captured buffers.
+    ///
+    /// # Errors
+    /// Why it did not run.
+    pub(crate) fn call(
+        &self,
+        recorded: &Recorded,
+        compiled: &Compiled,
+        arguments: Vec<Result<u32, SharedBuffer>>,
+        buffers: &mut [Input],
+        slots: &[u64],
+    ) -> Result<Vec<SharedBuffer>, TpuError> {
+        let results = self.dispatch(&recorded.program, compiled, arguments, buffers, slots);
+        results.map_err(|error| match error {
+            RunError::Refused(error) | RunError::Failed(error) => error,
+        })
+    }
+}

@@ -1,0 +1,320 @@
+//! Recording a function: its ops, in a stream of their own that nothing may cut, on arguments that have no values.
+//!
+//! Owns: what a function's trace notes beside its nodes (random draws, why the function is refused, a line that is looked
+//! for). May not know: when a function is recorded, or what is done with the recording (`function`).
+
+use super::{Recording, Stream, StreamTrace};
+use crate::Device;
+use crate::engine::{DeviceBuffer, Input, SharedBuffer};
+use crate::error::{Result, TpuError};
+use crate::metrics::CutReason;
+use crate::recompile::{Caller, DivergenceTracker};
+use crate::runtime::{HostValue, IndexRange};
+use crate::tensor::Tensor;
+use burn_tpu_graph::{Builder, Label, NodeId, Op, TensorType};
+use parking_lot::Mutex;
+use std::any::Any;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::sync::Arc;
+
+/// The function that a stream records.
+#[derive(Default)]
+pub(crate) struct FunctionNotes {
+    state: Mutex<Notes>,
+}
+
+#[derive(Default)]
+struct Notes {
+    draws: Vec<FunctionDraw>,
+    /// The extremes of computed indices, with their ranges.
+    checks: Vec<(Tensor, IndexRange)>,
+    /// The draw counter relative to that of the call.
+    counter: u64,
+    refusal: Option<TpuError>,
+    /// The node whose line is looked for.
+    watched: Option<usize>,
+    found: Option<Caller>,
+}
+
+/// A random draw: its state is the device's key and counter at a call, and this many draws of the function before it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct FunctionDraw {
+    /// The first of the four slots of the state.
+    pub(crate) slot: u32,
+    /// The counter, relative to that of the call.
+    pub(crate) counter: u64,
+}
+
+impl FunctionNotes {
+    /// Returns key and counter of a draw of `words` 32-bit words whose state begins with this slot.
+    pub(super) fn draw(&self, slot: u32, words: usize) -> (u64, u64) {
+        let mut notes = self.state.lock();
+        let counter = notes.counter;
+        notes.draws.push(FunctionDraw { slot, counter });
+        notes.counter = counter.wrapping_add(words as u64 / 2 + 1);
+        (0, counter)
+    }
+
+    /// Returns key and counter of the next draw.
+    pub(crate) fn next_draw(&self) -> (u64, u64) {
+        (0, self.state.lock().counter)
+    }
+
+    /// Makes the next draw begin at this counter.
+    pub(crate) fn draw_from(&self, next: (u64, u64)) {
+        self.state.lock().counter = next.1;
+    }
+
+    /// Notes that indices are to be checked at each call.
+    pub(crate) fn check(&self, extremes: Tensor, range: IndexRange) {
+        self.state.lock().checks.push((extremes, range));
+    }
+
+    /// Notes why the function is refused, and returns that. The first reason counts.
+    fn refuse(&self, refusal: TpuError) -> TpuError {
+        self.state.lock().refusal.get_or_insert(refusal).clone()
+    }
+
+    /// An op was recorded that ends before node `end`.
+    pub(super) fn recorded(&self, end: usize) {
+        let mut notes = self.state.lock();
+        if notes.found.is_none() && notes.watched.is_some_and(|node| node < end) {
+            notes.found = Some(Caller::capture());
+        }
+    }
+}
+
+/// The value of an argument while its function is recorded: none.
+pub(crate) struct Placeholder {
+    index: usize,
+    notes: Arc<FunctionNotes>,
+}
+
+impl DeviceBuffer for Placeholder {}
+
+impl Placeholder {
+    fn of(buffer: &SharedBuffer) -> Option<&Self> {
+        let any: &dyn Any = &**buffer;
+        any.downcast_ref()
+    }
+
+    /// Returns the error for a read of this buffer, if it is an argument of a function that is being recorded.
+    pub(crate) fn refuse_read(buffer: &SharedBuffer) -> Option<TpuError> {
+        let placeholder = Self::of(buffer)?;
+        Some(placeholder.notes.refuse(impure("it reads the value of an argument", "", &Caller::capture())))
+    }
+}
+
+/// Where a result of a function, or an input of its program, comes from.
+#[derive(Clone)]
+pub(crate) enum Source {
+    /// From this argument.
+    Argument(usize),
+    /// From a value outside of the function, or why there is none.
+    Captured(Input),
+    /// From this recorded node.
+    Node(NodeId),
+}
+
+impl Source {
+    fn of(input: &Input) -> Self {
+        match input.as_ref().ok().and_then(Placeholder::of) {
+            Some(placeholder) => Self::Argument(placeholder.index),
+            None => Self::Captured(input.clone()),
+        }
+    }
+
+    /// Returns the value at a call with these arguments, unless the function computes it.
+    pub(crate) fn value(&self, arguments: &[Input]) -> Option<Input> {
+        match self {
+            Self::Argument(index) => arguments.get(*index).cloned(),
+            Self::Captured(value) => Some(value.clone()),
+            Self::Node(_) => None,
+        }
+    }
+
+    /// Returns whether two recordings have the same source here. Host values are compared by their bytes: a function may
+    /// make constants.
+    fn is(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Self::Argument(a), Self::Argument(b)) => a == b,
+            (Self::Node(a), Self::Node(b)) => a == b,
+            (Self::Captured(Ok(a)), Self::Captured(Ok(b))) => {
+                let bytes = |buffer| HostValue::of(buffer).and_then(HostValue::bytes);
+                let same_bytes = || bytes(a).zip(bytes(b)).is_some_and(|(a, b)| a.as_ref() == b.as_ref());
+                Arc::ptr_eq(a, b) || same_bytes()
+            }
+            _ => false,
+        }
+    }
+}
+
+/// What a function recorded.
+pub(crate) struct FunctionRecording {
+    pub(crate) recording: Recording,
+    /// By parameter index.
+    pub(crate) inputs: Vec<Source>,
+    pub(crate) results: Vec<(TensorType, Source)>,
+    /// The extremes of indices that each call checks, with their ranges.
+    pub(crate) checks: Vec<(TensorType, Source, IndexRange)>,
+    pub(crate) slots: Vec<u64>,
+    pub(crate) draws: Vec<FunctionDraw>,
+    /// The number by which a call advances the device's draw counter.
+    pub(crate) drawn: u64,
+    pub(crate) tracker: DivergenceTracker,
+    found: Option<Caller>,
+}
+
+/// A difference between two recordings of one function.
+pub(crate) struct FunctionDifference {
+    pub(crate) node: Option<usize>,
+    pub(crate) label: Label,
+    what: &'static str,
+}
+
+impl FunctionRecording {
+    /// Returns the first difference to a later recording of the same function.
+    pub(crate) fn difference(&self, later: &Self) -> Option<FunctionDifference> {
+        let (ours, theirs) = (self.recording.nodes(), later.recording.nodes());
+        let at = |node: usize, what| {
+            let label = later.recording.label(NodeId(node as u32));
+            Some(FunctionDifference { node: Some(node), label, what })
+        };
+        let differs = |node: usize| ours[node].op != theirs[node].op || ours[node].operands != theirs[node].operands;
+        let shared = ours.len().min(theirs.len());
+        for node in 0..shared {
+            let what = match &theirs[node].op {
+                _ if differs(node) => "another op",
+                Op::Slot { index, .. } | Op::Offset { index, .. } => {
+                    let index = *index as usize;
+                    if self.slots[index] == later.slots[index] { continue } else { "a number that changes" }
+                }
+                Op::Parameter { index, .. } if !self.inputs[*index as usize].is(&later.inputs[*index as usize]) => {
+                    "a tensor that changes and is not an argument"
+                }
+                _ => continue,
+            };
+            return at(node, what);
+        }
+        if ours.len() != theirs.len() {
+            return if theirs.len() > shared { at(shared, "another op") } else { Some(FunctionDifference::RESULTS) };
+        }
+        let same = |((_, a), (_, b)): (&(TensorType, Source), &(TensorType, Source))| a.is(b);
+        let same_results =
+            self.results.len() == later.results.len() && self.results.iter().zip(&later.results).all(same);
+        (!same_results).then_some(FunctionDifference::RESULTS)
+    }
+}
+
+impl FunctionDifference {
+    const RESULTS: Self = Self { node: None, label: "", what: "another result" };
+
+    /// Returns the error for this difference, whose line a third recording may have found.
+    pub(crate) fn refusal(&self, watched: Option<&FunctionRecording>) -> TpuError {
+        let found = watched.and_then(|recording| recording.found.as_ref());
+        let reason = format!("recorded again, it has {}", self.what);
+        match found {
+            Some(caller) => impure(&reason, self.label, caller),
+            None => TpuError::Impure { reason, op: self.label.to_owned(), caller: String::new() },
+        }
+    }
+}
+
+fn impure(reason: &str, op: &str, caller: &Caller) -> TpuError {
+    TpuError::Impure { reason: reason.to_owned(), op: op.to_owned(), caller: caller.line() }
+}
+
+impl Stream {
+    /// Records a function on arguments of these types; `function` returns its result and the tensors in it. With a watched
+    /// node, the line that records it is looked for.
+    ///
+    /// # Errors
+    /// [`TpuError::Impure`] if the function reads a value, ends a step, or uses another device.
+    pub(crate) fn record_function<T>(
+        device: Device,
+        arguments: &[TensorType],
+        function: impl FnOnce(Vec<Tensor>) -> (T, Vec<Tensor>),
+        watched: Option<usize>,
+    ) -> Result<(T, FunctionRecording)> {
+        let notes = Arc::new(FunctionNotes::default());
+        notes.state.lock().watched = watched;
+        let stream = Stream::of_function(Arc::clone(&notes));
+        let placeholder = |(index, ty): (usize, &TensorType)| {
+            let buffer: SharedBuffer = Arc::new(Placeholder { index, notes: Arc::clone(&notes) });
+            Tensor::new(device, ty.clone(), Ok(buffer))
+        };
+        let placeholders = arguments.iter().enumerate().map(placeholder).collect();
+        let ran = catch_unwind(AssertUnwindSafe(|| stream.run(|| function(placeholders))));
+        if let Some(refusal) = notes.state.lock().refusal.take() {
+            return Err(refusal);
+        }
+        let (result, tensors) = ran.unwrap_or_else(|panic| resume_unwind(panic));
+        let trace = stream.run(|| super::stream::trace_of(device));
+        let recording = trace.take_function(device, &tensors, &notes)?;
+        Ok((result, recording))
+    }
+}
+
+impl StreamTrace {
+    /// Returns the error for a cut, if the trace records a function.
+    pub(super) fn refuse_cut(&self, reason: CutReason) -> Result<()> {
+        let Some(notes) = &self.function else { return Ok(()) };
+        let what = match reason {
+            CutReason::MarkStep => "it ends a step",
+            CutReason::Sync => "it waits for the device",
+            CutReason::DeviceCopy => "it copies a tensor to another device",
+            CutReason::OtherThread => "another thread uses a tensor of it",
+            CutReason::Read | CutReason::TraceCap | CutReason::Call => "it reads a value",
+        };
+        let trace = self.trace.lock();
+        let last = trace.ops.iter().rev().find(|op| op.start < op.end);
+        let label = last.map_or("", |op| trace.recording.label(NodeId(op.start as u32)));
+        drop(trace);
+        Err(notes.refuse(impure(what, label, &Caller::capture())))
+    }
+
+    /// Takes what the function recorded. Tensors of it that are still held somewhere have no value from now on.
+    fn take_function(&self, device: Device, tensors: &[Tensor], notes: &FunctionNotes) -> Result<FunctionRecording> {
+        let results = tensors.iter().map(|tensor| self.source_of(device, tensor)).collect::<Result<_>>()?;
+        let noted = std::mem::take(&mut notes.state.lock().checks);
+        let checks = noted.into_iter().map(|(extremes, range)| {
+            let (ty, source) = self.source_of(device, &extremes)?;
+            Ok((ty, source, range))
+        });
+        let checks = checks.collect::<Result<_>>()?;
+        let mut trace = self.trace.lock();
+        let inputs = trace.buffers.iter().map(Source::of).collect();
+        let mut noted = notes.state.lock();
+        let recorded = FunctionRecording {
+            inputs,
+            results,
+            checks,
+            slots: std::mem::take(&mut trace.slots),
+            draws: std::mem::take(&mut noted.draws),
+            drawn: noted.counter,
+            found: noted.found.take(),
+            recording: std::mem::take(&mut trace.recording),
+            tracker: std::mem::take(&mut trace.tracker),
+        };
+        drop(noted);
+        trace.stats.flush(self.runtime.counters());
+        self.reset(&mut trace, &super::Outcomes::default());
+        Ok(recorded)
+    }
+
+    /// Returns where a result comes from.
+    fn source_of(&self, device: Device, tensor: &Tensor) -> Result<(TensorType, Source)> {
+        if tensor.device() != device {
+            let reason = format!("a result is on {}, the arguments are on {device}", tensor.device());
+            return Err(TpuError::Impure { reason, op: String::new(), caller: String::new() });
+        }
+        let own = tensor.origin().filter(|origin| std::ptr::eq(&*origin.trace, self));
+        let node = own.and_then(|origin| self.trace.lock().handles.get(origin.serial).map(|handle| handle.node));
+        let source = match (node, tensor.value()) {
+            (Some(node), _) => Source::Node(node),
+            (None, Some(value)) => Source::of(value),
+            (None, None) => Source::Captured(Ok(super::materialise(tensor, CutReason::OtherThread)?)),
+        };
+        Ok((tensor.ty().clone(), source))
+    }
+}

@@ -1,0 +1,116 @@
+//! The tensors of anything that is a Burn module: a tensor, a tuple, an array, a `Vec`, an `Option`, a model.
+//!
+//! Burn's own visitor passes over tensors that are not parameters. Two of a module's methods do reach every tensor, in one
+//! order: `collect_devices` asks each for its device, and `fork` moves each to a device. Both arrive at the methods of this
+//! backend (`float_device`, `float_to_device` and so on), which call [`visited`] and [`replaced`]. Beside its tensors, a
+//! module is what its `Debug` shows: numbers, variants, lengths, the ids of its parameters.
+
+use crate::{TpuDevice, TpuTensor};
+use burn_core::module::Module;
+use burn_core::tensor::backend::Backend;
+use burn_tpu_runtime::Tensor;
+use rustc_hash::FxHasher;
+use std::cell::RefCell;
+use std::fmt::{Debug, Write};
+use std::hash::Hasher;
+
+/// What happens to the tensors that the thread's current traversal reaches.
+enum Traversal {
+    Visit(Vec<Tensor>),
+    Replace(std::vec::IntoIter<Tensor>),
+    /// `Debug` shows nothing of them.
+    Hide,
+}
+
+thread_local! {
+    static TRAVERSAL: RefCell<Option<Traversal>> = const { RefCell::new(None) };
+}
+
+/// Notes a tensor whose device is asked for, in a traversal that visits.
+pub(crate) fn visited(tensor: &TpuTensor) -> &TpuTensor {
+    TRAVERSAL.with_borrow_mut(|traversal| {
+        if let Some(Traversal::Visit(found)) = traversal {
+            found.push(tensor.0.clone());
+        }
+    });
+    tensor
+}
+
+/// Returns the next tensor of a traversal that replaces; otherwise, what `moved` makes of a tensor.
+pub(crate) fn replaced(tensor: TpuTensor, moved: impl FnOnce(TpuTensor) -> TpuTensor) -> TpuTensor {
+    let next = TRAVERSAL.with_borrow_mut(|traversal| match traversal {
+        Some(Traversal::Replace(tensors)) => tensors.next(),
+        _ => None,
+    });
+    next.map_or_else(|| moved(tensor), TpuTensor)
+}
+
+/// Returns whether `Debug` shows nothing of tensors.
+pub(crate) fn are_hidden() -> bool {
+    TRAVERSAL.with_borrow(|traversal| matches!(traversal, Some(Traversal::Hide)))
+}
+
+/// Runs `work` as a traversal, and returns what is left of it.
+fn traverse<T>(traversal: Traversal, work: impl FnOnce() -> T) -> (T, Option<Traversal>) {
+    /// Ends the traversal, also by a panic.
+    struct Ends(Option<Traversal>);
+    impl Drop for Ends {
+        fn drop(&mut self) {
+            TRAVERSAL.replace(self.0.take());
+        }
+    }
+    let ends = Ends(TRAVERSAL.replace(Some(traversal)));
+    let result = work();
+    let left = TRAVERSAL.take();
+    drop(ends);
+    (result, left)
+}
+
+/// How to reach the tensors of a module, whatever its backend's type parameters are.
+pub(super) struct Leaves<M> {
+    devices: fn(&M) -> Vec<TpuDevice>,
+    fork: fn(M, &TpuDevice) -> M,
+}
+
+impl<M: Debug> Leaves<M> {
+    pub(super) fn of<B: Backend<Device = TpuDevice>>() -> Self
+    where
+        M: Module<B>,
+    {
+        Self { devices: |module| module.collect_devices(Vec::new()), fork: |module, device| module.fork(device) }
+    }
+
+    /// Returns the devices of the tensors. Parameters that Burn has not initialised yet are initialised.
+    pub(super) fn devices(&self, module: &M) -> Vec<TpuDevice> {
+        (self.devices)(module)
+    }
+
+    /// Returns the tensors.
+    pub(super) fn tensors(&self, module: &M) -> Vec<Tensor> {
+        match traverse(Traversal::Visit(Vec::new()), || (self.devices)(module)) {
+            (_, Some(Traversal::Visit(tensors))) => tensors,
+            _ => Vec::new(),
+        }
+    }
+
+    /// Returns the module with other tensors, in the order of [`Leaves::tensors`].
+    pub(super) fn replace(&self, module: M, tensors: Vec<Tensor>) -> M {
+        let Some(device) = tensors.first().map(|tensor| TpuDevice::from(tensor.device())) else { return module };
+        traverse(Traversal::Replace(tensors.into_iter()), || (self.fork)(module, &device)).0
+    }
+
+    /// Returns a hash of everything about the module but its tensors.
+    pub(super) fn structure(&self, module: &M) -> u64 {
+        struct Hashed(FxHasher);
+        impl Write for Hashed {
+            fn write_str(&mut self, text: &str) -> std::fmt::Result {
+                self.0.write(text.as_bytes());
+                Ok(())
+            }
+        }
+        let mut hashed = Hashed(FxHasher::default());
+        // Writing to a hash cannot fail.
+        let (_written, _) = traverse(Traversal::Hide, || write!(hashed, "{module:?}"));
+        hashed.0.finish()
+    }
+}

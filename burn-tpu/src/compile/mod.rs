@@ -1,0 +1,123 @@
+//! Compiled functions: [`compile`].
+//!
+//! Owns: how an argument and a result are taken apart into tensors and put together. May not know: how a function is
+//! recorded, checked and run, which is the runtime's.
+
+pub(crate) mod leaves;
+
+use crate::{Result, Tpu, TpuError, TpuFloat, TpuInt};
+use burn_core::module::Module;
+use burn_tpu_runtime::{Function, Tensor};
+use leaves::Leaves;
+use std::cell::Cell;
+
+/// A function that is recorded once for each set of shapes and dtypes. See [`compile`].
+pub struct Compiled<A, R> {
+    function: Box<dyn Fn(A) -> R + Send>,
+    recorded: Function<R>,
+    arguments: Leaves<A>,
+    results: Leaves<R>,
+}
+
+/// Compiles a pure function of tensors: it is recorded once for each set of shapes and dtypes, and from then on a call runs
+/// one program, with no recording. Calls of a model's forward or of a decode step cost microseconds on the host instead of
+/// what recording their ops takes.
+///
+/// The argument and the result are anything that is a Burn [`Module`]: a tensor, a tuple of up to ten, an array, a `Vec`, an
+/// `Option`, a model, a struct with `#[derive(Module, Debug)]`. Tensors that the function captures are held as they are: a
+/// model that never changes is best captured. What changes is an argument and a result: state goes in by value and comes
+/// out, and the memory of a tensor that nothing else holds is reused for the result, as in a recorded step.
+///
+/// ```
+/// use burn_core::tensor::{Int, Tensor};
+/// use burn_tpu::{Tpu, TpuDevice, TpuError, compile};
+///
+/// # fn main() -> Result<(), TpuError> {
+/// type B = Tpu<f32>;
+/// let device = TpuDevice::ndarray();
+/// let weights = Tensor::<B, 2>::ones([4, 4], &device);
+/// let step = compile(move |(state, position): (Tensor<B, 2>, Tensor<B, 1, Int>)| {
+///     (state.matmul(weights.clone()), position + 1)
+/// });
+/// let mut state = (Tensor::<B, 2>::ones([2, 4], &device), Tensor::from_ints([0], &device));
+/// for _ in 0..3 {
+///     state = step.call(state)?;
+/// }
+/// assert_eq!(state.1.into_scalar(), 3);
+/// # Ok(())
+/// # }
+/// ```
+///
+/// # What a function may do
+///
+/// It must record the same whenever it is called with the same shapes and dtypes. Random draws are allowed: each call has
+/// new ones, those that the function would have drawn itself. A position or a length that changes from call to call must be
+/// an integer tensor, and a rate a float tensor. A number in the argument, such as an `Option` or a `usize` in a tuple, is a
+/// part of the signature: another one is recorded and compiled anew. Autodiff may be used inside.
+///
+/// The function may not read a value, end a step, copy to another device, or use a number or a tensor from outside that
+/// changes. It is recorded twice at the first call, and once more at the second, fourth, eighth call and so on: a
+/// difference is an error that names the op and the line. Between these checks a number that changes is not seen.
+///
+/// A call inside another compiled function is a part of that one.
+pub fn compile<F, I, A, R>(function: impl Fn(A) -> R + Send + 'static) -> Compiled<A, R>
+where
+    F: TpuFloat,
+    I: TpuInt,
+    A: Module<Tpu<F, I>>,
+    R: Module<Tpu<F, I>>,
+{
+    Compiled {
+        function: Box::new(function),
+        recorded: Function::default(),
+        arguments: Leaves::of::<Tpu<F, I>>(),
+        results: Leaves::of::<Tpu<F, I>>(),
+    }
+}
+
+impl<A: Clone + std::fmt::Debug, R: Clone + std::fmt::Debug> Compiled<A, R> {
+    /// Calls the function. The program is dispatched and not waited for.
+    ///
+    /// # Errors
+    /// [`TpuError::Impure`] if the function is none that can be compiled; [`TpuError::Frozen`] if its program has to be
+    /// compiled on a frozen device; those of the compiler and of earlier work on the argument's tensors.
+    ///
+    /// # Panics
+    /// If the function panics while it is recorded.
+    pub fn call(&self, argument: A) -> Result<R> {
+        if Function::<R>::is_recording() {
+            return Ok((self.function)(argument));
+        }
+        let Some(device) = self.arguments.devices(&argument).first().copied() else { return Err(no_tensor()) };
+        let structure = self.arguments.structure(&argument);
+        let tensors = self.arguments.tensors(&argument);
+        let was_recorded = Cell::new(false);
+        let record = |tensors: Vec<Tensor>| {
+            was_recorded.set(true);
+            let result = (self.function)(self.arguments.replace(argument.clone(), tensors));
+            let tensors = self.results.tensors(&result);
+            (result, tensors)
+        };
+        let recorded = self.recorded.recorded(device.0, structure, &tensors, &record)?;
+        if was_recorded.get() {
+            // Running statistics are shared by all clones of a module, so its clones have the tensors of the recording.
+            drop(self.arguments.replace(argument, tensors.clone()));
+        } else {
+            // From here on, what nothing else refers to belongs to the call.
+            drop(argument);
+        }
+        let (result, tensors) = recorded.run(tensors)?;
+        Ok(self.results.replace(result, tensors))
+    }
+}
+
+impl<A, R> std::fmt::Debug for Compiled<A, R> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Compiled(fn({}) -> {})", std::any::type_name::<A>(), std::any::type_name::<R>())
+    }
+}
+
+fn no_tensor() -> TpuError {
+    let reason = "its argument has no tensor, so it has no device".to_owned();
+    TpuError::Impure { reason, op: String::new(), caller: String::new() }
+}
