@@ -73,6 +73,7 @@ fn a_function_is_recorded_twice_and_compiled_once_for_each_signature() {
 #[test]
 fn arguments_and_results_are_anything_that_is_a_module() {
     let Some(device) = common::cpu() else { return };
+    let _alone = alone();
     let model = Model::<B>::new(&device);
     let x = numbers(&device, 2, 4);
     let expected = values(model.forward(x.clone()));
@@ -97,6 +98,7 @@ fn arguments_and_results_are_anything_that_is_a_module() {
 #[test]
 fn a_number_in_the_argument_is_a_part_of_the_signature() {
     let Some(device) = common::cpu() else { return };
+    let _alone = alone();
     let power = compile(|(x, power): (Matrix, usize)| x.powf_scalar(power as f32));
     let x = numbers(&device, 1, 3).add_scalar(2.0);
     for exponent in [1, 3, 1, 2] {
@@ -161,6 +163,7 @@ fn refusal(device: &TpuDevice, function: impl Fn(Matrix) -> Matrix + Send + 'sta
 #[test]
 fn a_function_that_is_not_the_same_twice_is_refused_with_op_and_line() {
     let Some(device) = common::cpu() else { return };
+    let _alone = alone();
     let calls = Arc::new(AtomicUsize::new(0));
     let scalar = refusal(&device, move |x| x.exp() * calls.fetch_add(1, SeqCst) as f32);
     assert!(scalar.contains("a number that changes") && scalar.contains("float_mul_scalar"), "{scalar}");
@@ -184,6 +187,7 @@ fn another(device: &TpuDevice) -> Matrix {
 #[test]
 fn a_function_that_reads_or_ends_a_step_is_refused() {
     let Some(device) = common::cpu() else { return };
+    let _alone = alone();
     let read = refusal(&device, |x| {
         let sum = x.clone().sum();
         if sum.try_into_data().is_ok() { x } else { x + 1.0 }
@@ -212,6 +216,7 @@ fn a_function_that_reads_or_ends_a_step_is_refused() {
 #[test]
 fn a_number_that_changes_later_is_found_by_a_check() {
     let Some(device) = common::cpu() else { return };
+    let _alone = alone();
     let rate = Arc::new(AtomicUsize::new(1));
     let inside = Arc::clone(&rate);
     let function = compile(move |x: Matrix| x * inside.load(SeqCst) as f32);
@@ -226,6 +231,7 @@ fn a_number_that_changes_later_is_found_by_a_check() {
 #[test]
 fn a_panic_of_the_function_is_the_callers_and_harms_nothing() {
     let Some(device) = common::cpu() else { return };
+    let _alone = alone();
     let function = compile(|(x, y): (Matrix, Matrix)| x.matmul(y));
     let call = || function.call((numbers(&device, 2, 3), numbers(&device, 2, 3)));
     let panic = std::panic::catch_unwind(std::panic::AssertUnwindSafe(call));
@@ -236,6 +242,7 @@ fn a_panic_of_the_function_is_the_callers_and_harms_nothing() {
 #[test]
 fn a_captured_model_is_held_and_autodiff_works_inside() {
     let Some(device) = common::cpu() else { return };
+    let _alone = alone();
     let model = Model::<B>::new(&device);
     let x = numbers(&device, 2, 4);
     // A clone of a model whose parameters Burn has not initialised yet would initialise its own.
@@ -257,6 +264,7 @@ fn a_captured_model_is_held_and_autodiff_works_inside() {
 #[test]
 fn the_running_statistics_of_a_model_are_left_alone() {
     let Some(device) = common::cpu() else { return };
+    let _alone = alone();
     let norm: BatchNorm<B> = BatchNormConfig::new(3).init(&device);
     let x = numbers(&device, 4, 3);
     let expected = values(norm.forward(x.clone()));
@@ -296,6 +304,7 @@ fn a_frozen_device_runs_what_it_knows_and_refuses_what_is_new() {
 #[test]
 fn results_that_are_not_computed_come_back() {
     let Some(device) = common::cpu() else { return };
+    let _alone = alone();
     let constant = numbers(&device, 1, 2);
     let function = compile(move |x: Matrix| (x.clone(), constant.clone(), x));
     for _ in 0..2 {

@@ -117,7 +117,7 @@ impl<T: Clone> Function<T> {
     ///
     /// # Errors
     /// [`TpuError::Impure`] if the function reads a value, ends a step, or did not record the same again; those of the
-    /// arguments.
+    /// arguments and of a compile.
     pub fn recorded(
         &self,
         device: Device,
@@ -145,6 +145,7 @@ impl<T: Clone> Function<T> {
             if call.is_power_of_two() {
                 known.recording.check(again)?;
             }
+            known.make_ready(&runtime)?;
             return Ok(known);
         }
         let (result, recording) = again(None)?;
@@ -153,6 +154,7 @@ impl<T: Clone> Function<T> {
         let (result, calls) = (Mutex::new(result), AtomicU64::new(1));
         let recorded = Arc::new(RecordedFunction { device, result, recording, program, calls });
         self.signatures.lock().put(signature, Arc::clone(&recorded));
+        recorded.make_ready(&runtime)?;
         Ok(recorded)
     }
 }
@@ -234,21 +236,26 @@ impl FunctionProgram {
         buffers: &mut [Input],
     ) -> Result<Vec<SharedBuffer>> {
         let slots = self.slots(runtime.draws_of_call(recording.drawn));
-        let known = self.compiled.lock().clone().filter(|compiled| compiled.assumptions.hold(&slots));
-        let compiled = match known {
-            Some(compiled) => compiled,
-            None => {
-                let compiled = runtime.compiled(&self.recorded, &slots, &recording.tracker)?;
-                *self.compiled.lock() = Some(Arc::clone(&compiled));
-                compiled
-            }
-        };
+        let compiled = self.compiled(recording, runtime, &slots)?;
         let argument = |input: &ProgramInput| match input {
             ProgramInput::Argument(index) => Ok(*index),
             ProgramInput::Captured(buffer) => Err(Arc::clone(buffer)),
         };
         let arguments = self.inputs.iter().map(argument).collect();
         runtime.call(&self.recorded, &compiled, arguments, buffers, &slots)
+    }
+
+    /// Returns the compiled program, which is compiled now if it does not serve these slots.
+    fn compiled(&self, recording: &FunctionRecording, runtime: &DeviceRuntime, slots: &[u64]) -> Result<Arc<Compiled>> {
+        let known = self.compiled.lock().clone().filter(|compiled| compiled.assumptions.hold(slots));
+        known.map_or_else(
+            || {
+                let compiled = runtime.compiled(&self.recorded, slots, &recording.tracker)?;
+                *self.compiled.lock() = Some(Arc::clone(&compiled));
+                Ok(compiled)
+            },
+            Ok,
+        )
     }
 
     /// Returns the result of a node.
@@ -260,6 +267,14 @@ impl FunctionProgram {
 }
 
 impl<T: Clone> RecordedFunction<T> {
+    /// Compiles the program if it has not been compiled yet, so that a refusal comes before an argument is taken.
+    fn make_ready(&self, runtime: &DeviceRuntime) -> Result<()> {
+        let Some(program) = self.program.as_ref().filter(|program| program.compiled.lock().is_none()) else {
+            return Ok(());
+        };
+        program.compiled(&self.recording, runtime, &program.slots(runtime.next_draw())).map(drop)
+    }
+
     /// Runs the function on an argument's tensors, and returns its result's. A tensor that nothing else refers to is donated to
     /// a result, as in a recorded step.
     ///

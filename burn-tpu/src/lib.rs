@@ -42,6 +42,7 @@
 //! | compute activations again instead of keeping them | [`Checkpoints`] on a [`CheckpointBackend`] |
 //! | end a step without an optimizer | [`TpuDevice::mark_step`] |
 //! | serve a model, or decode, without recording | [`compile`] returns a [`Compiled`] function |
+//! | train without recording each step | [`compile_step`] returns a [`CompiledStep`]; [`DeviceAdamW`] updates |
 //! | batch data whose lengths vary | [`Buckets`] |
 //! | set options before the first tensor | [`TpuOptions`], [`FallbackPolicy`], [`IndexChecks`]; [`TpuOptions::VARIABLES`] lists the environment |
 //! | handle errors | [`TpuError`], which says whose [`Fault`] it is; [`BucketsError`] |
@@ -75,7 +76,7 @@ pub use mesh::{Axes, Fsdp, MeshBackend, Parameter, Patterns, PlacementRule, Repl
 pub use optim::{MarkStep, MasterWeights};
 pub use optim::{MasterState, TpuOptimizer, WithMasterWeights};
 
-pub use compile::{Compiled, compile};
+pub use compile::{Compiled, CompiledStep, DeviceAdamW, compile, compile_step};
 
 pub use buckets::{Buckets, BucketsError};
 

@@ -80,13 +80,9 @@ impl<M: Debug> Leaves<M> {
         Self { devices: |module| module.collect_devices(Vec::new()), fork: |module, device| module.fork(device) }
     }
 
-    /// Returns the devices of the tensors. Parameters that Burn has not initialised yet are initialised.
-    pub(super) fn devices(&self, module: &M) -> Vec<TpuDevice> {
-        (self.devices)(module)
-    }
-
-    /// Returns the tensors.
+    /// Returns the tensors. Parameters that Burn has not initialised yet are initialised first.
     pub(super) fn tensors(&self, module: &M) -> Vec<Tensor> {
+        (self.devices)(module);
         match traverse(Traversal::Visit(Vec::new()), || (self.devices)(module)) {
             (_, Some(Traversal::Visit(tensors))) => tensors,
             _ => Vec::new(),

@@ -1,15 +1,22 @@
-//! Compiled functions: [`compile`].
+//! Compiled functions and training steps: [`compile`] and [`compile_step`].
 //!
 //! Owns: how an argument and a result are taken apart into tensors and put together. May not know: how a function is
 //! recorded, checked and run, which is the runtime's.
 
+mod adamw;
 pub(crate) mod leaves;
+mod step;
+mod tensors;
+
+pub use adamw::DeviceAdamW;
+pub use step::{CompiledStep, compile_step};
 
 use crate::{Result, Tpu, TpuError, TpuFloat, TpuInt};
 use burn_core::module::Module;
-use burn_tpu_runtime::{Function, Tensor};
+use burn_tpu_runtime::{Function, RecordedFunction, Tensor};
 use leaves::Leaves;
 use std::cell::Cell;
+use std::sync::Arc;
 
 /// A function that is recorded once for each set of shapes and dtypes. See [`compile`].
 pub struct Compiled<A, R> {
@@ -85,12 +92,29 @@ impl<A: Clone + std::fmt::Debug, R: Clone + std::fmt::Debug> Compiled<A, R> {
     /// # Panics
     /// If the function panics while it is recorded.
     pub fn call(&self, argument: A) -> Result<R> {
+        self.call_or_return(argument).map_err(|(error, _)| error)
+    }
+
+    /// [`Compiled::call`] that returns the argument if the program did not begin.
+    fn call_or_return(&self, argument: A) -> Result<R, (TpuError, Option<A>)> {
         if Function::<R>::is_recording() {
             return Ok((self.function)(argument));
         }
-        let Some(device) = self.arguments.devices(&argument).first().copied() else { return Err(no_tensor()) };
-        let structure = self.arguments.structure(&argument);
         let tensors = self.arguments.tensors(&argument);
+        let recorded = match self.recorded(&argument, &tensors) {
+            Ok(recorded) => recorded,
+            Err(error) => return Err((error, Some(argument))),
+        };
+        // From here on, what nothing else refers to belongs to the call.
+        drop(argument);
+        let run = recorded.run(tensors).map_err(|error| (error, None));
+        run.map(|(result, tensors)| self.results.replace(result, tensors))
+    }
+
+    /// Returns what the function records on this argument, ready to run.
+    fn recorded(&self, argument: &A, tensors: &[Tensor]) -> Result<Arc<RecordedFunction<R>>> {
+        let Some(device) = tensors.first().map(Tensor::device) else { return Err(no_tensor()) };
+        let structure = self.arguments.structure(argument);
         let was_recorded = Cell::new(false);
         let record = |tensors: Vec<Tensor>| {
             was_recorded.set(true);
@@ -98,16 +122,12 @@ impl<A: Clone + std::fmt::Debug, R: Clone + std::fmt::Debug> Compiled<A, R> {
             let tensors = self.results.tensors(&result);
             (result, tensors)
         };
-        let recorded = self.recorded.recorded(device.0, structure, &tensors, &record)?;
+        let recorded = self.recorded.recorded(device, structure, tensors, &record);
         if was_recorded.get() {
             // Running statistics are shared by all clones of a module, so its clones have the tensors of the recording.
-            drop(self.arguments.replace(argument, tensors.clone()));
-        } else {
-            // From here on, what nothing else refers to belongs to the call.
-            drop(argument);
+            drop(self.arguments.replace(argument.clone(), tensors.to_vec()));
         }
-        let (result, tensors) = recorded.run(tensors)?;
-        Ok(self.results.replace(result, tensors))
+        recorded
     }
 }
 

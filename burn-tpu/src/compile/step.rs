@@ -1,0 +1,267 @@
+//! Compiled training steps: [`compile_step`].
+//!
+//! Owns: how a model and its optimizer's state become the argument and the result of one compiled function. May not know:
+//! how that function is recorded and run.
+
+use super::adamw::{DeviceAdamW, Numbers};
+use super::tensors::{TensorList, tensor};
+use super::{Compiled, compile};
+use crate::backend::{TpuFloat, TpuInt};
+use crate::{Result, Tpu, TpuDevice};
+use burn_core::module::{AutodiffModule, Module, ModuleMapper, ModuleVisitor, Param};
+use burn_core::tensor::backend::{AutodiffBackend, Backend};
+use burn_core::tensor::{DType, FloatDType, Tensor, TensorData};
+use burn_optim::{GradientsParams, LearningRate};
+
+/// The state of a step, its rate `[1]` and its batch.
+type Argument<B, D> = (State, Tensor<B, 1>, D);
+
+/// The parameters of the model, then the optimizer's state: the powers of its betas, and what it keeps of each parameter.
+type State = (TensorList, TensorList);
+
+/// A training step that is recorded once. See [`compile_step`].
+pub struct CompiledStep<B: AutodiffBackend, M, D, R> {
+    step: Compiled<Argument<B::InnerBackend, D>, (State, R)>,
+    model: M,
+    state: State,
+    device: TpuDevice,
+}
+
+/// Compiles a whole training step: forward, backward and update are recorded once for each set of shapes and dtypes, and from
+/// then on a step is one dispatch, with no recording.
+///
+/// `step` takes the model and a batch, and returns the loss, whose gradients update the parameters, and what
+/// [`CompiledStep::run`] returns: the loss, logits, whatever the loop reads. The batch and that result are anything that
+/// [`compile`] takes, on the backend without autodiff. The rate and the optimizer's counter are tensors, so no number can
+/// be missed from step to step. Running statistics, as of `BatchNorm`, are state too.
+///
+/// ```
+/// use burn_autodiff::Autodiff;
+/// use burn_core::tensor::{Distribution, Tensor};
+/// use burn_tpu::{DeviceAdamW, Tpu, TpuDevice, TpuError, compile_step};
+/// # use burn::nn::{Linear, LinearConfig};
+///
+/// # fn main() -> Result<(), TpuError> {
+/// type B = Autodiff<Tpu<f32>>;
+/// let device = TpuDevice::ndarray();
+/// let model = LinearConfig::new(4, 1).init::<B>(&device);
+/// let mut training = compile_step(model, DeviceAdamW::new(), |model: &Linear<B>, x: Tensor<Tpu<f32>, 2>| {
+///     let x = Tensor::<B, 2>::from_inner(x);
+///     let loss = (model.forward(x.clone()) - x.sum_dim(1)).powi_scalar(2).mean();
+///     (loss.clone(), loss.inner())
+/// });
+/// let x = Tensor::random([32, 4], Distribution::Default, &device);
+/// for _ in 0..3 {
+///     let _loss = training.run(1e-2, x.clone())?;
+/// }
+/// let trained: Linear<B> = training.into_model();
+/// # Ok(())
+/// # }
+/// ```
+pub fn compile_step<B, F, I, M, D, R>(
+    model: M,
+    optimizer: DeviceAdamW,
+    step: impl Fn(&M, D) -> (Tensor<B, 1>, R) + Send + 'static,
+) -> CompiledStep<B, M, D, R>
+where
+    B: AutodiffBackend<Device = TpuDevice, InnerBackend = Tpu<F, I>>,
+    F: TpuFloat,
+    I: TpuInt,
+    M: AutodiffModule<B> + 'static,
+    D: Module<Tpu<F, I>> + 'static,
+    R: Module<Tpu<F, I>> + 'static,
+{
+    let device = model.devices().first().copied().unwrap_or_default();
+    let model = apart(&model);
+    let mut first = First::new(&optimizer);
+    let one = || Tensor::<Tpu<F, I>, 1>::ones([1], (&device, DType::F32));
+    first.state.push(one());
+    first.state.push(one());
+    model.visit(&mut first);
+    let First { parameters, state, trained, .. } = first;
+    let template = model.clone();
+    let function = move |((parameters, state), rate, batch): Argument<Tpu<F, I>, D>| {
+        let model = apart(&template).map(&mut SetParameters(parameters.0.into_iter()));
+        let (loss, result) = step(&model, batch);
+        let gradients = GradientsParams::from_grads(loss.backward(), &model);
+        let mut state = state.0.into_iter();
+        let mut next = (TensorList::default(), TensorList::default());
+        let Some(powers) = state.next().zip(state.next()) else { return (next, result) };
+        let mut numbers = optimizer.begin(powers.into(), rate, &mut next.1);
+        if let Some(norm) = optimizer.gradient_norm() {
+            let mut squares = SumSquares { gradients: &gradients, sum: None };
+            model.visit(&mut squares);
+            squares.sum.into_iter().for_each(|sum| numbers.limit(sum, norm));
+        }
+        let trained = trained.iter();
+        // Its running statistics are those after this step.
+        let model = model.valid();
+        model.visit(&mut Update { optimizer: &optimizer, numbers, gradients, trained, state, next: &mut next });
+        (next, result)
+    };
+    CompiledStep { step: compile(function), model, state: (parameters, state), device }
+}
+
+impl<B, F, I, M, D, R> CompiledStep<B, M, D, R>
+where
+    B: AutodiffBackend<Device = TpuDevice, InnerBackend = Tpu<F, I>>,
+    F: TpuFloat,
+    I: TpuInt,
+    M: AutodiffModule<B>,
+    D: Module<Tpu<F, I>>,
+    R: Module<Tpu<F, I>>,
+{
+    /// Runs a step on a batch. It is dispatched and not waited for.
+    ///
+    /// # Errors
+    /// Those of [`Compiled::call`]. If the step did not begin, the model is as it was.
+    pub fn run(&mut self, rate: LearningRate, batch: D) -> Result<R> {
+        let rate = TensorData::new(vec![rate as f32], [1]);
+        let rate = Tensor::from_data(rate, (&self.device, DType::F32));
+        let state = std::mem::take(&mut self.state);
+        match self.step.call_or_return((state, rate, batch)) {
+            Ok((state, result)) => {
+                self.state = state;
+                Ok(result)
+            }
+            Err((error, argument)) => {
+                if let Some((state, ..)) = argument {
+                    self.state = state;
+                }
+                Err(error)
+            }
+        }
+    }
+
+    /// Returns the model as it is after the steps so far. While it is held, the next step cannot reuse the memory of its
+    /// parameters.
+    pub fn model(&self) -> M {
+        apart(&self.model).map(&mut SetParameters(self.state.0.0.iter().cloned()))
+    }
+
+    /// Returns the model, and ends the training.
+    pub fn into_model(self) -> M {
+        let Self { model, state, .. } = self;
+        model.map(&mut SetParameters(state.0.0.into_iter()))
+    }
+}
+
+impl<B: AutodiffBackend, M, D, R> std::fmt::Debug for CompiledStep<B, M, D, R> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "CompiledStep({} parameters on {})", self.state.0.0.len(), self.device)
+    }
+}
+
+/// Returns a clone that shares no running statistics, in which those are up to date.
+fn apart<B: AutodiffBackend, M: AutodiffModule<B>>(model: &M) -> M {
+    M::from_inner(model.valid())
+}
+
+/// Collects the parameters before the first step, and makes the optimizer's state of those that are trained.
+struct First<'o> {
+    optimizer: &'o DeviceAdamW,
+    path: Vec<String>,
+    parameters: TensorList,
+    state: TensorList,
+    /// Of each parameter, the weight decay; `None` if it is not trained.
+    trained: Vec<Option<f32>>,
+}
+
+impl<'o> First<'o> {
+    fn new(optimizer: &'o DeviceAdamW) -> Self {
+        let (parameters, state) = Default::default();
+        Self { optimizer, path: Vec::new(), parameters, state, trained: Vec::new() }
+    }
+}
+
+impl<F, I, B> ModuleVisitor<B> for First<'_>
+where
+    F: TpuFloat,
+    I: TpuInt,
+    B: AutodiffBackend<InnerBackend = Tpu<F, I>>,
+{
+    fn enter_module(&mut self, name: &str, _container: &str) {
+        self.path.push(name.to_owned());
+    }
+
+    fn exit_module(&mut self, _name: &str, _container: &str) {
+        self.path.pop();
+    }
+
+    fn visit_float<const D: usize>(&mut self, parameter: &Param<Tensor<B, D>>) {
+        let value = parameter.val();
+        let is_trained = value.is_require_grad();
+        let value = value.inner();
+        let decay = || self.optimizer.decay_of(&self.path.join("."), &value.dims());
+        self.trained.push(is_trained.then(decay));
+        if is_trained {
+            self.optimizer.init(&mut self.state, value.clone());
+        }
+        self.parameters.push(value);
+    }
+}
+
+/// Gives a model the parameters of a list.
+struct SetParameters<P>(P);
+
+impl<F, I, B, P> ModuleMapper<B> for SetParameters<P>
+where
+    F: TpuFloat,
+    I: TpuInt,
+    B: AutodiffBackend<InnerBackend = Tpu<F, I>>,
+    P: Iterator<Item = crate::TpuTensor>,
+{
+    fn map_float<const D: usize>(&mut self, parameter: Param<Tensor<B, D>>) -> Param<Tensor<B, D>> {
+        let (id, old, mapper) = parameter.consume();
+        let is_trained = old.is_require_grad();
+        let value = self.0.next().map_or(old, |value| Tensor::from_inner(tensor(value)));
+        Param::from_mapped_value(id, value.set_require_grad(is_trained), mapper)
+    }
+}
+
+/// Sums the squares of all gradients.
+struct SumSquares<'g, F: TpuFloat, I: TpuInt> {
+    gradients: &'g GradientsParams,
+    sum: Option<Tensor<Tpu<F, I>, 1>>,
+}
+
+impl<F: TpuFloat, I: TpuInt, B: Backend> ModuleVisitor<B> for SumSquares<'_, F, I> {
+    fn visit_float<const D: usize>(&mut self, parameter: &Param<Tensor<B, D>>) {
+        if let Some(gradient) = self.gradients.get::<Tpu<F, I>, D>(parameter.id) {
+            let gradient = gradient.cast(FloatDType::F32);
+            let squares = (gradient.clone() * gradient).sum();
+            self.sum = Some(match self.sum.take() {
+                Some(sum) => sum + squares,
+                None => squares,
+            });
+        }
+    }
+}
+
+/// Updates the parameters that are trained, and collects all of them.
+struct Update<'s, F: TpuFloat, I: TpuInt, S, P> {
+    optimizer: &'s DeviceAdamW,
+    numbers: Numbers<F, I>,
+    gradients: GradientsParams,
+    trained: P,
+    state: S,
+    next: &'s mut State,
+}
+
+impl<'d, F, I, S, P> ModuleVisitor<Tpu<F, I>> for Update<'_, F, I, S, P>
+where
+    F: TpuFloat,
+    I: TpuInt,
+    S: Iterator<Item = crate::TpuTensor>,
+    P: Iterator<Item = &'d Option<f32>>,
+{
+    fn visit_float<const D: usize>(&mut self, parameter: &Param<Tensor<Tpu<F, I>, D>>) {
+        let mut value = parameter.val();
+        if let Some(decay) = self.trained.next().copied().flatten() {
+            let gradient = self.gradients.remove::<Tpu<F, I>, D>(parameter.id);
+            let Self { optimizer, numbers, state, next, .. } = self;
+            value = optimizer.update(value, gradient, decay, numbers, state, &mut next.1);
+        }
+        self.next.0.push(value);
+    }
+}
