@@ -5,6 +5,8 @@
 //! | record | one op of a GPT training step: shape inference, structural hash, creating and dropping the tensor |
 //! | key | finding a GPT's training step among the programs in memory |
 //! | dispatch | dispatching that program |
+//! | call N | a call of a compiled function with N arguments and N results |
+//! | call step | a compiled GPT training step |
 //! | lower, compile cold, compile from disk | an MLP's training step |
 //! | transfer | 4 KiB and 4 MiB, up and down |
 //!
@@ -14,11 +16,11 @@ use burn::backend::Autodiff;
 use burn::module::AutodiffModule;
 use burn::optim::Optimizer;
 use burn::prelude::*;
-use burn_tpu::{Metrics, Tpu, TpuDevice, TpuOptions, mark_step, metrics};
-use burn_tpu_workspace::models::{GptConfig, Images, Mlp, Supervised, Tokens, adam, adamw, train_step};
+use burn_tpu::{DeviceAdamW, Metrics, Tpu, TpuDevice, TpuOptions, compile, compile_step, mark_step, metrics};
+use burn_tpu_workspace::models::{Gpt, GptConfig, Images, Mlp, Supervised, Tokens, adam, adamw, train_step};
 use criterion::{BatchSize, Criterion};
 use std::ops::Sub;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 type A = Autodiff<Tpu<f32>>;
 
@@ -97,6 +99,39 @@ fn warm(c: &mut Criterion) {
     }
 }
 
+/// The time on the calling thread, each call with an empty queue.
+fn timed(calls: u64, device: &TpuDevice, mut call: impl FnMut()) -> Duration {
+    let one = |_| {
+        let start = Instant::now();
+        call();
+        let time = start.elapsed();
+        Tpu::<f32>::sync(device).expect("it runs");
+        time
+    };
+    (0..calls).map(one).sum()
+}
+
+fn calls(c: &mut Criterion) {
+    type Vector = Tensor<Tpu<f32>, 1>;
+    let device = TpuDevice::cpu(0);
+    for count in [1, 16, 256] {
+        let function = compile(|state: Vec<Vector>| state.into_iter().map(|x| x + 1.0).collect::<Vec<_>>());
+        let mut state: Option<Vec<Vector>> = Some((0..count).map(|_| Tensor::zeros([8], &device)).collect());
+        let mut call = || state = state.take().map(|state| function.call(state).expect("pure"));
+        call();
+        c.bench_function(&format!("call {count}"), |b| b.iter_custom(|calls| timed(calls, &device, &mut call)));
+    }
+    let config = GptConfig::new().with_batch(1).with_sequence(16);
+    let mut training = compile_step(config.init(&device), DeviceAdamW::new(), |model: &Gpt<A>, batch| {
+        let loss = model.loss(AutodiffModule::<A>::from_inner(batch));
+        (loss.clone(), loss.inner())
+    });
+    let batch: Tokens<A> = Tokens::synthetic(&config, 0, &device);
+    let mut call = || drop(training.run(1e-3, batch.valid()).expect("pure"));
+    call();
+    c.bench_function("call step", |b| b.iter_custom(|calls| timed(calls, &device, &mut call)));
+}
+
 fn cold(c: &mut Criterion) {
     let mut mlp = Step::mlp(TpuDevice::cpu(1));
     let times: [(_, Timer); 2] = [("lower", Metrics::lower_time), ("compile cold", Metrics::compile_time)];
@@ -141,6 +176,7 @@ fn main() {
     let settings = Criterion::default().sample_size(10).warm_up_time(warm_up).measurement_time(measurement);
     let mut criterion = settings.configure_from_args();
     warm(&mut criterion);
+    calls(&mut criterion);
     cold(&mut criterion);
     transfer(&mut criterion);
     criterion.final_summary();

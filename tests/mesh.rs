@@ -11,8 +11,8 @@ use burn::record::{BinBytesRecorder, FullPrecisionSettings, Recorder};
 use burn::tensor::backend::Backend;
 use burn::tensor::{Distribution, Tensor, TensorData};
 use burn_tpu::{
-    FallbackPolicy, Fsdp, Mesh, Metrics, Patterns, PlacementRule, Platform, Replicate, Tpu, TpuDevice, TpuError,
-    TpuOptimizer, TpuOptions, TpuTensor, place, shard,
+    DeviceAdamW, FallbackPolicy, Fsdp, Mesh, Metrics, Patterns, PlacementRule, Platform, Replicate, Tpu, TpuDevice,
+    TpuError, TpuOptimizer, TpuOptions, TpuTensor, compile_step, place, shard,
 };
 use burn_tpu_runtime::testing;
 use burn_tpu_workspace::models::{Cnn, GptConfig, Images, Mlp, Supervised, Tokens, adam, adamw, train_step};
@@ -251,6 +251,37 @@ fn a_constraint_is_differentiable_and_the_identity_elsewhere() {
         (value(y.inner()), value(x.grad(&gradients).unwrap()))
     };
     assert_eq!(run(&one), run(&mesh));
+}
+
+#[test]
+fn a_compiled_step_trains_as_on_one_device_with_its_state_split() {
+    let Some((one, [mesh])) = devices(0, [data()]) else { return };
+    let train = |device: &TpuDevice| {
+        F32::seed(device, 42);
+        let model = Mlp::<Autodiff<F32>>::new(device);
+        let model =
+            if device == &mesh { place(model, &Fsdp { axis: "data", min_bytes: 1 << 12 }).unwrap() } else { model };
+        let mut training = compile_step(model, DeviceAdamW::new(), |model: &Mlp<Autodiff<F32>>, batch| {
+            let loss = model.loss(AutodiffModule::<Autodiff<F32>>::from_inner(batch));
+            (loss.clone(), loss.inner())
+        });
+        let mut step = |step| value(training.run(1e-3, Images::synthetic(BATCH, step, device)).unwrap())[0];
+        let mut losses = vec![step(0)];
+        let before = device.metrics();
+        losses.extend((1..20).map(step));
+        (losses, before, device.metrics())
+    };
+    let (expected, before, after) = train(&one);
+    let bytes_of_one = after.argument_bytes - before.argument_bytes;
+    let (losses, before, after) = train(&mesh);
+    for (loss, expected) in losses.iter().zip(&expected) {
+        assert!((loss - expected).abs() <= 1e-5 * expected.abs(), "{losses:?}\n{expected:?}");
+    }
+    assert_eq!((after.compiles - before.compiles, after.executions - before.executions), (0, 19));
+    // At the calls 2, 4, 8 and 16, to check.
+    assert_eq!(after.function_recordings - before.function_recordings, 4);
+    let ratio = bytes_of_one as f64 / (after.argument_bytes - before.argument_bytes) as f64;
+    assert!(ratio > 7.0, "the arguments of one device of eight are 1/{ratio} of those of one");
 }
 
 #[test]

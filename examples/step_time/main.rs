@@ -5,20 +5,23 @@
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "an example prints its results")]
 
 use anyhow::{Context, Result, ensure};
+use burn::module::AutodiffModule;
+use burn::optim::Optimizer;
 use burn::prelude::Backend;
+use burn::tensor::backend::AutodiffBackend;
 use burn_flex::Flex;
 use burn_ndarray::NdArray;
-use burn_tpu::{Mesh, Platform, Tpu, TpuDevice};
-use burn_tpu_workspace::models::{Cnn, GptConfig, Images, Mlp, Tokens, adam, adamw};
+use burn_tpu::{DeviceAdamW, Mesh, Platform, Tpu, TpuDevice};
+use burn_tpu_workspace::models::{Cnn, Gpt, GptConfig, Images, Mlp, Supervised, Tokens, adam, adamw};
 use clap::{Parser, ValueEnum};
 use half::bf16;
 use jax::JaxStep;
-use measure::{Measured, measure};
+use measure::{LEARNING_RATE, Measured, measure, recorded};
 use report::Report;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Instant;
-use target::{OnBurn, OnTpu, Target};
+use target::{Compiles, OnBurn, OnTpu, Target};
 use tracing_subscriber::EnvFilter;
 
 mod jax;
@@ -53,6 +56,9 @@ struct Args {
     /// Many chips as one device for `--backend tpu`, as `data=8` [default: BURN_TPU_MESH, or one chip]
     #[arg(long)]
     mesh: Option<Mesh>,
+    /// Record the step once, as a compiled function, and not each time
+    #[arg(long)]
+    compiled: bool,
     /// Alternate with JAX's programs in this folder, on the CPU plugin
     #[arg(long, value_name = "DIR")]
     against: Option<PathBuf>,
@@ -109,10 +115,10 @@ fn run(args: &Args, begun: Instant) -> Result<()> {
         "--platform and --against need --backend tpu"
     );
     let report = match (args.backend, args.dtype) {
-        (Kind::Tpu, Dtype::F32) => on::<OnTpu<f32>>(args, tpu(args)?, begun),
-        (Kind::Tpu, Dtype::Bf16) => on::<OnTpu<bf16>>(args, tpu(args)?, begun),
-        (Kind::Ndarray, _) => on::<OnBurn<NdArray<f32>>>(args, Default::default(), begun),
-        (Kind::Flex, _) => on::<OnBurn<Flex>>(args, Default::default(), begun),
+        (Kind::Tpu, Dtype::F32) => on::<OnTpu<f32>, _>(args, tpu(args)?, begun),
+        (Kind::Tpu, Dtype::Bf16) => on::<OnTpu<bf16>, _>(args, tpu(args)?, begun),
+        (Kind::Ndarray, _) => on::<OnBurn<NdArray<f32>>, _>(args, Default::default(), begun),
+        (Kind::Flex, _) => on::<OnBurn<Flex>, _>(args, Default::default(), begun),
     }?;
     print!("{report}");
     args.report.as_ref().map_or(Ok(()), |path| report.write(path))
@@ -130,21 +136,53 @@ fn tpu(args: &Args) -> Result<TpuDevice> {
     Ok(device)
 }
 
-fn on<T: Target>(args: &Args, device: T::Device, begun: Instant) -> Result<Report> {
+fn on<T, B>(args: &Args, device: B::Device, begun: Instant) -> Result<Report>
+where
+    B: AutodiffBackend,
+    T: Target<Backend = B, Device = B::Device> + Compiles<Mlp<B>> + Compiles<Cnn<B>> + Compiles<Gpt<B>>,
+{
     let devices = args.mesh.as_ref().and_then(Mesh::size).unwrap_or(1);
     let jax = args.against.as_ref().map(|folder| JaxStep::load(folder, &args.program_name(), devices)).transpose()?;
-    <T::Backend as Backend>::seed(&device, 42);
+    B::seed(&device, 42);
+    let run = Run { args, device: &device, jax, begun };
     let images = || (0..BATCHES).map(|step| Images::synthetic(BATCH, step, &device)).collect();
     let measured = match args.model {
-        Model::Mlp => measure::<T, _, _>(Mlp::new(&device), adam(), images(), args.steps, &device, jax, begun),
-        Model::Cnn => measure::<T, _, _>(Cnn::new(&device), adam(), images(), args.steps, &device, jax, begun),
+        Model::Mlp => run.measure::<T, _, _>(Mlp::new(&device), adam(), 0.0, images()),
+        Model::Cnn => run.measure::<T, _, _>(Cnn::new(&device), adam(), 0.0, images()),
         Model::Gpt => {
             let config = GptConfig::new();
             let batches = (0..BATCHES).map(|step| Tokens::synthetic(&config, step, &device)).collect();
-            measure::<T, _, _>(config.init(&device), adamw(), batches, args.steps, &device, jax, begun)
+            run.measure::<T, _, _>(config.init(&device), adamw(), 0.01, batches)
         }
     }?;
-    Ok(args.report_of(measured, <T::Backend as Backend>::name(&device)))
+    Ok(args.report_of(measured, B::name(&device)))
+}
+
+/// What the runs of all models need.
+struct Run<'r, D> {
+    args: &'r Args,
+    device: &'r D,
+    jax: Option<JaxStep>,
+    begun: Instant,
+}
+
+impl<D> Run<'_, D> {
+    /// Trains a model, by this optimizer or by the compiled form of it.
+    fn measure<T, M, O>(self, model: M, optimizer: O, decay: f32, batches: Vec<M::Batch>) -> Result<Measured>
+    where
+        T: Compiles<M, Device = D>,
+        M: Supervised<T::Backend> + AutodiffModule<T::Backend> + 'static,
+        O: Optimizer<M, T::Backend> + 'static,
+        D: Clone + 'static,
+    {
+        let step = if self.args.compiled {
+            let optimizer = DeviceAdamW::new().with_weight_decay(decay);
+            T::compiled(model, optimizer, LEARNING_RATE).context("--compiled needs --backend tpu")?
+        } else {
+            recorded::<T, _, _>(model, optimizer, self.device)
+        };
+        measure::<T, _>(step, batches, self.args.steps, self.device, self.jax, self.begun)
+    }
 }
 
 impl Args {

@@ -1,7 +1,7 @@
 //! A run: training, timing and the results.
 
 use crate::jax::JaxStep;
-use crate::target::Target;
+use crate::target::{Step, Target};
 use crate::turns;
 use anyhow::{Result, ensure};
 use burn::module::AutodiffModule;
@@ -14,7 +14,7 @@ use std::time::Instant;
 
 /// Steps before the timed ones; the first of them compile.
 const WARM_UP: usize = 5;
-const LEARNING_RATE: f64 = 1e-3;
+pub const LEARNING_RATE: f64 = 1e-3;
 
 /// The results of a run. Other programs read these names in the JSON report: add names, never rename them. A value
 /// that a backend does not count is null.
@@ -77,49 +77,53 @@ pub struct Jax {
     pub memory_ratio: Option<f64>,
 }
 
-/// Trains the model and times its steps.
-pub fn measure<T, M, O>(
-    model: M,
-    mut optimizer: O,
-    batches: Vec<M::Batch>,
+/// Returns the step of a loop, which is recorded each time.
+pub fn recorded<T, M, O>(model: M, mut optimizer: O, device: &T::Device) -> Step<T::Backend, M::Batch>
+where
+    T: Target,
+    M: Supervised<T::Backend> + AutodiffModule<T::Backend> + 'static,
+    O: Optimizer<M, T::Backend> + 'static,
+    T::Device: 'static,
+{
+    let (mut model, device) = (Some(model), device.clone());
+    Box::new(move |batch| {
+        let untrained = model.take().expect("there is always a model");
+        let (trained, loss) = train_step(untrained, &mut optimizer, LEARNING_RATE, batch);
+        model = Some(trained);
+        T::end_step(&device);
+        Ok(loss.inner())
+    })
+}
+
+/// Runs a training step on the batches in turn, and times it.
+pub fn measure<T: Target, Batch: Clone>(
+    mut step: Step<T::Backend, Batch>,
+    batches: Vec<Batch>,
     steps: usize,
     device: &T::Device,
     mut jax: Option<JaxStep>,
     begun: Instant,
-) -> Result<Measured>
-where
-    T: Target,
-    M: Supervised<T::Backend> + AutodiffModule<T::Backend>,
-    O: Optimizer<M, T::Backend>,
-{
+) -> Result<Measured> {
     let mut batches = batches.iter().cycle().cloned();
-    let mut model = Some(model);
-    let mut step = || {
-        let (untrained, batch) =
-            model.take().zip(batches.next()).expect("there is always a model, and the cycle never ends");
-        let (trained, loss) = train_step(untrained, &mut optimizer, LEARNING_RATE, batch);
-        model = Some(trained);
-        T::end_step(device);
-        loss
-    };
+    let mut step = || step(batches.next().expect("the cycle never ends"));
 
-    step();
+    step()?;
     T::Backend::sync(device)?;
     let mut measured = Measured { first_step_s: begun.elapsed().as_secs_f64(), ..Measured::default() };
     for _ in 1..WARM_UP {
-        step();
+        step()?;
         T::Backend::sync(device)?;
     }
 
     let before = T::metrics(device);
-    let mut times = turns::time_each_step::<T>(steps, device, || drop(step()), &mut jax)?;
+    let mut times = turns::time_each_step::<T>(steps, device, || step().map(drop), &mut jax)?;
     if let (Some(before), Some(after)) = (before, T::metrics(device)) {
         measured.count(&before, &after, steps as u64);
-        measured.record_ns_per_op = Some(median(&mut times.per_op));
+        measured.record_ns_per_op = (!times.per_op.is_empty()).then(|| median(&mut times.per_op));
         measured.own_host_ms_per_step = Some(median(&mut times.own));
     }
-    let (mut ours, mut theirs) = turns::time_rounds::<T>(steps, device, || drop(step()), &mut jax)?;
-    measured.loss = step().into_scalar().elem();
+    let (mut ours, mut theirs) = turns::time_rounds::<T>(steps, device, || step().map(drop), &mut jax)?;
+    measured.loss = step()?.into_scalar().elem();
     ensure!(measured.loss.is_finite(), "the loss is {}", measured.loss);
 
     measured.median_step_ms = median(&mut times.whole);

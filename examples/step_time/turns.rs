@@ -29,14 +29,14 @@ pub struct StepTimes {
 pub fn time_each_step<T: Target>(
     steps: usize,
     device: &T::Device,
-    mut step: impl FnMut(),
+    mut step: impl FnMut() -> Result<()>,
     jax: &mut Option<JaxStep>,
 ) -> Result<StepTimes> {
     let mut times = StepTimes::default();
     for _ in 0..steps {
         let before = T::metrics(device);
         let start = Instant::now();
-        step();
+        step()?;
         times.host.push(milliseconds(start));
         let after = T::metrics(device);
         T::Backend::sync(device)?;
@@ -45,7 +45,9 @@ pub fn time_each_step<T: Target>(
             let own = |m: &Metrics| m.record_time() + m.key_time() + m.dispatch_time();
             times.own.push((own(&after) - own(&before)).as_secs_f64() * 1e3);
             let ops = after.recorded_ops - before.recorded_ops;
-            times.per_op.push((after.record_time() - before.record_time()).as_nanos() as f64 / ops as f64);
+            if ops > 0 {
+                times.per_op.push((after.record_time() - before.record_time()).as_nanos() as f64 / ops as f64);
+            }
         }
         if let Some(jax) = jax {
             let start = Instant::now();
@@ -61,14 +63,14 @@ pub fn time_each_step<T: Target>(
 pub fn time_rounds<T: Target>(
     steps: usize,
     device: &T::Device,
-    mut step: impl FnMut(),
+    mut step: impl FnMut() -> Result<()>,
     jax: &mut Option<JaxStep>,
 ) -> Result<(Vec<f64>, Vec<f64>)> {
     let in_round = steps.div_ceil(ROUNDS);
     let (mut ours, mut theirs) = (Vec::new(), Vec::new());
     for _ in 0..ROUNDS {
         let start = Instant::now();
-        (0..in_round).for_each(|_| step());
+        (0..in_round).try_for_each(|_| step())?;
         T::Backend::sync(device)?;
         ours.push(milliseconds(start) / in_round as f64);
         if let Some(jax) = jax {

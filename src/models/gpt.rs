@@ -136,7 +136,7 @@ impl<B: Backend> Gpt<B> {
 }
 
 /// Samples of text, and the same samples shifted by one token.
-#[derive(Clone, Debug)]
+#[derive(Module, Debug)]
 pub struct Tokens<B: Backend> {
     /// `[batch, sequence]`
     pub inputs: Tensor<B, 2, Int>,

@@ -11,7 +11,7 @@ pub const PIXELS: usize = SIDE * SIDE;
 pub const CLASSES: usize = 10;
 
 /// Images `[batch, 784]` and their classes `[batch]`.
-#[derive(Clone, Debug)]
+#[derive(Module, Debug)]
 pub struct Images<B: Backend> {
     /// `[batch, 784]`, row-major
     pub images: Tensor<B, 2>,

@@ -84,7 +84,8 @@ impl DeviceAdamW {
         parameter: Tensor<Tpu<F, I>, D>,
     ) {
         let wide = parameter.clone().cast(FloatDType::F32);
-        let zeros = || wide.zeros_like();
+        // Made of the parameter, so that they are split over a mesh as it is.
+        let zeros = || wide.clone() * 0.0;
         state.push(zeros());
         state.push(zeros());
         if is_narrow(&parameter) {
