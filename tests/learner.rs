@@ -1,5 +1,7 @@
 //! Burn's Learner reads on one thread, records on another and builds batches on a third. The programs are the same every
 //! time, and a training step is one of them.
+//!
+//! A validation's results are read late: the training step after the last one then often ends before they are read.
 
 mod common;
 
@@ -14,7 +16,7 @@ use burn::optim::AdamConfig;
 use burn::tensor::backend::{AutodiffBackend, Backend};
 use burn::tensor::{Int, Tensor, TensorData, activation::relu};
 use burn::train::logger::InMemoryMetricLogger;
-use burn::train::metric::{AccuracyMetric, LossMetric};
+use burn::train::metric::{AccuracyMetric, ItemLazy, LossMetric};
 use burn::train::renderer::{EvaluationName, EvaluationProgress, MetricState, ProgressType, TrainingProgress};
 use burn::train::renderer::{MetricsRenderer, MetricsRendererEvaluation, MetricsRendererTraining};
 use burn::train::{ClassificationOutput, InferenceStep, Learner, SupervisedTraining, TrainOutput, TrainStep};
@@ -26,6 +28,8 @@ type B = Autodiff<Tpu>;
 
 const RUNS: u64 = 20;
 const STEPS: usize = 8;
+/// Longer than a training step that needs no compile.
+const LATE: Duration = Duration::from_millis(15);
 
 #[derive(Module, Debug)]
 struct Model<B: Backend> {
@@ -55,6 +59,8 @@ impl<B: Backend> Model<B> {
 struct Batch<B: Backend> {
     points: Tensor<B, 2>,
     classes: Tensor<B, 1, Int>,
+    /// Until a validation's output is read.
+    delay: Duration,
 }
 
 /// Records on the loader's thread, with a different delay for each batch.
@@ -71,7 +77,7 @@ impl<B: Backend> Batcher<B, usize, Batch<B>> for Points {
         let classes: Vec<i32> = items.iter().map(|i| (i % 3) as i32).collect();
         let points = Tensor::<B, 2>::from_data(TensorData::new(numbers, [items.len(), 12]), device);
         let classes = Tensor::from_data(TensorData::new(classes, [items.len()]), device);
-        Batch { points: (points - 4.5) / 3.0, classes }
+        Batch { points: (points - 4.5) / 3.0, classes, delay: LATE * (self.seed % 3) as u32 }
     }
 }
 
@@ -85,12 +91,28 @@ impl<B: AutodiffBackend> TrainStep for Model<B> {
     }
 }
 
+/// The output of a validation step, which the thread of the metrics reads after a delay.
+struct ReadLate<B: Backend> {
+    output: ClassificationOutput<B>,
+    delay: Duration,
+}
+
+impl<B: Backend> ItemLazy for ReadLate<B> {
+    type ItemSync = <ClassificationOutput<B> as ItemLazy>::ItemSync;
+
+    fn sync(self) -> Self::ItemSync {
+        std::thread::sleep(self.delay);
+        self.output.sync()
+    }
+}
+
 impl<B: Backend> InferenceStep for Model<B> {
     type Input = Batch<B>;
-    type Output = ClassificationOutput<B>;
+    type Output = ReadLate<B>;
 
-    fn step(&self, batch: Batch<B>) -> ClassificationOutput<B> {
-        self.classify(batch)
+    fn step(&self, batch: Batch<B>) -> ReadLate<B> {
+        let delay = batch.delay;
+        ReadLate { output: self.classify(batch), delay }
     }
 }
 

@@ -16,6 +16,9 @@ use tracing_bound::TracingBoundMonitor;
 pub enum CutReason {
     /// [`Device::mark_step`](crate::Device::mark_step) or [`end_step`](crate::end_step).
     MarkStep,
+    /// The end of a training step ran earlier work apart, which the step does not use. Another thread may have had it run
+    /// before ([`CutReason::OtherThread`]): which of the two happens is chance.
+    Seam,
     /// The recording thread read a value.
     Read,
     /// The recording thread called `Backend::sync`.

@@ -55,14 +55,15 @@ impl StreamTrace {
         trace.fullness.error.take().map_or(Ok(()), Err)
     }
 
-    /// The owner's cut at the end of a training step, by rule 5.
-    pub(super) fn cut_step(&self, reason: CutReason) -> Result<()> {
-        self.refuse_cut(reason)?;
+    /// The owner's cut at the end of a training step, by rule 5. What runs at a seam is not the step: it runs where it would
+    /// run for another thread.
+    pub(super) fn cut_step(&self) -> Result<()> {
+        self.refuse_cut(CutReason::MarkStep)?;
         let mut trace = self.lock_resolved()?;
         while let Some(position) = self.seam(&mut trace) {
-            self.cut_at(&mut trace, position, reason)?;
+            self.cut_at(&mut trace, position, CutReason::Seam)?;
         }
-        self.cut_locked(&mut trace, reason)
+        self.cut_locked(&mut trace, CutReason::MarkStep)
     }
 
     /// Another thread's cut, for the tensor of this serial number.

@@ -260,7 +260,7 @@ impl StreamTrace {
     pub(super) fn refuse_cut(&self, reason: CutReason) -> Result<()> {
         let Some(notes) = &self.function else { return Ok(()) };
         let what = match reason {
-            CutReason::MarkStep => "it ends a step",
+            CutReason::MarkStep | CutReason::Seam => "it ends a step",
             CutReason::Sync => "it waits for the device",
             CutReason::DeviceCopy => "it copies a tensor to another device",
             CutReason::OtherThread => "another thread uses a tensor of it",

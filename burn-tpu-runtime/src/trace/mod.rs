@@ -18,8 +18,9 @@
 //!    is chance.
 //! 4. A read by the owner cuts if the tensor was recorded after the owner's last cut, whether or not another thread had it
 //!    computed meanwhile.
-//! 5. The end of a training step ([`CutReason::MarkStep`] through `TpuOptimizer`) is cut at its seams too: earlier work
-//!    that the step does not use runs as programs of its own, since another thread may have had it computed or not.
+//! 5. The end of a training step ([`CutReason::MarkStep`] through `TpuOptimizer`) is cut at its seams too
+//!    ([`CutReason::Seam`]): earlier work that the step does not use runs as programs of its own, since another thread may
+//!    have had it computed or not. It runs where it would have run for that thread.
 //! 6. A full trace is cut where the number of nodes since the owner's last cut reaches a multiple of
 //!    [`TpuOptions::trace_cap`](crate::TpuOptions::trace_cap), unless fewer than half of that many wait.
 //! 7. Recorded work that no tensor can ask for any more may be forgotten or not: dead nodes, and the parameters and slots

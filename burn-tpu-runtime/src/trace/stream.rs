@@ -122,7 +122,7 @@ pub(crate) fn end_step() {
     let traces = with_current(|current| current.state.traces.lock().clone());
     for (device, trace) in traces {
         trace.runtime().note_index_errors();
-        log_refusal(device, trace.cut_step(CutReason::MarkStep));
+        log_refusal(device, trace.cut_step());
     }
 }
 
