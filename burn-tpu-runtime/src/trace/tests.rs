@@ -33,6 +33,7 @@ enum Fault {
 struct Faulty {
     inner: Arc<dyn Engine>,
     fault: Arc<Mutex<Fault>>,
+    is_remote: bool,
 }
 
 struct FaultyProgram {
@@ -59,6 +60,10 @@ impl Engine for Faulty {
 
     fn lowers(&self, op: &Op) -> bool {
         self.inner.lowers(op)
+    }
+
+    fn is_remote(&self) -> bool {
+        self.is_remote
     }
 
     fn compile(&self, program: &Program) -> Result<Box<dyn Executable>> {
@@ -101,11 +106,20 @@ struct Bench {
 
 impl Bench {
     fn new(options: TpuOptions) -> Self {
+        Self::open(options, false)
+    }
+
+    /// A device to which values are transferred, so that small programs are interpreted at first.
+    fn remote(options: TpuOptions) -> Self {
+        Self::open(options, true)
+    }
+
+    fn open(options: TpuOptions, is_remote: bool) -> Self {
         static NEXT: AtomicU16 = AtomicU16::new(1_000);
         let device = Device::new(Platform::NdArray, NEXT.fetch_add(1, Relaxed));
         let fault = Arc::<Mutex<Fault>>::default();
         let inner = open_ndarray().expect("it is always there");
-        registry::start_with(device, options, Arc::new(Faulty { inner, fault: Arc::clone(&fault) }));
+        registry::start_with(device, options, Arc::new(Faulty { inner, fault: Arc::clone(&fault), is_remote }));
         Self { device, fault }
     }
 
@@ -264,6 +278,32 @@ fn the_time_of_a_read_by_another_stream_does_not_matter() {
             worker_reads();
         }
         assert_eq!(read(&kept).expect("it runs"), 9.0);
+        bench.device.program_keys()
+    };
+    assert_eq!(run(true), run(false));
+}
+
+/// A validation's result that another stream reads, before or after the next training step ends: the program runs in the
+/// same place, and one step has ended.
+#[test]
+fn the_end_of_a_step_runs_earlier_work_as_another_stream_does() {
+    let run = |early: bool| {
+        let bench = Bench::remote(TpuOptions::training());
+        Stream::new().run(|| {
+            let validated = bench.count(&bench.tensor(0.0), 2);
+            let worker_reads = || Stream::new().run(|| assert_eq!(read(&validated).expect("it runs"), 2.0));
+            if early {
+                worker_reads();
+            }
+            let stepped = bench.count(&bench.tensor(1.0), 4);
+            crate::end_step();
+            worker_reads();
+            assert_eq!(read(&stepped).expect("it ran"), 5.0);
+        });
+        let metrics = bench.device.metrics();
+        let other = if early { CutReason::OtherThread } else { CutReason::Seam };
+        assert_eq!(metrics.cuts.into_iter().collect::<Vec<_>>(), [(CutReason::MarkStep, 1), (other, 1)]);
+        assert_eq!((metrics.interpreted, metrics.executions), (1, 1), "early: {early}");
         bench.device.program_keys()
     };
     assert_eq!(run(true), run(false));
