@@ -11,7 +11,7 @@ use burn::tensor::activation::{relu, softmax};
 use burn::tensor::backend::Backend;
 use burn::tensor::{Distribution, Tensor};
 use burn_tpu::fit::{BufferKind, Fit, FitReport, Specs, Verdict};
-use burn_tpu::{Generation, Topology, Tpu, TpuDevice};
+use burn_tpu::{DeviceAdamW, Generation, Topology, Tpu, TpuDevice, compile_step};
 
 #[derive(Module, Debug)]
 struct Mlp<B: Backend> {
@@ -80,6 +80,39 @@ fn the_memory_speed_price_and_buffers_of_a_step_that_fits_agree() {
         table.contains("v5e:1x1") && table.contains("largest buffers") && table.contains("bf16[260,260]"),
         "{table}"
     );
+}
+
+#[test]
+fn a_compiled_step_fits_as_the_recorded_one() {
+    if !common::has_libtpu() {
+        return;
+    }
+    type B = Autodiff<Tpu>;
+    let (layers, width, batch) = (2, 260, 512);
+    let fit = Fit::new().unwrap().slices(one(Generation::V5e));
+    let build = |device: &TpuDevice| {
+        let layers = (0..layers).map(|_| LinearConfig::new(width, width).init(device)).collect();
+        let training = compile_step(Mlp::<B> { layers }, DeviceAdamW::new(), |model: &Mlp<B>, x: Tensor<Tpu, 2>| {
+            let x = Tensor::<B, 2>::from_inner(x);
+            let y = model.layers.iter().fold(x, |x, layer| relu(layer.forward(x)));
+            let loss = softmax(y, 1).powf_scalar(2.0).mean();
+            (loss.clone(), loss.inner())
+        });
+        (training, None)
+    };
+    let report = fit.run(build, |(mut training, _), device| {
+        let x = Tensor::random([batch, width], Distribution::Default, device);
+        let loss = training.run(1e-3, x).expect("it compiles");
+        (training, Some(loss))
+    });
+    let report = report.expect("the step computes something");
+    let product = 2 * (batch * width * width) as u64;
+    assert_eq!(report.step.matrix_flops, product * (3 * layers as u64 - 1), "{:?}", report.step);
+    let [slice] = &report.slices[..] else { panic!("{report:?}") };
+    assert_eq!(slice.verdict, Verdict::Fits);
+    // A weight in bf16, its master copy and two moments in f32, all updated in place.
+    let weight = (264 * 384 * (2 + 3 * 4)) as u64;
+    assert!(slice.memory.alias_bytes >= layers as u64 * weight, "{:?}", slice.memory);
 }
 
 #[test]
