@@ -195,3 +195,31 @@ fn another_threads_read_donates_nothing_that_the_rest_needs() {
     assert_eq!((read, count.donated), (4.0, 0));
     assert_eq!(value(rest), 12.0);
 }
+
+/// XLA's CPU compiler gives larger products to XNNPACK, which packs a weight once for each address. A weight that is updated in
+/// place has the same address at every step.
+#[test]
+fn a_weight_that_is_updated_in_place_is_read_anew_at_every_step() {
+    let Some(device) = common::cpu() else { return };
+    let _alone = common::alone();
+    let losses = |device: &TpuDevice| {
+        type B = Tpu<f32>;
+        let ramp = |rows: usize, columns: usize, scale: f32| {
+            let values: Vec<f32> = (0..rows * columns).map(|i| (i % 13) as f32 * scale).collect();
+            Tensor::<B, 2>::from_data(TensorData::new(values, [rows, columns]), device)
+        };
+        let (x, mut weight) = (ramp(128, 768, 0.01), ramp(768, 192, 0.02));
+        let step = |_| {
+            let loss = x.clone().matmul(weight.clone()).mean();
+            weight = weight.clone() * 0.5;
+            device.mark_step();
+            loss.into_scalar()
+        };
+        (0..6).map(step).collect::<Vec<f32>>()
+    };
+    let losses = losses(&device);
+    for (step, loss) in losses.iter().enumerate() {
+        let expected = losses[0] * 0.5f32.powi(step as i32);
+        assert!((loss - expected).abs() < 1e-3 * expected, "step {step}: {losses:?}");
+    }
+}

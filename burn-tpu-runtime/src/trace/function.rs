@@ -165,6 +165,11 @@ pub(crate) struct FunctionRecording {
     found: Option<Caller>,
 }
 
+const ANOTHER_OP: &str = "another op";
+
+/// Burn initialises a parameter when it is first used.
+const INITIALISE: &str = "; if it captures a model, use the model's parameters once before, as by `num_params()`,";
+
 /// A difference between two recordings of one function.
 pub(crate) struct FunctionDifference {
     pub(crate) node: Option<usize>,
@@ -182,9 +187,9 @@ impl FunctionRecording {
         };
         let differs = |node: usize| ours[node].op != theirs[node].op || ours[node].operands != theirs[node].operands;
         let shared = ours.len().min(theirs.len());
-        for node in 0..shared {
-            let what = match &theirs[node].op {
-                _ if differs(node) => "another op",
+        for (node, later_node) in theirs[..shared].iter().enumerate() {
+            let what = match &later_node.op {
+                _ if differs(node) => ANOTHER_OP,
                 Op::Slot { index, .. } | Op::Offset { index, .. } => {
                     let index = *index as usize;
                     if self.slots[index] == later.slots[index] { continue } else { "a number that changes" }
@@ -197,7 +202,7 @@ impl FunctionRecording {
             return at(node, what);
         }
         if ours.len() != theirs.len() {
-            return if theirs.len() > shared { at(shared, "another op") } else { Some(FunctionDifference::RESULTS) };
+            return if theirs.len() > shared { at(shared, ANOTHER_OP) } else { Some(FunctionDifference::RESULTS) };
         }
         let same = |((_, a), (_, b)): (&(TensorType, Source), &(TensorType, Source))| a.is(b);
         let same_results =
@@ -213,6 +218,7 @@ impl FunctionDifference {
     pub(crate) fn refusal(&self, watched: Option<&FunctionRecording>) -> TpuError {
         let found = watched.and_then(|recording| recording.found.as_ref());
         let reason = format!("recorded again, it has {}", self.what);
+        let reason = if self.what == ANOTHER_OP { format!("{reason}{INITIALISE}") } else { reason };
         match found {
             Some(caller) => impure(&reason, self.label, caller),
             None => TpuError::Impure { reason, op: self.label.to_owned(), caller: String::new() },

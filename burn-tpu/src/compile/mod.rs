@@ -66,6 +66,10 @@ pub struct Compiled<A, R> {
 /// changes. It is recorded twice at the first call, and once more at the second, fourth, eighth call and so on: a
 /// difference is an error that names the op and the line. Between these checks a number that changes is not seen.
 ///
+/// Burn initialises a parameter of a new model when it is first used. That must not be in the function: call
+/// `model.num_params()` before the model is captured. Models that were loaded, trained or passed as an argument are
+/// initialised.
+///
 /// A call inside another compiled function is a part of that one.
 pub fn compile<F, I, A, R>(function: impl Fn(A) -> R + Send + 'static) -> Compiled<A, R>
 where

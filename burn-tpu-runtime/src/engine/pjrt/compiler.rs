@@ -16,7 +16,11 @@ use std::time::Instant;
 /// that another instruction also reads, the compiler copies the argument, except if data dependencies alone order the
 /// reader first. With this analysis the compiler schedules the reader first itself. An example is a weight that is also
 /// read for its layer's input gradient (decision 8).
-pub const CPU_COMPILER_FLAGS: [(&str, bool); 1] = [("xla_cpu_copy_insertion_use_region_analysis", true)];
+///
+/// XNNPACK, to which the compiler gives larger products, packs the right-hand side once for each address. A weight that is
+/// updated in place keeps its address, so later steps would multiply by its first value (decision 20).
+pub const CPU_COMPILER_FLAGS: [(&str, bool); 2] =
+    [("xla_cpu_copy_insertion_use_region_analysis", true), ("xla_cpu_use_xnnpack", false)];
 
 /// The smallest loss of donated memory in bytes that is reported.
 const LARGE_BYTES: usize = 1 << 20;
