@@ -44,6 +44,7 @@
 //! | serve a model, or decode, without recording | [`compile`] returns a [`Compiled`] function |
 //! | train without recording each step | [`compile_step`] returns a [`CompiledStep`]; [`DeviceAdamW`] updates |
 //! | batch data whose lengths vary | [`Buckets`] |
+//! | load and save weights with burn-store, in bf16 too | `store::CastFloats` (feature `store`) |
 //! | set options before the first tensor | [`TpuOptions`], [`FallbackPolicy`], [`IndexChecks`]; [`TpuOptions::VARIABLES`] lists the environment |
 //! | handle errors | [`TpuError`], which says whose [`Fault`] it is; [`BucketsError`] |
 //! | see what ran, and why it compiled | [`TpuDevice::metrics`] returns [`Metrics`] with [`CutReason`], [`Recompile`], [`RecompileCause`] |
@@ -106,6 +107,8 @@ mod mesh;
 mod ops;
 mod optim;
 mod qtensor;
+#[cfg(feature = "store")]
+pub mod store;
 mod tensor;
 
 /// Ends a step: the same as [`TpuDevice::mark_step`].
