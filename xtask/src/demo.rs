@@ -1,5 +1,6 @@
 //! `cargo xtask demo`: trains a classifier on a fresh checkout. Fetches what is missing, then runs the MNIST example, which
-//! ends with the accuracy on all 10,000 test images, images per second, and the metrics report.
+//! ends with the accuracy on all 10,000 test images, images per second, and the metrics report. `cargo xtask demo NAME` does
+//! the same for another example; each has a file in `demo/`.
 
 use crate::stage::{cargo, succeed};
 use crate::{data, setup};
@@ -10,18 +11,27 @@ use burn_tpu_pjrt::discovery::PluginKind;
 #[derive(clap::Args)]
 pub struct Args {
     /// Options of the example, such as `--dtype f32`, `--platform ndarray` or `--model cnn`
-    /// (`cargo run --release --example mnist -- --help` lists them)
+    /// (`cargo run --release --example mnist -- --help` lists them); or the name of another example and its options: `embed`
     #[arg(trailing_var_arg = true, allow_hyphen_values = true, value_name = "OPTIONS")]
     example: Vec<String>,
 }
 
+mod embed;
+
 /// Runs the command.
 pub fn run(args: &Args) -> Result<()> {
+    match args.example.split_first() {
+        Some((name, options)) if name == "embed" => embed::run(options),
+        _ => mnist(args),
+    }
+}
+
+fn mnist(args: &Args) -> Result<()> {
     if args.value("--platform").is_none_or(|platform| platform == "cpu") {
         setup::ensure(PluginKind::Cpu, None)?;
     }
     if args.value("--data").is_none() {
-        data::run(&data::Args::default())?;
+        data::mnist(None)?;
     }
     let mut command = cargo(&["run", "--release", "--example", "mnist", "--"])?;
     succeed(command.args(&args.example)).map(drop)

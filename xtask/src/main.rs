@@ -14,6 +14,7 @@ mod examples;
 mod fetch;
 mod idiomatic;
 mod layers;
+mod minilm;
 mod setup;
 mod stage;
 mod test;
@@ -30,7 +31,7 @@ struct Cli {
 enum Command {
     /// Fetch a PJRT plugin into the cache folder
     Setup(setup::Args),
-    /// Fetch the MNIST files into the cache folder
+    /// Fetch the data or the weights that an example reads into the cache folder
     Data(data::Args),
     /// Check the dependencies between crates, and words that the sources may not contain
     Layers,
@@ -38,7 +39,7 @@ enum Command {
     Coverage(coverage::Args),
     /// Write the list of the public items of burn-tpu
     Api(api::Args),
-    /// Fetch what is missing, then train and test an MNIST classifier
+    /// Fetch what is missing, then train and test an MNIST classifier, or run another example
     Demo(demo::Args),
     /// Run programs written for eager backends on burn-tpu and burn-flex, and compare counts, times and losses
     Idiomatic(idiomatic::Args),
@@ -62,7 +63,7 @@ fn main() -> ExitCode {
 fn run(command: Command) -> Result<ExitCode> {
     match command {
         Command::Setup(args) => setup::run(&args)?,
-        Command::Data(args) => data::run(&args).map(drop)?,
+        Command::Data(args) => data::run(&args)?,
         Command::Layers => layers::run()?,
         Command::Coverage(args) => coverage::run(&args)?,
         Command::Api(args) => api::run(&args)?,

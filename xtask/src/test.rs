@@ -5,7 +5,7 @@
 
 use crate::examples;
 use crate::stage::{self, Stage, TestCounts, cargo, succeed};
-use crate::{api, coverage, data, layers, setup};
+use crate::{api, coverage, data, layers, minilm, setup};
 use anyhow::{Result, bail};
 use burn_tpu_pjrt::discovery::PluginKind;
 use std::process::ExitCode;
@@ -78,7 +78,8 @@ fn select(stages: Vec<Stage>, name: &str) -> Result<Vec<Stage>> {
 fn set_up() -> Result<TestCounts> {
     setup::ensure(PluginKind::Cpu, None)?;
     setup::ensure(PluginKind::Tpu, None)?;
-    data::run(&data::Args::default())?;
+    data::mnist(None)?;
+    minilm::ensure(None)?;
     Ok(TestCounts::default())
 }
 
