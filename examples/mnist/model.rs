@@ -4,7 +4,7 @@ use burn::nn::loss::CrossEntropyLossConfig;
 use burn::prelude::*;
 use burn::tensor::backend::AutodiffBackend;
 use burn::train::{ClassificationOutput, InferenceStep, TrainOutput, TrainStep};
-use burn_tpu_workspace::models::{Cnn, Images, Mlp};
+use burn_tpu_workspace::models::{Cnn, Images, Mlp, ResNet};
 
 /// The kind of classifier.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
@@ -13,6 +13,8 @@ pub enum Architecture {
     Mlp,
     /// Two 3x3 convolutions (32 and 64 channels), a 2x2 max pool, and linear layers 128 and 10
     Cnn,
+    /// ResNet-20: 19 convolutions with batch norm in residual blocks, and a linear layer
+    Resnet,
 }
 
 /// A digit classifier: images `[batch, 784]` to logits `[batch, 10]`.
@@ -23,6 +25,8 @@ pub enum Classifier<B: Backend> {
     Mlp(Mlp<B>),
     /// Convolutions first.
     Cnn(Cnn<B>),
+    /// Residual blocks.
+    ResNet(ResNet<B>),
 }
 
 impl Architecture {
@@ -31,6 +35,7 @@ impl Architecture {
         match self {
             Architecture::Mlp => Classifier::Mlp(Mlp::new(device)),
             Architecture::Cnn => Classifier::Cnn(Cnn::new(device)),
+            Architecture::Resnet => Classifier::ResNet(ResNet::new(device)),
         }
     }
 }
@@ -41,6 +46,7 @@ impl<B: Backend> Classifier<B> {
         match self {
             Classifier::Mlp(model) => model.forward(images),
             Classifier::Cnn(model) => model.forward(images),
+            Classifier::ResNet(model) => model.forward(images),
         }
     }
 

@@ -18,8 +18,8 @@ use burn_tpu_workspace::models::Images;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-/// The learning rate falls from the first value to the second along a cosine.
-const LEARNING_RATES: [f64; 2] = [1e-3, 1e-5];
+/// The learning rate falls along a cosine, to this value.
+const LAST_LEARNING_RATE: f64 = 1e-5;
 
 /// The options of a run.
 #[derive(Clone, Debug, clap::Args)]
@@ -64,6 +64,15 @@ impl Options {
         match self.model {
             Architecture::Mlp => "MLP",
             Architecture::Cnn => "CNN",
+            Architecture::Resnet => "ResNet-20",
+        }
+    }
+
+    /// Returns the first learning rate: batch norm allows a larger one.
+    fn learning_rate(&self) -> f64 {
+        match self.model {
+            Architecture::Mlp | Architecture::Cnn => 1e-3,
+            Architecture::Resnet => 3e-3,
         }
     }
 
@@ -104,8 +113,8 @@ where
     let timer = StepTimer::new(options.steps, interrupter.clone());
     let renderer = LineRenderer::new();
     let means = renderer.training_means();
-    let [from, to] = LEARNING_RATES;
-    let schedule = CosineAnnealingLrSchedulerConfig::new(from, options.total_steps()).with_min_lr(to).init();
+    let schedule = CosineAnnealingLrSchedulerConfig::new(options.learning_rate(), options.total_steps());
+    let schedule = schedule.with_min_lr(LAST_LEARNING_RATE).init();
     let schedule = schedule.map_err(anyhow::Error::msg).context("the learning rate's schedule")?;
 
     // With the logger in memory and no application logger, this example leaves no files on disk.

@@ -1,4 +1,4 @@
-//! The models that examples, tests and benches train: plain Burn code, generic over the backend.
+//! The models that examples, tests and benches use: plain Burn code, generic over the backend.
 //!
 //! Owns: the models, their losses, their optimizers, and batches that are the same numbers on every backend.
 //! May not know: `burn-tpu`.
@@ -7,18 +7,24 @@
 //! |---|---|---|
 //! | [`Mlp`] | 784-512-256-10, ReLU | Adam |
 //! | [`Cnn`] | conv 3x3 1-32 and 32-64, max pool 2, linear 9216-128-10, ReLU | Adam |
+//! | [`ResNet`] | ResNet-20: 19 convolutions with batch norm, linear 64-10 | Adam |
 //! | [`Gpt`] | pre-norm transformer of any size, see [`GptConfig`] | AdamW, decay 0.01 |
+//! | [`Bert`] | sentence encoder of any size, see [`BertConfig`] | none: its weights come from a file |
 
+mod bert;
 mod cnn;
 mod gpt;
 mod images;
 mod mlp;
 mod noise;
+mod resnet;
 
+pub use bert::{Bert, BertConfig};
 pub use cnn::Cnn;
 pub use gpt::{Block, Gpt, GptConfig, Tokens};
 pub use images::{CLASSES, Images, PIXELS, SIDE};
 pub use mlp::Mlp;
+pub use resnet::ResNet;
 
 use burn::module::AutodiffModule;
 use burn::nn::loss::CrossEntropyLossConfig;
@@ -51,7 +57,7 @@ where
     (optimizer.step(rate, model, gradients), loss)
 }
 
-/// Returns the optimizer of [`Mlp`] and [`Cnn`], with Burn's defaults.
+/// Returns the optimizer of [`Mlp`], [`Cnn`] and [`ResNet`], with Burn's defaults.
 pub fn adam<B: AutodiffBackend, M: AutodiffModule<B>>() -> OptimizerAdaptor<Adam, M, B> {
     AdamConfig::new().init()
 }
@@ -98,6 +104,8 @@ mod tests {
         assert!((first - uniform).abs() < 1.0 && last < 0.5 * first, "mlp: {first} to {last}");
         let (first, last) = train(Cnn::new(&device), adam(), 5, 1e-3, Images::synthetic(4, 0, &device));
         assert!((first - uniform).abs() < 1.0 && last < 0.7 * first, "cnn: {first} to {last}");
+        let (first, last) = train(ResNet::new(&device), adam(), 5, 1e-2, Images::synthetic(8, 0, &device));
+        assert!((first - uniform).abs() < 1.5 && last < 0.7 * first, "resnet: {first} to {last}");
         let config = small();
         let batch = Tokens::synthetic(&config, 0, &device);
         let (first, last) = train(config.init(&device), adamw(), 10, 1e-2, batch);
