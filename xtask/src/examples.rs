@@ -15,7 +15,7 @@ struct Run {
     accuracy: Option<f64>,
 }
 
-const RUNS: [Run; 8] = [
+const RUNS: [Run; 11] = [
     plain("custom_loop", &[]),
     plain("fit", &["--model", "mlp", "--generations", "v5e,v6e:2x2"]),
     plain("fit", &["--search", "--generations", "v5e:2x2", "--layers", "1", "--candidates", "2"]),
@@ -23,6 +23,10 @@ const RUNS: [Run; 8] = [
     mnist(&["--model", "mlp", "--dtype", "bf16", "--platform", "cpu", "--steps", "100"], 80.0),
     mnist(&["--model", "mlp", "--dtype", "f32", "--platform", "cpu", "--steps", "100"], 80.0),
     mnist(&["--model", "cnn", "--dtype", "bf16", "--platform", "cpu", "--steps", "15", "--batch-size", "64"], 40.0),
+    // Batch norm needs some steps until its running means are those of the images.
+    mnist(&["--model", "resnet", "--dtype", "f32", "--platform", "cpu", "--steps", "40", "--batch-size", "32"], 40.0),
+    plain("embed", &["embed", "docs/tpu-programs.md", "--platform", "cpu", "--dtype", "bf16", "--output", "/dev/null"]),
+    plain("embed", &["search", "a machine without accelerators", "docs/tpu-programs.md", "--platform", "cpu"]),
     mnist(&["--model", "mlp", "--dtype", "bf16", "--platform", "ndarray", "--steps", "20"], 40.0),
 ];
 
@@ -72,7 +76,7 @@ pub fn run() -> Result<TestCounts> {
 impl Run {
     fn check(&self, report: &Path) -> Result<()> {
         let mut command = Command::new(built(self.example)?);
-        command.args(self.options).env("BURN_TPU_FALLBACK", "deny");
+        command.args(self.options).env("BURN_TPU_FALLBACK", "deny").current_dir(crate::layers::root()?);
         if self.accuracy.is_some() {
             command.arg("--report").arg(report);
         }
