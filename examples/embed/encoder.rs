@@ -8,9 +8,10 @@ use burn::tensor::backend::ExecutionError;
 use burn_tpu::{Buckets, Tpu, TpuDevice, TpuFloat};
 use burn_tpu_workspace::models::Bert;
 
-/// The lengths that sentences are padded to, in tokens: at most a third of a batch is padding, from 16 tokens on.
-const LENGTHS: [usize; 10] = [8, 16, 24, 32, 48, 64, 96, 128, 192, 256];
-/// The rows that batches are padded to, beside the largest: a query alone, and a batch that is not full.
+/// The lengths that sentences are padded to, in tokens: in steps of 8, 16 and 32, so that above 32 tokens less than a fifth
+/// of the longest sentence's row is padding.
+const LENGTHS: [usize; 16] = [8, 16, 24, 32, 40, 48, 56, 64, 80, 96, 112, 128, 160, 192, 224, 256];
+/// The rows that batches are padded to, beside the largest: a query alone, and a last batch that is not full.
 const ROWS: [usize; 2] = [1, 8];
 
 /// Maps tokens to unit vectors.
@@ -38,22 +39,17 @@ impl<F: TpuFloat> Encoder<F> {
         Ok(Self { model, device, lengths: up_to(context, &LENGTHS)?, rows: up_to(batch, &ROWS)? })
     }
 
-    /// Divides sentences into batches of sentences of the same bucket of lengths, the shortest first.
+    /// Divides sentences into batches of similar lengths, the shortest first. A batch is as long as its longest sentence.
     pub fn plan(&self, tokens: &[Tokens]) -> Result<Vec<Batch>> {
         let most = self.rows.sizes().last().copied().context("the encoder has a size of batches")?;
-        let mut sized = Vec::with_capacity(tokens.len());
-        for (place, tokens) in tokens.iter().enumerate() {
-            sized.push((self.lengths.size(tokens.ids.len())?, place));
-        }
-        sized.sort_unstable();
-        let mut batches = Vec::new();
-        for same in sized.chunk_by(|a, b| a.0 == b.0) {
-            for part in same.chunks(most) {
-                let places = part.iter().map(|&(_, place)| place).collect();
-                batches.push(Batch { places, shape: [self.rows.size(part.len())?, part[0].0] });
-            }
-        }
-        Ok(batches)
+        let mut sorted: Vec<_> = (0..tokens.len()).collect();
+        sorted.sort_by_key(|&place| tokens[place].ids.len());
+        let batch = |places: &[usize]| {
+            let longest = places.iter().map(|&place| tokens[place].ids.len()).max().unwrap_or(0);
+            let shape = [self.rows.size(places.len())?, self.lengths.size(longest)?];
+            Ok(Batch { places: places.to_vec(), shape })
+        };
+        sorted.chunks(most).map(batch).collect()
     }
 
     /// Runs each shape of these batches, so that none of them compiles afterwards. Returns the number of shapes. The largest
@@ -143,15 +139,14 @@ mod tests {
     }
 
     #[test]
-    fn a_batch_has_sentences_of_one_bucket() {
+    fn batches_have_sentences_of_similar_lengths() {
         let shapes = |encoder: Encoder<f32>, lengths: &[usize]| {
             let batches = encoder.plan(&sentences(lengths)).unwrap();
             batches.into_iter().map(|batch| (batch.places, batch.shape)).collect::<Vec<_>>()
         };
         let lengths = [40, 3, 17, 8, 33];
-        let expected = [(vec![1, 3], [8, 8]), (vec![2], [1, 24]), (vec![0, 4], [8, 40])];
-        assert_eq!(shapes(encoder(64), &lengths), expected);
-        assert_eq!(shapes(encoder(1), &[5, 6]), [(vec![0], [1, 8]), (vec![1], [1, 8])]);
+        assert_eq!(shapes(encoder(64), &lengths), [(vec![1, 3, 2, 4, 0], [8, 40])]);
+        assert_eq!(shapes(encoder(2), &lengths), [(vec![1, 3], [2, 8]), (vec![2, 4], [2, 40]), (vec![0], [1, 40])]);
         assert_eq!(shapes(encoder(10), &[5; 9]), [((0..9).collect(), [10, 8])]);
     }
 
@@ -160,7 +155,7 @@ mod tests {
         let tokens = sentences(&[20, 3, 17, 8, 33]);
         let encoder = encoder(2);
         let batches = encoder.plan(&tokens).unwrap();
-        assert_eq!(encoder.warm_up(&batches).unwrap(), 3);
+        assert_eq!(encoder.warm_up(&batches).unwrap(), 3, "of [3, 8], [17, 20] and [33] tokens");
         let together = encoder.embed(&tokens, &batches).unwrap();
         for (one, vector) in tokens.iter().zip(&together) {
             let one = std::slice::from_ref(one);
