@@ -5,7 +5,7 @@ use crate::text::Tokens;
 use anyhow::{Context, Result, anyhow, ensure};
 use burn::prelude::*;
 use burn::tensor::backend::ExecutionError;
-use burn_tpu::{Buckets, Tpu, TpuDevice, TpuFloat};
+use burn_tpu::{Buckets, Compiled, Tpu, TpuDevice, TpuFloat};
 use burn_tpu_workspace::models::Bert;
 
 /// The lengths that sentences are padded to, in tokens: in steps of 8, 16 and 32, so that above 32 tokens less than a fifth
@@ -14,9 +14,13 @@ const LENGTHS: [usize; 16] = [8, 16, 24, 32, 40, 48, 56, 64, 80, 96, 112, 128, 1
 /// The rows that batches are padded to, beside the largest: a query alone, and a last batch that is not full.
 const ROWS: [usize; 2] = [1, 8];
 
+/// Token ids or a mask, `[rows, length]`.
+type Numbers<F> = Tensor<Tpu<F>, 2, Int>;
+
 /// Maps tokens to unit vectors.
 pub struct Encoder<F: TpuFloat> {
-    model: Bert<Tpu<F>>,
+    /// The model's forward, recorded once for each shape.
+    encode: Compiled<(Numbers<F>, Numbers<F>), Tensor<Tpu<F>, 2>>,
     device: TpuDevice,
     lengths: Buckets,
     rows: Buckets,
@@ -36,7 +40,9 @@ impl<F: TpuFloat> Encoder<F> {
         let up_to = |most: usize, sizes: &[usize]| {
             Buckets::new(sizes.iter().copied().filter(|&size| size < most).chain([most]))
         };
-        Ok(Self { model, device, lengths: up_to(context, &LENGTHS)?, rows: up_to(batch, &ROWS)? })
+        let (lengths, rows) = (up_to(context, &LENGTHS)?, up_to(batch, &ROWS)?);
+        let encode = burn_tpu::compile(move |(ids, mask): (Numbers<F>, Numbers<F>)| model.forward(ids, mask));
+        Ok(Self { encode, device, lengths, rows })
     }
 
     /// Divides sentences into batches of similar lengths, the shortest first. A batch is as long as its longest sentence.
@@ -60,18 +66,18 @@ impl<F: TpuFloat> Encoder<F> {
         shapes.dedup();
         for &shape in &shapes {
             let blank = || vec![0; shape[0] * shape[1]];
-            read(self.run(blank(), blank(), shape))?;
+            read(self.run(blank(), blank(), shape)?)?;
         }
         Ok(shapes.len())
     }
 
-    /// Returns the unit vector of each sentence. The next batch is recorded while the device runs the one before.
+    /// Returns the unit vector of each sentence. The next batch is padded while the device runs the one before.
     pub fn embed(&self, tokens: &[Tokens], batches: &[Batch]) -> Result<Vec<Vec<f32>>> {
         let mut vectors = vec![Vec::new(); tokens.len()];
         let mut running = None;
         for batch in batches {
             let (ids, mask) = batch.fill(tokens);
-            let result = self.run(ids, mask, batch.shape);
+            let result = self.run(ids, mask, batch.shape)?;
             if let Some((batch, result)) = running.replace((batch, result)) {
                 keep(batch, read(result)?, &mut vectors);
             }
@@ -84,11 +90,9 @@ impl<F: TpuFloat> Encoder<F> {
     }
 
     /// Dispatches a batch, and returns its vectors `[rows, width]` without waiting for them.
-    fn run(&self, ids: Vec<i32>, mask: Vec<i32>, shape: [usize; 2]) -> Tensor<Tpu<F>, 2> {
-        let tensor = |numbers| Tensor::<_, 2, Int>::from_data(TensorData::new(numbers, shape), &self.device);
-        let vectors = self.model.forward(tensor(ids), tensor(mask));
-        self.device.mark_step();
-        vectors
+    fn run(&self, ids: Vec<i32>, mask: Vec<i32>, shape: [usize; 2]) -> Result<Tensor<Tpu<F>, 2>> {
+        let tensor = |numbers| Numbers::<F>::from_data(TensorData::new(numbers, shape), &self.device);
+        Ok(self.encode.call((tensor(ids), tensor(mask)))?)
     }
 }
 
@@ -129,7 +133,10 @@ mod tests {
 
     fn encoder(batch: usize) -> Encoder<f32> {
         let device = TpuDevice::new(burn_tpu::Platform::NdArray, 0);
-        let model = BertConfig::new(20, 16, 1, 2, 16, 40).init(&device);
+        let model: Bert<Tpu<f32>> = BertConfig::new(20, 16, 1, 2, 16, 40).init(&device);
+        // Random weights are drawn when they are first used, which a compiled function would record.
+        let blank = || Numbers::<f32>::zeros([1, 8], &device);
+        model.forward(blank(), blank());
         Encoder::new(model, 40, batch, device).unwrap()
     }
 
