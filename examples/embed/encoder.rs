@@ -16,11 +16,13 @@ const ROWS: [usize; 2] = [1, 8];
 
 /// Token ids or a mask, `[rows, length]`.
 type Numbers<F> = Tensor<Tpu<F>, 2, Int>;
+/// A function of ids and mask that returns vectors `[rows, width]`.
+type Encode<F> = Compiled<(Numbers<F>, Numbers<F>), Tensor<Tpu<F>, 2>>;
 
 /// Maps tokens to unit vectors.
 pub struct Encoder<F: TpuFloat> {
     /// The model's forward, recorded once for each shape.
-    encode: Compiled<(Numbers<F>, Numbers<F>), Tensor<Tpu<F>, 2>>,
+    encode: Encode<F>,
     device: TpuDevice,
     lengths: Buckets,
     rows: Buckets,
