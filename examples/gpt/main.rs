@@ -1,0 +1,80 @@
+//! A GPT that trains on text and writes: `cargo run --release --example gpt -- train --help`.
+//!
+//! Only this file, `train` and `generate` name the backend; the model is plain Burn.
+#![allow(clippy::print_stdout, clippy::print_stderr, reason = "an example prints its results")]
+
+use anyhow::{Context, Result};
+use burn::prelude::Backend;
+use burn_tpu::{Platform, Tpu, TpuDevice};
+use clap::{Parser, Subcommand, ValueEnum};
+use half::bf16;
+use std::process::ExitCode;
+use tracing_subscriber::EnvFilter;
+
+mod batches;
+mod generate;
+mod jax;
+mod model;
+mod optimizer;
+mod parity;
+mod report;
+mod sample;
+mod saved;
+mod stream;
+mod text;
+mod timing;
+mod tokenizer;
+mod train;
+
+/// Train a GPT on text, and let it write.
+#[derive(Parser)]
+struct Args {
+    #[command(subcommand)]
+    command: Command,
+    /// Type of the weights and activations; training keeps f32 master weights
+    #[arg(long, value_enum, default_value_t = Dtype::Bf16, global = true)]
+    dtype: Dtype,
+    /// Where to run [default: BURN_TPU_PLATFORM, or the best platform present]
+    #[arg(long, value_name = "tpu|cuda|cpu|ndarray", global = true)]
+    platform: Option<Platform>,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Train a model on text
+    Train(Box<train::Options>),
+    /// Write texts that begin with prompts
+    Generate(generate::Options),
+}
+
+#[derive(Clone, Copy, ValueEnum)]
+enum Dtype {
+    Bf16,
+    F32,
+}
+
+fn main() -> ExitCode {
+    // The backend logs warnings through `tracing`; RUST_LOG=burn_tpu=debug shows every cut, compile and execution.
+    let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new("warn"));
+    tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).init();
+    match run(&Args::parse()) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("error: {error}");
+            error.chain().skip(1).for_each(|cause| eprintln!("  because: {cause}"));
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(args: &Args) -> Result<()> {
+    let device = args.platform.map_or_else(TpuDevice::default, |platform| TpuDevice::new(platform, 0));
+    // Naming a device does not start it. The first sync does, and its error says what is missing.
+    Tpu::<f32>::sync(&device).with_context(|| format!("the device {device} cannot be used"))?;
+    match (&args.command, args.dtype) {
+        (Command::Train(options), Dtype::Bf16) => train::run::<bf16>(options, "bf16", &device),
+        (Command::Train(options), Dtype::F32) => train::run::<f32>(options, "f32", &device),
+        (Command::Generate(options), Dtype::Bf16) => generate::run::<bf16>(options, &device),
+        (Command::Generate(options), Dtype::F32) => generate::run::<f32>(options, &device),
+    }
+}
