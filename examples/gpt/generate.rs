@@ -43,8 +43,8 @@ pub struct Options {
 
 /// The smallest bucket of a prompt.
 const LEAST_BUCKET: usize = 16;
-/// Decode steps of the warm-up: the first of them compile.
-const WARM_UP: usize = 4;
+/// Runs of each program in the warm-up: the first of them compile.
+const WARM_UP: usize = 3;
 
 /// What a decode step passes to the next: the cache, the last tokens `[batch, 1]` and their positions `[batch]`.
 pub type State<B> = (Cache<B>, Tensor<B, 2, Int>, Tensor<B, 1, Int>);
@@ -63,9 +63,9 @@ pub fn run<F: TpuFloat>(options: &Options, device: &TpuDevice) -> Result<()> {
     let room = writer.room(&config, &prompts)?;
     let steps = options.tokens.unwrap_or(room).min(room);
     ensure!(steps > 0, "--tokens must be at least 1");
+    Tpu::<F>::seed(device, options.seed);
     writer.warm_up(prompts.len())?;
     device.freeze();
-    Tpu::<F>::seed(device, options.seed);
     let mut streams = Streams::new(&tokenizer, &options.prompts, std::io::stdout().lock())?;
     let timing = writer.write(&prompts, steps, |tokens| streams.push(tokens))?;
     streams.finish()?;
@@ -110,12 +110,12 @@ impl<B: Backend<Device = TpuDevice>> Writer<B> {
     /// Compiles what a batch of this size needs: a prefill for each bucket, and the decode step.
     pub fn warm_up(&self, batch: usize) -> Result<()> {
         for bucket in self.buckets.sizes() {
-            let mut state = self.prefill(&vec![vec![0; (*bucket).min(self.longest())]; batch])?;
+            let prompts = vec![vec![0; (*bucket).min(self.longest())]; batch];
+            // More than once: a program that compiled may have assumed that numbers are equal which were so by chance.
             for _ in 0..WARM_UP {
-                state = self.decode(state);
+                let state = self.decode(self.prefill(&prompts)?);
+                state.1.try_into_data()?;
             }
-            // Reading is part of the warm-up: the host's copy is a path of its own.
-            state.1.try_into_data()?;
         }
         self.device.sync()?;
         Ok(())
@@ -172,7 +172,7 @@ impl<B: Backend<Device = TpuDevice>> Writer<B> {
         Ok(state)
     }
 
-    /// Dispatches a decode step.
+    /// Dispatches a decode step, which is the same program every time.
     pub fn decode(&self, state: State<B>) -> State<B> {
         let state = step(&self.model, &self.sampler, state);
         self.device.mark_step();
@@ -184,4 +184,117 @@ impl<B: Backend<Device = TpuDevice>> Writer<B> {
 fn step<B: Backend>(model: &Gpt<B>, sampler: &Sampler, (cache, tokens, positions): State<B>) -> State<B> {
     let (logits, cache) = model.decode(cache, tokens, positions.clone());
     (cache, sampler.sample(logits), positions + 1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use burn::tensor::DType;
+
+    /// Returns a small model in f32, or `None` if there is no CPU plugin and none is required.
+    fn writer(sampler: Sampler) -> Option<Writer<Tpu<f32>>> {
+        match burn_tpu_pjrt::discovery::find(burn_tpu_pjrt::PluginKind::Cpu, None) {
+            Err(error) if std::env::var("BURN_TPU_REQUIRE_PLUGIN").is_ok_and(|v| v == "1") => panic!("{error}"),
+            Err(_) => return None,
+            Ok(_) => {}
+        }
+        let device = TpuDevice::cpu(0);
+        Tpu::<f32>::seed(&device, 7);
+        // Larger weights than a model starts with, so that tokens differ.
+        let model = config().init(&device).map(&mut Spread);
+        Some(Writer { model, sampler, buckets: Buckets::doubling(4, config().sequence).unwrap(), device })
+    }
+
+    fn config() -> GptConfig {
+        GptConfig::new(37).with_layers(2).with_width(16).with_heads(2).with_sequence(16)
+    }
+
+    struct Spread;
+
+    impl<B: Backend> burn::module::ModuleMapper<B> for Spread {
+        fn map_float<const D: usize>(
+            &mut self,
+            param: burn::module::Param<Tensor<B, D>>,
+        ) -> burn::module::Param<Tensor<B, D>> {
+            param.map(|weight| weight * 8.0)
+        }
+    }
+
+    fn greedy() -> Sampler {
+        Sampler { temperature: 0.0, top_k: 0, top_p: 1.0 }
+    }
+
+    fn rows(tokens: &[Vec<u32>]) -> Tensor<Tpu<f32>, 2, Int> {
+        let [rows, length] = [tokens.len(), tokens[0].len()];
+        let tokens: Vec<i32> = tokens.concat().iter().map(|token| *token as i32).collect();
+        Tensor::from_data(TensorData::new(tokens, [rows, length]), &TpuDevice::cpu(0))
+    }
+
+    fn numbers(logits: Tensor<Tpu<f32>, 2>) -> Vec<f32> {
+        assert_eq!(logits.dtype(), DType::F32);
+        logits.into_data().to_vec().unwrap()
+    }
+
+    /// One test for all that counts, since tests of a binary share the device.
+    #[test]
+    fn decoding_with_a_cache_is_a_full_pass_and_compiles_nothing_after_the_warm_up() {
+        let Some(writer) = writer(greedy()) else { return };
+        let prompts = vec![vec![5, 11, 2, 30, 9], vec![1, 8]];
+        writer.warm_up(prompts.len()).unwrap();
+        writer.device.freeze();
+        let mut written = vec![Vec::new(); prompts.len()];
+        let mut keep = |tokens: &[u32]| {
+            written.iter_mut().zip(tokens).for_each(|(row, token)| row.push(*token));
+            Ok(true)
+        };
+        let timing = writer.write(&prompts, 8, &mut keep).unwrap();
+        // Prompts of another bucket, and drawn tokens, are also programs of the warm-up.
+        writer.write(&[vec![3; 9], vec![4]], 2, &mut |_: &[u32]| Ok(true)).unwrap();
+        writer.device.unfreeze();
+        assert_eq!((timing.compiles, timing.tokens.len()), (0, 8));
+
+        // The same tokens, from a pass over the whole sequence for each.
+        for (prompt, written) in prompts.iter().zip(&written) {
+            let mut sequence = prompt.clone();
+            for token in &written[..8] {
+                let logits = writer.model.forward(rows(std::slice::from_ref(&sequence)));
+                let last: Tensor<_, 2> = logits.narrow(1, sequence.len() - 1, 1).squeeze_dim(1);
+                let best = last.argmax(1).into_data().iter::<u32>().next().unwrap();
+                assert_eq!(best, *token, "after {sequence:?}");
+                sequence.push(best);
+            }
+        }
+    }
+
+    #[test]
+    fn logits_of_the_cache_are_those_of_a_full_pass() {
+        let Some(writer) = writer(greedy()) else { return };
+        let texts = [vec![7, 7, 20, 36, 0, 1], vec![4, 9, 9, 1, 30, 2]];
+        let lengths = Tensor::from_data([3, 2], &writer.device);
+        let (first, mut cache) = writer.model.prefill(rows(&texts.clone().map(|text| text[..4].to_vec())), lengths);
+        let full = writer.model.forward(rows(&texts));
+        let at =
+            |row: usize, position: usize| numbers(full.clone().narrow(0, row, 1).narrow(1, position, 1).squeeze_dim(1));
+        let close = |found: Vec<f32>, wanted: Vec<f32>| {
+            let most = found.iter().zip(&wanted).map(|(a, b)| (a - b).abs()).fold(0.0, f32::max);
+            assert!(found.len() == wanted.len() && most < 1e-4, "differs by {most}");
+        };
+        close(numbers(first), [at(0, 2), at(1, 1)].concat());
+        for step in 0..3 {
+            let tokens = rows(&[vec![texts[0][3 + step]], vec![texts[1][2 + step]]]);
+            let positions = Tensor::from_data([3 + step as i32, 2 + step as i32], &writer.device);
+            let (logits, next) = writer.model.decode(cache, tokens, positions);
+            cache = next;
+            close(numbers(logits), [at(0, 3 + step), at(1, 2 + step)].concat());
+        }
+    }
+
+    #[test]
+    fn prompts_that_leave_no_room_are_errors() {
+        let Some(writer) = writer(greedy()) else { return };
+        assert_eq!(writer.room(&config(), &[vec![0; 15], vec![0]]).unwrap(), 1);
+        let error = writer.room(&config(), &[vec![0], vec![0; 16]]).unwrap_err().to_string();
+        assert!(error.contains("prompt 2 has 16 tokens") && error.contains("at most 15"), "{error}");
+        assert!(writer.room(&config(), &[vec![]]).unwrap_err().to_string().contains("prompt 1 is empty"));
+    }
 }

@@ -63,3 +63,57 @@ fn draw<B: Backend>(logits: Tensor<B, 2>) -> Tensor<B, 2, Int> {
     let uniform = Tensor::<B, 2>::random(logits.dims(), Distribution::Default, (&logits.device(), DType::F32));
     (logits - uniform.log().neg().log()).argmax(1)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use burn_ndarray::NdArray;
+
+    /// The probabilities of five tokens, which are not in order.
+    const PROBABILITIES: [f32; 5] = [0.1, 0.4, 0.05, 0.3, 0.15];
+
+    /// Returns how often each token is chosen in 20,000 draws.
+    fn shares(sampler: &Sampler) -> [f32; 5] {
+        let device = Default::default();
+        NdArray::<f32>::seed(&device, 3);
+        let logits = Tensor::<NdArray<f32>, 1>::from_data(PROBABILITIES, &device).log();
+        let tokens = sampler.sample(logits.unsqueeze::<2>().repeat_dim(0, 20_000));
+        assert_eq!(tokens.dims(), [20_000, 1]);
+        let mut counts = [0; 5];
+        tokens.into_data().iter::<u32>().for_each(|token| counts[token as usize] += 1);
+        counts.map(|count| count as f32 / 20_000.0)
+    }
+
+    fn assert_shares(sampler: &Sampler, expected: [f32; 5]) {
+        let shares = shares(sampler);
+        let close = shares.iter().zip(expected).all(|(a, b)| (a - b).abs() < 0.015);
+        assert!(close && shares.iter().zip(expected).all(|(a, b)| b > 0.0 || *a == 0.0), "{sampler:?}: {shares:?}");
+    }
+
+    #[test]
+    fn tokens_are_drawn_with_their_probabilities() {
+        assert_shares(&Sampler { temperature: 1.0, top_k: 0, top_p: 1.0 }, PROBABILITIES);
+        let squares = PROBABILITIES.map(|p| p * p);
+        let sum: f32 = squares.iter().sum();
+        assert_shares(&Sampler { temperature: 0.5, top_k: 0, top_p: 1.0 }, squares.map(|square| square / sum));
+        assert_shares(&Sampler { temperature: 0.0, top_k: 2, top_p: 0.5 }, [0.0, 1.0, 0.0, 0.0, 0.0]);
+    }
+
+    #[test]
+    fn only_the_likeliest_tokens_are_drawn() {
+        let two = [0.0, 0.4 / 0.7, 0.0, 0.3 / 0.7, 0.0];
+        assert_shares(&Sampler { temperature: 1.0, top_k: 2, top_p: 1.0 }, two);
+        assert_shares(&Sampler { temperature: 1.0, top_k: 0, top_p: 0.65 }, two);
+        // Both: of the three likeliest, those that have four fifths of their probability together.
+        assert_shares(&Sampler { temperature: 1.0, top_k: 3, top_p: 0.8 }, two);
+        // The likeliest token is always among them, and more tokens than there are is all.
+        assert_shares(&Sampler { temperature: 1.0, top_k: 9, top_p: 0.01 }, [0.0, 1.0, 0.0, 0.0, 0.0]);
+    }
+
+    #[test]
+    fn numbers_that_make_no_sense_are_errors() {
+        let sampler = |temperature, top_p| Sampler { temperature, top_k: 0, top_p };
+        assert!(sampler(1.0, 1.0).check().is_ok());
+        assert!(sampler(-1.0, 1.0).check().is_err() && sampler(1.0, 0.0).check().is_err());
+    }
+}

@@ -140,7 +140,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let files = Files::in_folder(&folder.path().join("deep/model"));
         let bpe = Bpe::train(&["some text of the kernel ".repeat(30)], 300).unwrap();
-        let config = config().with_vocab(bpe.vocab());
+        let config = GptConfig { vocab: bpe.vocab(), ..config() };
         let model = model(&config);
         files.save(&config, &bpe, &model).unwrap();
         let (loaded, tokenizer) = files.load().unwrap();

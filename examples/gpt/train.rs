@@ -242,7 +242,7 @@ impl<'a, F: TpuFloat> Run<'a, F> {
                 self.read_losses(0)?;
                 self.timed.time += begun.elapsed();
                 self.measure(&model, step)?;
-                bar.println(self.line());
+                bar.suspend(|| println!("{}", self.line()));
                 begun = Instant::now();
             }
         }

@@ -18,6 +18,7 @@ mod minilm;
 mod setup;
 mod stage;
 mod test;
+mod text;
 
 /// The commands of the burn-tpu workspace.
 #[derive(Parser)]
