@@ -1,7 +1,7 @@
 //! Runs every example for a few steps and checks the reports that they write. A run counts as one test.
 
-use crate::idiomatic;
 use crate::stage::{TestCounts, cargo, succeed};
+use crate::{idiomatic, layers};
 use anyhow::{Context, Result, bail};
 use serde::Deserialize;
 use std::path::{Path, PathBuf};
@@ -15,10 +15,13 @@ struct Run {
     accuracy: Option<f64>,
 }
 
-const RUNS: [Run; 11] = [
+const RUNS: [Run; 13] = [
     plain("custom_loop", &[]),
     plain("fit", &["--model", "mlp", "--generations", "v5e,v6e:2x2"]),
     plain("fit", &["--search", "--generations", "v5e:2x2", "--layers", "1", "--candidates", "2"]),
+    // A small model of this repository's own documentation, which needs no other text; then it writes.
+    plain("gpt", &GPT_TRAIN),
+    plain("gpt", &GPT_GENERATE),
     plain("step_time", &["--model", "mlp", "--platform", "cpu", "--steps", "3"]),
     mnist(&["--model", "mlp", "--dtype", "bf16", "--platform", "cpu", "--steps", "100"], 80.0),
     mnist(&["--model", "mlp", "--dtype", "f32", "--platform", "cpu", "--steps", "100"], 80.0),
@@ -29,6 +32,24 @@ const RUNS: [Run; 11] = [
     plain("embed", &["search", "a machine without accelerators", "docs/tpu-programs.md", "--platform", "cpu"]),
     mnist(&["--model", "mlp", "--dtype", "bf16", "--platform", "ndarray", "--steps", "20"], 40.0),
 ];
+
+const GPT_TRAIN: [&str; 13] = [
+    "train",
+    "--platform=cpu",
+    "--data=docs",
+    "--out=target/tmp/gpt-model",
+    "--layers=2",
+    "--width=32",
+    "--heads=2",
+    "--sequence=32",
+    "--vocab=512",
+    "--steps=20",
+    "--eval-every=10",
+    "--eval-sequences=8",
+    "--accumulate=2",
+];
+const GPT_GENERATE: [&str; 5] =
+    ["generate", "--platform=cpu", "--model=target/tmp/gpt-model", "--prompt=The device", "--prompt=A"];
 
 /// The largest number of programs that any of these runs may compile.
 const MAX_COMPILES: u64 = 8;
@@ -76,7 +97,7 @@ pub fn run() -> Result<TestCounts> {
 impl Run {
     fn check(&self, report: &Path) -> Result<()> {
         let mut command = Command::new(built(self.example)?);
-        command.args(self.options).env("BURN_TPU_FALLBACK", "deny").current_dir(crate::layers::root()?);
+        command.args(self.options).env("BURN_TPU_FALLBACK", "deny").current_dir(layers::root()?);
         if self.accuracy.is_some() {
             command.arg("--report").arg(report);
         }

@@ -39,3 +39,14 @@ fn without_out(options: &[String]) -> Vec<&String> {
     }
     kept
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_folder_of_the_model_is_passed_once() {
+        let words: Vec<String> = ["--out", "a", "--steps", "2", "--out=b"].iter().map(ToString::to_string).collect();
+        assert_eq!(without_out(&words), ["--steps", "2"]);
+    }
+}
