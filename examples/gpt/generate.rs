@@ -11,7 +11,7 @@ use crate::stream::Streams;
 use crate::timing::Timing;
 use anyhow::{Context, Result, ensure};
 use burn::prelude::*;
-use burn_tpu::{Buckets, Tpu, TpuDevice, TpuFloat};
+use burn_tpu::{Buckets, Compiled, Tpu, TpuDevice, TpuFloat, compile};
 use std::path::PathBuf;
 use std::time::Instant;
 
@@ -47,19 +47,18 @@ const LEAST_BUCKET: usize = 16;
 const WARM_UP: usize = 3;
 
 /// What a decode step passes to the next: the cache, the last tokens `[batch, 1]` and their positions `[batch]`.
-pub type State<B> = (Cache<B>, Tensor<B, 2, Int>, Tensor<B, 1, Int>);
+pub type State<F> = (Cache<Tpu<F>>, Tensor<Tpu<F>, 2, Int>, Tensor<Tpu<F>, 1, Int>);
+
+/// Prompts `[batch, bucket]` and how many of their tokens count, `[batch]`.
+type Prompts<F> = (Tensor<Tpu<F>, 2, Int>, Tensor<Tpu<F>, 1, Int>);
 
 /// Writes texts and prints them.
 pub fn run<F: TpuFloat>(options: &Options, device: &TpuDevice) -> Result<()> {
     options.sampler.check()?;
     let (config, tokenizer) = Files::in_folder(&options.model).load()?;
     let prompts: Vec<Vec<u32>> = options.prompts.iter().map(|text| tokenizer.encode(text)).collect::<Result<_>>()?;
-    let writer = Writer::<Tpu<F>> {
-        model: Files::in_folder(&options.model).load_model(&config, device)?,
-        sampler: options.sampler.clone(),
-        buckets: Buckets::doubling(LEAST_BUCKET.min(config.sequence), config.sequence)?,
-        device: *device,
-    };
+    let model = Files::in_folder(&options.model).load_model(&config, device)?;
+    let writer = Writer::<F>::new(model, &options.sampler, &config, device)?;
     let room = writer.room(&config, &prompts)?;
     let steps = options.tokens.unwrap_or(room).min(room);
     ensure!(steps > 0, "--tokens must be at least 1");
@@ -77,19 +76,32 @@ pub fn run<F: TpuFloat>(options: &Options, device: &TpuDevice) -> Result<()> {
     options.report.as_ref().map_or(Ok(()), |path| timing.write(path))
 }
 
-/// A model that writes.
-pub struct Writer<B: Backend> {
-    /// The model.
-    pub model: Gpt<B>,
-    /// How tokens are chosen.
-    pub sampler: Sampler,
+/// A model that writes. Prefill and decode are recorded once; from then on a call is a dispatch.
+pub struct Writer<F: TpuFloat> {
+    prefill: Compiled<Prompts<F>, State<F>>,
+    decode: Compiled<State<F>, State<F>>,
     /// The lengths that prompts are padded to: there is a program for each.
-    pub buckets: Buckets,
-    /// Where the model is.
-    pub device: TpuDevice,
+    buckets: Buckets,
+    device: TpuDevice,
 }
 
-impl<B: Backend<Device = TpuDevice>> Writer<B> {
+impl<F: TpuFloat> Writer<F> {
+    /// Creates a writer; nothing is compiled yet.
+    pub fn new(model: Gpt<Tpu<F>>, sampler: &Sampler, config: &GptConfig, device: &TpuDevice) -> Result<Self> {
+        let ours = (model.clone(), sampler.clone());
+        let prefill = compile(move |(prompts, lengths): Prompts<F>| {
+            let (logits, cache) = ours.0.prefill(prompts, lengths.clone());
+            (cache, ours.1.sample(logits), lengths)
+        });
+        let sampler = sampler.clone();
+        let decode = compile(move |(cache, tokens, positions): State<F>| {
+            let (logits, cache) = model.decode(cache, tokens, positions.clone());
+            (cache, sampler.sample(logits), positions + 1)
+        });
+        let buckets = Buckets::doubling(LEAST_BUCKET.min(config.sequence), config.sequence)?;
+        Ok(Self { prefill, decode, buckets, device: *device })
+    }
+
     /// Returns the number of tokens that every prompt can be continued by.
     pub fn room(&self, config: &GptConfig, prompts: &[Vec<u32>]) -> Result<usize> {
         for (index, prompt) in prompts.iter().enumerate() {
@@ -113,7 +125,7 @@ impl<B: Backend<Device = TpuDevice>> Writer<B> {
             let prompts = vec![vec![0; (*bucket).min(self.longest())]; batch];
             // More than once: a program that compiled may have assumed that numbers are equal which were so by chance.
             for _ in 0..WARM_UP {
-                let state = self.decode(self.prefill(&prompts)?);
+                let state = self.decode(self.prefill(&prompts)?)?;
                 state.1.try_into_data()?;
             }
         }
@@ -140,7 +152,7 @@ impl<B: Backend<Device = TpuDevice>> Writer<B> {
         for step in 0..steps {
             if step + 1 < steps {
                 let dispatched = Instant::now();
-                state = self.decode(state);
+                state = self.decode(state)?;
                 timing.host.push(dispatched.elapsed());
             }
             let tokens: Vec<u32> = unread.try_into_data()?.iter::<u32>().collect();
@@ -155,7 +167,7 @@ impl<B: Backend<Device = TpuDevice>> Writer<B> {
     }
 
     /// Reads the prompts, and returns the state after the first token of each text.
-    pub fn prefill(&self, prompts: &[Vec<u32>]) -> Result<State<B>> {
+    pub fn prefill(&self, prompts: &[Vec<u32>]) -> Result<State<F>> {
         let longest = prompts.iter().map(Vec::len).max().context("there is no prompt")?;
         let (batch, bucket) = (prompts.len(), self.buckets.size(longest)?);
         let padded = prompts.iter().flat_map(|prompt| {
@@ -164,26 +176,14 @@ impl<B: Backend<Device = TpuDevice>> Writer<B> {
         });
         let tokens = TensorData::new(padded.collect::<Vec<i32>>(), [batch, bucket]);
         let lengths: Vec<i32> = prompts.iter().map(|prompt| prompt.len() as i32).collect();
-        let tokens = Tensor::from_data(tokens, &self.device);
-        let lengths = Tensor::<B, 1, Int>::from_data(TensorData::new(lengths, [batch]), &self.device);
-        let (logits, cache) = self.model.prefill(tokens, lengths.clone());
-        let state = (cache, self.sampler.sample(logits), lengths);
-        self.device.mark_step();
-        Ok(state)
+        let lengths = Tensor::from_data(TensorData::new(lengths, [batch]), &self.device);
+        Ok(self.prefill.call((Tensor::from_data(tokens, &self.device), lengths))?)
     }
 
-    /// Dispatches a decode step, which is the same program every time.
-    pub fn decode(&self, state: State<B>) -> State<B> {
-        let state = step(&self.model, &self.sampler, state);
-        self.device.mark_step();
-        state
+    /// Dispatches a decode step: adds the last tokens to the cache and chooses the next ones.
+    pub fn decode(&self, state: State<F>) -> Result<State<F>> {
+        Ok(self.decode.call(state)?)
     }
-}
-
-/// Adds the last tokens to the cache and chooses the next ones: a pure function, the same program at every step.
-fn step<B: Backend>(model: &Gpt<B>, sampler: &Sampler, (cache, tokens, positions): State<B>) -> State<B> {
-    let (logits, cache) = model.decode(cache, tokens, positions.clone());
-    (cache, sampler.sample(logits), positions + 1)
 }
 
 #[cfg(test)]
@@ -192,7 +192,7 @@ mod tests {
     use burn::tensor::DType;
 
     /// Returns a small model in f32, or `None` if there is no CPU plugin and none is required.
-    fn writer(sampler: Sampler) -> Option<Writer<Tpu<f32>>> {
+    fn model() -> Option<(Gpt<Tpu<f32>>, TpuDevice)> {
         match burn_tpu_pjrt::discovery::find(burn_tpu_pjrt::PluginKind::Cpu, None) {
             Err(error) if std::env::var("BURN_TPU_REQUIRE_PLUGIN").is_ok_and(|v| v == "1") => panic!("{error}"),
             Err(_) => return None,
@@ -201,8 +201,11 @@ mod tests {
         let device = TpuDevice::cpu(0);
         Tpu::<f32>::seed(&device, 7);
         // Larger weights than a model starts with, so that tokens differ.
-        let model = config().init(&device).map(&mut Spread);
-        Some(Writer { model, sampler, buckets: Buckets::doubling(4, config().sequence).unwrap(), device })
+        Some((config().init(&device).map(&mut Spread), device))
+    }
+
+    fn writer(model: &Gpt<Tpu<f32>>, sampler: Sampler, device: &TpuDevice) -> Writer<f32> {
+        Writer::new(model.clone(), &sampler, &config(), device).unwrap()
     }
 
     fn config() -> GptConfig {
@@ -238,7 +241,8 @@ mod tests {
     /// One test for all that counts, since tests of a binary share the device.
     #[test]
     fn decoding_with_a_cache_is_a_full_pass_and_compiles_nothing_after_the_warm_up() {
-        let Some(writer) = writer(greedy()) else { return };
+        let Some((model, device)) = model() else { return };
+        let writer = writer(&model, greedy(), &device);
         let prompts = vec![vec![5, 11, 2, 30, 9], vec![1, 8]];
         writer.warm_up(prompts.len()).unwrap();
         writer.device.freeze();
@@ -257,7 +261,7 @@ mod tests {
         for (prompt, written) in prompts.iter().zip(&written) {
             let mut sequence = prompt.clone();
             for token in &written[..8] {
-                let logits = writer.model.forward(rows(std::slice::from_ref(&sequence)));
+                let logits = model.forward(rows(std::slice::from_ref(&sequence)));
                 let last: Tensor<_, 2> = logits.narrow(1, sequence.len() - 1, 1).squeeze_dim(1);
                 let best = last.argmax(1).into_data().iter::<u32>().next().unwrap();
                 assert_eq!(best, *token, "after {sequence:?}");
@@ -268,11 +272,11 @@ mod tests {
 
     #[test]
     fn logits_of_the_cache_are_those_of_a_full_pass() {
-        let Some(writer) = writer(greedy()) else { return };
+        let Some((model, device)) = model() else { return };
         let texts = [vec![7, 7, 20, 36, 0, 1], vec![4, 9, 9, 1, 30, 2]];
-        let lengths = Tensor::from_data([3, 2], &writer.device);
-        let (first, mut cache) = writer.model.prefill(rows(&texts.clone().map(|text| text[..4].to_vec())), lengths);
-        let full = writer.model.forward(rows(&texts));
+        let lengths = Tensor::from_data([3, 2], &device);
+        let (first, mut cache) = model.prefill(rows(&texts.clone().map(|text| text[..4].to_vec())), lengths);
+        let full = model.forward(rows(&texts));
         let at =
             |row: usize, position: usize| numbers(full.clone().narrow(0, row, 1).narrow(1, position, 1).squeeze_dim(1));
         let close = |found: Vec<f32>, wanted: Vec<f32>| {
@@ -282,8 +286,8 @@ mod tests {
         close(numbers(first), [at(0, 2), at(1, 1)].concat());
         for step in 0..3 {
             let tokens = rows(&[vec![texts[0][3 + step]], vec![texts[1][2 + step]]]);
-            let positions = Tensor::from_data([3 + step as i32, 2 + step as i32], &writer.device);
-            let (logits, next) = writer.model.decode(cache, tokens, positions);
+            let positions = Tensor::from_data([3 + step as i32, 2 + step as i32], &device);
+            let (logits, next) = model.decode(cache, tokens, positions);
             cache = next;
             close(numbers(logits), [at(0, 3 + step), at(1, 2 + step)].concat());
         }
@@ -291,7 +295,8 @@ mod tests {
 
     #[test]
     fn prompts_that_leave_no_room_are_errors() {
-        let Some(writer) = writer(greedy()) else { return };
+        let Some((model, device)) = model() else { return };
+        let writer = writer(&model, greedy(), &device);
         assert_eq!(writer.room(&config(), &[vec![0; 15], vec![0]]).unwrap(), 1);
         let error = writer.room(&config(), &[vec![0], vec![0; 16]]).unwrap_err().to_string();
         assert!(error.contains("prompt 2 has 16 tokens") && error.contains("at most 15"), "{error}");

@@ -4,8 +4,7 @@
 use crate::generate::Writer;
 use crate::timing::median;
 use anyhow::{Context, Result, ensure};
-use burn::prelude::*;
-use burn_tpu::TpuDevice;
+use burn_tpu::TpuFloat;
 use burn_tpu_pjrt::{
     Buffer, Client, ClientOptions, CompileOptions, ExecuteOptions, LoadedExecutable, Plugin, PluginKind, Program,
     TensorSpec, discovery,
@@ -64,15 +63,17 @@ impl JaxDecoder {
 }
 
 /// Decodes in turns with JAX.
-pub fn compare<B>(writer: &Writer<B>, prompts: &[Vec<u32>], steps: usize, mut jax: JaxDecoder) -> Result<Comparison>
-where
-    B: Backend<Device = TpuDevice>,
-{
+pub fn compare<F: TpuFloat>(
+    writer: &Writer<F>,
+    prompts: &[Vec<u32>],
+    steps: usize,
+    mut jax: JaxDecoder,
+) -> Result<Comparison> {
     let mut state = writer.prefill(prompts)?;
     let (mut ours, mut theirs) = (Vec::new(), Vec::new());
     for _ in 0..steps {
         let begun = Instant::now();
-        state = writer.decode(state);
+        state = writer.decode(state)?;
         state.1.clone().try_into_data()?;
         ours.push(1e3 * begun.elapsed().as_secs_f64());
         let begun = Instant::now();
