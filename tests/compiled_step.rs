@@ -52,10 +52,9 @@ fn rate(step: usize) -> f64 {
     0.05 / (1.0 + step as f64)
 }
 
-fn compiled<F: TpuFloat>(
-    model: Model<A<F>>,
-    optimizer: DeviceAdamW,
-) -> CompiledStep<A<F>, Model<A<F>>, Tensor<Tpu<F>, 2>, Tensor<Tpu<F>, 1>> {
+type Training<F> = CompiledStep<A<F>, Model<A<F>>, Tensor<Tpu<F>, 2>, Tensor<Tpu<F>, 1>>;
+
+fn compiled<F: TpuFloat>(model: Model<A<F>>, optimizer: DeviceAdamW) -> Training<F> {
     compile_step(model, optimizer, |model: &Model<A<F>>, x| {
         let loss = model.loss(Tensor::from_inner(x));
         (loss.clone(), loss.inner())

@@ -19,7 +19,8 @@ struct Use {
     op: &'static str,
     /// Which operand the scalar is.
     operand: usize,
-    /// The op that computes the value; empty where the scalar is combined with other scalars only.
+    /// The op that computes the value. Where the scalar is combined with other scalars only, it is the op that reads the
+    /// result, so that the low and the high words of a random draw's state differ: both counters begin at zero.
     value: &'static str,
 }
 
@@ -66,16 +67,20 @@ impl Program {
 /// Returns the role of every slot that is combined with something.
 fn roles(graph: &Graph) -> BTreeMap<u32, Role> {
     let mut roles: BTreeMap<u32, Role> = BTreeMap::new();
+    let mut readers: Vec<&'static str> = vec![""; graph.len()];
+    for node in graph.nodes() {
+        node.operands.iter().for_each(|id| readers[id.index()] = node.op.mnemonic());
+    }
     // The slot that a node is a copy of: the slot itself, broadcast or converted.
     let mut copies: Vec<Option<u32>> = Vec::with_capacity(graph.len());
-    for node in graph.nodes() {
+    for (place, node) in graph.nodes().iter().enumerate() {
         let copy_of = |id: &NodeId| copies[id.index()];
         let copied = match (&node.op, &node.operands[..]) {
             (Op::Slot { index, .. }, _) => Some(*index),
             (Op::BroadcastInDim { .. } | Op::Convert { .. } | Op::Reshape { .. }, [only]) => copy_of(only),
             (op, operands) => {
                 let value = operands.iter().find(|id| copy_of(id).is_none());
-                let value = value.map_or("", |&id| graph.node(id).op.mnemonic());
+                let value = value.map_or(readers[place], |&id| graph.node(id).op.mnemonic());
                 for (operand, slot) in operands.iter().map(copy_of).enumerate() {
                     let Some(slot) = slot else { continue };
                     roles.entry(slot).or_default().push(Use { op: op.mnemonic(), operand, value });
@@ -117,6 +122,23 @@ mod tests {
         let shared = program.share(|index| if index == 1 { 0 } else { index }).unwrap();
         verify(&shared).unwrap();
         assert_eq!(shared.slots().map(|(_, index, _)| index).collect::<Vec<_>>(), [0, 2]);
+    }
+
+    /// `concatenate(s0, s1) + (concatenate(s2, s3) << 32)`, the state of a random draw.
+    #[test]
+    fn the_words_of_a_random_state_have_roles_of_their_own() {
+        let mut graph = Graph::new();
+        let words = [0, 1, 2, 3].map(|index| {
+            let slot = graph.add(Op::Slot { index, dtype: DType::U64 }, &[]).unwrap();
+            graph.reshape(slot, &[1]).unwrap()
+        });
+        let low = graph.concatenate(&words[..2], 0).unwrap();
+        let high = graph.concatenate(&words[2..], 0).unwrap();
+        let width = graph.splat(DType::U64, &[2], 32i64).unwrap();
+        let high = graph.binary(BinaryOp::ShiftLeft, high, width).unwrap();
+        let state = graph.binary(BinaryOp::Or, high, low).unwrap();
+        let program = Program::extract(&graph, &[state]).unwrap();
+        assert_eq!(program.twins(|_| Some(0)), []);
     }
 
     #[test]
