@@ -22,7 +22,7 @@ use serde::Serialize;
 #[derive(Clone, Debug, Serialize, clap::Args)]
 pub struct Settings {
     /// The largest learning rate
-    #[arg(long, default_value_t = 1e-3)]
+    #[arg(long, default_value_t = 1.5e-3)]
     pub rate: f64,
     /// The learning rate at the end, as a part of the largest
     #[arg(long, default_value_t = 0.1)]

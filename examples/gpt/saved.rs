@@ -132,7 +132,7 @@ mod tests {
     }
 
     fn load_error(config: &GptConfig, path: &Path) -> String {
-        format!("{:#}", load_weights(model(config), path).err().expect("the file is wrong"))
+        format!("{:#}", load_weights(model(config), path).expect_err("the file is wrong"))
     }
 
     #[test]

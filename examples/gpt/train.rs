@@ -32,7 +32,7 @@ pub struct Options {
     #[arg(long, default_value_t = 4)]
     pub layers: usize,
     /// Size of a token's vector
-    #[arg(long, default_value_t = 256)]
+    #[arg(long, default_value_t = 192)]
     pub width: usize,
     /// Attention heads, which divide the width
     #[arg(long, default_value_t = 4)]
@@ -41,7 +41,7 @@ pub struct Options {
     #[arg(long, default_value_t = 128)]
     pub sequence: usize,
     /// The number of distinct tokens
-    #[arg(long, default_value_t = 2048)]
+    #[arg(long, default_value_t = 8192)]
     pub vocab: usize,
     /// The share of activations that training drops; with less than one pass over the text it only costs
     #[arg(long, default_value_t = 0.0)]
@@ -53,7 +53,7 @@ pub struct Options {
     #[arg(long, default_value_t = 1000)]
     pub steps: usize,
     /// Sequences of a batch
-    #[arg(long, default_value_t = 8)]
+    #[arg(long, default_value_t = 6)]
     pub batch: usize,
     /// Batches of a step: their gradients are added
     #[arg(long, default_value_t = 1)]
