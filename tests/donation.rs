@@ -196,8 +196,8 @@ fn another_threads_read_donates_nothing_that_the_rest_needs() {
     assert_eq!(value(rest), 12.0);
 }
 
-/// XLA's CPU compiler gives larger products to XNNPACK, which packs a weight once for each address. A weight that is updated in
-/// place has the same address at every step.
+/// XLA's CPU compiler gives larger products to XNNPACK, which packs a weight once for each address. A weight that is
+/// updated in place has the same address at every step.
 #[test]
 fn a_weight_that_is_updated_in_place_is_read_anew_at_every_step() {
     let Some(device) = common::cpu() else { return };

@@ -22,8 +22,8 @@ const BATCH: usize = 16;
 /// The launches of each thread.
 const LAUNCHES: usize = 3_400;
 
-/// Returns one of eight CPU devices and meshes of all of them; `None` without the plugin. Burn keeps one default float type per
-/// device, so each type has devices of its own: `first` is the first chip of all of them.
+/// Returns one of eight CPU devices and meshes of all of them; `None` without the plugin. Burn keeps one default float type
+/// per device, so each type has devices of its own: `first` is the first chip of all of them.
 fn devices<const N: usize>(first: u16, meshes: [Mesh; N]) -> Option<(TpuDevice, [TpuDevice; N])> {
     common::has_cpu_plugin().then(|| {
         let options = || TpuOptions::development().cpu_devices(8).interpret_from(0);

@@ -190,8 +190,8 @@ pub enum TpuError {
         /// The broken rule; for a dim that does not divide, with the nearest size that does.
         rule: String,
     },
-    /// A collective operation of several devices that cannot be completed: one of them gave something else, or its thread has
-    /// ended or does not come.
+    /// A collective operation of several devices that cannot be completed: one of them gave something else, or its thread
+    /// has ended or does not come.
     #[error("devices that work together: {reason}")]
     Peer {
         /// The reason.

@@ -110,7 +110,8 @@ impl<T: Clone> Function<T> {
         current_function().is_some()
     }
 
-    /// Returns what the function records on these arguments. `structure` is a hash of everything about them but their tensors.
+    /// Returns what the function records on these arguments. `structure` is a hash of everything about them but their
+    /// tensors.
     /// `record` is the function: it takes an argument's tensors, and returns its result and the tensors in that, in an order
     /// that is always the same. It is called twice for a new signature, which is a structure with the types of its tensors,
     /// and once more at the second, fourth, eighth call and so on, to check that it still records the same.
@@ -275,8 +276,8 @@ impl<T: Clone> RecordedFunction<T> {
         program.compiled(&self.recording, runtime, &program.slots(runtime.next_draw())).map(drop)
     }
 
-    /// Runs the function on an argument's tensors, and returns its result's. A tensor that nothing else refers to is donated to
-    /// a result, as in a recorded step.
+    /// Runs the function on an argument's tensors, and returns its result's. A tensor that nothing else refers to is
+    /// donated to a result, as in a recorded step.
     ///
     /// # Errors
     /// Those of the arguments, of a compile, and of the start of the program.

@@ -235,8 +235,8 @@ impl DeviceRuntime {
         self.engine()?.upload(ty, bytes, sharding)
     }
 
-    /// Puts this process's rows of a batch on a mesh of several processes, and returns the type of the batch; `None` on any other
-    /// device.
+    /// Puts this process's rows of a batch on a mesh of several processes, and returns the type of the batch; `None` on any
+    /// other device.
     pub(crate) fn upload_rows(&self, ty: &TensorType, bytes: HostBytes) -> Result<Option<(TensorType, SharedBuffer)>> {
         let uploaded = self.engine()?.upload_rows(ty, bytes)?;
         if uploaded.is_some() {

@@ -37,7 +37,8 @@ impl Default for DeviceAdamW {
 }
 
 impl DeviceAdamW {
-    /// Returns the optimizer with the defaults of Burn's `AdamWConfig`: betas 0.9 and 0.999, epsilon 1e-5, weight decay 1e-4.
+    /// Returns the optimizer with the defaults of Burn's `AdamWConfig`: betas 0.9 and 0.999, epsilon 1e-5, weight decay
+    /// 1e-4.
     pub fn new() -> Self {
         Self::default()
     }

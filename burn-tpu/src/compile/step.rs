@@ -27,8 +27,8 @@ pub struct CompiledStep<B: AutodiffBackend, M, D, R> {
     device: TpuDevice,
 }
 
-/// Compiles a whole training step: forward, backward and update are recorded once for each set of shapes and dtypes, and from
-/// then on a step is one dispatch, with no recording.
+/// Compiles a whole training step: forward, backward and update are recorded once for each set of shapes and dtypes, and
+/// from then on a step is one dispatch, with no recording.
 ///
 /// `step` takes the model and a batch, and returns the loss, whose gradients update the parameters, and what
 /// [`CompiledStep::run`] returns: the loss, logits, whatever the loop reads. The batch and that result are anything that

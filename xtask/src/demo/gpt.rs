@@ -1,5 +1,5 @@
-//! `cargo xtask demo gpt`: trains a GPT on the Linux kernel's documentation, and lets it write. Fetches the text and a plugin,
-//! then runs the example `gpt` twice.
+//! `cargo xtask demo gpt`: trains a GPT on the Linux kernel's documentation, and lets it write. Fetches the text and a
+//! plugin, then runs the example `gpt` twice.
 
 use super::Args;
 use crate::stage::{cargo, succeed};
