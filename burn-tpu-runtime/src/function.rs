@@ -134,7 +134,7 @@ impl<T: Clone> Function<T> {
         materialise_together(&arguments.iter().collect::<SmallVec<[_; 16]>>(), CutReason::Call)?;
         let types = arguments.iter().map(|tensor| tensor.ty().clone()).collect();
         let buffers = || arguments.iter().map(|tensor| tensor.value().cloned().unwrap_or_else(no_value));
-        let arrivals = if runtime.is_mesh() { runtime.arrivals(&buffers().collect::<Vec<_>>()) } else { Vec::new() };
+        let arrivals = runtime.arrivals(arguments.iter().map(|tensor| tensor.value()?.as_ref().ok()));
         let signature = Signature { device, structure, types, arrivals };
         let again = |watched| {
             Counters::add(&runtime.counters().function_recordings, 1);

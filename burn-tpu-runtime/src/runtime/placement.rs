@@ -14,7 +14,7 @@ impl DeviceRuntime {
         let Some(axes) = self.engine().ok().and_then(|engine| engine.mesh()) else {
             return self.cache.recorded(form, &[], |program, _| program).map_err(bug);
         };
-        let arrivals = self.arrivals(buffers);
+        let arrivals = self.arrivals(buffers.iter().map(|buffer| buffer.as_ref().ok()));
         let place = |program: Program, parameters: &[u32]| {
             let arrivals: Vec<_> = parameters.iter().map(|&index| arrivals[index as usize].clone()).collect();
             self.place(program, axes, &arrivals)
@@ -22,21 +22,16 @@ impl DeviceRuntime {
         self.cache.recorded(form, &arrivals, place).map_err(bug)
     }
 
-    /// Returns whether the device is a mesh of several.
-    pub(crate) fn is_mesh(&self) -> bool {
-        self.engine().is_ok_and(|engine| engine.mesh().is_some())
-    }
-
     /// Returns where arguments are on a mesh; nothing on one device.
-    pub(crate) fn arrivals(&self, buffers: &[Input]) -> Vec<Arrival> {
+    pub(crate) fn arrivals<'b>(&self, buffers: impl Iterator<Item = Option<&'b SharedBuffer>>) -> Vec<Arrival> {
         let mesh = self.engine().ok().and_then(|engine| engine.mesh());
-        mesh.map_or_else(Vec::new, |_| buffers.iter().map(|buffer| arrival(buffer.as_ref().ok())).collect())
+        mesh.map_or_else(Vec::new, |_| buffers.map(arrival).collect())
     }
 
     /// Returns a program of this device for arguments that are, or are not yet, on the mesh; on one device, as it is.
     pub(super) fn placed(&self, program: &Arc<Program>, arguments: &[Option<&SharedBuffer>]) -> Result<Arc<Program>> {
         let Some(axes) = self.engine()?.mesh() else { return Ok(Arc::clone(program)) };
-        let arrivals: Vec<Arrival> = arguments.iter().map(|buffer| arrival(*buffer)).collect();
+        let arrivals = self.arrivals(arguments.iter().copied());
         Ok(self.cache.placed(program, arrivals, |arrivals| self.place(Program::clone(program), axes, arrivals)))
     }
 
