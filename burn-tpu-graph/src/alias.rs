@@ -130,6 +130,7 @@ fn updated_operands(node: &Node) -> &[NodeId] {
         | Op::ReduceWindow { .. }
         | Op::SelectAndScatter { .. }
         | Op::Sort { .. }
+        | Op::TopK { .. }
         | Op::ArgReduce { .. }
         | Op::Gather(_)
         | Op::RngBitGenerator { .. }

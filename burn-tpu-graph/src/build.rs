@@ -323,6 +323,12 @@ pub trait Builder {
         (0..operands.len()).map(|i| self.get_result(first, i)).collect()
     }
 
+    /// The `k` largest elements along the last dim, largest first, and their places there (`i32`).
+    fn top_k(&mut self, x: NodeId, k: usize) -> Result<(NodeId, NodeId)> {
+        let values = self.add(Op::TopK { k }, &[x])?;
+        Ok((values, self.get_result(values, 1)?))
+    }
+
     /// A gather, in StableHLO's terms.
     fn gather(&mut self, x: NodeId, indices: NodeId, attrs: GatherAttrs) -> Result<NodeId> {
         self.add(Op::Gather(Box::new(attrs)), &[x, indices])

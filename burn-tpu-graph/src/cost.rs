@@ -183,6 +183,7 @@ fn node_cost(graph: &Graph, node: &Node) -> Cost {
         | Op::DynamicSlice { .. }
         | Op::DynamicUpdateSlice
         | Op::Sort { .. }
+        | Op::TopK { .. }
         | Op::Gather(_)
         | Op::RngBitGenerator { .. }
         | Op::Complex

@@ -428,6 +428,12 @@ pub enum Op {
         /// Whether the largest element comes first.
         descending: bool,
     },
+    /// The `k` largest elements along the last dim, largest first, and their places there (`i32`). Of equal elements the
+    /// one at the lowest place comes first. Floats are ordered as by `Sort`; zeros come out as +0.
+    TopK {
+        /// The number of elements.
+        k: usize,
+    },
     /// Operands: value, start indices (integers).
     Gather(Box<GatherAttrs>),
     /// Operands: value, indices (integers), updates.
@@ -507,6 +513,7 @@ impl Op {
             Op::ReduceWindow { .. } => "stablehlo.reduce_window",
             Op::SelectAndScatter { .. } => "stablehlo.select_and_scatter",
             Op::Sort { .. } => "stablehlo.sort",
+            Op::TopK { .. } => "chlo.top_k",
             Op::Gather(_) => "stablehlo.gather",
             Op::Scatter(_) => "stablehlo.scatter",
             Op::RngBitGenerator { .. } => "stablehlo.rng_bit_generator",
@@ -536,6 +543,7 @@ impl Op {
             | Op::Slice(_)
             | Op::Reduce { .. }
             | Op::ReduceWindow { .. }
+            | Op::TopK { .. }
             | Op::RngBitGenerator { .. }
             | Op::Fft { .. }
             | Op::Real

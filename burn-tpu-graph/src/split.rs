@@ -165,6 +165,7 @@ fn is_simple(op: &Op) -> bool {
         | Op::ReduceWindow { .. }
         | Op::SelectAndScatter { .. }
         | Op::Sort { .. }
+        | Op::TopK { .. }
         | Op::Gather(_)
         | Op::Scatter(_)
         | Op::RngBitGenerator { .. }

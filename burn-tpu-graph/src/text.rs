@@ -114,6 +114,7 @@ fn attributes(op: &Op) -> Attributes {
         }
         Op::SelectAndScatter { window: attrs } => window(attrs),
         Op::Sort { dim, descending } => vec![attr("dim", dim), attr("descending", descending)],
+        Op::TopK { k } => vec![attr("k", k)],
         Op::Gather(attrs) => gather(attrs),
         Op::Scatter(attrs) => scatter(attrs),
         Op::Fft { kind, length } => vec![attr("kind", kind), attr("length", length)],

@@ -54,6 +54,7 @@ const CASES: &[&str] = &[
     "reduce_window/Max/f32",
     "select_and_scatter/f32",
     "sort/descending/f32",
+    "top_k/f32",
     "sort/ascending/i32",
     "dynamic/f32",
     "gather/f32",

@@ -40,9 +40,10 @@ impl Sampler {
         if count == vocab && self.top_p == 1.0 {
             return draw(logits / self.temperature);
         }
-        let (logits, tokens) = logits.sort_descending_with_indices(1);
-        let logits = self.keep_top_p(logits.narrow(1, 0, count) / self.temperature);
-        tokens.narrow(1, 0, count).gather(1, draw(logits))
+        let tokens =
+            if count == vocab { logits.clone().argsort_descending(1) } else { logits.clone().argtopk(count, 1) };
+        let logits = self.keep_top_p(logits.gather(1, tokens.clone()) / self.temperature);
+        tokens.gather(1, draw(logits))
     }
 
     /// Excludes what follows the likeliest tokens that have the probability `top_p` together. The logits descend.

@@ -51,6 +51,13 @@ pub(super) fn add(cases: &mut Cases) -> Result<()> {
             cases.add(format!("sort/{order}/{dtype}"), |r| sort(r, dtype, descending))?;
         }
     }
+    for dtype in dtypes(DTypeClass::Numeric) {
+        cases.add(format!("top_k/{dtype}"), |r| {
+            let (x, none) = (r.parameter(dtype, &[3, 7])?, r.parameter(dtype, &[2, 0])?);
+            let ((values, places), (nothing, _)) = (r.graph.top_k(x, 4)?, r.graph.top_k(none, 0)?);
+            Ok(vec![values, places, nothing])
+        })?;
+    }
     Ok(())
 }
 

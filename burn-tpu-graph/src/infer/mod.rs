@@ -27,6 +27,7 @@ pub(crate) fn infer(
 ) -> Result<(TensorType, Vec<TensorType>)> {
     let outcome = match op {
         Op::Sort { dim, .. } => window::sort(types, *dim).map(|more| (types[0].clone(), more)),
+        Op::TopK { k } => window::top_k(types[0], *k).map(|(values, places)| (values, vec![places])),
         Op::ArgReduce { dim, .. } => window::arg_reduce(types, *dim).map(|(value, index)| (value, vec![index])),
         Op::RngBitGenerator { ty } => rng(types, ty).map(|state| (state, vec![ty.clone()])),
         Op::For { trips, body } => control::for_loop(types, *trips, body),
@@ -77,9 +78,12 @@ fn single_result(op: &Op, types: &[&TensorType]) -> Rule {
         Op::Real | Op::Imag => elementwise::complex_part(types[0]),
         Op::OptimizationBarrier => Ok(types[0].clone()),
         Op::ShardingConstraint(sharding) => sharding_constraint(types[0], sharding),
-        Op::Sort { .. } | Op::ArgReduce { .. } | Op::RngBitGenerator { .. } | Op::For { .. } | Op::GetResult { .. } => {
-            Err("has several results".into())
-        }
+        Op::Sort { .. }
+        | Op::TopK { .. }
+        | Op::ArgReduce { .. }
+        | Op::RngBitGenerator { .. }
+        | Op::For { .. }
+        | Op::GetResult { .. } => Err("has several results".into()),
     }
 }
 

@@ -83,3 +83,18 @@ pub(super) fn sort(types: &[&TensorType], dim: usize) -> Rule<Vec<TensorType>> {
     }
     Ok(types[1..].iter().map(|&ty| ty.clone()).collect())
 }
+
+/// Returns the types of the values and of their places.
+pub(super) fn top_k(x: &TensorType, k: usize) -> Rule<(TensorType, TensorType)> {
+    if matches!(x.dtype, DType::Bool | DType::C64) {
+        return Err(format!("takes numbers that have an order, not {}", x.dtype));
+    }
+    let Some(&size) = x.dims.last() else { return Err("a scalar has no dim to search".into()) };
+    if k > size || i32::try_from(size).is_err() {
+        return Err(format!("there are {size} elements along the last dim: not {k}, or more than places of i32"));
+    }
+    let mut dims = x.dims.clone();
+    dims.pop();
+    dims.push(k);
+    Ok((TensorType::new(x.dtype, &dims), TensorType::new(DType::I32, &dims)))
+}

@@ -17,7 +17,11 @@ pub(super) fn constant(block: &mut Block, literal: &Literal) -> Statement {
 
 /// Writes a rank-0 constant of the given bits, for initial values.
 pub(super) fn scalar(block: &mut Block, dtype: DType, bits: u64) -> Value {
-    let ty = TensorType::scalar(dtype);
+    splat(block, TensorType::scalar(dtype), bits)
+}
+
+/// Writes a constant whose elements all have the given bits.
+pub(super) fn splat(block: &mut Block, ty: TensorType, bits: u64) -> Value {
     block.push(&statement(&ty, &LiteralData::Splat(bits)), ty)
 }
 

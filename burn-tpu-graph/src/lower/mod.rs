@@ -271,6 +271,7 @@ impl<'p> Lowering<'p> {
             Op::ReduceWindow { combine, window } => Ok(region::reduce_window(block, operands, *combine, window)),
             Op::SelectAndScatter { window } => Ok(region::select_and_scatter(block, operands, window)),
             Op::Sort { dim, descending } => Ok(region::sort(operands, *dim, *descending)),
+            Op::TopK { k } => Ok(region::top_k(block, operands, *k)),
             Op::ShardingConstraint(sharding) => Ok(sharding::constraint(operands, sharding, self.mesh)),
             // Handled above.
             Op::Parameter { .. } | Op::For { .. } | Op::GetResult { .. } => plain(operands),

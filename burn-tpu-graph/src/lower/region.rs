@@ -1,6 +1,6 @@
 //! Lowering of ops with a body: reductions, windows, sorts, and the updates of a scatter.
 
-use super::constant::scalar;
+use super::constant::{scalar, splat};
 use super::printer::{Block, Statement, Value, array, edges};
 use crate::literal::extremes;
 use crate::op::{Combine, Direction, ScatterMode, WindowAttrs};
@@ -186,7 +186,7 @@ fn sort_body(operands: &[Value], before: Direction) -> Block {
     let mut body = Body { block };
     let [lhs, rhs, ..] = arguments.as_slice() else { return body.finish(&arguments) };
     let first = if lhs.ty.dtype.is_float() {
-        let keys = [canonical(&mut body, lhs), canonical(&mut body, rhs)];
+        let keys = [canonical(&mut body.block, lhs), canonical(&mut body.block, rhs)];
         let statement = compare_by("TOTALORDER", before, keys);
         body.block.push(&statement, TensorType::scalar(DType::Bool))
     } else {
@@ -195,12 +195,21 @@ fn sort_body(operands: &[Value], before: Direction) -> Block {
     body.finish(&[first])
 }
 
-fn canonical(body: &mut Body, key: &Value) -> Value {
-    let dtype = key.ty.dtype;
-    let zero = scalar(&mut body.block, dtype, 0);
-    let nan = scalar(&mut body.block, dtype, Number::Float(f64::NAN).bits(dtype));
-    let is_zero = body.compare(Direction::Eq, key, &zero);
-    let is_nan = body.compare(Direction::Ne, key, key);
-    let unsigned = body.op("stablehlo.select", &[&is_zero, &zero, key], dtype);
-    body.op("stablehlo.select", &[&is_nan, &nan, &unsigned], dtype)
+/// Writes floats of which all zeros and all NaNs are equal.
+fn canonical(block: &mut Block, key: &Value) -> Value {
+    let ty = &key.ty;
+    let zero = splat(block, ty.clone(), 0);
+    let nan = splat(block, ty.clone(), Number::Float(f64::NAN).bits(ty.dtype));
+    let truth = ty.with_dtype(DType::Bool);
+    let is_zero = block.push(&compare(Direction::Eq, [key.clone(), zero.clone()]), truth.clone());
+    let is_nan = block.push(&compare(Direction::Ne, [key.clone(), key.clone()]), truth);
+    let unsigned = block.push(&Statement::new("stablehlo.select", [is_zero, zero, key.clone()]), ty.clone());
+    block.push(&Statement::new("stablehlo.select", [is_nan, nan, unsigned]), ty.clone())
+}
+
+/// Compares floats in IEEE total order as `sort` does, which makes zeros and NaNs equal before.
+pub(super) fn top_k(block: &mut Block, operands: Vec<Value>, k: usize) -> Statement {
+    let keys = operands.into_iter().map(|x| if x.ty.dtype.is_float() { canonical(block, &x) } else { x });
+    let keys: Vec<Value> = keys.collect();
+    Statement::new("chlo.top_k", keys).attr("k", format!("{k} : i64"))
 }

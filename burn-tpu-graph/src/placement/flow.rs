@@ -130,6 +130,7 @@ fn same_elements(node: &Node) -> &[NodeId] {
         | Op::ReduceWindow { .. }
         | Op::SelectAndScatter { .. }
         | Op::Sort { .. }
+        | Op::TopK { .. }
         | Op::Gather(_)
         | Op::RngBitGenerator { .. }
         | Op::Fft { .. }
@@ -185,7 +186,7 @@ fn keeps_first_dim(node: &Node, position: usize, operand: &TensorType) -> bool {
             _ => attrs.index_vector_dim != 0 && !attrs.offset_dims.contains(&0),
         },
         Op::Scatter(attrs) => position == 0 && !attrs.scatter_dims_to_operand_dims.contains(&0),
-        Op::Fft { .. } => operand.rank() > 1,
+        Op::Fft { .. } | Op::TopK { .. } => operand.rank() > 1,
         Op::For { .. }
         | Op::Parameter { .. }
         | Op::Slot { .. }

@@ -61,6 +61,7 @@ fn changed(op: &Op) -> Vec<Op> {
         Op::Sort { dim, descending } => {
             vec![Op::Sort { dim: dim + 1, descending: *descending }, Op::Sort { dim: *dim, descending: !descending }]
         }
+        Op::TopK { k } => vec![Op::TopK { k: k - 1 }],
         Op::Gather(attrs) => changed_gather(attrs).into_iter().map(|a| Op::Gather(Box::new(a))).collect(),
         Op::Scatter(attrs) => changed_scatter(attrs).into_iter().map(|a| Op::Scatter(Box::new(a))).collect(),
         Op::RngBitGenerator { ty } => {

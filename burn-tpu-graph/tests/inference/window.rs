@@ -93,6 +93,16 @@ fn sorts_keep_every_operand() {
 }
 
 #[test]
+fn top_k_shrinks_the_last_dim() {
+    let top = |k| Op::TopK { k };
+    accepts(top(2), "bf16[4,3]", "bf16[4,2] i32[4,2]");
+    accepts(top(0), "i32[0]", "i32[0] i32[0]");
+    refuses(top(4), "f32[4,3]", "3 elements along the last dim: not 4");
+    refuses(top(1), "f32[]", "no dim to search");
+    refuses(top(1), "i1[2]", "that have an order");
+}
+
+#[test]
 fn get_result_needs_an_existing_result() {
     let take = |index| Op::GetResult { index };
     accepts(take(0), "f32[2]", "f32[2]");

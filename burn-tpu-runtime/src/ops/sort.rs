@@ -7,7 +7,7 @@ use super::reduce::places;
 use super::{broken_rule, expect_dim};
 use crate::Tensor;
 use crate::trace::{Recorder, record, record_many};
-use burn_tpu_graph::{Builder, DType, NodeId, Result};
+use burn_tpu_graph::{Builder, DType, Dims, NodeId, Result};
 
 /// Returns the elements sorted along `dim`.
 pub fn sort(x: Tensor, dim: usize, descending: bool) -> Tensor {
@@ -28,30 +28,37 @@ pub fn argsort(x: Tensor, dim: usize, descending: bool, index: DType) -> Tensor 
 
 /// Returns the `k` largest elements along `dim`, largest first.
 pub fn topk(x: Tensor, dim: usize, k: usize) -> Tensor {
-    record("topk", [&x], |r, [x]| {
-        expect_as_many(r, x, dim, k)?;
-        let values = ordered(r, x, dim, true)?;
-        r.slice_dim(values, dim, 0, k)
-    })
+    record("topk", [&x], |r, [x]| largest(r, x, dim, k).map(|[values, _]| values))
 }
 
 /// Returns the indices of the `k` largest elements along `dim`, largest first. Of equal elements the lowest index comes
 /// first.
 pub fn argtopk(x: Tensor, dim: usize, k: usize, index: DType) -> Tensor {
     record("argtopk", [&x], |r, [x]| {
-        expect_as_many(r, x, dim, k)?;
-        let [_, places] = ordered_places(r, x, dim, true, index)?;
-        r.slice_dim(places, dim, 0, k)
+        let [_, places] = largest(r, x, dim, k)?;
+        r.convert(places, index)
     })
 }
 
-fn expect_as_many(r: &Recorder, x: NodeId, dim: usize, k: usize) -> Result<()> {
-    expect_dim(r, "sort", x, dim)?;
+/// Returns the `k` largest elements along `dim` and their places.
+fn largest(r: &mut Recorder, x: NodeId, dim: usize, k: usize) -> Result<[NodeId; 2]> {
+    expect_dim(r, "topk", x, dim)?;
     let size = r.dims(x)[dim];
-    if k <= size {
-        return Ok(());
+    if k > size {
+        return Err(broken_rule(r, "topk", &[x], format!("the {k} largest of dim {dim} of size {size}")));
     }
-    Err(broken_rule(r, "sort", &[x], format!("the {k} largest of dim {dim} of size {size}")))
+    // All of them are a sort.
+    if k == size || r.ty(x).dtype == DType::Bool || i32::try_from(size).is_err() {
+        let places = places(r, x, dim)?;
+        let sorted = r.sort(&[x, places], dim, true)?;
+        return Ok([r.slice_dim(sorted[0], dim, 0, k)?, r.slice_dim(sorted[1], dim, 0, k)?]);
+    }
+    // The op searches the last dim.
+    let mut order: Dims = (0..r.dims(x).len()).collect();
+    order.swap(dim, r.dims(x).len() - 1);
+    let x = r.transpose(x, &order)?;
+    let (values, places) = r.top_k(x, k)?;
+    Ok([r.transpose(values, &order)?, r.transpose(places, &order)?])
 }
 
 fn ordered(r: &mut Recorder, x: NodeId, dim: usize, descending: bool) -> Result<NodeId> {

@@ -6,8 +6,8 @@
 //!    optimizer's state, an offset becomes a scalar. The [`EVERY_STEP`]th in a row says once that every step compiles.
 //! 2. A loop is warm when a program ran again since the last compile. Each compile of a warm loop is a warning, with the
 //!    number of compiles so far; after [`MOST_WARNINGS`] of them only those whose number is a power of two.
-//! 3. A dim that grows in recordings that are otherwise equal is a warning at its [`GROWING_SIZES`]rd size, and a dim with
-//!    other sizes at its [`MANY_SIZES`]th, once for each op and dim.
+//! 3. A dim that grows in recordings that are otherwise equal is a warning at its [`GROWING_SIZES`]rd size, unless each size
+//!    is at least twice the one before, and a dim with other sizes at its [`MANY_SIZES`]th, once for each op and dim.
 
 use super::divergence::{Followed, MOST_FOLLOWED};
 use super::uploads::UploadSites;
@@ -70,8 +70,17 @@ struct Runs {
 #[derive(Default)]
 struct Sizes {
     seen: Vec<usize>,
+    /// How often a size was larger than the one before, but less than twice as large.
+    grown: usize,
     /// Whether one was not larger than the one before, or came with other differences.
     varies: bool,
+}
+
+/// What the sizes of a dim are, if it is time to say so.
+#[derive(Debug, PartialEq, Eq)]
+enum Sequence {
+    Growing,
+    Varying,
 }
 
 /// What is said about a compile.
@@ -117,17 +126,25 @@ impl Runs {
 }
 
 impl Sizes {
-    /// Adds a size that came after another one. Returns the number of sizes, and whether they only grew.
-    fn add(&mut self, [old, new]: [usize; 2], alone: bool) -> (usize, bool) {
+    /// Adds a size that came after another one. Returns what is to be said, once.
+    fn add(&mut self, [old, new]: [usize; 2], alone: bool) -> Option<Sequence> {
         if self.seen.len() > MANY_SIZES {
-            return (self.seen.len(), false);
+            return None;
         }
+        let last = *self.seen.last().unwrap_or(&old);
         if self.seen.is_empty() {
             self.seen.push(old);
         }
-        self.varies |= !alone || self.seen.last().is_some_and(|&last| new <= last);
+        self.varies |= !alone || new <= last;
+        // Sizes that double, as those of buckets, stay few.
+        let grows = !self.varies && new < 2 * last;
+        self.grown += usize::from(grows);
         self.seen.push(new);
-        (self.seen.len(), !self.varies)
+        match () {
+            () if grows && self.grown + 1 == GROWING_SIZES => Some(Sequence::Growing),
+            () if self.varies && self.seen.len() == MANY_SIZES => Some(Sequence::Varying),
+            () => None,
+        }
     }
 }
 
@@ -196,25 +213,23 @@ impl RecompileLog {
         };
         let mut sizes = self.sizes.lock();
         let sizes = sizes.entry((op, *dim)).or_default();
-        let (count, grows) = sizes.add(*both, recompile.only_dims);
+        let sequence = sizes.add(*both, recompile.only_dims);
         let seen = sizes.seen.iter().map(usize::to_string).collect::<Vec<_>>().join(", ");
         let location = recompile.location.as_deref().unwrap_or("no line");
-        let is_growing = grows && count == GROWING_SIZES;
-        if is_growing {
-            tracing::warn!(
+        match sequence {
+            Some(Sequence::Growing) => tracing::warn!(
                 "dim {dim} of what {op} takes grows ({location}): sizes {seen}, each a program of its own\n  fix: give it \
                  few sizes. Pad it on the host with burn_tpu::Buckets, `let (tokens, mask) = Buckets::doubling(32, \
                  512)?.pad(tokens, {dim}, 0)?;`, or write each step into a buffer of one size, `cache = \
                  cache.slice_assign([.., position..position + 1, ..], step);`, and mask what is not written yet"
-            );
+            ),
+            Some(Sequence::Varying) => tracing::warn!(
+                "dim {dim} of what {op} takes had {MANY_SIZES} sizes ({location}): {seen}, each a program of its own: pad it \
+                 to a few sizes with burn_tpu::Buckets"
+            ),
+            None => {}
         }
-        if !grows && count == MANY_SIZES {
-            tracing::warn!(
-                "dim {dim} of what {op} takes had {count} sizes ({location}): {seen}, each a program of its own: pad it to \
-                 a few sizes with burn_tpu::Buckets"
-            );
-        }
-        is_growing
+        sequence == Some(Sequence::Growing)
     }
 }
 
@@ -272,10 +287,16 @@ mod tests {
 
     #[test]
     fn a_dim_grows_while_each_size_is_larger_and_nothing_else_differs() {
-        let mut sizes = Sizes::default();
-        assert_eq!(sizes.add([4, 5], true), (2, true));
-        assert_eq!(sizes.add([5, 6], true), (3, true));
-        assert_eq!(sizes.add([6, 3], true), (4, false));
-        assert_eq!(Sizes::default().add([4, 5], false), (2, false));
+        let said = |steps: &[[usize; 2]]| {
+            let mut sizes = Sizes::default();
+            steps.iter().map(|step| sizes.add(*step, true)).collect::<Vec<_>>()
+        };
+        assert_eq!(said(&[[4, 5], [5, 6], [6, 7]]), [None, Some(Sequence::Growing), None]);
+        assert_eq!(said(&[[1, 2], [2, 3], [3, 4]]), [None, None, Some(Sequence::Growing)]);
+        assert_eq!(said(&[[16, 32], [32, 64], [64, 128], [128, 256], [256, 512]]), [const { None }; 5], "buckets");
+        assert_eq!(said(&[[4, 5], [5, 3], [3, 7], [7, 8]]), [None, None, None, Some(Sequence::Varying)]);
+        let mut with_others = Sizes::default();
+        assert_eq!(with_others.add([4, 5], false), None);
+        assert_eq!(with_others.add([5, 6], true), None, "something else differed");
     }
 }

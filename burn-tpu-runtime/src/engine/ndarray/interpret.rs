@@ -170,6 +170,10 @@ fn compute(node: &Node, mut operands: Operands) -> Result<Results> {
             window::select_and_scatter(&x, &source, window)?
         }
         Op::Sort { dim, descending } => return Ok(sort::sort(&operands, *dim, *descending)?.into()),
+        Op::TopK { k } => {
+            let x = one(widened(operands)?)?;
+            return Ok(sort::top_k(&x, *k)?.into_iter().collect());
+        }
         Op::Gather(attrs) => {
             let [x, indices] = two(operands)?;
             index::gather(&x, &indices, attrs, dims)?

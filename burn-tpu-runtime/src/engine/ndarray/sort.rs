@@ -1,9 +1,9 @@
 //! Sorting along a dim: all operands by the first, stably.
 
-use super::buffer::{Element, dispatch};
+use super::buffer::{Element, dispatch, dispatch_numeric};
 use super::error::Result;
 use super::movement::transpose;
-use super::numeric::Order;
+use super::numeric::{Number, Order};
 use super::tensor::HostTensor;
 use super::walk::{Strides, row_major};
 use burn_tpu_graph::{DType, Dims};
@@ -67,6 +67,35 @@ fn reordered<T: Element>(x: &HostTensor, places: &[usize], order: &[usize]) -> R
     Ok(HostTensor::strided(&dims, strides, std::sync::Arc::new(sorted)))
 }
 
+/// Returns the `k` largest elements along the last dim, largest first, and their places. The caller has widened 16-bit
+/// floats.
+pub(super) fn top_k(x: &HostTensor, k: usize) -> Result<[HostTensor; 2]> {
+    dispatch_numeric!(x.dtype(), T => largest::<T>(x, k))
+}
+
+fn largest<T: Number + Order>(x: &HostTensor, k: usize) -> Result<[HostTensor; 2]> {
+    let elements = x.elements::<T>()?;
+    let mut dims = x.dims().clone();
+    let line = dims.pop().unwrap_or(1);
+    dims.push(k);
+    let (mut values, mut found) = (Vec::new(), Vec::new());
+    let mut places: Vec<i32> = Vec::new();
+    for line in elements.chunks(line.max(1)) {
+        // Ordered by place too, so that it is the order of a stable sort.
+        let order = |a: &i32, b: &i32| line[*b as usize].order(&line[*a as usize]).then(a.cmp(b));
+        places.clear();
+        places.extend(0..line.len() as i32);
+        if k < places.len() {
+            places.select_nth_unstable_by(k, order);
+        }
+        places[..k].sort_unstable_by(order);
+        found.extend_from_slice(&places[..k]);
+        let canonical = |x: T| if x == T::ZERO { T::ZERO } else { x };
+        values.extend(places[..k].iter().map(|&place| canonical(line[place as usize])));
+    }
+    Ok([HostTensor::new(&dims, values), HostTensor::new(&dims, found)])
+}
+
 #[cfg(test)]
 mod tests {
     use super::super::testing::{Trial, values};
@@ -107,6 +136,24 @@ mod tests {
     fn unsigned_keys_and_bools_use_their_own_order() {
         assert_eq!(sorted(&[2], &[u64::MAX, 1], 0, false).0, [1, u64::MAX]);
         assert_eq!(sorted(&[3], &[true, false, true], 0, false).1, [1, 0, 2]);
+    }
+
+    #[test]
+    fn top_k_is_the_beginning_of_a_descending_sort() {
+        let largest = |x: &[f32], k| {
+            let mut t = Trial::default();
+            let x = t.input(&[2, x.len() / 2], x);
+            let (of, at) = t.graph.top_k(x, k).unwrap();
+            let found = t.run(&[of, at]);
+            (values::<f32>(&found[0]), values::<i32>(&found[1]))
+        };
+        let (of, at) = largest(&[1.0, 3.0, 3.0, -2.0, -0.0, 0.0, -1.0, 0.0], 3);
+        assert_eq!((&of[..3], &at[..3]), (&[3.0, 3.0, 1.0][..], &[1, 2, 0][..]));
+        assert_eq!((of[3..].iter().map(|x| x.to_bits()).collect::<Vec<_>>(), &at[3..]), (vec![0; 3], &[0, 1, 3][..]));
+        let (of, at) = largest(&[1.0, f32::NAN, f32::INFINITY, f32::NEG_INFINITY], 2);
+        assert!(of[0].is_nan() && of[1] == 1.0 && of[2..] == [f32::INFINITY, f32::NEG_INFINITY], "{of:?}");
+        assert_eq!(at, [1, 0, 0, 1]);
+        assert_eq!(largest(&[1.0, 2.0], 0), (vec![], vec![]));
     }
 
     #[test]
