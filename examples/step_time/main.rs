@@ -11,7 +11,7 @@ use burn::prelude::Backend;
 use burn::tensor::backend::AutodiffBackend;
 use burn_flex::Flex;
 use burn_ndarray::NdArray;
-use burn_tpu::{DeviceAdamW, Mesh, Platform, Tpu, TpuDevice};
+use burn_tpu::{DeviceAdamW, Mesh, Platform, Tpu, TpuDevice, TpuOptions};
 use burn_tpu_workspace::models::{Cnn, Gpt, GptConfig, Images, Mlp, Supervised, Tokens, adam, adamw};
 use clap::{Parser, ValueEnum};
 use half::bf16;
@@ -59,6 +59,9 @@ struct Args {
     /// Record the step once, as a compiled function, and not each time
     #[arg(long)]
     compiled: bool,
+    /// An option of XLA's compiler for our programs, as `xla_cpu_multi_thread_eigen=false`; may be given several times
+    #[arg(long, value_name = "NAME=VALUE", value_parser = flag)]
+    flag: Vec<(String, String)>,
     /// Alternate with JAX's programs in this folder, on the CPU plugin
     #[arg(long, value_name = "DIR")]
     against: Option<PathBuf>,
@@ -124,6 +127,12 @@ fn run(args: &Args, begun: Instant) -> Result<()> {
     args.report.as_ref().map_or(Ok(()), |path| report.write(path))
 }
 
+/// Reads an option of the compiler from the command line.
+fn flag(text: &str) -> Result<(String, String)> {
+    let (name, value) = text.split_once('=').context("an option is NAME=VALUE")?;
+    Ok((name.to_owned(), value.to_owned()))
+}
+
 /// Starts the requested device and returns it.
 fn tpu(args: &Args) -> Result<TpuDevice> {
     let device = match (args.platform, args.mesh.clone()) {
@@ -132,6 +141,11 @@ fn tpu(args: &Args) -> Result<TpuDevice> {
         (Some(platform), None) => TpuDevice::new(platform, 0),
         (None, None) => TpuDevice::default(),
     };
+    if !args.flag.is_empty() {
+        let options = TpuOptions::default();
+        let with = |options: TpuOptions, (name, value): &(String, String)| options.compiler_flag(name, value);
+        args.flag.iter().fold(options, with).install(&device)?;
+    }
     Tpu::<f32>::sync(&device).with_context(|| format!("the device {device} cannot be used"))?;
     Ok(device)
 }

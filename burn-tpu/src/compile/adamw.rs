@@ -94,6 +94,11 @@ impl DeviceAdamW {
         }
     }
 
+    /// Returns the number of tensors in the state of a parameter.
+    pub(super) fn state_of<F: TpuFloat, I: TpuInt, const D: usize>(&self, parameter: &Tensor<Tpu<F, I>, D>) -> usize {
+        if is_narrow(parameter) { 3 } else { 2 }
+    }
+
     /// Returns the numbers that all parameters of a step share, from the betas' powers and the rate, `[1]` each, in f32; the
     /// new powers are added to `state`.
     pub(super) fn begin<F: TpuFloat, I: TpuInt>(
@@ -121,7 +126,7 @@ impl DeviceAdamW {
     ) -> Tensor<Tpu<F, I>, D> {
         let (dtype, narrow) = (parameter.dtype(), is_narrow(&parameter));
         let Some(gradient) = gradient else {
-            next.0.extend(state.take(if narrow { 3 } else { 2 }));
+            next.0.extend(state.take(self.state_of(&parameter)));
             return parameter;
         };
         let Some((first, second)) = state.next().zip(state.next()) else { return parameter };

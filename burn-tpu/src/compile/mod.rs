@@ -5,6 +5,7 @@
 
 mod adamw;
 pub(crate) mod leaves;
+mod packs;
 mod step;
 mod tensors;
 

@@ -4,19 +4,23 @@
 //! how that function is recorded and run.
 
 use super::adamw::{DeviceAdamW, Numbers};
+use super::packs::{Layout, Pack, Place};
 use super::tensors::{TensorList, tensor};
 use super::{Compiled, compile};
 use crate::backend::{TpuFloat, TpuInt};
-use crate::{Result, Tpu, TpuDevice};
+use crate::{Result, Tpu, TpuDevice, TpuTensor};
 use burn_core::module::{AutodiffModule, Module, ModuleMapper, ModuleVisitor, Param};
 use burn_core::tensor::backend::{AutodiffBackend, Backend};
 use burn_core::tensor::{DType, FloatDType, Tensor, TensorData};
 use burn_optim::{GradientsParams, LearningRate};
+use burn_tpu_runtime::Platform;
+use std::sync::Arc;
 
 /// The state of a step, its rate `[1]` and its batch.
 type Argument<B, D> = (State, Tensor<B, 1>, D);
 
-/// The parameters of the model, then the optimizer's state: the powers of its betas, and what it keeps of each parameter.
+/// The parameters of the model, as its layout says, then the optimizer's state: the powers of its betas, and what it keeps of
+/// each tensor of parameters.
 type State = (TensorList, TensorList);
 
 /// A training step that is recorded once. See [`compile_step`].
@@ -24,6 +28,7 @@ pub struct CompiledStep<B: AutodiffBackend, M, D, R> {
     step: Compiled<Argument<B::InnerBackend, D>, (State, R)>,
     model: M,
     state: State,
+    layout: Arc<Layout>,
     device: TpuDevice,
 }
 
@@ -73,15 +78,19 @@ where
 {
     let device = model.devices().first().copied().unwrap_or_default();
     let model = apart(&model);
-    let mut first = First::new(&optimizer);
+    // On a mesh, each parameter keeps its own sharding.
+    let mut first = First::new(&optimizer, device.platform() != Platform::Mesh);
     let one = || Tensor::<Tpu<F, I>, 1>::ones([1], (&device, DType::F32));
     first.state.push(one());
     first.state.push(one());
     model.visit(&mut first);
-    let First { parameters, state, trained, .. } = first;
-    let template = model.clone();
+    let (layout, state) = first.finish::<F, I>();
+    let (template, layout) = (model.clone(), Arc::new(layout));
+    let places = Arc::clone(&layout);
     let function = move |((parameters, state), rate, batch): Argument<Tpu<F, I>, D>| {
-        let model = apart(&template).map(&mut SetParameters(parameters.0.into_iter()));
+        let packs = places.packs_of(&parameters).to_vec();
+        let model = apart(&template).map(&mut SetParameters(places.unpack::<F, I>(&parameters).into_iter()));
+        drop(parameters);
         let (loss, result) = step(&model, batch);
         let gradients = GradientsParams::from_grads(loss.backward(), &model);
         let mut state = state.0.into_iter();
@@ -93,13 +102,17 @@ where
             model.visit(&mut squares);
             squares.sum.into_iter().for_each(|sum| numbers.limit(sum, norm));
         }
-        let trained = trained.iter();
         // Its running statistics are those after this step.
         let model = model.valid();
-        model.visit(&mut Update { optimizer: &optimizer, numbers, gradients, trained, state, next: &mut next });
+        let packed = places.packs.iter().map(|_| Vec::new()).collect();
+        let iter = places.places.iter();
+        let mut update =
+            Update { optimizer: &optimizer, numbers, gradients, places: iter, packed, state, next: &mut next };
+        model.visit(&mut update);
+        update.finish(&places.packs, packs);
         (next, result)
     };
-    CompiledStep { step: compile(function), model, state: (parameters, state), device }
+    CompiledStep { step: compile(function), model, state, layout, device }
 }
 
 impl<B, F, I, M, D, R> CompiledStep<B, M, D, R>
@@ -136,13 +149,13 @@ where
     /// Returns the model as it is after the steps so far. While it is held, the next step cannot reuse the memory of its
     /// parameters.
     pub fn model(&self) -> M {
-        apart(&self.model).map(&mut SetParameters(self.state.0.0.iter().cloned()))
+        apart(&self.model).map(&mut SetParameters(self.layout.unpack::<F, I>(&self.state.0).into_iter()))
     }
 
     /// Returns the model, and ends the training.
     pub fn into_model(self) -> M {
-        let Self { model, state, .. } = self;
-        model.map(&mut SetParameters(state.0.0.into_iter()))
+        let Self { model, state, layout, .. } = self;
+        model.map(&mut SetParameters(layout.unpack::<F, I>(&state.0).into_iter()))
     }
 }
 
@@ -160,17 +173,31 @@ fn apart<B: AutodiffBackend, M: AutodiffModule<B>>(model: &M) -> M {
 /// Collects the parameters before the first step, and makes the optimizer's state of those that are trained.
 struct First<'o> {
     optimizer: &'o DeviceAdamW,
+    /// Whether small parameters share tensors.
+    packs: bool,
     path: Vec<String>,
+    layout: Layout,
+    /// The members of each pack.
+    packed: Vec<Vec<TpuTensor>>,
     parameters: TensorList,
     state: TensorList,
-    /// Of each parameter, the weight decay; `None` if it is not trained.
-    trained: Vec<Option<f32>>,
 }
 
 impl<'o> First<'o> {
-    fn new(optimizer: &'o DeviceAdamW) -> Self {
+    fn new(optimizer: &'o DeviceAdamW, packs: bool) -> Self {
         let (parameters, state) = Default::default();
-        Self { optimizer, path: Vec::new(), parameters, state, trained: Vec::new() }
+        let (layout, packed) = Default::default();
+        Self { optimizer, packs, path: Vec::new(), layout, packed, parameters, state }
+    }
+
+    /// Returns the layout and the state before the first step.
+    fn finish<F: TpuFloat, I: TpuInt>(mut self) -> (Layout, State) {
+        for (pack, members) in self.layout.packs.iter().zip(self.packed) {
+            let values = pack.pack::<F, I>(members);
+            self.optimizer.init(&mut self.state, values.clone());
+            self.parameters.push(values);
+        }
+        (self.layout, (self.parameters, self.state))
     }
 }
 
@@ -192,8 +219,14 @@ where
         let value = parameter.val();
         let is_trained = value.is_require_grad();
         let value = value.inner();
-        let decay = || self.optimizer.decay_of(&self.path.join("."), &value.dims());
-        self.trained.push(is_trained.then(decay));
+        let decay = is_trained.then(|| self.optimizer.decay_of(&self.path.join("."), &value.dims()));
+        let pack = |decay| self.layout.pack(&value.dims(), value.dtype(), decay);
+        if let Some(pack) = decay.filter(|_| self.packs).and_then(pack) {
+            self.packed.resize_with(self.layout.packs.len(), Vec::new);
+            self.packed[pack].push(value.into_primitive().tensor());
+            return;
+        }
+        self.layout.places.push(Place::Own { decay });
         if is_trained {
             self.optimizer.init(&mut self.state, value.clone());
         }
@@ -209,7 +242,7 @@ where
     F: TpuFloat,
     I: TpuInt,
     B: AutodiffBackend<InnerBackend = Tpu<F, I>>,
-    P: Iterator<Item = crate::TpuTensor>,
+    P: Iterator<Item = TpuTensor>,
 {
     fn map_float<const D: usize>(&mut self, parameter: Param<Tensor<B, D>>) -> Param<Tensor<B, D>> {
         let (id, old, mapper) = parameter.consume();
@@ -238,30 +271,58 @@ impl<F: TpuFloat, I: TpuInt, B: Backend> ModuleVisitor<B> for SumSquares<'_, F, 
     }
 }
 
-/// Updates the parameters that are trained, and collects all of them.
+/// Updates the parameters that are trained, and collects all of them: first those with tensors of their own, then the packs.
 struct Update<'s, F: TpuFloat, I: TpuInt, S, P> {
     optimizer: &'s DeviceAdamW,
     numbers: Numbers<F, I>,
     gradients: GradientsParams,
-    trained: P,
+    places: P,
+    /// The gradients of the members of each pack.
+    packed: Vec<Vec<Option<TpuTensor>>>,
     state: S,
     next: &'s mut State,
 }
 
-impl<'d, F, I, S, P> ModuleVisitor<Tpu<F, I>> for Update<'_, F, I, S, P>
+impl<'l, F, I, S, P> ModuleVisitor<Tpu<F, I>> for Update<'_, F, I, S, P>
 where
     F: TpuFloat,
     I: TpuInt,
-    S: Iterator<Item = crate::TpuTensor>,
-    P: Iterator<Item = &'d Option<f32>>,
+    S: Iterator<Item = TpuTensor>,
+    P: Iterator<Item = &'l Place>,
 {
     fn visit_float<const D: usize>(&mut self, parameter: &Param<Tensor<Tpu<F, I>, D>>) {
+        let gradient = self.gradients.remove::<Tpu<F, I>, D>(parameter.id);
+        let decay = match self.places.next() {
+            Some(Place::Packed(pack)) => {
+                self.packed[*pack].push(gradient.map(|gradient| gradient.into_primitive().tensor()));
+                return;
+            }
+            Some(Place::Own { decay }) => *decay,
+            None => None,
+        };
         let mut value = parameter.val();
-        if let Some(decay) = self.trained.next().copied().flatten() {
-            let gradient = self.gradients.remove::<Tpu<F, I>, D>(parameter.id);
+        if let Some(decay) = decay {
             let Self { optimizer, numbers, state, next, .. } = self;
             value = optimizer.update(value, gradient, decay, numbers, state, &mut next.1);
         }
         self.next.0.push(value);
+    }
+}
+
+impl<F: TpuFloat, I: TpuInt, S: Iterator<Item = TpuTensor>, P> Update<'_, F, I, S, P> {
+    /// Updates the packs, whose values these are.
+    fn finish(self, packs: &[Pack], values: Vec<TpuTensor>) {
+        let Self { optimizer, numbers, packed, mut state, next, .. } = self;
+        for ((pack, gradients), value) in packs.iter().zip(packed).zip(values) {
+            let value = tensor::<F, I, 1>(value);
+            let old: Vec<TpuTensor> = state.by_ref().take(optimizer.state_of(&value)).collect();
+            let gradient = pack.gradients(&gradients);
+            let (mut old_state, mut new) = (old.iter().cloned(), TensorList::default());
+            let updated = optimizer.update(value.clone(), gradient, pack.decay, &numbers, &mut old_state, &mut new);
+            // A member without a gradient stays as it is, as do its moments.
+            let changed = |old: &TpuTensor, new| pack.changed::<F, I>(old, new, &gradients);
+            next.1.0.extend(old.iter().zip(new.0).map(|(old, new)| changed(old, new)));
+            next.0.0.push(changed(&value.into_primitive().tensor(), updated.into_primitive().tensor()));
+        }
     }
 }

@@ -1,0 +1,150 @@
+//! Small parameters of a compiled step that share a tensor. A norm or a bias costs as much to pass and to update as a matrix:
+//! in a pack, a step has fewer arguments, results and updates.
+//!
+//! Owns: where each parameter of a step is. May not know: what the optimizer does with a parameter.
+
+use super::tensors::{TensorList, tensor};
+use crate::backend::{TpuFloat, TpuInt};
+use crate::{Tpu, TpuTensor};
+use burn_core::tensor::{Bool, DType, Tensor, TensorData};
+use burn_tpu_runtime::ops::movement;
+
+/// Parameters of at most this many elements are packed.
+const MOST_PACKED_ELEMENTS: usize = 4096;
+
+/// Where a parameter of a step is.
+pub(super) enum Place {
+    /// In a tensor of its own.
+    Own {
+        /// Its weight decay; `None` if it is not trained.
+        decay: Option<f32>,
+    },
+    /// In this pack.
+    Packed(usize),
+}
+
+/// Parameters in one tensor, one after another.
+pub(super) struct Pack {
+    dtype: DType,
+    pub(super) decay: f32,
+    members: Vec<Member>,
+}
+
+struct Member {
+    dims: Vec<usize>,
+    start: usize,
+}
+
+/// The places of all parameters, in the order in which a model is visited. A list of a step's parameters has those with
+/// tensors of their own first, then the packs.
+#[derive(Default)]
+pub(super) struct Layout {
+    pub(super) places: Vec<Place>,
+    pub(super) packs: Vec<Pack>,
+}
+
+impl Layout {
+    /// Adds a parameter that is trained, and returns its pack if it is small enough for one.
+    pub(super) fn pack(&mut self, dims: &[usize], dtype: DType, decay: f32) -> Option<usize> {
+        if dims.iter().product::<usize>() > MOST_PACKED_ELEMENTS {
+            return None;
+        }
+        let known = self.packs.iter().position(|pack| pack.dtype == dtype && pack.decay.to_bits() == decay.to_bits());
+        let index = known.unwrap_or_else(|| {
+            self.packs.push(Pack { dtype, decay, members: Vec::new() });
+            self.packs.len() - 1
+        });
+        let pack = &mut self.packs[index];
+        let start = pack.len();
+        pack.members.push(Member { dims: dims.to_vec(), start });
+        self.places.push(Place::Packed(index));
+        Some(index)
+    }
+
+    /// Returns the tensors of the packs, which are at the end of a step's parameters.
+    pub(super) fn packs_of<'p>(&self, parameters: &'p TensorList) -> &'p [TpuTensor] {
+        let own = parameters.0.len().saturating_sub(self.packs.len());
+        &parameters.0[own..]
+    }
+
+    /// Returns each parameter of a model, in the order in which it is visited.
+    pub(super) fn unpack<F: TpuFloat, I: TpuInt>(&self, parameters: &TensorList) -> Vec<TpuTensor> {
+        let packs = self.packs_of(parameters);
+        let unpacked = self.packs.iter().zip(packs).map(|(pack, values)| pack.unpack::<F, I>(values));
+        let mut unpacked: Vec<_> = unpacked.map(Vec::into_iter).collect();
+        let mut own = parameters.0.iter().cloned();
+        let parameter = |place: &Place| match place {
+            Place::Own { .. } => own.next(),
+            Place::Packed(pack) => unpacked[*pack].next(),
+        };
+        self.places.iter().filter_map(parameter).collect()
+    }
+}
+
+impl Pack {
+    fn len(&self) -> usize {
+        self.members.last().map_or(0, |last| last.start + last.len())
+    }
+
+    /// Returns one tensor of the members' values.
+    pub(super) fn pack<F: TpuFloat, I: TpuInt>(&self, members: Vec<TpuTensor>) -> Tensor<Tpu<F, I>, 1> {
+        Tensor::cat(members.into_iter().map(|member| tensor(flat(member))).collect(), 0)
+    }
+
+    /// Returns the value of each member.
+    fn unpack<F: TpuFloat, I: TpuInt>(&self, values: &TpuTensor) -> Vec<TpuTensor> {
+        let member = |member: &Member| movement::reshape(member.of::<F, I>(values).0, &member.dims).into();
+        self.members.iter().map(member).collect()
+    }
+
+    /// Returns one tensor of the members' gradients, zeros where there is none; `None` without any gradient.
+    pub(super) fn gradients<F: TpuFloat, I: TpuInt>(
+        &self,
+        gradients: &[Option<TpuTensor>],
+    ) -> Option<Tensor<Tpu<F, I>, 1>> {
+        let device = gradients.iter().flatten().next()?.device();
+        let zeros = |member: &Member| {
+            let zeros = Tensor::<Tpu<F, I>, 1>::zeros([member.len()], (&device, self.dtype));
+            zeros.into_primitive().tensor()
+        };
+        let gradients = self.members.iter().zip(gradients);
+        let gradients = gradients.map(|(member, gradient)| gradient.clone().unwrap_or_else(|| zeros(member)));
+        Some(self.pack(gradients.collect()))
+    }
+
+    /// Returns the new values of members with a gradient, and the old values of the others.
+    pub(super) fn changed<F: TpuFloat, I: TpuInt>(
+        &self,
+        old: &TpuTensor,
+        new: TpuTensor,
+        gradients: &[Option<TpuTensor>],
+    ) -> TpuTensor {
+        if gradients.iter().all(Option::is_some) {
+            return new;
+        }
+        // A choice, and no concatenation, can be written in place.
+        let members = self.members.iter().zip(gradients);
+        let stays = members.flat_map(|(member, gradient)| std::iter::repeat_n(gradient.is_none(), member.len()));
+        let stays = TensorData::new(stays.collect::<Vec<bool>>(), [self.len()]);
+        let stays = Tensor::<Tpu<F, I>, 1, Bool>::from_data(stays, &old.device());
+        let (old, new) = (tensor::<F, I, 1>(old.clone()), tensor::<F, I, 1>(new));
+        new.mask_where(stays, old).into_primitive().tensor()
+    }
+}
+
+impl Member {
+    fn len(&self) -> usize {
+        self.dims.iter().product()
+    }
+
+    /// Returns the part of a pack's tensor that is this member's, `[len]`.
+    fn of<F: TpuFloat, I: TpuInt>(&self, pack: &TpuTensor) -> TpuTensor {
+        let pack: Tensor<Tpu<F, I>, 1> = tensor(pack.clone());
+        pack.slice(self.start..self.start + self.len()).into_primitive().tensor()
+    }
+}
+
+fn flat(tensor: TpuTensor) -> TpuTensor {
+    let elements = tensor.0.dims().iter().product();
+    movement::reshape(tensor.0, &[elements]).into()
+}
