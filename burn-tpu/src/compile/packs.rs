@@ -44,8 +44,8 @@ pub(super) struct Layout {
 }
 
 impl Layout {
-    /// Adds a parameter that is trained, and returns its pack if it is small enough for one.
-    pub(super) fn pack(&mut self, dims: &[usize], dtype: DType, decay: f32) -> Option<usize> {
+    /// Adds a parameter that is trained to a pack and returns that, if the parameter is small enough.
+    pub(super) fn try_pack(&mut self, dims: &[usize], dtype: DType, decay: f32) -> Option<usize> {
         if dims.iter().product::<usize>() > MOST_PACKED_ELEMENTS {
             return None;
         }

@@ -85,11 +85,11 @@ where
     first.state.push(one());
     model.visit(&mut first);
     let (layout, state) = first.finish::<F, I>();
-    let (template, layout) = (model.clone(), Arc::new(layout));
-    let places = Arc::clone(&layout);
+    let layout = Arc::new(layout);
+    let (template, at) = (model.clone(), Arc::clone(&layout));
     let function = move |((parameters, state), rate, batch): Argument<Tpu<F, I>, D>| {
-        let packs = places.packs_of(&parameters).to_vec();
-        let model = apart(&template).map(&mut SetParameters(places.unpack::<F, I>(&parameters).into_iter()));
+        let packs = at.packs_of(&parameters).to_vec();
+        let model = apart(&template).map(&mut SetParameters(at.unpack::<F, I>(&parameters).into_iter()));
         drop(parameters);
         let (loss, result) = step(&model, batch);
         let gradients = GradientsParams::from_grads(loss.backward(), &model);
@@ -104,12 +104,10 @@ where
         }
         // Its running statistics are those after this step.
         let model = model.valid();
-        let packed = places.packs.iter().map(|_| Vec::new()).collect();
-        let iter = places.places.iter();
-        let mut update =
-            Update { optimizer: &optimizer, numbers, gradients, places: iter, packed, state, next: &mut next };
+        let (places, packed) = (at.places.iter(), vec![Vec::new(); at.packs.len()]);
+        let mut update = Update { optimizer: &optimizer, numbers, gradients, places, packed, state, next: &mut next };
         model.visit(&mut update);
-        update.finish(&places.packs, packs);
+        update.finish(&at.packs, packs);
         (next, result)
     };
     CompiledStep { step: compile(function), model, state, layout, device }
@@ -220,7 +218,7 @@ where
         let is_trained = value.is_require_grad();
         let value = value.inner();
         let decay = is_trained.then(|| self.optimizer.decay_of(&self.path.join("."), &value.dims()));
-        let pack = |decay| self.layout.pack(&value.dims(), value.dtype(), decay);
+        let pack = |decay| self.layout.try_pack(&value.dims(), value.dtype(), decay);
         if let Some(pack) = decay.filter(|_| self.packs).and_then(pack) {
             self.packed.resize_with(self.layout.packs.len(), Vec::new);
             self.packed[pack].push(value.into_primitive().tensor());
