@@ -68,16 +68,17 @@ fn draw<B: Backend>(logits: Tensor<B, 2>) -> Tensor<B, 2, Int> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use burn_ndarray::NdArray;
+    use burn_tpu::{Tpu, TpuDevice};
 
     /// The probabilities of five tokens, which are not in order.
     const PROBABILITIES: [f32; 5] = [0.1, 0.4, 0.05, 0.3, 0.15];
 
     /// Returns how often each token is chosen in 20,000 draws.
     fn shares(sampler: &Sampler) -> [f32; 5] {
-        let device = Default::default();
-        NdArray::<f32>::seed(&device, 3);
-        let logits = Tensor::<NdArray<f32>, 1>::from_data(PROBABILITIES, &device).log();
+        // burn-ndarray has no argtopk.
+        let device = TpuDevice::ndarray();
+        Tpu::<f32>::seed(&device, 3);
+        let logits = Tensor::<Tpu<f32>, 1>::from_data(PROBABILITIES, &device).log();
         let tokens = sampler.sample(logits.unsqueeze::<2>().repeat_dim(0, 20_000));
         assert_eq!(tokens.dims(), [20_000, 1]);
         let mut counts = [0; 5];

@@ -207,6 +207,12 @@ pub fn sort(b: &mut Builder, c: &mut Choices) -> Result<()> {
     let sorted = b.graph.sort(&[key.id, payload.id], c.below(dims.len()), c.below(2) == 1)?;
     b.keep(sorted[0], 0.0, key.wild);
     b.keep(sorted[1], payload.error, payload.wild);
+    if b.dtype(key) != DType::Bool {
+        let largest = dims.last().map_or(0, |&size| c.below(size + 1));
+        let (values, places) = b.graph.top_k(key.id, largest)?;
+        b.keep(values, 0.0, key.wild);
+        b.keep(places, 0.0, false);
+    }
     Ok(())
 }
 
