@@ -125,7 +125,8 @@ fn a_step_is_one_execution_in_place_without_a_new_compile() {
         (2..3).for_each(|step| drop(training.run(rate(step), batch(step, &device)).expect("pure")));
     });
     assert_eq!((counted.compiles, counted.executions, counted.nodes), (0, 1, 0), "{counted:?}");
-    // Values and both moments of the large matrix and of the parameters that share tensors, the statistics, the betas' powers.
+    // Values and both moments of the large matrix and of the parameters that share tensors, the statistics, the betas'
+    // powers.
     assert_eq!(counted.donated, 2 * 3 + 2 + 2, "{counted:?}");
     assert!(!numbers(training.model().output.weight.val()).is_empty());
 }

@@ -28,20 +28,17 @@ pub fn argsort(x: Tensor, dim: usize, descending: bool, index: DType) -> Tensor 
 
 /// Returns the `k` largest elements along `dim`, largest first.
 pub fn topk(x: Tensor, dim: usize, k: usize) -> Tensor {
-    record("topk", [&x], |r, [x]| largest(r, x, dim, k).map(|[values, _]| values))
+    record("topk", [&x], |r, [x]| largest(r, x, dim, k, DType::I32).map(|[values, _]| values))
 }
 
 /// Returns the indices of the `k` largest elements along `dim`, largest first. Of equal elements the lowest index comes
 /// first.
 pub fn argtopk(x: Tensor, dim: usize, k: usize, index: DType) -> Tensor {
-    record("argtopk", [&x], |r, [x]| {
-        let [_, places] = largest(r, x, dim, k)?;
-        r.convert(places, index)
-    })
+    record("argtopk", [&x], |r, [x]| largest(r, x, dim, k, index).map(|[_, places]| places))
 }
 
 /// Returns the `k` largest elements along `dim` and their places.
-fn largest(r: &mut Recorder, x: NodeId, dim: usize, k: usize) -> Result<[NodeId; 2]> {
+fn largest(r: &mut Recorder, x: NodeId, dim: usize, k: usize, index: DType) -> Result<[NodeId; 2]> {
     expect_dim(r, "topk", x, dim)?;
     let size = r.dims(x)[dim];
     if k > size {
@@ -49,15 +46,15 @@ fn largest(r: &mut Recorder, x: NodeId, dim: usize, k: usize) -> Result<[NodeId;
     }
     // All of them are a sort.
     if k == size || r.ty(x).dtype == DType::Bool || i32::try_from(size).is_err() {
-        let places = places(r, x, dim)?;
-        let sorted = r.sort(&[x, places], dim, true)?;
-        return Ok([r.slice_dim(sorted[0], dim, 0, k)?, r.slice_dim(sorted[1], dim, 0, k)?]);
+        let [values, places] = ordered_places(r, x, dim, true, index)?;
+        return Ok([r.slice_dim(values, dim, 0, k)?, r.slice_dim(places, dim, 0, k)?]);
     }
     // The op searches the last dim.
     let mut order: Dims = (0..r.dims(x).len()).collect();
     order.swap(dim, r.dims(x).len() - 1);
     let x = r.transpose(x, &order)?;
     let (values, places) = r.top_k(x, k)?;
+    let places = r.convert(places, index)?;
     Ok([r.transpose(values, &order)?, r.transpose(places, &order)?])
 }
 

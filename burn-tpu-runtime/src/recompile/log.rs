@@ -224,8 +224,8 @@ impl RecompileLog {
                  cache.slice_assign([.., position..position + 1, ..], step);`, and mask what is not written yet"
             ),
             Some(Sequence::Varying) => tracing::warn!(
-                "dim {dim} of what {op} takes had {MANY_SIZES} sizes ({location}): {seen}, each a program of its own: pad it \
-                 to a few sizes with burn_tpu::Buckets"
+                "dim {dim} of what {op} takes had {MANY_SIZES} sizes ({location}): {seen}, each a program of its own: pad \
+                 it to a few sizes with burn_tpu::Buckets"
             ),
             None => {}
         }

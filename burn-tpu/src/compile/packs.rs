@@ -1,5 +1,5 @@
-//! Small parameters of a compiled step that share a tensor. A norm or a bias costs as much to pass and to update as a matrix:
-//! in a pack, a step has fewer arguments, results and updates.
+//! Small parameters of a compiled step that share a tensor. A norm or a bias costs as much to pass and to update as a
+//! matrix: in a pack, a step has fewer arguments, results and updates.
 //!
 //! Owns: where each parameter of a step is. May not know: what the optimizer does with a parameter.
 

@@ -19,8 +19,8 @@ use std::sync::Arc;
 /// The state of a step, its rate `[1]` and its batch.
 type Argument<B, D> = (State, Tensor<B, 1>, D);
 
-/// The parameters of the model, as its layout says, then the optimizer's state: the powers of its betas, and what it keeps of
-/// each tensor of parameters.
+/// The parameters of the model, as its layout says, then the optimizer's state: the powers of its betas, and what it keeps
+/// of each tensor of parameters.
 type State = (TensorList, TensorList);
 
 /// A training step that is recorded once. See [`compile_step`].
