@@ -32,6 +32,7 @@ fn child() {
         "warn" => fall_back(FallbackPolicy::Warn),
         "slice" => compile_for_a_slice(),
         "exit" => exit_during_a_compile(),
+        "end" => end_during_a_program(),
         other => panic!("no scenario {other}"),
     }
     println!("PLAYED");
@@ -137,6 +138,26 @@ fn exit_during_a_compile() {
     assert!(format!("{error:?}").contains("is not compiled after"), "{error:?}");
 }
 
+/// Ends the process while products run, whose code the plugin's library makes at run time.
+fn end_during_a_program() {
+    let device = TpuDevice::cpu(0);
+    let start = Tensor::<B, 2>::random([512, 512], burn::tensor::Distribution::Default, &device);
+    let step = |x: Tensor<B, 2>| {
+        let next = (0..20).fold(x, |x, _| x.matmul(start.clone()) * 0.05);
+        device.mark_step();
+        next
+    };
+    // Compiled and run once.
+    B::sync(&device).expect("it runs");
+    let mut x = step(start.clone());
+    B::sync(&device).expect("it runs");
+    for _ in 0..10 {
+        x = step(x);
+    }
+    println!("PLAYED");
+    std::process::exit(0)
+}
+
 #[test]
 fn options_are_installed_on_the_default_device_after_it_was_chosen() {
     run_with_plugin("install");
@@ -178,4 +199,10 @@ fn what_is_compiled_for_a_slice_is_dumped() {
 #[test]
 fn a_process_may_end_during_a_compile() {
     run_with_plugin("exit");
+}
+
+/// What the last steps compute is lost, and nothing else happens.
+#[test]
+fn a_process_may_end_while_programs_run() {
+    (0..5).for_each(|_| drop(run_with_plugin("end")));
 }

@@ -276,8 +276,8 @@ pub enum PjrtError {
         /// The process that loaded the plugin.
         loaded_by: u32,
     },
-    /// A compile that was to start after the process began to exit.
-    #[error("no compile is started: this process is exiting")]
+    /// A compile or a run that was to start after the process began to exit.
+    #[error("nothing is compiled or run: this process is exiting")]
     Exiting,
     /// A serialized executable that is damaged or came from elsewhere.
     #[error("serialized executable: {reason}; compile it again")]

@@ -16,6 +16,7 @@ use crate::device::Device;
 use crate::error::{PjrtError, Result};
 use crate::event::Event;
 use crate::loaded_executable::LoadedExecutable;
+use crate::process::WorkGuard;
 use crate::tensor_spec::TensorSpec;
 
 /// One entry per device, on the stack for a launch on up to eight devices.
@@ -43,6 +44,8 @@ pub struct Execution {
     pub outputs: Vec<Vec<Buffer>>,
     /// The event of each device that completes with the execution; empty unless requested.
     pub events: Vec<Event>,
+    /// Keep it until an exit of the process would find the events: see [`watch_work`](crate::watch_work).
+    pub guard: WorkGuard,
 }
 
 impl LoadedExecutable {
@@ -166,11 +169,12 @@ impl LoadedExecutable {
             args.device_complete_events = events.as_mut_ptr();
         }
         args.execute_device = options.device.map_or(null_mut(), Device::raw);
+        let guard = WorkGuard::new()?;
         // SAFETY: all lists have the lengths that the header requires (devices; arguments; `PJRT_Executable_NumOutputs`
         // per device; devices) and outlive the call; the handles are live and belong to one client.
         unsafe { self.api().call(&mut args) }?;
         // SAFETY: the call succeeded, so it filled both lists with handles that are owned here.
-        unsafe { self.collect(&outputs, &events, options) }
+        unsafe { self.collect(&outputs, &events, options, guard) }
     }
 
     fn raw_options(&self, options: &ExecuteOptions<'_>) -> PJRT_ExecuteOptions {
@@ -190,6 +194,7 @@ impl LoadedExecutable {
         outputs: &[*mut PJRT_Buffer],
         events: &[*mut PJRT_Event],
         options: &ExecuteOptions<'_>,
+        guard: WorkGuard,
     ) -> Result<Execution> {
         let specs = self.executable().outputs();
         let own_devices = self.device_indices().iter().copied();
@@ -217,7 +222,7 @@ impl LoadedExecutable {
         if missing || owned.len() != events.len() {
             return Err(self.api().broken("PJRT_LoadedExecutable_Execute", "it left an output or an event empty"));
         }
-        Ok(Execution { outputs: lists, events: owned })
+        Ok(Execution { outputs: lists, events: owned, guard })
     }
 
     fn count_error(&self, what: &'static str, expected: usize, given: usize) -> PjrtError {

@@ -92,7 +92,7 @@ pub use live::{LiveHandles, live_buffers, live_clients, live_events, live_handle
 pub use loaded_executable::LoadedExecutable;
 pub use named_value::{Attributes, Value};
 pub use plugin::{Plugin, Version};
-pub use process::CompileGuard;
+pub use process::{Work, WorkGuard, watch_work};
 pub use program::Program;
 pub use serialized::processor;
 pub use tensor_spec::{MAX_RANK, TensorSpec};

@@ -12,7 +12,7 @@ use crate::device::Device;
 use crate::error::{PjrtError, Result};
 use crate::executable::{Executable, Parent};
 use crate::live::{Alive, Noun};
-use crate::process::CompileGuard;
+use crate::process::WorkGuard;
 use crate::program::Program;
 use crate::serialized;
 use crate::tensor_spec::TensorSpec;
@@ -57,7 +57,7 @@ impl Client {
     pub fn compile(&self, program: &Program, options: &CompileOptions) -> Result<LoadedExecutable> {
         let ids: Vec<i32> = self.all_devices().map(|device| device.id).collect();
         let options_bytes = options.encode_for(&ids)?;
-        let _guard = CompileGuard::new()?;
+        let _guard = WorkGuard::new()?;
         let raw_program = raw_program(program);
         let mut args = PJRT_Client_Compile_Args::new();
         args.client = self.raw();
@@ -83,7 +83,7 @@ impl Client {
         let refuse = |reason| PjrtError::Serialized { reason };
         let contents = serialized::unpack(bytes).map_err(refuse)?;
         serialized::check_producer(&contents, self).map_err(refuse)?;
-        let _guard = CompileGuard::new()?;
+        let _guard = WorkGuard::new()?;
         let mut args = PJRT_Executable_DeserializeAndLoad_Args::new();
         args.client = self.raw();
         args.serialized_executable = contents.payload.as_ptr().cast();

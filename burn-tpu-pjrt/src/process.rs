@@ -1,22 +1,24 @@
-//! What the whole process does to its plugins: it forks, and it exits while a compile is under way.
+//! What the whole process does to its plugins: it forks, and it exits while work is under way.
 //!
 //! - **Fork.** A child has the parent's memory and one thread of it. A plugin's threads are gone, and its locks may be
 //!   held for good, so that a call can wait for ever. [`Process`] tells a plugin that this process loaded from one that its
 //!   parent did; [`Api::call`](crate::api::Api::call) refuses the latter.
 //! - **Exit.** libc runs the destructors of the plugin's static objects while its threads go on. A compiler uses such
-//!   objects all the time and crashes. So an exit during a compile ([`CompileGuard`]) ends the process at once, with the
-//!   status that it was to have, and runs none of those destructors. It does not wait for the compile, which may take
-//!   minutes.
+//!   objects all the time, and so does a program that runs (oneDNN's compiled kernels are some): they crash. So an exit
+//!   during a compile or a call ([`WorkGuard`]), or while a program runs ([`Work`]), ends the process at once, with the
+//!   status that it was to have, and runs none of those destructors. It does not wait for the work, which may take minutes.
 
-use std::sync::Once;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering::SeqCst};
+use std::sync::{Mutex, Once, Weak};
 
 use crate::error::{PjrtError, Result};
 
 /// Forks between the first process that loaded a plugin and this one.
 static FORKS: AtomicU32 = AtomicU32::new(0);
-/// Compiles under way in this process.
-static COMPILES: AtomicUsize = AtomicUsize::new(0);
+/// The [`WorkGuard`]s of this process.
+static GUARDS: AtomicUsize = AtomicUsize::new(0);
+/// What [`watch_work`] was given.
+static WORK: Mutex<Vec<Weak<dyn Work>>> = Mutex::new(Vec::new());
 static EXITING: AtomicBool = AtomicBool::new(false);
 
 /// The process in which something was made. Compares in one load from memory.
@@ -40,40 +42,60 @@ impl Process {
     }
 }
 
-/// While one of these exists, an exit of the process skips the destructors of static objects, which the compile may be
+/// While one of these exists, an exit of the process skips the destructors of static objects, which the plugin may be
 /// using, and every handler that was registered before the plugin was loaded.
 ///
-/// [`Client::compile`](crate::Client::compile), [`Client::load_serialized`](crate::Client::load_serialized) and
-/// [`TopologyDescription::compile`](crate::TopologyDescription::compile) hold one. A thread that compiles in the background
-/// holds one for all of its work.
+/// [`Client::compile`](crate::Client::compile), [`Client::load_serialized`](crate::Client::load_serialized),
+/// [`TopologyDescription::compile`](crate::TopologyDescription::compile) and
+/// [`LoadedExecutable::execute`](crate::LoadedExecutable::execute) hold one. A thread that compiles in the background holds
+/// one for all of its work.
 #[derive(Debug)]
-pub struct CompileGuard(());
+pub struct WorkGuard(());
 
-impl CompileGuard {
-    /// Counts a compile.
+impl WorkGuard {
+    /// Notes that work begins.
     ///
     /// # Errors
     /// [`PjrtError::Exiting`] once the process has begun to exit.
-    pub fn new() -> Result<CompileGuard> {
+    pub fn new() -> Result<WorkGuard> {
         watch_exit();
-        COMPILES.fetch_add(1, SeqCst);
-        let guard = CompileGuard(());
+        GUARDS.fetch_add(1, SeqCst);
+        let guard = WorkGuard(());
         if EXITING.load(SeqCst) { Err(PjrtError::Exiting) } else { Ok(guard) }
     }
 }
 
-impl Drop for CompileGuard {
+impl Drop for WorkGuard {
     fn drop(&mut self) {
         // A guard of the parent's that ends in a forked child was not counted there.
-        let _ = COMPILES.fetch_update(SeqCst, SeqCst, |count| count.checked_sub(1));
+        let _ = GUARDS.fetch_update(SeqCst, SeqCst, |count| count.checked_sub(1));
     }
+}
+
+/// Work that goes on after the call that began it: programs that were started and not waited for.
+pub trait Work: Send + Sync {
+    /// Returns whether any of it may be unfinished. Called while the process exits: it must not wait for a lock.
+    fn is_under_way(&self) -> bool;
+}
+
+/// Has an exit of the process ask for this work, as if a [`WorkGuard`] existed while it is under way.
+pub fn watch_work(work: Weak<dyn Work>) {
+    let mut all = WORK.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+    all.retain(|work| work.strong_count() > 0);
+    all.push(work);
+}
+
+/// Returns whether a plugin may be working on another thread. A list that another thread holds is about to change.
+fn is_work_under_way() -> bool {
+    let Ok(work) = WORK.try_lock() else { return true };
+    GUARDS.load(SeqCst) > 0 || work.iter().filter_map(Weak::upgrade).any(|work| work.is_under_way())
 }
 
 #[cfg(unix)]
 fn watch_forks() {
     unsafe extern "C" fn in_child() {
         FORKS.fetch_add(1, SeqCst);
-        COMPILES.store(0, SeqCst);
+        GUARDS.store(0, SeqCst);
     }
     static WATCH: Once = Once::new();
     WATCH.call_once(|| {
@@ -89,7 +111,7 @@ fn watch_forks() {
 #[cfg(not(unix))]
 fn watch_forks() {}
 
-/// Has the exit look for compiles before it destroys anything.
+/// Has the exit look for work before it destroys anything.
 ///
 /// An exit runs its handlers and destructors in the reverse order of their registration, and a plugin registers those of its
 /// static objects when it makes them, some as late as in a compile. So the handler is registered twice: after a plugin
@@ -118,7 +140,7 @@ impl Drop for AtThreadEnd {
 /// glibc, for which libtpu and the CUDA plugin are built: the handler learns the exit's status.
 #[cfg(all(target_os = "linux", target_env = "gnu"))]
 mod exit {
-    use super::{COMPILES, EXITING, SeqCst};
+    use super::{EXITING, SeqCst, is_work_under_way};
     use std::ffi::{c_int, c_void};
 
     unsafe extern "C" {
@@ -128,7 +150,7 @@ mod exit {
 
     unsafe extern "C" fn at_exit(status: c_int, _argument: *mut c_void) {
         EXITING.store(true, SeqCst);
-        if COMPILES.load(SeqCst) > 0 {
+        if is_work_under_way() {
             // SAFETY: null means every stream that is open for writing. Rust's own output is flushed by now.
             unsafe { libc::fflush(std::ptr::null_mut()) };
             // SAFETY: it takes a number and does not return.
@@ -140,15 +162,15 @@ mod exit {
         // SAFETY: the handler ignores its argument, does not panic, and its code is never unloaded.
         let refused = unsafe { on_exit(at_exit, std::ptr::null_mut()) };
         if refused != 0 {
-            tracing::warn!("an exit during a compile may crash: no memory for a handler");
+            tracing::warn!("an exit while a plugin works may crash: no memory for a handler");
         }
     }
 }
 
-/// Elsewhere the handler does not learn the status: an exit gives the compiles some time to end, and goes on.
+/// Elsewhere the handler does not learn the status: an exit gives the work some time to end, and goes on.
 #[cfg(all(unix, not(all(target_os = "linux", target_env = "gnu"))))]
 mod exit {
-    use super::{COMPILES, EXITING, SeqCst};
+    use super::{EXITING, SeqCst, is_work_under_way};
     use std::time::Duration;
 
     const STEP: Duration = Duration::from_millis(5);
@@ -157,7 +179,7 @@ mod exit {
     extern "C" fn at_exit() {
         EXITING.store(true, SeqCst);
         for _ in 0..MOST_STEPS {
-            if COMPILES.load(SeqCst) == 0 {
+            if !is_work_under_way() {
                 return;
             }
             std::thread::sleep(STEP);

@@ -14,7 +14,7 @@ use crate::live::{Alive, Noun};
 use crate::loaded_executable::raw_program;
 use crate::named_value::{Attributes, RawValues, Value};
 use crate::plugin::Plugin;
-use crate::process::CompileGuard;
+use crate::process::WorkGuard;
 use crate::program::Program;
 
 /// The known options with a value of their type. The last one is the CUDA plugin's, the others are libtpu's.
@@ -130,7 +130,7 @@ impl TopologyDescription {
     pub fn compile(&self, program: &Program, options: &CompileOptions) -> Result<Executable> {
         let ids: Vec<i32> = self.devices().iter().map(|device| device.id).collect();
         let options_bytes = options.encode_for(&ids)?;
-        let _guard = CompileGuard::new()?;
+        let _guard = WorkGuard::new()?;
         let raw_program = raw_program(program);
         let mut args = PJRT_Compile_Args::new();
         args.topology = self.0.raw.as_ptr();

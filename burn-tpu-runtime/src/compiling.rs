@@ -7,7 +7,7 @@
 //! May not know: programs, engines.
 
 use crate::error::{Result, TpuError};
-use burn_tpu_pjrt::CompileGuard;
+use burn_tpu_pjrt::WorkGuard;
 use parking_lot::{Condvar, Mutex};
 use rustc_hash::FxHashMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -72,7 +72,7 @@ impl<T: Clone + Send + 'static> Compiling<T> {
             return Ok(Arc::clone(job));
         }
         // Held until the job ends, so that a process exit does not destroy state that the compiler uses.
-        let guard = CompileGuard::new().map_err(TpuError::pjrt("starting a compile"))?;
+        let guard = WorkGuard::new().map_err(TpuError::pjrt("starting a compile"))?;
         let job = Arc::new(Job { outcome: Mutex::new(None), ended: Condvar::new() });
         let running = Arc::clone(&job);
         let (span, subscriber) = (tracing::Span::current(), tracing::dispatcher::get_default(Clone::clone));

@@ -68,7 +68,7 @@ pub(crate) fn open(device: crate::Device, options: &TpuOptions, counters: &Arc<C
     let handle = client.device(index).map_err(|error| unavailable(error.to_string()))?;
     let on_device = CompileOptions::default().device_assignment(vec![vec![handle.id()]]);
     let compiler = Compiler::new(&client, device.platform(), on_device, options, counters);
-    Ok(Arc::new(PjrtEngine { compiler, device: handle, in_flight: Arc::new(InFlight::new(MOST_IN_FLIGHT)) }))
+    Ok(Arc::new(PjrtEngine { compiler, device: handle, in_flight: InFlight::new(MOST_IN_FLIGHT) }))
 }
 
 impl Engine for PjrtEngine {

@@ -2,10 +2,10 @@
 
 use crate::engine::SharedBuffer;
 use crate::error::{Result, TpuError};
-use burn_tpu_pjrt::Event;
+use burn_tpu_pjrt::{Event, Work, watch_work};
 use parking_lot::Mutex;
 use std::collections::VecDeque;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 /// A dispatched program.
 pub(super) struct Running {
@@ -37,8 +37,11 @@ pub(super) struct InFlight {
 impl InFlight {
     /// At most `most` programs may be unfinished. A further one waits for the oldest, so that the host does not record steps
     /// whose results do not fit the device's memory.
-    pub(super) fn new(most: usize) -> Self {
-        Self { programs: Mutex::default(), most }
+    pub(super) fn new(most: usize) -> Arc<Self> {
+        let new = Arc::new(Self { programs: Mutex::default(), most });
+        let work: Weak<Self> = Arc::downgrade(&new);
+        watch_work(work);
+        new
     }
 
     /// Adds a dispatched program, and waits for the oldest one if too many are unfinished. The results of that program
@@ -79,5 +82,11 @@ impl InFlight {
         drop(running);
         self.free_finished();
         ended.into_iter().collect()
+    }
+}
+
+impl Work for InFlight {
+    fn is_under_way(&self) -> bool {
+        self.programs.try_lock().is_none_or(|programs| programs.iter().any(|program| !program.is_finished()))
     }
 }

@@ -106,7 +106,7 @@ pub(crate) fn open_mesh(
         compiler: Compiler::new(&client, platform, start, options, counters),
         local: Arc::new(local),
         is_cpu,
-        in_flight: Arc::new(InFlight::new(most)),
+        in_flight: InFlight::new(most),
         launches,
         gathers: Mutex::new(LruCache::new(MOST_GATHERS)),
     }))

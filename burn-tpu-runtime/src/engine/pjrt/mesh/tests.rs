@@ -18,7 +18,7 @@ fn engine(size: usize, positions: Vec<usize>) -> Option<MeshEngine> {
         compiler: Compiler::new(&client, Platform::Cpu, start, &options, &Arc::default()),
         local: Arc::new(Local::new(devices, positions, processes).unwrap()),
         is_cpu: true,
-        in_flight: Arc::new(InFlight::new(1)),
+        in_flight: InFlight::new(1),
         launches,
         gathers: Mutex::new(LruCache::new(MOST_GATHERS)),
     })
