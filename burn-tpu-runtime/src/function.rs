@@ -15,7 +15,6 @@ use burn_tpu_graph::{Arrival, NodeId, TensorType};
 use lru::LruCache;
 use parking_lot::Mutex;
 use rustc_hash::FxBuildHasher;
-use smallvec::SmallVec;
 use std::num::NonZeroUsize;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -39,14 +38,57 @@ struct Signature {
     arrivals: Vec<Arrival>,
 }
 
+/// What a signature is made of. Comparing it with the latest one copies nothing.
+struct Given<'a> {
+    device: Device,
+    structure: u64,
+    arguments: &'a [Tensor],
+    arrivals: Vec<Arrival>,
+}
+
+impl Given<'_> {
+    fn is(&self, signature: &Signature) -> bool {
+        (self.device, self.structure) == (signature.device, signature.structure)
+            && self.arguments.iter().map(Tensor::ty).eq(&signature.types)
+            && self.arrivals == signature.arrivals
+    }
+
+    fn into_signature(self) -> Signature {
+        let types = self.arguments.iter().map(|tensor| tensor.ty().clone()).collect();
+        Signature { device: self.device, structure: self.structure, types, arrivals: self.arrivals }
+    }
+}
+
 /// What a function recorded for one signature.
 pub struct RecordedFunction<T> {
     device: Device,
     result: Mutex<T>,
     recording: FunctionRecording,
+    results: Vec<ResultPlan>,
     /// None if every result is an argument or a captured value.
     program: Option<FunctionProgram>,
     calls: AtomicU64,
+}
+
+/// How a result becomes a tensor.
+struct ResultPlan {
+    /// Its place among the program's results, if it is one.
+    place: Option<usize>,
+    /// An argument of its type, whose handle it takes over if nothing else holds that. No two results have the same one.
+    refills: Option<usize>,
+}
+
+impl ResultPlan {
+    fn of(recording: &FunctionRecording, program: Option<&FunctionProgram>, arguments: &[Tensor]) -> Vec<Self> {
+        let mut free: Vec<_> = arguments.iter().map(|argument| Some(argument.ty())).collect();
+        let plan = |(ty, source): &(TensorType, Source)| {
+            let refills = free.iter().position(|free| *free == Some(ty));
+            refills.inspect(|&argument| free[argument] = None);
+            let place = program.and_then(|program| program.place(source));
+            Self { place, refills }
+        };
+        recording.results.iter().map(plan).collect()
+    }
 }
 
 /// The program of a function, and the slots of its calls.
@@ -131,33 +173,53 @@ impl<T: Clone> Function<T> {
             return Err(TpuError::Impure { reason, op: String::new(), caller: String::new() });
         }
         let runtime = runtime(device);
-        materialise_together(&arguments.iter().collect::<SmallVec<[_; 16]>>(), CutReason::Call)?;
-        let types = arguments.iter().map(|tensor| tensor.ty().clone()).collect();
-        let buffers = || arguments.iter().map(|tensor| tensor.value().cloned().unwrap_or_else(no_value));
+        materialise_together(arguments.iter(), CutReason::Call)?;
         let arrivals = runtime.arrivals(arguments.iter().map(|tensor| tensor.value()?.as_ref().ok()));
-        let signature = Signature { device, structure, types, arrivals };
         let again = |watched| {
             Counters::add(&runtime.counters().function_recordings, 1);
-            Stream::record_function(device, &signature.types, record, watched)
+            Stream::record_function(device, arguments, record, watched)
         };
-        let known = self.signatures.lock().get(&signature).map(Arc::clone);
-        if let Some(known) = known {
-            let call = known.calls.fetch_add(1, Relaxed) + 1;
-            if call.is_power_of_two() {
-                known.recording.check(again)?;
+        let signature = match self.find(Given { device, structure, arguments, arrivals }) {
+            Ok(known) => {
+                let call = known.calls.fetch_add(1, Relaxed) + 1;
+                if call.is_power_of_two() {
+                    known.recording.check(again)?;
+                }
+                known.make_ready(&runtime)?;
+                return Ok(known);
             }
-            known.make_ready(&runtime)?;
-            return Ok(known);
-        }
+            Err(signature) => signature,
+        };
         let (result, recording) = again(None)?;
         recording.check(again)?;
-        let program = FunctionProgram::of(&recording, &runtime, &buffers().collect::<Vec<_>>())?;
+        let buffers = present(arguments.iter().map(|tensor| tensor.value().cloned()))?;
+        let program = FunctionProgram::of(&recording, &runtime, &buffers)?;
+        let results = ResultPlan::of(&recording, program.as_ref(), arguments);
         let (result, calls) = (Mutex::new(result), AtomicU64::new(1));
-        let recorded = Arc::new(RecordedFunction { device, result, recording, program, calls });
+        let recorded = Arc::new(RecordedFunction { device, result, recording, results, program, calls });
         self.signatures.lock().put(signature, Arc::clone(&recorded));
         recorded.make_ready(&runtime)?;
         Ok(recorded)
     }
+
+    /// Returns what was recorded for a signature, or the signature if nothing was.
+    fn find(&self, given: Given) -> Result<Arc<RecordedFunction<T>>, Signature> {
+        let mut signatures = self.signatures.lock();
+        if let Some((_, latest)) = signatures.peek_mru().filter(|(latest, _)| given.is(latest)) {
+            return Ok(Arc::clone(latest));
+        }
+        let signature = given.into_signature();
+        signatures.get(&signature).cloned().ok_or(signature)
+    }
+}
+
+/// Returns the values of arguments.
+///
+/// # Errors
+/// Why one has no value.
+fn present(values: impl Iterator<Item = Option<Input>>) -> Result<Vec<Option<SharedBuffer>>> {
+    let values: Result<_, Arc<TpuError>> = values.map(|value| value.unwrap_or_else(no_value).map(Some)).collect();
+    values.map_err(|error| TpuError::clone(&error))
 }
 
 fn no_value() -> Input {
@@ -188,13 +250,17 @@ impl FunctionRecording {
     }
 
     /// Returns the values of the recording's parameters at a call.
-    fn parameters(&self, buffers: &[Input]) -> Vec<Input> {
+    fn parameters(&self, buffers: &[Option<SharedBuffer>]) -> Vec<Input> {
         self.inputs.iter().map(|source| source.value(buffers).unwrap_or_else(no_value)).collect()
     }
 }
 
 impl FunctionProgram {
-    fn of(recording: &FunctionRecording, runtime: &DeviceRuntime, buffers: &[Input]) -> Result<Option<Self>> {
+    fn of(
+        recording: &FunctionRecording,
+        runtime: &DeviceRuntime,
+        buffers: &[Option<SharedBuffer>],
+    ) -> Result<Option<Self>> {
         let outputs = recording.outputs();
         if outputs.is_empty() {
             return Ok(None);
@@ -234,16 +300,16 @@ impl FunctionProgram {
         &self,
         recording: &FunctionRecording,
         runtime: &DeviceRuntime,
-        buffers: &mut [Input],
+        buffers: &mut [Option<SharedBuffer>],
     ) -> Result<Vec<SharedBuffer>> {
         let slots = self.slots(runtime.draws_of_call(recording.drawn));
         let compiled = self.compiled(recording, runtime, &slots)?;
         let argument = |input: &ProgramInput| match input {
-            ProgramInput::Argument(index) => Ok(*index),
-            ProgramInput::Captured(buffer) => Err(Arc::clone(buffer)),
+            ProgramInput::Argument(index) => buffers[*index as usize].take(),
+            ProgramInput::Captured(buffer) => Some(Arc::clone(buffer)),
         };
-        let arguments = self.inputs.iter().map(argument).collect();
-        runtime.call(&self.recorded, &compiled, arguments, buffers, &slots)
+        let mut arguments = self.inputs.iter().map(argument).collect();
+        runtime.call(&self.recorded, &compiled, &mut arguments, &slots)
     }
 
     /// Returns the compiled program, which is compiled now if it does not serve these slots.
@@ -259,11 +325,10 @@ impl FunctionProgram {
         )
     }
 
-    /// Returns the result of a node.
-    fn result(&self, node: NodeId, results: &[SharedBuffer]) -> Result<SharedBuffer> {
-        let place = self.recorded.outputs.binary_search(&node).ok();
-        let found = place.and_then(|place| results.get(place)).cloned();
-        found.ok_or_else(|| TpuError::Bug(format!("a function did not compute {node}")))
+    /// Returns the place of a value among the program's results, if it is one.
+    fn place(&self, source: &Source) -> Option<usize> {
+        let Source::Node(node) = source else { return None };
+        self.recorded.outputs.binary_search(node).ok()
     }
 }
 
@@ -281,34 +346,38 @@ impl<T: Clone> RecordedFunction<T> {
     ///
     /// # Errors
     /// Those of the arguments, of a compile, and of the start of the program.
-    pub fn run(&self, arguments: Vec<Tensor>) -> Result<(T, Vec<Tensor>)> {
+    pub fn run(&self, mut arguments: Vec<Tensor>) -> Result<(T, Vec<Tensor>)> {
         let runtime = runtime(self.device);
         Counters::add(&runtime.counters().function_calls, 1);
-        let mut buffers: Vec<Input> =
-            arguments.into_iter().map(|tensor| tensor.into_value().unwrap_or_else(no_value)).collect();
-        if let Some(error) = buffers.iter().find_map(|buffer| buffer.as_ref().err()) {
-            return Err(TpuError::clone(error));
-        }
+        let mut buffers = present(arguments.iter_mut().map(Tensor::take_value))?;
         // What is both an argument and a result has two owners, so the program cannot take it.
-        let passed: Vec<Option<Input>> =
-            self.recording.results.iter().map(|(_, source)| source.value(&buffers)).collect();
+        let passed: Vec<_> = self.recording.results.iter().filter_map(|(_, source)| source.value(&buffers)).collect();
+        let checked: Vec<_> = self.recording.checks.iter().map(|(_, source, _)| source.value(&buffers)).collect();
         let computed = match &self.program {
             Some(program) => program.run(&self.recording, &runtime, &mut buffers)?,
             None => Vec::new(),
         };
-        let tensor = |(ty, source): (&TensorType, &Source), passed: Option<Input>| {
-            let value = match (source, passed, &self.program) {
-                (Source::Node(node), _, Some(program)) => program.result(*node, &computed),
-                (_, Some(value), _) => value.map_err(|error| TpuError::clone(&error)),
-                _ => Err(TpuError::Bug("a function's result comes from nowhere".to_owned())),
-            };
-            Tensor::new(self.device, ty.clone(), value)
-        };
-        for (ty, source, range) in &self.recording.checks {
-            runtime.check_later(tensor((ty, source), source.value(&buffers)), IndexRange::clone(range));
+        let computed = |place: Option<usize>| place.and_then(|place| computed.get(place)).cloned().map(Ok);
+        for ((ty, source, range), passed) in self.recording.checks.iter().zip(checked) {
+            let place = self.program.as_ref().and_then(|program| program.place(source));
+            let extremes = Tensor::new(self.device, ty.clone(), to_value(computed(place).or(passed)));
+            runtime.check_later(extremes, IndexRange::clone(range));
         }
-        let results =
-            self.recording.results.iter().zip(passed).map(|((ty, source), passed)| tensor((ty, source), passed));
-        Ok((self.result.lock().clone(), results.collect()))
+        let (mut passed, mut handles) = (passed.into_iter(), Vec::from_iter(arguments.into_iter().map(Some)));
+        let tensor = |(plan, (ty, _)): (&ResultPlan, &(TensorType, Source))| {
+            let value = to_value(computed(plan.place).or_else(|| passed.next()));
+            match plan.refills.and_then(|argument| handles[argument].take()) {
+                Some(handle) => handle.refill(ty, value),
+                None => Tensor::new(self.device, ty.clone(), value),
+            }
+        };
+        let results = self.results.iter().zip(&self.recording.results).map(tensor).collect();
+        Ok((self.result.lock().clone(), results))
     }
+}
+
+/// Returns the value of a result.
+fn to_value(input: Option<Input>) -> Result<SharedBuffer> {
+    let nowhere = || Err(Arc::new(TpuError::Bug("a function's result comes from nowhere".to_owned())));
+    input.unwrap_or_else(nowhere).map_err(|error| TpuError::clone(&error))
 }

@@ -1,5 +1,6 @@
 //! The state of a device: its engine, options, program cache, metrics and random state. Started at first use.
 
+mod arguments;
 mod call;
 mod compile;
 mod host_value;
@@ -22,6 +23,7 @@ use crate::options::TpuOptions;
 use crate::program::{Compiled, Form, ProgramCache};
 use crate::recompile::DivergenceTracker;
 use crate::{Device, Platform};
+use arguments::{Lent, OnDevice};
 use burn_tpu_graph::{Program, Sharding, TensorType};
 use parking_lot::Mutex;
 use placement::sharding_of;
@@ -58,67 +60,6 @@ pub(crate) enum RunError {
     Refused(TpuError),
     /// It began and failed; arguments that it took are gone.
     Failed(TpuError),
-}
-
-/// The arguments of a program. Buffers of a trace are lent; those that the program does not take go back, also by a panic.
-struct Lent<'b> {
-    buffers: &'b mut [Input],
-    /// The lent buffers: the place of each among the arguments and among the buffers, and its value if that is the host's.
-    lent: Vec<(usize, u32, Option<SharedBuffer>)>,
-    arguments: Arguments,
-}
-
-impl<'b> Lent<'b> {
-    /// Takes the arguments: a place among the buffers, or a buffer of the caller's own.
-    fn new(buffers: &'b mut [Input], given: Vec<Result<u32, SharedBuffer>>) -> Self {
-        let taken = Arc::new(TpuError::Bug("a program has taken the buffer".to_owned()));
-        let mut lent = Vec::with_capacity(given.len());
-        let mut take = |(place, given): (usize, Result<u32, SharedBuffer>)| match given {
-            Ok(index) => {
-                lent.push((place, index, None));
-                std::mem::replace(&mut buffers[index as usize], Err(Arc::clone(&taken))).ok()
-            }
-            Err(own) => Some(own),
-        };
-        let arguments = given.into_iter().enumerate().map(&mut take).collect();
-        Self { buffers, lent, arguments }
-    }
-
-    /// Replaces values of the host by the device's copies. A copy belongs to the program alone if its value does.
-    ///
-    /// # Errors
-    /// Those of `upload`.
-    fn transfer(&mut self, upload: impl Fn(usize, &TensorType, HostBytes) -> Result<SharedBuffer>) -> Result<()> {
-        for (place, _, own) in &mut self.lent {
-            let Some(buffer) = &mut self.arguments[*place] else { continue };
-            let is_owner = Arc::strong_count(buffer) == 1;
-            let Some(value) = HostValue::of(buffer) else { continue };
-            let copy = value.on_device(is_owner, |ty, bytes| upload(*place, ty, bytes))?;
-            *own = Some(std::mem::replace(buffer, copy));
-        }
-        Ok(())
-    }
-
-    /// Returns whether every argument is in place, with its value.
-    fn is_complete(&self) -> bool {
-        self.arguments.iter().all(|argument| argument.as_ref().is_some_and(|buffer| !buffer.is_donated()))
-    }
-}
-
-impl Drop for Lent<'_> {
-    fn drop(&mut self) {
-        for (place, index, own) in self.lent.drain(..) {
-            let argument = self.arguments[place].take();
-            if let (Some(own), Some(buffer)) = (&own, &argument)
-                && let Some(value) = HostValue::of(own)
-            {
-                value.put_back(Arc::clone(buffer));
-            }
-            if let (Some(buffer), own) = (argument, own) {
-                self.buffers[index as usize] = Ok(own.unwrap_or(buffer));
-            }
-        }
-    }
 }
 
 impl DeviceRuntime {
@@ -315,29 +256,26 @@ impl DeviceRuntime {
             }
         };
         tracker.ran(&recorded, &compiled.assumptions);
-        let arguments = recorded.bindings.parameters.iter().copied().map(Ok).collect();
-        self.dispatch(&recorded.program, &compiled, arguments, buffers, &slots)
+        let mut lent = Lent::new(buffers, recorded.bindings.parameters.iter().copied().map(Ok).collect());
+        self.dispatch(&recorded.program, &compiled, &mut lent.arguments, &slots)
     }
 
-    /// Runs a compiled program on its arguments: places among `buffers`, or buffers of the caller's own.
+    /// Runs a compiled program on its arguments. Those that it does not take stay.
     fn dispatch(
         &self,
         program: &Program,
         compiled: &Compiled,
-        arguments: Vec<Result<u32, SharedBuffer>>,
-        buffers: &mut [Input],
+        arguments: &mut Arguments,
         slots: &[u64],
     ) -> Result<Vec<SharedBuffer>, RunError> {
         let _span = tracing::debug_span!("execute").entered();
-        let mut lent = Lent::new(buffers, arguments);
         let upload = |place: usize, ty: &TensorType, bytes| self.upload(ty, bytes, sharding_of(program, place as u32));
-        let transferred = lent.transfer(upload);
-        transferred.map_err(RunError::Refused)?;
+        let on_device = OnDevice::new(arguments, upload).map_err(RunError::Refused)?;
         let start = Instant::now();
-        let run = || compiled.executable.execute(&mut lent.arguments, slots);
+        let run = || compiled.executable.execute(on_device.arguments, slots);
         let panicked = |_| Err(TpuError::Bug(format!("the engine of {} panicked", self.device)));
         let execution = catch_unwind(AssertUnwindSafe(run)).unwrap_or_else(panicked);
-        let execution = execution.map_err(|error| match lent.is_complete() {
+        let execution = execution.map_err(|error| match on_device.is_complete() {
             true => RunError::Refused(error),
             false => RunError::Failed(error),
         })?;

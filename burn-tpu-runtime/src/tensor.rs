@@ -6,6 +6,7 @@ use crate::engine::{Input, SharedBuffer};
 use crate::error::Result;
 use crate::trace::Origin;
 use burn_tpu_graph::{DType, TensorType};
+use std::cell::Cell;
 use std::sync::{Arc, OnceLock};
 
 /// A float, int or bool tensor of a device. Cloning shares the value.
@@ -28,45 +29,55 @@ struct TensorInner {
     device: Device,
     ty: TensorType,
     source: Source,
-    /// The buffer, perhaps still being computed, or why there is none; unset until the tensor is asked for it after a cut.
-    value: OnceLock<Input>,
+    /// What the source left; unset until the tensor is asked for it after a cut.
+    collected: OnceLock<Input>,
 }
 
 /// Where a tensor's value comes from.
 enum Source {
-    /// From the host, or from a read that failed: it is there from the start.
-    Host,
+    /// The buffer, perhaps still being computed, or why there is none: it is there from the start.
+    Known(Input),
+    /// [`Tensor::take_value`] took it.
+    Taken,
     /// From the trace that recorded the tensor.
     Trace(Origin),
     /// From a reduction over several devices.
     Reduction(Part),
 }
 
+thread_local! {
+    static MADE: Cell<u64> = const { Cell::new(0) };
+}
+
 impl Tensor {
+    fn made(device: Device, ty: TensorType, source: Source) -> Self {
+        MADE.set(MADE.get().wrapping_add(1));
+        Self { inner: Arc::new(TensorInner { device, ty, source, collected: OnceLock::new() }) }
+    }
+
+    /// Returns how many tensors the calling thread has made.
+    pub fn made_here() -> u64 {
+        MADE.get()
+    }
+
     /// A tensor that was not recorded: its value is there, or the reason why it is not.
     pub(crate) fn new(device: Device, ty: TensorType, value: Result<SharedBuffer>) -> Self {
-        let value = OnceLock::from(value.map_err(Arc::new));
-        Self { inner: Arc::new(TensorInner { device, ty, source: Source::Host, value }) }
+        Self::made(device, ty, Source::Known(value.map_err(Arc::new)))
     }
 
     /// A tensor that was recorded and waits for a cut.
     pub(crate) fn pending(device: Device, ty: TensorType, origin: Origin) -> Self {
-        let source = Source::Trace(origin);
-        Self { inner: Arc::new(TensorInner { device, ty, source, value: OnceLock::new() }) }
+        Self::made(device, ty, Source::Trace(origin))
     }
 
     /// A tensor that a reduction over several devices will have.
     pub(crate) fn reduced(device: Device, ty: TensorType, part: Part) -> Self {
-        let source = Source::Reduction(part);
-        Self { inner: Arc::new(TensorInner { device, ty, source, value: OnceLock::new() }) }
+        Self::made(device, ty, Source::Reduction(part))
     }
 
     /// The reduction that the tensor is the result of, if it is one.
     pub(crate) fn part(&self) -> Option<&Part> {
-        match &self.inner.source {
-            Source::Reduction(part) => Some(part),
-            Source::Host | Source::Trace(_) => None,
-        }
+        if let Source::Reduction(part) = &self.inner.source { Some(part) } else { None }
     }
 
     /// The trace that recorded the tensor, if one did.
@@ -100,39 +111,67 @@ impl Tensor {
         self.inner.ty.dtype
     }
 
-    /// Returns the value of a tensor that has one. If this is the last handle, the value has one owner less.
-    pub(crate) fn into_value(mut self) -> Option<Input> {
+    /// Takes the value out of a handle whose tensor has one. If it is the last handle, the value has one owner less, and the
+    /// handle is empty: only [`Tensor::refill`] may use it.
+    pub(crate) fn take_value(&mut self) -> Option<Input> {
         let _collected = self.value();
-        let own = Arc::get_mut(&mut self.inner).and_then(|inner| inner.value.take());
+        let own = Arc::get_mut(&mut self.inner).and_then(TensorInner::take_value);
         own.or_else(|| self.value().cloned())
+    }
+
+    /// Returns a tensor as [`Tensor::new`] does, in the memory of this one if that is empty and of the same type.
+    pub(crate) fn refill(mut self, ty: &TensorType, value: Result<SharedBuffer>) -> Self {
+        match Arc::get_mut(&mut self.inner) {
+            Some(TensorInner { source: source @ Source::Taken, ty: empty, .. }) if empty == ty => {
+                *source = Source::Known(value.map_err(Arc::new));
+                self
+            }
+            _ => Self::new(self.device(), ty.clone(), value),
+        }
     }
 
     /// The value; `None` while the tensor waits for a cut.
     pub(crate) fn value(&self) -> Option<&Input> {
-        let value = &self.inner.value;
-        value.get().or_else(|| {
-            match &self.inner.source {
-                Source::Host => {}
-                Source::Trace(origin) => origin.collect(value),
-                Source::Reduction(part) => part.collect(value),
-            }
-            value.get()
-        })
+        let collected = &self.inner.collected;
+        match &self.inner.source {
+            Source::Known(value) => Some(value),
+            Source::Taken => None,
+            Source::Trace(origin) => collected.get().or_else(|| {
+                origin.collect(collected);
+                collected.get()
+            }),
+            Source::Reduction(part) => collected.get().or_else(|| {
+                part.collect(collected);
+                collected.get()
+            }),
+        }
     }
 }
 
 impl TensorInner {
     fn origin(&self) -> Option<&Origin> {
-        match &self.source {
-            Source::Trace(origin) => Some(origin),
-            Source::Host | Source::Reduction(_) => None,
+        if let Source::Trace(origin) = &self.source { Some(origin) } else { None }
+    }
+
+    /// Takes a value that is there.
+    fn take_value(&mut self) -> Option<Input> {
+        if let Some(collected) = self.collected.take() {
+            self.source = Source::Taken;
+            return Some(collected);
+        }
+        match std::mem::replace(&mut self.source, Source::Taken) {
+            Source::Known(value) => Some(value),
+            other => {
+                self.source = other;
+                None
+            }
         }
     }
 }
 
 impl Drop for TensorInner {
     fn drop(&mut self) {
-        if let (None, Some(origin)) = (self.value.get(), self.origin()) {
+        if let (None, Some(origin)) = (self.collected.get(), self.origin()) {
             origin.dropped();
         }
     }

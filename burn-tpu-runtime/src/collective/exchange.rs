@@ -30,9 +30,9 @@ pub(super) fn run(group: &Group, calls: &[Arc<Call>]) {
     // By the place in the first device's program, so that the order of the calls does not matter.
     complete.sort_by_key(|(call, parts)| (parts[0].origin().map_or(u64::MAX, |origin| origin.serial()), call.number));
     for rank in 0..group.devices().len() {
-        let of_device: Vec<&Tensor> = complete.iter().map(|(_, parts)| &parts[rank]).collect();
+        let of_device = complete.iter().map(|(_, parts)| &parts[rank]);
         // What fails here fails again below, where the error goes to the reductions that it concerns.
-        materialise_together(&of_device, CutReason::DeviceCopy).ok();
+        materialise_together(of_device, CutReason::DeviceCopy).ok();
     }
     let mut ready = Vec::with_capacity(complete.len());
     for (call, parts) in complete {

@@ -274,7 +274,7 @@ impl Part {
     /// That of the cut.
     pub(crate) fn run_own(&self) -> Result<()> {
         self.group.close(&self.call.batch);
-        self.call.part(self.rank).map_or(Ok(()), |part| materialise_together(&[&part], CutReason::DeviceCopy))
+        materialise_together(self.call.part(self.rank).iter(), CutReason::DeviceCopy)
     }
 
     /// Returns whether the device's own part has run.

@@ -76,7 +76,7 @@ pub fn settle(device: Device) {
         let own = parts
             .iter()
             .filter(|part| part.origin().is_some_and(|origin| origin.is_owned_here() && !origin.waits_for_devices()));
-        if let Err(error) = materialise_together(&own.collect::<Vec<_>>(), CutReason::DeviceCopy) {
+        if let Err(error) = materialise_together(own, CutReason::DeviceCopy) {
             tracing::error!(%device, %error, "what is to be reduced did not run; the results report the error");
         }
     }

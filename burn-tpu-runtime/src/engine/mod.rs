@@ -225,6 +225,12 @@ fn downcast<T: DeviceBuffer>(buffer: &SharedBuffer) -> Result<&T> {
     any.downcast_ref().ok_or_else(wrong_engine)
 }
 
+/// Returns a buffer, with its share of the ownership, as the engine's own buffer type.
+fn downcast_arc<T: DeviceBuffer>(buffer: SharedBuffer) -> Result<Arc<T>> {
+    let any: Arc<dyn Any + Send + Sync> = buffer;
+    any.downcast().map_err(|_| wrong_engine())
+}
+
 fn wrong_engine() -> TpuError {
     TpuError::Bug("a buffer was passed to an engine that did not create it".into())
 }

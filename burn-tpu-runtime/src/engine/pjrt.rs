@@ -15,7 +15,7 @@ pub(crate) use mesh::replicas_agree;
 
 use super::{
     Arguments, DeviceBuffer, Engine, Executable, Execution, HostBytes, SharedBuffer, argument, clients, downcast,
-    take_argument,
+    downcast_arc, take_argument,
 };
 use crate::TpuOptions;
 use crate::error::{Result, TpuError};
@@ -130,7 +130,7 @@ impl Executable for PjrtProgram {
     fn execute(&self, arguments: &mut Arguments, slots: &[u64]) -> Result<Execution> {
         let packed = pack(&self.loaded, &self.device, slots)?;
         let mut packed = packed.iter();
-        let (mut kept, mut donated) = (Vec::new(), Vec::new());
+        let (mut kept, mut donated) = (Vec::new(), Vec::with_capacity(self.loaded.arguments.len()));
         let mut execution = Execution { footprint: self.loaded.footprint, ..Execution::default() };
         let mut inputs: Vec<&Buffer> = Vec::with_capacity(self.loaded.arguments.len());
         for (position, (recipe, spec)) in self.loaded.arguments.iter().enumerate() {
@@ -151,10 +151,11 @@ impl Executable for PjrtProgram {
         let options = ExecuteOptions { non_donatable: &kept, events: true, ..ExecuteOptions::default() };
         let done = self.loaded.executable.execute(&[&inputs], &options);
         let mut done = done.map_err(TpuError::pjrt("running a program"))?;
-        let donated = donated.into_iter().map(|index| take_argument(arguments, index)).collect::<Result<_>>()?;
-        self.in_flight.push(Running { done: done.events, _donated: donated });
-        let outputs = done.outputs.pop().unwrap_or_default().into_iter();
-        execution.outputs = outputs.map(|buffer| Arc::new(buffer) as SharedBuffer).collect();
+        let donated: Result<Vec<_>> =
+            donated.into_iter().map(|index| downcast_arc(take_argument(arguments, index)?)).collect();
+        let (outputs, emptied) = share(done.outputs.pop().unwrap_or_default(), donated?);
+        self.in_flight.push(Running { done: done.events, _donated: Box::new(emptied) });
+        execution.outputs = outputs;
         Ok(execution)
     }
 
@@ -165,6 +166,24 @@ impl Executable for PjrtProgram {
     fn is_from_disk(&self) -> bool {
         self.loaded.from_disk
     }
+}
+
+/// Returns results as shared buffers, in the allocations of donated arguments as long as there are any, and the donated
+/// buffers. A step has hundreds of each, and an allocation costs as much as the plugin needs for a buffer.
+fn share(results: Vec<Buffer>, donated: Vec<Arc<Buffer>>) -> (Vec<SharedBuffer>, Vec<Buffer>) {
+    let mut emptied = Vec::with_capacity(donated.len());
+    let mut free = donated.into_iter();
+    let mut share = |result: Buffer| -> SharedBuffer {
+        let Some(mut shared) = free.next() else { return Arc::new(result) };
+        match Arc::get_mut(&mut shared) {
+            Some(buffer) => emptied.push(std::mem::replace(buffer, result)),
+            None => return Arc::new(result),
+        }
+        shared
+    };
+    let shared = results.into_iter().map(&mut share).collect();
+    emptied.extend(free.filter_map(Arc::into_inner));
+    (shared, emptied)
 }
 
 /// Uploads the run-time scalars of a program to a device. All scalars of at most 32 bits share one packed buffer.

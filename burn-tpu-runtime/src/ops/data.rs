@@ -72,7 +72,7 @@ pub fn into_bytes(x: &Tensor) -> Result<Vec<u8>> {
 /// # Errors
 /// The error of the first program that fails to start. Its tensors remain unchanged.
 pub fn run_for_reads(tensors: &[&Tensor]) -> Result<()> {
-    materialise_together(tensors, CutReason::Read)
+    materialise_together(tensors.iter().copied(), CutReason::Read)
 }
 
 fn download(x: &Tensor, reason: CutReason) -> Result<HostBytes> {

@@ -3,8 +3,8 @@
 
 use super::placement::sharding_of;
 use super::{DeviceRuntime, HostValue, RunError};
-use crate::engine::{Input, SharedBuffer};
-use crate::error::{Result, TpuError};
+use crate::engine::{Arguments, SharedBuffer};
+use crate::error::Result;
 use crate::program::{Compiled, Recorded};
 use crate::recompile::DivergenceTracker;
 use std::sync::Arc;
@@ -37,7 +37,7 @@ impl DeviceRuntime {
         host.on_device(false, |ty, bytes| self.upload(ty, bytes, sharding))
     }
 
-    /// Runs a function's program on its arguments: places among `buffers`, or captured buffers.
+    /// Runs a function's program. Arguments that it takes are gone.
     ///
     /// # Errors
     /// Why it did not run.
@@ -45,11 +45,10 @@ impl DeviceRuntime {
         &self,
         recorded: &Recorded,
         compiled: &Compiled,
-        arguments: Vec<Result<u32, SharedBuffer>>,
-        buffers: &mut [Input],
+        arguments: &mut Arguments,
         slots: &[u64],
-    ) -> Result<Vec<SharedBuffer>, TpuError> {
-        let results = self.dispatch(&recorded.program, compiled, arguments, buffers, slots);
+    ) -> Result<Vec<SharedBuffer>> {
+        let results = self.dispatch(&recorded.program, compiled, arguments, slots);
         results.map_err(|error| match error {
             RunError::Refused(error) | RunError::Failed(error) => error,
         })

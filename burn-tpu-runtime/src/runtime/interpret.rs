@@ -1,5 +1,6 @@
 //! Runs programs, and the host's parts of split programs, in the interpreter. Which these are, `tier` decides.
 
+use super::arguments::Lent;
 use super::host_value::{HostElements, HostValue};
 use super::{DeviceRuntime, RunError, sharding_of};
 use crate::engine::{self, HostTensor, Input, SharedBuffer};
@@ -97,8 +98,8 @@ impl DeviceRuntime {
             Some(transfer) => Err(Arc::clone(&transfers[transfer as usize])),
             None => Ok(bound(index)),
         };
-        let arguments = inputs.parameters.iter().map(argument).collect();
-        let on_device = self.dispatch(program, &compiled, arguments, buffers, &picked(&inputs.slots, slots))?;
+        let mut lent = Lent::new(buffers, inputs.parameters.iter().map(argument).collect());
+        let on_device = self.dispatch(program, &compiled, &mut lent.arguments, &picked(&inputs.slots, slots))?;
         let held = Vec::from_iter(host.output_types().zip(results));
         let result = |source: &Source| match *source {
             Source::Device(result) => Ok(Arc::clone(&on_device[result])),

@@ -125,9 +125,9 @@ impl Source {
     }
 
     /// Returns the value at a call with these arguments, unless the function computes it.
-    pub(crate) fn value(&self, arguments: &[Input]) -> Option<Input> {
+    pub(crate) fn value(&self, arguments: &[Option<SharedBuffer>]) -> Option<Input> {
         match self {
-            Self::Argument(index) => arguments.get(*index).cloned(),
+            Self::Argument(index) => arguments.get(*index).cloned().flatten().map(Ok),
             Self::Captured(value) => Some(value.clone()),
             Self::Node(_) => None,
         }
@@ -238,16 +238,16 @@ impl Stream {
     /// [`TpuError::Impure`] if the function reads a value, ends a step, or uses another device.
     pub(crate) fn record_function<T>(
         device: Device,
-        arguments: &[TensorType],
+        arguments: &[Tensor],
         function: impl FnOnce(Vec<Tensor>) -> (T, Vec<Tensor>),
         watched: Option<usize>,
     ) -> Result<(T, FunctionRecording)> {
         let notes = Arc::new(FunctionNotes::default());
         notes.state.lock().watched = watched;
         let stream = Stream::of_function(Arc::clone(&notes));
-        let placeholder = |(index, ty): (usize, &TensorType)| {
+        let placeholder = |(index, argument): (usize, &Tensor)| {
             let buffer: SharedBuffer = Arc::new(Placeholder { index, notes: Arc::clone(&notes) });
-            Tensor::new(device, ty.clone(), Ok(buffer))
+            Tensor::new(device, argument.ty().clone(), Ok(buffer))
         };
         let placeholders = arguments.iter().enumerate().map(placeholder).collect();
         let ran = catch_unwind(AssertUnwindSafe(|| stream.run(|| function(placeholders))));

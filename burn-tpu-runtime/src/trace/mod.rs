@@ -274,8 +274,8 @@ impl StreamTrace {
 ///
 /// # Errors
 /// The first cut's that fails; the tensors stay pending.
-pub(crate) fn materialise_together(tensors: &[&Tensor], reason: CutReason) -> Result<()> {
-    let mut tensors: Vec<_> = tensors.iter().filter_map(|tensor| Some((tensor.origin()?.serial, *tensor))).collect();
+pub(crate) fn materialise_together<'t>(tensors: impl Iterator<Item = &'t Tensor>, reason: CutReason) -> Result<()> {
+    let mut tensors: Vec<_> = tensors.filter_map(|tensor| Some((tensor.origin()?.serial, tensor))).collect();
     tensors.sort_unstable_by_key(|(serial, _)| std::cmp::Reverse(*serial));
     tensors.iter().try_for_each(|(_, tensor)| cut_for(tensor, reason))
 }

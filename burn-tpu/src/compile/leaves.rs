@@ -13,6 +13,7 @@ use rustc_hash::FxHasher;
 use std::cell::RefCell;
 use std::fmt::{Debug, Write};
 use std::hash::Hasher;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
 /// What happens to the tensors that the thread's current traversal reaches.
 enum Traversal {
@@ -70,6 +71,8 @@ fn traverse<T>(traversal: Traversal, work: impl FnOnce() -> T) -> (T, Option<Tra
 pub(super) struct Leaves<M> {
     devices: fn(&M) -> Vec<TpuDevice>,
     fork: fn(M, &TpuDevice) -> M,
+    /// The number of tensors that were found last, for the size of the list.
+    count: AtomicUsize,
 }
 
 impl<M: Debug> Leaves<M> {
@@ -77,22 +80,36 @@ impl<M: Debug> Leaves<M> {
     where
         M: Module<B>,
     {
-        Self { devices: |module| module.collect_devices(Vec::new()), fork: |module, device| module.fork(device) }
+        let devices = |module: &M| module.collect_devices(Vec::new());
+        Self { devices, fork: |module, device| module.fork(device), count: AtomicUsize::new(0) }
     }
 
-    /// Returns the tensors. Parameters that Burn has not initialised yet are initialised first.
+    /// Returns the tensors. Parameters that Burn has not initialised yet are initialised.
     pub(super) fn tensors(&self, module: &M) -> Vec<Tensor> {
-        (self.devices)(module);
-        match traverse(Traversal::Visit(Vec::new()), || (self.devices)(module)) {
-            (_, Some(Traversal::Visit(tensors))) => tensors,
-            _ => Vec::new(),
-        }
+        let made = Tensor::made_here();
+        let found = self.visit(module);
+        // An initialisation asks its own tensors for their devices.
+        if Tensor::made_here() == made { found } else { self.visit(module) }
+    }
+
+    fn visit(&self, module: &M) -> Vec<Tensor> {
+        let list = Vec::with_capacity(self.count.load(Relaxed));
+        let (_devices, visited) = traverse(Traversal::Visit(list), || (self.devices)(module));
+        let Some(Traversal::Visit(tensors)) = visited else { return Vec::new() };
+        self.count.store(tensors.len(), Relaxed);
+        tensors
     }
 
     /// Returns the module with other tensors, in the order of [`Leaves::tensors`].
     pub(super) fn replace(&self, module: M, tensors: Vec<Tensor>) -> M {
         let Some(device) = tensors.first().map(|tensor| TpuDevice::from(tensor.device())) else { return module };
         traverse(Traversal::Replace(tensors.into_iter()), || (self.fork)(module, &device)).0
+    }
+
+    /// Returns the module with one tensor in the places of all.
+    pub(super) fn hollow(&self, module: M, tensors: &[Tensor]) -> M {
+        let Some(first) = tensors.first() else { return module };
+        self.replace(module, vec![first.clone(); tensors.len()])
     }
 
     /// Returns a hash of everything about the module but its tensors.

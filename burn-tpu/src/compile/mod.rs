@@ -125,7 +125,8 @@ impl<A: Clone + std::fmt::Debug, R: Clone + std::fmt::Debug> Compiled<A, R> {
             was_recorded.set(true);
             let result = (self.function)(self.arguments.replace(argument.clone(), tensors));
             let tensors = self.results.tensors(&result);
-            (result, tensors)
+            // Each call clones the result and replaces its tensors.
+            (self.results.hollow(result, &tensors), tensors)
         };
         let recorded = self.recorded.recorded(device, structure, tensors, &record);
         if was_recorded.get() {

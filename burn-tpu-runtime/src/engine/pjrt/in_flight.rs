@@ -1,6 +1,5 @@
 //! Programs that were dispatched and may be unfinished.
 
-use crate::engine::SharedBuffer;
 use crate::error::{Result, TpuError};
 use burn_tpu_pjrt::{Event, Work, watch_work};
 use parking_lot::Mutex;
@@ -13,7 +12,7 @@ pub(super) struct Running {
     pub(super) done: Vec<Event>,
     /// The donated arguments. In PJRT's CPU client the drop of such a buffer waits for the program, which would keep
     /// the host from recording the next step.
-    pub(super) _donated: Vec<SharedBuffer>,
+    pub(super) _donated: Box<dyn Send + Sync>,
 }
 
 impl Running {

@@ -390,8 +390,8 @@ impl Executable for MeshProgram {
         let options = ExecuteOptions { non_donatable: &kept, events: true, launch_id, ..ExecuteOptions::default() };
         let done = self.loaded.executable.execute(&lists, &options).map_err(TpuError::pjrt("running a program"))?;
         drop(launch);
-        let donated = donated.into_iter().map(|index| take_argument(arguments, index)).collect::<Result<_>>()?;
-        self.in_flight.push(Running { done: done.events, _donated: donated });
+        let donated: Result<Vec<_>> = donated.into_iter().map(|index| take_argument(arguments, index)).collect();
+        self.in_flight.push(Running { done: done.events, _donated: Box::new(donated?) });
         execution.outputs = self.join(done.outputs);
         Ok(execution)
     }
