@@ -1,6 +1,7 @@
 //! Device names: a platform and an index. A name costs nothing and loads nothing; the runtime of a device starts at its
 //! first use.
 
+use crate::activity::Activity;
 use crate::error::{Result, TpuError};
 use crate::mesh::Mesh;
 use crate::metrics::{CutReason, Metrics};
@@ -185,6 +186,12 @@ impl Device {
     /// start. Print it for a report.
     pub fn metrics(self) -> Metrics {
         registry::metrics(self)
+    }
+
+    /// Returns what the device does at this moment: the programs in flight, and what this process's threads wait for. It
+    /// neither starts the device nor waits for it. Print it to see why nothing goes on.
+    pub fn activity(self) -> Activity {
+        registry::activity(self)
     }
 
     /// Makes every later compile on the device an error, [`TpuError::Frozen`], which says what differs and where. The work

@@ -13,6 +13,7 @@ pub(crate) use host_value::{HostElements, HostValue};
 pub(crate) use index_checks::{IndexCheckQueue, IndexRange, outside};
 pub(crate) use registry::{default_chip, default_device, forget, runtime, start};
 
+use crate::activity::{Activity, WaitFor, Waiting, waits};
 use crate::compiling::Compiling;
 use crate::distributed::{self, Agreement};
 use crate::engine::{self, Arguments, Engine, Executable, Execution, HostBytes, Input, SharedBuffer};
@@ -124,6 +125,7 @@ impl Drop for Lent<'_> {
 impl DeviceRuntime {
     fn new(device: Device, options: TpuOptions, problem: Option<TpuError>) -> Self {
         let counters = Arc::<Counters>::default();
+        let _wait = Waiting::new(Some(device), WaitFor::Start);
         let engine: Result<Arc<dyn Engine>> = match (problem, device.platform()) {
             (Some(error), _) => Err(error),
             (None, Platform::NdArray) => engine::open_ndarray(),
@@ -232,12 +234,14 @@ impl DeviceRuntime {
         Counters::add(&self.counters.uploads, 1);
         Counters::add(&self.counters.upload_bytes, ty.bytes());
         let _span = tracing::trace_span!("transfer", direction = "upload", bytes = ty.bytes()).entered();
+        let _wait = self.waiting(WaitFor::Upload);
         self.engine()?.upload(ty, bytes, sharding)
     }
 
     /// Puts this process's rows of a batch on a mesh of several processes, and returns the type of the batch; `None` on any
     /// other device.
     pub(crate) fn upload_rows(&self, ty: &TensorType, bytes: HostBytes) -> Result<Option<(TensorType, SharedBuffer)>> {
+        let _wait = self.waiting(WaitFor::Upload);
         let uploaded = self.engine()?.upload_rows(ty, bytes)?;
         if uploaded.is_some() {
             Counters::add(&self.counters.uploads, 1);
@@ -262,6 +266,7 @@ impl DeviceRuntime {
         let buffer = transferred.as_ref().unwrap_or(buffer);
         let start = Instant::now();
         let _span = tracing::trace_span!("transfer", direction = "download").entered();
+        let _wait = self.waiting(WaitFor::Read);
         let bytes = HostBytes::from(self.engine()?.download(buffer)?);
         Counters::add_time(&self.counters.read_ns, start.elapsed());
         Counters::add(&self.counters.downloads, 1);
@@ -272,9 +277,21 @@ impl DeviceRuntime {
     /// Waits until everything dispatched has finished.
     pub(crate) fn wait(&self) -> Result<()> {
         let start = Instant::now();
+        let _wait = self.waiting(WaitFor::Programs);
         let waited = self.engine()?.wait();
         Counters::add_time(&self.counters.wait_ns, start.elapsed());
         waited
+    }
+
+    /// Notes that the calling thread waits until the returned value is dropped.
+    fn waiting(&self, what: WaitFor) -> Waiting {
+        Waiting::new(Some(self.device), what)
+    }
+
+    /// Returns what the device does at this moment.
+    fn activity(&self) -> Activity {
+        let programs = self.engine.as_ref().map(|engine| engine.in_flight()).unwrap_or_default();
+        Activity { device: self.device, programs, waits: waits(self.device) }
     }
 
     /// Runs a recorded program where [`tier`] says. One that is to be compiled and is not in memory is compiled now. The
@@ -334,6 +351,7 @@ impl DeviceRuntime {
         let transferred = lent.transfer(upload);
         transferred.map_err(RunError::Refused)?;
         let start = Instant::now();
+        let _wait = self.waiting(WaitFor::Dispatch);
         let run = || compiled.executable.execute(&mut lent.arguments, slots);
         let panicked = |_| Err(TpuError::Bug(format!("the engine of {} panicked", self.device)));
         let execution = catch_unwind(AssertUnwindSafe(run)).unwrap_or_else(panicked);

@@ -1,6 +1,6 @@
 //! Burn's device type: the runtime's device, and the key under which Burn's registries know it.
 
-use crate::{Mesh, Metrics, Platform, Result};
+use crate::{Activity, Mesh, Metrics, Platform, Result};
 use burn_backend::{DeviceId, DeviceOps};
 use burn_std::device::Device as BurnDevice;
 use burn_tpu_runtime::Device;
@@ -150,6 +150,17 @@ impl TpuDevice {
     /// counters of a device that was not used yet are zero.
     pub fn metrics(self) -> Metrics {
         self.0.metrics()
+    }
+
+    /// Returns what the device does at this moment: the programs in flight, and what the threads of this process wait for. It
+    /// neither starts the device nor waits for it. Print it to see why nothing goes on.
+    ///
+    /// ```
+    /// let device = burn_tpu::TpuDevice::ndarray();
+    /// assert_eq!(device.activity().to_string(), "ndarray:0: no program in flight");
+    /// ```
+    pub fn activity(self) -> Activity {
+        self.0.activity()
     }
 
     /// Makes every later compile on the device an error, [`TpuError::Frozen`](crate::TpuError::Frozen), which names what

@@ -48,6 +48,7 @@
 //! | set options before the first tensor | [`TpuOptions`], [`FallbackPolicy`], [`IndexChecks`]; [`TpuOptions::VARIABLES`] lists the environment |
 //! | handle errors | [`TpuError`], which says whose [`Fault`] it is; [`BucketsError`] |
 //! | see what ran, and why it compiled | [`TpuDevice::metrics`] returns [`Metrics`] with [`CutReason`], [`Recompile`], [`RecompileCause`] |
+//! | see what a device does now, and what threads wait for | [`TpuDevice::activity`] returns an [`Activity`] with [`RunningProgram`], [`Wait`], [`WaitFor`] |
 //! | forbid compiles once a loop is warm | [`TpuDevice::freeze`], [`TpuDevice::unfreeze`] |
 //! | know whether a step fits a TPU, without one | [`fit`], [`Topology`], [`Generation`] |
 //! | run one program as several processes, on one host or on many | [`distributed`] |
@@ -86,6 +87,8 @@ pub use checkpoint::{CheckpointBackend, Checkpoints};
 pub use burn_tpu_runtime::{FallbackPolicy, Fault, IndexChecks, Result, TpuError, TpuOptions};
 
 pub use burn_tpu_runtime::{CutReason, Metrics, Recompile, RecompileCause};
+
+pub use burn_tpu_runtime::{Activity, RunningProgram, Wait, WaitFor};
 
 pub mod fit;
 pub use burn_tpu_runtime::{Generation, Topology};

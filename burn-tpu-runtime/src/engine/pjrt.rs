@@ -18,6 +18,7 @@ use super::{
     take_argument,
 };
 use crate::TpuOptions;
+use crate::activity::RunningProgram;
 use crate::error::{Result, TpuError};
 use crate::metrics::Counters;
 use burn_tpu_graph::{Argument, DType, Op, Program, Sharding, TensorType, lower::pack_slots};
@@ -25,6 +26,7 @@ use burn_tpu_pjrt::{Buffer, CompileOptions, Device, ElementType, ExecuteOptions,
 use compiler::{Compiler, Loaded};
 use in_flight::{InFlight, Running};
 use std::sync::Arc;
+use std::time::Instant;
 
 /// The maximum number of dispatched programs that may be unfinished. The CPU plugin blocks at the same number.
 const MOST_IN_FLIGHT: usize = 32;
@@ -106,6 +108,10 @@ impl Engine for PjrtEngine {
     fn wait(&self) -> Result<()> {
         self.in_flight.wait()
     }
+
+    fn in_flight(&self) -> Vec<RunningProgram> {
+        self.in_flight.running()
+    }
 }
 
 /// Copies a value to a device.
@@ -152,7 +158,8 @@ impl Executable for PjrtProgram {
         let done = self.loaded.executable.execute(&[&inputs], &options);
         let mut done = done.map_err(TpuError::pjrt("running a program"))?;
         let donated = donated.into_iter().map(|index| take_argument(arguments, index)).collect::<Result<_>>()?;
-        self.in_flight.push(Running { done: done.events, _donated: donated });
+        let program = Arc::clone(&self.loaded.description);
+        self.in_flight.push(Running { program, begun: Instant::now(), done: done.events, _donated: donated });
         let outputs = done.outputs.pop().unwrap_or_default().into_iter();
         execution.outputs = outputs.map(|buffer| Arc::new(buffer) as SharedBuffer).collect();
         Ok(execution)
