@@ -21,10 +21,7 @@ fn largest(program: &Program) -> Option<String> {
     let of = products.iter().max_by_key(|product| product.flops)?;
     let batch = if of.batch > 1 { format!("{} times ", of.batch) } else { String::new() };
     let count = products.len();
-    Some(format!(
-        ", {count} products, the largest {} {batch}[{}, {}] x [{}, {}]",
-        of.label, of.m, of.k, of.k, of.n
-    ))
+    Some(format!(", {count} products, the largest {} {batch}[{}, {}] x [{}, {}]", of.label, of.m, of.k, of.k, of.n))
 }
 
 /// Names the ops that most nodes were recorded for.

@@ -91,10 +91,12 @@ impl StopAgreement {
     /// then, and every later call returns the same error.
     pub fn is_last(&self, step: u64) -> Result<Option<String>> {
         let mut state = self.shared.state.lock();
-        state.current = step + 1;
         loop {
             match &state.phase {
-                Phase::Running | Phase::Left => return Ok(None),
+                Phase::Running | Phase::Left => {
+                    state.current = step + 1;
+                    return Ok(None);
+                }
                 Phase::Requested(_) | Phase::Agreeing => self.shared.changed.wait(&mut state),
                 Phase::Agreed(last, reason) => return Ok((step >= *last).then(|| reason.clone())),
                 Phase::Failed(error) => return Err(error.clone()),
