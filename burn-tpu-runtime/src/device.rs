@@ -225,6 +225,16 @@ impl Device {
     pub fn seed(self, seed: u64) {
         registry::seed(self, seed);
     }
+
+    /// Returns the key and the counter of the device's next random draw. Starts the device.
+    pub fn next_draw(self) -> (u64, u64) {
+        runtime(self).next_draw()
+    }
+
+    /// Makes the device's next random draw begin at a key and a counter. Starts the device.
+    pub fn draw_from(self, next: (u64, u64)) {
+        runtime(self).draw_from(next);
+    }
 }
 
 /// Ends a training step: runs what the calling thread has recorded on any device. What was recorded before the step and

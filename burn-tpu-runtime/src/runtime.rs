@@ -11,6 +11,7 @@ mod tier;
 
 pub(crate) use host_value::{HostElements, HostValue};
 pub(crate) use index_checks::{IndexCheckQueue, IndexRange, outside};
+pub(crate) use placement::sharding_of_value;
 pub(crate) use registry::{default_chip, default_device, forget, runtime, start};
 
 use crate::activity::{Activity, WaitFor, Waiting, waits};
@@ -230,7 +231,7 @@ impl DeviceRuntime {
     }
 
     /// Puts a value on the device; on a mesh, split as `sharding` says.
-    fn upload(&self, ty: &TensorType, bytes: HostBytes, sharding: Option<&Sharding>) -> Result<SharedBuffer> {
+    pub(crate) fn upload(&self, ty: &TensorType, bytes: HostBytes, sharding: Option<&Sharding>) -> Result<SharedBuffer> {
         Counters::add(&self.counters.uploads, 1);
         Counters::add(&self.counters.upload_bytes, ty.bytes());
         let _span = tracing::trace_span!("transfer", direction = "upload", bytes = ty.bytes()).entered();

@@ -12,6 +12,7 @@ use std::process::ExitCode;
 use tracing_subscriber::EnvFilter;
 
 mod batches;
+mod checkpoints;
 mod generate;
 mod jax;
 mod model;

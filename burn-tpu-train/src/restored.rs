@@ -1,0 +1,230 @@
+//! A checkpoint that was read: its parts, for the models, optimizers and schedules of a new process.
+
+use crate::checkpoint::{Kind, Part};
+use crate::error::{CheckpointError, Damage, Differences, Result};
+use crate::manifest::{Manifest, Random};
+use crate::parameters::{Parameter, parameters, replaced};
+use crate::tensor_file::{self, Found};
+use crate::tree;
+use burn_core::module::{AutodiffModule, Module};
+use burn_core::tensor::TensorMetadata;
+use burn_core::tensor::backend::{AutodiffBackend, Backend};
+use burn_optim::Optimizer;
+use burn_optim::lr_scheduler::LrScheduler;
+use burn_tpu::{RandomState, Tpu, TpuDevice, TpuTensor};
+use serde::de::DeserializeOwned;
+use std::collections::HashMap;
+use std::path::{Path, PathBuf};
+
+/// The file with everything that is no tensor: parts with their kinds, as CBOR.
+pub(crate) const STATE: &str = "state.cbor";
+
+/// A checkpoint, read and found intact. Its methods load each part into what the program has built anew; the names are those
+/// that [`Checkpoint`](crate::Checkpoint) gave them.
+///
+/// It holds the files in the host's memory: drop it when everything is loaded.
+#[derive(Debug)]
+pub struct Restored {
+    path: PathBuf,
+    manifest: Manifest,
+    parts: Vec<Part>,
+    /// The files of tensors, by name.
+    files: HashMap<String, Vec<u8>>,
+    is_partial: bool,
+}
+
+impl Restored {
+    /// Reads one checkpoint: a folder `step-…`. No lock is needed, so that it may be of a run that is going on.
+    ///
+    /// # Errors
+    /// [`CheckpointError::Damaged`] if it is not what was written, [`CheckpointError::Version`] for another format.
+    pub fn read(path: impl AsRef<Path>) -> Result<Self> {
+        let path = path.as_ref().to_path_buf();
+        let manifest = Manifest::read(&path)?;
+        let damaged = |reason: String| CheckpointError::Damaged(Damage { path: path.clone(), reason });
+        let named = |name: &str| path.file_name().is_some_and(|found| found.to_string_lossy() == name);
+        let name = crate::folder::name(manifest.step);
+        if !named(&name) {
+            return Err(damaged(format!("it is `{name}` by its manifest: the folder was renamed")));
+        }
+        let mut files = HashMap::new();
+        for file in &manifest.files {
+            files.insert(file.name.clone(), file.read(&path).map_err(damaged)?);
+        }
+        let state = files.remove(STATE).ok_or_else(|| damaged(format!("it has no `{STATE}`")))?;
+        let parts = ciborium::from_reader(&state[..]).map_err(|error| damaged(format!("`{STATE}`: {error}")))?;
+        Ok(Self { path, manifest, parts, files, is_partial: false })
+    }
+
+    /// Takes the tensors that fit and leaves the others as they are, with a warning that lists the differences. Without
+    /// this, any difference is an error.
+    pub fn partial(self) -> Self {
+        Self { is_partial: true, ..self }
+    }
+
+    /// Returns the number of steps that were taken when it was saved.
+    pub fn step(&self) -> u64 {
+        self.manifest.step
+    }
+
+    /// Returns the checkpoint's folder.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Returns a model with the saved values, on its own device; on a mesh, split as the model is. Ids of parameters, and
+    /// which of them are trained, stay.
+    ///
+    /// # Errors
+    /// [`CheckpointError::Mismatch`] with all tensors that are missing, unexpected, or of another shape or dtype.
+    pub fn model<B, M>(&self, name: &str, model: M) -> Result<M>
+    where
+        B: Backend<Device = TpuDevice>,
+        M: Module<B>,
+    {
+        self.part(name, Kind::Model)?;
+        let found = self.tensors(name)?;
+        let expected = parameters(&model)?;
+        let mut differences = Differences::default();
+        let mut values = Vec::with_capacity(expected.len());
+        for parameter in &expected {
+            match found.get(&parameter.path) {
+                None => differences.missing.push(parameter.path.clone()),
+                Some(tensor) if fits(tensor, parameter) => {
+                    values.push((parameter.path.clone(), parameter.tensor.with_data(tensor.data())?));
+                }
+                Some(tensor) => differences.different.push(different(tensor, parameter)),
+            }
+        }
+        let is_expected = |name: &str| expected.iter().any(|parameter| parameter.path == name);
+        differences.unexpected = found.keys().filter(|name| !is_expected(name)).cloned().collect();
+        self.accept(name, differences)?;
+        Ok(replaced(model, values))
+    }
+
+    /// Returns an optimizer with the saved state. `model` is what it updates; on a mesh, the state is split as the model is.
+    ///
+    /// # Errors
+    /// [`CheckpointError::Mismatch`] for state of parameters that the model does not have, or that have another shape;
+    /// [`CheckpointError::Record`] for the state of another optimizer.
+    pub fn optimizer<B, M, O>(&self, name: &str, optimizer: O, model: &M) -> Result<O>
+    where
+        B: AutodiffBackend<Device = TpuDevice>,
+        M: AutodiffModule<B>,
+        O: Optimizer<M, B>,
+    {
+        let part = self.part(name, Kind::Optimizer)?;
+        let found = self.tensors(name)?;
+        let parameters = parameters(model)?;
+        let Some(first) = parameters.first() else { return Ok(optimizer) };
+        let by_path: HashMap<&str, &Parameter> = parameters.iter().map(|p| (p.path.as_str(), p)).collect();
+        let fits = |tensor: &Found<'_>, parameter: &Parameter| tensor.shape == parameter.tensor.shape().to_vec();
+        let mut differences = Differences::default();
+        tree::each_tensor(&part.tree, None, &mut |tensor, path| {
+            let Some(path) = path else { return };
+            match (found.get(tensor), by_path.get(path)) {
+                (None, _) => differences.missing.push(tensor.to_owned()),
+                (_, None) => differences.unexpected.push(tensor.to_owned()),
+                (Some(saved), Some(parameter)) if !fits(saved, parameter) => {
+                    let found = saved.describe();
+                    differences.different.push(format!("{tensor} ({found}, of {})", parameter.describe()));
+                }
+                _ => {}
+            }
+        });
+        self.accept(name, differences)?;
+        let tensor = |tensor: &str, path: Option<&str>| {
+            let Some(saved) = found.get(tensor) else { return Ok(None) };
+            let parameter = path.and_then(|path| by_path.get(path).copied());
+            if parameter.is_some_and(|parameter| !fits(saved, parameter)) {
+                return Ok(None);
+            }
+            let like = &parameter.unwrap_or(first).tensor;
+            Ok(Some((like.with_data(saved.data())?, saved.shape.len())))
+        };
+        let ids = parameters.iter().map(|p| (p.path.clone(), p.id.serialize())).collect();
+        let record = tree::put_together::<B, O::Record>(name, &part.tree, &ids, tensor, &first.tensor.device())?;
+        Ok(optimizer.load_record(record))
+    }
+
+    /// Returns a learning rate's schedule with the saved state.
+    ///
+    /// # Errors
+    /// [`CheckpointError::Record`] for the state of another kind of schedule.
+    pub fn scheduler<S: LrScheduler>(&self, name: &str, scheduler: S) -> Result<S> {
+        let tree = &self.part(name, Kind::Scheduler)?.tree;
+        let none = |_: &str, _: Option<&str>| Ok(None::<(TpuTensor, usize)>);
+        let device = TpuDevice::ndarray();
+        let record = tree::put_together::<Tpu<f32>, S::Record<Tpu<f32>>>(name, tree, &HashMap::new(), none, &device)?;
+        Ok(scheduler.load_record::<Tpu<f32>>(record))
+    }
+
+    /// Returns a value of the program's own.
+    ///
+    /// # Errors
+    /// [`CheckpointError::Record`] for a value of another type.
+    pub fn value<T: DeserializeOwned>(&self, name: &str) -> Result<T> {
+        tree::from_tree(name, &self.part(name, Kind::Value)?.tree)
+    }
+
+    /// Sets the device's random numbers to where they were. Call it after the models are loaded: a new model draws its
+    /// first weights.
+    ///
+    /// # Errors
+    /// [`CheckpointError::NoPart`] if the checkpoint has the random numbers of several devices, and not of this one.
+    pub fn random(&self, device: &TpuDevice) -> Result<()> {
+        let saved = &self.manifest.random;
+        let (name, same) = (device.to_string(), saved.iter().find(|random| random.device == device.to_string()));
+        let only = saved.first().filter(|_| saved.len() == 1);
+        let Some(&Random { key, counter, .. }) = same.or(only) else {
+            let known = saved.iter().map(|random| random.device.clone()).collect();
+            return Err(CheckpointError::NoPart { path: self.path.clone(), kind: "random state", part: name, known });
+        };
+        device.set_random_state(RandomState { key, counter });
+        Ok(())
+    }
+
+    fn part(&self, name: &str, kind: Kind) -> Result<&Part> {
+        let of_kind = || self.parts.iter().filter(|part| part.kind == kind);
+        of_kind().find(|part| part.name == name).ok_or_else(|| CheckpointError::NoPart {
+            path: self.path.clone(),
+            kind: kind.name(),
+            part: name.to_owned(),
+            known: of_kind().map(|part| part.name.clone()).collect(),
+        })
+    }
+
+    /// Returns the tensors of a part by name.
+    fn tensors(&self, name: &str) -> Result<HashMap<String, Found<'_>>> {
+        let file = format!("{name}{}", tensor_file::ENDING);
+        let Some(bytes) = self.files.get(&file) else { return Ok(HashMap::new()) };
+        let damaged = |reason| {
+            let reason = format!("`{file}` is not a file of tensors: {reason}");
+            CheckpointError::Damaged(Damage { path: self.path.clone(), reason })
+        };
+        Ok(tensor_file::read(bytes).map_err(damaged)?.into_iter().collect())
+    }
+
+    /// Refuses differences, unless what fits is enough.
+    fn accept(&self, name: &str, mut differences: Differences) -> Result<()> {
+        let Differences { missing, unexpected, different } = &mut differences;
+        [missing, unexpected, different].into_iter().for_each(|names| names.sort_unstable());
+        if differences.is_empty() {
+            return Ok(());
+        }
+        if self.is_partial {
+            tracing::warn!(path = %self.path.display(), "the part `{name}` is loaded in part{differences}");
+            return Ok(());
+        }
+        let (path, part) = (self.path.clone(), name.to_owned());
+        Err(CheckpointError::Mismatch { path, part, differences: Box::new(differences) })
+    }
+}
+
+fn fits(found: &Found<'_>, parameter: &Parameter) -> bool {
+    found.dtype == parameter.tensor.dtype() && found.shape == parameter.tensor.shape().to_vec()
+}
+
+fn different(found: &Found<'_>, parameter: &Parameter) -> String {
+    format!("{} ({} instead of {})", parameter.path, found.describe(), parameter.describe())
+}
