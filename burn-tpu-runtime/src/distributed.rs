@@ -50,6 +50,10 @@ const TPU_HOSTS: &str = "TPU_WORKER_HOSTNAMES";
 /// How long a process waits for another one, which may have to load its data first.
 const DEFAULT_TIMEOUT: Duration = Duration::from_secs(300);
 
+/// The exit code of a process that was told to end, has saved, and is to be started again: `EX_TEMPFAIL` of `sysexits.h`. The
+/// other processes of the run end so too, and `burn-tpu launch` waits for them.
+pub const PREEMPTED: u8 = 75;
+
 /// Returns the number of this process among those that run the program; 0 for one that is alone.
 ///
 /// # Errors

@@ -17,7 +17,7 @@ mod signals;
 pub use error::PreemptionError;
 pub use notice::{Cause, Notice};
 
-use burn_tpu::distributed::StopAgreement;
+use burn_tpu::distributed::{PREEMPTED, StopAgreement};
 use metadata::MetadataServer;
 use std::process::ExitCode;
 use std::sync::{Arc, OnceLock};
@@ -47,9 +47,9 @@ pub struct Preemption {
 }
 
 impl Preemption {
-    /// The exit code of a process that was told to end and has saved: 75, `EX_TEMPFAIL` of `sysexits.h`, "try again". A
-    /// process that a signal ends has another one, so that a scheduler can tell the two apart.
-    pub const EXIT_CODE: u8 = 75;
+    /// The exit code of a process that was told to end and has saved: 75, `EX_TEMPFAIL` of `sysexits.h`. A process that a
+    /// signal ends has another one, so a scheduler can tell the two apart. `burn-tpu launch` knows it.
+    pub const EXIT_CODE: u8 = PREEMPTED;
 
     /// Returns [`Preemption::EXIT_CODE`] as the result of a program's `main`.
     pub fn exit_code() -> ExitCode {
