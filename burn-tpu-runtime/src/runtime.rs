@@ -229,7 +229,12 @@ impl DeviceRuntime {
     }
 
     /// Puts a value on the device; on a mesh, split as `sharding` says.
-    pub(crate) fn upload(&self, ty: &TensorType, bytes: HostBytes, sharding: Option<&Sharding>) -> Result<SharedBuffer> {
+    pub(crate) fn upload(
+        &self,
+        ty: &TensorType,
+        bytes: HostBytes,
+        sharding: Option<&Sharding>,
+    ) -> Result<SharedBuffer> {
         Counters::add(&self.counters.uploads, 1);
         Counters::add(&self.counters.upload_bytes, ty.bytes());
         let _span = tracing::trace_span!("transfer", direction = "upload", bytes = ty.bytes()).entered();

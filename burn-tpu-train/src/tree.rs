@@ -190,7 +190,11 @@ fn name_of(tree: &Value) -> Option<&str> {
 }
 
 /// Calls `found` with each tensor of a tree: its name, and the path of its parameter.
-pub(crate) fn each_tensor<'t>(tree: &'t Value, path: Option<&'t str>, found: &mut impl FnMut(&'t str, Option<&'t str>)) {
+pub(crate) fn each_tensor<'t>(
+    tree: &'t Value,
+    path: Option<&'t str>,
+    found: &mut impl FnMut(&'t str, Option<&'t str>),
+) {
     if let Some(name) = name_of(tree) {
         return found(name, path);
     }

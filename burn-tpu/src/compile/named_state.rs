@@ -82,7 +82,8 @@ where
                 }
             }
         }
-        let mut parameters = Parameters { places: self.layout.places.iter(), own: TensorList::default(), packed: vec![] };
+        let mut parameters =
+            Parameters { places: self.layout.places.iter(), own: TensorList::default(), packed: vec![] };
         parameters.packed.resize_with(self.layout.packs.len(), Vec::new);
         model.visit(&mut parameters);
         let Parameters { mut own, packed, .. } = parameters;
