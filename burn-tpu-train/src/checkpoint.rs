@@ -11,7 +11,7 @@ use burn_core::tensor::TensorData;
 use burn_core::tensor::backend::{AutodiffBackend, Backend};
 use burn_optim::Optimizer;
 use burn_optim::lr_scheduler::LrScheduler;
-use burn_tpu::{RandomState, Tpu, TpuDevice, TpuTensor};
+use burn_tpu::{CompiledStep, RandomState, Tpu, TpuDevice, TpuFloat, TpuInt, TpuTensor};
 use ciborium::Value;
 use serde::{Deserialize, Serialize};
 use std::collections::HashMap;
@@ -90,6 +90,17 @@ impl Checkpoint {
         });
         let taken = paths.and_then(|paths| tree::take_apart::<B, _>(name, optimizer.to_record(), &paths));
         self.with(name, Kind::Optimizer, taken)
+    }
+
+    /// Adds the optimizer's state of a compiled step. Its model is a part of its own: [`CompiledStep::model`].
+    pub fn compiled_step<B, F, I, M, D, R>(self, name: &str, step: &CompiledStep<B, M, D, R>) -> Self
+    where
+        B: AutodiffBackend<Device = TpuDevice, InnerBackend = Tpu<F, I>>,
+        F: TpuFloat,
+        I: TpuInt,
+        M: AutodiffModule<B>,
+    {
+        self.with(name, Kind::Optimizer, Ok((Value::Null, step.optimizer_state())))
     }
 
     /// Adds the state of a learning rate's schedule.

@@ -3,10 +3,10 @@
 //! They are taken as Burn's recorders save them: through the mapper that a module may have for saving and loading.
 
 use crate::error::Result;
-use crate::tensor_file::{describe, no_dtype};
+use crate::tensor_file::no_dtype;
 use burn_core::module::{Module, ModuleMapper, ModuleVisitor, Param, ParamId};
 use burn_core::tensor::backend::Backend;
-use burn_core::tensor::{Bool, Int, Tensor, TensorData, TensorMetadata};
+use burn_core::tensor::{Bool, Int, Tensor, TensorData};
 use burn_tpu::tickets::{self, Ticket};
 use burn_tpu::{TpuDevice, TpuTensor};
 use std::collections::HashMap;
@@ -16,13 +16,6 @@ pub(crate) struct Parameter {
     pub(crate) path: String,
     pub(crate) id: ParamId,
     pub(crate) tensor: TpuTensor,
-}
-
-impl Parameter {
-    /// Describes the type, as in error messages.
-    pub(crate) fn describe(&self) -> String {
-        describe(self.tensor.dtype(), &self.tensor.shape().to_vec())
-    }
 }
 
 /// Returns the parameters of a module in the order of a visit. Those that Burn has not initialised yet are initialised.

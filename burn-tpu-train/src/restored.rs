@@ -4,14 +4,14 @@ use crate::checkpoint::{Kind, Part};
 use crate::error::{CheckpointError, Damage, Differences, Result};
 use crate::manifest::{Manifest, Random};
 use crate::parameters::{Parameter, parameters, replaced};
-use crate::tensor_file::{self, Found};
+use crate::tensor_file::{self, Found, describe};
 use crate::tree;
 use burn_core::module::{AutodiffModule, Module};
 use burn_core::tensor::TensorMetadata;
 use burn_core::tensor::backend::{AutodiffBackend, Backend};
 use burn_optim::Optimizer;
 use burn_optim::lr_scheduler::LrScheduler;
-use burn_tpu::{RandomState, Tpu, TpuDevice, TpuTensor};
+use burn_tpu::{CompiledStep, RandomState, Tpu, TpuDevice, TpuFloat, TpuInt, TpuTensor};
 use serde::de::DeserializeOwned;
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -83,23 +83,55 @@ impl Restored {
         M: Module<B>,
     {
         self.part(name, Kind::Model)?;
-        let found = self.tensors(name)?;
-        let expected = parameters(&model)?;
+        let expected = parameters(&model)?.into_iter().map(|parameter| (parameter.path, parameter.tensor)).collect();
+        Ok(replaced(model, self.matching(name, expected)?))
+    }
+
+    /// Loads a model and the optimizer's state into a compiled step, from the parts of these names.
+    ///
+    /// # Errors
+    /// [`CheckpointError::Mismatch`] with all tensors that are missing, unexpected, or of another shape or dtype.
+    pub fn compiled_step<B, F, I, M, D, R>(
+        &self,
+        model: &str,
+        state: &str,
+        step: &mut CompiledStep<B, M, D, R>,
+    ) -> Result<()>
+    where
+        B: AutodiffBackend<Device = TpuDevice, InnerBackend = Tpu<F, I>>,
+        F: TpuFloat,
+        I: TpuInt,
+        M: AutodiffModule<B>,
+        D: Module<Tpu<F, I>>,
+        R: Module<Tpu<F, I>>,
+    {
+        let model = self.model(model, step.model())?;
+        self.part(state, Kind::Optimizer)?;
+        let state = self.matching(state, step.optimizer_state())?;
+        step.load(&model, state);
+        Ok(())
+    }
+
+    /// Returns a part's tensors for those that are expected, on the device of each.
+    fn matching(&self, part: &str, expected: Vec<(String, TpuTensor)>) -> Result<Vec<(String, TpuTensor)>> {
+        let mut found = self.tensors(part)?;
         let mut differences = Differences::default();
-        let mut values = Vec::with_capacity(expected.len());
-        for parameter in &expected {
-            match found.get(&parameter.path) {
-                None => differences.missing.push(parameter.path.clone()),
-                Some(tensor) if fits(tensor, parameter) => {
-                    values.push((parameter.path.clone(), parameter.tensor.with_data(tensor.data())?));
+        let mut fitting = Vec::with_capacity(expected.len());
+        for (name, like) in expected {
+            match found.remove(&name) {
+                None => differences.missing.push(name),
+                Some(saved) if saved.dtype == like.dtype() && saved.shape == like.shape().to_vec() => {
+                    fitting.push((name, like, saved));
                 }
-                Some(tensor) => differences.different.push(different(tensor, parameter)),
+                Some(saved) => {
+                    differences.different.push(format!("{name} ({} instead of {})", saved.describe(), type_of(&like)));
+                }
             }
         }
-        let is_expected = |name: &str| expected.iter().any(|parameter| parameter.path == name);
-        differences.unexpected = found.keys().filter(|name| !is_expected(name)).cloned().collect();
-        self.accept(name, differences)?;
-        Ok(replaced(model, values))
+        differences.unexpected = found.into_keys().collect();
+        self.accept(part, differences)?;
+        let uploaded = |(name, like, saved): (String, TpuTensor, Found<'_>)| Ok((name, like.with_data(saved.data())?));
+        fitting.into_iter().map(uploaded).collect()
     }
 
     /// Returns an optimizer with the saved state. `model` is what it updates; on a mesh, the state is split as the model is.
@@ -127,7 +159,7 @@ impl Restored {
                 (_, None) => differences.unexpected.push(tensor.to_owned()),
                 (Some(saved), Some(parameter)) if !fits(saved, parameter) => {
                     let found = saved.describe();
-                    differences.different.push(format!("{tensor} ({found}, of {})", parameter.describe()));
+                    differences.different.push(format!("{tensor} ({found}, of {})", type_of(&parameter.tensor)));
                 }
                 _ => {}
             }
@@ -221,10 +253,7 @@ impl Restored {
     }
 }
 
-fn fits(found: &Found<'_>, parameter: &Parameter) -> bool {
-    found.dtype == parameter.tensor.dtype() && found.shape == parameter.tensor.shape().to_vec()
-}
-
-fn different(found: &Found<'_>, parameter: &Parameter) -> String {
-    format!("{} ({} instead of {})", parameter.path, found.describe(), parameter.describe())
+/// Describes the type of a tensor, as in error messages.
+fn type_of(tensor: &TpuTensor) -> String {
+    describe(tensor.dtype(), &tensor.shape().to_vec())
 }
