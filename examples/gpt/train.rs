@@ -15,10 +15,11 @@ use burn::module::AutodiffModule;
 use burn::optim::GradientsParams;
 use burn::prelude::*;
 use burn_tpu::{Metrics, Tpu, TpuDevice, TpuFloat};
-use burn_tpu_train::{Checkpoint, Checkpointer};
+use burn_tpu_train::{Checkpoint, Checkpointer, Notice, Preemption, Watchdog};
 use indicatif::{ProgressBar, ProgressStyle};
 use std::collections::VecDeque;
 use std::path::PathBuf;
+use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 /// The options of a run.
@@ -73,7 +74,7 @@ pub struct Options {
     #[arg(long, default_value_t = 42)]
     pub seed: u64,
     /// Steps from one checkpoint to the next, in the folder `checkpoints` of `--out`; started again, the run goes on from the
-    /// newest one. 0 for none
+    /// newest one. SIGTERM, SIGINT and a cloud's notices make it save and end with code 75. 0 for none
     #[arg(long, default_value_t = 0, value_name = "STEPS")]
     pub checkpoint_every: usize,
     /// Write what `benches/jax/gpt_train.py` needs to this folder: the first weights, the batches, the losses
@@ -157,8 +158,8 @@ fn some(documents: &[String], bytes: usize) -> Vec<&String> {
     documents.iter().step_by(all.div_ceil(bytes).max(1)).collect()
 }
 
-/// Trains a model and writes it.
-pub fn run<F: TpuFloat>(options: &Options, dtype: &str, device: &TpuDevice) -> Result<()> {
+/// Trains a model and writes it. Returns the exit code: a run that is told to end saves and has one of its own.
+pub fn run<F: TpuFloat>(options: &Options, dtype: &str, device: &TpuDevice) -> Result<ExitCode> {
     options.check()?;
     let files = Files::in_folder(&options.out);
     // A folder that cannot be written is an error before the training, not after it.
@@ -173,7 +174,11 @@ pub fn run<F: TpuFloat>(options: &Options, dtype: &str, device: &TpuDevice) -> R
     }
     let mut run = Run::new(options, device, &data, &model)?;
     let model = run.resume(model)?;
-    let model = run.train(model)?;
+    let (model, notice) = run.train(model)?;
+    if let Some(notice) = notice {
+        println!("saved      after step {}, since {notice}: started again, the run goes on", run.progress.losses.len());
+        return Ok(Preemption::exit_code());
+    }
     if let Some(folder) = &options.export_jax {
         parity::export_losses(folder, &run.progress.losses)?;
     }
@@ -191,7 +196,7 @@ pub fn run<F: TpuFloat>(options: &Options, dtype: &str, device: &TpuDevice) -> R
         report.disk_hits
     );
     println!("written    to `{}`", options.out.display());
-    Ok(())
+    Ok(ExitCode::SUCCESS)
 }
 
 type B<F> = Autodiff<Tpu<F>>;
@@ -208,6 +213,9 @@ struct Run<'a, F: TpuFloat> {
     unread: VecDeque<Tensor<Tpu<F>, 1>>,
     progress: Progress,
     checkpoints: Option<Checkpointer>,
+    /// Listens if the run can save.
+    preemption: Option<Preemption>,
+    watchdog: Watchdog,
     timed: Timed,
     step_memory_bytes: u64,
 }
@@ -230,6 +238,8 @@ impl<'a, F: TpuFloat> Run<'a, F> {
             unread: VecDeque::new(),
             progress: Progress::default(),
             checkpoints: checkpoints::open(options)?,
+            preemption: (options.checkpoint_every > 0).then(Preemption::watch).transpose()?,
+            watchdog: Watchdog::start(device)?,
             timed: Timed::default(),
             step_memory_bytes: 0,
         })
@@ -257,8 +267,10 @@ impl<'a, F: TpuFloat> Run<'a, F> {
         Ok(checkpoints.save(checkpoint.value("progress", &self.progress).random(self.device))?)
     }
 
-    fn train(&mut self, mut model: Gpt<B<F>>) -> Result<Gpt<B<F>>> {
+    /// Takes the steps that are left. With the model, returns the notice if the run was told to end: it is saved then.
+    fn train(&mut self, mut model: Gpt<B<F>>) -> Result<(Gpt<B<F>>, Option<Notice>)> {
         let bar = progress(self.options.steps)?;
+        let mut told = None;
         let first = self.progress.losses.len() + 1;
         bar.set_position(first as u64 - 1);
         if first == 1 {
@@ -267,6 +279,7 @@ impl<'a, F: TpuFloat> Run<'a, F> {
         let mut begun = Instant::now();
         for step in first..=self.options.steps {
             let before = self.device.metrics();
+            self.watchdog.step(step as u64);
             model = self.step(model, step - 1);
             if step + 1 == first + WARM_UP {
                 self.step_memory_bytes = planned_bytes(&before, &self.device.metrics());
@@ -275,6 +288,7 @@ impl<'a, F: TpuFloat> Run<'a, F> {
             self.read_losses(UNREAD)?;
             bar.inc(1);
             bar.set_message(self.message());
+            self.watchdog.pause();
             if step % self.options.eval_every == 0 || step == self.options.steps {
                 self.read_losses(0)?;
                 self.timed.time += begun.elapsed();
@@ -282,8 +296,13 @@ impl<'a, F: TpuFloat> Run<'a, F> {
                 bar.suspend(|| println!("{}", self.line()));
                 begun = Instant::now();
             }
-            if self.options.checkpoint_every > 0 && step % self.options.checkpoint_every == 0 {
+            told = self.told_to_end(step)?;
+            let is_due = self.options.checkpoint_every > 0 && step % self.options.checkpoint_every == 0;
+            if is_due || told.is_some() {
                 self.save(&model, step)?;
+            }
+            if told.is_some() {
+                break;
             }
         }
         self.timed.steps = (self.options.steps + 1).saturating_sub(first + WARM_UP);
@@ -291,7 +310,13 @@ impl<'a, F: TpuFloat> Run<'a, F> {
         if let Some(checkpoints) = &mut self.checkpoints {
             checkpoints.wait()?;
         }
-        Ok(model)
+        Ok((model, told))
+    }
+
+    /// Returns the notice if the run has to end after this step.
+    fn told_to_end(&self, step: usize) -> Result<Option<Notice>> {
+        let Some(preemption) = &self.preemption else { return Ok(None) };
+        Ok(preemption.stop_after(step as u64)?.cloned())
     }
 
     /// Takes one step: the batches' gradients, then the update. Each is a program of its own, unless there is one batch.
