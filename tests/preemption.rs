@@ -3,19 +3,20 @@
 
 #![allow(clippy::print_stdout, reason = "a child process tells its parent what it did")]
 
-mod common;
+#[allow(dead_code, reason = "a run is not compared with another one here")]
 #[path = "common/resumable.rs"]
 mod resumable;
 
-use burn_tpu::distributed;
+use burn_tpu::{TpuDevice, distributed};
 use burn_tpu_train::{Cause, Checkpointer, Preemption, PreemptionError};
-use common::{bf16_cpu, has_cpu_plugin};
 use resumable::Run;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
 use std::process::{Child, ChildStdout, Command, ExitStatus, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::Duration;
 
 /// The step in which a run waits until it is told to end, and the last one.
@@ -82,10 +83,9 @@ fn folder() -> String {
 
 /// A run that saves only when it is told to end. If `IS_TOLD` is set, it waits for that in a step.
 fn trains() {
-    let device = bf16_cpu().expect("the parent has the plugin");
     let preemption = Preemption::watch().expect("it listens");
     let mut checkpoints = Checkpointer::open(folder()).expect("a folder");
-    let mut run = Run::new(device, 1);
+    let mut run = Run::new(TpuDevice::ndarray(), 1);
     if let Some(saved) = checkpoints.restore().expect("intact") {
         println!("\nresumed: {}", saved.step());
         run = run.restore(&saved);
@@ -133,9 +133,6 @@ fn trains_to_the_end(folder: &Path, resumes_from: Option<u64>) -> String {
 
 #[test]
 fn a_run_that_gets_a_signal_ends_its_step_saves_and_goes_on_when_it_is_started_again() {
-    if !has_cpu_plugin() {
-        return;
-    }
     let whole = tempfile::tempdir().expect("a folder");
     let losses = trains_to_the_end(whole.path(), None);
     for (signal, name) in [(SIGTERM, "SIGTERM"), (SIGINT, "SIGINT")] {
@@ -149,42 +146,55 @@ fn a_run_that_gets_a_signal_ends_its_step_saves_and_goes_on_when_it_is_started_a
     }
 }
 
-/// Serves metadata: a first question is answered at once, and a second one once the machine is preempted.
-fn metadata_server(answers: &'static [(&str, [&str; 2])]) -> String {
-    let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
-    let address = listener.local_addr().expect("it is bound").to_string();
-    std::thread::spawn(move || {
-        for stream in listener.incoming() {
-            std::thread::spawn(move || answer(&mut stream.expect("a connection"), answers));
-        }
-    });
-    address
+/// A metadata server, whose value of one key changes once it is told to.
+struct MetadataServer {
+    address: String,
+    change: Arc<AtomicBool>,
 }
 
-fn answer(stream: &mut TcpStream, answers: &[(&str, [&str; 2])]) {
+impl MetadataServer {
+    fn start(changing: &'static str, to: &'static str) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
+        let address = listener.local_addr().expect("it is bound").to_string();
+        let change = Arc::new(AtomicBool::new(false));
+        let changes = Arc::clone(&change);
+        std::thread::spawn(move || {
+            for stream in listener.incoming() {
+                let (mut stream, changes) = (stream.expect("a connection"), Arc::clone(&changes));
+                std::thread::spawn(move || answer(&mut stream, changing, to, &changes));
+            }
+        });
+        Self { address, change }
+    }
+}
+
+/// Answers with the first value at once, and with another one only when it is there.
+fn answer(stream: &mut TcpStream, changing: &str, to: &str, change: &AtomicBool) {
     let mut question = String::new();
     BufReader::new(&*stream).read_line(&mut question).expect("a question");
-    let known = answers.iter().find(|(key, _)| question.contains(key)).expect("a known key");
-    let value = known.1[usize::from(question.contains("wait_for_change=true"))];
-    let length = value.len();
+    let first = if question.contains("preempted") { "FALSE" } else { "NONE" };
+    let waits = question.contains("wait_for_change=true");
+    while waits && !(question.contains(changing) && change.load(Relaxed)) {
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    let value = if waits { to } else { first };
     let head = "HTTP/1.1 200 OK\r\nMetadata-Flavor: Google\r\nETag: 1\r\nConnection: close";
+    let length = value.len();
     write!(stream, "{head}\r\nContent-Length: {length}\r\n\r\n{value}").expect("it listens");
 }
 
 #[test]
 fn notices_of_the_metadata_server_end_a_run() {
-    if !has_cpu_plugin() {
-        return;
-    }
-    let preempted = metadata_server(&[("preempted", ["FALSE", "TRUE"]), ("maintenance-event", ["NONE", "NONE"])]);
-    let maintained = metadata_server(&[
-        ("preempted", ["FALSE", "FALSE"]),
-        ("maintenance-event", ["NONE", "TERMINATE_ON_HOST_MAINTENANCE"]),
-    ]);
-    let maintenance = "the machine's host is maintained (TERMINATE_ON_HOST_MAINTENANCE)";
-    for (server, cause) in [(preempted, "the machine is preempted"), (maintained, maintenance)] {
+    let maintenance = "TERMINATE_ON_HOST_MAINTENANCE";
+    let notices = [
+        ("preempted", "TRUE", "the machine is preempted".to_owned()),
+        ("maintenance-event", maintenance, format!("the machine's host is maintained ({maintenance})")),
+    ];
+    for (key, value, cause) in notices {
+        let server = MetadataServer::start(key, value);
         let folder = tempfile::tempdir().expect("a folder");
-        let mut player = trains_until_told(folder.path(), &[("GCE_METADATA_HOST", &server)]);
+        let mut player = trains_until_told(folder.path(), &[("GCE_METADATA_HOST", &server.address)]);
+        server.change.store(true, Relaxed);
         assert_eq!(player.line("saved:"), format!("{TOLD} since {cause}"));
         assert_eq!(player.end().1.code(), Some(i32::from(Preemption::EXIT_CODE)));
     }
@@ -283,8 +293,12 @@ fn processes_stop_after_the_same_step_when_one_is_told() {
         let mut players = start_group("none", "300");
         players[told].signal(SIGTERM);
         let saved: Vec<_> = players.iter_mut().map(|player| player.line("saved:")).collect();
-        assert!(saved.iter().all(|one| *one == saved[0]), "{saved:?}");
-        assert!(saved[0].ends_with(&format!("since process {told}: SIGTERM was received")), "{saved:?}");
+        let parts: Vec<_> = saved.iter().filter_map(|line| line.split_once(" since ")).collect();
+        assert!(parts.len() == 3 && parts.iter().all(|(step, _)| *step == parts[0].0), "{saved:?}");
+        for (process, (_, reason)) in parts.iter().enumerate() {
+            let teller = if process == told { String::new() } else { format!("process {told}: ") };
+            assert_eq!(*reason, format!("{teller}SIGTERM was received"));
+        }
         for player in players {
             assert_eq!(player.end().1.code(), Some(i32::from(Preemption::EXIT_CODE)));
         }
@@ -295,8 +309,11 @@ fn processes_stop_after_the_same_step_when_one_is_told() {
 fn processes_do_not_save_when_one_of_them_is_lost() {
     let mut players = start_group("2", "2");
     players[0].signal(SIGTERM);
-    for player in &mut players[..2] {
-        let error = player.line("error:");
-        assert!(error.contains("process 2 of 3"), "{error}");
+    let lost = players.pop().expect("three");
+    assert!(!lost.end().1.success());
+    for player in players {
+        let (output, status) = player.end();
+        assert!(output.contains("error: process 2 of 3 did not come") && !output.contains("saved:"), "{output}");
+        assert_eq!(status.code(), Some(1));
     }
 }
