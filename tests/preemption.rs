@@ -3,12 +3,14 @@
 
 #![allow(clippy::print_stdout, reason = "a child process tells its parent what it did")]
 
+mod common;
 #[allow(dead_code, reason = "a run is not compared with another one here")]
 #[path = "common/resumable.rs"]
 mod resumable;
 
 use burn_tpu::{TpuDevice, distributed};
 use burn_tpu_train::{Cause, Checkpointer, Preemption, PreemptionError};
+use common::has_libtpu;
 use resumable::Run;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -73,6 +75,8 @@ fn child() {
         "stubborn" => stubborn(),
         "dropped" => dropped(),
         "group" => group(),
+        "plugin first" => plugin(true),
+        "plugin last" => plugin(false),
         other => panic!("{other}"),
     }
 }
@@ -237,6 +241,40 @@ fn dropped() -> ! {
     println!("\ndropped");
     loop {
         std::thread::park();
+    }
+}
+
+/// Hears a signal although libtpu, which was loaded before or after, may have a handler too.
+fn plugin(is_first: bool) {
+    let load = || {
+        let device = TpuDevice::topology("v5e:2x2").expect("a slice");
+        device.sync().expect("libtpu is here");
+    };
+    if is_first {
+        load();
+    }
+    let preemption = Preemption::watch().expect("it listens");
+    if !is_first {
+        load();
+    }
+    println!("\nloaded");
+    wait_for_notice(&preemption);
+    println!("\nheard");
+}
+
+#[test]
+fn signals_are_heard_with_libtpu() {
+    if !has_libtpu() {
+        return;
+    }
+    for scenario in ["plugin first", "plugin last"] {
+        for signal in [SIGTERM, SIGINT] {
+            let mut player = Player::start(scenario, &[]);
+            player.line("loaded");
+            player.signal(signal);
+            player.line("heard");
+            assert!(player.end().1.success());
+        }
     }
 }
 

@@ -163,7 +163,7 @@ fn a_process_that_others_wait_for_is_named() {
         let output = run("waits", &format!("{present}/2"), &store);
         assert_eq!(output.status.code(), Some(FOUND), "{output:?}");
         let text = String::from_utf8_lossy(&output.stdout);
-        for part in ["mesh(data=2): ", &format!("s for process {missing} ("), "see what the others say"] {
+        for part in ["mesh(data=2 on cpu): ", &format!("s for process {missing} ("), "see what the others say"] {
             assert!(text.contains(part), "no {part:?} in {text}");
         }
     }
