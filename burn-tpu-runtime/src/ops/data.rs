@@ -47,7 +47,7 @@ pub fn from_rows(name: &'static str, ty: TensorType, bytes: Vec<u8>, device: &De
 pub fn upload_like(like: &Tensor, name: &'static str, ty: TensorType, bytes: Vec<u8>) -> Result<Tensor> {
     let bytes = HostBytes::from(checked(name, &ty, bytes)?);
     let known = like.value().and_then(|value| value.as_ref().ok()).and_then(sharding_of_value);
-    let sharding = known.filter(|_| like.dims() == ty.dims).unwrap_or_else(|| Sharding::replicated(ty.rank()));
+    let sharding = known.filter(|_| *like.dims() == *ty.dims).unwrap_or_else(|| Sharding::replicated(ty.rank()));
     let buffer = runtime(like.device()).upload(&ty, bytes, Some(&sharding))?;
     Ok(Tensor::new(like.device(), ty, Ok(buffer)))
 }
