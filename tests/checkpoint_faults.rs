@@ -8,6 +8,7 @@ mod common;
 #[path = "common/resumable.rs"]
 mod resumable;
 
+use burn_tpu::{TpuDevice, TpuOptions};
 use burn_tpu_train::{Checkpointer, Restored};
 use resumable::Run;
 use std::io::{BufRead, BufReader, Read};
@@ -18,26 +19,30 @@ use std::time::Duration;
 /// Steps from one checkpoint to the next.
 const INTERVAL: u64 = 5;
 
-/// The longest life of a process after its first step.
-const LONGEST_MS: u64 = 400;
+/// The most steps of a process before it is killed, and the longest time after the last of them.
+const MOST_STEPS: u64 = 17;
+const LONGEST_MS: u64 = 50;
 
 /// Plays a process.
 #[test]
 fn child() {
     let Ok(scenario) = std::env::var("SCENARIO") else { return };
     let folder = std::env::var("FOLDER").unwrap();
-    let device = common::cpu().expect("the plugin");
     match scenario.as_str() {
-        "train" => train(device, Path::new(&folder), std::env::var("STEPS").unwrap().parse().unwrap()),
-        "full disk" => full_disk(device, Path::new(&folder)),
+        "train" => train(Path::new(&folder), std::env::var("STEPS").unwrap().parse().unwrap()),
+        "full disk" => full_disk(common::cpu().expect("the plugin"), Path::new(&folder)),
         "read-only" => read_only(Path::new(&folder)),
         other => panic!("{other}"),
     }
 }
 
-/// Trains to a step, with checkpoints, and says each step.
-fn train(device: burn_tpu::TpuDevice, folder: &Path, steps: u64) {
-    let mut checkpoints = Checkpointer::open(folder).unwrap();
+/// Trains to a step, with checkpoints, and says each step. The options are those of a user, with a cache of programs, which
+/// the processes share.
+fn train(folder: &Path, steps: u64) {
+    let device = TpuDevice::cpu(0);
+    let options = TpuOptions::training().disk_cache_dir(std::env::var("PROGRAMS").unwrap());
+    options.disk_cache_least_compile(Duration::ZERO).install(&device).unwrap();
+    let mut checkpoints = Checkpointer::open(folder.join("run")).unwrap();
     let mut run = Run::new(device, 1);
     if let Some(saved) = checkpoints.restore().unwrap() {
         run = run.restore(&saved);
@@ -62,7 +67,8 @@ fn train(device: burn_tpu::TpuDevice, folder: &Path, steps: u64) {
 fn command(scenario: &str, folder: &Path, steps: u64) -> Command {
     let mut command = Command::new(std::env::current_exe().expect("this test"));
     command.args(["--exact", "child", "--nocapture"]).env("SCENARIO", scenario);
-    command.env("FOLDER", folder).env("STEPS", steps.to_string()).stdout(Stdio::piped());
+    command.env("FOLDER", folder).env("STEPS", steps.to_string()).env("PROGRAMS", folder.join("programs"));
+    command.stdout(Stdio::piped());
     command
 }
 
@@ -71,12 +77,12 @@ fn last_step(text: &str) -> Option<u64> {
     text.lines().rev().find_map(|line| line.strip_prefix("step ")?.parse().ok())
 }
 
-/// Starts a training process, kills it a while after its first step, and returns the last step that it said it took.
-fn killed_after(folder: &Path, life: Duration) -> u64 {
+/// Starts a training process, kills it this long after it took some steps, and returns the last step that it said it took.
+fn killed_after(folder: &Path, steps: u64, life: Duration) -> u64 {
     let mut child = command("train", folder, u64::MAX).spawn().expect("it starts");
     let mut output = BufReader::new(child.stdout.take().unwrap());
     let mut text = String::new();
-    while last_step(&text).is_none() {
+    while text.lines().filter(|line| line.starts_with("step ")).count() < steps as usize {
         assert_ne!(output.read_line(&mut text).unwrap(), 0, "it ended: {text}");
     }
     std::thread::sleep(life);
@@ -101,26 +107,27 @@ fn a_run_that_is_killed_at_random_moments_loses_at_most_one_interval_and_no_bit(
         return;
     }
     let kills = std::env::var("CHECKPOINT_KILLS").ok().map_or(10, |kills| kills.parse::<u64>().unwrap());
-    let folder = tempfile::tempdir().unwrap();
-    let mut newest = 0;
-    let mut left_overs = 0;
+    let [folder, straight] = [(); 2].map(|()| tempfile::tempdir().unwrap());
+    let (mut newest, mut lost, mut left_overs) = (0, 0, 0);
     for kill in 0..kills {
-        let life = Duration::from_millis((kill * 7919 + 13) * 31 % LONGEST_MS);
-        let last = killed_after(folder.path(), life);
-        let names = std::fs::read_dir(folder.path()).unwrap().map(|entry| entry.unwrap().file_name());
+        let random = (kill + 1) * 7919;
+        let life = Duration::from_millis(random * 31 % LONGEST_MS);
+        let last = killed_after(folder.path(), 1 + random % MOST_STEPS, life);
+        let run = folder.path().join("run");
+        let names = std::fs::read_dir(&run).unwrap().map(|entry| entry.unwrap().file_name());
         left_overs += names.filter(|name| name.to_string_lossy().starts_with('.')).count();
-        let checkpoints = Checkpointer::open(folder.path()).unwrap();
+        let checkpoints = Checkpointer::open(&run).unwrap();
         let steps = checkpoints.steps().unwrap();
         for step in &steps {
-            Restored::read(folder.path().join(format!("step-{step:08}"))).unwrap();
+            Restored::read(run.join(format!("step-{step:08}"))).unwrap();
         }
         let saved = steps.last().copied().unwrap_or(0);
         assert!(saved + INTERVAL >= last && saved >= newest, "kill {kill}: of {last} steps, {saved} are saved");
-        newest = saved;
+        (newest, lost) = (saved, lost.max(last.saturating_sub(saved)));
     }
-    println!("{kills} kills, {newest} steps saved, {left_overs} checkpoints were being written or removed");
+    eprintln!("{kills} kills: {newest} steps saved, at most {lost} lost, {left_overs} times amid writing or removing");
     assert!(newest > 0, "no process lived long enough");
-    let (straight, steps) = (tempfile::tempdir().unwrap(), newest + 7);
+    let steps = newest + 7;
     assert_eq!(losses(folder.path(), steps), losses(straight.path(), steps), "after {kills} kills");
 }
 
@@ -142,7 +149,7 @@ fn on_a_disk_of_its_own(scenario: &str, folder: &Path, mount: &str) -> bool {
 }
 
 /// A disk that has space for two checkpoints.
-fn full_disk(device: burn_tpu::TpuDevice, folder: &Path) {
+fn full_disk(device: TpuDevice, folder: &Path) {
     let mut checkpoints = Checkpointer::open(folder).unwrap().keep_last(9);
     let mut run = Run::new(device, 1);
     let (mut saved, mut said) = (Vec::new(), String::new());
