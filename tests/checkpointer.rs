@@ -209,7 +209,7 @@ fn what_does_not_fit_is_listed_and_loaded_in_part_when_asked() {
     let said = saved.model("model", wide.model.clone()).unwrap_err().to_string();
     assert!(said.contains("different: encoder.layers.0"), "{said}");
     assert!(said.contains("tokens.weight (BF16 [32, 32] instead of BF16 [32, 64])"), "{said}");
-    let said = saved.optimizer("optimizer", wide.optimizer.clone(), &wide.model).unwrap_err().to_string();
+    let said = saved.optimizer("optimizer", wide.optimizer.clone(), &wide.model).err().unwrap().to_string();
     assert!(said.contains("tokens.weight.master (F32 [32, 32], of BF16 [32, 64])"), "{said}");
     // The bias of the head has the same size.
     let saved = saved.partial();
@@ -217,7 +217,7 @@ fn what_does_not_fit_is_listed_and_loaded_in_part_when_asked() {
     let fit = Run::new(device, 1).restore(&Restored::read(of_step(folder.path(), 4)).unwrap());
     let heads = [&part, &fit.model].map(|model| format!("{:?}", bias(model)));
     assert_eq!(heads[0], heads[1]);
-    saved.optimizer("optimizer", wide.optimizer, &wide.model).unwrap();
+    assert!(saved.optimizer("optimizer", wide.optimizer, &wide.model).is_ok());
     let said = saved.value::<String>("losses").unwrap_err().to_string();
     assert!(said.contains("the part `losses` is not a `alloc::string::String`"), "{said}");
     let said = saved.value::<u64>("loss").unwrap_err().to_string();
@@ -249,7 +249,7 @@ fn names_are_those_of_files_and_unique() {
     ] {
         assert!(matches!(checkpoints.save(checkpoint), Err(CheckpointError::Name(_))));
     }
-    assert_eq!(checkpoints.steps().unwrap(), []);
+    assert!(checkpoints.steps().unwrap().is_empty());
 }
 
 #[test]

@@ -1,6 +1,8 @@
 //! A run that can be saved and resumed: a small GPT with dropout in bf16, AdamW with f32 masters, a cosine schedule, two
 //! batches for each step.
 
+#![allow(dead_code, reason = "each test binary uses only some of it")]
+
 use burn::backend::Autodiff;
 use burn::module::Module;
 use burn::nn::attention::generate_autoregressive_mask;
