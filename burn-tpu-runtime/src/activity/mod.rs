@@ -144,13 +144,13 @@ impl fmt::Display for Wait {
             Some(name) => write!(f, "thread {name}")?,
             None => write!(f, "{:?}", self.thread)?,
         }
-        write!(f, " has waited {:.1} s for {}", self.time.as_secs_f64(), self.what)
+        write!(f, " has waited {:.1?} for {}", self.time, self.what)
     }
 }
 
 impl fmt::Display for RunningProgram {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}, dispatched {:.1} s ago", self.program, self.time.as_secs_f64())
+        write!(f, "{}, dispatched {:.1?} ago", self.program, self.time)
     }
 }
 
@@ -199,9 +199,9 @@ mod tests {
             lines,
             [
                 "cpu:0: 3 in flight",
-                "  oldest: first, dispatched 9.0 s ago",
-                "  newest: third, dispatched 7.0 s ago",
-                "  thread main has waited 1.5 s for process 3 (program/mesh/0/hash/3)",
+                "  oldest: first, dispatched 9.0s ago",
+                "  newest: third, dispatched 7.0s ago",
+                "  thread main has waited 1.5s for process 3 (program/mesh/0/hash/3)",
             ]
         );
     }

@@ -7,7 +7,8 @@ use std::sync::Arc;
 /// The number of ops that are named of a program without matrix products.
 const OPS: usize = 3;
 
-/// Returns a description such as `program 3fa2b1c4d5e6f708 (412 nodes, largest product float_matmul [512, 192] x [192, 768])`.
+/// Returns a description such as `program 3fa2b1c4d5e6f708 (412 nodes, 24 products, the largest float_matmul [512, 192] x
+/// [192, 768])`.
 /// The number is that of the file which [`TpuOptions::dump`](crate::TpuOptions::dump) writes.
 pub(crate) fn describe(program: &Program) -> Arc<str> {
     let number: String = program.stable_hash()[..8].iter().map(|byte| format!("{byte:02x}")).collect();
@@ -19,9 +20,12 @@ pub(crate) fn describe(program: &Program) -> Arc<str> {
 fn largest(program: &Program) -> Option<String> {
     let products = cost::contractions(program);
     let of = products.iter().max_by_key(|product| product.flops)?;
+    let which = match products.len() {
+        1 => "the product".to_owned(),
+        count => format!("{count} products, the largest"),
+    };
     let batch = if of.batch > 1 { format!("{} times ", of.batch) } else { String::new() };
-    let count = products.len();
-    Some(format!(", {count} products, the largest {} {batch}[{}, {}] x [{}, {}]", of.label, of.m, of.k, of.k, of.n))
+    Some(format!(", {which} {} {batch}[{}, {}] x [{}, {}]", of.label, of.m, of.k, of.k, of.n))
 }
 
 /// Names the ops that most nodes were recorded for.
@@ -65,7 +69,7 @@ mod tests {
         };
         let product = graph.dot_general(x, y, attrs).unwrap();
         let text = describe(&Program::canonical(&graph, &[product]).unwrap().0);
-        assert!(text.ends_with("(3 nodes, 1 products, the largest float_matmul [512, 192] x [192, 768])"), "{text}");
+        assert!(text.ends_with("(3 nodes, the product float_matmul [512, 192] x [192, 768])"), "{text}");
     }
 
     #[test]

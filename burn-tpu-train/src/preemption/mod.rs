@@ -155,3 +155,31 @@ impl Heard {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn signals_that_follow_at_once_are_one_request() {
+        let heard = Heard { notice: OnceLock::new(), first_signal: OnceLock::new(), together: None };
+        assert!(heard.hear_signal(15) && heard.hear_signal(2));
+        assert_eq!(heard.notice.get().map(|notice| &notice.cause), Some(&Cause::Signal { signal: 15 }));
+    }
+
+    #[test]
+    fn a_later_signal_is_to_end_the_process() {
+        let earlier = Instant::now().checked_sub(Duration::from_secs(2)).expect("the machine has run for longer");
+        let heard = Heard { notice: OnceLock::new(), first_signal: OnceLock::from(earlier), together: None };
+        assert!(!heard.hear_signal(15));
+    }
+
+    /// The shutdown that follows a notice sends SIGTERM too.
+    #[test]
+    fn the_first_signal_after_another_notice_is_no_second_one() {
+        let heard = Heard { notice: OnceLock::new(), first_signal: OnceLock::new(), together: None };
+        heard.hear(Cause::Preempted);
+        assert!(heard.hear_signal(15));
+        assert_eq!(heard.notice.get().map(|notice| &notice.cause), Some(&Cause::Preempted));
+    }
+}

@@ -181,8 +181,7 @@ impl Shared {
 impl fmt::Display for Hang {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { step, time, limit, activity } = self;
-        let (time, limit) = (time.as_secs_f64(), limit.as_secs_f64());
-        writeln!(f, "step {step} has taken {time:.1} s, and {limit:.1} s is its limit")?;
+        writeln!(f, "step {step} has taken {time:.1?}, and {limit:.1?} is its limit")?;
         write!(f, "{activity}")?;
         if activity.waits.is_empty() {
             f.write_str("\n  no thread waits for the device: the program itself is busy, such as with loading data")?;
