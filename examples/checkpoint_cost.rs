@@ -111,6 +111,7 @@ fn main() -> Result<()> {
     let mut run = Run::new(args.size.config(), device);
     (0..WARM_UP).try_for_each(|_| run.step().map(drop))?;
     let parent = args.folder.clone().map_or_else(std::env::current_dir, Ok)?;
+    std::fs::create_dir_all(&parent)?;
     let folder = tempfile::tempdir_in(parent)?;
     let mut checkpoints = Checkpointer::open(folder.path())?.keep_last(1);
     println!("model      {} parameters in f32 on {device}", run.model.num_params());

@@ -12,6 +12,7 @@ use burn_core::tensor::backend::{AutodiffBackend, Backend};
 use burn_optim::Optimizer;
 use burn_optim::lr_scheduler::LrScheduler;
 use burn_tpu::{CompiledStep, RandomState, Tpu, TpuDevice, TpuFloat, TpuInt, TpuTensor};
+use ciborium::Value;
 use serde::de::DeserializeOwned;
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -150,25 +151,11 @@ impl Restored {
         let parameters = parameters(model)?;
         let Some(first) = parameters.first() else { return Ok(optimizer) };
         let by_path: HashMap<&str, &Parameter> = parameters.iter().map(|p| (p.path.as_str(), p)).collect();
-        let fits = |tensor: &Found<'_>, parameter: &Parameter| tensor.shape == parameter.tensor.shape().to_vec();
-        let mut differences = Differences::default();
-        tree::each_tensor(&part.tree, None, &mut |tensor, path| {
-            let Some(path) = path else { return };
-            match (found.get(tensor), by_path.get(path)) {
-                (None, _) => differences.missing.push(tensor.to_owned()),
-                (_, None) => differences.unexpected.push(tensor.to_owned()),
-                (Some(saved), Some(parameter)) if !fits(saved, parameter) => {
-                    let found = saved.describe();
-                    differences.different.push(format!("{tensor} ({found}, of {})", type_of(&parameter.tensor)));
-                }
-                _ => {}
-            }
-        });
-        self.accept(name, differences)?;
+        self.accept(name, differences_of_state(&part.tree, &found, &by_path))?;
         let tensor = |tensor: &str, path: Option<&str>| {
             let Some(saved) = found.get(tensor) else { return Ok(None) };
             let parameter = path.and_then(|path| by_path.get(path).copied());
-            if parameter.is_some_and(|parameter| !fits(saved, parameter)) {
+            if parameter.is_some_and(|parameter| !has_shape_of(saved, parameter)) {
                 return Ok(None);
             }
             let like = &parameter.unwrap_or(first).tensor;
@@ -251,6 +238,32 @@ impl Restored {
         let (path, part) = (self.path.clone(), name.to_owned());
         Err(CheckpointError::Mismatch { path, part, differences: Box::new(differences) })
     }
+}
+
+/// Returns how the state of an optimizer differs from what the parameters of a model can have.
+fn differences_of_state(
+    tree: &Value,
+    found: &HashMap<String, Found<'_>>,
+    parameters: &HashMap<&str, &Parameter>,
+) -> Differences {
+    let mut differences = Differences::default();
+    tree::each_tensor(tree, None, &mut |tensor, path| {
+        let Some(path) = path else { return };
+        match (found.get(tensor), parameters.get(path)) {
+            (None, _) => differences.missing.push(tensor.to_owned()),
+            (_, None) => differences.unexpected.push(tensor.to_owned()),
+            (Some(saved), Some(parameter)) if !has_shape_of(saved, parameter) => {
+                let (saved, of) = (saved.describe(), type_of(&parameter.tensor));
+                differences.different.push(format!("{tensor} ({saved}, of {of})"));
+            }
+            _ => {}
+        }
+    });
+    differences
+}
+
+fn has_shape_of(saved: &Found<'_>, parameter: &Parameter) -> bool {
+    saved.shape == parameter.tensor.shape().to_vec()
 }
 
 /// Describes the type of a tensor, as in error messages.
