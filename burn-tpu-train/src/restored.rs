@@ -15,6 +15,7 @@ use burn_tpu::{CompiledStep, RandomState, Tpu, TpuDevice, TpuFloat, TpuInt, TpuT
 use ciborium::Value;
 use serde::de::DeserializeOwned;
 use std::collections::HashMap;
+use std::fs;
 use std::path::{Path, PathBuf};
 
 /// The file with everything that is no tensor: parts with their kinds, as CBOR.
@@ -23,14 +24,12 @@ pub(crate) const STATE: &str = "state.cbor";
 /// A checkpoint, read and found intact. Its methods load each part into what the program has built anew; the names are those
 /// that [`Checkpoint`](crate::Checkpoint) gave them.
 ///
-/// It holds the files in the host's memory: drop it when everything is loaded.
+/// Tensors are read from the files when they are loaded, one at a time.
 #[derive(Debug)]
 pub struct Restored {
     path: PathBuf,
     manifest: Manifest,
     parts: Vec<Part>,
-    /// The files of tensors, by name.
-    files: HashMap<String, Vec<u8>>,
     is_partial: bool,
 }
 
@@ -48,13 +47,12 @@ impl Restored {
         if !named(&name) {
             return Err(damaged(format!("it is `{name}` by its manifest: the folder was renamed")));
         }
-        let mut files = HashMap::new();
         for file in &manifest.files {
-            files.insert(file.name.clone(), file.read(&path).map_err(damaged)?);
+            file.verify(&path).map_err(damaged)?;
         }
-        let state = files.remove(STATE).ok_or_else(|| damaged(format!("it has no `{STATE}`")))?;
+        let state = fs::read(path.join(STATE)).map_err(|error| damaged(format!("`{STATE}`: {error}")))?;
         let parts = ciborium::from_reader(&state[..]).map_err(|error| damaged(format!("`{STATE}`: {error}")))?;
-        Ok(Self { path, manifest, parts, files, is_partial: false })
+        Ok(Self { path, manifest, parts, is_partial: false })
     }
 
     /// Takes the tensors that fit and leaves the others as they are, with a warning that lists the differences. Without
@@ -131,7 +129,7 @@ impl Restored {
         }
         differences.unexpected = found.into_keys().collect();
         self.accept(part, differences)?;
-        let uploaded = |(name, like, saved): (String, TpuTensor, Found<'_>)| Ok((name, like.with_data(saved.data())?));
+        let uploaded = |(name, like, saved): (String, TpuTensor, Found)| Ok((name, like.with_data(saved.data()?)?));
         fitting.into_iter().map(uploaded).collect()
     }
 
@@ -159,7 +157,7 @@ impl Restored {
                 return Ok(None);
             }
             let like = &parameter.unwrap_or(first).tensor;
-            Ok(Some((like.with_data(saved.data())?, saved.shape.len())))
+            Ok(Some((like.with_data(saved.data()?)?, saved.shape.len())))
         };
         let ids = parameters.iter().map(|p| (p.path.clone(), p.id.serialize())).collect();
         let record = tree::put_together::<B, O::Record>(name, &part.tree, &ids, tensor, &first.tensor.device())?;
@@ -214,14 +212,15 @@ impl Restored {
     }
 
     /// Returns the tensors of a part by name.
-    fn tensors(&self, name: &str) -> Result<HashMap<String, Found<'_>>> {
+    fn tensors(&self, name: &str) -> Result<HashMap<String, Found>> {
         let file = format!("{name}{}", tensor_file::ENDING);
-        let Some(bytes) = self.files.get(&file) else { return Ok(HashMap::new()) };
-        let damaged = |reason| {
+        if self.manifest.files.iter().all(|known| known.name != file) {
+            return Ok(HashMap::new());
+        }
+        tensor_file::read(&self.path.join(&file)).map_err(|reason| {
             let reason = format!("`{file}` is not a file of tensors: {reason}");
             CheckpointError::Damaged(Damage { path: self.path.clone(), reason })
-        };
-        Ok(tensor_file::read(bytes).map_err(damaged)?.into_iter().collect())
+        })
     }
 
     /// Refuses differences, unless what fits is enough.
@@ -243,7 +242,7 @@ impl Restored {
 /// Returns how the state of an optimizer differs from what the parameters of a model can have.
 fn differences_of_state(
     tree: &Value,
-    found: &HashMap<String, Found<'_>>,
+    found: &HashMap<String, Found>,
     parameters: &HashMap<&str, &Parameter>,
 ) -> Differences {
     let mut differences = Differences::default();
@@ -262,7 +261,7 @@ fn differences_of_state(
     differences
 }
 
-fn has_shape_of(saved: &Found<'_>, parameter: &Parameter) -> bool {
+fn has_shape_of(saved: &Found, parameter: &Parameter) -> bool {
     saved.shape == parameter.tensor.shape().to_vec()
 }
 
