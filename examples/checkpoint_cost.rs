@@ -38,6 +38,8 @@ struct Args {
 
 #[derive(Clone, Copy, ValueEnum)]
 enum Size {
+    /// 1 layer of width 64, for many saves
+    Tiny,
     /// 4 layers of width 256: 3.3 million parameters
     Small,
     /// 12 layers of width 768: 124 million parameters
@@ -53,6 +55,10 @@ const WARM_UP: usize = 3;
 impl Size {
     fn config(self) -> GptConfig {
         match self {
+            Size::Tiny => {
+                let config = GptConfig::new().with_layers(1).with_width(64).with_heads(2).with_feed_forward(128);
+                config.with_sequence(16).with_batch(2)
+            }
             Size::Small => GptConfig::new(),
             // The head is a matrix of its own here, so half the vocabulary of GPT-2 gives its number of parameters.
             Size::Large => GptConfig::new()
@@ -105,6 +111,7 @@ fn main() -> Result<()> {
     let mut run = Run::new(args.size.config(), device);
     (0..WARM_UP).try_for_each(|_| run.step().map(drop))?;
     let parent = args.folder.clone().map_or_else(std::env::current_dir, Ok)?;
+    std::fs::create_dir_all(&parent)?;
     let folder = tempfile::tempdir_in(parent)?;
     let mut checkpoints = Checkpointer::open(folder.path())?.keep_last(1);
     println!("model      {} parameters in f32 on {device}", run.model.num_params());

@@ -133,7 +133,6 @@ fn tensors_have_names_that_people_can_read() {
     assert!(bytes as usize > tensors && tensors > 100_000, "{bytes} bytes of {tensors}");
 }
 
-/// Damages a copy of the newest checkpoint in each way, and returns what is said about it.
 #[test]
 fn a_damaged_checkpoint_is_named_and_the_one_before_it_used() {
     let Some(device) = bf16_cpu() else { return };

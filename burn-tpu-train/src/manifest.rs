@@ -6,10 +6,14 @@
 use crate::error::{CheckpointError, Damage, Result};
 use serde::{Deserialize, Serialize};
 use std::fs;
+use std::io::{self, Read};
 use std::path::Path;
 
 /// The version of the format of checkpoints.
 pub(crate) const VERSION: u64 = 1;
+
+/// The bytes that are read at a time to verify a file.
+const READ_BYTES: usize = 1 << 20;
 
 /// The manifest's name in the folder of a checkpoint.
 const NAME: &str = "manifest.json";
@@ -95,17 +99,26 @@ impl File {
         Self { name, bytes, crc32: hexadecimal(crc32) }
     }
 
-    /// Reads the file and checks that it is what was written; otherwise, says what is wrong.
-    pub(crate) fn read(&self, folder: &Path) -> Result<Vec<u8>, String> {
+    /// Checks that the file is what was written; otherwise, says what is wrong.
+    pub(crate) fn verify(&self, folder: &Path) -> Result<(), String> {
         let Self { name, bytes: expected, crc32 } = self;
-        let bytes = fs::read(folder.join(name)).map_err(|error| format!("`{name}`: {error}"))?;
-        if bytes.len() as u64 != *expected {
-            return Err(format!("`{name}` has {} bytes instead of {expected}", bytes.len()));
+        let failed = |error: io::Error| format!("`{name}`: {error}");
+        let mut file = fs::File::open(folder.join(name)).map_err(failed)?;
+        let found = file.metadata().map_err(failed)?.len();
+        if found != *expected {
+            return Err(format!("`{name}` has {found} bytes instead of {expected}"));
         }
-        if hexadecimal(crc32fast::hash(&bytes)) != *crc32 {
+        let (mut checksum, mut buffer) = (crc32fast::Hasher::new(), vec![0; READ_BYTES]);
+        loop {
+            match file.read(&mut buffer).map_err(failed)? {
+                0 => break,
+                read => checksum.update(&buffer[..read]),
+            }
+        }
+        if hexadecimal(checksum.finalize()) != *crc32 {
             return Err(format!("`{name}` does not have its checksum: some of its bytes changed"));
         }
-        Ok(bytes)
+        Ok(())
     }
 }
 

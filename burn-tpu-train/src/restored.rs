@@ -12,8 +12,10 @@ use burn_core::tensor::backend::{AutodiffBackend, Backend};
 use burn_optim::Optimizer;
 use burn_optim::lr_scheduler::LrScheduler;
 use burn_tpu::{CompiledStep, RandomState, Tpu, TpuDevice, TpuFloat, TpuInt, TpuTensor};
+use ciborium::Value;
 use serde::de::DeserializeOwned;
 use std::collections::HashMap;
+use std::fs;
 use std::path::{Path, PathBuf};
 
 /// The file with everything that is no tensor: parts with their kinds, as CBOR.
@@ -22,14 +24,12 @@ pub(crate) const STATE: &str = "state.cbor";
 /// A checkpoint, read and found intact. Its methods load each part into what the program has built anew; the names are those
 /// that [`Checkpoint`](crate::Checkpoint) gave them.
 ///
-/// It holds the files in the host's memory: drop it when everything is loaded.
+/// Tensors are read from the files when they are loaded, one at a time.
 #[derive(Debug)]
 pub struct Restored {
     path: PathBuf,
     manifest: Manifest,
     parts: Vec<Part>,
-    /// The files of tensors, by name.
-    files: HashMap<String, Vec<u8>>,
     is_partial: bool,
 }
 
@@ -47,13 +47,12 @@ impl Restored {
         if !named(&name) {
             return Err(damaged(format!("it is `{name}` by its manifest: the folder was renamed")));
         }
-        let mut files = HashMap::new();
         for file in &manifest.files {
-            files.insert(file.name.clone(), file.read(&path).map_err(damaged)?);
+            file.verify(&path).map_err(damaged)?;
         }
-        let state = files.remove(STATE).ok_or_else(|| damaged(format!("it has no `{STATE}`")))?;
+        let state = fs::read(path.join(STATE)).map_err(|error| damaged(format!("`{STATE}`: {error}")))?;
         let parts = ciborium::from_reader(&state[..]).map_err(|error| damaged(format!("`{STATE}`: {error}")))?;
-        Ok(Self { path, manifest, parts, files, is_partial: false })
+        Ok(Self { path, manifest, parts, is_partial: false })
     }
 
     /// Takes the tensors that fit and leaves the others as they are, with a warning that lists the differences. Without
@@ -130,7 +129,7 @@ impl Restored {
         }
         differences.unexpected = found.into_keys().collect();
         self.accept(part, differences)?;
-        let uploaded = |(name, like, saved): (String, TpuTensor, Found<'_>)| Ok((name, like.with_data(saved.data())?));
+        let uploaded = |(name, like, saved): (String, TpuTensor, Found)| Ok((name, like.with_data(saved.data()?)?));
         fitting.into_iter().map(uploaded).collect()
     }
 
@@ -150,29 +149,15 @@ impl Restored {
         let parameters = parameters(model)?;
         let Some(first) = parameters.first() else { return Ok(optimizer) };
         let by_path: HashMap<&str, &Parameter> = parameters.iter().map(|p| (p.path.as_str(), p)).collect();
-        let fits = |tensor: &Found<'_>, parameter: &Parameter| tensor.shape == parameter.tensor.shape().to_vec();
-        let mut differences = Differences::default();
-        tree::each_tensor(&part.tree, None, &mut |tensor, path| {
-            let Some(path) = path else { return };
-            match (found.get(tensor), by_path.get(path)) {
-                (None, _) => differences.missing.push(tensor.to_owned()),
-                (_, None) => differences.unexpected.push(tensor.to_owned()),
-                (Some(saved), Some(parameter)) if !fits(saved, parameter) => {
-                    let found = saved.describe();
-                    differences.different.push(format!("{tensor} ({found}, of {})", type_of(&parameter.tensor)));
-                }
-                _ => {}
-            }
-        });
-        self.accept(name, differences)?;
+        self.accept(name, differences_of_state(&part.tree, &found, &by_path))?;
         let tensor = |tensor: &str, path: Option<&str>| {
             let Some(saved) = found.get(tensor) else { return Ok(None) };
             let parameter = path.and_then(|path| by_path.get(path).copied());
-            if parameter.is_some_and(|parameter| !fits(saved, parameter)) {
+            if parameter.is_some_and(|parameter| !has_shape_of(saved, parameter)) {
                 return Ok(None);
             }
             let like = &parameter.unwrap_or(first).tensor;
-            Ok(Some((like.with_data(saved.data())?, saved.shape.len())))
+            Ok(Some((like.with_data(saved.data()?)?, saved.shape.len())))
         };
         let ids = parameters.iter().map(|p| (p.path.clone(), p.id.serialize())).collect();
         let record = tree::put_together::<B, O::Record>(name, &part.tree, &ids, tensor, &first.tensor.device())?;
@@ -227,14 +212,15 @@ impl Restored {
     }
 
     /// Returns the tensors of a part by name.
-    fn tensors(&self, name: &str) -> Result<HashMap<String, Found<'_>>> {
+    fn tensors(&self, name: &str) -> Result<HashMap<String, Found>> {
         let file = format!("{name}{}", tensor_file::ENDING);
-        let Some(bytes) = self.files.get(&file) else { return Ok(HashMap::new()) };
-        let damaged = |reason| {
+        if self.manifest.files.iter().all(|known| known.name != file) {
+            return Ok(HashMap::new());
+        }
+        tensor_file::read(&self.path.join(&file)).map_err(|reason| {
             let reason = format!("`{file}` is not a file of tensors: {reason}");
             CheckpointError::Damaged(Damage { path: self.path.clone(), reason })
-        };
-        Ok(tensor_file::read(bytes).map_err(damaged)?.into_iter().collect())
+        })
     }
 
     /// Refuses differences, unless what fits is enough.
@@ -251,6 +237,32 @@ impl Restored {
         let (path, part) = (self.path.clone(), name.to_owned());
         Err(CheckpointError::Mismatch { path, part, differences: Box::new(differences) })
     }
+}
+
+/// Returns how the state of an optimizer differs from what the parameters of a model can have.
+fn differences_of_state(
+    tree: &Value,
+    found: &HashMap<String, Found>,
+    parameters: &HashMap<&str, &Parameter>,
+) -> Differences {
+    let mut differences = Differences::default();
+    tree::each_tensor(tree, None, &mut |tensor, path| {
+        let Some(path) = path else { return };
+        match (found.get(tensor), parameters.get(path)) {
+            (None, _) => differences.missing.push(tensor.to_owned()),
+            (_, None) => differences.unexpected.push(tensor.to_owned()),
+            (Some(saved), Some(parameter)) if !has_shape_of(saved, parameter) => {
+                let (saved, of) = (saved.describe(), type_of(&parameter.tensor));
+                differences.different.push(format!("{tensor} ({saved}, of {of})"));
+            }
+            _ => {}
+        }
+    });
+    differences
+}
+
+fn has_shape_of(saved: &Found, parameter: &Parameter) -> bool {
+    saved.shape == parameter.tensor.shape().to_vec()
 }
 
 /// Describes the type of a tensor, as in error messages.

@@ -6,11 +6,12 @@
 use crate::error::{CheckpointError, Result};
 use crate::manifest;
 use burn_core::tensor::{BoolStore, DType, TensorData};
-use safetensors::tensor::{Metadata, TensorInfo, TensorView};
-use safetensors::{Dtype, SafeTensors};
+use safetensors::Dtype;
+use safetensors::tensor::{Metadata, TensorInfo};
+use std::collections::HashMap;
 use std::fs::File;
-use std::io::Write;
-use std::path::Path;
+use std::io::{Read, Seek, SeekFrom, Write};
+use std::path::{Path, PathBuf};
 
 /// The ending of the names of these files.
 pub(crate) const ENDING: &str = ".safetensors";
@@ -110,28 +111,47 @@ pub(crate) fn no_dtype(name: &str, dtype: DType) -> CheckpointError {
     CheckpointError::DType { name: name.to_owned(), dtype: format!("{dtype:?}") }
 }
 
-/// Returns the tensors of a file by name; otherwise, says what is wrong with it.
-pub(crate) fn read<'f>(bytes: &'f [u8]) -> Result<Vec<(String, Found<'f>)>, String> {
-    let file = SafeTensors::deserialize(bytes).map_err(|error| error.to_string())?;
-    let found = |(name, view): (String, TensorView<'f>)| {
-        let dtype = burn_dtype(view.dtype()).ok_or_else(|| format!("`{name}` has the type {}", view.dtype()))?;
-        Ok((name, Found { dtype, shape: view.shape().to_vec(), elements: view.data() }))
+/// Returns what tensors a file has, by name; otherwise, says what is wrong with it. No element is read.
+pub(crate) fn read(path: &Path) -> Result<HashMap<String, Found>, String> {
+    let described = |error: std::io::Error| error.to_string();
+    let mut file = File::open(path).map_err(described)?;
+    let mut length = [0; 8];
+    file.read_exact(&mut length).map_err(described)?;
+    let length = u64::from_le_bytes(length);
+    let mut header = Vec::new();
+    file.take(length).read_to_end(&mut header).map_err(described)?;
+    let metadata: Metadata = serde_json::from_slice(&header).map_err(|error| error.to_string())?;
+    let begin = 8 + length;
+    let found = |(name, info): (String, &TensorInfo)| {
+        let dtype = burn_dtype(info.dtype).ok_or_else(|| format!("`{name}` has the type {}", info.dtype))?;
+        let (from, to) = info.data_offsets;
+        let (shape, begin) = (info.shape.clone(), begin + from as u64);
+        Ok((name, Found { dtype, shape, path: path.to_path_buf(), begin, bytes: to - from }))
     };
-    file.tensors().into_iter().map(found).collect()
+    metadata.tensors().into_iter().map(found).collect()
 }
 
 /// A tensor in a file.
 #[derive(Clone, Debug)]
-pub(crate) struct Found<'f> {
+pub(crate) struct Found {
     pub(crate) dtype: DType,
     pub(crate) shape: Vec<usize>,
-    elements: &'f [u8],
+    path: PathBuf,
+    /// Where its elements are in the file.
+    begin: u64,
+    bytes: usize,
 }
 
-impl Found<'_> {
-    /// Returns a copy of the tensor.
-    pub(crate) fn data(&self) -> TensorData {
-        TensorData::from_bytes_vec(self.elements.to_vec(), self.shape.clone(), self.dtype)
+impl Found {
+    /// Reads the tensor.
+    pub(crate) fn data(&self) -> Result<TensorData> {
+        let mut elements = vec![0; self.bytes];
+        let read = |mut file: File| {
+            file.seek(SeekFrom::Start(self.begin))?;
+            file.read_exact(&mut elements)
+        };
+        File::open(&self.path).and_then(read).map_err(CheckpointError::file("read", &self.path))?;
+        Ok(TensorData::from_bytes_vec(elements, self.shape.clone(), self.dtype))
     }
 
     /// Describes the type, as in error messages.
@@ -162,16 +182,17 @@ mod tests {
             ("d.nothing".to_owned(), TensorData::new(Vec::<i64>::new(), [0, 3])),
         ];
         let file = write(folder.path(), "x.safetensors".to_owned(), tensors.clone()).unwrap();
-        let bytes = file.read(folder.path()).unwrap();
-        let mut found = read(&bytes).unwrap();
-        found.sort_by(|(a, _), (b, _)| a.cmp(b));
-        for ((name, data), (expected_name, expected)) in found.iter().zip(&tensors) {
-            let data = data.data();
-            assert_eq!((name, data.dtype, &data.shape), (expected_name, expected.dtype, &expected.shape));
+        file.verify(folder.path()).unwrap();
+        let path = folder.path().join("x.safetensors");
+        let found = read(&path).unwrap();
+        for (name, expected) in &tensors {
+            let data = found[name].data().unwrap();
+            assert_eq!((data.dtype, &data.shape), (expected.dtype, &expected.shape), "{name}");
             assert_eq!(&data.bytes[..], &expected.bytes[..], "{name}");
         }
         assert_eq!(found.len(), tensors.len());
-        std::fs::write(folder.path().join("x.safetensors"), &bytes[..bytes.len() - 1]).unwrap();
-        assert!(file.read(folder.path()).unwrap_err().contains("bytes instead of"));
+        let bytes = std::fs::read(&path).unwrap();
+        std::fs::write(&path, &bytes[..bytes.len() - 1]).unwrap();
+        assert!(file.verify(folder.path()).unwrap_err().contains("bytes instead of"));
     }
 }

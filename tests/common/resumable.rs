@@ -38,7 +38,7 @@ pub struct Gpt<B: Backend> {
 
 impl<B: Backend> Gpt<B> {
     pub fn new(width: usize, device: &B::Device) -> Self {
-        let encoder = TransformerEncoderConfig::new(width, 2 * width, 4, 2).with_dropout(0.1).with_norm_first(true);
+        let encoder = TransformerEncoderConfig::new(width, 2 * width, 4, 1).with_dropout(0.1).with_norm_first(true);
         Self {
             tokens: EmbeddingConfig::new(VOCABULARY, width).init(device),
             encoder: encoder.init(device),
