@@ -2,8 +2,9 @@
 //!
 //! Owns: which processes there are and what they are told (`plan.rs`), how one is started and ended (`worker.rs`), and what
 //! happens when one ends. The output of each is passed on with its number in front of each line. When one fails, the others
-//! are ended: without it, they would wait for ever.
+//! are ended: without it, they would wait for ever. When one was preempted and has saved, the others do the same by themselves.
 
+use burn_tpu_runtime::distributed::PREEMPTED;
 use plan::{Host, Plan};
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
@@ -42,7 +43,7 @@ pub struct Args {
     #[arg(long, default_value = "ssh", value_name = "COMMAND")]
     ssh: String,
     /// Seconds between the request to end and the end by force
-    #[arg(long, default_value_t = 10, value_name = "SECONDS")]
+    #[arg(long, default_value_t = 30, value_name = "SECONDS")]
     grace: u64,
     /// The program with its arguments
     #[arg(last = true, required = true, value_name = "PROGRAM")]
@@ -55,7 +56,8 @@ enum Event {
     Signal(i32),
 }
 
-/// Runs the command. Returns the exit code of the process that failed first, or success.
+/// Runs the command. Returns the exit code of the process that failed first; that of a preempted run if all have saved; or
+/// success.
 pub fn run(args: &Args) -> ExitCode {
     match Plan::new(args).and_then(|plan| launch(&plan, Duration::from_secs(args.grace))) {
         Ok(code) => ExitCode::from(code),
@@ -69,7 +71,7 @@ pub fn run(args: &Args) -> ExitCode {
 fn launch(plan: &Plan, grace: Duration) -> Result<u8, String> {
     let (events, received) = channel();
     forward_signals(events.clone()).map_err(|error| format!("no handler of signals: {error}"))?;
-    let mut group = Group { workers: Vec::new(), outcome: None, force_at: None, grace };
+    let mut group = Group { workers: Vec::new(), outcome: None, saved: false, failed: false, force_at: None, grace };
     for process in &plan.processes {
         match Worker::start(process, events.clone()) {
             Ok(worker) => group.workers.push(worker),
@@ -80,8 +82,9 @@ fn launch(plan: &Plan, grace: Duration) -> Result<u8, String> {
         }
     }
     group.watch(&received);
+    let outcome = group.code();
     group.workers.into_iter().for_each(Worker::finish_output);
-    Ok(group.outcome.unwrap_or(0))
+    Ok(outcome)
 }
 
 fn forward_signals(events: Sender<Event>) -> io::Result<()> {
@@ -95,6 +98,9 @@ struct Group {
     workers: Vec<Worker>,
     /// The exit code, once a process failed or a signal came.
     outcome: Option<u8>,
+    /// Whether a process was preempted and has saved, and whether one ended in another way than well.
+    saved: bool,
+    failed: bool,
     /// When those that are left are killed.
     force_at: Option<Instant>,
     grace: Duration,
@@ -122,13 +128,30 @@ impl Group {
         self.workers[index].is_running = false;
         match status {
             Ok(status) if status.success() => {}
+            Ok(status) if code_of(*status) == PREEMPTED => self.preempted(index),
             Ok(status) => self.fail(code_of(*status), &format!("process {index} failed: {status}")),
             Err(error) => self.fail(1, &format!("process {index} is lost: {error}")),
         }
     }
 
+    /// Gives the others time: all stop after the same step, and save.
+    fn preempted(&mut self, index: usize) {
+        if !self.saved {
+            let grace = self.grace.as_secs();
+            say(&format!("process {index} was preempted and has saved; the others have {grace} s to do so"));
+        }
+        self.saved = true;
+        self.force_at.get_or_insert(Instant::now() + self.grace);
+    }
+
+    fn code(&self) -> u8 {
+        let is_saved = self.saved && !self.failed;
+        if is_saved { PREEMPTED } else { self.outcome.unwrap_or(0) }
+    }
+
     /// Ends all processes if this is the first failure. Later ones follow from it.
     fn fail(&mut self, code: u8, reason: &str) {
+        self.failed = true;
         if self.outcome.is_none() {
             say(&format!("{reason}; the others are ended"));
             self.outcome = Some(code);

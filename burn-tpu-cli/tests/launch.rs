@@ -64,6 +64,36 @@ fn a_signal_reaches_all_processes() {
 }
 
 #[test]
+fn preempted_processes_end_by_themselves() {
+    // The second takes longer to save. A SIGTERM from the launcher would end it.
+    let script = "case $BURN_TPU_PROCESS in 0/2) exit 75;; *) sleep 1; echo saved; exit 75;; esac";
+    let output = run(&["--processes", "2"], script);
+    assert_eq!(output.status.code(), Some(75), "{output:?}");
+    assert_eq!(lines(&output.stdout), ["[1] saved"]);
+    let text = String::from_utf8_lossy(&output.stderr);
+    assert!(text.contains("process 0 was preempted and has saved; the others have 30 s"), "{text}");
+}
+
+#[test]
+fn a_preempted_run_that_is_not_saved_by_all_has_failed() {
+    let script = "case $BURN_TPU_PROCESS in 0/2) exit 75;; *) sleep 1; exit 4;; esac";
+    assert_eq!(run(&["--processes", "2"], script).status.code(), Some(4));
+    let waits = "case $BURN_TPU_PROCESS in 0/2) exit 75;; *) exec sleep 100000;; esac";
+    assert_eq!(run(&["--processes", "2", "--grace", "1"], waits).status.code(), Some(128 + 9));
+}
+
+#[test]
+fn a_run_that_saves_at_a_signal_has_the_code_of_a_preempted_one() {
+    let script = "trap 'exit 75' TERM; echo runs; while :; do sleep 1; done";
+    let mut launcher = launch(&["--processes", "2"], script).stdout(Stdio::piped()).spawn().unwrap();
+    let output = BufReader::new(launcher.stdout.take().unwrap()).lines().map(Result::unwrap);
+    assert_eq!(output.take(2).count(), 2);
+    let killed = Command::new("sh").args(["-c", &format!("kill -TERM {}", launcher.id())]).status().unwrap();
+    assert!(killed.success());
+    assert_eq!(launcher.wait().unwrap().code(), Some(75));
+}
+
+#[test]
 fn a_program_that_does_not_exist_is_an_error() {
     let output = Command::new(env!("CARGO_BIN_EXE_burn-tpu"))
         .args(["launch", "--processes", "2", "--", "/no/such/program"])

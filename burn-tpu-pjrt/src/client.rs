@@ -15,6 +15,7 @@ use crate::key_value::{KeyValueStore, KeyValues};
 use crate::live::{Alive, Noun};
 use crate::named_value::RawValues;
 use crate::plugin::Plugin;
+use crate::signals::KeptSignals;
 
 /// A running client. Clones share it; it ends when the last clone, buffer, executable and event of it is gone.
 #[derive(Clone, Debug)]
@@ -70,6 +71,7 @@ impl Client {
         if let Some(store) = &store {
             store.install(&mut args);
         }
+        let _kept = KeptSignals::new();
         // SAFETY: `raw_options` borrows from `options`, alive during the call; names and types are known ones. The store of
         // the callbacks outlives the client.
         unsafe { api.call(&mut args) }?;

@@ -6,6 +6,7 @@
 //! - every C call goes through one function, which sets struct sizes, checks the plugin's function table and frees errors;
 //! - every handle has one owner, frees itself and keeps its parents alive; plugins are never unloaded;
 //! - handles are `Send` and `Sync`, since PJRT's runtime is thread-safe;
+//! - SIGTERM and SIGINT stay the program's, whatever a plugin installs for them;
 //! - inputs that are known to kill the process inside a plugin are refused before the call, with a typed error.
 //!
 //! ```no_run
@@ -69,6 +70,7 @@ mod process;
 mod program;
 mod program_check;
 mod serialized;
+mod signals;
 mod tensor_spec;
 mod topology;
 mod transfer;

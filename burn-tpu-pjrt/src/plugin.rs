@@ -20,6 +20,7 @@ use crate::named_value::{Attributes, Value};
 use crate::occupancy::libtpu_lock;
 use crate::presence::tpu_present;
 use crate::process::watch_exit;
+use crate::signals::KeptSignals;
 
 /// A version of the PJRT C API.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -103,6 +104,7 @@ impl Plugin {
 
     #[tracing::instrument(name = "pjrt.load_plugin", skip_all, fields(path = %path.display()))]
     fn open(path: PathBuf) -> Result<Plugin> {
+        let _kept = KeptSignals::new();
         let table = entry_point(&path)?;
         // SAFETY: `GetPjrtApi` returned the table, and the library stays loaded.
         let (size, version) = unsafe { header_of(table, &path) }?;

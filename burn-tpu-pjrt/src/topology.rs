@@ -16,6 +16,7 @@ use crate::named_value::{Attributes, RawValues, Value};
 use crate::plugin::Plugin;
 use crate::process::WorkGuard;
 use crate::program::Program;
+use crate::signals::KeptSignals;
 
 /// The known options with a value of their type. The last one is the CUDA plugin's, the others are libtpu's.
 static KNOWN_OPTIONS: [(&str, Value); 4] = [
@@ -64,6 +65,7 @@ impl TopologyDescription {
         args.topology_name_size = name.len();
         args.create_options = raw_values.as_ptr();
         args.num_options = raw_values.len();
+        let _kept = KeptSignals::new();
         // SAFETY: name and options are borrowed for the call; the options are known ones with their known types.
         unsafe { api.call(&mut args) }?;
         let mut topology = Owned {

@@ -1,6 +1,7 @@
 //! Device names: a platform and an index. A name costs nothing and loads nothing; the runtime of a device starts at its
 //! first use.
 
+use crate::activity::Activity;
 use crate::error::{Result, TpuError};
 use crate::mesh::Mesh;
 use crate::metrics::{CutReason, Metrics};
@@ -187,6 +188,12 @@ impl Device {
         registry::metrics(self)
     }
 
+    /// Returns what the device does at this moment: the programs in flight, and what this process's threads wait for. It
+    /// neither starts the device nor waits for it. Print it to see why nothing goes on.
+    pub fn activity(self) -> Activity {
+        registry::activity(self)
+    }
+
     /// Makes every later compile on the device an error, [`TpuError::Frozen`], which says what differs and where. The work
     /// of a refused program stays recorded, and its tensors keep their values: after [`Device::unfreeze`] it runs.
     ///
@@ -217,6 +224,16 @@ impl Device {
     /// Starts the device's random numbers anew from a seed.
     pub fn seed(self, seed: u64) {
         registry::seed(self, seed);
+    }
+
+    /// Returns the key and the counter of the device's next random draw. Starts the device.
+    pub fn next_draw(self) -> (u64, u64) {
+        runtime(self).next_draw()
+    }
+
+    /// Makes the device's next random draw begin at a key and a counter. Starts the device.
+    pub fn draw_from(self, next: (u64, u64)) {
+        runtime(self).draw_from(next);
     }
 }
 

@@ -1,7 +1,8 @@
 //! Several processes that run the same program: which one this is, what it reads, and what all of them must agree on.
 //!
 //! Owns: the membership, from the environment; the key-value store that the processes share ([`serve`], `store.rs`); the
-//! check that they record the same programs (`agreement.rs`). May not know: plugins, tensors, how programs are compiled.
+//! check that they record the same programs (`agreement.rs`); the step after which all stop (`stop.rs`). May not know: plugins,
+//! tensors, how programs are compiled.
 //!
 //! Every process runs the same program from its start. Three variables say which one it is, and `burn-tpu launch` sets them:
 //!
@@ -22,12 +23,15 @@
 
 mod agreement;
 mod server;
+mod stop;
 mod store;
 
 pub(crate) use agreement::{Agreement, Described};
 pub use server::serve;
+pub use stop::StopAgreement;
 pub use store::Store;
 
+use crate::activity::{WaitFor, Waiting};
 use crate::error::{Result, TpuError};
 use crate::options::parse::{number, variable};
 use crate::{Device, Platform};
@@ -45,6 +49,10 @@ const TPU_HOSTS: &str = "TPU_WORKER_HOSTNAMES";
 
 /// How long a process waits for another one, which may have to load its data first.
 const DEFAULT_TIMEOUT: Duration = Duration::from_secs(300);
+
+/// The exit code of a process that was told to end, has saved, and is to be started again: `EX_TEMPFAIL` of `sysexits.h`. The
+/// other processes of the run end so too, and `burn-tpu launch` waits for them.
+pub const PREEMPTED: u8 = 75;
 
 /// Returns the number of this process among those that run the program; 0 for one that is alone.
 ///
@@ -144,6 +152,7 @@ fn of_libtpu(index: &str, hosts: &str) -> Result<(usize, usize)> {
 }
 
 /// The processes that run the program, and the store that they share.
+#[derive(Clone)]
 pub(crate) struct Group {
     pub(crate) index: usize,
     pub(crate) count: usize,
@@ -200,6 +209,7 @@ impl Group {
     /// Waits for a value that a process will put; `None` if it does not come.
     fn wait(&self, key: &str, process: usize) -> Result<Option<Vec<u8>>> {
         tracing::trace!(key, process, "waiting");
+        let _wait = Waiting::new(None, WaitFor::Process { process, key: key.to_owned() });
         self.store.get(key, self.timeout)
     }
 

@@ -22,6 +22,7 @@
 //! ```
 #![forbid(unsafe_code)]
 
+mod activity;
 mod cache;
 pub mod collective;
 mod compiling;
@@ -44,6 +45,7 @@ pub mod testing;
 mod topology;
 mod trace;
 
+pub use activity::{Activity, RunningProgram, Wait, WaitFor};
 pub use burn_tpu_graph as graph;
 pub use device::{Device, Platform, end_step};
 pub use error::{Fault, Result, TpuError};

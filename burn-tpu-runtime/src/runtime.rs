@@ -12,8 +12,10 @@ mod tier;
 
 pub(crate) use host_value::{HostElements, HostValue};
 pub(crate) use index_checks::{IndexCheckQueue, IndexRange, outside};
+pub(crate) use placement::sharding_of_value;
 pub(crate) use registry::{default_chip, default_device, forget, runtime, start};
 
+use crate::activity::{Activity, WaitFor, Waiting, waits};
 use crate::compiling::Compiling;
 use crate::distributed::{self, Agreement};
 use crate::engine::{self, Arguments, Engine, Executable, Execution, HostBytes, Input, SharedBuffer};
@@ -65,6 +67,7 @@ pub(crate) enum RunError {
 impl DeviceRuntime {
     fn new(device: Device, options: TpuOptions, problem: Option<TpuError>) -> Self {
         let counters = Arc::<Counters>::default();
+        let _wait = Waiting::new(Some(device), WaitFor::Start);
         let engine: Result<Arc<dyn Engine>> = match (problem, device.platform()) {
             (Some(error), _) => Err(error),
             (None, Platform::NdArray) => engine::open_ndarray(),
@@ -169,16 +172,23 @@ impl DeviceRuntime {
     }
 
     /// Puts a value on the device; on a mesh, split as `sharding` says.
-    fn upload(&self, ty: &TensorType, bytes: HostBytes, sharding: Option<&Sharding>) -> Result<SharedBuffer> {
+    pub(crate) fn upload(
+        &self,
+        ty: &TensorType,
+        bytes: HostBytes,
+        sharding: Option<&Sharding>,
+    ) -> Result<SharedBuffer> {
         Counters::add(&self.counters.uploads, 1);
         Counters::add(&self.counters.upload_bytes, ty.bytes());
         let _span = tracing::trace_span!("transfer", direction = "upload", bytes = ty.bytes()).entered();
+        let _wait = self.waiting(WaitFor::Upload);
         self.engine()?.upload(ty, bytes, sharding)
     }
 
     /// Puts this process's rows of a batch on a mesh of several processes, and returns the type of the batch; `None` on any
     /// other device.
     pub(crate) fn upload_rows(&self, ty: &TensorType, bytes: HostBytes) -> Result<Option<(TensorType, SharedBuffer)>> {
+        let _wait = self.waiting(WaitFor::Upload);
         let uploaded = self.engine()?.upload_rows(ty, bytes)?;
         if uploaded.is_some() {
             Counters::add(&self.counters.uploads, 1);
@@ -203,6 +213,7 @@ impl DeviceRuntime {
         let buffer = transferred.as_ref().unwrap_or(buffer);
         let start = Instant::now();
         let _span = tracing::trace_span!("transfer", direction = "download").entered();
+        let _wait = self.waiting(WaitFor::Read);
         let bytes = HostBytes::from(self.engine()?.download(buffer)?);
         Counters::add_time(&self.counters.read_ns, start.elapsed());
         Counters::add(&self.counters.downloads, 1);
@@ -213,9 +224,21 @@ impl DeviceRuntime {
     /// Waits until everything dispatched has finished.
     pub(crate) fn wait(&self) -> Result<()> {
         let start = Instant::now();
+        let _wait = self.waiting(WaitFor::Programs);
         let waited = self.engine()?.wait();
         Counters::add_time(&self.counters.wait_ns, start.elapsed());
         waited
+    }
+
+    /// Notes that the calling thread waits until the returned value is dropped.
+    fn waiting(&self, what: WaitFor) -> Waiting {
+        Waiting::new(Some(self.device), what)
+    }
+
+    /// Returns what the device does at this moment.
+    fn activity(&self) -> Activity {
+        let programs = self.engine.as_ref().map(|engine| engine.in_flight()).unwrap_or_default();
+        Activity { device: self.device, programs, waits: waits(self.device) }
     }
 
     /// Runs a recorded program where [`tier`] says. One that is to be compiled and is not in memory is compiled now. The
@@ -272,6 +295,7 @@ impl DeviceRuntime {
         let upload = |place: usize, ty: &TensorType, bytes| self.upload(ty, bytes, sharding_of(program, place as u32));
         let on_device = OnDevice::new(arguments, upload).map_err(RunError::Refused)?;
         let start = Instant::now();
+        let _wait = self.waiting(WaitFor::Dispatch);
         let run = || compiled.executable.execute(on_device.arguments, slots);
         let panicked = |_| Err(TpuError::Bug(format!("the engine of {} panicked", self.device)));
         let execution = catch_unwind(AssertUnwindSafe(run)).unwrap_or_else(panicked);

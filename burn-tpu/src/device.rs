@@ -1,6 +1,6 @@
 //! Burn's device type: the runtime's device, and the key under which Burn's registries know it.
 
-use crate::{Mesh, Metrics, Platform, Result};
+use crate::{Activity, Mesh, Metrics, Platform, Result};
 use burn_backend::{DeviceId, DeviceOps};
 use burn_std::device::Device as BurnDevice;
 use burn_tpu_runtime::Device;
@@ -24,6 +24,15 @@ use std::hash::{Hash, Hasher};
 /// ```
 #[derive(Clone, Copy)]
 pub struct TpuDevice(pub(crate) Device, Defaults);
+
+/// Where a device is in its random numbers: what it draws next depends on this alone.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RandomState {
+    /// The key of the generator, which a seed sets.
+    pub key: u64,
+    /// The number of the next draw's first block.
+    pub counter: u64,
+}
 
 /// Which default element types Burn's registry keeps for a device. There is one registry per process, and its key is the
 /// device's id, not the backend type.
@@ -152,6 +161,17 @@ impl TpuDevice {
         self.0.metrics()
     }
 
+    /// Returns what the device does at this moment: the programs in flight, and what the threads of this process wait for. It
+    /// neither starts the device nor waits for it. Print it to see why nothing goes on.
+    ///
+    /// ```
+    /// let device = burn_tpu::TpuDevice::ndarray();
+    /// assert_eq!(device.activity().to_string(), "ndarray:0: no program in flight");
+    /// ```
+    pub fn activity(self) -> Activity {
+        self.0.activity()
+    }
+
     /// Makes every later compile on the device an error, [`TpuError::Frozen`](crate::TpuError::Frozen), which names what
     /// changed and where. The work of a refused program stays recorded and its tensors keep their values: it runs at the
     /// first cut after [`TpuDevice::unfreeze`].
@@ -171,6 +191,29 @@ impl TpuDevice {
     /// the same list. It is empty for a device that was not used yet.
     pub fn program_keys(self) -> Vec<u64> {
         self.0.program_keys()
+    }
+
+    /// Returns where the device is in its random numbers. Draws of compiled functions are among them.
+    ///
+    /// ```
+    /// use burn::tensor::{Distribution, Tensor};
+    /// use burn_tpu::{Tpu, TpuDevice};
+    /// let device = TpuDevice::ndarray();
+    /// let draw = || Tensor::<Tpu<f32>, 1>::random([4], Distribution::Default, &device).into_data();
+    /// let state = device.random_state();
+    /// let first = draw();
+    /// assert_ne!(draw(), first);
+    /// device.set_random_state(state);
+    /// assert_eq!(draw(), first);
+    /// ```
+    pub fn random_state(self) -> RandomState {
+        let (key, counter) = self.0.next_draw();
+        RandomState { key, counter }
+    }
+
+    /// Makes the device draw what it would have drawn in this state.
+    pub fn set_random_state(self, RandomState { key, counter }: RandomState) {
+        self.0.draw_from((key, counter));
     }
 }
 

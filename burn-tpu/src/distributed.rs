@@ -15,7 +15,7 @@
 //! [`TpuError::Disagreement`] in all of them, where they would wait for each other for ever.
 //! `docs/many-hosts.md` is the guide.
 
-pub use burn_tpu_runtime::distributed::{Store, part, process_count, process_index, serve};
+pub use burn_tpu_runtime::distributed::{PREEMPTED, StopAgreement, Store, part, process_count, process_index, serve};
 
 use crate::{MeshBackend, Platform, Result, TpuDevice, TpuError};
 use burn_backend::Element;

@@ -48,9 +48,12 @@
 //! | set options before the first tensor | [`TpuOptions`], [`FallbackPolicy`], [`IndexChecks`]; [`TpuOptions::VARIABLES`] lists the environment |
 //! | handle errors | [`TpuError`], which says whose [`Fault`] it is; [`BucketsError`] |
 //! | see what ran, and why it compiled | [`TpuDevice::metrics`] returns [`Metrics`] with [`CutReason`], [`Recompile`], [`RecompileCause`] |
+//! | see what a device does now, and what threads wait for | [`TpuDevice::activity`] returns an [`Activity`] with [`RunningProgram`], [`Wait`], [`WaitFor`] |
 //! | forbid compiles once a loop is warm | [`TpuDevice::freeze`], [`TpuDevice::unfreeze`] |
 //! | know whether a step fits a TPU, without one | [`fit`], [`Topology`], [`Generation`] |
 //! | run one program as several processes, on one host or on many | [`distributed`] |
+//! | save and restore random numbers | [`TpuDevice::random_state`] returns a [`RandomState`] |
+//! | take records apart without reading their tensors | [`tickets`]; the crate `burn-tpu-train` writes checkpoints with them |
 //! | record on another stream than the thread's | [`Stream`], [`InStream`] |
 //!
 //! The functions [`mark_step`], [`metrics`], [`freeze`], [`unfreeze`] and [`program_keys`] do the same as the methods of
@@ -68,7 +71,7 @@ pub use qtensor::TpuQTensor;
 pub use tensor::TpuTensor;
 
 pub use burn_tpu_runtime::Platform;
-pub use device::TpuDevice;
+pub use device::{RandomState, TpuDevice};
 
 pub use burn_tpu_runtime::Mesh;
 pub use mesh::{Axes, Fsdp, MeshBackend, Parameter, Patterns, PlacementRule, Replicate, place, shard};
@@ -86,6 +89,8 @@ pub use checkpoint::{CheckpointBackend, Checkpoints};
 pub use burn_tpu_runtime::{FallbackPolicy, Fault, IndexChecks, Result, TpuError, TpuOptions};
 
 pub use burn_tpu_runtime::{CutReason, Metrics, Recompile, RecompileCause};
+
+pub use burn_tpu_runtime::{Activity, RunningProgram, Wait, WaitFor};
 
 pub mod fit;
 pub use burn_tpu_runtime::{Generation, Topology};
@@ -110,6 +115,7 @@ mod qtensor;
 #[cfg(feature = "store")]
 pub mod store;
 mod tensor;
+pub mod tickets;
 
 /// Ends a step: the same as [`TpuDevice::mark_step`].
 pub fn mark_step(device: &TpuDevice) {

@@ -12,6 +12,7 @@ use std::process::ExitCode;
 use tracing_subscriber::EnvFilter;
 
 mod batches;
+mod checkpoints;
 mod generate;
 mod jax;
 mod model;
@@ -58,7 +59,7 @@ fn main() -> ExitCode {
     let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new("warn"));
     tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).init();
     match run(&Args::parse()) {
-        Ok(()) => ExitCode::SUCCESS,
+        Ok(code) => code,
         Err(error) => {
             eprintln!("error: {error}");
             error.chain().skip(1).for_each(|cause| eprintln!("  because: {cause}"));
@@ -67,14 +68,16 @@ fn main() -> ExitCode {
     }
 }
 
-fn run(args: &Args) -> Result<()> {
+fn run(args: &Args) -> Result<ExitCode> {
     let device = args.platform.map_or_else(TpuDevice::default, |platform| TpuDevice::new(platform, 0));
     // Naming a device does not start it. The first sync does, and its error says what is missing.
     Tpu::<f32>::sync(&device).with_context(|| format!("the device {device} cannot be used"))?;
     match (&args.command, args.dtype) {
         (Command::Train(options), Dtype::Bf16) => train::run::<bf16>(options, "bf16", &device),
         (Command::Train(options), Dtype::F32) => train::run::<f32>(options, "f32", &device),
-        (Command::Generate(options), Dtype::Bf16) => generate::run::<bf16>(options, &device),
-        (Command::Generate(options), Dtype::F32) => generate::run::<f32>(options, &device),
+        (Command::Generate(options), Dtype::Bf16) => {
+            generate::run::<bf16>(options, &device).map(|()| ExitCode::SUCCESS)
+        }
+        (Command::Generate(options), Dtype::F32) => generate::run::<f32>(options, &device).map(|()| ExitCode::SUCCESS),
     }
 }

@@ -16,6 +16,7 @@ use burn::prelude::*;
 use burn::tensor::DType;
 use burn::tensor::backend::AutodiffBackend;
 use burn_tpu::{TpuDevice, TpuOptimizer, WithMasterWeights};
+use burn_tpu_train::{Checkpoint, Restored};
 use serde::Serialize;
 
 /// The numbers of the optimizer.
@@ -101,6 +102,20 @@ where
         let (decayed, others) = gradients.split(&model, &self.decayed_ids, scale.flatten());
         let model = self.decayed.step(rate, model, decayed);
         self.others.step(rate, model, others)
+    }
+
+    /// Adds the state of both groups and of the schedule to a checkpoint.
+    pub fn save(&self, checkpoint: Checkpoint, model: &Gpt<B>) -> Checkpoint {
+        let checkpoint = checkpoint.optimizer("decayed", &self.decayed, model).optimizer("others", &self.others, model);
+        checkpoint.scheduler("schedule", &self.schedule)
+    }
+
+    /// Loads what [`Groups::save`] saved.
+    pub fn load(&mut self, saved: &Restored, model: &Gpt<B>) -> Result<()> {
+        self.decayed = saved.optimizer("decayed", self.decayed.clone(), model)?;
+        self.others = saved.optimizer("others", self.others.clone(), model)?;
+        self.schedule = saved.scheduler("schedule", self.schedule.clone())?;
+        Ok(())
     }
 }
 

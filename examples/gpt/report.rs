@@ -3,7 +3,7 @@
 use crate::optimizer::Settings;
 use anyhow::{Context, Result, anyhow};
 use plotters::prelude::*;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use std::path::Path;
 
 /// The JSON report. Other programs read these names: add names, never rename them.
@@ -57,7 +57,7 @@ pub struct Text {
 }
 
 /// A measurement on held-out text.
-#[derive(Clone, Copy, Debug, Serialize)]
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub struct HeldOut {
     /// Training steps before it.
     pub step: usize,

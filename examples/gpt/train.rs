@@ -1,6 +1,7 @@
 //! A training run: text, tokenizer, steps, measurements on held-out text, and the files that it leaves.
 
 use crate::batches::{Batch, Packed};
+use crate::checkpoints::{self, Progress};
 use crate::model::{Gpt, GptConfig};
 use crate::optimizer::{Gradients, Groups, Settings};
 use crate::parity;
@@ -14,9 +15,11 @@ use burn::module::AutodiffModule;
 use burn::optim::GradientsParams;
 use burn::prelude::*;
 use burn_tpu::{Metrics, Tpu, TpuDevice, TpuFloat};
+use burn_tpu_train::{Checkpoint, Checkpointer, Notice, Preemption, Watchdog};
 use indicatif::{ProgressBar, ProgressStyle};
 use std::collections::VecDeque;
 use std::path::PathBuf;
+use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 /// The options of a run.
@@ -70,6 +73,10 @@ pub struct Options {
     /// Seed of the weights and of the order of the text
     #[arg(long, default_value_t = 42)]
     pub seed: u64,
+    /// Steps from one checkpoint to the next, in the folder `checkpoints` of `--out`; started again, the run goes on from the
+    /// newest one. SIGTERM, SIGINT and a cloud's notices make it save and end with code 75. 0 for none
+    #[arg(long, default_value_t = 0, value_name = "STEPS")]
+    pub checkpoint_every: usize,
     /// Write what `benches/jax/gpt_train.py` needs to this folder: the first weights, the batches, the losses
     #[arg(long, value_name = "DIR")]
     pub export_jax: Option<PathBuf>,
@@ -90,6 +97,10 @@ impl Options {
         ensure!((0.0..1.0).contains(&self.dropout), "--dropout must be at least 0 and below 1");
         ensure!(self.steps > 0 && self.batch > 0, "--steps and --batch must be at least 1");
         ensure!(self.accumulate > 0 && self.eval_every > 0, "--accumulate and --eval-every must be at least 1");
+        ensure!(
+            self.export_jax.is_none() || self.checkpoint_every == 0,
+            "--export-jax needs a run from its first step: leave out --checkpoint-every"
+        );
         ensure!(
             self.export_jax.is_none() || self.dropout == 0.0,
             "--export-jax needs --dropout 0: JAX draws other numbers"
@@ -147,8 +158,8 @@ fn some(documents: &[String], bytes: usize) -> Vec<&String> {
     documents.iter().step_by(all.div_ceil(bytes).max(1)).collect()
 }
 
-/// Trains a model and writes it.
-pub fn run<F: TpuFloat>(options: &Options, dtype: &str, device: &TpuDevice) -> Result<()> {
+/// Trains a model and writes it. Returns the exit code: a run that is told to end saves and has one of its own.
+pub fn run<F: TpuFloat>(options: &Options, dtype: &str, device: &TpuDevice) -> Result<ExitCode> {
     options.check()?;
     let files = Files::in_folder(&options.out);
     // A folder that cannot be written is an error before the training, not after it.
@@ -162,9 +173,14 @@ pub fn run<F: TpuFloat>(options: &Options, dtype: &str, device: &TpuDevice) -> R
         parity::export_start(folder, options, &config, &data.train, &model)?;
     }
     let mut run = Run::new(options, device, &data, &model)?;
-    let model = run.train(model)?;
+    let model = run.resume(model)?;
+    let (model, notice) = run.train(model)?;
+    if let Some(notice) = notice {
+        println!("saved      after step {}, since {notice}: started again, the run goes on", run.progress.losses.len());
+        return Ok(Preemption::exit_code());
+    }
     if let Some(folder) = &options.export_jax {
-        parity::export_losses(folder, &run.losses)?;
+        parity::export_losses(folder, &run.progress.losses)?;
     }
     files.save(&config, &data.tokenizer, &model.valid())?;
     let report = run.report(&model, dtype);
@@ -180,7 +196,7 @@ pub fn run<F: TpuFloat>(options: &Options, dtype: &str, device: &TpuDevice) -> R
         report.disk_hits
     );
     println!("written    to `{}`", options.out.display());
-    Ok(())
+    Ok(ExitCode::SUCCESS)
 }
 
 type B<F> = Autodiff<Tpu<F>>;
@@ -195,8 +211,11 @@ struct Run<'a, F: TpuFloat> {
     optimizer: Groups<B<F>>,
     /// Losses that were not read yet.
     unread: VecDeque<Tensor<Tpu<F>, 1>>,
-    losses: Vec<f64>,
-    held_out: Vec<HeldOut>,
+    progress: Progress,
+    checkpoints: Option<Checkpointer>,
+    /// Listens if the run can save.
+    preemption: Option<Preemption>,
+    watchdog: Watchdog,
     timed: Timed,
     step_memory_bytes: u64,
 }
@@ -217,27 +236,59 @@ impl<'a, F: TpuFloat> Run<'a, F> {
             bytes: data.tokenizer.token_bytes(),
             optimizer: Groups::new(&options.optimizer, model, options.steps)?,
             unread: VecDeque::new(),
-            losses: Vec::new(),
-            held_out: Vec::new(),
+            progress: Progress::default(),
+            checkpoints: checkpoints::open(options)?,
+            preemption: (options.checkpoint_every > 0).then(Preemption::watch).transpose()?,
+            watchdog: Watchdog::start(device)?,
             timed: Timed::default(),
             step_memory_bytes: 0,
         })
     }
 
-    fn train(&mut self, mut model: Gpt<B<F>>) -> Result<Gpt<B<F>>> {
+    /// Goes on from the newest checkpoint, if there is one.
+    fn resume(&mut self, model: Gpt<B<F>>) -> Result<Gpt<B<F>>> {
+        let Some(saved) = self.checkpoints.as_ref().map(Checkpointer::restore).transpose()?.flatten() else {
+            return Ok(model);
+        };
+        let model = saved.model("model", model)?;
+        self.optimizer.load(&saved, &model)?;
+        self.progress = saved.value("progress")?;
+        saved.random(self.device)?;
+        println!("resumed    after step {} from `{}`", saved.step(), saved.path().display());
+        Ok(model)
+    }
+
+    /// Saves the run as it is after this many steps.
+    fn save(&mut self, model: &Gpt<B<F>>, step: usize) -> Result<()> {
+        // The losses of all steps so far belong to it.
+        self.read_losses(0)?;
+        let Some(checkpoints) = &mut self.checkpoints else { return Ok(()) };
+        let checkpoint = self.optimizer.save(Checkpoint::new(step as u64).model("model", model), model);
+        Ok(checkpoints.save(checkpoint.value("progress", &self.progress).random(self.device))?)
+    }
+
+    /// Takes the steps that are left. With the model, returns the notice if the run was told to end: it is saved then.
+    fn train(&mut self, mut model: Gpt<B<F>>) -> Result<(Gpt<B<F>>, Option<Notice>)> {
         let bar = progress(self.options.steps)?;
-        self.measure(&model, 0)?;
+        let mut told = None;
+        let first = self.progress.losses.len() + 1;
+        bar.set_position(first as u64 - 1);
+        if first == 1 {
+            self.measure(&model, 0)?;
+        }
         let mut begun = Instant::now();
-        for step in 1..=self.options.steps {
+        for step in first..=self.options.steps {
             let before = self.device.metrics();
+            self.watchdog.step(step as u64);
             model = self.step(model, step - 1);
-            if step == WARM_UP {
+            if step + 1 == first + WARM_UP {
                 self.step_memory_bytes = planned_bytes(&before, &self.device.metrics());
                 begun = Instant::now();
             }
             self.read_losses(UNREAD)?;
             bar.inc(1);
             bar.set_message(self.message());
+            self.watchdog.pause();
             if step % self.options.eval_every == 0 || step == self.options.steps {
                 self.read_losses(0)?;
                 self.timed.time += begun.elapsed();
@@ -245,10 +296,27 @@ impl<'a, F: TpuFloat> Run<'a, F> {
                 bar.suspend(|| println!("{}", self.line()));
                 begun = Instant::now();
             }
+            told = self.told_to_end(step)?;
+            let is_due = self.options.checkpoint_every > 0 && step % self.options.checkpoint_every == 0;
+            if is_due || told.is_some() {
+                self.save(&model, step)?;
+            }
+            if told.is_some() {
+                break;
+            }
         }
-        self.timed.steps = self.options.steps.saturating_sub(WARM_UP);
+        self.timed.steps = (self.options.steps + 1).saturating_sub(first + WARM_UP);
         bar.finish_and_clear();
-        Ok(model)
+        if let Some(checkpoints) = &mut self.checkpoints {
+            checkpoints.wait()?;
+        }
+        Ok((model, told))
+    }
+
+    /// Returns the notice if the run has to end after this step.
+    fn told_to_end(&self, step: usize) -> Result<Option<Notice>> {
+        let Some(preemption) = &self.preemption else { return Ok(None) };
+        Ok(preemption.stop_after(step as u64)?.cloned())
     }
 
     /// Takes one step: the batches' gradients, then the update. Each is a program of its own, unless there is one batch.
@@ -279,9 +347,9 @@ impl<'a, F: TpuFloat> Run<'a, F> {
         while self.unread.len() > keep {
             let loss = self.unread.pop_front().context("there is a loss")?;
             let loss: f64 = loss.try_into_scalar()?.elem();
-            let step = self.losses.len() + 1;
+            let step = self.progress.losses.len() + 1;
             ensure!(loss.is_finite(), "the loss of step {step} is {loss}: try a smaller --rate");
-            self.losses.push(loss);
+            self.progress.losses.push(loss);
         }
         Ok(())
     }
@@ -302,23 +370,23 @@ impl<'a, F: TpuFloat> Run<'a, F> {
             bytes += targets.map(|token| self.bytes[*token as usize]).sum::<usize>();
         }
         let bits_per_byte = nats / std::f64::consts::LN_2 / bytes as f64;
-        self.held_out.push(HeldOut { step, loss: nats / tokens as f64, bits_per_byte });
+        self.progress.held_out.push(HeldOut { step, loss: nats / tokens as f64, bits_per_byte });
         Ok(())
     }
 
     fn message(&self) -> String {
-        self.losses.last().map(|loss| format!("loss {loss:.3}")).unwrap_or_default()
+        self.progress.losses.last().map(|loss| format!("loss {loss:.3}")).unwrap_or_default()
     }
 
     /// Describes the last measurement.
     fn line(&self) -> String {
-        let HeldOut { step, loss, bits_per_byte } = self.held_out[self.held_out.len() - 1];
+        let HeldOut { step, loss, bits_per_byte } = self.progress.held_out[self.progress.held_out.len() - 1];
         format!("step {step:>6}  loss {:.3}  held-out {loss:.3}, {bits_per_byte:.3} bits per byte", self.train_loss())
     }
 
     /// Returns the mean loss of the last steps.
     fn train_loss(&self) -> f64 {
-        let last = &self.losses[self.losses.len().saturating_sub(50)..];
+        let last = &self.progress.losses[self.progress.losses.len().saturating_sub(50)..];
         last.iter().sum::<f64>() / last.len() as f64
     }
 
@@ -328,11 +396,11 @@ impl<'a, F: TpuFloat> Run<'a, F> {
         let seconds = self.timed.time.as_secs_f64();
         Report {
             parameters: model.num_params(),
-            steps: self.losses.len(),
+            steps: self.progress.losses.len(),
             tokens_per_step,
             train_loss: self.train_loss(),
-            bits_per_byte: self.held_out[self.held_out.len() - 1].bits_per_byte,
-            held_out: self.held_out.clone(),
+            bits_per_byte: self.progress.held_out[self.progress.held_out.len() - 1].bits_per_byte,
+            held_out: self.progress.held_out.clone(),
             tokens_per_second: (self.timed.steps * tokens_per_step) as f64 / seconds,
             compiles: metrics.compiles,
             disk_hits: metrics.disk_hits,
@@ -343,7 +411,7 @@ impl<'a, F: TpuFloat> Run<'a, F> {
             dtype: dtype.to_owned(),
             text: self.data.text.clone(),
             optimizer: self.options.optimizer.clone(),
-            losses: self.losses.clone(),
+            losses: self.progress.losses.clone(),
         }
     }
 }

@@ -8,18 +8,21 @@ use burn::backend::Autodiff;
 use burn::optim::AdamConfig;
 use burn::prelude::Backend;
 use burn_tpu::{Mesh, Platform, Tpu, TpuDevice, TpuFloat, TpuOptimizer};
+use burn_tpu_train::Preemption;
 use clap::{Parser, ValueEnum};
 use half::bf16;
 use report::Report;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use tracing_subscriber::EnvFilter;
+use train::End;
 
 mod batch;
 mod data;
 mod model;
 mod progress;
 mod report;
+mod resume;
 mod step_timer;
 mod train;
 
@@ -62,7 +65,7 @@ fn main() -> ExitCode {
     let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new("warn"));
     tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).init();
     match run(&Args::parse()) {
-        Ok(()) => ExitCode::SUCCESS,
+        Ok(code) => code,
         Err(error) => {
             eprintln!("error: {error}");
             error.chain().skip(1).for_each(|cause| eprintln!("  because: {cause}"));
@@ -71,7 +74,7 @@ fn main() -> ExitCode {
     }
 }
 
-fn run(args: &Args) -> Result<()> {
+fn run(args: &Args) -> Result<ExitCode> {
     let device = match (args.platform, args.mesh.clone()) {
         (Some(platform), Some(mesh)) => TpuDevice::mesh(mesh.on(platform)),
         (None, Some(mesh)) => TpuDevice::mesh(mesh),
@@ -81,10 +84,17 @@ fn run(args: &Args) -> Result<()> {
     // Naming a device does not start it. The first sync does, and its error says what is missing.
     Tpu::<f32>::sync(&device).with_context(|| format!("the device {device} cannot be used"))?;
     println!("{} in {} on {device}, {} epochs", args.run.model_name(), args.dtype.name(), args.run.epochs);
-    let outcome = match args.dtype {
+    let end = match args.dtype {
         Dtype::Bf16 => train::<bf16>(args, &device),
         Dtype::F32 => train::<f32>(args, &device),
     }?;
+    let outcome = match end {
+        End::Trained(outcome) => outcome,
+        End::Told(reason) => {
+            println!("\nended, since {reason}: started again, the run goes on from its last epoch");
+            return Ok(Preemption::exit_code());
+        }
+    };
     outcome.print();
     let metrics = burn_tpu::metrics(&device);
     println!("\nmetrics of {device}\n{metrics}");
@@ -99,11 +109,12 @@ fn run(args: &Args) -> Result<()> {
         platform: device.platform().name().to_owned(),
         dtype: args.dtype.name().to_owned(),
     };
-    args.report.as_ref().map_or(Ok(()), |path| report.write(path))
+    args.report.as_ref().map_or(Ok(()), |path| report.write(path))?;
+    Ok(ExitCode::SUCCESS)
 }
 
 /// Trains with Adam on f32 master weights, one program per training step.
-fn train<F: TpuFloat>(args: &Args, device: &TpuDevice) -> Result<train::Outcome> {
+fn train<F: TpuFloat>(args: &Args, device: &TpuDevice) -> Result<End> {
     let optimizer = TpuOptimizer::new(AdamConfig::new().init());
     train::run::<Autodiff<Tpu<F>>, _>(&args.run, device, optimizer)
 }

@@ -4,6 +4,7 @@ use crate::batch;
 use crate::data::{self, Split};
 use crate::model::{Architecture, Classifier};
 use crate::progress::LineRenderer;
+use crate::resume::{Recorder, Resumable};
 use crate::step_timer::StepTimer;
 use anyhow::{Context, Result, ensure};
 use burn::data::dataloader::DataLoader;
@@ -39,6 +40,10 @@ pub struct Options {
     /// Folder with the four MNIST files [default: where `cargo xtask data` puts them]
     #[arg(long, value_name = "DIR")]
     pub data: Option<PathBuf>,
+    /// Save each epoch to this folder; started again, the run goes on from the last one. SIGTERM, SIGINT and a cloud's notices
+    /// end it after its step, with code 75
+    #[arg(long, value_name = "DIR")]
+    pub checkpoints: Option<PathBuf>,
     /// Seed of the weights and of the order of the images
     #[arg(long, default_value_t = 42)]
     pub seed: u64,
@@ -96,8 +101,15 @@ impl Options {
     }
 }
 
+/// How a run ended.
+pub enum End {
+    Trained(Outcome),
+    /// It was told to end, for this reason, and goes on when it is started again.
+    Told(String),
+}
+
 /// Trains with Burn's Learner, then classifies the whole test set.
-pub fn run<B, O>(options: &Options, device: &B::Device, optimizer: O) -> Result<Outcome>
+pub fn run<B, O>(options: &Options, device: &B::Device, optimizer: O) -> Result<End>
 where
     B: AutodiffBackend,
     O: Optimizer<Classifier<B>, B> + 'static,
@@ -109,16 +121,27 @@ where
     let train = batch::training::<B>(train, options.batch_size, options.seed, device);
     let test = batch::testing::<B::InnerBackend>(test, device);
 
+    let resumable = options.checkpoints.as_deref().map(Resumable::new).transpose()?;
+    let last_epoch = resumable.as_ref().and_then(Resumable::last_epoch);
+    if let Some(epoch) = last_epoch {
+        ensure!(
+            epoch < options.epochs,
+            "all {} epochs are in the folder: raise --epochs, or name another",
+            options.epochs
+        );
+        println!("resumed after epoch {epoch}");
+    }
     let interrupter = Interrupter::new();
-    let timer = StepTimer::new(options.steps, interrupter.clone());
+    let timer = StepTimer::new(options.steps, interrupter.clone(), resumable);
     let renderer = LineRenderer::new();
     let means = renderer.training_means();
     let schedule = CosineAnnealingLrSchedulerConfig::new(options.learning_rate(), options.total_steps());
     let schedule = schedule.with_min_lr(LAST_LEARNING_RATE).init();
     let schedule = schedule.map_err(anyhow::Error::msg).context("the learning rate's schedule")?;
 
-    // With the logger in memory and no application logger, this example leaves no files on disk.
-    let result = SupervisedTraining::new("", timer.time_steps(train), test.clone())
+    // With the logger in memory and no application logger, this example leaves no files on disk but checkpoints.
+    let saved = options.checkpoints.clone().unwrap_or_default();
+    let mut training = SupervisedTraining::new(saved, timer.time_steps(train), test.clone())
         .with_metric_logger(InMemoryMetricLogger::new())
         .with_application_logger(None)
         .with_interrupter(interrupter)
@@ -127,16 +150,25 @@ where
         .metric_valid_numeric(LossMetric::new())
         .metric_train_numeric(AccuracyMetric::new())
         .metric_valid_numeric(AccuracyMetric::new())
-        .num_epochs(options.epochs)
-        .launch(Learner::new(options.model.init::<B>(device), optimizer, schedule));
+        .num_epochs(options.epochs);
+    if options.checkpoints.is_some() {
+        training = training.with_file_checkpointer(Recorder::new());
+    }
+    if let Some(epoch) = last_epoch {
+        training = training.checkpoint(epoch);
+    }
+    let result = training.launch(Learner::new(options.model.init::<B>(device), optimizer, schedule));
+    if let Some(reason) = timer.told()? {
+        return Ok(End::Told(reason));
+    }
 
-    Ok(Outcome {
+    Ok(End::Trained(Outcome {
         correct: count_correct(&result.model, &test),
         tested: test.num_items(),
         train_loss: means.get("Loss").context("no training step ran")?,
         steps: timer.steps(),
         images_per_second: timer.steps_per_second() * options.batch_size as f64,
-    })
+    }))
 }
 
 /// Returns the number of test images that the model classifies correctly. It reads after each batch, so that batches

@@ -15,8 +15,9 @@ struct Run {
     accuracy: Option<f64>,
 }
 
-const RUNS: [Run; 13] = [
+const RUNS: [Run; 14] = [
     plain("custom_loop", &[]),
+    plain("checkpoint_cost", &["--size", "tiny", "--saves", "5", "--turns", "1", "--folder", "target/tmp"]),
     plain("fit", &["--model", "mlp", "--generations", "v5e,v6e:2x2"]),
     plain("fit", &["--search", "--generations", "v5e:2x2", "--layers", "1", "--candidates", "2"]),
     // A small model of this repository's own documentation, which needs no other text; then it writes.

@@ -1,6 +1,7 @@
 //! Threads that train together: they meet at every step, and none waits for one that has ended.
 
 use crate::Device;
+use crate::activity::{WaitFor, Waiting};
 use crate::error::{Result, TpuError};
 use crate::runtime::runtime;
 use parking_lot::{Condvar, Mutex};
@@ -109,6 +110,7 @@ impl Session {
     /// [`TpuOptions::peer_timeout`](crate::TpuOptions::peer_timeout); from then on, every call returns it.
     pub fn meet(&self) -> Result<()> {
         let limit = runtime(self.devices[0]).options().peer_timeout;
+        let _wait = Waiting::new(None, WaitFor::Threads);
         let deadline = Instant::now().checked_add(limit).filter(|_| !limit.is_zero());
         let mut state = self.state.lock();
         let met = state.met;

@@ -259,16 +259,16 @@ impl std::fmt::Display for Difference {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::*;
     use crate::distributed::{Store, serve};
     use std::sync::Arc;
     use std::time::Duration;
 
-    const LONG: Duration = Duration::from_secs(60);
+    pub(in crate::distributed) const LONG: Duration = Duration::from_secs(60);
 
     /// Runs `process` on a thread for each number, as the process with that number of `count`.
-    fn processes<T: Send>(
+    pub(in crate::distributed) fn processes<T: Send>(
         count: usize,
         timeout: Duration,
         numbers: &[usize],

@@ -35,6 +35,7 @@ pub(crate) use topology::{RecordedPrograms, Slice, libtpu, open_described};
 #[cfg(not(feature = "ndarray"))]
 pub(crate) use without_ndarray::{HAS_INTERPRETER, HostTensor, compile, interpret_values, open_ndarray};
 
+use crate::activity::RunningProgram;
 use crate::error::{Result, TpuError};
 use burn_tpu_graph::{Axis, Mesh, Op, Program, Sharding, TensorType};
 use std::any::Any;
@@ -139,6 +140,11 @@ pub(crate) trait Engine: Send + Sync {
 
     /// Waits until everything dispatched has finished.
     fn wait(&self) -> Result<()>;
+
+    /// Returns the dispatched programs that have not finished, oldest first; none if dispatching waits for the result.
+    fn in_flight(&self) -> Vec<RunningProgram> {
+        Vec::new()
+    }
 }
 
 /// The axes of a mesh.

@@ -18,6 +18,7 @@ use super::{
     downcast_arc, take_argument,
 };
 use crate::TpuOptions;
+use crate::activity::RunningProgram;
 use crate::error::{Result, TpuError};
 use crate::metrics::Counters;
 use burn_tpu_graph::{Argument, DType, Op, Program, Sharding, TensorType, lower::pack_slots};
@@ -25,6 +26,7 @@ use burn_tpu_pjrt::{Buffer, CompileOptions, Device, ElementType, ExecuteOptions,
 use compiler::{Compiler, Loaded};
 use in_flight::{InFlight, Running};
 use std::sync::Arc;
+use std::time::Instant;
 
 /// The maximum number of dispatched programs that may be unfinished. The CPU plugin blocks at the same number.
 const MOST_IN_FLIGHT: usize = 32;
@@ -106,6 +108,10 @@ impl Engine for PjrtEngine {
     fn wait(&self) -> Result<()> {
         self.in_flight.wait()
     }
+
+    fn in_flight(&self) -> Vec<RunningProgram> {
+        self.in_flight.running()
+    }
 }
 
 /// Copies a value to a device.
@@ -154,7 +160,8 @@ impl Executable for PjrtProgram {
         let donated: Result<Vec<_>> =
             donated.into_iter().map(|index| downcast_arc(take_argument(arguments, index)?)).collect();
         let (outputs, emptied) = share(done.outputs.pop().unwrap_or_default(), donated?);
-        self.in_flight.push(Running { done: done.events, _donated: Box::new(emptied) });
+        let program = Arc::clone(&self.loaded.description);
+        self.in_flight.push(Running { program, begun: Instant::now(), done: done.events, _donated: Box::new(emptied) });
         execution.outputs = outputs;
         Ok(execution)
     }

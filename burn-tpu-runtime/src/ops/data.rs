@@ -6,11 +6,11 @@
 use crate::engine::HostBytes;
 use crate::error::{Result, TpuError};
 use crate::metrics::CutReason;
-use crate::runtime::{DeviceRuntime, HostElements, runtime};
+use crate::runtime::{DeviceRuntime, HostElements, runtime, sharding_of_value};
 use crate::trace::{Recorder, create, materialise, materialise_together};
 use crate::{Device, Tensor};
 use burn_tpu_graph::op::BinaryOp;
-use burn_tpu_graph::{Builder, DType, GraphError, NodeId, Number, TensorType};
+use burn_tpu_graph::{Builder, DType, GraphError, NodeId, Number, Sharding, TensorType};
 use std::ops::Range;
 
 /// Returns a tensor of host data: row-major little-endian bytes, one byte per bool (0 or 1). They are transferred to the
@@ -37,6 +37,19 @@ pub fn from_rows(name: &'static str, ty: TensorType, bytes: Vec<u8>, device: &De
         Some((whole, buffer)) => Ok(Tensor::new(*device, whole, Ok(buffer))),
         None => Ok(held(&runtime, ty, Ok(bytes))),
     }
+}
+
+/// Returns a tensor of host data on the device of `like`, where it is transferred at once; on a mesh, split as `like` is if
+/// it has the same dims, else whole on every chip.
+///
+/// # Errors
+/// [`TpuError::Operation`] for data whose size does not match the type, and those of the transfer.
+pub fn upload_like(like: &Tensor, name: &'static str, ty: TensorType, bytes: Vec<u8>) -> Result<Tensor> {
+    let bytes = HostBytes::from(checked(name, &ty, bytes)?);
+    let known = like.value().and_then(|value| value.as_ref().ok()).and_then(sharding_of_value);
+    let sharding = known.filter(|_| *like.dims() == *ty.dims).unwrap_or_else(|| Sharding::replicated(ty.rank()));
+    let buffer = runtime(like.device()).upload(&ty, bytes, Some(&sharding))?;
+    Ok(Tensor::new(like.device(), ty, Ok(buffer)))
 }
 
 /// Returns a tensor whose read reports `error`.

@@ -2,6 +2,7 @@
 //! it. A program that is too long for a compiler is compiled in pieces.
 
 use super::DeviceRuntime;
+use crate::activity::{WaitFor, describe};
 use crate::compiling::Notice;
 use crate::distributed::{self, Described};
 use crate::engine::{self, Engine, Executable, InPieces};
@@ -170,7 +171,7 @@ impl DeviceRuntime {
     /// Compiles a program on its own thread, and waits at most for the time that the options allow.
     fn executable(&self, engine: &Arc<dyn Engine>, program: Program) -> Result<Arc<dyn Executable>> {
         let (hash, nodes, limit) = (program.stable_hash(), program.graph().len(), self.options.compile_timeout);
-        let policy = self.options.fallback_policy();
+        let (policy, description) = (self.options.fallback_policy(), describe(&program));
         let (engine, counters, host_ops) =
             (Arc::clone(engine), Arc::clone(&self.counters), self.options.host_ops.clone());
         let compile = move || {
@@ -178,7 +179,7 @@ impl DeviceRuntime {
             Counters::add(&counters.compiles, usize::from(!executable.is_from_disk()));
             Ok(executable)
         };
-        let device = self.device;
+        let (device, _wait) = (self.device, self.waiting(WaitFor::Compile { program: description }));
         let call = move |time: Duration| {
             let seconds = time.as_secs();
             tracing::warn!(%device, nodes, seconds, "a program is still being compiled");

@@ -53,12 +53,15 @@ impl DeviceRuntime {
     }
 }
 
-/// Returns where an argument is. A host value that was transferred is where its copy is.
+/// Returns where an argument is.
 fn arrival(buffer: Option<&SharedBuffer>) -> Arrival {
-    let sharding = |buffer: &SharedBuffer| buffer.sharding().cloned().map(Arrival::Mesh);
-    let copy = |buffer: &SharedBuffer| HostValue::of(buffer).and_then(HostValue::buffer);
-    let found = buffer.and_then(|buffer| copy(buffer).as_ref().and_then(sharding).or_else(|| sharding(buffer)));
-    found.unwrap_or(Arrival::Host)
+    buffer.and_then(sharding_of_value).map_or(Arrival::Host, Arrival::Mesh)
+}
+
+/// Returns how a value is split over a mesh. A host value that was transferred is where its copy is.
+pub(crate) fn sharding_of_value(buffer: &SharedBuffer) -> Option<Sharding> {
+    let copy = HostValue::of(buffer).and_then(HostValue::buffer);
+    copy.as_ref().and_then(|copy| copy.sharding().cloned()).or_else(|| buffer.sharding().cloned())
 }
 
 /// Returns the sharding of a program's parameter.

@@ -5,6 +5,7 @@
 //! its seed are stored until it starts.
 
 use super::DeviceRuntime;
+use crate::activity::{Activity, waits};
 use crate::engine;
 use crate::error::{Result, TpuError};
 use crate::metrics::Metrics;
@@ -91,6 +92,14 @@ pub(crate) fn forget(device: Device) {
 /// Returns the metrics of a device. See [`Device::metrics`].
 pub(crate) fn metrics(device: Device) -> Metrics {
     running(device).map(|runtime| runtime.counters().snapshot()).unwrap_or_default()
+}
+
+/// Returns what a device does at this moment. See [`Device::activity`]. While a device starts, which may take long, nothing
+/// is known of programs.
+pub(crate) fn activity(device: Device) -> Activity {
+    let runtime = REGISTRY.try_read().and_then(|registry| registry.running.get(&device).cloned());
+    let idle = || Activity { device, programs: Vec::new(), waits: waits(device) };
+    runtime.map_or_else(idle, |runtime| runtime.activity())
 }
 
 /// Returns the keys of a device's programs. See [`Device::program_keys`].

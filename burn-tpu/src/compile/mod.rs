@@ -5,6 +5,7 @@
 
 mod adamw;
 pub(crate) mod leaves;
+mod named_state;
 mod packs;
 mod step;
 mod tensors;

@@ -16,6 +16,7 @@ const MOST_PACKED_ELEMENTS: usize = 4096;
 pub(super) enum Place {
     /// In a tensor of its own.
     Own {
+        path: String,
         /// Its weight decay; `None` if it is not trained.
         decay: Option<f32>,
     },
@@ -31,6 +32,7 @@ pub(super) struct Pack {
 }
 
 struct Member {
+    path: String,
     dims: Vec<usize>,
     start: usize,
 }
@@ -45,7 +47,7 @@ pub(super) struct Layout {
 
 impl Layout {
     /// Adds a parameter that is trained to a pack and returns that, if the parameter is small enough.
-    pub(super) fn try_pack(&mut self, dims: &[usize], dtype: DType, decay: f32) -> Option<usize> {
+    pub(super) fn try_pack(&mut self, path: &str, dims: &[usize], dtype: DType, decay: f32) -> Option<usize> {
         if dims.iter().product::<usize>() > MOST_PACKED_ELEMENTS {
             return None;
         }
@@ -56,7 +58,7 @@ impl Layout {
         });
         let pack = &mut self.packs[index];
         let start = pack.len();
-        pack.members.push(Member { dims: dims.to_vec(), start });
+        pack.members.push(Member { path: path.to_owned(), dims: dims.to_vec(), start });
         self.places.push(Place::Packed(index));
         Some(index)
     }
@@ -91,8 +93,13 @@ impl Pack {
         Tensor::cat(members.into_iter().map(|member| tensor(flat(member))).collect(), 0)
     }
 
+    /// Returns the paths of the members.
+    pub(super) fn paths(&self) -> impl Iterator<Item = &str> {
+        self.members.iter().map(|member| member.path.as_str())
+    }
+
     /// Returns the value of each member.
-    fn unpack<F: TpuFloat, I: TpuInt>(&self, values: &TpuTensor) -> Vec<TpuTensor> {
+    pub(super) fn unpack<F: TpuFloat, I: TpuInt>(&self, values: &TpuTensor) -> Vec<TpuTensor> {
         let member = |member: &Member| movement::reshape(member.of::<F, I>(values).0, &member.dims).into();
         self.members.iter().map(member).collect()
     }

@@ -27,8 +27,8 @@ type State = (TensorList, TensorList);
 pub struct CompiledStep<B: AutodiffBackend, M, D, R> {
     step: Compiled<Argument<B::InnerBackend, D>, (State, R)>,
     model: M,
-    state: State,
-    layout: Arc<Layout>,
+    pub(super) state: State,
+    pub(super) layout: Arc<Layout>,
     device: TpuDevice,
 }
 
@@ -217,14 +217,15 @@ where
         let value = parameter.val();
         let is_trained = value.is_require_grad();
         let value = value.inner();
-        let decay = is_trained.then(|| self.optimizer.decay_of(&self.path.join("."), &value.dims()));
-        let pack = |decay| self.layout.try_pack(&value.dims(), value.dtype(), decay);
+        let path = self.path.join(".");
+        let decay = is_trained.then(|| self.optimizer.decay_of(&path, &value.dims()));
+        let pack = |decay| self.layout.try_pack(&path, &value.dims(), value.dtype(), decay);
         if let Some(pack) = decay.filter(|_| self.packs).and_then(pack) {
             self.packed.resize_with(self.layout.packs.len(), Vec::new);
             self.packed[pack].push(value.into_primitive().tensor());
             return;
         }
-        self.layout.places.push(Place::Own { decay });
+        self.layout.places.push(Place::Own { path, decay });
         if is_trained {
             self.optimizer.init(&mut self.state, value.clone());
         }
@@ -295,7 +296,7 @@ where
                 self.packed[*pack].push(gradient.map(|gradient| gradient.into_primitive().tensor()));
                 return;
             }
-            Some(Place::Own { decay }) => *decay,
+            Some(Place::Own { decay, .. }) => *decay,
             None => None,
         };
         let mut value = parameter.val();

@@ -1,9 +1,9 @@
 //! Moves Burn's tensor data to and from a device. Bools stored as integers become native bools.
 
-use crate::dtype::{from_burn, to_burn};
+use crate::dtype::from_burn;
 use crate::error::failed;
-use crate::{TpuDevice, TpuError, TpuTensor};
-use burn_backend::{ExecutionError, TensorData, TensorMetadata};
+use crate::{TpuDevice, TpuError, TpuTensor, tickets};
+use burn_backend::{ExecutionError, TensorData};
 use burn_std::{BoolStore, DType as BurnDType};
 use burn_tpu_runtime::graph::{DType, TensorType};
 use burn_tpu_runtime::ops::data;
@@ -11,6 +11,9 @@ use burn_tpu_runtime::ops::data;
 /// Uploads host data to a device. Burn's creation ops cannot return an error, so data that cannot be uploaded gives a failed
 /// tensor, whose read returns the reason.
 pub(super) fn from_data(name: &'static str, data: TensorData, device: &TpuDevice) -> TpuTensor {
+    if let Some(tensor) = tickets::supplied(&data) {
+        return tensor;
+    }
     let dtype = match data.dtype {
         BurnDType::Bool(_) => Some(DType::Bool),
         other => from_burn(other),
@@ -34,7 +37,7 @@ pub(crate) fn from_rows(name: &'static str, rows: TensorData, device: &TpuDevice
 }
 
 /// Returns row-major bytes, one per bool.
-fn bytes(data: TensorData) -> Vec<u8> {
+pub(crate) fn bytes(data: TensorData) -> Vec<u8> {
     let dtype = data.dtype;
     let bytes = data.bytes.try_into_vec::<u8>().unwrap_or_else(|bytes| bytes.to_vec());
     match dtype {
@@ -49,8 +52,10 @@ fn bytes(data: TensorData) -> Vec<u8> {
 /// # Errors
 /// That of any program or upload that the value depends on.
 pub(super) async fn into_data(x: TpuTensor) -> Result<TensorData, ExecutionError> {
-    let bytes = data::into_bytes(&x.0).map_err(failed)?;
-    Ok(TensorData::from_bytes_vec(bytes, x.shape(), to_burn(x.0.element())))
+    match tickets::collected(&x) {
+        Some(ticket) => Ok(ticket),
+        None => x.to_data().map_err(failed),
+    }
 }
 
 #[cfg(test)]

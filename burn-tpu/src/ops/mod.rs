@@ -15,7 +15,7 @@ mod tensor;
 mod testing;
 mod transaction;
 
-pub(crate) use host::from_rows;
+pub(crate) use host::{bytes, from_rows};
 
 use crate::TpuTensor;
 use burn_tpu_runtime::Recorder;

@@ -22,7 +22,8 @@ enum Burn {
 }
 
 /// The arrows point down; graph and pjrt know neither each other nor Burn's `Backend`.
-const RULES: [Rule; 6] = [
+const RULES: [Rule; 7] = [
+    Rule { library: "burn-tpu-train", workspace: &["burn-tpu"], burn: Burn::Everything },
     Rule { library: "burn-tpu-cli", workspace: &["burn-tpu-runtime", "burn-tpu-pjrt"], burn: Burn::Nothing },
     Rule { library: "burn-tpu", workspace: &["burn-tpu-runtime"], burn: Burn::Everything },
     Rule {
@@ -131,6 +132,8 @@ mod tests {
     #[test]
     fn the_designed_arrows_pass() {
         let arrows = [
+            ("burn-tpu-train", "burn-tpu", None),
+            ("burn-tpu-train", "burn-optim", None),
             ("burn-tpu", "burn-tpu-runtime", None),
             ("burn-tpu", "burn-backend", None),
             ("burn-tpu-cli", "burn-tpu-runtime", None),
@@ -165,6 +168,8 @@ mod tests {
             ("burn-tpu-runtime", "burn-backend", None),
             ("burn-tpu", "burn-tpu-graph", None),
             ("burn-tpu", "burn-tpu-cli", None),
+            ("burn-tpu", "burn-tpu-train", None),
+            ("burn-tpu-train", "burn-tpu-runtime", None),
         ];
         for arrow in forbidden {
             let broken = check(&metadata(&[arrow])).unwrap();

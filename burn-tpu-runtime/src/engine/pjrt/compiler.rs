@@ -1,6 +1,7 @@
 //! Lowers programs and compiles them with a plugin, or loads them from disk.
 
 use super::{compile_environment, spec};
+use crate::activity::describe;
 use crate::cache::DiskCache;
 use crate::engine::Footprint;
 use crate::error::{Result, TpuError};
@@ -38,6 +39,7 @@ pub(super) struct Compiler {
 
 /// A compiled program and the description of its arguments.
 pub(super) struct Loaded {
+    pub(super) description: Arc<str>,
     pub(super) executable: LoadedExecutable,
     /// Each argument with the type of one device's part.
     pub(super) arguments: Vec<(Argument, Arc<TensorSpec>)>,
@@ -89,6 +91,7 @@ impl Compiler {
         }
         let reported = executable.executable().code_size().unwrap_or(0).max(0) as u64;
         Ok(Loaded {
+            description: describe(program),
             size_bytes: reported.max(lowered.text.len() as u64),
             from_disk,
             footprint: footprint.unwrap_or_default(),

@@ -1,13 +1,18 @@
 //! Programs that were dispatched and may be unfinished.
 
+use crate::activity::RunningProgram;
 use crate::error::{Result, TpuError};
 use burn_tpu_pjrt::{Event, Work, watch_work};
 use parking_lot::Mutex;
 use std::collections::VecDeque;
 use std::sync::{Arc, Weak};
+use std::time::Instant;
 
 /// A dispatched program.
 pub(super) struct Running {
+    /// A description of the program.
+    pub(super) program: Arc<str>,
+    pub(super) begun: Instant,
     /// One event for each device.
     pub(super) done: Vec<Event>,
     /// The donated arguments. In PJRT's CPU client the drop of such a buffer waits for the program, which would keep
@@ -53,6 +58,17 @@ impl InFlight {
         if let Some(Err(error)) = oldest.map(|program| program.wait()) {
             tracing::warn!(%error, "a program failed while running");
         }
+    }
+
+    /// Returns the programs that have not finished, oldest first.
+    pub(super) fn running(&self) -> Vec<RunningProgram> {
+        let programs: Vec<Arc<Running>> = self.programs.lock().iter().cloned().collect();
+        let unfinished = programs.iter().filter(|running| !running.is_finished());
+        let of = |running: &Arc<Running>| RunningProgram {
+            program: Arc::clone(&running.program),
+            time: running.begun.elapsed(),
+        };
+        unfinished.map(of).collect()
     }
 
     /// Frees the arguments of finished programs, except for the newest. That takes time, so it is done where the host

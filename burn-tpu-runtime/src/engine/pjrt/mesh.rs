@@ -11,6 +11,7 @@ mod local;
 mod region;
 
 use super::{Compiler, InFlight, Loaded, MOST_IN_FLIGHT, Running, pack, spec, upload};
+use crate::activity::RunningProgram;
 use crate::engine::{
     Arguments, DeviceBuffer, Engine, Executable, Execution, HostBytes, MeshAxes, SharedBuffer, argument, clients,
     downcast, take_argument, wrong_engine,
@@ -28,6 +29,7 @@ use region::Region;
 use std::any::Any;
 use std::num::NonZeroUsize;
 use std::sync::Arc;
+use std::time::Instant;
 
 /// The maximum number of dispatched programs that may be unfinished on the CPU plugin, which has one pool of threads for the
 /// rendezvous of all of them: with a hundred, none can proceed.
@@ -217,6 +219,10 @@ impl Engine for MeshEngine {
     fn wait(&self) -> Result<()> {
         self.in_flight.wait()
     }
+
+    fn in_flight(&self) -> Vec<RunningProgram> {
+        self.in_flight.running()
+    }
 }
 
 impl MeshEngine {
@@ -391,7 +397,8 @@ impl Executable for MeshProgram {
         let done = self.loaded.executable.execute(&lists, &options).map_err(TpuError::pjrt("running a program"))?;
         drop(launch);
         let donated: Result<Vec<_>> = donated.into_iter().map(|index| take_argument(arguments, index)).collect();
-        self.in_flight.push(Running { done: done.events, _donated: Box::new(donated?) });
+        let program = Arc::clone(&self.loaded.description);
+        self.in_flight.push(Running { program, begun: Instant::now(), done: done.events, _donated: Box::new(donated?) });
         execution.outputs = self.join(done.outputs);
         Ok(execution)
     }

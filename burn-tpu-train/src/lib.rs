@@ -1,0 +1,76 @@
+//! Training runs that survive: checkpoints that are complete or absent, preemption, a watchdog, on top of `burn-tpu`.
+//!
+//! A [`Checkpointer`] saves what a run is made of, by name: models, optimizers, schedules, random numbers, values of the
+//! program's own. Started again, the run goes on where it was, bit for bit.
+//!
+//! ```
+//! use burn::backend::Autodiff;
+//! use burn::nn::LinearConfig;
+//! use burn::optim::{AdamWConfig, GradientsParams, Optimizer};
+//! use burn::tensor::{Distribution, Tensor};
+//! use burn_tpu::{Tpu, TpuDevice, TpuOptimizer};
+//! use burn_tpu_train::{Checkpoint, CheckpointError, Checkpointer};
+//!
+//! # fn main() -> Result<(), CheckpointError> {
+//! # let folder = tempfile::tempdir().unwrap();
+//! # let folder = folder.path();
+//! type B = Autodiff<Tpu>;
+//! let device = TpuDevice::ndarray();
+//! let mut model = LinearConfig::new(4, 1).init::<B>(&device);
+//! let mut optimizer = TpuOptimizer::new(AdamWConfig::new().init());
+//! let mut checkpoints = Checkpointer::open(folder)?.keep_last(3).keep_every(1000);
+//!
+//! let mut step = 0;
+//! if let Some(restored) = checkpoints.restore()? {
+//!     model = restored.model("model", model)?;
+//!     optimizer = restored.optimizer("optimizer", optimizer, &model)?;
+//!     restored.random(&device)?;
+//!     step = restored.step();
+//! }
+//! while step < 20 {
+//!     let x = Tensor::<B, 2>::random([32, 4], Distribution::Default, &device);
+//!     let gradients = GradientsParams::from_grads(model.forward(x).mean().backward(), &model);
+//!     model = optimizer.step(1e-2, model, gradients);
+//!     step += 1;
+//!     if step % 10 == 0 {
+//!         let checkpoint = Checkpoint::new(step).model("model", &model).optimizer("optimizer", &optimizer, &model);
+//!         checkpoints.save(checkpoint.random(&device))?;
+//!     }
+//! }
+//! checkpoints.wait()?;
+//! assert_eq!(checkpoints.steps()?, [10, 20]);
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! A [`Preemption`] hears that the machine will be taken away, and a [`Watchdog`] says what a step that hangs waits for.
+//!
+//! # What is on the disk
+//!
+//! `step-00000010/` has a file of tensors for each part (`model.safetensors`, `optimizer.safetensors`), whose names are
+//! paths (`weight`, `weight.momentum.moment_1`); `state.cbor` with everything that is no tensor; and `manifest.json` with
+//! the sizes and the checksums of the files.
+//!
+//! This crate owns what a run needs around its steps. It may not know how a step is recorded, compiled or run: it uses
+//! `burn-tpu` as a user's program does.
+#![forbid(unsafe_code)]
+
+pub use checkpoint::Checkpoint;
+pub use checkpointer::Checkpointer;
+pub use error::{CheckpointError, Damage, Differences, Result};
+pub use preemption::{Cause, Notice, Preemption, PreemptionError, PreemptionOptions};
+pub use restored::Restored;
+pub use watchdog::{Hang, Watchdog, WatchdogOptions};
+
+mod checkpoint;
+mod checkpointer;
+mod error;
+mod folder;
+mod manifest;
+mod parameters;
+mod preemption;
+mod restored;
+mod retention;
+mod tensor_file;
+mod tree;
+mod watchdog;

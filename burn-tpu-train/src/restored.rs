@@ -1,0 +1,271 @@
+//! A checkpoint that was read: its parts, for the models, optimizers and schedules of a new process.
+
+use crate::checkpoint::{Kind, Part};
+use crate::error::{CheckpointError, Damage, Differences, Result};
+use crate::manifest::{Manifest, Random};
+use crate::parameters::{Parameter, parameters, replaced};
+use crate::tensor_file::{self, Found, describe};
+use crate::tree;
+use burn_core::module::{AutodiffModule, Module};
+use burn_core::tensor::TensorMetadata;
+use burn_core::tensor::backend::{AutodiffBackend, Backend};
+use burn_optim::Optimizer;
+use burn_optim::lr_scheduler::LrScheduler;
+use burn_tpu::{CompiledStep, RandomState, Tpu, TpuDevice, TpuFloat, TpuInt, TpuTensor};
+use ciborium::Value;
+use serde::de::DeserializeOwned;
+use std::collections::HashMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// The file with everything that is no tensor: parts with their kinds, as CBOR.
+pub(crate) const STATE: &str = "state.cbor";
+
+/// A checkpoint, read and found intact. Its methods load each part into what the program has built anew; the names are those
+/// that [`Checkpoint`](crate::Checkpoint) gave them.
+///
+/// Tensors are read from the files when they are loaded, one at a time.
+#[derive(Debug)]
+pub struct Restored {
+    path: PathBuf,
+    manifest: Manifest,
+    parts: Vec<Part>,
+    is_partial: bool,
+}
+
+impl Restored {
+    /// Reads one checkpoint: a folder `step-…`. No lock is needed, so that it may be of a run that is going on.
+    ///
+    /// # Errors
+    /// [`CheckpointError::Damaged`] if it is not what was written, [`CheckpointError::Version`] for another format.
+    pub fn read(path: impl AsRef<Path>) -> Result<Self> {
+        let path = path.as_ref().to_path_buf();
+        let manifest = Manifest::read(&path)?;
+        let damaged = |reason: String| CheckpointError::Damaged(Damage { path: path.clone(), reason });
+        let named = |name: &str| path.file_name().is_some_and(|found| found.to_string_lossy() == name);
+        let name = crate::folder::name(manifest.step);
+        if !named(&name) {
+            return Err(damaged(format!("it is `{name}` by its manifest: the folder was renamed")));
+        }
+        for file in &manifest.files {
+            file.verify(&path).map_err(damaged)?;
+        }
+        let state = fs::read(path.join(STATE)).map_err(|error| damaged(format!("`{STATE}`: {error}")))?;
+        let parts = ciborium::from_reader(&state[..]).map_err(|error| damaged(format!("`{STATE}`: {error}")))?;
+        Ok(Self { path, manifest, parts, is_partial: false })
+    }
+
+    /// Takes the tensors that fit and leaves the others as they are, with a warning that lists the differences. Without
+    /// this, any difference is an error.
+    pub fn partial(self) -> Self {
+        Self { is_partial: true, ..self }
+    }
+
+    /// Returns the number of steps that were taken when it was saved.
+    pub fn step(&self) -> u64 {
+        self.manifest.step
+    }
+
+    /// Returns the checkpoint's folder.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Returns a model with the saved values, on its own device; on a mesh, split as the model is. Ids of parameters, and
+    /// which of them are trained, stay.
+    ///
+    /// # Errors
+    /// [`CheckpointError::Mismatch`] with all tensors that are missing, unexpected, or of another shape or dtype.
+    pub fn model<B, M>(&self, name: &str, model: M) -> Result<M>
+    where
+        B: Backend<Device = TpuDevice>,
+        M: Module<B>,
+    {
+        self.part(name, Kind::Model)?;
+        let expected = parameters(&model)?.into_iter().map(|parameter| (parameter.path, parameter.tensor)).collect();
+        Ok(replaced(model, self.matching(name, expected)?))
+    }
+
+    /// Loads a model and the optimizer's state into a compiled step, from the parts of these names.
+    ///
+    /// # Errors
+    /// [`CheckpointError::Mismatch`] with all tensors that are missing, unexpected, or of another shape or dtype.
+    pub fn compiled_step<B, F, I, M, D, R>(
+        &self,
+        model: &str,
+        state: &str,
+        step: &mut CompiledStep<B, M, D, R>,
+    ) -> Result<()>
+    where
+        B: AutodiffBackend<Device = TpuDevice, InnerBackend = Tpu<F, I>>,
+        F: TpuFloat,
+        I: TpuInt,
+        M: AutodiffModule<B>,
+        D: Module<Tpu<F, I>>,
+        R: Module<Tpu<F, I>>,
+    {
+        let model = self.model(model, step.model())?;
+        self.part(state, Kind::Optimizer)?;
+        let state = self.matching(state, step.optimizer_state())?;
+        step.load(&model, state);
+        Ok(())
+    }
+
+    /// Returns a part's tensors for those that are expected, on the device of each.
+    fn matching(&self, part: &str, expected: Vec<(String, TpuTensor)>) -> Result<Vec<(String, TpuTensor)>> {
+        let mut found = self.tensors(part)?;
+        let mut differences = Differences::default();
+        let mut fitting = Vec::with_capacity(expected.len());
+        for (name, like) in expected {
+            match found.remove(&name) {
+                None => differences.missing.push(name),
+                Some(saved) if saved.dtype == like.dtype() && saved.shape == like.shape().to_vec() => {
+                    fitting.push((name, like, saved));
+                }
+                Some(saved) => {
+                    differences.different.push(format!("{name} ({} instead of {})", saved.describe(), type_of(&like)));
+                }
+            }
+        }
+        differences.unexpected = found.into_keys().collect();
+        self.accept(part, differences)?;
+        let uploaded = |(name, like, saved): (String, TpuTensor, Found)| Ok((name, like.with_data(saved.data()?)?));
+        fitting.into_iter().map(uploaded).collect()
+    }
+
+    /// Returns an optimizer with the saved state. `model` is what it updates; on a mesh, the state is split as the model is.
+    ///
+    /// # Errors
+    /// [`CheckpointError::Mismatch`] for state of parameters that the model does not have, or that have another shape;
+    /// [`CheckpointError::Record`] for the state of another optimizer.
+    pub fn optimizer<B, M, O>(&self, name: &str, optimizer: O, model: &M) -> Result<O>
+    where
+        B: AutodiffBackend<Device = TpuDevice>,
+        M: AutodiffModule<B>,
+        O: Optimizer<M, B>,
+    {
+        let part = self.part(name, Kind::Optimizer)?;
+        let found = self.tensors(name)?;
+        let parameters = parameters(model)?;
+        let Some(first) = parameters.first() else { return Ok(optimizer) };
+        let by_path: HashMap<&str, &Parameter> = parameters.iter().map(|p| (p.path.as_str(), p)).collect();
+        self.accept(name, differences_of_state(&part.tree, &found, &by_path))?;
+        let tensor = |tensor: &str, path: Option<&str>| {
+            let Some(saved) = found.get(tensor) else { return Ok(None) };
+            let parameter = path.and_then(|path| by_path.get(path).copied());
+            if parameter.is_some_and(|parameter| !has_shape_of(saved, parameter)) {
+                return Ok(None);
+            }
+            let like = &parameter.unwrap_or(first).tensor;
+            Ok(Some((like.with_data(saved.data()?)?, saved.shape.len())))
+        };
+        let ids = parameters.iter().map(|p| (p.path.clone(), p.id.serialize())).collect();
+        let record = tree::put_together::<B, O::Record>(name, &part.tree, &ids, tensor, &first.tensor.device())?;
+        Ok(optimizer.load_record(record))
+    }
+
+    /// Returns a learning rate's schedule with the saved state.
+    ///
+    /// # Errors
+    /// [`CheckpointError::Record`] for the state of another kind of schedule.
+    pub fn scheduler<S: LrScheduler>(&self, name: &str, scheduler: S) -> Result<S> {
+        let tree = &self.part(name, Kind::Scheduler)?.tree;
+        let none = |_: &str, _: Option<&str>| Ok(None::<(TpuTensor, usize)>);
+        let device = TpuDevice::ndarray();
+        let record = tree::put_together::<Tpu<f32>, S::Record<Tpu<f32>>>(name, tree, &HashMap::new(), none, &device)?;
+        Ok(scheduler.load_record::<Tpu<f32>>(record))
+    }
+
+    /// Returns a value of the program's own.
+    ///
+    /// # Errors
+    /// [`CheckpointError::Record`] for a value of another type.
+    pub fn value<T: DeserializeOwned>(&self, name: &str) -> Result<T> {
+        tree::from_tree(name, &self.part(name, Kind::Value)?.tree)
+    }
+
+    /// Sets the device's random numbers to where they were. Call it after the models are loaded: a new model draws its
+    /// first weights.
+    ///
+    /// # Errors
+    /// [`CheckpointError::NoPart`] if the checkpoint has the random numbers of several devices, and not of this one.
+    pub fn random(&self, device: &TpuDevice) -> Result<()> {
+        let saved = &self.manifest.random;
+        let (name, same) = (device.to_string(), saved.iter().find(|random| random.device == device.to_string()));
+        let only = saved.first().filter(|_| saved.len() == 1);
+        let Some(&Random { key, counter, .. }) = same.or(only) else {
+            let known = saved.iter().map(|random| random.device.clone()).collect();
+            return Err(CheckpointError::NoPart { path: self.path.clone(), kind: "random state", part: name, known });
+        };
+        device.set_random_state(RandomState { key, counter });
+        Ok(())
+    }
+
+    fn part(&self, name: &str, kind: Kind) -> Result<&Part> {
+        let of_kind = || self.parts.iter().filter(|part| part.kind == kind);
+        of_kind().find(|part| part.name == name).ok_or_else(|| CheckpointError::NoPart {
+            path: self.path.clone(),
+            kind: kind.name(),
+            part: name.to_owned(),
+            known: of_kind().map(|part| part.name.clone()).collect(),
+        })
+    }
+
+    /// Returns the tensors of a part by name.
+    fn tensors(&self, name: &str) -> Result<HashMap<String, Found>> {
+        let file = format!("{name}{}", tensor_file::ENDING);
+        if self.manifest.files.iter().all(|known| known.name != file) {
+            return Ok(HashMap::new());
+        }
+        tensor_file::read(&self.path.join(&file)).map_err(|reason| {
+            let reason = format!("`{file}` is not a file of tensors: {reason}");
+            CheckpointError::Damaged(Damage { path: self.path.clone(), reason })
+        })
+    }
+
+    /// Refuses differences, unless what fits is enough.
+    fn accept(&self, name: &str, mut differences: Differences) -> Result<()> {
+        let Differences { missing, unexpected, different } = &mut differences;
+        [missing, unexpected, different].into_iter().for_each(|names| names.sort_unstable());
+        if differences.is_empty() {
+            return Ok(());
+        }
+        if self.is_partial {
+            tracing::warn!(path = %self.path.display(), "the part `{name}` is loaded in part{differences}");
+            return Ok(());
+        }
+        let (path, part) = (self.path.clone(), name.to_owned());
+        Err(CheckpointError::Mismatch { path, part, differences: Box::new(differences) })
+    }
+}
+
+/// Returns how the state of an optimizer differs from what the parameters of a model can have.
+fn differences_of_state(
+    tree: &Value,
+    found: &HashMap<String, Found>,
+    parameters: &HashMap<&str, &Parameter>,
+) -> Differences {
+    let mut differences = Differences::default();
+    tree::each_tensor(tree, None, &mut |tensor, path| {
+        let Some(path) = path else { return };
+        match (found.get(tensor), parameters.get(path)) {
+            (None, _) => differences.missing.push(tensor.to_owned()),
+            (_, None) => differences.unexpected.push(tensor.to_owned()),
+            (Some(saved), Some(parameter)) if !has_shape_of(saved, parameter) => {
+                let (saved, of) = (saved.describe(), type_of(&parameter.tensor));
+                differences.different.push(format!("{tensor} ({saved}, of {of})"));
+            }
+            _ => {}
+        }
+    });
+    differences
+}
+
+fn has_shape_of(saved: &Found, parameter: &Parameter) -> bool {
+    saved.shape == parameter.tensor.shape().to_vec()
+}
+
+/// Describes the type of a tensor, as in error messages.
+fn type_of(tensor: &TpuTensor) -> String {
+    describe(tensor.dtype(), &tensor.shape().to_vec())
+}
