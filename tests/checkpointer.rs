@@ -133,6 +133,15 @@ fn tensors_have_names_that_people_can_read() {
     assert!(bytes as usize > tensors && tensors > 100_000, "{bytes} bytes of {tensors}");
 }
 
+/// A change of a file's bytes.
+type Damage = fn(&mut Vec<u8>);
+
+/// Changes one bit.
+fn flip(bytes: &mut [u8]) {
+    let middle = bytes.len() / 2;
+    bytes[middle] ^= 4;
+}
+
 #[test]
 fn a_damaged_checkpoint_is_named_and_the_one_before_it_used() {
     let Some(device) = bf16_cpu() else { return };
@@ -141,14 +150,10 @@ fn a_damaged_checkpoint_is_named_and_the_one_before_it_used() {
     let newest = of_step(folder.path(), 4);
     let original = |name: &str| std::fs::read(newest.join(name)).unwrap();
     let names = ["model.safetensors", "optimizer.safetensors", "state.cbor", "manifest.json"];
-    let flip = |bytes: &mut Vec<u8>| {
-        let middle = bytes.len() / 2;
-        bytes[middle] ^= 4;
-    };
-    let damages: [(&str, &dyn Fn(&mut Vec<u8>)); 3] = [
-        ("truncated", &|bytes| bytes.truncate(bytes.len() - 1)),
-        ("flipped", &flip),
-        ("empty", &|bytes| bytes.clear()),
+    let damages: [(&str, Damage); 3] = [
+        ("truncated", |bytes| bytes.truncate(bytes.len() - 1)),
+        ("flipped", |bytes| flip(bytes)),
+        ("empty", Vec::clear),
     ];
     for name in names {
         let bytes = original(name);

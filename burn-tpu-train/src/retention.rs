@@ -30,7 +30,7 @@ mod tests {
         let outdated = |last, every, saved| Retention { last, every }.outdated(&steps, saved);
         assert_eq!(outdated(2, None, 50), [10, 20, 25, 30]);
         assert_eq!(outdated(2, Some(20), 50), [10, 25, 30]);
-        assert_eq!(outdated(9, None, 50), Vec::<u64>::new());
+        assert!(outdated(9, None, 50).is_empty());
         assert_eq!(outdated(1, None, 30), [10, 20, 25], "later ones are not touched");
     }
 }
