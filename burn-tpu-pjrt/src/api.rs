@@ -58,7 +58,11 @@ impl Api {
     ///
     /// # Errors
     /// [`PjrtError::Forked`] in a forked child.
-    pub(crate) fn extension(&self, ty: PJRT_Extension_Type, size: usize) -> Result<Option<NonNull<PJRT_Extension_Base>>> {
+    pub(crate) fn extension(
+        &self,
+        ty: PJRT_Extension_Type,
+        size: usize,
+    ) -> Result<Option<NonNull<PJRT_Extension_Base>>> {
         self.check_process("the list of extensions")?;
         // SAFETY: the field `extension_start` has this type; it is within every table that `header_of` accepts.
         let first = unsafe { self.slot::<*mut PJRT_Extension_Base>(offset_of!(PJRT_Api, extension_start)) };
