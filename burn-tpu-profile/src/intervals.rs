@@ -34,10 +34,24 @@ impl Intervals {
         self.0.iter().map(clip).collect()
     }
 
-    /// Returns the length of the times that are in this set and not in `other`.
-    pub(crate) fn length_without(&self, other: &Self) -> u64 {
-        let union: Self = self.0.iter().chain(&other.0).cloned().collect();
-        union.length() - other.length()
+    /// Returns the times that are in this set and not in `other`.
+    pub(crate) fn without(&self, other: &Self) -> Self {
+        let mut left = Vec::new();
+        for range in &self.0 {
+            let first = other.0.partition_point(|hole| hole.end <= range.start);
+            let mut start = range.start;
+            for hole in other.0[first..].iter().take_while(|hole| hole.start < range.end) {
+                left.push(start..hole.start);
+                start = hole.end;
+            }
+            left.push(start..range.end);
+        }
+        left.into_iter().collect()
+    }
+
+    /// Returns the ranges.
+    pub(crate) fn into_ranges(self) -> Vec<Range<u64>> {
+        self.0
     }
 }
 
@@ -50,8 +64,9 @@ mod tests {
         let set: Intervals = [5..9, 0..3, 2..4, 9..10, 7..7].into_iter().collect();
         assert_eq!(set, Intervals(vec![0..4, 5..10]));
         assert_eq!((set.length(), set.within(&(3..6)).length(), set.within(&(20..30)).length()), (9, 2, 0));
-        let other: Intervals = [1..6, 20..30].into_iter().collect();
-        assert_eq!((set.length_without(&other), other.length_without(&set)), (5, 11));
-        assert_eq!(set.length_without(&set), 0);
+        let other: Intervals = [1..6, 7..8, 20..30].into_iter().collect();
+        assert_eq!(set.without(&other).into_ranges(), [0..1, 6..7, 8..10]);
+        assert_eq!(other.without(&set).into_ranges(), [4..5, 20..30]);
+        assert_eq!(set.without(&set).into_ranges(), []);
     }
 }

@@ -75,7 +75,7 @@ impl ProfileReport {
         let device: Intervals = rows().map(|event| event.time_ns()).collect();
         let (device, host) = (device.within(&window), host.within(&window));
         let (whole, busy) = (window.end - window.start, device.length());
-        let host = host.length_without(&device);
+        let host = host.without(&device).length();
         Self {
             window: Duration::from_nanos(whole),
             device: Duration::from_nanos(busy),
@@ -130,23 +130,26 @@ fn ops<'p>(rows: impl Iterator<Item = EventView<'p>>) -> Vec<OpCost> {
 /// Returns when the host worked, and its phases.
 fn phases(space: &XSpace) -> (Intervals, Vec<PhaseCost>) {
     let hosts = space.planes.iter().filter(|plane| plane.name == HOST_PLANE);
-    let all = hosts.flat_map(|plane| plane.lines.iter().flat_map(move |line| events(plane, line)));
-    let mut times: BTreeMap<String, Vec<Range<u64>>> = BTreeMap::new();
-    for event in all {
-        // Other events of this plane are a plugin's.
-        if let Some(phase) = event.stat(names::PHASE) {
+    let (mut working, mut times) = (Vec::new(), BTreeMap::<String, Vec<Range<u64>>>::new());
+    for (plane, line) in hosts.flat_map(|plane| plane.lines.iter().map(move |line| (plane, line))) {
+        let (mut works, mut waits) = (Vec::new(), Vec::new());
+        for event in events(plane, line) {
+            // Other events of this plane are a plugin's.
+            let Some(phase) = event.stat(names::PHASE) else { continue };
+            if phase == WAIT { &mut waits } else { &mut works }.push(event.time_ns());
             times.entry(phase).or_default().push(event.time_ns());
         }
+        // A thread that waits inside another phase does not work.
+        let waits = waits.into_iter().collect();
+        working.extend(works.into_iter().collect::<Intervals>().without(&waits).into_ranges());
     }
-    let working = times.iter().filter(|(phase, _)| *phase != WAIT).flat_map(|(_, times)| times.iter().cloned());
-    let working = working.collect();
     let cost = |(name, times): (String, Vec<Range<u64>>)| {
         let (count, union) = (times.len() as u64, times.into_iter().collect::<Intervals>());
         PhaseCost { name, count, time: Duration::from_nanos(union.length()) }
     };
     let mut phases: Vec<_> = times.into_iter().map(cost).collect();
     phases.sort_by_key(|phase| std::cmp::Reverse(phase.time));
-    (working, phases)
+    (working.into_iter().collect(), phases)
 }
 
 /// Returns the time that a profile covers: what the host's plane says, else from the first event to the last.
@@ -223,7 +226,8 @@ mod tests {
     use super::*;
     use crate::{PlaneBuilder, Stat};
 
-    /// The device runs from 20 to 60 ms of 100; the host records from 10 to 30 and waits from 60 to 90.
+    /// The device runs from 20 to 60 ms of 100; the host records from 10 to 30 and reads from 60 to 92, of which it waits
+    /// until 90.
     fn space() -> XSpace {
         let ms = |range: Range<u64>| range.start * 1_000_000..range.end * 1_000_000;
         let mut device = PlaneBuilder::new("/device:CUSTOM:CPU:0");
@@ -236,7 +240,8 @@ mod tests {
         host.plane_stat(names::END_NS, Stat::Number(100_000_000));
         let line = host.line(1, "main");
         host.event(line, "float_matmul", ms(10..30), [(names::PHASE, Stat::text("record"))]);
-        host.event(line, "read", ms(60..90), [(names::PHASE, Stat::text(WAIT))]);
+        host.event(line, "read", ms(60..92), [(names::PHASE, Stat::text("cut"))]);
+        host.event(line, "value", ms(60..90), [(names::PHASE, Stat::text(WAIT))]);
         host.event(line, "of a plugin", ms(0..100), []);
         XSpace { planes: vec![device.finish(), host.finish()], ..XSpace::default() }
     }
@@ -245,9 +250,9 @@ mod tests {
     fn device_host_and_idle_make_up_the_window() {
         let report = ProfileReport::of(&space());
         let ms = [report.window, report.device, report.host, report.idle].map(|time| time.as_millis());
-        assert_eq!(ms, [100, 40, 10, 50]);
+        assert_eq!(ms, [100, 40, 12, 48]);
         let phases: Vec<_> = report.phases.iter().map(|phase| (phase.name.as_str(), phase.count)).collect();
-        assert_eq!(phases, [(WAIT, 1), ("record", 1)]);
+        assert_eq!(phases, [("cut", 1), (WAIT, 1), ("record", 1)]);
         assert_eq!(report.named_share(), 0.75);
     }
 
@@ -257,10 +262,11 @@ mod tests {
         let lines = [
             "100.000 ms profiled",
             "  device         40.000 ms   40.0 %",
-            "  host           10.000 ms   10.0 %",
-            "  idle           50.000 ms   50.0 %",
+            "  host           12.000 ms   12.0 %",
+            "  idle           48.000 ms   48.0 %",
             "",
             "host (phases nest)",
+            "  cut            32.000 ms        1 times",
             "  wait           30.000 ms        1 times",
             "  record         20.000 ms        1 times",
             "",

@@ -1,6 +1,7 @@
 //! Finds the line of a user's source in a stack trace.
 
 use backtrace::Symbol;
+use rustc_hash::FxHashMap;
 use std::path::Path;
 use std::thread::Thread;
 
@@ -72,15 +73,61 @@ impl Caller {
     /// Returns the innermost frame in a user's crate, such as `src/train.rs:41 in app::step`. Without one it is the name of
     /// the thread. The line number is missing if the binary has no debug information.
     pub(crate) fn line(&self) -> String {
-        let line = self.stack.iter().find_map(|&address| {
-            let mut found = None;
-            backtrace::resolve(std::ptr::without_provenance_mut(address), |symbol| {
-                found = found.take().or_else(|| describe(symbol));
-            });
-            found
-        });
-        line.unwrap_or_else(|| name_of(&self.thread))
+        Resolver::default().line(self)
     }
+}
+
+/// Resolves stacks, each frame once.
+#[derive(Default)]
+pub(crate) struct Resolver(FxHashMap<usize, Vec<Frame>>);
+
+/// A function of a frame; a frame has several if some are inlined.
+struct Frame {
+    /// The line, if it is in a user's crate.
+    line: Option<String>,
+    /// The type whose method `forward` it is.
+    module: Option<String>,
+}
+
+impl Resolver {
+    /// Returns what [`Caller::line`] does.
+    pub(crate) fn line(&mut self, caller: &Caller) -> String {
+        let mut addresses = caller.stack.iter();
+        let line = addresses.find_map(|&address| self.frames(address).iter().find_map(|frame| frame.line.clone()));
+        line.unwrap_or_else(|| name_of(&caller.thread))
+    }
+
+    /// Returns the modules whose methods `forward` are in the stack, the outermost first: `Gpt/Block/Linear`.
+    pub(crate) fn modules(&mut self, caller: &Caller) -> String {
+        let mut modules: Vec<String> = Vec::new();
+        for &address in &caller.stack {
+            modules.extend(self.frames(address).iter().filter_map(|frame| frame.module.clone()));
+        }
+        modules.dedup();
+        modules.reverse();
+        modules.join("/")
+    }
+
+    fn frames(&mut self, address: usize) -> &[Frame] {
+        self.0.entry(address).or_insert_with(|| {
+            let mut frames = Vec::new();
+            backtrace::resolve(std::ptr::without_provenance_mut(address), |symbol| {
+                let name = symbol.name().map(|name| format!("{name:#}"));
+                frames.push(Frame { line: describe(symbol), module: name.as_deref().and_then(module_of) });
+            });
+            frames
+        })
+    }
+}
+
+/// Returns the type of a method that computes a module: `Linear` of `<burn_nn::Linear<B>>::forward`. Burn's modules name it
+/// `forward`, or begin its name so.
+fn module_of(name: &str) -> Option<String> {
+    let named = short(name);
+    let (of, method) = named.rsplit_once("::")?;
+    let of = of.rsplit("::").next()?;
+    let is_type = of.starts_with(|first: char| first.is_ascii_uppercase());
+    (is_type && method.starts_with("forward")).then(|| of.to_owned())
 }
 
 /// Returns a thread's name for a message.

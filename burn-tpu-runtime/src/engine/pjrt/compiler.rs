@@ -5,6 +5,7 @@ use crate::cache::DiskCache;
 use crate::engine::Footprint;
 use crate::error::{Result, TpuError};
 use crate::metrics::Counters;
+use crate::profile::{self, Phase, ProgramOps};
 use crate::{Platform, TpuOptions};
 use burn_tpu_graph::{Argument, Lowered, Program, TensorType, lower::lower};
 use burn_tpu_pjrt::{Client, CompileOptions, LoadedExecutable, TensorSpec};
@@ -39,6 +40,7 @@ pub(super) struct Compiler {
 /// A compiled program and the description of its arguments.
 pub(super) struct Loaded {
     pub(super) executable: LoadedExecutable,
+    pub(super) ops: Arc<ProgramOps>,
     /// Each argument with the type of one device's part.
     pub(super) arguments: Vec<(Argument, Arc<TensorSpec>)>,
     pub(super) footprint: Footprint,
@@ -71,6 +73,7 @@ impl Compiler {
     pub(super) fn compile(&self, program: &Program) -> Result<Loaded> {
         let lowered = {
             let _span = tracing::debug_span!("lower").entered();
+            let _profiled = profile::span(Phase::Lower, "lower");
             let start = Instant::now();
             let lowered = lower(program).map_err(|error| TpuError::Bug(error.to_string()))?;
             Counters::add_time(&self.counters.lower_ns, start.elapsed());
@@ -91,6 +94,7 @@ impl Compiler {
         Ok(Loaded {
             size_bytes: reported.max(lowered.text.len() as u64),
             from_disk,
+            ops: Arc::new(ProgramOps::of(program)),
             footprint: footprint.unwrap_or_default(),
             arguments: lowered.arguments.into_iter().zip(specs).collect(),
             executable,
@@ -114,6 +118,7 @@ impl Compiler {
         let text = burn_tpu_pjrt::Program::stablehlo(lowered.text.as_str(), specs.to_vec());
         let text = text.map_err(TpuError::pjrt(context()))?;
         let start = Instant::now();
+        let _profiled = profile::span(Phase::Compile, "XLA");
         let executable = self.client.compile(&text, &self.options).map_err(TpuError::pjrt(context()))?;
         let time = start.elapsed();
         Counters::add_time(&self.counters.compile_ns, time);

@@ -2,6 +2,7 @@
 
 use crate::engine::SharedBuffer;
 use crate::error::{Result, TpuError};
+use crate::profile::{self, Phase};
 use burn_tpu_pjrt::Event;
 use parking_lot::Mutex;
 use std::collections::VecDeque;
@@ -48,7 +49,11 @@ impl InFlight {
         programs.push_back(Arc::new(running));
         let oldest = if programs.len() > self.most { programs.pop_front() } else { None };
         drop(programs);
-        if let Some(Err(error)) = oldest.map(|program| program.wait()) {
+        let wait = |program: Arc<Running>| {
+            let _profiled = profile::span(Phase::Wait, "oldest program");
+            program.wait()
+        };
+        if let Some(Err(error)) = oldest.map(wait) {
             tracing::warn!(%error, "a program failed while running");
         }
     }
