@@ -63,11 +63,11 @@ impl ProfileFolder {
 }
 
 /// Reads the profiles in a path: an `.xplane.pb` file, the folder of a run, or a folder with runs, of which the latest is
-/// read. Planes of several hosts are those of one XSpace.
+/// read. Planes of several hosts are those of one XSpace. Returns also which file or folder was read.
 ///
 /// # Errors
 /// [`ProfileError::None`], [`ProfileError::File`] and [`ProfileError::Message`].
-pub(crate) fn read(path: &Path) -> Result<(PathBuf, XSpace), ProfileError> {
+pub fn read(path: &Path) -> Result<(PathBuf, XSpace), ProfileError> {
     let (found, files) = files_in(path)?;
     let mut whole = XSpace::default();
     for path in files {

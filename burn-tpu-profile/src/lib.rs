@@ -27,7 +27,7 @@ mod view;
 pub mod xspace;
 
 pub use error::ProfileError;
-pub use folder::{ProfileFiles, ProfileFolder};
+pub use folder::{ProfileFiles, ProfileFolder, read};
 pub use plane::{PlaneBuilder, Stat};
 pub use report::{OpCost, PhaseCost, ProfileReport};
 

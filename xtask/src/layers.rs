@@ -12,7 +12,8 @@ mod text;
 mod words;
 
 /// The crates that others may depend on.
-const LIBRARIES: [&str; 5] = ["burn-tpu", "burn-tpu-fusion", "burn-tpu-graph", "burn-tpu-pjrt", "burn-tpu-runtime"];
+const LIBRARIES: [&str; 6] =
+    ["burn-tpu", "burn-tpu-fusion", "burn-tpu-graph", "burn-tpu-pjrt", "burn-tpu-profile", "burn-tpu-runtime"];
 /// The one crate that may contain `unsafe`.
 const UNSAFE_CRATE: &str = "burn-tpu-pjrt";
 

@@ -1,0 +1,207 @@
+//! Profiles of training steps on the CPU plugin: what the files contain, and that profiling changes nothing.
+#![allow(clippy::print_stdout, reason = "a child process reports to its parent")]
+
+mod common;
+
+use burn::backend::Autodiff;
+use burn::optim::AdamW;
+use burn::tensor::Tensor;
+use burn_tpu::{ProfileReport, Tpu, TpuDevice, TpuError, TpuOptimizer, TpuOptions};
+use burn_tpu_profile::xspace::{XPlane, XSpace};
+use burn_tpu_workspace::models::{Gpt, GptConfig, Tokens, adamw, train_step};
+use common::{alone, child, counted};
+use std::path::Path;
+
+type B = Autodiff<Tpu<f32>>;
+
+/// A small GPT that is trained on synthetic batches.
+struct Training {
+    config: GptConfig,
+    model: Option<Gpt<B>>,
+    optimizer: TpuOptimizer<AdamW, Gpt<B>, B>,
+    device: TpuDevice,
+    step: usize,
+}
+
+impl Training {
+    fn new(device: TpuDevice) -> Self {
+        let config = GptConfig::new().with_layers(2).with_width(32).with_heads(2).with_feed_forward(64);
+        let config = config.with_sequence(16).with_batch(4);
+        let (model, optimizer) = (Some(config.init::<B>(&device)), TpuOptimizer::new(adamw()));
+        Self { config, model, optimizer, device, step: 0 }
+    }
+
+    fn steps(&mut self, count: usize) {
+        for _ in 0..count {
+            let batch = Tokens::synthetic(&self.config, self.step, &self.device);
+            let Some(model) = self.model.take() else { return };
+            let (model, _) = train_step(model, &mut self.optimizer, 1e-3, batch);
+            self.model = Some(model);
+            self.step += 1;
+        }
+    }
+
+    /// Returns a training whose programs are in memory.
+    fn warm(device: TpuDevice) -> Self {
+        let mut training = Self::new(device);
+        training.steps(4);
+        device.sync().expect("the steps run");
+        training
+    }
+}
+
+fn plane<'s>(space: &'s XSpace, prefix: &str) -> &'s XPlane {
+    space.planes.iter().find(|plane| plane.name.starts_with(prefix)).unwrap_or_else(|| panic!("no plane {prefix}"))
+}
+
+/// Returns the values of a statistic of a plane's events, once each.
+fn texts(plane: &XPlane, name: &str) -> Vec<String> {
+    use burn_tpu_profile::xspace::StatValue;
+    let id = plane.stat_metadata.values().find(|stat| stat.name == name).map(|stat| stat.id);
+    let events = plane.lines.iter().flat_map(|line| &line.events);
+    let stats = events.flat_map(|event| &event.stats).filter(|stat| Some(stat.metadata_id) == id);
+    let mut texts: Vec<String> = stats
+        .filter_map(|stat| match &stat.value {
+            Some(StatValue::Text(text)) => Some(text.clone()),
+            _ => None,
+        })
+        .collect();
+    texts.sort();
+    texts.dedup();
+    texts
+}
+
+#[test]
+fn three_steps_of_a_gpt_have_rows_with_burn_ops_lines_and_modules() {
+    let Some(device) = common::cpu() else { return };
+    let _alone = alone();
+    let mut training = Training::warm(device);
+    let keys = device.program_keys();
+    let folder = tempfile::tempdir().expect("a folder");
+    let (((), profile), counted) =
+        counted(&device, || burn_tpu::profile(&device, folder.path(), || training.steps(3)).expect("a profile"));
+    assert_eq!((counted.compiles, device.program_keys()), (0, keys), "profiling changes no program");
+
+    let report = ProfileReport::read(folder.path()).expect("it is read");
+    assert_eq!(report, profile.report);
+    assert_eq!(report.window, report.device + report.host + report.idle);
+    assert!(report.named_share() >= 0.9, "{report}");
+    let step = report.ops.iter().find(|op| op.count == 3).expect("the program of the step");
+    assert!(step.burn_ops.contains("float_matmul "), "{}", step.burn_ops);
+    assert!(step.source.contains("src/models/gpt.rs:"), "{}", step.source);
+    let rows: u64 = report.ops.iter().map(|op| op.count).sum();
+    assert_eq!(rows, counted.executions);
+    for phase in ["record", "cut", "dispatch", "transfer", "wait"] {
+        assert!(report.phases.iter().any(|found| found.name == phase), "no {phase} in {report}");
+    }
+
+    let (_, space) = burn_tpu_profile::read(&profile.files.xspace).expect("an XSpace");
+    let host = plane(&space, burn_tpu_profile::HOST_PLANE);
+    let modules = texts(host, burn_tpu_profile::names::MODULE);
+    assert!(modules.iter().any(|path| path == "Gpt/Block/MultiHeadAttention/Linear"), "{modules:?}");
+    assert!(plane(&space, burn_tpu_profile::CUSTOM_DEVICE_PREFIX).name.ends_with("cpu:0"));
+    assert!(profile.files.trace.is_file());
+}
+
+#[test]
+fn compiles_are_in_the_profile() {
+    let Some(device) = common::cpu() else { return };
+    let _alone = alone();
+    let folder = tempfile::tempdir().expect("a folder");
+    let run = || Tensor::<Tpu<f32>, 2>::ones([3, 5], &device).exp().tanh().sin().sum().into_scalar();
+    let (sum, profile) = burn_tpu::profile(&device, folder.path(), run).expect("a profile");
+    assert!(sum > 0.0);
+    for phase in ["rewrite", "lower", "compile"] {
+        assert!(profile.report.phases.iter().any(|found| found.name == phase), "no {phase} in {}", profile.report);
+    }
+}
+
+/// A program in pieces has a row for each: the way to rows that are smaller than a step, where a plugin has no profiler.
+#[test]
+fn pieces_are_rows_of_their_own() {
+    if !common::has_cpu_plugin() {
+        return;
+    }
+    let _alone = alone();
+    let device = TpuDevice::cpu(1);
+    common::development().program_cap(40).install(&device).expect("no test used it before");
+    let mut training = Training::warm(device);
+    let folder = tempfile::tempdir().expect("a folder");
+    let (((), profile), counted) =
+        counted(&device, || burn_tpu::profile(&device, folder.path(), || training.steps(2)).expect("a profile"));
+    let rows: u64 = profile.report.ops.iter().map(|op| op.count).sum();
+    assert!(rows > 5 * counted.executions, "{rows} rows of {} programs", counted.executions);
+    assert!(profile.report.named_share() >= 0.9, "{}", profile.report);
+}
+
+#[test]
+fn there_is_one_profile_at_a_time_and_a_panic_ends_it() {
+    let Some(device) = common::cpu() else { return };
+    let _alone = alone();
+    let folder = tempfile::tempdir().expect("a folder");
+    let inner = || burn_tpu::profile(&device, folder.path(), || ()).map(|_| ());
+    let (refused, _) = burn_tpu::profile(&device, folder.path(), inner).expect("the outer one");
+    assert!(matches!(refused, Err(TpuError::ProfileRunning)), "{refused:?}");
+    let panics = || burn_tpu::profile(&device, folder.path(), || panic!("on purpose")).map(|((), _)| ());
+    assert!(std::panic::catch_unwind(std::panic::AssertUnwindSafe(panics)).is_err());
+    burn_tpu::profile(&device, folder.path(), || ()).expect("the next one");
+}
+
+#[test]
+fn a_folder_that_cannot_be_written_is_named() {
+    let Some(device) = common::cpu() else { return };
+    let _alone = alone();
+    let file = tempfile::NamedTempFile::new().expect("a file");
+    let error = burn_tpu::profile(&device, file.path(), || ()).map(|((), _)| ()).expect_err("it is a file");
+    assert!(matches!(error, TpuError::Profile { .. }), "{error}");
+    assert!(error.to_string().contains(&file.path().display().to_string()), "{error}");
+}
+
+/// The steps that the variable names, of a program that knows nothing of profiles.
+#[test]
+fn the_variable_profiles_its_steps() {
+    let Some(plugin) = child::cpu_plugin() else { return };
+    let folder = tempfile::tempdir().expect("a folder");
+    let traces = folder.path().join("traces");
+    let value = format!("{},steps=2..4", traces.display());
+    child::run("five steps", &[("BURN_TPU_PLUGIN", &plugin), ("BURN_TPU_PROFILE", &value)]);
+    let report = ProfileReport::read(&traces).expect("a profile");
+    assert!(report.ops.iter().any(|op| op.count == 2 && op.burn_ops.contains("float_matmul")), "{report}");
+    let runs = std::fs::read_dir(traces.join("plugins/profile")).expect("a folder of runs");
+    assert_eq!(runs.count(), 1);
+}
+
+#[test]
+fn a_variable_that_names_no_steps_is_an_error() {
+    let Some(plugin) = child::cpu_plugin() else { return };
+    let text = child::run("wrong variable", &[("BURN_TPU_PLUGIN", &plugin), ("BURN_TPU_PROFILE", "here,steps=5")]);
+    assert!(text.contains("FIRST..END"), "{text}");
+}
+
+#[test]
+fn child() {
+    match child::scenario().as_deref() {
+        None => {}
+        Some("five steps") => {
+            let device = TpuDevice::cpu(0);
+            let mut training = Training::new(device);
+            training.steps(5);
+            device.sync().expect("the steps run");
+        }
+        Some("wrong variable") => {
+            let error = TpuOptions::training().install(&TpuDevice::cpu(0)).expect_err("the value is wrong");
+            println!("{error}");
+        }
+        Some(other) => panic!("no scenario {other}"),
+    }
+}
+
+/// Runs three steps and writes their profile where `BURN_TPU_TEST_PROFILE_DIR` says, for `benches/xprof/check.py`.
+#[test]
+fn a_profile_for_xprof() {
+    let (Ok(folder), Some(device)) = (std::env::var("BURN_TPU_TEST_PROFILE_DIR"), common::cpu()) else { return };
+    let _alone = alone();
+    let mut training = Training::warm(device);
+    let ((), profile) = burn_tpu::profile(&device, Path::new(&folder), || training.steps(3)).expect("a profile");
+    assert!(profile.report.named_share() >= 0.9, "{}", profile.report);
+}
