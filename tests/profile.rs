@@ -84,7 +84,7 @@ fn three_steps_of_a_gpt_have_rows_with_burn_ops_lines_and_modules() {
 
     let report = ProfileReport::read(folder.path()).expect("it is read");
     assert_eq!(report, profile.report);
-    assert_eq!(report.window, report.device + report.host + report.idle);
+    assert_eq!(report.window, report.device + report.host + report.profiler + report.idle);
     assert!(report.named_share() >= 0.9, "{report}");
     let step = report.ops.iter().find(|op| op.count == 3).expect("the program of the step");
     assert!(step.burn_ops.contains("float_matmul "), "{}", step.burn_ops);
@@ -98,7 +98,10 @@ fn three_steps_of_a_gpt_have_rows_with_burn_ops_lines_and_modules() {
     let (_, space) = burn_tpu_profile::read(&profile.files.xspace).expect("an XSpace");
     let host = plane(&space, burn_tpu_profile::HOST_PLANE);
     let modules = texts(host, burn_tpu_profile::names::MODULE);
-    assert!(modules.iter().any(|path| path == "Gpt/Block/MultiHeadAttention/Linear"), "{modules:?}");
+    // Types, or files where the binary's debug information has no types.
+    let is_linear =
+        |path: &&String| path.to_lowercase().starts_with("gpt/") && path.to_lowercase().ends_with("/linear");
+    assert!(modules.iter().any(|path| is_linear(&path)), "{modules:?}");
     assert!(plane(&space, burn_tpu_profile::CUSTOM_DEVICE_PREFIX).name.ends_with("cpu:0"));
     assert!(profile.files.trace.is_file());
 }

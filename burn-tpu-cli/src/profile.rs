@@ -35,13 +35,11 @@ fn json(report: &ProfileReport) -> serde_json::Value {
             "time_ns": op.time.as_nanos() as u64,
         })
     };
-    let phase = |phase: &burn_tpu_profile::PhaseCost| {
-        serde_json::json!({ "name": phase.name, "count": phase.count, "time_ns": phase.time.as_nanos() as u64 })
-    };
-    let [window, device, host, idle] =
-        [report.window, report.device, report.host, report.idle].map(|time| time.as_nanos() as u64);
+    let phase = |phase: &burn_tpu_profile::PhaseCost| serde_json::json!({ "name": phase.name, "count": phase.count, "time_ns": phase.time.as_nanos() as u64 });
+    let [window, device, host, profiler, idle] =
+        [report.window, report.device, report.host, report.profiler, report.idle].map(|time| time.as_nanos() as u64);
     serde_json::json!({
-        "window_ns": window, "device_ns": device, "host_ns": host, "idle_ns": idle,
+        "window_ns": window, "device_ns": device, "host_ns": host, "profiler_ns": profiler, "idle_ns": idle,
         "named_share": report.named_share(),
         "phases": report.phases.iter().map(phase).collect::<Vec<_>>(),
         "ops": report.ops.iter().map(op).collect::<Vec<_>>(),

@@ -20,7 +20,9 @@
 pub mod chrome;
 mod error;
 mod folder;
+mod hlo;
 mod intervals;
+mod merge;
 mod plane;
 mod report;
 mod view;
@@ -54,10 +56,8 @@ pub mod names {
     pub const FRAMEWORK_OP: &str = "tf_op";
     /// The name of an HLO instruction.
     pub const HLO_OP: &str = "hlo_op";
-    /// The name of the HLO module that an instruction belongs to.
-    pub const HLO_MODULE: &str = "hlo_module";
-    /// The number of a step.
-    pub const STEP: &str = "step_num";
+    /// The number of the program that an instruction belongs to.
+    pub const PROGRAM: &str = "program_id";
     /// Of a host's plane: when the profile began, in nanoseconds since the UNIX epoch.
     pub const BEGIN_NS: &str = "profile_start_time";
     /// Of a host's plane: when the profile ended, in nanoseconds since the UNIX epoch.
@@ -66,3 +66,6 @@ pub mod names {
 
 /// The phase of an event in which the host waits and does no work.
 pub const WAIT: &str = "wait";
+
+/// The phase of an event in which the host works for the profile itself.
+pub const PROFILER: &str = "profiler";

@@ -1,9 +1,10 @@
 //! The summary of a profile: the costliest rows, what the host did, and how long device and host were busy.
 
+use crate::hlo::HloOps;
 use crate::intervals::Intervals;
 use crate::view::{EventView, events, plane_stat};
 use crate::xspace::{XLine, XPlane, XSpace};
-use crate::{DEVICE_PREFIX, HOST_PLANE, ProfileError, WAIT, folder, names};
+use crate::{DEVICE_PREFIX, HOST_PLANE, PROFILER, ProfileError, WAIT, folder, names};
 use std::collections::BTreeMap;
 use std::fmt;
 use std::ops::Range;
@@ -14,12 +15,14 @@ use std::time::Duration;
 #[derive(Clone, Debug, Default, PartialEq)]
 #[non_exhaustive]
 pub struct ProfileReport {
-    /// The time that the profile covers: the sum of `device`, `host` and `idle`.
+    /// The time that the profile covers: the sum of `device`, `host`, `profiler` and `idle`.
     pub window: Duration,
     /// The time in which a device was busy.
     pub device: Duration,
     /// The time in which no device was busy and the host worked: recorded, compiled, dispatched, transferred.
     pub host: Duration,
+    /// The time in which no device was busy, and the host worked for the profile itself: without it, this time is not spent.
+    pub profiler: Duration,
     /// The rest: no device was busy, and the host waited or ran something else.
     pub idle: Duration,
     /// The rows of the devices with one name, the costliest first.
@@ -70,18 +73,21 @@ impl ProfileReport {
     pub fn of(space: &XSpace) -> Self {
         let devices = || space.planes.iter().filter(|plane| plane.name.starts_with(DEVICE_PREFIX));
         let rows = || devices().flat_map(|plane| op_lines(plane).flat_map(move |line| events(plane, line)));
-        let (host, phases) = phases(space);
+        let (host, profiler, phases) = phases(space);
         let window = window(space).unwrap_or_default();
         let device: Intervals = rows().map(|event| event.time_ns()).collect();
-        let (device, host) = (device.within(&window), host.within(&window));
-        let (whole, busy) = (window.end - window.start, device.length());
-        let host = host.without(&device).length();
+        let device = device.within(&window);
+        let host = host.within(&window).without(&device);
+        let profiler = profiler.within(&window).without(&device).without(&host);
+        let [window, device, host, profiler] =
+            [window.end - window.start, device.length(), host.length(), profiler.length()].map(Duration::from_nanos);
         Self {
-            window: Duration::from_nanos(whole),
-            device: Duration::from_nanos(busy),
-            host: Duration::from_nanos(host),
-            idle: Duration::from_nanos(whole.saturating_sub(busy + host)),
-            ops: ops(rows()),
+            window,
+            device,
+            host,
+            profiler,
+            idle: window.saturating_sub(device + host + profiler),
+            ops: ops(rows(), &HloOps::of(space)),
             phases,
         }
     }
@@ -109,12 +115,22 @@ fn op_lines(plane: &XPlane) -> impl Iterator<Item = &XLine> {
     })
 }
 
-fn ops<'p>(rows: impl Iterator<Item = EventView<'p>>) -> Vec<OpCost> {
+/// Returns the Burn ops of a row: those that burn-tpu or the plugin wrote, or those of its instruction.
+fn burn_ops(row: &EventView, hlo: &HloOps) -> Option<String> {
+    let of_instruction = || {
+        let instruction = row.stat(names::HLO_OP).unwrap_or_else(|| row.name().to_owned());
+        hlo.get(&row.stat(names::PROGRAM)?, &instruction).map(str::to_owned)
+    };
+    let written = row.stat(names::BURN_OPS).or_else(|| row.stat(names::FRAMEWORK_OP)).filter(|ops| !ops.is_empty());
+    written.or_else(of_instruction)
+}
+
+fn ops<'p>(rows: impl Iterator<Item = EventView<'p>>, hlo: &HloOps) -> Vec<OpCost> {
     let mut ops: BTreeMap<&str, OpCost> = BTreeMap::new();
     for row in rows {
         let op = ops.entry(row.name()).or_insert_with(|| OpCost {
             name: row.name().to_owned(),
-            burn_ops: row.stat(names::BURN_OPS).or_else(|| row.stat(names::FRAMEWORK_OP)).unwrap_or_default(),
+            burn_ops: burn_ops(&row, hlo).unwrap_or_default(),
             source: row.stat(names::SOURCE).unwrap_or_default(),
             ..OpCost::default()
         });
@@ -127,20 +143,24 @@ fn ops<'p>(rows: impl Iterator<Item = EventView<'p>>) -> Vec<OpCost> {
     ops
 }
 
-/// Returns when the host worked, and its phases.
-fn phases(space: &XSpace) -> (Intervals, Vec<PhaseCost>) {
+/// Returns when the host worked, when it worked for the profile, and its phases.
+fn phases(space: &XSpace) -> (Intervals, Intervals, Vec<PhaseCost>) {
     let hosts = space.planes.iter().filter(|plane| plane.name == HOST_PLANE);
-    let (mut working, mut times) = (Vec::new(), BTreeMap::<String, Vec<Range<u64>>>::new());
+    let (mut working, mut profiling, mut times) = (Vec::new(), Vec::new(), BTreeMap::<String, Vec<Range<u64>>>::new());
     for (plane, line) in hosts.flat_map(|plane| plane.lines.iter().map(move |line| (plane, line))) {
         let (mut works, mut waits) = (Vec::new(), Vec::new());
         for event in events(plane, line) {
             // Other events of this plane are a plugin's.
             let Some(phase) = event.stat(names::PHASE) else { continue };
-            if phase == WAIT { &mut waits } else { &mut works }.push(event.time_ns());
+            match phase.as_str() {
+                WAIT => waits.push(event.time_ns()),
+                PROFILER => profiling.push(event.time_ns()),
+                _ => works.push(event.time_ns()),
+            }
             times.entry(phase).or_default().push(event.time_ns());
         }
-        // A thread that waits inside another phase does not work.
-        let waits = waits.into_iter().collect();
+        // A thread that waits inside another phase does not work, and one that works for the profile does not either.
+        let waits = waits.into_iter().chain(profiling.iter().cloned()).collect();
         working.extend(works.into_iter().collect::<Intervals>().without(&waits).into_ranges());
     }
     let cost = |(name, times): (String, Vec<Range<u64>>)| {
@@ -149,7 +169,7 @@ fn phases(space: &XSpace) -> (Intervals, Vec<PhaseCost>) {
     };
     let mut phases: Vec<_> = times.into_iter().map(cost).collect();
     phases.sort_by_key(|phase| std::cmp::Reverse(phase.time));
-    (working.into_iter().collect(), phases)
+    (working.into_iter().collect(), profiling.into_iter().collect(), phases)
 }
 
 /// Returns the time that a profile covers: what the host's plane says, else from the first event to the last.
@@ -173,11 +193,12 @@ const MOST_PRINTED: usize = 20;
 const WIDEST: usize = 64;
 
 impl fmt::Display for ProfileReport {
-    /// The shares of device, host and idle, what the host did, then the costliest rows.
+    /// The shares of device, host, profiler and idle, what the host did, then the costliest rows.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let percent = |time: Duration| 100.0 * time.as_secs_f64() / self.window.as_secs_f64().max(1e-9);
         writeln!(f, "{:.3} ms profiled", milliseconds(self.window))?;
-        for (name, time) in [("device", self.device), ("host", self.host), ("idle", self.idle)] {
+        let shares = [("device", self.device), ("host", self.host), ("profiler", self.profiler), ("idle", self.idle)];
+        for (name, time) in shares {
             writeln!(f, "  {name:<10} {:>10.3} ms {:>6.1} %", milliseconds(time), percent(time))?;
         }
         writeln!(f, "\nhost (phases nest)")?;
@@ -227,7 +248,7 @@ mod tests {
     use crate::{PlaneBuilder, Stat};
 
     /// The device runs from 20 to 60 ms of 100; the host records from 10 to 30 and reads from 60 to 92, of which it waits
-    /// until 90.
+    /// until 90; it records again from 94 to 97, of which it captures a stack from 95.
     fn space() -> XSpace {
         let ms = |range: Range<u64>| range.start * 1_000_000..range.end * 1_000_000;
         let mut device = PlaneBuilder::new("/device:CUSTOM:CPU:0");
@@ -243,16 +264,18 @@ mod tests {
         host.event(line, "read", ms(60..92), [(names::PHASE, Stat::text("cut"))]);
         host.event(line, "value", ms(60..90), [(names::PHASE, Stat::text(WAIT))]);
         host.event(line, "of a plugin", ms(0..100), []);
+        host.event(line, "float_matmul", ms(94..97), [(names::PHASE, Stat::text("record"))]);
+        host.event(line, "capture", ms(95..97), [(names::PHASE, Stat::text(PROFILER))]);
         XSpace { planes: vec![device.finish(), host.finish()], ..XSpace::default() }
     }
 
     #[test]
     fn device_host_and_idle_make_up_the_window() {
         let report = ProfileReport::of(&space());
-        let ms = [report.window, report.device, report.host, report.idle].map(|time| time.as_millis());
-        assert_eq!(ms, [100, 40, 12, 48]);
+        let ms = [report.window, report.device, report.host, report.profiler, report.idle].map(|time| time.as_millis());
+        assert_eq!(ms, [100, 40, 13, 2, 45]);
         let phases: Vec<_> = report.phases.iter().map(|phase| (phase.name.as_str(), phase.count)).collect();
-        assert_eq!(phases, [("cut", 1), (WAIT, 1), ("record", 1)]);
+        assert_eq!(phases, [("cut", 1), (WAIT, 1), ("record", 2), (PROFILER, 1)]);
         assert_eq!(report.named_share(), 0.75);
     }
 
@@ -262,13 +285,15 @@ mod tests {
         let lines = [
             "100.000 ms profiled",
             "  device         40.000 ms   40.0 %",
-            "  host           12.000 ms   12.0 %",
-            "  idle           48.000 ms   48.0 %",
+            "  host           13.000 ms   13.0 %",
+            "  profiler        2.000 ms    2.0 %",
+            "  idle           45.000 ms   45.0 %",
             "",
             "host (phases nest)",
             "  cut            32.000 ms        1 times",
             "  wait           30.000 ms        1 times",
-            "  record         20.000 ms        1 times",
+            "  record         23.000 ms        2 times",
+            "  profiler        2.000 ms        1 times",
             "",
             "device: 75.0 % of the time has the names of Burn ops",
             "          ms      %   count  row",

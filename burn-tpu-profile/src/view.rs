@@ -75,6 +75,6 @@ fn text(plane: &XPlane, stat: &XStat) -> Option<String> {
         StatValue::Signed(number) => number.to_string(),
         StatValue::Text(text) => text.clone(),
         StatValue::Reference(id) => plane.stat_metadata.get(&i64::try_from(*id).ok()?)?.name.clone(),
-        StatValue::Bytes(_) => return None,
+        StatValue::Bytes(_) | StatValue::Compressed(_) => return None,
     })
 }

@@ -1,5 +1,4 @@
-//! The messages of a profile, as far as this crate reads and writes them. Names and field numbers are those of
-//! `tsl/profiler/protobuf/xplane.proto`; unknown fields are skipped when a message is read.
+//! The messages of a profile, whole. Names and field numbers are those of `tsl/profiler/protobuf/xplane.proto`.
 
 use prost::Message;
 use std::collections::BTreeMap;
@@ -105,7 +104,7 @@ pub struct XStat {
     #[prost(int64, tag = "1")]
     pub metadata_id: i64,
     /// Its value.
-    #[prost(oneof = "StatValue", tags = "2, 3, 4, 5, 6, 7")]
+    #[prost(oneof = "StatValue", tags = "2, 3, 4, 5, 6, 7, 8")]
     pub value: Option<StatValue>,
 }
 
@@ -130,6 +129,9 @@ pub enum StatValue {
     /// A text: the name of this statistic.
     #[prost(uint64, tag = "7")]
     Reference(u64),
+    /// A text, compressed with gzip.
+    #[prost(bytes = "vec", tag = "8")]
+    Compressed(Vec<u8>),
 }
 
 /// What events of one kind have in common.
@@ -150,6 +152,9 @@ pub struct XEventMetadata {
     /// Statistics that all events of the kind have.
     #[prost(message, repeated, tag = "5")]
     pub stats: Vec<XStat>,
+    /// The kinds of the events inside.
+    #[prost(int64, repeated, tag = "6")]
+    pub child_id: Vec<i64>,
 }
 
 /// The name of a statistic.

@@ -25,15 +25,17 @@ pub(super) struct Callers {
 pub(crate) struct CutLines(FxHashMap<Label, Vec<CallerId>>);
 
 impl Callers {
-    /// Notes an op at a position of a stream. The recording has this hash at its end.
-    pub(super) fn recorded(&mut self, op: Label, at: (u64, u64), hash: u64) -> CallerId {
+    /// Notes an op at a position of a stream. The recording has this hash at its end. Returns the op's stack, and whether it
+    /// was captured now.
+    pub(super) fn recorded(&mut self, op: Label, at: (u64, u64), hash: u64) -> (CallerId, bool) {
+        let before = self.captured.len();
         let captured = &mut self.captured;
         let id = *self.known.entry(hash).or_insert_with(|| {
             captured.push(Caller::capture());
             captured.len() as CallerId - 1
         });
         self.waiting.insert(at, (op, id));
-        id
+        (id, self.captured.len() > before)
     }
 
     /// Returns the stacks of the ops of a cut.

@@ -38,6 +38,8 @@ pub(crate) enum Phase {
     Dispatch,
     Wait,
     Transfer,
+    /// It captures a stack for the profile itself.
+    Profiler,
 }
 
 impl Phase {
@@ -52,6 +54,7 @@ impl Phase {
             Phase::Dispatch => "dispatch",
             Phase::Wait => burn_tpu_profile::WAIT,
             Phase::Transfer => "transfer",
+            Phase::Profiler => burn_tpu_profile::PROFILER,
         }
     }
 }
@@ -68,7 +71,7 @@ pub(crate) fn active() -> Option<Arc<Session>> {
 
 /// Begins a span of the calling thread, which ends when the result is dropped.
 pub(crate) fn span(phase: Phase, name: &'static str) -> Option<SpanGuard> {
-    active().map(|session| SpanGuard { begin: session.now(), session, phase, name, caller: None })
+    active().map(|session| SpanGuard { begin: session.now(), session, phase, name, end: None, caller: None })
 }
 
 /// A span that has not ended.
@@ -77,20 +80,30 @@ pub(crate) struct SpanGuard {
     phase: Phase,
     name: &'static str,
     begin: u64,
+    /// When it ended, if that is known before its drop.
+    end: Option<u64>,
     caller: Option<CallerId>,
 }
 
 impl SpanGuard {
-    /// Notes the op that is recorded in this span, at a position of a stream.
-    pub(crate) fn recorded(&mut self, at: (u64, u64), hash: u64) {
-        self.caller = Some(self.session.callers.lock().recorded(self.name, at, hash));
+    /// Notes the op that is recorded in this span, at a position of a stream, and ends it: what follows is the profile's.
+    pub(crate) fn recorded(mut self, at: (u64, u64), hash: u64) {
+        let begin = self.session.now();
+        self.end = Some(begin);
+        let (id, is_new) = self.session.callers.lock().recorded(self.name, at, hash);
+        self.caller = Some(id);
+        if is_new {
+            let time_ns = begin..self.session.now();
+            self.session.push(Span { phase: Phase::Profiler, name: "capture", caller: None, time_ns });
+        }
     }
 }
 
 impl Drop for SpanGuard {
     fn drop(&mut self) {
         let SpanGuard { phase, name, caller, .. } = *self;
-        self.session.push(Span { phase, name, caller, time_ns: self.begin..self.session.now() });
+        let end = self.end.unwrap_or_else(|| self.session.now());
+        self.session.push(Span { phase, name, caller, time_ns: self.begin..end });
     }
 }
 

@@ -85,7 +85,7 @@ pub(crate) struct Resolver(FxHashMap<usize, Vec<Frame>>);
 struct Frame {
     /// The line, if it is in a user's crate.
     line: Option<String>,
-    /// The type whose method `forward` it is.
+    /// The module whose method `forward` it is.
     module: Option<String>,
 }
 
@@ -112,8 +112,8 @@ impl Resolver {
         self.0.entry(address).or_insert_with(|| {
             let mut frames = Vec::new();
             backtrace::resolve(std::ptr::without_provenance_mut(address), |symbol| {
-                let name = symbol.name().map(|name| format!("{name:#}"));
-                frames.push(Frame { line: describe(symbol), module: name.as_deref().and_then(module_of) });
+                let name = symbol.name().map(|name| format!("{name:#}")).unwrap_or_default();
+                frames.push(Frame { line: describe(symbol), module: module_of(&name, symbol.filename()) });
             });
             frames
         })
@@ -121,10 +121,13 @@ impl Resolver {
 }
 
 /// Returns the type of a method that computes a module: `Linear` of `<burn_nn::Linear<B>>::forward`. Burn's modules name it
-/// `forward`, or begin its name so.
-fn module_of(name: &str) -> Option<String> {
+/// `forward`, or begin its name so. Debug information of lines alone has no types: then it is the name of the method's file.
+fn module_of(name: &str, file: Option<&Path>) -> Option<String> {
     let named = short(name);
-    let (of, method) = named.rsplit_once("::")?;
+    let Some((of, method)) = named.rsplit_once("::") else {
+        let stem = file.filter(|_| named.starts_with("forward")).and_then(Path::file_stem)?;
+        return Some(stem.to_string_lossy().into_owned());
+    };
     let of = of.rsplit("::").next()?;
     let is_type = of.starts_with(|first: char| first.is_ascii_uppercase());
     (is_type && method.starts_with("forward")).then(|| of.to_owned())
@@ -224,6 +227,22 @@ mod tests {
         let named = std::thread::Builder::new().name("loader".into());
         let thread = named.spawn(Caller::capture).expect("a thread").join().expect("no panic");
         assert_eq!(thread.line(), "on the thread loader");
+    }
+
+    #[test]
+    fn a_module_is_the_type_of_a_method_forward() {
+        let file = Some(Path::new("/app/src/block.rs"));
+        for (name, module) in [
+            ("<burn_nn::modules::linear::Linear<B>>::forward::<3>", Some("Linear")),
+            ("app::Gpt<B>::forward_by", Some("Gpt")),
+            ("<app::Block<B> as app::Layer>::forward", Some("Block")),
+            ("forward<burn_tpu::Tpu>", Some("block")),
+            ("app::forward", None),
+            ("app::Gpt<B>::loss", None),
+            ("step", None),
+        ] {
+            assert_eq!(module_of(name, file).as_deref(), module, "{name}");
+        }
     }
 
     #[test]

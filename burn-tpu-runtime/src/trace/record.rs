@@ -207,7 +207,7 @@ fn finish<const R: usize>(
     let stream = trace_of(device);
     let mut trace = stream.trace.lock();
     stream.cut_if_full(&mut trace);
-    let mut profiled = profile::span(Phase::Record, op);
+    let profiled = profile::span(Phase::Record, op);
     let sample = trace.stats.begin();
     let (inputs, before) = inputs(op, &mut trace, &stream, operands);
     let start = trace.recording.len();
@@ -220,7 +220,7 @@ fn finish<const R: usize>(
     trace.fullness.nodes += end - before;
     let Trace { tracker, recording, .. } = &mut *trace;
     tracker.recorded(position, before, recording);
-    if let Some(span) = &mut profiled {
+    if let Some(span) = profiled {
         span.recorded((stream.owner, position), recording.hash_at(end));
     }
     if let Some(function) = &stream.function {

@@ -23,7 +23,11 @@ enum Burn {
 
 /// The arrows point down; graph and pjrt know neither each other nor Burn's `Backend`.
 const RULES: [Rule; 7] = [
-    Rule { library: "burn-tpu-cli", workspace: &["burn-tpu-runtime", "burn-tpu-pjrt", "burn-tpu-profile"], burn: Burn::Nothing },
+    Rule {
+        library: "burn-tpu-cli",
+        workspace: &["burn-tpu-runtime", "burn-tpu-pjrt", "burn-tpu-profile"],
+        burn: Burn::Nothing,
+    },
     Rule { library: "burn-tpu", workspace: &["burn-tpu-runtime"], burn: Burn::Everything },
     Rule {
         library: "burn-tpu-runtime",
