@@ -7,7 +7,11 @@ use burn::backend::Autodiff;
 use burn::optim::AdamW;
 use burn::tensor::Tensor;
 use burn_tpu::{ProfileReport, Tpu, TpuDevice, TpuError, TpuOptimizer, TpuOptions};
+use burn_tpu_pjrt::{
+    CompileOptions, ElementType, HloModule, Plugin, Profiler, Program, TensorSpec, TopologyDescription,
+};
 use burn_tpu_profile::xspace::{XPlane, XSpace};
+use burn_tpu_profile::{PlaneBuilder, ProfileFolder, Stat};
 use burn_tpu_workspace::models::{Gpt, GptConfig, Tokens, adamw, train_step};
 use common::{alone, child, counted};
 use std::path::Path;
@@ -181,6 +185,43 @@ fn a_variable_that_names_no_steps_is_an_error() {
     assert!(text.contains("FIRST..END"), "{text}");
 }
 
+/// libtpu's profiler collects without a TPU: the programs that were compiled. Their instructions have the names of Burn ops.
+#[test]
+fn instructions_of_a_plugins_programs_have_burn_ops() {
+    let Some(plugin) = child::libtpu() else { return };
+    child::run("libtpu", &[("BURN_TPU_PLUGIN", &plugin)]);
+}
+
+fn profile_of_libtpu() {
+    const TEXT: &str = "func.func @main(%x: tensor<128x128xf32>) -> tensor<128x128xf32> {
+      %0 = stablehlo.dot_general %x, %x, contracting_dims = [1] x [0]
+        : (tensor<128x128xf32>, tensor<128x128xf32>) -> tensor<128x128xf32> loc(\"float_matmul\")
+      return %0 : tensor<128x128xf32>
+    }";
+    let libtpu = Plugin::load(std::env::var("BURN_TPU_PLUGIN").expect("set by the test")).expect("libtpu");
+    let options = [5 << 3, 1, 7 << 3, 1];
+    let mut profiler = Profiler::new(libtpu, &options).expect("no error").expect("libtpu has a profiler");
+    profiler.start().expect("it starts");
+    let topology = TopologyDescription::new(libtpu, "v5e:1x1", &[]).expect("a slice");
+    let program = Program::stablehlo(TEXT, [TensorSpec::new(ElementType::F32, [128, 128]).expect("a type")]);
+    let compiled = topology.compile(&program.expect("a program"), &CompileOptions::default()).expect("it compiles");
+    profiler.stop().expect("it stops");
+    let collected = profiler.collect().expect("a profile");
+
+    let hlo = HloModule::parse(&compiled.optimized_program().expect("a program").code).expect("HLO");
+    let matmul = hlo.instructions.iter().find(|one| one.op_name == "float_matmul").expect("it keeps its location");
+    let folder = tempfile::tempdir().expect("a folder");
+    let run = ProfileFolder::new_run(folder.path());
+    let (_, space) = run.write("host", &collected, &XSpace::default()).expect("an XSpace");
+    let id = *plane(&space, "/host:metadata").event_metadata.keys().next().expect("the program");
+    // A row as a TPU's profile has it, of the instruction.
+    let mut device = PlaneBuilder::new("/device:TPU:0");
+    let line = device.line(1, "XLA Ops");
+    device.event(line, &matmul.name, 0..1000, [("program_id", Stat::Number(id))]);
+    let space = XSpace { planes: [space.planes, vec![device.finish()]].concat(), ..space };
+    assert_eq!(ProfileReport::of(&space).ops[0].burn_ops, "float_matmul");
+}
+
 #[test]
 fn child() {
     match child::scenario().as_deref() {
@@ -191,6 +232,7 @@ fn child() {
             training.steps(5);
             device.sync().expect("the steps run");
         }
+        Some("libtpu") => profile_of_libtpu(),
         Some("wrong variable") => {
             let error = TpuOptions::training().install(&TpuDevice::cpu(0)).expect_err("the value is wrong");
             println!("{error}");
