@@ -30,7 +30,10 @@ struct Training {
 impl Training {
     fn new(device: TpuDevice) -> Self {
         let config = GptConfig::new().with_layers(2).with_width(32).with_heads(2).with_feed_forward(64);
-        let config = config.with_sequence(16).with_batch(4);
+        Self::of(config.with_sequence(16).with_batch(4), device)
+    }
+
+    fn of(config: GptConfig, device: TpuDevice) -> Self {
         let (model, optimizer) = (Some(config.init::<B>(&device)), TpuOptimizer::new(adamw()));
         Self { config, model, optimizer, device, step: 0 }
     }
@@ -47,10 +50,13 @@ impl Training {
 
     /// Returns a training whose programs are in memory.
     fn warm(device: TpuDevice) -> Self {
-        let mut training = Self::new(device);
-        training.steps(4);
-        device.sync().expect("the steps run");
-        training
+        Self::new(device).warmed()
+    }
+
+    fn warmed(mut self) -> Self {
+        self.steps(4);
+        self.device.sync().expect("the steps run");
+        self
     }
 }
 
@@ -241,12 +247,12 @@ fn child() {
     }
 }
 
-/// Runs three steps and writes their profile where `BURN_TPU_TEST_PROFILE_DIR` says, for `benches/xprof/check.py`.
+/// Runs three steps of a larger GPT and writes their profile where `BURN_TPU_TEST_PROFILE_DIR` says, for `benches/xprof/check.py`.
 #[test]
 fn a_profile_for_xprof() {
     let (Ok(folder), Some(device)) = (std::env::var("BURN_TPU_TEST_PROFILE_DIR"), common::cpu()) else { return };
     let _alone = alone();
-    let mut training = Training::warm(device);
+    let mut training = Training::of(GptConfig::new().with_batch(4), device).warmed();
     let ((), profile) = burn_tpu::profile(&device, Path::new(&folder), || training.steps(3)).expect("a profile");
     assert!(profile.report.named_share() >= 0.9, "{}", profile.report);
 }
