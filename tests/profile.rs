@@ -12,6 +12,7 @@ use burn_tpu_pjrt::{
 };
 use burn_tpu_profile::xspace::{XPlane, XSpace};
 use burn_tpu_profile::{PlaneBuilder, ProfileFolder, Stat};
+use burn_tpu_runtime::testing::is_profiled;
 use burn_tpu_workspace::models::{Gpt, GptConfig, Tokens, adamw, train_step};
 use common::{alone, child, counted};
 use std::path::Path;
@@ -157,7 +158,9 @@ fn there_is_one_profile_at_a_time_and_a_panic_ends_it() {
     assert!(matches!(refused, Err(TpuError::ProfileRunning)), "{refused:?}");
     let panics = || burn_tpu::profile(&device, folder.path(), || panic!("on purpose")).map(|((), _)| ());
     assert!(std::panic::catch_unwind(std::panic::AssertUnwindSafe(panics)).is_err());
-    burn_tpu::profile(&device, folder.path(), || ()).expect("the next one");
+    assert!(!is_profiled(), "without a profile, nothing is collected");
+    let (collects, _) = burn_tpu::profile(&device, folder.path(), is_profiled).expect("the next one");
+    assert!(collects);
 }
 
 #[test]

@@ -85,14 +85,19 @@ impl ResolvedCallers {
         known.get_or_insert_with(|| Place { line: resolver.line(caller), module: resolver.modules(caller) }).clone()
     }
 
-    /// Returns the lines that recorded these ops, the most frequent first.
-    pub(super) fn lines_of(&mut self, lines: &CutLines, ops: impl Iterator<Item = Label>) -> String {
-        let mut counts: FxHashMap<String, usize> = FxHashMap::default();
-        for id in ops.filter_map(|op| lines.0.get(op)).flatten() {
-            *counts.entry(self.place(*id).line).or_default() += 1;
+    /// Returns the lines that recorded these ops of a cut, of which a row has so many each: first those that recorded most of
+    /// the row. Ops of one name that several lines recorded count for each of them in its share.
+    pub(super) fn lines_of(&mut self, lines: &CutLines, ops: &[(Label, usize)]) -> String {
+        let mut weights: FxHashMap<String, f64> = FxHashMap::default();
+        for (op, count) in ops {
+            let Some(callers) = lines.0.get(op) else { continue };
+            let share = *count as f64 / callers.len() as f64;
+            for &caller in callers {
+                *weights.entry(self.place(caller).line).or_default() += share;
+            }
         }
-        let mut lines: Vec<_> = counts.into_iter().collect();
-        lines.sort_unstable_by(|(a, n), (b, m)| m.cmp(n).then(a.cmp(b)));
+        let mut lines: Vec<_> = weights.into_iter().collect();
+        lines.sort_unstable_by(|(a, n), (b, m)| m.total_cmp(n).then_with(|| a.cmp(b)));
         let more = lines.len().saturating_sub(MOST_LINES);
         let shown = lines.into_iter().take(MOST_LINES).map(|(line, _)| line);
         let more = (more > 0).then(|| format!("{more} more lines"));

@@ -61,7 +61,7 @@ fn device_plane(collected: &mut Collected, device: usize) -> XPlane {
         // A program that was dispatched while another ran waited for it.
         let time = run.time_ns.start.max(free)..run.time_ns.end;
         free = time.end;
-        let source = collected.callers.lines_of(&run.lines, run.program.ops.iter().map(|(label, _)| *label));
+        let source = collected.callers.lines_of(&run.lines, &run.program.ops);
         let source = (!source.is_empty()).then_some((names::SOURCE, Stat::Text(source)));
         let stats = std::iter::once((names::BURN_OPS, Stat::Text(run.program.burn_ops()))).chain(source);
         plane.event(line, &run.program.name, since_epoch(collected.began_unix_ns, &time), stats);
