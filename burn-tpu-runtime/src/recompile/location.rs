@@ -123,7 +123,7 @@ impl Resolver {
 /// Returns the type of a method that computes a module: `Linear` of `<burn_nn::Linear<B>>::forward`. Burn's modules name it
 /// `forward`, or begin its name so. Debug information of lines alone has no types: then it is the name of the method's file.
 fn module_of(name: &str, file: Option<&Path>) -> Option<String> {
-    let named = short(name);
+    let named = if name.starts_with('<') { short(name) } else { without_generics(name) };
     let Some((of, method)) = named.rsplit_once("::") else {
         let stem = file.filter(|_| named.starts_with("forward")).and_then(Path::file_stem)?;
         return Some(stem.to_string_lossy().into_owned());
@@ -187,6 +187,18 @@ fn short(name: &str) -> String {
     if named.is_empty() { name.to_owned() } else { named }
 }
 
+/// Returns a path without generic arguments: `app::Gpt::forward` of `app::Gpt<B>::forward::<3>`.
+fn without_generics(name: &str) -> String {
+    let mut depth = 0usize;
+    let outside = name.chars().filter(|c| {
+        depth += usize::from(*c == '<');
+        let is_outside = depth == 0;
+        depth = depth.saturating_sub(usize::from(*c == '>'));
+        is_outside
+    });
+    outside.collect::<String>().trim_end_matches("::").to_owned()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -235,6 +247,7 @@ mod tests {
         for (name, module) in [
             ("<burn_nn::modules::linear::Linear<B>>::forward::<3>", Some("Linear")),
             ("app::Gpt<B>::forward_by", Some("Gpt")),
+            ("app::Gpt<Autodiff<Tpu<f32>>>::forward::<3>", Some("Gpt")),
             ("<app::Block<B> as app::Layer>::forward", Some("Block")),
             ("forward<burn_tpu::Tpu>", Some("block")),
             ("app::forward", None),
