@@ -1,7 +1,7 @@
 //! The command `burn-tpu`. It prints text for people or, with `--json`, data for programs.
 //!
 //! Owns: the command line. `burn-tpu-pjrt` finds plugins and hardware, `burn-tpu-runtime` runs the test program and serves the
-//! store of several processes.
+//! store of several processes, `burn-tpu-profile` reads profiles.
 #![forbid(unsafe_code)]
 #![allow(clippy::print_stdout, reason = "a command-line program talks to its user")]
 
@@ -10,8 +10,9 @@ use std::process::ExitCode;
 
 mod doctor;
 mod launch;
+mod profile;
 
-/// Burn on TPUs: what this machine has, what keeps it from working, and programs on many hosts.
+/// Burn on TPUs: what this machine has, what keeps it from working, programs on many hosts, and profiles.
 #[derive(Parser)]
 #[command(name = "burn-tpu", version)]
 struct Cli {
@@ -25,6 +26,8 @@ enum Command {
     Doctor(doctor::Args),
     /// Run a program as several processes, on this host or on many: `burn-tpu launch --processes 2 -- PROGRAM`
     Launch(launch::Args),
+    /// Print a profile: the costliest ops, and the shares of the time that are device, host and idle
+    Profile(profile::Args),
     /// One probe of the doctor: an action that may abort or hang its process
     #[command(hide = true, subcommand)]
     Probe(doctor::Probe),
@@ -34,6 +37,7 @@ fn main() -> ExitCode {
     match Cli::parse().command {
         Command::Doctor(args) => doctor::run(&args),
         Command::Launch(args) => launch::run(&args),
+        Command::Profile(args) => profile::run(&args),
         Command::Probe(probe) => {
             probe.run();
             ExitCode::SUCCESS

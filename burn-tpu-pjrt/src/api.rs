@@ -54,6 +54,30 @@ impl Api {
         self.path
     }
 
+    /// The plugin's extension of this type, if it has one of at least `size` bytes.
+    ///
+    /// # Errors
+    /// [`PjrtError::Forked`] in a forked child.
+    pub(crate) fn extension(
+        &self,
+        ty: PJRT_Extension_Type,
+        size: usize,
+    ) -> Result<Option<NonNull<PJRT_Extension_Base>>> {
+        self.check_process("the list of extensions")?;
+        // SAFETY: the field `extension_start` has this type; it is within every table that `header_of` accepts.
+        let first = unsafe { self.slot::<*mut PJRT_Extension_Base>(offset_of!(PJRT_Api, extension_start)) };
+        let mut next = first.and_then(NonNull::new);
+        while let Some(extension) = next {
+            // SAFETY: the header's list of extensions is constant and lives as long as the table: until the process ends.
+            let base = unsafe { extension.as_ref() };
+            if base.type_ == ty && base.struct_size >= size {
+                return Ok(Some(extension));
+            }
+            next = NonNull::new(base.next);
+        }
+        Ok(None)
+    }
+
     /// An error in a forked child of the process that loaded the plugin.
     pub(crate) fn check_process(&self, call: &'static str) -> Result<()> {
         if self.process.is_current() {

@@ -2,6 +2,7 @@
 
 use burn_tpu_graph::GraphError;
 use burn_tpu_pjrt::PjrtError;
+use burn_tpu_profile::ProfileError;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -296,6 +297,15 @@ pub enum TpuError {
         /// The system's or the server's message.
         reason: String,
     },
+    /// The process has a profile running, and there can be one.
+    #[error("a profile is running in this process already: end it first (BURN_TPU_PROFILE runs one for its steps)")]
+    ProfileRunning,
+    /// The files of a profile cannot be written.
+    #[error("the profile is lost: {source}")]
+    Profile {
+        /// Why.
+        source: Arc<ProfileError>,
+    },
     /// A violated invariant, which is a bug in burn-tpu.
     #[error("internal error in burn-tpu (please report it): {0}")]
     Bug(String),
@@ -322,8 +332,10 @@ impl TpuError {
             | TpuError::NoValue { .. }
             | TpuError::Golden { .. }
             | TpuError::Step { .. }
+            | TpuError::ProfileRunning
             | TpuError::Disagreement { .. } => Fault::User,
             TpuError::Unavailable { .. }
+            | TpuError::Profile { .. }
             | TpuError::File { .. }
             | TpuError::MissingProcess { .. }
             | TpuError::Store { .. } => Fault::Environment,

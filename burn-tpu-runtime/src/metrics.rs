@@ -33,6 +33,22 @@ pub enum CutReason {
     Call,
 }
 
+impl CutReason {
+    /// Returns the name of a span of a profile.
+    pub(crate) const fn name(self) -> &'static str {
+        match self {
+            CutReason::MarkStep => "mark step",
+            CutReason::Seam => "seam",
+            CutReason::Read => "read",
+            CutReason::Sync => "sync",
+            CutReason::DeviceCopy => "device copy",
+            CutReason::OtherThread => "other thread",
+            CutReason::TraceCap => "trace cap",
+            CutReason::Call => "call",
+        }
+    }
+}
+
 /// Each counter is `name: unit`, each timer `method from field`. A timer's field holds nanoseconds.
 macro_rules! metrics {
     (

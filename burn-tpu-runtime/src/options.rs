@@ -10,7 +10,7 @@ mod table;
 pub(crate) mod parse;
 
 use crate::error::{Result, TpuError};
-use crate::{Device, Mesh, Platform};
+use crate::{Device, Mesh, Platform, ProfileSteps};
 use parse::{index_checks, list, milliseconds, number, policy, seconds, switch, text};
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
@@ -265,6 +265,10 @@ options! {
     host_ops(mnemonics: impl IntoIterator<Item = impl Into<String>>): Vec<String> = Vec::new(),
         mnemonics.into_iter().map(Into::into).collect();
     "BURN_TPU_HOST_OPS": list, "op mnemonics, comma-separated";
+
+    /// Profiles these steps of the device. [`profile`](crate::profile) profiles a closure instead.
+    profile_steps(steps: ProfileSteps): Option<ProfileSteps> = None, Some(steps);
+    "BURN_TPU_PROFILE": ProfileSteps::parse, "`DIR`, or `DIR,steps=10..15`";
 
     /// A folder for the StableHLO text of every compiled program, including the programs of [`fit`](crate::fit) and of
     /// slices ([`Device::topology`]).

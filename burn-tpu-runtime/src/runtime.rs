@@ -22,6 +22,7 @@ use crate::engine::{self, Arguments, Engine, Executable, Execution, HostBytes, I
 use crate::error::{Result, TpuError};
 use crate::metrics::{Counters, CutReason};
 use crate::options::TpuOptions;
+use crate::profile::{self, Phase, StepProfiler};
 use crate::program::{Compiled, Form, ProgramCache};
 use crate::recompile::DivergenceTracker;
 use crate::{Device, Platform};
@@ -52,6 +53,7 @@ pub(crate) struct DeviceRuntime {
     index_checks: IndexCheckQueue,
     /// The types of the batches that do not split over the mesh, each of which is warned about once.
     uneven_batches: Mutex<FxHashSet<String>>,
+    step_profiler: StepProfiler,
     /// The programs that all processes have, for a device whose chips may belong to several.
     agreement: Option<Agreement>,
 }
@@ -96,6 +98,7 @@ impl DeviceRuntime {
             Ok(engine) => tracing::info!(%device, engine = engine.describe(), "device started"),
             Err(error) => tracing::error!(%device, %error, "device did not start"),
         }
+        let step_profiler = StepProfiler::new(options.profile_steps.clone());
         let cache = ProgramCache::new(options.cache_entries, options.cache_bytes);
         let rng = Mutex::new((entropy(), 0));
         let frozen = AtomicBool::new(false);
@@ -104,7 +107,7 @@ impl DeviceRuntime {
         let index_checks = IndexCheckQueue::default();
         let uneven_batches = Mutex::default();
         let agreement = (device.platform() == Platform::Mesh).then(|| Agreement::new(name_for_all(device)));
-        Self {
+        let runtime = Self {
             device,
             options,
             engine,
@@ -116,8 +119,11 @@ impl DeviceRuntime {
             warned_of_full_trace,
             index_checks,
             uneven_batches,
+            step_profiler,
             agreement,
-        }
+        };
+        runtime.step_profiler.started(&runtime);
+        runtime
     }
 
     pub(crate) fn device(&self) -> Device {
@@ -182,6 +188,7 @@ impl DeviceRuntime {
         Counters::add(&self.counters.upload_bytes, ty.bytes());
         let _span = tracing::trace_span!("transfer", direction = "upload", bytes = ty.bytes()).entered();
         let _wait = self.waiting(WaitFor::Upload);
+        let _profiled = profile::span(Phase::Transfer, "upload");
         self.engine()?.upload(ty, bytes, sharding)
     }
 
@@ -214,6 +221,11 @@ impl DeviceRuntime {
         let start = Instant::now();
         let _span = tracing::trace_span!("transfer", direction = "download").entered();
         let _wait = self.waiting(WaitFor::Read);
+        if profile::is_active() {
+            let _waits = profile::span(Phase::Wait, "value");
+            self.engine()?.wait_for(buffer)?;
+        }
+        let _profiled = profile::span(Phase::Transfer, "download");
         let bytes = HostBytes::from(self.engine()?.download(buffer)?);
         Counters::add_time(&self.counters.read_ns, start.elapsed());
         Counters::add(&self.counters.downloads, 1);
@@ -225,6 +237,7 @@ impl DeviceRuntime {
     pub(crate) fn wait(&self) -> Result<()> {
         let start = Instant::now();
         let _wait = self.waiting(WaitFor::Programs);
+        let _profiled = profile::span(Phase::Wait, "device");
         let waited = self.engine()?.wait();
         Counters::add_time(&self.counters.wait_ns, start.elapsed());
         waited
@@ -292,6 +305,7 @@ impl DeviceRuntime {
         slots: &[u64],
     ) -> Result<Vec<SharedBuffer>, RunError> {
         let _span = tracing::debug_span!("execute").entered();
+        let _profiled = profile::span(Phase::Dispatch, "dispatch");
         let upload = |place: usize, ty: &TensorType, bytes| self.upload(ty, bytes, sharding_of(program, place as u32));
         let on_device = OnDevice::new(arguments, upload).map_err(RunError::Refused)?;
         let start = Instant::now();
@@ -319,6 +333,12 @@ impl DeviceRuntime {
         Counters::add(&counters.temporary_bytes, execution.footprint.temporaries);
         Counters::add(&counters.pieces, execution.pieces);
         execution.host_ops.iter().for_each(|op| counters.fallback(op));
+    }
+
+    /// A mark step has dispatched its program.
+    pub(crate) fn end_step(&self) {
+        self.counters.step();
+        self.step_profiler.step(self);
     }
 
     /// Warns once that a trace was full.

@@ -49,6 +49,7 @@
 //! | handle errors | [`TpuError`], which says whose [`Fault`] it is; [`BucketsError`] |
 //! | see what ran, and why it compiled | [`TpuDevice::metrics`] returns [`Metrics`] with [`CutReason`], [`Recompile`], [`RecompileCause`] |
 //! | see what a device does now, and what threads wait for | [`TpuDevice::activity`] returns an [`Activity`] with [`RunningProgram`], [`Wait`], [`WaitFor`] |
+//! | see where the time of some steps goes, by Burn op and line | [`profile`] returns a [`Profile`] with its [`ProfileReport`]; [`ProfileSteps`] |
 //! | forbid compiles once a loop is warm | [`TpuDevice::freeze`], [`TpuDevice::unfreeze`] |
 //! | know whether a step fits a TPU, without one | [`fit`], [`Topology`], [`Generation`] |
 //! | run one program as several processes, on one host or on many | [`distributed`] |
@@ -64,6 +65,8 @@
 //! It owns Burn 0.21's traits, as thin methods over the crate `burn-tpu-runtime`, and what wraps Burn's own types: the
 //! optimizers, [`Buckets`], the closures of [`fit`]. It may not know how programs are recorded, cached, compiled or run.
 #![forbid(unsafe_code)]
+
+use std::path::Path;
 
 // In the order of the table above.
 pub use backend::{Tpu, TpuFloat, TpuInt};
@@ -91,6 +94,7 @@ pub use burn_tpu_runtime::{FallbackPolicy, Fault, IndexChecks, Result, TpuError,
 pub use burn_tpu_runtime::{CutReason, Metrics, Recompile, RecompileCause};
 
 pub use burn_tpu_runtime::{Activity, RunningProgram, Wait, WaitFor};
+pub use burn_tpu_runtime::{OpCost, PhaseCost, Profile, ProfileFiles, ProfileReport, ProfileSteps};
 
 pub mod fit;
 pub use burn_tpu_runtime::{Generation, Topology};
@@ -116,6 +120,33 @@ mod qtensor;
 pub mod store;
 mod tensor;
 pub mod tickets;
+
+/// Runs a closure and writes a profile of it below `folder`: what the host and the device did, and when, with the names of
+/// Burn ops and the lines that recorded them. TensorBoard, XProf and Perfetto open its files, and `burn-tpu profile` prints its
+/// summary. What was recorded before runs before the profile begins; the profile ends when the device has finished.
+///
+/// See `docs/profiling.md`. To profile steps of a program that is not changed, set `BURN_TPU_PROFILE=DIR,steps=10..15`.
+///
+/// # Errors
+/// [`TpuError::ProfileRunning`] if the process has a profile running; [`TpuError::Profile`] if its files cannot be written;
+/// those of [`TpuDevice::sync`] and of the plugin's profiler. If the closure was run, its result is lost then.
+///
+/// ```
+/// use burn::tensor::Tensor;
+/// use burn_tpu::{Tpu, TpuDevice};
+/// # let folder = std::env::temp_dir().join(format!("burn-tpu-profile-{}", std::process::id()));
+/// let device = TpuDevice::default();
+/// let (sum, profile) = burn_tpu::profile(&device, &folder, || {
+///     Tensor::<Tpu<f32>, 1>::ones([1000], &device).exp().sum().into_scalar()
+/// })?;
+/// println!("{sum}\n{profile}");
+/// assert!(profile.files.xspace.is_file());
+/// # std::fs::remove_dir_all(folder).ok();
+/// # Ok::<(), burn_tpu::TpuError>(())
+/// ```
+pub fn profile<R>(device: &TpuDevice, folder: impl AsRef<Path>, run: impl FnOnce() -> R) -> Result<(R, Profile)> {
+    burn_tpu_runtime::profile(device, folder, run)
+}
 
 /// Ends a step: the same as [`TpuDevice::mark_step`].
 pub fn mark_step(device: &TpuDevice) {

@@ -12,8 +12,15 @@ mod text;
 mod words;
 
 /// The crates that others may depend on.
-const LIBRARIES: [&str; 6] =
-    ["burn-tpu", "burn-tpu-fusion", "burn-tpu-graph", "burn-tpu-pjrt", "burn-tpu-runtime", "burn-tpu-train"];
+const LIBRARIES: [&str; 7] = [
+    "burn-tpu",
+    "burn-tpu-fusion",
+    "burn-tpu-graph",
+    "burn-tpu-pjrt",
+    "burn-tpu-profile",
+    "burn-tpu-runtime",
+    "burn-tpu-train",
+];
 /// The one crate that may contain `unsafe`.
 const UNSAFE_CRATE: &str = "burn-tpu-pjrt";
 

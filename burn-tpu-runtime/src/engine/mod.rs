@@ -38,6 +38,7 @@ pub(crate) use without_ndarray::{HAS_INTERPRETER, HostTensor, compile, interpret
 use crate::activity::RunningProgram;
 use crate::error::{Result, TpuError};
 use burn_tpu_graph::{Axis, Mesh, Op, Program, Sharding, TensorType};
+use burn_tpu_pjrt::Plugin;
 use std::any::Any;
 use std::sync::Arc;
 
@@ -136,6 +137,16 @@ pub(crate) trait Engine: Send + Sync {
     /// Returns each device's own copy of a value that is whole on every device of a mesh. Nothing is copied.
     fn take_apart(&self, _value: &SharedBuffer) -> Result<Vec<SharedBuffer>> {
         Err(wrong_engine())
+    }
+
+    /// Waits until a value has been computed. A failure is left to who reads the value.
+    fn wait_for(&self, _buffer: &SharedBuffer) -> Result<()> {
+        Ok(())
+    }
+
+    /// Returns the plugin that runs the programs, if one does.
+    fn plugin(&self) -> Option<Plugin> {
+        None
     }
 
     /// Waits until everything dispatched has finished.

@@ -21,8 +21,9 @@ use crate::TpuOptions;
 use crate::activity::RunningProgram;
 use crate::error::{Result, TpuError};
 use crate::metrics::Counters;
+use crate::profile;
 use burn_tpu_graph::{Argument, DType, Op, Program, Sharding, TensorType, lower::pack_slots};
-use burn_tpu_pjrt::{Buffer, CompileOptions, Device, ElementType, ExecuteOptions, HostUse, TensorSpec};
+use burn_tpu_pjrt::{Buffer, CompileOptions, Device, ElementType, Event, ExecuteOptions, HostUse, Plugin, TensorSpec};
 use compiler::{Compiler, Loaded};
 use in_flight::{InFlight, Running};
 use std::sync::Arc;
@@ -105,6 +106,16 @@ impl Engine for PjrtEngine {
         Ok(Box::new(PjrtProgram { loaded, device, in_flight }))
     }
 
+    fn wait_for(&self, buffer: &SharedBuffer) -> Result<()> {
+        let buffer: &Buffer = downcast(buffer)?;
+        wait_for(buffer);
+        Ok(())
+    }
+
+    fn plugin(&self) -> Option<Plugin> {
+        Some(self.device.client().plugin())
+    }
+
     fn wait(&self) -> Result<()> {
         self.in_flight.wait()
     }
@@ -112,6 +123,17 @@ impl Engine for PjrtEngine {
     fn in_flight(&self) -> Vec<RunningProgram> {
         self.in_flight.running()
     }
+}
+
+/// Waits until a value has been computed or has failed.
+fn wait_for(buffer: &Buffer) {
+    let waited = buffer.ready().and_then(|ready| ready.wait());
+    waited.unwrap_or_else(|error| tracing::debug!(%error, "a value failed; its reader reports it"));
+}
+
+/// Returns an event of each device for the end of a program: that of its first result.
+fn ends(outputs: &[Vec<Buffer>]) -> impl Iterator<Item = Event> {
+    outputs.iter().filter_map(|results| results.first()?.ready().ok())
 }
 
 /// Copies a value to a device.
@@ -155,8 +177,12 @@ impl Executable for PjrtProgram {
             inputs.push(downcast(shared)?);
         }
         let options = ExecuteOptions { non_donatable: &kept, events: true, ..ExecuteOptions::default() };
+        let profile = profile::active().map(|profile| (profile.now(), profile));
         let done = self.loaded.executable.execute(&[&inputs], &options);
         let mut done = done.map_err(TpuError::pjrt("running a program"))?;
+        if let Some((begin, profile)) = profile {
+            profile.dispatched(&self.loaded.ops, begin, ends(&done.outputs));
+        }
         let donated: Result<Vec<_>> =
             donated.into_iter().map(|index| downcast_arc(take_argument(arguments, index)?)).collect();
         let (outputs, emptied) = share(done.outputs.pop().unwrap_or_default(), donated?);

@@ -1,6 +1,7 @@
 //! Finds the line of a user's source in a stack trace.
 
 use backtrace::Symbol;
+use rustc_hash::FxHashMap;
 use std::path::Path;
 use std::thread::Thread;
 
@@ -72,15 +73,64 @@ impl Caller {
     /// Returns the innermost frame in a user's crate, such as `src/train.rs:41 in app::step`. Without one it is the name of
     /// the thread. The line number is missing if the binary has no debug information.
     pub(crate) fn line(&self) -> String {
-        let line = self.stack.iter().find_map(|&address| {
-            let mut found = None;
-            backtrace::resolve(std::ptr::without_provenance_mut(address), |symbol| {
-                found = found.take().or_else(|| describe(symbol));
-            });
-            found
-        });
-        line.unwrap_or_else(|| name_of(&self.thread))
+        Resolver::default().line(self)
     }
+}
+
+/// Resolves stacks, each frame once.
+#[derive(Default)]
+pub(crate) struct Resolver(FxHashMap<usize, Vec<Frame>>);
+
+/// A function of a frame; a frame has several if some are inlined.
+struct Frame {
+    /// The line, if it is in a user's crate.
+    line: Option<String>,
+    /// The module whose method `forward` it is.
+    module: Option<String>,
+}
+
+impl Resolver {
+    /// Returns what [`Caller::line`] does.
+    pub(crate) fn line(&mut self, caller: &Caller) -> String {
+        let mut addresses = caller.stack.iter();
+        let line = addresses.find_map(|&address| self.frames(address).iter().find_map(|frame| frame.line.clone()));
+        line.unwrap_or_else(|| name_of(&caller.thread))
+    }
+
+    /// Returns the modules whose methods `forward` are in the stack, the outermost first: `Gpt/Block/Linear`.
+    pub(crate) fn modules(&mut self, caller: &Caller) -> String {
+        let mut modules: Vec<String> = Vec::new();
+        for &address in &caller.stack {
+            modules.extend(self.frames(address).iter().filter_map(|frame| frame.module.clone()));
+        }
+        modules.dedup();
+        modules.reverse();
+        modules.join("/")
+    }
+
+    fn frames(&mut self, address: usize) -> &[Frame] {
+        self.0.entry(address).or_insert_with(|| {
+            let mut frames = Vec::new();
+            backtrace::resolve(std::ptr::without_provenance_mut(address), |symbol| {
+                let name = symbol.name().map(|name| format!("{name:#}")).unwrap_or_default();
+                frames.push(Frame { line: describe(symbol), module: module_of(&name, symbol.filename()) });
+            });
+            frames
+        })
+    }
+}
+
+/// Returns the type of a method that computes a module: `Linear` of `<burn_nn::Linear<B>>::forward`. Burn's modules name it
+/// `forward`, or begin its name so. Debug information of lines alone has no types: then it is the name of the method's file.
+fn module_of(name: &str, file: Option<&Path>) -> Option<String> {
+    let named = if name.starts_with('<') { short(name) } else { without_generics(name) };
+    let Some((of, method)) = named.rsplit_once("::") else {
+        let stem = file.filter(|_| named.starts_with("forward")).and_then(Path::file_stem)?;
+        return Some(stem.to_string_lossy().into_owned());
+    };
+    let of = of.rsplit("::").next()?;
+    let is_type = of.starts_with(|first: char| first.is_ascii_uppercase());
+    (is_type && method.starts_with("forward")).then(|| of.to_owned())
 }
 
 /// Returns a thread's name for a message.
@@ -137,6 +187,18 @@ fn short(name: &str) -> String {
     if named.is_empty() { name.to_owned() } else { named }
 }
 
+/// Returns a path without generic arguments: `app::Gpt::forward` of `app::Gpt<B>::forward::<3>`.
+fn without_generics(name: &str) -> String {
+    let mut depth = 0usize;
+    let outside = name.chars().filter(|c| {
+        depth += usize::from(*c == '<');
+        let is_outside = depth == 0;
+        depth = depth.saturating_sub(usize::from(*c == '>'));
+        is_outside
+    });
+    outside.collect::<String>().trim_end_matches("::").to_owned()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -177,6 +239,23 @@ mod tests {
         let named = std::thread::Builder::new().name("loader".into());
         let thread = named.spawn(Caller::capture).expect("a thread").join().expect("no panic");
         assert_eq!(thread.line(), "on the thread loader");
+    }
+
+    #[test]
+    fn a_module_is_the_type_of_a_method_forward() {
+        let file = Some(Path::new("/app/src/block.rs"));
+        for (name, module) in [
+            ("<burn_nn::modules::linear::Linear<B>>::forward::<3>", Some("Linear")),
+            ("app::Gpt<B>::forward_by", Some("Gpt")),
+            ("app::Gpt<Autodiff<Tpu<f32>>>::forward::<3>", Some("Gpt")),
+            ("<app::Block<B> as app::Layer>::forward", Some("Block")),
+            ("forward<burn_tpu::Tpu>", Some("block")),
+            ("app::forward", None),
+            ("app::Gpt<B>::loss", None),
+            ("step", None),
+        ] {
+            assert_eq!(module_of(name, file).as_deref(), module, "{name}");
+        }
     }
 
     #[test]

@@ -5,6 +5,7 @@ use super::placement::sharding_of;
 use super::{DeviceRuntime, HostValue, RunError};
 use crate::engine::{Arguments, SharedBuffer};
 use crate::error::Result;
+use crate::profile;
 use crate::program::{Compiled, Recorded};
 use crate::recompile::DivergenceTracker;
 use std::sync::Arc;
@@ -48,6 +49,10 @@ impl DeviceRuntime {
         arguments: &mut Arguments,
         slots: &[u64],
     ) -> Result<Vec<SharedBuffer>> {
+        if let Some(profile) = profile::active() {
+            // The lines of a function are not known: it was recorded before.
+            profile.cut(0, std::iter::empty());
+        }
         let results = self.dispatch(&recorded.program, compiled, arguments, slots);
         results.map_err(|error| match error {
             RunError::Refused(error) | RunError::Failed(error) => error,

@@ -8,6 +8,7 @@ use crate::distributed::{self, Described};
 use crate::engine::{self, Engine, Executable, InPieces};
 use crate::error::{Result, TpuError};
 use crate::metrics::Counters;
+use crate::profile::{self, Phase};
 use crate::program::{Compiled, Recorded, SlotAssumptions, picked};
 use crate::recompile::{DivergenceTracker, Recompile, RecompileCause};
 #[cfg(not(feature = "testing"))]
@@ -40,6 +41,7 @@ impl DeviceRuntime {
         self.agree(recorded, key, &program, tracker)?;
         let nodes = cost::nodes(&program);
         let _span = tracing::debug_span!("compile", nodes).entered();
+        let _profiled = profile::span(Phase::Compile, "compile");
         let compiled = match self.pieces(key, nodes)? {
             Some(pieces) => self.in_pieces(engine, pieces, slots)?,
             None => Compiled { executable: self.executable(engine, program)?, assumptions: Arc::new(assumptions) },
@@ -115,6 +117,7 @@ impl DeviceRuntime {
     ) -> Result<(Program, SlotAssumptions)> {
         let start = Instant::now();
         let _span = tracing::debug_span!("rewrite").entered();
+        let _profiled = profile::span(Phase::Rewrite, "rewrite");
         let older = older.map(|older| Arc::clone(&older.assumptions)).or_else(|| self.cache.assumed_before(program));
         let assumptions = SlotAssumptions::of_runs(program, older.as_deref(), runs);
         let program = program.bake(|index| assumptions.offset(index)).map_err(internal)?;

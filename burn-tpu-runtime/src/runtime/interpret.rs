@@ -6,6 +6,7 @@ use super::{DeviceRuntime, RunError, sharding_of};
 use crate::engine::{self, HostTensor, Input, SharedBuffer};
 use crate::error::{Result, TpuError};
 use crate::metrics::Counters;
+use crate::profile::{self, Phase};
 use crate::program::{Compiled, Recorded, picked};
 use crate::recompile::DivergenceTracker;
 use burn_tpu_graph::{Bindings, Program, Sharding, Source, Split, TensorType, Transfer};
@@ -26,6 +27,7 @@ impl DeviceRuntime {
         let program = &*recorded.program;
         let nodes = program.graph().len();
         let _span = tracing::debug_span!("interpret", nodes).entered();
+        let _profiled = profile::span(Phase::Interpret, "interpret");
         tracing::debug!(device = %self.device, nodes, "a program with little work runs in the interpreter");
         Counters::add(&self.counters.interpreted, 1);
         let results = self.interpreted(program, recorded.bindings.parameters.iter().copied(), buffers, slots);

@@ -5,6 +5,7 @@ use super::{OpRecord, StreamTrace, Trace, cut_for};
 use crate::engine::Input;
 use crate::error::{Result, TpuError};
 use crate::metrics::CutReason;
+use crate::profile::{self, Phase};
 use crate::program::Form;
 use crate::runtime::RunError;
 use crate::tensor::Tensor;
@@ -50,7 +51,7 @@ impl StreamTrace {
         trace.fullness.caps = 0;
         self.boundary.store(trace.handles.next_serial(), Relaxed);
         if self.cut_at(trace, position, reason)? && reason == CutReason::MarkStep {
-            self.runtime.counters().step();
+            self.runtime.end_step();
         }
         trace.fullness.error.take().map_or(Ok(()), Err)
     }
@@ -140,6 +141,7 @@ impl StreamTrace {
         } else {
             counters.cut(reason);
             let _span = tracing::debug_span!("cut", device = %self.runtime.device(), ?reason).entered();
+            let _profiled = profile::span(Phase::Cut, reason.name());
             if trace.ran.ops == 0 {
                 self.run(trace, end, live, reason)?
             } else {
@@ -192,6 +194,9 @@ impl StreamTrace {
         outputs.dedup();
         if outputs.is_empty() {
             return Ok(Outcomes { failed, ..Outcomes::default() });
+        }
+        if let Some(profile) = profile::active() {
+            profile.cut(self.owner, trace.ops.iter().take_while(|op| op.end <= end).map(|op| op.position));
         }
         let form = Form { recording: &trace.recording, len: end, outputs };
         let whole = end == trace.recording.len();

@@ -7,6 +7,7 @@ use crate::collective::Part;
 use crate::engine::Input;
 use crate::error::TpuError;
 use crate::metrics::CutReason;
+use crate::profile::{self, Phase};
 use crate::tensor::Tensor;
 use burn_tpu_graph::{Builder, DType, GraphError, Label, Node, NodeId, Number, Op, Result, TensorType};
 use parking_lot::MutexGuard;
@@ -206,6 +207,7 @@ fn finish<const R: usize>(
     let stream = trace_of(device);
     let mut trace = stream.trace.lock();
     stream.cut_if_full(&mut trace);
+    let profiled = profile::span(Phase::Record, op);
     let sample = trace.stats.begin();
     let (inputs, before) = inputs(op, &mut trace, &stream, operands);
     let start = trace.recording.len();
@@ -218,6 +220,9 @@ fn finish<const R: usize>(
     trace.fullness.nodes += end - before;
     let Trace { tracker, recording, .. } = &mut *trace;
     tracker.recorded(position, before, recording);
+    if let Some(span) = profiled {
+        span.recorded((stream.owner, position), recording.hash_at(end));
+    }
     if let Some(function) = &stream.function {
         function.recorded(end);
     }

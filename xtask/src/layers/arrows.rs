@@ -22,18 +22,23 @@ enum Burn {
 }
 
 /// The arrows point down; graph and pjrt know neither each other nor Burn's `Backend`.
-const RULES: [Rule; 7] = [
+const RULES: [Rule; 8] = [
     Rule { library: "burn-tpu-train", workspace: &["burn-tpu"], burn: Burn::Everything },
-    Rule { library: "burn-tpu-cli", workspace: &["burn-tpu-runtime", "burn-tpu-pjrt"], burn: Burn::Nothing },
+    Rule {
+        library: "burn-tpu-cli",
+        workspace: &["burn-tpu-runtime", "burn-tpu-pjrt", "burn-tpu-profile"],
+        burn: Burn::Nothing,
+    },
     Rule { library: "burn-tpu", workspace: &["burn-tpu-runtime"], burn: Burn::Everything },
     Rule {
         library: "burn-tpu-runtime",
-        workspace: &["burn-tpu-fusion", "burn-tpu-graph", "burn-tpu-pjrt"],
+        workspace: &["burn-tpu-fusion", "burn-tpu-graph", "burn-tpu-pjrt", "burn-tpu-profile"],
         burn: Burn::Behind(&["burn-backend", "burn-ndarray"]),
     },
     Rule { library: "burn-tpu-fusion", workspace: &["burn-tpu-graph"], burn: Burn::Data },
     Rule { library: "burn-tpu-graph", workspace: &[], burn: Burn::Data },
     Rule { library: "burn-tpu-pjrt", workspace: &[], burn: Burn::Nothing },
+    Rule { library: "burn-tpu-profile", workspace: &[], burn: Burn::Nothing },
 ];
 
 /// The Burn crates that hold data types and no backend trait.
@@ -141,6 +146,8 @@ mod tests {
             ("burn-tpu-runtime", "burn-tpu-fusion", None),
             ("burn-tpu-runtime", "burn-tpu-graph", None),
             ("burn-tpu-runtime", "burn-tpu-pjrt", None),
+            ("burn-tpu-runtime", "burn-tpu-profile", None),
+            ("burn-tpu-cli", "burn-tpu-profile", None),
             ("burn-tpu-runtime", "burn-ndarray", None),
             ("burn-tpu-graph", "burn-tpu-graph", Some("dev")),
             ("burn-tpu-fusion", "burn-tpu-graph", None),
@@ -159,6 +166,7 @@ mod tests {
             ("burn-tpu-graph", "burn-backend", None),
             ("burn-tpu-graph", "burn", Some("build")),
             ("burn-tpu-pjrt", "burn-std", None),
+            ("burn-tpu-profile", "burn-tpu-pjrt", None),
             ("burn-tpu-fusion", "burn-tpu-pjrt", None),
             ("burn-tpu-fusion", "burn-tpu", Some("dev")),
             ("burn-tpu-cli", "burn-tpu-graph", None),

@@ -6,6 +6,7 @@ use crate::cache::DiskCache;
 use crate::engine::Footprint;
 use crate::error::{Result, TpuError};
 use crate::metrics::Counters;
+use crate::profile::{self, Phase, ProgramOps};
 use crate::{Platform, TpuOptions};
 use burn_tpu_graph::{Argument, Lowered, Program, TensorType, lower::lower};
 use burn_tpu_pjrt::{Client, CompileOptions, LoadedExecutable, TensorSpec};
@@ -41,6 +42,7 @@ pub(super) struct Compiler {
 pub(super) struct Loaded {
     pub(super) description: Arc<str>,
     pub(super) executable: LoadedExecutable,
+    pub(super) ops: Arc<ProgramOps>,
     /// Each argument with the type of one device's part.
     pub(super) arguments: Vec<(Argument, Arc<TensorSpec>)>,
     pub(super) footprint: Footprint,
@@ -73,6 +75,7 @@ impl Compiler {
     pub(super) fn compile(&self, program: &Program) -> Result<Loaded> {
         let lowered = {
             let _span = tracing::debug_span!("lower").entered();
+            let _profiled = profile::span(Phase::Lower, "lower");
             let start = Instant::now();
             let lowered = lower(program).map_err(|error| TpuError::Bug(error.to_string()))?;
             Counters::add_time(&self.counters.lower_ns, start.elapsed());
@@ -94,6 +97,7 @@ impl Compiler {
             description: describe(program),
             size_bytes: reported.max(lowered.text.len() as u64),
             from_disk,
+            ops: Arc::new(ProgramOps::of(program)),
             footprint: footprint.unwrap_or_default(),
             arguments: lowered.arguments.into_iter().zip(specs).collect(),
             executable,
@@ -117,6 +121,7 @@ impl Compiler {
         let text = burn_tpu_pjrt::Program::stablehlo(lowered.text.as_str(), specs.to_vec());
         let text = text.map_err(TpuError::pjrt(context()))?;
         let start = Instant::now();
+        let _profiled = profile::span(Phase::Compile, "XLA");
         let executable = self.client.compile(&text, &self.options).map_err(TpuError::pjrt(context()))?;
         let time = start.elapsed();
         Counters::add_time(&self.counters.compile_ns, time);

@@ -2,6 +2,7 @@
 
 use crate::activity::RunningProgram;
 use crate::error::{Result, TpuError};
+use crate::profile::{self, Phase};
 use burn_tpu_pjrt::{Event, Work, watch_work};
 use parking_lot::Mutex;
 use std::collections::VecDeque;
@@ -55,7 +56,11 @@ impl InFlight {
         programs.push_back(Arc::new(running));
         let oldest = if programs.len() > self.most { programs.pop_front() } else { None };
         drop(programs);
-        if let Some(Err(error)) = oldest.map(|program| program.wait()) {
+        let wait = |program: Arc<Running>| {
+            let _profiled = profile::span(Phase::Wait, "oldest program");
+            program.wait()
+        };
+        if let Some(Err(error)) = oldest.map(wait) {
             tracing::warn!(%error, "a program failed while running");
         }
     }

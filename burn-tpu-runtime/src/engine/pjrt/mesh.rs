@@ -10,7 +10,7 @@
 mod local;
 mod region;
 
-use super::{Compiler, InFlight, Loaded, MOST_IN_FLIGHT, Running, pack, spec, upload};
+use super::{Compiler, InFlight, Loaded, MOST_IN_FLIGHT, Running, ends, pack, spec, upload, wait_for};
 use crate::activity::RunningProgram;
 use crate::engine::{
     Arguments, DeviceBuffer, Engine, Executable, Execution, HostBytes, MeshAxes, SharedBuffer, argument, clients,
@@ -18,10 +18,11 @@ use crate::engine::{
 };
 use crate::error::{Result, TpuError};
 use crate::metrics::Counters;
+use crate::profile;
 use crate::runtime::default_chip;
 use crate::{Platform, TpuOptions};
 use burn_tpu_graph::{Argument, Builder, Graph, Mesh, Op, Placement, Program, Sharding, TensorType};
-use burn_tpu_pjrt::{Buffer, CompileOptions, Device, ExecuteOptions, TensorSpec};
+use burn_tpu_pjrt::{Buffer, CompileOptions, Device, ExecuteOptions, Plugin, TensorSpec};
 use local::Local;
 use lru::LruCache;
 use parking_lot::Mutex;
@@ -216,6 +217,16 @@ impl Engine for MeshEngine {
         Ok(buffer.parts.iter().map(|part| Arc::clone(part) as SharedBuffer).collect())
     }
 
+    fn wait_for(&self, buffer: &SharedBuffer) -> Result<()> {
+        let buffer: &MeshBuffer = downcast(buffer)?;
+        buffer.parts.iter().for_each(|part| wait_for(part));
+        Ok(())
+    }
+
+    fn plugin(&self) -> Option<Plugin> {
+        self.local.devices.first().map(|device| device.client().plugin())
+    }
+
     fn wait(&self) -> Result<()> {
         self.in_flight.wait()
     }
@@ -394,11 +405,20 @@ impl Executable for MeshProgram {
         // Processes that launch the same programs in the same order give a launch the same number.
         let launch_id = if self.local.is_whole(&self.mesh) { 0 } else { *launch };
         let options = ExecuteOptions { non_donatable: &kept, events: true, launch_id, ..ExecuteOptions::default() };
+        let profile = profile::active().map(|profile| (profile.now(), profile));
         let done = self.loaded.executable.execute(&lists, &options).map_err(TpuError::pjrt("running a program"))?;
         drop(launch);
+        if let Some((begin, profile)) = profile {
+            profile.dispatched(&self.loaded.ops, begin, ends(&done.outputs));
+        }
         let donated: Result<Vec<_>> = donated.into_iter().map(|index| take_argument(arguments, index)).collect();
         let program = Arc::clone(&self.loaded.description);
-        self.in_flight.push(Running { program, begun: Instant::now(), done: done.events, _donated: Box::new(donated?) });
+        self.in_flight.push(Running {
+            program,
+            begun: Instant::now(),
+            done: done.events,
+            _donated: Box::new(donated?),
+        });
         execution.outputs = self.join(done.outputs);
         Ok(execution)
     }
