@@ -61,8 +61,8 @@ fn median(times: &mut [Duration]) -> Duration {
     times[times.len() / 2]
 }
 
-/// Returns the time of a million times what each recorded op does for a profile while there is none: the shortest of many batches, since
-/// other processes lengthen the rest.
+/// Returns the time of a million times what each recorded op does for a profile while there is none: the shortest of many
+/// batches, since other processes lengthen the rest.
 fn check() -> Duration {
     const CHECKS: u32 = 1_000_000;
     let batch = |_| {

@@ -4,7 +4,6 @@
 #![allow(clippy::print_stdout, reason = "a child process tells its parent what it did")]
 
 mod common;
-#[allow(dead_code, reason = "a run is not compared with another one here")]
 #[path = "common/resumable.rs"]
 mod resumable;
 
