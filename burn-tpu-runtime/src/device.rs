@@ -3,6 +3,7 @@
 
 use crate::activity::Activity;
 use crate::error::{Result, TpuError};
+use crate::memory::MemoryReport;
 use crate::mesh::Mesh;
 use crate::metrics::{CutReason, Metrics};
 use crate::runtime::{registry, runtime};
@@ -192,6 +193,12 @@ impl Device {
     /// neither starts the device nor waits for it. Print it to see why nothing goes on.
     pub fn activity(self) -> Activity {
         registry::activity(self)
+    }
+
+    /// Returns what the device's memory holds, by what it is, with the largest tensors and the lines that made them. It neither
+    /// starts the device nor waits for it: a tensor that is recorded and not computed takes no memory yet. Print it for a table.
+    pub fn memory(self) -> MemoryReport {
+        registry::memory(self)
     }
 
     /// Makes every later compile on the device an error, [`TpuError::Frozen`], which says what differs and where. The work

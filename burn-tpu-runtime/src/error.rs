@@ -1,5 +1,6 @@
 //! The error hierarchy. Every variant has a [`Fault`], the party that can fix the error, and the data for the fix.
 
+use crate::memory::OutOfMemory;
 use burn_tpu_graph::GraphError;
 use burn_tpu_pjrt::PjrtError;
 use burn_tpu_profile::ProfileError;
@@ -126,6 +127,9 @@ pub enum TpuError {
         /// The node with its operand types, and the cause.
         reason: String,
     },
+    /// The device has no room for a program or a value. What was there is still there.
+    #[error("{0}")]
+    OutOfMemory(Box<OutOfMemory>),
     /// An option or environment variable with an invalid value.
     #[error("option {name}: {value:?} {rule}")]
     Option {
@@ -336,6 +340,7 @@ impl TpuError {
             | TpuError::Disagreement { .. } => Fault::User,
             TpuError::Unavailable { .. }
             | TpuError::Profile { .. }
+            | TpuError::OutOfMemory(_)
             | TpuError::File { .. }
             | TpuError::MissingProcess { .. }
             | TpuError::Store { .. } => Fault::Environment,

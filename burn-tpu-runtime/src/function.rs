@@ -6,6 +6,7 @@
 use crate::Device;
 use crate::engine::{Input, SharedBuffer};
 use crate::error::{Result, TpuError};
+use crate::memory::note_lines;
 use crate::metrics::{Counters, CutReason};
 use crate::program::{Compiled, Form, Recorded};
 use crate::runtime::{DeviceRuntime, IndexRange, runtime};
@@ -239,7 +240,7 @@ impl FunctionRecording {
     }
 
     /// Returns the nodes that are results, ascending.
-    fn outputs(&self) -> Vec<NodeId> {
+    pub(crate) fn outputs(&self) -> Vec<NodeId> {
         let results = self.results.iter().map(|(_, source)| source);
         let all = results.chain(self.checks.iter().map(|(_, source, _)| source));
         let mut nodes: Vec<NodeId> =
@@ -309,7 +310,9 @@ impl FunctionProgram {
             ProgramInput::Captured(buffer) => Some(Arc::clone(buffer)),
         };
         let mut arguments = self.inputs.iter().map(argument).collect();
-        runtime.call(&self.recorded, &compiled, &mut arguments, &slots)
+        let results = runtime.call(&self.recorded, &compiled, &mut arguments, &slots)?;
+        note_lines(&self.recorded, &recording.tracker, &results);
+        Ok(results)
     }
 
     /// Returns the compiled program, which is compiled now if it does not serve these slots.

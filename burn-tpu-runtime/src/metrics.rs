@@ -2,6 +2,7 @@
 
 mod tracing_bound;
 
+use crate::memory::Ledger;
 use crate::recompile::{Recompile, RecompileLog};
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
@@ -101,6 +102,7 @@ macro_rules! metrics {
             $(pub(crate) $ns: AtomicU64,)*
             cuts: Mutex<BTreeMap<CutReason, u64>>,
             pub(crate) recompiles: Arc<RecompileLog>,
+            pub(crate) memory: Arc<Ledger>,
             tracing_bound: TracingBoundMonitor,
             fallbacks: Mutex<BTreeMap<&'static str, u64>>,
         }

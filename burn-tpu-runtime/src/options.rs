@@ -256,6 +256,12 @@ options! {
     cpu_devices(count: u16): Option<u16> = None, Some(count.clamp(1, 256));
     "BURN_TPU_CPU_DEVICES": number(1, 256), "a number from 1 to 256";
 
+    /// The most bytes of the device's memory that programs and tensors may take; on a mesh, of all its chips together. A
+    /// program or a value that does not fit is refused with [`TpuError::OutOfMemory`] before anything runs. The default is the
+    /// device's own limit.
+    memory_limit(bytes: u64): Option<u64> = None, Some(bytes);
+    "BURN_TPU_MEMORY_LIMIT": number(1, u64::MAX), "bytes";
+
     /// The fraction of device memory that the plugin may allocate, 0 to 1, if the plugin has such an option (CUDA). The
     /// default is 0.9. This option belongs to the platform's client: see [`TpuOptions::install`].
     memory_fraction(fraction: f32): Option<f32> = None, Some(fraction.clamp(0.0, 1.0));

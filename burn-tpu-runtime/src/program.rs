@@ -26,6 +26,7 @@ use std::borrow::Cow;
 use std::hash::{Hash, Hasher};
 use std::num::NonZeroUsize;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU8, Ordering::Relaxed};
 
 /// What a cut recorded: the first `len` nodes of a recording, and which of them are its outputs.
 pub(crate) struct Form<'t> {
@@ -62,6 +63,27 @@ pub(crate) struct Recorded {
     pub(crate) bindings: Bindings,
     /// On a mesh, where the recording's buffers were.
     arrivals: Vec<Arrival>,
+    /// Whether the lines of its outputs are still looked for.
+    pub(crate) wanted_lines: WantedLines,
+}
+
+/// The runs of a recording in which the lines of its outputs are looked for. A stack takes microseconds to capture, so most
+/// recordings know few at first; the next one follows it, and captures the stacks of its outputs.
+pub(crate) struct WantedLines(AtomicU8);
+
+/// The number of runs in which lines are looked for. Those of some values are never found.
+const MOST_LOOKS: u8 = 4;
+
+impl WantedLines {
+    pub(crate) fn is_wanted(&self) -> bool {
+        self.0.load(Relaxed) > 0
+    }
+
+    /// A run of the recording noted the lines that are known: all of them, or not.
+    pub(crate) fn tried(&self, all: bool) {
+        let left = self.0.load(Relaxed).saturating_sub(1);
+        self.0.store(if all { 0 } else { left }, Relaxed);
+    }
 }
 
 impl Recorded {
@@ -192,7 +214,8 @@ impl ProgramCache {
         let (program, bindings) = Program::canonical(&graph, &form.outputs)?;
         let program = programs.interned(place(program, &bindings.parameters));
         let (outputs, arrivals) = (form.outputs.clone(), arrivals.to_vec());
-        let recorded = Arc::new(Recorded { graph, outputs, program, bindings, arrivals });
+        let wanted_lines = WantedLines(AtomicU8::new(MOST_LOOKS));
+        let recorded = Arc::new(Recorded { graph, outputs, program, bindings, arrivals, wanted_lines });
         programs.remember(hash, Arc::clone(&recorded));
         Ok(recorded)
     }
@@ -305,6 +328,11 @@ impl ProgramCache {
         let mut keys: Vec<u64> = programs.compiled.iter().map(|(key, _)| hash(&key.0)).collect();
         keys.sort_unstable();
         keys
+    }
+
+    /// Returns the bytes of the programs in memory.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.programs.lock().bytes
     }
 
     /// Evicts all programs.

@@ -15,11 +15,12 @@ pub(crate) use index_checks::{IndexCheckQueue, IndexRange, outside};
 pub(crate) use placement::sharding_of_value;
 pub(crate) use registry::{default_chip, default_device, forget, runtime, start};
 
-use crate::activity::{Activity, WaitFor, Waiting, waits};
+use crate::activity::{Activity, WaitFor, Waiting, describe, waits};
 use crate::compiling::Compiling;
 use crate::distributed::{self, Agreement};
 use crate::engine::{self, Arguments, Engine, Executable, Execution, HostBytes, Input, SharedBuffer};
 use crate::error::{Result, TpuError};
+use crate::memory::{LiveTensors, MemoryReport, MemoryUse, OutOfMemory, note_lines};
 use crate::metrics::{Counters, CutReason};
 use crate::options::TpuOptions;
 use crate::profile::{self, Phase, StepProfiler};
@@ -98,6 +99,7 @@ impl DeviceRuntime {
             Ok(engine) => tracing::info!(%device, engine = engine.describe(), "device started"),
             Err(error) => tracing::error!(%device, %error, "device did not start"),
         }
+        counters.memory.set_limit(options.memory_limit);
         let step_profiler = StepProfiler::new(options.profile_steps.clone());
         let cache = ProgramCache::new(options.cache_entries, options.cache_bytes);
         let rng = Mutex::new((entropy(), 0));
@@ -189,7 +191,8 @@ impl DeviceRuntime {
         let _span = tracing::trace_span!("transfer", direction = "upload", bytes = ty.bytes()).entered();
         let _wait = self.waiting(WaitFor::Upload);
         let _profiled = profile::span(Phase::Transfer, "upload");
-        self.engine()?.upload(ty, bytes, sharding)
+        let uploaded = self.engine()?.upload(ty, bytes, sharding);
+        uploaded.map_err(|error| self.explain_memory(error, || format!("a value {ty} from the host")))
     }
 
     /// Puts this process's rows of a batch on a mesh of several processes, and returns the type of the batch; `None` on any
@@ -226,7 +229,10 @@ impl DeviceRuntime {
             self.engine()?.wait_for(buffer)?;
         }
         let _profiled = profile::span(Phase::Transfer, "download");
-        let bytes = HostBytes::from(self.engine()?.download(buffer)?);
+        let bytes = self.engine()?.download(buffer);
+        let bytes =
+            bytes.map_err(|error| self.explain_memory(error, || "the program that computes a value".to_owned()))?;
+        let bytes = HostBytes::from(bytes);
         Counters::add_time(&self.counters.read_ns, start.elapsed());
         Counters::add(&self.counters.downloads, 1);
         Counters::add(&self.counters.download_bytes, bytes.as_ref().len());
@@ -239,6 +245,7 @@ impl DeviceRuntime {
         let _wait = self.waiting(WaitFor::Programs);
         let _profiled = profile::span(Phase::Wait, "device");
         let waited = self.engine()?.wait();
+        let waited = waited.map_err(|error| self.explain_memory(error, || "a program".to_owned()));
         Counters::add_time(&self.counters.wait_ns, start.elapsed());
         waited
     }
@@ -246,6 +253,42 @@ impl DeviceRuntime {
     /// Notes that the calling thread waits until the returned value is dropped.
     fn waiting(&self, what: WaitFor) -> Waiting {
         Waiting::new(Some(self.device), what)
+    }
+
+    /// Returns what the device's memory holds.
+    pub(crate) fn memory(&self) -> MemoryReport {
+        let ledger = &self.counters.memory;
+        let programs = self.cache.bytes();
+        MemoryReport {
+            device: self.device,
+            live: MemoryUse { programs, ..ledger.by_kind() },
+            peak: MemoryUse { programs, ..ledger.peak() },
+            largest: self.largest(),
+            plugin: self.engine.as_ref().ok().and_then(|engine| engine.memory()),
+            limit: ledger.limit(),
+        }
+    }
+
+    fn largest(&self) -> Vec<LiveTensors> {
+        self.counters.memory.largest(|ty| self.counters.recompiles.uploads.line(ty))
+    }
+
+    /// Returns the error of a full device with what fills it; any other error as it is.
+    fn explain_memory(&self, error: TpuError, what: impl FnOnce() -> String) -> TpuError {
+        let full = match error {
+            TpuError::Pjrt { source, .. } if source.is_out_of_memory() => {
+                self.counters.memory.full(what(), None, None, Some(source.to_string()))
+            }
+            error => error,
+        };
+        match full {
+            TpuError::OutOfMemory(full) if full.device.is_empty() => {
+                let device = self.device.to_string();
+                let live = MemoryUse { programs: self.cache.bytes(), ..full.live };
+                TpuError::OutOfMemory(Box::new(OutOfMemory { device, live, largest: self.largest(), ..*full }))
+            }
+            error => error,
+        }
     }
 
     /// Returns what the device does at this moment.
@@ -287,13 +330,20 @@ impl DeviceRuntime {
             }
             Tier::Split(split) => {
                 let results = self.run_split(&split, &recorded, buffers, &slots, tracker);
+                if let Ok(results) = &results {
+                    note_lines(&recorded, tracker, results);
+                }
                 tracker.ran(&recorded, &Arc::default());
                 return results;
             }
         };
-        tracker.ran(&recorded, &compiled.assumptions);
         let mut lent = Lent::new(buffers, recorded.bindings.parameters.iter().copied().map(Ok).collect());
-        self.dispatch(&recorded.program, &compiled, &mut lent.arguments, &slots)
+        let results = self.dispatch(&recorded.program, &compiled, &mut lent.arguments, &slots);
+        if let Ok(results) = &results {
+            note_lines(&recorded, tracker, results);
+        }
+        tracker.ran(&recorded, &compiled.assumptions);
+        results
     }
 
     /// Runs a compiled program on its arguments. Those that it does not take stay.
@@ -313,9 +363,10 @@ impl DeviceRuntime {
         let run = || compiled.executable.execute(on_device.arguments, slots);
         let panicked = |_| Err(TpuError::Bug(format!("the engine of {} panicked", self.device)));
         let execution = catch_unwind(AssertUnwindSafe(run)).unwrap_or_else(panicked);
+        let what = || describe(program).to_string();
         let execution = execution.map_err(|error| match on_device.is_complete() {
-            true => RunError::Refused(error),
-            false => RunError::Failed(error),
+            true => RunError::Refused(self.explain_memory(error, what)),
+            false => RunError::Failed(self.explain_memory(error, what)),
         })?;
         Counters::add_time(&self.counters.dispatch_ns, start.elapsed());
         self.count(&execution);

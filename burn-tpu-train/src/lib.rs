@@ -1,4 +1,4 @@
-//! Training runs that survive: checkpoints that are complete or absent, preemption, a watchdog, on top of `burn-tpu`.
+//! Training runs that survive: checkpoints that are complete or absent, preemption, a watchdog, a memory monitor, on top of `burn-tpu`.
 //!
 //! A [`Checkpointer`] saves what a run is made of, by name: models, optimizers, schedules, random numbers, values of the
 //! program's own. Started again, the run goes on where it was, bit for bit.
@@ -43,7 +43,8 @@
 //! # }
 //! ```
 //!
-//! A [`Preemption`] hears that the machine will be taken away, and a [`Watchdog`] says what a step that hangs waits for.
+//! A [`Preemption`] hears that the machine will be taken away, a [`Watchdog`] says what a step that hangs waits for, and a
+//! [`MemoryMonitor`] warns before a device is full.
 //!
 //! # What is on the disk
 //!
@@ -58,6 +59,7 @@
 pub use checkpoint::Checkpoint;
 pub use checkpointer::Checkpointer;
 pub use error::{CheckpointError, Damage, Differences, Result};
+pub use memory_monitor::{MemoryMonitor, MemoryMonitorOptions, MemorySample};
 pub use preemption::{Cause, Notice, Preemption, PreemptionError, PreemptionOptions};
 pub use restored::Restored;
 pub use watchdog::{Hang, Watchdog, WatchdogOptions};
@@ -67,6 +69,7 @@ mod checkpointer;
 mod error;
 mod folder;
 mod manifest;
+mod memory_monitor;
 mod parameters;
 mod preemption;
 mod restored;

@@ -1,6 +1,6 @@
 //! Burn's device type: the runtime's device, and the key under which Burn's registries know it.
 
-use crate::{Activity, Mesh, Metrics, Platform, Result};
+use crate::{Activity, MemoryReport, Mesh, Metrics, Platform, Result};
 use burn_backend::{DeviceId, DeviceOps};
 use burn_std::device::Device as BurnDevice;
 use burn_tpu_runtime::Device;
@@ -170,6 +170,18 @@ impl TpuDevice {
     /// ```
     pub fn activity(self) -> Activity {
         self.0.activity()
+    }
+
+    /// Returns what the device's memory holds: live bytes now and at their peak by what they are, and the largest tensors with
+    /// the op and the line that made them. It neither starts the device nor waits for it: a tensor that is recorded and not
+    /// computed takes no memory yet. Print it for a table. See `docs/memory.md`.
+    ///
+    /// ```
+    /// let device = burn_tpu::TpuDevice::ndarray();
+    /// assert_eq!(device.memory().live.total(), 0, "burn-ndarray's tensors are in the host's memory");
+    /// ```
+    pub fn memory(self) -> MemoryReport {
+        self.0.memory()
     }
 
     /// Makes every later compile on the device an error, [`TpuError::Frozen`](crate::TpuError::Frozen), which names what

@@ -49,6 +49,7 @@
 //! | handle errors | [`TpuError`], which says whose [`Fault`] it is; [`BucketsError`] |
 //! | see what ran, and why it compiled | [`TpuDevice::metrics`] returns [`Metrics`] with [`CutReason`], [`Recompile`], [`RecompileCause`] |
 //! | see what a device does now, and what threads wait for | [`TpuDevice::activity`] returns an [`Activity`] with [`RunningProgram`], [`Wait`], [`WaitFor`] |
+//! | see what a device's memory holds, and which line keeps it | [`memory`] returns a [`MemoryReport`] with [`MemoryUse`], [`MemoryKind`], [`LiveTensors`], [`PluginMemory`]; [`OutOfMemory`] |
 //! | see where the time of some steps goes, by Burn op and line | [`profile`] returns a [`Profile`] with its [`ProfileReport`]; [`ProfileSteps`] |
 //! | forbid compiles once a loop is warm | [`TpuDevice::freeze`], [`TpuDevice::unfreeze`] |
 //! | know whether a step fits a TPU, without one | [`fit`], [`Topology`], [`Generation`] |
@@ -57,7 +58,7 @@
 //! | take records apart without reading their tensors | [`tickets`]; the crate `burn-tpu-train` writes checkpoints with them |
 //! | record on another stream than the thread's | [`Stream`], [`InStream`] |
 //!
-//! The functions [`mark_step`], [`metrics`], [`freeze`], [`unfreeze`] and [`program_keys`] do the same as the methods of
+//! The functions [`mark_step`], [`memory`], [`metrics`], [`freeze`], [`unfreeze`] and [`program_keys`] do the same as the methods of
 //! [`TpuDevice`] of those names.
 //!
 //! # This crate
@@ -94,6 +95,8 @@ pub use burn_tpu_runtime::{FallbackPolicy, Fault, IndexChecks, Result, TpuError,
 pub use burn_tpu_runtime::{CutReason, Metrics, Recompile, RecompileCause};
 
 pub use burn_tpu_runtime::{Activity, RunningProgram, Wait, WaitFor};
+
+pub use burn_tpu_runtime::{LiveTensors, MemoryKind, MemoryReport, MemoryUse, OutOfMemory, PluginMemory};
 pub use burn_tpu_runtime::{OpCost, PhaseCost, Profile, ProfileFiles, ProfileReport, ProfileSteps};
 
 pub mod fit;
@@ -146,6 +149,11 @@ pub mod tickets;
 /// ```
 pub fn profile<R>(device: &TpuDevice, folder: impl AsRef<Path>, run: impl FnOnce() -> R) -> Result<(R, Profile)> {
     burn_tpu_runtime::profile(device, folder, run)
+}
+
+/// Returns what a device's memory holds: the same as [`TpuDevice::memory`].
+pub fn memory(device: &TpuDevice) -> MemoryReport {
+    device.memory()
 }
 
 /// Ends a step: the same as [`TpuDevice::mark_step`].

@@ -73,6 +73,14 @@ pub enum Argument {
 }
 
 impl Argument {
+    /// Returns the result that takes a parameter's memory, if one does; `None` for slots.
+    pub fn in_place(&self) -> Option<Option<usize>> {
+        match self {
+            Argument::Parameter { result, .. } => Some(*result),
+            Argument::Slots { .. } => None,
+        }
+    }
+
     /// Returns the type of the buffer to pass.
     pub fn ty(&self) -> &TensorType {
         match self {

@@ -37,6 +37,7 @@ pub(crate) use without_ndarray::{HAS_INTERPRETER, HostTensor, compile, interpret
 
 use crate::activity::RunningProgram;
 use crate::error::{Result, TpuError};
+use crate::memory::{PluginMemory, Site};
 use burn_tpu_graph::{Axis, Mesh, Op, Program, Sharding, TensorType};
 use burn_tpu_pjrt::Plugin;
 use std::any::Any;
@@ -51,6 +52,11 @@ pub(crate) trait DeviceBuffer: Any + Send + Sync {
 
     /// Returns how the value is split over a mesh; `None` for a value on one device.
     fn sharding(&self) -> Option<&Sharding> {
+        None
+    }
+
+    /// Returns where the value is counted; `None` for a value that is not in a device's memory.
+    fn site(&self) -> Option<&Arc<Site>> {
         None
     }
 
@@ -142,6 +148,11 @@ pub(crate) trait Engine: Send + Sync {
     /// Waits until a value has been computed. A failure is left to who reads the value.
     fn wait_for(&self, _buffer: &SharedBuffer) -> Result<()> {
         Ok(())
+    }
+
+    /// Returns what the plugin says of the memory, summed over the devices of this process; `None` if it says nothing.
+    fn memory(&self) -> Option<PluginMemory> {
+        None
     }
 
     /// Returns the plugin that runs the programs, if one does.

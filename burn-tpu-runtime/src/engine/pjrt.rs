@@ -4,6 +4,7 @@ mod compile_environment;
 mod compiler;
 mod in_flight;
 mod mesh;
+mod value;
 
 #[cfg(feature = "testing")]
 pub use compiler::CPU_COMPILER_FLAGS;
@@ -14,20 +15,24 @@ pub(crate) use mesh::open_mesh;
 pub(crate) use mesh::replicas_agree;
 
 use super::{
-    Arguments, DeviceBuffer, Engine, Executable, Execution, HostBytes, SharedBuffer, argument, clients, downcast,
-    downcast_arc, take_argument,
+    Arguments, Engine, Executable, Execution, HostBytes, SharedBuffer, argument, clients, downcast, downcast_arc,
+    take_argument,
 };
 use crate::TpuOptions;
 use crate::activity::RunningProgram;
 use crate::error::{Result, TpuError};
+use crate::memory::{PluginMemory, Site};
 use crate::metrics::Counters;
 use crate::profile;
 use burn_tpu_graph::{Argument, DType, Op, Program, Sharding, TensorType, lower::pack_slots};
-use burn_tpu_pjrt::{Buffer, CompileOptions, Device, ElementType, Event, ExecuteOptions, HostUse, Plugin, TensorSpec};
+use burn_tpu_pjrt::{
+    Buffer, CompileOptions, Device, ElementType, Event, ExecuteOptions, HostUse, MemoryStats, Plugin, TensorSpec,
+};
 use compiler::{Compiler, Loaded};
 use in_flight::{InFlight, Running};
 use std::sync::Arc;
 use std::time::Instant;
+use value::DeviceValue;
 
 /// The maximum number of dispatched programs that may be unfinished. The CPU plugin blocks at the same number.
 const MOST_IN_FLIGHT: usize = 32;
@@ -40,17 +45,6 @@ struct PjrtEngine {
     device: Device,
     compiler: Compiler,
     in_flight: Arc<InFlight>,
-}
-
-impl DeviceBuffer for Buffer {
-    fn is_donated(&self) -> bool {
-        self.is_deleted().unwrap_or(true)
-    }
-
-    #[cfg(feature = "testing")]
-    fn is_computed(&self) -> bool {
-        self.ready().and_then(|ready| ready.is_ready()).unwrap_or(true)
-    }
 }
 
 /// Opens a device of its platform's client.
@@ -81,12 +75,14 @@ impl Engine for PjrtEngine {
     }
 
     fn upload(&self, ty: &TensorType, bytes: HostBytes, _: Option<&Sharding>) -> Result<SharedBuffer> {
-        Ok(Arc::new(upload(&self.device, spec(ty)?, bytes)?))
+        let site = self.compiler.memory().upload(ty.clone());
+        self.compiler.memory().check(&"a value from the host", ty.bytes() as u64)?;
+        Ok(Arc::new(DeviceValue::new(upload(&self.device, spec(ty)?, bytes)?, &site)))
     }
 
     fn download(&self, buffer: &SharedBuffer) -> Result<Vec<u8>> {
         self.in_flight.free_finished();
-        let buffer: &Buffer = downcast(buffer)?;
+        let buffer: &DeviceValue = downcast(buffer)?;
         buffer.to_host().map_err(TpuError::pjrt("reading a tensor"))
     }
 
@@ -107,9 +103,13 @@ impl Engine for PjrtEngine {
     }
 
     fn wait_for(&self, buffer: &SharedBuffer) -> Result<()> {
-        let buffer: &Buffer = downcast(buffer)?;
+        let buffer: &DeviceValue = downcast(buffer)?;
         wait_for(buffer);
         Ok(())
+    }
+
+    fn memory(&self) -> Option<PluginMemory> {
+        plugin_memory(std::slice::from_ref(&self.device))
     }
 
     fn plugin(&self) -> Option<Plugin> {
@@ -123,6 +123,19 @@ impl Engine for PjrtEngine {
     fn in_flight(&self) -> Vec<RunningProgram> {
         self.in_flight.running()
     }
+}
+
+/// Returns what a plugin says of the memory of devices; `None` if it says nothing.
+fn plugin_memory(devices: &[Device]) -> Option<PluginMemory> {
+    let stats: Vec<_> = devices.iter().map(|device| device.memory_stats().ok()).collect::<Option<_>>()?;
+    let sum = |of: fn(&MemoryStats) -> Option<i64>| -> Option<u64> {
+        stats.iter().map(|stats| of(stats).and_then(|bytes| u64::try_from(bytes).ok())).sum()
+    };
+    Some(PluginMemory {
+        in_use: sum(|stats| Some(stats.in_use_bytes))?,
+        peak: sum(|stats| stats.peak_in_use_bytes),
+        limit: sum(|stats| stats.limit_bytes),
+    })
 }
 
 /// Waits until a value has been computed or has failed.
@@ -169,13 +182,15 @@ impl Executable for PjrtProgram {
             let shared = argument(arguments, *index)?;
             if Arc::strong_count(shared) > 1 {
                 kept.push(position as i64);
-            } else if result.is_some() {
+            } else if let Some(result) = result {
                 execution.donated_buffers += 1;
                 execution.donated_bytes += spec.byte_len();
-                donated.push(*index);
+                donated.push((*index, *result));
             }
-            inputs.push(downcast(shared)?);
+            let value: &DeviceValue = downcast(shared)?;
+            inputs.push(value);
         }
+        self.loaded.check_room(execution.donated_bytes, 1)?;
         let options = ExecuteOptions { non_donatable: &kept, events: true, ..ExecuteOptions::default() };
         let profile = profile::active().map(|profile| (profile.now(), profile));
         let done = self.loaded.executable.execute(&[&inputs], &options);
@@ -183,9 +198,12 @@ impl Executable for PjrtProgram {
         if let Some((begin, profile)) = profile {
             profile.dispatched(&self.loaded.ops, begin, ends(&done.outputs));
         }
-        let donated: Result<Vec<_>> =
-            donated.into_iter().map(|index| downcast_arc(take_argument(arguments, index)?)).collect();
-        let (outputs, emptied) = share(done.outputs.pop().unwrap_or_default(), donated?);
+        let mut empty: Vec<Option<Arc<DeviceValue>>> = vec![None; self.loaded.results.len()];
+        for (index, result) in donated {
+            empty[result] = Some(downcast_arc(take_argument(arguments, index)?)?);
+        }
+        let (outputs, emptied) = share(done.outputs.pop().unwrap_or_default(), &self.loaded.results, empty);
+        self.loaded.memory.ran(self.loaded.footprint.temporaries as u64);
         let program = Arc::clone(&self.loaded.description);
         self.in_flight.push(Running { program, begun: Instant::now(), done: done.events, _donated: Box::new(emptied) });
         execution.outputs = outputs;
@@ -201,21 +219,23 @@ impl Executable for PjrtProgram {
     }
 }
 
-/// Returns results as shared buffers, in the allocations of donated arguments as long as there are any, and the donated
+/// Returns results as shared buffers, each in the allocation of the donated argument whose memory it took, and the donated
 /// buffers. A step has hundreds of each, and an allocation costs as much as the plugin needs for a buffer.
-fn share(results: Vec<Buffer>, donated: Vec<Arc<Buffer>>) -> (Vec<SharedBuffer>, Vec<Buffer>) {
-    let mut emptied = Vec::with_capacity(donated.len());
-    let mut free = donated.into_iter();
-    let mut share = |result: Buffer| -> SharedBuffer {
-        let Some(mut shared) = free.next() else { return Arc::new(result) };
+fn share(
+    results: Vec<Buffer>,
+    sites: &[Arc<Site>],
+    empty: Vec<Option<Arc<DeviceValue>>>,
+) -> (Vec<SharedBuffer>, Vec<Buffer>) {
+    let mut emptied = Vec::with_capacity(empty.len());
+    let share = |((result, site), empty): ((Buffer, &Arc<Site>), Option<Arc<DeviceValue>>)| -> SharedBuffer {
+        let Some(mut shared) = empty else { return Arc::new(DeviceValue::new(result, site)) };
         match Arc::get_mut(&mut shared) {
-            Some(buffer) => emptied.push(std::mem::replace(buffer, result)),
-            None => return Arc::new(result),
+            Some(value) => emptied.push(value.replace(result, site)),
+            None => return Arc::new(DeviceValue::new(result, site)),
         }
         shared
     };
-    let shared = results.into_iter().map(&mut share).collect();
-    emptied.extend(free.filter_map(Arc::into_inner));
+    let shared = results.into_iter().zip(sites).zip(empty).map(share).collect();
     (shared, emptied)
 }
 

@@ -1,6 +1,7 @@
 //! The report for people: first the slices that fit, cheapest first, then buffers, advice and suggestions.
 
 use super::report::{Buffer, BufferKind, FitReport, SliceFit, Verdict};
+use crate::units::bytes as size;
 use std::fmt::{Display, Formatter, Result};
 
 impl FitReport {
@@ -185,14 +186,4 @@ fn money(usd: f64) -> String {
 
 fn gib(bytes: u64) -> f64 {
     bytes as f64 / (1u64 << 30) as f64
-}
-
-/// Formats a size in bytes: `1.50 GiB`, `3.2 MiB`, `512 B`.
-fn size(bytes: u64) -> String {
-    match bytes {
-        0..1024 => format!("{bytes} B"),
-        1024..1_048_576 => format!("{:.1} KiB", bytes as f64 / 1024.0),
-        1_048_576..1_073_741_824 => format!("{:.1} MiB", bytes as f64 / 1_048_576.0),
-        _ => format!("{:.2} GiB", gib(bytes)),
-    }
 }

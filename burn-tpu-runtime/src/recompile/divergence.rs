@@ -12,6 +12,7 @@ use super::location::{Caller, name_of};
 use super::log::{LoopHistory, RecompileLog};
 use crate::program::{Recorded, SlotAssumptions};
 use crate::trace::Recording;
+use burn_tpu_graph::NodeId;
 use std::ops::Range;
 use std::sync::Arc;
 use std::thread::Thread;
@@ -35,6 +36,12 @@ pub(crate) struct DivergenceTracker {
     /// In the order of their nodes; the first is where the trace diverged.
     captured: Vec<CapturedStack>,
     offset_changed: Option<CapturedStack>,
+    /// The program that the trace follows and whose outputs' lines are looked for.
+    wanted: Option<Arc<Recorded>>,
+    /// Of the wanted outputs so far.
+    of_outputs: Vec<CapturedStack>,
+    /// Whether the stack of every op is captured, since the recording is a function's.
+    captures_all: bool,
     /// The program that the trace followed last before it diverged.
     left: Option<Arc<Recorded>>,
     /// The first thread that recorded.
@@ -68,12 +75,27 @@ impl DivergenceTracker {
         Self { log: Arc::clone(log), recent: log.followed(), compiling: true, ..Self::default() }
     }
 
+    /// Returns the tracker of a function's stream, which is recorded once or twice and then run often: it captures the stack
+    /// of every op.
+    pub(crate) fn of_function(log: &Arc<RecompileLog>) -> Self {
+        Self { captures_all: true, ..Self::new(log) }
+    }
+
+    /// Forgets all stacks but the first one, where the recording diverged, and those that recorded these nodes.
+    pub(crate) fn keep(&mut self, nodes: &[NodeId]) {
+        let mut is_first = true;
+        self.captured.retain(|stack| std::mem::take(&mut is_first) || contains_one(&stack.nodes, nodes));
+    }
+
     /// Empties the recording, which follows the latest programs from now on.
     pub(crate) fn restart(&mut self, recording: &mut Recording) {
         recording.restart(self.recent.iter().map(|followed| &followed.recorded.graph));
         self.following = !self.recent.is_empty();
         self.offset_changed = None;
         self.left = None;
+        self.of_outputs.clear();
+        let mut recent = self.recent.iter().map(|followed| &followed.recorded);
+        self.wanted = recent.find(|recorded| recorded.wanted_lines.is_wanted()).cloned();
     }
 
     /// Everything recorded was forgotten.
@@ -93,6 +115,7 @@ impl DivergenceTracker {
         }
         self.following = recording.following().is_some();
         self.note_left(recording);
+        self.of_outputs.clear();
     }
 
     /// Returns the tracker of the ops up to a position, which will be recorded again and run, and the stacks of later ops.
@@ -117,8 +140,15 @@ impl DivergenceTracker {
         }
         let follows = recording.following().is_some();
         let diverges = self.following && !follows;
-        if diverges || (!follows && self.compiling && self.captured.len() < MOST_CAPTURED) {
+        let has_room = self.captures_all || self.captured.len() < MOST_CAPTURED;
+        if diverges || (!follows && self.compiling && has_room) {
             self.captured.push(CapturedStack::new(position, start..recording.len()));
+        }
+        if let Some(wanted) = &self.wanted {
+            let is_output = contains_one(&(start..recording.len()), &wanted.outputs);
+            if is_output && recording.following().is_some_and(|graph| Arc::ptr_eq(graph, &wanted.graph)) {
+                self.of_outputs.push(CapturedStack::new(position, start..recording.len()));
+            }
         }
         if diverges {
             self.following = false;
@@ -178,6 +208,12 @@ impl DivergenceTracker {
         self.captured(difference.node).is_some().then_some(difference)
     }
 
+    /// Returns who recorded a node, if that is known.
+    pub(crate) fn caller(&self, node: usize) -> Option<Caller> {
+        let mut captured = self.of_outputs.iter().chain(&self.captured);
+        captured.find(|stack| stack.nodes.contains(&node)).map(|stack| stack.caller.clone())
+    }
+
     fn captured(&self, node: Option<usize>) -> Option<&CapturedStack> {
         let mut captured = self.captured.iter().chain(&self.offset_changed);
         captured.find(|stack| node.is_some_and(|node| stack.nodes.contains(&node)))
@@ -198,6 +234,12 @@ impl DivergenceTracker {
             (None, None) => name_of(&here),
         }
     }
+}
+
+/// Returns whether one of these ascending nodes is in a range.
+fn contains_one(range: &Range<usize>, nodes: &[NodeId]) -> bool {
+    let first = nodes.partition_point(|node| node.index() < range.start);
+    nodes.get(first).is_some_and(|node| node.index() < range.end)
 }
 
 impl Followed {

@@ -3,6 +3,7 @@
 use backtrace::Symbol;
 use rustc_hash::FxHashMap;
 use std::path::Path;
+use std::sync::Arc;
 use std::thread::Thread;
 
 /// The crates whose frames are not shown to a user. Those of burn-tpu are in [`is_library`].
@@ -55,7 +56,7 @@ const OURS: [&str; 5] = ["burn_tpu", "burn_tpu_fusion", "burn_tpu_graph", "burn_
 #[derive(Clone)]
 pub(crate) struct Caller {
     /// The address of each frame, innermost first.
-    stack: Vec<usize>,
+    stack: Arc<[usize]>,
     thread: Thread,
 }
 
@@ -67,7 +68,7 @@ impl Caller {
             stack.push(frame.ip().addr());
             true
         });
-        Self { stack, thread: std::thread::current() }
+        Self { stack: stack.into(), thread: std::thread::current() }
     }
 
     /// Returns the innermost frame in a user's crate, such as `src/train.rs:41 in app::step`. Without one it is the name of
@@ -100,7 +101,7 @@ impl Resolver {
     /// Returns the modules whose methods `forward` are in the stack, the outermost first: `Gpt/Block/Linear`.
     pub(crate) fn modules(&mut self, caller: &Caller) -> String {
         let mut modules: Vec<String> = Vec::new();
-        for &address in &caller.stack {
+        for &address in &*caller.stack {
             modules.extend(self.frames(address).iter().filter_map(|frame| frame.module.clone()));
         }
         modules.dedup();

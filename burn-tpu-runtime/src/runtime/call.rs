@@ -35,7 +35,10 @@ impl DeviceRuntime {
     pub(crate) fn captured(&self, recorded: &Recorded, index: u32, value: &SharedBuffer) -> Result<SharedBuffer> {
         let Some(host) = HostValue::of(value) else { return Ok(Arc::clone(value)) };
         let sharding = sharding_of(&recorded.program, index);
-        host.on_device(false, |ty, bytes| self.upload(ty, bytes, sharding))
+        let copy = host.on_device(false, |ty, bytes| self.upload(ty, bytes, sharding))?;
+        // Every call reads it.
+        copy.site().into_iter().for_each(|site| site.read_again());
+        Ok(copy)
     }
 
     /// Runs a function's program. Arguments that it takes are gone.

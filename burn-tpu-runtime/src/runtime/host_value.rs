@@ -114,7 +114,10 @@ impl HostValue {
     ) -> Result<SharedBuffer> {
         let mut state = self.state.lock();
         let buffer = match (&state.buffer, &state.elements) {
-            (Some(buffer), _) => Arc::clone(buffer),
+            (Some(buffer), _) => {
+                buffer.site().into_iter().for_each(|site| site.read_again());
+                Arc::clone(buffer)
+            }
             (None, Some(elements)) => upload(&self.ty, elements.clone().bytes())?,
             (None, None) => return Err(TpuError::Bug("a value is neither on the host nor on the device".to_owned())),
         };

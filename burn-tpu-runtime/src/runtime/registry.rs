@@ -8,6 +8,7 @@ use super::DeviceRuntime;
 use crate::activity::{Activity, waits};
 use crate::engine;
 use crate::error::{Result, TpuError};
+use crate::memory::MemoryReport;
 use crate::metrics::Metrics;
 use crate::options::{TpuOptions, mesh_from_environment, platform_from_environment};
 use crate::{Device, Platform};
@@ -100,6 +101,12 @@ pub(crate) fn activity(device: Device) -> Activity {
     let runtime = REGISTRY.try_read().and_then(|registry| registry.running.get(&device).cloned());
     let idle = || Activity { device, programs: Vec::new(), waits: waits(device) };
     runtime.map_or_else(idle, |runtime| runtime.activity())
+}
+
+/// Returns what a device's memory holds: nothing, for a device that was not started.
+pub(crate) fn memory(device: Device) -> MemoryReport {
+    let empty = || MemoryReport::empty(device);
+    running(device).map_or_else(empty, |runtime| runtime.memory())
 }
 
 /// Returns the keys of a device's programs. See [`Device::program_keys`].

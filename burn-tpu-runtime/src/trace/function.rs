@@ -291,6 +291,7 @@ impl StreamTrace {
         let mut trace = self.trace.lock();
         let inputs = trace.buffers.iter().map(Source::of).collect();
         let mut noted = notes.state.lock();
+        let mut tracker = std::mem::take(&mut trace.tracker);
         let recorded = FunctionRecording {
             inputs,
             results,
@@ -300,9 +301,11 @@ impl StreamTrace {
             drawn: noted.counter,
             found: noted.found.take(),
             recording: std::mem::take(&mut trace.recording),
-            tracker: std::mem::take(&mut trace.tracker),
+            tracker: DivergenceTracker::default(),
         };
         drop(noted);
+        tracker.keep(&recorded.outputs());
+        let recorded = FunctionRecording { tracker, ..recorded };
         trace.stats.flush(self.runtime.counters());
         self.reset(&mut trace, &super::Outcomes::default());
         Ok(recorded)

@@ -211,7 +211,10 @@ impl Origin {
 
 impl StreamTrace {
     fn new(owner: u64, function: Option<Arc<FunctionNotes>>, runtime: Arc<DeviceRuntime>) -> Self {
-        let mut trace = Trace { tracker: DivergenceTracker::new(&runtime.counters().recompiles), ..Trace::default() };
+        let log = &runtime.counters().recompiles;
+        let tracker =
+            function.as_ref().map_or_else(|| DivergenceTracker::new(log), |_| DivergenceTracker::of_function(log));
+        let mut trace = Trace { tracker, ..Trace::default() };
         trace.tracker.restart(&mut trace.recording);
         Self {
             owner,

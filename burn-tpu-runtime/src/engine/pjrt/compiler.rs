@@ -5,6 +5,7 @@ use crate::activity::describe;
 use crate::cache::DiskCache;
 use crate::engine::Footprint;
 use crate::error::{Result, TpuError};
+use crate::memory::{Ledger, Site};
 use crate::metrics::Counters;
 use crate::profile::{self, Phase, ProgramOps};
 use crate::{Platform, TpuOptions};
@@ -46,6 +47,9 @@ pub(super) struct Loaded {
     /// Each argument with the type of one device's part.
     pub(super) arguments: Vec<(Argument, Arc<TensorSpec>)>,
     pub(super) footprint: Footprint,
+    /// Where the results are counted.
+    pub(super) results: Vec<Arc<Site>>,
+    pub(super) memory: Arc<Ledger>,
     pub(super) size_bytes: u64,
     pub(super) from_disk: bool,
 }
@@ -70,6 +74,10 @@ impl Compiler {
             strict: options.strict,
             counters: Arc::clone(counters),
         }
+    }
+
+    pub(super) fn memory(&self) -> &Arc<Ledger> {
+        &self.counters.memory
     }
 
     pub(super) fn compile(&self, program: &Program) -> Result<Loaded> {
@@ -99,9 +107,19 @@ impl Compiler {
             from_disk,
             ops: Arc::new(ProgramOps::of(program)),
             footprint: footprint.unwrap_or_default(),
+            results: self.result_sites(program, &lowered.arguments),
+            memory: Arc::clone(self.memory()),
             arguments: lowered.arguments.into_iter().zip(specs).collect(),
             executable,
         })
+    }
+
+    /// Returns where each result is counted.
+    fn result_sites(&self, program: &Program, arguments: &[Argument]) -> Vec<Arc<Site>> {
+        let in_place: Vec<Option<usize>> = arguments.iter().filter_map(Argument::in_place).collect();
+        let roles = program.roles(&in_place);
+        let results = program.output_types().zip(roles);
+        results.map(|(ty, role)| self.memory().result(ty.clone(), role)).collect()
     }
 
     /// Returns the executable, and whether it came from disk.
@@ -129,6 +147,18 @@ impl Compiler {
             disk.insert(key, time, || executable.executable().serialize());
         }
         Ok((executable, false))
+    }
+}
+
+impl Loaded {
+    /// Checks that a run fits the limit of the memory, if there is one. It donates so many bytes on each of `devices`.
+    ///
+    /// # Errors
+    /// [`TpuError::OutOfMemory`].
+    pub(super) fn check_room(&self, donated_bytes: usize, devices: usize) -> Result<()> {
+        let Footprint { outputs, temporaries, .. } = self.footprint;
+        let needed = (outputs + temporaries).saturating_sub(donated_bytes) * devices;
+        self.memory.check(&self.description, needed as u64)
     }
 }
 

@@ -10,13 +10,15 @@
 mod local;
 mod region;
 
-use super::{Compiler, InFlight, Loaded, MOST_IN_FLIGHT, Running, ends, pack, spec, upload, wait_for};
+use super::value::DeviceValue;
+use super::{Compiler, InFlight, Loaded, MOST_IN_FLIGHT, Running, ends, pack, plugin_memory, spec, upload, wait_for};
 use crate::activity::RunningProgram;
 use crate::engine::{
     Arguments, DeviceBuffer, Engine, Executable, Execution, HostBytes, MeshAxes, SharedBuffer, argument, clients,
-    downcast, take_argument, wrong_engine,
+    downcast, downcast_arc, take_argument, wrong_engine,
 };
 use crate::error::{Result, TpuError};
+use crate::memory::{PluginMemory, Site};
 use crate::metrics::Counters;
 use crate::profile;
 use crate::runtime::default_chip;
@@ -57,7 +59,7 @@ struct MeshBuffer {
     mesh: Mesh,
     local: Arc<Local>,
     /// Those that a device's tensor shares are never donated.
-    parts: Vec<Arc<Buffer>>,
+    parts: Vec<Arc<DeviceValue>>,
 }
 
 impl DeviceBuffer for MeshBuffer {
@@ -67,6 +69,10 @@ impl DeviceBuffer for MeshBuffer {
 
     fn sharding(&self) -> Option<&Sharding> {
         Some(&self.sharding)
+    }
+
+    fn site(&self) -> Option<&Arc<Site>> {
+        self.parts.first()?.site()
     }
 
     #[cfg(feature = "testing")]
@@ -199,7 +205,7 @@ impl Engine for MeshEngine {
         let sharding = Sharding::first_dim(whole.rank(), &self.axes.batch);
         let own = |part: SharedBuffer| {
             let part: Arc<dyn Any + Send + Sync> = part;
-            part.downcast::<Buffer>().map_err(|_| wrong_engine())
+            part.downcast::<DeviceValue>().map_err(|_| wrong_engine())
         };
         let parts = parts.into_iter().map(own).collect::<Result<Vec<_>>>()?;
         let is_whole = parts.len() == self.local.devices.len() && sharding.check(whole, &mesh).is_ok();
@@ -221,6 +227,10 @@ impl Engine for MeshEngine {
         let buffer: &MeshBuffer = downcast(buffer)?;
         buffer.parts.iter().for_each(|part| wait_for(part));
         Ok(())
+    }
+
+    fn memory(&self) -> Option<PluginMemory> {
+        plugin_memory(&self.local.devices)
     }
 
     fn plugin(&self) -> Option<Plugin> {
@@ -247,7 +257,13 @@ impl MeshEngine {
         let mesh = &self.axes.mesh;
         let part = spec(&sharding.local(ty, mesh))?;
         let region = |position| (!sharding.is_replicated()).then(|| Region::of(&sharding, ty, mesh, position));
-        let upload = |(device, position)| upload(device, Arc::clone(&part), bytes(region(position))).map(Arc::new);
+        let memory = self.compiler.memory();
+        memory.check(&"a value from the host", (part.byte_len() * self.local.devices.len()) as u64)?;
+        let site = memory.upload(ty.clone());
+        let upload = |(device, position)| {
+            let buffer = upload(device, Arc::clone(&part), bytes(region(position)))?;
+            Ok(Arc::new(DeviceValue::new(buffer, &site)))
+        };
         let parts = self.local.iter().map(upload).collect::<Result<_>>()?;
         let local = Arc::clone(&self.local);
         Ok(Arc::new(MeshBuffer { ty: ty.clone(), sharding, mesh: mesh.clone(), local, parts }))
@@ -313,6 +329,13 @@ fn check_results(loaded: &Loaded, placement: &Placement, results: &[TensorType])
 }
 
 impl MeshBuffer {
+    /// Returns the plugin's buffers of a value that was donated, which is not counted any more.
+    fn into_parts(value: SharedBuffer) -> Vec<Buffer> {
+        let value = downcast_arc::<Self>(value).ok().and_then(Arc::into_inner);
+        let parts = value.into_iter().flat_map(|value| value.parts);
+        parts.filter_map(Arc::into_inner).map(DeviceValue::into_buffer).collect()
+    }
+
     /// Returns whether this process has all of the value.
     fn is_here(&self) -> bool {
         self.sharding.is_replicated() || self.local.has_all(&self.sharding, &self.ty, &self.mesh)
@@ -328,7 +351,7 @@ impl MeshBuffer {
         if self.sharding.is_replicated() {
             return self.parts[0].to_host();
         }
-        let mut regions: Vec<(Region, &Arc<Buffer>)> = Vec::new();
+        let mut regions: Vec<(Region, &Arc<DeviceValue>)> = Vec::new();
         for (&position, part) in self.local.positions.iter().zip(&self.parts) {
             let region = Region::of(&self.sharding, &self.ty, &self.mesh, position);
             if !regions.iter().any(|(known, _)| known.start == region.start) {
@@ -399,6 +422,7 @@ impl Executable for MeshProgram {
             }
             inputs.iter_mut().zip(&buffer.parts).for_each(|(inputs, part)| inputs.push(part));
         }
+        self.loaded.check_room(execution.donated_bytes, devices.len())?;
         let lists: Vec<&[&Buffer]> = inputs.iter().map(Vec::as_slice).collect();
         let mut launch = self.launches.lock();
         *launch = launch.wrapping_add(1);
@@ -411,7 +435,8 @@ impl Executable for MeshProgram {
         if let Some((begin, profile)) = profile {
             profile.dispatched(&self.loaded.ops, begin, ends(&done.outputs));
         }
-        let donated: Result<Vec<_>> = donated.into_iter().map(|index| take_argument(arguments, index)).collect();
+        let donated: Result<Vec<_>> =
+            donated.into_iter().map(|index| Ok(MeshBuffer::into_parts(take_argument(arguments, index)?))).collect();
         let program = Arc::clone(&self.loaded.description);
         self.in_flight.push(Running {
             program,
@@ -420,6 +445,7 @@ impl Executable for MeshProgram {
             _donated: Box::new(donated?),
         });
         execution.outputs = self.join(done.outputs);
+        self.loaded.memory.ran((self.loaded.footprint.temporaries * self.local.devices.len()) as u64);
         Ok(execution)
     }
 
@@ -436,8 +462,9 @@ impl MeshProgram {
     /// Makes one buffer of the parts of each result.
     fn join(&self, outputs: Vec<Vec<Buffer>>) -> Vec<SharedBuffer> {
         let mut devices: Vec<_> = outputs.into_iter().map(Vec::into_iter).collect();
-        let results = self.results.iter().map(|(ty, sharding)| {
-            let parts = devices.iter_mut().filter_map(Iterator::next).map(Arc::new).collect();
+        let results = self.results.iter().zip(&self.loaded.results).map(|((ty, sharding), site)| {
+            let parts = devices.iter_mut().filter_map(Iterator::next);
+            let parts = parts.map(|part| Arc::new(DeviceValue::new(part, site))).collect();
             let (ty, sharding, mesh) = (ty.clone(), sharding.clone(), self.mesh.clone());
             Arc::new(MeshBuffer { ty, sharding, mesh, local: Arc::clone(&self.local), parts }) as SharedBuffer
         });

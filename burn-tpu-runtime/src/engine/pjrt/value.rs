@@ -1,0 +1,62 @@
+//! A value on one device: a plugin's buffer that is counted in the device's memory.
+
+use crate::engine::DeviceBuffer;
+use crate::memory::{Held, Site};
+use burn_tpu_pjrt::Buffer;
+use std::ops::Deref;
+use std::sync::Arc;
+
+/// A buffer, which is counted until it is dropped or donated.
+pub(super) struct DeviceValue {
+    buffer: Buffer,
+    held: Held,
+}
+
+impl DeviceValue {
+    pub(super) fn new(buffer: Buffer, site: &Arc<Site>) -> Self {
+        let held = site.hold(|| size(&buffer));
+        Self { buffer, held }
+    }
+
+    /// Replaces a buffer that was donated by the result that took its memory, and returns it. A result of the same origin,
+    /// as of a step that comes again, leaves the count as it is.
+    pub(super) fn replace(&mut self, result: Buffer, site: &Arc<Site>) -> Buffer {
+        if !Arc::ptr_eq(self.held.site(), site) {
+            self.held = site.hold(|| size(&result));
+        }
+        std::mem::replace(&mut self.buffer, result)
+    }
+
+    /// Returns the buffer, which is not counted any more.
+    pub(super) fn into_buffer(self) -> Buffer {
+        self.buffer
+    }
+}
+
+impl Deref for DeviceValue {
+    type Target = Buffer;
+
+    fn deref(&self) -> &Buffer {
+        &self.buffer
+    }
+}
+
+impl DeviceBuffer for DeviceValue {
+    fn is_donated(&self) -> bool {
+        self.buffer.is_deleted().unwrap_or(true)
+    }
+
+    fn site(&self) -> Option<&Arc<Site>> {
+        Some(self.held.site())
+    }
+
+    #[cfg(feature = "testing")]
+    fn is_computed(&self) -> bool {
+        self.buffer.ready().and_then(|ready| ready.is_ready()).unwrap_or(true)
+    }
+}
+
+/// Returns the bytes that a buffer takes on the device: on a TPU more than its elements need.
+fn size(buffer: &Buffer) -> u64 {
+    buffer.on_device_size().unwrap_or_else(|_| buffer.spec().byte_len()) as u64
+}
