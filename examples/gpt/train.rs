@@ -15,7 +15,7 @@ use burn::module::AutodiffModule;
 use burn::optim::GradientsParams;
 use burn::prelude::*;
 use burn_tpu::{Metrics, Tpu, TpuDevice, TpuFloat};
-use burn_tpu_train::{Checkpoint, Checkpointer, Notice, Preemption, Watchdog};
+use burn_tpu_train::{Checkpoint, Checkpointer, MemoryMonitor, Notice, Preemption, Watchdog};
 use indicatif::{ProgressBar, ProgressStyle};
 use std::collections::VecDeque;
 use std::path::PathBuf;
@@ -77,6 +77,9 @@ pub struct Options {
     /// newest one. SIGTERM, SIGINT and a cloud's notices make it save and end with code 75. 0 for none
     #[arg(long, default_value_t = 0, value_name = "STEPS")]
     pub checkpoint_every: usize,
+    /// Print what the device's memory holds at the end, and draw its history as `memory.svg` in `--out`
+    #[arg(long)]
+    pub memory: bool,
     /// Write what `benches/jax/gpt_train.py` needs to this folder: the first weights, the batches, the losses
     #[arg(long, value_name = "DIR")]
     pub export_jax: Option<PathBuf>,
@@ -216,6 +219,7 @@ struct Run<'a, F: TpuFloat> {
     /// Listens if the run can save.
     preemption: Option<Preemption>,
     watchdog: Watchdog,
+    memory: Option<MemoryMonitor>,
     timed: Timed,
     step_memory_bytes: u64,
 }
@@ -240,6 +244,7 @@ impl<'a, F: TpuFloat> Run<'a, F> {
             checkpoints: checkpoints::open(options)?,
             preemption: (options.checkpoint_every > 0).then(Preemption::watch).transpose()?,
             watchdog: Watchdog::start(device)?,
+            memory: options.memory.then(|| MemoryMonitor::start(device)).transpose()?,
             timed: Timed::default(),
             step_memory_bytes: 0,
         })
@@ -309,6 +314,10 @@ impl<'a, F: TpuFloat> Run<'a, F> {
         bar.finish_and_clear();
         if let Some(checkpoints) = &mut self.checkpoints {
             checkpoints.wait()?;
+        }
+        if let Some(memory) = &self.memory {
+            memory.write_svg(self.options.out.join("memory.svg"))?;
+            print!("{}", self.device.memory());
         }
         Ok((model, told))
     }
