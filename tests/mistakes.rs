@@ -30,6 +30,10 @@ impl On {
         B::float_ones(Shape::from(dims.to_vec()), &self.0, FloatDType::BF16)
     }
 
+    fn g(&self, dims: &[usize]) -> TpuTensor {
+        B::float_ones(Shape::from(dims.to_vec()), &self.0, FloatDType::F16)
+    }
+
     fn i(&self, dims: &[usize]) -> TpuTensor {
         B::int_ones(Shape::from(dims.to_vec()), &self.0, I32)
     }
@@ -49,7 +53,7 @@ fn shape(dims: &[usize]) -> Shape {
 #[rustfmt::skip]
 const ELEMENTWISE: &[Mistake] = &[
     (|d| drop(B::float_add(d.f(&[3]), d.f(&[4]))), &["float_add", "f32[3]", "f32[4]", "dims must be equal or 1"]),
-    (|d| drop(B::float_mul(d.f(&[3]), d.h(&[3]))), &["float_mul", "f32[3]", "bf16[3]", "element types must be equal"]),
+    (|d| drop(B::float_mul(d.h(&[3]), d.g(&[3]))), &["float_mul", "bf16[3]", "f16[3]", "element types must be equal"]),
     (|d| drop(B::float_greater(d.f(&[2, 3]), d.f(&[3, 2]), BOOL)), &["float_greater", "f32[2,3]", "f32[3,2]", "equal or 1"]),
     (|d| drop(B::float_powf(d.f(&[2]), d.f(&[3]))), &["float_powf", "f32[2]", "f32[3]", "equal or 1"]),
     (|d| drop(B::float_exp(d.i(&[2]))), &["float_exp", "i32[2]", "Float"]),
@@ -93,7 +97,7 @@ const INDEXING: &[Mistake] = &[
     (|d| drop(B::float_gather(2, d.f(&[2, 3]), d.i(&[2, 3]))), &["gather", "f32[2,3]", "dim 2 is out of range for rank 2"]),
     (|d| drop(B::float_gather(0, d.f(&[2]), d.f(&[2]))), &["gather", "f32[2]", "integers, not f32"]),
     (|d| drop(B::float_scatter_add(0, d.f(&[4]), d.i(&[2]), d.f(&[3]))), &["scatter", "f32[4]", "i32[2]", "f32[3]", "do not match"]),
-    (|d| drop(B::float_scatter_add(0, d.f(&[4]), d.i(&[2]), d.h(&[2]))), &["scatter", "bf16[2]", "updates must be f32"]),
+    (|d| drop(B::float_scatter_add(0, d.g(&[4]), d.i(&[2]), d.h(&[2]))), &["scatter", "bf16[2]", "updates must be f16"]),
     (|d| drop(B::float_select(d.f(&[2, 3]), 2, d.i(&[1]))), &["select", "f32[2,3]", "dim 2 is out of range for rank 2"]),
     (|d| drop(B::float_select(d.f(&[2, 3]), 0, d.i(&[1, 1]))), &["select", "f32[2,3]", "i32[1,1]", "indices of rank 1"]),
     (|d| drop(B::float_select(d.f(&[2]), 0, d.f(&[1]))), &["select", "f32[1]", "integers, not f32"]),
@@ -119,7 +123,7 @@ const REDUCTIONS: &[Mistake] = &[
     (|d| drop(B::float_matmul(d.f(&[2, 3]), d.f(&[4, 5]))), &["float_matmul", "f32[2,3]", "f32[4,5]", "size 3", "size 4"]),
     (|d| drop(B::float_matmul(d.f(&[2, 2, 3]), d.f(&[4, 3, 5]))), &["float_matmul", "f32[2,2,3]", "f32[4,3,5]", "size 2", "size 4"]),
     (|d| drop(B::int_matmul(d.i(&[2, 3]), d.i(&[3]))), &["int_matmul", "i32[2,3]", "i32[3]", "one rank"]),
-    (|d| drop(B::float_matmul(d.f(&[2, 3]), d.h(&[3, 2]))), &["float_matmul", "f32[2,3]", "bf16[3,2]", "types must be equal"]),
+    (|d| drop(B::float_matmul(d.g(&[2, 3]), d.h(&[3, 2]))), &["float_matmul", "f16[2,3]", "bf16[3,2]", "types must be equal"]),
 ];
 
 fn conv(groups: usize) -> ConvOptions<2> {
@@ -145,7 +149,7 @@ const CONVOLUTIONS: &[Mistake] = &[
     (|d| drop(B::conv2d(d.f(&[4, 5, 5]), d.f(&[2, 4, 3, 3]), None, conv(1))), &["conv2d", "f32[4,5,5]", "[batch, channels, 2 spatial dims]"]),
     (|d| drop(B::conv2d(d.f(&[1, 1, 2, 2]), d.f(&[1, 1, 3, 3]), None, conv(1))), &["conv2d", "f32[1,1,2,2]", "f32[1,1,3,3]", "kernel does not fit"]),
     (|d| drop(B::conv2d(d.f(&[1, 1, 5, 5]), d.f(&[2, 1, 3, 3]), Some(d.f(&[3])), conv(1))), &["conv2d", "f32[1,1,5,5]", "f32[3]", "size 3"]),
-    (|d| drop(B::conv1d(d.f(&[1, 1, 5]), d.h(&[1, 1, 3]), None, ConvOptions::new([1], [0], [1], 1))), &["conv1d", "bf16[1,1,3]", "types must be equal"]),
+    (|d| drop(B::conv1d(d.g(&[1, 1, 5]), d.h(&[1, 1, 3]), None, ConvOptions::new([1], [0], [1], 1))), &["conv1d", "bf16[1,1,3]", "types must be equal"]),
     (|d| drop(B::conv_transpose2d(d.f(&[1, 3, 4, 4]), d.f(&[2, 2, 3, 3]), None, conv_transpose())), &["conv_transpose2d", "f32[1,3,4,4]", "f32[2,2,3,3]", "3 input features"]),
     (|d| drop(B::conv_transpose2d(d.f(&[1, 2, 4, 4]), d.f(&[2, 2, 3]), None, conv_transpose())), &["conv_transpose2d", "f32[2,2,3]", "2 spatial dims"]),
     (|d| drop(B::deform_conv2d(d.f(&[1, 1, 4, 4]), d.f(&[1, 7, 2, 2]), d.f(&[1, 1, 3, 3]), None, None, deform())), &["deform_conv2d", "f32[1,7,2,2]", "[1, 18, 2, 2]"]),

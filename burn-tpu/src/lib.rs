@@ -39,6 +39,8 @@
 //! | name a device | [`TpuDevice`], whose [`Platform`] is one of six |
 //! | train on many chips | [`TpuDevice::mesh`] of a [`Mesh`]; [`place`] parameters by a [`PlacementRule`]: [`Replicate`], [`Fsdp`], [`Patterns`]; [`shard`] activations |
 //! | train | [`TpuOptimizer`] around the optimizer: it ends each step, and keeps f32 master weights for bf16 weights |
+//! | compute f32 parameters in bf16 or f16 | [`autocast`], [`autocast_to`] on an [`AutocastBackend`] |
+//! | keep small gradients in f16 | [`LossScaler`], which a [`LossScaling`] configures; [`LossScalerState`] |
 //! | compute activations again instead of keeping them | [`Checkpoints`] on a [`CheckpointBackend`] |
 //! | end a step without an optimizer | [`TpuDevice::mark_step`] |
 //! | serve a model, or decode, without recording | [`compile`] returns a [`Compiled`] function |
@@ -80,13 +82,15 @@ pub use device::{RandomState, TpuDevice};
 pub use burn_tpu_runtime::Mesh;
 pub use mesh::{Axes, Fsdp, MeshBackend, Parameter, Patterns, PlacementRule, Replicate, place, shard};
 
+pub use optim::{LossScaler, LossScalerState, LossScaling, MasterState, TpuOptimizer, WithMasterWeights};
 #[allow(deprecated, reason = "they work as before")]
 pub use optim::{MarkStep, MasterWeights};
-pub use optim::{MasterState, TpuOptimizer, WithMasterWeights};
 
 pub use compile::{Compiled, CompiledStep, DeviceAdamW, compile, compile_step};
 
 pub use buckets::{Buckets, BucketsError};
+
+pub use autocast::{AutocastBackend, autocast, autocast_to};
 
 pub use checkpoint::{CheckpointBackend, Checkpoints};
 
@@ -106,6 +110,7 @@ pub use burn_tpu_runtime::{InStream, Stream};
 
 pub mod distributed;
 
+mod autocast;
 mod backend;
 mod buckets;
 mod checkpoint;

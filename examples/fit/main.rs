@@ -2,14 +2,14 @@
 //! `cargo run --release --example fit -- --help`.
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "an example prints its results")]
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, bail, ensure};
 use burn::backend::Autodiff;
 use burn::module::AutodiffModule;
 use burn::optim::adaptor::OptimizerAdaptor;
 use burn::optim::{GradientsParams, Optimizer, SimpleOptimizer};
 use burn::tensor::Tensor;
 use burn_tpu::fit::{Fit, FitReport};
-use burn_tpu::{Checkpoints, Generation, Topology, Tpu, TpuDevice, TpuFloat, TpuOptimizer};
+use burn_tpu::{Checkpoints, Generation, Topology, Tpu, TpuDevice, TpuFloat, TpuOptimizer, autocast};
 use burn_tpu_workspace::models::{Block, Cnn, Gpt, GptConfig, Images, Mlp, Supervised, Tokens, adam, adamw};
 use clap::{Parser, ValueEnum};
 use half::bf16;
@@ -34,7 +34,7 @@ struct Args {
     /// Generations (v4, v5e, v5p, v6e, tpu7x: one chip each) or slices (v5e:2x2), comma-separated
     #[arg(long, default_value = "all", value_delimiter = ',', value_parser = slices)]
     generations: Vec<Slices>,
-    /// Type of the weights, the activations and the optimizer's state
+    /// Type of the weights, activations and optimizer state; autocast: f32 weights and state, bf16 activations
     #[arg(long, value_enum, default_value_t = Dtype::Bf16)]
     dtype: Dtype,
     /// Keep f32 master weights and optimizer state beside bf16 weights (burn_tpu::TpuOptimizer)
@@ -104,10 +104,11 @@ enum Model {
     Gpt,
 }
 
-#[derive(Clone, Copy, ValueEnum)]
+#[derive(Clone, Copy, PartialEq, ValueEnum)]
 enum Dtype {
     Bf16,
     F32,
+    Autocast,
 }
 
 /// The slices that one word of `--generations` selects.
@@ -141,7 +142,7 @@ fn run(args: &Args) -> Result<()> {
     }
     let report = match args.dtype {
         Dtype::Bf16 => fit_report::<bf16>(args),
-        Dtype::F32 => fit_report::<f32>(args),
+        Dtype::F32 | Dtype::Autocast => fit_report::<f32>(args),
     }?;
     print!("{report}");
     if let Some(folder) = &args.against {
@@ -159,15 +160,17 @@ fn fit_report<F: TpuFloat>(args: &Args) -> Result<FitReport> {
     let batch = args.batch.unwrap_or(if args.model == Model::Gpt { GPT_BATCH } else { 128 });
     let images = |device: &TpuDevice| Images::synthetic(batch as usize, 0, device);
     let fit = fit(args, batch)?;
+    let casts = args.dtype == Dtype::Autocast;
     match args.model {
-        Model::Mlp => train::<F, _, _>(&fit, args, Mlp::new, adam(), images, keep_all),
-        Model::Cnn => train::<F, _, _>(&fit, args, Cnn::new, adam(), images, keep_all),
+        Model::Mlp => train::<F, _, _>(&fit, args, Mlp::new, adam(), images, keep_all(casts)),
+        Model::Cnn => train::<F, _, _>(&fit, args, Cnn::new, adam(), images, keep_all(casts)),
         Model::Gpt => {
             let config = args.gpt.config(batch as usize)?;
             let (init, tokens) = (|d: &_| config.init(d), |d: &_| Tokens::synthetic(&config, 0, d));
             match args.gpt.remat {
+                Remat::On if casts => bail!("--remat on has no --dtype autocast here"),
                 Remat::On => train::<F, _, _>(&fit, args, init, adamw(), tokens, keep_inputs),
-                Remat::Off | Remat::Auto => train::<F, _, _>(&fit, args, init, adamw(), tokens, keep_all),
+                Remat::Off | Remat::Auto => train::<F, _, _>(&fit, args, init, adamw(), tokens, keep_all(casts)),
             }
         }
     }
@@ -197,14 +200,16 @@ fn specs(path: &Path) -> Result<burn_tpu::fit::Specs> {
 /// The gradients of a step and its loss.
 type Backward<F> = (GradientsParams, Tensor<Autodiff<Tpu<F>>, 1>);
 
-/// The backward pass that keeps all activations which the gradients need.
-fn keep_all<F, M>(model: &M, batch: M::Batch) -> Backward<F>
+/// Returns the backward pass that keeps all activations which the gradients need, of the model or of its weights in bf16.
+fn keep_all<F, M>(casts: bool) -> impl Fn(&M, M::Batch) -> Backward<F>
 where
     F: TpuFloat,
     M: Supervised<Autodiff<Tpu<F>>> + AutodiffModule<Autodiff<Tpu<F>>>,
 {
-    let loss = model.loss(batch);
-    (GradientsParams::from_grads(loss.backward(), model), loss)
+    move |model, batch| {
+        let loss = if casts { autocast(model).loss(batch) } else { model.loss(batch) };
+        (GradientsParams::from_grads(loss.backward(), model), loss)
+    }
 }
 
 /// The backward pass that keeps the inputs of the blocks and runs each block again.

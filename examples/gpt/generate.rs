@@ -3,6 +3,7 @@
 //! A token's number is on the device from its choice to the end: the host reads it to print it, after the next step was
 //! dispatched. Prefill and decode are pure functions of tensors, compiled in the warm-up, after which the device is frozen.
 
+use crate::Dtype;
 use crate::jax::{self, JaxDecoder};
 use crate::model::{Cache, Gpt, GptConfig};
 use crate::sample::Sampler;
@@ -53,11 +54,12 @@ pub type State<F> = (Cache<Tpu<F>>, Tensor<Tpu<F>, 2, Int>, Tensor<Tpu<F>, 1, In
 type Prompts<F> = (Tensor<Tpu<F>, 2, Int>, Tensor<Tpu<F>, 1, Int>);
 
 /// Writes texts and prints them.
-pub fn run<F: TpuFloat>(options: &Options, device: &TpuDevice) -> Result<()> {
+pub fn run<F: TpuFloat>(options: &Options, dtype: Dtype, device: &TpuDevice) -> Result<()> {
     options.sampler.check()?;
     let (config, tokenizer) = Files::in_folder(&options.model).load()?;
     let prompts: Vec<Vec<u32>> = options.prompts.iter().map(|text| tokenizer.encode(text)).collect::<Result<_>>()?;
     let model = Files::in_folder(&options.model).load_model(&config, device)?;
+    let model = dtype.computed(&model);
     let writer = Writer::<F>::new(model, &options.sampler, &config, device)?;
     let room = writer.room(&config, &prompts)?;
     let steps = options.tokens.unwrap_or(room).min(room);

@@ -5,9 +5,10 @@
 
 use anyhow::{Context, Result};
 use burn::prelude::Backend;
-use burn_tpu::{Platform, Tpu, TpuDevice};
+use burn_tpu::{AutocastBackend, Platform, Tpu, TpuDevice, autocast};
 use clap::{Parser, Subcommand, ValueEnum};
 use half::bf16;
+use model::Gpt;
 use std::process::ExitCode;
 use tracing_subscriber::EnvFilter;
 
@@ -32,7 +33,7 @@ mod train;
 struct Args {
     #[command(subcommand)]
     command: Command,
-    /// Type of the weights and activations; training keeps f32 master weights
+    /// Type of the weights and activations. bf16 trains with f32 master weights, autocast computes f32 weights in bf16
     #[arg(long, value_enum, default_value_t = Dtype::Bf16, global = true)]
     dtype: Dtype,
     /// Where to run [default: BURN_TPU_PLATFORM, or the best platform present]
@@ -52,6 +53,23 @@ enum Command {
 enum Dtype {
     Bf16,
     F32,
+    Autocast,
+}
+
+impl Dtype {
+    /// Returns the model that computes: the model itself, or its weights in bf16.
+    fn computed<B: AutocastBackend>(self, model: &Gpt<B>) -> Gpt<B> {
+        if matches!(self, Self::Autocast) { autocast(model) } else { model.clone() }
+    }
+
+    /// Returns its name on the command line.
+    fn name(self) -> &'static str {
+        match self {
+            Self::Bf16 => "bf16",
+            Self::F32 => "f32",
+            Self::Autocast => "autocast",
+        }
+    }
 }
 
 fn main() -> ExitCode {
@@ -73,11 +91,13 @@ fn run(args: &Args) -> Result<ExitCode> {
     // Naming a device does not start it. The first sync does, and its error says what is missing.
     Tpu::<f32>::sync(&device).with_context(|| format!("the device {device} cannot be used"))?;
     match (&args.command, args.dtype) {
-        (Command::Train(options), Dtype::Bf16) => train::run::<bf16>(options, "bf16", &device),
-        (Command::Train(options), Dtype::F32) => train::run::<f32>(options, "f32", &device),
+        (Command::Train(options), Dtype::Bf16) => train::run::<bf16>(options, args.dtype, &device),
+        (Command::Train(options), Dtype::F32 | Dtype::Autocast) => train::run::<f32>(options, args.dtype, &device),
         (Command::Generate(options), Dtype::Bf16) => {
-            generate::run::<bf16>(options, &device).map(|()| ExitCode::SUCCESS)
+            generate::run::<bf16>(options, args.dtype, &device).map(|()| ExitCode::SUCCESS)
         }
-        (Command::Generate(options), Dtype::F32) => generate::run::<f32>(options, &device).map(|()| ExitCode::SUCCESS),
+        (Command::Generate(options), Dtype::F32 | Dtype::Autocast) => {
+            generate::run::<f32>(options, args.dtype, &device).map(|()| ExitCode::SUCCESS)
+        }
     }
 }

@@ -208,7 +208,7 @@ fn fill_up<B: Backend>(x: Tensor<B, 4>, context: usize) -> Tensor<B, 4> {
     if length == context {
         return x;
     }
-    let rest = Tensor::zeros([batch, heads, context - length, head], &x.device());
+    let rest = Tensor::zeros([batch, heads, context - length, head], (&x.device(), x.dtype()));
     Tensor::cat(vec![x, rest], 2)
 }
 

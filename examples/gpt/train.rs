@@ -1,5 +1,6 @@
 //! A training run: text, tokenizer, steps, measurements on held-out text, and the files that it leaves.
 
+use crate::Dtype;
 use crate::batches::{Batch, Packed};
 use crate::checkpoints::{self, Progress};
 use crate::model::{Gpt, GptConfig};
@@ -162,7 +163,7 @@ fn some(documents: &[String], bytes: usize) -> Vec<&String> {
 }
 
 /// Trains a model and writes it. Returns the exit code: a run that is told to end saves and has one of its own.
-pub fn run<F: TpuFloat>(options: &Options, dtype: &str, device: &TpuDevice) -> Result<ExitCode> {
+pub fn run<F: TpuFloat>(options: &Options, dtype: Dtype, device: &TpuDevice) -> Result<ExitCode> {
     options.check()?;
     let files = Files::in_folder(&options.out);
     // A folder that cannot be written is an error before the training, not after it.
@@ -171,11 +172,11 @@ pub fn run<F: TpuFloat>(options: &Options, dtype: &str, device: &TpuDevice) -> R
     let config = options.config(data.tokenizer.vocab());
     Tpu::<F>::seed(device, options.seed);
     let model = config.init::<Autodiff<Tpu<F>>>(device);
-    println!("model      {} parameters in {dtype} on {device}", model.num_params());
+    println!("model      {} parameters in {} on {device}", model.num_params(), dtype.name());
     if let Some(folder) = &options.export_jax {
         parity::export_start(folder, options, &config, &data.train, &model)?;
     }
-    let mut run = Run::new(options, device, &data, &model)?;
+    let mut run = Run::new(options, dtype, device, &data, &model)?;
     let model = run.resume(model)?;
     let (model, notice) = run.train(model)?;
     if let Some(notice) = notice {
@@ -186,7 +187,7 @@ pub fn run<F: TpuFloat>(options: &Options, dtype: &str, device: &TpuDevice) -> R
         parity::export_losses(folder, &run.progress.losses)?;
     }
     files.save(&config, &data.tokenizer, &model.valid())?;
-    let report = run.report(&model, dtype);
+    let report = run.report(&model);
     report.write(&files.path("report.json"))?;
     report.draw(&files.path("loss.svg"))?;
     println!(
@@ -207,6 +208,7 @@ type B<F> = Autodiff<Tpu<F>>;
 /// What a run has while it trains.
 struct Run<'a, F: TpuFloat> {
     options: &'a Options,
+    dtype: Dtype,
     device: &'a TpuDevice,
     data: &'a Data,
     /// Bytes of each token.
@@ -232,9 +234,16 @@ struct Timed {
 }
 
 impl<'a, F: TpuFloat> Run<'a, F> {
-    fn new(options: &'a Options, device: &'a TpuDevice, data: &'a Data, model: &Gpt<B<F>>) -> Result<Self> {
+    fn new(
+        options: &'a Options,
+        dtype: Dtype,
+        device: &'a TpuDevice,
+        data: &'a Data,
+        model: &Gpt<B<F>>,
+    ) -> Result<Self> {
         Ok(Self {
             options,
+            dtype,
             device,
             data,
             bytes: data.tokenizer.token_bytes(),
@@ -334,7 +343,7 @@ impl<'a, F: TpuFloat> Run<'a, F> {
         let (mut gradients, mut total) = (Gradients::default(), None);
         for index in 0..batches {
             let Batch { inputs, targets } = self.training_batch(number * batches + index);
-            let loss = model.loss(inputs, targets) / batches as f64;
+            let loss = self.dtype.computed(&model).loss(inputs, targets) / batches as f64;
             gradients.add(&model, GradientsParams::from_grads(loss.backward(), &model));
             total = Some(total.map_or(loss.clone().inner(), |total: Tensor<Tpu<F>, 1>| total + loss.inner()));
             if index + 1 < batches {
@@ -365,7 +374,7 @@ impl<'a, F: TpuFloat> Run<'a, F> {
 
     /// Measures the loss of the held-out text.
     fn measure(&mut self, model: &Gpt<B<F>>, step: usize) -> Result<()> {
-        let model = model.valid();
+        let model = self.dtype.computed(&model.valid());
         let (packed, batches) = &self.data.held_out;
         let (mut nats, mut tokens, mut bytes) = (0.0, 0, 0);
         for rows in batches {
@@ -399,7 +408,7 @@ impl<'a, F: TpuFloat> Run<'a, F> {
         last.iter().sum::<f64>() / last.len() as f64
     }
 
-    fn report(&self, model: &Gpt<B<F>>, dtype: &str) -> Report {
+    fn report(&self, model: &Gpt<B<F>>) -> Report {
         let metrics = self.device.metrics();
         let tokens_per_step = self.options.batch * self.options.accumulate * self.options.sequence;
         let seconds = self.timed.time.as_secs_f64();
@@ -417,7 +426,7 @@ impl<'a, F: TpuFloat> Run<'a, F> {
             step_memory_bytes: self.step_memory_bytes,
             peak_process_bytes: peak_process_bytes(),
             platform: self.device.platform().name().to_owned(),
-            dtype: dtype.to_owned(),
+            dtype: self.dtype.name().to_owned(),
             text: self.data.text.clone(),
             optimizer: self.options.optimizer.clone(),
             losses: self.progress.losses.clone(),

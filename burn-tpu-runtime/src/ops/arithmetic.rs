@@ -3,8 +3,10 @@
 //! Owns: the composition of element-wise semantics for every element type. Operands broadcast their size-1 dims.
 //! A scalar operand is always a slot, so a learning rate, a threshold or a fill value that changes at every step never
 //! causes a recompile. Only constants in the definition of an op (the 1 of `recip`) are part of the program. A scalar
-//! is first converted to the tensor's element type, as everywhere in XLA.
+//! is first converted to the tensor's element type, as everywhere in XLA. What 16-bit floats and wider ones give together is
+//! in `mixed`.
 
+use super::mixed;
 use crate::Tensor;
 use crate::trace::{Recorder, record};
 use burn_tpu_graph::op::{BinaryOp, Direction, UnaryOp};
@@ -27,7 +29,7 @@ pub fn composed(name: &'static str, op: UnaryOp, x: Tensor) -> Tensor {
 
 /// Computes a binary op of the graph.
 pub fn binary(name: &'static str, op: BinaryOp, lhs: Tensor, rhs: Tensor) -> Tensor {
-    record(name, [&lhs, &rhs], |r, [x, y]| r.binary(op, x, y))
+    record(name, [&lhs, &rhs], |r, [x, y]| mixed::binary(r, op, x, y))
 }
 
 /// Computes a binary op with a scalar on the right.
@@ -40,7 +42,10 @@ pub fn binary_scalar(name: &'static str, op: BinaryOp, lhs: Tensor, rhs: Number)
 
 /// Compares element-wise. The result is a native bool for any setting of Burn's bool type.
 pub fn compare(name: &'static str, direction: Direction, lhs: Tensor, rhs: Tensor) -> Tensor {
-    record(name, [&lhs, &rhs], |r, [x, y]| r.compare(direction, x, y))
+    record(name, [&lhs, &rhs], |r, [x, y]| {
+        let (x, y) = mixed::widened(r, x, y)?;
+        r.compare(direction, x, y)
+    })
 }
 
 /// Compares with a scalar element-wise.
@@ -232,7 +237,10 @@ fn shift_right_op(x: &Tensor) -> BinaryOp {
 
 /// Returns `value` where the mask is true, else x.
 pub fn mask_where(x: Tensor, mask: Tensor, value: Tensor) -> Tensor {
-    record("mask_where", [&x, &mask, &value], |r, [x, mask, value]| r.select(mask, value, x))
+    record("mask_where", [&x, &mask, &value], |r, [x, mask, value]| {
+        let value = mixed::alike(r, x, value)?;
+        r.select(mask, value, x)
+    })
 }
 
 /// Returns a scalar where the mask is true, else x.

@@ -7,7 +7,7 @@
 //! update is kept.
 
 use super::index_checks::{check, check_nd};
-use super::{broken_rule, expect_dim};
+use super::{broken_rule, expect_dim, mixed};
 use crate::Tensor;
 use crate::trace::{Recorder, record};
 use burn_tpu_graph::op::{Combine, GatherAttrs, ScatterAttrs, ScatterMode};
@@ -236,7 +236,7 @@ fn scattered(r: &mut Recorder, x: NodeId, indices: NodeId, values: NodeId, attrs
     if r.ty(values).elements() == 0 || r.ty(x).elements() == 0 {
         return Ok(x);
     }
-    let dtype = r.dtype(x);
+    let (dtype, values) = (r.dtype(x), mixed::alike(r, x, values)?);
     if r.dtype(values) != dtype {
         return Err(broken_rule(r, "scatter", &[x, indices, values], format!("updates must be {dtype}")));
     }

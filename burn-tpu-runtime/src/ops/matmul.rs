@@ -3,7 +3,7 @@
 //! Owns: how batch dims broadcast, and the type in which products accumulate: f32 for 16-bit floats, 32 bits for narrow
 //! integers (the wrapped result is the same, and matrix units support nothing narrower).
 
-use super::{broken_rule, expect_dim};
+use super::{broken_rule, expect_dim, mixed};
 use crate::Tensor;
 use crate::trace::{Recorder, record};
 use burn_tpu_graph::op::{BinaryOp, Combine, DotAttrs};
@@ -12,6 +12,7 @@ use burn_tpu_graph::{Builder, DType, Dims, NodeId, Result};
 /// Computes the product of `[.., m, k]` and `[.., k, n]`. Batch dims of size 1 broadcast.
 pub fn matmul(name: &'static str, lhs: Tensor, rhs: Tensor) -> Tensor {
     record(name, [&lhs, &rhs], |r, [x, y]| {
+        let (x, y) = mixed::narrowed(r, x, y)?;
         let (rank, dtype) = (r.rank(x), r.dtype(x));
         if rank < 2 || r.rank(y) != rank {
             return Err(broken_rule(r, "dot_general", &[x, y], "takes two operands of one rank, at least 2"));

@@ -12,6 +12,7 @@ pub mod grid_sample;
 pub mod index;
 mod index_checks;
 pub mod matmul;
+mod mixed;
 pub mod module;
 pub mod movement;
 pub mod random;

@@ -4,7 +4,7 @@
 //! part of the program. The start of a slice is an offset, which is a constant until it changes: a static slice
 //! compiles to a view or a fused copy.
 
-use super::{broken_rule, expect_dim};
+use super::{broken_rule, expect_dim, mixed};
 use crate::Tensor;
 use crate::trace::{Recorder, record, record_many};
 use burn_tpu_graph::op::{BinaryOp, GatherAttrs};
@@ -189,6 +189,7 @@ pub fn slice_assign(x: Tensor, slices: &[Slice], value: Tensor) -> Tensor {
     }
     record("slice_assign", [&x, &value], |r, [x, value]| {
         expect_slices(r, x, slices)?;
+        let value = mixed::alike(r, x, value)?;
         let counts: Dims = spans.iter().map(|s| s.count).collect();
         let value = r.broadcast_to(value, &counts)?;
         let value = r.reverse(value, &reversed_dims(&spans))?;

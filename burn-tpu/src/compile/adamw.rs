@@ -1,9 +1,10 @@
 //! AdamW as a pure function: its counter and its rate are tensors, so that a compiled step has no number that changes.
 
 use super::tensors::{TensorList, tensor};
+use crate::LossScaling;
 use crate::backend::{TpuFloat, TpuInt};
 use crate::{Tpu, TpuTensor};
-use burn_core::tensor::{FloatDType, Tensor};
+use burn_core::tensor::{Bool, FloatDType, Tensor};
 use std::sync::Arc;
 
 /// Decides by a parameter's path and dims.
@@ -28,11 +29,19 @@ pub struct DeviceAdamW {
     weight_decay: f32,
     decays: Option<Decides>,
     gradient_norm: Option<f32>,
+    loss_scaling: Option<LossScaling>,
 }
 
 impl Default for DeviceAdamW {
     fn default() -> Self {
-        Self { betas: [0.9, 0.999], epsilon: 1e-5, weight_decay: 1e-4, decays: None, gradient_norm: None }
+        Self {
+            betas: [0.9, 0.999],
+            epsilon: 1e-5,
+            weight_decay: 1e-4,
+            decays: None,
+            gradient_norm: None,
+            loss_scaling: None,
+        }
     }
 }
 
@@ -68,6 +77,17 @@ impl DeviceAdamW {
         Self { gradient_norm: Some(norm), ..self }
     }
 
+    /// Multiplies the loss by a scale before its gradients are taken, and skips the steps whose gradients are not finite:
+    /// for gradients in f16. What [`CompiledStep::run`](crate::CompiledStep::run) returns is not scaled. See
+    /// [`LossScaler`](crate::LossScaler); here the counters of the optimizer do not count a skipped step.
+    pub fn with_loss_scaling(self, scaling: LossScaling) -> Self {
+        Self { loss_scaling: Some(scaling), ..self }
+    }
+
+    pub(super) fn loss_scaling(&self) -> Option<LossScaling> {
+        self.loss_scaling
+    }
+
     pub(super) fn gradient_norm(&self) -> Option<f32> {
         self.gradient_norm
     }
@@ -100,18 +120,26 @@ impl DeviceAdamW {
     }
 
     /// Returns the numbers that all parameters of a step share, from the betas' powers and the rate, `[1]` each, in f32; the
-    /// new powers are added to `state`.
+    /// new powers are added to `state`. Where `finite` is false, all state stays as it is.
     pub(super) fn begin<F: TpuFloat, I: TpuInt>(
         &self,
         powers: [TpuTensor; 2],
         rate: Tensor<Tpu<F, I>, 1>,
+        finite: Option<Tensor<Tpu<F, I>, 1, Bool>>,
         state: &mut TensorList,
     ) -> Numbers<F, I> {
         let powers = powers.map(tensor::<F, I, 1>);
         let [first, second] = [(0, &powers[0]), (1, &powers[1])].map(|(i, power)| power.clone() * self.betas[i]);
-        state.push(first.clone());
-        state.push(second.clone());
-        Numbers { rate, corrections: [first, second].map(|power| power.neg() + 1.0), scale: None }
+        let numbers = Numbers {
+            rate,
+            corrections: [first.clone(), second.clone()].map(|power| power.neg() + 1.0),
+            scale: None,
+            finite,
+        };
+        for (new, old) in [first, second].into_iter().zip(powers) {
+            state.push(numbers.if_finite(new, old));
+        }
+        numbers
     }
 
     /// Returns the updated parameter; the new state is added to `next`. Without a gradient, both stay as they are.
@@ -130,6 +158,7 @@ impl DeviceAdamW {
             return parameter;
         };
         let Some((first, second)) = state.next().zip(state.next()) else { return parameter };
+        let old = [first.clone(), second.clone()].map(tensor::<F, I, D>);
         let master = if narrow { state.next().map_or(parameter.clone(), tensor) } else { parameter };
         let gradient = numbers.scaled(gradient.cast(FloatDType::F32));
         let mixed = |moment: TpuTensor, beta: f32, new: Tensor<Tpu<F, I>, D>| {
@@ -140,10 +169,11 @@ impl DeviceAdamW {
         let [first_correction, second_correction] = numbers.corrections.clone().map(|number| number.reshape([1; D]));
         let rate: Tensor<Tpu<F, I>, D> = numbers.rate.clone().reshape([1; D]);
         let change = first.clone() / first_correction / ((second.clone() / second_correction).sqrt() + self.epsilon);
-        let kept = if decay == 0.0 { master } else { master * (rate.clone() * -decay + 1.0) };
-        let master = kept - change * rate;
-        next.push(first);
-        next.push(second);
+        let kept = if decay == 0.0 { master.clone() } else { master.clone() * (rate.clone() * -decay + 1.0) };
+        let master = numbers.if_finite(kept - change * rate, master);
+        for (new, old) in [first, second].into_iter().zip(old) {
+            next.push(numbers.if_finite(new, old));
+        }
         if narrow {
             next.push(master.clone());
         }
@@ -158,12 +188,22 @@ pub(super) struct Numbers<F: TpuFloat, I: TpuInt> {
     corrections: [Tensor<Tpu<F, I>, 1>; 2],
     /// What gradients are multiplied by.
     scale: Option<Tensor<Tpu<F, I>, 1>>,
+    /// Whether all gradients are finite, `[1]`; `None` if that is not asked.
+    finite: Option<Tensor<Tpu<F, I>, 1, Bool>>,
 }
 
 impl<F: TpuFloat, I: TpuInt> Numbers<F, I> {
     /// Scales gradients whose squares have this sum, `[1]`, to a norm of at most `norm`.
     pub(super) fn limit(&mut self, squares: Tensor<Tpu<F, I>, 1>, norm: f32) {
         self.scale = Some(((squares.sqrt() + 1e-6).recip() * norm).clamp_max(1.0));
+    }
+
+    /// Returns the new tensor, or the old one if a gradient is not finite.
+    fn if_finite<const D: usize>(&self, new: Tensor<Tpu<F, I>, D>, old: Tensor<Tpu<F, I>, D>) -> Tensor<Tpu<F, I>, D> {
+        match &self.finite {
+            Some(finite) => old.mask_where(finite.clone().reshape([1; D]), new),
+            None => new,
+        }
     }
 
     fn scaled<const D: usize>(&self, gradient: Tensor<Tpu<F, I>, D>) -> Tensor<Tpu<F, I>, D> {
@@ -182,6 +222,7 @@ impl std::fmt::Debug for DeviceAdamW {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let mut shown = f.debug_struct("DeviceAdamW");
         shown.field("betas", &self.betas).field("epsilon", &self.epsilon).field("weight_decay", &self.weight_decay);
-        shown.field("gradient_norm", &self.gradient_norm).finish_non_exhaustive()
+        shown.field("gradient_norm", &self.gradient_norm);
+        shown.field("loss_scaling", &self.loss_scaling).finish_non_exhaustive()
     }
 }

@@ -4,6 +4,8 @@
 //! order: `collect_devices` asks each for its device, and `fork` moves each to a device. Both arrive at the methods of this
 //! backend (`float_device`, `float_to_device` and so on), which call [`visited`] and [`replaced`]. Beside its tensors, a
 //! module is what its `Debug` shows: numbers, variants, lengths, the ids of its parameters.
+//!
+//! The state of a Burn optimizer is no module, but it can be moved to a device too: [`collect`] and [`replace_with`].
 
 use crate::{TpuDevice, TpuTensor};
 use burn_core::module::Module;
@@ -19,6 +21,8 @@ use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 enum Traversal {
     Visit(Vec<Tensor>),
     Replace(std::vec::IntoIter<Tensor>),
+    /// Tensors that are moved to a device stay where they are.
+    Collect(Vec<Tensor>),
     /// `Debug` shows nothing of them.
     Hide,
 }
@@ -41,6 +45,10 @@ pub(crate) fn visited(tensor: &TpuTensor) -> &TpuTensor {
 pub(crate) fn replaced(tensor: TpuTensor, moved: impl FnOnce(TpuTensor) -> TpuTensor) -> TpuTensor {
     let next = TRAVERSAL.with_borrow_mut(|traversal| match traversal {
         Some(Traversal::Replace(tensors)) => tensors.next(),
+        Some(Traversal::Collect(found)) => {
+            found.push(tensor.0.clone());
+            Some(tensor.0.clone())
+        }
         _ => None,
     });
     next.map_or_else(|| moved(tensor), TpuTensor)
@@ -65,6 +73,18 @@ fn traverse<T>(traversal: Traversal, work: impl FnOnce() -> T) -> (T, Option<Tra
     let left = TRAVERSAL.take();
     drop(ends);
     (result, left)
+}
+
+/// Returns what `work` returns, and the tensors that it moves to a device.
+pub(crate) fn collect<T>(work: impl FnOnce() -> T) -> (T, Vec<Tensor>) {
+    let (result, traversal) = traverse(Traversal::Collect(Vec::new()), work);
+    let Some(Traversal::Collect(tensors)) = traversal else { return (result, Vec::new()) };
+    (result, tensors)
+}
+
+/// Returns what `work` returns if each tensor that it moves to a device becomes the next of these.
+pub(crate) fn replace_with<T>(tensors: Vec<Tensor>, work: impl FnOnce() -> T) -> T {
+    traverse(Traversal::Replace(tensors.into_iter()), work).0
 }
 
 /// How to reach the tensors of a module, whatever its backend's type parameters are.

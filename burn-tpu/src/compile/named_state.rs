@@ -16,8 +16,8 @@ use std::collections::HashMap;
 /// What the optimizer keeps of a parameter, in the order of its state; the last one of 16-bit parameters alone.
 const FIELDS: [&str; 3] = ["moment_1", "moment_2", "master"];
 
-/// The powers of the betas, which precede what is kept of parameters.
-const POWERS: [&str; 2] = ["beta_1_power", "beta_2_power"];
+/// What precedes the state of parameters: the powers of the betas; the last two with a loss scale alone.
+const SHARED: [&str; 4] = ["beta_1_power", "beta_2_power", "loss_scale", "loss_scale_steps"];
 
 /// The owner of some tensors of the state: a parameter, or a pack of them.
 enum Owner<'l> {
@@ -26,6 +26,11 @@ enum Owner<'l> {
 }
 
 impl Layout {
+    /// Returns the names of what precedes the state of parameters.
+    fn shared(&self) -> impl ExactSizeIterator<Item = &'static str> + use<> {
+        SHARED.into_iter().take(if self.has_loss_scale { 4 } else { 2 })
+    }
+
     /// Returns the owners of the state, in its order, each with its tensor among `parameters`.
     fn owners<'l>(&'l self, parameters: &'l TensorList) -> impl Iterator<Item = (Owner<'l>, &'l TpuTensor)> {
         let own = self.places.iter().filter_map(|place| match place {
@@ -45,14 +50,15 @@ where
     I: TpuInt,
     M: AutodiffModule<B>,
 {
-    /// Returns the optimizer's state by name: `beta_1_power`, `beta_2_power`, and of each parameter that is trained
-    /// `<path>.moment_1`, `<path>.moment_2` and, if it has 16 bits, `<path>.master`. While a tensor is held, the next step
+    /// Returns the optimizer's state by name: `beta_1_power`, `beta_2_power`, with loss scaling `loss_scale` and
+    /// `loss_scale_steps`, and of each parameter that is trained `<path>.moment_1`, `<path>.moment_2` and, if it has 16
+    /// bits, `<path>.master`. While a tensor is held, the next step
     /// cannot reuse its memory.
     pub fn optimizer_state(&self) -> Vec<(String, TpuTensor)> {
         let (parameters, state) = &self.state;
         let mut tensors = state.0.iter();
-        let powers = POWERS.into_iter().map(str::to_owned).zip(tensors.by_ref().take(POWERS.len()).cloned());
-        let mut named: Vec<_> = powers.collect();
+        let shared = self.layout.shared();
+        let mut named: Vec<_> = shared.map(str::to_owned).zip(tensors.by_ref().cloned()).collect();
         for (owner, parameter) in self.layout.owners(parameters) {
             for (field, tensor) in fields_of(parameter).zip(&mut tensors) {
                 let name = |path: &str| format!("{path}.{field}");
@@ -73,7 +79,7 @@ where
         let mut take = |count: usize| -> Vec<TpuTensor> {
             now.by_ref().take(count).map(|(name, tensor)| given.remove(&name).unwrap_or(tensor)).collect()
         };
-        let mut state = TensorList(take(POWERS.len()));
+        let mut state = TensorList(take(self.layout.shared().len()));
         for (owner, parameter) in self.layout.owners(&self.state.0) {
             for _ in fields_of(parameter) {
                 match owner {

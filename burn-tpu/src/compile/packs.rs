@@ -43,6 +43,8 @@ struct Member {
 pub(super) struct Layout {
     pub(super) places: Vec<Place>,
     pub(super) packs: Vec<Pack>,
+    /// Whether the optimizer's state has a loss scale.
+    pub(super) has_loss_scale: bool,
 }
 
 impl Layout {

@@ -8,10 +8,10 @@ use super::packs::{Layout, Pack, Place};
 use super::tensors::{TensorList, tensor};
 use super::{Compiled, compile};
 use crate::backend::{TpuFloat, TpuInt};
-use crate::{Result, Tpu, TpuDevice, TpuTensor};
+use crate::{LossScaling, Result, Tpu, TpuDevice, TpuTensor};
 use burn_core::module::{AutodiffModule, Module, ModuleMapper, ModuleVisitor, Param};
 use burn_core::tensor::backend::{AutodiffBackend, Backend};
-use burn_core::tensor::{DType, FloatDType, Tensor, TensorData};
+use burn_core::tensor::{Bool, DType, FloatDType, Tensor, TensorData};
 use burn_optim::{GradientsParams, LearningRate};
 use burn_tpu_runtime::Platform;
 use std::sync::Arc;
@@ -19,8 +19,8 @@ use std::sync::Arc;
 /// The state of a step, its rate `[1]` and its batch.
 type Argument<B, D> = (State, Tensor<B, 1>, D);
 
-/// The parameters of the model, as its layout says, then the optimizer's state: the powers of its betas, and what it keeps
-/// of each tensor of parameters.
+/// The parameters of the model, as its layout says, then the optimizer's state: the powers of its betas, the loss scale and
+/// its count if there is one, and what it keeps of each tensor of parameters.
 type State = (TensorList, TensorList);
 
 /// A training step that is recorded once. See [`compile_step`].
@@ -83,8 +83,13 @@ where
     let one = || Tensor::<Tpu<F, I>, 1>::ones([1], (&device, DType::F32));
     first.state.push(one());
     first.state.push(one());
+    let scaling = optimizer.loss_scaling();
+    if let Some(scaling) = scaling {
+        scaling.start::<F, I>(&device).into_iter().for_each(|number| first.state.push(number));
+    }
     model.visit(&mut first);
-    let (layout, state) = first.finish::<F, I>();
+    let (mut layout, state) = first.finish::<F, I>();
+    layout.has_loss_scale = scaling.is_some();
     let layout = Arc::new(layout);
     let (template, at) = (model.clone(), Arc::clone(&layout));
     let function = move |((parameters, state), rate, batch): Argument<Tpu<F, I>, D>| {
@@ -92,11 +97,13 @@ where
         let model = apart(&template).map(&mut SetParameters(at.unpack::<F, I>(&parameters).into_iter()));
         drop(parameters);
         let (loss, result) = step(&model, batch);
-        let gradients = GradientsParams::from_grads(loss.backward(), &model);
         let mut state = state.0.into_iter();
         let mut next = (TensorList::default(), TensorList::default());
         let Some(powers) = state.next().zip(state.next()) else { return (next, result) };
-        let mut numbers = optimizer.begin(powers.into(), rate, &mut next.1);
+        let scale = scaling.and_then(|scaling| Some((scaling, [state.next()?, state.next()?])));
+        let (gradients, finite, scale) = gradients_of::<B, F, I, M>(&model, loss, scale);
+        let mut numbers = optimizer.begin(powers.into(), rate, finite, &mut next.1);
+        scale.into_iter().flatten().for_each(|number| next.1.push(number));
         if let Some(norm) = optimizer.gradient_norm() {
             let mut squares = SumSquares { gradients: &gradients, sum: None };
             model.visit(&mut squares);
@@ -161,6 +168,30 @@ impl<B: AutodiffBackend, M, D, R> std::fmt::Debug for CompiledStep<B, M, D, R> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "CompiledStep({} parameters on {})", self.state.0.0.len(), self.device)
     }
+}
+
+/// Returns the gradients of a loss. With a loss scale (the scale and its count, `[1]` each), the gradients are those of the
+/// scaled loss divided by the scale, and there are also whether they are finite and the next scale and count.
+#[allow(clippy::type_complexity, reason = "three results, of which each is simple")]
+fn gradients_of<B, F, I, M>(
+    model: &M,
+    loss: Tensor<B, 1>,
+    scaling: Option<(LossScaling, [TpuTensor; 2])>,
+) -> (GradientsParams, Option<Tensor<Tpu<F, I>, 1, Bool>>, Option<[Tensor<Tpu<F, I>, 1>; 2]>)
+where
+    B: AutodiffBackend<Device = TpuDevice, InnerBackend = Tpu<F, I>>,
+    F: TpuFloat,
+    I: TpuInt,
+    M: AutodiffModule<B>,
+{
+    let Some((scaling, numbers)) = scaling else {
+        return (GradientsParams::from_grads(loss.backward(), model), None, None);
+    };
+    let numbers = numbers.map(tensor::<F, I, 1>);
+    let loss = loss.cast(FloatDType::F32) * Tensor::from_inner(numbers[0].clone());
+    let gradients = GradientsParams::from_grads(loss.backward(), model);
+    let (gradients, finite, next) = scaling.unscaled::<B, F, I>(model, gradients, numbers);
+    (gradients, Some(finite), Some(next))
 }
 
 /// Returns a clone that shares no running statistics, in which those are up to date.

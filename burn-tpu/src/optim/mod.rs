@@ -3,12 +3,15 @@
 //! | type | wraps | does |
 //! |---|---|---|
 //! | [`TpuOptimizer`] | what a Burn configuration's `init()` builds | updates all weights, then ends the step |
+//! | [`LossScaler`] | nothing: a `TpuOptimizer` is its argument | scales the loss, and skips steps that are not finite |
 //! | [`WithMasterWeights`] | the part of it that updates one weight | updates an f32 master copy of a 16-bit weight |
 
+mod loss_scaler;
 mod mark_step;
 mod tpu_optimizer;
 mod with_master_weights;
 
+pub use loss_scaler::{LossScaler, LossScalerState, LossScaling};
 #[allow(deprecated, reason = "it works as before")]
 pub use mark_step::MarkStep;
 pub use tpu_optimizer::TpuOptimizer;

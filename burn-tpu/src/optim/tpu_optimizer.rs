@@ -1,6 +1,7 @@
 //! The optimizer wrapper: f32 master weights for 16-bit weights, and the end of a training step.
 
 use super::WithMasterWeights;
+use crate::TpuTensor;
 use burn_core::module::AutodiffModule;
 use burn_core::tensor::backend::AutodiffBackend;
 use burn_optim::adaptor::OptimizerAdaptor;
@@ -65,6 +66,15 @@ where
         O: SimpleOptimizer<B::InnerBackend>,
     {
         Self { optimizer: WithMasterWeights::adapt(optimizer) }
+    }
+
+    /// [`Optimizer::step`] that leaves parameters and state as they are where `condition` (`[1]`, bool) is false.
+    pub(super) fn step_if(&mut self, condition: TpuTensor, lr: LearningRate, module: M, grads: GradientsParams) -> M {
+        self.optimizer.optim().set_condition(Some(condition));
+        let module = self.optimizer.step(lr, module, grads);
+        self.optimizer.optim().set_condition(None);
+        burn_tpu_runtime::end_step();
+        module
     }
 
     /// Sets the gradient clipping, as [`OptimizerAdaptor::with_grad_clipping`].

@@ -1,29 +1,53 @@
-//! The f32 master weights and the f32 state of 16-bit weights.
+//! The f32 master weights and the f32 state of 16-bit weights, and the update that depends on a condition.
 
 use crate::backend::{TpuFloat, TpuInt};
+use crate::compile::leaves;
 use crate::dtype::to_burn;
-use crate::{Tpu, TpuDevice};
+use crate::{Tpu, TpuDevice, TpuTensor};
 use burn_core::module::AutodiffModule;
 use burn_core::record::{PrecisionSettings, Record};
 use burn_core::tensor::backend::AutodiffBackend;
 use burn_core::tensor::{Bool, Tensor, TensorPrimitive};
 use burn_optim::{LearningRate, SimpleOptimizer, adaptor::OptimizerAdaptor};
 use burn_std::DType as BurnDType;
+use burn_tpu_runtime::Tensor as RuntimeTensor;
 use burn_tpu_runtime::graph::DType;
+use burn_tpu_runtime::ops::{arithmetic, data, movement};
+use std::sync::{Mutex, PoisonError};
 
 /// The part of [`TpuOptimizer`](crate::TpuOptimizer) that updates one weight: a Burn [`SimpleOptimizer`] that works on an
 /// f32 master copy of each 16-bit weight.
 ///
 /// It is public since the type of a `TpuOptimizer` names it. It does not end the step.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub struct WithMasterWeights<O> {
     optimizer: O,
+    /// Whether the update happens, `[1]`; `None` if it always does. Set for the time of one step: Burn's trait takes the
+    /// optimizer of a weight by reference.
+    condition: Mutex<Option<TpuTensor>>,
+}
+
+impl<O: Clone> Clone for WithMasterWeights<O> {
+    fn clone(&self) -> Self {
+        Self::new(self.optimizer.clone())
+    }
 }
 
 impl<O> WithMasterWeights<O> {
     /// Wraps the part of a Burn optimizer that updates one weight; it runs on `Tpu<f32>`.
     pub fn new(optimizer: O) -> Self {
-        Self { optimizer }
+        Self { optimizer, condition: Mutex::new(None) }
+    }
+
+    /// Sets whether the next updates happen.
+    pub(super) fn set_condition(&self, condition: Option<TpuTensor>) {
+        *self.condition.lock().unwrap_or_else(PoisonError::into_inner) = condition;
+    }
+
+    /// Returns whether updates happen, `[1; D]`.
+    fn condition<I: TpuInt, const D: usize>(&self) -> Option<Tensor<Wide<I>, D, Bool>> {
+        let condition = self.condition.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        condition.map(|condition| Tensor::<Wide<I>, 1, Bool>::from_primitive(condition).reshape([1; D]))
     }
 
     /// Wraps the optimizer inside the adaptor that a Burn configuration builds, and keeps its gradient clipping.
@@ -71,11 +95,11 @@ where
         let (master, state) = state.map_or((None, None), |state| (state.master, state.state));
         let narrow = matches!(dtype, BurnDType::BF16 | BurnDType::F16);
         if !narrow {
-            let (tensor, state) = self.optimizer.step(lr, retype(tensor), retype(grad), state);
+            let (tensor, state) = self.update(lr, retype(tensor), retype(grad), state);
             return (retype(tensor), Some(MasterState { master: None, state }));
         }
         let master = follow(master, tensor);
-        let (master, state) = self.optimizer.step(lr, master, widen(grad), state);
+        let (master, state) = self.update(lr, master, widen(grad), state);
         let rounded = retype(master.clone().cast(dtype));
         (rounded, Some(MasterState { master: Some(master), state }))
     }
@@ -86,6 +110,50 @@ where
             state: state.state.map(|state| O::to_device(state, device)),
         }
     }
+}
+
+impl<O> WithMasterWeights<O> {
+    /// Updates a weight and its state if the condition holds.
+    fn update<I: TpuInt, const D: usize>(
+        &self,
+        lr: LearningRate,
+        weight: Tensor<Wide<I>, D>,
+        gradient: Tensor<Wide<I>, D>,
+        state: Option<O::State<D>>,
+    ) -> (Tensor<Wide<I>, D>, Option<O::State<D>>)
+    where
+        O: SimpleOptimizer<Wide<I>>,
+    {
+        let Some(condition) = self.condition() else { return self.optimizer.step(lr, weight, gradient, state) };
+        let (old, device) = (state.clone(), weight.device());
+        let (updated, state) = self.optimizer.step(lr, weight.clone(), gradient, state);
+        let state = state.map(|state| state_if::<O, I, D>(condition.clone(), state, old, &device));
+        (weight.mask_where(condition, updated), state)
+    }
+}
+
+/// Returns the new state where the condition holds, else the old one. A state that did not exist was all zeros.
+fn state_if<O: SimpleOptimizer<Wide<I>>, I: TpuInt, const D: usize>(
+    condition: Tensor<Wide<I>, D, Bool>,
+    new: O::State<D>,
+    old: Option<O::State<D>>,
+    device: &TpuDevice,
+) -> O::State<D> {
+    let condition = condition.into_primitive().0;
+    let move_to = |state: O::State<D>| O::to_device(state, device);
+    let (new, updated) = leaves::collect(|| move_to(new));
+    let kept = old.map_or_else(Vec::new, |old| leaves::collect(|| move_to(old)).1);
+    let mut kept = kept.into_iter().map(Some).chain(std::iter::repeat(None));
+    let chosen = updated.into_iter().map(|new| choose(&condition, new, kept.next().flatten()));
+    leaves::replace_with(chosen.collect(), || move_to(new))
+}
+
+/// Returns the new tensor where the condition holds, else the old one; zeros for an old one that does not exist.
+fn choose(condition: &RuntimeTensor, new: RuntimeTensor, old: Option<RuntimeTensor>) -> RuntimeTensor {
+    let zeros = || data::splat("float_zeros", new.dims(), new.element(), 0, &new.device());
+    let old = old.filter(|old| old.ty() == new.ty()).unwrap_or_else(zeros);
+    let condition = movement::reshape(condition.clone(), &vec![1; new.dims().len()]);
+    arithmetic::mask_where(old, condition, new)
 }
 
 /// Returns the master copy that the optimizer starts from. Each element is that of the old master copy if the weight's

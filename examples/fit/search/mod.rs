@@ -263,11 +263,16 @@ fn sizes(args: &Args) -> Result<Sizes> {
     let batch = args.batch.unwrap_or(crate::GPT_BATCH) as usize;
     let config = args.gpt.config(batch)?;
     let element_bytes = match args.dtype {
-        Dtype::Bf16 => 2,
+        Dtype::Bf16 | Dtype::Autocast => 2,
         Dtype::F32 => 4,
     };
-    // The weight and two moments; or a weight, and a master weight and two moments in f32.
-    let state_bytes = if args.master_weights { element_bytes + 12 } else { 3 * element_bytes };
+    // The weight and two moments, in f32 if activations alone are bf16; or a weight, and a master weight and two moments in
+    // f32.
+    let state_bytes = match args.dtype {
+        Dtype::Autocast => 12,
+        Dtype::Bf16 | Dtype::F32 if args.master_weights => element_bytes + 12,
+        Dtype::Bf16 | Dtype::F32 => 3 * element_bytes,
+    };
     Ok(Sizes {
         layers: config.layers,
         width: config.width,

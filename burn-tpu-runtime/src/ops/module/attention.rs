@@ -6,7 +6,7 @@
 
 use super::operands::present;
 use crate::Tensor;
-use crate::ops::broken_rule;
+use crate::ops::{broken_rule, mixed};
 use crate::trace::{Recorder, record_many};
 use burn_tpu_graph::op::{BinaryOp, Combine, Direction, DotAttrs, UnaryOp};
 use burn_tpu_graph::{Builder, DType, Dims, NodeId, Result};
@@ -124,6 +124,7 @@ fn softmax(g: &mut impl Builder, scores: NodeId) -> Result<NodeId> {
 /// Contracts the last dim of `lhs` with dim `contract` of `rhs`, for each `[batch, head]`. `result` is the element type
 /// of the result.
 fn batched_dot(g: &mut impl Builder, lhs: NodeId, rhs: NodeId, contract: usize, result: DType) -> Result<NodeId> {
+    let (lhs, rhs) = mixed::narrowed(g, lhs, rhs)?;
     let (lhs, rhs) = share_heads(g, lhs, rhs)?;
     let attrs = DotAttrs {
         lhs_batch: Dims::from_slice(&[0, 1]),

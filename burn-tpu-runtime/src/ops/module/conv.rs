@@ -14,7 +14,7 @@
 
 use super::operands::{expect_gradient, expect_spatial, record_biased};
 use crate::Tensor;
-use crate::ops::broken_rule;
+use crate::ops::{broken_rule, mixed};
 use crate::trace::record;
 use burn_tpu_graph::op::{Combine, ConvAttrs, ConvDims};
 use burn_tpu_graph::{Builder, Dims, NodeId, Result};
@@ -215,6 +215,7 @@ fn kernel_gradient(
 
 /// Records a convolution. 16-bit floats accumulate in f32 and are rounded once.
 fn convolve(g: &mut impl Builder, x: NodeId, kernel: NodeId, attrs: ConvAttrs) -> Result<NodeId> {
+    let (x, kernel) = mixed::narrowed(g, x, kernel)?;
     let dtype = g.dtype(x);
     let y = g.convolution(x, kernel, ConvAttrs { result: dtype.accumulator(), ..attrs })?;
     g.convert(y, dtype)

@@ -4,6 +4,7 @@
 
 use super::operands::record_biased;
 use crate::Tensor;
+use crate::ops::mixed;
 use crate::trace::record;
 use burn_tpu_graph::op::{Combine, DotAttrs};
 use burn_tpu_graph::{Builder, Dims, NodeId, Result};
@@ -38,7 +39,8 @@ fn leading(x: &Tensor) -> Dims {
 
 /// Records a dot without batch dims. 16-bit floats accumulate in f32 and are rounded once.
 fn contract(g: &mut impl Builder, lhs: (NodeId, &[usize]), rhs: (NodeId, &[usize])) -> Result<NodeId> {
-    let dtype = g.dtype(lhs.0);
+    let (x, y) = mixed::narrowed(g, lhs.0, rhs.0)?;
+    let dtype = g.dtype(x);
     let attrs = DotAttrs {
         lhs_batch: Dims::new(),
         rhs_batch: Dims::new(),
@@ -46,6 +48,6 @@ fn contract(g: &mut impl Builder, lhs: (NodeId, &[usize]), rhs: (NodeId, &[usize
         rhs_contract: Dims::from_slice(rhs.1),
         result: dtype.accumulator(),
     };
-    let product = g.dot_general(lhs.0, rhs.0, attrs)?;
+    let product = g.dot_general(x, y, attrs)?;
     g.convert(product, dtype)
 }

@@ -1,7 +1,7 @@
 //! Helpers for several families: optional operands, biases, and tables of constants.
 
 use crate::Tensor;
-use crate::ops::broken_rule;
+use crate::ops::{broken_rule, mixed};
 use crate::trace::{Recorder, record_many};
 use burn_tpu_graph::op::BinaryOp;
 use burn_tpu_graph::{Builder, DType, Literal, NodeId, Number, Result, TensorType};
@@ -34,7 +34,7 @@ pub(super) fn add_bias(g: &mut impl Builder, x: NodeId, bias: Option<NodeId>, fe
     let Some(bias) = bias else { return Ok(x) };
     let dims = g.dims(x);
     let bias = g.broadcast_in_dim(bias, &dims, &[feature])?;
-    g.binary(BinaryOp::Add, x, bias)
+    mixed::binary(g, BinaryOp::Add, x, bias)
 }
 
 /// Rejects operands that are not `[batch, channels, spatial...]` with `spatial` spatial dims.
