@@ -6,6 +6,7 @@ mod compile;
 mod host_value;
 mod index_checks;
 mod interpret;
+mod numerics;
 mod placement;
 pub(crate) mod registry;
 mod tier;
@@ -23,11 +24,12 @@ use crate::error::{Result, TpuError};
 use crate::metrics::{Counters, CutReason};
 use crate::options::TpuOptions;
 use crate::profile::{self, Phase, StepProfiler};
-use crate::program::{Compiled, Form, ProgramCache};
+use crate::program::{Compiled, Form, ProgramCache, Recorded};
 use crate::recompile::DivergenceTracker;
 use crate::{Device, Platform};
 use arguments::{Lent, OnDevice};
 use burn_tpu_graph::{Program, Sharding, TensorType};
+use numerics::{NumericsChecks, RunNumber};
 use parking_lot::Mutex;
 use placement::sharding_of;
 use rustc_hash::FxHashSet;
@@ -51,6 +53,7 @@ pub(crate) struct DeviceRuntime {
     frozen: AtomicBool,
     warned_of_full_trace: AtomicBool,
     index_checks: IndexCheckQueue,
+    numerics: Option<NumericsChecks>,
     /// The types of the batches that do not split over the mesh, each of which is warned about once.
     uneven_batches: Mutex<FxHashSet<String>>,
     step_profiler: StepProfiler,
@@ -105,6 +108,7 @@ impl DeviceRuntime {
         let compiling = Compiling::default();
         let warned_of_full_trace = AtomicBool::new(false);
         let index_checks = IndexCheckQueue::default();
+        let numerics = NumericsChecks::of(device, &options);
         let uneven_batches = Mutex::default();
         let agreement = (device.platform() == Platform::Mesh).then(|| Agreement::new(name_for_all(device)));
         let runtime = Self {
@@ -118,6 +122,7 @@ impl DeviceRuntime {
             frozen,
             warned_of_full_trace,
             index_checks,
+            numerics,
             uneven_batches,
             step_profiler,
             agreement,
@@ -270,7 +275,23 @@ impl DeviceRuntime {
         let start = Instant::now();
         let recorded = self.recorded(form, buffers).map_err(RunError::Refused)?;
         let slots = recorded.slots(slots);
-        let tier = self.tier(&recorded, &slots, buffers, reason).map_err(RunError::Refused)?;
+        let arguments = || recorded.arguments(buffers);
+        let kept = self.keep(&recorded, &form.lines, RunNumber::Step, &slots, arguments);
+        Counters::add_time(&self.counters.key_ns, start.elapsed());
+        let results = self.run_recorded(&recorded, buffers, &slots, tracker, reason)?;
+        Ok(self.check_when_run(kept, results))
+    }
+
+    fn run_recorded(
+        &self,
+        recorded: &Arc<Recorded>,
+        buffers: &mut [Input],
+        slots: &[u64],
+        tracker: &mut DivergenceTracker,
+        reason: CutReason,
+    ) -> Result<Vec<SharedBuffer>, RunError> {
+        let start = Instant::now();
+        let tier = self.tier(recorded, slots, buffers, reason).map_err(RunError::Refused)?;
         Counters::add_time(&self.counters.key_ns, start.elapsed());
         let compiled = match tier {
             Tier::Compiled(compiled) => {
@@ -278,22 +299,22 @@ impl DeviceRuntime {
                 compiled
             }
             Tier::Compiler(older) => {
-                let compiled = self.compile(&recorded, &slots, &recorded.program, &slots, older, tracker);
+                let compiled = self.compile(recorded, slots, &recorded.program, slots, older, tracker);
                 compiled.map_err(RunError::Refused)?
             }
             Tier::Interpreter => {
-                tracker.interpreted(&recorded);
-                return self.interpret(&recorded, buffers, &slots);
+                tracker.interpreted(recorded);
+                return self.interpret(recorded, buffers, slots);
             }
             Tier::Split(split) => {
-                let results = self.run_split(&split, &recorded, buffers, &slots, tracker);
-                tracker.ran(&recorded, &Arc::default());
+                let results = self.run_split(&split, recorded, buffers, slots, tracker);
+                tracker.ran(recorded, &Arc::default());
                 return results;
             }
         };
-        tracker.ran(&recorded, &compiled.assumptions);
+        tracker.ran(recorded, &compiled.assumptions);
         let mut lent = Lent::new(buffers, recorded.bindings.parameters.iter().copied().map(Ok).collect());
-        self.dispatch(&recorded.program, &compiled, &mut lent.arguments, &slots)
+        self.dispatch(&recorded.program, &compiled, &mut lent.arguments, slots)
     }
 
     /// Runs a compiled program on its arguments. Those that it does not take stay.
@@ -338,6 +359,7 @@ impl DeviceRuntime {
     /// A mark step has dispatched its program.
     pub(crate) fn end_step(&self) {
         self.counters.step();
+        self.count_step();
         self.step_profiler.step(self);
     }
 

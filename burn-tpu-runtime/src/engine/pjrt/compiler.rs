@@ -8,7 +8,7 @@ use crate::error::{Result, TpuError};
 use crate::metrics::Counters;
 use crate::profile::{self, Phase, ProgramOps};
 use crate::{Platform, TpuOptions};
-use burn_tpu_graph::{Argument, Lowered, Program, TensorType, lower::lower};
+use burn_tpu_graph::{Argument, Lowered, Program, TensorType, lower};
 use burn_tpu_pjrt::{Client, CompileOptions, LoadedExecutable, TensorSpec};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -35,6 +35,8 @@ pub(super) struct Compiler {
     disk: Option<DiskCache>,
     /// Whether a result that is not aliased to its donated argument is an error.
     strict: bool,
+    /// Whether programs leave their arguments as they are, to run again on them: `numerics`.
+    keeps_arguments: bool,
     counters: Arc<Counters>,
 }
 
@@ -68,6 +70,7 @@ impl Compiler {
             options: compile_options,
             dump: options.dump.clone(),
             strict: options.strict,
+            keeps_arguments: options.check_numerics,
             counters: Arc::clone(counters),
         }
     }
@@ -77,7 +80,8 @@ impl Compiler {
             let _span = tracing::debug_span!("lower").entered();
             let _profiled = profile::span(Phase::Lower, "lower");
             let start = Instant::now();
-            let lowered = lower(program).map_err(|error| TpuError::Bug(error.to_string()))?;
+            let lowered = if self.keeps_arguments { lower::lower_keeping(program) } else { lower(program) };
+            let lowered = lowered.map_err(|error| TpuError::Bug(error.to_string()))?;
             Counters::add_time(&self.counters.lower_ns, start.elapsed());
             lowered
         };

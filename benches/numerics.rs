@@ -1,0 +1,67 @@
+//! What `check_numerics` costs on good steps: steps of a GPT on two devices of the CPU plugin, in turns with the option and
+//! without. It prints medians and their ratio.
+//!
+//!     cargo bench --bench numerics
+#![allow(clippy::print_stdout, reason = "a bench prints its figures")]
+
+use burn::backend::Autodiff;
+use burn_tpu::{Tpu, TpuDevice, TpuOptimizer, TpuOptions};
+use burn_tpu_workspace::models::{Gpt, GptConfig, Tokens, adamw, train_step};
+use std::time::{Duration, Instant};
+
+type B = Autodiff<Tpu<f32>>;
+
+const ROUNDS: usize = 12;
+
+/// The steps of a turn.
+const STEPS: usize = 3;
+
+fn main() {
+    let [without, with] = [0, 1].map(TpuDevice::cpu);
+    for (device, checked) in [(without, false), (with, true)] {
+        TpuOptions::training().cpu_devices(2).check_numerics(checked).install(&device).expect("the first use");
+    }
+    let [mut plain, mut checked] = [without, with].map(turns);
+    let (mut base, mut cost, mut ratios) = (Vec::new(), Vec::new(), Vec::new());
+    for _ in 0..ROUNDS {
+        let (a, b) = (plain(), checked());
+        ratios.push(median(&mut b.clone()).as_secs_f64() / median(&mut a.clone()).as_secs_f64());
+        base.extend(a);
+        cost.extend(b);
+    }
+    ratios.sort_unstable_by(f64::total_cmp);
+    let (base, cost) = (median(&mut base), median(&mut cost));
+    println!("without                {:>9.3} ms", base.as_secs_f64() * 1e3);
+    println!("with check_numerics    {:>9.3} ms", cost.as_secs_f64() * 1e3);
+    println!("ratio of the medians   {:>9.3}", cost.as_secs_f64() / base.as_secs_f64());
+    let quarter = |of: usize| ratios[ratios.len() * of / 4];
+    println!("ratio by turn          {:>9.3} ({:.3} to {:.3})", quarter(2), quarter(1), quarter(3));
+    with.sync().expect("all steps are good");
+}
+
+/// Returns what runs a turn on a device, and the times of its steps.
+fn turns(device: TpuDevice) -> impl FnMut() -> Vec<Duration> {
+    // A short step: the flag reads every parameter and its state, however large the batch is.
+    let config = GptConfig::new().with_batch(4);
+    let mut model = Some(config.init::<B>(&device));
+    let mut optimizer = TpuOptimizer::new(adamw());
+    let mut number = 0;
+    let mut step = move || {
+        let batch = Tokens::synthetic(&config, number, &device);
+        number += 1;
+        let begin = Instant::now();
+        let (next, _) = train_step::<B, Gpt<B>, _>(model.take().expect("a model"), &mut optimizer, 1e-3, batch);
+        model = Some(next);
+        device.sync().expect("the step runs");
+        begin.elapsed()
+    };
+    (0..4).for_each(|_| {
+        step();
+    });
+    move || (0..STEPS).map(|_| step()).collect()
+}
+
+fn median(times: &mut [Duration]) -> Duration {
+    times.sort_unstable();
+    times[times.len() / 2]
+}
