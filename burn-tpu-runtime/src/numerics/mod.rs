@@ -68,13 +68,16 @@ fn bits_of(dtype: DType) -> DType {
     }
 }
 
-/// Adds the largest magnitude of a float value, as the bits of its type: `[1]`.
+/// Adds the largest magnitude of a float value, as the bits of its type: `[1]`. The last dim is reduced first, since XLA's
+/// CPU compiler neither divides nor vectorises a reduction to one number.
 fn magnitude(graph: &mut impl Builder, x: NodeId) -> Result<NodeId> {
     let dtype = graph.dtype(x);
     let magnitudes = graph.unary(UnaryOp::Abs, x)?;
     let bits = graph.bitcast_convert(magnitudes, bits_of(dtype))?;
     let dims: Vec<usize> = (0..graph.rank(bits)).collect();
-    let largest = graph.reduce(Combine::Max, bits, &dims)?;
+    let (rows, columns) = dims.split_at(dims.len().saturating_sub(1));
+    let largest_of_rows = graph.reduce(Combine::Max, bits, columns)?;
+    let largest = graph.reduce(Combine::Max, largest_of_rows, rows)?;
     graph.reshape(largest, &[1])
 }
 
