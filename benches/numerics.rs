@@ -1,5 +1,6 @@
 //! What `check_numerics` costs on good steps: steps of a GPT on two devices of the CPU plugin, in turns with the option and
-//! without. It prints medians and their ratio.
+//! without. It prints medians and their ratio, and on Linux the ratio of the processor time, which other processes on the machine
+//! change less.
 //!
 //!     cargo bench --bench numerics
 #![allow(clippy::print_stdout, reason = "a bench prints its figures")]
@@ -11,10 +12,7 @@ use std::time::{Duration, Instant};
 
 type B = Autodiff<Tpu<f32>>;
 
-const ROUNDS: usize = 9;
-
-/// The steps of a turn.
-const STEPS: usize = 2;
+const ROUNDS: usize = 25;
 
 fn main() {
     let [without, with] = [0, 1].map(TpuDevice::cpu);
@@ -22,12 +20,16 @@ fn main() {
         TpuOptions::training().cpu_devices(2).check_numerics(checked).install(&device).expect("the first use");
     }
     let [mut plain, mut checked] = [without, with].map(turns);
-    let (mut base, mut cost, mut ratios) = (Vec::new(), Vec::new(), Vec::new());
+    let (mut base, mut cost, mut ratios, mut ticks) = (Vec::new(), Vec::new(), Vec::new(), [0.0; 2]);
     for _ in 0..ROUNDS {
-        let (a, b) = (plain(), checked());
-        ratios.push(median(&mut b.clone()).as_secs_f64() / median(&mut a.clone()).as_secs_f64());
-        base.extend(a);
-        cost.extend(b);
+        let begin = processor_ticks();
+        let a = plain();
+        let middle = processor_ticks();
+        let b = checked();
+        ticks = [ticks[0] + middle - begin, ticks[1] + processor_ticks() - middle];
+        ratios.push(b.as_secs_f64() / a.as_secs_f64());
+        base.push(a);
+        cost.push(b);
     }
     ratios.sort_unstable_by(f64::total_cmp);
     let (base, cost) = (median(&mut base), median(&mut cost));
@@ -36,11 +38,19 @@ fn main() {
     println!("ratio of the medians   {:>9.3}", cost.as_secs_f64() / base.as_secs_f64());
     let quarter = |of: usize| ratios[ratios.len() * of / 4];
     println!("ratio by turn          {:>9.3} ({:.3} to {:.3})", quarter(2), quarter(1), quarter(3));
+    println!("ratio of the CPU time  {:>9.3}", ticks[1] / ticks[0]);
     with.sync().expect("all steps are good");
 }
 
-/// Returns what runs a turn on a device, and the times of its steps.
-fn turns(device: TpuDevice) -> impl FnMut() -> Vec<Duration> {
+/// Returns the processor time of this process in ticks of the system; 0 where `/proc` is not there.
+fn processor_ticks() -> f64 {
+    let stat = std::fs::read_to_string("/proc/self/stat").unwrap_or_default();
+    let fields = stat.rsplit(") ").next().unwrap_or_default().split(' ');
+    fields.skip(11).take(2).filter_map(|ticks| ticks.parse::<f64>().ok()).sum()
+}
+
+/// Returns what runs a step on a device, and its time.
+fn turns(device: TpuDevice) -> impl FnMut() -> Duration {
     // The flag reads every parameter and its state, however large the batch is: in shorter steps it costs a larger share.
     let config = GptConfig::new();
     let mut model = Some(config.init::<B>(&device));
@@ -58,7 +68,7 @@ fn turns(device: TpuDevice) -> impl FnMut() -> Vec<Duration> {
     (0..4).for_each(|_| {
         step();
     });
-    move || (0..STEPS).map(|_| step()).collect()
+    step
 }
 
 fn median(times: &mut [Duration]) -> Duration {
