@@ -1,6 +1,6 @@
 //! What `check_numerics` costs on good steps: steps of a GPT on two devices of the CPU plugin, in turns with the option and
-//! without. It prints medians and their ratio, and on Linux the ratio of the processor time, which other processes on the machine
-//! change less.
+//! without. It prints medians and their ratio, and on Linux the ratio of the processor time, which other processes on
+//! the machine change less.
 //!
 //!     cargo bench --bench numerics
 #![allow(clippy::print_stdout, reason = "a bench prints its figures")]

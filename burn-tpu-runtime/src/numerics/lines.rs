@@ -1,9 +1,9 @@
 //! Which lines of source recorded the ops of a program.
 //!
 //! A stack takes up to a hundred microseconds to capture, an op a quarter of one to record. The same recording comes again
-//! each step, so a stack is captured once for each beginning of a recording, which its structural hash identifies. Two places
-//! of a program may record the same: an [`Anchor`] keeps them apart. It is a hash of the stacks of a few ops at the beginning
-//! of each trace, which are captured every time.
+//! each step, so a stack is captured once for each beginning of a recording, which its structural hash identifies. Two
+//! places of a program may record the same: an [`Anchor`] keeps them apart. It is a hash of the stacks of a few ops at
+//! the beginning of each trace, which are captured every time.
 
 use crate::recompile::{Caller, Resolver, StepPlace};
 use parking_lot::Mutex;

@@ -28,8 +28,8 @@ pub enum StepPart {
 pub struct NonFiniteOp {
     /// The Burn op, such as `float_log`.
     pub op: String,
-    /// The line that recorded it, as `src/train.rs:41 in app::step`: the first one outside of Burn, burn-tpu and the standard
-    /// library. The name of the thread if there is none; empty if it was not kept.
+    /// The line that recorded it, as `src/train.rs:41 in app::step`: the first one outside of Burn, burn-tpu and the
+    /// standard library. The name of the thread if there is none; empty if it was not kept.
     pub line: String,
     /// The part of the step.
     pub part: StepPart,

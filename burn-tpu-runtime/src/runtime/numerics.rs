@@ -169,7 +169,8 @@ impl DeviceRuntime {
         self.check_indices().and_then(|()| self.check_numbers())
     }
 
-    /// [`DeviceRuntime::deferred_errors`] where no error can be returned: it is logged, and the next read or sync returns it.
+    /// [`DeviceRuntime::deferred_errors`] where no error can be returned: it is logged, and the next read or sync
+    /// returns it.
     pub(crate) fn note_deferred_errors(&self) {
         self.note_index_errors();
         self.note_numeric_errors();
