@@ -31,7 +31,7 @@ fn many_shapes_through_a_small_cache_keep_memory_flat() {
         return;
     }
     let device = TpuDevice::cpu(1);
-    let options = TpuOptions::development().cpu_devices(2).cache_entries(ENTRIES);
+    let options = TpuOptions::development().cpu_devices(2).check_numerics(false).cache_entries(ENTRIES);
     options.install(&device).expect("first use");
     let run = |range: std::ops::Range<usize>| {
         for n in range.map(|step| step % SHAPES + 1) {

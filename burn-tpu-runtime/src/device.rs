@@ -177,10 +177,11 @@ impl Device {
     ///
     /// # Errors
     /// The device's own error when it did not start; that of a program that was refused, whose work stays recorded, or that
-    /// failed while it ran; [`TpuError::Index`] where computed indices are checked.
+    /// failed while it ran; [`TpuError::Index`] where computed indices are checked, and [`TpuError::NotFinite`] where NaN and
+    /// infinities are.
     pub fn sync(self) -> Result<()> {
         let cut = trace::cut(self, CutReason::Sync);
-        cut.and(runtime(self).wait()).and_then(|()| runtime(self).check_indices())
+        cut.and(runtime(self).wait()).and_then(|()| runtime(self).deferred_errors())
     }
 
     /// Returns what the device has done since it started: all zeros for one that was not used yet, which this does not

@@ -1,6 +1,7 @@
 //! The error hierarchy. Every variant has a [`Fault`], the party that can fix the error, and the data for the fix.
 
 use crate::memory::OutOfMemory;
+use crate::numerics::NotFinite;
 use burn_tpu_graph::GraphError;
 use burn_tpu_pjrt::PjrtError;
 use burn_tpu_profile::ProfileError;
@@ -79,6 +80,9 @@ pub enum TpuError {
         /// The line that recorded the op, or its thread.
         caller: String,
     },
+    /// A step made a NaN or an infinity. See [`TpuOptions::check_numerics`](crate::TpuOptions::check_numerics).
+    #[error("{0}")]
+    NotFinite(Box<NotFinite>),
     /// An element type that the device does not support.
     #[error("{op}: {dtype} is not supported on {device}; supported are bool, i8-i64, u8-u64, bf16, f16, f32 and f64")]
     DType {
@@ -321,6 +325,7 @@ impl TpuError {
         match self {
             TpuError::Operation { .. }
             | TpuError::Index { .. }
+            | TpuError::NotFinite(_)
             | TpuError::DType { .. }
             | TpuError::FallbackDenied { .. }
             | TpuError::Option { .. }

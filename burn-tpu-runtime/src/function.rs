@@ -267,7 +267,8 @@ impl FunctionProgram {
             return Ok(None);
         }
         let parameters = recording.parameters(buffers);
-        let form = Form { recording: &recording.recording, len: recording.recording.len(), outputs };
+        let lines = recording.lines.clone();
+        let form = Form { recording: &recording.recording, len: recording.recording.len(), outputs, lines };
         let recorded = runtime.recorded(&form, &parameters)?;
         let input = |(index, &recorded_index): (usize, &u32)| match &recording.inputs[recorded_index as usize] {
             Source::Argument(argument) => Ok(ProgramInput::Argument(*argument as u32)),
@@ -310,7 +311,7 @@ impl FunctionProgram {
             ProgramInput::Captured(buffer) => Some(Arc::clone(buffer)),
         };
         let mut arguments = self.inputs.iter().map(argument).collect();
-        let results = runtime.call(&self.recorded, &compiled, &mut arguments, &slots)?;
+        let results = runtime.call(&self.recorded, &recording.lines, &compiled, &mut arguments, &slots)?;
         note_lines(&self.recorded, &recording.tracker, &results);
         Ok(results)
     }

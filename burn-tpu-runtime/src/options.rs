@@ -74,8 +74,9 @@ impl TpuOptions {
         Self { fallback: FallbackPolicy::Deny, interpret_from: 0, ..Self::training() }
     }
 
-    /// Returns the preset for finding mistakes: warnings become errors, all indices are checked, traces are cut early, and
-    /// the disk cache is off, so that every run compiles the same programs.
+    /// Returns the preset for finding mistakes: warnings become errors, all indices are checked, NaN and infinities are
+    /// traced to the op that made them, traces are cut early, and the disk cache is off, so that every run compiles the same
+    /// programs.
     pub fn development() -> Self {
         Self {
             strict: true,
@@ -83,6 +84,7 @@ impl TpuOptions {
             disk_cache: false,
             trace_cap: 20_000,
             check_indices: IndexChecks::All,
+            check_numerics: true,
             ..Self::training()
         }
     }
@@ -191,6 +193,14 @@ options! {
     /// Which indices are checked. Use [`IndexChecks::All`] to find the op of a wrong result or loss.
     check_indices(checks: impl Into<IndexChecks>): IndexChecks = IndexChecks::Host, checks.into();
     "BURN_TPU_CHECK_INDICES": index_checks, "`off`, `host`, `all`";
+
+    /// Whether NaN and infinities are found: each program also computes whether its float results are finite. If they are
+    /// not, it runs again with every value checked, and a read or `sync` returns [`TpuError::NotFinite`] with the Burn op
+    /// and the line that made the first one. Programs leave their arguments as they are, so that they can run again: a
+    /// step needs the memory of its parameters and optimizer state twice. A mark step waits for the step before. See
+    /// `docs/debugging-numbers.md`.
+    check_numerics(checked: bool): bool = false, checked;
+    "BURN_TPU_CHECK_NUMERICS": switch, "`0`, `1`";
 
     /// The maximum number of compiled programs in memory, at least 1.
     cache_entries(entries: usize): NonZeroUsize = at_least_one(100), at_least_one(entries);

@@ -14,8 +14,9 @@ mod assumptions;
 
 pub(crate) use assumptions::SlotAssumptions;
 
-use crate::engine::Executable;
+use crate::engine::{Arguments, Executable, Input};
 use crate::metrics::Counters;
+use crate::numerics::OpLines;
 use crate::recompile::{Difference, broken, likeness, of_recordings};
 use crate::trace::Recording;
 use burn_tpu_graph::{Arrival, Bindings, Builder, Graph, Node, NodeId, Program, Split};
@@ -34,6 +35,8 @@ pub(crate) struct Form<'t> {
     pub(crate) len: usize,
     /// The nodes to materialise, ascending.
     pub(crate) outputs: Vec<NodeId>,
+    /// Which lines recorded the nodes, if that is kept. No part of the form's identity.
+    pub(crate) lines: OpLines,
 }
 
 impl Form<'_> {
@@ -87,6 +90,11 @@ impl WantedLines {
 }
 
 impl Recorded {
+    /// Returns the program's arguments, from the buffers of the recording. One that failed is missing.
+    pub(crate) fn arguments(&self, buffers: &[Input]) -> Arguments {
+        self.bindings.parameters.iter().map(|&index| buffers[index as usize].clone().ok()).collect()
+    }
+
     /// The values of the program's slots, from those of the recording.
     pub(crate) fn slots<'s>(&self, recorded: &'s [u64]) -> Cow<'s, [u64]> {
         let same = self.bindings.slots.iter().copied().eq(0..recorded.len() as u32);

@@ -6,6 +6,7 @@ mod compile;
 mod host_value;
 mod index_checks;
 mod interpret;
+mod numerics;
 mod placement;
 pub(crate) mod registry;
 mod tier;
@@ -24,11 +25,12 @@ use crate::memory::{LiveTensors, MemoryReport, MemoryUse, OutOfMemory, note_line
 use crate::metrics::{Counters, CutReason};
 use crate::options::TpuOptions;
 use crate::profile::{self, Phase, StepProfiler};
-use crate::program::{Compiled, Form, ProgramCache};
+use crate::program::{Compiled, Form, ProgramCache, Recorded};
 use crate::recompile::DivergenceTracker;
 use crate::{Device, Platform};
 use arguments::{Lent, OnDevice};
 use burn_tpu_graph::{Program, Sharding, TensorType};
+use numerics::{NumericsChecks, RunNumber};
 use parking_lot::Mutex;
 use placement::sharding_of;
 use rustc_hash::FxHashSet;
@@ -52,6 +54,7 @@ pub(crate) struct DeviceRuntime {
     frozen: AtomicBool,
     warned_of_full_trace: AtomicBool,
     index_checks: IndexCheckQueue,
+    numerics: Option<NumericsChecks>,
     /// The types of the batches that do not split over the mesh, each of which is warned about once.
     uneven_batches: Mutex<FxHashSet<String>>,
     step_profiler: StepProfiler,
@@ -107,6 +110,7 @@ impl DeviceRuntime {
         let compiling = Compiling::default();
         let warned_of_full_trace = AtomicBool::new(false);
         let index_checks = IndexCheckQueue::default();
+        let numerics = NumericsChecks::of(device, &options);
         let uneven_batches = Mutex::default();
         let agreement = (device.platform() == Platform::Mesh).then(|| Agreement::new(name_for_all(device)));
         let runtime = Self {
@@ -120,6 +124,7 @@ impl DeviceRuntime {
             frozen,
             warned_of_full_trace,
             index_checks,
+            numerics,
             uneven_batches,
             step_profiler,
             agreement,
@@ -313,7 +318,23 @@ impl DeviceRuntime {
         let start = Instant::now();
         let recorded = self.recorded(form, buffers).map_err(RunError::Refused)?;
         let slots = recorded.slots(slots);
-        let tier = self.tier(&recorded, &slots, buffers, reason).map_err(RunError::Refused)?;
+        let arguments = || recorded.arguments(buffers);
+        let kept = self.keep(&recorded, &form.lines, RunNumber::Step, &slots, arguments);
+        Counters::add_time(&self.counters.key_ns, start.elapsed());
+        let results = self.run_recorded(&recorded, buffers, &slots, tracker, reason)?;
+        Ok(self.check_when_run(kept, results))
+    }
+
+    fn run_recorded(
+        &self,
+        recorded: &Arc<Recorded>,
+        buffers: &mut [Input],
+        slots: &[u64],
+        tracker: &mut DivergenceTracker,
+        reason: CutReason,
+    ) -> Result<Vec<SharedBuffer>, RunError> {
+        let start = Instant::now();
+        let tier = self.tier(recorded, slots, buffers, reason).map_err(RunError::Refused)?;
         Counters::add_time(&self.counters.key_ns, start.elapsed());
         let compiled = match tier {
             Tier::Compiled(compiled) => {
@@ -321,28 +342,28 @@ impl DeviceRuntime {
                 compiled
             }
             Tier::Compiler(older) => {
-                let compiled = self.compile(&recorded, &slots, &recorded.program, &slots, older, tracker);
+                let compiled = self.compile(recorded, slots, &recorded.program, slots, older, tracker);
                 compiled.map_err(RunError::Refused)?
             }
             Tier::Interpreter => {
-                tracker.interpreted(&recorded);
-                return self.interpret(&recorded, buffers, &slots);
+                tracker.interpreted(recorded);
+                return self.interpret(recorded, buffers, slots);
             }
             Tier::Split(split) => {
-                let results = self.run_split(&split, &recorded, buffers, &slots, tracker);
+                let results = self.run_split(&split, recorded, buffers, slots, tracker);
                 if let Ok(results) = &results {
-                    note_lines(&recorded, tracker, results);
+                    note_lines(recorded, tracker, results);
                 }
-                tracker.ran(&recorded, &Arc::default());
+                tracker.ran(recorded, &Arc::default());
                 return results;
             }
         };
         let mut lent = Lent::new(buffers, recorded.bindings.parameters.iter().copied().map(Ok).collect());
-        let results = self.dispatch(&recorded.program, &compiled, &mut lent.arguments, &slots);
+        let results = self.dispatch(&recorded.program, &compiled, &mut lent.arguments, slots);
         if let Ok(results) = &results {
-            note_lines(&recorded, tracker, results);
+            note_lines(recorded, tracker, results);
         }
-        tracker.ran(&recorded, &compiled.assumptions);
+        tracker.ran(recorded, &compiled.assumptions);
         results
     }
 
@@ -389,6 +410,7 @@ impl DeviceRuntime {
     /// A mark step has dispatched its program.
     pub(crate) fn end_step(&self) {
         self.counters.step();
+        self.count_step();
         self.step_profiler.step(self);
     }
 

@@ -96,6 +96,8 @@ pub use checkpoint::{CheckpointBackend, Checkpoints};
 
 pub use burn_tpu_runtime::{FallbackPolicy, Fault, IndexChecks, Result, TpuError, TpuOptions};
 
+pub use burn_tpu_runtime::{NonFinite, NonFiniteOp, NotFinite, StepPart};
+
 pub use burn_tpu_runtime::{CutReason, Metrics, Recompile, RecompileCause};
 
 pub use burn_tpu_runtime::{Activity, RunningProgram, Wait, WaitFor};

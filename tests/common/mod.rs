@@ -30,10 +30,10 @@ pub fn has_cpu_plugin() -> bool {
     }
 }
 
-/// Returns the options of development for two devices. Computed indices are not checked, so that programs are those of
-/// training.
+/// Returns the options of development for two devices. Computed indices and numbers are not checked, so that programs are
+/// those of training.
 pub fn development() -> TpuOptions {
-    TpuOptions::development().cpu_devices(2).check_indices(burn_tpu::IndexChecks::Host)
+    TpuOptions::development().cpu_devices(2).check_indices(burn_tpu::IndexChecks::Host).check_numerics(false)
 }
 
 /// Same as [`cpu`], with another device: Burn keeps one default float type per device, so bf16 and f32 tests of one process

@@ -94,7 +94,18 @@ impl Argument {
 /// # Errors
 /// Fails if a node has no form in StableHLO. A verified program has no such node.
 pub fn lower(program: &Program) -> Result<Lowered> {
-    let mut arguments: Vec<Argument> = parameters(program);
+    lower_arguments(program, parameters(program, program.results_in_place()))
+}
+
+/// Lowers a program whose arguments stay the caller's: no result takes the memory of one.
+///
+/// # Errors
+/// Those of [`lower`].
+pub fn lower_keeping(program: &Program) -> Result<Lowered> {
+    lower_arguments(program, parameters(program, vec![None; program.parameters().count()]))
+}
+
+fn lower_arguments(program: &Program, mut arguments: Vec<Argument>) -> Result<Lowered> {
     let packing = slots::Packing::new(program, arguments.len());
     arguments.extend(packing.arguments());
     let mesh = program.placement().map(|placement| &placement.mesh);
@@ -108,13 +119,13 @@ pub fn lower(program: &Program) -> Result<Lowered> {
     Ok(Lowered { text, arguments, results: results.into_iter().map(|value| value.ty).collect() })
 }
 
-/// Returns the parameters. One that a result updates takes its memory if both are placed alike.
-fn parameters(program: &Program) -> Vec<Argument> {
+/// Returns the parameters. One that a result updates, as `in_place` says, gives it its memory if both are placed alike.
+fn parameters(program: &Program, in_place: Vec<Option<usize>>) -> Vec<Argument> {
     let placement = program.placement();
     let alike = |index: u32, result: usize| {
         placement.is_none_or(|placement| placement.parameter(index) == placement.results.get(result))
     };
-    let parameters = program.parameters().zip(program.results_in_place());
+    let parameters = program.parameters().zip(in_place);
     let argument = |((index, ty), result): ((u32, &TensorType), Option<usize>)| Argument::Parameter {
         index,
         ty: ty.clone(),

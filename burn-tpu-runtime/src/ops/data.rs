@@ -91,7 +91,7 @@ pub fn run_for_reads(tensors: &[&Tensor]) -> Result<()> {
 fn download(x: &Tensor, reason: CutReason) -> Result<HostBytes> {
     let buffer = materialise(x, reason)?;
     let bytes = runtime(x.device()).download(&buffer)?;
-    runtime(x.device()).check_indices().map(|()| bytes)
+    runtime(x.device()).deferred_errors().map(|()| bytes)
 }
 
 /// Copies the tensor to another device through the host. On the same device it returns the tensor itself, since

@@ -1,7 +1,9 @@
 //! Finds the line of a user's source in a stack trace.
 
+use crate::numerics::StepPart;
 use backtrace::Symbol;
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxHashMap, FxHasher};
+use std::hash::{Hash, Hasher};
 use std::path::Path;
 use std::sync::Arc;
 use std::thread::Thread;
@@ -71,6 +73,13 @@ impl Caller {
         Self { stack: stack.into(), thread: std::thread::current() }
     }
 
+    /// Returns a hash of the stack, which is the same for each op that the same calls record.
+    pub(crate) fn stack_hash(&self) -> u64 {
+        let mut hasher = FxHasher::default();
+        self.stack.hash(&mut hasher);
+        hasher.finish()
+    }
+
     /// Returns the innermost frame in a user's crate, such as `src/train.rs:41 in app::step`. Without one it is the name of
     /// the thread. The line number is missing if the binary has no debug information.
     pub(crate) fn line(&self) -> String {
@@ -88,6 +97,20 @@ struct Frame {
     line: Option<String>,
     /// The module whose method `forward` it is.
     module: Option<String>,
+    /// The part of a step that the function belongs to, if it is one of autodiff's or an optimizer's.
+    part: Option<StepPart>,
+    /// The op whose gradient it computes.
+    gradient_of: Option<String>,
+}
+
+/// Where in a training step an op was recorded.
+#[derive(Clone, Debug)]
+pub(crate) struct StepPlace {
+    /// As [`Caller::line`], outside of the backward pass and of the optimizer, which may call a user's module.
+    pub(crate) line: String,
+    pub(crate) part: StepPart,
+    /// In the backward pass: the op whose gradient it computes, as `float_sqrt`.
+    pub(crate) gradient_of: Option<String>,
 }
 
 impl Resolver {
@@ -109,12 +132,30 @@ impl Resolver {
         modules.join("/")
     }
 
+    /// Returns where in a training step an op was recorded.
+    pub(crate) fn place(&mut self, caller: &Caller) -> StepPlace {
+        let (mut part, mut line, mut gradient_of) = (StepPart::Forward, None, None);
+        for &address in &*caller.stack {
+            for frame in self.frames(address) {
+                gradient_of = gradient_of.or_else(|| frame.gradient_of.clone());
+                if let Some(of) = frame.part {
+                    // The user's line is the first one that is further out.
+                    (part, line) = (of, None);
+                }
+                line = line.or_else(|| frame.line.clone());
+            }
+        }
+        let gradient_of = gradient_of.filter(|_| part == StepPart::Backward);
+        StepPlace { line: line.unwrap_or_else(|| self.line(caller)), part, gradient_of }
+    }
+
     fn frames(&mut self, address: usize) -> &[Frame] {
         self.0.entry(address).or_insert_with(|| {
             let mut frames = Vec::new();
             backtrace::resolve(std::ptr::without_provenance_mut(address), |symbol| {
                 let name = symbol.name().map(|name| format!("{name:#}")).unwrap_or_default();
-                frames.push(Frame { line: describe(symbol), module: module_of(&name, symbol.filename()) });
+                let (module, part) = (module_of(&name, symbol.filename()), part_of(&name, symbol.filename()));
+                frames.push(Frame { line: describe(symbol), module, part, gradient_of: gradient_of(&name) });
             });
             frames
         })
@@ -132,6 +173,29 @@ fn module_of(name: &str, file: Option<&Path>) -> Option<String> {
     let of = of.rsplit("::").next()?;
     let is_type = of.starts_with(|first: char| first.is_ascii_uppercase());
     (is_type && method.starts_with("forward")).then(|| of.to_owned())
+}
+
+/// Returns the part of a training step that a function belongs to: to the backward pass if it is one of burn-autodiff's
+/// functions for it, to the optimizer if it is one of burn-optim's or of the optimizers of burn-tpu.
+fn part_of(name: &str, file: Option<&Path>) -> Option<StepPart> {
+    let file = file.map(Path::to_string_lossy).unwrap_or_default();
+    let is_of = |krate: &str| name.contains(krate) || file.contains(&format!("/{}-", krate.replace('_', "-")));
+    if is_of("burn_autodiff") && without_generics(name).split("::").any(|part| part == "backward") {
+        return Some(StepPart::Backward);
+    }
+    let ours = ["burn-tpu/src/optim/", "burn-tpu/src/compile/adamw.rs"].iter().any(|part| file.contains(part));
+    (ours || is_of("burn_optim")).then_some(StepPart::Optimizer)
+}
+
+/// Returns the op whose gradient a function of burn-autodiff computes: `float_sqrt` of
+/// `step<…, burn_autodiff::ops::tensor::{impl#0}::float_sqrt::Sqrt, …>`.
+fn gradient_of(name: &str) -> Option<String> {
+    let (_, path) = name.split_once("burn_autodiff::ops::")?;
+    let end = path.find(['<', '>', ',', ' ']).unwrap_or(path.len());
+    let mut parts = path[..end].split("::").skip_while(|part| !part.starts_with("{impl"));
+    let op = parts.nth(1)?;
+    let is_op = op.starts_with(|first: char| first.is_ascii_lowercase()) && parts.next().is_some();
+    is_op.then(|| op.to_owned())
 }
 
 /// Returns a thread's name for a message.
@@ -257,6 +321,23 @@ mod tests {
         ] {
             assert_eq!(module_of(name, file).as_deref(), module, "{name}");
         }
+    }
+
+    #[test]
+    fn functions_of_autodiff_and_optimizers_belong_to_their_part_of_a_step() {
+        let part = |name, file: Option<&str>| part_of(name, file.map(Path::new));
+        let log = "<burn_autodiff::ops::tensor::Log as burn_autodiff::ops::backward::Backward<B, 1>>::backward";
+        assert_eq!(part(log, None), Some(StepPart::Backward));
+        let registry = "/home/a/.cargo/registry/src/x";
+        let file = format!("{registry}/burn-autodiff-0.21.0/src/ops/backward.rs");
+        assert_eq!(part("backward<Tpu>", Some(&file)), Some(StepPart::Backward));
+        assert_eq!(part("burn_autodiff::ops::base::OpsPrep<ops::backward::Log>::finish", None), None);
+        assert_eq!(part("burn_optim::optim::adamw::AdamW::step", None), Some(StepPart::Optimizer));
+        let step =
+            "step<Tpu<f32>, burn_autodiff::ops::tensor::{impl#0}::float_sqrt::Sqrt, burn_autodiff::graph::NodeId, 1>";
+        assert_eq!(gradient_of(step).as_deref(), Some("float_sqrt"));
+        assert_eq!(gradient_of("burn_autodiff::ops::backward::unary"), None);
+        assert_eq!(part("app::Model::backward", Some("/home/a/app/src/main.rs")), None);
     }
 
     #[test]

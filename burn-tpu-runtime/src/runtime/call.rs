@@ -1,10 +1,12 @@
 //! Runs the programs of compiled functions. They are never interpreted: a function was compiled because it will be called
 //! often.
 
+use super::numerics::RunNumber;
 use super::placement::sharding_of;
 use super::{DeviceRuntime, HostValue, RunError};
 use crate::engine::{Arguments, SharedBuffer};
 use crate::error::Result;
+use crate::numerics::OpLines;
 use crate::profile;
 use crate::program::{Compiled, Recorded};
 use crate::recompile::DivergenceTracker;
@@ -47,7 +49,8 @@ impl DeviceRuntime {
     /// Why it did not run.
     pub(crate) fn call(
         &self,
-        recorded: &Recorded,
+        recorded: &Arc<Recorded>,
+        lines: &OpLines,
         compiled: &Compiled,
         arguments: &mut Arguments,
         slots: &[u64],
@@ -56,9 +59,12 @@ impl DeviceRuntime {
             // The lines of a function are not known: it was recorded before.
             profile.cut(0, std::iter::empty());
         }
+        self.note_numeric_errors();
+        let kept = self.keep(recorded, lines, RunNumber::Call, slots, || arguments.clone());
         let results = self.dispatch(&recorded.program, compiled, arguments, slots);
-        results.map_err(|error| match error {
+        let results = results.map_err(|error| match error {
             RunError::Refused(error) | RunError::Failed(error) => error,
-        })
+        })?;
+        Ok(self.check_when_run(kept, results))
     }
 }

@@ -42,10 +42,7 @@ impl DeviceRuntime {
         let nodes = cost::nodes(&program);
         let _span = tracing::debug_span!("compile", nodes).entered();
         let _profiled = profile::span(Phase::Compile, "compile");
-        let compiled = match self.pieces(key, nodes)? {
-            Some(pieces) => self.in_pieces(engine, pieces, slots)?,
-            None => Compiled { executable: self.executable(engine, program)?, assumptions: Arc::new(assumptions) },
-        };
+        let compiled = self.whole_or_in_pieces(engine, key, slots, (program, assumptions))?;
         let (seconds, from_disk) = (start.elapsed().as_secs_f64(), compiled.executable.is_from_disk());
         tracing::info!(device = %self.device, nodes, seconds, from_disk, "a program is ready");
         let compiled = Arc::new(compiled);
@@ -59,6 +56,35 @@ impl DeviceRuntime {
             self.counters.recompiles.compiled(&recorded.program, like.flatten().as_deref(), recompile);
         }
         Ok(compiled)
+    }
+
+    /// Compiles a program that is not recorded but made of a recorded one, if it is not in memory. It is no recompile, and a
+    /// frozen device compiles it too.
+    ///
+    /// # Errors
+    /// Those of the compiler.
+    pub(super) fn compile_unrecorded(&self, program: &Arc<Program>, slots: &[u64]) -> Result<Arc<Compiled>> {
+        let found = self.cache.get(program);
+        if let Some(compiled) = found.clone().filter(|compiled| compiled.assumptions.hold(slots)) {
+            return Ok(compiled);
+        }
+        let rewritten = self.rewrite(program, found, [slots].into_iter())?;
+        let compiled = Arc::new(self.whole_or_in_pieces(self.engine()?, program, slots, rewritten)?);
+        self.cache.insert(Arc::clone(program), Arc::clone(&compiled), &self.counters);
+        Ok(compiled)
+    }
+
+    fn whole_or_in_pieces(
+        &self,
+        engine: &Arc<dyn Engine>,
+        key: &Program,
+        slots: &[u64],
+        (program, assumptions): (Program, SlotAssumptions),
+    ) -> Result<Compiled> {
+        match self.pieces(key, cost::nodes(&program))? {
+            Some(pieces) => self.in_pieces(engine, pieces, slots),
+            None => Ok(Compiled { executable: self.executable(engine, program)?, assumptions: Arc::new(assumptions) }),
+        }
     }
 
     /// Returns the difference between a recording and the most similar program, if one is similar enough, and that program.

@@ -38,7 +38,7 @@ impl DeviceRuntime {
     }
 
     /// Returns the results of a program on the values of the given buffers.
-    fn interpreted(
+    pub(super) fn interpreted(
         &self,
         program: &Program,
         parameters: impl Iterator<Item = u32>,

@@ -12,12 +12,12 @@ impl DeviceRuntime {
     pub(crate) fn recorded(&self, form: &Form, buffers: &[Input]) -> Result<Arc<Recorded>> {
         let bug = |error: burn_tpu_graph::GraphError| TpuError::Bug(error.to_string());
         let Some(axes) = self.engine().ok().and_then(|engine| engine.mesh()) else {
-            return self.cache.recorded(form, &[], |program, _| program).map_err(bug);
+            return self.cache.recorded(form, &[], |program, _| self.flagged(program)).map_err(bug);
         };
         let arrivals = self.arrivals(buffers.iter().map(|buffer| buffer.as_ref().ok()));
         let place = |program: Program, parameters: &[u32]| {
             let arrivals: Vec<_> = parameters.iter().map(|&index| arrivals[index as usize].clone()).collect();
-            self.place(program, axes, &arrivals)
+            self.place(self.flagged(program), axes, &arrivals)
         };
         self.cache.recorded(form, &arrivals, place).map_err(bug)
     }

@@ -198,7 +198,8 @@ impl StreamTrace {
         if let Some(profile) = profile::active() {
             profile.cut(self.owner, trace.ops.iter().take_while(|op| op.end <= end).map(|op| op.position));
         }
-        let form = Form { recording: &trace.recording, len: end, outputs };
+        let lines = self.lines(trace, end);
+        let form = Form { recording: &trace.recording, len: end, outputs, lines };
         let whole = end == trace.recording.len();
         // Later ops may read the same buffers; a second owner keeps them from being donated.
         let mut copies = if whole { Vec::new() } else { trace.buffers.clone() };
@@ -325,7 +326,7 @@ fn rerecord(
         renamed.insert(NodeId(i as u32), node);
     }
     let end = trace.recording.len();
-    trace.ops.push(OpRecord { inputs, start, end, position: op.position });
+    trace.ops.push(OpRecord { inputs, start, end, position: op.position, line: op.line });
     Ok(())
 }
 

@@ -8,6 +8,7 @@ use crate::Device;
 use crate::engine::{DeviceBuffer, Input, SharedBuffer};
 use crate::error::{Result, TpuError};
 use crate::metrics::CutReason;
+use crate::numerics::OpLines;
 use crate::recompile::{Caller, DivergenceTracker};
 use crate::runtime::{HostValue, IndexRange};
 use crate::tensor::Tensor;
@@ -162,6 +163,7 @@ pub(crate) struct FunctionRecording {
     /// The number by which a call advances the device's draw counter.
     pub(crate) drawn: u64,
     pub(crate) tracker: DivergenceTracker,
+    pub(crate) lines: OpLines,
     found: Option<Caller>,
 }
 
@@ -300,6 +302,7 @@ impl StreamTrace {
             draws: std::mem::take(&mut noted.draws),
             drawn: noted.counter,
             found: noted.found.take(),
+            lines: self.lines(&trace, usize::MAX),
             recording: std::mem::take(&mut trace.recording),
             tracker: DivergenceTracker::default(),
         };

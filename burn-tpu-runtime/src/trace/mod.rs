@@ -60,6 +60,7 @@ pub(crate) use stream::{current_function, cut, end_step, forget, mark_step};
 use crate::engine::{Input, SharedBuffer};
 use crate::error::{Result, TpuError};
 use crate::metrics::CutReason;
+use crate::numerics::{Anchor, LineId, OpLines};
 use crate::recompile::DivergenceTracker;
 use crate::runtime::DeviceRuntime;
 use crate::tensor::Tensor;
@@ -110,6 +111,7 @@ struct Trace {
     fullness: Fullness,
     stats: RecordingStats,
     tracker: DivergenceTracker,
+    anchor: Anchor,
 }
 
 /// The nodes of one recorded op: `[start, end)`, composed of themselves and `inputs` alone.
@@ -118,6 +120,8 @@ struct OpRecord {
     start: usize,
     end: usize,
     position: u64,
+    /// The stack that recorded it, if that is kept.
+    line: LineId,
 }
 
 /// The ops that ran and are still in their trace. A loader's thread records batches ahead, and another thread has them run
@@ -241,6 +245,12 @@ impl StreamTrace {
         let position = self.position.load(Relaxed);
         self.position.store(position + 1, Relaxed);
         position
+    }
+
+    /// Returns which lines recorded the ops of a trace up to node `end`, if that is kept.
+    fn lines(&self, trace: &Trace, end: usize) -> OpLines {
+        let kept = self.runtime.numerics().map(|_| trace.ops.iter().take_while(|op| op.end <= end));
+        kept.map_or_else(OpLines::default, |ops| ops.map(|op| (op.end as u32, op.line)).collect())
     }
 
     /// Drops recorded work that no tensor can ask for any more. A trace that is being recorded or cut is left alone.

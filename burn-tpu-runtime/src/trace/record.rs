@@ -7,6 +7,7 @@ use crate::collective::Part;
 use crate::engine::Input;
 use crate::error::TpuError;
 use crate::metrics::CutReason;
+use crate::numerics::LineId;
 use crate::profile::{self, Phase};
 use crate::tensor::Tensor;
 use burn_tpu_graph::{Builder, DType, GraphError, Label, Node, NodeId, Number, Op, Result, TensorType};
@@ -215,7 +216,8 @@ fn finish<const R: usize>(
     let end = trace.recording.len();
     let built = built.map(|nodes| nodes.map(|node| (node, inputs.iter().position(|&input| input == node))));
     let position = stream.next_position();
-    trace.ops.push(OpRecord { inputs, start, end, position });
+    let line = stream.line(&mut trace, end);
+    trace.ops.push(OpRecord { inputs, start, end, position, line });
     trace.stats.nodes += (end - before) as u64;
     trace.fullness.nodes += end - before;
     let Trace { tracker, recording, .. } = &mut *trace;
@@ -256,6 +258,13 @@ impl StreamTrace {
         let tensor = Tensor::pending(self.runtime().device(), trace.recording.ty(node).clone(), origin);
         trace.handles.push(&self.exchange, node, position);
         tensor
+    }
+
+    /// Returns the line of the op that has just been recorded, whose nodes end before `end`, if lines are kept.
+    fn line(&self, trace: &mut Trace, end: usize) -> LineId {
+        let Some(numerics) = self.runtime().numerics() else { return LineId::default() };
+        let hash = trace.recording.hash_at(end);
+        numerics.lines.recorded(&mut trace.anchor, trace.ops.len(), hash)
     }
 
     /// Cuts a full trace, by rule 6 of `trace`'s header; in strict mode the next cut reports it as an error instead.

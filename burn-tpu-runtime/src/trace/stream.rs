@@ -113,7 +113,7 @@ pub(crate) fn cut(device: Device, reason: CutReason) -> Result<()> {
 
 /// Marks a step: cuts the current stream's trace of a device.
 pub(crate) fn mark_step(device: Device) {
-    runtime(device).note_index_errors();
+    runtime(device).note_deferred_errors();
     log_refusal(device, cut(device, CutReason::MarkStep));
 }
 
@@ -121,7 +121,7 @@ pub(crate) fn mark_step(device: Device) {
 pub(crate) fn end_step() {
     let traces = with_current(|current| current.state.traces.lock().clone());
     for (device, trace) in traces {
-        trace.runtime().note_index_errors();
+        trace.runtime().note_deferred_errors();
         log_refusal(device, trace.cut_step());
     }
 }

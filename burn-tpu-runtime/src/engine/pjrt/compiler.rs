@@ -9,7 +9,7 @@ use crate::memory::{Ledger, Site};
 use crate::metrics::Counters;
 use crate::profile::{self, Phase, ProgramOps};
 use crate::{Platform, TpuOptions};
-use burn_tpu_graph::{Argument, Lowered, Program, TensorType, lower::lower};
+use burn_tpu_graph::{Argument, Lowered, Program, TensorType, lower};
 use burn_tpu_pjrt::{Client, CompileOptions, LoadedExecutable, TensorSpec};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -36,6 +36,8 @@ pub(super) struct Compiler {
     disk: Option<DiskCache>,
     /// Whether a result that is not aliased to its donated argument is an error.
     strict: bool,
+    /// Whether programs leave their arguments as they are, to run again on them: `numerics`.
+    keeps_arguments: bool,
     counters: Arc<Counters>,
 }
 
@@ -72,6 +74,7 @@ impl Compiler {
             options: compile_options,
             dump: options.dump.clone(),
             strict: options.strict,
+            keeps_arguments: options.check_numerics,
             counters: Arc::clone(counters),
         }
     }
@@ -85,7 +88,8 @@ impl Compiler {
             let _span = tracing::debug_span!("lower").entered();
             let _profiled = profile::span(Phase::Lower, "lower");
             let start = Instant::now();
-            let lowered = lower(program).map_err(|error| TpuError::Bug(error.to_string()))?;
+            let lowered = if self.keeps_arguments { lower::lower_keeping(program) } else { lower(program) };
+            let lowered = lowered.map_err(|error| TpuError::Bug(error.to_string()))?;
             Counters::add_time(&self.counters.lower_ns, start.elapsed());
             lowered
         };
@@ -116,7 +120,10 @@ impl Compiler {
 
     /// Returns where each result is counted.
     fn result_sites(&self, program: &Program, arguments: &[Argument]) -> Vec<Arc<Site>> {
-        let in_place: Vec<Option<usize>> = arguments.iter().filter_map(Argument::in_place).collect();
+        let in_place = match self.keeps_arguments {
+            true => program.results_in_place(),
+            false => arguments.iter().filter_map(Argument::in_place).collect(),
+        };
         let roles = program.roles(&in_place);
         let results = program.output_types().zip(roles);
         results.map(|(ty, role)| self.memory().result(ty.clone(), role)).collect()
