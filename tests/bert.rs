@@ -57,6 +57,7 @@ fn largest_difference(a: &[Vec<f32>], b: &[Vec<f32>]) -> f32 {
 #[test]
 fn vectors_are_those_of_burns_own_backends() {
     let Some(device) = common::cpu() else { return };
+    let _alone = common::alone();
     let ours = vectors(&model::<Tpu<f32>>(&device), &SENTENCES, [3, 8]);
     let flex = vectors(&model::<Flex>(&Default::default()), &SENTENCES, [3, 8]);
     let ndarray = vectors(&model::<NdArray>(&Default::default()), &SENTENCES, [3, 8]);
@@ -72,17 +73,19 @@ fn vectors_are_those_of_burns_own_backends() {
 #[test]
 fn padding_does_not_change_vectors() {
     let Some(device) = common::cpu() else { return };
+    let _alone = common::alone();
     let model = model::<Tpu<f32>>(&device);
-    let alone: Vec<_> = SENTENCES.iter().flat_map(|&one| vectors(&model, &[one], [1, one.len()])).collect();
+    let whole: Vec<_> = SENTENCES.iter().flat_map(|&one| vectors(&model, &[one], [1, one.len()])).collect();
     for shape in [[3, 7], [3, 12], [5, 8]] {
         let padded = vectors(&model, &SENTENCES, shape);
-        assert!(largest_difference(&alone, &padded) < 1e-5, "{shape:?}: {alone:?}\n{padded:?}");
+        assert!(largest_difference(&whole, &padded) < 1e-5, "{shape:?}: {whole:?}\n{padded:?}");
     }
 }
 
 #[test]
 fn vectors_in_bf16_point_the_same_way() {
     let (Some(device), Some(narrow)) = (common::cpu(), common::bf16_cpu()) else { return };
+    let _alone = common::alone();
     let wide = vectors(&model::<Tpu<f32>>(&device), &SENTENCES, [3, 8]);
     let adapter = burn_tpu::store::CastFloats::to_those_of::<Tpu>();
     let mut model = config().init::<Tpu>(&narrow);

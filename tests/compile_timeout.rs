@@ -21,7 +21,9 @@ fn a_compile_past_its_time_limit_is_an_error_and_its_result_is_used_later() {
         return;
     }
     let device = TpuDevice::cpu(0);
-    TpuOptions::development().compile_timeout(Duration::from_nanos(1)).install(&device).expect("first use");
+    // The program's numbers are not finite, and to find out why would be a second compile.
+    let options = TpuOptions::development().check_numerics(false).compile_timeout(Duration::from_nanos(1));
+    options.install(&device).expect("first use");
     let x = Tensor::<B, 2>::from_data(TensorData::from([[0.5f32, -0.5], [0.25, 0.0]]), &device);
     let error = format!("{:?}", long_program(&x).try_into_data().expect_err("a nanosecond is too short"));
     for part in ["program", "nodes is not compiled after", "BURN_TPU_COMPILE_TIMEOUT_S"] {
