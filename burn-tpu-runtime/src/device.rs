@@ -196,8 +196,9 @@ impl Device {
         registry::activity(self)
     }
 
-    /// Returns what the device's memory holds, by what it is, with the largest tensors and the lines that made them. It neither
-    /// starts the device nor waits for it: a tensor that is recorded and not computed takes no memory yet. Print it for a table.
+    /// Returns what the device's memory holds, by what it is, with the largest tensors and the lines that made them. It
+    /// neither starts the device nor waits for it: a tensor that is recorded and not computed takes no memory yet. Print it
+    /// for a table.
     pub fn memory(self) -> MemoryReport {
         registry::memory(self)
     }

@@ -267,8 +267,8 @@ options! {
     "BURN_TPU_CPU_DEVICES": number(1, 256), "a number from 1 to 256";
 
     /// The most bytes of the device's memory that programs and tensors may take; on a mesh, of all its chips together. A
-    /// program or a value that does not fit is refused with [`TpuError::OutOfMemory`] before anything runs. The default is the
-    /// device's own limit.
+    /// program or a value that does not fit is refused with [`TpuError::OutOfMemory`] before anything runs. The default is
+    /// the device's own limit.
     memory_limit(bytes: u64): Option<u64> = None, Some(bytes);
     "BURN_TPU_MEMORY_LIMIT": number(1, u64::MAX), "bytes";
 

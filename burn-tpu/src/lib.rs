@@ -60,8 +60,8 @@
 //! | take records apart without reading their tensors | [`tickets`]; the crate `burn-tpu-train` writes checkpoints with them |
 //! | record on another stream than the thread's | [`Stream`], [`InStream`] |
 //!
-//! The functions [`mark_step`], [`memory`], [`metrics`], [`freeze`], [`unfreeze`] and [`program_keys`] do the same as the methods of
-//! [`TpuDevice`] of those names.
+//! The functions [`mark_step`], [`memory`], [`metrics`], [`freeze`], [`unfreeze`] and [`program_keys`] do the same as the
+//! methods of [`TpuDevice`] of those names.
 //!
 //! # This crate
 //!

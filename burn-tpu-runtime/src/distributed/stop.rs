@@ -7,7 +7,8 @@
 //! 2. Each puts the step that it is in. From then on it finishes that step and begins no other before it knows the answer.
 //! 3. The answer is the largest of these steps. Nobody has begun a later one, so all can stop there.
 //!
-//! Threads of their own do all of it (decision 23): a process may meanwhile be in a program that waits for the others, and they for it.
+//! Threads of their own do all of it (decision 23): a process may meanwhile be in a program that waits for the others, and they
+//! for it.
 //! Every wait has the group's time limit. Process 0 serves the store, so it waits until all others know the answer.
 
 use super::Group;

@@ -1,5 +1,5 @@
-//! The memory monitor: a thread that samples a device's memory, keeps a history of it, warns when it is nearly full, and draws
-//! it.
+//! The memory monitor: a thread that samples a device's memory, keeps a history of it, draws that, and warns when the memory is
+//! nearly full.
 //!
 //! Owns: when a sample is taken, how many are kept, when a warning is due. May not know: what is counted as what, which the
 //! device's report says.
