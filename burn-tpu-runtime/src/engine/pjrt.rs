@@ -75,9 +75,10 @@ impl Engine for PjrtEngine {
     }
 
     fn upload(&self, ty: &TensorType, bytes: HostBytes, _: Option<&Sharding>) -> Result<SharedBuffer> {
-        let site = self.compiler.memory().upload(ty.clone());
-        self.compiler.memory().check(&"a value from the host", ty.bytes() as u64)?;
-        Ok(Arc::new(DeviceValue::new(upload(&self.device, spec(ty)?, bytes)?, &site)))
+        let memory = self.compiler.memory();
+        memory.check(&"a value from the host", ty.bytes() as u64)?;
+        let buffer = upload(&self.device, spec(ty)?, bytes)?;
+        Ok(Arc::new(DeviceValue::new(buffer, &memory.upload(ty.clone()))))
     }
 
     fn download(&self, buffer: &SharedBuffer) -> Result<Vec<u8>> {
