@@ -9,9 +9,7 @@ use burn::data::dataset::InMemDataset;
 use burn::nn::attention::{SeqLengthOption, generate_padding_mask};
 use burn::tensor::{Int, Tensor, TensorData};
 use burn_tpu::{Tpu, TpuDevice, mark_step};
-use common::alone;
-use std::sync::{Arc, Mutex};
-use tracing_subscriber::util::SubscriberInitExt;
+use common::{alone, warnings};
 
 type B = Tpu<f32>;
 
@@ -19,29 +17,6 @@ const UPLOADED: u32 = line!() + 3;
 fn matrix(device: &TpuDevice, dims: [usize; 2]) -> Tensor<B, 2> {
     let values: Vec<f32> = (0..dims[0] * dims[1]).map(|i| i as f32).collect();
     Tensor::from_data(TensorData::new(values, dims), device)
-}
-
-/// Returns the log of this thread at level warn.
-fn warnings(work: impl FnOnce()) -> String {
-    #[derive(Clone, Default)]
-    struct Sink(Arc<Mutex<Vec<u8>>>);
-    impl std::io::Write for Sink {
-        fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
-            self.0.lock().expect("no panic holds it").extend(bytes);
-            Ok(bytes.len())
-        }
-        fn flush(&mut self) -> std::io::Result<()> {
-            Ok(())
-        }
-    }
-    let (sink, level) = (Sink::default(), tracing_subscriber::filter::LevelFilter::WARN);
-    let writer = sink.clone();
-    let subscriber = tracing_subscriber::fmt().with_max_level(level).with_writer(move || writer.clone()).finish();
-    let subscribed = subscriber.set_default();
-    work();
-    drop(subscribed);
-    let bytes = sink.0.lock().expect("no panic holds it").clone();
-    String::from_utf8(bytes).expect("text")
 }
 
 /// Computes a long chain of one function, which makes a loop that is unlike those of other tests.

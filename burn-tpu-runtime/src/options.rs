@@ -85,6 +85,7 @@ impl TpuOptions {
             trace_cap: 20_000,
             check_indices: IndexChecks::All,
             check_numerics: true,
+            lint_precision: true,
             ..Self::training()
         }
     }
@@ -201,6 +202,12 @@ options! {
     /// `docs/debugging-numbers.md`.
     check_numerics(checked: bool): bool = false, checked;
     "BURN_TPU_CHECK_NUMERICS": switch, "`0`, `1`";
+
+    /// Whether what loses precision in 16-bit floats is warned of, once for each line: weights without a master copy, updates
+    /// that are lost to rounding, long sums, losses. It takes [`TpuOptions::check_numerics`], whose kept arguments it counts
+    /// lost updates with. See `docs/debugging-numbers.md`.
+    lint_precision(linted: bool): bool = false, linted;
+    "BURN_TPU_LINT_PRECISION": switch, "`0`, `1`";
 
     /// The maximum number of compiled programs in memory, at least 1.
     cache_entries(entries: usize): NonZeroUsize = at_least_one(100), at_least_one(entries);

@@ -8,6 +8,7 @@ mod index_checks;
 mod interpret;
 mod numerics;
 mod placement;
+mod precision;
 pub(crate) mod registry;
 mod tier;
 

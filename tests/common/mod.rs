@@ -7,7 +7,8 @@ pub mod programs;
 
 use burn_tpu::{Metrics, TpuDevice, TpuOptions};
 use proptest::test_runner::{Config as ProptestConfig, RngSeed};
-use std::sync::{Mutex, MutexGuard};
+use std::sync::{Arc, Mutex, MutexGuard};
+use tracing_subscriber::util::SubscriberInitExt;
 
 /// Returns the CPU plugin's device; `None` if the plugin is missing and `BURN_TPU_REQUIRE_PLUGIN` does not forbid skipping.
 pub fn cpu() -> Option<TpuDevice> {
@@ -110,4 +111,27 @@ pub fn has_libtpu() -> bool {
             false
         }
     }
+}
+
+/// Returns the log of this thread at level warn.
+pub fn warnings(work: impl FnOnce()) -> String {
+    #[derive(Clone, Default)]
+    struct Sink(Arc<Mutex<Vec<u8>>>);
+    impl std::io::Write for Sink {
+        fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+            self.0.lock().expect("no panic holds it").extend(bytes);
+            Ok(bytes.len())
+        }
+        fn flush(&mut self) -> std::io::Result<()> {
+            Ok(())
+        }
+    }
+    let (sink, level) = (Sink::default(), tracing_subscriber::filter::LevelFilter::WARN);
+    let writer = sink.clone();
+    let subscriber = tracing_subscriber::fmt().with_max_level(level).with_writer(move || writer.clone()).finish();
+    let subscribed = subscriber.set_default();
+    work();
+    drop(subscribed);
+    let bytes = sink.0.lock().expect("no panic holds it").clone();
+    String::from_utf8(bytes).expect("text")
 }

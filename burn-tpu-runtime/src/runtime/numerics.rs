@@ -5,12 +5,13 @@
 //! compiled function, whose error the next read or sync returns. Results of a program that was reported, and what is
 //! computed from them, are reported no more.
 
+use super::precision::PrecisionLint;
 use super::{DeviceRuntime, HostValue};
 use crate::engine::{Arguments, DeviceBuffer, Input, SharedBuffer};
 use crate::error::{Result, TpuError};
 use crate::numerics::{
-    Class, Culprit, LineId, NonFinite, NonFiniteOp, NotFinite, OpLines, Probes, RecordedLines, StepPart, Verdict,
-    flag_of, flagged,
+    Class, Culprit, NonFinite, NonFiniteOp, NotFinite, OpLines, Probes, RecordedLines, StepPart, Verdict, flag_of,
+    flagged,
 };
 use crate::options::TpuOptions;
 use crate::program::Recorded;
@@ -32,6 +33,8 @@ const MOST_REPORTED: usize = 100_000;
 /// The checks of one device.
 pub(crate) struct NumericsChecks {
     pub(crate) lines: RecordedLines,
+    /// If the options ask for it.
+    pub(super) precision: Option<PrecisionLint>,
     /// Oldest first.
     waiting: Mutex<VecDeque<RunCheck>>,
     /// What a mark step or a call found.
@@ -55,7 +58,7 @@ pub(super) enum RunNumber {
 
 /// What is needed to run a program again.
 pub(super) struct Kept {
-    recorded: Arc<Recorded>,
+    pub(super) recorded: Arc<Recorded>,
     lines: OpLines,
     arguments: Arguments,
     slots: Vec<u64>,
@@ -75,6 +78,7 @@ impl NumericsChecks {
         let checked = options.check_numerics && device.platform() != Platform::Topology;
         checked.then(|| Self {
             lines: RecordedLines::default(),
+            precision: options.lint_precision.then(PrecisionLint::default),
             waiting: Mutex::default(),
             failed: Mutex::default(),
             reported: Mutex::default(),
@@ -202,14 +206,15 @@ impl DeviceRuntime {
         let class = self.download(&flag).map_or(Class::Finite, |bytes| flag_of(bytes.as_ref()));
         let program = &kept.recorded.program;
         let is_meant = || class == Class::Infinite && numerics.meant.lock().contains(&program.stable_hash());
+        let is_interpreted = HostValue::of(&flag).is_some();
         if class == Class::Finite || is_meant() {
+            self.lint_precision(numerics, &kept, is_interpreted);
             return Ok(());
         }
         if numerics.has_reported(&kept.arguments) {
             numerics.add_reported(results);
             return Ok(());
         }
-        let is_interpreted = HostValue::of(&flag).is_some();
         let verdict = self.run_again(&kept, is_interpreted).unwrap_or_else(|error| {
             tracing::warn!(device = %self.device, %error, "a step with a NaN could not run again");
             Verdict::Finite
@@ -228,31 +233,27 @@ impl DeviceRuntime {
 
     /// Runs a program again, where it ran, with every value checked.
     fn run_again(&self, kept: &Kept, is_interpreted: bool) -> Result<Verdict> {
-        if self.device.platform() == Platform::Mesh && distributed::group()?.is_some() {
-            let reason = "several processes run it; run one to find the op".to_owned();
-            return Err(TpuError::Step { reason });
-        }
         let bug = |error: burn_tpu_graph::GraphError| TpuError::Bug(error.to_string());
         let program = &*kept.recorded.program;
         let count = kept.recorded.outputs.len();
         let probes = Probes::of(program, count).map_err(bug)?;
-        let bytes =
-            if is_interpreted { self.interpreted_probes(kept, &probes)? } else { self.run_probes(kept, &probes)? };
+        let bytes = self.run_kept(kept, &probes.program, is_interpreted)?;
         let classes = probes.classes(program.graph(), &bytes);
         Ok(Verdict::of(program.graph(), &program.outputs()[..count], &classes))
     }
 
-    fn interpreted_probes(&self, kept: &Kept, probes: &Probes) -> Result<Vec<Vec<u8>>> {
-        let missing = || Err(Arc::new(TpuError::Bug("an argument was not kept".to_owned())));
-        let inputs: Vec<Input> = kept.arguments.iter().map(|kept| kept.clone().map_or_else(missing, Ok)).collect();
-        let places = 0..inputs.len() as u32;
-        let results = self.interpreted(&probes.program, places, &inputs, &kept.slots)?;
-        Ok(results.iter().map(|result| result.to_bytes()).collect())
-    }
-
-    fn run_probes(&self, kept: &Kept, probes: &Probes) -> Result<Vec<Vec<u8>>> {
+    /// Runs a program with the parameters and slots of one that ran, on the arguments that were kept. Returns the bytes of its
+    /// results.
+    pub(super) fn run_kept(&self, kept: &Kept, program: &Arc<Program>, is_interpreted: bool) -> Result<Vec<Vec<u8>>> {
+        if is_interpreted {
+            return self.interpret_kept(kept, program);
+        }
+        if self.device.platform() == Platform::Mesh && distributed::group()?.is_some() {
+            let reason = "several processes run it; run one to find the op".to_owned();
+            return Err(TpuError::Step { reason });
+        }
         let placed: Vec<_> = kept.arguments.iter().map(Option::as_ref).collect();
-        let program = self.placed(&probes.program, &parameters(&probes.program, &placed))?;
+        let program = self.placed(program, &parameters(program, &placed))?;
         let compiled = self.compile_unrecorded(&program, &kept.slots)?;
         let mut arguments = kept.arguments.clone();
         let results = self.dispatch(&program, &compiled, &mut arguments, &kept.slots);
@@ -260,6 +261,14 @@ impl DeviceRuntime {
             super::RunError::Refused(error) | super::RunError::Failed(error) => error,
         })?;
         results.iter().map(|result| Ok(self.download(result)?.into_vec())).collect()
+    }
+
+    fn interpret_kept(&self, kept: &Kept, program: &Program) -> Result<Vec<Vec<u8>>> {
+        let missing = || Err(Arc::new(TpuError::Bug("an argument was not kept".to_owned())));
+        let inputs: Vec<Input> = kept.arguments.iter().map(|kept| kept.clone().map_or_else(missing, Ok)).collect();
+        let places = 0..inputs.len() as u32;
+        let results = self.interpreted(program, places, &inputs, &kept.slots)?;
+        Ok(results.iter().map(|result| result.to_bytes()).collect())
     }
 }
 
@@ -273,7 +282,7 @@ impl Kept {
     fn report(&self, lines: &RecordedLines, class: Class, culprit: Option<Culprit>) -> NotFinite {
         let class = culprit.map_or(class, |culprit| culprit.class);
         let value = if class == Class::Nan { NonFinite::Nan } else { NonFinite::Infinity };
-        let mut sites = Sites { kept: self, lines, resolver: Resolver::default() };
+        let mut sites = Sites::new(self, lines);
         let op = culprit.map(|culprit| sites.op(culprit.node, culprit.is_given));
         let infinity = culprit.and_then(|culprit| culprit.infinity);
         let infinity = infinity.map(|(node, is_given)| sites.op(node, is_given));
@@ -284,14 +293,26 @@ impl Kept {
 }
 
 /// The nodes of a program as recorded ops.
-struct Sites<'k> {
+pub(super) struct Sites<'k> {
     kept: &'k Kept,
     lines: &'k RecordedLines,
     resolver: Resolver,
 }
 
 impl<'k> Sites<'k> {
-    fn graph(&self) -> &'k Graph {
+    pub(super) fn new(kept: &'k Kept, lines: &'k RecordedLines) -> Self {
+        Self { kept, lines, resolver: Resolver::default() }
+    }
+
+    pub(super) fn kept(&self) -> &'k Kept {
+        self.kept
+    }
+
+    pub(super) fn recorded(&self) -> &'k Recorded {
+        &self.kept.recorded
+    }
+
+    pub(super) fn graph(&self) -> &'k Graph {
         self.kept.recorded.program.graph()
     }
 
@@ -314,11 +335,21 @@ impl<'k> Sites<'k> {
         }
     }
 
-    fn place(&mut self, node: NodeId) -> StepPlace {
-        let recorded = self.kept.recorded.bindings.nodes.get(node.index());
-        let line = recorded.map_or_else(LineId::default, |node| self.kept.lines.of(node.index()));
-        let unknown = || StepPlace { line: String::new(), part: StepPart::Forward, gradient_of: None };
-        self.lines.resolve(line, &mut self.resolver).unwrap_or_else(unknown)
+    /// Returns where a node of the program was recorded.
+    pub(super) fn place(&mut self, node: NodeId) -> StepPlace {
+        let recorded = self.kept.recorded.bindings.nodes.get(node.index()).copied();
+        recorded.map_or_else(unknown_place, |node| self.recorded_place(node))
+    }
+
+    /// Returns where a node of the recording was recorded.
+    pub(super) fn recorded_place(&mut self, node: NodeId) -> StepPlace {
+        let line = self.kept.lines.of(node.index());
+        self.lines.resolve(line, &mut self.resolver).unwrap_or_else(unknown_place)
+    }
+
+    /// Returns the line that recorded a node of the program; empty if it is not known.
+    pub(super) fn line(&mut self, node: NodeId) -> String {
+        self.place(node).line
     }
 
     /// Returns the op of the forward pass whose gradient an op of the backward pass computes: of those with its name, the
@@ -343,6 +374,10 @@ impl<'k> Sites<'k> {
         let found = (0..node.0).rev().map(NodeId).filter(named).find(|&id| self.place(id).part == StepPart::Forward);
         found.map(|id| self.op(id, false))
     }
+}
+
+fn unknown_place() -> StepPlace {
+    StepPlace { line: String::new(), part: StepPart::Forward, gradient_of: None }
 }
 
 /// How far from an op of the backward pass the values are that it shares with its op of the forward pass.
