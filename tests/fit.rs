@@ -70,6 +70,12 @@ fn the_memory_speed_price_and_buffers_of_a_step_that_fits_agree() {
     let speed = slice.speed.expect("it compiled");
     assert!(speed.fusions > 0 && speed.hbm_bytes > 0 && speed.hbm_bytes <= speed.bytes_accessed, "{speed:?}");
     assert!(speed.mfu > 0.0 && speed.mfu <= 1.0 + 1e-9, "{speed:?}");
+    let cycles = speed.estimated_cycles.expect("the compiler estimates its instructions");
+    assert!((speed.estimated_seconds.unwrap() / (cycles as f64 / 1.5e9) - 1.0).abs() < 1e-9, "{speed:?}");
+    let costliest = &slice.costliest;
+    assert!(costliest.len() == 10 && costliest.is_sorted_by(|a, b| a.cycles >= b.cycles), "{costliest:?}");
+    assert!(costliest.iter().map(|costly| costly.cycles).sum::<u64>() <= cycles, "{costliest:?}");
+    assert!(costliest.iter().any(|costly| costly.op.starts_with("linear") && costly.runs > 0), "{costliest:?}");
     let price = slice.price.expect("v5e has a price");
     let expected = 1.2 / 3600.0 * speed.roofline_seconds / batch as f64 * 1e6;
     assert!((price.usd_per_million_samples.unwrap() / expected - 1.0).abs() < 1e-9, "{price:?}");

@@ -64,6 +64,14 @@ pub struct HloInstruction {
     pub tuple_index: usize,
     /// Whether it belongs to the entry computation.
     pub in_entry: bool,
+    /// The clock cycles that the TPU compiler estimates for a run of it. `None` for what it does not estimate: custom calls,
+    /// asynchronous copies, sorts, some gathers and scatters, and everything on other platforms.
+    pub cycles: Option<u64>,
+    /// How often the program runs it: the product of the trip counts of the loops around it. A loop whose trip count is not
+    /// known counts as one trip.
+    pub runs: u64,
+    /// The largest scalar constant of a signed integer type in it: the bound of a counted loop's condition.
+    constant: Option<u64>,
     called: Vec<u64>,
     channel: u64,
     group: Vec<u64>,
@@ -95,6 +103,13 @@ impl HloModule {
             call: "HloModule::parse",
             reason: "the bytes are not a protobuf message with an HLO module".into(),
         })
+    }
+
+    /// Returns the clock cycles that the TPU compiler estimates for a run of the program, one instruction after the other;
+    /// `None` if it estimates none.
+    pub fn cycles(&self) -> Option<u64> {
+        let cycles = self.instructions.iter().filter_map(|instruction| Some(instruction.cycles? * instruction.runs));
+        cycles.reduce(|sum, cycles| sum.saturating_add(cycles))
     }
 
     /// Returns the number of fusions that the program runs. A program's speed depends mostly on this number and on the
@@ -256,20 +271,43 @@ impl HloInstruction {
 /// Returns the instructions of the entry computation and of the computations that it calls, except those of fusions and
 /// reducers.
 fn running(mut computations: Vec<Computation>, entry: u64) -> Vec<HloInstruction> {
+    let bounds = bounds(&computations);
     let mut instructions: Vec<HloInstruction> = Vec::new();
-    let mut waiting = vec![entry];
-    while let Some(id) = waiting.pop() {
+    let mut waiting = vec![(entry, 1)];
+    while let Some((id, runs)) = waiting.pop() {
         // Visit each computation once, although the call graph may reach it twice.
         let Some(place) = computations.iter().position(|computation| computation.id == id) else { continue };
         for mut instruction in computations.swap_remove(place).instructions {
             instruction.in_entry = id == entry;
+            instruction.runs = runs;
+            let trips = match instruction.opcode.as_str() {
+                // A body and a condition. Conditions have no other integer constant than the bound.
+                "while" => instruction.called.iter().find_map(|called| bounds.get(called)).copied().unwrap_or(1),
+                _ => 1,
+            };
             if matches!(instruction.opcode.as_str(), "while" | "conditional" | "call") {
-                waiting.extend(&instruction.called);
+                waiting.extend(instruction.called.iter().map(|&called| (called, runs.saturating_mul(trips))));
             }
             instructions.push(instruction);
         }
     }
     instructions
+}
+
+/// Returns the bound of the counter for the computations that are conditions of counted loops: those that return a bool.
+fn bounds(computations: &[Computation]) -> HashMap<u64, u64> {
+    let largest = |computation: &Computation| computation.instructions.iter().filter_map(|node| node.constant).max();
+    let by_id: HashMap<u64, Option<u64>> = computations.iter().map(|found| (found.id, largest(found))).collect();
+    let bound = |condition: &Computation| {
+        let root = condition.instructions.iter().find(|node| node.id == condition.root)?;
+        let is_bool = matches!(&root.results[..], [array] if array.element == "pred" && array.dims.is_empty());
+        // The comparison may be a fusion.
+        let fused =
+            condition.instructions.iter().flat_map(|node| &node.called).filter_map(|called| *by_id.get(called)?);
+        let bound = fused.chain(largest(condition)).max()?;
+        is_bool.then_some((condition.id, bound))
+    };
+    computations.iter().filter_map(bound).collect()
 }
 
 fn read_computation(message: &[u8]) -> Option<Computation> {
@@ -299,6 +337,7 @@ fn read_instruction(message: &[u8]) -> Option<HloInstruction> {
                 }
                 Some(())
             })?,
+            8 => instruction.constant = read_integer(bytes(field)?)?,
             9 => instruction.parameter = number(field)? as usize,
             13 => instruction.tuple_index = number(field)? as usize,
             26 => instruction.channel = number(field)?,
@@ -306,6 +345,7 @@ fn read_instruction(message: &[u8]) -> Option<HloInstruction> {
             36 => numbers(field, &mut instruction.operands)?,
             38 => numbers(field, &mut instruction.called)?,
             68 => walk(bytes(field)?, |_, entry| read_attribute(bytes(entry)?, &mut instruction.between_slices))?,
+            43 => instruction.cycles = read_cycles(bytes(field)?),
             49 if instruction.group.is_empty() => read_group(bytes(field)?, &mut instruction.group)?,
             52 if instruction.group.is_empty() => read_pair(bytes(field)?, &mut instruction.group)?,
             87 => read_device_list(bytes(field)?, &mut instruction.group)?,
@@ -314,6 +354,22 @@ fn read_instruction(message: &[u8]) -> Option<HloInstruction> {
         Some(())
     })?;
     Some(instruction)
+}
+
+/// Reads the largest non-negative number of a `LiteralProto` of `s32` or `s64`.
+fn read_integer(message: &[u8]) -> Option<Option<u64>> {
+    let mut found = Vec::new();
+    walk(message, |number, field| if matches!(number, 4 | 5) { numbers(field, &mut found) } else { Some(()) })?;
+    Some(found.into_iter().filter(|&number| i64::try_from(number).is_ok()).max())
+}
+
+/// Reads `window_config.estimated_cycles` of a TPU instruction's backend configuration, which is JSON. The largest `i64` says
+/// that there is no estimate.
+fn read_cycles(config: &[u8]) -> Option<u64> {
+    let (_, rest) = std::str::from_utf8(config).ok()?.split_once("\"estimated_cycles\":")?;
+    let digits = rest.trim_start_matches(['"', ' ']);
+    let end = digits.find(|c: char| !c.is_ascii_digit()).unwrap_or(digits.len());
+    digits[..end].parse().ok().filter(|&cycles| cycles < i64::MAX as u64)
 }
 
 /// Reads an entry of `FrontendAttributes`.

@@ -5,7 +5,7 @@
 mod common;
 
 use burn_tpu_pjrt::{
-    Client, ClientOptions, Code, CompileOptions, OptimizationLevel, PjrtError, Plugin, PluginKind, Program,
+    Client, ClientOptions, Code, CompileOptions, HloModule, OptimizationLevel, PjrtError, Plugin, PluginKind, Program,
     TopologyDescription, Value, presence,
 };
 use common::*;
@@ -68,6 +68,44 @@ fn programs_compile_for_tpus_that_are_not_attached() {
     let full = topology.compile(&large, &CompileOptions::default()).unwrap_err();
     assert_eq!(full.code(), Some(Code::ResourceExhausted), "{full}");
     assert_eq!(full.fault(), burn_tpu_pjrt::Fault::Environment);
+}
+
+/// Returns a program that runs the same body `trips` times.
+fn loop_program(trips: u32) -> Program {
+    let text = format!(
+        "func.func @main(%x: tensor<1024x1024xf32>) -> tensor<1024x1024xf32> {{
+            %zero = stablehlo.constant dense<0> : tensor<i32>
+            %one = stablehlo.constant dense<1> : tensor<i32>
+            %trips = stablehlo.constant dense<{trips}> : tensor<i32>
+            %r:2 = stablehlo.while(%i = %zero, %y = %x) : tensor<i32>, tensor<1024x1024xf32>
+            cond {{
+                %c = stablehlo.compare LT, %i, %trips : (tensor<i32>, tensor<i32>) -> tensor<i1>
+                stablehlo.return %c : tensor<i1>
+            }} do {{
+                %d = stablehlo.dot_general %y, %y, contracting_dims = [1] x [0]
+                    : (tensor<1024x1024xf32>, tensor<1024x1024xf32>) -> tensor<1024x1024xf32>
+                %n = stablehlo.add %i, %one : tensor<i32>
+                stablehlo.return %n, %d : tensor<i32>, tensor<1024x1024xf32>
+            }}
+            return %r#1 : tensor<1024x1024xf32>
+        }}"
+    );
+    Program::stablehlo(text.as_str(), [f32s(&[1024, 1024])]).unwrap()
+}
+
+#[test]
+fn estimated_cycles_count_every_trip_of_a_loop() {
+    let Some(libtpu) = libtpu("estimated_cycles_count_every_trip_of_a_loop", &[]) else { return };
+    let topology = TopologyDescription::new(libtpu, "v5e:1x1", &[]).unwrap();
+    let cycles = |trips| {
+        let executable = topology.compile(&loop_program(trips), &CompileOptions::default()).unwrap();
+        let module = HloModule::parse(&executable.optimized_program().unwrap().code).unwrap();
+        let body = module.instructions.iter().filter(|node| !node.in_entry && node.cycles.is_some_and(|c| c > 1000));
+        assert!(body.clone().count() > 0 && body.clone().all(|node| node.runs == u64::from(trips)), "{module:#?}");
+        module.cycles().unwrap() as f64
+    };
+    let (few, many) = (cycles(50), cycles(5000));
+    assert!((80.0..=100.5).contains(&(many / few)), "{few} and {many} cycles");
 }
 
 #[test]

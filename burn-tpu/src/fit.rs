@@ -26,8 +26,8 @@ use crate::{Mesh, Result, Topology, TpuDevice};
 use burn_tpu_runtime::{Device, fit};
 
 pub use burn_tpu_runtime::fit::{
-    Buffer, BufferKind, Collective, FitReport, Memory, MxuAdvice, Price, SliceFit, Spec, Specs, Speed, StepReport,
-    Verdict,
+    Buffer, BufferKind, Collective, Costly, FitReport, Memory, MxuAdvice, Price, SliceFit, Spec, Specs, Speed,
+    StepReport, Verdict,
 };
 
 /// A step's analysis: for which slices, with which prices, and how many samples or tokens a step takes.

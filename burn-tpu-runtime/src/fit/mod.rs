@@ -7,6 +7,7 @@
 mod advice;
 mod buffers;
 mod collectives;
+mod costliest;
 mod golden;
 mod record;
 mod report;
@@ -15,7 +16,7 @@ mod specs;
 mod table;
 
 pub use report::{
-    Buffer, BufferKind, Collective, FitReport, Memory, MxuAdvice, Price, SliceFit, Speed, StepReport, Verdict,
+    Buffer, BufferKind, Collective, Costly, FitReport, Memory, MxuAdvice, Price, SliceFit, Speed, StepReport, Verdict,
 };
 pub use specs::{Spec, Specs};
 

@@ -76,6 +76,8 @@ pub struct SliceFit {
     pub memory: Memory,
     /// The largest buffers of that program, largest first.
     pub buffers: Vec<Buffer>,
+    /// The instructions that take the most time by the compiler's estimate, the costliest first.
+    pub costliest: Vec<Costly>,
     /// The best possible speed. `None` if the step does not compile.
     pub speed: Option<Speed>,
     /// The axes of the mesh that the step is split over, as `data=4,model=2`; `None` if each device runs the whole step.
@@ -165,7 +167,22 @@ pub struct Buffer {
     pub instruction: String,
 }
 
-/// The best possible speed of a step on one device.
+/// Instructions of a compiled program that are alike: of one Burn op, with results of one shape and equal estimates.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Costly {
+    /// The Burn op that recorded the last op of the instruction; XLA's opcode if there is none.
+    pub op: String,
+    /// The results: `bf16[8,12,1024,64]`, several of them separated by `+`.
+    pub shape: String,
+    /// XLA's name of the first of these instructions.
+    pub instruction: String,
+    /// The number of times that such an instruction runs in a step.
+    pub runs: u64,
+    /// The clock cycles of all these runs.
+    pub cycles: u64,
+}
+
+/// The speed of a step on one device: bounds, and the compiler's estimate.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Speed {
     /// The bytes that the program's instructions access according to the compiler, including transfers to on-chip
@@ -180,6 +197,11 @@ pub struct Speed {
     pub intensity: f64,
     /// The number of fused instructions of the program.
     pub fusions: usize,
+    /// The clock cycles that the compiler estimates for the step's instructions, one after the other. It estimates no custom
+    /// calls, asynchronous copies and sorts, nor some gathers and scatters. `None` if it estimated none.
+    pub estimated_cycles: Option<u64>,
+    /// The time of these cycles. `None` for a generation whose clock is not known.
+    pub estimated_seconds: Option<f64>,
     /// The roofline time: the larger of the matrix operations at the peak rate and the bytes at the peak bandwidth. It
     /// is a lower bound of the step time.
     pub roofline_seconds: f64,

@@ -1,8 +1,8 @@
 //! One slice: compiles the step's programs for it, reads the compiler's output, calculates time and price.
 
 use super::buffers;
-use super::report::{Buffer, Memory, Price, SliceFit, Speed, Verdict};
-use super::{Fit, advice, collectives};
+use super::report::{Buffer, Costly, Memory, Price, SliceFit, Speed, Verdict};
+use super::{Fit, advice, collectives, costliest};
 use crate::TpuOptions;
 use crate::engine::Slice;
 use crate::error::{Result, TpuError};
@@ -30,6 +30,8 @@ struct Compiled {
     flops: u64,
     hbm_bytes: u64,
     fusions: usize,
+    cycles: Option<u64>,
+    costliest: Vec<Costly>,
     collectives: Vec<HloCollective>,
 }
 
@@ -50,6 +52,7 @@ fn without_result(slice: Topology, step: &Prepared, fit: &Fit) -> SliceFit {
         verdict: Verdict::Fits,
         memory: Memory { limit_bytes, ..Memory::default() },
         buffers: Vec::new(),
+        costliest: Vec::new(),
         speed: None,
         mesh: None,
         collectives: Vec::new(),
@@ -79,6 +82,7 @@ pub(super) fn fit(slice: Topology, step: &Prepared, fit: &Fit) -> SliceFit {
                 communication_seconds: collectives::seconds(&report.collectives, spec),
                 ..speed(&programs, matrix_flops, flops, spec)
             };
+            report.costliest = costliest::joined(programs.iter().flat_map(|program| &program.costliest).cloned());
             report.mesh = mesh.map(|mesh| mesh.to_string());
             report.price = price(&speed, &report, fit);
             report.speed = Some(speed);
@@ -150,6 +154,8 @@ fn read(executable: &Executable, program: &Program, limit_bytes: u64) -> Result<
         // operands.
         hbm_bytes: buffers::traffic(&module).min(bytes_accessed),
         fusions: module.fusions(),
+        cycles: module.cycles(),
+        costliest: costliest::of(&module),
         collectives: module.collectives,
     })
 }
@@ -244,6 +250,8 @@ fn needed_bytes(message: &str) -> Option<u64> {
 fn speed(programs: &[Compiled], matrix_flops: f64, flops: f64, spec: &super::Spec) -> Speed {
     let sum = |of: fn(&Compiled) -> u64| programs.iter().map(of).sum::<u64>();
     let hbm_bytes = sum(|program| program.hbm_bytes);
+    let estimated_cycles = programs.iter().filter_map(|program| program.cycles).reduce(|sum, cycles| sum + cycles);
+    let seconds = |cycles: u64| Some(cycles as f64 / (spec.estimate_ghz? * 1e9));
     let matrix_seconds = matrix_flops / spec.flops_per_second();
     let roofline_seconds = matrix_seconds.max(hbm_bytes as f64 / spec.bytes_per_second());
     Speed {
@@ -252,6 +260,8 @@ fn speed(programs: &[Compiled], matrix_flops: f64, flops: f64, spec: &super::Spe
         hbm_bytes,
         intensity: flops / hbm_bytes.max(1) as f64,
         fusions: programs.iter().map(|program| program.fusions).sum(),
+        estimated_cycles,
+        estimated_seconds: estimated_cycles.and_then(seconds),
         roofline_seconds,
         communication_seconds: 0.0,
         mfu: if roofline_seconds > 0.0 { matrix_flops / (roofline_seconds * spec.flops_per_second()) } else { 0.0 },

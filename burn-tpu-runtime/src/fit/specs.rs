@@ -25,6 +25,8 @@ pub struct Spec {
     pub bf16_tflops: f64,
     /// The edge length of the matrix unit.
     pub mxu_tile: u32,
+    /// The clock of the cycles that the compiler estimates, in GHz, if it was calibrated.
+    pub estimate_ghz: Option<f64>,
     /// The list price in US dollars per chip and hour, if there is one.
     pub usd_per_chip_hour: Option<f64>,
 }

@@ -1,6 +1,6 @@
 //! The report for people: first the slices that fit, cheapest first, then buffers, advice and suggestions.
 
-use super::report::{Buffer, BufferKind, FitReport, SliceFit, Verdict};
+use super::report::{Buffer, BufferKind, Costly, FitReport, SliceFit, Speed, Verdict};
 use crate::units::bytes as size;
 use std::fmt::{Display, Formatter, Result};
 
@@ -146,6 +146,9 @@ fn details(slice: &SliceFit, same: Option<&SliceFit>, f: &mut Formatter<'_>) -> 
             work + links
         )?;
     }
+    if let Some(speed) = &slice.speed {
+        estimate(speed, &slice.costliest, f)?;
+    }
     for suggestion in &slice.suggestions {
         writeln!(f, "  try: {suggestion}")?;
     }
@@ -163,6 +166,23 @@ fn details(slice: &SliceFit, same: Option<&SliceFit>, f: &mut Formatter<'_>) -> 
             100.0 * advice.wasted,
             advice.advice
         )?;
+    }
+    Ok(())
+}
+
+/// Writes the compiler's own estimate beside the bound, and the instructions that take most of it.
+fn estimate(speed: &Speed, costliest: &[Costly], f: &mut Formatter<'_>) -> Result {
+    let Some(cycles) = speed.estimated_cycles else { return Ok(()) };
+    let millions = |cycles: u64| cycles as f64 / 1e6;
+    write!(f, "  compiler's estimate: {:.2} M cycles", millions(cycles))?;
+    if let Some(seconds) = speed.estimated_seconds {
+        write!(f, ", {:.3} ms (bound {:.3} ms)", 1e3 * seconds, 1e3 * speed.roofline_seconds)?;
+    }
+    writeln!(f, "; main memory {}", size(speed.hbm_bytes))?;
+    for costly in costliest {
+        let share = 100.0 * costly.cycles as f64 / cycles.max(1) as f64;
+        let Costly { op, shape, runs, .. } = costly;
+        writeln!(f, "    {:>9.3} M {share:>5.1}%  {runs:>4} x {op:<20} {shape}", millions(costly.cycles))?;
     }
     Ok(())
 }

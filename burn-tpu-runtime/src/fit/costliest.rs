@@ -1,0 +1,45 @@
+//! The instructions of a compiled program that take the most time by the compiler's estimate.
+
+use super::report::Costly;
+use burn_tpu_pjrt::{HloArray, HloInstruction, HloModule};
+use std::collections::BTreeMap;
+
+/// The maximum number of reported entries.
+const NAMED: usize = 10;
+
+/// Returns the costliest instructions. Those that are alike are one entry.
+pub(super) fn of(module: &HloModule) -> Vec<Costly> {
+    let estimated = module.instructions.iter().filter_map(|instruction| Some((instruction, instruction.cycles?)));
+    let mut alike: BTreeMap<_, Costly> = BTreeMap::new();
+    for (instruction, cycles) in estimated {
+        let (op, shape) = (op(instruction), shape(&instruction.results));
+        let entry = alike.entry((op.clone(), shape.clone(), cycles)).or_insert_with(|| {
+            let instruction = instruction.name.clone();
+            Costly { op, shape, instruction, runs: 0, cycles: 0 }
+        });
+        entry.runs += instruction.runs;
+        entry.cycles += cycles * instruction.runs;
+    }
+    joined(alike.into_values())
+}
+
+/// Returns the costliest entries of several programs.
+pub(super) fn joined(entries: impl Iterator<Item = Costly>) -> Vec<Costly> {
+    let mut entries: Vec<Costly> = entries.collect();
+    entries.sort_by(|a, b| (b.cycles, &a.instruction).cmp(&(a.cycles, &b.instruction)));
+    entries.truncate(NAMED);
+    entries
+}
+
+fn op(instruction: &HloInstruction) -> String {
+    let recorded = Some(&instruction.op_name).filter(|name| !name.is_empty());
+    recorded.unwrap_or(&instruction.opcode).clone()
+}
+
+fn shape(results: &[HloArray]) -> String {
+    let array = |array: &HloArray| {
+        let dims: Vec<String> = array.dims.iter().map(u64::to_string).collect();
+        format!("{}[{}]", array.element, dims.join(","))
+    };
+    results.iter().map(array).collect::<Vec<_>>().join(" + ")
+}
