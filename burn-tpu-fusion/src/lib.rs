@@ -4,12 +4,16 @@
 //! with a measurement under `docs/decisions`. Owns: the [`Pass`] trait, the pipeline, the passes. May not know: PJRT, Burn.
 #![forbid(unsafe_code)]
 
+mod gather_first;
 mod linear_activation;
 mod pass;
 mod pipeline;
 mod roll;
+mod scatter_sum;
 
+pub use gather_first::GatherFirst;
 pub use linear_activation::LinearActivation;
 pub use pass::{Pass, Rewritten};
 pub use pipeline::{FusionError, Level, Optimized, Pipeline, Result, Stage, optimize};
 pub use roll::Roll;
+pub use scatter_sum::ScatterSum;

@@ -1,6 +1,6 @@
 //! The pipeline: every pass of a level in order, each between two runs of the verifier.
 
-use crate::{LinearActivation, Pass, Roll};
+use crate::{GatherFirst, LinearActivation, Pass, Roll, ScatterSum};
 use burn_tpu_graph::{GraphError, Program, VerifyError, verify};
 
 /// Which passes run.
@@ -74,7 +74,9 @@ impl Pipeline {
     pub fn new(level: Level) -> Self {
         let passes: Vec<Box<dyn Pass>> = match level {
             Level::Off => Vec::new(),
-            Level::Full => vec![Box::new(LinearActivation), Box::new(Roll)],
+            Level::Full => {
+                vec![Box::new(LinearActivation), Box::new(GatherFirst), Box::new(ScatterSum), Box::new(Roll)]
+            }
         };
         Self::of(passes)
     }
