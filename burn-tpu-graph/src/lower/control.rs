@@ -9,12 +9,18 @@ use crate::{DType, Mesh, Program, Result, TensorType};
 /// Writes a loop's body as a private function and returns its name. The function takes the parameters that the body
 /// reads, in node order.
 pub(super) fn body_function(body: &Program, mesh: Option<&Mesh>, functions: &mut Vec<String>) -> Result<String> {
-    let (block, results) = Lowering::run(body, slots::Packing::new(body, 0), mesh, functions)?;
+    let written = Lowering::run(body, slots::Packing::new(body, 0), mesh, functions)?;
+    // Loops in the body have taken their names by now.
     let name = format!("@body{}", functions.len());
+    functions.push(private_function(&name, body, written));
+    Ok(name)
+}
+
+/// Returns the text of a private function that computes a program without slots.
+pub(super) fn private_function(name: &str, body: &Program, (block, results): (Block, Vec<Value>)) -> String {
     let takes = list(body.parameters().enumerate().map(|(i, (_, ty))| format!("%arg{i}: {}", mlir_type(ty))));
     let gives = list(results.iter().map(|value| mlir_type(&value.ty)));
-    functions.push(function(&format!("private {name}"), &takes, &gives, block, &results));
-    Ok(name)
+    function(&format!("private {name}"), &takes, &gives, block, &results)
 }
 
 /// Returns a `while` over the carries and, last, a counter. XLA can derive the trip count: the counter starts from a

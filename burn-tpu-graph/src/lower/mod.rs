@@ -4,7 +4,7 @@
 //! `n` of the program is value `%n` of the text, so that the two can be read side by side (intermediate values of a
 //! lowering are `%t0`, `%t1`, …). One function per family returns the op that yields the node's results; plain unary,
 //! binary and conversion ops need none. The body of a loop is a private function that the loop's region calls, so
-//! that its values have their own names (XLA inlines it). A parameter that a result updates is marked as an alias of
+//! that its values have their own names, and so is a draw of random bits (XLA inlines both). A parameter that a result updates is marked as an alias of
 //! that result; the call decides whether it donates the parameter.
 
 mod constant;
@@ -19,6 +19,7 @@ mod printer;
 mod region;
 mod sharding;
 mod slots;
+mod threefry;
 
 use crate::op::BinaryOp;
 use crate::{DType, Graph, GraphError, Mesh, Node, NodeId, Op, Program, Result, TensorType};
@@ -158,7 +159,7 @@ struct Lowering<'p> {
     packing: slots::Packing,
     mesh: Option<&'p Mesh>,
     exchanged: exchanged::Exchanged,
-    /// The functions written so far that loops call.
+    /// The functions written so far: bodies of loops, and draws of random bits.
     functions: &'p mut Vec<String>,
 }
 
@@ -232,6 +233,15 @@ impl<'p> Lowering<'p> {
         }
     }
 
+    /// Returns the op that draws random bits.
+    fn draw(&mut self, state: Vec<Value>, bits: &[TensorType]) -> Result<Statement> {
+        let function = bits.first().map_or(Ok(None), |ty| threefry::function(ty, self.functions))?;
+        Ok(match function {
+            Some(function) => Statement::new("func.call", state).attr("callee", function),
+            None => movement::rng_bit_generator(state),
+        })
+    }
+
     fn first_operand(&self, node: &Node) -> Result<&Value> {
         self.value(node.operands.first().copied().unwrap_or(NodeId(u32::MAX)))
     }
@@ -276,7 +286,7 @@ impl<'p> Lowering<'p> {
             Op::Pad(attrs) => Ok(movement::pad(operands, attrs)),
             Op::Concatenate { dim } => Ok(movement::concatenate(operands, *dim)),
             Op::Fft { kind, length } => Ok(movement::fft(operands, *kind, *length)),
-            Op::RngBitGenerator { .. } => Ok(movement::rng_bit_generator(operands)),
+            Op::RngBitGenerator { .. } => self.draw(operands, &node.more),
             Op::DynamicSlice { sizes } => Ok(index::dynamic_slice(operands, sizes)),
             Op::Gather(attrs) => Ok(index::gather(operands, attrs)),
             Op::Scatter(attrs) => Ok(index::scatter(operands, attrs)),
