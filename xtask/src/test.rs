@@ -95,9 +95,15 @@ fn docs() -> Result<TestCounts> {
     succeed(cargo(&["doc", "--workspace", "--no-deps"])?.env("RUSTDOCFLAGS", "-D warnings"))
 }
 
+/// The environment has what libtpu needs before the test processes start. In one of them, the CPU plugin's threads read the
+/// environment while another test loads libtpu, and before glibc 2.41 a write at that moment may end the process.
 fn tests() -> Result<TestCounts> {
+    if !burn_tpu_pjrt::presence::tpu_present() {
+        burn_tpu_pjrt::aot_environment();
+    }
     let mut command = cargo(&["test", "--workspace", "--no-fail-fast"])?;
-    stage::test(command.envs([("BURN_TPU_REQUIRE_PLUGIN", "1"), ("BURN_TPU_REQUIRE_LIBTPU", "1")]))
+    let required = [("BURN_TPU_REQUIRE_PLUGIN", "1"), ("BURN_TPU_REQUIRE_LIBTPU", "1")];
+    stage::test(command.env("TF_CPP_MIN_LOG_LEVEL", "1").envs(required))
 }
 
 /// They need a feature that makes Burn's crates other ones, with about a hundred more: these are built for this stage alone.
