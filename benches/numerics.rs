@@ -19,7 +19,15 @@ fn main() {
     for (device, checked) in [(without, false), (with, true)] {
         TpuOptions::training().cpu_devices(2).check_numerics(checked).install(&device).expect("the first use");
     }
-    let [mut plain, mut checked] = [without, with].map(turns);
+    for batch in [16, 32] {
+        compare(batch, without, with);
+    }
+    with.sync().expect("all steps are good");
+}
+
+/// Prints what the checks cost in steps of a batch.
+fn compare(batch: usize, without: TpuDevice, with: TpuDevice) {
+    let [mut plain, mut checked] = [without, with].map(|device| turns(batch, device));
     let (mut base, mut cost, mut ratios, mut ticks) = (Vec::new(), Vec::new(), Vec::new(), [0.0; 2]);
     for _ in 0..ROUNDS {
         let begin = processor_ticks();
@@ -33,13 +41,13 @@ fn main() {
     }
     ratios.sort_unstable_by(f64::total_cmp);
     let (base, cost) = (median(&mut base), median(&mut cost));
+    println!("batch {batch}");
     println!("without                {:>9.3} ms", base.as_secs_f64() * 1e3);
     println!("with check_numerics    {:>9.3} ms", cost.as_secs_f64() * 1e3);
     println!("ratio of the medians   {:>9.3}", cost.as_secs_f64() / base.as_secs_f64());
     let quarter = |of: usize| ratios[ratios.len() * of / 4];
     println!("ratio by turn          {:>9.3} ({:.3} to {:.3})", quarter(2), quarter(1), quarter(3));
     println!("ratio of the CPU time  {:>9.3}", ticks[1] / ticks[0]);
-    with.sync().expect("all steps are good");
 }
 
 /// Returns the processor time of this process in ticks of the system; 0 where `/proc` is not there.
@@ -50,9 +58,9 @@ fn processor_ticks() -> f64 {
 }
 
 /// Returns what runs a step on a device, and its time.
-fn turns(device: TpuDevice) -> impl FnMut() -> Duration {
+fn turns(batch: usize, device: TpuDevice) -> impl FnMut() -> Duration {
     // The flag reads every parameter and its state, however large the batch is: in shorter steps it costs a larger share.
-    let config = GptConfig::new();
+    let config = GptConfig::new().with_batch(batch);
     let mut model = Some(config.init::<B>(&device));
     let mut optimizer = TpuOptimizer::new(adamw());
     let mut number = 0;
