@@ -59,7 +59,6 @@ fn processor_ticks() -> f64 {
 
 /// Returns what runs a step on a device, and its time.
 fn turns(batch: usize, device: TpuDevice) -> impl FnMut() -> Duration {
-    // The flag reads every parameter and its state, however large the batch is: in shorter steps it costs a larger share.
     let config = GptConfig::new().with_batch(batch);
     let mut model = Some(config.init::<B>(&device));
     let mut optimizer = TpuOptimizer::new(adamw());

@@ -1,5 +1,5 @@
-//! Rewrites on real compilers: tests that they never lose accuracy or change bits that they may not change, and measurements of
-//! their gain, which run by hand.
+//! Rewrites on real compilers: tests that they never lose accuracy or change bits that they may not change, and
+//! measurements of their gain, which run by hand.
 //!
 //! `cargo test --release --test fusion -- --ignored --nocapture` prints the measurements that `docs/decisions` quotes.
 
@@ -252,8 +252,8 @@ fn interpreted(program: &Program) -> Vec<Vec<u8>> {
     interpret_program(program, &parameters, &slots).expect("the interpreter runs every op")
 }
 
-/// `gather_first` and `scatter_sum` find their places in a loss of the classes as they are, weighted, with rows left out, and with
-/// smoothed labels, and change no bit of it.
+/// `gather_first` and `scatter_sum` find their places in a loss of the classes as they are, weighted, with rows left
+/// out, and with smoothed labels, and change no bit of it.
 #[test]
 fn a_cross_entropy_loss_is_rewritten_and_keeps_its_bits() {
     let plain = CrossEntropyLossConfig::new();

@@ -237,8 +237,8 @@ fn read_module(message: &[u8]) -> Option<HloModule> {
     Some(HloModule { instructions: running(computations, entry), aliases, root, collectives })
 }
 
-/// Returns the exchanges of all computations. libtpu repeats one in the computations that start, run and end it: those of one
-/// channel are one.
+/// Returns the exchanges of all computations. libtpu repeats one in the computations that start, run and end it: those
+/// of one channel are one.
 fn collectives(computations: &[Computation]) -> Vec<HloCollective> {
     let all = || computations.iter().flat_map(|computation| &computation.instructions);
     let bytes: HashMap<u64, u64> =
@@ -363,8 +363,8 @@ fn read_integer(message: &[u8]) -> Option<Option<u64>> {
     Some(found.into_iter().filter(|&number| i64::try_from(number).is_ok()).max())
 }
 
-/// Reads `window_config.estimated_cycles` of a TPU instruction's backend configuration, which is JSON. The largest `i64` says
-/// that there is no estimate.
+/// Reads `window_config.estimated_cycles` of a TPU instruction's backend configuration, which is JSON. The largest `i64`
+/// says that there is no estimate.
 fn read_cycles(config: &[u8]) -> Option<u64> {
     let (_, rest) = std::str::from_utf8(config).ok()?.split_once("\"estimated_cycles\":")?;
     let digits = rest.trim_start_matches(['"', ' ']);

@@ -1,11 +1,11 @@
 //! Lowering: turns a program into StableHLO text, node by node, in the quoted generic form.
 //!
-//! Invariants: the text depends only on the program and the labels of its nodes, and is the same in every run; node
-//! `n` of the program is value `%n` of the text, so that the two can be read side by side (intermediate values of a
-//! lowering are `%t0`, `%t1`, …). One function per family returns the op that yields the node's results; plain unary,
-//! binary and conversion ops need none. The body of a loop is a private function that the loop's region calls, so
-//! that its values have their own names, and so is a draw of random bits (XLA inlines both). A parameter that a result updates is marked as an alias of
-//! that result; the call decides whether it donates the parameter.
+//! Invariants: the text depends only on the program and the labels of its nodes, and is the same in every run; node `n`
+//! of the program is value `%n` of the text, so that the two can be read side by side (intermediate values of a lowering
+//! are `%t0`, `%t1`, …). One function per family returns the op that yields the node's results; plain unary, binary and
+//! conversion ops need none. The body of a loop is a private function that the loop's region calls, so that its values
+//! have their own names, and so is a draw of random bits (XLA inlines both). A parameter that a result updates is marked
+//! as an alias of that result; the call decides whether it donates the parameter.
 
 mod constant;
 mod contract;

@@ -1,10 +1,10 @@
 //! Threefry as ordinary integer ops: random bits that XLA fuses into what reads them.
 //!
-//! XLA expands `stablehlo.rng_bit_generator` to two arrays, one for each word of the blocks, and joins them, so the bits go
-//! through memory. Here each element computes the block that it belongs to, and takes its word of it: twice the arithmetic,
-//! and no memory. The bits are those of XLA's expander of `THREE_FRY` (`xla/hlo/builder/lib/prng.cc`): Threefry 2x32 with 20
-//! rounds (Salmon et al., 2011), a key and a counter of 64 bits. Along the first even dim (if there is none, the first of the
-//! largest), neighbours are the two words of a block.
+//! XLA expands `stablehlo.rng_bit_generator` to two arrays, one for each word of the blocks, and joins them, so the bits
+//! go through memory. Here each element computes the block that it belongs to, and takes its word of it: twice the
+//! arithmetic, and no memory. The bits are those of XLA's expander of `THREE_FRY` (`xla/hlo/builder/lib/prng.cc`):
+//! Threefry 2x32 with 20 rounds (Salmon et al., 2011), a key and a counter of 64 bits. Along the first even dim (if
+//! there is none, the first of the largest), neighbours are the two words of a block.
 //!
 //! Gain: `docs/decisions/0002-random-numbers-from-slots.md`.
 

@@ -27,11 +27,10 @@ pub(super) fn largest(module: &HloModule, program: &Program) -> Vec<Buffer> {
                 (_, None) => (BufferKind::Temporary, Some(instruction.op_name.clone())),
             };
             let op = op.filter(|name| !name.is_empty()).unwrap_or_else(|| instruction.opcode.clone());
-            let dims = array.dims.iter().map(u64::to_string).collect::<Vec<_>>().join(",");
             buffers.push(Buffer {
                 kind,
                 op,
-                shape: format!("{}[{dims}]", array.element),
+                shape: shape(array),
                 bytes: array.padded_bytes,
                 padding_bytes: array.padded_bytes - array.bytes,
                 instruction: instruction.name.clone(),
@@ -41,6 +40,12 @@ pub(super) fn largest(module: &HloModule, program: &Program) -> Vec<Buffer> {
     buffers.sort_by(|a, b| (b.bytes, &a.instruction).cmp(&(a.bytes, &b.instruction)));
     buffers.truncate(NAMED);
     buffers
+}
+
+/// Returns an array's element type and dims: `bf16[32,1024,768]`.
+pub(super) fn shape(array: &HloArray) -> String {
+    let dims = array.dims.iter().map(u64::to_string).collect::<Vec<_>>().join(",");
+    format!("{}[{dims}]", array.element)
 }
 
 /// Returns the bytes that the program's instructions read from and write to the device's main memory, with tile

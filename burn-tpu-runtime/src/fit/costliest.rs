@@ -1,5 +1,6 @@
 //! The instructions of a compiled program that take the most time by the compiler's estimate.
 
+use super::buffers::shape;
 use super::report::Costly;
 use burn_tpu_pjrt::{HloArray, HloInstruction, HloModule};
 use std::collections::BTreeMap;
@@ -12,7 +13,7 @@ pub(super) fn of(module: &HloModule) -> Vec<Costly> {
     let estimated = module.instructions.iter().filter_map(|instruction| Some((instruction, instruction.cycles?)));
     let mut alike: BTreeMap<_, Costly> = BTreeMap::new();
     for (instruction, cycles) in estimated {
-        let (op, shape) = (op(instruction), shape(&instruction.results));
+        let (op, shape) = (op(instruction), shapes(&instruction.results));
         let entry = alike.entry((op.clone(), shape.clone(), cycles)).or_insert_with(|| {
             let instruction = instruction.name.clone();
             Costly { op, shape, instruction, runs: 0, cycles: 0 }
@@ -36,10 +37,6 @@ fn op(instruction: &HloInstruction) -> String {
     recorded.unwrap_or(&instruction.opcode).clone()
 }
 
-fn shape(results: &[HloArray]) -> String {
-    let array = |array: &HloArray| {
-        let dims: Vec<String> = array.dims.iter().map(u64::to_string).collect();
-        format!("{}[{}]", array.element, dims.join(","))
-    };
-    results.iter().map(array).collect::<Vec<_>>().join(" + ")
+fn shapes(results: &[HloArray]) -> String {
+    results.iter().map(shape).collect::<Vec<_>>().join(" + ")
 }

@@ -9,8 +9,8 @@ use burn_tpu_graph::op::{BinaryOp, Combine, Direction};
 use burn_tpu_graph::{Builder, DType, Graph, NodeId, Number, Op, Program, Result, Role, TensorType};
 use std::sync::Arc;
 
-/// The number of additions from which a chain of them is long. The sum of 256 equal terms in bf16 stays where it is: one more
-/// is less than half of its last place.
+/// The number of additions from which a chain of them is long. The sum of 256 equal terms in bf16 stays where it is: one
+/// more is less than half of its last place.
 const LONG: usize = 256;
 
 /// A 16-bit float that a step updates by a sum or a difference.
@@ -28,15 +28,15 @@ pub(crate) struct Update {
     pub(crate) is_weight: bool,
 }
 
-/// Returns the updates of 16-bit floats among the first `results` results of a program. One whose new value is rounded from an
-/// f32 master is none: the sum is the master's.
+/// Returns the updates of 16-bit floats among the first `results` results of a program. One whose new value is rounded
+/// from an f32 master is none: the sum is the master's.
 pub(crate) fn updates(program: &Program, results: usize) -> Vec<Update> {
     let graph = program.graph();
     let in_place = program.results_in_place();
     let roles = program.roles(&in_place);
     let parameters = (0..graph.len() as u32).map(NodeId).filter(|&id| is_parameter(&graph.node(id).op));
     let found = parameters.zip(in_place).filter_map(|(parameter, result)| {
-        let place = result.filter(|&result| result < results && is_narrow(graph.dtype(parameter)))?;
+        let place = result.filter(|&result| result < results && graph.dtype(parameter).is_half())?;
         let result = program.outputs()[place];
         let sum = find_sum(graph, result)?;
         let [lhs, rhs] = graph.node(sum).operands[..] else { return None };
@@ -53,7 +53,7 @@ pub(crate) fn long_sums(graph: &Graph) -> Vec<(NodeId, usize)> {
     let mut lengths = vec![0; graph.len()];
     let mut continued = vec![false; graph.len()];
     for (index, node) in graph.nodes().iter().enumerate() {
-        if !is_narrow(node.ty.dtype) || !matches!(node.op, Op::Binary(BinaryOp::Add | BinaryOp::Sub)) {
+        if !node.ty.dtype.is_half() || !matches!(node.op, Op::Binary(BinaryOp::Add | BinaryOp::Sub)) {
             continue;
         }
         let longest = node.operands.iter().copied().max_by_key(|id| lengths[id.index()]);
@@ -65,13 +65,13 @@ pub(crate) fn long_sums(graph: &Graph) -> Vec<(NodeId, usize)> {
     long.map(|(index, length)| (NodeId(index as u32), length)).collect()
 }
 
-/// Returns the nodes with which a backward pass of a 16-bit loss may begin: its gradient with respect to itself, which Burn's
-/// autodiff records as ones. Whether they are of a backward pass, their line says.
+/// Returns the nodes with which a backward pass of a 16-bit loss may begin: its gradient with respect to itself, which
+/// Burn's autodiff records as ones. Whether they are of a backward pass, their line says.
 pub(crate) fn loss_gradients(graph: &Graph) -> Vec<NodeId> {
     let nodes = (0..graph.len() as u32).map(NodeId);
     let is_root = |id: &NodeId| {
         let ty: &TensorType = graph.ty(*id);
-        graph.label(*id) == "float_ones" && is_narrow(ty.dtype) && ty.elements() == 1
+        graph.label(*id) == "float_ones" && ty.dtype.is_half() && ty.elements() == 1
     };
     nodes.filter(is_root).collect()
 }
@@ -151,10 +151,6 @@ fn same(graph: &Graph, mut id: NodeId) -> NodeId {
         id = *operand;
     }
     id
-}
-
-fn is_narrow(dtype: DType) -> bool {
-    matches!(dtype, DType::BF16 | DType::F16)
 }
 
 fn is_parameter(op: &Op) -> bool {
