@@ -1,28 +1,43 @@
-//! Baking: offsets that do not change become constants, and the slices that they made dynamic become static again.
+//! Baking: scalars that decide how a program is compiled become constants while they do not change.
 //!
-//! A static slice is a view or part of a fusion, a dynamic one often a copy. So an offset is passed at run time only in
-//! programs in which it has changed.
+//! These are the offsets of slices (a static slice is a view or part of a fusion, a dynamic one often a copy), and the
+//! numbers of large masks: where one begins, and what it fills. Rewrites leave out what such a mask hides.
 
 use crate::op::SliceAttrs;
 use crate::{Builder, Dims, Graph, Literal, LiteralData, Node, NodeId, Op, Program, Result, TensorType};
 
+/// Masks of fewer elements hide too little to be worth a constant.
+const LARGE_MASK: usize = 512 * 512;
+
 impl Program {
-    /// The offsets that the program reads, by `index`, in node order.
-    pub fn offsets(&self) -> impl Iterator<Item = u32> {
-        self.graph().nodes().iter().filter_map(|node| match node.op {
-            Op::Offset { index, .. } => Some(index),
-            _ => None,
-        })
+    /// Returns the slots and offsets to bake, by `index`, in node order: all offsets, the slots in a large comparison of
+    /// places, and, if there is such a comparison, those that a large selection fills in.
+    pub fn bakeable(&self) -> Vec<u32> {
+        let graph = self.graph();
+        let origins = origins(graph);
+        let nodes = || (0..graph.len() as u32).map(NodeId).map(|id| (id, graph.node(id)));
+        let large = || nodes().filter(|(_, node)| node.ty.elements() >= LARGE_MASK);
+        let is_mask = |(id, node): &(NodeId, &Node)| {
+            matches!(node.op, Op::Compare(_)) && origins[id.index()] == Origin { places: true, data: false }
+        };
+        let masks: Vec<_> = large().filter(is_mask).map(|(id, _)| id).collect();
+        let selections = large().filter(|(_, node)| node.op == Op::Select && !masks.is_empty());
+        let filled: Vec<_> = selections.flat_map(|(_, node)| [node.operands[1], node.operands[2]]).collect();
+        let mut is_baked = vec![false; graph.len()];
+        nodes().for_each(|(id, node)| is_baked[id.index()] = matches!(node.op, Op::Offset { .. }));
+        masks.into_iter().chain(filled).for_each(|id| mark_scalars(graph, &origins, id, &mut is_baked));
+        let baked = self.slots().filter(|(node, ..)| is_baked[node.index()]);
+        baked.map(|(_, index, _)| index).collect()
     }
 
-    /// The program with constants for the offsets that `value` gives bits for (by `index`); the others stay run-time
-    /// scalars.
+    /// The program with constants for the slots and offsets that `value` gives bits for (by `index`); the others stay
+    /// run-time scalars.
     ///
     /// # Errors
     /// Never, for a program that the verifier accepts.
     pub fn bake(&self, value: impl Fn(u32) -> Option<u64>) -> Result<Self> {
         self.rewrite(|graph, _, node, operands| match &node.op {
-            Op::Offset { index, dtype } => match value(*index) {
+            Op::Slot { index, dtype } | Op::Offset { index, dtype } => match value(*index) {
                 Some(bits) => {
                     graph.constant(Literal { ty: TensorType::scalar(*dtype), data: LiteralData::Splat(bits) })
                 }
@@ -31,6 +46,41 @@ impl Program {
             Op::DynamicSlice { sizes } => dynamic_slice(graph, node, operands, sizes),
             op => graph.add(op.clone(), operands),
         })
+    }
+}
+
+/// What a value is computed from, besides constants and scalars.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Origin {
+    /// The places of elements.
+    places: bool,
+    /// Anything else: parameters, random draws.
+    data: bool,
+}
+
+/// Returns the origin of each value.
+fn origins(graph: &Graph) -> Vec<Origin> {
+    let mut origins: Vec<Origin> = Vec::with_capacity(graph.len());
+    for node in graph.nodes() {
+        let start = Origin {
+            places: matches!(node.op, Op::Iota { .. }),
+            data: matches!(node.op, Op::Parameter { .. } | Op::RngBitGenerator { .. } | Op::For { .. }),
+        };
+        let operands = node.operands.iter().map(|id| origins[id.index()]);
+        origins.push(operands.fold(start, |a, b| Origin { places: a.places || b.places, data: a.data || b.data }));
+    }
+    origins
+}
+
+/// Marks the slots that a value without data is computed from.
+fn mark_scalars(graph: &Graph, origins: &[Origin], id: NodeId, is_marked: &mut [bool]) {
+    let mut left = vec![id];
+    let mut is_seen = std::collections::HashSet::new();
+    while let Some(id) = left.pop().filter(|id| !origins[id.index()].data) {
+        if is_seen.insert(id) {
+            is_marked[id.index()] |= matches!(graph.node(id).op, Op::Slot { .. });
+            left.extend(&graph.node(id).operands);
+        }
     }
 }
 
@@ -49,10 +99,7 @@ fn dynamic_slice(graph: &mut Graph, node: &Node, operands: &[NodeId], sizes: &[u
 /// The value of an integer scalar constant.
 fn constant(graph: &Graph, id: NodeId) -> Option<i64> {
     let Op::Constant(literal) = &graph.node(id).op else { return None };
-    let LiteralData::Splat(bits) = literal.data else { return None };
-    let unused = 64 - 8 * literal.ty.dtype.size_bytes() as u32;
-    let value = (bits << unused) as i64;
-    Some(if literal.ty.dtype.is_signed_int() { value >> unused } else { bits as i64 })
+    literal.splat().map(crate::Number::to_i64)
 }
 
 #[cfg(test)]
@@ -73,7 +120,7 @@ mod tests {
     fn offsets_that_do_not_change_make_a_static_slice() {
         let baked = sliced().bake(|index| Some([1, 2][index as usize])).unwrap();
         verify(&baked).unwrap();
-        assert_eq!(baked.offsets().count(), 0);
+        assert_eq!(baked.bakeable(), [0; 0]);
         assert!(baked.to_string().contains("slice %0 {start = [1, 2], limit = [3, 5], stride = [1, 1]}"), "{baked}");
     }
 
@@ -87,8 +134,32 @@ mod tests {
     fn an_offset_that_changes_stays_an_input() {
         let baked = sliced().bake(|index| (index == 0).then_some(1)).unwrap();
         verify(&baked).unwrap();
-        assert_eq!(baked.offsets().collect::<Vec<_>>(), [1]);
+        assert_eq!(baked.bakeable(), [1]);
         assert_eq!(baked.slots().map(|(_, index, _)| index).collect::<Vec<_>>(), [1]);
         assert!(baked.to_string().contains("dynamic_slice"), "{baked}");
+    }
+    /// A mask of places `[size, size]` that fills a slot where the key is less than the query by another slot or more.
+    fn masked(size: usize) -> Program {
+        let mut graph = Graph::new();
+        let dims = [size, size];
+        let scores = graph.add(Op::Parameter { index: 0, ty: TensorType::new(DType::F32, dims) }, &[]).unwrap();
+        let slots = [DType::I32, DType::F32, DType::F32].into_iter().zip(0..);
+        let slots: Vec<_> = slots.map(|(dtype, index)| graph.add(Op::Slot { index, dtype }, &[]).unwrap()).collect();
+        let slots: Vec<_> = slots.into_iter().map(|slot| graph.broadcast_to(slot, &dims).unwrap()).collect();
+        let [query, key] = [0, 1].map(|dim| graph.iota(DType::I32, &dims, dim).unwrap());
+        let query = graph.binary(crate::op::BinaryOp::Add, query, slots[0]).unwrap();
+        let mask = graph.compare(crate::op::Direction::Gt, key, query).unwrap();
+        let scaled = graph.binary(crate::op::BinaryOp::Mul, scores, slots[2]).unwrap();
+        let filled = graph.select(mask, slots[1], scaled).unwrap();
+        Program::extract(&graph, &[filled]).unwrap()
+    }
+
+    #[test]
+    fn the_numbers_of_a_large_mask_are_baked_and_those_of_data_are_not() {
+        assert_eq!(masked(512).bakeable(), [0, 1]);
+        assert_eq!(masked(64).bakeable(), [0; 0]);
+        let baked = masked(512).bake(|index| (index < 2).then_some(0)).unwrap();
+        verify(&baked).unwrap();
+        assert_eq!(baked.slots().map(|(_, index, _)| index).collect::<Vec<_>>(), [2]);
     }
 }

@@ -70,6 +70,22 @@ impl Number {
     }
 }
 
+impl Number {
+    /// Returns the number that has these bits in `dtype`, as [`Number::bits`] gives them; the real part of a complex one.
+    pub fn of_bits(bits: u64, dtype: DType) -> Self {
+        let unused = 64 - 8 * dtype.size_bytes().min(8) as u32;
+        match dtype {
+            DType::Bool => Number::Bool(bits != 0),
+            DType::I8 | DType::I16 | DType::I32 | DType::I64 => Number::Int(((bits << unused) as i64) >> unused),
+            DType::U8 | DType::U16 | DType::U32 | DType::U64 => Number::UInt(bits),
+            DType::BF16 => Number::Float(bf16::from_bits(bits as u16).to_f64()),
+            DType::F16 => Number::Float(f16::from_bits(bits as u16).to_f64()),
+            DType::F32 | DType::C64 => Number::Float(f32::from_bits(bits as u32).into()),
+            DType::F64 => Number::Float(f64::from_bits(bits)),
+        }
+    }
+}
+
 /// Returns the nearest f32 whose last bit is set if the conversion is inexact, so that a second rounding gives the
 /// result of one.
 fn round_to_odd(v: f64) -> f32 {
@@ -140,6 +156,14 @@ impl Literal {
     /// Creates a constant table from row-major little-endian bytes.
     pub fn dense(ty: TensorType, bytes: impl Into<Arc<[u8]>>) -> Self {
         Self { ty, data: LiteralData::Dense(bytes.into()) }
+    }
+
+    /// Returns the value of all elements, if they have one.
+    pub fn splat(&self) -> Option<Number> {
+        match self.data {
+            LiteralData::Splat(bits) => Some(Number::of_bits(bits, self.ty.dtype)),
+            LiteralData::Dense(_) => None,
+        }
     }
 
     /// Returns the row-major little-endian bytes of the value.

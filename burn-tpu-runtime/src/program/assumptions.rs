@@ -5,8 +5,8 @@ use burn_tpu_graph::Program;
 /// What a program takes for granted about its slots (by index in the program), and every run checks.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct SlotAssumptions {
-    /// Offsets that are constants, with their bits, ascending. The others are run-time scalars.
-    offsets: Vec<(u32, u64)>,
+    /// Scalars that are constants, with their bits, ascending. The others are inputs.
+    constants: Vec<(u32, u64)>,
     /// Scalars that share another one's input, ascending: the two are equal.
     shared: Vec<(u32, u32)>,
 }
@@ -18,12 +18,14 @@ impl SlotAssumptions {
     /// Returns all that can be assumed of a program that is compiled for the first time.
     pub(crate) fn all(program: &Program, slots: &[u64]) -> Self {
         let bits = |index: u32| slots.get(index as usize).copied();
-        let mut offsets: Vec<_> = program.offsets().filter_map(|index| Some((index, bits(index)?))).collect();
+        let baked = program.bakeable().into_iter();
+        let mut constants: Vec<_> = baked.filter_map(|index| Some((index, bits(index)?))).collect();
         let many = program.slots().count() >= MANY_SCALARS;
-        let mut shared = if many { program.twins(bits) } else { Vec::new() };
-        offsets.sort_unstable();
+        let is_input = |index: u32| constants.iter().all(|&(constant, _)| constant != index);
+        let mut shared = if many { program.twins(|index| bits(index).filter(|_| is_input(index))) } else { Vec::new() };
+        constants.sort_unstable();
         shared.sort_unstable();
-        Self { offsets, shared }
+        Self { constants, shared }
     }
 
     /// Returns what can be assumed of a program in all of these runs, given by their slots: what still holds of `older`, or
@@ -44,11 +46,11 @@ impl SlotAssumptions {
         let mut whole = Self::default();
         for (piece, slots) in pieces {
             let index = |index: u32| slots[index as usize];
-            whole.offsets.extend(piece.offsets.iter().map(|&(offset, bits)| (index(offset), bits)));
+            whole.constants.extend(piece.constants.iter().map(|&(scalar, bits)| (index(scalar), bits)));
             whole.shared.extend(piece.shared.iter().map(|&(scalar, other)| (index(scalar), index(other))));
         }
-        whole.offsets.sort_unstable();
-        whole.offsets.dedup();
+        whole.constants.sort_unstable();
+        whole.constants.dedup();
         whole.shared.sort_unstable();
         whole.shared.dedup();
         whole
@@ -56,21 +58,22 @@ impl SlotAssumptions {
 
     /// Returns whether they hold.
     pub(crate) fn hold(&self, slots: &[u64]) -> bool {
-        self.offsets.iter().all(|offset| unchanged(offset, slots)) && self.shared.iter().all(|pair| equal(pair, slots))
+        self.constants.iter().all(|scalar| unchanged(scalar, slots))
+            && self.shared.iter().all(|pair| equal(pair, slots))
     }
 
     /// Returns those that still hold.
     pub(crate) fn still_true(&self, slots: &[u64]) -> Self {
         Self {
-            offsets: self.offsets.iter().copied().filter(|offset| unchanged(offset, slots)).collect(),
+            constants: self.constants.iter().copied().filter(|scalar| unchanged(scalar, slots)).collect(),
             shared: self.shared.iter().copied().filter(|pair| equal(pair, slots)).collect(),
         }
     }
 
-    /// Returns the bits of an offset that is a constant.
-    pub(crate) fn offset(&self, index: u32) -> Option<u64> {
-        let found = self.offsets.binary_search_by_key(&index, |&(index, _)| index);
-        found.ok().map(|place| self.offsets[place].1)
+    /// Returns the bits of a scalar that is a constant.
+    pub(crate) fn constant(&self, index: u32) -> Option<u64> {
+        let found = self.constants.binary_search_by_key(&index, |&(index, _)| index);
+        found.ok().map(|place| self.constants[place].1)
     }
 
     /// Returns the scalar whose input a scalar uses: another one's, or its own.

@@ -2,7 +2,7 @@
 
 use super::RecompileCause;
 use crate::program::{Recorded, SlotAssumptions};
-use burn_tpu_graph::{DType, Graph, Node, NodeId, Op, Program};
+use burn_tpu_graph::{DType, Graph, Node, NodeId, Number, Op, Program};
 use std::sync::Arc;
 
 /// The first difference between two recordings.
@@ -145,17 +145,17 @@ pub(crate) fn broken(recorded: &Recorded, assumptions: &SlotAssumptions, slots: 
     let bits = |index: u32| slots.get(index as usize).copied();
     let graph = recorded.program.graph();
     graph.nodes().iter().enumerate().find_map(|(node, of)| {
-        let (cause, old, new) = match of.op {
-            Op::Offset { index, dtype } => {
-                let (old, new) = (assumptions.offset(index)?, bits(index)?);
-                (old != new).then(|| (RecompileCause::Offset, integer(dtype, old), integer(dtype, new)))?
+        let is_offset = matches!(of.op, Op::Offset { .. });
+        let (Op::Offset { index, dtype } | Op::Slot { index, dtype }) = of.op else { return None };
+        let input = assumptions.input_of(index);
+        let (cause, old, new) = match assumptions.constant(index) {
+            Some(old) => {
+                let new = bits(index).filter(|new| *new != old)?;
+                let cause = if is_offset { RecompileCause::Offset } else { RecompileCause::Scalar };
+                (cause, number(dtype, old), number(dtype, new))
             }
-            Op::Slot { index, .. } => {
-                let input = assumptions.input_of(index);
-                let differs = input != index && bits(index) != bits(input);
-                differs.then(|| (RecompileCause::Scalar, format!("equal to slot {input}"), "another number".into()))?
-            }
-            _ => return None,
+            None if bits(index) == bits(input) => return None,
+            None => (RecompileCause::Scalar, format!("equal to slot {input}"), "another number".into()),
         };
         let recorded_node = Some(recorded.bindings.nodes[node].index());
         let difference = Difference::new(cause, named(graph, NodeId(node as u32)), old, new);
@@ -163,6 +163,11 @@ pub(crate) fn broken(recorded: &Recorded, assumptions: &SlotAssumptions, slots: 
     })
 }
 
-fn integer(dtype: DType, bits: u64) -> String {
-    if dtype.size_bytes() == 4 { (bits as i32).to_string() } else { (bits as i64).to_string() }
+fn number(dtype: DType, bits: u64) -> String {
+    match Number::of_bits(bits, dtype) {
+        Number::Float(value) => value.to_string(),
+        Number::Int(value) => value.to_string(),
+        Number::UInt(value) => value.to_string(),
+        Number::Bool(value) => value.to_string(),
+    }
 }

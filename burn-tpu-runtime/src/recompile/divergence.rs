@@ -247,7 +247,7 @@ impl Followed {
     fn constant(&self, recorded_index: u32) -> Option<u64> {
         let slots = &self.recorded.bindings.slots;
         let index = slots.binary_search(&recorded_index).ok()?;
-        self.assumptions.offset(index as u32)
+        self.assumptions.constant(index as u32)
     }
 
     pub(super) fn is(&self, other: &Self) -> bool {

@@ -146,7 +146,7 @@ impl DeviceRuntime {
         let _profiled = profile::span(Phase::Rewrite, "rewrite");
         let older = older.map(|older| Arc::clone(&older.assumptions)).or_else(|| self.cache.assumed_before(program));
         let assumptions = SlotAssumptions::of_runs(program, older.as_deref(), runs);
-        let program = program.bake(|index| assumptions.offset(index)).map_err(internal)?;
+        let program = program.bake(|index| assumptions.constant(index)).map_err(internal)?;
         let program = program.share(|index| assumptions.input_of(index)).map_err(internal)?;
         let program = burn_tpu_fusion::optimize(program, level()).map_err(internal)?;
         Counters::add_time(&self.counters.rewrite_ns, start.elapsed());
