@@ -3,11 +3,19 @@
 //!
 //! `cargo test --release --test fusion -- --ignored --nocapture` prints the measurements that `docs/decisions` quotes.
 
+mod common;
+
 use burn::backend::Autodiff;
+use burn::nn::DropoutConfig;
+use burn::nn::attention::generate_autoregressive_mask;
 use burn::nn::loss::CrossEntropyLossConfig;
+use burn::tensor::activation::softmax;
+use burn::tensor::backend::{AutodiffBackend, Backend};
+use burn::tensor::module::attention;
+use burn::tensor::ops::AttentionModuleOptions;
 use burn::tensor::{Int, Tensor, TensorData};
-use burn_tpu::{Tpu, TpuDevice, TpuFloat};
-use burn_tpu_fusion::{GatherFirst, Level, Pass, Pipeline, ScatterSum};
+use burn_tpu::{Tpu, TpuDevice, TpuFloat, metrics};
+use burn_tpu_fusion::{GatherFirst, Level, Pass, Pipeline, QueryBlocks, ScatterSum, SoftmaxGradient};
 use burn_tpu_graph::op::{BinaryOp, DotAttrs, UnaryOp};
 use burn_tpu_graph::{Builder, DType, Dims, Graph, NodeId, Number, Op, Program, TensorType, lower};
 use burn_tpu_pjrt::{
@@ -273,6 +281,146 @@ fn a_cross_entropy_loss_is_rewritten_and_keeps_its_bits() {
             assert_eq!(counts, (place != 3, place != 3), "{config:?}\n{program}");
             assert_eq!(interpreted(&program), interpreted(&rewritten.program), "{config:?}");
         }
+    }
+}
+
+/// Attention as people write it, `[1, heads, sequence, width]` to the same.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Attention {
+    /// Scale, causal mask, softmax.
+    Causal,
+    /// The same, with dropout of the weights.
+    Dropout,
+    /// A causal mask and a padding mask of data.
+    Padded,
+    /// The last 100 keys.
+    Window,
+    /// The op of that name, with a softcap.
+    Op,
+}
+
+impl Attention {
+    const ALL: [Self; 5] = [Self::Causal, Self::Dropout, Self::Padded, Self::Window, Self::Op];
+
+    fn forward<B: Backend>(self, [q, k, v]: [Tensor<B, 4>; 3]) -> Tensor<B, 4> {
+        let ([_, _, size, width], device) = (q.dims(), q.device());
+        if self == Self::Op {
+            let softcap = Some(20.0);
+            let options = AttentionModuleOptions { scale: None, softcap, is_causal: true };
+            return attention(q, k, v, None, None, options);
+        }
+        let scores = q.matmul(k.clone().swap_dims(2, 3)).div_scalar((width as f64).sqrt());
+        let future = generate_autoregressive_mask::<B>(1, size, &device).unsqueeze_dim::<4>(1);
+        let scores = scores.mask_fill(future.expand([1, HEADS, size, size]), -1e4);
+        let scores = match self {
+            Self::Padded => {
+                let padding = k.slice([0..1, 0..HEADS, 0..size, 0..1]).swap_dims(2, 3).greater_elem(1.5);
+                scores.mask_fill(padding.expand([1, HEADS, size, size]), -1e4)
+            }
+            Self::Window => {
+                let places = Tensor::<B, 1, Int>::arange(0..size as i64, &device);
+                let (query, key) = (places.clone().reshape([1, 1, size, 1]), places.reshape([1, 1, 1, size]));
+                let age = query.expand([1, HEADS, size, size]) - key.expand([1, HEADS, size, size]);
+                scores.mask_fill(age.greater_elem(100), f32::NEG_INFINITY)
+            }
+            _ => scores,
+        };
+        let weights = softmax(scores, 3);
+        let weights = if self == Self::Dropout { DropoutConfig::new(0.25).init().forward(weights) } else { weights };
+        weights.matmul(v)
+    }
+
+    /// Returns the result of attention over `size` tokens and the gradients of its arguments.
+    fn train<B: AutodiffBackend>(self, [q, k, v]: [Tensor<B::InnerBackend, 4>; 3]) -> Vec<Tensor<B::InnerBackend, 4>> {
+        let leaves = [q, k, v].map(|x| Tensor::<B, 4>::from_inner(x).require_grad());
+        let result = self.forward(leaves.clone());
+        let weights = result.clone().detach().sin();
+        let gradients = (result.clone() * weights).sum().backward();
+        let gradients = leaves.into_iter().map(|leaf| leaf.grad(&gradients).expect("a gradient"));
+        [result.inner()].into_iter().chain(gradients).collect()
+    }
+}
+
+const HEADS: usize = 2;
+const HEAD_WIDTH: usize = 8;
+
+fn qkv<F: TpuFloat>(size: usize, device: &TpuDevice) -> [Tensor<Tpu<F>, 4>; 3] {
+    [0.37, 0.83, 1.29].map(|step: f64| {
+        let values = (0..HEADS * size * HEAD_WIDTH).map(|place| 2.0 * (step * place as f64).sin());
+        let values = TensorData::new(values.collect(), [1, HEADS, size, HEAD_WIDTH]);
+        Tensor::from_data(values.convert::<F>(), device)
+    })
+}
+
+/// `softmax_gradient` and `query_blocks` keep the values of attention in each form: in f32 up to the order of sums, in bf16
+/// about as close to f32 as without them (how close depends on the numbers, both ways).
+#[test]
+fn attention_in_blocks_has_the_values_of_attention() {
+    if !common::has_cpu_plugin() {
+        return;
+    }
+    for index in 0..4 {
+        let options = common::development().cpu_devices(4);
+        options.install(&TpuDevice::cpu(index)).expect("nothing used the plugin before");
+    }
+    let size = 640;
+    for attention in Attention::ALL {
+        let values = |level: Level, is_bf16: bool| {
+            // A device each: it keeps programs of one level, and Burn's default type of floats.
+            let device = TpuDevice::cpu(u16::from(level == Level::Full) + 2 * u16::from(is_bf16));
+            Tpu::<f32>::seed(&device, 7);
+            let compiles = metrics(&device).compiles;
+            let results: Vec<TensorData> = with_level(level, || {
+                if is_bf16 {
+                    let results = attention.train::<Autodiff<Tpu<bf16>>>(qkv(size, &device));
+                    results.into_iter().map(|result| result.into_data().convert::<f32>()).collect()
+                } else {
+                    let results = attention.train::<Autodiff<Tpu<f32>>>(qkv(size, &device));
+                    results.into_iter().map(Tensor::into_data).collect()
+                }
+            });
+            assert_ne!(metrics(&device).compiles, compiles, "{attention:?} was not compiled");
+            results.iter().map(|data| data.to_vec::<f32>().expect("f32")).collect::<Vec<_>>()
+        };
+        let [plain, blocks] = [Level::Off, Level::Full].map(|level| values(level, false));
+        let [rounded, rounded_blocks] = [Level::Off, Level::Full].map(|level| values(level, true));
+        for result in 0..4 {
+            let error = relative_error(&blocks[result], &plain[result]);
+            assert!(error < 1e-5, "{attention:?}, result {result}: {error}");
+            let before = relative_error(&rounded[result], &plain[result]);
+            let after = relative_error(&rounded_blocks[result], &plain[result]);
+            assert!(after < 1.5 * before, "{attention:?} in bf16, result {result}: {before} -> {after}");
+        }
+    }
+}
+
+/// Returns the program of attention in bf16, as recorded, with gradients or without.
+fn attention_program(attention: Attention, size: usize, trains: bool) -> Program {
+    let inputs = |device: &Device| (qkv::<bf16>(size, &TpuDevice::from(*device)), Vec::new());
+    let step = |(qkv, _): ([Tensor<Tpu<bf16>, 4>; 3], Vec<_>), _: &Device| {
+        let results = match trains {
+            true => attention.train::<Autodiff<Tpu<bf16>>>(qkv.clone()),
+            false => vec![attention.forward(qkv.clone())],
+        };
+        (qkv, results)
+    };
+    let programs = with_level(Level::Off, || recorded(inputs, step)).expect("a step");
+    let [program] = &programs[..] else { panic!("{} programs", programs.len()) };
+    Program::clone(program)
+}
+
+#[test]
+fn attention_is_found_in_each_form() {
+    for attention in Attention::ALL {
+        let program = attention_program(attention, 640, true);
+        let gradient = SoftmaxGradient.run(&program).unwrap();
+        let blocks = QueryBlocks.run(&gradient.program).unwrap();
+        // The gradient of Burn's op passes through the maximum of the scores, which the blocks do not know.
+        let in_blocks = usize::from(attention != Attention::Op);
+        assert_eq!((gradient.count, blocks.count), (1, in_blocks), "{attention:?}\n{program}");
+        let short = QueryBlocks.run(&attention_program(attention, 128, true)).unwrap();
+        let forward = QueryBlocks.run(&attention_program(attention, 640, false)).unwrap();
+        assert_eq!((short.count, forward.count), (0, 1), "{attention:?}");
     }
 }
 

@@ -8,12 +8,16 @@ mod gather_first;
 mod linear_activation;
 mod pass;
 mod pipeline;
+mod query_blocks;
 mod roll;
 mod scatter_sum;
+mod softmax_gradient;
 
 pub use gather_first::GatherFirst;
 pub use linear_activation::LinearActivation;
 pub use pass::{Pass, Rewritten};
 pub use pipeline::{FusionError, Level, Optimized, Pipeline, Result, Stage, optimize};
+pub use query_blocks::QueryBlocks;
 pub use roll::Roll;
 pub use scatter_sum::ScatterSum;
+pub use softmax_gradient::SoftmaxGradient;

@@ -1,6 +1,6 @@
 //! The pipeline: every pass of a level in order, each between two runs of the verifier.
 
-use crate::{GatherFirst, LinearActivation, Pass, Roll, ScatterSum};
+use crate::{GatherFirst, LinearActivation, Pass, QueryBlocks, Roll, ScatterSum, SoftmaxGradient};
 use burn_tpu_graph::{GraphError, Program, VerifyError, verify};
 
 /// Which passes run.
@@ -75,7 +75,14 @@ impl Pipeline {
         let passes: Vec<Box<dyn Pass>> = match level {
             Level::Off => Vec::new(),
             Level::Full => {
-                vec![Box::new(LinearActivation), Box::new(GatherFirst), Box::new(ScatterSum), Box::new(Roll)]
+                vec![
+                    Box::new(LinearActivation),
+                    Box::new(GatherFirst),
+                    Box::new(ScatterSum),
+                    Box::new(SoftmaxGradient),
+                    Box::new(QueryBlocks),
+                    Box::new(Roll),
+                ]
             }
         };
         Self::of(passes)

@@ -1,0 +1,253 @@
+//! Tests of what the pass divides into blocks and of what it leaves unchanged.
+
+use super::*;
+use burn_tpu_graph::op::{BinaryOp, Combine, Direction, DotAttrs, UnaryOp};
+use burn_tpu_graph::{Builder, DType, Dims, Graph, NodeId, Op, TensorType, verify};
+
+const HEADS: usize = 2;
+const WIDTH: usize = 16;
+
+/// Attention of `[HEADS, size, WIDTH]` with its gradients.
+struct Attention {
+    graph: Graph,
+    size: usize,
+    parameters: u32,
+}
+
+impl Attention {
+    fn new(size: usize) -> Self {
+        Self { graph: Graph::new(), size, parameters: 0 }
+    }
+
+    fn parameter(&mut self, dtype: DType, dims: &[usize]) -> NodeId {
+        let index = self.parameters;
+        self.parameters += 1;
+        self.graph.add(Op::Parameter { index, ty: TensorType::new(dtype, dims) }, &[]).unwrap()
+    }
+
+    /// Multiplies, for each head, over a dim of either value.
+    fn dot(&mut self, lhs: NodeId, rhs: NodeId, [left, right]: [usize; 2]) -> NodeId {
+        let one = |dim: usize| Dims::from_slice(&[dim]);
+        let attrs = DotAttrs {
+            lhs_batch: one(0),
+            rhs_batch: one(0),
+            lhs_contract: one(left),
+            rhs_contract: one(right),
+            result: DType::F32,
+        };
+        self.graph.dot_general(lhs, rhs, attrs).unwrap()
+    }
+
+    /// Returns the place of each score along a dim, plus a number.
+    fn places(&mut self, dim: usize, plus: i64) -> NodeId {
+        let places = self.graph.iota(DType::I32, &[HEADS, self.size, self.size], dim).unwrap();
+        self.graph.binary_const(BinaryOp::Add, places, plus).unwrap()
+    }
+
+    /// Returns whether the key comes after the query.
+    fn future(&mut self) -> NodeId {
+        let (query, key) = (self.places(1, 0), self.places(2, 0));
+        self.graph.compare(Direction::Gt, key, query).unwrap()
+    }
+
+    fn fill(&mut self, mask: NodeId, value: f64, scores: NodeId) -> NodeId {
+        let value = self.graph.splat_like(scores, value).unwrap();
+        self.graph.select(mask, value, scores).unwrap()
+    }
+
+    /// Writes attention whose scores `masked` masks, and whose weights `dropped` drops, and runs the pass.
+    fn run(
+        mut self,
+        masked: impl Fn(&mut Self, NodeId) -> NodeId,
+        dropped: impl Fn(&mut Self, NodeId) -> NodeId,
+    ) -> Blocks {
+        let dims = [HEADS, self.size, WIDTH];
+        let [q, k, v, gradient] = [(); 4].map(|()| self.parameter(DType::F32, &dims));
+        let scores = self.dot(q, k, [2, 2]);
+        let scores = masked(&mut self, scores);
+        let weights = self.softmax(scores);
+        let kept = dropped(&mut self, weights);
+        let result = self.dot(kept, v, [2, 1]);
+        let dv = self.dot(kept, gradient, [1, 1]);
+        let dp = self.dot(gradient, v, [2, 2]);
+        let dp = dropped(&mut self, dp);
+        let product = self.graph.binary(BinaryOp::Mul, dp, weights).unwrap();
+        let sums = self.graph.accumulate_keepdim(Combine::Sum, product, 2).unwrap();
+        let sums = self.graph.broadcast_like(sums, dp).unwrap();
+        let centered = self.graph.binary(BinaryOp::Sub, dp, sums).unwrap();
+        let ds = self.graph.binary(BinaryOp::Mul, weights, centered).unwrap();
+        let (dq, dk) = (self.dot(ds, k, [2, 1]), self.dot(ds, q, [1, 1]));
+        Blocks::of(&self.graph, &[result, dq, dk, dv])
+    }
+
+    fn softmax(&mut self, scores: NodeId) -> NodeId {
+        let g = &mut self.graph;
+        let largest = g.accumulate_keepdim(Combine::Max, scores, 2).unwrap();
+        let largest = g.broadcast_like(largest, scores).unwrap();
+        let shifted = g.binary(BinaryOp::Sub, scores, largest).unwrap();
+        let exponentials = g.unary(UnaryOp::Exp, shifted).unwrap();
+        let sum = g.accumulate_keepdim(Combine::Sum, exponentials, 2).unwrap();
+        let sum = g.broadcast_like(sum, scores).unwrap();
+        g.binary(BinaryOp::Div, exponentials, sum).unwrap()
+    }
+}
+
+/// What the pass made of a program.
+#[derive(Debug, PartialEq)]
+struct Blocks {
+    count: usize,
+    /// The dims `[queries, keys]` of each exponential.
+    scores: Vec<[usize; 2]>,
+}
+
+impl Blocks {
+    fn of(graph: &Graph, outputs: &[NodeId]) -> Self {
+        let program = Program::extract(graph, outputs).unwrap();
+        let rewritten = QueryBlocks.run(&program).unwrap();
+        verify(&rewritten.program).unwrap();
+        assert!(program.output_types().eq(rewritten.program.output_types()));
+        assert_eq!(QueryBlocks.run(&rewritten.program).unwrap().count, 0, "a second run finds nothing");
+        if rewritten.count == 0 {
+            assert_eq!(rewritten.program, program);
+        }
+        let nodes = rewritten.program.graph().nodes().iter();
+        let exponentials = nodes.filter(|node| node.op == Op::Unary(UnaryOp::Exp));
+        let scores = exponentials.map(|node| [node.ty.dims[1], node.ty.dims[2]]).collect();
+        Self { count: rewritten.count, scores }
+    }
+
+    fn found(scores: &[[usize; 2]]) -> Self {
+        Self { count: 1, scores: scores.to_vec() }
+    }
+
+    fn none(size: usize) -> Self {
+        Self { count: 0, scores: vec![[size, size]] }
+    }
+}
+
+fn all(_: &mut Attention, weights: NodeId) -> NodeId {
+    weights
+}
+
+fn causal(attention: &mut Attention, scores: NodeId) -> NodeId {
+    let future = attention.future();
+    attention.fill(future, -1e4, scores)
+}
+
+/// The blocks of causal attention of 1000 tokens: keys in groups of 128.
+const CAUSAL: [[usize; 2]; 4] = [[256, 256], [256, 512], [256, 768], [232, 1000]];
+
+#[test]
+fn a_block_of_causal_attention_reads_the_keys_up_to_its_last_query() {
+    assert_eq!(Attention::new(1000).run(causal, all), Blocks::found(&CAUSAL));
+}
+
+#[test]
+fn every_form_of_the_mask_is_found() {
+    let infinite = |attention: &mut Attention, scores| {
+        let future = attention.future();
+        attention.fill(future, f64::NEG_INFINITY, scores)
+    };
+    let kept = |attention: &mut Attention, scores: NodeId| {
+        let (query, key) = (attention.places(1, 0), attention.places(2, 0));
+        let past = attention.graph.compare(Direction::Le, key, query).unwrap();
+        let hidden = attention.graph.splat_like(scores, -1e9).unwrap();
+        attention.graph.select(past, scores, hidden).unwrap()
+    };
+    let added = |attention: &mut Attention, scores: NodeId| {
+        let future = attention.future();
+        let bias = attention.graph.convert(future, DType::F32).unwrap();
+        let bias = attention.graph.binary_const(BinaryOp::Mul, bias, -1e9).unwrap();
+        attention.graph.binary(BinaryOp::Add, scores, bias).unwrap()
+    };
+    let scaled_later = |attention: &mut Attention, scores: NodeId| {
+        let masked = causal(attention, scores);
+        attention.graph.binary_const(BinaryOp::Mul, masked, 0.25).unwrap()
+    };
+    assert_eq!(Attention::new(1000).run(infinite, all), Blocks::found(&CAUSAL));
+    assert_eq!(Attention::new(1000).run(kept, all), Blocks::found(&CAUSAL));
+    assert_eq!(Attention::new(1000).run(added, all), Blocks::found(&CAUSAL));
+    assert_eq!(Attention::new(1000).run(scaled_later, all), Blocks::found(&CAUSAL));
+}
+
+#[test]
+fn a_padding_mask_a_bias_and_dropout_are_cut_with_the_scores() {
+    let padded = |attention: &mut Attention, scores: NodeId| {
+        let size = attention.size;
+        let padding = attention.parameter(DType::Bool, &[HEADS, 1, size]);
+        let padding = attention.graph.broadcast_like(padding, scores).unwrap();
+        let bias = attention.parameter(DType::F32, &[HEADS, size, size]);
+        let scores = attention.graph.binary(BinaryOp::Add, scores, bias).unwrap();
+        let masked = causal(attention, scores);
+        attention.fill(padding, -1e4, masked)
+    };
+    let dropped = |attention: &mut Attention, weights: NodeId| {
+        let dims = attention.graph.dims(weights);
+        let kept = attention.parameter(DType::F32, &dims);
+        attention.graph.binary(BinaryOp::Mul, weights, kept).unwrap()
+    };
+    assert_eq!(Attention::new(1000).run(padded, dropped), Blocks::found(&CAUSAL));
+}
+
+#[test]
+fn a_window_leaves_out_the_keys_on_both_sides() {
+    let window = |attention: &mut Attention, scores: NodeId| {
+        let (query, key) = (attention.places(1, -200), attention.places(2, 0));
+        let old = attention.graph.compare(Direction::Lt, key, query).unwrap();
+        let future = attention.future();
+        let hidden = attention.graph.binary(BinaryOp::Or, old, future).unwrap();
+        attention.fill(hidden, -1e4, scores)
+    };
+    let found = Blocks::found(&[[256, 256], [256, 512], [256, 512], [232, 488]]);
+    assert_eq!(Attention::new(1000).run(window, all), found);
+}
+
+#[test]
+fn a_long_sequence_has_blocks_of_512() {
+    let blocks = Attention::new(4096).run(causal, all).scores;
+    assert_eq!(blocks, (1..=8).map(|block| [512, 512 * block]).collect::<Vec<_>>());
+}
+
+#[test]
+fn what_hides_nothing_is_left_as_it_is() {
+    let open = |_: &mut Attention, scores| scores;
+    let of_data = |attention: &mut Attention, scores: NodeId| {
+        let dims = attention.graph.dims(scores);
+        let mask = attention.parameter(DType::Bool, &dims);
+        attention.fill(mask, -1e4, scores)
+    };
+    let weak = |attention: &mut Attention, scores| {
+        let future = attention.future();
+        attention.fill(future, -100.0, scores)
+    };
+    let run_time = |attention: &mut Attention, scores: NodeId| {
+        let future = attention.future();
+        let fill = attention.parameter(DType::F32, &[]);
+        let fill = attention.graph.broadcast_like(fill, scores).unwrap();
+        attention.graph.select(future, fill, scores).unwrap()
+    };
+    // A masked key still counts for half here.
+    let half =
+        |attention: &mut Attention, weights: NodeId| attention.graph.binary_const(BinaryOp::Add, weights, 0.5).unwrap();
+    assert_eq!(Attention::new(1000).run(open, all), Blocks::none(1000));
+    assert_eq!(Attention::new(1000).run(of_data, all), Blocks::none(1000));
+    assert_eq!(Attention::new(1000).run(weak, all), Blocks::none(1000));
+    assert_eq!(Attention::new(1000).run(run_time, all), Blocks::none(1000));
+    assert_eq!(Attention::new(1000).run(causal, half), Blocks::none(1000));
+    assert_eq!(Attention::new(MOST_QUERIES).run(causal, all), Blocks::none(MOST_QUERIES));
+}
+
+#[test]
+fn weights_that_are_returned_have_zeros_for_what_is_left_out_and_scores_are_computed() {
+    let returned = |is_scores: bool| {
+        let mut attention = Attention::new(1000);
+        let dims = [HEADS, 1000, WIDTH];
+        let [q, k] = [(); 2].map(|()| attention.parameter(DType::F32, &dims));
+        let scores = attention.dot(q, k, [2, 2]);
+        let masked = causal(&mut attention, scores);
+        let weights = attention.softmax(masked);
+        Blocks::of(&attention.graph, &[weights, masked][..1 + usize::from(is_scores)])
+    };
+    assert_eq!(returned(false), Blocks::found(&CAUSAL));
+    assert_eq!(returned(true), Blocks::none(1000));
+}

@@ -1,0 +1,238 @@
+//! The gradient of softmax in attention sums over a head's width instead of over all keys.
+//!
+//! The gradient of a softmax needs, for each row, the sum of probabilities times their gradients. In attention those
+//! gradients are a product, and its sum is known without them:
+//!
+//! ```text
+//! sum over keys of p * (do v^T)   =   sum over the head's width of do * (p v)
+//! ```
+//!
+//! and `p v` is what attention returned. Recorded op by op, it is the sum on the left: a pass over the scores of all pairs
+//! of a query and a key, for which XLA writes `do v^T` to memory or computes it twice. This pass records the sum on the
+//! right.
+//!
+//! It finds the sum over the last dim of a product of factors, one of which is `do v^T`, where a product `x v` exists whose
+//! `x` has all the other factors that vary from key to key. What varies from query to query alone is moved out of the sum.
+//! So it does not matter in which order softmax and its gradient multiply and divide, nor whether dropout is a factor of
+//! both.
+//!
+//! Legality. The same sum in another order, of products of other roundings: not the same bits. Sums are f32 or wider.
+//!
+//! Gain: `docs/decisions/0028-attention-in-blocks-of-queries.md`.
+
+use crate::{Pass, Rewritten};
+use burn_tpu_graph::op::{BinaryOp, Combine, DotAttrs, UnaryOp};
+use burn_tpu_graph::{Builder, DType, Dims, Graph, GraphError, NodeId, Op, Program};
+
+/// The pass that sums over a head's width. See the module's documentation.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct SoftmaxGradient;
+
+impl Pass for SoftmaxGradient {
+    fn name(&self) -> &'static str {
+        "softmax_gradient"
+    }
+
+    fn run(&self, program: &Program) -> Result<Rewritten, GraphError> {
+        let old = program.graph();
+        let products = RowProduct::all(old);
+        let (mut renamed, mut count) = (Vec::new(), 0);
+        let rewritten = program.rewrite(|graph, id, node, operands| {
+            let sum = Sum::find(old, id, &products).map(|sum| sum.add(old, graph, &renamed));
+            count += usize::from(sum.is_some());
+            let added = sum.unwrap_or_else(|| graph.add(node.op.clone(), operands))?;
+            renamed.push(added);
+            Ok(added)
+        })?;
+        Ok(Rewritten { program: if count == 0 { program.clone() } else { rewritten }, count })
+    }
+}
+
+/// A product `[batch.., rows, columns]` of rows and a matrix.
+struct RowProduct {
+    id: NodeId,
+    /// The product in the type that it is rounded to.
+    result: NodeId,
+    rows: NodeId,
+    matrix: Matrix,
+}
+
+/// A matrix as the right side of a product. Equal ones have the same elements in the same roles.
+#[derive(PartialEq, Eq)]
+struct Matrix {
+    value: NodeId,
+    batch: Dims,
+    contracted: usize,
+    free: usize,
+}
+
+impl RowProduct {
+    /// Returns all of a graph, in its order.
+    fn all(graph: &Graph) -> Vec<Self> {
+        let mut products: Vec<Self> = Vec::new();
+        for (index, node) in graph.nodes().iter().enumerate() {
+            let id = NodeId(index as u32);
+            if let (Op::Convert { .. }, &[operand]) = (&node.op, &node.operands[..])
+                && let Ok(place) = products.binary_search_by_key(&operand, |product| product.id)
+            {
+                products[place].result = id;
+            }
+            products.extend(Self::of(graph, id));
+        }
+        products
+    }
+
+    /// Returns the product that a node is.
+    fn of(graph: &Graph, id: NodeId) -> Option<Self> {
+        let (Op::DotGeneral(attrs), &[rows, matrix]) = (&graph.node(id).op, &graph.node(id).operands[..]) else {
+            return None;
+        };
+        let batch = attrs.lhs_batch.len();
+        let is_standard =
+            |attrs: &DotAttrs| attrs.lhs_batch.iter().copied().eq(0..batch) && attrs.lhs_contract[..] == [batch + 1];
+        let ranks = [rows, matrix].map(|id| graph.rank(id));
+        (ranks == [batch + 2; 2] && is_standard(attrs)).then(|| Self {
+            id,
+            result: id,
+            rows,
+            matrix: Matrix::of(graph, matrix, &attrs.rhs_batch, attrs.rhs_contract[0]),
+        })
+    }
+}
+
+impl Matrix {
+    fn of(graph: &Graph, id: NodeId, batch: &[usize], contracted: usize) -> Self {
+        let free = (0..batch.len() + 2).find(|dim| !batch.contains(dim) && *dim != contracted).unwrap_or_default();
+        let mut matrix = Self { value: id, batch: Dims::from_slice(batch), contracted, free };
+        while let Op::Transpose { permutation } = &graph.node(matrix.value).op {
+            matrix.value = graph.node(matrix.value).operands[0];
+            matrix.batch.iter_mut().for_each(|dim| *dim = permutation[*dim]);
+            (matrix.contracted, matrix.free) = (permutation[matrix.contracted], permutation[matrix.free]);
+        }
+        matrix
+    }
+
+    fn is_transposed(&self, other: &Self) -> bool {
+        self.value == other.value
+            && self.batch == other.batch
+            && (self.contracted, self.free) == (other.free, other.contracted)
+    }
+}
+
+/// The factors of a value `[.., rows, columns]`.
+#[derive(Default)]
+struct Factors {
+    /// Those that vary along the columns.
+    values: Vec<NodeId>,
+    /// Those that are the same for all columns, and whether they are divided by.
+    rows: Vec<(NodeId, bool)>,
+    is_negative: bool,
+}
+
+impl Factors {
+    fn of(graph: &Graph, id: NodeId) -> Self {
+        let mut factors = Self::default();
+        factors.collect(graph, id);
+        factors
+    }
+
+    fn collect(&mut self, graph: &Graph, id: NodeId) {
+        let node = graph.node(id);
+        match (&node.op, &node.operands[..]) {
+            (Op::Binary(BinaryOp::Mul), &[lhs, rhs]) => [lhs, rhs].into_iter().for_each(|id| self.collect(graph, id)),
+            (Op::Binary(BinaryOp::Div), &[lhs, rhs]) if is_row(graph, rhs) => {
+                self.collect(graph, lhs);
+                self.rows.push((rhs, true));
+            }
+            (Op::Unary(UnaryOp::Neg), &[x]) => {
+                self.collect(graph, x);
+                self.is_negative = !self.is_negative;
+            }
+            (Op::Convert { .. }, &[x]) if graph.dtype(x).is_float() => self.collect(graph, x),
+            _ if is_row(graph, id) => self.rows.push((id, false)),
+            _ => self.values.push(id),
+        }
+    }
+}
+
+/// Returns whether a value is the same for all columns.
+fn is_row(graph: &Graph, id: NodeId) -> bool {
+    let node = graph.node(id);
+    let Op::BroadcastInDim { mapping, .. } = &node.op else { return false };
+    let last = node.ty.rank().saturating_sub(1);
+    let source = &graph.ty(node.operands[0]).dims;
+    mapping.iter().zip(source).all(|(&dim, &size)| dim != last || size == 1)
+}
+
+/// A sum over the columns of a product times other factors, which is a sum over the width of that product.
+struct Sum {
+    dtype: DType,
+    gradient: NodeId,
+    /// The product with the other factors.
+    product: NodeId,
+    rows: Vec<(NodeId, bool)>,
+    is_negative: bool,
+}
+
+impl Sum {
+    fn find(graph: &Graph, id: NodeId, products: &[RowProduct]) -> Option<Self> {
+        let node = graph.node(id);
+        let Op::Reduce { combine: Combine::Sum, dims } = &node.op else { return None };
+        let is_sum = dims[..] == [node.ty.rank()] && node.ty.dtype.is_float() && !node.ty.dtype.is_half();
+        let factors = Factors::of(graph, *node.operands.first().filter(|_| is_sum)?);
+        let known = |id: NodeId| products.binary_search_by_key(&id, |product| product.id).ok();
+        factors.values.iter().enumerate().find_map(|(place, &value)| {
+            let of_gradient = &products[known(value)?];
+            let mut others = factors.values.clone();
+            others.remove(place);
+            products.iter().take_while(|product| product.result < id).find_map(|product| {
+                let is_transposed = !others.is_empty() && product.matrix.is_transposed(&of_gradient.matrix);
+                let own = Factors::of(graph, Some(product.rows).filter(|_| is_transposed)?);
+                let rows = factors.rows.iter().copied();
+                is_same(graph, &own.values, &others).then(|| Self {
+                    dtype: node.ty.dtype,
+                    gradient: of_gradient.rows,
+                    product: product.result,
+                    rows: rows.chain(own.rows.iter().map(|&(row, divides)| (row, !divides))).collect(),
+                    is_negative: factors.is_negative != own.is_negative,
+                })
+            })
+        })
+    }
+
+    /// Adds the sum over the width. `renamed` are the new nodes of the old ones so far.
+    fn add(&self, old: &Graph, graph: &mut Graph, renamed: &[NodeId]) -> Result<NodeId, GraphError> {
+        let dtype = self.dtype;
+        let [gradient, product] = [self.gradient, self.product].map(|id| renamed[id.index()]);
+        let (gradient, product) = (graph.convert(gradient, dtype)?, graph.convert(product, dtype)?);
+        let products = graph.binary(BinaryOp::Mul, gradient, product)?;
+        let width = graph.rank(products) - 1;
+        let mut sum = graph.reduce(Combine::Sum, products, &[width])?;
+        let dims = graph.dims(sum);
+        for &(row, divides) in &self.rows {
+            let Op::BroadcastInDim { mapping, .. } = &old.node(row).op else { continue };
+            let source = old.node(row).operands[0];
+            // Without the dim of the columns, which has one element if it has that dim.
+            let (mapping, kept): (Dims, Dims) =
+                mapping.iter().copied().zip(old.dims(source)).filter(|&(dim, _)| dim != width).unzip();
+            let row = graph.reshape(renamed[source.index()], &kept)?;
+            let row = graph.broadcast_in_dim(row, &dims, &mapping)?;
+            let row = graph.convert(row, dtype)?;
+            sum = graph.binary(if divides { BinaryOp::Div } else { BinaryOp::Mul }, sum, row)?;
+        }
+        if self.is_negative { graph.unary(UnaryOp::Neg, sum) } else { Ok(sum) }
+    }
+}
+
+/// Returns whether two lists have the same values in any order.
+fn is_same(graph: &Graph, left: &[NodeId], right: &[NodeId]) -> bool {
+    let mut right = right.to_vec();
+    left.len() == right.len()
+        && left.iter().all(|&a| {
+            let found = right.iter().position(|&b| a == b || graph.node(a) == graph.node(b));
+            found.map(|place| right.swap_remove(place)).is_some()
+        })
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,108 @@
+//! Tests of which sums the pass finds.
+
+use super::*;
+use burn_tpu_graph::{TensorType, verify};
+
+/// `x: [2, 5, 5]`, `row: [2, 5, 1]`, and `v`, `gradient`: `[2, 5, 3]`, with the gradient of `x v`.
+struct Rows {
+    graph: Graph,
+    x: NodeId,
+    row: NodeId,
+    of_x: NodeId,
+}
+
+impl Rows {
+    /// `is_same` tells whether the gradient is of a product with the same `v`.
+    fn new(dtype: DType, is_same: bool) -> Self {
+        let mut graph = Graph::new();
+        let mut parameter =
+            |index, dims: &[usize]| graph.add(Op::Parameter { index, ty: TensorType::new(dtype, dims) }, &[]).unwrap();
+        let (x, row) = (parameter(0, &[2, 5, 5]), parameter(1, &[2, 5, 1]));
+        let [v, gradient, other] = [2, 3, 4].map(|index| parameter(index, &[2, 5, 3]));
+        let row = graph.broadcast_to(row, &[2, 5, 5]).unwrap();
+        let turned = graph.transpose(if is_same { v } else { other }, &[0, 2, 1]).unwrap();
+        let of_x = dot(&mut graph, gradient, turned, dtype);
+        Self { graph, x, row, of_x }
+    }
+
+    fn binary(&mut self, op: BinaryOp, lhs: NodeId, rhs: NodeId) -> NodeId {
+        self.graph.binary(op, lhs, rhs).unwrap()
+    }
+
+    /// Returns how often the pass fires on `weights v` and the sum of `values` over the columns.
+    fn count(mut self, weights: NodeId, values: NodeId) -> usize {
+        let dtype = self.graph.dtype(values);
+        let v = self.graph.nodes().iter().position(|node| matches!(node.op, Op::Parameter { index: 2, .. })).unwrap();
+        let result = dot(&mut self.graph, weights, NodeId(v as u32), dtype);
+        let sum = self.graph.accumulate(Combine::Sum, values, &[2]).unwrap();
+        let program = Program::extract(&self.graph, &[result, sum]).unwrap();
+        let rewritten = SoftmaxGradient.run(&program).unwrap();
+        verify(&rewritten.program).unwrap();
+        assert!(program.output_types().eq(rewritten.program.output_types()));
+        assert_eq!(SoftmaxGradient.run(&rewritten.program).unwrap().count, 0, "a second run finds nothing");
+        rewritten.count
+    }
+}
+
+fn dot(graph: &mut Graph, lhs: NodeId, rhs: NodeId, dtype: DType) -> NodeId {
+    let dims = |dim: usize| Dims::from_slice(&[dim]);
+    let attrs = DotAttrs {
+        lhs_batch: dims(0),
+        rhs_batch: dims(0),
+        lhs_contract: dims(2),
+        rhs_contract: dims(1),
+        result: dtype.accumulator(),
+    };
+    let product = graph.dot_general(lhs, rhs, attrs).unwrap();
+    graph.convert(product, dtype).unwrap()
+}
+
+/// The sum of `-gradient * x / row^2` beside the product of `x / row`, as autodiff records a softmax.
+#[test]
+fn the_sum_of_a_softmax_is_found_and_rows_move_out_of_it() {
+    for dtype in [DType::F32, DType::BF16] {
+        let mut rows = Rows::new(dtype, true);
+        let (x, row, of_x) = (rows.x, rows.row, rows.of_x);
+        let weights = rows.binary(BinaryOp::Div, x, row);
+        let negative = rows.graph.unary(UnaryOp::Neg, x).unwrap();
+        let quotient = rows.binary(BinaryOp::Div, negative, row);
+        let quotient = rows.binary(BinaryOp::Div, quotient, row);
+        let values = rows.binary(BinaryOp::Mul, of_x, quotient);
+        assert_eq!(rows.count(weights, values), 1, "{dtype}");
+    }
+}
+
+#[test]
+fn a_factor_of_both_such_as_dropout_is_found() {
+    let mut rows = Rows::new(DType::F32, true);
+    let (x, of_x) = (rows.x, rows.of_x);
+    let kept = rows.graph.add(Op::Parameter { index: 9, ty: TensorType::new(DType::F32, [2, 5, 5]) }, &[]).unwrap();
+    let weights = rows.binary(BinaryOp::Mul, x, kept);
+    let dropped = rows.binary(BinaryOp::Mul, of_x, kept);
+    let values = rows.binary(BinaryOp::Mul, dropped, x);
+    assert_eq!(rows.count(weights, values), 1);
+}
+
+#[test]
+fn other_sums_are_left_as_they_are() {
+    // The gradient of a product with another matrix.
+    let mut rows = Rows::new(DType::F32, false);
+    let (x, of_x) = (rows.x, rows.of_x);
+    let values = rows.binary(BinaryOp::Mul, of_x, x);
+    assert_eq!(rows.count(x, values), 0);
+    // A factor that the product does not have.
+    let mut rows = Rows::new(DType::F32, true);
+    let (x, of_x) = (rows.x, rows.of_x);
+    let square = rows.binary(BinaryOp::Mul, x, x);
+    let values = rows.binary(BinaryOp::Mul, of_x, square);
+    assert_eq!(rows.count(x, values), 0);
+    // A row that is a divisor of nothing but varies along the columns.
+    let mut rows = Rows::new(DType::F32, true);
+    let (x, of_x) = (rows.x, rows.of_x);
+    let quotient = rows.binary(BinaryOp::Div, of_x, x);
+    assert_eq!(rows.count(x, quotient), 0);
+    // The gradient alone.
+    let rows = Rows::new(DType::F32, true);
+    let (x, of_x) = (rows.x, rows.of_x);
+    assert_eq!(rows.count(x, of_x), 0);
+}
