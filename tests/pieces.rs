@@ -16,7 +16,7 @@ use burn::tensor::backend::Backend;
 use burn::tensor::{Tensor, TensorData};
 use burn_flex::Flex;
 use burn_tpu::{Tpu, TpuDevice, TpuOptions, mark_step, metrics};
-use burn_tpu_fusion::Level;
+use burn_tpu_fusion::Optimization;
 use burn_tpu_runtime::testing::with_level;
 use common::{alone, counted};
 use recurrent::{BATCH, INPUTS, Layer, Model, WIDTH, sequences};
@@ -78,7 +78,7 @@ fn a_loop_compiles_its_distinct_pieces_only() {
     let Some([device, whole]) = devices() else { return };
     let _alone = alone();
     let run = |steps: usize, device: &TpuDevice| {
-        with_level(Level::Off, || read(unequal_steps(steps, &row(device, 0.5), &input(device, 80))))
+        with_level(Optimization::Off, || read(unequal_steps(steps, &row(device, 0.5), &input(device, 80))))
     };
     let ((found, short), number) = pieces(&device, || counted(&device, || run(64, &device)));
     assert!(short.nodes > 10 * CAP as u64 && number >= short.nodes / CAP as u64, "{short:?}, {number} pieces");
@@ -147,9 +147,9 @@ fn numbers_that_change_compile_once_more_at_most() {
         read((0..60).fold(row(device, 0.1), step))
     };
     for (at, scale) in [(0, 1.0), (1, 0.9), (2, 0.8), (7, 0.7)] {
-        let (found, count) = with_level(Level::Off, || counted(&device, || run(&device, at, scale)));
+        let (found, count) = with_level(Optimization::Off, || counted(&device, || run(&device, at, scale)));
         assert!(at == 0 || count.compiles <= 3 / at as u64, "{at}: {count:?}");
-        assert_eq!(found, with_level(Level::Off, || run(&whole, at, scale)));
+        assert_eq!(found, with_level(Optimization::Off, || run(&whole, at, scale)));
     }
 }
 
@@ -177,7 +177,7 @@ fn training_in_pieces_has_the_same_losses() {
     let on = |device: &TpuDevice| {
         let record = recorder.load(bytes.clone(), device).expect("the record");
         let model = Model::<Autodiff<B>>::new(Layer::Lstm, INPUTS, WIDTH, device).load_record(record);
-        with_level(Level::Off, || losses(model, device))
+        with_level(Optimization::Off, || losses(model, device))
     };
     let ((found, count), number) = pieces(&device, || counted(&device, || on(&device)));
     assert!(number > 20 && count.compiles < number / 2, "{count:?}, {number} pieces");

@@ -18,7 +18,7 @@ use burn::record::{BinBytesRecorder, FullPrecisionSettings, Recorder};
 use burn::tensor::backend::{AutodiffBackend, Backend};
 use burn_flex::Flex;
 use burn_tpu::{Tpu, TpuDevice, TpuOptimizer};
-use burn_tpu_fusion::{Level, Pass, Roll};
+use burn_tpu_fusion::{Optimization, Pass, Roll};
 use burn_tpu_graph::{DType, Op, Program, verify};
 use burn_tpu_runtime::Device;
 use burn_tpu_runtime::testing::{interpret_program, recorded, with_level};
@@ -33,7 +33,7 @@ type F32 = Autodiff<Tpu<f32>>;
 
 /// Returns the program of one training step (forward, backward, Adam) on `[batch, steps, inputs]`, after the rewrites of a
 /// level.
-fn step_program(layer: Layer, dims: [usize; 3], width: usize, level: Level) -> Program {
+fn step_program(layer: Layer, dims: [usize; 3], width: usize, level: Optimization) -> Program {
     step_program_of::<F32>(layer, dims, width, level)
 }
 
@@ -41,7 +41,7 @@ fn step_program_of<B: AutodiffBackend<Device = TpuDevice>>(
     layer: Layer,
     dims: [usize; 3],
     width: usize,
-    level: Level,
+    level: Optimization,
 ) -> Program {
     let build = |device: &Device| {
         let model = Model::<B>::new(layer, dims[2], width, &TpuDevice::from(*device));
@@ -94,7 +94,8 @@ fn interpreted(program: &Program) -> Vec<Vec<u8>> {
 #[test]
 fn time_steps_become_loops_of_a_size_that_does_not_depend_on_their_number() {
     for (layer, count) in [(Layer::Lstm, 3), (Layer::Gru, 5), (Layer::BiLstm, 5)] {
-        let [short, long] = [28, 100].map(|steps| step_program(layer, [BATCH, steps, INPUTS], WIDTH, Level::Full));
+        let [short, long] =
+            [28, 100].map(|steps| step_program(layer, [BATCH, steps, INPUTS], WIDTH, Optimization::Balanced));
         eprintln!("{layer:?}: {} nodes, loops of {:?} and {:?} trips", long.graph().len(), loops(&short), loops(&long));
         assert_eq!((loops(&short).len(), loops(&long).len()), (count, count), "{layer:?}");
         assert!(loops(&long).iter().all(|&trips| trips >= 96), "{layer:?}: {:?}", loops(&long));
@@ -122,15 +123,16 @@ fn a_transformer_is_left_alone() {
 
 #[test]
 fn steps_in_bf16_are_rolled_too() {
-    let program = step_program_of::<Autodiff<Tpu<bf16>>>(Layer::Lstm, [BATCH, 80, INPUTS], WIDTH, Level::Full);
+    let program =
+        step_program_of::<Autodiff<Tpu<bf16>>>(Layer::Lstm, [BATCH, 80, INPUTS], WIDTH, Optimization::Balanced);
     assert_eq!(loops(&program).len(), 3, "{:?}", loops(&program));
 }
 
 #[test]
 fn a_step_with_loops_computes_the_same_bits() {
     for layer in [Layer::Lstm, Layer::Gru, Layer::BiLstm] {
-        let [rolled, unrolled] =
-            [Level::Full, Level::Off].map(|level| step_program(layer, [BATCH, 28, INPUTS], WIDTH, level));
+        let [rolled, unrolled] = [Optimization::Balanced, Optimization::Off]
+            .map(|level| step_program(layer, [BATCH, 28, INPUTS], WIDTH, level));
         assert!(loops(&unrolled).is_empty());
         assert!(!loops(&rolled).is_empty());
         assert_eq!(interpreted(&rolled), interpreted(&unrolled), "{layer:?}");

@@ -16,7 +16,7 @@ mod softmax_gradient;
 pub use gather_first::GatherFirst;
 pub use linear_activation::LinearActivation;
 pub use pass::{Pass, Rewritten};
-pub use pipeline::{FusionError, Level, Optimized, Pipeline, Result, Stage, optimize};
+pub use pipeline::{FusionError, Optimization, Optimized, Pipeline, Result, Stage, optimize};
 pub use query_blocks::QueryBlocks;
 pub use roll::Roll;
 pub use scatter_sum::ScatterSum;

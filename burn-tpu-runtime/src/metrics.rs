@@ -72,6 +72,9 @@ macro_rules! metrics {
             pub recompiles: Vec<Recompile>,
             /// Nodes run on the host, by op: what [`Metrics::host_fallbacks`] counts.
             pub host_fallbacks_by_op: BTreeMap<&'static str, u64>,
+            /// The number of places that programs were rewritten at before they were compiled, by pass. Each compile counts,
+            /// also of a program that then came from disk.
+            pub rewrites: BTreeMap<&'static str, u64>,
             $(
                 #[doc = concat!("[`Metrics::", stringify!($time), "`] in nanoseconds.")]
                 #[deprecated(note = "use the methods that return a `Duration`: `record_time()`, `compile_time()` and so on")]
@@ -105,6 +108,7 @@ macro_rules! metrics {
             pub(crate) memory: Arc<Ledger>,
             tracing_bound: TracingBoundMonitor,
             fallbacks: Mutex<BTreeMap<&'static str, u64>>,
+            rewrites: Mutex<BTreeMap<&'static str, u64>>,
         }
 
         impl Counters {
@@ -116,6 +120,7 @@ macro_rules! metrics {
                     cuts: self.cuts.lock().clone(),
                     recompiles: self.recompiles.latest(),
                     host_fallbacks_by_op: self.fallbacks.lock().clone(),
+                    rewrites: self.rewrites.lock().clone(),
                 }
             }
         }
@@ -244,6 +249,14 @@ impl Counters {
         Self::add(&self.host_fallbacks, 1);
         *self.fallbacks.lock().entry(op).or_default() += 1;
     }
+
+    /// Counts what the passes found in a program.
+    pub(crate) fn rewrote(&self, applied: &[(&'static str, usize)]) {
+        let mut rewrites = self.rewrites.lock();
+        for &(pass, count) in applied.iter().filter(|(_, count)| *count > 0) {
+            *rewrites.entry(pass).or_default() += count as u64;
+        }
+    }
 }
 
 impl std::fmt::Display for Metrics {
@@ -271,6 +284,9 @@ impl std::fmt::Display for Metrics {
         }
         for (op, count) in &self.host_fallbacks_by_op {
             writeln!(f, "{:<18} {count:>14}", format!("on host: {op}"))?;
+        }
+        for (pass, count) in &self.rewrites {
+            writeln!(f, "{:<26} {count:>6}", format!("rewrote: {pass}"))?;
         }
         Ok(())
     }

@@ -11,7 +11,8 @@ pub(crate) mod parse;
 
 use crate::error::{Result, TpuError};
 use crate::{Device, Mesh, Platform, ProfileSteps};
-use parse::{index_checks, list, milliseconds, number, policy, seconds, switch, text};
+use burn_tpu_fusion::Optimization;
+use parse::{index_checks, list, milliseconds, number, optimization, policy, seconds, switch, text};
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -208,6 +209,11 @@ options! {
     /// lost updates with. See `docs/debugging-numbers.md`.
     lint_precision(linted: bool): bool = false, linted;
     "BURN_TPU_LINT_PRECISION": switch, "`0`, `1`";
+
+    /// How far programs are rewritten before they are compiled. [`Metrics::rewrites`](crate::Metrics::rewrites) counts what
+    /// was rewritten.
+    optimization(level: Optimization): Optimization = Optimization::Balanced, level;
+    "BURN_TPU_OPTIMIZATION": optimization, "`off`, `conservative`, `balanced`";
 
     /// The maximum number of compiled programs in memory, at least 1.
     cache_entries(entries: usize): NonZeroUsize = at_least_one(100), at_least_one(entries);

@@ -3,7 +3,7 @@
 
 use crate::profile::{self, Phase};
 use crate::{Device, Result};
-use burn_tpu_fusion::Level;
+use burn_tpu_fusion::Optimization;
 use burn_tpu_graph::Program;
 use std::cell::Cell;
 use std::sync::Arc;
@@ -11,17 +11,17 @@ use std::sync::Arc;
 pub use crate::engine::{CPU_COMPILER_FLAGS, interpret_program};
 
 thread_local! {
-    /// The level of the rewrites of the programs that this thread cuts.
-    static LEVEL: Cell<Level> = const { Cell::new(Level::Full) };
+    /// The level of the rewrites of the programs that this thread cuts, if it is not that of the options.
+    static LEVEL: Cell<Option<Optimization>> = const { Cell::new(None) };
 }
 
-pub(crate) fn level() -> Level {
+pub(crate) fn level() -> Option<Optimization> {
     LEVEL.get()
 }
 
 /// Returns what `work` returns. New programs that it cuts on this thread are rewritten at `level`.
-pub fn with_level<T>(level: Level, work: impl FnOnce() -> T) -> T {
-    let before = LEVEL.replace(level);
+pub fn with_level<T>(level: Optimization, work: impl FnOnce() -> T) -> T {
+    let before = LEVEL.replace(Some(level));
     let result = work();
     LEVEL.set(before);
     result

@@ -6,7 +6,7 @@ use burn::optim::AdamConfig;
 use burn::tensor::backend::Backend;
 use burn::tensor::{Tensor, TensorData, linalg};
 use burn_tpu::{Metrics, Tpu, TpuDevice, TpuOptimizer, TpuOptions, metrics};
-use burn_tpu_fusion::Level;
+use burn_tpu_fusion::Optimization;
 use burn_tpu_graph::cost;
 use burn_tpu_runtime::Device;
 use burn_tpu_runtime::testing::{recorded, with_level};
@@ -84,7 +84,7 @@ fn whole_and_in_pieces() {
                 let x = sequences::<D>([32, size, 28], &device);
                 model = model.take().map(|model| recurrent::step(model, &mut optimizer, x).0);
             };
-            with_level(Level::Off, || report(&what, &device, &mut step));
+            with_level(Optimization::Off, || report(&what, &device, &mut step));
         }
         "gpt" => {
             let config = GptConfig::new().with_layers(size).with_width(64).with_feed_forward(256).with_sequence(64);

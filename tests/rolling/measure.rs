@@ -3,7 +3,7 @@
 use super::common::programs;
 use super::recurrent::Layer;
 use super::{loops, step_program};
-use burn_tpu_fusion::Level;
+use burn_tpu_fusion::Optimization;
 use burn_tpu_graph::{Program, lower};
 use burn_tpu_pjrt::{CompileOptions, PluginKind, TopologyDescription};
 use std::time::Instant;
@@ -38,12 +38,12 @@ fn compile_for_tpu(program: &Program) -> Option<f64> {
 fn compile_and_run_times() {
     let asked = |name| std::env::var(name).ok();
     let steps = asked("ROLLING_STEPS").unwrap_or_else(|| "28,100,200".into());
-    let level = if asked("ROLLING_OFF").is_some() { Level::Off } else { Level::Full };
+    let level = if asked("ROLLING_OFF").is_some() { Optimization::Off } else { Optimization::Balanced };
     let client = programs::client().expect("the CPU plugin");
     for steps in steps.split(',').map(|steps| steps.parse::<usize>().expect("a number")) {
-        let unrolled = step_program(Layer::Lstm, [BATCH, steps, INPUTS], WIDTH, Level::Off);
+        let unrolled = step_program(Layer::Lstm, [BATCH, steps, INPUTS], WIDTH, Optimization::Off);
         let start = Instant::now();
-        let program = burn_tpu_fusion::optimize(unrolled.clone(), level).expect("a program");
+        let program = burn_tpu_fusion::optimize(unrolled.clone(), level).expect("a program").program;
         let rewrite = start.elapsed();
         let before = cpu_seconds();
         let compiled = programs::compile(&client, &program, &programs::cpu_options()).expect("it compiles");

@@ -5,7 +5,7 @@
 use super::bounds::{self, Bounds};
 use super::part::{Part, bounds as bounds_of};
 use super::region::{Axes, Member, Region, Regions};
-use burn_tpu_graph::op::Combine;
+use burn_tpu_graph::op::{Combine, Direction};
 use burn_tpu_graph::{Graph, Node, NodeId, Op};
 use std::collections::HashMap;
 use std::ops::Range;
@@ -100,6 +100,10 @@ fn of_member(
         _ => bounds_of(graph, operand, &part),
     };
     let operands: Vec<_> = node.operands.iter().map(operand).collect();
+    // A search for NaN, as a maximum on the CPU has it.
+    if node.op == Op::Compare(Direction::Ne) && node.operands[0] == node.operands[1] && operands[0] != Bounds::ANY {
+        return Some(Bounds::ZERO);
+    }
     Some(bounds::of_op(&node.op, node.ty.dtype, &operands))
 }
 
@@ -114,7 +118,7 @@ fn of_combined(node: &Node, member: Member, key: usize, values: Bounds) -> Optio
         // Other keys have larger scores.
         Member::Rows { .. } if is_maximum => values.is_masked().then_some(Bounds::ANY),
         Member::Rows { .. } if is_reduced => {
-            let is_sum = matches!(&node.op, Op::DotGeneral(_) | Op::Reduce { combine: Combine::Sum, .. });
+            let is_sum = matches!(&node.op, Op::DotGeneral(_) | Op::Reduce { combine: Combine::Sum | Combine::Or, .. });
             (is_sum && values == Bounds::ZERO).then_some(Bounds::ANY)
         }
         Member::Rows { .. } if values == Bounds::ZERO => Some(Bounds::ZERO),

@@ -1,7 +1,7 @@
 mod recording;
 
 use super::*;
-use crate::{Level, Pipeline};
+use crate::{Optimization, Pipeline};
 use burn_tpu_graph::op::{BinaryOp, UnaryOp};
 use burn_tpu_graph::{Builder, DType, Literal, Node, Op, verify};
 use recording::{Recording, STEPS, WIDTH};
@@ -249,6 +249,6 @@ fn the_pipeline_rolls_at_the_full_level() {
     let (x, weights) = (r.parameter(&[STEPS, WIDTH, WIDTH]), [r.square(), r.square()]);
     let states = r.states(x, weights, 0..STEPS);
     let program = r.program(&states[STEPS - 1..]);
-    let optimized = Pipeline::new(Level::Full).verify(true).run(program).unwrap();
+    let optimized = Pipeline::new(Optimization::Balanced).verify(true).run(program).unwrap();
     assert!(optimized.applied.contains(&("roll", 1)), "{:?}", optimized.applied);
 }

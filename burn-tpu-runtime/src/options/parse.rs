@@ -3,6 +3,7 @@
 
 use super::{FallbackPolicy, IndexChecks};
 use crate::error::{Result, TpuError};
+use burn_tpu_fusion::Optimization;
 use std::time::Duration;
 
 /// Returns the text of a variable, or `None` if it is unset or empty.
@@ -56,6 +57,15 @@ pub(super) fn policy(value: &str) -> Result<FallbackPolicy, String> {
         "warn" => Ok(FallbackPolicy::Warn),
         "deny" => Ok(FallbackPolicy::Deny),
         _ => Err("is not one of allow, warn, deny".into()),
+    }
+}
+
+pub(super) fn optimization(value: &str) -> Result<Optimization, String> {
+    match value {
+        "off" => Ok(Optimization::Off),
+        "conservative" => Ok(Optimization::Conservative),
+        "balanced" => Ok(Optimization::Balanced),
+        _ => Err("is not one of off, conservative, balanced".into()),
     }
 }
 

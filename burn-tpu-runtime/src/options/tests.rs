@@ -81,5 +81,7 @@ fn parsers_reject_invalid_values_and_name_the_valid_range() {
     assert_eq!(list("a, b"), Ok(vec!["a".into(), "b".into()]));
     assert_eq!(policy("allow"), Ok(FallbackPolicy::Allow));
     assert_eq!(index_checks("all"), Ok(IndexChecks::All));
+    assert_eq!(optimization("conservative"), Ok(Optimization::Conservative));
+    assert!(optimization("full").unwrap_err().contains("balanced"));
     assert!(switch("yes").is_err() && policy("always").is_err() && index_checks("1").is_err());
 }

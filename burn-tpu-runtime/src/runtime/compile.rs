@@ -11,8 +11,7 @@ use crate::metrics::Counters;
 use crate::profile::{self, Phase};
 use crate::program::{Compiled, Recorded, SlotAssumptions, picked};
 use crate::recompile::{DivergenceTracker, Recompile, RecompileCause};
-#[cfg(not(feature = "testing"))]
-use burn_tpu_fusion::Level;
+use burn_tpu_fusion::Optimization;
 use burn_tpu_graph::{NodeId, Pieces, Program, cost};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -81,7 +80,8 @@ impl DeviceRuntime {
         slots: &[u64],
         (program, assumptions): (Program, SlotAssumptions),
     ) -> Result<Compiled> {
-        match self.pieces(key, cost::nodes(&program))? {
+        // Blocks of queries make a program longer than it was recorded, and loops make it shorter.
+        match self.pieces(key, cost::nodes(key).min(cost::nodes(&program)))? {
             Some(pieces) => self.in_pieces(engine, pieces, slots),
             None => Ok(Compiled { executable: self.executable(engine, program)?, assumptions: Arc::new(assumptions) }),
         }
@@ -148,9 +148,18 @@ impl DeviceRuntime {
         let assumptions = SlotAssumptions::of_runs(program, older.as_deref(), runs);
         let program = program.bake(|index| assumptions.constant(index)).map_err(internal)?;
         let program = program.share(|index| assumptions.input_of(index)).map_err(internal)?;
-        let program = burn_tpu_fusion::optimize(program, level()).map_err(internal)?;
+        let optimized = burn_tpu_fusion::optimize(program, self.optimization()).map_err(internal)?;
+        self.counters.rewrote(&optimized.applied);
         Counters::add_time(&self.counters.rewrite_ns, start.elapsed());
-        Ok((program, assumptions))
+        Ok((optimized.program, assumptions))
+    }
+
+    fn optimization(&self) -> Optimization {
+        #[cfg(feature = "testing")]
+        if let Some(level) = crate::testing::level() {
+            return level;
+        }
+        self.options.optimization
     }
 
     /// Returns the pieces of a program that has too many nodes after the rewrites. One that is placed on a mesh stays whole:
@@ -222,14 +231,6 @@ impl DeviceRuntime {
 }
 
 /// Returns the level of the rewrites.
-#[cfg(not(feature = "testing"))]
-fn level() -> Level {
-    Level::Full
-}
-
-#[cfg(feature = "testing")]
-use crate::testing::level;
-
 /// Returns the lines of a program's text with the names of the recorded ops, then those of the program that is compiled, which
 /// has the values of offsets too.
 fn lines(recorded: &Program, compiled: &Program) -> Vec<String> {
