@@ -19,8 +19,8 @@
 //! 3. and writes the same ops again for each block ([`emit`]).
 //!
 //! So it is the same for a mask of places of any form (causal, a sliding window), written with `mask_fill` or with an added
-//! bias, and for attention with a padding mask, dropout or a softcap besides. The forward pass of Burn's `attention` op is
-//! found; its gradient is not, since it passes through the maximum of the scores.
+//! bias, and for attention with a padding mask, dropout or a softcap besides. Burn's `attention` op is found as well; its
+//! gradient passes through the place of each row's largest score, which is in the row's block.
 //!
 //! Legality. Each row is computed by the same ops from the same numbers. Three things are taken for granted of scores:
 //! - what masks them (at most -1,000, as the usual -10,000 or -inf) is smaller than each row's largest score by 500 or more.

@@ -90,11 +90,15 @@ fn of_member(
     let (Some(Member::Rows { axes, .. }), Some(member)) = (regions.member(rows), regions.member(id)) else {
         return None;
     };
-    if let (Op::DotGeneral(_) | Op::Reduce { .. }, Some(key)) = (&node.op, axes.key) {
+    if let (Op::DotGeneral(_) | Op::Reduce { .. } | Op::ArgReduce { .. }, Some(key)) = (&node.op, axes.key) {
         return of_combined(node, member, key, known[&rows]);
     }
     let Member::Rows { axes, .. } = member else { return Some(Bounds::ANY) };
     let part = block.part(&node.ty.dims, axes);
+    if let Op::Scatter(_) = node.op {
+        // It changes nothing at the keys that are left out: no row has its largest score there.
+        return Some(bounds_of(graph, node.operands[0], &part));
+    }
     let operand = |&operand: &NodeId| match known.get(&operand) {
         Some(&known) if regions.reads_rows(id, operand) => known,
         _ => bounds_of(graph, operand, &part),
@@ -109,7 +113,11 @@ fn of_member(
 
 /// Returns the bounds of a product or a reduction of values that have these bounds at the keys of a block.
 fn of_combined(node: &Node, member: Member, key: usize, values: Bounds) -> Option<Bounds> {
-    let is_maximum = matches!(&node.op, Op::Reduce { combine: Combine::Max, dims } if dims.contains(&key));
+    let is_maximum = match &node.op {
+        Op::Reduce { combine, dims } => *combine == Combine::Max && dims.contains(&key),
+        // A region has those of the largest score along the keys alone.
+        op => matches!(op, Op::ArgReduce { .. }),
+    };
     let is_reduced = match &node.op {
         Op::Reduce { dims, .. } => dims.contains(&key),
         _ => true,

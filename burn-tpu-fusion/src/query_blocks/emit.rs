@@ -76,6 +76,13 @@ impl Emit<'_> {
         let node = old.node(id);
         let (parts, op) = match (&node.op, member) {
             (Op::DotGeneral(attrs), _) => (self.factors(id, attrs, block), node.op.clone()),
+            (Op::ArgReduce { .. }, _) => {
+                // The places are cut like the scores.
+                let dims = &old.ty(node.operands[0]).dims;
+                let axes = self.axes_read(id, node.operands[0]);
+                let part = axes.map_or_else(|| whole(dims), |axes| block.part(dims, axes));
+                (vec![part; 2], node.op.clone())
+            }
             (op, Member::Rows { axes, .. }) => {
                 let part = block.part(&node.ty.dims, axes);
                 let sizes: Vec<_> = part.iter().map(Range::len).collect();
@@ -88,18 +95,27 @@ impl Emit<'_> {
             true => Ok(self.rows[&operand][index]),
             false => self.parts.add(graph, &self.renamed, operand, part),
         });
-        let operands = operands.collect::<Result<Vec<_>, _>>()?;
+        let mut operands = operands.collect::<Result<Vec<_>, _>>()?;
+        if let Op::Scatter(_) = op {
+            // The place of a row's largest score among the block's keys.
+            operands[1] = graph.binary_const(BinaryOp::Sub, operands[1], block.keys.start as i64)?;
+        }
         graph.add(op, &operands)
+    }
+
+    /// Returns the axes of an operand whose rows a node reads one by one.
+    fn axes_read(&self, id: NodeId, operand: NodeId) -> Option<Axes> {
+        match self.regions.member(operand) {
+            Some(Member::Rows { axes, .. }) if self.regions.reads_rows(id, operand) => Some(axes),
+            _ => None,
+        }
     }
 
     /// Returns the parts of a product's factors that a block needs. (That of a factor with rows is its block.)
     fn factors(&self, id: NodeId, attrs: &DotAttrs, block: &Block) -> Vec<Part> {
         let operands = &self.old.node(id).operands;
         let mut parts: Vec<Part> = operands.iter().map(|&id| whole(&self.old.ty(id).dims)).collect();
-        let axes = |side: usize| match self.regions.member(operands[side]) {
-            Some(Member::Rows { axes, .. }) if self.regions.reads_rows(id, operands[side]) => Some(axes),
-            _ => None,
-        };
+        let axes = |side: usize| self.axes_read(id, operands[side]);
         let contracted = attrs.lhs_contract.iter().copied().zip(attrs.rhs_contract.iter().copied());
         match (axes(0), axes(1)) {
             (Some(axes), _) => {

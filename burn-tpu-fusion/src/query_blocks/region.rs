@@ -139,6 +139,21 @@ impl Growth<'_> {
         regions
     }
 
+    /// Returns whether a value is the place of each row's largest score.
+    fn is_arg_max(&self, mut id: NodeId) -> bool {
+        loop {
+            let node = self.graph.node(id);
+            match node.op {
+                Op::Reshape { .. } => id = node.operands[0],
+                Op::GetResult { index } => {
+                    let is_maximum = matches!(self.graph.node(node.operands[0]).op, Op::ArgReduce { max: true, .. });
+                    return index == 1 && is_maximum && self.members[node.operands[0].index()].is_some();
+                }
+                _ => return false,
+            }
+        }
+    }
+
     /// Returns what a node is that reads rows.
     fn member(&self, node: &Node, keys: usize) -> Option<Member> {
         let read = |id: NodeId| rows_read(&self.members, node, id);
@@ -176,6 +191,21 @@ impl Growth<'_> {
                 }
                 let is_sum = *combine == Combine::Sum && is_wide(node);
                 is_sum.then_some(Member::Sum { key })
+            }
+            Op::ArgReduce { max: true, dim } if Some(*dim) == axes.key && all.next().is_none() => {
+                rows(axes.query - usize::from(*dim < axes.query), None)
+            }
+            Op::GetResult { .. } => rows(axes.query, axes.key),
+            Op::Scatter(attrs) => {
+                let [_, indices, updates] = [0, 1, 2].map(|operand| read(node.operands[operand]));
+                let (axes, _) = indices.filter(|_| self.is_arg_max(node.operands[1]))?;
+                let pairs = attrs.scatter_indices_batching_dims.iter().zip(&attrs.input_batching_dims);
+                let query = pairs.into_iter().find(|(own, _)| **own == axes.query).map(|(_, &dim)| dim)?;
+                let key = attrs.scatter_dims_to_operand_dims.first().copied().filter(|&dim| new[dim] == keys)?;
+                let is_one = attrs.update_window_dims.is_empty() && attrs.inserted_window_dims[..] == [key];
+                let agree = updates.is_some_and(|(updates, _)| updates.query == axes.query) && is_one;
+                (agree && read(node.operands[0]).is_none()).then_some(())?;
+                rows(query, Some(key))
             }
             _ => None,
         }

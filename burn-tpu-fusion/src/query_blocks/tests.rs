@@ -1,7 +1,7 @@
 //! Tests of what the pass divides into blocks and of what it leaves unchanged.
 
 use super::*;
-use burn_tpu_graph::op::{BinaryOp, Combine, Direction, DotAttrs, UnaryOp};
+use burn_tpu_graph::op::{BinaryOp, Combine, Direction, DotAttrs, ScatterAttrs, ScatterMode, UnaryOp};
 use burn_tpu_graph::{Builder, DType, Dims, Graph, NodeId, Op, TensorType, verify};
 
 const HEADS: usize = 2;
@@ -187,6 +187,43 @@ fn a_padding_mask_a_bias_and_dropout_are_cut_with_the_scores() {
         attention.graph.binary(BinaryOp::Mul, weights, kept).unwrap()
     };
     assert_eq!(Attention::new(1000).run(padded, dropped), Blocks::found(&CAUSAL));
+}
+
+/// The gradient of a maximum: it goes to the place of the largest score of each row, or to another one.
+fn of_maximum(is_place: bool) -> Blocks {
+    let mut attention = Attention::new(1000);
+    let dims = [HEADS, 1000, WIDTH];
+    let [q, k] = [(); 2].map(|()| attention.parameter(DType::F32, &dims));
+    let scores = attention.dot(q, k, [2, 2]);
+    let masked = causal(&mut attention, scores);
+    let weights = attention.softmax(masked);
+    let labels = attention.parameter(DType::I32, &[HEADS, 1000]);
+    let g = &mut attention.graph;
+    let places = g.iota(DType::I32, &[HEADS, 1000, 1000], 2).unwrap();
+    let (largest, place) = g.arg_reduce(true, masked, places, 2).unwrap();
+    let place = g.reshape(if is_place { place } else { labels }, &[HEADS, 1000, 1]).unwrap();
+    let zeros = g.splat_like(weights, 0.0).unwrap();
+    let dims = Dims::from_slice;
+    let attrs = ScatterAttrs {
+        update_window_dims: Dims::new(),
+        inserted_window_dims: dims(&[2]),
+        input_batching_dims: dims(&[0, 1]),
+        scatter_indices_batching_dims: dims(&[0, 1]),
+        scatter_dims_to_operand_dims: dims(&[2]),
+        index_vector_dim: 2,
+        mode: ScatterMode::Combine(Combine::Sum),
+    };
+    let scattered = g.scatter(zeros, place, largest, attrs).unwrap();
+    let sum = g.binary(BinaryOp::Add, scattered, weights).unwrap();
+    let dk = attention.dot(sum, q, [1, 1]);
+    Blocks::of(&attention.graph, &[dk])
+}
+
+#[test]
+fn the_gradient_of_the_largest_score_is_in_its_block() {
+    assert_eq!(of_maximum(true), Blocks::found(&CAUSAL));
+    // A label can be a key that the block leaves out.
+    assert_eq!(of_maximum(false), Blocks::none(1000));
 }
 
 #[test]
