@@ -4,7 +4,7 @@
 //! are masked.
 
 use super::part::{is_elementwise, reshaped};
-use burn_tpu_graph::op::{Combine, DotAttrs};
+use burn_tpu_graph::op::{Combine, DotAttrs, ScatterAttrs};
 use burn_tpu_graph::{Builder, Graph, Node, NodeId, Op, Program};
 
 /// The dims of the queries and of the keys in a value.
@@ -154,6 +154,19 @@ impl Growth<'_> {
         }
     }
 
+    /// Returns what a scatter is that writes a number of each row at the place of the row's largest score.
+    fn of_scatter(&self, node: &Node, attrs: &ScatterAttrs, keys: usize) -> Option<Member> {
+        let &[zeros, indices, updates] = &node.operands[..] else { return None };
+        let [zeros, places, updates] = [zeros, indices, updates].map(|id| rows_read(&self.members, node, id));
+        let (places, _) = places.filter(|_| zeros.is_none() && self.is_arg_max(indices))?;
+        let batch = attrs.scatter_indices_batching_dims.iter().position(|&dim| dim == places.query)?;
+        let (query, key) = (attrs.input_batching_dims[batch], *attrs.scatter_dims_to_operand_dims.first()?);
+        let is_one_a_row = attrs.update_window_dims.is_empty() && attrs.inserted_window_dims[..] == [key];
+        let is_of_rows = updates.is_some_and(|(updates, _)| updates.query == places.query);
+        let axes = Axes { query, key: Some(key) };
+        (is_one_a_row && is_of_rows && node.ty.dims[key] == keys).then_some(Member::Rows { axes, is_product: false })
+    }
+
     /// Returns what a node is that reads rows.
     fn member(&self, node: &Node, keys: usize) -> Option<Member> {
         let read = |id: NodeId| rows_read(&self.members, node, id);
@@ -196,17 +209,7 @@ impl Growth<'_> {
                 rows(axes.query - usize::from(*dim < axes.query), None)
             }
             Op::GetResult { .. } => rows(axes.query, axes.key),
-            Op::Scatter(attrs) => {
-                let [_, indices, updates] = [0, 1, 2].map(|operand| read(node.operands[operand]));
-                let (axes, _) = indices.filter(|_| self.is_arg_max(node.operands[1]))?;
-                let pairs = attrs.scatter_indices_batching_dims.iter().zip(&attrs.input_batching_dims);
-                let query = pairs.into_iter().find(|(own, _)| **own == axes.query).map(|(_, &dim)| dim)?;
-                let key = attrs.scatter_dims_to_operand_dims.first().copied().filter(|&dim| new[dim] == keys)?;
-                let is_one = attrs.update_window_dims.is_empty() && attrs.inserted_window_dims[..] == [key];
-                let agree = updates.is_some_and(|(updates, _)| updates.query == axes.query) && is_one;
-                (agree && read(node.operands[0]).is_none()).then_some(())?;
-                rows(query, Some(key))
-            }
+            Op::Scatter(attrs) => self.of_scatter(node, attrs, keys),
             _ => None,
         }
     }
