@@ -16,8 +16,8 @@ use burn::tensor::ops::AttentionModuleOptions;
 use burn::tensor::{Int, Tensor, TensorData};
 use burn_tpu::{Tpu, TpuDevice, TpuFloat, metrics};
 use burn_tpu_fusion::{GatherFirst, Optimization, Pass, Pipeline, QueryBlocks, ScatterSum, SoftmaxGradient};
-use burn_tpu_graph::op::{BinaryOp, DotAttrs, UnaryOp};
-use burn_tpu_graph::{Builder, DType, Dims, Graph, NodeId, Number, Op, Program, TensorType, lower};
+use burn_tpu_graph::op::{BinaryOp, Combine, Direction, DotAttrs, UnaryOp};
+use burn_tpu_graph::{Builder, DType, Dims, Graph, NodeId, Number, Op, Program, TensorType, lower, verify};
 use burn_tpu_pjrt::{
     Attributes, Buffer, Client, ClientOptions, CompileOptions, ElementType, ExecuteOptions, OptimizationLevel, Plugin,
     PluginKind, TensorSpec, TopologyDescription, Value, presence,
@@ -25,6 +25,9 @@ use burn_tpu_pjrt::{
 use burn_tpu_runtime::Device;
 use burn_tpu_runtime::testing::{interpret_program, recorded, with_level};
 use half::bf16;
+use proptest::prelude::*;
+use proptest::test_runner::TestRunner;
+use std::cell::Cell;
 use std::path::Path;
 use std::time::Instant;
 
@@ -409,6 +412,152 @@ fn attention_in_blocks_has_the_values_of_attention() {
     }
 }
 
+/// Attention with its gradients as a graph: `[heads, queries, width]` and `[heads, keys, width]`.
+struct AttentionGraph {
+    graph: Graph,
+    scores: [usize; 3],
+    width: usize,
+    parameters: u32,
+}
+
+/// What random attention is made of.
+#[derive(Clone, Debug)]
+struct Form {
+    dims: [usize; 4],
+    /// The keys after a query that it sees, and how many before them if there is a window.
+    ahead: i64,
+    window: Option<i64>,
+    /// The number that masks a score, and how: 0 selects it, 1 selects the others, 2 adds it.
+    fill: f64,
+    how: usize,
+    has_bias: bool,
+    drops: bool,
+}
+
+impl AttentionGraph {
+    fn parameter(&mut self, dims: &[usize]) -> NodeId {
+        self.parameters += 1;
+        let op = Op::Parameter { index: self.parameters - 1, ty: TensorType::new(DType::F32, dims) };
+        self.graph.add(op, &[]).unwrap()
+    }
+
+    fn dot(&mut self, lhs: NodeId, rhs: NodeId, [left, right]: [usize; 2]) -> NodeId {
+        let one = |dim: usize| Dims::from_slice(&[dim]);
+        let [lhs_batch, rhs_batch, lhs_contract, rhs_contract] = [one(0), one(0), one(left), one(right)];
+        let attrs = DotAttrs { lhs_batch, rhs_batch, lhs_contract, rhs_contract, result: DType::F32 };
+        self.graph.dot_general(lhs, rhs, attrs).unwrap()
+    }
+
+    /// Returns whether a key is further than `ahead` after a query, or more than `window` before that.
+    fn hidden(&mut self, form: &Form) -> NodeId {
+        let g = &mut self.graph;
+        let [query, key] = [1, 2].map(|dim| g.iota(DType::I32, &self.scores, dim).unwrap());
+        let last = g.binary_const(BinaryOp::Add, query, form.ahead).unwrap();
+        let after = g.compare(Direction::Gt, key, last).unwrap();
+        let Some(window) = form.window else { return after };
+        let first = g.binary_const(BinaryOp::Sub, last, window).unwrap();
+        let before = g.compare(Direction::Lt, key, first).unwrap();
+        g.binary(BinaryOp::Or, after, before).unwrap()
+    }
+
+    fn masked(&mut self, form: &Form, scores: NodeId) -> NodeId {
+        let hidden = self.hidden(form);
+        let g = &mut self.graph;
+        let fill = g.splat_like(scores, form.fill).unwrap();
+        match form.how {
+            0 => g.select(hidden, fill, scores).unwrap(),
+            1 => {
+                let seen = g.unary(UnaryOp::Not, hidden).unwrap();
+                g.select(seen, scores, fill).unwrap()
+            }
+            _ => {
+                let zeros = g.splat_like(scores, 0.0).unwrap();
+                let mask = g.select(hidden, fill, zeros).unwrap();
+                g.binary(BinaryOp::Add, scores, mask).unwrap()
+            }
+        }
+    }
+
+    /// Returns the program of attention and the gradients of its arguments.
+    fn program(form: &Form) -> Program {
+        let [heads, queries, keys, width] = form.dims;
+        let mut g = Self { graph: Graph::new(), scores: [heads, queries, keys], width, parameters: 0 };
+        let [q, gradient] = [(); 2].map(|()| g.parameter(&[heads, queries, g.width]));
+        let [k, v] = [(); 2].map(|()| g.parameter(&[heads, keys, g.width]));
+        let mut scores = g.dot(q, k, [2, 2]);
+        if form.has_bias {
+            let bias = g.parameter(&[heads, queries, keys]);
+            scores = g.graph.binary(BinaryOp::Add, scores, bias).unwrap();
+        }
+        let masked = g.masked(form, scores);
+        let largest = g.graph.accumulate_keepdim(Combine::Max, masked, 2).unwrap();
+        let largest = g.graph.broadcast_like(largest, masked).unwrap();
+        let shifted = g.graph.binary(BinaryOp::Sub, masked, largest).unwrap();
+        let exponentials = g.graph.unary(UnaryOp::Exp, shifted).unwrap();
+        let sum = g.graph.accumulate_keepdim(Combine::Sum, exponentials, 2).unwrap();
+        let sum = g.graph.broadcast_like(sum, masked).unwrap();
+        let weights = g.graph.binary(BinaryOp::Div, exponentials, sum).unwrap();
+        let kept = form.drops.then(|| g.parameter(&[heads, queries, keys]));
+        let drop = |g: &mut Graph, x| kept.map_or(x, |kept| g.binary(BinaryOp::Mul, x, kept).unwrap());
+        let dropped = drop(&mut g.graph, weights);
+        let result = g.dot(dropped, v, [2, 1]);
+        let dv = g.dot(dropped, gradient, [1, 1]);
+        let dp = g.dot(gradient, v, [2, 2]);
+        let dp = drop(&mut g.graph, dp);
+        let product = g.graph.binary(BinaryOp::Mul, dp, weights).unwrap();
+        let sums = g.graph.accumulate_keepdim(Combine::Sum, product, 2).unwrap();
+        let sums = g.graph.broadcast_like(sums, dp).unwrap();
+        let centered = g.graph.binary(BinaryOp::Sub, dp, sums).unwrap();
+        let ds = g.graph.binary(BinaryOp::Mul, weights, centered).unwrap();
+        let (dq, dk) = (g.dot(ds, k, [2, 1]), g.dot(ds, q, [1, 1]));
+        Program::extract(&g.graph, &[result, dq, dk, dv]).unwrap()
+    }
+}
+
+fn forms() -> impl Strategy<Value = Form> {
+    let dims = (1usize..3, 3usize..24, 3usize..24, 1usize..5);
+    let fill = prop_oneof![Just(-1e4), Just(-1e9), Just(f64::NEG_INFINITY)];
+    let mask = (-2i64..8, proptest::option::of(0i64..6), fill, 0usize..3);
+    (dims, mask, any::<bool>(), any::<bool>()).prop_map(|(dims, (ahead, window, fill, how), has_bias, drops)| {
+        let dims = [dims.0, dims.1, dims.2, dims.3];
+        // Every query sees a key: rows that are masked as a whole are not kept.
+        let ahead = ahead.max(0).min(dims[2] as i64 - 1);
+        let last = (dims[1] as i64 - 1 + ahead).max(0);
+        let window = window.map(|window| window.max(last - (dims[2] as i64 - 1)));
+        Form { dims, ahead, window, fill, how, has_bias, drops }
+    })
+}
+
+/// Blocks of three queries, and the sum over the width, give what the whole of attention gives.
+#[test]
+fn random_attention_keeps_its_values() {
+    let (all, cut) = (Cell::new(0), Cell::new(0));
+    let check = |form: Form| {
+        let program = AttentionGraph::program(&form);
+        let gradient = SoftmaxGradient.run(&program).unwrap();
+        prop_assert_eq!(gradient.count, 1);
+        let blocks = QueryBlocks::of(3).run(&gradient.program).unwrap();
+        verify(&blocks.program).unwrap();
+        all.set(all.get() + 1);
+        cut.set(cut.get() + blocks.count);
+        let (plain, found) = (floats(interpreted(&program)), floats(interpreted(&blocks.program)));
+        // Gradients are differences of products that are larger than the largest result.
+        let largest = plain.iter().fold(0f32, |largest, value| largest.max(value.abs()));
+        for (plain, found) in plain.iter().zip(&found) {
+            prop_assert!((plain - found).abs() <= 1e-4 * largest, "{} is {}: {:?}", plain, found, form);
+        }
+        Ok(())
+    };
+    TestRunner::new(common::cases(256)).run(&forms(), check).unwrap();
+    let (all, cut) = (all.get(), cut.get());
+    assert!(2 * cut > all, "{cut} of {all} in blocks");
+}
+
+fn floats(results: Vec<Vec<u8>>) -> Vec<f32> {
+    let bytes: Vec<_> = results.into_iter().flatten().collect();
+    bytes.chunks_exact(4).map(|chunk| f32::from_le_bytes(chunk.try_into().unwrap())).collect()
+}
+
 /// Returns the program of attention in bf16, as recorded, with gradients or without.
 fn attention_program(attention: Attention, size: usize, trains: bool) -> Program {
     let inputs = |device: &Device| (qkv::<bf16>(size, &TpuDevice::from(*device)), Vec::new());
@@ -429,10 +578,10 @@ fn attention_is_found_in_each_form() {
     for attention in Attention::ALL {
         let program = attention_program(attention, 640, true);
         let gradient = SoftmaxGradient.run(&program).unwrap();
-        let blocks = QueryBlocks.run(&gradient.program).unwrap();
+        let blocks = QueryBlocks::default().run(&gradient.program).unwrap();
         assert_eq!((gradient.count, blocks.count), (1, 1), "{attention:?}\n{program}");
-        let short = QueryBlocks.run(&attention_program(attention, 128, true)).unwrap();
-        let forward = QueryBlocks.run(&attention_program(attention, 640, false)).unwrap();
+        let short = QueryBlocks::default().run(&attention_program(attention, 128, true)).unwrap();
+        let forward = QueryBlocks::default().run(&attention_program(attention, 640, false)).unwrap();
         assert_eq!((short.count, forward.count), (0, 1), "{attention:?}");
     }
 }

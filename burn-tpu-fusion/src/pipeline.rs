@@ -81,7 +81,7 @@ impl Pipeline {
             (Optimization::Conservative, Box::new(GatherFirst)),
             (Optimization::Conservative, Box::new(ScatterSum)),
             (Optimization::Balanced, Box::new(SoftmaxGradient)),
-            (Optimization::Balanced, Box::new(QueryBlocks)),
+            (Optimization::Balanced, Box::new(QueryBlocks::default())),
             (Optimization::Conservative, Box::new(Roll)),
         ];
         Self::of(passes.into_iter().filter(|(from, _)| *from <= level).map(|(_, pass)| pass).collect())

@@ -10,14 +10,22 @@ use burn_tpu_graph::{Graph, Node, NodeId, Op};
 use std::collections::HashMap;
 use std::ops::Range;
 
-/// The most queries in a block. Larger products are divided, so that no block is divided again.
-pub(super) const MOST_QUERIES: usize = 512;
+/// The sizes of blocks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Sizes {
+    /// The most queries in a block. Larger products are divided, so that no block is divided again.
+    pub(super) most_queries: usize,
+    /// The fewest queries in a block: smaller products leave the matrix unit idle.
+    pub(super) fewest_queries: usize,
+    /// Queries and keys are divided at multiples of this number: the lanes of a TPU's vector unit.
+    pub(super) lanes: usize,
+}
 
-/// The fewest queries in a block: smaller products leave the matrix unit idle.
-const FEWEST_QUERIES: usize = 256;
-
-/// Keys are left out in groups of this size, the lanes of a TPU's vector unit.
-const LANES: usize = 128;
+impl Default for Sizes {
+    fn default() -> Self {
+        Self { most_queries: 512, fewest_queries: 256, lanes: 128 }
+    }
+}
 
 /// Queries of a region, and the keys that they need.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -40,14 +48,15 @@ impl Block {
 }
 
 /// Returns the blocks of a region; `None` if they would save less than a fifth of its work.
-pub(super) fn blocks(graph: &Graph, regions: &Regions, region: &Region) -> Option<Vec<Block>> {
-    let size = (region.queries / 8).clamp(FEWEST_QUERIES, MOST_QUERIES).next_multiple_of(LANES);
+pub(super) fn blocks(graph: &Graph, regions: &Regions, region: &Region, sizes: Sizes) -> Option<Vec<Block>> {
+    let Sizes { most_queries, fewest_queries, lanes } = sizes;
+    let size = (region.queries / 8).clamp(fewest_queries, most_queries).next_multiple_of(lanes);
     let block = |start: usize| {
         let queries = start..region.queries.min(start + size);
         let is_masked =
             |keys: Range<usize>| is_masked(graph, regions, region, &Block { queries: queries.clone(), keys });
         // The more keys are left out, the more have to be masked.
-        let groups: Vec<_> = (0..region.keys.div_ceil(LANES)).map(|group| group * LANES).collect();
+        let groups: Vec<_> = (0..region.keys.div_ceil(lanes)).map(|group| group * lanes).collect();
         let end = groups.partition_point(|&end| !is_masked(end..region.keys));
         let end = groups.get(end).map_or(region.keys, |&end| end);
         let begin = groups.partition_point(|&begin| begin < end && is_masked(0..begin));
