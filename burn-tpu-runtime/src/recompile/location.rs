@@ -179,7 +179,9 @@ fn module_of(name: &str, file: Option<&Path>) -> Option<String> {
 /// functions for it, to the optimizer if it is one of burn-optim's or of the optimizers of burn-tpu.
 fn part_of(name: &str, file: Option<&Path>) -> Option<StepPart> {
     let file = file.map(Path::to_string_lossy).unwrap_or_default();
-    let is_of = |krate: &str| name.contains(krate) || file.contains(&format!("/{}-", krate.replace('_', "-")));
+    // A user's function may have their types as generic arguments.
+    let path = short(name);
+    let is_of = |krate: &str| path.contains(krate) || file.contains(&format!("/{}-", krate.replace('_', "-")));
     if is_of("burn_autodiff") && without_generics(name).split("::").any(|part| part == "backward") {
         return Some(StepPart::Backward);
     }
@@ -333,6 +335,11 @@ mod tests {
         assert_eq!(part("backward<Tpu>", Some(&file)), Some(StepPart::Backward));
         assert_eq!(part("burn_autodiff::ops::base::OpsPrep<ops::backward::Log>::finish", None), None);
         assert_eq!(part("burn_optim::optim::adamw::AdamW::step", None), Some(StepPart::Optimizer));
+        let adaptor = "<burn_optim::OptimizerAdaptor<O, M, B> as burn_optim::Optimizer<M, B>>::step";
+        assert_eq!(part(adaptor, None), Some(StepPart::Optimizer));
+        for users in ["app::train<burn_optim::AdamW, f32>", "train<burn_autodiff::Autodiff<B>, burn_optim::AdamW>"] {
+            assert_eq!(part(users, Some("/home/a/app/src/main.rs")), None, "{users}");
+        }
         let step =
             "step<Tpu<f32>, burn_autodiff::ops::tensor::{impl#0}::float_sqrt::Sqrt, burn_autodiff::graph::NodeId, 1>";
         assert_eq!(gradient_of(step).as_deref(), Some("float_sqrt"));
