@@ -76,6 +76,13 @@ fn the_memory_speed_price_and_buffers_of_a_step_that_fits_agree() {
     assert!(costliest.len() == 10 && costliest.is_sorted_by(|a, b| a.cycles >= b.cycles), "{costliest:?}");
     assert!(costliest.iter().map(|costly| costly.cycles).sum::<u64>() <= cycles, "{costliest:?}");
     assert!(costliest.iter().any(|costly| costly.op.starts_with("linear") && costly.runs > 0), "{costliest:?}");
+    // Each op has its line: those of the forward pass, those of the gradients, and the optimizer's.
+    let lines: Vec<_> = costliest.iter().map(|costly| &costly.line).chain(buffers.iter().map(|b| &b.line)).collect();
+    assert!(lines.iter().all(|line| line.starts_with("tests/fit.rs:")), "{lines:?}");
+    assert!(lines.iter().any(|line| line.ends_with(", optimizer")), "{lines:?}");
+    assert!(lines.iter().any(|line| line.contains(", gradient of linear")), "{lines:?}");
+    assert!(lines.iter().any(|line| !line.contains(", ")), "{lines:?}");
+    assert_eq!(report.step.rewrites.get("linear_activation"), Some(&2), "{:?}", report.step.rewrites);
     let price = slice.price.expect("v5e has a price");
     let expected = 1.2 / 3600.0 * speed.roofline_seconds / batch as f64 * 1e6;
     assert!((price.usd_per_million_samples.unwrap() / expected - 1.0).abs() < 1e-9, "{price:?}");
@@ -83,7 +90,9 @@ fn the_memory_speed_price_and_buffers_of_a_step_that_fits_agree() {
     assert!(slice.advice.iter().any(|advice| advice.advice.contains("260 is 4 above 256")), "{:?}", slice.advice);
     let table = report.to_string();
     assert!(
-        table.contains("v5e:1x1") && table.contains("largest buffers") && table.contains("bf16[260,260]"),
+        table.contains("v5e:1x1")
+            && table.contains("largest buffers")
+            && table.contains("rewrites: linear_activation 2"),
         "{table}"
     );
 }

@@ -1,6 +1,6 @@
 //! The pipeline: every pass of a level in order, each between two runs of the verifier.
 
-use crate::{GatherFirst, LinearActivation, Pass, QueryBlocks, Roll, ScatterSum, SoftmaxGradient};
+use crate::{Pass, Rewrite};
 use burn_tpu_graph::{GraphError, Program, VerifyError, verify};
 
 /// How far programs are rewritten before they are compiled.
@@ -76,15 +76,13 @@ pub struct Pipeline {
 impl Pipeline {
     /// Creates the pipeline of a level. The verifier runs in debug builds.
     pub fn new(level: Optimization) -> Self {
-        let passes: Vec<(Optimization, Box<dyn Pass>)> = vec![
-            (Optimization::Conservative, Box::new(LinearActivation)),
-            (Optimization::Conservative, Box::new(GatherFirst)),
-            (Optimization::Conservative, Box::new(ScatterSum)),
-            (Optimization::Balanced, Box::new(SoftmaxGradient)),
-            (Optimization::Balanced, Box::new(QueryBlocks::default())),
-            (Optimization::Conservative, Box::new(Roll)),
-        ];
-        Self::of(passes.into_iter().filter(|(from, _)| *from <= level).map(|(_, pass)| pass).collect())
+        Self::without(level, &[])
+    }
+
+    /// Creates the pipeline of a level without some of its rewrites. The verifier runs in debug builds.
+    pub fn without(level: Optimization, skipped: &[Rewrite]) -> Self {
+        let kept = Rewrite::ALL.into_iter().filter(|rewrite| rewrite.level() <= level && !skipped.contains(rewrite));
+        Self::of(kept.map(Rewrite::pass).collect())
     }
 
     /// Creates a pipeline of the given passes. The verifier runs in debug builds.
@@ -129,14 +127,6 @@ impl Pipeline {
     }
 }
 
-/// Returns the program after every pass of a level, and how often each found its pattern.
-///
-/// # Errors
-/// Fails if a pass produces an invalid program, or is given one.
-pub fn optimize(program: Program, level: Optimization) -> Result<Optimized> {
-    Pipeline::new(level).run(program)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -164,9 +154,16 @@ mod tests {
     }
 
     #[test]
+    fn a_skipped_rewrite_is_left_out() {
+        let pipeline = Pipeline::without(Optimization::Balanced, &[Rewrite::QueryBlocks, Rewrite::Roll]);
+        let names: Vec<_> = pipeline.passes.iter().map(|pass| pass.name()).collect();
+        assert_eq!(names, ["linear_activation", "gather_first", "scatter_sum", "softmax_gradient"]);
+    }
+
+    #[test]
     fn off_changes_nothing() {
         for case in corpus::cases().unwrap() {
-            assert_eq!(optimize(case.program.clone(), Optimization::Off).unwrap().program, case.program);
+            assert_eq!(Pipeline::new(Optimization::Off).run(case.program.clone()).unwrap().program, case.program);
         }
     }
 

@@ -50,7 +50,7 @@ mod trace;
 mod units;
 
 pub use activity::{Activity, RunningProgram, Wait, WaitFor};
-pub use burn_tpu_fusion::Optimization;
+pub use burn_tpu_fusion::{Optimization, Rewrite};
 pub use burn_tpu_graph as graph;
 pub use burn_tpu_profile::{OpCost, PhaseCost, ProfileFiles, ProfileReport};
 pub use device::{Device, Platform, end_step};

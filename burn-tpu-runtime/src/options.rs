@@ -11,8 +11,8 @@ pub(crate) mod parse;
 
 use crate::error::{Result, TpuError};
 use crate::{Device, Mesh, Platform, ProfileSteps};
-use burn_tpu_fusion::Optimization;
-use parse::{index_checks, list, milliseconds, number, optimization, policy, seconds, switch, text};
+use burn_tpu_fusion::{Optimization, Rewrite};
+use parse::{index_checks, list, milliseconds, number, optimization, policy, rewrites, seconds, switch, text};
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -214,6 +214,10 @@ options! {
     /// was rewritten.
     optimization(level: Optimization): Optimization = Optimization::Balanced, level;
     "BURN_TPU_OPTIMIZATION": optimization, "`off`, `conservative`, `balanced`";
+
+    /// Rewrites of the level that are not applied. Use it to find out which rewrite makes a result wrong or slow.
+    skip_rewrites(rewrites: impl IntoIterator<Item = Rewrite>): Vec<Rewrite> = Vec::new(), rewrites.into_iter().collect();
+    "BURN_TPU_SKIP_REWRITES": rewrites, "names of rewrites, comma-separated";
 
     /// The maximum number of compiled programs in memory, at least 1.
     cache_entries(entries: usize): NonZeroUsize = at_least_one(100), at_least_one(entries);

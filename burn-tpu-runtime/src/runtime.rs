@@ -22,6 +22,7 @@ use crate::compiling::Compiling;
 use crate::distributed::{self, Agreement};
 use crate::engine::{self, Arguments, Engine, Executable, Execution, HostBytes, Input, SharedBuffer};
 use crate::error::{Result, TpuError};
+use crate::fit::SourceLabels;
 use crate::memory::{LiveTensors, MemoryReport, MemoryUse, OutOfMemory, note_lines};
 use crate::metrics::{Counters, CutReason};
 use crate::options::TpuOptions;
@@ -30,7 +31,7 @@ use crate::program::{Compiled, Form, ProgramCache, Recorded};
 use crate::recompile::DivergenceTracker;
 use crate::{Device, Platform};
 use arguments::{Lent, OnDevice};
-use burn_tpu_graph::{Program, Sharding, TensorType};
+use burn_tpu_graph::{Label, Program, Sharding, TensorType};
 use numerics::{NumericsChecks, RunNumber};
 use parking_lot::Mutex;
 use placement::sharding_of;
@@ -59,6 +60,7 @@ pub(crate) struct DeviceRuntime {
     /// The types of the batches that do not split over the mesh, each of which is warned about once.
     uneven_batches: Mutex<FxHashSet<String>>,
     step_profiler: StepProfiler,
+    source_labels: Option<SourceLabels>,
     /// The programs that all processes have, for a device whose chips may belong to several.
     agreement: Option<Agreement>,
 }
@@ -113,6 +115,7 @@ impl DeviceRuntime {
         let index_checks = IndexCheckQueue::default();
         let numerics = NumericsChecks::of(device, &options);
         let uneven_batches = Mutex::default();
+        let source_labels = SourceLabels::of(device);
         let agreement = (device.platform() == Platform::Mesh).then(|| Agreement::new(name_for_all(device)));
         let runtime = Self {
             device,
@@ -128,6 +131,7 @@ impl DeviceRuntime {
             numerics,
             uneven_batches,
             step_profiler,
+            source_labels,
             agreement,
         };
         runtime.step_profiler.started(&runtime);
@@ -152,6 +156,11 @@ impl DeviceRuntime {
 
     pub(crate) fn engine(&self) -> Result<&Arc<dyn Engine>> {
         self.engine.as_ref().map_err(Clone::clone)
+    }
+
+    /// Returns the label of the nodes that an op is about to record: its name, or with the line of source.
+    pub(crate) fn label(&self, op: Label) -> Label {
+        self.source_labels.as_ref().map_or(op, |labels| labels.label(op))
     }
 
     /// Starts the random numbers of this device anew.

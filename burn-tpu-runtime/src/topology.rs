@@ -5,6 +5,7 @@
 
 use crate::error::{Result, TpuError};
 use crate::mesh::Mesh;
+use crate::{Device, Platform};
 use parking_lot::RwLock;
 use std::fmt::{Display, Formatter};
 use std::str::FromStr;
@@ -203,6 +204,11 @@ fn push(registry: &mut Vec<Described>, described: Described) -> Result<u16> {
     };
     registry.push(described);
     Ok(number)
+}
+
+/// Returns whether the programs of a device are recorded for a fit.
+pub(crate) fn is_recording(device: Device) -> bool {
+    device.platform() == Platform::Topology && matches!(described(device.index()), Some(Described::Recording(..)))
 }
 
 /// Returns the target of a device number, if it was registered.

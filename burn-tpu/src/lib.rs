@@ -47,7 +47,7 @@
 //! | train without recording each step | [`compile_step`] returns a [`CompiledStep`]; [`DeviceAdamW`] updates |
 //! | batch data whose lengths vary | [`Buckets`] |
 //! | load and save weights with burn-store, in bf16 too | `store::CastFloats` (feature `store`) |
-//! | set options before the first tensor | [`TpuOptions`], [`FallbackPolicy`], [`IndexChecks`], [`Optimization`]; [`TpuOptions::VARIABLES`] lists the environment |
+//! | set options before the first tensor | [`TpuOptions`], [`FallbackPolicy`], [`IndexChecks`], [`Optimization`], [`Rewrite`]; [`TpuOptions::VARIABLES`] lists the environment |
 //! | handle errors | [`TpuError`], which says whose [`Fault`] it is; [`BucketsError`] |
 //! | see what ran, and why it compiled | [`TpuDevice::metrics`] returns [`Metrics`] with [`CutReason`], [`Recompile`], [`RecompileCause`] |
 //! | see what a device does now, and what threads wait for | [`TpuDevice::activity`] returns an [`Activity`] with [`RunningProgram`], [`Wait`], [`WaitFor`] |
@@ -94,7 +94,7 @@ pub use autocast::{AutocastBackend, autocast, autocast_to};
 
 pub use checkpoint::{CheckpointBackend, Checkpoints};
 
-pub use burn_tpu_runtime::{FallbackPolicy, Fault, IndexChecks, Optimization, Result, TpuError, TpuOptions};
+pub use burn_tpu_runtime::{FallbackPolicy, Fault, IndexChecks, Optimization, Result, Rewrite, TpuError, TpuOptions};
 
 pub use burn_tpu_runtime::{NonFinite, NonFiniteOp, NotFinite, StepPart};
 

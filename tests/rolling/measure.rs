@@ -43,7 +43,7 @@ fn compile_and_run_times() {
     for steps in steps.split(',').map(|steps| steps.parse::<usize>().expect("a number")) {
         let unrolled = step_program(Layer::Lstm, [BATCH, steps, INPUTS], WIDTH, Optimization::Off);
         let start = Instant::now();
-        let program = burn_tpu_fusion::optimize(unrolled.clone(), level).expect("a program").program;
+        let program = burn_tpu_fusion::Pipeline::new(level).run(unrolled.clone()).expect("a program").program;
         let rewrite = start.elapsed();
         let before = cpu_seconds();
         let compiled = programs::compile(&client, &program, &programs::cpu_options()).expect("it compiles");

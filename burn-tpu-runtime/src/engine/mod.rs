@@ -123,6 +123,9 @@ pub(crate) trait Engine: Send + Sync {
     /// Compiles a program.
     fn compile(&self, program: &Program) -> Result<Box<dyn Executable>>;
 
+    /// Takes note of how often each pass has rewritten a program that is to be compiled.
+    fn rewrote(&self, _program: &Program, _applied: &[(&'static str, usize)]) {}
+
     /// Returns whether programs are compiled and values transferred: both take longer than the interpreter takes for a
     /// small program, so values stay on the host until a program that was compiled reads them.
     fn is_remote(&self) -> bool {

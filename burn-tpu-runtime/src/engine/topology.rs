@@ -14,6 +14,8 @@ use burn_tpu_graph::{Lowered, Op, Program, Sharding, TensorType, lower};
 use burn_tpu_pjrt::PluginKind;
 use burn_tpu_pjrt::{CompileOptions, Plugin, TopologyDescription, Value};
 use parking_lot::Mutex;
+use rustc_hash::FxHashMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 /// A result of a program that was compiled but not run: its type, and on a mesh how it would be split.
@@ -148,12 +150,26 @@ impl Engine for TopologyEngine {
 #[derive(Clone, Default)]
 pub(crate) struct RecordedPrograms {
     programs: Arc<Mutex<Vec<Arc<Program>>>>,
+    /// What each pass found in a program, by the program's hash.
+    rewrites: Arc<Mutex<FxHashMap<[u8; 32], Vec<(&'static str, usize)>>>>,
 }
 
 impl RecordedPrograms {
     /// Takes the programs that were recorded since the last call.
     pub(crate) fn take(&self) -> Vec<Arc<Program>> {
         std::mem::take(&mut *self.programs.lock())
+    }
+
+    /// Returns the number of places that these programs were rewritten at, by pass. A program that runs twice counts once.
+    pub(crate) fn rewrites_of(&self, programs: &[Arc<Program>]) -> BTreeMap<&'static str, usize> {
+        let known = self.rewrites.lock();
+        let hashes: BTreeSet<_> = programs.iter().map(|program| program.stable_hash()).collect();
+        let mut sums = BTreeMap::new();
+        for &(pass, count) in hashes.iter().filter_map(|hash| known.get(hash)).flatten().filter(|(_, count)| *count > 0)
+        {
+            *sums.entry(pass).or_default() += count;
+        }
+        sums
     }
 }
 
@@ -186,6 +202,10 @@ impl Engine for RecordOnlyEngine {
 
     fn compile(&self, program: &Program) -> Result<Box<dyn Executable>> {
         Ok(Box::new(ShapeProgram::new(program, 0, Some(self.recorded.clone()))))
+    }
+
+    fn rewrote(&self, program: &Program, applied: &[(&'static str, usize)]) {
+        self.recorded.rewrites.lock().insert(program.stable_hash(), applied.to_vec());
     }
 
     fn wait(&self) -> Result<()> {

@@ -1,5 +1,6 @@
 //! Advice for the user: matrix shapes that fill the matrix unit, and ways to make a step fit.
 
+use super::labels::op_and_line;
 use super::report::{Buffer, BufferKind, Memory, MxuAdvice};
 use super::specs::Specs;
 use crate::topology::Generation;
@@ -22,9 +23,9 @@ pub(super) fn matrix_unit(contractions: &[Contraction], tile: usize) -> Vec<MxuA
         c.flops as f64 * up(c.m, ROWS) * up(c.k, tile) * up(c.n, tile)
     };
     let total: f64 = contractions.iter().map(padded).sum();
-    let mut shapes: BTreeMap<(&str, [usize; 4]), (usize, f64)> = BTreeMap::new();
+    let mut shapes: BTreeMap<(String, [usize; 4]), (usize, f64)> = BTreeMap::new();
     for c in contractions {
-        let entry = shapes.entry((c.label, [c.batch, c.m, c.k, c.n])).or_default();
+        let entry = shapes.entry((op_and_line(c.label).0, [c.batch, c.m, c.k, c.n])).or_default();
         entry.0 += 1;
         entry.1 += (padded(c) - c.flops as f64) / total.max(1.0);
     }
@@ -35,7 +36,7 @@ pub(super) fn matrix_unit(contractions: &[Contraction], tile: usize) -> Vec<MxuA
             let dims = [("k", k), ("n", n)];
             let texts: Vec<String> = dims.into_iter().filter_map(|(name, size)| dim_advice(name, size, tile)).collect();
             (!texts.is_empty()).then(|| MxuAdvice {
-                op: op.into(),
+                op,
                 count,
                 shape: format!("[{batch}] {m} x {k} x {n}"),
                 wasted,

@@ -1,5 +1,6 @@
 //! The largest buffers of a compiled program and its memory traffic in bytes, from its instructions and their layouts.
 
+use super::labels::op_and_line;
 use super::report::{Buffer, BufferKind};
 use burn_tpu_graph::{NodeId, Op, Program};
 use burn_tpu_pjrt::{HloArray, HloInstruction, HloModule};
@@ -20,16 +21,18 @@ pub(super) fn largest(module: &HloModule, program: &Program) -> Vec<Buffer> {
     for instruction in &module.instructions {
         for (position, array) in own_results(instruction).filter(|(_, array)| array.memory_space == HBM) {
             let output = outputs.get(&(instruction.id, position));
-            let (kind, op) = match (instruction.opcode.as_str(), output) {
+            let (kind, label) = match (instruction.opcode.as_str(), output) {
                 (_, Some(Output::Aliased)) => continue,
                 ("parameter", _) => (BufferKind::Argument, users.get(instruction.parameter).cloned()),
                 (_, Some(Output::Own)) => (BufferKind::Output, Some(instruction.op_name.clone())),
                 (_, None) => (BufferKind::Temporary, Some(instruction.op_name.clone())),
             };
-            let op = op.filter(|name| !name.is_empty()).unwrap_or_else(|| instruction.opcode.clone());
+            let label = label.filter(|name| !name.is_empty()).unwrap_or_else(|| instruction.opcode.clone());
+            let (op, line) = op_and_line(&label);
             buffers.push(Buffer {
                 kind,
                 op,
+                line,
                 shape: shape(array),
                 bytes: array.padded_bytes,
                 padding_bytes: array.padded_bytes - array.bytes,
@@ -127,7 +130,7 @@ fn outputs(module: &HloModule) -> HashMap<(u64, usize), Output> {
     results.into_iter().enumerate().map(|(position, id)| (origin(id), kind(position))).collect()
 }
 
-/// Returns, for each argument of the program in order, the Burn op that reads it first.
+/// Returns, for each argument of the program in order, the label of the node that reads it first.
 fn first_users(program: &Program) -> Vec<String> {
     let graph = program.graph();
     let parameters = graph.nodes().iter().enumerate().filter(|(_, node)| matches!(node.op, Op::Parameter { .. }));

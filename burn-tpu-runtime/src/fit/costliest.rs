@@ -1,6 +1,7 @@
 //! The instructions of a compiled program that take the most time by the compiler's estimate.
 
 use super::buffers::shape;
+use super::labels::op_and_line;
 use super::report::Costly;
 use burn_tpu_pjrt::{HloArray, HloInstruction, HloModule};
 use std::collections::BTreeMap;
@@ -13,10 +14,10 @@ pub(super) fn of(module: &HloModule) -> Vec<Costly> {
     let estimated = module.instructions.iter().filter_map(|instruction| Some((instruction, instruction.cycles?)));
     let mut alike: BTreeMap<_, Costly> = BTreeMap::new();
     for (instruction, cycles) in estimated {
-        let (op, shape) = (op(instruction), shapes(&instruction.results));
-        let entry = alike.entry((op.clone(), shape.clone(), cycles)).or_insert_with(|| {
-            let instruction = instruction.name.clone();
-            Costly { op, shape, instruction, runs: 0, cycles: 0 }
+        let (label, shape) = (label(instruction), shapes(&instruction.results));
+        let entry = alike.entry((label, shape.clone(), cycles)).or_insert_with(|| {
+            let ((op, line), instruction) = (op_and_line(label), instruction.name.clone());
+            Costly { op, line, shape, instruction, runs: 0, cycles: 0 }
         });
         entry.runs += instruction.runs;
         entry.cycles += cycles * instruction.runs;
@@ -32,9 +33,9 @@ pub(super) fn joined(entries: impl Iterator<Item = Costly>) -> Vec<Costly> {
     entries
 }
 
-fn op(instruction: &HloInstruction) -> String {
+fn label(instruction: &HloInstruction) -> &str {
     let recorded = Some(&instruction.op_name).filter(|name| !name.is_empty());
-    recorded.unwrap_or(&instruction.opcode).clone()
+    recorded.unwrap_or(&instruction.opcode)
 }
 
 fn shapes(results: &[HloArray]) -> String {

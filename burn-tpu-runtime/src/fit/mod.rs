@@ -9,6 +9,7 @@ mod buffers;
 mod collectives;
 mod costliest;
 mod golden;
+mod labels;
 mod record;
 mod report;
 mod slice;
@@ -19,6 +20,8 @@ pub use report::{
     Buffer, BufferKind, Collective, Costly, FitReport, Memory, MxuAdvice, Price, SliceFit, Speed, StepReport, Verdict,
 };
 pub use specs::{Spec, Specs};
+
+pub(crate) use labels::SourceLabels;
 
 #[cfg(feature = "testing")]
 pub(crate) use record::record;
@@ -122,6 +125,7 @@ impl Fit {
             matrix_flops: prepared.cost.matrix_flops(),
             transcendentals: prepared.cost.transcendentals,
             ops: ops(&step.programs),
+            rewrites: step.rewrites,
             hash: hash(&prepared),
         };
         Ok(FitReport { step: report, slices: self.compile(&prepared), priced: self.specs.priced.clone() })

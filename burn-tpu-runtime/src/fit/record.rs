@@ -5,6 +5,7 @@ use crate::error::{Result, TpuError};
 use crate::metrics::CutReason;
 use crate::{Device, Mesh, Platform, runtime, topology, trace};
 use burn_tpu_graph::Program;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 /// The maximum number of recorded steps. The first steps of a loop differ (they draw weights and create the optimizer's
@@ -16,6 +17,8 @@ pub(crate) struct Step {
     pub(crate) programs: Vec<Arc<Program>>,
     /// Whether the step before ran the same programs. If not, this loop compiles at every step.
     pub(super) settled: bool,
+    /// The number of places that these programs were rewritten at, by pass.
+    pub(super) rewrites: BTreeMap<&'static str, usize>,
 }
 
 /// Builds a state and records steps, for one device or for a mesh, until two consecutive steps run the same programs.
@@ -51,5 +54,6 @@ pub(crate) fn record<S>(
         let reason = "it leaves no live tensor to compute: return the new state and the tensors that you want to read";
         return Err(TpuError::Step { reason: reason.into() });
     }
-    Ok(Step { programs: last, settled })
+    let rewrites = recorded.rewrites_of(&last);
+    Ok(Step { programs: last, settled, rewrites })
 }

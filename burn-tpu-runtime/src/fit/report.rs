@@ -32,6 +32,8 @@ pub struct StepReport {
     pub transcendentals: u64,
     /// The number of graph nodes by op.
     pub ops: BTreeMap<String, usize>,
+    /// The number of places that the programs were rewritten at, by pass.
+    pub rewrites: BTreeMap<&'static str, usize>,
     /// The SHA-256 of the StableHLO text without its locations, in hexadecimal. The hashes of several programs are
     /// joined by `+`.
     pub hash: String,
@@ -157,6 +159,8 @@ pub struct Buffer {
     pub kind: BufferKind,
     /// The Burn op that recorded it; for an argument, the op that reads it first; XLA's opcode if there is no Burn op.
     pub op: String,
+    /// The line of source that recorded this op, as `src/gpt.rs:41 in app::Gpt::loss`; empty if it is not known.
+    pub line: String,
     /// Element type and dims: `bf16[32,1024,768]`.
     pub shape: String,
     /// The size in memory, in bytes.
@@ -172,6 +176,9 @@ pub struct Buffer {
 pub struct Costly {
     /// The Burn op that recorded the last op of the instruction; XLA's opcode if there is none.
     pub op: String,
+    /// The line of source that recorded this op, as `src/gpt.rs:41 in app::Gpt::loss`; for an op of the backward pass or of the
+    /// optimizer, the line that called these; empty if it is not known.
+    pub line: String,
     /// The results: `bf16[8,12,1024,64]`, several of them separated by `+`.
     pub shape: String,
     /// XLA's name of the first of these instructions.

@@ -37,6 +37,10 @@ impl Display for FitReport {
             step.flops as f64 / 1e12,
             100.0 * step.matrix_flops as f64 / step.flops.max(1) as f64
         )?;
+        if !step.rewrites.is_empty() {
+            let rewrites = step.rewrites.iter().map(|(pass, count)| format!("{pass} {count}"));
+            writeln!(f, "rewrites: {}", rewrites.collect::<Vec<_>>().join(", "))?;
+        }
         if !step.settled {
             writeln!(
                 f,
@@ -181,8 +185,8 @@ fn estimate(speed: &Speed, costliest: &[Costly], f: &mut Formatter<'_>) -> Resul
     writeln!(f, "; main memory {}", size(speed.hbm_bytes))?;
     for costly in costliest {
         let share = 100.0 * costly.cycles as f64 / cycles.max(1) as f64;
-        let Costly { op, shape, runs, .. } = costly;
-        writeln!(f, "    {:>9.3} M {share:>5.1}%  {runs:>4} x {op:<20} {shape}", millions(costly.cycles))?;
+        let Costly { op, line, shape, runs, .. } = costly;
+        writeln!(f, "    {:>9.3} M {share:>5.1}%  {runs:>4} x {op:<20} {shape}{}", millions(costly.cycles), at(line))?;
     }
     Ok(())
 }
@@ -194,9 +198,14 @@ impl Display for Buffer {
             BufferKind::Output => "output of",
             BufferKind::Temporary => "temporary of",
         };
-        write!(f, "{:>10}  {:<26} {role} {}", size(self.bytes), self.shape, self.op)?;
+        write!(f, "{:>10}  {:<26} {role} {}{}", size(self.bytes), self.shape, self.op, at(&self.line))?;
         if self.padding_bytes > 0 { write!(f, " ({} of it padding)", size(self.padding_bytes)) } else { Ok(()) }
     }
+}
+
+/// Returns the end of a row for an op of this line.
+fn at(line: &str) -> String {
+    if line.is_empty() { String::new() } else { format!(" at {line}") }
 }
 
 /// Formats an amount with two decimals, or with three significant digits if it is small.

@@ -3,7 +3,7 @@
 
 use super::{FallbackPolicy, IndexChecks};
 use crate::error::{Result, TpuError};
-use burn_tpu_fusion::Optimization;
+use burn_tpu_fusion::{Optimization, Rewrite, UnknownRewrite};
 use std::time::Duration;
 
 /// Returns the text of a variable, or `None` if it is unset or empty.
@@ -67,6 +67,11 @@ pub(super) fn optimization(value: &str) -> Result<Optimization, String> {
         "balanced" => Ok(Optimization::Balanced),
         _ => Err("is not one of off, conservative, balanced".into()),
     }
+}
+
+pub(super) fn rewrites(value: &str) -> Result<Vec<Rewrite>, String> {
+    let names = value.split(',').map(str::trim);
+    names.map(|name| name.parse().map_err(|error: UnknownRewrite| error.to_string())).collect()
 }
 
 pub(super) fn index_checks(value: &str) -> Result<IndexChecks, String> {

@@ -11,7 +11,7 @@ use crate::metrics::Counters;
 use crate::profile::{self, Phase};
 use crate::program::{Compiled, Recorded, SlotAssumptions, picked};
 use crate::recompile::{DivergenceTracker, Recompile, RecompileCause};
-use burn_tpu_fusion::Optimization;
+use burn_tpu_fusion::{Optimization, Pipeline};
 use burn_tpu_graph::{NodeId, Pieces, Program, cost};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -148,12 +148,17 @@ impl DeviceRuntime {
         let assumptions = SlotAssumptions::of_runs(program, older.as_deref(), runs);
         let program = program.bake(|index| assumptions.constant(index)).map_err(internal)?;
         let program = program.share(|index| assumptions.input_of(index)).map_err(internal)?;
-        let optimized = burn_tpu_fusion::optimize(program, self.optimization()).map_err(internal)?;
+        let pipeline = Pipeline::without(self.optimization(), &self.options.skip_rewrites);
+        let optimized = pipeline.run(program).map_err(internal)?;
         self.counters.rewrote(&optimized.applied);
+        if let Ok(engine) = &self.engine {
+            engine.rewrote(&optimized.program, &optimized.applied);
+        }
         Counters::add_time(&self.counters.rewrite_ns, start.elapsed());
         Ok((optimized.program, assumptions))
     }
 
+    /// Returns the level of the rewrites.
     fn optimization(&self) -> Optimization {
         #[cfg(feature = "testing")]
         if let Some(level) = crate::testing::level() {
@@ -230,7 +235,6 @@ impl DeviceRuntime {
     }
 }
 
-/// Returns the level of the rewrites.
 /// Returns the lines of a program's text with the names of the recorded ops, then those of the program that is compiled, which
 /// has the values of offsets too.
 fn lines(recorded: &Program, compiled: &Program) -> Vec<String> {

@@ -92,9 +92,10 @@ fn inputs(
     stream: &Arc<StreamTrace>,
     operands: &[&Tensor],
 ) -> (Inputs, usize) {
+    let label = stream.runtime().label(op);
     let mut inputs = Inputs::new();
     let mut before = trace.recording.len();
-    trace.recording.set_label(op);
+    trace.recording.set_label(label);
     while let Some(tensor) = operands.get(inputs.len()) {
         let own = tensor.origin().filter(|origin| Arc::ptr_eq(&origin.trace, stream));
         if let Some(handle) = own.and_then(|origin| trace.handles.get(origin.serial)) {
@@ -110,7 +111,7 @@ fn inputs(
                     Ok(()) => {
                         inputs.clear();
                         before = trace.recording.len();
-                        trace.recording.set_label(op);
+                        trace.recording.set_label(label);
                         continue;
                     }
                     // The other trace stays pending; this one's cuts try again.
@@ -126,7 +127,7 @@ fn inputs(
                     Ok(true) => {
                         inputs.clear();
                         before = trace.recording.len();
-                        trace.recording.set_label(op);
+                        trace.recording.set_label(label);
                         continue;
                     }
                     // The trace waits at its next cut.
