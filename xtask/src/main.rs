@@ -13,6 +13,7 @@ mod demo;
 mod examples;
 mod fetch;
 mod idiomatic;
+mod judge;
 mod layers;
 mod minilm;
 mod setup;
@@ -44,6 +45,8 @@ enum Command {
     Demo(demo::Args),
     /// Run programs written for eager backends on burn-tpu and burn-flex, and compare counts, times and losses
     Idiomatic(idiomatic::Args),
+    /// Compare the TPU compiler's figures of a model's step before and after a level of rewrites, or one rewrite
+    Judge(judge::Args),
     /// Run everything that CI checks
     Test(test::Args),
     /// Run the checks of CI that run no program: format, lints, layers, coverage, api, docs
@@ -70,6 +73,7 @@ fn run(command: Command) -> Result<ExitCode> {
         Command::Api(args) => api::run(&args)?,
         Command::Demo(args) => demo::run(&args)?,
         Command::Idiomatic(args) => idiomatic::run(&args)?,
+        Command::Judge(args) => judge::run(&args)?,
         Command::Test(args) => return test::run(&args),
         Command::Check => return Ok(test::check()),
     }
