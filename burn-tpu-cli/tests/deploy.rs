@@ -1,0 +1,142 @@
+//! `burn-tpu deploy` as a person runs it: what it prints, byte for byte, and what it refuses.
+//!
+//! `BURN_TPU_BLESS=1 cargo test -p burn-tpu-cli --test deploy` writes the golden files again.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+const GKE: &[&str] = &["gke", "--slice", "v5e:4x4", "--image", "us-docker.pkg.dev/p/r/train:1", "--pvc", "checkpoints"];
+
+const PROGRAM: &[&str] = &["--", "./train", "--epochs", "10"];
+
+fn deploy(options: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_burn-tpu")).arg("deploy").args(options).output().unwrap()
+}
+
+fn printed(options: &[&str]) -> String {
+    let output = deploy(options);
+    assert!(output.status.success(), "{options:?}: {output:?}");
+    String::from_utf8(output.stdout).unwrap()
+}
+
+/// What a refusal says.
+fn refused(options: &[&str]) -> String {
+    let output = deploy(options);
+    assert!(!output.status.success() && output.stdout.is_empty(), "{options:?}: {output:?}");
+    String::from_utf8(output.stderr).unwrap()
+}
+
+fn is_golden(text: &str, name: &str) {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden/deploy").join(name);
+    if std::env::var_os("BURN_TPU_BLESS").is_some() {
+        fs::write(&path, text).unwrap();
+    }
+    assert_eq!(fs::read_to_string(&path).unwrap(), text, "{} differs", path.display());
+}
+
+#[test]
+fn each_target_prints_what_it_printed_before() {
+    is_golden(&printed(&[GKE, PROGRAM].concat()), "gke-v5e-4x4.yaml");
+}
+
+#[test]
+fn the_text_goes_to_a_file() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("job.yaml");
+    let out = ["--out", path.to_str().unwrap()];
+    assert_eq!(printed(&[GKE, &out, PROGRAM].concat()), "");
+    assert_eq!(fs::read_to_string(&path).unwrap(), printed(&[GKE, PROGRAM].concat()));
+    let text = refused(&[GKE, &["--out", "/no/such/folder/job.yaml"], PROGRAM].concat());
+    assert!(text.contains("cannot write `/no/such/folder/job.yaml`"), "{text}");
+}
+
+#[test]
+fn refusals_say_what_is_wrong_and_what_would_be_right() {
+    let gke = |slice: &'static str| [&["gke", "--image", "i", "--slice", slice], PROGRAM].concat();
+    let with = |options: &[&'static str]| [GKE, options, PROGRAM].concat();
+    let cases: [(Vec<&str>, &[&str]); 10] = [
+        (gke("v9:2x2"), &["names no TPU generation", "v4, v5e, v5p, v6e, tpu7x"]),
+        (gke("v5e"), &["GENERATION:AxB", "v5e:2x2"]),
+        (gke("v5e:3x3"), &["has no slice `v5e:3x3`", "1x1, 2x2, 2x4, 4x4, 4x8, 8x8, 8x16, 16x16"]),
+        (gke("v4:1x1x1"), &["has no slice `v4:1x1x1`", "2x2x1, 2x2x2", "A <= B <= C and at most 4096 chips"]),
+        (gke("v5p:8x4x4"), &["has no slice `v5p:8x4x4`", "A <= B <= C"]),
+        (gke("2xv5e:4x4"), &["names 2 slices", "`v5e:4x4`"]),
+        (vec!["gke", "--slice", "v5e:2x2", "--", "train"], &["--image <IMAGE>"]),
+        (vec!["gke", "--image", "i", "--", "train"], &["--slice <SLICE>", "--fit <FILE>"]),
+        (with(&["--env", "A B=1"]), &["--env A B=1", "not a name of letters, digits and `_`"]),
+        (with(&["--name", "My_run"]), &["`My_run`", "lower-case letters, digits and dashes"]),
+    ];
+    for (options, parts) in cases {
+        let text = refused(&options);
+        for part in parts {
+            assert!(text.contains(part), "{options:?}: no {part:?} in {text}");
+        }
+    }
+}
+
+/// A report with the fields of `fit --json`, of one slice after the other: name, chips, verdict, dollars an hour.
+fn report(folder: &Path, slices: &[(&str, usize, &str, Option<f64>)]) -> PathBuf {
+    let entry = |(topology, chips, verdict, price): &(&str, usize, &str, Option<f64>)| {
+        serde_json::json!({
+            "topology": topology, "generation": topology.split(':').next(), "chips": chips, "devices": chips,
+            "verdict": verdict, "message": "the compiler's",
+            "memory": {"limit_bytes": 16_911_433_728_u64, "peak_bytes": 9_663_676_416_u64, "argument_bytes": 1},
+            "mesh": "data=8", "price": price.map(|usd| serde_json::json!({"usd_per_hour": usd, "usd_per_step": 0.1})),
+        })
+    };
+    let entries: Vec<_> = slices.iter().map(entry).collect();
+    let path = folder.join("report.json");
+    let whole = serde_json::json!({"step": {"programs": 1}, "slices": entries, "priced": "2026-11"});
+    fs::write(&path, whole.to_string()).unwrap();
+    path
+}
+
+#[test]
+fn a_report_chooses_the_cheapest_slice_that_fits() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = report(
+        folder.path(),
+        &[
+            ("v5e:2x2", 4, "out_of_memory", None),
+            ("v4:1x1x1", 1, "fits", Some(3.22)),
+            ("tpu7x:2x2x2", 8, "fits", None),
+            ("v6e:2x4", 8, "fits", Some(21.6)),
+            ("v5e:2x4", 8, "fits", Some(9.6)),
+            ("v5e:4x4", 16, "fits", Some(19.2)),
+        ],
+    );
+    let fit = ["--fit", path.to_str().unwrap()];
+    let text = printed(&[&["gke", "--image", "i"], &fit[..], PROGRAM].concat());
+    for part in [
+        "gke-tpu-topology: 2x4",
+        "tpu-v5-lite-podslice",
+        "# chosen: v5e:2x4: 8 chips on 1 host (9.60 $ an hour; 9.00 of 15.75 GiB of a device)",
+        "# also fits: v6e:2x4",
+        "# left out: v5e:2x2: out of memory",
+        "# left out: v4:1x1x1: Google Cloud has no slice",
+        "data=8",
+    ] {
+        assert!(text.contains(part), "no {part:?} in {text}");
+    }
+    let order: Vec<usize> = ["v5e:2x4", "v6e:2x4", "tpu7x:2x2x2", "v5e:4x4"]
+        .iter()
+        .filter_map(|name| text.rfind(&format!(" {name}: ")))
+        .collect();
+    assert!(order.len() == 4 && order.is_sorted(), "{text}");
+}
+
+#[test]
+fn a_report_without_a_slice_that_fits_is_an_error_with_the_reasons() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = report(folder.path(), &[("v5e:2x2", 4, "out_of_memory", None), ("v6e:2x2", 4, "failed", None)]);
+    let gke = |path: &str| refused(&[&["gke", "--image", "i", "--fit", path], PROGRAM].concat());
+    let text = gke(path.to_str().unwrap());
+    for part in ["v5e:2x2: out of memory", "v6e:2x2: the compiler failed", "run fit with other slices"] {
+        assert!(text.contains(part), "no {part:?} in {text}");
+    }
+    fs::write(&path, "{\"rows\": []}").unwrap();
+    let text = gke(path.to_str().unwrap());
+    assert!(text.contains("is no report of `fit --json`: missing field `slices`"), "{text}");
+    assert!(gke("/no/report.json").contains("`/no/report.json`"));
+}
