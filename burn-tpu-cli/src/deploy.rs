@@ -1,8 +1,8 @@
 //! `burn-tpu deploy`: prints what a person would write by hand to run a program on Google Cloud's TPUs.
 //!
-//! Owns: the options that the targets share, and where the text goes. It starts nothing and asks no cloud: what is
+//! Owns: the options that both targets share, and where the text goes. It starts nothing and asks no cloud: what is
 //! printed is read, changed and run by a person. `table.rs` has what Google Cloud calls things, `slice.rs` the legal slices,
-//! `fit.rs` the choice from a report; `gke.rs` renders.
+//! `fit.rs` the choice from a report; `gke.rs` and `vm.rs` render.
 
 use clap::Subcommand;
 use error::{Error, Result};
@@ -16,6 +16,7 @@ mod fit;
 mod gke;
 mod slice;
 mod table;
+mod vm;
 
 /// Options of `deploy`.
 #[derive(clap::Args)]
@@ -28,6 +29,8 @@ pub struct Args {
 enum Target {
     /// YAML for Google Kubernetes Engine: `burn-tpu deploy gke --slice v5e:4x4 --image IMAGE -- train --epochs 10`
     Gke(gke::Args),
+    /// gcloud commands for TPU VMs: `burn-tpu deploy vm --slice v5e:4x4 --zone ZONE --from gs://B/F -- ./train`
+    Vm(vm::Args),
 }
 
 /// Which slice.
@@ -84,10 +87,11 @@ pub fn run(args: &Args) -> ExitCode {
 fn render(target: &Target) -> Result<(&Output, String)> {
     Ok(match target {
         Target::Gke(args) => (&args.output, gke::render(args)?),
+        Target::Vm(args) => (&args.output, vm::render(args)?),
     })
 }
 
-/// Parses a name that Kubernetes accepts. It leaves room for what JobSet appends.
+/// Parses a name that Kubernetes and Compute Engine both accept. It leaves room for what JobSet appends.
 fn name(text: &str) -> Result<String> {
     let is_plain = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
     let is_name = text.starts_with(|c: char| c.is_ascii_lowercase())
@@ -98,7 +102,7 @@ fn name(text: &str) -> Result<String> {
     if is_name { Ok(text.into()) } else { Err(Error::Name { name: text.into(), rule }) }
 }
 
-/// Returns lines as comments.
+/// Returns lines as comments of YAML and of a shell.
 fn comment(lines: &[String]) -> String {
     lines.iter().map(|line| format!("# {}\n", line.replace('\n', " "))).collect()
 }

@@ -18,7 +18,7 @@ use worker::Worker;
 mod plan;
 mod worker;
 
-pub use plan::variable;
+pub use plan::{quoted, variable};
 
 /// Options of the launcher.
 #[derive(clap::Args)]

@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
 const GKE: &[&str] = &["gke", "--slice", "v5e:4x4", "--image", "us-docker.pkg.dev/p/r/train:1", "--pvc", "checkpoints"];
+const VM: &[&str] = &["vm", "--slice", "v5e:4x4", "--zone", "us-west4-a", "--from", "gs://bucket/train", "--spot"];
 
 const PROGRAM: &[&str] = &["--", "./train", "--epochs", "10"];
 
@@ -38,6 +39,7 @@ fn is_golden(text: &str, name: &str) {
 #[test]
 fn each_target_prints_what_it_printed_before() {
     is_golden(&printed(&[GKE, PROGRAM].concat()), "gke-v5e-4x4.yaml");
+    is_golden(&printed(&[VM, PROGRAM].concat()), "vm-v5e-4x4.sh");
 }
 
 #[test]
@@ -55,7 +57,7 @@ fn the_text_goes_to_a_file() {
 fn refusals_say_what_is_wrong_and_what_would_be_right() {
     let gke = |slice: &'static str| [&["gke", "--image", "i", "--slice", slice], PROGRAM].concat();
     let with = |options: &[&'static str]| [GKE, options, PROGRAM].concat();
-    let cases: [(Vec<&str>, &[&str]); 10] = [
+    let cases: [(Vec<&str>, &[&str]); 11] = [
         (gke("v9:2x2"), &["names no TPU generation", "v4, v5e, v5p, v6e, tpu7x"]),
         (gke("v5e"), &["GENERATION:AxB", "v5e:2x2"]),
         (gke("v5e:3x3"), &["has no slice `v5e:3x3`", "1x1, 2x2, 2x4, 4x4, 4x8, 8x8, 8x16, 16x16"]),
@@ -66,6 +68,10 @@ fn refusals_say_what_is_wrong_and_what_would_be_right() {
         (vec!["gke", "--image", "i", "--", "train"], &["--slice <SLICE>", "--fit <FILE>"]),
         (with(&["--env", "A B=1"]), &["--env A B=1", "not a name of letters, digits and `_`"]),
         (with(&["--name", "My_run"]), &["`My_run`", "lower-case letters, digits and dashes"]),
+        (
+            [&["vm", "--slice", "tpu7x:2x2x1", "--zone", "z", "--from", "gs://b/f"], PROGRAM].concat(),
+            &["deploy gke --slice tpu7x:2x2x1"],
+        ),
     ];
     for (options, parts) in cases {
         let text = refused(&options);
@@ -139,4 +145,50 @@ fn a_report_without_a_slice_that_fits_is_an_error_with_the_reasons() {
     let text = gke(path.to_str().unwrap());
     assert!(text.contains("is no report of `fit --json`: missing field `slices`"), "{text}");
     assert!(gke("/no/report.json").contains("`/no/report.json`"));
+}
+
+/// The scripts are read by the shells that will run them; with `gcloud` and others replaced, they say what they would do.
+#[test]
+fn the_vm_script_orders_the_slice_and_its_hosts_find_each_other() {
+    let folder = tempfile::tempdir().unwrap();
+    let script = printed(&[VM, &["--env", "NOTE=it's here"], PROGRAM].concat());
+    fs::write(folder.path().join("order.sh"), script).unwrap();
+    let run = |file: &str, shell: &str| {
+        let stubs = "gcloud() { echo gcloud \"$@\"; }; python3() { :; }; mkdir() { :; }; chmod() { :; }; cd() { :; }; \
+                     systemd-run() { printf '<%s>' \"$@\"; }; \
+                     curl() { case \"$*\" in *agent-worker-number) echo 2;; *) echo a:b:10.0.0.7,a:b:10.0.0.8;; esac; }";
+        let text = format!("{stubs}; . ./{file}");
+        let output = Command::new(shell).args(["-c", &text]).current_dir(folder.path()).output().unwrap();
+        assert!(output.status.success(), "{output:?}");
+        String::from_utf8(output.stdout).unwrap()
+    };
+    let ordered = run("order.sh", "bash");
+    let expected = "gcloud compute tpus queued-resources create burn-tpu --node-id=burn-tpu \
+                    --runtime-version=v2-alpha-tpuv5-lite --zone=us-west4-a --accelerator-type=v5litepod-16 \
+                    --metadata-from-file=startup-script=burn-tpu-startup.sh --spot\n";
+    assert_eq!(ordered, expected);
+    let started = run("burn-tpu-startup.sh", "bash");
+    for part in [
+        "gcloud storage cp --recursive gs://bucket/train/* /opt/burn-tpu/program",
+        "<--setenv=BURN_TPU_PROCESS=2/4><--setenv=BURN_TPU_STORE=10.0.0.7:8479>",
+        "<--setenv=TPU_LIBRARY_PATH=/opt/burn-tpu/plugin/libtpu/libtpu.so>",
+        "<--setenv=NOTE=it's here>",
+        "<--><./train><--epochs><10>",
+    ] {
+        assert!(started.contains(part), "no {part:?} in {started}");
+    }
+}
+
+#[test]
+fn a_vm_without_a_queue_and_one_with_a_shape() {
+    let vm = |slice| [&["vm", "--slice", slice, "--zone", "z", "--from", "gs://b/f/"], PROGRAM].concat();
+    let text = printed(&vm("v5p:2x2x2"));
+    assert!(text.contains("gcloud compute tpus tpu-vm create burn-tpu"), "{text}");
+    assert!(text.contains("--type=v5p --topology=2x2x2") && text.contains("--version=v2-alpha-tpuv5 "), "{text}");
+    let text = printed(&vm("v6e:2x4"));
+    assert!(
+        text.contains("--accelerator-type=v6e-8") && !text.contains("BURN_TPU_STORE"),
+        "one host is no group: {text}"
+    );
+    assert!(text.contains("'gs://b/f/*'"), "{text}");
 }

@@ -16,6 +16,10 @@ pub enum Error {
     NoSuchSlice { name: String, legal: String },
     #[error("`{name}` names {slices} slices, and deploy renders one: name the slice alone, such as `{one}`")]
     SeveralSlices { name: String, slices: usize, one: String },
+    #[error(
+        "TPU VMs of `{name}` cannot be ordered through gcloud compute tpus: use `burn-tpu deploy gke --slice {name}`"
+    )]
+    NoVm { name: String },
     #[error("the name `{name}` needs {rule}")]
     Name { name: String, rule: &'static str },
     /// A variable, in the words of `launch`.

@@ -143,7 +143,7 @@ fn remote_line(folder: &str, variables: &[(String, String)], program: &[String])
 }
 
 /// Returns a word as a shell reads it literally.
-fn quoted(word: &str) -> String {
+pub fn quoted(word: &str) -> String {
     format!("'{}'", word.replace('\'', r"'\''"))
 }
 
