@@ -1,8 +1,8 @@
 //! `burn-tpu deploy`: prints what a person would write by hand to run a program on Google Cloud's TPUs.
 //!
-//! Owns: the options that both targets share, and where the text goes. It starts nothing and asks no cloud: what is
+//! Owns: the options that the three targets share, and where the text goes. It starts nothing and asks no cloud: what is
 //! printed is read, changed and run by a person. `table.rs` has what Google Cloud calls things, `slice.rs` the legal slices,
-//! `fit.rs` the choice from a report; `gke.rs` and `vm.rs` render.
+//! `fit.rs` the choice from a report; `gke.rs`, `vm.rs` and `docker.rs` render.
 
 use clap::Subcommand;
 use error::{Error, Result};
@@ -11,6 +11,7 @@ use slice::Slice;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
+mod docker;
 mod error;
 mod fit;
 mod gke;
@@ -31,6 +32,8 @@ enum Target {
     Gke(gke::Args),
     /// gcloud commands for TPU VMs: `burn-tpu deploy vm --slice v5e:4x4 --zone ZONE --from gs://B/F -- ./train`
     Vm(vm::Args),
+    /// A Dockerfile with the program and libtpu: `burn-tpu deploy docker --bin train`
+    Docker(docker::Args),
 }
 
 /// Which slice.
@@ -88,6 +91,7 @@ fn render(target: &Target) -> Result<(&Output, String)> {
     Ok(match target {
         Target::Gke(args) => (&args.output, gke::render(args)?),
         Target::Vm(args) => (&args.output, vm::render(args)?),
+        Target::Docker(args) => (&args.output, docker::render(args)?),
     })
 }
 

@@ -25,7 +25,7 @@ struct Cli {
 enum Command {
     /// Check plugins, devices, variables and the cache folder, and print how to fix what is wrong
     Doctor(doctor::Args),
-    /// Print what runs a program on Google Cloud's TPUs: YAML for GKE, or gcloud commands
+    /// Print what runs a program on Google Cloud's TPUs: YAML for GKE, gcloud commands, or a Dockerfile
     Deploy(deploy::Args),
     /// Run a program as several processes, on this host or on many: `burn-tpu launch --processes 2 -- PROGRAM`
     Launch(launch::Args),

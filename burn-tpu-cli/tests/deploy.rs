@@ -9,6 +9,7 @@ use std::process::{Command, Output};
 const GKE: &[&str] = &["gke", "--slice", "v5e:4x4", "--image", "us-docker.pkg.dev/p/r/train:1", "--pvc", "checkpoints"];
 const VM: &[&str] = &["vm", "--slice", "v5e:4x4", "--zone", "us-west4-a", "--from", "gs://bucket/train", "--spot"];
 
+const DOCKER: &[&str] = &["docker", "--bin", "train"];
 const PROGRAM: &[&str] = &["--", "./train", "--epochs", "10"];
 
 fn deploy(options: &[&str]) -> Output {
@@ -40,6 +41,15 @@ fn is_golden(text: &str, name: &str) {
 fn each_target_prints_what_it_printed_before() {
     is_golden(&printed(&[GKE, PROGRAM].concat()), "gke-v5e-4x4.yaml");
     is_golden(&printed(&[VM, PROGRAM].concat()), "vm-v5e-4x4.sh");
+    is_golden(&printed(DOCKER), "Dockerfile");
+}
+
+#[test]
+fn an_image_has_an_example_of_a_package() {
+    let text = printed(&["docker", "--example", "gpt", "--package", "models"]);
+    assert!(text.contains("cargo build --release --locked --package models --example gpt\n"), "{text}");
+    assert!(text.contains("/source/target/release/examples/gpt /usr/local/bin/gpt\n"), "{text}");
+    assert!(refused(&["docker"]).contains("--bin <NAME>"));
 }
 
 #[test]
@@ -49,15 +59,15 @@ fn the_text_goes_to_a_file() {
     let out = ["--out", path.to_str().unwrap()];
     assert_eq!(printed(&[GKE, &out, PROGRAM].concat()), "");
     assert_eq!(fs::read_to_string(&path).unwrap(), printed(&[GKE, PROGRAM].concat()));
-    let text = refused(&[GKE, &["--out", "/no/such/folder/job.yaml"], PROGRAM].concat());
-    assert!(text.contains("cannot write `/no/such/folder/job.yaml`"), "{text}");
+    let text = refused(&[DOCKER, &["--out", "/no/such/folder/Dockerfile"]].concat());
+    assert!(text.contains("cannot write `/no/such/folder/Dockerfile`"), "{text}");
 }
 
 #[test]
 fn refusals_say_what_is_wrong_and_what_would_be_right() {
     let gke = |slice: &'static str| [&["gke", "--image", "i", "--slice", slice], PROGRAM].concat();
     let with = |options: &[&'static str]| [GKE, options, PROGRAM].concat();
-    let cases: [(Vec<&str>, &[&str]); 11] = [
+    let cases: [(Vec<&str>, &[&str]); 12] = [
         (gke("v9:2x2"), &["names no TPU generation", "v4, v5e, v5p, v6e, tpu7x"]),
         (gke("v5e"), &["GENERATION:AxB", "v5e:2x2"]),
         (gke("v5e:3x3"), &["has no slice `v5e:3x3`", "1x1, 2x2, 2x4, 4x4, 4x8, 8x8, 8x16, 16x16"]),
@@ -72,6 +82,7 @@ fn refusals_say_what_is_wrong_and_what_would_be_right() {
             [&["vm", "--slice", "tpu7x:2x2x1", "--zone", "z", "--from", "gs://b/f"], PROGRAM].concat(),
             &["deploy gke --slice tpu7x:2x2x1"],
         ),
+        (vec!["docker", "--bin", "a b"], &["letters, digits"]),
     ];
     for (options, parts) in cases {
         let text = refused(&options);
@@ -191,4 +202,25 @@ fn a_vm_without_a_queue_and_one_with_a_shape() {
         "one host is no group: {text}"
     );
     assert!(text.contains("'gs://b/f/*'"), "{text}");
+}
+
+/// Builds the image of a small program, where Docker runs and reaches its registry.
+#[allow(clippy::print_stdout, reason = "why a test did nothing")]
+#[test]
+fn the_dockerfile_builds() {
+    let ready = Command::new("docker").args(["pull", "--quiet", "debian:bookworm-slim"]).output();
+    if !ready.is_ok_and(|output| output.status.success()) {
+        return println!("skipped: no docker that runs and reaches its registry");
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let cargo = "[package]\nname = \"train\"\nversion = \"0.1.0\"\nedition = \"2024\"\n";
+    fs::create_dir(folder.path().join("src")).unwrap();
+    fs::write(folder.path().join("Cargo.toml"), cargo).unwrap();
+    fs::write(folder.path().join("Cargo.lock"), "version = 4\n\n[[package]]\nname = \"train\"\nversion = \"0.1.0\"\n")
+        .unwrap();
+    fs::write(folder.path().join("src/main.rs"), "fn main() {}\n").unwrap();
+    let file = folder.path().join("Dockerfile");
+    printed(&[DOCKER, &["--out", file.to_str().unwrap()]].concat());
+    let built = Command::new("docker").args(["build", "--quiet", "."]).current_dir(folder.path()).output().unwrap();
+    assert!(built.status.success(), "{built:?}");
 }

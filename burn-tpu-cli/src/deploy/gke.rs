@@ -39,7 +39,7 @@ const WORKERS: &str = "worker";
 pub struct Args {
     #[command(flatten)]
     slice: SliceArgs,
-    /// Image with the program and libtpu
+    /// Image with the program and libtpu, such as one that `burn-tpu deploy docker` describes
     #[arg(long)]
     image: String,
     /// Name of the Job or JobSet
