@@ -2,6 +2,9 @@
 //!
 //! `BURN_TPU_BLESS=1 cargo test -p burn-tpu-cli --test deploy` writes the golden files again.
 
+use burn_tpu_runtime::Topology;
+use burn_tpu_runtime::fit::{FitReport, Memory, Price, SliceFit, StepReport, Verdict};
+use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
@@ -92,21 +95,56 @@ fn refusals_say_what_is_wrong_and_what_would_be_right() {
     }
 }
 
-/// A report with the fields of `fit --json`, of one slice after the other: name, chips, verdict, dollars an hour.
-fn report(folder: &Path, slices: &[(&str, usize, &str, Option<f64>)]) -> PathBuf {
-    let entry = |(topology, chips, verdict, price): &(&str, usize, &str, Option<f64>)| {
-        serde_json::json!({
-            "topology": topology, "generation": topology.split(':').next(), "chips": chips, "devices": chips,
-            "verdict": verdict, "message": "the compiler's",
-            "memory": {"limit_bytes": 16_911_433_728_u64, "peak_bytes": 9_663_676_416_u64, "argument_bytes": 1},
-            "mesh": "data=8", "price": price.map(|usd| serde_json::json!({"usd_per_hour": usd, "usd_per_step": 0.1})),
-        })
+/// Writes a report as `fit --json` does: name, verdict and dollars an hour of each slice.
+fn report(folder: &Path, slices: &[(&str, Verdict, Option<f64>)]) -> PathBuf {
+    let whole = FitReport {
+        step: StepReport {
+            programs: 1,
+            settled: true,
+            nodes: 1,
+            flops: 1,
+            matrix_flops: 1,
+            transcendentals: 0,
+            ops: BTreeMap::new(),
+            hash: "00".into(),
+        },
+        slices: slices.iter().map(|(name, verdict, usd_per_hour)| on_slice(name, verdict, *usd_per_hour)).collect(),
+        priced: "2026-11".into(),
     };
-    let entries: Vec<_> = slices.iter().map(entry).collect();
     let path = folder.join("report.json");
-    let whole = serde_json::json!({"step": {"programs": 1}, "slices": entries, "priced": "2026-11"});
-    fs::write(&path, whole.to_string()).unwrap();
+    fs::write(&path, serde_json::to_string_pretty(&whole).unwrap()).unwrap();
     path
+}
+
+fn on_slice(name: &str, verdict: &Verdict, usd_per_hour: Option<f64>) -> SliceFit {
+    let topology: Topology = name.parse().unwrap();
+    let price = |usd_per_hour| Price {
+        usd_per_hour,
+        usd_per_step: 0.1,
+        usd_per_million_samples: None,
+        usd_per_million_tokens: None,
+    };
+    SliceFit {
+        topology: name.into(),
+        generation: topology.generation(),
+        chips: topology.chips(),
+        devices: topology.chips(),
+        verdict: verdict.clone(),
+        memory: Memory { limit_bytes: 63 << 28, peak_bytes: 9 << 30, ..Memory::default() },
+        buffers: Vec::new(),
+        costliest: Vec::new(),
+        speed: None,
+        mesh: Some("data=8".into()),
+        collectives: Vec::new(),
+        price: usd_per_hour.map(price),
+        advice: Vec::new(),
+        suggestions: Vec::new(),
+        compile_seconds: 1.0,
+    }
+}
+
+fn out_of_memory() -> Verdict {
+    Verdict::OutOfMemory { message: "the compiler's".into() }
 }
 
 #[test]
@@ -115,12 +153,12 @@ fn a_report_chooses_the_cheapest_slice_that_fits() {
     let path = report(
         folder.path(),
         &[
-            ("v5e:2x2", 4, "out_of_memory", None),
-            ("v4:1x1x1", 1, "fits", Some(3.22)),
-            ("tpu7x:2x2x2", 8, "fits", None),
-            ("v6e:2x4", 8, "fits", Some(21.6)),
-            ("v5e:2x4", 8, "fits", Some(9.6)),
-            ("v5e:4x4", 16, "fits", Some(19.2)),
+            ("v5e:2x2", out_of_memory(), None),
+            ("v4:1x1x1", Verdict::Fits, Some(3.22)),
+            ("tpu7x:2x2x2", Verdict::Fits, None),
+            ("v6e:2x4", Verdict::Fits, Some(21.6)),
+            ("v5e:2x4", Verdict::Fits, Some(9.6)),
+            ("v5e:4x4", Verdict::Fits, Some(19.2)),
         ],
     );
     let fit = ["--fit", path.to_str().unwrap()];
@@ -146,7 +184,10 @@ fn a_report_chooses_the_cheapest_slice_that_fits() {
 #[test]
 fn a_report_without_a_slice_that_fits_is_an_error_with_the_reasons() {
     let folder = tempfile::tempdir().unwrap();
-    let path = report(folder.path(), &[("v5e:2x2", 4, "out_of_memory", None), ("v6e:2x2", 4, "failed", None)]);
+    let path = report(
+        folder.path(),
+        &[("v5e:2x2", out_of_memory(), None), ("v6e:2x2", Verdict::Failed { message: "no libtpu".into() }, None)],
+    );
     let gke = |path: &str| refused(&[&["gke", "--image", "i", "--fit", path], PROGRAM].concat());
     let text = gke(path.to_str().unwrap());
     for part in ["v5e:2x2: out of memory", "v6e:2x2: the compiler failed", "run fit with other slices"] {
