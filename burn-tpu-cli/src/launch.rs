@@ -18,6 +18,8 @@ use worker::Worker;
 mod plan;
 mod worker;
 
+pub use plan::{quoted, variable};
+
 /// Options of the launcher.
 #[derive(clap::Args)]
 pub struct Args {

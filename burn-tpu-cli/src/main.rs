@@ -1,18 +1,19 @@
 //! The command `burn-tpu`. It prints text for people or, with `--json`, data for programs.
 //!
-//! Owns: the command line. `burn-tpu-pjrt` finds plugins and hardware, `burn-tpu-runtime` runs the test program and serves the
-//! store of several processes, `burn-tpu-profile` reads profiles.
+//! Owns: the command line, and what `deploy` knows of Google Cloud. `burn-tpu-pjrt` finds plugins and hardware,
+//! `burn-tpu-runtime` runs the test program and serves the store of several processes, `burn-tpu-profile` reads profiles.
 #![forbid(unsafe_code)]
 #![allow(clippy::print_stdout, reason = "a command-line program talks to its user")]
 
 use clap::{Parser, Subcommand};
 use std::process::ExitCode;
 
+mod deploy;
 mod doctor;
 mod launch;
 mod profile;
 
-/// Burn on TPUs: what this machine has, what keeps it from working, programs on many hosts, and profiles.
+/// Burn on TPUs: what this machine has, what keeps it from working, programs on many hosts and in the cloud, and profiles.
 #[derive(Parser)]
 #[command(name = "burn-tpu", version)]
 struct Cli {
@@ -24,6 +25,8 @@ struct Cli {
 enum Command {
     /// Check plugins, devices, variables and the cache folder, and print how to fix what is wrong
     Doctor(doctor::Args),
+    /// Print what runs a program on Google Cloud's TPUs: YAML for GKE, gcloud commands, or a Dockerfile
+    Deploy(deploy::Args),
     /// Run a program as several processes, on this host or on many: `burn-tpu launch --processes 2 -- PROGRAM`
     Launch(launch::Args),
     /// Print a profile: the costliest ops, and the shares of the time that are device, host and idle
@@ -36,6 +39,7 @@ enum Command {
 fn main() -> ExitCode {
     match Cli::parse().command {
         Command::Doctor(args) => doctor::run(&args),
+        Command::Deploy(args) => deploy::run(&args),
         Command::Launch(args) => launch::run(&args),
         Command::Profile(args) => profile::run(&args),
         Command::Probe(probe) => {

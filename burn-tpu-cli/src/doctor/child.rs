@@ -150,7 +150,7 @@ mod tests {
     #[test]
     fn a_child_that_hangs_is_killed_and_its_lines_are_kept() {
         let client = serde_json::to_string(&Line::Begins { stage: Stage::Client }).unwrap();
-        let outcome = shell(&format!("echo '{client}'; sleep 600"), Duration::from_millis(300));
+        let outcome = shell(&format!("echo '{client}'; exec sleep 600"), Duration::from_millis(300));
         let failure = outcome.failure.unwrap();
         assert_eq!((failure.stage, failure.reason), (Stage::Client, Reason::Hung));
         assert!(failure.message.contains("starting a client did not end"), "{}", failure.message);

@@ -114,14 +114,18 @@ impl Plan {
 }
 
 /// Parses `NAME=VALUE`, or `NAME` for the value here.
-fn variable(text: &str) -> Result<(String, String), String> {
+pub fn variable(text: &str) -> Result<(String, String), String> {
     let (name, value) = match text.split_once('=') {
         Some((name, value)) => (name, value.to_owned()),
         None => (text, std::env::var(text).map_err(|error| format!("--env {text}: {error}"))?),
     };
     let is_name = name.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_')
         && name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_');
-    if is_name { Ok((name.to_owned(), value)) } else { Err(format!("--env {text}: {name:?} is not a name")) }
+    if is_name {
+        Ok((name.to_owned(), value))
+    } else {
+        Err(format!("--env {text}: {name:?} is not a name of letters, digits and `_`"))
+    }
 }
 
 /// Returns the line for another host's shell: it runs the program in the same folder, and ends it when its stdin closes,
@@ -139,7 +143,7 @@ fn remote_line(folder: &str, variables: &[(String, String)], program: &[String])
 }
 
 /// Returns a word as a shell reads it literally.
-fn quoted(word: &str) -> String {
+pub fn quoted(word: &str) -> String {
     format!("'{}'", word.replace('\'', r"'\''"))
 }
 
