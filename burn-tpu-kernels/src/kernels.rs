@@ -1,5 +1,7 @@
 //! Kernels that are ready to use. Each file says what its kernel computes, on which shapes, and where that is from.
 
+mod int8_matmul;
 mod softmax;
 
+pub use int8_matmul::int8_matmul;
 pub use softmax::softmax;
