@@ -1,5 +1,6 @@
 //! Kernels that are ready to use. Each file says what its kernel computes, on which shapes, and where that is from.
 
+pub mod attention;
 mod int8_matmul;
 mod softmax;
 

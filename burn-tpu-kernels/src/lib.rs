@@ -3,7 +3,7 @@
 //! A kernel is what a program runs where XLA's own fusions are not enough: it says which blocks of its operands are in
 //! vector memory (VMEM) at each step of a grid, and computes with them. [`KernelBuilder`] writes one and checks every type;
 //! [`Kernel::custom_call`] returns the `tpu_custom_call` that libtpu compiles, as text, without MLIR; [`interpret`] runs the
-//! same kernel on the host, which is how its arithmetic is tested where there is no TPU. [`kernels`] has some that are ready to use.
+//! same kernel on the host, which is how its arithmetic is tested where there is no TPU. [`kernels`] has those of attention.
 //!
 //! Owns: the IR of kernels, its text, its interpreter, the kernels. May not know: graphs, StableHLO, plugins, Burn.
 #![forbid(unsafe_code)]
