@@ -58,7 +58,8 @@ fn other_ops() -> burn_tpu_kernels::Result<Kernel> {
 
 fn kernels() -> Vec<(String, Kernel)> {
     let (bf16, f32) = (Element::BF16, Element::F32);
-    let causal = |element, width| Attention { band: Band::CAUSAL, ..Attention::new(element, 2, 4, 1024, 1024, width) };
+    let causal_of = |attention| Attention { band: Band::CAUSAL, ..attention };
+    let causal = |element, width| causal_of(Attention::new(element, 2, 4, 1024, 1024, width));
     let mut kernels = vec![
         ("softmax f32".into(), softmax(f32, 4096, 1024).unwrap()),
         ("softmax bf16".into(), softmax(bf16, 512, 1000).unwrap()),
@@ -73,6 +74,12 @@ fn kernels() -> Vec<(String, Kernel)> {
     kernels.extend(attention_kernels("everything f32", &everything(f32)));
     kernels.extend(attention_kernels("197 tokens, bf16", &Attention::new(bf16, 1, 2, 197, 197, 64)));
     kernels.extend(attention_kernels("64 and 96 tokens, f32", &Attention::new(f32, 1, 2, 64, 96, 64)));
+    kernels.extend(attention_kernels("1 of 1000 tokens, bf16", &Attention::new(bf16, 1, 2, 1, 1000, 64)));
+    kernels.extend(attention_kernels("1000 tokens, bf16", &Attention::new(bf16, 1, 2, 1000, 1000, 128)));
+    kernels.extend(attention_kernels("1000 tokens, f32", &causal_of(Attention::new(f32, 1, 2, 1000, 1000, 128))));
+    kernels.extend(attention_kernels("width 256, f32", &causal_of(Attention::new(f32, 1, 2, 512, 512, 256))));
+    kernels.extend(attention_kernels("width 80, bf16", &causal_of(Attention::new(bf16, 1, 2, 512, 512, 80))));
+    kernels.extend(attention_kernels("width 8, bf16", &Attention::new(bf16, 1, 2, 17, 3, 8)));
     kernels
 }
 

@@ -43,19 +43,26 @@ impl Xorshift {
 fn inputs(attention: &Attention, seed: u64) -> Inputs {
     let mut random = Xorshift(seed | 1);
     let (query, key) = (attention.query_type(), attention.key_type());
-    let bias = |bias: Bias| [bias.batch, bias.heads, attention.queries, attention.keys];
     let limit = attention.keys as u64 + 3;
     Inputs {
         queries: random.array(attention.element, &query.dims),
         keys: random.array(attention.element, &key.dims),
         values: random.array(attention.element, &key.dims),
         gradient: random.array(attention.element, &query.dims),
-        bias: attention.bias.map(|of| random.array(of.element, &bias(of))),
+        bias: attention.bias.map(|of| bias(attention, of, &mut random)),
         lengths: attention.has_lengths.then(|| {
             let lengths = (0..attention.batch).map(|_| (random.next() % limit) as i32);
             Array::ints(Element::I32, &[attention.batch], lengths)
         }),
     }
+}
+
+/// Returns a bias of which, every other time, a third hides keys.
+fn bias(attention: &Attention, of: Bias, random: &mut Xorshift) -> Array {
+    let bias = random.array(of.element, &[of.batch, of.heads, attention.queries, attention.keys]);
+    let hides = random.next().is_multiple_of(2);
+    let hidden = |value: &f32| if hides && *value > 0.7 { f32::NEG_INFINITY } else { *value };
+    Array::floats(of.element, &bias.ty().dims, bias.as_floats().iter().map(hidden))
 }
 
 /// Runs the three kernels.
@@ -86,11 +93,20 @@ fn wide(array: &Array) -> Vec<f64> {
     array.as_floats().iter().copied().map(f64::from).collect()
 }
 
-/// Returns whether query `q` sees key `key` in sequence `b`.
-fn sees(attention: &Attention, inputs: &Inputs, b: usize, q: usize, key: usize) -> bool {
+/// Returns the bias of query `q` and key `key` in head `h` of sequence `b`.
+fn bias_at(attention: &Attention, inputs: &Inputs, [b, h, q, key]: [usize; 4]) -> f64 {
+    attention.bias.zip(inputs.bias.as_ref()).map_or(0.0, |(of, bias)| {
+        let (b, h) = (b.min(of.batch - 1), h.min(of.heads - 1));
+        f64::from(bias.as_floats()[((b * of.heads + h) * attention.queries + q) * attention.keys + key])
+    })
+}
+
+/// Returns whether query `q` sees key `key` in head `h` of sequence `b`.
+fn sees(attention: &Attention, inputs: &Inputs, [b, h, q, key]: [usize; 4]) -> bool {
     let Band { left, right, offset } = attention.band;
     let distance = key as i64 - q as i64 - i64::from(offset);
-    left.is_none_or(|left| distance >= -i64::from(left))
+    bias_at(attention, inputs, [b, h, q, key]) > f64::NEG_INFINITY
+        && left.is_none_or(|left| distance >= -i64::from(left))
         && right.is_none_or(|right| distance <= i64::from(right))
         && inputs.lengths.as_ref().is_none_or(|lengths| (key as i64) < i64::from(lengths.as_ints()[b]))
 }
@@ -110,7 +126,7 @@ fn by_definition(attention: &Attention, inputs: &Inputs) -> Outputs {
         let dot = |x: &[f64], at: usize, y: &[f64], to: usize| -> f64 {
             (0..head_dim).map(|width| x[at + width] * y[to + width]).sum()
         };
-        let seen: Vec<usize> = (0..keys).filter(|&key| sees(attention, inputs, b, query, key)).collect();
+        let seen: Vec<usize> = (0..keys).filter(|&key| sees(attention, inputs, [b, h, query, key])).collect();
         let scores: Vec<(f64, f64)> = seen
             .iter()
             .map(|&key| {
@@ -119,10 +135,7 @@ fn by_definition(attention: &Attention, inputs: &Inputs) -> Outputs {
                     let tanh = (scaled / f64::from(cap)).tanh();
                     (f64::from(cap) * tanh, 1.0 - tanh * tanh)
                 });
-                let bias = attention.bias.zip(inputs.bias.as_ref()).map_or(0.0, |(of, bias)| {
-                    let (b, h) = (b.min(of.batch - 1), h.min(of.heads - 1));
-                    f64::from(bias.as_floats()[((b * of.heads + h) * queries + query) * keys + key])
-                });
+                let bias = bias_at(attention, inputs, [b, h, query, key]);
                 (capped + bias, slope)
             })
             .collect();

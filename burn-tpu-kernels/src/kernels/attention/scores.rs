@@ -66,27 +66,44 @@ impl Attention {
 
     /// Returns which keys are seen by which queries; `None` if all are.
     fn seen(&self, k: &mut KernelBuilder, at: &Place, masks: Masks, layout: Layout) -> Result<Option<Value>> {
-        let [queries, keys] = [self.blocks.queries, self.blocks.keys];
-        let (dims, query_dim) = if layout == Layout::Queries { ([queries, keys], 0) } else { ([keys, queries], 1) };
-        let (first_query, first_key) = self.first(at);
-        let mut conditions = Vec::new();
-        let (query, key) = (k.iota(&dims, query_dim)?, k.iota(&dims, 1 - query_dim)?);
-        let from_query = k.sub(key, query)?;
-        let own = first_query - first_key.clone();
-        for (bound, comparison, sign) in
-            [(self.band.right, Comparison::LessEqual, 1), (self.band.left, Comparison::GreaterEqual, -1)]
-        {
-            if let Some(bound) = bound {
-                let bound = k.index(&(own.clone() + sign * bound))?;
-                conditions.push(k.compare(comparison, from_query, bound)?);
-            }
-        }
+        let mut conditions = self.in_band(k, at, layout)?;
         if let Some(lengths) = masks.lengths {
-            let (length, first_key) = (k.load_scalar(lengths, &at.batch)?, k.index(&first_key)?);
+            let (dims, query_dim) = self.layout(layout);
+            let (key, length) = (k.iota(&dims, 1 - query_dim)?, k.load_scalar(lengths, &at.batch)?);
+            let first_key = k.index(&self.first(at).1)?;
             let length = k.sub(length, first_key)?;
             conditions.push(k.compare(Comparison::Less, key, length)?);
         }
         all(k, conditions)
+    }
+
+    /// Returns, for each bound of the band, which keys it lets which queries see.
+    fn in_band(&self, k: &mut KernelBuilder, at: &Place, layout: Layout) -> Result<Vec<Value>> {
+        let upper = self.band.right.map(|right| (Comparison::LessEqual, right));
+        let lower = self.band.left.map(|left| (Comparison::GreaterEqual, -left));
+        let bounds: Vec<_> = upper.into_iter().chain(lower).collect();
+        if bounds.is_empty() {
+            return Ok(Vec::new());
+        }
+        let (dims, query_dim) = self.layout(layout);
+        let (query, key) = (k.iota(&dims, query_dim)?, k.iota(&dims, 1 - query_dim)?);
+        let from_query = k.sub(key, query)?;
+        let (first_query, first_key) = self.first(at);
+        let own = first_query - first_key;
+        let within = |(comparison, bound): (Comparison, i32)| {
+            let bound = k.index(&(own.clone() + bound))?;
+            k.compare(comparison, from_query, bound)
+        };
+        bounds.into_iter().map(within).collect()
+    }
+
+    /// Returns the sizes of a block of scores, and which of them counts the queries.
+    fn layout(&self, layout: Layout) -> ([usize; 2], usize) {
+        let [queries, keys] = [self.blocks.queries, self.blocks.keys];
+        match layout {
+            Layout::Queries => ([queries, keys], 0),
+            Layout::Keys => ([keys, queries], 1),
+        }
     }
 
     /// Runs a body where some query of the step sees some key.
