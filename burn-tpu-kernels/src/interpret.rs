@@ -7,6 +7,7 @@
 use crate::kernel::{Kernel, Role, Semantics, steps};
 use crate::op::{Op, Statement, Value};
 use crate::{KernelError, Result};
+use std::collections::BTreeSet;
 
 mod array;
 mod value;
@@ -16,7 +17,8 @@ pub use array::Array;
 /// Runs a kernel and returns its results.
 ///
 /// # Errors
-/// Operands of other types than the kernel's.
+/// Operands of other types than the kernel's; a block of a result that two parallel steps see, or that the grid comes back
+/// to.
 pub fn interpret(kernel: &Kernel, operands: &[Array]) -> Result<Vec<Array>> {
     let fails = |rule: String| KernelError::Arguments { kernel: kernel.name.clone(), rule };
     let given: Vec<_> = operands.iter().map(|operand| operand.ty().clone()).collect();
@@ -42,6 +44,8 @@ struct Machine<'k> {
     /// The blocks that this step sees, and where they are.
     blocks: Vec<Array>,
     places: Vec<Vec<i64>>,
+    /// The blocks of results that were written back.
+    written: BTreeSet<(usize, Vec<i64>)>,
     step: Vec<i64>,
     values: Vec<Option<Array>>,
 }
@@ -55,8 +59,8 @@ impl<'k> Machine<'k> {
         });
         let blocks = kernel.buffers.iter().map(|buffer| Array::unknown(buffer.window.block_type()));
         let places = vec![Vec::new(); kernel.buffers.len()];
-        let values = vec![None; kernel.nodes.len()];
-        Self { kernel, arrays: arrays.collect(), blocks: blocks.collect(), places, step: Vec::new(), values }
+        let (values, written) = (vec![None; kernel.nodes.len()], BTreeSet::new());
+        Self { kernel, arrays: arrays.collect(), blocks: blocks.collect(), places, written, step: Vec::new(), values }
     }
 
     /// Moves on to a step: writes back the blocks that it does not see, copies those that it does.
@@ -72,6 +76,9 @@ impl<'k> Machine<'k> {
                 Role::Operand if is_new => self.blocks[at] = self.arrays[at].block(&buffer.window.block, &place),
                 Role::Result if is_new => {
                     self.write_back(at);
+                    if self.written.contains(&(at, place.clone())) {
+                        return Err(format!("the grid comes back to block {place:?} of result {at}"));
+                    }
                     self.blocks[at] = Array::unknown(buffer.window.block_type());
                 }
                 Role::Result if forgets => return Err(format!("two parallel steps see one block of result {at}")),
@@ -87,6 +94,7 @@ impl<'k> Machine<'k> {
     fn write_back(&mut self, at: usize) {
         if !self.places[at].is_empty() {
             self.arrays[at].set_block(&self.blocks[at], &self.places[at]);
+            self.written.insert((at, self.places[at].clone()));
         }
     }
 

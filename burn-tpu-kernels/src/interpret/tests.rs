@@ -30,6 +30,17 @@ fn scratch_memory_is_kept_along_an_axis_in_order_alone() {
 }
 
 #[test]
+fn a_block_of_a_result_is_written_once() {
+    let mut k = KernelBuilder::new("back", &[Axis::arbitrary(4)]);
+    let even = (Index::grid(0) / 2) * 2;
+    let y = k.result(Window::whole(F32, &[2, 4]).block(&[1, 4], [Index::grid(0) - even, 0.into()]));
+    let zero = k.float(0.0);
+    k.store(y, zero).unwrap();
+    let error = interpret(&k.build().unwrap(), &[]).unwrap_err().to_string();
+    assert!(error.contains("the grid comes back to block [0, 0] of result 0"), "{error}");
+}
+
+#[test]
 fn operands_have_the_types_of_the_kernel() {
     let error = interpret(&sums(Axis::arbitrary), &[Array::ints(Element::I32, &[8, 4], [])]).unwrap_err().to_string();
     assert_eq!(error, "interpreting `sums`: given [i32[8, 4]], it takes [f32[8, 4]]");
