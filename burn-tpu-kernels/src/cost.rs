@@ -2,7 +2,7 @@
 
 use crate::kernel::{Kernel, Role, steps};
 use crate::op::{Binary, Comparison, Number, Op, Statement, Unary, Value};
-use crate::{ArrayType, Element};
+use crate::{ArrayType, Axis, Element};
 
 /// The cost of one run of a kernel.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize)]
@@ -18,19 +18,34 @@ pub struct Cost {
 impl Kernel {
     /// Returns the cost of one run. A body whose condition depends on data counts as if it always ran.
     pub fn cost(&self) -> Cost {
-        let mut cost = Cost::default();
-        let windows = self.buffers.iter().filter(|buffer| buffer.role != Role::Scratch).map(|buffer| &buffer.window);
-        let mut seen: Vec<_> = windows.map(|window| (window, None)).collect();
-        for step in steps(&self.axes) {
+        Cost { bytes_accessed: self.bytes_accessed(), ..self.arithmetic() }
+    }
+
+    /// Counts the ops of the steps along those axes that the body reads, as often as the others repeat them.
+    fn arithmetic(&self) -> Cost {
+        let reads = |at: usize| self.nodes.iter().any(|node| node.op == Op::Grid(at));
+        let axes = self.axes.iter().enumerate();
+        let read: Vec<Axis> = axes.filter(|(at, _)| reads(*at)).map(|(_, axis)| *axis).collect();
+        let (mut cost, mut step) = (Cost::default(), vec![0; self.axes.len()]);
+        for part in steps(&read) {
+            let mut part = part.into_iter();
+            (0..step.len()).filter(|&at| reads(at)).for_each(|at| step[at] = part.next().unwrap_or_default());
             self.add_body(&self.body, &step, &mut cost);
-            for (window, seen) in &mut seen {
-                if !seen.as_ref().is_some_and(|seen: &Vec<i64>| window.is_at(&step, seen)) {
-                    cost.bytes_accessed += window.block_type().size_bytes() as u64;
-                    *seen = Some(window.at(&step));
-                }
+        }
+        let repeated = (self.steps() / read.iter().map(|axis| axis.size).product::<usize>()) as u64;
+        Cost { flops: cost.flops * repeated, transcendentals: cost.transcendentals * repeated, ..cost }
+    }
+
+    /// Counts the blocks that the steps copy.
+    fn bytes_accessed(&self) -> u64 {
+        let windows = self.buffers.iter().filter(|buffer| buffer.role != Role::Scratch).map(|buffer| &buffer.window);
+        let mut seen: Vec<_> = windows.map(|window| (window, Vec::new(), 0)).collect();
+        for step in steps(&self.axes) {
+            for (window, seen, count) in seen.iter_mut().filter(|(window, seen, _)| !window.is_at(&step, seen)) {
+                (*seen, *count) = (window.at(&step), *count + 1);
             }
         }
-        cost
+        seen.into_iter().map(|(window, _, count)| count * window.block_type().size_bytes() as u64).sum()
     }
 
     fn add_body(&self, body: &[Statement], step: &[i64], cost: &mut Cost) {
