@@ -186,6 +186,14 @@ impl Kernel {
         if self.axes.is_empty() || self.axes.iter().any(|axis| axis.size == 0 || i32::try_from(axis.size).is_err()) {
             return fails(format!("a grid of {:?}", self.axes.iter().map(|axis| axis.size).collect::<Vec<_>>()));
         }
+        let is_name = |name: &str| {
+            let mut chars = name.chars();
+            chars.next().is_some_and(|c| c.is_ascii_alphabetic())
+                && chars.all(|c| c.is_ascii_alphanumeric() || c == '_')
+        };
+        if !is_name(&self.name) {
+            return fails("a name is letters, digits and `_`".into());
+        }
         if self.of(Role::Result).next().is_none() {
             return fails("no result".into());
         }

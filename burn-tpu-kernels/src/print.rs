@@ -26,7 +26,8 @@ impl Kernel {
     /// Returns the kernel as MLIR text.
     pub fn text(&self) -> String {
         let mut printer = Printer::new(self);
-        let _ = writeln!(printer.text, "module attributes {{stable_mosaic.version = {VERSION} : i64}} {{");
+        let version = format!("stable_mosaic.version = {VERSION} : i64");
+        let _ = writeln!(printer.text, "module @{} attributes {{{version}}} {{", self.name);
         printer.main();
         for (place, window) in windows(self).enumerate() {
             printer.index_map(place, window);

@@ -136,6 +136,25 @@ fn all_compile_for_tpu7x() {
 }
 
 #[test]
+fn products_of_8_bits_compile_for_all_but_v4() {
+    let Some(libtpu) = libtpu() else { return };
+    let mut k = KernelBuilder::new("squared", &[Axis::parallel(1)]);
+    let x = k.operand(Window::whole(Element::I8, &[256, 256]));
+    let y = k.result(Window::whole(Element::I32, &[256, 256]));
+    let value = k.load(x).unwrap();
+    let product = k.matmul(value, value).unwrap();
+    k.store(y, product).unwrap();
+    let call = k.build().unwrap().custom_call().unwrap();
+    for topology in ["v5e:1x1", "v5p:1x1x1", "v6e:1x1", "tpu7x:1x1x1"] {
+        compile(&TopologyDescription::new(libtpu, topology, &[]).unwrap(), &call).unwrap();
+    }
+    let error = compile(&TopologyDescription::new(libtpu, "v4:1x1x1", &[]).unwrap(), &call).unwrap_err().to_string();
+    // The kernel's name, the reason, and the place in the text.
+    assert!(error.contains("`squared`") && error.contains("Unsupported matmul"), "{error}");
+    assert!(error.contains("loc(\"-\":7:10)"), "{error}");
+}
+
+#[test]
 fn a_wrong_body_is_an_error() {
     let Some(libtpu) = libtpu() else { return };
     let topology = TopologyDescription::new(libtpu, "v5e:1x1", &[]).unwrap();

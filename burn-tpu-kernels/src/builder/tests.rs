@@ -75,4 +75,5 @@ fn windows_stay_inside_their_arrays() {
     refuses(build(&[8, 128], vec![Index::grid(1), 0.into()]), "reads more than the 1 axes");
     refuses(KernelBuilder::new("test", &[]).build(), "a grid of []");
     refuses(KernelBuilder::new("test", &[Axis::parallel(1)]).build(), "no result");
+    refuses(KernelBuilder::new("a b", &[Axis::parallel(1)]).build(), "kernel `a b`: a name is letters, digits and `_`");
 }

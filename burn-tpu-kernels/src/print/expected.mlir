@@ -1,4 +1,4 @@
-module attributes {stable_mosaic.version = 15 : i64} {
+module @test attributes {stable_mosaic.version = 15 : i64} {
   "stable_mosaic.func.func"() ({
   ^bb0(%g0: i32, %r0: memref<1x8x128xf32, #tpu.memory_space<vmem>>, %r1: memref<8x128xf32, #tpu.memory_space<vmem>>, %r2: memref<8x128xf32, #tpu.memory_space<vmem>>):
     %0 = "stable_mosaic.arith.constant"() {value = 0 : i32} : () -> i32
