@@ -2,7 +2,8 @@
 
 #![allow(dead_code, reason = "each test file uses only some of it")]
 
-use burn_tpu_kernels::{ArrayType, CustomCall, Element};
+use burn_tpu_kernels::kernels::attention::{Attention, Band, Bias};
+use burn_tpu_kernels::{ArrayType, CustomCall, Element, Kernel};
 use burn_tpu_pjrt::{
     CompileOptions, ElementType, Executable, PjrtError, Plugin, PluginKind, Program, TensorSpec, TopologyDescription,
     presence,
@@ -27,6 +28,25 @@ pub fn libtpu() -> Option<Plugin> {
 fn skip(why: &str) -> Option<Plugin> {
     eprintln!("skipped: {why}");
     None
+}
+
+/// Returns the three kernels of attention, named.
+pub fn attention_kernels(name: &str, attention: &Attention) -> Vec<(String, Kernel)> {
+    let kernels = [attention.forward(), attention.query_gradient(), attention.key_gradient()];
+    let names = ["forward", "query gradient", "key gradient"];
+    names.into_iter().zip(kernels).map(|(part, kernel)| (format!("{name}, {part}"), kernel.unwrap())).collect()
+}
+
+/// Returns attention of one sequence with everything at once.
+pub fn everything(element: Element) -> Attention {
+    Attention {
+        key_heads: 2,
+        softcap: Some(50.0),
+        band: Band { left: Some(700), right: Some(0), offset: 256 },
+        has_lengths: true,
+        bias: Some(Bias { element, batch: 1, heads: 4 }),
+        ..Attention::new(element, 2, 4, 512, 768, 128)
+    }
 }
 
 /// Compiles a program that is one custom call.
