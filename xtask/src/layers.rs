@@ -12,10 +12,11 @@ mod text;
 mod words;
 
 /// The crates that others may depend on.
-const LIBRARIES: [&str; 7] = [
+const LIBRARIES: [&str; 8] = [
     "burn-tpu",
     "burn-tpu-fusion",
     "burn-tpu-graph",
+    "burn-tpu-kernels",
     "burn-tpu-pjrt",
     "burn-tpu-profile",
     "burn-tpu-runtime",

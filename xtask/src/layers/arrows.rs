@@ -22,7 +22,7 @@ enum Burn {
 }
 
 /// The arrows point down; graph and pjrt know neither each other nor Burn's `Backend`.
-const RULES: [Rule; 8] = [
+const RULES: [Rule; 9] = [
     Rule { library: "burn-tpu-train", workspace: &["burn-tpu"], burn: Burn::Everything },
     Rule {
         library: "burn-tpu-cli",
@@ -37,9 +37,13 @@ const RULES: [Rule; 8] = [
     },
     Rule { library: "burn-tpu-fusion", workspace: &["burn-tpu-graph"], burn: Burn::Data },
     Rule { library: "burn-tpu-graph", workspace: &[], burn: Burn::Data },
+    Rule { library: "burn-tpu-kernels", workspace: &[], burn: Burn::Nothing },
     Rule { library: "burn-tpu-pjrt", workspace: &[], burn: Burn::Nothing },
     Rule { library: "burn-tpu-profile", workspace: &[], burn: Burn::Nothing },
 ];
+
+/// The arrows that tests alone have: kernels are compiled ahead of time.
+const FOR_TESTS: [(&str, &str); 1] = [("burn-tpu-kernels", "burn-tpu-pjrt")];
 
 /// The Burn crates that hold data types and no backend trait.
 const BURN_DATA: [&str; 1] = ["burn-std"];
@@ -98,7 +102,8 @@ pub fn check(metadata: &str) -> Result<Vec<String>> {
 fn forbidden(rule: &Rule, dependency: &Dependency) -> Option<String> {
     let for_tests = dependency.kind.as_deref() == Some("dev");
     let ours = LIBRARIES.contains(&dependency.name.as_str());
-    if rule.allows(dependency) || for_tests && !ours {
+    let is_testing = !ours || FOR_TESTS.contains(&(rule.library, dependency.name.as_str()));
+    if rule.allows(dependency) || for_tests && is_testing {
         return None;
     }
     Some(format!(
@@ -154,6 +159,8 @@ mod tests {
             ("burn-tpu-graph", "half", None),
             ("burn-tpu-graph", "burn-ndarray", Some("dev")),
             ("burn-tpu-pjrt", "libloading", None),
+            ("burn-tpu-kernels", "half", None),
+            ("burn-tpu-kernels", "burn-tpu-pjrt", Some("dev")),
         ];
         assert_eq!(check(&metadata(&arrows)).unwrap(), Vec::<String>::new());
     }
@@ -168,6 +175,8 @@ mod tests {
             ("burn-tpu-pjrt", "burn-std", None),
             ("burn-tpu-profile", "burn-tpu-pjrt", None),
             ("burn-tpu-fusion", "burn-tpu-pjrt", None),
+            ("burn-tpu-kernels", "burn-tpu-pjrt", None),
+            ("burn-tpu-kernels", "burn-tpu-graph", Some("dev")),
             ("burn-tpu-fusion", "burn-tpu", Some("dev")),
             ("burn-tpu-cli", "burn-tpu-graph", None),
             ("burn-tpu-cli", "burn-tpu", None),
