@@ -106,6 +106,7 @@ fn report(folder: &Path, slices: &[(&str, Verdict, Option<f64>)]) -> PathBuf {
             matrix_flops: 1,
             transcendentals: 0,
             ops: BTreeMap::new(),
+            rewrites: BTreeMap::new(),
             hash: "00".into(),
         },
         slices: slices.iter().map(|(name, verdict, usd_per_hour)| on_slice(name, verdict, *usd_per_hour)).collect(),

@@ -151,8 +151,11 @@ impl Engine for TopologyEngine {
 pub(crate) struct RecordedPrograms {
     programs: Arc<Mutex<Vec<Arc<Program>>>>,
     /// What each pass found in a program, by the program's hash.
-    rewrites: Arc<Mutex<FxHashMap<[u8; 32], Vec<(&'static str, usize)>>>>,
+    rewrites: Arc<Mutex<FxHashMap<[u8; 32], Applied>>>,
 }
+
+/// The number of places that each pass rewrote.
+type Applied = Vec<(&'static str, usize)>;
 
 impl RecordedPrograms {
     /// Takes the programs that were recorded since the last call.
