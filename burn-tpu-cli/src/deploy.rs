@@ -58,6 +58,20 @@ impl SliceArgs {
     }
 }
 
+/// The program, and what it is given.
+#[derive(clap::Args)]
+struct ProgramArgs {
+    /// Seconds between SIGTERM and the end by force, in which the program saves
+    #[arg(long, value_name = "SECONDS", default_value_t = 30, value_parser = clap::value_parser!(u32).range(1..=3600))]
+    grace: u32,
+    /// Variable of the program, with its value here or another
+    #[arg(long, value_name = "NAME[=VALUE]")]
+    env: Vec<String>,
+    /// The program with its arguments; on GKE, the one in the image
+    #[arg(last = true, required = true, value_name = "COMMAND")]
+    command: Vec<String>,
+}
+
 /// Where the text goes.
 #[derive(clap::Args)]
 struct Output {

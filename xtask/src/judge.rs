@@ -1,6 +1,6 @@
 //! `cargo xtask judge MODEL`: what a level of rewrites, or one rewrite, is worth on the TPU compiler. Compiles a model's
-//! training step ahead of time, once before and once after, with the example `fit`, and prints the compiler's figures side by
-//! side. They are estimates: docs/fit.md says of what.
+//! training step ahead of time, once before and once after, with the example `fit`, and prints the compiler's figures
+//! side by side. They are estimates: docs/fit.md says of what.
 
 use crate::setup;
 use crate::stage::{cargo, succeed};

@@ -16,7 +16,7 @@
 use super::error::Result;
 use super::fit::Choice;
 use super::slice::Slice;
-use super::{Output, SliceArgs, comment, name, table, variables};
+use super::{Output, ProgramArgs, SliceArgs, comment, name, table, variables};
 use burn_tpu_runtime::distributed::PREEMPTED;
 use jobset::{FailurePolicy, FailureRule, JobSet, JobSetSpec, Network, ReplicatedJob};
 use k8s_openapi::api::batch::v1::{
@@ -60,20 +60,13 @@ pub struct Args {
     /// Run on Spot nodes
     #[arg(long)]
     spot: bool,
-    /// Seconds between SIGTERM and the end by force, in which the program saves
-    #[arg(long, value_name = "SECONDS", default_value_t = 30, value_parser = clap::value_parser!(i64).range(1..=3600))]
-    grace: i64,
     /// How often a run that failed is started again. One that was told to end and has saved always is
     #[arg(long, value_name = "TIMES", default_value_t = 3, value_parser = clap::value_parser!(i32).range(0..))]
     restarts: i32,
-    /// Variable of the program, with its value here or another
-    #[arg(long, value_name = "NAME[=VALUE]")]
-    env: Vec<String>,
+    #[command(flatten)]
+    program: ProgramArgs,
     #[command(flatten)]
     pub output: Output,
-    /// The program in the image, with its arguments
-    #[arg(last = true, required = true, value_name = "COMMAND")]
-    program: Vec<String>,
 }
 
 /// What is run, of the command line and the report together.
@@ -102,7 +95,7 @@ fn run(args: &Args) -> Result<Run> {
         all.push(("BURN_TPU_STORE".to_owned(), store));
     }
     all.extend(mesh.map(|mesh| ("BURN_TPU_MESH".to_owned(), mesh)));
-    Ok(Run { slice, reasons, variables: variables(all, &args.env)? })
+    Ok(Run { slice, reasons, variables: variables(all, &args.program.env)? })
 }
 
 /// Returns what a reader should know, a line each.
@@ -116,8 +109,8 @@ fn notes(args: &Args, run: &Run) -> Result<Vec<String>> {
     if args.checkpoint_bucket.is_some() {
         lines.push("The cluster needs the Cloud Storage FUSE driver, and the bucket a hierarchical namespace.".into());
     }
-    if args.spot && args.grace > table::SPOT_GRACE {
-        let (grace, given) = (args.grace, table::SPOT_GRACE);
+    let (grace, given) = (args.program.grace, table::SPOT_GRACE);
+    if args.spot && grace > given {
         lines.push(format!("A Spot node gives its pods {given} s, and {grace} s only if its node pool is set to."));
     }
     Ok(lines)

@@ -100,4 +100,4 @@ pub const LIBTPU_PORT: i32 = 8471;
 pub const STORE_PORT: i32 = 8479;
 
 /// The seconds that GKE gives the pods of a Spot node, unless its node pool is set to more: up to 120, from GKE 1.35 on.
-pub const SPOT_GRACE: i64 = 15;
+pub const SPOT_GRACE: u32 = 15;

@@ -6,7 +6,7 @@ use super::error::{Error, Result};
 use super::fit::Choice;
 use super::slice::Slice;
 use super::table::{self, Order, Vm};
-use super::{Output, SliceArgs, comment, name, variables};
+use super::{Output, ProgramArgs, SliceArgs, comment, name, variables};
 use crate::launch::quoted;
 use burn_tpu_pjrt::discovery::PluginKind;
 
@@ -33,17 +33,10 @@ pub struct Args {
     /// Use a reservation
     #[arg(long)]
     reserved: bool,
-    /// Seconds between SIGTERM and the end by force, in which the program saves
-    #[arg(long, value_name = "SECONDS", default_value_t = 30, value_parser = clap::value_parser!(u32).range(1..=3600))]
-    grace: u32,
-    /// Variable of the program, with its value here or another
-    #[arg(long, value_name = "NAME[=VALUE]")]
-    env: Vec<String>,
+    #[command(flatten)]
+    program: ProgramArgs,
     #[command(flatten)]
     pub output: Output,
-    /// The program with its arguments
-    #[arg(last = true, required = true, value_name = "COMMAND")]
-    program: Vec<String>,
 }
 
 /// Parses the address of a folder in Cloud Storage.
@@ -63,7 +56,7 @@ pub fn render(args: &Args) -> Result<String> {
     let Choice { slice, mesh, reasons } = args.slice.choose()?;
     let vm = slice.facts()?.vm.ok_or_else(|| Error::NoVm { name: slice.to_string() })?;
     let mesh = mesh.map(|mesh| ("BURN_TPU_MESH".to_owned(), mesh));
-    let given = variables(mesh.into_iter().collect(), &args.env)?;
+    let given = variables(mesh.into_iter().collect(), &args.program.env)?;
     let startup = startup(args, &slice, &given);
     let head = comment(&[vec![slice.describe()], reasons].concat());
     let (name, create, after) = (&args.name, create(args, &slice, &vm), after(args));
@@ -130,7 +123,7 @@ fn startup(args: &Args, slice: &Slice, given: &[(String, String)]) -> String {
     let given = given.iter().map(|(name, value)| quoted(&format!("{name}={value}")));
     let settings: String =
         fixed.into_iter().chain(group).chain(given).map(|setting| format!("  --setenv={setting} \\\n")).collect();
-    let command: Vec<String> = args.program.iter().map(|word| quoted(word)).collect();
+    let command: Vec<String> = args.program.command.iter().map(|word| quoted(word)).collect();
     format!(
         "#!/bin/bash\nset -eu\n{place}\
          mkdir -p {folder}/plugin {folder}/program\n\
@@ -145,7 +138,7 @@ fn startup(args: &Args, slice: &Slice, given: &[(String, String)]) -> String {
         package = package.package,
         version = package.version,
         from = quoted(&format!("{}/*", args.from)),
-        grace = args.grace,
+        grace = args.program.grace,
         command = command.join(" "),
     )
 }

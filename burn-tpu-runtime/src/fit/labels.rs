@@ -1,7 +1,7 @@
 //! Labels that name, beside the Burn op, the line of source that recorded it.
 //!
-//! XLA keeps a node's label as `op_name`, through fusion and scheduling. So the steps of a fit are recorded with such labels,
-//! and what the compiler reports of an instruction leads back to the source.
+//! XLA keeps a node's label as `op_name`, through fusion and scheduling. So the steps of a fit are recorded with such
+//! labels, and what the compiler reports of an instruction leads back to the source.
 
 use crate::Device;
 use crate::numerics::StepPart;

@@ -176,8 +176,8 @@ pub struct Buffer {
 pub struct Costly {
     /// The Burn op that recorded the last op of the instruction; XLA's opcode if there is none.
     pub op: String,
-    /// The line of source that recorded this op, as `src/gpt.rs:41 in app::Gpt::loss`; for an op of the backward pass or of the
-    /// optimizer, the line that called these; empty if it is not known.
+    /// The line of source that recorded this op, as `src/gpt.rs:41 in app::Gpt::loss`; for an op of the backward pass or of
+    /// the optimizer, the line that called these; empty if it is not known.
     pub line: String,
     /// The results: `bf16[8,12,1024,64]`, several of them separated by `+`.
     pub shape: String,

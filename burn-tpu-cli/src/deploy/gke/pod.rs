@@ -26,7 +26,7 @@ pub fn template(args: &Args, run: &Run) -> Result<PodTemplateSpec> {
         node_selector: Some(node(args, run)?),
         restart_policy: Some("Never".into()),
         service_account_name: args.service_account.clone(),
-        termination_grace_period_seconds: Some(args.grace),
+        termination_grace_period_seconds: Some(i64::from(args.program.grace)),
         volumes: volume(args).map(|volume| vec![volume]),
         ..PodSpec::default()
     };
@@ -57,7 +57,7 @@ fn container(args: &Args, run: &Run) -> Container {
     Container {
         name: PROGRAM.into(),
         image: Some(args.image.clone()),
-        command: Some(args.program.clone()),
+        command: Some(args.program.command.clone()),
         env: Some(run.variables.iter().map(variable).collect()).filter(|env: &Vec<_>| !env.is_empty()),
         ports: (run.slice.hosts() > 1).then(ports),
         resources: Some(ResourceRequirements { limits: Some(chips), ..ResourceRequirements::default() }),
