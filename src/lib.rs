@@ -1,7 +1,12 @@
 //! The package of the workspace's `examples/`, `tests/` and `benches/`, with the models that they share. The library
 //! is `burn-tpu`.
 #![forbid(unsafe_code)]
-// Compiles and runs the README's program with the doc tests.
+// Compiles and runs the README's programs with the doc tests.
 #![cfg_attr(doctest, doc = include_str!("../README.md"))]
 
 pub mod models;
+
+// The same for the pages of docs/ that are written as doc tests.
+#[cfg(doctest)]
+#[doc = include_str!("../docs/migrating-from-python.md")]
+mod migrating_from_python {}

@@ -92,7 +92,7 @@ const HEAD: &str = "# The example models, compiled by libtpu
 
 One training step of each model, compiled ahead of time for one chip of each generation with the libtpu that `cargo xtask setup
 tpu` pins. `BURN_TPU_BLESS=1 cargo test --workspace --test golden_steps` writes this page again: its diff shows the effect of a
-change. `docs/fit.md` compares the GPT's step with JAX's, and says what the compiler's estimate leaves out.
+change. [fit](fit.md#fit) compares the GPT's step with JAX's, and says what the compiler's estimate leaves out.
 
 | model | dtype | slice | peak HBM, MiB | bytes accessed, MiB | fusions | estimated kcycles |
 |---|---|---|---|---|---|---|

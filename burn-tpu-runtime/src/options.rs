@@ -271,7 +271,7 @@ options! {
     /// The number of nodes from which a program may run in the interpreter on the host; 0 for never. Strict mode compiles
     /// every program at once.
     ///
-    /// A new program with little work per node is interpreted until it comes for the ninth time; then it is compiled. What
+    /// A new program with little work is interpreted for as many runs as its compile would take; then it is compiled. What
     /// only assembles a batch or a mask from values on the host is always interpreted, alone or as a part of a program. A
     /// mark step is expected to come back, so its program is compiled at once. The choice depends on counts and sizes, never
     /// on time, so that the same run gives the same bits: see `docs/recompiles.md`.

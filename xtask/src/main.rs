@@ -7,6 +7,7 @@ use clap::{Parser, Subcommand};
 use std::process::ExitCode;
 
 mod api;
+mod book;
 mod coverage;
 mod data;
 mod demo;
@@ -41,6 +42,8 @@ enum Command {
     Coverage(coverage::Args),
     /// Write the list of the public items of burn-tpu
     Api(api::Args),
+    /// Check the links of the pages, and build docs/ as a book
+    Book(book::Args),
     /// Fetch what is missing, then train and test an MNIST classifier, or run another example
     Demo(demo::Args),
     /// Run programs written for eager backends on burn-tpu and burn-flex, and compare counts, times and losses
@@ -49,7 +52,7 @@ enum Command {
     Judge(judge::Args),
     /// Run everything that CI checks
     Test(test::Args),
-    /// Run the checks of CI that run no program: format, lints, layers, coverage, api, docs
+    /// Run the checks of CI that run no program: format, lints, layers, coverage, api, docs, book
     Check,
 }
 
@@ -71,6 +74,7 @@ fn run(command: Command) -> Result<ExitCode> {
         Command::Layers => layers::run()?,
         Command::Coverage(args) => coverage::run(&args)?,
         Command::Api(args) => api::run(&args)?,
+        Command::Book(args) => book::run(&args)?,
         Command::Demo(args) => demo::run(&args)?,
         Command::Idiomatic(args) => idiomatic::run(&args)?,
         Command::Judge(args) => judge::run(&args)?,

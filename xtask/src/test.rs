@@ -5,7 +5,7 @@
 
 use crate::examples;
 use crate::stage::{self, Stage, TestCounts, cargo, succeed};
-use crate::{api, coverage, data, layers, minilm, setup};
+use crate::{api, book, coverage, data, layers, minilm, setup};
 use anyhow::{Result, bail};
 use burn_tpu_pjrt::discovery::PluginKind;
 use std::process::ExitCode;
@@ -41,6 +41,7 @@ const API: Stage = Stage {
     run: || api::check().map(|()| TestCounts::default()),
 };
 const DOCS: Stage = Stage { name: "docs", about: "API documentation", run: docs };
+const BOOK: Stage = Stage { name: "book", about: "the links of the pages, and the book", run: book::stage };
 const TESTS: Stage = Stage { name: "tests", about: "tiers 0 to 2", run: tests };
 const TIER0: Stage = Stage { name: "tier0", about: "tests that need no plugin", run: tier0 };
 const DDP: Stage = Stage { name: "ddp", about: "Burn's own ways to use several devices", run: ddp };
@@ -48,7 +49,7 @@ const EXAMPLES: Stage = Stage { name: "examples", about: "every example for a fe
 
 /// Runs `cargo xtask test`.
 pub fn run(args: &Args) -> Result<ExitCode> {
-    let all = vec![SETUP, FMT, CLIPPY, LAYERS, COVERAGE, API, DOCS, TESTS, DDP, EXAMPLES];
+    let all = vec![SETUP, FMT, CLIPPY, LAYERS, COVERAGE, API, DOCS, BOOK, TESTS, DDP, EXAMPLES];
     let stages = match &args.only {
         _ if args.quick => vec![FMT, CLIPPY, LAYERS, COVERAGE, TIER0],
         Some(name) => select(all.into_iter().chain([TIER0]).collect(), name)?,
@@ -59,7 +60,7 @@ pub fn run(args: &Args) -> Result<ExitCode> {
 
 /// Runs `cargo xtask check`.
 pub fn check() -> ExitCode {
-    finish(&[FMT, CLIPPY, LAYERS, COVERAGE, API, DOCS])
+    finish(&[FMT, CLIPPY, LAYERS, COVERAGE, API, DOCS, BOOK])
 }
 
 fn finish(stages: &[Stage]) -> ExitCode {
