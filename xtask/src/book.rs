@@ -67,7 +67,7 @@ fn is_chapter(page: &str) -> bool {
 
 /// Whether a file is part of the book, so that its pages may link to it.
 fn is_in_book(path: &str) -> bool {
-    path.starts_with("docs/") || BESIDE.contains(&path)
+    (path.starts_with("docs/") && path != SUMMARY) || BESIDE.contains(&path)
 }
 
 /// Builds the book in the target folder, and returns the path of its first page.
@@ -148,7 +148,7 @@ mod tests {
     #[test]
     fn the_book_is_docs_and_the_pages_beside_it() {
         assert!(is_in_book("docs/fit.md") && is_in_book("README.md") && is_in_book("LICENSE-MIT"));
-        assert!(!is_in_book("xtask/src/main.rs"));
+        assert!(!is_in_book("xtask/src/main.rs") && !is_in_book(SUMMARY));
         assert!(is_chapter("docs/decisions/0001-x.md") && !is_chapter("docs/SUMMARY.md") && !is_chapter("README.md"));
     }
 }

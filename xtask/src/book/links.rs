@@ -61,7 +61,9 @@ impl Page {
                 Event::Start(Tag::Link { dest_url, .. } | Tag::Image { dest_url, .. }) if is_relative(&dest_url) => {
                     page.links.push((line, dest_url.into_string()));
                 }
-                Event::Code(code) if heading.is_none() => page.paths.extend(repository_path(&code).map(|path| (line, path))),
+                Event::Code(code) if heading.is_none() => {
+                    page.paths.extend(repository_path(&code).map(|path| (line, path)))
+                }
                 Event::Text(part) | Event::Code(part) => {
                     if let Some(heading) = &mut heading {
                         heading.push_str(&part);
@@ -130,7 +132,8 @@ mod tests {
     /// A repository with two pages of docs, a README and a source.
     fn repository(page: &str) -> Vec<String> {
         let folder = tempfile::tempdir().unwrap();
-        let pages = [("README.md", "# Top\n"), ("docs/a.md", page), ("docs/b.md", "# B, and `c`\n## Twice\n## Twice\n")];
+        let pages =
+            [("README.md", "# Top\n"), ("docs/a.md", page), ("docs/b.md", "# B, and `c`\n## Twice\n## Twice\n")];
         for (path, text) in pages.into_iter().chain([("src/lib.rs", "")]) {
             let path = folder.path().join(path);
             std::fs::create_dir_all(path.parent().unwrap()).unwrap();
