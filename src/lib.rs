@@ -6,7 +6,11 @@
 
 pub mod models;
 
-// The same for the pages of docs/ that are written as doc tests.
+/// The same for the pages of `docs/` that are written as doc tests.
 #[cfg(doctest)]
-#[doc = include_str!("../docs/migrating-from-python.md")]
-mod migrating_from_python {}
+mod pages {
+    #[doc = include_str!("../docs/from-laptop-to-tpu.md")]
+    mod from_laptop_to_tpu {}
+    #[doc = include_str!("../docs/migrating-from-python.md")]
+    mod migrating_from_python {}
+}

@@ -113,20 +113,20 @@ fn seen_from_the_root(summary: &str) -> String {
     summary.replace("](", "](docs/").replace("](docs/../", "](")
 }
 
-/// Returns the path of the pinned mdBook, after installing it into the cache folder if it is missing. Without its server, and
-/// not optimized, it compiles in about a minute.
+/// Returns the path of the pinned mdBook, after installing it into the cache folder if it is missing. Without its server and
+/// not optimized, it compiles in half a minute on two cores.
 fn mdbook() -> Result<PathBuf> {
     let folder = fetch::cache_dir()?.join("tools").join(format!("mdbook-{MDBOOK}"));
     let program = folder.join("bin").join(format!("mdbook{}", std::env::consts::EXE_SUFFIX));
     if program.is_file() {
         return Ok(program);
     }
-    println!("book: installing mdBook {MDBOOK} into `{}`; this takes a minute or two, once", folder.display());
-    let mut install = cargo(&["install", "mdbook", "--version", MDBOOK, "--locked", "--debug"])?;
+    println!("book: installing mdBook {MDBOOK} into `{}`; this takes about a minute, once", folder.display());
+    let mut install = cargo(&["install", "mdbook", "--version", MDBOOK, "--locked", "--debug", "--quiet"])?;
     install.args(["--no-default-features", "--features", "search", "--root"]).arg(&folder);
     install.env("CARGO_PROFILE_DEV_DEBUG", "0").env_remove("CARGO_TARGET_DIR");
     succeed(&mut install).with_context(|| {
-        format!("mdBook {MDBOOK} could not be installed from crates.io: is this machine online? The compiler's messages are above")
+        format!("mdBook {MDBOOK} could not be installed from crates.io: is this machine online? See the messages above")
     })?;
     if !program.is_file() {
         bail!("`cargo install` left no `{}`", program.display());

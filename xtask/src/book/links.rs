@@ -1,7 +1,7 @@
 //! Links and paths in Markdown: each must lead to a file of the repository, and to a heading of its page.
 //!
-//! Checked are relative links, images and anchors, and paths of the repository in `code`. Addresses of other hosts are not: no
-//! test depends on them. An anchor is the heading's text as git hosts and mdBook write it.
+//! Checked are relative links, images and anchors, and paths of the repository in `code`. Addresses of other hosts are not,
+//! since the tests run without a network. An anchor is the heading's text as git hosts and mdBook write it.
 
 use super::pages::Pages;
 use super::{is_chapter, is_in_book};
@@ -145,7 +145,8 @@ mod tests {
 
     #[test]
     fn links_that_lead_somewhere_pass() {
-        let page = "[b](b.md) [b](b.md#b-and-c) ![b](./b.md#twice-1)\n\n| [r](../README.md#top) |\n|---|\n| [w](https://x.y/z#q) |\n\n\
+        let page = "[b](b.md) [b](b.md#b-and-c) ![b](./b.md#twice-1)\n\n\
+            | [r](../README.md#top) |\n|---|\n| [w](https://x.y/z#q) |\n\n\
             # Here\n[here](#here) `src/lib.rs` `src/lib.rs:41` `src/<family>.rs` `ops/gone.rs`";
         assert_eq!(repository(page), Vec::<String>::new());
     }
