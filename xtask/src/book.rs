@@ -67,7 +67,7 @@ fn is_chapter(page: &str) -> bool {
 
 /// Whether a file is part of the book, so that its pages may link to it.
 fn is_in_book(path: &str) -> bool {
-    (path.starts_with("docs/") && path != SUMMARY) || BESIDE.contains(&path)
+    is_chapter(path) || BESIDE.contains(&path)
 }
 
 /// Builds the book in the target folder, and returns the path of its first page.
@@ -96,15 +96,16 @@ fn target_folder(root: &Path) -> Result<PathBuf> {
 fn copy_sources(root: &Path, folder: &Path) -> Result<()> {
     let source = folder.join("src");
     let copy = |from: &str, to: PathBuf| -> Result<()> {
-        fetch::create_dir(to.parent().unwrap_or(folder))?;
-        fs::copy(root.join(from), &to).map(drop).with_context(|| format!("cannot copy `{from}` to `{}`", to.display()))
+        fs::create_dir_all(to.parent().unwrap_or(folder))
+            .and_then(|()| fs::copy(root.join(from), &to))
+            .map(drop)
+            .with_context(|| format!("cannot copy `{from}` to `{}`", to.display()))
     };
     copy(SETTINGS, folder.join("book.toml"))?;
-    for file in pages::files(root, "docs")?.iter().map(String::as_str).chain(BESIDE) {
+    for file in pages::files(root)?.iter().filter(|file| is_in_book(file)) {
         copy(file, source.join(file))?;
     }
     let summary = fs::read_to_string(root.join(SUMMARY)).with_context(|| format!("cannot read `{SUMMARY}`"))?;
-    fs::remove_file(source.join(SUMMARY)).context("cannot move the summary")?;
     fs::write(source.join("SUMMARY.md"), seen_from_the_root(&summary)).context("cannot write the summary")
 }
 

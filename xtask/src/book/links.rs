@@ -3,8 +3,8 @@
 //! Checked are relative links, images and anchors, and paths of the repository in `code`. Addresses of other hosts are not,
 //! since the tests run without a network. An anchor is the heading's text as git hosts and mdBook write it.
 
+use super::is_in_book;
 use super::pages::Pages;
-use super::{is_chapter, is_in_book};
 use pulldown_cmark::{Event, Options, Parser, Tag, TagEnd};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -14,25 +14,28 @@ pub fn check(root: &Path, pages: &Pages) -> Vec<String> {
     let read: BTreeMap<&String, Page> = pages.iter().map(|(path, text)| (path, Page::read(text))).collect();
     let mut broken = Vec::new();
     for (path, page) in &read {
-        let mut report = |line: usize, what: String| broken.push(format!("{path}:{line}: {what}"));
-        for (line, link) in &page.links {
-            let Some((target, anchor)) = resolve(path, link) else {
-                report(*line, format!("`{link}` leaves the repository"));
-                continue;
-            };
-            let headings = read.get(&target).map(|page| &page.anchors);
-            if !root.join(&target).is_file() {
-                report(*line, format!("`{link}`: there is no file `{target}`"));
-            } else if (is_chapter(path) || is_in_book(path)) && !is_in_book(&target) {
-                report(*line, format!("`{link}`: `{target}` is no part of the book; write it as `code`"));
-            } else if anchor.is_some_and(|anchor| headings.is_none_or(|headings| !headings.contains(anchor))) {
-                report(*line, format!("`{link}`: no heading of `{target}` has this anchor"));
-            }
-        }
+        let links = page.links.iter().filter_map(|(line, link)| Some((line, mistake(root, &read, path, link)?)));
         let lost = page.paths.iter().filter(|(_, path)| !root.join(path).exists());
-        lost.for_each(|(line, path)| report(*line, format!("`{path}`: there is no such file")));
+        let lost = lost.map(|(line, path)| (line, format!("`{path}`: there is no such file")));
+        broken.extend(links.chain(lost).map(|(line, what)| format!("{path}:{line}: {what}")));
     }
     broken
+}
+
+/// Returns what is wrong with a link of the page at `path`, if anything is.
+fn mistake(root: &Path, pages: &BTreeMap<&String, Page>, path: &str, link: &str) -> Option<String> {
+    let Some((target, anchor)) = resolve(path, link) else {
+        return Some(format!("`{link}` leaves the repository"));
+    };
+    if !root.join(&target).is_file() {
+        return Some(format!("`{link}`: there is no file `{target}`"));
+    }
+    if is_in_book(path) && !is_in_book(&target) {
+        return Some(format!("`{link}`: `{target}` is no part of the book; write it as `code`"));
+    }
+    let has_heading = |anchor| pages.get(&target).is_some_and(|page| page.anchors.contains(anchor));
+    let lost = anchor.is_some_and(|anchor| !has_heading(anchor));
+    lost.then(|| format!("`{link}`: no heading of `{target}` has this anchor"))
 }
 
 /// Returns the paths that a page links to.

@@ -10,7 +10,7 @@ pub type Pages = BTreeMap<String, String>;
 
 /// Reads every Markdown page of the workspace.
 pub fn read(root: &Path) -> Result<Pages> {
-    let pages = files(root, "")?.into_iter().filter(|path| path.ends_with(".md"));
+    let pages = files(root)?.into_iter().filter(|path| path.ends_with(".md"));
     pages
         .map(|path| {
             let text = fs::read_to_string(root.join(&path)).with_context(|| format!("cannot read `{path}`"))?;
@@ -19,11 +19,10 @@ pub fn read(root: &Path) -> Result<Pages> {
         .collect()
 }
 
-/// Lists the files below a folder of the workspace, by path from the workspace's folder, without build output and hidden
-/// files.
-pub fn files(root: &Path, folder: &str) -> Result<Vec<String>> {
+/// Lists the files of the workspace, by path from its folder, without build output and hidden files.
+pub fn files(root: &Path) -> Result<Vec<String>> {
     let mut found = Vec::new();
-    collect(root, &root.join(folder), &mut found)?;
+    collect(root, root, &mut found)?;
     found.sort();
     Ok(found)
 }
