@@ -114,6 +114,42 @@ fn a_batch_that_is_stacked_item_by_item_is_one_transfer() {
     assert_eq!(counts, (6, 6, 0));
 }
 
+/// Returns what `work` adds to the numbers of ops that were computed at once, and of ops that were recorded.
+fn ops(device: &TpuDevice, work: impl FnOnce()) -> (u64, u64) {
+    let count = |metrics: Metrics| (metrics.ops_at_once, metrics.recorded_ops);
+    device.sync().expect("nothing failed");
+    let before = count(metrics(device));
+    work();
+    device.sync().expect("nothing fails");
+    let after = count(metrics(device));
+    (after.0 - before.0, after.1 - before.1)
+}
+
+#[test]
+fn an_op_on_small_values_that_nothing_else_holds_is_computed_at_once() {
+    let Some(device) = device() else { return };
+    let _alone = alone();
+    let reference = read(stacked::<NdArray<f32>>(7, &Default::default()));
+    let batch = ops(&device, || close(&read(stacked::<B>(7, &device)), &reference));
+    assert_eq!(batch, (64 * 4 + 1, 0), "a reshape and three scalars for each item, and the joining");
+    let kept = table::<B, 1>([10], &device);
+    let again = ops(&device, || drop(read(kept.clone() * 2.0)));
+    assert_eq!(again, (0, 1), "the value is used again, perhaps at every step");
+    let large = ops(&device, || drop(read(table::<B, 2>([64, 64], &device) * 2.0)));
+    assert_eq!(large, (0, 1), "the work is the device's");
+    let computed = kept * 2.0;
+    let of_a_result = ops(&device, || drop(read((computed + 1.0).exp())));
+    assert_eq!(of_a_result, (2, 0));
+}
+
+#[test]
+#[should_panic(expected = "float_add")]
+fn the_error_of_an_op_that_is_computed_at_once_names_it() {
+    let device = device().expect("float_add: no plugin");
+    let sum = table::<B, 1>([2], &device).add(table::<B, 1>([2], &device).cast(burn::tensor::DType::F64));
+    drop(sum);
+}
+
 /// As Burn's `generate_padding_mask` does it, for lengths that differ at every step.
 fn mask<B: Backend>(seed: usize, device: &B::Device) -> Tensor<B, 2, Bool> {
     let mut rows = Tensor::<B, 2, Int>::zeros([16, 24], device);
@@ -129,8 +165,11 @@ fn mask<B: Backend>(seed: usize, device: &B::Device) -> Tensor<B, 2, Bool> {
 fn a_step_with_a_new_mask_is_compiled_twice() {
     let Some(device) = device() else { return };
     let _alone = alone();
-    let weight = table::<B, 2>([24, 24], &device) * 1.0;
+    // On the device, as the weights of a step before: the op is recorded, since its operand is used again.
+    let given = table::<B, 2>([24, 24], &device);
+    let weight = given.clone() * 1.0;
     device.mark_step();
+    drop(given);
     let reference = table::<NdArray<f32>, 2>([24, 24], &Default::default());
     fn masked<B: Backend>(weight: &Tensor<B, 2>, mask: Tensor<B, 2, Bool>) -> Tensor<B, 2> {
         let scores = weight.clone().narrow(0, 0, 16).mask_fill(mask, 0.0);

@@ -39,7 +39,7 @@ pub use mesh::{Axis, DimAxes, Mesh, Sharding};
 pub use op::Op;
 pub use pieces::{Piece, PieceInput, PieceValue, Pieces};
 pub use placement::{Arrival, Placement};
-pub use program::{Bindings, Program};
+pub use program::{Bindings, Program, use_counts};
 pub use role::Role;
 pub use split::{Source, Split, Transfer};
 pub use types::{Dims, TensorType};

@@ -149,11 +149,16 @@ impl Program {
 
     /// Returns the number of reads of each node, outputs included.
     pub fn use_counts(&self) -> Vec<u32> {
-        let mut counts = vec![0; self.graph.len()];
-        let operands = self.graph.nodes().iter().flat_map(|node| &node.operands);
-        operands.chain(&self.outputs).for_each(|id| counts[id.index()] += 1);
-        counts
+        use_counts(&self.graph, &self.outputs)
     }
+}
+
+/// Returns how often each node of a graph is read: by other nodes, and as an output.
+pub fn use_counts(graph: &Graph, outputs: &[NodeId]) -> Vec<u32> {
+    let mut counts = vec![0; graph.len()];
+    let operands = graph.nodes().iter().flat_map(|node| &node.operands);
+    operands.chain(outputs).for_each(|id| counts[id.index()] += 1);
+    counts
 }
 
 /// A copy of some nodes of a graph.

@@ -161,6 +161,8 @@ metrics! {
         /// Programs run in the interpreter because they were new and had little work. See
         /// [`TpuOptions::interpret_from`](crate::TpuOptions::interpret_from).
         interpreted: "",
+        /// Ops on small values of the user that were computed when they were called: they are no part of a program.
+        ops_at_once: "",
         /// Programs of which a part ran in the interpreter, on values of the host, and the rest on the device.
         host_parts: "",
         /// Bytes of the values that are on the host and that no program on the device has read. It falls when one does, or

@@ -4,6 +4,7 @@ use crate::Device;
 use crate::collective::Part;
 use crate::engine::{Input, SharedBuffer};
 use crate::error::Result;
+use crate::runtime::HostValue;
 use crate::trace::Origin;
 use burn_tpu_graph::{DType, TensorType};
 use std::cell::Cell;
@@ -128,6 +129,12 @@ impl Tensor {
             }
             _ => Self::new(self.device(), ty.clone(), value),
         }
+    }
+
+    /// Returns the value on the host of a tensor that has no other handle, if it was there from the start.
+    pub(crate) fn sole_value(&self) -> Option<&HostValue> {
+        let Source::Known(Ok(value)) = &self.inner.source else { return None };
+        HostValue::of(value).filter(|_| Arc::strong_count(&self.inner) == 1)
     }
 
     /// The value; `None` while the tensor waits for a cut.

@@ -1,12 +1,12 @@
 //! The ndarray engine: the interpreter runs programs in the calling thread. It needs no plugin.
 
-use super::ndarray::{HostTensor, interpret};
+use super::ndarray::{HostTensor, interpret, interpret_graph};
 use super::{
     Arguments, DeviceBuffer, Engine, Executable, Execution, HostBytes, SharedBuffer, downcast, take_argument,
     wrong_engine,
 };
 use crate::error::{Result, TpuError};
-use burn_tpu_graph::{Op, Program, Sharding, TensorType};
+use burn_tpu_graph::{Graph, NodeId, Op, Program, Sharding, TensorType};
 use std::any::Any;
 use std::sync::Arc;
 
@@ -86,6 +86,16 @@ pub(crate) fn interpret_values(
 ) -> Result<Vec<HostTensor>> {
     let results = interpret(program, |index| parameters.get_mut(index as usize)?.take(), slots);
     results.map_err(|error| TpuError::Host { reason: error.to_string() })
+}
+
+/// Returns the values of some nodes of a graph, whose nodes are all computed. `take` returns the value of a parameter.
+pub(crate) fn interpret_nodes(
+    graph: &Graph,
+    outputs: &[NodeId],
+    take: impl FnMut(u32) -> Option<HostTensor>,
+    slots: &[u64],
+) -> Result<Vec<HostTensor>> {
+    interpret_graph(graph, outputs, take, slots).map_err(|error| TpuError::Host { reason: error.to_string() })
 }
 
 /// [`interpret_values`] on row-major little-endian bytes, one byte per bool.

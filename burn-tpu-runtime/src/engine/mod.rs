@@ -22,7 +22,7 @@ pub(crate) use fallback::compile;
 #[cfg(feature = "testing")]
 pub use host::interpret_program;
 #[cfg(feature = "ndarray")]
-pub(crate) use host::{HAS_INTERPRETER, interpret_values, open_ndarray};
+pub(crate) use host::{HAS_INTERPRETER, interpret_nodes, interpret_values, open_ndarray};
 #[cfg(feature = "ndarray")]
 pub(crate) use ndarray::HostTensor;
 pub(crate) use pieces::InPieces;
@@ -33,7 +33,7 @@ pub(crate) use pjrt::replicas_agree;
 pub(crate) use pjrt::{dump_program, open, open_mesh};
 pub(crate) use topology::{RecordedPrograms, Slice, libtpu, open_described};
 #[cfg(not(feature = "ndarray"))]
-pub(crate) use without_ndarray::{HAS_INTERPRETER, HostTensor, compile, interpret_values, open_ndarray};
+pub(crate) use without_ndarray::{HAS_INTERPRETER, HostTensor, compile, interpret_nodes, interpret_values, open_ndarray};
 
 use crate::activity::RunningProgram;
 use crate::error::{Result, TpuError};

@@ -8,13 +8,13 @@
 
 use super::mixed;
 use crate::Tensor;
-use crate::trace::{Recorder, record};
+use crate::trace::{Recorder, record, record_or_compute};
 use burn_tpu_graph::op::{BinaryOp, Direction, UnaryOp};
 use burn_tpu_graph::{Builder, DType, NodeId, Number, Result};
 
 /// Computes a unary op of the graph.
 pub fn unary(name: &'static str, op: UnaryOp, x: Tensor) -> Tensor {
-    record(name, [&x], |r, [x]| r.unary(op, x))
+    record_or_compute(name, [&x], |r, [x]| r.unary(op, x))
 }
 
 /// Computes a function that XLA composes of several ops. 16-bit floats are computed in f32 and rounded once.
@@ -29,12 +29,16 @@ pub fn composed(name: &'static str, op: UnaryOp, x: Tensor) -> Tensor {
 
 /// Computes a binary op of the graph.
 pub fn binary(name: &'static str, op: BinaryOp, lhs: Tensor, rhs: Tensor) -> Tensor {
-    record(name, [&lhs, &rhs], |r, [x, y]| mixed::binary(r, op, x, y))
+    let build = |r: &mut Recorder, [x, y]: [NodeId; 2]| mixed::binary(r, op, x, y);
+    if lhs.dims() == rhs.dims() {
+        return record_or_compute(name, [&lhs, &rhs], build);
+    }
+    record(name, [&lhs, &rhs], build)
 }
 
 /// Computes a binary op with a scalar on the right.
 pub fn binary_scalar(name: &'static str, op: BinaryOp, lhs: Tensor, rhs: Number) -> Tensor {
-    record(name, [&lhs], |r, [x]| {
+    record_or_compute(name, [&lhs], |r, [x]| {
         let y = r.slot_like(x, rhs)?;
         r.binary(op, x, y)
     })
@@ -254,7 +258,7 @@ pub fn mask_fill(x: Tensor, mask: Tensor, value: Number) -> Tensor {
 /// Converts the values to another element type. Floats truncate to integers and saturate; integers wrap; bools become 0
 /// and 1.
 pub fn cast(x: Tensor, dtype: DType) -> Tensor {
-    record("cast", [&x], |r, [x]| {
+    record_or_compute("cast", [&x], |r, [x]| {
         let narrow = dtype.is_int() && dtype.size_bytes() < DType::I32.size_bytes();
         if !(narrow && r.dtype(x).is_float()) {
             return r.convert(x, dtype);

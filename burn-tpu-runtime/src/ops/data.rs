@@ -68,7 +68,7 @@ fn checked(name: &'static str, ty: &TensorType, bytes: Vec<u8>) -> Result<Vec<u8
 }
 
 fn held(runtime: &DeviceRuntime, ty: TensorType, bytes: Result<HostBytes>) -> Tensor {
-    let buffer = bytes.and_then(|bytes| runtime.hold(&ty, HostElements::Bytes(bytes)));
+    let buffer = bytes.and_then(|bytes| runtime.hold_input(&ty, HostElements::Bytes(bytes)));
     Tensor::new(runtime.device(), ty, buffer)
 }
 

@@ -6,7 +6,7 @@
 
 use super::{broken_rule, expect_dim, mixed};
 use crate::Tensor;
-use crate::trace::{Recorder, record, record_many};
+use crate::trace::{Recorder, record, record_or_compute, record_or_compute_many};
 use burn_tpu_graph::op::{BinaryOp, GatherAttrs};
 use burn_tpu_graph::{Builder, DType, Dims, NodeId, Number, Result};
 use smallvec::{SmallVec, smallvec};
@@ -20,7 +20,7 @@ pub fn barrier(x: Tensor) -> Tensor {
 
 /// Returns the same elements in row-major order with other dims.
 pub fn reshape(x: Tensor, dims: &[usize]) -> Tensor {
-    record("reshape", [&x], |r, [x]| r.reshape(x, dims))
+    record_or_compute("reshape", [&x], |r, [x]| r.reshape(x, dims))
 }
 
 /// Swaps two dims.
@@ -30,7 +30,7 @@ pub fn swap_dims(x: Tensor, dim1: usize, dim2: usize) -> Tensor {
         _ if dim == dim2 => dim1,
         _ => dim,
     };
-    record("swap_dims", [&x], |r, [x]| {
+    record_or_compute("swap_dims", [&x], |r, [x]| {
         expect_dim(r, "transpose", x, dim1.max(dim2))?;
         let permutation: Dims = (0..r.rank(x)).map(swapped).collect();
         r.transpose(x, &permutation)
@@ -39,7 +39,7 @@ pub fn swap_dims(x: Tensor, dim1: usize, dim2: usize) -> Tensor {
 
 /// Swaps the last two dims.
 pub fn transpose(x: Tensor) -> Tensor {
-    record("transpose", [&x], |r, [x]| {
+    record_or_compute("transpose", [&x], |r, [x]| {
         let rank = r.rank(x);
         if rank < 2 {
             return Err(broken_rule(r, "transpose", &[x], "takes at least two dims"));
@@ -52,12 +52,12 @@ pub fn transpose(x: Tensor) -> Tensor {
 
 /// Permutes the dims.
 pub fn permute(x: Tensor, axes: &[usize]) -> Tensor {
-    record("permute", [&x], |r, [x]| r.transpose(x, axes))
+    record_or_compute("permute", [&x], |r, [x]| r.transpose(x, axes))
 }
 
 /// Reverses the elements along some dims.
 pub fn flip(x: Tensor, axes: &[usize]) -> Tensor {
-    record("flip", [&x], |r, [x]| r.reverse(x, axes))
+    record_or_compute("flip", [&x], |r, [x]| r.reverse(x, axes))
 }
 
 /// Broadcasts size-1 dims to a shape, and adds missing leading dims.
@@ -90,8 +90,7 @@ pub fn repeat_dim(x: Tensor, dim: usize, times: usize) -> Tensor {
 /// Concatenates tensors along a dim.
 pub fn cat(tensors: Vec<Tensor>, dim: usize) -> Tensor {
     let operands: Vec<&Tensor> = tensors.iter().collect();
-    let [joined] = record_many("cat", &operands, |r, nodes| Ok([r.concatenate(nodes, dim)?]));
-    joined
+    record_or_compute_many("cat", &operands, |r, nodes| r.concatenate(nodes, dim))
 }
 
 /// A slice of one dim: the elements at multiples of `step` in a range of the dim. A negative step starts at the last
@@ -152,7 +151,7 @@ fn reversed_dims(spans: &[Span]) -> Dims {
 /// Returns the elements of the slices.
 pub fn slice(x: Tensor, slices: &[Slice]) -> Tensor {
     let spans = spans(x.dims(), slices);
-    record("slice", [&x], |r, [x]| {
+    record_or_compute("slice", [&x], |r, [x]| {
         expect_slices(r, x, slices)?;
         let reach: Dims = spans.iter().map(|s| s.reach()).collect();
         let stride: Dims = spans.iter().map(|s| s.stride).collect();

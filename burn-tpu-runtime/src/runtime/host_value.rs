@@ -35,9 +35,19 @@ impl HostElements {
     }
 }
 
+/// What a host value came from.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Maker {
+    /// The user, perhaps with ops that were computed at once.
+    User,
+    /// A program that ran in the interpreter. Later runs of it may leave the value on the device.
+    Program,
+}
+
 /// A value that came from the host: from the user, or from the interpreter.
 pub(crate) struct HostValue {
     ty: TensorType,
+    maker: Maker,
     state: Mutex<State>,
     counters: Arc<Counters>,
 }
@@ -58,10 +68,10 @@ impl DeviceBuffer for HostValue {
 }
 
 impl HostValue {
-    pub(super) fn new(ty: TensorType, elements: HostElements, counters: Arc<Counters>) -> Self {
+    pub(super) fn new(ty: TensorType, elements: HostElements, maker: Maker, counters: Arc<Counters>) -> Self {
         Counters::add(&counters.waiting_bytes, ty.bytes());
         let state = Mutex::new(State { elements: Some(elements), buffer: None, is_waiting: true });
-        Self { ty, state, counters }
+        Self { ty, maker, state, counters }
     }
 
     /// Returns a buffer as a host value, if it is one.
@@ -77,7 +87,7 @@ impl HostValue {
     }
 
     /// Returns the value as the interpreter has it, and keeps it so, if it is on the host.
-    pub(super) fn tensor(&self) -> Option<HostTensor> {
+    pub(crate) fn tensor(&self) -> Option<HostTensor> {
         let mut state = self.state.lock();
         let tensor = match state.elements.as_ref()? {
             HostElements::Tensor(tensor) => return Some(tensor.clone()),
@@ -85,6 +95,11 @@ impl HostValue {
         };
         state.elements = Some(HostElements::Tensor(tensor.clone()));
         Some(tensor)
+    }
+
+    /// Returns whether the user gave the value, and its elements stay on the host.
+    pub(crate) fn is_small_input(&self) -> bool {
+        self.maker == Maker::User && self.ty.bytes() <= KEPT_BYTES
     }
 
     /// Returns whether the elements are on the host.

@@ -1,7 +1,7 @@
 //! Runs programs, and the host's parts of split programs, in the interpreter. Which these are, `tier` decides.
 
 use super::arguments::Lent;
-use super::host_value::{HostElements, HostValue};
+use super::host_value::{HostElements, HostValue, Maker};
 use super::{DeviceRuntime, RunError, sharding_of};
 use crate::engine::{self, HostTensor, Input, SharedBuffer};
 use crate::error::{Result, TpuError};
@@ -143,6 +143,15 @@ impl DeviceRuntime {
     /// Returns a buffer of a value that is on the host. It is transferred when a compiled program reads it; at once if too
     /// much waits already.
     pub(crate) fn hold(&self, ty: &TensorType, elements: HostElements) -> Result<SharedBuffer> {
+        self.hold_of(Maker::Program, ty, elements)
+    }
+
+    /// [`DeviceRuntime::hold`] of a value that the user gave.
+    pub(crate) fn hold_input(&self, ty: &TensorType, elements: HostElements) -> Result<SharedBuffer> {
+        self.hold_of(Maker::User, ty, elements)
+    }
+
+    fn hold_of(&self, maker: Maker, ty: &TensorType, elements: HostElements) -> Result<SharedBuffer> {
         let waiting = self.counters.waiting_bytes.load(std::sync::atomic::Ordering::Relaxed) + ty.bytes() as u64;
         let engine = self.engine()?;
         // On a mesh, the program that reads a value first says how it is split.
@@ -150,6 +159,6 @@ impl DeviceRuntime {
         if !waits || waiting > super::host_value::MOST_WAITING_BYTES {
             return self.upload(ty, elements.bytes(), None);
         }
-        Ok(Arc::new(HostValue::new(ty.clone(), elements, Arc::clone(&self.counters))))
+        Ok(Arc::new(HostValue::new(ty.clone(), elements, maker, Arc::clone(&self.counters))))
     }
 }

@@ -14,6 +14,7 @@ use super::{DeviceRuntime, HostValue};
 use crate::engine::{self, Input};
 use crate::error::{Result, TpuError};
 use crate::metrics::CutReason;
+use crate::profile;
 use crate::program::{Compiled, Count, Recorded};
 use burn_tpu_graph::{Program, Split, TensorType, cost};
 use std::sync::Arc;
@@ -102,6 +103,12 @@ impl DeviceRuntime {
     fn tiers_from(&self) -> Option<usize> {
         let possible = engine::HAS_INTERPRETER && self.engine().is_ok_and(|engine| engine.is_remote());
         self.options.interpreted_nodes().filter(|_| possible)
+    }
+
+    /// Returns whether ops on small values of the user may be computed when they are called. Not while each op's line or
+    /// time matters.
+    pub(crate) fn computes_at_once(&self) -> bool {
+        self.tiers_from().is_some() && self.numerics().is_none() && profile::active().is_none()
     }
 
     /// Rule 4: returns the split form of a compiled program that comes back with many small values to transfer.

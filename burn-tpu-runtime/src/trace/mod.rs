@@ -41,6 +41,7 @@
 //!
 //! In the order in which they may be taken: a trace, a trace's `Exchange`. A tensor may be dropped under both.
 
+mod at_once;
 mod cut;
 mod function;
 mod handles;
@@ -52,7 +53,7 @@ mod stream;
 mod tests;
 
 pub(crate) use function::{FunctionRecording, Placeholder, Source};
-pub use record::{Recorder, create, record, record_many};
+pub use record::{Recorder, create, record, record_many, record_or_compute, record_or_compute_many};
 pub(crate) use recording::Recording;
 pub use stream::{InStream, Stream};
 pub(crate) use stream::{current_function, cut, end_step, forget, mark_step};

@@ -1,7 +1,7 @@
 //! Recording one op: operands to nodes, the op's composition, results to tensors.
 
 use super::stream::trace_of;
-use super::{OpRecord, Origin, StreamTrace, Trace};
+use super::{OpRecord, Origin, StreamTrace, Trace, at_once};
 use crate::Device;
 use crate::collective::Part;
 use crate::engine::Input;
@@ -17,8 +17,8 @@ use std::sync::Arc;
 
 /// What an op's composition adds its nodes to: the builders of the graph, and run-time scalars.
 pub struct Recorder<'t> {
-    trace: &'t mut Trace,
-    stream: &'t StreamTrace,
+    pub(super) trace: &'t mut Trace,
+    pub(super) stream: &'t StreamTrace,
 }
 
 impl Builder for Recorder<'_> {
@@ -179,6 +179,39 @@ pub fn record<const N: usize>(
     tensor
 }
 
+/// Records an op of one result that is no larger than its operands together, or computes it at once if `at_once` says so; as
+/// [`record`] otherwise.
+pub fn record_or_compute<const N: usize>(
+    op: &'static str,
+    operands: [&Tensor; N],
+    build: impl FnOnce(&mut Recorder, [NodeId; N]) -> Result<NodeId>,
+) -> Tensor {
+    match at_once::applies(operands[0].device(), &operands) {
+        Some(stream) => at_once::compute(op, &stream, &operands, |recorder, nodes| {
+            let mut fixed = [NodeId(0); N];
+            fixed.copy_from_slice(nodes);
+            build(recorder, fixed)
+        }),
+        None => record(op, operands, build),
+    }
+}
+
+/// [`record_or_compute`] of any number of operands.
+pub fn record_or_compute_many(
+    op: &'static str,
+    operands: &[&Tensor],
+    build: impl FnOnce(&mut Recorder, &[NodeId]) -> Result<NodeId>,
+) -> Tensor {
+    let stream = operands.first().and_then(|first| at_once::applies(first.device(), operands));
+    match stream {
+        Some(stream) => at_once::compute(op, &stream, operands, build),
+        None => {
+            let [tensor] = record_many(op, operands, |recorder, nodes| Ok([build(recorder, nodes)?]));
+            tensor
+        }
+    }
+}
+
 /// Records an op of several operands or results; as [`record`] otherwise.
 pub fn record_many<const R: usize>(
     op: &'static str,
@@ -247,7 +280,7 @@ fn finish<const R: usize>(
 }
 
 /// The broken rule, after what the op itself was given where its composition had changed that.
-fn named(operands: &[&Tensor], error: &GraphError) -> String {
+pub(super) fn named(operands: &[&Tensor], error: &GraphError) -> String {
     let given = operands.iter().map(|tensor| tensor.ty().to_string()).collect::<Vec<_>>().join(", ");
     if given == error.operands { error.to_string() } else { format!("of ({given}): {error}") }
 }
@@ -314,6 +347,6 @@ impl Trace {
 
 /// Burn's contract for a user's mistake.
 #[track_caller]
-fn fail(op: &'static str, rule: &dyn std::fmt::Display) -> ! {
+pub(super) fn fail(op: &'static str, rule: &dyn std::fmt::Display) -> ! {
     panic!("burn-tpu: {op}: {rule}")
 }

@@ -8,7 +8,7 @@ use super::error::{HostError, Result};
 use super::tensor::HostTensor;
 use super::{binary, contract, convolution, elementwise, fft, index, movement, reduce, rng, sort, unary, window};
 use burn_tpu_graph::op::ScatterMode;
-use burn_tpu_graph::{DType, Graph, LiteralData, Node, NodeId, Op, Program, TensorType};
+use burn_tpu_graph::{DType, Graph, LiteralData, Node, NodeId, Op, Program, TensorType, use_counts};
 use smallvec::{SmallVec, smallvec};
 
 /// The results of a node. Most have one.
@@ -230,12 +230,22 @@ fn for_loop(trips: usize, body: &Program, mut carries: Vec<HostTensor>) -> Resul
 /// scalar. Every value is dropped after its last use; a value without other owners is overwritten by its last user.
 pub(crate) fn interpret(
     program: &Program,
+    take: impl FnMut(u32) -> Option<HostTensor>,
+    slots: &[u64],
+) -> std::result::Result<Vec<HostTensor>, HostError> {
+    interpret_graph(program.graph(), program.outputs(), take, slots)
+}
+
+/// [`interpret`] of a graph. All its nodes are computed, also those that no output needs.
+pub(crate) fn interpret_graph(
+    graph: &Graph,
+    outputs: &[NodeId],
     mut take: impl FnMut(u32) -> Option<HostTensor>,
     slots: &[u64],
 ) -> std::result::Result<Vec<HostTensor>, HostError> {
-    let values = std::iter::repeat_with(Results::new).take(program.graph().len()).collect();
-    let mut run = Run { values, uses: program.use_counts() };
-    for (i, node) in program.graph().nodes().iter().enumerate() {
+    let values = std::iter::repeat_with(Results::new).take(graph.len()).collect();
+    let mut run = Run { values, uses: use_counts(graph, outputs) };
+    for (i, node) in graph.nodes().iter().enumerate() {
         run.values[i] = if let Op::Parameter { index, ref ty } = node.op {
             let value = take(index).ok_or_else(|| format!("parameter {index} has no value").into());
             let value = value.and_then(|mut value| finish(ty, &mut value).map(|()| smallvec![value]));
@@ -244,11 +254,11 @@ pub(crate) fn interpret(
             let bits = slots.get(index as usize).ok_or_else(|| format!("slot {index} has no value").into());
             smallvec![splat(dtype, &[], *bits.map_err(|reason| HostError::new(&node.op, [], reason))?)]
         } else {
-            let types = || node.operands.iter().map(|&operand| program.graph().ty(operand));
+            let types = || node.operands.iter().map(|&operand| graph.ty(operand));
             eval_node(node, run.operands(node)).map_err(|reason| HostError::new(&node.op, types(), reason))?
         };
     }
-    program.outputs().iter().map(|&output| run.output(program.graph(), output)).collect()
+    outputs.iter().map(|&output| run.output(graph, output)).collect()
 }
 
 /// The values of a program that is running.

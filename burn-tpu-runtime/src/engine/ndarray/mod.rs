@@ -27,5 +27,5 @@ mod unary;
 mod walk;
 mod window;
 
-pub(crate) use interpret::interpret;
+pub(crate) use interpret::{interpret, interpret_graph};
 pub(crate) use tensor::HostTensor;

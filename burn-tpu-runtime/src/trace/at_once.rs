@@ -1,0 +1,89 @@
+//! Ops on small values from the host that nothing else can use: computed at once, in the interpreter.
+//!
+//! Code for eager backends makes a tensor of each sample, scales it, and stacks hundreds of them to a batch. Recording such
+//! an op costs several times what the op does.
+//!
+//! Owns: which ops these are, and their run. What decides is the op and its operands alone, never what ran before or where a
+//! program left a value: each operand came from the user (or from another such op), is small, and has this op as its last
+//! user. So a tensor that is used again, such as a table or a weight, is recorded as always, and a step is one program for
+//! the same recording.
+
+use super::record::{fail, named};
+use super::stream::trace_of;
+use super::{Recorder, StreamTrace, Trace};
+use crate::Device;
+use crate::engine::{HostTensor, interpret_nodes};
+use crate::error::TpuError;
+use crate::metrics::Counters;
+use crate::runtime::{HostElements, HostValue};
+use crate::tensor::Tensor;
+use burn_tpu_graph::{Builder, NodeId, Op, Result};
+use smallvec::SmallVec;
+use std::cell::Cell;
+use std::sync::Arc;
+
+/// The most bytes of all operands of one op.
+const MOST_BYTES: usize = 1 << 20;
+
+thread_local! {
+    /// A trace for one op, kept for its memory.
+    static SCRATCH: Cell<Option<Box<Trace>>> = const { Cell::new(None) };
+}
+
+/// Returns the stream's trace if an op on these operands is computed at once.
+pub(super) fn applies(device: Device, operands: &[&Tensor]) -> Option<Arc<StreamTrace>> {
+    let is_own = |tensor: &&Tensor| tensor.device() == device && tensor.sole_value().is_some_and(HostValue::is_small_input);
+    let bytes: usize = operands.iter().map(|tensor| tensor.ty().bytes()).sum();
+    if bytes > MOST_BYTES || !operands.iter().all(is_own) {
+        return None;
+    }
+    Some(trace_of(device)).filter(|stream| stream.function.is_none() && stream.runtime().computes_at_once())
+}
+
+/// Computes an op of one result. `build` composes it from the operands' nodes, in their order.
+///
+/// # Panics
+/// As [`super::record`].
+pub(super) fn compute(
+    op: &'static str,
+    stream: &StreamTrace,
+    operands: &[&Tensor],
+    build: impl FnOnce(&mut Recorder, &[NodeId]) -> Result<NodeId>,
+) -> Tensor {
+    let mut scratch = SCRATCH.take().unwrap_or_default();
+    scratch.recording.restart(std::iter::empty());
+    scratch.slots.clear();
+    let parameter = |(index, tensor): (usize, &&Tensor)| {
+        scratch.recording.add(Op::Parameter { index: index as u32, ty: tensor.ty().clone() }, &[])
+    };
+    let inputs: Result<SmallVec<[NodeId; 3]>> = operands.iter().enumerate().map(parameter).collect();
+    let built = inputs.and_then(|inputs| {
+        let node = build(&mut Recorder { trace: &mut scratch, stream }, &inputs)?;
+        Ok((node, inputs.iter().position(|&input| input == node)))
+    });
+    match built {
+        // An op that changed nothing costs nothing: the tensor is its operand.
+        Ok((_, Some(operand))) => {
+            SCRATCH.set(Some(scratch));
+            operands[operand].clone()
+        }
+        Ok((node, None)) => {
+            let result = run(stream, &scratch, operands, node);
+            SCRATCH.set(Some(scratch));
+            result
+        }
+        Err(error) => fail(op, &named(operands, &error)),
+    }
+}
+
+fn run(stream: &StreamTrace, scratch: &Trace, operands: &[&Tensor], node: NodeId) -> Tensor {
+    let runtime = stream.runtime();
+    Counters::add(&runtime.counters().ops_at_once, 1);
+    let take = |index: u32| -> Option<HostTensor> { operands.get(index as usize)?.sole_value()?.tensor() };
+    let computed = interpret_nodes(scratch.recording.graph(), &[node], take, &scratch.slots);
+    let none = || TpuError::Bug("an op that was computed at once has no result".to_owned());
+    let computed = computed.and_then(|results| results.into_iter().next().ok_or_else(none));
+    let ty = scratch.recording.ty(node).clone();
+    let value = computed.and_then(|value| runtime.hold_input(&ty, HostElements::Tensor(value)));
+    Tensor::new(runtime.device(), ty, value)
+}
