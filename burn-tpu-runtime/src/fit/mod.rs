@@ -9,6 +9,7 @@ mod buffers;
 mod collectives;
 mod costliest;
 mod golden;
+mod kernels;
 mod labels;
 mod record;
 mod report;
