@@ -119,7 +119,9 @@ fn the_text_is_part_of_the_programs_identity() {
     let Some(device) = common::cpu() else { return };
     let _alone = alone();
     let (x, weight) = (random([4, 16], &device), random([16], &device));
-    let run = |op: &CustomOp<(Matrix, Vector), Matrix>| op.call((x.clone(), weight.clone())).unwrap().try_into_data().unwrap();
+    let run = |op: &CustomOp<(Matrix, Vector), Matrix>| {
+        op.call((x.clone(), weight.clone())).unwrap().try_into_data().unwrap()
+    };
     let (one, other) = (rms_norm(EPSILON), rms_norm(0.5));
     let before = program_keys(&device);
     let keys = || program_keys(&device).into_iter().filter(|key| !before.contains(key)).count();

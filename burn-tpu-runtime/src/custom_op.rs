@@ -7,9 +7,7 @@ use crate::error::{Result, TpuError};
 use crate::tensor::Tensor;
 use crate::trace::{FunctionRecording, Source, Stream, record_list};
 use burn_tpu_fusion::kernel_call;
-use burn_tpu_graph::{
-    Builder, CallForm, CustomCall, Graph, GraphError, NodeId, Op, Program, StableHlo, TensorType,
-};
+use burn_tpu_graph::{Builder, CallForm, CustomCall, Graph, GraphError, NodeId, Op, Program, StableHlo, TensorType};
 use burn_tpu_kernels::Kernel;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -173,7 +171,8 @@ impl Plain {
             }
             // Of a tensor that was made of host data, a slice that is not attached has no value: the same rule everywhere.
             Source::Captured(_) => {
-                Err("its plain form uses a tensor that is no operand, or that it makes of host data: pass it as one".into())
+                Err("its plain form uses a tensor that is no operand, or that it makes of host data: pass it as one"
+                    .into())
             }
             Source::Node(id) => Err(format!("{id} is an input")),
         }

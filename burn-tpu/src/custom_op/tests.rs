@@ -39,7 +39,7 @@ type Scaled = (Matrix, Tensor<B, 1>, Tensor<B, 1, Int>, Tensor<B, 1, Bool>);
 
 fn scaled() -> CustomOp<(Matrix, Tensor<B, 1>, Tensor<B, 1, Int>), Scaled> {
     let plain = |(x, scales, counts): (Matrix, Tensor<B, 1>, Tensor<B, 1, Int>)| {
-        let y = x.clone() * scales.unsqueeze_dim(1);
+        let y = x.clone() * scales.unsqueeze_dim::<2>(1);
         let sums = (x.square() * 0.5).sum_dim(1).squeeze_dim(1);
         (y, sums, counts.clone() + 1, counts.greater_elem(2))
     };
@@ -59,7 +59,7 @@ fn the_plain_form_runs_on_ndarray() {
     let (x, scales) = (random([3, 2]), random([3]));
     let counts = Tensor::<B, 1, Int>::from_ints([1, 2, 3], &device());
     let (y, sums, more, many) = scaled().call((x.clone(), scales.clone(), counts)).unwrap();
-    close(y.into_data(), (x.clone() * scales.unsqueeze_dim(1)).into_data());
+    close(y.into_data(), (x.clone() * scales.unsqueeze_dim::<2>(1)).into_data());
     close(sums.into_data(), (x.square().sum_dim(1).squeeze_dim::<1>(1) * 0.5).into_data());
     assert_eq!(more.into_data().iter::<i32>().collect::<Vec<_>>(), [2, 3, 4]);
     assert_eq!(many.into_data().iter::<bool>().collect::<Vec<_>>(), [false, false, true]);
@@ -86,7 +86,7 @@ fn gradients_are_those_of_the_plain_form() {
 fn gradients_of_several_results_arrive_together() {
     let op = scaled().with_gradient(|(x, scales, counts), (_, _, more, _), (dy, dsums, dmore, _)| {
         assert_eq!(dmore.into_data(), more.into_data());
-        let dx = dy.clone() * scales.unsqueeze_dim(1) + x.clone() * dsums.unsqueeze_dim(1);
+        let dx = dy.clone() * scales.unsqueeze_dim::<2>(1) + x.clone() * dsums.unsqueeze_dim::<2>(1);
         let dscales = (dy * x).sum_dim(1).squeeze_dim(1);
         (dx, dscales, counts)
     });
@@ -104,7 +104,7 @@ fn gradients_of_several_results_arrive_together() {
         assert_eq!(many.into_data().iter::<bool>().collect::<Vec<_>>(), [false, false, true]);
         let own = loss(y, sums).backward();
         let (plain_x, plain_scales) = given();
-        let y = plain_x.clone() * plain_scales.clone().unsqueeze_dim(1);
+        let y = plain_x.clone() * plain_scales.clone().unsqueeze_dim::<2>(1);
         let sums = (plain_x.clone().square() * 0.5).sum_dim(1).squeeze_dim(1);
         let plain = loss(y, sums).backward();
         close(own_x.grad(&own).unwrap().into_data(), plain_x.grad(&plain).unwrap().into_data());
@@ -177,11 +177,11 @@ fn a_plain_form_is_a_function_of_its_operands() {
     reason(call(|x| x.clone() * x.sum().into_scalar()), "mine", "its plain form");
     reason(call(|x| x.clone() * x.random_like(Distribution::Default)), "mine", "draws random numbers");
     reason(call(|x| x.sum_dim(1)), "mine", "the plain form (f32[8,1])");
-    reason(call(|x| x + Tensor::from_floats([[1.0; 8]; 8], &device())), "mine", "of host data");
+    reason(call(|x| x + Matrix::from_floats([[1.0; 8]; 8], &device())), "mine", "of host data");
     // Numbers are constants, and a slice is static.
     let made = call(|x| {
         let first = x.clone().slice([2..3, 0..8]) * 0.25;
-        x.clone() + first + Tensor::arange(0..8, &x.device()).float().unsqueeze::<2>()
+        x.clone() + first + Tensor::<B, 1, Int>::arange(0..8, &x.device()).float().unsqueeze::<2>()
     });
     assert_eq!(made.unwrap().dims(), [8, 8]);
     let outside = (random([8, 8]) * 2.0).exp();
