@@ -11,6 +11,8 @@ pub mod models;
 mod pages {
     #[doc = include_str!("../docs/from-laptop-to-tpu.md")]
     mod from_laptop_to_tpu {}
+    #[doc = include_str!("../docs/kernels.md")]
+    mod kernels {}
     #[doc = include_str!("../docs/migrating-from-python.md")]
     mod migrating_from_python {}
 }

@@ -5,6 +5,7 @@
 #![forbid(unsafe_code)]
 
 mod gather_first;
+mod kernel_call;
 mod linear_activation;
 mod pass;
 mod pipeline;
@@ -15,6 +16,7 @@ mod scatter_sum;
 mod softmax_gradient;
 
 pub use gather_first::GatherFirst;
+pub use kernel_call::kernel_call;
 pub use linear_activation::LinearActivation;
 pub use pass::{Pass, Rewritten};
 pub use pipeline::{FusionError, Optimization, Optimized, Pipeline, Result, Stage};

@@ -139,6 +139,7 @@ fn updated_operands(node: &Node) -> &[NodeId] {
         | Op::Real
         | Op::Imag
         | Op::For { .. }
+        | Op::CustomCall(_)
         | Op::GetResult { .. } => &[],
     }
 }

@@ -64,7 +64,10 @@ fn origins(graph: &Graph) -> Vec<Origin> {
     for node in graph.nodes() {
         let start = Origin {
             places: matches!(node.op, Op::Iota { .. }),
-            data: matches!(node.op, Op::Parameter { .. } | Op::RngBitGenerator { .. } | Op::For { .. }),
+            data: matches!(
+                node.op,
+                Op::Parameter { .. } | Op::RngBitGenerator { .. } | Op::For { .. } | Op::CustomCall(_)
+            ),
         };
         let operands = node.operands.iter().map(|id| origins[id.index()]);
         origins.push(operands.fold(start, |a, b| Origin { places: a.places || b.places, data: a.data || b.data }));

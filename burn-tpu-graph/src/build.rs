@@ -6,7 +6,9 @@
 
 use crate::error::{GraphError, Result};
 use crate::op::*;
-use crate::{DType, Dims, Graph, Label, Literal, LiteralData, Node, NodeId, Number, Program, Sharding, TensorType};
+use crate::{
+    CustomCall, DType, Dims, Graph, Label, Literal, LiteralData, Node, NodeId, Number, Program, Sharding, TensorType,
+};
 use std::sync::Arc;
 
 /// Adds nodes to a graph, each checked against its op's rule.
@@ -399,6 +401,13 @@ pub trait Builder {
             *result = self.get_result(last, i)?;
         }
         Ok(results)
+    }
+
+    /// A custom call, with its results in order.
+    fn custom_call(&mut self, call: Arc<CustomCall>, operands: &[NodeId]) -> Result<Vec<NodeId>> {
+        let results = call.form().results().len();
+        let first = self.add(Op::CustomCall(call), operands)?;
+        (0..results).map(|index| self.get_result(first, index)).collect()
     }
 
     /// Result `index` of a node of several results.

@@ -99,15 +99,16 @@ pub fn work(program: &Program) -> u64 {
     products + cost.elementwise_flops + cost.reduction_flops + cost.transcendentals + elements(program)
 }
 
-/// Returns the number of nodes of a program, those of loop bodies included: what a compiler has to read.
+/// Returns the number of nodes of a program, those of loop bodies and plain forms included: what a compiler has to read.
 pub fn nodes(program: &Program) -> usize {
     program.graph().nodes().iter().map(node_count).sum()
 }
 
-/// Returns 1, and for a loop the number of nodes of its body too.
+/// Returns 1, and for a node with a program in it, a loop or a custom call, the number of its nodes too.
 pub(crate) fn node_count(node: &Node) -> usize {
     match &node.op {
         Op::For { body, .. } => 1 + nodes(body),
+        Op::CustomCall(call) => 1 + nodes(call.plain()),
         _ => 1,
     }
 }
@@ -116,6 +117,7 @@ pub(crate) fn node_count(node: &Node) -> usize {
 fn elements(program: &Program) -> u64 {
     let made = |node: &Node| match &node.op {
         Op::For { trips, body } => *trips as u64 * elements(body),
+        Op::CustomCall(call) => elements(call.plain()),
         _ => std::iter::once(&node.ty).chain(&node.more).map(|ty| ty.elements() as u64).sum(),
     };
     program.graph().nodes().iter().map(made).sum()
@@ -128,6 +130,10 @@ pub fn contractions(program: &Program) -> Vec<Contraction> {
         Op::For { trips, body } => {
             let all = |once: Contraction| Contraction { flops: once.flops * *trips as u64, ..once };
             contractions(body).into_iter().map(all).collect()
+        }
+        Op::CustomCall(call) => {
+            let label = graph.label(NodeId(i as u32));
+            contractions(call.plain()).into_iter().map(|product| Contraction { label, ..product }).collect()
         }
         _ => Vec::from_iter(contraction(graph, node, graph.label(NodeId(i as u32)))),
     };
@@ -160,6 +166,8 @@ fn node_cost(graph: &Graph, node: &Node) -> Cost {
             ScatterMode::Assign | ScatterMode::Combine(Combine::And | Combine::Or) => Cost::default(),
         },
         Op::For { trips, body } => cost(body) * *trips as u64,
+        // What is computed, whatever form computes it.
+        Op::CustomCall(call) => cost(call.plain()),
         Op::Fft { kind, length } => reduction(fft_flops(*kind, *length, operand(0))),
         Op::Unary(_)
         | Op::Binary(_)

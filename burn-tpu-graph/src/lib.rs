@@ -11,6 +11,7 @@ mod build;
 #[cfg(any(test, feature = "testing"))]
 pub mod corpus;
 pub mod cost;
+mod custom_call;
 mod dtype;
 mod error;
 mod graph;
@@ -30,11 +31,12 @@ mod types;
 mod verify;
 
 pub use build::Builder;
+pub use custom_call::{CallForm, CustomCall, KernelCall, KernelCost, StableHlo, custom_calls};
 pub use dtype::{DType, DTypeClass};
 pub use error::{GraphError, Result};
 pub use graph::{Graph, Label, Node, NodeId, Operands};
 pub use literal::{Literal, LiteralData, Number};
-pub use lower::{Argument, Lowered, lower};
+pub use lower::{Argument, LowerOptions, Lowered, lower, lower_with};
 pub use mesh::{Axis, DimAxes, Mesh, Sharding};
 pub use op::Op;
 pub use pieces::{Piece, PieceInput, PieceValue, Pieces};

@@ -4,7 +4,7 @@
 //! be forgotten in a cache key. To add a kind, add an entry here, an inference rule in `infer`, a lowering in `lower`
 //! and an arm in the ndarray interpreter. The compiler lists what is missing, since no match on [`Op`] has a `_` arm.
 
-use crate::{DType, DTypeClass, Dims, Literal, Program, Sharding, TensorType};
+use crate::{CustomCall, DType, DTypeClass, Dims, Literal, Program, Sharding, TensorType};
 use std::sync::Arc;
 
 /// A family of ops that share arity, inference and lowering, one line each: name, mnemonic, operand class, meaning.
@@ -471,6 +471,8 @@ pub enum Op {
         /// The program of one trip.
         body: Arc<Program>,
     },
+    /// A computation that a platform may be given in another form than its program. The call has the types.
+    CustomCall(Arc<CustomCall>),
     /// Result `index` of the operand, which is a node with several results. (As an operand of another op, such a node
     /// means its result 0.)
     GetResult {
@@ -524,6 +526,7 @@ impl Op {
             Op::OptimizationBarrier => "stablehlo.optimization_barrier",
             Op::ShardingConstraint(_) => "sdy.sharding_constraint",
             Op::For { .. } => "graph.for",
+            Op::CustomCall(_) => crate::custom_call::MNEMONIC,
             Op::GetResult { .. } => "graph.get_result",
         }
     }
@@ -561,7 +564,9 @@ impl Op {
             | Op::Gather(_)
             | Op::Complex => (2, 2),
             Op::Select | Op::Clamp | Op::Scatter(_) => (3, 3),
-            Op::Concatenate { .. } | Op::Sort { .. } | Op::DynamicSlice { .. } | Op::For { .. } => (1, usize::MAX),
+            Op::Concatenate { .. } | Op::Sort { .. } | Op::DynamicSlice { .. } | Op::For { .. } | Op::CustomCall(_) => {
+                (1, usize::MAX)
+            }
             Op::DynamicUpdateSlice => (2, usize::MAX),
         }
     }

@@ -119,6 +119,7 @@ fn use_of(op: &Op) -> Use {
         | Op::Real
         | Op::Imag
         | Op::For { .. }
+        | Op::CustomCall(_)
         | Op::GetResult { .. } => Use::Combined,
     }
 }

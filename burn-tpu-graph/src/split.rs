@@ -176,6 +176,7 @@ fn is_simple(op: &Op) -> bool {
         | Op::OptimizationBarrier
         | Op::ShardingConstraint(_)
         | Op::For { .. }
+        | Op::CustomCall(_)
         | Op::GetResult { .. } => false,
     }
 }

@@ -119,6 +119,9 @@ fn attributes(op: &Op) -> Attributes {
         Op::Scatter(attrs) => scatter(attrs),
         Op::Fft { kind, length } => vec![attr("kind", kind), attr("length", length)],
         Op::For { trips, body } => vec![attr("trips", trips), ("body", one_line(body))],
+        Op::CustomCall(call) => {
+            vec![("name", call.name().into()), ("form", call.form().text()), ("plain", one_line(call.plain()))]
+        }
         Op::GetResult { index } => vec![attr("index", index)],
         Op::Unary(_)
         | Op::Binary(_)
@@ -235,7 +238,7 @@ fn scatter(attrs: &ScatterAttrs) -> Attributes {
     ]
 }
 
-/// Returns a loop's body on the line of the loop: `(%0 = …; outputs %0)`. Its node numbers start from 0.
+/// Returns a program inside a node, such as a loop's body, on the line of the node: `(%0 = …; outputs %0)`. Its node numbers start from 0.
 fn one_line(body: &Program) -> String {
     format!("({})", body.to_string().trim_end().replace('\n', "; "))
 }

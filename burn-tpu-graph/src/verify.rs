@@ -8,7 +8,7 @@
 //! 4. no result is so large that XLA could not count its bytes;
 //! 5. its op's inference rule accepts the operand types and attributes;
 //! 6. its stored result types are those that the rule returns;
-//! 7. the body of a loop keeps all of these invariants.
+//! 7. the body of a loop and the plain form of a custom call keep all of these invariants.
 //!
 //! For the program:
 //! 8. every output is a node of it;
@@ -87,7 +87,7 @@ pub enum VerifyError {
     /// Invariant 7.
     #[error("{node}'s body: {error}")]
     Body {
-        /// The loop.
+        /// The loop or custom call.
         node: NodeId,
         /// The invariant that the body breaks.
         error: Box<VerifyError>,
@@ -195,7 +195,10 @@ fn verify_node(program: &Program, id: NodeId, node: &Node) -> Result {
         return Err(VerifyError::TooLarge { node: id, ty: ty.clone() });
     }
     if let Op::For { body, .. } = &node.op {
-        verify(body).map_err(|error| VerifyError::Body { node: id, error: Box::new(error) })?;
+        verify_body(id, body)?;
+    }
+    if let Op::CustomCall(call) = &node.op {
+        verify_body(id, call.plain())?;
     }
     let graph = program.graph();
     let types: Vec<_> = node.operands.iter().map(|&operand| graph.ty(operand)).collect();
@@ -206,6 +209,10 @@ fn verify_node(program: &Program, id: NodeId, node: &Node) -> Result {
     }
     let inferred = std::iter::once(first).chain(more).collect();
     Err(VerifyError::Types { node: id, claimed: claimed.into_iter().cloned().collect(), inferred })
+}
+
+fn verify_body(node: NodeId, body: &Program) -> Result {
+    verify(body).map_err(|error| VerifyError::Body { node, error: Box::new(error) })
 }
 
 fn verify_get_result(program: &Program, id: NodeId, node: &Node) -> Result {

@@ -63,6 +63,9 @@ const CASES: &[&str] = &[
     "loop/single/f32",
     "loop/rows/6",
     "loop/nested",
+    "custom/kernel/f32",
+    "custom/function",
+    "custom/in_loop",
 ];
 
 /// A hand-written training step of a linear layer: dot, bias, relu, its gradient, an SGD update with the rate in a slot.

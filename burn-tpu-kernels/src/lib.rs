@@ -31,8 +31,3 @@ pub use interpret::{Array, interpret};
 pub use kernel::{Axis, Kernel, Semantics, Space, Window};
 pub use op::{Binary, Comparison, Reduction, Ref, Unary, Value};
 pub use vmem::Vmem;
-
-/// Compiles and runs the code of the guide.
-#[cfg(doctest)]
-#[doc = include_str!("../../docs/kernels.md")]
-struct Guide;

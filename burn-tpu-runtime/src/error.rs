@@ -125,6 +125,15 @@ pub enum TpuError {
         /// The line that recorded it; empty if it is not known.
         caller: String,
     },
+    /// A custom op whose forms do not agree, or that is called with other types than it has, or whose text or kernel the
+    /// plugin does not compile.
+    #[error("custom op `{name}`: {reason}")]
+    CustomOp {
+        /// The op's name.
+        name: String,
+        /// The rule that it breaks, with both types; or the plugin's message.
+        reason: String,
+    },
     /// The interpreter failed to run a node.
     #[error("the ndarray engine: {reason}")]
     Host {
@@ -331,6 +340,7 @@ impl TpuError {
             | TpuError::Option { .. }
             | TpuError::Frozen { .. }
             | TpuError::Impure { .. }
+            | TpuError::CustomOp { .. }
             | TpuError::AlreadyRunning { .. }
             | TpuError::TraceFull { .. }
             | TpuError::ClientOption { .. }

@@ -219,6 +219,11 @@ options! {
     skip_rewrites(rewrites: impl IntoIterator<Item = Rewrite>): Vec<Rewrite> = Vec::new(), rewrites.into_iter().collect();
     "BURN_TPU_SKIP_REWRITES": rewrites, "names of rewrites, comma-separated";
 
+    /// Whether a TPU runs kernels, those of custom ops and of rewrites. Without, it compiles their plain forms, as other
+    /// platforms do. Use it to find out whether a kernel makes a result wrong or slow.
+    kernels(run: bool): bool = true, run;
+    "BURN_TPU_KERNELS": switch, "`0`, `1`";
+
     /// The maximum number of compiled programs in memory, at least 1.
     cache_entries(entries: usize): NonZeroUsize = at_least_one(100), at_least_one(entries);
     "BURN_TPU_CACHE_ENTRIES": number(1, u64::MAX), "a number, at least 1";

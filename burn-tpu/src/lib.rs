@@ -46,6 +46,7 @@
 //! | serve a model, or decode, without recording | [`compile`] returns a [`Compiled`] function |
 //! | train without recording each step | [`compile_step`] returns a [`CompiledStep`]; [`DeviceAdamW`] updates |
 //! | batch data whose lengths vary | [`Buckets`] |
+//! | run a kernel or StableHLO text of your own | [`custom_op`] returns a [`CustomOp`] on a [`CustomOpBackend`]; [`CustomForm`], [`OpTensors`], [`kernels`] |
 //! | load and save weights with burn-store, in bf16 too | `store::CastFloats` (feature `store`) |
 //! | set options before the first tensor | [`TpuOptions`], [`FallbackPolicy`], [`IndexChecks`], [`Optimization`], [`Rewrite`]; [`TpuOptions::VARIABLES`] lists the environment |
 //! | handle errors | [`TpuError`], which says whose [`Fault`] it is; [`BucketsError`] |
@@ -90,6 +91,9 @@ pub use compile::{Compiled, CompiledStep, DeviceAdamW, compile, compile_step};
 
 pub use buckets::{Buckets, BucketsError};
 
+pub use burn_tpu_runtime::{CustomForm, kernels};
+pub use custom_op::{CustomOp, CustomOpBackend, OpTensors, custom_op};
+
 pub use autocast::{AutocastBackend, autocast, autocast_to};
 
 pub use checkpoint::{CheckpointBackend, Checkpoints};
@@ -117,6 +121,7 @@ mod backend;
 mod buckets;
 mod checkpoint;
 mod compile;
+mod custom_op;
 #[cfg(feature = "ddp")]
 mod ddp;
 mod device;

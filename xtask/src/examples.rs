@@ -15,8 +15,9 @@ struct Run {
     accuracy: Option<f64>,
 }
 
-const RUNS: [Run; 14] = [
+const RUNS: [Run; 15] = [
     plain("custom_loop", &[]),
+    plain("custom_op", &[]),
     plain("checkpoint_cost", &["--size", "tiny", "--saves", "5", "--turns", "1", "--folder", "target/tmp"]),
     plain("fit", &["--model", "mlp", "--generations", "v5e,v6e:2x2"]),
     plain("fit", &["--search", "--generations", "v5e:2x2", "--layers", "1", "--candidates", "2"]),
@@ -93,6 +94,19 @@ pub fn run() -> Result<TestCounts> {
     }
     counts += idiomatic::check_all()?;
     Ok(counts)
+}
+
+/// Builds and runs the crate that stands outside of the workspace. Burn is built a second time, with the features that it asks
+/// for.
+pub fn outside() -> Result<TestCounts> {
+    let root = layers::root()?;
+    let mut command = cargo(&["run", "--manifest-path"])?;
+    command.arg(root.join("examples/custom-op/Cargo.toml")).arg("--target-dir").arg(root.join("target/outside"));
+    if !burn_tpu_pjrt::presence::tpu_present() {
+        command.env("BURN_TPU_REQUIRE_LIBTPU", "1");
+    }
+    succeed(command.env("BURN_TPU_FALLBACK", "deny").env("BURN_TPU_PLATFORM", "cpu"))?;
+    Ok(TestCounts { passed: 1, failed: 0 })
 }
 
 impl Run {

@@ -45,6 +45,8 @@ const BOOK: Stage = Stage { name: "book", about: "the links of the pages, and th
 const TESTS: Stage = Stage { name: "tests", about: "tiers 0 to 2", run: tests };
 const TIER0: Stage = Stage { name: "tier0", about: "tests that need no plugin", run: tier0 };
 const DDP: Stage = Stage { name: "ddp", about: "Burn's own ways to use several devices", run: ddp };
+const OUTSIDE: Stage =
+    Stage { name: "outside", about: "a crate outside of the workspace, on public items alone", run: examples::outside };
 const EXAMPLES: Stage = Stage { name: "examples", about: "every example for a few steps", run: examples::run };
 
 /// Runs `cargo xtask test`.
@@ -52,7 +54,7 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     let all = vec![SETUP, FMT, CLIPPY, LAYERS, COVERAGE, API, DOCS, BOOK, TESTS, DDP, EXAMPLES];
     let stages = match &args.only {
         _ if args.quick => vec![FMT, CLIPPY, LAYERS, COVERAGE, TIER0],
-        Some(name) => select(all.into_iter().chain([TIER0]).collect(), name)?,
+        Some(name) => select(all.into_iter().chain([TIER0, OUTSIDE]).collect(), name)?,
         None => all,
     };
     Ok(finish(&stages))

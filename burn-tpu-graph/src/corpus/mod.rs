@@ -5,6 +5,7 @@
 
 mod contract;
 mod control;
+mod custom_call;
 mod elementwise;
 mod index;
 mod leaf;
@@ -35,6 +36,7 @@ pub fn cases() -> Result<Vec<Case>> {
     window::add(&mut cases)?;
     index::add(&mut cases)?;
     control::add(&mut cases)?;
+    custom_call::add(&mut cases)?;
     Ok(cases.0)
 }
 

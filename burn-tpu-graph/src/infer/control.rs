@@ -1,7 +1,7 @@
 //! Rules of ops that contain a program.
 
 use super::Rule;
-use crate::{DType, Program, TensorType};
+use crate::{CustomCall, DType, Program, TensorType};
 
 /// XLA counts the trips of a loop in i32.
 const MAX_TRIPS: usize = i32::MAX as usize;
@@ -30,4 +30,18 @@ pub(super) fn for_loop(carries: &[&TensorType], trips: usize, body: &Program) ->
         return Err(format!("the body returns {} for carry {i}, which is {}", left[i], carries[i]));
     }
     Ok((carries[0].clone(), carries[1..].iter().map(|&ty| ty.clone()).collect()))
+}
+
+/// Returns the types of a call's results.
+pub(super) fn custom_call(operands: &[&TensorType], call: &CustomCall) -> Rule<(TensorType, Vec<TensorType>)> {
+    let (name, takes) = (call.name(), call.form().operands());
+    if operands.len() != takes.len() {
+        return Err(format!("`{name}` takes {} operands, got {}", takes.len(), operands.len()));
+    }
+    if let Some(i) = (0..takes.len()).find(|&i| *operands[i] != takes[i]) {
+        return Err(format!("`{name}` takes {} as operand {i}, got {}", takes[i], operands[i]));
+    }
+    let mut results = call.form().results().iter().cloned();
+    let first = results.next().ok_or_else(|| format!("`{name}` has no result"))?;
+    Ok((first, results.collect()))
 }

@@ -31,6 +31,7 @@ pub(crate) fn infer(
         Op::ArgReduce { dim, .. } => window::arg_reduce(types, *dim).map(|(value, index)| (value, vec![index])),
         Op::RngBitGenerator { ty } => rng(types, ty).map(|state| (state, vec![ty.clone()])),
         Op::For { trips, body } => control::for_loop(types, *trips, body),
+        Op::CustomCall(call) => control::custom_call(types, call),
         Op::GetResult { index } => get_result(graph, operands, *index).map(|ty| (ty, Vec::new())),
         single => single_result(single, types).map(|ty| (ty, Vec::new())),
     };
@@ -83,6 +84,7 @@ fn single_result(op: &Op, types: &[&TensorType]) -> Rule {
         | Op::ArgReduce { .. }
         | Op::RngBitGenerator { .. }
         | Op::For { .. }
+        | Op::CustomCall(_)
         | Op::GetResult { .. } => Err("has several results".into()),
     }
 }

@@ -2,14 +2,14 @@
 
 use super::constant::scalar;
 use super::printer::{Block, Statement, Value, list, mlir_type};
-use super::{Lowering, function, region, slots};
+use super::{Lowering, Scope, function, region, slots};
 use crate::op::{BinaryOp, Direction};
-use crate::{DType, Mesh, Program, Result, TensorType};
+use crate::{DType, Program, Result, TensorType};
 
 /// Writes a loop's body as a private function and returns its name. The function takes the parameters that the body
 /// reads, in node order.
-pub(super) fn body_function(body: &Program, mesh: Option<&Mesh>, functions: &mut Vec<String>) -> Result<String> {
-    let written = Lowering::run(body, slots::Packing::new(body, 0), mesh, functions)?;
+pub(super) fn body_function(body: &Program, scope: Scope, functions: &mut Vec<String>) -> Result<String> {
+    let written = Lowering::run(body, slots::Packing::new(body, 0), scope, functions)?;
     // Loops in the body have taken their names by now.
     let name = format!("@body{}", functions.len());
     functions.push(private_function(&name, body, written));

@@ -4,12 +4,13 @@
 //! of the program is value `%n` of the text, so that the two can be read side by side (intermediate values of a lowering
 //! are `%t0`, `%t1`, …). One function per family returns the op that yields the node's results; plain unary, binary and
 //! conversion ops need none. The body of a loop is a private function that the loop's region calls, so that its values
-//! have their own names, and so is a draw of random bits (XLA inlines both). A parameter that a result updates is marked
+//! have their own names, and so are a draw of random bits and a custom call that is no kernel (XLA inlines all three). A parameter that a result updates is marked
 //! as an alias of that result; the call decides whether it donates the parameter.
 
 mod constant;
 mod contract;
 mod control;
+mod custom_call;
 mod division;
 mod exchanged;
 mod index;
@@ -22,7 +23,7 @@ mod slots;
 mod threefry;
 
 use crate::op::BinaryOp;
-use crate::{DType, Graph, GraphError, Mesh, Node, NodeId, Op, Program, Result, TensorType};
+use crate::{DType, Graph, GraphError, Label, Mesh, Node, NodeId, Op, Program, Result, TensorType};
 use printer::{Block, Statement, Value, list, mlir_type};
 use sha2::{Digest, Sha256};
 
@@ -90,28 +91,40 @@ impl Argument {
     }
 }
 
-/// Lowers a program to StableHLO text.
+/// What a program is lowered for. The default is any platform, and arguments that a call may donate.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct LowerOptions {
+    /// Whether kernels are lowered as calls, which libtpu alone compiles, instead of their plain forms. In a program of a
+    /// mesh of several devices they never are.
+    pub kernels: bool,
+    /// Whether arguments stay the caller's: no result takes the memory of one.
+    pub keeps_arguments: bool,
+}
+
+/// Lowers a program to StableHLO text that every plugin takes.
 ///
 /// # Errors
 /// Fails if a node has no form in StableHLO. A verified program has no such node.
 pub fn lower(program: &Program) -> Result<Lowered> {
-    lower_arguments(program, parameters(program, program.results_in_place()))
+    lower_with(program, LowerOptions::default())
 }
 
-/// Lowers a program whose arguments stay the caller's: no result takes the memory of one.
+/// Lowers a program to StableHLO text.
 ///
 /// # Errors
 /// Those of [`lower`].
-pub fn lower_keeping(program: &Program) -> Result<Lowered> {
-    lower_arguments(program, parameters(program, vec![None; program.parameters().count()]))
-}
-
-fn lower_arguments(program: &Program, mut arguments: Vec<Argument>) -> Result<Lowered> {
+pub fn lower_with(program: &Program, options: LowerOptions) -> Result<Lowered> {
+    let in_place = match options.keeps_arguments {
+        true => vec![None; program.parameters().count()],
+        false => program.results_in_place(),
+    };
+    let mut arguments = parameters(program, in_place);
     let packing = slots::Packing::new(program, arguments.len());
     arguments.extend(packing.arguments());
     let mesh = program.placement().map(|placement| &placement.mesh);
+    let kernels = options.kernels && mesh.is_none_or(|mesh| mesh.devices() == 1);
     let mut functions = Vec::new();
-    let (block, results) = Lowering::run(program, packing, mesh, &mut functions)?;
+    let (block, results) = Lowering::run(program, packing, Scope { mesh, kernels, label: None }, &mut functions)?;
     let shardings = sharding::Shardings::of(program, &arguments);
     let takes = list(arguments.iter().enumerate().map(|argument| argument_text(argument, &shardings)));
     let gives = list(results.iter().enumerate().map(|(i, value)| mlir_type(&value.ty) + &shardings.result(i)));
@@ -151,15 +164,25 @@ fn argument_text((position, argument): (usize, &Argument), shardings: &sharding:
     format!("%arg{position}: {}{attributes}", mlir_type(argument.ty()))
 }
 
+/// What a function is written for.
+#[derive(Clone, Copy, Default)]
+struct Scope<'p> {
+    mesh: Option<&'p Mesh>,
+    /// Whether kernels are calls.
+    kernels: bool,
+    /// The label of all ops of the function, instead of their own.
+    label: Option<Label>,
+}
+
 /// The state of a lowering: the text written so far and the value of every node (its result 0).
 struct Lowering<'p> {
     graph: &'p Graph,
     block: Block,
     values: Vec<Value>,
     packing: slots::Packing,
-    mesh: Option<&'p Mesh>,
+    scope: Scope<'p>,
     exchanged: exchanged::Exchanged,
-    /// The functions written so far: bodies of loops, and draws of random bits.
+    /// The functions written so far: bodies of loops, draws of random bits, custom calls.
     functions: &'p mut Vec<String>,
 }
 
@@ -168,17 +191,17 @@ impl<'p> Lowering<'p> {
     fn run(
         program: &'p Program,
         packing: slots::Packing,
-        mesh: Option<&'p Mesh>,
+        scope: Scope<'p>,
         functions: &'p mut Vec<String>,
     ) -> Result<(Block, Vec<Value>)> {
         let graph = program.graph();
         let exchanged = exchanged::Exchanged::of(program);
         let mut lowering =
-            Self { graph, block: Block::function(), values: Vec::new(), packing, mesh, exchanged, functions };
+            Self { graph, block: Block::function(), values: Vec::new(), packing, scope, exchanged, functions };
         let mut parameters_seen = 0;
         for (i, node) in graph.nodes().iter().enumerate() {
             let id = NodeId(i as u32);
-            lowering.block.set_label(graph.label(id));
+            lowering.block.set_label(scope.label.unwrap_or_else(|| graph.label(id)));
             let value = lowering.node(id, node, &mut parameters_seen)?;
             lowering.values.push(value);
         }
@@ -207,14 +230,20 @@ impl<'p> Lowering<'p> {
                 Ok(value)
             }
             Op::GetResult { index: 0 } => self.first_operand(node).cloned(),
-            Op::ShardingConstraint(_) if self.mesh.is_none() => self.first_operand(node).cloned(),
+            Op::ShardingConstraint(_) if self.scope.mesh.is_none() => self.first_operand(node).cloned(),
             Op::GetResult { index } => {
                 let of = node.operands.first().copied().unwrap_or(id);
                 Ok(Value::new(format!("{of}#{index}"), node.ty.clone()))
             }
+            Op::CustomCall(call) => {
+                let operands = self.operands(&node.operands)?;
+                let label = self.scope.label.unwrap_or_else(|| self.graph.label(id));
+                let statement = self.custom_call(call, operands, label)?;
+                Ok(self.assign(id, node, &statement))
+            }
             Op::For { trips, body } => {
                 let operands = self.operands(&node.operands)?;
-                let function = control::body_function(body, self.mesh, self.functions)?;
+                let function = control::body_function(body, self.scope, self.functions)?;
                 let statement = control::counted_loop(&mut self.block, operands, *trips, body, &function);
                 // The counter is the result after the carries.
                 let counter = TensorType::scalar(DType::I32);
@@ -225,12 +254,17 @@ impl<'p> Lowering<'p> {
             op => {
                 let operands = self.operands(&node.operands)?;
                 let statement = self.statement(id, op, operands, node)?;
-                let results: Vec<_> = std::iter::once(&node.ty).chain(&node.more).collect();
-                self.block.assign(&id.to_string(), &statement, &results);
-                let name = if node.more.is_empty() { id.to_string() } else { format!("{id}#0") };
-                Ok(Value::new(name, node.ty.clone()))
+                Ok(self.assign(id, node, &statement))
             }
         }
+    }
+
+    /// Writes the op that yields a node's results, and returns the value of result 0.
+    fn assign(&mut self, id: NodeId, node: &Node, statement: &Statement) -> Value {
+        let results: Vec<_> = std::iter::once(&node.ty).chain(&node.more).collect();
+        self.block.assign(&id.to_string(), statement, &results);
+        let name = if node.more.is_empty() { id.to_string() } else { format!("{id}#0") };
+        Value::new(name, node.ty.clone())
     }
 
     /// Returns the op that draws random bits.
@@ -282,7 +316,7 @@ impl<'p> Lowering<'p> {
             Op::Transpose { permutation } => Ok(movement::transpose(operands, permutation)),
             Op::Reverse { dims } => Ok(movement::reverse(operands, dims)),
             Op::Slice(attrs) => Ok(movement::slice(operands, attrs)),
-            Op::Pad(attrs) if self.mesh.is_some() => Ok(partitioned::pad(block, operands, attrs)),
+            Op::Pad(attrs) if self.scope.mesh.is_some() => Ok(partitioned::pad(block, operands, attrs)),
             Op::Pad(attrs) => Ok(movement::pad(operands, attrs)),
             Op::Concatenate { dim } => Ok(movement::concatenate(operands, *dim)),
             Op::Fft { kind, length } => Ok(movement::fft(operands, *kind, *length)),
@@ -292,7 +326,7 @@ impl<'p> Lowering<'p> {
             Op::Scatter(attrs) => Ok(index::scatter(operands, attrs)),
             Op::DotGeneral(attrs) => contract::dot_general(block, operands, attrs, &node.ty),
             Op::Convolution(attrs) => Ok(contract::convolution(operands, attrs)),
-            Op::Reduce { combine, dims } if self.mesh.is_some() => {
+            Op::Reduce { combine, dims } if self.scope.mesh.is_some() => {
                 Ok(partitioned::reduce(block, operands, *combine, dims, &node.ty))
             }
             Op::Reduce { combine, dims } => Ok(region::reduce(block, operands, *combine, dims)),
@@ -301,9 +335,9 @@ impl<'p> Lowering<'p> {
             Op::SelectAndScatter { window } => Ok(region::select_and_scatter(block, operands, window)),
             Op::Sort { dim, descending } => Ok(region::sort(operands, *dim, *descending)),
             Op::TopK { k } => Ok(region::top_k(block, operands, *k)),
-            Op::ShardingConstraint(sharding) => Ok(sharding::constraint(operands, sharding, self.mesh)),
+            Op::ShardingConstraint(sharding) => Ok(sharding::constraint(operands, sharding, self.scope.mesh)),
             // Handled above.
-            Op::Parameter { .. } | Op::For { .. } | Op::GetResult { .. } => plain(operands),
+            Op::Parameter { .. } | Op::For { .. } | Op::CustomCall(_) | Op::GetResult { .. } => plain(operands),
         }
     }
 }

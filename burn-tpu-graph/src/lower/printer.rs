@@ -33,6 +33,11 @@ pub(super) fn array<T: Display>(items: impl IntoIterator<Item = T>) -> String {
     if items.is_empty() { "array<i64>".into() } else { format!("array<i64: {items}>") }
 }
 
+/// Returns `[1, 2]`.
+pub(super) fn array_of<T: Display>(items: impl IntoIterator<Item = T>) -> String {
+    format!("[{}]", list(items))
+}
+
 /// Returns `dense<[[0, 1], [2, 3]]> : tensor<2x2xi64>`: low and high padding per dim.
 pub(super) fn edges(padding: &[(isize, isize)]) -> String {
     if padding.is_empty() {

@@ -8,7 +8,7 @@
 //!
 //! Gain: `docs/decisions/0002-random-numbers-from-slots.md`.
 
-use super::{Lowering, control, slots};
+use super::{Lowering, Scope, control, slots};
 use crate::op::{BinaryOp, Direction};
 use crate::{Builder, DType, Dims, Graph, NodeId, Number, Op, Program, Result, TensorType};
 
@@ -29,7 +29,7 @@ pub(super) fn function(ty: &TensorType, functions: &mut Vec<String>) -> Result<O
     let name = format!("@threefry{}", dims.concat());
     if !functions.iter().any(|function| function.contains(&format!("{name}("))) {
         let draw = program(ty)?;
-        let written = Lowering::run(&draw, slots::Packing::new(&draw, 0), None, functions)?;
+        let written = Lowering::run(&draw, slots::Packing::new(&draw, 0), Scope::default(), functions)?;
         functions.push(control::private_function(&name, &draw, written));
     }
     Ok(Some(name))

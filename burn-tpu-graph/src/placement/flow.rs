@@ -135,6 +135,7 @@ fn same_elements(node: &Node) -> &[NodeId] {
         | Op::RngBitGenerator { .. }
         | Op::Fft { .. }
         | Op::For { .. }
+        | Op::CustomCall(_)
         | Op::GetResult { .. } => &[],
     }
 }
@@ -187,6 +188,7 @@ fn keeps_first_dim(node: &Node, position: usize, operand: &TensorType) -> bool {
         },
         Op::Scatter(attrs) => position == 0 && !attrs.scatter_dims_to_operand_dims.contains(&0),
         Op::Fft { .. } | Op::TopK { .. } => operand.rank() > 1,
+        Op::CustomCall(call) => plain_keeps_first_dim(call.plain(), position),
         Op::For { .. }
         | Op::Parameter { .. }
         | Op::Slot { .. }
@@ -195,6 +197,14 @@ fn keeps_first_dim(node: &Node, position: usize, operand: &TensorType) -> bool {
         | Op::Iota { .. }
         | Op::RngBitGenerator { .. } => false,
     }
+}
+
+/// Returns whether dim 0 of this parameter of a plain form stays whole and is that of the first result.
+fn plain_keeps_first_dim(plain: &Program, position: usize) -> bool {
+    let is_parameter = |node: &Node| matches!(node.op, Op::Parameter { index, .. } if index as usize == position);
+    let Some(place) = plain.graph().nodes().iter().position(is_parameter) else { return false };
+    let uses = Flow::of(plain).uses_of_first_dim(NodeId(place as u32));
+    !uses.leaves && plain.outputs().first().is_some_and(|first| uses.reached.contains(first))
 }
 
 /// Returns whether a reshape keeps rows together: dim 0 stays, is merged with the dims after it, or is taken apart.

@@ -1,8 +1,9 @@
 //! Tests of what a program's text and hashes depend on.
 
 use super::*;
-use crate::{Builder, Operands, TensorType, corpus};
+use crate::{Builder, CallForm, CustomCall, KernelCall, KernelCost, Operands, StableHlo, TensorType, corpus};
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 /// Returns the op with each of its attributes changed in turn. The patterns name every field, so that a new field
 /// must be added here.
@@ -77,6 +78,7 @@ fn changed(op: &Op) -> Vec<Op> {
                 Op::For { trips: *trips, body: std::sync::Arc::new(swapped) },
             ]
         }
+        Op::CustomCall(call) => changed_call(call).into_iter().map(|call| Op::CustomCall(Arc::new(call))).collect(),
         Op::GetResult { index } => vec![Op::GetResult { index: index + 1 }],
         Op::IsFinite => vec![Op::OptimizationBarrier],
         Op::Select => vec![Op::Clamp],
@@ -91,6 +93,48 @@ fn changed(op: &Op) -> Vec<Op> {
             vec![Op::ShardingConstraint(axes(&[1])), Op::ShardingConstraint(axes(&[0, 1]))]
         }
     }
+}
+
+fn changed_call(call: &CustomCall) -> Vec<CustomCall> {
+    let new = |name: &str, form: CallForm, plain: &Program| CustomCall::new(name, form, plain.clone()).unwrap();
+    let mut graph = call.plain().graph().clone();
+    let outputs = call.plain().outputs().iter().map(|&id| graph.add(Op::OptimizationBarrier, &[id]).unwrap());
+    let outputs: Vec<NodeId> = outputs.collect();
+    let plain = Program::extract(&graph, &outputs).unwrap();
+    let mut all = vec![new("other", call.form().clone(), call.plain()), new(call.name(), call.form().clone(), &plain)];
+    let forms: Vec<CallForm> = match call.form() {
+        CallForm::Kernel(kernel) => changed_kernel(kernel).into_iter().map(CallForm::Kernel).collect(),
+        CallForm::Function(function) => {
+            let parse = |text: String| CallForm::Function(StableHlo::parse(text).unwrap());
+            let source = function.source();
+            vec![
+                parse(format!("{source} ")),
+                parse(source.replacen("%n: tensor<i32>", "%n: tensor<i32>, %u: tensor<i1>", 1)),
+            ]
+        }
+    };
+    all.extend(forms.into_iter().map(|form| new(call.name(), form, call.plain())));
+    all
+}
+
+fn changed_kernel(kernel: &KernelCall) -> Vec<KernelCall> {
+    let KernelCall { results, .. } = kernel;
+    assert_eq!(results.len(), 1, "the results are those of the plain form");
+    let KernelCost { flops, transcendentals, bytes } = kernel.cost;
+    let cost = |flops, transcendentals, bytes| KernelCall {
+        cost: KernelCost { flops, transcendentals, bytes },
+        ..kernel.clone()
+    };
+    let mut more = kernel.operands.clone();
+    more.push(TensorType::scalar(DType::I32));
+    vec![
+        KernelCall { target: "other".into(), ..kernel.clone() },
+        KernelCall { backend_config: "{}".into(), ..kernel.clone() },
+        KernelCall { operands: more, ..kernel.clone() },
+        cost(flops + 1, transcendentals, bytes),
+        cost(flops, transcendentals + 1, bytes),
+        cost(flops, transcendentals, bytes + 1),
+    ]
 }
 
 fn more(dims: &[usize]) -> crate::Dims {
@@ -207,9 +251,13 @@ fn every_attribute_of_every_op_changes_text_hash_and_equality() {
     let mut kinds = BTreeMap::new();
     for case in corpus::cases().unwrap() {
         for node in case.program.graph().nodes() {
-            // A table and a splat are two different ops.
-            let table = matches!(&node.op, Op::Constant(Literal { data: LiteralData::Dense(_), .. }));
-            kinds.entry((node.op.mnemonic(), table)).or_insert(node.clone());
+            // A table and a splat are two different ops, and so are a kernel and a function.
+            let second = match &node.op {
+                Op::Constant(literal) => matches!(literal.data, LiteralData::Dense(_)),
+                Op::CustomCall(call) => call.kernel().is_none(),
+                _ => false,
+            };
+            kinds.entry((node.op.mnemonic(), second)).or_insert(node.clone());
         }
     }
     for node in kinds.values() {

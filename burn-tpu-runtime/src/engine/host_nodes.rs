@@ -10,10 +10,14 @@ pub(super) fn host_ops(engine: &dyn Engine, program: &Program, host: &[String]) 
     nodes.map(|node| node.op.mnemonic()).collect()
 }
 
-/// Returns whether a node's mnemonic is in `host` or the engine has no lowering for it. A loop runs on the host as a
-/// whole if a node of its body does.
+/// Returns whether a node's mnemonic is in `host` or the engine has no lowering for it. A loop, and a kernel whose plain form
+/// may be lowered, run on the host as a whole if a node in them does.
 pub(super) fn is_for_host(engine: &dyn Engine, host: &[String], node: &Node) -> bool {
-    let body = if let Op::For { body, .. } = &node.op { body.graph().nodes() } else { &[] };
+    let body = match &node.op {
+        Op::For { body, .. } => body.graph().nodes(),
+        Op::CustomCall(call) if call.kernel().is_some() => call.plain().graph().nodes(),
+        _ => &[],
+    };
     let named = host.iter().any(|name| name == node.op.mnemonic());
     named || !engine.lowers(&node.op) || body.iter().any(|inner| is_for_host(engine, host, inner))
 }

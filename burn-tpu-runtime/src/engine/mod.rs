@@ -3,6 +3,7 @@
 //! Owns: the [`Engine`] and [`Executable`] traits and the choice between engines. May not know: Burn's traits, traces.
 
 mod clients;
+mod custom_calls;
 #[cfg(feature = "ndarray")]
 mod fallback;
 #[cfg(feature = "ndarray")]
@@ -31,7 +32,7 @@ pub use pjrt::CPU_COMPILER_FLAGS;
 #[cfg(feature = "testing")]
 pub(crate) use pjrt::replicas_agree;
 pub(crate) use pjrt::{dump_program, open, open_mesh};
-pub(crate) use topology::{RecordedPrograms, Slice, libtpu, open_described};
+pub(crate) use topology::{RecordedPrograms, Slice, libtpu, lower_for_tpu, open_described};
 #[cfg(not(feature = "ndarray"))]
 pub(crate) use without_ndarray::{HAS_INTERPRETER, HostTensor, compile, interpret_nodes, interpret_values, open_ndarray};
 

@@ -2,6 +2,7 @@
 //!
 //! Its buffers are shapes. An upload keeps no data, an execution returns shapes, and a read returns an error.
 
+use super::custom_calls::compile_error;
 use super::pjrt::{compiler_flags, dump_program, local, spec};
 use super::{
     Arguments, DeviceBuffer, Engine, Executable, Execution, HostBytes, MeshAxes, SharedBuffer, argument, downcast,
@@ -10,9 +11,9 @@ use crate::error::{Result, TpuError};
 use crate::mesh::Mesh;
 use crate::topology::{Described, Topology};
 use crate::{Device, TpuOptions};
-use burn_tpu_graph::{Lowered, Op, Program, Sharding, TensorType, lower};
+use burn_tpu_graph::{LowerOptions, Lowered, Op, Program, Sharding, TensorType, lower_with};
 use burn_tpu_pjrt::PluginKind;
-use burn_tpu_pjrt::{CompileOptions, Plugin, TopologyDescription, Value};
+use burn_tpu_pjrt::{CompileOptions, PjrtError, Plugin, TensorSpec, TopologyDescription, Value};
 use parking_lot::Mutex;
 use rustc_hash::FxHashMap;
 use std::collections::{BTreeMap, BTreeSet};
@@ -70,6 +71,14 @@ pub(crate) struct Slice {
     pub(crate) topology: Topology,
     pub(crate) description: TopologyDescription,
     options: CompileOptions,
+    /// Whether kernels are compiled, and not their plain forms.
+    kernels: bool,
+}
+
+/// Lowers a program for a TPU. Without kernels, their plain forms are compiled.
+pub(crate) fn lower_for_tpu(program: &Program, kernels: bool) -> Result<Lowered> {
+    let lowered = lower_with(program, LowerOptions { kernels, ..LowerOptions::default() });
+    lowered.map_err(|error| TpuError::Bug(error.to_string()))
 }
 
 impl Slice {
@@ -84,18 +93,41 @@ impl Slice {
         if description.devices().is_empty() {
             return Err(TpuError::Topology { name: topology.to_string(), rule: "has no devices".into() });
         }
-        Ok(Self { topology, description, options: compiler_flags(CompileOptions::default(), options) })
+        let compile_options = compiler_flags(CompileOptions::default(), options);
+        Ok(Self { topology, description, options: compile_options, kernels: options.kernels })
     }
 
     /// Compiles a lowered program for the slice's first device; one with a placement for all devices that its mesh has.
     pub(crate) fn compile(&self, program: &Program, lowered: &Lowered) -> Result<burn_tpu_pjrt::Executable> {
         let specs = lowered.arguments.iter().map(|argument| spec(&local(program, argument)));
         let specs = specs.collect::<Result<Vec<_>>>()?;
-        let context = || format!("compiling a program for {}", self.topology);
-        let text = burn_tpu_pjrt::Program::stablehlo(lowered.text.as_str(), specs);
-        let text = text.map_err(TpuError::pjrt(context()))?;
         let options = self.options_for(program)?;
-        self.description.compile(&text, &options).map_err(TpuError::pjrt(context()))
+        self.compile_text(lowered, specs, &options).map_err(|error| {
+            let context = format!("compiling a program for {}", self.topology);
+            compile_error(program, context, error, |alone| self.compile_alone(alone))
+        })
+    }
+
+    fn compile_text(
+        &self,
+        lowered: &Lowered,
+        specs: Vec<Arc<TensorSpec>>,
+        options: &CompileOptions,
+    ) -> Result<burn_tpu_pjrt::Executable, PjrtError> {
+        let text = burn_tpu_pjrt::Program::stablehlo(lowered.text.as_str(), specs)?;
+        self.description.compile(&text, options)
+    }
+
+    /// Compiles the program of a single custom call.
+    fn compile_alone(&self, program: &Program) -> Result<Result<(), PjrtError>> {
+        let lowered = self.lower(program)?;
+        let specs = lowered.arguments.iter().map(|argument| spec(argument.ty())).collect::<Result<Vec<_>>>()?;
+        Ok(self.compile_text(&lowered, specs, &self.options_for(program)?).map(drop))
+    }
+
+    /// Lowers a program for a TPU.
+    pub(crate) fn lower(&self, program: &Program) -> Result<Lowered> {
+        lower_for_tpu(program, self.kernels)
     }
 
     fn options_for(&self, program: &Program) -> Result<CompileOptions> {
@@ -134,7 +166,7 @@ impl Engine for TopologyEngine {
     }
 
     fn compile(&self, program: &Program) -> Result<Box<dyn Executable>> {
-        let lowered = lower(program).map_err(|error| TpuError::Bug(error.to_string()))?;
+        let lowered = self.slice.lower(program)?;
         dump_program(self.dump.as_deref(), program, &lowered)?;
         let executable = self.slice.compile(program, &lowered)?;
         let size_bytes = executable.code_size().unwrap_or(0).max(0) as u64;

@@ -9,6 +9,7 @@ mod buffers;
 mod collectives;
 mod costliest;
 mod golden;
+mod kernels;
 mod labels;
 mod record;
 mod report;
@@ -27,14 +28,13 @@ pub(crate) use labels::SourceLabels;
 pub(crate) use record::record;
 
 use crate::engine;
-use crate::error::{Result, TpuError};
+use crate::error::Result;
 use crate::topology::{Generation, Topology};
 use crate::{Device, Mesh, TpuOptions};
 use burn_tpu_graph::cost::{contractions, cost};
-use burn_tpu_graph::{Lowered, Program, lower};
+use burn_tpu_graph::{Lowered, Program};
 use slice::Prepared;
 use std::collections::BTreeMap;
-use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -116,7 +116,7 @@ impl Fit {
     /// [`TpuError::Step`] if the step computes nothing.
     pub fn run<S>(&self, build: impl FnOnce(&Device) -> S, step: impl FnMut(S, &Device) -> S) -> Result<FitReport> {
         let step = record::record(self.mesh.clone(), build, step)?;
-        let prepared = prepare(&step.programs, self.options.dump.as_deref())?;
+        let prepared = prepare(&step.programs, &self.options)?;
         let report = StepReport {
             programs: step.programs.len(),
             settled: step.settled,
@@ -160,13 +160,13 @@ impl Fit {
 }
 
 /// Lowers the programs, and writes their text into the folder that `BURN_TPU_DUMP` names.
-fn prepare(programs: &[Arc<Program>], dump: Option<&Path>) -> Result<Prepared> {
+fn prepare(programs: &[Arc<Program>], options: &TpuOptions) -> Result<Prepared> {
     let mut prepared = Prepared { programs: Vec::new(), cost: Default::default(), contractions: Vec::new() };
     for program in programs {
         prepared.cost += cost(program);
         prepared.contractions.extend(contractions(program));
-        let lowered = lower(program).map_err(|error| TpuError::Bug(error.to_string()))?;
-        engine::dump_program(dump, program, &lowered)?;
+        let lowered = engine::lower_for_tpu(program, options.kernels)?;
+        engine::dump_program(options.dump.as_deref(), program, &lowered)?;
         prepared.programs.push((Arc::clone(program), lowered));
     }
     Ok(prepared)

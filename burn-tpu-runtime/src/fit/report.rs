@@ -181,7 +181,7 @@ pub struct Costly {
     pub line: String,
     /// The results: `bf16[8,12,1024,64]`, several of them separated by `+`.
     pub shape: String,
-    /// XLA's name of the first of these instructions.
+    /// XLA's name of the first of these instructions; for a kernel, `kernel` and its name.
     pub instruction: String,
     /// The number of times that such an instruction runs in a step.
     pub runs: u64,
@@ -204,8 +204,9 @@ pub struct Speed {
     pub intensity: f64,
     /// The number of fused instructions of the program.
     pub fusions: usize,
-    /// The clock cycles that the compiler estimates for the step's instructions, one after the other. It estimates no custom
-    /// calls, asynchronous copies and sorts, nor some gathers and scatters. `None` if it estimated none.
+    /// The clock cycles that the compiler estimates for the step's instructions, one after the other, and those of kernels at
+    /// the roofline, by their own estimate. It does not estimate asynchronous copies and sorts, nor some gathers and scatters.
+    /// `None` if it estimated none.
     pub estimated_cycles: Option<u64>,
     /// The time of these cycles. `None` for a generation whose clock is not known.
     pub estimated_seconds: Option<f64>,

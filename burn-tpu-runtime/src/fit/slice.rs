@@ -2,7 +2,7 @@
 
 use super::buffers;
 use super::report::{Buffer, Costly, Memory, Price, SliceFit, Speed, Verdict};
-use super::{Fit, advice, collectives, costliest};
+use super::{Fit, Spec, advice, collectives, costliest, kernels};
 use crate::TpuOptions;
 use crate::engine::Slice;
 use crate::error::{Result, TpuError};
@@ -67,9 +67,8 @@ fn without_result(slice: Topology, step: &Prepared, fit: &Fit) -> SliceFit {
 pub(super) fn fit(slice: Topology, step: &Prepared, fit: &Fit) -> SliceFit {
     let spec = fit.specs.of(slice.generation());
     let start = Instant::now();
-    let limit_bytes = spec.usable_bytes();
     let mut report = without_result(slice, step, fit);
-    match compile_all(slice, step, &fit.options, limit_bytes) {
+    match compile_all(slice, step, &fit.options, spec) {
         Ok(programs) => {
             let mesh = step.programs.iter().find_map(|(program, _)| Some(program.placement()?.mesh.clone()));
             let found: Vec<_> = programs.iter().flat_map(|program| &program.collectives).cloned().collect();
@@ -112,16 +111,35 @@ impl From<TpuError> for Failure {
     }
 }
 
-fn compile_all(slice: Topology, step: &Prepared, options: &TpuOptions, limit: u64) -> Result<Vec<Compiled>, Failure> {
+fn compile_all(slice: Topology, step: &Prepared, options: &TpuOptions, spec: &Spec) -> Result<Vec<Compiled>, Failure> {
+    let limit = spec.usable_bytes();
     let slice = Slice::open(slice, options)?;
     let compile = |(program, lowered): &(Arc<Program>, Lowered)| match slice.compile(program, lowered) {
-        Ok(executable) => Ok(read(&executable, program, limit)?),
+        Ok(executable) => {
+            let compiled = read(&executable, program, limit)?;
+            Ok(if options.kernels { compiled.with_kernels(program, spec) } else { compiled })
+        }
         Err(TpuError::Pjrt { source, .. }) if source.is_out_of_memory() => {
             Err(out_of_memory(&source, slice.topology, program, lowered, options, limit)?)
         }
         Err(error) => Err(error.into()),
     };
     step.programs.iter().map(compile).collect()
+}
+
+impl Compiled {
+    /// Adds the program's kernels, which the compiler does not estimate.
+    fn with_kernels(mut self, program: &Program, spec: &Spec) -> Self {
+        let kernels = kernels::of(program);
+        self.hbm_bytes += kernels.iter().map(kernels::KernelRun::repeated_bytes).sum::<u64>();
+        let costly: Vec<Costly> = kernels.iter().filter_map(|kernel| kernel.costly(spec)).collect();
+        if !costly.is_empty() {
+            let cycles: u64 = costly.iter().map(|kernel| kernel.cycles).sum();
+            self.cycles = Some(self.cycles.unwrap_or(0) + cycles);
+            self.costliest = costliest::joined(self.costliest.into_iter().chain(costly));
+        }
+        self
+    }
 }
 
 /// Reads the compiler's output for a program.

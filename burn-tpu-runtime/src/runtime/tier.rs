@@ -8,7 +8,8 @@
 //! 3. A program of which only the host's part is new (a mask that is built row by row, a batch that is stacked item by item)
 //!    is split: the host's part is interpreted, and the device's part is compiled once.
 //! 4. So is a program that comes back with many small values to transfer.
-//! 5. Every other program is compiled at once, and in strict mode all are.
+//! 5. Every other program is compiled at once, and in strict mode all are. So is one with a custom op: the interpreter would run
+//!    its plain form, and its author wants to see the other one.
 
 use super::{DeviceRuntime, HostValue};
 use crate::engine::{self, Input};
@@ -16,7 +17,7 @@ use crate::error::{Result, TpuError};
 use crate::metrics::CutReason;
 use crate::profile;
 use crate::program::{Compiled, Count, Recorded};
-use burn_tpu_graph::{Program, Split, TensorType, cost};
+use burn_tpu_graph::{Program, Split, TensorType, cost, custom_calls};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -133,6 +134,7 @@ impl DeviceRuntime {
     ) -> Result<Tier> {
         let program = &recorded.program;
         let may_interpret = program.graph().len() >= least && reason != CutReason::MarkStep;
+        let may_interpret = may_interpret && custom_calls(program).is_empty();
         let is_refused = self.frozen.load(Relaxed) && self.cache.counted(Count::Interpreted, program) == 0;
         if may_interpret && !is_refused && inputs.are_on_host() && cost::work(program) <= inputs.host_work() {
             self.cache.count(Count::Interpreted, program);

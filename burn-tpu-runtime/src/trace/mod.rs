@@ -53,6 +53,7 @@ mod stream;
 mod tests;
 
 pub(crate) use function::{FunctionRecording, Placeholder, Source};
+pub(crate) use record::record_list;
 pub use record::{Recorder, create, record, record_many, record_or_compute, record_or_compute_many};
 pub(crate) use recording::Recording;
 pub use stream::{InStream, Stream};

@@ -224,18 +224,53 @@ pub fn record_many<const R: usize>(
     finish(op, first.device(), operands, build)
 }
 
+/// Records an op of any number of results; as [`record_many`] otherwise.
+pub(crate) fn record_list(
+    op: &'static str,
+    operands: &[&Tensor],
+    build: impl FnOnce(&mut Recorder, &[NodeId]) -> Result<Vec<NodeId>>,
+) -> Vec<Tensor> {
+    let Some(first) = operands.first() else {
+        fail(op, &"needs at least one operand");
+    };
+    finish(op, first.device(), operands, build)
+}
+
+/// The nodes of an op's results.
+trait Results {
+    type Tensors;
+
+    fn tensors(self, tensor: impl FnMut(NodeId) -> Tensor) -> Self::Tensors;
+}
+
+impl<const R: usize> Results for [NodeId; R] {
+    type Tensors = [Tensor; R];
+
+    fn tensors(self, tensor: impl FnMut(NodeId) -> Tensor) -> [Tensor; R] {
+        self.map(tensor)
+    }
+}
+
+impl Results for Vec<NodeId> {
+    type Tensors = Vec<Tensor>;
+
+    fn tensors(self, tensor: impl FnMut(NodeId) -> Tensor) -> Vec<Tensor> {
+        self.into_iter().map(tensor).collect()
+    }
+}
+
 /// Records an op without operands.
 pub fn create(op: &'static str, device: &Device, build: impl FnOnce(&mut Recorder) -> Result<NodeId>) -> Tensor {
     let [tensor] = finish(op, *device, &[], |recorder, _| Ok([build(recorder)?]));
     tensor
 }
 
-fn finish<const R: usize>(
+fn finish<R: Results>(
     op: &'static str,
     device: Device,
     operands: &[&Tensor],
-    build: impl FnOnce(&mut Recorder, &[NodeId]) -> Result<[NodeId; R]>,
-) -> [Tensor; R] {
+    build: impl FnOnce(&mut Recorder, &[NodeId]) -> Result<R>,
+) -> R::Tensors {
     if let Some(tensor) = operands.iter().find(|tensor| tensor.device() != device) {
         fail(op, &format!("operands are on {device} and {}", tensor.device()));
     }
@@ -248,9 +283,9 @@ fn finish<const R: usize>(
     let start = trace.recording.len();
     let built = build(&mut Recorder { trace: &mut trace, stream: &stream }, &inputs);
     let end = trace.recording.len();
-    let built = built.map(|nodes| nodes.map(|node| (node, inputs.iter().position(|&input| input == node))));
     let position = stream.next_position();
     let line = stream.line(&mut trace, end);
+    let places = Inputs::from_slice(&inputs);
     trace.ops.push(OpRecord { inputs, start, end, position, line });
     trace.stats.nodes += (end - before) as u64;
     trace.fullness.nodes += end - before;
@@ -264,7 +299,7 @@ fn finish<const R: usize>(
     }
     match built {
         Ok(nodes) => {
-            let tensors = nodes.map(|(node, same)| match same {
+            let tensors = nodes.tensors(|node| match places.iter().position(|&input| input == node) {
                 // An op that changed nothing costs nothing: the tensor is its operand.
                 Some(operand) => operands[operand].clone(),
                 None => stream.adopt(&mut trace, node, position),

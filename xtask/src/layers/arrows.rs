@@ -32,10 +32,10 @@ const RULES: [Rule; 9] = [
     Rule { library: "burn-tpu", workspace: &["burn-tpu-runtime"], burn: Burn::Everything },
     Rule {
         library: "burn-tpu-runtime",
-        workspace: &["burn-tpu-fusion", "burn-tpu-graph", "burn-tpu-pjrt", "burn-tpu-profile"],
+        workspace: &["burn-tpu-fusion", "burn-tpu-graph", "burn-tpu-kernels", "burn-tpu-pjrt", "burn-tpu-profile"],
         burn: Burn::Behind(&["burn-backend", "burn-ndarray"]),
     },
-    Rule { library: "burn-tpu-fusion", workspace: &["burn-tpu-graph"], burn: Burn::Data },
+    Rule { library: "burn-tpu-fusion", workspace: &["burn-tpu-graph", "burn-tpu-kernels"], burn: Burn::Data },
     Rule { library: "burn-tpu-graph", workspace: &[], burn: Burn::Data },
     Rule { library: "burn-tpu-kernels", workspace: &[], burn: Burn::Nothing },
     Rule { library: "burn-tpu-pjrt", workspace: &[], burn: Burn::Nothing },
@@ -155,7 +155,9 @@ mod tests {
             ("burn-tpu-cli", "burn-tpu-profile", None),
             ("burn-tpu-runtime", "burn-ndarray", None),
             ("burn-tpu-graph", "burn-tpu-graph", Some("dev")),
+            ("burn-tpu-runtime", "burn-tpu-kernels", None),
             ("burn-tpu-fusion", "burn-tpu-graph", None),
+            ("burn-tpu-fusion", "burn-tpu-kernels", None),
             ("burn-tpu-graph", "half", None),
             ("burn-tpu-graph", "burn-ndarray", Some("dev")),
             ("burn-tpu-pjrt", "libloading", None),
@@ -169,6 +171,7 @@ mod tests {
     fn every_forbidden_arrow_is_named() {
         let forbidden = [
             ("burn-tpu-graph", "burn-tpu-pjrt", None),
+            ("burn-tpu-graph", "burn-tpu-kernels", None),
             ("burn-tpu-pjrt", "burn-tpu-graph", None),
             ("burn-tpu-graph", "burn-backend", None),
             ("burn-tpu-graph", "burn", Some("build")),

@@ -207,6 +207,7 @@ fn compute(node: &Node, mut operands: Operands) -> Result<Results> {
         }
         Op::OptimizationBarrier | Op::ShardingConstraint(_) => one(operands)?,
         Op::For { trips, body } => return Ok(for_loop(*trips, body, operands.into_vec())?.into()),
+        Op::CustomCall(call) => return Ok(inner(call.plain(), operands.into_vec())?.into()),
         Op::GetResult { index } => {
             let result = operands.into_iter().nth(*index);
             result.ok_or_else(|| format!("there is no result {index}"))?
@@ -219,11 +220,16 @@ fn compute(node: &Node, mut operands: Operands) -> Result<Results> {
 fn for_loop(trips: usize, body: &Program, mut carries: Vec<HostTensor>) -> Result<Vec<HostTensor>> {
     for trip in 0..trips {
         carries.push(splat(DType::I32, &[], trip as u64));
-        let mut parameters: Vec<_> = carries.into_iter().map(Some).collect();
-        let take = |index: u32| parameters.get_mut(index as usize)?.take();
-        carries = interpret(body, take, &[]).map_err(|error| error.to_string())?;
+        carries = inner(body, carries)?;
     }
     Ok(carries)
+}
+
+/// Runs the program in a node. It owns its operands.
+fn inner(program: &Program, operands: Vec<HostTensor>) -> Result<Vec<HostTensor>> {
+    let mut parameters: Vec<_> = operands.into_iter().map(Some).collect();
+    let take = |index: u32| parameters.get_mut(index as usize)?.take();
+    Ok(interpret(program, take, &[]).map_err(|error| error.to_string())?)
 }
 
 /// Runs a program on the parameters that `take` returns by their index; `slots[index]` are the bits of each run-time

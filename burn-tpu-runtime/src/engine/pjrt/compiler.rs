@@ -4,13 +4,14 @@ use super::{compile_environment, spec};
 use crate::activity::describe;
 use crate::cache::DiskCache;
 use crate::engine::Footprint;
+use crate::engine::custom_calls::compile_error;
 use crate::error::{Result, TpuError};
 use crate::memory::{Ledger, Site};
 use crate::metrics::Counters;
 use crate::profile::{self, Phase, ProgramOps};
 use crate::{Platform, TpuOptions};
-use burn_tpu_graph::{Argument, Lowered, Program, TensorType, lower};
-use burn_tpu_pjrt::{Client, CompileOptions, LoadedExecutable, TensorSpec};
+use burn_tpu_graph::{Argument, LowerOptions, Lowered, Program, TensorType, lower_with};
+use burn_tpu_pjrt::{Client, CompileOptions, LoadedExecutable, PjrtError, TensorSpec};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Instant;
@@ -36,8 +37,8 @@ pub(super) struct Compiler {
     disk: Option<DiskCache>,
     /// Whether a result that is not aliased to its donated argument is an error.
     strict: bool,
-    /// Whether programs leave their arguments as they are, to run again on them: `numerics`.
-    keeps_arguments: bool,
+    /// Programs may have to leave their arguments as they are, to run again on them: `numerics`.
+    lowering: LowerOptions,
     counters: Arc<Counters>,
 }
 
@@ -74,7 +75,10 @@ impl Compiler {
             options: compile_options,
             dump: options.dump.clone(),
             strict: options.strict,
-            keeps_arguments: options.check_numerics,
+            lowering: LowerOptions {
+                kernels: platform == Platform::Tpu && options.kernels,
+                keeps_arguments: options.check_numerics,
+            },
             counters: Arc::clone(counters),
         }
     }
@@ -88,7 +92,7 @@ impl Compiler {
             let _span = tracing::debug_span!("lower").entered();
             let _profiled = profile::span(Phase::Lower, "lower");
             let start = Instant::now();
-            let lowered = if self.keeps_arguments { lower::lower_keeping(program) } else { lower(program) };
+            let lowered = lower_with(program, self.lowering);
             let lowered = lowered.map_err(|error| TpuError::Bug(error.to_string()))?;
             Counters::add_time(&self.counters.lower_ns, start.elapsed());
             lowered
@@ -120,7 +124,7 @@ impl Compiler {
 
     /// Returns where each result is counted.
     fn result_sites(&self, program: &Program, arguments: &[Argument]) -> Vec<Arc<Site>> {
-        let in_place = match self.keeps_arguments {
+        let in_place = match self.lowering.keeps_arguments {
             true => program.results_in_place(),
             false => arguments.iter().filter_map(Argument::in_place).collect(),
         };
@@ -142,18 +146,30 @@ impl Compiler {
         {
             return Ok((executable, true));
         }
-        let context = || format!("compiling a program of {} nodes", program.graph().len());
-        let text = burn_tpu_pjrt::Program::stablehlo(lowered.text.as_str(), specs.to_vec());
-        let text = text.map_err(TpuError::pjrt(context()))?;
         let start = Instant::now();
         let _profiled = profile::span(Phase::Compile, "XLA");
-        let executable = self.client.compile(&text, &self.options).map_err(TpuError::pjrt(context()))?;
+        let executable = self.compile_text(lowered, specs.to_vec()).map_err(|error| {
+            let context = format!("compiling a program of {} nodes", program.graph().len());
+            compile_error(program, context, error, |alone| self.compile_alone(alone))
+        })?;
         let time = start.elapsed();
         Counters::add_time(&self.counters.compile_ns, time);
         if let Some((disk, key)) = &disk {
             disk.insert(key, time, || executable.executable().serialize());
         }
         Ok((executable, false))
+    }
+
+    fn compile_text(&self, lowered: &Lowered, specs: Vec<Arc<TensorSpec>>) -> Result<LoadedExecutable, PjrtError> {
+        let text = burn_tpu_pjrt::Program::stablehlo(lowered.text.as_str(), specs)?;
+        self.client.compile(&text, &self.options)
+    }
+
+    /// Compiles the program of a single custom call.
+    fn compile_alone(&self, program: &Program) -> Result<Result<(), PjrtError>> {
+        let lowered = lower_with(program, self.lowering).map_err(|error| TpuError::Bug(error.to_string()))?;
+        let specs = lowered.arguments.iter().map(|argument| spec(argument.ty())).collect::<Result<Vec<_>>>()?;
+        Ok(self.compile_text(&lowered, specs).map(drop))
     }
 }
 

@@ -1,0 +1,184 @@
+//! Custom ops: computations that a program of the user gives in a form of its own, beside the plain form.
+//!
+//! Owns: how the plain form becomes a program, and the checks of both forms. May not know: what an op's operands and results
+//! are to the user, and its gradient, which are the front end's.
+
+use crate::error::{Result, TpuError};
+use crate::tensor::Tensor;
+use crate::trace::{FunctionRecording, Source, Stream, record_list};
+use burn_tpu_fusion::kernel_call;
+use burn_tpu_graph::{Builder, CallForm, CustomCall, Graph, GraphError, NodeId, Op, Program, StableHlo, TensorType};
+use burn_tpu_kernels::Kernel;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// The form of a custom op that a platform is given. Every platform without it runs the plain form.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub enum CustomForm {
+    /// A kernel, which a TPU runs; [`TpuOptions::kernels`](crate::TpuOptions::kernels) turns it off. A mesh of several chips
+    /// runs the plain form, since the partitioner cannot divide a kernel.
+    Kernel(Kernel),
+    /// The text of a function in StableHLO, which every plugin compiles, on a mesh too: one or more `func.func` in MLIR's
+    /// pretty form, alone or in a `module`, as JAX prints it. `@main` is called, or the only function that is not private.
+    StableHlo(String),
+    /// None: the plain form runs everywhere. It is then as if there were no custom op but for the gradient.
+    Plain,
+}
+
+impl CustomForm {
+    /// Returns the form of a StableHLO text.
+    pub fn stablehlo(text: impl Into<String>) -> Self {
+        Self::StableHlo(text.into())
+    }
+}
+
+impl From<Kernel> for CustomForm {
+    fn from(kernel: Kernel) -> Self {
+        Self::Kernel(kernel)
+    }
+}
+
+/// A custom op for operands of certain types, checked.
+#[derive(Clone, Debug)]
+pub struct CustomOp {
+    name: &'static str,
+    call: Option<Arc<CustomCall>>,
+}
+
+impl CustomOp {
+    /// Returns the op for operands of the types of these. `record` is given tensors without values: it returns the form that
+    /// a platform is given and, recorded on the tensors, the results of the plain form.
+    ///
+    /// # Errors
+    /// [`TpuError::CustomOp`] if the types of the operands, of the form and of the plain form differ, if the form is not
+    /// valid, or if the plain form is not a function of the operands alone: if it reads a value, draws random numbers, or
+    /// uses another tensor.
+    ///
+    /// # Panics
+    /// If `record` does.
+    pub fn of(
+        name: &'static str,
+        operands: &[Tensor],
+        record: impl FnOnce(Vec<Tensor>) -> (Result<CustomForm>, Vec<Tensor>),
+    ) -> Result<Self> {
+        let fails = |reason: String| TpuError::CustomOp { name: name.to_owned(), reason };
+        let Some(first) = operands.first() else { return Err(fails("it needs an operand".into())) };
+        let recorded = Stream::record_function(first.device(), operands, record, None);
+        let (form, recording) = recorded.map_err(|error| match error {
+            TpuError::Impure { .. } => fails(format!("its plain form: {error}")),
+            other => other,
+        })?;
+        let Some(form) = call_form(form?).map_err(|reason| fails(without_name(name, reason)))? else {
+            return Ok(Self { name, call: None });
+        };
+        check_operands(operands, &form).map_err(fails)?;
+        let plain = plain_program(&recording).map_err(fails)?;
+        let call = CustomCall::new(name, form, plain).map_err(|error| fails(without_name(name, error.rule)))?;
+        Ok(Self { name, call: Some(Arc::new(call)) })
+    }
+
+    /// Records the op on operands of its types; `None` if it has no form but the plain one.
+    ///
+    /// # Panics
+    /// If an operand has another type or is on another device.
+    pub fn record(&self, operands: &[Tensor]) -> Option<Vec<Tensor>> {
+        let call = self.call.as_ref()?;
+        let operands: Vec<&Tensor> = operands.iter().collect();
+        Some(record_list(self.name, &operands, |recorder, nodes| recorder.custom_call(Arc::clone(call), nodes)))
+    }
+}
+
+/// Returns a form as the graph knows it.
+fn call_form(form: CustomForm) -> Result<Option<CallForm>, String> {
+    match form {
+        CustomForm::Kernel(kernel) => {
+            let call = kernel_call(&kernel).map_err(|error| error.to_string())?;
+            Ok(Some(CallForm::Kernel(call)))
+        }
+        CustomForm::StableHlo(text) => {
+            let parsed = StableHlo::parse(text).map_err(|error| without_name("stablehlo", error.rule));
+            Ok(Some(CallForm::Function(parsed.map_err(|rule| format!("its StableHLO text: {rule}"))?)))
+        }
+        CustomForm::Plain => Ok(None),
+    }
+}
+
+/// Returns the rule of a graph error without the name of the op, which the error has.
+fn without_name(name: &str, rule: String) -> String {
+    rule.strip_prefix(&format!("`{name}`: ")).map(str::to_owned).unwrap_or(rule)
+}
+
+fn check_operands(operands: &[Tensor], form: &CallForm) -> Result<(), String> {
+    let given: Vec<&TensorType> = operands.iter().map(Tensor::ty).collect();
+    if given.iter().copied().eq(form.operands()) {
+        return Ok(());
+    }
+    let (given, takes) = (list(given), list(form.operands()));
+    Err(format!("{} takes ({takes}), and it is called with ({given})", form.noun()))
+}
+
+fn list<'t>(types: impl IntoIterator<Item = &'t TensorType>) -> String {
+    types.into_iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
+}
+
+/// Returns the program of a recorded plain form. Its numbers are constants of it. Its own computed indices are not checked.
+fn plain_program(recording: &FunctionRecording) -> Result<Program, String> {
+    if !recording.draws.is_empty() {
+        return Err("its plain form draws random numbers; pass them as an operand".into());
+    }
+    let recorded = recording.recording.to_graph(recording.recording.len());
+    let mut plain = Plain { graph: Graph::new(), arguments: BTreeMap::new() };
+    let mut renamed: Vec<NodeId> = Vec::with_capacity(recorded.len());
+    for (node, id) in recorded.nodes().iter().zip((0..).map(NodeId)) {
+        plain.graph.set_label(recorded.label(id));
+        renamed.push(match &node.op {
+            Op::Parameter { index, ty } => plain.input(&recording.inputs[*index as usize], ty)?,
+            op => {
+                let operands: Vec<NodeId> = node.operands.iter().map(|operand| renamed[operand.index()]).collect();
+                plain.graph.add(op.clone(), &operands).map_err(rule)?
+            }
+        });
+    }
+    let output = |(ty, source): &(TensorType, Source)| match source {
+        Source::Node(id) => Ok(renamed[id.index()]),
+        source => plain.input(source, ty),
+    };
+    let outputs = recording.results.iter().map(output).collect::<Result<Vec<_>, _>>()?;
+    let program = Program::extract(&plain.graph, &outputs).map_err(rule)?;
+    program.bake(|slot| recording.slots.get(slot as usize).copied()).map_err(rule)
+}
+
+/// The graph of a plain form.
+struct Plain {
+    graph: Graph,
+    /// The node of each operand.
+    arguments: BTreeMap<usize, NodeId>,
+}
+
+impl Plain {
+    /// Returns the node of a value that the plain form reads.
+    fn input(&mut self, source: &Source, ty: &TensorType) -> Result<NodeId, String> {
+        match source {
+            Source::Argument(index) => {
+                if let Some(&known) = self.arguments.get(index) {
+                    return Ok(known);
+                }
+                let op = Op::Parameter { index: *index as u32, ty: ty.clone() };
+                let node = self.graph.add(op, &[]).map_err(rule)?;
+                self.arguments.insert(*index, node);
+                Ok(node)
+            }
+            // Of a tensor that was made of host data, a slice that is not attached has no value: the same rule everywhere.
+            Source::Captured(_) => {
+                Err("its plain form uses a tensor that is no operand, or that it makes of host data: pass it as one"
+                    .into())
+            }
+            Source::Node(id) => Err(format!("{id} is an input")),
+        }
+    }
+}
+
+fn rule(error: GraphError) -> String {
+    error.to_string()
+}

@@ -1,0 +1,64 @@
+//! The kernels of a program. A compiler knows nothing of their time and memory traffic but what it is told, so they are
+//! counted here: by their own estimate, at the roofline.
+
+use super::labels::op_and_line;
+use super::report::Costly;
+use super::specs::Spec;
+use burn_tpu_graph::{KernelCall, Label, NodeId, Op, Program, TensorType};
+
+/// A kernel that a program runs.
+pub(super) struct KernelRun<'p> {
+    label: Label,
+    name: &'p str,
+    kernel: &'p KernelCall,
+    /// How often the program runs it.
+    runs: u64,
+}
+
+/// Returns the kernels of a program that is lowered with kernels, those in its loops included.
+pub(super) fn of(program: &Program) -> Vec<KernelRun<'_>> {
+    // A mesh runs plain forms.
+    let is_divided = program.placement().is_some_and(|placement| placement.mesh.devices() > 1);
+    if is_divided { Vec::new() } else { runs(program, 1) }
+}
+
+fn runs(program: &Program, times: u64) -> Vec<KernelRun<'_>> {
+    let mut found = Vec::new();
+    for (node, id) in program.graph().nodes().iter().zip((0..).map(NodeId)) {
+        if let Op::For { trips, body } = &node.op {
+            found.extend(runs(body, times * *trips as u64));
+        }
+        if let Op::CustomCall(call) = &node.op
+            && let Some(kernel) = call.kernel()
+        {
+            found.push(KernelRun { label: program.graph().label(id), name: call.name(), kernel, runs: times });
+        }
+    }
+    found
+}
+
+impl KernelRun<'_> {
+    /// Returns the bytes that all runs copy more than once: those that the sizes of operands and results do not tell.
+    pub(super) fn repeated_bytes(&self) -> u64 {
+        let once: usize = self.kernel.operands.iter().chain(&self.kernel.results).map(TensorType::bytes).sum();
+        self.kernel.cost.bytes.saturating_sub(once as u64) * self.runs
+    }
+
+    /// Returns the clock cycles of one run at the roofline; `None` for a generation whose clock is not known.
+    fn cycles(&self, spec: &Spec) -> Option<u64> {
+        let cost = &self.kernel.cost;
+        let arithmetic = cost.flops as f64 / spec.flops_per_second();
+        let seconds = arithmetic.max(cost.bytes as f64 / spec.bytes_per_second());
+        Some((seconds * spec.estimate_ghz? * 1e9).ceil() as u64)
+    }
+
+    /// Returns the entry of the list of the costliest instructions.
+    pub(super) fn costly(&self, spec: &Spec) -> Option<Costly> {
+        let (op, line) = op_and_line(self.label);
+        let shape: Vec<String> = self.kernel.results.iter().map(ToString::to_string).collect();
+        let instruction = format!("kernel {}", self.name);
+        let op = if op.is_empty() { self.name.to_owned() } else { op };
+        let cycles = self.cycles(spec)? * self.runs;
+        Some(Costly { op, line, shape: shape.join(" + "), instruction, runs: self.runs, cycles })
+    }
+}
