@@ -54,6 +54,7 @@ pub use burn_tpu_fusion::{Optimization, Rewrite};
 pub use burn_tpu_graph as graph;
 pub use burn_tpu_profile::{OpCost, PhaseCost, ProfileFiles, ProfileReport};
 pub use device::{Device, Platform, end_step};
+pub use engine::external::{ExternalEngine, register};
 pub use error::{Fault, Result, TpuError};
 pub use function::{Function, RecordedFunction};
 pub use memory::{LiveTensors, MemoryKind, MemoryReport, MemoryUse, OutOfMemory, PluginMemory};

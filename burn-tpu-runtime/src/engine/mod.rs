@@ -3,6 +3,7 @@
 //! Owns: the [`Engine`] and [`Executable`] traits and the choice between engines. May not know: Burn's traits, traces.
 
 mod clients;
+pub(crate) mod external;
 #[cfg(feature = "ndarray")]
 mod fallback;
 #[cfg(feature = "ndarray")]
@@ -17,6 +18,7 @@ mod topology;
 mod without_ndarray;
 
 pub(crate) use clients::{device_count, is_present, open as open_client};
+pub(crate) use external::open_external;
 #[cfg(feature = "ndarray")]
 pub(crate) use fallback::compile;
 #[cfg(feature = "testing")]
