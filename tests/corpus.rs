@@ -16,10 +16,6 @@ fn run(client: &Client, program: &Program, parameters: &[Vec<u8>], slots: &[u64]
     programs::compile(client, program, &CompileOptions::default())?.run(parameters, slots)
 }
 
-fn zeros(program: &Program) -> Vec<u64> {
-    vec![0; program.slots().map(|(_, index, _)| index as usize + 1).max().unwrap_or(0)]
-}
-
 /// Tries the cases merged by family, and one by one where a family fails. Returns the names and errors of those that fail.
 fn failures(cases: Vec<Case>, fails: &impl Fn(&Program) -> Option<String>) -> String {
     let mut report = String::new();
@@ -36,49 +32,16 @@ fn failures(cases: Vec<Case>, fails: &impl Fn(&Program) -> Option<String>) -> St
 #[test]
 fn the_corpus_compiles_and_runs_on_the_cpu_plugin() {
     let Some(client) = cpu() else { return };
-    let fails = |program: &Program| run(&client, program, &[], &zeros(program)).err();
+    let fails = |program: &Program| run(&client, program, &[], &programs::zeros(program)).err();
     let report = failures(corpus::cases().unwrap(), &fails);
     assert!(report.is_empty(), "{report}");
-}
-
-/// Returns elements that reach the edges of every op: small numbers of both signs, zeros, extremes; with `wild`, also NaN
-/// and infinities.
-fn edges(ty: &TensorType, first: usize, wild: bool) -> Vec<u8> {
-    let floats = [0.5, -2.0, 1.0, -0.75, 0.0, 3.0, -1.0, 2.5, -0.0, -3.5, f64::NAN, f64::INFINITY, f64::NEG_INFINITY];
-    let floats = if wild { &floats[..] } else { &floats[..10] };
-    let high = u64::MAX >> (65 - 8 * ty.dtype.size_bytes());
-    let ints = [1, 2, 0, u64::MAX, 3, high, 5, high + 1, u64::MAX - 6, 4, 0, 100];
-    let bits = |i: usize| match ty.dtype {
-        DType::Bool => (i / 2 % 2) as u64,
-        dtype if dtype.is_float() => Number::Float(floats[i % floats.len()]).bits(dtype),
-        _ => ints[i % ints.len()],
-    };
-    (0..ty.elements()).flat_map(|i| bits(first + 5 * i).to_le_bytes()[..ty.dtype.size_bytes()].to_vec()).collect()
 }
 
 /// Returns the disagreements between the interpreter and the CPU plugin on the cases of one family.
 fn differences(client: &Client, family: &str, members: &[Case]) -> String {
     let program = corpus::merge(members).unwrap();
     let compiled = programs::compile(client, &program, &programs::cpu_options()).unwrap();
-    let names: Vec<&String> =
-        members.iter().flat_map(|case| case.program.outputs().iter().map(|_| &case.name)).collect();
-    // The product of infinity with a zero of padding or of a twiddle factor is unspecified.
-    let wild = !["conv", "fft"].contains(&family);
-    let mut report = String::new();
-    for first in 0..4 {
-        let mut parameters = vec![Vec::new(); program.parameters().map(|(i, _)| i as usize + 1).max().unwrap_or(0)];
-        program.parameters().for_each(|(i, ty)| parameters[i as usize] = edges(ty, first + i as usize, wild));
-        let mut slots = zeros(&program);
-        program.slots().for_each(|(_, i, dtype)| slots[i as usize] = Number::Int(i64::from(i) - 1).bits(dtype));
-        let found = compiled.run(&parameters, &slots).unwrap();
-        let expected = burn_tpu_runtime::testing::interpret_program(&program, &parameters, &slots).unwrap();
-        for (((name, ty), found), expected) in names.iter().zip(program.output_types()).zip(&found).zip(&expected) {
-            if !programs::agree(ty.dtype, found, expected) {
-                report += &format!("{name}: {ty}: plugin {found:?}, interpreter {expected:?}\n");
-            }
-        }
-    }
-    report
+    programs::differences(family, members, &program, |parameters, slots| compiled.run(parameters, slots).unwrap())
 }
 
 #[test]

@@ -25,12 +25,23 @@ pub enum Platform {
     Topology,
     /// Many chips of another platform as one device. See [`Device::mesh`].
     Mesh,
+    /// What the crate `xla` (xla-rs) runs programs on, by an engine that the program registers: see
+    /// [`register`](crate::register).
+    XlaRs,
 }
 
 impl Platform {
-    /// Every platform: those that run programs, best first, then the one that does not, then meshes of others.
-    pub const ALL: [Platform; 6] =
-        [Platform::Tpu, Platform::Cuda, Platform::Cpu, Platform::NdArray, Platform::Topology, Platform::Mesh];
+    /// Every platform: those that run programs, best first, then the one that does not, meshes of others, and the one whose
+    /// engine another crate has.
+    pub const ALL: [Platform; 7] = [
+        Platform::Tpu,
+        Platform::Cuda,
+        Platform::Cpu,
+        Platform::NdArray,
+        Platform::Topology,
+        Platform::Mesh,
+        Platform::XlaRs,
+    ];
 
     /// The name used in `BURN_TPU_PLATFORM` and in reports.
     pub const fn name(self) -> &'static str {
@@ -41,10 +52,17 @@ impl Platform {
             Platform::NdArray => "ndarray",
             Platform::Topology => "topology",
             Platform::Mesh => "mesh",
+            Platform::XlaRs => "xla-rs",
         }
     }
 
-    /// Returns the number of devices of a platform that has been opened; 1 for burn-ndarray.
+    /// Returns whether the platform's hardware seems to be present, without loading a plugin. The host's processor always is.
+    pub fn is_present(self) -> bool {
+        crate::engine::is_present(self)
+    }
+
+    /// Returns the number of devices of a platform that has been opened; 1 for burn-ndarray, and for an engine of another
+    /// crate that is registered.
     pub fn device_count(self) -> usize {
         crate::engine::device_count(self)
     }
@@ -64,7 +82,7 @@ impl std::str::FromStr for Platform {
         known.ok_or_else(|| TpuError::Option {
             name: "platform".into(),
             value: name.into(),
-            rule: "is not one of tpu, cuda, cpu, ndarray, topology, mesh".into(),
+            rule: "is not one of tpu, cuda, cpu, ndarray, topology, mesh, xla-rs".into(),
         })
     }
 }
@@ -99,6 +117,12 @@ impl Device {
     /// The host through burn-ndarray, without any plugin.
     pub const fn ndarray() -> Self {
         Self { platform: Platform::NdArray, index: 0 }
+    }
+
+    /// The device number `index` of the client of the crate `xla`, whose engine the program has to
+    /// [register](crate::register). There is one.
+    pub const fn xla_rs(index: u16) -> Self {
+        Self { platform: Platform::XlaRs, index }
     }
 
     /// The first device of a TPU slice that need not be attached: `v5e:2x2`, `v4:2x2x1`, `tpu7x:1x1x1` (generations v4, v5e,
@@ -145,7 +169,7 @@ impl Device {
         match self.platform {
             Platform::Mesh => crate::mesh::described(self.index),
             Platform::Topology => crate::topology::described(self.index)?.mesh().cloned(),
-            Platform::Tpu | Platform::Cuda | Platform::Cpu | Platform::NdArray => None,
+            Platform::Tpu | Platform::Cuda | Platform::Cpu | Platform::NdArray | Platform::XlaRs => None,
         }
     }
 

@@ -44,6 +44,16 @@ pub enum TpuError {
         /// The call, the code and the plugin's message.
         source: Arc<PjrtError>,
     },
+    /// An engine of another crate failed. See [`ExternalEngine`](crate::ExternalEngine).
+    #[error("{engine}: {context}: {message}")]
+    Engine {
+        /// The engine's name.
+        engine: &'static str,
+        /// What was being done, with the program, tensor or transfer.
+        context: String,
+        /// The engine's message.
+        message: String,
+    },
     /// The compiler aliased less argument memory to a program's results than was requested. The program needs the
     /// difference in additional memory.
     #[error("results should reuse {asked} bytes of donated arguments, but the compiler aliased only {granted} bytes")]
@@ -359,7 +369,10 @@ impl TpuError {
             | TpuError::File { .. }
             | TpuError::MissingProcess { .. }
             | TpuError::Store { .. } => Fault::Environment,
-            TpuError::Pjrt { .. } | TpuError::CompileTimeout { .. } | TpuError::LostDonation { .. } => Fault::Plugin,
+            TpuError::Pjrt { .. }
+            | TpuError::Engine { .. }
+            | TpuError::CompileTimeout { .. }
+            | TpuError::LostDonation { .. } => Fault::Plugin,
             TpuError::Host { .. } | TpuError::Bug(_) => Fault::Bug,
         }
     }

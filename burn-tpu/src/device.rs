@@ -65,6 +65,14 @@ impl TpuDevice {
         Self::of(Device::cpu(index))
     }
 
+    /// Returns the device number `index` of the client of the crate `xla` (xla-rs). There is one.
+    ///
+    /// It needs the feature `xla-rs`, and the set-up that `docs/xla-rs.md` describes. Without the feature, the first read or
+    /// sync returns [`TpuError::Unavailable`](crate::TpuError::Unavailable), which says so.
+    pub fn xla_rs(index: u16) -> Self {
+        Self::from(Device::xla_rs(index))
+    }
+
     /// Returns the host, which runs programs with burn-ndarray and without any plugin.
     pub const fn ndarray() -> Self {
         Self::of(Device::ndarray())
@@ -109,8 +117,8 @@ impl TpuDevice {
 
     /// Returns the device number `index` of a platform. For [`Platform::Topology`] and [`Platform::Mesh`] the number comes
     /// from [`TpuDevice::topology`] or [`TpuDevice::mesh`].
-    pub const fn new(platform: Platform, index: u16) -> Self {
-        Self::of(Device::new(platform, index))
+    pub fn new(platform: Platform, index: u16) -> Self {
+        Self::from(Device::new(platform, index))
     }
 
     const fn of(device: Device) -> Self {
@@ -231,8 +239,15 @@ impl TpuDevice {
 
 impl From<Device> for TpuDevice {
     fn from(device: Device) -> Self {
+        register_engines();
         Self::of(device)
     }
+}
+
+/// Registers the engines of other crates that this build has. Whatever makes a device of one of their platforms calls this.
+fn register_engines() {
+    #[cfg(feature = "xla-rs")]
+    burn_tpu_xla::register();
 }
 
 impl From<TpuDevice> for Device {
@@ -282,7 +297,7 @@ impl Default for TpuDevice {
     /// install a plugin. If `BURN_TPU_PLUGIN` names a file that cannot be used, the result is the device that the file was
     /// named for, and its first read returns the error.
     fn default() -> Self {
-        Self::of(Device::default())
+        Self::from(Device::default())
     }
 }
 
@@ -323,6 +338,7 @@ fn at_position(position: usize) -> Option<Platform> {
 /// Returns the number of devices of a type id's platform. It is 0 for the ids of [`TpuDevice::wide`], which are not separate
 /// devices.
 pub(crate) fn device_count(type_id: u16) -> usize {
+    register_engines();
     at_position(usize::from(type_id)).map_or(0, Platform::device_count)
 }
 
@@ -332,7 +348,7 @@ impl BurnDevice for TpuDevice {
         let (type_id, platforms) = (usize::from(id.type_id), Platform::ALL.len());
         let platform = at_position(type_id % platforms);
         match (Defaults::ALL.get(type_id / platforms), platform) {
-            (Some(&defaults), Some(platform)) => Self(Device::new(platform, id.index_id), defaults),
+            (Some(&defaults), Some(platform)) => Self(Self::new(platform, id.index_id).0, defaults),
             _ => Self::new(Platform::NdArray, id.index_id),
         }
     }
@@ -362,7 +378,7 @@ mod tests {
                 assert!(ids.insert(id.type_id) && id.index_id == 3);
             }
         }
-        assert_eq!(ids.into_iter().collect::<Vec<_>>(), (0..12).collect::<Vec<_>>());
+        assert_eq!(ids.into_iter().collect::<Vec<_>>(), (0..14).collect::<Vec<_>>());
         assert_eq!(TpuDevice::from_id(DeviceId { type_id: 0, index_id: 0 }), TpuDevice::default());
         assert_eq!(TpuDevice::from_id(DeviceId { type_id: 99, index_id: 0 }), TpuDevice::ndarray());
     }

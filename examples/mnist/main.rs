@@ -35,7 +35,7 @@ struct Args {
     #[arg(long, value_enum, default_value_t = Dtype::Bf16)]
     dtype: Dtype,
     /// Where to run [default: BURN_TPU_PLATFORM, or the best platform present]
-    #[arg(long, value_name = "tpu|cuda|cpu|ndarray")]
+    #[arg(long, value_name = "tpu|cuda|cpu|ndarray|xla-rs")]
     platform: Option<Platform>,
     /// Many chips as one device, as `data=8` [default: BURN_TPU_MESH, or one chip]
     #[arg(long)]

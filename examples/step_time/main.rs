@@ -51,7 +51,7 @@ struct Args {
     #[arg(long, value_enum, default_value_t = Kind::Tpu)]
     backend: Kind,
     /// Where `--backend tpu` runs [default: BURN_TPU_PLATFORM, or the best platform present]
-    #[arg(long, value_name = "tpu|cuda|cpu|ndarray")]
+    #[arg(long, value_name = "tpu|cuda|cpu|ndarray|xla-rs")]
     platform: Option<Platform>,
     /// Many chips as one device for `--backend tpu`, as `data=8` [default: BURN_TPU_MESH, or one chip]
     #[arg(long)]

@@ -1,7 +1,8 @@
 //! Runs programs of `burn-tpu-graph` without the backend: through the lowering, on the CPU plugin.
 
+use burn_tpu_graph::corpus::Case;
 use burn_tpu_graph::lower::{Argument, Lowered, lower, pack_slots};
-use burn_tpu_graph::{Program, TensorType};
+use burn_tpu_graph::{DType, Number, Program, TensorType};
 use burn_tpu_pjrt::{
     Buffer, Client, ClientOptions, CompileOptions, Device, ElementType, ExecuteOptions, LoadedExecutable, Plugin,
     PluginKind, TensorSpec,
@@ -132,4 +133,52 @@ pub fn agree(dtype: burn_tpu_graph::DType, found: &[u8], expected: &[u8]) -> boo
         f == e || (f.is_nan() && e.is_nan()) || (f - e).abs() <= tolerance(dtype) * f.abs().max(e.abs()).max(0.5)
     };
     floats(dtype, found).into_iter().zip(floats(dtype, expected)).all(near)
+}
+
+/// Returns a zero for every slot of a program.
+pub fn zeros(program: &Program) -> Vec<u64> {
+    vec![0; program.slots().map(|(_, index, _)| index as usize + 1).max().unwrap_or(0)]
+}
+
+/// Returns elements that reach the edges of every op: small numbers of both signs, zeros, extremes; with `wild`, also NaN
+/// and infinities.
+fn edges(ty: &TensorType, first: usize, wild: bool) -> Vec<u8> {
+    let floats = [0.5, -2.0, 1.0, -0.75, 0.0, 3.0, -1.0, 2.5, -0.0, -3.5, f64::NAN, f64::INFINITY, f64::NEG_INFINITY];
+    let floats = if wild { &floats[..] } else { &floats[..10] };
+    let high = u64::MAX >> (65 - 8 * ty.dtype.size_bytes());
+    let ints = [1, 2, 0, u64::MAX, 3, high, 5, high + 1, u64::MAX - 6, 4, 0, 100];
+    let bits = |i: usize| match ty.dtype {
+        DType::Bool => (i / 2 % 2) as u64,
+        dtype if dtype.is_float() => Number::Float(floats[i % floats.len()]).bits(dtype),
+        _ => ints[i % ints.len()],
+    };
+    (0..ty.elements()).flat_map(|i| bits(first + 5 * i).to_le_bytes()[..ty.dtype.size_bytes()].to_vec()).collect()
+}
+
+/// Returns the disagreements between the interpreter and an engine on the cases of one family, which `program` computes.
+pub fn differences(
+    family: &str,
+    members: &[Case],
+    program: &Program,
+    run: impl Fn(&[Vec<u8>], &[u64]) -> Vec<Vec<u8>>,
+) -> String {
+    let names: Vec<&String> =
+        members.iter().flat_map(|case| case.program.outputs().iter().map(|_| &case.name)).collect();
+    // The product of infinity with a zero of padding or of a twiddle factor is unspecified.
+    let wild = !["conv", "fft"].contains(&family);
+    let mut report = String::new();
+    for first in 0..4 {
+        let mut parameters = vec![Vec::new(); program.parameters().map(|(i, _)| i as usize + 1).max().unwrap_or(0)];
+        program.parameters().for_each(|(i, ty)| parameters[i as usize] = edges(ty, first + i as usize, wild));
+        let mut slots = zeros(program);
+        program.slots().for_each(|(_, i, dtype)| slots[i as usize] = Number::Int(i64::from(i) - 1).bits(dtype));
+        let found = run(&parameters, &slots);
+        let expected = burn_tpu_runtime::testing::interpret_program(program, &parameters, &slots).unwrap();
+        for (((name, ty), found), expected) in names.iter().zip(program.output_types()).zip(&found).zip(&expected) {
+            if !agree(ty.dtype, found, expected) {
+                report += &format!("{name}: {ty}: engine {found:?}, interpreter {expected:?}\n");
+            }
+        }
+    }
+    report
 }

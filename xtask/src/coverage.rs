@@ -1,11 +1,13 @@
 //! `cargo xtask coverage`: writes `docs/op-coverage.md`, the table of every method of Burn's backend traits.
 //!
 //! Nothing in it is written by hand: the methods come from the sources of the Burn release that the workspace is pinned
-//! to, what is overridden from the backend's own sources, and what is tested from the tests' sources.
+//! to, what is overridden from the backend's own sources, and what is tested from the tests' sources. What the engines do
+//! with each kind of graph node comes from `burn-tpu-xla`'s table.
 
 use anyhow::{Context, Result, bail};
 use std::path::{Path, PathBuf};
 
+mod engines;
 mod methods;
 mod table;
 mod tested;
@@ -57,7 +59,7 @@ fn generate(root: &Path) -> Result<String> {
     let overridden = methods::overridden(&root.join("burn-tpu/src"))?;
     let names = traits.iter().flat_map(|(_, methods)| methods.iter().map(|method| method.name.clone())).collect();
     let tests = tested::find(root, &names)?;
-    Ok(table::render(&traits, &overridden, &tests))
+    Ok(table::render(&traits, &overridden, &tests) + &engines::render())
 }
 
 /// The backend traits' sources, where cargo keeps the pinned release.

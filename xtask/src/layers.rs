@@ -12,7 +12,7 @@ mod text;
 mod words;
 
 /// The crates that others may depend on.
-const LIBRARIES: [&str; 8] = [
+const LIBRARIES: [&str; 9] = [
     "burn-tpu",
     "burn-tpu-fusion",
     "burn-tpu-graph",
@@ -21,6 +21,7 @@ const LIBRARIES: [&str; 8] = [
     "burn-tpu-profile",
     "burn-tpu-runtime",
     "burn-tpu-train",
+    "burn-tpu-xla",
 ];
 /// The one crate that may contain `unsafe`.
 const UNSAFE_CRATE: &str = "burn-tpu-pjrt";

@@ -21,6 +21,7 @@ mod setup;
 mod stage;
 mod test;
 mod text;
+mod xla_rs;
 
 /// The commands of the burn-tpu workspace.
 #[derive(Parser)]
@@ -32,7 +33,7 @@ struct Cli {
 
 #[derive(Subcommand)]
 enum Command {
-    /// Fetch a PJRT plugin into the cache folder
+    /// Fetch a PJRT plugin, or XLA's library for the crate xla, into the cache folder
     Setup(setup::Args),
     /// Fetch the data or the weights that an example reads into the cache folder
     Data(data::Args),

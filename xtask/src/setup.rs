@@ -1,9 +1,10 @@
-//! `cargo xtask setup [cpu|tpu|cuda]`: fetches a PJRT plugin from the Python package registry into the cache folder.
+//! `cargo xtask setup [cpu|tpu|cuda|xla-rs]`: fetches a PJRT plugin from the Python package registry into the cache folder.
 //!
 //! `burn_tpu_pjrt::discovery` defines the package and the target path; this file adds the pinned wheel of each. Only the
-//! library is unpacked. Once it is in the cache folder, the command works offline and does nothing.
+//! library is unpacked. Once it is in the cache folder, the command works offline and does nothing. `xla_rs` has what
+//! `xla-rs` makes, which is no plugin.
 
-use crate::fetch;
+use crate::{fetch, xla_rs};
 use anyhow::{Result, anyhow, bail};
 use burn_tpu_pjrt::discovery::{PluginKind, cached_plugin};
 use clap::ValueEnum;
@@ -29,16 +30,8 @@ enum Kind {
     Tpu,
     /// NVIDIA GPUs
     Cuda,
-}
-
-impl From<Kind> for PluginKind {
-    fn from(kind: Kind) -> PluginKind {
-        match kind {
-            Kind::Cpu => PluginKind::Cpu,
-            Kind::Tpu => PluginKind::Tpu,
-            Kind::Cuda => PluginKind::Cuda,
-        }
-    }
+    /// XLA's C++ library, for the engine on the crate xla
+    XlaRs,
 }
 
 /// One wheel file. With these tags every Python selects exactly this file, whatever its own version.
@@ -72,9 +65,15 @@ fn tags(platform: &'static str, implementation: &'static str, abi: &'static str)
     ["--platform", platform, "--python-version", "3.11", "--implementation", implementation, "--abi", abi]
 }
 
-/// Runs the command: prints the plugin's path.
+/// Runs the command: prints the plugin's path, or the variables that a build with the crate xla needs.
 pub fn run(args: &Args) -> Result<()> {
-    ensure(args.kind.into(), args.wheel.as_deref()).map(drop)
+    let wheel = args.wheel.as_deref();
+    match args.kind {
+        Kind::Cpu => ensure(PluginKind::Cpu, wheel).map(drop),
+        Kind::Tpu => ensure(PluginKind::Tpu, wheel).map(drop),
+        Kind::Cuda => ensure(PluginKind::Cuda, wheel).map(drop),
+        Kind::XlaRs => xla_rs::set_up(wheel),
+    }
 }
 
 /// Returns the plugin's path, after fetching it if it is missing.

@@ -5,7 +5,7 @@
 
 use crate::examples;
 use crate::stage::{self, Stage, TestCounts, cargo, succeed};
-use crate::{api, book, coverage, data, layers, minilm, setup};
+use crate::{api, book, coverage, data, layers, minilm, setup, xla_rs};
 use anyhow::{Result, bail};
 use burn_tpu_pjrt::discovery::PluginKind;
 use std::process::ExitCode;
@@ -47,6 +47,8 @@ const TIER0: Stage = Stage { name: "tier0", about: "tests that need no plugin", 
 const DDP: Stage = Stage { name: "ddp", about: "Burn's own ways to use several devices", run: ddp };
 const OUTSIDE: Stage =
     Stage { name: "outside", about: "a crate outside of the workspace, on public items alone", run: examples::outside };
+/// Not among the stages that run without `--only`: it needs a C++ compiler, 1.3 GB and some minutes.
+const XLA_RS: Stage = Stage { name: "xla-rs", about: "the engine on the crate xla", run: xla_rs::stage };
 const EXAMPLES: Stage = Stage { name: "examples", about: "every example for a few steps", run: examples::run };
 
 /// Runs `cargo xtask test`.
@@ -54,7 +56,7 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     let all = vec![SETUP, FMT, CLIPPY, LAYERS, COVERAGE, API, DOCS, BOOK, TESTS, DDP, EXAMPLES];
     let stages = match &args.only {
         _ if args.quick => vec![FMT, CLIPPY, LAYERS, COVERAGE, TIER0],
-        Some(name) => select(all.into_iter().chain([TIER0, OUTSIDE]).collect(), name)?,
+        Some(name) => select(all.into_iter().chain([TIER0, OUTSIDE, XLA_RS]).collect(), name)?,
         None => all,
     };
     Ok(finish(&stages))

@@ -3,6 +3,7 @@
 //! Owns: finding and loading a platform's plugin, creating its client, and the conflict of two devices of a platform
 //! that need clients with different options. May not know: engines, runtimes.
 
+use super::external::is_registered;
 use crate::distributed;
 use crate::error::{Result, TpuError};
 use crate::{Device, Platform, TpuOptions};
@@ -35,6 +36,7 @@ pub(crate) fn is_present(platform: Platform) -> bool {
         Platform::Cuda => presence::nvidia_gpu_present(),
         Platform::Cpu | Platform::NdArray => true,
         Platform::Topology | Platform::Mesh => false,
+        Platform::XlaRs => is_registered(platform),
     }
 }
 
@@ -45,6 +47,7 @@ pub(crate) fn device_count(platform: Platform) -> usize {
         Platform::NdArray => 1,
         Platform::Topology => crate::topology::count(),
         Platform::Mesh => crate::mesh::count(),
+        Platform::XlaRs => usize::from(is_registered(platform)),
         Platform::Tpu | Platform::Cuda | Platform::Cpu if !is_present(platform) => 0,
         Platform::Tpu | Platform::Cuda | Platform::Cpu => {
             let options = TpuOptions::default().with_environment().unwrap_or_default();
@@ -146,7 +149,7 @@ fn make(device: Device, options: &TpuOptions) -> Result<OpenClient> {
         Platform::Tpu => (PluginKind::Tpu, NO_TPU),
         Platform::Cuda => (PluginKind::Cuda, "cargo xtask setup cuda"),
         Platform::Cpu => (PluginKind::Cpu, "cargo xtask setup cpu"),
-        Platform::NdArray | Platform::Topology | Platform::Mesh => return Err(super::wrong_engine()),
+        Platform::NdArray | Platform::Topology | Platform::Mesh | Platform::XlaRs => return Err(super::wrong_engine()),
     };
     let unavailable = |reason: String| TpuError::Unavailable { device: device.to_string(), reason, fix };
     let found = discovery::find(kind, options.plugin.as_deref()).map_err(|error| unavailable(error.to_string()))?;
@@ -187,7 +190,9 @@ fn client_options(
         (Platform::Cpu, _) => ClientOptions::cpu(usize::from(cpu_devices)),
         (Platform::Cuda, None) => ClientOptions::cuda_memory(memory_fraction, true),
         (Platform::Cuda, Some((index, count))) => ClientOptions::cuda_memory(memory_fraction, true)?.node(index, count),
-        (Platform::Tpu | Platform::NdArray | Platform::Topology | Platform::Mesh, _) => Ok(ClientOptions::default()),
+        (Platform::Tpu | Platform::NdArray | Platform::Topology | Platform::Mesh | Platform::XlaRs, _) => {
+            Ok(ClientOptions::default())
+        }
     }
 }
 

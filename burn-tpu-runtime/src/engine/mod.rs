@@ -4,6 +4,7 @@
 
 mod clients;
 mod custom_calls;
+pub(crate) mod external;
 #[cfg(feature = "ndarray")]
 mod fallback;
 #[cfg(feature = "ndarray")]
@@ -18,6 +19,7 @@ mod topology;
 mod without_ndarray;
 
 pub(crate) use clients::{device_count, is_present, open as open_client};
+pub(crate) use external::open_external;
 #[cfg(feature = "ndarray")]
 pub(crate) use fallback::compile;
 #[cfg(feature = "testing")]

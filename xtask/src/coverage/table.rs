@@ -80,8 +80,9 @@ pub struct Summary {
 
 impl Summary {
     pub fn of(table: &str) -> Self {
+        let methods = table.split(super::engines::HEADING).next().unwrap_or_default();
         let rows: Vec<(&str, &str)> =
-            table.lines().filter_map(|line| line.strip_prefix("| `")?.split_once("` | ")).collect();
+            methods.lines().filter_map(|line| line.strip_prefix("| `")?.split_once("` | ")).collect();
         let with = |what: &str| {
             rows.iter().filter(|(_, cells)| cells.contains(what)).map(|(name, _)| name.to_string()).collect()
         };

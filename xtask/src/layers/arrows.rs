@@ -22,14 +22,15 @@ enum Burn {
 }
 
 /// The arrows point down; graph and pjrt know neither each other nor Burn's `Backend`.
-const RULES: [Rule; 9] = [
+const RULES: [Rule; 10] = [
     Rule { library: "burn-tpu-train", workspace: &["burn-tpu"], burn: Burn::Everything },
     Rule {
         library: "burn-tpu-cli",
         workspace: &["burn-tpu-runtime", "burn-tpu-pjrt", "burn-tpu-profile"],
         burn: Burn::Nothing,
     },
-    Rule { library: "burn-tpu", workspace: &["burn-tpu-runtime"], burn: Burn::Everything },
+    Rule { library: "burn-tpu", workspace: &["burn-tpu-runtime", "burn-tpu-xla"], burn: Burn::Everything },
+    Rule { library: "burn-tpu-xla", workspace: &["burn-tpu-runtime"], burn: Burn::Nothing },
     Rule {
         library: "burn-tpu-runtime",
         workspace: &["burn-tpu-fusion", "burn-tpu-graph", "burn-tpu-kernels", "burn-tpu-pjrt", "burn-tpu-profile"],
@@ -145,6 +146,8 @@ mod tests {
             ("burn-tpu-train", "burn-tpu", None),
             ("burn-tpu-train", "burn-optim", None),
             ("burn-tpu", "burn-tpu-runtime", None),
+            ("burn-tpu", "burn-tpu-xla", None),
+            ("burn-tpu-xla", "burn-tpu-runtime", None),
             ("burn-tpu", "burn-backend", None),
             ("burn-tpu-cli", "burn-tpu-runtime", None),
             ("burn-tpu-cli", "burn-tpu-pjrt", None),
@@ -185,6 +188,9 @@ mod tests {
             ("burn-tpu-cli", "burn-tpu", None),
             ("burn-tpu-cli", "burn", None),
             ("burn-tpu-runtime", "burn-tpu", None),
+            ("burn-tpu-runtime", "burn-tpu-xla", None),
+            ("burn-tpu-xla", "burn-tpu-pjrt", None),
+            ("burn-tpu-xla", "burn-backend", None),
             ("burn-tpu-runtime", "burn-backend", None),
             ("burn-tpu", "burn-tpu-graph", None),
             ("burn-tpu", "burn-tpu-cli", None),
