@@ -22,8 +22,8 @@ impl<F: TpuFloat, I: TpuInt> BoolTensorOps<Self> for Tpu<F, I> {
         host::from_data("bool_from_data", data, device)
     }
 
-    async fn bool_into_data(tensor: TpuTensor) -> Result<TensorData, ExecutionError> {
-        host::into_data(tensor).await
+    fn bool_into_data(tensor: TpuTensor) -> impl Future<Output = Result<TensorData, ExecutionError>> + Send {
+        host::into_data(tensor)
     }
 
     fn bool_device(tensor: &TpuTensor) -> TpuDevice {

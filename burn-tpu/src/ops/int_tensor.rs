@@ -32,8 +32,8 @@ impl<F: TpuFloat, I: TpuInt> IntTensorOps<Self> for Tpu<F, I> {
         host::from_data("int_from_data", data, device)
     }
 
-    async fn int_into_data(tensor: TpuTensor) -> Result<TensorData, ExecutionError> {
-        host::into_data(tensor).await
+    fn int_into_data(tensor: TpuTensor) -> impl Future<Output = Result<TensorData, ExecutionError>> + Send {
+        host::into_data(tensor)
     }
 
     fn int_device(tensor: &TpuTensor) -> TpuDevice {

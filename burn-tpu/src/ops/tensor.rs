@@ -22,8 +22,8 @@ impl<F: TpuFloat, I: TpuInt> FloatTensorOps<Self> for Tpu<F, I> {
         host::from_data("float_from_data", data, device)
     }
 
-    async fn float_into_data(tensor: TpuTensor) -> Result<TensorData, ExecutionError> {
-        host::into_data(tensor).await
+    fn float_into_data(tensor: TpuTensor) -> impl Future<Output = Result<TensorData, ExecutionError>> + Send {
+        host::into_data(tensor)
     }
 
     fn float_device(tensor: &TpuTensor) -> TpuDevice {
