@@ -19,10 +19,14 @@ impl Token {
         let text = text.into();
         let plain = |c: char| c.is_ascii_alphanumeric() || "-._~".contains(c);
         if text.len() < SHORTEST {
-            return Err(ServeError::Token { rule: "needs at least 16 characters, such as `openssl rand -hex 16` prints" });
+            return Err(ServeError::Token {
+                rule: "needs at least 16 characters, such as `openssl rand -hex 16` prints",
+            });
         }
         if !text.chars().all(plain) {
-            return Err(ServeError::Token { rule: "may have letters, digits and -._~ alone, since it is part of a URL" });
+            return Err(ServeError::Token {
+                rule: "may have letters, digits and -._~ alone, since it is part of a URL",
+            });
         }
         Ok(Self(text))
     }
@@ -46,7 +50,8 @@ impl std::fmt::Debug for Token {
 pub fn listen(host: &str, port: u16, token: Option<&Token>) -> Result<TcpListener, ServeError> {
     let addresses = resolve(host, port)?;
     allow(&addresses, host, token)?;
-    TcpListener::bind(addresses.as_slice()).map_err(|source| ServeError::Bind { address: format!("{host}:{port}"), source })
+    TcpListener::bind(addresses.as_slice())
+        .map_err(|source| ServeError::Bind { address: format!("{host}:{port}"), source })
 }
 
 /// Returns the addresses of a host of this machine: at least one.

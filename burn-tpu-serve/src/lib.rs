@@ -9,6 +9,8 @@
 pub mod access;
 #[cfg(feature = "burn-0-21")]
 pub mod burn_0_21;
+#[cfg(feature = "burn-0-22")]
+pub mod burn_0_22;
 mod error;
 mod options;
 mod run;

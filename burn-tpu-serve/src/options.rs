@@ -25,6 +25,25 @@ pub enum TransportKind {
     Iroh,
 }
 
+/// The float type of tensors for which a client's program names none.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Float {
+    /// 32 bits, as on Burn's other backends.
+    F32,
+    /// 16 bits, at which a TPU is fastest.
+    Bf16,
+}
+
+#[cfg(feature = "burn-0-22")]
+impl From<Float> for burn_std_0_22::FloatDType {
+    fn from(float: Float) -> Self {
+        match float {
+            Float::F32 => Self::F32,
+            Float::Bf16 => Self::BF16,
+        }
+    }
+}
+
 /// Serves the device of this machine to Burn programs elsewhere.
 #[derive(Clone, Debug, Parser)]
 #[command(name = "burn-tpu serve", bin_name = "burn-tpu serve", version)]
@@ -50,6 +69,9 @@ pub struct Options {
     /// Number of the device on its platform
     #[arg(long, default_value_t = 0)]
     pub device: u16,
+    /// Float type that the server tells its clients to use by default. Burn 0.21's clients always use f32
+    #[arg(long, value_enum, default_value = "f32")]
+    pub float: Float,
 }
 
 impl Options {

@@ -5,7 +5,7 @@
 
 use crate::examples;
 use crate::stage::{self, Stage, TestCounts, cargo, succeed};
-use crate::{api, book, coverage, data, layers, minilm, setup};
+use crate::{api, book, burn_0_22, coverage, data, layers, minilm, setup};
 use anyhow::{Result, bail};
 use burn_tpu_pjrt::discovery::PluginKind;
 use std::process::ExitCode;
@@ -46,13 +46,15 @@ const TESTS: Stage = Stage { name: "tests", about: "tiers 0 to 2", run: tests };
 const TIER0: Stage = Stage { name: "tier0", about: "tests that need no plugin", run: tier0 };
 const DDP: Stage = Stage { name: "ddp", about: "Burn's own ways to use several devices", run: ddp };
 const EXAMPLES: Stage = Stage { name: "examples", about: "every example for a few steps", run: examples::run };
+/// Not a part of the whole: it builds Burn 0.22 with its client.
+const BURN_0_22: Stage = Stage { name: "burn-0.22", about: "Burn 0.22 through a server", run: burn_0_22::run };
 
 /// Runs `cargo xtask test`.
 pub fn run(args: &Args) -> Result<ExitCode> {
     let all = vec![SETUP, FMT, CLIPPY, LAYERS, COVERAGE, API, DOCS, BOOK, TESTS, DDP, EXAMPLES];
     let stages = match &args.only {
         _ if args.quick => vec![FMT, CLIPPY, LAYERS, COVERAGE, TIER0],
-        Some(name) => select(all.into_iter().chain([TIER0]).collect(), name)?,
+        Some(name) => select(all.into_iter().chain([TIER0, BURN_0_22]).collect(), name)?,
         None => all,
     };
     Ok(finish(&stages))

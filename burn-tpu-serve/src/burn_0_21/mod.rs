@@ -55,7 +55,8 @@ impl<B: BackendIr> Server<B> {
     /// # Errors
     /// [`ServeError::System`] if the listener has no address, or the system gives no thread.
     pub fn start(listener: TcpListener, device: Device<B>, token: Option<Token>) -> Result<Self, ServeError> {
-        let address = listener.local_addr().map_err(|source| ServeError::System { what: "ask for the address", source })?;
+        let address =
+            listener.local_addr().map_err(|source| ServeError::System { what: "ask for the address", source })?;
         let shared = Arc::new(Shared {
             sessions: Sessions::new(device),
             token,
@@ -156,7 +157,8 @@ impl<B: BackendIr> Shared<B> {
 
     /// Serves one connection until it ends.
     fn converse(&self, stream: TcpStream, peer: SocketAddr) -> Result<(), SessionError> {
-        let Admitted { mut socket, route, session } = socket::admit(stream, peer, self.token.as_ref().map(Token::text))?;
+        let Admitted { mut socket, route, session } =
+            socket::admit(stream, peer, self.token.as_ref().map(Token::text))?;
         let outcome = match route {
             Route::Request => self.take_tasks(&mut socket, session),
             Route::Response => self.give_answers(&mut socket, session),
@@ -178,7 +180,9 @@ impl<B: BackendIr> Shared<B> {
                         }
                     }
                     Some(Task::Close(closed)) if closed == id => return Ok(()),
-                    Some(Task::Close(_)) => return Err(SessionError::OutOfTurn("a client may close its own session alone")),
+                    Some(Task::Close(_)) => {
+                        return Err(SessionError::OutOfTurn("a client may close its own session alone"));
+                    }
                     Some(Task::Init(_)) => return Err(SessionError::OutOfTurn("a session is opened once")),
                     None => return Ok(()),
                 }
@@ -210,7 +214,9 @@ impl<B: BackendIr> Shared<B> {
         let answers = self.sessions.answers(id)?;
         let outcome = loop {
             let sent = match answers.recv_timeout(PRESENCE) {
-                Ok(bytes) => socket.send(Message::binary(bytes)).map_err(|error| SessionError::Broken(error.to_string())),
+                Ok(bytes) => {
+                    socket.send(Message::binary(bytes)).map_err(|error| SessionError::Broken(error.to_string()))
+                }
                 Err(RecvTimeoutError::Timeout) if !self.stops.load(Relaxed) => present(socket.get_ref()),
                 Err(RecvTimeoutError::Timeout) => Ok(()),
                 Err(RecvTimeoutError::Disconnected) => return Ok(()),

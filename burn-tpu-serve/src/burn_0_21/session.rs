@@ -54,7 +54,8 @@ impl<B: BackendIr> Sessions<B> {
     /// # Errors
     /// As of [`Sessions::tasks`].
     pub fn answers(&self, id: SessionId) -> Result<Receiver<Vec<u8>>, SessionError> {
-        self.with(id, |entry| entry.answers.take())?.ok_or(SessionError::OutOfTurn("the session has its reader already"))
+        self.with(id, |entry| entry.answers.take())?
+            .ok_or(SessionError::OutOfTurn("the session has its reader already"))
     }
 
     /// Whether a socket has taken the session's answers. Without one, they would pile up.

@@ -61,14 +61,12 @@ pub fn admit(stream: TcpStream, peer: SocketAddr, token: Option<&str>) -> Result
         .accept_unmasked_frames(true)
         .write_buffer_size(0);
     let accepted = tungstenite::accept_hdr_with_config(stream, check, Some(config));
-    let route = match checked {
-        Some(route) => route?,
-        None => {
-            let reason = accepted.err().map_or_else(String::new, |error| error.to_string());
-            return Err(SessionError::Handshake { peer, reason });
-        }
+    let accepted = accepted.map_err(|error| SessionError::Handshake { peer, reason: error.to_string() });
+    let (mut socket, route) = match checked {
+        Some(Err(refused)) => return Err(refused),
+        Some(Ok(route)) => (accepted?, route),
+        None => return accepted.and(Err(SessionError::OutOfTurn("the handshake asked for nothing"))),
     };
-    let mut socket = accepted.map_err(|error| SessionError::Handshake { peer, reason: error.to_string() })?;
     let session = first_message(&mut socket)?;
     socket.set_config(|config| {
         config.max_message_size = Some(LARGEST_MESSAGE);

@@ -2,6 +2,7 @@
 //!
 //! The names and the order of fields and variants are the protocol. `tests/burn_0_21.rs` checks them against burn-remote's
 //! own client.
+#![allow(missing_docs, reason = "the names of fields and variants are burn-remote's, and say what they are")]
 
 use burn_backend::{DTypeUsageSet, ExecutionError, TensorData};
 use burn_ir::{OperationIr, TensorId, TensorIr};

@@ -59,7 +59,7 @@ pub(crate) fn serve(
     ready(&Ready { address, device, needs_token: token.is_some() });
     let outcome = match received.recv() {
         Ok(Event::Failed(reason)) => Err(ServeError::Transport(reason)),
-        Ok(Event::Signal(_)) | Err(_) => Ok(()),
+        Ok(Event::Signal) | Err(_) => Ok(()),
     };
     // What serves ends the sessions when it is dropped. Their threads free what they hold, and nothing else waits for them.
     serving.abort();
@@ -91,12 +91,7 @@ fn websocket(
 use iroh::serve as iroh_transport;
 
 #[cfg(not(feature = "iroh"))]
-fn iroh_transport(
-    _: &Runtime,
-    _: BackendServer<Tpu>,
-    _: &Options,
-    _: Sender<Event>,
-) -> Result<Serving, ServeError> {
+fn iroh_transport(_: &Runtime, _: BackendServer<Tpu>, _: &Options, _: Sender<Event>) -> Result<Serving, ServeError> {
     Err(ServeError::NotBuilt { what: "the Iroh transport", fix: "cargo install burn-tpu-serve --features iroh" })
 }
 
@@ -105,7 +100,7 @@ fn is_idle_within(device: Device, patience: Duration) -> bool {
     let until = Instant::now() + patience;
     loop {
         let activity = device.activity();
-        if device.memory().live.tensors() == 0 && activity.running.is_empty() && activity.waits.is_empty() {
+        if device.memory().live.tensors() == 0 && activity.programs.is_empty() && activity.waits.is_empty() {
             return true;
         }
         if Instant::now() > until {
