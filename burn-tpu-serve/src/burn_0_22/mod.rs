@@ -23,7 +23,7 @@ use std::time::{Duration, Instant};
 use tokio::runtime::Runtime;
 
 /// The custom op that ends a step on the server: no operands, no results.
-pub const MARK_STEP: &str = "burn_tpu::mark_step";
+pub const MARK_STEP: &str = "burn_tpu.mark_step";
 
 /// A server of one device, to which sessions can be opened once it is given a transport.
 ///

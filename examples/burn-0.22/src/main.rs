@@ -7,7 +7,6 @@ mod model;
 mod step;
 
 use anyhow::{Context, Result, ensure};
-use burn::module::AutodiffModule;
 use burn::optim::{AdamConfig, GradientsParams};
 use burn::prelude::*;
 use burn::remote::RemoteHost;

@@ -13,6 +13,6 @@ use burn::remote::CustomOpClient;
 pub fn mark(device: &Device) -> Result<()> {
     let device = device.clone().inner();
     let DispatchDevice::Remote(remote) = device.as_dispatch() else { bail!("the device is not a remote one") };
-    CustomOpClient::new(remote).register(CustomOpIr::new("burn_tpu::mark_step", &[], &[]));
+    CustomOpClient::new(remote).register(CustomOpIr::new("burn_tpu.mark_step", &[], &[]));
     Ok(())
 }
