@@ -12,6 +12,7 @@ mod deploy;
 mod doctor;
 mod launch;
 mod profile;
+mod serve;
 
 /// Burn on TPUs: what this machine has, what keeps it from working, programs on many hosts and in the cloud, and profiles.
 #[derive(Parser)]
@@ -31,6 +32,8 @@ enum Command {
     Launch(launch::Args),
     /// Print a profile: the costliest ops, and the shares of the time that are device, host and idle
     Profile(profile::Args),
+    /// Serve the device of this machine to Burn programs elsewhere: starts `burn-tpu-serve`, which is installed apart
+    Serve(serve::Args),
     /// One probe of the doctor: an action that may abort or hang its process
     #[command(hide = true, subcommand)]
     Probe(doctor::Probe),
@@ -42,6 +45,7 @@ fn main() -> ExitCode {
         Command::Deploy(args) => deploy::run(&args),
         Command::Launch(args) => launch::run(&args),
         Command::Profile(args) => profile::run(&args),
+        Command::Serve(args) => serve::run(&args),
         Command::Probe(probe) => {
             probe.run();
             ExitCode::SUCCESS

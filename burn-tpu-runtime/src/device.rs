@@ -61,6 +61,28 @@ impl Platform {
         crate::engine::is_present(self)
     }
 
+    /// Returns the platform's place in an order for type ids: the platform of `Device::default()` is 0, since programs use
+    /// type id 0, and the others follow in the order of [`Platform::ALL`].
+    pub fn position(self) -> usize {
+        let (first, place) = (Device::default().platform() as usize, self as usize);
+        match place.cmp(&first) {
+            std::cmp::Ordering::Less => place + 1,
+            std::cmp::Ordering::Equal => 0,
+            std::cmp::Ordering::Greater => place,
+        }
+    }
+
+    /// Returns the platform at a place: the inverse of [`Platform::position`].
+    pub fn at_position(position: usize) -> Option<Platform> {
+        let first = Device::default().platform() as usize;
+        let place = match position {
+            0 => first,
+            position if position <= first => position - 1,
+            position => position,
+        };
+        Platform::ALL.get(place).copied()
+    }
+
     /// Returns the number of devices of a platform that has been opened; 1 for burn-ndarray, and for an engine of another
     /// crate that is registered.
     pub fn device_count(self) -> usize {
@@ -195,6 +217,14 @@ impl Device {
     /// nothing but the step's results is kept.
     pub fn mark_step(self) {
         trace::mark_step(self);
+    }
+
+    /// Runs what the calling thread has recorded as one program, without waiting for it.
+    ///
+    /// # Errors
+    /// Why the program was refused; its work stays recorded.
+    pub fn flush(self) -> Result<()> {
+        trace::cut(self, CutReason::MarkStep)
     }
 
     /// Runs what the calling thread has recorded and waits for all that the device was given.

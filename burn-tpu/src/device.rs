@@ -313,40 +313,18 @@ impl std::fmt::Debug for TpuDevice {
     }
 }
 
-/// Returns a platform's place in the order of Burn's type ids: the platform of `TpuDevice::default()` is 0, since Burn
-/// programs use type id 0, and the others follow in the order of [`Platform::ALL`].
-fn position(platform: Platform) -> usize {
-    let (first, place) = (Device::default().platform() as usize, platform as usize);
-    match place.cmp(&first) {
-        std::cmp::Ordering::Less => place + 1,
-        std::cmp::Ordering::Equal => 0,
-        std::cmp::Ordering::Greater => place,
-    }
-}
-
-/// Returns the platform at a place: the inverse of [`position`].
-fn at_position(position: usize) -> Option<Platform> {
-    let first = Device::default().platform() as usize;
-    let place = match position {
-        0 => first,
-        position if position <= first => position - 1,
-        position => position,
-    };
-    Platform::ALL.get(place).copied()
-}
-
 /// Returns the number of devices of a type id's platform. It is 0 for the ids of [`TpuDevice::wide`], which are not separate
 /// devices.
 pub(crate) fn device_count(type_id: u16) -> usize {
     register_engines();
-    at_position(usize::from(type_id)).map_or(0, Platform::device_count)
+    Platform::at_position(usize::from(type_id)).map_or(0, Platform::device_count)
 }
 
 impl BurnDevice for TpuDevice {
     /// Returns the device with this id; burn-ndarray, which always exists, for an unknown type id.
     fn from_id(id: DeviceId) -> Self {
         let (type_id, platforms) = (usize::from(id.type_id), Platform::ALL.len());
-        let platform = at_position(type_id % platforms);
+        let platform = Platform::at_position(type_id % platforms);
         match (Defaults::ALL.get(type_id / platforms), platform) {
             (Some(&defaults), Some(platform)) => Self(Self::new(platform, id.index_id).0, defaults),
             _ => Self::new(Platform::NdArray, id.index_id),
@@ -355,7 +333,7 @@ impl BurnDevice for TpuDevice {
 
     /// Returns the device's id. It may differ in a process whose default platform differs.
     fn to_id(&self) -> DeviceId {
-        let type_id = position(self.platform()) + self.1 as usize * Platform::ALL.len();
+        let type_id = self.platform().position() + self.1 as usize * Platform::ALL.len();
         DeviceId { type_id: type_id as u16, index_id: self.index() }
     }
 }

@@ -8,6 +8,7 @@ use std::process::ExitCode;
 
 mod api;
 mod book;
+mod burn_0_22;
 mod coverage;
 mod data;
 mod demo;

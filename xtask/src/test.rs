@@ -5,7 +5,7 @@
 
 use crate::examples;
 use crate::stage::{self, Stage, TestCounts, cargo, succeed};
-use crate::{api, book, coverage, data, layers, minilm, setup, xla_rs};
+use crate::{api, book, burn_0_22, coverage, data, layers, minilm, setup, xla_rs};
 use anyhow::{Result, bail};
 use burn_tpu_pjrt::discovery::PluginKind;
 use std::process::ExitCode;
@@ -50,13 +50,15 @@ const OUTSIDE: Stage =
 /// Not among the stages that run without `--only`: it needs a C++ compiler, 1.3 GB and some minutes.
 const XLA_RS: Stage = Stage { name: "xla-rs", about: "the engine on the crate xla", run: xla_rs::stage };
 const EXAMPLES: Stage = Stage { name: "examples", about: "every example for a few steps", run: examples::run };
+/// Not a part of the whole: it builds Burn 0.22 with its client.
+const BURN_0_22: Stage = Stage { name: "burn-0.22", about: "Burn 0.22 through a server", run: burn_0_22::run };
 
 /// Runs `cargo xtask test`.
 pub fn run(args: &Args) -> Result<ExitCode> {
     let all = vec![SETUP, FMT, CLIPPY, LAYERS, COVERAGE, API, DOCS, BOOK, TESTS, DDP, EXAMPLES];
     let stages = match &args.only {
         _ if args.quick => vec![FMT, CLIPPY, LAYERS, COVERAGE, TIER0],
-        Some(name) => select(all.into_iter().chain([TIER0, OUTSIDE, XLA_RS]).collect(), name)?,
+        Some(name) => select(all.into_iter().chain([TIER0, OUTSIDE, XLA_RS, BURN_0_22]).collect(), name)?,
         None => all,
     };
     Ok(finish(&stages))

@@ -166,6 +166,37 @@ fn whole_power(r: &mut Recorder, x: NodeId, n: i32) -> Result<NodeId> {
     if n < 0 { reciprocal(r, power) } else { Ok(power) }
 }
 
+/// Computes the square root of the sum of two squares. Neither square overflows nor underflows: the larger magnitude is a
+/// factor of the result. An infinity gives infinity, also with NaN. 16-bit floats are computed in f32 and rounded once.
+pub fn hypot(lhs: Tensor, rhs: Tensor) -> Tensor {
+    record("float_hypot", [&lhs, &rhs], |r, [x, y]| {
+        let dtype = r.dtype(x);
+        let (x, y) = mixed::widened(r, x, y)?;
+        let (x, y) = (magnitude(r, x)?, magnitude(r, y)?);
+        let (large, small) = (r.binary(BinaryOp::Max, x, y)?, r.binary(BinaryOp::Min, x, y)?);
+        let ratio = r.binary(BinaryOp::Div, small, large)?;
+        let square = r.binary(BinaryOp::Mul, ratio, ratio)?;
+        let sum = r.binary_const(BinaryOp::Add, square, 1.0)?;
+        let root = r.unary(UnaryOp::Sqrt, sum)?;
+        let length = r.binary(BinaryOp::Mul, large, root)?;
+        // Both zero, or one of them infinite: the ratio is no number.
+        let zero = r.compare_const(Direction::Eq, large, 0.0)?;
+        let length = r.select(zero, large, length)?;
+        let infinite =
+            [r.compare_const(Direction::Eq, x, f64::INFINITY)?, r.compare_const(Direction::Eq, y, f64::INFINITY)?];
+        let infinite = r.binary(BinaryOp::Or, infinite[0], infinite[1])?;
+        let infinity = r.splat_like(length, f64::INFINITY)?;
+        let length = r.select(infinite, infinity, length)?;
+        r.convert(length, dtype)
+    })
+}
+
+/// Returns the absolute value, of 16-bit floats in f32.
+fn magnitude(r: &mut Recorder, x: NodeId) -> Result<NodeId> {
+    let wide = r.convert(x, r.dtype(x).accumulator())?;
+    r.unary(UnaryOp::Abs, wide)
+}
+
 /// Computes 1 / x.
 pub fn recip(x: Tensor) -> Tensor {
     record("float_recip", [&x], |r, [x]| reciprocal(r, x))

@@ -57,12 +57,19 @@ pub fn failed(ty: TensorType, error: TpuError, device: &Device) -> Tensor {
     Tensor::new(*device, ty, Err(error))
 }
 
-/// Returns the bytes if their number matches the shape.
+/// Returns the bytes if their number matches the shape and, for bools, each is 0 or 1. What is uploaded may have come over a
+/// network, and the plugin checks neither.
 fn checked(name: &'static str, ty: &TensorType, bytes: Vec<u8>) -> Result<Vec<u8>> {
-    if bytes.len() == ty.bytes() {
-        return Ok(bytes);
-    }
-    let rule = format!("the shape takes {} bytes, the data holds {}", ty.bytes(), bytes.len());
+    let expected = ty.dims.iter().try_fold(ty.dtype.size_bytes(), |bytes, &dim| bytes.checked_mul(dim));
+    let is_empty = ty.dims.contains(&0);
+    let rule = match expected {
+        Some(expected) if expected != bytes.len() => {
+            format!("the shape takes {expected} bytes, the data holds {}", bytes.len())
+        }
+        None if !is_empty || !bytes.is_empty() => "the shape takes more bytes than there are addresses".into(),
+        _ if ty.dtype == DType::Bool && bytes.iter().any(|&byte| byte > 1) => "a bool is a byte of 0 or 1".into(),
+        _ => return Ok(bytes),
+    };
     let source = GraphError { op: "graph.parameter", operands: ty.to_string(), rule };
     Err(TpuError::Operation { op: name, source })
 }
@@ -154,6 +161,19 @@ mod tests {
         let x = from_bytes("float_from_data", TensorType::new(DType::F32, [2]), vec![0; 4], &ndarray());
         let error = into_bytes(&x).expect_err("four bytes are not two floats");
         assert!(error.to_string().contains("float_from_data"), "{error}");
+    }
+
+    #[test]
+    fn sizes_that_overflow_and_bytes_that_are_no_bools_fail_at_the_read() {
+        let refused = |ty, bytes: &[u8]| {
+            let x = from_bytes("float_from_data", ty, bytes.to_vec(), &ndarray());
+            into_bytes(&x).expect_err("the data does not fit").to_string()
+        };
+        // 2^62 elements of four bytes wrap to none.
+        let error = refused(TensorType::new(DType::F32, [1 << 31, 1 << 31]), &[]);
+        assert!(error.contains("more bytes than there are addresses"), "{error}");
+        let error = refused(TensorType::new(DType::Bool, [2]), &[1, 2]);
+        assert!(error.contains("0 or 1"), "{error}");
     }
 
     #[test]

@@ -107,7 +107,7 @@ impl Axis {
                 let rest = r.binary(BinaryOp::Sub, next, position)?;
                 vec![Corner::new(r, floor, rest, size, options)?, Corner::new(r, next, share, size, options)?]
             }
-            InterpolateMode::Nearest => {
+            InterpolateMode::Nearest | InterpolateMode::NearestExact => {
                 let nearest = r.unary(UnaryOp::RoundNearestEven, position)?;
                 let one = r.splat_like(nearest, 1.0)?;
                 vec![Corner::new(r, nearest, one, size, options)?]

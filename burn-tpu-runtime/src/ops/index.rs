@@ -35,8 +35,8 @@ pub fn gather(x: Tensor, dim: usize, indices: Tensor) -> Tensor {
     })
 }
 
-/// Combines each of `values` with the element of `x` at the same coordinates, except `indices` along `dim`.
-pub fn scatter(x: Tensor, dim: usize, indices: Tensor, values: Tensor, combine: Combine) -> Tensor {
+/// Updates by each of `values` the element of `x` at the same coordinates, except `indices` along `dim`.
+pub fn scatter(x: Tensor, dim: usize, indices: Tensor, values: Tensor, mode: ScatterMode) -> Tensor {
     check("scatter", &x, dim, &indices);
     record("scatter", [&x, &indices, &values], |r, [x, indices, values]| {
         expect_aligned(r, "scatter", x, dim, indices)?;
@@ -48,7 +48,7 @@ pub fn scatter(x: Tensor, dim: usize, indices: Tensor, values: Tensor, combine: 
             scatter_indices_batching_dims: others,
             scatter_dims_to_operand_dims: Dims::from_slice(&[dim]),
             index_vector_dim: r.rank(indices),
-            mode: ScatterMode::Combine(combine),
+            mode,
         };
         let indices = as_vectors(r, indices)?;
         scattered(r, x, indices, values, attrs)
@@ -80,8 +80,8 @@ pub fn select(x: Tensor, dim: usize, indices: Tensor) -> Tensor {
     })
 }
 
-/// Combines the slices of `values` along `dim` with the slices of `x` at `indices` (`[n]`).
-pub fn select_assign(x: Tensor, dim: usize, indices: Tensor, values: Tensor, combine: Combine) -> Tensor {
+/// Updates by the slices of `values` along `dim` the slices of `x` at `indices` (`[n]`).
+pub fn select_assign(x: Tensor, dim: usize, indices: Tensor, values: Tensor, mode: ScatterMode) -> Tensor {
     check("select_assign", &x, dim, &indices);
     record("select_assign", [&x, &indices, &values], |r, [x, indices, values]| {
         expect_vector(r, "scatter", x, dim, indices)?;
@@ -92,7 +92,7 @@ pub fn select_assign(x: Tensor, dim: usize, indices: Tensor, values: Tensor, com
             scatter_indices_batching_dims: Dims::new(),
             scatter_dims_to_operand_dims: Dims::from_slice(&[dim]),
             index_vector_dim: 1,
-            mode: ScatterMode::Combine(combine),
+            mode,
         };
         let indices = as_vectors(r, indices)?;
         scattered(r, x, indices, values, attrs)
@@ -257,6 +257,8 @@ mod tests {
     use burn_tpu_graph::Number;
     use burn_tpu_graph::op::BinaryOp;
 
+    const SUM: ScatterMode = ScatterMode::Combine(Combine::Sum);
+
     /// Returns the same indices as values of a program, which are not checked by default.
     fn computed(indices: Tensor) -> Tensor {
         binary_scalar("int_add_scalar", BinaryOp::Add, indices, Number::Int(0))
@@ -282,18 +284,18 @@ mod tests {
             let x = to_device(tensor([0.0f32; 6], &[2, 3]), &device);
             let by = to_device(tensor([1.0f32, 2.0, 3.0, 4.0, 5.0, 6.0], &[2, 3]), &device);
             let rows = to_device(tensor([1i32, 0, 1, 1, 1, 0], &[2, 3]), &device);
-            let scattered = scatter(x.clone(), 0, rows, by, Combine::Sum);
+            let scattered = scatter(x.clone(), 0, rows, by, SUM);
             assert_eq!(values(scattered), [0.0, 2.0, 6.0, 5.0, 5.0, 3.0]);
             let far = computed(to_device(tensor([1i32, 3, -1, 2], &[2, 2]), &device));
             let by = to_device(tensor([1.0f32, 9.0, 9.0, 4.0], &[2, 2]), &device);
-            assert_eq!(values(scatter(x.clone(), 1, far, by, Combine::Sum)), [0.0, 1.0, 0.0, 0.0, 0.0, 4.0], "dropped");
+            assert_eq!(values(scatter(x.clone(), 1, far, by, SUM)), [0.0, 1.0, 0.0, 0.0, 0.0, 4.0], "dropped");
             let none = to_device(tensor([0i32; 0], &[2, 0]), &device);
             let nothing = to_device(tensor([0.0f32; 0], &[2, 0]), &device);
-            assert_eq!(values(scatter(x, 1, none, nothing, Combine::Sum)), [0.0; 6]);
+            assert_eq!(values(scatter(x, 1, none, nothing, SUM)), [0.0; 6]);
             let bools = to_device(tensor([false, true, false], &[3]), &device);
             let at = to_device(tensor([0i32, 1, 2, 2], &[4]), &device);
             let by = to_device(tensor([true, false, false, true], &[4]), &device);
-            assert_eq!(truths(scatter(bools, 0, at, by, Combine::Or)), [true; 3]);
+            assert_eq!(truths(scatter(bools, 0, at, by, ScatterMode::Combine(Combine::Or))), [true; 3]);
         }
     }
 
@@ -303,7 +305,7 @@ mod tests {
             let x = to_device(tensor_of(DType::BF16, &[256.0, 0.0], &[2]), &device);
             let ones = to_device(tensor_of(DType::BF16, &[1.0; 8], &[8]), &device);
             let at = to_device(tensor([0i32; 8], &[8]), &device);
-            assert_eq!(values(select_assign(x, 0, at, ones, Combine::Sum)), [264.0, 0.0]);
+            assert_eq!(values(select_assign(x, 0, at, ones, SUM)), [264.0, 0.0]);
         }
     }
 
@@ -314,7 +316,7 @@ mod tests {
             let at = to_device(tensor([2i32, 0, 2], &[3]), &device);
             assert_eq!(values(select(x.clone(), 1, at.clone())), [2.0, 0.0, 2.0, 5.0, 3.0, 5.0]);
             let by = to_device(tensor([10i32, 20, 30, 40, 50, 60], &[2, 3]), &device);
-            assert_eq!(values(select_assign(x.clone(), 1, at, by, Combine::Sum)), [20.0, 1.0, 42.0, 53.0, 4.0, 105.0]);
+            assert_eq!(values(select_assign(x.clone(), 1, at, by, SUM)), [20.0, 1.0, 42.0, 53.0, 4.0, 105.0]);
             let empty = to_device(tensor([0i32; 0], &[0, 3]), &device);
             assert_eq!(select(empty, 0, to_device(tensor([0i32; 0], &[0]), &device)).dims(), [0, 3]);
             assert_eq!(select(x, 0, to_device(tensor([0i32; 0], &[0]), &device)).dims(), [0, 3]);

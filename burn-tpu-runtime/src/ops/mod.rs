@@ -6,6 +6,7 @@
 //!
 //! May not know: the traits or types of any front end.
 
+pub mod activation;
 pub mod arithmetic;
 pub mod data;
 pub mod grid_sample;
@@ -15,6 +16,9 @@ pub mod matmul;
 mod mixed;
 pub mod module;
 pub mod movement;
+pub mod pad;
+pub mod places;
+pub mod quantized;
 pub mod random;
 pub mod reduce;
 pub mod sharding;

@@ -59,6 +59,17 @@ pub fn sum_dim(x: Tensor, dim: usize) -> Tensor {
     along("sum_dim", x, dim, |r, x, dims| r.accumulate(Combine::Sum, x, dims))
 }
 
+/// Returns the sum along several dims, which are kept with size 1.
+pub fn sum_dims(x: Tensor, dims: &[usize]) -> Tensor {
+    record("sum_dims", [&x], |r, [x]| {
+        count(r, x, dims)?;
+        let sum = r.accumulate(Combine::Sum, x, dims)?;
+        let mut kept = r.dims(x);
+        dims.iter().for_each(|&dim| kept[dim] = 1);
+        r.reshape(sum, &kept)
+    })
+}
+
 /// Returns the product along `dim`, which is kept with size 1.
 pub fn prod_dim(x: Tensor, dim: usize) -> Tensor {
     along("prod_dim", x, dim, |r, x, dims| r.accumulate(Combine::Prod, x, dims))
@@ -109,6 +120,13 @@ pub fn min_dim_with_indices(x: Tensor, dim: usize, index: DType) -> (Tensor, Ten
     let [values, indices] =
         record_many("min_dim_with_indices", &[&x], |r, nodes| located_extreme(r, false, nodes[0], dim, index));
     (values, indices)
+}
+
+/// Returns the type of positions in an integer tensor, for front ends whose integer ops do not name one: the tensor's type,
+/// unless it is too narrow for the count.
+pub fn position_type(x: &Tensor) -> DType {
+    let own = x.element();
+    if own.size_bytes() < DType::I32.size_bytes() { DType::I32 } else { own }
 }
 
 /// Returns the indices of the largest elements along `dim`, which is kept with size 1.

@@ -31,6 +31,12 @@ pub fn topk(x: Tensor, dim: usize, k: usize) -> Tensor {
     record("topk", [&x], |r, [x]| largest(r, x, dim, k, DType::I32).map(|[values, _]| values))
 }
 
+/// Returns the `k` largest elements along `dim`, largest first, and their indices.
+pub fn topk_with_indices(x: Tensor, dim: usize, k: usize, index: DType) -> (Tensor, Tensor) {
+    let [values, indices] = record_many("topk_with_indices", &[&x], |r, nodes| largest(r, nodes[0], dim, k, index));
+    (values, indices)
+}
+
 /// Returns the indices of the `k` largest elements along `dim`, largest first. Of equal elements the lowest index comes
 /// first.
 pub fn argtopk(x: Tensor, dim: usize, k: usize, index: DType) -> Tensor {
@@ -88,6 +94,9 @@ mod tests {
             assert_eq!(places.element(), DType::I64);
             assert_eq!(values(argsort(x.clone(), 0, false, DType::U8)), [1.0, 0.0, 1.0, 0.0, 1.0, 0.0]);
             assert_eq!(values(topk(x.clone(), 1, 2)), [3.0, 2.0, 4.0, 0.5]);
+            let (largest, places) = topk_with_indices(x.clone(), 1, 2, DType::I64);
+            assert_eq!((values(largest), places.element()), (vec![3.0, 2.0, 4.0, 0.5], DType::I64));
+            assert_eq!(values(places), [0.0, 2.0, 1.0, 0.0]);
             assert_eq!(values(argtopk(x, 1, 1, DType::I32)), [0.0, 1.0]);
         }
     }

@@ -10,8 +10,8 @@ use parking_lot::Mutex;
 use std::cell::{Cell, RefCell};
 use std::future::Future;
 use std::pin::Pin;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, OnceLock};
 use std::task::{Context, Poll};
 
 /// A sequence of recorded ops. Each stream has one trace per device; a cut runs what its own stream recorded.
@@ -73,10 +73,12 @@ thread_local! {
 
 /// Returns the id of the calling thread's current stream: 0 if it has none yet.
 pub(super) fn current_id() -> u64 {
+    follow();
     ID.get()
 }
 
 fn with_current<T>(f: impl FnOnce(&mut Current) -> T) -> T {
+    follow();
     CURRENT.with_borrow_mut(|current| {
         f(current.get_or_insert_with(|| {
             let state = StreamState::new(None);
@@ -84,6 +86,43 @@ fn with_current<T>(f: impl FnOnce(&mut Current) -> T) -> T {
             Current { state, last: None }
         }))
     })
+}
+
+/// What [`Stream::follow`] set.
+static SOURCE: OnceLock<fn() -> u64> = OnceLock::new();
+
+/// The streams that a thread keeps for the values of [`SOURCE`].
+const FOLLOWED: usize = 64;
+
+thread_local! {
+    /// The value whose stream is current.
+    static KEY: Cell<Option<u64>> = const { Cell::new(None) };
+    /// How many [`Stream::run`] and polls of [`InStream`] the thread is in: they say which stream is current.
+    static SCOPES: Cell<u32> = const { Cell::new(0) };
+    /// The thread's streams by value, least recently used first.
+    static STREAMS: RefCell<Vec<(u64, Arc<StreamState>)>> = const { RefCell::new(Vec::new()) };
+}
+
+/// Makes the stream of [`SOURCE`]'s value the current one.
+fn follow() {
+    let Some(source) = SOURCE.get().filter(|_| SCOPES.get() == 0) else { return };
+    let key = source();
+    if KEY.replace(Some(key)) == Some(key) {
+        return;
+    }
+    // No stream is left while the thread's values are destroyed. What is dropped then counts as another thread's.
+    let state = STREAMS.try_with(|streams| {
+        let mut streams = streams.borrow_mut();
+        let place = streams.iter().position(|(of, _)| *of == key);
+        let entry = place.map_or_else(|| (key, StreamState::new(None)), |place| streams.remove(place));
+        let oldest = (streams.len() >= FOLLOWED).then(|| streams.remove(0));
+        let state = Arc::clone(&entry.1);
+        streams.push(entry);
+        (state, oldest)
+    });
+    let Ok((state, _oldest)) = state else { return };
+    ID.set(state.id);
+    drop(CURRENT.replace(Some(Current { state, last: None })));
 }
 
 /// Returns the function that the current stream records, if it records one.
@@ -156,6 +195,15 @@ impl Stream {
         Self { state: StreamState::new(Some(function)) }
     }
 
+    /// From now on, every thread of the process has a stream for each value that `source` returns on it, and records in that of
+    /// the present value, except in [`Stream::run`] and [`Stream::wrap`]. A thread keeps 64 such streams.
+    ///
+    /// It is for a server that does on one thread what the threads of its client ask for, and that cannot wrap each op: the
+    /// source is the number of the client's thread. Only the first call in a process has an effect; it returns whether it was.
+    pub fn follow(source: fn() -> u64) -> bool {
+        SOURCE.set(source).is_ok()
+    }
+
     /// Returns the calling thread's current stream.
     pub fn current() -> Self {
         Self { state: with_current(|current| Arc::clone(&current.state)) }
@@ -174,6 +222,7 @@ impl Stream {
 
     fn enter(&self) -> Entered {
         let current = Current { state: Arc::clone(&self.state), last: None };
+        SCOPES.set(SCOPES.get() + 1);
         ID.set(self.state.id);
         Entered { before: CURRENT.replace(Some(current)) }
     }
@@ -193,6 +242,7 @@ struct Entered {
 impl Drop for Entered {
     fn drop(&mut self) {
         let before = self.before.take();
+        SCOPES.set(SCOPES.get() - 1);
         ID.set(before.as_ref().map_or(0, |current| current.state.id));
         drop(CURRENT.replace(before));
     }
@@ -210,5 +260,33 @@ impl<F: Future> Future for InStream<F> {
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<F::Output> {
         let _entered = self.stream.enter();
         self.future.as_mut().poll(context)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    thread_local! {
+        static CLIENT: Cell<u64> = const { Cell::new(0) };
+    }
+
+    /// The source is the process's: for the threads of other tests it is the same all the time, and changes nothing.
+    #[test]
+    fn a_thread_follows_its_source_outside_of_scopes() {
+        assert!(Stream::follow(|| CLIENT.get()) && !Stream::follow(|| 7));
+        let id_of = |client| {
+            CLIENT.set(client);
+            (Stream::current().state.id, current_id())
+        };
+        let [(first, of_first), (second, of_second)] = [id_of(1), id_of(2)];
+        assert_eq!((of_first, of_second), (first, second));
+        assert_ne!(first, second);
+        assert_eq!(id_of(1).0, first);
+        let scope = Stream::new();
+        assert_eq!(scope.run(|| id_of(2)), (scope.state.id, scope.state.id));
+        assert_eq!(current_id(), second);
+        (100..100 + FOLLOWED as u64).for_each(|client| drop(id_of(client)));
+        assert_ne!(id_of(1).0, first, "the stream of the client's first thread was given up");
     }
 }

@@ -1,5 +1,5 @@
 //! Burn's bool ops. Bools are native on the device whatever type is requested; data in Burn's integer forms is converted at
-//! the upload. Only `argwhere` is Burn's default: its result's shape depends on the values, so it needs a read.
+//! the upload. The shape of what `argwhere` returns depends on the values, so it reads their count.
 
 use super::host;
 use super::options::resolved;
@@ -11,9 +11,9 @@ use burn_backend::ops::BoolTensorOps;
 use burn_backend::{ExecutionError, Scalar, TensorData};
 use burn_std::{BoolDType, FloatDType, IntDType, Shape, Slice};
 use burn_tpu_runtime::graph::DType;
-use burn_tpu_runtime::graph::op::{BinaryOp, Combine, Direction, UnaryOp};
+use burn_tpu_runtime::graph::op::{BinaryOp, Combine, Direction, ScatterMode, UnaryOp};
 use burn_tpu_runtime::ops::arithmetic::{self, binary, compare, compare_scalar, unary};
-use burn_tpu_runtime::ops::{data, index, movement, reduce};
+use burn_tpu_runtime::ops::{data, index, movement, places, reduce};
 
 impl<F: TpuFloat, I: TpuInt> BoolTensorOps<Self> for Tpu<F, I> {
     // Data and creation.
@@ -22,8 +22,8 @@ impl<F: TpuFloat, I: TpuInt> BoolTensorOps<Self> for Tpu<F, I> {
         host::from_data("bool_from_data", data, device)
     }
 
-    async fn bool_into_data(tensor: TpuTensor) -> Result<TensorData, ExecutionError> {
-        host::into_data(tensor).await
+    fn bool_into_data(tensor: TpuTensor) -> impl Future<Output = Result<TensorData, ExecutionError>> + Send {
+        host::into_data(tensor)
     }
 
     fn bool_device(tensor: &TpuTensor) -> TpuDevice {
@@ -159,7 +159,7 @@ impl<F: TpuFloat, I: TpuInt> BoolTensorOps<Self> for Tpu<F, I> {
     }
 
     fn bool_scatter_or(dim: usize, tensor: TpuTensor, indices: TpuTensor, value: TpuTensor) -> TpuTensor {
-        index::scatter(tensor.0, dim, indices.0, value.0, Combine::Or).into()
+        index::scatter(tensor.0, dim, indices.0, value.0, ScatterMode::Combine(Combine::Or)).into()
     }
 
     fn bool_select(tensor: TpuTensor, dim: usize, indices: TpuTensor) -> TpuTensor {
@@ -167,11 +167,15 @@ impl<F: TpuFloat, I: TpuInt> BoolTensorOps<Self> for Tpu<F, I> {
     }
 
     fn bool_select_or(tensor: TpuTensor, dim: usize, indices: TpuTensor, value: TpuTensor) -> TpuTensor {
-        index::select_assign(tensor.0, dim, indices.0, value.0, Combine::Or).into()
+        index::select_assign(tensor.0, dim, indices.0, value.0, ScatterMode::Combine(Combine::Or)).into()
     }
 
     fn bool_mask_where(tensor: TpuTensor, mask: TpuTensor, value: TpuTensor) -> TpuTensor {
         arithmetic::mask_where(tensor.0, mask.0, value.0).into()
+    }
+
+    async fn bool_argwhere(tensor: TpuTensor, dtype: IntDType) -> TpuTensor {
+        places::argwhere(tensor.0, from_int(dtype)).into()
     }
 
     fn bool_mask_fill(tensor: TpuTensor, mask: TpuTensor, value: Scalar) -> TpuTensor {

@@ -47,14 +47,19 @@ pub(crate) fn bytes(data: TensorData) -> Vec<u8> {
     }
 }
 
-/// Returns the tensor's elements, row-major. Runs what was recorded and waits.
+/// Runs what was recorded, and returns a future that waits for the tensor's elements, row-major. The cut is at the call: whoever
+/// polls the future, on whichever thread and however late, has no part in where the stream is cut.
 ///
 /// # Errors
 /// That of any program or upload that the value depends on.
-pub(super) async fn into_data(x: TpuTensor) -> Result<TensorData, ExecutionError> {
-    match tickets::collected(&x) {
-        Some(ticket) => Ok(ticket),
-        None => x.to_data().map_err(failed),
+pub(super) fn into_data(x: TpuTensor) -> impl Future<Output = Result<TensorData, ExecutionError>> + Send {
+    let collected = tickets::collected(&x);
+    let started = if collected.is_none() { data::run_for_reads(&[&x.0]) } else { Ok(()) };
+    async move {
+        match collected {
+            Some(ticket) => Ok(ticket),
+            None => started.and_then(|()| x.to_data()).map_err(failed),
+        }
     }
 }
 

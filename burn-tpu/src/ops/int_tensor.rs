@@ -11,19 +11,11 @@ use burn_backend::ops::IntTensorOps;
 use burn_backend::tensor::IndexingUpdateOp;
 use burn_backend::{Distribution, ExecutionError, Scalar, TensorData};
 use burn_std::{BoolDType, FloatDType, IntDType, Shape, Slice};
-use burn_tpu_runtime::Tensor;
-use burn_tpu_runtime::graph::DType;
-use burn_tpu_runtime::graph::op::{BinaryOp, Combine, Direction, UnaryOp};
+use burn_tpu_runtime::graph::op::{BinaryOp, Combine, Direction, ScatterMode, UnaryOp};
 use burn_tpu_runtime::ops::arithmetic::{self, binary, binary_scalar, compare, compare_scalar, unary};
+use burn_tpu_runtime::ops::reduce::position_type;
 use burn_tpu_runtime::ops::{data, index, matmul, movement, random, reduce, sort};
 use std::ops::Range;
-
-/// Returns the type of positions in an integer tensor, which Burn's integer ops do not name: the tensor's type, as on Burn's
-/// GPU backends, unless it is too narrow for the count.
-fn index_type(x: &Tensor) -> DType {
-    let own = x.element();
-    if own.size_bytes() < DType::I32.size_bytes() { DType::I32 } else { own }
-}
 
 impl<F: TpuFloat, I: TpuInt> IntTensorOps<Self> for Tpu<F, I> {
     // Data and creation.
@@ -32,8 +24,8 @@ impl<F: TpuFloat, I: TpuInt> IntTensorOps<Self> for Tpu<F, I> {
         host::from_data("int_from_data", data, device)
     }
 
-    async fn int_into_data(tensor: TpuTensor) -> Result<TensorData, ExecutionError> {
-        host::into_data(tensor).await
+    fn int_into_data(tensor: TpuTensor) -> impl Future<Output = Result<TensorData, ExecutionError>> + Send {
+        host::into_data(tensor)
     }
 
     fn int_device(tensor: &TpuTensor) -> TpuDevice {
@@ -314,7 +306,7 @@ impl<F: TpuFloat, I: TpuInt> IntTensorOps<Self> for Tpu<F, I> {
     }
 
     fn int_scatter_add(dim: usize, tensor: TpuTensor, indices: TpuTensor, value: TpuTensor) -> TpuTensor {
-        index::scatter(tensor.0, dim, indices.0, value.0, Combine::Sum).into()
+        index::scatter(tensor.0, dim, indices.0, value.0, ScatterMode::Combine(Combine::Sum)).into()
     }
 
     fn int_select(tensor: TpuTensor, dim: usize, indices: TpuTensor) -> TpuTensor {
@@ -322,7 +314,7 @@ impl<F: TpuFloat, I: TpuInt> IntTensorOps<Self> for Tpu<F, I> {
     }
 
     fn int_select_add(tensor: TpuTensor, dim: usize, indices: TpuTensor, value: TpuTensor) -> TpuTensor {
-        index::select_assign(tensor.0, dim, indices.0, value.0, Combine::Sum).into()
+        index::select_assign(tensor.0, dim, indices.0, value.0, ScatterMode::Combine(Combine::Sum)).into()
     }
 
     fn int_gather_nd(data: TpuTensor, indices: TpuTensor) -> TpuTensor {
@@ -397,22 +389,22 @@ impl<F: TpuFloat, I: TpuInt> IntTensorOps<Self> for Tpu<F, I> {
     }
 
     fn int_max_dim_with_indices(tensor: TpuTensor, dim: usize) -> (TpuTensor, TpuTensor) {
-        let index = index_type(&tensor.0);
+        let index = position_type(&tensor.0);
         pair(reduce::max_dim_with_indices(tensor.0, dim, index))
     }
 
     fn int_min_dim_with_indices(tensor: TpuTensor, dim: usize) -> (TpuTensor, TpuTensor) {
-        let index = index_type(&tensor.0);
+        let index = position_type(&tensor.0);
         pair(reduce::min_dim_with_indices(tensor.0, dim, index))
     }
 
     fn int_argmax(tensor: TpuTensor, dim: usize) -> TpuTensor {
-        let index = index_type(&tensor.0);
+        let index = position_type(&tensor.0);
         reduce::argmax(tensor.0, dim, index).into()
     }
 
     fn int_argmin(tensor: TpuTensor, dim: usize) -> TpuTensor {
-        let index = index_type(&tensor.0);
+        let index = position_type(&tensor.0);
         reduce::argmin(tensor.0, dim, index).into()
     }
 
@@ -455,12 +447,12 @@ impl<F: TpuFloat, I: TpuInt> IntTensorOps<Self> for Tpu<F, I> {
     }
 
     fn int_sort_with_indices(tensor: TpuTensor, dim: usize, descending: bool) -> (TpuTensor, TpuTensor) {
-        let index = index_type(&tensor.0);
+        let index = position_type(&tensor.0);
         pair(sort::sort_with_indices(tensor.0, dim, descending, index))
     }
 
     fn int_argsort(tensor: TpuTensor, dim: usize, descending: bool) -> TpuTensor {
-        let index = index_type(&tensor.0);
+        let index = position_type(&tensor.0);
         sort::argsort(tensor.0, dim, descending, index).into()
     }
 
@@ -469,7 +461,7 @@ impl<F: TpuFloat, I: TpuInt> IntTensorOps<Self> for Tpu<F, I> {
     }
 
     fn int_argtopk(tensor: TpuTensor, dim: usize, k: usize) -> TpuTensor {
-        let index = index_type(&tensor.0);
+        let index = position_type(&tensor.0);
         sort::argtopk(tensor.0, dim, k, index).into()
     }
 }

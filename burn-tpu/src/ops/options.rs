@@ -78,7 +78,7 @@ fn mode(mode: &burn::InterpolateMode) -> InterpolateMode {
 pub(super) fn conv_options<const N: usize>(options: &burn::ConvOptions<N>) -> ConvOptions {
     ConvOptions {
         stride: Dims::from_slice(&options.stride),
-        padding: Dims::from_slice(&options.padding),
+        padding: options.padding.iter().map(|&size| (size, size)).collect(),
         dilation: Dims::from_slice(&options.dilation),
         groups: options.groups,
         padding_out: Dims::from_elem(0, N),
@@ -88,7 +88,7 @@ pub(super) fn conv_options<const N: usize>(options: &burn::ConvOptions<N>) -> Co
 pub(super) fn conv_transpose_options<const N: usize>(options: &burn::ConvTransposeOptions<N>) -> ConvOptions {
     ConvOptions {
         stride: Dims::from_slice(&options.stride),
-        padding: Dims::from_slice(&options.padding),
+        padding: options.padding.iter().map(|&size| (size, size)).collect(),
         dilation: Dims::from_slice(&options.dilation),
         groups: options.groups,
         padding_out: Dims::from_slice(&options.padding_out),

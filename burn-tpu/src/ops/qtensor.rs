@@ -1,28 +1,25 @@
-//! Quantized tensors: quantization, dequantization and movement of quantized values, on the device.
+//! Burn's quantized tensors: schemes, and data that packs values into words, as the runtime's quantized values.
 //!
 //! Supported are symmetric schemes of 8, 4 and 2 bits (Q8F, Q8S, Q4F, Q4S, Q2F, Q2S), one scale for the tensor or one per
-//! block of row-major values. Each value takes one byte on the device whatever its bits; scales are f32. Data of a scheme
-//! that packs values into words is unpacked to the native scheme, as in Burn's other CPU backends. Float values (E4M3, E5M2,
-//! E2M1) and native packing panic with a message that names the scheme.
+//! block of row-major values. Data of a scheme that packs values into words is unpacked to the native scheme, as in Burn's
+//! other CPU backends. Float values (E4M3, E5M2, E2M1) and native packing panic with a message that names the scheme.
 //!
-//! Movement ops keep the integers and their scale, so they lose no precision. Most of them break up blocks: then values are
-//! dequantized, moved and quantized again. Everything else is Burn's default, which dequantizes.
+//! What is not here is Burn's default, which dequantizes.
 
 use crate::backend::{TpuFloat, TpuInt};
 use crate::compile::leaves;
 use crate::dtype::{from_float, from_int};
+use crate::ops::host;
 use crate::ops::options::resolved;
-use crate::ops::{host, record, record_many};
 use crate::{Tpu, TpuDevice, TpuQTensor, TpuTensor};
 use burn_backend::ops::QTensorOps;
 use burn_backend::quantization::QuantizationParametersPrimitive;
 use burn_backend::{ExecutionError, TensorData};
 use burn_std::quantization::{QuantLevel, QuantScheme, QuantStore, QuantValue, QuantizedBytes};
 use burn_std::{DType as BurnDType, FloatDType, IntDType, Shape, Slice};
-use burn_tpu_runtime::graph::op::{BinaryOp, Combine, Direction, UnaryOp};
-use burn_tpu_runtime::graph::{Builder, DType, Dims, NodeId, Result};
+use burn_tpu_runtime::Tensor;
+use burn_tpu_runtime::ops::quantized::{self, Blocks, Quantized, Scheme};
 use burn_tpu_runtime::ops::{data, index, movement, reduce, sort};
-use burn_tpu_runtime::{Recorder, Tensor};
 
 impl<F: TpuFloat, I: TpuInt> QTensorOps<Self> for Tpu<F, I> {
     fn q_from_data(quantized: TensorData, device: &TpuDevice) -> TpuQTensor {
@@ -39,33 +36,17 @@ impl<F: TpuFloat, I: TpuInt> QTensorOps<Self> for Tpu<F, I> {
 
     fn quantize(x: TpuTensor, scheme: &QuantScheme, parameters: QuantizationParametersPrimitive<Self>) -> TpuQTensor {
         let scheme = supported("quantize", scheme);
-        let [values, scales] = record_many("quantize", [&x, &parameters.scales], |r, nodes| {
-            let scales = r.convert(nodes[1], DType::F32)?;
-            quantized(r, nodes[0], scales, &scheme)
-        });
-        TpuQTensor { values, scales, scheme }
+        of(quantized::quantize(&x.0, &parameters.scales.0, &plain(&scheme)), scheme)
     }
 
-    /// Quantizes with the scale that maps the largest magnitude, of the tensor or of a block, to the end of the value range.
     fn quantize_dynamic(x: TpuTensor, scheme: &QuantScheme) -> TpuQTensor {
         let scheme = supported("quantize_dynamic", scheme);
-        let [values, scales] = record_many("quantize_dynamic", [&x], |r, nodes| {
-            let scales = fitting_scales(r, nodes[0], &scheme)?;
-            quantized(r, nodes[0], scales, &scheme)
-        });
-        TpuQTensor { values, scales, scheme }
+        of(quantized::quantize_dynamic(&x.0, &plain(&scheme)), scheme)
     }
 
     fn dequantize(x: TpuQTensor, dtype: FloatDType) -> TpuTensor {
-        record("dequantize", [&x.values, &x.scales], |r, [values, scales]| {
-            let dims = r.dims(values);
-            let values = r.convert(values, DType::F32)?;
-            let values = blocks(r, values, &x.scheme)?;
-            let scales = per_block(r, scales, values)?;
-            let product = r.binary(BinaryOp::Mul, values, scales)?;
-            let product = r.reshape(product, &dims)?;
-            r.convert(product, from_float(dtype))
-        })
+        let scheme = plain(&x.scheme);
+        quantized::dequantize(&inner(x), &scheme, from_float(dtype)).into()
     }
 
     fn q_device(x: &TpuQTensor) -> TpuDevice {
@@ -94,84 +75,89 @@ impl<F: TpuFloat, I: TpuInt> QTensorOps<Self> for Tpu<F, I> {
     }
 
     fn q_expand(x: TpuQTensor, shape: Shape) -> TpuQTensor {
-        Self::moved(x, |x| movement::expand(x, &shape))
+        moved(x, |x| movement::expand(x, &shape))
     }
 
     fn q_swap_dims(x: TpuQTensor, dim1: usize, dim2: usize) -> TpuQTensor {
-        Self::moved(x, |x| movement::swap_dims(x, dim1, dim2))
+        moved(x, |x| movement::swap_dims(x, dim1, dim2))
     }
 
     fn q_permute(x: TpuQTensor, axes: &[usize]) -> TpuQTensor {
-        Self::moved(x, |x| movement::permute(x, axes))
+        moved(x, |x| movement::permute(x, axes))
     }
 
     fn q_flip(x: TpuQTensor, axes: &[usize]) -> TpuQTensor {
-        Self::moved(x, |x| movement::flip(x, axes))
+        moved(x, |x| movement::flip(x, axes))
     }
 
     fn q_select(x: TpuQTensor, dim: usize, indices: TpuTensor) -> TpuQTensor {
-        Self::moved(x, |x| index::select(x, dim, indices.0))
+        moved(x, |x| index::select(x, dim, indices.0))
     }
 
     fn q_slice(x: TpuQTensor, slices: &[Slice]) -> TpuQTensor {
         let slices = resolved(&x.values, slices);
-        Self::moved(x, |x| movement::slice(x, &slices))
+        moved(x, |x| movement::slice(x, &slices))
     }
 
     fn q_gather(dim: usize, x: TpuQTensor, indices: TpuTensor) -> TpuQTensor {
-        Self::moved(x, |x| index::gather(x, dim, indices.0))
+        moved(x, |x| index::gather(x, dim, indices.0))
     }
 
     fn q_repeat_dim(x: TpuQTensor, dim: usize, times: usize) -> TpuQTensor {
-        Self::moved(x, |x| movement::repeat_dim(x, dim, times))
+        moved(x, |x| movement::repeat_dim(x, dim, times))
     }
 
     fn q_argmax(x: TpuQTensor, dim: usize, index: IntDType) -> TpuTensor {
-        reduce::argmax(Self::comparable(x), dim, from_int(index)).into()
+        reduce::argmax(comparable(x), dim, from_int(index)).into()
     }
 
     fn q_argmin(x: TpuQTensor, dim: usize, index: IntDType) -> TpuTensor {
-        reduce::argmin(Self::comparable(x), dim, from_int(index)).into()
+        reduce::argmin(comparable(x), dim, from_int(index)).into()
     }
 
     fn q_argsort(x: TpuQTensor, dim: usize, descending: bool, index: IntDType) -> TpuTensor {
-        sort::argsort(Self::comparable(x), dim, descending, from_int(index)).into()
+        sort::argsort(comparable(x), dim, descending, from_int(index)).into()
     }
 
     fn q_argtopk(x: TpuQTensor, dim: usize, k: usize, index: IntDType) -> TpuTensor {
-        sort::argtopk(Self::comparable(x), dim, k, from_int(index)).into()
+        sort::argtopk(comparable(x), dim, k, from_int(index)).into()
     }
 
     fn q_sort(x: TpuQTensor, dim: usize, descending: bool) -> TpuQTensor {
-        Self::moved(x, |x| sort::sort(x, dim, descending))
+        moved(x, |x| sort::sort(x, dim, descending))
     }
 
     fn q_topk(x: TpuQTensor, dim: usize, k: usize) -> TpuQTensor {
-        Self::moved(x, |x| sort::topk(x, dim, k))
+        moved(x, |x| sort::topk(x, dim, k))
     }
 }
 
-impl<F: TpuFloat, I: TpuInt> Tpu<F, I> {
-    /// Applies a movement op to the integers if there is one scale, else to the dequantized values, which are then quantized
-    /// again.
-    fn moved(x: TpuQTensor, moved: impl FnOnce(Tensor) -> Tensor) -> TpuQTensor {
-        match x.scheme.level {
-            QuantLevel::Tensor => TpuQTensor { values: moved(x.values.0).into(), ..x },
-            QuantLevel::Block(_) => {
-                let scheme = x.scheme;
-                Self::quantize_dynamic(moved(Self::dequantize(x, FloatDType::F32).0).into(), &scheme)
-            }
-        }
-    }
+/// Applies a movement op.
+fn moved(x: TpuQTensor, op: impl FnOnce(Tensor) -> Tensor) -> TpuQTensor {
+    let (burn, scheme) = (x.scheme, plain(&x.scheme));
+    of(quantized::moved(inner(x), &scheme, &scheme, op), burn)
+}
 
-    /// Returns a tensor that has the order of the values: the integers if there is one scale (above 0), else the dequantized
-    /// values.
-    fn comparable(x: TpuQTensor) -> Tensor {
-        match x.scheme.level {
-            QuantLevel::Tensor => x.values.0,
-            QuantLevel::Block(_) => Self::dequantize(x, FloatDType::F32).0,
-        }
-    }
+/// Returns a tensor that has the order of the values.
+fn comparable(x: TpuQTensor) -> Tensor {
+    let scheme = plain(&x.scheme);
+    quantized::comparable(inner(x), &scheme)
+}
+
+fn inner(x: TpuQTensor) -> Quantized {
+    Quantized { values: x.values.0, scales: x.scales.0 }
+}
+
+fn of(Quantized { values, scales }: Quantized, scheme: QuantScheme) -> TpuQTensor {
+    TpuQTensor { values: values.into(), scales: scales.into(), scheme }
+}
+
+fn plain(scheme: &QuantScheme) -> Scheme {
+    let blocks = match scheme.level {
+        QuantLevel::Tensor => Blocks::Whole,
+        QuantLevel::Block(size) => Blocks::Rows(size.num_elements()),
+    };
+    Scheme { range: scheme.value.range(), blocks }
 }
 
 /// Returns the scheme that is stored on the device.
@@ -186,79 +172,6 @@ fn supported(op: &'static str, scheme: &QuantScheme) -> QuantScheme {
     scheme.with_store(QuantStore::Native)
 }
 
-/// Reshapes to `[blocks, values]`: a row for each scale of the scheme.
-fn blocks(r: &mut Recorder, x: NodeId, scheme: &QuantScheme) -> Result<NodeId> {
-    let elements = r.ty(x).elements();
-    let (rows, columns) = match scheme.level {
-        QuantLevel::Tensor => (1, elements),
-        // Rounded up, so that the reshape refuses a tensor that is not a whole number of blocks.
-        QuantLevel::Block(size) => (elements.div_ceil(size.num_elements().max(1)), size.num_elements()),
-    };
-    r.reshape(x, &[rows, columns])
-}
-
-/// Broadcasts `scales` to the dims of `blocks`.
-fn per_block(r: &mut Recorder, scales: NodeId, blocks: NodeId) -> Result<NodeId> {
-    let dims = r.dims(blocks);
-    let scales = r.reshape(scales, &dims[..1])?;
-    r.broadcast_in_dim(scales, &dims, &[0])
-}
-
-/// Returns the scales, f32 `[blocks]`: twice the largest magnitude divided by the width of the value range.
-fn fitting_scales(r: &mut Recorder, x: NodeId, scheme: &QuantScheme) -> Result<NodeId> {
-    let (low, high) = scheme.value.range();
-    let x = r.convert(x, DType::F32)?;
-    let x = blocks(r, x, scheme)?;
-    let magnitudes = r.unary(UnaryOp::Abs, x)?;
-    let largest = r.reduce(Combine::Max, magnitudes, &[1])?;
-    let width = r.binary_const(BinaryOp::Mul, largest, 2.0)?;
-    // A slot, though it never changes: XLA divides by a constant through its reciprocal, and a scale with a wrong last bit
-    // moves the largest values, which lie at a half in the asymmetric ranges.
-    let range = r.slot_like(width, f64::from(high - low))?;
-    r.binary(BinaryOp::Div, width, range)
-}
-
-/// Returns round(x / scale) within the value range, i8 with the dims of x, and the scales used, f32 `[blocks]`.
-fn quantized(r: &mut Recorder, x: NodeId, scales: NodeId, scheme: &QuantScheme) -> Result<[NodeId; 2]> {
-    let (low, high) = scheme.value.range();
-    let dims = r.dims(x);
-    let x = r.convert(x, DType::F32)?;
-    let x = blocks(r, x, scheme)?;
-    let flat: Dims = Dims::from_slice(&r.dims(x)[..1]);
-    let scales = r.reshape(scales, &flat)?;
-    let scales = usable(r, scales)?;
-    let divisor = per_block(r, scales, x)?;
-    let quotient = r.binary(BinaryOp::Div, x, divisor)?;
-    let rounded = round_half_away(r, quotient)?;
-    let (low, high) = (r.splat_like(rounded, f64::from(low))?, r.splat_like(rounded, f64::from(high))?);
-    let clamped = r.clamp(low, rounded, high)?;
-    let values = r.convert(clamped, DType::I8)?;
-    Ok([r.reshape(values, &dims)?, scales])
-}
-
-/// Replaces scales that are zero or NaN by 0.1, as burn-ndarray does: they come from values that are all 0 or not numbers.
-fn usable(r: &mut Recorder, scales: NodeId) -> Result<NodeId> {
-    let smallest = f64::from(f32::MIN_POSITIVE);
-    let positive = r.compare_const(Direction::Ge, scales, smallest)?;
-    let finite = r.is_finite(scales)?;
-    let good = r.binary(BinaryOp::And, positive, finite)?;
-    let other = r.splat_like(scales, 0.1)?;
-    r.select(good, scales, other)
-}
-
-/// Rounds to the nearest integer, halves away from zero as Burn's other backends do (StableHLO's usual rounding is to even).
-fn round_half_away(r: &mut Recorder, x: NodeId) -> Result<NodeId> {
-    let size = r.unary(UnaryOp::Abs, x)?;
-    let floor = r.unary(UnaryOp::Floor, size)?;
-    // The fraction is exact; `size + 0.5` is not.
-    let fraction = r.binary(BinaryOp::Sub, size, floor)?;
-    let up = r.compare_const(Direction::Ge, fraction, 0.5)?;
-    let next = r.binary_const(BinaryOp::Add, floor, 1.0)?;
-    let rounded = r.select(up, next, floor)?;
-    let sign = r.unary(UnaryOp::Sign, x)?;
-    r.binary(BinaryOp::Mul, sign, rounded)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -266,6 +179,7 @@ mod tests {
     use burn_backend::ops::FloatTensorOps;
     use burn_backend::{QTensorPrimitive, TensorMetadata, try_read_sync};
     use burn_ndarray::NdArray;
+    use burn_tpu_runtime::graph::DType;
 
     type B = Tpu<f32>;
     type Nd = NdArray<f32>;

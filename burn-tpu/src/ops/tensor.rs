@@ -11,7 +11,7 @@ use burn_backend::ops::{FloatTensorOps, GridSampleOptions};
 use burn_backend::tensor::IndexingUpdateOp;
 use burn_backend::{Distribution, ExecutionError, Scalar, TensorData};
 use burn_std::{BoolDType, FloatDType, IntDType, Shape, Slice};
-use burn_tpu_runtime::graph::op::{BinaryOp, Combine, Direction, UnaryOp};
+use burn_tpu_runtime::graph::op::{BinaryOp, Combine, Direction, ScatterMode, UnaryOp};
 use burn_tpu_runtime::ops::arithmetic::{self, binary, binary_scalar, compare, compare_scalar, composed, unary};
 use burn_tpu_runtime::ops::{data, grid_sample, index, matmul, movement, random, reduce, sort};
 
@@ -22,8 +22,8 @@ impl<F: TpuFloat, I: TpuInt> FloatTensorOps<Self> for Tpu<F, I> {
         host::from_data("float_from_data", data, device)
     }
 
-    async fn float_into_data(tensor: TpuTensor) -> Result<TensorData, ExecutionError> {
-        host::into_data(tensor).await
+    fn float_into_data(tensor: TpuTensor) -> impl Future<Output = Result<TensorData, ExecutionError>> + Send {
+        host::into_data(tensor)
     }
 
     fn float_device(tensor: &TpuTensor) -> TpuDevice {
@@ -368,7 +368,7 @@ impl<F: TpuFloat, I: TpuInt> FloatTensorOps<Self> for Tpu<F, I> {
     }
 
     fn float_scatter_add(dim: usize, tensor: TpuTensor, indices: TpuTensor, value: TpuTensor) -> TpuTensor {
-        index::scatter(tensor.0, dim, indices.0, value.0, Combine::Sum).into()
+        index::scatter(tensor.0, dim, indices.0, value.0, ScatterMode::Combine(Combine::Sum)).into()
     }
 
     fn float_select(tensor: TpuTensor, dim: usize, indices: TpuTensor) -> TpuTensor {
@@ -376,7 +376,7 @@ impl<F: TpuFloat, I: TpuInt> FloatTensorOps<Self> for Tpu<F, I> {
     }
 
     fn float_select_add(tensor: TpuTensor, dim: usize, indices: TpuTensor, value: TpuTensor) -> TpuTensor {
-        index::select_assign(tensor.0, dim, indices.0, value.0, Combine::Sum).into()
+        index::select_assign(tensor.0, dim, indices.0, value.0, ScatterMode::Combine(Combine::Sum)).into()
     }
 
     fn float_gather_nd(data: TpuTensor, indices: TpuTensor) -> TpuTensor {

@@ -3,17 +3,10 @@
 use super::host;
 use crate::{TpuDevice, TpuTensor};
 use burn_backend::{Element, TensorData, try_read_sync};
-use burn_std::DType;
 
 /// Returns a tensor with these row-major values.
 pub(super) fn tensor<E: Element>(values: impl IntoIterator<Item = E>, dims: &[usize]) -> TpuTensor {
     host::from_data("test", TensorData::new(values.into_iter().collect(), dims.to_vec()), &TpuDevice::ndarray())
-}
-
-/// Returns a tensor with these row-major values, of another element type.
-pub(super) fn tensor_of(dtype: DType, values: &[f64], dims: &[usize]) -> TpuTensor {
-    let host = TensorData::new(values.to_vec(), dims.to_vec()).convert_dtype(dtype);
-    host::from_data("test", host, &TpuDevice::ndarray())
 }
 
 /// Returns the tensor on another device.

@@ -25,6 +25,11 @@ enum Burn {
 const RULES: [Rule; 10] = [
     Rule { library: "burn-tpu-train", workspace: &["burn-tpu"], burn: Burn::Everything },
     Rule {
+        library: "burn-tpu-serve",
+        workspace: &["burn-tpu", "burn-tpu-remote", "burn-tpu-runtime"],
+        burn: Burn::Everything,
+    },
+    Rule {
         library: "burn-tpu-cli",
         workspace: &["burn-tpu-runtime", "burn-tpu-pjrt", "burn-tpu-profile"],
         burn: Burn::Nothing,
@@ -145,6 +150,8 @@ mod tests {
         let arrows = [
             ("burn-tpu-train", "burn-tpu", None),
             ("burn-tpu-train", "burn-optim", None),
+            ("burn-tpu-serve", "burn-tpu", None),
+            ("burn-tpu-serve", "burn-remote", None),
             ("burn-tpu", "burn-tpu-runtime", None),
             ("burn-tpu", "burn-tpu-xla", None),
             ("burn-tpu-xla", "burn-tpu-runtime", None),
@@ -194,6 +201,8 @@ mod tests {
             ("burn-tpu-runtime", "burn-backend", None),
             ("burn-tpu", "burn-tpu-graph", None),
             ("burn-tpu", "burn-tpu-cli", None),
+            ("burn-tpu-cli", "burn-tpu-serve", None),
+            ("burn-tpu-serve", "burn-tpu-graph", None),
             ("burn-tpu", "burn-tpu-train", None),
             ("burn-tpu-train", "burn-tpu-runtime", None),
         ];

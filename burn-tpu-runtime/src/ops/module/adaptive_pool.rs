@@ -10,7 +10,7 @@ use crate::trace::record;
 use burn_tpu_graph::op::{BinaryOp, Combine};
 use burn_tpu_graph::{Builder, Dims, NodeId, Result};
 
-/// Computes `adaptive_avg_pool1d` and `adaptive_avg_pool2d`.
+/// Computes `adaptive_avg_pool1d`, `adaptive_avg_pool2d` and `adaptive_avg_pool3d`.
 pub fn adaptive_avg_pool(op: &'static str, x: &Tensor, output: &[usize]) -> Tensor {
     record(op, [x], |r, [x]| {
         expect_spatial(r, "reduce", &[x], output.len())?;

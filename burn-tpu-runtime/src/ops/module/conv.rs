@@ -27,8 +27,8 @@ type Padding = SmallVec<[(isize, isize); 3]>;
 pub struct ConvOptions {
     /// The distance between two positions of the kernel.
     pub stride: Dims,
-    /// The number of zeros before and after the input.
-    pub padding: Dims,
+    /// The numbers of zeros before and after the input.
+    pub padding: SmallVec<[(usize, usize); 3]>,
     /// The distance between two kernel elements.
     pub dilation: Dims,
     /// The number of independent groups of features.
@@ -46,7 +46,7 @@ impl ConvOptions {
 
 /// Computes `conv1d`, `conv2d` and `conv3d`.
 pub fn conv(op: &'static str, x: &Tensor, kernel: &Tensor, bias: Option<&Tensor>, options: &ConvOptions) -> Tensor {
-    let padding = options.padding.iter().map(|&p| (p as isize, p as isize)).collect();
+    let padding = options.padding.iter().map(|&(low, high)| (signed(low), signed(high))).collect();
     record_biased(op, [x, kernel], bias, 1, |r, x, kernel| {
         expect_spatial(r, "convolution", &[x, kernel], options.rank())?;
         expect_room(r, x, kernel, options)?;
@@ -57,7 +57,9 @@ pub fn conv(op: &'static str, x: &Tensor, kernel: &Tensor, bias: Option<&Tensor>
 /// Rejects a kernel that is larger than the padded input.
 fn expect_room(g: &impl Builder, x: NodeId, kernel: NodeId, options: &ConvOptions) -> Result<()> {
     let (sizes, taps) = (spatial(&g.dims(x)), spatial(&g.dims(kernel)));
-    let fits = |i: usize| spread(taps[i], options.dilation[i]) <= signed(sizes[i] + 2 * options.padding[i]);
+    let fits = |i: usize| {
+        spread(taps[i], options.dilation[i]) <= signed(sizes[i] + options.padding[i].0 + options.padding[i].1)
+    };
     if (0..taps.len()).all(fits) {
         return Ok(());
     }
@@ -74,7 +76,13 @@ pub fn conv_x_backward(op: &'static str, x: &Tensor, kernel: &Tensor, grad: &Ten
         let (out, taps) = (spatial(&r.dims(grad)), spatial(&r.dims(kernel)));
         let fit = |i: usize| {
             let span = spread(taps[i], options.dilation[i]);
-            padding_to_fit(span - 1 - signed(options.padding[i]), spread(out[i], options.stride[i]), span, 1, sizes[i])
+            padding_to_fit(
+                span - 1 - signed(options.padding[i].0),
+                spread(out[i], options.stride[i]),
+                span,
+                1,
+                sizes[i],
+            )
         };
         let padding = (0..options.rank()).map(fit).collect();
         transposed(r, grad, kernel, options, padding)
@@ -119,8 +127,8 @@ pub fn conv_transpose(
     record_biased(op, [x, kernel], bias, 1, |r, x, kernel| {
         expect_spatial(r, "convolution", &[x, kernel], options.rank())?;
         let padding = (0..options.rank()).map(|i| {
-            let low = spread(taps[i], options.dilation[i]) - 1 - signed(options.padding[i]);
-            (low, low + signed(options.padding_out[i]))
+            let (reach, (low, high)) = (spread(taps[i], options.dilation[i]) - 1, options.padding[i]);
+            (reach - signed(low), reach - signed(high) + signed(options.padding_out[i]))
         });
         transposed(r, x, kernel, options, padding.collect())
     })
@@ -129,8 +137,8 @@ pub fn conv_transpose(
 /// Computes the gradient of a transposed convolution with respect to its input.
 pub fn conv_transpose_x_backward(op: &'static str, kernel: &Tensor, grad: &Tensor, options: &ConvOptions) -> Tensor {
     // The output padding does not depend on the input, so it is cropped and the result has the size of the input.
-    let high = |i: usize| signed(options.padding[i]) - signed(options.padding_out[i]);
-    let padding = (0..options.rank()).map(|i| (signed(options.padding[i]), high(i))).collect();
+    let high = |i: usize| signed(options.padding[i].1) - signed(options.padding_out[i]);
+    let padding = (0..options.rank()).map(|i| (signed(options.padding[i].0), high(i))).collect();
     record(op, [grad, kernel], |r, [grad, kernel]| forward(r, grad, kernel, options, padding))
 }
 
@@ -199,7 +207,7 @@ fn kernel_gradient(
     let (size, out) = (spatial(&g.dims(x)), spatial(&g.dims(grad)));
     let fit = |i: usize| {
         let span = spread(out[i], options.stride[i]);
-        padding_to_fit(signed(options.padding[i]), signed(size[i]), span, options.dilation[i], taps[i])
+        padding_to_fit(signed(options.padding[i].0), signed(size[i]), span, options.dilation[i], taps[i])
     };
     let attrs = ConvAttrs {
         strides: options.dilation.clone(),

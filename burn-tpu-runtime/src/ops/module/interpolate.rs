@@ -20,8 +20,10 @@ type Tap = (Vec<i64>, Vec<f64>);
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum InterpolateMode {
-    /// The value of one pixel.
+    /// The value of one pixel: of the last one that begins at or before the position.
     Nearest,
+    /// The value of the pixel whose centre is nearest.
+    NearestExact,
     /// Linear, from two pixels per dim.
     Bilinear,
     /// Cubic (a = -0.75), from four pixels per dim.
@@ -44,9 +46,10 @@ pub fn interpolate(x: &Tensor, output: [usize; 2], options: &InterpolateOptions)
     record("interpolate", [x], |r, [x]| {
         let sizes = sizes(r, x, output)?;
         match options.mode {
-            InterpolateMode::Nearest => {
-                let y = nearest(r, x, 3, output[1])?;
-                nearest(r, y, 2, output[0])
+            InterpolateMode::Nearest | InterpolateMode::NearestExact => {
+                let exact = options.mode == InterpolateMode::NearestExact;
+                let y = nearest(r, x, 3, output[1], exact)?;
+                nearest(r, y, 2, output[0], exact)
             }
             InterpolateMode::Bilinear | InterpolateMode::Bicubic | InterpolateMode::Lanczos3 => {
                 resample(r, x, sizes, output, options, Way::Forward)
@@ -74,7 +77,7 @@ pub fn interpolate_backward(x: &Tensor, grad: &Tensor, options: &InterpolateOpti
         let output = [r.dims(grad)[2], r.dims(grad)[3]];
         let factors = [repeats(sizes[0], output[0]), repeats(sizes[1], output[1])];
         match (&options.mode, factors) {
-            (InterpolateMode::Nearest, [Some(vertical), Some(horizontal)]) => {
+            (InterpolateMode::Nearest | InterpolateMode::NearestExact, [Some(vertical), Some(horizontal)]) => {
                 sum_blocks(r, grad, sizes, [vertical, horizontal])
             }
             _ => resample(r, grad, sizes, output, options, Way::Transposed),
@@ -87,19 +90,25 @@ fn repeats(size: usize, output: usize) -> Option<usize> {
     (size > 0 && output.is_multiple_of(size)).then(|| output / size)
 }
 
-/// Copies input `floor(o * size / output)` of dim `dim` to output `o`.
-fn nearest(g: &mut impl Builder, x: NodeId, dim: usize, output: usize) -> Result<NodeId> {
+/// Returns the input that output `o` copies: `floor(o * size / output)`, or that of `o + 1/2`.
+fn source(o: usize, size: usize, output: usize, exact: bool) -> usize {
+    if exact { (2 * o + 1) * size / (2 * output) } else { o * size / output }
+}
+
+/// Copies the nearest input of dim `dim` to each output.
+fn nearest(g: &mut impl Builder, x: NodeId, dim: usize, output: usize, exact: bool) -> Result<NodeId> {
     let dims = g.dims(x);
     let size = dims[dim];
     if let Some(factor) = repeats(size, output) {
         return repeat(g, x, dim, factor);
     }
     if output > 0 && size.is_multiple_of(output) {
-        let (starts, mut strides) = (Dims::from_elem(0, dims.len()), Dims::from_elem(1, dims.len()));
+        let (mut starts, mut strides) = (Dims::from_elem(0, dims.len()), Dims::from_elem(1, dims.len()));
+        starts[dim] = source(0, size, output, exact);
         strides[dim] = size / output;
         return g.slice(x, &starts, &dims, &strides);
     }
-    let columns: Vec<i64> = (0..output).map(|o| (o * size / output) as i64).collect();
+    let columns: Vec<i64> = (0..output).map(|o| source(o, size, output, exact) as i64).collect();
     let columns = super::operands::vector(g, DType::I32, &columns)?;
     let mut slice_sizes = dims.clone();
     slice_sizes[dim] = 1;
@@ -156,7 +165,10 @@ fn taps(options: &InterpolateOptions, size: usize, output: usize) -> Vec<Tap> {
     let last = size.saturating_sub(1) as f64;
     let positions = (0..output).map(|o| position(o, size, output, options.align_corners));
     match options.mode {
-        InterpolateMode::Nearest => vec![(0..output).map(|o| ((o * size / output) as i64, 1.0)).unzip()],
+        InterpolateMode::Nearest | InterpolateMode::NearestExact => {
+            let exact = options.mode == InterpolateMode::NearestExact;
+            vec![(0..output).map(|o| (source(o, size, output, exact) as i64, 1.0)).unzip()]
+        }
         InterpolateMode::Bilinear => {
             filter(positions.map(|p| p.clamp(0.0, last)), 0..=1, last, |d| (1.0 - d.abs()).max(0.0))
         }

@@ -6,10 +6,12 @@
 mod adaptive_pool;
 mod attention;
 mod avg_pool;
+mod batch_norm;
 mod conv;
 mod ctc_loss;
 mod deform_conv;
 mod fft;
+mod fold;
 mod interpolate;
 mod linear;
 mod max_pool;
@@ -23,6 +25,7 @@ mod window;
 pub use adaptive_pool::{adaptive_avg_pool, adaptive_avg_pool_backward};
 pub use attention::{AttentionOptions, attention};
 pub use avg_pool::{avg_pool, avg_pool_backward};
+pub use batch_norm::{batch_norm, batch_norm_train, batch_norm_train_backward};
 pub use conv::{
     ConvOptions, bias_backward, conv, conv_transpose, conv_transpose_weight_backward, conv_transpose_x_backward,
     conv_weight_backward, conv_x_backward,
@@ -30,6 +33,7 @@ pub use conv::{
 pub use ctc_loss::{ctc_loss, ctc_loss_backward};
 pub use deform_conv::{DeformConvOptions, Gradients, Operands, deform_conv2d, deform_conv2d_backward};
 pub use fft::{irfft, rfft};
+pub use fold::fold4d;
 pub use interpolate::{InterpolateMode, InterpolateOptions, interpolate, interpolate_backward};
 pub use linear::{linear, linear_bias_backward, linear_weight_backward, linear_x_backward};
 pub use max_pool::{max_pool, max_pool_backward, max_pool_with_indices};

@@ -22,7 +22,7 @@ pub fn unfold4d(x: &Tensor, window: &Window) -> Tensor {
 }
 
 /// Returns whether every element of the image belongs to exactly one window.
-fn tiles(window: &Window, dims: &[usize], positions: &[usize]) -> bool {
+pub(super) fn tiles(window: &Window, dims: &[usize], positions: &[usize]) -> bool {
     (0..2).all(|i| {
         let covers = positions[i] * window.size[i] == dims[i + 2];
         covers && window.stride[i] == window.size[i] && window.padding[i] == 0 && window.dilation[i] == 1

@@ -52,16 +52,18 @@ impl Window {
     pub fn positions(&self, g: &impl Builder, x: NodeId) -> Result<Dims> {
         expect_spatial(g, "reduce_window", &[x], self.rank())?;
         let dims = g.dims(x);
-        let count = |i: usize| {
-            let padded = dims[i + 2] + 2 * self.padding[i];
-            let room = padded.checked_sub(self.span(i)).filter(|_| self.size[i] > 0 && self.stride[i] > 0)?;
-            let steps = if self.ceil { room.div_ceil(self.stride[i]) } else { room / self.stride[i] };
-            Some(steps + 1)
-        };
-        let counts: Option<Dims> = (0..self.rank()).map(count).collect();
+        let counts: Option<Dims> = (0..self.rank()).map(|i| self.count(i, dims[i + 2])).collect();
         let Self { size, padding, stride, .. } = self;
         let rule = || format!("a window of {size:?} does not fit, with padding {padding:?} and stride {stride:?}");
         counts.ok_or_else(|| broken_rule(g, "reduce_window", &[x], rule()))
+    }
+
+    /// Returns the number of windows on `size` elements along spatial dim `i`; `None` if the window does not fit.
+    pub(super) fn count(&self, i: usize, size: usize) -> Option<usize> {
+        let padded = size + 2 * self.padding[i];
+        let room = padded.checked_sub(self.span(i)).filter(|_| self.size[i] > 0 && self.stride[i] > 0)?;
+        let steps = if self.ceil { room.div_ceil(self.stride[i]) } else { room / self.stride[i] };
+        Some(steps + 1)
     }
 
     /// Returns the padding after the input's `size` elements that the last of `positions` windows needs.

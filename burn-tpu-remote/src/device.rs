@@ -1,0 +1,152 @@
+//! Burn's device type: the runtime's device, and the element types that a client of it starts with.
+
+use crate::Platform;
+use burn_backend::{DeviceId, DeviceOps};
+use burn_std::device::Device as BurnDevice;
+use burn_std::quantization::{QuantConfig, QuantScheme, QuantStore};
+use burn_std::{BoolDType, DeviceSettings, FloatDType, IntDType};
+use burn_tpu_runtime::Device;
+use std::hash::{Hash, Hasher};
+
+/// One device: where tensors live and programs run. It has the methods of [`Device`], such as `sync` and `metrics`.
+///
+/// Creating this value neither checks that the device exists nor starts it. If the device is missing, the first read or
+/// sync returns an error, which lists where a plugin was searched for and how to install one.
+///
+/// ```
+/// use burn_backend::DeviceOps;
+/// use burn_std::FloatDType;
+/// use burn_tpu_remote::{Device, TpuDevice};
+/// let device = TpuDevice::from(Device::cpu(0)).with_default_float(FloatDType::BF16);
+/// assert_eq!((device.to_string(), device.defaults().float_dtype), ("cpu:0".into(), FloatDType::BF16));
+/// ```
+#[derive(Clone, Copy)]
+pub struct TpuDevice(pub(crate) Device, FloatDType);
+
+/// The float types that a device may prefer, in the order of their ids.
+const FLOATS: [FloatDType; 4] = [FloatDType::F32, FloatDType::BF16, FloatDType::F16, FloatDType::F64];
+
+impl TpuDevice {
+    /// Returns the same device with another default float type: that of a tensor for which a program names none. A server
+    /// tells it to its clients. It is f32 at first, as for Burn's other backends; `Flex32` counts as f32.
+    pub const fn with_default_float(self, float: FloatDType) -> Self {
+        let float = if matches!(float, FloatDType::Flex32) { FloatDType::F32 } else { float };
+        Self(self.0, float)
+    }
+}
+
+impl From<Device> for TpuDevice {
+    fn from(device: Device) -> Self {
+        Self(device, FloatDType::F32)
+    }
+}
+
+impl From<TpuDevice> for Device {
+    fn from(device: TpuDevice) -> Self {
+        device.0
+    }
+}
+
+impl std::ops::Deref for TpuDevice {
+    type Target = Device;
+
+    fn deref(&self) -> &Device {
+        &self.0
+    }
+}
+
+impl AsRef<Device> for TpuDevice {
+    fn as_ref(&self) -> &Device {
+        &self.0
+    }
+}
+
+/// Compares the devices alone, whatever they prefer.
+impl PartialEq for TpuDevice {
+    fn eq(&self, other: &Self) -> bool {
+        self.0 == other.0
+    }
+}
+
+impl Eq for TpuDevice {}
+
+impl Hash for TpuDevice {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.0.hash(state);
+    }
+}
+
+impl Default for TpuDevice {
+    /// Returns the best device present, in this order: TPU, CUDA, CPU plugin, burn-ndarray. See [`Device::default`].
+    fn default() -> Self {
+        Device::default().into()
+    }
+}
+
+impl std::fmt::Display for TpuDevice {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+impl std::fmt::Debug for TpuDevice {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "TpuDevice({self})")
+    }
+}
+
+/// Returns the number of devices of a type id's platform. It is 0 for the ids of other default types than f32, which are not
+/// separate devices.
+pub(crate) fn device_count(type_id: u16) -> usize {
+    Platform::at_position(usize::from(type_id)).map_or(0, Platform::device_count)
+}
+
+impl BurnDevice for TpuDevice {
+    /// Returns the device with this id; burn-ndarray, which always exists, for an unknown type id.
+    fn from_id(id: DeviceId) -> Self {
+        let (type_id, platforms) = (usize::from(id.type_id), Platform::ALL.len());
+        let platform = Platform::at_position(type_id % platforms);
+        match (FLOATS.get(type_id / platforms), platform) {
+            (Some(&float), Some(platform)) => Self(Device::new(platform, id.index_id), float),
+            _ => Device::new(Platform::NdArray, id.index_id).into(),
+        }
+    }
+
+    /// Returns the device's id. It may differ in a process whose default platform differs.
+    fn to_id(&self) -> DeviceId {
+        let float = FLOATS.iter().position(|&float| float == self.1).unwrap_or(0);
+        let type_id = self.0.platform().position() + float * Platform::ALL.len();
+        DeviceId { type_id: type_id as u16, index_id: self.0.index() }
+    }
+}
+
+impl DeviceOps for TpuDevice {
+    /// Returns the default element types: floats as [`TpuDevice::with_default_float`] says, i32, and native bools.
+    fn defaults(&self) -> DeviceSettings {
+        // XLA cannot pack smaller values into words.
+        let scheme = QuantScheme::default().with_store(QuantStore::Native);
+        DeviceSettings::new(self.1, IntDType::I32, BoolDType::Native, QuantConfig::new(scheme, Default::default()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeSet;
+
+    #[test]
+    fn ids_are_a_bijection_and_begin_with_the_default_platform() {
+        let mut ids = BTreeSet::new();
+        for device in Platform::ALL.map(|platform| TpuDevice::from(Device::new(platform, 3))) {
+            for named in FLOATS.map(|float| device.with_default_float(float)) {
+                let id = named.to_id();
+                let back = TpuDevice::from_id(id);
+                assert_eq!((back, back.defaults()), (device, named.defaults()));
+                assert!(ids.insert(id.type_id) && id.index_id == 3);
+            }
+        }
+        assert_eq!(ids.into_iter().collect::<Vec<_>>(), (0..24).collect::<Vec<_>>());
+        assert_eq!(TpuDevice::from_id(DeviceId { type_id: 0, index_id: 0 }), TpuDevice::default());
+        assert_eq!(TpuDevice::from_id(DeviceId { type_id: 99, index_id: 0 }), Device::ndarray().into());
+    }
+}

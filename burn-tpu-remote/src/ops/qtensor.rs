@@ -1,0 +1,187 @@
+//! Burn's quantized tensors: schemes, and data that packs values into words, as the runtime's quantized values.
+//!
+//! Supported are schemes of 8, 4 and 2 bits (Q8F, Q8S, Q4F, Q4S, Q2F, Q2S) with f32 scales of one level: one scale for the
+//! tensor, or one per block. Data of a scheme that packs values into words is unpacked to the native scheme, as in Burn's
+//! other CPU backends. Float values (E4M3, E5M2, E2M1), narrow scales, two levels of scales and native packing panic with a
+//! message that names the scheme. Burn's remote protocol carries no quantized tensors.
+//!
+//! What is not here is Burn's default, which dequantizes.
+
+use crate::dtype::{from_float, from_int};
+use crate::ops::host;
+use crate::ops::options::resolved;
+use crate::{Tpu, TpuDevice, TpuQTensor, TpuTensor};
+use burn_backend::ops::QTensorOps;
+use burn_backend::quantization::QuantizationParametersPrimitive;
+use burn_backend::{ExecutionError, TensorData, TensorMetadata};
+use burn_std::quantization::{BlockSize, QuantScheme, QuantStore, QuantValue, QuantizedBytes, ScaleDtype};
+use burn_std::{DType as BurnDType, FloatDType, IntDType, Shape, Slice};
+use burn_tpu_runtime::Tensor;
+use burn_tpu_runtime::ops::quantized::{self, Blocks, Quantized, Scheme};
+use burn_tpu_runtime::ops::{data, index, movement, reduce, sort};
+
+impl QTensorOps<Self> for Tpu {
+    fn q_from_data(quantized: TensorData, device: &TpuDevice) -> TpuQTensor {
+        let BurnDType::QFloat(scheme) = quantized.dtype() else {
+            panic!("burn-tpu: q_from_data: the data is {:?}, not quantized", quantized.dtype());
+        };
+        let native = supported("q_from_data", &scheme);
+        let shape = quantized.shape().clone();
+        let bytes = QuantizedBytes { bytes: quantized.into_bytes(), scheme, shape: shape.clone() };
+        let (values, scales) = bytes.into_vec_i8();
+        let scales = TensorData::new(scales.block.clone(), [scales.block.len()]);
+        let values = host::from_data("q_from_data", TensorData::new(values, shape), device);
+        TpuQTensor { values, scales: host::from_data("q_from_data", scales, device), scheme: native }
+    }
+
+    fn quantize(x: TpuTensor, scheme: &QuantScheme, parameters: QuantizationParametersPrimitive<Self>) -> TpuQTensor {
+        let scheme = supported("quantize", scheme);
+        of(quantized::quantize(&x.0, &parameters.scales.0, &plain(&scheme)), scheme)
+    }
+
+    fn quantize_dynamic(x: TpuTensor, scheme: &QuantScheme) -> TpuQTensor {
+        let scheme = supported("quantize_dynamic", scheme);
+        of(quantized::quantize_dynamic(&x.0, &plain(&scheme)), scheme)
+    }
+
+    fn dequantize(x: TpuQTensor, dtype: FloatDType) -> TpuTensor {
+        let scheme = plain(&x.scheme);
+        quantized::dequantize(&inner(x), &scheme, from_float(dtype)).into()
+    }
+
+    fn q_to_device(x: TpuQTensor, device: &TpuDevice) -> TpuQTensor {
+        let moved = |tensor: TpuTensor| data::to_device(tensor.0, &device.0).into();
+        let scales = moved(x.scales);
+        TpuQTensor { values: moved(x.values), scales, scheme: x.scheme }
+    }
+
+    fn q_reshape(x: TpuQTensor, shape: Shape) -> TpuQTensor {
+        moved(x, |x| movement::reshape(x, &shape))
+    }
+
+    async fn q_into_data(x: TpuQTensor) -> Result<TensorData, ExecutionError> {
+        let values = host::into_data(x.values).await?;
+        let scales = host::into_data(x.scales).await?;
+        let shape = values.shape().clone();
+        let unread = |error| ExecutionError::WithContext { reason: format!("q_into_data: {error:?}") };
+        let (values, scales) =
+            (values.try_into_vec::<i8>().map_err(unread)?, scales.try_into_vec::<f32>().map_err(unread)?);
+        Ok(TensorData::quantized(values, shape, x.scheme, &scales, None))
+    }
+
+    fn q_expand(x: TpuQTensor, shape: Shape) -> TpuQTensor {
+        moved(x, |x| movement::expand(x, &shape))
+    }
+
+    fn q_swap_dims(x: TpuQTensor, dim1: usize, dim2: usize) -> TpuQTensor {
+        let mut scheme = x.scheme;
+        scheme.swap_block_dims(x.values.rank(), dim1, dim2);
+        moved_to(x, scheme, |x| movement::swap_dims(x, dim1, dim2))
+    }
+
+    fn q_permute(x: TpuQTensor, axes: &[usize]) -> TpuQTensor {
+        let mut scheme = x.scheme;
+        scheme.permute_block_dims(x.values.rank(), axes);
+        moved_to(x, scheme, |x| movement::permute(x, axes))
+    }
+
+    fn q_flip(x: TpuQTensor, axes: &[usize]) -> TpuQTensor {
+        moved(x, |x| movement::flip(x, axes))
+    }
+
+    fn q_select(x: TpuQTensor, dim: usize, indices: TpuTensor) -> TpuQTensor {
+        moved(x, |x| index::select(x, dim, indices.0))
+    }
+
+    fn q_slice(x: TpuQTensor, slices: &[Slice]) -> TpuQTensor {
+        let slices = resolved(&x.values, slices);
+        moved(x, |x| movement::slice(x, &slices))
+    }
+
+    fn q_gather(dim: usize, x: TpuQTensor, indices: TpuTensor) -> TpuQTensor {
+        moved(x, |x| index::gather(x, dim, indices.0))
+    }
+
+    fn q_repeat_dim(x: TpuQTensor, dim: usize, times: usize) -> TpuQTensor {
+        moved(x, |x| movement::repeat_dim(x, dim, times))
+    }
+
+    fn q_argmax(x: TpuQTensor, dim: usize, index: IntDType) -> TpuTensor {
+        reduce::argmax(comparable(x), dim, from_int(index)).into()
+    }
+
+    fn q_argmin(x: TpuQTensor, dim: usize, index: IntDType) -> TpuTensor {
+        reduce::argmin(comparable(x), dim, from_int(index)).into()
+    }
+
+    fn q_argsort(x: TpuQTensor, dim: usize, descending: bool, index: IntDType) -> TpuTensor {
+        sort::argsort(comparable(x), dim, descending, from_int(index)).into()
+    }
+
+    fn q_topk_with_indices(x: TpuQTensor, dim: usize, k: usize, index: IntDType) -> (TpuQTensor, TpuTensor) {
+        let places = Self::q_argtopk(x.clone(), dim, k, index);
+        (Self::q_topk(x, dim, k), places)
+    }
+
+    fn q_argtopk(x: TpuQTensor, dim: usize, k: usize, index: IntDType) -> TpuTensor {
+        sort::argtopk(comparable(x), dim, k, from_int(index)).into()
+    }
+
+    fn q_sort(x: TpuQTensor, dim: usize, descending: bool) -> TpuQTensor {
+        moved(x, |x| sort::sort(x, dim, descending))
+    }
+
+    fn q_topk(x: TpuQTensor, dim: usize, k: usize) -> TpuQTensor {
+        moved(x, |x| sort::topk(x, dim, k))
+    }
+}
+
+/// Applies a movement op.
+fn moved(x: TpuQTensor, op: impl FnOnce(Tensor) -> Tensor) -> TpuQTensor {
+    let scheme = x.scheme;
+    moved_to(x, scheme, op)
+}
+
+/// Applies a movement op after which the blocks are those of another scheme.
+fn moved_to(x: TpuQTensor, after: QuantScheme, op: impl FnOnce(Tensor) -> Tensor) -> TpuQTensor {
+    let scheme = plain(&x.scheme);
+    of(quantized::moved(inner(x), &scheme, &plain(&after), op), after)
+}
+
+/// Returns a tensor that has the order of the values.
+fn comparable(x: TpuQTensor) -> Tensor {
+    let scheme = plain(&x.scheme);
+    quantized::comparable(inner(x), &scheme)
+}
+
+fn inner(x: TpuQTensor) -> Quantized {
+    Quantized { values: x.values.0, scales: x.scales.0 }
+}
+
+fn of(Quantized { values, scales }: Quantized, scheme: QuantScheme) -> TpuQTensor {
+    TpuQTensor { values: values.into(), scales: scales.into(), scheme }
+}
+
+fn plain(scheme: &QuantScheme) -> Scheme {
+    let tile = |size: BlockSize| Blocks::Tiles(size.iter().map(|&size| usize::from(size)).collect());
+    Scheme { range: scheme.value.range(), blocks: scheme.block_size().map_or(Blocks::Whole, tile) }
+}
+
+/// Returns whether tensors of the scheme can be stored.
+pub(crate) fn is_supported(scheme: &QuantScheme) -> bool {
+    let floats = matches!(scheme.value, QuantValue::E4M3 | QuantValue::E5M2 | QuantValue::E2M1);
+    let packed = matches!(scheme.store, QuantStore::PackedNative(_));
+    !floats && !packed && scheme.num_levels() == 1 && scheme.scale_dtype() == ScaleDtype::F32
+}
+
+/// Returns the scheme that is stored on the device.
+///
+/// # Panics
+/// If the scheme is not supported. Burn has no other way to refuse one.
+fn supported(op: &'static str, scheme: &QuantScheme) -> QuantScheme {
+    if !is_supported(scheme) {
+        let rule = "values must be Q8, Q4 or Q2, native or packed in u32, with f32 scales of one level";
+        panic!("burn-tpu: {op}: {scheme:?} is not supported: {rule}");
+    }
+    scheme.with_store(QuantStore::Native)
+}

@@ -1,0 +1,214 @@
+//! What clients of Burn 0.22 may do wrong, and how the server ends. The server is burn-remote's: these tests hold it to what
+//! this project promises, with this project's backend behind it. The wire is written by hand, so that no client of Burn 0.22 is
+//! built for them.
+#![cfg(feature = "burn-0-22")]
+
+use burn_tpu_remote::TpuDevice;
+use burn_tpu_runtime::Device;
+use burn_tpu_serve::access::{Token, listen};
+use burn_tpu_serve::burn_0_22::backend;
+use serde::{Deserialize, Serialize};
+use std::io::Write;
+use std::net::{SocketAddr, TcpStream};
+use std::time::{Duration, Instant};
+use tungstenite::stream::MaybeTlsStream;
+use tungstenite::{Message, WebSocket};
+
+const GRACE: Duration = Duration::from_secs(10);
+const TOKEN: &str = "0123456789abcdef";
+
+type Socket = WebSocket<MaybeTlsStream<TcpStream>>;
+
+/// The parts of burn-remote 0.22.1's messages that the tests send.
+#[derive(Serialize)]
+enum RemoteMessage {
+    Task(Task),
+    Init(SessionInit),
+}
+
+#[derive(Serialize)]
+struct SessionInit {
+    version: u16,
+    session_id: [u64; 1],
+    device_index: u32,
+    #[serde(with = "serde_bytes")]
+    authorization: Vec<u8>,
+}
+
+#[derive(Serialize)]
+#[allow(clippy::enum_variant_names, reason = "the protocol's names")]
+enum Task {
+    RegisterTensor([u64; 1], burn_ir_0_22::TensorId, burn_backend_0_22::TensorData),
+    ReadTensor(u64, [u64; 1], burn_ir_0_22::TensorIr),
+    SyncBackend(u64, [u64; 1]),
+}
+
+#[derive(Debug, Deserialize)]
+struct TaskResponse {
+    content: TaskResponseContent,
+    id: u64,
+}
+
+#[derive(Debug, Deserialize)]
+enum TaskResponseContent {
+    Init(serde::de::IgnoredAny),
+    ReadTensor(Result<burn_backend_0_22::TensorData, serde::de::IgnoredAny>),
+    SyncBackend(Result<(), serde::de::IgnoredAny>),
+    InitRefused(SessionRefusal),
+}
+
+#[derive(Debug, PartialEq, Deserialize)]
+enum SessionRefusal {
+    Unauthorized,
+    NoSuchDevice { device_count: u32 },
+    IncompatibleProtocol { server_version: u16 },
+}
+
+struct Server {
+    runtime: tokio::runtime::Runtime,
+    address: SocketAddr,
+}
+
+fn serve() -> Server {
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
+    let token = Token::new(TOKEN).unwrap();
+    let server = backend(TpuDevice::from(Device::ndarray()), Some(&token)).unwrap();
+    let listener = listen("127.0.0.1", 0, Some(&token)).unwrap();
+    let address = listener.local_addr().unwrap();
+    let serving = server.serve_async(burn_remote::server::WebSocketTransport::from_listener(listener));
+    runtime.spawn(async move { drop(serving.await) });
+    Server { runtime, address }
+}
+
+fn connect(server: &Server) -> Socket {
+    let socket = tungstenite::connect(format!("ws://{}/session", server.address)).unwrap().0;
+    let MaybeTlsStream::Plain(stream) = socket.get_ref() else { panic!("no TLS was asked for") };
+    stream.set_read_timeout(Some(GRACE)).unwrap();
+    socket
+}
+
+fn send(socket: &mut Socket, message: RemoteMessage) {
+    socket.send(Message::binary(rmp_serde::to_vec(&[message]).unwrap())).unwrap();
+}
+
+fn answer(socket: &mut Socket) -> Option<TaskResponse> {
+    match socket.read() {
+        Ok(Message::Binary(bytes)) => Some(rmp_serde::from_slice(&bytes).unwrap()),
+        Ok(_) | Err(tungstenite::Error::ConnectionClosed | tungstenite::Error::Protocol(_)) => None,
+        Err(tungstenite::Error::Io(error)) if error.kind() != std::io::ErrorKind::WouldBlock => None,
+        Err(error) => panic!("the server hangs: {error}"),
+    }
+}
+
+fn init(token: &str, device_index: u32, session: u64) -> RemoteMessage {
+    RemoteMessage::Init(SessionInit {
+        version: 2,
+        session_id: [session],
+        device_index,
+        authorization: token.as_bytes().to_vec(),
+    })
+}
+
+/// A session with a tensor of `len` elements, which has been read: it is in memory.
+fn session(server: &Server, id: u64, len: usize) -> Socket {
+    let mut socket = connect(server);
+    send(&mut socket, init(TOKEN, 0, id));
+    assert!(matches!(answer(&mut socket).unwrap().content, TaskResponseContent::Init(_)));
+    let data = burn_backend_0_22::TensorData::new((0..len).map(|i| i as f32).collect::<Vec<_>>(), [len]);
+    send(&mut socket, RemoteMessage::Task(Task::RegisterTensor([1], burn_ir_0_22::TensorId::new(1), data)));
+    read(&mut socket, 1, len);
+    let response = answer(&mut socket).unwrap();
+    let TaskResponseContent::ReadTensor(Ok(data)) = response.content else { panic!("{response:?}") };
+    assert_eq!((response.id, data.shape().as_slice()), (9, &[len][..]));
+    socket
+}
+
+fn read(socket: &mut Socket, id: u64, len: usize) {
+    let tensor = burn_ir_0_22::TensorIr {
+        id: burn_ir_0_22::TensorId::new(id),
+        shape: [len].into(),
+        status: burn_ir_0_22::TensorStatus::ReadOnly,
+        dtype: burn_backend_0_22::DType::F32,
+    };
+    send(socket, RemoteMessage::Task(Task::ReadTensor(9, [1], tensor)));
+}
+
+fn bytes_of(len: usize) -> u64 {
+    let ty = format!("f32[{len}]");
+    Device::ndarray().memory().largest.iter().filter(|live| live.ty == ty).map(|live| live.bytes).sum()
+}
+
+fn eventually_free(len: usize) {
+    let until = Instant::now() + GRACE;
+    while bytes_of(len) > 0 {
+        assert!(Instant::now() < until, "the tensors outlived their session\n{}", Device::ndarray().memory());
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
+#[test]
+fn a_client_that_vanishes_frees_its_tensors() {
+    let server = serve();
+    let socket = session(&server, 1, 100_069);
+    assert!(bytes_of(100_069) >= 4 * 100_069);
+    drop(socket);
+    eventually_free(100_069);
+    drop(session(&server, 2, 3));
+}
+
+#[test]
+fn an_unknown_tensor_ends_its_session_alone() {
+    let server = serve();
+    let mut other = session(&server, 1, 5);
+    let mut client = session(&server, 2, 100_103);
+    read(&mut client, 99, 7);
+    while answer(&mut client).is_some() {}
+    eventually_free(100_103);
+    read(&mut other, 1, 5);
+    assert!(matches!(answer(&mut other).unwrap().content, TaskResponseContent::ReadTensor(Ok(_))));
+    send(&mut other, RemoteMessage::Task(Task::SyncBackend(4, [1])));
+    assert!(matches!(answer(&mut other).unwrap().content, TaskResponseContent::SyncBackend(Ok(()))));
+}
+
+#[test]
+fn tokens_devices_and_garbage_are_refused() {
+    let server = serve();
+    let refused = |message| {
+        let mut socket = connect(&server);
+        send(&mut socket, message);
+        match answer(&mut socket).unwrap().content {
+            TaskResponseContent::InitRefused(refusal) => refusal,
+            other => panic!("{other:?}"),
+        }
+    };
+    assert_eq!(refused(init("", 0, 1)), SessionRefusal::Unauthorized);
+    assert_eq!(refused(init("0123456789abcdeX", 0, 1)), SessionRefusal::Unauthorized);
+    assert_eq!(refused(init(TOKEN, 9, 1)), SessionRefusal::NoSuchDevice { device_count: 1 });
+    assert_eq!(
+        refused(RemoteMessage::Task(Task::SyncBackend(1, [1]))),
+        SessionRefusal::IncompatibleProtocol { server_version: 2 }
+    );
+    // No WebSocket at all, half a handshake, and half a frame that claims 2^62 bytes.
+    TcpStream::connect(server.address).unwrap().write_all(b"\xff\x00\x13\r\n\r\n").unwrap();
+    TcpStream::connect(server.address).unwrap().write_all(b"GET /session HT").unwrap();
+    let mut socket = connect(&server);
+    socket.get_mut().write_all(&[0x82, 0xff, 0x40, 0, 0, 0, 0, 0, 0, 0]).unwrap();
+    assert!(answer(&mut socket).is_none_or(|response| matches!(response.content, TaskResponseContent::InitRefused(_))));
+    // Garbage in a session ends it and frees its tensors.
+    let mut client = session(&server, 3, 100_109);
+    client.send(Message::binary(vec![0xc1; 9])).unwrap();
+    while answer(&mut client).is_some() {}
+    eventually_free(100_109);
+    drop(session(&server, 4, 3));
+}
+
+#[test]
+fn a_server_that_stops_ends_its_sessions() {
+    let server = serve();
+    let mut client = session(&server, 1, 100_129);
+    server.runtime.shutdown_timeout(Duration::from_secs(1));
+    let started = Instant::now();
+    while answer(&mut client).is_some() {}
+    assert!(started.elapsed() < GRACE);
+    eventually_free(100_129);
+}
