@@ -1,6 +1,7 @@
-//! Streams: who records. A thread is a stream unless it says otherwise.
+//! Streams: who records. A thread is a stream unless it says otherwise, or works for several callers.
 
 use super::StreamTrace;
+use super::callers::{self, Callers};
 use super::function::FunctionNotes;
 use crate::Device;
 use crate::error::Result;
@@ -19,7 +20,8 @@ use std::task::{Context, Poll};
 /// Every thread has a stream of its own, which is all that most programs need. Make one
 /// - for an async task that moves between threads, with [`Stream::wrap`], so that all of it is one trace;
 /// - for each of several models that one thread steps in turn, with [`Stream::run`], so that a mark step of one does not
-///   run half a step of the other.
+///   run half a step of the other;
+/// - for each caller of a thread that works for several, with [`Stream::per_caller`].
 ///
 /// One thread at a time should record in a stream. Tensors may be used in any stream: a use in another stream than its
 /// own runs what the tensor needs.
@@ -35,14 +37,14 @@ pub struct Stream {
     state: Arc<StreamState>,
 }
 
-struct StreamState {
+pub(super) struct StreamState {
     id: u64,
     function: Option<Arc<FunctionNotes>>,
     traces: Mutex<Vec<(Device, Arc<StreamTrace>)>>,
 }
 
 impl StreamState {
-    fn new(function: Option<Arc<FunctionNotes>>) -> Arc<Self> {
+    pub(super) fn new(function: Option<Arc<FunctionNotes>>) -> Arc<Self> {
         static NEXT: AtomicU64 = AtomicU64::new(1);
         Arc::new(Self { id: NEXT.fetch_add(1, Relaxed), function, traces: Mutex::default() })
     }
@@ -63,27 +65,61 @@ struct Current {
     state: Arc<StreamState>,
     /// The trace that was asked for last: nearly every op is on the same device as the one before.
     last: Option<(Device, Arc<StreamTrace>)>,
+    whose: Whose,
+}
+
+/// Whose stream the current one is.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Whose {
+    /// The thread's own, while it works for this caller, if callers are told apart.
+    Thread(Option<u64>),
+    /// One that was entered.
+    Entered,
 }
 
 thread_local! {
     static CURRENT: RefCell<Option<Current>> = const { RefCell::new(None) };
+    /// The thread's own streams.
+    static OWN: RefCell<Callers> = const { RefCell::new(Callers::new()) };
     /// The id of the current stream; 0 before the thread's first op. Drops read it, also while thread-locals are destroyed.
     static ID: Cell<u64> = const { Cell::new(0) };
 }
 
 /// Returns the id of the calling thread's current stream: 0 if it has none yet.
 pub(super) fn current_id() -> u64 {
+    if callers::current().is_some() {
+        // A tensor may be dropped while the stream is asked for, or while thread-locals are destroyed: then it did not change.
+        let _unchanged = CURRENT.try_with(|current| current.try_borrow_mut().map(|mut current| followed(&mut current).whose));
+    }
     ID.get()
 }
 
 fn with_current<T>(f: impl FnOnce(&mut Current) -> T) -> T {
-    CURRENT.with_borrow_mut(|current| {
-        f(current.get_or_insert_with(|| {
-            let state = StreamState::new(None);
-            ID.set(state.id);
-            Current { state, last: None }
-        }))
-    })
+    CURRENT.with_borrow_mut(|current| f(followed(current)))
+}
+
+/// Returns the current stream: the one that was entered, else the thread's own for the caller it works for now.
+fn followed(current: &mut Option<Current>) -> &mut Current {
+    let whose = Whose::Thread(callers::current());
+    if let Some(current) = current
+        && current.whose != whose
+        && current.whose != Whose::Entered
+    {
+        *current = Current::own(whose);
+    }
+    current.get_or_insert_with(|| Current::own(whose))
+}
+
+impl Current {
+    /// The thread's own stream for a caller.
+    fn own(whose: Whose) -> Self {
+        let state = match whose {
+            Whose::Thread(Some(caller)) => OWN.with_borrow_mut(|own| own.stream_of(caller)),
+            Whose::Thread(None) | Whose::Entered => StreamState::new(None),
+        };
+        ID.set(state.id);
+        Self { state, last: None, whose }
+    }
 }
 
 /// Returns the function that the current stream records, if it records one.
@@ -172,8 +208,17 @@ impl Stream {
         InStream { stream: self.clone(), future: Box::pin(future) }
     }
 
+    /// Tells apart the callers that the threads of this process work for: from now on, a thread without an entered stream has
+    /// one stream for each number that `caller` returns on it. A server whose thread runs the ops of a client's threads calls
+    /// it once, so that what a client records depends on the client's threads alone.
+    ///
+    /// Later calls change nothing. `caller` is asked at every op, and must not record.
+    pub fn per_caller(caller: fn() -> u64) {
+        callers::tell_apart(caller);
+    }
+
     fn enter(&self) -> Entered {
-        let current = Current { state: Arc::clone(&self.state), last: None };
+        let current = Current { state: Arc::clone(&self.state), last: None, whose: Whose::Entered };
         ID.set(self.state.id);
         Entered { before: CURRENT.replace(Some(current)) }
     }
