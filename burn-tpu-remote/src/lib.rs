@@ -29,6 +29,7 @@ pub use backend::Tpu;
 pub use burn_tpu_runtime::{Device, Mesh, Metrics, Platform, TpuError, TpuOptions};
 pub use device::TpuDevice;
 pub use qtensor::TpuQTensor;
+pub use server::{MARK_STEP, follow_client_threads, mark_step};
 pub use tensor::TpuTensor;
 
 mod backend;
@@ -38,4 +39,5 @@ mod error;
 mod ir;
 mod ops;
 mod qtensor;
+mod server;
 mod tensor;
