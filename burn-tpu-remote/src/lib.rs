@@ -13,7 +13,7 @@
 //! let y = Tpu::float_add(x.clone(), x);
 //! assert_eq!(y.device().to_string(), "ndarray:0");
 //! let read = try_read_sync(Tpu::float_into_data(y)).expect("a read needs no other future").unwrap();
-//! assert_eq!(read.to_vec::<f32>().unwrap(), [2.0, 4.0]);
+//! assert_eq!(read.try_to_vec::<f32>().unwrap(), [2.0, 4.0]);
 //! ```
 //!
 //! # This crate

@@ -16,6 +16,9 @@ pub type Ours = burn_tpu_remote::Tpu;
 #[allow(deprecated, reason = "Burn 0.22 still has it")]
 pub type Cpu = burn_ndarray::NdArray;
 
+/// The oracle for values in blocks: burn-ndarray has at most 6 dims, of which blocks take two for each.
+pub type BlockOracle = burn_flex::Flex;
+
 /// The number of cases of each row, if the user names none.
 pub const CASES: usize = 64;
 
