@@ -12,13 +12,14 @@ mod text;
 mod words;
 
 /// The crates that others may depend on.
-const LIBRARIES: [&str; 8] = [
+const LIBRARIES: [&str; 9] = [
     "burn-tpu",
     "burn-tpu-fusion",
     "burn-tpu-graph",
     "burn-tpu-kernels",
     "burn-tpu-pjrt",
     "burn-tpu-profile",
+    "burn-tpu-remote",
     "burn-tpu-runtime",
     "burn-tpu-train",
 ];
