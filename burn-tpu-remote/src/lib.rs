@@ -13,7 +13,7 @@
 //! let y = Tpu::float_add(x.clone(), x);
 //! assert_eq!(y.device().to_string(), "ndarray:0");
 //! let read = try_read_sync(Tpu::float_into_data(y)).expect("a read needs no other future").unwrap();
-//! assert_eq!(read.to_vec::<f32>().unwrap(), [2.0, 4.0]);
+//! assert_eq!(read.try_to_vec::<f32>().unwrap(), [2.0, 4.0]);
 //! ```
 //!
 //! # This crate
@@ -29,6 +29,7 @@ pub use backend::Tpu;
 pub use burn_tpu_runtime::{Device, Mesh, Metrics, Platform, TpuError, TpuOptions};
 pub use device::TpuDevice;
 pub use qtensor::TpuQTensor;
+pub use server::{MARK_STEP, follow_client_threads, mark_step};
 pub use tensor::TpuTensor;
 
 mod backend;
@@ -38,4 +39,5 @@ mod error;
 mod ir;
 mod ops;
 mod qtensor;
+mod server;
 mod tensor;

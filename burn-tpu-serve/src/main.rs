@@ -4,13 +4,14 @@
 
 use burn_tpu_serve::{Options, Ready, Served, run};
 use clap::Parser;
-use std::io::Write;
+use std::io::{IsTerminal, Write};
 use std::process::ExitCode;
 use tracing_subscriber::EnvFilter;
 
 fn main() -> ExitCode {
     let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new("info"));
-    tracing_subscriber::fmt().with_writer(std::io::stderr).with_env_filter(filter).init();
+    let to_terminal = std::io::stderr().is_terminal();
+    tracing_subscriber::fmt().with_writer(std::io::stderr).with_ansi(to_terminal).with_env_filter(filter).init();
     match run(&Options::parse(), announce) {
         Ok(served) => report(&served),
         Err(error) => {

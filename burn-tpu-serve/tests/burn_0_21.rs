@@ -8,7 +8,7 @@ use burn::optim::{AdamConfig, GradientsParams, Optimizer};
 use burn::prelude::Backend;
 use burn::tensor::{Int, Tensor, TensorData};
 use burn_remote_0_21::{RemoteBackend, RemoteDevice};
-use burn_tpu::{Tpu, TpuDevice};
+use burn_tpu::{Tpu, TpuDevice, TpuOptions};
 use burn_tpu_serve::access::{Token, listen};
 use burn_tpu_serve::burn_0_21::Server;
 use std::time::Duration;
@@ -18,6 +18,8 @@ type Served = Tpu<f32, i32>;
 const GRACE: Duration = Duration::from_secs(10);
 
 fn serve(token: Option<&str>) -> (Server<Served>, String) {
+    // Every program is run as one, and counts.
+    TpuOptions::default().interpret_from(0).install(&TpuDevice::ndarray()).ok();
     let listener = listen("127.0.0.1", 0, None).unwrap();
     let token = token.map(|text| Token::new(text).unwrap());
     let path = token.as_ref().map(|token| format!("/{}", token.text())).unwrap_or_default();

@@ -3,8 +3,10 @@
 //! built for them.
 #![cfg(feature = "burn-0-22")]
 
+use burn_backend_0_22::{DType, TensorData};
+use burn_ir_0_22::{BinaryOpIr, NumericOperationIr, OperationIr, TensorId, TensorIr, TensorStatus};
 use burn_tpu_remote::TpuDevice;
-use burn_tpu_runtime::Device;
+use burn_tpu_runtime::{Device, TpuOptions};
 use burn_tpu_serve::access::{Token, listen};
 use burn_tpu_serve::burn_0_22::backend;
 use serde::{Deserialize, Serialize};
@@ -38,8 +40,9 @@ struct SessionInit {
 #[derive(Serialize)]
 #[allow(clippy::enum_variant_names, reason = "the protocol's names")]
 enum Task {
-    RegisterTensor([u64; 1], burn_ir_0_22::TensorId, burn_backend_0_22::TensorData),
-    ReadTensor(u64, [u64; 1], burn_ir_0_22::TensorIr),
+    RegisterOperation([u64; 1], OperationIr),
+    RegisterTensor([u64; 1], TensorId, TensorData),
+    ReadTensor(u64, [u64; 1], TensorIr),
     SyncBackend(u64, [u64; 1]),
 }
 
@@ -52,7 +55,7 @@ struct TaskResponse {
 #[derive(Debug, Deserialize)]
 enum TaskResponseContent {
     Init(serde::de::IgnoredAny),
-    ReadTensor(Result<burn_backend_0_22::TensorData, serde::de::IgnoredAny>),
+    ReadTensor(Result<TensorData, serde::de::IgnoredAny>),
     SyncBackend(Result<(), serde::de::IgnoredAny>),
     InitRefused(SessionRefusal),
 }
@@ -69,15 +72,31 @@ struct Server {
     address: SocketAddr,
 }
 
-fn serve() -> Server {
+/// The CPU plugin's device, on which every program runs as one: what is live is in its memory. `None` without the plugin.
+#[allow(clippy::print_stderr, reason = "a test that is skipped says so")]
+fn device() -> Option<Device> {
+    let device = Device::cpu(0);
+    TpuOptions::default().interpret_from(0).disk_cache(false).install(&device).ok();
+    match device.sync() {
+        Ok(()) => Some(device),
+        Err(error) if std::env::var_os("BURN_TPU_REQUIRE_PLUGIN").is_some() => panic!("{error}"),
+        Err(error) => {
+            eprintln!("skipped: {error}");
+            None
+        }
+    }
+}
+
+fn serve() -> Option<Server> {
+    let device = device()?;
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
     let token = Token::new(TOKEN).unwrap();
-    let server = backend(TpuDevice::from(Device::ndarray()), Some(&token)).unwrap();
+    let server = backend(TpuDevice::from(device), Some(&token)).unwrap();
     let listener = listen("127.0.0.1", 0, Some(&token)).unwrap();
     let address = listener.local_addr().unwrap();
     let serving = server.serve_async(burn_remote::server::WebSocketTransport::from_listener(listener));
     runtime.spawn(async move { drop(serving.await) });
-    Server { runtime, address }
+    Some(Server { runtime, address })
 }
 
 fn connect(server: &Server) -> Socket {
@@ -109,46 +128,47 @@ fn init(token: &str, device_index: u32, session: u64) -> RemoteMessage {
     })
 }
 
-/// A session with a tensor of `len` elements, which has been read: it is in memory.
+/// A session with two tensors of `len` elements, of which one has been computed and read: it is in memory.
 fn session(server: &Server, id: u64, len: usize) -> Socket {
     let mut socket = connect(server);
     send(&mut socket, init(TOKEN, 0, id));
     assert!(matches!(answer(&mut socket).unwrap().content, TaskResponseContent::Init(_)));
-    let data = burn_backend_0_22::TensorData::new((0..len).map(|i| i as f32).collect::<Vec<_>>(), [len]);
-    send(&mut socket, RemoteMessage::Task(Task::RegisterTensor([1], burn_ir_0_22::TensorId::new(1), data)));
-    read(&mut socket, 1, len);
+    let data = TensorData::new((0..len).map(|i| i as f32).collect::<Vec<_>>(), [len]);
+    send(&mut socket, RemoteMessage::Task(Task::RegisterTensor([1], TensorId::new(1), data)));
+    let out = TensorIr { status: TensorStatus::NotInit, ..tensor(2, len) };
+    let add = NumericOperationIr::Add(BinaryOpIr { lhs: tensor(1, len), rhs: tensor(1, len), out });
+    send(&mut socket, RemoteMessage::Task(Task::RegisterOperation([1], OperationIr::NumericFloat(DType::F32, add))));
+    read(&mut socket, 2, len);
     let response = answer(&mut socket).unwrap();
     let TaskResponseContent::ReadTensor(Ok(data)) = response.content else { panic!("{response:?}") };
     assert_eq!((response.id, data.shape().as_slice()), (9, &[len][..]));
     socket
 }
 
+fn tensor(id: u64, len: usize) -> TensorIr {
+    TensorIr { id: TensorId::new(id), shape: [len].into(), status: TensorStatus::ReadOnly, dtype: DType::F32 }
+}
+
 fn read(socket: &mut Socket, id: u64, len: usize) {
-    let tensor = burn_ir_0_22::TensorIr {
-        id: burn_ir_0_22::TensorId::new(id),
-        shape: [len].into(),
-        status: burn_ir_0_22::TensorStatus::ReadOnly,
-        dtype: burn_backend_0_22::DType::F32,
-    };
-    send(socket, RemoteMessage::Task(Task::ReadTensor(9, [1], tensor)));
+    send(socket, RemoteMessage::Task(Task::ReadTensor(9, [1], tensor(id, len))));
 }
 
 fn bytes_of(len: usize) -> u64 {
     let ty = format!("f32[{len}]");
-    Device::ndarray().memory().largest.iter().filter(|live| live.ty == ty).map(|live| live.bytes).sum()
+    Device::cpu(0).memory().largest.iter().filter(|live| live.ty == ty).map(|live| live.bytes).sum()
 }
 
 fn eventually_free(len: usize) {
     let until = Instant::now() + GRACE;
     while bytes_of(len) > 0 {
-        assert!(Instant::now() < until, "the tensors outlived their session\n{}", Device::ndarray().memory());
+        assert!(Instant::now() < until, "the tensors outlived their session\n{}", Device::cpu(0).memory());
         std::thread::sleep(Duration::from_millis(10));
     }
 }
 
 #[test]
 fn a_client_that_vanishes_frees_its_tensors() {
-    let server = serve();
+    let Some(server) = serve() else { return };
     let socket = session(&server, 1, 100_069);
     assert!(bytes_of(100_069) >= 4 * 100_069);
     drop(socket);
@@ -158,9 +178,10 @@ fn a_client_that_vanishes_frees_its_tensors() {
 
 #[test]
 fn an_unknown_tensor_ends_its_session_alone() {
-    let server = serve();
+    let Some(server) = serve() else { return };
     let mut other = session(&server, 1, 5);
     let mut client = session(&server, 2, 100_103);
+    assert!(bytes_of(100_103) > 0);
     read(&mut client, 99, 7);
     while answer(&mut client).is_some() {}
     eventually_free(100_103);
@@ -172,7 +193,7 @@ fn an_unknown_tensor_ends_its_session_alone() {
 
 #[test]
 fn tokens_devices_and_garbage_are_refused() {
-    let server = serve();
+    let Some(server) = serve() else { return };
     let refused = |message| {
         let mut socket = connect(&server);
         send(&mut socket, message);
@@ -188,14 +209,15 @@ fn tokens_devices_and_garbage_are_refused() {
         refused(RemoteMessage::Task(Task::SyncBackend(1, [1]))),
         SessionRefusal::IncompatibleProtocol { server_version: 2 }
     );
-    // No WebSocket at all, half a handshake, and half a frame that claims 2^62 bytes.
+    // No WebSocket at all, half a handshake, and the head of a frame that claims 2^62 bytes.
     TcpStream::connect(server.address).unwrap().write_all(b"\xff\x00\x13\r\n\r\n").unwrap();
     TcpStream::connect(server.address).unwrap().write_all(b"GET /session HT").unwrap();
     let mut socket = connect(&server);
-    socket.get_mut().write_all(&[0x82, 0xff, 0x40, 0, 0, 0, 0, 0, 0, 0]).unwrap();
+    socket.get_mut().write_all(&[0x82, 0xff, 0x40, 0, 0, 0, 0, 0, 0, 0, 1, 2, 3, 4]).unwrap();
     assert!(answer(&mut socket).is_none_or(|response| matches!(response.content, TaskResponseContent::InitRefused(_))));
     // Garbage in a session ends it and frees its tensors.
     let mut client = session(&server, 3, 100_109);
+    assert!(bytes_of(100_109) > 0);
     client.send(Message::binary(vec![0xc1; 9])).unwrap();
     while answer(&mut client).is_some() {}
     eventually_free(100_109);
@@ -204,7 +226,7 @@ fn tokens_devices_and_garbage_are_refused() {
 
 #[test]
 fn a_server_that_stops_ends_its_sessions() {
-    let server = serve();
+    let Some(server) = serve() else { return };
     let mut client = session(&server, 1, 100_129);
     server.runtime.shutdown_timeout(Duration::from_secs(1));
     let started = Instant::now();

@@ -73,7 +73,7 @@ proptest! {
         agree!(Flex, feed, {
             let x = feed.float(&p.dims);
             let y = B::max_pool2d(x.clone(), p.kernel, p.stride, p.padding, p.dilation, p.ceil);
-            let with = B::max_pool2d_with_indices(x.clone(), p.kernel, p.stride, p.padding, p.dilation, p.ceil);
+            let with = version::max_pool2d_with_indices::<B>(x.clone(), p.kernel, p.stride, p.padding, p.dilation, p.ceil);
             vec![feed.read(y), feed.read(with.output), feed.read_int(with.indices)]
         });
     }
@@ -84,7 +84,7 @@ proptest! {
         prop_assume!(!p.leaves_input(p.dilation));
         agree!(Flex, feed, {
             let x = feed.float(&p.dims);
-            let with = B::max_pool2d_with_indices(x.clone(), p.kernel, p.stride, p.padding, p.dilation, p.ceil);
+            let with = version::max_pool2d_with_indices::<B>(x.clone(), p.kernel, p.stride, p.padding, p.dilation, p.ceil);
             let grad = feed.float(&with.output.shape().to_vec());
             let (k, s, e, d) = (p.kernel, p.stride, p.padding, p.dilation);
             let dx = B::max_pool2d_with_indices_backward(x, k, s, e, d, p.ceil, grad, with.indices).x_grad;
@@ -99,7 +99,7 @@ proptest! {
             let (k, s, e, d) = (p.kernel[0], p.stride[0], p.padding[0], p.dilation[0]);
             let x = feed.float(&p.dims[..3]);
             let y = B::max_pool1d(x.clone(), k, s, e, d, p.ceil);
-            let with = B::max_pool1d_with_indices(x.clone(), k, s, e, d, p.ceil);
+            let with = version::max_pool1d_with_indices::<B>(x.clone(), k, s, e, d, p.ceil);
             let grad = feed.float(&y.shape().to_vec());
             let dx = B::max_pool1d_with_indices_backward(x, k, s, e, d, p.ceil, grad, with.indices.clone()).x_grad;
             vec![feed.read(y), feed.read(with.output), feed.read_int(with.indices), feed.read(dx)]
@@ -129,7 +129,7 @@ fn the_first_of_equal_elements_in_a_padded_window_gets_the_gradient() {
         agree!(Flex, feed, {
             let x = feed.from(&[1, 1, 2, 2], vec![-0.125, 3.75, 3.75, -1.25]);
             let (kernel, stride, padding, dilation) = ([2, 2], [1, 1], [0, 1], [1, 1]);
-            let with = B::max_pool2d_with_indices(x.clone(), kernel, stride, padding, dilation, false);
+            let with = version::max_pool2d_with_indices::<B>(x.clone(), kernel, stride, padding, dilation, false);
             let grad = feed.from(&[1, 1, 1, 3], vec![1.0, 2.0, 4.0]);
             let back = B::max_pool2d_with_indices_backward;
             vec![feed.read(back(x, kernel, stride, padding, dilation, false, grad, with.indices).x_grad)]

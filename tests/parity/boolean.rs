@@ -23,16 +23,6 @@ pub fn rows() -> Vec<Row> {
     vec![
         row("bool_from_data", Exact, one(any_bool()), run!(|t| t.bool(t.b(0)))),
         row("bool_into_data", Exact, one(any_bool()), run!(|t| t.bool(t.b(0)))),
-        row(
-            "bool_device",
-            Exact,
-            one(any_bool()),
-            run!(|t| {
-                let x = t.b(0);
-                assert_eq!(B::bool_device(&x), t.device);
-                t.bool(x);
-            }),
-        ),
         row("bool_to_device", Exact, one(any_bool()), run!(|t| t.bool(B::bool_to_device(t.b(0), &t.device)))),
         row(
             "bool_empty",

@@ -7,11 +7,10 @@ use crate::feed::Feed;
 use crate::harness::{Ours, Row, law, row};
 use crate::run;
 use crate::strategies::*;
-use burn::backend::Autodiff;
+use crate::version::{Autodiff, TpuDevice};
 use burn_backend::ops::{ActivationOps, FloatTensorOps, ModuleOps};
 use burn_backend::tensor::{FloatTensor, IntTensor};
 use burn_backend::{AutodiffBackend, Backend, IntDType};
-use burn_tpu::TpuDevice;
 use proptest::prelude::*;
 
 /// The attributes of a batch. Its targets repeat labels; their lengths go from zero to the longest that fits.

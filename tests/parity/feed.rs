@@ -4,6 +4,7 @@
 //! (rounded or wrapped once) before they are compared.
 
 use crate::case::{Case, Operand, Values, range};
+use crate::version;
 use burn_backend::tensor::{BoolTensor, Device, FloatTensor, IntTensor};
 use burn_backend::{Backend, DType, FloatDType, IntDType, TensorData, TensorMetadata, read_sync};
 
@@ -215,16 +216,17 @@ impl<B: Backend> Output<B> {
             Output::Bool(x) => read_sync(B::bool_into_data(x)),
         };
         let data = data.map_err(|error| format!("the program failed: {error:?}"))?;
-        if data.shape != shape {
-            return Err(format!("the data has shape {:?}, its tensor said {shape:?}", data.shape));
+        let (dtype, of_data) = (version::dtype(&data), version::shape(&data));
+        if of_data != shape {
+            return Err(format!("the data has shape {of_data:?}, its tensor said {shape:?}"));
         }
-        let values = match data.dtype {
+        let values = match dtype {
             dtype if dtype.is_float() => Values::Float(data.iter::<f64>().collect()),
             DType::U64 => Values::Int(data.iter::<u64>().map(i128::from).collect()),
             dtype if dtype.is_int() || dtype.is_uint() => Values::Int(data.iter::<i64>().map(i128::from).collect()),
             _ => Values::Bool(data.iter::<bool>().collect()),
         };
-        Ok(Read { dims: shape.to_vec(), dtype: data.dtype, wanted, values })
+        Ok(Read { dims: shape.to_vec(), dtype, wanted, values })
     }
 }
 

@@ -33,11 +33,6 @@ fn creation() -> Vec<Row> {
     vec![
         row("float_from_data", Exact, one(any_float()), run!(|t| t.float(t.x(0)))),
         row("float_into_data", Exact, one(any_float()), run!(|t| t.float(t.x(0)))),
-        row("float_device", Exact, one(any_float()), run!(|t| {
-            let x = t.x(0);
-            assert_eq!(B::float_device(&x), t.device);
-            t.float(x);
-        })),
         row("float_to_device", Exact, one(any_float()), run!(|t| t.float(B::float_to_device(t.x(0), &t.device)))),
         row("float_detach", Exact, one(any_float()), run!(|t| t.float(B::float_detach(t.x(0))))),
         row("float_set_require_grad", Exact, one(any_float()), run!(|t| {

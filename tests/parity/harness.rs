@@ -8,8 +8,7 @@ use crate::case::Case;
 use crate::compare::{self, Class};
 use crate::feed::{Feed, Read, Side};
 use crate::strategies::{self, Cases};
-use burn_ndarray::NdArray;
-use burn_tpu::{Tpu, TpuDevice};
+use crate::version::{self, TpuDevice};
 use proptest::strategy::{Strategy, ValueTree};
 use proptest::test_runner::{Config, RngAlgorithm, TestRng, TestRunner};
 use std::cell::Cell;
@@ -22,10 +21,7 @@ const FORMS: usize = 32;
 /// The number of runs of each program.
 const DRAWS: usize = 8;
 
-/// The backend under test.
-pub type Ours = Tpu<f32>;
-/// The oracle.
-pub type Cpu = NdArray<f32, i32>;
+pub use crate::version::{Cpu, Ours};
 /// A row's call on a backend.
 pub type Call<B, A> = fn(&mut Feed<'_, B, A>);
 /// A row's call on the reference.
@@ -90,12 +86,12 @@ pub fn law(method: &'static str, check: fn(TpuDevice)) -> Row {
 
 /// Returns the CPU plugin's device. Host fallback is denied on it.
 pub fn device() -> TpuDevice {
-    crate::common::cpu().expect("main has checked for the plugin")
+    version::device().expect("main has checked for the plugin")
 }
 
 /// Returns the number of cases of each row.
 pub fn cases() -> usize {
-    std::env::var("PROPTEST_CASES").ok().and_then(|cases| cases.parse().ok()).unwrap_or(256)
+    std::env::var("PROPTEST_CASES").ok().and_then(|cases| cases.parse().ok()).unwrap_or(version::CASES)
 }
 
 /// Returns the seed of all rows. It is fixed unless the user sets one: a change elsewhere must not fail by chance.

@@ -90,7 +90,7 @@ fn nd<P: Pool>(value: Gen<P>, updates: &'static [IndexingUpdateOp]) -> Cases<Ind
         .sboxed()
 }
 
-const UPDATES: &[IndexingUpdateOp] = &[
+pub const UPDATES: &[IndexingUpdateOp] = &[
     IndexingUpdateOp::Assign,
     IndexingUpdateOp::Add,
     IndexingUpdateOp::Mul,
@@ -126,13 +126,7 @@ pub fn fills<P: Pool>(value: Gen<P>) -> Cases<[bool; 4]> {
 fn floats() -> Vec<Row> {
     vec![
         row("float_gather", Exact, gathers(any_float()), run!(|t| t.float(B::float_gather(t.attr, t.x(0), t.at(1))))),
-        row("float_scatter_add", Contraction, gathers(summable()), run!(|t| {
-            t.float(B::float_scatter_add(t.attr, t.x(0), t.at(1), t.x(2)));
-        })),
         row("float_select", Exact, selects(any_float()), run!(|t| t.float(B::float_select(t.x(0), t.attr, t.at(1))))),
-        row("float_select_add", Contraction, selects(summable()), run!(|t| {
-            t.float(B::float_select_add(t.x(0), t.attr, t.at(1), t.x(2)));
-        })),
         row("float_gather_nd", Exact, nd(any_float(), &UPDATES[..2]), run!(|t| {
             t.float(B::float_gather_nd(t.x(0), t.at(1)));
         })),
@@ -152,13 +146,7 @@ fn floats() -> Vec<Row> {
 fn ints() -> Vec<Row> {
     vec![
         row("int_gather", Exact, gathers(any_whole()), run!(|t| t.int(B::int_gather(t.attr, t.i(0), t.at(1))))),
-        row("int_scatter_add", Exact, gathers(below_31_bits()), run!(|t| {
-            t.int(B::int_scatter_add(t.attr, t.i(0), t.at(1), t.i(2)));
-        })),
         row("int_select", Exact, selects(any_whole()), run!(|t| t.int(B::int_select(t.i(0), t.attr, t.at(1))))),
-        row("int_select_add", Exact, selects(below_31_bits()), run!(|t| {
-            t.int(B::int_select_add(t.i(0), t.attr, t.at(1), t.i(2)));
-        })),
         row("int_gather_nd", Exact, nd(any_whole(), &UPDATES[..2]), run!(|t| {
             t.int(B::int_gather_nd(t.i(0), t.at(1)));
         })),

@@ -100,11 +100,6 @@ fn creation() -> Vec<Row> {
     vec![
         row("int_from_data", Exact, one(any_whole()), run!(|t| t.int(t.i(0)))),
         row("int_into_data", Exact, one(any_whole()), run!(|t| t.int(t.i(0)))),
-        row("int_device", Exact, one(any_whole()), run!(|t| {
-            let x = t.i(0);
-            assert_eq!(B::int_device(&x), t.device);
-            t.int(x);
-        })),
         row("int_to_device", Exact, one(any_whole()), run!(|t| t.int(B::int_to_device(t.i(0), &t.device)))),
         row("int_empty", Exact, filled(), run!(|t| {
             let x = B::int_empty(Shape::from(t.attr.0.clone()), &t.device, t.int_type());

@@ -7,12 +7,14 @@
 //! The long mode, `PROPTEST_CASES=10000 cargo test --workspace --test parity`, raises the number of cases of each row from
 //! 256; `PROPTEST_RNG_SEED` sets another seed than CI's.
 //!
-//! `tests/module_parity.rs` covers convolutions, pools and other modules.
+//! `tests/module_parity.rs` covers convolutions, pools and other modules. `burn-tpu-remote/tests/parity` compiles the files of
+//! this folder, all but this one and `version.rs`, against Burn 0.22.
 
 #![allow(clippy::print_stderr, reason = "prints the cases that ran")]
 
 #[path = "../common/mod.rs"]
 mod common;
+mod version;
 
 mod case;
 mod compare;
@@ -20,6 +22,7 @@ mod feed;
 mod harness;
 mod host;
 mod strategies;
+mod table;
 
 mod activation;
 mod boolean;
@@ -35,34 +38,6 @@ mod quantized;
 mod random;
 mod reduce;
 
-use harness::Row;
-use libtest_mimic::{Arguments, Trial};
-
 fn main() -> std::process::ExitCode {
-    let arguments = Arguments::from_args();
-    let missing = common::cpu().is_none();
-    harness::silence_caught_panics();
-    eprintln!("PROPTEST_RNG_SEED={} PROPTEST_CASES={}", harness::seed(), harness::cases());
-    let families: Vec<(&str, Vec<Row>)> = vec![
-        ("float", float::rows()),
-        ("int", int::rows()),
-        ("bool", boolean::rows()),
-        ("cast", cast::rows()),
-        ("activation", activation::rows()),
-        ("matmul", matmul::rows()),
-        ("random", random::rows()),
-        ("movement", movement::rows()),
-        ("index", index::rows()),
-        ("reduce", reduce::rows()),
-        ("module", ctc::rows()),
-        ("quantized", quantized::rows()),
-        ("gradient", gradient::rows()),
-    ];
-    let trials = families.into_iter().flat_map(|(family, rows)| {
-        rows.into_iter().map(move |Row { method, check }| {
-            Trial::test(format!("{family}::{method}"), move || Ok(check()?)).with_ignored_flag(missing)
-        })
-    });
-    let own = Trial::test("the comparison rejects what differs", || Ok(compare::rejects_what_differs()?));
-    libtest_mimic::run(&arguments, trials.chain([own]).collect()).exit_code()
+    table::main()
 }

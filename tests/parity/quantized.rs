@@ -10,12 +10,12 @@ use crate::movement::*;
 use crate::reduce::{Over, some_dim, sorts};
 use crate::run;
 use crate::strategies::*;
+use crate::version;
 use burn_backend::ops::QTensorOps;
-use burn_backend::quantization::QuantizationParametersPrimitive;
-use burn_backend::quantization::{QuantLevel, QuantScheme, QuantValue};
+use burn_backend::quantization::QuantValue;
 use burn_backend::tensor::QuantizedTensor;
 use burn_backend::{
-    Backend, BoolDType, FloatDType, IntDType, QTensorPrimitive, Scalar, Shape, TensorData, TensorPrimitive, read_sync,
+    Backend, BoolDType, FloatDType, IntDType, Scalar, Shape, TensorData, TensorPrimitive, read_sync,
 };
 use proptest::prelude::*;
 use proptest::sample::select;
@@ -25,9 +25,9 @@ const SCALE: f64 = 0.125;
 
 impl<B: Backend, A: Clone> Feed<'_, B, A> {
     /// Returns an operand, quantized without loss.
-    fn q(&self, operand: usize) -> QuantizedTensor<B> {
+    pub fn q(&self, operand: usize) -> QuantizedTensor<B> {
         let scales = self.load_as(FloatDType::F32, &[SCALE], &[1]);
-        B::quantize(self.x(operand), &scheme::<B>(), QuantizationParametersPrimitive { scales })
+        B::quantize(self.x(operand), &version::scheme::<B>(), version::parameters(scales))
     }
 
     /// Returns a quantized operand, for ops that take both kinds.
@@ -38,11 +38,11 @@ impl<B: Backend, A: Clone> Feed<'_, B, A> {
     /// Returns the first operand as quantized data.
     fn q_data(&self) -> TensorData {
         let values: Vec<i8> = self.floats(0).into_iter().map(|v| (v / SCALE) as i8).collect();
-        TensorData::quantized(values, self.dims(0).to_vec(), scheme::<B>(), &[SCALE as f32])
+        version::quantized(values, self.dims(0), version::scheme::<B>(), SCALE as f32)
     }
 
     /// Adds a quantized result.
-    fn quantized(&mut self, x: QuantizedTensor<B>) {
+    pub fn quantized(&mut self, x: QuantizedTensor<B>) {
         self.float(B::dequantize(x, FloatDType::F32));
     }
 
@@ -55,11 +55,7 @@ impl<B: Backend, A: Clone> Feed<'_, B, A> {
     }
 }
 
-fn scheme<B: Backend>() -> QuantScheme {
-    <QuantizedTensor<B> as QTensorPrimitive>::default_scheme()
-}
-
-fn numbers() -> Cases<()> {
+pub fn numbers() -> Cases<()> {
     single(one_shaped(moderate(), full_shape(1), Just(())))
 }
 
@@ -97,18 +93,16 @@ fn storage() -> Vec<Row> {
         row("q_from_data", Exact, numbers(), run!(|t| t.quantized(B::q_from_data(t.q_data(), &t.device)))),
         row("q_into_data", Exact, numbers(), run!(|t| {
             let data = read_sync(B::q_into_data(t.q(0))).expect("a read");
-            assert_eq!((&data.shape, data.as_bytes()), (&t.q_data().shape, t.q_data().as_bytes()));
+            let wanted = t.q_data();
+            assert_eq!((version::shape(&data), data.as_bytes()), (version::shape(&wanted), wanted.as_bytes()));
             t.quantized(B::q_from_data(data, &t.device));
         })),
         row("quantize", Exact, numbers(), run!(|t| t.quantized(t.q(0)))),
         row("dequantize", Exact, numbers(), run!(|t| t.quantized(t.q(0)))),
-        row("quantize_dynamic", Quantized, schemes(), run!(|t| {
-            let level = if t.attr.0 { QuantLevel::block([8]) } else { QuantLevel::Tensor };
-            t.quantized(B::quantize_dynamic(t.x(0), &scheme::<B>().with_value(t.attr.1).with_level(level)));
-        })),
-        row("q_device", Exact, numbers(), run!(|t| {
-            assert_eq!(B::q_device(&t.q(0)), t.device);
-            t.quantized(t.q(0));
+        row("quantize_dynamic", Quantized, schemes(), run!(version::BlockOracle: |t| {
+            let scheme = version::scheme::<B>().with_value(t.attr.1);
+            let scheme = if t.attr.0 { version::in_blocks(scheme, 8) } else { scheme };
+            t.quantized(B::quantize_dynamic(t.x(0), &scheme));
         })),
         row("q_to_device", Exact, numbers(), run!(|t| t.quantized(B::q_to_device(t.q(0), &t.device)))),
         row("q_detach", Exact, numbers(), run!(|t| t.quantized(B::q_detach(t.q(0))))),

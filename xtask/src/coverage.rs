@@ -1,7 +1,7 @@
-//! `cargo xtask coverage`: writes `docs/op-coverage.md`, the table of every method of Burn's backend traits.
+//! `cargo xtask coverage`: writes the tables of every method of Burn's backend traits, one for each version of Burn.
 //!
-//! Nothing in it is written by hand: the methods come from the sources of the Burn release that the workspace is pinned
-//! to, what is overridden from the backend's own sources, and what is tested from the tests' sources. What the engines do
+//! Nothing in them is written by hand: the methods come from the sources of the Burn release that the adapter is pinned
+//! to, what is overridden from the adapter's own sources, and what is tested from the tests' sources. What the engines do
 //! with each kind of graph node comes from `burn-tpu-xla`'s table.
 
 use anyhow::{Context, Result, bail};
@@ -12,8 +12,39 @@ mod methods;
 mod table;
 mod tested;
 
-/// Where the table lies.
-const TABLE: &str = "docs/op-coverage.md";
+/// A crate that implements the backend traits of one version of Burn.
+struct Adapter {
+    burn: &'static str,
+    sources: &'static str,
+    /// Where its integration tests are.
+    tests: &'static [&'static str],
+    table: &'static str,
+    /// The sources of the adapter that this one follows: methods of one name are of one text, but for those that are listed.
+    differs_from: Option<&'static str>,
+    /// Whether the table ends with what engines do with each kind of graph node, whatever Burn's version.
+    lists_engines: bool,
+}
+
+const ADAPTERS: [Adapter; 2] = [
+    Adapter {
+        burn: "0.21",
+        sources: "burn-tpu/src",
+        tests: &["tests"],
+        table: "docs/op-coverage.md",
+        differs_from: None,
+        lists_engines: true,
+    },
+    Adapter {
+        burn: "0.22",
+        sources: "burn-tpu-remote/src",
+        // The rows that it shares with the first are compiled against its version too, but for the files named `version.rs`
+        // and `fourier.rs`.
+        tests: &["burn-tpu-remote/tests", "tests/parity", "tests/module_parity"],
+        table: "docs/op-coverage-0.22.md",
+        differs_from: Some("burn-tpu/src"),
+        lists_engines: false,
+    },
+];
 
 /// How the table is made.
 #[derive(clap::Args)]
@@ -29,47 +60,72 @@ pub fn run(args: &Args) -> Result<()> {
         return check();
     }
     let root = crate::layers::root()?;
-    let table = generate(&root)?;
-    std::fs::write(root.join(TABLE), &table).with_context(|| format!("cannot write {TABLE}"))?;
-    complete(&table)
-}
-
-/// Fails if the table is not what the sources say, or a method is missing or without a test.
-pub fn check() -> Result<()> {
-    let root = crate::layers::root()?;
-    let written = std::fs::read_to_string(root.join(TABLE)).with_context(|| format!("cannot read {TABLE}"))?;
-    if written != generate(&root)? {
-        bail!("{TABLE} is stale: run `cargo xtask coverage` and commit it");
+    for adapter in &ADAPTERS {
+        let table = adapter.generate(&root)?;
+        std::fs::write(root.join(adapter.table), &table).with_context(|| format!("cannot write {}", adapter.table))?;
+        adapter.complete(&table)?;
     }
-    complete(&written)
-}
-
-fn complete(table: &str) -> Result<()> {
-    let table::Summary { methods, missing, untested } = table::Summary::of(table);
-    if !missing.is_empty() || !untested.is_empty() {
-        bail!("of {methods} methods are missing: {}; without a test: {}", missing.join(", "), untested.join(", "));
-    }
-    println!("coverage: {methods} methods, none missing, none without a test");
     Ok(())
 }
 
-fn generate(root: &Path) -> Result<String> {
-    let burn = burn_sources(root)?;
-    let traits = methods::traits(&burn)?;
-    let overridden = methods::overridden(&root.join("burn-tpu/src"))?;
-    let names = traits.iter().flat_map(|(_, methods)| methods.iter().map(|method| method.name.clone())).collect();
-    let tests = tested::find(root, &names)?;
-    Ok(table::render(&traits, &overridden, &tests) + &engines::render())
+/// Fails if a table is not what the sources say, or a method is missing or without a test.
+pub fn check() -> Result<()> {
+    let root = crate::layers::root()?;
+    for adapter in &ADAPTERS {
+        let table = adapter.table;
+        let written = std::fs::read_to_string(root.join(table)).with_context(|| format!("cannot read {table}"))?;
+        if written != adapter.generate(&root)? {
+            bail!("{table} is stale: run `cargo xtask coverage` and commit it");
+        }
+        adapter.complete(&written)?;
+    }
+    Ok(())
 }
 
-/// The backend traits' sources, where cargo keeps the pinned release.
-fn burn_sources(root: &Path) -> Result<PathBuf> {
-    let metadata: serde_json::Value = serde_json::from_str(&crate::layers::metadata(root, &[])?)?;
-    let packages = metadata["packages"].as_array().context("`cargo metadata` names no packages")?;
-    let burn = packages.iter().find(|package| package["name"] == "burn-backend").context("no burn-backend")?;
-    let manifest = burn["manifest_path"].as_str().context("burn-backend has no manifest")?;
-    let folder = Path::new(manifest).parent().context("burn-backend has no folder")?;
-    Ok(folder.join("src/backend"))
+impl Adapter {
+    fn complete(&self, table: &str) -> Result<()> {
+        let table::Summary { methods, missing, untested } = table::Summary::of(table);
+        let burn = self.burn;
+        if !missing.is_empty() || !untested.is_empty() {
+            let (missing, untested) = (missing.join(", "), untested.join(", "));
+            bail!("of {methods} methods of Burn {burn} are missing: {missing}; without a test: {untested}");
+        }
+        println!("coverage: {methods} methods of Burn {burn}, none missing, none without a test");
+        Ok(())
+    }
+
+    fn generate(&self, root: &Path) -> Result<String> {
+        let traits = methods::traits(&self.burn_sources(root)?)?;
+        let overridden = methods::overridden(&root.join(self.sources))?;
+        let names = traits.iter().flat_map(|(_, methods)| methods.iter().map(|method| method.name.clone())).collect();
+        let tests = tested::find(root, self.tests, self.sources, &names)?;
+        let own = overridden.keys().cloned().collect();
+        let mut text = table::render(self.burn, &traits, &own, &tests);
+        if self.lists_engines {
+            text += &engines::render();
+        }
+        if let Some(other) = &self.differs_from {
+            let theirs = methods::overridden(&root.join(other))?;
+            let differing: Vec<_> =
+                overridden.iter().filter(|(name, body)| theirs.get(*name).is_some_and(|their| their != *body)).collect();
+            text += &table::differences(other, &differing.into_iter().map(|(name, _)| name.as_str()).collect::<Vec<_>>());
+        }
+        Ok(text)
+    }
+
+    /// The backend traits' sources, where cargo keeps the pinned release.
+    fn burn_sources(&self, root: &Path) -> Result<PathBuf> {
+        let metadata: serde_json::Value = serde_json::from_str(&crate::layers::metadata(root, &[])?)?;
+        let packages = metadata["packages"].as_array().context("`cargo metadata` names no packages")?;
+        let is_pinned = |package: &&serde_json::Value| {
+            let version = package["version"].as_str().unwrap_or_default();
+            package["name"] == "burn-backend" && version.starts_with(&format!("{}.", self.burn))
+        };
+        let burn = packages.iter().find(is_pinned).with_context(|| format!("no burn-backend {}", self.burn))?;
+        let manifest = burn["manifest_path"].as_str().context("burn-backend has no manifest")?;
+        let folder = Path::new(manifest).parent().context("burn-backend has no folder")?;
+        Ok(folder.join("src/backend"))
+    }
 }
 
 /// Every Rust file below a folder, in a fixed order.

@@ -19,6 +19,7 @@ const LIBRARIES: [&str; 9] = [
     "burn-tpu-kernels",
     "burn-tpu-pjrt",
     "burn-tpu-profile",
+    "burn-tpu-remote",
     "burn-tpu-runtime",
     "burn-tpu-train",
     "burn-tpu-xla",

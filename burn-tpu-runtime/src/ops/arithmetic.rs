@@ -173,15 +173,18 @@ pub fn hypot(lhs: Tensor, rhs: Tensor) -> Tensor {
         let dtype = r.dtype(x);
         let (x, y) = mixed::widened(r, x, y)?;
         let (x, y) = (magnitude(r, x)?, magnitude(r, y)?);
-        let (large, small) = (r.binary(BinaryOp::Max, x, y)?, r.binary(BinaryOp::Min, x, y)?);
+        // Comparisons, since a plugin's maximum may lose a NaN.
+        let above = r.compare(Direction::Gt, y, x)?;
+        let (large, small) = (r.select(above, y, x)?, r.select(above, x, y)?);
         let ratio = r.binary(BinaryOp::Div, small, large)?;
         let square = r.binary(BinaryOp::Mul, ratio, ratio)?;
         let sum = r.binary_const(BinaryOp::Add, square, 1.0)?;
         let root = r.unary(UnaryOp::Sqrt, sum)?;
         let length = r.binary(BinaryOp::Mul, large, root)?;
         // Both zero, or one of them infinite: the ratio is no number.
-        let zero = r.compare_const(Direction::Eq, large, 0.0)?;
-        let length = r.select(zero, large, length)?;
+        let both = r.binary(BinaryOp::Add, x, y)?;
+        let zero = r.compare_const(Direction::Eq, both, 0.0)?;
+        let length = r.select(zero, both, length)?;
         let infinite =
             [r.compare_const(Direction::Eq, x, f64::INFINITY)?, r.compare_const(Direction::Eq, y, f64::INFINITY)?];
         let infinite = r.binary(BinaryOp::Or, infinite[0], infinite[1])?;
@@ -323,6 +326,17 @@ mod tests {
         assert_eq!(values(remainder(x(), y)), [1.5, 0.5, -0.5, -1.5, 0.0]);
         assert_eq!(values(remainder_scalar(tensor([7i32, -7, 6], &[3]), Number::Int(3))), [1.0, 2.0, 0.0]);
         assert_eq!(values(remainder_scalar(tensor([7u8, 250, 6], &[3]), Number::UInt(4))), [3.0, 2.0, 2.0]);
+    }
+
+    #[test]
+    fn the_length_of_a_vector_neither_overflows_nor_loses_nan() {
+        for device in devices() {
+            let of = |values: [f32; 6]| data::to_device(tensor(values, &[6]), &device);
+            let x = of([3.0, 3e30, 0.0, 0.0, f32::NAN, f32::NAN]);
+            let lengths = values(hypot(x, of([-4.0, 4e30, 0.0, f32::NAN, 1.0, f32::NEG_INFINITY])));
+            assert_eq!((lengths[0], lengths[2], lengths[5]), (5.0, 0.0, f64::INFINITY), "on {device}");
+            assert!((lengths[1] / 5e30 - 1.0).abs() < 1e-6 && lengths[3].is_nan() && lengths[4].is_nan(), "on {device}");
+        }
     }
 
     #[test]

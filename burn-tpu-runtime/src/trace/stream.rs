@@ -1,6 +1,7 @@
-//! Streams: who records. A thread is a stream unless it says otherwise.
+//! Streams: who records. A thread is a stream unless it says otherwise, or works for several callers.
 
 use super::StreamTrace;
+use super::callers::{self, Callers};
 use super::function::FunctionNotes;
 use crate::Device;
 use crate::error::Result;
@@ -10,8 +11,8 @@ use parking_lot::Mutex;
 use std::cell::{Cell, RefCell};
 use std::future::Future;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use std::sync::{Arc, OnceLock};
 use std::task::{Context, Poll};
 
 /// A sequence of recorded ops. Each stream has one trace per device; a cut runs what its own stream recorded.
@@ -19,7 +20,8 @@ use std::task::{Context, Poll};
 /// Every thread has a stream of its own, which is all that most programs need. Make one
 /// - for an async task that moves between threads, with [`Stream::wrap`], so that all of it is one trace;
 /// - for each of several models that one thread steps in turn, with [`Stream::run`], so that a mark step of one does not
-///   run half a step of the other.
+///   run half a step of the other;
+/// - for each caller of a thread that works for several, with [`Stream::per_caller`].
 ///
 /// One thread at a time should record in a stream. Tensors may be used in any stream: a use in another stream than its
 /// own runs what the tensor needs.
@@ -35,14 +37,14 @@ pub struct Stream {
     state: Arc<StreamState>,
 }
 
-struct StreamState {
+pub(super) struct StreamState {
     id: u64,
     function: Option<Arc<FunctionNotes>>,
     traces: Mutex<Vec<(Device, Arc<StreamTrace>)>>,
 }
 
 impl StreamState {
-    fn new(function: Option<Arc<FunctionNotes>>) -> Arc<Self> {
+    pub(super) fn new(function: Option<Arc<FunctionNotes>>) -> Arc<Self> {
         static NEXT: AtomicU64 = AtomicU64::new(1);
         Arc::new(Self { id: NEXT.fetch_add(1, Relaxed), function, traces: Mutex::default() })
     }
@@ -63,66 +65,61 @@ struct Current {
     state: Arc<StreamState>,
     /// The trace that was asked for last: nearly every op is on the same device as the one before.
     last: Option<(Device, Arc<StreamTrace>)>,
+    whose: Whose,
+}
+
+/// Whose stream the current one is.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Whose {
+    /// The thread's own, while it works for this caller, if callers are told apart.
+    Thread(Option<u64>),
+    /// One that was entered.
+    Entered,
 }
 
 thread_local! {
     static CURRENT: RefCell<Option<Current>> = const { RefCell::new(None) };
+    /// The thread's own streams.
+    static OWN: RefCell<Callers> = const { RefCell::new(Callers::new()) };
     /// The id of the current stream; 0 before the thread's first op. Drops read it, also while thread-locals are destroyed.
     static ID: Cell<u64> = const { Cell::new(0) };
 }
 
 /// Returns the id of the calling thread's current stream: 0 if it has none yet.
 pub(super) fn current_id() -> u64 {
-    follow();
+    if callers::current().is_some() {
+        // A tensor may be dropped while the stream is asked for, or while thread-locals are destroyed: then it did not change.
+        let _unchanged = CURRENT.try_with(|current| current.try_borrow_mut().map(|mut current| followed(&mut current).whose));
+    }
     ID.get()
 }
 
 fn with_current<T>(f: impl FnOnce(&mut Current) -> T) -> T {
-    follow();
-    CURRENT.with_borrow_mut(|current| {
-        f(current.get_or_insert_with(|| {
-            let state = StreamState::new(None);
-            ID.set(state.id);
-            Current { state, last: None }
-        }))
-    })
+    CURRENT.with_borrow_mut(|current| f(followed(current)))
 }
 
-/// What [`Stream::follow`] set.
-static SOURCE: OnceLock<fn() -> u64> = OnceLock::new();
-
-/// The streams that a thread keeps for the values of [`SOURCE`].
-const FOLLOWED: usize = 64;
-
-thread_local! {
-    /// The value whose stream is current.
-    static KEY: Cell<Option<u64>> = const { Cell::new(None) };
-    /// How many [`Stream::run`] and polls of [`InStream`] the thread is in: they say which stream is current.
-    static SCOPES: Cell<u32> = const { Cell::new(0) };
-    /// The thread's streams by value, least recently used first.
-    static STREAMS: RefCell<Vec<(u64, Arc<StreamState>)>> = const { RefCell::new(Vec::new()) };
-}
-
-/// Makes the stream of [`SOURCE`]'s value the current one.
-fn follow() {
-    let Some(source) = SOURCE.get().filter(|_| SCOPES.get() == 0) else { return };
-    let key = source();
-    if KEY.replace(Some(key)) == Some(key) {
-        return;
+/// Returns the current stream: the one that was entered, else the thread's own for the caller it works for now.
+fn followed(current: &mut Option<Current>) -> &mut Current {
+    let whose = Whose::Thread(callers::current());
+    if let Some(current) = current
+        && current.whose != whose
+        && current.whose != Whose::Entered
+    {
+        *current = Current::own(whose);
     }
-    // No stream is left while the thread's values are destroyed. What is dropped then counts as another thread's.
-    let state = STREAMS.try_with(|streams| {
-        let mut streams = streams.borrow_mut();
-        let place = streams.iter().position(|(of, _)| *of == key);
-        let entry = place.map_or_else(|| (key, StreamState::new(None)), |place| streams.remove(place));
-        let oldest = (streams.len() >= FOLLOWED).then(|| streams.remove(0));
-        let state = Arc::clone(&entry.1);
-        streams.push(entry);
-        (state, oldest)
-    });
-    let Ok((state, _oldest)) = state else { return };
-    ID.set(state.id);
-    drop(CURRENT.replace(Some(Current { state, last: None })));
+    current.get_or_insert_with(|| Current::own(whose))
+}
+
+impl Current {
+    /// The thread's own stream for a caller.
+    fn own(whose: Whose) -> Self {
+        let state = match whose {
+            Whose::Thread(Some(caller)) => OWN.with_borrow_mut(|own| own.stream_of(caller)),
+            Whose::Thread(None) | Whose::Entered => StreamState::new(None),
+        };
+        ID.set(state.id);
+        Self { state, last: None, whose }
+    }
 }
 
 /// Returns the function that the current stream records, if it records one.
@@ -195,15 +192,6 @@ impl Stream {
         Self { state: StreamState::new(Some(function)) }
     }
 
-    /// From now on, every thread of the process has a stream for each value that `source` returns on it, and records in that of
-    /// the present value, except in [`Stream::run`] and [`Stream::wrap`]. A thread keeps 64 such streams.
-    ///
-    /// It is for a server that does on one thread what the threads of its client ask for, and that cannot wrap each op: the
-    /// source is the number of the client's thread. Only the first call in a process has an effect; it returns whether it was.
-    pub fn follow(source: fn() -> u64) -> bool {
-        SOURCE.set(source).is_ok()
-    }
-
     /// Returns the calling thread's current stream.
     pub fn current() -> Self {
         Self { state: with_current(|current| Arc::clone(&current.state)) }
@@ -220,9 +208,17 @@ impl Stream {
         InStream { stream: self.clone(), future: Box::pin(future) }
     }
 
+    /// Tells apart the callers that the threads of this process work for: from now on, a thread without an entered stream has
+    /// one stream for each number that `caller` returns on it. A server whose thread runs the ops of a client's threads calls
+    /// it once, so that what a client records depends on the client's threads alone.
+    ///
+    /// Later calls change nothing. `caller` is asked at every op, and must not record.
+    pub fn per_caller(caller: fn() -> u64) {
+        callers::tell_apart(caller);
+    }
+
     fn enter(&self) -> Entered {
-        let current = Current { state: Arc::clone(&self.state), last: None };
-        SCOPES.set(SCOPES.get() + 1);
+        let current = Current { state: Arc::clone(&self.state), last: None, whose: Whose::Entered };
         ID.set(self.state.id);
         Entered { before: CURRENT.replace(Some(current)) }
     }
@@ -242,7 +238,6 @@ struct Entered {
 impl Drop for Entered {
     fn drop(&mut self) {
         let before = self.before.take();
-        SCOPES.set(SCOPES.get() - 1);
         ID.set(before.as_ref().map_or(0, |current| current.state.id));
         drop(CURRENT.replace(before));
     }
@@ -260,33 +255,5 @@ impl<F: Future> Future for InStream<F> {
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<F::Output> {
         let _entered = self.stream.enter();
         self.future.as_mut().poll(context)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    thread_local! {
-        static CLIENT: Cell<u64> = const { Cell::new(0) };
-    }
-
-    /// The source is the process's: for the threads of other tests it is the same all the time, and changes nothing.
-    #[test]
-    fn a_thread_follows_its_source_outside_of_scopes() {
-        assert!(Stream::follow(|| CLIENT.get()) && !Stream::follow(|| 7));
-        let id_of = |client| {
-            CLIENT.set(client);
-            (Stream::current().state.id, current_id())
-        };
-        let [(first, of_first), (second, of_second)] = [id_of(1), id_of(2)];
-        assert_eq!((of_first, of_second), (first, second));
-        assert_ne!(first, second);
-        assert_eq!(id_of(1).0, first);
-        let scope = Stream::new();
-        assert_eq!(scope.run(|| id_of(2)), (scope.state.id, scope.state.id));
-        assert_eq!(current_id(), second);
-        (100..100 + FOLLOWED as u64).for_each(|client| drop(id_of(client)));
-        assert_ne!(id_of(1).0, first, "the stream of the client's first thread was given up");
     }
 }

@@ -1,7 +1,7 @@
 //! The server for clients of Burn 0.22: burn-remote's own, with this project's backend, addresses, tokens and end.
 //!
 //! burn-remote runs the ops of a session on one thread, with the number of the client's thread set for each. The runtime follows
-//! that number ([`Stream::follow`]), so each thread of a client records in a stream of its own, as it would without a server
+//! that number ([`follow_client_threads`]), so each thread of a client records in a stream of its own, as it would without a server
 //! between: a program depends neither on the server's threads nor on how the client's interleave.
 //!
 //! The protocol has reads and syncs, which cut. It has no end of a step: a client that reads nothing in its loop can send the
@@ -15,24 +15,19 @@ use crate::error::ServeError;
 use crate::options::{Options, TransportKind};
 use crate::run::{Event, GRACE, Ready};
 use burn_remote::server::{BackendServer, TokenAuthorizer, WebSocketTransport};
-use burn_std_0_22::id::StreamId;
-use burn_tpu_remote::{Tpu, TpuDevice};
-use burn_tpu_runtime::{Device, Stream};
+use burn_tpu_remote::{MARK_STEP, Tpu, TpuDevice, follow_client_threads, mark_step};
+use burn_tpu_runtime::Device;
 use std::sync::mpsc::{Receiver, Sender};
 use std::time::{Duration, Instant};
 use tokio::runtime::Runtime;
-
-/// The custom op that ends a step on the server: no operands, no results.
-pub const MARK_STEP: &str = "burn_tpu.mark_step";
 
 /// A server of one device, to which sessions can be opened once it is given a transport.
 ///
 /// # Errors
 /// [`ServeError::Token`] for an empty token.
 pub fn backend(device: TpuDevice, token: Option<&Token>) -> Result<BackendServer<Tpu>, ServeError> {
-    // A process that serves twice follows the same source.
-    let _again = Stream::follow(|| StreamId::current().value);
-    let server = BackendServer::<Tpu>::new([device]).with_custom_op(MARK_STEP, |_, _, device| device.mark_step());
+    follow_client_threads();
+    let server = BackendServer::<Tpu>::new([device]).with_custom_op(MARK_STEP, mark_step);
     let Some(token) = token else { return Ok(server) };
     let authorizer = TokenAuthorizer::new(token.text()).map_err(|_| ServeError::Token { rule: "is empty" })?;
     Ok(server.with_authorizer(authorizer))

@@ -4,7 +4,7 @@ use super::{alike, along, inside, of, pair, positive, smooth};
 use crate::compare::Class::Contraction;
 use crate::harness::{Row, row};
 use crate::run;
-use burn::backend::Autodiff;
+use crate::version::Autodiff;
 use burn_backend::Scalar;
 use burn_backend::ops::{ActivationOps, FloatTensorOps};
 

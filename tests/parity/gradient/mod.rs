@@ -9,11 +9,10 @@ use crate::ctc;
 use crate::feed::Feed;
 use crate::harness::Row;
 use crate::strategies::*;
-use burn::backend::Autodiff;
-use burn::tensor::backend::AutodiffBackend;
+use crate::version::Autodiff;
 use burn_backend::ops::FloatTensorOps;
 use burn_backend::tensor::FloatTensor;
-use burn_backend::{Backend, TensorMetadata};
+use burn_backend::{AutodiffBackend, Backend, TensorMetadata};
 use proptest::prelude::*;
 
 pub fn rows() -> Vec<Row> {

@@ -8,7 +8,7 @@ use crate::matmul::{products, vectors};
 use crate::movement::*;
 use crate::run;
 use crate::strategies::*;
-use burn::backend::Autodiff;
+use crate::version::{self, Autodiff};
 use burn_backend::ops::FloatTensorOps;
 use burn_backend::{Scalar, Shape};
 
@@ -103,13 +103,13 @@ fn indices() -> Vec<Row> {
             t.grad(|t, [x]| Autodiff::<B>::float_gather(t.attr, x, t.at(1)));
         })),
         row("float_scatter_add", Contraction, single(gathers(smooth())), run!(|t| {
-            t.grad_of([0, 2], |t, [x, value]| Autodiff::<B>::float_scatter_add(t.attr, x, t.at(1), value));
+            t.grad_of([0, 2], |t, [x, value]| version::scatter_add::<Autodiff<B>>(t.attr, x, t.at(1), value));
         })),
         row("float_select", Contraction, single(selects(smooth())), run!(|t| {
             t.grad(|t, [x]| Autodiff::<B>::float_select(x, t.attr, t.at(1)));
         })),
         row("float_select_add", Contraction, single(selects(smooth())), run!(|t| {
-            t.grad_of([0, 2], |t, [x, value]| Autodiff::<B>::float_select_add(x, t.attr, t.at(1), value));
+            t.grad_of([0, 2], |t, [x, value]| version::select_add::<Autodiff<B>>(x, t.attr, t.at(1), value));
         })),
         row("float_mask_where", Contraction, ranked(masks(smooth())), run!(|t| {
             t.grad_of([0, 2], |t, [x, value]| Autodiff::<B>::float_mask_where(x, t.b(1), value));

@@ -3,7 +3,7 @@
 use super::{parsed, rust_files};
 use anyhow::{Result, bail};
 use quote::ToTokens;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use syn::{ImplItem, Item, ReturnType, Signature, TraitItem};
 
@@ -92,7 +92,7 @@ fn kinds(signature: &Signature) -> Vec<&'static str> {
     let text = signature.to_token_stream().to_string();
     let words: BTreeSet<&str> = text.split(|c: char| !c.is_alphanumeric()).collect();
     let known: [(&str, &[&str]); 4] = [
-        ("float", &["FloatTensor", "FloatDType", "TransactionPrimitive", "TensorMetadata"]),
+        ("float", &["FloatTensor", "FloatDType", "TransactionPrimitive", "TensorMetadata", "BatchNormTrain"]),
         ("int", &["IntTensor", "IntDType", "MaxPool1dWithIndices", "MaxPool2dWithIndices", "TransactionPrimitive"]),
         ("bool", &["BoolTensor", "BoolDType", "TransactionPrimitive"]),
         ("quantized", &["QuantizedTensor", "TransactionPrimitive"]),
@@ -108,9 +108,9 @@ fn kinds(signature: &Signature) -> Vec<&'static str> {
     kinds
 }
 
-/// The methods that the backend's own impls of the traits define.
-pub fn overridden(sources: &Path) -> Result<BTreeSet<String>> {
-    let mut found = BTreeSet::new();
+/// The methods that the backend's own impls of the traits define, with their bodies.
+pub fn overridden(sources: &Path) -> Result<BTreeMap<String, String>> {
+    let mut found = BTreeMap::new();
     for path in rust_files(sources)? {
         for item in parsed(&path)?.items {
             let Item::Impl(item) = item else { continue };
@@ -118,7 +118,9 @@ pub fn overridden(sources: &Path) -> Result<BTreeSet<String>> {
             let name = implemented.segments.last().map(|segment| segment.ident.to_string()).unwrap_or_default();
             if TRAITS.contains(&name.as_str()) {
                 found.extend(item.items.iter().filter_map(|item| match item {
-                    ImplItem::Fn(function) => Some(function.sig.ident.to_string()),
+                    ImplItem::Fn(function) => {
+                        Some((function.sig.ident.to_string(), function.block.to_token_stream().to_string()))
+                    }
                     _ => None,
                 }));
             }

@@ -22,7 +22,7 @@ enum Burn {
 }
 
 /// The arrows point down; graph and pjrt know neither each other nor Burn's `Backend`.
-const RULES: [Rule; 11] = [
+const RULES: [Rule; 12] = [
     Rule { library: "burn-tpu-train", workspace: &["burn-tpu"], burn: Burn::Everything },
     Rule {
         library: "burn-tpu-serve",
@@ -36,6 +36,7 @@ const RULES: [Rule; 11] = [
     },
     Rule { library: "burn-tpu", workspace: &["burn-tpu-runtime", "burn-tpu-xla"], burn: Burn::Everything },
     Rule { library: "burn-tpu-xla", workspace: &["burn-tpu-runtime"], burn: Burn::Nothing },
+    Rule { library: "burn-tpu-remote", workspace: &["burn-tpu-runtime"], burn: Burn::Everything },
     Rule {
         library: "burn-tpu-runtime",
         workspace: &["burn-tpu-fusion", "burn-tpu-graph", "burn-tpu-kernels", "burn-tpu-pjrt", "burn-tpu-profile"],
@@ -156,6 +157,8 @@ mod tests {
             ("burn-tpu", "burn-tpu-xla", None),
             ("burn-tpu-xla", "burn-tpu-runtime", None),
             ("burn-tpu", "burn-backend", None),
+            ("burn-tpu-remote", "burn-tpu-runtime", None),
+            ("burn-tpu-remote", "burn-ir", None),
             ("burn-tpu-cli", "burn-tpu-runtime", None),
             ("burn-tpu-cli", "burn-tpu-pjrt", None),
             ("burn-tpu-runtime", "burn-tpu-fusion", None),
@@ -205,6 +208,8 @@ mod tests {
             ("burn-tpu-serve", "burn-tpu-graph", None),
             ("burn-tpu", "burn-tpu-train", None),
             ("burn-tpu-train", "burn-tpu-runtime", None),
+            ("burn-tpu-remote", "burn-tpu", Some("dev")),
+            ("burn-tpu-remote", "burn-tpu-pjrt", Some("dev")),
         ];
         for arrow in forbidden {
             let broken = check(&metadata(&[arrow])).unwrap();
