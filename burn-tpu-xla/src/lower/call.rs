@@ -4,8 +4,8 @@
 //! computations can be read from HLO text. A conditional on a constant is a call: XLA replaces it by the branch and inlines
 //! that before it does anything else with it (`ConditionalSimplifier`).
 //!
-//! `XlaBuilder` ends the process if a name in such a computation has no number, so texts here write `%name`, and `module` adds
-//! one to each.
+//! `XlaBuilder` ends the process if a name in such a computation has no number, so texts here write `%name`, and `module`
+//! adds one to each.
 
 use super::{Built, Operands};
 use crate::types::hlo_name;

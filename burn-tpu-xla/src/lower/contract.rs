@@ -25,8 +25,8 @@ pub(super) fn dot_general(
     )
 }
 
-/// TPUs from v5e on have no 64-bit integer dot. This multiplies over `[batch, free of lhs, free of rhs, contracted]` and sums,
-/// which XLA fuses into one loop.
+/// TPUs from v5e on have no 64-bit integer dot. This multiplies over `[batch, free of lhs, free of rhs, contracted]` and
+/// sums, which XLA fuses into one loop.
 fn wide_integer_dot(builder: &XlaBuilder, operands: &Operands, attrs: &DotAttrs, result: &TensorType) -> Built<XlaOp> {
     let ((lhs, lhs_ty), (rhs, rhs_ty)) = (operand(operands, 0)?, operand(operands, 1)?);
     let batch = attrs.lhs_batch.len();

@@ -2,8 +2,8 @@
 //!
 //! Owns: the ops that stand for each kind of the op table, as `burn-tpu-graph`'s lowering to StableHLO says what it means.
 //! What `XlaBuilder` of this crate lacks is a computation of one op in HLO text that the graph calls (`call`). One function
-//! per family returns a node's results. Parameters come first, in the program's order, then one packed array for each element
-//! type of the slots.
+//! per family returns a node's results. Parameters come first, in the program's order, then one packed array for each
+//! element type of the slots.
 
 mod call;
 mod constant;

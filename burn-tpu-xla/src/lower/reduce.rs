@@ -60,8 +60,8 @@ pub(super) fn arg_reduce(
     with_regions(builder, &all, node, "reduce", &(dims("dimensions", &[dim]) + ", to_apply=%arg"), &region)
 }
 
-/// Returns the computation that keeps the left pair if its value is more extreme, or if the values are equal and its index is
-/// lower. A NaN is more extreme than any number, and equal to a NaN.
+/// Returns the computation that keeps the left pair if its value is more extreme, or if the values are equal and its index
+/// is lower. A NaN is more extreme than any number, and equal to a NaN.
 fn arg_region([value, index]: &[TensorType; 2], more_extreme: &str) -> String {
     let nan_wins = if value.dtype.is_float() {
         "  %lhs_nan = pred[] compare(%a, %a), direction=NE\n  %rhs_nan = pred[] compare(%b, %b), direction=NE\n  \
@@ -74,7 +74,8 @@ fn arg_region([value, index]: &[TensorType; 2], more_extreme: &str) -> String {
     let (v, i) = (shape(value), shape(index));
     format!(
         "%arg {{\n  %a = {v} parameter(0)\n  %i = {i} parameter(1)\n  %b = {v} parameter(2)\n  %j = {i} parameter(3)\n  \
-         %more = pred[] compare(%a, %b), direction={more_extreme}\n  %same = pred[] compare(%a, %b), direction=EQ\n{nan_wins}  \
+         %more = pred[] compare(%a, %b), direction={more_extreme}\n  \
+         %same = pred[] compare(%a, %b), direction=EQ\n{nan_wins}  \
          %lower = pred[] compare(%i, %j), direction=LT\n  %tie = pred[] and(%ties, %lower)\n  \
          %keep = pred[] or(%wins, %tie)\n  %value = {v} select(%keep, %a, %b)\n  %index = {i} select(%keep, %i, %j)\n  \
          ROOT %pair = ({v}, {i}) tuple(%value, %index)\n}}\n"
