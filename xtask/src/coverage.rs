@@ -22,7 +22,13 @@ struct Adapter {
 }
 
 const ADAPTERS: [Adapter; 2] = [
-    Adapter { burn: "0.21", sources: "burn-tpu/src", tests: &["tests"], table: "docs/op-coverage.md", differs_from: None },
+    Adapter {
+        burn: "0.21",
+        sources: "burn-tpu/src",
+        tests: &["tests"],
+        table: "docs/op-coverage.md",
+        differs_from: None,
+    },
     Adapter {
         burn: "0.22",
         sources: "burn-tpu-remote/src",
@@ -91,9 +97,12 @@ impl Adapter {
         let mut text = table::render(self.burn, &traits, &own, &tests);
         if let Some(other) = &self.differs_from {
             let theirs = methods::overridden(&root.join(other))?;
-            let differing: Vec<_> =
-                overridden.iter().filter(|(name, body)| theirs.get(*name).is_some_and(|their| their != *body)).collect();
-            text += &table::differences(other, &differing.into_iter().map(|(name, _)| name.as_str()).collect::<Vec<_>>());
+            let differing: Vec<_> = overridden
+                .iter()
+                .filter(|(name, body)| theirs.get(*name).is_some_and(|their| their != *body))
+                .collect();
+            text +=
+                &table::differences(other, &differing.into_iter().map(|(name, _)| name.as_str()).collect::<Vec<_>>());
         }
         Ok(text)
     }
