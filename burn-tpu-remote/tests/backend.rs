@@ -93,7 +93,8 @@ fn a_handle_is_the_tensor() {
     let x = floats(&[1.0, 2.0], &host());
     let handle = TensorHandle { handle: B::float_tensor_handle(x.clone()), shape: x.shape() };
     assert_eq!(values(B::float_tensor(handle.clone())), [1.0, 2.0]);
-    let wrong = std::panic::catch_unwind(AssertUnwindSafe(|| B::int_tensor(handle))).expect_err("a float tensor is no int tensor");
+    let wrong = std::panic::catch_unwind(AssertUnwindSafe(|| B::int_tensor(handle)))
+        .expect_err("a float tensor is no int tensor");
     assert!(wrong.downcast_ref::<String>().is_some_and(|text| text.contains("kind float")));
     let scheme = QuantScheme::default().with_store(QuantStore::Native);
     let q = B::quantize_dynamic(x, &scheme);
@@ -108,7 +109,8 @@ fn a_handle_is_the_tensor() {
 /// A step of a linear model: a forward pass, a gradient, an update. Returns the new weights and the loss.
 fn step(weights: TpuTensor, batch: &[f32], device: &TpuDevice) -> (TpuTensor, TpuTensor) {
     let x = floats(batch, device);
-    let error = B::float_sub(B::float_mul(x.clone(), weights.clone()), B::float_mul_scalar(x.clone(), Scalar::Float(3.0)));
+    let error =
+        B::float_sub(B::float_mul(x.clone(), weights.clone()), B::float_mul_scalar(x.clone(), Scalar::Float(3.0)));
     let loss = B::float_mean(B::float_mul(error.clone(), error.clone()));
     let gradient = B::float_mul_scalar(B::float_mul(error, x), Scalar::Float(0.01));
     (B::float_sub(weights, gradient), loss)

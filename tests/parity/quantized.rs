@@ -14,9 +14,7 @@ use crate::version;
 use burn_backend::ops::QTensorOps;
 use burn_backend::quantization::QuantValue;
 use burn_backend::tensor::QuantizedTensor;
-use burn_backend::{
-    Backend, BoolDType, FloatDType, IntDType, Scalar, Shape, TensorData, TensorPrimitive, read_sync,
-};
+use burn_backend::{Backend, BoolDType, FloatDType, IntDType, Scalar, Shape, TensorData, TensorPrimitive, read_sync};
 use proptest::prelude::*;
 use proptest::sample::select;
 

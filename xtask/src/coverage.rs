@@ -106,9 +106,12 @@ impl Adapter {
         }
         if let Some(other) = &self.differs_from {
             let theirs = methods::overridden(&root.join(other))?;
-            let differing: Vec<_> =
-                overridden.iter().filter(|(name, body)| theirs.get(*name).is_some_and(|their| their != *body)).collect();
-            text += &table::differences(other, &differing.into_iter().map(|(name, _)| name.as_str()).collect::<Vec<_>>());
+            let differing: Vec<_> = overridden
+                .iter()
+                .filter(|(name, body)| theirs.get(*name).is_some_and(|their| their != *body))
+                .collect();
+            text +=
+                &table::differences(other, &differing.into_iter().map(|(name, _)| name.as_str()).collect::<Vec<_>>());
         }
         Ok(text)
     }

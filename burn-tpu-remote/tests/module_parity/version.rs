@@ -1,8 +1,8 @@
 //! What the rows need to know of Burn's version, here 0.22. `tests/module_parity/version.rs` is the same for Burn 0.21.
 
-use burn_backend::{Backend, IntDType};
 use burn_backend::ops::{MaxPool1dWithIndices, MaxPool2dWithIndices};
 use burn_backend::tensor::FloatTensor;
+use burn_backend::{Backend, IntDType};
 use burn_tpu_remote::{Device, TpuOptions};
 use burn_tpu_runtime::IndexChecks;
 use proptest::test_runner::{Config as ProptestConfig, RngSeed};

@@ -335,7 +335,10 @@ mod tests {
             let x = of([3.0, 3e30, 0.0, 0.0, f32::NAN, f32::NAN]);
             let lengths = values(hypot(x, of([-4.0, 4e30, 0.0, f32::NAN, 1.0, f32::NEG_INFINITY])));
             assert_eq!((lengths[0], lengths[2], lengths[5]), (5.0, 0.0, f64::INFINITY), "on {device}");
-            assert!((lengths[1] / 5e30 - 1.0).abs() < 1e-6 && lengths[3].is_nan() && lengths[4].is_nan(), "on {device}");
+            assert!(
+                (lengths[1] / 5e30 - 1.0).abs() < 1e-6 && lengths[3].is_nan() && lengths[4].is_nan(),
+                "on {device}"
+            );
         }
     }
 

@@ -89,7 +89,8 @@ thread_local! {
 pub(super) fn current_id() -> u64 {
     if callers::current().is_some() {
         // A tensor may be dropped while the stream is asked for, or while thread-locals are destroyed: then it did not change.
-        let _unchanged = CURRENT.try_with(|current| current.try_borrow_mut().map(|mut current| followed(&mut current).whose));
+        let _unchanged =
+            CURRENT.try_with(|current| current.try_borrow_mut().map(|mut current| followed(&mut current).whose));
     }
     ID.get()
 }
