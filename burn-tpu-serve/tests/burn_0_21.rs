@@ -63,7 +63,7 @@ fn a_model_trains_as_it_does_here_in_one_program_a_step() {
     let last = TpuDevice::ndarray().metrics();
     assert_eq!(more, here);
     let programs = |from: &burn_tpu::Metrics, to: &burn_tpu::Metrics| to.executions - from.executions;
-    assert!(programs(&third, &last) <= 2 * 6, "{} programs in 6 steps\n{last}", programs(&third, &last));
+    assert!((6..=2 * 6).contains(&programs(&third, &last)), "{} programs in 6 steps\n{last}", programs(&third, &last));
     assert_eq!(last.compiles, third.compiles, "the same steps compiled again\n{last}");
     assert_eq!((before.host_fallbacks, last.host_fallbacks), (0, 0));
     assert!(server.stop(GRACE));
