@@ -6,8 +6,6 @@
 mod autodiff;
 mod parts;
 mod tensors;
-#[cfg(test)]
-mod tests;
 
 pub use tensors::OpTensors;
 

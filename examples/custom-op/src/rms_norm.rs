@@ -93,8 +93,8 @@ fn stablehlo(rows: usize, columns: usize) -> String {
     format!(
         "func.func @rms_norm(%x: {x}, %w: {w}) -> {x} {{
             %zero = stablehlo.constant dense<0.0> : tensor<f32>
-            %share = stablehlo.constant dense<{:?}> : {r}
-            %epsilon = stablehlo.constant dense<{EPSILON:?}> : {r}
+            %share = stablehlo.constant dense<{:.12}> : {r}
+            %epsilon = stablehlo.constant dense<{EPSILON:.12}> : {r}
             %square = stablehlo.multiply %x, %x : {x}
             %sum = stablehlo.reduce(%square init: %zero) applies stablehlo.add across dimensions = [1]
                 : ({x}, tensor<f32>) -> {r}

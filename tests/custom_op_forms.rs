@@ -1,9 +1,9 @@
-//! Tests of custom ops on burn-ndarray, which runs plain forms.
+//! Custom ops on burn-ndarray, which runs plain forms: gradients, kinds of operands, and every mistake that is refused.
 
-use crate::kernels::{Element, KernelError, kernels};
-use crate::{CustomForm, CustomOp, Tpu, TpuDevice, TpuError, custom_op};
 use burn::backend::Autodiff;
 use burn::tensor::{Bool, Distribution, Int, Tensor, TensorData, Tolerance, activation};
+use burn_tpu::kernels::{Element, KernelError, kernels};
+use burn_tpu::{CustomForm, CustomOp, Tpu, TpuDevice, TpuError, custom_op};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
