@@ -36,7 +36,9 @@ pub(crate) use pjrt::replicas_agree;
 pub(crate) use pjrt::{dump_program, open, open_mesh};
 pub(crate) use topology::{RecordedPrograms, Slice, libtpu, lower_for_tpu, open_described};
 #[cfg(not(feature = "ndarray"))]
-pub(crate) use without_ndarray::{HAS_INTERPRETER, HostTensor, compile, interpret_nodes, interpret_values, open_ndarray};
+pub(crate) use without_ndarray::{
+    HAS_INTERPRETER, HostTensor, compile, interpret_nodes, interpret_values, open_ndarray,
+};
 
 use crate::activity::RunningProgram;
 use crate::error::{Result, TpuError};

@@ -32,7 +32,8 @@ thread_local! {
 
 /// Returns the stream's trace if an op on these operands is computed at once.
 pub(super) fn applies(device: Device, operands: &[&Tensor]) -> Option<Arc<StreamTrace>> {
-    let is_own = |tensor: &&Tensor| tensor.device() == device && tensor.sole_value().is_some_and(HostValue::is_small_input);
+    let is_own =
+        |tensor: &&Tensor| tensor.device() == device && tensor.sole_value().is_some_and(HostValue::is_small_input);
     let bytes: usize = operands.iter().map(|tensor| tensor.ty().bytes()).sum();
     if bytes > MOST_BYTES || !operands.iter().all(is_own) {
         return None;

@@ -158,9 +158,7 @@ impl Lowering<'_> {
             | Op::Offset { .. }
             | Op::For { .. }
             | Op::CustomCall(_)
-            | Op::GetResult { .. } => {
-                Ok(vec![builder.internal_error("a part of the structure is no op")])
-            }
+            | Op::GetResult { .. } => Ok(vec![builder.internal_error("a part of the structure is no op")]),
         }
     }
 }
