@@ -12,7 +12,7 @@ mod text;
 mod words;
 
 /// The crates that others may depend on.
-const LIBRARIES: [&str; 9] = [
+const LIBRARIES: [&str; 10] = [
     "burn-tpu",
     "burn-tpu-fusion",
     "burn-tpu-graph",

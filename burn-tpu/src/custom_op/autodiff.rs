@@ -19,6 +19,9 @@ use burn_std::{Shape, Slice};
 use burn_tpu_runtime::Tensor;
 use std::sync::Arc;
 
+/// A tensor of the autodiff backend.
+type Tracked<F, I, C> = AnyTensor<Autodiff<Tpu<F, I>, C>>;
+
 /// The most float operands of an op.
 const MOST_FLOATS: usize = 8;
 
@@ -56,10 +59,7 @@ impl<F: TpuFloat, I: TpuInt, C: CheckpointStrategy> CustomOpBackend for Autodiff
 }
 
 /// Returns a result that no gradient flows through.
-fn untracked<F: TpuFloat, I: TpuInt, C: CheckpointStrategy>(
-    tensor: Tensor,
-    kind: Kind,
-) -> AnyTensor<Autodiff<Tpu<F, I>, C>> {
+fn untracked<F: TpuFloat, I: TpuInt, C: CheckpointStrategy>(tensor: Tensor, kind: Kind) -> Tracked<F, I, C> {
     match kind {
         Kind::Float => AnyTensor::Float(<Autodiff<Tpu<F, I>, C> as AutodiffBackend>::from_inner(tensor.into())),
         Kind::Int => AnyTensor::Int(tensor.into()),
@@ -93,7 +93,11 @@ type Tracked<F, I, C> = Vec<AnyTensor<Autodiff<Tpu<F, I>, C>>>;
 fn track<F: TpuFloat, I: TpuInt, C: CheckpointStrategy>(
     floats: Vec<FloatTensor<Autodiff<Tpu<F, I>, C>>>,
     saved: Saved,
+<<<<<<< HEAD
 ) -> Result<Tracked<F, I, C>> {
+=======
+) -> Result<Vec<Tracked<F, I, C>>> {
+>>>>>>> custom
     /// Tries each number of operands that a node can have.
     macro_rules! of_any_count {
         ($($count:literal)*) => {
@@ -112,7 +116,11 @@ fn track<F: TpuFloat, I: TpuInt, C: CheckpointStrategy>(
 fn track_array<F: TpuFloat, I: TpuInt, C: CheckpointStrategy, const N: usize>(
     floats: [FloatTensor<Autodiff<Tpu<F, I>, C>>; N],
     saved: Saved,
+<<<<<<< HEAD
 ) -> Result<Tracked<F, I, C>> {
+=======
+) -> Result<Vec<Tracked<F, I, C>>> {
+>>>>>>> custom
     let value = saved.packed::<F, I>()?;
     let (kinds, results) = (saved.op.results().to_vec(), saved.results.clone());
     let prepared = Backward::<Tpu<F, I>, N>::prepare::<C>(CustomGradient, floats.map(|float| float.node));
