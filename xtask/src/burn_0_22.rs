@@ -23,7 +23,7 @@ pub fn run() -> Result<TestCounts> {
     data::mnist(None)?;
     succeed(&mut cargo(&["build", "-p", "burn-tpu-serve"])?)?;
     let programs = Programs::build()?;
-    let scenarios: [(&str, fn(&Programs) -> Result<()>); 3] = [
+    let scenarios: [(&str, Scenario); 3] = [
         ("steps are one program each, and the same ones", steps),
         ("a client that is killed frees its tensors", killed_client),
         ("a client whose server is killed gets an error", killed_server),
@@ -40,6 +40,8 @@ pub fn run() -> Result<TestCounts> {
     }
     Ok(counts)
 }
+
+type Scenario = fn(&Programs) -> Result<()>;
 
 /// The two programs.
 struct Programs {

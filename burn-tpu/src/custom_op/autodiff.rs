@@ -86,18 +86,11 @@ impl std::fmt::Debug for Saver {
     }
 }
 
-/// The results of a call, as values of Burn's graph.
-type Tracked<F, I, C> = Vec<AnyTensor<Autodiff<Tpu<F, I>, C>>>;
-
 /// Returns the results of a call as values of Burn's graph.
 fn track<F: TpuFloat, I: TpuInt, C: CheckpointStrategy>(
     floats: Vec<FloatTensor<Autodiff<Tpu<F, I>, C>>>,
     saved: Saved,
-<<<<<<< HEAD
-) -> Result<Tracked<F, I, C>> {
-=======
 ) -> Result<Vec<Tracked<F, I, C>>> {
->>>>>>> custom
     /// Tries each number of operands that a node can have.
     macro_rules! of_any_count {
         ($($count:literal)*) => {
@@ -116,11 +109,7 @@ fn track<F: TpuFloat, I: TpuInt, C: CheckpointStrategy>(
 fn track_array<F: TpuFloat, I: TpuInt, C: CheckpointStrategy, const N: usize>(
     floats: [FloatTensor<Autodiff<Tpu<F, I>, C>>; N],
     saved: Saved,
-<<<<<<< HEAD
-) -> Result<Tracked<F, I, C>> {
-=======
 ) -> Result<Vec<Tracked<F, I, C>>> {
->>>>>>> custom
     let value = saved.packed::<F, I>()?;
     let (kinds, results) = (saved.op.results().to_vec(), saved.results.clone());
     let prepared = Backward::<Tpu<F, I>, N>::prepare::<C>(CustomGradient, floats.map(|float| float.node));
