@@ -59,7 +59,10 @@ impl Programs {
 
     fn serve(&self) -> Result<Server> {
         let mut command = Command::new(&self.server);
-        command.args(["--burn", "0.22", "--platform", "cpu", "--port", "0"]).env("BURN_TPU_FALLBACK", "deny").env("BURN_TPU_DISK_CACHE", "0");
+        command
+            .args(["--burn", "0.22", "--platform", "cpu", "--port", "0"])
+            .env("BURN_TPU_FALLBACK", "deny")
+            .env("BURN_TPU_DISK_CACHE", "0");
         let mut child =
             command.stdout(Stdio::piped()).stdin(Stdio::null()).spawn().context("cannot start the server")?;
         let mut output = BufReader::new(child.stdout.take().context("the server has no output")?);
