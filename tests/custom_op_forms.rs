@@ -37,13 +37,16 @@ fn softmax() -> CustomOp<Matrix, Matrix> {
 /// Scales rows and counts them: operands of two kinds, and results of all three.
 type Scaled = (Matrix, Tensor<B, 1>, Tensor<B, 1, Int>, Tensor<B, 1, Bool>);
 
-fn scaled() -> CustomOp<(Matrix, Tensor<B, 1>, Tensor<B, 1, Int>), Scaled> {
-    let plain = |(x, scales, counts): (Matrix, Tensor<B, 1>, Tensor<B, 1, Int>)| {
+/// Rows, their scales and their counts.
+type Rows = (Matrix, Tensor<B, 1>, Tensor<B, 1, Int>);
+
+fn scaled() -> CustomOp<Rows, Scaled> {
+    let plain = |(x, scales, counts): Rows| {
         let y = x.clone() * scales.unsqueeze_dim::<2>(1);
         let sums = (x.square() * 0.5).sum_dim(1).squeeze_dim(1);
         (y, sums, counts.clone() + 1, counts.greater_elem(2))
     };
-    let text = |_: &(Matrix, Tensor<B, 1>, Tensor<B, 1, Int>)| {
+    let text = |_: &Rows| {
         Ok(CustomForm::stablehlo(
             "func.func @scaled(%x: tensor<3x2xf32>, %s: tensor<3xf32>, %n: tensor<3xi32>)
                 -> (tensor<3x2xf32>, tensor<3xf32>, tensor<3xi32>, tensor<3xi1>) {}",

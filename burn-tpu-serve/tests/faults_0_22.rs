@@ -23,6 +23,7 @@ type Socket = WebSocket<MaybeTlsStream<TcpStream>>;
 
 /// The parts of burn-remote 0.22.1's messages that the tests send.
 #[derive(Serialize)]
+#[allow(clippy::large_enum_variant, reason = "the protocol's types")]
 enum RemoteMessage {
     Task(Task),
     Init(SessionInit),
@@ -38,7 +39,7 @@ struct SessionInit {
 }
 
 #[derive(Serialize)]
-#[allow(clippy::enum_variant_names, reason = "the protocol's names")]
+#[allow(clippy::large_enum_variant, reason = "the protocol's types")]
 enum Task {
     RegisterOperation([u64; 1], OperationIr),
     RegisterTensor([u64; 1], TensorId, TensorData),

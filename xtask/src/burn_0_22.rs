@@ -17,13 +17,16 @@ const PATIENCE: Duration = Duration::from_secs(60);
 /// Programs of a run that are no training steps: initial weights, the test images.
 const OTHER_PROGRAMS: u64 = 40;
 
+/// What is checked, and how.
+type Scenario = (&'static str, fn(&Programs) -> Result<()>);
+
 /// Runs the stage. Each scenario counts as a test.
 pub fn run() -> Result<TestCounts> {
     setup::ensure(PluginKind::Cpu, None)?;
     data::mnist(None)?;
     succeed(&mut cargo(&["build", "-p", "burn-tpu-serve"])?)?;
     let programs = Programs::build()?;
-    let scenarios: [(&str, Scenario); 3] = [
+    let scenarios: [Scenario; 3] = [
         ("steps are one program each, and the same ones", steps),
         ("a client that is killed frees its tensors", killed_client),
         ("a client whose server is killed gets an error", killed_server),
@@ -40,8 +43,6 @@ pub fn run() -> Result<TestCounts> {
     }
     Ok(counts)
 }
-
-type Scenario = fn(&Programs) -> Result<()>;
 
 /// The two programs.
 struct Programs {

@@ -47,6 +47,7 @@ pub fn dtype(data: &TensorData) -> DType {
 }
 
 /// Returns the scheme of 8 bits with one scale.
+#[allow(clippy::extra_unused_type_parameters, reason = "the scheme of Burn 0.21 depends on the backend")]
 pub fn scheme<B: Backend>() -> QuantScheme {
     QuantScheme::default().with_store(QuantStore::Native)
 }

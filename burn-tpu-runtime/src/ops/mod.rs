@@ -24,7 +24,7 @@ pub mod reduce;
 pub mod sharding;
 pub mod sort;
 #[cfg(test)]
-mod testing;
+pub(crate) mod testing;
 
 use burn_tpu_graph::{Builder, GraphError, NodeId, Result};
 

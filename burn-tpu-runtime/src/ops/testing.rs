@@ -6,7 +6,7 @@ use burn_tpu_graph::{DType, Number, TensorType};
 use half::{bf16, f16};
 
 /// A Rust type with its element type and its conversion to a number.
-pub(super) trait Element: Copy {
+pub(crate) trait Element: Copy {
     const DTYPE: DType;
     fn number(self) -> Number;
 }
@@ -33,12 +33,12 @@ elements! {
 }
 
 /// Returns a tensor of row-major values.
-pub(super) fn tensor<E: Element>(values: impl IntoIterator<Item = E>, dims: &[usize]) -> Tensor {
+pub(crate) fn tensor<E: Element>(values: impl IntoIterator<Item = E>, dims: &[usize]) -> Tensor {
     from_numbers(E::DTYPE, values.into_iter().map(E::number), dims)
 }
 
 /// Returns a tensor of row-major values in the given element type.
-pub(super) fn tensor_of(dtype: DType, values: &[f64], dims: &[usize]) -> Tensor {
+pub(crate) fn tensor_of(dtype: DType, values: &[f64], dims: &[usize]) -> Tensor {
     from_numbers(dtype, values.iter().copied().map(Number::Float), dims)
 }
 
@@ -49,7 +49,7 @@ fn from_numbers(dtype: DType, numbers: impl Iterator<Item = Number>, dims: &[usi
 }
 
 /// Returns the values, row-major, as f64.
-pub(super) fn values(x: Tensor) -> Vec<f64> {
+pub(crate) fn values(x: Tensor) -> Vec<f64> {
     let bytes = data::into_bytes(&x).expect("the program runs");
     let value = |bytes: &[u8]| {
         let mut bits = [0; 8];
@@ -71,12 +71,12 @@ pub(super) fn values(x: Tensor) -> Vec<f64> {
 }
 
 /// Returns the values as bools.
-pub(super) fn truths(x: Tensor) -> Vec<bool> {
+pub(crate) fn truths(x: Tensor) -> Vec<bool> {
     values(x).into_iter().map(|value| value != 0.0).collect()
 }
 
 /// Returns burn-ndarray, and the CPU plugin if it is installed (or if `BURN_TPU_REQUIRE_PLUGIN=1` requires it).
-pub(super) fn devices() -> Vec<Device> {
+pub(crate) fn devices() -> Vec<Device> {
     let cpu = Device::new(Platform::Cpu, 0);
     let required = std::env::var_os("BURN_TPU_REQUIRE_PLUGIN").is_some_and(|value| value == "1");
     let found = required || crate::runtime::runtime(cpu).engine().is_ok();

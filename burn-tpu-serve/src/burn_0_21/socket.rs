@@ -39,7 +39,7 @@ pub struct Admitted {
 ///
 /// # Errors
 /// Why the client is refused. One that knows HTTP has been told the status.
-#[allow(clippy::result_large_err, reason = "the type of a refusal is that of tungstenite's callback")]
+#[allow(clippy::result_large_err, reason = "tungstenite's callback returns a whole response as its error")]
 pub fn admit(stream: TcpStream, peer: SocketAddr, token: Option<&str>) -> Result<Admitted, SessionError> {
     let broken = |error: std::io::Error| SessionError::Broken(error.to_string());
     stream.set_read_timeout(Some(PATIENCE)).map_err(broken)?;
