@@ -100,7 +100,7 @@ fn a_handle_is_the_tensor() {
     let q = B::quantize_dynamic(x, &scheme);
     let handle = TensorHandle { handle: B::quantized_tensor_handle(q.clone()), shape: q.shape() };
     let back = values(B::dequantize(B::quantized_tensor(handle), FloatDType::F32));
-    assert!((back[1] - 2.0).abs() < 1e-6);
+    assert!((back[1] - 2.0).abs() < 0.01, "half a step of the scale");
     let ints = B::int_arange(0..3, &host(), IntDType::I32);
     let handle = TensorHandle { handle: B::int_tensor_handle(ints.clone()), shape: ints.shape() };
     assert_eq!(B::int_tensor(handle).device(), host());
