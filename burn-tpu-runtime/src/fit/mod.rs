@@ -113,7 +113,7 @@ impl Fit {
     /// verdict.
     ///
     /// # Errors
-    /// [`TpuError::Step`] if the step computes nothing.
+    /// [`TpuError::Step`](crate::TpuError::Step) if the step computes nothing.
     pub fn run<S>(&self, build: impl FnOnce(&Device) -> S, step: impl FnMut(S, &Device) -> S) -> Result<FitReport> {
         let step = record::record(self.mesh.clone(), build, step)?;
         let prepared = prepare(&step.programs, &self.options)?;
