@@ -134,6 +134,7 @@ fn on_slice(name: &str, verdict: &Verdict, usd_per_hour: Option<f64>) -> SliceFi
         memory: Memory { limit_bytes: 63 << 28, peak_bytes: 9 << 30, ..Memory::default() },
         buffers: Vec::new(),
         costliest: Vec::new(),
+        chosen_options: Vec::new(),
         speed: None,
         mesh: Some("data=8".into()),
         collectives: Vec::new(),

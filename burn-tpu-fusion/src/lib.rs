@@ -4,6 +4,7 @@
 //! with a measurement under `docs/decisions`. Owns: the [`Pass`] trait, the pipeline, the passes. May not know: PJRT, Burn.
 #![forbid(unsafe_code)]
 
+mod flash_attention;
 mod gather_first;
 mod kernel_call;
 mod linear_activation;
@@ -15,11 +16,12 @@ mod roll;
 mod scatter_sum;
 mod softmax_gradient;
 
+pub use flash_attention::FlashAttention;
 pub use gather_first::GatherFirst;
 pub use kernel_call::kernel_call;
 pub use linear_activation::LinearActivation;
 pub use pass::{Pass, Rewritten};
-pub use pipeline::{FusionError, Optimization, Optimized, Pipeline, Result, Stage};
+pub use pipeline::{FusionError, Optimization, Optimized, Pipeline, Result, Stage, Target};
 pub use query_blocks::QueryBlocks;
 pub use rewrite::{Rewrite, UnknownRewrite};
 pub use roll::Roll;

@@ -15,6 +15,18 @@ pub enum Optimization {
     /// scores: see decision 28.
     #[default]
     Balanced,
+    /// What no TPU has run yet, and what takes several compiles: attention in kernels on TPUs, and compiler options that are
+    /// chosen for each program by the compiler's estimate. See decision 34.
+    Aggressive,
+}
+
+/// What a program is compiled for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Target {
+    /// One TPU, whose compiler takes kernels.
+    Tpu,
+    /// Anything: a mesh, other platforms, the interpreter.
+    Any,
 }
 
 /// When the verifier ran.
@@ -81,7 +93,13 @@ impl Pipeline {
 
     /// Creates the pipeline of a level without some of its rewrites. The verifier runs in debug builds.
     pub fn without(level: Optimization, skipped: &[Rewrite]) -> Self {
+        Self::with_target(level, skipped, Target::Any)
+    }
+
+    /// Creates the pipeline of a level for a target, without some of its rewrites. The verifier runs in debug builds.
+    pub fn with_target(level: Optimization, skipped: &[Rewrite], target: Target) -> Self {
         let kept = Rewrite::ALL.into_iter().filter(|rewrite| rewrite.level() <= level && !skipped.contains(rewrite));
+        let kept = kept.filter(|rewrite| target == Target::Tpu || !rewrite.is_for_tpus());
         Self::of(kept.map(Rewrite::pass).collect())
     }
 
@@ -151,6 +169,12 @@ mod tests {
         assert_eq!(names(Optimization::Conservative), ["linear_activation", "gather_first", "scatter_sum", "roll"]);
         let balanced = names(Optimization::Balanced);
         assert_eq!(balanced[3..], ["softmax_gradient", "query_blocks", "roll"]);
+        // Kernels are for TPUs alone.
+        assert_eq!(names(Optimization::Aggressive), balanced);
+        let on_tpus = Pipeline::with_target(Optimization::Aggressive, &[], Target::Tpu);
+        let on_tpus: Vec<_> = on_tpus.passes.iter().map(|pass| pass.name()).collect();
+        assert_eq!(on_tpus[3..], ["flash_attention", "softmax_gradient", "query_blocks", "roll"]);
+        assert_eq!(Pipeline::with_target(Optimization::Balanced, &[], Target::Tpu).passes.len(), balanced.len());
     }
 
     #[test]

@@ -1,6 +1,8 @@
 //! The list of the passes: the order in which they run, and the level from which each one does.
 
-use crate::{GatherFirst, LinearActivation, Optimization, Pass, QueryBlocks, Roll, ScatterSum, SoftmaxGradient};
+use crate::{
+    FlashAttention, GatherFirst, LinearActivation, Optimization, Pass, QueryBlocks, Roll, ScatterSum, SoftmaxGradient,
+};
 use std::fmt::{Display, Formatter};
 use std::str::FromStr;
 
@@ -14,6 +16,8 @@ pub enum Rewrite {
     GatherFirst,
     /// See [`ScatterSum`].
     ScatterSum,
+    /// See [`FlashAttention`]. For one TPU alone.
+    FlashAttention,
     /// See [`SoftmaxGradient`].
     SoftmaxGradient,
     /// See [`QueryBlocks`].
@@ -24,10 +28,11 @@ pub enum Rewrite {
 
 impl Rewrite {
     /// All passes, in their order.
-    pub const ALL: [Self; 6] = [
+    pub const ALL: [Self; 7] = [
         Self::LinearActivation,
         Self::GatherFirst,
         Self::ScatterSum,
+        Self::FlashAttention,
         Self::SoftmaxGradient,
         Self::QueryBlocks,
         Self::Roll,
@@ -38,7 +43,13 @@ impl Rewrite {
         match self {
             Self::LinearActivation | Self::GatherFirst | Self::ScatterSum | Self::Roll => Optimization::Conservative,
             Self::SoftmaxGradient | Self::QueryBlocks => Optimization::Balanced,
+            Self::FlashAttention => Optimization::Aggressive,
         }
+    }
+
+    /// Returns whether the pass makes programs that only a TPU runs well.
+    pub(crate) fn is_for_tpus(self) -> bool {
+        self == Self::FlashAttention
     }
 
     pub(crate) fn pass(self) -> Box<dyn Pass> {
@@ -46,6 +57,7 @@ impl Rewrite {
             Self::LinearActivation => Box::new(LinearActivation),
             Self::GatherFirst => Box::new(GatherFirst),
             Self::ScatterSum => Box::new(ScatterSum),
+            Self::FlashAttention => Box::new(FlashAttention::default()),
             Self::SoftmaxGradient => Box::new(SoftmaxGradient),
             Self::QueryBlocks => Box::new(QueryBlocks::default()),
             Self::Roll => Box::new(Roll),

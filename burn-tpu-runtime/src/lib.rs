@@ -57,6 +57,7 @@ pub use burn_tpu_kernels as kernels;
 pub use burn_tpu_profile::{OpCost, PhaseCost, ProfileFiles, ProfileReport};
 pub use custom_op::{CustomForm, CustomOp};
 pub use device::{Device, Platform, end_step};
+pub use engine::ChosenOptions;
 pub use engine::external::{ExternalEngine, register};
 pub use error::{Fault, Result, TpuError};
 pub use function::{Function, RecordedFunction};

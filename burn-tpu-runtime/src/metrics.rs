@@ -2,6 +2,7 @@
 
 mod tracing_bound;
 
+use crate::engine::ChosenOptions;
 use crate::memory::Ledger;
 use crate::recompile::{Recompile, RecompileLog};
 use parking_lot::Mutex;
@@ -75,6 +76,9 @@ macro_rules! metrics {
             /// The number of places that programs were rewritten at before they were compiled, by pass. Each compile counts,
             /// also of a program that then came from disk.
             pub rewrites: BTreeMap<&'static str, u64>,
+            /// The compiler options that were chosen for programs by trying several, at the level `aggressive` on a TPU: one
+            /// entry for each program that was compiled or came from disk.
+            pub chosen_options: Vec<ChosenOptions>,
             $(
                 #[doc = concat!("[`Metrics::", stringify!($time), "`] in nanoseconds.")]
                 #[deprecated(note = "use the methods that return a `Duration`: `record_time()`, `compile_time()` and so on")]
@@ -109,6 +113,7 @@ macro_rules! metrics {
             tracing_bound: TracingBoundMonitor,
             fallbacks: Mutex<BTreeMap<&'static str, u64>>,
             rewrites: Mutex<BTreeMap<&'static str, u64>>,
+            chosen_options: Mutex<Vec<ChosenOptions>>,
         }
 
         impl Counters {
@@ -121,6 +126,7 @@ macro_rules! metrics {
                     recompiles: self.recompiles.latest(),
                     host_fallbacks_by_op: self.fallbacks.lock().clone(),
                     rewrites: self.rewrites.lock().clone(),
+                    chosen_options: self.chosen_options.lock().clone(),
                 }
             }
         }
@@ -252,6 +258,11 @@ impl Counters {
         *self.fallbacks.lock().entry(op).or_default() += 1;
     }
 
+    /// Keeps what was chosen for a program.
+    pub(crate) fn chose(&self, chosen: ChosenOptions) {
+        self.chosen_options.lock().push(chosen);
+    }
+
     /// Counts what the passes found in a program.
     pub(crate) fn rewrote(&self, applied: &[(&'static str, usize)]) {
         let mut rewrites = self.rewrites.lock();
@@ -289,6 +300,9 @@ impl std::fmt::Display for Metrics {
         }
         for (pass, count) in &self.rewrites {
             writeln!(f, "{:<26} {count:>6}", format!("rewrote: {pass}"))?;
+        }
+        for chosen in &self.chosen_options {
+            writeln!(f, "compiler options: {chosen}")?;
         }
         Ok(())
     }

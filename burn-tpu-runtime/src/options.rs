@@ -213,7 +213,7 @@ options! {
     /// How far programs are rewritten before they are compiled. [`Metrics::rewrites`](crate::Metrics::rewrites) counts what
     /// was rewritten.
     optimization(level: Optimization): Optimization = Optimization::Balanced, level;
-    "BURN_TPU_OPTIMIZATION": optimization, "`off`, `conservative`, `balanced`";
+    "BURN_TPU_OPTIMIZATION": optimization, "`off`, `conservative`, `balanced`, `aggressive`";
 
     /// Rewrites of the level that are not applied. Use it to find out which rewrite makes a result wrong or slow.
     skip_rewrites(rewrites: impl IntoIterator<Item = Rewrite>): Vec<Rewrite> = Vec::new(), rewrites.into_iter().collect();

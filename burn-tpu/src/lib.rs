@@ -99,7 +99,9 @@ pub use autocast::{AutocastBackend, autocast, autocast_to};
 
 pub use checkpoint::{CheckpointBackend, Checkpoints};
 
-pub use burn_tpu_runtime::{FallbackPolicy, Fault, IndexChecks, Optimization, Result, Rewrite, TpuError, TpuOptions};
+pub use burn_tpu_runtime::{
+    ChosenOptions, FallbackPolicy, Fault, IndexChecks, Optimization, Result, Rewrite, TpuError, TpuOptions,
+};
 
 pub use burn_tpu_runtime::{NonFinite, NonFiniteOp, NotFinite, StepPart};
 

@@ -57,6 +57,21 @@ impl CompileEnvironment {
 }
 
 impl Key {
+    /// Returns the key of a note on the same program: what was found out about it, and not the program itself.
+    pub(crate) fn note(mut self) -> Self {
+        self.0[0].1 = Sha256::new().chain_update("note").chain_update(self.0[0].1).finalize().into();
+        self
+    }
+
+    /// Returns the key of the program when it is compiled with further options; the same key without any.
+    pub(crate) fn with_options(mut self, options: &[u8]) -> Self {
+        let part = self.0.iter_mut().find(|(name, _)| *name == "compile_options");
+        if let Some((_, hash)) = part.filter(|_| !options.is_empty()) {
+            *hash = Sha256::new().chain_update(*hash).chain_update(options).finalize().into();
+        }
+        self
+    }
+
     /// Returns the start of the names of all files with the same graph.
     pub(crate) fn family(&self) -> String {
         hex(&self.0[0].1[..8])
@@ -127,6 +142,15 @@ mod tests {
         // A test cannot change the crate's own version.
         assert_eq!(whole.0.len(), cases.len() + 1);
         assert!(whole.differing(&whole.head()).is_empty());
+    }
+
+    #[test]
+    fn further_options_change_the_key_and_a_note_is_of_another_family() {
+        let key = || CompileEnvironment::default().key([1; 32], [2; 32]);
+        assert_eq!(key().with_options(&[]), key());
+        assert_eq!(key().with_options(b"a=1").differing(&key().head()), ["compile_options"]);
+        assert_ne!(key().with_options(b"a=1"), key().with_options(b"a=2"));
+        assert_ne!(key().note().family(), key().family());
     }
 
     #[test]

@@ -13,10 +13,19 @@ pub(crate) use key::{CompileEnvironment, Key};
 
 use crate::metrics::Counters;
 use burn_tpu_pjrt::PjrtError;
+use sha2::{Digest, Sha256};
 use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use store::Store;
+
+/// The bytes of the checksum that a note begins with.
+const CHECKSUM: usize = 32;
+
+/// A note whose checksum is not that of its text.
+#[derive(Debug, thiserror::Error)]
+#[error("the note is damaged: its checksum differs")]
+struct NoteError;
 
 /// The disk cache of one device.
 pub(crate) struct DiskCache {
@@ -48,6 +57,32 @@ impl DiskCache {
     /// Returns the key of a program from the hashes of its graph and of its text.
     pub(crate) fn key(&self, program: [u8; 32], text: [u8; 32]) -> Key {
         self.environment.key(program, text)
+    }
+
+    /// Returns the key of a note on a program.
+    pub(crate) fn note_key(&self, program: [u8; 32], text: [u8; 32]) -> Key {
+        self.key(program, text).note()
+    }
+
+    /// Returns what was noted by a key. A note that cannot be read is reported as a warning, and one that is damaged is
+    /// removed.
+    pub(crate) fn note(&self, key: &Key) -> Option<Vec<u8>> {
+        let content =
+            self.store.get(key).map_err(|error| self.discard(key, &error, error.is_of_the_content())).ok()??;
+        let (checksum, note) = content.split_at_checked(CHECKSUM)?;
+        let is_whole = checksum == Sha256::digest(note).as_slice();
+        if !is_whole {
+            self.discard(key, &NoteError, true);
+        }
+        is_whole.then(|| note.to_vec())
+    }
+
+    /// Notes something by a key. A failure is reported as a warning.
+    pub(crate) fn put_note(&self, key: &Key, note: &[u8]) {
+        let content = [Sha256::digest(note).as_slice(), note].concat();
+        if let Err(error) = self.store.put(key, &content) {
+            report(&self.counters, "what was found out about a program was not noted on disk", &error);
+        }
     }
 
     /// Loads a program that an earlier process stored. `load` must check the content before it passes it to a plugin.

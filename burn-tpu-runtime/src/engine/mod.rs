@@ -15,6 +15,7 @@ mod ndarray;
 mod pieces;
 mod pjrt;
 mod topology;
+mod tuning;
 #[cfg(not(feature = "ndarray"))]
 mod without_ndarray;
 
@@ -35,6 +36,7 @@ pub use pjrt::CPU_COMPILER_FLAGS;
 pub(crate) use pjrt::replicas_agree;
 pub(crate) use pjrt::{dump_program, open, open_mesh};
 pub(crate) use topology::{RecordedPrograms, Slice, libtpu, lower_for_tpu, open_described};
+pub use tuning::ChosenOptions;
 #[cfg(not(feature = "ndarray"))]
 pub(crate) use without_ndarray::{
     HAS_INTERPRETER, HostTensor, compile, interpret_nodes, interpret_values, open_ndarray,
@@ -130,6 +132,11 @@ pub(crate) trait Engine: Send + Sync {
 
     /// Takes note of how often each pass has rewritten a program that is to be compiled.
     fn rewrote(&self, _program: &Program, _applied: &[(&'static str, usize)]) {}
+
+    /// Returns whether programs are compiled for one TPU, which takes kernels.
+    fn takes_tpu_kernels(&self) -> bool {
+        false
+    }
 
     /// Returns whether programs are compiled and values transferred: both take longer than the interpreter takes for a
     /// small program, so values stay on the host until a program that was compiled reads them.

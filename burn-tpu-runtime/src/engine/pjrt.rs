@@ -6,6 +6,7 @@ mod in_flight;
 mod mesh;
 mod value;
 
+pub(super) use compile_environment::notes;
 #[cfg(feature = "testing")]
 pub use compiler::CPU_COMPILER_FLAGS;
 pub(crate) use compiler::dump_program;
@@ -43,6 +44,7 @@ const OWNED_UPLOAD_BYTES: usize = 16 << 10;
 /// One device of a plugin's client.
 struct PjrtEngine {
     device: Device,
+    is_tpu: bool,
     compiler: Compiler,
     in_flight: Arc<InFlight>,
 }
@@ -64,8 +66,10 @@ pub(crate) fn open(device: crate::Device, options: &TpuOptions, counters: &Arc<C
     }
     let handle = client.device(index).map_err(|error| unavailable(error.to_string()))?;
     let on_device = CompileOptions::default().device_assignment(vec![vec![handle.id()]]);
+    let is_tpu = device.platform() == crate::Platform::Tpu;
     let compiler = Compiler::new(&client, device.platform(), on_device, options, counters);
-    Ok(Arc::new(PjrtEngine { compiler, device: handle, in_flight: InFlight::new(MOST_IN_FLIGHT) }))
+    let compiler = if is_tpu { compiler.tuned(options) } else { compiler };
+    Ok(Arc::new(PjrtEngine { is_tpu, compiler, device: handle, in_flight: InFlight::new(MOST_IN_FLIGHT) }))
 }
 
 impl Engine for PjrtEngine {
@@ -91,6 +95,10 @@ impl Engine for PjrtEngine {
     /// integer dot on TPUs.
     fn lowers(&self, _op: &Op) -> bool {
         true
+    }
+
+    fn takes_tpu_kernels(&self) -> bool {
+        self.is_tpu
     }
 
     fn is_remote(&self) -> bool {

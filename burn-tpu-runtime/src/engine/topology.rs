@@ -3,10 +3,12 @@
 //! Its buffers are shapes. An upload keeps no data, an execution returns shapes, and a read returns an error.
 
 use super::custom_calls::compile_error;
-use super::pjrt::{compiler_flags, dump_program, local, spec};
+use super::pjrt::{compiler_flags, dump_program, local, notes, spec};
+use super::tuning::{self, ChosenOptions, Tuner};
 use super::{
     Arguments, DeviceBuffer, Engine, Executable, Execution, HostBytes, MeshAxes, SharedBuffer, argument, downcast,
 };
+use crate::cache::DiskCache;
 use crate::error::{Result, TpuError};
 use crate::mesh::Mesh;
 use crate::topology::{Described, Topology};
@@ -71,6 +73,9 @@ pub(crate) struct Slice {
     pub(crate) topology: Topology,
     pub(crate) description: TopologyDescription,
     options: CompileOptions,
+    tuner: Option<Arc<Tuner>>,
+    /// Where choices of the tuner are noted.
+    notes: Option<Arc<DiskCache>>,
     /// Whether kernels are compiled, and not their plain forms.
     kernels: bool,
 }
@@ -93,19 +98,40 @@ impl Slice {
         if description.devices().is_empty() {
             return Err(TpuError::Topology { name: topology.to_string(), rule: "has no devices".into() });
         }
-        let compile_options = compiler_flags(CompileOptions::default(), options);
-        Ok(Self { topology, description, options: compile_options, kernels: options.kernels })
+        let tuner = Tuner::of(options).map(Arc::new);
+        let flags = compiler_flags(CompileOptions::default(), options);
+        let notes = tuner.as_ref().and_then(|_| notes(&description, &flags, options)).map(Arc::new);
+        Ok(Self { topology, description, options: flags, tuner, notes, kernels: options.kernels })
     }
 
     /// Compiles a lowered program for the slice's first device; one with a placement for all devices that its mesh has.
-    pub(crate) fn compile(&self, program: &Program, lowered: &Lowered) -> Result<burn_tpu_pjrt::Executable> {
+    /// Returns the options that were chosen for it too, at the level that does so for programs of one device.
+    pub(crate) fn compile(
+        &self,
+        program: &Program,
+        lowered: &Lowered,
+    ) -> Result<(burn_tpu_pjrt::Executable, Option<ChosenOptions>)> {
         let specs = lowered.arguments.iter().map(|argument| spec(&local(program, argument)));
         let specs = specs.collect::<Result<Vec<_>>>()?;
         let options = self.options_for(program)?;
-        self.compile_text(lowered, specs, &options).map_err(|error| {
+        let compile = |options: &CompileOptions| self.compile_text(lowered, specs.clone(), options);
+        let tuner = self.tuner.as_ref().filter(|_| program.placement().is_none());
+        let notes = self.notes.as_deref();
+        let note = notes.map(|notes| notes.note_key(program.stable_hash(), lowered.stable_hash()));
+        let noted = tuner.zip(note.as_ref()).and_then(|(tuner, note)| tuner.noted(notes, note));
+        let (executable, chosen) = match (tuner, noted) {
+            (Some(tuner), None) => tuner.compile(&options, compile, tuning::estimated_cycles),
+            (_, Some(noted)) => compile(&noted.apply(options)).map(|executable| (executable, Some(noted))),
+            (None, None) => compile(&options).map(|executable| (executable, None)),
+        }
+        .map_err(|error| {
             let context = format!("compiling a program for {}", self.topology);
             compile_error(program, context, error, |alone| self.compile_alone(alone))
-        })
+        })?;
+        if let (Some(tuner), Some(note), Some(chosen)) = (tuner, &note, &chosen) {
+            tuner.note(notes, note, chosen);
+        }
+        Ok((executable, chosen))
     }
 
     fn compile_text(
@@ -161,6 +187,10 @@ impl Engine for TopologyEngine {
         true
     }
 
+    fn takes_tpu_kernels(&self) -> bool {
+        self.axes.is_none()
+    }
+
     fn mesh(&self) -> Option<&MeshAxes> {
         self.axes.as_ref()
     }
@@ -168,7 +198,7 @@ impl Engine for TopologyEngine {
     fn compile(&self, program: &Program) -> Result<Box<dyn Executable>> {
         let lowered = self.slice.lower(program)?;
         dump_program(self.dump.as_deref(), program, &lowered)?;
-        let executable = self.slice.compile(program, &lowered)?;
+        let (executable, _) = self.slice.compile(program, &lowered)?;
         let size_bytes = executable.code_size().unwrap_or(0).max(0) as u64;
         Ok(Box::new(ShapeProgram::new(program, size_bytes, None)))
     }
@@ -229,6 +259,10 @@ impl Engine for RecordOnlyEngine {
 
     fn lowers(&self, _op: &Op) -> bool {
         true
+    }
+
+    fn takes_tpu_kernels(&self) -> bool {
+        self.axes.is_none()
     }
 
     fn mesh(&self) -> Option<&MeshAxes> {

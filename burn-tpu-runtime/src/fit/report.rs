@@ -1,5 +1,6 @@
 //! The report of a fit, as data. `docs/fit.md` describes where each figure comes from.
 
+use crate::engine::ChosenOptions;
 use crate::topology::Generation;
 use serde::{Serialize, Serializer};
 use std::collections::BTreeMap;
@@ -80,6 +81,9 @@ pub struct SliceFit {
     pub buffers: Vec<Buffer>,
     /// The instructions that take the most time by the compiler's estimate, the costliest first.
     pub costliest: Vec<Costly>,
+    /// The compiler options that were chosen for each large program of the step by trying several, at the level `aggressive`
+    /// without a mesh.
+    pub chosen_options: Vec<ChosenOptions>,
     /// The best possible speed. `None` if the step does not compile.
     pub speed: Option<Speed>,
     /// The axes of the mesh that the step is split over, as `data=4,model=2`; `None` if each device runs the whole step.

@@ -3,10 +3,10 @@
 use super::buffers;
 use super::report::{Buffer, Costly, Memory, Price, SliceFit, Speed, Verdict};
 use super::{Fit, Spec, advice, collectives, costliest, kernels};
-use crate::TpuOptions;
-use crate::engine::Slice;
+use crate::engine::{ChosenOptions, Slice};
 use crate::error::{Result, TpuError};
 use crate::topology::Topology;
+use crate::{Optimization, TpuOptions};
 use burn_tpu_graph::cost::{Contraction, Cost};
 use burn_tpu_graph::{Lowered, Mesh, Program};
 use burn_tpu_pjrt::{Executable, HloCollective, HloModule, PjrtError, Value};
@@ -33,6 +33,7 @@ struct Compiled {
     cycles: Option<u64>,
     costliest: Vec<Costly>,
     collectives: Vec<HloCollective>,
+    chosen: Option<ChosenOptions>,
 }
 
 /// Returns the entry of a slice for which the step was not compiled.
@@ -53,6 +54,7 @@ fn without_result(slice: Topology, step: &Prepared, fit: &Fit) -> SliceFit {
         memory: Memory { limit_bytes, ..Memory::default() },
         buffers: Vec::new(),
         costliest: Vec::new(),
+        chosen_options: Vec::new(),
         speed: None,
         mesh: None,
         collectives: Vec::new(),
@@ -82,6 +84,8 @@ pub(super) fn fit(slice: Topology, step: &Prepared, fit: &Fit) -> SliceFit {
                 ..speed(&programs, matrix_flops, flops, spec)
             };
             report.costliest = costliest::joined(programs.iter().flat_map(|program| &program.costliest).cloned());
+            let chosen = programs.iter().filter_map(|program| program.chosen.clone());
+            report.chosen_options = chosen.filter(|chosen| chosen.tried > 0).collect();
             report.mesh = mesh.map(|mesh| mesh.to_string());
             report.price = price(&speed, &report, fit);
             report.speed = Some(speed);
@@ -115,8 +119,8 @@ fn compile_all(slice: Topology, step: &Prepared, options: &TpuOptions, spec: &Sp
     let limit = spec.usable_bytes();
     let slice = Slice::open(slice, options)?;
     let compile = |(program, lowered): &(Arc<Program>, Lowered)| match slice.compile(program, lowered) {
-        Ok(executable) => {
-            let compiled = read(&executable, program, limit)?;
+        Ok((executable, chosen)) => {
+            let compiled = Compiled { chosen, ..read(&executable, program, limit)? };
             Ok(if options.kernels { compiled.with_kernels(program, spec) } else { compiled })
         }
         Err(TpuError::Pjrt { source, .. }) if source.is_out_of_memory() => {
@@ -175,6 +179,7 @@ fn read(executable: &Executable, program: &Program, limit_bytes: u64) -> Result<
         cycles: module.cycles(),
         costliest: costliest::of(&module),
         collectives: module.collectives,
+        chosen: None,
     })
 }
 
@@ -191,6 +196,7 @@ fn out_of_memory(
     let folder = DumpFolder::new()?;
     let options = options
         .clone()
+        .optimization(Optimization::Balanced)
         .compiler_flag("xla_dump_to", folder.0.to_string_lossy())
         .compiler_flag("xla_dump_hlo_as_proto", "true");
     // The compile fails again, as expected. Only its dump is used.

@@ -153,6 +153,9 @@ fn details(slice: &SliceFit, same: Option<&SliceFit>, f: &mut Formatter<'_>) -> 
     if let Some(speed) = &slice.speed {
         estimate(speed, &slice.costliest, f)?;
     }
+    for chosen in &slice.chosen_options {
+        writeln!(f, "  compiler options: {chosen}")?;
+    }
     for suggestion in &slice.suggestions {
         writeln!(f, "  try: {suggestion}")?;
     }

@@ -65,7 +65,8 @@ pub(super) fn optimization(value: &str) -> Result<Optimization, String> {
         "off" => Ok(Optimization::Off),
         "conservative" => Ok(Optimization::Conservative),
         "balanced" => Ok(Optimization::Balanced),
-        _ => Err("is not one of off, conservative, balanced".into()),
+        "aggressive" => Ok(Optimization::Aggressive),
+        _ => Err("is not one of off, conservative, balanced, aggressive".into()),
     }
 }
 

@@ -82,6 +82,7 @@ fn parsers_reject_invalid_values_and_name_the_valid_range() {
     assert_eq!(policy("allow"), Ok(FallbackPolicy::Allow));
     assert_eq!(index_checks("all"), Ok(IndexChecks::All));
     assert_eq!(optimization("conservative"), Ok(Optimization::Conservative));
+    assert_eq!(optimization("aggressive"), Ok(Optimization::Aggressive));
     assert!(optimization("full").unwrap_err().contains("balanced"));
     assert_eq!(rewrites("roll, query_blocks"), Ok(vec![Rewrite::Roll, Rewrite::QueryBlocks]));
     assert!(rewrites("rolls").unwrap_err().contains("`rolls` is not one of linear_activation"));

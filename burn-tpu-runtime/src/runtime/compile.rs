@@ -11,7 +11,7 @@ use crate::metrics::Counters;
 use crate::profile::{self, Phase};
 use crate::program::{Compiled, Recorded, SlotAssumptions, picked};
 use crate::recompile::{DivergenceTracker, Recompile, RecompileCause};
-use burn_tpu_fusion::{Optimization, Pipeline};
+use burn_tpu_fusion::{Optimization, Pipeline, Target};
 use burn_tpu_graph::{NodeId, Pieces, Program, cost};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -148,7 +148,9 @@ impl DeviceRuntime {
         let assumptions = SlotAssumptions::of_runs(program, older.as_deref(), runs);
         let program = program.bake(|index| assumptions.constant(index)).map_err(internal)?;
         let program = program.share(|index| assumptions.input_of(index)).map_err(internal)?;
-        let pipeline = Pipeline::without(self.optimization(), &self.options.skip_rewrites);
+        let takes_kernels = self.options.kernels && self.engine.as_ref().is_ok_and(|engine| engine.takes_tpu_kernels());
+        let target = if takes_kernels { Target::Tpu } else { Target::Any };
+        let pipeline = Pipeline::with_target(self.optimization(), &self.options.skip_rewrites, target);
         let optimized = pipeline.run(program).map_err(internal)?;
         self.counters.rewrote(&optimized.applied);
         if let Ok(engine) = &self.engine {

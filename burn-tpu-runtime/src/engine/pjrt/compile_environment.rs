@@ -4,7 +4,7 @@
 use crate::TpuOptions;
 use crate::cache::{CompileEnvironment, DiskCache};
 use crate::metrics::Counters;
-use burn_tpu_pjrt::{Client, CompileOptions, discovery, processor};
+use burn_tpu_pjrt::{Client, CompileOptions, Plugin, TopologyDescription, discovery, processor};
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -24,7 +24,26 @@ pub(super) fn disk_cache(
     options: &TpuOptions,
     counters: &Arc<Counters>,
 ) -> Option<DiskCache> {
-    let environment = environment(client, compile_options);
+    open(environment(client, compile_options), options, counters)
+}
+
+/// Opens the cache for notes on what libtpu compiles for a slice. See [`disk_cache`].
+pub(in crate::engine) fn notes(
+    description: &TopologyDescription,
+    compile_options: &CompileOptions,
+    options: &TpuOptions,
+) -> Option<DiskCache> {
+    let plugin = description.plugin();
+    let environment = CompileEnvironment {
+        devices: lines(
+            description.devices().iter().map(|device| (device.id, (&device.kind, &device.debug, &device.attributes))),
+        ),
+        ..of_plugin(plugin, description.platform_name(), description.platform_version(), compile_options)
+    };
+    open(environment, options, &Arc::default())
+}
+
+fn open(environment: CompileEnvironment, options: &TpuOptions, counters: &Arc<Counters>) -> Option<DiskCache> {
     let dumps = options.compiler_flags.iter().any(|(name, _)| name.starts_with("xla_dump_to"));
     if !options.disk_cache || dumps || environment.flags.contains("xla_dump_to") {
         return None;
@@ -45,18 +64,26 @@ fn environment(client: &Client, compile_options: &CompileOptions) -> CompileEnvi
     let search_path = std::env::var_os("LD_LIBRARY_PATH").unwrap_or_default();
     let search_path: Vec<PathBuf> = std::env::split_paths(&search_path).filter(|path| path.is_absolute()).collect();
     CompileEnvironment {
-        // Options that cannot be encoded fail every compile, so no program is ever stored for them.
-        compile_options: compile_options.encode().unwrap_or_default(),
-        flags: flags(|name| std::env::var(name).ok()),
-        platform: format!("{}\n{}", client.platform_name(), client.platform_version()),
-        plugin: file_identity(plugin.path()),
-        interface: format!("PJRT {}\n{}", plugin.version(), lines(plugin.attributes().iter())),
         devices: lines(
             client.all_devices().map(|device| (device.id, (&device.kind, &device.debug, &device.attributes))),
         ),
         host: if on_host { host() } else { String::new() },
         driver: if on_cuda { driver(root) } else { String::new() },
         libraries: if on_cuda { libraries(root, plugin.path(), &search_path) } else { String::new() },
+        ..of_plugin(plugin, client.platform_name(), client.platform_version(), compile_options)
+    }
+}
+
+/// Returns what depends on the plugin and the options alone.
+fn of_plugin(plugin: Plugin, name: &str, version: &str, compile_options: &CompileOptions) -> CompileEnvironment {
+    CompileEnvironment {
+        // Options that cannot be encoded fail every compile, so no program is ever stored for them.
+        compile_options: compile_options.encode().unwrap_or_default(),
+        flags: flags(|name| std::env::var(name).ok()),
+        platform: format!("{name}\n{version}"),
+        plugin: file_identity(plugin.path()),
+        interface: format!("PJRT {}\n{}", plugin.version(), lines(plugin.attributes().iter())),
+        ..CompileEnvironment::default()
     }
 }
 

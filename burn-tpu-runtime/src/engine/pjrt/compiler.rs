@@ -3,8 +3,9 @@
 use super::{compile_environment, spec};
 use crate::activity::describe;
 use crate::cache::DiskCache;
-use crate::engine::Footprint;
 use crate::engine::custom_calls::compile_error;
+use crate::engine::tuning::{self, Tuner};
+use crate::engine::{ChosenOptions, Footprint};
 use crate::error::{Result, TpuError};
 use crate::memory::{Ledger, Site};
 use crate::metrics::Counters;
@@ -40,6 +41,8 @@ pub(super) struct Compiler {
     /// Programs may have to leave their arguments as they are, to run again on them: `numerics`.
     lowering: LowerOptions,
     counters: Arc<Counters>,
+    /// Chooses options for each program, at the level that does so.
+    tuner: Option<Tuner>,
 }
 
 /// A compiled program and the description of its arguments.
@@ -80,7 +83,13 @@ impl Compiler {
                 keeps_arguments: options.check_numerics,
             },
             counters: Arc::clone(counters),
+            tuner: None,
         }
+    }
+
+    /// Chooses compiler options for each program, if the level says so.
+    pub(super) fn tuned(self, options: &TpuOptions) -> Self {
+        Self { tuner: Tuner::of(options), ..self }
     }
 
     pub(super) fn memory(&self) -> &Arc<Ledger> {
@@ -140,36 +149,71 @@ impl Compiler {
         lowered: &Lowered,
         specs: &[Arc<TensorSpec>],
     ) -> Result<(LoadedExecutable, bool)> {
-        let disk = self.disk.as_ref().map(|disk| (disk, disk.key(program.stable_hash(), lowered.stable_hash())));
-        if let Some((disk, key)) = &disk
-            && let Some(executable) = disk.load(key, |bytes| self.client.load_serialized(bytes))
+        let (graph, hash) = (program.stable_hash(), lowered.stable_hash());
+        let note = self.disk.as_ref().map(|disk| disk.note_key(graph, hash));
+        let noted = self.tuner.as_ref().zip(note.as_ref());
+        let noted = noted.and_then(|(tuner, note)| tuner.noted(self.disk.as_ref(), note));
+        let key = |chosen: Option<&ChosenOptions>| {
+            let disk = self.disk.as_ref()?;
+            let options = chosen.map(ChosenOptions::key).unwrap_or_default();
+            Some((disk, disk.key(graph, hash).with_options(&options)))
+        };
+        // A program whose options are still to be chosen is compiled, also if it is on disk with the defaults.
+        if let Some((disk, key)) = key(noted.as_ref()).filter(|_| self.tuner.is_none() || noted.is_some())
+            && let Some(executable) = disk.load(&key, |bytes| self.client.load_serialized(bytes))
         {
+            self.note_options(noted);
             return Ok((executable, true));
         }
         let start = Instant::now();
         let _profiled = profile::span(Phase::Compile, "XLA");
-        let executable = self.compile_text(lowered, specs.to_vec()).map_err(|error| {
+        let compile = |options: &CompileOptions| self.compile_text(lowered, specs.to_vec(), options);
+        let (executable, chosen) = match (&self.tuner, noted) {
+            (Some(tuner), None) => {
+                let cycles = |loaded: &LoadedExecutable| tuning::estimated_cycles(loaded.executable());
+                tuner.compile(&self.options, compile, cycles)
+            }
+            (_, Some(noted)) => compile(&noted.apply(self.options.clone())).map(|program| (program, Some(noted))),
+            (None, None) => compile(&self.options).map(|program| (program, None)),
+        }
+        .map_err(|error| {
             let context = format!("compiling a program of {} nodes", program.graph().len());
             compile_error(program, context, error, |alone| self.compile_alone(alone))
         })?;
+        if let (Some(tuner), Some(note), Some(chosen)) = (&self.tuner, &note, &chosen) {
+            tuner.note(self.disk.as_ref(), note, chosen);
+        }
         let time = start.elapsed();
         Counters::add_time(&self.counters.compile_ns, time);
-        if let Some((disk, key)) = &disk {
-            disk.insert(key, time, || executable.executable().serialize());
+        if let Some((disk, key)) = key(chosen.as_ref()) {
+            disk.insert(&key, time, || executable.executable().serialize());
         }
+        self.note_options(chosen);
         Ok((executable, false))
     }
 
-    fn compile_text(&self, lowered: &Lowered, specs: Vec<Arc<TensorSpec>>) -> Result<LoadedExecutable, PjrtError> {
+    /// Has the metrics show what was chosen.
+    fn note_options(&self, chosen: Option<ChosenOptions>) {
+        if let Some(chosen) = chosen.filter(|chosen| chosen.tried > 0) {
+            self.counters.chose(chosen);
+        }
+    }
+
+    fn compile_text(
+        &self,
+        lowered: &Lowered,
+        specs: Vec<Arc<TensorSpec>>,
+        options: &CompileOptions,
+    ) -> Result<LoadedExecutable, PjrtError> {
         let text = burn_tpu_pjrt::Program::stablehlo(lowered.text.as_str(), specs)?;
-        self.client.compile(&text, &self.options)
+        self.client.compile(&text, options)
     }
 
     /// Compiles the program of a single custom call.
     fn compile_alone(&self, program: &Program) -> Result<Result<(), PjrtError>> {
         let lowered = lower_with(program, self.lowering).map_err(|error| TpuError::Bug(error.to_string()))?;
         let specs = lowered.arguments.iter().map(|argument| spec(argument.ty())).collect::<Result<Vec<_>>>()?;
-        Ok(self.compile_text(&lowered, specs).map(drop))
+        Ok(self.compile_text(&lowered, specs, &self.options).map(drop))
     }
 }
 

@@ -1,0 +1,320 @@
+//! Attention in kernels: that what people write becomes calls of kernels, and that the calls compute what was recorded.
+//!
+//! The second is shown with the kernels' own interpreter: each call of a rewritten program is run by it on the values that the
+//! program gives it, so operand order, layouts, scale, masks and saved rows are all part of the comparison.
+
+mod common;
+#[path = "flash_attention/recorded.rs"]
+mod recorded_forms;
+
+use burn::backend::Autodiff;
+use burn::nn::DropoutConfig;
+use burn::nn::attention::{MhaInput, MultiHeadAttentionConfig, generate_autoregressive_mask};
+use burn::tensor::activation::softmax;
+use burn::tensor::{Int, Tensor, TensorData};
+use burn_tpu::{Tpu, TpuDevice};
+use burn_tpu_fusion::{FlashAttention, Optimization, Pass, kernel_call};
+use burn_tpu_graph::{Builder, CustomCall, DType, NodeId, Number, Op, Program, TensorType, custom_calls, verify};
+use burn_tpu_kernels::kernels::attention::Attention;
+use burn_tpu_kernels::{Array, Element, Kernel, interpret};
+use burn_tpu_runtime::Device;
+use burn_tpu_runtime::testing::{interpret_program, recorded, with_level};
+use half::bf16;
+use proptest::prelude::*;
+use proptest::test_runner::TestRunner;
+use recorded_forms::{Form, Recorded, SLOT};
+
+type B = Autodiff<Tpu<bf16>>;
+type Tensors = Vec<Tensor<Tpu<bf16>, 4>>;
+
+const SIZE: usize = 1024;
+const HEADS: usize = 2;
+const WIDTH: usize = 64;
+
+/// Attention as people write it, `[1, HEADS, SIZE, WIDTH]` to the same.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Written {
+    Open,
+    Causal,
+    Window,
+    /// Those that stay as they are.
+    Dropout,
+    Padded,
+}
+
+impl Written {
+    fn forward(self, [q, k, v]: [Tensor<B, 4>; 3]) -> Tensor<B, 4> {
+        let device = q.device();
+        let scores = q.matmul(k.clone().swap_dims(2, 3)).div_scalar((WIDTH as f64).sqrt());
+        let scores = match self {
+            Self::Open => scores,
+            Self::Window => {
+                let places = Tensor::<B, 1, Int>::arange(0..SIZE as i64, &device);
+                let (query, key) = (places.clone().reshape([1, 1, SIZE, 1]), places.reshape([1, 1, 1, SIZE]));
+                let age = query.expand([1, HEADS, SIZE, SIZE]) - key.expand([1, HEADS, SIZE, SIZE]);
+                let scores = scores.mask_fill(age.clone().greater_elem(100), f32::NEG_INFINITY);
+                scores.mask_fill(age.lower_elem(0), f32::NEG_INFINITY)
+            }
+            _ => {
+                let future = generate_autoregressive_mask::<B>(1, SIZE, &device).unsqueeze_dim::<4>(1);
+                scores.mask_fill(future.expand([1, HEADS, SIZE, SIZE]), -1e4)
+            }
+        };
+        let scores = match self {
+            Self::Padded => {
+                let padding = k.slice([0..1, 0..HEADS, 0..SIZE, 1..2]).swap_dims(2, 3).greater_elem(1.6);
+                scores.mask_fill(padding.expand([1, HEADS, SIZE, SIZE]), -1e4)
+            }
+            _ => scores,
+        };
+        let weights = softmax(scores, 3);
+        let weights = if self == Self::Dropout { DropoutConfig::new(0.25).init().forward(weights) } else { weights };
+        weights.matmul(v)
+    }
+}
+
+/// Returns the program of attention with its gradients, or without, at a level of the rewrites.
+fn program(written: Written, trains: bool, level: Optimization) -> Program {
+    let inputs = |device: &Device| {
+        let device = TpuDevice::from(*device);
+        let of = |step: f64| {
+            let values = (0..HEADS * SIZE * WIDTH).map(|place| (step * place as f64).sin());
+            let values = TensorData::new(values.collect(), [1, HEADS, SIZE, WIDTH]);
+            Tensor::<Tpu<bf16>, 4>::from_data(values.convert::<bf16>(), &device)
+        };
+        ([0.37, 0.83, 1.29].map(of), Tensors::new())
+    };
+    let step = |(qkv, _): ([Tensor<Tpu<bf16>, 4>; 3], Tensors), _: &Device| {
+        let leaves = qkv.clone().map(|x| Tensor::<B, 4>::from_inner(x).set_require_grad(trains));
+        let result = written.forward(leaves.clone());
+        let mut results = vec![result.clone().inner()];
+        if trains {
+            let gradients = (result.clone() * result.detach().sin()).sum().backward();
+            results.extend(leaves.iter().map(|leaf| leaf.grad(&gradients).expect("a gradient")));
+        }
+        (qkv, results)
+    };
+    let programs = with_level(level, || recorded(inputs, step)).expect("a step");
+    let [program] = &programs[..] else { panic!("{} programs", programs.len()) };
+    Program::clone(program)
+}
+
+fn names(program: &Program) -> Vec<&str> {
+    let mut names: Vec<_> = custom_calls(program).into_iter().map(|call| call.name()).collect();
+    names.sort();
+    names
+}
+
+const ALL: [&str; 3] = ["flash_attention", "flash_attention_key_gradient", "flash_attention_query_gradient"];
+
+#[test]
+fn attention_as_people_write_it_becomes_kernels() {
+    for written in [Written::Open, Written::Causal, Written::Window] {
+        let trained = program(written, true, Optimization::Aggressive);
+        assert_eq!(names(&trained), ALL, "{written:?}\n{}", program(written, true, Optimization::Off));
+        let inferred = program(written, false, Optimization::Aggressive);
+        assert_eq!(names(&inferred), ALL[..1], "{written:?}\n{}", program(written, false, Optimization::Off));
+        // No value has the dims of the scores any more, but for masks.
+        let is_scores =
+            |node: &burn_tpu_graph::Node| node.ty.elements() >= HEADS * SIZE * SIZE && node.ty.dtype.is_float();
+        assert!(!trained.graph().nodes().iter().any(is_scores), "{written:?}");
+        assert!(names(&program(written, true, Optimization::Balanced)).is_empty());
+    }
+    for written in [Written::Dropout, Written::Padded] {
+        assert!(names(&program(written, true, Optimization::Aggressive)).is_empty(), "{written:?}");
+    }
+}
+
+/// Burn's own module, in a step with a batch.
+#[test]
+fn a_multi_head_attention_module_trains_with_kernels() {
+    let inputs = |device: &Device| {
+        let device = TpuDevice::from(*device);
+        let config = MultiHeadAttentionConfig::new(HEADS * WIDTH, HEADS).with_dropout(0.0);
+        let x = Tensor::<B, 3>::ones([2, SIZE, HEADS * WIDTH], &device);
+        ((config.init::<B>(&device), x), None)
+    };
+    let step = |((module, x), _): ((_, Tensor<B, 3>), Option<_>), device: &Device| {
+        let module: burn::nn::attention::MultiHeadAttention<B> = module;
+        let mask = generate_autoregressive_mask::<B>(2, SIZE, &TpuDevice::from(*device));
+        let result = module.forward(MhaInput::self_attn(x.clone()).mask_attn(mask)).context;
+        let gradients = result.clone().sum().backward();
+        let weights = [&module.query, &module.key, &module.value].map(|linear| linear.weight.grad(&gradients));
+        ((module, x), Some((result, weights)))
+    };
+    let programs = with_level(Optimization::Aggressive, || recorded(inputs, step)).expect("a step");
+    let found: Vec<_> = programs.iter().flat_map(|program| names(program)).collect();
+    assert_eq!(found, ALL);
+}
+
+/// Returns the arguments of a program: numbers that depend on their places.
+fn arguments(program: &Program) -> (Vec<Vec<u8>>, Vec<u64>) {
+    let number = |dtype: DType, place: usize| match dtype {
+        DType::I32 => Number::Int(place as i64 * 29),
+        _ => Number::Float((0.37 * place as f64).sin() * 2.0),
+    };
+    let bytes = |dtype: DType, place| number(dtype, place).bits(dtype).to_le_bytes()[..dtype.size_bytes()].to_vec();
+    let mut parameters = Vec::new();
+    for (index, ty) in program.parameters() {
+        parameters.resize(parameters.len().max(index as usize + 1), Vec::new());
+        let first = 1000 * index as usize;
+        parameters[index as usize] = (0..ty.elements()).flat_map(|place| bytes(ty.dtype, first + place)).collect();
+    }
+    let mut slots = Vec::new();
+    for (_, index, dtype) in program.slots() {
+        slots.resize(slots.len().max(index as usize + 1), 0);
+        slots[index as usize] = Number::Float(SLOT).bits(dtype);
+    }
+    (parameters, slots)
+}
+
+fn interpreted(program: &Program, (parameters, slots): &(Vec<Vec<u8>>, Vec<u64>)) -> Vec<Vec<f32>> {
+    let results = interpret_program(program, parameters, slots).expect("the interpreter runs every op");
+    let floats =
+        |bytes: Vec<u8>| bytes.chunks_exact(4).map(|chunk| f32::from_le_bytes(chunk.try_into().unwrap())).collect();
+    results.into_iter().map(floats).collect()
+}
+
+/// Returns the kernel that a call runs: its text must be that of one of attention's.
+fn kernel_of(call: &CustomCall, attention: &Attention) -> Kernel {
+    let kernels = [attention.forward(), attention.query_gradient(), attention.key_gradient()].map(Result::unwrap);
+    let is_same = |kernel: &Kernel| kernel_call(kernel).unwrap() == *call.kernel().unwrap();
+    let found = kernels.into_iter().find(is_same);
+    found.unwrap_or_else(|| panic!("{} is no kernel of {attention:?}", call.name()))
+}
+
+fn array(ty: &TensorType, bytes: &[u8]) -> Array {
+    match ty.dtype {
+        DType::BF16 => {
+            let values = bytes.chunks_exact(2).map(|chunk| bf16::from_le_bytes(chunk.try_into().unwrap()).to_f32());
+            Array::floats(Element::BF16, &ty.dims, values)
+        }
+        DType::I32 => {
+            let values = bytes.chunks_exact(4).map(|chunk| i32::from_le_bytes(chunk.try_into().unwrap()));
+            Array::ints(Element::I32, &ty.dims, values)
+        }
+        DType::F32 => {
+            let values = bytes.chunks_exact(4).map(|chunk| f32::from_le_bytes(chunk.try_into().unwrap()));
+            Array::floats(Element::F32, &ty.dims, values)
+        }
+        other => panic!("no operand of attention is {other}"),
+    }
+}
+
+fn bytes(ty: &TensorType, array: &Array) -> Vec<u8> {
+    let number = |value: &f32| Number::Float(f64::from(*value)).bits(ty.dtype).to_le_bytes();
+    array.as_floats().iter().flat_map(|value| number(value)[..ty.dtype.size_bytes()].to_vec()).collect()
+}
+
+/// Returns what a program computes if the interpreter of kernels runs its calls, one after the other.
+fn by_kernels(program: &Program, attention: &Attention, arguments: &(Vec<Vec<u8>>, Vec<u64>)) -> Vec<Vec<f32>> {
+    let (mut program, (mut parameters, slots)) = (program.clone(), arguments.clone());
+    loop {
+        let nodes = program.graph().nodes().iter().enumerate();
+        let call = nodes.filter_map(|(id, node)| match &node.op {
+            Op::CustomCall(call) => Some((NodeId(id as u32), call.clone(), node.operands.clone())),
+            _ => None,
+        });
+        let Some((id, call, operands)) = call.into_iter().next() else {
+            return interpreted(&program, &(parameters, slots));
+        };
+        let given = Program::extract(program.graph(), &operands).unwrap();
+        let given = interpret_program(&given, &parameters, &slots).unwrap();
+        let kernel = call.kernel().unwrap();
+        let given: Vec<Array> = kernel.operands.iter().zip(&given).map(|(ty, bytes)| array(ty, bytes)).collect();
+        let results = interpret(&kernel_of(&call, attention), &given).unwrap();
+        let first = parameters.len();
+        parameters.extend(kernel.results.iter().zip(&results).map(|(ty, result)| bytes(ty, result)));
+        let result = |place: usize| {
+            let index = (first + place) as u32;
+            Op::Parameter { index, ty: call.form().results()[place].clone() }
+        };
+        program = program
+            .rewrite(|graph, at, node, operands| match node.op {
+                _ if at == id => graph.add(result(0), &[]),
+                Op::GetResult { index } if node.operands[0] == id => graph.add(result(index), &[]),
+                _ => graph.add(node.op.clone(), operands),
+            })
+            .unwrap();
+    }
+}
+
+fn forms() -> impl Strategy<Value = Form> {
+    let dims = (1usize..3, 1usize..4, 2usize..20, 2usize..20, 1usize..6);
+    let fill = prop_oneof![Just(-1e4), Just(-1e9), Just(f64::NEG_INFINITY)];
+    let mask = (proptest::option::weighted(0.8, 0i64..8), proptest::option::of(0i64..6), fill, 0usize..3);
+    let cap = proptest::option::weighted(0.3, Just(16.0));
+    let dtype = prop_oneof![Just(DType::F32), Just(DType::BF16)];
+    let lengths = proptest::option::weighted(0.3, 0usize..2);
+    let flags = (any::<bool>(), any::<bool>(), any::<bool>(), any::<bool>(), lengths);
+    (dims, mask, cap, dtype, flags).prop_map(
+        |(
+            (b, h, q, k, w),
+            (ahead, window, fill, how),
+            cap,
+            dtype,
+            (has_bias, is_slot, is_quotient, is_turned, lengths),
+        )| {
+            // Every query sees a key: rows that are masked as a whole are not kept.
+            let ahead = ahead.map(|ahead| ahead.min(k as i64 - 1));
+            let last = ahead.map_or(0, |ahead| (q as i64 - 1 + ahead).max(0));
+            let window = ahead.and(window).map(|window| window.max(last - (k as i64 - 1)));
+            let window = window.filter(|_| lengths.is_none());
+            let dims = [b, h, q, k, w];
+            Form { dims, ahead, window, fill, how, has_bias, cap, lengths, is_slot, is_quotient, is_turned, dtype }
+        },
+    )
+}
+
+/// Asserts that the rewritten program computes what was recorded, in its plain form and by its kernels.
+fn agrees(form: &Form) -> Result<(), TestCaseError> {
+    let [recorded, exact] = [form.dtype, DType::F32].map(|dtype| Recorded::program(form, dtype));
+    let rewritten = FlashAttention::of_any_size(form.dims[4]).run(&recorded).unwrap();
+    prop_assert_eq!(rewritten.count, 1, "{:?}\n{}", form, recorded);
+    verify(&rewritten.program).unwrap();
+    prop_assert_eq!(names(&rewritten.program), ALL);
+    let attention = Recorded::attention(form);
+    let arguments = arguments(&exact);
+    let expected = interpreted(&exact, &arguments);
+    let plain = interpreted(&rewritten.program, &arguments);
+    let kernels = by_kernels(&rewritten.program, &attention, &arguments);
+    let tolerance = if form.dtype == DType::F32 { 1e-4 } else { 3e-2 };
+    // Gradients are differences of products that are larger than the largest result.
+    let size = expected.iter().flatten().fold(1f32, |largest, value| largest.max(value.abs()));
+    for (name, found) in [("plain form", plain), ("kernels", kernels)] {
+        for (place, (found, expected)) in found.iter().zip(&expected).enumerate() {
+            for (found, expected) in found.iter().zip(expected) {
+                let is_near = (found - expected).abs() <= tolerance * size;
+                prop_assert!(is_near, "{}, result {}: {} is {}: {:?}", name, place, expected, found, form);
+            }
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn random_attention_in_kernels_keeps_its_values() {
+    TestRunner::new(common::cases(128)).run(&forms(), |form| agrees(&form)).unwrap();
+}
+
+/// Several blocks of queries and keys, of which a mask hides some.
+#[test]
+fn attention_in_blocks_of_a_tpu_keeps_its_values() {
+    for (ahead, window, dtype) in [(0, None, DType::F32), (128, Some(100), DType::F32), (0, Some(40), DType::BF16)] {
+        let form = Form {
+            dims: [1, 2, 256, 384, 8],
+            ahead: Some(ahead),
+            window,
+            fill: f64::NEG_INFINITY,
+            how: 0,
+            has_bias: false,
+            cap: None,
+            lengths: None,
+            is_slot: true,
+            is_quotient: true,
+            is_turned: true,
+            dtype,
+        };
+        agrees(&form).unwrap();
+    }
+}

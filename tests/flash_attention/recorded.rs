@@ -1,0 +1,235 @@
+//! Attention of many forms, as autodiff records it, and the attention that the kernels must compute for it.
+
+use burn_tpu_graph::op::{BinaryOp, Combine, Direction, DotAttrs, UnaryOp};
+use burn_tpu_graph::{Builder, DType, Dims, Graph, NodeId, Op, Program, TensorType};
+use burn_tpu_kernels::Element;
+use burn_tpu_kernels::kernels::attention::{Attention, Band, Bias};
+
+/// What random attention is made of.
+#[derive(Clone, Debug)]
+pub struct Form {
+    /// Batch, heads, queries, keys, width.
+    pub dims: [usize; 5],
+    /// The keys after a query that it sees, and how many before them if there is a window; `None` sees all.
+    pub ahead: Option<i64>,
+    pub window: Option<i64>,
+    /// The number that masks a score, and how: 0 selects it, 1 selects the others, 2 adds it.
+    pub fill: f64,
+    pub how: usize,
+    pub has_bias: bool,
+    pub cap: Option<f64>,
+    /// Whether each sequence has a number of keys, and how the mask says so: 0 hides keys from it on, 1 shows those before.
+    pub lengths: Option<usize>,
+    /// Whether the scale is a number that is known at run time.
+    pub is_slot: bool,
+    /// Whether the gradient is recorded as autodiff does for a division, and not in closed form.
+    pub is_quotient: bool,
+    /// Whether keys are transposed before their product, and their gradient after it.
+    pub is_turned: bool,
+    pub dtype: DType,
+}
+
+/// The scale; that of a slot is the interpreter's.
+const SCALE: f64 = 0.5;
+pub const SLOT: f64 = 0.25;
+
+/// A program that is being recorded.
+pub struct Recorded {
+    graph: Graph,
+    scores: [usize; 4],
+    dtype: DType,
+    parameters: u32,
+    of_lengths: Option<NodeId>,
+    given: DType,
+}
+
+impl Recorded {
+    fn parameter(&mut self, dims: &[usize]) -> NodeId {
+        self.parameters += 1;
+        let op = Op::Parameter { index: self.parameters - 1, ty: TensorType::new(self.given, dims) };
+        let parameter = self.graph.add(op, &[]).unwrap();
+        self.graph.convert(parameter, self.dtype).unwrap()
+    }
+
+    fn dot(&mut self, lhs: NodeId, rhs: NodeId, [left, right]: [usize; 2]) -> NodeId {
+        let dims = Dims::from_slice;
+        let (lhs_batch, rhs_batch) = (dims(&[0, 1]), dims(&[0, 1]));
+        let (lhs_contract, rhs_contract) = (dims(&[left]), dims(&[right]));
+        let attrs = DotAttrs { lhs_batch, rhs_batch, lhs_contract, rhs_contract, result: DType::F32 };
+        let product = self.graph.dot_general(lhs, rhs, attrs).unwrap();
+        self.graph.convert(product, self.dtype).unwrap()
+    }
+
+    fn binary(&mut self, op: BinaryOp, lhs: NodeId, rhs: NodeId) -> NodeId {
+        self.graph.binary(op, lhs, rhs).unwrap()
+    }
+
+    fn constant(&mut self, op: BinaryOp, x: NodeId, number: f64) -> NodeId {
+        self.graph.binary_const(op, x, number).unwrap()
+    }
+
+    fn hidden(&mut self, ahead: i64, window: Option<i64>) -> NodeId {
+        let [query, key] = [2, 3].map(|dim| self.graph.iota(DType::I32, &self.scores, dim).unwrap());
+        let last = self.graph.binary_const(BinaryOp::Add, query, ahead).unwrap();
+        let after = self.graph.compare(Direction::Gt, key, last).unwrap();
+        let Some(window) = window else { return after };
+        let first = self.graph.binary_const(BinaryOp::Sub, last, window).unwrap();
+        let before = self.graph.compare(Direction::Lt, key, first).unwrap();
+        self.binary(BinaryOp::Or, after, before)
+    }
+
+    /// Returns a value without the keys after each sequence's length.
+    fn padded(&mut self, form: &Form, x: NodeId, is_gradient: bool) -> NodeId {
+        let Some(how) = form.lengths else { return x };
+        let [batch, _, _, keys] = self.scores;
+        let lengths = self.lengths(batch, keys);
+        let g = &mut self.graph;
+        let lengths = g.reshape(lengths, &[batch, 1]).unwrap();
+        let lengths = g.broadcast_to(lengths, &[batch, keys]).unwrap();
+        let places = g.iota(DType::I32, &[batch, keys], 1).unwrap();
+        let direction = if how == 0 { Direction::Ge } else { Direction::Lt };
+        let mask = g.compare(direction, places, lengths).unwrap();
+        let mask = g.reshape(mask, &[batch, 1, 1, keys]).unwrap();
+        let mask = g.broadcast_to(mask, &self.scores).unwrap();
+        let fill = g.splat_like(x, if is_gradient { 0.0 } else { form.fill }).unwrap();
+        if how == 0 { g.select(mask, fill, x) } else { g.select(mask, x, fill) }.unwrap()
+    }
+
+    /// Returns lengths from a parameter: at least 1, so that causal attention sees a key, and up to all.
+    fn lengths(&mut self, batch: usize, keys: usize) -> NodeId {
+        let of_any = match self.of_lengths {
+            Some(parameter) => parameter,
+            None => {
+                let op = Op::Parameter { index: self.parameters, ty: TensorType::new(DType::I32, [batch]) };
+                self.parameters += 1;
+                *self.of_lengths.insert(self.graph.add(op, &[]).unwrap())
+            }
+        };
+        let rest = self.graph.binary_const(BinaryOp::Rem, of_any, keys as i64).unwrap();
+        self.graph.binary_const(BinaryOp::Add, rest, 1).unwrap()
+    }
+
+    fn masked(&mut self, form: &Form, x: NodeId, is_gradient: bool) -> NodeId {
+        let x = self.padded(form, x, is_gradient);
+        let Some(ahead) = form.ahead else { return x };
+        let hidden = self.hidden(ahead, form.window);
+        let fill = self.graph.splat_like(x, if is_gradient { 0.0 } else { form.fill }).unwrap();
+        match form.how {
+            0 => self.graph.select(hidden, fill, x).unwrap(),
+            1 => {
+                let seen = self.graph.unary(UnaryOp::Not, hidden).unwrap();
+                self.graph.select(seen, x, fill).unwrap()
+            }
+            _ if is_gradient => x,
+            _ => {
+                let zeros = self.graph.splat_like(x, 0.0).unwrap();
+                let mask = self.graph.select(hidden, fill, zeros).unwrap();
+                self.binary(BinaryOp::Add, x, mask)
+            }
+        }
+    }
+
+    /// Returns a value times the scale. That of the gradient is another slot.
+    fn scaled(&mut self, form: &Form, x: NodeId, index: u32) -> NodeId {
+        if !form.is_slot {
+            return self.constant(BinaryOp::Mul, x, SCALE);
+        }
+        let slot = self.graph.add(Op::Slot { index, dtype: DType::F32 }, &[]).unwrap();
+        let slot = self.graph.convert(slot, self.dtype).unwrap();
+        self.binary(BinaryOp::Mul, x, slot)
+    }
+
+    fn summed(&mut self, x: NodeId) -> NodeId {
+        let sum = self.graph.accumulate_keepdim(Combine::Sum, x, 3).unwrap();
+        self.graph.broadcast_like(sum, x).unwrap()
+    }
+
+    /// Returns the program of attention and the gradients of its arguments, in a type, of arguments in the form's type.
+    pub fn program(form: &Form, dtype: DType) -> Program {
+        let [batch, heads, queries, keys, width] = form.dims;
+        let scores = [batch, heads, queries, keys];
+        let mut r = Self { graph: Graph::new(), scores, dtype, parameters: 0, of_lengths: None, given: form.dtype };
+        let [q, gradient] = [(); 2].map(|()| r.parameter(&[batch, heads, queries, width]));
+        let [k, v] = [(); 2].map(|()| r.parameter(&[batch, heads, keys, width]));
+        let scores = match form.is_turned {
+            true => {
+                let turned = r.graph.transpose(k, &[0, 1, 3, 2]).unwrap();
+                r.dot(q, turned, [3, 2])
+            }
+            false => r.dot(q, k, [3, 3]),
+        };
+        let mut z = r.scaled(form, scores, 0);
+        let mut tanh = None;
+        if let Some(cap) = form.cap {
+            let fraction = r.constant(BinaryOp::Div, z, cap);
+            let bounded = r.graph.unary(UnaryOp::Tanh, fraction).unwrap();
+            (z, tanh) = (r.constant(BinaryOp::Mul, bounded, cap), Some(bounded));
+        }
+        if form.has_bias {
+            let bias = r.parameter(&[1, heads, queries, keys]);
+            let bias = r.graph.broadcast_like(bias, z).unwrap();
+            z = r.binary(BinaryOp::Add, z, bias);
+        }
+        let masked = r.masked(form, z, false);
+        let largest = r.graph.accumulate_keepdim(Combine::Max, masked, 3).unwrap();
+        let shifted = r.binary(BinaryOp::Sub, masked, largest);
+        let e = r.graph.unary(UnaryOp::Exp, shifted).unwrap();
+        let l = r.summed(e);
+        let weights = r.binary(BinaryOp::Div, e, l);
+        let result = r.dot(weights, v, [3, 2]);
+        let dv = r.dot(weights, gradient, [2, 2]);
+        let dp = r.dot(gradient, v, [3, 3]);
+        let ds = if form.is_quotient {
+            let one = r.graph.splat_like(l, 1.0).unwrap();
+            let inverse = r.binary(BinaryOp::Div, one, l);
+            let of_quotient = r.binary(BinaryOp::Mul, dp, inverse);
+            let negative = r.graph.unary(UnaryOp::Neg, e).unwrap();
+            let square = r.constant(BinaryOp::Pow, l, 2.0);
+            let quotient = r.binary(BinaryOp::Div, negative, square);
+            let products = r.binary(BinaryOp::Mul, dp, quotient);
+            let of_sum = r.summed(products);
+            let sum = r.binary(BinaryOp::Add, of_quotient, of_sum);
+            r.binary(BinaryOp::Mul, sum, e)
+        } else {
+            let products = r.binary(BinaryOp::Mul, dp, weights);
+            let sums = r.summed(products);
+            let centred = r.binary(BinaryOp::Sub, dp, sums);
+            r.binary(BinaryOp::Mul, weights, centred)
+        };
+        let mut ds = r.masked(form, ds, true);
+        if let Some(tanh) = tanh {
+            let square = r.binary(BinaryOp::Mul, tanh, tanh);
+            let one = r.graph.splat_like(square, 1.0).unwrap();
+            let slope = r.binary(BinaryOp::Sub, one, square);
+            ds = r.binary(BinaryOp::Mul, ds, slope);
+        }
+        let ds = r.scaled(form, ds, 1);
+        let dq = r.dot(ds, k, [3, 2]);
+        let dk = match form.is_turned {
+            true => {
+                let turned = r.dot(q, ds, [2, 2]);
+                r.graph.transpose(turned, &[0, 1, 3, 2]).unwrap()
+            }
+            false => r.dot(ds, q, [2, 2]),
+        };
+        let results = [result, dq, dk, dv].map(|id| r.graph.convert(id, DType::F32).unwrap());
+        Program::extract(&r.graph, &results).unwrap()
+    }
+
+    /// Returns the attention that the kernels must compute.
+    pub fn attention(form: &Form) -> Attention {
+        let [batch, heads, queries, keys, width] = form.dims;
+        let element = if form.dtype == DType::BF16 { Element::BF16 } else { Element::F32 };
+        let (first, last) = (1 - queries as i64, keys as i64 - 1);
+        let right = form.ahead.filter(|ahead| *ahead < last);
+        let left = form.ahead.zip(form.window).map(|(ahead, window)| ahead - window).filter(|from| *from > first);
+        Attention {
+            scale: if form.is_slot { 1.0 } else { SCALE as f32 },
+            softcap: form.cap.map(|cap| cap as f32),
+            band: Band { left: left.map(|from| -from as i32), right: right.map(|to| to as i32), offset: 0 },
+            has_lengths: form.lengths.is_some(),
+            bias: form.has_bias.then_some(Bias { element, batch: 1, heads }),
+            ..Attention::new(element, batch, heads, queries, keys, width)
+        }
+    }
+}
