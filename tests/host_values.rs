@@ -146,6 +146,7 @@ fn an_op_on_small_values_that_nothing_else_holds_is_computed_at_once() {
 #[should_panic(expected = "float_add")]
 fn the_error_of_an_op_that_is_computed_at_once_names_it() {
     let device = device().expect("float_add: no plugin");
+    let _alone = alone();
     let sum = table::<B, 1>([2], &device).add(table::<B, 1>([2], &device).cast(burn::tensor::DType::F64));
     drop(sum);
 }

@@ -59,10 +59,13 @@ fn expected(rows: usize, scale: f32) -> Vec<f32> {
     step::<NdArray<f32>>(&table([6, 4], &Default::default()), rows, scale)
 }
 
-/// Returns a tensor whose value is on the device: the result of a compiled program.
+/// Returns a tensor whose value is on the device: the result of a compiled program. Its operand is used again, so the op is not
+/// computed at once.
 fn on_device(dims: [usize; 2], device: &TpuDevice) -> Tensor<B, 2> {
-    let weight = table::<B>(dims, device) * 1.0;
+    let given = table::<B>(dims, device);
+    let weight = given.clone() * 1.0;
     device.mark_step();
+    drop(given);
     weight
 }
 
@@ -110,7 +113,8 @@ fn a_frozen_device_goes_on_interpreting_and_refuses_what_is_new() {
     step(&weight, 7, 1.0);
     device.freeze();
     let counts = counted(&device, || (0..2 * RUNS).for_each(|_| drop(step(&weight, 7, 1.0))));
-    let refused = table::<B>([8, 8], &device).sin().try_into_data();
+    let given = table::<B>([8, 8], &device);
+    let refused = given.clone().sin().try_into_data();
     device.unfreeze();
     assert_eq!(counts, (2 * RUNS, 0));
     assert!(refused.is_err());
@@ -147,8 +151,9 @@ fn a_state_passes_from_the_interpreter_to_the_compiled_program() {
 fn a_marked_step_is_compiled_at_once() {
     let Some(device) = device() else { return };
     let _alone = alone();
+    let given = table::<B>([3, 9], &device);
     let marked = || {
-        let x = table::<B>([3, 9], &device).cos();
+        let x = given.clone().cos();
         device.mark_step();
         drop(read(x));
     };
