@@ -145,7 +145,7 @@ mod tests {
                 assert!(ids.insert(id.type_id) && id.index_id == 3);
             }
         }
-        assert_eq!(ids.into_iter().collect::<Vec<_>>(), (0..24).collect::<Vec<_>>());
+        assert_eq!(ids.into_iter().collect::<Vec<_>>(), (0..28).collect::<Vec<_>>());
         assert_eq!(TpuDevice::from_id(DeviceId { type_id: 0, index_id: 0 }), TpuDevice::default());
         assert_eq!(TpuDevice::from_id(DeviceId { type_id: 99, index_id: 0 }), Device::ndarray().into());
     }

@@ -260,7 +260,9 @@ mod tests {
     const SUM: ScatterMode = ScatterMode::Combine(Combine::Sum);
 
     /// Returns the same indices as values of a program, which are not checked by default.
+    /// Indices that are recorded, and no value of the host: their operand has another handle.
     fn computed(indices: Tensor) -> Tensor {
+        let _held = indices.clone();
         binary_scalar("int_add_scalar", BinaryOp::Add, indices, Number::Int(0))
     }
 
