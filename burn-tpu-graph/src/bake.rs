@@ -12,8 +12,8 @@ const LARGE_MASK: usize = 512 * 512;
 
 impl Program {
     /// Returns the slots and offsets to bake, by `index`, in node order: all offsets, the slots in a large comparison of
-    /// places, those that a large selection fills in, the factors before and after a large hyperbolic tangent and in its slope, and what the
-    /// maximum or the sum of exponentials of a large array's rows is compared with and replaced by.
+    /// places, those that a large selection fills in, the factors before and after a large hyperbolic tangent and in its
+    /// slope, and what the maximum or the sum of exponentials of a large array's rows is compared with and replaced by.
     pub fn bakeable(&self) -> Vec<u32> {
         let graph = self.graph();
         let origins = origins(graph);
