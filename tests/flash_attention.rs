@@ -11,6 +11,8 @@ use burn::backend::Autodiff;
 use burn::nn::DropoutConfig;
 use burn::nn::attention::{MhaInput, MultiHeadAttentionConfig, generate_autoregressive_mask};
 use burn::tensor::activation::softmax;
+use burn::tensor::module::attention;
+use burn::tensor::ops::AttentionModuleOptions;
 use burn::tensor::{Int, Tensor, TensorData};
 use burn_tpu::{Tpu, TpuDevice};
 use burn_tpu_fusion::{FlashAttention, Optimization, Pass, kernel_call};
@@ -37,39 +39,66 @@ enum Written {
     Open,
     Causal,
     Window,
-    /// Those that stay as they are.
-    Dropout,
+    /// A mask of padding `[1, 1, 1, SIZE]`, of data.
     Padded,
+    /// The same, added to the scores.
+    Added,
+    /// A mask of data for each query.
+    Sparse,
+    /// A head of keys for all heads of queries.
+    Grouped,
+    /// Burn's op, with a mask, a bias and a cap.
+    Op,
+    Dropout,
+    /// A bias with a gradient, which stays as it is.
+    Learned,
 }
 
 impl Written {
     fn forward(self, [q, k, v]: [Tensor<B, 4>; 3]) -> Tensor<B, 4> {
-        let device = q.device();
+        let all = [1, HEADS, SIZE, SIZE];
+        // What no gradient passes through.
+        let data = if self == Self::Learned { k.clone() } else { k.clone().detach() };
+        let data = data.slice([0..1, 0..1, 0..SIZE, 1..2]).swap_dims(2, 3);
+        if self == Self::Op {
+            let options = AttentionModuleOptions { scale: None, softcap: Some(20.0), is_causal: true };
+            let bias = data.clone().expand(all);
+            return attention(q, k, v, Some(data.greater_elem(1.6).expand(all)), Some(bias), options);
+        }
+        let [k, v] = match self {
+            Self::Grouped => [k, v].map(|x| x.slice([0..1, 0..1]).repeat_dim(1, HEADS)),
+            _ => [k, v],
+        };
         let scores = q.matmul(k.clone().swap_dims(2, 3)).div_scalar((WIDTH as f64).sqrt());
-        let scores = match self {
+        let weights = softmax(self.masked(scores, data), 3);
+        let weights = if self == Self::Dropout { DropoutConfig::new(0.25).init().forward(weights) } else { weights };
+        weights.matmul(v)
+    }
+
+    fn masked(self, scores: Tensor<B, 4>, data: Tensor<B, 4>) -> Tensor<B, 4> {
+        let device = scores.device();
+        let all = [1, HEADS, SIZE, SIZE];
+        match self {
             Self::Open => scores,
             Self::Window => {
                 let places = Tensor::<B, 1, Int>::arange(0..SIZE as i64, &device);
                 let (query, key) = (places.clone().reshape([1, 1, SIZE, 1]), places.reshape([1, 1, 1, SIZE]));
-                let age = query.expand([1, HEADS, SIZE, SIZE]) - key.expand([1, HEADS, SIZE, SIZE]);
+                let age = query.expand(all) - key.expand(all);
                 let scores = scores.mask_fill(age.clone().greater_elem(100), f32::NEG_INFINITY);
                 scores.mask_fill(age.lower_elem(0), f32::NEG_INFINITY)
             }
+            Self::Learned => scores + data.expand(all),
+            Self::Padded => scores.mask_fill(data.greater_elem(1.6).expand(all), f32::NEG_INFINITY),
+            Self::Added => scores + data.greater_elem(1.6).float().mul_scalar(-1e9),
+            Self::Sparse => {
+                let seen = data.clone().swap_dims(2, 3).expand([1, 1, SIZE, SIZE]) - data.expand([1, 1, SIZE, SIZE]);
+                scores.mask_fill(seen.greater_elem(1.2).expand(all), -1e4)
+            }
             _ => {
                 let future = generate_autoregressive_mask::<B>(1, SIZE, &device).unsqueeze_dim::<4>(1);
-                scores.mask_fill(future.expand([1, HEADS, SIZE, SIZE]), -1e4)
+                scores.mask_fill(future.expand(all), -1e4)
             }
-        };
-        let scores = match self {
-            Self::Padded => {
-                let padding = k.slice([0..1, 0..HEADS, 0..SIZE, 1..2]).swap_dims(2, 3).greater_elem(1.6);
-                scores.mask_fill(padding.expand([1, HEADS, SIZE, SIZE]), -1e4)
-            }
-            _ => scores,
-        };
-        let weights = softmax(scores, 3);
-        let weights = if self == Self::Dropout { DropoutConfig::new(0.25).init().forward(weights) } else { weights };
-        weights.matmul(v)
+        }
     }
 }
 
@@ -109,7 +138,8 @@ const ALL: [&str; 3] = ["flash_attention", "flash_attention_key_gradient", "flas
 
 #[test]
 fn attention_as_people_write_it_becomes_kernels() {
-    for written in [Written::Open, Written::Causal, Written::Window] {
+    use Written::{Added, Causal, Dropout, Grouped, Learned, Op, Open, Padded, Sparse, Window};
+    for written in [Open, Causal, Window, Padded, Added, Sparse, Grouped, Op, Dropout] {
         let trained = program(written, true, Optimization::Aggressive);
         assert_eq!(names(&trained), ALL, "{written:?}\n{}", program(written, true, Optimization::Off));
         let inferred = program(written, false, Optimization::Aggressive);
@@ -120,12 +150,10 @@ fn attention_as_people_write_it_becomes_kernels() {
         assert!(!trained.graph().nodes().iter().any(is_scores), "{written:?}");
         assert!(names(&program(written, true, Optimization::Balanced)).is_empty());
     }
-    for written in [Written::Dropout, Written::Padded] {
-        assert!(names(&program(written, true, Optimization::Aggressive)).is_empty(), "{written:?}");
-    }
+    assert!(names(&program(Learned, true, Optimization::Aggressive)).is_empty());
 }
 
-/// Burn's own module, in a step with a batch.
+/// Burn's own module with masks, in a step with a batch. (Its dropout is one of scores, before the softmax.)
 #[test]
 fn a_multi_head_attention_module_trains_with_kernels() {
     let inputs = |device: &Device| {
@@ -137,14 +165,16 @@ fn a_multi_head_attention_module_trains_with_kernels() {
     let step = |((module, x), _): ((_, Tensor<B, 3>), Option<_>), device: &Device| {
         let module: burn::nn::attention::MultiHeadAttention<B> = module;
         let mask = generate_autoregressive_mask::<B>(2, SIZE, &TpuDevice::from(*device));
-        let result = module.forward(MhaInput::self_attn(x.clone()).mask_attn(mask)).context;
+        let padding = x.clone().slice([0..2, 0..SIZE, 0..1]).squeeze_dim::<2>(2).greater_elem(1.0);
+        let input = MhaInput::self_attn(x.clone()).mask_attn(mask).mask_pad(padding);
+        let result = module.forward(input).context;
         let gradients = result.clone().sum().backward();
         let weights = [&module.query, &module.key, &module.value].map(|linear| linear.weight.grad(&gradients));
         ((module, x), Some((result, weights)))
     };
     let programs = with_level(Optimization::Aggressive, || recorded(inputs, step)).expect("a step");
     let found: Vec<_> = programs.iter().flat_map(|program| names(program)).collect();
-    assert_eq!(found, ALL);
+    assert_eq!(found, ALL, "{}", programs[0]);
 }
 
 /// Returns the arguments of a program: numbers that depend on their places.
@@ -247,21 +277,39 @@ fn forms() -> impl Strategy<Value = Form> {
     let dtype = prop_oneof![Just(DType::F32), Just(DType::BF16)];
     let lengths = proptest::option::weighted(0.3, 0usize..2);
     let flags = (any::<bool>(), any::<bool>(), any::<bool>(), any::<bool>(), lengths);
-    (dims, mask, cap, dtype, flags).prop_map(
+    let data = (proptest::option::weighted(0.5, any::<[bool; 3]>()), 0usize..3, any::<bool>());
+    (dims, mask, cap, dtype, flags, data).prop_map(
         |(
             (b, h, q, k, w),
             (ahead, window, fill, how),
             cap,
             dtype,
             (has_bias, is_slot, is_quotient, is_turned, lengths),
+            (of_data, how_data, has_dropout),
         )| {
             // Every query sees a key: rows that are masked as a whole are not kept.
             let ahead = ahead.map(|ahead| ahead.min(k as i64 - 1));
             let last = ahead.map_or(0, |ahead| (q as i64 - 1 + ahead).max(0));
             let window = ahead.and(window).map(|window| window.max(last - (k as i64 - 1)));
-            let window = window.filter(|_| lengths.is_none());
+            let window = window.filter(|_| lengths.is_none() && of_data.is_none());
             let dims = [b, h, q, k, w];
-            Form { dims, ahead, window, fill, how, has_bias, cap, lengths, is_slot, is_quotient, is_turned, dtype }
+            Form {
+                dims,
+                ahead,
+                window,
+                fill,
+                how,
+                has_bias,
+                cap,
+                lengths,
+                of_data,
+                how_data,
+                has_dropout,
+                is_slot,
+                is_quotient,
+                is_turned,
+                dtype,
+            }
         },
     )
 }
@@ -310,6 +358,9 @@ fn attention_in_blocks_of_a_tpu_keeps_its_values() {
             has_bias: false,
             cap: None,
             lengths: None,
+            of_data: None,
+            how_data: 0,
+            has_dropout: window.is_some(),
             is_slot: true,
             is_quotient: true,
             is_turned: true,

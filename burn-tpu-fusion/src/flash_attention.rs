@@ -16,11 +16,13 @@
 //! polynomials in it, in its sum over a row and in the gradient of the probabilities ([`polynomial`]). However autodiff orders
 //! divisions, products and sums, the gradient of the scores is one polynomial. A mask of positions is a function of the
 //! distance of a key from a query ([`positions`]), which is a band that the kernels know; one of padding compares places with
-//! a length for each sequence ([`lengths`]). Then the products are replaced by
-//! calls of kernels with plain forms ([`emit`], [`plain`]), and all between them is dead.
+//! a length for each sequence ([`lengths`]). A mask or a bias of data is added to the scores from an array that has the dims
+//! along which it varies ([`views`]): a row of keys for each sequence, where keys are padding. Weights that a draw drops are
+//! dropped by the kernels, which compute the draw again. Then the products are replaced by calls of kernels with plain forms
+//! ([`emit`], [`plain`]), and all between them is dead.
 //!
 //! Legality. Nothing is replaced unless *all* that reads a value between the first product and the results is attention as
-//! above: weights that are returned, dropout, the gradient of a bias, a mask of data leave everything as it is, for
+//! above: weights that are returned or the gradient of a bias leave everything as it is, for
 //! [`QueryBlocks`](crate::QueryBlocks). Other roundings than recorded: scores and sums are f32 and not rounded to 16 bits; a
 //! scale that is known at run time multiplies the queries, which are rounded once more. What masks scores (at most -1,000)
 //! is taken for smaller than each row's largest score by so much that its exponential is 0; a row that is masked as a whole
@@ -39,6 +41,7 @@ mod plain;
 mod polynomial;
 mod positions;
 mod trace;
+mod views;
 
 use crate::{Pass, Rewritten};
 use burn_tpu_graph::{Builder, GraphError, NodeId, Op, Program};

@@ -13,6 +13,7 @@ mod pipeline;
 mod query_blocks;
 mod rewrite;
 mod roll;
+mod round_once;
 mod scatter_sum;
 mod softmax_gradient;
 
@@ -25,5 +26,6 @@ pub use pipeline::{FusionError, Optimization, Optimized, Pipeline, Result, Stage
 pub use query_blocks::QueryBlocks;
 pub use rewrite::{Rewrite, UnknownRewrite};
 pub use roll::Roll;
+pub use round_once::RoundOnce;
 pub use scatter_sum::ScatterSum;
 pub use softmax_gradient::SoftmaxGradient;

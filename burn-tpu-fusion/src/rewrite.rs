@@ -1,7 +1,8 @@
 //! The list of the passes: the order in which they run, and the level from which each one does.
 
 use crate::{
-    FlashAttention, GatherFirst, LinearActivation, Optimization, Pass, QueryBlocks, Roll, ScatterSum, SoftmaxGradient,
+    FlashAttention, GatherFirst, LinearActivation, Optimization, Pass, QueryBlocks, Roll, RoundOnce, ScatterSum,
+    SoftmaxGradient,
 };
 use std::fmt::{Display, Formatter};
 use std::str::FromStr;
@@ -22,19 +23,22 @@ pub enum Rewrite {
     SoftmaxGradient,
     /// See [`QueryBlocks`].
     QueryBlocks,
+    /// See [`RoundOnce`].
+    RoundOnce,
     /// See [`Roll`].
     Roll,
 }
 
 impl Rewrite {
     /// All passes, in their order.
-    pub const ALL: [Self; 7] = [
+    pub const ALL: [Self; 8] = [
         Self::LinearActivation,
         Self::GatherFirst,
         Self::ScatterSum,
         Self::FlashAttention,
         Self::SoftmaxGradient,
         Self::QueryBlocks,
+        Self::RoundOnce,
         Self::Roll,
     ];
 
@@ -43,7 +47,7 @@ impl Rewrite {
         match self {
             Self::LinearActivation | Self::GatherFirst | Self::ScatterSum | Self::Roll => Optimization::Conservative,
             Self::SoftmaxGradient | Self::QueryBlocks => Optimization::Balanced,
-            Self::FlashAttention => Optimization::Aggressive,
+            Self::FlashAttention | Self::RoundOnce => Optimization::Aggressive,
         }
     }
 
@@ -60,6 +64,7 @@ impl Rewrite {
             Self::FlashAttention => Box::new(FlashAttention::default()),
             Self::SoftmaxGradient => Box::new(SoftmaxGradient),
             Self::QueryBlocks => Box::new(QueryBlocks::default()),
+            Self::RoundOnce => Box::new(RoundOnce),
             Self::Roll => Box::new(Roll),
         }
     }

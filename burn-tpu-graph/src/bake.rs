@@ -1,9 +1,10 @@
 //! Baking: scalars that decide how a program is compiled become constants while they do not change.
 //!
 //! These are the offsets of slices (a static slice is a view or part of a fusion, a dynamic one often a copy), and the
-//! numbers of large masks: where one begins, and what it fills. Rewrites leave out what such a mask hides.
+//! numbers of attention: where a large mask begins, what it fills, the cap of scores, and the bounds of a softmax's rows.
+//! Rewrites leave out what such a mask hides, and recognise attention by these numbers.
 
-use crate::op::SliceAttrs;
+use crate::op::{BinaryOp, Combine, SliceAttrs, UnaryOp};
 use crate::{Builder, Dims, Graph, Literal, LiteralData, Node, NodeId, Op, Program, Result, TensorType};
 
 /// Masks of fewer elements hide too little to be worth a constant.
@@ -11,7 +12,8 @@ const LARGE_MASK: usize = 512 * 512;
 
 impl Program {
     /// Returns the slots and offsets to bake, by `index`, in node order: all offsets, the slots in a large comparison of
-    /// places, and, if there is such a comparison, those that a large selection fills in.
+    /// places, those that a large selection fills in, the factors before and after a large hyperbolic tangent and in its
+    /// slope, and what the maximum or the sum of exponentials of a large array's rows is compared with and replaced by.
     pub fn bakeable(&self) -> Vec<u32> {
         let graph = self.graph();
         let origins = origins(graph);
@@ -20,12 +22,17 @@ impl Program {
         let is_mask = |(id, node): &(NodeId, &Node)| {
             matches!(node.op, Op::Compare(_)) && origins[id.index()] == Origin { places: true, data: false }
         };
-        let masks: Vec<_> = large().filter(is_mask).map(|(id, _)| id).collect();
-        let selections = large().filter(|(_, node)| node.op == Op::Select && !masks.is_empty());
-        let filled: Vec<_> = selections.flat_map(|(_, node)| [node.operands[1], node.operands[2]]).collect();
+        let masks = large().filter(is_mask).map(|(id, _)| id);
+        let is_of_rows = |id: NodeId| matches!(graph.node(id).op, Op::Compare(_)) && compares_rows(graph, id);
+        let is_filled = |node: &Node| node.ty.elements() >= LARGE_MASK || is_of_rows(node.operands[0]);
+        let selections = nodes().filter(|(_, node)| node.op == Op::Select && is_filled(node));
+        let filled = selections.flat_map(|(_, node)| [node.operands[1], node.operands[2]]);
+        let compared = nodes().filter(|(id, _)| is_of_rows(*id)).flat_map(|(_, node)| node.operands.to_vec());
+        let capped = large().flat_map(|(_, node)| around_tanh(graph, node));
+        let marked: Vec<_> = masks.chain(filled).chain(compared).chain(capped).collect();
         let mut is_baked = vec![false; graph.len()];
         nodes().for_each(|(id, node)| is_baked[id.index()] = matches!(node.op, Op::Offset { .. }));
-        masks.into_iter().chain(filled).for_each(|id| mark_scalars(graph, &origins, id, &mut is_baked));
+        marked.into_iter().for_each(|id| mark_scalars(graph, &origins, id, &mut is_baked));
         let baked = self.slots().filter(|(node, ..)| is_baked[node.index()]);
         baked.map(|(_, index, _)| index).collect()
     }
@@ -83,6 +90,57 @@ fn mark_scalars(graph: &Graph, origins: &[Origin], id: NodeId, is_marked: &mut [
         if is_seen.insert(id) {
             is_marked[id.index()] |= matches!(graph.node(id).op, Op::Slot { .. });
             left.extend(&graph.node(id).operands);
+        }
+    }
+}
+
+/// Returns whether a comparison is of the maximum, or of the sum of exponentials, of a large array's rows.
+fn compares_rows(graph: &Graph, comparison: NodeId) -> bool {
+    let is_of_rows = |id: NodeId| {
+        let id = source(graph, id);
+        let node = graph.node(id);
+        let of = node.operands.first().copied();
+        let is_large = of.is_some_and(|of| graph.ty(of).elements() >= LARGE_MASK);
+        let is_exp = |id: NodeId| graph.node(source(graph, id)).op == Op::Unary(UnaryOp::Exp);
+        is_large
+            && match node.op {
+                Op::ArgReduce { .. } | Op::Reduce { combine: Combine::Max, .. } => true,
+                Op::Reduce { combine: Combine::Sum, .. } => of.is_some_and(is_exp),
+                _ => false,
+            }
+    };
+    graph.node(comparison).operands.iter().any(|&operand| is_of_rows(operand))
+}
+
+/// Returns what a value has the numbers of.
+fn source(graph: &Graph, mut id: NodeId) -> NodeId {
+    while let Op::GetResult { .. } | Op::Reshape { .. } | Op::Convert { .. } = graph.node(id).op {
+        id = graph.node(id).operands[0];
+    }
+    id
+}
+
+/// Returns the operands of what is computed before and after a hyperbolic tangent, and of the slope in its gradient.
+fn around_tanh(graph: &Graph, node: &Node) -> Vec<NodeId> {
+    let is_combined =
+        |node: &Node| matches!(node.op, Op::Binary(BinaryOp::Mul | BinaryOp::Div | BinaryOp::Add | BinaryOp::Sub));
+    let around = match node.op {
+        Op::Unary(UnaryOp::Tanh) => graph.node(node.operands[0]),
+        _ if node.operands.iter().any(|&operand| is_of_tanh(graph, operand)) => node,
+        _ => return Vec::new(),
+    };
+    if is_combined(around) { around.operands.to_vec() } else { Vec::new() }
+}
+
+/// Returns whether a value is a hyperbolic tangent or its square, perhaps negated.
+fn is_of_tanh(graph: &Graph, mut id: NodeId) -> bool {
+    loop {
+        let node = graph.node(id);
+        match (&node.op, &node.operands[..]) {
+            (Op::Unary(UnaryOp::Tanh), _) => return true,
+            (Op::Convert { .. } | Op::Unary(UnaryOp::Neg), &[of]) => id = of,
+            (Op::Binary(BinaryOp::Mul), &[of, other]) if of == other => id = of,
+            _ => return false,
         }
     }
 }
@@ -164,5 +222,39 @@ mod tests {
         let baked = masked(512).bake(|index| (index < 2).then_some(0)).unwrap();
         verify(&baked).unwrap();
         assert_eq!(baked.slots().map(|(_, index, _)| index).collect::<Vec<_>>(), [2]);
+    }
+
+    /// Scores `[size, size]` that are capped by a slot, and whose rows are clamped as a softmax without NaN is.
+    fn clamped(size: usize) -> Program {
+        let mut graph = Graph::new();
+        let dims = [size, size];
+        let scores = graph.add(Op::Parameter { index: 0, ty: TensorType::new(DType::F32, dims) }, &[]).unwrap();
+        let slots: Vec<_> =
+            (0..5).map(|index| graph.add(Op::Slot { index, dtype: DType::F32 }, &[]).unwrap()).collect();
+        let scaled = graph.broadcast_to(slots[0], &dims).unwrap();
+        let scaled = graph.binary(BinaryOp::Mul, scores, scaled).unwrap();
+        let cap = graph.broadcast_to(slots[1], &dims).unwrap();
+        let fraction = graph.binary(BinaryOp::Div, scaled, cap).unwrap();
+        let tanh = graph.unary(UnaryOp::Tanh, fraction).unwrap();
+        let capped = graph.binary(BinaryOp::Mul, tanh, cap).unwrap();
+        let square = graph.binary(BinaryOp::Mul, tanh, tanh).unwrap();
+        let negative = graph.unary(UnaryOp::Neg, square).unwrap();
+        let one = graph.broadcast_to(slots[4], &dims).unwrap();
+        let slope = graph.binary(BinaryOp::Add, negative, one).unwrap();
+        let largest = graph.accumulate_keepdim(Combine::Max, capped, 1).unwrap();
+        let [least, other] = [2, 3].map(|slot| graph.broadcast_to(slots[slot], &[size, 1]).unwrap());
+        let is_low = graph.compare(crate::op::Direction::Lt, largest, least).unwrap();
+        let bounded = graph.select(is_low, least, largest).unwrap();
+        let is_late = graph.compare(crate::op::Direction::Lt, other, other).unwrap();
+        let rows = graph.select(is_late, other, bounded).unwrap();
+        Program::extract(&graph, &[capped, rows, slope]).unwrap()
+    }
+
+    #[test]
+    fn the_cap_of_scores_and_the_bounds_of_rows_are_baked() {
+        let mut baked = clamped(512).bakeable();
+        baked.sort_unstable();
+        assert_eq!(baked, [1, 2, 4]);
+        assert_eq!(clamped(64).bakeable(), [0; 0]);
     }
 }

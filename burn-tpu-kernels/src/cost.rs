@@ -109,6 +109,10 @@ pub(crate) fn integer(op: Binary, x: i64, y: i64) -> Option<i64> {
         Binary::Max => Some(x.max(y)),
         Binary::Min => Some(x.min(y)),
         Binary::And => Some(x & y),
+        Binary::Or => Some(x | y),
+        Binary::Xor => Some(x ^ y),
+        Binary::ShiftLeft => Some(i64::from((x as i32).wrapping_shl(y as u32))),
+        Binary::ShiftRight => Some(i64::from((x as u32).wrapping_shr(y as u32))),
     }
 }
 

@@ -19,7 +19,7 @@ pub enum Unary {
     Tanh,
 }
 
-/// A function of two f32 or two i32; `And` of two bools.
+/// A function of two f32 or two i32; `And` of two bools or two i32; the other functions of bits of two i32.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[allow(missing_docs, reason = "each variant is the usual name of its function")]
 pub enum Binary {
@@ -33,6 +33,12 @@ pub enum Binary {
     /// NaN if either is.
     Min,
     And,
+    Or,
+    Xor,
+    /// Integers are shifted by less than 32 bits.
+    ShiftLeft,
+    /// The same; zeros are shifted in.
+    ShiftRight,
 }
 
 /// A comparison of two f32 or two i32. With NaN only `NotEqual` is true.

@@ -120,6 +120,10 @@ impl<'k> Printer<'k> {
             Binary::Max => ("arith.maxsi", ""),
             Binary::Min => ("arith.minsi", ""),
             Binary::And => ("arith.andi", ""),
+            Binary::Or => ("arith.ori", ""),
+            Binary::Xor => ("arith.xori", ""),
+            Binary::ShiftLeft => ("arith.shli", overflow),
+            Binary::ShiftRight => ("arith.shrui", ""),
         };
         self.op(name, operands, attributes, operands[0].ty.clone())
     }

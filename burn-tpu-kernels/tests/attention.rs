@@ -1,7 +1,7 @@
 //! The arithmetic of attention's kernels: the interpreter's results beside attention as it is defined, in f64, and its
 //! gradient in closed form.
 
-use burn_tpu_kernels::kernels::attention::{Attention, Band, Bias, Blocks};
+use burn_tpu_kernels::kernels::attention::{Attention, Band, Bias, Blocks, Dropout};
 use burn_tpu_kernels::{Array, Element, interpret};
 use proptest::prelude::*;
 use proptest::test_runner::RngSeed;
@@ -12,8 +12,9 @@ struct Inputs {
     keys: Array,
     values: Array,
     gradient: Array,
-    bias: Option<Array>,
+    biases: Vec<Array>,
     lengths: Option<Array>,
+    state: Option<Array>,
 }
 
 /// What attention and its gradient return, in the order of the kernels' results.
@@ -52,17 +53,22 @@ fn inputs(attention: &Attention, seed: u64) -> Inputs {
         keys: random.array(attention.element, &key.dims),
         values: random.array(attention.element, &key.dims),
         gradient: random.array(attention.element, &query.dims),
-        bias: attention.bias.map(|of| bias(attention, of, &mut random)),
+        biases: attention.biases.iter().map(|of| bias(attention, of, &mut random)).collect(),
         lengths: attention.has_lengths.then(|| {
             let lengths = (0..attention.batch).map(|_| (random.next() % limit) as i32);
             Array::ints(Element::I32, &[attention.batch], lengths)
+        }),
+        // A counter whose low word wraps around within the draw.
+        state: attention.dropout.map(|_| {
+            let words = [random.next() as i32, random.next() as i32, -3, random.next() as i32];
+            Array::ints(Element::I32, &[4], words)
         }),
     }
 }
 
 /// Returns a bias of which, every other time, a third hides keys.
-fn bias(attention: &Attention, of: Bias, random: &mut Xorshift) -> Array {
-    let bias = random.array(of.element, &[of.batch, of.heads, attention.queries, attention.keys]);
+fn bias(attention: &Attention, of: &Bias, random: &mut Xorshift) -> Array {
+    let bias = random.array(of.element, &[of.batch, of.heads, of.queries, attention.keys]);
     let hides = random.next().is_multiple_of(2);
     let hidden = |value: &f32| if hides && *value > 0.7 { f32::NEG_INFINITY } else { *value };
     Array::floats(of.element, &bias.ty().dims, bias.as_floats().iter().map(hidden))
@@ -70,7 +76,7 @@ fn bias(attention: &Attention, of: Bias, random: &mut Xorshift) -> Array {
 
 /// Runs the three kernels.
 fn by_kernels(attention: &Attention, inputs: &Inputs) -> Outputs {
-    let masks: Vec<Array> = inputs.bias.iter().chain(&inputs.lengths).cloned().collect();
+    let masks: Vec<Array> = inputs.biases.iter().chain(&inputs.lengths).chain(&inputs.state).cloned().collect();
     let run = |kernel, operands: &[&Array]| {
         let operands: Vec<Array> = operands.iter().copied().chain(&masks).cloned().collect();
         interpret(&kernel, &operands).unwrap()
@@ -97,12 +103,13 @@ fn wide(array: &Array) -> Vec<f64> {
     array.as_floats().iter().copied().map(f64::from).collect()
 }
 
-/// Returns the bias of query `q` and key `key` in head `h` of sequence `b`.
+/// Returns the sum of the biases of query `q` and key `key` in head `h` of sequence `b`.
 fn bias_at(attention: &Attention, inputs: &Inputs, [b, h, q, key]: [usize; 4]) -> f64 {
-    attention.bias.zip(inputs.bias.as_ref()).map_or(0.0, |(of, bias)| {
-        let (b, h) = (b.min(of.batch - 1), h.min(of.heads - 1));
-        f64::from(bias.as_floats()[((b * of.heads + h) * attention.queries + q) * attention.keys + key])
-    })
+    let at = |(of, bias): (&Bias, &Array)| {
+        let (b, h, q) = (b.min(of.batch - 1), h.min(of.heads - 1), q.min(of.queries - 1));
+        f64::from(bias.as_floats()[((b * of.heads + h) * of.queries + q) * attention.keys + key])
+    };
+    attention.biases.iter().zip(&inputs.biases).map(at).sum()
 }
 
 /// Returns whether query `q` sees key `key` in head `h` of sequence `b`.
@@ -113,6 +120,47 @@ fn sees(attention: &Attention, inputs: &Inputs, [b, h, q, key]: [usize; 4]) -> b
         && left.is_none_or(|left| distance >= -i64::from(left))
         && right.is_none_or(|right| distance <= i64::from(right))
         && inputs.lengths.as_ref().is_none_or(|lengths| (key as i64) < i64::from(lengths.as_ints()[b]))
+}
+
+/// Returns whether a weight is not dropped: its word of the draw, in the order of XLA's expander, is small enough.
+fn is_kept(attention: &Attention, inputs: &Inputs, at: [usize; 4]) -> bool {
+    let (Some(dropout), Some(state)) = (attention.dropout, &inputs.state) else { return true };
+    let sizes = [attention.batch, attention.heads, attention.queries, attention.keys];
+    let largest = sizes.iter().max().expect("four sizes");
+    let split = sizes.iter().position(|size| size % 2 == 0);
+    let split = split.or_else(|| sizes.iter().position(|size| size == largest)).expect("a largest");
+    let mut index = 0;
+    for dim in 0..4 {
+        let halved = |at: usize| if dim == split { at / 2 } else { at };
+        let blocks = if dim == split { sizes[dim].div_ceil(2) } else { sizes[dim] };
+        index = index * blocks as u64 + halved(at[dim]) as u64;
+    }
+    let words: Vec<u32> = state.as_ints().iter().map(|&word| word as u32).collect();
+    let counter = (u64::from(words[3]) << 32 | u64::from(words[2])).wrapping_add(index);
+    threefry([words[0], words[1]], [counter as u32, (counter >> 32) as u32])[at[split] % 2] <= dropout.most
+}
+
+/// Threefry 2x32 with 20 rounds (Salmon et al., 2011).
+fn threefry(key: [u32; 2], counter: [u32; 2]) -> [u32; 2] {
+    let keys = [key[0], key[1], key[0] ^ key[1] ^ 0x1BD1_1BDA];
+    let mut x = [counter[0].wrapping_add(keys[0]), counter[1].wrapping_add(keys[1])];
+    for round in 0..20 {
+        x[0] = x[0].wrapping_add(x[1]);
+        x[1] = x[1].rotate_left([13, 15, 26, 6, 17, 29, 16, 24][round % 8]) ^ x[0];
+        if round % 4 == 3 {
+            let group = round / 4 + 1;
+            x = [x[0].wrapping_add(keys[group % 3]), x[1].wrapping_add(keys[(group + 1) % 3])];
+            x[1] = x[1].wrapping_add(group as u32);
+        }
+    }
+    x
+}
+
+/// The known answers of Salmon et al.'s library (`kat_vectors`).
+#[test]
+fn the_words_of_a_draw_are_threefrys() {
+    assert_eq!(threefry([0, 0], [0, 0]), [0x6b20_0159, 0x99ba_4efe]);
+    assert_eq!(threefry([u32::MAX; 2], [u32::MAX; 2]), [0x1cb9_96fc, 0xbb00_2be7]);
 }
 
 /// Computes attention as it is defined, one query at a time.
@@ -150,10 +198,13 @@ fn by_definition(attention: &Attention, inputs: &Inputs) -> Outputs {
         found.logsumexp[row] = max + sum.ln();
         let weights: Vec<f64> = scores.iter().map(|(score, _)| (score - max).exp() / sum).collect();
         let products: Vec<f64> = seen.iter().map(|&key| dot(&d_out, row * head_dim, &v, of_key(key))).collect();
+        let kept = |key: usize| is_kept(attention, inputs, [b, h, query, key]);
+        let kept: Vec<f64> = seen.iter().map(|&key| f64::from(u8::from(kept(key)))).collect();
+        let products: Vec<f64> = products.iter().zip(&kept).map(|(product, kept)| product * kept).collect();
         let mean: f64 = weights.iter().zip(&products).map(|(weight, product)| weight * product).sum();
         for (place, &key) in seen.iter().enumerate() {
             for width in 0..head_dim {
-                let value = weights[place] * v[of_key(key) + width];
+                let value = weights[place] * kept[place] * v[of_key(key) + width];
                 found.out[row * head_dim + width] += value;
                 sizes[0][row * head_dim + width] += value.abs();
             }
@@ -162,12 +213,13 @@ fn by_definition(attention: &Attention, inputs: &Inputs) -> Outputs {
             (0..head_dim).map(|width| row * head_dim + width).map(|at| (found.out[at] * d_out[at]).abs()).sum();
         for (place, &key) in seen.iter().enumerate() {
             let factor = weights[place] * scores[place].1 * f64::from(attention.scale);
+            let kept = weights[place] * kept[place];
             let (d_score, size) = (factor * (products[place] - mean), factor * (products[place].abs() + size));
             for width in 0..head_dim {
                 let (at, to) = (row * head_dim + width, of_key(key) + width);
-                let terms = [(0, at, d_score * k[to]), (1, to, d_score * q[at]), (2, to, weights[place] * d_out[at])];
+                let terms = [(0, at, d_score * k[to]), (1, to, d_score * q[at]), (2, to, kept * d_out[at])];
                 terms.into_iter().for_each(|(name, place, term)| found.gradients[name][place] += term);
-                let terms = [(1, at, size * k[to]), (2, to, size * q[at]), (3, to, weights[place] * d_out[at])];
+                let terms = [(1, at, size * k[to]), (2, to, size * q[at]), (3, to, kept * d_out[at])];
                 terms.into_iter().for_each(|(name, place, term): (usize, usize, f64)| sizes[name][place] += term.abs());
             }
         }
@@ -211,17 +263,34 @@ fn any_attention() -> impl Strategy<Value = Attention> {
     let blocks = (prop_oneof![Just(4_usize), Just(8), Just(5)], prop_oneof![Just(4_usize), Just(8), Just(7)]);
     let element = prop_oneof![Just(Element::F32), Just(Element::BF16)];
     let softcap = prop_oneof![Just(None), Just(Some(2.0_f32)), Just(Some(30.0))];
-    let bias = prop_oneof![Just(None), (any::<bool>(), any::<bool>()).prop_map(Some)];
-    (sizes, blocks, element, band, softcap, bias, any::<bool>()).prop_map(
-        |((batch, key_heads, group, rows, columns), (queries, keys), element, band, softcap, bias, has_lengths)| {
+    let biases = proptest::collection::vec(any::<[bool; 3]>(), 0..3);
+    let dropout = proptest::option::of(prop_oneof![Just(u32::MAX / 10 * 9), Just(1 << 30)]);
+    (sizes, blocks, element, band, softcap, biases, any::<bool>(), dropout).prop_map(
+        |(
+            (batch, key_heads, group, rows, columns),
+            (queries, keys),
+            element,
+            band,
+            softcap,
+            biases,
+            has_lengths,
+            most,
+        )| {
             let heads = key_heads * group;
             let own = |is_own: bool, all: usize| if is_own { all } else { 1 };
+            let bias = |[b, h, q]: [bool; 3]| Bias {
+                element: if q { element } else { Element::F32 },
+                batch: own(b, batch),
+                heads: own(h, heads),
+                queries: own(q, queries * rows),
+            };
             Attention {
                 key_heads,
                 softcap,
                 band,
                 has_lengths,
-                bias: bias.map(|(b, h)| Bias { element, batch: own(b, batch), heads: own(h, heads) }),
+                biases: biases.into_iter().map(bias).collect(),
+                dropout: most.map(|most| Dropout { most }),
                 blocks: Blocks { queries, keys },
                 ..Attention::new(element, batch, heads, queries * rows, keys * columns, 8)
             }
@@ -299,7 +368,15 @@ fn the_gradient_is_that_of_differences() {
             let arrays = [&inputs.queries, &inputs.keys, &inputs.values];
             let arrays = [0, 1, 2].map(|at| if at == name { moved(arrays[at], step) } else { arrays[at].clone() });
             let [queries, keys, values] = arrays;
-            value(&Inputs { queries, keys, values, gradient: inputs.gradient.clone(), bias: None, lengths: None })
+            value(&Inputs {
+                queries,
+                keys,
+                values,
+                gradient: inputs.gradient.clone(),
+                biases: Vec::new(),
+                lengths: None,
+                state: None,
+            })
         };
         for (name, expected) in expected.iter().enumerate() {
             let slope = (by(name, 0.015_625) - by(name, -0.015_625)) / 0.031_25;
@@ -320,8 +397,12 @@ fn what_the_kernels_do_not_take_is_refused() {
         (Attention::new(Element::BF16, 1, 1, 1100, 512, 64), "blocks have at most 1024"),
         (Attention { head_dim: 512, ..good.clone() }, "heads a width of 256"),
         (
-            Attention { bias: Some(Bias { element: Element::F32, batch: 3, heads: 1 }), ..good.clone() },
-            "a bias has 1 or all of batch and heads",
+            Attention { biases: vec![Bias { element: Element::F32, batch: 3, heads: 1, queries: 1 }], ..good.clone() },
+            "a bias has 1 or all of batch, heads and queries",
+        ),
+        (
+            Attention { biases: vec![Bias { element: Element::BF16, batch: 1, heads: 1, queries: 1 }], ..good.clone() },
+            "those of a bias with one row f32",
         ),
     ];
     for (attention, rule) in refused {

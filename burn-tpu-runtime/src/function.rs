@@ -16,6 +16,7 @@ use burn_tpu_graph::{Arrival, NodeId, TensorType};
 use lru::LruCache;
 use parking_lot::Mutex;
 use rustc_hash::FxBuildHasher;
+use std::collections::HashSet;
 use std::num::NonZeroUsize;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -75,6 +76,8 @@ pub struct RecordedFunction<T> {
 struct ResultPlan {
     /// Its place among the program's results, if it is one.
     place: Option<usize>,
+    /// Whether no later result has this place, so that it need not be shared.
+    is_last: bool,
     /// An argument of its type, whose handle it takes over if nothing else holds that. No two results have the same one.
     refills: Option<usize>,
 }
@@ -86,9 +89,12 @@ impl ResultPlan {
             let refills = free.iter().position(|free| *free == Some(ty));
             refills.inspect(|&argument| free[argument] = None);
             let place = program.and_then(|program| program.place(source));
-            Self { place, refills }
+            Self { place, is_last: true, refills }
         };
-        recording.results.iter().map(plan).collect()
+        let mut plans: Vec<Self> = recording.results.iter().map(plan).collect();
+        let mut seen = HashSet::new();
+        plans.iter_mut().rev().for_each(|plan| plan.is_last = seen.insert(plan.place));
+        plans
     }
 }
 
@@ -361,15 +367,18 @@ impl<T: Clone> RecordedFunction<T> {
             Some(program) => program.run(&self.recording, &runtime, &mut buffers)?,
             None => Vec::new(),
         };
-        let computed = |place: Option<usize>| place.and_then(|place| computed.get(place)).cloned().map(Ok);
+        let mut computed: Vec<Option<SharedBuffer>> = computed.into_iter().map(Some).collect();
         for ((ty, source, range), passed) in self.recording.checks.iter().zip(checked) {
             let place = self.program.as_ref().and_then(|program| program.place(source));
-            let extremes = Tensor::new(self.device, ty.clone(), to_value(computed(place).or(passed)));
+            let value = place.and_then(|place| computed.get(place)?.clone()).map(Ok);
+            let extremes = Tensor::new(self.device, ty.clone(), to_value(value.or(passed)));
             runtime.check_later(extremes, IndexRange::clone(range));
         }
         let (mut passed, mut handles) = (passed.into_iter(), Vec::from_iter(arguments.into_iter().map(Some)));
         let tensor = |(plan, (ty, _)): (&ResultPlan, &(TensorType, Source))| {
-            let value = to_value(computed(plan.place).or_else(|| passed.next()));
+            let computed = plan.place.and_then(|place| computed.get_mut(place));
+            let computed = computed.and_then(|value| if plan.is_last { value.take() } else { value.clone() });
+            let value = to_value(computed.map(Ok).or_else(|| passed.next()));
             match plan.refills.and_then(|argument| handles[argument].take()) {
                 Some(handle) => handle.refill(ty, value),
                 None => Tensor::new(self.device, ty.clone(), value),

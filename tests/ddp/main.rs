@@ -1,6 +1,6 @@
 //! Burn's own ways to use several devices: `ExecutionStrategy::ddp` and burn-collective.
 //!
-//! They need many more crates than the backend, so they have a feature of their own: `cargo xtask test --only ddp`.
+//! They need many more crates than the backend, so they have a feature of their own: `cargo test --workspace --features ddp --test ddp`.
 
 #[path = "../common/mod.rs"]
 mod common;

@@ -1,9 +1,9 @@
 //! Attention of many forms, as autodiff records it, and the attention that the kernels must compute for it.
 
 use burn_tpu_graph::op::{BinaryOp, Combine, Direction, DotAttrs, UnaryOp};
-use burn_tpu_graph::{Builder, DType, Dims, Graph, NodeId, Op, Program, TensorType};
+use burn_tpu_graph::{Builder, DType, Dims, Graph, NodeId, Number, Op, Program, TensorType};
 use burn_tpu_kernels::Element;
-use burn_tpu_kernels::kernels::attention::{Attention, Band, Bias};
+use burn_tpu_kernels::kernels::attention::{Attention, Band, Bias, Dropout};
 
 /// What random attention is made of.
 #[derive(Clone, Debug)]
@@ -20,6 +20,12 @@ pub struct Form {
     pub cap: Option<f64>,
     /// Whether each sequence has a number of keys, and how the mask says so: 0 hides keys from it on, 1 shows those before.
     pub lengths: Option<usize>,
+    /// Along which of batch, heads and queries a mask of data varies, if there is one.
+    pub of_data: Option<[bool; 3]>,
+    /// How it is written: 0 selects, 1 is one with the mask of positions, 2 adds.
+    pub how_data: usize,
+    /// Whether weights are dropped.
+    pub has_dropout: bool,
     /// Whether the scale is a number that is known at run time.
     pub is_slot: bool,
     /// Whether the gradient is recorded as autodiff does for a division, and not in closed form.
@@ -32,6 +38,38 @@ pub struct Form {
 /// The scale; that of a slot is the interpreter's.
 const SCALE: f64 = 0.5;
 pub const SLOT: f64 = 0.25;
+/// Of the words of a draw, the largest that keeps its weight: four of five do.
+const MOST: u32 = u32::MAX / 5 * 4;
+
+impl Form {
+    /// Whether one mask hides by position and by data.
+    fn is_joined(&self) -> bool {
+        self.how_data == 1 && self.ahead.is_some() && self.how < 2
+    }
+
+    /// Returns the biases that the kernels read.
+    fn biases(&self) -> Vec<Bias> {
+        let [batch, heads, queries, ..] = self.dims;
+        let dims =
+            |[b, h, q]: [bool; 3]| [if b { batch } else { 1 }, if h { heads } else { 1 }, if q { queries } else { 1 }];
+        let of_bias = self.has_bias.then(|| (dims([false, true, true]), self.dtype == DType::BF16));
+        // A sum of numbers in the element type, or bool.
+        let is_narrow = self.how_data != 2 || self.dtype == DType::BF16;
+        let of_data = self.of_data.map(|varies| (dims(varies), is_narrow));
+        let mut found: Vec<([usize; 3], bool)> = Vec::new();
+        for (dims, is_narrow) in of_bias.into_iter().chain(of_data) {
+            match found.iter_mut().find(|(known, _)| *known == dims) {
+                Some((_, known)) => *known &= is_narrow,
+                None => found.push((dims, is_narrow)),
+            }
+        }
+        let bias = |([batch, heads, queries], is_narrow): ([usize; 3], bool)| {
+            let element = if is_narrow && queries > 1 { Element::BF16 } else { Element::F32 };
+            Bias { element, batch, heads, queries }
+        };
+        found.into_iter().map(bias).collect()
+    }
+}
 
 /// A program that is being recorded.
 pub struct Recorded {
@@ -40,6 +78,7 @@ pub struct Recorded {
     dtype: DType,
     parameters: u32,
     of_lengths: Option<NodeId>,
+    of_data: Option<NodeId>,
     given: DType,
 }
 
@@ -109,10 +148,50 @@ impl Recorded {
         self.graph.binary_const(BinaryOp::Add, rest, 1).unwrap()
     }
 
+    /// Returns which scores data hides: never those of the first key.
+    fn hidden_by_data(&mut self, varies: [bool; 3]) -> NodeId {
+        let [batch, heads, queries, keys] = self.scores;
+        let own = |varies: bool, size: usize| if varies { size } else { 1 };
+        let dims = [own(varies[0], batch), own(varies[1], heads), own(varies[2], queries), keys];
+        let data = match self.of_data {
+            Some(parameter) => parameter,
+            None => {
+                let parameter = self.parameter(&dims);
+                *self.of_data.insert(parameter)
+            }
+        };
+        let data = self.graph.broadcast_to(data, &self.scores).unwrap();
+        let hidden = self.graph.compare_const(Direction::Gt, data, 0.5).unwrap();
+        let key = self.graph.iota(DType::I32, &self.scores, 3).unwrap();
+        let is_late = self.graph.compare_const(Direction::Gt, key, 0).unwrap();
+        self.binary(BinaryOp::And, hidden, is_late)
+    }
+
+    /// Returns a value without what data hides, unless the mask of positions does so.
+    fn without_data(&mut self, form: &Form, x: NodeId, is_gradient: bool) -> NodeId {
+        let Some(varies) = form.of_data.filter(|_| !form.is_joined()) else { return x };
+        let hidden = self.hidden_by_data(varies);
+        let fill = self.graph.splat_like(x, if is_gradient { 0.0 } else { form.fill }).unwrap();
+        match form.how_data {
+            2 if is_gradient => x,
+            2 => {
+                let zeros = self.graph.splat_like(x, 0.0).unwrap();
+                let mask = self.graph.select(hidden, fill, zeros).unwrap();
+                self.binary(BinaryOp::Add, x, mask)
+            }
+            _ => self.graph.select(hidden, fill, x).unwrap(),
+        }
+    }
+
     fn masked(&mut self, form: &Form, x: NodeId, is_gradient: bool) -> NodeId {
         let x = self.padded(form, x, is_gradient);
+        let x = self.without_data(form, x, is_gradient);
         let Some(ahead) = form.ahead else { return x };
-        let hidden = self.hidden(ahead, form.window);
+        let mut hidden = self.hidden(ahead, form.window);
+        if let Some(varies) = form.of_data.filter(|_| form.is_joined()) {
+            let by_data = self.hidden_by_data(varies);
+            hidden = self.binary(BinaryOp::Or, hidden, by_data);
+        }
         let fill = self.graph.splat_like(x, if is_gradient { 0.0 } else { form.fill }).unwrap();
         match form.how {
             0 => self.graph.select(hidden, fill, x).unwrap(),
@@ -139,6 +218,20 @@ impl Recorded {
         self.binary(BinaryOp::Mul, x, slot)
     }
 
+    /// Returns weights, or their gradient, of which some are dropped and the others are scaled.
+    fn dropped(&mut self, form: &Form, x: NodeId) -> NodeId {
+        if !form.has_dropout {
+            return x;
+        }
+        let g = &mut self.graph;
+        let state = g.splat(DType::U64, &[2], Number::UInt(0x1234_5678_9abc)).unwrap();
+        let (_, words) = g.rng_bit_generator(state, DType::U32, &self.scores).unwrap();
+        let is_kept = g.compare_const(Direction::Le, words, Number::UInt(MOST.into())).unwrap();
+        let kept = g.convert(is_kept, self.dtype).unwrap();
+        let kept = self.binary(BinaryOp::Mul, x, kept);
+        self.constant(BinaryOp::Mul, kept, 1.25)
+    }
+
     fn summed(&mut self, x: NodeId) -> NodeId {
         let sum = self.graph.accumulate_keepdim(Combine::Sum, x, 3).unwrap();
         self.graph.broadcast_like(sum, x).unwrap()
@@ -148,7 +241,15 @@ impl Recorded {
     pub fn program(form: &Form, dtype: DType) -> Program {
         let [batch, heads, queries, keys, width] = form.dims;
         let scores = [batch, heads, queries, keys];
-        let mut r = Self { graph: Graph::new(), scores, dtype, parameters: 0, of_lengths: None, given: form.dtype };
+        let mut r = Self {
+            graph: Graph::new(),
+            scores,
+            dtype,
+            parameters: 0,
+            of_lengths: None,
+            of_data: None,
+            given: form.dtype,
+        };
         let [q, gradient] = [(); 2].map(|()| r.parameter(&[batch, heads, queries, width]));
         let [k, v] = [(); 2].map(|()| r.parameter(&[batch, heads, keys, width]));
         let scores = match form.is_turned {
@@ -175,10 +276,12 @@ impl Recorded {
         let shifted = r.binary(BinaryOp::Sub, masked, largest);
         let e = r.graph.unary(UnaryOp::Exp, shifted).unwrap();
         let l = r.summed(e);
-        let weights = r.binary(BinaryOp::Div, e, l);
+        let probabilities = r.binary(BinaryOp::Div, e, l);
+        let weights = r.dropped(form, probabilities);
         let result = r.dot(weights, v, [3, 2]);
         let dv = r.dot(weights, gradient, [2, 2]);
         let dp = r.dot(gradient, v, [3, 3]);
+        let dp = r.dropped(form, dp);
         let ds = if form.is_quotient {
             let one = r.graph.splat_like(l, 1.0).unwrap();
             let inverse = r.binary(BinaryOp::Div, one, l);
@@ -191,10 +294,10 @@ impl Recorded {
             let sum = r.binary(BinaryOp::Add, of_quotient, of_sum);
             r.binary(BinaryOp::Mul, sum, e)
         } else {
-            let products = r.binary(BinaryOp::Mul, dp, weights);
+            let products = r.binary(BinaryOp::Mul, dp, probabilities);
             let sums = r.summed(products);
             let centred = r.binary(BinaryOp::Sub, dp, sums);
-            r.binary(BinaryOp::Mul, weights, centred)
+            r.binary(BinaryOp::Mul, probabilities, centred)
         };
         let mut ds = r.masked(form, ds, true);
         if let Some(tanh) = tanh {
@@ -228,7 +331,8 @@ impl Recorded {
             softcap: form.cap.map(|cap| cap as f32),
             band: Band { left: left.map(|from| -from as i32), right: right.map(|to| to as i32), offset: 0 },
             has_lengths: form.lengths.is_some(),
-            bias: form.has_bias.then_some(Bias { element, batch: 1, heads }),
+            biases: form.biases(),
+            dropout: form.has_dropout.then_some(Dropout { most: MOST }),
             ..Attention::new(element, batch, heads, queries, keys, width)
         }
     }

@@ -1,6 +1,7 @@
 //! Runs every example for a few steps and checks the reports that they write. A run counts as one test.
 
 use crate::stage::{TestCounts, cargo, succeed};
+use crate::test::WHOLE;
 use crate::{idiomatic, layers};
 use anyhow::{Context, Result, bail};
 use serde::Deserialize;
@@ -77,8 +78,8 @@ struct Report {
 
 /// Runs every example.
 pub fn run() -> Result<TestCounts> {
-    // Build with the features of the whole workspace, as the tests are built, so that nothing is compiled twice.
-    succeed(&mut cargo(&["build", "--workspace", "--examples"])?)?;
+    // As the tests are built, so that nothing is compiled twice.
+    succeed(cargo(&["build", "--examples"])?.args(WHOLE))?;
     let folder = tempfile::tempdir().context("cannot create a temporary folder")?;
     let mut counts = TestCounts::default();
     for run in &RUNS {

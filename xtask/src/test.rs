@@ -44,7 +44,6 @@ const DOCS: Stage = Stage { name: "docs", about: "API documentation", run: docs 
 const BOOK: Stage = Stage { name: "book", about: "the links of the pages, and the book", run: book::stage };
 const TESTS: Stage = Stage { name: "tests", about: "tiers 0 to 2", run: tests };
 const TIER0: Stage = Stage { name: "tier0", about: "tests that need no plugin", run: tier0 };
-const DDP: Stage = Stage { name: "ddp", about: "Burn's own ways to use several devices", run: ddp };
 const OUTSIDE: Stage =
     Stage { name: "outside", about: "a crate outside of the workspace, on public items alone", run: examples::outside };
 /// Not among the stages that run without `--only`: it needs a C++ compiler, 1.3 GB and some minutes.
@@ -53,9 +52,12 @@ const EXAMPLES: Stage = Stage { name: "examples", about: "every example for a fe
 /// Not a part of the whole: it builds Burn 0.22 with its client.
 const BURN_0_22: Stage = Stage { name: "burn-0.22", about: "Burn 0.22 through a server", run: burn_0_22::run };
 
+/// The workspace with the features of all of its tests: each set of features builds Burn and its crates once more.
+pub const WHOLE: [&str; 3] = ["--workspace", "--features", "ddp"];
+
 /// Runs `cargo xtask test`.
 pub fn run(args: &Args) -> Result<ExitCode> {
-    let all = vec![SETUP, FMT, CLIPPY, LAYERS, COVERAGE, API, DOCS, BOOK, TESTS, DDP, EXAMPLES];
+    let all = vec![SETUP, FMT, CLIPPY, LAYERS, COVERAGE, API, DOCS, BOOK, TESTS, EXAMPLES];
     let stages = match &args.only {
         _ if args.quick => vec![FMT, CLIPPY, LAYERS, COVERAGE, TIER0],
         Some(name) => select(all.into_iter().chain([TIER0, OUTSIDE, XLA_RS, BURN_0_22]).collect(), name)?,
@@ -90,12 +92,14 @@ fn set_up() -> Result<TestCounts> {
     Ok(TestCounts::default())
 }
 
-/// The runtime is linted twice, since the workspace builds it with burn-ndarray only.
+/// The runtime is linted twice, since the workspace builds it with burn-ndarray only. The workspace is checked once more
+/// without the features that the tests have.
 fn clippy() -> Result<TestCounts> {
     let lint =
         |packages: &[&str]| succeed(cargo(&["clippy", "--all-targets"])?.args(packages).args(["--", "-D", "warnings"]));
     lint(&["-p", "burn-tpu-runtime", "--no-default-features"])?;
-    lint(&["--workspace"])
+    lint(&WHOLE)?;
+    succeed(&mut cargo(&["check", "--workspace"])?)
 }
 
 fn docs() -> Result<TestCounts> {
@@ -108,16 +112,10 @@ fn tests() -> Result<TestCounts> {
     if !burn_tpu_pjrt::presence::tpu_present() {
         burn_tpu_pjrt::aot_environment();
     }
-    let mut command = cargo(&["test", "--workspace", "--no-fail-fast"])?;
+    let mut command = cargo(&["test", "--no-fail-fast"])?;
+    command.args(WHOLE);
     let required = [("BURN_TPU_REQUIRE_PLUGIN", "1"), ("BURN_TPU_REQUIRE_LIBTPU", "1")];
     stage::test(command.env("TF_CPP_MIN_LOG_LEVEL", "1").envs(required))
-}
-
-/// They need a feature that makes Burn's crates other ones, with about a hundred more: these are built for this stage alone.
-fn ddp() -> Result<TestCounts> {
-    let features = ["--workspace", "--features", "ddp", "--test", "ddp"];
-    succeed(cargo(&["clippy"])?.args(features).args(["--", "-D", "warnings"]))?;
-    stage::test(cargo(&["test"])?.args(features).env("BURN_TPU_REQUIRE_PLUGIN", "1"))
 }
 
 fn tier0() -> Result<TestCounts> {

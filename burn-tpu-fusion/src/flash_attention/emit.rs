@@ -7,11 +7,11 @@ use super::lengths::Lengths;
 use super::matrix::{Matrix, batch_and_heads};
 use super::plain;
 use super::polynomial::Factor;
-use super::trace::{self, Found, Gradients, Scalar};
+use super::trace::{self, Added, Effect, Found, Gradients, Scalar};
 use crate::kernel_call;
 use burn_tpu_graph::op::{BinaryOp, Combine};
-use burn_tpu_graph::{Builder, CallForm, CustomCall, DType, Graph, GraphError, NodeId, Op};
-use burn_tpu_kernels::kernels::attention::{Attention, Band, Bias};
+use burn_tpu_graph::{Builder, CallForm, CustomCall, DType, Graph, GraphError, NodeId, Number};
+use burn_tpu_kernels::kernels::attention::{Attention, Band, Bias, Dropout};
 use burn_tpu_kernels::{Element, Kernel};
 use std::sync::Arc;
 
@@ -32,8 +32,8 @@ pub(super) struct Plan {
     /// The dims of the batch, as they were recorded.
     batch: Vec<usize>,
     calls: Calls,
-    /// The bias without the dims along which it is repeated.
-    bias: Option<NodeId>,
+    /// For each bias of the kernels, the arrays that it is the sum of.
+    biases: Vec<Vec<Added>>,
     /// The part of the scale that is known at run time, by which queries are multiplied.
     scale: Factor,
     /// What forward saved, once it is added.
@@ -65,21 +65,16 @@ impl Plan {
             return None;
         }
         let band = band(&found, queries, keys)?;
-        let bias = match found.masking.bias {
-            Some(bias) => Some(compact(graph, bias, &batch)?),
-            None => None,
-        };
+        let biases = alike(graph, &found.masking.added);
         let known_scale = found.scale.known();
         let scale = Factor { constant: 1.0, ..found.scale.clone() };
         let attention = Attention {
             scale: known_scale.unwrap_or(found.scale.constant) as f32,
             softcap: found.cap.map(|cap| cap as f32),
             band,
-            bias: match bias {
-                Some((id, [batch, heads])) => Some(Bias { element: self::element(graph.dtype(id))?, batch, heads }),
-                None => None,
-            },
+            biases: biases.iter().map(|all| bias(graph, all)).collect(),
             has_lengths: found.masking.lengths.is_some(),
+            dropout: found.dropout.as_ref().map(|dropout| Dropout { most: dropout.most }),
             ..Attention::new(element, sequences, heads, queries, keys, head_dim)
         };
         // With a cap, the scale of the kernel is that of the products before it.
@@ -95,9 +90,8 @@ impl Plan {
                 calls
             }
         };
-        let bias = bias.map(|(id, _)| id);
         let (saved, operands, of_queries, of_keys) = (None, None, None, None);
-        Some(Self { found, attention, batch, calls, bias, scale, saved, operands, of_queries, of_keys })
+        Some(Self { found, attention, batch, calls, biases, scale, saved, operands, of_queries, of_keys })
     }
 
     /// Returns the nodes that kernels compute.
@@ -118,7 +112,8 @@ impl Plan {
         let at = |list: &[Found]| list.iter().find(|found| found.node == node).cloned();
         let (found, result, factor) = if let Some(found) = at(&self.found.results) {
             let [out, _] = self.forward(graph, renamed)?;
-            (found, out, Factor::constant(1.0))
+            let factor = found.factor.clone();
+            (found, out, factor)
         } else {
             let Some(gradients) = self.found.gradients.clone() else { return Ok(None) };
             // The kernels' gradients have the constant part of the scale as a factor, and that of the keys all of it.
@@ -135,7 +130,8 @@ impl Plan {
                 (found, result, factor)
             } else if let Some(found) = at(&gradients.values) {
                 let [_, result] = self.key_gradient(graph, &gradients, renamed)?;
-                (found, result, Factor::constant(1.0))
+                let factor = found.factor.clone();
+                (found, result, factor)
             } else {
                 return Ok(None);
             }
@@ -183,14 +179,22 @@ impl Plan {
     /// Returns the operands of a kernel, of which the last mask the scores.
     fn with_masks(&self, graph: &mut Graph, operands: &[NodeId], renamed: &[NodeId]) -> Result<Vec<NodeId>> {
         let mut all = operands.to_vec();
-        if let (Some(bias), Some(ty)) = (self.bias, self.attention.bias) {
-            let dims = [ty.batch, ty.heads, self.attention.queries, self.attention.keys];
-            all.push(graph.reshape(renamed[bias.index()], &dims)?);
+        for (arrays, ty) in self.biases.iter().zip(&self.attention.biases) {
+            let dims = [ty.batch, ty.heads, ty.queries, self.attention.keys];
+            let mut sum = graph.splat(DType::F32, &dims, 0.0)?;
+            for added in arrays {
+                let array = added.add(graph, renamed)?;
+                sum = graph.binary(BinaryOp::Add, sum, array)?;
+            }
+            all.push(graph.convert(sum, dtype(ty.element))?);
         }
         if let Some(Lengths { value, plus }) = self.found.masking.lengths {
             let lengths = graph.convert(renamed[value.index()], DType::I32)?;
             let lengths = graph.reshape(lengths, &[self.attention.batch])?;
             all.push(graph.binary_const(BinaryOp::Add, lengths, plus)?);
+        }
+        if let Some(trace::Dropout { state, .. }) = self.found.dropout {
+            all.push(words(graph, renamed[state.index()])?);
         }
         Ok(all)
     }
@@ -288,22 +292,50 @@ fn band(found: &trace::Attention, queries: usize, keys: usize) -> Option<Band> {
     })
 }
 
-/// Returns a bias without what repeats it along the batch, and its own batch and heads.
-fn compact(graph: &Graph, mut id: NodeId, batch: &[usize]) -> Option<(NodeId, [usize; 2])> {
-    let rank = batch.len() + 2;
-    let heads = batch_and_heads(batch);
-    let node = graph.node(id);
-    if let Op::BroadcastInDim { mapping, .. } = &node.op {
-        let inner = node.operands[0];
-        let own = &graph.ty(inner).dims;
-        let is_whole = mapping.len() == rank && own[rank - 2..] == graph.ty(id).dims[rank - 2..];
-        if is_whole && rank == 4 {
-            id = inner;
+/// Adds the words of a state `u64[2]`: i32, the low and the high one of each number.
+fn words(graph: &mut Graph, state: NodeId) -> Result<NodeId> {
+    let low = graph.binary_const(BinaryOp::And, state, Number::UInt(u64::from(u32::MAX)))?;
+    let high = graph.binary_const(BinaryOp::ShiftRightLogical, state, Number::UInt(32))?;
+    let [low, high] = [graph.reshape(low, &[2, 1])?, graph.reshape(high, &[2, 1])?];
+    let words = graph.concatenate(&[low, high], 1)?;
+    let words = graph.reshape(words, &[4])?;
+    let words = graph.convert(words, DType::U32)?;
+    graph.bitcast_convert(words, DType::I32)
+}
+
+/// Returns the arrays beside the scores by the dims along which they vary.
+fn alike(graph: &Graph, added: &[Added]) -> Vec<Vec<Added>> {
+    let dims = |added: &Added| added.view.sizes(graph).map(|size| size > 1);
+    let mut groups: Vec<Vec<Added>> = Vec::new();
+    for one in added {
+        match groups.iter_mut().find(|group| dims(&group[0])[..3] == dims(one)[..3]) {
+            Some(group) => group.push(one.clone()),
+            None => groups.push(vec![one.clone()]),
         }
     }
-    let own = &graph.ty(id).dims;
-    let own = if rank == 4 { [own[0], own[1]] } else { heads };
-    Some((id, own))
+    groups
+}
+
+/// Returns the bias that is the sum of arrays. One for each query is as narrow as its arrays: it is the largest operand.
+fn bias(graph: &Graph, arrays: &[Added]) -> Bias {
+    let [batch, heads, queries, _] = arrays[0].view.sizes(graph);
+    let is_narrow = |added: &Added| matches!(graph.dtype(added.view.value), DType::BF16 | DType::Bool);
+    let is_narrow = queries > 1 && arrays.iter().all(is_narrow);
+    Bias { element: if is_narrow { Element::BF16 } else { Element::F32 }, batch, heads, queries }
+}
+
+impl Added {
+    /// Adds what the array adds to the scores, in f32.
+    fn add(&self, graph: &mut Graph, renamed: &[NodeId]) -> Result<NodeId> {
+        let value = self.view.add(graph, renamed[self.view.value.index()])?;
+        if self.effect == Effect::Adds {
+            return graph.convert(value, DType::F32);
+        }
+        let dims = graph.dims(value);
+        let [zero, hidden] = [0.0, plain::HIDDEN].map(|number| graph.splat(DType::F32, &dims, number));
+        let (yes, no) = if self.effect == Effect::Hides { (hidden?, zero?) } else { (zero?, hidden?) };
+        graph.select(value, yes, no)
+    }
 }
 
 /// Adds a value times a factor, in its own type.

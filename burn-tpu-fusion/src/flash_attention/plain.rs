@@ -4,7 +4,7 @@
 //! products have the element type, as in the kernels.
 
 use burn_tpu_graph::op::{BinaryOp, Combine, Direction, DotAttrs, UnaryOp};
-use burn_tpu_graph::{Builder, DType, Dims, Graph, GraphError, NodeId, Op, Program, TensorType};
+use burn_tpu_graph::{Builder, DType, Dims, Graph, GraphError, NodeId, Number, Op, Program, TensorType};
 use burn_tpu_kernels::kernels::attention::Attention;
 use burn_tpu_kernels::{ArrayType, Element};
 
@@ -43,7 +43,8 @@ pub(super) fn forward(attention: &Attention) -> Result<Program> {
     let is_empty = g.compare_const(Direction::Eq, sum, 0.0)?;
     let one = g.splat_like(sum, 1.0)?;
     let sum = g.select(is_empty, one, sum)?;
-    let out = plain.product(weights, plain.operands[2], [3, 2])?;
+    let kept = plain.without_dropped(weights)?;
+    let out = plain.product(kept, plain.operands[2], [3, 2])?;
     let g = &mut plain.graph;
     let out = g.binary(BinaryOp::Div, out, sum)?;
     let out = g.convert(out, tensor(&attention.query_type()).dtype)?;
@@ -76,7 +77,7 @@ pub(super) fn key_gradient(attention: &Attention) -> Result<Program> {
 /// The maximum of no scores, as in the kernels.
 const EMPTY: f64 = -1.2e38;
 /// The score of a key that is not seen, as in the kernels.
-const HIDDEN: f64 = -2.4e38;
+pub(super) const HIDDEN: f64 = -2.4e38;
 
 impl<'a> Plain<'a> {
     /// Creates a graph with the operands of a kernel: queries, keys and values, or these with the gradient and two rows, and
@@ -85,12 +86,15 @@ impl<'a> Plain<'a> {
         let (query, key, row) = (attention.query_type(), attention.key_type(), attention.row_type());
         let mut types: Vec<TensorType> =
             [&query, &key, &key, &query, &row, &row].into_iter().take(count).map(tensor).collect();
-        if let Some(bias) = attention.bias {
-            let dims = [bias.batch, bias.heads, attention.queries, attention.keys];
+        for bias in &attention.biases {
+            let dims = [bias.batch, bias.heads, bias.queries, attention.keys];
             types.push(tensor(&ArrayType::new(bias.element, dims)));
         }
         if attention.has_lengths {
             types.push(TensorType::new(DType::I32, [attention.batch]));
+        }
+        if attention.dropout.is_some() {
+            types.push(TensorType::new(DType::I32, [4]));
         }
         let mut graph = Graph::new();
         let mut parameter = |(index, ty)| graph.add(Op::Parameter { index, ty }, &[]);
@@ -127,6 +131,7 @@ impl<'a> Plain<'a> {
     /// Adds the scores, and the hyperbolic tangent that caps them if one does.
     fn scores(&mut self) -> Result<(NodeId, Option<NodeId>)> {
         let attention = self.attention;
+        let biases = self.lengths() - attention.biases.len()..self.lengths();
         let products = self.product(self.operands[0], self.operands[1], [3, 3])?;
         let g = &mut self.graph;
         let cap = attention.softcap.map(f64::from);
@@ -136,9 +141,8 @@ impl<'a> Plain<'a> {
             let capped = g.unary(UnaryOp::Tanh, scores)?;
             (scores, tanh) = (g.binary_const(BinaryOp::Mul, capped, cap)?, Some(capped));
         }
-        let masks = self.operands.len() - usize::from(attention.bias.is_some()) - usize::from(attention.has_lengths);
-        if attention.bias.is_some() {
-            let bias = g.convert(self.operands[masks], DType::F32)?;
+        for &bias in &self.operands[biases] {
+            let bias = g.convert(bias, DType::F32)?;
             scores = g.binary(BinaryOp::Add, scores, bias)?;
         }
         for seen in self.seen()? {
@@ -150,7 +154,8 @@ impl<'a> Plain<'a> {
 
     /// Adds which keys are seen by which queries, a value for each reason.
     fn seen(&mut self) -> Result<Vec<NodeId>> {
-        let Attention { batch, heads, queries, keys, band, .. } = *self.attention;
+        let &Attention { batch, heads, queries, keys, band, .. } = self.attention;
+        let lengths = self.lengths();
         let (g, dims, mut seen) = (&mut self.graph, [batch, heads, queries, keys], Vec::new());
         let query = g.iota(DType::I32, &dims, 2)?;
         let query = g.binary_const(BinaryOp::Add, query, i64::from(band.offset))?;
@@ -163,7 +168,7 @@ impl<'a> Plain<'a> {
             seen.push(g.compare_const(Direction::Le, distance, i64::from(right))?);
         }
         if self.attention.has_lengths {
-            let length = self.operands[self.operands.len() - 1];
+            let length = self.operands[lengths];
             let length = g.broadcast_in_dim(length, &dims, &[0])?;
             seen.push(g.compare(Direction::Lt, key, length)?);
         }
@@ -181,6 +186,7 @@ impl<'a> Plain<'a> {
         let shifted = g.binary(BinaryOp::Sub, scores, logsumexp)?;
         let weights = g.unary(UnaryOp::Exp, shifted)?;
         let of_weights = self.product(self.operands[3], self.operands[2], [3, 3])?;
+        let of_weights = self.without_dropped(of_weights)?;
         let g = &mut self.graph;
         let centred = g.binary(BinaryOp::Sub, of_weights, products)?;
         let mut gradient = g.binary(BinaryOp::Mul, weights, centred)?;
@@ -190,7 +196,31 @@ impl<'a> Plain<'a> {
             let slope = g.binary(BinaryOp::Sub, one, square)?;
             gradient = g.binary(BinaryOp::Mul, gradient, slope)?;
         }
-        Ok((weights, gradient))
+        Ok((self.without_dropped(weights)?, gradient))
+    }
+
+    /// Returns the place of the lengths among the operands: after all but the state of the draw.
+    fn lengths(&self) -> usize {
+        let last = [self.attention.has_lengths, self.attention.dropout.is_some()];
+        self.operands.len() - last.into_iter().map(usize::from).sum::<usize>()
+    }
+
+    /// Adds weights, or their gradient, without those that are dropped.
+    fn without_dropped(&mut self, weights: NodeId) -> Result<NodeId> {
+        let Some(dropout) = self.attention.dropout else { return Ok(weights) };
+        let g = &mut self.graph;
+        let words = g.bitcast_convert(self.operands[self.operands.len() - 1], DType::U32)?;
+        let words = g.convert(words, DType::U64)?;
+        let words = g.reshape(words, &[2, 2])?;
+        let [low, high] = [g.slice_dim(words, 1, 0, 1)?, g.slice_dim(words, 1, 1, 2)?];
+        let high = g.binary_const(BinaryOp::ShiftLeft, high, Number::UInt(32))?;
+        let state = g.binary(BinaryOp::Or, high, low)?;
+        let state = g.reshape(state, &[2])?;
+        let dims = g.dims(weights);
+        let (_, bits) = g.rng_bit_generator(state, DType::U32, &dims)?;
+        let is_kept = g.compare_const(Direction::Le, bits, Number::UInt(dropout.most.into()))?;
+        let zero = g.splat_like(weights, 0.0)?;
+        g.select(is_kept, weights, zero)
     }
 
     /// Adds the sum over the heads of each group.

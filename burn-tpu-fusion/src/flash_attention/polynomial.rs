@@ -1,8 +1,9 @@
 //! What attention and its gradient compute, as polynomials.
 //!
 //! With `e` the exponentials of the shifted scores and `l` the sum of a row of them, probabilities are `e / l`, and their
-//! gradient `g`, a product, gives `e / l * (g - d)` with `d` the sum of a row of `e / l * g`. In which order softmax and its
-//! gradient multiply, divide and add does not matter here: both give the same polynomial. Roundings are left out.
+//! gradient `g`, a product, gives `e / l * (g - d)` with `d` the sum of a row of `e / l * g`. Where weights are dropped, `m`
+//! is 1 for those that are kept, probabilities are multiplied by it, and so is `g`, also in `d`. In which order softmax and
+//! its gradient multiply, divide and add does not matter here: both give the same polynomial. Roundings are left out.
 //!
 //! Owns: sums, products and sums over keys of such polynomials. May not know: graphs.
 
@@ -55,12 +56,22 @@ pub(super) struct Term {
     pub(super) g: i32,
     /// The hyperbolic tangent that caps the scores.
     pub(super) t: i32,
+    /// Whether a weight is kept, 1 or 0.
+    pub(super) m: i32,
     /// The sum of a row of exponentials.
     pub(super) l: i32,
     /// The sum of a row of probabilities times their gradients.
     pub(super) d: i32,
     /// Powers of scalars that are known at run time.
     pub(super) scalars: BTreeMap<usize, i32>,
+}
+
+impl Term {
+    /// Returns the term with all powers but those of scalars negated.
+    fn negated(&self) -> Self {
+        let Self { e, g, t, m, l, d, .. } = *self;
+        Self { e: -e, g: -g, t: -t, m: -m, l: -l, d: -d, scalars: BTreeMap::new() }
+    }
 }
 
 /// A sum of terms, each with its constant.
@@ -77,14 +88,16 @@ impl Polynomial {
         Self(BTreeMap::from([(term, factor.constant)])).without_zeros()
     }
 
-    /// The probabilities, `e / l`.
-    pub(super) fn probabilities() -> Self {
-        Self::term(Term { e: 1, l: -1, ..Term::default() })
+    /// Returns the factor by which this is the probabilities, `e / l`, or those that are kept.
+    pub(super) fn as_probabilities(&self, has_dropout: bool) -> Option<Factor> {
+        let (term, &constant) = self.0.first_key_value().filter(|_| self.0.len() == 1)?;
+        let expected = Term { e: 1, l: -1, m: has_dropout.into(), scalars: term.scalars.clone(), ..Term::default() };
+        (*term == expected).then(|| Factor { constant, scalars: term.scalars.clone() })
     }
 
     /// The gradient of the scores, `e / l * (g - d)`; of the products before a cap, `e / l * (g - d) * (1 - t^2)`.
-    fn gradient(is_capped: bool) -> Self {
-        let of = |g, d, t| Term { e: 1, l: -1, g, d, t, ..Term::default() };
+    fn gradient(is_capped: bool, has_dropout: bool) -> Self {
+        let of = |g, d, t| Term { e: 1, l: -1, g, d, t, m: if has_dropout { g } else { 0 }, ..Term::default() };
         let mut terms = BTreeMap::from([(of(1, 0, 0), 1.0), (of(0, 1, 0), -1.0)]);
         if is_capped {
             terms.extend([(of(1, 0, 2), -1.0), (of(0, 1, 2), 1.0)]);
@@ -93,12 +106,12 @@ impl Polynomial {
     }
 
     /// Returns the factor by which this is the gradient of the scores, or of the products before a cap.
-    pub(super) fn as_gradient(&self, is_capped: bool) -> Option<Factor> {
+    pub(super) fn as_gradient(&self, is_capped: bool, has_dropout: bool) -> Option<Factor> {
         let (first, &constant) = self.0.first_key_value()?;
         let scalars = first.scalars.clone();
         let sign = if first.d != 0 { -1.0 } else { 1.0 } * if first.t == 2 { -1.0 } else { 1.0 };
         let factor = Factor { constant: constant * sign, scalars };
-        let expected = Self::gradient(is_capped).times(&Self::factor(&factor));
+        let expected = Self::gradient(is_capped, has_dropout).times(&Self::factor(&factor));
         self.is_near(&expected).then_some(factor)
     }
 
@@ -139,6 +152,7 @@ impl Polynomial {
                     e: a.e + b.e,
                     g: a.g + b.g,
                     t: a.t + b.t,
+                    m: a.m + b.m,
                     l: a.l + b.l,
                     d: a.d + b.d,
                     scalars: a_factor.times(&b_factor).scalars,
@@ -153,7 +167,7 @@ impl Polynomial {
     pub(super) fn inverse(&self) -> Option<Self> {
         let (term, &constant) = self.0.first_key_value().filter(|_| self.0.len() == 1)?;
         let factor = Factor { constant: 1.0, scalars: term.scalars.clone() }.inverse()?;
-        let term = Term { e: -term.e, g: -term.g, t: -term.t, l: -term.l, d: -term.d, scalars: factor.scalars };
+        let term = Term { scalars: factor.scalars, ..term.negated() };
         Some(Self(BTreeMap::from([(term, 1.0 / constant)])))
     }
 
@@ -162,15 +176,16 @@ impl Polynomial {
     }
 
     /// Returns the sum over the keys of a row; `None` if it is no row's known sum.
-    pub(super) fn summed(&self) -> Option<Self> {
+    pub(super) fn summed(&self, has_dropout: bool) -> Option<Self> {
         let mut sum = Self::default();
         for (term, constant) in &self.0 {
-            // The sums of `e` and of `e g` are `l` and `l d`.
+            // The sums of `e` and of `e g`, with dropout of `e g m`, are `l` and `l d`.
+            let has_mask = i32::from(has_dropout);
             let mut row = match (term.e, term.g, term.t) {
-                (1, g @ (0 | 1), 0) => Term { l: term.l + 1, d: term.d + g, ..term.clone() },
+                (1, g @ (0 | 1), 0) if term.m == g * has_mask => Term { l: term.l + 1, d: term.d + g, ..term.clone() },
                 _ => return None,
             };
-            (row.e, row.g) = (0, 0);
+            (row.e, row.g, row.m) = (0, 0, 0);
             sum = sum.plus(&Self(BTreeMap::from([(row, *constant)])), 1.0);
         }
         Some(sum)
@@ -192,31 +207,47 @@ mod tests {
     /// The gradient of `e / sum(e)`, as autodiff records it: `e * (g / l + sum(g * -e / l^2))`.
     #[test]
     fn the_recorded_gradient_of_a_softmax_is_the_closed_form() {
-        let l = e().summed().unwrap();
+        let l = e().summed(false).unwrap();
         let of_quotient = g().times(&l.inverse().unwrap());
-        let of_sum = g().times(&e()).times(&l.power(2).inverse().unwrap()).summed().unwrap();
+        let of_sum = g().times(&e()).times(&l.power(2).inverse().unwrap()).summed(false).unwrap();
         let gradient = e().times(&of_quotient.plus(&of_sum, -1.0));
-        assert_eq!(gradient.as_gradient(false), Some(Factor::constant(1.0)));
-        assert_eq!(gradient.as_gradient(true), None);
+        assert_eq!(gradient.as_gradient(false, false), Some(Factor::constant(1.0)));
+        assert_eq!(gradient.as_gradient(true, false), None);
         // The gradient of the row's largest score is the sum of these, which is zero.
-        assert_eq!(gradient.summed(), Some(Polynomial::default()));
+        assert_eq!(gradient.summed(false), Some(Polynomial::default()));
         let scaled = gradient.times(&Polynomial::factor(&Factor { constant: -0.5, ..Factor::scalar(3) }));
-        assert_eq!(scaled.as_gradient(false), Some(Factor { constant: -0.5, ..Factor::scalar(3) }));
+        assert_eq!(scaled.as_gradient(false, false), Some(Factor { constant: -0.5, ..Factor::scalar(3) }));
         let t = Polynomial::term(Term { t: 1, ..Term::default() });
         let slope = Polynomial::factor(&Factor::constant(1.0)).plus(&t.power(2), -1.0);
-        assert_eq!(gradient.times(&slope).as_gradient(true), Some(Factor::constant(1.0)));
-        assert_eq!(gradient.times(&slope).as_gradient(false), None);
+        assert_eq!(gradient.times(&slope).as_gradient(true, false), Some(Factor::constant(1.0)));
+        assert_eq!(gradient.times(&slope).as_gradient(false, false), None);
+    }
+
+    /// Weights that are kept are multiplied by a number, forward and backward.
+    #[test]
+    fn the_gradient_of_dropped_weights_is_the_closed_form_too() {
+        let l = e().summed(true).unwrap();
+        let kept = Polynomial::term(Term { m: 1, ..Term::default() }).times(&Polynomial::factor(&Factor::scalar(0)));
+        let p = e().times(&l.inverse().unwrap());
+        assert_eq!(p.times(&kept).as_probabilities(true), Some(Factor::scalar(0)));
+        assert_eq!(p.times(&kept).as_probabilities(false), None);
+        assert_eq!(p.as_probabilities(true), None);
+        let of_weights = g().times(&kept);
+        let gradient = p.times(&of_weights.plus(&p.times(&of_weights).summed(true).unwrap(), -1.0));
+        assert_eq!(gradient.as_gradient(false, true), Some(Factor::scalar(0)));
+        assert_eq!(gradient.as_gradient(false, false), None);
+        assert_eq!(p.times(&g()).summed(true), None);
     }
 
     #[test]
     fn other_polynomials_are_no_gradient() {
-        let l = e().summed().unwrap();
-        let half = Polynomial::probabilities().times(&g());
-        assert_eq!(half.as_gradient(false), None);
-        assert_eq!(half.plus(&e(), 1.0).as_gradient(false), None);
-        assert_eq!(Polynomial::default().as_gradient(false), None);
+        let l = e().summed(false).unwrap();
+        let half = e().times(&l.inverse().unwrap()).times(&g());
+        assert_eq!(half.as_gradient(false, false), None);
+        assert_eq!(half.plus(&e(), 1.0).as_gradient(false, false), None);
+        assert_eq!(Polynomial::default().as_gradient(false, false), None);
         assert_eq!(e().plus(&l, 1.0).inverse(), None);
-        assert_eq!(e().times(&e()).summed(), None);
-        assert_eq!(g().summed(), None);
+        assert_eq!(e().times(&e()).summed(false), None);
+        assert_eq!(g().summed(false), None);
     }
 }

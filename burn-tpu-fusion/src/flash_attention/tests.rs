@@ -156,6 +156,55 @@ fn attention_and_its_gradients_become_three_calls() {
         attention.fill(old, if is_gradient { 0.0 } else { -1e4 }, x)
     };
     assert_eq!(Attention::new(1024).run(window, whole, nothing), ALL);
+    // Weights, and so their gradient, times a number.
+    let halved = |attention: &mut Attention, x: NodeId| attention.graph.binary_const(BinaryOp::Mul, x, 0.5).unwrap();
+    assert_eq!(Attention::new(1024).run(causal, halved, nothing), ALL);
+}
+
+/// Returns a mask of data that varies along these dims of `[HEADS, size, size]`, and the keys from the first on.
+fn of_data(attention: &mut Attention, varies: [bool; 3]) -> NodeId {
+    let all = [HEADS, attention.size, attention.size];
+    let dims: Vec<usize> = all.iter().zip(varies).map(|(&size, varies)| if varies { size } else { 1 }).collect();
+    let data = attention.parameter(&dims);
+    let data = attention.graph.broadcast_to(data, &all).unwrap();
+    let hides = attention.graph.compare_const(Direction::Gt, data, 0.0).unwrap();
+    let key = attention.graph.iota(DType::I32, &all, 2).unwrap();
+    let is_late = attention.graph.compare_const(Direction::Gt, key, 0).unwrap();
+    attention.binary(BinaryOp::And, hides, is_late)
+}
+
+#[test]
+fn masks_and_biases_of_data_are_read_by_the_kernels() {
+    for varies in [[false, false, true], [true, false, true], [true, true, true]] {
+        let mask = std::cell::Cell::new(None);
+        let masked = |attention: &mut Attention, x: NodeId, is_gradient: bool| {
+            let fill = if is_gradient { 0.0 } else { -1e4 };
+            let hidden = mask.get().unwrap_or_else(|| of_data(attention, varies));
+            mask.set(Some(hidden));
+            let future = attention.future();
+            let hidden = attention.binary(BinaryOp::Or, future, hidden);
+            attention.fill(hidden, fill, x)
+        };
+        assert_eq!(Attention::new(1024).run(masked, whole, nothing), ALL, "{varies:?}");
+    }
+    // A row of keys that is added, as for padding.
+    let added = |attention: &mut Attention, x: NodeId, is_gradient: bool| {
+        let row = attention.parameter(&[1, 1, attention.size]);
+        let row = attention.graph.broadcast_like(row, x).unwrap();
+        if is_gradient { x } else { attention.binary(BinaryOp::Add, x, row) }
+    };
+    assert_eq!(Attention::new(1024).run(added, whole, nothing), ALL);
+}
+
+/// A mask that the gradient has and the scores have not.
+#[test]
+fn another_mask_of_the_gradient_is_left_as_it_is() {
+    let none: [&str; 0] = [];
+    let masked = |attention: &mut Attention, x: NodeId, is_gradient: bool| {
+        let hidden = of_data(attention, [false, false, true]);
+        attention.fill(hidden, if is_gradient { 0.0 } else { -1e4 }, x)
+    };
+    assert_eq!(Attention::new(1024).run(masked, whole, nothing), none);
 }
 
 #[test]
@@ -179,13 +228,6 @@ fn what_kernels_do_not_compute_is_left_as_it_is() {
         };
         assert_eq!(Attention::new(1024).run(causal, whole, summed), none, "{place}");
     }
-    let of_data = |attention: &mut Attention, x: NodeId, is_gradient: bool| {
-        let dims = attention.graph.dims(x);
-        let mask = attention.parameter(&dims);
-        let mask = attention.graph.compare_const(Direction::Gt, mask, 0.0).unwrap();
-        attention.fill(mask, if is_gradient { 0.0 } else { -1e4 }, x)
-    };
-    assert_eq!(Attention::new(1024).run(of_data, whole, nothing), none);
     // A mask that hides too little, and one of the gradient alone.
     let weak = |attention: &mut Attention, x: NodeId, is_gradient: bool| {
         let future = attention.future();
@@ -196,6 +238,6 @@ fn what_kernels_do_not_compute_is_left_as_it_is() {
         if is_gradient { causal(attention, x, true) } else { x }
     };
     assert_eq!(Attention::new(1024).run(of_gradient, whole, nothing), none);
-    let halved = |attention: &mut Attention, x: NodeId| attention.graph.binary_const(BinaryOp::Mul, x, 0.5).unwrap();
-    assert_eq!(Attention::new(1024).run(causal, halved, nothing), none);
+    let raised = |attention: &mut Attention, x: NodeId| attention.graph.binary_const(BinaryOp::Add, x, 0.5).unwrap();
+    assert_eq!(Attention::new(1024).run(causal, raised, nothing), none);
 }

@@ -3,14 +3,17 @@
 //! Owns: what each value that is computed from the scores is, and whether all that is read of them is attention. May not
 //! know: kernels.
 
+mod dropout;
 mod masks;
 mod numbers;
 mod products;
+mod rows;
 
 use super::lengths::Lengths;
 use super::matrix::{Matrix, sides};
 use super::polynomial::{Factor, Polynomial, Term};
 use super::positions::Steps;
+use super::views::View;
 use burn_tpu_graph::op::{BinaryOp, Combine, UnaryOp};
 use burn_tpu_graph::{DType, Graph, Node, NodeId, Op, Program};
 use std::collections::HashMap;
@@ -34,8 +37,41 @@ pub(super) struct Masking {
     pub(super) hidden: Option<Steps>,
     /// The number of keys of each sequence.
     pub(super) lengths: Option<Lengths>,
-    /// What is added, of the scores' dims.
-    pub(super) bias: Option<NodeId>,
+    /// What is read from arrays.
+    pub(super) added: Vec<Added>,
+}
+
+/// Weights that are dropped at random.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Dropout {
+    /// The state of the draw, `u64[2]`.
+    pub(super) state: NodeId,
+    /// The largest word that keeps its weight.
+    pub(super) most: u32,
+}
+
+/// What an array does to the scores.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Effect {
+    /// Its numbers are added.
+    Adds,
+    /// It is true for those that are hidden.
+    Hides,
+    /// It is true for those that are not hidden.
+    Shows,
+}
+
+impl Effect {
+    fn of_mask(shows: bool) -> Self {
+        if shows { Self::Shows } else { Self::Hides }
+    }
+}
+
+/// An array beside the scores.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Added {
+    pub(super) view: View,
+    pub(super) effect: Effect,
 }
 
 /// Scores before the softmax.
@@ -53,6 +89,10 @@ enum Kind {
     Scores(Scores),
     /// The largest score of each row.
     Largest,
+    /// The place of the largest score of each row.
+    Place,
+    /// Whether a row sees no key.
+    SeesNothing,
     /// Scores without their row's largest.
     Shifted,
     Polynomial(Polynomial),
@@ -96,6 +136,7 @@ pub(super) struct Attention {
     pub(super) scale: Factor,
     pub(super) cap: Option<f64>,
     pub(super) masking: Masking,
+    pub(super) dropout: Option<Dropout>,
     pub(super) scalars: Vec<Scalar>,
     pub(super) results: Vec<Found>,
     pub(super) gradients: Option<Gradients>,
@@ -146,6 +187,8 @@ struct Trace<'a> {
     keys: Matrix,
     /// The scores of the softmax, once they are known.
     scores: Option<Scores>,
+    /// The weights that are dropped, once they are known.
+    dropout: Option<Dropout>,
     values_matrix: Option<Matrix>,
     of_result: Option<Matrix>,
     results: Vec<Found>,
@@ -165,6 +208,7 @@ impl<'a> Trace<'a> {
             queries,
             keys,
             scores: None,
+            dropout: None,
             values_matrix: None,
             of_result: None,
             results: Vec::new(),
@@ -205,6 +249,7 @@ impl<'a> Trace<'a> {
             scale: scores.scale,
             cap,
             masking: scores.masking,
+            dropout: self.dropout,
             scalars: self.scalars,
             results: self.results,
             gradients,
@@ -216,6 +261,9 @@ impl<'a> Trace<'a> {
         let node = self.graph.node(id);
         if let Op::DotGeneral(attrs) = &node.op {
             return self.product(id, node, attrs);
+        }
+        if let Op::Scatter(_) = &node.op {
+            return self.scattered(node);
         }
         let roles = self.roles(node)?;
         let kind = self.kind(node, &roles)?;
@@ -256,6 +304,10 @@ impl<'a> Trace<'a> {
                 let kept = (0..old.len()).filter(|dim| !dims.contains(dim));
                 Some(kept.map(|dim| value.roles[dim]).collect())
             }
+            Op::ArgReduce { dim, .. } => {
+                Some((0..old.len()).filter(|of| of != dim).map(|dim| value.roles[dim]).collect())
+            }
+            Op::GetResult { .. } => Some(value.roles.clone()),
             Op::Unary(_)
             | Op::Binary(_)
             | Op::Compare(_)
@@ -282,10 +334,20 @@ impl<'a> Trace<'a> {
         match (&node.op, first) {
             (Op::BroadcastInDim { .. } | Op::Reshape { .. } | Op::Transpose { .. }, Some(kind))
             | (Op::OptimizationBarrier, Some(kind)) => Some(kind),
+            (Op::Convert { .. }, Some(Kind::Place)) => Some(Kind::Place),
             (Op::Convert { dtype }, Some(kind)) => dtype.is_float().then_some(kind),
+            (Op::ArgReduce { max: true, dim }, Some(Kind::Scores(scores))) => {
+                let of = self.values.get(&node.operands[0])?;
+                (of.roles[*dim] == Some(self.key())).then_some(())?;
+                self.settle(scores)?;
+                Some(Kind::Largest)
+            }
+            // The second result; the first is the node itself.
+            (Op::GetResult { .. }, Some(Kind::Largest)) => Some(Kind::Place),
+            (Op::Compare(direction), Some(kind)) => self.compared(*direction, kind, node.operands[1]),
             (Op::Unary(op), Some(kind)) => self.unary(*op, kind),
             (Op::Binary(op), _) => self.binary(*op, node, roles),
-            (Op::Select, None) => self.select(node, roles),
+            (Op::Select, _) => self.select(node, roles),
             (Op::Reduce { combine, dims }, Some(kind)) => {
                 let of = self.values.get(&node.operands[0])?;
                 let is_row = dims.len() == 1 && of.roles[dims[0]] == Some(self.key());
@@ -299,7 +361,9 @@ impl<'a> Trace<'a> {
                         self.settle(scores)?;
                         Some(Kind::Largest)
                     }
-                    (Combine::Sum, Kind::Polynomial(sum)) if is_row => Some(Kind::Polynomial(sum.summed()?)),
+                    (Combine::Sum, Kind::Polynomial(sum)) if is_row => {
+                        Some(Kind::Polynomial(sum.summed(self.dropout.is_some())?))
+                    }
                     _ => None,
                 }
             }
@@ -339,16 +403,14 @@ impl<'a> Trace<'a> {
                 self.settle(scores)?;
                 Some(Kind::Shifted)
             }
-            // Bounds that no row reaches which sees a key.
-            (BinaryOp::Max, Some(Kind::Largest), None) => {
-                (self.factor(rhs)?.known()? <= f64::from(f32::MIN) / 4.0).then_some(Kind::Largest)
-            }
-            (BinaryOp::Max, Some(Kind::Polynomial(sum)), None) => {
-                let is_sum = sum == Polynomial::term(Term { l: 1, ..Term::default() });
-                (is_sum && self.factor(rhs)?.known()? <= 1.0).then_some(Kind::Polynomial(sum))
+            (BinaryOp::Max, Some(kind @ (Kind::Largest | Kind::Polynomial(_))), None) => {
+                self.is_bound(&kind, rhs)?.then_some(kind)
             }
             (_, Some(Kind::Scores(scores)), None) => self.scored(op, scores, rhs, roles),
             (BinaryOp::Mul | BinaryOp::Add, None, Some(Kind::Scores(scores))) => self.scored(op, scores, lhs, roles),
+            (BinaryOp::Mul, Some(Kind::Polynomial(value)), None) if self.drops(rhs, roles) => {
+                Some(Kind::Polynomial(value.times(&Polynomial::term(Term { m: 1, ..Term::default() }))))
+            }
             (_, left, right) => {
                 let left = self.polynomial(left, lhs)?;
                 if let (BinaryOp::Pow, None) = (op, &right) {

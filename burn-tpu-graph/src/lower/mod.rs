@@ -4,8 +4,8 @@
 //! of the program is value `%n` of the text, so that the two can be read side by side (intermediate values of a lowering
 //! are `%t0`, `%t1`, …). One function per family returns the op that yields the node's results; plain unary, binary and
 //! conversion ops need none. The body of a loop is a private function that the loop's region calls, so that its values
-//! have their own names, and so are a draw of random bits and a custom call that is no kernel (XLA inlines all three). A parameter that a result updates is marked
-//! as an alias of that result; the call decides whether it donates the parameter.
+//! have their own names, and so are a draw of random bits and a custom call that is no kernel (XLA inlines all three). A
+//! parameter that a result updates is marked as an alias of that result; the call decides whether it donates the parameter.
 
 mod constant;
 mod contract;
@@ -18,6 +18,7 @@ mod movement;
 mod partitioned;
 mod printer;
 mod region;
+mod separate;
 mod sharding;
 mod slots;
 mod threefry;
@@ -99,6 +100,8 @@ pub struct LowerOptions {
     pub kernels: bool,
     /// Whether arguments stay the caller's: no result takes the memory of one.
     pub keeps_arguments: bool,
+    /// Whether LLVM compiles the loops that ops are fused to, as XLA's CPU compiler has it do.
+    pub llvm: bool,
 }
 
 /// Lowers a program to StableHLO text that every plugin takes.
@@ -124,7 +127,8 @@ pub fn lower_with(program: &Program, options: LowerOptions) -> Result<Lowered> {
     let mesh = program.placement().map(|placement| &placement.mesh);
     let kernels = options.kernels && mesh.is_none_or(|mesh| mesh.devices() == 1);
     let mut functions = Vec::new();
-    let (block, results) = Lowering::run(program, packing, Scope { mesh, kernels, label: None }, &mut functions)?;
+    let (block, results) =
+        Lowering::run(program, packing, Scope { mesh, kernels, llvm: options.llvm, label: None }, &mut functions)?;
     let shardings = sharding::Shardings::of(program, &arguments);
     let takes = list(arguments.iter().enumerate().map(|argument| argument_text(argument, &shardings)));
     let gives = list(results.iter().enumerate().map(|(i, value)| mlir_type(&value.ty) + &shardings.result(i)));
@@ -170,6 +174,8 @@ struct Scope<'p> {
     mesh: Option<&'p Mesh>,
     /// Whether kernels are calls.
     kernels: bool,
+    /// As in [`LowerOptions`].
+    llvm: bool,
     /// The label of all ops of the function, instead of their own.
     label: Option<Label>,
 }
@@ -182,6 +188,8 @@ struct Lowering<'p> {
     packing: slots::Packing,
     scope: Scope<'p>,
     exchanged: exchanged::Exchanged,
+    /// For each node, whether its operands go through memory. Empty if none do.
+    separate: Vec<bool>,
     /// The functions written so far: bodies of loops, draws of random bits, custom calls.
     functions: &'p mut Vec<String>,
 }
@@ -196,8 +204,9 @@ impl<'p> Lowering<'p> {
     ) -> Result<(Block, Vec<Value>)> {
         let graph = program.graph();
         let exchanged = exchanged::Exchanged::of(program);
-        let mut lowering =
-            Self { graph, block: Block::function(), values: Vec::new(), packing, scope, exchanged, functions };
+        let separate = if scope.llvm { separate::reductions(graph) } else { Vec::new() };
+        let (block, values) = (Block::function(), Vec::new());
+        let mut lowering = Self { graph, block, values, packing, scope, exchanged, separate, functions };
         let mut parameters_seen = 0;
         for (i, node) in graph.nodes().iter().enumerate() {
             let id = NodeId(i as u32);
@@ -252,7 +261,11 @@ impl<'p> Lowering<'p> {
                 Ok(Value::new(format!("{id}#0"), node.ty.clone()))
             }
             op => {
-                let operands = self.operands(&node.operands)?;
+                let mut operands = self.operands(&node.operands)?;
+                if self.separate.get(id.index()) == Some(&true) {
+                    let through = |value| separate::through_memory(&mut self.block, value, self.functions);
+                    operands = operands.into_iter().map(through).collect();
+                }
                 let statement = self.statement(id, op, operands, node)?;
                 Ok(self.assign(id, node, &statement))
             }

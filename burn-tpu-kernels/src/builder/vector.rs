@@ -33,16 +33,18 @@ impl KernelBuilder {
         Ok(self.define(Op::Unary(op, x), ty))
     }
 
-    /// Returns a function of each pair of elements of two f32, two i32, or for `And` two bool.
+    /// Returns a function of each pair of elements of two f32, two i32, or for `And` two bool. Functions of bits take i32.
     pub fn binary(&mut self, op: Binary, x: Value, y: Value) -> Result<Value> {
         let (x, y) = self.unified("binary", x, y)?;
         let ty = self.ty(x)?.clone();
         let takes = match op {
-            Binary::And => ty.element == Element::Bool,
+            Binary::And => matches!(ty.element, Element::Bool | Element::I32),
+            Binary::Or | Binary::Xor | Binary::ShiftLeft | Binary::ShiftRight => ty.element == Element::I32,
             _ => is_computed(&ty),
         };
         if !takes {
-            return Err(KernelError::op("binary", &[&ty, &ty], format!("{op:?} takes f32 or i32, And takes bool")));
+            let rule = "takes f32 or i32, And takes bool or i32, the other functions of bits i32";
+            return Err(KernelError::op("binary", &[&ty, &ty], format!("{op:?} {rule}")));
         }
         Ok(self.define(Op::Binary(op, x, y), ty))
     }

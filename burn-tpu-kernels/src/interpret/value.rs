@@ -55,9 +55,11 @@ fn float(op: Binary, x: f32, y: f32) -> f32 {
         Binary::Sub => x - y,
         Binary::Mul => x * y,
         Binary::Div => x / y,
-        Binary::Max | Binary::Min | Binary::And if x.is_nan() || y.is_nan() => f32::NAN,
+        Binary::Max | Binary::Min if x.is_nan() || y.is_nan() => f32::NAN,
         Binary::Max => x.max(y),
-        Binary::Min | Binary::And => x.min(y),
+        Binary::Min => x.min(y),
+        // Functions of bits take no floats.
+        Binary::And | Binary::Or | Binary::Xor | Binary::ShiftLeft | Binary::ShiftRight => f32::NAN,
     }
 }
 

@@ -18,10 +18,12 @@ use crate::{ArrayType, Axis, Element, Index, KernelBuilder, KernelError, Ref, Re
 
 mod backward;
 mod band;
+mod dropout;
 mod forward;
 mod scores;
 
 pub use band::Band;
+pub use dropout::Dropout;
 
 /// Larger numbers would overflow where positions are added.
 const LARGEST: usize = 1 << 24;
@@ -51,13 +53,16 @@ pub struct Attention {
     pub band: Band,
     /// Whether each sequence has a number of keys, after which none is seen: an operand i32 `[batch]`.
     pub has_lengths: bool,
-    /// What is added to the scores, if anything: an operand.
-    pub bias: Option<Bias>,
+    /// What is added to the scores: an operand each.
+    pub biases: Vec<Bias>,
+    /// The weights that are dropped at random, if any are: an operand.
+    pub dropout: Option<Dropout>,
     /// The sizes of blocks.
     pub blocks: Blocks,
 }
 
-/// An operand `[batch, heads, queries, keys]` that is added to the scores. It gets no gradient.
+/// An operand `[batch, heads, queries, keys]` that is added to the scores. It gets no gradient. What hides a key, such as a
+/// mask of data, is a large negative number: -2.4e38 or minus infinity.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Bias {
     /// Its element type, f32 or bf16.
@@ -66,6 +71,8 @@ pub struct Bias {
     pub batch: usize,
     /// Its heads, which may be 1.
     pub heads: usize,
+    /// Its queries, which may be 1: then it is a row of keys, of f32.
+    pub queries: usize,
 }
 
 /// The sizes of blocks: how many queries and keys a step of the grid computes with.
@@ -101,7 +108,8 @@ impl Attention {
             softcap: None,
             band: Band::ALL,
             has_lengths: false,
-            bias: None,
+            biases: Vec::new(),
+            dropout: None,
             blocks: Blocks::choose(queries, keys),
         }
     }
@@ -124,8 +132,14 @@ impl Attention {
         if sizes.iter().any(|size| !(1..=LARGEST).contains(size)) || self.band.is_wide() {
             return fails(format!("sizes {sizes:?} with {:?}", self.band), "sizes are from 1 to 2^24");
         }
-        if !self.element.is_float() || self.bias.is_some_and(|bias| !bias.element.is_float()) {
-            return fails(format!("{:?} with {:?}", self.element, self.bias), "elements are f32 or bf16");
+        let is_wide_row = |bias: &Bias| bias.queries > 1 || queries == 1 || bias.element == Element::F32;
+        if !self.element.is_float() || !self.biases.iter().all(|bias| bias.element.is_float() && is_wide_row(bias)) {
+            let what = format!("{:?} with {:?}", self.element, self.biases);
+            return fails(what, "elements are f32 or bf16, those of a bias with one row f32");
+        }
+        let words = [batch, heads, queries, keys].iter().fold(1, |count: usize, size| count.saturating_mul(*size));
+        if self.dropout.is_some() && u32::try_from(words).is_err() {
+            return fails(format!("dropout of {words} weights"), "a draw has less than 2^32 words");
         }
         if !heads.is_multiple_of(key_heads) {
             return fails(format!("{heads} heads on {key_heads} key heads"), "key heads divide heads");
@@ -138,8 +152,10 @@ impl Attention {
             return fails(what, "blocks have at most 1024 queries and keys, heads a width of 256");
         }
         let own = |size: usize, all: usize| size == 1 || size == all;
-        if self.bias.is_some_and(|bias| !own(bias.batch, batch) || !own(bias.heads, heads)) {
-            return fails(format!("{:?} of {batch} x {heads}", self.bias), "a bias has 1 or all of batch and heads");
+        let fits = |bias: &Bias| own(bias.batch, batch) && own(bias.heads, heads) && own(bias.queries, queries);
+        if !self.biases.iter().all(fits) {
+            let what = format!("{:?} of {batch} x {heads} x {queries}", self.biases);
+            return fails(what, "a bias has 1 or all of batch, heads and queries");
         }
         Ok(())
     }
@@ -170,9 +186,8 @@ struct Place {
 }
 
 /// The operands that mask and bias the scores, if there are any.
-#[derive(Clone, Copy)]
 struct Masks {
-    bias: Option<Ref>,
+    biases: Vec<Ref>,
     lengths: Option<Ref>,
 }
 
@@ -198,17 +213,20 @@ impl Attention {
         Window::whole(Element::F32, &self.row_type().dims).block(&[1, 1, 1, self.blocks.queries], index)
     }
 
-    /// Declares the operands that mask and bias the scores: the bias, then the lengths.
+    /// Declares the operands that mask and bias the scores: the biases, then the lengths.
     fn masks(&self, k: &mut KernelBuilder, at: &Place) -> Masks {
-        let bias = self.bias.map(|bias| {
-            let own = |size: usize, index: &Index| if size == 1 { 0.into() } else { index.clone() };
-            let (batch, head) = (own(bias.batch, &at.batch), own(bias.heads, &at.head));
-            let block = [1, 1, self.blocks.queries, self.blocks.keys];
-            let array = Window::whole(bias.element, &[bias.batch, bias.heads, self.queries, self.keys]);
-            k.operand(array.block(&block, [batch, head, at.query.clone(), at.key.clone()]))
-        });
+        let biases = self.biases.iter().map(|bias| k.operand(self.bias_window(bias, at))).collect();
         let lengths = self.has_lengths.then(|| k.operand(Window::whole(Element::I32, &[self.batch]).in_smem()));
-        Masks { bias, lengths }
+        Masks { biases, lengths }
+    }
+
+    /// Returns the window on a block of a bias.
+    fn bias_window(&self, bias: &Bias, at: &Place) -> Window {
+        let own = |size: usize, index: &Index| if size == 1 { 0.into() } else { index.clone() };
+        let (batch, head) = (own(bias.batch, &at.batch), own(bias.heads, &at.head));
+        let (query, rows) = (own(bias.queries, &at.query), bias.queries.min(self.blocks.queries));
+        let array = Window::whole(bias.element, &[bias.batch, bias.heads, bias.queries, self.keys]);
+        array.block(&[1, 1, rows, self.blocks.keys], [batch, head, query, at.key.clone()])
     }
 
     /// Returns the grid of the kernels that follow one block of queries along the keys, and its place.

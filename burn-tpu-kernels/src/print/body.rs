@@ -69,7 +69,8 @@ impl Printer<'_> {
             Binary::Div => "arith.divf",
             Binary::Max => "arith.maximumf",
             Binary::Min => "arith.minimumf",
-            Binary::And => "arith.andi",
+            // Functions of bits take no floats.
+            Binary::And | Binary::Or | Binary::Xor | Binary::ShiftLeft | Binary::ShiftRight => "arith.andi",
         };
         match <[Term; 2]>::try_from(operands) {
             Ok(operands) if !ty.element.is_float() => self.integers(op, &operands),

@@ -2,7 +2,7 @@
 
 #![allow(dead_code, reason = "each test file uses only some of it")]
 
-use burn_tpu_kernels::kernels::attention::{Attention, Band, Bias};
+use burn_tpu_kernels::kernels::attention::{Attention, Band, Bias, Dropout};
 use burn_tpu_kernels::{ArrayType, CustomCall, Element, Kernel};
 use burn_tpu_pjrt::{
     CompileOptions, ElementType, Executable, PjrtError, Plugin, PluginKind, Program, TensorSpec, TopologyDescription,
@@ -44,7 +44,11 @@ pub fn everything(element: Element) -> Attention {
         softcap: Some(50.0),
         band: Band { left: Some(700), right: Some(0), offset: 256 },
         has_lengths: true,
-        bias: Some(Bias { element, batch: 1, heads: 4 }),
+        biases: vec![
+            Bias { element, batch: 1, heads: 4, queries: 512 },
+            Bias { element: Element::F32, batch: 2, heads: 1, queries: 1 },
+        ],
+        dropout: Some(Dropout { most: 1 << 31 }),
         ..Attention::new(element, 2, 4, 512, 768, 128)
     }
 }

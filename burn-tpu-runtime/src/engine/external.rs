@@ -310,6 +310,7 @@ mod tests {
         let sum = arithmetic::binary("add", BinaryOp::Add, value(1.0), value(2.5));
         assert_eq!(data::into_bytes(&sum).unwrap(), 3.5f32.to_le_bytes());
         assert_eq!((RUNS.load(Relaxed), device.metrics().host_fallbacks), (1, 0));
+        assert_eq!(device.memory().live.tensors(), 4, "its values are counted");
         let negated = arithmetic::unary("neg", UnaryOp::Neg, sum);
         if cfg!(feature = "ndarray") {
             assert_eq!(data::into_bytes(&negated).unwrap(), (-3.5f32).to_le_bytes());

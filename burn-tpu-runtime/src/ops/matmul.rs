@@ -42,7 +42,7 @@ fn product_types(dtype: DType) -> (DType, DType) {
 
 /// Computes one `dot_general` for any broadcast. A batch dim that has size 1 on one side is a free dim of the other
 /// side, so `[b, t, k]` times `[1, k, n]` is a single large product and nothing is repeated in memory.
-fn batched_dot(r: &mut Recorder, x: NodeId, y: NodeId, result: DType) -> Result<NodeId> {
+pub(super) fn batched_dot(r: &mut Recorder, x: NodeId, y: NodeId, result: DType) -> Result<NodeId> {
     let batch = r.rank(x) - 2;
     let (xs, ys) = (r.dims(x), r.dims(y));
     let (x_only, y_only, both) = (

@@ -186,14 +186,11 @@ pub fn record_or_compute<const N: usize>(
     operands: [&Tensor; N],
     build: impl FnOnce(&mut Recorder, [NodeId; N]) -> Result<NodeId>,
 ) -> Tensor {
-    match at_once::applies(operands[0].device(), &operands) {
-        Some(stream) => at_once::compute(op, &stream, &operands, |recorder, nodes| {
-            let mut fixed = [NodeId(0); N];
-            fixed.copy_from_slice(nodes);
-            build(recorder, fixed)
-        }),
-        None => record(op, operands, build),
-    }
+    record_or_compute_many(op, &operands, |recorder, nodes| {
+        let mut fixed = [NodeId(0); N];
+        fixed.copy_from_slice(nodes);
+        build(recorder, fixed)
+    })
 }
 
 /// [`record_or_compute`] of any number of operands.

@@ -12,9 +12,11 @@ use crate::dtype::{from_float, from_int};
 use crate::ops::host;
 use crate::ops::options::resolved;
 use crate::{Tpu, TpuDevice, TpuQTensor, TpuTensor};
-use burn_backend::ops::QTensorOps;
-use burn_backend::quantization::QuantizationParametersPrimitive;
-use burn_backend::{ExecutionError, TensorData};
+use burn_backend::ops::{FloatTensorOps, QTensorOps};
+use burn_backend::quantization::{QuantPropagation, QuantizationParametersPrimitive};
+use burn_backend::{
+    ExecutionError, QTensorPrimitive, TensorData, TensorMetadata, TensorPrimitive, get_device_settings,
+};
 use burn_std::quantization::{QuantLevel, QuantScheme, QuantStore, QuantValue, QuantizedBytes};
 use burn_std::{DType as BurnDType, FloatDType, IntDType, Shape, Slice};
 use burn_tpu_runtime::Tensor;
@@ -107,6 +109,27 @@ impl<F: TpuFloat, I: TpuInt> QTensorOps<Self> for Tpu<F, I> {
         moved(x, |x| movement::repeat_dim(x, dim, times))
     }
 
+    /// Multiplies integers on TPUs if both sides are quantized and the scales allow it, else the dequantized values.
+    fn q_matmul(x: TensorPrimitive<Self>, y: TensorPrimitive<Self>) -> TensorPrimitive<Self> {
+        use TensorPrimitive::{Float, QFloat};
+        let (product, by) = match (x, y) {
+            (Float(x), Float(y)) => return Float(Self::float_matmul(x, y)),
+            (Float(x), QFloat(y)) => {
+                let dtype = x.dtype().into();
+                (Self::float_matmul(x, Self::dequantize(y.clone(), dtype)), y)
+            }
+            (QFloat(x), Float(y)) => {
+                let dtype = y.dtype().into();
+                (Self::float_matmul(Self::dequantize(x.clone(), dtype), y), x)
+            }
+            (QFloat(x), QFloat(y)) => (product::<F, I>(x, y.clone()), y),
+        };
+        match by.propagation() {
+            QuantPropagation::Propagate => QFloat(Self::quantize_dynamic(product, by.scheme())),
+            QuantPropagation::Inhibit => Float(product),
+        }
+    }
+
     fn q_argmax(x: TpuQTensor, dim: usize, index: IntDType) -> TpuTensor {
         reduce::argmax(comparable(x), dim, from_int(index)).into()
     }
@@ -129,6 +152,22 @@ impl<F: TpuFloat, I: TpuInt> QTensorOps<Self> for Tpu<F, I> {
 
     fn q_topk(x: TpuQTensor, dim: usize, k: usize) -> TpuQTensor {
         moved(x, |x| sort::topk(x, dim, k))
+    }
+}
+
+/// Multiplies two quantized matrices; the product has the device's float type.
+fn product<F: TpuFloat, I: TpuInt>(x: TpuQTensor, y: TpuQTensor) -> TpuTensor {
+    let device = Tpu::<F, I>::q_device(&x);
+    let dtype = get_device_settings::<Tpu<F, I>>(&device).float_dtype;
+    let (schemes, integers) = ((plain(&x.scheme), plain(&y.scheme)), (inner(x.clone()), inner(y.clone())));
+    let product = quantized::multiplies_integers(device.0)
+        .then(|| quantized::matmul((&integers.0, &schemes.0), (&integers.1, &schemes.1), from_float(dtype)));
+    match product.flatten() {
+        Some(product) => product.into(),
+        None => {
+            let [x, y] = [x, y].map(|x| Tpu::<F, I>::dequantize(x, dtype));
+            Tpu::<F, I>::float_matmul(x, y)
+        }
     }
 }
 

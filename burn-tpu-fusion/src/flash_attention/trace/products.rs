@@ -34,19 +34,21 @@ impl Trace<'_> {
         let pair = if is_left { [self.rank, self.rank + 1] } else { [self.rank + 1, self.rank] };
         let order: Vec<usize> = roles.into_iter().chain(pair).collect();
         let found = |factor: Factor| Found { node: id, order: order.clone(), factor };
-        let one = Factor::constant(1.0);
-        let is_probabilities = polynomial.is_near(&Polynomial::probabilities());
-        if is_probabilities && contracts_keys && self.results.is_empty() {
-            self.values_matrix = Some(matrix);
-            self.results.push(found(one));
-        } else if is_probabilities && contracts_keys {
-            let is_same = self.values_matrix.as_ref()?.is_same(self.graph, &matrix);
-            is_same.then(|| self.results.push(found(one)))?;
-        } else if is_probabilities {
-            self.set_gradient(matrix)?;
-            self.of_values.push(found(one));
+        let has_dropout = self.dropout.is_some();
+        if let Some(factor) = polynomial.as_probabilities(has_dropout) {
+            if contracts_keys {
+                let is_other = |known: &Matrix| !known.is_same(self.graph, &matrix);
+                if self.values_matrix.as_ref().is_some_and(is_other) {
+                    return None;
+                }
+                self.values_matrix.get_or_insert(matrix);
+                self.results.push(found(factor));
+            } else {
+                self.set_gradient(matrix)?;
+                self.of_values.push(found(factor));
+            }
         } else {
-            let factor = polynomial.as_gradient(self.is_capped())?;
+            let factor = polynomial.as_gradient(self.is_capped(), has_dropout)?;
             let (expected, list) = match contracts_keys {
                 true => (&self.keys, &mut self.of_queries),
                 false => (&self.queries, &mut self.of_keys),

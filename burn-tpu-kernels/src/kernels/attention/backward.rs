@@ -7,11 +7,13 @@
 //! dV = P^T dO     dP = dO V^T     dS = P * (dP - D)     dQ = scale dS K     dK = scale dS^T Q
 //! ```
 //!
-//! The scores are computed once more in each kernel. Keys and values get the gradients of all heads of their group.
+//! Where weights are dropped, `P` in dV and dP are 0; `D` stays the sum of `P dP`. The scores are computed once more in each
+//! kernel. Keys and values get the gradients of all heads of their group.
 
-use super::scores::{Layout, when_at};
+use super::dropout::without_dropped;
+use super::scores::{Layout, to_column, when_at};
 use super::{Attention, Masks, Place};
-use crate::{Axis, Element, Index, Kernel, KernelBuilder, Reduction, Ref, Result, Value};
+use crate::{Axis, Element, Index, Kernel, KernelBuilder, Ref, Result, Value};
 
 /// The operands of both kernels.
 struct Operands {
@@ -22,13 +24,15 @@ struct Operands {
     logsumexp: Ref,
     products: Ref,
     masks: Masks,
+    state: Option<Ref>,
 }
 
 impl Attention {
     /// Returns the kernel of the queries' gradient.
     ///
     /// Operands: queries, keys, values, the gradient of `out`, `logsumexp`, the sums of `out` times its gradient (of
-    /// [`row_type`](Self::row_type)), the bias if there is one, the lengths if there are any. Result: the gradient.
+    /// [`row_type`](Self::row_type)), the biases, the lengths if there are any, the state of the draw
+    /// if weights are dropped. Result: the gradient.
     ///
     /// # Errors
     /// [`Unsupported`](crate::KernelError::Unsupported) for sizes that the kernel does not take.
@@ -47,7 +51,7 @@ impl Attention {
             let rows = [operands.logsumexp, operands.products];
             rows.into_iter().zip(columns).try_for_each(|(row, column)| store_column(k, row, column))
         })?;
-        self.when_seen(&mut k, &at, operands.masks, |k| {
+        self.when_seen(&mut k, &at, &operands.masks, |k| {
             let saved = [k.load(columns[0])?, k.load(columns[1])?];
             let (_, gradient) = self.gradients(k, &at, &operands, saved, Layout::Queries)?;
             let keys = k.load(operands.keys)?;
@@ -78,7 +82,7 @@ impl Attention {
         let sums = [0, 1].map(|_| k.scratch(Element::F32, &[self.blocks.keys, self.head_dim]));
 
         when_at(&mut k, &[(3, 0), (4, 0)], |k| sums.into_iter().try_for_each(|sum| store_zero(k, sum)))?;
-        self.when_seen(&mut k, &at, operands.masks, |k| {
+        self.when_seen(&mut k, &at, &operands.masks, |k| {
             let saved = [k.load(operands.logsumexp)?, k.load(operands.products)?];
             let (probabilities, gradient) = self.gradients(k, &at, &operands, saved, Layout::Keys)?;
             let factors = [(gradient, operands.queries), (probabilities, operands.gradient)];
@@ -100,7 +104,8 @@ impl Attention {
         let [keys, values] = [0, 1].map(|_| k.operand(self.key_window(at)));
         let gradient = k.operand(self.query_window(at));
         let [logsumexp, products] = [0, 1].map(|_| k.operand(self.row_window(at)));
-        Operands { queries, keys, values, gradient, logsumexp, products, masks: self.masks(k, at) }
+        let (masks, state) = (self.masks(k, at), self.state(k));
+        Operands { queries, keys, values, gradient, logsumexp, products, masks, state }
     }
 
     /// Returns the probabilities of a block and the gradient of its products `q k^T` without the factor `scale`, both in
@@ -114,7 +119,7 @@ impl Attention {
         layout: Layout,
     ) -> Result<(Value, Value)> {
         let factors = [k.load(operands.queries)?, k.load(operands.keys)?];
-        let scores = self.scores(k, at, operands.masks, factors, layout)?;
+        let scores = self.scores(k, at, &operands.masks, factors, layout)?;
         let shifted = k.sub(scores.scores, saved[0])?;
         let probabilities = k.exp(shifted)?;
         let (gradient, values) = (k.load(operands.gradient)?, k.load(operands.values)?);
@@ -122,9 +127,12 @@ impl Attention {
             Layout::Queries => k.matmul_transposed(gradient, values)?,
             Layout::Keys => k.matmul_transposed(values, gradient)?,
         };
+        let kept = self.kept(k, at, operands.state, layout)?;
+        let of_probabilities = without_dropped(k, kept, of_probabilities)?;
         let centred = k.sub(of_probabilities, saved[1])?;
         let of_scores = k.mul(probabilities, centred)?;
         let of_products = self.uncapped(k, &scores, of_scores)?;
+        let probabilities = without_dropped(k, kept, probabilities)?;
         Ok((k.cast(probabilities, self.element)?, k.cast(of_products, self.element)?))
     }
 
@@ -148,12 +156,8 @@ fn accumulate(k: &mut KernelBuilder, sum: Ref, added: Value) -> Result<()> {
     k.store(sum, after)
 }
 
-/// Stores a row as a column: 128 copies of it, which are whole registers, transposed.
 fn store_column(k: &mut KernelBuilder, row: Ref, column: Ref) -> Result<()> {
     let row = k.load(row)?;
-    let columns = k.ty(row)?.dims[1];
-    let copies = k.broadcast(row, &[128, columns])?;
-    let copies = k.transpose(copies)?;
-    let first = k.reduce(Reduction::Max, copies, 1)?;
-    k.store(column, first)
+    let turned = to_column(k, row)?;
+    k.store(column, turned)
 }

@@ -10,6 +10,7 @@
 //! and after the last block the result is `o / l`, and `m + log(l)`, the logarithm of the sum of all exponentials, is all
 //! that backward needs (Dao, *FlashAttention-2*, 2023, algorithm 1).
 
+use super::dropout::without_dropped;
 use super::scores::{EMPTY, Layout, when_at};
 use super::{Attention, Place};
 use crate::{Comparison, Element, Kernel, KernelBuilder, Reduction, Ref, Result, Unary, Value};
@@ -24,7 +25,8 @@ struct Running {
 impl Attention {
     /// Returns the forward kernel.
     ///
-    /// Operands: queries, keys, values, the bias if there is one, the lengths if there are any. Results: `out` of the
+    /// Operands: queries, keys, values, the biases, the lengths if there are any, the
+    /// state of the draw if weights are dropped. Results: `out` of the
     /// queries' type, and `logsumexp` of [`row_type`](Self::row_type), which is -1.2e38 for a query that sees no key.
     ///
     /// # Errors
@@ -37,21 +39,31 @@ impl Attention {
         let queries = k.operand(self.query_window(&at));
         let [keys, values] = [0, 1].map(|_| k.operand(self.key_window(&seen)));
         let masks = self.masks(&mut k, &seen);
+        let state = self.state(&mut k);
         let (out, logsumexp) = (k.result(self.query_window(&at)), k.result(self.row_window(&at)));
         let column = [self.blocks.queries, 1];
         let [max, sum] = [0, 1].map(|_| k.scratch(Element::F32, &column));
         let running = Running { max, sum, out: k.scratch(Element::F32, &[self.blocks.queries, self.head_dim]) };
 
         when_at(&mut k, &[(3, 0)], |k| running.start(k))?;
-        self.when_seen(&mut k, &at, masks, |k| {
+        self.when_seen(&mut k, &at, &masks, |k| {
             let factors = [k.load(queries)?, k.load(keys)?];
-            let scores = self.scores(k, &at, masks, factors, Layout::Queries)?;
+            let scores = self.scores(k, &at, &masks, factors, Layout::Queries)?;
             let values = k.load(values)?;
-            running.add(k, scores.scores, values, self.element)
+            let weights = running.weights(k, scores.scores)?;
+            let kept = self.kept(k, &at, state, Layout::Queries)?;
+            let kept = without_dropped(k, kept, weights.weights)?;
+            running.add(k, kept, weights.decay, values, self.element)
         })?;
         when_at(&mut k, &[(3, self.counts()[1] - 1)], |k| running.finish(k, out, logsumexp, self))?;
         k.build()
     }
+}
+
+/// The exponentials of a block of scores, and the factor of what was added up before it.
+struct Weights {
+    weights: Value,
+    decay: Value,
 }
 
 impl Running {
@@ -62,8 +74,8 @@ impl Running {
         k.store(self.out, zero)
     }
 
-    /// Adds a block of scores and values.
-    fn add(&self, k: &mut KernelBuilder, scores: Value, values: Value, element: Element) -> Result<()> {
+    /// Adds a block of scores to the maximum and the sum, and returns its weights.
+    fn weights(&self, k: &mut KernelBuilder, scores: Value) -> Result<Weights> {
         let (before, largest) = (k.load(self.max)?, k.reduce(Reduction::Max, scores, 1)?);
         let max = k.max(before, largest)?;
         let (shifted, decay) = (k.sub(scores, max)?, k.sub(before, max)?);
@@ -71,6 +83,11 @@ impl Running {
         k.store(self.max, max)?;
         let added = k.reduce(Reduction::Sum, weights, 1)?;
         accumulate(k, self.sum, decay, added)?;
+        Ok(Weights { weights, decay })
+    }
+
+    /// Adds a block of weighted values.
+    fn add(&self, k: &mut KernelBuilder, weights: Value, decay: Value, values: Value, element: Element) -> Result<()> {
         let weights = k.cast(weights, element)?;
         let added = k.matmul(weights, values)?;
         accumulate(k, self.out, decay, added)

@@ -1,7 +1,7 @@
 //! The masked scores of a block of queries and a block of keys, which all three kernels compute alike.
 
 use super::{Attention, Masks, Place};
-use crate::{Binary, Comparison, Element, Index, KernelBuilder, Result, Unary, Value};
+use crate::{Binary, Comparison, Element, Index, KernelBuilder, Reduction, Result, Unary, Value};
 
 /// The score of a key that is not seen. Its exponential is zero beside any maximum that a row may have.
 const HIDDEN: f32 = -2.4e38;
@@ -29,7 +29,7 @@ impl Attention {
         &self,
         k: &mut KernelBuilder,
         at: &Place,
-        masks: Masks,
+        masks: &Masks,
         [queries, keys]: [Value; 2],
         layout: Layout,
     ) -> Result<Scores> {
@@ -43,10 +43,10 @@ impl Attention {
             let (capped, softcap) = (k.unary(Unary::Tanh, scores)?, k.float(softcap));
             (scores, tanh) = (k.mul(capped, softcap)?, Some(capped));
         }
-        if let Some(bias) = masks.bias {
+        for &bias in &masks.biases {
             let bias = k.load(bias)?;
             let bias = k.cast(bias, Element::F32)?;
-            let bias = if layout == Layout::Keys { k.transpose(bias)? } else { bias };
+            let bias = if layout == Layout::Keys { turned(k, bias)? } else { bias };
             scores = k.add(scores, bias)?;
         }
         if let Some(seen) = self.seen(k, at, masks, layout)? {
@@ -65,7 +65,7 @@ impl Attention {
     }
 
     /// Returns which keys are seen by which queries; `None` if all are.
-    fn seen(&self, k: &mut KernelBuilder, at: &Place, masks: Masks, layout: Layout) -> Result<Option<Value>> {
+    fn seen(&self, k: &mut KernelBuilder, at: &Place, masks: &Masks, layout: Layout) -> Result<Option<Value>> {
         let mut conditions = self.in_band(k, at, layout)?;
         if let Some(lengths) = masks.lengths {
             let (dims, query_dim) = self.layout(layout);
@@ -98,7 +98,7 @@ impl Attention {
     }
 
     /// Returns the sizes of a block of scores, and which of them counts the queries.
-    fn layout(&self, layout: Layout) -> ([usize; 2], usize) {
+    pub(super) fn layout(&self, layout: Layout) -> ([usize; 2], usize) {
         let [queries, keys] = [self.blocks.queries, self.blocks.keys];
         match layout {
             Layout::Queries => ([queries, keys], 0),
@@ -111,7 +111,7 @@ impl Attention {
         &self,
         k: &mut KernelBuilder,
         at: &Place,
-        masks: Masks,
+        masks: &Masks,
         body: impl FnOnce(&mut KernelBuilder) -> Result<()>,
     ) -> Result<()> {
         let (first_query, first_key) = self.first(at);
@@ -139,6 +139,22 @@ impl Attention {
         let first_query = at.query.clone() * self.blocks.queries as i32 + self.band.offset;
         (first_query, at.key.clone() * self.blocks.keys as i32)
     }
+}
+
+/// Returns a bias with a row for each key.
+fn turned(k: &mut KernelBuilder, bias: Value) -> Result<Value> {
+    match k.ty(bias)?.dims[0] {
+        1 => to_column(k, bias),
+        _ => k.transpose(bias),
+    }
+}
+
+/// Returns a row as a column: 128 copies of it, which are whole registers, transposed.
+pub(super) fn to_column(k: &mut KernelBuilder, row: Value) -> Result<Value> {
+    let columns = k.ty(row)?.dims[1];
+    let copies = k.broadcast(row, &[128, columns])?;
+    let copies = k.transpose(copies)?;
+    k.reduce(Reduction::Max, copies, 1)
 }
 
 /// Returns the comparison of two expressions of the grid.

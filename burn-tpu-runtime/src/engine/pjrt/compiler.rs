@@ -81,6 +81,7 @@ impl Compiler {
             lowering: LowerOptions {
                 kernels: platform == Platform::Tpu && options.kernels,
                 keeps_arguments: options.check_numerics,
+                llvm: platform == Platform::Cpu,
             },
             counters: Arc::clone(counters),
             tuner: None,

@@ -1,0 +1,203 @@
+//! Tests of what the pass rewrites and of what it leaves unchanged.
+
+use super::*;
+use burn_tpu_graph::op::{BinaryOp, Combine, Direction, DotAttrs, UnaryOp};
+use burn_tpu_graph::{Dims, TensorType, verify};
+
+/// A graph with the parameters `[2, 3]` of an element type that a test asks for.
+#[derive(Default)]
+struct Formula {
+    graph: Graph,
+    parameters: u32,
+}
+
+impl Formula {
+    fn parameter(&mut self, dtype: DType) -> NodeId {
+        self.parameters += 1;
+        let ty = TensorType::new(dtype, [2, 3].as_slice());
+        self.graph.add(Op::Parameter { index: self.parameters - 1, ty }, &[]).unwrap()
+    }
+
+    fn binary(&mut self, op: BinaryOp, x: NodeId, y: NodeId) -> NodeId {
+        self.graph.binary(op, x, y).unwrap()
+    }
+
+    fn unary(&mut self, op: UnaryOp, x: NodeId) -> NodeId {
+        self.graph.unary(op, x).unwrap()
+    }
+
+    fn convert(&mut self, x: NodeId, dtype: DType) -> NodeId {
+        self.graph.convert(x, dtype).unwrap()
+    }
+
+    /// Returns the sum of each row, which is accumulated in f32 and rounded to the type of `x`.
+    fn row_sums(&mut self, x: NodeId) -> NodeId {
+        let dtype = self.graph.dtype(x);
+        let wide = self.convert(x, DType::F32);
+        let sums = self.graph.reduce(Combine::Sum, wide, &[1]).unwrap();
+        self.convert(sums, dtype)
+    }
+
+    fn run(&self, outputs: &[NodeId]) -> (Program, Rewritten) {
+        let program = Program::extract(&self.graph, outputs).unwrap();
+        let rewritten = RoundOnce.run(&program).unwrap();
+        verify(&rewritten.program).unwrap();
+        assert!(program.output_types().eq(rewritten.program.output_types()));
+        assert_eq!(RoundOnce.run(&rewritten.program).unwrap().count, 0, "a second run finds nothing");
+        (program, rewritten)
+    }
+
+    #[track_caller]
+    fn assert_rounds_once(&self, outputs: &[NodeId], removed: usize) {
+        let (_, rewritten) = self.run(outputs);
+        let text = rewritten.program.to_string();
+        let is_narrow = |node: &&Node| node.ty.dtype.is_half() && !matches!(node.op, Op::Parameter { .. });
+        let narrow: Vec<_> = rewritten.program.graph().nodes().iter().filter(is_narrow).collect();
+        assert_eq!(rewritten.count, removed, "{text}");
+        assert_eq!(narrow.len(), outputs.len(), "{text}");
+        assert!(narrow.iter().all(|node| matches!(node.op, Op::Convert { .. })), "{text}");
+    }
+
+    #[track_caller]
+    fn assert_unchanged(&self, outputs: &[NodeId]) {
+        let (program, rewritten) = self.run(outputs);
+        assert_eq!((rewritten.program, rewritten.count), (program, 0));
+    }
+}
+
+#[test]
+fn a_chain_is_rounded_at_its_end() {
+    for dtype in [DType::BF16, DType::F16] {
+        let mut f = Formula::default();
+        let (x, y) = (f.parameter(dtype), f.parameter(dtype));
+        let difference = f.binary(BinaryOp::Sub, x, y);
+        let square = f.binary(BinaryOp::Mul, difference, difference);
+        let output = f.unary(UnaryOp::Exp, square);
+        f.assert_rounds_once(&[output], 2);
+    }
+}
+
+#[test]
+fn the_text_of_a_rewritten_chain() {
+    let mut f = Formula::default();
+    let (x, y) = (f.parameter(DType::BF16), f.parameter(DType::BF16));
+    let difference = f.binary(BinaryOp::Sub, x, y);
+    let output = f.binary(BinaryOp::Mul, y, difference);
+    let text = "\
+%0 = parameter {index = 0} : bf16[2,3]
+%1 = parameter {index = 1} : bf16[2,3]
+%2 = convert %0 : f32[2,3]
+%3 = convert %1 : f32[2,3]
+%4 = subtract %2, %3 : f32[2,3]
+%5 = convert %1 : f32[2,3]
+%6 = multiply %5, %4 : f32[2,3]
+%7 = convert %6 : bf16[2,3]
+outputs %7
+";
+    assert_eq!(f.run(&[output]).1.program.to_string(), text);
+}
+
+#[test]
+fn a_formula_in_f32_reads_the_unrounded_value() {
+    let mut f = Formula::default();
+    let x = f.parameter(DType::BF16);
+    let square = f.binary(BinaryOp::Mul, x, x);
+    let wide = f.convert(square, DType::F32);
+    let tanh = f.unary(UnaryOp::Tanh, wide);
+    let narrow = f.convert(tanh, DType::BF16);
+    let output = f.binary(BinaryOp::Add, narrow, x);
+    f.assert_rounds_once(&[output], 2);
+}
+
+#[test]
+fn a_sum_and_its_operand_stay_wide_through_a_broadcast() {
+    let mut f = Formula::default();
+    let x = f.parameter(DType::BF16);
+    let square = f.binary(BinaryOp::Mul, x, x);
+    let sums = f.row_sums(square);
+    let sums = f.graph.reshape(sums, &[2, 1]).unwrap();
+    let sums = f.graph.broadcast_in_dim(sums, &[2, 3], &[0, 1]).unwrap();
+    let output = f.binary(BinaryOp::Div, x, sums);
+    f.assert_rounds_once(&[output], 2);
+}
+
+#[test]
+fn a_choice_keeps_its_condition() {
+    let mut f = Formula::default();
+    let (x, y) = (f.parameter(DType::BF16), f.parameter(DType::BF16));
+    let less = f.graph.compare(Direction::Lt, x, y).unwrap();
+    let sum = f.binary(BinaryOp::Add, x, y);
+    let chosen = f.graph.select(less, sum, x).unwrap();
+    let output = f.unary(UnaryOp::Neg, chosen);
+    f.assert_rounds_once(&[output], 2);
+}
+
+#[test]
+fn a_single_op_is_unchanged() {
+    let mut f = Formula::default();
+    let (x, y) = (f.parameter(DType::BF16), f.parameter(DType::BF16));
+    let sum = f.binary(BinaryOp::Add, x, y);
+    f.assert_unchanged(&[sum]);
+}
+
+#[test]
+fn what_an_output_or_a_second_op_sees_is_rounded() {
+    let mut f = Formula::default();
+    let (x, y) = (f.parameter(DType::BF16), f.parameter(DType::BF16));
+    let sum = f.binary(BinaryOp::Add, x, y);
+    let (one, other) = (f.unary(UnaryOp::Exp, sum), f.unary(UnaryOp::Tanh, sum));
+    f.assert_unchanged(&[sum, one]);
+    f.assert_unchanged(&[one, other]);
+}
+
+#[test]
+fn what_a_comparison_or_a_movement_reads_is_rounded() {
+    let mut f = Formula::default();
+    let (x, y) = (f.parameter(DType::BF16), f.parameter(DType::BF16));
+    let sum = f.binary(BinaryOp::Add, x, y);
+    let less = f.graph.compare(Direction::Lt, sum, y).unwrap();
+    f.assert_unchanged(&[less]);
+    let turned = f.graph.transpose(sum, &[1, 0]).unwrap();
+    let output = f.unary(UnaryOp::Neg, turned);
+    f.assert_unchanged(&[output]);
+    let moved = f.graph.reshape(sum, &[6]).unwrap();
+    f.assert_unchanged(&[moved]);
+}
+
+#[test]
+fn a_wide_value_with_other_readers_is_read_rounded() {
+    let mut f = Formula::default();
+    let (x, y) = (f.parameter(DType::F32), f.parameter(DType::BF16));
+    let exp = f.unary(UnaryOp::Exp, x);
+    let narrow = f.convert(exp, DType::BF16);
+    let output = f.binary(BinaryOp::Add, narrow, y);
+    f.assert_unchanged(&[output, exp]);
+}
+
+#[test]
+fn sums_of_products_stay_rounded() {
+    let mut f = Formula::default();
+    let (x, y) = (f.parameter(DType::BF16), f.parameter(DType::BF16));
+    let attrs = DotAttrs {
+        lhs_batch: Dims::new(),
+        rhs_batch: Dims::new(),
+        lhs_contract: Dims::from_slice(&[1]),
+        rhs_contract: Dims::from_slice(&[1]),
+        result: DType::F32,
+    };
+    let sums = f.graph.dot_general(x, y, attrs).unwrap();
+    let narrow = f.convert(sums, DType::BF16);
+    let output = f.unary(UnaryOp::Neg, narrow);
+    f.assert_unchanged(&[output]);
+}
+
+#[test]
+fn other_types_are_unchanged() {
+    for dtype in [DType::F32, DType::F64, DType::I32] {
+        let mut f = Formula::default();
+        let (x, y) = (f.parameter(dtype), f.parameter(dtype));
+        let sum = f.binary(BinaryOp::Add, x, y);
+        let output = f.binary(BinaryOp::Mul, sum, y);
+        f.assert_unchanged(&[output]);
+    }
+}
