@@ -68,10 +68,22 @@ fn step(stage: &Stage, number: usize, of: usize) -> Finished {
 }
 
 /// Returns a command for the cargo that runs this program, in the workspace's folder.
+///
+/// It does not hand on what Cargo told this program about its package. Build scripts that watch these variables (that of
+/// ring does) would run again, and what depends on them would be built again, each time that the caller changes.
 pub fn cargo(arguments: &[&str]) -> Result<Command> {
     let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     cargo.args(arguments).current_dir(crate::layers::root()?).stdin(Stdio::null());
+    for name in package_variables() {
+        cargo.env_remove(name);
+    }
     Ok(cargo)
+}
+
+/// Returns the variables of this process by which Cargo describes a package.
+fn package_variables() -> impl Iterator<Item = String> {
+    let names = std::env::vars_os().filter_map(|(name, _)| name.into_string().ok());
+    names.filter(|name| name.starts_with("CARGO_PKG_") || name.starts_with("CARGO_MANIFEST_"))
 }
 
 /// Runs a command to its end and shows its output.
@@ -119,6 +131,16 @@ mod tests {
         assert_eq!(result_line(line), Some(TestCounts { passed: 12, failed: 3 }));
         assert_eq!(result_line("test ops::add ... ok"), None);
         assert_eq!(result_line("test result: ok"), None);
+    }
+
+    #[test]
+    fn a_cargo_of_ours_is_not_told_about_our_package() {
+        let command = cargo(&["build"]).unwrap();
+        let removed: Vec<_> = command.get_envs().filter(|(_, value)| value.is_none()).map(|(name, _)| name).collect();
+        for name in ["CARGO_MANIFEST_DIR", "CARGO_PKG_NAME", "CARGO_PKG_VERSION_MAJOR"] {
+            assert!(removed.contains(&name.as_ref()), "{name} is not among {removed:?}");
+        }
+        assert!(!removed.contains(&"CARGO_HOME".as_ref()) && !removed.contains(&"CARGO_INCREMENTAL".as_ref()));
     }
 
     #[test]

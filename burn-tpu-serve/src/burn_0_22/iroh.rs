@@ -8,7 +8,7 @@ use crate::options::Options;
 use crate::run::Event;
 use burn_remote::{BURN_REMOTE_ALPN, server::BackendServer};
 use burn_tpu_remote::Tpu;
-use iroh::endpoint::presets;
+use iroh::endpoint::{PortmapperConfig, presets};
 use iroh::protocol::Router;
 use iroh::{Endpoint, RelayMode};
 use std::sync::mpsc::Sender;
@@ -28,12 +28,16 @@ pub(super) fn serve(
     let bind = |reason: String| ServeError::Bind { address: address.clone(), source: std::io::Error::other(reason) };
     let first = access::resolve(&options.host, options.port)?[0];
     runtime.block_on(async {
-        let builder = Endpoint::builder(presets::Minimal).relay_mode(RelayMode::Disabled).clear_ip_transports();
+        // By default Iroh asks the router to let the internet in, whatever address it listens on.
+        let builder = Endpoint::builder(presets::Minimal)
+            .relay_mode(RelayMode::Disabled)
+            .portmapper_config(PortmapperConfig::Disabled)
+            .clear_ip_transports();
         let builder = builder.bind_addr(first).map_err(|error| bind(error.to_string()))?;
         let endpoint = builder.bind().await.map_err(|error| bind(error.to_string()))?;
         let protocol = server.into_protocol(&endpoint).map_err(|error| ServeError::Transport(error.to_string()))?;
         let bound = endpoint.bound_sockets().into_iter().next().unwrap_or(first);
-        let address = format!("iroh id {} at {bound}", endpoint.id());
+        let address = format!("iroh:{}@{bound}", endpoint.id());
         let router = Router::builder(endpoint.clone()).accept(BURN_REMOTE_ALPN, protocol).spawn();
         let task = tokio::spawn(async move {
             // The router serves for as long as it lives.

@@ -9,7 +9,7 @@ mod step;
 use anyhow::{Context, Result, ensure};
 use burn::optim::{AdamConfig, GradientsParams};
 use burn::prelude::*;
-use burn::remote::RemoteHost;
+use burn::remote::{EndpointId, IrohHost, IrohRelays, RemoteHost};
 use clap::{Parser, ValueEnum};
 use data::{Digits, Split};
 use model::Mlp;
@@ -22,7 +22,7 @@ use std::time::Instant;
 /// Train and test a digit classifier on a device that a server of Burn's remote protocol has.
 #[derive(Parser)]
 struct Args {
-    /// The server's URL
+    /// What the server prints: `ws://HOST:PORT`, or `iroh:ID@ADDRESS:PORT`
     #[arg(default_value = "ws://127.0.0.1:3000")]
     server: String,
     /// The server's token
@@ -56,7 +56,7 @@ enum StepEnd {
 
 fn main() -> Result<()> {
     let args = Args::parse();
-    let host = RemoteHost::websocket(&args.server);
+    let host = host(&args.server)?;
     let host = match &args.token {
         Some(token) => host.with_credential(token),
         None => host,
@@ -68,6 +68,15 @@ fn main() -> Result<()> {
     println!("test accuracy {:.2} %", 100.0 * accuracy);
     ensure!(accuracy >= args.at_least, "the accuracy is below {:.2} %", 100.0 * args.at_least);
     Ok(())
+}
+
+/// Takes apart what the server prints. Iroh's servers are dialled directly: nothing goes through a relay.
+fn host(server: &str) -> Result<RemoteHost> {
+    let Some(place) = server.strip_prefix("iroh:") else { return Ok(RemoteHost::websocket(server)) };
+    let (id, address) = place.split_once('@').context("an Iroh server is `iroh:ID@ADDRESS:PORT`")?;
+    let id: EndpointId = id.parse().with_context(|| format!("`{id}` is no id of an Iroh server"))?;
+    let address = address.parse().with_context(|| format!("`{address}` is no address with a port"))?;
+    Ok(RemoteHost::iroh(IrohHost::new(id).with_relays(IrohRelays::Disabled).with_address(address)))
 }
 
 fn train(args: &Args, device: &Device, digits: &Digits) -> Result<Mlp> {
