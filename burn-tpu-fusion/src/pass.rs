@@ -26,3 +26,24 @@ pub struct Rewritten {
     /// The number of places where the pattern was found.
     pub count: usize,
 }
+
+#[cfg(test)]
+pub(crate) mod testing {
+    use super::{Pass, Rewritten};
+    use burn_tpu_graph::{Graph, NodeId, Program, verify};
+
+    /// Runs a pass on the program of these outputs, and holds it to what every pass promises. Returns the program before it
+    /// too.
+    #[track_caller]
+    pub(crate) fn run(pass: &dyn Pass, graph: &Graph, outputs: &[NodeId]) -> (Program, Rewritten) {
+        let program = Program::extract(graph, outputs).unwrap();
+        let rewritten = pass.run(&program).unwrap();
+        verify(&rewritten.program).unwrap();
+        assert!(program.output_types().eq(rewritten.program.output_types()));
+        assert_eq!(pass.run(&rewritten.program).unwrap().count, 0, "a second run finds nothing");
+        if rewritten.count == 0 {
+            assert_eq!(rewritten.program, program);
+        }
+        (program, rewritten)
+    }
+}

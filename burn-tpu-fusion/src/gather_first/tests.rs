@@ -1,8 +1,9 @@
 //! Tests of what the pass moves and of what it leaves unchanged.
 
 use super::*;
+use crate::pass::testing;
+use burn_tpu_graph::DType;
 use burn_tpu_graph::op::{BinaryOp, Combine, UnaryOp};
-use burn_tpu_graph::{DType, verify};
 
 /// A graph with `x: [4, 3]`, `rows: [4, 1]` and `indices: i32[4, 1, 1]`.
 struct Rows {
@@ -39,12 +40,7 @@ impl Rows {
     }
 
     fn run(&self, outputs: &[NodeId]) -> (Program, Rewritten) {
-        let program = Program::extract(&self.graph, outputs).unwrap();
-        let rewritten = GatherFirst.run(&program).unwrap();
-        verify(&rewritten.program).unwrap();
-        assert!(program.output_types().eq(rewritten.program.output_types()));
-        assert_eq!(GatherFirst.run(&rewritten.program).unwrap().count, 0, "a second run finds nothing");
-        (program, rewritten)
+        testing::run(&GatherFirst, &self.graph, outputs)
     }
 
     #[track_caller]

@@ -1,8 +1,9 @@
 //! Tests of what the pass rewrites and of what it leaves unchanged.
 
 use super::*;
+use crate::pass::testing;
 use burn_tpu_graph::op::{DotAttrs, UnaryOp};
-use burn_tpu_graph::{Dims, TensorType, verify};
+use burn_tpu_graph::{Dims, TensorType};
 
 /// A layer under construction: input `[4, 3]`, weight `[3, 2]`, bias `[2]` of one element type.
 struct Layer {
@@ -51,11 +52,7 @@ impl Layer {
     }
 
     fn run(&self, outputs: &[NodeId]) -> (Program, Rewritten) {
-        let program = Program::extract(&self.graph, outputs).unwrap();
-        let rewritten = LinearActivation.run(&program).unwrap();
-        verify(&rewritten.program).unwrap();
-        assert!(program.output_types().eq(rewritten.program.output_types()));
-        (program, rewritten)
+        testing::run(&LinearActivation, &self.graph, outputs)
     }
 
     #[track_caller]

@@ -1,8 +1,9 @@
 //! Tests of what the pass divides into blocks and of what it leaves unchanged.
 
 use super::*;
+use crate::pass::testing;
 use burn_tpu_graph::op::{BinaryOp, Combine, Direction, DotAttrs, ScatterAttrs, ScatterMode, UnaryOp};
-use burn_tpu_graph::{Builder, DType, Dims, Graph, NodeId, Op, TensorType, verify};
+use burn_tpu_graph::{Builder, DType, Dims, Graph, NodeId, Op, TensorType};
 
 const HEADS: usize = 2;
 const WIDTH: usize = 16;
@@ -102,14 +103,7 @@ struct Blocks {
 
 impl Blocks {
     fn of(graph: &Graph, outputs: &[NodeId]) -> Self {
-        let program = Program::extract(graph, outputs).unwrap();
-        let rewritten = QueryBlocks::default().run(&program).unwrap();
-        verify(&rewritten.program).unwrap();
-        assert!(program.output_types().eq(rewritten.program.output_types()));
-        assert_eq!(QueryBlocks::default().run(&rewritten.program).unwrap().count, 0, "a second run finds nothing");
-        if rewritten.count == 0 {
-            assert_eq!(rewritten.program, program);
-        }
+        let (_, rewritten) = testing::run(&QueryBlocks::default(), graph, outputs);
         let nodes = rewritten.program.graph().nodes().iter();
         let exponentials = nodes.filter(|node| node.op == Op::Unary(UnaryOp::Exp));
         let scores = exponentials.map(|node| [node.ty.dims[1], node.ty.dims[2]]).collect();

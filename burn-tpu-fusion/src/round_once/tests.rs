@@ -1,8 +1,9 @@
 //! Tests of what the pass rewrites and of what it leaves unchanged.
 
 use super::*;
+use crate::pass::testing;
 use burn_tpu_graph::op::{BinaryOp, Combine, Direction, DotAttrs, UnaryOp};
-use burn_tpu_graph::{Dims, TensorType, verify};
+use burn_tpu_graph::{Dims, TensorType};
 
 /// A graph with the parameters `[2, 3]` of an element type that a test asks for.
 #[derive(Default)]
@@ -39,12 +40,7 @@ impl Formula {
     }
 
     fn run(&self, outputs: &[NodeId]) -> (Program, Rewritten) {
-        let program = Program::extract(&self.graph, outputs).unwrap();
-        let rewritten = RoundOnce.run(&program).unwrap();
-        verify(&rewritten.program).unwrap();
-        assert!(program.output_types().eq(rewritten.program.output_types()));
-        assert_eq!(RoundOnce.run(&rewritten.program).unwrap().count, 0, "a second run finds nothing");
-        (program, rewritten)
+        testing::run(&RoundOnce, &self.graph, outputs)
     }
 
     #[track_caller]

@@ -16,6 +16,17 @@ pub(super) fn body_function(body: &Program, scope: Scope, functions: &mut Vec<St
     Ok(name)
 }
 
+/// Returns whether a function was written. What is computed alike shares one.
+pub(super) fn has_function(functions: &[String], name: &str) -> bool {
+    functions.iter().any(|function| function.contains(&format!("{name}(")))
+}
+
+/// Returns the name of a function for values of these dims: `@threefry_8_3`.
+pub(super) fn sized_name(what: &str, dims: &[usize]) -> String {
+    let dims: String = dims.iter().map(|size| format!("_{size}")).collect();
+    format!("@{what}{dims}")
+}
+
 /// Returns the text of a private function that computes a program without slots.
 pub(super) fn private_function(name: &str, body: &Program, (block, results): (Block, Vec<Value>)) -> String {
     let takes = list(body.parameters().enumerate().map(|(i, (_, ty))| format!("%arg{i}: {}", mlir_type(ty))));

@@ -13,7 +13,7 @@ impl Lowering<'_> {
             CallForm::Kernel(_) => self.plain(name(), call.plain(), operands, label),
             CallForm::Function(function) => {
                 let name = name();
-                if !self.has_function(&name) {
+                if !control::has_function(self.functions, &name) {
                     self.functions.push(function.renamed(&name[1..]));
                 }
                 Ok(Statement::new("func.call", operands).attr("callee", name))
@@ -23,7 +23,7 @@ impl Lowering<'_> {
 
     /// Returns the call of a function that computes a plain form. Its ops have the label of the custom call.
     fn plain(&mut self, name: String, plain: &Program, operands: Vec<Value>, label: Label) -> Result<Statement> {
-        if !self.has_function(&name) {
+        if !control::has_function(self.functions, &name) {
             let scope = super::Scope { label: Some(label), ..self.scope };
             let written: (Block, Vec<Value>) =
                 Lowering::run(plain, slots::Packing::new(plain, 0), scope, self.functions)?;
@@ -31,11 +31,6 @@ impl Lowering<'_> {
         }
         let taken: Vec<Value> = plain.parameters().map(|(index, _)| operands[index as usize].clone()).collect();
         Ok(Statement::new("func.call", taken).attr("callee", name))
-    }
-
-    /// Returns whether a function was written. Calls with equal forms share one.
-    fn has_function(&self, name: &str) -> bool {
-        self.functions.iter().any(|function| function.contains(&format!("{name}(")))
     }
 }
 

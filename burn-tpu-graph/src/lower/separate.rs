@@ -8,8 +8,8 @@
 //!
 //! XLA's CPU compiler removes barriers before it fuses. A call that it may not inline is what it does not fuse across.
 
-use super::function;
 use super::printer::{Block, Statement, Value, mlir_type};
+use super::{control, function};
 use crate::op::Combine;
 use crate::{Graph, Op};
 
@@ -35,9 +35,8 @@ pub(super) fn reductions(graph: &Graph) -> Vec<bool> {
 /// Writes a call that returns its operand, through memory. The function is written if it is new.
 pub(super) fn through_memory(block: &mut Block, operand: Value, functions: &mut Vec<String>) -> Value {
     let ty = operand.ty.clone();
-    let dims: Vec<String> = ty.dims.iter().map(|size| format!("_{size}")).collect();
-    let name = format!("@in_memory_{}{}", ty.dtype, dims.concat());
-    if !functions.iter().any(|function| function.contains(&format!("{name}("))) {
+    let name = control::sized_name(&format!("in_memory_{}", ty.dtype), &ty.dims);
+    if !control::has_function(functions, &name) {
         let (mlir, value) = (mlir_type(&ty), Value::new("%arg0".into(), ty.clone()));
         functions.push(function(
             &format!("private {name}"),
@@ -64,38 +63,57 @@ fn chooses(op: &Op) -> bool {
 
 /// Returns whether XLA may compute the op in the loop that reads it.
 fn is_fused(op: &Op) -> bool {
-    matches!(
-        op,
+    match op {
         Op::Unary(_)
-            | Op::Binary(_)
-            | Op::Compare(_)
-            | Op::IsFinite
-            | Op::Select
-            | Op::Clamp
-            | Op::Convert { .. }
-            | Op::BitcastConvert { .. }
-            | Op::Reshape { .. }
-            | Op::BroadcastInDim { .. }
-            | Op::Transpose { .. }
-            | Op::Reverse { .. }
-            | Op::Slice(_)
-            | Op::Pad(_)
-            | Op::Concatenate { .. }
-            | Op::DynamicSlice { .. }
-            | Op::DynamicUpdateSlice
-            | Op::Gather(_)
-            | Op::Complex
-            | Op::Real
-            | Op::Imag
-            | Op::GetResult { .. }
-            | Op::ShardingConstraint(_)
-    )
+        | Op::Binary(_)
+        | Op::Compare(_)
+        | Op::IsFinite
+        | Op::Select
+        | Op::Clamp
+        | Op::Convert { .. }
+        | Op::BitcastConvert { .. }
+        | Op::Reshape { .. }
+        | Op::BroadcastInDim { .. }
+        | Op::Transpose { .. }
+        | Op::Reverse { .. }
+        | Op::Slice(_)
+        | Op::Pad(_)
+        | Op::Concatenate { .. }
+        | Op::DynamicSlice { .. }
+        | Op::DynamicUpdateSlice
+        | Op::Gather(_)
+        | Op::Complex
+        | Op::Real
+        | Op::Imag
+        | Op::GetResult { .. }
+        | Op::ShardingConstraint(_) => true,
+        Op::Parameter { .. }
+        | Op::Slot { .. }
+        | Op::Offset { .. }
+        | Op::Constant(_)
+        | Op::Iota { .. }
+        | Op::DotGeneral(_)
+        | Op::Convolution(_)
+        | Op::Reduce { .. }
+        | Op::ArgReduce { .. }
+        | Op::ReduceWindow { .. }
+        | Op::SelectAndScatter { .. }
+        | Op::Sort { .. }
+        | Op::TopK { .. }
+        | Op::Scatter(_)
+        | Op::RngBitGenerator { .. }
+        | Op::Fft { .. }
+        | Op::OptimizationBarrier
+        | Op::For { .. }
+        | Op::CustomCall(_) => false,
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::lower::{LowerOptions, lower, lower_with};
+    use crate::op::BinaryOp;
     use crate::{Builder, DType, NodeId, Number, Program, TensorType};
 
     /// The maximum of a value that `doublings` sums with itself make, each of two paths.
@@ -103,7 +121,7 @@ mod tests {
         let mut g = Graph::new();
         let mut x = g.add(Op::Parameter { index: 0, ty: TensorType::new(DType::F32, [4, 8]) }, &[]).unwrap();
         for _ in 0..doublings {
-            x = g.binary(crate::op::BinaryOp::Add, x, x).unwrap();
+            x = g.binary(BinaryOp::Add, x, x).unwrap();
         }
         let result = g.reduce(combine, x, &[1]).unwrap();
         Program::extract(&g, &[result]).unwrap()
@@ -127,7 +145,7 @@ mod tests {
         let state = g.add(Op::Parameter { index: 0, ty: TensorType::new(DType::U64, [2]) }, &[]).unwrap();
         let draw = g.add(Op::RngBitGenerator { ty: TensorType::new(DType::U32, [4, 8]) }, &[state]).unwrap();
         let bits = g.add(Op::GetResult { index: 1 }, &[draw]).unwrap();
-        let word = g.binary_const(crate::op::BinaryOp::ShiftRightLogical, bits, Number::UInt(9)).unwrap();
+        let word = g.binary_const(BinaryOp::ShiftRightLogical, bits, Number::UInt(9)).unwrap();
         let result = g.reduce(Combine::Max, word, &[1]).unwrap();
         assert!(is_separate(&Program::extract(&g, &[result]).unwrap()));
     }

@@ -25,9 +25,8 @@ pub(super) fn function(ty: &TensorType, functions: &mut Vec<String>) -> Result<O
     if ty.dtype != DType::U32 || ty.elements() == 0 || u32::try_from(ty.elements()).is_err() {
         return Ok(None);
     }
-    let dims: Vec<String> = ty.dims.iter().map(|size| format!("_{size}")).collect();
-    let name = format!("@threefry{}", dims.concat());
-    if !functions.iter().any(|function| function.contains(&format!("{name}("))) {
+    let name = control::sized_name("threefry", &ty.dims);
+    if !control::has_function(functions, &name) {
         let draw = program(ty)?;
         let written = Lowering::run(&draw, slots::Packing::new(&draw, 0), Scope::default(), functions)?;
         functions.push(control::private_function(&name, &draw, written));

@@ -1,9 +1,9 @@
 //! Weights that are dropped at random: the bits of the graph's draw, computed again for each block.
 //!
-//! A draw of `[batch, heads, queries, keys]` words is Threefry 2x32 with 20 rounds (Salmon et al., *Parallel random numbers: as
-//! easy as 1, 2, 3*, 2011) on a key and a counter of 64 bits, in the order of XLA's expander (`xla/hlo/builder/lib/prng.cc`).
-//! Along the first even dim (if there is none, the first of the largest), neighbours are the two words of a block, and blocks
-//! are counted in row-major order. Here each element computes the block that it belongs to and takes its word. So forward
+//! A draw of `[batch, heads, queries, keys]` words is Threefry 2x32 with 20 rounds (Salmon et al., *Parallel random numbers:
+//! as easy as 1, 2, 3*, 2011) on a key and a counter of 64 bits, in the order of XLA's expander
+//! (`xla/hlo/builder/lib/prng.cc`). Along the first even dim (if there is none, the first of the largest), neighbours are
+//! the two words of a block, and blocks are counted in row-major order. Here each element computes the block that it belongs to and takes its word. So forward
 //! and backward drop the same weights, whatever their blocks are, and nothing is read but the state.
 
 use super::scores::Layout;
