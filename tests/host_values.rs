@@ -143,6 +143,22 @@ fn an_op_on_small_values_that_nothing_else_holds_is_computed_at_once() {
 }
 
 #[test]
+fn values_side_by_side_are_right_along_every_dim() {
+    let Some(device) = device() else { return };
+    let _alone = alone();
+    fn joined<B: Backend>(dims: [usize; 3], dim: usize, device: &B::Device) -> Tensor<B, 3> {
+        let [a, b, c] = dims;
+        let item = |_: usize| table::<B, 1>([a * b * c], device).reshape(dims);
+        Tensor::cat((0..3).map(item).collect(), dim)
+    }
+    for (dims, dim) in [([2, 3, 4], 0), ([1, 3, 4], 1), ([2, 3, 4], 1), ([1, 1, 4], 2), ([1, 3, 4], 2)] {
+        let expected = joined::<NdArray<f32>>(dims, dim, &Default::default());
+        let counts = ops(&device, || close(&read(joined::<B>(dims, dim, &device)), &read(expected)));
+        assert_eq!(counts, (4, 0), "three reshapes and the joining of {dims:?} along {dim}");
+    }
+}
+
+#[test]
 #[should_panic(expected = "float_add")]
 fn the_error_of_an_op_that_is_computed_at_once_names_it() {
     let device = device().expect("float_add: no plugin");

@@ -30,6 +30,7 @@ mod recurrent;
 mod regression;
 mod report;
 mod stack;
+mod stacked;
 mod text;
 mod text_generation;
 mod weights;

@@ -1,6 +1,6 @@
 //! The programs by name, and the options that they share.
 
-use crate::{dqn, generate, recurrent, regression, stack, text, text_generation};
+use crate::{dqn, generate, recurrent, regression, stack, stacked, text, text_generation};
 use burn::tensor::backend::AutodiffBackend;
 use burn::train::MultiDeviceOptim;
 use clap::ValueEnum;
@@ -20,6 +20,8 @@ pub enum Program {
     Lstm,
     /// GRU over time steps, in a loop of its own
     Gru,
+    /// Recurrent cells written by hand, in two layers and both directions; the loss is read before the backward pass
+    StackedLstm,
     /// Regression in the Learner; two tensors per sample
     Regression,
     /// Image classifier in the Learner; two tensors per image
@@ -88,6 +90,7 @@ impl Program {
             | Program::TextMultiSharded
             | Program::Lstm
             | Program::Gru
+            | Program::StackedLstm
             | Program::Stack
             | Program::CustomLoop => 100,
         }
@@ -107,6 +110,7 @@ impl Program {
             }
             Program::Lstm => recurrent::train::<B>(recurrent::Cell::Lstm, steps, options, device),
             Program::Gru => recurrent::train::<B>(recurrent::Cell::Gru, steps, options, device),
+            Program::StackedLstm => stacked::train::<B>(steps, options, device),
             Program::Regression => regression::learn::<B>(steps, options.workers, device),
             Program::Stack => stack::learn::<B>(steps, options.workers, device),
             Program::CustomLoop => stack::train::<B>(steps, device),

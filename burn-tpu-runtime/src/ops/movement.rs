@@ -6,7 +6,7 @@
 
 use super::{broken_rule, expect_dim, mixed};
 use crate::Tensor;
-use crate::trace::{Recorder, record, record_or_compute, record_or_compute_many};
+use crate::trace::{Recorder, at_once, record, record_or_compute, record_or_compute_many};
 use burn_tpu_graph::op::{BinaryOp, GatherAttrs};
 use burn_tpu_graph::{Builder, DType, Dims, NodeId, Number, Result};
 use smallvec::{SmallVec, smallvec};
@@ -20,7 +20,7 @@ pub fn barrier(x: Tensor) -> Tensor {
 
 /// Returns the same elements in row-major order with other dims.
 pub fn reshape(x: Tensor, dims: &[usize]) -> Tensor {
-    record_or_compute("reshape", [&x], |r, [x]| r.reshape(x, dims))
+    at_once::reshape(&x, dims).unwrap_or_else(|| record_or_compute("reshape", [&x], |r, [x]| r.reshape(x, dims)))
 }
 
 /// Swaps two dims.
@@ -90,7 +90,8 @@ pub fn repeat_dim(x: Tensor, dim: usize, times: usize) -> Tensor {
 /// Concatenates tensors along a dim.
 pub fn cat(tensors: Vec<Tensor>, dim: usize) -> Tensor {
     let operands: Vec<&Tensor> = tensors.iter().collect();
-    record_or_compute_many("cat", &operands, |r, nodes| r.concatenate(nodes, dim))
+    at_once::concatenate(&operands, dim)
+        .unwrap_or_else(|| record_or_compute_many("cat", &operands, |r, nodes| r.concatenate(nodes, dim)))
 }
 
 /// A slice of one dim: the elements at multiples of `step` in a range of the dim. A negative step starts at the last

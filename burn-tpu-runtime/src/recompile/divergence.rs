@@ -2,7 +2,8 @@
 //!
 //! A line of source costs microseconds to find, an op takes a quarter of one to record. So the trace's recording follows the
 //! latest programs; when it leaves the last of them, the stack is captured, unresolved. It becomes a line only if a compile
-//! follows. A new stream, such as that of a data loader's thread, begins with the latest programs of its device.
+//! follows, so a stream that is interpreted again and again stops capturing. A new stream, such as that of a data loader's
+//! thread, begins with the latest programs of its device.
 //!
 //! A loader records batches ahead of the cuts, and so beyond the programs that it follows. So in a stream whose latest
 //! program was compiled, and in a new one, the stacks of some more ops are captured.
@@ -23,6 +24,10 @@ pub(super) const MOST_FOLLOWED: usize = 8;
 /// The number of captured stacks of a trace.
 const MOST_CAPTURED: usize = 128;
 
+/// The number of programs in a row that were interpreted, and whose stacks nobody read, after which no stack is captured
+/// where a trace diverges.
+const MOST_UNREAD: u32 = 64;
+
 /// What a trace follows, and where it diverged from that.
 #[derive(Default)]
 pub(crate) struct DivergenceTracker {
@@ -33,6 +38,8 @@ pub(crate) struct DivergenceTracker {
     following: bool,
     /// Whether the stream is new, or its latest program was compiled for this run.
     compiling: bool,
+    /// The number of diverged programs that were interpreted since the latest compile.
+    unread: u32,
     /// In the order of their nodes; the first is where the trace diverged.
     captured: Vec<CapturedStack>,
     offset_changed: Option<CapturedStack>,
@@ -141,7 +148,8 @@ impl DivergenceTracker {
         let follows = recording.following().is_some();
         let diverges = self.following && !follows;
         let has_room = self.captures_all || self.captured.len() < MOST_CAPTURED;
-        if diverges || (!follows && self.compiling && has_room) {
+        let is_read = self.unread < MOST_UNREAD;
+        if (diverges && is_read) || (!follows && self.compiling && has_room) {
             self.captured.push(CapturedStack::new(position, start..recording.len()));
         }
         if let Some(wanted) = &self.wanted {
@@ -180,8 +188,10 @@ impl DivergenceTracker {
 
     /// The trace was run as this program, in the interpreter. Another new one is likely to be interpreted too.
     pub(crate) fn interpreted(&mut self, recorded: &Arc<Recorded>) {
+        let unread = self.unread + u32::from(!self.captured.is_empty());
         self.ran(recorded, &Arc::default());
         self.compiling = false;
+        self.unread = unread;
     }
 
     /// The trace was run as this program.
@@ -197,6 +207,7 @@ impl DivergenceTracker {
         self.recent.insert(0, followed);
         self.recent.truncate(MOST_FOLLOWED);
         self.following = false;
+        self.unread = 0;
     }
 
     /// Returns how a recording differs from the program that the trace followed longest, if it is like that one. There the

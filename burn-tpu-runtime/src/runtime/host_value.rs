@@ -86,6 +86,14 @@ impl HostValue {
         elements.map(HostElements::bytes)
     }
 
+    /// Returns the bytes as the user gave them, unless the interpreter or a device has had them since.
+    pub(crate) fn given(&self) -> Option<HostBytes> {
+        match &self.state.lock().elements {
+            Some(HostElements::Bytes(bytes)) => Some(bytes.clone()),
+            _ => None,
+        }
+    }
+
     /// Returns the value as the interpreter has it, and keeps it so, if it is on the host.
     pub(crate) fn tensor(&self) -> Option<HostTensor> {
         let mut state = self.state.lock();

@@ -1,4 +1,5 @@
-//! Ops on small values from the host that nothing else can use: computed at once, in the interpreter.
+//! Ops on small values from the host that nothing else can use: computed at once, in the interpreter. What only puts bytes
+//! next to each other does not need that.
 //!
 //! Code for eager backends makes a tensor of each sample, scales it, and stacks hundreds of them to a batch. Recording such
 //! an op costs several times what the op does.
@@ -12,12 +13,12 @@ use super::record::{fail, named};
 use super::stream::trace_of;
 use super::{Recorder, StreamTrace, Trace};
 use crate::Device;
-use crate::engine::{HostTensor, interpret_nodes};
+use crate::engine::{HostBytes, HostTensor, interpret_nodes};
 use crate::error::TpuError;
 use crate::metrics::Counters;
 use crate::runtime::{HostElements, HostValue};
 use crate::tensor::Tensor;
-use burn_tpu_graph::{Builder, NodeId, Op, Result};
+use burn_tpu_graph::{Builder, NodeId, Op, Result, TensorType};
 use smallvec::SmallVec;
 use std::cell::Cell;
 use std::sync::Arc;
@@ -75,6 +76,45 @@ pub(super) fn compute(
         }
         Err(error) => fail(op, &named(operands, &error)),
     }
+}
+
+/// Returns a tensor with other dims, of bytes that it shares. `None` if the op is not computed at once, if it changes
+/// nothing, or if the dims break its rule.
+pub(crate) fn reshape(x: &Tensor, dims: &[usize]) -> Option<Tensor> {
+    let bytes = x.sole_value()?.given()?;
+    let ty = TensorType::new(x.element(), dims);
+    if ty.dims == x.ty().dims || ty.elements() != x.ty().elements() {
+        return None;
+    }
+    let stream = applies(x.device(), &[x])?;
+    Some(moved(&stream, ty, bytes))
+}
+
+/// Returns tensors side by side along a dim before which all sizes are 1, so that their bytes follow each other. `None` in the
+/// other cases of [`reshape`].
+pub(crate) fn concatenate(tensors: &[&Tensor], dim: usize) -> Option<Tensor> {
+    let [first, _, ..] = tensors else { return None };
+    let (before, after) = (first.dims().get(..dim)?, first.dims().get(dim + 1..)?);
+    let fits = |tensor: &&Tensor| {
+        let dims = tensor.dims();
+        tensor.element() == first.element() && dims.get(..dim) == Some(before) && dims.get(dim + 1..) == Some(after)
+    };
+    if before.iter().any(|&size| size != 1) || !tensors.iter().all(fits) {
+        return None;
+    }
+    let parts: Option<Vec<HostBytes>> = tensors.iter().map(|tensor| tensor.sole_value()?.given()).collect();
+    let (parts, stream) = (parts?, applies(first.device(), tensors)?);
+    let mut ty = first.ty().clone();
+    ty.dims[dim] = tensors.iter().map(|tensor| tensor.dims()[dim]).sum();
+    let bytes = parts.iter().map(AsRef::as_ref).collect::<Vec<&[u8]>>().concat();
+    Some(moved(&stream, ty, bytes.into()))
+}
+
+fn moved(stream: &StreamTrace, ty: TensorType, bytes: HostBytes) -> Tensor {
+    let runtime = stream.runtime();
+    Counters::add(&runtime.counters().ops_at_once, 1);
+    let value = runtime.hold_input(&ty, HostElements::Bytes(bytes));
+    Tensor::new(runtime.device(), ty, value)
 }
 
 fn run(stream: &StreamTrace, scratch: &Trace, operands: &[&Tensor], node: NodeId) -> Tensor {

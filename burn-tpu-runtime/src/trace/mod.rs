@@ -41,7 +41,7 @@
 //!
 //! In the order in which they may be taken: a trace, a trace's `Exchange`. A tensor may be dropped under both.
 
-mod at_once;
+pub(crate) mod at_once;
 mod callers;
 mod cut;
 mod function;

@@ -32,7 +32,7 @@ const fn case(
 /// In the last column: compiles, transfers per step, difference of the losses. The first steps of `custom-loop` transfer
 /// each image, before it is known that they do so every time.
 #[rustfmt::skip]
-pub const CASES: [Case; 14] = [
+pub const CASES: [Case; 15] = [
     case("text", &["--program", "text", "--workers", "0"], &["--steps", "4"], (2, 4.0, 1e-5)),
     case("text-worker", &["--program", "text", "--workers", "1"], &["--steps", "4"], (2, 4.0, 1e-5)),
     case("text-threads", &["--program", "text-threads"], &["--steps", "4"], (2, 4.0, 1e-5)),
@@ -41,6 +41,7 @@ pub const CASES: [Case; 14] = [
     case("text-generation", &["--program", "text-generation"], &["--steps", "4"], (2, 4.0, 1e-5)),
     case("lstm", &["--program", "lstm"], &["--steps", "4", "--time-steps", "6"], (2, 6.5, 1e-5)),
     case("gru", &["--program", "gru"], &["--steps", "4", "--time-steps", "6"], (2, 5.5, 1e-5)),
+    case("stacked-lstm", &["--program", "stacked-lstm"], &["--steps", "4"], (0, 4.0, 1e-5)),
     case("regression", &["--program", "regression"], &["--steps", "4"], (2, 4.0, 1e-5)),
     case("stack", &["--program", "stack"], &["--steps", "6"], (10, 40.0, 1e-5)),
     case("custom-loop", &["--program", "custom-loop"], &["--steps", "6"], (4, 90.0, 1e-5)),
