@@ -3,70 +3,23 @@
 //! built for them.
 #![cfg(feature = "burn-0-22")]
 
-use burn_backend_0_22::{DType, TensorData};
-use burn_ir_0_22::{BinaryOpIr, NumericOperationIr, OperationIr, TensorId, TensorIr, TensorStatus};
+#[path = "wire_0_22/mod.rs"]
+mod wire;
+
 use burn_tpu_remote::TpuDevice;
 use burn_tpu_runtime::{Device, TpuOptions};
 use burn_tpu_serve::access::{Token, listen};
 use burn_tpu_serve::burn_0_22::backend;
-use serde::{Deserialize, Serialize};
 use std::io::Write;
 use std::net::{SocketAddr, TcpStream};
 use std::time::{Duration, Instant};
 use tungstenite::stream::MaybeTlsStream;
 use tungstenite::{Message, WebSocket};
+use wire::{RemoteMessage, SessionRefusal, TOKEN, Task, TaskResponse, TaskResponseContent, doubled, frame, init};
 
 const GRACE: Duration = Duration::from_secs(10);
-const TOKEN: &str = "0123456789abcdef";
 
 type Socket = WebSocket<MaybeTlsStream<TcpStream>>;
-
-/// The parts of burn-remote 0.22.1's messages that the tests send.
-#[derive(Serialize)]
-#[allow(clippy::large_enum_variant, reason = "the protocol's types")]
-enum RemoteMessage {
-    Task(Task),
-    Init(SessionInit),
-}
-
-#[derive(Serialize)]
-struct SessionInit {
-    version: u16,
-    session_id: [u64; 1],
-    device_index: u32,
-    #[serde(with = "serde_bytes")]
-    authorization: Vec<u8>,
-}
-
-#[derive(Serialize)]
-#[allow(clippy::large_enum_variant, reason = "the protocol's types")]
-enum Task {
-    RegisterOperation([u64; 1], OperationIr),
-    RegisterTensor([u64; 1], TensorId, TensorData),
-    ReadTensor(u64, [u64; 1], TensorIr),
-    SyncBackend(u64, [u64; 1]),
-}
-
-#[derive(Debug, Deserialize)]
-struct TaskResponse {
-    content: TaskResponseContent,
-    id: u64,
-}
-
-#[derive(Debug, Deserialize)]
-enum TaskResponseContent {
-    Init(serde::de::IgnoredAny),
-    ReadTensor(Result<TensorData, serde::de::IgnoredAny>),
-    SyncBackend(Result<(), serde::de::IgnoredAny>),
-    InitRefused(SessionRefusal),
-}
-
-#[derive(Debug, PartialEq, Deserialize)]
-enum SessionRefusal {
-    Unauthorized,
-    NoSuchDevice { device_count: u32 },
-    IncompatibleProtocol { server_version: u16 },
-}
 
 struct Server {
     runtime: tokio::runtime::Runtime,
@@ -108,7 +61,7 @@ fn connect(server: &Server) -> Socket {
 }
 
 fn send(socket: &mut Socket, message: RemoteMessage) {
-    socket.send(Message::binary(rmp_serde::to_vec(&[message]).unwrap())).unwrap();
+    socket.send(Message::binary(frame(&message))).unwrap();
 }
 
 fn answer(socket: &mut Socket) -> Option<TaskResponse> {
@@ -120,38 +73,22 @@ fn answer(socket: &mut Socket) -> Option<TaskResponse> {
     }
 }
 
-fn init(token: &str, device_index: u32, session: u64) -> RemoteMessage {
-    RemoteMessage::Init(SessionInit {
-        version: 2,
-        session_id: [session],
-        device_index,
-        authorization: token.as_bytes().to_vec(),
-    })
-}
-
 /// A session with two tensors of `len` elements, of which one has been computed and read: it is in memory.
 fn session(server: &Server, id: u64, len: usize) -> Socket {
     let mut socket = connect(server);
     send(&mut socket, init(TOKEN, 0, id));
     assert!(matches!(answer(&mut socket).unwrap().content, TaskResponseContent::Init(_)));
-    let data = TensorData::new((0..len).map(|i| i as f32).collect::<Vec<_>>(), [len]);
-    send(&mut socket, RemoteMessage::Task(Task::RegisterTensor([1], TensorId::new(1), data)));
-    let out = TensorIr { status: TensorStatus::NotInit, ..tensor(2, len) };
-    let add = NumericOperationIr::Add(BinaryOpIr { lhs: tensor(1, len), rhs: tensor(1, len), out });
-    send(&mut socket, RemoteMessage::Task(Task::RegisterOperation([1], OperationIr::NumericFloat(DType::F32, add))));
-    read(&mut socket, 2, len);
+    for message in doubled(len) {
+        send(&mut socket, message);
+    }
     let response = answer(&mut socket).unwrap();
     let TaskResponseContent::ReadTensor(Ok(data)) = response.content else { panic!("{response:?}") };
     assert_eq!((response.id, data.shape().as_slice()), (9, &[len][..]));
     socket
 }
 
-fn tensor(id: u64, len: usize) -> TensorIr {
-    TensorIr { id: TensorId::new(id), shape: [len].into(), status: TensorStatus::ReadOnly, dtype: DType::F32 }
-}
-
 fn read(socket: &mut Socket, id: u64, len: usize) {
-    send(socket, RemoteMessage::Task(Task::ReadTensor(9, [1], tensor(id, len))));
+    send(socket, wire::read(id, len));
 }
 
 fn bytes_of(len: usize) -> u64 {
