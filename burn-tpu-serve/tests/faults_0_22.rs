@@ -3,13 +3,15 @@
 //! built for them.
 #![cfg(feature = "burn-0-22")]
 
-#[path = "wire_0_22/mod.rs"]
+#[path = "common_0_22/device.rs"]
+mod device;
+#[path = "common_0_22/wire.rs"]
 mod wire;
 
 use burn_tpu_remote::TpuDevice;
-use burn_tpu_runtime::{Device, TpuOptions};
 use burn_tpu_serve::access::{Token, listen};
 use burn_tpu_serve::burn_0_22::backend;
+use device::{bytes_of, device, eventually_free};
 use std::io::Write;
 use std::net::{SocketAddr, TcpStream};
 use std::time::{Duration, Instant};
@@ -24,21 +26,6 @@ type Socket = WebSocket<MaybeTlsStream<TcpStream>>;
 struct Server {
     runtime: tokio::runtime::Runtime,
     address: SocketAddr,
-}
-
-/// The CPU plugin's device, on which every program runs as one: what is live is in its memory. `None` without the plugin.
-#[allow(clippy::print_stderr, reason = "a test that is skipped says so")]
-fn device() -> Option<Device> {
-    let device = Device::cpu(0);
-    TpuOptions::default().interpret_from(0).disk_cache(false).install(&device).ok();
-    match device.sync() {
-        Ok(()) => Some(device),
-        Err(error) if std::env::var_os("BURN_TPU_REQUIRE_PLUGIN").is_some() => panic!("{error}"),
-        Err(error) => {
-            eprintln!("skipped: {error}");
-            None
-        }
-    }
 }
 
 fn serve() -> Option<Server> {
@@ -91,26 +78,13 @@ fn read(socket: &mut Socket, id: u64, len: usize) {
     send(socket, wire::read(id, len));
 }
 
-fn bytes_of(len: usize) -> u64 {
-    let ty = format!("f32[{len}]");
-    Device::cpu(0).memory().largest.iter().filter(|live| live.ty == ty).map(|live| live.bytes).sum()
-}
-
-fn eventually_free(len: usize) {
-    let until = Instant::now() + GRACE;
-    while bytes_of(len) > 0 {
-        assert!(Instant::now() < until, "the tensors outlived their session\n{}", Device::cpu(0).memory());
-        std::thread::sleep(Duration::from_millis(10));
-    }
-}
-
 #[test]
 fn a_client_that_vanishes_frees_its_tensors() {
     let Some(server) = serve() else { return };
     let socket = session(&server, 1, 100_069);
     assert!(bytes_of(100_069) >= 4 * 100_069);
     drop(socket);
-    eventually_free(100_069);
+    eventually_free(100_069, GRACE);
     drop(session(&server, 2, 3));
 }
 
@@ -122,7 +96,7 @@ fn an_unknown_tensor_ends_its_session_alone() {
     assert!(bytes_of(100_103) > 0);
     read(&mut client, 99, 7);
     while answer(&mut client).is_some() {}
-    eventually_free(100_103);
+    eventually_free(100_103, GRACE);
     read(&mut other, 1, 5);
     assert!(matches!(answer(&mut other).unwrap().content, TaskResponseContent::ReadTensor(Ok(_))));
     send(&mut other, RemoteMessage::Task(Task::SyncBackend(4, [1])));
@@ -158,7 +132,7 @@ fn tokens_devices_and_garbage_are_refused() {
     assert!(bytes_of(100_109) > 0);
     client.send(Message::binary(vec![0xc1; 9])).unwrap();
     while answer(&mut client).is_some() {}
-    eventually_free(100_109);
+    eventually_free(100_109, GRACE);
     drop(session(&server, 4, 3));
 }
 
@@ -170,5 +144,5 @@ fn a_server_that_stops_ends_its_sessions() {
     let started = Instant::now();
     while answer(&mut client).is_some() {}
     assert!(started.elapsed() < GRACE);
-    eventually_free(100_129);
+    eventually_free(100_129, GRACE);
 }
