@@ -107,6 +107,6 @@ mod tests {
         let taken = listen("127.0.0.1", 0, None).unwrap();
         let port = taken.local_addr().unwrap().port();
         let error = listen("127.0.0.1", port, None).unwrap_err().to_string();
-        assert!(error.contains(&format!("127.0.0.1:{port}")), "{error}");
+        assert!(error.contains(&format!("127.0.0.1:{port}")) && error.contains("fix:"), "{error}");
     }
 }

@@ -24,7 +24,7 @@ pub enum ServeError {
         rule: &'static str,
     },
     /// The host has no address, or the port is taken.
-    #[error("cannot listen on {address}: {source}")]
+    #[error("cannot listen on {address}: {source}{}", fix_of(source))]
     Bind {
         /// The address that was asked for.
         address: String,
@@ -56,6 +56,19 @@ pub enum ServeError {
     /// The transport failed after it had started.
     #[error("the transport failed: {0}")]
     Transport(String),
+}
+
+/// Returns what to do about an address that cannot be had, where that is known.
+fn fix_of(source: &io::Error) -> &'static str {
+    match source.kind() {
+        io::ErrorKind::AddrInUse => {
+            "\n  fix: another server runs there: end it, or pass --port with another one, or 0 for any"
+        }
+        io::ErrorKind::AddrNotAvailable => {
+            "\n  fix: --host is an address of this machine, such as 127.0.0.1 or 0.0.0.0"
+        }
+        _ => "",
+    }
 }
 
 /// Why a connection or a session ended. It is logged, and no other session notices.

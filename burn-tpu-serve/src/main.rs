@@ -9,7 +9,7 @@ use std::process::ExitCode;
 use tracing_subscriber::EnvFilter;
 
 fn main() -> ExitCode {
-    let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new("info"));
+    let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new("info,burn_tpu_pjrt=warn"));
     let to_terminal = std::io::stderr().is_terminal();
     tracing_subscriber::fmt().with_writer(std::io::stderr).with_ansi(to_terminal).with_env_filter(filter).init();
     match run(&Options::parse(), announce) {

@@ -56,12 +56,12 @@ pub fn run(options: &Options, ready: impl FnOnce(&Ready)) -> Result<Served, Serv
     if options.burn == BurnVersion::V0_21 && options.transport == TransportKind::Iroh {
         return Err(ServeError::Options("Burn 0.21 has no Iroh transport: leave --transport out"));
     }
-    // Before the device is opened, which takes seconds: an address is refused at once, and the first signal is heard.
+    // All of this comes before the device is opened, which takes seconds: the first signal is heard, and what cannot be had is
+    // refused at once.
     access::allow(&access::resolve(&options.host, options.port)?, &options.host, token.as_ref())?;
     let events = channel();
     forward_signals(events.0.clone()).map_err(|source| ServeError::System { what: "handle signals", source })?;
     let device = options.served_device();
-    device.sync()?;
     let ended = match options.burn {
         BurnVersion::V0_21 => serve_0_21(options, device, token, ready, events)?,
         BurnVersion::V0_22 => serve_0_22(options, device, token, ready, events)?,
@@ -98,6 +98,7 @@ fn serve_0_21(
 ) -> Result<bool, ServeError> {
     use burn_tpu::{Tpu, TpuDevice};
     let listener = access::listen(&options.host, options.port, token.as_ref())?;
+    device.sync()?;
     let needs_token = token.is_some();
     // Burn 0.21's client computes in f32 and i32, whatever the server.
     let server = crate::burn_0_21::Server::<Tpu<f32, i32>>::start(listener, TpuDevice::from(device), token)?;
@@ -109,12 +110,12 @@ fn serve_0_21(
 
 #[cfg(not(feature = "burn-0-21"))]
 fn serve_0_21(_: &Options, _: Device, _: Option<Token>, _: impl FnOnce(&Ready), _: Events) -> Result<bool, ServeError> {
-    Err(ServeError::NotBuilt { what: "Burn 0.21", fix: "cargo install burn-tpu-serve --features burn-0-21" })
+    Err(ServeError::NotBuilt { what: "Burn 0.21", fix: "cargo install --path burn-tpu-serve --features burn-0-21" })
 }
 
 #[cfg(not(feature = "burn-0-22"))]
 fn serve_0_22(_: &Options, _: Device, _: Option<Token>, _: impl FnOnce(&Ready), _: Events) -> Result<bool, ServeError> {
-    Err(ServeError::NotBuilt { what: "Burn 0.22", fix: "cargo install burn-tpu-serve --features burn-0-22" })
+    Err(ServeError::NotBuilt { what: "Burn 0.22", fix: "cargo install --path burn-tpu-serve --features burn-0-22" })
 }
 
 #[cfg(feature = "burn-0-22")]

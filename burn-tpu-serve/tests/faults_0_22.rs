@@ -3,89 +3,29 @@
 //! built for them.
 #![cfg(feature = "burn-0-22")]
 
-use burn_backend_0_22::{DType, TensorData};
-use burn_ir_0_22::{BinaryOpIr, NumericOperationIr, OperationIr, TensorId, TensorIr, TensorStatus};
+#[path = "common_0_22/device.rs"]
+mod device;
+#[path = "common_0_22/wire.rs"]
+mod wire;
+
 use burn_tpu_remote::TpuDevice;
-use burn_tpu_runtime::{Device, TpuOptions};
 use burn_tpu_serve::access::{Token, listen};
 use burn_tpu_serve::burn_0_22::backend;
-use serde::{Deserialize, Serialize};
+use device::{bytes_of, device, eventually_free};
 use std::io::Write;
 use std::net::{SocketAddr, TcpStream};
 use std::time::{Duration, Instant};
 use tungstenite::stream::MaybeTlsStream;
 use tungstenite::{Message, WebSocket};
+use wire::{RemoteMessage, SessionRefusal, TOKEN, Task, TaskResponse, TaskResponseContent, doubled, frame, init};
 
 const GRACE: Duration = Duration::from_secs(10);
-const TOKEN: &str = "0123456789abcdef";
 
 type Socket = WebSocket<MaybeTlsStream<TcpStream>>;
-
-/// The parts of burn-remote 0.22.1's messages that the tests send.
-#[derive(Serialize)]
-#[allow(clippy::large_enum_variant, reason = "the protocol's types")]
-enum RemoteMessage {
-    Task(Task),
-    Init(SessionInit),
-}
-
-#[derive(Serialize)]
-struct SessionInit {
-    version: u16,
-    session_id: [u64; 1],
-    device_index: u32,
-    #[serde(with = "serde_bytes")]
-    authorization: Vec<u8>,
-}
-
-#[derive(Serialize)]
-#[allow(clippy::large_enum_variant, reason = "the protocol's types")]
-enum Task {
-    RegisterOperation([u64; 1], OperationIr),
-    RegisterTensor([u64; 1], TensorId, TensorData),
-    ReadTensor(u64, [u64; 1], TensorIr),
-    SyncBackend(u64, [u64; 1]),
-}
-
-#[derive(Debug, Deserialize)]
-struct TaskResponse {
-    content: TaskResponseContent,
-    id: u64,
-}
-
-#[derive(Debug, Deserialize)]
-enum TaskResponseContent {
-    Init(serde::de::IgnoredAny),
-    ReadTensor(Result<TensorData, serde::de::IgnoredAny>),
-    SyncBackend(Result<(), serde::de::IgnoredAny>),
-    InitRefused(SessionRefusal),
-}
-
-#[derive(Debug, PartialEq, Deserialize)]
-enum SessionRefusal {
-    Unauthorized,
-    NoSuchDevice { device_count: u32 },
-    IncompatibleProtocol { server_version: u16 },
-}
 
 struct Server {
     runtime: tokio::runtime::Runtime,
     address: SocketAddr,
-}
-
-/// The CPU plugin's device, on which every program runs as one: what is live is in its memory. `None` without the plugin.
-#[allow(clippy::print_stderr, reason = "a test that is skipped says so")]
-fn device() -> Option<Device> {
-    let device = Device::cpu(0);
-    TpuOptions::default().interpret_from(0).disk_cache(false).install(&device).ok();
-    match device.sync() {
-        Ok(()) => Some(device),
-        Err(error) if std::env::var_os("BURN_TPU_REQUIRE_PLUGIN").is_some() => panic!("{error}"),
-        Err(error) => {
-            eprintln!("skipped: {error}");
-            None
-        }
-    }
 }
 
 fn serve() -> Option<Server> {
@@ -108,7 +48,7 @@ fn connect(server: &Server) -> Socket {
 }
 
 fn send(socket: &mut Socket, message: RemoteMessage) {
-    socket.send(Message::binary(rmp_serde::to_vec(&[message]).unwrap())).unwrap();
+    socket.send(Message::binary(frame(&message))).unwrap();
 }
 
 fn answer(socket: &mut Socket) -> Option<TaskResponse> {
@@ -120,51 +60,22 @@ fn answer(socket: &mut Socket) -> Option<TaskResponse> {
     }
 }
 
-fn init(token: &str, device_index: u32, session: u64) -> RemoteMessage {
-    RemoteMessage::Init(SessionInit {
-        version: 2,
-        session_id: [session],
-        device_index,
-        authorization: token.as_bytes().to_vec(),
-    })
-}
-
 /// A session with two tensors of `len` elements, of which one has been computed and read: it is in memory.
 fn session(server: &Server, id: u64, len: usize) -> Socket {
     let mut socket = connect(server);
     send(&mut socket, init(TOKEN, 0, id));
     assert!(matches!(answer(&mut socket).unwrap().content, TaskResponseContent::Init(_)));
-    let data = TensorData::new((0..len).map(|i| i as f32).collect::<Vec<_>>(), [len]);
-    send(&mut socket, RemoteMessage::Task(Task::RegisterTensor([1], TensorId::new(1), data)));
-    let out = TensorIr { status: TensorStatus::NotInit, ..tensor(2, len) };
-    let add = NumericOperationIr::Add(BinaryOpIr { lhs: tensor(1, len), rhs: tensor(1, len), out });
-    send(&mut socket, RemoteMessage::Task(Task::RegisterOperation([1], OperationIr::NumericFloat(DType::F32, add))));
-    read(&mut socket, 2, len);
+    for message in doubled(len) {
+        send(&mut socket, message);
+    }
     let response = answer(&mut socket).unwrap();
     let TaskResponseContent::ReadTensor(Ok(data)) = response.content else { panic!("{response:?}") };
     assert_eq!((response.id, data.shape().as_slice()), (9, &[len][..]));
     socket
 }
 
-fn tensor(id: u64, len: usize) -> TensorIr {
-    TensorIr { id: TensorId::new(id), shape: [len].into(), status: TensorStatus::ReadOnly, dtype: DType::F32 }
-}
-
 fn read(socket: &mut Socket, id: u64, len: usize) {
-    send(socket, RemoteMessage::Task(Task::ReadTensor(9, [1], tensor(id, len))));
-}
-
-fn bytes_of(len: usize) -> u64 {
-    let ty = format!("f32[{len}]");
-    Device::cpu(0).memory().largest.iter().filter(|live| live.ty == ty).map(|live| live.bytes).sum()
-}
-
-fn eventually_free(len: usize) {
-    let until = Instant::now() + GRACE;
-    while bytes_of(len) > 0 {
-        assert!(Instant::now() < until, "the tensors outlived their session\n{}", Device::cpu(0).memory());
-        std::thread::sleep(Duration::from_millis(10));
-    }
+    send(socket, wire::read(id, len));
 }
 
 #[test]
@@ -173,7 +84,7 @@ fn a_client_that_vanishes_frees_its_tensors() {
     let socket = session(&server, 1, 100_069);
     assert!(bytes_of(100_069) >= 4 * 100_069);
     drop(socket);
-    eventually_free(100_069);
+    eventually_free(100_069, GRACE);
     drop(session(&server, 2, 3));
 }
 
@@ -185,7 +96,7 @@ fn an_unknown_tensor_ends_its_session_alone() {
     assert!(bytes_of(100_103) > 0);
     read(&mut client, 99, 7);
     while answer(&mut client).is_some() {}
-    eventually_free(100_103);
+    eventually_free(100_103, GRACE);
     read(&mut other, 1, 5);
     assert!(matches!(answer(&mut other).unwrap().content, TaskResponseContent::ReadTensor(Ok(_))));
     send(&mut other, RemoteMessage::Task(Task::SyncBackend(4, [1])));
@@ -221,7 +132,7 @@ fn tokens_devices_and_garbage_are_refused() {
     assert!(bytes_of(100_109) > 0);
     client.send(Message::binary(vec![0xc1; 9])).unwrap();
     while answer(&mut client).is_some() {}
-    eventually_free(100_109);
+    eventually_free(100_109, GRACE);
     drop(session(&server, 4, 3));
 }
 
@@ -233,5 +144,5 @@ fn a_server_that_stops_ends_its_sessions() {
     let started = Instant::now();
     while answer(&mut client).is_some() {}
     assert!(started.elapsed() < GRACE);
-    eventually_free(100_129);
+    eventually_free(100_129, GRACE);
 }

@@ -1,9 +1,11 @@
-//! `cargo xtask test --only burn-0.22`: a program of Burn 0.22 on a device that `burn-tpu-serve` serves, over loopback.
+//! `cargo xtask test --only burn-0.22`, and `--only iroh`: a program of Burn 0.22 on a device that `burn-tpu-serve` serves, over
+//! loopback, through a WebSocket or Iroh.
 //!
-//! It trains the example of `examples/burn-0.22`, checks what the server did, and kills the client and the server in the middle
-//! of steps. It is no part of `cargo xtask test`: the client of Burn 0.22 is a build of its own, of 470 crates.
+//! They train the example of `examples/burn-0.22`, check what the server did, and kill the client and the server in the middle
+//! of steps. They are no part of `cargo xtask test`: the client of Burn 0.22 is a build of its own, of 470 crates, and the
+//! server with Iroh is 111 crates more than without.
 
-use crate::stage::{TestCounts, cargo, succeed};
+use crate::stage::{self, TestCounts, cargo, succeed};
 use crate::{data, layers, setup};
 use anyhow::{Context, Result, bail, ensure};
 use burn_tpu_pjrt::discovery::PluginKind;
@@ -20,12 +22,27 @@ const OTHER_PROGRAMS: u64 = 40;
 /// What is checked, and how.
 type Scenario = (&'static str, fn(&Programs) -> Result<()>);
 
-/// Runs the stage. Each scenario counts as a test.
-pub fn run() -> Result<TestCounts> {
+/// Runs the scenarios through a WebSocket. Each counts as a test.
+pub fn websocket() -> Result<TestCounts> {
+    scenarios("websocket", &["build", "-p", "burn-tpu-serve"])
+}
+
+/// Runs what Iroh alone has, with lints, and the scenarios through it.
+pub fn iroh() -> Result<TestCounts> {
+    setup::ensure(PluginKind::Cpu, None)?;
+    let with_iroh = ["-p", "burn-tpu-serve", "--features", "iroh"];
+    succeed(cargo(&["clippy", "--all-targets"])?.args(with_iroh).args(["--", "-D", "warnings"]))?;
+    let mut tests = cargo(&["test", "--test", "iroh_0_22"])?;
+    let mut counts = stage::test(tests.args(with_iroh).env("BURN_TPU_REQUIRE_PLUGIN", "1"))?;
+    counts += scenarios("iroh", &[&["build"][..], &with_iroh].concat())?;
+    Ok(counts)
+}
+
+fn scenarios(transport: &'static str, build_server: &[&str]) -> Result<TestCounts> {
     setup::ensure(PluginKind::Cpu, None)?;
     data::mnist(None)?;
-    succeed(&mut cargo(&["build", "-p", "burn-tpu-serve"])?)?;
-    let programs = Programs::build()?;
+    succeed(&mut cargo(build_server)?)?;
+    let programs = Programs::build(transport)?;
     let scenarios: [Scenario; 3] = [
         ("steps are one program each, and the same ones", steps),
         ("a client that is killed frees its tensors", killed_client),
@@ -44,26 +61,28 @@ pub fn run() -> Result<TestCounts> {
     Ok(counts)
 }
 
-/// The two programs.
+/// The two programs, and what is between them.
 struct Programs {
     server: PathBuf,
     client: PathBuf,
+    transport: &'static str,
 }
 
 impl Programs {
-    fn build() -> Result<Self> {
+    fn build(transport: &'static str) -> Result<Self> {
         let root = layers::root()?;
         let example = root.join("examples/burn-0.22");
         let mut build = cargo(&["build", "--release", "--locked", "--bin", "burn-0-22-mnist"])?;
         succeed(build.current_dir(&example).env_remove("CARGO_TARGET_DIR"))?;
         let target = std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root.join("target"), PathBuf::from);
-        Ok(Self { server: target.join("debug/burn-tpu-serve"), client: example.join("target/release/burn-0-22-mnist") })
+        let client = example.join("target/release/burn-0-22-mnist");
+        Ok(Self { server: target.join("debug/burn-tpu-serve"), client, transport })
     }
 
     fn serve(&self) -> Result<Server> {
         let mut command = Command::new(&self.server);
         command
-            .args(["--burn", "0.22", "--platform", "cpu", "--port", "0"])
+            .args(["--burn", "0.22", "--platform", "cpu", "--port", "0", "--transport", self.transport])
             .env("BURN_TPU_FALLBACK", "deny")
             .env("BURN_TPU_DISK_CACHE", "0");
         let mut child =
@@ -71,14 +90,14 @@ impl Programs {
         let mut output = BufReader::new(child.stdout.take().context("the server has no output")?);
         let mut line = String::new();
         output.read_line(&mut line).context("cannot read what the server prints")?;
-        let url = line.split_whitespace().find(|word| word.starts_with("ws://"));
-        let url = url.with_context(|| format!("the server does not serve: {line}"))?.trim_end_matches(',').to_owned();
-        Ok(Server { child, output, url })
+        let address = line.split_once(" on ").and_then(|(_, rest)| rest.split_once(", "));
+        let (address, _) = address.with_context(|| format!("the server does not serve: {line}"))?;
+        Ok(Server { child, output, address: address.to_owned() })
     }
 
     fn client(&self, server: &Server, options: &[&str]) -> Command {
         let mut command = Command::new(&self.client);
-        command.arg(&server.url).args(options).stdin(Stdio::null());
+        command.arg(&server.address).args(options).stdin(Stdio::null());
         command
     }
 }
@@ -87,7 +106,8 @@ impl Programs {
 struct Server {
     child: Child,
     output: BufReader<ChildStdout>,
-    url: String,
+    /// What the client is given.
+    address: String,
 }
 
 /// What a server says at its end.

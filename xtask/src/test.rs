@@ -51,14 +51,16 @@ const OUTSIDE: Stage =
 const XLA_RS: Stage = Stage { name: "xla-rs", about: "the engine on the crate xla", run: xla_rs::stage };
 const EXAMPLES: Stage = Stage { name: "examples", about: "every example for a few steps", run: examples::run };
 /// Not a part of the whole: it builds Burn 0.22 with its client.
-const BURN_0_22: Stage = Stage { name: "burn-0.22", about: "Burn 0.22 through a server", run: burn_0_22::run };
+const BURN_0_22: Stage = Stage { name: "burn-0.22", about: "Burn 0.22 through a server", run: burn_0_22::websocket };
+/// Not a part of the whole either, with the crates of Iroh besides.
+const IROH: Stage = Stage { name: "iroh", about: "Burn 0.22 through a server, over Iroh", run: burn_0_22::iroh };
 
 /// Runs `cargo xtask test`.
 pub fn run(args: &Args) -> Result<ExitCode> {
     let all = vec![SETUP, FMT, CLIPPY, LAYERS, COVERAGE, API, DOCS, BOOK, TESTS, DDP, EXAMPLES];
     let stages = match &args.only {
         _ if args.quick => vec![FMT, CLIPPY, LAYERS, COVERAGE, TIER0],
-        Some(name) => select(all.into_iter().chain([TIER0, OUTSIDE, XLA_RS, BURN_0_22]).collect(), name)?,
+        Some(name) => select(all.into_iter().chain([TIER0, OUTSIDE, XLA_RS, BURN_0_22, IROH]).collect(), name)?,
         None => all,
     };
     Ok(finish(&stages))

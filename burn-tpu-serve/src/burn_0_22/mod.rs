@@ -51,6 +51,8 @@ pub(crate) fn serve(
         TransportKind::Websocket => websocket(&runtime, &server, options, token.as_ref(), events)?,
         TransportKind::Iroh => iroh_transport(&runtime, server, options, events)?,
     };
+    // The first session may wait for it, but nobody is told of a server without a device.
+    device.sync()?;
     ready(&Ready { address, device, needs_token: token.is_some() });
     let outcome = match received.recv() {
         Ok(Event::Failed(reason)) => Err(ServeError::Transport(reason)),
@@ -87,7 +89,8 @@ use iroh::serve as iroh_transport;
 
 #[cfg(not(feature = "iroh"))]
 fn iroh_transport(_: &Runtime, _: BackendServer<Tpu>, _: &Options, _: Sender<Event>) -> Result<Serving, ServeError> {
-    Err(ServeError::NotBuilt { what: "the Iroh transport", fix: "cargo install burn-tpu-serve --features iroh" })
+    let fix = "cargo install --path burn-tpu-serve --features iroh";
+    Err(ServeError::NotBuilt { what: "the Iroh transport", fix })
 }
 
 /// Waits until the device holds no tensors and nothing runs or waits.

@@ -1,0 +1,35 @@
+//! The device that the servers under test have, and what is in its memory.
+
+use burn_tpu_runtime::{Device, TpuOptions};
+use std::time::{Duration, Instant};
+
+/// Returns the CPU plugin's device, on which every program runs as one: what is live is in its memory. `None` without the
+/// plugin.
+#[allow(clippy::print_stderr, reason = "a test that is skipped says so")]
+pub fn device() -> Option<Device> {
+    let device = Device::cpu(0);
+    TpuOptions::default().interpret_from(0).disk_cache(false).install(&device).ok();
+    match device.sync() {
+        Ok(()) => Some(device),
+        Err(error) if std::env::var_os("BURN_TPU_REQUIRE_PLUGIN").is_some() => panic!("{error}"),
+        Err(error) => {
+            eprintln!("skipped: {error}");
+            None
+        }
+    }
+}
+
+/// Returns the bytes of all live tensors `f32[len]`.
+pub fn bytes_of(len: usize) -> u64 {
+    let ty = format!("f32[{len}]");
+    Device::cpu(0).memory().largest.iter().filter(|live| live.ty == ty).map(|live| live.bytes).sum()
+}
+
+/// Waits until no tensor `f32[len]` is live.
+pub fn eventually_free(len: usize, patience: Duration) {
+    let until = Instant::now() + patience;
+    while bytes_of(len) > 0 {
+        assert!(Instant::now() < until, "the tensors outlived their session\n{}", Device::cpu(0).memory());
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
