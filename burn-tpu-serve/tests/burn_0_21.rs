@@ -11,13 +11,17 @@ use burn_remote_0_21::{RemoteBackend, RemoteDevice};
 use burn_tpu::{Tpu, TpuDevice, TpuOptions};
 use burn_tpu_serve::access::{Token, listen};
 use burn_tpu_serve::burn_0_21::Server;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 type Served = Tpu<f32, i32>;
 
 const GRACE: Duration = Duration::from_secs(10);
 
-fn serve(token: Option<&str>) -> (Server<Served>, String) {
+/// Serves the device to one test at a time: they count its programs.
+fn serve(token: Option<&str>) -> (MutexGuard<'static, ()>, Server<Served>, String) {
+    static ALONE: Mutex<()> = Mutex::new(());
+    let alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
     // Every program is run as one, and counts.
     TpuOptions::default().interpret_from(0).install(&TpuDevice::ndarray()).ok();
     let listener = listen("127.0.0.1", 0, None).unwrap();
@@ -25,7 +29,7 @@ fn serve(token: Option<&str>) -> (Server<Served>, String) {
     let path = token.as_ref().map(|token| format!("/{}", token.text())).unwrap_or_default();
     let server = Server::start(listener, TpuDevice::ndarray(), token).unwrap();
     let url = format!("ws://{}{path}", server.address());
-    (server, url)
+    (alone, server, url)
 }
 
 /// Losses of a few steps of a linear model, whose values are the same for every backend.
@@ -52,7 +56,7 @@ where
 
 #[test]
 fn a_model_trains_as_it_does_here_in_one_program_a_step() {
-    let (server, url) = serve(None);
+    let (_alone, server, url) = serve(None);
     let here = train::<Served>(&TpuDevice::ndarray(), 6);
     let device = RemoteDevice::new(&url);
     let before = TpuDevice::ndarray().metrics();
@@ -71,7 +75,7 @@ fn a_model_trains_as_it_does_here_in_one_program_a_step() {
 
 #[test]
 fn every_kind_of_element_goes_both_ways() {
-    let (server, url) = serve(Some("0123456789abcdef"));
+    let (_alone, server, url) = serve(Some("0123456789abcdef"));
     let device = RemoteDevice::new(&url);
     let ints = Tensor::<RemoteBackend, 1, Int>::from_data([3, -4, 5], &device);
     let bools = ints.clone().greater_elem(0);
@@ -90,7 +94,7 @@ fn device_syncs(device: &RemoteDevice) {
 
 #[test]
 fn threads_of_a_client_share_its_tensors() {
-    let (server, url) = serve(None);
+    let (_alone, server, url) = serve(None);
     let device = RemoteDevice::new(&url);
     let shared = Tensor::<RemoteBackend, 1>::from_data([1.0f32, 2.0, 3.0], &device);
     let sums = std::thread::scope(|scope| {
