@@ -36,9 +36,6 @@ const WORK_PER_NODE: u64 = 400;
 /// The number of nodes from which a program is rewritten to see how many remain to compile.
 const LONG_NODES: usize = 2_000;
 
-/// The number of nodes that remain at least of a long program, however often it repeats a piece.
-const FEWEST_LONG_NODES: u64 = 256;
-
 /// The element operations on host values that take as long as one transfer.
 const WORK_PER_TRANSFER: u64 = 20_000;
 
@@ -164,18 +161,13 @@ impl DeviceRuntime {
         if was_compiled {
             return false;
         }
-        let runs = u64::from(self.cache.count(Count::Interpreted, family));
-        let work = cost::work(program) + WORK_PER_NODE * program.graph().len() as u64;
-        // All runs together take at most as long as the compile that they delay.
-        let is_enough = |nodes| runs <= (self.compile_work(nodes) / work.max(1)).min(MOST_RUNS);
-        let recorded = program.graph().len() as u64;
-        is_enough(recorded.min(FEWEST_LONG_NODES)) || is_enough(self.compiled_nodes(family, program, slots))
-    }
-
-    /// Returns what a compile of so many nodes costs, in element operations.
-    fn compile_work(&self, nodes: u64) -> u64 {
+        let nodes = self.compiled_nodes(family, program, slots);
         let together = if self.options.program_cap == 0 { nodes } else { nodes.min(self.options.program_cap as u64) };
-        COMPILE_WORK + nodes * (COMPILE_WORK_PER_NODE + COMPILE_WORK_PER_PAIR * together)
+        let compile = COMPILE_WORK + nodes * (COMPILE_WORK_PER_NODE + COMPILE_WORK_PER_PAIR * together);
+        // All runs together take at most as long as the compile that they delay.
+        let work = cost::work(program) + WORK_PER_NODE * program.graph().len() as u64;
+        let runs = (compile / work.max(1)).min(MOST_RUNS);
+        u64::from(self.cache.count(Count::Interpreted, family)) <= runs
     }
 
     /// Returns the number of nodes that a compiler would read. A long program may become a short one, with loops.
