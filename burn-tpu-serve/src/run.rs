@@ -56,8 +56,8 @@ pub fn run(options: &Options, ready: impl FnOnce(&Ready)) -> Result<Served, Serv
     if options.burn == BurnVersion::V0_21 && options.transport == TransportKind::Iroh {
         return Err(ServeError::Options("Burn 0.21 has no Iroh transport: leave --transport out"));
     }
-    // All of this comes before the device is opened, which takes seconds: the first signal is heard, and what cannot be had is
-    // refused at once.
+    // All of this comes before the device is opened, which takes seconds: the first signal is heard, and what cannot be had
+    // is refused at once.
     access::allow(&access::resolve(&options.host, options.port)?, &options.host, token.as_ref())?;
     let events = channel();
     forward_signals(events.0.clone()).map_err(|source| ServeError::System { what: "handle signals", source })?;

@@ -1,13 +1,17 @@
 //! What clients of Burn 0.21 may do wrong: each is refused, the server lives on, and memory is as it was.
 #![cfg(feature = "burn-0-21")]
 
+#[path = "common/device.rs"]
+mod device;
+
 use burn_backend::{DType, Shape, TensorData};
 use burn_ir::{BinaryOpIr, NumericOperationIr, OperationIr, TensorId, TensorIr, TensorStatus};
 use burn_std::id::StreamId;
-use burn_tpu::{Tpu, TpuDevice, TpuOptions};
+use burn_tpu::{Tpu, TpuDevice};
 use burn_tpu_serve::access::{Token, listen};
 use burn_tpu_serve::burn_0_21::Server;
 use burn_tpu_serve::burn_0_21::wire::{ComputeTask, ConnectionId, SessionId, Task, TaskResponse, TaskResponseContent};
+use device::{bytes_of, device};
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::time::{Duration, Instant};
@@ -16,23 +20,8 @@ use tungstenite::{Message, WebSocket};
 
 const GRACE: Duration = Duration::from_secs(10);
 
-/// The CPU plugin's device, on which every program runs as one: what is live is in its memory. `None` without the plugin.
-#[allow(clippy::print_stderr, reason = "a test that is skipped says so")]
-fn device() -> Option<TpuDevice> {
-    let device = TpuDevice::cpu(0);
-    TpuOptions::default().interpret_from(0).disk_cache(false).install(&device).ok();
-    match device.sync() {
-        Ok(()) => Some(device),
-        Err(error) if std::env::var_os("BURN_TPU_REQUIRE_PLUGIN").is_some() => panic!("{error}"),
-        Err(error) => {
-            eprintln!("skipped: {error}");
-            None
-        }
-    }
-}
-
 fn serve(token: Option<&str>) -> Option<Server<Tpu<f32, i32>>> {
-    let device = device()?;
+    let device = TpuDevice::from(device()?);
     let token = token.map(|text| Token::new(text).unwrap());
     Some(Server::start(listen("127.0.0.1", 0, None).unwrap(), device, token).unwrap())
 }
@@ -98,12 +87,6 @@ impl Client {
             other => panic!("{other:?}"),
         }
     }
-}
-
-/// The number of bytes that tensors of this size take on the device: every test has a size of its own, since the device is one.
-fn bytes_of(len: usize) -> u64 {
-    let ty = format!("f32[{len}]");
-    TpuDevice::cpu(0).memory().largest.iter().filter(|live| live.ty == ty).map(|live| live.bytes).sum()
 }
 
 fn eventually(what: &str, holds: impl Fn() -> bool) {

@@ -3,9 +3,9 @@
 //! built for them.
 #![cfg(feature = "burn-0-22")]
 
-#[path = "common_0_22/device.rs"]
+#[path = "common/device.rs"]
 mod device;
-#[path = "common_0_22/wire.rs"]
+#[path = "common/wire_0_22.rs"]
 mod wire;
 
 use burn_tpu_remote::TpuDevice;

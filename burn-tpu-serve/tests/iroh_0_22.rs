@@ -1,10 +1,11 @@
-//! The Iroh transport over loopback, without a relay and without another machine. Burn's client is not built for it: the wire
+//! The Iroh transport over loopback, without a relay and without another machine. Burn's client is not built for it: the
+//! wire
 //! is written by hand. `cargo xtask test --only iroh` has Burn's own client too.
 #![cfg(feature = "iroh")]
 
-#[path = "common_0_22/device.rs"]
+#[path = "common/device.rs"]
 mod device;
-#[path = "common_0_22/wire.rs"]
+#[path = "common/wire_0_22.rs"]
 mod wire;
 
 use burn_remote::{BURN_REMOTE_ALPN, EndpointAddr, EndpointId};

@@ -90,8 +90,8 @@ pub(crate) fn reshape(x: &Tensor, dims: &[usize]) -> Option<Tensor> {
     Some(moved(&stream, ty, bytes))
 }
 
-/// Returns tensors side by side along a dim before which all sizes are 1, so that their bytes follow each other. `None` in the
-/// other cases of [`reshape`].
+/// Returns tensors side by side along a dim before which all sizes are 1, so that their bytes follow each other. `None` in
+/// the other cases of [`reshape`].
 pub(crate) fn concatenate(tensors: &[&Tensor], dim: usize) -> Option<Tensor> {
     let [first, _, ..] = tensors else { return None };
     let (before, after) = (first.dims().get(..dim)?, first.dims().get(dim + 1..)?);

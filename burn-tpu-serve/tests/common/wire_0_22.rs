@@ -70,7 +70,8 @@ pub fn init(token: &str, device_index: u32, session: u64) -> RemoteMessage {
     })
 }
 
-/// Returns the messages that upload `len` numbers, 0, 1, 2 and so on, as tensor 1, add it to itself as tensor 2, and read that.
+/// Returns the messages that upload `len` numbers, 0, 1, 2 and so on, as tensor 1, add it to itself as tensor 2, and read
+/// that.
 pub fn doubled(len: usize) -> [RemoteMessage; 3] {
     let data = TensorData::new((0..len).map(|i| i as f32).collect::<Vec<_>>(), [len]);
     let out = TensorIr { status: TensorStatus::NotInit, ..tensor(2, len) };

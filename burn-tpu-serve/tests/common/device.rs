@@ -1,4 +1,5 @@
 //! The device that the servers under test have, and what is in its memory.
+#![allow(dead_code, reason = "each test file that includes this one uses a part")]
 
 use burn_tpu_runtime::{Device, TpuOptions};
 use std::time::{Duration, Instant};
@@ -19,7 +20,7 @@ pub fn device() -> Option<Device> {
     }
 }
 
-/// Returns the bytes of all live tensors `f32[len]`.
+/// Returns the bytes of all live tensors `f32[len]`. Every test has a size of its own, since the device is one.
 pub fn bytes_of(len: usize) -> u64 {
     let ty = format!("f32[{len}]");
     Device::cpu(0).memory().largest.iter().filter(|live| live.ty == ty).map(|live| live.bytes).sum()
