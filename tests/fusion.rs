@@ -11,11 +11,11 @@ use burn::nn::attention::generate_autoregressive_mask;
 use burn::nn::loss::CrossEntropyLossConfig;
 use burn::tensor::activation::softmax;
 use burn::tensor::backend::{AutodiffBackend, Backend};
-use burn::tensor::module::attention;
+use burn::tensor::module::{attention, linear};
 use burn::tensor::ops::AttentionModuleOptions;
 use burn::tensor::{Int, Tensor, TensorData};
 use burn_tpu::{Tpu, TpuDevice, TpuFloat, metrics};
-use burn_tpu_fusion::{GatherFirst, Optimization, Pass, Pipeline, QueryBlocks, ScatterSum, SoftmaxGradient};
+use burn_tpu_fusion::{GatherFirst, Optimization, Pass, Pipeline, QueryBlocks, RowBlocks, ScatterSum, SoftmaxGradient};
 use burn_tpu_graph::op::{BinaryOp, Combine, Direction, DotAttrs, UnaryOp};
 use burn_tpu_graph::{Builder, DType, Dims, Graph, NodeId, Number, Op, Program, TensorType, lower, verify};
 use burn_tpu_pjrt::{
@@ -285,6 +285,119 @@ fn a_cross_entropy_loss_is_rewritten_and_keeps_its_bits() {
             assert_eq!(interpreted(&program), interpreted(&rewritten.program), "{config:?}");
         }
     }
+}
+
+/// The loss of a language model: a head without or with a bias, a cap of the logits, and a loss of some kind.
+#[derive(Clone, Debug)]
+struct Head {
+    /// Sequences, tokens of each, width, classes.
+    dims: [usize; 4],
+    has_bias: bool,
+    softcap: Option<f32>,
+    loss: CrossEntropyLossConfig,
+    /// The factor of the loss, a number of the recording.
+    scale: f32,
+}
+
+impl Head {
+    fn forward<B: Backend>(
+        &self,
+        x: Tensor<B, 3>,
+        weight: Tensor<B, 2>,
+        bias: Tensor<B, 1>,
+        targets: Tensor<B, 2, Int>,
+    ) -> Tensor<B, 1> {
+        let [sequences, tokens, _, classes] = self.dims;
+        let logits = linear(x, weight, self.has_bias.then_some(bias));
+        let logits = match self.softcap {
+            Some(cap) => logits.div_scalar(cap).tanh().mul_scalar(cap),
+            None => logits,
+        };
+        let logits = logits.reshape([sequences * tokens, classes]);
+        self.loss.init(&logits.device()).forward(logits, targets.reshape([sequences * tokens])).mul_scalar(self.scale)
+    }
+
+    /// Returns the program of the loss and its gradients for the inputs of the head, as recorded.
+    fn program<F: TpuFloat>(&self) -> Program {
+        type B<F> = Autodiff<Tpu<F>>;
+        type Floats<F> = (Tensor<Tpu<F>, 3>, Tensor<Tpu<F>, 2>, Tensor<Tpu<F>, 1>);
+        type Inputs<F> = (Floats<F>, Tensor<Tpu<F>, 2, Int>);
+        let [sequences, tokens, width, classes] = self.dims;
+        let inputs = |device: &Device| {
+            let device = TpuDevice::from(*device);
+            let zeros = |dims: &[usize]| TensorData::zeros::<f32, _>(dims).convert::<F>();
+            let floats = (
+                Tensor::from_data(zeros(&[sequences, tokens, width]), &device),
+                Tensor::from_data(zeros(&[width, classes]), &device),
+                Tensor::from_data(zeros(&[classes]), &device),
+            );
+            let targets = Tensor::from_data(TensorData::zeros::<i32, _>([sequences, tokens]), &device);
+            ((floats, targets), None)
+        };
+        let step = |((floats, targets), _): (Inputs<F>, Option<_>), _: &Device| {
+            let (x, weight, bias) = floats.clone();
+            let (x, weight) =
+                (Tensor::<B<F>, 3>::from_inner(x).require_grad(), Tensor::<B<F>, 2>::from_inner(weight).require_grad());
+            let bias = Tensor::<B<F>, 1>::from_inner(bias).require_grad();
+            let given = Tensor::<B<F>, 2, Int>::from_inner(targets.clone());
+            let loss = self.forward(x.clone(), weight.clone(), bias.clone(), given);
+            let gradients = loss.backward();
+            let bias = self.has_bias.then(|| bias.grad(&gradients)).flatten();
+            ((floats, targets), Some((loss.inner(), x.grad(&gradients), weight.grad(&gradients), bias)))
+        };
+        let programs = with_level(Optimization::Off, || recorded(inputs, step)).expect("a step");
+        let [program] = &programs[..] else { panic!("{} programs", programs.len()) };
+        Program::clone(program)
+    }
+}
+
+/// Returns the numbers of a result.
+fn numbers(dtype: DType, bytes: &[u8]) -> Vec<f32> {
+    match dtype {
+        DType::BF16 => bytes.chunks(2).map(|b| bf16::from_le_bytes([b[0], b[1]]).to_f32()).collect(),
+        DType::F32 => bytes.chunks(4).map(|b| f32::from_le_bytes([b[0], b[1], b[2], b[3]])).collect(),
+        other => panic!("{other} is no type of a loss"),
+    }
+}
+
+/// `row_blocks` keeps the values of a loss and its gradients: random heads of random sizes, in f32 and in bf16.
+#[test]
+fn a_loss_in_blocks_of_rows_has_the_values_of_the_loss() {
+    let heads = (
+        (1usize..4, prop::sample::select(vec![4usize, 6, 8, 16]), 1usize..4, 20usize..70),
+        any::<bool>(),
+        prop::option::of(2f32..30.0),
+        (any::<bool>(), any::<bool>(), any::<bool>()),
+        0.5f32..2.0,
+    );
+    let mut runner = TestRunner::new(ProptestConfig { cases: 24, ..ProptestConfig::default() });
+    let found = runner.run(&heads, |((sequences, tokens, width, classes), has_bias, softcap, loss, scale)| {
+        let (is_weighted, is_padded, is_smoothed) = loss;
+        let weights = (0..classes).map(|class| 0.5 + class as f32 / 50.0).collect();
+        let loss = CrossEntropyLossConfig::new()
+            .with_weights(is_weighted.then_some(weights))
+            .with_pad_tokens(is_padded.then(|| vec![3, 5]))
+            .with_smoothing(is_smoothed.then_some(0.1));
+        let head = Head { dims: [sequences, tokens, width, classes], has_bias, softcap, loss, scale };
+        let wide = sequences * tokens * classes;
+        for program in [head.program::<f32>(), head.program::<bf16>()] {
+            let before = Pipeline::new(Optimization::Balanced).verify(true).run(program).unwrap().program;
+            let after = RowBlocks::of(wide, wide.div_ceil(2)).run(&before).unwrap();
+            prop_assert_eq!(after.count, 1, "{:?}\n{}", head, before);
+            verify(&after.program).unwrap();
+            // The sums of the smoothed labels' gradients need no logits: they are computed before the loop.
+            let is_wide = |node: &burn_tpu_graph::Node| !is_smoothed && node.ty.elements() >= wide;
+            prop_assert!(!after.program.graph().nodes().iter().any(is_wide), "{}", after.program);
+            let results = interpreted(&before).into_iter().zip(interpreted(&after.program));
+            for ((before, after), ty) in results.zip(before.output_types()) {
+                let error = relative_error(&numbers(ty.dtype, &after), &numbers(ty.dtype, &before));
+                let most = if ty.dtype == DType::F32 { 1e-5 } else { 1e-2 };
+                prop_assert!(error < most, "{:?}: {}", head, error);
+            }
+        }
+        Ok(())
+    });
+    found.unwrap();
 }
 
 /// Attention as people write it, `[1, heads, sequence, width]` to the same.

@@ -14,6 +14,7 @@ mod query_blocks;
 mod rewrite;
 mod roll;
 mod round_once;
+mod row_blocks;
 mod scatter_sum;
 mod softmax_gradient;
 
@@ -27,5 +28,6 @@ pub use query_blocks::QueryBlocks;
 pub use rewrite::{Rewrite, UnknownRewrite};
 pub use roll::Roll;
 pub use round_once::RoundOnce;
+pub use row_blocks::RowBlocks;
 pub use scatter_sum::ScatterSum;
 pub use softmax_gradient::SoftmaxGradient;

@@ -15,7 +15,7 @@ pub enum Optimization {
     /// scores: see decision 28.
     #[default]
     Balanced,
-    /// What no TPU has run yet, and what takes several compiles: attention in kernels on TPUs, and compiler options that are
+    /// What no TPU has run yet, and what takes several compiles: attention in kernels and the loss in blocks of rows on TPUs, and compiler options that are
     /// chosen for each program by the compiler's estimate (decision 34). Chains of 16-bit ops round once (decision 36).
     Aggressive,
 }
@@ -173,7 +173,8 @@ mod tests {
         assert_eq!(names(Optimization::Aggressive)[3..], ["softmax_gradient", "query_blocks", "round_once", "roll"]);
         let on_tpus = Pipeline::with_target(Optimization::Aggressive, &[], Target::Tpu);
         let on_tpus: Vec<_> = on_tpus.passes.iter().map(|pass| pass.name()).collect();
-        assert_eq!(on_tpus[3..], ["flash_attention", "softmax_gradient", "query_blocks", "round_once", "roll"]);
+        let passes = ["flash_attention", "softmax_gradient", "query_blocks", "row_blocks", "round_once", "roll"];
+        assert_eq!(on_tpus[3..], passes);
         assert_eq!(Pipeline::with_target(Optimization::Balanced, &[], Target::Tpu).passes.len(), balanced.len());
     }
 

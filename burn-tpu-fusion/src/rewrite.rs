@@ -1,8 +1,8 @@
 //! The list of the passes: the order in which they run, and the level from which each one does.
 
 use crate::{
-    FlashAttention, GatherFirst, LinearActivation, Optimization, Pass, QueryBlocks, Roll, RoundOnce, ScatterSum,
-    SoftmaxGradient,
+    FlashAttention, GatherFirst, LinearActivation, Optimization, Pass, QueryBlocks, Roll, RoundOnce, RowBlocks,
+    ScatterSum, SoftmaxGradient,
 };
 use std::fmt::{Display, Formatter};
 use std::str::FromStr;
@@ -23,6 +23,8 @@ pub enum Rewrite {
     SoftmaxGradient,
     /// See [`QueryBlocks`].
     QueryBlocks,
+    /// See [`RowBlocks`]. For one TPU alone.
+    RowBlocks,
     /// See [`RoundOnce`].
     RoundOnce,
     /// See [`Roll`].
@@ -31,13 +33,14 @@ pub enum Rewrite {
 
 impl Rewrite {
     /// All passes, in their order.
-    pub const ALL: [Self; 8] = [
+    pub const ALL: [Self; 9] = [
         Self::LinearActivation,
         Self::GatherFirst,
         Self::ScatterSum,
         Self::FlashAttention,
         Self::SoftmaxGradient,
         Self::QueryBlocks,
+        Self::RowBlocks,
         Self::RoundOnce,
         Self::Roll,
     ];
@@ -47,13 +50,13 @@ impl Rewrite {
         match self {
             Self::LinearActivation | Self::GatherFirst | Self::ScatterSum | Self::Roll => Optimization::Conservative,
             Self::SoftmaxGradient | Self::QueryBlocks => Optimization::Balanced,
-            Self::FlashAttention | Self::RoundOnce => Optimization::Aggressive,
+            Self::FlashAttention | Self::RowBlocks | Self::RoundOnce => Optimization::Aggressive,
         }
     }
 
     /// Returns whether the pass makes programs that only a TPU runs well.
     pub(crate) fn is_for_tpus(self) -> bool {
-        self == Self::FlashAttention
+        matches!(self, Self::FlashAttention | Self::RowBlocks)
     }
 
     pub(crate) fn pass(self) -> Box<dyn Pass> {
@@ -64,6 +67,7 @@ impl Rewrite {
             Self::FlashAttention => Box::new(FlashAttention::default()),
             Self::SoftmaxGradient => Box::new(SoftmaxGradient),
             Self::QueryBlocks => Box::new(QueryBlocks::default()),
+            Self::RowBlocks => Box::new(RowBlocks::default()),
             Self::RoundOnce => Box::new(RoundOnce),
             Self::Roll => Box::new(Roll),
         }

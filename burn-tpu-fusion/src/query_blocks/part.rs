@@ -25,7 +25,7 @@ fn dims_of(part: &Part) -> Dims {
 }
 
 /// Returns whether an op computes each element from the elements at its place.
-pub(super) fn is_elementwise(op: &Op) -> bool {
+pub(crate) fn is_elementwise(op: &Op) -> bool {
     matches!(
         op,
         Op::Unary(_)
@@ -173,7 +173,7 @@ impl<'a> Parts<'a> {
 }
 
 /// Returns an op with other dims of its result, if it names them.
-pub(super) fn with_dims(op: &Op, dims: &[usize]) -> Op {
+pub(crate) fn with_dims(op: &Op, dims: &[usize]) -> Op {
     let dims = Dims::from_slice(dims);
     match op {
         Op::BroadcastInDim { mapping, .. } => Op::BroadcastInDim { dims, mapping: mapping.clone() },

@@ -1,0 +1,148 @@
+//! Where the rows of a value are, and how ops move them.
+//!
+//! Owns: which dims of a value are divided into blocks, before and after an op. May not know: which ops belong to a region.
+
+use crate::query_blocks::is_elementwise;
+use burn_tpu_graph::{Builder, Dims, Graph, NodeId, Op};
+use smallvec::SmallVec;
+
+/// A dim that is divided into equal parts. Block `i` has part `(i / inner) % parts`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Divided {
+    pub(super) dim: usize,
+    pub(super) parts: usize,
+    pub(super) inner: usize,
+}
+
+/// The divided dims of a value, outermost first. Without any, each block reads the whole value.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Split(pub(super) SmallVec<[Divided; 2]>);
+
+impl Split {
+    /// Divides the leading dims, so that each block is a run of consecutive elements; `None` if the sizes do not allow it.
+    pub(super) fn leading(dims: &[usize], blocks: usize) -> Option<Self> {
+        let (mut inner, mut split) = (blocks, Self::default());
+        for (dim, &size) in dims.iter().enumerate().filter(|(_, size)| **size != 1) {
+            if inner == 1 {
+                break;
+            }
+            let parts = if inner.is_multiple_of(size) { size } else { inner };
+            if !size.is_multiple_of(parts) {
+                return None;
+            }
+            inner /= parts;
+            split.0.push(Divided { dim, parts, inner });
+        }
+        (inner == 1).then_some(split)
+    }
+
+    /// Returns the dims of a block of a value with these dims.
+    pub(super) fn block(&self, dims: &[usize]) -> Dims {
+        let mut block = Dims::from_slice(dims);
+        self.0.iter().for_each(|divided| block[divided.dim] /= divided.parts);
+        block
+    }
+
+    fn blocks(&self) -> usize {
+        self.0.iter().map(|divided| divided.parts).product()
+    }
+
+    /// Returns the divided dims that have a place, at that place.
+    fn at(&self, place: impl Fn(usize) -> Option<usize>) -> Self {
+        let moved = self.0.iter().filter_map(|&divided| Some(Divided { dim: place(divided.dim)?, ..divided }));
+        Self(moved.collect())
+    }
+
+    /// Returns the divided dims at their places; `None` if one has no place.
+    pub(super) fn all_at(&self, place: impl Fn(usize) -> Option<usize>) -> Option<Self> {
+        let moved = self.at(place);
+        (moved.0.len() == self.0.len()).then_some(moved)
+    }
+}
+
+/// Returns how the result of a node is divided if an operand is divided like this.
+pub(super) fn after(graph: &Graph, id: NodeId, operand: usize, split: &Split) -> Option<Split> {
+    let node = graph.node(id);
+    if let Op::Reshape { dims } = &node.op {
+        return reshaped(&graph.ty(node.operands[0]).dims, dims, split);
+    }
+    let places = places(graph, id, operand)?;
+    split.all_at(|dim| places[dim])
+}
+
+/// Returns how an operand of a node has to be divided for such blocks of the result.
+pub(super) fn before(graph: &Graph, id: NodeId, operand: usize, split: &Split) -> Option<Split> {
+    let node = graph.node(id);
+    if let Op::Reshape { dims } = &node.op {
+        return reshaped(dims, &graph.ty(node.operands[0]).dims, split);
+    }
+    let places = places(graph, id, operand)?;
+    Some(split.at(|dim| places.iter().position(|&place| place == Some(dim))))
+}
+
+/// Returns the split of the new dims of a value, of which each block is a run of consecutive elements.
+fn reshaped(old: &[usize], new: &[usize], split: &Split) -> Option<Split> {
+    let blocks = split.blocks();
+    Split::leading(new, blocks).filter(|_| Split::leading(old, blocks).as_ref() == Some(split))
+}
+
+/// Returns, for each dim of an operand, the dim of the result along which an element needs elements at its own index alone;
+/// `None` for ops that are not understood.
+fn places(graph: &Graph, id: NodeId, operand: usize) -> Option<SmallVec<[Option<usize>; 4]>> {
+    let node = graph.node(id);
+    let dims = &graph.ty(node.operands[operand]).dims;
+    let all = 0..dims.len();
+    Some(match &node.op {
+        op if is_elementwise(op) => all.map(Some).collect(),
+        Op::GetResult { .. } if matches!(graph.node(node.operands[0]).op, Op::ArgReduce { .. }) => {
+            all.map(Some).collect()
+        }
+        Op::BroadcastInDim { mapping, .. } => {
+            let place = |dim: usize| Some(mapping[dim]).filter(|&to| dims[dim] == node.ty.dims[to]);
+            all.map(place).collect()
+        }
+        Op::Transpose { permutation } => all.map(|dim| permutation.iter().position(|&from| from == dim)).collect(),
+        Op::Reduce { dims: reduced, .. } => all.map(|dim| without(dim, reduced)).collect(),
+        Op::ArgReduce { dim: reduced, .. } => all.map(|dim| without(dim, &[*reduced])).collect(),
+        Op::Gather(attrs) if attrs.offset_dims.is_empty() => {
+            let index_place = |dim: usize| without(dim, &[attrs.index_vector_dim]);
+            let batching = attrs.operand_batching_dims.iter().zip(&attrs.start_indices_batching_dims);
+            let place = |dim: usize| {
+                let paired = batching.clone().find(|(of, _)| **of == dim);
+                paired.and_then(|(_, &of_indices)| index_place(of_indices))
+            };
+            if operand == 0 { all.map(place).collect() } else { all.map(index_place).collect() }
+        }
+        Op::Scatter(attrs) if attrs.update_window_dims.is_empty() => {
+            let batching = attrs.scatter_indices_batching_dims.iter().zip(&attrs.input_batching_dims);
+            // An update has the dims of its indices, without the one of the components.
+            let of_indices = |dim: usize| batching.clone().find(|(of, _)| **of == dim).map(|(_, &input)| input);
+            match operand {
+                0 => all.map(|dim| Some(dim).filter(|dim| attrs.input_batching_dims.contains(dim))).collect(),
+                1 => all.map(of_indices).collect(),
+                _ => all.map(|dim| of_indices(dim + usize::from(dim >= attrs.index_vector_dim))).collect(),
+            }
+        }
+        Op::DotGeneral(attrs) => {
+            let ranks = [0, 1].map(|side| graph.rank(node.operands[side]));
+            let (batch, contracted) = match operand {
+                0 => (&attrs.lhs_batch, &attrs.lhs_contract),
+                _ => (&attrs.rhs_batch, &attrs.rhs_contract),
+            };
+            let lhs_free = ranks[0] - attrs.lhs_batch.len() - attrs.lhs_contract.len();
+            let first = batch.len() + if operand == 0 { 0 } else { lhs_free };
+            let free = |dim: &usize| !batch.contains(dim) && !contracted.contains(dim);
+            let place = |dim: usize| match batch.iter().position(|&other| other == dim) {
+                None if free(&dim) => Some(first + (0..dim).filter(free).count()),
+                batched => batched,
+            };
+            all.map(place).collect()
+        }
+        _ => return None,
+    })
+}
+
+/// Returns the place of a dim after others are removed; `None` if it is one of them.
+fn without(dim: usize, removed: &[usize]) -> Option<usize> {
+    (!removed.contains(&dim)).then(|| dim - removed.iter().filter(|&&other| other < dim).count())
+}
