@@ -23,12 +23,14 @@ mod split;
 #[path = "random_programs/trial.rs"]
 mod trial;
 
+use burn_tpu_fusion::{Optimization, Pipeline, RowBlocks};
+use burn_tpu_runtime::testing::interpret_program;
 use common::programs;
 use proptest::prelude::*;
 use proptest::strategy::ValueTree;
 use proptest::test_runner::{RngSeed, TestRunner};
 use recipe::{Recipe, recipes, shrunk};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use trial::{Plugin, Trial};
 
 /// The number of programs that are compiled as one: compiling dominates, and merging makes it cheaper.
@@ -117,6 +119,30 @@ fn split_programs_agree() {
         split > checked / 4 && transfers > split / 2,
         "{split} of {checked} were split, with {transfers} transfers"
     );
+}
+
+/// Rewritten programs compute what the recorded ones do: with all rewrites but those for a TPU's kernels, and with losses of any
+/// size in blocks of rows.
+#[test]
+fn rewritten_programs_agree() {
+    let level = Pipeline::new(Optimization::Aggressive).verify(true);
+    let small = Pipeline::of(vec![Box::new(RowBlocks::of(4, 2))]).verify(true);
+    let (mut checked, mut rewritten) = (0, BTreeMap::<&str, usize>::new());
+    for recipe in sampled(config()) {
+        let trial = Trial::new(&recipe);
+        let first = level.run(trial.program.clone()).unwrap();
+        let second = small.run(first.program.clone()).unwrap();
+        for optimized in [&first, &second] {
+            let found = interpret_program(&optimized.program, &trial.parameters, &trial.slots).unwrap();
+            if let Some(wrong) = trial.mismatch(&found) {
+                panic!("program {checked}: {wrong}\n{}rewritten: {}", trial.described(), optimized.program);
+            }
+            optimized.applied.iter().for_each(|(name, count)| *rewritten.entry(name).or_default() += count);
+        }
+        checked += 1;
+    }
+    eprintln!("{checked} programs agree after their rewrites: {rewritten:?}");
+    assert!(["gather_first", "round_once"].iter().all(|name| rewritten[name] > 0), "{rewritten:?}");
 }
 
 /// The number of batches of which one runs in pieces on the plugin too. Pieces have more nodes than the whole together.
