@@ -121,8 +121,8 @@ fn split_programs_agree() {
     );
 }
 
-/// Rewritten programs compute what the recorded ones do: with all rewrites but those for a TPU's kernels, and with losses of any
-/// size in blocks of rows.
+/// Rewritten programs compute what the recorded ones do: with all rewrites but those for a TPU's kernels, and with losses of
+/// any size in blocks of rows.
 #[test]
 fn rewritten_programs_agree() {
     let level = Pipeline::new(Optimization::Aggressive).verify(true);

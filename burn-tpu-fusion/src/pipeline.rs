@@ -15,8 +15,9 @@ pub enum Optimization {
     /// scores: see decision 28.
     #[default]
     Balanced,
-    /// What no TPU has run yet, and what takes several compiles: attention in kernels and the loss in blocks of rows on TPUs, and compiler options that are
-    /// chosen for each program by the compiler's estimate (decision 34). Chains of 16-bit ops round once (decision 36).
+    /// What no TPU has run yet, and what takes several compiles: on TPUs, attention in kernels, the loss in blocks of rows
+    /// (decision 37), and compiler options that are chosen for each program by the compiler's estimate (decision 34). Chains
+    /// of 16-bit ops round once (decision 36).
     Aggressive,
 }
 

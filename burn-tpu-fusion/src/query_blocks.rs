@@ -45,9 +45,9 @@ use crate::{Pass, Rewritten};
 use burn_tpu_graph::{GraphError, Program};
 use cut::Sizes;
 use region::Regions;
+use std::collections::HashMap;
 
 pub(crate) use part::{is_elementwise, with_dims};
-use std::collections::HashMap;
 
 /// The pass that computes attention in blocks of queries. See the module's documentation.
 #[derive(Clone, Copy, Debug, Default)]

@@ -1,4 +1,5 @@
-//! A product over many classes, and all that is computed from it row by row, in blocks of rows: the loss of a language model.
+//! A product over many classes, and all that is computed from it row by row, in blocks of rows: the loss of a language
+//! model.
 //!
 //! The logits of a large vocabulary are the largest values of a training step: 1.5 GiB of f32 for 8,192 tokens and 50,304
 //! classes, and half of that for their gradient. A loss and its gradient need the logits of one row at a time, so this pass
@@ -12,12 +13,12 @@
 //! dw = x^T dz                                dx[b] = dz w^T;  dw += x[b]^T dz
 //! ```
 //!
-//! It knows no loss by its name. It finds a product with more elements than [`Sizes::least`], and what is computed from it row by
-//! row ([`region`]); where the rows of each value are, whatever its dims, is followed from op to op ([`split`]); and writes the
-//! loop ([`emit`]).
+//! It knows no loss by its name. It finds a product of [`Sizes::least`] elements or more, and what is computed from it row
+//! by row ([`region`]). For that it follows from op to op where the rows of each value are ([`split`]). It writes the loop
+//! ([`emit`]).
 //!
-//! Legality. Each row is computed by the same ops from the same numbers. A sum over all rows is a sum of the blocks' sums, in f32
-//! or wider, so its last bits can differ. The whole of the product, or a value of as many elements, is read by nothing outside the
+//! Legality. Each row is computed by the same ops from the same numbers. A sum over all rows is a sum of the blocks' sums,
+//! in f32 or wider, so its last bits can differ. The product, or a value of as many elements, is read by nothing outside the
 //! region (a program that returns its logits is left as it is), and nothing that a trip reads depends on another trip: the
 //! gradient of the loss is known before the loss.
 //!
@@ -55,7 +56,8 @@ impl Default for Sizes {
 }
 
 impl RowBlocks {
-    /// Creates the pass for products of `least` elements or more, with blocks of at most `block`, for tests with small programs.
+    /// Creates the pass for products of `least` elements or more, with blocks of at most `block`, for tests with small
+    /// programs.
     #[doc(hidden)]
     pub fn of(least: usize, block: usize) -> Self {
         Self { sizes: Sizes { least, block } }

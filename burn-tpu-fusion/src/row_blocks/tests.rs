@@ -141,7 +141,6 @@ fn rows_that_cannot_be_divided_are_left() {
     let mut head = Head::new();
     let ones = head.ones();
     let [loss, _] = head.loss(ones);
-    // Four or five blocks of six rows.
     let pass = RowBlocks::of(ROWS * CLASSES, 2 * CLASSES - 1);
     assert_eq!(testing::run(&pass, &head.graph, &[loss]).1.count, 1, "six blocks of one row");
     let first = head.graph.slice_dim(head.x, 0, 0, 5).unwrap();
