@@ -1,9 +1,10 @@
 //! The command `burn-tpu-serve`, which `burn-tpu serve` starts. It prints where it serves, and at its end what the device did.
 #![forbid(unsafe_code)]
-#![allow(clippy::print_stdout, clippy::print_stderr, reason = "a command-line program talks to its user")]
+#![allow(clippy::print_stderr, reason = "a command-line program talks to its user")]
 
 use burn_tpu_serve::{Options, Ready, Served, run};
 use clap::Parser;
+use std::fmt::Arguments;
 use std::io::{IsTerminal, Write};
 use std::process::ExitCode;
 use tracing_subscriber::EnvFilter;
@@ -21,23 +22,28 @@ fn main() -> ExitCode {
     }
 }
 
-/// Prints the address. A program that started this one reads the line from a pipe, so it is flushed.
 fn announce(ready: &Ready) {
     let token = if ready.needs_token { ", with a token" } else { ", without a token" };
-    println!("serving {} on {}{token}", ready.device, ready.address);
-    let _closed = std::io::stdout().flush();
+    print(format_args!("serving {} on {}{token}", ready.device, ready.address));
 }
 
 fn report(served: &Served) -> ExitCode {
     let metrics = &served.metrics;
-    println!(
+    print(format_args!(
         "served: programs={} compiles={} interpreted={} host_fallbacks={} bytes_left={}",
         metrics.executions, metrics.compiles, metrics.interpreted, metrics.host_fallbacks, served.bytes_left
-    );
-    println!("{metrics}");
+    ));
+    print(format_args!("{metrics}"));
     if served.ended {
         return ExitCode::SUCCESS;
     }
     eprintln!("error: some sessions did not end within 10 s; their work was abandoned");
     ExitCode::FAILURE
+}
+
+/// Prints a line at once: a program that started this one may read it from a pipe. One that closed the pipe does not end the
+/// server.
+fn print(line: Arguments) {
+    let mut output = std::io::stdout();
+    let _closed = writeln!(output, "{line}").and_then(|()| output.flush());
 }

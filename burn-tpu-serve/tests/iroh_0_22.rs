@@ -1,5 +1,4 @@
-//! The Iroh transport over loopback, without a relay and without another machine. Burn's client is not built for it: the
-//! wire
+//! The Iroh transport over loopback, without a relay and without another machine. Burn's client is not built for it: the wire
 //! is written by hand. `cargo xtask test --only iroh` has Burn's own client too.
 #![cfg(feature = "iroh")]
 
@@ -272,7 +271,8 @@ fn a_client_that_stays_ends_with_the_server() {
         let mut session = Session::doubled(&endpoint, server.place, 5).await;
         let printed = tokio::task::spawn_blocking(move || server.stop()).await.unwrap();
         assert!(printed.contains("bytes_left=0"), "{printed}");
-        session.ended().await;
+        // The server says goodbye: QUIC would take half a minute to miss it.
+        tokio::time::timeout(PATIENCE / 6, session.ended()).await.expect("the client was not told");
         endpoint.close().await;
     });
 }

@@ -1,11 +1,11 @@
 //! The Iroh transport: encrypted, and the server proves by its id who it is. No relay and no look-up of other machines' servers:
 //! a client is given the id and the address.
 
-use super::Serving;
+use super::{Serving, Stop};
 use crate::access;
 use crate::error::ServeError;
 use crate::options::Options;
-use crate::run::Event;
+use crate::run::{Event, GRACE};
 use burn_remote::{BURN_REMOTE_ALPN, server::BackendServer};
 use burn_tpu_remote::Tpu;
 use iroh::endpoint::{PortmapperConfig, presets};
@@ -39,12 +39,21 @@ pub(super) fn serve(
         let bound = endpoint.bound_sockets().into_iter().next().unwrap_or(first);
         let address = format!("iroh:{}@{bound}", endpoint.id());
         let router = Router::builder(endpoint.clone()).accept(BURN_REMOTE_ALPN, protocol).spawn();
-        let task = tokio::spawn(async move {
-            // The router serves for as long as it lives.
-            let _router = router;
+        tokio::spawn(async move {
             endpoint.closed().await;
             let _stopped = events.send(Event::Failed("the Iroh endpoint closed".into()));
         });
-        Ok((task, address))
+        // The router serves for as long as it lives.
+        let stop: Stop = Box::new(move |runtime| shut_down(runtime, &router));
+        Ok((stop, address))
     })
+}
+
+/// Tells the clients that the server ends. They would wait half a minute for one that says nothing.
+fn shut_down(runtime: &Runtime, router: &Router) {
+    match runtime.block_on(async { tokio::time::timeout(GRACE, router.shutdown()).await }) {
+        Ok(Ok(())) => {}
+        Ok(Err(error)) => tracing::warn!(%error, "the Iroh transport did not end as it should"),
+        Err(_elapsed) => tracing::warn!("the Iroh transport did not end within {GRACE:?}"),
+    }
 }

@@ -47,7 +47,7 @@ pub(crate) fn serve(
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
     let runtime = runtime.map_err(|source| ServeError::System { what: "start the threads of the server", source })?;
     let server = backend(TpuDevice::from(device).with_default_float(options.float.into()), token.as_ref())?;
-    let (serving, address) = match options.transport {
+    let (stop, address) = match options.transport {
         TransportKind::Websocket => websocket(&runtime, &server, options, token.as_ref(), events)?,
         TransportKind::Iroh => iroh_transport(&runtime, server, options, events)?,
     };
@@ -58,14 +58,18 @@ pub(crate) fn serve(
         Ok(Event::Failed(reason)) => Err(ServeError::Transport(reason)),
         Ok(Event::Signal) | Err(_) => Ok(()),
     };
-    // What serves ends the sessions when it is dropped. Their threads free what they hold, and nothing else waits for them.
-    serving.abort();
+    // The end of the transport ends the sessions. Their threads free what they hold, and nothing else waits for them.
+    stop(&runtime);
     let ended = is_idle_within(device, GRACE);
     runtime.shutdown_timeout(Duration::from_secs(1));
     outcome.map(|()| ended)
 }
 
-type Serving = (tokio::task::JoinHandle<()>, String);
+/// Ends a transport and its sessions.
+type Stop = Box<dyn FnOnce(&Runtime)>;
+
+/// What ends a transport that serves, and its address.
+type Serving = (Stop, String);
 
 fn websocket(
     runtime: &Runtime,
@@ -81,7 +85,7 @@ fn websocket(
         let reason = serving.await.err().map_or_else(|| "it ended by itself".to_string(), |error| error.to_string());
         let _stopped = events.send(Event::Failed(reason));
     });
-    Ok((task, format!("ws://{address}")))
+    Ok((Box::new(move |_| task.abort()), format!("ws://{address}")))
 }
 
 #[cfg(feature = "iroh")]
