@@ -17,7 +17,7 @@ use burn::tensor::{Int, Tensor, TensorData};
 use burn_tpu::{Tpu, TpuDevice};
 use burn_tpu_fusion::{FlashAttention, Optimization, Pass, kernel_call};
 use burn_tpu_graph::{Builder, CustomCall, DType, NodeId, Number, Op, Program, TensorType, custom_calls, verify};
-use burn_tpu_kernels::kernels::attention::Attention;
+use burn_tpu_kernels::kernels::attention::{Attention, Dropped};
 use burn_tpu_kernels::{Array, Element, Kernel, interpret};
 use burn_tpu_runtime::Device;
 use burn_tpu_runtime::testing::{interpret_program, recorded, with_level};
@@ -153,12 +153,12 @@ fn attention_as_people_write_it_becomes_kernels() {
     assert!(names(&program(Learned, true, Optimization::Aggressive)).is_empty());
 }
 
-/// Burn's own module with masks, in a step with a batch. (Its dropout is one of scores, before the softmax.)
+/// Burn's own module with masks, in a step with a batch. Its dropout is one of scores, before the softmax.
 #[test]
 fn a_multi_head_attention_module_trains_with_kernels() {
     let inputs = |device: &Device| {
         let device = TpuDevice::from(*device);
-        let config = MultiHeadAttentionConfig::new(HEADS * WIDTH, HEADS).with_dropout(0.0);
+        let config = MultiHeadAttentionConfig::new(HEADS * WIDTH, HEADS).with_dropout(0.1);
         let x = Tensor::<B, 3>::ones([2, SIZE, HEADS * WIDTH], &device);
         ((config.init::<B>(&device), x), None)
     };
@@ -277,7 +277,8 @@ fn forms() -> impl Strategy<Value = Form> {
     let dtype = prop_oneof![Just(DType::F32), Just(DType::BF16)];
     let lengths = proptest::option::weighted(0.3, 0usize..2);
     let flags = (any::<bool>(), any::<bool>(), any::<bool>(), any::<bool>(), lengths);
-    let data = (proptest::option::weighted(0.5, any::<[bool; 3]>()), 0usize..3, any::<bool>());
+    let dropped = prop_oneof![Just(None), Just(Some(Dropped::Weights)), Just(Some(Dropped::Scores))];
+    let data = (proptest::option::weighted(0.5, any::<[bool; 3]>()), 0usize..3, dropped);
     (dims, mask, cap, dtype, flags, data).prop_map(
         |(
             (b, h, q, k, w),
@@ -285,7 +286,7 @@ fn forms() -> impl Strategy<Value = Form> {
             cap,
             dtype,
             (has_bias, is_slot, is_quotient, is_turned, lengths),
-            (of_data, how_data, has_dropout),
+            (of_data, how_data, dropped),
         )| {
             // Every query sees a key: rows that are masked as a whole are not kept.
             let ahead = ahead.map(|ahead| ahead.min(k as i64 - 1));
@@ -304,7 +305,7 @@ fn forms() -> impl Strategy<Value = Form> {
                 lengths,
                 of_data,
                 how_data,
-                has_dropout,
+                dropped,
                 is_slot,
                 is_quotient,
                 is_turned,
@@ -360,7 +361,7 @@ fn attention_in_blocks_of_a_tpu_keeps_its_values() {
             lengths: None,
             of_data: None,
             how_data: 0,
-            has_dropout: window.is_some(),
+            dropped: window.map(|_| Dropped::Weights),
             is_slot: true,
             is_quotient: true,
             is_turned: true,

@@ -1,7 +1,7 @@
 //! The arithmetic of attention's kernels: the interpreter's results beside attention as it is defined, in f64, and its
 //! gradient in closed form.
 
-use burn_tpu_kernels::kernels::attention::{Attention, Band, Bias, Blocks, Dropout};
+use burn_tpu_kernels::kernels::attention::{Attention, Band, Bias, Blocks, Dropout, Dropped};
 use burn_tpu_kernels::{Array, Element, interpret};
 use proptest::prelude::*;
 use proptest::test_runner::RngSeed;
@@ -122,9 +122,11 @@ fn sees(attention: &Attention, inputs: &Inputs, [b, h, q, key]: [usize; 4]) -> b
         && inputs.lengths.as_ref().is_none_or(|lengths| (key as i64) < i64::from(lengths.as_ints()[b]))
 }
 
-/// Returns whether a weight is not dropped: its word of the draw, in the order of XLA's expander, is small enough.
-fn is_kept(attention: &Attention, inputs: &Inputs, at: [usize; 4]) -> bool {
-    let (Some(dropout), Some(state)) = (attention.dropout, &inputs.state) else { return true };
+/// Returns 1 for a number that is kept and 0 for one that is dropped: a word of the draw, in the order of XLA's expander, is
+/// small enough, or not.
+fn kept(attention: &Attention, inputs: &Inputs, of: Dropped, at: [usize; 4]) -> f64 {
+    let dropout = attention.dropout.filter(|dropout| dropout.of == of);
+    let (Some(dropout), Some(state)) = (dropout, &inputs.state) else { return 1.0 };
     let sizes = [attention.batch, attention.heads, attention.queries, attention.keys];
     let largest = sizes.iter().max().expect("four sizes");
     let split = sizes.iter().position(|size| size % 2 == 0);
@@ -137,7 +139,8 @@ fn is_kept(attention: &Attention, inputs: &Inputs, at: [usize; 4]) -> bool {
     }
     let words: Vec<u32> = state.as_ints().iter().map(|&word| word as u32).collect();
     let counter = (u64::from(words[3]) << 32 | u64::from(words[2])).wrapping_add(index);
-    threefry([words[0], words[1]], [counter as u32, (counter >> 32) as u32])[at[split] % 2] <= dropout.most
+    let word = threefry([words[0], words[1]], [counter as u32, (counter >> 32) as u32])[at[split] % 2];
+    f64::from(u8::from(word <= dropout.most))
 }
 
 /// Threefry 2x32 with 20 rounds (Salmon et al., 2011).
@@ -190,7 +193,8 @@ fn by_definition(attention: &Attention, inputs: &Inputs) -> Outputs {
                     (f64::from(cap) * tanh, 1.0 - tanh * tanh)
                 });
                 let bias = bias_at(attention, inputs, [b, h, query, key]);
-                (capped + bias, slope)
+                let kept = kept(attention, inputs, Dropped::Scores, [b, h, query, key]);
+                (kept * capped + bias, kept * slope)
             })
             .collect();
         let max = scores.iter().fold(f64::NEG_INFINITY, |max, (score, _)| max.max(*score));
@@ -198,8 +202,8 @@ fn by_definition(attention: &Attention, inputs: &Inputs) -> Outputs {
         found.logsumexp[row] = max + sum.ln();
         let weights: Vec<f64> = scores.iter().map(|(score, _)| (score - max).exp() / sum).collect();
         let products: Vec<f64> = seen.iter().map(|&key| dot(&d_out, row * head_dim, &v, of_key(key))).collect();
-        let kept = |key: usize| is_kept(attention, inputs, [b, h, query, key]);
-        let kept: Vec<f64> = seen.iter().map(|&key| f64::from(u8::from(kept(key)))).collect();
+        let kept = |&key: &usize| kept(attention, inputs, Dropped::Weights, [b, h, query, key]);
+        let kept: Vec<f64> = seen.iter().map(kept).collect();
         let products: Vec<f64> = products.iter().zip(&kept).map(|(product, kept)| product * kept).collect();
         let mean: f64 = weights.iter().zip(&products).map(|(weight, product)| weight * product).sum();
         for (place, &key) in seen.iter().enumerate() {
@@ -264,7 +268,9 @@ fn any_attention() -> impl Strategy<Value = Attention> {
     let element = prop_oneof![Just(Element::F32), Just(Element::BF16)];
     let softcap = prop_oneof![Just(None), Just(Some(2.0_f32)), Just(Some(30.0))];
     let biases = proptest::collection::vec(any::<[bool; 3]>(), 0..3);
-    let dropout = proptest::option::of(prop_oneof![Just(u32::MAX / 10 * 9), Just(1 << 30)]);
+    let most = prop_oneof![Just(u32::MAX / 10 * 9), Just(1 << 30)];
+    let dropped = prop_oneof![Just(Dropped::Weights), Just(Dropped::Scores)];
+    let dropout = proptest::option::of((most, dropped).prop_map(|(most, of)| Dropout { most, of }));
     (sizes, blocks, element, band, softcap, biases, any::<bool>(), dropout).prop_map(
         |(
             (batch, key_heads, group, rows, columns),
@@ -274,7 +280,7 @@ fn any_attention() -> impl Strategy<Value = Attention> {
             softcap,
             biases,
             has_lengths,
-            most,
+            dropout,
         )| {
             let heads = key_heads * group;
             let own = |is_own: bool, all: usize| if is_own { all } else { 1 };
@@ -290,7 +296,7 @@ fn any_attention() -> impl Strategy<Value = Attention> {
                 band,
                 has_lengths,
                 biases: biases.into_iter().map(bias).collect(),
-                dropout: most.map(|most| Dropout { most }),
+                dropout,
                 blocks: Blocks { queries, keys },
                 ..Attention::new(element, batch, heads, queries * rows, keys * columns, 8)
             }

@@ -85,6 +85,9 @@ struct GptArgs {
     /// Number of distinct tokens
     #[arg(long, default_value_t = 96)]
     vocab: usize,
+    /// Share of the scores of attention, and of the hidden values after it, that are dropped
+    #[arg(long, default_value_t = 0.0)]
+    dropout: f64,
     /// Keep each block's input alone and run the block again in the backward pass; `auto` is off, and both in a search
     #[arg(long, value_enum, default_value_t = Remat::Auto)]
     remat: Remat,
@@ -284,10 +287,11 @@ impl Args {
 
 impl GptArgs {
     fn config(&self, batch: usize) -> Result<GptConfig> {
-        let GptArgs { layers, width, heads, ff, sequence, vocab, remat: _ } = *self;
+        let GptArgs { layers, width, heads, ff, sequence, vocab, dropout, remat: _ } = *self;
         ensure!([width, heads, ff, sequence, vocab].iter().all(|&size| size > 0), "every size must be at least 1");
+        ensure!((0.0..1.0).contains(&dropout), "--dropout must be at least 0 and below 1");
         ensure!(width.is_multiple_of(heads), "--width {width} is not a multiple of --heads {heads}");
         let config = GptConfig::new().with_layers(layers).with_width(width).with_heads(heads).with_feed_forward(ff);
-        Ok(config.with_sequence(sequence).with_vocabulary(vocab).with_batch(batch))
+        Ok(config.with_sequence(sequence).with_vocabulary(vocab).with_batch(batch).with_dropout(dropout))
     }
 }

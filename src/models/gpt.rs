@@ -34,10 +34,13 @@ pub struct GptConfig {
     /// Number of distinct tokens.
     #[config(default = 96)]
     pub vocabulary: usize,
+    /// Share of the scores of attention, and of the hidden values after it, that are dropped in training.
+    #[config(default = 0.0)]
+    pub dropout: f64,
 }
 
 /// A decoder-only transformer: layer norm before attention and before the feed-forward, exact GELU, biases, learned
-/// positions, causal mask, no dropout.
+/// positions, causal mask.
 #[derive(Module, Debug)]
 pub struct Gpt<B: Backend> {
     tokens: Embedding<B>,
@@ -73,8 +76,9 @@ impl GptConfig {
 
     fn block<B: Backend>(&self, device: &B::Device) -> Block<B> {
         let norm = LayerNormConfig::new(self.width);
-        let attention = MultiHeadAttentionConfig::new(self.width, self.heads).with_dropout(0.0);
-        let feed_forward = PositionWiseFeedForwardConfig::new(self.width, self.feed_forward).with_dropout(0.0);
+        let attention = MultiHeadAttentionConfig::new(self.width, self.heads).with_dropout(self.dropout);
+        let feed_forward = PositionWiseFeedForwardConfig::new(self.width, self.feed_forward);
+        let feed_forward = feed_forward.with_dropout(self.dropout);
         Block {
             attention_norm: norm.init(device),
             attention: attention.init(device),

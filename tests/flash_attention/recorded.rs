@@ -3,7 +3,7 @@
 use burn_tpu_graph::op::{BinaryOp, Combine, Direction, DotAttrs, UnaryOp};
 use burn_tpu_graph::{Builder, DType, Dims, Graph, NodeId, Number, Op, Program, TensorType};
 use burn_tpu_kernels::Element;
-use burn_tpu_kernels::kernels::attention::{Attention, Band, Bias, Dropout};
+use burn_tpu_kernels::kernels::attention::{Attention, Band, Bias, Dropout, Dropped};
 
 /// What random attention is made of.
 #[derive(Clone, Debug)]
@@ -24,8 +24,8 @@ pub struct Form {
     pub of_data: Option<[bool; 3]>,
     /// How it is written: 0 selects, 1 is one with the mask of positions, 2 adds.
     pub how_data: usize,
-    /// Whether weights are dropped.
-    pub has_dropout: bool,
+    /// What is dropped, if anything is.
+    pub dropped: Option<Dropped>,
     /// Whether the scale is a number that is known at run time.
     pub is_slot: bool,
     /// Whether the gradient is recorded as autodiff does for a division, and not in closed form.
@@ -38,8 +38,10 @@ pub struct Form {
 /// The scale; that of a slot is the interpreter's.
 const SCALE: f64 = 0.5;
 pub const SLOT: f64 = 0.25;
-/// Of the words of a draw, the largest that keeps its weight: four of five do.
+/// Of the words of a draw, the largest that keeps its number: four of five do.
 const MOST: u32 = u32::MAX / 5 * 4;
+/// The factor of those that are kept.
+const OF_KEPT: f64 = 1.25;
 
 impl Form {
     /// Whether one mask hides by position and by data.
@@ -218,9 +220,9 @@ impl Recorded {
         self.binary(BinaryOp::Mul, x, slot)
     }
 
-    /// Returns weights, or their gradient, of which some are dropped and the others are scaled.
-    fn dropped(&mut self, form: &Form, x: NodeId) -> NodeId {
-        if !form.has_dropout {
+    /// Returns numbers, or their gradient, of which some are dropped and the others are scaled, if the form drops these.
+    fn dropped(&mut self, form: &Form, of: Dropped, x: NodeId) -> NodeId {
+        if form.dropped != Some(of) {
             return x;
         }
         let g = &mut self.graph;
@@ -229,7 +231,7 @@ impl Recorded {
         let is_kept = g.compare_const(Direction::Le, words, Number::UInt(MOST.into())).unwrap();
         let kept = g.convert(is_kept, self.dtype).unwrap();
         let kept = self.binary(BinaryOp::Mul, x, kept);
-        self.constant(BinaryOp::Mul, kept, 1.25)
+        self.constant(BinaryOp::Mul, kept, OF_KEPT)
     }
 
     fn summed(&mut self, x: NodeId) -> NodeId {
@@ -259,7 +261,8 @@ impl Recorded {
             }
             false => r.dot(q, k, [3, 3]),
         };
-        let mut z = r.scaled(form, scores, 0);
+        let z = r.scaled(form, scores, 0);
+        let mut z = r.dropped(form, Dropped::Scores, z);
         let mut tanh = None;
         if let Some(cap) = form.cap {
             let fraction = r.constant(BinaryOp::Div, z, cap);
@@ -277,11 +280,11 @@ impl Recorded {
         let e = r.graph.unary(UnaryOp::Exp, shifted).unwrap();
         let l = r.summed(e);
         let probabilities = r.binary(BinaryOp::Div, e, l);
-        let weights = r.dropped(form, probabilities);
+        let weights = r.dropped(form, Dropped::Weights, probabilities);
         let result = r.dot(weights, v, [3, 2]);
         let dv = r.dot(weights, gradient, [2, 2]);
         let dp = r.dot(gradient, v, [3, 3]);
-        let dp = r.dropped(form, dp);
+        let dp = r.dropped(form, Dropped::Weights, dp);
         let ds = if form.is_quotient {
             let one = r.graph.splat_like(l, 1.0).unwrap();
             let inverse = r.binary(BinaryOp::Div, one, l);
@@ -306,6 +309,7 @@ impl Recorded {
             let slope = r.binary(BinaryOp::Sub, one, square);
             ds = r.binary(BinaryOp::Mul, ds, slope);
         }
+        let ds = r.dropped(form, Dropped::Scores, ds);
         let ds = r.scaled(form, ds, 1);
         let dq = r.dot(ds, k, [3, 2]);
         let dk = match form.is_turned {
@@ -326,13 +330,15 @@ impl Recorded {
         let (first, last) = (1 - queries as i64, keys as i64 - 1);
         let right = form.ahead.filter(|ahead| *ahead < last);
         let left = form.ahead.zip(form.window).map(|(ahead, window)| ahead - window).filter(|from| *from > first);
+        let scale = if form.is_slot { 1.0 } else { SCALE };
+        let of_kept = if form.dropped == Some(Dropped::Scores) { OF_KEPT } else { 1.0 };
         Attention {
-            scale: if form.is_slot { 1.0 } else { SCALE as f32 },
+            scale: (scale * of_kept) as f32,
             softcap: form.cap.map(|cap| cap as f32),
             band: Band { left: left.map(|from| -from as i32), right: right.map(|to| to as i32), offset: 0 },
             has_lengths: form.lengths.is_some(),
             biases: form.biases(),
-            dropout: form.has_dropout.then_some(Dropout { most: MOST }),
+            dropout: form.dropped.map(|of| Dropout { most: MOST, of }),
             ..Attention::new(element, batch, heads, queries, keys, width)
         }
     }

@@ -74,7 +74,7 @@ impl Plan {
             band,
             biases: biases.iter().map(|all| bias(graph, all)).collect(),
             has_lengths: found.masking.lengths.is_some(),
-            dropout: found.dropout.as_ref().map(|dropout| Dropout { most: dropout.most }),
+            dropout: found.dropout.as_ref().map(|&trace::Dropout { most, of, .. }| Dropout { most, of }),
             ..Attention::new(element, sequences, heads, queries, keys, head_dim)
         };
         // With a cap, the scale of the kernel is that of the products before it.

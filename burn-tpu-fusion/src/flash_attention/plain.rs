@@ -5,7 +5,7 @@
 
 use burn_tpu_graph::op::{BinaryOp, Combine, Direction, DotAttrs, UnaryOp};
 use burn_tpu_graph::{Builder, DType, Dims, Graph, GraphError, NodeId, Number, Op, Program, TensorType};
-use burn_tpu_kernels::kernels::attention::Attention;
+use burn_tpu_kernels::kernels::attention::{Attention, Dropped};
 use burn_tpu_kernels::{ArrayType, Element};
 
 type Result<T> = std::result::Result<T, GraphError>;
@@ -43,7 +43,7 @@ pub(super) fn forward(attention: &Attention) -> Result<Program> {
     let is_empty = g.compare_const(Direction::Eq, sum, 0.0)?;
     let one = g.splat_like(sum, 1.0)?;
     let sum = g.select(is_empty, one, sum)?;
-    let kept = plain.without_dropped(weights)?;
+    let kept = plain.without_dropped(Dropped::Weights, weights)?;
     let out = plain.product(kept, plain.operands[2], [3, 2])?;
     let g = &mut plain.graph;
     let out = g.binary(BinaryOp::Div, out, sum)?;
@@ -141,6 +141,8 @@ impl<'a> Plain<'a> {
             let capped = g.unary(UnaryOp::Tanh, scores)?;
             (scores, tanh) = (g.binary_const(BinaryOp::Mul, capped, cap)?, Some(capped));
         }
+        scores = self.without_dropped(Dropped::Scores, scores)?;
+        let g = &mut self.graph;
         for &bias in &self.operands[biases] {
             let bias = g.convert(bias, DType::F32)?;
             scores = g.binary(BinaryOp::Add, scores, bias)?;
@@ -186,17 +188,19 @@ impl<'a> Plain<'a> {
         let shifted = g.binary(BinaryOp::Sub, scores, logsumexp)?;
         let weights = g.unary(UnaryOp::Exp, shifted)?;
         let of_weights = self.product(self.operands[3], self.operands[2], [3, 3])?;
-        let of_weights = self.without_dropped(of_weights)?;
+        let of_weights = self.without_dropped(Dropped::Weights, of_weights)?;
         let g = &mut self.graph;
         let centred = g.binary(BinaryOp::Sub, of_weights, products)?;
-        let mut gradient = g.binary(BinaryOp::Mul, weights, centred)?;
+        let gradient = g.binary(BinaryOp::Mul, weights, centred)?;
+        let mut gradient = self.without_dropped(Dropped::Scores, gradient)?;
+        let g = &mut self.graph;
         if let Some(tanh) = tanh {
             let square = g.binary(BinaryOp::Mul, tanh, tanh)?;
             let one = g.splat_like(square, 1.0)?;
             let slope = g.binary(BinaryOp::Sub, one, square)?;
             gradient = g.binary(BinaryOp::Mul, gradient, slope)?;
         }
-        Ok((self.without_dropped(weights)?, gradient))
+        Ok((self.without_dropped(Dropped::Weights, weights)?, gradient))
     }
 
     /// Returns the place of the lengths among the operands: after all but the state of the draw.
@@ -205,9 +209,10 @@ impl<'a> Plain<'a> {
         self.operands.len() - last.into_iter().map(usize::from).sum::<usize>()
     }
 
-    /// Adds weights, or their gradient, without those that are dropped.
-    fn without_dropped(&mut self, weights: NodeId) -> Result<NodeId> {
-        let Some(dropout) = self.attention.dropout else { return Ok(weights) };
+    /// Adds numbers, or their gradient, with 0 for those that are dropped.
+    fn without_dropped(&mut self, of: Dropped, numbers: NodeId) -> Result<NodeId> {
+        let dropout = self.attention.dropout.filter(|dropout| dropout.of == of);
+        let Some(dropout) = dropout else { return Ok(numbers) };
         let g = &mut self.graph;
         let words = g.bitcast_convert(self.operands[self.operands.len() - 1], DType::U32)?;
         let words = g.convert(words, DType::U64)?;
@@ -216,11 +221,11 @@ impl<'a> Plain<'a> {
         let high = g.binary_const(BinaryOp::ShiftLeft, high, Number::UInt(32))?;
         let state = g.binary(BinaryOp::Or, high, low)?;
         let state = g.reshape(state, &[2])?;
-        let dims = g.dims(weights);
+        let dims = g.dims(numbers);
         let (_, bits) = g.rng_bit_generator(state, DType::U32, &dims)?;
         let is_kept = g.compare_const(Direction::Le, bits, Number::UInt(dropout.most.into()))?;
-        let zero = g.splat_like(weights, 0.0)?;
-        g.select(is_kept, weights, zero)
+        let zero = g.splat_like(numbers, 0.0)?;
+        g.select(is_kept, numbers, zero)
     }
 
     /// Adds the sum over the heads of each group.

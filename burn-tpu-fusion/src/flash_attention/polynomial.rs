@@ -2,11 +2,13 @@
 //!
 //! With `e` the exponentials of the shifted scores and `l` the sum of a row of them, probabilities are `e / l`, and their
 //! gradient `g`, a product, gives `e / l * (g - d)` with `d` the sum of a row of `e / l * g`. Where weights are dropped, `m`
-//! is 1 for those that are kept, probabilities are multiplied by it, and so is `g`, also in `d`. In which order softmax and
-//! its gradient multiply, divide and add does not matter here: both give the same polynomial. Roundings are left out.
+//! is 1 for those that are kept, probabilities are multiplied by it, and so is `g`, also in `d`. Where scores are dropped,
+//! their gradient is multiplied by it. In which order softmax and its gradient multiply, divide and add does not matter here:
+//! both give the same polynomial. Roundings are left out.
 //!
 //! Owns: sums, products and sums over keys of such polynomials. May not know: graphs.
 
+use burn_tpu_kernels::kernels::attention::Dropped;
 use std::collections::BTreeMap;
 
 /// A number that is the same for all elements: a constant times powers of scalars that are known at run time, each by its
@@ -74,6 +76,25 @@ impl Term {
     }
 }
 
+/// What is done to the scores and their weights, on which their gradient depends.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Changes {
+    pub(super) is_capped: bool,
+    pub(super) dropped: Option<Dropped>,
+}
+
+impl Changes {
+    /// The power of `m` in weights and their gradient.
+    fn of_weights(self) -> i32 {
+        i32::from(self.dropped == Some(Dropped::Weights))
+    }
+
+    /// The power of `m` in the gradient of products of queries and keys, besides that.
+    fn of_scores(self) -> i32 {
+        i32::from(self.dropped == Some(Dropped::Scores))
+    }
+}
+
 /// A sum of terms, each with its constant.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Polynomial(BTreeMap<Term, f64>);
@@ -89,29 +110,30 @@ impl Polynomial {
     }
 
     /// Returns the factor by which this is the probabilities, `e / l`, or those that are kept.
-    pub(super) fn as_probabilities(&self, has_dropout: bool) -> Option<Factor> {
+    pub(super) fn as_probabilities(&self, changes: Changes) -> Option<Factor> {
         let (term, &constant) = self.0.first_key_value().filter(|_| self.0.len() == 1)?;
-        let expected = Term { e: 1, l: -1, m: has_dropout.into(), scalars: term.scalars.clone(), ..Term::default() };
+        let expected = Term { e: 1, l: -1, m: changes.of_weights(), scalars: term.scalars.clone(), ..Term::default() };
         (*term == expected).then(|| Factor { constant, scalars: term.scalars.clone() })
     }
 
     /// The gradient of the scores, `e / l * (g - d)`; of the products before a cap, `e / l * (g - d) * (1 - t^2)`.
-    fn gradient(is_capped: bool, has_dropout: bool) -> Self {
-        let of = |g, d, t| Term { e: 1, l: -1, g, d, t, m: if has_dropout { g } else { 0 }, ..Term::default() };
+    fn gradient(changes: Changes) -> Self {
+        let m = |g| changes.of_weights() * g + changes.of_scores();
+        let of = |g, d, t| Term { e: 1, l: -1, g, d, t, m: m(g), ..Term::default() };
         let mut terms = BTreeMap::from([(of(1, 0, 0), 1.0), (of(0, 1, 0), -1.0)]);
-        if is_capped {
+        if changes.is_capped {
             terms.extend([(of(1, 0, 2), -1.0), (of(0, 1, 2), 1.0)]);
         }
         Self(terms)
     }
 
     /// Returns the factor by which this is the gradient of the scores, or of the products before a cap.
-    pub(super) fn as_gradient(&self, is_capped: bool, has_dropout: bool) -> Option<Factor> {
+    pub(super) fn as_gradient(&self, changes: Changes) -> Option<Factor> {
         let (first, &constant) = self.0.first_key_value()?;
         let scalars = first.scalars.clone();
         let sign = if first.d != 0 { -1.0 } else { 1.0 } * if first.t == 2 { -1.0 } else { 1.0 };
         let factor = Factor { constant: constant * sign, scalars };
-        let expected = Self::gradient(is_capped, has_dropout).times(&Self::factor(&factor));
+        let expected = Self::gradient(changes).times(&Self::factor(&factor));
         self.is_near(&expected).then_some(factor)
     }
 
@@ -176,13 +198,14 @@ impl Polynomial {
     }
 
     /// Returns the sum over the keys of a row; `None` if it is no row's known sum.
-    pub(super) fn summed(&self, has_dropout: bool) -> Option<Self> {
+    pub(super) fn summed(&self, changes: Changes) -> Option<Self> {
         let mut sum = Self::default();
         for (term, constant) in &self.0 {
-            // The sums of `e` and of `e g`, with dropout of `e g m`, are `l` and `l d`.
-            let has_mask = i32::from(has_dropout);
+            // The sums of `e` and of `e g`, where weights are dropped of `e g m`, are `l` and `l d`.
             let mut row = match (term.e, term.g, term.t) {
-                (1, g @ (0 | 1), 0) if term.m == g * has_mask => Term { l: term.l + 1, d: term.d + g, ..term.clone() },
+                (1, g @ (0 | 1), 0) if term.m == g * changes.of_weights() => {
+                    Term { l: term.l + 1, d: term.d + g, ..term.clone() }
+                }
                 _ => return None,
             };
             (row.e, row.g, row.m) = (0, 0, 0);
@@ -196,6 +219,11 @@ impl Polynomial {
 mod tests {
     use super::*;
 
+    const NONE: Changes = Changes { is_capped: false, dropped: None };
+    const CAPPED: Changes = Changes { is_capped: true, dropped: None };
+    const WEIGHTS: Changes = Changes { is_capped: false, dropped: Some(Dropped::Weights) };
+    const SCORES: Changes = Changes { is_capped: false, dropped: Some(Dropped::Scores) };
+
     fn e() -> Polynomial {
         Polynomial::term(Term { e: 1, ..Term::default() })
     }
@@ -207,47 +235,60 @@ mod tests {
     /// The gradient of `e / sum(e)`, as autodiff records it: `e * (g / l + sum(g * -e / l^2))`.
     #[test]
     fn the_recorded_gradient_of_a_softmax_is_the_closed_form() {
-        let l = e().summed(false).unwrap();
+        let l = e().summed(NONE).unwrap();
         let of_quotient = g().times(&l.inverse().unwrap());
-        let of_sum = g().times(&e()).times(&l.power(2).inverse().unwrap()).summed(false).unwrap();
+        let of_sum = g().times(&e()).times(&l.power(2).inverse().unwrap()).summed(NONE).unwrap();
         let gradient = e().times(&of_quotient.plus(&of_sum, -1.0));
-        assert_eq!(gradient.as_gradient(false, false), Some(Factor::constant(1.0)));
-        assert_eq!(gradient.as_gradient(true, false), None);
+        assert_eq!(gradient.as_gradient(NONE), Some(Factor::constant(1.0)));
+        assert_eq!(gradient.as_gradient(CAPPED), None);
         // The gradient of the row's largest score is the sum of these, which is zero.
-        assert_eq!(gradient.summed(false), Some(Polynomial::default()));
+        assert_eq!(gradient.summed(NONE), Some(Polynomial::default()));
         let scaled = gradient.times(&Polynomial::factor(&Factor { constant: -0.5, ..Factor::scalar(3) }));
-        assert_eq!(scaled.as_gradient(false, false), Some(Factor { constant: -0.5, ..Factor::scalar(3) }));
+        assert_eq!(scaled.as_gradient(NONE), Some(Factor { constant: -0.5, ..Factor::scalar(3) }));
         let t = Polynomial::term(Term { t: 1, ..Term::default() });
         let slope = Polynomial::factor(&Factor::constant(1.0)).plus(&t.power(2), -1.0);
-        assert_eq!(gradient.times(&slope).as_gradient(true, false), Some(Factor::constant(1.0)));
-        assert_eq!(gradient.times(&slope).as_gradient(false, false), None);
+        assert_eq!(gradient.times(&slope).as_gradient(CAPPED), Some(Factor::constant(1.0)));
+        assert_eq!(gradient.times(&slope).as_gradient(NONE), None);
     }
 
     /// Weights that are kept are multiplied by a number, forward and backward.
     #[test]
     fn the_gradient_of_dropped_weights_is_the_closed_form_too() {
-        let l = e().summed(true).unwrap();
+        let l = e().summed(WEIGHTS).unwrap();
         let kept = Polynomial::term(Term { m: 1, ..Term::default() }).times(&Polynomial::factor(&Factor::scalar(0)));
         let p = e().times(&l.inverse().unwrap());
-        assert_eq!(p.times(&kept).as_probabilities(true), Some(Factor::scalar(0)));
-        assert_eq!(p.times(&kept).as_probabilities(false), None);
-        assert_eq!(p.as_probabilities(true), None);
+        assert_eq!(p.times(&kept).as_probabilities(WEIGHTS), Some(Factor::scalar(0)));
+        assert_eq!(p.times(&kept).as_probabilities(NONE), None);
+        assert_eq!(p.as_probabilities(WEIGHTS), None);
         let of_weights = g().times(&kept);
-        let gradient = p.times(&of_weights.plus(&p.times(&of_weights).summed(true).unwrap(), -1.0));
-        assert_eq!(gradient.as_gradient(false, true), Some(Factor::scalar(0)));
-        assert_eq!(gradient.as_gradient(false, false), None);
-        assert_eq!(p.times(&g()).summed(true), None);
+        let gradient = p.times(&of_weights.plus(&p.times(&of_weights).summed(WEIGHTS).unwrap(), -1.0));
+        assert_eq!(gradient.as_gradient(WEIGHTS), Some(Factor::scalar(0)));
+        assert_eq!(gradient.as_gradient(NONE), None);
+        assert_eq!(p.times(&g()).summed(WEIGHTS), None);
+    }
+
+    /// Scores that are dropped are no part of their own gradient.
+    #[test]
+    fn the_gradient_of_dropped_scores_is_multiplied_by_what_is_kept() {
+        let l = e().summed(SCORES).unwrap();
+        let p = e().times(&l.inverse().unwrap());
+        assert_eq!(p.as_probabilities(SCORES), Some(Factor::constant(1.0)));
+        let of_scores = p.times(&g().plus(&p.times(&g()).summed(SCORES).unwrap(), -1.0));
+        let kept = Polynomial::term(Term { m: 1, ..Term::default() });
+        assert_eq!(of_scores.as_gradient(SCORES), None);
+        assert_eq!(of_scores.times(&kept).as_gradient(SCORES), Some(Factor::constant(1.0)));
+        assert_eq!(of_scores.times(&kept).as_gradient(NONE), None);
     }
 
     #[test]
     fn other_polynomials_are_no_gradient() {
-        let l = e().summed(false).unwrap();
+        let l = e().summed(NONE).unwrap();
         let half = e().times(&l.inverse().unwrap()).times(&g());
-        assert_eq!(half.as_gradient(false, false), None);
-        assert_eq!(half.plus(&e(), 1.0).as_gradient(false, false), None);
-        assert_eq!(Polynomial::default().as_gradient(false, false), None);
+        assert_eq!(half.as_gradient(NONE), None);
+        assert_eq!(half.plus(&e(), 1.0).as_gradient(NONE), None);
+        assert_eq!(Polynomial::default().as_gradient(NONE), None);
         assert_eq!(e().plus(&l, 1.0).inverse(), None);
-        assert_eq!(e().times(&e()).summed(false), None);
-        assert_eq!(g().summed(false), None);
+        assert_eq!(e().times(&e()).summed(NONE), None);
+        assert_eq!(g().summed(NONE), None);
     }
 }

@@ -1,7 +1,7 @@
 //! Follows attention from the product of its queries and keys to its result and its gradients.
 //!
 //! Owns: what each value that is computed from the scores is, and whether all that is read of them is attention. May not
-//! know: kernels.
+//! know: how kernels compute it.
 
 mod dropout;
 mod masks;
@@ -11,11 +11,12 @@ mod rows;
 
 use super::lengths::Lengths;
 use super::matrix::{Matrix, sides};
-use super::polynomial::{Factor, Polynomial, Term};
+use super::polynomial::{Changes, Factor, Polynomial, Term};
 use super::positions::Steps;
 use super::views::View;
 use burn_tpu_graph::op::{BinaryOp, Combine, UnaryOp};
 use burn_tpu_graph::{DType, Graph, Node, NodeId, Op, Program};
+use burn_tpu_kernels::kernels::attention::Dropped;
 use std::collections::HashMap;
 
 /// Scores up to this number are hidden, as in [`QueryBlocks`](crate::QueryBlocks).
@@ -41,13 +42,14 @@ pub(super) struct Masking {
     pub(super) added: Vec<Added>,
 }
 
-/// Weights that are dropped at random.
+/// Weights or scores that are dropped at random.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Dropout {
     /// The state of the draw, `u64[2]`.
     pub(super) state: NodeId,
-    /// The largest word that keeps its weight.
+    /// The largest word that keeps its number.
     pub(super) most: u32,
+    pub(super) of: Dropped,
 }
 
 /// What an array does to the scores.
@@ -80,6 +82,8 @@ struct Scores {
     scale: Factor,
     /// The bound, if they are capped; `None` inside is a bound that is still to be multiplied.
     cap: Option<Option<f64>>,
+    /// Whether some are dropped.
+    has_dropout: bool,
     masking: Masking,
 }
 
@@ -152,7 +156,7 @@ pub(super) fn attention(program: &Program, start: NodeId, readers: &[Vec<NodeId>
     let queries = Matrix::new(graph, node.operands[0], left.batch, [left.free, left.contracted]);
     let keys = Matrix::new(graph, node.operands[1], right.batch, [right.free, right.contracted]);
     let mut trace = Trace { graph, rank, dims: node.ty.dims.to_vec(), ..Trace::new(graph, queries, keys) };
-    let scores = Scores { scale: Factor::constant(1.0), cap: None, masking: Masking::default() };
+    let scores = Scores { scale: Factor::constant(1.0), cap: None, has_dropout: false, masking: Masking::default() };
     trace.values.insert(start, Value { kind: Kind::Scores(scores), roles: (0..rank + 2).map(Some).collect() });
     let mut waiting = std::collections::BTreeSet::from_iter(readers[start.index()].iter().copied());
     // In the order of the program, so that a node comes after all that it reads.
@@ -187,7 +191,7 @@ struct Trace<'a> {
     keys: Matrix,
     /// The scores of the softmax, once they are known.
     scores: Option<Scores>,
-    /// The weights that are dropped, once they are known.
+    /// The weights or scores that are dropped, once they are known.
     dropout: Option<Dropout>,
     values_matrix: Option<Matrix>,
     of_result: Option<Matrix>,
@@ -226,8 +230,10 @@ impl<'a> Trace<'a> {
         self.rank + 1
     }
 
-    fn is_capped(&self) -> bool {
-        self.scores.as_ref().is_some_and(|scores| scores.cap.is_some())
+    /// Returns what is done to the scores and their weights.
+    fn changes(&self) -> Changes {
+        let is_capped = self.scores.as_ref().is_some_and(|scores| scores.cap.is_some());
+        Changes { is_capped, dropped: self.dropout.as_ref().map(|dropout| dropout.of) }
     }
 
     fn finish(self) -> Option<Attention> {
@@ -236,6 +242,8 @@ impl<'a> Trace<'a> {
             Some(cap) => Some(cap?),
             None => None,
         };
+        let drops_scores = self.dropout.as_ref().is_some_and(|dropout| dropout.of == Dropped::Scores);
+        (scores.has_dropout == drops_scores).then_some(())?;
         let (queries, keys, values) = (self.of_queries, self.of_keys, self.of_values);
         let gradients = match self.of_result {
             Some(of_result) => Some(Gradients { of_result, queries, keys, values }),
@@ -362,7 +370,7 @@ impl<'a> Trace<'a> {
                         Some(Kind::Largest)
                     }
                     (Combine::Sum, Kind::Polynomial(sum)) if is_row => {
-                        Some(Kind::Polynomial(sum.summed(self.dropout.is_some())?))
+                        Some(Kind::Polynomial(sum.summed(self.changes())?))
                     }
                     _ => None,
                 }
@@ -408,7 +416,7 @@ impl<'a> Trace<'a> {
             }
             (_, Some(Kind::Scores(scores)), None) => self.scored(op, scores, rhs, roles),
             (BinaryOp::Mul | BinaryOp::Add, None, Some(Kind::Scores(scores))) => self.scored(op, scores, lhs, roles),
-            (BinaryOp::Mul, Some(Kind::Polynomial(value)), None) if self.drops(rhs, roles) => {
+            (BinaryOp::Mul, Some(Kind::Polynomial(value)), None) if self.drops(rhs, roles, Dropped::Weights) => {
                 Some(Kind::Polynomial(value.times(&Polynomial::term(Term { m: 1, ..Term::default() }))))
             }
             (_, left, right) => {
@@ -433,6 +441,9 @@ impl<'a> Trace<'a> {
     /// Returns scores and another value, combined.
     fn scored(&mut self, op: BinaryOp, scores: Scores, other: NodeId, roles: &[Option<usize>]) -> Option<Kind> {
         match op {
+            BinaryOp::Mul if self.drops_scores(&scores, other, roles) => {
+                Some(Kind::Scores(Scores { has_dropout: true, ..scores }))
+            }
             BinaryOp::Mul | BinaryOp::Div if scores.masking == Masking::default() => {
                 let factor = self.factor(other)?;
                 let factor = if op == BinaryOp::Mul { factor } else { factor.inverse()? };

@@ -4,8 +4,8 @@
 //! serves `heads / key_heads` heads one after the other (grouped queries). For each query
 //!
 //! ```text
-//! score = cap(scale * q k^T) + bias, where the query sees the key      cap(x) = softcap * tanh(x / softcap)
-//! out   = softmax(score) v
+//! score = drop(cap(scale * q k^T)) + bias, where the query sees the key      cap(x) = softcap * tanh(x / softcap)
+//! out   = drop(softmax(score)) v
 //! ```
 //!
 //! computed block by block with an online softmax (Milakov and Gimelshein 2018; Dao et al., *FlashAttention*, 2022, and
@@ -23,7 +23,7 @@ mod forward;
 mod scores;
 
 pub use band::Band;
-pub use dropout::Dropout;
+pub use dropout::{Dropout, Dropped};
 
 /// Larger numbers would overflow where positions are added.
 const LARGEST: usize = 1 << 24;
@@ -55,7 +55,7 @@ pub struct Attention {
     pub has_lengths: bool,
     /// What is added to the scores: an operand each.
     pub biases: Vec<Bias>,
-    /// The weights that are dropped at random, if any are: an operand.
+    /// The weights or scores that are dropped at random, if any are: an operand.
     pub dropout: Option<Dropout>,
     /// The sizes of blocks.
     pub blocks: Blocks,
@@ -185,10 +185,12 @@ struct Place {
     key: Index,
 }
 
-/// The operands that mask and bias the scores, if there are any.
+/// The operands that change the scores and their weights, if there are any.
 struct Masks {
     biases: Vec<Ref>,
     lengths: Option<Ref>,
+    /// The state of the draw.
+    state: Option<Ref>,
 }
 
 impl Attention {
@@ -213,11 +215,11 @@ impl Attention {
         Window::whole(Element::F32, &self.row_type().dims).block(&[1, 1, 1, self.blocks.queries], index)
     }
 
-    /// Declares the operands that mask and bias the scores: the biases, then the lengths.
+    /// Declares the operands that change the scores: the biases, the lengths, then the state of the draw.
     fn masks(&self, k: &mut KernelBuilder, at: &Place) -> Masks {
         let biases = self.biases.iter().map(|bias| k.operand(self.bias_window(bias, at))).collect();
         let lengths = self.has_lengths.then(|| k.operand(Window::whole(Element::I32, &[self.batch]).in_smem()));
-        Masks { biases, lengths }
+        Masks { biases, lengths, state: self.state(k) }
     }
 
     /// Returns the window on a block of a bias.

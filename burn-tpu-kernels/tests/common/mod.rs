@@ -2,7 +2,7 @@
 
 #![allow(dead_code, reason = "each test file uses only some of it")]
 
-use burn_tpu_kernels::kernels::attention::{Attention, Band, Bias, Dropout};
+use burn_tpu_kernels::kernels::attention::{Attention, Band, Bias, Dropout, Dropped};
 use burn_tpu_kernels::{ArrayType, CustomCall, Element, Kernel};
 use burn_tpu_pjrt::{
     CompileOptions, ElementType, Executable, PjrtError, Plugin, PluginKind, Program, TensorSpec, TopologyDescription,
@@ -48,7 +48,7 @@ pub fn everything(element: Element) -> Attention {
             Bias { element, batch: 1, heads: 4, queries: 512 },
             Bias { element: Element::F32, batch: 2, heads: 1, queries: 1 },
         ],
-        dropout: Some(Dropout { most: 1 << 31 }),
+        dropout: Some(Dropout { most: 1 << 31, of: Dropped::Weights }),
         ..Attention::new(element, 2, 4, 512, 768, 128)
     }
 }

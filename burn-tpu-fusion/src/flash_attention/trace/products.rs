@@ -34,8 +34,7 @@ impl Trace<'_> {
         let pair = if is_left { [self.rank, self.rank + 1] } else { [self.rank + 1, self.rank] };
         let order: Vec<usize> = roles.into_iter().chain(pair).collect();
         let found = |factor: Factor| Found { node: id, order: order.clone(), factor };
-        let has_dropout = self.dropout.is_some();
-        if let Some(factor) = polynomial.as_probabilities(has_dropout) {
+        if let Some(factor) = polynomial.as_probabilities(self.changes()) {
             if contracts_keys {
                 let is_other = |known: &Matrix| !known.is_same(self.graph, &matrix);
                 if self.values_matrix.as_ref().is_some_and(is_other) {
@@ -48,7 +47,7 @@ impl Trace<'_> {
                 self.of_values.push(found(factor));
             }
         } else {
-            let factor = polynomial.as_gradient(self.is_capped(), has_dropout)?;
+            let factor = polynomial.as_gradient(self.changes())?;
             let (expected, list) = match contracts_keys {
                 true => (&self.keys, &mut self.of_queries),
                 false => (&self.queries, &mut self.of_keys),

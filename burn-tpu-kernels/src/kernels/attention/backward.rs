@@ -7,10 +7,10 @@
 //! dV = P^T dO     dP = dO V^T     dS = P * (dP - D)     dQ = scale dS K     dK = scale dS^T Q
 //! ```
 //!
-//! Where weights are dropped, `P` in dV and dP are 0; `D` stays the sum of `P dP`. The scores are computed once more in each
-//! kernel. Keys and values get the gradients of all heads of their group.
+//! Where weights are dropped, `P` in dV and dP are 0; `D` stays the sum of `P dP`. Where scores are dropped, dS is 0. The
+//! scores are computed once more in each kernel. Keys and values get the gradients of all heads of their group.
 
-use super::dropout::without_dropped;
+use super::dropout::{Dropped, without_dropped};
 use super::scores::{Layout, to_column, when_at};
 use super::{Attention, Masks, Place};
 use crate::{Axis, Element, Index, Kernel, KernelBuilder, Ref, Result, Value};
@@ -24,15 +24,14 @@ struct Operands {
     logsumexp: Ref,
     products: Ref,
     masks: Masks,
-    state: Option<Ref>,
 }
 
 impl Attention {
     /// Returns the kernel of the queries' gradient.
     ///
     /// Operands: queries, keys, values, the gradient of `out`, `logsumexp`, the sums of `out` times its gradient (of
-    /// [`row_type`](Self::row_type)), the biases, the lengths if there are any, the state of the draw
-    /// if weights are dropped. Result: the gradient.
+    /// [`row_type`](Self::row_type)), the biases, the lengths if there are any, the state of the draw if there is dropout.
+    /// Result: the gradient.
     ///
     /// # Errors
     /// [`Unsupported`](crate::KernelError::Unsupported) for sizes that the kernel does not take.
@@ -104,8 +103,7 @@ impl Attention {
         let [keys, values] = [0, 1].map(|_| k.operand(self.key_window(at)));
         let gradient = k.operand(self.query_window(at));
         let [logsumexp, products] = [0, 1].map(|_| k.operand(self.row_window(at)));
-        let (masks, state) = (self.masks(k, at), self.state(k));
-        Operands { queries, keys, values, gradient, logsumexp, products, masks, state }
+        Operands { queries, keys, values, gradient, logsumexp, products, masks: self.masks(k, at) }
     }
 
     /// Returns the probabilities of a block and the gradient of its products `q k^T` without the factor `scale`, both in
@@ -127,11 +125,11 @@ impl Attention {
             Layout::Queries => k.matmul_transposed(gradient, values)?,
             Layout::Keys => k.matmul_transposed(values, gradient)?,
         };
-        let kept = self.kept(k, at, operands.state, layout)?;
+        let kept = self.kept(k, at, &operands.masks, Dropped::Weights, layout)?;
         let of_probabilities = without_dropped(k, kept, of_probabilities)?;
         let centred = k.sub(of_probabilities, saved[1])?;
         let of_scores = k.mul(probabilities, centred)?;
-        let of_products = self.uncapped(k, &scores, of_scores)?;
+        let of_products = self.of_products(k, &scores, of_scores)?;
         let probabilities = without_dropped(k, kept, probabilities)?;
         Ok((k.cast(probabilities, self.element)?, k.cast(of_products, self.element)?))
     }

@@ -1,13 +1,14 @@
-//! Weights that are dropped at random: the bits of the graph's draw, computed again for each block.
+//! Weights or scores that are dropped at random: the bits of the graph's draw, computed again for each block.
 //!
 //! A draw of `[batch, heads, queries, keys]` words is Threefry 2x32 with 20 rounds (Salmon et al., *Parallel random numbers:
 //! as easy as 1, 2, 3*, 2011) on a key and a counter of 64 bits, in the order of XLA's expander
 //! (`xla/hlo/builder/lib/prng.cc`). Along the first even dim (if there is none, the first of the largest), neighbours are
-//! the two words of a block, and blocks are counted in row-major order. Here each element computes the block that it belongs to and takes its word. So forward
-//! and backward drop the same weights, whatever their blocks are, and nothing is read but the state.
+//! the two words of a block, and blocks are counted in row-major order. Here each element computes the block that it belongs
+//! to and takes its word. So forward and backward drop the same numbers, whatever their blocks are, and nothing is read but
+//! the state.
 
 use super::scores::Layout;
-use super::{Attention, Place};
+use super::{Attention, Masks, Place};
 use crate::{Binary, Comparison, Element, Index, KernelBuilder, Ref, Result, Value, Window};
 
 /// The rotations of the rounds, in groups.
@@ -17,12 +18,23 @@ const GROUPS: usize = 5;
 
 const PARITY: i32 = 0x1BD1_1BDA;
 
-/// Which weights are dropped: an operand i32 `[4]`, the low and the high word of the draw's key and those of its counter. A
-/// weight whose random word, as an unsigned number, is larger than `most` is dropped. The others are not scaled.
+/// What is dropped at random: an operand i32 `[4]`, the low and the high word of the draw's key and those of its counter. A
+/// number whose random word, as an unsigned number, is larger than `most` is 0 instead. The others are not scaled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Dropout {
-    /// The largest word that keeps its weight.
+    /// The largest word that keeps its number.
     pub most: u32,
+    /// The numbers.
+    pub of: Dropped,
+}
+
+/// The numbers of which some are dropped.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Dropped {
+    /// The probabilities.
+    Weights,
+    /// The scores, before their biases and masks, as in Burn's `MultiHeadAttention`.
+    Scores,
 }
 
 impl Attention {
@@ -31,15 +43,17 @@ impl Attention {
         self.dropout.map(|_| k.operand(Window::whole(Element::I32, &[4]).in_smem()))
     }
 
-    /// Returns which weights of a block are kept; `None` if all are.
+    /// Returns which of these numbers of a block are kept; `None` if all are.
     pub(super) fn kept(
         &self,
         k: &mut KernelBuilder,
         at: &Place,
-        state: Option<Ref>,
+        masks: &Masks,
+        of: Dropped,
         layout: Layout,
     ) -> Result<Option<Value>> {
-        let (Some(dropout), Some(state)) = (self.dropout, state) else { return Ok(None) };
+        let dropout = self.dropout.filter(|dropout| dropout.of == of);
+        let (Some(dropout), Some(state)) = (dropout, masks.state) else { return Ok(None) };
         let bits = self.bits(k, at, state, layout)?;
         let most = k.int(dropout.most as i32);
         compare_unsigned(k, Comparison::LessEqual, bits, most).map(Some)
@@ -90,11 +104,11 @@ impl Attention {
     }
 }
 
-/// Returns weights, or their gradient, without those that are dropped.
-pub(super) fn without_dropped(k: &mut KernelBuilder, kept: Option<Value>, weights: Value) -> Result<Value> {
-    let Some(kept) = kept else { return Ok(weights) };
+/// Returns numbers, or their gradient, with 0 for those that are dropped.
+pub(super) fn without_dropped(k: &mut KernelBuilder, kept: Option<Value>, numbers: Value) -> Result<Value> {
+    let Some(kept) = kept else { return Ok(numbers) };
     let zero = k.float(0.0);
-    k.select(kept, weights, zero)
+    k.select(kept, numbers, zero)
 }
 
 /// Returns the dim along which neighbours are words of one block: the first even one, or else the first of the largest.

@@ -10,7 +10,7 @@
 //! and after the last block the result is `o / l`, and `m + log(l)`, the logarithm of the sum of all exponentials, is all
 //! that backward needs (Dao, *FlashAttention-2*, 2023, algorithm 1).
 
-use super::dropout::without_dropped;
+use super::dropout::{Dropped, without_dropped};
 use super::scores::{EMPTY, Layout, when_at};
 use super::{Attention, Place};
 use crate::{Comparison, Element, Kernel, KernelBuilder, Reduction, Ref, Result, Unary, Value};
@@ -25,9 +25,9 @@ struct Running {
 impl Attention {
     /// Returns the forward kernel.
     ///
-    /// Operands: queries, keys, values, the biases, the lengths if there are any, the
-    /// state of the draw if weights are dropped. Results: `out` of the
-    /// queries' type, and `logsumexp` of [`row_type`](Self::row_type), which is -1.2e38 for a query that sees no key.
+    /// Operands: queries, keys, values, the biases, the lengths if there are any, the state of the draw if there is dropout.
+    /// Results: `out` of the queries' type, and `logsumexp` of [`row_type`](Self::row_type), which is -1.2e38 for a query
+    /// that sees no key.
     ///
     /// # Errors
     /// [`Unsupported`](crate::KernelError::Unsupported) for sizes that the kernel does not take.
@@ -39,7 +39,6 @@ impl Attention {
         let queries = k.operand(self.query_window(&at));
         let [keys, values] = [0, 1].map(|_| k.operand(self.key_window(&seen)));
         let masks = self.masks(&mut k, &seen);
-        let state = self.state(&mut k);
         let (out, logsumexp) = (k.result(self.query_window(&at)), k.result(self.row_window(&at)));
         let column = [self.blocks.queries, 1];
         let [max, sum] = [0, 1].map(|_| k.scratch(Element::F32, &column));
@@ -51,7 +50,7 @@ impl Attention {
             let scores = self.scores(k, &at, &masks, factors, Layout::Queries)?;
             let values = k.load(values)?;
             let weights = running.weights(k, scores.scores)?;
-            let kept = self.kept(k, &at, state, Layout::Queries)?;
+            let kept = self.kept(k, &at, &masks, Dropped::Weights, Layout::Queries)?;
             let kept = without_dropped(k, kept, weights.weights)?;
             running.add(k, kept, weights.decay, values, self.element)
         })?;

@@ -1,5 +1,6 @@
 //! The masked scores of a block of queries and a block of keys, which all three kernels compute alike.
 
+use super::dropout::{Dropped, without_dropped};
 use super::{Attention, Masks, Place};
 use crate::{Binary, Comparison, Element, Index, KernelBuilder, Reduction, Result, Unary, Value};
 
@@ -17,10 +18,11 @@ pub(super) enum Layout {
     Keys,
 }
 
-/// Scores, and the hyperbolic tangent that capped them.
+/// Scores, the hyperbolic tangent that capped them, and which of them are kept.
 pub(super) struct Scores {
     pub scores: Value,
     tanh: Option<Value>,
+    kept: Option<Value>,
 }
 
 impl Attention {
@@ -43,6 +45,8 @@ impl Attention {
             let (capped, softcap) = (k.unary(Unary::Tanh, scores)?, k.float(softcap));
             (scores, tanh) = (k.mul(capped, softcap)?, Some(capped));
         }
+        let kept = self.kept(k, at, masks, Dropped::Scores, layout)?;
+        scores = without_dropped(k, kept, scores)?;
         for &bias in &masks.biases {
             let bias = k.load(bias)?;
             let bias = k.cast(bias, Element::F32)?;
@@ -53,11 +57,12 @@ impl Attention {
             let hidden = k.float(HIDDEN);
             scores = k.select(seen, scores, hidden)?;
         }
-        Ok(Scores { scores, tanh })
+        Ok(Scores { scores, tanh, kept })
     }
 
     /// Returns the gradient of `scale * q k^T` from that of the scores, without the factor `scale`.
-    pub(super) fn uncapped(&self, k: &mut KernelBuilder, scores: &Scores, gradient: Value) -> Result<Value> {
+    pub(super) fn of_products(&self, k: &mut KernelBuilder, scores: &Scores, gradient: Value) -> Result<Value> {
+        let gradient = without_dropped(k, scores.kept, gradient)?;
         let Some(tanh) = scores.tanh else { return Ok(gradient) };
         let (one, square) = (k.float(1.0), k.mul(tanh, tanh)?);
         let slope = k.sub(one, square)?;
