@@ -6,9 +6,11 @@
 //! argument. Unknown fields are skipped, as protobuf requires. Field numbers are those of XLA's `hlo.proto` and
 //! `xla_data.proto`.
 
-use std::collections::{HashMap, HashSet};
+mod parts;
 
 use crate::error::{PjrtError, Result};
+use parts::Parts;
+use std::collections::{HashMap, HashSet};
 
 /// The instructions of a compiled program.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -70,6 +72,11 @@ pub struct HloInstruction {
     /// How often the program runs it: the product of the trip counts of the loops around it. A loop whose trip count is not
     /// known counts as one trip.
     pub runs: u64,
+    /// The share of each operand that a run reads, in the order of `operands`: less than 1 where only slices of it are read.
+    pub read: Vec<f64>,
+    /// The share of each result that a run writes, in the order of `results`: less than 1 for an update in place. Results that
+    /// are missing here are written as a whole.
+    pub written: Vec<f64>,
     /// The largest scalar constant of a signed integer type in it: the bound of a counted loop's condition.
     constant: Option<u64>,
     called: Vec<u64>,
@@ -272,6 +279,7 @@ impl HloInstruction {
 /// reducers.
 fn running(mut computations: Vec<Computation>, entry: u64) -> Vec<HloInstruction> {
     let bounds = bounds(&computations);
+    add_parts(&mut computations);
     let mut instructions: Vec<HloInstruction> = Vec::new();
     let mut waiting = vec![(entry, 1)];
     while let Some((id, runs)) = waiting.pop() {
@@ -292,6 +300,20 @@ fn running(mut computations: Vec<Computation>, entry: u64) -> Vec<HloInstruction
         }
     }
     instructions
+}
+
+/// Adds which share of its operands and results each instruction reads and writes.
+fn add_parts(computations: &mut [Computation]) {
+    let parts = Parts::new(computations);
+    let of = |computation: &Computation| -> Vec<_> {
+        computation.instructions.iter().map(|node| (parts.read(node), parts.written(node))).collect()
+    };
+    let found: Vec<_> = computations.iter().map(of).collect();
+    for (computation, found) in computations.iter_mut().zip(found) {
+        for (instruction, (read, written)) in computation.instructions.iter_mut().zip(found) {
+            (instruction.read, instruction.written) = (read, written);
+        }
+    }
 }
 
 /// Returns the bound of the counter for the computations that are conditions of counted loops: those that return a bool.

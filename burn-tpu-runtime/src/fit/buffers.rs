@@ -51,29 +51,36 @@ pub(super) fn shape(array: &HloArray) -> String {
     format!("{}[{dims}]", array.element)
 }
 
-/// Returns the bytes that the program's instructions read from and write to the device's main memory, with tile
-/// padding. Loop bodies count once.
+/// Returns the bytes that the program's instructions read from and write to the device's main memory, with tile padding.
+/// The body of a loop counts as often as it runs.
 ///
-/// An instruction that reads a part of an operand counts as reading all of it, so the result can be too high.
+/// An instruction that reads a part of an operand, other than a slice or a gather, counts as reading all of it, so the result
+/// can be too high.
 pub(super) fn traffic(module: &HloModule) -> u64 {
     let by_id: HashMap<u64, &HloInstruction> = module.instructions.iter().map(|i| (i.id, i)).collect();
-    let in_hbm = |array: &HloArray| if array.memory_space == HBM { array.padded_bytes } else { 0 };
-    let mut total = 0;
-    for instruction in module.instructions.iter().filter(|i| i.opcode != "parameter" && i.opcode != "constant") {
-        let written: u64 = own_results(instruction).map(|(_, array)| in_hbm(array)).sum();
-        let read = instruction.operands.iter().filter_map(|id| by_id.get(id)).flat_map(|operand| &operand.results);
-        total += written;
-        total += match instruction.opcode.as_str() {
-            _ if own_results(instruction).next().is_none() => 0,
-            // A copy reads as many bytes as it writes, which may be a slice of its operand.
-            opcode if opcode.ends_with("-start") => {
-                let brought: u64 = own_results(instruction).map(|(_, array)| array.padded_bytes).sum();
-                brought.min(read.map(in_hbm).sum())
-            }
-            _ => read.map(in_hbm).sum::<u64>(),
-        };
+    let moving = module.instructions.iter().filter(|i| i.opcode != "parameter" && i.opcode != "constant");
+    moving.map(|instruction| bytes_moved(instruction, &by_id).saturating_mul(instruction.runs)).sum()
+}
+
+/// Returns the bytes that a run of an instruction reads from and writes to the device's main memory.
+fn bytes_moved(instruction: &HloInstruction, by_id: &HashMap<u64, &HloInstruction>) -> u64 {
+    if own_results(instruction).next().is_none() {
+        return 0;
     }
-    total
+    let in_hbm = |array: &HloArray| if array.memory_space == HBM { array.padded_bytes } else { 0 };
+    let share = |bytes: u64, share: Option<&f64>| (bytes as f64 * share.copied().unwrap_or(1.0)) as u64;
+    let written = own_results(instruction).map(|(place, array)| share(in_hbm(array), instruction.written.get(place)));
+    let read = instruction.operands.iter().enumerate().filter_map(|(place, id)| {
+        let bytes = by_id.get(id)?.results.iter().map(in_hbm).sum();
+        Some(share(bytes, instruction.read.get(place)))
+    });
+    let (written, read): (u64, u64) = (written.sum(), read.sum());
+    if !instruction.opcode.ends_with("-start") {
+        return written + read;
+    }
+    // A copy reads as many bytes as it writes, which may be a slice of its operand.
+    let brought: u64 = own_results(instruction).map(|(_, array)| array.padded_bytes).sum();
+    written + brought.min(read)
 }
 
 /// Returns the size of the arguments in bytes, with tile padding.

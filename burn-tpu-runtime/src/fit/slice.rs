@@ -146,6 +146,14 @@ impl Compiled {
     }
 }
 
+/// Returns the bytes that a program moves to and from main memory. Each of two figures can only be too high: one counts
+/// transfers to on-chip memory, the other more of an operand than is read. The first counts the body of a loop once.
+fn hbm_bytes(module: &HloModule, bytes_accessed: u64) -> u64 {
+    let traffic = buffers::traffic(module);
+    let has_loops = module.instructions.iter().any(|instruction| instruction.runs > 1);
+    if has_loops { traffic } else { traffic.min(bytes_accessed) }
+}
+
 /// Reads the compiler's output for a program.
 fn read(executable: &Executable, program: &Program, limit_bytes: u64) -> Result<Compiled> {
     let failed = || TpuError::pjrt("reading a compiled program");
@@ -172,9 +180,7 @@ fn read(executable: &Executable, program: &Program, limit_bytes: u64) -> Result<
         buffers: buffers::largest(&module, program),
         bytes_accessed,
         flops: figure("flops").unwrap_or(0),
-        // Each of the two figures can only be too high: one counts transfers to on-chip memory, the other counts whole
-        // operands.
-        hbm_bytes: buffers::traffic(&module).min(bytes_accessed),
+        hbm_bytes: hbm_bytes(&module, bytes_accessed),
         fusions: module.fusions(),
         cycles: module.cycles(),
         costliest: costliest::of(&module),
