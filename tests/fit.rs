@@ -9,6 +9,8 @@ use burn::nn::{Linear, LinearConfig};
 use burn::optim::{AdamConfig, GradientsParams, Optimizer};
 use burn::tensor::activation::{relu, softmax};
 use burn::tensor::backend::Backend;
+use burn::tensor::ops::QuantizedTensor;
+use burn::tensor::quantization::{QTensorPrimitive, QuantValue};
 use burn::tensor::{Distribution, Tensor};
 use burn_tpu::fit::{BufferKind, Fit, FitReport, Specs, Verdict};
 use burn_tpu::{DeviceAdamW, Generation, Topology, Tpu, TpuDevice, compile_step};
@@ -201,4 +203,34 @@ fn the_usable_memory_of_every_generation_matches_libtpu() {
         let difference = (limit as f64 / devices as f64 / spec.usable_bytes() as f64 - 1.0).abs();
         assert!(difference < 0.001, "{name}: {limit} and {}", spec.usable_bytes());
     }
+}
+
+/// A product of two quantized tensors is one of integers, which v5e computes at twice the rate of bf16.
+#[test]
+fn products_of_8_bits_take_fewer_cycles_than_those_of_16() {
+    if !common::has_libtpu() {
+        return;
+    }
+    let scheme = <QuantizedTensor<Tpu> as QTensorPrimitive>::default_scheme().with_value(QuantValue::Q8S);
+    let cycles = |is_quantized: bool| {
+        let build = |device: &TpuDevice| {
+            let of = |dims| {
+                let floats = Tensor::<Tpu, 2>::random(dims, Distribution::Default, device);
+                if is_quantized { floats.quantize_dynamic(&scheme) } else { floats }
+            };
+            (of([2048, 4096]), of([4096, 4096]), None)
+        };
+        let step = |(x, w, _): (Tensor<Tpu, 2>, Tensor<Tpu, 2>, Option<_>), _: &TpuDevice| {
+            let product = x.clone().matmul(w.clone());
+            (x, w, Some(product))
+        };
+        let generations = [Generation::V5e, Generation::V6e, Generation::Tpu7x];
+        let fit = Fit::new().unwrap().slices(generations.map(Generation::chip));
+        let report = fit.run(build, step).expect("the step computes something");
+        let cycles = report.slices.iter().map(|slice| slice.speed.as_ref()?.estimated_cycles);
+        cycles.collect::<Option<Vec<_>>>().expect("the compiler estimates a product")
+    };
+    let (floats, integers) = (cycles(false), cycles(true));
+    println!("bf16 {floats:?}, 8 bits {integers:?} cycles on v5e, v6e, tpu7x");
+    assert!(integers[0] * 10 < floats[0] * 6 && integers[1] * 10 < floats[1] * 9, "{floats:?}, {integers:?}");
 }

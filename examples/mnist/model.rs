@@ -23,6 +23,8 @@ pub enum Architecture {
 pub enum Classifier<B: Backend> {
     /// Linear layers only.
     Mlp(Mlp<B>),
+    /// The same with weights and activations in 8 bits, after its training.
+    Mlp8(Mlp<B>),
     /// Convolutions first.
     Cnn(Cnn<B>),
     /// Residual blocks.
@@ -45,8 +47,17 @@ impl<B: Backend> Classifier<B> {
     pub fn forward(&self, images: Tensor<B, 2>) -> Tensor<B, 2> {
         match self {
             Classifier::Mlp(model) => model.forward(images),
+            Classifier::Mlp8(model) => model.forward_in_8_bits(images),
             Classifier::Cnn(model) => model.forward(images),
             Classifier::ResNet(model) => model.forward(images),
+        }
+    }
+
+    /// Returns the classifier with weights of 8 bits; `None` for one that has convolutions.
+    pub fn quantized(self) -> Option<Self> {
+        match self {
+            Classifier::Mlp(model) => Some(Classifier::Mlp8(model.quantized())),
+            _ => None,
         }
     }
 

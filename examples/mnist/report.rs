@@ -42,9 +42,13 @@ impl Outcome {
         100.0 * self.correct as f64 / self.tested as f64
     }
 
-    /// Prints the result in two lines.
+    /// Prints the result.
     pub fn print(&self) {
         println!("test accuracy  {:.2} % ({} of {})", self.accuracy(), self.correct, self.tested);
+        if let Some(correct) = self.correct_in_8_bits {
+            let accuracy = 100.0 * correct as f64 / self.tested as f64;
+            println!("in 8 bits      {accuracy:.2} % ({correct} of {})", self.tested);
+        }
         println!("training       {} steps, {:.0} images/s", self.steps, self.images_per_second);
     }
 }

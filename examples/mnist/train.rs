@@ -44,6 +44,9 @@ pub struct Options {
     /// end it after its step, with code 75
     #[arg(long, value_name = "DIR")]
     pub checkpoints: Option<PathBuf>,
+    /// After training, also test the MLP with weights and activations of 8 bits
+    #[arg(long)]
+    pub eight_bits: bool,
     /// Seed of the weights and of the order of the images
     #[arg(long, default_value_t = 42)]
     pub seed: u64,
@@ -53,6 +56,8 @@ pub struct Options {
 pub struct Outcome {
     /// Correctly classified test images, of `tested`.
     pub correct: usize,
+    /// The same with weights and activations of 8 bits, if that was asked for.
+    pub correct_in_8_bits: Option<usize>,
     /// The number of test images classified.
     pub tested: usize,
     /// Mean loss over the training steps of the last epoch.
@@ -95,6 +100,8 @@ impl Options {
     fn check(&self) -> Result<()> {
         let images = Split::Train.len();
         ensure!((1..=images).contains(&self.batch_size), "--batch-size must be between 1 and {images}");
+        let is_quantizable = self.model == Architecture::Mlp;
+        ensure!(is_quantizable || !self.eight_bits, "--eight-bits is for --model mlp");
         ensure!(self.epochs > 0, "--epochs must be at least 1");
         ensure!(self.steps != Some(0), "--steps must be at least 1");
         Ok(())
@@ -162,8 +169,11 @@ where
         return Ok(End::Told(reason));
     }
 
+    let correct = count_correct(&result.model, &test);
+    let quantized = result.model.quantized().filter(|_| options.eight_bits);
     Ok(End::Trained(Outcome {
-        correct: count_correct(&result.model, &test),
+        correct,
+        correct_in_8_bits: quantized.map(|model| count_correct(&model, &test)),
         tested: test.num_items(),
         train_loss: means.get("Loss").context("no training step ran")?,
         steps: timer.steps(),
