@@ -207,6 +207,7 @@ fn the_usable_memory_of_every_generation_matches_libtpu() {
 
 /// A product of two quantized tensors is one of integers, which v5e computes at twice the rate of bf16.
 #[test]
+#[allow(clippy::print_stdout, reason = "the figures are for people")]
 fn products_of_8_bits_take_fewer_cycles_than_those_of_16() {
     if !common::has_libtpu() {
         return;

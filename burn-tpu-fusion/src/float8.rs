@@ -14,7 +14,7 @@
 //! What it leaves alone: products with batch dims (attention), factors that are no bf16, products with a side shorter than
 //! [`Float8::least`], bodies of loops (such as a loss in blocks of rows), and programs of a mesh.
 //!
-//! Gain, and on which generation: `docs/decisions/0036-few-bits.md`.
+//! Gain, and on which generation: `docs/decisions/0038-products-with-factors-of-8-bits.md`.
 
 mod plain;
 #[cfg(test)]
