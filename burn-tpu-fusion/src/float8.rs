@@ -9,7 +9,8 @@
 //! results are f32, as before.
 //!
 //! Legality: none. Results change by the roundings of the format, so no level has this pass; an option asks for it. Scales are
-//! powers of two of the current values, so that scaling is exact and nothing is kept from step to step.
+//! powers of two of the current values, so that scaling is exact and nothing is kept from step to step. An infinity or a NaN in
+//! a factor makes the whole product NaN.
 //!
 //! What it leaves alone: products with batch dims (attention), factors that are no bf16, products with a side shorter than
 //! [`Float8::least`], bodies of loops (such as a loss in blocks of rows), and programs of a mesh.

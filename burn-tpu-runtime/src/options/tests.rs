@@ -17,7 +17,8 @@ fn quoted(text: &str) -> impl Iterator<Item = &str> {
 
 fn is_variable(name: &str) -> bool {
     let rest = name.strip_prefix("BURN_TPU_").unwrap_or_default();
-    !rest.is_empty() && !rest.ends_with('_') && rest.chars().all(|c| c.is_ascii_uppercase() || c == '_')
+    let is_of_name = |c: char| c.is_ascii_uppercase() || c.is_ascii_digit() || c == '_';
+    !rest.is_empty() && !rest.ends_with('_') && rest.chars().all(is_of_name)
 }
 
 #[test]
