@@ -39,15 +39,19 @@ impl Report {
 impl Outcome {
     /// Returns the correctly classified share of the test images, in percent.
     pub fn accuracy(&self) -> f64 {
-        100.0 * self.correct as f64 / self.tested as f64
+        self.share(self.correct)
+    }
+
+    /// Returns what so many test images are of all, in percent.
+    fn share(&self, correct: usize) -> f64 {
+        100.0 * correct as f64 / self.tested as f64
     }
 
     /// Prints the result.
     pub fn print(&self) {
         println!("test accuracy  {:.2} % ({} of {})", self.accuracy(), self.correct, self.tested);
         if let Some(correct) = self.correct_in_8_bits {
-            let accuracy = 100.0 * correct as f64 / self.tested as f64;
-            println!("in 8 bits      {accuracy:.2} % ({correct} of {})", self.tested);
+            println!("in 8 bits      {:.2} % ({correct} of {})", self.share(correct), self.tested);
         }
         println!("training       {} steps, {:.0} images/s", self.steps, self.images_per_second);
     }

@@ -170,7 +170,7 @@ where
     }
 
     let correct = count_correct(&result.model, &test);
-    let quantized = result.model.quantized().filter(|_| options.eight_bits);
+    let quantized = if options.eight_bits { result.model.quantized() } else { None };
     Ok(End::Trained(Outcome {
         correct,
         correct_in_8_bits: quantized.map(|model| count_correct(&model, &test)),
