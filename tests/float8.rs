@@ -1,5 +1,5 @@
-//! Products with factors of 8 bits: StableHLO's formats on the CPU plugin, their plain form in the interpreter, and the numbers
-//! of the formats as they are defined.
+//! Products with factors of 8 bits: StableHLO's formats on the CPU plugin, their plain form in the interpreter, and the
+//! numbers of the formats as they are defined.
 
 mod common;
 
@@ -10,8 +10,8 @@ use half::bf16;
 
 const SIDE: usize = 16;
 
-/// Returns all numbers from 0 of a format of 8 bits, upwards, by its bits of mantissa, the bias of its exponent and its largest
-/// number.
+/// Returns all numbers from 0 of a format of 8 bits, upwards, by its bits of mantissa, the bias of its exponent and its
+/// largest number.
 fn numbers(format: Float8Format) -> Vec<f64> {
     let (mantissa, bias, largest) = match format {
         Float8Format::E5M2 => (2, 15, 57_344.0),
@@ -48,7 +48,8 @@ fn factor(seed: f64) -> Vec<f64> {
     (0..SIDE * SIDE).map(number).collect()
 }
 
-/// Returns the scale of a factor: the power of two that brings its largest magnitude closest to the largest number, from below.
+/// Returns the scale of a factor: the power of two that brings its largest magnitude closest to the largest number, from
+/// below.
 fn scale(factor: &[f64], largest: f64) -> f64 {
     let most = factor.iter().fold(0.0, |most: f64, x| most.max(x.abs()));
     2f64.powf((largest / most).log2().floor())

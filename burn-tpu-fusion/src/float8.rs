@@ -5,12 +5,12 @@
 //! dot(x, w)   ->   dot_8(x * s, w * t) / s / t     s, t: powers of two that bring the largest magnitude near the format's
 //! ```
 //!
-//! `dot_8` is a call whose StableHLO rounds both factors to the format; its plain form does the same with ops of f32. Sums and
-//! results are f32, as before.
+//! `dot_8` is a call whose StableHLO rounds both factors to the format; its plain form does the same with ops of f32. Sums
+//! and results are f32, as before.
 //!
-//! Legality: none. Results change by the roundings of the format, so no level has this pass; an option asks for it. Scales are
-//! powers of two of the current values, so that scaling is exact and nothing is kept from step to step. An infinity or a NaN in
-//! a factor makes the whole product NaN.
+//! Legality: none. Results change by the roundings of the format, so no level has this pass; an option asks for it. Scales
+//! are powers of two of the current values, so that scaling is exact and nothing is kept from step to step. An infinity or a
+//! NaN in a factor makes the whole product NaN.
 //!
 //! What it leaves alone: products with batch dims (attention), factors that are no bf16, products with a side shorter than
 //! [`Float8::least`], bodies of loops (such as a loss in blocks of rows), and programs of a mesh.
@@ -165,18 +165,12 @@ impl State<'_> {
     }
 
     fn takes(&self, node: &Node, attrs: &DotAttrs) -> bool {
-        let size = |side: usize, dims: &[usize]| {
-            let all = &self.program.graph().ty(node.operands[side]).dims;
-            dims.iter().map(|&dim| all[dim]).product::<usize>()
-        };
-        let elements = |side: usize| self.program.graph().ty(node.operands[side]).elements();
-        let summed = size(0, &attrs.lhs_contract);
-        let is_wide = |side: usize| self.program.graph().dtype(node.operands[side]) == DType::BF16;
+        let factors = [0, 1].map(|side| self.program.graph().ty(node.operands[side]));
+        let summed: usize = attrs.lhs_contract.iter().map(|&dim| factors[0].dims[dim]).product();
         attrs.lhs_batch.is_empty()
             && attrs.result == DType::F32
-            && [0, 1].into_iter().all(is_wide)
             && summed >= self.pass.least.max(1)
-            && [0, 1].into_iter().all(|side| elements(side) / summed >= self.pass.least)
+            && factors.iter().all(|ty| ty.dtype == DType::BF16 && ty.elements() / summed >= self.pass.least)
     }
 
     /// Returns a factor times the largest power of two that keeps its largest magnitude within the format.

@@ -74,8 +74,8 @@ pub struct HloInstruction {
     pub runs: u64,
     /// The share of each operand that a run reads, in the order of `operands`: less than 1 where only slices of it are read.
     pub read: Vec<f64>,
-    /// The share of each result that a run writes, in the order of `results`: less than 1 for an update in place. Results that
-    /// are missing here are written as a whole.
+    /// The share of each result that a run writes, in the order of `results`: less than 1 for an update in place. Results
+    /// that are missing here are written as a whole.
     pub written: Vec<f64>,
     /// The largest scalar constant of a signed integer type in it: the bound of a counted loop's condition.
     constant: Option<u64>,

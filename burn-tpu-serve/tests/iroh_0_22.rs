@@ -1,5 +1,5 @@
-//! The Iroh transport over loopback, without a relay and without another machine. Burn's client is not built for it: the wire
-//! is written by hand. `cargo xtask test --only iroh` has Burn's own client too.
+//! The Iroh transport over loopback, without a relay and without another machine. Burn's client is not built for it: the
+//! wire is written by hand. `cargo xtask test --only iroh` has Burn's own client too.
 #![cfg(feature = "iroh")]
 
 #[path = "common/device.rs"]

@@ -3,8 +3,8 @@
 //! With `e` the exponentials of the shifted scores and `l` the sum of a row of them, probabilities are `e / l`, and their
 //! gradient `g`, a product, gives `e / l * (g - d)` with `d` the sum of a row of `e / l * g`. Where weights are dropped, `m`
 //! is 1 for those that are kept, probabilities are multiplied by it, and so is `g`, also in `d`. Where scores are dropped,
-//! their gradient is multiplied by it. In which order softmax and its gradient multiply, divide and add does not matter here:
-//! both give the same polynomial. Roundings are left out.
+//! their gradient is multiplied by it. In which order softmax and its gradient multiply, divide and add does not matter
+//! here: both give the same polynomial. Roundings are left out.
 //!
 //! Owns: sums, products and sums over keys of such polynomials. May not know: graphs.
 

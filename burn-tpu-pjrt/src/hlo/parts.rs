@@ -1,5 +1,5 @@
-//! Which share of its operands a run of an instruction reads, and which share of its results it writes: a slice of an array is
-//! less than all of it, and an update in place writes no more than its values.
+//! Which share of its operands a run of an instruction reads, and which share of its results it writes: a slice of an array
+//! is less than all of it, and an update in place writes no more than its values.
 //!
 //! Knows a fusion by what the instructions in it do with its parameters.
 

@@ -54,8 +54,8 @@ pub(super) fn shape(array: &HloArray) -> String {
 /// Returns the bytes that the program's instructions read from and write to the device's main memory, with tile padding.
 /// The body of a loop counts as often as it runs.
 ///
-/// An instruction that reads a part of an operand, other than a slice or a gather, counts as reading all of it, so the result
-/// can be too high.
+/// An instruction that reads a part of an operand, other than a slice or a gather, counts as reading all of it, so the
+/// result can be too high.
 pub(super) fn traffic(module: &HloModule) -> u64 {
     let by_id: HashMap<u64, &HloInstruction> = module.instructions.iter().map(|i| (i.id, i)).collect();
     let moving = module.instructions.iter().filter(|i| i.opcode != "parameter" && i.opcode != "constant");
