@@ -16,7 +16,8 @@ use burn::tensor::ops::AttentionModuleOptions;
 use burn::tensor::{Int, Tensor, TensorData};
 use burn_tpu::{Tpu, TpuDevice};
 use burn_tpu_fusion::{FlashAttention, Optimization, Pass, kernel_call};
-use burn_tpu_graph::{Builder, CustomCall, DType, NodeId, Number, Op, Program, TensorType, custom_calls, verify};
+use burn_tpu_graph::{Builder, CustomCall, DType, KernelCall, Mesh, NodeId, Number, Op, Partition, Placement, Program};
+use burn_tpu_graph::{DimAxes, Sharding, TensorType, custom_calls, verify};
 use burn_tpu_kernels::kernels::attention::{Attention, Dropped};
 use burn_tpu_kernels::{Array, Element, Kernel, interpret};
 use burn_tpu_runtime::Device;
@@ -205,12 +206,64 @@ fn interpreted(program: &Program, (parameters, slots): &(Vec<Vec<u8>>, Vec<u64>)
     results.into_iter().map(floats).collect()
 }
 
-/// Returns the kernel that a call runs: its text must be that of one of attention's.
+/// Returns the kernel that a call runs on each device: its text must be that of one of attention's.
 fn kernel_of(call: &CustomCall, attention: &Attention) -> Kernel {
     let kernels = [attention.forward(), attention.query_gradient(), attention.key_gradient()].map(Result::unwrap);
-    let is_same = |kernel: &Kernel| kernel_call(kernel).unwrap() == *call.kernel().unwrap();
-    let found = kernels.into_iter().find(is_same);
+    let called = call.kernel().unwrap();
+    let local = KernelCall {
+        operands: called.local_operands(),
+        results: called.local_results(),
+        partition: None,
+        ..called.clone()
+    };
+    let found = kernels.into_iter().find(|kernel| kernel_call(kernel).unwrap() == local);
     found.unwrap_or_else(|| panic!("{} is no kernel of {attention:?}", call.name()))
+}
+
+/// Returns the mesh of a call, which may be one device.
+fn mesh(partition: Option<&Partition>) -> Mesh {
+    let one = || Mesh::new(&[("one".to_owned(), 1)]).unwrap();
+    partition.map_or_else(one, |partition| partition.mesh.clone())
+}
+
+/// Returns which elements of a whole are those of a device's part, in the order of the part.
+fn places(ty: &TensorType, sharding: &Sharding, mesh: &Mesh, device: usize) -> Vec<usize> {
+    let (part, start) = (sharding.local(ty, mesh), sharding.start(ty, mesh, device));
+    let mut places = vec![0];
+    for dim in 0..ty.rank() {
+        let along = |place: &usize| (0..part.dims[dim]).map(|at| place * ty.dims[dim] + start[dim] + at).collect();
+        places = places.iter().flat_map(|place| -> Vec<usize> { along(place) }).collect();
+    }
+    places
+}
+
+/// Runs a call by the interpreter of kernels: on every device of a mesh, with its parts of the operands.
+fn run_by_kernel(call: &CustomCall, attention: &Attention, given: &[Vec<u8>]) -> Vec<Vec<u8>> {
+    let (called, kernel) = (call.kernel().unwrap(), kernel_of(call, attention));
+    let partition = called.partition.as_ref();
+    let mesh = mesh(partition);
+    let whole = |types: &[TensorType]| types.iter().map(|ty| Sharding::replicated(ty.rank())).collect::<Vec<_>>();
+    let of_operands = partition.map_or_else(|| whole(&called.operands), |partition| partition.operands.clone());
+    let of_results = partition.map_or_else(|| whole(&called.results), |partition| partition.results.clone());
+    let mut results: Vec<Vec<u8>> = called.results.iter().map(|ty| vec![0; ty.bytes()]).collect();
+    for device in 0..mesh.devices() {
+        let part = |((ty, bytes), sharding): ((&TensorType, &Vec<u8>), &Sharding)| {
+            let size = ty.dtype.size_bytes();
+            let places = places(ty, sharding, &mesh, device);
+            let own: Vec<u8> = places.iter().flat_map(|place| bytes[place * size..][..size].to_vec()).collect();
+            array(&sharding.local(ty, &mesh), &own)
+        };
+        let given: Vec<Array> = called.operands.iter().zip(given).zip(&of_operands).map(part).collect();
+        let computed = interpret(&kernel, &given).unwrap();
+        for (((ty, whole), sharding), part) in called.results.iter().zip(&mut results).zip(&of_results).zip(&computed) {
+            let size = ty.dtype.size_bytes();
+            let part = bytes(ty, part);
+            for (place, element) in places(ty, sharding, &mesh, device).into_iter().zip(part.chunks_exact(size)) {
+                whole[place * size..][..size].copy_from_slice(element);
+            }
+        }
+    }
+    results
 }
 
 fn array(ty: &TensorType, bytes: &[u8]) -> Array {
@@ -250,11 +303,8 @@ fn by_kernels(program: &Program, attention: &Attention, arguments: &(Vec<Vec<u8>
         };
         let given = Program::extract(program.graph(), &operands).unwrap();
         let given = interpret_program(&given, &parameters, &slots).unwrap();
-        let kernel = call.kernel().unwrap();
-        let given: Vec<Array> = kernel.operands.iter().zip(&given).map(|(ty, bytes)| array(ty, bytes)).collect();
-        let results = interpret(&kernel_of(&call, attention), &given).unwrap();
         let first = parameters.len();
-        parameters.extend(kernel.results.iter().zip(&results).map(|(ty, result)| bytes(ty, result)));
+        parameters.extend(run_by_kernel(&call, attention, &given));
         let result = |place: usize| {
             let index = (first + place) as u32;
             Op::Parameter { index, ty: call.form().results()[place].clone() }
@@ -317,12 +367,39 @@ fn forms() -> impl Strategy<Value = Form> {
 
 /// Asserts that the rewritten program computes what was recorded, in its plain form and by its kernels.
 fn agrees(form: &Form) -> Result<(), TestCaseError> {
+    agrees_on(form, None)
+}
+
+/// The same on a mesh, of which each device runs the kernels on a half of the sequences and a half of the heads.
+fn agrees_on_mesh(form: Form) -> Result<(), TestCaseError> {
+    let [b, h, q, k, w] = form.dims;
+    let axes = ["data", "tensor"].map(|name| (name.to_owned(), 2));
+    agrees_on(&Form { dims: [2 * b, 2 * h, q, k, w], ..form }, Some(Mesh::new(&axes).unwrap()))
+}
+
+/// Places a program on a mesh: its first argument has its heads on the last axis, as if a layer had divided them.
+fn placed(program: Program, mesh: Mesh) -> Program {
+    let replicated = |ty: &TensorType| Sharding::replicated(ty.rank());
+    let mut parameters: Vec<Sharding> = program.parameters().map(|(_, ty)| replicated(ty)).collect();
+    parameters[0] = Sharding::new([&[], &[1][..], &[], &[]].map(DimAxes::from));
+    let results = program.output_types().map(replicated).collect();
+    program.placed(Placement { mesh, batch: vec![0], parameters, results })
+}
+
+fn agrees_on(form: &Form, mesh: Option<Mesh>) -> Result<(), TestCaseError> {
     let [recorded, exact] = [form.dtype, DType::F32].map(|dtype| Recorded::program(form, dtype));
+    let mut attention = Recorded::attention(form);
+    let recorded = match mesh {
+        Some(mesh) => {
+            attention = attention.part(2, 2).unwrap();
+            placed(recorded, mesh)
+        }
+        None => recorded,
+    };
     let rewritten = FlashAttention::of_any_size(form.dims[4]).run(&recorded).unwrap();
     prop_assert_eq!(rewritten.count, 1, "{:?}\n{}", form, recorded);
     verify(&rewritten.program).unwrap();
     prop_assert_eq!(names(&rewritten.program), ALL);
-    let attention = Recorded::attention(form);
     let arguments = arguments(&exact);
     let expected = interpreted(&exact, &arguments);
     let plain = interpreted(&rewritten.program, &arguments);
@@ -344,6 +421,11 @@ fn agrees(form: &Form) -> Result<(), TestCaseError> {
 #[test]
 fn random_attention_in_kernels_keeps_its_values() {
     TestRunner::new(common::cases(128)).run(&forms(), |form| agrees(&form)).unwrap();
+}
+
+#[test]
+fn random_attention_in_kernels_on_a_mesh_keeps_its_values() {
+    TestRunner::new(common::cases(64)).run(&forms(), agrees_on_mesh).unwrap();
 }
 
 /// Several blocks of queries and keys, of which a mask hides some.

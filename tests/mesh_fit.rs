@@ -3,11 +3,14 @@
 mod common;
 
 use burn::backend::Autodiff;
-use burn_tpu::fit::{Collective, Fit, FitReport, Verdict};
-use burn_tpu::{Fsdp, Mesh, PlacementRule, Replicate, Tpu, TpuDevice, place};
+use burn::nn::attention::{MhaInput, MultiHeadAttention, MultiHeadAttentionConfig, generate_autoregressive_mask};
+use burn::optim::{GradientsParams, Optimizer};
+use burn::tensor::{Tensor, TensorData};
+use burn_tpu::fit::{Collective, Costly, Fit, FitReport, SliceFit, Verdict};
+use burn_tpu::{Fsdp, Mesh, Optimization, Patterns, PlacementRule, Replicate, Tpu, TpuDevice, place};
 use burn_tpu_graph::lower::{Argument, lower};
 use burn_tpu_pjrt::{Client, ClientOptions, CompileOptions, HloModule, PluginKind};
-use burn_tpu_runtime::testing;
+use burn_tpu_runtime::testing::{self, with_level};
 use burn_tpu_workspace::models::{Images, Mlp, adam, train_step};
 use common::programs;
 
@@ -63,6 +66,52 @@ fn fit(slice: &str, mesh: Mesh, rule: &impl PlacementRule) -> FitReport {
     };
     let fit = Fit::new().unwrap().slices([slice.parse().unwrap()]).samples(BATCH as u64).mesh(mesh);
     fit.run(build, step).unwrap()
+}
+
+/// Attention that is trained on a slice whose axis `data` divides the sequences and `tensor` the heads, at a level of rewrites.
+fn attention(level: Optimization) -> SliceFit {
+    type B = Autodiff<Tpu>;
+    let [heads, width, sequence, batch] = [4, 256, 1024, 4];
+    let rule = ["query", "key", "value"].iter().fold(Patterns::new(), |rule, layer| {
+        let bias = rule.add(format!("{layer}.bias"), [Some("tensor")]);
+        bias.add(format!("{layer}.weight"), [None, Some("tensor")])
+    });
+    let rule = rule.add("output.weight", [Some("tensor"), None]);
+    let build = |device: &TpuDevice| {
+        let model = MultiHeadAttentionConfig::new(width, heads).with_dropout(0.1).init::<B>(device);
+        (place(model, &rule).unwrap(), adam(), None)
+    };
+    let step = |(model, mut optimizer, _), device: &TpuDevice| {
+        let x = Tensor::from_data(TensorData::zeros::<f32, _>([batch, sequence, width]), device);
+        let seen = MhaInput::self_attn(x).mask_attn(generate_autoregressive_mask(batch, sequence, device));
+        let loss = MultiHeadAttention::<B>::forward(&model, seen).context.powf_scalar(2.0).mean();
+        let gradients = GradientsParams::from_grads(loss.backward(), &model);
+        let model = Optimizer::step(&mut optimizer, 1e-3, model, gradients);
+        (model, optimizer, Some(loss))
+    };
+    let mesh = Mesh::new().axis("data", 2).axis("tensor", 2);
+    let fit = Fit::new().unwrap().slices(["v5e:2x2".parse().unwrap()]).mesh(mesh);
+    let report = with_level(level, || fit.run(build, step)).unwrap();
+    let kernels = report.step.rewrites.get("flash_attention").copied();
+    assert_eq!(kernels, (level == Optimization::Aggressive).then_some(1), "{:?}", report.step.rewrites);
+    report.slices.into_iter().next().unwrap()
+}
+
+/// Every chip runs the kernels on its sequences and heads, and exchanges no more than without them.
+#[test]
+fn attention_in_kernels_is_divided_over_a_slice() {
+    if !common::has_libtpu() {
+        return;
+    }
+    let [plain, kernels] = [Optimization::Balanced, Optimization::Aggressive].map(attention);
+    assert_eq!((&plain.verdict, &kernels.verdict), (&Verdict::Fits, &Verdict::Fits));
+    let exchanged = |slice: &SliceFit| -> Vec<(String, u64)> {
+        slice.collectives.iter().map(|of| (of.kind.clone(), of.operand_bytes)).collect()
+    };
+    assert_eq!(exchanged(&kernels), exchanged(&plain));
+    let is_kernel = |costly: &Costly| costly.instruction.starts_with("kernel flash_attention");
+    assert!(kernels.costliest.iter().any(is_kernel), "{:?}", kernels.costliest);
+    assert!(kernels.memory.temporary_bytes < plain.memory.temporary_bytes);
 }
 
 fn total(collectives: &[Collective], kind: &str) -> (usize, u64) {

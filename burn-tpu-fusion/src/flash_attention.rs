@@ -29,11 +29,12 @@
 //! has the result 0.
 //!
 //! When it is no loss: at least [`LEAST`] queries and keys, in whole blocks, and heads of 64 or 128, which is what was
-//! measured and compiled. For TPUs alone, since the plain forms keep all scores; never on a mesh, whose partitioner cannot
-//! divide a kernel.
+//! measured and compiled. For TPUs alone, since the plain forms keep all scores. On a mesh, every device runs the kernels on
+//! its sequences and heads ([`division`]).
 //!
 //! Gain: `docs/decisions/0034-attention-in-kernels-and-options-by-trial.md`.
 
+mod division;
 mod emit;
 mod lengths;
 mod matrix;
@@ -45,6 +46,7 @@ mod views;
 
 use crate::{Pass, Rewritten};
 use burn_tpu_graph::{Builder, GraphError, NodeId, Op, Program};
+use division::Division;
 use emit::{Known, Plan};
 use std::collections::HashMap;
 
@@ -90,7 +92,7 @@ impl FlashAttention {
         for (index, node) in graph.nodes().iter().enumerate() {
             node.operands.iter().for_each(|operand| readers[operand.index()].push(NodeId(index as u32)));
         }
-        let mut known = Known::new();
+        let mut known = Known::new(Division::of(program));
         let products = (0..graph.len() as u32).map(NodeId).filter(|&node| self.takes(program, node));
         let found = products.filter_map(|product| trace::attention(program, product, &readers));
         found.filter_map(|found| Plan::new(graph, found, &mut known)).collect()
@@ -103,7 +105,7 @@ impl Pass for FlashAttention {
     }
 
     fn run(&self, program: &Program) -> Result<Rewritten, GraphError> {
-        let mut plans = if program.placement().is_some() { Vec::new() } else { self.plans(program) };
+        let mut plans = self.plans(program);
         if plans.is_empty() {
             return Ok(Rewritten { program: program.clone(), count: 0 });
         }

@@ -121,7 +121,7 @@ impl Pass for Float8 {
 
     fn run(&self, program: &Program) -> Result<Rewritten, GraphError> {
         let mut state = State { pass: *self, program, scaled: HashMap::new(), count: 0 };
-        if program.placement().is_some() {
+        if program.mesh().is_some() {
             return Ok(Rewritten { program: program.clone(), count: 0 });
         }
         let rewritten = program.rewrite(|graph, _, node, operands| state.node(graph, node, operands))?;

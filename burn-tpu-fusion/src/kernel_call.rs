@@ -20,6 +20,7 @@ pub fn kernel_call(kernel: &Kernel) -> Result<KernelCall> {
         operands: call.operands.iter().map(tensor_type).collect(),
         results: call.results.iter().map(tensor_type).collect(),
         cost,
+        partition: None,
     })
 }
 

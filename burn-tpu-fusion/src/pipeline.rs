@@ -24,9 +24,9 @@ pub enum Optimization {
 /// What a program is compiled for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Target {
-    /// One TPU, whose compiler takes kernels.
+    /// TPUs, whose compiler takes kernels.
     Tpu,
-    /// Anything: a mesh, other platforms, the interpreter.
+    /// Anything: other platforms, the interpreter.
     Any,
 }
 

@@ -17,7 +17,7 @@ pub enum Rewrite {
     GatherFirst,
     /// See [`ScatterSum`].
     ScatterSum,
-    /// See [`FlashAttention`]. For one TPU alone.
+    /// See [`FlashAttention`]. For TPUs alone.
     FlashAttention,
     /// See [`SoftmaxGradient`].
     SoftmaxGradient,
@@ -25,7 +25,7 @@ pub enum Rewrite {
     QueryBlocks,
     /// See [`RowBlocks`]. For one TPU alone.
     RowBlocks,
-    /// See [`RoundOnce`].
+    /// See [`RoundOnce`]. For one device alone.
     RoundOnce,
     /// See [`Roll`].
     Roll,

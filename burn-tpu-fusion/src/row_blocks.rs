@@ -22,7 +22,8 @@
 //! region (a program that returns its logits is left as it is), and nothing that a trip reads depends on another trip: the
 //! gradient of the loss is known before the loss.
 //!
-//! When it is no loss: it is for memory. Each block reads the weights again, and reads and writes the sums.
+//! When it is no loss: it is for memory. Each block reads the weights again, and reads and writes the sums. Not on a mesh: a
+//! block of rows that several devices have would be moved to one of them.
 //!
 //! Gain: `docs/decisions/0037-the-loss-in-blocks-of-rows.md`.
 
@@ -71,6 +72,9 @@ impl Pass for RowBlocks {
 
     fn run(&self, program: &Program) -> Result<Rewritten, GraphError> {
         let mut rewritten = Rewritten { program: program.clone(), count: 0 };
+        if program.mesh().is_some() {
+            return Ok(rewritten);
+        }
         while let Some(region) = Region::find(&rewritten.program, self.sizes) {
             rewritten.program = emit::emit(&rewritten.program, &region)?;
             rewritten.count += 1;

@@ -4,8 +4,8 @@
 //! placements on a mesh read it, and it is what is compiled where the other form is not taken. The two must compute the same;
 //! only their types can be checked.
 //!
-//! - A *kernel* is compiled by libtpu alone. Other platforms compile the plain form, and so does a mesh of several devices: the
-//!   partitioner knows nothing of a kernel and would run it whole on every device.
+//! - A *kernel* is compiled by libtpu alone. Other platforms compile the plain form. So does a mesh of several devices, whose
+//!   partitioner knows nothing of a kernel and would run it whole on every device, unless the call has a [`Partition`].
 //! - A *function* of StableHLO is compiled by every plugin, on a mesh too.
 
 mod stablehlo;
@@ -15,8 +15,9 @@ mod tests;
 pub use stablehlo::StableHlo;
 
 use crate::infer::bounded;
-use crate::{DType, GraphError, Op, Program, Result, TensorType};
+use crate::{DType, GraphError, Mesh, Op, Program, Result, Sharding, TensorType};
 use sha2::{Digest, Sha256};
+use std::fmt::Display;
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
@@ -55,6 +56,60 @@ pub struct KernelCall {
     pub results: Vec<TensorType>,
     /// The cost of one run, which a compiler cannot count.
     pub cost: KernelCost,
+    /// How a mesh divides the call. Then the configuration and the cost are those of one device's part.
+    pub partition: Option<Partition>,
+}
+
+/// How a mesh divides the call of a kernel: every device runs it on its parts of the operands, which are its parts of the
+/// results. The kernel needs nothing that another device has.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Partition {
+    /// The mesh of the programs that the call is for.
+    pub mesh: Mesh,
+    /// The sharding of each operand.
+    pub operands: Vec<Sharding>,
+    /// The sharding of each result.
+    pub results: Vec<Sharding>,
+}
+
+impl KernelCall {
+    /// Returns whether programs of this mesh of several devices, or of one device, can call the kernel: others have the plain
+    /// form.
+    pub fn is_for(&self, mesh: Option<&Mesh>) -> bool {
+        self.partition.as_ref().map(|partition| &partition.mesh) == mesh
+    }
+
+    /// Returns the types that a device has of the operands.
+    pub fn local_operands(&self) -> Vec<TensorType> {
+        self.partition.as_ref().map_or_else(|| self.operands.clone(), |p| local(&self.operands, &p.operands, &p.mesh))
+    }
+
+    /// Returns the types that a device has of the results.
+    pub fn local_results(&self) -> Vec<TensorType> {
+        self.partition.as_ref().map_or_else(|| self.results.clone(), |p| local(&self.results, &p.results, &p.mesh))
+    }
+}
+
+fn local(types: &[TensorType], shardings: &[Sharding], mesh: &Mesh) -> Vec<TensorType> {
+    types.iter().zip(shardings).map(|(ty, sharding)| sharding.local(ty, mesh)).collect()
+}
+
+impl Partition {
+    /// Returns the rule that the shardings break, if they break one.
+    fn check(&self, kernel: &KernelCall) -> Result<(), String> {
+        let all = [(&kernel.operands, &self.operands), (&kernel.results, &self.results)];
+        for (types, shardings) in all {
+            if types.len() != shardings.len() {
+                return Err(format!("{} shardings for {} arrays", shardings.len(), types.len()));
+            }
+            types.iter().zip(shardings).try_for_each(|(ty, sharding)| sharding.check(ty, &self.mesh))?;
+        }
+        Ok(())
+    }
+
+    fn text(&self) -> String {
+        format!(" on {}: ({}) -> ({})", self.mesh, list(&self.operands), list(&self.results))
+    }
 }
 
 /// The cost of one run of a kernel.
@@ -96,10 +151,11 @@ impl CallForm {
     /// Returns the text of all attributes; hashes stand for the long ones.
     pub(crate) fn text(&self) -> String {
         match self {
-            CallForm::Kernel(KernelCall { target, backend_config, operands, results, cost }) => {
+            CallForm::Kernel(KernelCall { target, backend_config, operands, results, cost, partition }) => {
                 let KernelCost { flops, transcendentals, bytes } = cost;
                 let (config, types) = (hex(&Sha256::digest(backend_config)), types(operands, results));
-                format!("kernel({target} {config} {types}, cost {flops} {transcendentals} {bytes})")
+                let partition = partition.as_ref().map_or_else(String::new, Partition::text);
+                format!("kernel({target} {config} {types}, cost {flops} {transcendentals} {bytes}{partition})")
             }
             CallForm::Function(function) => {
                 let types = types(function.operands(), function.results());
@@ -192,6 +248,9 @@ fn check_forms(form: &CallForm, plain: &Program) -> Result<(), String> {
             return Err(format!("{ty}: complex values cannot be passed"));
         }
     }
+    if let CallForm::Kernel(kernel) = form {
+        kernel.partition.as_ref().map_or(Ok(()), |partition| partition.check(kernel))?;
+    }
     if let Some((_, index, _)) = plain.slots().next() {
         return Err(format!("the plain form reads slot {index}: make it a constant or an operand"));
     }
@@ -219,8 +278,8 @@ fn types(operands: &[TensorType], results: &[TensorType]) -> String {
     format!("({}) -> ({})", list(operands), list(results))
 }
 
-fn list<'t>(types: impl IntoIterator<Item = &'t TensorType>) -> String {
-    types.into_iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
+fn list<T: Display>(items: impl IntoIterator<Item = T>) -> String {
+    items.into_iter().map(|item| item.to_string()).collect::<Vec<_>>().join(", ")
 }
 
 fn hex(bytes: &[u8]) -> String {

@@ -31,7 +31,7 @@ mod types;
 mod verify;
 
 pub use build::Builder;
-pub use custom_call::{CallForm, CustomCall, KernelCall, KernelCost, StableHlo, custom_calls};
+pub use custom_call::{CallForm, CustomCall, KernelCall, KernelCost, Partition, StableHlo, custom_calls};
 pub use dtype::{DType, DTypeClass};
 pub use error::{GraphError, Result};
 pub use graph::{Graph, Label, Node, NodeId, Operands};

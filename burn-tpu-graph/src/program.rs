@@ -4,7 +4,7 @@
 //! nodes, parameters and slots are numbered in the order of their use, so two recordings that differ only in dead nodes, or
 //! in the parameters and slots that those read, give the same program.
 
-use crate::{Builder, Graph, GraphError, Node, NodeId, Op, Operands, Placement, Result, TensorType};
+use crate::{Builder, Graph, GraphError, Mesh, Node, NodeId, Op, Operands, Placement, Result, TensorType};
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
@@ -94,6 +94,11 @@ impl Program {
     /// Where arguments and results live; `None` for a program of one device.
     pub fn placement(&self) -> Option<&Arc<Placement>> {
         self.placement.as_ref()
+    }
+
+    /// Returns the mesh, if the program runs on several devices.
+    pub fn mesh(&self) -> Option<&Mesh> {
+        self.placement.as_ref().map(|placement| &placement.mesh).filter(|mesh| mesh.devices() > 1)
     }
 
     /// The nodes.

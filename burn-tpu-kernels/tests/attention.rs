@@ -270,7 +270,7 @@ fn any_attention() -> impl Strategy<Value = Attention> {
     let biases = proptest::collection::vec(any::<[bool; 3]>(), 0..3);
     let most = prop_oneof![Just(u32::MAX / 10 * 9), Just(1 << 30)];
     let dropped = prop_oneof![Just(Dropped::Weights), Just(Dropped::Scores)];
-    let dropout = proptest::option::of((most, dropped).prop_map(|(most, of)| Dropout { most, of }));
+    let dropout = proptest::option::of((most, dropped).prop_map(|(most, of)| Dropout::new(most, of)));
     (sizes, blocks, element, band, softcap, biases, any::<bool>(), dropout).prop_map(
         |(
             (batch, key_heads, group, rows, columns),
@@ -317,6 +317,74 @@ proptest! {
     #[test]
     fn attention_and_its_gradient_are_as_defined(attention in any_attention(), seed in any::<u64>()) {
         agree(&attention, seed);
+    }
+}
+
+/// Returns part `[b, h]` of `[batch, heads, ..]` of which each part has `sizes`; a dim of size 1 is not divided.
+fn part(array: &Array, at: [usize; 2], sizes: [usize; 2]) -> Array {
+    let (element, dims) = (array.ty().element, &array.ty().dims);
+    let (mut cut, mut kept) = (dims.clone(), array.as_floats().to_vec());
+    for dim in (0..2).filter(|&dim| dims[dim] > 1) {
+        let inner: usize = dims[dim + 1..].iter().product();
+        cut[dim] = sizes[dim];
+        let rows = kept.chunks(dims[dim] * inner);
+        kept = rows.flat_map(|row| row[at[dim] * sizes[dim] * inner..][..sizes[dim] * inner].to_vec()).collect();
+    }
+    Array::floats(element, &cut, kept)
+}
+
+/// Returns the inputs that the device of a part has.
+fn inputs_of_part(all: &Inputs, of: &Attention, at: [usize; 2]) -> Inputs {
+    let part = |array: &Array, heads: usize| part(array, at, [of.batch, heads]);
+    let first = [at[0] * of.batch, at[1] * of.heads];
+    Inputs {
+        queries: part(&all.queries, of.heads),
+        keys: part(&all.keys, of.key_heads),
+        values: part(&all.values, of.key_heads),
+        gradient: part(&all.gradient, of.heads),
+        biases: all.biases.iter().map(|bias| part(bias, of.heads)).collect(),
+        lengths: all
+            .lengths
+            .as_ref()
+            .map(|lengths| Array::ints(Element::I32, &[of.batch], lengths.as_ints()[first[0]..][..of.batch].to_vec())),
+        state: all.state.as_ref().map(|state| {
+            let words = state.as_ints().iter().copied().chain(first.map(|place| place as i32));
+            Array::ints(Element::I32, &[6], words)
+        }),
+    }
+}
+
+proptest! {
+    #![proptest_config(cases(60))]
+
+    #[test]
+    fn a_part_of_attention_has_the_values_of_the_whole(one in any_attention(), seed in any::<u64>()) {
+        let twice = |size: usize| if size == 1 { 1 } else { 2 * size };
+        let bias = |bias: &Bias| Bias { batch: twice(bias.batch), heads: twice(bias.heads), ..*bias };
+        let whole = Attention {
+            batch: 2 * one.batch,
+            heads: 2 * one.heads,
+            key_heads: 2 * one.key_heads,
+            biases: one.biases.iter().map(bias).collect(),
+            ..one.clone()
+        };
+        let of = whole.part(2, 2).unwrap();
+        prop_assert_eq!((of.batch, of.heads, of.key_heads), (one.batch, one.heads, one.key_heads));
+        let all = inputs(&whole, seed);
+        let by_whole = by_kernels(&whole, &all);
+        let [queries, keys] = [whole.query_type().dims, whole.key_type().dims];
+        for at in [[0, 0], [0, 1], [1, 0], [1, 1]] {
+            let found = by_kernels(&of, &inputs_of_part(&all, &of, at));
+            let expected = |values: &[f64], dims: &[usize], heads: usize| {
+                let values = Array::floats(Element::F32, dims, values.iter().map(|&value| value as f32));
+                wide(&part(&values, at, [of.batch, heads]))
+            };
+            prop_assert_eq!(&found.out, &expected(&by_whole.out, &queries, of.heads));
+            let [of_queries, of_keys, of_values] = &by_whole.gradients;
+            prop_assert_eq!(&found.gradients[0], &expected(of_queries, &queries, of.heads));
+            prop_assert_eq!(&found.gradients[1], &expected(of_keys, &keys, of.key_heads));
+            prop_assert_eq!(&found.gradients[2], &expected(of_values, &keys, of.key_heads));
+        }
     }
 }
 

@@ -338,7 +338,7 @@ impl Recorded {
             band: Band { left: left.map(|from| -from as i32), right: right.map(|to| to as i32), offset: 0 },
             has_lengths: form.lengths.is_some(),
             biases: form.biases(),
-            dropout: form.dropped.map(|of| Dropout { most: MOST, of }),
+            dropout: form.dropped.map(|of| Dropout::new(MOST, of)),
             ..Attention::new(element, batch, heads, queries, keys, width)
         }
     }

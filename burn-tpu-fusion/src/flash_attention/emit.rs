@@ -3,6 +3,7 @@
 //! Owns: the kernels of attention that was found, their operands and what is made of their results. May not know: how it was
 //! found.
 
+use super::division::Division;
 use super::lengths::Lengths;
 use super::matrix::{Matrix, batch_and_heads};
 use super::plain;
@@ -17,9 +18,14 @@ use std::sync::Arc;
 
 type Result<T> = std::result::Result<T, GraphError>;
 
+/// Makes one of the kernels of attention.
+type MakeKernel = fn(&Attention) -> burn_tpu_kernels::Result<Kernel>;
+
 /// The kernels of attention, with their plain forms.
 #[derive(Clone)]
 pub(super) struct Calls {
+    /// How a mesh divides them, and the attention of one device.
+    divided: Option<(Division, Attention)>,
     forward: Arc<CustomCall>,
     query_gradient: Arc<CustomCall>,
     key_gradient: Arc<CustomCall>,
@@ -44,8 +50,32 @@ pub(super) struct Plan {
     of_keys: Option<[NodeId; 2]>,
 }
 
-/// The kernels that were made so far: equal attention shares them.
-pub(super) type Known = Vec<(Attention, Calls)>;
+/// The kernels that were made so far for a program: equal attention shares them.
+pub(super) struct Known {
+    division: Option<Division>,
+    calls: Vec<(Attention, Calls)>,
+}
+
+impl Known {
+    /// Creates an empty list for programs that a mesh divides so, or of one device.
+    pub(super) fn new(division: Option<Division>) -> Self {
+        Self { division, calls: Vec::new() }
+    }
+
+    /// Returns the kernels of attention; `None` for what they do not take.
+    fn calls(&mut self, attention: &Attention) -> Option<Calls> {
+        if let Some((_, calls)) = self.calls.iter().find(|(known, _)| known == attention) {
+            return Some(calls.clone());
+        }
+        let divided = match &self.division {
+            Some(division) => Some((division.clone(), division.part(attention)?)),
+            None => None,
+        };
+        let calls = Calls::new(attention, divided)?;
+        self.calls.push((attention.clone(), calls.clone()));
+        Some(calls)
+    }
+}
 
 impl Plan {
     /// Returns how kernels compute attention; `None` for what they do not take.
@@ -74,7 +104,7 @@ impl Plan {
             band,
             biases: biases.iter().map(|all| bias(graph, all)).collect(),
             has_lengths: found.masking.lengths.is_some(),
-            dropout: found.dropout.as_ref().map(|&trace::Dropout { most, of, .. }| Dropout { most, of }),
+            dropout: found.dropout.as_ref().map(|&trace::Dropout { most, of, .. }| Dropout::new(most, of)),
             ..Attention::new(element, sequences, heads, queries, keys, head_dim)
         };
         // With a cap, the scale of the kernel is that of the products before it.
@@ -82,14 +112,7 @@ impl Plan {
             Some(cap) => Attention { scale: attention.scale * cap, ..attention },
             None => attention,
         };
-        let calls = match known.iter().find(|(known, _)| *known == attention) {
-            Some((_, calls)) => calls.clone(),
-            None => {
-                let calls = Calls::new(&attention)?;
-                known.push((attention.clone(), calls.clone()));
-                calls
-            }
-        };
+        let calls = known.calls(&attention)?;
         let (saved, operands, of_queries, of_keys) = (None, None, None, None);
         Some(Self { found, attention, batch, calls, biases, scale, saved, operands, of_queries, of_keys })
     }
@@ -194,7 +217,11 @@ impl Plan {
             all.push(graph.binary_const(BinaryOp::Add, lengths, plus)?);
         }
         if let Some(trace::Dropout { state, .. }) = self.found.dropout {
-            all.push(words(graph, renamed[state.index()])?);
+            let words = words(graph, renamed[state.index()])?;
+            all.push(match &self.calls.divided {
+                Some((division, part)) => division.state(graph, words, part)?,
+                None => words,
+            });
         }
         Ok(all)
     }
@@ -245,24 +272,22 @@ impl Plan {
 
 impl Calls {
     /// Makes the kernels; `None` if they do not take this attention.
-    fn new(attention: &Attention) -> Option<Self> {
-        let call = |name: &str, kernel: burn_tpu_kernels::Result<Kernel>, plain: Result<burn_tpu_graph::Program>| {
-            let kernel = kernel_call(&kernel.ok()?).ok()?;
+    fn new(attention: &Attention, divided: Option<(Division, Attention)>) -> Option<Self> {
+        let call = |name: &str, kernel: MakeKernel, plain: Result<burn_tpu_graph::Program>| {
+            let make = |attention: &Attention| kernel_call(&kernel(attention).ok()?).ok();
+            let kernel = match &divided {
+                Some((division, part)) => division.call(&make(attention)?, make(part)?, part.dropout.is_some()),
+                None => make(attention)?,
+            };
             CustomCall::new(name, CallForm::Kernel(kernel), plain.ok()?).ok().map(Arc::new)
         };
-        Some(Self {
-            forward: call("flash_attention", attention.forward(), plain::forward(attention))?,
-            query_gradient: call(
-                "flash_attention_query_gradient",
-                attention.query_gradient(),
-                plain::query_gradient(attention),
-            )?,
-            key_gradient: call(
-                "flash_attention_key_gradient",
-                attention.key_gradient(),
-                plain::key_gradient(attention),
-            )?,
-        })
+        let state = divided.as_ref().map_or(plain::STATE_WORDS, |(division, _)| division.state_words());
+        let forward = call("flash_attention", Attention::forward, plain::forward(attention, state))?;
+        let of_queries = plain::query_gradient(attention, state);
+        let query_gradient = call("flash_attention_query_gradient", Attention::query_gradient, of_queries)?;
+        let of_keys = plain::key_gradient(attention, state);
+        let key_gradient = call("flash_attention_key_gradient", Attention::key_gradient, of_keys)?;
+        Some(Self { divided, forward, query_gradient, key_gradient })
     }
 }
 

@@ -22,6 +22,9 @@ fn tensor(ty: &ArrayType) -> TensorType {
     TensorType::new(dtype, &ty.dims)
 }
 
+/// The words of the state of a draw.
+pub(super) const STATE_WORDS: usize = 4;
+
 /// The graph of a plain form, whose parameters are the operands of a kernel.
 struct Plain<'a> {
     graph: Graph,
@@ -29,9 +32,9 @@ struct Plain<'a> {
     operands: Vec<NodeId>,
 }
 
-/// Returns the plain form of the forward kernel.
-pub(super) fn forward(attention: &Attention) -> Result<Program> {
-    let mut plain = Plain::new(attention, 3)?;
+/// Returns the plain form of the forward kernel. `state` is the length of the operand that begins with the state of a draw.
+pub(super) fn forward(attention: &Attention, state: usize) -> Result<Program> {
+    let mut plain = Plain::new(attention, 3, state)?;
     let scores = plain.scores()?.0;
     let g = &mut plain.graph;
     let largest = g.accumulate_keepdim(Combine::Max, scores, 3)?;
@@ -55,8 +58,8 @@ pub(super) fn forward(attention: &Attention) -> Result<Program> {
 }
 
 /// Returns the plain form of the kernel of the queries' gradient.
-pub(super) fn query_gradient(attention: &Attention) -> Result<Program> {
-    let mut plain = Plain::new(attention, 6)?;
+pub(super) fn query_gradient(attention: &Attention, state: usize) -> Result<Program> {
+    let mut plain = Plain::new(attention, 6, state)?;
     let (_, gradient) = plain.gradients()?;
     let sum = plain.product(gradient, plain.operands[1], [3, 2])?;
     let result = plain.finish(sum, f64::from(attention.scale))?;
@@ -64,8 +67,8 @@ pub(super) fn query_gradient(attention: &Attention) -> Result<Program> {
 }
 
 /// Returns the plain form of the kernel of the keys' and the values' gradients.
-pub(super) fn key_gradient(attention: &Attention) -> Result<Program> {
-    let mut plain = Plain::new(attention, 6)?;
+pub(super) fn key_gradient(attention: &Attention, state: usize) -> Result<Program> {
+    let mut plain = Plain::new(attention, 6, state)?;
     let (weights, gradient) = plain.gradients()?;
     let of_keys = plain.product(gradient, plain.operands[0], [2, 2])?;
     let of_values = plain.product(weights, plain.operands[3], [2, 2])?;
@@ -82,7 +85,7 @@ pub(super) const HIDDEN: f64 = -2.4e38;
 impl<'a> Plain<'a> {
     /// Creates a graph with the operands of a kernel: queries, keys and values, or these with the gradient and two rows, and
     /// then what masks the scores.
-    fn new(attention: &'a Attention, count: usize) -> Result<Self> {
+    fn new(attention: &'a Attention, count: usize, state: usize) -> Result<Self> {
         let (query, key, row) = (attention.query_type(), attention.key_type(), attention.row_type());
         let mut types: Vec<TensorType> =
             [&query, &key, &key, &query, &row, &row].into_iter().take(count).map(tensor).collect();
@@ -94,7 +97,7 @@ impl<'a> Plain<'a> {
             types.push(TensorType::new(DType::I32, [attention.batch]));
         }
         if attention.dropout.is_some() {
-            types.push(TensorType::new(DType::I32, [4]));
+            types.push(TensorType::new(DType::I32, [state]));
         }
         let mut graph = Graph::new();
         let mut parameter = |(index, ty)| graph.add(Op::Parameter { index, ty }, &[]);
@@ -214,7 +217,8 @@ impl<'a> Plain<'a> {
         let dropout = self.attention.dropout.filter(|dropout| dropout.of == of);
         let Some(dropout) = dropout else { return Ok(numbers) };
         let g = &mut self.graph;
-        let words = g.bitcast_convert(self.operands[self.operands.len() - 1], DType::U32)?;
+        let words = g.slice_dim(self.operands[self.operands.len() - 1], 0, 0, STATE_WORDS)?;
+        let words = g.bitcast_convert(words, DType::U32)?;
         let words = g.convert(words, DType::U64)?;
         let words = g.reshape(words, &[2, 2])?;
         let [low, high] = [g.slice_dim(words, 1, 0, 1)?, g.slice_dim(words, 1, 1, 2)?];

@@ -38,6 +38,7 @@ fn kernel(dtype: DType) -> Result<Arc<CustomCall>> {
         operands: vec![ty.clone(), ty.clone()],
         results: vec![ty],
         cost: KernelCost { flops: 1024, transcendentals: 1024, bytes: 3 * 4096 },
+        partition: None,
     };
     CustomCall::new("exp-and-add", CallForm::Kernel(kernel), plain).map(Arc::new)
 }

@@ -20,8 +20,14 @@ fn exp() -> Program {
 
 fn kernel(operands: &[TensorType], results: &[TensorType]) -> CallForm {
     let (operands, results) = (operands.to_vec(), results.to_vec());
-    let target = "tpu_custom_call".into();
-    CallForm::Kernel(KernelCall { target, backend_config: "{}".into(), operands, results, cost: KernelCost::default() })
+    CallForm::Kernel(KernelCall {
+        target: "tpu_custom_call".into(),
+        backend_config: "{}".into(),
+        operands,
+        results,
+        cost: KernelCost::default(),
+        partition: None,
+    })
 }
 
 fn exp_kernel() -> Arc<CustomCall> {
@@ -98,6 +104,49 @@ fn a_mesh_of_several_devices_has_the_plain_form() {
     };
     assert!(placed(2).contains("func.call") && !placed(2).contains("tpu_custom_call"));
     assert!(placed(1).contains("tpu_custom_call"));
+}
+
+/// `exp` of `rows` x 3, of which each device has some.
+fn divided(devices: usize, rows: usize) -> Result<CustomCall> {
+    let mesh = Mesh::new(&[("data".to_owned(), devices)]).unwrap();
+    let split = vec![Sharding::first_dim(2, &[0])];
+    let partition = Some(Partition { mesh, operands: split.clone(), results: split });
+    let CallForm::Kernel(kernel) = kernel(&[f32s(&[rows, 3])], &[f32s(&[rows, 3])]) else { unreachable!() };
+    let mut graph = Graph::new();
+    let x = graph.add(Op::Parameter { index: 0, ty: f32s(&[rows, 3]) }, &[])?;
+    let y = graph.unary(UnaryOp::Exp, x)?;
+    CustomCall::new("exp", CallForm::Kernel(KernelCall { partition, ..kernel }), Program::extract(&graph, &[y])?)
+}
+
+#[test]
+fn a_mesh_runs_a_kernel_with_a_partition_on_every_devices_part() {
+    let program = |devices: usize| {
+        let mut graph = Graph::new();
+        let x = graph.add(Op::Parameter { index: 0, ty: f32s(&[4, 3]) }, &[]).unwrap();
+        let y = graph.custom_call(Arc::new(divided(2, 4).unwrap()), &[x]).unwrap()[0];
+        let program = Program::extract(&graph, &[y]).unwrap();
+        let mesh = Mesh::new(&[("data".to_owned(), devices)]).unwrap();
+        let split = vec![Sharding::first_dim(2, &[0])];
+        program.placed(Placement { mesh, batch: vec![0], parameters: split.clone(), results: split })
+    };
+    let kernels = LowerOptions { kernels: true, ..LowerOptions::default() };
+    let text = lower_with(&program(2), kernels).unwrap().text;
+    for line in [
+        r#""sdy.manual_computation"(%arg0) ({"#,
+        "^bb0(%a0: tensor<2x3xf32>):",
+        r#"%part = "stablehlo.custom_call"(%a0) {call_target_name = "tpu_custom_call""#,
+        r#""sdy.return"(%part) : (tensor<2x3xf32>) -> ()"#,
+        r#"in_shardings = #sdy.sharding_per_value<[<@mesh, [{"data"}, {}]>]>"#,
+        r#"manual_axes = #sdy<manual_axes{"data"}>} : (tensor<4x3xf32>) -> tensor<4x3xf32>"#,
+    ] {
+        assert!(text.contains(line), "{line}\n{text}");
+    }
+    // Another mesh, one device, and platforms without kernels have the plain form.
+    for text in [lower_with(&program(4), kernels), lower_with(&program(1), kernels), lower(&program(2))] {
+        assert!(!text.unwrap().text.contains("tpu_custom_call"));
+    }
+    let uneven = divided(2, 3).unwrap_err().to_string();
+    assert!(uneven.contains("2 equal parts"), "{uneven}");
 }
 
 /// The rows of an operand stay those of the result, as the plain form says.

@@ -1,15 +1,21 @@
-//! Lowering of custom calls: a kernel as a call of the plugin's compiler, anything else as a private function.
+//! Lowering of custom calls: a kernel as a call of the plugin's compiler, anything else as a private function. On a mesh, a
+//! kernel that has a partition is called by every device on its parts.
 
 use super::printer::{Block, Statement, Value, array_of};
-use super::{Lowering, control, slots};
-use crate::{CallForm, CustomCall, KernelCall, Label, Program, Result};
+use super::{Lowering, control, sharding, slots};
+use crate::{CallForm, CustomCall, KernelCall, Label, Mesh, Partition, Program, Result};
 
 impl Lowering<'_> {
     /// Returns the op that yields the results of a custom call.
     pub(super) fn custom_call(&mut self, call: &CustomCall, operands: Vec<Value>, label: Label) -> Result<Statement> {
         let name = || function_name(call);
         match call.form() {
-            CallForm::Kernel(kernel) if self.scope.kernels => Ok(kernel_call(kernel, operands)),
+            CallForm::Kernel(kernel) if self.scope.kernels && kernel.is_for(self.several_devices()) => {
+                Ok(match &kernel.partition {
+                    Some(partition) => call_by_every_device(kernel, partition, operands, label),
+                    None => kernel_call(kernel, operands),
+                })
+            }
             CallForm::Kernel(_) => self.plain(name(), call.plain(), operands, label),
             CallForm::Function(function) => {
                 let name = name();
@@ -19,6 +25,10 @@ impl Lowering<'_> {
                 Ok(Statement::new("func.call", operands).attr("callee", name))
             }
         }
+    }
+
+    fn several_devices(&self) -> Option<&Mesh> {
+        self.scope.mesh.filter(|mesh| mesh.devices() > 1)
     }
 
     /// Returns the call of a function that computes a plain form. Its ops have the label of the custom call.
@@ -37,6 +47,22 @@ impl Lowering<'_> {
 /// Returns `@softmax_1a2b3c4d5e6f`: names of different calls differ.
 fn function_name(call: &CustomCall) -> String {
     format!("@{}_{}", call.name().replace('-', "_"), call.short_hash())
+}
+
+/// Returns the op in which every device calls the kernel on its parts.
+fn call_by_every_device(kernel: &KernelCall, partition: &Partition, operands: Vec<Value>, label: Label) -> Statement {
+    let (mut block, parts) = Block::region(&kernel.local_operands());
+    block.set_label(label);
+    let results = kernel.local_results();
+    block.assign("%part", &kernel_call(kernel, parts), &results.iter().collect::<Vec<_>>());
+    let name = |i: usize| if results.len() == 1 { "%part".into() } else { format!("%part#{i}") };
+    let results: Vec<Value> = (0..results.len()).map(|i| Value::new(name(i), results[i].clone())).collect();
+    block.finish("sdy.return", &results);
+    Statement::new("sdy.manual_computation", operands)
+        .region(block)
+        .attr("in_shardings", sharding::per_value(&partition.operands, &partition.mesh))
+        .attr("out_shardings", sharding::per_value(&partition.results, &partition.mesh))
+        .attr("manual_axes", sharding::all_axes(&partition.mesh))
 }
 
 fn kernel_call(kernel: &KernelCall, operands: Vec<Value>) -> Statement {

@@ -96,7 +96,7 @@ impl Argument {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LowerOptions {
     /// Whether kernels are lowered as calls, which libtpu alone compiles, instead of their plain forms. In a program of a
-    /// mesh of several devices they never are.
+    /// mesh of several devices, those without a [`Partition`](crate::Partition) never are.
     pub kernels: bool,
     /// Whether arguments stay the caller's: no result takes the memory of one.
     pub keeps_arguments: bool,
@@ -125,10 +125,9 @@ pub fn lower_with(program: &Program, options: LowerOptions) -> Result<Lowered> {
     let packing = slots::Packing::new(program, arguments.len());
     arguments.extend(packing.arguments());
     let mesh = program.placement().map(|placement| &placement.mesh);
-    let kernels = options.kernels && mesh.is_none_or(|mesh| mesh.devices() == 1);
+    let LowerOptions { kernels, llvm, .. } = options;
     let mut functions = Vec::new();
-    let (block, results) =
-        Lowering::run(program, packing, Scope { mesh, kernels, llvm: options.llvm, label: None }, &mut functions)?;
+    let (block, results) = Lowering::run(program, packing, Scope { mesh, kernels, llvm, label: None }, &mut functions)?;
     let shardings = sharding::Shardings::of(program, &arguments);
     let takes = list(arguments.iter().enumerate().map(|argument| argument_text(argument, &shardings)));
     let gives = list(results.iter().enumerate().map(|(i, value)| mlir_type(&value.ty) + &shardings.result(i)));

@@ -3,7 +3,7 @@
 //! Every argument and every result has one, since the partitioner chooses freely for those that have none.
 
 use super::Argument;
-use super::printer::{Statement, Value};
+use super::printer::{Statement, Value, list};
 use crate::{Mesh, Placement, Program, Sharding};
 
 /// The attributes of a program's arguments and results; none for a program of one device.
@@ -30,7 +30,7 @@ impl<'p> Shardings<'p> {
     pub fn mesh(&self) -> String {
         self.placement.map_or_else(String::new, |placement| {
             let axes = placement.mesh.axes().iter().map(|(name, size)| format!("{name:?}={size}"));
-            format!("  sdy.mesh @mesh = <[{}]>\n", axes.collect::<Vec<_>>().join(", "))
+            format!("  sdy.mesh @mesh = <[{}]>\n", list(axes))
         })
     }
 
@@ -61,4 +61,15 @@ pub(super) fn constraint(operands: Vec<Value>, sharding: &Sharding, mesh: Option
         Some(mesh) => statement.attr("sharding", value(sharding, mesh)),
         None => statement,
     }
+}
+
+/// Returns the attribute of several values.
+pub(super) fn per_value(shardings: &[Sharding], mesh: &Mesh) -> String {
+    let each = shardings.iter().map(|sharding| format!("<@mesh, {}>", sharding.named(mesh)));
+    format!("#sdy.sharding_per_value<[{}]>", list(each))
+}
+
+/// Returns the attribute of an op that sees the parts of one device, whatever the axis.
+pub(super) fn all_axes(mesh: &Mesh) -> String {
+    format!("#sdy<manual_axes{{{}}}>", list(mesh.axes().iter().map(|(name, _)| format!("{name:?}"))))
 }

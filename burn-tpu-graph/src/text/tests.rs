@@ -1,7 +1,9 @@
 //! Tests of what a program's text and hashes depend on.
 
 use super::*;
-use crate::{Builder, CallForm, CustomCall, KernelCall, KernelCost, Operands, StableHlo, TensorType, corpus};
+use crate::{
+    Builder, CallForm, CustomCall, KernelCall, KernelCost, Operands, Partition, Sharding, StableHlo, TensorType, corpus,
+};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -125,6 +127,11 @@ fn changed_kernel(kernel: &KernelCall) -> Vec<KernelCall> {
         cost: KernelCost { flops, transcendentals, bytes },
         ..kernel.clone()
     };
+    let whole = |devices: usize| {
+        let mesh = crate::Mesh::new(&[("data".to_owned(), devices)]).unwrap();
+        let shardings = |types: &[TensorType]| types.iter().map(|ty| Sharding::replicated(ty.rank())).collect();
+        Partition { mesh, operands: shardings(&kernel.operands), results: shardings(results) }
+    };
     let mut more = kernel.operands.clone();
     more.push(TensorType::scalar(DType::I32));
     vec![
@@ -134,6 +141,8 @@ fn changed_kernel(kernel: &KernelCall) -> Vec<KernelCall> {
         cost(flops + 1, transcendentals, bytes),
         cost(flops, transcendentals + 1, bytes),
         cost(flops, transcendentals, bytes + 1),
+        KernelCall { partition: Some(whole(2)), ..kernel.clone() },
+        KernelCall { partition: Some(whole(3)), ..kernel.clone() },
     ]
 }
 

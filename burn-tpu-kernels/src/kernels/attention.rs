@@ -114,6 +114,26 @@ impl Attention {
         }
     }
 
+    /// Returns attention as each of `batch * heads` devices computes it, of its sequences and its heads; `None` if they do not
+    /// divide.
+    pub fn part(&self, batch: usize, heads: usize) -> Option<Self> {
+        let divides = |size: usize, parts: usize| parts > 0 && size.is_multiple_of(parts);
+        if !divides(self.batch, batch) || !divides(self.heads, heads) || !divides(self.key_heads, heads) {
+            return None;
+        }
+        let own = |size: usize, parts: usize| if size == 1 { 1 } else { size / parts };
+        let bias = |bias: &Bias| Bias { batch: own(bias.batch, batch), heads: own(bias.heads, heads), ..*bias };
+        let part_of = Some([self.batch, self.heads]);
+        Some(Self {
+            batch: self.batch / batch,
+            heads: self.heads / heads,
+            key_heads: self.key_heads / heads,
+            biases: self.biases.iter().map(bias).collect(),
+            dropout: self.dropout.map(|dropout| Dropout { part_of: dropout.part_of.or(part_of), ..dropout }),
+            ..self.clone()
+        })
+    }
+
     /// Returns the number of heads that share a key head.
     fn group(&self) -> usize {
         self.heads / self.key_heads
@@ -137,7 +157,7 @@ impl Attention {
             let what = format!("{:?} with {:?}", self.element, self.biases);
             return fails(what, "elements are f32 or bf16, those of a bias with one row f32");
         }
-        let words = [batch, heads, queries, keys].iter().fold(1, |count: usize, size| count.saturating_mul(*size));
+        let words = self.draw().iter().fold(1, |count: usize, size| count.saturating_mul(*size));
         if self.dropout.is_some() && u32::try_from(words).is_err() {
             return fails(format!("dropout of {words} weights"), "a draw has less than 2^32 words");
         }

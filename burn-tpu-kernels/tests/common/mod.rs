@@ -48,7 +48,7 @@ pub fn everything(element: Element) -> Attention {
             Bias { element, batch: 1, heads: 4, queries: 512 },
             Bias { element: Element::F32, batch: 2, heads: 1, queries: 1 },
         ],
-        dropout: Some(Dropout { most: 1 << 31, of: Dropped::Weights }),
+        dropout: Some(Dropout::new(1 << 31, Dropped::Weights)),
         ..Attention::new(element, 2, 4, 512, 768, 128)
     }
 }

@@ -133,7 +133,7 @@ pub(crate) trait Engine: Send + Sync {
     /// Takes note of how often each pass has rewritten a program that is to be compiled.
     fn rewrote(&self, _program: &Program, _applied: &[(&'static str, usize)]) {}
 
-    /// Returns whether programs are compiled for one TPU, which takes kernels.
+    /// Returns whether programs are compiled for TPUs, which take kernels.
     fn takes_tpu_kernels(&self) -> bool {
         false
     }

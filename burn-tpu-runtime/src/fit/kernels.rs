@@ -4,7 +4,7 @@
 use super::labels::op_and_line;
 use super::report::Costly;
 use super::specs::Spec;
-use burn_tpu_graph::{KernelCall, Label, NodeId, Op, Program, TensorType};
+use burn_tpu_graph::{KernelCall, Label, Mesh, NodeId, Op, Program, TensorType};
 
 /// A kernel that a program runs.
 pub(super) struct KernelRun<'p> {
@@ -15,21 +15,20 @@ pub(super) struct KernelRun<'p> {
     runs: u64,
 }
 
-/// Returns the kernels of a program that is lowered with kernels, those in its loops included.
+/// Returns the kernels of a program that is lowered with kernels, those in its loops included. On a mesh they are those of one
+/// device.
 pub(super) fn of(program: &Program) -> Vec<KernelRun<'_>> {
-    // A mesh runs plain forms.
-    let is_divided = program.placement().is_some_and(|placement| placement.mesh.devices() > 1);
-    if is_divided { Vec::new() } else { runs(program, 1) }
+    runs(program, program.mesh(), 1)
 }
 
-fn runs(program: &Program, times: u64) -> Vec<KernelRun<'_>> {
+fn runs<'p>(program: &'p Program, mesh: Option<&Mesh>, times: u64) -> Vec<KernelRun<'p>> {
     let mut found = Vec::new();
     for (node, id) in program.graph().nodes().iter().zip((0..).map(NodeId)) {
         if let Op::For { trips, body } = &node.op {
-            found.extend(runs(body, times * *trips as u64));
+            found.extend(runs(body, mesh, times * *trips as u64));
         }
         if let Op::CustomCall(call) = &node.op
-            && let Some(kernel) = call.kernel()
+            && let Some(kernel) = call.kernel().filter(|kernel| kernel.is_for(mesh))
         {
             found.push(KernelRun { label: program.graph().label(id), name: call.name(), kernel, runs: times });
         }
@@ -40,7 +39,8 @@ fn runs(program: &Program, times: u64) -> Vec<KernelRun<'_>> {
 impl KernelRun<'_> {
     /// Returns the bytes that all runs copy more than once: those that the sizes of operands and results do not tell.
     pub(super) fn repeated_bytes(&self) -> u64 {
-        let once: usize = self.kernel.operands.iter().chain(&self.kernel.results).map(TensorType::bytes).sum();
+        let (operands, results) = (self.kernel.local_operands(), self.kernel.local_results());
+        let once: usize = operands.iter().chain(&results).map(TensorType::bytes).sum();
         self.kernel.cost.bytes.saturating_sub(once as u64) * self.runs
     }
 
@@ -55,7 +55,7 @@ impl KernelRun<'_> {
     /// Returns the entry of the list of the costliest instructions.
     pub(super) fn costly(&self, spec: &Spec) -> Option<Costly> {
         let (op, line) = op_and_line(self.label);
-        let shape: Vec<String> = self.kernel.results.iter().map(ToString::to_string).collect();
+        let shape: Vec<String> = self.kernel.local_results().iter().map(ToString::to_string).collect();
         let instruction = format!("kernel {}", self.name);
         let op = if op.is_empty() { self.name.to_owned() } else { op };
         let cycles = self.cycles(spec)? * self.runs;

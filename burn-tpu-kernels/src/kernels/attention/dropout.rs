@@ -26,6 +26,16 @@ pub struct Dropout {
     pub most: u32,
     /// The numbers.
     pub of: Dropped,
+    /// The sequences and the heads of the whole attention, if this is a part of it: the draw is of the whole. Then the operand
+    /// is i32 `[6]`, with the part's first sequence and its first head.
+    pub part_of: Option<[usize; 2]>,
+}
+
+impl Dropout {
+    /// Drops those numbers whose random word is larger than `most`.
+    pub fn new(most: u32, of: Dropped) -> Self {
+        Self { most, of, part_of: None }
+    }
 }
 
 /// The numbers of which some are dropped.
@@ -40,7 +50,8 @@ pub enum Dropped {
 impl Attention {
     /// Declares the state of the draw.
     pub(super) fn state(&self, k: &mut KernelBuilder) -> Option<Ref> {
-        self.dropout.map(|_| k.operand(Window::whole(Element::I32, &[4]).in_smem()))
+        let words = |dropout: Dropout| if dropout.part_of.is_some() { 6 } else { 4 };
+        self.dropout.map(|dropout| k.operand(Window::whole(Element::I32, &[words(dropout)]).in_smem()))
     }
 
     /// Returns which of these numbers of a block are kept; `None` if all are.
@@ -59,9 +70,16 @@ impl Attention {
         compare_unsigned(k, Comparison::LessEqual, bits, most).map(Some)
     }
 
+    /// Returns the sizes of the draw.
+    pub(super) fn draw(&self) -> [usize; 4] {
+        let [batch, heads] = self.dropout.and_then(|dropout| dropout.part_of).unwrap_or([self.batch, self.heads]);
+        [batch, heads, self.queries, self.keys]
+    }
+
     /// Returns the random words of a block.
     fn bits(&self, k: &mut KernelBuilder, at: &Place, state: Ref, layout: Layout) -> Result<Value> {
-        let sizes = [self.batch, self.heads, self.queries, self.keys];
+        let sizes = self.draw();
+        let is_part = self.dropout.is_some_and(|dropout| dropout.part_of.is_some());
         let split = split_dim(sizes);
         let mut blocks = sizes;
         blocks[split] = blocks[split].div_ceil(2);
@@ -69,6 +87,10 @@ impl Attention {
         let mut word = index;
         for dim in 0..4 {
             let mut place = self.place(k, at, layout, dim)?;
+            if is_part && dim < 2 {
+                let first = k.load_scalar(state, &Index::from(4 + dim as i32))?;
+                place = k.add(place, first)?;
+            }
             if dim == split {
                 let one = k.int(1);
                 word = k.binary(Binary::And, place, one)?;

@@ -45,7 +45,7 @@ const MOST_GATHERS: NonZeroUsize = NonZeroUsize::MIN.saturating_add(63);
 struct MeshEngine {
     axes: MeshAxes,
     local: Arc<Local>,
-    is_cpu: bool,
+    platform: Platform,
     compiler: Compiler,
     in_flight: Arc<InFlight>,
     launches: Arc<Mutex<i32>>,
@@ -108,13 +108,12 @@ pub(crate) fn open_mesh(
     let ids = devices.iter().map(Device::id).collect();
     let start = CompileOptions::default().partitions(devices.len()).shardy(true).device_assignment(vec![ids]);
     let local = Local::of(devices).ok_or_else(|| description.error("has no device of this process"))?;
-    let is_cpu = platform == Platform::Cpu;
-    let most = if is_cpu { MOST_IN_FLIGHT_ON_CPU } else { MOST_IN_FLIGHT };
+    let most = if platform == Platform::Cpu { MOST_IN_FLIGHT_ON_CPU } else { MOST_IN_FLIGHT };
     Ok(Arc::new(MeshEngine {
         axes: MeshAxes { batch: description.batch()?, mesh },
         compiler: Compiler::new(&client, platform, start, options, counters),
         local: Arc::new(local),
-        is_cpu,
+        platform,
         in_flight: InFlight::new(most),
         launches,
         gathers: Mutex::new(LruCache::new(MOST_GATHERS)),
@@ -171,7 +170,11 @@ impl Engine for MeshEngine {
     /// The CPU plugin transforms only row-major operands, and a dim that was split may arrive in another layout. Complex
     /// values exist only inside a program, so what makes and takes them apart is with the transform.
     fn lowers(&self, op: &Op) -> bool {
-        !(self.is_cpu && matches!(op, Op::Fft { .. } | Op::Complex | Op::Real | Op::Imag))
+        !(self.platform == Platform::Cpu && matches!(op, Op::Fft { .. } | Op::Complex | Op::Real | Op::Imag))
+    }
+
+    fn takes_tpu_kernels(&self) -> bool {
+        self.platform == Platform::Tpu
     }
 
     fn is_remote(&self) -> bool {

@@ -17,7 +17,7 @@ fn engine(size: usize, positions: Vec<usize>) -> Option<MeshEngine> {
         axes: MeshAxes { batch: vec![0], mesh },
         compiler: Compiler::new(&client, Platform::Cpu, start, &options, &Arc::default()),
         local: Arc::new(Local::new(devices, positions, processes).unwrap()),
-        is_cpu: true,
+        platform: Platform::Cpu,
         in_flight: InFlight::new(1),
         launches,
         gathers: Mutex::new(LruCache::new(MOST_GATHERS)),
