@@ -68,7 +68,8 @@ fn fit(slice: &str, mesh: Mesh, rule: &impl PlacementRule) -> FitReport {
     fit.run(build, step).unwrap()
 }
 
-/// Attention that is trained on a slice whose axis `data` divides the sequences and `tensor` the heads, at a level of rewrites.
+/// Attention that is trained on a slice whose axis `data` divides the sequences and `tensor` the heads, at a level of
+/// rewrites.
 fn attention(level: Optimization) -> SliceFit {
     type B = Autodiff<Tpu>;
     let [heads, width, sequence, batch] = [4, 256, 1024, 4];

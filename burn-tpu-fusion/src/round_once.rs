@@ -15,8 +15,8 @@
 //!
 //! What it leaves alone. A value with one element-wise reader can be in the same fused loop as its reader, and need not be
 //! written. Sums of products and convolutions keep their rounding, since their results may be written before they are read;
-//! `LinearActivation` knows where they are not. Of what a reduction gives, the wide form is written; it is small. Programs of a
-//! mesh: what devices exchange would have twice the bytes.
+//! `LinearActivation` knows where they are not. Of what a reduction gives, the wide form is written; it is small. Programs
+//! of a mesh: what devices exchange would have twice the bytes.
 //!
 //! Gain, in accuracy: `docs/decisions/0036-few-bits.md`.
 

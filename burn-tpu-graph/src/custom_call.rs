@@ -4,8 +4,9 @@
 //! placements on a mesh read it, and it is what is compiled where the other form is not taken. The two must compute the same;
 //! only their types can be checked.
 //!
-//! - A *kernel* is compiled by libtpu alone. Other platforms compile the plain form. So does a mesh of several devices, whose
-//!   partitioner knows nothing of a kernel and would run it whole on every device, unless the call has a [`Partition`].
+//! - A *kernel* is compiled by libtpu alone. Other platforms compile the plain form. So does a mesh of several devices,
+//!   whose partitioner knows nothing of a kernel and would run it whole on every device, unless the call has a
+//!   [`Partition`].
 //! - A *function* of StableHLO is compiled by every plugin, on a mesh too.
 
 mod stablehlo;
@@ -73,8 +74,8 @@ pub struct Partition {
 }
 
 impl KernelCall {
-    /// Returns whether programs of this mesh of several devices, or of one device, can call the kernel: others have the plain
-    /// form.
+    /// Returns whether programs of this mesh of several devices, or of one device, can call the kernel: others have the
+    /// plain form.
     pub fn is_for(&self, mesh: Option<&Mesh>) -> bool {
         self.partition.as_ref().map(|partition| &partition.mesh) == mesh
     }

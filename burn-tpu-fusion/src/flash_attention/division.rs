@@ -1,10 +1,11 @@
 //! Attention on a mesh: every device has some of the sequences and some of the heads, and runs the kernels on them.
 //!
-//! Owns: the axes that split sequences and heads, and what a call on parts looks like. May not know: how attention was found.
+//! Owns: the axes that split sequences and heads, and what a call on parts looks like. May not know: how attention was
+//! found.
 //!
-//! The axes of batches split the sequences. Any other axis that splits a parameter, or a value that the user placed, is that of
-//! a layer whose heads are divided, and splits the heads. Where the heads are not there, the partitioner moves them: correct,
-//! but slower. Attention that does not divide is left alone.
+//! The axes of batches split the sequences. Any other axis that splits a parameter, or a value that the user placed, is that
+//! of a layer whose heads are divided, and splits the heads. Where the heads are not there, the partitioner moves them:
+//! correct, but slower. Attention that does not divide is left alone.
 
 use super::plain;
 use burn_tpu_graph::op::BinaryOp;

@@ -114,8 +114,8 @@ impl Attention {
         }
     }
 
-    /// Returns attention as each of `batch * heads` devices computes it, of its sequences and its heads; `None` if they do not
-    /// divide.
+    /// Returns attention as each of `batch * heads` devices computes it, of its sequences and its heads; `None` if they do
+    /// not divide.
     pub fn part(&self, batch: usize, heads: usize) -> Option<Self> {
         let divides = |size: usize, parts: usize| parts > 0 && size.is_multiple_of(parts);
         if !divides(self.batch, batch) || !divides(self.heads, heads) || !divides(self.key_heads, heads) {

@@ -15,8 +15,8 @@ pub(super) struct KernelRun<'p> {
     runs: u64,
 }
 
-/// Returns the kernels of a program that is lowered with kernels, those in its loops included. On a mesh they are those of one
-/// device.
+/// Returns the kernels of a program that is lowered with kernels, those in its loops included. On a mesh they are those of
+/// one device.
 pub(super) fn of(program: &Program) -> Vec<KernelRun<'_>> {
     runs(program, program.mesh(), 1)
 }

@@ -26,8 +26,8 @@ pub struct Dropout {
     pub most: u32,
     /// The numbers.
     pub of: Dropped,
-    /// The sequences and the heads of the whole attention, if this is a part of it: the draw is of the whole. Then the operand
-    /// is i32 `[6]`, with the part's first sequence and its first head.
+    /// The sequences and the heads of the whole attention, if this is a part of it: the draw is of the whole. Then the
+    /// operand is i32 `[6]`, with the part's first sequence and its first head.
     pub part_of: Option<[usize; 2]>,
 }
 
