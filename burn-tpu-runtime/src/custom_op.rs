@@ -5,7 +5,7 @@
 
 use crate::error::{Result, TpuError};
 use crate::tensor::Tensor;
-use crate::trace::{FunctionRecording, Source, Stream, record_list};
+use crate::trace::{FunctionRecording, Purpose, Source, Stream, record_list};
 use burn_tpu_fusion::kernel_call;
 use burn_tpu_graph::{Builder, CallForm, CustomCall, Graph, GraphError, NodeId, Op, Program, StableHlo, TensorType};
 use burn_tpu_kernels::Kernel;
@@ -64,7 +64,7 @@ impl CustomOp {
     ) -> Result<Self> {
         let fails = |reason: String| TpuError::CustomOp { name: name.to_owned(), reason };
         let Some(first) = operands.first() else { return Err(fails("it needs an operand".into())) };
-        let recorded = Stream::record_function(first.device(), operands, record, None);
+        let recorded = Stream::record_function(first.device(), operands, record, Purpose::Inspect);
         let (form, recording) = recorded.map_err(|error| match error {
             TpuError::Impure { .. } => fails(format!("its plain form: {error}")),
             other => other,

@@ -11,7 +11,7 @@ use crate::metrics::{Counters, CutReason};
 use crate::program::{Compiled, Form, Recorded};
 use crate::runtime::{DeviceRuntime, IndexRange, runtime};
 use crate::tensor::Tensor;
-use crate::trace::{FunctionRecording, Source, Stream, current_function, materialise_together};
+use crate::trace::{FunctionRecording, Purpose, Source, Stream, current_function, materialise_together};
 use burn_tpu_graph::{Arrival, NodeId, TensorType};
 use lru::LruCache;
 use parking_lot::Mutex;
@@ -182,9 +182,9 @@ impl<T: Clone> Function<T> {
         let runtime = runtime(device);
         materialise_together(arguments.iter(), CutReason::Call)?;
         let arrivals = runtime.arrivals(arguments.iter().map(|tensor| tensor.value()?.as_ref().ok()));
-        let again = |watched| {
+        let again = |purpose| {
             Counters::add(&runtime.counters().function_recordings, 1);
-            Stream::record_function(device, arguments, record, watched)
+            Stream::record_function(device, arguments, record, purpose)
         };
         let signature = match self.find(Given { device, structure, arguments, arrivals }) {
             Ok(known) => {
@@ -197,7 +197,7 @@ impl<T: Clone> Function<T> {
             }
             Err(signature) => signature,
         };
-        let (result, recording) = again(None)?;
+        let (result, recording) = again(Purpose::Run)?;
         recording.check(again)?;
         let buffers = present(arguments.iter().map(|tensor| tensor.value().cloned()))?;
         let program = FunctionProgram::of(&recording, &runtime, &buffers)?;
@@ -238,11 +238,11 @@ impl FunctionRecording {
     ///
     /// # Errors
     /// [`TpuError::Impure`] with the op and the line of the first difference.
-    fn check<T>(&self, again: impl Fn(Option<usize>) -> Result<(T, Self)>) -> Result<()> {
-        let (_, later) = again(None)?;
+    fn check<T>(&self, again: impl Fn(Purpose) -> Result<(T, Self)>) -> Result<()> {
+        let (_, later) = again(Purpose::Inspect)?;
         let Some(difference) = self.difference(&later) else { return Ok(()) };
-        let watched = difference.node.map(|node| again(Some(node))).transpose()?;
-        Err(difference.refusal(watched.as_ref().map(|(_, recording)| recording)))
+        let third = difference.node.map(|node| again(Purpose::Find(node))).transpose()?;
+        Err(difference.refusal(third.as_ref().map(|(_, recording)| recording)))
     }
 
     /// Returns the nodes that are results, ascending.

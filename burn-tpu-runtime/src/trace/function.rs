@@ -9,7 +9,7 @@ use crate::engine::{DeviceBuffer, Input, SharedBuffer};
 use crate::error::{Result, TpuError};
 use crate::metrics::CutReason;
 use crate::numerics::OpLines;
-use crate::recompile::{Caller, DivergenceTracker};
+use crate::recompile::{Caller, DivergenceTracker, RecompileLog};
 use crate::runtime::{HostValue, IndexRange};
 use crate::tensor::Tensor;
 use burn_tpu_graph::{Builder, Label, NodeId, Op, TensorType};
@@ -32,9 +32,21 @@ struct Notes {
     /// The draw counter relative to that of the call.
     counter: u64,
     refusal: Option<TpuError>,
-    /// The node whose line is looked for.
-    watched: Option<usize>,
+    purpose: Purpose,
+    /// The line that was looked for.
     found: Option<Caller>,
+}
+
+/// Why a function is recorded.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Purpose {
+    /// To run what it records. The stack of every op is captured, for errors and reports to come.
+    #[default]
+    Run,
+    /// To inspect what it records, as beside what it recorded before. No stack is captured.
+    Inspect,
+    /// To find the line that records this node.
+    Find(usize),
 }
 
 /// A random draw: its state is the device's key and counter at a call, and this many draws of the function before it.
@@ -76,10 +88,18 @@ impl FunctionNotes {
         self.state.lock().refusal.get_or_insert(refusal).clone()
     }
 
+    /// Returns a log's tracker for what the function records.
+    pub(super) fn tracker(&self, log: &Arc<RecompileLog>) -> DivergenceTracker {
+        match self.state.lock().purpose {
+            Purpose::Run => DivergenceTracker::of_function(log),
+            Purpose::Inspect | Purpose::Find(_) => DivergenceTracker::default(),
+        }
+    }
+
     /// An op was recorded that ends before node `end`.
     pub(super) fn recorded(&self, end: usize) {
         let mut notes = self.state.lock();
-        if notes.found.is_none() && notes.watched.is_some_and(|node| node < end) {
+        if notes.found.is_none() && matches!(notes.purpose, Purpose::Find(node) if node < end) {
             notes.found = Some(Caller::capture());
         }
     }
@@ -217,8 +237,8 @@ impl FunctionDifference {
     const RESULTS: Self = Self { node: None, label: "", what: "another result" };
 
     /// Returns the error for this difference, whose line a third recording may have found.
-    pub(crate) fn refusal(&self, watched: Option<&FunctionRecording>) -> TpuError {
-        let found = watched.and_then(|recording| recording.found.as_ref());
+    pub(crate) fn refusal(&self, third: Option<&FunctionRecording>) -> TpuError {
+        let found = third.and_then(|recording| recording.found.as_ref());
         let reason = format!("recorded again, it has {}", self.what);
         let reason = if self.what == ANOTHER_OP { format!("{reason}{INITIALISE}") } else { reason };
         match found {
@@ -233,8 +253,7 @@ fn impure(reason: &str, op: &str, caller: &Caller) -> TpuError {
 }
 
 impl Stream {
-    /// Records a function on arguments of these types; `function` returns its result and the tensors in it. With a watched
-    /// node, the line that records it is looked for.
+    /// Records a function on arguments of these types; `function` returns its result and the tensors in it.
     ///
     /// # Errors
     /// [`TpuError::Impure`] if the function reads a value, ends a step, or uses another device.
@@ -242,10 +261,10 @@ impl Stream {
         device: Device,
         arguments: &[Tensor],
         function: impl FnOnce(Vec<Tensor>) -> (T, Vec<Tensor>),
-        watched: Option<usize>,
+        purpose: Purpose,
     ) -> Result<(T, FunctionRecording)> {
         let notes = Arc::new(FunctionNotes::default());
-        notes.state.lock().watched = watched;
+        notes.state.lock().purpose = purpose;
         let stream = Stream::of_function(Arc::clone(&notes));
         let placeholder = |(index, argument): (usize, &Tensor)| {
             let buffer: SharedBuffer = Arc::new(Placeholder { index, notes: Arc::clone(&notes) });

@@ -53,7 +53,7 @@ mod stream;
 #[cfg(all(test, feature = "ndarray"))]
 mod tests;
 
-pub(crate) use function::{FunctionRecording, Placeholder, Source};
+pub(crate) use function::{FunctionRecording, Placeholder, Purpose, Source};
 pub(crate) use record::record_list;
 pub use record::{Recorder, create, record, record_many, record_or_compute, record_or_compute_many};
 pub(crate) use recording::Recording;
@@ -219,8 +219,7 @@ impl Origin {
 impl StreamTrace {
     fn new(owner: u64, function: Option<Arc<FunctionNotes>>, runtime: Arc<DeviceRuntime>) -> Self {
         let log = &runtime.counters().recompiles;
-        let tracker =
-            function.as_ref().map_or_else(|| DivergenceTracker::new(log), |_| DivergenceTracker::of_function(log));
+        let tracker = function.as_ref().map_or_else(|| DivergenceTracker::new(log), |notes| notes.tracker(log));
         let mut trace = Trace { tracker, ..Trace::default() };
         trace.tracker.restart(&mut trace.recording);
         Self {
