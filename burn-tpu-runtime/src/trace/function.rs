@@ -19,8 +19,8 @@ use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
 
 /// The function that a stream records.
-#[derive(Default)]
 pub(crate) struct FunctionNotes {
+    purpose: Purpose,
     state: Mutex<Notes>,
 }
 
@@ -32,16 +32,14 @@ struct Notes {
     /// The draw counter relative to that of the call.
     counter: u64,
     refusal: Option<TpuError>,
-    purpose: Purpose,
     /// The line that was looked for.
     found: Option<Caller>,
 }
 
 /// Why a function is recorded.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Purpose {
     /// To run what it records. The stack of every op is captured, for errors and reports to come.
-    #[default]
     Run,
     /// To inspect what it records, as beside what it recorded before. No stack is captured.
     Inspect,
@@ -59,6 +57,10 @@ pub(crate) struct FunctionDraw {
 }
 
 impl FunctionNotes {
+    fn new(purpose: Purpose) -> Self {
+        Self { purpose, state: Mutex::default() }
+    }
+
     /// Returns key and counter of a draw of `words` 32-bit words whose state begins with this slot.
     pub(super) fn draw(&self, slot: u32, words: usize) -> (u64, u64) {
         let mut notes = self.state.lock();
@@ -90,7 +92,7 @@ impl FunctionNotes {
 
     /// Returns a log's tracker for what the function records.
     pub(super) fn tracker(&self, log: &Arc<RecompileLog>) -> DivergenceTracker {
-        match self.state.lock().purpose {
+        match self.purpose {
             Purpose::Run => DivergenceTracker::of_function(log),
             Purpose::Inspect | Purpose::Find(_) => DivergenceTracker::default(),
         }
@@ -98,9 +100,8 @@ impl FunctionNotes {
 
     /// An op was recorded that ends before node `end`.
     pub(super) fn recorded(&self, end: usize) {
-        let mut notes = self.state.lock();
-        if notes.found.is_none() && matches!(notes.purpose, Purpose::Find(node) if node < end) {
-            notes.found = Some(Caller::capture());
+        if matches!(self.purpose, Purpose::Find(node) if node < end) {
+            self.state.lock().found.get_or_insert_with(Caller::capture);
         }
     }
 }
@@ -263,8 +264,7 @@ impl Stream {
         function: impl FnOnce(Vec<Tensor>) -> (T, Vec<Tensor>),
         purpose: Purpose,
     ) -> Result<(T, FunctionRecording)> {
-        let notes = Arc::new(FunctionNotes::default());
-        notes.state.lock().purpose = purpose;
+        let notes = Arc::new(FunctionNotes::new(purpose));
         let stream = Stream::of_function(Arc::clone(&notes));
         let placeholder = |(index, argument): (usize, &Tensor)| {
             let buffer: SharedBuffer = Arc::new(Placeholder { index, notes: Arc::clone(&notes) });
