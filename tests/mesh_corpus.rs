@@ -126,32 +126,47 @@ fn numbers(ty: &TensorType, first: usize) -> Vec<u8> {
     (0..ty.elements()).flat_map(|i| bits(first + 5 * i).to_le_bytes()[..ty.dtype.size_bytes()].to_vec()).collect()
 }
 
-/// Returns the disagreements of the cases of one family, for one dim and the parameters that `is_split` picks.
-fn differences(client: &Client, cases: &[Case], dim: usize, is_split: impl Fn(u32) -> bool) -> (usize, String) {
-    let program = corpus::merge(cases).unwrap();
-    let Some(placed) = placed(&program, dim, is_split) else { return (0, String::new()) };
-    let split = placed.placement().unwrap().parameters.iter().filter(|sharding| !sharding.is_replicated()).count();
-    let mut parameters = vec![Vec::new(); program.parameters().map(|(i, _)| i as usize + 1).max().unwrap_or(0)];
-    program.parameters().for_each(|(i, ty)| parameters[i as usize] = numbers(ty, i as usize));
-    let mut slots = vec![0; program.slots().map(|(_, index, _)| index as usize + 1).max().unwrap_or(0)];
-    program.slots().for_each(|(_, i, dtype)| slots[i as usize] = Number::Int(i64::from(i) % 2).bits(dtype));
-    let quick = programs::cpu_options().set("xla_backend_optimization_level", 0);
-    let one = programs::compile(client, &program, &quick).unwrap();
-    let expected = one.run(&parameters, &slots).unwrap();
-    let found = match run(client, &placed, &parameters, &slots) {
-        Ok(found) => found,
-        Err(error) if cases.len() == 1 => return (split, format!("{}, dim {dim}: {error}\n", cases[0].name)),
-        // One by one, to name the case.
-        Err(error) => return (split, format!("{}, …, dim {dim}: {error}\n", cases[0].name)),
-    };
-    let names = cases.iter().flat_map(|case| case.program.outputs().iter().map(|_| &case.name));
-    let mut report = String::new();
-    for (((name, ty), found), expected) in names.zip(program.output_types()).zip(&found).zip(&expected) {
-        if !common::programs::agree(ty.dtype, found, expected) {
-            report += &format!("{name}, dim {dim}: {ty}: mesh {found:?}, one device {expected:?}\n");
-        }
+/// The cases of one family as a program, with its arguments and its results on one device.
+struct Family {
+    cases: Vec<Case>,
+    program: Program,
+    parameters: Vec<Vec<u8>>,
+    slots: Vec<u64>,
+    expected: Vec<Vec<u8>>,
+}
+
+impl Family {
+    fn new(client: &Client, cases: Vec<Case>) -> Self {
+        let program = corpus::merge(&cases).unwrap();
+        let mut parameters = vec![Vec::new(); program.parameters().map(|(i, _)| i as usize + 1).max().unwrap_or(0)];
+        program.parameters().for_each(|(i, ty)| parameters[i as usize] = numbers(ty, i as usize));
+        let mut slots = vec![0; program.slots().map(|(_, index, _)| index as usize + 1).max().unwrap_or(0)];
+        program.slots().for_each(|(_, i, dtype)| slots[i as usize] = Number::Int(i64::from(i) % 2).bits(dtype));
+        let quick = programs::cpu_options().set("xla_backend_optimization_level", 0);
+        let one = programs::compile(client, &program, &quick).unwrap();
+        let expected = one.run(&parameters, &slots).unwrap();
+        Self { cases, program, parameters, slots, expected }
     }
-    (split, report)
+
+    /// Returns the number of parameters that can be split, of those that `is_split` picks, on a dim, and what differs from
+    /// one device when they are.
+    fn differences(&self, client: &Client, dim: usize, is_split: impl Fn(u32) -> bool) -> (usize, String) {
+        let Some(placed) = placed(&self.program, dim, is_split) else { return (0, String::new()) };
+        let split = placed.placement().unwrap().parameters.iter().filter(|sharding| !sharding.is_replicated()).count();
+        let found = match run(client, &placed, &self.parameters, &self.slots) {
+            Ok(found) => found,
+            Err(error) => return (split, format!("{}, …, dim {dim}: {error}\n", self.cases[0].name)),
+        };
+        let names = self.cases.iter().flat_map(|case| case.program.outputs().iter().map(|_| &case.name));
+        let mut report = String::new();
+        let results = self.program.output_types().zip(&found).zip(&self.expected);
+        for (name, ((ty, found), expected)) in names.zip(results) {
+            if !programs::agree(ty.dtype, found, expected) {
+                report += &format!("{name}, dim {dim}: {ty}: mesh {found:?}, one device {expected:?}\n");
+            }
+        }
+        (split, report)
+    }
 }
 
 #[test]
@@ -159,17 +174,18 @@ fn the_corpus_agrees_with_one_device() {
     let Some(plugin) = programs::plugin(PluginKind::Cpu, "BURN_TPU_REQUIRE_PLUGIN") else { return };
     let client = Client::new(plugin, &ClientOptions::cpu(PARTS).unwrap()).unwrap();
     let (mut split, mut report) = (0, String::new());
-    for (family, members) in corpus::by_family(corpus::cases().unwrap()) {
+    for (name, members) in corpus::by_family(corpus::cases().unwrap()) {
         // The CPU plugin does not transform a dim that is split: on a mesh of it, the host does (`tests/mesh.rs`).
-        if family == "fft" {
+        if name == "fft" {
             continue;
         }
+        let family = Family::new(&client, members);
         for dim in 0..4 {
             for (pick, is_split) in [("all", 0..2), ("even", 0..1), ("odd", 1..2)] {
-                let (count, found) = differences(&client, &members, dim, |index| is_split.contains(&(index % 2)));
+                let (count, found) = family.differences(&client, dim, |index| is_split.contains(&(index % 2)));
                 split += count;
                 if !found.is_empty() {
-                    report += &format!("{family}, {pick} parameters: {found}");
+                    report += &format!("{name}, {pick} parameters: {found}");
                 }
             }
         }
