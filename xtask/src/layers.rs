@@ -12,10 +12,11 @@ mod text;
 mod words;
 
 /// The crates that others may depend on.
-const LIBRARIES: [&str; 10] = [
+const LIBRARIES: [&str; 11] = [
     "burn-tpu",
     "burn-tpu-fusion",
     "burn-tpu-graph",
+    "burn-tpu-interpreter",
     "burn-tpu-kernels",
     "burn-tpu-pjrt",
     "burn-tpu-profile",

@@ -6,11 +6,11 @@
 
 use super::host::NdArrayEngine;
 use super::host_nodes::{host_ops, is_for_host};
-use super::ndarray::HostTensor;
 use super::{Arguments, Engine, Executable, Execution, MeshAxes, SharedBuffer, argument, downcast};
 use crate::FallbackPolicy;
 use crate::error::{Result, TpuError};
 use burn_tpu_graph::{Arrival, Builder, Graph, Node, NodeId, Op, Placement, Program, Sharding, TensorType};
+use burn_tpu_interpreter::HostTensor;
 use parking_lot::Mutex;
 use rustc_hash::FxHashMap;
 use std::collections::BTreeSet;

@@ -1,12 +1,12 @@
 //! The ndarray engine: the interpreter runs programs in the calling thread. It needs no plugin.
 
-use super::ndarray::{HostTensor, interpret, interpret_graph};
 use super::{
     Arguments, DeviceBuffer, Engine, Executable, Execution, HostBytes, SharedBuffer, downcast, take_argument,
     wrong_engine,
 };
 use crate::error::{Result, TpuError};
 use burn_tpu_graph::{Graph, NodeId, Op, Program, Sharding, TensorType};
+use burn_tpu_interpreter::{HostTensor, interpret, interpret_graph};
 use std::any::Any;
 use std::sync::Arc;
 

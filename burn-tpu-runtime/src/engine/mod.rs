@@ -10,8 +10,6 @@ mod fallback;
 #[cfg(feature = "ndarray")]
 mod host;
 mod host_nodes;
-#[cfg(feature = "ndarray")]
-mod ndarray;
 mod pieces;
 mod pjrt;
 mod topology;
@@ -19,6 +17,8 @@ mod tuning;
 #[cfg(not(feature = "ndarray"))]
 mod without_ndarray;
 
+#[cfg(feature = "ndarray")]
+pub(crate) use burn_tpu_interpreter::HostTensor;
 pub(crate) use clients::{device_count, is_present, open as open_client};
 pub(crate) use external::open_external;
 #[cfg(feature = "ndarray")]
@@ -27,8 +27,6 @@ pub(crate) use fallback::compile;
 pub use host::interpret_program;
 #[cfg(feature = "ndarray")]
 pub(crate) use host::{HAS_INTERPRETER, interpret_nodes, interpret_values, open_ndarray};
-#[cfg(feature = "ndarray")]
-pub(crate) use ndarray::HostTensor;
 pub(crate) use pieces::InPieces;
 #[cfg(feature = "testing")]
 pub use pjrt::CPU_COMPILER_FLAGS;

@@ -52,7 +52,8 @@ const LIBRARIES: [&str; 39] = [
 ];
 
 /// The crates of burn-tpu, in which no user's line is.
-const OURS: [&str; 5] = ["burn_tpu", "burn_tpu_fusion", "burn_tpu_graph", "burn_tpu_pjrt", "burn_tpu_runtime"];
+const OURS: [&str; 6] =
+    ["burn_tpu", "burn_tpu_fusion", "burn_tpu_graph", "burn_tpu_interpreter", "burn_tpu_pjrt", "burn_tpu_runtime"];
 
 /// Who recorded an op: a stack that has not been resolved to lines, and its thread.
 #[derive(Clone)]

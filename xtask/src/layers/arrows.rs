@@ -16,13 +16,11 @@ enum Burn {
     Nothing,
     /// Shapes, dtypes, tensor data: no trait that a backend implements.
     Data,
-    /// Nothing, unless a feature asks for these.
-    Behind(&'static [&'static str]),
     Everything,
 }
 
 /// The arrows point down; graph and pjrt know neither each other nor Burn's `Backend`.
-const RULES: [Rule; 12] = [
+const RULES: [Rule; 13] = [
     Rule { library: "burn-tpu-train", workspace: &["burn-tpu"], burn: Burn::Everything },
     Rule {
         library: "burn-tpu-serve",
@@ -39,9 +37,17 @@ const RULES: [Rule; 12] = [
     Rule { library: "burn-tpu-remote", workspace: &["burn-tpu-runtime"], burn: Burn::Everything },
     Rule {
         library: "burn-tpu-runtime",
-        workspace: &["burn-tpu-fusion", "burn-tpu-graph", "burn-tpu-kernels", "burn-tpu-pjrt", "burn-tpu-profile"],
-        burn: Burn::Behind(&["burn-backend", "burn-ndarray"]),
+        workspace: &[
+            "burn-tpu-fusion",
+            "burn-tpu-graph",
+            "burn-tpu-interpreter",
+            "burn-tpu-kernels",
+            "burn-tpu-pjrt",
+            "burn-tpu-profile",
+        ],
+        burn: Burn::Nothing,
     },
+    Rule { library: "burn-tpu-interpreter", workspace: &["burn-tpu-graph"], burn: Burn::Everything },
     Rule { library: "burn-tpu-fusion", workspace: &["burn-tpu-graph", "burn-tpu-kernels"], burn: Burn::Data },
     Rule { library: "burn-tpu-graph", workspace: &[], burn: Burn::Data },
     Rule { library: "burn-tpu-kernels", workspace: &[], burn: Burn::Nothing },
@@ -51,6 +57,9 @@ const RULES: [Rule; 12] = [
 
 /// The arrows that tests alone have: kernels are compiled ahead of time.
 const FOR_TESTS: [(&str, &str); 1] = [("burn-tpu-kernels", "burn-tpu-pjrt")];
+
+/// The arrows that only a feature may have: the interpreter brings Burn with it.
+const OPTIONAL: [(&str, &str); 1] = [("burn-tpu-runtime", "burn-tpu-interpreter")];
 
 /// The Burn crates that hold data types and no backend trait.
 const BURN_DATA: [&str; 1] = ["burn-std"];
@@ -79,13 +88,13 @@ impl Rule {
         let name = dependency.name.as_str();
         if name.starts_with("burn-tpu") {
             // On itself, for the features that its own tests need.
-            return self.workspace.contains(&name) || name == self.library;
+            let is_asked_for = dependency.optional || !OPTIONAL.contains(&(self.library, name));
+            return self.workspace.contains(&name) && is_asked_for || name == self.library;
         }
         let is_burn = name == "burn" || name.starts_with("burn-");
         match self.burn {
             Burn::Nothing => !is_burn,
             Burn::Data => !is_burn || BURN_DATA.contains(&name),
-            Burn::Behind(crates) => !is_burn || dependency.optional && crates.contains(&name),
             Burn::Everything => true,
         }
     }
@@ -123,7 +132,6 @@ fn forbidden(rule: &Rule, dependency: &Dependency) -> Option<String> {
         match rule.burn {
             Burn::Nothing => "nothing",
             Burn::Data => "its data types (burn-std)",
-            Burn::Behind(_) => "burn-ndarray, behind a feature",
             Burn::Everything => "everything",
         }
     ))
@@ -133,13 +141,15 @@ fn forbidden(rule: &Rule, dependency: &Dependency) -> Option<String> {
 mod tests {
     use super::*;
 
-    /// Metadata with these arrows (crate, dependency, kind) and every crate that has a rule.
+    /// Metadata with these arrows (crate, dependency, kind or `optional`) and every crate that has a rule.
     fn metadata(arrows: &[(&str, &str, Option<&str>)]) -> String {
         let dependencies = |library: &str| -> Vec<_> {
             let of = arrows.iter().filter(|(from, ..)| *from == library);
-            let optional = |name: &str| library == "burn-tpu-runtime" && name == "burn-ndarray";
-            of.map(|(_, name, kind)| serde_json::json!({ "name": name, "kind": kind, "optional": optional(name) }))
-                .collect()
+            of.map(|(_, name, kind)| {
+                serde_json::json!({ "name": name, "kind": kind.filter(|kind| *kind != "optional"),
+                    "optional": *kind == Some("optional") })
+            })
+            .collect()
         };
         let package = |name: &&str| serde_json::json!({ "name": name, "dependencies": dependencies(name) });
         serde_json::json!({ "packages": RULES.iter().map(|rule| package(&rule.library)).collect::<Vec<_>>() })
@@ -166,7 +176,9 @@ mod tests {
             ("burn-tpu-runtime", "burn-tpu-pjrt", None),
             ("burn-tpu-runtime", "burn-tpu-profile", None),
             ("burn-tpu-cli", "burn-tpu-profile", None),
-            ("burn-tpu-runtime", "burn-ndarray", None),
+            ("burn-tpu-runtime", "burn-tpu-interpreter", Some("optional")),
+            ("burn-tpu-interpreter", "burn-tpu-graph", None),
+            ("burn-tpu-interpreter", "burn-ndarray", None),
             ("burn-tpu-graph", "burn-tpu-graph", Some("dev")),
             ("burn-tpu-runtime", "burn-tpu-kernels", None),
             ("burn-tpu-fusion", "burn-tpu-graph", None),
@@ -202,6 +214,10 @@ mod tests {
             ("burn-tpu-xla", "burn-tpu-pjrt", None),
             ("burn-tpu-xla", "burn-backend", None),
             ("burn-tpu-runtime", "burn-backend", None),
+            ("burn-tpu-runtime", "burn-ndarray", Some("optional")),
+            ("burn-tpu-runtime", "burn-tpu-interpreter", None),
+            ("burn-tpu-interpreter", "burn-tpu-pjrt", None),
+            ("burn-tpu-interpreter", "burn-tpu-runtime", Some("dev")),
             ("burn-tpu", "burn-tpu-graph", None),
             ("burn-tpu", "burn-tpu-cli", None),
             ("burn-tpu-cli", "burn-tpu-serve", None),

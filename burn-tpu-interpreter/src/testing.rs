@@ -1,4 +1,4 @@
-//! Helpers for the tests of this folder: values in, values out, and ops run as the nodes of a program.
+//! Helpers for the tests of this crate: values in, values out, and ops run as the nodes of a program.
 
 use super::buffer::Element;
 use super::interpret::interpret;

@@ -115,7 +115,7 @@ macro_rules! dispatch {
     ($dtype:expr, $T:ident => $body:expr) => {
         dispatch!(@ $dtype, $T => $body;
             Bool bool, I8 i8, I16 i16, I32 i32, I64 i64, U8 u8, U16 u16, U32 u32, U64 u64,
-            BF16 half::bf16, F16 half::f16, F32 f32, F64 f64, C64 $crate::engine::ndarray::buffer::C64)
+            BF16 half::bf16, F16 half::f16, F32 f32, F64 f64, C64 $crate::buffer::C64)
     };
     (@ $dtype:expr, $T:ident => $body:expr; $($variant:ident $ty:ty),*) => {
         match $dtype { $(burn_tpu_graph::DType::$variant => { type $T = $ty; $body })* }

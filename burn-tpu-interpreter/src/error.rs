@@ -7,13 +7,13 @@ use burn_tpu_graph::{Op, TensorType};
 /// The graph has checked every node before, so this is a bug of this project or of the caller that passed the values.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{op}({operands}) on the host: {reason}")]
-pub(crate) struct HostError {
+pub struct HostError {
     /// The op's mnemonic.
-    pub(crate) op: &'static str,
+    pub op: &'static str,
     /// The operand types, comma-separated.
-    pub(crate) operands: String,
+    pub operands: String,
     /// The reason.
-    pub(crate) reason: String,
+    pub reason: String,
 }
 
 impl HostError {

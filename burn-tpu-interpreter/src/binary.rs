@@ -276,7 +276,7 @@ mod tests {
 
     #[test]
     fn unsigned_integers_and_bools_compare_by_their_own_order() {
-        let less = |t: &mut super::super::testing::Trial| {
+        let less = |t: &mut crate::testing::Trial| {
             let (x, y) = (t.input(&[2], &[200u8, 1]), t.input(&[2], &[100u8, 255]));
             t.graph.compare(Direction::Lt, x, y)
         };

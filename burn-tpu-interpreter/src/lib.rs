@@ -1,8 +1,9 @@
 //! The interpreter: runs programs on the host with burn-ndarray's arrays, without a plugin.
 //!
 //! Owns: values on the host ([`HostTensor`]) and the meaning of every op on them, one file per family. May not know:
-//! devices, traces, other engines. Edge cases (integer division by zero, NaN, out-of-range indices) give the results
+//! devices, recording, engines. Edge cases (integer division by zero, NaN, out-of-range indices) give the results
 //! of XLA's CPU client; 16-bit floats are computed in f32 and rounded once per op.
+#![forbid(unsafe_code)]
 
 mod binary;
 mod buffer;
@@ -27,5 +28,6 @@ mod unary;
 mod walk;
 mod window;
 
-pub(crate) use interpret::{interpret, interpret_graph};
-pub(crate) use tensor::HostTensor;
+pub use error::HostError;
+pub use interpret::{interpret, interpret_graph};
+pub use tensor::HostTensor;

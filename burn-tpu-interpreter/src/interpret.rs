@@ -234,7 +234,10 @@ fn inner(program: &Program, operands: Vec<HostTensor>) -> Result<Vec<HostTensor>
 
 /// Runs a program on the parameters that `take` returns by their index; `slots[index]` are the bits of each run-time
 /// scalar. Every value is dropped after its last use; a value without other owners is overwritten by its last user.
-pub(crate) fn interpret(
+///
+/// # Errors
+/// A parameter or a slot has no value, or a node cannot be computed.
+pub fn interpret(
     program: &Program,
     take: impl FnMut(u32) -> Option<HostTensor>,
     slots: &[u64],
@@ -243,7 +246,10 @@ pub(crate) fn interpret(
 }
 
 /// [`interpret`] of a graph. All its nodes are computed, also those that no output needs.
-pub(crate) fn interpret_graph(
+///
+/// # Errors
+/// Those of [`interpret`].
+pub fn interpret_graph(
     graph: &Graph,
     outputs: &[NodeId],
     mut take: impl FnMut(u32) -> Option<HostTensor>,

@@ -12,7 +12,7 @@ use std::sync::Arc;
 
 /// A value on the host. Clones share the elements.
 #[derive(Clone, Debug)]
-pub(crate) struct HostTensor {
+pub struct HostTensor {
     ty: TensorType,
     offset: usize,
     strides: Strides,
@@ -21,7 +21,7 @@ pub(crate) struct HostTensor {
 
 impl HostTensor {
     /// Creates a value from row-major little-endian bytes, bools one byte each. Missing bytes read as zero.
-    pub(crate) fn from_bytes(ty: TensorType, bytes: impl AsRef<[u8]>) -> Self {
+    pub fn from_bytes(ty: TensorType, bytes: impl AsRef<[u8]>) -> Self {
         let elements = ty.elements();
         let buffer = dispatch!(ty.dtype, T => {
             let mut data = <T as Element>::read(bytes.as_ref());
@@ -33,12 +33,12 @@ impl HostTensor {
     }
 
     /// Returns the row-major little-endian bytes, bools one byte each.
-    pub(crate) fn to_bytes(&self) -> Vec<u8> {
+    pub fn to_bytes(&self) -> Vec<u8> {
         dispatch!(self.ty.dtype, T => self.elements::<T>().map(|data| T::write(&data)).unwrap_or_default())
     }
 
     /// Returns element type and dims.
-    pub(crate) fn ty(&self) -> &TensorType {
+    pub fn ty(&self) -> &TensorType {
         &self.ty
     }
 
