@@ -44,10 +44,11 @@ const DOCS: Stage = Stage { name: "docs", about: "API documentation", run: docs 
 const BOOK: Stage = Stage { name: "book", about: "the links of the pages, and the book", run: book::stage };
 const TESTS: Stage = Stage { name: "tests", about: "tiers 0 to 2", run: tests };
 const TIER0: Stage = Stage { name: "tier0", about: "tests that need no plugin", run: tier0 };
+/// Not among the stages that run without `--only`: it builds Burn's crates again, with about a hundred more.
 const DDP: Stage = Stage { name: "ddp", about: "Burn's own ways to use several devices", run: ddp };
 const OUTSIDE: Stage =
     Stage { name: "outside", about: "a crate outside of the workspace, on public items alone", run: examples::outside };
-/// Not among the stages that run without `--only`: it needs a C++ compiler, 1.3 GB and some minutes.
+/// Not among them either: it needs a C++ compiler, 1.3 GB and some minutes.
 const XLA_RS: Stage = Stage { name: "xla-rs", about: "the engine on the crate xla", run: xla_rs::stage };
 const EXAMPLES: Stage = Stage { name: "examples", about: "every example for a few steps", run: examples::run };
 /// Not a part of the whole: it builds Burn 0.22 with its client.
@@ -57,10 +58,10 @@ const IROH: Stage = Stage { name: "iroh", about: "Burn 0.22 through a server, ov
 
 /// Runs `cargo xtask test`.
 pub fn run(args: &Args) -> Result<ExitCode> {
-    let all = vec![SETUP, FMT, CLIPPY, LAYERS, COVERAGE, API, DOCS, BOOK, TESTS, DDP, EXAMPLES];
+    let all = vec![SETUP, FMT, CLIPPY, LAYERS, COVERAGE, API, DOCS, BOOK, TESTS, EXAMPLES];
     let stages = match &args.only {
         _ if args.quick => vec![FMT, CLIPPY, LAYERS, COVERAGE, TIER0],
-        Some(name) => select(all.into_iter().chain([TIER0, OUTSIDE, XLA_RS, BURN_0_22, IROH]).collect(), name)?,
+        Some(name) => select(all.into_iter().chain([TIER0, DDP, OUTSIDE, XLA_RS, BURN_0_22, IROH]).collect(), name)?,
         None => all,
     };
     Ok(finish(&stages))
