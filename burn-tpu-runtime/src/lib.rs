@@ -5,7 +5,7 @@
 //! nodes and plain types. A front end, such as the crate `burn-tpu`, maps a framework's traits to them.
 //!
 //! May not know: any trait or type of a framework above it, StableHLO text (`burn-tpu-graph`), raw PJRT structs
-//! (`burn-tpu-pjrt`). The interpreter, which runs programs where no plugin is found, is behind the feature `ndarray`:
+//! (`burn-tpu-pjrt`). The feature `ndarray` adds the interpreter, which runs programs where no plugin is found:
 //! without it, this crate depends on no Burn crate at all.
 //!
 //! ```

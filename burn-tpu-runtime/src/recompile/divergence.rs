@@ -82,7 +82,8 @@ impl DivergenceTracker {
         Self { log: Arc::clone(log), recent: log.followed(), compiling: true, ..Self::default() }
     }
 
-    /// Returns the tracker of a function's stream, which is recorded once to be run often: it captures the stack of every op.
+    /// Returns the tracker of a function's stream, which is recorded once to be run often: it captures the stack of every
+    /// op.
     pub(crate) fn of_function(log: &Arc<RecompileLog>) -> Self {
         Self { captures_all: true, ..Self::new(log) }
     }

@@ -87,9 +87,9 @@ impl Rule {
     fn allows(&self, dependency: &Dependency) -> bool {
         let name = dependency.name.as_str();
         if name.starts_with("burn-tpu") {
+            let lacks_feature = !dependency.optional && OPTIONAL.contains(&(self.library, name));
             // On itself, for the features that its own tests need.
-            let is_asked_for = dependency.optional || !OPTIONAL.contains(&(self.library, name));
-            return self.workspace.contains(&name) && is_asked_for || name == self.library;
+            return self.workspace.contains(&name) && !lacks_feature || name == self.library;
         }
         let is_burn = name == "burn" || name.starts_with("burn-");
         match self.burn {
