@@ -76,15 +76,15 @@ fn cross_entropy<B: Backend>(logits: Tensor<B, 2>, targets: Tensor<B, 1, Int>) -
 mod tests {
     use super::*;
     use burn::backend::Autodiff;
-    use burn_ndarray::NdArray;
+    use burn_flex::Flex;
 
-    type Nd = Autodiff<NdArray<f32>>;
+    type Cpu = Autodiff<Flex>;
 
     /// Trains on one batch and returns the first and the last loss.
     fn train<M, O>(mut model: M, mut optimizer: O, steps: usize, rate: f64, batch: M::Batch) -> (f32, f32)
     where
-        M: Supervised<Nd> + AutodiffModule<Nd>,
-        O: Optimizer<M, Nd>,
+        M: Supervised<Cpu> + AutodiffModule<Cpu>,
+        O: Optimizer<M, Cpu>,
     {
         let mut losses = Vec::new();
         for _ in 0..steps {
@@ -98,7 +98,7 @@ mod tests {
     #[test]
     fn every_model_learns_a_batch() {
         let device = Default::default();
-        Nd::seed(&device, 1);
+        Cpu::seed(&device, 1);
         let uniform = (CLASSES as f32).ln();
         let (first, last) = train(Mlp::new(&device), adam(), 10, 1e-3, Images::synthetic(16, 0, &device));
         assert!((first - uniform).abs() < 1.0 && last < 0.5 * first, "mlp: {first} to {last}");
@@ -125,7 +125,7 @@ mod tests {
         let feed_forward = 2 * width * feed_forward + width + feed_forward;
         let block = attention + feed_forward + 4 * width;
         let edges = (vocabulary + sequence) * width + 2 * width + width * vocabulary + vocabulary;
-        let model: Gpt<NdArray> = config.init(&Default::default());
+        let model: Gpt<Flex> = config.init(&Default::default());
         assert_eq!(model.num_params(), layers * block + edges);
     }
 
@@ -133,13 +133,13 @@ mod tests {
     #[test]
     fn a_gpt_does_not_look_ahead() {
         let device = Default::default();
-        let model: Gpt<NdArray> = small().init(&device);
+        let model: Gpt<Flex> = small().init(&device);
         let logits = |last: i32| {
             let tokens = Tensor::from_data([[1, 2, 3, 4, 5, 6, 7, last]], &device);
             model.forward(tokens).reshape([8, 13])
         };
         let (a, b) = (logits(1), logits(2));
-        let before = |logits: &Tensor<NdArray, 2>| logits.clone().slice(0..7).into_data();
+        let before = |logits: &Tensor<Flex, 2>| logits.clone().slice(0..7).into_data();
         assert_eq!(before(&a), before(&b));
         assert_ne!(a.into_data(), b.into_data());
     }
@@ -147,10 +147,10 @@ mod tests {
     #[test]
     fn batches_are_the_same_every_time_and_differ_from_step_to_step() {
         let device = Default::default();
-        let images = |step| Images::<NdArray>::synthetic(4, step, &device).images.into_data();
+        let images = |step| Images::<Flex>::synthetic(4, step, &device).images.into_data();
         assert_eq!(images(1), images(1));
         assert_ne!(images(1), images(2));
-        let tokens = |step| Tokens::<NdArray>::synthetic(&small(), step, &device);
+        let tokens = |step| Tokens::<Flex>::synthetic(&small(), step, &device);
         let batch = tokens(3);
         assert_eq!(batch.inputs.dims(), [3, 8]);
         let next = batch.inputs.into_data().iter::<i64>().collect::<Vec<_>>();

@@ -191,12 +191,15 @@ fn part_of(name: &str, file: Option<&Path>) -> Option<StepPart> {
 }
 
 /// Returns the op whose gradient a function of burn-autodiff computes: `float_sqrt` of
-/// `step<…, burn_autodiff::ops::tensor::{impl#0}::float_sqrt::Sqrt, …>`.
+/// `step<…, burn_autodiff::ops::tensor::{impl#0}::float_sqrt::Sqrt, …>`, as debug information writes it, and of
+/// `<burn_autodiff::ops::tensor::<impl … for …>::float_sqrt::Sqrt as …>::backward`, which is a function's symbol.
 fn gradient_of(name: &str) -> Option<String> {
     let (_, path) = name.split_once("burn_autodiff::ops::")?;
-    let end = path.find(['<', '>', ',', ' ']).unwrap_or(path.len());
-    let mut parts = path[..end].split("::").skip_while(|part| !part.starts_with("{impl"));
-    let op = parts.nth(1)?;
+    let (module, rest) = path.split_at(path.find(['<', '>', ',', ' ']).unwrap_or(path.len()));
+    let symbol = rest.starts_with("<impl ").then(|| without_generics(rest));
+    let method = symbol.as_deref().or_else(|| Some(module.split_once("::{impl")?.1))?;
+    let mut parts = method.split("::").skip(1);
+    let op = parts.next()?;
     let is_op = op.starts_with(|first: char| first.is_ascii_lowercase()) && parts.next().is_some();
     is_op.then(|| op.to_owned())
 }
@@ -344,7 +347,13 @@ mod tests {
         let step =
             "step<Tpu<f32>, burn_autodiff::ops::tensor::{impl#0}::float_sqrt::Sqrt, burn_autodiff::graph::NodeId, 1>";
         assert_eq!(gradient_of(step).as_deref(), Some("float_sqrt"));
-        assert_eq!(gradient_of("burn_autodiff::ops::backward::unary"), None);
+        let backward = "<burn_autodiff::ops::tensor::<impl Ops<Autodiff<B,C>> for Autodiff<B,C>>::float_sqrt::Sqrt as \
+            burn_autodiff::ops::backward::Backward<B,1_usize>>::backward::{{closure}}";
+        assert_eq!(gradient_of(backward).as_deref(), Some("float_sqrt"));
+        let step = "<burn_autodiff::ops::base::OpsStep<B,T,SB,_> as burn_autodiff::graph::base::Step>::step";
+        for other in ["burn_autodiff::ops::backward::unary", step] {
+            assert_eq!(gradient_of(other), None, "{other}");
+        }
         assert_eq!(part("app::Model::backward", Some("/home/a/app/src/main.rs")), None);
     }
 
