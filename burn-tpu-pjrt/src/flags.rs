@@ -1,12 +1,13 @@
 //! `XLA_FLAGS`, checked before a plugin is loaded: every plugin reads it and aborts the process on an unknown flag.
 //!
-//! Only flags that the tests have passed to the plugins are allowed: those that dump the compiler's work, for
-//! debugging. Every other flag has a per-compile form, [`CompileOptions::set`](crate::CompileOptions::set).
+//! Only flags that the tests have passed to the plugins are allowed: those that dump the compiler's work, for debugging, and
+//! those that leave most of LLVM's work out, for tests. Every other flag has a per-compile form,
+//! [`CompileOptions::set`](crate::CompileOptions::set).
 
 use crate::error::{PjrtError, Result};
 
 /// Flags that the CPU plugin 0.0.1 and libtpu 0.0.51 know; `tests/` passes all of them to both.
-const ALLOWED: [&str; 14] = [
+const ALLOWED: [&str; 16] = [
     "xla_dump_to",
     "xla_dump_hlo_as_text",
     "xla_dump_hlo_as_proto",
@@ -21,6 +22,8 @@ const ALLOWED: [&str; 14] = [
     "xla_dump_module_metadata",
     "xla_dump_compress_protos",
     "xla_force_host_platform_device_count",
+    "xla_backend_optimization_level",
+    "xla_llvm_disable_expensive_passes",
 ];
 
 /// Checks the process's `XLA_FLAGS`, as [`Plugin::load`](crate::Plugin::load) does before it opens anything.

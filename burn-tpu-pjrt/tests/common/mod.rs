@@ -104,6 +104,7 @@ pub fn allowed_flags(folder: &std::path::Path) -> String {
          --xla_dump_hlo_as_html=false --xla_dump_hlo_as_url=false --xla_dump_hlo_snapshots=false \
          --xla_dump_hlo_module_re=.* --xla_dump_hlo_pass_re=none --xla_dump_include_timestamp=false \
          --xla_dump_max_hlo_modules=9 --xla_dump_module_metadata=false --xla_dump_compress_protos=false \
-         --xla_force_host_platform_device_count=2"
+         --xla_force_host_platform_device_count=2 --xla_backend_optimization_level=0 \
+         --xla_llvm_disable_expensive_passes=true"
     )
 }
