@@ -105,9 +105,9 @@ fn docs() -> Result<TestCounts> {
     succeed(cargo(&["doc", "--workspace", "--no-deps"])?.env("RUSTDOCFLAGS", "-D warnings"))
 }
 
-/// XLA's compiler takes most of the time of tests, and most of that is LLVM's optimisation for the host, which is half as long
-/// with these flags. JAX leaves it out in its tests too (`jax_disable_most_optimizations`). Examples run without them.
-const LITTLE_LLVM: &str = "--xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true";
+/// Flags of XLA for the tests, which wait for its compiler, and that for LLVM: half as long with these. JAX's tests do the same
+/// (`jax_disable_most_optimizations`). Examples run without them.
+const QUICK_COMPILES: &str = "--xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true";
 
 /// The environment has what libtpu needs before the test processes start. In one of them, the CPU plugin's threads read the
 /// environment while another test loads libtpu, and before glibc 2.41 a write at that moment may end the process.
@@ -117,7 +117,7 @@ fn tests() -> Result<TestCounts> {
     }
     let mut command = cargo(&["test", "--workspace", "--no-fail-fast"])?;
     let required = [("BURN_TPU_REQUIRE_PLUGIN", "1"), ("BURN_TPU_REQUIRE_LIBTPU", "1")];
-    stage::test(command.env("XLA_FLAGS", LITTLE_LLVM).env("TF_CPP_MIN_LOG_LEVEL", "1").envs(required))
+    stage::test(command.env("XLA_FLAGS", QUICK_COMPILES).env("TF_CPP_MIN_LOG_LEVEL", "1").envs(required))
 }
 
 /// They need a feature that makes Burn's crates other ones, with about a hundred more: these are built for this stage alone.
