@@ -105,8 +105,8 @@ fn docs() -> Result<TestCounts> {
     succeed(cargo(&["doc", "--workspace", "--no-deps"])?.env("RUSTDOCFLAGS", "-D warnings"))
 }
 
-/// Flags of XLA for the tests, which wait for its compiler, and that for LLVM: half as long with these. JAX's tests do the same
-/// (`jax_disable_most_optimizations`). Examples run without them.
+/// Flags of XLA for the tests, which wait for its compiler: half as long with these, since LLVM optimises less. JAX's tests
+/// do the same (`jax_disable_most_optimizations`). Examples run without them.
 const QUICK_COMPILES: &str = "--xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true";
 
 /// The environment has what libtpu needs before the test processes start. In one of them, the CPU plugin's threads read the
