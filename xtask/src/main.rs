@@ -18,6 +18,7 @@ mod idiomatic;
 mod judge;
 mod layers;
 mod minilm;
+mod programs;
 mod setup;
 mod stage;
 mod test;

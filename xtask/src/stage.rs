@@ -115,7 +115,7 @@ pub fn test(command: &mut Command) -> Result<TestCounts> {
 }
 
 /// Parses `test result: ok. 3 passed; 0 failed; …`.
-fn result_line(line: &str) -> Option<TestCounts> {
+pub fn result_line(line: &str) -> Option<TestCounts> {
     let fields = line.trim_start().strip_prefix("test result: ")?.split_once(". ")?.1;
     let count = |name: &str| fields.split(';').find_map(|part| part.trim().strip_suffix(name)?.trim().parse().ok());
     Some(TestCounts { passed: count("passed")?, failed: count("failed")? })

@@ -5,7 +5,7 @@
 
 use crate::examples;
 use crate::stage::{self, Stage, TestCounts, cargo, succeed};
-use crate::{api, book, burn_0_22, coverage, data, layers, minilm, setup, xla_rs};
+use crate::{api, book, burn_0_22, coverage, data, layers, minilm, programs, setup, xla_rs};
 use anyhow::{Result, bail};
 use burn_tpu_pjrt::discovery::PluginKind;
 use std::process::ExitCode;
@@ -115,9 +115,15 @@ fn tests() -> Result<TestCounts> {
     if !burn_tpu_pjrt::presence::tpu_present() {
         burn_tpu_pjrt::aot_environment();
     }
-    let mut command = cargo(&["test", "--workspace", "--no-fail-fast"])?;
-    let required = [("BURN_TPU_REQUIRE_PLUGIN", "1"), ("BURN_TPU_REQUIRE_LIBTPU", "1")];
-    stage::test(command.env("XLA_FLAGS", QUICK_COMPILES).env("TF_CPP_MIN_LOG_LEVEL", "1").envs(required))
+    let variables = [
+        ("BURN_TPU_REQUIRE_PLUGIN", "1"),
+        ("BURN_TPU_REQUIRE_LIBTPU", "1"),
+        ("TF_CPP_MIN_LOG_LEVEL", "1"),
+        ("XLA_FLAGS", QUICK_COMPILES),
+    ];
+    let mut counts = programs::run(&variables)?;
+    counts += stage::test(cargo(&["test", "--workspace", "--doc", "--no-fail-fast"])?.envs(variables))?;
+    Ok(counts)
 }
 
 /// They need a feature that makes Burn's crates other ones, with about a hundred more: these are built for this stage alone.
