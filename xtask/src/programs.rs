@@ -29,12 +29,18 @@ struct TestProgram {
 pub fn run(variables: &[(&str, &str)]) -> Result<TestCounts> {
     let programs = build()?;
     ensure!(!programs.is_empty(), "Cargo built no test program");
+    Ok(run_all(&programs, variables))
+}
+
+fn run_all(programs: &[TestProgram], variables: &[(&str, &str)]) -> TestCounts {
     let left = Mutex::new(programs.iter());
+    // A function of its own: `while let` holds the lock as long as a program runs.
+    let next = || locked(&left).next();
     let counts = Mutex::new(TestCounts::default());
     std::thread::scope(|scope| {
         for _ in 0..AT_ONCE {
             scope.spawn(|| {
-                while let Some(program) = locked(&left).next() {
+                while let Some(program) = next() {
                     println!("     Running {}", program.source);
                     let start = Instant::now();
                     let (output, result) = program.run(variables);
@@ -45,7 +51,7 @@ pub fn run(variables: &[(&str, &str)]) -> Result<TestCounts> {
             });
         }
     });
-    Ok(*locked(&counts))
+    *locked(&counts)
 }
 
 fn locked<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
@@ -149,6 +155,20 @@ mod tests {
         let (output, counts) = program.run(&[("COLOR", "green")]);
         assert!(output.starts_with("green\n"), "{output}");
         assert_eq!(counts, TestCounts { passed: 7, failed: 0 });
+    }
+
+    #[test]
+    fn two_programs_run_at_a_time() {
+        let folder = tempfile::tempdir().unwrap();
+        let waits_for = |own: &str, other: &str| {
+            let below = folder.path().join(format!("{own}-files"));
+            std::fs::create_dir(&below).unwrap();
+            let wait = "for i in $(seq 100); do test -e ../OTHER && break; sleep 0.1; done; test -e ../OTHER"
+                .replace("OTHER", other);
+            shell(&below, &format!("touch ../{own}; {wait} && echo 'test result: ok. 1 passed; 0 failed; 0 ignored'"))
+        };
+        let programs = [waits_for("a", "b"), waits_for("b", "a")];
+        assert_eq!(run_all(&programs, &[]), TestCounts { passed: 2, failed: 0 });
     }
 
     #[test]
