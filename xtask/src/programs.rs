@@ -4,12 +4,12 @@
 //! it started, for another process, or for a thread.
 
 use crate::layers;
-use crate::stage::{TestCounts, cargo, result_line};
+use crate::stage::{TestCounts, cargo, forget_package, result_line};
 use anyhow::{Context, Result, bail, ensure};
 use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Instant;
 
 /// The number of programs that run at the same time. One that compiles for a TPU takes gigabytes of memory, so this does not
@@ -33,29 +33,27 @@ pub fn run(variables: &[(&str, &str)]) -> Result<TestCounts> {
 }
 
 fn run_all(programs: &[TestProgram], variables: &[(&str, &str)]) -> TestCounts {
-    let left = Mutex::new(programs.iter());
-    // A function of its own: `while let` holds the lock as long as a program runs.
-    let next = || locked(&left).next();
-    let counts = Mutex::new(TestCounts::default());
+    let next = AtomicUsize::new(0);
+    let run_some = || {
+        let mut counts = TestCounts::default();
+        while let Some(program) = programs.get(next.fetch_add(1, Ordering::Relaxed)) {
+            println!("     Running {}", program.source);
+            let start = Instant::now();
+            let (output, result) = program.run(variables);
+            // One write, so that the other program's lines are not between.
+            println!("\n--- {}, {:.1} s\n{output}", program.source, start.elapsed().as_secs_f64());
+            counts += result;
+        }
+        counts
+    };
+    let mut counts = TestCounts::default();
     std::thread::scope(|scope| {
-        for _ in 0..AT_ONCE {
-            scope.spawn(|| {
-                while let Some(program) = next() {
-                    println!("     Running {}", program.source);
-                    let start = Instant::now();
-                    let (output, result) = program.run(variables);
-                    // One write, so that the other program's lines are not between.
-                    println!("\n--- {}, {:.1} s\n{output}", program.source, start.elapsed().as_secs_f64());
-                    *locked(&counts) += result;
-                }
-            });
+        let threads = [(); AT_ONCE].map(|()| scope.spawn(run_some));
+        for thread in threads {
+            counts += thread.join().unwrap_or(TestCounts { passed: 0, failed: 1 });
         }
     });
-    *locked(&counts)
-}
-
-fn locked<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+    counts
 }
 
 fn build() -> Result<Vec<TestProgram>> {
@@ -101,6 +99,7 @@ impl TestProgram {
         let (mut reader, writer) = std::io::pipe().context("cannot make a pipe")?;
         let mut child = {
             let mut command = Command::new(&self.executable);
+            forget_package(&mut command);
             command.current_dir(&self.folder).env("CARGO_MANIFEST_DIR", &self.folder).envs(variables.iter().copied());
             command.stdin(Stdio::null()).stdout(writer.try_clone().context("cannot share a pipe")?).stderr(writer);
             // The command has the writing ends, and the output ends when all of them are closed.

@@ -74,10 +74,15 @@ fn step(stage: &Stage, number: usize, of: usize) -> Finished {
 pub fn cargo(arguments: &[&str]) -> Result<Command> {
     let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     cargo.args(arguments).current_dir(crate::layers::root()?).stdin(Stdio::null());
-    for name in package_variables() {
-        cargo.env_remove(name);
-    }
+    forget_package(&mut cargo);
     Ok(cargo)
+}
+
+/// Removes what Cargo told this program about its package from the environment of a command.
+pub fn forget_package(command: &mut Command) {
+    for name in package_variables() {
+        command.env_remove(name);
+    }
 }
 
 /// Returns the variables of this process by which Cargo describes a package.
