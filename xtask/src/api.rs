@@ -65,22 +65,24 @@ pub fn stand_in_for_rustdoc() -> Option<Result<ExitCode>> {
 fn generate(root: &Path) -> Result<String> {
     let metadata: serde_json::Value = serde_json::from_str(&crate::layers::metadata(root, &["--no-deps"])?)?;
     let target = metadata["target_directory"].as_str().context("`cargo metadata` names no target folder")?;
+    describe()?;
     let mut documents = document::Documents::new(|name| read(Path::new(target), name));
     list::render(CRATE, &mut documents)
 }
 
-/// Has rustdoc describe a crate of the workspace, and returns the description.
-fn read(target: &Path, name: &str) -> Result<serde_json::Value> {
-    let package = name.replace('_', "-");
-    let mut cargo = crate::stage::cargo(&["rustdoc", "--quiet", "--lib", "-p", &package])?;
-    if name == "burn_tpu_runtime" {
-        // As `burn-tpu` builds it.
-        cargo.args(["--features", "ndarray"]);
-    }
-    cargo.args(["--", "-Z", "unstable-options", "--output-format", "json"]);
+/// Has rustdoc describe the libraries of the workspace. All of them, since Cargo then builds what they depend on as it does
+/// for the lints and for the API documentation: once.
+fn describe() -> Result<()> {
+    let mut cargo = crate::stage::cargo(&["doc", "--quiet", "--workspace", "--no-deps", "--lib"])?;
+    cargo.env("RUSTDOCFLAGS", "-Z unstable-options --output-format json");
     cargo.env(REAL_RUSTDOC, std::env::var_os("RUSTDOC").unwrap_or_else(|| "rustdoc".into()));
     cargo.env("RUSTDOC", std::env::current_exe().context("this program has no path")?);
     crate::stage::succeed(&mut cargo)?;
+    Ok(())
+}
+
+/// Returns rustdoc's description of a crate.
+fn read(target: &Path, name: &str) -> Result<serde_json::Value> {
     let path = target.join("doc").join(format!("{name}.json"));
     let text = std::fs::read_to_string(&path).with_context(|| format!("cannot read {}", path.display()))?;
     serde_json::from_str(&text).with_context(|| format!("cannot parse {}", path.display()))

@@ -21,8 +21,12 @@ use std::thread::Thread;
 /// The number of programs that are followed: a step, a validation, and a few more.
 pub(super) const MOST_FOLLOWED: usize = 8;
 
-/// The number of captured stacks of a trace.
+/// The number of captured stacks of a trace, up to [`FEW_COMPILES`] compiles.
 const MOST_CAPTURED: usize = 128;
+
+/// With more compiles than these, fewer stacks are captured. GCC's unwinder looks for each frame in a list of all code that
+/// XLA's CPU plugin compiled, so each compile makes every later capture slower.
+const FEW_COMPILES: usize = 32;
 
 /// The number of programs in a row that were interpreted, and whose stacks nobody read, after which no stack is captured
 /// where a trace diverges.
@@ -36,8 +40,9 @@ pub(crate) struct DivergenceTracker {
     recent: Vec<Followed>,
     /// Whether the trace was one of them at the last look.
     following: bool,
-    /// Whether the stream is new, or its latest program was compiled for this run.
-    compiling: bool,
+    /// The number of stacks to capture where the trace follows no program: 0 unless the stream is new, or its latest program
+    /// was compiled for this run.
+    room: usize,
     /// The number of diverged programs that were interpreted since the latest compile.
     unread: u32,
     /// In the order of their nodes; the first is where the trace diverged.
@@ -47,8 +52,6 @@ pub(crate) struct DivergenceTracker {
     wanted: Option<Arc<Recorded>>,
     /// Of the wanted outputs so far.
     of_outputs: Vec<CapturedStack>,
-    /// Whether the stack of every op is captured, since the recording is a function's.
-    captures_all: bool,
     /// The program that the trace followed last before it diverged.
     left: Option<Arc<Recorded>>,
     /// The first thread that recorded.
@@ -79,13 +82,13 @@ impl CapturedStack {
 impl DivergenceTracker {
     /// Returns the tracker of a new stream.
     pub(crate) fn new(log: &Arc<RecompileLog>) -> Self {
-        Self { log: Arc::clone(log), recent: log.followed(), compiling: true, ..Self::default() }
+        Self { log: Arc::clone(log), recent: log.followed(), room: room(log), ..Self::default() }
     }
 
     /// Returns the tracker of a function's stream, which is recorded once to be run often: it captures the stack of every
     /// op.
     pub(crate) fn of_function(log: &Arc<RecompileLog>) -> Self {
-        Self { captures_all: true, ..Self::new(log) }
+        Self { room: usize::MAX, ..Self::new(log) }
     }
 
     /// Forgets all stacks but the first one, where the recording diverged, and those that recorded these nodes.
@@ -147,9 +150,9 @@ impl DivergenceTracker {
         }
         let follows = recording.following().is_some();
         let diverges = self.following && !follows;
-        let has_room = self.captures_all || self.captured.len() < MOST_CAPTURED;
+        let has_room = self.captured.len() < self.room;
         let is_read = self.unread < MOST_UNREAD;
-        if (diverges && is_read) || (!follows && self.compiling && has_room) {
+        if (diverges && is_read) || (!follows && has_room) {
             self.captured.push(CapturedStack::new(position, start..recording.len()));
         }
         if let Some(wanted) = &self.wanted {
@@ -190,7 +193,7 @@ impl DivergenceTracker {
     pub(crate) fn interpreted(&mut self, recorded: &Arc<Recorded>) {
         let unread = self.unread + u32::from(!self.captured.is_empty());
         self.ran(recorded, &Arc::default());
-        self.compiling = false;
+        self.room = 0;
         self.unread = unread;
     }
 
@@ -199,7 +202,7 @@ impl DivergenceTracker {
         let place = self.recent.iter().position(|recent| Arc::ptr_eq(&recent.recorded, recorded));
         let known = place.map(|place| self.recent.remove(place).history);
         let history = known.unwrap_or_else(|| self.log.history_of(&recorded.program));
-        self.compiling = history.ran();
+        self.room = if history.ran() { room(&self.log) } else { 0 };
         let followed = Followed { recorded: Arc::clone(recorded), assumptions: Arc::clone(assumptions), history };
         if place.is_none() {
             self.log.follow(&followed);
@@ -245,6 +248,11 @@ impl DivergenceTracker {
             (None, None) => name_of(&here),
         }
     }
+}
+
+/// Returns the number of stacks that a trace captures after the compiles so far.
+fn room(log: &RecompileLog) -> usize {
+    MOST_CAPTURED * FEW_COMPILES / log.compiles().max(FEW_COMPILES)
 }
 
 /// Returns whether one of these ascending nodes is in a range.

@@ -18,6 +18,7 @@ use rustc_hash::{FxHashMap, FxHasher};
 use std::collections::{BTreeMap, VecDeque};
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// The number of recompiles that are kept.
 const MOST_KEPT: usize = 256;
@@ -41,6 +42,8 @@ const MOST_PROGRAMS: usize = 1000;
 #[derive(Default)]
 pub(crate) struct RecompileLog {
     latest: Mutex<VecDeque<Recompile>>,
+    /// The number of all compiles.
+    compiles: AtomicUsize,
     /// The sizes that a dim had, by the op that takes it.
     sizes: Mutex<BTreeMap<(&'static str, usize), Sizes>>,
     /// The loops, by the hashes of their programs.
@@ -151,6 +154,7 @@ impl Sizes {
 impl RecompileLog {
     /// Counts a compile of a program that is like `old`, or the first compile of a loop.
     pub(crate) fn compiled(&self, program: &Program, old: Option<&Program>, recompile: Option<Recompile>) {
+        self.compiles.fetch_add(1, Ordering::Relaxed);
         let history = self.history_of(old.unwrap_or(program));
         self.loops.lock().insert(hash(program), Arc::clone(&history));
         let (verdict, compiles) = history.compiled();
@@ -177,6 +181,11 @@ impl RecompileLog {
             latest.pop_front();
         }
         latest.push_back(recompile);
+    }
+
+    /// Returns the number of all compiles so far.
+    pub(super) fn compiles(&self) -> usize {
+        self.compiles.load(Ordering::Relaxed)
     }
 
     /// Returns the loop of a program.
