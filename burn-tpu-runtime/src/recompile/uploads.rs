@@ -5,10 +5,11 @@ use burn_tpu_graph::TensorType;
 use parking_lot::Mutex;
 use rustc_hash::FxHashMap;
 
-/// The number of types whose line is remembered.
+/// The number of types whose line is remembered. Later ones have none: a program with more has no input of a fixed type, and
+/// each capture takes longer after each compile (see `divergence.rs`).
 const MOST_TYPES: usize = 256;
 
-/// The first upload of each element type and dims.
+/// The first upload of each element type and dims, of the first [`MOST_TYPES`].
 #[derive(Default)]
 pub(crate) struct UploadSites(Mutex<FxHashMap<TensorType, Caller>>);
 
@@ -16,13 +17,9 @@ impl UploadSites {
     /// The calling thread uploads host data. The stack is captured for a new type alone.
     pub(crate) fn note(&self, ty: &TensorType) {
         let mut sites = self.0.lock();
-        if sites.contains_key(ty) {
-            return;
+        if sites.len() < MOST_TYPES && !sites.contains_key(ty) {
+            sites.insert(ty.clone(), Caller::capture());
         }
-        if sites.len() == MOST_TYPES {
-            sites.clear();
-        }
-        sites.insert(ty.clone(), Caller::capture());
     }
 
     /// Returns the line of the first upload of a type, if there was one.
