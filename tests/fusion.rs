@@ -558,6 +558,8 @@ struct Form {
     how: usize,
     has_bias: bool,
     drops: bool,
+    /// Whether the result is `[queries, heads * width]`.
+    merges: bool,
 }
 
 impl AttentionGraph {
@@ -626,7 +628,11 @@ impl AttentionGraph {
         let kept = form.drops.then(|| g.parameter(&[heads, queries, keys]));
         let drop = |g: &mut Graph, x| kept.map_or(x, |kept| g.binary(BinaryOp::Mul, x, kept).unwrap());
         let dropped = drop(&mut g.graph, weights);
-        let result = g.dot(dropped, v, [2, 1]);
+        let mut result = g.dot(dropped, v, [2, 1]);
+        if form.merges {
+            let turned = g.graph.transpose(result, &[1, 0, 2]).unwrap();
+            result = g.graph.reshape(turned, &[queries, heads * width]).unwrap();
+        }
         let dv = g.dot(dropped, gradient, [1, 1]);
         let dp = g.dot(gradient, v, [2, 2]);
         let dp = drop(&mut g.graph, dp);
@@ -644,13 +650,14 @@ fn forms() -> impl Strategy<Value = Form> {
     let dims = (1usize..3, 3usize..24, 3usize..24, 1usize..5);
     let fill = prop_oneof![Just(-1e4), Just(-1e9), Just(f64::NEG_INFINITY)];
     let mask = (-2i64..8, proptest::option::of(0i64..6), fill, 0usize..3);
-    (dims, mask, any::<bool>(), any::<bool>()).prop_map(|(dims, (ahead, window, fill, how), has_bias, drops)| {
+    let mask = (mask, any::<bool>(), any::<bool>(), any::<bool>());
+    (dims, mask).prop_map(|(dims, ((ahead, window, fill, how), has_bias, drops, merges))| {
         let dims = [dims.0, dims.1, dims.2, dims.3];
         // Every query sees a key: rows that are masked as a whole are not kept.
         let ahead = ahead.max(0).min(dims[2] as i64 - 1);
         let last = (dims[1] as i64 - 1 + ahead).max(0);
         let window = window.map(|window| window.max(last - (dims[2] as i64 - 1)));
-        Form { dims, ahead, window, fill, how, has_bias, drops }
+        Form { dims, ahead, window, fill, how, has_bias, drops, merges }
     })
 }
 

@@ -16,13 +16,20 @@
 //! So it does not matter in which order softmax and its gradient multiply and divide, nor whether dropout is a factor of
 //! both.
 //!
+//! What attention returns is kept from the forward to the backward pass, and people merge its heads before they use it:
+//! `[batch, heads, rows, 64]` is transposed and reshaped to `[batch, rows, heads * 64]`. A TPU pads rows of 64 numbers to
+//! 128, so XLA would keep both forms, or the padded one. The sum reads the merged form, and a barrier after it keeps XLA
+//! from taking the other one.
+//!
 //! Legality. The same sum in another order, of products of other roundings: not the same bits. Sums are f32 or wider.
 //!
-//! Gain: `docs/decisions/0028-attention-in-blocks-of-queries.md`.
+//! Gain: `docs/decisions/0028-attention-in-blocks-of-queries.md`; of the merged form,
+//! `docs/decisions/0042-attention-is-kept-with-its-heads-merged.md`.
 
 use crate::{Pass, Rewritten};
 use burn_tpu_graph::op::{BinaryOp, Combine, DotAttrs, UnaryOp};
 use burn_tpu_graph::{Builder, DType, Dims, Graph, GraphError, NodeId, Op, Program};
+use std::collections::{BTreeMap, BTreeSet};
 
 /// The pass that sums over a head's width. See the module's documentation.
 #[derive(Clone, Copy, Debug, Default)]
@@ -36,15 +43,27 @@ impl Pass for SoftmaxGradient {
     fn run(&self, program: &Program) -> Result<Rewritten, GraphError> {
         let old = program.graph();
         let products = RowProduct::all(old);
-        let (mut renamed, mut count) = (Vec::new(), 0);
+        let find = |id| Some((id, Sum::find(old, id, &products)?));
+        let mut sums: BTreeMap<NodeId, Sum> = (0..old.len() as u32).map(NodeId).filter_map(find).collect();
+        if sums.is_empty() {
+            return Ok(Rewritten { program: program.clone(), count: 0 });
+        }
+        let readers = only_readers(program);
+        sums.iter_mut().for_each(|(id, sum)| sum.merged = merged(old, &readers, sum.product, *id));
+        let kept: BTreeSet<NodeId> = sums.values().filter_map(|sum| sum.merged.last().copied()).collect();
+        let mut renamed = Vec::with_capacity(old.len());
         let rewritten = program.rewrite(|graph, id, node, operands| {
-            let sum = Sum::find(old, id, &products).map(|sum| sum.add(old, graph, &renamed));
-            count += usize::from(sum.is_some());
-            let added = sum.unwrap_or_else(|| graph.add(node.op.clone(), operands))?;
+            let mut added = match sums.get(&id) {
+                Some(sum) => sum.add(old, graph, &renamed)?,
+                None => graph.add(node.op.clone(), operands)?,
+            };
+            if kept.contains(&id) {
+                added = graph.optimization_barrier(added)?;
+            }
             renamed.push(added);
             Ok(added)
         })?;
-        Ok(Rewritten { program: if count == 0 { program.clone() } else { rewritten }, count })
+        Ok(Rewritten { program: rewritten, count: sums.len() })
     }
 }
 
@@ -170,6 +189,8 @@ struct Sum {
     gradient: NodeId,
     /// The product with the other factors.
     product: NodeId,
+    /// The ops that merge the product's heads, in their order.
+    merged: Vec<NodeId>,
     rows: Vec<(NodeId, bool)>,
     is_negative: bool,
 }
@@ -193,6 +214,7 @@ impl Sum {
                     dtype: node.ty.dtype,
                     gradient: of_gradient.rows,
                     product: product.result,
+                    merged: Vec::new(),
                     rows: rows.chain(own.rows.iter().map(|&(row, divides)| (row, !divides))).collect(),
                     is_negative: factors.is_negative != own.is_negative,
                 })
@@ -203,7 +225,7 @@ impl Sum {
     /// Adds the sum over the width. `renamed` are the new nodes of the old ones so far.
     fn add(&self, old: &Graph, graph: &mut Graph, renamed: &[NodeId]) -> Result<NodeId, GraphError> {
         let dtype = self.dtype;
-        let [gradient, product] = [self.gradient, self.product].map(|id| renamed[id.index()]);
+        let (gradient, product) = (renamed[self.gradient.index()], self.split(old, graph, renamed)?);
         let (gradient, product) = (graph.convert(gradient, dtype)?, graph.convert(product, dtype)?);
         let products = graph.binary(BinaryOp::Mul, gradient, product)?;
         let width = graph.rank(products) - 1;
@@ -222,6 +244,40 @@ impl Sum {
         }
         if self.is_negative { graph.unary(UnaryOp::Neg, sum) } else { Ok(sum) }
     }
+
+    /// Adds the product, from the value with merged heads.
+    fn split(&self, old: &Graph, graph: &mut Graph, renamed: &[NodeId]) -> Result<NodeId, GraphError> {
+        let kept = renamed[self.merged.last().unwrap_or(&self.product).index()];
+        self.merged.iter().rev().try_fold(kept, |value, &id| match &old.node(id).op {
+            Op::Transpose { permutation } => {
+                let place = |dim: usize| permutation.iter().position(|&from| from == dim).unwrap_or(dim);
+                graph.transpose(value, &(0..permutation.len()).map(place).collect::<Dims>())
+            }
+            _ => graph.reshape(value, &old.dims(old.node(id).operands[0])),
+        })
+    }
+}
+
+/// Returns the node that reads each node, for those that are read once.
+fn only_readers(program: &Program) -> Vec<Option<NodeId>> {
+    let uses = program.use_counts();
+    let mut readers = vec![None; uses.len()];
+    for (index, node) in program.graph().nodes().iter().enumerate() {
+        for operand in node.operands.iter().filter(|operand| uses[operand.index()] == 1) {
+            readers[operand.index()] = Some(NodeId(index as u32));
+        }
+    }
+    readers
+}
+
+/// Returns the transposes and reshapes of a product that come before `sum`, if they make its rows longer.
+fn merged(graph: &Graph, readers: &[Option<NodeId>], product: NodeId, sum: NodeId) -> Vec<NodeId> {
+    let is_moved = |id: &NodeId| matches!(graph.node(*id).op, Op::Transpose { .. } | Op::Reshape { .. });
+    let next = |id: &NodeId| readers[id.index()].filter(is_moved);
+    let moved: Vec<NodeId> = std::iter::successors(next(&product), next).take_while(|id| *id < sum).collect();
+    let row = |id: NodeId| graph.dims(id).last().copied();
+    let is_longer = moved.last().is_some_and(|&last| row(last) > row(product));
+    if is_longer { moved } else { Vec::new() }
 }
 
 /// Returns whether two lists have the same values in any order.

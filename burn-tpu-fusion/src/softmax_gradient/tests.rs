@@ -32,11 +32,33 @@ impl Rows {
 
     /// Returns how often the pass fires on `weights v` and the sum of `values` over the columns.
     fn count(mut self, weights: NodeId, values: NodeId) -> usize {
-        let dtype = self.graph.dtype(values);
-        let v = self.graph.nodes().iter().position(|node| matches!(node.op, Op::Parameter { index: 2, .. })).unwrap();
-        let result = dot(&mut self.graph, weights, NodeId(v as u32), dtype);
-        let sum = self.graph.accumulate(Combine::Sum, values, &[2]).unwrap();
+        let result = self.product(weights, self.graph.dtype(values));
+        let sum = self.sum(values);
         testing::run(&SoftmaxGradient, &self.graph, &[result, sum]).1.count
+    }
+
+    /// Adds `weights v`.
+    fn product(&mut self, weights: NodeId, dtype: DType) -> NodeId {
+        let v = self.graph.nodes().iter().position(|node| matches!(node.op, Op::Parameter { index: 2, .. })).unwrap();
+        dot(&mut self.graph, weights, NodeId(v as u32), dtype)
+    }
+
+    fn sum(&mut self, values: NodeId) -> NodeId {
+        self.graph.accumulate(Combine::Sum, values, &[2]).unwrap()
+    }
+
+    /// Returns the program with the sum of `of_x * x` and `x v` in the form that `merge` gives it; `reads_first` tells
+    /// whether `x v` itself is a result too.
+    fn merged(reads_first: bool, merge: impl Fn(&mut Graph, NodeId) -> NodeId) -> String {
+        let mut rows = Self::new(DType::F32, true);
+        let product = rows.product(rows.x, DType::F32);
+        let merged = merge(&mut rows.graph, product);
+        let values = rows.binary(BinaryOp::Mul, rows.of_x, rows.x);
+        let sum = rows.sum(values);
+        let outputs = if reads_first { vec![merged, sum, product] } else { vec![merged, sum] };
+        let rewritten = testing::run(&SoftmaxGradient, &rows.graph, &outputs).1;
+        assert_eq!(rewritten.count, 1);
+        rewritten.program.to_string()
     }
 }
 
@@ -101,4 +123,36 @@ fn other_sums_are_left_as_they_are() {
     let rows = Rows::new(DType::F32, true);
     let (x, of_x) = (rows.x, rows.of_x);
     assert_eq!(rows.count(x, of_x), 0);
+}
+
+/// Merges the batch of 2 into rows of 6 numbers.
+fn merge(graph: &mut Graph, product: NodeId) -> NodeId {
+    let turned = graph.transpose(product, &[1, 0, 2]).unwrap();
+    graph.reshape(turned, &[5, 6]).unwrap()
+}
+
+#[test]
+fn the_sum_reads_the_form_with_merged_heads() {
+    let text = Rows::merged(false, merge);
+    let tail = "\
+%5 = reshape %4 : f32[5,6]
+%6 = optimization_barrier %5 : f32[5,6]
+%7 = reshape %6 : f32[5,2,3]
+%8 = transpose %7 {permutation = [1, 0, 2]} : f32[2,5,3]
+%9 = multiply %2, %8 : f32[2,5,3]
+%10 = reduce %9 {combine = Sum, dims = [2]} : f32[2,5]
+outputs %6, %10
+";
+    assert!(text.ends_with(tail), "{text}");
+}
+
+#[test]
+fn a_product_that_is_kept_as_it_is_has_no_barrier() {
+    // Not merged; merged but also read as it is; moved, in rows that are no longer.
+    let forms = [
+        Rows::merged(false, |_, product| product),
+        Rows::merged(true, merge),
+        Rows::merged(false, |graph, product| graph.transpose(product, &[1, 0, 2]).unwrap()),
+    ];
+    assert!(forms.iter().all(|text| !text.contains("barrier")), "{forms:?}");
 }
