@@ -6,6 +6,7 @@
 //! argument. Unknown fields are skipped, as protobuf requires. Field numbers are those of XLA's `hlo.proto` and
 //! `xla_data.proto`.
 
+mod groups;
 mod parts;
 
 use crate::error::{PjrtError, Result};
@@ -368,9 +369,11 @@ fn read_instruction(message: &[u8]) -> Option<HloInstruction> {
             38 => numbers(field, &mut instruction.called)?,
             68 => walk(bytes(field)?, |_, entry| read_attribute(bytes(entry)?, &mut instruction.between_slices))?,
             43 => instruction.cycles = read_cycles(bytes(field)?),
-            49 if instruction.group.is_empty() => read_group(bytes(field)?, &mut instruction.group)?,
-            52 if instruction.group.is_empty() => read_pair(bytes(field)?, &mut instruction.group)?,
-            87 => read_device_list(bytes(field)?, &mut instruction.group)?,
+            49 if instruction.group.is_empty() => groups::read_group(bytes(field)?, &mut instruction.group)?,
+            52 if instruction.group.is_empty() => groups::read_pair(bytes(field)?, &mut instruction.group)?,
+            87 => groups::read_device_list(bytes(field)?, &mut instruction.group)?,
+            92 => instruction.group = groups::read_range(bytes(field)?)?,
+            93 => instruction.group = groups::read_mesh_group(bytes(field)?)?,
             _ => {}
         }
         Some(())
@@ -409,65 +412,6 @@ fn read_attribute(message: &[u8], between_slices: &mut Option<String>) -> Option
         *between_slices = Some(value.trim_matches('"').to_owned());
     }
     Some(())
-}
-
-/// Reads a `ReplicaGroup`.
-fn read_group(message: &[u8], group: &mut Vec<u64>) -> Option<()> {
-    walk(message, |number, field| if number == 1 { numbers(field, group) } else { Some(()) })
-}
-
-/// Reads a `SourceTarget`, except of a device that gives to itself.
-fn read_pair(message: &[u8], group: &mut Vec<u64>) -> Option<()> {
-    let (mut source, mut target) = (0, 0);
-    walk(message, |field_number, field| {
-        match field_number {
-            1 => source = number(field)?,
-            2 => target = number(field)?,
-            _ => {}
-        }
-        Some(())
-    })?;
-    if source != target {
-        *group = vec![source, target];
-    }
-    Some(())
-}
-
-/// Reads the first group of a `CollectiveDeviceListProto`: written out, or as a transposed range.
-fn read_device_list(message: &[u8], group: &mut Vec<u64>) -> Option<()> {
-    walk(message, |field_number, field| {
-        match field_number {
-            1 if group.is_empty() => read_group(bytes(field)?, group)?,
-            2 => *group = read_range(bytes(field)?)?,
-            _ => {}
-        }
-        Some(())
-    })
-}
-
-/// Reads an `IotaReplicaGroupListProto`: the numbers from 0 in these dims, transposed, in rows of `size`.
-fn read_range(message: &[u8]) -> Option<Vec<u64>> {
-    let (mut size, mut dims, mut order) = (0, Vec::new(), Vec::new());
-    walk(message, |field_number, field| {
-        match field_number {
-            2 => size = number(field)?,
-            3 => numbers(field, &mut dims)?,
-            4 => numbers(field, &mut order)?,
-            _ => {}
-        }
-        Some(())
-    })?;
-    let stride = |dim: usize| dims.get(dim + 1..).map(|inner: &[u64]| inner.iter().product::<u64>());
-    let member = |position: u64| {
-        let (mut rest, mut number) = (position, 0);
-        for &dim in order.iter().rev() {
-            let length = (*dims.get(dim as usize)?).max(1);
-            number += rest % length * stride(dim as usize)?;
-            rest /= length;
-        }
-        Some(number)
-    };
-    (0..size.min(1 << 20)).map(member).collect()
 }
 
 /// Reads aliases. An entry without a tuple position (a single result) or with several levels is read by its first number.
@@ -593,14 +537,14 @@ impl Layout {
 mod tests {
     use super::*;
 
-    fn field(number: u64, bytes: &[u8]) -> Vec<u8> {
+    pub(super) fn field(number: u64, bytes: &[u8]) -> Vec<u8> {
         let mut message = vec![(number << 3 | 2) as u8, bytes.len() as u8];
         message.extend(bytes);
         message
     }
 
     /// Encodes varints of up to two bytes.
-    fn packed(numbers: &[u64]) -> Vec<u8> {
+    pub(super) fn packed(numbers: &[u64]) -> Vec<u8> {
         let bytes = |&n: &u64| if n < 128 { vec![n as u8] } else { vec![(n & 0x7f) as u8 | 0x80, (n >> 7) as u8] };
         numbers.iter().flat_map(bytes).collect()
     }
