@@ -148,6 +148,21 @@ fn memory_and_communication_on_a_slice_follow_the_layout() {
     assert!(speed.communication_seconds > 0.0 && whole.mesh.as_deref() == Some("data=4"));
 }
 
+/// libtpu names the devices of an exchange by the axes of a mesh.
+#[test]
+fn weights_are_gathered_along_their_axis_alone() {
+    if !common::has_libtpu() {
+        return;
+    }
+    let mesh = data(4).axis("fsdp", 4);
+    let report = fit("v5e:4x4", mesh, &Fsdp { axis: "fsdp", min_bytes: 1024 });
+    let collectives = &report.slices[0].collectives;
+    let gathers: Vec<_> = collectives.iter().filter(|collective| collective.kind == "all-gather").collect();
+    assert!(!gathers.is_empty() && gathers.iter().all(|gather| gather.axes == ["fsdp"]), "{collectives:?}");
+    let least = |gather: &Collective| (gather.operand_bytes * 3, gather.moved_bytes);
+    assert!(gathers.iter().map(|gather| least(gather)).all(|(least, moved)| least == moved), "{collectives:?}");
+}
+
 #[test]
 fn slices_communicate_over_the_data_centers_network() {
     if !common::has_libtpu() {
