@@ -43,13 +43,12 @@ impl Pass for SoftmaxGradient {
     fn run(&self, program: &Program) -> Result<Rewritten, GraphError> {
         let old = program.graph();
         let products = RowProduct::all(old);
-        let find = |id| Some((id, Sum::find(old, id, &products)?));
-        let mut sums: BTreeMap<NodeId, Sum> = (0..old.len() as u32).map(NodeId).filter_map(find).collect();
+        let readers = only_readers(program);
+        let find = |id| Some((id, Sum::find(old, id, &products, &readers)?));
+        let sums: BTreeMap<NodeId, Sum> = (0..old.len() as u32).map(NodeId).filter_map(find).collect();
         if sums.is_empty() {
             return Ok(Rewritten { program: program.clone(), count: 0 });
         }
-        let readers = only_readers(program);
-        sums.iter_mut().for_each(|(id, sum)| sum.merged = merged(old, &readers, sum.product, *id));
         let kept: BTreeSet<NodeId> = sums.values().filter_map(|sum| sum.merged.last().copied()).collect();
         let mut renamed = Vec::with_capacity(old.len());
         let rewritten = program.rewrite(|graph, id, node, operands| {
@@ -196,7 +195,7 @@ struct Sum {
 }
 
 impl Sum {
-    fn find(graph: &Graph, id: NodeId, products: &[RowProduct]) -> Option<Self> {
+    fn find(graph: &Graph, id: NodeId, products: &[RowProduct], readers: &[Option<NodeId>]) -> Option<Self> {
         let node = graph.node(id);
         let Op::Reduce { combine: Combine::Sum, dims } = &node.op else { return None };
         let is_sum = dims[..] == [node.ty.rank()] && node.ty.dtype.is_float() && !node.ty.dtype.is_half();
@@ -214,7 +213,7 @@ impl Sum {
                     dtype: node.ty.dtype,
                     gradient: of_gradient.rows,
                     product: product.result,
-                    merged: Vec::new(),
+                    merged: merged(graph, readers, product.result, id),
                     rows: rows.chain(own.rows.iter().map(|&(row, divides)| (row, !divides))).collect(),
                     is_negative: factors.is_negative != own.is_negative,
                 })

@@ -15,19 +15,25 @@ pub(super) fn read_group(message: &[u8], group: &mut Vec<u64>) -> Option<()> {
 
 /// Reads a `SourceTarget`, except of a device that gives to itself.
 pub(super) fn read_pair(message: &[u8], group: &mut Vec<u64>) -> Option<()> {
-    let (mut source, mut target) = (0, 0);
-    walk(message, |field_number, field| {
-        match field_number {
-            1 => source = number(field)?,
-            2 => target = number(field)?,
-            _ => {}
-        }
-        Some(())
-    })?;
+    let (source, target) = two_numbers(message)?;
     if source != target {
         *group = vec![source, target];
     }
     Some(())
+}
+
+/// Reads the numbers of fields 1 and 2.
+fn two_numbers(message: &[u8]) -> Option<(u64, u64)> {
+    let (mut first, mut second) = (0, 0);
+    walk(message, |field_number, field| {
+        match field_number {
+            1 => first = number(field)?,
+            2 => second = number(field)?,
+            _ => {}
+        }
+        Some(())
+    })?;
+    Some((first, second))
 }
 
 /// Reads the first group of a `CollectiveDeviceListProto`: written out, or as a transposed range.
@@ -85,10 +91,10 @@ pub(super) fn read_mesh_group(message: &[u8]) -> Option<Vec<u64>> {
     })?;
     let mut group = vec![0];
     for (axis, part) in axes {
-        let size = (*mesh.sizes.get(axis as usize)?).max(1);
+        let size = *mesh.sizes.get(axis as usize)?;
         // A part of an axis is the middle one of three dims that the axis is divided into.
         let (before, length) = part.unwrap_or((1, size));
-        let inner = size.checked_div(before.checked_mul(length)?)?;
+        let inner = size.checked_div(before.checked_mul(length)?).filter(|&inner| inner > 0)?;
         let stride = inner.checked_mul(product(&mesh.sizes[axis as usize + 1..])?)?;
         product(&[group.len() as u64, length, stride])?;
         group = group.iter().flat_map(|&first| (0..length).map(move |place| first + place * stride)).collect();
@@ -122,7 +128,7 @@ fn read_mesh(message: &[u8]) -> Option<HloMesh> {
     walk(message, |field_number, field| match field_number {
         1 => walk(bytes(field)?, |field_number, field| {
             if field_number == 2 {
-                mesh.sizes.push(number(field)?);
+                mesh.sizes.push(number(field)?.max(1));
             }
             Some(())
         }),
@@ -143,18 +149,7 @@ fn read_axis(message: &[u8]) -> Option<(u64, Option<(u64, u64)>)> {
     walk(message, |field_number, field| {
         match field_number {
             1 => axis = number(field)?,
-            2 => {
-                let (mut before, mut size) = (1, 1);
-                walk(bytes(field)?, |field_number, field| {
-                    match field_number {
-                        1 => before = number(field)?,
-                        2 => size = number(field)?,
-                        _ => {}
-                    }
-                    Some(())
-                })?;
-                part = Some((before, size));
-            }
+            2 => part = Some(two_numbers(bytes(field)?)?),
             _ => {}
         }
         Some(())
@@ -201,6 +196,7 @@ mod tests {
     fn a_group_that_cannot_be_is_not_read() {
         assert_eq!(group(&[2, 3], &[], &[(2, None)]), None);
         assert_eq!(group(&[2, 3], &[], &[(0, Some((0, 2)))]), None);
+        assert_eq!(group(&[2, 3], &[], &[(0, Some((1, 127)))]), None);
         assert_eq!(group(&[2, 3], &field(2, &packed(&[7])), &[(0, None)]), None);
         assert_eq!(group(&[16_000, 16_000], &[], &[(0, None), (1, None)]), None);
     }
