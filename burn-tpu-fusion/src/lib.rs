@@ -12,6 +12,7 @@ mod linear_activation;
 mod pass;
 mod pipeline;
 mod query_blocks;
+mod readers;
 mod rewrite;
 mod roll;
 mod round_once;

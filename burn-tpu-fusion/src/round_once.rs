@@ -20,6 +20,7 @@
 //!
 //! Gain, in accuracy: `docs/decisions/0036-few-bits.md`.
 
+use crate::readers::Readers;
 use crate::{Pass, Rewritten};
 use burn_tpu_graph::{Builder, DType, Graph, GraphError, Node, NodeId, Op, Program};
 use std::collections::BTreeMap;
@@ -43,15 +44,6 @@ impl Pass for RoundOnce {
     }
 }
 
-/// Who reads a value.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Readers {
-    Nobody,
-    One(NodeId),
-    /// Several ops, or who runs the program.
-    Many,
-}
-
 struct State<'a> {
     program: &'a Program,
     readers: Vec<Readers>,
@@ -64,7 +56,7 @@ struct State<'a> {
 
 impl<'a> State<'a> {
     fn new(program: &'a Program) -> Self {
-        let readers = readers(program);
+        let readers = Readers::all(program);
         let mut unseen = vec![false; readers.len()];
         for (id, node) in program.graph().nodes().iter().enumerate().rev() {
             let Readers::One(reader) = readers[id] else { continue };
@@ -148,20 +140,6 @@ impl<'a> State<'a> {
 /// Returns whether an op computes 16-bit floats element by element.
 fn is_formula(node: &Node) -> bool {
     node.ty.dtype.is_half() && matches!(node.op, Op::Unary(_) | Op::Binary(_) | Op::Select | Op::Clamp)
-}
-
-/// Returns who reads each node.
-fn readers(program: &Program) -> Vec<Readers> {
-    let mut readers = vec![Readers::Nobody; program.graph().len()];
-    for (reader, node) in program.graph().nodes().iter().enumerate() {
-        let reader = Readers::One(NodeId(reader as u32));
-        for operand in &node.operands {
-            let known = &mut readers[operand.index()];
-            *known = if *known == Readers::Nobody || *known == reader { reader } else { Readers::Many };
-        }
-    }
-    program.outputs().iter().for_each(|output| readers[output.index()] = Readers::Many);
-    readers
 }
 
 #[cfg(test)]

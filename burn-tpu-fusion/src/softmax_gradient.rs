@@ -26,6 +26,7 @@
 //! Gain: `docs/decisions/0028-attention-in-blocks-of-queries.md`; of the merged form,
 //! `docs/decisions/0042-attention-is-kept-with-its-heads-merged.md`.
 
+use crate::readers::Readers;
 use crate::{Pass, Rewritten};
 use burn_tpu_graph::op::{BinaryOp, Combine, DotAttrs, UnaryOp};
 use burn_tpu_graph::{Builder, DType, Dims, Graph, GraphError, NodeId, Op, Program};
@@ -43,7 +44,7 @@ impl Pass for SoftmaxGradient {
     fn run(&self, program: &Program) -> Result<Rewritten, GraphError> {
         let old = program.graph();
         let products = RowProduct::all(old);
-        let readers = only_readers(program);
+        let readers = Readers::all(program);
         let find = |id| Some((id, Sum::find(old, id, &products, &readers)?));
         let sums: BTreeMap<NodeId, Sum> = (0..old.len() as u32).map(NodeId).filter_map(find).collect();
         if sums.is_empty() {
@@ -195,7 +196,7 @@ struct Sum {
 }
 
 impl Sum {
-    fn find(graph: &Graph, id: NodeId, products: &[RowProduct], readers: &[Option<NodeId>]) -> Option<Self> {
+    fn find(graph: &Graph, id: NodeId, products: &[RowProduct], readers: &[Readers]) -> Option<Self> {
         let node = graph.node(id);
         let Op::Reduce { combine: Combine::Sum, dims } = &node.op else { return None };
         let is_sum = dims[..] == [node.ty.rank()] && node.ty.dtype.is_float() && !node.ty.dtype.is_half();
@@ -257,22 +258,13 @@ impl Sum {
     }
 }
 
-/// Returns the node that reads each node, for those that are read once.
-fn only_readers(program: &Program) -> Vec<Option<NodeId>> {
-    let uses = program.use_counts();
-    let mut readers = vec![None; uses.len()];
-    for (index, node) in program.graph().nodes().iter().enumerate() {
-        for operand in node.operands.iter().filter(|operand| uses[operand.index()] == 1) {
-            readers[operand.index()] = Some(NodeId(index as u32));
-        }
-    }
-    readers
-}
-
 /// Returns the transposes and reshapes of a product that come before `sum`, if they make its rows longer.
-fn merged(graph: &Graph, readers: &[Option<NodeId>], product: NodeId, sum: NodeId) -> Vec<NodeId> {
+fn merged(graph: &Graph, readers: &[Readers], product: NodeId, sum: NodeId) -> Vec<NodeId> {
     let is_moved = |id: &NodeId| matches!(graph.node(*id).op, Op::Transpose { .. } | Op::Reshape { .. });
-    let next = |id: &NodeId| readers[id.index()].filter(is_moved);
+    let next = |id: &NodeId| match readers[id.index()] {
+        Readers::One(reader) => Some(reader).filter(is_moved),
+        Readers::Nobody | Readers::Many => None,
+    };
     let moved: Vec<NodeId> = std::iter::successors(next(&product), next).take_while(|id| *id < sum).collect();
     let row = |id: NodeId| graph.dims(id).last().copied();
     let is_longer = moved.last().is_some_and(|&last| row(last) > row(product));
