@@ -167,7 +167,8 @@ fn transfer(c: &mut Criterion) {
 /// Uses three devices, so that no part finds programs that another part left in memory. The third keeps programs on disk.
 fn main() {
     let folder = tempfile::tempdir().expect("a folder");
-    let options = || TpuOptions::development().cpu_devices(3).check_indices(false);
+    // As in training, but no program is interpreted at first, and none comes from disk unless that is measured.
+    let options = || TpuOptions::training().cpu_devices(3).disk_cache(false).interpret_from(0);
     let disk = options().disk_cache(true).disk_cache_dir(folder.path()).disk_cache_least_compile(Duration::ZERO);
     for (index, options) in [options(), options(), disk].into_iter().enumerate() {
         options.install(&TpuDevice::cpu(index as u16)).expect("first use");
