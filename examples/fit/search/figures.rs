@@ -115,9 +115,13 @@ impl Row {
 }
 
 /// Sorts layouts: those that fit by the time of a step, then by the time without overlap, then by memory; then the others.
+/// Times are compared in nanoseconds: those of the same work, extrapolated or not, differ in their last bits.
 pub fn rank(rows: &mut [Row]) {
+    let nanoseconds = |seconds: f64| (seconds * 1e9).round();
     let key = |row: &Row| {
-        let times = row.figures().map(|figures| [figures.step_seconds(), figures.sum_seconds(), figures.peak_bytes]);
+        let times = row.figures().map(|figures| {
+            [nanoseconds(figures.step_seconds()), nanoseconds(figures.sum_seconds()), figures.peak_bytes]
+        });
         (!row.fits(), times.unwrap_or([f64::MAX; 3]))
     };
     rows.sort_by(|a, b| {
@@ -170,6 +174,18 @@ mod tests {
         ];
         rank(&mut rows);
         assert_eq!(rows.iter().map(|row| row.candidate.data).collect::<Vec<_>>(), [5, 4, 2, 3, 1]);
+    }
+
+    #[test]
+    fn rounding_does_not_decide_between_layouts() {
+        let figures =
+            |memory_seconds, communication_seconds| Figures { memory_seconds, communication_seconds, ..FIGURES };
+        let mut rows = vec![
+            row(1, Found::Extrapolated { figures: figures(2.0, 0.3) }),
+            row(2, Found::Compiled { figures: figures(2.0 + 1e-15, 0.2) }),
+        ];
+        rank(&mut rows);
+        assert_eq!(rows[0].candidate.data, 2);
     }
 
     #[test]
