@@ -32,9 +32,10 @@ impl Estimate {
     /// Compares two layouts, the more promising one first: those with room in `usable` bytes by the time of a step, then by
     /// the time without overlap; the others by memory.
     pub fn order(&self, other: &Self, usable: f64) -> Ordering {
+        let sum_seconds = |estimate: &Self| estimate.work_seconds + estimate.communication_seconds;
         let key = |estimate: &Self| match estimate.memory_bytes > ROOM * usable {
             true => (true, estimate.memory_bytes, 0.0),
-            false => (false, estimate.step_seconds(), estimate.work_seconds + estimate.communication_seconds),
+            false => (false, nanoseconds(estimate.step_seconds()), nanoseconds(sum_seconds(estimate))),
         };
         let (a, b) = (key(self), key(other));
         a.0.cmp(&b.0).then(a.1.total_cmp(&b.1)).then(a.2.total_cmp(&b.2))
@@ -44,6 +45,11 @@ impl Estimate {
     fn step_seconds(&self) -> f64 {
         self.work_seconds.max(self.communication_seconds)
     }
+}
+
+/// Returns a time as it is compared: times of the same work differ in their last bits.
+pub(super) fn nanoseconds(seconds: f64) -> f64 {
+    (seconds * 1e9).round()
 }
 
 /// The part of a device's memory that an estimate may fill: it is rough.
@@ -197,6 +203,13 @@ mod tests {
     fn recomputation_takes_time_and_saves_memory() {
         let (again, kept) = (estimate(WHOLE), estimate(Candidate { remat: false, ..WHOLE }));
         assert!(again.memory_bytes < kept.memory_bytes && again.work_seconds > 1.3 * kept.work_seconds);
+    }
+
+    #[test]
+    fn rounding_does_not_decide() {
+        let estimate = estimate(WHOLE);
+        let rounded = Estimate { work_seconds: estimate.work_seconds.next_up(), ..estimate };
+        assert_eq!(rounded.order(&estimate, 1e15), Ordering::Equal);
     }
 
     #[test]

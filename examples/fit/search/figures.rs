@@ -2,7 +2,7 @@
 
 use super::candidates::Candidate;
 use super::child::Slice;
-use super::estimate::Estimate;
+use super::estimate::{Estimate, nanoseconds};
 use burn_tpu::fit::Spec;
 use serde::Serialize;
 
@@ -115,9 +115,7 @@ impl Row {
 }
 
 /// Sorts layouts: those that fit by the time of a step, then by the time without overlap, then by memory; then the others.
-/// Times are compared in nanoseconds: those of the same work, extrapolated or not, differ in their last bits.
 pub fn rank(rows: &mut [Row]) {
-    let nanoseconds = |seconds: f64| (seconds * 1e9).round();
     let key = |row: &Row| {
         let times = row.figures().map(|figures| {
             [nanoseconds(figures.step_seconds()), nanoseconds(figures.sum_seconds()), figures.peak_bytes]
