@@ -32,10 +32,9 @@ impl Estimate {
     /// Compares two layouts, the more promising one first: those with room in `usable` bytes by the time of a step, then by
     /// the time without overlap; the others by memory.
     pub fn order(&self, other: &Self, usable: f64) -> Ordering {
-        let sum_seconds = |estimate: &Self| estimate.work_seconds + estimate.communication_seconds;
         let key = |estimate: &Self| match estimate.memory_bytes > ROOM * usable {
             true => (true, estimate.memory_bytes, 0.0),
-            false => (false, nanoseconds(estimate.step_seconds()), nanoseconds(sum_seconds(estimate))),
+            false => (false, nanoseconds(estimate.step_seconds()), nanoseconds(estimate.sum_seconds())),
         };
         let (a, b) = (key(self), key(other));
         a.0.cmp(&b.0).then(a.1.total_cmp(&b.1)).then(a.2.total_cmp(&b.2))
@@ -44,6 +43,11 @@ impl Estimate {
     /// Returns the least time of a step that hides its communication.
     fn step_seconds(&self) -> f64 {
         self.work_seconds.max(self.communication_seconds)
+    }
+
+    /// Returns the least time of a step that hides none of it.
+    fn sum_seconds(&self) -> f64 {
+        self.work_seconds + self.communication_seconds
     }
 }
 
