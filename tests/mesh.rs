@@ -15,7 +15,9 @@ use burn_tpu::{
     TpuError, TpuOptimizer, TpuOptions, TpuTensor, compile_step, place, shard,
 };
 use burn_tpu_runtime::testing;
-use burn_tpu_workspace::models::{Cnn, GptConfig, Images, Mlp, Supervised, Tokens, adam, adamw, train_step};
+use burn_tpu_workspace::models::{
+    Cnn, GptConfig, Images, Mlp, Supervised, Tokens, adam, adamw, tensor_parallel_weights, train_step,
+};
 use half::bf16;
 
 const BATCH: usize = 16;
@@ -66,7 +68,6 @@ impl Run {
             let difference = (found - expected).abs() / expected.abs();
             assert!(difference <= tolerance, "{name}, step {step}: {found} instead of {expected}");
         }
-        assert!(one.last() < one.first(), "{name}: it learns: {one:?}");
         let settled = &self.metrics[2];
         for (earlier, later) in self.metrics[2..].iter().zip(&self.metrics[3..]) {
             assert_eq!(later.executions - earlier.executions, 1, "{name}: a step is one launch");
@@ -122,10 +123,10 @@ where
     }
 }
 
-/// Trains one model on one device and on every mesh with its rule, and compares. `$columns` are the patterns of a tensor
-/// parallel model, whose other parameters are split as they divide.
+/// Trains one model on one device and on every mesh with its rule, and compares. `$split` has the patterns of the
+/// tensor parallel layers; the other parameters are split as they divide.
 macro_rules! compare {
-    ($element:ty, $name:literal, $init:expr, $optimizer:expr, $batch:expr, $columns:expr) => {{
+    ($element:ty, $name:expr, $init:expr, $optimizer:expr, $batch:expr, $split:expr) => {{
         let first = std::mem::size_of::<$element>() as u16;
         let Some((one, [data, fsdp, model, both])) = devices(
             first,
@@ -137,12 +138,13 @@ macro_rules! compare {
         let is_16_bit = std::mem::size_of::<$element>() == 2;
         // The weights are drawn in the order in which they are placed.
         let init = |device: &TpuDevice| place($init(device), &Replicate).unwrap();
-        let expected = train::<$element, _, _>(&one, STEPS, init, $optimizer, $batch);
+        let expected = train::<$element, _, _>(&one, STEPS, init, $optimizer(), $batch).losses;
+        assert!(expected.last() < expected.first(), "{} learns: {expected:?}", $name);
         let run = |name: &str, device: &TpuDevice, rule: &dyn PlacementRule| {
             let init = |device: &TpuDevice| place($init(device), &rule).unwrap();
-            let run = train::<$element, _, _>(device, STEPS, init, $optimizer, $batch);
+            let run = train::<$element, _, _>(device, STEPS, init, $optimizer(), $batch);
             let name = format!("{} {} {name}", stringify!($element), $name);
-            run.check(&name, &expected.losses, if is_16_bit { 1e-2 } else { 1e-5 });
+            run.check(&name, &expected, if is_16_bit { 1e-2 } else { 1e-5 });
             let [before, after] = [&run.metrics[STEPS - 2], &run.metrics[STEPS - 1]];
             // The state is the parameters with their moments; with 16-bit weights also their f32 masters.
             let per_parameter = if is_16_bit { 4 } else { 3 };
@@ -156,7 +158,7 @@ macro_rules! compare {
         let (split, whole) = run("data 8", &data, &Replicate);
         assert_eq!(split, 0, "{}: parameters are replicated", $name);
         let axis = |axis| Fsdp { axis, min_bytes: 1024 };
-        let tensor = $columns.otherwise(axis("model"));
+        let tensor = $split.otherwise(axis("model"));
         let rules: [(&str, &TpuDevice, &dyn PlacementRule, u64); 3] = [
             ("fsdp 8", &fsdp, &axis("fsdp"), 8),
             ("data 2 fsdp 4", &both, &axis("fsdp"), 4),
@@ -184,37 +186,16 @@ where
     Images::synthetic(BATCH, step, device)
 }
 
-macro_rules! compare_mlp {
-    ($element:ty) => {{
-        let columns = Patterns::new()
-            .add("hidden.0.weight", [None, Some("model")])
-            .add("hidden.0.bias", [Some("model")])
-            .add("hidden.1.weight", [Some("model"), None]);
-        compare!(
-            $element,
-            "mlp",
-            |device: &TpuDevice| Mlp::new(device),
-            (TpuOptimizer::new(adam()), IMAGES_RATE),
-            images,
-            columns
-        );
-    }};
-}
-
-macro_rules! compare_cnn {
-    ($element:ty) => {{
-        let columns = Patterns::new()
-            .add("hidden.weight", [None, Some("model")])
-            .add("hidden.bias", [Some("model")])
-            .add("output.weight", [Some("model"), None]);
-        compare!(
-            $element,
-            "cnn",
-            |device: &TpuDevice| Cnn::new(device),
-            (TpuOptimizer::new(adam()), IMAGES_RATE),
-            images,
-            columns
-        );
+/// Compares a model of images, of which one layer is split by columns and another by rows.
+macro_rules! compare_images {
+    ($element:ty, $model:ident, $by_columns:literal, $by_rows:literal) => {{
+        let split = Patterns::new()
+            .add(concat!($by_columns, ".weight"), [None, Some("model")])
+            .add(concat!($by_columns, ".bias"), [Some("model")])
+            .add(concat!($by_rows, ".weight"), [Some("model"), None]);
+        let init = |device: &TpuDevice| $model::new(device);
+        let optimizer = || (TpuOptimizer::new(adam()), IMAGES_RATE);
+        compare!($element, stringify!($model), init, optimizer, images, split);
     }};
 }
 
@@ -222,36 +203,32 @@ macro_rules! compare_gpt {
     ($element:ty) => {{
         let config = small_gpt();
         let batch = |step, device: &TpuDevice| Tokens::synthetic(&config, step, device);
-        let columns = Patterns::new()
-            .add("blocks.*.attention.query.weight", [None, Some("model")])
-            .add("blocks.*.attention.key.weight", [None, Some("model")])
-            .add("blocks.*.attention.value.weight", [None, Some("model")])
-            .add("blocks.*.attention.output.weight", [Some("model"), None])
-            .add("blocks.*.feed_forward.linear_inner.weight", [None, Some("model")])
-            .add("blocks.*.feed_forward.linear_outer.weight", [Some("model"), None]);
+        let weights = tensor_parallel_weights("model", None);
+        let split = weights.into_iter().fold(Patterns::new(), |rule, (path, dims)| rule.add(path, dims));
         let init = |device: &TpuDevice| config.init(device);
-        compare!($element, "gpt", init, (TpuOptimizer::new(adamw()), 1e-3), batch, columns);
+        let optimizer = || (TpuOptimizer::new(adamw()), 1e-3);
+        compare!($element, "Gpt", init, optimizer, batch, split);
     }};
 }
 
 #[test]
 fn an_mlp_trains_as_on_one_device() {
-    compare_mlp!(f32);
+    compare_images!(f32, Mlp, "hidden.0", "hidden.1");
 }
 
 #[test]
 fn an_mlp_in_bf16_trains_nearly_as_on_one_device() {
-    compare_mlp!(bf16);
+    compare_images!(bf16, Mlp, "hidden.0", "hidden.1");
 }
 
 #[test]
 fn a_cnn_trains_as_on_one_device() {
-    compare_cnn!(f32);
+    compare_images!(f32, Cnn, "hidden", "output");
 }
 
 #[test]
 fn a_cnn_in_bf16_trains_nearly_as_on_one_device() {
-    compare_cnn!(bf16);
+    compare_images!(bf16, Cnn, "hidden", "output");
 }
 
 #[test]

@@ -2,6 +2,7 @@
 
 use burn::module::Module;
 use burn_tpu::{Fsdp, Mesh, MeshBackend, Parameter, Patterns, PlacementRule, Replicate, Result, place};
+use burn_tpu_workspace::models::{TENSOR_PARALLEL_BIASES, tensor_parallel_weights};
 
 /// Smaller parameters are on every device.
 const LEAST_BYTES: usize = 64 << 10;
@@ -40,31 +41,11 @@ impl PlacementRule for Rest<'_> {
     }
 }
 
-/// Splits each pair of layers first by columns and then by rows, so that a block communicates twice in each direction
-/// (Megatron-LM, Shoeybi et al. 2019, section 3). The other dim of a weight is split over `fsdp`.
+/// Splits the layers of a gpt over `tensor`, and the other dim of their weights over `fsdp`.
 fn tensor_parallel(tensor: &str, fsdp: Option<&str>) -> Patterns {
     let rule = Patterns::new();
-    let rule = patterns(tensor, fsdp).into_iter().fold(rule, |rule, (path, dims)| rule.add(path, dims));
-    BIASES.iter().fold(rule, |rule, path| rule.add(*path, [Some(tensor)]))
-}
-
-/// The biases of layers that are split by columns.
-const BIASES: [&str; 5] = [
-    "blocks.*.attention.query.bias",
-    "blocks.*.attention.key.bias",
-    "blocks.*.attention.value.bias",
-    "blocks.*.feed_forward.linear_inner.bias",
-    "head.bias",
-];
-
-/// Returns the weights that tensor parallelism splits, with the axis of each dim.
-fn patterns<'a>(tensor: &'a str, fsdp: Option<&'a str>) -> Vec<(String, [Option<&'a str>; 2])> {
-    let columns = ["attention.query", "attention.key", "attention.value", "feed_forward.linear_inner"];
-    let rows = ["attention.output", "feed_forward.linear_outer"];
-    let path = |layer: &str| format!("blocks.*.{layer}.weight");
-    let columns = columns.iter().map(|layer| (path(layer), [fsdp, Some(tensor)]));
-    let rows = rows.iter().map(|layer| (path(layer), [Some(tensor), fsdp]));
-    columns.chain(rows).chain([("head.weight".to_owned(), [fsdp, Some(tensor)])]).collect()
+    let rule = tensor_parallel_weights(tensor, fsdp).into_iter().fold(rule, |rule, (path, dims)| rule.add(path, dims));
+    TENSOR_PARALLEL_BIASES.iter().fold(rule, |rule, path| rule.add(*path, [Some(tensor)]))
 }
 
 /// Returns the code that places a model as [`Layout::place`] does.
@@ -74,10 +55,10 @@ pub fn code(fsdp: Option<&str>, tensor: Option<&str>) -> String {
         return format!("let model = place(model, &{})?;\n", rest.as_deref().unwrap_or("Replicate"));
     };
     let mut code = "let rule = Patterns::new()".to_owned();
-    for (path, dims) in patterns(tensor, fsdp) {
+    for (path, dims) in tensor_parallel_weights(tensor, fsdp) {
         code += &format!("\n    .add({path:?}, {dims:?})");
     }
-    for path in BIASES {
+    for path in TENSOR_PARALLEL_BIASES {
         code += &format!("\n    .add({path:?}, [Some({tensor:?})])");
     }
     code += &rest.map_or(String::new(), |rest| format!("\n    .otherwise({rest})"));

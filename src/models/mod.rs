@@ -18,6 +18,7 @@ mod images;
 mod mlp;
 mod noise;
 mod resnet;
+mod tensor_parallel;
 
 pub use bert::{Bert, BertConfig};
 pub use cnn::Cnn;
@@ -25,6 +26,7 @@ pub use gpt::{Block, Gpt, GptConfig, Tokens};
 pub use images::{CLASSES, Images, PIXELS, SIDE};
 pub use mlp::Mlp;
 pub use resnet::ResNet;
+pub use tensor_parallel::{TENSOR_PARALLEL_BIASES, tensor_parallel_weights};
 
 use burn::module::AutodiffModule;
 use burn::nn::loss::CrossEntropyLossConfig;
