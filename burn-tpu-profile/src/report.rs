@@ -115,14 +115,19 @@ fn op_lines(plane: &XPlane) -> impl Iterator<Item = &XLine> {
     })
 }
 
-/// Returns the Burn ops of a row: those that burn-tpu or the plugin wrote, or those of its instruction.
+/// The framework op that the CUDA plugin gives a kernel of a CUDA graph, whose `hlo_op` is the graph.
+const GRAPH_OP: &str = "XlaModule:";
+
+/// Returns the Burn ops of a row: those that burn-tpu or the plugin wrote, or those of its instruction. The instruction is
+/// the row's `hlo_op`, or else what the row is named after.
 fn burn_ops(row: &EventView, hlo: &HloOps) -> Option<String> {
     let of_instruction = || {
-        let instruction = row.stat(names::HLO_OP).unwrap_or_else(|| row.name().to_owned());
-        hlo.get(&row.stat(names::PROGRAM)?, &instruction).map(str::to_owned)
+        let program = row.stat(names::PROGRAM)?;
+        let named = row.stat(names::HLO_OP).and_then(|instruction| hlo.get(&program, &instruction));
+        named.or_else(|| hlo.get(&program, row.name())).map(str::to_owned)
     };
-    let written = row.stat(names::BURN_OPS).or_else(|| row.stat(names::FRAMEWORK_OP)).filter(|ops| !ops.is_empty());
-    written.or_else(of_instruction)
+    let written = row.stat(names::BURN_OPS).or_else(|| row.stat(names::FRAMEWORK_OP));
+    written.filter(|ops| !ops.is_empty() && ops != GRAPH_OP).or_else(of_instruction)
 }
 
 fn ops<'p>(rows: impl Iterator<Item = EventView<'p>>, hlo: &HloOps) -> Vec<OpCost> {

@@ -59,7 +59,8 @@ impl<'p> EventView<'p> {
     }
 }
 
-fn find(plane: &XPlane, stats: &[XStat], name: &str) -> Option<String> {
+/// Returns the value of a statistic as a text, if it is among these.
+pub(crate) fn find(plane: &XPlane, stats: &[XStat], name: &str) -> Option<String> {
     text(plane, stats.iter().find(|stat| name_of(plane, stat) == Some(name))?)
 }
 
