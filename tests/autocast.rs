@@ -19,7 +19,7 @@ use burn_tpu::{
     compile_step,
 };
 use burn_tpu_workspace::models::{Gpt, GptConfig, Images, ResNet, Supervised, Tokens};
-use common::{alone, bf16_cpu, counted, cpu};
+use common::{alone, bf16_device, counted, device};
 use half::bf16;
 
 type A = Autodiff<Tpu<f32>>;
@@ -115,7 +115,7 @@ fn distance(ours: &[f32], theirs: &[f32]) -> f32 {
 
 #[test]
 fn layers_are_cast_and_norms_are_not() {
-    let Some(device) = cpu() else { return };
+    let Some(device) = device() else { return };
     let _alone = alone();
     let model = Norms::<A>::new(&device);
     let fast = autocast(&model);
@@ -137,7 +137,7 @@ fn layers_are_cast_and_norms_are_not() {
 
 #[test]
 fn gradients_are_those_of_the_f32_parameters() {
-    let Some(device) = cpu() else { return };
+    let Some(device) = device() else { return };
     let _alone = alone();
     let model = Norms::<A>::new(&device);
     let gradients = |used: &Norms<A>| {
@@ -163,7 +163,7 @@ fn gradients_are_those_of_the_f32_parameters() {
 /// first, to 1 + 4/512, it would be 1.515625.
 #[test]
 fn a_norms_parameters_are_not_rounded() {
-    let Some(device) = cpu() else { return };
+    let Some(device) = device() else { return };
     let _alone = alone();
     let gamma = Tensor::<A, 1>::from_floats([1.0 + 3.0 / 512.0; 5], &device);
     let model = RmsNorm { gamma: Param::from_tensor(gamma), ..RmsNormConfig::new(5).init::<A>(&device) };
@@ -210,7 +210,7 @@ where
 
 #[test]
 fn training_agrees_with_f32_and_with_master_weights() {
-    let (Some(device), Some(narrow)) = (cpu(), bf16_cpu()) else { return };
+    let (Some(device), Some(narrow)) = (device(), bf16_device()) else { return };
     let _alone = alone();
     let model = config().init::<A>(&device);
     let weights =
@@ -230,7 +230,7 @@ fn training_agrees_with_f32_and_with_master_weights() {
 
 #[test]
 fn a_step_is_one_program() {
-    let Some(device) = cpu() else { return };
+    let Some(device) = device() else { return };
     let _alone = alone();
     let mut model = config().init::<A>(&device);
     let mut optimizer = TpuOptimizer::new(AdamWConfig::new().init());
@@ -246,7 +246,7 @@ fn a_step_is_one_program() {
 
 #[test]
 fn accumulated_gradients_and_burns_own_optimizer_work() {
-    let Some(device) = cpu() else { return };
+    let Some(device) = device() else { return };
     let _alone = alone();
     let model = Norms::<A>::new(&device);
     let mut accumulator = GradientsAccumulator::new();
@@ -265,7 +265,7 @@ fn accumulated_gradients_and_burns_own_optimizer_work() {
 
 #[test]
 fn a_model_without_gradients_serves_in_bf16() {
-    let Some(device) = cpu() else { return };
+    let Some(device) = device() else { return };
     let _alone = alone();
     let model = Norms::<A>::new(&device);
     let valid = model.valid();
@@ -283,7 +283,7 @@ fn a_model_without_gradients_serves_in_bf16() {
 
 #[test]
 fn a_compiled_step_trains_as_the_recorded_one() {
-    let Some(device) = cpu() else { return };
+    let Some(device) = device() else { return };
     let _alone = alone();
     let original = ResNet::<A>::new(&device);
     original.num_params();
@@ -317,7 +317,7 @@ fn a_compiled_step_trains_as_the_recorded_one() {
 
 #[test]
 fn blocks_whose_activations_are_not_kept_are_cast_inside() {
-    let Some(device) = cpu() else { return };
+    let Some(device) = device() else { return };
     let _alone = alone();
     let model = LinearConfig::new(6, 6).init::<A>(&device);
     model.num_params();
@@ -340,7 +340,7 @@ fn scaled_sum(model: &Linear<A>, factor: f32, device: &TpuDevice) -> Tensor<A, 1
 /// A step of Adam with a gradient of 1e-7: f16 cannot hold it, and 65536 times it can.
 #[test]
 fn a_scaled_loss_has_gradients_that_f16_does_not_have() {
-    let Some(device) = cpu() else { return };
+    let Some(device) = device() else { return };
     let _alone = alone();
     let model = LinearConfig::new(4, 2).with_bias(false).init::<A>(&device);
     let gradient = |loss: Tensor<A, 1>| {
@@ -355,7 +355,7 @@ fn a_scaled_loss_has_gradients_that_f16_does_not_have() {
 
 #[test]
 fn steps_that_are_not_finite_are_skipped_and_the_scale_recovers() {
-    let Some(device) = cpu() else { return };
+    let Some(device) = device() else { return };
     let _alone = alone();
     let mut model = LinearConfig::new(4, 2).with_bias(false).init::<A>(&device);
     let mut optimizer = TpuOptimizer::new(AdamWConfig::new().init());
@@ -386,7 +386,7 @@ fn steps_that_are_not_finite_are_skipped_and_the_scale_recovers() {
 /// What is skipped leaves the state of the optimizer: its next step is the one that it would have taken.
 #[test]
 fn a_skipped_step_leaves_master_weights_and_moments() {
-    let Some(device) = bf16_cpu() else { return };
+    let Some(device) = bf16_device() else { return };
     let _alone = alone();
     let first = LinearConfig::new(4, 2).with_bias(false).init::<Narrow>(&device);
     first.num_params();
@@ -412,7 +412,7 @@ fn a_skipped_step_leaves_master_weights_and_moments() {
 
 #[test]
 fn a_compiled_step_scales_and_skips_and_does_not_count_what_it_skips() {
-    let Some(device) = cpu() else { return };
+    let Some(device) = device() else { return };
     let _alone = alone();
     let first = LinearConfig::new(4, 2).init::<A>(&device);
     first.num_params();
@@ -450,7 +450,7 @@ fn a_compiled_step_scales_and_skips_and_does_not_count_what_it_skips() {
 
 #[test]
 fn scaled_steps_are_one_program_each_and_read_nothing() {
-    let Some(device) = cpu() else { return };
+    let Some(device) = device() else { return };
     let _alone = alone();
     let mut model = LinearConfig::new(4, 2).init::<A>(&device);
     let mut optimizer = TpuOptimizer::new(AdamWConfig::new().init());

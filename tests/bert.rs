@@ -56,7 +56,7 @@ fn largest_difference(a: &[Vec<f32>], b: &[Vec<f32>]) -> f32 {
 
 #[test]
 fn vectors_are_those_of_burns_own_backends() {
-    let Some(device) = common::cpu() else { return };
+    let Some(device) = common::device() else { return };
     let _alone = common::alone();
     let ours = vectors(&model::<Tpu<f32>>(&device), &SENTENCES, [3, 8]);
     let flex = vectors(&model::<Flex>(&Default::default()), &SENTENCES, [3, 8]);
@@ -72,7 +72,7 @@ fn vectors_are_those_of_burns_own_backends() {
 
 #[test]
 fn padding_does_not_change_vectors() {
-    let Some(device) = common::cpu() else { return };
+    let Some(device) = common::device() else { return };
     let _alone = common::alone();
     let model = model::<Tpu<f32>>(&device);
     let whole: Vec<_> = SENTENCES.iter().flat_map(|&one| vectors(&model, &[one], [1, one.len()])).collect();
@@ -84,7 +84,7 @@ fn padding_does_not_change_vectors() {
 
 #[test]
 fn vectors_in_bf16_point_the_same_way() {
-    let (Some(device), Some(narrow)) = (common::cpu(), common::bf16_cpu()) else { return };
+    let (Some(device), Some(narrow)) = (common::device(), common::bf16_device()) else { return };
     let _alone = common::alone();
     let wide = vectors(&model::<Tpu<f32>>(&device), &SENTENCES, [3, 8]);
     let adapter = burn_tpu::store::CastFloats::to_those_of::<Tpu>();
@@ -98,7 +98,7 @@ fn vectors_in_bf16_point_the_same_way() {
 
 #[test]
 fn a_warm_shape_never_compiles_again() {
-    let Some(device) = common::cpu() else { return };
+    let Some(device) = common::device() else { return };
     let _alone = common::alone();
     let model = model::<Tpu<f32>>(&device);
     let run = |sentences: &[&[i32]]| vectors(&model, sentences, [3, 8]);

@@ -52,7 +52,7 @@ impl<B: Backend> Model<B> {
 
 #[test]
 fn a_function_is_recorded_twice_and_compiled_once_for_each_signature() {
-    let Some(device) = common::cpu() else { return };
+    let Some(device) = common::device() else { return };
     let _alone = alone();
     let recordings = Arc::new(AtomicUsize::new(0));
     let count = Arc::clone(&recordings);
@@ -72,7 +72,7 @@ fn a_function_is_recorded_twice_and_compiled_once_for_each_signature() {
 
 #[test]
 fn arguments_and_results_are_anything_that_is_a_module() {
-    let Some(device) = common::cpu() else { return };
+    let Some(device) = common::device() else { return };
     let _alone = alone();
     let model = Model::<B>::new(&device);
     let x = numbers(&device, 2, 4);
@@ -97,7 +97,7 @@ fn arguments_and_results_are_anything_that_is_a_module() {
 
 #[test]
 fn a_number_in_the_argument_is_a_part_of_the_signature() {
-    let Some(device) = common::cpu() else { return };
+    let Some(device) = common::device() else { return };
     let _alone = alone();
     let power = compile(|(x, power): (Matrix, usize)| x.powf_scalar(power as f32));
     let x = numbers(&device, 1, 3).add_scalar(2.0);
@@ -116,7 +116,7 @@ fn a_number_in_the_argument_is_a_part_of_the_signature() {
 
 #[test]
 fn state_that_goes_through_a_function_is_donated() {
-    let Some(device) = common::cpu() else { return };
+    let Some(device) = common::device() else { return };
     let _alone = alone();
     let step = compile(|(state, change): (Matrix, Matrix)| (state + change.clone(), change));
     let change = numbers(&device, 64, 64);
@@ -135,7 +135,7 @@ fn state_that_goes_through_a_function_is_donated() {
 
 #[test]
 fn every_call_has_random_numbers_of_its_own_those_of_the_function() {
-    let Some(device) = common::cpu() else { return };
+    let Some(device) = common::device() else { return };
     let _alone = alone();
     let noisy = |x: Matrix| {
         let noise = Tensor::random_like(&x, Distribution::Normal(0.0, 1.0));
@@ -162,7 +162,7 @@ fn refusal(device: &TpuDevice, function: impl Fn(Matrix) -> Matrix + Send + 'sta
 
 #[test]
 fn a_function_that_is_not_the_same_twice_is_refused_with_op_and_line() {
-    let Some(device) = common::cpu() else { return };
+    let Some(device) = common::device() else { return };
     let _alone = alone();
     let calls = Arc::new(AtomicUsize::new(0));
     let scalar = refusal(&device, move |x| x.exp() * calls.fetch_add(1, SeqCst) as f32);
@@ -186,7 +186,7 @@ fn another(device: &TpuDevice) -> Matrix {
 
 #[test]
 fn a_function_that_reads_or_ends_a_step_is_refused() {
-    let Some(device) = common::cpu() else { return };
+    let Some(device) = common::device() else { return };
     let _alone = alone();
     let read = refusal(&device, |x| {
         let sum = x.clone().sum();
@@ -215,7 +215,7 @@ fn a_function_that_reads_or_ends_a_step_is_refused() {
 
 #[test]
 fn a_number_that_changes_later_is_found_by_a_check() {
-    let Some(device) = common::cpu() else { return };
+    let Some(device) = common::device() else { return };
     let _alone = alone();
     let rate = Arc::new(AtomicUsize::new(1));
     let inside = Arc::clone(&rate);
@@ -230,7 +230,7 @@ fn a_number_that_changes_later_is_found_by_a_check() {
 
 #[test]
 fn a_panic_of_the_function_is_the_callers_and_harms_nothing() {
-    let Some(device) = common::cpu() else { return };
+    let Some(device) = common::device() else { return };
     let _alone = alone();
     let function = compile(|(x, y): (Matrix, Matrix)| x.matmul(y));
     let call = || function.call((numbers(&device, 2, 3), numbers(&device, 2, 3)));
@@ -241,7 +241,7 @@ fn a_panic_of_the_function_is_the_callers_and_harms_nothing() {
 
 #[test]
 fn a_captured_model_is_held_and_autodiff_works_inside() {
-    let Some(device) = common::cpu() else { return };
+    let Some(device) = common::device() else { return };
     let _alone = alone();
     let model = Model::<B>::new(&device);
     let x = numbers(&device, 2, 4);
@@ -263,7 +263,7 @@ fn a_captured_model_is_held_and_autodiff_works_inside() {
 
 #[test]
 fn the_running_statistics_of_a_model_are_left_alone() {
-    let Some(device) = common::cpu() else { return };
+    let Some(device) = common::device() else { return };
     let _alone = alone();
     let norm: BatchNorm<B> = BatchNormConfig::new(3).init(&device);
     let x = numbers(&device, 4, 3);
@@ -277,7 +277,7 @@ fn the_running_statistics_of_a_model_are_left_alone() {
 
 #[test]
 fn a_call_inside_a_function_is_a_part_of_it() {
-    let Some(device) = common::cpu() else { return };
+    let Some(device) = common::device() else { return };
     let _alone = alone();
     let inner = compile(|x: Matrix| x.exp());
     let outer = compile(move |x: Matrix| inner.call(x).expect("recorded") + 1.0);
@@ -288,7 +288,7 @@ fn a_call_inside_a_function_is_a_part_of_it() {
 
 #[test]
 fn a_frozen_device_runs_what_it_knows_and_refuses_what_is_new() {
-    let Some(device) = common::cpu() else { return };
+    let Some(device) = common::device() else { return };
     let _alone = alone();
     let function = compile(|x: Matrix| x.tanh().sum_dim(1));
     function.call(numbers(&device, 2, 9)).expect("compiled");
@@ -303,7 +303,7 @@ fn a_frozen_device_runs_what_it_knows_and_refuses_what_is_new() {
 
 #[test]
 fn results_that_are_not_computed_come_back() {
-    let Some(device) = common::cpu() else { return };
+    let Some(device) = common::device() else { return };
     let _alone = alone();
     let constant = numbers(&device, 1, 2);
     let function = compile(move |x: Matrix| (x.clone(), constant.clone(), x));

@@ -120,7 +120,7 @@ fn kernels_run_their_plain_forms_on_the_cpu_plugin_and_on_a_mesh() {
 #[test]
 fn the_text_is_part_of_the_programs_identity() {
     // A device that no other test here uses, since compiles are counted.
-    let Some(device) = common::bf16_cpu() else { return };
+    let Some(device) = common::bf16_device() else { return };
     let (x, weight) = (values([4, 16], &device), values([16], &device));
     let run = |op: &CustomOp<(Matrix, Vector), Matrix>| {
         op.call((x.clone(), weight.clone())).unwrap().try_into_data().unwrap()
@@ -141,7 +141,7 @@ fn the_text_is_part_of_the_programs_identity() {
 
 #[test]
 fn the_error_of_text_that_does_not_compile_names_the_op() {
-    let Some(device) = common::cpu() else { return };
+    let Some(device) = common::device() else { return };
     let text = "func.func @f(%x: tensor<2x2xf32>) -> tensor<2x2xf32> {
         %y = stablehlo.no_such_op %x : tensor<2x2xf32>
         return %y : tensor<2x2xf32>
@@ -159,7 +159,7 @@ fn the_error_of_text_that_does_not_compile_names_the_op() {
 
 #[test]
 fn gradients_and_compiled_functions_run_on_the_cpu_plugin() {
-    let Some(device) = common::cpu() else { return };
+    let Some(device) = common::device() else { return };
     type A = Autodiff<B>;
     let op = softmax().with_gradient(|_, y, dy| {
         let product = y.clone() * dy;

@@ -35,7 +35,7 @@ fn value(tensor: Vector) -> f32 {
 /// A program compiled while one argument was donated must be right when another one, both, or none is donated.
 #[test]
 fn one_program_serves_every_donation_pattern() {
-    let Some(device) = common::cpu() else { return };
+    let Some(device) = common::device() else { return };
     let _alone = alone();
     for (round, (keep_a, keep_b)) in
         [(false, true), (true, false), (true, true), (false, false), (false, true)].into_iter().enumerate()
@@ -59,7 +59,7 @@ fn one_program_serves_every_donation_pattern() {
 /// Two equal constants: one is overwritten for many steps, the other must keep its value.
 #[test]
 fn overwriting_a_constant_does_not_change_an_equal_one() {
-    let Some(device) = common::cpu() else { return };
+    let Some(device) = common::device() else { return };
     let _alone = alone();
     for make in [|d: &TpuDevice| Vector::zeros([LENGTH], d), |d: &TpuDevice| filled(d, 0.0)] {
         let (mut sum, constant) = (make(&device), make(&device));
@@ -75,7 +75,7 @@ fn overwriting_a_constant_does_not_change_an_equal_one() {
 /// Reading one of several results runs all of them and keeps the arguments that are still referenced.
 #[test]
 fn a_read_of_one_result_keeps_the_arguments_of_the_others() {
-    let Some(device) = common::cpu() else { return };
+    let Some(device) = common::device() else { return };
     let _alone = alone();
     let weights = filled(&device, 3.0);
     let (loss, next) = (weights.clone() * 2.0, weights.clone() - 1.0);
@@ -88,7 +88,7 @@ fn a_read_of_one_result_keeps_the_arguments_of_the_others() {
 /// The input's gradient also reads a layer's weight, and no data dependency orders this read and the weight's update.
 #[test]
 fn a_weight_that_is_read_elsewhere_is_updated_without_a_copy() {
-    let Some(device) = common::cpu() else { return };
+    let Some(device) = common::device() else { return };
     let _alone = alone();
     let matrix = |value: f32, rows: usize| {
         Tensor::<B, 2>::from_data(TensorData::new(vec![value; rows * SIDE], [rows, SIDE]), &device)
@@ -110,7 +110,7 @@ fn a_weight_that_is_read_elsewhere_is_updated_without_a_copy() {
 /// PJRT refuses a call that names a donated buffer twice.
 #[test]
 fn a_buffer_that_is_used_twice_is_donated_once() {
-    let Some(device) = common::cpu() else { return };
+    let Some(device) = common::device() else { return };
     let _alone = alone();
     let x = filled(&device, 3.0);
     let (square, count) = counted(&device, || {
@@ -125,7 +125,7 @@ fn a_buffer_that_is_used_twice_is_donated_once() {
 /// The update of the scores reuses their memory, in a step whose loops read the scores in each trip.
 #[test]
 fn values_that_loops_read_are_intact_until_the_loops_end() {
-    let Some(device) = common::cpu() else { return };
+    let Some(device) = common::device() else { return };
     let _alone = alone();
     let values: Vec<f32> = (0..LENGTH).map(|i| (0.37 * i as f32).sin()).collect();
     let start = || Tensor::<B, 3>::from_data(TensorData::new(values.clone(), [128, 16, 8]), &device);
@@ -158,7 +158,7 @@ fn values_that_loops_read_are_intact_until_the_loops_end() {
 /// buffers.
 #[test]
 fn dispatching_a_step_does_not_wait_for_it() {
-    let Some(device) = common::cpu() else { return };
+    let Some(device) = common::device() else { return };
     let _alone = alone();
     let side = 768;
     let square = || Tensor::<B, 2>::from_data(TensorData::new(vec![1e-3f32; side * side], [side, side]), &device);
@@ -185,7 +185,7 @@ fn dispatching_a_step_does_not_wait_for_it() {
 /// Another thread's read runs the first part of a trace; the rest still needs the buffers that this part read.
 #[test]
 fn another_threads_read_donates_nothing_that_the_rest_needs() {
-    let Some(device) = common::cpu() else { return };
+    let Some(device) = common::device() else { return };
     let _alone = alone();
     let x = filled(&device, 3.0);
     let early = x.clone() + 1.0;
@@ -200,7 +200,7 @@ fn another_threads_read_donates_nothing_that_the_rest_needs() {
 /// updated in place has the same address at every step.
 #[test]
 fn a_weight_that_is_updated_in_place_is_read_anew_at_every_step() {
-    let Some(device) = common::cpu() else { return };
+    let Some(device) = common::device() else { return };
     let _alone = common::alone();
     let losses = |device: &TpuDevice| {
         type B = Tpu<f32>;

@@ -18,7 +18,7 @@ fn softmax_of_drawn_values(device: &TpuDevice) {
 
 #[test]
 fn maxima_of_drawn_values_compile() {
-    let Some(device) = common::cpu() else { return };
+    let Some(device) = common::device() else { return };
     softmax_of_drawn_values(&device);
 }
 

@@ -10,7 +10,7 @@ use burn::prelude::*;
 use burn::record::{BinBytesRecorder, FullPrecisionSettings, Recorder};
 use burn::tensor::DType;
 use burn_tpu::{CutReason, Tpu, TpuDevice, TpuOptimizer};
-use common::{alone, bf16_cpu, counted};
+use common::{alone, bf16_device, counted};
 use half::bf16;
 
 type B = Tpu<bf16>;
@@ -51,7 +51,7 @@ fn trained(device: &TpuDevice) -> (Linear<A>, impl Optimizer<Linear<A>, A> + use
 
 #[test]
 fn weights_that_were_set_stay_what_they_were_set_to() {
-    let Some(device) = bf16_cpu() else { return };
+    let Some(device) = bf16_device() else { return };
     let _alone = alone();
     let (model, mut optimizer) = trained(&device);
     let zero = model.map(&mut Replace(|old: Vec<f32>| vec![0.0; old.len()]));
@@ -62,7 +62,7 @@ fn weights_that_were_set_stay_what_they_were_set_to() {
 /// Element by element: what was clipped starts anew, the rest keeps its master.
 #[test]
 fn weights_that_were_clipped_stay_clipped() {
-    let Some(device) = bf16_cpu() else { return };
+    let Some(device) = bf16_device() else { return };
     let _alone = alone();
     let (model, mut optimizer) = trained(&device);
     let clip = |old: Vec<f32>| old.into_iter().map(|weight| weight.clamp(-0.125, 0.125)).collect();
@@ -75,7 +75,7 @@ fn weights_that_were_clipped_stay_clipped() {
 /// Updates far below 1/256 of a weight add up: the weight that the optimizer wrote is the master's rounding, no more.
 #[test]
 fn small_updates_still_add_up_in_the_master() {
-    let Some(device) = bf16_cpu() else { return };
+    let Some(device) = bf16_device() else { return };
     let _alone = alone();
     let mut optimizer = TpuOptimizer::<_, Linear<A>, A>::from(SgdConfig::new().build());
     let mut model = LinearConfig::new(8, 4).init::<A>(&device);
@@ -90,7 +90,7 @@ fn small_updates_still_add_up_in_the_master() {
 /// A changed weight costs no program: the next step is the same one.
 #[test]
 fn a_changed_weight_costs_no_compile() {
-    let Some(device) = bf16_cpu() else { return };
+    let Some(device) = bf16_device() else { return };
     let _alone = alone();
     let (model, mut optimizer) = trained(&device);
     let zero = model.map(&mut Replace(|old: Vec<f32>| vec![0.0; old.len()]));
@@ -106,7 +106,7 @@ fn marked(device: &TpuDevice) -> u64 {
 /// One step moves a weight by 1/1000: a bf16 weight of 1 cannot take that up without a master copy.
 #[test]
 fn each_step_is_one_program_and_moves_the_weights() {
-    let Some(device) = bf16_cpu() else { return };
+    let Some(device) = bf16_device() else { return };
     let _alone = alone();
     let mut optimizer = TpuOptimizer::new(AdamConfig::new().init());
     let model = LinearConfig::new(8, 4).init::<A>(&device).map(&mut Replace(|old: Vec<f32>| vec![1.0; old.len()]));
@@ -124,7 +124,7 @@ fn each_step_is_one_program_and_moves_the_weights() {
 #[allow(deprecated, reason = "the pair is deprecated")]
 fn the_deprecated_pair_works_and_its_record_loads_into_a_tpu_optimizer() {
     use burn_tpu::{MarkStep, MasterWeights};
-    let Some(device) = bf16_cpu() else { return };
+    let Some(device) = bf16_device() else { return };
     let _alone = alone();
     let mut pair = MarkStep::new(MasterWeights::adapt(AdamConfig::new().init::<A, Linear<A>>()));
     let before = marked(&device);

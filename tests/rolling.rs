@@ -163,7 +163,7 @@ fn losses<B: AutodiffBackend>(mut model: Model<B>, steps: usize, device: &B::Dev
 
 #[test]
 fn training_on_the_plugin_equals_burn_flex() {
-    let Some(device) = common::cpu() else { return };
+    let Some(device) = common::device() else { return };
     let _alone = alone();
     for layer in [Layer::Lstm, Layer::Gru] {
         let host = Default::default();

@@ -20,7 +20,7 @@ const INF: f32 = f32::INFINITY;
 
 fn on_each(test: impl Fn(&TpuDevice)) {
     test(&TpuDevice::ndarray());
-    if let Some(device) = common::cpu() {
+    if let Some(device) = common::device() {
         test(&device);
     }
 }
@@ -143,7 +143,7 @@ fn integer_quotients_truncate_and_a_zero_divisor_is_harmless() {
         assert_eq!(read_ints(ones().remainder(zeros())), [1; 2]);
         assert_eq!(read_ints(zeros() / zeros() + ones() / ones()), [0; 2]);
     };
-    if let Some(device) = common::cpu() {
+    if let Some(device) = common::device() {
         test(&device);
     }
 }
@@ -235,7 +235,7 @@ fn duplicate_indices_add_up() {
 
 #[test]
 fn bf16_reductions_norms_and_softmax_accumulate_in_f32() {
-    let Some(device) = common::bf16_cpu() else { return };
+    let Some(device) = common::bf16_device() else { return };
     let ones = || Tensor::<Half, 2>::ones([1, 4096], &device);
     let read = |x: Tensor<Half, 2>| x.into_data().iter::<f32>().collect::<Vec<_>>();
     // In bf16, 256 + 1 is 256.
@@ -253,7 +253,7 @@ fn bf16_reductions_norms_and_softmax_accumulate_in_f32() {
 /// 12 steps over time, each of which would round in bf16.
 #[test]
 fn a_ctc_loss_of_bf16_is_that_of_f32_rounded_once() {
-    let (Some(wide), Some(narrow)) = (common::cpu(), common::bf16_cpu()) else { return };
+    let (Some(wide), Some(narrow)) = (common::device(), common::bf16_device()) else { return };
     fn loss<B: Backend>(device: &B::Device) -> f32 {
         // Eighths are exact in bf16.
         let scores: Vec<f32> = (0..12 * 3).map(|k| -((k * 7 % 11 + 1) as f32) / 8.0).collect();

@@ -103,7 +103,7 @@ fn twins<A: AutodiffBackend, B: AutodiffBackend>(a: &A::Device, b: &B::Device) -
 
 #[test]
 fn the_losses_of_a_cnn_equal_those_of_burn_ndarray() {
-    let Some(device) = common::cpu() else { return };
+    let Some(device) = common::device() else { return };
     let _alone = alone();
     let host = Default::default();
     // Whether 50 steps suffice to learn depends on the initial weights, so these are the same in every run.
@@ -120,7 +120,7 @@ fn the_losses_of_a_cnn_equal_those_of_burn_ndarray() {
 
 #[test]
 fn a_training_step_is_one_program_and_memory_is_flat() {
-    let Some(device) = common::cpu() else { return };
+    let Some(device) = common::device() else { return };
     let _alone = alone();
     let model = Cnn::<F32>::new(&device);
     let (_, model) = train(model, 5, &device, || mark_step(&device));
@@ -150,7 +150,7 @@ impl<B: Backend> Mlp<B> {
 
 #[test]
 fn a_thousand_steps_leak_no_handle() {
-    let Some(device) = common::cpu() else { return };
+    let Some(device) = common::device() else { return };
     let _alone = alone();
     let mut model = Mlp::<F32>::new(&device);
     let mut optimizer = TpuOptimizer::new(AdamConfig::new().init());
@@ -184,7 +184,7 @@ fn master_weights_keep_updates_that_bf16_loses() {
     struct Weight<B: Backend> {
         weight: burn::module::Param<Tensor<B, 1>>,
     }
-    let Some(device) = common::bf16_cpu() else { return };
+    let Some(device) = common::bf16_device() else { return };
     let _alone = alone();
     let start = || Weight::<B> { weight: burn::module::Param::from_tensor(Tensor::ones([4], &device)) };
     let value = |w: &Weight<B>| w.weight.val().into_data().convert::<f32>().to_vec::<f32>().expect("f32")[0];
@@ -213,7 +213,7 @@ fn master_weights_keep_updates_that_bf16_loses() {
 
 #[test]
 fn balanced_checkpointing_trains_to_the_same_losses() {
-    let Some(device) = common::cpu() else { return };
+    let Some(device) = common::device() else { return };
     let _alone = alone();
     type Checkpointed = Autodiff<Tpu<f32>, BalancedCheckpointing>;
     let (model, same): (Cnn<F32>, Cnn<Checkpointed>) = twins(&device, &device);

@@ -67,7 +67,7 @@ fn decode<B: Backend>(device: &B::Device, begin: impl FnOnce()) -> Vec<f32> {
 
 #[test]
 fn a_decode_loop_with_a_moving_position_compiles_twice() {
-    let Some(device) = common::cpu() else { return };
+    let Some(device) = common::device() else { return };
     let _alone = alone();
     let before = std::cell::Cell::new(0);
     let compiles = || burn_tpu::metrics(&device).compiles;
@@ -101,7 +101,7 @@ fn slices_with_steps_move_too() {
         }
         numbers
     }
-    let Some(device) = common::cpu() else { return };
+    let Some(device) = common::device() else { return };
     let _alone = alone();
     let mut compiles = vec![burn_tpu::metrics(&device).compiles];
     let ours = walk::<B>(&device, |_| compiles.push(burn_tpu::metrics(&device).compiles));
@@ -128,7 +128,7 @@ impl<B: Backend> Perceptron<B> {
 #[test]
 fn schedules_dropout_and_clipping_never_recompile() {
     type A = Autodiff<B>;
-    let Some(device) = common::cpu() else { return };
+    let Some(device) = common::device() else { return };
     let _alone = alone();
     let mut model = Perceptron::<A> {
         hidden: LinearConfig::new(4, 16).init(&device),
@@ -158,7 +158,7 @@ fn schedules_dropout_and_clipping_never_recompile() {
 /// slot.
 #[test]
 fn equal_scalars_are_not_merged() {
-    let Some(device) = common::cpu() else { return };
+    let Some(device) = common::device() else { return };
     let _alone = alone();
     let x = row(&device, [1.0, 2.0]);
     let step = |a: f32, b: f32, c: f32| read((x.clone() * a + b) / c);
@@ -171,7 +171,7 @@ fn equal_scalars_are_not_merged() {
 /// Two buffers with equal values in one step, and one buffer used twice: two programs, each with its own arguments.
 #[test]
 fn equal_buffers_are_not_merged_and_one_buffer_is() {
-    let Some(device) = common::cpu() else { return };
+    let Some(device) = common::device() else { return };
     let _alone = alone();
     let difference = |x: &Tensor<B, 1>, y: &Tensor<B, 1>| read(x.clone() * 2.0 - y.clone());
     let [x, y, z] = [[1.0, 2.0], [1.0, 2.0], [5.0, 7.0]].map(|numbers| row(&device, numbers));
@@ -183,7 +183,7 @@ fn equal_buffers_are_not_merged_and_one_buffer_is() {
 
 #[test]
 fn random_numbers_are_no_part_of_the_program() {
-    let Some(device) = common::cpu() else { return };
+    let Some(device) = common::device() else { return };
     let _alone = alone();
     let draw = || read(Tensor::<B, 1>::random([64], Distribution::Default, &device));
     B::seed(&device, 7);

@@ -5,7 +5,7 @@
 pub mod child;
 pub mod programs;
 
-use burn_tpu::{Metrics, TpuDevice, TpuOptions};
+use burn_tpu::{Metrics, Platform, TpuDevice, TpuOptions};
 use proptest::test_runner::{Config as ProptestConfig, RngSeed};
 use std::sync::{Arc, Mutex, MutexGuard};
 use tracing_subscriber::util::SubscriberInitExt;
@@ -45,6 +45,36 @@ pub fn bf16_cpu() -> Option<TpuDevice> {
         development().install(&device).ok();
         device
     })
+}
+
+/// Returns the device under test: the first of the platform that `BURN_TPU_TEST_PLATFORM` names, else [`cpu`].
+pub fn device() -> Option<TpuDevice> {
+    match test_platform() {
+        Platform::Cpu => cpu(),
+        platform => installed(TpuDevice::new(platform, 0)),
+    }
+}
+
+/// Same as [`device`], as [`bf16_cpu`] is to [`cpu`]. A platform with one device has no second one: the test is skipped.
+pub fn bf16_device() -> Option<TpuDevice> {
+    match test_platform() {
+        Platform::Cpu => bf16_cpu(),
+        platform if platform.device_count() > 1 => installed(TpuDevice::new(platform, 1)),
+        platform => {
+            eprintln!("skipped: {} has one device", platform.name());
+            None
+        }
+    }
+}
+
+/// Returns the platform that `BURN_TPU_TEST_PLATFORM` names, or the CPU plugin's.
+fn test_platform() -> Platform {
+    std::env::var("BURN_TPU_TEST_PLATFORM").map_or(Platform::Cpu, |name| name.parse().unwrap())
+}
+
+fn installed(device: TpuDevice) -> Option<TpuDevice> {
+    development().install(&device).ok();
+    Some(device)
 }
 
 /// Returns a configuration for `cases` random cases from a fixed seed, so that runs of the same code have the same result.

@@ -13,9 +13,9 @@ pub type Ours = burn_tpu::Tpu<f32>;
 /// The oracle.
 pub type Cpu = burn_ndarray::NdArray<f32, i32>;
 
-/// Returns the CPU plugin's device, if the plugin is there.
+/// Returns the device under test, if its plugin is there.
 pub fn device() -> Option<TpuDevice> {
-    crate::common::cpu()
+    crate::common::device()
 }
 
 pub fn interpreter() -> TpuDevice {

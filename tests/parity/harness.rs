@@ -84,7 +84,7 @@ pub fn law(method: &'static str, check: fn(TpuDevice)) -> Row {
     Row { method, check: Box::new(check) }
 }
 
-/// Returns the CPU plugin's device. Host fallback is denied on it.
+/// Returns the device under test. Host fallback is denied on it.
 pub fn device() -> TpuDevice {
     version::device().expect("main has checked for the plugin")
 }

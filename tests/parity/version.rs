@@ -28,9 +28,9 @@ pub type BlockOracle = Cpu;
 /// The number of cases of each row, if the user names none.
 pub const CASES: usize = 256;
 
-/// Returns the CPU plugin's device, if the plugin is there.
+/// Returns the device under test, if its plugin is there.
 pub fn device() -> Option<TpuDevice> {
-    crate::common::cpu()
+    crate::common::device()
 }
 
 pub fn shape(data: &TensorData) -> Shape {
