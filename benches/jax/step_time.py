@@ -2,7 +2,8 @@
 
     export DIR             write each model's start and step as StableHLO, for `step_time` and `fit --against DIR`;
                            with `--mesh data=2,fsdp=4 --fsdp fsdp` split over a mesh, as `fit --mesh … --fsdp …` does
-    run PLUGIN.so          time the step in JAX, jitted and with donated state, through the same PJRT plugin
+    run [PLUGIN.so]        time the step in JAX, jitted and with donated state, through the same PJRT plugin; without one,
+                           on the platform that JAX finds
 
 Needs `pip install jax==0.10.2` (no accelerator); the CPU plugin supports that version's StableHLO and runtime.
 """
@@ -57,10 +58,11 @@ def axes(text):
 
 
 def run(plugin, model, dtype, steps):
-    os.environ["JAX_PLATFORMS"] = "burn_tpu_cpu"
-    from jax._src import xla_bridge
+    if plugin:
+        os.environ["JAX_PLATFORMS"] = "burn_tpu_cpu"
+        from jax._src import xla_bridge
 
-    xla_bridge.register_plugin("burn_tpu_cpu", library_path=str(plugin), options={"cpu_device_count": 1})
+        xla_bridge.register_plugin("burn_tpu_cpu", library_path=str(plugin), options={"cpu_device_count": 1})
     import jax
     import jax.numpy as jnp
 
@@ -90,7 +92,7 @@ def main():
     for size in ["layers", "width", "heads", "feed_forward", "sequence", "batch", "vocabulary"]:
         exported.add_argument(f"--{size}", type=int, help="of the gpt")
     timed = commands.add_parser("run")
-    timed.add_argument("plugin", type=pathlib.Path)
+    timed.add_argument("plugin", type=pathlib.Path, nargs="?")
     timed.add_argument("--model", choices=MODELS, default="gpt")
     timed.add_argument("--dtype", choices=dtypes, default="f32")
     timed.add_argument("--steps", type=int, default=50)

@@ -1,6 +1,7 @@
 //! The same training step written in JAX, exported by `benches/jax/step_time.py export` and run on a separate client.
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, bail, ensure};
+use burn_tpu::Platform;
 use burn_tpu_pjrt::{
     Buffer, Client, ClientOptions, CompileOptions, Event, ExecuteOptions, LoadedExecutable, Plugin, PluginKind,
     Program, TensorSpec, discovery,
@@ -11,6 +12,8 @@ use std::sync::Arc;
 
 /// The number of steps on several devices that run at a time.
 const MOST_IN_FLIGHT: usize = 8;
+/// The fraction of a GPU's memory that JAX's client may take. Ours takes 0.75 in advance.
+const GPU_MEMORY: f32 = 0.15;
 
 /// JAX's program and the state that it trains, on one device or on a mesh. The arguments are the state, the rate, the inputs and the targets; the
 /// results are the state (which is donated) and the loss.
@@ -28,17 +31,15 @@ pub struct JaxStep {
 }
 
 impl JaxStep {
-    /// Compiles `NAME.step.mlir` of a folder for a number of devices and creates the state with `NAME.start.mlir`.
-    pub fn load(folder: &Path, name: &str, devices: usize) -> Result<Self> {
+    /// Compiles `NAME.step.mlir` of a folder for a number of devices of a platform and creates the state with
+    /// `NAME.start.mlir`.
+    pub fn load(folder: &Path, name: &str, platform: Platform, devices: usize) -> Result<Self> {
         let read = |part: &str| {
             let path = folder.join(format!("{name}.{part}.mlir"));
             std::fs::read_to_string(&path)
                 .with_context(|| format!("`{}`: see benches/jax/step_time.py", path.display()))
         };
-        let plugin = Plugin::load(&discovery::find(PluginKind::Cpu, None)?.path)?;
-        let client = Client::new(plugin, &ClientOptions::cpu(devices)?)?;
-        // With XNNPACK, a product of a weight that is updated in place reads its first value: a faster, but another step.
-        let options = CompileOptions::default().set("xla_cpu_use_xnnpack", false);
+        let (client, options) = client(platform, devices)?;
         let options = if devices == 1 { options } else { options.partitions(devices).shardy(true) };
         let start = client.compile(&Program::stablehlo(read("start")?, Vec::<TensorSpec>::new())?, &options)?;
         let mut state = start.execute(&vec![&[][..]; devices], &ExecuteOptions::default())?.outputs;
@@ -90,4 +91,18 @@ impl JaxStep {
         self.running.clear();
         Ok(())
     }
+}
+
+/// Returns a client of JAX's own, and how it compiles.
+fn client(platform: Platform, devices: usize) -> Result<(Client, CompileOptions)> {
+    let (kind, client_options, options) = match platform {
+        // With XNNPACK, a product of a weight that is updated in place reads its first value: a faster, but another step.
+        Platform::Cpu => {
+            let options = CompileOptions::default().set("xla_cpu_use_xnnpack", false);
+            (PluginKind::Cpu, ClientOptions::cpu(devices)?, options)
+        }
+        Platform::Cuda => (PluginKind::Cuda, ClientOptions::cuda_memory(GPU_MEMORY, false)?, CompileOptions::default()),
+        other => bail!("--against runs on cpu and cuda, not on {}: a TPU serves one client", other.name()),
+    };
+    Ok((Client::new(Plugin::load(&discovery::find(kind, None)?.path)?, &client_options)?, options))
 }

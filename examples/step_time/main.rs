@@ -62,7 +62,7 @@ struct Args {
     /// An option of XLA's compiler for our programs, as `xla_cpu_multi_thread_eigen=false`; may be given several times
     #[arg(long, value_name = "NAME=VALUE", value_parser = flag)]
     flag: Vec<(String, String)>,
-    /// Alternate with JAX's programs in this folder, on the CPU plugin
+    /// Alternate with JAX's programs in this folder, through the same plugin (cpu, cuda)
     #[arg(long, value_name = "DIR")]
     against: Option<PathBuf>,
     /// Write the result to this file as JSON
@@ -156,7 +156,8 @@ where
     T: Target<Backend = B, Device = B::Device> + Compiles<Mlp<B>> + Compiles<Cnn<B>> + Compiles<Gpt<B>>,
 {
     let devices = args.mesh.as_ref().and_then(Mesh::size).unwrap_or(1);
-    let jax = args.against.as_ref().map(|folder| JaxStep::load(folder, &args.program_name(), devices)).transpose()?;
+    let load = |folder: &PathBuf| JaxStep::load(folder, &args.program_name(), args.platform(), devices);
+    let jax = args.against.as_ref().map(load).transpose()?;
     B::seed(&device, 42);
     let run = Run { args, device: &device, jax, begun };
     let images = || (0..BATCHES).map(|step| Images::synthetic(BATCH, step, &device)).collect();
@@ -200,6 +201,10 @@ impl<D> Run<'_, D> {
 }
 
 impl Args {
+    fn platform(&self) -> Platform {
+        self.platform.unwrap_or_else(|| TpuDevice::default().platform())
+    }
+
     /// Returns the name of JAX's files, such as `gpt-f32`.
     fn program_name(&self) -> String {
         format!("{}-{}", value_name(self.model), value_name(self.dtype))
