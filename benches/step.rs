@@ -6,6 +6,7 @@
 //! | key | finding a GPT's training step among the programs in memory |
 //! | dispatch | dispatching that program |
 //! | call N | a call of a compiled function with N arguments and N results |
+//! | plugin N | the plugin's part of that call: the same program on its own API, without burn-tpu |
 //! | call step | a compiled GPT training step |
 //! | lower, compile cold, compile from disk | an MLP's training step |
 //! | transfer | 4 KiB and 4 MiB, up and down |
@@ -17,9 +18,15 @@ use burn::module::AutodiffModule;
 use burn::optim::Optimizer;
 use burn::prelude::*;
 use burn_tpu::{DeviceAdamW, Metrics, Tpu, TpuDevice, TpuOptions, compile, compile_step, mark_step, metrics};
+use burn_tpu_pjrt::{
+    Buffer, Client, ClientOptions, CompileOptions, ElementType, ExecuteOptions, Plugin, PluginKind, Program,
+    TensorSpec, discovery,
+};
 use burn_tpu_workspace::models::{Gpt, GptConfig, Images, Mlp, Supervised, Tokens, adam, adamw, train_step};
 use criterion::{BatchSize, Criterion};
+use std::fmt::Write;
 use std::ops::Sub;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 type A = Autodiff<Tpu<f32>>;
@@ -120,6 +127,7 @@ fn calls(c: &mut Criterion) {
         let mut call = || state = state.take().map(|state| function.call(state).expect("pure"));
         call();
         c.bench_function(&format!("call {count}"), |b| b.iter_custom(|calls| timed(calls, &device, &mut call)));
+        plugin_alone(c, count).expect("the plugin runs it");
     }
     let config = GptConfig::new().with_batch(1).with_sequence(16);
     let mut training = compile_step(config.init(&device), DeviceAdamW::new(), |model: &Gpt<A>, batch| {
@@ -130,6 +138,45 @@ fn calls(c: &mut Criterion) {
     let mut call = || drop(training.run(1e-3, batch.valid()).expect("pure"));
     call();
     c.bench_function("call step", |b| b.iter_custom(|calls| timed(calls, &device, &mut call)));
+}
+
+/// Times the program of `call N` on the plugin's own API: its start, and the end of the buffers that it took.
+fn plugin_alone(c: &mut Criterion, count: usize) -> burn_tpu_pjrt::Result<()> {
+    let plugin = discovery::find(PluginKind::Cpu, None).expect("`calls` has found it");
+    let client = Client::new(Plugin::load(&plugin.path)?, &ClientOptions::cpu(1)?)?;
+    let (spec, device) = (Arc::new(TensorSpec::new(ElementType::F32, [8])?), client.device(0)?);
+    let program = Program::stablehlo(additions(count), vec![Arc::clone(&spec); count])?;
+    let program = client.compile(&program, &CompileOptions::default())?;
+    let zeros = |_| Buffer::from_host(&device, Arc::clone(&spec), &[0; 32]);
+    let mut state = (0..count).map(zeros).collect::<burn_tpu_pjrt::Result<Vec<_>>>()?;
+    let options = ExecuteOptions { events: true, ..ExecuteOptions::default() };
+    let mut call = || {
+        let start = Instant::now();
+        let arguments: Vec<&Buffer> = state.iter().collect();
+        let mut done = program.execute(&[&arguments], &options).expect("it starts");
+        state = done.outputs.pop().expect("the results of a device");
+        let time = start.elapsed();
+        done.events.iter().for_each(|event| event.wait().expect("it runs"));
+        time
+    };
+    c.bench_function(&format!("plugin {count}"), |b| b.iter_custom(|calls| (0..calls).map(|_| call()).sum()));
+    Ok(())
+}
+
+/// Returns StableHLO that adds 1 to each of its arguments `[8]`, in their memory.
+fn additions(count: usize) -> String {
+    let (mut parameters, mut body) = (Vec::new(), String::new());
+    let names = |prefix: &str| (0..count).map(|i| format!("%{prefix}{i}")).collect::<Vec<_>>().join(", ");
+    for i in 0..count {
+        parameters.push(format!("%x{i}: tensor<8xf32> {{tf.aliasing_output = {i} : i32}}"));
+        let _written = writeln!(body, "%y{i} = stablehlo.add %x{i}, %one : tensor<8xf32>");
+    }
+    let (parameters, types) = (parameters.join(", "), vec!["tensor<8xf32>"; count].join(", "));
+    format!(
+        "module @additions {{ func.func public @main({parameters}) -> ({types}) {{\n\
+         %one = stablehlo.constant dense<1.0> : tensor<8xf32>\n{body}return {} : {types}\n}} }}",
+        names("y")
+    )
 }
 
 fn cold(c: &mut Criterion) {
