@@ -103,21 +103,21 @@ fn trains_as_recorded<F: TpuFloat>(device: &TpuDevice, tolerance: f32) {
 
 #[test]
 fn a_compiled_step_trains_as_the_recorded_one_in_f32() {
-    let Some(device) = common::cpu() else { return };
+    let Some(device) = common::device() else { return };
     let _alone = alone();
     trains_as_recorded::<f32>(&device, 1e-4);
 }
 
 #[test]
 fn a_compiled_step_trains_as_the_recorded_one_with_master_weights() {
-    let Some(device) = common::bf16_cpu() else { return };
+    let Some(device) = common::bf16_device() else { return };
     let _alone = alone();
     trains_as_recorded::<half::bf16>(&device, 0.05);
 }
 
 #[test]
 fn a_step_is_one_execution_in_place_without_a_new_compile() {
-    let Some(device) = common::cpu() else { return };
+    let Some(device) = common::device() else { return };
     let _alone = alone();
     let mut training = compiled(Model::<A<f32>>::new(&device), DeviceAdamW::new());
     (0..2).for_each(|step| drop(training.run(rate(step), batch(step, &device)).expect("pure")));
@@ -132,8 +132,26 @@ fn a_step_is_one_execution_in_place_without_a_new_compile() {
 }
 
 #[test]
+fn what_stays_from_step_to_step_is_transferred_once() {
+    let Some(device) = common::device() else { return };
+    let _alone = alone();
+    let mut training = compiled(Model::<A<f32>>::new(&device), DeviceAdamW::new());
+    let mut transfers_of = |rate: f64, batch: &Tensor<Tpu<f32>, 2>| {
+        let before = burn_tpu::metrics(&device);
+        drop(training.run(rate, batch.clone()).expect("pure"));
+        let after = burn_tpu::metrics(&device);
+        (after.uploads - before.uploads, after.scalar_uploads - before.scalar_uploads)
+    };
+    let held = batch(0, &device);
+    let _first = [transfers_of(1e-2, &held), transfers_of(1e-2, &held)];
+    assert_eq!(transfers_of(1e-2, &held), (0, 0));
+    assert_eq!(transfers_of(2e-2, &held), (1, 0), "the rate");
+    assert_eq!(transfers_of(2e-2, &batch(1, &device)), (1, 0), "the batch");
+}
+
+#[test]
 fn the_norm_of_the_gradients_is_limited() {
-    let Some(device) = common::cpu() else { return };
+    let Some(device) = common::device() else { return };
     let _alone = alone();
     let model = Model::<A<f32>>::new(&device);
     let before = numbers(model.output.weight.val());
@@ -146,13 +164,16 @@ fn the_norm_of_the_gradients_is_limited() {
         after.iter().zip(&before).map(|(after, before)| after - before).collect::<Vec<f32>>()
     };
     let (free, limited) = (change(optimizer()), change(optimizer().with_gradient_norm(0.1)));
-    let ratio = |i: usize| limited[i] / free[i];
-    assert!(ratio(0) < 0.2 && (ratio(0) - ratio(1)).abs() < 2e-2 * ratio(0), "{free:?} {limited:?}");
+    // Smaller changes have lost digits beside the weights.
+    let ratios = free.iter().zip(&limited).filter(|(free, _)| free.abs() > 1e-3).map(|(free, limited)| limited / free);
+    let ratios: Vec<f32> = ratios.collect();
+    let same = |ratio: &f32| (ratio - ratios[0]).abs() < 2e-2 * ratios[0];
+    assert!(ratios.len() > WIDTH && ratios[0] < 0.2 && ratios.iter().all(same), "{ratios:?}");
 }
 
 #[test]
 fn a_step_that_is_refused_leaves_the_model() {
-    let Some(device) = common::cpu() else { return };
+    let Some(device) = common::device() else { return };
     let _alone = alone();
     let model = Model::<A<f32>>::new(&device);
     let before = numbers(model.output.weight.val());

@@ -4,6 +4,7 @@ mod compile_environment;
 mod compiler;
 mod in_flight;
 mod mesh;
+mod scalars;
 mod value;
 
 pub(super) use compile_environment::notes;
@@ -25,7 +26,7 @@ use crate::error::{Result, TpuError};
 use crate::memory::{PluginMemory, Site};
 use crate::metrics::Counters;
 use crate::profile;
-use burn_tpu_graph::{Argument, DType, Op, Program, Sharding, TensorType, lower::pack_slots};
+use burn_tpu_graph::{Argument, DType, Op, Program, Sharding, TensorType};
 use burn_tpu_pjrt::{
     Buffer, CompileOptions, Device, ElementType, Event, ExecuteOptions, HostUse, MemoryStats, Plugin, TensorSpec,
 };
@@ -178,14 +179,14 @@ struct PjrtProgram {
 
 impl Executable for PjrtProgram {
     fn execute(&self, arguments: &mut Arguments, slots: &[u64]) -> Result<Execution> {
-        let packed = pack(&self.loaded, &self.device, slots)?;
-        let mut packed = packed.iter();
+        let scalars = self.loaded.scalars.on(std::slice::from_ref(&self.device), &self.loaded.arguments, slots)?;
+        let mut scalars = scalars.iter().flatten();
         let (mut kept, mut donated) = (Vec::new(), Vec::with_capacity(self.loaded.arguments.len()));
         let mut execution = Execution { footprint: self.loaded.footprint, ..Execution::default() };
         let mut inputs: Vec<&Buffer> = Vec::with_capacity(self.loaded.arguments.len());
         for (position, (recipe, spec)) in self.loaded.arguments.iter().enumerate() {
             let Argument::Parameter { index, result, .. } = recipe else {
-                inputs.extend(packed.next());
+                inputs.extend(scalars.next());
                 continue;
             };
             let shared = argument(arguments, *index)?;
@@ -246,19 +247,6 @@ fn share(
     };
     let shared = results.into_iter().zip(sites).zip(empty).map(share).collect();
     (shared, emptied)
-}
-
-/// Uploads the run-time scalars of a program to a device. All scalars of at most 32 bits share one packed buffer.
-fn pack(loaded: &Loaded, device: &Device, slots: &[u64]) -> Result<Vec<Buffer>> {
-    let mut packed = Vec::new();
-    for (recipe, spec) in &loaded.arguments {
-        if let Argument::Slots { ty, slots: places } = recipe {
-            let bytes = pack_slots(ty.dtype, places, slots).map_err(|error| TpuError::Bug(error.to_string()))?;
-            let buffer = Buffer::from_host(device, Arc::clone(spec), &bytes);
-            packed.push(buffer.map_err(TpuError::pjrt("uploading scalars"))?);
-        }
-    }
-    Ok(packed)
 }
 
 pub(super) fn spec(ty: &TensorType) -> Result<Arc<TensorSpec>> {

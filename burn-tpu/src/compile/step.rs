@@ -28,6 +28,8 @@ pub struct CompiledStep<B: AutodiffBackend, M, D, R> {
     step: Compiled<Argument<B::InnerBackend, D>, (State, R)>,
     model: M,
     pub(super) state: State,
+    /// The latest rate. Its tensor is held, so that steps with the same rate transfer it once.
+    rate: Option<(f32, Tensor<B::InnerBackend, 1>)>,
     pub(super) layout: Arc<Layout>,
     device: TpuDevice,
 }
@@ -117,7 +119,7 @@ where
         update.finish(&at.packs, packs);
         (next, result)
     };
-    CompiledStep { step: compile(function), model, state, layout, device }
+    CompiledStep { step: compile(function), model, state, rate: None, layout, device }
 }
 
 impl<B, F, I, M, D, R> CompiledStep<B, M, D, R>
@@ -134,8 +136,7 @@ where
     /// # Errors
     /// Those of [`Compiled::call`]. If the step did not begin, the model is as it was.
     pub fn run(&mut self, rate: LearningRate, batch: D) -> Result<R> {
-        let rate = TensorData::new(vec![rate as f32], [1]);
-        let rate = Tensor::from_data(rate, (&self.device, DType::F32));
+        let rate = self.rate(rate as f32);
         let state = std::mem::take(&mut self.state);
         match self.step.call_or_return((state, rate, batch)) {
             Ok((state, result)) => {
@@ -149,6 +150,14 @@ where
                 Err(error)
             }
         }
+    }
+
+    /// Returns a rate as a tensor `[1]`.
+    fn rate(&mut self, rate: f32) -> Tensor<Tpu<F, I>, 1> {
+        let device = (&self.device, DType::F32);
+        let tensor = || (rate, Tensor::from_data(TensorData::new(vec![rate], [1]), device));
+        let latest = self.rate.take().filter(|(latest, _)| latest.to_bits() == rate.to_bits());
+        self.rate.insert(latest.unwrap_or_else(tensor)).1.clone()
     }
 
     /// Returns the model as it is after the steps so far. While it is held, the next step cannot reuse the memory of its

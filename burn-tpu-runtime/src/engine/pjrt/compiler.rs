@@ -1,6 +1,6 @@
 //! Lowers programs and compiles them with a plugin, or loads them from disk.
 
-use super::{compile_environment, spec};
+use super::{compile_environment, scalars::Scalars, spec};
 use crate::activity::describe;
 use crate::cache::DiskCache;
 use crate::engine::custom_calls::compile_error;
@@ -52,6 +52,7 @@ pub(super) struct Loaded {
     pub(super) ops: Arc<ProgramOps>,
     /// Each argument with the type of one device's part.
     pub(super) arguments: Vec<(Argument, Arc<TensorSpec>)>,
+    pub(super) scalars: Scalars,
     pub(super) footprint: Footprint,
     /// Where the results are counted.
     pub(super) results: Vec<Arc<Site>>,
@@ -127,6 +128,7 @@ impl Compiler {
             footprint: footprint.unwrap_or_default(),
             results: self.result_sites(program, &lowered.arguments),
             memory: Arc::clone(self.memory()),
+            scalars: Scalars::new(&self.counters),
             arguments: lowered.arguments.into_iter().zip(specs).collect(),
             executable,
         })

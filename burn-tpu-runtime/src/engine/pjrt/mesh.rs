@@ -11,7 +11,7 @@ mod local;
 mod region;
 
 use super::value::DeviceValue;
-use super::{Compiler, InFlight, Loaded, MOST_IN_FLIGHT, Running, ends, pack, plugin_memory, spec, upload, wait_for};
+use super::{Compiler, InFlight, Loaded, MOST_IN_FLIGHT, Running, ends, plugin_memory, spec, upload, wait_for};
 use crate::activity::RunningProgram;
 use crate::engine::{
     Arguments, DeviceBuffer, Engine, Executable, Execution, HostBytes, MeshAxes, SharedBuffer, argument, clients,
@@ -404,7 +404,7 @@ struct MeshProgram {
 impl Executable for MeshProgram {
     fn execute(&self, arguments: &mut Arguments, slots: &[u64]) -> Result<Execution> {
         let devices = &self.local.devices;
-        let packed = devices.iter().map(|device| pack(&self.loaded, device, slots)).collect::<Result<Vec<_>>>()?;
+        let packed = self.loaded.scalars.on(devices, &self.loaded.arguments, slots)?;
         let (mut kept, mut donated) = (Vec::new(), Vec::new());
         let mut execution = Execution { footprint: self.loaded.footprint, ..Execution::default() };
         let mut inputs: Vec<Vec<&Buffer>> = vec![Vec::with_capacity(self.loaded.arguments.len()); devices.len()];
