@@ -239,6 +239,7 @@ fn wide_integer_dots_agree_with_a_loop() {
         lhs_contract: Dims::from_slice(&[2]),
         rhs_contract: Dims::from_slice(&[2]),
         result: DType::I64,
+        precision: Default::default(),
     };
     let product = graph.dot_general(lhs, rhs, attrs).unwrap();
     let l: Vec<i64> = (0..24).map(|i| (1 << 33) * (i % 5) - i).collect();

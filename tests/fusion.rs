@@ -73,6 +73,7 @@ fn mlp(dtype: DType, layers: u32, [rows, width]: [usize; 2], activation: Activat
             lhs_contract: Dims::from_slice(&[1]),
             rhs_contract: Dims::from_slice(&[0]),
             result: DType::F32,
+            precision: Default::default(),
         };
         let sums = g.dot_general(x, weight, attrs).unwrap();
         let rounded = g.convert(sums, dtype).unwrap();
@@ -572,7 +573,14 @@ impl AttentionGraph {
     fn dot(&mut self, lhs: NodeId, rhs: NodeId, [left, right]: [usize; 2]) -> NodeId {
         let one = |dim: usize| Dims::from_slice(&[dim]);
         let [lhs_batch, rhs_batch, lhs_contract, rhs_contract] = [one(0), one(0), one(left), one(right)];
-        let attrs = DotAttrs { lhs_batch, rhs_batch, lhs_contract, rhs_contract, result: DType::F32 };
+        let attrs = DotAttrs {
+            lhs_batch,
+            rhs_batch,
+            lhs_contract,
+            rhs_contract,
+            result: DType::F32,
+            precision: Default::default(),
+        };
         self.graph.dot_general(lhs, rhs, attrs).unwrap()
     }
 

@@ -175,6 +175,16 @@ pub struct PadAttrs {
     pub interior: Dims,
 }
 
+/// How exactly a processor multiplies 32-bit floats.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Precision {
+    /// As fast as it can: TPUs round the factors to bf16, NVIDIA GPUs to 10 bits. Sums are f32.
+    #[default]
+    Default,
+    /// As 32-bit floats.
+    Highest,
+}
+
 /// Dimension roles of a `dot_general`. Result dims: batch, free dims of lhs, free dims of rhs.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct DotAttrs {
@@ -188,6 +198,8 @@ pub struct DotAttrs {
     pub rhs_contract: Dims,
     /// Element type of the result and of the accumulation: f32 for 16-bit floats.
     pub result: DType,
+    /// How exactly 32-bit factors are multiplied.
+    pub precision: Precision,
 }
 
 /// The positions of the batch, feature and spatial dims of a tensor in a convolution.

@@ -137,6 +137,7 @@ mod tests {
             lhs_contract: Dims::from_slice(&[1]),
             rhs_contract: Dims::from_slice(&[0]),
             result: DType::F32,
+            precision: Default::default(),
         };
         g.dot_general(lhs, rhs, attrs).unwrap()
     }

@@ -146,13 +146,18 @@ fn pad(PadAttrs { low, high, interior }: &PadAttrs) -> Attributes {
 }
 
 fn dot(attrs: &DotAttrs) -> Attributes {
-    let DotAttrs { lhs_batch, rhs_batch, lhs_contract, rhs_contract, result: _ } = attrs;
-    vec![
+    let DotAttrs { lhs_batch, rhs_batch, lhs_contract, rhs_contract, result: _, precision } = attrs;
+    let mut attributes = vec![
         attr("lhs_batch", lhs_batch),
         attr("rhs_batch", rhs_batch),
         attr("lhs_contract", lhs_contract),
         attr("rhs_contract", rhs_contract),
-    ]
+    ];
+    match precision {
+        Precision::Default => {}
+        Precision::Highest => attributes.push(("precision", "highest".to_owned())),
+    }
+    attributes
 }
 
 fn conv_dims(name: &'static str, ConvDims { batch, feature, spatial }: &ConvDims) -> (&'static str, String) {

@@ -39,6 +39,7 @@ const CASES: &[&str] = &[
     "fft/real",
     "fft/complex",
     "dot/bf16_f32",
+    "dot/f32_highest",
     "dot/i32_i64",
     "conv/2d/bf16_f32",
     "conv/grouped",
@@ -81,6 +82,7 @@ fn training_step() -> Case {
             lhs_contract: Dims::from_slice(&[lhs_contract]),
             rhs_contract: Dims::from_slice(&[rhs_contract]),
             result: DType::F32,
+            precision: Default::default(),
         };
         graph.dot_general(lhs, rhs, attrs).unwrap()
     };

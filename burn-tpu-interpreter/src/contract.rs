@@ -191,6 +191,7 @@ mod tests {
             lhs_contract: side(contract, 0),
             rhs_contract: side(contract, 1),
             result,
+            precision: Default::default(),
         }
     }
 

@@ -96,7 +96,14 @@ impl Recorded {
         let dims = Dims::from_slice;
         let (lhs_batch, rhs_batch) = (dims(&[0, 1]), dims(&[0, 1]));
         let (lhs_contract, rhs_contract) = (dims(&[left]), dims(&[right]));
-        let attrs = DotAttrs { lhs_batch, rhs_batch, lhs_contract, rhs_contract, result: DType::F32 };
+        let attrs = DotAttrs {
+            lhs_batch,
+            rhs_batch,
+            lhs_contract,
+            rhs_contract,
+            result: DType::F32,
+            precision: Default::default(),
+        };
         let product = self.graph.dot_general(lhs, rhs, attrs).unwrap();
         self.graph.convert(product, self.dtype).unwrap()
     }

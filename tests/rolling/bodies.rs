@@ -55,6 +55,7 @@ impl Recorder {
             lhs_contract: Dims::from_slice(&[1]),
             rhs_contract: Dims::from_slice(&[0]),
             result: DType::F32,
+            precision: Default::default(),
         };
         let product = self.graph.dot_general(a, b, attrs).unwrap();
         // Keeps values small.

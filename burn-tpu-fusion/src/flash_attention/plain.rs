@@ -115,6 +115,7 @@ impl<'a> Plain<'a> {
             lhs_contract: dims(&[left]),
             rhs_contract: dims(&[right]),
             result: DType::F32,
+            precision: Default::default(),
         };
         // Each head of the keys serves a group of heads.
         let heads = self.attention.heads;

@@ -30,7 +30,14 @@ impl Attention {
     fn dot(&mut self, lhs: NodeId, rhs: NodeId, [left, right]: [usize; 2]) -> NodeId {
         let one = |dim: usize| Dims::from_slice(&[dim]);
         let [lhs_batch, rhs_batch, lhs_contract, rhs_contract] = [one(0), one(0), one(left), one(right)];
-        let attrs = DotAttrs { lhs_batch, rhs_batch, lhs_contract, rhs_contract, result: DType::F32 };
+        let attrs = DotAttrs {
+            lhs_batch,
+            rhs_batch,
+            lhs_contract,
+            rhs_contract,
+            result: DType::F32,
+            precision: Default::default(),
+        };
         let product = self.graph.dot_general(lhs, rhs, attrs).unwrap();
         self.graph.convert(product, DType::BF16).unwrap()
     }

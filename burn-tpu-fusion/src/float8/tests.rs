@@ -14,6 +14,7 @@ fn product_of(dtype: DType, [rows, summed, columns]: [usize; 3]) -> Program {
         lhs_contract: dims(&[1]),
         rhs_contract: dims(&[0]),
         result: DType::F32,
+        precision: Default::default(),
     };
     let product = graph.dot_general(x, w, attrs).unwrap();
     Program::extract(&graph, &[product]).unwrap()

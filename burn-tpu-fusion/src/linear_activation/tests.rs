@@ -26,6 +26,7 @@ impl Layer {
             lhs_contract: Dims::from_slice(&[1]),
             rhs_contract: Dims::from_slice(&[0]),
             result: dtype.accumulator(),
+            precision: Default::default(),
         };
         let sums = graph.dot_general(x, weight, attrs).unwrap();
         Self { graph, bias, sums, dtype }

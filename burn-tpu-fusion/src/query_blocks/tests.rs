@@ -35,6 +35,7 @@ impl Attention {
             lhs_contract: one(left),
             rhs_contract: one(right),
             result: DType::F32,
+            precision: Default::default(),
         };
         self.graph.dot_general(lhs, rhs, attrs).unwrap()
     }

@@ -180,6 +180,7 @@ fn sums_of_products_stay_rounded() {
         lhs_contract: Dims::from_slice(&[1]),
         rhs_contract: Dims::from_slice(&[1]),
         result: DType::F32,
+        precision: Default::default(),
     };
     let sums = f.graph.dot_general(x, y, attrs).unwrap();
     let narrow = f.convert(sums, DType::BF16);

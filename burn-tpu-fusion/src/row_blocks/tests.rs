@@ -64,6 +64,7 @@ fn product(graph: &mut Graph, [lhs, rhs]: [NodeId; 2], [left, right]: [usize; 2]
         lhs_contract: Dims::from_slice(&[left]),
         rhs_contract: Dims::from_slice(&[right]),
         result: DType::F32,
+        precision: Default::default(),
     };
     graph.dot_general(lhs, rhs, attrs).unwrap()
 }

@@ -70,6 +70,7 @@ fn dot(graph: &mut Graph, lhs: NodeId, rhs: NodeId, dtype: DType) -> NodeId {
         lhs_contract: dims(2),
         rhs_contract: dims(1),
         result: dtype.accumulator(),
+        precision: Default::default(),
     };
     let product = graph.dot_general(lhs, rhs, attrs).unwrap();
     graph.convert(product, dtype).unwrap()

@@ -1,7 +1,7 @@
 //! Test cases for contractions.
 
 use super::Cases;
-use crate::op::{ConvAttrs, ConvDims, DotAttrs};
+use crate::op::{ConvAttrs, ConvDims, DotAttrs, Precision};
 use crate::{Builder, DType, Dims, Result};
 use smallvec::{SmallVec, smallvec};
 
@@ -29,6 +29,7 @@ fn dot(batch: &[[usize; 2]], contract: &[[usize; 2]], result: DType) -> DotAttrs
         lhs_contract: side(contract, 0),
         rhs_contract: side(contract, 1),
         result,
+        precision: Default::default(),
     }
 }
 
@@ -48,6 +49,11 @@ pub(super) fn add(cases: &mut Cases) -> Result<()> {
             ])
         })?;
     }
+    cases.add("dot/f32_highest", |r| {
+        let (lhs, rhs) = (r.parameter(DType::F32, &[2, 3])?, r.parameter(DType::F32, &[3, 4])?);
+        let attrs = DotAttrs { precision: Precision::Highest, ..dot(&[], &[[1, 0]], DType::F32) };
+        Ok(vec![r.graph.dot_general(lhs, rhs, attrs)?])
+    })?;
     convolutions(cases)
 }
 

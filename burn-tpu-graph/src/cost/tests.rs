@@ -24,6 +24,7 @@ fn a_dot_costs_two_operations_per_multiply_add_and_lists_its_matrices() {
         lhs_contract: dims(2),
         rhs_contract: dims(1),
         result: DType::F32,
+        precision: Default::default(),
     };
     let dot = graph.dot_general(lhs, rhs, attrs).unwrap();
     let program = Program::extract(&graph, &[dot]).unwrap();
@@ -111,6 +112,7 @@ fn a_body_counts_once_per_trip_and_its_dots_are_listed_once() {
         lhs_contract: smallvec![1],
         rhs_contract: smallvec![0],
         result: DType::F32,
+        precision: Default::default(),
     };
     let looped = graph.for_loop(3, [x], |g, _, [x]| {
         let [x] = g.for_loop(5, [x], |g, _, [x]| Ok([g.unary(UnaryOp::Exp, x)?]))?;

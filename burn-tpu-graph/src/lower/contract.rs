@@ -2,7 +2,7 @@
 
 use super::printer::{Block, Statement, Value, array, edges, list};
 use super::region;
-use crate::op::{Combine, ConvAttrs, ConvDims, DotAttrs};
+use crate::op::{Combine, ConvAttrs, ConvDims, DotAttrs, Precision};
 use crate::{Dims, Result, TensorType};
 
 pub(super) fn dot_general(
@@ -21,8 +21,15 @@ pub(super) fn dot_general(
         ("rhs_contracting_dimensions", &attrs.rhs_contract),
     ];
     let numbers: Vec<_> = numbers.iter().map(|(name, dims)| format!("{name} = [{}]", list(dims.iter()))).collect();
-    Ok(Statement::new("stablehlo.dot_general", operands)
-        .attr("dot_dimension_numbers", format!("#stablehlo.dot<{}>", numbers.join(", "))))
+    let product = Statement::new("stablehlo.dot_general", operands)
+        .attr("dot_dimension_numbers", format!("#stablehlo.dot<{}>", numbers.join(", ")));
+    Ok(match attrs.precision {
+        Precision::Default => product,
+        Precision::Highest => {
+            let highest = "#stablehlo<precision HIGHEST>";
+            product.attr("precision_config", format!("[{highest}, {highest}]"))
+        }
+    })
 }
 
 /// TPUs from v5e on have no 64-bit integer dot. This multiplies over `[batch, free of lhs, free of rhs, contracted]`

@@ -30,6 +30,7 @@ impl Recording {
             lhs_contract: smallvec![contract.0],
             rhs_contract: smallvec![contract.1],
             result: DType::F32,
+            precision: Default::default(),
         };
         self.graph.add(Op::DotGeneral(Box::new(attrs)), &[x, w]).unwrap()
     }

@@ -186,6 +186,7 @@ fn changed_dot(attrs: &DotAttrs) -> Vec<DotAttrs> {
     change_each!(attrs, DotAttrs {
         lhs_batch => more(lhs_batch), rhs_batch => more(rhs_batch), lhs_contract => more(lhs_contract),
         rhs_contract => more(rhs_contract), result => if *result == DType::F32 { DType::I32 } else { DType::F32 },
+        precision => if *precision == Precision::Default { Precision::Highest } else { Precision::Default },
     })
 }
 

@@ -11,6 +11,7 @@ fn dot(batch: [&[usize]; 2], contract: [&[usize]; 2], result: DType) -> Op {
         lhs_contract: Dims::from_slice(contract[0]),
         rhs_contract: Dims::from_slice(contract[1]),
         result,
+        precision: Default::default(),
     }))
 }
 

@@ -66,6 +66,7 @@ mod tests {
             lhs_contract: dims(1),
             rhs_contract: dims(0),
             result: DType::F32,
+            precision: Default::default(),
         };
         let product = graph.dot_general(x, y, attrs).unwrap();
         let text = describe(&Program::canonical(&graph, &[product]).unwrap().0);

@@ -58,6 +58,7 @@ pub(super) fn batched_dot(r: &mut Recorder, x: NodeId, y: NodeId, result: DType)
         lhs_batch: x_batch,
         rhs_batch: y_batch,
         result,
+        precision: Default::default(),
     };
     let product = r.dot_general(x, y, attrs)?;
     // The dims of the product: the batch dims of both, then the dims of only x and m, then the dims of only y and n.

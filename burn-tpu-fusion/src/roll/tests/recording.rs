@@ -36,6 +36,7 @@ impl Recording {
             lhs_contract: Dims::from_slice(&[1]),
             rhs_contract: Dims::from_slice(&[0]),
             result: DType::F32,
+            precision: Default::default(),
         };
         self.graph.dot_general(a, b, attrs).unwrap()
     }

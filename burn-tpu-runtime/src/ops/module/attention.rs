@@ -132,6 +132,7 @@ fn batched_dot(g: &mut impl Builder, lhs: NodeId, rhs: NodeId, contract: usize, 
         lhs_contract: Dims::from_slice(&[3]),
         rhs_contract: Dims::from_slice(&[contract]),
         result: g.dtype(lhs).accumulator(),
+        precision: Default::default(),
     };
     let product = g.dot_general(lhs, rhs, attrs)?;
     g.convert(product, result)

@@ -291,6 +291,7 @@ fn grouped_dot(g: &mut impl Builder, lhs: (NodeId, usize, &[usize]), rhs: (NodeI
         lhs_contract: Dims::from_slice(lhs.2),
         rhs_contract: Dims::from_slice(rhs.2),
         result: g.dtype(lhs.0).accumulator(),
+        precision: Default::default(),
     };
     g.dot_general(lhs.0, rhs.0, attrs)
 }

@@ -47,6 +47,7 @@ fn contract(g: &mut impl Builder, lhs: (NodeId, &[usize]), rhs: (NodeId, &[usize
         lhs_contract: Dims::from_slice(lhs.1),
         rhs_contract: Dims::from_slice(rhs.1),
         result: dtype.accumulator(),
+        precision: Default::default(),
     };
     let product = g.dot_general(x, y, attrs)?;
     g.convert(product, dtype)

@@ -1,11 +1,12 @@
 //! Resampling along one dim as a product with a small matrix `[out, in]`. It is linear in the input, so its gradient is
-//! the product with the transposed matrix. Both use the matrix unit.
+//! the product with the transposed matrix. Both use the matrix unit, at full precision: who averages or interpolates does
+//! not expect a product whose factors are rounded.
 //!
 //! A matrix is built on the device from vectors of constants with one entry per output position, so that a program
 //! contains `out` numbers instead of `out * in`.
 
 use super::operands::vector;
-use burn_tpu_graph::op::{BinaryOp, Direction, DotAttrs};
+use burn_tpu_graph::op::{BinaryOp, Direction, DotAttrs, Precision};
 use burn_tpu_graph::{Builder, DType, Dims, NodeId, Result};
 
 /// The direction in which a matrix `[out, in]` is applied.
@@ -29,6 +30,7 @@ pub(super) fn along(g: &mut impl Builder, x: NodeId, dim: usize, matrix: NodeId,
         lhs_contract: Dims::from_slice(&[dim]),
         rhs_contract: Dims::from_slice(&[contract]),
         result: g.dtype(matrix),
+        precision: Precision::Highest,
     };
     let product = g.dot_general(x, matrix, attrs)?;
     // The new dim is the last one. It is moved to its position.
@@ -88,4 +90,20 @@ where
 {
     let column = vector(g, dtype, values)?;
     g.broadcast_in_dim(column, dims, &[0])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use burn_tpu_graph::{Graph, Op, TensorType};
+
+    #[test]
+    fn the_factors_are_not_rounded() {
+        let mut g = Graph::new();
+        let x = g.add(Op::Parameter { index: 0, ty: TensorType::new(DType::F32, [2, 4]) }, &[]).unwrap();
+        let matrix = averaging(&mut g, DType::F32, &[(0, 3), (1, 4)], 4).unwrap();
+        along(&mut g, x, 1, matrix, Way::Forward).unwrap();
+        let exact = |op: &Op| matches!(op, Op::DotGeneral(attrs) if attrs.precision == Precision::Highest);
+        assert!(g.nodes().iter().any(|node| exact(&node.op)));
+    }
 }
