@@ -2,7 +2,7 @@
 
 use crate::jax::JaxStep;
 use crate::target::{Step, Target};
-use crate::turns;
+use crate::turns::{self, StepTimes};
 use anyhow::{Result, ensure};
 use burn::module::AutodiffModule;
 use burn::optim::Optimizer;
@@ -65,6 +65,8 @@ pub struct Jax {
     pub min_step_ms: f64,
     /// Time per step when only the last of several steps is times for.
     pub async_step_ms: f64,
+    /// Median time on the calling thread until JAX's program is dispatched: the plugin's part, without Python.
+    pub host_ms_per_step: f64,
     /// Our median divided by JAX's.
     pub median_ratio: f64,
     /// Our shortest time divided by JAX's.
@@ -130,7 +132,7 @@ pub fn measure<T: Target, Batch: Clone>(
     measured.min_step_ms = times.whole[0];
     measured.host_ms_per_step = median(&mut times.host);
     measured.async_step_ms = median(&mut ours);
-    measured.jax = jax.map(|jax| Jax::compare(&measured, &mut times.jax, &mut theirs, jax.memory_bytes));
+    measured.jax = jax.map(|jax| Jax::compare(&measured, &mut times, &mut theirs, jax.memory_bytes));
     Ok(measured)
 }
 
@@ -152,12 +154,13 @@ impl Measured {
 }
 
 impl Jax {
-    fn compare(ours: &Measured, theirs: &mut [f64], async_times: &mut [f64], memory_bytes: u64) -> Self {
-        let (median_step_ms, min_step_ms, async_step_ms) = (median(theirs), theirs[0], median(async_times));
+    fn compare(ours: &Measured, times: &mut StepTimes, async_times: &mut [f64], memory_bytes: u64) -> Self {
+        let (median_step_ms, min_step_ms, async_step_ms) = (median(&mut times.jax), times.jax[0], median(async_times));
         Self {
             median_step_ms,
             min_step_ms,
             async_step_ms,
+            host_ms_per_step: median(&mut times.jax_host),
             median_ratio: ours.median_step_ms / median_step_ms,
             min_ratio: ours.min_step_ms / min_step_ms,
             async_ratio: ours.async_step_ms / async_step_ms,

@@ -50,7 +50,7 @@ impl fmt::Display for Report {
         }
         if let Some(jax) = &measured.jax {
             writeln!(f, "JAX's step   median {:.3} ms, min {:.3} ms", jax.median_step_ms, jax.min_step_ms)?;
-            writeln!(f, "             async {:.3} ms", jax.async_step_ms)?;
+            writeln!(f, "             async {:.3} ms, host {:.3} ms", jax.async_step_ms, jax.host_ms_per_step)?;
             let Jax { median_ratio, min_ratio, async_ratio, .. } = jax;
             writeln!(f, "ours/JAX's   median {median_ratio:.3}, min {min_ratio:.3}, async {async_ratio:.3}")?;
             if let Some(ratio) = jax.memory_ratio {

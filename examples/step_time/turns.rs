@@ -23,6 +23,8 @@ pub struct StepTimes {
     pub per_op: Vec<f64>,
     /// Times of JAX's steps.
     pub jax: Vec<f64>,
+    /// Time on the calling thread until JAX's step is dispatched.
+    pub jax_host: Vec<f64>,
 }
 
 /// Times the steps one by one, each finished before the next begins.
@@ -52,6 +54,7 @@ pub fn time_each_step<T: Target>(
         if let Some(jax) = jax {
             let start = Instant::now();
             jax.step()?;
+            times.jax_host.push(milliseconds(start));
             jax.finish()?;
             times.jax.push(milliseconds(start));
         }
