@@ -133,9 +133,15 @@ fn other_hosts_run_the_program_in_the_same_folder_with_the_variables() {
 
 #[test]
 fn when_a_process_of_one_host_fails_those_of_the_others_end() {
-    let script =
-        "case $BURN_TPU_PROCESS in 0/2) trap 'echo ended; exit 0' TERM; while :; do sleep 1; done;; *) exit 9;; esac";
-    let output = run_on_hosts("a,b", &[], script);
+    // The second fails when the first has set its trap.
+    let folder = tempfile::tempdir().unwrap();
+    let ready = folder.path().join("ready").display().to_string();
+    let script = format!(
+        "case $BURN_TPU_PROCESS in \
+         0/2) trap 'echo ended; exit 0' TERM; touch {ready}; while :; do sleep 1; done;; \
+         *) until [ -e {ready} ]; do sleep 0.1; done; exit 9;; esac"
+    );
+    let output = run_on_hosts("a,b", &[], &script);
     assert_eq!(output.status.code(), Some(9), "{output:?}");
     assert_eq!(lines(&output.stdout), ["[0] ended"], "{output:?}");
 }
