@@ -28,7 +28,8 @@ pub struct CompiledStep<B: AutodiffBackend, M, D, R> {
     step: Compiled<Argument<B::InnerBackend, D>, (State, R)>,
     model: M,
     pub(super) state: State,
-    /// The latest rate. Its tensor is held, so that steps with the same rate transfer it once.
+    /// The latest rate. Its tensor is held, so that steps with the same rate transfer it once. Not on a mesh, where a value that
+    /// is there already has another signature than one that comes from the host: the second step would be recorded anew.
     rate: Option<(f32, Tensor<B::InnerBackend, 1>)>,
     pub(super) layout: Arc<Layout>,
     device: TpuDevice,
@@ -154,10 +155,13 @@ where
 
     /// Returns a rate as a tensor `[1]`.
     fn rate(&mut self, rate: f32) -> Tensor<Tpu<F, I>, 1> {
-        let device = (&self.device, DType::F32);
-        let tensor = || (rate, Tensor::from_data(TensorData::new(vec![rate], [1]), device));
+        let tensor = || Tensor::from_data(TensorData::new(vec![rate], [1]), (&self.device, DType::F32));
+        if self.device.platform() == Platform::Mesh {
+            return tensor();
+        }
         let latest = self.rate.take().filter(|(latest, _)| latest.to_bits() == rate.to_bits());
-        self.rate.insert(latest.unwrap_or_else(tensor)).1.clone()
+        let latest = latest.unwrap_or_else(|| (rate, tensor()));
+        self.rate.insert(latest).1.clone()
     }
 
     /// Returns the model as it is after the steps so far. While it is held, the next step cannot reuse the memory of its
