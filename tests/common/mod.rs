@@ -12,11 +12,7 @@ use tracing_subscriber::util::SubscriberInitExt;
 
 /// Returns the CPU plugin's device; `None` if the plugin is missing and `BURN_TPU_REQUIRE_PLUGIN` does not forbid skipping.
 pub fn cpu() -> Option<TpuDevice> {
-    has_cpu_plugin().then(|| {
-        // Two devices, whichever test comes first; `ok` since another test may have installed them.
-        development().install(&TpuDevice::cpu(0)).ok();
-        TpuDevice::cpu(0)
-    })
+    has_cpu_plugin().then(|| installed(TpuDevice::cpu(0)))
 }
 
 /// Returns whether the CPU plugin is there; if it is not, `BURN_TPU_REQUIRE_PLUGIN` may forbid to go on.
@@ -40,18 +36,14 @@ pub fn development() -> TpuOptions {
 /// Same as [`cpu`], with another device: Burn keeps one default float type per device, so bf16 and f32 tests of one process
 /// must not share one.
 pub fn bf16_cpu() -> Option<TpuDevice> {
-    let device = TpuDevice::cpu(1);
-    cpu().map(|_| {
-        development().install(&device).ok();
-        device
-    })
+    cpu().map(|_| installed(TpuDevice::cpu(1)))
 }
 
 /// Returns the device under test: the first of the platform that `BURN_TPU_TEST_PLATFORM` names, else [`cpu`].
 pub fn device() -> Option<TpuDevice> {
     match test_platform() {
         Platform::Cpu => cpu(),
-        platform => installed(TpuDevice::new(platform, 0)),
+        platform => Some(installed(TpuDevice::new(platform, 0))),
     }
 }
 
@@ -59,7 +51,7 @@ pub fn device() -> Option<TpuDevice> {
 pub fn bf16_device() -> Option<TpuDevice> {
     match test_platform() {
         Platform::Cpu => bf16_cpu(),
-        platform if platform.device_count() > 1 => installed(TpuDevice::new(platform, 1)),
+        platform if platform.device_count() > 1 => Some(installed(TpuDevice::new(platform, 1))),
         platform => {
             eprintln!("skipped: {} has one device", platform.name());
             None
@@ -72,9 +64,11 @@ fn test_platform() -> Platform {
     std::env::var("BURN_TPU_TEST_PLATFORM").map_or(Platform::Cpu, |name| name.parse().unwrap())
 }
 
-fn installed(device: TpuDevice) -> Option<TpuDevice> {
+/// Returns a device with the options of [`development`]: two CPU devices, whichever test comes first.
+fn installed(device: TpuDevice) -> TpuDevice {
+    // Another test may have installed them.
     development().install(&device).ok();
-    Some(device)
+    device
 }
 
 /// Returns a configuration for `cases` random cases from a fixed seed, so that runs of the same code have the same result.
