@@ -193,8 +193,8 @@ metrics! {
         uploads: "",
         /// Bytes of the host-to-device transfers.
         upload_bytes: "bytes",
-        /// Host-to-device transfers of the numbers that programs take, packed: one or two for each run on each device, and none
-        /// if they are those of the program's run before.
+        /// Host-to-device transfers of the numbers that programs take, packed: one or two for each run on each device,
+        /// and none if they are those of the program's run before.
         scalar_uploads: "",
         /// Device-to-host transfers of tensors.
         downloads: "",

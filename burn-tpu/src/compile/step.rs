@@ -28,8 +28,9 @@ pub struct CompiledStep<B: AutodiffBackend, M, D, R> {
     step: Compiled<Argument<B::InnerBackend, D>, (State, R)>,
     model: M,
     pub(super) state: State,
-    /// The latest rate. Its tensor is held, so that steps with the same rate transfer it once. Not on a mesh, where a value that
-    /// is there already has another signature than one that comes from the host: the second step would be recorded anew.
+    /// The latest rate. Its tensor is held, so that steps with the same rate transfer it once. Not on a mesh, where a
+    /// value that is there already has another signature than one from the host: the second step would be recorded
+    /// anew.
     rate: Option<(f32, Tensor<B::InnerBackend, 1>)>,
     pub(super) layout: Arc<Layout>,
     device: TpuDevice,
