@@ -7,7 +7,7 @@ mod common;
 use burn_tpu_graph::corpus::{self, Case};
 use burn_tpu_graph::lower::lower;
 use burn_tpu_graph::op::{Combine, DotAttrs};
-use burn_tpu_graph::{Builder, DType, Dims, Graph, Literal, NodeId, Number, Op, Program, TensorType};
+use burn_tpu_graph::{Builder, DType, Graph, Literal, NodeId, Number, Op, Program, TensorType};
 use burn_tpu_pjrt::{Client, CompileOptions, PluginKind, TopologyDescription, presence};
 use common::programs::{self, client as cpu, pjrt_program, plugin, skip};
 
@@ -233,14 +233,7 @@ fn wide_integer_dots_agree_with_a_loop() {
     // [3, b = 2, 4] . [b = 2, 5, 4] -> [2, 3, 5]
     let lhs = parameter(&mut graph, 0, DType::I64, &[3, 2, 4]);
     let rhs = parameter(&mut graph, 1, DType::I64, &[2, 5, 4]);
-    let attrs = DotAttrs {
-        lhs_batch: Dims::from_slice(&[1]),
-        rhs_batch: Dims::from_slice(&[0]),
-        lhs_contract: Dims::from_slice(&[2]),
-        rhs_contract: Dims::from_slice(&[2]),
-        result: DType::I64,
-        precision: Default::default(),
-    };
+    let attrs = DotAttrs::new([&[1], &[0]], [&[2], &[2]], DType::I64);
     let product = graph.dot_general(lhs, rhs, attrs).unwrap();
     let l: Vec<i64> = (0..24).map(|i| (1 << 33) * (i % 5) - i).collect();
     let r: Vec<i64> = (0..40).map(|i| 3 * i - 50).collect();

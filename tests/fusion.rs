@@ -17,7 +17,7 @@ use burn::tensor::{Int, Tensor, TensorData};
 use burn_tpu::{Tpu, TpuDevice, TpuFloat, metrics};
 use burn_tpu_fusion::{GatherFirst, Optimization, Pass, Pipeline, QueryBlocks, RowBlocks, ScatterSum, SoftmaxGradient};
 use burn_tpu_graph::op::{BinaryOp, Combine, Direction, DotAttrs, UnaryOp};
-use burn_tpu_graph::{Builder, DType, Dims, Graph, NodeId, Number, Op, Program, TensorType, lower, verify};
+use burn_tpu_graph::{Builder, DType, Graph, NodeId, Number, Op, Program, TensorType, lower, verify};
 use burn_tpu_pjrt::{
     Attributes, Buffer, Client, ClientOptions, CompileOptions, ElementType, ExecuteOptions, OptimizationLevel, Plugin,
     PluginKind, TensorSpec, TopologyDescription, Value, presence,
@@ -67,14 +67,7 @@ fn mlp(dtype: DType, layers: u32, [rows, width]: [usize; 2], activation: Activat
     for layer in 0..layers {
         let weight = parameter(&mut g, 2 * layer + 1, &[width, width]);
         let bias = parameter(&mut g, 2 * layer + 2, &[width]);
-        let attrs = DotAttrs {
-            lhs_batch: Dims::new(),
-            rhs_batch: Dims::new(),
-            lhs_contract: Dims::from_slice(&[1]),
-            rhs_contract: Dims::from_slice(&[0]),
-            result: DType::F32,
-            precision: Default::default(),
-        };
+        let attrs = DotAttrs::new([&[], &[]], [&[1], &[0]], DType::F32);
         let sums = g.dot_general(x, weight, attrs).unwrap();
         let rounded = g.convert(sums, dtype).unwrap();
         let biased = g.binary(BinaryOp::Add, rounded, bias).unwrap();
@@ -571,16 +564,7 @@ impl AttentionGraph {
     }
 
     fn dot(&mut self, lhs: NodeId, rhs: NodeId, [left, right]: [usize; 2]) -> NodeId {
-        let one = |dim: usize| Dims::from_slice(&[dim]);
-        let [lhs_batch, rhs_batch, lhs_contract, rhs_contract] = [one(0), one(0), one(left), one(right)];
-        let attrs = DotAttrs {
-            lhs_batch,
-            rhs_batch,
-            lhs_contract,
-            rhs_contract,
-            result: DType::F32,
-            precision: Default::default(),
-        };
+        let attrs = DotAttrs::new([&[0], &[0]], [&[left], &[right]], DType::F32);
         self.graph.dot_general(lhs, rhs, attrs).unwrap()
     }
 

@@ -202,6 +202,16 @@ pub struct DotAttrs {
     pub precision: Precision,
 }
 
+impl DotAttrs {
+    /// Returns the attributes of a product at the default precision: the batch dims and the contracted dims of the left
+    /// operand and of the right one.
+    pub fn new(batch: [&[usize]; 2], contract: [&[usize]; 2], result: DType) -> Self {
+        let [[lhs_batch, rhs_batch], [lhs_contract, rhs_contract]] =
+            [batch, contract].map(|sides| sides.map(Dims::from_slice));
+        Self { lhs_batch, rhs_batch, lhs_contract, rhs_contract, result, precision: Precision::Default }
+    }
+}
+
 /// The positions of the batch, feature and spatial dims of a tensor in a convolution.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct ConvDims {

@@ -128,17 +128,10 @@ fn use_of(op: &Op) -> Use {
 mod tests {
     use super::*;
     use crate::op::{Direction, DotAttrs, UnaryOp};
-    use crate::{Builder, DType, Dims, Graph, TensorType};
+    use crate::{Builder, DType, Graph, TensorType};
 
     fn matmul(g: &mut Graph, lhs: NodeId, rhs: NodeId) -> NodeId {
-        let attrs = DotAttrs {
-            lhs_batch: Dims::new(),
-            rhs_batch: Dims::new(),
-            lhs_contract: Dims::from_slice(&[1]),
-            rhs_contract: Dims::from_slice(&[0]),
-            result: DType::F32,
-            precision: Default::default(),
-        };
+        let attrs = DotAttrs::new([&[], &[]], [&[1], &[0]], DType::F32);
         g.dot_general(lhs, rhs, attrs).unwrap()
     }
 

@@ -76,14 +76,7 @@ fn training_step() -> Case {
         |index, dims: &[usize]| graph.add(Op::Parameter { index, ty: TensorType::new(DType::F32, dims) }, &[]).unwrap();
     let (x, weight, bias) = (parameter(0, &[8, 3]), parameter(1, &[3, 2]), parameter(2, &[2]));
     let dot = |graph: &mut Graph, lhs: NodeId, rhs: NodeId, lhs_contract: usize, rhs_contract: usize| {
-        let attrs = DotAttrs {
-            lhs_batch: Dims::new(),
-            rhs_batch: Dims::new(),
-            lhs_contract: Dims::from_slice(&[lhs_contract]),
-            rhs_contract: Dims::from_slice(&[rhs_contract]),
-            result: DType::F32,
-            precision: Default::default(),
-        };
+        let attrs = DotAttrs::new([&[], &[]], [&[lhs_contract], &[rhs_contract]], DType::F32);
         graph.dot_general(lhs, rhs, attrs).unwrap()
     };
     let linear = dot(&mut graph, x, weight, 1, 0);

@@ -1,7 +1,7 @@
 //! Attention of many forms, as autodiff records it, and the attention that the kernels must compute for it.
 
 use burn_tpu_graph::op::{BinaryOp, Combine, Direction, DotAttrs, UnaryOp};
-use burn_tpu_graph::{Builder, DType, Dims, Graph, NodeId, Number, Op, Program, TensorType};
+use burn_tpu_graph::{Builder, DType, Graph, NodeId, Number, Op, Program, TensorType};
 use burn_tpu_kernels::Element;
 use burn_tpu_kernels::kernels::attention::{Attention, Band, Bias, Dropout, Dropped};
 
@@ -93,17 +93,7 @@ impl Recorded {
     }
 
     fn dot(&mut self, lhs: NodeId, rhs: NodeId, [left, right]: [usize; 2]) -> NodeId {
-        let dims = Dims::from_slice;
-        let (lhs_batch, rhs_batch) = (dims(&[0, 1]), dims(&[0, 1]));
-        let (lhs_contract, rhs_contract) = (dims(&[left]), dims(&[right]));
-        let attrs = DotAttrs {
-            lhs_batch,
-            rhs_batch,
-            lhs_contract,
-            rhs_contract,
-            result: DType::F32,
-            precision: Default::default(),
-        };
+        let attrs = DotAttrs::new([&[0, 1], &[0, 1]], [&[left], &[right]], DType::F32);
         let product = self.graph.dot_general(lhs, rhs, attrs).unwrap();
         self.graph.convert(product, self.dtype).unwrap()
     }

@@ -24,14 +24,7 @@ pub fn dot(b: &mut Builder, c: &mut Choices) -> Result<()> {
     (0..c.below(3)).for_each(|_| other.push(c.of(&[2, 1, 3, 0])));
     let y = b.fitted(y, &other)?;
     let result = if dtype.is_half() && c.below(2) == 0 { DType::F32 } else { dtype };
-    let attrs = DotAttrs {
-        lhs_batch: first.clone(),
-        rhs_batch: first,
-        lhs_contract: last.clone(),
-        rhs_contract: last,
-        result,
-        precision: Default::default(),
-    };
+    let attrs = DotAttrs::new([&first, &first], [&last, &last], result);
     let terms = dims[batch..batch + contract].iter().product();
     let z = b.graph.dot_general(x.id, y.id, attrs)?;
     finish_sum(b, z, terms, TAME * (x.error + y.error), result)

@@ -1,7 +1,7 @@
 //! Random programs that repeat a random piece, unrolled.
 
 use burn_tpu_graph::op::{BinaryOp, DotAttrs, UnaryOp};
-use burn_tpu_graph::{Builder, DType, Dims, Graph, Literal, NodeId, Op, Program, TensorType};
+use burn_tpu_graph::{Builder, DType, Graph, Literal, NodeId, Op, Program, TensorType};
 use proptest::prelude::*;
 
 const WIDTH: usize = 3;
@@ -49,14 +49,7 @@ impl Recorder {
     }
 
     fn dot(&mut self, a: NodeId, b: NodeId) -> NodeId {
-        let attrs = DotAttrs {
-            lhs_batch: Dims::new(),
-            rhs_batch: Dims::new(),
-            lhs_contract: Dims::from_slice(&[1]),
-            rhs_contract: Dims::from_slice(&[0]),
-            result: DType::F32,
-            precision: Default::default(),
-        };
+        let attrs = DotAttrs::new([&[], &[]], [&[1], &[0]], DType::F32);
         let product = self.graph.dot_general(a, b, attrs).unwrap();
         // Keeps values small.
         self.graph.unary(UnaryOp::Tanh, product).unwrap()

@@ -4,7 +4,7 @@
 //! products have the element type, as in the kernels.
 
 use burn_tpu_graph::op::{BinaryOp, Combine, Direction, DotAttrs, UnaryOp};
-use burn_tpu_graph::{Builder, DType, Dims, Graph, GraphError, NodeId, Number, Op, Program, TensorType};
+use burn_tpu_graph::{Builder, DType, Graph, GraphError, NodeId, Number, Op, Program, TensorType};
 use burn_tpu_kernels::kernels::attention::{Attention, Dropped};
 use burn_tpu_kernels::{ArrayType, Element};
 
@@ -108,15 +108,7 @@ impl<'a> Plain<'a> {
     /// Adds a product of matrices that contracts these dims, in f32. The left factor is rounded to the element type.
     fn product(&mut self, lhs: NodeId, rhs: NodeId, [left, right]: [usize; 2]) -> Result<NodeId> {
         let lhs = self.graph.convert(lhs, tensor(&self.attention.query_type()).dtype)?;
-        let dims = Dims::from_slice;
-        let attrs = DotAttrs {
-            lhs_batch: dims(&[0, 1]),
-            rhs_batch: dims(&[0, 1]),
-            lhs_contract: dims(&[left]),
-            rhs_contract: dims(&[right]),
-            result: DType::F32,
-            precision: Default::default(),
-        };
+        let attrs = DotAttrs::new([&[0, 1], &[0, 1]], [&[left], &[right]], DType::F32);
         // Each head of the keys serves a group of heads.
         let heads = self.attention.heads;
         let rhs = if self.graph.ty(rhs).dims[1] == heads { rhs } else { self.repeated(rhs)? };

@@ -3,7 +3,7 @@
 use super::*;
 use crate::pass::testing;
 use burn_tpu_graph::op::{BinaryOp, Combine, Direction, DotAttrs, UnaryOp};
-use burn_tpu_graph::{DType, Dims, Graph, NodeId, TensorType, custom_calls};
+use burn_tpu_graph::{DType, Graph, NodeId, TensorType, custom_calls};
 
 const HEADS: usize = 2;
 const WIDTH: usize = 64;
@@ -28,16 +28,7 @@ impl Attention {
 
     /// Multiplies, for each head, over a dim of either value, and rounds.
     fn dot(&mut self, lhs: NodeId, rhs: NodeId, [left, right]: [usize; 2]) -> NodeId {
-        let one = |dim: usize| Dims::from_slice(&[dim]);
-        let [lhs_batch, rhs_batch, lhs_contract, rhs_contract] = [one(0), one(0), one(left), one(right)];
-        let attrs = DotAttrs {
-            lhs_batch,
-            rhs_batch,
-            lhs_contract,
-            rhs_contract,
-            result: DType::F32,
-            precision: Default::default(),
-        };
+        let attrs = DotAttrs::new([&[0], &[0]], [&[left], &[right]], DType::F32);
         let product = self.graph.dot_general(lhs, rhs, attrs).unwrap();
         self.graph.convert(product, DType::BF16).unwrap()
     }

@@ -1,5 +1,5 @@
 use super::*;
-use burn_tpu_graph::{Dims, custom_calls, verify};
+use burn_tpu_graph::{custom_calls, verify};
 
 /// Returns the product of two parameters, `[rows, summed]` and `[summed, columns]`.
 fn product_of(dtype: DType, [rows, summed, columns]: [usize; 3]) -> Program {
@@ -7,15 +7,7 @@ fn product_of(dtype: DType, [rows, summed, columns]: [usize; 3]) -> Program {
     let mut parameter =
         |index, dims: [usize; 2]| graph.add(Op::Parameter { index, ty: TensorType::new(dtype, dims) }, &[]).unwrap();
     let (x, w) = (parameter(0, [rows, summed]), parameter(1, [summed, columns]));
-    let dims = Dims::from_slice;
-    let attrs = DotAttrs {
-        lhs_batch: dims(&[]),
-        rhs_batch: dims(&[]),
-        lhs_contract: dims(&[1]),
-        rhs_contract: dims(&[0]),
-        result: DType::F32,
-        precision: Default::default(),
-    };
+    let attrs = DotAttrs::new([&[], &[]], [&[1], &[0]], DType::F32);
     let product = graph.dot_general(x, w, attrs).unwrap();
     Program::extract(&graph, &[product]).unwrap()
 }

@@ -2,8 +2,8 @@
 
 use super::*;
 use crate::pass::testing;
+use burn_tpu_graph::TensorType;
 use burn_tpu_graph::op::{DotAttrs, UnaryOp};
-use burn_tpu_graph::{Dims, TensorType};
 
 /// A layer under construction: input `[4, 3]`, weight `[3, 2]`, bias `[2]` of one element type.
 struct Layer {
@@ -20,14 +20,7 @@ impl Layer {
         let mut parameter =
             |index, dims: &[usize]| graph.add(Op::Parameter { index, ty: TensorType::new(dtype, dims) }, &[]).unwrap();
         let (x, weight, bias) = (parameter(0, &[4, 3]), parameter(1, &[3, 2]), parameter(2, &[2]));
-        let attrs = DotAttrs {
-            lhs_batch: Dims::new(),
-            rhs_batch: Dims::new(),
-            lhs_contract: Dims::from_slice(&[1]),
-            rhs_contract: Dims::from_slice(&[0]),
-            result: dtype.accumulator(),
-            precision: Default::default(),
-        };
+        let attrs = DotAttrs::new([&[], &[]], [&[1], &[0]], dtype.accumulator());
         let sums = graph.dot_general(x, weight, attrs).unwrap();
         Self { graph, bias, sums, dtype }
     }

@@ -28,15 +28,7 @@ impl Attention {
 
     /// Multiplies, for each head, over a dim of either value.
     fn dot(&mut self, lhs: NodeId, rhs: NodeId, [left, right]: [usize; 2]) -> NodeId {
-        let one = |dim: usize| Dims::from_slice(&[dim]);
-        let attrs = DotAttrs {
-            lhs_batch: one(0),
-            rhs_batch: one(0),
-            lhs_contract: one(left),
-            rhs_contract: one(right),
-            result: DType::F32,
-            precision: Default::default(),
-        };
+        let attrs = DotAttrs::new([&[0], &[0]], [&[left], &[right]], DType::F32);
         self.graph.dot_general(lhs, rhs, attrs).unwrap()
     }
 

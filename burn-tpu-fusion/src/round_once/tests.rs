@@ -2,8 +2,8 @@
 
 use super::*;
 use crate::pass::testing;
+use burn_tpu_graph::TensorType;
 use burn_tpu_graph::op::{BinaryOp, Combine, Direction, DotAttrs, UnaryOp};
-use burn_tpu_graph::{Dims, TensorType};
 
 /// A graph with the parameters `[2, 3]` of an element type that a test asks for.
 #[derive(Default)]
@@ -174,14 +174,7 @@ fn a_wide_value_with_other_readers_is_read_rounded() {
 fn sums_of_products_stay_rounded() {
     let mut f = Formula::default();
     let (x, y) = (f.parameter(DType::BF16), f.parameter(DType::BF16));
-    let attrs = DotAttrs {
-        lhs_batch: Dims::new(),
-        rhs_batch: Dims::new(),
-        lhs_contract: Dims::from_slice(&[1]),
-        rhs_contract: Dims::from_slice(&[1]),
-        result: DType::F32,
-        precision: Default::default(),
-    };
+    let attrs = DotAttrs::new([&[], &[]], [&[1], &[1]], DType::F32);
     let sums = f.graph.dot_general(x, y, attrs).unwrap();
     let narrow = f.convert(sums, DType::BF16);
     let output = f.unary(UnaryOp::Neg, narrow);

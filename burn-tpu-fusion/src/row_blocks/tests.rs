@@ -4,7 +4,7 @@ use super::split::{Divided, Split};
 use super::*;
 use crate::pass::testing;
 use burn_tpu_graph::op::{BinaryOp, Combine, DotAttrs, UnaryOp};
-use burn_tpu_graph::{Builder, DType, Dims, Graph, NodeId, Op, TensorType};
+use burn_tpu_graph::{Builder, DType, Graph, NodeId, Op, TensorType};
 
 const ROWS: usize = 6;
 const WIDTH: usize = 2;
@@ -58,14 +58,7 @@ fn parameter(graph: &mut Graph, index: u32, dims: &[usize]) -> NodeId {
 }
 
 fn product(graph: &mut Graph, [lhs, rhs]: [NodeId; 2], [left, right]: [usize; 2]) -> NodeId {
-    let attrs = DotAttrs {
-        lhs_batch: Dims::new(),
-        rhs_batch: Dims::new(),
-        lhs_contract: Dims::from_slice(&[left]),
-        rhs_contract: Dims::from_slice(&[right]),
-        result: DType::F32,
-        precision: Default::default(),
-    };
+    let attrs = DotAttrs::new([&[], &[]], [&[left], &[right]], DType::F32);
     graph.dot_general(lhs, rhs, attrs).unwrap()
 }
 

@@ -63,15 +63,7 @@ impl Rows {
 }
 
 fn dot(graph: &mut Graph, lhs: NodeId, rhs: NodeId, dtype: DType) -> NodeId {
-    let dims = |dim: usize| Dims::from_slice(&[dim]);
-    let attrs = DotAttrs {
-        lhs_batch: dims(0),
-        rhs_batch: dims(0),
-        lhs_contract: dims(2),
-        rhs_contract: dims(1),
-        result: dtype.accumulator(),
-        precision: Default::default(),
-    };
+    let attrs = DotAttrs::new([&[0], &[0]], [&[2], &[1]], dtype.accumulator());
     let product = graph.dot_general(lhs, rhs, attrs).unwrap();
     graph.convert(product, dtype).unwrap()
 }

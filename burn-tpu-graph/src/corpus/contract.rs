@@ -23,14 +23,7 @@ const DOTS: [(DType, DType); 12] = [
 
 fn dot(batch: &[[usize; 2]], contract: &[[usize; 2]], result: DType) -> DotAttrs {
     let side = |pairs: &[[usize; 2]], at: usize| -> Dims { pairs.iter().map(|pair| pair[at]).collect() };
-    DotAttrs {
-        lhs_batch: side(batch, 0),
-        rhs_batch: side(batch, 1),
-        lhs_contract: side(contract, 0),
-        rhs_contract: side(contract, 1),
-        result,
-        precision: Default::default(),
-    }
+    DotAttrs::new([&side(batch, 0), &side(batch, 1)], [&side(contract, 0), &side(contract, 1)], result)
 }
 
 pub(super) fn add(cases: &mut Cases) -> Result<()> {

@@ -17,15 +17,7 @@ fn a_dot_costs_two_operations_per_multiply_add_and_lists_its_matrices() {
     graph.set_label("float_matmul");
     let lhs = parameter(&mut graph, 0, DType::BF16, &[6, 3, 5]);
     let rhs = parameter(&mut graph, 1, DType::BF16, &[6, 5, 7]);
-    let dims = |dim: usize| Dims::from_slice(&[dim]);
-    let attrs = DotAttrs {
-        lhs_batch: dims(0),
-        rhs_batch: dims(0),
-        lhs_contract: dims(2),
-        rhs_contract: dims(1),
-        result: DType::F32,
-        precision: Default::default(),
-    };
+    let attrs = DotAttrs::new([&[0], &[0]], [&[2], &[1]], DType::F32);
     let dot = graph.dot_general(lhs, rhs, attrs).unwrap();
     let program = Program::extract(&graph, &[dot]).unwrap();
     assert_eq!(cost(&program), Cost { dot_flops: 2 * 6 * 3 * 5 * 7, ..Cost::default() });
@@ -105,15 +97,7 @@ fn a_reduction_of_n_elements_combines_n_minus_one_times() {
 fn a_body_counts_once_per_trip_and_its_dots_are_listed_once() {
     let mut graph = Graph::new();
     let x = parameter(&mut graph, 0, DType::F32, &[4, 4]);
-    let none = Dims::new;
-    let attrs = DotAttrs {
-        lhs_batch: none(),
-        rhs_batch: none(),
-        lhs_contract: smallvec![1],
-        rhs_contract: smallvec![0],
-        result: DType::F32,
-        precision: Default::default(),
-    };
+    let attrs = DotAttrs::new([&[], &[]], [&[1], &[0]], DType::F32);
     let looped = graph.for_loop(3, [x], |g, _, [x]| {
         let [x] = g.for_loop(5, [x], |g, _, [x]| Ok([g.unary(UnaryOp::Exp, x)?]))?;
         Ok([g.dot_general(x, x, attrs)?])

@@ -24,14 +24,7 @@ impl Recording {
     }
 
     fn dot(&mut self, x: NodeId, w: NodeId, contract: (usize, usize)) -> NodeId {
-        let attrs = DotAttrs {
-            lhs_batch: smallvec![],
-            rhs_batch: smallvec![],
-            lhs_contract: smallvec![contract.0],
-            rhs_contract: smallvec![contract.1],
-            result: DType::F32,
-            precision: Default::default(),
-        };
+        let attrs = DotAttrs::new([&[], &[]], [&[contract.0], &[contract.1]], DType::F32);
         self.graph.add(Op::DotGeneral(Box::new(attrs)), &[x, w]).unwrap()
     }
 

@@ -5,14 +5,7 @@ use burn_tpu_graph::op::{ConvAttrs, ConvDims, DotAttrs};
 use burn_tpu_graph::{DType, Dims, Op};
 
 fn dot(batch: [&[usize]; 2], contract: [&[usize]; 2], result: DType) -> Op {
-    Op::DotGeneral(Box::new(DotAttrs {
-        lhs_batch: Dims::from_slice(batch[0]),
-        rhs_batch: Dims::from_slice(batch[1]),
-        lhs_contract: Dims::from_slice(contract[0]),
-        rhs_contract: Dims::from_slice(contract[1]),
-        result,
-        precision: Default::default(),
-    }))
+    Op::DotGeneral(Box::new(DotAttrs::new(batch, contract, result)))
 }
 
 #[test]

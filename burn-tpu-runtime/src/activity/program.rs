@@ -43,7 +43,7 @@ fn ops(program: &Program) -> String {
 mod tests {
     use super::*;
     use burn_tpu_graph::op::{BinaryOp, DotAttrs};
-    use burn_tpu_graph::{Builder, DType, Dims, Graph, Op, TensorType};
+    use burn_tpu_graph::{Builder, DType, Graph, Op, TensorType};
 
     fn parameters(graph: &mut Graph, dims: [[usize; 2]; 2]) -> [NodeId; 2] {
         let mut index = 0;
@@ -59,15 +59,7 @@ mod tests {
         let mut graph = Graph::new();
         let [x, y] = parameters(&mut graph, [[512, 192], [192, 768]]);
         graph.set_label("float_matmul");
-        let dims = |dim: usize| [dim].into_iter().collect();
-        let attrs = DotAttrs {
-            lhs_batch: Dims::new(),
-            rhs_batch: Dims::new(),
-            lhs_contract: dims(1),
-            rhs_contract: dims(0),
-            result: DType::F32,
-            precision: Default::default(),
-        };
+        let attrs = DotAttrs::new([&[], &[]], [&[1], &[0]], DType::F32);
         let product = graph.dot_general(x, y, attrs).unwrap();
         let text = describe(&Program::canonical(&graph, &[product]).unwrap().0);
         assert!(text.ends_with("(3 nodes, the product float_matmul [512, 192] x [192, 768])"), "{text}");

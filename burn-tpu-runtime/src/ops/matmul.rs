@@ -52,14 +52,7 @@ pub(super) fn batched_dot(r: &mut Recorder, x: NodeId, y: NodeId, result: DType)
     );
     let (x, x_batch) = drop_dims(r, x, &y_only, &both)?;
     let (y, y_batch) = drop_dims(r, y, &x_only, &both)?;
-    let attrs = DotAttrs {
-        lhs_contract: Dims::from_slice(&[r.rank(x) - 1]),
-        rhs_contract: Dims::from_slice(&[r.rank(y) - 2]),
-        lhs_batch: x_batch,
-        rhs_batch: y_batch,
-        result,
-        precision: Default::default(),
-    };
+    let attrs = DotAttrs::new([&x_batch, &y_batch], [&[r.rank(x) - 1], &[r.rank(y) - 2]], result);
     let product = r.dot_general(x, y, attrs)?;
     // The dims of the product: the batch dims of both, then the dims of only x and m, then the dims of only y and n.
     let order: Dims = both.into_iter().chain(x_only).chain([batch]).chain(y_only).chain([batch + 1]).collect();

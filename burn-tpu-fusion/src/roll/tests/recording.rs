@@ -1,7 +1,7 @@
 //! Records small programs that repeat a piece.
 
 use burn_tpu_graph::op::{BinaryOp, DotAttrs, UnaryOp};
-use burn_tpu_graph::{Builder, DType, Dims, Graph, Literal, NodeId, Op, Program, TensorType};
+use burn_tpu_graph::{Builder, DType, Graph, Literal, NodeId, Op, Program, TensorType};
 
 /// Enough trips for a loop, whatever the piece.
 pub(super) const STEPS: usize = 40;
@@ -30,14 +30,7 @@ impl Recording {
     }
 
     pub(super) fn dot(&mut self, a: NodeId, b: NodeId) -> NodeId {
-        let attrs = DotAttrs {
-            lhs_batch: Dims::new(),
-            rhs_batch: Dims::new(),
-            lhs_contract: Dims::from_slice(&[1]),
-            rhs_contract: Dims::from_slice(&[0]),
-            result: DType::F32,
-            precision: Default::default(),
-        };
+        let attrs = DotAttrs::new([&[], &[]], [&[1], &[0]], DType::F32);
         self.graph.dot_general(a, b, attrs).unwrap()
     }
 

@@ -9,7 +9,7 @@ use crate::Tensor;
 use crate::ops::{broken_rule, mixed};
 use crate::trace::{Recorder, record_many};
 use burn_tpu_graph::op::{BinaryOp, Combine, Direction, DotAttrs, UnaryOp};
-use burn_tpu_graph::{Builder, DType, Dims, NodeId, Result};
+use burn_tpu_graph::{Builder, DType, NodeId, Result};
 
 /// The options of [`attention`] for the step between its two products.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -126,14 +126,7 @@ fn softmax(g: &mut impl Builder, scores: NodeId) -> Result<NodeId> {
 fn batched_dot(g: &mut impl Builder, lhs: NodeId, rhs: NodeId, contract: usize, result: DType) -> Result<NodeId> {
     let (lhs, rhs) = mixed::narrowed(g, lhs, rhs)?;
     let (lhs, rhs) = share_heads(g, lhs, rhs)?;
-    let attrs = DotAttrs {
-        lhs_batch: Dims::from_slice(&[0, 1]),
-        rhs_batch: Dims::from_slice(&[0, 1]),
-        lhs_contract: Dims::from_slice(&[3]),
-        rhs_contract: Dims::from_slice(&[contract]),
-        result: g.dtype(lhs).accumulator(),
-        precision: Default::default(),
-    };
+    let attrs = DotAttrs::new([&[0, 1], &[0, 1]], [&[3], &[contract]], g.dtype(lhs).accumulator());
     let product = g.dot_general(lhs, rhs, attrs)?;
     g.convert(product, result)
 }

@@ -13,7 +13,7 @@ use crate::Tensor;
 use crate::ops::broken_rule;
 use crate::trace::record_many;
 use burn_tpu_graph::op::{BinaryOp, Combine, DotAttrs};
-use burn_tpu_graph::{Builder, DType, Dims, NodeId, Result};
+use burn_tpu_graph::{Builder, DType, NodeId, Result};
 
 /// The options of a deformable convolution: first along the height, then along the width.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -285,13 +285,6 @@ fn sum_channels(g: &mut impl Builder, lhs: NodeId, rhs: NodeId) -> Result<NodeId
 
 /// Records a dot within each weight group. Each side has its value, the dim of the groups, and the dims to contract.
 fn grouped_dot(g: &mut impl Builder, lhs: (NodeId, usize, &[usize]), rhs: (NodeId, usize, &[usize])) -> Result<NodeId> {
-    let attrs = DotAttrs {
-        lhs_batch: Dims::from_slice(&[lhs.1]),
-        rhs_batch: Dims::from_slice(&[rhs.1]),
-        lhs_contract: Dims::from_slice(lhs.2),
-        rhs_contract: Dims::from_slice(rhs.2),
-        result: g.dtype(lhs.0).accumulator(),
-        precision: Default::default(),
-    };
+    let attrs = DotAttrs::new([&[lhs.1], &[rhs.1]], [lhs.2, rhs.2], g.dtype(lhs.0).accumulator());
     g.dot_general(lhs.0, rhs.0, attrs)
 }

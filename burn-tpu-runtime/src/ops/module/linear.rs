@@ -41,14 +41,7 @@ fn leading(x: &Tensor) -> Dims {
 fn contract(g: &mut impl Builder, lhs: (NodeId, &[usize]), rhs: (NodeId, &[usize])) -> Result<NodeId> {
     let (x, y) = mixed::narrowed(g, lhs.0, rhs.0)?;
     let dtype = g.dtype(x);
-    let attrs = DotAttrs {
-        lhs_batch: Dims::new(),
-        rhs_batch: Dims::new(),
-        lhs_contract: Dims::from_slice(lhs.1),
-        rhs_contract: Dims::from_slice(rhs.1),
-        result: dtype.accumulator(),
-        precision: Default::default(),
-    };
+    let attrs = DotAttrs::new([&[], &[]], [lhs.1, rhs.1], dtype.accumulator());
     let product = g.dot_general(x, y, attrs)?;
     g.convert(product, dtype)
 }

@@ -24,14 +24,8 @@ pub(super) fn along(g: &mut impl Builder, x: NodeId, dim: usize, matrix: NodeId,
         Way::Forward => 1,
         Way::Transposed => 0,
     };
-    let attrs = DotAttrs {
-        lhs_batch: Dims::new(),
-        rhs_batch: Dims::new(),
-        lhs_contract: Dims::from_slice(&[dim]),
-        rhs_contract: Dims::from_slice(&[contract]),
-        result: g.dtype(matrix),
-        precision: Precision::Highest,
-    };
+    let attrs =
+        DotAttrs { precision: Precision::Highest, ..DotAttrs::new([&[], &[]], [&[dim], &[contract]], g.dtype(matrix)) };
     let product = g.dot_general(x, matrix, attrs)?;
     // The new dim is the last one. It is moved to its position.
     let last = g.rank(product) - 1;
