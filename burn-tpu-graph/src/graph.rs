@@ -119,7 +119,14 @@ impl Graph {
         Self::default()
     }
 
-    fn push(&mut self, node: Node, label: Label) -> NodeId {
+    /// An empty graph with room for this many nodes.
+    pub(crate) fn with_capacity(nodes: usize) -> Self {
+        let (nodes, hashes, labels) = (Vec::with_capacity(nodes), Vec::with_capacity(nodes), Vec::with_capacity(nodes));
+        Self { nodes, hashes, labels, ..Self::default() }
+    }
+
+    /// Adds a node whose types are known, such as one of another graph.
+    pub(crate) fn push(&mut self, node: Node, label: Label) -> NodeId {
         node.op.hash(&mut self.hasher);
         node.operands.hash(&mut self.hasher);
         self.hashes.push(self.hasher.finish());
@@ -134,10 +141,7 @@ impl Graph {
     /// # Panics
     /// If there are fewer.
     pub fn prefix(&self, len: usize) -> Self {
-        let mut prefix = Self::default();
-        prefix.nodes.reserve_exact(len);
-        prefix.hashes.reserve_exact(len);
-        prefix.labels.reserve_exact(len);
+        let mut prefix = Self::with_capacity(len);
         for (node, label) in self.nodes[..len].iter().zip(&self.labels) {
             prefix.push(node.clone(), label);
         }

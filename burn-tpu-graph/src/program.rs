@@ -4,7 +4,7 @@
 //! nodes, parameters and slots are numbered in the order of their use, so two recordings that differ only in dead nodes, or
 //! in the parameters and slots that those read, give the same program.
 
-use crate::{Builder, Graph, GraphError, Mesh, Node, NodeId, Op, Operands, Placement, Result, TensorType};
+use crate::{Graph, GraphError, Mesh, Node, NodeId, Op, Operands, Placement, Result, TensorType};
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
@@ -51,8 +51,8 @@ impl Program {
     /// If an output does not exist.
     pub fn extract(graph: &Graph, outputs: &[NodeId]) -> Result<Self> {
         let needed = needed(graph, outputs)?;
-        let mut copy = Copy::of(graph);
-        (0..graph.len()).filter(|&i| needed[i]).try_for_each(|i| copy.add(NodeId(i as u32), Op::clone))?;
+        let mut copy = Copy::of(graph, &needed);
+        (0..graph.len()).filter(|&i| needed[i]).for_each(|i| copy.add(NodeId(i as u32), Op::clone));
         Ok(copy.finish(outputs))
     }
 
@@ -63,20 +63,19 @@ impl Program {
     /// If an output does not exist.
     pub fn canonical(graph: &Graph, outputs: &[NodeId]) -> Result<(Self, Bindings)> {
         let needed = needed(graph, outputs)?;
-        let (mut copy, mut bindings) = (Copy::of(graph), Bindings::default());
+        let (mut copy, mut bindings) = (Copy::of(graph, &needed), Bindings::default());
         let is_parameter = |id: &NodeId| matches!(graph.node(*id).op, Op::Parameter { .. });
         let mut add = |id: NodeId| {
-            if copy.has(id) {
-                return Ok(());
+            if !copy.has(id) {
+                bindings.nodes.push(id);
+                copy.add(id, |op| bindings.bind(op));
             }
-            bindings.nodes.push(id);
-            copy.add(id, |op| bindings.bind(op))
         };
         for id in (0..graph.len() as u32).map(NodeId).filter(|id| needed[id.index()] && !is_parameter(id)) {
-            graph.node(id).operands.iter().copied().filter(is_parameter).try_for_each(&mut add)?;
-            add(id)?;
+            graph.node(id).operands.iter().copied().filter(is_parameter).for_each(&mut add);
+            add(id);
         }
-        outputs.iter().copied().try_for_each(add)?;
+        outputs.iter().copied().for_each(add);
         Ok((copy.finish(outputs), bindings))
     }
 
@@ -174,21 +173,22 @@ struct Copy<'g> {
 }
 
 impl<'g> Copy<'g> {
-    fn of(graph: &'g Graph) -> Self {
-        Self { graph, copied: Graph::new(), renamed: vec![None; graph.len()] }
+    /// Returns a copy that has no node yet, with room for those that are needed.
+    fn of(graph: &'g Graph, needed: &[bool]) -> Self {
+        let nodes = needed.iter().filter(|needed| **needed).count();
+        Self { graph, copied: Graph::with_capacity(nodes), renamed: vec![None; graph.len()] }
     }
 
     fn has(&self, id: NodeId) -> bool {
         self.renamed[id.index()].is_some()
     }
 
-    /// Adds a node whose operands were added before, with the op that `renumber` gives.
-    fn add(&mut self, id: NodeId, renumber: impl FnOnce(&Op) -> Op) -> Result<()> {
+    /// Adds a node whose operands were added before, with the op that `renumber` gives: one of the same types.
+    fn add(&mut self, id: NodeId, renumber: impl FnOnce(&Op) -> Op) {
         let node = self.graph.node(id);
         let operands: Operands = node.operands.iter().map(|&operand| self.new_id(operand)).collect();
-        self.copied.set_label(self.graph.label(id));
-        self.renamed[id.index()] = Some(self.copied.add(renumber(&node.op), &operands)?);
-        Ok(())
+        let copy = Node { op: renumber(&node.op), operands, ty: node.ty.clone(), more: node.more.clone() };
+        self.renamed[id.index()] = Some(self.copied.push(copy, self.graph.label(id)));
     }
 
     /// The id of a node in the copy; one that was not added has an id that no graph accepts.
@@ -230,7 +230,7 @@ impl Hash for Program {
 mod tests {
     use super::*;
     use crate::op::BinaryOp;
-    use crate::{DType, verify};
+    use crate::{Builder, DType, verify};
 
     /// `(b + offset) * slot + late` after `dead` unused parameters and as many unused slots.
     fn canonical(dead: u32) -> (Program, Bindings) {
