@@ -1,9 +1,9 @@
 //! Compiled programs and the bounded cache that keeps them.
 //!
 //! A program's identity is its canonical form: the recorded nodes that its outputs need, numbered in their own order.
-//! Run-time scalars and buffers are no part of it. Extracting that form walks the recording, so the recordings that were
-//! seen are remembered with the programs that they are: a step that is recorded again finds its program by the hash that
-//! was kept while recording, and one comparison.
+//! Run-time scalars and buffers are no part of it. Extracting that form walks the recording, so recordings that are compiled
+//! or come back are remembered with the programs that they are: a step that is recorded again finds its program by the hash
+//! that was kept while recording, and one comparison.
 //!
 //! Offsets (starts of slices) are constants in the program that is compiled first. When the same recording comes with
 //! other values, exactly those that changed become run-time scalars. The new program serves all that the old one did, so it
@@ -46,7 +46,7 @@ impl Form<'_> {
 
     /// The graph's own hash was kept while recording, so there is no walk here.
     fn hash(&self, arrivals: &[Arrival]) -> u64 {
-        hash(&(self.recording.hash_at(self.len), &self.outputs, arrivals))
+        hash_of_form(self.recording.hash_at(self.len), &self.outputs, arrivals)
     }
 
     fn is(&self, recorded: &Recorded, arrivals: &[Arrival]) -> bool {
@@ -90,6 +90,11 @@ impl WantedLines {
 }
 
 impl Recorded {
+    /// Returns the hash of its form.
+    fn hash(&self) -> u64 {
+        hash_of_form(self.graph.hash_at(self.graph.len()), &self.outputs, &self.arrivals)
+    }
+
     /// Returns the program's arguments, from the buffers of the recording. One that failed is missing.
     pub(crate) fn arguments(&self, buffers: &[Input]) -> Arguments {
         self.bindings.parameters.iter().map(|&index| buffers[index as usize].clone().ok()).collect()
@@ -125,6 +130,8 @@ pub(crate) enum Count {
     Transfers,
     /// The number of its nodes after the rewrites.
     Nodes,
+    /// The form, which is counted by its own hash, was extracted.
+    Extracted,
 }
 
 /// The parameters of a program that were on the host, and its parts.
@@ -158,7 +165,7 @@ const MOST_COUNTED: NonZeroUsize = NonZeroUsize::MIN.saturating_add(9_999);
 const MOST_SPLIT: NonZeroUsize = NonZeroUsize::MIN.saturating_add(15);
 
 /// The number of nodes of all recordings that are remembered, each of which is there twice. The latest always stays.
-const MOST_RECORDED_NODES: usize = 400_000;
+const MOST_RECORDED_NODES: usize = 100_000;
 
 /// Recordings that are remembered for each program in memory. Most have one; dead nodes make others.
 const RECORDINGS_PER_PROGRAM: NonZeroUsize = NonZeroUsize::MIN.saturating_add(3);
@@ -201,8 +208,9 @@ impl ProgramCache {
         Self { programs: Mutex::new(programs) }
     }
 
-    /// Returns a form with its canonical program, which is extracted and placed now if the form is new. `arrivals` says where
-    /// the recording's buffers are on a mesh; `place` takes the program and the recorded index of each parameter.
+    /// Returns a form with its canonical program, which is extracted and placed now if the form is not remembered. One that
+    /// comes back is: most forms of code that records something new all the time never do. `arrivals` says where the
+    /// recording's buffers are on a mesh; `place` takes the program and the recorded index of each parameter.
     ///
     /// # Errors
     /// Only a bug gives one: an output that does not exist.
@@ -224,8 +232,19 @@ impl ProgramCache {
         let (outputs, arrivals) = (form.outputs.clone(), arrivals.to_vec());
         let wanted_lines = WantedLines(AtomicU8::new(MOST_LOOKS));
         let recorded = Arc::new(Recorded { graph, outputs, program, bindings, arrivals, wanted_lines });
-        programs.remember(hash, Arc::clone(&recorded));
+        if programs.count(Count::Extracted, hash) > 1 {
+            programs.remember(hash, Arc::clone(&recorded));
+        }
         Ok(recorded)
+    }
+
+    /// Remembers a recording that is compiled.
+    pub(crate) fn remember(&self, recorded: &Arc<Recorded>) {
+        let (hash, mut programs) = (recorded.hash(), self.programs.lock());
+        let known = programs.recorded.peek(&hash).into_iter().flatten();
+        if !known.into_iter().any(|known| Arc::ptr_eq(known, recorded)) {
+            programs.remember(hash, Arc::clone(recorded));
+        }
     }
 
     pub(crate) fn get(&self, program: &Arc<Program>) -> Option<Arc<Compiled>> {
@@ -256,10 +275,7 @@ impl ProgramCache {
 
     /// Counts an event of a program, and returns the number of such events.
     pub(crate) fn count(&self, event: Count, program: &Program) -> u32 {
-        let mut programs = self.programs.lock();
-        let count = programs.counts.get_or_insert_mut((event, hash(program)), || 0);
-        *count = count.saturating_add(1);
-        *count
+        self.programs.lock().count(event, hash(program))
     }
 
     /// Returns the number of events of a program.
@@ -359,6 +375,13 @@ impl ProgramCache {
 }
 
 impl Programs {
+    /// Counts an event of what has this hash, and returns the number of such events.
+    fn count(&mut self, event: Count, hash: u64) -> u32 {
+        let count = self.counts.get_or_insert_mut((event, hash), || 0);
+        *count = count.saturating_add(1);
+        *count
+    }
+
     /// The program as it is known already, so that equal programs are one.
     fn interned(&mut self, program: Program) -> Arc<Program> {
         let new = Key(Arc::new(program));
@@ -384,6 +407,10 @@ impl Programs {
         self.evicted.put(hash(&key.0), Arc::clone(&old.assumptions));
         Counters::add(&counters.cache_evictions, 1);
     }
+}
+
+fn hash_of_form(graph: u64, outputs: &[NodeId], arrivals: &[Arrival]) -> u64 {
+    hash(&(graph, outputs, arrivals))
 }
 
 fn hash(value: &impl Hash) -> u64 {

@@ -19,7 +19,7 @@ impl DeviceRuntime {
     /// Those of a compile: also that the device is frozen.
     pub(crate) fn compiled(
         &self,
-        recorded: &Recorded,
+        recorded: &Arc<Recorded>,
         slots: &[u64],
         tracker: &DivergenceTracker,
     ) -> Result<Arc<Compiled>> {

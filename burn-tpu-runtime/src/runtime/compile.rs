@@ -25,7 +25,7 @@ impl DeviceRuntime {
     /// whose assumptions no longer hold. It needs no buffer.
     pub(super) fn compile(
         &self,
-        recorded: &Recorded,
+        recorded: &Arc<Recorded>,
         recorded_slots: &[u64],
         key: &Arc<Program>,
         slots: &[u64],
@@ -46,6 +46,7 @@ impl DeviceRuntime {
         tracing::info!(device = %self.device, nodes, seconds, from_disk, "a program is ready");
         let compiled = Arc::new(compiled);
         self.cache.insert(Arc::clone(key), Arc::clone(&compiled), &self.counters);
+        self.cache.remember(recorded);
         if let Some(agreement) = &self.agreement {
             agreement.compiled();
         }

@@ -69,7 +69,7 @@ impl DeviceRuntime {
     pub(super) fn run_split(
         &self,
         split: &Split,
-        recorded: &Recorded,
+        recorded: &Arc<Recorded>,
         buffers: &mut [Input],
         slots: &[u64],
         tracker: &DivergenceTracker,
@@ -113,7 +113,7 @@ impl DeviceRuntime {
     /// Returns the compiled form of the device's part of a program.
     fn compiled_part(
         &self,
-        recorded: &Recorded,
+        recorded: &Arc<Recorded>,
         program: &Arc<Program>,
         inputs: &Bindings,
         slots: &[u64],
