@@ -6,7 +6,7 @@ mod common;
 use burn::tensor::{Tensor, TensorData};
 use burn_tpu::fit::Fit;
 use burn_tpu::{Tpu, TpuDevice, TpuOptions};
-use common::child::{cpu_plugin, libtpu, run, scenario};
+use common::child::{cache_with_plugin, cpu_plugin, libtpu, run, scenario};
 
 type B = Tpu<f32>;
 
@@ -25,6 +25,12 @@ fn child() {
         "cpu" => read(TpuDevice::cpu(0)),
         "tpu" => read(TpuDevice::tpu(0)),
         "far" => read(TpuDevice::cpu(9)),
+        "broken" => {
+            read(TpuDevice::cpu(0));
+            let x = Tensor::<B, 2>::ones([900, 900], &TpuDevice::cpu(0));
+            println!("LARGE {:?}", x.clone().matmul(x).try_into_data().map(|data| data.shape));
+            println!("SYNC {:?}", TpuDevice::cpu(0).sync());
+        }
         "default" => {
             println!("DEVICE {}", TpuDevice::default());
             read(TpuDevice::default());
@@ -78,6 +84,20 @@ fn an_error_names_a_file_that_is_no_plugin() {
     let path = file.path().to_string_lossy().into_owned();
     let text = run("cpu", &[("BURN_TPU_PLUGIN", &path)]);
     assert_all(&text, &["ERROR", &path]);
+}
+
+/// Small programs do not need the plugin. What needs it says what is wrong, each time; nothing else runs it.
+#[test]
+fn a_broken_plugin_that_nobody_named_is_an_error_of_what_needs_it() {
+    let cache = cache_with_plugin(|path| std::fs::write(path, "not a library").expect("written"));
+    let cache = cache.path().to_string_lossy().into_owned();
+    let text = run("broken", &[("BURN_TPU_CACHE_DIR", &cache)]);
+    assert_all(
+        &text,
+        &["VALUE", "2.0, 3.0", "LARGE Err", "SYNC Err", "cpu:0 is not available", "cargo xtask setup cpu", &cache],
+    );
+    let text = run("default", &[("BURN_TPU_CACHE_DIR", &cache), COMPILED]);
+    assert_all(&text, &["DEVICE cpu:0", "ERROR", "cpu:0 is not available", "cargo xtask setup cpu", &cache]);
 }
 
 /// What was asked for by name is never replaced by something else.

@@ -7,7 +7,7 @@ mod common;
 use burn::tensor::{Tensor, TensorData};
 use burn_backend::{Backend, DeviceOps};
 use burn_tpu::{FallbackPolicy, Metrics, Tpu, TpuDevice, TpuError, TpuOptions};
-use common::child::{cpu_plugin, libtpu, run, scenario};
+use common::child::{cache_with_plugin, cpu_plugin, libtpu, run, scenario};
 
 type B = Tpu<f32>;
 
@@ -30,6 +30,7 @@ fn child() {
         "conflict" => differing_client_options(),
         "allow" => fall_back(FallbackPolicy::Allow),
         "warn" => fall_back(FallbackPolicy::Warn),
+        "small" => small_programs_load_nothing(),
         "slice" => compile_for_a_slice(),
         "exit" => exit_during_a_compile(),
         "end" => end_during_a_program(),
@@ -84,6 +85,21 @@ fn ask_without_loading() {
     };
     let drawn = Tensor::<B, 1>::random([4], burn::tensor::Distribution::Default, &device).into_data();
     assert_eq!(drawn, draw(), "the seed of before the start");
+}
+
+/// What the interpreter runs needs no plugin: neither to choose a device nor to wait for it.
+fn small_programs_load_nothing() {
+    let device = TpuDevice::default();
+    assert_eq!((device, count(&device)), (TpuDevice::cpu(0), 1));
+    assert_eq!(sum(&device, 1.0), Ok(2.0));
+    B::sync(&device).expect("it ran");
+    assert_eq!(burn_tpu::metrics(&device).interpreted + burn_tpu::metrics(&device).ops_at_once, 1);
+    assert!(!is_loaded("xla_cpu_pjrt"), "a small program loaded the plugin");
+    let x = Tensor::<B, 2>::ones([900, 900], &device);
+    let product = x.clone().matmul(x).try_into_data().expect("it is compiled");
+    assert_eq!(product.iter::<f32>().next(), Some(900.0));
+    assert!(is_loaded("xla_cpu_pjrt"));
+    assert_eq!(burn_tpu::metrics(&device).compiles, 1);
 }
 
 fn count_before_opening() {
@@ -166,6 +182,15 @@ fn options_are_installed_on_the_default_device_after_it_was_chosen() {
 #[test]
 fn metrics_keys_freeze_and_seed_load_nothing_and_are_remembered() {
     run_with_plugin("ask");
+}
+
+#[test]
+fn a_process_of_small_programs_never_loads_the_plugin() {
+    let Some(plugin) = cpu_plugin() else { return };
+    let cache = cache_with_plugin(|path| std::os::unix::fs::symlink(plugin, path).expect("a link"));
+    let cache = cache.path().to_string_lossy().into_owned();
+    let text = run("small", &[("BURN_TPU_CACHE_DIR", &cache), ("BURN_TPU_DISK_CACHE", "0")]);
+    assert!(text.contains("PLAYED"), "{text}");
 }
 
 #[test]

@@ -34,7 +34,7 @@ impl Backend for Tpu {
 
     /// Runs what the calling thread's stream recorded and waits until the device has finished all its programs.
     fn sync(device: &TpuDevice) -> Result<(), ExecutionError> {
-        device.0.sync().map_err(failed)
+        device.0.wait().map_err(failed)
     }
 
     /// Runs what the calling thread's stream recorded, and does not wait: the end of a step.

@@ -227,13 +227,22 @@ impl Device {
         trace::cut(self, CutReason::MarkStep)
     }
 
+    /// Runs what the calling thread has recorded and waits for all that the device was given. Afterwards the device is open: a
+    /// plugin that waited for its first program is loaded.
+    ///
+    /// # Errors
+    /// Those of [`Device::wait`], and the device's own error if it cannot be opened.
+    pub fn sync(self) -> Result<()> {
+        self.wait().and_then(|()| runtime(self).engine()?.open())
+    }
+
     /// Runs what the calling thread has recorded and waits for all that the device was given.
     ///
     /// # Errors
     /// The device's own error when it did not start; that of a program that was refused, whose work stays recorded, or that
     /// failed while it ran; [`TpuError::Index`] where computed indices are checked, and [`TpuError::NotFinite`] where NaN and
     /// infinities are.
-    pub fn sync(self) -> Result<()> {
+    pub fn wait(self) -> Result<()> {
         let cut = trace::cut(self, CutReason::Sync);
         cut.and(runtime(self).wait()).and_then(|()| runtime(self).deferred_errors())
     }

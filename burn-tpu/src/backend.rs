@@ -70,7 +70,7 @@ impl<F: TpuFloat, I: TpuInt> Backend for Tpu<F, I> {
 
     /// Runs what the calling thread's stream recorded and waits until the device has finished all its programs.
     fn sync(device: &TpuDevice) -> Result<(), ExecutionError> {
-        device.sync().map_err(failed)
+        device.0.wait().map_err(failed)
     }
 
     /// Evicts the compiled programs from memory.

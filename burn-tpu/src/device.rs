@@ -155,10 +155,10 @@ impl TpuDevice {
     }
 
     /// Runs what the calling thread's stream has recorded on this device, and waits until the device has finished all its
-    /// programs.
+    /// programs. Afterwards the device is open: the CPU plugin, which waits for the first program that is compiled, is loaded.
     ///
     /// # Errors
-    /// If the device did not start, if a program was refused (its work stays recorded), or if a program failed while it ran.
+    /// If the device cannot be used, if a program was refused (its work stays recorded), or if a program failed while it ran.
     pub fn sync(self) -> Result<()> {
         self.0.sync()
     }

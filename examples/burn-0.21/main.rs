@@ -105,12 +105,12 @@ fn on_tpu(args: &Args, warnings: &WarningCounter) -> Result<(Report, String)> {
     let options = if count > 1 { options.cpu_devices(count) } else { options };
     for device in &devices {
         options.clone().install(device)?;
-        device.sync().with_context(|| format!("the device {device} cannot be used"))?;
+        Tpu::<f32>::sync(device).with_context(|| format!("the device {device} cannot be used"))?;
     }
     let device = devices[0];
     let begun = Instant::now();
     let losses = args.program.run::<Autodiff<Tpu<f32>>>(&args.options, &device);
-    devices.iter().try_for_each(|device| device.sync()).context("the program's last ops")?;
+    devices.iter().try_for_each(Tpu::<f32>::sync).context("the program's last ops")?;
     let seconds = begun.elapsed().as_secs_f64();
     let metrics: Vec<_> = devices.iter().map(|device| device.metrics()).collect();
     let details = devices.iter().zip(&metrics).map(|(device, metrics)| format!("\nmetrics of {device}\n{metrics}"));

@@ -27,6 +27,18 @@ pub fn run(scenario: &str, environment: &[(&str, &str)]) -> String {
     text
 }
 
+/// Returns a cache folder with the CPU plugin in its place, which `make` puts at a path.
+pub fn cache_with_plugin(make: impl FnOnce(&std::path::Path)) -> tempfile::TempDir {
+    use burn_tpu_pjrt::discovery;
+    let folder = tempfile::tempdir().expect("a folder");
+    let (cache, plugin) = (discovery::cache_dir(), discovery::cached_plugin(burn_tpu_pjrt::PluginKind::Cpu));
+    let (cache, plugin) = cache.zip(plugin).expect("a cache folder has a place for each plugin");
+    let path = folder.path().join(plugin.strip_prefix(cache).expect("the place is in the cache folder"));
+    std::fs::create_dir_all(path.parent().expect("it is in a folder")).expect("a folder");
+    make(&path);
+    folder
+}
+
 /// The CPU plugin's file; `None` without one when `BURN_TPU_REQUIRE_PLUGIN` does not forbid skipping.
 pub fn cpu_plugin() -> Option<String> {
     plugin(burn_tpu_pjrt::PluginKind::Cpu, "BURN_TPU_REQUIRE_PLUGIN")

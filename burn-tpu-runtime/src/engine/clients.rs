@@ -1,29 +1,35 @@
 //! The clients of this process, one per platform, since all devices of a plugin belong to one client.
 //!
 //! Owns: finding and loading a platform's plugin, creating its client, and the conflict of two devices of a platform
-//! that need clients with different options. May not know: engines, runtimes.
+//! that need clients with different options. A client may be reserved: its plugin is found, and loaded when it is needed.
+//! May not know: engines, runtimes.
 
 use super::external::is_registered;
 use crate::distributed;
 use crate::error::{Result, TpuError};
 use crate::{Device, Platform, TpuOptions};
-use burn_tpu_pjrt::discovery::{self, PluginKind};
+use burn_tpu_pjrt::discovery::{self, Found, PluginKind, Source};
 use burn_tpu_pjrt::{Client, ClientOptions, Plugin, presence};
 use parking_lot::Mutex;
-use std::sync::Arc;
+use std::path::Path;
+use std::sync::{Arc, OnceLock};
 
-/// A platform's client with the options that it was created with.
-struct OpenClient {
-    platform: Platform,
-    client: Client,
+/// A platform's client, or the place that is kept for it, with the options that it is created with.
+pub(super) struct PlatformClient {
+    /// The device for which it was asked first.
+    device: Device,
+    kind: PluginKind,
+    fix: &'static str,
+    plugin: Found,
     memory_fraction: f32,
     cpu_devices: u16,
     /// The number of launches on several devices. Held during one: two in different orders on two devices would wait for each
     /// other.
     launches: Arc<Mutex<i32>>,
+    client: OnceLock<Result<Client>>,
 }
 
-static CLIENTS: Mutex<Vec<OpenClient>> = Mutex::new(Vec::new());
+static CLIENTS: Mutex<Vec<Arc<PlatformClient>>> = Mutex::new(Vec::new());
 
 const DEFAULT_MEMORY_FRACTION: f32 = 0.9;
 const DEFAULT_CPU_DEVICES: u16 = 1;
@@ -40,8 +46,8 @@ pub(crate) fn is_present(platform: Platform) -> bool {
     }
 }
 
-/// Returns the number of devices of a platform. Opens the platform's client if the hardware seems to be present.
-/// Returns zero without a plugin, one for burn-ndarray, and for topologies the number of slices named so far.
+/// Returns the number of devices of a platform. Opens the platform's client if the hardware seems to be present and the client
+/// may not wait. Returns zero without a plugin, one for burn-ndarray, and for topologies the number of slices named so far.
 pub(crate) fn device_count(platform: Platform) -> usize {
     match platform {
         Platform::NdArray => 1,
@@ -51,7 +57,11 @@ pub(crate) fn device_count(platform: Platform) -> usize {
         Platform::Tpu | Platform::Cuda | Platform::Cpu if !is_present(platform) => 0,
         Platform::Tpu | Platform::Cuda | Platform::Cpu => {
             let options = TpuOptions::default().with_environment().unwrap_or_default();
-            let count = with_client(Device::new(platform, 0), &options, |opened| opened.client.device_count());
+            let device = Device::new(platform, 0);
+            let count = reserve(device, &options).and_then(|known| match known.may_wait() {
+                true => Ok(usize::from(known.cpu_devices)),
+                false => with_client(device, &options, |_, client| client.device_count()),
+            });
             count.unwrap_or_else(|error| {
                 tracing::debug!(%platform, %error, "no devices");
                 0
@@ -60,13 +70,13 @@ pub(crate) fn device_count(platform: Platform) -> usize {
     }
 }
 
-/// Opens the client of a device's platform and keeps it open. No runtime is started, so that the device's options can
-/// still be installed.
+/// Opens the client of a device's platform and keeps it open; one that may wait is only reserved. No runtime is started, so that
+/// the device's options can still be installed.
 ///
 /// # Errors
 /// The same as [`client`].
 pub(crate) fn open(device: Device, options: &TpuOptions) -> Result<()> {
-    with_client(device, options, |_| ())
+    if reserve(device, options)?.may_wait() { Ok(()) } else { with_client(device, options, |_, _| ()) }
 }
 
 /// Returns the client of a device's platform, and creates it if there is none.
@@ -77,7 +87,16 @@ pub(crate) fn open(device: Device, options: &TpuOptions) -> Result<()> {
 /// [`TpuError::ClientOption`] if a client with other options is in use. [`TpuError::Unavailable`] if the client cannot
 /// be created: the error lists what was tried and the command that fixes it.
 pub(crate) fn client(device: Device, options: &TpuOptions) -> Result<Client> {
-    with_client(device, options, |opened| opened.client.clone())
+    with_client(device, options, |_, client| client.clone())
+}
+
+/// Returns the place of the client of a device's platform. Its plugin is found, but no library is loaded.
+///
+/// # Errors
+/// [`TpuError::ClientOption`] if a client with other options is in use or reserved. [`TpuError::Unavailable`] if there is no
+/// plugin.
+pub(super) fn reserve(device: Device, options: &TpuOptions) -> Result<Arc<PlatformClient>> {
+    place(&mut CLIENTS.lock(), device, options)
 }
 
 /// Returns the client of a platform for a mesh of `devices`, and the lock of its launches. The CPU plugin makes as many
@@ -91,92 +110,156 @@ pub(crate) fn client_of_mesh(
     options: &TpuOptions,
 ) -> Result<(Client, Arc<Mutex<i32>>)> {
     let needed = devices.and_then(|devices| u16::try_from(devices).ok());
-    let has_enough = |opened: &OpenClient| needed.is_none_or(|needed| opened.cpu_devices >= needed);
-    let is_open = CLIENTS.lock().iter().any(|opened| opened.platform == platform && has_enough(opened));
+    let has_enough = |known: &PlatformClient| needed.is_none_or(|needed| known.cpu_devices >= needed);
+    let is_open = CLIENTS.lock().iter().any(|known| known.platform() == platform && has_enough(known));
     let cpu_devices = options.cpu_devices.or(needed.filter(|_| !is_open));
     let options = TpuOptions { cpu_devices, ..options.clone() };
-    with_client(Device::new(platform, 0), &options, |opened| (opened.client.clone(), Arc::clone(&opened.launches)))
+    with_client(Device::new(platform, 0), &options, |known, client| (client.clone(), Arc::clone(&known.launches)))
 }
 
-/// Calls `then` with the client while no other thread can create or replace one.
-fn with_client<T>(device: Device, options: &TpuOptions, then: impl FnOnce(&OpenClient) -> T) -> Result<T> {
-    let platform = device.platform();
+/// Calls `then` with the client while no other thread can create or replace one. A client that cannot be created is
+/// forgotten, so that the next call tries again.
+fn with_client<T>(device: Device, options: &TpuOptions, then: impl FnOnce(&PlatformClient, &Client) -> T) -> Result<T> {
     let mut clients = CLIENTS.lock();
-    if let Some(position) = clients.iter().position(|opened| opened.platform == platform) {
-        let opened = &clients[position];
-        let Some(conflict) = conflict(opened, device, options) else { return Ok(then(opened)) };
-        if opened.client.is_shared() {
+    let known = place(&mut clients, device, options)?;
+    let result = known.client().map(|client| then(&known, client));
+    if result.is_err() {
+        clients.retain(|other| !Arc::ptr_eq(other, &known));
+    }
+    result
+}
+
+/// Returns the place of a platform's client among those of the process, and makes one if there is none.
+///
+/// If nothing uses an existing client and its options differ from those that are set, it is replaced.
+fn place(clients: &mut Vec<Arc<PlatformClient>>, device: Device, options: &TpuOptions) -> Result<Arc<PlatformClient>> {
+    let platform = device.platform();
+    if let Some(position) = clients.iter().position(|known| known.platform() == platform) {
+        let known = &clients[position];
+        let Some(conflict) = known.conflict(device, options) else { return Ok(Arc::clone(known)) };
+        if known.is_in_use() {
             return Err(conflict);
         }
         tracing::debug!(%platform, "the client is created again with other options");
         clients.swap_remove(position);
     }
-    let opened = make(device, options)?;
-    let result = then(&opened);
-    clients.push(opened);
-    Ok(result)
+    let new = Arc::new(PlatformClient::find(device, options)?);
+    clients.push(Arc::clone(&new));
+    Ok(new)
 }
 
-/// Returns an error for the first option that is set and differs from the client's.
-fn conflict(opened: &OpenClient, device: Device, options: &TpuOptions) -> Option<TpuError> {
-    let differ = |option, asked: String, current: String| {
-        Some(TpuError::ClientOption { device: device.to_string(), option, asked, current })
-    };
-    let current = opened.client.plugin().path();
-    match (&options.plugin, device.platform()) {
+impl PlatformClient {
+    /// Finds the plugin of a client with these options.
+    fn find(device: Device, options: &TpuOptions) -> Result<Self> {
+        let platform = device.platform();
+        let (kind, fix) = match platform {
+            Platform::Tpu if is_present(platform) => (PluginKind::Tpu, "cargo xtask setup tpu"),
+            Platform::Tpu => (PluginKind::Tpu, NO_TPU),
+            Platform::Cuda => (PluginKind::Cuda, "cargo xtask setup cuda"),
+            Platform::Cpu => (PluginKind::Cpu, "cargo xtask setup cpu"),
+            Platform::NdArray | Platform::Topology | Platform::Mesh | Platform::XlaRs => {
+                return Err(super::wrong_engine());
+            }
+        };
+        let plugin = discovery::find(kind, options.plugin.as_deref());
+        let plugin = plugin.map_err(|error| unavailable(device, error.to_string(), fix))?;
+        tracing::debug!(path = %plugin.path.display(), source = ?plugin.source, "plugin found");
+        Ok(Self {
+            device,
+            kind,
+            fix,
+            plugin,
+            memory_fraction: options.memory_fraction.unwrap_or(DEFAULT_MEMORY_FRACTION),
+            cpu_devices: options.cpu_devices.unwrap_or(DEFAULT_CPU_DEVICES),
+            launches: Arc::default(),
+            client: OnceLock::new(),
+        })
+    }
+
+    fn platform(&self) -> Platform {
+        self.device.platform()
+    }
+
+    /// Returns the file of the plugin.
+    pub(super) fn plugin(&self) -> &Path {
+        &self.plugin.path
+    }
+
+    /// Returns whether its plugin may be loaded later than its first device starts: nobody named the file, so nobody waits for
+    /// an error of it, and its client of one device writes no environment variable.
+    pub(super) fn may_wait(&self) -> bool {
+        let is_named = matches!(self.plugin.source, Source::Explicit | Source::Variable(_));
+        self.platform() == Platform::Cpu && self.cpu_devices == 1 && !is_named
+    }
+
+    /// Returns the client, which is created at the first call.
+    ///
+    /// # Errors
+    /// [`TpuError::Unavailable`] if it cannot be created, with the command that fixes it.
+    pub(super) fn client(&self) -> Result<&Client> {
+        self.client.get_or_init(|| self.create()).as_ref().map_err(Clone::clone)
+    }
+
+    /// Returns whether a device has it, or anything that its client made exists.
+    fn is_in_use(self: &Arc<Self>) -> bool {
+        let is_shared = || matches!(self.client.get(), Some(Ok(client)) if client.is_shared());
+        // One owner is the list of all clients.
+        Arc::strong_count(self) > 1 || is_shared()
+    }
+
+    /// Returns an error for the first option that is set and differs from the client's.
+    fn conflict(&self, device: Device, options: &TpuOptions) -> Option<TpuError> {
+        let differ = |option, asked: String, current: String| {
+            Some(TpuError::ClientOption { device: device.to_string(), option, asked, current })
+        };
         // A path that names no file counts as another plugin.
-        (Some(asked), _) if asked.canonicalize().ok().as_deref() != Some(current) => {
-            return differ("plugin", asked.display().to_string(), current.display().to_string());
+        let asked = options.plugin.as_ref().map(|asked| (asked, asked.canonicalize().ok()));
+        if let Some((asked, file)) = asked
+            && (file.is_none() || file != self.plugin().canonicalize().ok())
+        {
+            return differ("plugin", asked.display().to_string(), self.plugin().display().to_string());
         }
-        _ => {}
+        match (device.platform(), options.cpu_devices, options.memory_fraction) {
+            (Platform::Cpu, Some(asked), _) if asked != self.cpu_devices => {
+                differ("cpu_devices", asked.to_string(), self.cpu_devices.to_string())
+            }
+            (Platform::Cuda, _, Some(asked)) if asked != self.memory_fraction => {
+                differ("memory_fraction", asked.to_string(), self.memory_fraction.to_string())
+            }
+            _ => None,
+        }
     }
-    match (device.platform(), options.cpu_devices, options.memory_fraction) {
-        (Platform::Cpu, Some(asked), _) if asked != opened.cpu_devices => {
-            differ("cpu_devices", asked.to_string(), opened.cpu_devices.to_string())
+
+    /// Loads the plugin and creates the client.
+    fn create(&self) -> Result<Client> {
+        let platform = self.platform();
+        let unavailable = |reason: String| unavailable(self.device, reason, self.fix);
+        // libtpu finds its hosts by itself, and the CPU plugin belongs to one process.
+        let group = if platform == Platform::Cuda { distributed::group()? } else { None };
+        let process = group.map(|group| (group.index, group.count));
+        let client_options = client_options(platform, self.memory_fraction, self.cpu_devices, process);
+        let plugin = Plugin::load(self.plugin()).map_err(|error| unavailable(error.to_string()))?;
+        let client = client_options.and_then(|client_options| match group {
+            Some(group) => Client::with_store(plugin, &client_options, Arc::<distributed::Store>::clone(&group.store)),
+            None => Client::new(plugin, &client_options),
+        });
+        let client = client.map_err(|error| match platform {
+            Platform::Tpu if !is_present(platform) => {
+                unavailable(format!("this machine has no TPU ({})", first_line(&error)))
+            }
+            _ => unavailable(error.to_string()),
+        })?;
+        let serves = client.platform_name();
+        if PluginKind::ALL.iter().any(|other| *other != self.kind && other.name() == serves) {
+            let (path, source) = (self.plugin().display(), &self.plugin.source);
+            return Err(unavailable(format!("the plugin `{path}` ({source}) is for {serves} devices")));
         }
-        (Platform::Cuda, _, Some(asked)) if asked != opened.memory_fraction => {
-            differ("memory_fraction", asked.to_string(), opened.memory_fraction.to_string())
-        }
-        _ => None,
+        Ok(client)
     }
 }
 
-/// Finds and loads the plugin, and creates its client.
-fn make(device: Device, options: &TpuOptions) -> Result<OpenClient> {
-    let platform = device.platform();
-    let (kind, fix) = match platform {
-        Platform::Tpu if is_present(platform) => (PluginKind::Tpu, "cargo xtask setup tpu"),
-        Platform::Tpu => (PluginKind::Tpu, NO_TPU),
-        Platform::Cuda => (PluginKind::Cuda, "cargo xtask setup cuda"),
-        Platform::Cpu => (PluginKind::Cpu, "cargo xtask setup cpu"),
-        Platform::NdArray | Platform::Topology | Platform::Mesh | Platform::XlaRs => return Err(super::wrong_engine()),
-    };
-    let unavailable = |reason: String| TpuError::Unavailable { device: device.to_string(), reason, fix };
-    let found = discovery::find(kind, options.plugin.as_deref()).map_err(|error| unavailable(error.to_string()))?;
-    tracing::debug!(path = %found.path.display(), source = ?found.source, "plugin found");
-    let memory_fraction = options.memory_fraction.unwrap_or(DEFAULT_MEMORY_FRACTION);
-    let cpu_devices = options.cpu_devices.unwrap_or(DEFAULT_CPU_DEVICES);
-    // libtpu finds its hosts by itself, and the CPU plugin belongs to one process.
-    let group = if platform == Platform::Cuda { distributed::group()? } else { None };
-    let process = group.map(|group| (group.index, group.count));
-    let client_options = client_options(platform, memory_fraction, cpu_devices, process);
-    let plugin = Plugin::load(&found.path).map_err(|error| unavailable(error.to_string()))?;
-    let client = client_options.and_then(|client_options| match group {
-        Some(group) => Client::with_store(plugin, &client_options, Arc::<distributed::Store>::clone(&group.store)),
-        None => Client::new(plugin, &client_options),
-    });
-    let client = client.map_err(|error| match platform {
-        Platform::Tpu if !is_present(platform) => {
-            unavailable(format!("this machine has no TPU ({})", first_line(&error)))
-        }
-        _ => unavailable(error.to_string()),
-    })?;
-    let serves = client.platform_name();
-    if PluginKind::ALL.iter().any(|other| *other != kind && other.name() == serves) {
-        let path = found.path.display();
-        return Err(unavailable(format!("the plugin `{path}` ({}) is for {serves} devices", found.source)));
-    }
-    Ok(OpenClient { platform, client, memory_fraction, cpu_devices, launches: Arc::default() })
+fn unavailable(device: Device, reason: String, fix: &'static str) -> TpuError {
+    TpuError::Unavailable { device: device.to_string(), reason, fix }
 }
 
 /// Returns the options of a platform's client, in this process of so many.

@@ -4,6 +4,7 @@
 
 mod clients;
 mod custom_calls;
+mod deferred;
 pub(crate) mod external;
 #[cfg(feature = "ndarray")]
 mod fallback;
@@ -109,6 +110,11 @@ pub(crate) type Arguments = Vec<Option<SharedBuffer>>;
 pub(crate) trait Engine: Send + Sync {
     /// Returns a description of the engine and its device for people.
     fn describe(&self) -> String;
+
+    /// Opens what the engine would open when it is needed. Most are open from the start.
+    fn open(&self) -> Result<()> {
+        Ok(())
+    }
 
     /// Copies a value to the device. On a mesh it is split as `sharding` says; without one, as the engine chooses.
     fn upload(&self, ty: &TensorType, bytes: HostBytes, sharding: Option<&Sharding>) -> Result<SharedBuffer>;

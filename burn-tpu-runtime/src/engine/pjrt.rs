@@ -16,9 +16,10 @@ pub(crate) use mesh::open_mesh;
 #[cfg(feature = "testing")]
 pub(crate) use mesh::replicas_agree;
 
+use super::deferred::DeferredEngine;
 use super::{
-    Arguments, Engine, Executable, Execution, HostBytes, SharedBuffer, argument, clients, downcast, downcast_arc,
-    take_argument,
+    Arguments, Engine, Executable, Execution, HAS_INTERPRETER, HostBytes, SharedBuffer, argument, clients, downcast,
+    downcast_arc, take_argument,
 };
 use crate::TpuOptions;
 use crate::activity::RunningProgram;
@@ -28,7 +29,8 @@ use crate::metrics::Counters;
 use crate::profile;
 use burn_tpu_graph::{Argument, DType, Op, Program, Sharding, TensorType};
 use burn_tpu_pjrt::{
-    Buffer, CompileOptions, Device, ElementType, Event, ExecuteOptions, HostUse, MemoryStats, Plugin, TensorSpec,
+    Buffer, Client, CompileOptions, Device, ElementType, Event, ExecuteOptions, HostUse, MemoryStats, Plugin,
+    TensorSpec,
 };
 use compiler::{Compiler, Loaded};
 use in_flight::{InFlight, Running};
@@ -50,27 +52,52 @@ struct PjrtEngine {
     in_flight: Arc<InFlight>,
 }
 
-/// Opens a device of its platform's client.
+/// Returns the engine of a device of its platform's client. On the CPU plugin it is opened when it is needed, if programs may
+/// run in the interpreter.
 ///
 /// # Errors
 /// The same as [`clients::client`], and [`TpuError::Unavailable`] for an index that the client does not have.
 pub(crate) fn open(device: crate::Device, options: &TpuOptions, counters: &Arc<Counters>) -> Result<Arc<dyn Engine>> {
-    let client = clients::client(device, options)?;
-    let index = usize::from(device.index());
-    let unavailable = |reason: String| TpuError::Unavailable {
-        device: device.to_string(),
-        reason,
-        fix: "use a smaller index; on the CPU plugin raise TpuOptions::cpu_devices or BURN_TPU_CPU_DEVICES",
-    };
-    if index >= client.device_count() {
-        return Err(unavailable(format!("{} has {} devices", client.platform_name(), client.device_count())));
+    let client = clients::reserve(device, options)?;
+    let interprets = HAS_INTERPRETER && options.interpreted_nodes().is_some();
+    if !(interprets && client.may_wait() && device.index() == 0) {
+        return open_now(device, options, counters);
     }
-    let handle = client.device(index).map_err(|error| unavailable(error.to_string()))?;
-    let on_device = CompileOptions::default().device_assignment(vec![vec![handle.id()]]);
-    let is_tpu = device.platform() == crate::Platform::Tpu;
-    let compiler = Compiler::new(&client, device.platform(), on_device, options, counters);
-    let compiler = if is_tpu { compiler.tuned(options) } else { compiler };
-    Ok(Arc::new(PjrtEngine { is_tpu, compiler, device: handle, in_flight: InFlight::new(MOST_IN_FLIGHT) }))
+    let description = format!("{}, not loaded yet", client.plugin().display());
+    let (options, counters) = (options.clone(), Arc::clone(counters));
+    let open = move || PjrtEngine::new(device, client.client()?, &options, &counters);
+    Ok(Arc::new(DeferredEngine::new(device, description, open)))
+}
+
+fn open_now(device: crate::Device, options: &TpuOptions, counters: &Arc<Counters>) -> Result<Arc<dyn Engine>> {
+    PjrtEngine::new(device, &clients::client(device, options)?, options, counters)
+}
+
+impl PjrtEngine {
+    /// Returns the engine of a device of a client.
+    #[allow(clippy::new_ret_no_self, reason = "an engine is used as a trait object")]
+    fn new(
+        device: crate::Device,
+        client: &Client,
+        options: &TpuOptions,
+        counters: &Arc<Counters>,
+    ) -> Result<Arc<dyn Engine>> {
+        let index = usize::from(device.index());
+        let unavailable = |reason: String| TpuError::Unavailable {
+            device: device.to_string(),
+            reason,
+            fix: "use a smaller index; on the CPU plugin raise TpuOptions::cpu_devices or BURN_TPU_CPU_DEVICES",
+        };
+        if index >= client.device_count() {
+            return Err(unavailable(format!("{} has {} devices", client.platform_name(), client.device_count())));
+        }
+        let handle = client.device(index).map_err(|error| unavailable(error.to_string()))?;
+        let on_device = CompileOptions::default().device_assignment(vec![vec![handle.id()]]);
+        let is_tpu = device.platform() == crate::Platform::Tpu;
+        let compiler = Compiler::new(client, device.platform(), on_device, options, counters);
+        let compiler = if is_tpu { compiler.tuned(options) } else { compiler };
+        Ok(Arc::new(Self { is_tpu, compiler, device: handle, in_flight: InFlight::new(MOST_IN_FLIGHT) }))
+    }
 }
 
 impl Engine for PjrtEngine {
