@@ -8,6 +8,7 @@
 
 mod groups;
 mod parts;
+mod traffic;
 
 use crate::error::{PjrtError, Result};
 use parts::Parts;

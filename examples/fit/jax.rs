@@ -13,6 +13,10 @@ struct Cost {
     argument_bytes: f64,
     temporary_bytes: f64,
     bytes_accessed: f64,
+    /// The bytes moved to and from main memory, in loops as often as they run. Kernels read each operand once.
+    main_memory_bytes: f64,
+    /// The compiler's estimate, without JAX's own kernels, which it does not estimate.
+    cycles: f64,
     flops: f64,
     /// The bytes that a device gives in exchanges with others.
     collective_bytes: f64,
@@ -27,18 +31,28 @@ pub fn compare(report: &FitReport, folder: &Path, name: &str) -> Result<()> {
     let program = Program::stablehlo(text, Vec::<TensorSpec>::new())?;
     let libtpu = Plugin::load(discovery::find(PluginKind::Tpu, None)?.path)?;
     println!(
-        "\n{:<12} {:>22} {:>22} {:>14} {:>16}",
-        "ours / JAX's", "argument + temporary", "bytes accessed", "FLOPs", "collective bytes"
+        "\n{:<12} {:>20} {:>11} {:>14} {:>11} {:>8} {:>5} {:>16}",
+        "ours / JAX's",
+        "argument + temporary",
+        "temporary",
+        "bytes accessed",
+        "main memory",
+        "cycles",
+        "FLOPs",
+        "collective bytes"
     );
     for slice in report.slices.iter().filter(|slice| slice.fits()) {
         let jax = Cost::of(&program, libtpu, slice)?;
         let Some(ours) = Cost::ours(slice) else { continue };
         let memory = |cost: &Cost| cost.argument_bytes + cost.temporary_bytes;
         println!(
-            "{:<12} {:>22.3} {:>22.3} {:>14.3} {:>16}",
+            "{:<12} {:>20.3} {:>11.3} {:>14.3} {:>11.3} {:>8.3} {:>5.3} {:>16}",
             slice.topology,
             memory(&ours) / memory(&jax),
+            ours.temporary_bytes / jax.temporary_bytes,
             ours.bytes_accessed / jax.bytes_accessed,
+            ours.main_memory_bytes / jax.main_memory_bytes,
+            ours.cycles / jax.cycles,
             ours.flops / jax.flops,
             match jax.collective_bytes {
                 0.0 => "-".into(),
@@ -67,13 +81,16 @@ impl Cost {
             Some(Value::Float(figure)) => Ok(f64::from(*figure)),
             _ => anyhow::bail!("the compiler does not report {name}"),
         };
-        let collectives = HloModule::parse(&executable.optimized_program()?.code)?.collectives;
+        let module = HloModule::parse(&executable.optimized_program()?.code)?;
+        let accessed = figure("bytes accessed")?;
         Ok(Self {
             argument_bytes: memory.argument_bytes as f64,
             temporary_bytes: memory.temporary_bytes as f64,
-            bytes_accessed: figure("bytes accessed")?,
+            bytes_accessed: accessed,
+            main_memory_bytes: module.main_memory_bytes(Some(accessed as u64)) as f64,
+            cycles: module.cycles().unwrap_or(0) as f64,
             flops: figure("flops")?,
-            collective_bytes: collectives.iter().map(|collective| collective.operand_bytes).sum::<u64>() as f64,
+            collective_bytes: module.collectives.iter().map(|collective| collective.operand_bytes).sum::<u64>() as f64,
         })
     }
 
@@ -83,6 +100,8 @@ impl Cost {
             argument_bytes: slice.memory.argument_bytes as f64,
             temporary_bytes: slice.memory.temporary_bytes as f64,
             bytes_accessed: speed.bytes_accessed as f64,
+            main_memory_bytes: speed.hbm_bytes as f64,
+            cycles: speed.estimated_cycles.unwrap_or(0) as f64,
             flops: speed.compiled_flops as f64,
             collective_bytes: slice.collectives.iter().map(|collective| collective.operand_bytes).sum::<u64>() as f64,
         })

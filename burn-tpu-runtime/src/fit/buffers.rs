@@ -1,4 +1,4 @@
-//! The largest buffers of a compiled program and its memory traffic in bytes, from its instructions and their layouts.
+//! The largest buffers of a compiled program, from its instructions and their layouts.
 
 use super::labels::op_and_line;
 use super::report::{Buffer, BufferKind};
@@ -9,9 +9,6 @@ use std::collections::{HashMap, HashSet};
 /// The maximum number of reported buffers.
 const NAMED: usize = 10;
 
-/// The device's main memory.
-const HBM: u64 = 0;
-
 /// Returns the largest buffers in the device's main memory, largest first. A result that is aliased to a donated
 /// argument is reported as that argument.
 pub(super) fn largest(module: &HloModule, program: &Program) -> Vec<Buffer> {
@@ -19,7 +16,7 @@ pub(super) fn largest(module: &HloModule, program: &Program) -> Vec<Buffer> {
     let outputs = outputs(module);
     let mut buffers = Vec::new();
     for instruction in &module.instructions {
-        for (position, array) in own_results(instruction).filter(|(_, array)| array.memory_space == HBM) {
+        for (position, array) in instruction.own_results().filter(|(_, array)| array.is_in_main_memory()) {
             let output = outputs.get(&(instruction.id, position));
             let (kind, label) = match (instruction.opcode.as_str(), output) {
                 (_, Some(Output::Aliased)) => continue,
@@ -51,62 +48,10 @@ pub(super) fn shape(array: &HloArray) -> String {
     format!("{}[{dims}]", array.element)
 }
 
-/// Returns the bytes that the program's instructions read from and write to the device's main memory, with tile padding.
-/// The body of a loop counts as often as it runs.
-///
-/// An instruction that reads a part of an operand, other than a slice or a gather, counts as reading all of it, so the
-/// result can be too high.
-pub(super) fn traffic(module: &HloModule) -> u64 {
-    let by_id: HashMap<u64, &HloInstruction> = module.instructions.iter().map(|i| (i.id, i)).collect();
-    let moving = module.instructions.iter().filter(|i| i.opcode != "parameter" && i.opcode != "constant");
-    moving.map(|instruction| bytes_moved(instruction, &by_id).saturating_mul(instruction.runs)).sum()
-}
-
-/// Returns the bytes that a run of an instruction reads from and writes to the device's main memory.
-fn bytes_moved(instruction: &HloInstruction, by_id: &HashMap<u64, &HloInstruction>) -> u64 {
-    if own_results(instruction).next().is_none() {
-        return 0;
-    }
-    let in_hbm = |array: &HloArray| if array.memory_space == HBM { array.padded_bytes } else { 0 };
-    let share = |bytes: u64, share: Option<&f64>| (bytes as f64 * share.copied().unwrap_or(1.0)) as u64;
-    let written = own_results(instruction).map(|(place, array)| share(in_hbm(array), instruction.written.get(place)));
-    let read = instruction.operands.iter().enumerate().filter_map(|(place, id)| {
-        let bytes = by_id.get(id)?.results.iter().map(in_hbm).sum();
-        Some(share(bytes, instruction.read.get(place)))
-    });
-    let (written, read): (u64, u64) = (written.sum(), read.sum());
-    if !instruction.opcode.ends_with("-start") {
-        return written + read;
-    }
-    // A copy reads as many bytes as it writes, which may be a slice of its operand.
-    let brought: u64 = own_results(instruction).map(|(_, array)| array.padded_bytes).sum();
-    written + brought.min(read)
-}
-
 /// Returns the size of the arguments in bytes, with tile padding.
 pub(super) fn argument_bytes(module: &HloModule) -> u64 {
     let arguments = module.instructions.iter().filter(|i| i.opcode == "parameter" && i.in_entry);
-    arguments.flat_map(|i| &i.results).filter(|array| array.memory_space == HBM).map(|array| array.padded_bytes).sum()
-}
-
-/// Returns the arrays that an instruction creates, with their index in its result. Views and the ends of asynchronous
-/// pairs create none.
-fn own_results(instruction: &HloInstruction) -> impl Iterator<Item = (usize, &HloArray)> {
-    let all = instruction.results.len();
-    let (first, end) = match instruction.opcode.as_str() {
-        "tuple" | "get-tuple-element" | "bitcast" | "while" | "conditional" | "call" | "after-all" => (0, 0),
-        "opt-barrier" | "add-dependency" | "domain" => (0, 0),
-        "parameter" if !instruction.in_entry => (0, 0),
-        // Destination, source, context.
-        "copy-start" => (0, all.min(1)),
-        // Operands, results, context.
-        "async-start" => {
-            (instruction.operands.len().min(all), all.saturating_sub(1).max(instruction.operands.len()).min(all))
-        }
-        opcode if opcode.ends_with("-done") || opcode.ends_with("-update") && opcode.starts_with("async") => (0, 0),
-        _ => (0, all),
-    };
-    instruction.results.iter().enumerate().take(end).skip(first)
+    arguments.flat_map(|i| &i.results).filter(|array| array.is_in_main_memory()).map(|array| array.padded_bytes).sum()
 }
 
 enum Output {

@@ -146,14 +146,6 @@ impl Compiled {
     }
 }
 
-/// Returns the bytes that a program moves to and from main memory. Each of two figures can only be too high: one counts
-/// transfers to on-chip memory, the other more of an operand than is read. The first counts the body of a loop once.
-fn hbm_bytes(module: &HloModule, bytes_accessed: u64) -> u64 {
-    let traffic = buffers::traffic(module);
-    let has_loops = module.instructions.iter().any(|instruction| instruction.runs > 1);
-    if has_loops { traffic } else { traffic.min(bytes_accessed) }
-}
-
 /// Reads the compiler's output for a program.
 fn read(executable: &Executable, program: &Program, limit_bytes: u64) -> Result<Compiled> {
     let failed = || TpuError::pjrt("reading a compiled program");
@@ -174,13 +166,14 @@ fn read(executable: &Executable, program: &Program, limit_bytes: u64) -> Result<
         Some(Value::Float(figure)) => Some(*figure as u64),
         _ => None,
     };
-    let bytes_accessed = figure("bytes accessed").unwrap_or_else(|| buffers::traffic(&module));
+    let accessed = figure("bytes accessed");
+    let hbm_bytes = module.main_memory_bytes(accessed);
     Ok(Compiled {
         memory,
         buffers: buffers::largest(&module, program),
-        bytes_accessed,
+        bytes_accessed: accessed.unwrap_or(hbm_bytes),
         flops: figure("flops").unwrap_or(0),
-        hbm_bytes: hbm_bytes(&module, bytes_accessed),
+        hbm_bytes,
         fusions: module.fusions(),
         cycles: module.cycles(),
         costliest: costliest::of(&module),
