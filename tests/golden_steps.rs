@@ -66,7 +66,10 @@ fn example_steps_compile_for_every_generation_and_equal_the_pinned_ones() {
     }
     assert!(wrong.is_empty(), "{wrong}");
     if std::env::var("BURN_TPU_BLESS").is_ok_and(|value| value == "1") {
-        std::fs::write(root().join("docs/tpu-programs.md"), page(&steps)).unwrap();
+        let path = root().join("docs/tpu-programs.md");
+        let before = std::fs::read_to_string(&path).unwrap();
+        let written_by_hand = before.find(BY_HAND).map_or("", |place| &before[place..]);
+        std::fs::write(&path, page(&steps) + written_by_hand).unwrap();
     }
 }
 
@@ -88,11 +91,14 @@ fn page(steps: &[(&str, FitReport)]) -> String {
     page
 }
 
+/// Where the part of the page begins that stays as it is.
+const BY_HAND: &str = "\n## Beside JAX";
+
 const HEAD: &str = "# The example models, compiled by libtpu
 
 One training step of each model, compiled ahead of time for one chip of each generation with the libtpu that `cargo xtask setup
-tpu` pins. `BURN_TPU_BLESS=1 cargo test --workspace --test golden_steps` writes this page again: its diff shows the effect of a
-change. [fit](fit.md#fit) compares the GPT's step with JAX's, and says what the compiler's estimate leaves out.
+tpu` pins. `BURN_TPU_BLESS=1 cargo test --workspace --test golden_steps` writes this table again: its diff shows the effect of a
+change. [fit](fit.md#fit) says what the compiler's estimate leaves out.
 
 | model | dtype | slice | peak HBM, MiB | bytes accessed, MiB | fusions | estimated kcycles |
 |---|---|---|---|---|---|---|
