@@ -227,8 +227,8 @@ impl Device {
         trace::cut(self, CutReason::MarkStep)
     }
 
-    /// Runs what the calling thread has recorded and waits for all that the device was given. Afterwards the device is open: a
-    /// plugin that waited for its first program is loaded.
+    /// Runs what the calling thread has recorded and waits for all that the device was given. Afterwards the device is open:
+    /// a plugin that waited for its first program is loaded.
     ///
     /// # Errors
     /// Those of [`Device::wait`], and the device's own error if it cannot be opened.

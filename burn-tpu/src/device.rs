@@ -155,10 +155,12 @@ impl TpuDevice {
     }
 
     /// Runs what the calling thread's stream has recorded on this device, and waits until the device has finished all its
-    /// programs. Afterwards the device is open: the CPU plugin, which waits for the first program that is compiled, is loaded.
+    /// programs. Afterwards the device is open: the CPU plugin, which waits for the first program that is compiled, is
+    /// loaded.
     ///
     /// # Errors
-    /// If the device cannot be used, if a program was refused (its work stays recorded), or if a program failed while it ran.
+    /// If the device cannot be used, if a program was refused (its work stays recorded), or if a program failed while it
+    /// ran.
     pub fn sync(self) -> Result<()> {
         self.0.sync()
     }

@@ -46,8 +46,9 @@ pub(crate) fn is_present(platform: Platform) -> bool {
     }
 }
 
-/// Returns the number of devices of a platform. Opens the platform's client if the hardware seems to be present and the client
-/// may not wait. Returns zero without a plugin, one for burn-ndarray, and for topologies the number of slices named so far.
+/// Returns the number of devices of a platform. Opens the platform's client if the hardware seems to be present and the
+/// client may not wait. Returns zero without a plugin, one for burn-ndarray, and for topologies the number of slices named
+/// so far.
 pub(crate) fn device_count(platform: Platform) -> usize {
     match platform {
         Platform::NdArray => 1,
@@ -70,8 +71,8 @@ pub(crate) fn device_count(platform: Platform) -> usize {
     }
 }
 
-/// Opens the client of a device's platform and keeps it open; one that may wait is only reserved. No runtime is started, so that
-/// the device's options can still be installed.
+/// Opens the client of a device's platform and keeps it open; one that may wait is only reserved. No runtime is started, so
+/// that the device's options can still be installed.
 ///
 /// # Errors
 /// The same as [`client`].
@@ -185,8 +186,8 @@ impl PlatformClient {
         &self.plugin.path
     }
 
-    /// Returns whether its plugin may be loaded later than its first device starts: nobody named the file, so nobody waits for
-    /// an error of it, and its client of one device writes no environment variable.
+    /// Returns whether its plugin may be loaded later than its first device starts: nobody named the file, so nobody waits
+    /// for an error of it, and its client of one device writes no environment variable.
     pub(super) fn may_wait(&self) -> bool {
         let is_named = matches!(self.plugin.source, Source::Explicit | Source::Variable(_));
         self.platform() == Platform::Cpu && self.cpu_devices == 1 && !is_named

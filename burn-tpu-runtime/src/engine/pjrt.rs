@@ -52,8 +52,8 @@ struct PjrtEngine {
     in_flight: Arc<InFlight>,
 }
 
-/// Returns the engine of a device of its platform's client. On the CPU plugin it is opened when it is needed, if programs may
-/// run in the interpreter.
+/// Returns the engine of a device of its platform's client. On the CPU plugin it is opened when it is needed, if programs
+/// may run in the interpreter.
 ///
 /// # Errors
 /// The same as [`clients::client`], and [`TpuError::Unavailable`] for an index that the client does not have.
