@@ -8,9 +8,9 @@ const MAIN_MEMORY: u64 = 0;
 
 impl HloModule {
     /// Returns the bytes that a run moves to and from main memory, with tile padding. `bytes_accessed` is what the compiler
-    /// reports. Both that figure, which counts transfers to on-chip memory, and the sum over the instructions, which may count
-    /// more of an operand than is read, can only be too high, so the smaller one is returned. In a program with loops it is the
-    /// sum: the compiler counts the body of a loop once.
+    /// reports. Both that figure, which counts transfers to on-chip memory, and the sum over the instructions, which may
+    /// count more of an operand than is read, can only be too high, so the smaller one is returned. In a program with loops
+    /// it is the sum: the compiler counts the body of a loop once.
     pub fn main_memory_bytes(&self, bytes_accessed: Option<u64>) -> u64 {
         let by_id: HashMap<u64, &HloInstruction> = self.instructions.iter().map(|i| (i.id, i)).collect();
         let moving = self.instructions.iter().filter(|i| i.opcode != "parameter" && i.opcode != "constant");

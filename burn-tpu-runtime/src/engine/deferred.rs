@@ -15,8 +15,8 @@ use std::sync::{Arc, OnceLock};
 /// Opens an engine.
 type Open = Box<dyn Fn() -> Result<Arc<dyn Engine>> + Send + Sync>;
 
-/// The engine of one device of the CPU plugin, before and after the plugin is loaded. If it cannot be opened, every call that
-/// needs it returns the error.
+/// The engine of one device of the CPU plugin, before and after the plugin is loaded. If it cannot be opened, every call
+/// that needs it returns the error.
 pub(super) struct DeferredEngine {
     device: Device,
     /// What describes the engine while it is not open.

@@ -35,10 +35,10 @@ pub fn max_pool_with_indices(op: &'static str, x: &Tensor, window: &Window, inde
 /// `examples/step_time`, 16 bits move a sixth fewer bytes, all of them on the chip, and take 12 % more cycles on v5e and 5 %
 /// more on v6e.
 ///
-/// By the TPU compiler's estimate for v5e (3x3 windows of bf16, step 2 on 112x112 and step 1 on 28x28) it takes 3 and 9 times
-/// fewer cycles than a comparison of indices. A scatter takes about as many cycles as that comparison, and up to a minute to
-/// compile. `select_and_scatter` supports no dilation, no windows entirely in padding and, on TPUs, no f64. These cases
-/// compare indices.
+/// By the TPU compiler's estimate for v5e (3x3 windows of bf16, step 2 on 112x112 and step 1 on 28x28) it takes 3 and 9
+/// times fewer cycles than a comparison of indices. A scatter takes about as many cycles as that comparison, and up to a
+/// minute to compile. `select_and_scatter` supports no dilation, no windows entirely in padding and, on TPUs, no f64. These
+/// cases compare indices.
 pub fn max_pool_backward(op: &'static str, x: &Tensor, grad: &Tensor, indices: &Tensor, window: &Window) -> Tensor {
     let dilated = window.dilation.iter().any(|&d| d != 1);
     if dilated || x.element() == DType::F64 || has_empty_windows(window, x.dims(), grad.dims()) {
