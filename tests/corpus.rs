@@ -5,7 +5,7 @@
 mod common;
 
 use burn_tpu_graph::corpus::{self, Case};
-use burn_tpu_graph::lower::lower;
+use burn_tpu_graph::lower::{LowerOptions, lower, lower_with};
 use burn_tpu_graph::op::{Combine, DotAttrs};
 use burn_tpu_graph::{Builder, DType, Graph, Literal, NodeId, Number, Op, Program, TensorType};
 use burn_tpu_pjrt::{Client, CompileOptions, PluginKind, TopologyDescription, presence};
@@ -174,6 +174,28 @@ fn a_sort_puts_nan_at_the_large_end_and_is_stable() {
             let program = Program::extract(&graph, &sorted[1..]).unwrap();
             let outputs = run(&client, &program, &[f32_bytes(&keys)], &[]).unwrap();
             assert_eq!(i32s(&outputs[0]), expected, "{dtype} descending {descending}");
+        }
+    }
+}
+
+/// XLA adds the starts of a slice of a slice, and would clamp their sum.
+#[test]
+fn each_slice_of_a_slice_is_clamped_on_its_own() {
+    let Some(client) = cpu() else { return };
+    let mut graph = Graph::new();
+    let x = parameter(&mut graph, 0, DType::F32, &[8]);
+    let [outer, inner] = [1, 2].map(|index| parameter(&mut graph, index, DType::I32, &[]));
+    let half = graph.dynamic_slice(x, &[outer], &[4]).unwrap();
+    let element = graph.dynamic_slice(half, &[inner], &[1]).unwrap();
+    let program = Program::extract(&graph, &[element]).unwrap();
+    let x = f32_bytes(&[0.0, 1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0]);
+    for llvm in [false, true] {
+        let lowered = lower_with(&program, LowerOptions { llvm, ..LowerOptions::default() }).unwrap();
+        let compiled = programs::compile_lowered(&client, lowered, &programs::cpu_options()).unwrap();
+        for (outer, inner, expected) in [(1, 2, 3.0), (0, 6, 3.0), (6, -6, 4.0), (-6, 6, 3.0), (6, 6, 7.0)] {
+            let starts = [outer, inner].map(|start: i32| start.to_le_bytes().to_vec());
+            let outputs = compiled.run(&[vec![x.clone()], starts.to_vec()].concat(), &[]).unwrap();
+            assert_eq!(f32s(&outputs[0]), [expected], "starts {outer} and {inner}");
         }
     }
 }

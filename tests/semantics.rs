@@ -234,6 +234,17 @@ fn duplicate_indices_add_up() {
 }
 
 #[test]
+fn a_tensor_is_shifted_within_itself() {
+    on_each(|device| {
+        let x = floats(&[-4.0, 4.0, 3.0, 3.5], device).reshape([4, 1]) * floats(&[2.0], device).reshape([1, 1]);
+        Tpu::<f32>::sync(device).unwrap();
+        let x = x.reshape([4]);
+        let shifted = x.clone().slice_assign([1..4], x.slice([0..3]));
+        same(read(shifted), &[-8.0, -8.0, 8.0, 6.0]);
+    });
+}
+
+#[test]
 fn bf16_reductions_norms_and_softmax_accumulate_in_f32() {
     let Some(device) = common::bf16_device() else { return };
     let ones = || Tensor::<Half, 2>::ones([1, 4096], &device);

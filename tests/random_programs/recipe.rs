@@ -14,8 +14,17 @@ pub struct Recipe {
 }
 
 pub fn recipes() -> impl Strategy<Value = Recipe> {
-    let step = (any::<u8>(), any::<[u16; 12]>()).prop_map(|(op, choices)| Step { op, choices });
-    let parts = (prop::collection::vec(step, 5..=50), prop::collection::vec(any::<u16>(), 0..4));
+    recipes_of(any::<u8>(), 5..=50)
+}
+
+/// Returns recipes of few steps, most of which read or write windows at run-time positions.
+pub fn window_recipes() -> impl Strategy<Value = Recipe> {
+    recipes_of(prop::sample::select(&WINDOWS[..]), 3..=9)
+}
+
+fn recipes_of(op: impl Strategy<Value = u8>, steps: std::ops::RangeInclusive<usize>) -> impl Strategy<Value = Recipe> {
+    let step = (op, any::<[u16; 12]>()).prop_map(|(op, choices)| Step { op, choices });
+    let parts = (prop::collection::vec(step, steps), prop::collection::vec(any::<u16>(), 0..4));
     parts.prop_map(|(steps, outputs)| Recipe { steps, outputs })
 }
 
@@ -56,6 +65,9 @@ const RULES: [Rule; 31] = [
     contract::arg_reduce,
     contract::sort,
 ];
+
+/// Positions in [`RULES`]: a leaf, moves, and windows at run-time positions.
+const WINDOWS: [u8; 9] = [0, 17, 18, 21, 21, 22, 22, 22, 23];
 
 /// Rarer kinds: a step uses one of them if its number is high.
 const RARE: [Rule; 3] = [contract::rng, contract::fft, movement::looped];

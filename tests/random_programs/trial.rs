@@ -4,7 +4,7 @@ use super::builder::{Builder, Choices};
 use super::common::programs;
 use super::recipe::{Recipe, rule};
 use burn_tpu_graph::corpus::{self, Case};
-use burn_tpu_graph::lower::{Lowered, lower};
+use burn_tpu_graph::lower::{LowerOptions, Lowered, lower_with};
 use burn_tpu_graph::{DType, Program, TensorType};
 use burn_tpu_pjrt::Client;
 
@@ -116,7 +116,7 @@ impl Plugin {
     /// Lowers the program with every other slot baked; the interpreter bakes none.
     fn lowered(&self, program: &Program, slots: &[u64]) -> Lowered {
         let baked = program.bake(|index| (index % 2 == 0).then(|| slots[index as usize])).unwrap();
-        let mut lowered = lower(&baked).unwrap();
+        let mut lowered = lower_with(&baked, LowerOptions { llvm: true, ..LowerOptions::default() }).unwrap();
         if let Some((right, wrong)) = self.fault {
             lowered.text = lowered.text.replace(right, wrong);
         }

@@ -27,6 +27,7 @@ use crate::op::BinaryOp;
 use crate::{DType, Graph, GraphError, Label, Mesh, Node, NodeId, Op, Program, Result, TensorType};
 use printer::{Block, Statement, Value, list, mlir_type};
 use sha2::{Digest, Sha256};
+use std::collections::HashSet;
 
 pub use slots::pack_slots;
 
@@ -187,8 +188,8 @@ struct Lowering<'p> {
     packing: slots::Packing,
     scope: Scope<'p>,
     exchanged: exchanged::Exchanged,
-    /// For each node, whether its operands go through memory. Empty if none do.
-    separate: Vec<bool>,
+    /// The operands that are kept apart from the node that takes them, by node and position.
+    apart: HashSet<(NodeId, usize)>,
     /// The functions written so far: bodies of loops, draws of random bits, custom calls.
     functions: &'p mut Vec<String>,
 }
@@ -203,9 +204,9 @@ impl<'p> Lowering<'p> {
     ) -> Result<(Block, Vec<Value>)> {
         let graph = program.graph();
         let exchanged = exchanged::Exchanged::of(program);
-        let separate = if scope.llvm { separate::reductions(graph) } else { Vec::new() };
+        let apart = separate::operands(graph, scope.llvm);
         let (block, values) = (Block::function(), Vec::new());
-        let mut lowering = Self { graph, block, values, packing, scope, exchanged, separate, functions };
+        let mut lowering = Self { graph, block, values, packing, scope, exchanged, apart, functions };
         let mut parameters_seen = 0;
         for (i, node) in graph.nodes().iter().enumerate() {
             let id = NodeId(i as u32);
@@ -261,9 +262,11 @@ impl<'p> Lowering<'p> {
             }
             op => {
                 let mut operands = self.operands(&node.operands)?;
-                if self.separate.get(id.index()) == Some(&true) {
-                    let through = |value| separate::through_memory(&mut self.block, value, self.functions);
-                    operands = operands.into_iter().map(through).collect();
+                for (i, operand) in operands.iter_mut().enumerate() {
+                    if self.apart.contains(&(id, i)) {
+                        let value = operand.clone();
+                        *operand = separate::apart(&mut self.block, value, self.scope.llvm, self.functions);
+                    }
                 }
                 let statement = self.statement(id, op, operands, node)?;
                 Ok(self.assign(id, node, &statement))

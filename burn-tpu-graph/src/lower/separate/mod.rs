@@ -1,0 +1,120 @@
+//! Which operands are kept apart from the op that takes them: where XLA would join the two, and be wrong or never end.
+//!
+//! A barrier keeps them apart. XLA's CPU compiler removes barriers before it fuses, but looks across no call that it may
+//! not inline.
+
+mod reductions;
+mod updates;
+mod windows;
+
+use super::printer::{Block, Statement, Value, mlir_type};
+use super::{control, function};
+use crate::{Graph, Node, NodeId, Op};
+use std::collections::HashSet;
+
+/// Returns the operands that are kept apart, by node and position.
+pub(super) fn operands(graph: &Graph, llvm: bool) -> HashSet<(NodeId, usize)> {
+    let mut apart: HashSet<_> = windows::of_windows(graph).chain(updates::that_read_what_they_update(graph)).collect();
+    if llvm {
+        apart.extend(reductions::of_many_paths(graph));
+    }
+    apart
+}
+
+/// Writes an op that returns its operand, and that XLA does not look across: a barrier, or for XLA's CPU compiler a call.
+pub(super) fn apart(block: &mut Block, operand: Value, llvm: bool, functions: &mut Vec<String>) -> Value {
+    if llvm {
+        return through_memory(block, operand, functions);
+    }
+    let ty = operand.ty.clone();
+    block.push(&Statement::new(Op::OptimizationBarrier.mnemonic(), [operand]), ty)
+}
+
+fn nodes(graph: &Graph) -> impl Iterator<Item = (NodeId, &Node)> {
+    graph.nodes().iter().enumerate().map(|(i, node)| (NodeId(i as u32), node))
+}
+
+/// Writes a call that returns its operand, through memory. The function is written if it is new.
+fn through_memory(block: &mut Block, operand: Value, functions: &mut Vec<String>) -> Value {
+    let ty = operand.ty.clone();
+    let name = control::sized_name(&format!("in_memory_{}", ty.dtype), &ty.dims);
+    if !control::has_function(functions, &name) {
+        let (mlir, value) = (mlir_type(&ty), Value::new("%arg0".into(), ty.clone()));
+        functions.push(function(
+            &format!("private {name}"),
+            &format!("%arg0: {mlir}"),
+            &mlir,
+            Block::function(),
+            &[value],
+        ));
+    }
+    let call = Statement::new("func.call", [operand]).attr("callee", name);
+    block.push(&call.attr("mhlo.frontend_attributes", "{inlineable = \"false\"}"), ty)
+}
+
+fn is_update(op: &Op) -> bool {
+    matches!(op, Op::DynamicUpdateSlice | Op::Scatter(_))
+}
+
+/// Returns whether XLA may compute the op in the loop that reads it.
+fn is_fused(op: &Op) -> bool {
+    match op {
+        Op::Unary(_)
+        | Op::Binary(_)
+        | Op::Compare(_)
+        | Op::IsFinite
+        | Op::Select
+        | Op::Clamp
+        | Op::Convert { .. }
+        | Op::BitcastConvert { .. }
+        | Op::Reshape { .. }
+        | Op::BroadcastInDim { .. }
+        | Op::Transpose { .. }
+        | Op::Reverse { .. }
+        | Op::Slice(_)
+        | Op::Pad(_)
+        | Op::Concatenate { .. }
+        | Op::DynamicSlice { .. }
+        | Op::DynamicUpdateSlice
+        | Op::Gather(_)
+        | Op::Complex
+        | Op::Real
+        | Op::Imag
+        | Op::GetResult { .. }
+        | Op::ShardingConstraint(_) => true,
+        Op::Parameter { .. }
+        | Op::Slot { .. }
+        | Op::Offset { .. }
+        | Op::Constant(_)
+        | Op::Iota { .. }
+        | Op::DotGeneral(_)
+        | Op::Convolution(_)
+        | Op::Reduce { .. }
+        | Op::ArgReduce { .. }
+        | Op::ReduceWindow { .. }
+        | Op::SelectAndScatter { .. }
+        | Op::Sort { .. }
+        | Op::TopK { .. }
+        | Op::Scatter(_)
+        | Op::RngBitGenerator { .. }
+        | Op::Fft { .. }
+        | Op::OptimizationBarrier
+        | Op::For { .. }
+        | Op::CustomCall(_) => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::lower::lower;
+    use crate::{Builder, DType, Graph, NodeId, Op, Program, Result, TensorType};
+
+    /// Returns the text of a program of a table `[6, 4]` and of places `[count]`.
+    pub(super) fn of_places(count: usize, record: impl FnOnce(&mut Graph, NodeId, NodeId) -> Result<NodeId>) -> String {
+        let mut g = Graph::new();
+        let x = g.add(Op::Parameter { index: 0, ty: TensorType::new(DType::F32, [6, 4]) }, &[]).unwrap();
+        let places = g.add(Op::Parameter { index: 1, ty: TensorType::new(DType::I32, [count]) }, &[]).unwrap();
+        let result = record(&mut g, x, places).unwrap();
+        lower(&Program::extract(&g, &[result]).unwrap()).unwrap().text
+    }
+}
