@@ -17,7 +17,8 @@
 //! by row ([`region`]). For that it follows from op to op where the rows of each value are ([`split`]). It writes the loop
 //! ([`emit`]).
 //!
-//! Legality. Each row is computed by the same ops from the same numbers. A sum over all rows is a sum of the blocks' sums,
+//! Legality. Each row is computed by the same ops from the same numbers; the logits of 16-bit factors are rounded to 16 bits
+//! once, after bias and cap, as a layer of 16 bits rounds its results. A sum over all rows is a sum of the blocks' sums,
 //! in f32 or wider, so its last bits can differ. The product, or a value of as many elements, is read by nothing outside the
 //! region (a program that returns its logits is left as it is), and nothing that a trip reads depends on another trip: the
 //! gradient of the loss is known before the loss.

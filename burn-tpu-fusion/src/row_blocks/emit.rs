@@ -3,7 +3,8 @@
 use super::region::{Member, Region, factor};
 use super::split::{Divided, Split, before};
 use crate::query_blocks::{is_elementwise, with_dims};
-use burn_tpu_graph::op::BinaryOp;
+use crate::readers::Readers;
+use burn_tpu_graph::op::{BinaryOp, Combine, UnaryOp};
 use burn_tpu_graph::{Builder, DType, Graph, GraphError, Literal, LiteralData, NodeId, Op, Program, TensorType};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -61,7 +62,8 @@ fn add_loop(program: &Program, region: &Region, graph: &mut Graph, renamed: &mut
         carries.push(new(renamed, id)?);
     }
     let types: Vec<TensorType> = carries.iter().map(|&id| graph.ty(id).clone()).collect();
-    let body = Arc::new(Body::new(old, region, &types)?.trip(&returned, &given)?);
+    let body = Body { rounded: rounded_member(program, region), ..Body::new(old, region, &types)? };
+    let body = Arc::new(body.trip(&returned, &given)?);
     let last = graph.add(Op::For { trips: region.blocks, body }, &carries)?;
     for (i, &id) in returned.iter().enumerate() {
         graph.set_label(old.label(id));
@@ -69,6 +71,23 @@ fn add_loop(program: &Program, region: &Region, graph: &mut Graph, renamed: &mut
         renamed[id.index()] = Some(graph.convert(result, old.dtype(id))?);
     }
     Ok(())
+}
+
+/// Returns the logits and their type: the product of 16-bit factors, after bias and cap, that several ops read. Each reads it
+/// from main memory, so it is kept in 16 bits there.
+fn rounded_member(program: &Program, region: &Region) -> Option<(NodeId, DType)> {
+    let (old, readers) = (program.graph(), Readers::all(program));
+    let mut rounded = *region.members.keys().next()?;
+    let (factor, mut read) = (old.dtype(old.node(rounded).operands[0]), rounded);
+    while let Readers::One(reader) = readers[read.index()] {
+        match old.node(reader).op {
+            Op::Binary(_) | Op::Unary(UnaryOp::Tanh) => rounded = reader,
+            Op::Reshape { .. } => {}
+            _ => return None,
+        }
+        read = reader;
+    }
+    (factor.is_half() && old.dtype(read) == DType::F32).then_some((rounded, factor))
 }
 
 /// Returns the members that something outside the region reads.
@@ -166,6 +185,10 @@ struct Body<'a> {
     others: BTreeMap<(NodeId, Split), NodeId>,
     /// The parameter of each value that is given.
     given: BTreeMap<NodeId, NodeId>,
+    /// The member that is rounded, and to which type.
+    rounded: Option<(NodeId, DType)>,
+    /// The 16-bit blocks of the rounded member and of its reshapes.
+    narrow: BTreeMap<NodeId, NodeId>,
 }
 
 impl<'a> Body<'a> {
@@ -174,15 +197,19 @@ impl<'a> Body<'a> {
         let types = types.iter().cloned().chain([TensorType::scalar(DType::I32)]).enumerate();
         let parameters = types.map(|(index, ty)| graph.add(Op::Parameter { index: index as u32, ty }, &[]));
         let parameters = parameters.collect::<Result<Vec<_>>>()?;
-        let (members, others, given) = Default::default();
-        Ok(Self { old, region, graph, parameters, members, others, given })
+        let (members, others, given, narrow) = Default::default();
+        Ok(Self { old, region, graph, parameters, members, others, given, rounded: None, narrow })
     }
 
     /// Returns the program, with the carries of the next trip.
     fn trip(mut self, returned: &[NodeId], given: &[NodeId]) -> Result<Program> {
         self.given = given.iter().copied().zip(self.parameters[returned.len()..].iter().copied()).collect();
         for &id in self.region.members.keys() {
-            let block = self.member(id)?;
+            let block = match self.narrow_member(id)? {
+                Some(block) => block,
+                None => self.member(id)?,
+            };
+            let block = self.round(id, block)?;
             self.members.insert(id, block);
         }
         let mut next = self.parameters[..self.parameters.len() - 1].to_vec();
@@ -198,6 +225,33 @@ impl<'a> Body<'a> {
             };
         }
         Program::extract(&self.graph, &next)
+    }
+
+    /// Rounds the block if it is that of the rounded member.
+    fn round(&mut self, id: NodeId, block: NodeId) -> Result<NodeId> {
+        let Some((_, dtype)) = self.rounded.filter(|(rounded, _)| *rounded == id) else { return Ok(block) };
+        let narrow = self.graph.convert(block, dtype)?;
+        self.narrow.insert(id, narrow);
+        self.graph.convert(narrow, DType::F32)
+    }
+
+    /// Returns the block of a member that chooses among the elements of a rounded one, whose numbers are the same in either
+    /// type. It reads 16 bits: XLA leaves out a rounding whose result is only widened.
+    fn narrow_member(&mut self, id: NodeId) -> Result<Option<NodeId>> {
+        let (node, split) = (self.old.node(id), self.region.rows(id));
+        let narrow = node.operands.first().and_then(|operand| self.narrow.get(operand).copied());
+        let (Some(narrow), Some(split)) = (narrow, split) else { return Ok(None) };
+        let operands = match &node.op {
+            Op::Reshape { .. } | Op::Reduce { combine: Combine::Max | Combine::Min, .. } => vec![narrow],
+            Op::Gather(_) => vec![narrow, self.value(node.operands[1], splits(self.old, self.region, id)[1].clone())?],
+            _ => return Ok(None),
+        };
+        self.graph.set_label(self.old.label(id));
+        let block = self.graph.add(with_dims(&node.op, &split.block(&node.ty.dims)), &operands)?;
+        if matches!(node.op, Op::Reshape { .. }) {
+            self.narrow.insert(id, block);
+        }
+        self.graph.convert(block, DType::F32).map(Some)
     }
 
     fn member(&mut self, id: NodeId) -> Result<NodeId> {

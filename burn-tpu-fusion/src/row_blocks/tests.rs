@@ -5,6 +5,7 @@ use super::*;
 use crate::pass::testing;
 use burn_tpu_graph::op::{BinaryOp, Combine, DotAttrs, UnaryOp};
 use burn_tpu_graph::{Builder, DType, Graph, NodeId, Op, TensorType};
+use std::sync::Arc;
 
 const ROWS: usize = 6;
 const WIDTH: usize = 2;
@@ -20,9 +21,15 @@ struct Head {
 
 impl Head {
     fn new() -> Self {
+        Self::of(DType::F32)
+    }
+
+    /// Creates the graph for factors of this type. The product is in f32.
+    fn of(dtype: DType) -> Self {
         let mut graph = Graph::new();
-        let x = parameter(&mut graph, 0, &[ROWS, WIDTH]);
-        let weight = parameter(&mut graph, 1, &[WIDTH, CLASSES]);
+        let mut factor =
+            |index, dims: &[usize]| graph.add(Op::Parameter { index, ty: TensorType::new(dtype, dims) }, &[]).unwrap();
+        let (x, weight) = (factor(0, &[ROWS, WIDTH]), factor(1, &[WIDTH, CLASSES]));
         let logits = product(&mut graph, [x, weight], [1, 0]);
         Self { graph, x, weight, logits }
     }
@@ -96,6 +103,29 @@ fn a_loss_without_gradients_becomes_a_loop() {
     let [loss, _] = head.loss(ones);
     let rewritten = head.run(&[loss]);
     assert_eq!((rewritten.count, only_loop(&rewritten).0), (1, 3));
+}
+
+#[test]
+fn logits_of_16_bit_factors_are_rounded_after_their_bias() {
+    let roundings = |dtype: DType| {
+        let mut head = Head::of(dtype);
+        let bias = parameter(&mut head.graph, 2, &[CLASSES]);
+        head.logits = head.graph.binary(BinaryOp::Add, head.logits, bias).unwrap();
+        let least = head.graph.reduce(Combine::Min, head.logits, &[1]).unwrap();
+        let ones = head.ones();
+        let [loss, _] = head.loss(ones);
+        let rewritten = head.run(&[least, loss]);
+        let body = rewritten.program.graph().nodes().iter().find_map(|node| match &node.op {
+            Op::For { body, .. } => Some(Arc::clone(body)),
+            _ => None,
+        });
+        let body = body.expect("a loop").to_string();
+        let lines: Vec<_> = body.lines().map(|line| line.split(" = ").last().unwrap().to_string()).collect();
+        let count = |of: &str| lines.iter().filter(|line| line.starts_with("convert") && line.ends_with(of)).count();
+        [count("bf16[2,5]"), count("f32[2,5]")]
+    };
+    assert_eq!(roundings(DType::BF16), [1, 1]);
+    assert_eq!(roundings(DType::F32), [0, 0]);
 }
 
 #[test]
