@@ -65,23 +65,17 @@ pub(crate) fn open(device: crate::Device, options: &TpuOptions, counters: &Arc<C
     }
     let description = format!("{}, not loaded yet", client.plugin().display());
     let (options, counters) = (options.clone(), Arc::clone(counters));
-    let open = move || PjrtEngine::new(device, client.client()?, &options, &counters);
+    let open = move || Ok(Arc::new(PjrtEngine::new(device, client.client()?, &options, &counters)?) as Arc<dyn Engine>);
     Ok(Arc::new(DeferredEngine::new(device, description, open)))
 }
 
 fn open_now(device: crate::Device, options: &TpuOptions, counters: &Arc<Counters>) -> Result<Arc<dyn Engine>> {
-    PjrtEngine::new(device, &clients::client(device, options)?, options, counters)
+    Ok(Arc::new(PjrtEngine::new(device, &clients::client(device, options)?, options, counters)?))
 }
 
 impl PjrtEngine {
     /// Returns the engine of a device of a client.
-    #[allow(clippy::new_ret_no_self, reason = "an engine is used as a trait object")]
-    fn new(
-        device: crate::Device,
-        client: &Client,
-        options: &TpuOptions,
-        counters: &Arc<Counters>,
-    ) -> Result<Arc<dyn Engine>> {
+    fn new(device: crate::Device, client: &Client, options: &TpuOptions, counters: &Arc<Counters>) -> Result<Self> {
         let index = usize::from(device.index());
         let unavailable = |reason: String| TpuError::Unavailable {
             device: device.to_string(),
@@ -96,7 +90,7 @@ impl PjrtEngine {
         let is_tpu = device.platform() == crate::Platform::Tpu;
         let compiler = Compiler::new(client, device.platform(), on_device, options, counters);
         let compiler = if is_tpu { compiler.tuned(options) } else { compiler };
-        Ok(Arc::new(Self { is_tpu, compiler, device: handle, in_flight: InFlight::new(MOST_IN_FLIGHT) }))
+        Ok(Self { is_tpu, compiler, device: handle, in_flight: InFlight::new(MOST_IN_FLIGHT) })
     }
 }
 
