@@ -284,6 +284,22 @@ fn random_numbers_are_those_of_one_device() {
 }
 
 #[test]
+fn a_tensor_is_shifted_within_itself() {
+    let Some((one, [mesh])) = devices(0, [data()]) else { return };
+    let shifted = |device: &TpuDevice| {
+        let values = (0..64).map(|i| i as f32).collect();
+        let x = Tensor::<F32, 3>::from_data(TensorData::new(values, [16, 4, 1]), device);
+        let x = shard(x, [Some("data"), None, None]) * Tensor::full([1, 1, 1], 2.0, device);
+        let x = x.reshape([16, 4]);
+        let rows = x.clone().slice_assign([1..16, 0..4], x.clone().slice([0..15, 0..4]));
+        let columns = x.clone().slice_assign([0..16, 1..4], x.slice([0..16, 0..3]));
+        [value(rows), value(columns)]
+    };
+    assert_eq!(shifted(&mesh), shifted(&one));
+    assert_eq!(shifted(&one)[1][..8], [0.0, 0.0, 2.0, 4.0, 8.0, 8.0, 10.0, 12.0]);
+}
+
+#[test]
 fn a_constraint_is_differentiable_and_the_identity_elsewhere() {
     let Some((one, [mesh])) = devices(4, [data_model()]) else { return };
     let _alone = common::alone();

@@ -32,16 +32,17 @@ fn compile_for_tpu(program: &Program) -> Option<f64> {
 }
 
 /// Prints what a training step costs. `ROLLING_STEPS=28,100` sets the numbers of time steps, and `ROLLING_OFF=1` leaves the
-/// loops unrolled. A step of 400 needs `BURN_TPU_PROGRAM_CAP=0`.
+/// loops unrolled. A step of 400 needs `BURN_TPU_PROGRAM_CAP=0`, and `ROLLING_LAYER=gru` is another layer.
 #[test]
 #[ignore = "a measurement"]
 fn compile_and_run_times() {
     let asked = |name| std::env::var(name).ok();
     let steps = asked("ROLLING_STEPS").unwrap_or_else(|| "28,100,200".into());
     let level = if asked("ROLLING_OFF").is_some() { Optimization::Off } else { Optimization::Balanced };
+    let layer = if asked("ROLLING_LAYER").is_some_and(|layer| layer == "gru") { Layer::Gru } else { Layer::Lstm };
     let client = programs::client().expect("the CPU plugin");
     for steps in steps.split(',').map(|steps| steps.parse::<usize>().expect("a number")) {
-        let unrolled = step_program(Layer::Lstm, [BATCH, steps, INPUTS], WIDTH, Optimization::Off);
+        let unrolled = step_program(layer, [BATCH, steps, INPUTS], WIDTH, Optimization::Off);
         let start = Instant::now();
         let program = burn_tpu_fusion::Pipeline::new(level).run(unrolled.clone()).expect("a program").program;
         let rewrite = start.elapsed();
@@ -59,7 +60,7 @@ fn compile_and_run_times() {
             shortest = f64::min(shortest, 1e3 * start.elapsed().as_secs_f64());
         }
         eprintln!(
-            "LSTM over {steps} steps, {level:?}: {} nodes of {}, loops {:?}; rewrite {rewrite:.1?}; \
+            "{layer:?} over {steps} steps, {level:?}: {} nodes of {}, loops {:?}; rewrite {rewrite:.1?}; \
              compile {compile:.1} CPU s, for v5e {tpu:.1}; run {shortest:.2} ms",
             program.graph().len(),
             unrolled.graph().len(),
