@@ -239,7 +239,7 @@ fn a_tensor_is_shifted_within_itself() {
         let x = floats(&[-4.0, 4.0, 3.0, 3.5], device).reshape([4, 1]) * floats(&[2.0], device).reshape([1, 1]);
         Tpu::<f32>::sync(device).unwrap();
         let x = x.reshape([4]);
-        let shifted = x.clone().slice_assign([1..4], x.slice([0..3]));
+        let shifted = x.clone().slice_assign(1..4, x.slice(0..3));
         same(read(shifted), &[-8.0, -8.0, 8.0, 6.0]);
     });
 }
