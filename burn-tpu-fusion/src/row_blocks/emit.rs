@@ -73,8 +73,8 @@ fn add_loop(program: &Program, region: &Region, graph: &mut Graph, renamed: &mut
     Ok(())
 }
 
-/// Returns the logits and their type: the product of 16-bit factors, after bias and cap, that several ops read. Each reads it
-/// from main memory, so it is kept in 16 bits there.
+/// Returns the logits and their type: the product of 16-bit factors, after bias and cap, that several ops read. Each reads
+/// it from main memory, so it is kept in 16 bits there.
 fn rounded_member(program: &Program, region: &Region) -> Option<(NodeId, DType)> {
     let (old, readers) = (program.graph(), Readers::all(program));
     let mut rounded = *region.members.keys().next()?;

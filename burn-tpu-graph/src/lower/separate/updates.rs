@@ -104,7 +104,7 @@ mod tests {
     use crate::{Builder, DType};
 
     #[test]
-    fn an_update_that_reads_what_it_updates_is_behind_a_barrier() {
+    fn an_update_that_reads_what_it_updates_is_after_a_barrier() {
         let update = |own: bool| {
             of_places(1, |g, x, places| {
                 let (start, zero) = (g.reshape(places, &[])?, g.scalar(DType::I32, 0)?);

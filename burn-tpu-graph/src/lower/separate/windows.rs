@@ -11,10 +11,10 @@ pub(super) fn of_windows(graph: &Graph) -> impl Iterator<Item = (NodeId, usize)>
     let mut read: Vec<bool> = Vec::with_capacity(graph.nodes().len());
     nodes(graph).filter_map(move |(id, node)| {
         let of_window = |id: &NodeId| read[id.index()];
-        let joined = is_window(graph, node) && node.operands.first().is_some_and(of_window);
-        let reads = is_window(graph, node) && !is_update(&node.op);
-        let passes = (is_fused(&node.op) || is_update(&node.op)) && node.operands.iter().any(of_window);
-        read.push(reads || passes);
+        let (window, update) = (is_window(graph, node), is_update(&node.op));
+        let joined = window && node.operands.first().is_some_and(of_window);
+        let passes = (update || is_fused(&node.op)) && node.operands.iter().any(of_window);
+        read.push(passes || (window && !update));
         joined.then_some((id, 0))
     })
 }
@@ -75,7 +75,7 @@ mod tests {
     }
 
     #[test]
-    fn a_window_of_a_window_is_behind_a_barrier() {
+    fn a_window_of_a_window_is_after_a_barrier() {
         let barriers = |text: String| text.matches("stablehlo.optimization_barrier").count();
         let texts = [
             of_places(1, |g, x, places| half(g, x, places).and_then(|x| half(g, x, places))),
