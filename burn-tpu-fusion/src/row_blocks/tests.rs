@@ -69,11 +69,11 @@ fn product(graph: &mut Graph, [lhs, rhs]: [NodeId; 2], [left, right]: [usize; 2]
     graph.dot_general(lhs, rhs, attrs).unwrap()
 }
 
-/// Returns the trips and the results of the only loop.
-fn only_loop(rewritten: &Rewritten) -> (usize, Vec<TensorType>) {
+/// Returns the trips and the body of the only loop.
+fn only_loop(rewritten: &Rewritten) -> (usize, Arc<Program>) {
     let nodes = rewritten.program.graph().nodes().iter();
     let mut loops = nodes.filter_map(|node| match &node.op {
-        Op::For { trips, body } => Some((*trips, body.output_types().cloned().collect())),
+        Op::For { trips, body } => Some((*trips, Arc::clone(body))),
         _ => None,
     });
     let only = loops.next().expect("a loop");
@@ -91,7 +91,9 @@ fn a_loss_and_its_gradients_become_a_loop() {
     let rewritten = head.run(&[total, of_x, of_weight]);
     assert_eq!(rewritten.count, 1);
     let types = [&[ROWS][..], &[ROWS, WIDTH], &[WIDTH, CLASSES], &[ROWS, WIDTH], &[WIDTH, CLASSES]];
-    assert_eq!(only_loop(&rewritten), (3, types.map(|dims| TensorType::new(DType::F32, dims)).to_vec()));
+    let (trips, body) = only_loop(&rewritten);
+    let results: Vec<TensorType> = body.output_types().cloned().collect();
+    assert_eq!((trips, results), (3, types.map(|dims| TensorType::new(DType::F32, dims)).to_vec()));
     let largest = rewritten.program.graph().nodes().iter().map(|node| node.ty.elements()).max();
     assert_eq!(largest, Some(ROWS * WIDTH));
 }
@@ -114,12 +116,7 @@ fn logits_of_16_bit_factors_are_rounded_after_their_bias() {
         let least = head.graph.reduce(Combine::Min, head.logits, &[1]).unwrap();
         let ones = head.ones();
         let [loss, _] = head.loss(ones);
-        let rewritten = head.run(&[least, loss]);
-        let body = rewritten.program.graph().nodes().iter().find_map(|node| match &node.op {
-            Op::For { body, .. } => Some(Arc::clone(body)),
-            _ => None,
-        });
-        let body = body.expect("a loop").to_string();
+        let body = only_loop(&head.run(&[least, loss])).1.to_string();
         let lines: Vec<_> = body.lines().map(|line| line.split(" = ").last().unwrap().to_string()).collect();
         let count = |of: &str| lines.iter().filter(|line| line.starts_with("convert") && line.ends_with(of)).count();
         [count("bf16[2,5]"), count("f32[2,5]")]
