@@ -6,7 +6,7 @@ use burn::tensor::{Distribution, Tensor, Tolerance, activation};
 use burn_tpu::{Mesh, Platform, Tpu, TpuDevice};
 
 /// Compares the softmax and the places of the largest of drawn values with those of the same values from the host. XLA's
-/// CPU compiler never came back from the first: see `burn-tpu-graph/src/lower/separate.rs`.
+/// CPU compiler never came back from the first: see `crates/burn-tpu-graph/src/lower/separate.rs`.
 fn softmax_of_drawn_values(device: &TpuDevice) {
     let drawn = Tensor::<Tpu<f32>, 2>::random([16, 24], Distribution::Uniform(-2.0, 2.0), device);
     let (softmax, places) = (activation::softmax(drawn.clone(), 1), drawn.clone().argmax(1));

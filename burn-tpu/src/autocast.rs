@@ -1,7 +1,7 @@
 //! Mixed precision: a model whose parameters are f32 and whose layers compute in 16 bits.
 //!
 //! Owns: which parameters are cast, and the gradient of the cast. May not know: what ops do with operands of two float
-//! types, which is the runtime's (`burn-tpu-runtime/src/ops/mixed.rs`).
+//! types, which is the runtime's (`crates/burn-tpu-runtime/src/ops/mixed.rs`).
 
 use crate::backend::{TpuFloat, TpuInt};
 use crate::{Tpu, TpuDevice, TpuTensor};

@@ -49,7 +49,7 @@ struct Args {
     search: SearchArgs,
     #[command(flatten)]
     gpt: GptArgs,
-    /// Your own prices and data sheets, in the format of burn-tpu-runtime/src/fit/tpu-specs.toml
+    /// Your own prices and data sheets, in the format of crates/burn-tpu-runtime/src/fit/tpu-specs.toml
     #[arg(long, value_name = "FILE")]
     specs: Option<PathBuf>,
     /// Compare with the same step in JAX, exported into this folder by benches/jax/step_time.py

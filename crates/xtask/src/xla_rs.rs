@@ -2,7 +2,7 @@
 //!
 //! The crate wants a folder `XLA_EXTENSION_DIR` with headers and a library. The Python package `tensorflow-cpu` has both:
 //! the folder names the parts of it that are needed, with a few headers and functions that the package leaves out
-//! (`burn-tpu-xla/extension`). The crate also wants libclang, which the package `libclang` has. Nothing is installed outside
+//! (`crates/burn-tpu-xla/extension`). The crate also wants libclang, which the package `libclang` has. Nothing is installed outside
 //! the cache folder. [Decision 30](../../docs/decisions/0030-the-crate-xla-is-an-engine.md) says why this package.
 
 use crate::fetch;
@@ -104,7 +104,7 @@ fn made_of() -> Result<String> {
 
 /// Returns the headers and the source that the package leaves out: their names below `extension/`, and their paths.
 fn own_files() -> Result<Vec<(String, PathBuf)>> {
-    let root = crate::layers::root()?.join("burn-tpu-xla/extension");
+    let root = crate::layers::root()?.join("crates/burn-tpu-xla/extension");
     let mut found = Vec::new();
     collect(&root, &root, &mut found)?;
     found.sort();
@@ -253,7 +253,7 @@ fn complete(folder: &Path) -> Result<()> {
             source = Some(path);
         }
     }
-    let source = source.context("burn-tpu-xla/extension has no source")?;
+    let source = source.context("crates/burn-tpu-xla/extension has no source")?;
     println!("xla-rs: compiling `{}` (a minute)", source.display());
     let object = folder.join("shim.o");
     let mut compiler = Command::new("g++");

@@ -36,10 +36,10 @@ const ADAPTERS: [Adapter; 2] = [
     },
     Adapter {
         burn: "0.22",
-        sources: "burn-tpu-remote/src",
+        sources: "crates/burn-tpu-remote/src",
         // The rows that it shares with the first are compiled against its version too, but for the files named `version.rs`
         // and `fourier.rs`.
-        tests: &["burn-tpu-remote/tests", "tests/parity", "tests/module_parity"],
+        tests: &["crates/burn-tpu-remote/tests", "tests/parity", "tests/module_parity"],
         table: "docs/op-coverage-0.22.md",
         differs_from: Some("burn-tpu/src"),
         lists_engines: false,

@@ -44,7 +44,7 @@ pub fn run() -> Result<()> {
 /// compiled may be another checkout, if a target folder came from there.)
 pub fn root() -> Result<PathBuf> {
     let manifest = std::env::var_os("CARGO_MANIFEST_DIR").context("run this through Cargo: `cargo xtask`")?;
-    Path::new(&manifest).parent().map(Path::to_path_buf).context("xtask has no parent folder")
+    Path::new(&manifest).ancestors().nth(2).map(Path::to_path_buf).context("xtask is not in `crates/`")
 }
 
 /// What `cargo metadata` says about the workspace.

@@ -19,7 +19,7 @@ struct Ban {
 const BANS: [Ban; 5] = [
     Ban {
         words: &["unsafe"],
-        covers: |path| !in_folder(path, UNSAFE_CRATE),
+        covers: |path| !in_library(path).is_some_and(|path| in_folder(path, UNSAFE_CRATE)),
         keep: Keep::Code,
         reason: "unsafe code belongs to burn-tpu-pjrt alone",
     },
@@ -53,7 +53,13 @@ const BANS: [Ban; 5] = [
 const FORBID: &str = "#![forbid(unsafe_code)]";
 
 fn in_sources(path: &str, library: &str) -> bool {
-    in_folder(path, &format!("{library}/src"))
+    in_library(path).is_some_and(|path| in_folder(path, &format!("{library}/src")))
+}
+
+/// Returns a path from the folder that a library lies in: the workspace's, or `crates/`.
+fn in_library(path: &str) -> Option<&str> {
+    let path = path.strip_prefix("crates/").unwrap_or(path);
+    path.starts_with("burn-tpu").then_some(path)
 }
 
 fn in_folder(path: &str, folder: &str) -> bool {
@@ -84,8 +90,9 @@ fn check_source(path: &str, source: &str) -> Vec<String> {
             broken.extend(words.map(|word| format!("{path}:{}: `{word}`: {}", line + 1, ban.reason)));
         }
     }
-    let is_library =
-        LIBRARIES.iter().any(|library| *library != UNSAFE_CRATE && path == format!("{library}/src/lib.rs"));
+    let is_library = LIBRARIES
+        .iter()
+        .any(|library| *library != UNSAFE_CRATE && in_library(path) == Some(&*format!("{library}/src/lib.rs")));
     if is_library && !strip(source, Keep::Code).contains(FORBID) {
         broken.push(format!(
             "{path}: `{FORBID}` is missing: the compiler is to keep {UNSAFE_CRATE} the only unsafe crate"
@@ -133,13 +140,13 @@ mod tests {
     #[test]
     fn each_ban_names_file_line_and_reason() {
         let cases = [
-            ("burn-tpu-graph/src/x.rs", "\nunsafe { f() }", "x.rs:2: `unsafe`"),
+            ("crates/burn-tpu-graph/src/x.rs", "\nunsafe { f() }", "x.rs:2: `unsafe`"),
             ("tests/x.rs", "unsafe fn f() {}", "tests/x.rs:1: `unsafe`"),
             ("burn-tpu/src/x.rs", "let t = \"stablehlo.add\";", "`stablehlo.`"),
             ("burn-tpu/src/x.rs", "use sys::PJRT_Buffer;", "`PJRT_`"),
-            ("burn-tpu-runtime/src/x.rs", "let t = \"stablehlo.add\";", "`stablehlo.`"),
-            ("burn-tpu-runtime/src/ops/x.rs", "use burn_std::Shape;", "`burn_std`"),
-            ("burn-tpu-pjrt/src/x.rs", "println!();", "`println!`"),
+            ("crates/burn-tpu-runtime/src/x.rs", "let t = \"stablehlo.add\";", "`stablehlo.`"),
+            ("crates/burn-tpu-runtime/src/ops/x.rs", "use burn_std::Shape;", "`burn_std`"),
+            ("crates/burn-tpu-pjrt/src/x.rs", "println!();", "`println!`"),
             ("burn-tpu-fusion/src/x.rs", "dbg!(1);", "`dbg!`"),
         ];
         for (path, source, expected) in cases {
@@ -152,12 +159,12 @@ mod tests {
     #[test]
     fn bans_end_where_their_layer_ends() {
         for (path, source) in [
-            ("burn-tpu-pjrt/src/x.rs", "unsafe { PJRT_Call() }"),
-            ("burn-tpu-pjrt/tests/x.rs", "unsafe { f() }"),
-            ("burn-tpu-graph/src/x.rs", "let t = \"stablehlo.add\";"),
-            ("burn-tpu-interpreter/src/x.rs", "use burn_ndarray::NdArray;"),
+            ("crates/burn-tpu-pjrt/src/x.rs", "unsafe { PJRT_Call() }"),
+            ("crates/burn-tpu-pjrt/tests/x.rs", "unsafe { f() }"),
+            ("crates/burn-tpu-graph/src/x.rs", "let t = \"stablehlo.add\";"),
+            ("crates/burn-tpu-interpreter/src/x.rs", "use burn_ndarray::NdArray;"),
             ("burn-tpu/src/x.rs", "use burn_std::Shape;"),
-            ("xtask/src/x.rs", "println!();"),
+            ("crates/xtask/src/x.rs", "println!();"),
             ("burn-tpu/src/x.rs", "// println! and unsafe\nlet unsafely = \"unsafe PJRT_X\";"),
         ] {
             assert_eq!(check_source(path, source), Vec::<String>::new(), "{path}");
@@ -166,8 +173,8 @@ mod tests {
 
     #[test]
     fn a_library_that_does_not_forbid_unsafe_is_named() {
-        let broken = check_source("burn-tpu-graph/src/lib.rs", "// #![forbid(unsafe_code)]\n");
+        let broken = check_source("crates/burn-tpu-graph/src/lib.rs", "// #![forbid(unsafe_code)]\n");
         assert!(broken[0].contains("`#![forbid(unsafe_code)]` is missing"), "{broken:?}");
-        assert!(check_source("burn-tpu-pjrt/src/lib.rs", "").is_empty());
+        assert!(check_source("crates/burn-tpu-pjrt/src/lib.rs", "").is_empty());
     }
 }

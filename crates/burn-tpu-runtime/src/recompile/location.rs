@@ -52,8 +52,21 @@ const LIBRARIES: [&str; 39] = [
 ];
 
 /// The crates of burn-tpu, in which no user's line is.
-const OURS: [&str; 6] =
-    ["burn_tpu", "burn_tpu_fusion", "burn_tpu_graph", "burn_tpu_interpreter", "burn_tpu_pjrt", "burn_tpu_runtime"];
+const OURS: [&str; 13] = [
+    "burn_tpu",
+    "burn_tpu_fusion",
+    "burn_tpu_graph",
+    "burn_tpu_interpreter",
+    "burn_tpu_kernels",
+    "burn_tpu_pjrt",
+    "burn_tpu_profile",
+    "burn_tpu_remote",
+    "burn_tpu_runtime",
+    "burn_tpu_serve",
+    "burn_tpu_train",
+    "burn_tpu_xla",
+    "burn_tpu_cli",
+];
 
 /// Who recorded an op: a stack that has not been resolved to lines, and its thread.
 #[derive(Clone)]
@@ -241,8 +254,9 @@ fn is_library_file(file: &Path) -> bool {
     let path = file.to_string_lossy();
     let parts = ["/rustc/", "/lib/rustlib/", "/registry/src/", "/git/checkouts/", "/vendor/"];
     let fetched = parts.iter().any(|part| path.contains(part));
-    let workspace = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap_or(Path::new("/"));
-    let ours = OURS.iter().any(|of| file.starts_with(workspace.join(of.replace('_', "-")).join("src")));
+    let workspace = Path::new(env!("CARGO_MANIFEST_DIR")).ancestors().nth(2).unwrap_or(Path::new("/"));
+    let is_in = |folder: &Path| OURS.iter().any(|of| file.starts_with(folder.join(of.replace('_', "-")).join("src")));
+    let ours = is_in(workspace) || is_in(&workspace.join("crates"));
     fetched || ours || file.extension().is_none_or(|extension| extension != "rs")
 }
 

@@ -4,6 +4,6 @@
 
 #![allow(clippy::print_stderr, reason = "a skipped test reports the reason")]
 
-#[path = "../../../tests/module_parity/rows.rs"]
+#[path = "../../../../tests/module_parity/rows.rs"]
 mod rows;
 mod version;

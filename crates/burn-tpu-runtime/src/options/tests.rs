@@ -3,7 +3,7 @@ use std::collections::BTreeSet;
 use std::path::Path;
 
 fn workspace() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
 }
 
 fn file(path: &str) -> String {
@@ -40,7 +40,7 @@ fn every_variable_in_the_sources_is_documented() {
     let mut found = BTreeSet::new();
     for entry in std::fs::read_dir(workspace()).expect("the workspace").flatten() {
         let name = entry.file_name().to_string_lossy().into_owned();
-        let ours = name.starts_with("burn-tpu") || ["xtask", "src", "tests", "examples", "benches"].contains(&&*name);
+        let ours = name.starts_with("burn-tpu") || ["crates", "src", "tests", "examples", "benches"].contains(&&*name);
         if ours && entry.path().is_dir() {
             collect(&entry.path(), &mut found);
         }

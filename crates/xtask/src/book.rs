@@ -149,7 +149,7 @@ mod tests {
     #[test]
     fn the_book_is_docs_and_the_pages_beside_it() {
         assert!(is_in_book("docs/fit.md") && is_in_book("README.md") && is_in_book("LICENSE-MIT"));
-        assert!(!is_in_book("xtask/src/main.rs") && !is_in_book(SUMMARY));
+        assert!(!is_in_book("crates/xtask/src/main.rs") && !is_in_book(SUMMARY));
         assert!(is_chapter("docs/decisions/0001-x.md") && !is_chapter("docs/SUMMARY.md") && !is_chapter("README.md"));
     }
 }

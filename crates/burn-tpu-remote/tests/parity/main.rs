@@ -12,46 +12,46 @@
 mod added;
 mod version;
 
-#[path = "../../../tests/parity/case.rs"]
+#[path = "../../../../tests/parity/case.rs"]
 mod case;
-#[path = "../../../tests/parity/compare.rs"]
+#[path = "../../../../tests/parity/compare.rs"]
 mod compare;
-#[path = "../../../tests/parity/feed.rs"]
+#[path = "../../../../tests/parity/feed.rs"]
 mod feed;
-#[path = "../../../tests/parity/harness.rs"]
+#[path = "../../../../tests/parity/harness.rs"]
 mod harness;
-#[path = "../../../tests/parity/host.rs"]
+#[path = "../../../../tests/parity/host.rs"]
 mod host;
-#[path = "../../../tests/parity/strategies.rs"]
+#[path = "../../../../tests/parity/strategies.rs"]
 mod strategies;
-#[path = "../../../tests/parity/table.rs"]
+#[path = "../../../../tests/parity/table.rs"]
 mod table;
 
-#[path = "../../../tests/parity/activation.rs"]
+#[path = "../../../../tests/parity/activation.rs"]
 mod activation;
-#[path = "../../../tests/parity/boolean.rs"]
+#[path = "../../../../tests/parity/boolean.rs"]
 mod boolean;
-#[path = "../../../tests/parity/cast.rs"]
+#[path = "../../../../tests/parity/cast.rs"]
 mod cast;
-#[path = "../../../tests/parity/ctc.rs"]
+#[path = "../../../../tests/parity/ctc.rs"]
 mod ctc;
-#[path = "../../../tests/parity/float.rs"]
+#[path = "../../../../tests/parity/float.rs"]
 mod float;
-#[path = "../../../tests/parity/gradient/mod.rs"]
+#[path = "../../../../tests/parity/gradient/mod.rs"]
 mod gradient;
-#[path = "../../../tests/parity/index.rs"]
+#[path = "../../../../tests/parity/index.rs"]
 mod index;
-#[path = "../../../tests/parity/int.rs"]
+#[path = "../../../../tests/parity/int.rs"]
 mod int;
-#[path = "../../../tests/parity/matmul.rs"]
+#[path = "../../../../tests/parity/matmul.rs"]
 mod matmul;
-#[path = "../../../tests/parity/movement.rs"]
+#[path = "../../../../tests/parity/movement.rs"]
 mod movement;
-#[path = "../../../tests/parity/quantized.rs"]
+#[path = "../../../../tests/parity/quantized.rs"]
 mod quantized;
-#[path = "../../../tests/parity/random.rs"]
+#[path = "../../../../tests/parity/random.rs"]
 mod random;
-#[path = "../../../tests/parity/reduce/mod.rs"]
+#[path = "../../../../tests/parity/reduce/mod.rs"]
 mod reduce;
 
 fn main() -> std::process::ExitCode {
