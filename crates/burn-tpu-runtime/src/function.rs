@@ -8,7 +8,8 @@ use crate::engine::{Input, SharedBuffer};
 use crate::error::{Result, TpuError};
 use crate::memory::note_lines;
 use crate::metrics::{Counters, CutReason};
-use crate::program::{Compiled, Form, Recorded};
+use crate::program::{Compiled, Form, Recorded, RecordedRun};
+use crate::recompile::Provenance;
 use crate::runtime::{DeviceRuntime, IndexRange, runtime};
 use crate::tensor::Tensor;
 use crate::trace::{FunctionRecording, Purpose, Source, Stream, current_function, materialise_together};
@@ -273,8 +274,8 @@ impl FunctionProgram {
             return Ok(None);
         }
         let parameters = recording.parameters(buffers);
-        let lines = recording.lines.clone();
-        let form = Form { recording: &recording.recording, len: recording.recording.len(), outputs, lines };
+        let (len, provenance) = (recording.recording.len(), Provenance::default());
+        let form = Form { recording: &recording.recording, len, outputs, provenance };
         let recorded = runtime.recorded(&form, &parameters)?;
         let input = |(index, &recorded_index): (usize, &u32)| match &recording.inputs[recorded_index as usize] {
             Source::Argument(argument) => Ok(ProgramInput::Argument(*argument as u32)),
@@ -317,17 +318,18 @@ impl FunctionProgram {
             ProgramInput::Captured(buffer) => Some(Arc::clone(buffer)),
         };
         let mut arguments = self.inputs.iter().map(argument).collect();
-        let results = runtime.call(&self.recorded, &recording.lines, &compiled, &mut arguments, &slots)?;
-        note_lines(&self.recorded, &recording.tracker, &results);
+        let results = runtime.call(&self.recorded, &recording.provenance.lines, &compiled, &mut arguments, &slots)?;
+        note_lines(&self.recorded, &recording.provenance.lines, &results);
         Ok(results)
     }
 
     /// Returns the compiled program, which is compiled now if it does not serve these slots.
     fn compiled(&self, recording: &FunctionRecording, runtime: &DeviceRuntime, slots: &[u64]) -> Result<Arc<Compiled>> {
+        let run = RecordedRun { recorded: &self.recorded, slots, provenance: &recording.provenance };
         let known = self.compiled.lock().clone().filter(|compiled| compiled.assumptions.hold(slots));
         known.map_or_else(
             || {
-                let compiled = runtime.compiled(&self.recorded, slots, &recording.tracker)?;
+                let compiled = runtime.compiled(run)?;
                 *self.compiled.lock() = Some(Arc::clone(&compiled));
                 Ok(compiled)
             },

@@ -16,8 +16,7 @@ pub(crate) use assumptions::SlotAssumptions;
 
 use crate::engine::{Arguments, Executable, Input};
 use crate::metrics::Counters;
-use crate::numerics::OpLines;
-use crate::recompile::{Difference, broken, likeness, of_recordings};
+use crate::recompile::{Difference, Provenance, broken, likeness, of_recordings};
 use crate::trace::Recording;
 use burn_tpu_graph::{Arrival, Bindings, Builder, Graph, Node, NodeId, Program, Split};
 use lru::LruCache;
@@ -35,8 +34,8 @@ pub(crate) struct Form<'t> {
     pub(crate) len: usize,
     /// The nodes to materialise, ascending.
     pub(crate) outputs: Vec<NodeId>,
-    /// Which lines recorded the nodes, if that is kept. No part of the form's identity.
-    pub(crate) lines: OpLines,
+    /// Who recorded the nodes. No part of the form's identity.
+    pub(crate) provenance: Provenance,
 }
 
 impl Form<'_> {
@@ -105,6 +104,15 @@ impl Recorded {
         let same = self.bindings.slots.iter().copied().eq(0..recorded.len() as u32);
         if same { Cow::Borrowed(recorded) } else { self.bindings.slots.iter().map(|&i| recorded[i as usize]).collect() }
     }
+}
+
+/// A recording that is about to run.
+#[derive(Clone, Copy)]
+pub(crate) struct RecordedRun<'a> {
+    pub(crate) recorded: &'a Arc<Recorded>,
+    /// The values of its program's slots.
+    pub(crate) slots: &'a [u64],
+    pub(crate) provenance: &'a Provenance,
 }
 
 /// Returns the values of a part's slots, given by their indices, from those of the whole program.

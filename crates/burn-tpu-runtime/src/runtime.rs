@@ -22,14 +22,14 @@ use crate::compiling::Compiling;
 use crate::distributed::{self, Agreement};
 use crate::engine::{self, Arguments, Engine, Executable, Execution, HostBytes, Input, SharedBuffer};
 use crate::error::{Result, TpuError};
-use crate::fit::SourceLabels;
+use crate::lines::Lines;
 use crate::memory::{LiveTensors, MemoryReport, MemoryUse, OutOfMemory, note_lines};
 use crate::metrics::{Counters, CutReason};
 use crate::options::TpuOptions;
 use crate::profile::{self, Phase, StepProfiler};
-use crate::program::{Compiled, Form, ProgramCache, Recorded};
+use crate::program::{Compiled, Form, ProgramCache, RecordedRun};
 use crate::recompile::DivergenceTracker;
-use crate::{Device, Platform};
+use crate::{Device, Platform, topology};
 use arguments::{Lent, OnDevice};
 use burn_tpu_graph::{Label, Program, Sharding, TensorType};
 use numerics::{NumericsChecks, RunNumber};
@@ -60,7 +60,7 @@ pub(crate) struct DeviceRuntime {
     /// The types of the batches that do not split over the mesh, each of which is warned about once.
     uneven_batches: Mutex<FxHashSet<String>>,
     step_profiler: StepProfiler,
-    source_labels: Option<SourceLabels>,
+    lines: Lines,
     /// The programs that all processes have, for a device whose chips may belong to several.
     agreement: Option<Agreement>,
 }
@@ -116,7 +116,7 @@ impl DeviceRuntime {
         let index_checks = IndexCheckQueue::default();
         let numerics = NumericsChecks::of(device, &options);
         let uneven_batches = Mutex::default();
-        let source_labels = SourceLabels::of(device);
+        let lines = Lines::new(numerics.is_some(), topology::is_recording(device));
         let agreement = (device.platform() == Platform::Mesh).then(|| Agreement::new(name_for_all(device)));
         let runtime = Self {
             device,
@@ -132,7 +132,7 @@ impl DeviceRuntime {
             numerics,
             uneven_batches,
             step_profiler,
-            source_labels,
+            lines,
             agreement,
         };
         runtime.step_profiler.started(&runtime);
@@ -161,7 +161,12 @@ impl DeviceRuntime {
 
     /// Returns the label of the nodes that an op is about to record: its name, or with the line of source.
     pub(crate) fn label(&self, op: Label) -> Label {
-        self.source_labels.as_ref().map_or(op, |labels| labels.label(op))
+        self.lines.labels.as_ref().map_or(op, |labels| labels.label(op))
+    }
+
+    /// Returns the stacks that the device keeps.
+    pub(crate) fn lines(&self) -> &Lines {
+        &self.lines
     }
 
     /// Starts the random numbers of this device anew.
@@ -286,7 +291,7 @@ impl DeviceRuntime {
     }
 
     fn largest(&self) -> Vec<LiveTensors> {
-        self.counters.memory.largest(|ty| self.counters.recompiles.uploads.line(ty))
+        self.counters.memory.largest(|ty| self.lines.uploads.line(ty))
     }
 
     /// Returns the error of a full device with what fills it; any other error as it is.
@@ -314,7 +319,7 @@ impl DeviceRuntime {
     }
 
     /// Runs a recorded program where [`tier`] says. One that is to be compiled and is not in memory is compiled now. The
-    /// tracker knows which lines recorded it.
+    /// tracker is told how it ran.
     ///
     /// # Errors
     /// [`RunError::Refused`] if nothing ran; `buffers` are then as they were.
@@ -330,21 +335,22 @@ impl DeviceRuntime {
         let recorded = self.recorded(form, buffers).map_err(RunError::Refused)?;
         let slots = recorded.slots(slots);
         let arguments = || recorded.arguments(buffers);
-        let kept = self.keep(&recorded, &form.lines, RunNumber::Step, &slots, arguments);
+        let kept = self.keep(&recorded, &form.provenance.lines, RunNumber::Step, &slots, arguments);
         Counters::add_time(&self.counters.key_ns, start.elapsed());
-        let results = self.run_recorded(&recorded, buffers, &slots, tracker, reason)?;
+        let run = RecordedRun { recorded: &recorded, slots: &slots, provenance: &form.provenance };
+        let results = self.run_recorded(run, buffers, tracker, reason)?;
         Ok(self.check_when_run(kept, results))
     }
 
     fn run_recorded(
         &self,
-        recorded: &Arc<Recorded>,
+        run: RecordedRun,
         buffers: &mut [Input],
-        slots: &[u64],
         tracker: &mut DivergenceTracker,
         reason: CutReason,
     ) -> Result<Vec<SharedBuffer>, RunError> {
         let start = Instant::now();
+        let RecordedRun { recorded, slots, provenance } = run;
         let tier = self.tier(recorded, slots, buffers, reason).map_err(RunError::Refused)?;
         Counters::add_time(&self.counters.key_ns, start.elapsed());
         let compiled = match tier {
@@ -352,18 +358,15 @@ impl DeviceRuntime {
                 Counters::add(&self.counters.cache_hits, 1);
                 compiled
             }
-            Tier::Compiler(older) => {
-                let compiled = self.compile(recorded, slots, &recorded.program, slots, older, tracker);
-                compiled.map_err(RunError::Refused)?
-            }
+            Tier::Compiler(older) => self.compile(run, &recorded.program, slots, older).map_err(RunError::Refused)?,
             Tier::Interpreter => {
                 tracker.interpreted(recorded);
                 return self.interpret(recorded, buffers, slots);
             }
             Tier::Split(split) => {
-                let results = self.run_split(&split, recorded, buffers, slots, tracker);
+                let results = self.run_split(&split, run, buffers);
                 if let Ok(results) = &results {
-                    note_lines(recorded, tracker, results);
+                    note_lines(recorded, &provenance.lines, results);
                 }
                 tracker.ran(recorded, &Arc::default());
                 return results;
@@ -372,7 +375,7 @@ impl DeviceRuntime {
         let mut lent = Lent::new(buffers, recorded.bindings.parameters.iter().copied().map(Ok).collect());
         let results = self.dispatch(&recorded.program, &compiled, &mut lent.arguments, slots);
         if let Ok(results) = &results {
-            note_lines(recorded, tracker, results);
+            note_lines(recorded, &provenance.lines, results);
         }
         tracker.ran(recorded, &compiled.assumptions);
         results

@@ -1,8 +1,8 @@
 //! Advice for the user: matrix shapes that fill the matrix unit, and ways to make a step fit.
 
-use super::labels::op_and_line;
 use super::report::{Buffer, BufferKind, Memory, MxuAdvice};
 use super::specs::Specs;
+use crate::lines::op_and_line;
 use crate::topology::Generation;
 use burn_tpu_graph::cost::Contraction;
 use std::collections::BTreeMap;

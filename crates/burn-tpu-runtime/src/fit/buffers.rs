@@ -1,7 +1,7 @@
 //! The largest buffers of a compiled program, from its instructions and their layouts.
 
-use super::labels::op_and_line;
 use super::report::{Buffer, BufferKind};
+use crate::lines::op_and_line;
 use burn_tpu_graph::{NodeId, Op, Program};
 use burn_tpu_pjrt::{HloArray, HloInstruction, HloModule};
 use std::collections::{HashMap, HashSet};

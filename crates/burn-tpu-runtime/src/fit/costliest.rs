@@ -1,8 +1,8 @@
 //! The instructions of a compiled program that take the most time by the compiler's estimate.
 
 use super::buffers::shape;
-use super::labels::op_and_line;
 use super::report::Costly;
+use crate::lines::op_and_line;
 use burn_tpu_pjrt::{HloArray, HloInstruction, HloModule};
 use std::collections::BTreeMap;
 

@@ -1,9 +1,9 @@
 //! The kernels of a program. A compiler knows nothing of their time and memory traffic but what it is told, so they are
 //! counted here: by their own estimate, at the roofline.
 
-use super::labels::op_and_line;
 use super::report::Costly;
 use super::specs::Spec;
+use crate::lines::op_and_line;
 use burn_tpu_graph::{KernelCall, Label, Mesh, NodeId, Op, Program, TensorType};
 
 /// A kernel that a program runs.

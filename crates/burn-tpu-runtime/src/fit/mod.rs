@@ -10,7 +10,6 @@ mod collectives;
 mod costliest;
 mod golden;
 mod kernels;
-mod labels;
 mod record;
 mod report;
 mod slice;
@@ -21,8 +20,6 @@ pub use report::{
     Buffer, BufferKind, Collective, Costly, FitReport, Memory, MxuAdvice, Price, SliceFit, Speed, StepReport, Verdict,
 };
 pub use specs::{Spec, Specs};
-
-pub(crate) use labels::SourceLabels;
 
 #[cfg(feature = "testing")]
 pub(crate) use record::record;

@@ -3,7 +3,7 @@
 use super::OutOfMemory;
 use super::report::{LiveTensors, MemoryKind, MemoryUse};
 use crate::error::{Result, TpuError};
-use crate::recompile::{Caller, Resolver};
+use crate::lines::{Resolver, Stack};
 use burn_tpu_graph::{Label, Role, TensorType};
 use parking_lot::Mutex;
 use rustc_hash::FxHashMap;
@@ -40,7 +40,8 @@ pub(crate) struct Site {
     live: AtomicUsize,
     /// The Burn op that makes the value.
     op: OnceLock<Label>,
-    caller: OnceLock<Caller>,
+    /// The stack that recorded the op.
+    stack: OnceLock<Stack>,
 }
 
 impl std::fmt::Debug for Site {
@@ -120,7 +121,7 @@ impl Ledger {
             kind: AtomicU8::new(kind as u8),
             live: AtomicUsize::new(0),
             op: OnceLock::new(),
-            caller: OnceLock::new(),
+            stack: OnceLock::new(),
         });
         self.sites.lock().add(&site);
         site
@@ -158,8 +159,8 @@ impl Ledger {
         let mut all: Vec<LiveTensors> = Vec::new();
         // Finding a line takes milliseconds, so it is done for the largest alone.
         for (site, count, bytes) in self.largest_origins() {
-            let caller = site.caller.get().map(|caller| resolver.line(caller));
-            let line = caller.or_else(|| uploaded_at(&site.ty).filter(|_| site.op() == FROM_HOST));
+            let recorded_at = site.stack.get().map(|stack| resolver.line(stack));
+            let line = recorded_at.or_else(|| uploaded_at(&site.ty).filter(|_| site.op() == FROM_HOST));
             let (op, ty) = (site.op().to_owned(), site.ty.to_string());
             let found = LiveTensors { op, line, ty, kind: site.kind(), count, bytes };
             match all.iter_mut().find(|known| known.is_like(&found)) {
@@ -248,12 +249,12 @@ impl Site {
         self.op.get_or_init(|| op);
     }
 
-    /// Notes the line that records the op, if it is known, and returns whether it was noted.
-    pub(super) fn set_caller(&self, caller: impl FnOnce() -> Option<Caller>) -> bool {
-        if self.caller.get().is_none() {
-            caller().map(|caller| self.caller.get_or_init(|| caller));
+    /// Notes the stack that recorded the op, unless one is known. Returns whether one is known now.
+    pub(super) fn set_stack(&self, stack: Option<&Stack>) -> bool {
+        if let Some(stack) = stack {
+            self.stack.get_or_init(|| stack.clone());
         }
-        self.caller.get().is_some()
+        self.stack.get().is_some()
     }
 }
 

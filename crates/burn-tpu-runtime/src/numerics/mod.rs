@@ -1,9 +1,8 @@
 //! Finding the op that made a NaN or an infinity.
 //!
 //! Owns: the flag that a program computes beside its results ([`flag`]), the program that computes the class of every value
-//! ([`probes`]), the search for the op that made the first one ([`culprit`]), which lines recorded what ([`lines`]), the
-//! report ([`report`]), and what loses precision in 16-bit floats ([`precision`]). May not know: when programs run, buffers,
-//! engines (`runtime::numerics`).
+//! ([`probes`]), the search for the op that made the first one ([`culprit`]), the report ([`report`]), and what loses
+//! precision in 16-bit floats ([`precision`]). May not know: when programs run, buffers, engines (`runtime::numerics`).
 //!
 //! A value has a *class*: finite, infinite (an infinity and no NaN), or NaN. It is the largest magnitude of its elements,
 //! compared as bits: without its sign, an infinity is larger than every number, and a NaN is larger than an infinity.
@@ -12,17 +11,15 @@
 
 mod culprit;
 mod flag;
-mod lines;
 mod precision;
 mod probes;
 mod report;
 
 pub(crate) use culprit::{Culprit, Verdict};
 pub(crate) use flag::{flag_of, flagged};
-pub(crate) use lines::{Anchor, LineId, OpLines, RecordedLines};
 pub(crate) use precision::{LostCounts, Update, long_sums, loss_gradients, updates};
 pub(crate) use probes::Probes;
-pub use report::{NonFinite, NonFiniteOp, NotFinite, StepPart};
+pub use report::{NonFinite, NonFiniteOp, NotFinite};
 
 use burn_tpu_graph::op::{Combine, UnaryOp};
 use burn_tpu_graph::{Builder, DType, NodeId, Result};

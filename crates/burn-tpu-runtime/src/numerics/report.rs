@@ -1,5 +1,6 @@
 //! What is reported of a NaN or an infinity.
 
+use crate::lines::StepPart;
 use std::fmt;
 
 /// A value that is not finite.
@@ -9,17 +10,6 @@ pub enum NonFinite {
     Nan,
     /// An infinity of either sign.
     Infinity,
-}
-
-/// The part of a training step in which an op was recorded.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum StepPart {
-    /// The forward pass, and everything that is no other part.
-    Forward,
-    /// Autodiff's backward pass: the line is that of `backward()`.
-    Backward,
-    /// The optimizer: the line is that of its `step()`.
-    Optimizer,
 }
 
 /// An op of a step, and the line that recorded it.
@@ -66,16 +56,6 @@ impl fmt::Display for NonFinite {
         f.write_str(match self {
             NonFinite::Nan => "a NaN",
             NonFinite::Infinity => "an infinity",
-        })
-    }
-}
-
-impl fmt::Display for StepPart {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            StepPart::Forward => "forward",
-            StepPart::Backward => "backward pass",
-            StepPart::Optimizer => "optimizer",
         })
     }
 }

@@ -19,7 +19,7 @@ use std::ops::Range;
 /// Data whose size does not match the type gives a failed tensor.
 pub fn from_bytes(name: &'static str, ty: TensorType, bytes: Vec<u8>, device: &Device) -> Tensor {
     let runtime = runtime(*device);
-    runtime.counters().recompiles.uploads.note(&ty);
+    runtime.lines().uploads.note(&ty);
     let bytes = checked(name, &ty, bytes).map(HostBytes::from);
     held(&runtime, ty, bytes)
 }

@@ -4,7 +4,7 @@
 //! extremes, which `runtime::index_checks` compares when the program has run. Devices that execute nothing check nothing.
 
 use crate::engine::HostBytes;
-use crate::recompile::Caller;
+use crate::lines::Stack;
 use crate::runtime::{HostValue, IndexRange, outside, runtime};
 use crate::trace::{Recorder, current_function, record};
 use crate::{IndexChecks, Platform, Tensor};
@@ -35,7 +35,7 @@ fn check_components(op: &'static str, x: &Tensor, dims: Range<usize>, indices: &
         return;
     }
     let components = sizes.len();
-    let range = || IndexRange { op, first_dim, sizes: sizes.to_vec(), caller: Caller::capture() };
+    let range = || IndexRange { op, first_dim, sizes: sizes.to_vec(), stack: Stack::capture() };
     if let Some(bytes) = host_bytes(indices) {
         let extremes = extremes_of(bytes.as_ref(), indices.element(), components);
         // The stack is captured for a mistake alone.

@@ -24,7 +24,7 @@ fn since_epoch(began_unix_ns: u64, time_ns: &Range<u64>) -> Range<u64> {
 
 /// Threads are lines, spans are events.
 fn host_plane(collected: &mut Collected) -> XPlane {
-    let Collected { began_unix_ns: began, callers, .. } = collected;
+    let Collected { began_unix_ns: began, places, .. } = collected;
     let mut plane = PlaneBuilder::new(HOST_PLANE);
     plane.plane_stat(names::BEGIN_NS, Stat::Number(*began as i64));
     plane.plane_stat(names::END_NS, Stat::Number((*began + collected.length_ns) as i64));
@@ -35,7 +35,7 @@ fn host_plane(collected: &mut Collected) -> XPlane {
             if span.phase == Phase::Record {
                 stats.push((names::FRAMEWORK_OP, Stat::text(span.name)));
             }
-            if let Some(place) = span.caller.map(|id| callers.place(id)) {
+            if let Some(place) = span.stack.as_ref().map(|stack| places.place(stack)) {
                 stats.push((names::SOURCE, Stat::Text(place.line)));
                 stats.extend((!place.module.is_empty()).then_some((names::MODULE, Stat::Text(place.module))));
             }
@@ -61,7 +61,7 @@ fn device_plane(collected: &mut Collected, device: usize) -> XPlane {
         // A program that was dispatched while another ran waited for it.
         let time = run.time_ns.start.max(free)..run.time_ns.end;
         free = time.end;
-        let source = collected.callers.lines_of(&run.lines, &run.program.ops);
+        let source = collected.places.lines_of(&run.lines, &run.program.ops);
         let source = (!source.is_empty()).then_some((names::SOURCE, Stat::Text(source)));
         let stats = std::iter::once((names::BURN_OPS, Stat::Text(run.program.burn_ops()))).chain(source);
         plane.event(line, &run.program.name, since_epoch(collected.began_unix_ns, &time), stats);

@@ -1,8 +1,10 @@
 //! What is collected while a profile is running: spans of the host, and the programs of the device.
 
 use super::ProgramOps;
-use super::lines::{CallerId, Callers, CutLines, ResolvedCallers};
+use super::lines::{CutLines, Places};
 use crate::Device;
+use crate::lines::{OpStack, Stack};
+use burn_tpu_graph::Label;
 use burn_tpu_pjrt::Event;
 use parking_lot::{Condvar, Mutex};
 use std::cell::RefCell;
@@ -71,7 +73,7 @@ pub(crate) fn active() -> Option<Arc<Session>> {
 
 /// Begins a span of the calling thread, which ends when the result is dropped.
 pub(crate) fn span(phase: Phase, name: &'static str) -> Option<SpanGuard> {
-    active().map(|session| SpanGuard { begin: session.now(), session, phase, name, end: None, caller: None })
+    active().map(|session| SpanGuard { begin: session.now(), session, phase, name, end: None, stack: None })
 }
 
 /// A span that has not ended.
@@ -82,28 +84,30 @@ pub(crate) struct SpanGuard {
     begin: u64,
     /// When it ended, if that is known before its drop.
     end: Option<u64>,
-    caller: Option<CallerId>,
+    stack: Option<Stack>,
 }
 
 impl SpanGuard {
-    /// Notes the op that is recorded in this span, at a position of a stream, and ends it: what follows is the profile's.
-    pub(crate) fn recorded(mut self, at: (u64, u64), hash: u64) {
-        let begin = self.session.now();
-        self.end = Some(begin);
-        let (id, is_new) = self.session.callers.lock().recorded(self.name, at, hash);
-        self.caller = Some(id);
-        if is_new {
-            let time_ns = begin..self.session.now();
-            self.session.push(Span { phase: Phase::Profiler, name: "capture", caller: None, time_ns });
+    /// Ends the span of an op before its stack is captured, which is the profile's own work.
+    pub(crate) fn end(&mut self) {
+        self.end = Some(self.session.now());
+    }
+
+    /// Notes the stack of the op that was recorded in this span.
+    pub(crate) fn recorded(mut self, op: &OpStack) {
+        self.stack.clone_from(&op.stack);
+        if let Some(end) = self.end.filter(|_| op.is_new) {
+            let time_ns = end..self.session.now();
+            self.session.push(Span { phase: Phase::Profiler, name: "capture", stack: None, time_ns });
         }
     }
 }
 
 impl Drop for SpanGuard {
     fn drop(&mut self) {
-        let SpanGuard { phase, name, caller, .. } = *self;
+        let SpanGuard { phase, name, .. } = *self;
         let end = self.end.unwrap_or_else(|| self.session.now());
-        self.session.push(Span { phase, name, caller, time_ns: self.begin..end });
+        self.session.push(Span { phase, name, stack: self.stack.take(), time_ns: self.begin..end });
     }
 }
 
@@ -111,7 +115,8 @@ impl Drop for SpanGuard {
 pub(super) struct Span {
     pub(super) phase: Phase,
     pub(super) name: &'static str,
-    pub(super) caller: Option<CallerId>,
+    /// The stack of the op that it recorded.
+    pub(super) stack: Option<Stack>,
     pub(super) time_ns: Range<u64>,
 }
 
@@ -154,7 +159,6 @@ pub(crate) struct Session {
     began_unix_ns: u64,
     threads: Mutex<BTreeMap<u64, Thread>>,
     spans: AtomicU64,
-    callers: Mutex<Callers>,
     runs: Arc<Runs>,
 }
 
@@ -164,7 +168,7 @@ pub(super) struct Collected {
     pub(super) began_unix_ns: u64,
     pub(super) length_ns: u64,
     pub(super) threads: BTreeMap<u64, Thread>,
-    pub(super) callers: ResolvedCallers,
+    pub(super) places: Places,
     pub(super) runs: Vec<Run>,
     /// The number of spans that were left out.
     pub(super) left_out: u64,
@@ -194,7 +198,6 @@ impl Session {
             began_unix_ns: since_epoch.as_nanos() as u64,
             threads: Mutex::default(),
             spans: AtomicU64::new(0),
-            callers: Mutex::default(),
             runs: Arc::default(),
         });
         *current = Some(Arc::clone(&session));
@@ -216,7 +219,7 @@ impl Session {
             began_unix_ns: self.began_unix_ns,
             length_ns,
             threads: std::mem::take(&mut *self.threads.lock()),
-            callers: self.callers.lock().take(),
+            places: Places::default(),
             runs: self.runs.take(),
             left_out: self.spans.load(Relaxed).saturating_sub(MOST_SPANS as u64),
         }
@@ -239,10 +242,9 @@ impl Session {
         thread.spans.push(span);
     }
 
-    /// The calling thread starts the programs of a cut, which runs the ops at these positions of a stream.
-    pub(crate) fn cut(&self, stream: u64, positions: impl Iterator<Item = u64>) {
-        let lines = self.callers.lock().of_cut(stream, positions);
-        CUT.set(Arc::new(lines));
+    /// Notes that the calling thread starts the programs of a cut, which runs these ops.
+    pub(crate) fn cut(&self, ops: impl Iterator<Item = (Label, Stack)>) {
+        CUT.set(Arc::new(ops.collect()));
     }
 
     /// A program was dispatched at `begin`, and `done` has an event of each device's part. A device that cannot report its

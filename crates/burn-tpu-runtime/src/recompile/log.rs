@@ -9,8 +9,7 @@
 //! 3. A dim that grows in recordings that are otherwise equal is a warning at its [`GROWING_SIZES`]rd size, unless each size
 //!    is at least twice the one before, and a dim with other sizes at its [`MANY_SIZES`]th, once for each op and dim.
 
-use super::divergence::{Followed, MOST_FOLLOWED};
-use super::uploads::UploadSites;
+use super::divergence::{FollowedProgram, MOST_FOLLOWED};
 use super::{Recompile, RecompileCause};
 use burn_tpu_graph::Program;
 use parking_lot::Mutex;
@@ -48,9 +47,8 @@ pub(crate) struct RecompileLog {
     sizes: Mutex<BTreeMap<(&'static str, usize), Sizes>>,
     /// The loops, by the hashes of their programs.
     loops: Mutex<FxHashMap<u64, Arc<LoopHistory>>>,
-    pub(crate) uploads: UploadSites,
     /// The latest programs of all streams, latest first.
-    followed: Mutex<VecDeque<Followed>>,
+    followed: Mutex<VecDeque<FollowedProgram>>,
 }
 
 /// The runs and compiles of programs that are like one another.
@@ -198,7 +196,7 @@ impl RecompileLog {
     }
 
     /// A stream ran a program that it did not follow.
-    pub(super) fn follow(&self, program: &Followed) {
+    pub(super) fn follow(&self, program: &FollowedProgram) {
         let mut followed = self.followed.lock();
         followed.retain(|known| !known.is(program));
         followed.push_front(program.clone());
@@ -206,7 +204,7 @@ impl RecompileLog {
     }
 
     /// Returns the latest programs, latest first.
-    pub(super) fn followed(&self) -> Vec<Followed> {
+    pub(super) fn followed(&self) -> Vec<FollowedProgram> {
         self.followed.lock().iter().cloned().collect()
     }
 

@@ -5,13 +5,10 @@
 
 mod compare;
 mod divergence;
-mod location;
 mod log;
-mod uploads;
 
 pub(crate) use compare::{Difference, broken, likeness, of_recordings};
-pub(crate) use divergence::DivergenceTracker;
-pub(crate) use location::{Caller, Resolver, StepPlace};
+pub(crate) use divergence::{DivergenceTracker, Provenance};
 pub(crate) use log::RecompileLog;
 
 /// The kind of difference between a recording and the program that is most like it.

@@ -6,28 +6,23 @@ use super::placement::sharding_of;
 use super::{DeviceRuntime, HostValue, RunError};
 use crate::engine::{Arguments, SharedBuffer};
 use crate::error::Result;
-use crate::numerics::OpLines;
+use crate::lines::OpLines;
 use crate::profile;
-use crate::program::{Compiled, Recorded};
-use crate::recompile::DivergenceTracker;
+use crate::program::{Compiled, Recorded, RecordedRun};
 use std::sync::Arc;
 
 impl DeviceRuntime {
-    /// Returns the compiled form of a function's program for these slots, from memory if it is there.
+    /// Returns the compiled program of a function for the slots of a call, from memory if it is there.
     ///
     /// # Errors
     /// Those of a compile: also that the device is frozen.
-    pub(crate) fn compiled(
-        &self,
-        recorded: &Arc<Recorded>,
-        slots: &[u64],
-        tracker: &DivergenceTracker,
-    ) -> Result<Arc<Compiled>> {
+    pub(crate) fn compiled(&self, run: RecordedRun) -> Result<Arc<Compiled>> {
+        let RecordedRun { recorded, slots, .. } = run;
         let found = self.cache.get(&recorded.program);
         if let Some(compiled) = found.clone().filter(|compiled| compiled.assumptions.hold(slots)) {
             return Ok(compiled);
         }
-        self.compile(recorded, slots, &recorded.program, slots, found, tracker)
+        self.compile(run, &recorded.program, slots, found)
     }
 
     /// Returns the device's copy of a captured value, which is the program's parameter of this index.
@@ -57,7 +52,7 @@ impl DeviceRuntime {
     ) -> Result<Vec<SharedBuffer>> {
         if let Some(profile) = profile::active() {
             // The lines of a function are not known: it was recorded before.
-            profile.cut(0, std::iter::empty());
+            profile.cut(std::iter::empty());
         }
         self.note_numeric_errors();
         let kept = self.keep(recorded, lines, RunNumber::Call, slots, || arguments.clone());

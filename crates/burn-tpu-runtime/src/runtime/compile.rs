@@ -9,8 +9,8 @@ use crate::engine::{self, Engine, Executable, InPieces};
 use crate::error::{Result, TpuError};
 use crate::metrics::Counters;
 use crate::profile::{self, Phase};
-use crate::program::{Compiled, Recorded, SlotAssumptions, picked};
-use crate::recompile::{DivergenceTracker, Recompile, RecompileCause};
+use crate::program::{Compiled, Recorded, RecordedRun, SlotAssumptions, picked};
+use crate::recompile::{Provenance, Recompile, RecompileCause};
 use burn_tpu_fusion::{Optimization, Pipeline, Target};
 use burn_tpu_graph::{NodeId, Pieces, Program, cost};
 use std::sync::Arc;
@@ -25,19 +25,18 @@ impl DeviceRuntime {
     /// whose assumptions no longer hold. It needs no buffer.
     pub(super) fn compile(
         &self,
-        recorded: &Arc<Recorded>,
-        recorded_slots: &[u64],
+        run: RecordedRun,
         key: &Arc<Program>,
         slots: &[u64],
         older: Option<Arc<Compiled>>,
-        tracker: &DivergenceTracker,
     ) -> Result<Arc<Compiled>> {
+        let recorded = run.recorded;
         let engine = self.engine()?;
         let start = Instant::now();
-        let recompile = self.explain(recorded, recorded_slots, tracker);
+        let recompile = self.explain(run);
         self.refuse_if_frozen(recorded, recompile.as_ref().map(|(recompile, _)| recompile))?;
         let (program, assumptions) = self.rewrite(key, older, [slots].into_iter())?;
-        self.agree(recorded, key, &program, tracker)?;
+        self.agree(recorded, key, &program, run.provenance)?;
         let nodes = cost::nodes(&program);
         let _span = tracing::debug_span!("compile", nodes).entered();
         let _profiled = profile::span(Phase::Compile, "compile");
@@ -89,38 +88,28 @@ impl DeviceRuntime {
     }
 
     /// Returns the difference between a recording and the most similar program, if one is similar enough, and that program.
-    fn explain(
-        &self,
-        recorded: &Recorded,
-        slots: &[u64],
-        tracker: &DivergenceTracker,
-    ) -> Option<(Recompile, Option<Arc<Program>>)> {
+    fn explain(&self, run: RecordedRun) -> Option<(Recompile, Option<Arc<Program>>)> {
+        let RecordedRun { recorded, slots, provenance } = run;
         let difference = self.cache.explain(recorded, slots)?.of(recorded);
         let numbers = matches!(difference.cause, RecompileCause::Offset | RecompileCause::Scalar);
         let nodes_differ = difference.node.is_some() && !numbers;
-        let difference = tracker.difference(recorded).filter(|_| nodes_differ).unwrap_or(difference);
-        let location = (difference.cause != RecompileCause::Evicted).then(|| tracker.location(difference.node));
+        let difference = provenance.difference(recorded).filter(|_| nodes_differ).unwrap_or(difference);
+        let location = (difference.cause != RecompileCause::Evicted).then(|| provenance.location(difference.node));
         let program = difference.program.clone();
         let input = difference.node.filter(|_| difference.input).map(|node| &recorded.graph.nodes()[node].ty);
-        let uploaded_at = input.and_then(|ty| self.counters.recompiles.uploads.line(ty));
+        let uploaded_at = input.and_then(|ty| self.lines.uploads.line(ty));
         let recompile = Recompile::new(difference, location, recorded.graph.len());
         Some((Recompile { uploaded_at, ..recompile }, program))
     }
 
     /// Returns once all processes are about to compile this program, if several run it. See [`distributed`].
-    fn agree(
-        &self,
-        recorded: &Recorded,
-        key: &Arc<Program>,
-        program: &Program,
-        tracker: &DivergenceTracker,
-    ) -> Result<()> {
+    fn agree(&self, recorded: &Recorded, key: &Arc<Program>, program: &Program, provenance: &Provenance) -> Result<()> {
         let Some(agreement) = &self.agreement else { return Ok(()) };
         let Some(group) = distributed::group()? else { return Ok(()) };
         let _span = tracing::debug_span!("agree").entered();
         let caller = |line: usize| {
             let is_whole = Arc::ptr_eq(key, &recorded.program);
-            tracker.location(recorded.bindings.nodes.get(line).filter(|_| is_whole).map(|node| node.index()))
+            provenance.location(recorded.bindings.nodes.get(line).filter(|_| is_whole).map(|node| node.index()))
         };
         agreement.check(group, Described { hash: program.stable_hash(), lines: || lines(key, program), caller })
     }

@@ -7,7 +7,7 @@
 use super::DeviceRuntime;
 use crate::engine::SharedBuffer;
 use crate::error::{Result, TpuError};
-use crate::recompile::Caller;
+use crate::lines::Stack;
 use crate::tensor::Tensor;
 use parking_lot::Mutex;
 
@@ -18,7 +18,8 @@ pub(crate) struct IndexRange {
     /// The dim that the first component addresses.
     pub(crate) first_dim: usize,
     pub(crate) sizes: Vec<usize>,
-    pub(crate) caller: Caller,
+    /// The stack of the op.
+    pub(crate) stack: Stack,
 }
 
 impl IndexRange {
@@ -27,7 +28,7 @@ impl IndexRange {
     pub(crate) fn violation(&self, extremes: &[i64]) -> Option<TpuError> {
         let component = outside(&self.sizes, extremes)?;
         let (size, least, most) = (self.sizes[component], extremes[component], extremes[self.sizes.len() + component]);
-        let (op, dim, caller) = (self.op, self.first_dim + component, self.caller.line());
+        let (op, dim, caller) = (self.op, self.first_dim + component, self.stack.line());
         Some(TpuError::Index { op, dim, size, least, most, caller })
     }
 }

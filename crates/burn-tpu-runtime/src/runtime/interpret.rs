@@ -7,8 +7,7 @@ use crate::engine::{self, HostTensor, Input, SharedBuffer};
 use crate::error::{Result, TpuError};
 use crate::metrics::Counters;
 use crate::profile::{self, Phase};
-use crate::program::{Compiled, Recorded, picked};
-use crate::recompile::DivergenceTracker;
+use crate::program::{Compiled, Recorded, RecordedRun, picked};
 use burn_tpu_graph::{Bindings, Program, Sharding, Source, Split, TensorType, Transfer};
 use std::sync::Arc;
 
@@ -69,11 +68,10 @@ impl DeviceRuntime {
     pub(super) fn run_split(
         &self,
         split: &Split,
-        recorded: &Arc<Recorded>,
+        run: RecordedRun,
         buffers: &mut [Input],
-        slots: &[u64],
-        tracker: &DivergenceTracker,
     ) -> Result<Vec<SharedBuffer>, RunError> {
+        let RecordedRun { recorded, slots, .. } = run;
         let (program, inputs) = &split.device;
         let bound = |index: &u32| recorded.bindings.parameters[*index as usize];
         let in_place = |index: &u32| {
@@ -82,7 +80,7 @@ impl DeviceRuntime {
         };
         let arguments: Vec<_> = inputs.parameters.iter().map(in_place).collect();
         let program = &self.placed(program, &arguments).map_err(RunError::Refused)?;
-        let compiled = self.compiled_part(recorded, program, inputs, slots, tracker).map_err(RunError::Refused)?;
+        let compiled = self.compiled_part(run, program, inputs).map_err(RunError::Refused)?;
         let (host, host_inputs) = &split.host;
         Counters::add(&self.counters.host_parts, 1);
         let parameters = host_inputs.parameters.iter().map(bound);
@@ -111,21 +109,14 @@ impl DeviceRuntime {
     }
 
     /// Returns the compiled form of the device's part of a program.
-    fn compiled_part(
-        &self,
-        recorded: &Arc<Recorded>,
-        program: &Arc<Program>,
-        inputs: &Bindings,
-        slots: &[u64],
-        tracker: &DivergenceTracker,
-    ) -> Result<Arc<Compiled>> {
-        let own = picked(&inputs.slots, slots);
+    fn compiled_part(&self, run: RecordedRun, program: &Arc<Program>, inputs: &Bindings) -> Result<Arc<Compiled>> {
+        let own = picked(&inputs.slots, run.slots);
         match self.cache.get(program) {
             Some(compiled) if compiled.assumptions.hold(&own) => {
                 Counters::add(&self.counters.cache_hits, 1);
                 Ok(compiled)
             }
-            older => self.compile(recorded, slots, program, &own, older, tracker),
+            older => self.compile(run, program, &own, older),
         }
     }
 

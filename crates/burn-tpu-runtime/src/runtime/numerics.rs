@@ -9,13 +9,10 @@ use super::precision::PrecisionLint;
 use super::{DeviceRuntime, HostValue};
 use crate::engine::{Arguments, DeviceBuffer, Input, SharedBuffer};
 use crate::error::{Result, TpuError};
-use crate::numerics::{
-    Class, Culprit, NonFinite, NonFiniteOp, NotFinite, OpLines, Probes, RecordedLines, StepPart, Verdict, flag_of,
-    flagged,
-};
+use crate::lines::{OpLines, Resolver, StepPart, StepPlace};
+use crate::numerics::{Class, Culprit, NonFinite, NonFiniteOp, NotFinite, Probes, Verdict, flag_of, flagged};
 use crate::options::TpuOptions;
 use crate::program::Recorded;
-use crate::recompile::{Resolver, StepPlace};
 use crate::{Device, Platform, distributed};
 use burn_tpu_graph::{Graph, Node, NodeId, Op, Program};
 use parking_lot::Mutex;
@@ -32,7 +29,6 @@ const MOST_REPORTED: usize = 100_000;
 
 /// The checks of one device.
 pub(crate) struct NumericsChecks {
-    pub(crate) lines: RecordedLines,
     /// If the options ask for it.
     pub(super) precision: Option<PrecisionLint>,
     /// Oldest first.
@@ -77,7 +73,6 @@ impl NumericsChecks {
     pub(super) fn of(device: Device, options: &TpuOptions) -> Option<Self> {
         let checked = options.check_numerics && device.platform() != Platform::Topology;
         checked.then(|| Self {
-            lines: RecordedLines::default(),
             precision: options.lint_precision.then(PrecisionLint::default),
             waiting: Mutex::default(),
             failed: Mutex::default(),
@@ -228,7 +223,7 @@ impl DeviceRuntime {
             Verdict::Finite => None,
         };
         numerics.add_reported(results);
-        Err(TpuError::NotFinite(Box::new(kept.report(&numerics.lines, class, culprit))))
+        Err(TpuError::NotFinite(Box::new(kept.report(class, culprit))))
     }
 
     /// Runs a program again, where it ran, with every value checked.
@@ -279,10 +274,10 @@ fn parameters<'a>(program: &Program, arguments: &[Option<&'a SharedBuffer>]) -> 
 
 impl Kept {
     /// Returns the report about a program that computed a value of this class.
-    fn report(&self, lines: &RecordedLines, class: Class, culprit: Option<Culprit>) -> NotFinite {
+    fn report(&self, class: Class, culprit: Option<Culprit>) -> NotFinite {
         let class = culprit.map_or(class, |culprit| culprit.class);
         let value = if class == Class::Nan { NonFinite::Nan } else { NonFinite::Infinity };
-        let mut sites = Sites::new(self, lines);
+        let mut sites = Sites::new(self);
         let op = culprit.map(|culprit| sites.op(culprit.node, culprit.is_given));
         let infinity = culprit.and_then(|culprit| culprit.infinity);
         let infinity = infinity.map(|(node, is_given)| sites.op(node, is_given));
@@ -295,13 +290,12 @@ impl Kept {
 /// The nodes of a program as recorded ops.
 pub(super) struct Sites<'k> {
     kept: &'k Kept,
-    lines: &'k RecordedLines,
     resolver: Resolver,
 }
 
 impl<'k> Sites<'k> {
-    pub(super) fn new(kept: &'k Kept, lines: &'k RecordedLines) -> Self {
-        Self { kept, lines, resolver: Resolver::default() }
+    pub(super) fn new(kept: &'k Kept) -> Self {
+        Self { kept, resolver: Resolver::default() }
     }
 
     pub(super) fn kept(&self) -> &'k Kept {
@@ -343,8 +337,8 @@ impl<'k> Sites<'k> {
 
     /// Returns where a node of the recording was recorded.
     pub(super) fn recorded_place(&mut self, node: NodeId) -> StepPlace {
-        let line = self.kept.lines.of(node.index());
-        self.lines.resolve(line, &mut self.resolver).unwrap_or_else(unknown_place)
+        let stack = self.kept.lines.of(node.index());
+        stack.map_or_else(unknown_place, |stack| self.resolver.place(stack))
     }
 
     /// Returns the line that recorded a node of the program; empty if it is not known.

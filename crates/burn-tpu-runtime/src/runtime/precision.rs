@@ -6,7 +6,8 @@
 use super::DeviceRuntime;
 use super::numerics::{Kept, NumericsChecks, Sites};
 use crate::error::{Result, TpuError};
-use crate::numerics::{LostCounts, StepPart, Update, long_sums, loss_gradients, updates};
+use crate::lines::StepPart;
+use crate::numerics::{LostCounts, Update, long_sums, loss_gradients, updates};
 use crate::program::Recorded;
 use burn_tpu_graph::{Builder, Graph, NodeId, Op};
 use parking_lot::Mutex;
@@ -91,7 +92,7 @@ impl DeviceRuntime {
     pub(super) fn lint_precision(&self, numerics: &NumericsChecks, kept: &Kept, is_interpreted: bool) {
         let Some(lint) = &numerics.precision else { return };
         let (run, counted) = lint.run_of(&kept.recorded);
-        let mut sites = Sites::new(kept, &numerics.lines);
+        let mut sites = Sites::new(kept);
         if run == 1 {
             self.lint_form(lint, &mut sites, counted.as_deref());
         }

@@ -4,12 +4,13 @@
 use super::{OpRecord, StreamTrace, Trace, cut_for};
 use crate::engine::Input;
 use crate::error::{Result, TpuError};
+use crate::lines::Stack;
 use crate::metrics::CutReason;
 use crate::profile::{self, Phase};
 use crate::program::Form;
 use crate::runtime::RunError;
 use crate::tensor::Tensor;
-use burn_tpu_graph::{Builder, NodeId, Op};
+use burn_tpu_graph::{Builder, Label, NodeId, Op};
 use parking_lot::MutexGuard;
 use rustc_hash::FxHashMap;
 use std::ops::Range;
@@ -159,17 +160,15 @@ impl StreamTrace {
     /// [`StreamTrace::run`] of the ops after those that ran already, up to number `end`: they are recorded again, into a
     /// trace of their own.
     fn run_next(&self, trace: &mut Trace, end: usize, live: Vec<NodeId>, reason: CutReason) -> Result<Outcomes> {
-        let mut next = Trace::default();
-        let last = trace.ops[..end].last().map_or(0, |op| op.position);
-        let (mut tracker, later) = std::mem::take(&mut trace.tracker).split_after(last);
-        tracker.restart(&mut next.recording);
+        let mut next = Trace { tracker: std::mem::take(&mut trace.tracker), ..Trace::default() };
+        next.tracker.restart(&mut next.recording);
         let renamed = rerecord_all(&mut next, trace, trace.ran.ops..end);
-        tracker.rerecorded(&next.recording, next.ops.iter().map(|op| (op.position, op.end)));
-        next.tracker = tracker;
+        next.tracker.resume(&next.recording, with_stack(&next.ops));
         let own = |node: &NodeId| renamed.get(node).copied();
         let count = next.recording.len();
         let outcomes = self.run(&mut next, count, live.iter().filter_map(own).collect(), reason);
-        trace.tracker = next.tracker.rejoin(later, &trace.recording);
+        trace.tracker = next.tracker;
+        trace.tracker.resume(&trace.recording, with_stack(&trace.ops[end..]));
         let outcomes = outcomes?;
         let (mut outputs, missing) = (live, NodeId(u32::MAX));
         outputs.sort_unstable();
@@ -196,10 +195,10 @@ impl StreamTrace {
             return Ok(Outcomes { failed, ..Outcomes::default() });
         }
         if let Some(profile) = profile::active() {
-            profile.cut(self.owner, trace.ops.iter().take_while(|op| op.end <= end).map(|op| op.position));
+            profile.cut(trace.stacks_by_label(end));
         }
-        let lines = self.lines(trace, end);
-        let form = Form { recording: &trace.recording, len: end, outputs, lines };
+        let provenance = trace.tracker.provenance(trace.lines(end));
+        let form = Form { recording: &trace.recording, len: end, outputs, provenance };
         let whole = end == trace.recording.len();
         // Later ops may read the same buffers; a second owner keeps them from being donated.
         let mut copies = if whole { Vec::new() } else { trace.buffers.clone() };
@@ -240,7 +239,7 @@ impl StreamTrace {
         trace.failed_cuts = std::mem::take(&mut old.failed_cuts);
         trace.tracker.restart(&mut trace.recording);
         let renamed = rerecord_all(trace, &old, old.ran.ops..old.ops.len());
-        trace.tracker.rerecorded(&trace.recording, trace.ops.iter().map(|op| (op.position, op.end)));
+        trace.tracker.resume(&trace.recording, with_stack(&trace.ops));
         let lost = NodeId(u32::MAX);
         let renamed = |node| renamed.get(&node).copied().unwrap_or(lost);
         trace.handles.settle(&self.exchange, position, |node| outcomes.of(node), renamed);
@@ -265,6 +264,19 @@ impl Outcomes {
         let place = self.outputs.binary_search(&node).ok();
         place.and_then(|place| self.results.get(place)).cloned().unwrap_or_else(|| not_computed(node))
     }
+}
+
+impl Trace {
+    /// Returns the ops up to node `end` that have a stack, by the labels of their nodes.
+    fn stacks_by_label(&self, end: usize) -> impl Iterator<Item = (Label, Stack)> {
+        let ops = self.ops.iter().take_while(move |op| op.end <= end).filter(|op| op.start < op.end);
+        ops.filter_map(|op| Some((self.recording.label(NodeId(op.start as u32)), op.stack.clone()?)))
+    }
+}
+
+/// Returns the number of ops that have a stack.
+fn with_stack(ops: &[OpRecord]) -> usize {
+    ops.iter().filter(|op| op.stack.is_some()).count()
 }
 
 fn not_computed(node: NodeId) -> Input {
@@ -326,7 +338,7 @@ fn rerecord(
         renamed.insert(NodeId(i as u32), node);
     }
     let end = trace.recording.len();
-    trace.ops.push(OpRecord { inputs, start, end, position: op.position, line: op.line });
+    trace.ops.push(OpRecord { inputs, start, end, position: op.position, stack: op.stack.clone() });
     Ok(())
 }
 

@@ -1,20 +1,21 @@
 //! Recording a function: its ops, in a stream of their own that nothing may cut, on arguments that have no values.
 //!
-//! Owns: what a function's trace notes beside its nodes (random draws, why the function is refused, a line that is looked
-//! for). May not know: when a function is recorded, or what is done with the recording (`function`).
+//! Owns: what a function's trace notes beside its nodes (random draws, why the function is refused). May not know: when a
+//! function is recorded, or what is done with the recording (`function`).
 
 use super::{Recording, Stream, StreamTrace};
 use crate::Device;
 use crate::engine::{DeviceBuffer, Input, SharedBuffer};
 use crate::error::{Result, TpuError};
+use crate::lines::Stack;
 use crate::metrics::CutReason;
-use crate::numerics::OpLines;
-use crate::recompile::{Caller, DivergenceTracker, RecompileLog};
+use crate::recompile::{DivergenceTracker, Provenance, RecompileLog};
 use crate::runtime::{HostValue, IndexRange};
 use crate::tensor::Tensor;
 use burn_tpu_graph::{Builder, Label, NodeId, Op, TensorType};
 use parking_lot::Mutex;
 use std::any::Any;
+use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
 
@@ -32,8 +33,6 @@ struct Notes {
     /// The draw counter relative to that of the call.
     counter: u64,
     refusal: Option<TpuError>,
-    /// The line that was looked for.
-    found: Option<Caller>,
 }
 
 /// Why a function is recorded.
@@ -98,11 +97,9 @@ impl FunctionNotes {
         }
     }
 
-    /// An op was recorded that ends before node `end`.
-    pub(super) fn recorded(&self, end: usize) {
-        if matches!(self.purpose, Purpose::Find(node) if node < end) {
-            self.state.lock().found.get_or_insert_with(Caller::capture);
-        }
+    /// Returns whether the line of one of these nodes is looked for.
+    pub(super) fn looks_for(&self, nodes: &Range<usize>) -> bool {
+        matches!(self.purpose, Purpose::Find(node) if nodes.contains(&node))
     }
 }
 
@@ -123,7 +120,7 @@ impl Placeholder {
     /// Returns the error for a read of this buffer, if it is an argument of a function that is being recorded.
     pub(crate) fn refuse_read(buffer: &SharedBuffer) -> Option<TpuError> {
         let placeholder = Self::of(buffer)?;
-        Some(placeholder.notes.refuse(impure("it reads the value of an argument", "", &Caller::capture())))
+        Some(placeholder.notes.refuse(impure("it reads the value of an argument", "", &Stack::capture())))
     }
 }
 
@@ -183,9 +180,7 @@ pub(crate) struct FunctionRecording {
     pub(crate) draws: Vec<FunctionDraw>,
     /// The number by which a call advances the device's draw counter.
     pub(crate) drawn: u64,
-    pub(crate) tracker: DivergenceTracker,
-    pub(crate) lines: OpLines,
-    found: Option<Caller>,
+    pub(crate) provenance: Provenance,
 }
 
 const ANOTHER_OP: &str = "another op";
@@ -239,18 +234,18 @@ impl FunctionDifference {
 
     /// Returns the error for this difference, whose line a third recording may have found.
     pub(crate) fn refusal(&self, third: Option<&FunctionRecording>) -> TpuError {
-        let found = third.and_then(|recording| recording.found.as_ref());
+        let found = third.and_then(|recording| recording.provenance.lines.of(self.node?));
         let reason = format!("recorded again, it has {}", self.what);
         let reason = if self.what == ANOTHER_OP { format!("{reason}{INITIALISE}") } else { reason };
         match found {
-            Some(caller) => impure(&reason, self.label, caller),
+            Some(stack) => impure(&reason, self.label, stack),
             None => TpuError::Impure { reason, op: self.label.to_owned(), caller: String::new() },
         }
     }
 }
 
-fn impure(reason: &str, op: &str, caller: &Caller) -> TpuError {
-    TpuError::Impure { reason: reason.to_owned(), op: op.to_owned(), caller: caller.line() }
+fn impure(reason: &str, op: &str, stack: &Stack) -> TpuError {
+    TpuError::Impure { reason: reason.to_owned(), op: op.to_owned(), caller: stack.line() }
 }
 
 impl Stream {
@@ -297,7 +292,7 @@ impl StreamTrace {
         let last = trace.ops.iter().rev().find(|op| op.start < op.end);
         let label = last.map_or("", |op| trace.recording.label(NodeId(op.start as u32)));
         drop(trace);
-        Err(notes.refuse(impure(what, label, &Caller::capture())))
+        Err(notes.refuse(impure(what, label, &Stack::capture())))
     }
 
     /// Takes what the function recorded. Tensors of it that are still held somewhere have no value from now on.
@@ -312,22 +307,21 @@ impl StreamTrace {
         let mut trace = self.trace.lock();
         let inputs = trace.buffers.iter().map(Source::of).collect();
         let mut noted = notes.state.lock();
-        let mut tracker = std::mem::take(&mut trace.tracker);
-        let recorded = FunctionRecording {
+        let (tracker, lines) = (std::mem::take(&mut trace.tracker), trace.lines(usize::MAX));
+        let mut recorded = FunctionRecording {
             inputs,
             results,
             checks,
             slots: std::mem::take(&mut trace.slots),
             draws: std::mem::take(&mut noted.draws),
             drawn: noted.counter,
-            found: noted.found.take(),
-            lines: self.lines(&trace, usize::MAX),
             recording: std::mem::take(&mut trace.recording),
-            tracker: DivergenceTracker::default(),
+            provenance: Provenance::default(),
         };
         drop(noted);
-        tracker.keep(&recorded.outputs());
-        let recorded = FunctionRecording { tracker, ..recorded };
+        // Later reports are about results, and about where the recording diverged.
+        let kept = if self.runtime.lines().ops.keeps_all() { lines } else { lines.first_and_of(&recorded.outputs()) };
+        recorded.provenance = tracker.provenance(kept);
         trace.stats.flush(self.runtime.counters());
         self.reset(&mut trace, &super::Outcomes::default());
         Ok(recorded)

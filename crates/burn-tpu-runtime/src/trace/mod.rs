@@ -62,8 +62,8 @@ pub(crate) use stream::{current_function, cut, end_step, forget, mark_step};
 
 use crate::engine::{Input, SharedBuffer};
 use crate::error::{Result, TpuError};
+use crate::lines::{Anchor, OpLines, Stack};
 use crate::metrics::CutReason;
-use crate::numerics::{Anchor, LineId, OpLines};
 use crate::recompile::DivergenceTracker;
 use crate::runtime::DeviceRuntime;
 use crate::tensor::Tensor;
@@ -117,14 +117,22 @@ struct Trace {
     anchor: Anchor,
 }
 
+impl Trace {
+    /// Returns the stacks of the ops up to node `end`.
+    fn lines(&self, end: usize) -> OpLines {
+        let ops = self.ops.iter().take_while(|op| op.end <= end);
+        OpLines::of_ops(ops.map(|op| (op.end, op.stack.as_ref())))
+    }
+}
+
 /// The nodes of one recorded op: `[start, end)`, composed of themselves and `inputs` alone.
 struct OpRecord {
     inputs: SmallVec<[NodeId; 3]>,
     start: usize,
     end: usize,
     position: u64,
-    /// The stack that recorded it, if that is kept.
-    line: LineId,
+    /// The stack that recorded it, if that was captured.
+    stack: Option<Stack>,
 }
 
 /// The ops that ran and are still in their trace. A loader's thread records batches ahead, and another thread has them run
@@ -249,12 +257,6 @@ impl StreamTrace {
         position
     }
 
-    /// Returns which lines recorded the ops of a trace up to node `end`, if that is kept.
-    fn lines(&self, trace: &Trace, end: usize) -> OpLines {
-        let kept = self.runtime.numerics().map(|_| trace.ops.iter().take_while(|op| op.end <= end));
-        kept.map_or_else(OpLines::default, |ops| ops.map(|op| (op.end as u32, op.line)).collect())
-    }
-
     /// Drops recorded work that no tensor can ask for any more. A trace that is being recorded or cut is left alone.
     fn forget_if_idle(&self) {
         if self.function.is_some() {
@@ -280,7 +282,6 @@ impl StreamTrace {
         trace.ran = Ran::default();
         trace.handles.settle(&self.exchange, u64::MAX, |node| outcomes.of(node), |node| node);
         trace.failed_cuts.clear();
-        trace.tracker.forget_callers();
         trace.tracker.restart(&mut trace.recording);
     }
 }

@@ -6,13 +6,14 @@ use crate::Device;
 use crate::collective::Part;
 use crate::engine::Input;
 use crate::error::TpuError;
+use crate::lines::{OpStack, RecordedOp};
 use crate::metrics::CutReason;
-use crate::numerics::LineId;
 use crate::profile::{self, Phase};
 use crate::tensor::Tensor;
 use burn_tpu_graph::{Builder, DType, GraphError, Label, Node, NodeId, Number, Op, Result, TensorType};
 use parking_lot::MutexGuard;
 use smallvec::SmallVec;
+use std::ops::Range;
 use std::sync::Arc;
 
 /// What an op's composition adds its nodes to: the builders of the graph, and run-time scalars.
@@ -274,26 +275,24 @@ fn finish<R: Results>(
     let stream = trace_of(device);
     let mut trace = stream.trace.lock();
     stream.cut_if_full(&mut trace);
-    let profiled = profile::span(Phase::Record, op);
+    let mut profiled = profile::span(Phase::Record, op);
     let sample = trace.stats.begin();
     let (inputs, before) = inputs(op, &mut trace, &stream, operands);
     let start = trace.recording.len();
     let built = build(&mut Recorder { trace: &mut trace, stream: &stream }, &inputs);
     let end = trace.recording.len();
     let position = stream.next_position();
-    let line = stream.line(&mut trace, end);
+    if let Some(span) = &mut profiled {
+        span.end();
+    }
+    let recorded = stream.stack(&mut trace, before..end, profiled.is_some());
+    if let Some(span) = profiled {
+        span.recorded(&recorded);
+    }
     let places = Inputs::from_slice(&inputs);
-    trace.ops.push(OpRecord { inputs, start, end, position, line });
+    trace.ops.push(OpRecord { inputs, start, end, position, stack: recorded.stack });
     trace.stats.nodes += (end - before) as u64;
     trace.fullness.nodes += end - before;
-    let Trace { tracker, recording, .. } = &mut *trace;
-    tracker.recorded(position, before, recording);
-    if let Some(span) = profiled {
-        span.recorded((stream.owner, position), recording.hash_at(end));
-    }
-    if let Some(function) = &stream.function {
-        function.recorded(end);
-    }
     match built {
         Ok(nodes) => {
             let tensors = nodes.tensors(|node| match places.iter().position(|&input| input == node) {
@@ -326,11 +325,12 @@ impl StreamTrace {
         tensor
     }
 
-    /// Returns the line of the op that has just been recorded, whose nodes end before `end`, if lines are kept.
-    fn line(&self, trace: &mut Trace, end: usize) -> LineId {
-        let Some(numerics) = self.runtime().numerics() else { return LineId::default() };
-        let hash = trace.recording.hash_at(end);
-        numerics.lines.recorded(&mut trace.anchor, trace.ops.len(), hash)
+    /// Returns the stack of the op that has just recorded these nodes, if it is captured.
+    fn stack(&self, trace: &mut Trace, nodes: Range<usize>, is_profiled: bool) -> OpStack {
+        let is_found = self.function.as_ref().is_some_and(|function| function.looks_for(&nodes));
+        let is_asked = trace.tracker.recorded(nodes.start, &trace.recording) || is_found;
+        let (number, hash) = (trace.ops.len(), trace.recording.hash_at(nodes.end));
+        self.runtime().lines().ops.recorded(&mut trace.anchor, &RecordedOp { number, hash, is_asked, is_profiled })
     }
 
     /// Cuts a full trace, by rule 6 of `trace`'s header; in strict mode the next cut reports it as an error instead.

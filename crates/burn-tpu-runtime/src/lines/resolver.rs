@@ -1,112 +1,38 @@
-//! Finds the line of a user's source in a stack trace.
+//! Reads off a stack: the line of the user's source, the part of a training step, the modules.
 
-use crate::numerics::StepPart;
+use super::libraries::{is_library, is_library_file, is_users};
+use super::{Stack, name_of};
 use backtrace::Symbol;
-use rustc_hash::{FxHashMap, FxHasher};
-use std::hash::{Hash, Hasher};
+use rustc_hash::FxHashMap;
 use std::path::Path;
-use std::sync::Arc;
-use std::thread::Thread;
 
-/// The crates whose frames are not shown to a user. Those of burn-tpu are in [`is_library`].
-const LIBRARIES: [&str; 39] = [
-    "alloc",
-    "async_channel",
-    "backtrace",
-    "burn",
-    "burn_autodiff",
-    "burn_backend",
-    "burn_collective",
-    "burn_communication",
-    "burn_core",
-    "burn_dataset",
-    "burn_derive",
-    "burn_fusion",
-    "burn_import",
-    "burn_ir",
-    "burn_ndarray",
-    "burn_nn",
-    "burn_onnx",
-    "burn_optim",
-    "burn_remote",
-    "burn_rl",
-    "burn_router",
-    "burn_std",
-    "burn_store",
-    "burn_tensor",
-    "burn_train",
-    "burn_vision",
-    "core",
-    "crossbeam",
-    "cubecl_common",
-    "futures_util",
-    "hashbrown",
-    "libc",
-    "panic_unwind",
-    "parking_lot",
-    "rayon",
-    "rayon_core",
-    "std",
-    "test",
-    "tokio",
-];
-
-/// The crates of burn-tpu, in which no user's line is.
-const OURS: [&str; 13] = [
-    "burn_tpu",
-    "burn_tpu_fusion",
-    "burn_tpu_graph",
-    "burn_tpu_interpreter",
-    "burn_tpu_kernels",
-    "burn_tpu_pjrt",
-    "burn_tpu_profile",
-    "burn_tpu_remote",
-    "burn_tpu_runtime",
-    "burn_tpu_serve",
-    "burn_tpu_train",
-    "burn_tpu_xla",
-    "burn_tpu_cli",
-];
-
-/// Who recorded an op: a stack that has not been resolved to lines, and its thread.
-#[derive(Clone)]
-pub(crate) struct Caller {
-    /// The address of each frame, innermost first.
-    stack: Arc<[usize]>,
-    thread: Thread,
+/// The part of a training step in which an op was recorded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum StepPart {
+    /// The forward pass, and everything that is no other part.
+    Forward,
+    /// Autodiff's backward pass: the line is that of `backward()`.
+    Backward,
+    /// The optimizer: the line is that of its `step()`.
+    Optimizer,
 }
 
-impl Caller {
-    /// Captures the calling thread's stack. This takes some microseconds, resolving it some milliseconds.
-    pub(crate) fn capture() -> Self {
-        let mut stack = Vec::new();
-        backtrace::trace(|frame| {
-            stack.push(frame.ip().addr());
-            true
-        });
-        Self { stack: stack.into(), thread: std::thread::current() }
-    }
-
-    /// Returns a hash of the stack, which is the same for each op that the same calls record.
-    pub(crate) fn stack_hash(&self) -> u64 {
-        let mut hasher = FxHasher::default();
-        self.stack.hash(&mut hasher);
-        hasher.finish()
-    }
-
-    /// Returns the innermost frame in a user's crate, such as `src/train.rs:41 in app::step`. Without one it is the name of
-    /// the thread. The line number is missing if the binary has no debug information.
-    pub(crate) fn line(&self) -> String {
-        Resolver::default().line(self)
+impl std::fmt::Display for StepPart {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            StepPart::Forward => "forward",
+            StepPart::Backward => "backward pass",
+            StepPart::Optimizer => "optimizer",
+        })
     }
 }
 
 /// Resolves stacks, each frame once.
 #[derive(Default)]
-pub(crate) struct Resolver(FxHashMap<usize, Vec<Frame>>);
+pub(crate) struct Resolver(FxHashMap<usize, Vec<FrameFunction>>);
 
-/// A function of a frame; a frame has several if some are inlined.
-struct Frame {
+/// A function of a frame.
+struct FrameFunction {
     /// The line, if it is in a user's crate.
     line: Option<String>,
     /// The module whose method `forward` it is.
@@ -120,7 +46,7 @@ struct Frame {
 /// Where in a training step an op was recorded.
 #[derive(Clone, Debug)]
 pub(crate) struct StepPlace {
-    /// As [`Caller::line`], outside of the backward pass and of the optimizer, which may call a user's module.
+    /// As [`Stack::line`], outside of the backward pass and of the optimizer, which may call a user's module.
     pub(crate) line: String,
     pub(crate) part: StepPart,
     /// In the backward pass: the op whose gradient it computes, as `float_sqrt`.
@@ -128,18 +54,21 @@ pub(crate) struct StepPlace {
 }
 
 impl Resolver {
-    /// Returns what [`Caller::line`] does.
-    pub(crate) fn line(&mut self, caller: &Caller) -> String {
-        let mut addresses = caller.stack.iter();
-        let line = addresses.find_map(|&address| self.frames(address).iter().find_map(|frame| frame.line.clone()));
-        line.unwrap_or_else(|| name_of(&caller.thread))
+    /// Returns what [`Stack::line`] does.
+    pub(crate) fn line(&mut self, stack: &Stack) -> String {
+        for &address in stack.frames() {
+            if let Some(line) = self.functions(address).iter().find_map(|function| function.line.clone()) {
+                return line;
+            }
+        }
+        name_of(stack.thread())
     }
 
     /// Returns the modules whose methods `forward` are in the stack, the outermost first: `Gpt/Block/Linear`.
-    pub(crate) fn modules(&mut self, caller: &Caller) -> String {
+    pub(crate) fn modules(&mut self, stack: &Stack) -> String {
         let mut modules: Vec<String> = Vec::new();
-        for &address in &*caller.stack {
-            modules.extend(self.frames(address).iter().filter_map(|frame| frame.module.clone()));
+        for &address in stack.frames() {
+            modules.extend(self.functions(address).iter().filter_map(|function| function.module.clone()));
         }
         modules.dedup();
         modules.reverse();
@@ -147,31 +76,32 @@ impl Resolver {
     }
 
     /// Returns where in a training step an op was recorded.
-    pub(crate) fn place(&mut self, caller: &Caller) -> StepPlace {
+    pub(crate) fn place(&mut self, stack: &Stack) -> StepPlace {
         let (mut part, mut line, mut gradient_of) = (StepPart::Forward, None, None);
-        for &address in &*caller.stack {
-            for frame in self.frames(address) {
-                gradient_of = gradient_of.or_else(|| frame.gradient_of.clone());
-                if let Some(of) = frame.part {
+        for &address in stack.frames() {
+            for function in self.functions(address) {
+                gradient_of = gradient_of.or_else(|| function.gradient_of.clone());
+                if let Some(of) = function.part {
                     // The user's line is the first one that is further out.
                     (part, line) = (of, None);
                 }
-                line = line.or_else(|| frame.line.clone());
+                line = line.or_else(|| function.line.clone());
             }
         }
         let gradient_of = gradient_of.filter(|_| part == StepPart::Backward);
-        StepPlace { line: line.unwrap_or_else(|| self.line(caller)), part, gradient_of }
+        StepPlace { line: line.unwrap_or_else(|| self.line(stack)), part, gradient_of }
     }
 
-    fn frames(&mut self, address: usize) -> &[Frame] {
+    /// Returns the functions of a frame, innermost first: several if some are inlined.
+    fn functions(&mut self, address: usize) -> &[FrameFunction] {
         self.0.entry(address).or_insert_with(|| {
-            let mut frames = Vec::new();
+            let mut functions = Vec::new();
             backtrace::resolve(std::ptr::without_provenance_mut(address), |symbol| {
                 let name = symbol.name().map(|name| format!("{name:#}")).unwrap_or_default();
                 let (module, part) = (module_of(&name, symbol.filename()), part_of(&name, symbol.filename()));
-                frames.push(Frame { line: describe(symbol), module, part, gradient_of: gradient_of(&name) });
+                functions.push(FrameFunction { line: describe(symbol), module, part, gradient_of: gradient_of(&name) });
             });
-            frames
+            functions
         })
     }
 }
@@ -217,11 +147,6 @@ fn gradient_of(name: &str) -> Option<String> {
     is_op.then(|| op.to_owned())
 }
 
-/// Returns a thread's name for a message.
-pub(super) fn name_of(thread: &Thread) -> String {
-    format!("on the thread {}", thread.name().unwrap_or("without a name"))
-}
-
 fn describe(symbol: &Symbol) -> Option<String> {
     let name = format!("{:#}", symbol.name()?);
     let Some(file) = symbol.filename() else { return is_users(&name).then_some(name) };
@@ -231,33 +156,6 @@ fn describe(symbol: &Symbol) -> Option<String> {
     let here = std::env::current_dir().unwrap_or_default();
     let file = file.strip_prefix(here).unwrap_or(file).display();
     Some(format!("{file}:{} in {}", symbol.lineno().unwrap_or(0), short(&name)))
-}
-
-/// Returns the crate of a function or of a trait's method (`<app::Model as …>`). An inlined function may have a bare
-/// name, which has no crate.
-fn crate_of(name: &str) -> Option<&str> {
-    let (first, _) = name.trim_start_matches(['<', '&', '[', '(']).split_once("::")?;
-    (!first.contains(['<', ' '])).then_some(first)
-}
-
-fn is_library(name: &str) -> bool {
-    crate_of(name).is_some_and(|name| LIBRARIES.contains(&name) || OURS.contains(&name))
-}
-
-fn is_users(name: &str) -> bool {
-    crate_of(name).is_some() && !is_library(name)
-}
-
-/// Returns whether a file belongs to the standard library (also as the component `rust-src` installs it), to a downloaded or
-/// vendored crate, to burn-tpu, or to a library in another language.
-fn is_library_file(file: &Path) -> bool {
-    let path = file.to_string_lossy();
-    let parts = ["/rustc/", "/lib/rustlib/", "/registry/src/", "/git/checkouts/", "/vendor/"];
-    let fetched = parts.iter().any(|part| path.contains(part));
-    let workspace = Path::new(env!("CARGO_MANIFEST_DIR")).ancestors().nth(2).unwrap_or(Path::new("/"));
-    let is_in = |folder: &Path| OURS.iter().any(|of| file.starts_with(folder.join(of.replace('_', "-")).join("src")));
-    let ours = is_in(workspace) || is_in(&workspace.join("crates"));
-    fetched || ours || file.extension().is_none_or(|extension| extension != "rs")
 }
 
 /// Returns a function's name without generic arguments, closures, and the trait of a method: `app::Model::step`.
@@ -287,44 +185,6 @@ fn without_generics(name: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn functions_of_burn_and_the_standard_library_are_skipped() {
-        for name in ["burn_tpu::trace::record", "<burn_tensor::Tensor<B,D> as core::ops::Add>::add", "std::f"] {
-            assert!(is_library(name) && !is_users(name), "{name}");
-        }
-        for name in ["app::train", "<app::Model as burn_core::Module>::forward", "burner::step"] {
-            assert!(!is_library(name) && is_users(name), "{name}");
-        }
-        for name in ["main", "finish<1, burn_tpu::trace::record::{closure_env#0}>"] {
-            assert!(!is_library(name) && !is_users(name), "{name} has no crate");
-        }
-    }
-
-    #[test]
-    fn files_of_libraries_and_of_burn_tpu_are_skipped() {
-        let ours = concat!(env!("CARGO_MANIFEST_DIR"), "/src/trace/record.rs");
-        for file in [
-            "/rustc/0123/library/core/src/ops.rs",
-            "/home/a/.rustup/toolchains/stable/lib/rustlib/src/rust/library/alloc/src/vec/mod.rs",
-            "/home/a/.cargo/registry/src/x/burn-0.21.0/src/lib.rs",
-            "/home/a/app/vendor/burn-core/src/lib.rs",
-            "./nptl/pthread_create.c",
-            "../sysdeps/unix/sysv/linux/x86_64/clone3.S",
-            ours,
-        ] {
-            assert!(is_library_file(Path::new(file)), "{file}");
-        }
-        assert!(!is_library_file(Path::new("/home/a/app/src/main.rs")));
-    }
-
-    /// The loop of the thread is the standard library's, and the function is this library's.
-    #[test]
-    fn a_stack_without_a_users_frame_names_its_thread() {
-        let named = std::thread::Builder::new().name("loader".into());
-        let thread = named.spawn(Caller::capture).expect("a thread").join().expect("no panic");
-        assert_eq!(thread.line(), "on the thread loader");
-    }
 
     #[test]
     fn a_module_is_the_type_of_a_method_forward() {

@@ -3,9 +3,7 @@
 //! XLA keeps a node's label as `op_name`, through fusion and scheduling. So the steps of a fit are recorded with such
 //! labels, and what the compiler reports of an instruction leads back to the source.
 
-use crate::Device;
-use crate::numerics::StepPart;
-use crate::recompile::{Caller, Resolver, StepPlace};
+use super::{Resolver, Stack, StepPart, StepPlace};
 use burn_tpu_graph::Label;
 use parking_lot::Mutex;
 use rustc_hash::{FxHashMap, FxHashSet};
@@ -15,33 +13,28 @@ const AT: &str = " at ";
 
 /// The labels of a device whose programs are recorded for a fit.
 #[derive(Default)]
-pub(crate) struct SourceLabels(Mutex<Known>);
+pub(crate) struct SourceLabels(Mutex<KnownLabels>);
 
 #[derive(Default)]
-struct Known {
+struct KnownLabels {
     /// By op and stack.
     labels: FxHashMap<(Label, u64), Label>,
     resolver: Resolver,
 }
 
 impl SourceLabels {
-    /// Returns the labels of a device; `None` if its ops are labelled with their names alone.
-    pub(crate) fn of(device: Device) -> Option<Self> {
-        crate::topology::is_recording(device).then(Self::default)
-    }
-
     /// Returns the label of an op that the calling thread is about to record.
     pub(crate) fn label(&self, op: Label) -> Label {
-        let caller = Caller::capture();
+        let stack = Stack::capture();
         let mut known = self.0.lock();
-        let Known { labels, resolver } = &mut *known;
-        let label = || interned(format!("{op}{AT}{}", described(&resolver.place(&caller))));
-        labels.entry((op, caller.stack_hash())).or_insert_with(label)
+        let KnownLabels { labels, resolver } = &mut *known;
+        let label = || interned(format!("{op}{AT}{}", described(&resolver.place(&stack))));
+        labels.entry((op, stack.hash_of_frames())).or_insert_with(label)
     }
 }
 
 /// Returns a label's op and its line, which is empty if the label has none.
-pub(super) fn op_and_line(label: &str) -> (String, String) {
+pub(crate) fn op_and_line(label: &str) -> (String, String) {
     let (op, line) = label.split_once(AT).unwrap_or((label, ""));
     (op.to_owned(), line.to_owned())
 }
