@@ -9,7 +9,7 @@
 use super::{Arguments, DeviceBuffer, Engine, Executable, Execution, Footprint, HostBytes, SharedBuffer};
 use super::{argument, downcast};
 use crate::error::{Result, TpuError};
-use crate::memory::{Held, Ledger, Site};
+use crate::memory::{AllocationSite, Ledger, LiveValue};
 use crate::metrics::Counters;
 use crate::{Device, Platform, TpuOptions};
 use burn_tpu_graph::{Op, Program, Sharding, TensorType};
@@ -130,19 +130,19 @@ struct External<E> {
 struct ExternalValue<V> {
     value: V,
     ty: TensorType,
-    held: Held,
+    live: LiveValue,
 }
 
 impl<V> ExternalValue<V> {
-    fn new(value: V, ty: TensorType, site: &Arc<Site>) -> Self {
-        let held = site.hold(|| ty.bytes() as u64);
-        Self { value, ty, held }
+    fn new(value: V, ty: TensorType, site: &Arc<AllocationSite>) -> Self {
+        let live = site.hold(|| ty.bytes() as u64);
+        Self { value, ty, live }
     }
 }
 
 impl<V: Send + Sync + 'static> DeviceBuffer for ExternalValue<V> {
-    fn site(&self) -> Option<&Arc<Site>> {
-        Some(self.held.site())
+    fn site(&self) -> Option<&Arc<AllocationSite>> {
+        Some(self.live.site())
     }
 }
 
@@ -200,7 +200,7 @@ struct ExternalProgram<E: ExternalEngine> {
     program: E::Program,
     /// The index and the size of each parameter, in the order of the arguments.
     parameters: Vec<(u32, usize)>,
-    results: Vec<(TensorType, Arc<Site>)>,
+    results: Vec<(TensorType, Arc<AllocationSite>)>,
     ledger: Arc<Ledger>,
 }
 
@@ -220,7 +220,7 @@ impl<E: ExternalEngine> Executable for ExternalProgram<E> {
         if results.len() != self.results.len() {
             return Err(wrong(format!("{} results of a program with {}", results.len(), self.results.len())));
         }
-        let output = |(value, (ty, site)): (E::Value, &(TensorType, Arc<Site>))| -> SharedBuffer {
+        let output = |(value, (ty, site)): (E::Value, &(TensorType, Arc<AllocationSite>))| -> SharedBuffer {
             Arc::new(ExternalValue::new(value, ty.clone(), site))
         };
         let outputs = results.into_iter().zip(&self.results).map(output).collect();

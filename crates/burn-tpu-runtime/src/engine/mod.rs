@@ -43,7 +43,7 @@ pub(crate) use without_ndarray::{
 
 use crate::activity::RunningProgram;
 use crate::error::{Result, TpuError};
-use crate::memory::{PluginMemory, Site};
+use crate::memory::{AllocationSite, PluginMemory};
 use burn_tpu_graph::{Axis, Mesh, Op, Program, Sharding, TensorType};
 use burn_tpu_pjrt::Plugin;
 use std::any::Any;
@@ -62,7 +62,7 @@ pub(crate) trait DeviceBuffer: Any + Send + Sync {
     }
 
     /// Returns where the value is counted; `None` for a value that is not in a device's memory.
-    fn site(&self) -> Option<&Arc<Site>> {
+    fn site(&self) -> Option<&Arc<AllocationSite>> {
         None
     }
 

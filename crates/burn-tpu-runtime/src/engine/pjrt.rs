@@ -24,7 +24,7 @@ use super::{
 use crate::TpuOptions;
 use crate::activity::RunningProgram;
 use crate::error::{Result, TpuError};
-use crate::memory::{PluginMemory, Site};
+use crate::memory::{AllocationSite, PluginMemory};
 use crate::metrics::Counters;
 use crate::profile;
 use burn_tpu_graph::{Argument, DType, Op, Program, Sharding, TensorType};
@@ -254,11 +254,11 @@ impl Executable for PjrtProgram {
 /// buffers. A step has hundreds of each, and an allocation costs as much as the plugin needs for a buffer.
 fn share(
     results: Vec<Buffer>,
-    sites: &[Arc<Site>],
+    sites: &[Arc<AllocationSite>],
     empty: Vec<Option<Arc<DeviceValue>>>,
 ) -> (Vec<SharedBuffer>, Vec<Buffer>) {
     let mut emptied = Vec::with_capacity(empty.len());
-    let share = |((result, site), empty): ((Buffer, &Arc<Site>), Option<Arc<DeviceValue>>)| -> SharedBuffer {
+    let share = |((result, site), empty): ((Buffer, &Arc<AllocationSite>), Option<Arc<DeviceValue>>)| -> SharedBuffer {
         let Some(mut shared) = empty else { return Arc::new(DeviceValue::new(result, site)) };
         match Arc::get_mut(&mut shared) {
             Some(value) => emptied.push(value.replace(result, site)),

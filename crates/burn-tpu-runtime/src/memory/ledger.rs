@@ -1,4 +1,4 @@
-//! The live values of a device, counted where they were made.
+//! The live values of a device, counted by the site that made them.
 
 use super::OutOfMemory;
 use super::report::{LiveTensors, MemoryKind, MemoryUse};
@@ -15,28 +15,29 @@ use std::sync::{Arc, OnceLock, Weak};
 pub(crate) struct Ledger {
     live: AtomicU64,
     peak: AtomicU64,
-    /// What was live at the peak.
+    /// The live bytes at the peak, by kind.
     at_peak: Mutex<MemoryUse>,
-    sites: Mutex<Sites>,
+    sites: Mutex<AllocationSites>,
     /// The most bytes that may be live; 0 for no limit.
     limit: AtomicU64,
 }
 
-/// The sites of which a value is live, and some others.
+/// The sites that have live values, and some that had.
 #[derive(Debug, Default)]
-struct Sites {
-    all: Vec<Weak<Site>>,
-    /// The number of sites from which those are forgotten that are gone.
+struct AllocationSites {
+    all: Vec<Weak<AllocationSite>>,
+    /// The length of `all` at which the dropped sites are removed from it.
     most: usize,
 }
 
-/// The origin of values: a result of a program, or a value that came from the host.
-pub(crate) struct Site {
+/// Where values are made: a result of a program, or an upload.
+pub(crate) struct AllocationSite {
     ledger: Arc<Ledger>,
     ty: TensorType,
-    /// Of one value on one device, once there was one.
+    /// The size of one value on the device, once there was one.
     bytes: OnceLock<u64>,
     kind: AtomicU8,
+    /// The number of live values.
     live: AtomicUsize,
     /// The Burn op that makes the value.
     op: OnceLock<Label>,
@@ -44,14 +45,14 @@ pub(crate) struct Site {
     stack: OnceLock<Stack>,
 }
 
-impl std::fmt::Debug for Site {
+impl std::fmt::Debug for AllocationSite {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "{} live values {} of {:?}", self.live.load(Relaxed), self.ty, self.op.get())
     }
 }
 
-/// A live value. It is counted until this is dropped.
-pub(crate) struct Held(Arc<Site>);
+/// Counts a value as live until it is dropped.
+pub(crate) struct LiveValue(Arc<AllocationSite>);
 
 /// The op of a value that came from the host.
 const FROM_HOST: Label = "from_data";
@@ -75,7 +76,7 @@ impl Ledger {
         self.live.load(Relaxed)
     }
 
-    /// Checks that there is room for so many more bytes.
+    /// Checks that `needed` more bytes fit.
     ///
     /// # Errors
     /// [`TpuError::OutOfMemory`] if they exceed the limit. The device's name is left to the device.
@@ -84,7 +85,7 @@ impl Ledger {
         Err(self.full(what.to_string(), Some(needed), Some(limit), None))
     }
 
-    /// Returns the error of a device without room for something.
+    /// Returns the error for a device that has no room for `what`.
     pub(crate) fn full(
         &self,
         what: String,
@@ -96,8 +97,8 @@ impl Ledger {
         TpuError::OutOfMemory(Box::new(OutOfMemory { device, what, needed, live, limit, message, largest }))
     }
 
-    /// Returns the origin of a program's result.
-    pub(crate) fn result(self: &Arc<Self>, ty: TensorType, role: Role) -> Arc<Site> {
+    /// Returns a new site for a program's result.
+    pub(crate) fn result(self: &Arc<Self>, ty: TensorType, role: Role) -> Arc<AllocationSite> {
         let kind = match role {
             Role::Parameter => MemoryKind::Parameters,
             Role::State => MemoryKind::OptimizerState,
@@ -106,15 +107,15 @@ impl Ledger {
         self.site(ty, kind)
     }
 
-    /// Returns the origin of a value that came from the host. It counts as a batch until a second run reads it.
-    pub(crate) fn upload(self: &Arc<Self>, ty: TensorType) -> Arc<Site> {
+    /// Returns a new site for an upload. Its value counts as a batch until a second run reads it.
+    pub(crate) fn upload(self: &Arc<Self>, ty: TensorType) -> Arc<AllocationSite> {
         let site = self.site(ty, MemoryKind::Batches);
         site.op.get_or_init(|| FROM_HOST);
         site
     }
 
-    fn site(self: &Arc<Self>, ty: TensorType, kind: MemoryKind) -> Arc<Site> {
-        let site = Arc::new(Site {
+    fn site(self: &Arc<Self>, ty: TensorType, kind: MemoryKind) -> Arc<AllocationSite> {
+        let site = Arc::new(AllocationSite {
             ledger: Arc::clone(self),
             ty,
             bytes: OnceLock::new(),
@@ -127,7 +128,7 @@ impl Ledger {
         site
     }
 
-    /// A program was dispatched that needs so many bytes beside its arguments and results.
+    /// Notes that a program was dispatched which needs these bytes beside its arguments and results.
     pub(crate) fn ran(&self, temporaries: u64) {
         let bytes = self.live() + temporaries;
         // Noting a peak walks over all sites, so a slow growth is noted in steps of 0.1 %.
@@ -139,7 +140,7 @@ impl Ledger {
         *self.at_peak.lock() = MemoryUse { temporaries, ..self.by_kind() };
     }
 
-    /// Returns what is live now.
+    /// Returns the live bytes by kind.
     pub(crate) fn by_kind(&self) -> MemoryUse {
         let mut uses = MemoryUse::default();
         for site in self.live_sites() {
@@ -148,7 +149,7 @@ impl Ledger {
         uses
     }
 
-    /// Returns what was live at the peak.
+    /// Returns the bytes that were live at the peak, by kind.
     pub(crate) fn peak(&self) -> MemoryUse {
         *self.at_peak.lock()
     }
@@ -158,7 +159,7 @@ impl Ledger {
         let mut resolver = Resolver::default();
         let mut all: Vec<LiveTensors> = Vec::new();
         // Finding a line takes milliseconds, so it is done for the largest alone.
-        for (site, count, bytes) in self.largest_origins() {
+        for (site, count, bytes) in self.largest_sites() {
             let recorded_at = site.stack.get().map(|stack| resolver.line(stack));
             let line = recorded_at.or_else(|| uploaded_at(&site.ty).filter(|_| site.op() == FROM_HOST));
             let (op, ty) = (site.op().to_owned(), site.ty.to_string());
@@ -173,36 +174,36 @@ impl Ledger {
         all
     }
 
-    /// Returns the origins of the largest values, each with the number of live values and their bytes. Every value of the
-    /// host has an origin of its own; those of one type are one here.
-    fn largest_origins(&self) -> Vec<(Arc<Site>, usize, u64)> {
+    /// Returns the sites of the largest values, each with the number of live values and their bytes. Every upload has a site
+    /// of its own; uploads of one type count as one site here.
+    fn largest_sites(&self) -> Vec<(Arc<AllocationSite>, usize, u64)> {
         let mut from_host: FxHashMap<(TensorType, MemoryKind), usize> = FxHashMap::default();
-        let mut origins: Vec<(Arc<Site>, usize, u64)> = Vec::new();
+        let mut largest: Vec<(Arc<AllocationSite>, usize, u64)> = Vec::new();
         for site in self.live_sites() {
             let (count, bytes) = (site.live.load(Relaxed), site.live_bytes());
-            let new = origins.len();
+            let new = largest.len();
             let place = match site.op() {
                 FROM_HOST => *from_host.entry((site.ty.clone(), site.kind())).or_insert(new),
                 _ => new,
             };
-            match origins.get_mut(place) {
+            match largest.get_mut(place) {
                 Some(known) => (known.1, known.2) = (known.1 + count, known.2 + bytes),
-                None => origins.push((site, count, bytes)),
+                None => largest.push((site, count, bytes)),
             }
         }
-        origins.sort_by_key(|&(_, _, bytes)| std::cmp::Reverse(bytes));
-        origins.truncate(16 * LARGEST);
-        origins
+        largest.sort_by_key(|&(_, _, bytes)| std::cmp::Reverse(bytes));
+        largest.truncate(16 * LARGEST);
+        largest
     }
 
-    fn live_sites(&self) -> Vec<Arc<Site>> {
+    fn live_sites(&self) -> Vec<Arc<AllocationSite>> {
         let sites = self.sites.lock();
         sites.all.iter().filter_map(Weak::upgrade).filter(|site| site.live.load(Relaxed) > 0).collect()
     }
 }
 
-impl Sites {
-    fn add(&mut self, site: &Arc<Site>) {
+impl AllocationSites {
+    fn add(&mut self, site: &Arc<AllocationSite>) {
         if self.all.len() >= self.most {
             self.all.retain(|site| site.strong_count() > 0);
             self.most = 2 * self.all.len() + 64;
@@ -211,16 +212,16 @@ impl Sites {
     }
 }
 
-impl Site {
-    /// Counts a value of this origin. `bytes` returns its size on the device, and is called for the first one.
-    pub(crate) fn hold(self: &Arc<Self>, bytes: impl FnOnce() -> u64) -> Held {
+impl AllocationSite {
+    /// Counts a value of this site. `bytes` returns its size on the device, and is called for the first one.
+    pub(crate) fn hold(self: &Arc<Self>, bytes: impl FnOnce() -> u64) -> LiveValue {
         let bytes = *self.bytes.get_or_init(bytes);
         self.live.fetch_add(1, Relaxed);
         self.ledger.live.fetch_add(bytes, Relaxed);
-        Held(Arc::clone(self))
+        LiveValue(Arc::clone(self))
     }
 
-    /// Returns the size of one value, as far as it is known.
+    /// Returns the size of one value, or 0 before there was one.
     pub(crate) fn bytes(&self) -> u64 {
         self.bytes.get().copied().unwrap_or(0)
     }
@@ -237,7 +238,7 @@ impl Site {
         self.op.get().copied().unwrap_or("")
     }
 
-    /// A further run reads a value of the host.
+    /// Notes that a further run reads an uploaded value.
     pub(crate) fn read_again(&self) {
         if self.kind() == MemoryKind::Batches {
             self.kind.store(MemoryKind::Parameters as u8, Relaxed);
@@ -258,13 +259,13 @@ impl Site {
     }
 }
 
-impl Held {
-    pub(crate) fn site(&self) -> &Arc<Site> {
+impl LiveValue {
+    pub(crate) fn site(&self) -> &Arc<AllocationSite> {
         &self.0
     }
 }
 
-impl Drop for Held {
+impl Drop for LiveValue {
     fn drop(&mut self) {
         self.0.live.fetch_sub(1, Relaxed);
         self.0.ledger.live.fetch_sub(self.0.bytes(), Relaxed);
@@ -298,12 +299,12 @@ mod tests {
     }
 
     #[test]
-    fn the_largest_values_of_one_origin_are_one_entry() {
+    fn the_largest_values_of_one_site_are_one_entry() {
         let ledger = Arc::<Ledger>::default();
         let loss = ledger.result(TensorType::new(DType::F32, [1]), Role::Value);
         loss.set_op("float_mean");
-        let kept: Vec<Held> = (0..5).map(|_| loss.hold(|| 4)).collect();
-        let uploads: Vec<Held> = (0..3).map(|_| ledger.upload(ty()).hold(|| 24)).collect();
+        let kept: Vec<LiveValue> = (0..5).map(|_| loss.hold(|| 4)).collect();
+        let uploads: Vec<LiveValue> = (0..3).map(|_| ledger.upload(ty()).hold(|| 24)).collect();
         let largest = ledger.largest(|_| Some("src/data.rs:7".to_owned()));
         let found: Vec<_> = largest.iter().map(|found| (found.op.as_str(), found.count, found.bytes)).collect();
         assert_eq!(found, [("from_data", 3, 72), ("float_mean", 5, 20)]);
@@ -312,7 +313,7 @@ mod tests {
     }
 
     #[test]
-    fn origins_that_are_gone_are_forgotten() {
+    fn dropped_sites_are_removed() {
         let ledger = Arc::<Ledger>::default();
         for _ in 0..10_000 {
             drop(ledger.upload(ty()).hold(|| 24));

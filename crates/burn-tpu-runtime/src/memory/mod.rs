@@ -4,8 +4,8 @@
 //! Owns: the [`Ledger`] of a device's live values, the report of it, and the error of a device that is full. May not know:
 //! engines; they tell the ledger which values they have.
 //!
-//! Counting is always on. A value that takes the place of the donated one that it updates, as in every warm training step,
-//! costs nothing; any other costs a few atomic additions.
+//! Counting is always on. A value in the memory of the donated one that it updates, as in every warm training step, costs
+//! nothing; any other costs a few atomic additions.
 
 mod error;
 mod ledger;
@@ -13,6 +13,6 @@ mod lines;
 mod report;
 
 pub use error::OutOfMemory;
-pub(crate) use ledger::{Held, Ledger, Site};
+pub(crate) use ledger::{AllocationSite, Ledger, LiveValue};
 pub(crate) use lines::note_lines;
 pub use report::{LiveTensors, MemoryKind, MemoryReport, MemoryUse, PluginMemory};

@@ -7,7 +7,7 @@ use crate::engine::custom_calls::compile_error;
 use crate::engine::tuning::{self, Tuner};
 use crate::engine::{ChosenOptions, Footprint};
 use crate::error::{Result, TpuError};
-use crate::memory::{Ledger, Site};
+use crate::memory::{AllocationSite, Ledger};
 use crate::metrics::Counters;
 use crate::profile::{self, Phase, ProgramOps};
 use crate::{Platform, TpuOptions};
@@ -55,7 +55,7 @@ pub(super) struct Loaded {
     pub(super) scalars: Scalars,
     pub(super) footprint: Footprint,
     /// Where the results are counted.
-    pub(super) results: Vec<Arc<Site>>,
+    pub(super) results: Vec<Arc<AllocationSite>>,
     pub(super) memory: Arc<Ledger>,
     pub(super) size_bytes: u64,
     pub(super) from_disk: bool,
@@ -135,7 +135,7 @@ impl Compiler {
     }
 
     /// Returns where each result is counted.
-    fn result_sites(&self, program: &Program, arguments: &[Argument]) -> Vec<Arc<Site>> {
+    fn result_sites(&self, program: &Program, arguments: &[Argument]) -> Vec<Arc<AllocationSite>> {
         let in_place = match self.lowering.keeps_arguments {
             true => program.results_in_place(),
             false => arguments.iter().filter_map(Argument::in_place).collect(),

@@ -18,7 +18,7 @@ use crate::engine::{
     downcast, downcast_arc, take_argument, wrong_engine,
 };
 use crate::error::{Result, TpuError};
-use crate::memory::{PluginMemory, Site};
+use crate::memory::{AllocationSite, PluginMemory};
 use crate::metrics::Counters;
 use crate::profile;
 use crate::runtime::default_chip;
@@ -71,7 +71,7 @@ impl DeviceBuffer for MeshBuffer {
         Some(&self.sharding)
     }
 
-    fn site(&self) -> Option<&Arc<Site>> {
+    fn site(&self) -> Option<&Arc<AllocationSite>> {
         self.parts.first()?.site()
     }
 

@@ -1,7 +1,7 @@
 //! A value on one device: a plugin's buffer that is counted in the device's memory.
 
 use crate::engine::DeviceBuffer;
-use crate::memory::{Held, Site};
+use crate::memory::{AllocationSite, LiveValue};
 use burn_tpu_pjrt::Buffer;
 use std::ops::Deref;
 use std::sync::Arc;
@@ -9,20 +9,20 @@ use std::sync::Arc;
 /// A buffer, which is counted until it is dropped or donated.
 pub(super) struct DeviceValue {
     buffer: Buffer,
-    held: Held,
+    live: LiveValue,
 }
 
 impl DeviceValue {
-    pub(super) fn new(buffer: Buffer, site: &Arc<Site>) -> Self {
-        let held = site.hold(|| size(&buffer));
-        Self { buffer, held }
+    pub(super) fn new(buffer: Buffer, site: &Arc<AllocationSite>) -> Self {
+        let live = site.hold(|| size(&buffer));
+        Self { buffer, live }
     }
 
-    /// Replaces a buffer that was donated by the result that took its memory, and returns it. A result of the same origin,
+    /// Replaces a buffer that was donated by the result that took its memory, and returns it. A result of the same site,
     /// as of a step that comes again, leaves the count as it is.
-    pub(super) fn replace(&mut self, result: Buffer, site: &Arc<Site>) -> Buffer {
-        if !Arc::ptr_eq(self.held.site(), site) {
-            self.held = site.hold(|| size(&result));
+    pub(super) fn replace(&mut self, result: Buffer, site: &Arc<AllocationSite>) -> Buffer {
+        if !Arc::ptr_eq(self.live.site(), site) {
+            self.live = site.hold(|| size(&result));
         }
         std::mem::replace(&mut self.buffer, result)
     }
@@ -46,8 +46,8 @@ impl DeviceBuffer for DeviceValue {
         self.buffer.is_deleted().unwrap_or(true)
     }
 
-    fn site(&self) -> Option<&Arc<Site>> {
-        Some(self.held.site())
+    fn site(&self) -> Option<&Arc<AllocationSite>> {
+        Some(self.live.site())
     }
 
     #[cfg(feature = "testing")]
