@@ -8,7 +8,7 @@ use crate::engine::{Input, SharedBuffer};
 use crate::error::{Result, TpuError};
 use crate::memory::note_lines;
 use crate::metrics::{Counters, CutReason};
-use crate::program::{Compiled, Form, Recorded, RecordedRun};
+use crate::program::{Compiled, Recorded, RecordedRun, Subgraph};
 use crate::recompile::Provenance;
 use crate::runtime::{DeviceRuntime, IndexRange, runtime};
 use crate::tensor::Tensor;
@@ -41,15 +41,15 @@ struct Signature {
     arrivals: Vec<Arrival>,
 }
 
-/// What a signature is made of. Comparing it with the latest one copies nothing.
-struct Given<'a> {
+/// A signature that borrows the arguments: comparing it with a known one copies nothing.
+struct SignatureRef<'a> {
     device: Device,
     structure: u64,
     arguments: &'a [Tensor],
     arrivals: Vec<Arrival>,
 }
 
-impl Given<'_> {
+impl SignatureRef<'_> {
     fn is(&self, signature: &Signature) -> bool {
         (self.device, self.structure) == (signature.device, signature.structure)
             && self.arguments.iter().map(Tensor::ty).eq(&signature.types)
@@ -187,7 +187,7 @@ impl<T: Clone> Function<T> {
             Counters::add(&runtime.counters().function_recordings, 1);
             Stream::record_function(device, arguments, record, purpose)
         };
-        let signature = match self.find(Given { device, structure, arguments, arrivals }) {
+        let signature = match self.find(SignatureRef { device, structure, arguments, arrivals }) {
             Ok(known) => {
                 let call = known.calls.fetch_add(1, Relaxed) + 1;
                 if call.is_power_of_two() {
@@ -211,12 +211,12 @@ impl<T: Clone> Function<T> {
     }
 
     /// Returns what was recorded for a signature, or the signature if nothing was.
-    fn find(&self, given: Given) -> Result<Arc<RecordedFunction<T>>, Signature> {
+    fn find(&self, wanted: SignatureRef) -> Result<Arc<RecordedFunction<T>>, Signature> {
         let mut signatures = self.signatures.lock();
-        if let Some((_, latest)) = signatures.peek_mru().filter(|(latest, _)| given.is(latest)) {
+        if let Some((_, latest)) = signatures.peek_mru().filter(|(latest, _)| wanted.is(latest)) {
             return Ok(Arc::clone(latest));
         }
-        let signature = given.into_signature();
+        let signature = wanted.into_signature();
         signatures.get(&signature).cloned().ok_or(signature)
     }
 }
@@ -275,8 +275,8 @@ impl FunctionProgram {
         }
         let parameters = recording.parameters(buffers);
         let (len, provenance) = (recording.recording.len(), Provenance::default());
-        let form = Form { recording: &recording.recording, len, outputs, provenance };
-        let recorded = runtime.recorded(&form, &parameters)?;
+        let subgraph = Subgraph { recording: &recording.recording, len, outputs, provenance };
+        let recorded = runtime.recorded(&subgraph, &parameters)?;
         let input = |(index, &recorded_index): (usize, &u32)| match &recording.inputs[recorded_index as usize] {
             Source::Argument(argument) => Ok(ProgramInput::Argument(*argument as u32)),
             Source::Captured(Ok(value)) => runtime.captured(&recorded, index as u32, value).map(ProgramInput::Captured),

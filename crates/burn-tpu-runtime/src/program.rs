@@ -28,24 +28,24 @@ use std::num::NonZeroUsize;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering::Relaxed};
 
-/// What a cut recorded: the first `len` nodes of a recording, and which of them are its outputs.
-pub(crate) struct Form<'t> {
+/// The part of a recording that a cut runs: the first `len` nodes, and which of them are outputs.
+pub(crate) struct Subgraph<'t> {
     pub(crate) recording: &'t Recording,
     pub(crate) len: usize,
     /// The nodes to materialise, ascending.
     pub(crate) outputs: Vec<NodeId>,
-    /// Who recorded the nodes. No part of the form's identity.
+    /// Who recorded the nodes. No part of the subgraph's identity.
     pub(crate) provenance: Provenance,
 }
 
-impl Form<'_> {
+impl Subgraph<'_> {
     pub(crate) fn nodes(&self) -> &[Node] {
         &self.recording.nodes()[..self.len]
     }
 
     /// The graph's own hash was kept while recording, so there is no walk here.
     fn hash(&self, arrivals: &[Arrival]) -> u64 {
-        hash_of_form(self.recording.hash_at(self.len), &self.outputs, arrivals)
+        hash_of_subgraph(self.recording.hash_at(self.len), &self.outputs, arrivals)
     }
 
     fn is(&self, recorded: &Recorded, arrivals: &[Arrival]) -> bool {
@@ -89,9 +89,9 @@ impl WantedLines {
 }
 
 impl Recorded {
-    /// Returns the hash of its form.
+    /// Returns the hash of its subgraph.
     fn hash(&self) -> u64 {
-        hash_of_form(self.graph.hash_at(self.graph.len()), &self.outputs, &self.arrivals)
+        hash_of_subgraph(self.graph.hash_at(self.graph.len()), &self.outputs, &self.arrivals)
     }
 
     /// Returns the program's arguments, from the buffers of the recording. One that failed is missing.
@@ -138,7 +138,7 @@ pub(crate) enum Count {
     Transfers,
     /// The number of its nodes after the rewrites.
     Nodes,
-    /// The form, which is counted by its own hash, was extracted.
+    /// A subgraph, which is counted by its own hash, was extracted.
     Extracted,
 }
 
@@ -185,7 +185,7 @@ pub(crate) struct ProgramCache {
 
 struct Programs {
     compiled: LruCache<Key, Arc<Compiled>, FxBuildHasher>,
-    /// By the hash of their form.
+    /// By the hash of their subgraph.
     recorded: LruCache<u64, Vec<Arc<Recorded>>, FxBuildHasher>,
     /// By their hash, the assumptions of evicted programs: an offset that became a run-time scalar stays one.
     evicted: LruCache<u64, Arc<SlotAssumptions>, FxBuildHasher>,
@@ -216,28 +216,29 @@ impl ProgramCache {
         Self { programs: Mutex::new(programs) }
     }
 
-    /// Returns a form with its canonical program, which is extracted and placed now if the form is not remembered. One that
-    /// comes back is: most forms of code that records something new all the time never do. `arrivals` says where the
-    /// recording's buffers are on a mesh; `place` takes the program and the recorded index of each parameter.
+    /// Returns a subgraph with its canonical program, which is extracted and placed now if it is not remembered. A subgraph is
+    /// remembered when it comes back: code that records something new all the time would fill the memory otherwise.
+    /// `arrivals` says where the recording's buffers are on a mesh; `place` takes the program and the recorded index of each
+    /// parameter.
     ///
     /// # Errors
     /// Only a bug gives one: an output that does not exist.
     pub(crate) fn recorded(
         &self,
-        form: &Form,
+        subgraph: &Subgraph,
         arrivals: &[Arrival],
         place: impl FnOnce(Program, &[u32]) -> Program,
     ) -> burn_tpu_graph::Result<Arc<Recorded>> {
-        let hash = form.hash(arrivals);
+        let hash = subgraph.hash(arrivals);
         let mut programs = self.programs.lock();
         let known = programs.recorded.get(&hash).into_iter().flatten();
-        if let Some(known) = known.into_iter().find(|recorded| form.is(recorded, arrivals)) {
+        if let Some(known) = known.into_iter().find(|recorded| subgraph.is(recorded, arrivals)) {
             return Ok(Arc::clone(known));
         }
-        let graph = form.recording.to_graph(form.len);
-        let (program, bindings) = Program::canonical(&graph, &form.outputs)?;
+        let graph = subgraph.recording.to_graph(subgraph.len);
+        let (program, bindings) = Program::canonical(&graph, &subgraph.outputs)?;
         let program = programs.interned(place(program, &bindings.parameters));
-        let (outputs, arrivals) = (form.outputs.clone(), arrivals.to_vec());
+        let (outputs, arrivals) = (subgraph.outputs.clone(), arrivals.to_vec());
         let wanted_lines = WantedLines(AtomicU8::new(MOST_LOOKS));
         let recorded = Arc::new(Recorded { graph, outputs, program, bindings, arrivals, wanted_lines });
         if programs.count(Count::Extracted, hash) > 1 {
@@ -417,7 +418,7 @@ impl Programs {
     }
 }
 
-fn hash_of_form(graph: u64, outputs: &[NodeId], arrivals: &[Arrival]) -> u64 {
+fn hash_of_subgraph(graph: u64, outputs: &[NodeId], arrivals: &[Arrival]) -> u64 {
     hash(&(graph, outputs, arrivals))
 }
 

@@ -27,10 +27,10 @@ use crate::memory::{LiveTensors, MemoryReport, MemoryUse, OutOfMemory, note_line
 use crate::metrics::{Counters, CutReason};
 use crate::options::TpuOptions;
 use crate::profile::{self, Phase, StepProfiler};
-use crate::program::{Compiled, Form, ProgramCache, RecordedRun};
+use crate::program::{Compiled, ProgramCache, RecordedRun, Subgraph};
 use crate::recompile::DivergenceTracker;
 use crate::{Device, Platform, topology};
-use arguments::{Lent, OnDevice};
+use arguments::{Argument, OnDevice, TraceArguments};
 use burn_tpu_graph::{Label, Program, Sharding, TensorType};
 use numerics::{NumericsChecks, RunNumber};
 use parking_lot::Mutex;
@@ -325,19 +325,19 @@ impl DeviceRuntime {
     /// [`RunError::Refused`] if nothing ran; `buffers` are then as they were.
     pub(crate) fn run(
         &self,
-        form: &Form,
+        subgraph: &Subgraph,
         buffers: &mut [Input],
         slots: &[u64],
         tracker: &mut DivergenceTracker,
         reason: CutReason,
     ) -> Result<Vec<SharedBuffer>, RunError> {
         let start = Instant::now();
-        let recorded = self.recorded(form, buffers).map_err(RunError::Refused)?;
+        let recorded = self.recorded(subgraph, buffers).map_err(RunError::Refused)?;
         let slots = recorded.slots(slots);
         let arguments = || recorded.arguments(buffers);
-        let kept = self.keep(&recorded, &form.provenance.lines, RunNumber::Step, &slots, arguments);
+        let kept = self.keep(&recorded, &subgraph.provenance.lines, RunNumber::Step, &slots, arguments);
         Counters::add_time(&self.counters.key_ns, start.elapsed());
-        let run = RecordedRun { recorded: &recorded, slots: &slots, provenance: &form.provenance };
+        let run = RecordedRun { recorded: &recorded, slots: &slots, provenance: &subgraph.provenance };
         let results = self.run_recorded(run, buffers, tracker, reason)?;
         Ok(self.check_when_run(kept, results))
     }
@@ -372,8 +372,9 @@ impl DeviceRuntime {
                 return results;
             }
         };
-        let mut lent = Lent::new(buffers, recorded.bindings.parameters.iter().copied().map(Ok).collect());
-        let results = self.dispatch(&recorded.program, &compiled, &mut lent.arguments, slots);
+        let sources = recorded.bindings.parameters.iter().copied().map(Argument::OfTrace);
+        let mut taken = TraceArguments::new(buffers, sources);
+        let results = self.dispatch(&recorded.program, &compiled, &mut taken.arguments, slots);
         if let Ok(results) = &results {
             note_lines(recorded, &provenance.lines, results);
         }

@@ -81,7 +81,7 @@ impl Engine for DeferredEngine {
         self.opened()?.compile(program)
     }
 
-    fn is_remote(&self) -> bool {
+    fn transfers_values(&self) -> bool {
         true
     }
 

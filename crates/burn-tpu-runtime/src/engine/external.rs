@@ -185,7 +185,7 @@ impl<E: ExternalEngine> Engine for External<E> {
         }))
     }
 
-    fn is_remote(&self) -> bool {
+    fn transfers_values(&self) -> bool {
         true
     }
 

@@ -142,9 +142,9 @@ pub(crate) trait Engine: Send + Sync {
         false
     }
 
-    /// Returns whether programs are compiled and values transferred: both take longer than the interpreter takes for a
-    /// small program, so values stay on the host until a program that was compiled reads them.
-    fn is_remote(&self) -> bool {
+    /// Returns whether values have to be transferred, and programs compiled. Both take longer than the interpreter takes for a
+    /// small program, so values stay on the host until a compiled program reads them.
+    fn transfers_values(&self) -> bool {
         false
     }
 

@@ -123,7 +123,7 @@ impl Engine for PjrtEngine {
         self.is_tpu
     }
 
-    fn is_remote(&self) -> bool {
+    fn transfers_values(&self) -> bool {
         true
     }
 

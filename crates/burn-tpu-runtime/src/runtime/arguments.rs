@@ -1,6 +1,6 @@
-//! The arguments of a program: buffers that a trace lends, and values of the host that are on the device for one run.
+//! The arguments of a program: buffers of a trace, and copies of host values that are on the device for one run.
 //!
-//! Owns: that what a program did not take goes back to where it came from, also by a panic. May not know: how a program runs.
+//! Owns: that the trace gets back the buffers that a program did not take, also by a panic. May not know: how a program runs.
 
 use super::HostValue;
 use crate::engine::{Arguments, HostBytes, Input, SharedBuffer};
@@ -8,34 +8,44 @@ use crate::error::{Result, TpuError};
 use burn_tpu_graph::TensorType;
 use std::sync::Arc;
 
-/// Arguments of which some are a trace's buffers.
-pub(super) struct Lent<'b> {
+/// An argument of a program.
+pub(super) enum Argument {
+    /// The trace's buffer of this index.
+    OfTrace(u32),
+    /// A buffer that only this run has.
+    Own(SharedBuffer),
+}
+
+/// The arguments of a run. When this is dropped, the trace gets back its buffers that the program did not take.
+pub(super) struct TraceArguments<'b> {
     buffers: &'b mut [Input],
-    /// The lent buffers: the place of each among the arguments and among the buffers.
-    lent: Vec<(usize, u32)>,
+    /// The place of each of the trace's buffers among the arguments, and its index in the trace.
+    of_trace: Vec<(usize, u32)>,
     pub(super) arguments: Arguments,
 }
 
-impl<'b> Lent<'b> {
-    /// Takes the arguments: a place among the buffers, or a buffer of the caller's own.
-    pub(super) fn new(buffers: &'b mut [Input], given: Vec<Result<u32, SharedBuffer>>) -> Self {
+impl<'b> TraceArguments<'b> {
+    /// Takes the arguments out of the trace's buffers.
+    pub(super) fn new(buffers: &'b mut [Input], sources: impl ExactSizeIterator<Item = Argument>) -> Self {
         let taken = Arc::new(TpuError::Bug("a program has taken the buffer".to_owned()));
-        let mut lent = Vec::with_capacity(given.len());
-        let mut take = |(place, given): (usize, Result<u32, SharedBuffer>)| match given {
-            Ok(index) => {
-                lent.push((place, index));
-                std::mem::replace(&mut buffers[index as usize], Err(Arc::clone(&taken))).ok()
-            }
-            Err(own) => Some(own),
-        };
-        let arguments = given.into_iter().enumerate().map(&mut take).collect();
-        Self { buffers, lent, arguments }
+        let mut of_trace = Vec::with_capacity(sources.len());
+        let mut arguments = Vec::with_capacity(sources.len());
+        for (place, source) in sources.enumerate() {
+            arguments.push(match source {
+                Argument::OfTrace(index) => {
+                    of_trace.push((place, index));
+                    std::mem::replace(&mut buffers[index as usize], Err(Arc::clone(&taken))).ok()
+                }
+                Argument::Own(buffer) => Some(buffer),
+            });
+        }
+        Self { buffers, of_trace, arguments }
     }
 }
 
-impl Drop for Lent<'_> {
+impl Drop for TraceArguments<'_> {
     fn drop(&mut self) {
-        for (place, index) in self.lent.drain(..) {
+        for (place, index) in self.of_trace.drain(..) {
             if let Some(buffer) = self.arguments[place].take() {
                 self.buffers[index as usize] = Ok(buffer);
             }
@@ -43,18 +53,18 @@ impl Drop for Lent<'_> {
     }
 }
 
-/// Arguments of which none is a value of the host: while this exists, the device's copies are in their places.
+/// Arguments that are all on the device: while this exists, copies are in the places of host values.
 pub(super) struct OnDevice<'a> {
     pub(super) arguments: &'a mut Arguments,
-    /// The values of the host, with their places.
+    /// The host values, with their places.
     values: Vec<(usize, SharedBuffer)>,
 }
 
 impl<'a> OnDevice<'a> {
-    /// Replaces values of the host by the device's copies. A copy belongs to the program alone if its value does.
+    /// Replaces host values by the device's copies. A copy belongs to the program alone if its value does.
     ///
     /// # Errors
-    /// Those of `upload`.
+    /// The errors of `upload`.
     pub(super) fn new(
         arguments: &'a mut Arguments,
         upload: impl Fn(usize, &TensorType, HostBytes) -> Result<SharedBuffer>,

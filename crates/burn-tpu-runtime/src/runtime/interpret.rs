@@ -1,6 +1,6 @@
 //! Runs programs, and the host's parts of split programs, in the interpreter. Which these are, `tier` decides.
 
-use super::arguments::Lent;
+use super::arguments::{Argument, TraceArguments};
 use super::host_value::{HostElements, HostValue, Maker};
 use super::{DeviceRuntime, RunError, sharding_of};
 use crate::engine::{self, HostTensor, Input, SharedBuffer};
@@ -95,11 +95,11 @@ impl DeviceRuntime {
         let transfers = transfers.map(|(i, transfer)| self.transfer(transfer, &results, sharding(i)));
         let transfers = transfers.collect::<Result<Vec<_>>>().map_err(RunError::Refused)?;
         let argument = |index: &u32| match index.checked_sub(split.first_transfer) {
-            Some(transfer) => Err(Arc::clone(&transfers[transfer as usize])),
-            None => Ok(bound(index)),
+            Some(transfer) => Argument::Own(Arc::clone(&transfers[transfer as usize])),
+            None => Argument::OfTrace(bound(index)),
         };
-        let mut lent = Lent::new(buffers, inputs.parameters.iter().map(argument).collect());
-        let on_device = self.dispatch(program, &compiled, &mut lent.arguments, &picked(&inputs.slots, slots))?;
+        let mut taken = TraceArguments::new(buffers, inputs.parameters.iter().map(argument));
+        let on_device = self.dispatch(program, &compiled, &mut taken.arguments, &picked(&inputs.slots, slots))?;
         let held = Vec::from_iter(host.output_types().zip(results));
         let result = |source: &Source| match *source {
             Source::Device(result) => Ok(Arc::clone(&on_device[result])),
@@ -146,7 +146,7 @@ impl DeviceRuntime {
         let waiting = self.counters.waiting_bytes.load(std::sync::atomic::Ordering::Relaxed) + ty.bytes() as u64;
         let engine = self.engine()?;
         // On a mesh, the program that reads a value first says how it is split.
-        let waits = engine.is_remote() || engine.mesh().is_some();
+        let waits = engine.transfers_values() || engine.mesh().is_some();
         if !waits || waiting > super::host_value::MOST_WAITING_BYTES {
             return self.upload(ty, elements.bytes(), None);
         }

@@ -3,23 +3,23 @@
 use super::{DeviceRuntime, HostValue};
 use crate::engine::{Input, MeshAxes, SharedBuffer};
 use crate::error::{Result, TpuError};
-use crate::program::{Form, Recorded};
+use crate::program::{Recorded, Subgraph};
 use burn_tpu_graph::{Arrival, Placement, Program, Sharding};
 use std::sync::Arc;
 
 impl DeviceRuntime {
-    /// Returns a recorded form with its program, which has a placement on a mesh.
-    pub(crate) fn recorded(&self, form: &Form, buffers: &[Input]) -> Result<Arc<Recorded>> {
+    /// Returns a recorded subgraph with its program, which has a placement on a mesh.
+    pub(crate) fn recorded(&self, subgraph: &Subgraph, buffers: &[Input]) -> Result<Arc<Recorded>> {
         let bug = |error: burn_tpu_graph::GraphError| TpuError::Bug(error.to_string());
         let Some(axes) = self.engine().ok().and_then(|engine| engine.mesh()) else {
-            return self.cache.recorded(form, &[], |program, _| self.flagged(program)).map_err(bug);
+            return self.cache.recorded(subgraph, &[], |program, _| self.flagged(program)).map_err(bug);
         };
         let arrivals = self.arrivals(buffers.iter().map(|buffer| buffer.as_ref().ok()));
         let place = |program: Program, parameters: &[u32]| {
             let arrivals: Vec<_> = parameters.iter().map(|&index| arrivals[index as usize].clone()).collect();
             self.place(self.flagged(program), axes, &arrivals)
         };
-        self.cache.recorded(form, &arrivals, place).map_err(bug)
+        self.cache.recorded(subgraph, &arrivals, place).map_err(bug)
     }
 
     /// Returns where arguments are on a mesh; nothing on one device.

@@ -102,7 +102,7 @@ impl DeviceRuntime {
 
     /// Returns the number of nodes from which programs may be interpreted; `None` if none may.
     fn tiers_from(&self) -> Option<usize> {
-        let possible = engine::HAS_INTERPRETER && self.engine().is_ok_and(|engine| engine.is_remote());
+        let possible = engine::HAS_INTERPRETER && self.engine().is_ok_and(|engine| engine.transfers_values());
         self.options.interpreted_nodes().filter(|_| possible)
     }
 

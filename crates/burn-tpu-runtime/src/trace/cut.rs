@@ -7,7 +7,7 @@ use crate::error::{Result, TpuError};
 use crate::lines::Stack;
 use crate::metrics::CutReason;
 use crate::profile::{self, Phase};
-use crate::program::Form;
+use crate::program::Subgraph;
 use crate::runtime::RunError;
 use crate::tensor::Tensor;
 use burn_tpu_graph::{Builder, Label, NodeId, Op};
@@ -198,22 +198,22 @@ impl StreamTrace {
             profile.cut(trace.stacks_by_label(end));
         }
         let provenance = trace.tracker.provenance(trace.lines(end));
-        let form = Form { recording: &trace.recording, len: end, outputs, provenance };
+        let subgraph = Subgraph { recording: &trace.recording, len: end, outputs, provenance };
         let whole = end == trace.recording.len();
         // Later ops may read the same buffers; a second owner keeps them from being donated.
         let mut copies = if whole { Vec::new() } else { trace.buffers.clone() };
         let buffers = if whole { &mut trace.buffers } else { &mut copies };
-        let results = match self.runtime.run(&form, buffers, &trace.slots, &mut trace.tracker, reason) {
+        let results = match self.runtime.run(&subgraph, buffers, &trace.slots, &mut trace.tracker, reason) {
             Ok(results) => results.into_iter().map(Ok).collect(),
             Err(RunError::Refused(error)) => return Err(error),
             Err(RunError::Failed(error)) => {
                 tracing::error!(%error, "a program failed; its tensors report it when they are read");
                 let error = Arc::new(error);
-                failed.extend(form.outputs.iter().map(|&node| (node, Arc::clone(&error))));
+                failed.extend(subgraph.outputs.iter().map(|&node| (node, Arc::clone(&error))));
                 Vec::new()
             }
         };
-        Ok(Outcomes { outputs: form.outputs, results, failed })
+        Ok(Outcomes { outputs: subgraph.outputs, results, failed })
     }
 
     /// Keeps the ops from number `first` on, as if the cut at `position` had come before them.

@@ -33,7 +33,7 @@ enum Fault {
 struct Faulty {
     inner: Arc<dyn Engine>,
     fault: Arc<Mutex<Fault>>,
-    is_remote: bool,
+    transfers_values: bool,
 }
 
 struct FaultyProgram {
@@ -62,8 +62,8 @@ impl Engine for Faulty {
         self.inner.lowers(op)
     }
 
-    fn is_remote(&self) -> bool {
-        self.is_remote
+    fn transfers_values(&self) -> bool {
+        self.transfers_values
     }
 
     fn compile(&self, program: &Program) -> Result<Box<dyn Executable>> {
@@ -110,16 +110,16 @@ impl Bench {
     }
 
     /// A device to which values are transferred, so that small programs are interpreted at first.
-    fn remote(options: TpuOptions) -> Self {
+    fn with_transfers(options: TpuOptions) -> Self {
         Self::open(options, true)
     }
 
-    fn open(options: TpuOptions, is_remote: bool) -> Self {
+    fn open(options: TpuOptions, transfers_values: bool) -> Self {
         static NEXT: AtomicU16 = AtomicU16::new(1_000);
         let device = Device::new(Platform::NdArray, NEXT.fetch_add(1, Relaxed));
         let fault = Arc::<Mutex<Fault>>::default();
         let inner = open_ndarray().expect("it is always there");
-        registry::start_with(device, options, Arc::new(Faulty { inner, fault: Arc::clone(&fault), is_remote }));
+        registry::start_with(device, options, Arc::new(Faulty { inner, fault: Arc::clone(&fault), transfers_values }));
         Self { device, fault }
     }
 
@@ -288,7 +288,7 @@ fn the_time_of_a_read_by_another_stream_does_not_matter() {
 #[test]
 fn the_end_of_a_step_runs_earlier_work_as_another_stream_does() {
     let run = |early: bool| {
-        let bench = Bench::remote(TpuOptions::training());
+        let bench = Bench::with_transfers(TpuOptions::training());
         Stream::new().run(|| {
             let validated = bench.count(&bench.tensor(0.0), 2);
             let worker_reads = || Stream::new().run(|| assert_eq!(read(&validated).expect("it runs"), 2.0));

@@ -177,7 +177,7 @@ impl Engine for MeshEngine {
         self.platform == Platform::Tpu
     }
 
-    fn is_remote(&self) -> bool {
+    fn transfers_values(&self) -> bool {
         true
     }
 
