@@ -16,7 +16,7 @@ pub(crate) use assumptions::SlotAssumptions;
 
 use crate::engine::{Arguments, Executable, Input};
 use crate::metrics::Counters;
-use crate::recompile::{Difference, Provenance, broken, likeness, of_recordings};
+use crate::recompile::{Difference, Provenance, broken_assumption, compare, similarity};
 use crate::trace::Recording;
 use burn_tpu_graph::{Arrival, Bindings, Builder, Graph, Node, NodeId, Program, Split};
 use lru::LruCache;
@@ -216,8 +216,8 @@ impl ProgramCache {
         Self { programs: Mutex::new(programs) }
     }
 
-    /// Returns a subgraph with its canonical program, which is extracted and placed now if it is not remembered. A subgraph is
-    /// remembered when it comes back: code that records something new all the time would fill the memory otherwise.
+    /// Returns a subgraph with its canonical program, which is extracted and placed now if it is not remembered. A subgraph
+    /// is remembered when it comes back: code that records something new all the time would fill the memory otherwise.
     /// `arrivals` says where the recording's buffers are on a mesh; `place` takes the program and the recorded index of each
     /// parameter.
     ///
@@ -264,17 +264,17 @@ impl ProgramCache {
     pub(crate) fn explain(&self, new: &Recorded, slots: &[u64]) -> Option<Difference> {
         let programs = self.programs.lock();
         if let Some(same) = programs.compiled.peek(&Key(Arc::clone(&new.program))) {
-            return broken(new, &same.assumptions, slots);
+            return broken_assumption(new, &same.assumptions, slots);
         }
         if programs.evicted.contains(&hash(&new.program)) {
             return Some(Difference::evicted());
         }
         let compiled = |old: &&Arc<Recorded>| programs.compiled.contains(&Key(Arc::clone(&old.program)));
         let earlier = programs.recorded.iter().flat_map(|(_, recorded)| recorded).filter(compiled);
-        let alike = earlier.filter_map(|old| Some((likeness(&old.graph, &new.graph)?, old)));
+        let alike = earlier.filter_map(|old| Some((similarity(&old.graph, &new.graph)?, old)));
         // Of equals the latest, which comes first.
         let most = alike.reduce(|best, next| if next.0 > best.0 { next } else { best });
-        most.map(|(_, old)| of_recordings(old, new))
+        most.map(|(_, old)| compare(old, new))
     }
 
     /// Returns what an evicted program had assumed.

@@ -5,8 +5,8 @@ use super::report::Collective;
 use burn_tpu_graph::{Axis, Mesh};
 use burn_tpu_pjrt::HloCollective;
 
-/// Adds exchanges by operation and axes, in the order in which they are first found. The mesh is laid over `slices` slices, one
-/// after the other.
+/// Returns the sums of the collectives with equal operation and axes, in the order of their first ones. The mesh covers
+/// `slices` slices, one after the other.
 pub(super) fn summary(found: &[HloCollective], mesh: &Mesh, slices: usize) -> Vec<Collective> {
     let mut summary: Vec<Collective> = Vec::new();
     for collective in found {
@@ -40,7 +40,7 @@ pub(super) fn summary(found: &[HloCollective], mesh: &Mesh, slices: usize) -> Ve
     summary
 }
 
-/// Returns the names of the axes along which a group of devices differs; those of all axes for an empty group.
+/// Returns the names of the axes along which a group of devices differs, or of all axes for an empty group.
 fn axes(group: &[u64], mesh: &Mesh) -> Vec<String> {
     let all = (0..mesh.axes().len()).map(|axis| axis as Axis);
     let differs = |axis: &Axis| {
@@ -79,8 +79,8 @@ fn moved_bytes(kind: &str, operand: u64, devices: u64) -> u64 {
     }
 }
 
-/// Returns the least time of the exchanges: all links of a chip busy in both directions, and beside them its part of the data
-/// center's network, if its rate is known.
+/// Returns the least time of the collectives: all links of a chip busy in both directions, and beside them its part of the
+/// data center's network, if its rate is known.
 pub(super) fn seconds(collectives: &[Collective], spec: &Spec) -> f64 {
     let bytes = |across_slices: bool| {
         let on_network = collectives.iter().filter(|collective| collective.across_slices == across_slices);
@@ -95,7 +95,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn exchanges_are_added_by_operation_and_axes() {
+    fn collectives_are_added_by_operation_and_axes() {
         let mesh = Mesh::new(&[("data".to_owned(), 2), ("model".to_owned(), 4)]).unwrap();
         let found = |kind, operand_bytes, group: &[u64]| HloCollective {
             kind,

@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 /// The maximum number of reported entries.
 const NAMED: usize = 10;
 
-/// Returns the costliest instructions. Those that are alike are one entry.
+/// Returns the costliest instructions. Instructions that are alike are one entry.
 pub(super) fn of(module: &HloModule) -> Vec<Costly> {
     let estimated = module.instructions.iter().filter_map(|instruction| Some((instruction, instruction.cycles?)));
     let mut alike: BTreeMap<_, Costly> = BTreeMap::new();

@@ -19,7 +19,7 @@ impl FitReport {
     /// Compares the step with the text file `path`: the hash of its StableHLO, its nodes by op, its FLOPs and its
     /// temporary bytes on each slice. With `BURN_TPU_BLESS=1` in the environment, it writes the file instead.
     ///
-    /// The bytes are those of one version of libtpu. They may differ with another version.
+    /// The bytes may differ with another version of libtpu.
     ///
     /// # Errors
     /// [`TpuError::Golden`] with the lines that differ; [`TpuError::File`] if the file cannot be read or written.

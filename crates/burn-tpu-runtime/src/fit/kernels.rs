@@ -1,5 +1,5 @@
-//! The kernels of a program. A compiler knows nothing of their time and memory traffic but what it is told, so they are
-//! counted here: by their own estimate, at the roofline.
+//! The kernels of a program. The compiler does not estimate their time and memory traffic, so they are counted here: by
+//! their own estimate, at the roofline.
 
 use super::report::Costly;
 use super::specs::Spec;
@@ -15,8 +15,7 @@ pub(super) struct KernelRun<'p> {
     runs: u64,
 }
 
-/// Returns the kernels of a program that is lowered with kernels, those in its loops included. On a mesh they are those of
-/// one device.
+/// Returns the kernels of a program that is lowered with kernels, also in its loops. On a mesh, one device's.
 pub(super) fn of(program: &Program) -> Vec<KernelRun<'_>> {
     runs(program, program.mesh(), 1)
 }
@@ -37,7 +36,7 @@ fn runs<'p>(program: &'p Program, mesh: Option<&Mesh>, times: u64) -> Vec<Kernel
 }
 
 impl KernelRun<'_> {
-    /// Returns the bytes that all runs copy more than once: those that the sizes of operands and results do not tell.
+    /// Returns the bytes that all runs copy beyond one copy of each operand and result.
     pub(super) fn repeated_bytes(&self) -> u64 {
         let (operands, results) = (self.kernel.local_operands(), self.kernel.local_results());
         let once: usize = operands.iter().chain(&results).map(TensorType::bytes).sum();

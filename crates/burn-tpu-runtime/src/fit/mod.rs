@@ -30,7 +30,7 @@ use crate::topology::{Generation, Topology};
 use crate::{Device, Mesh, TpuOptions};
 use burn_tpu_graph::cost::{contractions, cost};
 use burn_tpu_graph::{Lowered, Program};
-use slice::Prepared;
+use slice::LoweredStep;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -113,39 +113,37 @@ impl Fit {
     /// [`TpuError::Step`](crate::TpuError::Step) if the step computes nothing.
     pub fn run<S>(&self, build: impl FnOnce(&Device) -> S, step: impl FnMut(S, &Device) -> S) -> Result<FitReport> {
         let step = record::record(self.mesh.clone(), build, step)?;
-        let prepared = prepare(&step.programs, &self.options)?;
+        let lowered = lower(&step.programs, &self.options)?;
         let report = StepReport {
             programs: step.programs.len(),
             settled: step.settled,
             nodes: step.programs.iter().map(|program| program.graph().len()).sum(),
-            flops: prepared.cost.flops(),
-            matrix_flops: prepared.cost.matrix_flops(),
-            transcendentals: prepared.cost.transcendentals,
+            flops: lowered.cost.flops(),
+            matrix_flops: lowered.cost.matrix_flops(),
+            transcendentals: lowered.cost.transcendentals,
             ops: ops(&step.programs),
             rewrites: step.rewrites,
-            hash: hash(&prepared),
+            hash: hash(&lowered),
         };
-        Ok(FitReport { step: report, slices: self.compile(&prepared), priced: self.specs.priced.clone() })
+        Ok(FitReport { step: report, slices: self.compile(&lowered), priced: self.specs.priced.clone() })
     }
 
     /// Compiles the step for every slice, each with the next free worker; the report keeps the requested order. Without
     /// libtpu every slice has the same failure.
-    fn compile(&self, prepared: &Prepared) -> Vec<SliceFit> {
+    fn compile(&self, lowered: &LoweredStep) -> Vec<SliceFit> {
         let missing = if self.slices.is_empty() { None } else { engine::libtpu(COMPILING, &self.options).err() };
         if let Some(error) = missing {
-            return self.slices.iter().map(|&slice| slice::failed(slice, prepared, self, &error)).collect();
+            return self.slices.iter().map(|&slice| slice::failed(slice, lowered, self, &error)).collect();
         }
         let workers = std::thread::available_parallelism().map_or(1, usize::from).min(self.slices.len());
         let next = AtomicUsize::new(0);
         let work = || {
             let mut done = Vec::new();
-            while let Some((place, slice)) = {
+            loop {
                 let place = next.fetch_add(1, Ordering::Relaxed);
-                self.slices.get(place).map(|slice| (place, *slice))
-            } {
-                done.push((place, slice::fit(slice, prepared, self)));
+                let Some(&slice) = self.slices.get(place) else { return done };
+                done.push((place, slice::fit(slice, lowered, self)));
             }
-            done
         };
         let mut done: Vec<(usize, SliceFit)> = std::thread::scope(|scope| {
             let workers: Vec<_> = (0..workers).map(|_| scope.spawn(work)).collect();
@@ -157,22 +155,22 @@ impl Fit {
 }
 
 /// Lowers the programs, and writes their text into the folder that `BURN_TPU_DUMP` names.
-fn prepare(programs: &[Arc<Program>], options: &TpuOptions) -> Result<Prepared> {
-    let mut prepared = Prepared { programs: Vec::new(), cost: Default::default(), contractions: Vec::new() };
+fn lower(programs: &[Arc<Program>], options: &TpuOptions) -> Result<LoweredStep> {
+    let mut step = LoweredStep { programs: Vec::new(), cost: Default::default(), contractions: Vec::new() };
     for program in programs {
-        prepared.cost += cost(program);
-        prepared.contractions.extend(contractions(program));
+        step.cost += cost(program);
+        step.contractions.extend(contractions(program));
         let lowered = engine::lower_for_tpu(program, options.kernels)?;
         engine::dump_program(options.dump.as_deref(), program, &lowered)?;
-        prepared.programs.push((Arc::clone(program), lowered));
+        step.programs.push((Arc::clone(program), lowered));
     }
-    Ok(prepared)
+    Ok(step)
 }
 
 /// Returns the programs' hashes, joined by `+`.
-fn hash(prepared: &Prepared) -> String {
+fn hash(step: &LoweredStep) -> String {
     let hex = |lowered: &Lowered| lowered.stable_hash().iter().map(|byte| format!("{byte:02x}")).collect::<String>();
-    prepared.programs.iter().map(|(_, lowered)| hex(lowered)).collect::<Vec<_>>().join("+")
+    step.programs.iter().map(|(_, lowered)| hex(lowered)).collect::<Vec<_>>().join("+")
 }
 
 fn ops(programs: &[Arc<Program>]) -> BTreeMap<String, usize> {

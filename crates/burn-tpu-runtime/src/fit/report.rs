@@ -59,7 +59,7 @@ pub enum Verdict {
     },
 }
 
-/// The report of a step on one slice. The figures are those of one device. Without a mesh, it runs the whole step, and the
+/// The report of a step on one slice. The figures are per device. Without a mesh, a device runs the whole step, and the
 /// slice's other devices run copies of the step on their own data. With a mesh, it runs its part of the step.
 #[derive(Clone, Debug, Serialize)]
 pub struct SliceFit {
@@ -107,7 +107,7 @@ impl SliceFit {
     }
 }
 
-/// The exchanges of one kind between devices, in one step. Sizes are those of one device.
+/// The collectives of one kind in one step. Sizes are per device.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Collective {
     /// XLA's name: `all-reduce`, `all-gather`, `reduce-scatter`, `all-to-all`, `collective-permute`.
@@ -116,7 +116,7 @@ pub struct Collective {
     pub axes: Vec<String>,
     /// Whether it connects slices, over the data center's network (DCN), and not the chips of a slice (ICI).
     pub across_slices: bool,
-    /// The number of exchanges. Those in the body of a loop count once.
+    /// The number of collectives. One in the body of a loop counts once.
     pub count: usize,
     /// The bytes that a device gives.
     pub operand_bytes: u64,
@@ -208,9 +208,9 @@ pub struct Speed {
     pub intensity: f64,
     /// The number of fused instructions of the program.
     pub fusions: usize,
-    /// The clock cycles that the compiler estimates for the step's instructions, one after the other, and those of kernels at
-    /// the roofline, by their own estimate. It does not estimate asynchronous copies and sorts, nor some gathers and scatters.
-    /// `None` if it estimated none.
+    /// The clock cycles that the compiler estimates for the step's instructions, one after the other; for kernels, the
+    /// cycles at the roofline by their own estimate. The compiler does not estimate asynchronous copies and sorts, nor some
+    /// gathers and scatters. `None` if it estimated none.
     pub estimated_cycles: Option<u64>,
     /// The time of these cycles. `None` for a generation whose clock is not known.
     pub estimated_seconds: Option<f64>,

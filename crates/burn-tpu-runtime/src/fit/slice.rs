@@ -16,14 +16,14 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Instant;
 
 /// A step that is ready to be compiled: its programs with their text and their counts of operations.
-pub(super) struct Prepared {
+pub(super) struct LoweredStep {
     pub(super) programs: Vec<(Arc<Program>, Lowered)>,
     pub(super) cost: Cost,
     pub(super) contractions: Vec<Contraction>,
 }
 
 /// The figures of one compiled program.
-struct Compiled {
+struct CompiledFigures {
     memory: Memory,
     buffers: Vec<Buffer>,
     bytes_accessed: u64,
@@ -37,12 +37,12 @@ struct Compiled {
 }
 
 /// Returns the entry of a slice for which the step was not compiled.
-pub(super) fn failed(slice: Topology, step: &Prepared, fit: &Fit, error: &TpuError) -> SliceFit {
+pub(super) fn failed(slice: Topology, step: &LoweredStep, fit: &Fit, error: &TpuError) -> SliceFit {
     SliceFit { verdict: Verdict::Failed { message: error.to_string() }, ..without_result(slice, step, fit) }
 }
 
 /// Returns the entry of a slice before anything is compiled.
-fn without_result(slice: Topology, step: &Prepared, fit: &Fit) -> SliceFit {
+fn without_result(slice: Topology, step: &LoweredStep, fit: &Fit) -> SliceFit {
     let spec = fit.specs.of(slice.generation());
     let limit_bytes = spec.usable_bytes();
     SliceFit {
@@ -66,7 +66,7 @@ fn without_result(slice: Topology, step: &Prepared, fit: &Fit) -> SliceFit {
 }
 
 /// Compiles a step for a slice and returns its entry.
-pub(super) fn fit(slice: Topology, step: &Prepared, fit: &Fit) -> SliceFit {
+pub(super) fn fit(slice: Topology, step: &LoweredStep, fit: &Fit) -> SliceFit {
     let spec = fit.specs.of(slice.generation());
     let start = Instant::now();
     let mut report = without_result(slice, step, fit);
@@ -115,12 +115,17 @@ impl From<TpuError> for Failure {
     }
 }
 
-fn compile_all(slice: Topology, step: &Prepared, options: &TpuOptions, spec: &Spec) -> Result<Vec<Compiled>, Failure> {
+fn compile_all(
+    slice: Topology,
+    step: &LoweredStep,
+    options: &TpuOptions,
+    spec: &Spec,
+) -> Result<Vec<CompiledFigures>, Failure> {
     let limit = spec.usable_bytes();
     let slice = Slice::open(slice, options)?;
     let compile = |(program, lowered): &(Arc<Program>, Lowered)| match slice.compile(program, lowered) {
         Ok((executable, chosen)) => {
-            let compiled = Compiled { chosen, ..read(&executable, program, limit)? };
+            let compiled = CompiledFigures { chosen, ..read(&executable, program, limit)? };
             Ok(if options.kernels { compiled.with_kernels(program, spec) } else { compiled })
         }
         Err(TpuError::Pjrt { source, .. }) if source.is_out_of_memory() => {
@@ -131,7 +136,7 @@ fn compile_all(slice: Topology, step: &Prepared, options: &TpuOptions, spec: &Sp
     step.programs.iter().map(compile).collect()
 }
 
-impl Compiled {
+impl CompiledFigures {
     /// Adds the program's kernels, which the compiler does not estimate.
     fn with_kernels(mut self, program: &Program, spec: &Spec) -> Self {
         let kernels = kernels::of(program);
@@ -147,7 +152,7 @@ impl Compiled {
 }
 
 /// Reads the compiler's output for a program.
-fn read(executable: &Executable, program: &Program, limit_bytes: u64) -> Result<Compiled> {
+fn read(executable: &Executable, program: &Program, limit_bytes: u64) -> Result<CompiledFigures> {
     let failed = || TpuError::pjrt("reading a compiled program");
     let stats = executable.memory_stats().map_err(failed())?;
     let module = executable.optimized_program().and_then(|program| HloModule::parse(&program.code)).map_err(failed())?;
@@ -168,7 +173,7 @@ fn read(executable: &Executable, program: &Program, limit_bytes: u64) -> Result<
     };
     let accessed = figure("bytes accessed");
     let hbm_bytes = module.main_memory_bytes(accessed);
-    Ok(Compiled {
+    Ok(CompiledFigures {
         memory,
         buffers: buffers::largest(&module, program),
         bytes_accessed: accessed.unwrap_or(hbm_bytes),
@@ -269,9 +274,10 @@ fn needed_bytes(message: &str) -> Option<u64> {
 }
 
 /// Returns the speed of a step on one device, without its communication: no program is faster than its matrix operations at
-/// the peak rate, or its bytes at the peak bandwidth. The programs of a step run one after another, so their times are added.
-fn speed(programs: &[Compiled], matrix_flops: f64, flops: f64, spec: &super::Spec) -> Speed {
-    let sum = |of: fn(&Compiled) -> u64| programs.iter().map(of).sum::<u64>();
+/// the peak rate, or its bytes at the peak bandwidth. The programs of a step run one after another, so their times are
+/// added.
+fn speed(programs: &[CompiledFigures], matrix_flops: f64, flops: f64, spec: &super::Spec) -> Speed {
+    let sum = |of: fn(&CompiledFigures) -> u64| programs.iter().map(of).sum::<u64>();
     let hbm_bytes = sum(|program| program.hbm_bytes);
     let estimated_cycles = programs.iter().filter_map(|program| program.cycles).reduce(|sum, cycles| sum + cycles);
     let seconds = |cycles: u64| Some(cycles as f64 / (spec.estimate_ghz? * 1e9));

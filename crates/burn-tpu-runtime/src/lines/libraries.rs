@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-/// The crates whose frames are not shown to a user. Those of burn-tpu are in [`is_library`].
+/// Crates of others whose frames are not shown to a user.
 const LIBRARIES: [&str; 39] = [
     "alloc",
     "async_channel",

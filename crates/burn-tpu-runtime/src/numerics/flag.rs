@@ -4,8 +4,8 @@ use super::{Class, LABEL, infinity, magnitude};
 use burn_tpu_graph::op::{BinaryOp, Combine, Direction};
 use burn_tpu_graph::{Builder, DType, Graph, NodeId, Number, Op, Program, Result};
 
-/// Returns a program that also computes the class of its float results, as its last result `u32[]`. One without float
-/// results that it computes is returned as it is. The other nodes keep their ids.
+/// Returns a program that also computes the class of its float results, as its last result `u32[]`. A program that computes
+/// no float result is returned as it is. The other nodes keep their ids.
 pub(crate) fn flagged(program: Program) -> Result<Program> {
     let checked = checked(&program);
     if checked.is_empty() {
@@ -13,17 +13,19 @@ pub(crate) fn flagged(program: Program) -> Result<Program> {
     }
     let mut graph = program.graph().clone();
     graph.set_label(LABEL);
-    let classes = DTYPES.iter().filter_map(|&dtype| class_of(&mut graph, dtype, &checked).transpose());
-    let classes = classes.collect::<Result<Vec<_>>>()?;
     let mut flag = None;
-    for class in classes {
-        flag = Some(flag.map_or(Ok(class), |worst| graph.binary(BinaryOp::Max, worst, class))?);
+    for dtype in DTYPES {
+        let Some(class) = class_of(&mut graph, dtype, &checked)? else { continue };
+        flag = Some(match flag {
+            Some(worst) => graph.binary(BinaryOp::Max, worst, class)?,
+            None => class,
+        });
     }
     let outputs: Vec<NodeId> = program.outputs().iter().copied().chain(flag).collect();
     Program::extract(&graph, &outputs)
 }
 
-/// Returns what a flag says; a value of another form says that all is finite.
+/// Returns the class that a flag's bytes stand for; bytes that no flag has stand for finite results.
 pub(crate) fn flag_of(bytes: &[u8]) -> Class {
     match bytes {
         [1, 0, 0, 0] => Class::Infinite,
@@ -35,10 +37,14 @@ pub(crate) fn flag_of(bytes: &[u8]) -> Class {
 /// The types of floats.
 pub(super) const DTYPES: [DType; 4] = [DType::F32, DType::BF16, DType::F16, DType::F64];
 
-/// Adds the class of the worst of the checked values of a type, `u32[]`.
+/// Adds the worst class of the checked values of a type, `u32[]`; `None` if no value has the type.
 fn class_of(graph: &mut Graph, dtype: DType, checked: &[NodeId]) -> Result<Option<NodeId>> {
-    let of_type: Vec<NodeId> = checked.iter().copied().filter(|&id| graph.dtype(id) == dtype).collect();
-    let magnitudes = of_type.into_iter().map(|id| magnitude(graph, id)).collect::<Result<Vec<_>>>()?;
+    let mut magnitudes = Vec::new();
+    for &id in checked {
+        if graph.dtype(id) == dtype {
+            magnitudes.push(magnitude(graph, id)?);
+        }
+    }
     if magnitudes.is_empty() {
         return Ok(None);
     }

@@ -15,7 +15,7 @@ mod precision;
 mod probes;
 mod report;
 
-pub(crate) use culprit::{Culprit, Verdict};
+pub(crate) use culprit::{Culprit, Diagnosis, Origin};
 pub(crate) use flag::{flag_of, flagged};
 pub(crate) use precision::{LostCounts, Update, long_sums, loss_gradients, updates};
 pub(crate) use probes::Probes;

@@ -9,8 +9,8 @@ use burn_tpu_graph::op::{BinaryOp, Combine, Direction};
 use burn_tpu_graph::{Builder, DType, Graph, NodeId, Number, Op, Program, Result, Role, TensorType};
 use std::sync::Arc;
 
-/// The number of additions from which a chain of them is long. The sum of 256 equal terms in bf16 stays where it is: one
-/// more is less than half of its last place.
+/// The number of additions from which a chain is long. The sum of 256 equal terms in bf16 does not grow any more: one term
+/// is less than half of its last place.
 const LONG: usize = 256;
 
 /// A 16-bit float that a step updates by a sum or a difference.
@@ -28,24 +28,32 @@ pub(crate) struct Update {
     pub(crate) is_weight: bool,
 }
 
-/// Returns the updates of 16-bit floats among the first `results` results of a program. One whose new value is rounded
-/// from an f32 master is none: the sum is the master's.
+/// Returns the updates of 16-bit floats among the first `results` results of a program. A value that is rounded from an f32
+/// master is no update: the sum is the master's.
 pub(crate) fn updates(program: &Program, results: usize) -> Vec<Update> {
     let graph = program.graph();
     let in_place = program.results_in_place();
     let roles = program.roles(&in_place);
     let parameters = (0..graph.len() as u32).map(NodeId).filter(|&id| is_parameter(&graph.node(id).op));
-    let found = parameters.zip(in_place).filter_map(|(parameter, result)| {
-        let place = result.filter(|&result| result < results && graph.dtype(parameter).is_half())?;
+    let mut updates = Vec::new();
+    for (parameter, place) in parameters.zip(in_place) {
+        let Some(place) = place.filter(|&place| place < results && graph.dtype(parameter).is_half()) else { continue };
         let result = program.outputs()[place];
-        let sum = find_sum(graph, result)?;
-        let [lhs, rhs] = graph.node(sum).operands[..] else { return None };
-        let is_base = |id| same(graph, id) == parameter;
-        let change = if is_base(lhs) { rhs } else { lhs };
-        let is_sum = is_base(lhs) || (is_base(rhs) && graph.node(sum).op == Op::Binary(BinaryOp::Add));
-        is_sum.then_some(Update { parameter, sum, change, result, is_weight: roles[place] == Role::Parameter })
-    });
-    found.collect()
+        let Some((sum, change)) = sum_with(graph, result, parameter) else { continue };
+        updates.push(Update { parameter, sum, change, result, is_weight: roles[place] == Role::Parameter });
+    }
+    updates
+}
+
+/// Returns the sum or difference that gives a result from a parameter, and the operand that is added or subtracted.
+fn sum_with(graph: &Graph, result: NodeId, parameter: NodeId) -> Option<(NodeId, NodeId)> {
+    let sum = find_sum(graph, result)?;
+    let [lhs, rhs] = graph.node(sum).operands[..] else { return None };
+    if same(graph, lhs) == parameter {
+        return Some((sum, rhs));
+    }
+    let is_sum = graph.node(sum).op == Op::Binary(BinaryOp::Add);
+    (is_sum && same(graph, rhs) == parameter).then_some((sum, lhs))
 }
 
 /// Returns the last addition of each long chain of additions in a 16-bit float, with its length.
@@ -65,26 +73,30 @@ pub(crate) fn long_sums(graph: &Graph) -> Vec<(NodeId, usize)> {
     long.map(|(index, length)| (NodeId(index as u32), length)).collect()
 }
 
-/// Returns the nodes with which a backward pass of a 16-bit loss may begin: its gradient with respect to itself, which
-/// Burn's autodiff records as ones. Whether they are of a backward pass, their line says.
+/// Returns the nodes with which the backward pass of a 16-bit loss may begin: the loss's gradient with respect to itself,
+/// which Burn's autodiff records as ones. The line of such a node tells whether it belongs to a backward pass.
 pub(crate) fn loss_gradients(graph: &Graph) -> Vec<NodeId> {
-    let nodes = (0..graph.len() as u32).map(NodeId);
-    let is_root = |id: &NodeId| {
-        let ty: &TensorType = graph.ty(*id);
-        graph.label(*id) == "float_ones" && ty.dtype.is_half() && ty.elements() == 1
-    };
-    nodes.filter(is_root).collect()
+    let mut gradients = Vec::new();
+    for id in (0..graph.len() as u32).map(NodeId) {
+        let ty: &TensorType = graph.ty(id);
+        if graph.label(id) == "float_ones" && ty.dtype.is_half() && ty.elements() == 1 {
+            gradients.push(id);
+        }
+    }
+    gradients
 }
 
-/// A program that counts, for each of some updates of another program, the elements that changed and those of them that the
-/// rounding left as they were.
+/// A program that counts, for some updates of another program, the elements that should change and the elements that keep
+/// their value, since the change is lost to rounding.
 #[derive(Debug)]
 pub(crate) struct LostCounts {
-    /// Parameters and slots are those of the other program. Its result is `u32[2 n]`: lost, changed, lost, changed.
+    /// It has the other program's parameters and slots. Its result is `u32[2 n]`: lost, changed, lost, changed.
     pub(crate) program: Arc<Program>,
 }
 
 impl LostCounts {
+    /// Returns the program that counts for these updates.
+    ///
     /// # Errors
     /// Only a bug gives one.
     pub(crate) fn of(program: &Program, updates: &[Update]) -> Result<Self> {
@@ -126,10 +138,10 @@ fn reshaped(graph: &mut Graph, x: NodeId, like: NodeId) -> Result<NodeId> {
     graph.reshape(x, &dims)
 }
 
-/// Returns the sum or difference that a result is, up to roundings and to what a condition chooses.
+/// Returns the sum or difference that a result is, perhaps rounded or chosen by a condition.
 fn find_sum(graph: &Graph, result: NodeId) -> Option<NodeId> {
     let mut waiting = vec![result];
-    // What lies between an update and its result is short; a longer way is not followed.
+    // There are few nodes between an update and its result.
     for _ in 0..64 {
         let id = same(graph, waiting.pop()?);
         match &graph.node(id).op {

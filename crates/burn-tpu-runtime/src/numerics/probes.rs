@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 /// A program whose results are the largest magnitudes of the values of another program: one vector for each type of float.
 pub(crate) struct Probes {
-    /// Parameters and slots are those of the other program.
+    /// It has the other program's parameters and slots.
     pub(crate) program: Arc<Program>,
     /// The values of each vector.
     probed: Vec<(DType, Vec<NodeId>)>,
@@ -43,7 +43,7 @@ impl Probes {
         Ok(Self { program: Arc::new(Program::extract(&graph, &vectors)?), probed, nodes })
     }
 
-    /// Returns the class of each node, from the bytes of the program's results. What has the elements of its operands has
+    /// Returns the class of each node, from the bytes of the program's results. A node with the elements of its operands has
     /// the worst of their classes.
     pub(crate) fn classes(&self, graph: &Graph, results: &[impl AsRef<[u8]>]) -> Vec<Class> {
         let mut classes = vec![None; self.nodes];
@@ -77,7 +77,8 @@ fn needed(graph: &Graph, results: &[NodeId]) -> Vec<bool> {
     needed
 }
 
-/// Returns whether the class of a node is computed. That of one with the elements of its operands follows from theirs.
+/// Returns whether the class of a node is computed. The class of a node with the elements of its operands follows from
+/// theirs.
 fn is_probed(graph: &Graph, id: NodeId) -> bool {
     let node = graph.node(id);
     (node.ty.dtype.is_float() || node.ty.dtype == DType::C64) && !is_moved(&node.op)
@@ -105,7 +106,7 @@ fn probed_type(graph: &Graph, id: NodeId) -> DType {
     }
 }
 
-/// Adds the largest magnitude of a value; of complex numbers, that of their parts.
+/// Adds the largest magnitude of a value, or of the parts of complex numbers.
 fn probe(graph: &mut Graph, id: NodeId) -> Result<NodeId> {
     if graph.dtype(id) != DType::C64 {
         return magnitude(graph, id);

@@ -1,8 +1,8 @@
 //! Profiles: what host and device did, and when, with the names of Burn ops and lines of source.
 //!
 //! Owns: the one profile of a process that may be running, what is collected for it ([`session`]), the lines of its rows
-//! ([`lines`]), and the planes made of that ([`planes`]). The files are those of the crate `burn-tpu-profile`. May not know:
-//! why programs run, engines beyond whether a plugin has a profiler.
+//! ([`lines`]), and the planes made of that ([`planes`]). The crate `burn-tpu-profile` writes the files. May not know: why
+//! programs run, engines beyond whether a plugin has a profiler.
 //!
 //! While no profile is running, a place that could report something reads one atomic flag and does nothing else.
 
@@ -49,7 +49,7 @@ impl fmt::Display for Profile {
 ///
 /// # Errors
 /// [`TpuError::ProfileRunning`] if the process has a profile running; [`TpuError::Profile`] if its files cannot be written;
-/// those of [`Device::sync`] and of the plugin's profiler. If the closure was run, its result is lost then.
+/// an error of [`Device::sync`] or of the plugin's profiler. If the closure was run, its result is lost then.
 pub fn profile<R>(
     device: &impl AsRef<Device>,
     folder: impl AsRef<Path>,
@@ -58,14 +58,14 @@ pub fn profile<R>(
     let device = *device.as_ref();
     device.sync()?;
     let runtime = runtime(device);
-    let running = Running::start(&runtime)?;
+    let running = RunningProfile::start(&runtime)?;
     let result = run();
     device.sync()?;
     Ok((result, running.finish(folder.as_ref())?))
 }
 
 /// A profile that is running. A drop ends it without writing anything.
-pub(crate) struct Running {
+pub(crate) struct RunningProfile {
     session: Arc<Session>,
     plugin: Option<Profiler>,
 }
@@ -74,7 +74,7 @@ pub(crate) struct Running {
 /// and the compiled programs (7).
 const PLUGIN_OPTIONS: [u8; 8] = [5 << 3, 1, 2 << 3, 2, 3 << 3, 1, 7 << 3, 1];
 
-impl Running {
+impl RunningProfile {
     /// Starts the process's profile.
     pub(crate) fn start(runtime: &DeviceRuntime) -> Result<Self> {
         let plugin = runtime.engine()?.plugin();
@@ -108,7 +108,7 @@ impl Running {
     }
 }
 
-impl Drop for Running {
+impl Drop for RunningProfile {
     fn drop(&mut self) {
         self.session.end();
     }

@@ -1,13 +1,13 @@
 //! The planes of a profile, made of what was collected.
 
-use super::session::{Collected, Phase, Run};
+use super::session::{Phase, ProfileData, Run};
 use crate::Device;
 use burn_tpu_profile::xspace::{XPlane, XSpace};
 use burn_tpu_profile::{CUSTOM_DEVICE_PREFIX, HOST_PLANE, PlaneBuilder, Stat, names};
 use std::ops::Range;
 
 /// Returns the host's plane and, where no plugin's profiler reports its own (`with_devices`), the planes of the devices.
-pub(super) fn space(collected: &mut Collected, host: &str, with_devices: bool) -> XSpace {
+pub(super) fn space(collected: &mut ProfileData, host: &str, with_devices: bool) -> XSpace {
     let mut planes = vec![host_plane(collected)];
     if with_devices {
         planes.extend(device_planes(collected));
@@ -23,8 +23,8 @@ fn since_epoch(began_unix_ns: u64, time_ns: &Range<u64>) -> Range<u64> {
 }
 
 /// Threads are lines, spans are events.
-fn host_plane(collected: &mut Collected) -> XPlane {
-    let Collected { began_unix_ns: began, places, .. } = collected;
+fn host_plane(collected: &mut ProfileData) -> XPlane {
+    let ProfileData { began_unix_ns: began, places, .. } = collected;
     let mut plane = PlaneBuilder::new(HOST_PLANE);
     plane.plane_stat(names::BEGIN_NS, Stat::Number(*began as i64));
     plane.plane_stat(names::END_NS, Stat::Number((*began + collected.length_ns) as i64));
@@ -46,12 +46,12 @@ fn host_plane(collected: &mut Collected) -> XPlane {
 }
 
 /// Returns a plane for each device that ran something: its programs, one after another.
-fn device_planes(collected: &mut Collected) -> Vec<XPlane> {
+fn device_planes(collected: &mut ProfileData) -> Vec<XPlane> {
     let count = collected.runs.iter().map(|run| run.device + 1).max().unwrap_or(0);
     (0..count).map(|device| device_plane(collected, device)).collect()
 }
 
-fn device_plane(collected: &mut Collected, device: usize) -> XPlane {
+fn device_plane(collected: &mut ProfileData, device: usize) -> XPlane {
     let mut plane = PlaneBuilder::new(name_of(collected.device, device));
     let line = plane.line(1, "Programs");
     let mut runs: Vec<&Run> = collected.runs.iter().filter(|run| run.device == device).collect();

@@ -25,7 +25,7 @@ const MOST_SPANS: usize = 4_000_000;
 /// How long the end of a profile waits for the last programs to be reported.
 const LAST_REPORTS: Duration = Duration::from_secs(10);
 
-/// What the host does in a span.
+/// The work of the host in a span.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Phase {
     /// It records an op.
@@ -140,13 +140,13 @@ pub(super) struct Run {
 /// The runs of a profile. It is apart from the session, since a plugin's threads share it: they must not own anything that
 /// a plugin has to free.
 #[derive(Default)]
-struct Runs {
-    state: Mutex<RunState>,
+struct DeviceRuns {
+    state: Mutex<RunReports>,
     reported: Condvar,
 }
 
 #[derive(Default)]
-struct RunState {
+struct RunReports {
     ended: Vec<Run>,
     pending: usize,
 }
@@ -159,11 +159,11 @@ pub(crate) struct Session {
     began_unix_ns: u64,
     threads: Mutex<BTreeMap<u64, Thread>>,
     spans: AtomicU64,
-    runs: Arc<Runs>,
+    runs: Arc<DeviceRuns>,
 }
 
-/// What a profile collected.
-pub(super) struct Collected {
+/// The data of a profile that has ended.
+pub(super) struct ProfileData {
     pub(super) device: Device,
     pub(super) began_unix_ns: u64,
     pub(super) length_ns: u64,
@@ -206,7 +206,7 @@ impl Session {
     }
 
     /// Ends the profile, if it is the process's, and returns what it collected.
-    pub(super) fn end(self: &Arc<Self>) -> Collected {
+    pub(super) fn end(self: &Arc<Self>) -> ProfileData {
         let length_ns = self.now();
         let mut current = SESSION.lock();
         if current.as_ref().is_some_and(|session| Arc::ptr_eq(session, self)) {
@@ -214,7 +214,7 @@ impl Session {
             *current = None;
         }
         drop(current);
-        Collected {
+        ProfileData {
             device: self.device,
             began_unix_ns: self.began_unix_ns,
             length_ns,
@@ -267,7 +267,7 @@ impl Session {
     }
 }
 
-impl Runs {
+impl DeviceRuns {
     fn report(&self, run: Option<Run>) {
         let mut state = self.state.lock();
         state.ended.extend(run);

@@ -1,6 +1,6 @@
 //! Profiling some steps of a program: `BURN_TPU_PROFILE=DIR,steps=10..15`.
 
-use super::{Profile, Running};
+use super::{Profile, RunningProfile};
 use crate::error::Result;
 use crate::runtime::DeviceRuntime;
 use parking_lot::Mutex;
@@ -49,13 +49,13 @@ fn range(text: &str) -> Option<Range<u64>> {
 #[derive(Default)]
 pub(crate) struct StepProfiler {
     plan: Option<ProfileSteps>,
-    state: Mutex<State>,
+    state: Mutex<StepCount>,
 }
 
 #[derive(Default)]
-struct State {
+struct StepCount {
     ended: u64,
-    running: Option<Running>,
+    running: Option<RunningProfile>,
 }
 
 impl StepProfiler {
@@ -79,19 +79,19 @@ impl StepProfiler {
         self.begin_if_next(runtime, &mut state);
     }
 
-    fn begin_if_next(&self, runtime: &DeviceRuntime, state: &mut State) {
+    fn begin_if_next(&self, runtime: &DeviceRuntime, state: &mut StepCount) {
         let is_first = self.plan.as_ref().is_some_and(|plan| plan.steps.start == state.ended);
         if !is_first {
             return;
         }
         // A device that did not start says so at its first read.
-        match runtime.wait().and_then(|()| Running::start(runtime)) {
+        match runtime.wait().and_then(|()| RunningProfile::start(runtime)) {
             Ok(running) => state.running = Some(running),
             Err(error) => tracing::error!(%error, "steps are not profiled"),
         }
     }
 
-    fn end_if_last(&self, runtime: &DeviceRuntime, state: &mut State) {
+    fn end_if_last(&self, runtime: &DeviceRuntime, state: &mut StepCount) {
         let Some(plan) = self.plan.as_ref().filter(|plan| plan.steps.end == state.ended) else { return };
         let Some(running) = state.running.take() else { return };
         let ended = runtime.wait().and_then(|()| running.finish(&plan.folder));

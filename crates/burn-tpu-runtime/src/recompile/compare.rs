@@ -28,7 +28,7 @@ pub(crate) struct Difference {
 }
 
 impl Difference {
-    /// Returns a difference that no node has.
+    /// Returns a difference without a node.
     fn new(cause: RecompileCause, op: &'static str, old: String, new: String) -> Self {
         let (node, dim, sizes, program) = (None, None, None, None);
         Self { cause, node, op, dim, sizes, only_dims: false, input: false, program, old, new }
@@ -39,8 +39,8 @@ impl Difference {
         Self::new(RecompileCause::Evicted, "", "evicted".into(), "needed again".into())
     }
 
-    /// Fills in what [`Difference::evicted`] does not know.
-    pub(crate) fn of(self, recorded: &Recorded) -> Self {
+    /// Fills in the op and the program where they are missing.
+    pub(crate) fn completed(self, recorded: &Recorded) -> Self {
         let last = recorded.outputs.last().map_or("no op", |&id| named(&recorded.graph, id));
         let op = if self.op.is_empty() { last } else { self.op };
         Self { op, program: self.program.or_else(|| Some(Arc::clone(&recorded.program))), ..self }
@@ -49,7 +49,7 @@ impl Difference {
 
 /// Returns the similarity of two recordings: the number of equal op kinds at the start and at the end, and the number
 /// of equal nodes at the start. Returns `None` if less than half of the op kinds are equal: the recordings are unrelated.
-pub(crate) fn likeness(old: &Graph, new: &Graph) -> Option<(usize, usize)> {
+pub(crate) fn similarity(old: &Graph, new: &Graph) -> Option<(usize, usize)> {
     let kinds = |(a, b): &(&Node, &Node)| a.op.mnemonic() == b.op.mnemonic();
     let (a, b) = (old.nodes(), new.nodes());
     let front = a.iter().zip(b).take_while(kinds).count();
@@ -59,8 +59,8 @@ pub(crate) fn likeness(old: &Graph, new: &Graph) -> Option<(usize, usize)> {
     (2 * (front + back) >= a.len().max(b.len())).then_some((front + back, equal))
 }
 
-/// Returns where a recording first differs from another one.
-pub(crate) fn of_recordings(old: &Recorded, new: &Recorded) -> Difference {
+/// Returns the first difference between an earlier recording and a new one.
+pub(crate) fn compare(old: &Recorded, new: &Recorded) -> Difference {
     let difference = first_difference(old, new);
     let kinds = |graph: &Graph| graph.nodes().iter().map(|node| node.op.mnemonic()).collect::<Vec<_>>();
     let only_dims = difference.cause == RecompileCause::Shape && kinds(&old.graph) == kinds(&new.graph);
@@ -70,11 +70,11 @@ pub(crate) fn of_recordings(old: &Recorded, new: &Recorded) -> Difference {
 fn first_difference(old: &Recorded, new: &Recorded) -> Difference {
     let pairs = old.graph.nodes().iter().zip(new.graph.nodes());
     if let Some((node, (a, b))) = pairs.enumerate().find(|(_, (a, b))| a != b) {
-        return of_nodes(node, named(&new.graph, NodeId(node as u32)), a, b);
+        return node_difference(node, named(&new.graph, NodeId(node as u32)), a, b);
     }
     let (len, new_len) = (old.graph.len(), new.graph.len());
     if len == new_len {
-        return if old.outputs == new.outputs { of_placements(old, new) } else { of_outputs(old, new) };
+        return if old.outputs == new.outputs { placement_difference(old, new) } else { output_difference(old, new) };
     }
     let text = |graph: &Graph| graph.nodes().get(len.min(new_len)).map_or("the end".into(), Node::to_string);
     let node = (new_len > len).then_some(len);
@@ -83,8 +83,8 @@ fn first_difference(old: &Recorded, new: &Recorded) -> Difference {
     Difference { node, ..Difference::new(RecompileCause::NewOp, op, text(&old.graph), text(&new.graph)) }
 }
 
-/// Returns the Burn op of a node; without one, the kind of the node. A parameter belongs to the first op that takes it: its
-/// own label is that of the op in the first of the recordings that begin with such a parameter.
+/// Returns the Burn op of a node, or its mnemonic if it has no label. A parameter belongs to the first op that takes it: its
+/// own label may be that of an op in an earlier recording that begins alike.
 fn named(graph: &Graph, id: NodeId) -> &'static str {
     let parameter = matches!(graph.nodes()[id.index()].op, Op::Parameter { .. });
     let takes = |node: &Node| node.operands.contains(&id);
@@ -93,7 +93,7 @@ fn named(graph: &Graph, id: NodeId) -> &'static str {
     labels.into_iter().find(|label| !label.is_empty()).unwrap_or_else(|| graph.nodes()[id.index()].op.mnemonic())
 }
 
-fn of_nodes(node: usize, op: &'static str, old: &Node, new: &Node) -> Difference {
+fn node_difference(node: usize, op: &'static str, old: &Node, new: &Node) -> Difference {
     let same_kind = old.op.mnemonic() == new.op.mnemonic();
     let cause = match () {
         () if !same_kind => RecompileCause::NewOp,
@@ -111,10 +111,10 @@ fn of_nodes(node: usize, op: &'static str, old: &Node, new: &Node) -> Difference
     Difference { node: Some(node), dim, sizes, input, ..Difference::new(cause, op, text(old), text(new)) }
 }
 
-/// Returns the difference between equal graphs with different outputs.
-fn of_outputs(old: &Recorded, new: &Recorded) -> Difference {
-    let only = |these: &[NodeId], those: &[NodeId]| these.iter().copied().find(|id| !those.contains(id));
-    let (removed, added) = (only(&old.outputs, &new.outputs), only(&new.outputs, &old.outputs));
+/// Returns the difference between equal graphs with other outputs.
+fn output_difference(old: &Recorded, new: &Recorded) -> Difference {
+    let missing_in = |b: &[NodeId], a: &[NodeId]| a.iter().copied().find(|id| !b.contains(id));
+    let (removed, added) = (missing_in(&new.outputs, &old.outputs), missing_in(&old.outputs, &new.outputs));
     let op = added.or(removed).map_or("no op", |id| named(&new.graph, id));
     let text = |outputs: &[NodeId], own: Option<NodeId>| {
         let own = own.map_or_else(String::new, |id| format!(", among them {} {id}", named(&new.graph, id)));
@@ -123,11 +123,11 @@ fn of_outputs(old: &Recorded, new: &Recorded) -> Difference {
     Difference::new(RecompileCause::LiveSet, op, text(&old.outputs, removed), text(&new.outputs, added))
 }
 
-/// Returns the first argument that is split over the mesh in another way.
-fn of_placements(old: &Recorded, new: &Recorded) -> Difference {
+/// Returns the difference at the first argument that is split over the mesh in another way.
+fn placement_difference(old: &Recorded, new: &Recorded) -> Difference {
     let shardings = |of: &Recorded| of.program.placement().map(|p| (p.mesh.clone(), p.parameters.clone()));
     let (Some((mesh, before)), Some((_, after))) = (shardings(old), shardings(new)) else {
-        return of_outputs(old, new);
+        return output_difference(old, new);
     };
     let index = before.iter().zip(&after).position(|(a, b)| a != b).unwrap_or_default();
     let node = new.bindings.parameters.get(index).and_then(|&recorded| {
@@ -140,8 +140,12 @@ fn of_placements(old: &Recorded, new: &Recorded) -> Difference {
     Difference { node, input, ..Difference::new(RecompileCause::Sharding, op, text(&before), text(&after)) }
 }
 
-/// Returns the first slot of a recording that breaks an assumption of its program. `slots` are the slots of the program.
-pub(crate) fn broken(recorded: &Recorded, assumptions: &SlotAssumptions, slots: &[u64]) -> Option<Difference> {
+/// Returns the difference at the first slot that breaks an assumption of its program. `slots` are the slots of the program.
+pub(crate) fn broken_assumption(
+    recorded: &Recorded,
+    assumptions: &SlotAssumptions,
+    slots: &[u64],
+) -> Option<Difference> {
     let bits = |index: u32| slots.get(index as usize).copied();
     let graph = recorded.program.graph();
     graph.nodes().iter().enumerate().find_map(|(node, of)| {

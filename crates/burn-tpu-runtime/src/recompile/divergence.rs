@@ -1,14 +1,14 @@
 //! Watching a trace for the place where it leaves the programs that were made before.
 //!
 //! A stack costs microseconds to capture, an op takes a quarter of one to record. So the trace's recording follows the
-//! latest programs; where it leaves the last of them, the tracker asks for the op's stack. It becomes a line only if a compile
-//! follows, so a stream that is interpreted again and again stops asking. A new stream, such as that of a data loader's
-//! thread, begins with the latest programs of its device.
+//! latest programs; where it leaves the last of them, the tracker asks for the op's stack. It becomes a line only if a
+//! compile follows, so a stream that is interpreted again and again stops asking. A new stream, such as that of a data
+//! loader's thread, begins with the latest programs of its device.
 //!
 //! A loader records batches ahead of the cuts, and so beyond the programs that it follows. So in a stream whose latest
 //! program was compiled, and in a new one, the stacks of some more ops are asked for.
 
-use super::compare::{Difference, likeness, of_recordings};
+use super::compare::{Difference, compare, similarity};
 use super::log::{LoopHistory, RecompileLog};
 use crate::lines::{OpLines, Stack, name_of};
 use crate::program::{Recorded, SlotAssumptions};
@@ -200,8 +200,8 @@ impl Provenance {
     /// is known there. The program that is most like it may differ earlier.
     pub(crate) fn difference(&self, new: &Recorded) -> Option<Difference> {
         let left = self.left.as_ref()?;
-        likeness(&left.graph, &new.graph)?;
-        let difference = of_recordings(left, new);
+        similarity(&left.graph, &new.graph)?;
+        let difference = compare(left, new);
         self.lines.of(difference.node?).is_some().then_some(difference)
     }
 

@@ -53,10 +53,10 @@ pub(crate) struct RecompileLog {
 
 /// The runs and compiles of programs that are like one another.
 #[derive(Default)]
-pub(crate) struct LoopHistory(Mutex<Runs>);
+pub(crate) struct LoopHistory(Mutex<LoopCounts>);
 
 #[derive(Default)]
-struct Runs {
+struct LoopCounts {
     /// Runs since the last compile.
     runs: u64,
     compiles: u64,
@@ -84,9 +84,9 @@ enum Sequence {
     Varying,
 }
 
-/// What is said about a compile.
+/// The message about a compile, if it gets one.
 #[derive(Debug, PartialEq, Eq)]
-enum Verdict {
+enum CompileMessage {
     Beginning,
     EveryStep,
     Warm,
@@ -102,27 +102,27 @@ impl LoopHistory {
     }
 
     /// A program of the loop was compiled. Returns what to say, and the number of compiles.
-    fn compiled(&self) -> (Verdict, u64) {
+    fn compiled(&self) -> (CompileMessage, u64) {
         let mut state = self.0.lock();
         // The first of the runs is that of the program that was compiled.
         let warm = std::mem::take(&mut state.runs) > 1;
         state.compiles += 1;
         state.in_a_row = if warm { 1 } else { state.in_a_row + 1 };
-        let verdict = match () {
+        let message = match () {
             () if warm => state.warn(),
-            () if state.in_a_row < EVERY_STEP => Verdict::Beginning,
-            () if std::mem::replace(&mut state.told, true) => Verdict::Known,
-            () => Verdict::EveryStep,
+            () if state.in_a_row < EVERY_STEP => CompileMessage::Beginning,
+            () if std::mem::replace(&mut state.told, true) => CompileMessage::Known,
+            () => CompileMessage::EveryStep,
         };
-        (verdict, state.compiles)
+        (message, state.compiles)
     }
 }
 
-impl Runs {
-    fn warn(&mut self) -> Verdict {
+impl LoopCounts {
+    fn warn(&mut self) -> CompileMessage {
         self.warnings += 1;
         let shown = self.warnings <= MOST_WARNINGS || self.compiles.is_power_of_two();
-        if shown { Verdict::Warm } else { Verdict::Known }
+        if shown { CompileMessage::Warm } else { CompileMessage::Known }
     }
 }
 
@@ -155,23 +155,25 @@ impl RecompileLog {
         self.compiles.fetch_add(1, Ordering::Relaxed);
         let history = self.history_of(old.unwrap_or(program));
         self.loops.lock().insert(hash(program), Arc::clone(&history));
-        let (verdict, compiles) = history.compiled();
+        let (message, compiles) = history.compiled();
         let Some(recompile) = recompile else { return };
         let reason = recompile.reason();
-        match verdict {
-            Verdict::Beginning | Verdict::Known => tracing::debug!(compiles, "a program was compiled again: {reason}"),
-            Verdict::Warm => tracing::warn!(
+        match message {
+            CompileMessage::Beginning | CompileMessage::Known => {
+                tracing::debug!(compiles, "a program was compiled again: {reason}")
+            }
+            CompileMessage::Warm => tracing::warn!(
                 seconds = recompile.seconds,
                 "a program was compiled again: {reason}; {compiles} compiles of this loop so far"
             ),
-            Verdict::EveryStep => tracing::error!(
+            CompileMessage::EveryStep => tracing::error!(
                 "a loop compiles at every step: {EVERY_STEP} programs in a row that are like one another ran only once; the \
                  last was compiled because of {reason}\n  fix: {}; see docs/recompiles.md. This is said once; \
                  metrics().recompiles lists all",
                 way_out(recompile.cause)
             ),
         }
-        if !matches!(verdict, Verdict::EveryStep | Verdict::Known) && self.another_size(&recompile) {
+        if !matches!(message, CompileMessage::EveryStep | CompileMessage::Known) && self.another_size(&recompile) {
             history.0.lock().told = true;
         }
         let mut latest = self.latest.lock();
@@ -271,24 +273,24 @@ mod tests {
     use super::*;
 
     /// Returns what is said of each compile; each program runs as often as `runs` says.
-    fn verdicts(runs: &[u64]) -> Vec<Verdict> {
+    fn messages(runs: &[u64]) -> Vec<CompileMessage> {
         let history = LoopHistory::default();
         let after = |runs: &u64| {
-            let (verdict, _) = history.compiled();
+            let (message, _) = history.compiled();
             (0..*runs).for_each(|_| {
                 history.ran();
             });
-            verdict
+            message
         };
         runs.iter().map(after).collect()
     }
 
     #[test]
     fn the_beginning_of_a_loop_is_silent_and_a_warm_loop_warns() {
-        use Verdict::{Beginning, EveryStep, Known, Warm};
-        assert_eq!(verdicts(&[1, 100, 2, 1, 9]), [Beginning, Beginning, Warm, Warm, Beginning]);
-        assert_eq!(verdicts(&[1; 7]), [Beginning, Beginning, Beginning, Beginning, EveryStep, Known, Known]);
-        let warm = verdicts(&[2; 40]).iter().filter(|verdict| **verdict == Warm).count();
+        use CompileMessage::{Beginning, EveryStep, Known, Warm};
+        assert_eq!(messages(&[1, 100, 2, 1, 9]), [Beginning, Beginning, Warm, Warm, Beginning]);
+        assert_eq!(messages(&[1; 7]), [Beginning, Beginning, Beginning, Beginning, EveryStep, Known, Known]);
+        let warm = messages(&[2; 40]).iter().filter(|message| **message == Warm).count();
         assert_eq!(warm, 8 + 2, "the first eight, then the 16th and the 32nd");
     }
 

@@ -7,7 +7,7 @@ mod compare;
 mod divergence;
 mod log;
 
-pub(crate) use compare::{Difference, broken, likeness, of_recordings};
+pub(crate) use compare::{Difference, broken_assumption, compare, similarity};
 pub(crate) use divergence::{DivergenceTracker, Provenance};
 pub(crate) use log::RecompileLog;
 
@@ -28,7 +28,7 @@ pub enum RecompileCause {
     /// A run-time scalar that had been equal to others in its role and shared their input: it has an input of its own from
     /// now on.
     Scalar,
-    /// The same ops, of which other results are needed.
+    /// The results that are needed of the same ops.
     LiveSet,
     /// How an argument is split over a mesh.
     Sharding,
@@ -88,14 +88,14 @@ pub struct Recompile {
 }
 
 impl Recompile {
-    /// A compile that is about to begin.
+    /// Returns the event of a compile that is about to begin.
     pub(crate) fn new(difference: Difference, location: Option<String>, nodes: usize) -> Self {
         let Difference { cause, op, dim, sizes, only_dims, input, old, new, .. } = difference;
         let (uploaded_at, seconds) = (None, 0.0);
         Self { cause, op, location, dim, sizes, only_dims, input, uploaded_at, old, new, nodes, seconds }
     }
 
-    /// What differs, without what it cost.
+    /// Returns the text of the difference, without the cost of the compile.
     pub(crate) fn reason(&self) -> String {
         let Self { cause, op, old, new, .. } = self;
         let location = self.location.as_ref().map_or_else(String::new, |location| format!(" ({location})"));

@@ -90,7 +90,7 @@ impl DeviceRuntime {
     /// Returns the difference between a recording and the most similar program, if one is similar enough, and that program.
     fn explain(&self, run: RecordedRun) -> Option<(Recompile, Option<Arc<Program>>)> {
         let RecordedRun { recorded, slots, provenance } = run;
-        let difference = self.cache.explain(recorded, slots)?.of(recorded);
+        let difference = self.cache.explain(recorded, slots)?.completed(recorded);
         let numbers = matches!(difference.cause, RecompileCause::Offset | RecompileCause::Scalar);
         let nodes_differ = difference.node.is_some() && !numbers;
         let difference = provenance.difference(recorded).filter(|_| nodes_differ).unwrap_or(difference);
@@ -228,8 +228,8 @@ impl DeviceRuntime {
     }
 }
 
-/// Returns the lines of a program's text with the names of the recorded ops, then those of the program that is compiled, which
-/// has the values of offsets too.
+/// Returns the lines of a program's text with the names of the recorded ops, then those of the program that is compiled,
+/// which has the values of offsets too.
 fn lines(recorded: &Program, compiled: &Program) -> Vec<String> {
     let graph = recorded.graph();
     let label = |line: usize| if line < graph.len() { graph.label(NodeId(line as u32)) } else { "" };

@@ -10,7 +10,7 @@ use super::{DeviceRuntime, HostValue};
 use crate::engine::{Arguments, DeviceBuffer, Input, SharedBuffer};
 use crate::error::{Result, TpuError};
 use crate::lines::{OpLines, Resolver, StepPart, StepPlace};
-use crate::numerics::{Class, Culprit, NonFinite, NonFiniteOp, NotFinite, Probes, Verdict, flag_of, flagged};
+use crate::numerics::{Class, Culprit, Diagnosis, NonFinite, NonFiniteOp, NotFinite, Origin, Probes, flag_of, flagged};
 use crate::options::TpuOptions;
 use crate::program::Recorded;
 use crate::{Device, Platform, distributed};
@@ -38,7 +38,7 @@ pub(crate) struct NumericsChecks {
     /// The results of programs that were reported.
     reported: Mutex<Vec<Weak<dyn DeviceBuffer>>>,
     /// The programs whose results are infinite because the user gave infinities.
-    meant: Mutex<FxHashSet<[u8; 32]>>,
+    intended: Mutex<FxHashSet<[u8; 32]>>,
     steps: AtomicU64,
     calls: AtomicU64,
 }
@@ -53,7 +53,7 @@ pub(super) enum RunNumber {
 }
 
 /// What is needed to run a program again.
-pub(super) struct Kept {
+pub(super) struct Replay {
     pub(super) recorded: Arc<Recorded>,
     lines: OpLines,
     arguments: Arguments,
@@ -63,7 +63,7 @@ pub(super) struct Kept {
 
 /// A program that was dispatched and not checked yet.
 struct RunCheck {
-    kept: Kept,
+    replay: Replay,
     flag: SharedBuffer,
     results: Vec<Weak<dyn DeviceBuffer>>,
 }
@@ -77,7 +77,7 @@ impl NumericsChecks {
             waiting: Mutex::default(),
             failed: Mutex::default(),
             reported: Mutex::default(),
-            meant: Mutex::default(),
+            intended: Mutex::default(),
             steps: AtomicU64::new(0),
             calls: AtomicU64::new(0),
         })
@@ -134,7 +134,7 @@ impl DeviceRuntime {
         number: RunNumber,
         slots: &[u64],
         arguments: impl FnOnce() -> Arguments,
-    ) -> Option<Kept> {
+    ) -> Option<Replay> {
         let numerics = self.numerics.as_ref()?;
         let count = match number {
             RunNumber::Step => numerics.steps.load(Relaxed),
@@ -147,15 +147,15 @@ impl DeviceRuntime {
             self.note_numeric_errors();
         }
         let (recorded, lines, slots) = (Arc::clone(recorded), lines.clone(), slots.to_vec());
-        Some(Kept { recorded, lines, arguments: arguments(), slots, number: (number, count) })
+        Some(Replay { recorded, lines, arguments: arguments(), slots, number: (number, count) })
     }
 
     /// Takes the flag from the results of a program, to be checked when it has run.
-    pub(super) fn check_when_run(&self, kept: Option<Kept>, mut results: Vec<SharedBuffer>) -> Vec<SharedBuffer> {
-        let Some((numerics, kept)) = self.numerics.as_ref().zip(kept) else { return results };
+    pub(super) fn check_when_run(&self, replay: Option<Replay>, mut results: Vec<SharedBuffer>) -> Vec<SharedBuffer> {
+        let Some((numerics, replay)) = self.numerics.as_ref().zip(replay) else { return results };
         if let Some(flag) = results.pop() {
             let results = results.iter().map(Arc::downgrade).collect();
-            numerics.waiting.lock().push_back(RunCheck { kept, flag, results });
+            numerics.waiting.lock().push_back(RunCheck { replay, flag, results });
         }
         results
     }
@@ -175,7 +175,8 @@ impl DeviceRuntime {
         self.note_numeric_errors();
     }
 
-    /// Checks the programs that were dispatched, oldest first, and waits for them. Those after one with a mistake wait on.
+    /// Checks the programs that were dispatched, oldest first, and waits for them. The programs after a mistake wait for the
+    /// next check.
     fn check_numbers(&self) -> Result<()> {
         let Some(numerics) = &self.numerics else { return Ok(()) };
         if let Some(failed) = numerics.failed.lock().take() {
@@ -196,73 +197,79 @@ impl DeviceRuntime {
         }
     }
 
-    fn check_run(&self, numerics: &NumericsChecks, RunCheck { kept, flag, results }: RunCheck) -> Result<()> {
+    fn check_run(&self, numerics: &NumericsChecks, RunCheck { replay, flag, results }: RunCheck) -> Result<()> {
         // The read of the program's own results reports why nothing was computed.
         let class = self.download(&flag).map_or(Class::Finite, |bytes| flag_of(bytes.as_ref()));
-        let program = &kept.recorded.program;
-        let is_meant = || class == Class::Infinite && numerics.meant.lock().contains(&program.stable_hash());
+        let program = &replay.recorded.program;
+        let is_intended = || class == Class::Infinite && numerics.intended.lock().contains(&program.stable_hash());
         let is_interpreted = HostValue::of(&flag).is_some();
-        if class == Class::Finite || is_meant() {
-            self.lint_precision(numerics, &kept, is_interpreted);
+        if class == Class::Finite || is_intended() {
+            self.lint_precision(numerics, &replay, is_interpreted);
             return Ok(());
         }
-        if numerics.has_reported(&kept.arguments) {
+        if numerics.has_reported(&replay.arguments) {
             numerics.add_reported(results);
             return Ok(());
         }
-        let verdict = self.run_again(&kept, is_interpreted).unwrap_or_else(|error| {
+        let diagnosis = self.run_again(&replay, is_interpreted).unwrap_or_else(|error| {
             tracing::warn!(device = %self.device, %error, "a step with a NaN could not run again");
-            Verdict::Finite
+            Diagnosis::Finite
         });
-        let culprit = match verdict {
-            Verdict::Meant => {
-                numerics.meant.lock().insert(program.stable_hash());
+        let culprit = match diagnosis {
+            Diagnosis::Intended => {
+                numerics.intended.lock().insert(program.stable_hash());
                 return Ok(());
             }
-            Verdict::Made(culprit) => Some(culprit),
-            Verdict::Finite => None,
+            Diagnosis::Culprit(culprit) => Some(culprit),
+            Diagnosis::Finite => None,
         };
         numerics.add_reported(results);
-        Err(TpuError::NotFinite(Box::new(kept.report(class, culprit))))
+        Err(TpuError::NotFinite(Box::new(replay.report(class, culprit))))
     }
 
     /// Runs a program again, where it ran, with every value checked.
-    fn run_again(&self, kept: &Kept, is_interpreted: bool) -> Result<Verdict> {
+    fn run_again(&self, replay: &Replay, is_interpreted: bool) -> Result<Diagnosis> {
         let bug = |error: burn_tpu_graph::GraphError| TpuError::Bug(error.to_string());
-        let program = &*kept.recorded.program;
-        let count = kept.recorded.outputs.len();
+        let program = &*replay.recorded.program;
+        let count = replay.recorded.outputs.len();
         let probes = Probes::of(program, count).map_err(bug)?;
-        let bytes = self.run_kept(kept, &probes.program, is_interpreted)?;
+        let bytes = self.run_replay(replay, &probes.program, is_interpreted)?;
         let classes = probes.classes(program.graph(), &bytes);
-        Ok(Verdict::of(program.graph(), &program.outputs()[..count], &classes))
+        Ok(Diagnosis::of(program.graph(), &program.outputs()[..count], &classes))
     }
 
-    /// Runs a program with the parameters and slots of one that ran, on the arguments that were kept. Returns the bytes of its
-    /// results.
-    pub(super) fn run_kept(&self, kept: &Kept, program: &Arc<Program>, is_interpreted: bool) -> Result<Vec<Vec<u8>>> {
+    /// Runs a program with the parameters and slots of one that ran, on the arguments that were kept. Returns the bytes of
+    /// its results.
+    pub(super) fn run_replay(
+        &self,
+        replay: &Replay,
+        program: &Arc<Program>,
+        is_interpreted: bool,
+    ) -> Result<Vec<Vec<u8>>> {
         if is_interpreted {
-            return self.interpret_kept(kept, program);
+            return self.interpret_replay(replay, program);
         }
         if self.device.platform() == Platform::Mesh && distributed::group()?.is_some() {
             let reason = "several processes run it; run one to find the op".to_owned();
             return Err(TpuError::Step { reason });
         }
-        let placed: Vec<_> = kept.arguments.iter().map(Option::as_ref).collect();
+        let placed: Vec<_> = replay.arguments.iter().map(Option::as_ref).collect();
         let program = self.placed(program, &parameters(program, &placed))?;
-        let compiled = self.compile_unrecorded(&program, &kept.slots)?;
-        let mut arguments = kept.arguments.clone();
-        let results = self.dispatch(&program, &compiled, &mut arguments, &kept.slots);
+        let compiled = self.compile_unrecorded(&program, &replay.slots)?;
+        let mut arguments = replay.arguments.clone();
+        let results = self.dispatch(&program, &compiled, &mut arguments, &replay.slots);
         let results = results.map_err(|error| match error {
             super::RunError::Refused(error) | super::RunError::Failed(error) => error,
         })?;
         results.iter().map(|result| Ok(self.download(result)?.into_vec())).collect()
     }
 
-    fn interpret_kept(&self, kept: &Kept, program: &Program) -> Result<Vec<Vec<u8>>> {
+    fn interpret_replay(&self, replay: &Replay, program: &Program) -> Result<Vec<Vec<u8>>> {
         let missing = || Err(Arc::new(TpuError::Bug("an argument was not kept".to_owned())));
-        let inputs: Vec<Input> = kept.arguments.iter().map(|kept| kept.clone().map_or_else(missing, Ok)).collect();
+        let inputs: Vec<Input> =
+            replay.arguments.iter().map(|argument| argument.clone().map_or_else(missing, Ok)).collect();
         let places = 0..inputs.len() as u32;
-        let results = self.interpreted(program, places, &inputs, &kept.slots)?;
+        let results = self.interpreted(program, places, &inputs, &replay.slots)?;
         Ok(results.iter().map(|result| result.to_bytes()).collect())
     }
 }
@@ -272,50 +279,53 @@ fn parameters<'a>(program: &Program, arguments: &[Option<&'a SharedBuffer>]) -> 
     program.parameters().map(|(index, _)| arguments.get(index as usize).copied().flatten()).collect()
 }
 
-impl Kept {
+impl Replay {
     /// Returns the report about a program that computed a value of this class.
     fn report(&self, class: Class, culprit: Option<Culprit>) -> NotFinite {
         let class = culprit.map_or(class, |culprit| culprit.class);
         let value = if class == Class::Nan { NonFinite::Nan } else { NonFinite::Infinity };
-        let mut sites = Sites::new(self);
-        let op = culprit.map(|culprit| sites.op(culprit.node, culprit.is_given));
+        let mut nodes = NodeReports::new(self);
+        let op = culprit.map(|culprit| nodes.origin(culprit.origin));
         let infinity = culprit.and_then(|culprit| culprit.infinity);
-        let infinity = infinity.map(|(node, is_given)| sites.op(node, is_given));
-        let forward = culprit.zip(op.as_ref()).and_then(|(culprit, op)| sites.forward_op(culprit.node, op));
+        let infinity = infinity.map(|infinity| nodes.origin(infinity));
+        let forward = culprit.zip(op.as_ref()).and_then(|(culprit, op)| nodes.forward_op(culprit.origin.node, op));
         let (number, step) = self.number;
         NotFinite { value, op, infinity, forward, step, is_call: number == RunNumber::Call }
     }
 }
 
-/// The nodes of a program as recorded ops.
-pub(super) struct Sites<'k> {
-    kept: &'k Kept,
+/// Describes the nodes of a program as the ops that recorded them.
+pub(super) struct NodeReports<'k> {
+    replay: &'k Replay,
     resolver: Resolver,
 }
 
-impl<'k> Sites<'k> {
-    pub(super) fn new(kept: &'k Kept) -> Self {
-        Self { kept, resolver: Resolver::default() }
+impl<'k> NodeReports<'k> {
+    pub(super) fn new(replay: &'k Replay) -> Self {
+        Self { replay, resolver: Resolver::default() }
     }
 
-    pub(super) fn kept(&self) -> &'k Kept {
-        self.kept
+    pub(super) fn replay(&self) -> &'k Replay {
+        self.replay
     }
 
     pub(super) fn recorded(&self) -> &'k Recorded {
-        &self.kept.recorded
+        &self.replay.recorded
     }
 
     pub(super) fn graph(&self) -> &'k Graph {
-        self.kept.recorded.program.graph()
+        self.replay.recorded.program.graph()
     }
 
-    /// Returns a node as the op that recorded it. One that was given is the first op that reads it.
+    /// Returns the op that recorded an origin. For a given value it is the first op that reads it.
+    fn origin(&mut self, Origin { node, is_given }: Origin) -> NonFiniteOp {
+        let reads = |reader: &Node| reader.operands.contains(&node);
+        let reader = self.graph().nodes().iter().position(reads).filter(|_| is_given);
+        self.op(reader.map_or(node, |reader| NodeId(reader as u32)), is_given)
+    }
+
     fn op(&mut self, node: NodeId, is_given: bool) -> NonFiniteOp {
         let graph = self.graph();
-        let reads = |reader: &Node| reader.operands.contains(&node);
-        let reader = graph.nodes().iter().position(reads).filter(|_| is_given);
-        let node = reader.map_or(node, |reader| NodeId(reader as u32));
         let of = graph.node(node);
         let types: Vec<String> = of.operands.iter().map(|&id| graph.ty(id).to_string()).collect();
         let StepPlace { line, part, gradient_of } = self.place(node);
@@ -331,13 +341,13 @@ impl<'k> Sites<'k> {
 
     /// Returns where a node of the program was recorded.
     pub(super) fn place(&mut self, node: NodeId) -> StepPlace {
-        let recorded = self.kept.recorded.bindings.nodes.get(node.index()).copied();
+        let recorded = self.replay.recorded.bindings.nodes.get(node.index()).copied();
         recorded.map_or_else(unknown_place, |node| self.recorded_place(node))
     }
 
     /// Returns where a node of the recording was recorded.
     pub(super) fn recorded_place(&mut self, node: NodeId) -> StepPlace {
-        let stack = self.kept.lines.of(node.index());
+        let stack = self.replay.lines.of(node.index());
         stack.map_or_else(unknown_place, |stack| self.resolver.place(stack))
     }
 
@@ -346,8 +356,8 @@ impl<'k> Sites<'k> {
         self.place(node).line
     }
 
-    /// Returns the op of the forward pass whose gradient an op of the backward pass computes: of those with its name, the
-    /// latest one that shares a value with it. Where the name is not known, it is the latest op whose value it took.
+    /// Returns the op of the forward pass whose gradient an op of the backward pass computes: the latest one with the name
+    /// that shares a value with it. Where the name is not known, it is the latest op whose value it took.
     fn forward_op(&mut self, node: NodeId, op: &NonFiniteOp) -> Option<NonFiniteOp> {
         if op.part != StepPart::Backward {
             return None;
@@ -360,13 +370,21 @@ impl<'k> Sites<'k> {
             values.dedup();
         }
         values.retain(|&id| !matches!(graph.node(id).op, Op::Slot { .. } | Op::Constant(_)));
-        let shares = |id: &NodeId| values.contains(id) || graph.node(*id).operands.iter().any(|id| values.contains(id));
-        let named = |id: &NodeId| match &op.gradient_of {
-            Some(name) => graph.label(*id) == name && shares(id),
-            None => values.contains(id) && !matches!(graph.node(*id).op, Op::Parameter { .. }),
-        };
-        let found = (0..node.0).rev().map(NodeId).filter(named).find(|&id| self.place(id).part == StepPart::Forward);
-        found.map(|id| self.op(id, false))
+        for id in (0..node.0).rev().map(NodeId) {
+            let earlier = graph.node(id);
+            let is_candidate = match &op.gradient_of {
+                Some(name) => {
+                    let shares =
+                        values.contains(&id) || earlier.operands.iter().any(|operand| values.contains(operand));
+                    graph.label(id) == name && shares
+                }
+                None => values.contains(&id) && !matches!(earlier.op, Op::Parameter { .. }),
+            };
+            if is_candidate && self.place(id).part == StepPart::Forward {
+                return Some(self.op(id, false));
+            }
+        }
+        None
     }
 }
 
@@ -374,5 +392,5 @@ fn unknown_place() -> StepPlace {
     StepPlace { line: String::new(), part: StepPart::Forward, gradient_of: None }
 }
 
-/// How far from an op of the backward pass the values are that it shares with its op of the forward pass.
+/// The most ops between an op of the backward pass and a value that it shares with its op of the forward pass.
 const MOST_FOLLOWED: usize = 6;

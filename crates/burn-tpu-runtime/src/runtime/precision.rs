@@ -4,7 +4,7 @@
 //! `numerics::precision` reads off a program.
 
 use super::DeviceRuntime;
-use super::numerics::{Kept, NumericsChecks, Sites};
+use super::numerics::{NodeReports, NumericsChecks, Replay};
 use crate::error::{Result, TpuError};
 use crate::lines::StepPart;
 use crate::numerics::{LostCounts, Update, long_sums, loss_gradients, updates};
@@ -17,7 +17,7 @@ use std::sync::{Arc, Weak};
 /// The share of the changed elements from which a lost update is reported.
 const LOST: f64 = 0.1;
 
-/// The fewest changed elements of which a share says something.
+/// The fewest changed elements whose lost share is reported.
 const LEAST_CHANGED: u32 = 16;
 
 /// The lint of one device.
@@ -29,7 +29,7 @@ pub(super) struct PrecisionLint {
     programs: Mutex<FxHashMap<usize, Linted>>,
 }
 
-/// A program that the lint looked at.
+/// A program that was linted.
 struct Linted {
     recorded: Weak<Recorded>,
     runs: u32,
@@ -87,63 +87,63 @@ const LONG_SUM: &str = "a long sum in 16 bits";
 const NARROW_LOSS: &str = "a loss in 16 bits";
 
 impl DeviceRuntime {
-    /// Looks at a program that ran and whose numbers are finite: at its first run for what its form says, and at the first,
-    /// second, fourth and so on for what its numbers say.
-    pub(super) fn lint_precision(&self, numerics: &NumericsChecks, kept: &Kept, is_interpreted: bool) {
+    /// Lints a program that ran and whose numbers are finite: its graph at the first run, and its numbers at the first,
+    /// second, fourth run and so on.
+    pub(super) fn lint_precision(&self, numerics: &NumericsChecks, replay: &Replay, is_interpreted: bool) {
         let Some(lint) = &numerics.precision else { return };
-        let (run, counted) = lint.run_of(&kept.recorded);
-        let mut sites = Sites::new(kept);
+        let (run, counted) = lint.run_of(&replay.recorded);
+        let mut nodes = NodeReports::new(replay);
         if run == 1 {
-            self.lint_form(lint, &mut sites, counted.as_deref());
+            self.lint_graph(lint, &mut nodes, counted.as_deref());
         }
         if let Some(counted) = counted.filter(|_| run.is_power_of_two()) {
-            let linted = self.lint_updates(lint, &mut sites, &counted, is_interpreted);
+            let linted = self.lint_updates(lint, &mut nodes, &counted, is_interpreted);
             linted.unwrap_or_else(|error| tracing::debug!(%error, "lost updates are not counted"));
         }
     }
 
-    fn lint_form(&self, lint: &PrecisionLint, sites: &mut Sites, counted: Option<&Counted>) {
-        let graph = sites.graph();
+    fn lint_graph(&self, lint: &PrecisionLint, nodes: &mut NodeReports, counted: Option<&Counted>) {
+        let graph = nodes.graph();
         for update in counted.into_iter().flat_map(|counted| &counted.updates) {
-            if update.is_weight && is_of_backward(sites, graph, update.change) {
-                let (line, ty) = (sites.line(update.sum), graph.ty(update.parameter));
+            if update.is_weight && is_of_backward(nodes, graph, update.change) {
+                let (line, ty) = (nodes.line(update.sum), graph.ty(update.parameter));
                 let fix = "TpuOptimizer keeps f32 masters, and autocast f32 weights";
                 lint.warn(self.device, NO_MASTER, &line, || format!("{ty} is updated as it is; {fix}"));
             }
         }
         for (last, length) in long_sums(graph) {
-            let (line, dtype) = (sites.line(last), graph.dtype(last));
+            let (line, dtype) = (nodes.line(last), graph.dtype(last));
             let message = || format!("{length} terms are added one by one in {dtype}; cast to f32, or use one `sum`");
             lint.warn(self.device, LONG_SUM, &line, message);
         }
-        for root in loss_gradients(&sites.recorded().graph) {
-            let place = sites.recorded_place(root);
+        for root in loss_gradients(&nodes.recorded().graph) {
+            let place = nodes.recorded_place(root);
             if place.part == StepPart::Backward {
-                let dtype = sites.recorded().graph.dtype(root);
+                let dtype = nodes.recorded().graph.dtype(root);
                 let message = || format!("its type is {dtype}; cast what the loss reads to f32");
                 lint.warn(self.device, NARROW_LOSS, &place.line, message);
             }
         }
     }
 
-    /// Counts the updates that were lost in a run, by running its program again for these counts alone.
+    /// Warns of the updates that were lost in a run: counts them by running the program again for these counts alone.
     fn lint_updates(
         &self,
         lint: &PrecisionLint,
-        sites: &mut Sites,
+        nodes: &mut NodeReports,
         counted: &Counted,
         is_interpreted: bool,
     ) -> Result<()> {
-        let lines: Vec<String> = counted.updates.iter().map(|update| sites.line(update.sum)).collect();
+        let lines: Vec<String> = counted.updates.iter().map(|update| nodes.line(update.sum)).collect();
         if lines.iter().all(|line| lint.has_warned(LOST_UPDATE, line)) {
             return Ok(());
         }
-        let bytes = self.run_kept(sites.kept(), &counted.counts.program, is_interpreted)?;
+        let bytes = self.run_replay(nodes.replay(), &counted.counts.program, is_interpreted)?;
         let bytes = bytes.first().ok_or_else(|| TpuError::Bug("counts have no result".to_owned()))?;
         for ((update, line), (lost, changed)) in counted.updates.iter().zip(lines).zip(LostCounts::read(bytes)) {
             let share = f64::from(lost) / f64::from(changed.max(1));
             if changed >= LEAST_CHANGED && share >= LOST {
-                let (ty, percent) = (sites.graph().ty(update.parameter), 100.0 * share);
+                let (ty, percent) = (nodes.graph().ty(update.parameter), 100.0 * share);
                 let message =
                     || format!("{percent:.0} % of the {changed} elements of {ty} that change stay as they are");
                 lint.warn(self.device, LOST_UPDATE, &line, message);
@@ -153,13 +153,13 @@ impl DeviceRuntime {
     }
 }
 
-/// Returns whether a value is computed from one of the backward pass.
-fn is_of_backward(sites: &mut Sites, graph: &Graph, value: NodeId) -> bool {
+/// Returns whether a value is computed from a value of the backward pass.
+fn is_of_backward(nodes: &mut NodeReports, graph: &Graph, value: NodeId) -> bool {
     let (mut seen, mut waiting) = (FxHashSet::from_iter([value]), vec![value]);
     while let Some(id) = waiting.pop() {
         let node = graph.node(id);
         let is_given = matches!(node.op, Op::Parameter { .. } | Op::Slot { .. } | Op::Constant(_));
-        if !is_given && sites.place(id).part == StepPart::Backward {
+        if !is_given && nodes.place(id).part == StepPart::Backward {
             return true;
         }
         waiting.extend(node.operands.iter().copied().filter(|&operand| seen.insert(operand)));
