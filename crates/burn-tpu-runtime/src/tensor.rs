@@ -1,7 +1,8 @@
-//! A tensor: a counted handle to a node of a trace or to a buffer of a device.
+//! A tensor: a counted handle to a node of a trace, to a buffer of a device, or to a value that comes from elsewhere.
+//!
+//! Owns: a tensor's type, and the value once there is one. May not know: how a value that it waits for is computed.
 
 use crate::Device;
-use crate::collective::Part;
 use crate::engine::{Input, SharedBuffer};
 use crate::error::Result;
 use crate::runtime::HostValue;
@@ -42,8 +43,30 @@ enum Source {
     Taken,
     /// From the trace that recorded the tensor.
     Trace(Origin),
-    /// From a reduction over several devices.
-    Reduction(Part),
+    /// From what no trace recorded.
+    Elsewhere(Box<dyn PendingValue>),
+}
+
+/// A value that is not there yet. A stream records it, or it comes from elsewhere, such as from other devices.
+pub(crate) trait PendingValue: Send + Sync {
+    /// Moves the value into its tensor, if it is there.
+    fn collect(&self, into: &OnceLock<Input>);
+
+    /// Computes the value, or has it fail, for a stream that did not record it.
+    ///
+    /// # Errors
+    /// Why there is no value yet: what computes it did not run, or other devices would have to be waited for.
+    fn compute(&self, wait: WaitForDevices) -> Result<()>;
+
+    /// Returns whether [`PendingValue::compute`] would wait for other devices.
+    fn waits_for_devices(&self) -> bool;
+}
+
+/// Whether a computation may wait for other devices.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum WaitForDevices {
+    Yes,
+    No,
 }
 
 thread_local! {
@@ -71,14 +94,18 @@ impl Tensor {
         Self::made(device, ty, Source::Trace(origin))
     }
 
-    /// A tensor that a reduction over several devices will have.
-    pub(crate) fn reduced(device: Device, ty: TensorType, part: Part) -> Self {
-        Self::made(device, ty, Source::Reduction(part))
+    /// A tensor whose value comes from elsewhere.
+    pub(crate) fn from_elsewhere(device: Device, ty: TensorType, value: Box<dyn PendingValue>) -> Self {
+        Self::made(device, ty, Source::Elsewhere(value))
     }
 
-    /// The reduction that the tensor is the result of, if it is one.
-    pub(crate) fn part(&self) -> Option<&Part> {
-        if let Source::Reduction(part) = &self.inner.source { Some(part) } else { None }
+    /// What computes the value, unless it was there from the start.
+    pub(crate) fn pending_value(&self) -> Option<&dyn PendingValue> {
+        match &self.inner.source {
+            Source::Known(_) | Source::Taken => None,
+            Source::Trace(origin) => Some(origin),
+            Source::Elsewhere(value) => Some(&**value),
+        }
     }
 
     /// The trace that recorded the tensor, if one did.
@@ -147,8 +174,8 @@ impl Tensor {
                 origin.collect(collected);
                 collected.get()
             }),
-            Source::Reduction(part) => collected.get().or_else(|| {
-                part.collect(collected);
+            Source::Elsewhere(pending) => collected.get().or_else(|| {
+                pending.collect(collected);
                 collected.get()
             }),
         }

@@ -5,6 +5,7 @@ use crate::engine::Input;
 use crate::error::{Result, TpuError};
 use crate::metrics::CutReason;
 use crate::runtime::runtime;
+use crate::tensor::{PendingValue, WaitForDevices};
 use crate::trace::{Stream, materialise_together};
 use crate::{Device, Tensor};
 use burn_tpu_graph::TensorType;
@@ -65,8 +66,8 @@ struct State {
     results: Option<Vec<Option<Input>>>,
 }
 
-/// A device's result of a reduction: what its tensor waits for.
-pub(crate) struct Part {
+/// A device's result of a reduction, for which its tensor waits.
+pub(super) struct PendingReduction {
     group: Arc<Group>,
     call: Arc<Call>,
     rank: usize,
@@ -99,7 +100,8 @@ impl Group {
             self.changed.notify_all();
         }
         drop(calls);
-        Tensor::reduced(device, ty, Part { group: Arc::clone(self), call, rank })
+        let pending = PendingReduction { group: Arc::clone(self), call, rank };
+        Tensor::from_elsewhere(device, ty, Box::new(pending))
     }
 
     /// Closes the open batch and returns the device's parts of the reductions that did not run.
@@ -234,15 +236,38 @@ impl Call {
     }
 }
 
-impl Part {
-    /// Returns whether [`Part::resolve`] does not have to wait for other devices.
-    pub(crate) fn is_complete(&self) -> bool {
-        self.call.is_complete()
+impl PendingValue for PendingReduction {
+    fn collect(&self, into: &OnceLock<Input>) {
+        // Of several threads that ask, one finds the result; the others wait for it here.
+        let mut state = self.call.state.lock();
+        if let Some(result) = state.results.as_mut().and_then(|results| results[self.rank].take()) {
+            let _first = into.set(result);
+        }
     }
 
+    /// Without a wait for the other devices, it runs the device's own part, so that a trace which uses the result has nothing
+    /// to run before it.
+    fn compute(&self, wait: WaitForDevices) -> Result<()> {
+        if wait == WaitForDevices::No && self.waits_for_devices() {
+            self.run_own()?;
+            if self.waits_for_devices() {
+                let reason = "a reduction over several devices was not waited for".to_owned();
+                return Err(TpuError::Peer { reason });
+            }
+        }
+        self.resolve();
+        Ok(())
+    }
+
+    fn waits_for_devices(&self) -> bool {
+        !self.call.is_complete()
+    }
+}
+
+impl PendingReduction {
     /// Waits for the other devices' parts, and runs the batch unless another thread did. The result is then a value or an
     /// error.
-    pub(crate) fn resolve(&self) {
+    fn resolve(&self) {
         if self.call.is_done() {
             return;
         }
@@ -268,26 +293,15 @@ impl Part {
         }
     }
 
-    /// Runs the device's own part, so that a trace that uses the result has nothing to run before it.
+    /// Runs the device's own part, unless it has run or is the result of a reduction itself.
     ///
     /// # Errors
     /// That of the cut.
-    pub(crate) fn run_own(&self) -> Result<()> {
+    fn run_own(&self) -> Result<()> {
+        let own = self.call.part(self.rank).filter(|part| part.value().is_none());
+        let Some(own) = own else { return Ok(()) };
         self.group.close(&self.call.batch);
-        materialise_together(self.call.part(self.rank).iter(), CutReason::DeviceCopy)
-    }
-
-    /// Returns whether the device's own part has run.
-    pub(crate) fn has_run_own(&self) -> bool {
-        self.call.part(self.rank).is_none_or(|part| part.value().is_some())
-    }
-
-    /// Moves the result into its tensor, if there is one.
-    pub(crate) fn collect(&self, value: &OnceLock<Input>) {
-        // Of several threads that ask, one finds the result; the others wait for it here.
-        let mut state = self.call.state.lock();
-        if let Some(result) = state.results.as_mut().and_then(|results| results[self.rank].take()) {
-            let _first = value.set(result);
-        }
+        let recorded = std::iter::once(&own).filter(|part| part.origin().is_some());
+        materialise_together(recorded, CutReason::DeviceCopy)
     }
 }

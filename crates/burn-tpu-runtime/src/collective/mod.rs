@@ -22,7 +22,6 @@ mod exchange;
 mod group;
 mod session;
 
-pub(crate) use group::Part;
 pub use session::Session;
 
 use crate::error::TpuError;
@@ -73,9 +72,9 @@ pub fn settle(device: Device) {
     let groups: Vec<_> = GROUPS.lock().iter().filter(|group| group.devices().contains(&device)).cloned().collect();
     for group in groups {
         let parts = group.settle(device);
-        let own = parts
-            .iter()
-            .filter(|part| part.origin().is_some_and(|origin| origin.is_owned_here() && !origin.waits_for_devices()));
+        let own = parts.iter().filter(|part| {
+            part.origin().is_some_and(|origin| origin.is_owned_here() && !origin.own_cut_waits_for_devices())
+        });
         if let Err(error) = materialise_together(own, CutReason::DeviceCopy) {
             tracing::error!(%device, %error, "what is to be reduced did not run; the results report the error");
         }

@@ -1,7 +1,8 @@
 //! Cutting a trace at a position: choose what is live, run it as one program, hand the buffers to the tensors, keep the
 //! rest recorded. The rules are those of `trace`'s header.
 
-use super::{OpRecord, StreamTrace, Trace, cut_for};
+use super::pending::PendingParameter;
+use super::{OpRecord, StreamTrace, Trace};
 use crate::engine::Input;
 use crate::error::{Result, TpuError};
 use crate::lines::Stack;
@@ -9,9 +10,8 @@ use crate::metrics::CutReason;
 use crate::profile::{self, Phase};
 use crate::program::Subgraph;
 use crate::runtime::RunError;
-use crate::tensor::Tensor;
+use crate::tensor::WaitForDevices;
 use burn_tpu_graph::{Builder, Label, NodeId, Op};
-use parking_lot::MutexGuard;
 use rustc_hash::FxHashMap;
 use std::ops::Range;
 use std::sync::Arc;
@@ -21,28 +21,8 @@ impl StreamTrace {
     /// The owner's cut: runs everything that is alive.
     pub(super) fn cut_everything(&self, reason: CutReason) -> Result<()> {
         self.refuse_cut(reason)?;
-        let mut trace = self.lock_resolved()?;
+        let mut trace = self.lock_computed(u64::MAX, WaitForDevices::Yes)?;
         self.cut_locked(&mut trace, reason)
-    }
-
-    /// Locks the trace after another try to run what other streams could not run when this one used it, and after a wait for
-    /// the reductions over several devices that this one used before all had called.
-    fn lock_resolved(&self) -> Result<MutexGuard<'_, Trace>> {
-        let trace = self.trace.lock();
-        if trace.unresolved.is_empty() {
-            return Ok(trace);
-        }
-        let tensors: Vec<Tensor> = trace.unresolved.iter().map(|(_, tensor)| tensor.clone()).collect();
-        drop(trace);
-        tensors.iter().try_for_each(|tensor| cut_for(tensor, CutReason::OtherThread))?;
-        let mut trace = self.trace.lock();
-        for (index, tensor) in std::mem::take(&mut trace.unresolved) {
-            match tensor.value() {
-                Some(value) => trace.buffers[index] = value.clone(),
-                None => trace.unresolved.push((index, tensor)),
-            }
-        }
-        Ok(trace)
     }
 
     /// [`StreamTrace::cut_everything`] of a trace that is locked already.
@@ -61,20 +41,11 @@ impl StreamTrace {
     /// run for another thread.
     pub(super) fn cut_step(&self) -> Result<()> {
         self.refuse_cut(CutReason::MarkStep)?;
-        let mut trace = self.lock_resolved()?;
+        let mut trace = self.lock_computed(u64::MAX, WaitForDevices::Yes)?;
         while let Some(position) = self.seam(&mut trace) {
             self.cut_at(&mut trace, position, CutReason::Seam)?;
         }
         self.cut_locked(&mut trace, CutReason::MarkStep)
-    }
-
-    /// Another thread's cut, for the tensor of this serial number.
-    pub(super) fn cut_for_another_thread(&self, serial: u64, reason: CutReason) -> Result<()> {
-        self.refuse_cut(CutReason::OtherThread)?;
-        let mut trace = self.lock_resolved()?;
-        let Some(position) = trace.handles.get(serial).map(|handle| handle.position) else { return Ok(()) };
-        let reason = if reason == CutReason::Read { CutReason::OtherThread } else { reason };
-        self.cut_at(&mut trace, position, reason).map(|_| ())
     }
 
     /// The first position after which earlier work ends: something before it is alive, and no later op uses anything
@@ -98,7 +69,7 @@ impl StreamTrace {
 
     /// Runs what was alive just after `position` as one program and keeps the later ops recorded. A cut that failed
     /// earlier is done first, as the program that it would have been. Returns whether anything ran.
-    fn cut_at(&self, trace: &mut Trace, position: u64, reason: CutReason) -> Result<bool> {
+    pub(super) fn cut_at(&self, trace: &mut Trace, position: u64, reason: CutReason) -> Result<bool> {
         if let Err(place) = trace.failed_cuts.binary_search(&position) {
             trace.failed_cuts.insert(place, position);
         }
@@ -144,7 +115,7 @@ impl StreamTrace {
             let _span = tracing::debug_span!("cut", device = %self.runtime.device(), ?reason).entered();
             let _profiled = profile::span(Phase::Cut, reason.name());
             if trace.ran.ops == 0 {
-                self.run(trace, end, live, reason)?
+                self.run(trace, end, position, live, reason)?
             } else {
                 self.run_next(trace, ops, live, reason)?
             }
@@ -166,7 +137,8 @@ impl StreamTrace {
         next.tracker.resume(&next.recording, with_stack(&next.ops));
         let own = |node: &NodeId| renamed.get(node).copied();
         let count = next.recording.len();
-        let outcomes = self.run(&mut next, count, live.iter().filter_map(own).collect(), reason);
+        let last = next.ops.last().map_or(0, |op| op.position);
+        let outcomes = self.run(&mut next, count, last, live.iter().filter_map(own).collect(), reason);
         trace.tracker = next.tracker;
         trace.tracker.resume(&trace.recording, with_stack(&trace.ops[end..]));
         let outcomes = outcomes?;
@@ -177,16 +149,20 @@ impl StreamTrace {
         Ok(Outcomes { outputs, results, failed: FxHashMap::default() })
     }
 
-    /// Runs the first `end` nodes as far as `outputs` need them. Nodes that depend on a failed buffer fail with its error,
-    /// and no other does.
+    /// Runs the first `end` nodes, which are those of the ops up to `position`, as far as `outputs` need them. Nodes that depend
+    /// on a failed buffer fail with its error, and no other does.
     ///
     /// # Errors
     /// Why nothing ran: then the trace is as it was.
-    fn run(&self, trace: &mut Trace, end: usize, mut outputs: Vec<NodeId>, reason: CutReason) -> Result<Outcomes> {
-        if let Some((index, _)) = trace.unresolved.first() {
-            let unresolved = trace.buffers[*index].as_ref();
-            return unresolved.map(|_| Outcomes::default()).map_err(|error| TpuError::clone(error));
-        }
+    fn run(
+        &self,
+        trace: &mut Trace,
+        end: usize,
+        position: u64,
+        mut outputs: Vec<NodeId>,
+        reason: CutReason,
+    ) -> Result<Outcomes> {
+        trace.check_computed(position)?;
         let mut failed = failures(trace, end);
         outputs.retain(|node| !failed.contains_key(node));
         outputs.sort_unstable();
@@ -324,8 +300,8 @@ fn rerecord(
         Some(&node) => Ok(node),
         None => {
             let node = trace.parameter(&buffer_of(old, input), old.recording.ty(input))?;
-            if let Some(tensor) = unresolved(old, input) {
-                trace.unresolved.push((trace.buffers.len() - 1, tensor));
+            if let Some(pending) = pending_of(old, input) {
+                trace.pending.push(PendingParameter { index: trace.buffers.len() - 1, ..pending.clone() });
             }
             renamed.insert(input, node);
             Ok(node)
@@ -374,9 +350,8 @@ fn buffer_of(old: &Trace, node: NodeId) -> Input {
     value.cloned().unwrap_or_else(|| not_computed(node))
 }
 
-/// The tensor of a parameter that another stream has not run yet.
-fn unresolved(old: &Trace, node: NodeId) -> Option<Tensor> {
+/// Returns the pending parameter that a node is, if it is one.
+fn pending_of(old: &Trace, node: NodeId) -> Option<&PendingParameter> {
     let Op::Parameter { index, .. } = old.recording.node(node).op else { return None };
-    let found = old.unresolved.iter().find(|(of, _)| *of == index as usize);
-    found.map(|(_, tensor)| tensor.clone())
+    old.pending.iter().find(|pending| pending.index == index as usize)
 }

@@ -46,6 +46,7 @@ mod callers;
 mod cut;
 mod function;
 mod handles;
+mod pending;
 mod record;
 mod recording;
 mod stats;
@@ -54,29 +55,29 @@ mod stream;
 mod tests;
 
 pub(crate) use function::{FunctionRecording, Placeholder, Purpose, Source};
+pub(crate) use pending::{materialise, materialise_together};
 pub(crate) use record::record_list;
 pub use record::{Recorder, create, record, record_many, record_or_compute, record_or_compute_many};
 pub(crate) use recording::Recording;
 pub use stream::{InStream, Stream};
 pub(crate) use stream::{current_function, cut, end_step, forget, mark_step};
 
-use crate::engine::{Input, SharedBuffer};
-use crate::error::{Result, TpuError};
+use crate::engine::Input;
+use crate::error::TpuError;
 use crate::lines::{Anchor, OpLines, Stack};
-use crate::metrics::CutReason;
 use crate::recompile::DivergenceTracker;
 use crate::runtime::DeviceRuntime;
-use crate::tensor::Tensor;
 use burn_tpu_graph::NodeId;
 use cut::Outcomes;
 use function::FunctionNotes;
 use handles::{Exchange, Handles};
 use parking_lot::Mutex;
+use pending::PendingParameter;
 use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
 use stats::RecordingStats;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
-use std::sync::{Arc, OnceLock};
 
 /// The trace of one stream on one device, shared with the tensors that it recorded.
 pub(crate) struct StreamTrace {
@@ -107,8 +108,8 @@ struct Trace {
     ops: Vec<OpRecord>,
     ran: Ran,
     handles: Handles,
-    /// Parameters (by index) whose tensors another stream recorded and could not run yet.
-    unresolved: Vec<(usize, Tensor)>,
+    /// Parameters that had no value when they were used, by ascending position.
+    pending: Vec<PendingParameter>,
     /// Positions of cuts that failed, ascending: later cuts begin with them.
     failed_cuts: SmallVec<[u64; 1]>,
     fullness: Fullness,
@@ -192,12 +193,6 @@ impl Origin {
         self.serial
     }
 
-    /// Returns whether a cut of the tensor's trace would have to wait for other devices.
-    pub(crate) fn waits_for_devices(&self) -> bool {
-        let trace = self.trace.trace.lock();
-        trace.unresolved.iter().any(|(_, tensor)| tensor.part().is_some_and(|part| !part.is_complete()))
-    }
-
     /// Notes that another stream dropped a handle.
     pub(crate) fn mark_shared(&self) {
         self.shared.store(true, Relaxed);
@@ -211,16 +206,6 @@ impl Origin {
         if trace.exchange.report_drop(self.serial, position) {
             trace.forget_if_idle();
         }
-    }
-
-    /// Moves the tensor's value into the tensor, if a cut left one.
-    pub(crate) fn collect(&self, value: &OnceLock<Input>) {
-        self.trace.exchange.collect(self.serial, value);
-    }
-
-    /// Returns whether the calling stream recorded the tensor after its own last cut.
-    fn is_uncut_by_owner(&self) -> bool {
-        self.trace.is_current() && self.serial >= self.trace.boundary.load(Relaxed)
     }
 }
 
@@ -277,55 +262,11 @@ impl StreamTrace {
         trace.buffers.clear();
         trace.parameters.clear();
         trace.slots.clear();
-        trace.unresolved.clear();
+        trace.pending.clear();
         trace.ops.clear();
         trace.ran = Ran::default();
         trace.handles.settle(&self.exchange, u64::MAX, |node| outcomes.of(node), |node| node);
         trace.failed_cuts.clear();
         trace.tracker.restart(&mut trace.recording);
     }
-}
-
-/// Runs the ops of several tensors, the last recorded first: its cut covers the others.
-///
-/// # Errors
-/// The first cut's that fails; the tensors stay pending.
-pub(crate) fn materialise_together<'t>(tensors: impl Iterator<Item = &'t Tensor>, reason: CutReason) -> Result<()> {
-    let mut tensors: Vec<_> = tensors.filter_map(|tensor| Some((tensor.origin()?.serial, tensor))).collect();
-    tensors.sort_unstable_by_key(|(serial, _)| std::cmp::Reverse(*serial));
-    tensors.iter().try_for_each(|(_, tensor)| cut_for(tensor, reason))
-}
-
-/// Returns the buffer of a tensor, after cutting what has to run for it.
-///
-/// # Errors
-/// That of the cut, which leaves the tensor pending, or the one that the tensor holds.
-pub(crate) fn materialise(tensor: &Tensor, reason: CutReason) -> Result<SharedBuffer> {
-    cut_for(tensor, reason)?;
-    match tensor.value() {
-        Some(Ok(buffer)) => Placeholder::refuse_read(buffer).map_or_else(|| Ok(Arc::clone(buffer)), Err),
-        Some(Err(error)) => Err(TpuError::clone(error)),
-        None => Err(TpuError::Bug(format!("a cut did not compute {tensor:?}"))),
-    }
-}
-
-/// Cuts as a read of the tensor does, by rules 2 and 4.
-fn cut_for(tensor: &Tensor, reason: CutReason) -> Result<()> {
-    if let Some(part) = tensor.part() {
-        part.resolve();
-        return Ok(());
-    }
-    let Some(origin) = tensor.origin() else { return Ok(()) };
-    let pending = tensor.value().is_none();
-    if origin.trace.is_current() {
-        // Pending after the owner's cut: that cut failed.
-        if pending || origin.is_uncut_by_owner() {
-            let cut = origin.trace.cut_everything(reason);
-            // What another thread had computed can be read all the same; the next cut reports the error again.
-            return if pending { cut } else { Ok(()) };
-        }
-    } else if pending {
-        return origin.trace.cut_for_another_thread(origin.serial, reason);
-    }
-    Ok(())
 }

@@ -1,9 +1,9 @@
 //! Recording one op: operands to nodes, the op's composition, results to tensors.
 
+use super::pending::{OperandErrors, compute_operands};
 use super::stream::trace_of;
 use super::{OpRecord, Origin, StreamTrace, Trace, at_once};
 use crate::Device;
-use crate::collective::Part;
 use crate::engine::Input;
 use crate::error::TpuError;
 use crate::lines::{OpStack, RecordedOp};
@@ -11,10 +11,10 @@ use crate::metrics::CutReason;
 use crate::profile::{self, Phase};
 use crate::tensor::Tensor;
 use burn_tpu_graph::{Builder, DType, GraphError, Label, Node, NodeId, Number, Op, Result, TensorType};
-use parking_lot::MutexGuard;
 use smallvec::SmallVec;
 use std::ops::Range;
 use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
 
 /// What an op's composition adds its nodes to: the builders of the graph, and run-time scalars.
 pub struct Recorder<'t> {
@@ -85,81 +85,32 @@ impl Recorder<'_> {
 /// The nodes of an op's operands.
 type Inputs = SmallVec<[NodeId; 3]>;
 
-/// Returns the nodes of the operands, and the number of nodes before them. While another stream runs what it recorded of
-/// them, the trace is open to other threads, so what was found before is looked up again.
+/// Returns the nodes of the operands. Those that this stream did not record have a value, or an error says why not.
 fn inputs(
     op: &'static str,
-    trace: &mut MutexGuard<Trace>,
+    trace: &mut Trace,
     stream: &Arc<StreamTrace>,
     operands: &[&Tensor],
-) -> (Inputs, usize) {
-    let label = stream.runtime().label(op);
+    mut errors: OperandErrors,
+) -> Inputs {
+    trace.recording.set_label(stream.runtime().label(op));
     let mut inputs = Inputs::new();
-    let mut before = trace.recording.len();
-    trace.recording.set_label(label);
-    while let Some(tensor) = operands.get(inputs.len()) {
+    for (number, tensor) in operands.iter().enumerate() {
         let own = tensor.origin().filter(|origin| Arc::ptr_eq(&origin.trace, stream));
         if let Some(handle) = own.and_then(|origin| trace.handles.get(origin.serial)) {
             inputs.push(handle.node);
             continue;
         }
-        let node = match (tensor.value(), tensor.origin()) {
-            (Some(value), _) => trace.parameter(value, tensor.ty()),
-            (None, Some(_)) if own.is_some() => trace.lost(tensor),
-            (None, Some(origin)) => {
-                let cut = || origin.trace.cut_for_another_thread(origin.serial, CutReason::OtherThread);
-                match MutexGuard::unlocked(trace, cut) {
-                    Ok(()) => {
-                        inputs.clear();
-                        before = trace.recording.len();
-                        trace.recording.set_label(label);
-                        continue;
-                    }
-                    // The other trace stays pending; this one's cuts try again.
-                    Err(error) => {
-                        let index = trace.buffers.len();
-                        trace.unresolved.push((index, (*tensor).clone()));
-                        trace.parameter(&Err(Arc::new(error)), tensor.ty())
-                    }
-                }
+        let node = match tensor.value() {
+            Some(value) => trace.parameter(value, tensor.ty()),
+            None => {
+                let error = errors.iter().position(|(of, _)| *of == number).map(|place| errors.swap_remove(place).1);
+                trace.pending_parameter(tensor, error, stream.position.load(Relaxed))
             }
-            (None, None) => match tensor.part() {
-                Some(part) => match MutexGuard::unlocked(trace, || ready(part)) {
-                    Ok(true) => {
-                        inputs.clear();
-                        before = trace.recording.len();
-                        trace.recording.set_label(label);
-                        continue;
-                    }
-                    // The trace waits at its next cut.
-                    waits => {
-                        let index = trace.buffers.len();
-                        trace.unresolved.push((index, (*tensor).clone()));
-                        let bug = || TpuError::Bug("a reduction over several devices was not waited for".to_owned());
-                        let waits = waits.err().unwrap_or_else(bug);
-                        trace.parameter(&Err(Arc::new(waits)), tensor.ty())
-                    }
-                },
-                None => trace.lost(tensor),
-            },
         };
         inputs.push(node.unwrap_or_else(|error| fail(op, &error)));
     }
-    (inputs, before)
-}
-
-/// Makes a reduction over several devices ready for its use: runs it if all devices have called, else the device's own part.
-/// Returns whether anything ran.
-fn ready(part: &Part) -> crate::error::Result<bool> {
-    if part.is_complete() {
-        part.resolve();
-        return Ok(true);
-    }
-    let waits = part.has_run_own();
-    if !waits {
-        part.run_own()?;
-    }
-    Ok(!waits)
+    inputs
 }
 
 /// Records an op of one result. `build` composes it from the operands' nodes, in their order.
@@ -273,11 +224,13 @@ fn finish<R: Results>(
         fail(op, &format!("operands are on {device} and {}", tensor.device()));
     }
     let stream = trace_of(device);
+    let errors = compute_operands(&stream, operands);
     let mut trace = stream.trace.lock();
     stream.cut_if_full(&mut trace);
     let mut profiled = profile::span(Phase::Record, op);
     let sample = trace.stats.begin();
-    let (inputs, before) = inputs(op, &mut trace, &stream, operands);
+    let before = trace.recording.len();
+    let inputs = inputs(op, &mut trace, &stream, operands, errors);
     let start = trace.recording.len();
     let built = build(&mut Recorder { trace: &mut trace, stream: &stream }, &inputs);
     let end = trace.recording.len();
@@ -369,11 +322,6 @@ impl Trace {
             self.parameters.insert(address, node);
         }
         Ok(node)
-    }
-
-    /// The node of an operand that has neither a value nor a place in a trace: a bug, which its readers report.
-    fn lost(&mut self, tensor: &Tensor) -> Result<NodeId> {
-        self.parameter(&Err(Arc::new(TpuError::Bug(format!("{tensor:?} is in no trace")))), tensor.ty())
     }
 }
 

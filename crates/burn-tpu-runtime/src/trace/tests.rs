@@ -240,6 +240,24 @@ fn a_refused_program_of_another_stream_is_tried_again() {
     assert_eq!((read(&sum).expect("it runs now"), read(&later).expect("this too")), (7.0, 8.0));
 }
 
+/// Two streams that use each other's tensors, whose programs were refused, wait for each op alone: not in a circle.
+#[test]
+fn refused_programs_of_streams_that_use_each_other_are_tried_again() {
+    let bench = Bench::new(TpuOptions::training());
+    let (a, b) = (Stream::new(), Stream::new());
+    let tensor = bench.tensor(1.0);
+    bench.set(Fault::Compile);
+    let first = a.run(|| add(tensor, 1.0));
+    let second = b.run(|| add(first.clone(), 10.0));
+    let third = a.run(|| add(second.clone(), 100.0));
+    let fourth = b.run(|| add(third.clone(), 1_000.0));
+    assert!(a.run(|| read(&third)).is_err());
+    bench.set(Fault::None);
+    assert_eq!(a.run(|| read(&third)).expect("it runs now"), 112.0);
+    assert_eq!(b.run(|| read(&fourth)).expect("this too"), 1_112.0);
+    assert_eq!(read(&second).expect("it has run"), 12.0);
+}
+
 /// Whether or not another stream had it computed: a read by the owner cuts what the owner recorded.
 #[test]
 fn a_read_by_the_owner_cuts_by_position_alone() {
