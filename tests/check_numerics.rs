@@ -418,3 +418,25 @@ fn programs_are_the_same_without_the_option() {
     let nan = tensor(&[-1.0; 6], [6], &plain).log().into_data();
     assert!(nan.to_vec::<f32>().expect("f32")[0].is_nan(), "nothing is reported");
 }
+
+/// Two places record the same after another thread's read has run the ops before: each has its own line.
+#[test]
+fn lines_after_a_read_by_another_thread() {
+    let Some(device) = checked() else { return };
+    let _alone = alone();
+    let step = |last: fn(Tensor<B, 1>) -> Tensor<B, 1>| {
+        let x = tensor(&[1.0], [1], &device);
+        let mut early = x.clone();
+        for _ in 0..10 {
+            early = early + 1.0;
+        }
+        let late = (x - 2.0) * 3.0 - 1.0;
+        std::thread::scope(|scope| scope.spawn(|| early.into_data()).join()).expect("it runs");
+        let _nan = last(late);
+        reported(&device)
+    };
+    let logarithm = step(|x| x.log());
+    assert_at(op(&logarithm), "float_log", line!() - 1, StepPart::Forward);
+    let same = step(|x| x.log());
+    assert_at(op(&same), "float_log", line!() - 1, StepPart::Forward);
+}

@@ -53,10 +53,10 @@ pub(super) fn compute(
     build: impl FnOnce(&mut Recorder, &[NodeId]) -> Result<NodeId>,
 ) -> Tensor {
     let mut scratch = SCRATCH.take().unwrap_or_default();
-    scratch.recording.restart(std::iter::empty());
-    scratch.slots.clear();
+    scratch.recorded.recording.restart(std::iter::empty());
+    scratch.recorded.slots.clear();
     let parameter = |(index, tensor): (usize, &&Tensor)| {
-        scratch.recording.add(Op::Parameter { index: index as u32, ty: tensor.ty().clone() }, &[])
+        scratch.recorded.recording.add(Op::Parameter { index: index as u32, ty: tensor.ty().clone() }, &[])
     };
     let inputs: Result<SmallVec<[NodeId; 3]>> = operands.iter().enumerate().map(parameter).collect();
     let built = inputs.and_then(|inputs| {
@@ -121,10 +121,10 @@ fn run(stream: &StreamTrace, scratch: &Trace, operands: &[&Tensor], node: NodeId
     let runtime = stream.runtime();
     Counters::add(&runtime.counters().ops_at_once, 1);
     let take = |index: u32| -> Option<HostTensor> { operands.get(index as usize)?.sole_value()?.tensor() };
-    let computed = interpret_nodes(scratch.recording.graph(), &[node], take, &scratch.slots);
+    let computed = interpret_nodes(scratch.recorded.recording.graph(), &[node], take, &scratch.recorded.slots);
     let none = || TpuError::Bug("an op that was computed at once has no result".to_owned());
     let computed = computed.and_then(|results| results.into_iter().next().ok_or_else(none));
-    let ty = scratch.recording.ty(node).clone();
+    let ty = scratch.recorded.recording.ty(node).clone();
     let value = computed.and_then(|value| runtime.hold_input(&ty, HostElements::Tensor(value)));
     Tensor::new(runtime.device(), ty, value)
 }

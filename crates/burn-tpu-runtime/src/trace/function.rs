@@ -289,8 +289,8 @@ impl StreamTrace {
             CutReason::Read | CutReason::TraceCap | CutReason::Call => "it reads a value",
         };
         let trace = self.trace.lock();
-        let last = trace.ops.iter().rev().find(|op| op.start < op.end);
-        let label = last.map_or("", |op| trace.recording.label(NodeId(op.start as u32)));
+        let last = trace.recorded.ops.iter().rev().find(|op| op.start < op.end);
+        let label = last.map_or("", |op| trace.recorded.recording.label(NodeId(op.start as u32)));
         drop(trace);
         Err(notes.refuse(impure(what, label, &Stack::capture())))
     }
@@ -305,17 +305,17 @@ impl StreamTrace {
         });
         let checks = checks.collect::<Result<_>>()?;
         let mut trace = self.trace.lock();
-        let inputs = trace.buffers.iter().map(Source::of).collect();
+        let inputs = trace.recorded.buffers.iter().map(Source::of).collect();
         let mut noted = notes.state.lock();
-        let (tracker, lines) = (std::mem::take(&mut trace.tracker), trace.lines(usize::MAX));
+        let (tracker, lines) = (std::mem::take(&mut trace.tracker), trace.recorded.lines(usize::MAX));
         let mut recorded = FunctionRecording {
             inputs,
             results,
             checks,
-            slots: std::mem::take(&mut trace.slots),
+            slots: std::mem::take(&mut trace.recorded.slots),
             draws: std::mem::take(&mut noted.draws),
             drawn: noted.counter,
-            recording: std::mem::take(&mut trace.recording),
+            recording: std::mem::take(&mut trace.recorded.recording),
             provenance: Provenance::default(),
         };
         drop(noted);
@@ -323,7 +323,7 @@ impl StreamTrace {
         let kept = if self.runtime.lines().ops.keeps_all() { lines } else { lines.first_and_of(&recorded.outputs()) };
         recorded.provenance = tracker.provenance(kept);
         trace.stats.flush(self.runtime.counters());
-        self.reset(&mut trace, &super::Outcomes::default());
+        self.reset(&mut trace, &super::CutResults::default());
         Ok(recorded)
     }
 

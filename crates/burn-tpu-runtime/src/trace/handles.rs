@@ -67,6 +67,17 @@ impl Handles {
         self.entries.iter()
     }
 
+    /// Returns whether the owner held any tensor just after `position`.
+    pub(super) fn are_alive_after(&self, position: u64) -> bool {
+        self.entries.iter().any(|handle| handle.alive_after(position))
+    }
+
+    /// Returns the nodes of the tensors that the owner held just after `position`.
+    pub(super) fn alive_nodes(&self, position: u64) -> Vec<NodeId> {
+        let alive = self.entries.iter().filter(|handle| handle.alive_after(position));
+        alive.map(|handle| handle.node).collect()
+    }
+
     /// Notes the drops that owners reported since the last call.
     pub(super) fn apply(&mut self, exchange: &Exchange) {
         for (serial, position) in exchange.state.lock().dropped.drain(..) {

@@ -48,6 +48,7 @@ mod function;
 mod handles;
 mod pending;
 mod record;
+mod recorded;
 mod recording;
 mod stats;
 mod stream;
@@ -62,18 +63,15 @@ pub(crate) use recording::Recording;
 pub use stream::{InStream, Stream};
 pub(crate) use stream::{current_function, cut, end_step, forget, mark_step};
 
-use crate::engine::Input;
 use crate::error::TpuError;
-use crate::lines::{Anchor, OpLines, Stack};
+use crate::lines::Anchor;
 use crate::recompile::DivergenceTracker;
 use crate::runtime::DeviceRuntime;
-use burn_tpu_graph::NodeId;
-use cut::Outcomes;
+use cut::CutResults;
 use function::FunctionNotes;
 use handles::{Exchange, Handles};
 use parking_lot::Mutex;
-use pending::PendingParameter;
-use rustc_hash::FxHashMap;
+use recorded::RecordedOps;
 use smallvec::SmallVec;
 use stats::RecordingStats;
 use std::sync::Arc;
@@ -94,64 +92,23 @@ pub(crate) struct StreamTrace {
     boundary: AtomicU64,
 }
 
-/// Recorded nodes and what they refer to.
+/// The ops that wait for a cut, and what outlives a cut.
 #[derive(Default)]
 struct Trace {
-    recording: Recording,
-    /// Buffers read by parameter nodes, by parameter index; a failed one fails what uses it.
-    buffers: Vec<Input>,
-    /// The parameter node of a buffer, by the buffer's address (alive while `buffers` holds it).
-    parameters: FxHashMap<usize, NodeId>,
-    /// Bits of the run-time scalars, by slot index.
-    slots: Vec<u64>,
-    /// Recorded ops, oldest first.
-    ops: Vec<OpRecord>,
-    ran: Ran,
+    /// What a cut consumes.
+    recorded: RecordedOps,
     handles: Handles,
-    /// Parameters that had no value when they were used, by ascending position.
-    pending: Vec<PendingParameter>,
     /// Positions of cuts that failed, ascending: later cuts begin with them.
     failed_cuts: SmallVec<[u64; 1]>,
-    fullness: Fullness,
+    cap: CapCounter,
     stats: RecordingStats,
     tracker: DivergenceTracker,
     anchor: Anchor,
 }
 
-impl Trace {
-    /// Returns the stacks of the ops up to node `end`.
-    fn lines(&self, end: usize) -> OpLines {
-        let ops = self.ops.iter().take_while(|op| op.end <= end);
-        OpLines::of_ops(ops.map(|op| (op.end, op.stack.as_ref())))
-    }
-}
-
-/// The nodes of one recorded op: `[start, end)`, composed of themselves and `inputs` alone.
-struct OpRecord {
-    inputs: SmallVec<[NodeId; 3]>,
-    start: usize,
-    end: usize,
-    position: u64,
-    /// The stack that recorded it, if that was captured.
-    stack: Option<Stack>,
-}
-
-/// The ops that ran and are still in their trace. A loader's thread records batches ahead, and another thread has them run
-/// one by one. So the ops after such a cut stay where they are, until more ran than wait: each op is copied a few times at
-/// most, however far ahead the loader is.
+/// Counts nodes towards the cap of a trace, by rule 6.
 #[derive(Default)]
-struct Ran {
-    /// The number of these ops.
-    ops: usize,
-    /// The number of nodes up to the end of the last of them.
-    nodes: usize,
-    /// The values of the tensors that were alive after them.
-    values: FxHashMap<NodeId, Input>,
-}
-
-/// When a trace is full, by rule 6.
-#[derive(Default)]
-struct Fullness {
+struct CapCounter {
     /// Nodes recorded since the owner's last cut, those included that others had cut.
     nodes: usize,
     /// The number of whole caps in that.
@@ -160,13 +117,19 @@ struct Fullness {
     error: Option<TpuError>,
 }
 
-impl Fullness {
+impl CapCounter {
     /// Returns whether the trace has just become full; `pending` nodes wait for a cut.
     fn reached(&mut self, cap: usize, pending: usize) -> bool {
         let caps = self.nodes / cap;
         let reached = caps > self.caps && 2 * pending >= cap;
         self.caps = caps;
         reached
+    }
+
+    /// Counts from an owner's cut on.
+    fn restart(&mut self) {
+        self.nodes = 0;
+        self.caps = 0;
     }
 }
 
@@ -214,7 +177,7 @@ impl StreamTrace {
         let log = &runtime.counters().recompiles;
         let tracker = function.as_ref().map_or_else(|| DivergenceTracker::new(log), |notes| notes.tracker(log));
         let mut trace = Trace { tracker, ..Trace::default() };
-        trace.tracker.restart(&mut trace.recording);
+        trace.tracker.restart(&mut trace.recorded.recording);
         Self {
             owner,
             function,
@@ -250,23 +213,18 @@ impl StreamTrace {
         if let Some(mut trace) = self.trace.try_lock() {
             trace.handles.apply(&self.exchange);
             let position = self.position.load(Relaxed);
-            if trace.handles.iter().all(|handle| !handle.alive_after(position)) {
+            if !trace.handles.are_alive_after(position) {
                 trace.stats.flush(self.runtime.counters());
-                self.reset(&mut trace, &Outcomes::default());
+                self.reset(&mut trace, &CutResults::default());
             }
         }
     }
 
-    /// Forgets everything recorded, after a cut with these outcomes.
-    fn reset(&self, trace: &mut Trace, outcomes: &Outcomes) {
-        trace.buffers.clear();
-        trace.parameters.clear();
-        trace.slots.clear();
-        trace.pending.clear();
-        trace.ops.clear();
-        trace.ran = Ran::default();
-        trace.handles.settle(&self.exchange, u64::MAX, |node| outcomes.of(node), |node| node);
+    /// Forgets everything recorded, after a cut with these results.
+    fn reset(&self, trace: &mut Trace, results: &CutResults) {
+        trace.recorded.clear();
+        trace.handles.settle(&self.exchange, u64::MAX, |node| results.of(node), |node| node);
         trace.failed_cuts.clear();
-        trace.tracker.restart(&mut trace.recording);
+        trace.tracker.restart(&mut trace.recorded.recording);
     }
 }

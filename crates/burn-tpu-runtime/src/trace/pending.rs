@@ -5,6 +5,7 @@
 //!
 //! Owns: when such a value is computed, and that no trace is locked meanwhile. May not know: what computes it.
 
+use super::recorded::RecordedOps;
 use super::{Origin, Placeholder, StreamTrace, Trace};
 use crate::engine::{Input, SharedBuffer};
 use crate::error::{Result, TpuError};
@@ -44,7 +45,7 @@ pub(super) fn compute_operands(stream: &Arc<StreamTrace>, operands: &[&Tensor]) 
     errors
 }
 
-impl Trace {
+impl RecordedOps {
     /// Returns the parameter of an operand without a value, which the op at this position uses. Without an error it has no
     /// place in any trace either: a bug, which its readers report.
     pub(super) fn pending_parameter(
@@ -96,10 +97,10 @@ impl StreamTrace {
     /// Why one of them was not computed.
     pub(super) fn lock_computed(&self, position: u64, wait: WaitForDevices) -> Result<MutexGuard<'_, Trace>> {
         let trace = self.trace.lock();
-        if trace.pending.is_empty() {
+        if trace.recorded.pending.is_empty() {
             return Ok(trace);
         }
-        let pending = trace.pending_until(position).to_vec();
+        let pending = trace.recorded.pending_until(position).to_vec();
         drop(trace);
         for parameter in &pending {
             if let Some(value) = parameter.tensor.pending_value() {
@@ -107,7 +108,7 @@ impl StreamTrace {
             }
         }
         let mut trace = self.trace.lock();
-        trace.collect_pending();
+        trace.recorded.collect_pending();
         Ok(trace)
     }
 
@@ -131,7 +132,7 @@ impl StreamTrace {
 
     /// Returns whether a value for which an op up to a position waits needs other devices.
     fn waits_for_devices(&self, position: u64) -> bool {
-        let pending = self.trace.lock().pending_until(position).to_vec();
+        let pending = self.trace.lock().recorded.pending_until(position).to_vec();
         pending.iter().any(|parameter| parameter.tensor.pending_value().is_some_and(|value| value.waits_for_devices()))
     }
 }

@@ -1,16 +1,16 @@
 //! Recording one op: operands to nodes, the op's composition, results to tensors.
 
 use super::pending::{OperandErrors, compute_operands};
+use super::recorded::OpRecord;
 use super::stream::trace_of;
-use super::{OpRecord, Origin, StreamTrace, Trace, at_once};
+use super::{Origin, StreamTrace, Trace, at_once};
 use crate::Device;
-use crate::engine::Input;
 use crate::error::TpuError;
 use crate::lines::{OpStack, RecordedOp};
 use crate::metrics::CutReason;
 use crate::profile::{self, Phase};
 use crate::tensor::Tensor;
-use burn_tpu_graph::{Builder, DType, GraphError, Label, Node, NodeId, Number, Op, Result, TensorType};
+use burn_tpu_graph::{Builder, DType, GraphError, Label, Node, NodeId, Number, Op, Result};
 use smallvec::SmallVec;
 use std::ops::Range;
 use std::sync::Arc;
@@ -24,15 +24,15 @@ pub struct Recorder<'t> {
 
 impl Builder for Recorder<'_> {
     fn add(&mut self, op: Op, operands: &[NodeId]) -> Result<NodeId> {
-        self.trace.recording.add(op, operands)
+        self.trace.recorded.recording.add(op, operands)
     }
 
     fn nodes(&self) -> &[Node] {
-        self.trace.recording.nodes()
+        self.trace.recorded.recording.nodes()
     }
 
     fn current_label(&self) -> Label {
-        self.trace.recording.current_label()
+        self.trace.recorded.recording.current_label()
     }
 }
 
@@ -40,18 +40,16 @@ impl Recorder<'_> {
     /// A number that may differ at the next step: rank 0, of type `dtype`, an input of the program. Equal values are
     /// never merged while recording, since they may differ at the next step.
     pub fn slot(&mut self, dtype: DType, value: impl Into<Number>) -> Result<NodeId> {
-        let index = self.trace.slots.len() as u32;
-        self.trace.slots.push(value.into().bits(dtype));
-        self.trace.recording.add(Op::Slot { index, dtype }, &[])
+        let index = self.trace.recorded.add_slot(value.into().bits(dtype));
+        self.trace.recorded.recording.add(Op::Slot { index, dtype }, &[])
     }
 
     /// A number like a slot's that rarely changes: rank 0, an integer. It is a constant of the program until it changes.
     pub fn offset(&mut self, dtype: DType, value: i64) -> Result<NodeId> {
-        let index = self.trace.slots.len() as u32;
         let bits = Number::Int(value).bits(dtype);
-        self.trace.slots.push(bits);
-        self.trace.tracker.offset(&self.trace.recording, index, bits);
-        self.trace.recording.add(Op::Offset { index, dtype }, &[])
+        let index = self.trace.recorded.add_slot(bits);
+        self.trace.tracker.offset(&self.trace.recorded.recording, index, bits);
+        self.trace.recorded.recording.add(Op::Offset { index, dtype }, &[])
     }
 
     /// A slot of the element type of `like`, broadcast to its dims.
@@ -62,7 +60,7 @@ impl Recorder<'_> {
 
     /// The state `ui64[2]` of a random draw of `words` 32-bit words: the device's key and counter, as slots.
     pub fn rng_state(&mut self, words: usize) -> Result<NodeId> {
-        let slot = self.trace.slots.len() as u32;
+        let slot = self.trace.recorded.slots.len() as u32;
         let (key, counter) = match &self.stream.function {
             Some(function) => function.draw(slot, words),
             None => self.stream.runtime.draw(words),
@@ -93,7 +91,7 @@ fn inputs(
     operands: &[&Tensor],
     mut errors: OperandErrors,
 ) -> Inputs {
-    trace.recording.set_label(stream.runtime().label(op));
+    trace.recorded.recording.set_label(stream.runtime().label(op));
     let mut inputs = Inputs::new();
     for (number, tensor) in operands.iter().enumerate() {
         let own = tensor.origin().filter(|origin| Arc::ptr_eq(&origin.trace, stream));
@@ -102,10 +100,10 @@ fn inputs(
             continue;
         }
         let node = match tensor.value() {
-            Some(value) => trace.parameter(value, tensor.ty()),
+            Some(value) => trace.recorded.parameter(value, tensor.ty()),
             None => {
                 let error = errors.iter().position(|(of, _)| *of == number).map(|place| errors.swap_remove(place).1);
-                trace.pending_parameter(tensor, error, stream.position.load(Relaxed))
+                trace.recorded.pending_parameter(tensor, error, stream.position.load(Relaxed))
             }
         };
         inputs.push(node.unwrap_or_else(|error| fail(op, &error)));
@@ -229,11 +227,11 @@ fn finish<R: Results>(
     stream.cut_if_full(&mut trace);
     let mut profiled = profile::span(Phase::Record, op);
     let sample = trace.stats.begin();
-    let before = trace.recording.len();
+    let before = trace.recorded.recording.len();
     let inputs = inputs(op, &mut trace, &stream, operands, errors);
-    let start = trace.recording.len();
+    let start = trace.recorded.recording.len();
     let built = build(&mut Recorder { trace: &mut trace, stream: &stream }, &inputs);
-    let end = trace.recording.len();
+    let end = trace.recorded.recording.len();
     let position = stream.next_position();
     if let Some(span) = &mut profiled {
         span.end();
@@ -243,9 +241,9 @@ fn finish<R: Results>(
         span.recorded(&recorded);
     }
     let places = Inputs::from_slice(&inputs);
-    trace.ops.push(OpRecord { inputs, start, end, position, stack: recorded.stack });
+    trace.recorded.ops.push(OpRecord { inputs, start, end, position, stack: recorded.stack });
     trace.stats.nodes += (end - before) as u64;
-    trace.fullness.nodes += end - before;
+    trace.cap.nodes += end - before;
     match built {
         Ok(nodes) => {
             let tensors = nodes.tensors(|node| match places.iter().position(|&input| input == node) {
@@ -273,17 +271,18 @@ impl StreamTrace {
     /// Returns the tensor of a result node.
     fn adopt(self: &Arc<Self>, trace: &mut Trace, node: NodeId, position: u64) -> Tensor {
         let origin = Origin::new(Arc::clone(self), trace.handles.next_serial());
-        let tensor = Tensor::pending(self.runtime().device(), trace.recording.ty(node).clone(), origin);
+        let tensor = Tensor::pending(self.runtime().device(), trace.recorded.recording.ty(node).clone(), origin);
         trace.handles.push(&self.exchange, node, position);
         tensor
     }
 
     /// Returns the stack of the op that has just recorded these nodes, if it is captured.
     fn stack(&self, trace: &mut Trace, nodes: Range<usize>, is_profiled: bool) -> OpStack {
+        let Trace { recorded, tracker, anchor, .. } = trace;
         let is_found = self.function.as_ref().is_some_and(|function| function.looks_for(&nodes));
-        let is_asked = trace.tracker.recorded(nodes.start, &trace.recording) || is_found;
-        let (number, hash) = (trace.ops.len(), trace.recording.hash_at(nodes.end));
-        self.runtime().lines().ops.recorded(&mut trace.anchor, &RecordedOp { number, hash, is_asked, is_profiled })
+        let is_asked = tracker.recorded(nodes.start, &recorded.recording) || is_found;
+        let (number, hash) = (recorded.ops.len(), recorded.recording.hash_at(nodes.end));
+        self.runtime().lines().ops.recorded(anchor, &RecordedOp { number, hash, is_asked, is_profiled })
     }
 
     /// Cuts a full trace, by rule 6 of `trace`'s header; in strict mode the next cut reports it as an error instead.
@@ -292,36 +291,19 @@ impl StreamTrace {
             return;
         }
         let cap = self.runtime().options().trace_cap;
-        let pending = trace.recording.len() - trace.ran.nodes;
-        if trace.fullness.nodes < cap || !trace.fullness.reached(cap, pending) {
+        let pending = trace.recorded.recording.len() - trace.recorded.executed.nodes;
+        if trace.cap.nodes < cap || !trace.cap.reached(cap, pending) {
             return;
         }
         let full = TpuError::TraceFull { device: self.runtime().device().to_string(), nodes: pending };
         if self.runtime().options().strict {
-            trace.fullness.error.get_or_insert(full);
+            trace.cap.error.get_or_insert(full);
             return;
         }
         self.runtime().warn_of_full_trace(&full);
         if let Err(error) = self.cut_locked(trace, CutReason::TraceCap) {
             tracing::error!(%error, "a full trace could not be cut; it stays pending");
         }
-    }
-}
-
-impl Trace {
-    /// The parameter node of a buffer; one buffer has one node however often it is used.
-    pub(super) fn parameter(&mut self, buffer: &Input, ty: &TensorType) -> Result<NodeId> {
-        let address = buffer.as_ref().map(|buffer| Arc::as_ptr(buffer).addr()).ok();
-        if let Some(&node) = address.and_then(|address| self.parameters.get(&address)) {
-            return Ok(node);
-        }
-        let index = self.buffers.len() as u32;
-        let node = self.recording.add(Op::Parameter { index, ty: ty.clone() }, &[])?;
-        self.buffers.push(buffer.clone());
-        if let Some(address) = address {
-            self.parameters.insert(address, node);
-        }
-        Ok(node)
     }
 }
 
