@@ -1,4 +1,4 @@
-//! Custom ops on burn-ndarray, which runs plain forms: gradients, kinds of operands, and every mistake that is refused.
+//! Custom ops in the interpreter, which runs plain forms: gradients, kinds of operands, and every mistake that is refused.
 
 use burn::backend::Autodiff;
 use burn::tensor::{Bool, Distribution, Int, Tensor, TensorData, Tolerance, activation};

@@ -1,7 +1,7 @@
 //! Results at the edges, decided once: NaN and infinities, integers that overflow or are divided by zero, halves, empty and
 //! size-1 dims, duplicate and misplaced indices, and the accumulation of 16-bit floats.
 //!
-//! Every test runs on the CPU plugin and on burn-ndarray's interpreter: a result must not depend on the engine.
+//! Every test runs on the CPU plugin and in the interpreter: a result must not depend on the engine.
 
 mod common;
 

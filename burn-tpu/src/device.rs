@@ -73,7 +73,7 @@ impl TpuDevice {
         Self::from(Device::xla_rs(index))
     }
 
-    /// Returns the host, which runs programs with burn-ndarray and without any plugin.
+    /// Returns the host, which runs programs in the interpreter, without any plugin.
     pub const fn ndarray() -> Self {
         Self::of(Device::ndarray())
     }
@@ -188,7 +188,7 @@ impl TpuDevice {
     ///
     /// ```
     /// let device = burn_tpu::TpuDevice::ndarray();
-    /// assert_eq!(device.memory().live.total(), 0, "burn-ndarray's tensors are in the host's memory");
+    /// assert_eq!(device.memory().live.total(), 0, "the interpreter's tensors are in the host's memory");
     /// ```
     pub fn memory(self) -> MemoryReport {
         self.0.memory()
@@ -292,10 +292,10 @@ impl Ord for TpuDevice {
 }
 
 impl Default for TpuDevice {
-    /// Returns the best device present, in this order: TPU, CUDA, CPU plugin, burn-ndarray. If `BURN_TPU_PLATFORM` is set,
+    /// Returns the best device present, in this order: TPU, CUDA, CPU plugin, interpreter. If `BURN_TPU_PLATFORM` is set,
     /// returns the first device of that platform. If `BURN_TPU_MESH` is set, returns a mesh of its chips.
     ///
-    /// The choice is made once per process and starts no device. If only burn-ndarray is left, one warning says how to
+    /// The choice is made once per process and starts no device. If only the interpreter is left, one warning says how to
     /// install a plugin. If `BURN_TPU_PLUGIN` names a file that cannot be used, the result is the device that the file was
     /// named for, and its first read returns the error.
     fn default() -> Self {
@@ -323,7 +323,7 @@ pub(crate) fn device_count(type_id: u16) -> usize {
 }
 
 impl BurnDevice for TpuDevice {
-    /// Returns the device with this id; burn-ndarray, which always exists, for an unknown type id.
+    /// Returns the device with this id; the interpreter's, which always exists, for an unknown type id.
     fn from_id(id: DeviceId) -> Self {
         let (type_id, platforms) = (usize::from(id.type_id), Platform::ALL.len());
         let platform = Platform::at_position(type_id % platforms);

@@ -3,7 +3,7 @@
 //! [`Tpu`] is a Burn backend like any other: name it, or `Autodiff<Tpu>`, as the backend of native Burn modules. Tensor ops
 //! are recorded and not run. A mark step (or a read) turns what was recorded into one program, which XLA compiles once and
 //! a cache holds from then on. The same code runs on TPUs, on NVIDIA GPUs and on the host's processor, with whichever PJRT
-//! plugin is installed, and on burn-ndarray without any.
+//! plugin is installed, and in an interpreter without any.
 //!
 //! ```
 //! use burn::backend::Autodiff;

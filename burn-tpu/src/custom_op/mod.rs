@@ -33,7 +33,7 @@ pub struct CustomOp<I, O> {
 /// - `form` returns what a platform is given: a kernel for TPUs ([`crate::kernels`]), or a function in StableHLO text, which
 ///   every plugin compiles. It is given the operands, of which it may ask dims and dtypes.
 /// - `plain` computes the same with Burn's ops. It is what runs where the form is not taken: a kernel runs on a TPU alone,
-///   StableHLO on no burn-ndarray. It also says what the results' types are.
+///   StableHLO not in the interpreter. It also says what the results' types are.
 ///
 /// Both are called once for each device and each set of operand types, and what they return is checked and kept; so make an op
 /// once, as in a `static`. Both must depend on the types of their operands alone: `plain` may read no value, draw no random

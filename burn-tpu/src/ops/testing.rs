@@ -25,7 +25,7 @@ pub(super) fn truths(x: TpuTensor) -> Vec<bool> {
     values(x).into_iter().map(|value| value != 0.0).collect()
 }
 
-/// Returns burn-ndarray, and the CPU plugin if it is installed or `BURN_TPU_REQUIRE_PLUGIN=1` is set.
+/// Returns the interpreter's device, and the CPU plugin if it is installed or `BURN_TPU_REQUIRE_PLUGIN=1` is set.
 pub(super) fn devices() -> Vec<TpuDevice> {
     let cpu = TpuDevice::cpu(0);
     let required = std::env::var_os("BURN_TPU_REQUIRE_PLUGIN").is_some_and(|value| value == "1");

@@ -33,7 +33,7 @@ pub struct Args {
     timeout: u64,
 }
 
-/// Runs the command. Returns a failure if no plugin runs a matmul: then programs run on burn-ndarray, if at all.
+/// Runs the command. Returns a failure if no plugin runs a matmul: then programs run in the interpreter, if at all.
 pub fn run(args: &Args) -> ExitCode {
     let report = examine(Duration::from_secs(args.timeout));
     if args.json {

@@ -118,10 +118,10 @@ fn without_any_plugin_it_names_the_one_to_fetch() {
     assert_eq!((state(&report, "cpu"), state(&report, "ndarray")), ("absent", "works"));
     assert_eq!(report["default_device"], "ndarray:0");
     let text = machine.text();
-    for part in ["cpu         no plugin", "fix: cargo xtask setup cpu", "programs run on burn-ndarray"] {
+    for part in ["cpu         no plugin", "fix: cargo xtask setup cpu", "programs run in the interpreter"] {
         assert!(text.contains(part), "{part:?} is not in\n{text}");
     }
-    // burn-ndarray works without plugins, so requesting it is no failure.
+    // The interpreter works without plugins, so requesting it is no failure.
     let (report, usable) = machine.with("BURN_TPU_PLATFORM", "ndarray").report();
     assert!(usable, "{report:#}");
 }

@@ -1,6 +1,6 @@
 //! Matrix products: `dot_general` as batches of matrix products, and the product itself.
 //!
-//! Floats go through ndarray's product, as burn-ndarray's do (matrixmultiply or a BLAS). A transposed
+//! Floats go through ndarray's product, which is matrixmultiply's. A transposed
 //! operand is passed as such and not copied. Integers are multiplied here, with wrapping.
 
 use super::buffer::{Element, Flat};

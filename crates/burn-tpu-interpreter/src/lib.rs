@@ -1,4 +1,4 @@
-//! The interpreter: runs programs on the host with burn-ndarray's arrays, without a plugin.
+//! The interpreter: runs programs on the host without a plugin, with the products of the crate `ndarray`.
 //!
 //! Owns: values on the host ([`HostTensor`]) and the meaning of every op on them, one file per family. May not know:
 //! devices, recording, engines. Edge cases (integer division by zero, NaN, out-of-range indices) give the results

@@ -1,17 +1,13 @@
 //! Element-wise ops of one operand.
 
-use super::buffer::{Element, Flat, dispatch_bits};
+use super::buffer::dispatch_bits;
 use super::elementwise::{map, map_into};
 use super::error::Result;
 use super::inverse_erf::inverse_erf;
 use super::numeric::{Bits, Number};
 use super::tensor::HostTensor;
-use super::walk::row_major;
-use burn_backend::ops::FloatTensorOps;
-use burn_ndarray::{NdArray, NdArrayTensor, SharedArray};
 use burn_tpu_graph::DType;
 use burn_tpu_graph::op::UnaryOp;
-use std::sync::Arc;
 
 /// Computes the op. The caller has widened 16-bit floats.
 pub(super) fn unary(op: UnaryOp, x: HostTensor) -> Result<HostTensor> {
@@ -108,7 +104,7 @@ macro_rules! float {
                 UnaryOp::Asinh => wide(x, inverse_sinh),
                 UnaryOp::Acosh => wide(x, inverse_cosh),
                 UnaryOp::Atanh => wide(x, f64::atanh),
-                UnaryOp::Erf => erf::<$ty>(x),
+                UnaryOp::Erf => wide(x, libm::erf),
                 UnaryOp::ErfInv => wide(x, inverse_erf),
                 UnaryOp::Floor => map_into(x, $ty::floor),
                 UnaryOp::Ceil => map_into(x, $ty::ceil),
@@ -133,29 +129,9 @@ fn inverse_cosh(x: f64) -> f64 {
     if x < LARGE { x.acosh() } else { x.ln() + std::f64::consts::LN_2 }
 }
 
-/// Computes burn-ndarray's error function, which uses f64.
-fn erf<T: Element>(x: HostTensor) -> Result<HostTensor>
-where
-    NdArrayTensor: From<SharedArray<T>>,
-{
-    let dims = x.dims().clone();
-    let x = x.elements::<T>()?.into_owned();
-    let x = SharedArray::from_shape_vec(vec![x.len()], x).map_err(|error| error.to_string())?;
-    let y = match <NdArray as FloatTensorOps<NdArray>>::float_erf(NdArrayTensor::from(x)) {
-        NdArrayTensor::F32(y) => f32::wrap(elements(&y.into_owned())),
-        NdArrayTensor::F64(y) => f64::wrap(elements(&y.into_owned())),
-        other => return Err(format!("burn-ndarray's erf returned {other:?}").into()),
-    };
-    let y = T::take(y).ok_or("burn-ndarray's erf changed the element type")?;
-    Ok(HostTensor::strided(&dims, row_major(&dims), y))
-}
-
-fn elements<T: Element>(array: &SharedArray<T>) -> Flat<T> {
-    Arc::new(array.as_slice().map_or_else(|| array.iter().copied().collect(), <[T]>::to_vec))
-}
-
 #[cfg(test)]
 mod tests {
+    use super::super::buffer::Element;
     use super::super::testing::{run, run_as};
     use super::*;
     use burn_tpu_graph::Builder;
@@ -242,6 +218,24 @@ mod tests {
     fn small_arguments_keep_their_digits() {
         assert_eq!(each(UnaryOp::Expm1, &[1e-10f32]), [1e-10]);
         assert_eq!(each(UnaryOp::Log1p, &[1e-10f32]), [1e-10]);
+    }
+
+    /// Results in f32 are those in f64, rounded once.
+    #[test]
+    fn erf_has_all_digits() {
+        let exact: [(f64, f64); 4] = [
+            (1e-10, 1.128379167095512_6e-10),
+            (0.5, 0.520499877813046_5),
+            (1.0, 0.842700792949714_9),
+            (2.0, 0.995322265018952_7),
+        ];
+        for (x, y) in exact.into_iter().flat_map(|(x, y)| [(x, y), (-x, -y)]) {
+            assert!((each(UnaryOp::Erf, &[x])[0] / y - 1.0).abs() < 4.0 * f64::EPSILON, "{x}");
+            assert!((each(UnaryOp::Erf, &[x as f32])[0] / y as f32 - 1.0).abs() <= f32::EPSILON, "{x}");
+        }
+        let ends = [-0.0f32, 0.0, 6.0, -6.0, 1e30, f32::INFINITY, f32::NEG_INFINITY];
+        let found: Vec<u32> = each(UnaryOp::Erf, &ends).into_iter().map(f32::to_bits).collect();
+        assert_eq!(found, [-0.0f32, 0.0, 1.0, -1.0, 1.0, 1.0, -1.0].map(f32::to_bits));
     }
 
     #[test]

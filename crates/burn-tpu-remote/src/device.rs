@@ -77,7 +77,7 @@ impl Hash for TpuDevice {
 }
 
 impl Default for TpuDevice {
-    /// Returns the best device present, in this order: TPU, CUDA, CPU plugin, burn-ndarray. See [`Device::default`].
+    /// Returns the best device present, in this order: TPU, CUDA, CPU plugin, interpreter. See [`Device::default`].
     fn default() -> Self {
         Device::default().into()
     }
@@ -102,7 +102,7 @@ pub(crate) fn device_count(type_id: u16) -> usize {
 }
 
 impl BurnDevice for TpuDevice {
-    /// Returns the device with this id; burn-ndarray, which always exists, for an unknown type id.
+    /// Returns the device with this id; the interpreter's, which always exists, for an unknown type id.
     fn from_id(id: DeviceId) -> Self {
         let (type_id, platforms) = (usize::from(id.type_id), Platform::ALL.len());
         let platform = Platform::at_position(type_id % platforms);

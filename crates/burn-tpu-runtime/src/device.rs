@@ -19,7 +19,7 @@ pub enum Platform {
     Cuda,
     /// The host's processor, through XLA's CPU plugin.
     Cpu,
-    /// The host's processor, through burn-ndarray: no plugin needed. It is there with the crate's feature `ndarray`.
+    /// The host's processor, through the interpreter: no plugin needed.
     NdArray,
     /// A TPU slice that need not be attached: programs are compiled for it and never run. See [`Device::topology`].
     Topology,
@@ -83,7 +83,7 @@ impl Platform {
         Platform::ALL.get(place).copied()
     }
 
-    /// Returns the number of devices of a platform that has been opened; 1 for burn-ndarray, and for an engine of another
+    /// Returns the number of devices of a platform that has been opened; 1 for the interpreter, and for an engine of another
     /// crate that is registered.
     pub fn device_count(self) -> usize {
         crate::engine::device_count(self)
@@ -136,7 +136,7 @@ impl Device {
         Self { platform: Platform::Cpu, index }
     }
 
-    /// The host through burn-ndarray, without any plugin.
+    /// The host through the interpreter, without any plugin.
     pub const fn ndarray() -> Self {
         Self { platform: Platform::NdArray, index: 0 }
     }
@@ -322,10 +322,10 @@ impl AsRef<Device> for Device {
 }
 
 impl Default for Device {
-    /// The best device present: TPU, CUDA, CPU plugin, burn-ndarray. `BURN_TPU_PLATFORM` picks the platform instead, and
+    /// The best device present: TPU, CUDA, CPU plugin, interpreter. `BURN_TPU_PLATFORM` picks the platform instead, and
     /// `BURN_TPU_MESH` makes a mesh of its chips.
     ///
-    /// The answer is found once per process. When only burn-ndarray is left, one warning says how to install a plugin.
+    /// The answer is found once per process. When only the interpreter is left, one warning says how to install a plugin.
     fn default() -> Self {
         crate::runtime::default_device()
     }

@@ -1,23 +1,20 @@
 //! The runtime of burn-tpu, free of Burn: tensors that are recorded, cut into programs, compiled once and run.
 //!
-//! Owns: traces and where they are cut, engines (PJRT plugins, ahead-of-time compiles for TPU slices, burn-ndarray), the
+//! Owns: traces and where they are cut, engines (PJRT plugins, ahead-of-time compiles for TPU slices, the interpreter), the
 //! program caches, options, metrics, devices, errors, and the compositions of tensor operations ([`ops`]) in terms of graph
 //! nodes and plain types. A front end, such as the crate `burn-tpu`, maps a framework's traits to them.
 //!
 //! May not know: any trait or type of a framework above it, StableHLO text (`burn-tpu-graph`), raw PJRT structs
-//! (`burn-tpu-pjrt`). The feature `ndarray` adds the interpreter, which runs programs where no plugin is found:
-//! without it, this crate depends on no Burn crate at all.
+//! (`burn-tpu-pjrt`). It depends on no crate of Burn.
 //!
 //! ```
 //! use burn_tpu_runtime::graph::{DType, TensorType, op::BinaryOp};
 //! use burn_tpu_runtime::{Device, ops::{arithmetic, data}};
-//! # if cfg!(feature = "ndarray") {
 //! let device = Device::ndarray();
 //! let bytes = [1.0f32, 2.0].iter().flat_map(|value| value.to_le_bytes()).collect();
 //! let x = data::from_bytes("x", TensorType::new(DType::F32, [2]), bytes, &device);
 //! let sum = arithmetic::binary("add", BinaryOp::Add, x.clone(), x);
 //! assert_eq!(data::into_bytes(&sum)?, [2.0f32, 4.0].map(f32::to_le_bytes).concat());
-//! # }
 //! # Ok::<(), burn_tpu_runtime::TpuError>(())
 //! ```
 #![forbid(unsafe_code)]

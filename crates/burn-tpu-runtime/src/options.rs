@@ -21,7 +21,7 @@ use std::time::Duration;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum FallbackPolicy {
-    /// The node runs on the host through burn-ndarray without a warning. The metrics count it.
+    /// The node runs on the host, in the interpreter, without a warning. The metrics count it.
     Allow,
     /// The same as `Allow`, with one warning per op and device.
     #[default]

@@ -79,7 +79,7 @@ impl DeviceRuntime {
         let _wait = Waiting::new(Some(device), WaitFor::Start);
         let engine: Result<Arc<dyn Engine>> = match (problem, device.platform()) {
             (Some(error), _) => Err(error),
-            (None, Platform::NdArray) => engine::open_ndarray(),
+            (None, Platform::NdArray) => Ok(engine::open_ndarray()),
             (None, Platform::Topology) => engine::open_described(device, &options),
             (None, Platform::Tpu | Platform::Cuda | Platform::Cpu) => engine::open(device, &options, &counters),
             (None, Platform::Mesh) => engine::open_mesh(device, &options, &counters),

@@ -93,12 +93,8 @@ fn set_up() -> Result<TestCounts> {
     Ok(TestCounts::default())
 }
 
-/// The runtime is linted twice, since the workspace builds it with burn-ndarray only.
 fn clippy() -> Result<TestCounts> {
-    let lint =
-        |packages: &[&str]| succeed(cargo(&["clippy", "--all-targets"])?.args(packages).args(["--", "-D", "warnings"]));
-    lint(&["-p", "burn-tpu-runtime", "--no-default-features"])?;
-    lint(&["--workspace"])
+    succeed(&mut cargo(&["clippy", "--all-targets", "--workspace", "--", "-D", "warnings"])?)
 }
 
 fn docs() -> Result<TestCounts> {

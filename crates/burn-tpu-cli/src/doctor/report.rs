@@ -10,7 +10,7 @@ pub struct Report {
     pub version: &'static str,
     /// The device that a program gets if it names none; null if the requested platform does not work.
     pub default_device: Option<String>,
-    /// Whether that device runs programs through a plugin, or on burn-ndarray because a variable requests it.
+    /// Whether that device runs programs through a plugin, or in the interpreter because a variable requests it.
     pub usable: bool,
     /// One entry per platform, best first.
     pub platforms: Vec<PlatformReport>,
@@ -41,7 +41,7 @@ pub struct PlatformReport {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum State {
-    /// It ran a matmul and the result was correct. burn-ndarray is not tried: it is part of programs, not of this command.
+    /// It ran a matmul and the result was correct. The interpreter is not tried, since it needs nothing.
     Works,
     /// Its plugin compiles for devices that are not attached.
     AheadOfTime,

@@ -136,7 +136,7 @@ fn problems(page: &mut Page, report: &Report) {
     }
     let verdict = match &report.default_device {
         Some(device) if report.usable => format!("programs run on {device}"),
-        Some(_) => "programs run on burn-ndarray, slowly: no plugin is usable".to_owned(),
+        Some(_) => "programs run in the interpreter, slowly: no plugin is usable".to_owned(),
         None => "programs do not run: the platform that BURN_TPU_PLATFORM requests does not work".to_owned(),
     };
     writeln!(page.0, "\n{verdict}").expect("writing to a string does not fail");

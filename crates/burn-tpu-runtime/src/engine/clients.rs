@@ -47,7 +47,7 @@ pub(crate) fn is_present(platform: Platform) -> bool {
 }
 
 /// Returns the number of devices of a platform. Opens the platform's client if the hardware seems to be present and the
-/// client may not wait. Returns zero without a plugin, one for burn-ndarray, and for topologies the number of slices named
+/// client may not wait. Returns zero without a plugin, one for the interpreter, and for topologies the number of slices named
 /// so far.
 pub(crate) fn device_count(platform: Platform) -> usize {
     match platform {

@@ -12,20 +12,17 @@ use std::sync::Arc;
 
 impl DeviceBuffer for HostTensor {}
 
-/// Runs programs with burn-ndarray.
+/// Runs programs with the interpreter.
 pub(crate) struct NdArrayEngine;
 
 /// Opens the host engine, which is always available.
-///
-/// # Errors
-/// None. The variant of this function in a build without burn-ndarray returns an error.
-pub(crate) fn open_ndarray() -> Result<Arc<dyn Engine>> {
-    Ok(Arc::new(NdArrayEngine))
+pub(crate) fn open_ndarray() -> Arc<dyn Engine> {
+    Arc::new(NdArrayEngine)
 }
 
 impl Engine for NdArrayEngine {
     fn describe(&self) -> String {
-        "burn-ndarray on the host".into()
+        "the interpreter on the host".into()
     }
 
     fn upload(&self, ty: &TensorType, bytes: HostBytes, _: Option<&Sharding>) -> Result<SharedBuffer> {
@@ -73,9 +70,6 @@ impl Executable for Interpreted {
         (self.program.graph().len() * std::mem::size_of::<burn_tpu_graph::Node>()) as u64
     }
 }
-
-/// Whether programs can be interpreted in this build.
-pub(crate) const HAS_INTERPRETER: bool = true;
 
 /// Returns the results of a program on the host. `parameters[i]` is the value of parameter `i`, `slots[i]` the bits of slot
 /// `i`.

@@ -6,28 +6,21 @@ mod clients;
 mod custom_calls;
 mod deferred;
 pub(crate) mod external;
-#[cfg(feature = "ndarray")]
 mod fallback;
-#[cfg(feature = "ndarray")]
 mod host;
 mod host_nodes;
 mod pieces;
 mod pjrt;
 mod topology;
 mod tuning;
-#[cfg(not(feature = "ndarray"))]
-mod without_ndarray;
 
-#[cfg(feature = "ndarray")]
 pub(crate) use burn_tpu_interpreter::HostTensor;
 pub(crate) use clients::{device_count, is_present, open as open_client};
 pub(crate) use external::open_external;
-#[cfg(feature = "ndarray")]
 pub(crate) use fallback::compile;
 #[cfg(feature = "testing")]
 pub use host::interpret_program;
-#[cfg(feature = "ndarray")]
-pub(crate) use host::{HAS_INTERPRETER, interpret_nodes, interpret_values, open_ndarray};
+pub(crate) use host::{interpret_nodes, interpret_values, open_ndarray};
 pub(crate) use pieces::InPieces;
 #[cfg(feature = "testing")]
 pub use pjrt::CPU_COMPILER_FLAGS;
@@ -36,10 +29,6 @@ pub(crate) use pjrt::replicas_agree;
 pub(crate) use pjrt::{dump_program, open, open_mesh};
 pub(crate) use topology::{RecordedPrograms, Slice, libtpu, lower_for_tpu, open_described};
 pub use tuning::ChosenOptions;
-#[cfg(not(feature = "ndarray"))]
-pub(crate) use without_ndarray::{
-    HAS_INTERPRETER, HostTensor, compile, interpret_nodes, interpret_values, open_ndarray,
-};
 
 use crate::activity::RunningProgram;
 use crate::error::{Result, TpuError};

@@ -18,8 +18,8 @@ pub(crate) use mesh::replicas_agree;
 
 use super::deferred::DeferredEngine;
 use super::{
-    Arguments, Engine, Executable, Execution, HAS_INTERPRETER, HostBytes, SharedBuffer, argument, clients, downcast,
-    downcast_arc, take_argument,
+    Arguments, Engine, Executable, Execution, HostBytes, SharedBuffer, argument, clients, downcast, downcast_arc,
+    take_argument,
 };
 use crate::TpuOptions;
 use crate::activity::RunningProgram;
@@ -59,7 +59,7 @@ struct PjrtEngine {
 /// The same as [`clients::client`], and [`TpuError::Unavailable`] for an index that the client does not have.
 pub(crate) fn open(device: crate::Device, options: &TpuOptions, counters: &Arc<Counters>) -> Result<Arc<dyn Engine>> {
     let client = clients::reserve(device, options)?;
-    let interprets = HAS_INTERPRETER && options.interpreted_nodes().is_some();
+    let interprets = options.interpreted_nodes().is_some();
     if !(interprets && client.may_wait() && device.index() == 0) {
         return open_now(device, options, counters);
     }

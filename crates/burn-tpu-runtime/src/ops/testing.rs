@@ -1,4 +1,4 @@
-//! Helpers for the unit tests of the families: tensors on burn-ndarray from literals, and their values.
+//! Helpers for the unit tests of the families: tensors of the interpreter from literals, and their values.
 
 use super::data;
 use crate::{Device, Platform, Tensor};
@@ -75,7 +75,7 @@ pub(crate) fn truths(x: Tensor) -> Vec<bool> {
     values(x).into_iter().map(|value| value != 0.0).collect()
 }
 
-/// Returns burn-ndarray, and the CPU plugin if it is installed (or if `BURN_TPU_REQUIRE_PLUGIN=1` requires it).
+/// Returns the interpreter's device, and the CPU plugin if it is installed (or if `BURN_TPU_REQUIRE_PLUGIN=1` requires it).
 pub(crate) fn devices() -> Vec<Device> {
     let cpu = Device::new(Platform::Cpu, 0);
     let required = std::env::var_os("BURN_TPU_REQUIRE_PLUGIN").is_some_and(|value| value == "1");

@@ -159,7 +159,7 @@ pub(crate) fn default_chip() -> Device {
 }
 
 /// Returns the first device of the first platform whose client opens, or may wait and has a plugin. If there is none, it
-/// returns burn-ndarray with one warning. If the user named a plugin file, it returns the device for which the file was
+/// returns the interpreter's device with one warning. If the user named a plugin file, it returns the device for which the file was
 /// named; the first read of that device reports the error.
 fn best_device() -> Device {
     // The first use of the device reports a variable with an invalid value.
@@ -186,14 +186,14 @@ fn best_device() -> Device {
         return device;
     }
     tracing::warn!(
-        "no PJRT plugin is usable, so tensors run on burn-ndarray, slowly. \
+        "no PJRT plugin is usable, so tensors run in the interpreter, slowly. \
          Install the CPU plugin with `cargo xtask setup cpu`, or see docs/plugins.md. Tried: {tried}"
     );
     Device::ndarray()
 }
 
 /// Starts a device with an engine of a test's own.
-#[cfg(all(test, feature = "ndarray"))]
+#[cfg(test)]
 pub(crate) fn start_with(device: Device, options: TpuOptions, engine: Arc<dyn engine::Engine>) {
     let runtime = DeviceRuntime::with_engine(device, options, Ok(engine), Arc::default());
     REGISTRY.write().insert(device, runtime);

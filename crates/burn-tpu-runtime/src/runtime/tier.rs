@@ -12,7 +12,7 @@
 //!    its plain form, and its author wants to see the other one.
 
 use super::{DeviceRuntime, HostValue};
-use crate::engine::{self, Input};
+use crate::engine::Input;
 use crate::error::{Result, TpuError};
 use crate::metrics::CutReason;
 use crate::profile;
@@ -102,7 +102,7 @@ impl DeviceRuntime {
 
     /// Returns the number of nodes from which programs may be interpreted; `None` if none may.
     fn tiers_from(&self) -> Option<usize> {
-        let possible = engine::HAS_INTERPRETER && self.engine().is_ok_and(|engine| engine.transfers_values());
+        let possible = self.engine().is_ok_and(|engine| engine.transfers_values());
         self.options.interpreted_nodes().filter(|_| possible)
     }
 

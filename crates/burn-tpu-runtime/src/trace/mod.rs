@@ -52,7 +52,7 @@ mod recorded;
 mod recording;
 mod stats;
 mod stream;
-#[cfg(all(test, feature = "ndarray"))]
+#[cfg(test)]
 mod tests;
 
 pub(crate) use function::{FunctionRecording, Placeholder, Purpose, Source};

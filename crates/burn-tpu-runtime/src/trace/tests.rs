@@ -29,7 +29,7 @@ enum Fault {
     Panic,
 }
 
-/// burn-ndarray with faults.
+/// The interpreter with faults.
 struct Faulty {
     inner: Arc<dyn Engine>,
     fault: Arc<Mutex<Fault>>,
@@ -118,7 +118,7 @@ impl Bench {
         static NEXT: AtomicU16 = AtomicU16::new(1_000);
         let device = Device::new(Platform::NdArray, NEXT.fetch_add(1, Relaxed));
         let fault = Arc::<Mutex<Fault>>::default();
-        let inner = open_ndarray().expect("it is always there");
+        let inner = open_ndarray();
         registry::start_with(device, options, Arc::new(Faulty { inner, fault: Arc::clone(&fault), transfers_values }));
         Self { device, fault }
     }

@@ -47,7 +47,7 @@ const RULES: [Rule; 13] = [
         ],
         burn: Burn::Nothing,
     },
-    Rule { library: "burn-tpu-interpreter", workspace: &["burn-tpu-graph"], burn: Burn::Everything },
+    Rule { library: "burn-tpu-interpreter", workspace: &["burn-tpu-graph"], burn: Burn::Nothing },
     Rule { library: "burn-tpu-fusion", workspace: &["burn-tpu-graph", "burn-tpu-kernels"], burn: Burn::Data },
     Rule { library: "burn-tpu-graph", workspace: &[], burn: Burn::Data },
     Rule { library: "burn-tpu-kernels", workspace: &[], burn: Burn::Nothing },
@@ -57,9 +57,6 @@ const RULES: [Rule; 13] = [
 
 /// The arrows that tests alone have: kernels are compiled ahead of time.
 const FOR_TESTS: [(&str, &str); 1] = [("burn-tpu-kernels", "burn-tpu-pjrt")];
-
-/// The arrows that only a feature may have: the interpreter brings Burn with it.
-const OPTIONAL: [(&str, &str); 1] = [("burn-tpu-runtime", "burn-tpu-interpreter")];
 
 /// The Burn crates that hold data types and no backend trait.
 const BURN_DATA: [&str; 1] = ["burn-std"];
@@ -79,17 +76,14 @@ struct Package {
 struct Dependency {
     name: String,
     kind: Option<String>,
-    #[serde(default)]
-    optional: bool,
 }
 
 impl Rule {
     fn allows(&self, dependency: &Dependency) -> bool {
         let name = dependency.name.as_str();
         if name.starts_with("burn-tpu") {
-            let lacks_feature = !dependency.optional && OPTIONAL.contains(&(self.library, name));
             // On itself, for the features that its own tests need.
-            return self.workspace.contains(&name) && !lacks_feature || name == self.library;
+            return self.workspace.contains(&name) || name == self.library;
         }
         let is_burn = name == "burn" || name.starts_with("burn-");
         match self.burn {
@@ -141,15 +135,11 @@ fn forbidden(rule: &Rule, dependency: &Dependency) -> Option<String> {
 mod tests {
     use super::*;
 
-    /// Metadata with these arrows (crate, dependency, kind or `optional`) and every crate that has a rule.
+    /// Metadata with these arrows (crate, dependency, kind) and every crate that has a rule.
     fn metadata(arrows: &[(&str, &str, Option<&str>)]) -> String {
         let dependencies = |library: &str| -> Vec<_> {
             let of = arrows.iter().filter(|(from, ..)| *from == library);
-            of.map(|(_, name, kind)| {
-                serde_json::json!({ "name": name, "kind": kind.filter(|kind| *kind != "optional"),
-                    "optional": *kind == Some("optional") })
-            })
-            .collect()
+            of.map(|(_, name, kind)| serde_json::json!({ "name": name, "kind": kind })).collect()
         };
         let package = |name: &&str| serde_json::json!({ "name": name, "dependencies": dependencies(name) });
         serde_json::json!({ "packages": RULES.iter().map(|rule| package(&rule.library)).collect::<Vec<_>>() })
@@ -176,9 +166,10 @@ mod tests {
             ("burn-tpu-runtime", "burn-tpu-pjrt", None),
             ("burn-tpu-runtime", "burn-tpu-profile", None),
             ("burn-tpu-cli", "burn-tpu-profile", None),
-            ("burn-tpu-runtime", "burn-tpu-interpreter", Some("optional")),
+            ("burn-tpu-runtime", "burn-tpu-interpreter", None),
             ("burn-tpu-interpreter", "burn-tpu-graph", None),
-            ("burn-tpu-interpreter", "burn-ndarray", None),
+            ("burn-tpu-interpreter", "ndarray", None),
+            ("burn-tpu-interpreter", "burn-ndarray", Some("dev")),
             ("burn-tpu-graph", "burn-tpu-graph", Some("dev")),
             ("burn-tpu-runtime", "burn-tpu-kernels", None),
             ("burn-tpu-fusion", "burn-tpu-graph", None),
@@ -214,8 +205,7 @@ mod tests {
             ("burn-tpu-xla", "burn-tpu-pjrt", None),
             ("burn-tpu-xla", "burn-backend", None),
             ("burn-tpu-runtime", "burn-backend", None),
-            ("burn-tpu-runtime", "burn-ndarray", Some("optional")),
-            ("burn-tpu-runtime", "burn-tpu-interpreter", None),
+            ("burn-tpu-interpreter", "burn-ndarray", None),
             ("burn-tpu-interpreter", "burn-tpu-pjrt", None),
             ("burn-tpu-interpreter", "burn-tpu-runtime", Some("dev")),
             ("burn-tpu", "burn-tpu-graph", None),
