@@ -5,7 +5,7 @@
 
 use crate::error::{Result, TpuError};
 use crate::tensor::Tensor;
-use crate::trace::{FunctionRecording, Purpose, Source, Stream, record_list};
+use crate::trace::{FunctionRecording, FunctionSource, Purpose, Stream, record_list};
 use burn_tpu_fusion::kernel_call;
 use burn_tpu_graph::{Builder, CallForm, CustomCall, Graph, GraphError, NodeId, Op, Program, StableHlo, TensorType};
 use burn_tpu_kernels::Kernel;
@@ -140,8 +140,8 @@ fn plain_program(recording: &FunctionRecording) -> Result<Program, String> {
             }
         });
     }
-    let output = |(ty, source): &(TensorType, Source)| match source {
-        Source::Node(id) => Ok(renamed[id.index()]),
+    let output = |(ty, source): &(TensorType, FunctionSource)| match source {
+        FunctionSource::Node(id) => Ok(renamed[id.index()]),
         source => plain.input(source, ty),
     };
     let outputs = recording.results.iter().map(output).collect::<Result<Vec<_>, _>>()?;
@@ -158,9 +158,9 @@ struct Plain {
 
 impl Plain {
     /// Returns the node of a value that the plain form reads.
-    fn input(&mut self, source: &Source, ty: &TensorType) -> Result<NodeId, String> {
+    fn input(&mut self, source: &FunctionSource, ty: &TensorType) -> Result<NodeId, String> {
         match source {
-            Source::Argument(index) => {
+            FunctionSource::Argument(index) => {
                 if let Some(&known) = self.arguments.get(index) {
                     return Ok(known);
                 }
@@ -170,11 +170,11 @@ impl Plain {
                 Ok(node)
             }
             // Of a tensor that was made of host data, a slice that is not attached has no value: the same rule everywhere.
-            Source::Captured(_) => {
+            FunctionSource::Captured(_) => {
                 Err("its plain form uses a tensor that is no operand, or that it makes of host data: pass it as one"
                     .into())
             }
-            Source::Node(id) => Err(format!("{id} is an input")),
+            FunctionSource::Node(id) => Err(format!("{id} is an input")),
         }
     }
 }

@@ -12,7 +12,7 @@ use crate::program::{Compiled, Recorded, RecordedRun, Subgraph};
 use crate::recompile::Provenance;
 use crate::runtime::{DeviceRuntime, IndexRange, runtime};
 use crate::tensor::Tensor;
-use crate::trace::{FunctionRecording, Purpose, Source, Stream, current_function, materialise_together};
+use crate::trace::{FunctionRecording, FunctionSource, Purpose, Stream, current_function, materialise_together};
 use burn_tpu_graph::{Arrival, NodeId, TensorType};
 use lru::LruCache;
 use parking_lot::Mutex;
@@ -86,15 +86,19 @@ struct ResultPlan {
 impl ResultPlan {
     fn of(recording: &FunctionRecording, program: Option<&FunctionProgram>, arguments: &[Tensor]) -> Vec<Self> {
         let mut free: Vec<_> = arguments.iter().map(|argument| Some(argument.ty())).collect();
-        let plan = |(ty, source): &(TensorType, Source)| {
+        let mut plans = Vec::with_capacity(recording.results.len());
+        for (ty, source) in &recording.results {
             let refills = free.iter().position(|free| *free == Some(ty));
-            refills.inspect(|&argument| free[argument] = None);
+            if let Some(argument) = refills {
+                free[argument] = None;
+            }
             let place = program.and_then(|program| program.place(source));
-            Self { place, is_last: true, refills }
-        };
-        let mut plans: Vec<Self> = recording.results.iter().map(plan).collect();
+            plans.push(Self { place, is_last: true, refills });
+        }
         let mut seen = HashSet::new();
-        plans.iter_mut().rev().for_each(|plan| plan.is_last = seen.insert(plan.place));
+        for plan in plans.iter_mut().rev() {
+            plan.is_last = seen.insert(plan.place);
+        }
         plans
     }
 }
@@ -123,6 +127,21 @@ struct DrawSlot {
     /// The draw's counter, relative to that of the call.
     counter: u64,
     part: StatePart,
+}
+
+impl DrawSlot {
+    /// Returns the slots of a program that hold parts of its draws' states.
+    fn of(recording: &FunctionRecording, recorded: &Recorded) -> Vec<Self> {
+        let mut slots = Vec::new();
+        for draw in &recording.draws {
+            for (part, slot) in StatePart::ALL.into_iter().zip(draw.slot..) {
+                if let Some(place) = recorded.bindings.slots.iter().position(|&of| of == slot) {
+                    slots.push(Self { place, counter: draw.counter, part });
+                }
+            }
+        }
+        slots
+    }
 }
 
 /// A half of a draw's key or counter, in the order of the slots that a draw records.
@@ -251,7 +270,7 @@ impl FunctionRecording {
         let results = self.results.iter().map(|(_, source)| source);
         let all = results.chain(self.checks.iter().map(|(_, source, _)| source));
         let mut nodes: Vec<NodeId> =
-            all.filter_map(|source| if let Source::Node(node) = source { Some(*node) } else { None }).collect();
+            all.filter_map(|source| if let FunctionSource::Node(node) = source { Some(*node) } else { None }).collect();
         nodes.sort_unstable();
         nodes.dedup();
         nodes
@@ -277,22 +296,21 @@ impl FunctionProgram {
         let (len, provenance) = (recording.recording.len(), Provenance::default());
         let subgraph = Subgraph { recording: &recording.recording, len, outputs, provenance };
         let recorded = runtime.recorded(&subgraph, &parameters)?;
-        let input = |(index, &recorded_index): (usize, &u32)| match &recording.inputs[recorded_index as usize] {
-            Source::Argument(argument) => Ok(ProgramInput::Argument(*argument as u32)),
-            Source::Captured(Ok(value)) => runtime.captured(&recorded, index as u32, value).map(ProgramInput::Captured),
-            Source::Captured(Err(error)) => Err(TpuError::clone(error)),
-            Source::Node(node) => Err(TpuError::Bug(format!("{node} is a function's parameter"))),
-        };
-        let inputs = recorded.bindings.parameters.iter().enumerate().map(input).collect::<Result<_>>()?;
+        let mut inputs = Vec::with_capacity(recorded.bindings.parameters.len());
+        for (parameter, &input) in (0..).zip(&recorded.bindings.parameters) {
+            inputs.push(match &recording.inputs[input as usize] {
+                FunctionSource::Argument(argument) => ProgramInput::Argument(*argument as u32),
+                FunctionSource::Captured(Ok(value)) => {
+                    ProgramInput::Captured(runtime.captured(&recorded, parameter, value)?)
+                }
+                FunctionSource::Captured(Err(error)) => return Err(TpuError::clone(error)),
+                FunctionSource::Node(node) => {
+                    return Err(TpuError::Bug(format!("{node} is a function's parameter")));
+                }
+            });
+        }
         let slots = recorded.slots(&recording.slots).into_owned();
-        let place = |slot: u32| recorded.bindings.slots.iter().position(|&of| of == slot);
-        let draws = recording.draws.iter().flat_map(|draw| {
-            StatePart::ALL
-                .into_iter()
-                .zip(draw.slot..)
-                .filter_map(|(part, slot)| Some(DrawSlot { place: place(slot)?, counter: draw.counter, part }))
-        });
-        let draws = draws.collect();
+        let draws = DrawSlot::of(recording, &recorded);
         Ok(Some(Self { inputs, slots, draws, compiled: Mutex::default(), recorded }))
     }
 
@@ -313,11 +331,13 @@ impl FunctionProgram {
     ) -> Result<Vec<SharedBuffer>> {
         let slots = self.slots(runtime.draws_of_call(recording.drawn));
         let compiled = self.compiled(recording, runtime, &slots)?;
-        let argument = |input: &ProgramInput| match input {
-            ProgramInput::Argument(index) => buffers[*index as usize].take(),
-            ProgramInput::Captured(buffer) => Some(Arc::clone(buffer)),
-        };
-        let mut arguments = self.inputs.iter().map(argument).collect();
+        let mut arguments = Vec::with_capacity(self.inputs.len());
+        for input in &self.inputs {
+            arguments.push(match input {
+                ProgramInput::Argument(index) => buffers[*index as usize].take(),
+                ProgramInput::Captured(buffer) => Some(Arc::clone(buffer)),
+            });
+        }
         let results = runtime.call(&self.recorded, &recording.provenance.lines, &compiled, &mut arguments, &slots)?;
         note_lines(&self.recorded, &recording.provenance.lines, &results);
         Ok(results)
@@ -326,20 +346,17 @@ impl FunctionProgram {
     /// Returns the compiled program, which is compiled now if it does not serve these slots.
     fn compiled(&self, recording: &FunctionRecording, runtime: &DeviceRuntime, slots: &[u64]) -> Result<Arc<Compiled>> {
         let run = RecordedRun { recorded: &self.recorded, slots, provenance: &recording.provenance };
-        let known = self.compiled.lock().clone().filter(|compiled| compiled.assumptions.hold(slots));
-        known.map_or_else(
-            || {
-                let compiled = runtime.compiled(run)?;
-                *self.compiled.lock() = Some(Arc::clone(&compiled));
-                Ok(compiled)
-            },
-            Ok,
-        )
+        if let Some(compiled) = self.compiled.lock().clone().filter(|compiled| compiled.assumptions.hold(slots)) {
+            return Ok(compiled);
+        }
+        let compiled = runtime.compiled(run)?;
+        *self.compiled.lock() = Some(Arc::clone(&compiled));
+        Ok(compiled)
     }
 
     /// Returns the place of a value among the program's results, if it is one.
-    fn place(&self, source: &Source) -> Option<usize> {
-        let Source::Node(node) = source else { return None };
+    fn place(&self, source: &FunctionSource) -> Option<usize> {
+        let FunctionSource::Node(node) = source else { return None };
         self.recorded.outputs.binary_search(node).ok()
     }
 }
@@ -376,23 +393,26 @@ impl<T: Clone> RecordedFunction<T> {
             let extremes = Tensor::new(self.device, ty.clone(), to_value(value.or(passed)));
             runtime.check_later(extremes, IndexRange::clone(range));
         }
-        let (mut passed, mut handles) = (passed.into_iter(), Vec::from_iter(arguments.into_iter().map(Some)));
-        let tensor = |(plan, (ty, _)): (&ResultPlan, &(TensorType, Source))| {
+        let mut passed = passed.into_iter();
+        let mut handles = Vec::from_iter(arguments.into_iter().map(Some));
+        let mut results = Vec::with_capacity(self.results.len());
+        for (plan, (ty, _)) in self.results.iter().zip(&self.recording.results) {
             let computed = plan.place.and_then(|place| computed.get_mut(place));
             let computed = computed.and_then(|value| if plan.is_last { value.take() } else { value.clone() });
             let value = to_value(computed.map(Ok).or_else(|| passed.next()));
-            match plan.refills.and_then(|argument| handles[argument].take()) {
+            results.push(match plan.refills.and_then(|argument| handles[argument].take()) {
                 Some(handle) => handle.refill(ty, value),
                 None => Tensor::new(self.device, ty.clone(), value),
-            }
-        };
-        let results = self.results.iter().zip(&self.recording.results).map(tensor).collect();
+            });
+        }
         Ok((self.result.lock().clone(), results))
     }
 }
 
 /// Returns the value of a result.
 fn to_value(input: Option<Input>) -> Result<SharedBuffer> {
-    let nowhere = || Err(Arc::new(TpuError::Bug("a function's result comes from nowhere".to_owned())));
-    input.unwrap_or_else(nowhere).map_err(|error| TpuError::clone(&error))
+    match input {
+        Some(value) => value.map_err(|error| TpuError::clone(&error)),
+        None => Err(TpuError::Bug("a function's result comes from nowhere".to_owned())),
+    }
 }

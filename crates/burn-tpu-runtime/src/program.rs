@@ -49,9 +49,13 @@ impl Subgraph<'_> {
     }
 
     fn is(&self, recorded: &Recorded, arrivals: &[Arrival]) -> bool {
-        let followed = self.recording.following().is_some_and(|graph| Arc::ptr_eq(graph, &recorded.graph));
-        let same_nodes = || (followed && recorded.graph.len() == self.len) || recorded.graph.nodes() == self.nodes();
-        recorded.outputs == self.outputs && recorded.arrivals == arrivals && same_nodes()
+        recorded.outputs == self.outputs && recorded.arrivals == arrivals && self.has_nodes_of(&recorded.graph)
+    }
+
+    /// Returns whether the nodes are those of a graph. If the recording follows it, nothing is compared.
+    fn has_nodes_of(&self, graph: &Arc<Graph>) -> bool {
+        let follows = self.recording.following().is_some_and(|followed| Arc::ptr_eq(followed, graph));
+        (follows && graph.len() == self.len) || graph.nodes() == self.nodes()
     }
 }
 
@@ -399,16 +403,15 @@ impl Programs {
 
     /// Keeps a recording, and forgets the least recently used ones until both bounds hold.
     fn remember(&mut self, hash: u64, recorded: Arc<Recorded>) {
-        let nodes = |recorded: &[Arc<Recorded>]| recorded.iter().map(|recorded| recorded.graph.len()).sum::<usize>();
         self.recorded_nodes += recorded.graph.len();
         let mut same = self.recorded.pop(&hash).unwrap_or_default();
         same.push(recorded);
         if let Some((_, forgotten)) = self.recorded.push(hash, same) {
-            self.recorded_nodes -= nodes(&forgotten);
+            self.recorded_nodes -= total_nodes(&forgotten);
         }
         while self.recorded_nodes > MOST_RECORDED_NODES && self.recorded.len() > 1 {
             let Some((_, forgotten)) = self.recorded.pop_lru() else { break };
-            self.recorded_nodes -= nodes(&forgotten);
+            self.recorded_nodes -= total_nodes(&forgotten);
         }
     }
 
@@ -416,6 +419,10 @@ impl Programs {
         self.evicted.put(hash(&key.0), Arc::clone(&old.assumptions));
         Counters::add(&counters.cache_evictions, 1);
     }
+}
+
+fn total_nodes(recorded: &[Arc<Recorded>]) -> usize {
+    recorded.iter().map(|recorded| recorded.graph.len()).sum()
 }
 
 fn hash_of_subgraph(graph: u64, outputs: &[NodeId], arrivals: &[Arrival]) -> u64 {

@@ -30,15 +30,15 @@ impl Drop for Tensor {
 struct TensorInner {
     device: Device,
     ty: TensorType,
-    source: Source,
+    source: ValueSource,
     /// What the source left; unset until the tensor is asked for it after a cut.
     collected: OnceLock<Input>,
 }
 
 /// Where a tensor's value comes from.
-enum Source {
+enum ValueSource {
     /// The buffer, perhaps still being computed, or why there is none: it is there from the start.
-    Known(Input),
+    Ready(Input),
     /// [`Tensor::take_value`] took it.
     Taken,
     /// From the trace that recorded the tensor.
@@ -74,7 +74,7 @@ thread_local! {
 }
 
 impl Tensor {
-    fn made(device: Device, ty: TensorType, source: Source) -> Self {
+    fn made(device: Device, ty: TensorType, source: ValueSource) -> Self {
         MADE.set(MADE.get().wrapping_add(1));
         Self { inner: Arc::new(TensorInner { device, ty, source, collected: OnceLock::new() }) }
     }
@@ -86,25 +86,25 @@ impl Tensor {
 
     /// A tensor that was not recorded: its value is there, or the reason why it is not.
     pub(crate) fn new(device: Device, ty: TensorType, value: Result<SharedBuffer>) -> Self {
-        Self::made(device, ty, Source::Known(value.map_err(Arc::new)))
+        Self::made(device, ty, ValueSource::Ready(value.map_err(Arc::new)))
     }
 
     /// A tensor that was recorded and waits for a cut.
     pub(crate) fn pending(device: Device, ty: TensorType, origin: Origin) -> Self {
-        Self::made(device, ty, Source::Trace(origin))
+        Self::made(device, ty, ValueSource::Trace(origin))
     }
 
     /// A tensor whose value comes from elsewhere.
     pub(crate) fn from_elsewhere(device: Device, ty: TensorType, value: Box<dyn PendingValue>) -> Self {
-        Self::made(device, ty, Source::Elsewhere(value))
+        Self::made(device, ty, ValueSource::Elsewhere(value))
     }
 
     /// What computes the value, unless it was there from the start.
     pub(crate) fn pending_value(&self) -> Option<&dyn PendingValue> {
         match &self.inner.source {
-            Source::Known(_) | Source::Taken => None,
-            Source::Trace(origin) => Some(origin),
-            Source::Elsewhere(value) => Some(&**value),
+            ValueSource::Ready(_) | ValueSource::Taken => None,
+            ValueSource::Trace(origin) => Some(origin),
+            ValueSource::Elsewhere(value) => Some(&**value),
         }
     }
 
@@ -150,8 +150,8 @@ impl Tensor {
     /// Returns a tensor as [`Tensor::new`] does, in the memory of this one if that is empty and of the same type.
     pub(crate) fn refill(mut self, ty: &TensorType, value: Result<SharedBuffer>) -> Self {
         match Arc::get_mut(&mut self.inner) {
-            Some(TensorInner { source: source @ Source::Taken, ty: empty, .. }) if empty == ty => {
-                *source = Source::Known(value.map_err(Arc::new));
+            Some(TensorInner { source: source @ ValueSource::Taken, ty: empty, .. }) if empty == ty => {
+                *source = ValueSource::Ready(value.map_err(Arc::new));
                 self
             }
             _ => Self::new(self.device(), ty.clone(), value),
@@ -160,7 +160,7 @@ impl Tensor {
 
     /// Returns the value on the host of a tensor that has no other handle, if it was there from the start.
     pub(crate) fn sole_value(&self) -> Option<&HostValue> {
-        let Source::Known(Ok(value)) = &self.inner.source else { return None };
+        let ValueSource::Ready(Ok(value)) = &self.inner.source else { return None };
         HostValue::of(value).filter(|_| Arc::strong_count(&self.inner) == 1)
     }
 
@@ -168,13 +168,13 @@ impl Tensor {
     pub(crate) fn value(&self) -> Option<&Input> {
         let collected = &self.inner.collected;
         match &self.inner.source {
-            Source::Known(value) => Some(value),
-            Source::Taken => None,
-            Source::Trace(origin) => collected.get().or_else(|| {
+            ValueSource::Ready(value) => Some(value),
+            ValueSource::Taken => None,
+            ValueSource::Trace(origin) => collected.get().or_else(|| {
                 origin.collect(collected);
                 collected.get()
             }),
-            Source::Elsewhere(pending) => collected.get().or_else(|| {
+            ValueSource::Elsewhere(pending) => collected.get().or_else(|| {
                 pending.collect(collected);
                 collected.get()
             }),
@@ -184,17 +184,17 @@ impl Tensor {
 
 impl TensorInner {
     fn origin(&self) -> Option<&Origin> {
-        if let Source::Trace(origin) = &self.source { Some(origin) } else { None }
+        if let ValueSource::Trace(origin) = &self.source { Some(origin) } else { None }
     }
 
     /// Takes a value that is there.
     fn take_value(&mut self) -> Option<Input> {
         if let Some(collected) = self.collected.take() {
-            self.source = Source::Taken;
+            self.source = ValueSource::Taken;
             return Some(collected);
         }
-        match std::mem::replace(&mut self.source, Source::Taken) {
-            Source::Known(value) => Some(value),
+        match std::mem::replace(&mut self.source, ValueSource::Taken) {
+            ValueSource::Ready(value) => Some(value),
             other => {
                 self.source = other;
                 None

@@ -87,7 +87,7 @@ impl HostValue {
     }
 
     /// Returns the bytes as the user gave them, unless the interpreter or a device has had them since.
-    pub(crate) fn given(&self) -> Option<HostBytes> {
+    pub(crate) fn user_bytes(&self) -> Option<HostBytes> {
         match &self.state.lock().elements {
             Some(HostElements::Bytes(bytes)) => Some(bytes.clone()),
             _ => None,

@@ -74,11 +74,11 @@ impl DeviceRuntime {
         let RecordedRun { recorded, slots, .. } = run;
         let (program, inputs) = &split.device;
         let bound = |index: &u32| recorded.bindings.parameters[*index as usize];
-        let in_place = |index: &u32| {
-            let place = (*index < split.first_transfer).then(|| bound(index));
-            place.and_then(|place| buffers[place as usize].as_ref().ok())
-        };
-        let arguments: Vec<_> = inputs.parameters.iter().map(in_place).collect();
+        let mut arguments = Vec::with_capacity(inputs.parameters.len());
+        for index in &inputs.parameters {
+            let is_transferred = *index >= split.first_transfer;
+            arguments.push(if is_transferred { None } else { buffers[bound(index) as usize].as_ref().ok() });
+        }
         let program = &self.placed(program, &arguments).map_err(RunError::Refused)?;
         let compiled = self.compiled_part(run, program, inputs).map_err(RunError::Refused)?;
         let (host, host_inputs) = &split.host;
@@ -91,21 +91,28 @@ impl DeviceRuntime {
             let place = inputs.parameters.iter().position(|&parameter| parameter == index);
             place.and_then(|place| sharding_of(program, place as u32))
         };
-        let transfers = split.transfers.iter().enumerate();
-        let transfers = transfers.map(|(i, transfer)| self.transfer(transfer, &results, sharding(i)));
-        let transfers = transfers.collect::<Result<Vec<_>>>().map_err(RunError::Refused)?;
-        let argument = |index: &u32| match index.checked_sub(split.first_transfer) {
+        let mut transfers = Vec::with_capacity(split.transfers.len());
+        for (i, transfer) in split.transfers.iter().enumerate() {
+            transfers.push(self.transfer(transfer, &results, sharding(i)).map_err(RunError::Refused)?);
+        }
+        let sources = inputs.parameters.iter().map(|index| match index.checked_sub(split.first_transfer) {
             Some(transfer) => Argument::Own(Arc::clone(&transfers[transfer as usize])),
             None => Argument::OfTrace(bound(index)),
-        };
-        let mut taken = TraceArguments::new(buffers, inputs.parameters.iter().map(argument));
+        });
+        let mut taken = TraceArguments::new(buffers, sources);
         let on_device = self.dispatch(program, &compiled, &mut taken.arguments, &picked(&inputs.slots, slots))?;
         let held = Vec::from_iter(host.output_types().zip(results));
-        let result = |source: &Source| match *source {
-            Source::Device(result) => Ok(Arc::clone(&on_device[result])),
-            Source::Host(result) => self.hold(held[result].0, HostElements::Tensor(held[result].1.clone())),
-        };
-        split.outputs.iter().map(result).collect::<Result<_>>().map_err(RunError::Failed)
+        let mut outputs = Vec::with_capacity(split.outputs.len());
+        for source in &split.outputs {
+            outputs.push(match *source {
+                Source::Device(result) => Arc::clone(&on_device[result]),
+                Source::Host(result) => {
+                    let (ty, value) = &held[result];
+                    self.hold(ty, HostElements::Tensor(value.clone())).map_err(RunError::Failed)?
+                }
+            });
+        }
+        Ok(outputs)
     }
 
     /// Returns the compiled form of the device's part of a program.

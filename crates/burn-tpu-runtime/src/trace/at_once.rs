@@ -81,7 +81,7 @@ pub(super) fn compute(
 /// Returns a tensor with other dims, of bytes that it shares. `None` if the op is not computed at once, if it changes
 /// nothing, or if the dims break its rule.
 pub(crate) fn reshape(x: &Tensor, dims: &[usize]) -> Option<Tensor> {
-    let bytes = x.sole_value()?.given()?;
+    let bytes = x.sole_value()?.user_bytes()?;
     let ty = TensorType::new(x.element(), dims);
     if ty.dims == x.ty().dims || ty.elements() != x.ty().elements() {
         return None;
@@ -102,7 +102,7 @@ pub(crate) fn concatenate(tensors: &[&Tensor], dim: usize) -> Option<Tensor> {
     if before.iter().any(|&size| size != 1) || !tensors.iter().all(fits) {
         return None;
     }
-    let parts: Option<Vec<HostBytes>> = tensors.iter().map(|tensor| tensor.sole_value()?.given()).collect();
+    let parts: Option<Vec<HostBytes>> = tensors.iter().map(|tensor| tensor.sole_value()?.user_bytes()).collect();
     let (parts, stream) = (parts?, applies(first.device(), tensors)?);
     let mut ty = first.ty().clone();
     ty.dims[dim] = tensors.iter().map(|tensor| tensor.dims()[dim]).sum();

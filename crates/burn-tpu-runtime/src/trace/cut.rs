@@ -49,7 +49,7 @@ impl StreamTrace {
     /// Returns the first position after which earlier work ends: something before it is alive, and no later op uses anything
     /// recorded before it.
     fn seam(&self, trace: &mut Trace) -> Option<u64> {
-        trace.handles.apply(&self.exchange);
+        trace.handles.apply(&self.tensors);
         let seams = trace.recorded.seams();
         seams.into_iter().rev().find(|&position| trace.handles.are_alive_after(position))
     }
@@ -73,7 +73,7 @@ impl StreamTrace {
     /// Returns whether the work before a cut that failed is still wanted: the owner holds a tensor of it, or a later op
     /// uses one.
     fn is_still_wanted(&self, trace: &mut Trace, failed: u64) -> bool {
-        trace.handles.apply(&self.exchange);
+        trace.handles.apply(&self.tensors);
         let now = self.position.load(Relaxed);
         let is_held = trace.handles.iter().any(|handle| handle.position <= failed && handle.alive_after(now));
         is_held || trace.recorded.is_used_after(failed)
@@ -81,7 +81,7 @@ impl StreamTrace {
 
     fn run_until(&self, trace: &mut Trace, position: u64, reason: CutReason) -> Result<bool> {
         trace.stats.flush(self.runtime.counters());
-        trace.handles.apply(&self.exchange);
+        trace.handles.apply(&self.tensors);
         let live = trace.handles.alive_nodes(position);
         let has_work = !live.is_empty();
         let results = if has_work { self.run_live(trace, position, live, reason)? } else { CutResults::default() };
@@ -182,7 +182,7 @@ impl StreamTrace {
         recorded.executed.ops = first;
         recorded.executed.values.extend(results.iter());
         if recorded.recording.len() > 2 * recorded.executed.nodes {
-            handles.settle(&self.exchange, position, |node| results.of(node), |node| node);
+            handles.settle(&self.tensors, position, |node| results.of(node), |node| node);
             return;
         }
         let old = std::mem::take(recorded);
@@ -191,7 +191,7 @@ impl StreamTrace {
         tracker.resume(&recorded.recording, with_stack(&recorded.ops));
         let lost = NodeId(u32::MAX);
         let new_node = |node| renamed.get(&node).copied().unwrap_or(lost);
-        handles.settle(&self.exchange, position, |node| results.of(node), new_node);
+        handles.settle(&self.tensors, position, |node| results.of(node), new_node);
     }
 }
 

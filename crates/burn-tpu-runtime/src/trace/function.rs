@@ -3,9 +3,10 @@
 //! Owns: what a function's trace notes beside its nodes (random draws, why the function is refused). May not know: when a
 //! function is recorded, or what is done with the recording (`function`).
 
+use super::recorded::RecordedOps;
 use super::{Recording, Stream, StreamTrace};
 use crate::Device;
-use crate::engine::{DeviceBuffer, Input, SharedBuffer};
+use crate::engine::{DeviceBuffer, HostBytes, Input, SharedBuffer};
 use crate::error::{Result, TpuError};
 use crate::lines::Stack;
 use crate::metrics::CutReason;
@@ -126,7 +127,7 @@ impl Placeholder {
 
 /// Where a result of a function, or an input of its program, comes from.
 #[derive(Clone)]
-pub(crate) enum Source {
+pub(crate) enum FunctionSource {
     /// From this argument.
     Argument(usize),
     /// From a value outside of the function, or why there is none.
@@ -135,7 +136,7 @@ pub(crate) enum Source {
     Node(NodeId),
 }
 
-impl Source {
+impl FunctionSource {
     fn of(input: &Input) -> Self {
         match input.as_ref().ok().and_then(Placeholder::of) {
             Some(placeholder) => Self::Argument(placeholder.index),
@@ -158,24 +159,32 @@ impl Source {
         match (self, other) {
             (Self::Argument(a), Self::Argument(b)) => a == b,
             (Self::Node(a), Self::Node(b)) => a == b,
-            (Self::Captured(Ok(a)), Self::Captured(Ok(b))) => {
-                let bytes = |buffer| HostValue::of(buffer).and_then(HostValue::bytes);
-                let same_bytes = || bytes(a).zip(bytes(b)).is_some_and(|(a, b)| a.as_ref() == b.as_ref());
-                Arc::ptr_eq(a, b) || same_bytes()
-            }
+            (Self::Captured(Ok(a)), Self::Captured(Ok(b))) => Arc::ptr_eq(a, b) || have_same_bytes(a, b),
             _ => false,
         }
     }
+}
+
+/// Returns whether two buffers are host values of the same bytes.
+fn have_same_bytes(a: &SharedBuffer, b: &SharedBuffer) -> bool {
+    match (host_bytes(a), host_bytes(b)) {
+        (Some(a), Some(b)) => a.as_ref() == b.as_ref(),
+        _ => false,
+    }
+}
+
+fn host_bytes(buffer: &SharedBuffer) -> Option<HostBytes> {
+    HostValue::of(buffer)?.bytes()
 }
 
 /// What a function recorded.
 pub(crate) struct FunctionRecording {
     pub(crate) recording: Recording,
     /// By parameter index.
-    pub(crate) inputs: Vec<Source>,
-    pub(crate) results: Vec<(TensorType, Source)>,
+    pub(crate) inputs: Vec<FunctionSource>,
+    pub(crate) results: Vec<(TensorType, FunctionSource)>,
     /// The extremes of indices that each call checks, with their ranges.
-    pub(crate) checks: Vec<(TensorType, Source, IndexRange)>,
+    pub(crate) checks: Vec<(TensorType, FunctionSource, IndexRange)>,
     pub(crate) slots: Vec<u64>,
     pub(crate) draws: Vec<FunctionDraw>,
     /// The number by which a call advances the device's draw counter.
@@ -198,39 +207,51 @@ pub(crate) struct FunctionDifference {
 impl FunctionRecording {
     /// Returns the first difference to a later recording of the same function.
     pub(crate) fn difference(&self, later: &Self) -> Option<FunctionDifference> {
-        let (ours, theirs) = (self.recording.nodes(), later.recording.nodes());
-        let at = |node: usize, what| {
-            let label = later.recording.label(NodeId(node as u32));
-            Some(FunctionDifference { node: Some(node), label, what })
+        let (ours, theirs) = (self.recording.len(), later.recording.len());
+        for node in 0..ours.min(theirs) {
+            if let Some(what) = self.difference_at(later, node) {
+                return Some(FunctionDifference::at(later, node, what));
+            }
+        }
+        if theirs > ours {
+            return Some(FunctionDifference::at(later, ours, ANOTHER_OP));
+        }
+        let is_same = ours == theirs && self.has_results_of(later);
+        (!is_same).then_some(FunctionDifference::RESULTS)
+    }
+
+    /// Returns how a node of a later recording differs.
+    fn difference_at(&self, later: &Self, node: usize) -> Option<&'static str> {
+        let (ours, theirs) = (&self.recording.nodes()[node], &later.recording.nodes()[node]);
+        if ours.op != theirs.op || ours.operands != theirs.operands {
+            return Some(ANOTHER_OP);
+        }
+        let (same, what) = match theirs.op {
+            Op::Slot { index, .. } | Op::Offset { index, .. } => {
+                let index = index as usize;
+                (self.slots[index] == later.slots[index], "a number that changes")
+            }
+            Op::Parameter { index, .. } => {
+                let index = index as usize;
+                (self.inputs[index].is(&later.inputs[index]), "a tensor that changes and is not an argument")
+            }
+            _ => return None,
         };
-        let differs = |node: usize| ours[node].op != theirs[node].op || ours[node].operands != theirs[node].operands;
-        let shared = ours.len().min(theirs.len());
-        for (node, later_node) in theirs[..shared].iter().enumerate() {
-            let what = match &later_node.op {
-                _ if differs(node) => ANOTHER_OP,
-                Op::Slot { index, .. } | Op::Offset { index, .. } => {
-                    let index = *index as usize;
-                    if self.slots[index] == later.slots[index] { continue } else { "a number that changes" }
-                }
-                Op::Parameter { index, .. } if !self.inputs[*index as usize].is(&later.inputs[*index as usize]) => {
-                    "a tensor that changes and is not an argument"
-                }
-                _ => continue,
-            };
-            return at(node, what);
-        }
-        if ours.len() != theirs.len() {
-            return if theirs.len() > shared { at(shared, ANOTHER_OP) } else { Some(FunctionDifference::RESULTS) };
-        }
-        let same = |((_, a), (_, b)): (&(TensorType, Source), &(TensorType, Source))| a.is(b);
-        let same_results =
-            self.results.len() == later.results.len() && self.results.iter().zip(&later.results).all(same);
-        (!same_results).then_some(FunctionDifference::RESULTS)
+        (!same).then_some(what)
+    }
+
+    fn has_results_of(&self, later: &Self) -> bool {
+        let mut pairs = self.results.iter().zip(&later.results);
+        self.results.len() == later.results.len() && pairs.all(|((_, ours), (_, theirs))| ours.is(theirs))
     }
 }
 
 impl FunctionDifference {
     const RESULTS: Self = Self { node: None, label: "", what: "another result" };
+
+    fn at(later: &FunctionRecording, node: usize, what: &'static str) -> Self {
+        Self { node: Some(node), label: later.recording.label(NodeId(node as u32)), what }
+    }
 
     /// Returns the error for this difference, whose line a third recording may have found.
     pub(crate) fn refusal(&self, third: Option<&FunctionRecording>) -> TpuError {
@@ -261,11 +282,11 @@ impl Stream {
     ) -> Result<(T, FunctionRecording)> {
         let notes = Arc::new(FunctionNotes::new(purpose));
         let stream = Stream::of_function(Arc::clone(&notes));
-        let placeholder = |(index, argument): (usize, &Tensor)| {
+        let mut placeholders = Vec::with_capacity(arguments.len());
+        for (index, argument) in arguments.iter().enumerate() {
             let buffer: SharedBuffer = Arc::new(Placeholder { index, notes: Arc::clone(&notes) });
-            Tensor::new(device, argument.ty().clone(), Ok(buffer))
-        };
-        let placeholders = arguments.iter().enumerate().map(placeholder).collect();
+            placeholders.push(Tensor::new(device, argument.ty().clone(), Ok(buffer)));
+        }
         let ran = catch_unwind(AssertUnwindSafe(|| stream.run(|| function(placeholders))));
         if let Some(refusal) = notes.state.lock().refusal.take() {
             return Err(refusal);
@@ -299,23 +320,24 @@ impl StreamTrace {
     fn take_function(&self, device: Device, tensors: &[Tensor], notes: &FunctionNotes) -> Result<FunctionRecording> {
         let results = tensors.iter().map(|tensor| self.source_of(device, tensor)).collect::<Result<_>>()?;
         let noted = std::mem::take(&mut notes.state.lock().checks);
-        let checks = noted.into_iter().map(|(extremes, range)| {
+        let mut checks = Vec::with_capacity(noted.len());
+        for (extremes, range) in noted {
             let (ty, source) = self.source_of(device, &extremes)?;
-            Ok((ty, source, range))
-        });
-        let checks = checks.collect::<Result<_>>()?;
+            checks.push((ty, source, range));
+        }
         let mut trace = self.trace.lock();
-        let inputs = trace.recorded.buffers.iter().map(Source::of).collect();
+        let lines = trace.recorded.lines(usize::MAX);
+        let tracker = std::mem::take(&mut trace.tracker);
+        let RecordedOps { recording, buffers, slots, .. } = std::mem::take(&mut trace.recorded);
         let mut noted = notes.state.lock();
-        let (tracker, lines) = (std::mem::take(&mut trace.tracker), trace.recorded.lines(usize::MAX));
         let mut recorded = FunctionRecording {
-            inputs,
+            recording,
+            inputs: buffers.iter().map(FunctionSource::of).collect(),
             results,
             checks,
-            slots: std::mem::take(&mut trace.recorded.slots),
+            slots,
             draws: std::mem::take(&mut noted.draws),
             drawn: noted.counter,
-            recording: std::mem::take(&mut trace.recorded.recording),
             provenance: Provenance::default(),
         };
         drop(noted);
@@ -328,7 +350,7 @@ impl StreamTrace {
     }
 
     /// Returns where a result comes from.
-    fn source_of(&self, device: Device, tensor: &Tensor) -> Result<(TensorType, Source)> {
+    fn source_of(&self, device: Device, tensor: &Tensor) -> Result<(TensorType, FunctionSource)> {
         if tensor.device() != device {
             let reason = format!("a result is on {}, the arguments are on {device}", tensor.device());
             return Err(TpuError::Impure { reason, op: String::new(), caller: String::new() });
@@ -336,9 +358,9 @@ impl StreamTrace {
         let own = tensor.origin().filter(|origin| std::ptr::eq(&*origin.trace, self));
         let node = own.and_then(|origin| self.trace.lock().handles.get(origin.serial).map(|handle| handle.node));
         let source = match (node, tensor.value()) {
-            (Some(node), _) => Source::Node(node),
-            (None, Some(value)) => Source::of(value),
-            (None, None) => Source::Captured(Ok(super::materialise(tensor, CutReason::OtherThread)?)),
+            (Some(node), _) => FunctionSource::Node(node),
+            (None, Some(value)) => FunctionSource::of(value),
+            (None, None) => FunctionSource::Captured(Ok(super::materialise(tensor, CutReason::OtherThread)?)),
         };
         Ok((tensor.ty().clone(), source))
     }

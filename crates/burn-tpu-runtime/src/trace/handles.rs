@@ -1,6 +1,6 @@
 //! The tensors of a trace: where each was recorded, and where its owner dropped it.
 //!
-//! A trace holds no tensor. A tensor knows its trace and its serial number there; the two meet in an [`Exchange`], where
+//! A trace holds no tensor. A tensor knows its trace and its serial number there; the two meet in [`TensorStates`], where
 //! tensors report that they were dropped and find their values after a cut.
 //!
 //! A *position* counts the events of a trace (a recorded op, a cut of the owner) from the beginning of its stream. It never
@@ -48,9 +48,9 @@ pub(super) struct Handles {
 
 impl Handles {
     /// Adds a tensor, which has the next serial number.
-    pub(super) fn push(&mut self, exchange: &Exchange, node: NodeId, position: u64) {
+    pub(super) fn push(&mut self, states: &TensorStates, node: NodeId, position: u64) {
         self.entries.push(Handle { node, position, dropped: NEVER });
-        exchange.recorded.store(self.next_serial(), Relaxed);
+        states.recorded.store(self.next_serial(), Relaxed);
     }
 
     /// Returns the serial number of the next tensor.
@@ -79,8 +79,8 @@ impl Handles {
     }
 
     /// Notes the drops that owners reported since the last call.
-    pub(super) fn apply(&mut self, exchange: &Exchange) {
-        for (serial, position) in exchange.state.lock().dropped.drain(..) {
+    pub(super) fn apply(&mut self, states: &TensorStates) {
+        for (serial, position) in states.reports.lock().dropped.drain(..) {
             if let Some(handle) = serial.checked_sub(self.first).and_then(|i| self.entries.get_mut(i as usize)) {
                 handle.dropped = position;
             }
@@ -93,7 +93,7 @@ impl Handles {
     /// node. `renamed` returns the new nodes of the later tensors.
     pub(super) fn settle(
         &mut self,
-        exchange: &Exchange,
+        states: &TensorStates,
         position: u64,
         value_of: impl Fn(NodeId) -> Input,
         renamed: impl Fn(NodeId) -> NodeId,
@@ -105,7 +105,7 @@ impl Handles {
         self.first += gone as u64;
         self.entries.iter_mut().for_each(|handle| handle.node = renamed(handle.node));
         let applied = self.entries.iter().filter(|handle| handle.dropped != NEVER).count();
-        exchange.settle(self.first, applied, values);
+        states.settle(self.first, applied, values);
     }
 
     #[cfg(debug_assertions)]
@@ -117,11 +117,11 @@ impl Handles {
     }
 }
 
-/// What a trace and its tensors tell each other. It has a lock of its own, under which nothing is freed and nothing else
-/// locked, so that a tensor may be dropped anywhere, also while its trace is locked.
+/// The drops that tensors report to their trace, and the values that its cuts leave for them. It has a lock of its own, under
+/// which nothing is freed and nothing else locked, so that a tensor may be dropped anywhere, also while its trace is locked.
 #[derive(Default)]
-pub(super) struct Exchange {
-    state: Mutex<State>,
+pub(super) struct TensorStates {
+    reports: Mutex<DropsAndValues>,
     /// The serial number of the next tensor.
     recorded: AtomicU64,
     /// The serial number of the first tensor that waits for a cut. Changes under the lock, after the values of the tensors
@@ -130,7 +130,7 @@ pub(super) struct Exchange {
 }
 
 #[derive(Default)]
-struct State {
+struct DropsAndValues {
     /// The number of tensors that wait for a cut and that the owner dropped.
     count: u64,
     /// Drops by the owner that the trace has not noted yet: serial number and position.
@@ -141,18 +141,18 @@ struct State {
     values: Vec<(u64, Option<Input>)>,
 }
 
-impl State {
+impl DropsAndValues {
     fn take_value(&mut self, serial: u64) -> Option<Input> {
         let place = self.values.binary_search_by_key(&serial, |(of, _)| *of).ok()?;
         self.values[place].1.take()
     }
 }
 
-impl Exchange {
+impl TensorStates {
     /// Leaves values for tensors before `first`, from which on tensors wait for a cut; the trace has noted the drops of
     /// `applied` of these.
     fn settle(&self, first: u64, applied: usize, values: Vec<(u64, Option<Input>)>) {
-        let mut state = self.state.lock();
+        let mut state = self.reports.lock();
         state.values.retain(|(_, value)| value.is_some());
         state.values.extend(values);
         // Tensors that were dropped since the drops were noted, or by other threads.
@@ -170,7 +170,7 @@ impl Exchange {
     /// Reports that a tensor without a value was dropped: at `position` by its owner, without one by another thread.
     /// Returns whether the owner has dropped all tensors of the trace.
     pub(super) fn report_drop(&self, serial: u64, position: Option<u64>) -> bool {
-        let mut state = self.state.lock();
+        let mut state = self.reports.lock();
         let first = self.first.load(Relaxed);
         if serial < first {
             let value = state.take_value(serial);
@@ -191,7 +191,7 @@ impl Exchange {
     pub(super) fn collect(&self, serial: u64, into: &OnceLock<Input>) {
         if serial < self.first.load(Acquire) {
             // Of several threads that ask, one finds the value; the others wait for it here.
-            let mut state = self.state.lock();
+            let mut state = self.reports.lock();
             if let Some(value) = state.take_value(serial) {
                 let _first = into.set(value);
             }
@@ -210,28 +210,28 @@ mod tests {
     impl DeviceBuffer for Value {}
 
     /// A trace with three tensors, recorded at the positions 0, 1 and 2.
-    fn recorded() -> (Handles, Exchange) {
-        let (mut handles, exchange) = (Handles::default(), Exchange::default());
-        (0..3).for_each(|i| handles.push(&exchange, NodeId(i), u64::from(i)));
-        (handles, exchange)
+    fn recorded() -> (Handles, TensorStates) {
+        let (mut handles, states) = (Handles::default(), TensorStates::default());
+        (0..3).for_each(|i| handles.push(&states, NodeId(i), u64::from(i)));
+        (handles, states)
     }
 
     /// Cuts after the first two tensors, which have the same value; returns the number of its owners but this one.
-    fn cut(handles: &mut Handles, exchange: &Exchange) -> impl Fn() -> usize + use<> {
+    fn cut(handles: &mut Handles, states: &TensorStates) -> impl Fn() -> usize + use<> {
         let value: SharedBuffer = Arc::new(Value);
-        handles.settle(exchange, 1, |_| Ok(Arc::clone(&value)), |node| NodeId(node.0 + 10));
+        handles.settle(states, 1, |_| Ok(Arc::clone(&value)), |node| NodeId(node.0 + 10));
         move || Arc::strong_count(&value) - 1
     }
 
     #[test]
     fn a_value_moves_into_its_tensor() {
-        let (mut handles, exchange) = recorded();
+        let (mut handles, states) = recorded();
         let tensor = OnceLock::new();
-        exchange.collect(0, &tensor);
+        states.collect(0, &tensor);
         assert!(tensor.get().is_none(), "before the cut");
-        let owners = cut(&mut handles, &exchange);
+        let owners = cut(&mut handles, &states);
         assert_eq!(owners(), 2);
-        exchange.collect(0, &tensor);
+        states.collect(0, &tensor);
         assert!(tensor.get().is_some() && owners() == 2, "the trace kept a second owner");
         drop(tensor);
         assert_eq!(owners(), 1);
@@ -241,30 +241,30 @@ mod tests {
 
     #[test]
     fn a_tensor_that_is_gone_leaves_no_value_behind() {
-        let (mut handles, exchange) = recorded();
+        let (mut handles, states) = recorded();
         // By its owner, after the trace noted the drops; by another thread.
-        handles.apply(&exchange);
-        exchange.report_drop(0, Some(3));
-        exchange.report_drop(1, None);
-        assert_eq!(cut(&mut handles, &exchange)(), 0);
+        handles.apply(&states);
+        states.report_drop(0, Some(3));
+        states.report_drop(1, None);
+        assert_eq!(cut(&mut handles, &states)(), 0);
         // After the cut.
-        let (mut handles, exchange) = recorded();
-        let owners = cut(&mut handles, &exchange);
-        exchange.report_drop(0, Some(3));
-        exchange.report_drop(1, None);
+        let (mut handles, states) = recorded();
+        let owners = cut(&mut handles, &states);
+        states.report_drop(0, Some(3));
+        states.report_drop(1, None);
         assert_eq!(owners(), 0);
     }
 
     #[test]
     fn a_trace_is_idle_when_its_owner_has_dropped_every_tensor() {
-        let (mut handles, exchange) = recorded();
-        let _owners = cut(&mut handles, &exchange);
-        handles.push(&exchange, NodeId(3), 3);
-        assert!(!exchange.report_drop(0, Some(4)), "settled tensors do not count");
-        assert!(!exchange.report_drop(2, Some(4)));
-        handles.apply(&exchange);
-        assert!(exchange.report_drop(3, Some(5)));
-        let (_handles, exchange) = recorded();
-        assert!(!(0..3).any(|serial| exchange.report_drop(serial, None)), "when another thread drops is chance");
+        let (mut handles, states) = recorded();
+        let _owners = cut(&mut handles, &states);
+        handles.push(&states, NodeId(3), 3);
+        assert!(!states.report_drop(0, Some(4)), "settled tensors do not count");
+        assert!(!states.report_drop(2, Some(4)));
+        handles.apply(&states);
+        assert!(states.report_drop(3, Some(5)));
+        let (_handles, states) = recorded();
+        assert!(!(0..3).any(|serial| states.report_drop(serial, None)), "when another thread drops is chance");
     }
 }

@@ -39,7 +39,7 @@
 //!
 //! # Locks
 //!
-//! In the order in which they may be taken: a trace, a trace's `Exchange`. A tensor may be dropped under both.
+//! In the order in which they may be taken: a trace, a trace's `TensorStates`. A tensor may be dropped under both.
 
 pub(crate) mod at_once;
 mod callers;
@@ -55,7 +55,7 @@ mod stream;
 #[cfg(test)]
 mod tests;
 
-pub(crate) use function::{FunctionRecording, Placeholder, Purpose, Source};
+pub(crate) use function::{FunctionRecording, FunctionSource, Placeholder, Purpose};
 pub(crate) use pending::{materialise, materialise_together};
 pub(crate) use record::record_list;
 pub use record::{Recorder, create, record, record_many, record_or_compute, record_or_compute_many};
@@ -69,7 +69,7 @@ use crate::recompile::DivergenceTracker;
 use crate::runtime::DeviceRuntime;
 use cut::CutResults;
 use function::FunctionNotes;
-use handles::{Exchange, Handles};
+use handles::{Handles, TensorStates};
 use parking_lot::Mutex;
 use recorded::RecordedOps;
 use smallvec::SmallVec;
@@ -85,7 +85,7 @@ pub(crate) struct StreamTrace {
     function: Option<Arc<FunctionNotes>>,
     runtime: Arc<DeviceRuntime>,
     trace: Mutex<Trace>,
-    exchange: Exchange,
+    tensors: TensorStates,
     /// The position of the next event. Changes under the trace's lock.
     position: AtomicU64,
     /// The serial number of the first tensor after the owner's last cut. Changes under the trace's lock.
@@ -166,7 +166,7 @@ impl Origin {
         let trace = &self.trace;
         let counts = trace.is_current() && !self.shared.load(Relaxed);
         let position = counts.then(|| trace.position.load(Relaxed));
-        if trace.exchange.report_drop(self.serial, position) {
+        if trace.tensors.report_drop(self.serial, position) {
             trace.forget_if_idle();
         }
     }
@@ -183,7 +183,7 @@ impl StreamTrace {
             function,
             runtime,
             trace: Mutex::new(trace),
-            exchange: Exchange::default(),
+            tensors: TensorStates::default(),
             position: AtomicU64::new(0),
             boundary: AtomicU64::new(0),
         }
@@ -211,7 +211,7 @@ impl StreamTrace {
             return;
         }
         if let Some(mut trace) = self.trace.try_lock() {
-            trace.handles.apply(&self.exchange);
+            trace.handles.apply(&self.tensors);
             let position = self.position.load(Relaxed);
             if !trace.handles.are_alive_after(position) {
                 trace.stats.flush(self.runtime.counters());
@@ -223,7 +223,7 @@ impl StreamTrace {
     /// Forgets everything recorded, after a cut with these results.
     fn reset(&self, trace: &mut Trace, results: &CutResults) {
         trace.recorded.clear();
-        trace.handles.settle(&self.exchange, u64::MAX, |node| results.of(node), |node| node);
+        trace.handles.settle(&self.tensors, u64::MAX, |node| results.of(node), |node| node);
         trace.failed_cuts.clear();
         trace.tracker.restart(&mut trace.recorded.recording);
     }

@@ -139,7 +139,7 @@ impl StreamTrace {
 
 impl PendingValue for Origin {
     fn collect(&self, into: &OnceLock<Input>) {
-        self.trace.exchange.collect(self.serial, into);
+        self.trace.tensors.collect(self.serial, into);
     }
 
     fn compute(&self, wait: WaitForDevices) -> Result<()> {
@@ -191,8 +191,10 @@ fn compute_for_read(tensor: &Tensor, reason: CutReason) -> Result<()> {
     };
     let trace = &origin.trace;
     if !trace.is_current() {
-        let cut = || trace.cut_for_another_thread(origin.serial, reason, WaitForDevices::Yes);
-        return if is_pending { cut() } else { Ok(()) };
+        if is_pending {
+            trace.cut_for_another_thread(origin.serial, reason, WaitForDevices::Yes)?;
+        }
+        return Ok(());
     }
     // Pending after the owner's cut: that cut failed.
     if is_pending || origin.serial >= trace.boundary.load(Relaxed) {

@@ -272,7 +272,7 @@ impl StreamTrace {
     fn adopt(self: &Arc<Self>, trace: &mut Trace, node: NodeId, position: u64) -> Tensor {
         let origin = Origin::new(Arc::clone(self), trace.handles.next_serial());
         let tensor = Tensor::pending(self.runtime().device(), trace.recorded.recording.ty(node).clone(), origin);
-        trace.handles.push(&self.exchange, node, position);
+        trace.handles.push(&self.tensors, node, position);
         tensor
     }
 
