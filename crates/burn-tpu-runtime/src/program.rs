@@ -273,12 +273,18 @@ impl ProgramCache {
         if programs.evicted.contains(&hash(&new.program)) {
             return Some(Difference::evicted());
         }
-        let compiled = |old: &&Arc<Recorded>| programs.compiled.contains(&Key(Arc::clone(&old.program)));
-        let earlier = programs.recorded.iter().flat_map(|(_, recorded)| recorded).filter(compiled);
-        let alike = earlier.filter_map(|old| Some((similarity(&old.graph, &new.graph)?, old)));
-        // Of equals the latest, which comes first.
-        let most = alike.reduce(|best, next| if next.0 > best.0 { next } else { best });
-        most.map(|(_, old)| compare(old, new))
+        let mut most_similar = None;
+        for old in programs.recorded.iter().flat_map(|(_, recorded)| recorded) {
+            if !programs.compiled.contains(&Key(Arc::clone(&old.program))) {
+                continue;
+            }
+            let Some(similarity) = similarity(&old.graph, &new.graph) else { continue };
+            // The latest of equally similar ones comes first.
+            if most_similar.is_none_or(|(most, _)| similarity > most) {
+                most_similar = Some((similarity, old));
+            }
+        }
+        most_similar.map(|(_, old)| compare(old, new))
     }
 
     /// Returns what an evicted program had assumed.

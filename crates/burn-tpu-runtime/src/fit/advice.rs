@@ -18,35 +18,30 @@ const LINES: usize = 5;
 
 /// Returns the shapes that waste the matrix unit, the most wasteful first.
 pub(super) fn matrix_unit(contractions: &[Contraction], tile: usize) -> Vec<MxuAdvice> {
-    let padded = |c: &Contraction| {
-        let up = |size: usize, tile: usize| size.next_multiple_of(tile).max(1) as f64 / size.max(1) as f64;
-        c.flops as f64 * up(c.m, ROWS) * up(c.k, tile) * up(c.n, tile)
-    };
-    let total: f64 = contractions.iter().map(padded).sum();
+    let total: f64 = contractions.iter().map(|c| padded_flops(c, tile)).sum();
     let mut shapes: BTreeMap<(String, [usize; 4]), (usize, f64)> = BTreeMap::new();
     for c in contractions {
         let entry = shapes.entry((op_and_line(c.label).0, [c.batch, c.m, c.k, c.n])).or_default();
         entry.0 += 1;
-        entry.1 += (padded(c) - c.flops as f64) / total.max(1.0);
+        entry.1 += (padded_flops(c, tile) - c.flops as f64) / total.max(1.0);
     }
-    let mut advice: Vec<MxuAdvice> = shapes
-        .into_iter()
-        .filter(|(_, (_, wasted))| *wasted > WORTH)
-        .filter_map(|((op, [batch, m, k, n]), (count, wasted))| {
-            let dims = [("k", k), ("n", n)];
-            let texts: Vec<String> = dims.into_iter().filter_map(|(name, size)| dim_advice(name, size, tile)).collect();
-            (!texts.is_empty()).then(|| MxuAdvice {
-                op,
-                count,
-                shape: format!("[{batch}] {m} x {k} x {n}"),
-                wasted,
-                advice: texts.join("; "),
-            })
-        })
-        .collect();
+    let mut advice = Vec::new();
+    for ((op, [batch, m, k, n]), (count, wasted)) in shapes {
+        let texts: Vec<String> = [dim_advice("k", k, tile), dim_advice("n", n, tile)].into_iter().flatten().collect();
+        if wasted > WORTH && !texts.is_empty() {
+            let shape = format!("[{batch}] {m} x {k} x {n}");
+            advice.push(MxuAdvice { op, count, shape, wasted, advice: texts.join("; ") });
+        }
+    }
     advice.sort_by(|a, b| b.wasted.total_cmp(&a.wasted));
     advice.truncate(LINES);
     advice
+}
+
+/// Returns the operations of a matrix product whose dims are padded to whole tiles.
+fn padded_flops(c: &Contraction, tile: usize) -> f64 {
+    let growth = |size: usize, tile: usize| size.next_multiple_of(tile).max(1) as f64 / size.max(1) as f64;
+    c.flops as f64 * growth(c.m, ROWS) * growth(c.k, tile) * growth(c.n, tile)
 }
 
 /// Returns advice for a dim that leaves a large part of its last tile empty.

@@ -67,28 +67,37 @@ fn outputs(module: &HloModule) -> HashMap<(u64, usize), Output> {
     let aliased: HashSet<usize> = module.aliases.iter().map(|(output, _)| *output).collect();
     let Some(root) = by_id.get(&module.root) else { return HashMap::new() };
     let results = if root.opcode == "tuple" { root.operands.clone() } else { vec![root.id] };
-    let origin = |mut id: u64| {
-        let mut place = 0;
-        while let Some(instruction) = by_id.get(&id) {
-            match (instruction.opcode.as_str(), instruction.operands.first()) {
-                ("get-tuple-element", Some(&of)) => (id, place) = (of, instruction.tuple_index),
-                ("bitcast" | "copy-done", Some(&of)) => id = of,
-                _ => break,
-            }
+    let mut outputs = HashMap::new();
+    for (position, id) in results.into_iter().enumerate() {
+        let output = if aliased.contains(&position) { Output::Aliased } else { Output::Own };
+        outputs.insert(producer(&by_id, id), output);
+    }
+    outputs
+}
+
+/// Returns the instruction that computes an array, and the index of the array in its result. Instructions that only pass an
+/// array on are skipped.
+fn producer(by_id: &HashMap<u64, &HloInstruction>, mut id: u64) -> (u64, usize) {
+    let mut place = 0;
+    while let Some(instruction) = by_id.get(&id) {
+        match (instruction.opcode.as_str(), instruction.operands.first()) {
+            ("get-tuple-element", Some(&operand)) => (id, place) = (operand, instruction.tuple_index),
+            ("bitcast" | "copy-done", Some(&operand)) => id = operand,
+            _ => break,
         }
-        (id, place)
-    };
-    let kind = |position| if aliased.contains(&position) { Output::Aliased } else { Output::Own };
-    results.into_iter().enumerate().map(|(position, id)| (origin(id), kind(position))).collect()
+    }
+    (id, place)
 }
 
 /// Returns, for each argument of the program in order, the label of the node that reads it first.
 fn first_users(program: &Program) -> Vec<String> {
     let graph = program.graph();
-    let parameters = graph.nodes().iter().enumerate().filter(|(_, node)| matches!(node.op, Op::Parameter { .. }));
-    let user = |id: NodeId| {
-        let reads = graph.nodes().iter().position(|node| node.operands.contains(&id));
-        reads.map_or("", |place| graph.label(NodeId(place as u32))).to_string()
-    };
-    parameters.map(|(place, _)| user(NodeId(place as u32))).collect()
+    let mut users = Vec::new();
+    for (parameter, node) in (0..).map(NodeId).zip(graph.nodes()) {
+        if matches!(node.op, Op::Parameter { .. }) {
+            let reader = graph.nodes().iter().position(|node| node.operands.contains(&parameter));
+            users.push(reader.map_or("", |reader| graph.label(NodeId(reader as u32))).to_owned());
+        }
+    }
+    users
 }

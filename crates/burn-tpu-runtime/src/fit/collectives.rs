@@ -42,28 +42,30 @@ pub(super) fn summary(found: &[HloCollective], mesh: &Mesh, slices: usize) -> Ve
 
 /// Returns the names of the axes along which a group of devices differs, or of all axes for an empty group.
 fn axes(group: &[u64], mesh: &Mesh) -> Vec<String> {
-    let all = (0..mesh.axes().len()).map(|axis| axis as Axis);
-    let differs = |axis: &Axis| {
-        let position = |device: &u64| mesh.coordinate(*device as usize % mesh.devices(), *axis);
-        group.first().is_none_or(|first| group.iter().any(|device| position(device) != position(first)))
-    };
-    let named = all.filter(|&axis| mesh.size(axis) > 1).filter(differs);
-    named.map(|axis| mesh.name(axis).to_owned()).collect()
+    let mut names = Vec::new();
+    for axis in (0..mesh.axes().len()).map(|axis| axis as Axis) {
+        let position = |device: &u64| mesh.coordinate(*device as usize % mesh.devices(), axis);
+        let differs = group.iter().any(|device| position(device) != position(&group[0]));
+        if mesh.size(axis) > 1 && (group.is_empty() || differs) {
+            names.push(mesh.name(axis).to_owned());
+        }
+    }
+    names
 }
 
 /// Returns the names of the axes along which devices are in different slices.
 fn axes_across(mesh: &Mesh, slices: usize) -> Vec<String> {
-    let devices_of_one = mesh.devices() / slices.max(1);
-    let slice_of = |device: usize| device / devices_of_one.max(1);
-    let all = (0..mesh.axes().len()).map(|axis| axis as Axis);
-    let crosses = |axis: &Axis| {
-        let only_here = |device: &usize| {
-            (0..mesh.axes().len())
-                .all(|other| other == usize::from(*axis) || mesh.coordinate(*device, other as Axis) == 0)
-        };
-        (0..mesh.devices()).filter(only_here).any(|device| slice_of(device) != 0)
-    };
-    all.filter(crosses).map(|axis| mesh.name(axis).to_owned()).collect()
+    let devices_per_slice = (mesh.devices() / slices.max(1)).max(1);
+    let axes = || (0..mesh.axes().len()).map(|axis| axis as Axis);
+    let mut names = Vec::new();
+    for axis in axes() {
+        // The devices along this axis, from the first device of the mesh.
+        let is_along = |device: usize| axes().all(|other| other == axis || mesh.coordinate(device, other) == 0);
+        if (devices_per_slice..mesh.devices()).any(is_along) {
+            names.push(mesh.name(axis).to_owned());
+        }
+    }
+    names
 }
 
 /// Returns the bytes that each of `devices` must send at least.

@@ -123,17 +123,19 @@ fn compile_all(
 ) -> Result<Vec<CompiledFigures>, Failure> {
     let limit = spec.usable_bytes();
     let slice = Slice::open(slice, options)?;
-    let compile = |(program, lowered): &(Arc<Program>, Lowered)| match slice.compile(program, lowered) {
-        Ok((executable, chosen)) => {
-            let compiled = CompiledFigures { chosen, ..read(&executable, program, limit)? };
-            Ok(if options.kernels { compiled.with_kernels(program, spec) } else { compiled })
-        }
-        Err(TpuError::Pjrt { source, .. }) if source.is_out_of_memory() => {
-            Err(out_of_memory(&source, slice.topology, program, lowered, options, limit)?)
-        }
-        Err(error) => Err(error.into()),
-    };
-    step.programs.iter().map(compile).collect()
+    let mut programs = Vec::new();
+    for (program, lowered) in &step.programs {
+        let (executable, chosen) = match slice.compile(program, lowered) {
+            Ok(compiled) => compiled,
+            Err(TpuError::Pjrt { source, .. }) if source.is_out_of_memory() => {
+                return Err(out_of_memory(&source, slice.topology, program, lowered, options, limit)?);
+            }
+            Err(error) => return Err(error.into()),
+        };
+        let figures = CompiledFigures { chosen, ..read(&executable, program, limit)? };
+        programs.push(if options.kernels { figures.with_kernels(program, spec) } else { figures });
+    }
+    Ok(programs)
 }
 
 impl CompiledFigures {

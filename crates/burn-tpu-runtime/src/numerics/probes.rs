@@ -29,16 +29,17 @@ impl Probes {
         let nodes = graph.len();
         let (mut probed, mut vectors) = (Vec::new(), Vec::new());
         for dtype in DTYPES {
-            let of_type: Vec<NodeId> = (0..nodes as u32)
-                .map(NodeId)
-                .filter(|&id| needed[id.index()] && is_probed(&graph, id) && probed_type(&graph, id) == dtype)
-                .collect();
-            if of_type.is_empty() {
-                continue;
+            let (mut of_type, mut magnitudes) = (Vec::new(), Vec::new());
+            for id in (0..nodes as u32).map(NodeId) {
+                if needed[id.index()] && is_probed(&graph, id) && probed_type(&graph, id) == dtype {
+                    of_type.push(id);
+                    magnitudes.push(probe(&mut graph, id)?);
+                }
             }
-            let magnitudes = of_type.iter().map(|&id| probe(&mut graph, id)).collect::<Result<Vec<_>>>()?;
-            vectors.push(graph.concatenate(&magnitudes, 0)?);
-            probed.push((dtype, of_type));
+            if !of_type.is_empty() {
+                vectors.push(graph.concatenate(&magnitudes, 0)?);
+                probed.push((dtype, of_type));
+            }
         }
         Ok(Self { program: Arc::new(Program::extract(&graph, &vectors)?), probed, nodes })
     }
