@@ -5,7 +5,6 @@
 #![forbid(unsafe_code)]
 
 mod flash_attention;
-mod float8;
 mod gather_first;
 mod kernel_call;
 mod linear_activation;
@@ -21,7 +20,6 @@ mod scatter_sum;
 mod softmax_gradient;
 
 pub use flash_attention::FlashAttention;
-pub use float8::{Float8, Float8Format};
 pub use gather_first::GatherFirst;
 pub use kernel_call::kernel_call;
 pub use linear_activation::LinearActivation;

@@ -1,6 +1,6 @@
 //! The pipeline: every pass of a level in order, each between two runs of the verifier.
 
-use crate::{Float8, Pass, Rewrite};
+use crate::{Pass, Rewrite};
 use burn_tpu_graph::{GraphError, Program, VerifyError, verify};
 
 /// How far programs are rewritten before they are compiled.
@@ -102,12 +102,6 @@ impl Pipeline {
         let kept = Rewrite::ALL.into_iter().filter(|rewrite| rewrite.level() <= level && !skipped.contains(rewrite));
         let kept = kept.filter(|rewrite| target == Target::Tpu || !rewrite.is_for_tpus());
         Self::of(kept.map(Rewrite::pass).collect())
-    }
-
-    /// Also computes products with factors of 8 bits, after all other passes, if that is asked for.
-    pub fn float8(mut self, products: Option<Float8>) -> Self {
-        self.passes.extend(products.map(|pass| Box::new(pass) as Box<dyn Pass>));
-        self
     }
 
     /// Creates a pipeline of the given passes. The verifier runs in debug builds.

@@ -100,8 +100,7 @@ pub use autocast::{AutocastBackend, autocast, autocast_to};
 pub use checkpoint::{CheckpointBackend, Checkpoints};
 
 pub use burn_tpu_runtime::{
-    ChosenOptions, FallbackPolicy, Fault, Float8, Float8Format, IndexChecks, Optimization, Result, Rewrite, TpuError,
-    TpuOptions,
+    ChosenOptions, FallbackPolicy, Fault, IndexChecks, Optimization, Result, Rewrite, TpuError, TpuOptions,
 };
 
 pub use burn_tpu_runtime::{NonFinite, NonFiniteOp, NotFinite, StepPart};

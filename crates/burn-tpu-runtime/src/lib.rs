@@ -49,7 +49,7 @@ mod trace;
 mod units;
 
 pub use activity::{Activity, RunningProgram, Wait, WaitFor};
-pub use burn_tpu_fusion::{Float8, Float8Format, Optimization, Rewrite};
+pub use burn_tpu_fusion::{Optimization, Rewrite};
 pub use burn_tpu_graph as graph;
 pub use burn_tpu_kernels as kernels;
 pub use burn_tpu_profile::{OpCost, PhaseCost, ProfileFiles, ProfileReport};

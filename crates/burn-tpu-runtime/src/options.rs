@@ -11,8 +11,8 @@ pub(crate) mod parse;
 
 use crate::error::{Result, TpuError};
 use crate::{Device, Mesh, Platform, ProfileSteps};
-use burn_tpu_fusion::{Float8, Optimization, Rewrite};
-use parse::{float8, index_checks, list, milliseconds, number, optimization, policy, rewrites, seconds, switch, text};
+use burn_tpu_fusion::{Optimization, Rewrite};
+use parse::{index_checks, list, milliseconds, number, optimization, policy, rewrites, seconds, switch, text};
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -220,11 +220,6 @@ options! {
     /// Rewrites of the level that are not applied. Use it to find out which rewrite makes a result wrong or slow.
     skip_rewrites(rewrites: impl IntoIterator<Item = Rewrite>): Vec<Rewrite> = Vec::new(), rewrites.into_iter().collect();
     "BURN_TPU_SKIP_REWRITES": rewrites, "names of rewrites, comma-separated";
-
-    /// Computes large matrix products with factors of 8 bits, for training on generations that are faster with them
-    /// (`docs/mixed-precision.md`). `e5m2:4096` is for products whose sides are 4,096 or longer; without a number, 2,048.
-    float8(products: impl Into<Float8>): Option<Float8> = None, Some(products.into());
-    "BURN_TPU_FLOAT8": float8, "`e5m2`, `e4m3fn`, `e4m3b11fnuz`, with the shortest side: `e5m2:4096`";
 
     /// Whether a TPU runs kernels, those of custom ops and of rewrites. Without, it compiles their plain forms, as other
     /// platforms do. Use it to find out whether a kernel makes a result wrong or slow.

@@ -3,7 +3,7 @@
 
 use super::{FallbackPolicy, IndexChecks};
 use crate::error::{Result, TpuError};
-use burn_tpu_fusion::{Float8, Optimization, Rewrite, UnknownRewrite};
+use burn_tpu_fusion::{Optimization, Rewrite, UnknownRewrite};
 use std::time::Duration;
 
 /// Returns the text of a variable, or `None` if it is unset or empty.
@@ -68,10 +68,6 @@ pub(super) fn optimization(value: &str) -> Result<Optimization, String> {
         "aggressive" => Ok(Optimization::Aggressive),
         _ => Err("is not one of off, conservative, balanced, aggressive".into()),
     }
-}
-
-pub(super) fn float8(value: &str) -> Result<Float8, String> {
-    value.parse()
 }
 
 pub(super) fn rewrites(value: &str) -> Result<Vec<Rewrite>, String> {

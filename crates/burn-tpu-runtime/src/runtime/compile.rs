@@ -141,7 +141,6 @@ impl DeviceRuntime {
         let takes_kernels = self.options.kernels && self.engine.as_ref().is_ok_and(|engine| engine.takes_tpu_kernels());
         let target = if takes_kernels { Target::Tpu } else { Target::Any };
         let pipeline = Pipeline::with_target(self.optimization(), &self.options.skip_rewrites, target);
-        let pipeline = pipeline.float8(self.options.float8);
         let optimized = pipeline.run(program).map_err(internal)?;
         self.counters.rewrote(&optimized.applied);
         if let Ok(engine) = &self.engine {
