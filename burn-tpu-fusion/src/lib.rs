@@ -2,11 +2,15 @@
 //!
 //! XLA already fuses loops well. A pass belongs here only if XLA cannot know or may not do what it does, and only
 //! with a measurement under `docs/decisions`. Owns: the [`Pass`] trait, the pipeline, the passes. May not know: PJRT, Burn.
+//!
+//! Where to begin: `pass.rs` (what a pass promises), `rewrite.rs` (the list and the levels), `pipeline.rs` (how they run),
+//! and `linear_activation.rs` (the smallest pass). The passes of the default level are beside this file, in the order in
+//! which they run: [`LinearActivation`], [`GatherFirst`], [`ScatterSum`], [`SoftmaxGradient`], [`QueryBlocks`], [`Roll`].
+//! `aggressive/` has those that no TPU has run yet. `docs/adding-a-rewrite.md` adds one.
 #![forbid(unsafe_code)]
 
-mod flash_attention;
+mod aggressive;
 mod gather_first;
-mod kernel_call;
 mod linear_activation;
 mod pass;
 mod pipeline;
@@ -14,21 +18,16 @@ mod query_blocks;
 mod readers;
 mod rewrite;
 mod roll;
-mod round_once;
-mod row_blocks;
 mod scatter_sum;
 mod softmax_gradient;
 
-pub use flash_attention::FlashAttention;
+pub use aggressive::{FlashAttention, RoundOnce, RowBlocks, kernel_call};
 pub use gather_first::GatherFirst;
-pub use kernel_call::kernel_call;
 pub use linear_activation::LinearActivation;
 pub use pass::{Pass, Rewritten};
 pub use pipeline::{FusionError, Optimization, Optimized, Pipeline, Result, Stage, Target};
 pub use query_blocks::QueryBlocks;
 pub use rewrite::{Rewrite, UnknownRewrite};
 pub use roll::Roll;
-pub use round_once::RoundOnce;
-pub use row_blocks::RowBlocks;
 pub use scatter_sum::ScatterSum;
 pub use softmax_gradient::SoftmaxGradient;

@@ -9,7 +9,7 @@ use super::matrix::{Matrix, batch_and_heads};
 use super::plain;
 use super::polynomial::Factor;
 use super::trace::{self, Added, Effect, Found, Gradients, Scalar};
-use crate::kernel_call;
+use crate::aggressive::kernel_call;
 use burn_tpu_graph::op::{BinaryOp, Combine};
 use burn_tpu_graph::{Builder, CallForm, CustomCall, DType, Graph, GraphError, NodeId, Number};
 use burn_tpu_kernels::kernels::attention::{Attention, Band, Bias, Dropout};
