@@ -16,7 +16,7 @@
 
 use crate::{Pass, Rewritten};
 use burn_tpu_graph::op::{BinaryOp, Combine, Direction, ScatterAttrs, ScatterMode, UnaryOp};
-use burn_tpu_graph::{Builder, DType, Graph, GraphError, LiteralData, Node, NodeId, Number, Op, Program};
+use burn_tpu_graph::{Builder, DType, Graph, GraphError, LiteralData, Node, NodeId, Number, Op, Program, Renaming};
 
 /// The pass that sums updates instead of what they were scattered into. See the module's documentation.
 #[derive(Clone, Copy, Debug, Default)]
@@ -28,13 +28,13 @@ impl Pass for ScatterSum {
     }
 
     fn run(&self, program: &Program) -> Result<Rewritten, GraphError> {
-        let (mut renamed, mut count) = (Vec::new(), 0);
-        let rewritten = program.rewrite(|graph, _, node, operands| {
-            let sum = found(program.graph(), node).map(|found| found.add(graph, &renamed));
-            count += usize::from(sum.is_some());
-            let added = sum.unwrap_or_else(|| graph.add(node.op.clone(), operands))?;
-            renamed.push(added);
-            Ok(added)
+        let mut count = 0;
+        let rewritten = program.rebuild(|new, id| match found(program.graph(), program.graph().node(id)) {
+            Some(found) => {
+                count += 1;
+                found.add(&mut new.graph, &new.renamed)
+            }
+            None => new.copy(id),
         })?;
         Ok(Rewritten { program: if count == 0 { program.clone() } else { rewritten }, count })
     }
@@ -80,9 +80,9 @@ fn found<'a>(graph: &'a Graph, node: &'a Node) -> Option<Found<'a>> {
 }
 
 impl Found<'_> {
-    /// Adds the sum of the updates. `renamed` are the new nodes of the old ones so far.
-    fn add(&self, graph: &mut Graph, renamed: &[NodeId]) -> Result<NodeId, GraphError> {
-        let [indices, updates] = [self.indices, self.updates].map(|id| renamed[id.index()]);
+    /// Adds the sum of the updates.
+    fn add(&self, graph: &mut Graph, renamed: &Renaming) -> Result<NodeId, GraphError> {
+        let (indices, updates) = (renamed.id(self.indices)?, renamed.id(self.updates)?);
         let dims = graph.dims(updates);
         let indices = graph.reshape(indices, &dims)?;
         let at_least = graph.compare_const(Direction::Ge, indices, Number::Int(0))?;

@@ -45,7 +45,7 @@ mod trace;
 mod views;
 
 use crate::{Pass, Rewritten};
-use burn_tpu_graph::{Builder, GraphError, NodeId, Op, Program};
+use burn_tpu_graph::{GraphError, NodeId, Op, Program};
 use division::Division;
 use emit::{Known, Plan};
 use std::collections::HashMap;
@@ -111,15 +111,13 @@ impl Pass for FlashAttention {
         }
         let of_node: HashMap<NodeId, usize> =
             plans.iter().enumerate().flat_map(|(place, plan)| plan.nodes().map(move |node| (node, place))).collect();
-        let mut renamed = Vec::new();
-        let rewritten = program.rewrite(|graph, id, node, operands| {
+        let rewritten = program.rebuild(|new, id| {
+            let dtype = program.graph().ty(id).dtype;
             let replaced = match of_node.get(&id) {
-                Some(&plan) => plans[plan].add(graph, id, node.ty.dtype, &renamed)?,
+                Some(&plan) => plans[plan].add(&mut new.graph, id, dtype, &new.renamed)?,
                 None => None,
             };
-            let added = replaced.map_or_else(|| graph.add(node.op.clone(), operands), Ok)?;
-            renamed.push(added);
-            Ok(added)
+            replaced.map_or_else(|| new.copy(id), Ok)
         })?;
         Ok(Rewritten { program: rewritten, count: plans.len() })
     }

@@ -4,7 +4,7 @@ use super::cut::Block;
 use super::part::{Part, Parts, whole, with_dims};
 use super::region::{Axes, Member, Regions};
 use burn_tpu_graph::op::{BinaryOp, DotAttrs};
-use burn_tpu_graph::{Builder, Graph, GraphError, NodeId, Number, Op, Program, TensorType};
+use burn_tpu_graph::{Builder, Graph, GraphError, NodeId, Number, Op, Program, Rebuild, TensorType};
 use std::collections::HashMap;
 use std::ops::Range;
 
@@ -15,14 +15,11 @@ pub(super) fn emit(
     blocks: &HashMap<NodeId, &[Block]>,
 ) -> Result<Program, GraphError> {
     let parts = Parts::new(program);
-    let mut emit = Emit { old: program.graph(), regions, parts, renamed: Vec::new(), rows: HashMap::new() };
-    program.rewrite(|graph, id, node, operands| {
-        let added = match (regions.member(id), blocks.get(&id)) {
-            (Some(member), Some(blocks)) => emit.member(graph, id, member, blocks)?,
-            _ => graph.add(node.op.clone(), operands)?,
-        };
-        emit.renamed.push(added);
-        Ok(added)
+    let mut emit = Emit { old: program.graph(), regions, parts, rows: HashMap::new() };
+    program.rebuild(|new, id| match (regions.member(id), blocks.get(&id)) {
+        // The new node of rows which are only read in blocks is the first block.
+        (Some(member), Some(blocks)) => emit.member(new, id, member, blocks),
+        _ => new.copy(id),
     })
 }
 
@@ -30,8 +27,6 @@ struct Emit<'a> {
     old: &'a Graph,
     regions: &'a Regions<'a>,
     parts: Parts<'a>,
-    /// The new node of each old one so far. That of rows which are only read in blocks is the first block.
-    renamed: Vec<NodeId>,
     /// The blocks of each member with rows.
     rows: HashMap<NodeId, Vec<NodeId>>,
 }
@@ -40,13 +35,16 @@ impl Emit<'_> {
     /// Adds a member in blocks, and the whole of it if that is read.
     fn member(
         &mut self,
-        graph: &mut Graph,
+        new: &mut Rebuild,
         id: NodeId,
         member: Member,
         blocks: &[Block],
     ) -> Result<NodeId, GraphError> {
-        let each = blocks.iter().enumerate().map(|block| self.block(graph, id, member, block));
-        let each = each.collect::<Result<Vec<_>, _>>()?;
+        let mut each = Vec::with_capacity(blocks.len());
+        for block in blocks.iter().enumerate() {
+            each.push(self.block(new, id, member, block)?);
+        }
+        let graph = &mut new.graph;
         let is_read = self.regions.is_read_outside(id);
         let (Member::Sum { key } | Member::Rows { axes: Axes { key, .. }, .. }) = member;
         let mut all = Vec::with_capacity(each.len());
@@ -67,7 +65,7 @@ impl Emit<'_> {
     /// Adds a block of a member.
     fn block(
         &mut self,
-        graph: &mut Graph,
+        new: &mut Rebuild,
         id: NodeId,
         member: Member,
         (index, block): (usize, &Block),
@@ -91,11 +89,14 @@ impl Emit<'_> {
             // Its operand has rows.
             (op, Member::Sum { .. }) => (vec![Part::new()], op.clone()),
         };
-        let operands = node.operands.iter().zip(parts).map(|(&operand, part)| match regions.reads_rows(id, operand) {
-            true => Ok(self.rows[&operand][index]),
-            false => self.parts.add(graph, &self.renamed, operand, part),
-        });
-        let mut operands = operands.collect::<Result<Vec<_>, _>>()?;
+        let graph = &mut new.graph;
+        let mut operands = Vec::with_capacity(node.operands.len());
+        for (&operand, part) in node.operands.iter().zip(parts) {
+            operands.push(match regions.reads_rows(id, operand) {
+                true => self.rows[&operand][index],
+                false => self.parts.add(graph, &new.renamed, operand, part)?,
+            });
+        }
         if let Op::Scatter(_) = op {
             // The place of a row's largest score among the block's keys.
             operands[1] = graph.binary_const(BinaryOp::Sub, operands[1], block.keys.start as i64)?;

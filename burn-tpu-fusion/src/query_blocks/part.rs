@@ -5,7 +5,8 @@
 
 use super::bounds::{self, Bounds};
 use burn_tpu_graph::op::BinaryOp;
-use burn_tpu_graph::{Builder, Dims, Graph, GraphError, Literal, LiteralData, NodeId, Number, Op, Program, TensorType};
+use burn_tpu_graph::{Builder, Dims, Graph, GraphError, Literal, LiteralData, NodeId, Number, Op, Program};
+use burn_tpu_graph::{Renaming, TensorType};
 use std::collections::HashMap;
 use std::ops::Range;
 
@@ -118,16 +119,16 @@ impl<'a> Parts<'a> {
         Self { old: program.graph(), is_positional, added: HashMap::new() }
     }
 
-    /// Returns a part of an old value. `renamed` are the new nodes of the old ones so far.
+    /// Returns a part of an old value.
     pub(super) fn add(
         &mut self,
         graph: &mut Graph,
-        renamed: &[NodeId],
+        renamed: &Renaming,
         id: NodeId,
         part: Part,
     ) -> Result<NodeId, GraphError> {
         if dims_of(&part) == self.old.ty(id).dims {
-            return Ok(renamed[id.index()]);
+            return renamed.id(id);
         }
         if let Some(&added) = self.added.get(&(id, part.clone())) {
             return Ok(added);
@@ -140,7 +141,7 @@ impl<'a> Parts<'a> {
     fn add_anew(
         &mut self,
         graph: &mut Graph,
-        renamed: &[NodeId],
+        renamed: &Renaming,
         id: NodeId,
         part: &Part,
     ) -> Result<NodeId, GraphError> {
@@ -168,7 +169,7 @@ impl<'a> Parts<'a> {
             _ => {}
         }
         let (start, limit): (Dims, Dims) = part.iter().map(|range| (range.start, range.end)).unzip();
-        graph.slice(renamed[id.index()], &start, &limit, &Dims::from_elem(1, part.len()))
+        graph.slice(renamed.id(id)?, &start, &limit, &Dims::from_elem(1, part.len()))
     }
 }
 

@@ -5,7 +5,7 @@ use super::body::{body, stack_type};
 use super::carries::{Carry, Reads};
 use super::piece::{Loop, Loops, Position};
 use super::sequence::Sequence;
-use burn_tpu_graph::{Builder, Dims, Graph, GraphError, NodeId, Op, Program, TensorType};
+use burn_tpu_graph::{Builder, Dims, GraphError, NodeId, Op, Program, Rebuild, TensorType};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -14,10 +14,9 @@ type Result<T> = std::result::Result<T, GraphError>;
 /// Returns the program in which each loop replaces its members.
 pub(super) fn emit(sequence: &Sequence, loops: &Loops) -> Result<Program> {
     let reads = Reads::new(sequence, loops);
-    let renamed = vec![None; sequence.graph().len()];
-    let mut emitter = Emitter { sequence, loops, graph: Graph::new(), renamed, stacks: BTreeMap::new() };
+    let mut emitter = Emitter { sequence, loops, new: Rebuild::new(sequence.graph()), stacks: BTreeMap::new() };
     // Leaves first: a loop may read one that the recording has after its first trips.
-    for id in (0..sequence.graph().len() as u32).map(NodeId).filter(|&id| sequence.place(id).is_none()) {
+    for id in sequence.graph().ids().filter(|&id| sequence.place(id).is_none()) {
         emitter.copy(id)?;
     }
     let mut place = 0;
@@ -34,17 +33,16 @@ pub(super) fn emit(sequence: &Sequence, loops: &Loops) -> Result<Program> {
             }
         }
     }
-    let outputs = sequence.program.outputs().iter().map(|&output| emitter.value(output));
-    let outputs = outputs.collect::<Result<Vec<_>>>()?;
-    Program::extract(&emitter.graph, &outputs)
+    for &output in sequence.program.outputs() {
+        emitter.value(output)?;
+    }
+    emitter.new.finish(&sequence.program)
 }
 
 struct Emitter<'a> {
     sequence: &'a Sequence,
     loops: &'a Loops,
-    graph: Graph,
-    /// The new node of each old one.
-    renamed: Vec<Option<NodeId>>,
+    new: Rebuild<'a>,
     /// The buffers with the values of all trips.
     stacks: BTreeMap<Position, NodeId>,
 }
@@ -53,16 +51,20 @@ impl Emitter<'_> {
     /// Adds a node that is in no loop.
     fn copy(&mut self, id: NodeId) -> Result<()> {
         let node = self.sequence.graph().node(id);
-        self.graph.set_label(self.sequence.graph().label(id));
-        let operands = match node.op {
-            Op::Concatenate { dim } => self.joined(&node.operands, dim)?,
-            _ => node.operands.iter().map(|&operand| self.value(operand)).collect::<Result<Vec<_>>>()?,
+        let Op::Concatenate { dim } = node.op else {
+            for &operand in &node.operands {
+                self.value(operand)?;
+            }
+            self.new.copy(id)?;
+            return Ok(());
         };
-        self.graph.set_label(self.sequence.graph().label(id));
-        self.renamed[id.index()] = Some(match (&node.op, &operands[..]) {
-            (Op::Concatenate { .. }, &[only]) => only,
-            (op, operands) => self.graph.add(op.clone(), operands)?,
-        });
+        self.new.label(id);
+        let operands = self.joined(&node.operands, dim)?;
+        if let [only] = operands[..] {
+            self.new.renamed.set(id, only);
+        } else {
+            self.new.add(id, node.op.clone(), &operands)?;
+        }
         Ok(())
     }
 
@@ -87,16 +89,16 @@ impl Emitter<'_> {
 
     /// Returns the values of a stack from a first to a last trip, side by side along `dim`.
     fn side_by_side(&mut self, stack: NodeId, [first, last]: [usize; 2], dim: usize) -> Result<NodeId> {
-        let mut values = self.graph.slice_dim(stack, 0, first.min(last), first.max(last) + 1)?;
+        let mut values = self.new.graph.slice_dim(stack, 0, first.min(last), first.max(last) + 1)?;
         if last < first {
-            values = self.graph.reverse(values, &[0])?;
+            values = self.new.graph.reverse(values, &[0])?;
         }
-        let mut dims = self.graph.dims(values);
+        let mut dims = self.new.graph.dims(values);
         let order: Dims = (1..=dim).chain([0]).chain(dim + 1..dims.len()).collect();
-        let moved = self.graph.transpose(values, &order)?;
+        let moved = self.new.graph.transpose(values, &order)?;
         let count = dims.remove(0);
         dims[dim] *= count;
-        self.graph.reshape(moved, &dims)
+        self.new.graph.reshape(moved, &dims)
     }
 
     /// Returns where the value of a trip is in a stack.
@@ -107,7 +109,7 @@ impl Emitter<'_> {
 
     /// Returns the new node of an old one: for a value of a trip, a slice of the buffer that has the values of all trips.
     fn value(&mut self, id: NodeId) -> Result<NodeId> {
-        if let Some(new) = self.renamed[id.index()] {
+        if let Some(new) = self.new.renamed.get(id) {
             return Ok(new);
         }
         let Some((member, trip)) = self.stacked(id) else {
@@ -115,29 +117,30 @@ impl Emitter<'_> {
             return Err(GraphError { op: "graph.for", operands: String::new(), rule });
         };
         let stack = self.stacks[&member];
-        self.graph.set_label(self.sequence.graph().label(id));
-        let taken = self.graph.slice_dim(stack, 0, trip, trip + 1)?;
-        let new = self.graph.reshape(taken, &self.sequence.graph().ty(id).dims)?;
-        self.renamed[id.index()] = Some(new);
+        self.new.label(id);
+        let taken = self.new.graph.slice_dim(stack, 0, trip, trip + 1)?;
+        let new = self.new.graph.reshape(taken, &self.sequence.graph().ty(id).dims)?;
+        self.new.renamed.set(id, new);
         Ok(new)
     }
 
     fn add_loop(&mut self, index: usize, carries: &[Carry]) -> Result<()> {
         let found = &self.loops[index];
-        self.graph.set_label(self.sequence.graph().label(self.sequence.id(found.start)));
+        self.new.label(self.sequence.id(found.start));
         let first = carries.iter().map(|&carry| self.first(found, carry)).collect::<Result<Vec<_>>>()?;
-        let types: Vec<TensorType> = first.iter().map(|&id| self.graph.ty(id).clone()).collect();
+        let types: Vec<TensorType> = first.iter().map(|&id| self.new.graph.ty(id).clone()).collect();
         let body = Arc::new(body(self.sequence, found, carries, &types)?);
-        let last = self.graph.add(Op::For { trips: found.trips, body }, &first)?;
+        let last = self.new.graph.add(Op::For { trips: found.trips, body }, &first)?;
         for (i, &carry) in carries.iter().enumerate() {
             match carry {
                 Carry::Moved { position, .. } | Carry::Last { position } => {
                     let place = found.end() - found.period + position;
                     let id = self.sequence.id(place);
-                    self.renamed[id.index()] = Some(self.graph.get_result(last, i)?);
+                    let result = self.new.graph.get_result(last, i)?;
+                    self.new.renamed.set(id, result);
                 }
                 Carry::Stacked { position } => {
-                    let stack = self.graph.get_result(last, i)?;
+                    let stack = self.new.graph.get_result(last, i)?;
                     self.stacks.insert(Position { of: index, position }, stack);
                 }
                 Carry::Fixed(_) | Carry::Scanned(_) => {}
@@ -164,7 +167,7 @@ impl Emitter<'_> {
 
     fn zeros(&mut self, ty: &TensorType) -> Result<NodeId> {
         let dims = Dims::from_slice(&ty.dims);
-        self.graph.splat(ty.dtype, &dims, 0i64)
+        self.new.graph.splat(ty.dtype, &dims, 0i64)
     }
 }
 

@@ -3,7 +3,7 @@ mod recording;
 use super::*;
 use crate::{Optimization, Pipeline};
 use burn_tpu_graph::op::{BinaryOp, UnaryOp};
-use burn_tpu_graph::{Builder, DType, Literal, Node, Op, verify};
+use burn_tpu_graph::{Arrival, Builder, DType, Literal, Mesh, Node, Op, Placement, verify};
 use recording::{Recording, STEPS, WIDTH};
 use std::sync::Arc;
 
@@ -40,6 +40,19 @@ fn body_of(node: &Node) -> Option<(usize, Arc<Program>)> {
 
 fn count(program: &Program, name: &str) -> usize {
     program.graph().nodes().iter().filter(|node| node.op.short_name() == name).count()
+}
+
+#[test]
+fn a_program_of_a_mesh_keeps_its_placement() {
+    let mut r = Recording::default();
+    let (x, weights) = (r.parameter(&[STEPS, WIDTH, WIDTH]), [r.square(), r.square()]);
+    let states = r.states(x, weights, 0..STEPS);
+    let program = r.program(&[states[STEPS - 1]]);
+    let mesh = Mesh::new(&[("data".to_owned(), 2)]).unwrap();
+    let (placement, _) = Placement::of(&program, &mesh, &[0], &vec![Arrival::Host; 3]);
+    let program = program.placed(placement);
+    assert_eq!(rolled(&program).len(), 1);
+    assert_eq!(Roll.run(&program).unwrap().program.placement(), program.placement());
 }
 
 #[test]

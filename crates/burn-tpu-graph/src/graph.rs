@@ -196,6 +196,11 @@ impl Graph {
         &self.nodes
     }
 
+    /// The ids of the nodes in recording order.
+    pub fn ids(&self) -> impl DoubleEndedIterator<Item = NodeId> + use<> {
+        (0..self.nodes.len() as u32).map(NodeId)
+    }
+
     /// One node.
     ///
     /// # Panics

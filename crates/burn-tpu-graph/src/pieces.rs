@@ -15,7 +15,7 @@
 //! Pieces are canonical programs. Two that differ only in the places of offsets, parameters and scalars in the whole are one
 //! program.
 
-use crate::{Bindings, Builder, DType, Graph, Node, NodeId, Op, Program, Result, cost};
+use crate::{Bindings, DType, Node, NodeId, Op, Program, Rebuild, Result, cost};
 use rustc_hash::{FxHashMap, FxHashSet, FxHasher};
 use std::hash::{Hash, Hasher};
 use std::ops::Range;
@@ -322,42 +322,38 @@ fn mark_last_uses(pieces: &mut [Piece], outputs: &[usize]) {
 struct PieceBuilder<'d> {
     division: &'d Division<'d>,
     range: Range<usize>,
-    graph: Graph,
-    renamed: FxHashMap<NodeId, NodeId>,
+    new: Rebuild<'d>,
 }
 
 impl<'d> PieceBuilder<'d> {
     fn new(division: &'d Division<'d>, range: Range<usize>) -> Self {
-        Self { division, range, graph: Graph::new(), renamed: FxHashMap::default() }
+        Self { division, range, new: Rebuild::new(division.members.program.graph()) }
     }
 
     fn build(mut self, results: &[NodeId]) -> Result<(Program, Bindings)> {
         for place in self.range.clone() {
             self.take(self.division.members.ids[place])?;
         }
-        let results = results.iter().map(|&id| self.take(id)).collect::<Result<Vec<_>>>()?;
-        Program::canonical(&self.graph, &results)
+        for &id in results {
+            self.take(id)?;
+        }
+        Program::canonical(&self.new.graph, &self.new.renamed.ids(results)?)
     }
 
     /// Adds a member of the piece, a leaf with the leaves that it reads, or a parameter for the result of another piece.
     fn take(&mut self, id: NodeId) -> Result<NodeId> {
-        if let Some(&renamed) = self.renamed.get(&id) {
-            return Ok(renamed);
+        if let Some(known) = self.new.renamed.get(id) {
+            return Ok(known);
         }
-        let members = self.division.members;
-        let node = members.program.graph().node(id);
-        let is_foreign = members.places[id.index()].is_some_and(|place| !self.range.contains(&place));
-        let (op, operands) = if is_foreign {
+        let node = self.new.old().node(id);
+        if self.division.members.places[id.index()].is_some_and(|place| !self.range.contains(&place)) {
             let index = self.division.first_result() + self.division.numbers[&id] as u32;
-            (Op::Parameter { index, ty: node.ty.clone() }, Vec::new())
-        } else {
-            let operands = node.operands.iter().map(|&operand| self.take(operand)).collect::<Result<_>>()?;
-            (node.op.clone(), operands)
-        };
-        self.graph.set_label(members.program.graph().label(id));
-        let renamed = self.graph.add(op, &operands)?;
-        self.renamed.insert(id, renamed);
-        Ok(renamed)
+            return self.new.add(id, Op::Parameter { index, ty: node.ty.clone() }, &[]);
+        }
+        for &operand in &node.operands {
+            self.take(operand)?;
+        }
+        self.new.copy(id)
     }
 }
 

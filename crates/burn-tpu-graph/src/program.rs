@@ -4,7 +4,7 @@
 //! nodes, parameters and slots are numbered in the order of their use, so two recordings that differ only in dead nodes, or
 //! in the parameters and slots that those read, give the same program.
 
-use crate::{Graph, GraphError, Mesh, Node, NodeId, Op, Operands, Placement, Result, TensorType};
+use crate::{Graph, GraphError, Mesh, Node, NodeId, Op, Placement, Rebuild, Result, TensorType};
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
@@ -51,9 +51,11 @@ impl Program {
     /// If an output does not exist.
     pub fn extract(graph: &Graph, outputs: &[NodeId]) -> Result<Self> {
         let needed = needed(graph, outputs)?;
-        let mut copy = Copy::of(graph, &needed);
-        (0..graph.len()).filter(|&i| needed[i]).for_each(|i| copy.add(NodeId(i as u32), Op::clone));
-        Ok(copy.finish(outputs))
+        let mut copy = Rebuild::with_capacity(graph, count(&needed));
+        for id in graph.ids().filter(|id| needed[id.index()]) {
+            copy.copy_as(id, graph.node(id).op.clone())?;
+        }
+        Self::copied(copy, outputs)
     }
 
     /// The part of `graph` that `outputs` need, in its canonical form, and what its inputs are in `graph`. Other nodes keep
@@ -63,20 +65,31 @@ impl Program {
     /// If an output does not exist.
     pub fn canonical(graph: &Graph, outputs: &[NodeId]) -> Result<(Self, Bindings)> {
         let needed = needed(graph, outputs)?;
-        let (mut copy, mut bindings) = (Copy::of(graph, &needed), Bindings::default());
+        let (mut copy, mut bindings) = (Rebuild::with_capacity(graph, count(&needed)), Bindings::default());
         let is_parameter = |id: &NodeId| matches!(graph.node(*id).op, Op::Parameter { .. });
         let mut add = |id: NodeId| {
-            if !copy.has(id) {
-                bindings.nodes.push(id);
-                copy.add(id, |op| bindings.bind(op));
+            if copy.renamed.get(id).is_some() {
+                return Ok(());
             }
+            bindings.nodes.push(id);
+            copy.copy_as(id, bindings.bind(&graph.node(id).op))
         };
-        for id in (0..graph.len() as u32).map(NodeId).filter(|id| needed[id.index()] && !is_parameter(id)) {
-            graph.node(id).operands.iter().copied().filter(is_parameter).for_each(&mut add);
-            add(id);
+        for id in graph.ids().filter(|id| needed[id.index()] && !is_parameter(id)) {
+            for &parameter in graph.node(id).operands.iter().filter(|id| is_parameter(id)) {
+                add(parameter)?;
+            }
+            add(id)?;
         }
-        outputs.iter().copied().for_each(add);
-        Ok((copy.finish(outputs), bindings))
+        for &output in outputs {
+            add(output)?;
+        }
+        Ok((Self::copied(copy, outputs)?, bindings))
+    }
+
+    /// Returns the program of a copy of the nodes that the outputs need.
+    fn copied(copy: Rebuild, outputs: &[NodeId]) -> Result<Self> {
+        let outputs = copy.renamed.ids(outputs)?.into_vec();
+        Ok(Self { graph: copy.graph, outputs, placement: None })
     }
 
     /// A program of parts that nobody checked, for tests of what refuses them.
@@ -140,15 +153,25 @@ impl Program {
         &self,
         mut rewrite: impl FnMut(&mut Graph, NodeId, &Node, &[NodeId]) -> Result<NodeId>,
     ) -> Result<Self> {
-        let mut graph = Graph::new();
-        let mut renamed: Vec<NodeId> = Vec::with_capacity(self.graph.len());
-        for (i, node) in self.graph.nodes().iter().enumerate() {
-            let operands: Vec<_> = node.operands.iter().map(|id| renamed[id.index()]).collect();
-            graph.set_label(self.graph.label(NodeId(i as u32)));
-            renamed.push(rewrite(&mut graph, NodeId(i as u32), node, &operands)?);
+        self.rebuild(|new, id| {
+            let node = self.graph.node(id);
+            let operands = new.renamed.ids(&node.operands)?;
+            rewrite(&mut new.graph, id, node, &operands)
+        })
+    }
+
+    /// Returns what [`Program::rewrite`] does, for replacements that read other old values than the operands.
+    ///
+    /// # Errors
+    /// If a replacement breaks an op's rule.
+    pub fn rebuild(&self, mut replace: impl FnMut(&mut Rebuild, NodeId) -> Result<NodeId>) -> Result<Self> {
+        let mut new = Rebuild::new(&self.graph);
+        for id in self.graph.ids() {
+            new.label(id);
+            let replacement = replace(&mut new, id)?;
+            new.renamed.set(id, replacement);
         }
-        let outputs: Vec<_> = self.outputs.iter().map(|id| renamed[id.index()]).collect();
-        Ok(Self { placement: self.placement.clone(), ..Self::extract(&graph, &outputs)? })
+        new.finish(self)
     }
 
     /// Returns the number of reads of each node, outputs included.
@@ -165,43 +188,6 @@ pub fn use_counts(graph: &Graph, outputs: &[NodeId]) -> Vec<u32> {
     counts
 }
 
-/// A copy of some nodes of a graph.
-struct Copy<'g> {
-    graph: &'g Graph,
-    copied: Graph,
-    renamed: Vec<Option<NodeId>>,
-}
-
-impl<'g> Copy<'g> {
-    /// Returns a copy that has no node yet, with room for those that are needed.
-    fn of(graph: &'g Graph, needed: &[bool]) -> Self {
-        let nodes = needed.iter().filter(|needed| **needed).count();
-        Self { graph, copied: Graph::with_capacity(nodes), renamed: vec![None; graph.len()] }
-    }
-
-    fn has(&self, id: NodeId) -> bool {
-        self.renamed[id.index()].is_some()
-    }
-
-    /// Adds a node whose operands were added before, with the op that `renumber` gives: one of the same types.
-    fn add(&mut self, id: NodeId, renumber: impl FnOnce(&Op) -> Op) {
-        let node = self.graph.node(id);
-        let operands: Operands = node.operands.iter().map(|&operand| self.new_id(operand)).collect();
-        let copy = Node { op: renumber(&node.op), operands, ty: node.ty.clone(), more: node.more.clone() };
-        self.renamed[id.index()] = Some(self.copied.push(copy, self.graph.label(id)));
-    }
-
-    /// The id of a node in the copy; one that was not added has an id that no graph accepts.
-    fn new_id(&self, id: NodeId) -> NodeId {
-        self.renamed[id.index()].unwrap_or(NodeId(u32::MAX))
-    }
-
-    fn finish(self, outputs: &[NodeId]) -> Program {
-        let outputs = outputs.iter().map(|&id| self.new_id(id)).collect();
-        Program { graph: self.copied, outputs, placement: None }
-    }
-}
-
 /// Returns for each node whether an output needs it.
 fn needed(graph: &Graph, outputs: &[NodeId]) -> Result<Vec<bool>> {
     if let Some(missing) = outputs.iter().find(|id| id.index() >= graph.len()) {
@@ -216,6 +202,10 @@ fn needed(graph: &Graph, outputs: &[NodeId]) -> Result<Vec<bool>> {
         }
     }
     Ok(needed)
+}
+
+fn count(needed: &[bool]) -> usize {
+    needed.iter().filter(|needed| **needed).count()
 }
 
 impl Hash for Program {

@@ -7,7 +7,7 @@
 //! row), by ops that move, compare or combine elements, and if it does not grow what it is given. Constants, and what is
 //! computed from nothing else without assembling, are cheap to build again: either part has its own.
 
-use crate::{Bindings, Builder, DType, Graph, Node, NodeId, Op, Program, Result, TensorType};
+use crate::{Bindings, Builder, DType, Graph, Node, NodeId, Op, Program, Rebuild, Result, TensorType};
 use std::sync::Arc;
 
 /// The largest host value in bytes that is packed into a transfer with others. A larger parameter stays one.
@@ -76,14 +76,13 @@ impl Split {
         let (places, transfers) = pack(program.graph(), &crossing, |id| is_read[id.index()]);
         let first_transfer = program.parameters().map(|(index, _)| index + 1).max().unwrap_or(0);
         let rest = Rest { program, parts: &parts, crossing: &crossing, places: &places, transfers: &transfers };
-        let (rest, renamed) = rest.build(first_transfer)?;
+        let rest = rest.build(first_transfer)?;
         let is_host = |id: &NodeId| parts[id.index()] == Part::Host && crossing.binary_search(id).is_ok();
-        let on_device = program.outputs().iter().filter(|id| !is_host(id)).map(|id| renamed[id.index()]);
-        let on_device = Vec::from_iter(on_device);
+        let on_device: Vec<NodeId> = program.outputs().iter().copied().filter(|id| !is_host(id)).collect();
         if on_device.is_empty() {
             return Ok(None);
         }
-        let (device, inputs) = Program::canonical(&rest, &on_device)?;
+        let (device, inputs) = Program::canonical(&rest.graph, &rest.renamed.ids(&on_device)?)?;
         let mut next = 0..;
         let source = |id: &NodeId| match crossing.binary_search(id) {
             Ok(result) => Source::Host(result),
@@ -251,27 +250,25 @@ struct Rest<'p> {
 }
 
 impl Rest<'_> {
-    /// Returns the graph of the device's part, with the new id of each node that it has.
-    fn build(&self, first_transfer: u32) -> Result<(Graph, Vec<NodeId>)> {
+    /// Returns the graph of the device's part.
+    fn build(&self, first_transfer: u32) -> Result<Rebuild<'_>> {
         let whole = self.program.graph();
-        let (mut graph, mut renamed) = (Graph::new(), vec![NodeId(0); whole.len()]);
-        let parameter = |(index, transfer): (u32, &Transfer)| Op::Parameter { index, ty: transfer.ty.clone() };
-        let transfers = (first_transfer..).zip(self.transfers).map(parameter);
-        let transfers = transfers.map(|op| graph.add(op, &[])).collect::<Result<Vec<_>>>()?;
-        for (i, node) in whole.nodes().iter().enumerate() {
-            let id = NodeId(i as u32);
-            graph.set_label(whole.label(id));
-            let place = self.crossing.binary_search(&id).ok().and_then(|result| self.places[result]);
-            renamed[i] = match place {
-                Some(place) => self.unpack(&mut graph, transfers[place.transfer], place, &node.ty)?,
-                None if self.parts[i] == Part::Host && !matches!(node.op, Op::Parameter { .. }) => continue,
-                None => {
-                    let operands: Vec<_> = node.operands.iter().map(|operand| renamed[operand.index()]).collect();
-                    graph.add(node.op.clone(), &operands)?
-                }
-            };
+        let mut new = Rebuild::new(whole);
+        let mut transfers = Vec::with_capacity(self.transfers.len());
+        for (index, transfer) in (first_transfer..).zip(self.transfers) {
+            transfers.push(new.graph.add(Op::Parameter { index, ty: transfer.ty.clone() }, &[])?);
         }
-        Ok((graph, renamed))
+        for (id, node) in whole.ids().zip(whole.nodes()) {
+            let place = self.crossing.binary_search(&id).ok().and_then(|result| self.places[result]);
+            if let Some(place) = place {
+                new.label(id);
+                let value = self.unpack(&mut new.graph, transfers[place.transfer], place, &node.ty)?;
+                new.renamed.set(id, value);
+            } else if self.parts[id.index()] != Part::Host || matches!(node.op, Op::Parameter { .. }) {
+                new.copy(id)?;
+            }
+        }
+        Ok(new)
     }
 
     /// Adds the nodes that take a value out of a transfer.

@@ -11,7 +11,7 @@ use super::polynomial::Factor;
 use super::trace::{self, Added, Effect, Found, Gradients, Scalar};
 use crate::aggressive::kernel_call;
 use burn_tpu_graph::op::{BinaryOp, Combine};
-use burn_tpu_graph::{Builder, CallForm, CustomCall, DType, Graph, GraphError, NodeId, Number};
+use burn_tpu_graph::{Builder, CallForm, CustomCall, DType, Graph, GraphError, NodeId, Number, Renaming};
 use burn_tpu_kernels::kernels::attention::{Attention, Band, Bias, Dropout};
 use burn_tpu_kernels::{Element, Kernel};
 use std::sync::Arc;
@@ -124,13 +124,13 @@ impl Plan {
         self.found.results.iter().chain(gradients).map(|found| found.node)
     }
 
-    /// Adds what computes a node instead. `renamed` are the new nodes of the old ones so far.
+    /// Adds what computes a node instead.
     pub(super) fn add(
         &mut self,
         graph: &mut Graph,
         node: NodeId,
         ty: DType,
-        renamed: &[NodeId],
+        renamed: &Renaming,
     ) -> Result<Option<NodeId>> {
         let at = |list: &[Found]| list.iter().find(|found| found.node == node).cloned();
         let (found, result, factor) = if let Some(found) = at(&self.found.results) {
@@ -170,7 +170,7 @@ impl Plan {
     }
 
     /// Adds the forward kernel, once, and returns its results.
-    fn forward(&mut self, graph: &mut Graph, renamed: &[NodeId]) -> Result<[NodeId; 2]> {
+    fn forward(&mut self, graph: &mut Graph, renamed: &Renaming) -> Result<[NodeId; 2]> {
         if let Some(saved) = self.saved {
             return Ok(saved);
         }
@@ -183,13 +183,13 @@ impl Plan {
     }
 
     /// Adds queries, keys and values as the kernels read them.
-    fn operands(&mut self, graph: &mut Graph, renamed: &[NodeId]) -> Result<[NodeId; 3]> {
+    fn operands(&mut self, graph: &mut Graph, renamed: &Renaming) -> Result<[NodeId; 3]> {
         if let Some(operands) = self.operands {
             return Ok(operands);
         }
         let dtype = dtype(self.attention.element);
         let mut operand = |matrix: &Matrix| {
-            let value = matrix.add(graph, renamed[matrix.value.index()])?;
+            let value = matrix.add(graph, renamed.id(matrix.value)?)?;
             graph.convert(value, dtype)
         };
         let [queries, keys, values] =
@@ -200,7 +200,7 @@ impl Plan {
     }
 
     /// Returns the operands of a kernel, of which the last mask the scores.
-    fn with_masks(&self, graph: &mut Graph, operands: &[NodeId], renamed: &[NodeId]) -> Result<Vec<NodeId>> {
+    fn with_masks(&self, graph: &mut Graph, operands: &[NodeId], renamed: &Renaming) -> Result<Vec<NodeId>> {
         let mut all = operands.to_vec();
         for (arrays, ty) in self.biases.iter().zip(&self.attention.biases) {
             let dims = [ty.batch, ty.heads, ty.queries, self.attention.keys];
@@ -212,12 +212,12 @@ impl Plan {
             all.push(graph.convert(sum, dtype(ty.element))?);
         }
         if let Some(Lengths { value, plus }) = self.found.masking.lengths {
-            let lengths = graph.convert(renamed[value.index()], DType::I32)?;
+            let lengths = graph.convert(renamed.id(value)?, DType::I32)?;
             let lengths = graph.reshape(lengths, &[self.attention.batch])?;
             all.push(graph.binary_const(BinaryOp::Add, lengths, plus)?);
         }
         if let Some(trace::Dropout { state, .. }) = self.found.dropout {
-            let words = words(graph, renamed[state.index()])?;
+            let words = words(graph, renamed.id(state)?)?;
             all.push(match &self.calls.divided {
                 Some((division, part)) => division.state(graph, words, part)?,
                 None => words,
@@ -227,10 +227,10 @@ impl Plan {
     }
 
     /// Adds the operands of a gradient's kernel.
-    fn gradient_operands(&mut self, graph: &mut Graph, all: &Gradients, renamed: &[NodeId]) -> Result<Vec<NodeId>> {
+    fn gradient_operands(&mut self, graph: &mut Graph, all: &Gradients, renamed: &Renaming) -> Result<Vec<NodeId>> {
         let [out, logsumexp] = self.forward(graph, renamed)?;
         let [queries, keys, values] = self.operands(graph, renamed)?;
-        let gradient = all.of_result.add(graph, renamed[all.of_result.value.index()])?;
+        let gradient = all.of_result.add(graph, renamed.id(all.of_result.value)?)?;
         let gradient = graph.convert(gradient, dtype(self.attention.element))?;
         let [wide, wide_out] = [graph.convert(gradient, DType::F32)?, graph.convert(out, DType::F32)?];
         let products = graph.binary(BinaryOp::Mul, wide, wide_out)?;
@@ -239,7 +239,7 @@ impl Plan {
         self.with_masks(graph, &[queries, keys, values, gradient, logsumexp, sums], renamed)
     }
 
-    fn query_gradient(&mut self, graph: &mut Graph, all: &Gradients, renamed: &[NodeId]) -> Result<NodeId> {
+    fn query_gradient(&mut self, graph: &mut Graph, all: &Gradients, renamed: &Renaming) -> Result<NodeId> {
         if let Some(result) = self.of_queries {
             return Ok(result);
         }
@@ -249,7 +249,7 @@ impl Plan {
         Ok(result)
     }
 
-    fn key_gradient(&mut self, graph: &mut Graph, all: &Gradients, renamed: &[NodeId]) -> Result<[NodeId; 2]> {
+    fn key_gradient(&mut self, graph: &mut Graph, all: &Gradients, renamed: &Renaming) -> Result<[NodeId; 2]> {
         if let Some(results) = self.of_keys {
             return Ok(results);
         }
@@ -351,8 +351,8 @@ fn bias(graph: &Graph, arrays: &[Added]) -> Bias {
 
 impl Added {
     /// Adds what the array adds to the scores, in f32.
-    fn add(&self, graph: &mut Graph, renamed: &[NodeId]) -> Result<NodeId> {
-        let value = self.view.add(graph, renamed[self.view.value.index()])?;
+    fn add(&self, graph: &mut Graph, renamed: &Renaming) -> Result<NodeId> {
+        let value = self.view.add(graph, renamed.id(self.view.value)?)?;
         if self.effect == Effect::Adds {
             return graph.convert(value, DType::F32);
         }
@@ -364,13 +364,13 @@ impl Added {
 }
 
 /// Adds a value times a factor, in its own type.
-fn scaled(graph: &mut Graph, value: NodeId, factor: &Factor, scalars: &[Scalar], renamed: &[NodeId]) -> Result<NodeId> {
+fn scaled(graph: &mut Graph, value: NodeId, factor: &Factor, scalars: &[Scalar], renamed: &Renaming) -> Result<NodeId> {
     if factor.known() == Some(1.0) {
         return Ok(value);
     }
     let mut number = graph.scalar(DType::F32, factor.constant)?;
     for (&place, &power) in &factor.scalars {
-        let mut scalar = renamed[scalars[place].value.index()];
+        let mut scalar = renamed.id(scalars[place].value)?;
         for &dtype in &scalars[place].rounded {
             scalar = graph.convert(scalar, dtype)?;
         }

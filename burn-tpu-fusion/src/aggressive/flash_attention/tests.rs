@@ -3,7 +3,7 @@
 use super::*;
 use crate::pass::testing;
 use burn_tpu_graph::op::{BinaryOp, Combine, Direction, DotAttrs, UnaryOp};
-use burn_tpu_graph::{DType, Graph, NodeId, TensorType, custom_calls};
+use burn_tpu_graph::{Builder, DType, Graph, NodeId, TensorType, custom_calls};
 
 const HEADS: usize = 2;
 const WIDTH: usize = 64;

@@ -1,6 +1,6 @@
 use super::*;
 use crate::op::{BinaryOp, Combine, Direction, UnaryOp};
-use crate::{TensorType, verify};
+use crate::{Builder, Graph, TensorType, verify};
 
 const F32: DType = DType::F32;
 

@@ -9,7 +9,7 @@ use super::host_nodes::{host_ops, is_for_host};
 use super::{Arguments, Engine, Executable, Execution, MeshAxes, SharedBuffer, argument, downcast};
 use crate::FallbackPolicy;
 use crate::error::{Result, TpuError};
-use burn_tpu_graph::{Arrival, Builder, Graph, Node, NodeId, Op, Placement, Program, Sharding, TensorType};
+use burn_tpu_graph::{Arrival, Graph, Node, NodeId, Op, Placement, Program, Rebuild, Sharding, TensorType};
 use burn_tpu_interpreter::HostTensor;
 use parking_lot::Mutex;
 use rustc_hash::FxHashMap;
@@ -130,15 +130,13 @@ impl Stage {
         stage: usize,
         places: &mut Places,
     ) -> Result<Self> {
-        let mut part =
-            StageBuilder { whole: program.graph(), graph: Graph::new(), renamed: FxHashMap::default(), inputs: vec![] };
-        let own = |i: usize| stages[i] == stage;
-        let outputs: Vec<NodeId> = crossing.iter().copied().filter(|node| own(node.index())).collect();
-        for i in (0..part.whole.len()).filter(|&i| own(i)) {
-            part.take(NodeId(i as u32), true).map_err(bug)?;
+        let mut part = StageBuilder { new: Rebuild::new(program.graph()), inputs: Vec::new() };
+        let is_own = |node: &NodeId| stages[node.index()] == stage;
+        let outputs: Vec<NodeId> = crossing.iter().copied().filter(is_own).collect();
+        for node in program.graph().ids().filter(is_own) {
+            part.take(node, true).map_err(bug)?;
         }
-        let renamed: Vec<NodeId> = outputs.iter().map(|node| part.renamed[node]).collect();
-        let part_program = Program::extract(&part.graph, &renamed).map_err(bug)?;
+        let part_program = part.program(&outputs).map_err(bug)?;
         let host = stage % 2 == 1;
         let part_program = if host { part_program } else { places.place(part_program, &part.inputs, &outputs) };
         let executable = if host { NdArrayEngine.compile(&part_program)? } else { engine.compile(&part_program)? };
@@ -194,9 +192,7 @@ impl<'p> Places<'p> {
 
 /// Builds the graph of one stage from nodes of the whole program.
 struct StageBuilder<'p> {
-    whole: &'p Graph,
-    graph: Graph,
-    renamed: FxHashMap<NodeId, NodeId>,
+    new: Rebuild<'p>,
     inputs: Vec<(NodeId, TensorType)>,
 }
 
@@ -204,22 +200,23 @@ impl StageBuilder<'_> {
     /// Adds a node of this stage (`own`) or of an earlier stage. A cheap leaf of an earlier stage is built again; any
     /// other node becomes a parameter.
     fn take(&mut self, id: NodeId, own: bool) -> burn_tpu_graph::Result<NodeId> {
-        if let Some(&node) = self.renamed.get(&id) {
-            return Ok(node);
+        if let Some(known) = self.new.renamed.get(id) {
+            return Ok(known);
         }
-        let node = self.whole.node(id);
-        let parameter = matches!(node.op, Op::Parameter { .. });
-        let renamed = if parameter || !(own || is_cheap_leaf(&node.op)) {
+        let node = self.new.old().node(id);
+        if matches!(node.op, Op::Parameter { .. }) || !(own || is_cheap_leaf(&node.op)) {
             let index = self.inputs.len() as u32;
             self.inputs.push((id, node.ty.clone()));
-            self.graph.add(Op::Parameter { index, ty: node.ty.clone() }, &[])?
-        } else {
-            let operands = node.operands.iter().map(|&operand| self.take(operand, false));
-            let operands = operands.collect::<burn_tpu_graph::Result<Vec<_>>>()?;
-            self.graph.add(node.op.clone(), &operands)?
-        };
-        self.renamed.insert(id, renamed);
-        Ok(renamed)
+            return self.new.add(id, Op::Parameter { index, ty: node.ty.clone() }, &[]);
+        }
+        for &operand in &node.operands {
+            self.take(operand, false)?;
+        }
+        self.new.copy(id)
+    }
+
+    fn program(&self, outputs: &[NodeId]) -> burn_tpu_graph::Result<Program> {
+        Program::extract(&self.new.graph, &self.new.renamed.ids(outputs)?)
     }
 }
 
