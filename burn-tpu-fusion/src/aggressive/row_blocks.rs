@@ -15,7 +15,7 @@
 //!
 //! It knows no loss by its name. It finds a product of [`Sizes::least`] elements or more, and what is computed from it row
 //! by row ([`region`]). For that it follows from op to op where the rows of each value are ([`split`]). It writes the loop
-//! ([`emit`]).
+//! ([`emit`], [`body`]).
 //!
 //! Legality. Each row is computed by the same ops from the same numbers; the logits of 16-bit factors are rounded to 16 bits
 //! once, after bias and cap, as a layer of 16 bits rounds its results. A sum over all rows is a sum of the blocks' sums,
@@ -28,6 +28,7 @@
 //!
 //! Gain: `docs/decisions/0037-the-loss-in-blocks-of-rows.md`.
 
+mod body;
 mod emit;
 mod region;
 mod split;

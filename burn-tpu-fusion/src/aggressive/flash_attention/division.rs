@@ -27,16 +27,23 @@ impl Division {
     /// Returns how a program's mesh divides attention; `None` for one device.
     pub(super) fn of(program: &Program) -> Option<Self> {
         let (mesh, placement) = (program.mesh()?, program.placement()?);
-        let constraints = program.graph().nodes().iter().filter_map(|node| match &node.op {
-            Op::ShardingConstraint(sharding) => Some(sharding),
-            _ => None,
-        });
-        let placed: Vec<&Sharding> = placement.parameters.iter().chain(constraints).collect();
-        let splits =
-            |axis: Axis| placed.iter().any(|sharding| sharding.dims().iter().flatten().any(|&own| own == axis));
-        let axes = (0..mesh.axes().len() as Axis).filter(|&axis| mesh.size(axis) > 1);
-        let (sequences, others): (DimAxes, DimAxes) = axes.partition(|axis| placement.batch.contains(axis));
-        let heads = others.into_iter().filter(|&axis| splits(axis)).collect();
+        let mut placed: Vec<&Sharding> = placement.parameters.iter().collect();
+        for node in program.graph().nodes() {
+            if let Op::ShardingConstraint(sharding) = &node.op {
+                placed.push(sharding);
+            }
+        }
+        let (mut sequences, mut heads) = (DimAxes::new(), DimAxes::new());
+        for axis in 0..mesh.axes().len() as Axis {
+            let splits_a_value = placed.iter().any(|sharding| sharding.dims().iter().flatten().any(|&own| own == axis));
+            if mesh.size(axis) == 1 {
+                continue;
+            } else if placement.batch.contains(&axis) {
+                sequences.push(axis);
+            } else if splits_a_value {
+                heads.push(axis);
+            }
+        }
         Some(Self { mesh: mesh.clone(), sequences, heads })
     }
 
@@ -49,25 +56,31 @@ impl Division {
     /// `has_state` says that the last operand is the state of a draw.
     pub(super) fn call(&self, whole: &KernelCall, part: KernelCall, has_state: bool) -> KernelCall {
         let mut operands = whole.operands.clone();
-        let mut shardings: Vec<Sharding> =
-            whole.operands.iter().zip(&part.operands).map(|(whole, part)| self.sharding(whole, part)).collect();
+        let mut shardings = self.shardings(&whole.operands, &part.operands);
         if has_state && let (Some(state), Some(sharding)) = (operands.last_mut(), shardings.last_mut()) {
             *state = TensorType::new(DType::I32, [self.state_words()]);
             *sharding = Sharding::new([self.all()]);
         }
-        let results = whole.results.iter().zip(&part.results).map(|(whole, part)| self.sharding(whole, part));
-        let partition = Partition { mesh: self.mesh.clone(), operands: shardings, results: results.collect() };
+        let results = self.shardings(&whole.results, &part.results);
+        let partition = Partition { mesh: self.mesh.clone(), operands: shardings, results };
         KernelCall { operands, results: whole.results.clone(), partition: Some(partition), ..part }
     }
 
-    /// Returns how an array is split of which a device has `part`: dim 0 has the sequences, dim 1 the heads.
+    /// Returns the sharding of each array, from its type and that of one device's part.
+    fn shardings(&self, whole: &[TensorType], parts: &[TensorType]) -> Vec<Sharding> {
+        whole.iter().zip(parts).map(|(whole, part)| self.sharding(whole, part)).collect()
+    }
+
+    /// Returns the sharding of an array from its type and that of one device's part. Dim 0 has the sequences, dim 1 the
+    /// heads.
     fn sharding(&self, whole: &TensorType, part: &TensorType) -> Sharding {
-        let axes = |dim: usize| match dim {
-            _ if whole.dims[dim] == part.dims[dim] => DimAxes::new(),
-            0 => self.sequences.clone(),
-            _ => self.heads.clone(),
-        };
-        Sharding::new((0..whole.rank()).map(axes))
+        let mut dims = vec![DimAxes::new(); whole.rank()];
+        for (dim, axes) in dims.iter_mut().enumerate() {
+            if whole.dims[dim] != part.dims[dim] {
+                *axes = if dim == 0 { self.sequences.clone() } else { self.heads.clone() };
+            }
+        }
+        Sharding::new(dims)
     }
 
     /// Adds the state of a draw for every part: the words, the part's first sequence and its first head.

@@ -4,18 +4,19 @@
 //! know: how kernels compute it.
 
 mod dropout;
+mod kinds;
 mod masks;
 mod numbers;
 mod products;
+mod roles;
 mod rows;
 
 use super::lengths::Lengths;
 use super::matrix::{Matrix, sides};
-use super::polynomial::{Changes, Factor, Polynomial, Term};
+use super::polynomial::{Changes, Factor, Polynomial};
 use super::positions::Steps;
 use super::views::View;
-use burn_tpu_graph::op::{BinaryOp, Combine, UnaryOp};
-use burn_tpu_graph::{DType, Graph, Node, NodeId, Op, Program};
+use burn_tpu_graph::{DType, Graph, NodeId, Op, Program};
 use burn_tpu_kernels::kernels::attention::Dropped;
 use std::collections::HashMap;
 
@@ -264,203 +265,17 @@ impl<'a> Trace<'a> {
         })
     }
 
-    /// Returns what a node is that reads a value of the scores; `None` for what is no attention.
+    /// Returns the value of a node that reads the scores, or something computed from them; `None` outside of attention.
     fn value(&mut self, id: NodeId) -> Option<Value> {
         let node = self.graph.node(id);
-        if let Op::DotGeneral(attrs) = &node.op {
-            return self.product(id, node, attrs);
-        }
-        if let Op::Scatter(_) = &node.op {
-            return self.scattered(node);
-        }
-        let roles = self.roles(node)?;
-        let kind = self.kind(node, &roles)?;
-        Some(Value { kind, roles })
-    }
-
-    /// Returns the dims of the scores that the dims of a result are.
-    fn roles(&self, node: &Node) -> Option<Vec<Option<usize>>> {
-        let known = node.operands.iter().find_map(|operand| Some((self.values.get(operand)?, operand)));
-        let (value, operand) = known?;
-        let (old, new) = (&self.graph.ty(*operand).dims, &node.ty.dims);
         match &node.op {
-            Op::BroadcastInDim { mapping, dims } => {
-                let mut roles = vec![None; dims.len()];
-                mapping.iter().zip(&value.roles).for_each(|(&to, &role)| roles[to] = role);
-                // A row is repeated along the keys, in their place.
-                for dim in (0..dims.len()).filter(|&dim| dims[dim] != 1) {
-                    let is_new = mapping.iter().position(|&to| to == dim).is_none_or(|from| old[from] == 1);
-                    if is_new {
-                        let role = (0..self.rank + 2).find(|role| {
-                            self.dims[*role] == dims[dim] && !roles.contains(&Some(*role)) && *role == self.key()
-                        })?;
-                        roles[dim] = Some(role);
-                    }
-                }
-                Some(roles)
+            Op::DotGeneral(attrs) => self.product(id, node, attrs),
+            Op::Scatter(_) => self.scattered(node),
+            _ => {
+                let roles = self.roles(node)?;
+                let kind = self.kind(node, &roles)?;
+                Some(Value { kind, roles })
             }
-            Op::Reshape { .. } => {
-                let wide = |dims: &[usize]| (0..dims.len()).filter(|&dim| dims[dim] != 1).collect::<Vec<_>>();
-                let (from, to) = (wide(old), wide(new));
-                let is_same = from.len() == to.len() && from.iter().zip(&to).all(|(&a, &b)| old[a] == new[b]);
-                let mut roles = vec![None; new.len()];
-                to.iter().zip(&from).for_each(|(&to, &from)| roles[to] = value.roles[from]);
-                is_same.then_some(roles)
-            }
-            Op::Transpose { permutation } => Some(permutation.iter().map(|&from| value.roles[from]).collect()),
-            Op::Reduce { dims, .. } => {
-                let kept = (0..old.len()).filter(|dim| !dims.contains(dim));
-                Some(kept.map(|dim| value.roles[dim]).collect())
-            }
-            Op::ArgReduce { dim, .. } => {
-                Some((0..old.len()).filter(|of| of != dim).map(|dim| value.roles[dim]).collect())
-            }
-            Op::GetResult { .. } => Some(value.roles.clone()),
-            Op::Unary(_)
-            | Op::Binary(_)
-            | Op::Compare(_)
-            | Op::Select
-            | Op::Convert { .. }
-            | Op::OptimizationBarrier => {
-                let mut roles = vec![None; new.len()];
-                for other in node.operands.iter().filter_map(|operand| self.values.get(operand)) {
-                    for (role, &other) in roles.iter_mut().zip(&other.roles) {
-                        if role.is_some() && other.is_some() && *role != other {
-                            return None;
-                        }
-                        *role = role.or(other);
-                    }
-                }
-                Some(roles)
-            }
-            _ => None,
-        }
-    }
-
-    fn kind(&mut self, node: &Node, roles: &[Option<usize>]) -> Option<Kind> {
-        let first = node.operands.first().and_then(|operand| self.values.get(operand)).map(|value| value.kind.clone());
-        match (&node.op, first) {
-            (Op::BroadcastInDim { .. } | Op::Reshape { .. } | Op::Transpose { .. }, Some(kind))
-            | (Op::OptimizationBarrier, Some(kind)) => Some(kind),
-            (Op::Convert { .. }, Some(Kind::Place)) => Some(Kind::Place),
-            (Op::Convert { dtype }, Some(kind)) => dtype.is_float().then_some(kind),
-            (Op::ArgReduce { max: true, dim }, Some(Kind::Scores(scores))) => {
-                let of = self.values.get(&node.operands[0])?;
-                (of.roles[*dim] == Some(self.key())).then_some(())?;
-                self.settle(scores)?;
-                Some(Kind::Largest)
-            }
-            // The second result; the first is the node itself.
-            (Op::GetResult { .. }, Some(Kind::Largest)) => Some(Kind::Place),
-            (Op::Compare(direction), Some(kind)) => self.compared(*direction, kind, node.operands[1]),
-            (Op::Unary(op), Some(kind)) => self.unary(*op, kind),
-            (Op::Binary(op), _) => self.binary(*op, node, roles),
-            (Op::Select, _) => self.select(node, roles),
-            (Op::Reduce { combine, dims }, Some(kind)) => {
-                let of = self.values.get(&node.operands[0])?;
-                let is_row = dims.len() == 1 && of.roles[dims[0]] == Some(self.key());
-                let sizes = &self.graph.ty(node.operands[0]).dims;
-                match (combine, kind) {
-                    // A sum of one number, as autodiff records for a value that was repeated along the keys.
-                    (Combine::Sum, Kind::Polynomial(value)) if !is_row && dims.iter().all(|&dim| sizes[dim] == 1) => {
-                        Some(Kind::Polynomial(value))
-                    }
-                    (Combine::Max, Kind::Scores(scores)) if is_row => {
-                        self.settle(scores)?;
-                        Some(Kind::Largest)
-                    }
-                    (Combine::Sum, Kind::Polynomial(sum)) if is_row => {
-                        Some(Kind::Polynomial(sum.summed(self.changes())?))
-                    }
-                    _ => None,
-                }
-            }
-            _ => None,
-        }
-    }
-
-    /// Takes note of the scores of the softmax. There is one softmax.
-    fn settle(&mut self, scores: Scores) -> Option<()> {
-        match &self.scores {
-            Some(known) => (*known == scores).then_some(()),
-            None => {
-                self.scores = Some(scores);
-                Some(())
-            }
-        }
-    }
-
-    fn unary(&mut self, op: UnaryOp, kind: Kind) -> Option<Kind> {
-        match (op, kind) {
-            (UnaryOp::Exp, Kind::Shifted) => Some(Kind::Polynomial(Polynomial::term(Term { e: 1, ..Term::default() }))),
-            (UnaryOp::Neg, Kind::Polynomial(value)) => {
-                Some(Kind::Polynomial(value.times(&Polynomial::factor(&Factor::constant(-1.0)))))
-            }
-            (UnaryOp::Tanh, Kind::Scores(scores)) if scores.cap.is_none() && scores.masking == Masking::default() => {
-                Some(Kind::Scores(Scores { cap: Some(None), ..scores }))
-            }
-            _ => None,
-        }
-    }
-
-    fn binary(&mut self, op: BinaryOp, node: &Node, roles: &[Option<usize>]) -> Option<Kind> {
-        let &[lhs, rhs] = &node.operands[..] else { return None };
-        let kind = |id: NodeId| self.values.get(&id).map(|value| value.kind.clone());
-        match (op, kind(lhs), kind(rhs)) {
-            (BinaryOp::Sub, Some(Kind::Scores(scores)), Some(Kind::Largest)) => {
-                self.settle(scores)?;
-                Some(Kind::Shifted)
-            }
-            (BinaryOp::Max, Some(kind @ (Kind::Largest | Kind::Polynomial(_))), None) => {
-                self.is_bound(&kind, rhs)?.then_some(kind)
-            }
-            (_, Some(Kind::Scores(scores)), None) => self.scored(op, scores, rhs, roles),
-            (BinaryOp::Mul | BinaryOp::Add, None, Some(Kind::Scores(scores))) => self.scored(op, scores, lhs, roles),
-            (BinaryOp::Mul, Some(Kind::Polynomial(value)), None) if self.drops(rhs, roles, Dropped::Weights) => {
-                Some(Kind::Polynomial(value.times(&Polynomial::term(Term { m: 1, ..Term::default() }))))
-            }
-            (_, left, right) => {
-                let left = self.polynomial(left, lhs)?;
-                if let (BinaryOp::Pow, None) = (op, &right) {
-                    let power = self.factor(rhs)?.known()?;
-                    let is_small = power.fract() == 0.0 && (0.0..5.0).contains(&power);
-                    return is_small.then(|| Kind::Polynomial(left.power(power as u32)));
-                }
-                let right = self.polynomial(right, rhs)?;
-                Some(Kind::Polynomial(match op {
-                    BinaryOp::Add => left.plus(&right, 1.0),
-                    BinaryOp::Sub => left.plus(&right, -1.0),
-                    BinaryOp::Mul => left.times(&right),
-                    BinaryOp::Div => left.times(&right.inverse()?),
-                    _ => return None,
-                }))
-            }
-        }
-    }
-
-    /// Returns scores and another value, combined.
-    fn scored(&mut self, op: BinaryOp, scores: Scores, other: NodeId, roles: &[Option<usize>]) -> Option<Kind> {
-        match op {
-            BinaryOp::Mul if self.drops_scores(&scores, other, roles) => {
-                Some(Kind::Scores(Scores { has_dropout: true, ..scores }))
-            }
-            BinaryOp::Mul | BinaryOp::Div if scores.masking == Masking::default() => {
-                let factor = self.factor(other)?;
-                let factor = if op == BinaryOp::Mul { factor } else { factor.inverse()? };
-                match scores.cap {
-                    None => Some(Kind::Scores(Scores { scale: scores.scale.times(&factor), ..scores })),
-                    Some(None) => {
-                        let cap = factor.known().filter(|cap| *cap > 0.0)?;
-                        Some(Kind::Scores(Scores { cap: Some(Some(cap)), ..scores }))
-                    }
-                    Some(Some(_)) => None,
-                }
-            }
-            BinaryOp::Add if scores.cap != Some(None) => {
-                let masking = self.added(scores.masking, other, roles)?;
-                Some(Kind::Scores(Scores { masking, ..scores }))
-            }
-            _ => None,
         }
     }
 }

@@ -1,16 +1,17 @@
 //! What is computed row by row from a large product: the region that becomes a loop.
 //!
-//! Owns: which nodes belong to a region, and that it can be computed block by block. May not know: how the loop is written.
+//! Owns: which nodes belong to a region, that it can be computed block by block, and which parts of its operands a block
+//! reads. May not know: how the loop is written.
 
 use super::Sizes;
-use super::split::{Split, after, before};
+use super::split::{Split, operand_split, result_split};
 use burn_tpu_graph::op::{Combine, DotAttrs};
-use burn_tpu_graph::{Builder, Graph, NodeId, Op, Program};
+use burn_tpu_graph::{Builder, DType, Graph, NodeId, Op, Program};
 use std::collections::BTreeMap;
 
 /// What a node of a region computes.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Member {
+pub(super) enum Role {
     /// Rows of its own for each block.
     Rows(Split),
     /// A sum over all rows.
@@ -19,136 +20,200 @@ pub(super) enum Member {
 
 /// A product over many classes, with what is computed from it row by row.
 pub(super) struct Region {
+    /// The number of blocks, which is the trip count of the loop.
     pub(super) blocks: usize,
-    pub(super) members: BTreeMap<NodeId, Member>,
-    /// Whether a node that is no member needs the result of one.
-    pub(super) follows: Vec<bool>,
-    /// The number of elements of the product. Values of fewer are narrow.
-    wide: usize,
+    /// The nodes that the loop computes.
+    pub(super) nodes: BTreeMap<NodeId, Role>,
+    /// For each node of the program, whether it is outside of the region and reads a result of it, directly or not.
+    is_after: Vec<bool>,
+    /// The number of elements of the product. A value of as many is large.
+    product_elements: usize,
 }
 
 impl Region {
     /// Returns the first region of a program.
     pub(super) fn find(program: &Program, sizes: Sizes) -> Option<Self> {
-        let ids = (0..program.graph().len() as u32).map(NodeId);
-        ids.filter_map(|id| Self::begin(program.graph(), id, sizes))
-            .find_map(|(region, first)| region.grow(program, first))
+        let graph = program.graph();
+        for id in graph.ids() {
+            if let Some(region) = Self::begin(graph, id, sizes)
+                && let Some(grown) = region.grow(program, id)
+            {
+                return Some(grown);
+            }
+        }
+        None
     }
 
     /// Returns the region with a large product alone.
-    fn begin(graph: &Graph, id: NodeId, sizes: Sizes) -> Option<(Self, NodeId)> {
+    fn begin(graph: &Graph, id: NodeId, sizes: Sizes) -> Option<Self> {
         let node = graph.node(id);
         let Op::DotGeneral(attrs) = &node.op else { return None };
-        let wide = node.ty.elements();
-        let is_large = attrs.lhs_batch.is_empty() && wide >= sizes.least;
-        let rows = graph.rank(node.operands[0]) - attrs.lhs_contract.len();
-        let fewest = wide.div_ceil(sizes.block).max(2);
-        let mut divided = (fewest..=2 * fewest).filter(|_| is_large).filter_map(|blocks| {
-            let split = Split::leading(&node.ty.dims, blocks)?;
-            split.0.iter().all(|divided| divided.dim < rows).then_some((blocks, split))
-        });
-        let (blocks, split) = divided.next()?;
-        let members = BTreeMap::from([(id, Member::Rows(split))]);
-        Some((Self { blocks, members, follows: vec![false; graph.len()], wide }, id))
+        let product_elements = node.ty.elements();
+        if !attrs.lhs_batch.is_empty() || product_elements < sizes.least {
+            return None;
+        }
+        let row_dims = graph.rank(node.operands[0]) - attrs.lhs_contract.len();
+        let fewest = product_elements.div_ceil(sizes.block).max(2);
+        for blocks in fewest..=2 * fewest {
+            if let Some(split) = Split::leading(&node.ty.dims, blocks)
+                && split.0.iter().all(|divided| divided.dim < row_dims)
+            {
+                let nodes = BTreeMap::from([(id, Role::Rows(split))]);
+                return Some(Self { blocks, nodes, is_after: vec![false; graph.len()], product_elements });
+            }
+        }
+        None
     }
 
-    /// Returns the region with all that is computed from its first node, if it can be computed block by block.
-    fn grow(mut self, program: &Program, first: NodeId) -> Option<Self> {
+    /// Returns the region with all that is computed from its product, if it can be computed block by block.
+    fn grow(mut self, program: &Program, product: NodeId) -> Option<Self> {
         let graph = program.graph();
-        for id in (first.0 + 1..graph.len() as u32).map(NodeId) {
-            let operands = &graph.node(id).operands;
-            if operands.iter().any(|operand| self.needs(*operand)) {
-                match self.member(graph, id) {
-                    Some(member) => drop(self.members.insert(id, member)),
-                    None => self.follows[id.index()] = true,
-                }
+        for id in graph.ids().skip(product.index() + 1) {
+            if !graph.node(id).operands.iter().any(|&operand| self.depends_on_product(operand)) {
+                continue;
+            }
+            match self.role(graph, id) {
+                Some(role) => drop(self.nodes.insert(id, role)),
+                None => self.is_after[id.index()] = true,
             }
         }
         self.prune(graph);
         self.is_closed(program).then_some(self)
     }
 
-    fn needs(&self, id: NodeId) -> bool {
-        self.follows[id.index()] || self.members.contains_key(&id)
+    /// Returns whether a node is one of the region.
+    pub(super) fn contains(&self, id: NodeId) -> bool {
+        self.nodes.contains_key(&id)
+    }
+
+    /// Returns whether a node is outside of the region and reads a result of it, directly or not.
+    pub(super) fn is_after(&self, id: NodeId) -> bool {
+        self.is_after[id.index()]
     }
 
     /// Returns whether a value has as many elements as the product.
-    pub(super) fn is_wide(&self, graph: &Graph, id: NodeId) -> bool {
-        graph.ty(id).elements() >= self.wide
+    pub(super) fn is_large(&self, graph: &Graph, id: NodeId) -> bool {
+        graph.ty(id).elements() >= self.product_elements
     }
 
-    /// Returns the split of a member with rows.
-    pub(super) fn rows(&self, id: NodeId) -> Option<&Split> {
-        match self.members.get(&id) {
-            Some(Member::Rows(split)) => Some(split),
-            _ => None,
+    /// Returns how a node with rows is divided; `None` for a sum and for a node outside of the region.
+    pub(super) fn split(&self, id: NodeId) -> Option<&Split> {
+        match self.nodes.get(&id) {
+            Some(Role::Rows(split)) => Some(split),
+            Some(Role::Sum) | None => None,
         }
     }
 
-    /// Returns what a node is that reads a member; `None` if it is computed after the region.
-    fn member(&self, graph: &Graph, id: NodeId) -> Option<Member> {
+    /// Returns the element type in which a loop carries a result: sums are f32 or wider.
+    pub(super) fn carried_dtype(&self, graph: &Graph, id: NodeId) -> DType {
+        let dtype = graph.dtype(id);
+        let is_sum = self.nodes.get(&id) == Some(&Role::Sum);
+        if is_sum && dtype.size_bytes() < 4 { DType::F32 } else { dtype }
+    }
+
+    /// Returns how the operands of a node of the region are divided.
+    pub(super) fn operand_splits(&self, graph: &Graph, id: NodeId) -> Vec<Split> {
+        if let Some(split) = self.split(id) {
+            return operand_splits(graph, id, split);
+        }
         let node = graph.node(id);
-        let (first, split) = node.operands.iter().enumerate().find_map(|(i, &read)| Some((i, self.rows(read)?)))?;
-        if self.is_sum(graph, id, first, split) {
-            return Some(Member::Sum);
+        let mut splits = Vec::with_capacity(node.operands.len());
+        for (index, &operand) in node.operands.iter().enumerate() {
+            let split = match (self.split(operand), &node.op) {
+                (Some(split), _) => Some(split.clone()),
+                (None, Op::DotGeneral(attrs)) => {
+                    let other = self.split(node.operands[1 - index]);
+                    other.and_then(|other| other_factor(attrs, 1 - index, other))
+                }
+                (None, _) => None,
+            };
+            splits.push(split.unwrap_or_default());
         }
-        let split = after(graph, id, first, split)?;
-        let fits = |(i, &operand)| before(graph, id, i, &split).is_some_and(|split| self.fits(operand, &split));
-        node.operands.iter().enumerate().all(fits).then_some(Member::Rows(split))
+        splits
     }
 
-    /// Returns whether each block can read an operand with this split.
-    fn fits(&self, operand: NodeId, split: &Split) -> bool {
-        !self.needs(operand) || self.rows(operand) == Some(split)
+    fn depends_on_product(&self, id: NodeId) -> bool {
+        self.is_after(id) || self.contains(id)
     }
 
-    /// Returns whether a node is a sum of a wide operand over all rows.
+    /// Returns the role of a node that reads a value of the region; `None` if it is computed after the loop.
+    fn role(&self, graph: &Graph, id: NodeId) -> Option<Role> {
+        let operands = &graph.node(id).operands;
+        let with_rows = operands.iter().position(|&operand| self.split(operand).is_some())?;
+        let split = self.split(operands[with_rows])?;
+        if self.is_sum(graph, id, with_rows, split) {
+            return Some(Role::Sum);
+        }
+        let split = result_split(graph, id, with_rows, split)?;
+        for (index, &operand) in operands.iter().enumerate() {
+            if !self.can_read(operand, &operand_split(graph, id, index, &split)?) {
+                return None;
+            }
+        }
+        Some(Role::Rows(split))
+    }
+
+    /// Returns whether a block can read an operand with this split.
+    fn can_read(&self, operand: NodeId, split: &Split) -> bool {
+        !self.depends_on_product(operand) || self.split(operand) == Some(split)
+    }
+
+    /// Returns whether a node sums one of its operands, a large one that is divided like this, over all rows.
     fn is_sum(&self, graph: &Graph, id: NodeId, operand: usize, split: &Split) -> bool {
         let node = graph.node(id);
-        let is_wide = node.ty.dtype.is_float() && self.is_wide(graph, node.operands[operand]);
-        let is_reduced = match &node.op {
+        if !node.ty.dtype.is_float() || !self.is_large(graph, node.operands[operand]) {
+            return false;
+        }
+        match &node.op {
             Op::Reduce { combine: Combine::Sum, dims } => split.0.iter().all(|divided| dims.contains(&divided.dim)),
-            Op::DotGeneral(attrs) => {
-                let other = factor(attrs, operand, split);
-                other.is_some_and(|split| self.fits(node.operands[1 - operand], &split))
-            }
+            Op::DotGeneral(attrs) => match other_factor(attrs, operand, split) {
+                Some(other) => self.can_read(node.operands[1 - operand], &other),
+                None => false,
+            },
             _ => false,
-        };
-        is_wide && is_reduced
+        }
     }
 
-    /// Leaves out what needs no loop: what is computed from narrow members alone, and of which no wide one is.
+    /// Removes the nodes that need no loop: they read no large value of the region, and no large one is computed from them.
     fn prune(&mut self, graph: &Graph) {
-        let mut needed = vec![false; graph.len()];
-        for id in self.members.keys().rev() {
-            let operands = &graph.node(*id).operands;
-            let reads_wide = operands.iter().any(|&read| self.rows(read).is_some() && self.is_wide(graph, read));
-            if reads_wide || self.is_wide(graph, *id) {
-                needed[id.index()] = true;
+        let mut is_needed = vec![false; graph.len()];
+        for &id in self.nodes.keys().rev() {
+            let operands = &graph.node(id).operands;
+            let reads_large = operands.iter().any(|&read| self.split(read).is_some() && self.is_large(graph, read));
+            if reads_large || self.is_large(graph, id) {
+                is_needed[id.index()] = true;
             }
-            if needed[id.index()] {
-                operands.iter().for_each(|operand| needed[operand.index()] = true);
+            if is_needed[id.index()] {
+                operands.iter().for_each(|operand| is_needed[operand.index()] = true);
             }
         }
-        let follows = &mut self.follows;
-        self.members.retain(|id, _| {
-            follows[id.index()] |= !needed[id.index()];
-            needed[id.index()]
-        });
+        for id in self.nodes.keys().filter(|id| !is_needed[id.index()]) {
+            self.is_after[id.index()] = true;
+        }
+        self.nodes.retain(|id, _| is_needed[id.index()]);
     }
 
-    /// Returns whether no wide member is read outside the region.
+    /// Returns whether no large value with rows is read outside of the region.
     fn is_closed(&self, program: &Program) -> bool {
         let graph = program.graph();
-        let is_wide = |id: &NodeId| self.rows(*id).is_some() && self.is_wide(graph, *id);
-        let outside = graph.nodes().iter().enumerate().filter(|(i, _)| self.follows[*i]);
-        !outside.flat_map(|(_, node)| &node.operands).chain(program.outputs()).any(is_wide)
+        let may_be_read = |&id: &NodeId| self.split(id).is_none() || !self.is_large(graph, id);
+        let is_free = |id: NodeId| !self.is_after(id) || graph.node(id).operands.iter().all(may_be_read);
+        program.outputs().iter().all(may_be_read) && graph.ids().all(is_free)
     }
 }
 
-/// Returns the split of the other factor of a product that sums over all divided dims of `operand`.
-pub(super) fn factor(attrs: &DotAttrs, operand: usize, split: &Split) -> Option<Split> {
-    let sides = [&attrs.lhs_contract, &attrs.rhs_contract];
-    let paired = |dim: usize| sides[operand].iter().position(|&other| other == dim).map(|i| sides[1 - operand][i]);
-    split.all_at(paired)
+/// Returns how the operands of a node are divided for such blocks of its result. An operand that is not divided is read
+/// whole.
+pub(super) fn operand_splits(graph: &Graph, id: NodeId, split: &Split) -> Vec<Split> {
+    let operands = 0..graph.node(id).operands.len();
+    operands.map(|operand| operand_split(graph, id, operand, split).unwrap_or_default()).collect()
+}
+
+/// Returns how the other factor of a product is divided if the product sums over all divided dims of this one.
+fn other_factor(attrs: &DotAttrs, operand: usize, split: &Split) -> Option<Split> {
+    let contracted = [&attrs.lhs_contract, &attrs.rhs_contract];
+    split.all_at(|dim| {
+        let place = contracted[operand].iter().position(|&other| other == dim)?;
+        Some(contracted[1 - operand][place])
+    })
 }

@@ -61,7 +61,7 @@ impl Split {
 }
 
 /// Returns how the result of a node is divided if an operand is divided like this.
-pub(super) fn after(graph: &Graph, id: NodeId, operand: usize, split: &Split) -> Option<Split> {
+pub(super) fn result_split(graph: &Graph, id: NodeId, operand: usize, split: &Split) -> Option<Split> {
     let node = graph.node(id);
     if let Op::Reshape { dims } = &node.op {
         return reshaped(&graph.ty(node.operands[0]).dims, dims, split);
@@ -71,7 +71,7 @@ pub(super) fn after(graph: &Graph, id: NodeId, operand: usize, split: &Split) ->
 }
 
 /// Returns how an operand of a node has to be divided for such blocks of the result.
-pub(super) fn before(graph: &Graph, id: NodeId, operand: usize, split: &Split) -> Option<Split> {
+pub(super) fn operand_split(graph: &Graph, id: NodeId, operand: usize, split: &Split) -> Option<Split> {
     let node = graph.node(id);
     if let Op::Reshape { dims } = &node.op {
         return reshaped(dims, &graph.ty(node.operands[0]).dims, split);
