@@ -99,9 +99,12 @@ impl Pipeline {
 
     /// Creates the pipeline of a level for a target, without some of its rewrites. The verifier runs in debug builds.
     pub fn with_target(level: Optimization, skipped: &[Rewrite], target: Target) -> Self {
-        let kept = Rewrite::ALL.into_iter().filter(|rewrite| rewrite.level() <= level && !skipped.contains(rewrite));
-        let kept = kept.filter(|rewrite| target == Target::Tpu || !rewrite.is_for_tpus());
-        Self::of(kept.map(Rewrite::pass).collect())
+        let is_kept = |rewrite: &Rewrite| {
+            rewrite.level() <= level
+                && !skipped.contains(rewrite)
+                && (rewrite.target() == Target::Any || target == Target::Tpu)
+        };
+        Self::of(Rewrite::ALL.into_iter().filter(is_kept).map(Rewrite::pass).collect())
     }
 
     /// Creates a pipeline of the given passes. The verifier runs in debug builds.

@@ -1,77 +1,66 @@
-//! The list of the passes: the order in which they run, and the level from which each one does.
+//! The table of the passes: the order in which they run, the lowest level that has each, and the targets that it is for.
 
-use crate::{
-    FlashAttention, GatherFirst, LinearActivation, Optimization, Pass, QueryBlocks, Roll, RoundOnce, RowBlocks,
-    ScatterSum, SoftmaxGradient,
-};
+use crate::{Optimization, Pass, Target};
 use std::fmt::{Display, Formatter};
 use std::str::FromStr;
 
-/// A pass of the pipeline. Its [`Display`] is its name, such as `query_blocks`, as the metrics count it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-#[non_exhaustive]
-pub enum Rewrite {
-    /// See [`LinearActivation`].
-    LinearActivation,
-    /// See [`GatherFirst`].
-    GatherFirst,
-    /// See [`ScatterSum`].
-    ScatterSum,
-    /// See [`FlashAttention`]. For TPUs alone.
-    FlashAttention,
-    /// See [`SoftmaxGradient`].
-    SoftmaxGradient,
-    /// See [`QueryBlocks`].
-    QueryBlocks,
-    /// See [`RowBlocks`]. For one TPU alone.
-    RowBlocks,
-    /// See [`RoundOnce`]. For one device alone.
-    RoundOnce,
-    /// See [`Roll`].
-    Roll,
+/// Declares the passes, in the order in which they run. A row: the pass, the lowest level that has it, and `Tpu` if it makes
+/// programs that only a TPU runs well, else `Any`.
+macro_rules! rewrites {
+    ($($(#[doc = $doc:literal])+ $pass:ident: $level:ident, $target:ident;)+) => {
+        /// A pass of the pipeline. Its [`Display`] is its name, such as `query_blocks`, as the metrics count it.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+        #[non_exhaustive]
+        pub enum Rewrite {
+            $($(#[doc = $doc])+ $pass,)+
+        }
+
+        impl Rewrite {
+            /// All passes, in their order.
+            pub const ALL: [Self; [$(stringify!($pass)),+].len()] = [$(Self::$pass),+];
+
+            /// Returns the lowest level that has this pass.
+            pub fn level(self) -> Optimization {
+                match self {
+                    $(Self::$pass => Optimization::$level,)+
+                }
+            }
+
+            /// Returns the targets that the pass is for.
+            pub(crate) fn target(self) -> Target {
+                match self {
+                    $(Self::$pass => Target::$target,)+
+                }
+            }
+
+            pub(crate) fn pass(self) -> Box<dyn Pass> {
+                match self {
+                    $(Self::$pass => Box::<crate::$pass>::default(),)+
+                }
+            }
+        }
+    };
 }
 
-impl Rewrite {
-    /// All passes, in their order.
-    pub const ALL: [Self; 9] = [
-        Self::LinearActivation,
-        Self::GatherFirst,
-        Self::ScatterSum,
-        Self::FlashAttention,
-        Self::SoftmaxGradient,
-        Self::QueryBlocks,
-        Self::RowBlocks,
-        Self::RoundOnce,
-        Self::Roll,
-    ];
-
-    /// Returns the lowest level that has this pass.
-    pub fn level(self) -> Optimization {
-        match self {
-            Self::LinearActivation | Self::GatherFirst | Self::ScatterSum | Self::Roll => Optimization::Conservative,
-            Self::SoftmaxGradient | Self::QueryBlocks => Optimization::Balanced,
-            Self::FlashAttention | Self::RowBlocks | Self::RoundOnce => Optimization::Aggressive,
-        }
-    }
-
-    /// Returns whether the pass makes programs that only a TPU runs well.
-    pub(crate) fn is_for_tpus(self) -> bool {
-        matches!(self, Self::FlashAttention | Self::RowBlocks)
-    }
-
-    pub(crate) fn pass(self) -> Box<dyn Pass> {
-        match self {
-            Self::LinearActivation => Box::new(LinearActivation),
-            Self::GatherFirst => Box::new(GatherFirst),
-            Self::ScatterSum => Box::new(ScatterSum),
-            Self::FlashAttention => Box::new(FlashAttention::default()),
-            Self::SoftmaxGradient => Box::new(SoftmaxGradient),
-            Self::QueryBlocks => Box::new(QueryBlocks::default()),
-            Self::RowBlocks => Box::new(RowBlocks::default()),
-            Self::RoundOnce => Box::new(RoundOnce),
-            Self::Roll => Box::new(Roll),
-        }
-    }
+rewrites! {
+    /// See [`LinearActivation`](crate::LinearActivation).
+    LinearActivation: Conservative, Any;
+    /// See [`GatherFirst`](crate::GatherFirst).
+    GatherFirst: Conservative, Any;
+    /// See [`ScatterSum`](crate::ScatterSum).
+    ScatterSum: Conservative, Any;
+    /// See [`FlashAttention`](crate::FlashAttention). For TPUs alone.
+    FlashAttention: Aggressive, Tpu;
+    /// See [`SoftmaxGradient`](crate::SoftmaxGradient).
+    SoftmaxGradient: Balanced, Any;
+    /// See [`QueryBlocks`](crate::QueryBlocks).
+    QueryBlocks: Balanced, Any;
+    /// See [`RowBlocks`](crate::RowBlocks). For one TPU alone.
+    RowBlocks: Aggressive, Tpu;
+    /// See [`RoundOnce`](crate::RoundOnce). For one device alone.
+    RoundOnce: Aggressive, Any;
+    /// See [`Roll`](crate::Roll).
+    Roll: Conservative, Any;
 }
 
 impl Display for Rewrite {
