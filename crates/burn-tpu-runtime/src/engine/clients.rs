@@ -23,8 +23,8 @@ pub(super) struct PlatformClient {
     plugin: Found,
     memory_fraction: f32,
     cpu_devices: u16,
-    /// The number of launches on several devices. Held during one: two in different orders on two devices would wait for each
-    /// other.
+    /// The number of launches on several devices. Held during one: two in different orders on two devices would wait for
+    /// each other.
     launches: Arc<Mutex<i32>>,
     client: OnceLock<Result<Client>>,
 }
@@ -47,8 +47,8 @@ pub(crate) fn is_present(platform: Platform) -> bool {
 }
 
 /// Returns the number of devices of a platform. Opens the platform's client if the hardware seems to be present and the
-/// client may not wait. Returns zero without a plugin, one for the interpreter, and for topologies the number of slices named
-/// so far.
+/// client may not wait. Returns zero without a plugin, one for the interpreter, and for topologies the number of slices
+/// named so far.
 pub(crate) fn device_count(platform: Platform) -> usize {
     match platform {
         Platform::NdArray => 1,
@@ -82,7 +82,7 @@ pub(crate) fn open(device: Device, options: &TpuOptions) -> Result<()> {
 
 /// Returns the client of a device's platform, and creates it if there is none.
 ///
-/// If nothing uses an existing client and its options differ from those that are set, it is replaced by a new client.
+/// A client that nothing uses is replaced if its options differ from the ones that are set.
 ///
 /// # Errors
 /// [`TpuError::ClientOption`] if a client with other options is in use. [`TpuError::Unavailable`] if the client cannot
@@ -130,9 +130,8 @@ fn with_client<T>(device: Device, options: &TpuOptions, then: impl FnOnce(&Platf
     result
 }
 
-/// Returns the place of a platform's client among those of the process, and makes one if there is none.
-///
-/// If nothing uses an existing client and its options differ from those that are set, it is replaced.
+/// Returns the process's entry for a platform's client, and makes one if there is none. An entry that nothing uses is
+/// replaced if its options differ from the ones that are set.
 fn place(clients: &mut Vec<Arc<PlatformClient>>, device: Device, options: &TpuOptions) -> Result<Arc<PlatformClient>> {
     let platform = device.platform();
     if let Some(position) = clients.iter().position(|known| known.platform() == platform) {
@@ -263,7 +262,8 @@ fn unavailable(device: Device, reason: String, fix: &'static str) -> TpuError {
     TpuError::Unavailable { device: device.to_string(), reason, fix }
 }
 
-/// Returns the options of a platform's client, in this process of so many.
+/// Returns the options of a platform's client. `process` is the index of this process and the number of processes, if they
+/// form a group.
 fn client_options(
     platform: Platform,
     memory_fraction: f32,
@@ -295,7 +295,7 @@ mod tests {
     use burn_tpu_pjrt::Value;
 
     #[test]
-    fn a_client_of_gpus_knows_its_process_and_those_of_other_platforms_do_not() {
+    fn only_a_client_of_gpus_knows_its_process() {
         let options = |platform, process| client_options(platform, 0.5, 3, process).unwrap().values().to_vec();
         let named = |options: &[(&str, Value)]| -> Vec<(String, Value)> {
             options.iter().map(|(name, value)| (name.to_string(), value.clone())).collect()

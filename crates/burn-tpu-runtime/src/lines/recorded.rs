@@ -126,7 +126,7 @@ impl OpLines {
         self.0.first().map(|(_, stack)| stack)
     }
 
-    /// Returns the first stack and those that recorded these ascending nodes.
+    /// Returns the first stack, and the stacks that recorded these ascending nodes.
     pub(crate) fn first_and_of(&self, nodes: &[NodeId]) -> Self {
         let mut kept = Vec::new();
         for (range, stack) in &*self.0 {

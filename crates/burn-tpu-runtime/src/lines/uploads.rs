@@ -5,8 +5,8 @@ use burn_tpu_graph::TensorType;
 use parking_lot::Mutex;
 use rustc_hash::FxHashMap;
 
-/// The number of types whose line is remembered. Later ones have none: a program with more has no input of a fixed type, and
-/// a capture takes longer after each compile.
+/// The number of types whose line is remembered. A program with more types has no input of a fixed type, and a capture takes
+/// longer after each compile.
 const MOST_TYPES: usize = 256;
 
 /// The first upload of each element type and dims, of the first [`MOST_TYPES`].

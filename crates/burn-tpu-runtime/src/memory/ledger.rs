@@ -10,7 +10,7 @@ use rustc_hash::FxHashMap;
 use std::sync::atomic::{AtomicU8, AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, OnceLock, Weak};
 
-/// The live values of a device. All sizes are those on the device; of a mesh, of all its chips that this process has.
+/// The live values of a device. Sizes are sizes on the device; for a mesh, on all of its chips that this process has.
 #[derive(Debug, Default)]
 pub(crate) struct Ledger {
     live: AtomicU64,

@@ -57,7 +57,7 @@ fn class_of(graph: &mut Graph, dtype: DType, checked: &[NodeId]) -> Result<Optio
     graph.binary(BinaryOp::Add, infinite, nan).map(Some)
 }
 
-/// Returns the float results to check: those that are computed, each once, and none that has the elements of another one.
+/// Returns the float results to check: computed ones, each once, and none that has the elements of another one.
 fn checked(program: &Program) -> Vec<NodeId> {
     let graph = program.graph();
     let mut checked: Vec<NodeId> = program.outputs().iter().map(|&id| same_elements(graph, id)).collect();

@@ -17,7 +17,7 @@ pub(crate) struct Probes {
 }
 
 impl Probes {
-    /// Returns the probes of what the first `results` results of a program need.
+    /// Returns the probes of the values that the first `results` results of a program need.
     ///
     /// # Errors
     /// Only a bug gives one.

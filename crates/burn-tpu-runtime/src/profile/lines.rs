@@ -48,8 +48,9 @@ impl Places {
         place.clone()
     }
 
-    /// Returns the lines that recorded the ops of a row: those with the most nodes in it first. `ops` has each op of the row
-    /// with the number of its nodes; the lines that recorded an op in this cut count for equal shares of them.
+    /// Returns the lines that recorded the ops of a row, the line with the most nodes first. `ops` has each op of the row
+    /// with the number of its nodes. If several lines recorded an op in this cut, each counts for an equal share of its
+    /// nodes.
     pub(super) fn lines_of(&mut self, lines: &CutLines, ops: &[(Label, usize)]) -> String {
         let mut shares: FxHashMap<String, f64> = FxHashMap::default();
         for (op, nodes) in ops {

@@ -1,6 +1,6 @@
 //! Profiles: what host and device did, and when, with the names of Burn ops and lines of source.
 //!
-//! Owns: the one profile of a process that may be running, what is collected for it ([`session`]), the lines of its rows
+//! Owns: the one profile that a process may have running, its data ([`session`]), the lines of its rows
 //! ([`lines`]), and the planes made of that ([`planes`]). The crate `burn-tpu-profile` writes the files. May not know: why
 //! programs run, engines beyond whether a plugin has a profiler.
 //!

@@ -1,4 +1,4 @@
-//! The planes of a profile, made of what was collected.
+//! The planes of a profile, made of its data.
 
 use super::session::{Phase, ProfileData, Run};
 use crate::Device;

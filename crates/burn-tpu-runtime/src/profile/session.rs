@@ -1,4 +1,4 @@
-//! What is collected while a profile is running: spans of the host, and the programs of the device.
+//! The data of a running profile: spans of the host, and the programs of the device.
 
 use super::ProgramOps;
 use super::lines::{CutLines, Places};
@@ -131,7 +131,7 @@ pub(super) struct Thread {
 pub(super) struct Run {
     pub(super) program: Arc<ProgramOps>,
     pub(super) lines: Arc<CutLines>,
-    /// The place of the device among those that the program runs on.
+    /// The place of the device among the devices that the program runs on.
     pub(super) device: usize,
     /// From its dispatch to its results.
     pub(super) time_ns: Range<u64>,
@@ -175,7 +175,7 @@ pub(super) struct ProfileData {
 }
 
 thread_local! {
-    /// The number of this thread among those that reported spans.
+    /// The number of this thread, in the order of the threads' first spans.
     static THREAD: u64 = {
         static NEXT: AtomicU64 = AtomicU64::new(1);
         NEXT.fetch_add(1, Relaxed)
@@ -205,7 +205,7 @@ impl Session {
         Some(session)
     }
 
-    /// Ends the profile, if it is the process's, and returns what it collected.
+    /// Ends the profile, if it is the process's, and returns its data.
     pub(super) fn end(self: &Arc<Self>) -> ProfileData {
         let length_ns = self.now();
         let mut current = SESSION.lock();
@@ -275,8 +275,8 @@ impl DeviceRuns {
         self.reported.notify_all();
     }
 
-    /// Returns the runs, after those that have ended were reported: a plugin's thread may do so a little later than it
-    /// wakes who waits for the results.
+    /// Returns the runs, after a wait for the reports of runs that have ended: a plugin's thread may report a run a little
+    /// after it wakes the threads that wait for its results.
     fn take(&self) -> Vec<Run> {
         let mut state = self.state.lock();
         self.reported.wait_while_for(&mut state, |state| state.pending > 0, LAST_REPORTS);

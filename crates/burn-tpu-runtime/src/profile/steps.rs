@@ -45,7 +45,7 @@ fn range(text: &str) -> Option<Range<u64>> {
     Some(first.parse().ok()?..end.parse().ok()?)
 }
 
-/// Counts the steps of a device, and profiles those that its options name.
+/// Counts the steps of a device, and profiles the steps that its options name.
 #[derive(Default)]
 pub(crate) struct StepProfiler {
     plan: Option<ProfileSteps>,

@@ -1,8 +1,8 @@
-//! The recompiles of a device: the latest are kept, and those that a user can avoid are warnings.
+//! The recompiles of a device: the latest are kept, and the ones that a user can avoid are warnings.
 //!
 //! Programs that are like one another are a *loop*. All rules are stated in its compiles and runs, never in time:
 //!
-//! 1. Compiles in a row, of which each program ran once at most, are how a loop begins: the second step finds the
+//! 1. A loop begins with compiles in a row whose programs run once at most: the second step finds the
 //!    optimizer's state, an offset becomes a scalar. The [`EVERY_STEP`]th in a row says once that every step compiles.
 //! 2. A loop is warm when a program ran again since the last compile. Each compile of a warm loop is a warning, with the
 //!    number of compiles so far; after [`MOST_WARNINGS`] of them only those whose number is a power of two.
@@ -127,7 +127,7 @@ impl LoopCounts {
 }
 
 impl Sizes {
-    /// Adds a size that came after another one. Returns what is to be said, once.
+    /// Adds a size that came after another one. Returns the sequence when it is first seen.
     fn add(&mut self, [old, new]: [usize; 2], alone: bool) -> Option<Sequence> {
         if self.seen.len() > MANY_SIZES {
             return None;
@@ -137,7 +137,7 @@ impl Sizes {
             self.seen.push(old);
         }
         self.varies |= !alone || new <= last;
-        // Sizes that double, as those of buckets, stay few.
+        // Sizes that double stay few, as the sizes of buckets do.
         let grows = !self.varies && new < 2 * last;
         self.grown += usize::from(grows);
         self.seen.push(new);
@@ -272,7 +272,7 @@ fn hash(program: &Program) -> u64 {
 mod tests {
     use super::*;
 
-    /// Returns what is said of each compile; each program runs as often as `runs` says.
+    /// Returns the message of each compile; the programs run as often as `runs` says.
     fn messages(runs: &[u64]) -> Vec<CompileMessage> {
         let history = LoopHistory::default();
         let after = |runs: &u64| {

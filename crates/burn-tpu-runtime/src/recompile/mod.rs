@@ -1,7 +1,7 @@
 //! Why a program was compiled although one like it was there: the typed event, and how two recordings are compared.
 //!
-//! Owns: [`Recompile`], its causes, the comparison, the record of what happened. May not know: engines, buffers, when a
-//! trace is cut.
+//! Owns: [`Recompile`], its causes, the comparison of recordings, the log of a device. May not know: engines, buffers, when
+//! a trace is cut.
 
 mod compare;
 mod divergence;
@@ -73,7 +73,7 @@ pub struct Recompile {
     pub(crate) sizes: Option<[usize; 2]>,
     /// Whether the two recordings have the same ops, and differ in their dims alone.
     pub(crate) only_dims: bool,
-    /// Whether the op differs in what it takes from outside of the program, such as a batch.
+    /// Whether an input of the program differs, such as a batch.
     pub(crate) input: bool,
     /// The line that first uploaded host data of that type.
     pub(crate) uploaded_at: Option<String>,

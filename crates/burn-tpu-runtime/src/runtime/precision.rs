@@ -43,7 +43,7 @@ struct Counted {
 }
 
 impl PrecisionLint {
-    /// Notes a run of a program, and returns its number, from 1, with what is counted of it.
+    /// Notes a run of a program, and returns its number, from 1, with the updates whose lost elements are counted.
     fn run_of(&self, recorded: &Arc<Recorded>) -> (u32, Option<Arc<Counted>>) {
         let mut programs = self.programs.lock();
         programs.retain(|_, linted| linted.recorded.strong_count() > 0);
