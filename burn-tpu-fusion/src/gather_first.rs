@@ -22,7 +22,7 @@
 
 use crate::{Pass, Rewritten};
 use burn_tpu_graph::op::GatherAttrs;
-use burn_tpu_graph::{Builder, Dims, Graph, GraphError, Literal, LiteralData, Node, NodeId, Op, Program, TensorType};
+use burn_tpu_graph::{Builder, Dims, GraphError, Literal, LiteralData, NodeId, Op, Program, Rebuild, TensorType};
 
 /// The pass that gathers before it computes. See the module's documentation.
 #[derive(Clone, Copy, Debug, Default)]
@@ -34,12 +34,8 @@ impl Pass for GatherFirst {
     }
 
     fn run(&self, program: &Program) -> Result<Rewritten, GraphError> {
-        let mut state = State { program, uses: program.use_counts(), renamed: Vec::new(), count: 0 };
-        let rewritten = program.rewrite(|graph, _, node, operands| {
-            let added = state.node(graph, node, operands)?;
-            state.renamed.push(added);
-            Ok(added)
-        })?;
+        let mut state = State { program, uses: program.use_counts(), count: 0 };
+        let rewritten = program.rebuild(|new, id| state.node(new, id))?;
         Ok(Rewritten { program: if state.count == 0 { program.clone() } else { rewritten }, count: state.count })
     }
 }
@@ -47,8 +43,6 @@ impl Pass for GatherFirst {
 struct State<'a> {
     program: &'a Program,
     uses: Vec<u32>,
-    /// The new node of each old one so far.
-    renamed: Vec<NodeId>,
     count: usize,
 }
 
@@ -60,26 +54,28 @@ struct Moved<'a> {
 }
 
 impl State<'_> {
-    fn node(&mut self, graph: &mut Graph, node: &Node, operands: &[NodeId]) -> Result<NodeId, GraphError> {
+    /// Adds the new node for an old one.
+    fn node(&mut self, new: &mut Rebuild, id: NodeId) -> Result<NodeId, GraphError> {
         let old = self.program.graph();
-        if let (Op::Gather(attrs), &[operand, _], &[_, indices]) = (&node.op, &node.operands[..], operands)
-            && node.ty.elements() <= old.ty(operand).elements()
-        {
-            let moved = Moved { dims: &node.ty.dims, batching: batching(attrs, &node.ty.dims) };
-            let passed = self.passed(operand, &moved);
-            let first = passed.last().map_or(operand, |&(_, spine)| spine);
-            let narrow = self.widened(first);
-            if first != operand || narrow.is_some() {
-                self.count += 1;
-                let source = self.renamed[narrow.unwrap_or(first).index()];
-                let source = graph.reshape(source, &old.ty(first).dims)?;
-                let gathered = graph.gather(source, indices, attrs.as_ref().clone())?;
-                let wide = graph.convert(gathered, old.ty(first).dtype)?;
-                let mut passed = passed.iter().rev();
-                return passed.try_fold(wide, |x, &(op, spine)| self.again(graph, op, spine, x, &moved));
-            }
+        let node = old.node(id);
+        let (Op::Gather(attrs), &[operand, indices]) = (&node.op, &node.operands[..]) else { return new.copy(id) };
+        let moved = Moved { dims: &node.ty.dims, batching: batching(attrs, &node.ty.dims) };
+        let passed = self.passed(operand, &moved);
+        let first = passed.last().map_or(operand, |&(_, spine)| spine);
+        let narrow = self.widened(first);
+        let is_larger = node.ty.elements() > old.ty(operand).elements();
+        if is_larger || first == operand && narrow.is_none() {
+            return new.copy(id);
         }
-        graph.add(node.op.clone(), operands)
+        self.count += 1;
+        let (source, indices) = (new.renamed.id(narrow.unwrap_or(first))?, new.renamed.id(indices)?);
+        let source = new.graph.reshape(source, &old.ty(first).dims)?;
+        let gathered = new.graph.gather(source, indices, attrs.as_ref().clone())?;
+        let mut value = new.graph.convert(gathered, old.ty(first).dtype)?;
+        for &(op, spine) in passed.iter().rev() {
+            value = self.again(new, op, spine, value, &moved)?;
+        }
+        Ok(value)
     }
 
     /// Returns the ops that the gather of a value moves to before, last op first, each with its operand that is gathered.
@@ -133,7 +129,7 @@ impl State<'_> {
     /// Adds an op that the gather was moved before, on the gathered value `x`.
     fn again(
         &self,
-        graph: &mut Graph,
+        new: &mut Rebuild,
         op: NodeId,
         spine: NodeId,
         x: NodeId,
@@ -141,23 +137,25 @@ impl State<'_> {
     ) -> Result<NodeId, GraphError> {
         let old = self.program.graph();
         let node = old.node(op);
-        let operand = |graph: &mut Graph, id: NodeId| match &old.node(id).op {
-            _ if id == spine => Ok(x),
-            Op::Constant(Literal { ty, data }) => {
-                let ty = TensorType::new(ty.dtype, moved.dims.as_slice());
-                graph.constant(Literal { ty, data: data.clone() })
-            }
-            Op::BroadcastInDim { mapping, .. } => {
-                let source = self.renamed[old.node(id).operands[0].index()];
-                let (kept, mapping) = moved.mapping(mapping, &graph.dims(source)).unwrap_or_default();
-                let source = graph.reshape(source, &kept)?;
-                graph.broadcast_in_dim(source, moved.dims, &mapping)
-            }
-            _ => Ok(self.renamed[id.index()]),
-        };
-        graph.set_label(old.label(op));
-        let operands = node.operands.iter().map(|&id| operand(graph, id)).collect::<Result<Vec<_>, _>>()?;
-        graph.add(node.op.clone(), &operands)
+        new.label(op);
+        let mut operands = Vec::with_capacity(node.operands.len());
+        for &id in &node.operands {
+            operands.push(match &old.node(id).op {
+                _ if id == spine => x,
+                Op::Constant(Literal { ty, data }) => {
+                    let ty = TensorType::new(ty.dtype, moved.dims.as_slice());
+                    new.graph.constant(Literal { ty, data: data.clone() })?
+                }
+                Op::BroadcastInDim { mapping, .. } => {
+                    let source = new.renamed.id(old.node(id).operands[0])?;
+                    let (kept, mapping) = moved.mapping(mapping, &new.graph.dims(source)).unwrap_or_default();
+                    let source = new.graph.reshape(source, &kept)?;
+                    new.graph.broadcast_in_dim(source, moved.dims, &mapping)?
+                }
+                _ => new.renamed.id(id)?,
+            });
+        }
+        new.graph.add(node.op.clone(), &operands)
     }
 }
 

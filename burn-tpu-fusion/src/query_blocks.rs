@@ -70,16 +70,20 @@ impl Pass for QueryBlocks {
 
     fn run(&self, program: &Program) -> Result<Rewritten, GraphError> {
         let regions = Regions::find(program, self.sizes.most_queries);
-        let blocks = regions.all.iter().map(|region| cut::blocks(program.graph(), &regions, region, self.sizes));
-        let blocks: Vec<_> = blocks.collect();
-        let of_members = regions.all.iter().zip(&blocks).filter_map(|(region, blocks)| {
-            let blocks = blocks.as_deref()?;
-            Some(region.members.iter().map(move |&id| (id, blocks)))
-        });
-        let of_members: HashMap<_, _> = of_members.flatten().collect();
-        let count = blocks.iter().flatten().count();
-        let program = if count == 0 { program.clone() } else { emit::emit(program, &regions, &of_members)? };
-        Ok(Rewritten { program, count })
+        let mut divided = Vec::new();
+        for region in &regions.all {
+            if let Some(blocks) = cut::blocks(program.graph(), &regions, region, self.sizes) {
+                divided.push((region, blocks));
+            }
+        }
+        if divided.is_empty() {
+            return Ok(Rewritten { program: program.clone(), count: 0 });
+        }
+        let mut blocks_of = HashMap::new();
+        for (region, blocks) in &divided {
+            blocks_of.extend(region.members.iter().map(|&id| (id, &blocks[..])));
+        }
+        Ok(Rewritten { program: emit::emit(program, &regions, &blocks_of)?, count: divided.len() })
     }
 }
 

@@ -29,10 +29,10 @@ impl Pass for ScatterSum {
 
     fn run(&self, program: &Program) -> Result<Rewritten, GraphError> {
         let mut count = 0;
-        let rewritten = program.rebuild(|new, id| match found(program.graph(), program.graph().node(id)) {
-            Some(found) => {
+        let rewritten = program.rebuild(|new, id| match find(program.graph(), program.graph().node(id)) {
+            Some(sum) => {
                 count += 1;
-                found.add(&mut new.graph, &new.renamed)
+                sum.add(&mut new.graph, &new.renamed)
             }
             None => new.copy(id),
         })?;
@@ -41,7 +41,7 @@ impl Pass for ScatterSum {
 }
 
 /// A sum over the dim of a scatter into zeros.
-struct Found<'a> {
+struct ScatteredSum<'a> {
     sum: &'a Op,
     indices: NodeId,
     updates: NodeId,
@@ -51,7 +51,8 @@ struct Found<'a> {
     between: Vec<&'a Op>,
 }
 
-fn found<'a>(graph: &'a Graph, node: &'a Node) -> Option<Found<'a>> {
+/// Returns the sum that a node is, if it is one of scattered values.
+fn find<'a>(graph: &'a Graph, node: &'a Node) -> Option<ScatteredSum<'a>> {
     let (Op::Reduce { combine: Combine::Sum, dims }, &[mut value]) = (&node.op, &node.operands[..]) else {
         return None;
     };
@@ -72,14 +73,14 @@ fn found<'a>(graph: &'a Graph, node: &'a Node) -> Option<Found<'a>> {
                     && is_float(graph, scatter, updates)
                     && is_zero(graph, zeros)
                     && has_number(graph.dtype(indices), size);
-                return is_found.then_some(Found { sum: &node.op, indices, updates, size, between });
+                return is_found.then_some(ScatteredSum { sum: &node.op, indices, updates, size, between });
             }
             _ => return None,
         }
     }
 }
 
-impl Found<'_> {
+impl ScatteredSum<'_> {
     /// Adds the sum of the updates.
     fn add(&self, graph: &mut Graph, renamed: &Renaming) -> Result<NodeId, GraphError> {
         let (indices, updates) = (renamed.id(self.indices)?, renamed.id(self.updates)?);

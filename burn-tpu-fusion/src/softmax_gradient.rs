@@ -29,7 +29,7 @@
 use crate::readers::Readers;
 use crate::{Pass, Rewritten};
 use burn_tpu_graph::op::{BinaryOp, Combine, DotAttrs, UnaryOp};
-use burn_tpu_graph::{Builder, DType, Dims, Graph, GraphError, NodeId, Op, Program};
+use burn_tpu_graph::{Builder, DType, Dims, Graph, GraphError, NodeId, Op, Program, Renaming};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// The pass that sums over a head's width. See the module's documentation.
@@ -45,23 +45,22 @@ impl Pass for SoftmaxGradient {
         let old = program.graph();
         let products = RowProduct::all(old);
         let readers = Readers::all(program);
-        let find = |id| Some((id, Sum::find(old, id, &products, &readers)?));
-        let sums: BTreeMap<NodeId, Sum> = (0..old.len() as u32).map(NodeId).filter_map(find).collect();
+        let mut sums = BTreeMap::new();
+        for id in old.ids() {
+            if let Some(sum) = Sum::find(old, id, &products, &readers) {
+                sums.insert(id, sum);
+            }
+        }
         if sums.is_empty() {
             return Ok(Rewritten { program: program.clone(), count: 0 });
         }
         let kept: BTreeSet<NodeId> = sums.values().filter_map(|sum| sum.merged.last().copied()).collect();
-        let mut renamed = Vec::with_capacity(old.len());
-        let rewritten = program.rewrite(|graph, id, node, operands| {
-            let mut added = match sums.get(&id) {
-                Some(sum) => sum.add(old, graph, &renamed)?,
-                None => graph.add(node.op.clone(), operands)?,
+        let rewritten = program.rebuild(|new, id| {
+            let added = match sums.get(&id) {
+                Some(sum) => sum.add(old, &mut new.graph, &new.renamed)?,
+                None => new.copy(id)?,
             };
-            if kept.contains(&id) {
-                added = graph.optimization_barrier(added)?;
-            }
-            renamed.push(added);
-            Ok(added)
+            if kept.contains(&id) { new.graph.optimization_barrier(added) } else { Ok(added) }
         })?;
         Ok(Rewritten { program: rewritten, count: sums.len() })
     }
@@ -141,9 +140,9 @@ impl Matrix {
 /// The factors of a value `[.., rows, columns]`.
 #[derive(Default)]
 struct Factors {
-    /// Those that vary along the columns.
+    /// The factors that vary along the columns.
     values: Vec<NodeId>,
-    /// Those that are the same for all columns, and whether they are divided by.
+    /// The factors that are the same for all columns, and whether each is a divisor.
     rows: Vec<(NodeId, bool)>,
     is_negative: bool,
 }
@@ -199,33 +198,45 @@ impl Sum {
     fn find(graph: &Graph, id: NodeId, products: &[RowProduct], readers: &[Readers]) -> Option<Self> {
         let node = graph.node(id);
         let Op::Reduce { combine: Combine::Sum, dims } = &node.op else { return None };
-        let is_sum = dims[..] == [node.ty.rank()] && node.ty.dtype.is_float() && !node.ty.dtype.is_half();
-        let factors = Factors::of(graph, *node.operands.first().filter(|_| is_sum)?);
-        let known = |id: NodeId| products.binary_search_by_key(&id, |product| product.id).ok();
-        factors.values.iter().enumerate().find_map(|(place, &value)| {
-            let of_gradient = &products[known(value)?];
+        let is_last_dim = dims[..] == [node.ty.rank()];
+        if !is_last_dim || !node.ty.dtype.is_float() || node.ty.dtype.is_half() {
+            return None;
+        }
+        let factors = Factors::of(graph, *node.operands.first()?);
+        for (place, &value) in factors.values.iter().enumerate() {
+            let Ok(gradient) = products.binary_search_by_key(&value, |product| product.id) else { continue };
+            let gradient = &products[gradient];
             let mut others = factors.values.clone();
             others.remove(place);
-            products.iter().take_while(|product| product.result < id).find_map(|product| {
-                let is_transposed = !others.is_empty() && product.matrix.is_transposed(&of_gradient.matrix);
-                let own = Factors::of(graph, Some(product.rows).filter(|_| is_transposed)?);
-                let rows = factors.rows.iter().copied();
-                is_same(graph, &own.values, &others).then(|| Self {
-                    dtype: node.ty.dtype,
-                    gradient: of_gradient.rows,
-                    product: product.result,
-                    merged: merged(graph, readers, product.result, id),
-                    rows: rows.chain(own.rows.iter().map(|&(row, divides)| (row, !divides))).collect(),
-                    is_negative: factors.is_negative != own.is_negative,
-                })
-            })
-        })
+            if others.is_empty() {
+                continue;
+            }
+            for product in products.iter().take_while(|product| product.result < id) {
+                if !product.matrix.is_transposed(&gradient.matrix) {
+                    continue;
+                }
+                let own = Factors::of(graph, product.rows);
+                if is_same(graph, &own.values, &others) {
+                    let mut rows = factors.rows.clone();
+                    rows.extend(own.rows.iter().map(|&(row, divides)| (row, !divides)));
+                    return Some(Self {
+                        dtype: node.ty.dtype,
+                        gradient: gradient.rows,
+                        product: product.result,
+                        merged: merged(graph, readers, product.result, id),
+                        rows,
+                        is_negative: factors.is_negative != own.is_negative,
+                    });
+                }
+            }
+        }
+        None
     }
 
-    /// Adds the sum over the width. `renamed` are the new nodes of the old ones so far.
-    fn add(&self, old: &Graph, graph: &mut Graph, renamed: &[NodeId]) -> Result<NodeId, GraphError> {
+    /// Adds the sum over the width.
+    fn add(&self, old: &Graph, graph: &mut Graph, renamed: &Renaming) -> Result<NodeId, GraphError> {
         let dtype = self.dtype;
-        let (gradient, product) = (renamed[self.gradient.index()], self.split(old, graph, renamed)?);
+        let (gradient, product) = (renamed.id(self.gradient)?, self.split(old, graph, renamed)?);
         let (gradient, product) = (graph.convert(gradient, dtype)?, graph.convert(product, dtype)?);
         let products = graph.binary(BinaryOp::Mul, gradient, product)?;
         let width = graph.rank(products) - 1;
@@ -237,7 +248,7 @@ impl Sum {
             // Without the dim of the columns, which has one element if it has that dim.
             let (mapping, kept): (Dims, Dims) =
                 mapping.iter().copied().zip(old.dims(source)).filter(|&(dim, _)| dim != width).unzip();
-            let row = graph.reshape(renamed[source.index()], &kept)?;
+            let row = graph.reshape(renamed.id(source)?, &kept)?;
             let row = graph.broadcast_in_dim(row, &dims, &mapping)?;
             let row = graph.convert(row, dtype)?;
             sum = graph.binary(if divides { BinaryOp::Div } else { BinaryOp::Mul }, sum, row)?;
@@ -246,8 +257,8 @@ impl Sum {
     }
 
     /// Adds the product, from the value with merged heads.
-    fn split(&self, old: &Graph, graph: &mut Graph, renamed: &[NodeId]) -> Result<NodeId, GraphError> {
-        let kept = renamed[self.merged.last().unwrap_or(&self.product).index()];
+    fn split(&self, old: &Graph, graph: &mut Graph, renamed: &Renaming) -> Result<NodeId, GraphError> {
+        let kept = renamed.id(*self.merged.last().unwrap_or(&self.product))?;
         self.merged.iter().rev().try_fold(kept, |value, &id| match &old.node(id).op {
             Op::Transpose { permutation } => {
                 let place = |dim: usize| permutation.iter().position(|&from| from == dim).unwrap_or(dim);

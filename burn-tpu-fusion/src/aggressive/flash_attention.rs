@@ -13,10 +13,10 @@
 //!
 //! Forward and backward are found together, by what the values are. The pass follows everything that is computed from a
 //! product of queries and keys ([`trace`]): scores (scaled, capped, masked, with a bias), and after the exponential
-//! polynomials in it, in its sum over a row and in the gradient of the probabilities ([`polynomial`]). However autodiff orders
-//! divisions, products and sums, the gradient of the scores is one polynomial. A mask of positions is a function of the
-//! distance of a key from a query ([`positions`]), which is a band that the kernels know; one of padding compares places with
-//! a length for each sequence ([`lengths`]). A mask or a bias of data is added to the scores from an array that has the dims
+//! polynomials in it, in its sum over a row and in the gradient of the probabilities ([`polynomial`]). However autodiff
+//! orders divisions, products and sums, the gradient of the scores is one polynomial. A mask of positions is a function of the
+//! distance of a key from a query ([`positions`]), which is a band that the kernels know; one of padding compares places
+//! with a length for each sequence ([`lengths`]). A mask or a bias of data is added to the scores from an array that has the dims
 //! along which it varies ([`views`]): a row of keys for each sequence, where keys are padding. Weights or scores that a draw
 //! drops are dropped by the kernels, which compute the draw again. Then the products are replaced by calls of kernels with
 //! plain forms ([`emit`], [`plain`]), and all between them is dead.
@@ -47,7 +47,7 @@ mod views;
 use crate::{Pass, Rewritten};
 use burn_tpu_graph::{GraphError, NodeId, Op, Program};
 use division::Division;
-use emit::{Known, Plan};
+use emit::{CallCache, Plan};
 use std::collections::HashMap;
 
 /// The fewest queries and keys: shorter attention is faster in blocks of queries.
@@ -89,13 +89,18 @@ impl FlashAttention {
     fn plans(&self, program: &Program) -> Vec<Plan> {
         let graph = program.graph();
         let mut readers = vec![Vec::new(); graph.len()];
-        for (index, node) in graph.nodes().iter().enumerate() {
-            node.operands.iter().for_each(|operand| readers[operand.index()].push(NodeId(index as u32)));
+        for id in graph.ids() {
+            for operand in &graph.node(id).operands {
+                readers[operand.index()].push(id);
+            }
         }
-        let mut known = Known::new(Division::of(program));
-        let products = (0..graph.len() as u32).map(NodeId).filter(|&node| self.takes(program, node));
-        let found = products.filter_map(|product| trace::attention(program, product, &readers));
-        found.filter_map(|found| Plan::new(graph, found, &mut known)).collect()
+        let (mut plans, mut calls) = (Vec::new(), CallCache::new(Division::of(program)));
+        for product in graph.ids().filter(|&node| self.takes(program, node)) {
+            if let Some(attention) = trace::attention(program, product, &readers) {
+                plans.extend(Plan::new(graph, attention, &mut calls));
+            }
+        }
+        plans
     }
 }
 
@@ -109,11 +114,13 @@ impl Pass for FlashAttention {
         if plans.is_empty() {
             return Ok(Rewritten { program: program.clone(), count: 0 });
         }
-        let of_node: HashMap<NodeId, usize> =
-            plans.iter().enumerate().flat_map(|(place, plan)| plan.nodes().map(move |node| (node, place))).collect();
+        let mut plan_of: HashMap<NodeId, usize> = HashMap::new();
+        for (index, plan) in plans.iter().enumerate() {
+            plan_of.extend(plan.nodes().map(|node| (node, index)));
+        }
         let rewritten = program.rebuild(|new, id| {
             let dtype = program.graph().ty(id).dtype;
-            let replaced = match of_node.get(&id) {
+            let replaced = match plan_of.get(&id) {
                 Some(&plan) => plans[plan].add(&mut new.graph, id, dtype, &new.renamed)?,
                 None => None,
             };

@@ -6,7 +6,7 @@ use burn_tpu_kernels::{ArrayType, Element, Kernel, Result};
 /// Returns the call that runs a kernel on a TPU.
 ///
 /// # Errors
-/// Those of [`Kernel::custom_call`].
+/// Fails where [`Kernel::custom_call`] does.
 pub fn kernel_call(kernel: &Kernel) -> Result<KernelCall> {
     let call = kernel.custom_call()?;
     let cost = KernelCost {

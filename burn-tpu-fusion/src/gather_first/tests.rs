@@ -2,8 +2,8 @@
 
 use super::*;
 use crate::pass::testing;
-use burn_tpu_graph::DType;
 use burn_tpu_graph::op::{BinaryOp, Combine, UnaryOp};
+use burn_tpu_graph::{DType, Graph};
 
 /// A graph with `x: [4, 3]`, `rows: [4, 1]` and `indices: i32[4, 1, 1]`.
 struct Rows {

@@ -51,37 +51,50 @@ impl Block {
 pub(super) fn blocks(graph: &Graph, regions: &Regions, region: &Region, sizes: Sizes) -> Option<Vec<Block>> {
     let Sizes { most_queries, fewest_queries, lanes } = sizes;
     let size = (region.queries / 8).clamp(fewest_queries, most_queries).next_multiple_of(lanes);
-    let block = |start: usize| {
+    let mut blocks = Vec::new();
+    for start in (0..region.queries).step_by(size) {
         let queries = start..region.queries.min(start + size);
-        let is_masked =
-            |keys: Range<usize>| is_masked(graph, regions, region, &Block { queries: queries.clone(), keys });
-        // The more keys are left out, the more have to be masked.
-        let groups: Vec<_> = (0..region.keys.div_ceil(lanes)).map(|group| group * lanes).collect();
-        let end = groups.partition_point(|&end| !is_masked(end..region.keys));
-        let end = groups.get(end).map_or(region.keys, |&end| end);
-        let begin = groups.partition_point(|&begin| begin < end && is_masked(0..begin));
-        Block { queries: queries.clone(), keys: groups[begin.saturating_sub(1)]..end }
-    };
-    let blocks: Vec<_> = (0..region.queries).step_by(size).map(block).collect();
+        let keys = needed_keys(graph, regions, region, &queries, lanes);
+        blocks.push(Block { queries, keys });
+    }
     let needed: usize = blocks.iter().map(|block| block.queries.len() * block.keys.len()).sum();
     let is_less = blocks.iter().all(|block| !block.keys.is_empty()) && 5 * needed <= 4 * region.queries * region.keys;
     is_less.then_some(blocks)
 }
 
+/// Returns the keys between those, before and after them, that a block of queries may leave out.
+fn needed_keys(
+    graph: &Graph,
+    regions: &Regions,
+    region: &Region,
+    queries: &Range<usize>,
+    lanes: usize,
+) -> Range<usize> {
+    let is_masked = |keys: Range<usize>| is_masked(graph, regions, region, &Block { queries: queries.clone(), keys });
+    // The more keys are left out, the more have to be masked.
+    let groups: Vec<usize> = (0..region.keys).step_by(lanes).collect();
+    let end = groups.partition_point(|&end| !is_masked(end..region.keys));
+    let end = groups.get(end).map_or(region.keys, |&end| end);
+    let begin = groups.partition_point(|&begin| begin < end && is_masked(0..begin));
+    groups[begin.saturating_sub(1)]..end
+}
+
 /// Returns whether the queries of a block may leave out all its keys: whether these change no maximum and no sum.
 fn is_masked(graph: &Graph, regions: &Regions, region: &Region, block: &Block) -> bool {
+    if block.keys.is_empty() {
+        return true;
+    }
     let mut bounds = HashMap::new();
-    block.keys.is_empty()
-        || region.members.iter().all(|&id| {
-            let found = of_member(graph, regions, &bounds, id, block);
-            found.is_some_and(|found| {
-                let is_left_out =
-                    matches!(regions.member(id), Some(Member::Rows { axes: Axes { key: Some(_), .. }, .. }));
-                bounds.insert(id, found);
-                // What is returned has zeros for the keys that are left out.
-                !is_left_out || !regions.is_read_outside(id) || found == Bounds::ZERO
-            })
-        })
+    for &id in &region.members {
+        let Some(found) = of_member(graph, regions, &bounds, id, block) else { return false };
+        bounds.insert(id, found);
+        let has_keys = matches!(regions.member(id), Some(Member::Rows { axes: Axes { key: Some(_), .. }, .. }));
+        // What is returned has zeros for the keys that are left out.
+        if has_keys && regions.is_read_outside(id) && found != Bounds::ZERO {
+            return false;
+        }
+    }
+    true
 }
 
 /// Returns the bounds of a member at the keys of a block; `None` if it combines values there that change its result.

@@ -154,7 +154,7 @@ impl Growth<'_> {
         }
     }
 
-    /// Returns what a scatter is that writes a number of each row at the place of the row's largest score.
+    /// Returns the role of a scatter that writes a number of each row at the place of the row's largest score.
     fn of_scatter(&self, node: &Node, attrs: &ScatterAttrs, keys: usize) -> Option<Member> {
         let &[zeros, indices, updates] = &node.operands[..] else { return None };
         let [zeros, places, updates] = [zeros, indices, updates].map(|id| rows_read(&self.members, node, id));
@@ -167,7 +167,7 @@ impl Growth<'_> {
         (is_one_a_row && is_of_rows && node.ty.dims[key] == keys).then_some(Member::Rows { axes, is_product: false })
     }
 
-    /// Returns what a node is that reads rows.
+    /// Returns the role of a node that reads rows; `None` if it is outside of the region.
     fn member(&self, node: &Node, keys: usize) -> Option<Member> {
         let read = |id: NodeId| rows_read(&self.members, node, id);
         if let (Op::DotGeneral(attrs), &[lhs, rhs]) = (&node.op, &node.operands[..]) {
@@ -215,7 +215,7 @@ impl Growth<'_> {
     }
 }
 
-/// Returns the numbers of queries and keys of a product that a region can begin with, and what it is there.
+/// Returns the numbers of queries and keys of a product that a region can begin with, and its role.
 fn product_of(graph: &Graph, node: &Node, more_than: usize) -> Option<((usize, usize), Member)> {
     let Op::DotGeneral(attrs) = &node.op else { return None };
     let lhs = graph.rank(node.operands[0]) - attrs.lhs_batch.len() - attrs.lhs_contract.len();
@@ -227,7 +227,7 @@ fn product_of(graph: &Graph, node: &Node, more_than: usize) -> Option<((usize, u
     is_large.then_some(((queries, keys), Member::Rows { axes, is_product: false }))
 }
 
-/// Returns what a product of rows with something else is. Of either operand: the axes, if its rows are read, and the rank.
+/// Returns the role of a product of rows with another value. `operands` are the axes of each, if it has rows, and its rank.
 fn of_product(attrs: &DotAttrs, operands: [(Option<(Axes, bool)>, usize); 2]) -> Option<Member> {
     let [(left, left_rank), (right, right_rank)] = operands;
     let left_free = left_rank - attrs.lhs_contract.len();

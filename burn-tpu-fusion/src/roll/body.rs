@@ -23,7 +23,7 @@ pub(super) fn body(sequence: &Sequence, found: &Loop, carries: &[Carry], types: 
         counter: parameters[carries.len()],
         graph,
         values: Vec::with_capacity(found.period),
-        known: Known::default(),
+        memo: Memo::default(),
     };
     for position in 0..found.period {
         body.graph.set_label(sequence.graph().label(sequence.id(found.start + position)));
@@ -51,12 +51,12 @@ struct Body<'a> {
     counter: NodeId,
     /// The members so far, by position.
     values: Vec<NodeId>,
-    known: Known,
+    memo: Memo,
 }
 
 /// What a body computes once, wherever it is read.
 #[derive(Default)]
-struct Known {
+struct Memo {
     fixed: BTreeMap<NodeId, NodeId>,
     counted: BTreeMap<(DType, Counted), NodeId>,
     scanned: BTreeMap<(Position, Counted), NodeId>,
@@ -78,39 +78,39 @@ impl Body<'_> {
     fn operand(&mut self, position: usize, operand: usize) -> Result<NodeId> {
         match self.found.sources[position][operand] {
             Source::Inside { distance } if distance <= position => Ok(self.values[position - distance]),
-            Source::Inside { .. } => self.given(self.found.carry(self.sequence, position, operand)),
+            Source::Inside { .. } => self.carried_value(self.found.carry(self.sequence, position, operand)),
             Source::Fixed(value) => self.fixed(value),
             Source::Integer { dtype, value } => self.number(dtype, value),
             Source::Scanned { member, trip } => self.scanned(member, trip),
         }
     }
 
-    /// Returns what a carry is in this trip.
-    fn given(&self, carry: Option<Carry>) -> Result<NodeId> {
-        let given = carry.and_then(|carry| self.carried.get(&carry).copied());
+    /// Returns the value of a carry in this trip.
+    fn carried_value(&self, carry: Option<Carry>) -> Result<NodeId> {
+        let value = carry.and_then(|carry| self.carried.get(&carry).copied());
         let rule = || format!("{carry:?} is not carried");
-        given.ok_or_else(|| GraphError { op: "graph.for", operands: String::new(), rule: rule() })
+        value.ok_or_else(|| GraphError { op: "graph.for", operands: String::new(), rule: rule() })
     }
 
     /// Returns a value from outside: a carry, or leaves that are repeated in the body.
     fn fixed(&mut self, value: NodeId) -> Result<NodeId> {
-        let carried = self.carried.get(&Carry::Fixed(value)).or_else(|| self.known.fixed.get(&value));
+        let carried = self.carried.get(&Carry::Fixed(value)).or_else(|| self.memo.fixed.get(&value));
         if let Some(&id) = carried {
             return Ok(id);
         }
         let node = self.sequence.graph().node(value);
         if !is_repeated(&node.op) {
-            return self.given(Some(Carry::Fixed(value)));
+            return self.carried_value(Some(Carry::Fixed(value)));
         }
         let operands = node.operands.iter().map(|&operand| self.fixed(operand)).collect::<Result<Vec<_>>>()?;
         let id = self.graph.add(node.op.clone(), &operands)?;
-        self.known.fixed.insert(value, id);
+        self.memo.fixed.insert(value, id);
         Ok(id)
     }
 
     /// Returns a number that follows a rule, in this trip.
     fn number(&mut self, dtype: DType, rule: Counted) -> Result<NodeId> {
-        if let Some(&id) = self.known.counted.get(&(dtype, rule)) {
+        if let Some(&id) = self.memo.counted.get(&(dtype, rule)) {
             return Ok(id);
         }
         let Counted { first, step } = rule;
@@ -121,7 +121,7 @@ impl Body<'_> {
             (0, step) => self.combined(BinaryOp::Mul, dtype, [Counted { first: 0, step: 1 }, constant(step)])?,
             (first, step) => self.combined(BinaryOp::Add, dtype, [Counted { first: 0, step }, constant(first)])?,
         };
-        self.known.counted.insert((dtype, rule), id);
+        self.memo.counted.insert((dtype, rule), id);
         Ok(id)
     }
 
@@ -130,19 +130,19 @@ impl Body<'_> {
         self.graph.binary(op, a, b)
     }
 
-    /// Returns what an earlier loop computed in the trip that belongs to this one.
+    /// Returns the value that an earlier loop computed in the trip that belongs to this one.
     fn scanned(&mut self, member: Position, trip: Counted) -> Result<NodeId> {
-        if let Some(&id) = self.known.scanned.get(&(member, trip)) {
+        if let Some(&id) = self.memo.scanned.get(&(member, trip)) {
             return Ok(id);
         }
-        let stack = self.given(Some(Carry::Scanned(member)))?;
+        let stack = self.carried_value(Some(Carry::Scanned(member)))?;
         let at = self.number(DType::I32, trip)?;
         let starts = self.in_stack(stack, at)?;
         let mut sizes = self.graph.dims(stack);
         sizes[0] = 1;
         let taken = self.graph.dynamic_slice(stack, &starts, &sizes)?;
         let id = self.graph.reshape(taken, &sizes[1..])?;
-        self.known.scanned.insert((member, trip), id);
+        self.memo.scanned.insert((member, trip), id);
         Ok(id)
     }
 
@@ -154,7 +154,7 @@ impl Body<'_> {
         Ok(starts)
     }
 
-    /// Returns what a carry is in the next trip. `now` is what it is in this one.
+    /// Returns the value of a carry in the next trip. `now` is its value in this one.
     fn next(&mut self, carry: Carry, now: NodeId) -> Result<NodeId> {
         match carry {
             Carry::Moved { position, .. } | Carry::Last { position } => Ok(self.values[position]),

@@ -112,8 +112,8 @@ impl Loop {
     }
 }
 
-/// Returns what a body must be given to have a value from outside: constants and broadcasts are repeated in the body, where
-/// they are part of a fusion and need no memory (see `body`).
+/// Returns the value that is carried for a body to compute a value from outside: constants and broadcasts are repeated in
+/// the body, where they are part of a fusion and need no memory (see `body`).
 fn carried_part(sequence: &Sequence, value: NodeId) -> Option<NodeId> {
     let node = sequence.graph().node(value);
     match node.op {

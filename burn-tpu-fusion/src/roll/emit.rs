@@ -149,7 +149,7 @@ impl Emitter<'_> {
         Ok(())
     }
 
-    /// Returns what a carry of a loop is in the first trip.
+    /// Returns the value of a loop's carry in the first trip.
     fn first(&mut self, found: &Loop, carry: Carry) -> Result<NodeId> {
         let ty = |position: usize| self.sequence.node(found.start + position).ty.clone();
         match carry {

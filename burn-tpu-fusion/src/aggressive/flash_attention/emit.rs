@@ -8,7 +8,7 @@ use super::lengths::Lengths;
 use super::matrix::{Matrix, batch_and_heads};
 use super::plain;
 use super::polynomial::Factor;
-use super::trace::{self, Added, Effect, Found, Gradients, Scalar};
+use super::trace::{self, Added, Effect, Gradients, ResultProduct, Scalar};
 use crate::aggressive::kernel_call;
 use burn_tpu_graph::op::{BinaryOp, Combine};
 use burn_tpu_graph::{Builder, CallForm, CustomCall, DType, Graph, GraphError, NodeId, Number, Renaming};
@@ -51,12 +51,12 @@ pub(super) struct Plan {
 }
 
 /// The kernels that were made so far for a program: equal attention shares them.
-pub(super) struct Known {
+pub(super) struct CallCache {
     division: Option<Division>,
     calls: Vec<(Attention, Calls)>,
 }
 
-impl Known {
+impl CallCache {
     /// Creates an empty list for programs that a mesh divides so, or of one device.
     pub(super) fn new(division: Option<Division>) -> Self {
         Self { division, calls: Vec::new() }
@@ -79,7 +79,7 @@ impl Known {
 
 impl Plan {
     /// Returns how kernels compute attention; `None` for what they do not take.
-    pub(super) fn new(graph: &Graph, found: trace::Attention, known: &mut Known) -> Option<Self> {
+    pub(super) fn new(graph: &Graph, found: trace::Attention, known: &mut CallCache) -> Option<Self> {
         let (batch, [queries, head_dim]) = found.queries.sizes(graph);
         let (_, [keys, _]) = found.keys.sizes(graph);
         let [sequences, heads] = batch_and_heads(&batch);
@@ -132,7 +132,7 @@ impl Plan {
         ty: DType,
         renamed: &Renaming,
     ) -> Result<Option<NodeId>> {
-        let at = |list: &[Found]| list.iter().find(|found| found.node == node).cloned();
+        let at = |list: &[ResultProduct]| list.iter().find(|found| found.node == node).cloned();
         let (found, result, factor) = if let Some(found) = at(&self.found.results) {
             let [out, _] = self.forward(graph, renamed)?;
             let factor = found.factor.clone();
@@ -199,7 +199,7 @@ impl Plan {
         Ok([queries, keys, values])
     }
 
-    /// Returns the operands of a kernel, of which the last mask the scores.
+    /// Returns the operands of a kernel, followed by those that mask the scores.
     fn with_masks(&self, graph: &mut Graph, operands: &[NodeId], renamed: &Renaming) -> Result<Vec<NodeId>> {
         let mut all = operands.to_vec();
         for (arrays, ty) in self.biases.iter().zip(&self.attention.biases) {
@@ -261,7 +261,7 @@ impl Plan {
     }
 
     /// Adds a kernel's result with the dims of the product that it replaces.
-    fn ordered(&self, graph: &mut Graph, result: NodeId, found: &Found) -> Result<NodeId> {
+    fn ordered(&self, graph: &mut Graph, result: NodeId, found: &ResultProduct) -> Result<NodeId> {
         let dims = graph.dims(result);
         let batch = self.batch.iter().copied();
         let dims: Vec<usize> = batch.chain([dims[2], dims[3]]).collect();
@@ -350,7 +350,7 @@ fn bias(graph: &Graph, arrays: &[Added]) -> Bias {
 }
 
 impl Added {
-    /// Adds what the array adds to the scores, in f32.
+    /// Adds the numbers, in f32, that are added to the scores for this array.
     fn add(&self, graph: &mut Graph, renamed: &Renaming) -> Result<NodeId> {
         let value = self.view.add(graph, renamed.id(self.view.value)?)?;
         if self.effect == Effect::Adds {

@@ -77,7 +77,7 @@ impl Steps {
     }
 }
 
-/// Returns what a value is whose queries and keys are along these dims; `None` if it is not computed from places, or
+/// Returns the positions of a value with queries and keys along these dims; `None` if it is not computed from places, or
 /// depends on more than the distance.
 pub(super) fn of(graph: &Graph, id: NodeId, dims: Dims2) -> Option<Positions> {
     let mut left = MOST_NODES;

@@ -88,7 +88,7 @@ struct Scores {
     masking: Masking,
 }
 
-/// What a value is. Values of one number for each query have no dim of keys, or one of size 1.
+/// What a value is in attention. Values of one number for each query have no dim of keys, or one of size 1.
 #[derive(Clone, Debug, PartialEq)]
 enum Kind {
     Scores(Scores),
@@ -112,10 +112,9 @@ struct Value {
     roles: Vec<Option<usize>>,
 }
 
-/// A product that is a result of attention: the node, and the order of its dims, of which the first are the batch's, then
-/// come rows and columns.
+/// A product that is a result of attention: the node, and the order of its dims (the batch's, rows, columns).
 #[derive(Clone, Debug, PartialEq)]
-pub(super) struct Found {
+pub(super) struct ResultProduct {
     pub(super) node: NodeId,
     pub(super) order: Vec<usize>,
     /// What it is multiplied by beside the gradient of the scores.
@@ -127,9 +126,9 @@ pub(super) struct Found {
 pub(super) struct Gradients {
     /// The gradient of the result.
     pub(super) of_result: Matrix,
-    pub(super) queries: Vec<Found>,
-    pub(super) keys: Vec<Found>,
-    pub(super) values: Vec<Found>,
+    pub(super) queries: Vec<ResultProduct>,
+    pub(super) keys: Vec<ResultProduct>,
+    pub(super) values: Vec<ResultProduct>,
 }
 
 /// Attention that was found.
@@ -143,7 +142,7 @@ pub(super) struct Attention {
     pub(super) masking: Masking,
     pub(super) dropout: Option<Dropout>,
     pub(super) scalars: Vec<Scalar>,
-    pub(super) results: Vec<Found>,
+    pub(super) results: Vec<ResultProduct>,
     pub(super) gradients: Option<Gradients>,
 }
 
@@ -196,10 +195,10 @@ struct Trace<'a> {
     dropout: Option<Dropout>,
     values_matrix: Option<Matrix>,
     of_result: Option<Matrix>,
-    results: Vec<Found>,
-    of_queries: Vec<Found>,
-    of_keys: Vec<Found>,
-    of_values: Vec<Found>,
+    results: Vec<ResultProduct>,
+    of_queries: Vec<ResultProduct>,
+    of_keys: Vec<ResultProduct>,
+    of_values: Vec<ResultProduct>,
 }
 
 impl<'a> Trace<'a> {

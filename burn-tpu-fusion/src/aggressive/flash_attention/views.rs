@@ -105,7 +105,7 @@ pub(super) struct Condition {
 }
 
 impl Condition {
-    /// Returns the conditions of which each hides scores alone.
+    /// Splits the condition into conditions that each hide scores without the others.
     pub(super) fn alone(self, graph: &Graph) -> Vec<Self> {
         let (mut waiting, mut found) = (vec![self], Vec::new());
         while let Some(condition) = waiting.pop() {

@@ -80,7 +80,7 @@ pub(super) fn operand_split(graph: &Graph, id: NodeId, operand: usize, split: &S
     Some(split.at(|dim| places.iter().position(|&place| place == Some(dim))))
 }
 
-/// Returns the split of the new dims of a value, of which each block is a run of consecutive elements.
+/// Returns the split after a reshape; `None` unless each block is a run of consecutive elements before and after it.
 fn reshaped(old: &[usize], new: &[usize], split: &Split) -> Option<Split> {
     let blocks = split.blocks();
     Split::leading(new, blocks).filter(|_| Split::leading(old, blocks).as_ref() == Some(split))

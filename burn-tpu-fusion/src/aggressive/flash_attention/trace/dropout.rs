@@ -7,13 +7,13 @@ use burn_tpu_graph::{DType, NodeId, Op};
 use burn_tpu_kernels::kernels::attention::Dropped;
 
 impl Trace<'_> {
-    /// Returns whether a value drops scores that nothing masks yet, and takes note of it.
+    /// Returns whether a value drops scores that nothing masks yet, and records the draw.
     pub(super) fn drops_scores(&mut self, scores: &Scores, id: NodeId, roles: &[Option<usize>]) -> bool {
         !scores.has_dropout && scores.masking == Masking::default() && self.drops(id, roles, Dropped::Scores)
     }
 
-    /// Returns whether a value is 1 for the numbers that a draw keeps and 0 for the others, and takes note of it. There is
-    /// one draw, of a word for each number, in their order.
+    /// Returns whether a value is 1 for the numbers that a draw keeps and 0 for the others, and records the draw.
+    /// There is one draw, of a word for each number, in their order.
     pub(super) fn drops(&mut self, mut id: NodeId, roles: &[Option<usize>], of: Dropped) -> bool {
         while let Op::Convert { .. } | Op::OptimizationBarrier = self.graph.node(id).op {
             id = self.graph.node(id).operands[0];

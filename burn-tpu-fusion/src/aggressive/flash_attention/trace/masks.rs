@@ -18,7 +18,7 @@ impl Trace<'_> {
         }
     }
 
-    /// Returns a value where a condition holds and another elsewhere, of which one is of the scores.
+    /// Returns the kind of a selection between a value of the scores and a number.
     pub(super) fn select(&mut self, node: &Node, roles: &[Option<usize>]) -> Option<Kind> {
         let &[test, yes, no] = &node.operands[..] else { return None };
         let kind = |id: NodeId| self.values.get(&id).map(|value| value.kind.clone());

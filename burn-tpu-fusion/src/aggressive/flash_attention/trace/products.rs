@@ -2,12 +2,12 @@
 
 use super::super::matrix::{Matrix, Side, sides};
 use super::super::polynomial::{Factor, Polynomial, Term};
-use super::{Found, Kind, Trace, Value};
+use super::{Kind, ResultProduct, Trace, Value};
 use burn_tpu_graph::op::DotAttrs;
 use burn_tpu_graph::{Node, NodeId, Op};
 
 impl Trace<'_> {
-    /// Returns what a product of probabilities, or of their gradient, with another matrix is.
+    /// Returns the value of a product of the probabilities, or of their gradient, with another matrix.
     pub(super) fn product(&mut self, id: NodeId, node: &Node, attrs: &DotAttrs) -> Option<Value> {
         let [left, right] = sides(self.graph, attrs, &node.operands)?;
         let known = [0, 1].map(|side| self.values.get(&node.operands[side]).cloned());
@@ -33,7 +33,7 @@ impl Trace<'_> {
         }
         let pair = if is_left { [self.rank, self.rank + 1] } else { [self.rank + 1, self.rank] };
         let order: Vec<usize> = roles.into_iter().chain(pair).collect();
-        let found = |factor: Factor| Found { node: id, order: order.clone(), factor };
+        let found = |factor: Factor| ResultProduct { node: id, order: order.clone(), factor };
         if let Some(factor) = polynomial.as_probabilities(self.changes()) {
             if contracts_keys {
                 let is_other = |known: &Matrix| !known.is_same(self.graph, &matrix);
@@ -57,7 +57,7 @@ impl Trace<'_> {
         Some(Value { kind: Kind::Result, roles: vec![None; node.ty.rank()] })
     }
 
-    /// Takes note of the gradient of the result. There is one.
+    /// Sets the gradient of the result; `None` if an earlier product had another one.
     pub(super) fn set_gradient(&mut self, matrix: Matrix) -> Option<()> {
         match &self.of_result {
             Some(known) => known.is_same(self.graph, &matrix).then_some(()),

@@ -26,7 +26,7 @@ impl Trace<'_> {
         Some(Value { kind: zero, roles })
     }
 
-    /// Returns whether a number is a bound below which no row is that sees a key: of its largest score, or of its sum.
+    /// Returns whether every row that sees a key has a largest score, or a sum, of at least this number.
     pub(super) fn is_bound(&mut self, kind: &Kind, number: NodeId) -> Option<bool> {
         let number = self.factor(number)?.known()?;
         Some(match kind {
@@ -41,7 +41,7 @@ impl Trace<'_> {
         (is_below && self.is_bound(&kind, number)?).then_some(Kind::SeesNothing)
     }
 
-    /// Returns what a value is a copy of.
+    /// Returns the value that this one copies, through broadcasts, reshapes and conversions.
     pub(super) fn source(&self, mut id: NodeId) -> NodeId {
         while let Op::BroadcastInDim { .. } | Op::Reshape { .. } | Op::Convert { .. } = &self.graph.node(id).op {
             id = self.graph.node(id).operands[0];
