@@ -23,7 +23,7 @@ use burn_core::tensor::{Int, Tensor, TensorData, TensorPrimitive};
 
 /// Returns the devices of a platform that this process can use: those of its host, or of its part of the host.
 pub fn local_devices(platform: Platform) -> Vec<TpuDevice> {
-    burn_tpu_runtime::distributed::local_devices(platform).into_iter().map(TpuDevice::from).collect()
+    burn_tpu_runtime::local_devices(platform).into_iter().map(TpuDevice::from).collect()
 }
 
 /// Returns a batch on a mesh, of which this process gives its rows alone: those that [`part`] gave it. The batch has the rows of

@@ -4,8 +4,7 @@
 //! are to the user, and its gradient, which are the front end's.
 
 use crate::error::{Result, TpuError};
-use crate::tensor::Tensor;
-use crate::trace::{FunctionRecording, FunctionSource, Purpose, Stream, record_list};
+use crate::trace::{FunctionRecording, FunctionSource, Purpose, Stream, Tensor, record_list};
 use burn_tpu_fusion::kernel_call;
 use burn_tpu_graph::{Builder, CallForm, CustomCall, Graph, GraphError, NodeId, Op, Program, StableHlo, TensorType};
 use burn_tpu_kernels::Kernel;

@@ -34,7 +34,6 @@ pub use store::Store;
 use crate::activity::{WaitFor, Waiting};
 use crate::error::{Result, TpuError};
 use crate::options::parse::{number, variable};
-use crate::{Device, Platform};
 use std::ops::Range;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
@@ -68,12 +67,6 @@ pub fn process_index() -> Result<usize> {
 /// [`TpuError::Option`] for a variable with an invalid value.
 pub fn process_count() -> Result<usize> {
     membership().map(|membership| membership.count)
-}
-
-/// Returns the devices of a platform that this process can use: those of its host, or of its part of the host.
-pub fn local_devices(platform: Platform) -> Vec<Device> {
-    let count = u16::try_from(platform.device_count()).unwrap_or(u16::MAX);
-    (0..count).map(|index| Device::new(platform, index)).collect()
 }
 
 /// Returns this process's part of `items` items, such as the rows of a data set or the files of one.

@@ -1,7 +1,10 @@
 //! The error hierarchy. Every variant has a [`Fault`], the party that can fix the error, and the data for the fix.
 
+mod not_finite;
+
+pub use not_finite::{NonFinite, NonFiniteOp, NotFinite};
+
 use crate::memory::OutOfMemory;
-use crate::numerics::NotFinite;
 use burn_tpu_graph::GraphError;
 use burn_tpu_pjrt::PjrtError;
 use burn_tpu_profile::ProfileError;
@@ -380,6 +383,12 @@ impl TpuError {
     pub(crate) fn pjrt(context: impl Into<String>) -> impl FnOnce(PjrtError) -> TpuError {
         let context = context.into();
         move |source| TpuError::Pjrt { context, source: Arc::new(source) }
+    }
+}
+
+impl From<Box<OutOfMemory>> for TpuError {
+    fn from(full: Box<OutOfMemory>) -> Self {
+        TpuError::OutOfMemory(full)
     }
 }
 

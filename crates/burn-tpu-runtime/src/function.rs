@@ -6,13 +6,13 @@
 use crate::Device;
 use crate::engine::{Input, SharedBuffer};
 use crate::error::{Result, TpuError};
-use crate::memory::note_lines;
 use crate::metrics::{Counters, CutReason};
-use crate::program::{Compiled, Recorded, RecordedRun, Subgraph};
-use crate::recompile::Provenance;
+use crate::program::{Compiled, Provenance, Recorded, Subgraph};
+use crate::recompile::{RecordedRun, note_lines};
 use crate::runtime::{DeviceRuntime, IndexRange, runtime};
-use crate::tensor::Tensor;
-use crate::trace::{FunctionRecording, FunctionSource, Purpose, Stream, current_function, materialise_together};
+use crate::trace::{
+    FunctionRecording, FunctionSource, Purpose, Stream, Tensor, current_function, materialise_together,
+};
 use burn_tpu_graph::{Arrival, NodeId, TensorType};
 use lru::LruCache;
 use parking_lot::Mutex;
@@ -387,11 +387,11 @@ impl<T: Clone> RecordedFunction<T> {
             None => Vec::new(),
         };
         let mut computed: Vec<Option<SharedBuffer>> = computed.into_iter().map(Some).collect();
-        for ((ty, source, range), passed) in self.recording.checks.iter().zip(checked) {
+        for ((_, source, range), passed) in self.recording.checks.iter().zip(checked) {
             let place = self.program.as_ref().and_then(|program| program.place(source));
             let value = place.and_then(|place| computed.get(place)?.clone()).map(Ok);
-            let extremes = Tensor::new(self.device, ty.clone(), to_value(value.or(passed)));
-            runtime.check_later(extremes, IndexRange::clone(range));
+            let extremes = to_value(value.or(passed)).map_err(Arc::new);
+            runtime.check_later(Box::new(move || Some(extremes.clone())), IndexRange::clone(range));
         }
         let mut passed = passed.into_iter();
         let mut handles = Vec::from_iter(arguments.into_iter().map(Some));

@@ -1,10 +1,12 @@
 //! Named counters and timers of one device, and the report that prints them.
 
+mod recompile;
 mod tracing_bound;
 
-use crate::engine::ChosenOptions;
+pub use recompile::{Recompile, RecompileCause};
+
 use crate::memory::Ledger;
-use crate::recompile::{Recompile, RecompileLog};
+use crate::options::ChosenOptions;
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -108,7 +110,6 @@ macro_rules! metrics {
             $(pub(crate) $name: AtomicU64,)*
             $(pub(crate) $ns: AtomicU64,)*
             cuts: Mutex<BTreeMap<CutReason, u64>>,
-            pub(crate) recompiles: Arc<RecompileLog>,
             pub(crate) memory: Arc<Ledger>,
             tracing_bound: TracingBoundMonitor,
             fallbacks: Mutex<BTreeMap<&'static str, u64>>,
@@ -118,12 +119,12 @@ macro_rules! metrics {
 
         impl Counters {
             #[allow(deprecated, reason = "the fields hold the timers")]
-            pub(crate) fn snapshot(&self) -> Metrics {
+            pub(crate) fn snapshot(&self, recompiles: Vec<Recompile>) -> Metrics {
                 Metrics {
                     $($name: self.$name.load(Relaxed),)*
                     $($ns: self.$ns.load(Relaxed),)*
                     cuts: self.cuts.lock().clone(),
-                    recompiles: self.recompiles.latest(),
+                    recompiles,
                     host_fallbacks_by_op: self.fallbacks.lock().clone(),
                     rewrites: self.rewrites.lock().clone(),
                     chosen_options: self.chosen_options.lock().clone(),
@@ -322,7 +323,7 @@ mod tests {
         let counters = Counters::default();
         Counters::add_time(&counters.compile_ns, Duration::from_micros(1500));
         Counters::add_time(&counters.wait_ns, Duration::from_nanos(7));
-        let metrics = counters.snapshot();
+        let metrics = counters.snapshot(Vec::new());
         assert_eq!((metrics.compile_time(), metrics.compile_ns), (Duration::from_micros(1500), 1_500_000));
         assert_eq!((metrics.wait_time(), metrics.wait_ns), (Duration::from_nanos(7), 7));
         assert_eq!(metrics.record_time(), Duration::ZERO);
@@ -335,7 +336,7 @@ mod tests {
         Counters::add(&counters.upload_bytes, 3 << 20);
         counters.cut(CutReason::MarkStep);
         counters.cut(CutReason::MarkStep);
-        let report = counters.snapshot().to_string();
+        let report = counters.snapshot(Vec::new()).to_string();
         let lines = [
             "upload                       3.00 MiB",
             "compile                     3.000 ms",

@@ -7,10 +7,17 @@
 
 #[macro_use]
 mod table;
+mod chosen;
 pub(crate) mod parse;
+mod profile_steps;
 
+pub use chosen::ChosenOptions;
+pub use profile_steps::ProfileSteps;
+
+#[cfg(doc)]
+use crate::Device;
 use crate::error::{Result, TpuError};
-use crate::{Device, Mesh, Platform, ProfileSteps};
+use crate::{Mesh, Platform};
 use burn_tpu_fusion::{Optimization, Rewrite};
 use parse::{index_checks, list, milliseconds, number, optimization, policy, rewrites, seconds, switch, text};
 use std::num::NonZeroUsize;
@@ -96,26 +103,6 @@ impl TpuOptions {
     pub fn compiler_flag(mut self, name: impl Into<String>, value: impl Into<String>) -> Self {
         self.compiler_flags.push((name.into(), value.into()));
         self
-    }
-
-    /// Sets these options for `device`, after the environment's overrides.
-    ///
-    /// Call it before the device's first tensor. Choosing a device ([`Device::default`]), counting the devices of a
-    /// platform, [`Device::metrics`], [`Device::program_keys`], [`Device::freeze`] and [`Device::seed`] do not count as a
-    /// use.
-    ///
-    /// The options `plugin`, `memory_fraction` and `cpu_devices` belong to the client of a platform, which all its
-    /// devices share. A device that does not set them accepts the existing client.
-    ///
-    /// # Errors
-    /// - [`TpuError::AlreadyRunning`] if the device is already in use.
-    /// - [`TpuError::ClientOption`] if another device of the platform is in use with another value of an option that
-    ///   belongs to the client. The device is then not started.
-    /// - [`TpuError::Option`] if an environment variable has an invalid value.
-    /// - [`TpuError::Unavailable`] if these options name a plugin file that cannot be used. The device then reports the
-    ///   same error at every read. If no file is named, the first read reports a missing plugin.
-    pub fn install(self, device: &impl AsRef<Device>) -> Result<()> {
-        crate::runtime::start(*device.as_ref(), self.with_environment()?)
     }
 
     /// Returns the number of nodes from which a new program may be interpreted, if any may.

@@ -11,13 +11,14 @@
 //! optimizer's numbers, once per parameter) likewise share one input until their values differ.
 
 mod assumptions;
+mod provenance;
 
 pub(crate) use assumptions::SlotAssumptions;
+pub(crate) use provenance::Provenance;
 
 use crate::engine::{Arguments, Executable, Input};
 use crate::metrics::Counters;
-use crate::recompile::{Difference, Provenance, broken_assumption, compare, similarity};
-use crate::trace::Recording;
+use crate::recording::Recording;
 use burn_tpu_graph::{Arrival, Bindings, Builder, Graph, Node, NodeId, Program, Split};
 use lru::LruCache;
 use parking_lot::Mutex;
@@ -110,25 +111,33 @@ impl Recorded {
     }
 }
 
-/// A recording that is about to run.
-#[derive(Clone, Copy)]
-pub(crate) struct RecordedRun<'a> {
-    pub(crate) recorded: &'a Arc<Recorded>,
-    /// The values of its program's slots.
-    pub(crate) slots: &'a [u64],
-    pub(crate) provenance: &'a Provenance,
-}
-
-/// Returns the values of a part's slots, given by their indices, from those of the whole program.
-pub(crate) fn picked(indices: &[u32], slots: &[u64]) -> Vec<u64> {
-    indices.iter().map(|&index| slots[index as usize]).collect()
-}
-
 /// A program that is ready to run.
 pub(crate) struct Compiled {
     pub(crate) executable: Arc<dyn Executable>,
     /// Shared with the traces that follow the program, so that they do not keep an evicted executable alive.
     pub(crate) assumptions: Arc<SlotAssumptions>,
+}
+
+/// An earlier program that explains why a recording has to be compiled.
+pub(crate) enum Earlier {
+    /// The same program is compiled, with these assumptions.
+    Compiled(Arc<SlotAssumptions>),
+    /// The same program was evicted.
+    Evicted,
+    /// The recording of the program that is most like it.
+    Like(Arc<Recorded>),
+}
+
+/// Returns the similarity of two recordings: the number of equal op kinds at the start and at the end, and the number
+/// of equal nodes at the start. Returns `None` if less than half of the op kinds are equal: the recordings are unrelated.
+pub(crate) fn similarity(old: &Graph, new: &Graph) -> Option<(usize, usize)> {
+    let kinds = |(a, b): &(&Node, &Node)| a.op.mnemonic() == b.op.mnemonic();
+    let (a, b) = (old.nodes(), new.nodes());
+    let front = a.iter().zip(b).take_while(kinds).count();
+    let rest = a.len().min(b.len()) - front;
+    let back = a.iter().rev().zip(b.iter().rev()).take(rest).take_while(kinds).count();
+    let equal = old.hashes().iter().zip(new.hashes()).take_while(|(a, b)| a == b).count();
+    (2 * (front + back) >= a.len().max(b.len())).then_some((front + back, equal))
 }
 
 /// What is counted of a program.
@@ -264,14 +273,14 @@ impl ProgramCache {
         self.programs.lock().compiled.get(&Key(Arc::clone(program))).map(Arc::clone)
     }
 
-    /// Returns how a recording that has to be compiled differs from the one most like it; `None` when none is like it.
-    pub(crate) fn explain(&self, new: &Recorded, slots: &[u64]) -> Option<Difference> {
+    /// Returns what the cache knows of a recording that has to be compiled; `None` when nothing in memory is like it.
+    pub(crate) fn earlier(&self, new: &Recorded) -> Option<Earlier> {
         let programs = self.programs.lock();
         if let Some(same) = programs.compiled.peek(&Key(Arc::clone(&new.program))) {
-            return broken_assumption(new, &same.assumptions, slots);
+            return Some(Earlier::Compiled(Arc::clone(&same.assumptions)));
         }
         if programs.evicted.contains(&hash(&new.program)) {
-            return Some(Difference::evicted());
+            return Some(Earlier::Evicted);
         }
         let mut most_similar = None;
         for old in programs.recorded.iter().flat_map(|(_, recorded)| recorded) {
@@ -284,7 +293,7 @@ impl ProgramCache {
                 most_similar = Some((similarity, old));
             }
         }
-        most_similar.map(|(_, old)| compare(old, new))
+        most_similar.map(|(_, old)| Earlier::Like(Arc::clone(old)))
     }
 
     /// Returns what an evicted program had assumed.

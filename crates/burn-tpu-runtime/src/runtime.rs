@@ -3,35 +3,39 @@
 mod arguments;
 mod call;
 mod compile;
-mod host_value;
 mod index_checks;
 mod interpret;
+#[cfg(feature = "testing")]
+mod level;
+mod memory;
 mod numerics;
 mod placement;
 mod precision;
 pub(crate) mod registry;
 mod tier;
 
-pub(crate) use host_value::{HostElements, HostValue};
 pub(crate) use index_checks::{IndexCheckQueue, IndexRange, outside};
+#[cfg(feature = "testing")]
+pub use level::with_level;
+pub use memory::MemoryReport;
 pub(crate) use placement::sharding_of_value;
 pub(crate) use registry::{default_chip, default_device, forget, runtime, start};
 
 use crate::activity::{Activity, WaitFor, Waiting, describe, waits};
 use crate::compiling::Compiling;
 use crate::distributed::{self, Agreement};
-use crate::engine::{self, Arguments, Engine, Executable, Execution, HostBytes, Input, SharedBuffer};
+use crate::engine::{self, Arguments, Engine, Executable, Execution, HostBytes, HostValue, Input, SharedBuffer};
 use crate::error::{Result, TpuError};
 use crate::lines::Lines;
-use crate::memory::{LiveTensors, MemoryReport, MemoryUse, OutOfMemory, note_lines};
-use crate::metrics::{Counters, CutReason};
+use crate::metrics::{Counters, CutReason, Metrics};
 use crate::options::TpuOptions;
-use crate::profile::{self, Phase, StepProfiler};
-use crate::program::{Compiled, ProgramCache, RecordedRun, Subgraph};
-use crate::recompile::DivergenceTracker;
-use crate::{Device, Platform, topology};
+use crate::profile::{self, Phase, ProfiledDevice, StepProfiler};
+use crate::program::{Compiled, ProgramCache, Subgraph};
+use crate::recompile::{DivergenceTracker, RecompileLog, RecordedRun, note_lines};
+use crate::{Device, Platform};
 use arguments::{Argument, OnDevice, TraceArguments};
 use burn_tpu_graph::{Label, Program, Sharding, TensorType};
+use burn_tpu_pjrt::Plugin;
 use numerics::{NumericsChecks, RunNumber};
 use parking_lot::Mutex;
 use placement::sharding_of;
@@ -51,6 +55,7 @@ pub(crate) struct DeviceRuntime {
     cache: ProgramCache,
     compiling: Compiling<Arc<dyn Executable>>,
     counters: Arc<Counters>,
+    recompiles: Arc<RecompileLog>,
     rng: Mutex<(u64, u64)>,
     /// Whether a compile is an error.
     frozen: AtomicBool,
@@ -82,7 +87,7 @@ impl DeviceRuntime {
             (None, Platform::NdArray) => Ok(engine::open_ndarray()),
             (None, Platform::Topology) => engine::open_described(device, &options),
             (None, Platform::Tpu | Platform::Cuda | Platform::Cpu) => engine::open(device, &options, &counters),
-            (None, Platform::Mesh) => engine::open_mesh(device, &options, &counters),
+            (None, Platform::Mesh) => engine::open_mesh(device, default_chip().platform(), &options, &counters),
             (None, Platform::XlaRs) => engine::open_external(device, &options, &counters),
         };
         let (engine, seed) = match shared_seed(device) {
@@ -116,7 +121,7 @@ impl DeviceRuntime {
         let index_checks = IndexCheckQueue::default();
         let numerics = NumericsChecks::of(device, &options);
         let uneven_batches = Mutex::default();
-        let lines = Lines::new(numerics.is_some(), topology::is_recording(device));
+        let lines = Lines::new(numerics.is_some(), device.is_recording());
         let agreement = (device.platform() == Platform::Mesh).then(|| Agreement::new(name_for_all(device)));
         let runtime = Self {
             device,
@@ -125,6 +130,7 @@ impl DeviceRuntime {
             cache,
             compiling,
             counters,
+            recompiles: Arc::default(),
             rng,
             frozen,
             warned_of_full_trace,
@@ -149,6 +155,15 @@ impl DeviceRuntime {
 
     pub(crate) fn counters(&self) -> &Counters {
         &self.counters
+    }
+
+    pub(crate) fn recompiles(&self) -> &Arc<RecompileLog> {
+        &self.recompiles
+    }
+
+    /// Returns what the device has done since it started.
+    fn metrics(&self) -> Metrics {
+        self.counters.snapshot(self.recompiles.latest())
     }
 
     pub(crate) fn cache(&self) -> &ProgramCache {
@@ -274,42 +289,6 @@ impl DeviceRuntime {
     /// Notes that the calling thread waits until the returned value is dropped.
     fn waiting(&self, what: WaitFor) -> Waiting {
         Waiting::new(Some(self.device), what)
-    }
-
-    /// Returns what the device's memory holds.
-    pub(crate) fn memory(&self) -> MemoryReport {
-        let ledger = &self.counters.memory;
-        let programs = self.cache.bytes();
-        MemoryReport {
-            device: self.device,
-            live: MemoryUse { programs, ..ledger.by_kind() },
-            peak: MemoryUse { programs, ..ledger.peak() },
-            largest: self.largest(),
-            plugin: self.engine.as_ref().ok().and_then(|engine| engine.memory()),
-            limit: ledger.limit(),
-        }
-    }
-
-    fn largest(&self) -> Vec<LiveTensors> {
-        self.counters.memory.largest(|ty| self.lines.uploads.line(ty))
-    }
-
-    /// Returns the error of a full device with what fills it; any other error as it is.
-    fn explain_memory(&self, error: TpuError, what: impl FnOnce() -> String) -> TpuError {
-        let full = match error {
-            TpuError::Pjrt { source, .. } if source.is_out_of_memory() => {
-                self.counters.memory.full(what(), None, None, Some(source.to_string()))
-            }
-            error => error,
-        };
-        match full {
-            TpuError::OutOfMemory(full) if full.device.is_empty() => {
-                let device = self.device.to_string();
-                let live = MemoryUse { programs: self.cache.bytes(), ..full.live };
-                TpuError::OutOfMemory(Box::new(OutOfMemory { device, live, largest: self.largest(), ..*full }))
-            }
-            error => error,
-        }
     }
 
     /// Returns what the device does at this moment.
@@ -439,6 +418,17 @@ impl DeviceRuntime {
     /// Whether a compile is an error from now on.
     pub(crate) fn freeze(&self, frozen: bool) {
         self.frozen.store(frozen, Relaxed);
+    }
+}
+
+impl ProfiledDevice for DeviceRuntime {
+    fn name(&self) -> Device {
+        self.device
+    }
+
+    fn idle_plugin(&self) -> Result<Option<Plugin>> {
+        self.wait()?;
+        Ok(self.engine()?.plugin())
     }
 }
 

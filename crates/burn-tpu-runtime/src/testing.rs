@@ -3,29 +3,11 @@
 
 use crate::profile::{self, Phase};
 use crate::{Device, Result};
-use burn_tpu_fusion::Optimization;
 use burn_tpu_graph::Program;
-use std::cell::Cell;
 use std::sync::Arc;
 
 pub use crate::engine::{CPU_COMPILER_FLAGS, interpret_program};
-
-thread_local! {
-    /// The level of the rewrites of the programs that this thread cuts, if it is not that of the options.
-    static LEVEL: Cell<Option<Optimization>> = const { Cell::new(None) };
-}
-
-pub(crate) fn level() -> Option<Optimization> {
-    LEVEL.get()
-}
-
-/// Returns what `work` returns. New programs that it cuts on this thread are rewritten at `level`.
-pub fn with_level<T>(level: Optimization, work: impl FnOnce() -> T) -> T {
-    let before = LEVEL.replace(Some(level));
-    let result = work();
-    LEVEL.set(before);
-    result
-}
+pub use crate::runtime::with_level;
 
 /// Returns the programs of the step that a training loop repeats, after the rewrites. Nothing is compiled or run.
 ///

@@ -6,11 +6,11 @@
 
 use super::Reduction;
 use super::group::{Call, Group};
-use crate::engine::{Input, SharedBuffer};
+use crate::engine::{HostElements, Input, SharedBuffer};
 use crate::error::{Result, TpuError};
 use crate::metrics::CutReason;
 use crate::ops::data::from_bytes;
-use crate::runtime::{HostElements, runtime, start};
+use crate::runtime::{runtime, start};
 use crate::trace::{self, Recorder, materialise, materialise_together, record, record_many};
 use crate::{Device, Mesh, Platform, Tensor};
 use burn_tpu_graph::op::{BinaryOp, Combine};

@@ -5,7 +5,7 @@ use crate::engine::Input;
 use crate::error::{Result, TpuError};
 use crate::metrics::CutReason;
 use crate::runtime::runtime;
-use crate::tensor::{PendingValue, WaitForDevices};
+use crate::trace::{PendingValue, WaitForDevices};
 use crate::trace::{Stream, materialise_together};
 use crate::{Device, Tensor};
 use burn_tpu_graph::TensorType;

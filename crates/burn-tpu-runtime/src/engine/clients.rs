@@ -5,6 +5,7 @@
 //! May not know: engines, runtimes.
 
 use super::external::is_registered;
+use crate::device::described_devices;
 use crate::distributed;
 use crate::error::{Result, TpuError};
 use crate::{Device, Platform, TpuOptions};
@@ -52,8 +53,7 @@ pub(crate) fn is_present(platform: Platform) -> bool {
 pub(crate) fn device_count(platform: Platform) -> usize {
     match platform {
         Platform::NdArray => 1,
-        Platform::Topology => crate::topology::count(),
-        Platform::Mesh => crate::mesh::count(),
+        Platform::Topology | Platform::Mesh => described_devices(platform),
         Platform::XlaRs => usize::from(is_registered(platform)),
         Platform::Tpu | Platform::Cuda | Platform::Cpu if !is_present(platform) => 0,
         Platform::Tpu | Platform::Cuda | Platform::Cpu => {

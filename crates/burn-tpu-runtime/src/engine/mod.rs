@@ -9,6 +9,7 @@ pub(crate) mod external;
 mod fallback;
 mod host;
 mod host_nodes;
+mod host_value;
 mod pieces;
 mod pjrt;
 mod topology;
@@ -21,14 +22,14 @@ pub(crate) use fallback::compile;
 #[cfg(feature = "testing")]
 pub use host::interpret_program;
 pub(crate) use host::{interpret_nodes, interpret_values, open_ndarray};
-pub(crate) use pieces::InPieces;
+pub(crate) use host_value::{HostElements, HostValue, MOST_WAITING_BYTES, Maker};
+pub(crate) use pieces::{InPieces, picked};
 #[cfg(feature = "testing")]
 pub use pjrt::CPU_COMPILER_FLAGS;
 #[cfg(feature = "testing")]
 pub(crate) use pjrt::replicas_agree;
 pub(crate) use pjrt::{dump_program, open, open_mesh};
-pub(crate) use topology::{RecordedPrograms, Slice, libtpu, lower_for_tpu, open_described};
-pub use tuning::ChosenOptions;
+pub(crate) use topology::{Slice, libtpu, lower_for_tpu, open_described};
 
 use crate::activity::RunningProgram;
 use crate::error::{Result, TpuError};

@@ -5,7 +5,6 @@
 
 use super::{Arguments, Executable, Execution, SharedBuffer};
 use crate::error::{Result, TpuError};
-use crate::program::picked;
 use burn_tpu_graph::{Piece, PieceInput, PieceValue, Pieces};
 use std::sync::Arc;
 
@@ -97,6 +96,11 @@ impl Run<'_> {
         let missing = || TpuError::Bug(format!("no piece computed result {number}"));
         self.results.get(number).cloned().flatten().ok_or_else(missing)
     }
+}
+
+/// Returns the values of a part's slots, given by their indices, from those of the whole program.
+pub(crate) fn picked(indices: &[u32], slots: &[u64]) -> Vec<u64> {
+    indices.iter().map(|&index| slots[index as usize]).collect()
 }
 
 #[cfg(test)]

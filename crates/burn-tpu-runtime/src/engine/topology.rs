@@ -4,21 +4,18 @@
 
 use super::custom_calls::compile_error;
 use super::pjrt::{compiler_flags, dump_program, local, notes, spec};
-use super::tuning::{self, ChosenOptions, Tuner};
+use super::tuning::{self, Tuner};
 use super::{
     Arguments, DeviceBuffer, Engine, Executable, Execution, HostBytes, MeshAxes, SharedBuffer, argument, downcast,
 };
 use crate::cache::DiskCache;
+use crate::device::{Described, Mesh, RecordedPrograms, Topology};
 use crate::error::{Result, TpuError};
-use crate::mesh::Mesh;
-use crate::topology::{Described, Topology};
+use crate::options::ChosenOptions;
 use crate::{Device, TpuOptions};
 use burn_tpu_graph::{LowerOptions, Lowered, Op, Program, Sharding, TensorType, lower_with};
 use burn_tpu_pjrt::PluginKind;
 use burn_tpu_pjrt::{CompileOptions, PjrtError, Plugin, TensorSpec, TopologyDescription, Value};
-use parking_lot::Mutex;
-use rustc_hash::FxHashMap;
-use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 /// A result of a program that was compiled but not run: its type, and on a mesh how it would be split.
@@ -208,36 +205,6 @@ impl Engine for TopologyEngine {
     }
 }
 
-/// The recorded programs, in the order in which they would have run.
-#[derive(Clone, Default)]
-pub(crate) struct RecordedPrograms {
-    programs: Arc<Mutex<Vec<Arc<Program>>>>,
-    /// What each pass found in a program, by the program's hash.
-    rewrites: Arc<Mutex<FxHashMap<[u8; 32], Applied>>>,
-}
-
-/// The number of places that each pass rewrote.
-type Applied = Vec<(&'static str, usize)>;
-
-impl RecordedPrograms {
-    /// Takes the programs that were recorded since the last call.
-    pub(crate) fn take(&self) -> Vec<Arc<Program>> {
-        std::mem::take(&mut *self.programs.lock())
-    }
-
-    /// Returns the number of places that these programs were rewritten at, by pass. A program that runs twice counts once.
-    pub(crate) fn rewrites_of(&self, programs: &[Arc<Program>]) -> BTreeMap<&'static str, usize> {
-        let known = self.rewrites.lock();
-        let hashes: BTreeSet<_> = programs.iter().map(|program| program.stable_hash()).collect();
-        let mut sums = BTreeMap::new();
-        for &(pass, count) in hashes.iter().filter_map(|hash| known.get(hash)).flatten().filter(|(_, count)| *count > 0)
-        {
-            *sums.entry(pass).or_default() += count;
-        }
-        sums
-    }
-}
-
 /// An engine that records programs without compiling or running them: the graph is the same for every slice.
 struct RecordOnlyEngine {
     recorded: RecordedPrograms,
@@ -274,7 +241,7 @@ impl Engine for RecordOnlyEngine {
     }
 
     fn rewrote(&self, program: &Program, applied: &[(&'static str, usize)]) {
-        self.recorded.rewrites.lock().insert(program.stable_hash(), applied.to_vec());
+        self.recorded.rewrote(program, applied);
     }
 
     fn wait(&self) -> Result<()> {
@@ -309,7 +276,7 @@ impl Executable for ShapeProgram {
             }
         }
         if let Some(recorded) = &self.recorded {
-            recorded.programs.lock().push(Arc::clone(&self.program));
+            recorded.push(Arc::clone(&self.program));
         }
         let sharding = |i: usize| self.program.placement().and_then(|placement| placement.results.get(i)).cloned();
         let outputs = self.program.output_types().enumerate();
@@ -336,7 +303,7 @@ fn no_value(device: &str, buffer: &SharedBuffer) -> Result<Vec<u8>> {
 
 /// Opens the engine of a topology device.
 pub(crate) fn open_described(device: Device, options: &TpuOptions) -> Result<Arc<dyn Engine>> {
-    match crate::topology::described(device.index()) {
+    match device.described() {
         Some(Described::Slice(topology, mesh)) => open(topology, mesh.as_ref(), options),
         Some(Described::Recording(recorded, mesh)) => {
             // Any number of devices will do for an axis without a size.

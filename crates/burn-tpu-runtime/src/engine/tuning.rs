@@ -8,8 +8,8 @@
 //! Owns: the candidates, the rule of the choice, and its note. May not know: how programs are lowered, which engine compiles.
 
 use crate::cache::{DiskCache, Key};
+use crate::options::ChosenOptions;
 use burn_tpu_pjrt::{CompileOptions, Executable, HloModule};
-use serde::{Deserialize, Serialize};
 use std::fmt::Display;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
@@ -32,42 +32,6 @@ const LEAST_SAVED: u64 = 100;
 
 /// Processors for each compile that runs beside others: one compile keeps several busy, and takes gigabytes.
 const PROCESSORS: usize = 4;
-
-/// The compiler options that were chosen for a program, by the compiler's own estimate.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[non_exhaustive]
-pub struct ChosenOptions {
-    /// The options that differ from the compiler's defaults, by name; none if the defaults are the best.
-    pub options: Vec<(String, i64)>,
-    /// The estimated cycles with the compiler's defaults.
-    pub cycles_before: u64,
-    /// The estimated cycles with the options.
-    pub cycles_after: u64,
-    /// The number of sets of options that were compiled beside the defaults; none for a program with little work.
-    pub tried: usize,
-}
-
-impl ChosenOptions {
-    /// Returns compile options with the chosen ones added.
-    pub(crate) fn apply(&self, start: CompileOptions) -> CompileOptions {
-        self.options.iter().fold(start, |options, (name, value)| options.set(name.as_str(), *value))
-    }
-
-    /// Returns the part of a stored program's key that the choice is; empty for the compiler's defaults.
-    pub(crate) fn key(&self) -> Vec<u8> {
-        self.options.iter().flat_map(|(name, value)| format!("{name}={value}\n").into_bytes()).collect()
-    }
-}
-
-impl std::fmt::Display for ChosenOptions {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let options: Vec<_> = self.options.iter().map(|(name, value)| format!("{name}={value}")).collect();
-        let chosen = if options.is_empty() { "the defaults".to_owned() } else { options.join(" ") };
-        let millions = |cycles: u64| cycles as f64 / 1e6;
-        let (before, after) = (millions(self.cycles_before), millions(self.cycles_after));
-        write!(f, "{chosen} of {} sets: {before:.2} -> {after:.2} M cycles", self.tried + 1)
-    }
-}
 
 /// Chooses compiler options for the programs of a device.
 pub(crate) struct Tuner {

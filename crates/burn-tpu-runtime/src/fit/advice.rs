@@ -2,8 +2,8 @@
 
 use super::report::{Buffer, BufferKind, Memory, MxuAdvice};
 use super::specs::Specs;
+use crate::device::Generation;
 use crate::lines::op_and_line;
-use crate::topology::Generation;
 use burn_tpu_graph::cost::Contraction;
 use std::collections::BTreeMap;
 

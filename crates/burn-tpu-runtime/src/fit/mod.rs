@@ -24,9 +24,9 @@ pub use specs::{Spec, Specs};
 #[cfg(feature = "testing")]
 pub(crate) use record::record;
 
+use crate::device::{Generation, Topology};
 use crate::engine;
 use crate::error::Result;
-use crate::topology::{Generation, Topology};
 use crate::{Device, Mesh, TpuOptions};
 use burn_tpu_graph::cost::{contractions, cost};
 use burn_tpu_graph::{Lowered, Program};

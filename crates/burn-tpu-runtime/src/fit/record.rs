@@ -1,9 +1,9 @@
 //! Records a step without running it: finds the programs that a training loop repeats.
 
-use crate::engine::RecordedPrograms;
+use crate::device::RecordedPrograms;
 use crate::error::{Result, TpuError};
 use crate::metrics::CutReason;
-use crate::{Device, Mesh, Platform, runtime, topology, trace};
+use crate::{Device, Mesh, runtime, trace};
 use burn_tpu_graph::Program;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -31,7 +31,7 @@ pub(crate) fn record<S>(
     mut step: impl FnMut(S, &Device) -> S,
 ) -> Result<Step> {
     let recorded = RecordedPrograms::default();
-    let device = Device::new(Platform::Topology, topology::register_recording(recorded.clone(), mesh)?);
+    let device = Device::recording(recorded.clone(), mesh)?;
     let mut state = build(&device);
     trace::cut(device, CutReason::MarkStep)?;
     recorded.take();

@@ -1,7 +1,7 @@
 //! The report of a fit, as data. `docs/fit.md` describes where each figure comes from.
 
-use crate::engine::ChosenOptions;
-use crate::topology::Generation;
+use crate::device::Generation;
+use crate::options::ChosenOptions;
 use serde::{Serialize, Serializer};
 use std::collections::BTreeMap;
 

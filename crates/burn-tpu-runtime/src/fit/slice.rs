@@ -3,9 +3,10 @@
 use super::buffers;
 use super::report::{Buffer, Costly, Memory, Price, SliceFit, Speed, Verdict};
 use super::{Fit, Spec, advice, collectives, costliest, kernels};
-use crate::engine::{ChosenOptions, Slice};
+use crate::device::Topology;
+use crate::engine::Slice;
 use crate::error::{Result, TpuError};
-use crate::topology::Topology;
+use crate::options::ChosenOptions;
 use crate::{Optimization, TpuOptions};
 use burn_tpu_graph::cost::{Contraction, Cost};
 use burn_tpu_graph::{Lowered, Mesh, Program};

@@ -1,8 +1,8 @@
 //! Specifications and prices of the TPU generations. `tpu-specs.toml` contains the data with its sources; a user can
 //! replace it at run time.
 
+use crate::device::Generation;
 use crate::error::{Result, TpuError};
-use crate::topology::Generation;
 use serde::{Deserialize, Serialize};
 
 /// The figures of one generation, per chip unless the name says otherwise.

@@ -2,7 +2,6 @@
 
 use super::OutOfMemory;
 use super::report::{LiveTensors, MemoryKind, MemoryUse};
-use crate::error::{Result, TpuError};
 use crate::lines::{Resolver, Stack};
 use burn_tpu_graph::{Label, Role, TensorType};
 use parking_lot::Mutex;
@@ -79,8 +78,8 @@ impl Ledger {
     /// Checks that `needed` more bytes fit.
     ///
     /// # Errors
-    /// [`TpuError::OutOfMemory`] if they exceed the limit. The device's name is left to the device.
-    pub(crate) fn check(&self, what: &dyn std::fmt::Display, needed: u64) -> Result<()> {
+    /// [`OutOfMemory`] if they exceed the limit. The device's name is left to the device.
+    pub(crate) fn check(&self, what: &dyn std::fmt::Display, needed: u64) -> Result<(), Box<OutOfMemory>> {
         let Some(limit) = self.limit().filter(|&limit| self.live() + needed > limit) else { return Ok(()) };
         Err(self.full(what.to_string(), Some(needed), Some(limit), None))
     }
@@ -92,9 +91,9 @@ impl Ledger {
         needed: Option<u64>,
         limit: Option<u64>,
         message: Option<String>,
-    ) -> TpuError {
+    ) -> Box<OutOfMemory> {
         let (device, live, largest) = (String::new(), self.by_kind(), Vec::new());
-        TpuError::OutOfMemory(Box::new(OutOfMemory { device, what, needed, live, limit, message, largest }))
+        Box::new(OutOfMemory { device, what, needed, live, limit, message, largest })
     }
 
     /// Returns a new site for a program's result.
@@ -246,12 +245,12 @@ impl AllocationSite {
     }
 
     /// Notes the op that makes the value.
-    pub(super) fn set_op(&self, op: Label) {
+    pub(crate) fn set_op(&self, op: Label) {
         self.op.get_or_init(|| op);
     }
 
     /// Notes the stack that recorded the op, unless one is known. Returns whether one is known now.
-    pub(super) fn set_stack(&self, stack: Option<&Stack>) -> bool {
+    pub(crate) fn set_stack(&self, stack: Option<&Stack>) -> bool {
         if let Some(stack) = stack {
             self.stack.get_or_init(|| stack.clone());
         }

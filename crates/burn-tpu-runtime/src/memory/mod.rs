@@ -9,10 +9,8 @@
 
 mod error;
 mod ledger;
-mod lines;
 mod report;
 
 pub use error::OutOfMemory;
 pub(crate) use ledger::{AllocationSite, Ledger, LiveValue};
-pub(crate) use lines::note_lines;
-pub use report::{LiveTensors, MemoryKind, MemoryReport, MemoryUse, PluginMemory};
+pub use report::{LiveTensors, MemoryKind, MemoryUse, PluginMemory};

@@ -13,13 +13,11 @@ mod culprit;
 mod flag;
 mod precision;
 mod probes;
-mod report;
 
 pub(crate) use culprit::{Culprit, Diagnosis, Origin};
 pub(crate) use flag::{flag_of, flagged};
 pub(crate) use precision::{LostCounts, Update, long_sums, loss_gradients, updates};
 pub(crate) use probes::Probes;
-pub use report::{NonFinite, NonFiniteOp, NotFinite};
 
 use burn_tpu_graph::op::{Combine, UnaryOp};
 use burn_tpu_graph::{Builder, DType, NodeId, Result};

@@ -3,10 +3,10 @@
 //! Owns: the only way in ([`from_bytes`]), the only way out ([`into_bytes`]), creation ops. Data that cannot be taken
 //! gives a failed tensor, and the read reports the error, since creation ops of front ends return no result.
 
-use crate::engine::HostBytes;
+use crate::engine::{HostBytes, HostElements};
 use crate::error::{Result, TpuError};
 use crate::metrics::CutReason;
-use crate::runtime::{DeviceRuntime, HostElements, runtime, sharding_of_value};
+use crate::runtime::{DeviceRuntime, runtime, sharding_of_value};
 use crate::trace::{Recorder, create, materialise, materialise_together};
 use crate::{Device, Tensor};
 use burn_tpu_graph::op::BinaryOp;

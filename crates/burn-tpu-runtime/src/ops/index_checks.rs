@@ -3,9 +3,9 @@
 //! Values that the host knows are compared when the op is recorded. For computed indices, the program also computes their
 //! extremes, which `runtime::index_checks` compares when the program has run. Devices that execute nothing check nothing.
 
-use crate::engine::HostBytes;
+use crate::engine::{HostBytes, HostValue};
 use crate::lines::Stack;
-use crate::runtime::{HostValue, IndexRange, outside, runtime};
+use crate::runtime::{IndexRange, outside, runtime};
 use crate::trace::{Recorder, current_function, record};
 use crate::{IndexChecks, Platform, Tensor};
 use burn_tpu_graph::op::Combine;
@@ -46,7 +46,7 @@ fn check_components(op: &'static str, x: &Tensor, dims: Range<usize>, indices: &
         let extremes = record("check_indices", [indices], |r, [indices]| recorded_extremes(r, indices, components));
         match current_function() {
             Some(function) => function.check(extremes, range()),
-            None => device.check_later(extremes, range()),
+            None => device.check_later(Box::new(move || extremes.value().cloned()), range()),
         }
     }
 }

@@ -14,13 +14,11 @@ mod steps;
 
 pub(crate) use program::ProgramOps;
 pub(crate) use session::{Phase, Session, active, is_active, span};
-pub use steps::ProfileSteps;
-pub(crate) use steps::StepProfiler;
+pub(crate) use steps::{ProfiledDevice, StepProfiler};
 
 use crate::Device;
 use crate::error::{Result, TpuError};
-use crate::runtime::{DeviceRuntime, runtime};
-use burn_tpu_pjrt::Profiler;
+use burn_tpu_pjrt::{Plugin, Profiler};
 use burn_tpu_profile::{ProfileError, ProfileFiles, ProfileFolder, ProfileReport};
 use std::fmt;
 use std::path::Path;
@@ -44,26 +42,6 @@ impl fmt::Display for Profile {
     }
 }
 
-/// Runs a closure and writes what host and device did meanwhile below `folder`, where TensorBoard and XProf look for it.
-/// What was recorded before runs before the profile begins; it ends when the device has finished.
-///
-/// # Errors
-/// [`TpuError::ProfileRunning`] if the process has a profile running; [`TpuError::Profile`] if its files cannot be written;
-/// an error of [`Device::sync`] or of the plugin's profiler. If the closure was run, its result is lost then.
-pub fn profile<R>(
-    device: &impl AsRef<Device>,
-    folder: impl AsRef<Path>,
-    run: impl FnOnce() -> R,
-) -> Result<(R, Profile)> {
-    let device = *device.as_ref();
-    device.sync()?;
-    let runtime = runtime(device);
-    let running = RunningProfile::start(&runtime)?;
-    let result = run();
-    device.sync()?;
-    Ok((result, running.finish(folder.as_ref())?))
-}
-
 /// A profile that is running. A drop ends it without writing anything.
 pub(crate) struct RunningProfile {
     session: Arc<Session>,
@@ -75,10 +53,9 @@ pub(crate) struct RunningProfile {
 const PLUGIN_OPTIONS: [u8; 8] = [5 << 3, 1, 2 << 3, 2, 3 << 3, 1, 7 << 3, 1];
 
 impl RunningProfile {
-    /// Starts the process's profile.
-    pub(crate) fn start(runtime: &DeviceRuntime) -> Result<Self> {
-        let plugin = runtime.engine()?.plugin();
-        let session = Session::start(runtime.device()).ok_or(TpuError::ProfileRunning)?;
+    /// Starts the process's profile, of a device whose programs this plugin runs.
+    pub(crate) fn start(device: Device, plugin: Option<Plugin>) -> Result<Self> {
+        let session = Session::start(device).ok_or(TpuError::ProfileRunning)?;
         // From here on, a drop ends the session.
         let mut running = Self { session, plugin: None };
         if let Some(plugin) = plugin {

@@ -1,7 +1,7 @@
 //! Compares a recording with earlier ones: finds the most similar one and the first difference.
 
-use super::RecompileCause;
-use crate::program::{Recorded, SlotAssumptions};
+use crate::metrics::{Recompile, RecompileCause};
+use crate::program::{Earlier, ProgramCache, Provenance, Recorded, SlotAssumptions, similarity};
 use burn_tpu_graph::{DType, Graph, Node, NodeId, Number, Op, Program};
 use std::sync::Arc;
 
@@ -35,32 +35,46 @@ impl Difference {
     }
 
     /// Returns the difference for a program that was evicted and is needed again.
-    pub(crate) fn evicted() -> Self {
+    fn evicted() -> Self {
         Self::new(RecompileCause::Evicted, "", "evicted".into(), "needed again".into())
     }
 
+    /// Returns the event of a compile that is about to begin, of a recording of so many nodes.
+    pub(crate) fn event(self, location: Option<String>, nodes: usize) -> Recompile {
+        let Difference { cause, op, dim, sizes, only_dims, input, old, new, .. } = self;
+        let (uploaded_at, seconds) = (None, 0.0);
+        Recompile { cause, op, location, dim, sizes, only_dims, input, uploaded_at, old, new, nodes, seconds }
+    }
+
     /// Fills in the op and the program where they are missing.
-    pub(crate) fn completed(self, recorded: &Recorded) -> Self {
+    fn completed(self, recorded: &Recorded) -> Self {
         let last = recorded.outputs.last().map_or("no op", |&id| named(&recorded.graph, id));
         let op = if self.op.is_empty() { last } else { self.op };
         Self { op, program: self.program.or_else(|| Some(Arc::clone(&recorded.program))), ..self }
     }
 }
 
-/// Returns the similarity of two recordings: the number of equal op kinds at the start and at the end, and the number
-/// of equal nodes at the start. Returns `None` if less than half of the op kinds are equal: the recordings are unrelated.
-pub(crate) fn similarity(old: &Graph, new: &Graph) -> Option<(usize, usize)> {
-    let kinds = |(a, b): &(&Node, &Node)| a.op.mnemonic() == b.op.mnemonic();
-    let (a, b) = (old.nodes(), new.nodes());
-    let front = a.iter().zip(b).take_while(kinds).count();
-    let rest = a.len().min(b.len()) - front;
-    let back = a.iter().rev().zip(b.iter().rev()).take(rest).take_while(kinds).count();
-    let equal = old.hashes().iter().zip(new.hashes()).take_while(|(a, b)| a == b).count();
-    (2 * (front + back) >= a.len().max(b.len())).then_some((front + back, equal))
+/// Returns how a recording that has to be compiled differs from the one most like it; `None` when none is like it.
+pub(crate) fn explain(cache: &ProgramCache, new: &Recorded, slots: &[u64]) -> Option<Difference> {
+    let difference = match cache.earlier(new)? {
+        Earlier::Compiled(assumptions) => broken_assumption(new, &assumptions, slots)?,
+        Earlier::Evicted => Difference::evicted(),
+        Earlier::Like(old) => compare(&old, new),
+    };
+    Some(difference.completed(new))
+}
+
+/// Returns how a recording differs from the program that its trace followed longest, if it is like that one and its line is
+/// known there. The program that is most like it may differ earlier.
+pub(crate) fn from_followed(provenance: &Provenance, new: &Recorded) -> Option<Difference> {
+    let left = provenance.left.as_ref()?;
+    similarity(&left.graph, &new.graph)?;
+    let difference = compare(left, new);
+    provenance.lines.of(difference.node?).is_some().then_some(difference)
 }
 
 /// Returns the first difference between an earlier recording and a new one.
-pub(crate) fn compare(old: &Recorded, new: &Recorded) -> Difference {
+fn compare(old: &Recorded, new: &Recorded) -> Difference {
     let difference = first_difference(old, new);
     let kinds = |graph: &Graph| graph.nodes().iter().map(|node| node.op.mnemonic()).collect::<Vec<_>>();
     let only_dims = difference.cause == RecompileCause::Shape && kinds(&old.graph) == kinds(&new.graph);
@@ -141,11 +155,7 @@ fn placement_difference(old: &Recorded, new: &Recorded) -> Difference {
 }
 
 /// Returns the difference at the first slot that breaks an assumption of its program. `slots` are the slots of the program.
-pub(crate) fn broken_assumption(
-    recorded: &Recorded,
-    assumptions: &SlotAssumptions,
-    slots: &[u64],
-) -> Option<Difference> {
+fn broken_assumption(recorded: &Recorded, assumptions: &SlotAssumptions, slots: &[u64]) -> Option<Difference> {
     let bits = |index: u32| slots.get(index as usize).copied();
     let graph = recorded.program.graph();
     graph.nodes().iter().enumerate().find_map(|(node, of)| {

@@ -8,11 +8,10 @@
 //! A loader records batches ahead of the cuts, and so beyond the programs that it follows. So in a stream whose latest
 //! program was compiled, and in a new one, the stacks of some more ops are asked for.
 
-use super::compare::{Difference, compare, similarity};
 use super::log::{LoopHistory, RecompileLog};
-use crate::lines::{OpLines, Stack, name_of};
-use crate::program::{Recorded, SlotAssumptions};
-use crate::trace::Recording;
+use crate::lines::OpLines;
+use crate::program::{Provenance, Recorded, SlotAssumptions};
+use crate::recording::Recording;
 use burn_tpu_graph::Graph;
 use std::sync::Arc;
 use std::thread::Thread;
@@ -182,45 +181,6 @@ impl DivergenceTracker {
     /// Returns who recorded a program with these lines.
     pub(crate) fn provenance(&self, lines: OpLines) -> Provenance {
         Provenance { lines, left: self.left.clone(), recorder: self.recorder.clone() }
-    }
-}
-
-/// Who recorded a program: what the reports about it say.
-#[derive(Default)]
-pub(crate) struct Provenance {
-    pub(crate) lines: OpLines,
-    /// The program that the trace followed last before it diverged.
-    left: Option<Arc<Recorded>>,
-    /// The first thread that recorded.
-    recorder: Option<Thread>,
-}
-
-impl Provenance {
-    /// Returns how a recording differs from the program that the trace followed longest, if it is like that one and its line
-    /// is known there. The program that is most like it may differ earlier.
-    pub(crate) fn difference(&self, new: &Recorded) -> Option<Difference> {
-        let left = self.left.as_ref()?;
-        similarity(&left.graph, &new.graph)?;
-        let difference = compare(left, new);
-        self.lines.of(difference.node?).is_some().then_some(difference)
-    }
-
-    /// Returns the line that recorded a node. Without a node, or where the line is not known, it is the line that has the
-    /// program run now, if that is in the thread that recorded it. In another thread it is the first line that is known,
-    /// where the trace left its programs, else the name of the thread that recorded it.
-    pub(crate) fn location(&self, node: Option<usize>) -> String {
-        if let Some(stack) = node.and_then(|node| self.lines.of(node)) {
-            return stack.line();
-        }
-        let here = std::thread::current();
-        let recorder = self.recorder.as_ref();
-        if recorder.is_some_and(|recorder| recorder.id() == here.id()) {
-            return Stack::capture().line();
-        }
-        match self.lines.first() {
-            Some(stack) => stack.line(),
-            None => name_of(recorder.unwrap_or(&here)),
-        }
     }
 }
 

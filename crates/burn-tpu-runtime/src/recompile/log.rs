@@ -10,7 +10,7 @@
 //!    is at least twice the one before, and a dim with other sizes at its [`MANY_SIZES`]th, once for each op and dim.
 
 use super::divergence::{FollowedProgram, MOST_FOLLOWED};
-use super::{Recompile, RecompileCause};
+use crate::metrics::{Recompile, RecompileCause};
 use burn_tpu_graph::Program;
 use parking_lot::Mutex;
 use rustc_hash::{FxHashMap, FxHasher};

@@ -1,116 +1,26 @@
 //! Why a program was compiled although one like it was there: the typed event, and how two recordings are compared.
 //!
-//! Owns: [`Recompile`], its causes, the comparison of recordings, the log of a device. May not know: engines, buffers, when
-//! a trace is cut.
+//! Owns: the comparison of recordings, the log of a device, which lines made results. May not know: when a trace is cut, where
+//! a program runs.
 
 mod compare;
 mod divergence;
 mod log;
+mod results;
 
-pub(crate) use compare::{Difference, broken_assumption, compare, similarity};
-pub(crate) use divergence::{DivergenceTracker, Provenance};
+pub(crate) use compare::{explain, from_followed};
+pub(crate) use divergence::DivergenceTracker;
 pub(crate) use log::RecompileLog;
+pub(crate) use results::note_lines;
 
-/// The kind of difference between a recording and the program that is most like it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-#[non_exhaustive]
-pub enum RecompileCause {
-    /// The dims of a value.
-    Shape,
-    /// The element type of a value.
-    DType,
-    /// Another op, an op more or less, or other operands.
-    NewOp,
-    /// A number that is part of the graph: an axis, a permutation, a constant inside an op.
-    StructuralConstant,
-    /// The start of a slice or a range: it was a constant of the program and is a run-time scalar from now on.
-    Offset,
-    /// A run-time scalar that had been equal to others in its role and shared their input: it has an input of its own from
-    /// now on.
-    Scalar,
-    /// The results that are needed of the same ops.
-    LiveSet,
-    /// How an argument is split over a mesh.
-    Sharding,
-    /// Compile options. They are fixed at a device's first use, so it does not occur yet.
-    Options,
-    /// The very program had been compiled, and left memory to make room or by `Backend::memory_cleanup`.
-    Evicted,
-}
+use crate::program::{Provenance, Recorded};
+use std::sync::Arc;
 
-impl std::fmt::Display for RecompileCause {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(match self {
-            RecompileCause::Shape => "shape",
-            RecompileCause::DType => "dtype",
-            RecompileCause::NewOp => "new op",
-            RecompileCause::StructuralConstant => "structural constant",
-            RecompileCause::Offset => "offset",
-            RecompileCause::Scalar => "scalar",
-            RecompileCause::LiveSet => "live set",
-            RecompileCause::Sharding => "sharding",
-            RecompileCause::Options => "options",
-            RecompileCause::Evicted => "evicted",
-        })
-    }
-}
-
-/// A compile of a program that is like an earlier one.
-#[derive(Clone, Debug, PartialEq)]
-#[non_exhaustive]
-pub struct Recompile {
-    /// The kind of difference.
-    pub cause: RecompileCause,
-    /// The Burn op where they first differ, as `float_matmul`. Where no op differs, it is the last one of the program.
-    pub op: &'static str,
-    /// The line that recorded that op, or that had the program run, as `src/train.rs:41 in app::step`. The first line
-    /// outside Burn, burn-tpu and the standard library; the name of the thread if there is none. `None` for
-    /// [`RecompileCause::Evicted`], which no line is the cause of.
-    pub location: Option<String>,
-    /// The dim that differs, of values of one rank that differ in their dims.
-    pub dim: Option<usize>,
-    /// The sizes of that dim in the earlier program and in the new one.
-    pub(crate) sizes: Option<[usize; 2]>,
-    /// Whether the two recordings have the same ops, and differ in their dims alone.
-    pub(crate) only_dims: bool,
-    /// Whether an input of the program differs, such as a batch.
-    pub(crate) input: bool,
-    /// The line that first uploaded host data of that type.
-    pub(crate) uploaded_at: Option<String>,
-    /// What the earlier program has there.
-    pub old: String,
-    /// What the new one has there.
-    pub new: String,
-    /// Recorded nodes of the new program.
-    pub nodes: usize,
-    /// The time of the compile in seconds, rewriting and lowering included.
-    pub seconds: f64,
-}
-
-impl Recompile {
-    /// Returns the event of a compile that is about to begin.
-    pub(crate) fn new(difference: Difference, location: Option<String>, nodes: usize) -> Self {
-        let Difference { cause, op, dim, sizes, only_dims, input, old, new, .. } = difference;
-        let (uploaded_at, seconds) = (None, 0.0);
-        Self { cause, op, location, dim, sizes, only_dims, input, uploaded_at, old, new, nodes, seconds }
-    }
-
-    /// Returns the text of the difference, without the cost of the compile.
-    pub(crate) fn reason(&self) -> String {
-        let Self { cause, op, old, new, .. } = self;
-        let location = self.location.as_ref().map_or_else(String::new, |location| format!(" ({location})"));
-        let input = match (self.input, &self.uploaded_at) {
-            (true, Some(line)) => format!("an input of the program, first uploaded at {line}, "),
-            (true, None) => "an input of the program, ".to_owned(),
-            (false, _) => String::new(),
-        };
-        format!("{cause} at {op}{location}: {input}{old} -> {new}")
-    }
-}
-
-impl std::fmt::Display for Recompile {
-    /// `shape at float_matmul (src/train.rs:41 in app::step): f32[8,4] -> f32[9,4], 312 nodes, 0.214 s`
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{}, {} nodes, {:.3} s", self.reason(), self.nodes, self.seconds)
-    }
+/// A recording that is about to run.
+#[derive(Clone, Copy)]
+pub(crate) struct RecordedRun<'a> {
+    pub(crate) recorded: &'a Arc<Recorded>,
+    /// The values of its program's slots.
+    pub(crate) slots: &'a [u64],
+    pub(crate) provenance: &'a Provenance,
 }

@@ -2,8 +2,7 @@
 //!
 //! Owns: that the trace gets back the buffers that a program did not take, also by a panic. May not know: how a program runs.
 
-use super::HostValue;
-use crate::engine::{Arguments, HostBytes, Input, SharedBuffer};
+use crate::engine::{Arguments, HostBytes, HostValue, Input, SharedBuffer};
 use crate::error::{Result, TpuError};
 use burn_tpu_graph::TensorType;
 use std::sync::Arc;

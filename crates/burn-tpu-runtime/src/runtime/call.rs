@@ -3,12 +3,13 @@
 
 use super::numerics::RunNumber;
 use super::placement::sharding_of;
-use super::{DeviceRuntime, HostValue, RunError};
-use crate::engine::{Arguments, SharedBuffer};
+use super::{DeviceRuntime, RunError};
+use crate::engine::{Arguments, HostValue, SharedBuffer};
 use crate::error::Result;
 use crate::lines::OpLines;
 use crate::profile;
-use crate::program::{Compiled, Recorded, RecordedRun};
+use crate::program::{Compiled, Recorded};
+use crate::recompile::RecordedRun;
 use std::sync::Arc;
 
 impl DeviceRuntime {

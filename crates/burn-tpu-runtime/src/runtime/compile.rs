@@ -5,12 +5,12 @@ use super::DeviceRuntime;
 use crate::activity::{WaitFor, describe};
 use crate::compiling::Notice;
 use crate::distributed::{self, Described};
-use crate::engine::{self, Engine, Executable, InPieces};
+use crate::engine::{self, Engine, Executable, InPieces, picked};
 use crate::error::{Result, TpuError};
-use crate::metrics::Counters;
+use crate::metrics::{Counters, Recompile, RecompileCause};
 use crate::profile::{self, Phase};
-use crate::program::{Compiled, Recorded, RecordedRun, SlotAssumptions, picked};
-use crate::recompile::{Provenance, Recompile, RecompileCause};
+use crate::program::{Compiled, Provenance, Recorded, SlotAssumptions};
+use crate::recompile::{RecordedRun, explain, from_followed};
 use burn_tpu_fusion::{Optimization, Pipeline, Target};
 use burn_tpu_graph::{NodeId, Pieces, Program, cost};
 use std::sync::Arc;
@@ -52,7 +52,7 @@ impl DeviceRuntime {
         if !from_disk {
             let (recompile, like) =
                 recompile.map(|(recompile, like)| (Recompile { seconds, ..recompile }, like)).unzip();
-            self.counters.recompiles.compiled(&recorded.program, like.flatten().as_deref(), recompile);
+            self.recompiles.compiled(&recorded.program, like.flatten().as_deref(), recompile);
         }
         Ok(compiled)
     }
@@ -90,15 +90,15 @@ impl DeviceRuntime {
     /// Returns the difference between a recording and the most similar program, if one is similar enough, and that program.
     fn explain(&self, run: RecordedRun) -> Option<(Recompile, Option<Arc<Program>>)> {
         let RecordedRun { recorded, slots, provenance } = run;
-        let difference = self.cache.explain(recorded, slots)?.completed(recorded);
+        let difference = explain(&self.cache, recorded, slots)?;
         let numbers = matches!(difference.cause, RecompileCause::Offset | RecompileCause::Scalar);
         let nodes_differ = difference.node.is_some() && !numbers;
-        let difference = provenance.difference(recorded).filter(|_| nodes_differ).unwrap_or(difference);
+        let difference = from_followed(provenance, recorded).filter(|_| nodes_differ).unwrap_or(difference);
         let location = (difference.cause != RecompileCause::Evicted).then(|| provenance.location(difference.node));
         let program = difference.program.clone();
         let input = difference.node.filter(|_| difference.input).map(|node| &recorded.graph.nodes()[node].ty);
         let uploaded_at = input.and_then(|ty| self.lines.uploads.line(ty));
-        let recompile = Recompile::new(difference, location, recorded.graph.len());
+        let recompile = difference.event(location, recorded.graph.len());
         Some((Recompile { uploaded_at, ..recompile }, program))
     }
 
@@ -153,7 +153,7 @@ impl DeviceRuntime {
     /// Returns the level of the rewrites.
     fn optimization(&self) -> Optimization {
         #[cfg(feature = "testing")]
-        if let Some(level) = crate::testing::level() {
+        if let Some(level) = super::level::level() {
             return level;
         }
         self.options.optimization

@@ -5,10 +5,9 @@
 //! whichever thread, or at the next mark step, whose error the next read or sync returns.
 
 use super::DeviceRuntime;
-use crate::engine::SharedBuffer;
+use crate::engine::{Input, SharedBuffer};
 use crate::error::{Result, TpuError};
 use crate::lines::Stack;
-use crate::tensor::Tensor;
 use parking_lot::Mutex;
 
 /// The range of an op's indices: from 0 to below the size of the dim that each component of a coordinate addresses.
@@ -40,18 +39,21 @@ pub(crate) fn outside(sizes: &[usize], extremes: &[i64]) -> Option<usize> {
     ranges.position(|((&size, &least), &most)| least < 0 || usize::try_from(most).is_ok_and(|most| most >= size))
 }
 
+/// Returns the extremes of an op's indices as `i64[2 * components]`; `None` while they wait for a cut.
+pub(crate) type Extremes = Box<dyn Fn() -> Option<Input> + Send + Sync>;
+
 /// The checks of one device.
 #[derive(Default)]
 pub(crate) struct IndexCheckQueue {
-    /// The extremes as `i64[2 * components]`, with their ranges, oldest first.
-    waiting: Mutex<Vec<(Tensor, IndexRange)>>,
+    /// The extremes with their ranges, oldest first.
+    waiting: Mutex<Vec<(Extremes, IndexRange)>>,
     /// What a mark step found.
     failed: Mutex<Option<TpuError>>,
 }
 
 impl DeviceRuntime {
     /// Adds a check, to be done when its program has run.
-    pub(crate) fn check_later(&self, extremes: Tensor, range: IndexRange) {
+    pub(crate) fn check_later(&self, extremes: Extremes, range: IndexRange) {
         self.index_checks.waiting.lock().push((extremes, range));
     }
 
@@ -62,10 +64,10 @@ impl DeviceRuntime {
     pub(crate) fn check_indices(&self) -> Result<()> {
         let computed: Vec<_> = {
             let mut waiting = self.index_checks.waiting.lock();
-            waiting.extract_if(.., |(extremes, _)| extremes.value().is_some()).collect()
+            waiting.extract_if(.., |(extremes, _)| extremes().is_some()).collect()
         };
-        let found = computed.iter().find_map(|(extremes, range)| match extremes.value() {
-            Some(Ok(buffer)) => range.violation(&self.integers(buffer)?),
+        let found = computed.iter().find_map(|(extremes, range)| match extremes() {
+            Some(Ok(buffer)) => range.violation(&self.integers(&buffer)?),
             // The read of the op's own result reports why nothing was computed.
             _ => None,
         });

@@ -1,13 +1,15 @@
 //! Runs programs, and the host's parts of split programs, in the interpreter. Which these are, `tier` decides.
 
 use super::arguments::{Argument, TraceArguments};
-use super::host_value::{HostElements, HostValue, Maker};
 use super::{DeviceRuntime, RunError, sharding_of};
-use crate::engine::{self, HostTensor, Input, SharedBuffer};
+use crate::engine::{
+    self, HostElements, HostTensor, HostValue, Input, MOST_WAITING_BYTES, Maker, SharedBuffer, picked,
+};
 use crate::error::{Result, TpuError};
 use crate::metrics::Counters;
 use crate::profile::{self, Phase};
-use crate::program::{Compiled, Recorded, RecordedRun, picked};
+use crate::program::{Compiled, Recorded};
+use crate::recompile::RecordedRun;
 use burn_tpu_graph::{Bindings, Program, Sharding, Source, Split, TensorType, Transfer};
 use std::sync::Arc;
 
@@ -154,7 +156,7 @@ impl DeviceRuntime {
         let engine = self.engine()?;
         // On a mesh, the program that reads a value first says how it is split.
         let waits = engine.transfers_values() || engine.mesh().is_some();
-        if !waits || waiting > super::host_value::MOST_WAITING_BYTES {
+        if !waits || waiting > MOST_WAITING_BYTES {
             return self.upload(ty, elements.bytes(), None);
         }
         Ok(Arc::new(HostValue::new(ty.clone(), elements, maker, Arc::clone(&self.counters))))

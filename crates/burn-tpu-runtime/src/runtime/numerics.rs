@@ -5,12 +5,12 @@
 //! compiled function, whose error the next read or sync returns. Results of a program that was reported, and what is
 //! computed from them, are reported no more.
 
+use super::DeviceRuntime;
 use super::precision::PrecisionLint;
-use super::{DeviceRuntime, HostValue};
-use crate::engine::{Arguments, DeviceBuffer, Input, SharedBuffer};
-use crate::error::{Result, TpuError};
+use crate::engine::{Arguments, DeviceBuffer, HostValue, Input, SharedBuffer};
+use crate::error::{NonFinite, NonFiniteOp, NotFinite, Result, TpuError};
 use crate::lines::{OpLines, Resolver, StepPart, StepPlace};
-use crate::numerics::{Class, Culprit, Diagnosis, NonFinite, NonFiniteOp, NotFinite, Origin, Probes, flag_of, flagged};
+use crate::numerics::{Class, Culprit, Diagnosis, Origin, Probes, flag_of, flagged};
 use crate::options::TpuOptions;
 use crate::program::Recorded;
 use crate::{Device, Platform, distributed};

@@ -1,7 +1,7 @@
 //! Places programs on a mesh: finds where their arguments are, and has `burn-tpu-graph` choose the rest.
 
-use super::{DeviceRuntime, HostValue};
-use crate::engine::{Input, MeshAxes, SharedBuffer};
+use super::DeviceRuntime;
+use crate::engine::{HostValue, Input, MeshAxes, SharedBuffer};
 use crate::error::{Result, TpuError};
 use crate::program::{Recorded, Subgraph};
 use burn_tpu_graph::{Arrival, Placement, Program, Sharding};

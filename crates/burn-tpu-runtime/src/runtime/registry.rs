@@ -4,11 +4,10 @@
 //! that need no engine do not start it. A device that does not run has no metrics and no programs; its frozen state and
 //! its seed are stored until it starts.
 
-use super::DeviceRuntime;
+use super::{DeviceRuntime, MemoryReport};
 use crate::activity::{Activity, waits};
 use crate::engine;
 use crate::error::{Result, TpuError};
-use crate::memory::MemoryReport;
 use crate::metrics::Metrics;
 use crate::options::{TpuOptions, mesh_from_environment, platform_from_environment};
 use crate::{Device, Platform};
@@ -92,7 +91,7 @@ pub(crate) fn forget(device: Device) {
 
 /// Returns the metrics of a device. See [`Device::metrics`].
 pub(crate) fn metrics(device: Device) -> Metrics {
-    running(device).map(|runtime| runtime.counters().snapshot()).unwrap_or_default()
+    running(device).map(|runtime| runtime.metrics()).unwrap_or_default()
 }
 
 /// Returns what a device does at this moment. See [`Device::activity`]. While a device starts, which may take long, nothing

@@ -11,8 +11,8 @@
 //! 5. Every other program is compiled at once, and in strict mode all are. So is one with a custom op: the interpreter would run
 //!    its plain form, and its author wants to see the other one.
 
-use super::{DeviceRuntime, HostValue};
-use crate::engine::Input;
+use super::DeviceRuntime;
+use crate::engine::{HostValue, Input};
 use crate::error::{Result, TpuError};
 use crate::metrics::CutReason;
 use crate::profile;

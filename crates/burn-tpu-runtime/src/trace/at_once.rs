@@ -11,13 +11,11 @@
 
 use super::record::{fail, named};
 use super::stream::trace_of;
-use super::{Recorder, StreamTrace, Trace};
+use super::{Recorder, StreamTrace, Tensor, Trace};
 use crate::Device;
-use crate::engine::{HostBytes, HostTensor, interpret_nodes};
+use crate::engine::{HostBytes, HostElements, HostTensor, HostValue, interpret_nodes};
 use crate::error::TpuError;
 use crate::metrics::Counters;
-use crate::runtime::{HostElements, HostValue};
-use crate::tensor::Tensor;
 use burn_tpu_graph::{Builder, NodeId, Op, Result, TensorType};
 use smallvec::SmallVec;
 use std::cell::Cell;

@@ -2,7 +2,7 @@
 //! rest recorded. The rules are those of `trace`'s header.
 
 use super::recorded::{RecordedOps, Renamed, not_computed, with_stack};
-use super::{StreamTrace, Trace};
+use super::{StreamTrace, Trace, WaitForDevices};
 use crate::engine::Input;
 use crate::error::{Result, TpuError};
 use crate::metrics::CutReason;
@@ -10,7 +10,6 @@ use crate::profile::{self, Phase};
 use crate::program::Subgraph;
 use crate::recompile::DivergenceTracker;
 use crate::runtime::RunError;
-use crate::tensor::WaitForDevices;
 use burn_tpu_graph::NodeId;
 use rustc_hash::FxHashMap;
 use std::sync::Arc;

@@ -4,15 +4,16 @@
 //! function is recorded, or what is done with the recording (`function`).
 
 use super::recorded::RecordedOps;
-use super::{Recording, Stream, StreamTrace};
+use super::{Stream, StreamTrace, Tensor};
 use crate::Device;
-use crate::engine::{DeviceBuffer, HostBytes, Input, SharedBuffer};
+use crate::engine::{DeviceBuffer, HostBytes, HostValue, Input, SharedBuffer};
 use crate::error::{Result, TpuError};
 use crate::lines::Stack;
 use crate::metrics::CutReason;
-use crate::recompile::{DivergenceTracker, Provenance, RecompileLog};
-use crate::runtime::{HostValue, IndexRange};
-use crate::tensor::Tensor;
+use crate::program::Provenance;
+use crate::recompile::{DivergenceTracker, RecompileLog};
+use crate::recording::Recording;
+use crate::runtime::IndexRange;
 use burn_tpu_graph::{Builder, Label, NodeId, Op, TensorType};
 use parking_lot::Mutex;
 use std::any::Any;

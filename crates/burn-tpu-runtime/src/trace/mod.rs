@@ -49,9 +49,9 @@ mod handles;
 mod pending;
 mod record;
 mod recorded;
-mod recording;
 mod stats;
 mod stream;
+mod tensor;
 #[cfg(test)]
 mod tests;
 
@@ -59,9 +59,10 @@ pub(crate) use function::{FunctionRecording, FunctionSource, Placeholder, Purpos
 pub(crate) use pending::{materialise, materialise_together};
 pub(crate) use record::record_list;
 pub use record::{Recorder, create, record, record_many, record_or_compute, record_or_compute_many};
-pub(crate) use recording::Recording;
 pub use stream::{InStream, Stream};
 pub(crate) use stream::{current_function, cut, end_step, forget, mark_step};
+pub use tensor::Tensor;
+pub(crate) use tensor::{PendingValue, WaitForDevices};
 
 use crate::error::TpuError;
 use crate::lines::Anchor;
@@ -174,7 +175,7 @@ impl Origin {
 
 impl StreamTrace {
     fn new(owner: u64, function: Option<Arc<FunctionNotes>>, runtime: Arc<DeviceRuntime>) -> Self {
-        let log = &runtime.counters().recompiles;
+        let log = runtime.recompiles();
         let tracker = function.as_ref().map_or_else(|| DivergenceTracker::new(log), |notes| notes.tracker(log));
         let mut trace = Trace { tracker, ..Trace::default() };
         trace.tracker.restart(&mut trace.recorded.recording);

@@ -6,11 +6,10 @@
 //! Owns: when such a value is computed, and that no trace is locked meanwhile. May not know: what computes it.
 
 use super::recorded::RecordedOps;
-use super::{Origin, Placeholder, StreamTrace, Trace};
+use super::{Origin, PendingValue, Placeholder, StreamTrace, Tensor, Trace, WaitForDevices};
 use crate::engine::{Input, SharedBuffer};
 use crate::error::{Result, TpuError};
 use crate::metrics::CutReason;
-use crate::tensor::{PendingValue, Tensor, WaitForDevices};
 use burn_tpu_graph::NodeId;
 use parking_lot::MutexGuard;
 use std::cmp::Reverse;

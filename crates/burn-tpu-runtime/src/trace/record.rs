@@ -3,13 +3,12 @@
 use super::pending::{OperandErrors, compute_operands};
 use super::recorded::OpRecord;
 use super::stream::trace_of;
-use super::{Origin, StreamTrace, Trace, at_once};
+use super::{Origin, StreamTrace, Tensor, Trace, at_once};
 use crate::Device;
 use crate::error::TpuError;
 use crate::lines::{OpStack, RecordedOp};
 use crate::metrics::CutReason;
 use crate::profile::{self, Phase};
-use crate::tensor::Tensor;
 use burn_tpu_graph::{Builder, DType, GraphError, Label, Node, NodeId, Number, Op, Result};
 use smallvec::SmallVec;
 use std::ops::Range;

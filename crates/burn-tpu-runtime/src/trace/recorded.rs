@@ -6,10 +6,10 @@
 //! Owns: the ops of a trace by position, and recording them again. May not know: which tensors are alive, nor how ops run.
 
 use super::pending::PendingParameter;
-use super::recording::Recording;
 use crate::engine::Input;
 use crate::error::TpuError;
 use crate::lines::{OpLines, Stack};
+use crate::recording::Recording;
 use burn_tpu_graph::{Builder, Label, NodeId, Op, Result, TensorType};
 use rustc_hash::FxHashMap;
 use smallvec::SmallVec;

@@ -3,12 +3,13 @@
 use super::{compile_environment, scalars::Scalars, spec};
 use crate::activity::describe;
 use crate::cache::DiskCache;
+use crate::engine::Footprint;
 use crate::engine::custom_calls::compile_error;
 use crate::engine::tuning::{self, Tuner};
-use crate::engine::{ChosenOptions, Footprint};
 use crate::error::{Result, TpuError};
 use crate::memory::{AllocationSite, Ledger};
 use crate::metrics::Counters;
+use crate::options::ChosenOptions;
 use crate::profile::{self, Phase, ProgramOps};
 use crate::{Platform, TpuOptions};
 use burn_tpu_graph::{Argument, LowerOptions, Lowered, Program, TensorType, lower_with};
@@ -228,7 +229,7 @@ impl Loaded {
     pub(super) fn check_room(&self, donated_bytes: usize, devices: usize) -> Result<()> {
         let Footprint { outputs, temporaries, .. } = self.footprint;
         let needed = (outputs + temporaries).saturating_sub(donated_bytes) * devices;
-        self.memory.check(&self.description, needed as u64)
+        Ok(self.memory.check(&self.description, needed as u64)?)
     }
 }
 

@@ -21,7 +21,6 @@ use crate::error::{Result, TpuError};
 use crate::memory::{AllocationSite, PluginMemory};
 use crate::metrics::Counters;
 use crate::profile;
-use crate::runtime::default_chip;
 use crate::{Platform, TpuOptions};
 use burn_tpu_graph::{Argument, Builder, Graph, Mesh, Op, Placement, Program, Sharding, TensorType};
 use burn_tpu_pjrt::{Buffer, CompileOptions, Device, ExecuteOptions, Plugin, TensorSpec};
@@ -81,19 +80,20 @@ impl DeviceBuffer for MeshBuffer {
     }
 }
 
-/// Opens a mesh.
+/// Opens a mesh, on the platform `default` if it names none.
 ///
 /// # Errors
 /// [`TpuError::Mesh`] for a mesh that cannot be on this machine; those of [`clients::client`].
 pub(crate) fn open_mesh(
     device: crate::Device,
+    default: Platform,
     options: &TpuOptions,
     counters: &Arc<Counters>,
 ) -> Result<Arc<dyn Engine>> {
     let unknown =
         || TpuError::Mesh { mesh: device.to_string(), rule: "was never described: use TpuDevice::mesh".into() };
     let description = device.as_mesh().ok_or_else(unknown)?;
-    let platform = description.platform().unwrap_or_else(|| default_chip().platform());
+    let platform = description.platform().unwrap_or(default);
     if !matches!(platform, Platform::Tpu | Platform::Cuda | Platform::Cpu) {
         let rule = format!("needs the chips of a plugin, and {platform} has none\n  fix: cargo xtask setup cpu");
         return Err(description.error(rule));

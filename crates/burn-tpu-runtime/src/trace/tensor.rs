@@ -2,11 +2,10 @@
 //!
 //! Owns: a tensor's type, and the value once there is one. May not know: how a value that it waits for is computed.
 
+use super::Origin;
 use crate::Device;
-use crate::engine::{Input, SharedBuffer};
+use crate::engine::{HostValue, Input, SharedBuffer};
 use crate::error::Result;
-use crate::runtime::HostValue;
-use crate::trace::Origin;
 use burn_tpu_graph::{DType, TensorType};
 use std::cell::Cell;
 use std::sync::{Arc, OnceLock};

@@ -114,7 +114,7 @@ impl Recording {
     }
 
     /// The graph whose first `len` nodes are the recording.
-    pub(super) fn graph(&self) -> &Graph {
+    pub(crate) fn graph(&self) -> &Graph {
         self.following().map_or(&self.own, Arc::as_ref)
     }
 }

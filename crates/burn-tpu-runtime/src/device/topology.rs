@@ -3,9 +3,8 @@
 //! Owns: the grammar of slice names and the number of each slice in a [`Device`](crate::Device). May not know: libtpu.
 //! Names that would make libtpu end the process (an empty name, unbounded sizes) do not parse.
 
+use super::{Mesh, RecordedPrograms};
 use crate::error::{Result, TpuError};
-use crate::mesh::Mesh;
-use crate::{Device, Platform};
 use parking_lot::RwLock;
 use std::fmt::{Display, Formatter};
 use std::str::FromStr;
@@ -164,12 +163,12 @@ pub(crate) enum Described {
     /// A slice, and the axes of a mesh of all its devices: programs are compiled for it.
     Slice(Topology, Option<Mesh>),
     /// A list of recorded programs, for a mesh with these axes: they are neither compiled nor run.
-    Recording(crate::engine::RecordedPrograms, Option<Mesh>),
+    Recording(RecordedPrograms, Option<Mesh>),
 }
 
 impl Described {
     /// Returns the axes, if programs are for a mesh.
-    pub(crate) fn mesh(&self) -> Option<&Mesh> {
+    pub(super) fn mesh(&self) -> Option<&Mesh> {
         match self {
             Described::Slice(_, mesh) | Described::Recording(_, mesh) => mesh.as_ref(),
         }
@@ -180,7 +179,7 @@ impl Described {
 static REGISTRY: RwLock<Vec<Described>> = RwLock::new(Vec::new());
 
 /// Returns the device number of a slice, or of a mesh on it, which is the same at every call.
-pub(crate) fn register(topology: Topology, mesh: Option<Mesh>) -> Result<u16> {
+pub(super) fn register(topology: Topology, mesh: Option<Mesh>) -> Result<u16> {
     let same = |described: &Described| match described {
         Described::Slice(known, axes) => *known == topology && *axes == mesh,
         Described::Recording(..) => false,
@@ -193,7 +192,7 @@ pub(crate) fn register(topology: Topology, mesh: Option<Mesh>) -> Result<u16> {
 }
 
 /// Returns a new device number for recorded programs. Burn's default dtypes belong to a device, so they are separate too.
-pub(crate) fn register_recording(programs: crate::engine::RecordedPrograms, mesh: Option<Mesh>) -> Result<u16> {
+pub(super) fn register_recording(programs: RecordedPrograms, mesh: Option<Mesh>) -> Result<u16> {
     push(&mut REGISTRY.write(), Described::Recording(programs, mesh))
 }
 
@@ -206,18 +205,13 @@ fn push(registry: &mut Vec<Described>, described: Described) -> Result<u16> {
     Ok(number)
 }
 
-/// Returns whether the programs of a device are recorded for a fit.
-pub(crate) fn is_recording(device: Device) -> bool {
-    device.platform() == Platform::Topology && matches!(described(device.index()), Some(Described::Recording(..)))
-}
-
 /// Returns the target of a device number, if it was registered.
-pub(crate) fn described(index: u16) -> Option<Described> {
+pub(super) fn described(index: u16) -> Option<Described> {
     REGISTRY.read().get(usize::from(index)).cloned()
 }
 
 /// Returns the number of registered targets.
-pub(crate) fn count() -> usize {
+pub(super) fn count() -> usize {
     REGISTRY.read().len()
 }
 

@@ -2,7 +2,7 @@
 //!
 //! Owns: the elements, the device's copy once there is one, and the count of the bytes that wait. May not know: programs.
 
-use crate::engine::{DeviceBuffer, HostBytes, HostTensor, SharedBuffer};
+use super::{DeviceBuffer, HostBytes, HostTensor, SharedBuffer};
 use crate::error::{Result, TpuError};
 use crate::metrics::Counters;
 use burn_tpu_graph::TensorType;
@@ -15,7 +15,7 @@ use std::sync::atomic::Ordering::Relaxed;
 const KEPT_BYTES: usize = 4 << 10;
 
 /// The most bytes of values that wait on the host of one device. A further value is transferred at once.
-pub(super) const MOST_WAITING_BYTES: u64 = 256 << 20;
+pub(crate) const MOST_WAITING_BYTES: u64 = 256 << 20;
 
 /// The elements of a value, as the user gave them or as the interpreter has them.
 #[derive(Clone)]
@@ -68,7 +68,7 @@ impl DeviceBuffer for HostValue {
 }
 
 impl HostValue {
-    pub(super) fn new(ty: TensorType, elements: HostElements, maker: Maker, counters: Arc<Counters>) -> Self {
+    pub(crate) fn new(ty: TensorType, elements: HostElements, maker: Maker, counters: Arc<Counters>) -> Self {
         Counters::add(&counters.waiting_bytes, ty.bytes());
         let state = Mutex::new(State { elements: Some(elements), buffer: None, is_waiting: true });
         Self { ty, maker, state, counters }
@@ -111,17 +111,17 @@ impl HostValue {
     }
 
     /// Returns whether the elements are on the host.
-    pub(super) fn is_on_host(&self) -> bool {
+    pub(crate) fn is_on_host(&self) -> bool {
         self.state.lock().elements.is_some()
     }
 
     /// Returns whether the value was not transferred yet.
-    pub(super) fn is_waiting(&self) -> bool {
+    pub(crate) fn is_waiting(&self) -> bool {
         self.state.lock().is_waiting
     }
 
     /// Returns the device's copy, if there is one.
-    pub(super) fn buffer(&self) -> Option<SharedBuffer> {
+    pub(crate) fn buffer(&self) -> Option<SharedBuffer> {
         self.state.lock().buffer.clone()
     }
 
@@ -130,7 +130,7 @@ impl HostValue {
     ///
     /// # Errors
     /// Those of `upload`; the value then stays on the host.
-    pub(super) fn on_device(
+    pub(crate) fn on_device(
         &self,
         taken: bool,
         upload: impl FnOnce(&TensorType, HostBytes) -> Result<SharedBuffer>,
@@ -155,7 +155,7 @@ impl HostValue {
     }
 
     /// Returns the device's copy that was taken and not used.
-    pub(super) fn put_back(&self, buffer: SharedBuffer) {
+    pub(crate) fn put_back(&self, buffer: SharedBuffer) {
         self.state.lock().buffer = Some(buffer);
     }
 

@@ -3,7 +3,7 @@
 //! Owns: the names and sizes of the axes as the user gave them, which chips, which axes split batches. May not know: plugins,
 //! programs. Nothing is checked here but the grammar: the first use of a mesh reports what does not exist.
 
-use crate::Platform;
+use super::Platform;
 use crate::error::{Result, TpuError};
 use burn_tpu_graph::{Axis, Mesh as Axes};
 use parking_lot::RwLock;
@@ -193,7 +193,7 @@ impl FromStr for Mesh {
 static REGISTRY: RwLock<Vec<Mesh>> = RwLock::new(Vec::new());
 
 /// Returns the device number of a mesh, which is the same at every call.
-pub(crate) fn register(mesh: Mesh) -> u16 {
+pub(super) fn register(mesh: Mesh) -> u16 {
     let mut registry = REGISTRY.write();
     let known = registry.iter().position(|known| *known == mesh);
     let index = known.unwrap_or(registry.len());
@@ -209,12 +209,12 @@ pub(crate) fn register(mesh: Mesh) -> u16 {
 }
 
 /// Returns the mesh of a device number, if it was registered.
-pub(crate) fn described(index: u16) -> Option<Mesh> {
+pub(super) fn described(index: u16) -> Option<Mesh> {
     REGISTRY.read().get(usize::from(index)).cloned()
 }
 
 /// Returns the number of registered meshes.
-pub(crate) fn count() -> usize {
+pub(super) fn count() -> usize {
     REGISTRY.read().len()
 }
 

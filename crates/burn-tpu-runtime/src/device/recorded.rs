@@ -1,0 +1,47 @@
+//! The programs that a device without chips records.
+
+use burn_tpu_graph::Program;
+use parking_lot::Mutex;
+use rustc_hash::FxHashMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+/// The recorded programs, in the order in which they would have run.
+#[derive(Clone, Default)]
+pub(crate) struct RecordedPrograms {
+    programs: Arc<Mutex<Vec<Arc<Program>>>>,
+    /// What each pass found in a program, by the program's hash.
+    rewrites: Arc<Mutex<FxHashMap<[u8; 32], Applied>>>,
+}
+
+/// The number of places that each pass rewrote.
+type Applied = Vec<(&'static str, usize)>;
+
+impl RecordedPrograms {
+    /// Adds a program that would have run.
+    pub(crate) fn push(&self, program: Arc<Program>) {
+        self.programs.lock().push(program);
+    }
+
+    /// Notes what each pass found in a program.
+    pub(crate) fn rewrote(&self, program: &Program, applied: &[(&'static str, usize)]) {
+        self.rewrites.lock().insert(program.stable_hash(), applied.to_vec());
+    }
+
+    /// Takes the programs that were recorded since the last call.
+    pub(crate) fn take(&self) -> Vec<Arc<Program>> {
+        std::mem::take(&mut *self.programs.lock())
+    }
+
+    /// Returns the number of places that these programs were rewritten at, by pass. A program that runs twice counts once.
+    pub(crate) fn rewrites_of(&self, programs: &[Arc<Program>]) -> BTreeMap<&'static str, usize> {
+        let known = self.rewrites.lock();
+        let hashes: BTreeSet<_> = programs.iter().map(|program| program.stable_hash()).collect();
+        let mut sums = BTreeMap::new();
+        for &(pass, count) in hashes.iter().filter_map(|hash| known.get(hash)).flatten().filter(|(_, count)| *count > 0)
+        {
+            *sums.entry(pass).or_default() += count;
+        }
+        sums
+    }
+}
