@@ -5,6 +5,8 @@
 use crate::activity::Activity;
 use crate::device::{Device, Platform};
 use crate::error::Result;
+#[cfg(doc)]
+use crate::error::TpuError;
 use crate::metrics::{CutReason, Metrics};
 use crate::options::TpuOptions;
 use crate::profile::{Profile, RunningProfile};
@@ -42,7 +44,7 @@ impl Device {
     ///
     /// # Errors
     /// The device's own error when it did not start; that of a program that was refused, whose work stays recorded, or that
-    /// failed while it ran; [`TpuError::Index`](crate::TpuError::Index) where computed indices are checked, and [`TpuError::NotFinite`](crate::TpuError::NotFinite) where NaN and
+    /// failed while it ran; [`TpuError::Index`] where computed indices are checked, and [`TpuError::NotFinite`] where NaN and
     /// infinities are.
     pub fn wait(self) -> Result<()> {
         let cut = trace::cut(self, CutReason::Sync);
@@ -68,7 +70,7 @@ impl Device {
         registry::memory(self)
     }
 
-    /// Makes every later compile on the device an error, [`TpuError::Frozen`](crate::TpuError::Frozen), which says what differs and where. The work
+    /// Makes every later compile on the device an error, [`TpuError::Frozen`], which says what differs and where. The work
     /// of a refused program stays recorded, and its tensors keep their values: after [`Device::unfreeze`] it runs.
     ///
     /// Freeze a training or serving loop once it is warm: from then on, nothing can stop for a compile unnoticed. A device
@@ -127,7 +129,7 @@ pub fn local_devices(platform: Platform) -> Vec<Device> {
 /// What was recorded before runs before the profile begins; it ends when the device has finished.
 ///
 /// # Errors
-/// [`TpuError::ProfileRunningProfile`](crate::TpuError::ProfileRunningProfile) if the process has a profile running; [`TpuError::Profile`](crate::TpuError::Profile) if its files cannot be written;
+/// [`TpuError::ProfileRunning`] if the process has a profile running; [`TpuError::Profile`] if its files cannot be written;
 /// an error of [`Device::sync`] or of the plugin's profiler. If the closure was run, its result is lost then.
 pub fn profile<R>(
     device: &impl AsRef<Device>,
@@ -198,11 +200,11 @@ impl TpuOptions {
     /// devices share. A device that does not set them accepts the existing client.
     ///
     /// # Errors
-    /// - [`TpuError::AlreadyRunningProfile`](crate::TpuError::AlreadyRunningProfile) if the device is already in use.
-    /// - [`TpuError::ClientOption`](crate::TpuError::ClientOption) if another device of the platform is in use with another value of an option that
+    /// - [`TpuError::AlreadyRunningProfile`] if the device is already in use.
+    /// - [`TpuError::ClientOption`] if another device of the platform is in use with another value of an option that
     ///   belongs to the client. The device is then not started.
-    /// - [`TpuError::Option`](crate::TpuError::Option) if an environment variable has an invalid value.
-    /// - [`TpuError::Unavailable`](crate::TpuError::Unavailable) if these options name a plugin file that cannot be used. The device then reports the
+    /// - [`TpuError::Option`] if an environment variable has an invalid value.
+    /// - [`TpuError::Unavailable`] if these options name a plugin file that cannot be used. The device then reports the
     ///   same error at every read. If no file is named, the first read reports a missing plugin.
     pub fn install(self, device: &impl AsRef<Device>) -> Result<()> {
         start(*device.as_ref(), self.with_environment()?)

@@ -15,6 +15,8 @@ pub(crate) use topology::Described;
 pub use topology::{Generation, Topology};
 
 use crate::error::Result;
+#[cfg(doc)]
+use crate::error::TpuError;
 
 /// Returns the number of meshes or of slices that were described.
 pub(crate) fn described_devices(platform: Platform) -> usize {
@@ -65,13 +67,13 @@ impl Device {
 
     /// The first device of a TPU slice that need not be attached: `v5e:2x2`, `v4:2x2x1`, `tpu7x:1x1x1` (generations v4, v5e,
     /// v5p, v6e and tpu7x). libtpu compiles for it what is recorded on it; nothing is executed. Results are shapes, an
-    /// upload keeps no data, and reading a value is an error, [`TpuError::NoValue`](crate::TpuError::NoValue).
+    /// upload keeps no data, and reading a value is an error, [`TpuError::NoValue`].
     ///
     /// The same name is the same device. On a machine without a TPU, loading libtpu sets the environment variables that
     /// `docs/fit.md` lists; on a machine with one it sets none.
     ///
     /// # Errors
-    /// [`TpuError::Topology`](crate::TpuError::Topology) for a name of another form. Nothing is loaded here: that libtpu is missing, or knows no slice
+    /// [`TpuError::Topology`] for a name of another form. Nothing is loaded here: that libtpu is missing, or knows no slice
     /// of these sizes, is reported by the first `sync` or mark step.
     ///
     /// ```
@@ -87,7 +89,7 @@ impl Device {
     /// Many chips as one device, which XLA's partitioner splits every program over. The same mesh is the same device.
     ///
     /// Nothing is loaded or checked here: that there are fewer chips, or that an axis has no valid name, is reported by the
-    /// first `sync` or read, as [`TpuError::Mesh`](crate::TpuError::Mesh).
+    /// first `sync` or read, as [`TpuError::Mesh`].
     pub fn mesh(mesh: Mesh) -> Self {
         Self { platform: Platform::Mesh, index: mesh::register(mesh) }
     }
@@ -96,7 +98,7 @@ impl Device {
     /// mesh's platform and chips are those of the slice.
     ///
     /// # Errors
-    /// [`TpuError::Topology`](crate::TpuError::Topology) for a name of another form.
+    /// [`TpuError::Topology`] for a name of another form.
     pub fn topology_mesh(name: &str, mesh: Mesh) -> Result<Self> {
         let index = topology::register(name.parse()?, Some(mesh))?;
         Ok(Self { platform: Platform::Topology, index })
@@ -114,7 +116,7 @@ impl Device {
     /// Returns a new device whose programs are recorded in a list, and neither compiled nor run.
     ///
     /// # Errors
-    /// [`TpuError::Topology`](crate::TpuError::Topology) if no number is left.
+    /// [`TpuError::Topology`] if no number is left.
     pub(crate) fn recording(programs: RecordedPrograms, mesh: Option<Mesh>) -> Result<Self> {
         let index = topology::register_recording(programs, mesh)?;
         Ok(Self { platform: Platform::Topology, index })

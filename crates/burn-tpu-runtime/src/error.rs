@@ -386,12 +386,6 @@ impl TpuError {
     }
 }
 
-impl From<Box<OutOfMemory>> for TpuError {
-    fn from(full: Box<OutOfMemory>) -> Self {
-        TpuError::OutOfMemory(full)
-    }
-}
-
 /// Returns an operation and its line for the end of a message.
 fn place(op: &str, caller: &str) -> String {
     match (op, caller) {

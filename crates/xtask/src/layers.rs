@@ -1,14 +1,18 @@
 //! `cargo xtask layers`: the workspace's crates depend on each other, and say things, only as the design allows.
 //!
-//! Two kinds of rules: *arrows*, read from `cargo metadata`, and *words*, looked for in the sources. Each broken rule
-//! is one line that names the crate or file, what is wrong, and why the rule exists.
+//! Three kinds of rules: *arrows* between crates, read from `cargo metadata`; imports between *modules*, and *words*, both
+//! looked for in the sources. Each broken rule is one line that names the crate or file, what is wrong, and why the rule
+//! exists.
 
 use anyhow::{Context, Result, bail};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
 mod arrows;
+mod imports;
+mod modules;
 mod text;
+mod tokens;
 mod words;
 
 /// The crates that others may depend on.
@@ -32,9 +36,10 @@ const UNSAFE_CRATE: &str = "burn-tpu-pjrt";
 pub fn run() -> Result<()> {
     let root = root()?;
     let mut broken = arrows::check(&metadata(&root, &["--no-deps"])?)?;
+    broken.extend(modules::check(&root)?);
     broken.extend(words::check(&root)?);
     if broken.is_empty() {
-        println!("layers: every crate keeps to its arrows and its words");
+        println!("layers: every crate keeps to its arrows, the order of its modules and its words");
         return Ok(());
     }
     bail!("{} broken layer rules:\n  {}", broken.len(), broken.join("\n  "))

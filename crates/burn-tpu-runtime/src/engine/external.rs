@@ -152,7 +152,7 @@ impl<E: ExternalEngine> Engine for External<E> {
     }
 
     fn upload(&self, ty: &TensorType, bytes: HostBytes, _: Option<&Sharding>) -> Result<SharedBuffer> {
-        self.memory.check(&"a value from the host", ty.bytes() as u64)?;
+        self.memory.check(&"a value from the host", ty.bytes() as u64).map_err(TpuError::OutOfMemory)?;
         let value = self.engine.upload(ty, bytes.as_ref())?;
         let site = self.memory.upload(ty.clone());
         Ok(Arc::new(ExternalValue::new(value, ty.clone(), &site)))
@@ -215,7 +215,7 @@ impl<E: ExternalEngine> Executable for ExternalProgram<E> {
             outputs: self.results.iter().map(|(ty, _)| ty.bytes()).sum(),
             ..Footprint::default()
         };
-        self.ledger.check(&"the results of a program", footprint.outputs as u64)?;
+        self.ledger.check(&"the results of a program", footprint.outputs as u64).map_err(TpuError::OutOfMemory)?;
         let results = self.engine.run(&self.program, &values.collect::<Result<Vec<_>>>()?, slots)?;
         if results.len() != self.results.len() {
             return Err(wrong(format!("{} results of a program with {}", results.len(), self.results.len())));

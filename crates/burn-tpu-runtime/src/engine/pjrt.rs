@@ -102,7 +102,7 @@ impl Engine for PjrtEngine {
 
     fn upload(&self, ty: &TensorType, bytes: HostBytes, _: Option<&Sharding>) -> Result<SharedBuffer> {
         let memory = self.compiler.memory();
-        memory.check(&"a value from the host", ty.bytes() as u64)?;
+        memory.check(&"a value from the host", ty.bytes() as u64).map_err(TpuError::OutOfMemory)?;
         let buffer = upload(&self.device, spec(ty)?, bytes)?;
         Ok(Arc::new(DeviceValue::new(buffer, &memory.upload(ty.clone()))))
     }

@@ -84,7 +84,7 @@ impl DeviceRuntime {
     pub(super) fn explain_memory(&self, error: TpuError, what: impl FnOnce() -> String) -> TpuError {
         let full = match error {
             TpuError::Pjrt { source, .. } if source.is_out_of_memory() => {
-                self.counters.memory.full(what(), None, None, Some(source.to_string())).into()
+                TpuError::OutOfMemory(self.counters.memory.full(what(), None, None, Some(source.to_string())))
             }
             error => error,
         };

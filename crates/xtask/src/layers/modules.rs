@@ -1,78 +1,115 @@
-//! Which modules of a crate import each other: the graph has no cycle, and so no two-way pair.
-//!
-//! A module here is a top-level one of a crate, with everything below it. `lib.rs` is none: it declares and re-exports all
-//! of them. A module *imports* another one where its code has
-//!
-//! - a path that begins with `crate` (or `$crate`), or with enough `super`s to leave the module, in a `use` or anywhere else.
-//!   A name that `lib.rs` re-exports is an import of the module that it comes from. A path that ends at the root
-//!   (`crate::*`, `use crate as root`) is refused, since it hides what it imports;
-//! - a function that another module defines in an `impl` of a type that is not its own: as `Type::f`, or as `.f(…)` if no
-//!   other function of the crate has this name.
-//!
-//! Comments, literals, `pub(in crate::…)` and what is under `#[cfg(test)]` do not count.
+//! Modules import each other in one direction: no two-way pair and no longer cycle, and in the runtime in one order.
 
-use super::tokens::{self, Token};
-use anyhow::{Context, Result};
-use std::collections::{BTreeMap, BTreeSet};
-use std::fs;
-use std::path::{Path, PathBuf};
+use super::imports::{self, Imports};
+use anyhow::Result;
+use std::collections::BTreeSet;
+use std::path::Path;
 
-/// The imports of each module: the imported modules, each with the file and line of the first import.
-pub type Imports = BTreeMap<String, BTreeMap<String, String>>;
+/// The modules of the runtime by layer, lowest first. A module imports only modules that are listed before it.
+const RUNTIME: [(&str, &[&str]); 3] = [
+    (
+        "engine",
+        &[
+            "units",
+            "lines",
+            "memory",
+            "error",
+            "device",
+            "options",
+            "metrics",
+            "activity",
+            "cache",
+            "distributed",
+            "profile",
+            "engine",
+        ],
+    ),
+    (
+        "recording and running",
+        &[
+            "numerics",
+            "recording",
+            "program",
+            "recompile",
+            "compiling",
+            "runtime",
+            "trace",
+            "control",
+            "custom_op",
+            "function",
+            "ops",
+            "collective",
+        ],
+    ),
+    ("analysis", &["fit", "testing"]),
+];
 
-/// Returns the imports between the modules of the crate whose sources lie in `folder`, and the paths that hide some.
-pub fn of_crate(root: &Path, folder: &str) -> Result<(Imports, Vec<String>)> {
-    let mut files = Vec::new();
-    collect(&root.join(folder), &mut files)?;
-    files.sort();
-    let mut sources = Vec::new();
-    for file in files {
-        let path = file.strip_prefix(root.join(folder)).unwrap_or(&file).to_string_lossy().replace('\\', "/");
-        let text = fs::read_to_string(&file).with_context(|| format!("cannot read `{}`", file.display()))?;
-        sources.push((path, text));
+/// The sources of the runtime.
+const RUNTIME_SOURCES: &str = "crates/burn-tpu-runtime/src";
+
+/// The sources of the other crates whose modules have no cycle.
+const WITHOUT_CYCLES: [&str; 5] = [
+    "crates/burn-tpu-cli/src",
+    "crates/burn-tpu-interpreter/src",
+    "crates/burn-tpu-kernels/src",
+    "crates/burn-tpu-train/src",
+    "crates/burn-tpu-xla/src",
+];
+
+/// Returns every import that breaks a rule.
+pub fn check(root: &Path) -> Result<Vec<String>> {
+    let mut broken = Vec::new();
+    for folder in WITHOUT_CYCLES.iter().chain([&RUNTIME_SOURCES]) {
+        let (imports, hidden) = imports::of_crate(root, folder)?;
+        broken.extend(hidden.into_iter().chain(cycles(&imports)).map(|message| format!("{folder}: {message}")));
+        if *folder == RUNTIME_SOURCES {
+            broken.extend(out_of_order(&imports, &RUNTIME).into_iter().map(|message| format!("{folder}: {message}")));
+        }
     }
-    let sources: Vec<(&str, &str)> = sources.iter().map(|(path, text)| (path.as_str(), text.as_str())).collect();
-    Ok(of_sources(&sources))
+    Ok(broken)
 }
 
-/// Returns the imports of a crate with these files: their paths from its `src`, and their texts.
-pub fn of_sources(files: &[(&str, &str)]) -> (Imports, Vec<String>) {
-    let mut sources: Vec<Source> = files.iter().map(|(path, text)| Source::new(path, text)).collect();
-    let tests: BTreeSet<Vec<String>> = sources.iter().flat_map(Source::test_modules).collect();
-    sources.retain(|source| !tests.iter().any(|test| source.module.starts_with(test)));
-    let names = Names::of(&sources);
-    let mut found = Found::default();
-    for source in sources.iter().filter(|source| !source.module.is_empty()) {
-        found.paths_of(source, &names);
-        found.methods_of(source, &names);
+/// Returns a message for each import of a module that comes later in the list, and for each module that is not listed or
+/// does not exist.
+fn out_of_order(imports: &Imports, layers: &[(&str, &[&str])]) -> Vec<String> {
+    let order: Vec<(&str, &str)> =
+        layers.iter().flat_map(|(layer, modules)| modules.iter().map(|module| (*layer, *module))).collect();
+    let place = |module: &str| order.iter().position(|(_, listed)| *listed == module);
+    let mut messages = Vec::new();
+    for (module, imported) in imports {
+        let Some(own) = place(module) else {
+            messages.push(format!("`{module}` is in no layer: list it in xtask/src/layers/modules.rs"));
+            continue;
+        };
+        for (other, at) in imported {
+            if let Some(place) = place(other).filter(|place| *place > own) {
+                let (of, above) = (order[own].0, order[place].0);
+                messages.push(format!(
+                    "{at}: `{module}` (layer {of}) imports `{other}` (layer {above}), which is above it"
+                ));
+            }
+        }
     }
-    (found.imports, found.hidden)
+    let missing = order.iter().filter(|(_, module)| !imports.contains_key(*module));
+    messages.extend(missing.map(|(_, module)| format!("`{module}` is listed, and there is no such module")));
+    messages
 }
 
-/// Returns a message for each cycle: every two-way pair, and one cycle where longer ones are left.
-pub fn cycles(name: &str, imports: &Imports) -> Vec<String> {
+/// Returns a message for each two-way pair, and, if there is none, for one longer cycle.
+fn cycles(imports: &Imports) -> Vec<String> {
     let mut messages = Vec::new();
     for (a, of_a) in imports {
         for (b, there) in of_a.range(a.clone()..) {
             if let Some(back) = imports.get(b).and_then(|of_b| of_b.get(a)) {
-                messages.push(format!("{name}: `{a}` and `{b}` import each other: {there} and {back}"));
+                messages.push(format!("`{a}` and `{b}` import each other: {there} and {back}"));
             }
         }
     }
-    let cyclic = in_a_cycle(imports);
-    if !cyclic.is_empty() {
-        let list = cyclic.iter().map(|module| format!("`{module}`")).collect::<Vec<_>>().join(", ");
-        messages.push(format!("{name}: {} modules import each other in a circle: {list}", cyclic.len()));
-    }
-    if let (true, Some(cycle)) = (messages.len() == 1, cyclic.first().and_then(|start| cycle_from(imports, start))) {
-        messages.push(format!("{name}: one such circle: {cycle}"));
+    if messages.is_empty() {
+        let cycle = imports.keys().find_map(|module| cycle_from(imports, module));
+        messages.extend(cycle.map(|cycle| format!("modules import each other in a cycle: {cycle}")));
     }
     messages
-}
-
-/// Returns the modules that import themselves by way of others.
-fn in_a_cycle(imports: &Imports) -> Vec<&String> {
-    imports.keys().filter(|module| cycle_from(imports, module).is_some()).collect()
 }
 
 /// Returns the shortest way along imports from a module back to it, with the place of each import.
@@ -96,167 +133,104 @@ fn cycle_from(imports: &Imports, start: &str) -> Option<String> {
     None
 }
 
-/// A file: its path, the module that it is, and its code without what only tests have.
-struct Source {
-    path: String,
-    module: Vec<String>,
-    code: Vec<Token>,
-    /// The code of tests that was removed.
-    tests: Vec<Vec<Token>>,
-}
+#[cfg(test)]
+mod tests {
+    use super::*;
 
-impl Source {
-    fn new(path: &str, text: &str) -> Self {
-        let (code, tests) = tokens::without_tests(tokens::of(text));
-        let module = path.trim_end_matches(".rs").split('/').filter(|part| !matches!(*part, "mod" | "lib" | "main"));
-        Self { path: path.to_owned(), module: module.map(str::to_owned).collect(), code, tests }
+    const LIB: (&str, &str) = ("lib.rs", "mod a;\nmod b;\nmod c;\npub use b::Thing;\nuse other_crate::Foreign;\n");
+
+    /// Returns the broken rules of a crate with these modules.
+    fn of(files: &[(&str, &str)]) -> Vec<String> {
+        let (imports, hidden) = imports::of_sources(&[&[LIB], files].concat());
+        hidden.into_iter().chain(cycles(&imports)).collect()
     }
 
-    /// Returns the modules of other files that only tests have: `#[cfg(test)] mod tests;`.
-    fn test_modules(&self) -> impl Iterator<Item = Vec<String>> {
-        let names = self.tests.iter().filter_map(|item| match item.iter().position(|token| token.text == "mod") {
-            Some(at) if item.get(at + 2).is_some_and(|token| token.text == ";") => Some(item[at + 1].text.clone()),
-            _ => None,
-        });
-        names.map(|name| [self.module.as_slice(), &[name]].concat())
+    const NONE: [&str; 0] = [];
+
+    #[test]
+    fn imports_in_one_direction_pass() {
+        let a = "use crate::b::f;\nuse crate::{c, Foreign};\npub(in crate::c) struct A;";
+        assert_eq!(of(&[("a.rs", a), ("b.rs", "use super::c::g;"), ("c.rs", "")]), NONE);
     }
 
-    fn top(&self) -> &str {
-        self.module.first().map_or("", String::as_str)
-    }
-}
-
-/// What the names of a crate refer to.
-#[derive(Default)]
-struct Names {
-    modules: BTreeSet<String>,
-    /// What `lib.rs` imports from modules, and the macros that are at the root: name to module.
-    reexports: BTreeMap<String, String>,
-    /// What `lib.rs` imports from other crates, or defines.
-    root: BTreeSet<String>,
-    /// The modules that define a type of this name.
-    types: BTreeMap<String, BTreeSet<String>>,
-    /// How many functions have a name.
-    functions: BTreeMap<String, usize>,
-    /// The functions in an `impl` of another module's type: type and name, to the module of the `impl`.
-    extensions: BTreeMap<(String, String), String>,
-}
-
-impl Names {
-    fn of(sources: &[Source]) -> Self {
-        let mut names = Self::default();
-        names.modules.extend(sources.iter().map(|source| source.top().to_owned()).filter(|top| !top.is_empty()));
-        for source in sources {
-            names.definitions(source);
-        }
-        for source in sources {
-            names.extensions_of(source);
-        }
-        names
+    #[test]
+    fn a_two_way_pair_is_refused_with_both_places() {
+        let broken =
+            of(&[("a.rs", "\nuse crate::b::f;"), ("b/mod.rs", ""), ("b/x.rs", "fn f() { super::super::a::g(); }")]);
+        assert_eq!(broken, ["`a` and `b` import each other: a.rs:2 and b/x.rs:1"]);
     }
 
-    fn definitions(&mut self, source: &Source) {
-        for pair in source.code.windows(2) {
-            let (keyword, name) = (pair[0].text.as_str(), pair[1].text.clone());
-            match keyword {
-                "struct" | "enum" | "union" | "trait" | "type" => {
-                    self.types.entry(name).or_default().insert(source.top().to_owned());
-                }
-                "fn" => *self.functions.entry(name).or_default() += 1,
-                _ => {}
-            }
-        }
-        for name in tokens::exported_macros(&source.code) {
-            self.reexports.insert(name, source.top().to_owned());
-        }
-        if source.module.is_empty() {
-            self.root(&source.code);
+    #[test]
+    fn a_cycle_of_three_is_refused() {
+        let broken = of(&[("a.rs", "use crate::b;"), ("b.rs", "use crate::c;"), ("c.rs", "use crate::a;")]);
+        let cycle = "`a` -> `b` (a.rs:1) -> `c` (b.rs:1) -> `a` (c.rs:1)";
+        assert_eq!(broken, [format!("modules import each other in a cycle: {cycle}")]);
+    }
+
+    /// Each of these files of `a` imports `b`, in another way.
+    #[test]
+    fn no_form_of_import_is_overlooked() {
+        let b =
+            "use crate::a;\npub struct Thing;\npub(crate) fn f() {}\n#[macro_export]\nmacro_rules! made { () => {} }";
+        for a in [
+            "use crate::Thing;",
+            "use crate::{c::{self}, Thing as Other};",
+            "fn g() -> crate::Thing { loop {} }",
+            "macro_rules! m { () => { $crate::b::f() } }",
+            "mod inner { use super::super::b; }",
+            "fn g() { crate::made!(); }",
+            "use super::{c, b::{f, Thing}};",
+            "use self::super::b;",
+        ] {
+            let broken = of(&[("a.rs", a), ("b.rs", b), ("c.rs", "")]);
+            assert_eq!(broken.len(), 1, "{a}: {broken:?}");
+            assert!(broken[0].starts_with("`a` and `b` import each other"), "{a}: {broken:?}");
         }
     }
 
-    /// Notes what `lib.rs` has under which name.
-    fn root(&mut self, code: &[Token]) {
-        for path in tokens::paths(code, &[]).filter(|path| path.is_use) {
-            let Some(name) = path.name() else { continue };
-            match path.segments.first().filter(|first| self.modules.contains(*first)) {
-                Some(module) => drop(self.reexports.insert(name, module.clone())),
-                None => drop(self.root.insert(name)),
-            }
+    #[test]
+    fn tests_comments_and_literals_import_nothing() {
+        let a = "// crate::b\nconst S: &str = \"crate::b\";\n#[cfg(test)]\nmod tests { use crate::b; }\n#[cfg(test)]\nmod more;\n\
+                 struct X {\n #[cfg(test)]\n y: crate::b::Thing }\n#[cfg(all(test, unix))]\nuse crate::b;";
+        let files = [("a.rs", a), ("a/more.rs", "use crate::b;"), ("b.rs", "use crate::a;"), ("c.rs", "")];
+        assert_eq!(of(&files), NONE);
+    }
+
+    #[test]
+    fn a_path_that_hides_what_it_imports_is_refused() {
+        for a in
+            ["use crate::*;", "use crate as root;", "use super::*;", "use crate::Unknown;", "extern crate self as me;"]
+        {
+            let broken = of(&[("a.rs", a), ("b.rs", ""), ("c.rs", "")]);
+            assert_eq!(broken.len(), 1, "{a}: {broken:?}");
+            assert!(broken[0].contains("has to say which module it imports"), "{a}: {broken:?}");
         }
     }
 
-    fn extensions_of(&mut self, source: &Source) {
-        for (ty, functions) in tokens::inherent_impls(&source.code) {
-            let Some(homes) = self.types.get(&ty).filter(|homes| !homes.contains(source.top())) else { continue };
-            if homes.is_empty() {
-                continue;
-            }
-            for function in functions {
-                self.extensions.insert((ty.clone(), function), source.top().to_owned());
-            }
+    #[test]
+    fn a_function_of_an_impl_in_another_module_is_an_import_of_that_module() {
+        let c = "use crate::Thing;\nimpl Thing { pub fn high(&self) {} }\nimpl Default for Thing { fn default() -> Self { Thing } }";
+        for (b, broken) in [
+            ("pub struct Thing; fn f(x: Thing) { x.high(); }", 1),
+            ("pub struct Thing; fn f(x: &Thing) { Thing::high(x); }", 1),
+            ("pub struct Thing; fn f() -> Thing { Thing::default() }", 1),
+            ("pub struct Thing; impl Thing { fn low(&self) {} } fn f(x: Thing) { x.low(); }", 0),
+        ] {
+            assert_eq!(of(&[("a.rs", ""), ("b.rs", b), ("c.rs", c)]).len(), broken, "{b}");
         }
     }
 
-    /// Returns the module that a path from the root leads to; `None` outside the crate.
-    fn module_of(&self, path: &[String]) -> Result<Option<&str>, ()> {
-        let first = path.first().filter(|first| *first != "*").ok_or(())?;
-        if let Some(module) = self.modules.get(first).or_else(|| self.reexports.get(first)) {
-            return Ok(Some(module));
-        }
-        if self.root.contains(first) { Ok(None) } else { Err(()) }
+    #[test]
+    fn the_order_of_the_list_is_kept_and_complete() {
+        let files = [LIB, ("a.rs", "use crate::b;"), ("b.rs", ""), ("c.rs", "")];
+        let (imports, _) = imports::of_sources(&files);
+        assert_eq!(out_of_order(&imports, &[("low", &["b", "c"]), ("high", &["a"])]), NONE);
+        let wrong = out_of_order(&imports, &[("low", &["a"]), ("high", &["b", "d"])]);
+        let expected = [
+            "a.rs:1: `a` (layer low) imports `b` (layer high), which is above it",
+            "`c` is in no layer: list it in xtask/src/layers/modules.rs",
+            "`d` is listed, and there is no such module",
+        ];
+        assert_eq!(wrong, expected);
     }
-}
-
-#[derive(Default)]
-struct Found {
-    imports: Imports,
-    hidden: Vec<String>,
-}
-
-impl Found {
-    fn add(&mut self, source: &Source, to: &str, line: usize) {
-        let of_source = self.imports.entry(source.top().to_owned()).or_default();
-        if to != source.top() {
-            of_source.entry(to.to_owned()).or_insert_with(|| format!("{}:{line}", source.path));
-        }
-    }
-
-    /// Adds what the paths of a file import.
-    fn paths_of(&mut self, source: &Source, names: &Names) {
-        for path in tokens::paths(&source.code, &source.module).filter(|path| path.is_absolute) {
-            match names.module_of(&path.segments) {
-                Ok(Some(module)) => self.add(source, module, path.line),
-                Ok(None) => {}
-                Err(()) => self.hidden.push(format!(
-                    "{}:{}: `crate::{}`: a path has to say which module it imports",
-                    source.path,
-                    path.line,
-                    path.segments.join("::")
-                )),
-            }
-        }
-    }
-
-    /// Adds the functions that a file calls of impls that are not in the module of their type.
-    fn methods_of(&mut self, source: &Source, names: &Names) {
-        for ((ty, function), module) in &names.extensions {
-            let only = names.functions.get(function) == Some(&1);
-            if let Some(line) = tokens::call(&source.code, ty, function, only) {
-                self.add(source, module, line);
-            }
-        }
-    }
-}
-
-/// All Rust files below a folder.
-fn collect(folder: &Path, files: &mut Vec<PathBuf>) -> Result<()> {
-    let entries = fs::read_dir(folder).with_context(|| format!("cannot list `{}`", folder.display()))?;
-    for path in entries.flatten().map(|entry| entry.path()) {
-        if path.is_dir() {
-            collect(&path, files)?;
-        } else if path.extension().is_some_and(|extension| extension == "rs") {
-            files.push(path);
-        }
-    }
-    Ok(())
 }

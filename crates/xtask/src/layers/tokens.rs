@@ -28,9 +28,10 @@ pub fn of(source: &str) -> Vec<Token> {
     tokens
 }
 
-/// Returns the tokens from `at` on as text matches: whether they are these.
+/// Returns whether these tokens are at `at`.
 fn is_at(code: &[Token], at: usize, texts: &[&str]) -> bool {
-    code.get(at..at + texts.len()).is_some_and(|tokens| tokens.iter().zip(texts).all(|(token, text)| token.text == *text))
+    code.get(at..at + texts.len())
+        .is_some_and(|tokens| tokens.iter().zip(texts).all(|(token, text)| token.text == *text))
 }
 
 /// Takes the items under `#[cfg(test)]` and `#[cfg(all(test, …))]` out of the code, and returns both.
@@ -136,7 +137,8 @@ pub fn paths(code: &[Token], module: &[String]) -> impl Iterator<Item = ImportPa
             inner.pop();
         }
         let here = inner.last().map_or(module, |(module, _)| module).to_vec();
-        let (text, before) = (code[at].text.as_str(), at.checked_sub(1).map_or("", |before| code[before].text.as_str()));
+        let (text, before) =
+            (code[at].text.as_str(), at.checked_sub(1).map_or("", |before| code[before].text.as_str()));
         match text {
             "mod" if is_at(code, at + 2, &["{"]) => {
                 let name = code[at + 1].text.clone();
@@ -186,6 +188,10 @@ fn use_tree(code: &[Token], mut at: usize, before: &[String]) -> (Vec<ImportPath
                 let mut found = Vec::new();
                 at += 1;
                 while at + 1 < end {
+                    if code[at].text == "," {
+                        at += 1;
+                        continue;
+                    }
                     let (inner, after) = use_tree(code, at, &segments);
                     found.extend(inner);
                     at = after.max(at + 1);
@@ -216,17 +222,13 @@ pub fn exported_macros(code: &[Token]) -> Vec<String> {
     names.collect()
 }
 
-/// Returns the `impl`s without a trait: the name of the type, and those of the functions.
-pub fn inherent_impls(code: &[Token]) -> Vec<(String, Vec<String>)> {
+/// Returns the `impl`s: the name of the type, and those of the functions.
+pub fn impls(code: &[Token]) -> Vec<(String, Vec<String>)> {
     let mut found = Vec::new();
     for at in (0..code.len()).filter(|&at| code[at].text == "impl") {
         let is_item = at == 0 || matches!(code[at - 1].text.as_str(), "}" | ";" | "]" | "{" | "unsafe");
         let Some(open) = code[at..].iter().position(|token| token.text == "{").filter(|_| is_item) else { continue };
-        let head = &code[at + 1..at + open];
-        if head.iter().any(|token| token.text == "for") {
-            continue;
-        }
-        let Some(ty) = type_name(head) else { continue };
+        let Some(ty) = type_name(&code[at + 1..at + open]) else { continue };
         let body = &code[at + open..end_of_block(code, at + open)];
         let functions = body.windows(2).filter(|pair| pair[0].text == "fn").map(|pair| pair[1].text.clone());
         found.push((ty, functions.collect()));
@@ -234,7 +236,7 @@ pub fn inherent_impls(code: &[Token]) -> Vec<(String, Vec<String>)> {
     found
 }
 
-/// Returns the last word of the path of a type, which comes after the generic parameters of an `impl`.
+/// Returns the last word of the type's path between `impl` and `{`, outside of generic arguments.
 fn type_name(head: &[Token]) -> Option<String> {
     let mut depth = 0;
     let mut name = None;
@@ -242,12 +244,19 @@ fn type_name(head: &[Token]) -> Option<String> {
         match token.text.as_str() {
             "<" => depth += 1,
             ">" => depth -= 1,
+            _ if depth > 0 => {}
+            "for" => name = None,
             "where" => break,
-            word if depth == 0 && is_word(word) => name = Some(word.to_owned()),
+            word if is_word(word) => name = Some(word.to_owned()),
             _ => {}
         }
     }
     name
+}
+
+/// Returns the line of an `extern crate self`, which gives the root another name.
+pub fn renames_crate(code: &[Token]) -> Option<usize> {
+    (0..code.len()).find(|&at| is_at(code, at, &["extern", "crate", "self"])).map(|at| code[at].line)
 }
 
 /// Returns the line of the first use of a function as `Type::function`, or, if it is the only one of its name, as a method.

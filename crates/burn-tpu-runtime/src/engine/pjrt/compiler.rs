@@ -229,7 +229,7 @@ impl Loaded {
     pub(super) fn check_room(&self, donated_bytes: usize, devices: usize) -> Result<()> {
         let Footprint { outputs, temporaries, .. } = self.footprint;
         let needed = (outputs + temporaries).saturating_sub(donated_bytes) * devices;
-        Ok(self.memory.check(&self.description, needed as u64)?)
+        self.memory.check(&self.description, needed as u64).map_err(TpuError::OutOfMemory)
     }
 }
 

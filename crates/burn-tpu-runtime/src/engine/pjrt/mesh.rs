@@ -261,7 +261,9 @@ impl MeshEngine {
         let part = spec(&sharding.local(ty, mesh))?;
         let region = |position| (!sharding.is_replicated()).then(|| Region::of(&sharding, ty, mesh, position));
         let memory = self.compiler.memory();
-        memory.check(&"a value from the host", (part.byte_len() * self.local.devices.len()) as u64)?;
+        memory
+            .check(&"a value from the host", (part.byte_len() * self.local.devices.len()) as u64)
+            .map_err(TpuError::OutOfMemory)?;
         let site = memory.upload(ty.clone());
         let upload = |(device, position)| {
             let buffer = upload(device, Arc::clone(&part), bytes(region(position)))?;
