@@ -14,12 +14,12 @@
 //! Forward and backward are found together, by what the values are. The pass follows everything that is computed from a
 //! product of queries and keys ([`trace`]): scores (scaled, capped, masked, with a bias), and after the exponential
 //! polynomials in it, in its sum over a row and in the gradient of the probabilities ([`polynomial`]). However autodiff
-//! orders divisions, products and sums, the gradient of the scores is one polynomial. A mask of positions is a function of the
-//! distance of a key from a query ([`positions`]), which is a band that the kernels know; one of padding compares places
-//! with a length for each sequence ([`lengths`]). A mask or a bias of data is added to the scores from an array that has the dims
-//! along which it varies ([`views`]): a row of keys for each sequence, where keys are padding. Weights or scores that a draw
-//! drops are dropped by the kernels, which compute the draw again. Then the products are replaced by calls of kernels with
-//! plain forms ([`emit`], [`plain`]), and all between them is dead.
+//! orders divisions, products and sums, the gradient of the scores is one polynomial. A mask of positions is a function of
+//! the distance of a key from a query ([`positions`]), which is a band that the kernels know; one of padding compares places
+//! with a length for each sequence ([`lengths`]). A mask or a bias of data is added to the scores from an array that has the
+//! dims along which it varies ([`views`]): a row of keys for each sequence, where keys are padding. Weights or scores that a
+//! draw drops are dropped by the kernels, which compute the draw again. Then the products are replaced by calls of kernels
+//! with plain forms ([`emit`], [`plain`]), and all between them is dead.
 //!
 //! Legality. Nothing is replaced unless *all* that reads a value between the first product and the results is attention as
 //! above: weights that are returned or the gradient of a bias leave everything as it is, for

@@ -6,7 +6,7 @@
 use crate::error::{Result, TpuError};
 use crate::trace::{FunctionRecording, FunctionSource, Purpose, Stream, Tensor, record_list};
 use burn_tpu_fusion::kernel_call;
-use burn_tpu_graph::{Builder, CallForm, CustomCall, Graph, GraphError, NodeId, Op, Program, StableHlo, TensorType};
+use burn_tpu_graph::{Builder, CallForm, CustomCall, GraphError, NodeId, Op, Program, Rebuild, StableHlo, TensorType};
 use burn_tpu_kernels::Kernel;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -127,35 +127,36 @@ fn plain_program(recording: &FunctionRecording) -> Result<Program, String> {
         return Err("its plain form draws random numbers; pass them as an operand".into());
     }
     let recorded = recording.recording.to_graph(recording.recording.len());
-    let mut plain = Plain { graph: Graph::new(), arguments: BTreeMap::new() };
-    let mut renamed: Vec<NodeId> = Vec::with_capacity(recorded.len());
-    for (node, id) in recorded.nodes().iter().zip((0..).map(NodeId)) {
-        plain.graph.set_label(recorded.label(id));
-        renamed.push(match &node.op {
-            Op::Parameter { index, ty } => plain.input(&recording.inputs[*index as usize], ty)?,
-            op => {
-                let operands: Vec<NodeId> = node.operands.iter().map(|operand| renamed[operand.index()]).collect();
-                plain.graph.add(op.clone(), &operands).map_err(rule)?
+    let mut plain = Plain { new: Rebuild::new(&recorded), arguments: BTreeMap::new() };
+    for id in recorded.ids() {
+        match &recorded.node(id).op {
+            Op::Parameter { index, ty } => {
+                plain.new.label(id);
+                let input = plain.input(&recording.inputs[*index as usize], ty)?;
+                plain.new.renamed.set(id, input);
             }
+            _ => drop(plain.new.copy(id).map_err(rule)?),
+        }
+    }
+    let mut outputs = Vec::with_capacity(recording.results.len());
+    for (ty, source) in &recording.results {
+        outputs.push(match source {
+            FunctionSource::Node(id) => plain.new.renamed.id(*id).map_err(rule)?,
+            source => plain.input(source, ty)?,
         });
     }
-    let output = |(ty, source): &(TensorType, FunctionSource)| match source {
-        FunctionSource::Node(id) => Ok(renamed[id.index()]),
-        source => plain.input(source, ty),
-    };
-    let outputs = recording.results.iter().map(output).collect::<Result<Vec<_>, _>>()?;
-    let program = Program::extract(&plain.graph, &outputs).map_err(rule)?;
+    let program = Program::extract(&plain.new.graph, &outputs).map_err(rule)?;
     program.bake(|slot| recording.slots.get(slot as usize).copied()).map_err(rule)
 }
 
 /// The graph of a plain form.
-struct Plain {
-    graph: Graph,
+struct Plain<'r> {
+    new: Rebuild<'r>,
     /// The node of each operand.
     arguments: BTreeMap<usize, NodeId>,
 }
 
-impl Plain {
+impl Plain<'_> {
     /// Returns the node of a value that the plain form reads.
     fn input(&mut self, source: &FunctionSource, ty: &TensorType) -> Result<NodeId, String> {
         match source {
@@ -164,7 +165,7 @@ impl Plain {
                     return Ok(known);
                 }
                 let op = Op::Parameter { index: *index as u32, ty: ty.clone() };
-                let node = self.graph.add(op, &[]).map_err(rule)?;
+                let node = self.new.graph.add(op, &[]).map_err(rule)?;
                 self.arguments.insert(*index, node);
                 Ok(node)
             }
