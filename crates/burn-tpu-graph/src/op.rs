@@ -4,12 +4,25 @@
 //! be forgotten in a cache key. To add a kind, add an entry here, an inference rule in `infer`, a lowering in `lower`
 //! and an arm in the ndarray interpreter. The compiler lists what is missing, since no match on [`Op`] has a `_` arm.
 
+mod axes;
+mod table;
+#[cfg(test)]
+mod tests;
+
+pub use axes::{AxisRule, AxisRules};
+pub use table::{OpKind, Work};
+
 use crate::{CustomCall, DType, DTypeClass, Dims, Literal, Program, Sharding, TensorType};
 use std::sync::Arc;
 
-/// A family of ops that share arity, inference and lowering, one line each: name, mnemonic, operand class, meaning.
+/// The cost of an op that evaluates a function such as `exp` for each element.
+const FUNCTION: Work = Work::Transcendental;
+/// The cost of an op that is one floating-point operation for each element.
+const ONE_FLOP: Work = Work::Each(1);
+
+/// A family of ops that share arity, inference and lowering, one line each: name, mnemonic, operand class, cost, meaning.
 macro_rules! elementwise {
-    ($(#[$doc:meta])* $family:ident { $($name:ident = $mnemonic:literal, $class:ident, $meaning:literal;)* }) => {
+    ($(#[$doc:meta])* $family:ident { $($name:ident = $mnemonic:literal, $class:ident, $work:expr, $meaning:literal;)* }) => {
         $(#[$doc])*
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
         pub enum $family { $(#[doc = $meaning] $name,)* }
@@ -27,6 +40,11 @@ macro_rules! elementwise {
             pub const fn class(self) -> DTypeClass {
                 match self { $($family::$name => DTypeClass::$class),* }
             }
+
+            /// Returns what one run of the op costs.
+            pub const fn work(self) -> Work {
+                match self { $($family::$name => $work),* }
+            }
         }
     };
 }
@@ -34,56 +52,56 @@ macro_rules! elementwise {
 elementwise! {
     /// Element-wise ops of one operand; the result has the operand's type.
     UnaryOp {
-        Abs = "stablehlo.abs", Signed, "Absolute value.";
-        Neg = "stablehlo.negate", Numeric, "Negation; integers wrap.";
-        Sign = "stablehlo.sign", Signed, "-1, 0 or 1; NaN for NaN.";
-        Exp = "stablehlo.exponential", Float, "e to the power x.";
-        Expm1 = "stablehlo.exponential_minus_one", Float, "e^x - 1.";
-        Log = "stablehlo.log", Float, "Natural logarithm.";
-        Log1p = "stablehlo.log_plus_one", Float, "ln(1 + x).";
-        Sqrt = "stablehlo.sqrt", Float, "Square root.";
-        Rsqrt = "stablehlo.rsqrt", Float, "1 / sqrt(x).";
-        Cbrt = "stablehlo.cbrt", Float, "Cube root.";
-        Logistic = "stablehlo.logistic", Float, "1 / (1 + e^-x).";
-        Sin = "stablehlo.sine", Float, "Sine.";
-        Cos = "stablehlo.cosine", Float, "Cosine.";
-        Tan = "stablehlo.tan", Float, "Tangent.";
-        Tanh = "stablehlo.tanh", Float, "Hyperbolic tangent.";
-        Sinh = "chlo.sinh", Float, "Hyperbolic sine.";
-        Cosh = "chlo.cosh", Float, "Hyperbolic cosine.";
-        Asin = "chlo.asin", Float, "Arc sine.";
-        Acos = "chlo.acos", Float, "Arc cosine.";
-        Atan = "chlo.atan", Float, "Arc tangent.";
-        Asinh = "chlo.asinh", Float, "Inverse hyperbolic sine.";
-        Acosh = "chlo.acosh", Float, "Inverse hyperbolic cosine.";
-        Atanh = "chlo.atanh", Float, "Inverse hyperbolic tangent.";
-        Erf = "chlo.erf", Float, "The error function.";
-        ErfInv = "chlo.erf_inv", Float, "Inverse of the error function on (-1, 1).";
-        Floor = "stablehlo.floor", Float, "Largest integer not above x.";
-        Ceil = "stablehlo.ceil", Float, "Smallest integer not below x.";
-        RoundNearestEven = "stablehlo.round_nearest_even", Float, "Nearest integer, halves to even.";
-        Not = "stablehlo.not", Bits, "Bitwise complement; logical for bool.";
+        Abs = "stablehlo.abs", Signed, ONE_FLOP, "Absolute value.";
+        Neg = "stablehlo.negate", Numeric, ONE_FLOP, "Negation; integers wrap.";
+        Sign = "stablehlo.sign", Signed, ONE_FLOP, "-1, 0 or 1; NaN for NaN.";
+        Exp = "stablehlo.exponential", Float, FUNCTION, "e to the power x.";
+        Expm1 = "stablehlo.exponential_minus_one", Float, FUNCTION, "e^x - 1.";
+        Log = "stablehlo.log", Float, FUNCTION, "Natural logarithm.";
+        Log1p = "stablehlo.log_plus_one", Float, FUNCTION, "ln(1 + x).";
+        Sqrt = "stablehlo.sqrt", Float, FUNCTION, "Square root.";
+        Rsqrt = "stablehlo.rsqrt", Float, FUNCTION, "1 / sqrt(x).";
+        Cbrt = "stablehlo.cbrt", Float, FUNCTION, "Cube root.";
+        Logistic = "stablehlo.logistic", Float, FUNCTION, "1 / (1 + e^-x).";
+        Sin = "stablehlo.sine", Float, FUNCTION, "Sine.";
+        Cos = "stablehlo.cosine", Float, FUNCTION, "Cosine.";
+        Tan = "stablehlo.tan", Float, FUNCTION, "Tangent.";
+        Tanh = "stablehlo.tanh", Float, FUNCTION, "Hyperbolic tangent.";
+        Sinh = "chlo.sinh", Float, FUNCTION, "Hyperbolic sine.";
+        Cosh = "chlo.cosh", Float, FUNCTION, "Hyperbolic cosine.";
+        Asin = "chlo.asin", Float, FUNCTION, "Arc sine.";
+        Acos = "chlo.acos", Float, FUNCTION, "Arc cosine.";
+        Atan = "chlo.atan", Float, FUNCTION, "Arc tangent.";
+        Asinh = "chlo.asinh", Float, FUNCTION, "Inverse hyperbolic sine.";
+        Acosh = "chlo.acosh", Float, FUNCTION, "Inverse hyperbolic cosine.";
+        Atanh = "chlo.atanh", Float, FUNCTION, "Inverse hyperbolic tangent.";
+        Erf = "chlo.erf", Float, FUNCTION, "The error function.";
+        ErfInv = "chlo.erf_inv", Float, FUNCTION, "Inverse of the error function on (-1, 1).";
+        Floor = "stablehlo.floor", Float, ONE_FLOP, "Largest integer not above x.";
+        Ceil = "stablehlo.ceil", Float, ONE_FLOP, "Smallest integer not below x.";
+        RoundNearestEven = "stablehlo.round_nearest_even", Float, ONE_FLOP, "Nearest integer, halves to even.";
+        Not = "stablehlo.not", Bits, ONE_FLOP, "Bitwise complement; logical for bool.";
     }
 }
 
 elementwise! {
     /// Element-wise ops of two operands of one type; the result has that type. Nothing broadcasts implicitly.
     BinaryOp {
-        Add = "stablehlo.add", Any, "Sum; logical or for bool.";
-        Sub = "stablehlo.subtract", Numeric, "Difference.";
-        Mul = "stablehlo.multiply", Any, "Product; logical and for bool.";
-        Div = "stablehlo.divide", Numeric, "Quotient; integers truncate toward zero.";
-        Rem = "stablehlo.remainder", Numeric, "Remainder with the dividend's sign (C's fmod).";
-        Pow = "stablehlo.power", Numeric, "x to the power y.";
-        Max = "stablehlo.maximum", Any, "The larger; NaN if either is NaN.";
-        Min = "stablehlo.minimum", Any, "The smaller; NaN if either is NaN.";
-        Atan2 = "stablehlo.atan2", Float, "Angle of the point (y, x) = (lhs, rhs).";
-        And = "stablehlo.and", Bits, "Bitwise and; logical for bool.";
-        Or = "stablehlo.or", Bits, "Bitwise or; logical for bool.";
-        Xor = "stablehlo.xor", Bits, "Bitwise xor; logical for bool.";
-        ShiftLeft = "stablehlo.shift_left", Int, "Shift left; 0 when the count reaches the width.";
-        ShiftRightArithmetic = "stablehlo.shift_right_arithmetic", Int, "Shift right; fills with copies of the sign bit.";
-        ShiftRightLogical = "stablehlo.shift_right_logical", Int, "Shift right; fills with zeros.";
+        Add = "stablehlo.add", Any, ONE_FLOP, "Sum; logical or for bool.";
+        Sub = "stablehlo.subtract", Numeric, ONE_FLOP, "Difference.";
+        Mul = "stablehlo.multiply", Any, ONE_FLOP, "Product; logical and for bool.";
+        Div = "stablehlo.divide", Numeric, ONE_FLOP, "Quotient; integers truncate toward zero.";
+        Rem = "stablehlo.remainder", Numeric, ONE_FLOP, "Remainder with the dividend's sign (C's fmod).";
+        Pow = "stablehlo.power", Numeric, FUNCTION, "x to the power y.";
+        Max = "stablehlo.maximum", Any, ONE_FLOP, "The larger; NaN if either is NaN.";
+        Min = "stablehlo.minimum", Any, ONE_FLOP, "The smaller; NaN if either is NaN.";
+        Atan2 = "stablehlo.atan2", Float, FUNCTION, "Angle of the point (y, x) = (lhs, rhs).";
+        And = "stablehlo.and", Bits, ONE_FLOP, "Bitwise and; logical for bool.";
+        Or = "stablehlo.or", Bits, ONE_FLOP, "Bitwise or; logical for bool.";
+        Xor = "stablehlo.xor", Bits, ONE_FLOP, "Bitwise xor; logical for bool.";
+        ShiftLeft = "stablehlo.shift_left", Int, ONE_FLOP, "Shift left; 0 when the count reaches the width.";
+        ShiftRightArithmetic = "stablehlo.shift_right_arithmetic", Int, ONE_FLOP, "Shift right; fills with copies of the sign bit.";
+        ShiftRightLogical = "stablehlo.shift_right_logical", Int, ONE_FLOP, "Shift right; fills with zeros.";
     }
 }
 
@@ -501,97 +519,6 @@ pub enum Op {
         /// The index of the result; 0 is the node itself.
         index: usize,
     },
-}
-
-impl Op {
-    /// Returns the op's mnemonic with its dialect, as in StableHLO text. Mnemonics of graph-level kinds begin with
-    /// `graph.`.
-    pub const fn mnemonic(&self) -> &'static str {
-        match self {
-            Op::Parameter { .. } => "graph.parameter",
-            Op::Slot { .. } => "graph.slot",
-            Op::Offset { .. } => "graph.offset",
-            Op::Constant(_) => "stablehlo.constant",
-            Op::Iota { .. } => "stablehlo.iota",
-            Op::Unary(op) => op.mnemonic(),
-            Op::Binary(op) => op.mnemonic(),
-            Op::Compare(_) => "stablehlo.compare",
-            Op::IsFinite => "stablehlo.is_finite",
-            Op::Select => "stablehlo.select",
-            Op::Clamp => "stablehlo.clamp",
-            Op::Convert { .. } => "stablehlo.convert",
-            Op::BitcastConvert { .. } => "stablehlo.bitcast_convert",
-            Op::BroadcastInDim { .. } => "stablehlo.broadcast_in_dim",
-            Op::Reshape { .. } => "stablehlo.reshape",
-            Op::Transpose { .. } => "stablehlo.transpose",
-            Op::Reverse { .. } => "stablehlo.reverse",
-            Op::Slice(_) => "stablehlo.slice",
-            Op::Pad(_) => "stablehlo.pad",
-            Op::Concatenate { .. } => "stablehlo.concatenate",
-            Op::DynamicSlice { .. } => "stablehlo.dynamic_slice",
-            Op::DynamicUpdateSlice => "stablehlo.dynamic_update_slice",
-            Op::DotGeneral(_) => "stablehlo.dot_general",
-            Op::Convolution(_) => "stablehlo.convolution",
-            Op::Reduce { .. } => "stablehlo.reduce",
-            Op::ArgReduce { .. } => "graph.arg_reduce",
-            Op::ReduceWindow { .. } => "stablehlo.reduce_window",
-            Op::SelectAndScatter { .. } => "stablehlo.select_and_scatter",
-            Op::Sort { .. } => "stablehlo.sort",
-            Op::TopK { .. } => "chlo.top_k",
-            Op::Gather(_) => "stablehlo.gather",
-            Op::Scatter(_) => "stablehlo.scatter",
-            Op::RngBitGenerator { .. } => "stablehlo.rng_bit_generator",
-            Op::Fft { .. } => "stablehlo.fft",
-            Op::Complex => "stablehlo.complex",
-            Op::Real => "stablehlo.real",
-            Op::Imag => "stablehlo.imag",
-            Op::OptimizationBarrier => "stablehlo.optimization_barrier",
-            Op::ShardingConstraint(_) => "sdy.sharding_constraint",
-            Op::For { .. } => "graph.for",
-            Op::CustomCall(_) => crate::custom_call::MNEMONIC,
-            Op::GetResult { .. } => "graph.get_result",
-        }
-    }
-
-    /// Returns the smallest and the largest number of operands that the op takes.
-    pub const fn arity(&self) -> (usize, usize) {
-        match self {
-            Op::Parameter { .. } | Op::Slot { .. } | Op::Offset { .. } | Op::Constant(_) | Op::Iota { .. } => (0, 0),
-            Op::Unary(_)
-            | Op::IsFinite
-            | Op::Convert { .. }
-            | Op::BitcastConvert { .. }
-            | Op::BroadcastInDim { .. }
-            | Op::Reshape { .. }
-            | Op::Transpose { .. }
-            | Op::Reverse { .. }
-            | Op::Slice(_)
-            | Op::Reduce { .. }
-            | Op::ReduceWindow { .. }
-            | Op::TopK { .. }
-            | Op::RngBitGenerator { .. }
-            | Op::Fft { .. }
-            | Op::Real
-            | Op::Imag
-            | Op::OptimizationBarrier
-            | Op::ShardingConstraint(_)
-            | Op::GetResult { .. } => (1, 1),
-            Op::Binary(_)
-            | Op::Compare(_)
-            | Op::Pad(_)
-            | Op::DotGeneral(_)
-            | Op::Convolution(_)
-            | Op::ArgReduce { .. }
-            | Op::SelectAndScatter { .. }
-            | Op::Gather(_)
-            | Op::Complex => (2, 2),
-            Op::Select | Op::Clamp | Op::Scatter(_) => (3, 3),
-            Op::Concatenate { .. } | Op::Sort { .. } | Op::DynamicSlice { .. } | Op::For { .. } | Op::CustomCall(_) => {
-                (1, usize::MAX)
-            }
-            Op::DynamicUpdateSlice => (2, usize::MAX),
-        }
-    }
 }
 
 impl From<UnaryOp> for Op {

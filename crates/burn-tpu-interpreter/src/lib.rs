@@ -5,6 +5,8 @@
 //! of XLA's CPU client; 16-bit floats are computed in f32 and rounded once per op.
 #![forbid(unsafe_code)]
 
+#[cfg(test)]
+mod axis_tests;
 mod binary;
 mod buffer;
 mod contract;
