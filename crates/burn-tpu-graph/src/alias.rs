@@ -5,6 +5,7 @@
 //! parameter of its type that the fewest element-wise ops separate from it. A parameter without such a result is not
 //! a donor, so that inference does not pay for a pair that only training could use.
 
+use crate::op::OpKind;
 use crate::{Node, NodeId, Op, Program};
 use rustc_hash::{FxHashMap, FxHashSet};
 
@@ -99,48 +100,12 @@ fn is_parameter(node: &Node) -> bool {
 /// Returns the operands whose memory the node's result could take: each element of the result depends on the
 /// operand's element at the same position and on no other.
 fn updated_operands(node: &Node) -> &[NodeId] {
-    match node.op {
-        Op::Unary(_)
-        | Op::Binary(_)
-        | Op::Select
-        | Op::Clamp
-        | Op::Convert { .. }
-        | Op::BitcastConvert { .. }
-        | Op::Reshape { .. }
-        | Op::OptimizationBarrier
-        | Op::ShardingConstraint(_) => &node.operands,
-        Op::DynamicUpdateSlice | Op::Scatter(_) => &node.operands[..1],
-        Op::Parameter { .. }
-        | Op::Slot { .. }
-        | Op::Offset { .. }
-        | Op::Constant(_)
-        | Op::Iota { .. }
-        | Op::Compare(_)
-        | Op::IsFinite
-        | Op::BroadcastInDim { .. }
-        | Op::Transpose { .. }
-        | Op::Reverse { .. }
-        | Op::Slice(_)
-        | Op::Pad(_)
-        | Op::Concatenate { .. }
-        | Op::DynamicSlice { .. }
-        | Op::DotGeneral(_)
-        | Op::Convolution(_)
-        | Op::Reduce { .. }
-        | Op::ReduceWindow { .. }
-        | Op::SelectAndScatter { .. }
-        | Op::Sort { .. }
-        | Op::TopK { .. }
-        | Op::ArgReduce { .. }
-        | Op::Gather(_)
-        | Op::RngBitGenerator { .. }
-        | Op::Fft { .. }
-        | Op::Complex
-        | Op::Real
-        | Op::Imag
-        | Op::For { .. }
-        | Op::CustomCall(_)
-        | Op::GetResult { .. } => &[],
+    match node.op.kind() {
+        OpKind::Arithmetic | OpKind::Cast | OpKind::Marker => &node.operands,
+        OpKind::Update => &node.operands[..1],
+        // The same elements in the same order.
+        _ if matches!(node.op, Op::Reshape { .. }) => &node.operands,
+        _ => &[],
     }
 }
 

@@ -4,7 +4,7 @@
 //! numbers of attention: where a large mask begins, what it fills, the cap of scores, and the bounds of a softmax's rows.
 //! Rewrites leave out what such a mask hides, and recognise attention by these numbers.
 
-use crate::op::{BinaryOp, Combine, SliceAttrs, UnaryOp};
+use crate::op::{BinaryOp, Combine, OpKind, SliceAttrs, UnaryOp};
 use crate::{Builder, Dims, Graph, Literal, LiteralData, Node, NodeId, Op, Program, Result, TensorType};
 
 /// Masks of fewer elements hide too little to be worth a constant.
@@ -71,10 +71,7 @@ fn origins(graph: &Graph) -> Vec<Origin> {
     for node in graph.nodes() {
         let start = Origin {
             places: matches!(node.op, Op::Iota { .. }),
-            data: matches!(
-                node.op,
-                Op::Parameter { .. } | Op::RngBitGenerator { .. } | Op::For { .. } | Op::CustomCall(_)
-            ),
+            data: matches!(node.op.kind(), OpKind::Draw | OpKind::Inner) || matches!(node.op, Op::Parameter { .. }),
         };
         let operands = node.operands.iter().map(|id| origins[id.index()]);
         origins.push(operands.fold(start, |a, b| Origin { places: a.places || b.places, data: a.data || b.data }));

@@ -6,7 +6,7 @@
 //! counted separately. Moving, selecting, comparing and converting elements and drawing random numbers do not count
 //! as arithmetic.
 
-use crate::op::{BinaryOp, Combine, ConvAttrs, DotAttrs, FftKind, ScatterMode, UnaryOp, WindowAttrs};
+use crate::op::{Combine, ConvAttrs, DotAttrs, FftKind, ScatterMode, WindowAttrs, Work};
 use crate::{DType, Dims, Graph, Label, Node, NodeId, Op, Program, TensorType};
 
 /// The operations of one run, by kind.
@@ -141,104 +141,50 @@ pub fn contractions(program: &Program) -> Vec<Contraction> {
 }
 
 fn node_cost(graph: &Graph, node: &Node) -> Cost {
-    let operand = |i: usize| graph.ty(node.operands[i]);
     let elements = node.ty.elements() as u64;
-    let elementwise = |flops| Cost { elementwise_flops: flops, ..Cost::default() };
-    let reduction = |flops| Cost { reduction_flops: flops, ..Cost::default() };
-    let transcendental = Cost { transcendentals: elements, ..Cost::default() };
+    match node.op.work() {
+        Work::Nothing => Cost::default(),
+        Work::Each(flops) => {
+            Cost { elementwise_flops: if node.ty.dtype.is_float() { flops * elements } else { 0 }, ..Cost::default() }
+        }
+        Work::Transcendental => Cost { transcendentals: elements, ..Cost::default() },
+        Work::Combines => Cost { reduction_flops: combinations(graph, node), ..Cost::default() },
+        Work::Products => products(graph, node),
+        // What is computed, whatever form computes it.
+        Work::Inner => match &node.op {
+            Op::For { trips, body } => cost(body) * *trips as u64,
+            Op::CustomCall(call) => cost(call.plain()),
+            _ => Cost::default(),
+        },
+    }
+}
+
+/// Returns the number of times that a node combines two values.
+fn combinations(graph: &Graph, node: &Node) -> u64 {
+    let operand = |i: usize| graph.ty(node.operands[i]);
+    let (elements, of_operand) = (node.ty.elements() as u64, |i: usize| operand(i).elements() as u64);
     match &node.op {
-        Op::Unary(op) if is_transcendental(*op) => transcendental,
-        Op::Binary(BinaryOp::Pow | BinaryOp::Atan2) => transcendental,
-        Op::Unary(_) | Op::Binary(_) if is_float(node.ty.dtype) => elementwise(elements),
-        Op::Clamp if is_float(node.ty.dtype) => elementwise(2 * elements),
+        Op::ReduceWindow { window, .. } => elements * (window_size(window) - 1),
+        Op::SelectAndScatter { window } => of_operand(1) * window_size(window),
+        Op::Scatter(attrs) => match attrs.mode {
+            ScatterMode::Combine(Combine::Sum | Combine::Prod | Combine::Max | Combine::Min) => of_operand(2),
+            ScatterMode::Assign | ScatterMode::Combine(Combine::And | Combine::Or) => 0,
+        },
+        Op::Fft { kind, length } => fft_flops(*kind, *length, operand(0)),
+        _ => of_operand(0).saturating_sub(elements),
+    }
+}
+
+/// Returns the multiply-adds of a contraction.
+fn products(graph: &Graph, node: &Node) -> Cost {
+    let operand = |i: usize| graph.ty(node.operands[i]);
+    match &node.op {
         Op::DotGeneral(attrs) => Cost { dot_flops: dot_flops(attrs, operand(0), &node.ty), ..Cost::default() },
         Op::Convolution(attrs) => {
             let flops = convolution_flops(attrs, operand(0), operand(1), &node.ty);
             Cost { convolution_flops: flops, ..Cost::default() }
         }
-        Op::Reduce { .. } | Op::ArgReduce { .. } => reduction((operand(0).elements() as u64).saturating_sub(elements)),
-        Op::ReduceWindow { window, .. } => reduction(elements * (window_size(window) - 1)),
-        Op::SelectAndScatter { window } => reduction(operand(1).elements() as u64 * window_size(window)),
-        Op::Scatter(attrs) => match attrs.mode {
-            ScatterMode::Combine(Combine::Sum | Combine::Prod | Combine::Max | Combine::Min) => {
-                reduction(operand(2).elements() as u64)
-            }
-            ScatterMode::Assign | ScatterMode::Combine(Combine::And | Combine::Or) => Cost::default(),
-        },
-        Op::For { trips, body } => cost(body) * *trips as u64,
-        // What is computed, whatever form computes it.
-        Op::CustomCall(call) => cost(call.plain()),
-        Op::Fft { kind, length } => reduction(fft_flops(*kind, *length, operand(0))),
-        Op::Unary(_)
-        | Op::Binary(_)
-        | Op::Clamp
-        | Op::Parameter { .. }
-        | Op::Slot { .. }
-        | Op::Constant(_)
-        | Op::Iota { .. }
-        | Op::Compare(_)
-        | Op::IsFinite
-        | Op::Select
-        | Op::Convert { .. }
-        | Op::BitcastConvert { .. }
-        | Op::BroadcastInDim { .. }
-        | Op::Reshape { .. }
-        | Op::Transpose { .. }
-        | Op::Reverse { .. }
-        | Op::Slice(_)
-        | Op::Pad(_)
-        | Op::Concatenate { .. }
-        | Op::DynamicSlice { .. }
-        | Op::DynamicUpdateSlice
-        | Op::Sort { .. }
-        | Op::TopK { .. }
-        | Op::Gather(_)
-        | Op::RngBitGenerator { .. }
-        | Op::Complex
-        | Op::Real
-        | Op::Imag
-        | Op::OptimizationBarrier
-        | Op::ShardingConstraint(_)
-        | Op::GetResult { .. }
-        | Op::Offset { .. } => Cost::default(),
-    }
-}
-
-fn is_float(dtype: DType) -> bool {
-    matches!(dtype, DType::BF16 | DType::F16 | DType::F32 | DType::F64)
-}
-
-fn is_transcendental(op: UnaryOp) -> bool {
-    match op {
-        UnaryOp::Abs
-        | UnaryOp::Neg
-        | UnaryOp::Sign
-        | UnaryOp::Floor
-        | UnaryOp::Ceil
-        | UnaryOp::RoundNearestEven
-        | UnaryOp::Not => false,
-        UnaryOp::Exp
-        | UnaryOp::Expm1
-        | UnaryOp::Log
-        | UnaryOp::Log1p
-        | UnaryOp::Sqrt
-        | UnaryOp::Rsqrt
-        | UnaryOp::Cbrt
-        | UnaryOp::Logistic
-        | UnaryOp::Sin
-        | UnaryOp::Cos
-        | UnaryOp::Tan
-        | UnaryOp::Tanh
-        | UnaryOp::Sinh
-        | UnaryOp::Cosh
-        | UnaryOp::Asin
-        | UnaryOp::Acos
-        | UnaryOp::Atan
-        | UnaryOp::Asinh
-        | UnaryOp::Acosh
-        | UnaryOp::Atanh
-        | UnaryOp::Erf
-        | UnaryOp::ErfInv => true,
+        _ => Cost::default(),
     }
 }
 

@@ -177,21 +177,8 @@ impl<'p> Members<'p> {
 
 /// Returns the number of ops of a leaf; `None` for a node that is no leaf.
 fn leaf_length(node: &Node, before: &[Option<u8>]) -> Option<u8> {
-    let moves = matches!(
-        node.op,
-        Op::Parameter { .. }
-            | Op::Slot { .. }
-            | Op::Offset { .. }
-            | Op::Constant(_)
-            | Op::Iota { .. }
-            | Op::BroadcastInDim { .. }
-            | Op::Reshape { .. }
-            | Op::Transpose { .. }
-            | Op::Convert { .. }
-            | Op::BitcastConvert { .. }
-    );
     let longest = node.operands.iter().try_fold(0, |most, operand| Some(before[operand.index()]?.max(most)))?;
-    (moves && longest < MOST_LEAF_OPS).then_some(longest + 1)
+    (node.op.is_leaf_or_view() && longest < MOST_LEAF_OPS).then_some(longest + 1)
 }
 
 fn key(node: &Node) -> u64 {

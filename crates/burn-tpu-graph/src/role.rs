@@ -4,7 +4,7 @@
 //! activations, and returns it with an update added. An optimizer's moment or a master copy is updated the same way, and is
 //! combined element by element with values of its own shape alone.
 
-use crate::op::BinaryOp;
+use crate::op::{BinaryOp, OpKind};
 use crate::{NodeId, Op, Program};
 
 /// What a result is to the steps that run a program.
@@ -78,49 +78,11 @@ enum Use {
 }
 
 fn use_of(op: &Op) -> Use {
-    match op {
-        Op::Convert { .. }
-        | Op::BitcastConvert { .. }
-        | Op::Reshape { .. }
-        | Op::OptimizationBarrier
-        | Op::ShardingConstraint(_) => Use::Same,
-        Op::Unary(_)
-        | Op::Binary(_)
-        | Op::Compare(_)
-        | Op::IsFinite
-        | Op::Select
-        | Op::Clamp
-        | Op::Reduce { .. }
-        | Op::ArgReduce { .. } => Use::Elementwise,
-        Op::Parameter { .. }
-        | Op::Slot { .. }
-        | Op::Offset { .. }
-        | Op::Constant(_)
-        | Op::Iota { .. }
-        | Op::BroadcastInDim { .. }
-        | Op::Transpose { .. }
-        | Op::Reverse { .. }
-        | Op::Slice(_)
-        | Op::Pad(_)
-        | Op::Concatenate { .. }
-        | Op::DynamicSlice { .. }
-        | Op::DynamicUpdateSlice
-        | Op::DotGeneral(_)
-        | Op::Convolution(_)
-        | Op::ReduceWindow { .. }
-        | Op::SelectAndScatter { .. }
-        | Op::Sort { .. }
-        | Op::TopK { .. }
-        | Op::Gather(_)
-        | Op::Scatter(_)
-        | Op::RngBitGenerator { .. }
-        | Op::Fft { .. }
-        | Op::Complex
-        | Op::Real
-        | Op::Imag
-        | Op::For { .. }
-        | Op::CustomCall(_)
-        | Op::GetResult { .. } => Use::Combined,
+    match op.kind() {
+        OpKind::Cast | OpKind::Marker => Use::Same,
+        OpKind::Arithmetic | OpKind::Test | OpKind::Reduction => Use::Elementwise,
+        _ if matches!(op, Op::Reshape { .. }) => Use::Same,
+        _ => Use::Combined,
     }
 }
 

@@ -7,6 +7,7 @@
 //! row), by ops that move, compare or combine elements, and if it does not grow what it is given. Constants, and what is
 //! computed from nothing else without assembling, are cheap to build again: either part has its own.
 
+use crate::op::OpKind;
 use crate::{Bindings, Builder, DType, Graph, Node, NodeId, Op, Program, Rebuild, Result, TensorType};
 use std::sync::Arc;
 
@@ -134,50 +135,9 @@ fn assembles(op: &Op) -> bool {
 
 /// Returns whether the interpreter computes an op about as fast as a compiled program: element by element.
 fn is_simple(op: &Op) -> bool {
-    match op {
-        Op::Unary(_)
-        | Op::Binary(_)
-        | Op::Compare(_)
-        | Op::IsFinite
-        | Op::Select
-        | Op::Clamp
-        | Op::Convert { .. }
-        | Op::BitcastConvert { .. }
-        | Op::BroadcastInDim { .. }
-        | Op::Reshape { .. }
-        | Op::Transpose { .. }
-        | Op::Reverse { .. }
-        | Op::Slice(_)
-        | Op::Pad(_)
-        | Op::Concatenate { .. }
-        | Op::DynamicSlice { .. }
-        | Op::DynamicUpdateSlice
-        | Op::Reduce { .. } => true,
-        Op::Parameter { .. }
-        | Op::Slot { .. }
-        | Op::Offset { .. }
-        | Op::Constant(_)
-        | Op::Iota { .. }
-        | Op::DotGeneral(_)
-        | Op::Convolution(_)
-        | Op::ArgReduce { .. }
-        | Op::ReduceWindow { .. }
-        | Op::SelectAndScatter { .. }
-        | Op::Sort { .. }
-        | Op::TopK { .. }
-        | Op::Gather(_)
-        | Op::Scatter(_)
-        | Op::RngBitGenerator { .. }
-        | Op::Fft { .. }
-        | Op::Complex
-        | Op::Real
-        | Op::Imag
-        | Op::OptimizationBarrier
-        | Op::ShardingConstraint(_)
-        | Op::For { .. }
-        | Op::CustomCall(_)
-        | Op::GetResult { .. } => false,
-    }
+    use OpKind::{Arithmetic, Cast, Move, Part, Test, View};
+    let each_alone = matches!(op.kind(), Arithmetic | Test | Cast | View | Move | Part);
+    each_alone || matches!(op, Op::DynamicUpdateSlice | Op::Reduce { .. })
 }
 
 /// Returns the host's nodes that the device's part or the caller reads, ascending.

@@ -1,6 +1,7 @@
 use super::*;
 use crate::Builder;
 use crate::op::ConvDims;
+use crate::op::{BinaryOp, UnaryOp};
 use smallvec::smallvec;
 
 fn parameter(graph: &mut Graph, index: u32, dtype: DType, dims: &[usize]) -> NodeId {

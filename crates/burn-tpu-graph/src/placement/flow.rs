@@ -1,6 +1,7 @@
 //! How values flow through a program: which belong together, and where dim 0 of an argument goes.
 
-use crate::{Node, NodeId, Op, Program, TensorType};
+use crate::op::{AxisRule, OpKind};
+use crate::{Graph, Node, NodeId, Op, Program};
 
 /// The uses of each value, and the values that belong together.
 pub(super) struct Flow<'p> {
@@ -69,7 +70,7 @@ impl<'p> Flow<'p> {
             next += 1;
             for &(user, position) in &self.users[id.index()] {
                 let node = graph.node(user);
-                if !keeps_first_dim(node, position, graph.ty(id)) {
+                if !keeps_first_dim(graph, node, position) {
                     uses.leaves = true;
                     continue;
                 }
@@ -85,118 +86,44 @@ impl<'p> Flow<'p> {
 
 /// Returns whether the value has no placement of its own: the compiler makes each part where it is needed.
 fn is_leaf(op: &Op) -> bool {
-    matches!(op, Op::BroadcastInDim { .. } | Op::Constant(_) | Op::Iota { .. } | Op::Slot { .. } | Op::Offset { .. })
+    matches!(op, Op::BroadcastInDim { .. }) || (op.is_leaf() && !matches!(op, Op::Parameter { .. }))
 }
 
 /// Returns whether an op that keeps dim 0 of an operand shows that it is a batch dim.
 fn combines(op: &Op) -> bool {
-    matches!(op, Op::DotGeneral(_) | Op::Convolution(_) | Op::Gather(_) | Op::BroadcastInDim { .. })
+    matches!(op.kind(), OpKind::Contraction | OpKind::Lookup) || matches!(op, Op::BroadcastInDim { .. })
 }
 
 /// Returns the operands that the result is computed from element by element.
 fn same_elements(node: &Node) -> &[NodeId] {
-    match node.op {
-        Op::Unary(_)
-        | Op::Binary(_)
-        | Op::Compare(_)
-        | Op::IsFinite
-        | Op::Select
-        | Op::Clamp
-        | Op::Convert { .. }
-        | Op::BitcastConvert { .. }
-        | Op::Complex
-        | Op::Real
-        | Op::Imag
-        | Op::OptimizationBarrier
-        | Op::ShardingConstraint(_) => &node.operands,
-        Op::DynamicUpdateSlice | Op::Scatter(_) => &node.operands[..1],
-        Op::Parameter { .. }
-        | Op::Slot { .. }
-        | Op::Offset { .. }
-        | Op::Constant(_)
-        | Op::Iota { .. }
-        | Op::BroadcastInDim { .. }
-        | Op::Reshape { .. }
-        | Op::Transpose { .. }
-        | Op::Reverse { .. }
-        | Op::Slice(_)
-        | Op::Pad(_)
-        | Op::Concatenate { .. }
-        | Op::DynamicSlice { .. }
-        | Op::DotGeneral(_)
-        | Op::Convolution(_)
-        | Op::Reduce { .. }
-        | Op::ArgReduce { .. }
-        | Op::ReduceWindow { .. }
-        | Op::SelectAndScatter { .. }
-        | Op::Sort { .. }
-        | Op::TopK { .. }
-        | Op::Gather(_)
-        | Op::RngBitGenerator { .. }
-        | Op::Fft { .. }
-        | Op::For { .. }
-        | Op::CustomCall(_)
-        | Op::GetResult { .. } => &[],
+    match node.op.kind() {
+        OpKind::Update => &node.operands[..1],
+        _ if node.op.is_elementwise() => &node.operands,
+        _ => &[],
     }
 }
 
-/// Returns whether dim 0 of the operand at `position` is dim 0 of the result, row by row.
-fn keeps_first_dim(node: &Node, position: usize, operand: &TensorType) -> bool {
-    let same_size = node.ty.dims.first() == operand.dims.first();
-    match &node.op {
-        Op::Unary(_)
-        | Op::Binary(_)
-        | Op::Compare(_)
-        | Op::IsFinite
-        | Op::Select
-        | Op::Clamp
-        | Op::Convert { .. }
-        | Op::BitcastConvert { .. }
-        | Op::Complex
-        | Op::Real
-        | Op::Imag
-        | Op::OptimizationBarrier
-        | Op::ShardingConstraint(_)
-        | Op::GetResult { .. } => same_size,
-        Op::Reshape { dims } => keeps_rows(&operand.dims, dims),
-        Op::BroadcastInDim { mapping, .. } => mapping.first() == Some(&0) && same_size,
-        Op::Transpose { permutation } => permutation.first() == Some(&0),
-        Op::Reverse { dims } => !dims.contains(&0),
-        Op::Concatenate { dim } => *dim != 0,
-        Op::Slice(_) | Op::Pad(_) | Op::DynamicSlice { .. } | Op::DynamicUpdateSlice => position == 0 && same_size,
-        Op::DotGeneral(attrs) => {
-            let (batch, contract) = match position {
-                0 => (&attrs.lhs_batch, &attrs.lhs_contract),
-                _ => (&attrs.rhs_batch, &attrs.rhs_contract),
-            };
-            match batch.first() {
-                Some(&first) => first == 0,
-                None => position == 0 && !contract.contains(&0),
+/// Returns whether dim 0 of the operand at `position` is dim 0 of the result, row by row, and the rows are of a batch: those
+/// of a second factor or of a table are not, nor is what an update writes.
+fn keeps_first_dim(graph: &Graph, node: &Node, position: usize) -> bool {
+    let is_of_batch = match &node.op {
+        Op::CustomCall(call) => return plain_keeps_first_dim(call.plain(), position),
+        Op::GetResult { .. } => return node.ty.dims.first() == graph.ty(node.operands[0]).dims.first(),
+        Op::DotGeneral(attrs) => position == 0 || !attrs.rhs_batch.is_empty(),
+        Op::Gather(attrs) => position > 0 || attrs.operand_batching_dims.contains(&0),
+        op => position == 0 || !matches!(op.kind(), OpKind::Contraction | OpKind::Update),
+    };
+    is_of_batch
+        && match graph.axis_rules(node, position).first() {
+            Some(AxisRule::Kept(to)) => *to == 0,
+            // Rows stay together when dim 0 is merged with the dims after it, or taken apart.
+            Some(AxisRule::Regrouped { from, to }) => {
+                (from.start, to.start) == (0, 0) && (from.len() == 1 || to.len() == 1)
             }
+            // An update at a computed start replaces rows, and leaves the others where they are.
+            Some(AxisRule::Addressed(_)) => node.op == Op::DynamicUpdateSlice,
+            _ => false,
         }
-        Op::Convolution(attrs) => position == 0 && attrs.input.batch == 0 && attrs.output.batch == 0,
-        Op::Reduce { dims, .. } => !dims.contains(&0),
-        Op::ArgReduce { dim, .. } | Op::Sort { dim, .. } => *dim != 0,
-        Op::ReduceWindow { window, .. } | Op::SelectAndScatter { window } => {
-            window.dims.first() == Some(&1) && same_size
-        }
-        Op::Gather(attrs) => match position {
-            0 => {
-                attrs.operand_batching_dims.first() == Some(&0) && attrs.start_indices_batching_dims.first() == Some(&0)
-            }
-            _ => attrs.index_vector_dim != 0 && !attrs.offset_dims.contains(&0),
-        },
-        Op::Scatter(attrs) => position == 0 && !attrs.scatter_dims_to_operand_dims.contains(&0),
-        Op::Fft { .. } | Op::TopK { .. } => operand.rank() > 1,
-        Op::CustomCall(call) => plain_keeps_first_dim(call.plain(), position),
-        Op::For { .. }
-        | Op::Parameter { .. }
-        | Op::Slot { .. }
-        | Op::Offset { .. }
-        | Op::Constant(_)
-        | Op::Iota { .. }
-        | Op::RngBitGenerator { .. } => false,
-    }
 }
 
 /// Returns whether dim 0 of this parameter of a plain form stays whole and is that of the first result.
@@ -205,17 +132,4 @@ fn plain_keeps_first_dim(plain: &Program, position: usize) -> bool {
     let Some(place) = plain.graph().nodes().iter().position(is_parameter) else { return false };
     let uses = Flow::of(plain).uses_of_first_dim(NodeId(place as u32));
     !uses.leaves && plain.outputs().first().is_some_and(|first| uses.reached.contains(first))
-}
-
-/// Returns whether a reshape keeps rows together: dim 0 stays, is merged with the dims after it, or is taken apart.
-fn keeps_rows(from: &[usize], to: &[usize]) -> bool {
-    let (Some(&before), Some(&after)) = (from.first(), to.first()) else { return false };
-    let is_leading = |dims: &[usize], size: usize| {
-        let mut product = 1;
-        dims.iter().any(|dim| {
-            product *= dim;
-            product == size
-        })
-    };
-    after > 1 && (is_leading(from, after) || is_leading(to, before))
 }

@@ -9,6 +9,7 @@ mod windows;
 
 use super::printer::{Block, Statement, Value, mlir_type};
 use super::{control, function};
+use crate::op::OpKind;
 use crate::{Graph, Node, NodeId, Op};
 use std::collections::HashSet;
 
@@ -53,55 +54,14 @@ fn through_memory(block: &mut Block, operand: Value, functions: &mut Vec<String>
 }
 
 fn is_update(op: &Op) -> bool {
-    matches!(op, Op::DynamicUpdateSlice | Op::Scatter(_))
+    op.kind() == OpKind::Update
 }
 
 /// Returns whether XLA may compute the op in the loop that reads it.
 fn is_fused(op: &Op) -> bool {
-    match op {
-        Op::Unary(_)
-        | Op::Binary(_)
-        | Op::Compare(_)
-        | Op::IsFinite
-        | Op::Select
-        | Op::Clamp
-        | Op::Convert { .. }
-        | Op::BitcastConvert { .. }
-        | Op::Reshape { .. }
-        | Op::BroadcastInDim { .. }
-        | Op::Transpose { .. }
-        | Op::Reverse { .. }
-        | Op::Slice(_)
-        | Op::Pad(_)
-        | Op::Concatenate { .. }
-        | Op::DynamicSlice { .. }
-        | Op::DynamicUpdateSlice
-        | Op::Gather(_)
-        | Op::Complex
-        | Op::Real
-        | Op::Imag
-        | Op::GetResult { .. }
-        | Op::ShardingConstraint(_) => true,
-        Op::Parameter { .. }
-        | Op::Slot { .. }
-        | Op::Offset { .. }
-        | Op::Constant(_)
-        | Op::Iota { .. }
-        | Op::DotGeneral(_)
-        | Op::Convolution(_)
-        | Op::Reduce { .. }
-        | Op::ArgReduce { .. }
-        | Op::ReduceWindow { .. }
-        | Op::SelectAndScatter { .. }
-        | Op::Sort { .. }
-        | Op::TopK { .. }
-        | Op::Scatter(_)
-        | Op::RngBitGenerator { .. }
-        | Op::Fft { .. }
-        | Op::OptimizationBarrier
-        | Op::For { .. }
-        | Op::CustomCall(_) => false,
-    }
+    use OpKind::{Lookup, Move, Part, Result, View};
+    let moves = matches!(op.kind(), View | Move | Part | Lookup | Result) || *op == Op::DynamicUpdateSlice;
+    moves || (op.is_elementwise() && *op != Op::OptimizationBarrier)
 }
 
 #[cfg(test)]

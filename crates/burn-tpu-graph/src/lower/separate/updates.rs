@@ -3,6 +3,7 @@
 
 use super::windows::is_window;
 use super::{is_fused, is_update, nodes};
+use crate::op::OpKind;
 use crate::{Graph, Node, NodeId, Op};
 use std::collections::{HashMap, HashSet};
 
@@ -38,20 +39,8 @@ fn memory(graph: &Graph) -> Vec<NodeId> {
 
 /// Returns whether XLA may have the result in the operand's memory if it is as large.
 fn is_view(op: &Op) -> bool {
-    matches!(
-        op,
-        Op::Reshape { .. }
-            | Op::BroadcastInDim { .. }
-            | Op::Transpose { .. }
-            | Op::Reverse { .. }
-            | Op::Slice(_)
-            | Op::Pad(_)
-            | Op::Convert { .. }
-            | Op::BitcastConvert { .. }
-            | Op::GetResult { .. }
-            | Op::OptimizationBarrier
-            | Op::ShardingConstraint(_)
-    )
+    use OpKind::{Cast, Marker, Move, Part, Result, View};
+    matches!(op.kind(), View | Move | Part | Cast | Marker | Result)
 }
 
 /// Returns whether XLA may read the memory that the node `user` updates in the loop that computes its operand `update`.
@@ -67,7 +56,7 @@ fn reads_updated(graph: &Graph, memory: &[NodeId], user: NodeId, update: NodeId)
         }
         // Operands come before their user.
         if id > updated && seen.insert((id, aligned)) && (is_fused(&node.op) || is_update(&node.op)) {
-            let aligned = aligned && keeps_places(&node.op);
+            let aligned = aligned && node.op.keeps_order();
             next.extend(node.operands.iter().map(|&operand| (operand, aligned)));
         }
     }
@@ -82,26 +71,11 @@ fn is_same_window(graph: &Graph, read: &Node, update: &Node) -> bool {
         && read.ty.dims == graph.ty(update.operands[1]).dims
 }
 
-/// Returns whether element `i` of the result, in row-major order, is computed from elements `i` of the operands.
-fn keeps_places(op: &Op) -> bool {
-    matches!(
-        op,
-        Op::Unary(_)
-            | Op::Binary(_)
-            | Op::Compare(_)
-            | Op::IsFinite
-            | Op::Select
-            | Op::Clamp
-            | Op::Convert { .. }
-            | Op::Reshape { .. }
-    )
-}
-
 #[cfg(test)]
 mod tests {
     use super::super::tests::of_places;
     use crate::op::UnaryOp;
-    use crate::{Builder, DType};
+    use crate::{Builder, DType, Dims, Op};
 
     #[test]
     fn an_update_that_reads_what_it_updates_is_after_a_barrier() {
@@ -123,6 +97,15 @@ mod tests {
             g.dynamic_update_slice(x, rows, &[start, zero])
         });
         assert!(!own_window.contains("optimization_barrier"));
+        let own_bits = of_places(1, |g, x, places| {
+            let (start, zero) = (g.reshape(places, &[])?, g.scalar(DType::I32, 0)?);
+            let rows = g.dynamic_slice(x, &[start, zero], &[3, 4])?;
+            let bits = g.bitcast_convert(rows, DType::I32)?;
+            let bits = g.unary(UnaryOp::Not, bits)?;
+            let rows = g.bitcast_convert(bits, DType::F32)?;
+            g.dynamic_update_slice(x, rows, &[start, zero])
+        });
+        assert!(!own_bits.contains("optimization_barrier"));
         let equal = of_places(1, |g, x, places| {
             let (start, zero) = (g.reshape(places, &[])?, g.scalar(DType::I32, 0)?);
             let [x, read] = [g.unary(UnaryOp::Exp, x)?, g.unary(UnaryOp::Exp, x)?];
@@ -130,5 +113,23 @@ mod tests {
             g.dynamic_update_slice(x, rows, &[start, zero])
         });
         assert!(equal.contains("optimization_barrier"));
+    }
+
+    /// XLA leaves out a slice of everything, and a concatenation of one operand.
+    #[test]
+    fn an_update_of_what_is_no_copy_is_after_a_barrier() {
+        let update = |of: Op, starts: usize| {
+            of_places(1, |g, x, places| {
+                let (start, zero) = (g.reshape(places, &[])?, g.scalar(DType::I32, 0)?);
+                let operands = [x, zero, zero];
+                let same = g.add(of.clone(), &operands[..1 + starts])?;
+                let read = g.unary(UnaryOp::Neg, x).and_then(|read| g.reshape(read, &[4, 6]))?;
+                let (same, rows) = (g.reshape(same, &[4, 6])?, g.slice_dim(read, 0, 0, 3)?);
+                g.dynamic_update_slice(same, rows, &[start, zero])
+            })
+        };
+        let slice = update(Op::DynamicSlice { sizes: Dims::from_slice(&[6, 4]) }, 2);
+        let joined = update(Op::Concatenate { dim: 0 }, 0);
+        assert!([slice, joined].iter().all(|text| text.contains("optimization_barrier")));
     }
 }
