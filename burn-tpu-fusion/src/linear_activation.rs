@@ -19,7 +19,7 @@
 //! Gain: `docs/decisions/0003-linear-activation-fusion.md`.
 
 use crate::{Pass, Rewritten};
-use burn_tpu_graph::op::BinaryOp;
+use burn_tpu_graph::op::{BinaryOp, OpKind};
 use burn_tpu_graph::{Builder, DType, Graph, GraphError, LiteralData, Node, NodeId, Op, Program};
 use std::collections::BTreeMap;
 
@@ -77,7 +77,7 @@ impl State<'_> {
         let half_operand = |node: &Node| node.operands.first().is_some_and(|&x| self.dtype(x).is_half());
         dtype.is_half()
             && contraction.ty.dtype == DType::F32
-            && matches!(contraction.op, Op::DotGeneral(_) | Op::Convolution(_))
+            && contraction.op.kind() == OpKind::Contraction
             && half_operand(contraction)
     }
 

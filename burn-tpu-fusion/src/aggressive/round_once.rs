@@ -22,6 +22,7 @@
 
 use crate::readers::Readers;
 use crate::{Pass, Rewritten};
+use burn_tpu_graph::op::OpKind;
 use burn_tpu_graph::{Builder, DType, Graph, GraphError, Node, NodeId, Op, Program};
 use std::collections::BTreeMap;
 
@@ -131,7 +132,7 @@ impl<'a> State<'a> {
         node.ty.dtype == DType::F32
             && match node.op {
                 Op::Reduce { .. } => true,
-                Op::Unary(_) | Op::Binary(_) | Op::Select | Op::Clamp => is_alone,
+                _ if node.op.kind() == OpKind::Arithmetic => is_alone,
                 _ => false,
             }
     }
@@ -139,7 +140,7 @@ impl<'a> State<'a> {
 
 /// Returns whether an op computes 16-bit floats element by element.
 fn is_formula(node: &Node) -> bool {
-    node.ty.dtype.is_half() && matches!(node.op, Op::Unary(_) | Op::Binary(_) | Op::Select | Op::Clamp)
+    node.ty.dtype.is_half() && node.op.kind() == OpKind::Arithmetic
 }
 
 #[cfg(test)]

@@ -4,7 +4,7 @@
 //! which parts anyone wants.
 
 use super::bounds::{self, Bounds};
-use burn_tpu_graph::op::BinaryOp;
+use burn_tpu_graph::op::{BinaryOp, OpKind};
 use burn_tpu_graph::{Builder, Dims, Graph, GraphError, Literal, LiteralData, NodeId, Number, Op, Program};
 use burn_tpu_graph::{Renaming, TensorType};
 use std::collections::HashMap;
@@ -25,18 +25,10 @@ fn dims_of(part: &Part) -> Dims {
     part.iter().map(Range::len).collect()
 }
 
-/// Returns whether an op computes each element from the elements at its place.
+/// Returns whether an op computes each element from the elements at its place, on a part of a value too: a constraint is of
+/// a whole value, and complex numbers are no carries of a loop.
 pub(crate) fn is_elementwise(op: &Op) -> bool {
-    matches!(
-        op,
-        Op::Unary(_)
-            | Op::Binary(_)
-            | Op::Compare(_)
-            | Op::IsFinite
-            | Op::Select
-            | Op::Convert { .. }
-            | Op::OptimizationBarrier
-    )
+    op.is_elementwise() && op.kind() != OpKind::Complex && !matches!(op, Op::ShardingConstraint(_))
 }
 
 /// Returns the dim of `new` that has the elements of a dim of `old`, if a reshape between them keeps it apart.

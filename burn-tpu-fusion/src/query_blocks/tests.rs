@@ -130,6 +130,16 @@ fn a_block_of_causal_attention_reads_the_keys_up_to_its_last_query() {
 }
 
 #[test]
+fn scores_between_bounds_are_divided() {
+    let clamped = |attention: &mut Attention, scores| {
+        let [low, high] = [-30.0, 30.0].map(|bound| attention.graph.splat_like(scores, bound).unwrap());
+        let scores = attention.graph.clamp(low, scores, high).unwrap();
+        causal(attention, scores)
+    };
+    assert_eq!(Attention::new(1000).run(clamped, all), Blocks::found(&CAUSAL));
+}
+
+#[test]
 fn every_form_of_the_mask_is_found() {
     let infinite = |attention: &mut Attention, scores| {
         let future = attention.future();

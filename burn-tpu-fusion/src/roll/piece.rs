@@ -3,6 +3,7 @@
 use super::period::{self, Run};
 use super::sequence::{Sequence, integer, starts};
 use super::{MIN_MEMBERS, MIN_SCANNING_MEMBERS, MIN_TRIPS};
+use burn_tpu_graph::op::OpKind;
 use burn_tpu_graph::{DType, NodeId, Op, TensorType};
 
 /// The largest multiple of a period that is tried. The sums of a layer's weight gradients repeat with the period of one
@@ -224,7 +225,7 @@ impl Loop {
     /// is element-wise: unrolled, XLA may fuse all of it into one kernel.
     fn gains(&self, sequence: &Sequence, position: usize) -> bool {
         let moves = |source: &Source| matches!(source, Source::Scanned { .. } | Source::Integer { .. });
-        let contracts = matches!(sequence.node(self.start + position).op, Op::DotGeneral(_) | Op::Convolution(_));
+        let contracts = sequence.node(self.start + position).op.kind() == OpKind::Contraction;
         contracts || self.slices[position].is_some() || self.sources[position].iter().any(moves)
     }
 

@@ -26,7 +26,7 @@ impl Sequence {
         let mut places: Vec<Option<usize>> = Vec::with_capacity(nodes.len());
 
         for (node, id) in nodes.iter().zip((0..).map(NodeId)) {
-            if moves_leaves(node) && node.operands.iter().all(|operand| places[operand.index()].is_none()) {
+            if node.op.is_leaf_or_view() && node.operands.iter().all(|operand| places[operand.index()].is_none()) {
                 places.push(None);
                 continue;
             }
@@ -79,23 +79,6 @@ impl Sequence {
 
 fn place_of_first(node: &Node, places: &[Option<usize>]) -> Option<usize> {
     node.operands.first().and_then(|operand| places[operand.index()])
-}
-
-/// Returns whether a node whose operands are leaves is a leaf: it computes nothing, so it may be anywhere in a program.
-fn moves_leaves(node: &Node) -> bool {
-    matches!(
-        node.op,
-        Op::Parameter { .. }
-            | Op::Slot { .. }
-            | Op::Offset { .. }
-            | Op::Constant(_)
-            | Op::Iota { .. }
-            | Op::BroadcastInDim { .. }
-            | Op::Reshape { .. }
-            | Op::Transpose { .. }
-            | Op::Convert { .. }
-            | Op::BitcastConvert { .. }
-    )
 }
 
 /// Returns where a slice begins, if a dynamic slice can replace it.

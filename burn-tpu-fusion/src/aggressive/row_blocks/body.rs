@@ -222,11 +222,8 @@ pub(super) fn is_recomputed(old: &Graph, region: &Region, id: NodeId, split: &Sp
         Op::BroadcastInDim { .. } => true,
         // What is the same in each trip is computed once, before the loop.
         _ if split.0.is_empty() => false,
-        op => region.is_large(old, id) && (is_elementwise(op) || is_moved(op)),
+        Op::Reshape { .. } | Op::Transpose { .. } | Op::Scatter(_) => region.is_large(old, id),
+        op => region.is_large(old, id) && is_elementwise(op),
     };
     is_cheap && (0..node.operands.len()).all(|operand| operand_split(old, id, operand, split).is_some())
-}
-
-fn is_moved(op: &Op) -> bool {
-    matches!(op, Op::Reshape { .. } | Op::Transpose { .. } | Op::Scatter(_))
 }

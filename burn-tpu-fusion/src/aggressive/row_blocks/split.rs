@@ -3,7 +3,8 @@
 //! Owns: which dims of a value are divided into blocks, before and after an op. May not know: which ops belong to a region.
 
 use crate::query_blocks::is_elementwise;
-use burn_tpu_graph::{Builder, Dims, Graph, NodeId, Op};
+use burn_tpu_graph::op::AxisRule;
+use burn_tpu_graph::{Dims, Graph, NodeId, Op};
 use smallvec::SmallVec;
 
 /// A dim that is divided into equal parts. Block `i` has part `(i / inner) % parts`.
@@ -90,59 +91,16 @@ fn reshaped(old: &[usize], new: &[usize], split: &Split) -> Option<Split> {
 /// `None` for ops that are not understood.
 fn places(graph: &Graph, id: NodeId, operand: usize) -> Option<SmallVec<[Option<usize>; 4]>> {
     let node = graph.node(id);
-    let dims = &graph.ty(node.operands[operand]).dims;
-    let all = 0..dims.len();
-    Some(match &node.op {
-        op if is_elementwise(op) => all.map(Some).collect(),
-        Op::GetResult { .. } if matches!(graph.node(node.operands[0]).op, Op::ArgReduce { .. }) => {
-            all.map(Some).collect()
-        }
-        Op::BroadcastInDim { mapping, .. } => {
-            let place = |dim: usize| Some(mapping[dim]).filter(|&to| dims[dim] == node.ty.dims[to]);
-            all.map(place).collect()
-        }
-        Op::Transpose { permutation } => all.map(|dim| permutation.iter().position(|&from| from == dim)).collect(),
-        Op::Reduce { dims: reduced, .. } => all.map(|dim| without(dim, reduced)).collect(),
-        Op::ArgReduce { dim: reduced, .. } => all.map(|dim| without(dim, &[*reduced])).collect(),
-        Op::Gather(attrs) if attrs.offset_dims.is_empty() => {
-            let index_place = |dim: usize| without(dim, &[attrs.index_vector_dim]);
-            let batching = attrs.operand_batching_dims.iter().zip(&attrs.start_indices_batching_dims);
-            let place = |dim: usize| {
-                let paired = batching.clone().find(|(of, _)| **of == dim);
-                paired.and_then(|(_, &of_indices)| index_place(of_indices))
-            };
-            if operand == 0 { all.map(place).collect() } else { all.map(index_place).collect() }
-        }
-        Op::Scatter(attrs) if attrs.update_window_dims.is_empty() => {
-            let batching = attrs.scatter_indices_batching_dims.iter().zip(&attrs.input_batching_dims);
-            // An update has the dims of its indices, without the one of the components.
-            let of_indices = |dim: usize| batching.clone().find(|(of, _)| **of == dim).map(|(_, &input)| input);
-            match operand {
-                0 => all.map(|dim| Some(dim).filter(|dim| attrs.input_batching_dims.contains(dim))).collect(),
-                1 => all.map(of_indices).collect(),
-                _ => all.map(|dim| of_indices(dim + usize::from(dim >= attrs.index_vector_dim))).collect(),
-            }
-        }
-        Op::DotGeneral(attrs) => {
-            let ranks = [0, 1].map(|side| graph.rank(node.operands[side]));
-            let (batch, contracted) = match operand {
-                0 => (&attrs.lhs_batch, &attrs.lhs_contract),
-                _ => (&attrs.rhs_batch, &attrs.rhs_contract),
-            };
-            let lhs_free = ranks[0] - attrs.lhs_batch.len() - attrs.lhs_contract.len();
-            let first = batch.len() + if operand == 0 { 0 } else { lhs_free };
-            let free = |dim: &usize| !batch.contains(dim) && !contracted.contains(dim);
-            let place = |dim: usize| match batch.iter().position(|&other| other == dim) {
-                None if free(&dim) => Some(first + (0..dim).filter(free).count()),
-                batched => batched,
-            };
-            all.map(place).collect()
-        }
-        _ => return None,
-    })
-}
-
-/// Returns the place of a dim after others are removed; `None` if it is one of them.
-fn without(dim: usize, removed: &[usize]) -> Option<usize> {
-    (!removed.contains(&dim)).then(|| dim - removed.iter().filter(|&&other| other < dim).count())
+    let is_understood = match &node.op {
+        Op::GetResult { .. } => matches!(graph.node(node.operands[0]).op, Op::ArgReduce { .. }),
+        Op::BroadcastInDim { .. }
+        | Op::Transpose { .. }
+        | Op::Reduce { .. }
+        | Op::ArgReduce { .. }
+        | Op::DotGeneral(_) => true,
+        Op::Gather(attrs) => attrs.offset_dims.is_empty(),
+        Op::Scatter(attrs) => attrs.update_window_dims.is_empty(),
+        op => is_elementwise(op),
+    };
+    is_understood.then(|| graph.axis_rules(node, operand).iter().map(AxisRule::kept).collect())
 }

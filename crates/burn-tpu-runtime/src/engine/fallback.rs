@@ -106,7 +106,7 @@ fn assign(graph: &Graph, on_host: impl Fn(&Node) -> bool) -> Vec<usize> {
 
 /// Returns whether each stage can build the node again, so that it is never transferred.
 fn is_cheap_leaf(op: &Op) -> bool {
-    matches!(op, Op::Slot { .. } | Op::Offset { .. } | Op::Constant(_) | Op::Iota { .. })
+    op.is_leaf() && !matches!(op, Op::Parameter { .. })
 }
 
 /// Returns the nodes that a later stage or the caller needs.

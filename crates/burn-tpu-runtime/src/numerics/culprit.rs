@@ -5,7 +5,7 @@
 //! infinite because of given infinities alone are intended: masks.
 
 use super::Class;
-use burn_tpu_graph::{Graph, NodeId, Op};
+use burn_tpu_graph::{Graph, NodeId};
 
 /// A node where values of a class begin.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -68,7 +68,7 @@ fn origin(graph: &Graph, classes: &[Class], mut waiting: Vec<NodeId>, class: Cla
         let before = waiting.len();
         waiting.extend(node.operands.iter().copied().filter(|operand| classes[operand.index()] == class));
         if waiting.len() == before {
-            let found = Origin { node: id, is_given: is_given(&node.op) };
+            let found = Origin { node: id, is_given: node.op.is_leaf() };
             let is_earlier = |first: Origin| (found.is_given, id) < (first.is_given, first.node);
             if first.is_none_or(is_earlier) {
                 first = Some(found);
@@ -78,16 +78,11 @@ fn origin(graph: &Graph, classes: &[Class], mut waiting: Vec<NodeId>, class: Cla
     first
 }
 
-/// Returns whether a node computes nothing: its value is given to the program.
-fn is_given(op: &Op) -> bool {
-    matches!(op, Op::Parameter { .. } | Op::Slot { .. } | Op::Offset { .. } | Op::Constant(_) | Op::Iota { .. })
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use burn_tpu_graph::op::{BinaryOp, UnaryOp};
-    use burn_tpu_graph::{Builder, DType, TensorType};
+    use burn_tpu_graph::{Builder, DType, Op, TensorType};
 
     use Class::{Finite, Infinite, Nan};
 

@@ -3,7 +3,7 @@
 use super::flag::DTYPES;
 use super::{Class, LABEL, magnitude};
 use burn_tpu_graph::op::BinaryOp;
-use burn_tpu_graph::{Builder, DType, Graph, NodeId, Op, Program, Result};
+use burn_tpu_graph::{Builder, DType, Graph, NodeId, Program, Result};
 use std::sync::Arc;
 
 /// A program whose results are the largest magnitudes of the values of another program: one vector for each type of float.
@@ -59,7 +59,7 @@ impl Probes {
         let mut known: Vec<Class> = Vec::with_capacity(self.nodes);
         for (node, probed) in graph.nodes().iter().zip(classes) {
             let of_operands = || node.operands.iter().map(|id| known[id.index()]).max().unwrap_or_default();
-            let derived = if is_moved(&node.op) { of_operands() } else { Class::Finite };
+            let derived = if node.op.moves_all() { of_operands() } else { Class::Finite };
             known.push(probed.unwrap_or(derived));
         }
         known
@@ -82,21 +82,7 @@ fn needed(graph: &Graph, results: &[NodeId]) -> Vec<bool> {
 /// theirs.
 fn is_probed(graph: &Graph, id: NodeId) -> bool {
     let node = graph.node(id);
-    (node.ty.dtype.is_float() || node.ty.dtype == DType::C64) && !is_moved(&node.op)
-}
-
-/// Returns whether all elements of the operands are in the result, and no others.
-fn is_moved(op: &Op) -> bool {
-    matches!(
-        op,
-        Op::Reshape { .. }
-            | Op::Transpose { .. }
-            | Op::Reverse { .. }
-            | Op::BroadcastInDim { .. }
-            | Op::Concatenate { .. }
-            | Op::OptimizationBarrier
-            | Op::ShardingConstraint(_)
-    )
+    (node.ty.dtype.is_float() || node.ty.dtype == DType::C64) && !node.op.moves_all()
 }
 
 /// Returns the type of the floats that a probed value consists of.
