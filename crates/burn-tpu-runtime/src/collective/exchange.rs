@@ -30,13 +30,13 @@ pub(super) fn run(group: &Group, calls: &[Arc<Call>]) {
     // By the place in the first device's program, so that the order of the calls does not matter.
     complete.sort_by_key(|(call, parts)| (parts[0].origin().map_or(u64::MAX, |origin| origin.serial()), call.number));
     for rank in 0..group.devices().len() {
-        let of_device = complete.iter().map(|(_, parts)| &parts[rank]);
+        let of_device = complete.iter().map(|(_, parts)| &parts[rank]).filter(|part| part.value().is_none());
         // What fails here fails again below, where the error goes to the reductions that it concerns.
         materialise_together(of_device, CutReason::DeviceCopy).ok();
     }
     let mut ready = Vec::with_capacity(complete.len());
     for (call, parts) in complete {
-        let buffers = parts.iter().map(|part| materialise(part, CutReason::DeviceCopy)).collect::<Result<Vec<_>>>();
+        let buffers = parts.iter().map(buffer).collect::<Result<Vec<_>>>();
         match buffers {
             Ok(parts) => ready.push(Ready { call: Arc::clone(call), parts }),
             Err(error) => call.finish(failure(group, &error)),
@@ -47,6 +47,14 @@ pub(super) fn run(group: &Group, calls: &[Arc<Call>]) {
     for Ready { call, parts } in on_host {
         let results = reduce_on_host(group, &call, &parts);
         call.finish(results.unwrap_or_else(|error| failure(group, &error)));
+    }
+}
+
+/// Returns the buffer of a part. One that has a value has no trace cut: whose thread runs the batch is chance.
+fn buffer(part: &Tensor) -> Result<SharedBuffer> {
+    match part.value() {
+        Some(value) => value.clone().map_err(|error| TpuError::clone(&error)),
+        None => materialise(part, CutReason::DeviceCopy),
     }
 }
 

@@ -21,6 +21,8 @@
 mod exchange;
 mod group;
 mod session;
+#[cfg(test)]
+mod tests;
 
 pub use session::Session;
 
