@@ -53,15 +53,7 @@ pub(super) fn compute(
     let mut scratch = SCRATCH.take().unwrap_or_default();
     scratch.recorded.recording.restart(std::iter::empty());
     scratch.recorded.slots.clear();
-    let parameter = |(index, tensor): (usize, &&Tensor)| {
-        scratch.recorded.recording.add(Op::Parameter { index: index as u32, ty: tensor.ty().clone() }, &[])
-    };
-    let inputs: Result<SmallVec<[NodeId; 3]>> = operands.iter().enumerate().map(parameter).collect();
-    let built = inputs.and_then(|inputs| {
-        let node = build(&mut Recorder { trace: &mut scratch, stream }, &inputs)?;
-        Ok((node, inputs.iter().position(|&input| input == node)))
-    });
-    match built {
+    match built(stream, &mut scratch, operands, build) {
         // An op that changed nothing costs nothing: the tensor is its operand.
         Ok((_, Some(operand))) => {
             SCRATCH.set(Some(scratch));
@@ -74,6 +66,21 @@ pub(super) fn compute(
         }
         Err(error) => fail(op, &named(operands, &error)),
     }
+}
+
+/// Returns the node of an op's result, and the operand that the result is if the op changed nothing.
+fn built(
+    stream: &StreamTrace,
+    scratch: &mut Trace,
+    operands: &[&Tensor],
+    build: impl FnOnce(&mut Recorder, &[NodeId]) -> Result<NodeId>,
+) -> Result<(NodeId, Option<usize>)> {
+    let mut inputs = SmallVec::<[NodeId; 3]>::new();
+    for (index, tensor) in (0..).zip(operands) {
+        inputs.push(scratch.recorded.recording.add(Op::Parameter { index, ty: tensor.ty().clone() }, &[])?);
+    }
+    let node = build(&mut Recorder { trace: scratch, stream }, &inputs)?;
+    Ok((node, inputs.iter().position(|&input| input == node)))
 }
 
 /// Returns a tensor with other dims, of bytes that it shares. `None` if the op is not computed at once, if it changes
@@ -120,9 +127,11 @@ fn run(stream: &StreamTrace, scratch: &Trace, operands: &[&Tensor], node: NodeId
     Counters::add(&runtime.counters().ops_at_once, 1);
     let take = |index: u32| -> Option<HostTensor> { operands.get(index as usize)?.sole_value()?.tensor() };
     let computed = interpret_nodes(scratch.recorded.recording.graph(), &[node], take, &scratch.recorded.slots);
-    let none = || TpuError::Bug("an op that was computed at once has no result".to_owned());
-    let computed = computed.and_then(|results| results.into_iter().next().ok_or_else(none));
     let ty = scratch.recorded.recording.ty(node).clone();
-    let value = computed.and_then(|value| runtime.hold_input(&ty, HostElements::Tensor(value)));
+    let value = match computed.map(|results| results.into_iter().next()) {
+        Ok(Some(value)) => runtime.hold_input(&ty, HostElements::Tensor(value)),
+        Ok(None) => Err(TpuError::Bug("an op that was computed at once has no result".to_owned())),
+        Err(error) => Err(error),
+    };
     Tensor::new(runtime.device(), ty, value)
 }
