@@ -7,7 +7,7 @@ use crate::Device;
 use crate::engine::{Input, SharedBuffer};
 use crate::error::{Result, TpuError};
 use crate::metrics::{Counters, CutReason};
-use crate::program::{Compiled, Provenance, Recorded, Subgraph};
+use crate::program::{CompiledProgram, Provenance, Recorded, Subgraph};
 use crate::recompile::{RecordedRun, note_lines};
 use crate::runtime::{DeviceRuntime, IndexRange, runtime};
 use crate::trace::{
@@ -110,7 +110,7 @@ struct FunctionProgram {
     /// In the order of the program.
     slots: Vec<u64>,
     draws: Vec<DrawSlot>,
-    compiled: Mutex<Option<Arc<Compiled>>>,
+    compiled: Mutex<Option<Arc<CompiledProgram>>>,
 }
 
 /// Where a parameter of the program comes from.
@@ -344,7 +344,12 @@ impl FunctionProgram {
     }
 
     /// Returns the compiled program, which is compiled now if it does not serve these slots.
-    fn compiled(&self, recording: &FunctionRecording, runtime: &DeviceRuntime, slots: &[u64]) -> Result<Arc<Compiled>> {
+    fn compiled(
+        &self,
+        recording: &FunctionRecording,
+        runtime: &DeviceRuntime,
+        slots: &[u64],
+    ) -> Result<Arc<CompiledProgram>> {
         let run = RecordedRun { recorded: &self.recorded, slots, provenance: &recording.provenance };
         if let Some(compiled) = self.compiled.lock().clone().filter(|compiled| compiled.assumptions.hold(slots)) {
             return Ok(compiled);

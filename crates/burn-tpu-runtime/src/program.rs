@@ -112,7 +112,7 @@ impl Recorded {
 }
 
 /// A program that is ready to run.
-pub(crate) struct Compiled {
+pub(crate) struct CompiledProgram {
     pub(crate) executable: Arc<dyn Executable>,
     /// Shared with the traces that follow the program, so that they do not keep an evicted executable alive.
     pub(crate) assumptions: Arc<SlotAssumptions>,
@@ -197,7 +197,7 @@ pub(crate) struct ProgramCache {
 }
 
 struct Programs {
-    compiled: LruCache<Key, Arc<Compiled>, FxBuildHasher>,
+    compiled: LruCache<Key, Arc<CompiledProgram>, FxBuildHasher>,
     /// By the hash of their subgraph.
     recorded: LruCache<u64, Vec<Arc<Recorded>>, FxBuildHasher>,
     /// By their hash, the assumptions of evicted programs: an offset that became a run-time scalar stays one.
@@ -269,7 +269,7 @@ impl ProgramCache {
         }
     }
 
-    pub(crate) fn get(&self, program: &Arc<Program>) -> Option<Arc<Compiled>> {
+    pub(crate) fn get(&self, program: &Arc<Program>) -> Option<Arc<CompiledProgram>> {
         self.programs.lock().compiled.get(&Key(Arc::clone(program))).map(Arc::clone)
     }
 
@@ -355,7 +355,7 @@ impl ProgramCache {
     }
 
     /// Keeps a program, and evicts the least recently used ones until both bounds hold. The newest always stays.
-    pub(crate) fn insert(&self, program: Arc<Program>, compiled: Arc<Compiled>, counters: &Counters) {
+    pub(crate) fn insert(&self, program: Arc<Program>, compiled: Arc<CompiledProgram>, counters: &Counters) {
         let mut programs = self.programs.lock();
         programs.bytes += compiled.executable.size_bytes();
         let key = Key(program);
@@ -430,7 +430,7 @@ impl Programs {
         }
     }
 
-    fn evict(&mut self, key: &Key, old: &Compiled, counters: &Counters) {
+    fn evict(&mut self, key: &Key, old: &CompiledProgram, counters: &Counters) {
         self.evicted.put(hash(&key.0), Arc::clone(&old.assumptions));
         Counters::add(&counters.cache_evictions, 1);
     }

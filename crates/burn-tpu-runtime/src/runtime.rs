@@ -30,7 +30,7 @@ use crate::lines::Lines;
 use crate::metrics::{Counters, CutReason, Metrics};
 use crate::options::TpuOptions;
 use crate::profile::{self, Phase, ProfiledDevice, StepProfiler};
-use crate::program::{Compiled, ProgramCache, Subgraph};
+use crate::program::{CompiledProgram, ProgramCache, Subgraph};
 use crate::recompile::{DivergenceTracker, RecompileLog, RecordedRun, note_lines};
 use crate::{Device, Platform};
 use arguments::{Argument, OnDevice, TraceArguments};
@@ -365,7 +365,7 @@ impl DeviceRuntime {
     fn dispatch(
         &self,
         program: &Program,
-        compiled: &Compiled,
+        compiled: &CompiledProgram,
         arguments: &mut Arguments,
         slots: &[u64],
     ) -> Result<Vec<SharedBuffer>, RunError> {

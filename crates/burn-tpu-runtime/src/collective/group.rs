@@ -53,11 +53,11 @@ pub(super) struct Call {
     pub(super) ty: TensorType,
     pub(super) reduction: Reduction,
     batch: Arc<Batch>,
-    state: Mutex<State>,
+    state: Mutex<ReductionParts>,
 }
 
 /// The parts and then the results of a reduction, by rank.
-struct State {
+struct ReductionParts {
     /// Freed when the results are there.
     parts: Vec<Option<Tensor>>,
     /// The number of devices that have called.
@@ -175,7 +175,7 @@ impl Calls {
         self.counts[rank] += 1;
         let (open, unsettled) = (&self.open, &mut self.unsettled);
         let call = self.waiting.entry(number).or_insert_with(|| {
-            let state = Mutex::new(State { parts: vec![None; devices], called: 0, results: None });
+            let state = Mutex::new(ReductionParts { parts: vec![None; devices], called: 0, results: None });
             let call = Arc::new(Call { number, ty: ty.clone(), reduction, batch: Arc::clone(open), state });
             open.calls.lock().push(Arc::downgrade(&call));
             unsettled.push(Arc::downgrade(&call));

@@ -30,12 +30,12 @@ use std::time::Instant;
 /// ```
 pub struct Session {
     devices: Vec<Device>,
-    state: Mutex<State>,
+    state: Mutex<Arrivals>,
     changed: Condvar,
 }
 
 #[derive(Default)]
-struct State {
+struct Arrivals {
     arrived: usize,
     /// The number of times that all threads have met.
     met: u64,

@@ -15,11 +15,11 @@ use parking_lot::Mutex;
 pub(crate) struct Agreement {
     /// Names the device. It is the same in all processes.
     device: String,
-    state: Mutex<State>,
+    state: Mutex<AgreedPrograms>,
 }
 
 #[derive(Default)]
-struct State {
+struct AgreedPrograms {
     /// The number of programs that all processes had.
     agreed: u64,
     /// The hash of the latest one, until it is compiled. A process whose compile fails tries again alone.

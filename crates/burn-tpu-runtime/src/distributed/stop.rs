@@ -31,11 +31,11 @@ struct Shared {
     group: Group,
     /// The number of this agreement among those of the process.
     number: u64,
-    state: Mutex<State>,
+    state: Mutex<StopProgress>,
     changed: Condvar,
 }
 
-struct State {
+struct StopProgress {
     /// The step that this process is in: the one after the last that it finished; 0 before the first is finished.
     current: u64,
     phase: Phase,
@@ -67,7 +67,7 @@ impl StopAgreement {
     }
 
     fn of(group: Group, number: u64) -> Result<Self> {
-        let state = Mutex::new(State { current: 0, phase: Phase::Running });
+        let state = Mutex::new(StopProgress { current: 0, phase: Phase::Running });
         let shared = Arc::new(Shared { group, number, state, changed: Condvar::new() });
         let watched = Arc::clone(&shared);
         let thread = std::thread::Builder::new().name("burn-tpu-stop".into()).spawn(move || watched.watch());

@@ -48,11 +48,11 @@ pub(crate) enum Maker {
 pub(crate) struct HostValue {
     ty: TensorType,
     maker: Maker,
-    state: Mutex<State>,
+    state: Mutex<Copies>,
     counters: Arc<Counters>,
 }
 
-struct State {
+struct Copies {
     /// The elements; none after the transfer of a large value.
     elements: Option<HostElements>,
     /// The device's copy; none before the transfer, and after a program took its memory.
@@ -70,7 +70,7 @@ impl DeviceBuffer for HostValue {
 impl HostValue {
     pub(crate) fn new(ty: TensorType, elements: HostElements, maker: Maker, counters: Arc<Counters>) -> Self {
         Counters::add(&counters.waiting_bytes, ty.bytes());
-        let state = Mutex::new(State { elements: Some(elements), buffer: None, is_waiting: true });
+        let state = Mutex::new(Copies { elements: Some(elements), buffer: None, is_waiting: true });
         Self { ty, maker, state, counters }
     }
 

@@ -8,7 +8,7 @@ use crate::engine::{Arguments, HostValue, SharedBuffer};
 use crate::error::Result;
 use crate::lines::OpLines;
 use crate::profile;
-use crate::program::{Compiled, Recorded};
+use crate::program::{CompiledProgram, Recorded};
 use crate::recompile::RecordedRun;
 use std::sync::Arc;
 
@@ -17,7 +17,7 @@ impl DeviceRuntime {
     ///
     /// # Errors
     /// Those of a compile: also that the device is frozen.
-    pub(crate) fn compiled(&self, run: RecordedRun) -> Result<Arc<Compiled>> {
+    pub(crate) fn compiled(&self, run: RecordedRun) -> Result<Arc<CompiledProgram>> {
         let RecordedRun { recorded, slots, .. } = run;
         let found = self.cache.get(&recorded.program);
         if let Some(compiled) = found.clone().filter(|compiled| compiled.assumptions.hold(slots)) {
@@ -47,7 +47,7 @@ impl DeviceRuntime {
         &self,
         recorded: &Arc<Recorded>,
         lines: &OpLines,
-        compiled: &Compiled,
+        compiled: &CompiledProgram,
         arguments: &mut Arguments,
         slots: &[u64],
     ) -> Result<Vec<SharedBuffer>> {

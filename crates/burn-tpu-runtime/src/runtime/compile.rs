@@ -9,7 +9,7 @@ use crate::engine::{self, Engine, Executable, InPieces, picked};
 use crate::error::{Result, TpuError};
 use crate::metrics::{Counters, Recompile, RecompileCause};
 use crate::profile::{self, Phase};
-use crate::program::{Compiled, Provenance, Recorded, SlotAssumptions};
+use crate::program::{CompiledProgram, Provenance, Recorded, SlotAssumptions};
 use crate::recompile::{RecordedRun, explain, from_followed};
 use burn_tpu_fusion::{Optimization, Pipeline, Target};
 use burn_tpu_graph::{NodeId, Pieces, Program, cost};
@@ -28,8 +28,8 @@ impl DeviceRuntime {
         run: RecordedRun,
         key: &Arc<Program>,
         slots: &[u64],
-        older: Option<Arc<Compiled>>,
-    ) -> Result<Arc<Compiled>> {
+        older: Option<Arc<CompiledProgram>>,
+    ) -> Result<Arc<CompiledProgram>> {
         let recorded = run.recorded;
         let engine = self.engine()?;
         let start = Instant::now();
@@ -62,7 +62,7 @@ impl DeviceRuntime {
     ///
     /// # Errors
     /// Those of the compiler.
-    pub(super) fn compile_unrecorded(&self, program: &Arc<Program>, slots: &[u64]) -> Result<Arc<Compiled>> {
+    pub(super) fn compile_unrecorded(&self, program: &Arc<Program>, slots: &[u64]) -> Result<Arc<CompiledProgram>> {
         let found = self.cache.get(program);
         if let Some(compiled) = found.clone().filter(|compiled| compiled.assumptions.hold(slots)) {
             return Ok(compiled);
@@ -79,11 +79,14 @@ impl DeviceRuntime {
         key: &Program,
         slots: &[u64],
         (program, assumptions): (Program, SlotAssumptions),
-    ) -> Result<Compiled> {
+    ) -> Result<CompiledProgram> {
         // Blocks of queries make a program longer than it was recorded, and loops make it shorter.
         match self.pieces(key, cost::nodes(key).min(cost::nodes(&program)))? {
             Some(pieces) => self.in_pieces(engine, pieces, slots),
-            None => Ok(Compiled { executable: self.executable(engine, program)?, assumptions: Arc::new(assumptions) }),
+            None => Ok(CompiledProgram {
+                executable: self.executable(engine, program)?,
+                assumptions: Arc::new(assumptions),
+            }),
         }
     }
 
@@ -128,7 +131,7 @@ impl DeviceRuntime {
     pub(super) fn rewrite<'s>(
         &self,
         program: &Program,
-        older: Option<Arc<Compiled>>,
+        older: Option<Arc<CompiledProgram>>,
         runs: impl Iterator<Item = &'s [u64]>,
     ) -> Result<(Program, SlotAssumptions)> {
         let start = Instant::now();
@@ -169,7 +172,7 @@ impl DeviceRuntime {
     }
 
     /// Returns a program in pieces. Those that are not in memory are compiled now.
-    fn in_pieces(&self, engine: &Arc<dyn Engine>, pieces: Pieces, slots: &[u64]) -> Result<Compiled> {
+    fn in_pieces(&self, engine: &Arc<dyn Engine>, pieces: Pieces, slots: &[u64]) -> Result<CompiledProgram> {
         let (mut compiled, mut is_new) = (Vec::with_capacity(pieces.programs.len()), false);
         for (index, program) in pieces.programs.iter().enumerate() {
             let runs = pieces.runs_of(index).map(|piece| picked(&piece.slots, slots));
@@ -180,7 +183,7 @@ impl DeviceRuntime {
         let assumptions = Arc::new(SlotAssumptions::of_pieces(parts));
         let executables = compiled.iter().map(|piece| Arc::clone(&piece.executable)).collect();
         tracing::debug!(pieces = pieces.pieces.len(), programs = compiled.len(), "a program runs in pieces");
-        Ok(Compiled { executable: Arc::new(InPieces::new(pieces, executables, !is_new)), assumptions })
+        Ok(CompiledProgram { executable: Arc::new(InPieces::new(pieces, executables, !is_new)), assumptions })
     }
 
     /// Returns the compiled form of a piece that serves all of its runs.
@@ -190,7 +193,7 @@ impl DeviceRuntime {
         program: &Arc<Program>,
         runs: &[Vec<u64>],
         is_new: &mut bool,
-    ) -> Result<Arc<Compiled>> {
+    ) -> Result<Arc<CompiledProgram>> {
         let found = self.cache.get(program);
         if let Some(piece) = found.clone().filter(|piece| runs.iter().all(|slots| piece.assumptions.hold(slots))) {
             return Ok(piece);
@@ -198,7 +201,7 @@ impl DeviceRuntime {
         let (rewritten, assumptions) = self.rewrite(program, found, runs.iter().map(Vec::as_slice))?;
         let executable = self.executable(engine, rewritten)?;
         *is_new |= !executable.is_from_disk();
-        let piece = Arc::new(Compiled { executable, assumptions: Arc::new(assumptions) });
+        let piece = Arc::new(CompiledProgram { executable, assumptions: Arc::new(assumptions) });
         self.cache.insert(Arc::clone(program), Arc::clone(&piece), &self.counters);
         Ok(piece)
     }

@@ -8,7 +8,7 @@ use crate::engine::{
 use crate::error::{Result, TpuError};
 use crate::metrics::Counters;
 use crate::profile::{self, Phase};
-use crate::program::{Compiled, Recorded};
+use crate::program::{CompiledProgram, Recorded};
 use crate::recompile::RecordedRun;
 use burn_tpu_graph::{Bindings, Program, Sharding, Source, Split, TensorType, Transfer};
 use std::sync::Arc;
@@ -118,7 +118,12 @@ impl DeviceRuntime {
     }
 
     /// Returns the compiled form of the device's part of a program.
-    fn compiled_part(&self, run: RecordedRun, program: &Arc<Program>, inputs: &Bindings) -> Result<Arc<Compiled>> {
+    fn compiled_part(
+        &self,
+        run: RecordedRun,
+        program: &Arc<Program>,
+        inputs: &Bindings,
+    ) -> Result<Arc<CompiledProgram>> {
         let own = picked(&inputs.slots, run.slots);
         match self.cache.get(program) {
             Some(compiled) if compiled.assumptions.hold(&own) => {

@@ -16,7 +16,7 @@ use crate::engine::{HostValue, Input};
 use crate::error::{Result, TpuError};
 use crate::metrics::CutReason;
 use crate::profile;
-use crate::program::{Compiled, Count, Recorded};
+use crate::program::{CompiledProgram, Count, Recorded};
 use burn_tpu_graph::{Program, Split, TensorType, cost, custom_calls};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -51,9 +51,9 @@ const OFTEN: u32 = 3;
 /// Where a program runs.
 pub(super) enum Tier {
     /// The program in memory.
-    Compiled(Arc<Compiled>),
+    Compiled(Arc<CompiledProgram>),
     /// A program to compile; with it, one in memory whose assumptions do not hold.
-    Compiler(Option<Arc<Compiled>>),
+    Compiler(Option<Arc<CompiledProgram>>),
     Interpreter,
     Split(Arc<Split>),
 }
@@ -80,7 +80,7 @@ impl DeviceRuntime {
         reason: CutReason,
     ) -> Result<Tier> {
         let found = self.cache.get(&recorded.program);
-        let holds = |compiled: &Arc<Compiled>| compiled.assumptions.hold(slots);
+        let holds = |compiled: &Arc<CompiledProgram>| compiled.assumptions.hold(slots);
         let Some(least) = self.tiers_from() else {
             return Ok(match found {
                 Some(compiled) if holds(&compiled) => Tier::Compiled(compiled),
@@ -128,7 +128,7 @@ impl DeviceRuntime {
         recorded: &Recorded,
         slots: &[u64],
         inputs: &Inputs,
-        older: Option<Arc<Compiled>>,
+        older: Option<Arc<CompiledProgram>>,
         reason: CutReason,
         least: usize,
     ) -> Result<Tier> {
