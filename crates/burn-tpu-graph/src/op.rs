@@ -22,7 +22,10 @@ const ONE_FLOP: Work = Work::Each(1);
 
 /// A family of ops that share arity, inference and lowering, one line each: name, mnemonic, operand class, cost, meaning.
 macro_rules! elementwise {
-    ($(#[$doc:meta])* $family:ident { $($name:ident = $mnemonic:literal, $class:ident, $work:expr, $meaning:literal;)* }) => {
+    (
+        $(#[$doc:meta])*
+        $family:ident { $($name:ident = $mnemonic:literal, $class:ident, $work:expr, $meaning:literal;)* }
+    ) => {
         $(#[$doc])*
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
         pub enum $family { $(#[doc = $meaning] $name,)* }
@@ -100,7 +103,7 @@ elementwise! {
         Or = "stablehlo.or", Bits, ONE_FLOP, "Bitwise or; logical for bool.";
         Xor = "stablehlo.xor", Bits, ONE_FLOP, "Bitwise xor; logical for bool.";
         ShiftLeft = "stablehlo.shift_left", Int, ONE_FLOP, "Shift left; 0 when the count reaches the width.";
-        ShiftRightArithmetic = "stablehlo.shift_right_arithmetic", Int, ONE_FLOP, "Shift right; fills with copies of the sign bit.";
+        ShiftRightArithmetic = "stablehlo.shift_right_arithmetic", Int, ONE_FLOP, "Shift right; fills with the sign bit.";
         ShiftRightLogical = "stablehlo.shift_right_logical", Int, ONE_FLOP, "Shift right; fills with zeros.";
     }
 }
