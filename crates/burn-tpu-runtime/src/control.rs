@@ -37,7 +37,7 @@ impl Device {
     /// # Errors
     /// Those of [`Device::wait`], and the device's own error if it cannot be opened.
     pub fn sync(self) -> Result<()> {
-        self.wait().and_then(|()| runtime(self).engine()?.open())
+        self.wait().and_then(|()| runtime(self).open().engine()?.open())
     }
 
     /// Runs what the calling thread has recorded and waits for all that the device was given.
@@ -48,7 +48,7 @@ impl Device {
     /// infinities are.
     pub fn wait(self) -> Result<()> {
         let cut = trace::cut(self, CutReason::Sync);
-        cut.and(runtime(self).wait()).and_then(|()| runtime(self).deferred_errors())
+        cut.and(runtime(self).open().wait()).and_then(|()| runtime(self).deferred_errors())
     }
 
     /// Returns what the device has done since it started: all zeros for one that was not used yet, which this does not
@@ -93,7 +93,7 @@ impl Device {
     /// Evicts every compiled program of the device from memory.
     pub fn clear_programs(self) {
         if let Some(runtime) = registry::running(self) {
-            runtime.cache().clear();
+            runtime.open().cache().clear();
         }
     }
 
@@ -104,12 +104,12 @@ impl Device {
 
     /// Returns the key and the counter of the device's next random draw. Starts the device.
     pub fn next_draw(self) -> (u64, u64) {
-        runtime(self).next_draw()
+        runtime(self).draws().next_draw()
     }
 
     /// Makes the device's next random draw begin at a key and a counter. Starts the device.
     pub fn draw_from(self, next: (u64, u64)) {
-        runtime(self).draw_from(next);
+        runtime(self).draws().draw_from(next);
     }
 }
 
@@ -138,7 +138,7 @@ pub fn profile<R>(
 ) -> Result<(R, Profile)> {
     let device = *device.as_ref();
     device.sync()?;
-    let running = RunningProfile::start(device, runtime(device).engine()?.plugin())?;
+    let running = RunningProfile::start(device, runtime(device).open().engine()?.plugin())?;
     let result = run();
     device.sync()?;
     Ok((result, running.finish(folder.as_ref())?))

@@ -203,7 +203,7 @@ impl<T: Clone> Function<T> {
         materialise_together(arguments.iter(), CutReason::Call)?;
         let arrivals = runtime.arrivals(arguments.iter().map(|tensor| tensor.value()?.as_ref().ok()));
         let again = |purpose| {
-            Counters::add(&runtime.counters().function_recordings, 1);
+            Counters::add(&runtime.open().counters().function_recordings, 1);
             Stream::record_function(device, arguments, record, purpose)
         };
         let signature = match self.find(SignatureRef { device, structure, arguments, arrivals }) {
@@ -329,7 +329,7 @@ impl FunctionProgram {
         runtime: &DeviceRuntime,
         buffers: &mut [Option<SharedBuffer>],
     ) -> Result<Vec<SharedBuffer>> {
-        let slots = self.slots(runtime.draws_of_call(recording.drawn));
+        let slots = self.slots(runtime.draws().draws_of_call(recording.drawn));
         let compiled = self.compiled(recording, runtime, &slots)?;
         let mut arguments = Vec::with_capacity(self.inputs.len());
         for input in &self.inputs {
@@ -372,7 +372,7 @@ impl<T: Clone> RecordedFunction<T> {
         let Some(program) = self.program.as_ref().filter(|program| program.compiled.lock().is_none()) else {
             return Ok(());
         };
-        program.compiled(&self.recording, runtime, &program.slots(runtime.next_draw())).map(drop)
+        program.compiled(&self.recording, runtime, &program.slots(runtime.draws().next_draw())).map(drop)
     }
 
     /// Runs the function on an argument's tensors, and returns its result's. A tensor that nothing else refers to is
@@ -382,7 +382,7 @@ impl<T: Clone> RecordedFunction<T> {
     /// Those of the arguments, of a compile, and of the start of the program.
     pub fn run(&self, mut arguments: Vec<Tensor>) -> Result<(T, Vec<Tensor>)> {
         let runtime = runtime(self.device);
-        Counters::add(&runtime.counters().function_calls, 1);
+        Counters::add(&runtime.open().counters().function_calls, 1);
         let mut buffers = present(arguments.iter_mut().map(Tensor::take_value))?;
         // What is both an argument and a result has two owners, so the program cannot take it.
         let passed: Vec<_> = self.recording.results.iter().filter_map(|(_, source)| source.value(&buffers)).collect();

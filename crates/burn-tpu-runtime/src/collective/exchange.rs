@@ -95,13 +95,13 @@ fn reduced_on_mesh(group: &Group, ready: &[Ready]) -> Result<Vec<Vec<SharedBuffe
     let mesh = Mesh::new().axis("data", devices.len()).on(devices[0].platform()).devices(indices);
     let device = Device::mesh(mesh);
     // With the options of the devices, unless it runs already.
-    start(device, runtime(devices[0]).options().clone()).ok();
+    start(device, runtime(devices[0]).open().options().clone()).ok();
     let stream = group.stream.lock();
     stream.run(|| {
         let results = ready.iter().map(|ready| reduced(group, device, ready)).collect::<Result<Vec<Tensor>>>();
         // One that comes at every step: it is compiled at once.
         let results = results.and_then(|results| trace::cut(device, CutReason::MarkStep).map(|()| results))?;
-        let engine = Arc::clone(runtime(device).engine()?);
+        let engine = Arc::clone(runtime(device).open().engine()?);
         results.into_iter().map(|result| engine.take_apart(&materialise(&result, CutReason::Read)?)).collect()
     })
 }
@@ -110,10 +110,10 @@ fn reduced_on_mesh(group: &Group, ready: &[Ready]) -> Result<Vec<Vec<SharedBuffe
 fn reduced(group: &Group, device: Device, ready: &Ready) -> Result<Tensor> {
     let (ty, reduction) = (&ready.call.ty, ready.call.reduction);
     let on_devices = group.devices().iter().zip(&ready.parts);
-    let parts = on_devices.map(|(device, part)| runtime(*device).on_device(part)).collect::<Result<Vec<_>>>()?;
+    let parts = on_devices.map(|(device, part)| runtime(*device).open().on_device(part)).collect::<Result<Vec<_>>>()?;
     let mut whole = ty.clone();
     whole.dims[0] *= parts.len();
-    let joined = runtime(device).engine()?.join(&whole, parts)?;
+    let joined = runtime(device).open().engine()?.join(&whole, parts)?;
     let x = Tensor::new(device, whole, Ok(joined));
     let count = group.devices().len();
     Ok(record("all_reduce", [&x], |r, [x]| {
@@ -130,7 +130,7 @@ fn reduced(group: &Group, device: Device, ready: &Ready) -> Result<Tensor> {
 /// Returns the results by rank, computed on the first device from values that pass through the host.
 fn reduce_on_host(group: &Group, call: &Call, parts: &[SharedBuffer]) -> Result<Vec<Input>> {
     let devices = group.devices();
-    let bytes = devices.iter().zip(parts).map(|(device, part)| runtime(*device).download(part));
+    let bytes = devices.iter().zip(parts).map(|(device, part)| runtime(*device).open().download(part));
     let bytes = bytes.collect::<Result<Vec<_>>>()?;
     let stream = group.stream.lock();
     let result = stream.run(|| {
@@ -147,9 +147,9 @@ fn reduce_on_host(group: &Group, call: &Call, parts: &[SharedBuffer]) -> Result<
             }
             Ok([finished(r, sum, call.ty.dtype, call.reduction, devices.len())?])
         });
-        runtime(devices[0]).download(&materialise(&result, CutReason::Read)?)
+        runtime(devices[0]).open().download(&materialise(&result, CutReason::Read)?)
     })?;
-    let held = |device: &Device| runtime(*device).hold(&call.ty, HostElements::Bytes(result.clone()));
+    let held = |device: &Device| runtime(*device).open().hold(&call.ty, HostElements::Bytes(result.clone()));
     Ok(devices.iter().map(|device| held(device).map_err(Arc::new)).collect())
 }
 

@@ -143,7 +143,7 @@ impl Group {
     /// # Errors
     /// [`TpuError::Peer`] with the devices that did not call in time.
     fn wait(&self, call: &Call) -> Result<()> {
-        let limit = runtime(self.devices[0]).options().peer_timeout;
+        let limit = runtime(self.devices[0]).open().options().peer_timeout;
         let deadline = Instant::now().checked_add(limit).filter(|_| !limit.is_zero());
         let mut calls = self.calls.lock();
         while !call.is_complete() {

@@ -109,7 +109,7 @@ impl Session {
     /// [`TpuError::Peer`] if one of them has ended, or does not come within
     /// [`TpuOptions::peer_timeout`](crate::TpuOptions::peer_timeout); from then on, every call returns it.
     pub fn meet(&self) -> Result<()> {
-        let limit = runtime(self.devices[0]).options().peer_timeout;
+        let limit = runtime(self.devices[0]).open().options().peer_timeout;
         let _wait = Waiting::new(None, WaitFor::Threads);
         let deadline = Instant::now().checked_add(limit).filter(|_| !limit.is_zero());
         let mut state = self.state.lock();

@@ -19,7 +19,7 @@ use std::ops::Range;
 /// Data whose size does not match the type gives a failed tensor.
 pub fn from_bytes(name: &'static str, ty: TensorType, bytes: Vec<u8>, device: &Device) -> Tensor {
     let runtime = runtime(*device);
-    runtime.lines().uploads.note(&ty);
+    runtime.open().lines().uploads.note(&ty);
     let bytes = checked(name, &ty, bytes).map(HostBytes::from);
     held(&runtime, ty, bytes)
 }
@@ -33,7 +33,7 @@ pub fn from_bytes(name: &'static str, ty: TensorType, bytes: Vec<u8>, device: &D
 pub fn from_rows(name: &'static str, ty: TensorType, bytes: Vec<u8>, device: &Device) -> Result<Tensor> {
     let runtime = runtime(*device);
     let bytes = HostBytes::from(checked(name, &ty, bytes)?);
-    match runtime.upload_rows(&ty, bytes.clone())? {
+    match runtime.open().upload_rows(&ty, bytes.clone())? {
         Some((whole, buffer)) => Ok(Tensor::new(*device, whole, Ok(buffer))),
         None => Ok(held(&runtime, ty, Ok(bytes))),
     }
@@ -48,7 +48,7 @@ pub fn upload_like(like: &Tensor, name: &'static str, ty: TensorType, bytes: Vec
     let bytes = HostBytes::from(checked(name, &ty, bytes)?);
     let known = like.value().and_then(|value| value.as_ref().ok()).and_then(sharding_of_value);
     let sharding = known.filter(|_| *like.dims() == *ty.dims).unwrap_or_else(|| Sharding::replicated(ty.rank()));
-    let buffer = runtime(like.device()).upload(&ty, bytes, Some(&sharding))?;
+    let buffer = runtime(like.device()).open().upload(&ty, bytes, Some(&sharding))?;
     Ok(Tensor::new(like.device(), ty, Ok(buffer)))
 }
 
@@ -75,8 +75,8 @@ fn checked(name: &'static str, ty: &TensorType, bytes: Vec<u8>) -> Result<Vec<u8
 }
 
 fn held(runtime: &DeviceRuntime, ty: TensorType, bytes: Result<HostBytes>) -> Tensor {
-    let buffer = bytes.and_then(|bytes| runtime.hold_input(&ty, HostElements::Bytes(bytes)));
-    Tensor::new(runtime.device(), ty, buffer)
+    let buffer = bytes.and_then(|bytes| runtime.open().hold_input(&ty, HostElements::Bytes(bytes)));
+    Tensor::new(runtime.open().device(), ty, buffer)
 }
 
 /// Returns the tensor's elements, row-major and little-endian, one byte per bool. Runs the recorded ops and waits.
@@ -97,7 +97,7 @@ pub fn run_for_reads(tensors: &[&Tensor]) -> Result<()> {
 
 fn download(x: &Tensor, reason: CutReason) -> Result<HostBytes> {
     let buffer = materialise(x, reason)?;
-    let bytes = runtime(x.device()).download(&buffer)?;
+    let bytes = runtime(x.device()).open().download(&buffer)?;
     runtime(x.device()).deferred_errors().map(|()| bytes)
 }
 

@@ -27,7 +27,7 @@ pub(super) fn check_nd(op: &'static str, x: &Tensor, indices: &Tensor) {
 
 fn check_components(op: &'static str, x: &Tensor, dims: Range<usize>, indices: &Tensor) {
     let device = runtime(indices.device());
-    let checks = device.options().check_indices;
+    let checks = device.open().options().check_indices;
     let first_dim = dims.start;
     // What has no place or no indices breaks another rule of the op, or none.
     let Some(sizes) = x.dims().get(dims).filter(|sizes| !sizes.is_empty()) else { return };

@@ -31,7 +31,7 @@ pub struct Draws((u64, u64));
 
 /// Returns where a device is in its random numbers.
 pub fn draws(device: Device) -> Draws {
-    Draws(current_function().map_or_else(|| runtime(device).next_draw(), |function| function.next_draw()))
+    Draws(current_function().map_or_else(|| runtime(device).draws().next_draw(), |function| function.next_draw()))
 }
 
 /// Runs `work`, which draws the random numbers that begin at `start` once more. Later draws are not affected.
@@ -46,7 +46,7 @@ pub fn replay<R>(device: Device, start: Draws, work: impl FnOnce() -> R) -> R {
 fn draw_from(device: Device, Draws(next): Draws) {
     match current_function() {
         Some(function) => function.draw_from(next),
-        None => runtime(device).draw_from(next),
+        None => runtime(device).draws().draw_from(next),
     }
 }
 

@@ -49,5 +49,5 @@ pub fn axis_size(device: Device, name: &str) -> Result<usize> {
 
 /// Returns the axes of a mesh, which starts now; `None` if it cannot, which its first read reports.
 fn axes_of(device: Device) -> Option<Mesh> {
-    runtime(device).engine().ok().and_then(|engine| engine.mesh()).map(|axes| axes.mesh.clone())
+    runtime(device).open().engine().ok().and_then(|engine| engine.mesh()).map(|axes| axes.mesh.clone())
 }

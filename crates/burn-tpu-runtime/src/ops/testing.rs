@@ -79,6 +79,6 @@ pub(crate) fn truths(x: Tensor) -> Vec<bool> {
 pub(crate) fn devices() -> Vec<Device> {
     let cpu = Device::new(Platform::Cpu, 0);
     let required = std::env::var_os("BURN_TPU_REQUIRE_PLUGIN").is_some_and(|value| value == "1");
-    let found = required || crate::runtime::runtime(cpu).engine().is_ok();
+    let found = required || crate::runtime::runtime(cpu).open().engine().is_ok();
     std::iter::once(Device::ndarray()).chain(found.then_some(cpu)).collect()
 }

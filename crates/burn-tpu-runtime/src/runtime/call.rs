@@ -19,11 +19,11 @@ impl DeviceRuntime {
     /// Those of a compile: also that the device is frozen.
     pub(crate) fn compiled(&self, run: RecordedRun) -> Result<Arc<CompiledProgram>> {
         let RecordedRun { recorded, slots, .. } = run;
-        let found = self.cache.get(&recorded.program);
+        let found = self.open().cache.get(&recorded.program);
         if let Some(compiled) = found.clone().filter(|compiled| compiled.assumptions.hold(slots)) {
             return Ok(compiled);
         }
-        self.compile(run, &recorded.program, slots, found)
+        self.compiler.compile(run, &recorded.program, slots, found)
     }
 
     /// Returns the device's copy of a captured value, which is the program's parameter of this index.
@@ -33,7 +33,7 @@ impl DeviceRuntime {
     pub(crate) fn captured(&self, recorded: &Recorded, index: u32, value: &SharedBuffer) -> Result<SharedBuffer> {
         let Some(host) = HostValue::of(value) else { return Ok(Arc::clone(value)) };
         let sharding = sharding_of(&recorded.program, index);
-        let copy = host.on_device(false, |ty, bytes| self.upload(ty, bytes, sharding))?;
+        let copy = host.on_device(false, |ty, bytes| self.open().upload(ty, bytes, sharding))?;
         // Every call reads it.
         copy.site().into_iter().for_each(|site| site.read_again());
         Ok(copy)
@@ -57,7 +57,7 @@ impl DeviceRuntime {
         }
         self.note_numeric_errors();
         let kept = self.keep(recorded, lines, RunNumber::Call, slots, || arguments.clone());
-        let results = self.dispatch(&recorded.program, compiled, arguments, slots);
+        let results = self.open().dispatch(&recorded.program, compiled, arguments, slots);
         let results = results.map_err(|error| match error {
             RunError::Refused(error) | RunError::Failed(error) => error,
         })?;

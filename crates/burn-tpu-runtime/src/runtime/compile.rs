@@ -1,26 +1,52 @@
 //! Handles a recording that no program in memory matches: explains why, rewrites the program, compiles it and stores
 //! it. A program that is too long for a compiler is compiled in pieces.
 
-use super::DeviceRuntime;
+use super::open::OpenDevice;
 use crate::activity::{WaitFor, describe};
-use crate::compiling::Notice;
-use crate::distributed::{self, Described};
+use crate::compiling::{Compiling, Notice};
+use crate::distributed::{self, Agreement, Described};
 use crate::engine::{self, Engine, Executable, InPieces, picked};
 use crate::error::{Result, TpuError};
 use crate::metrics::{Counters, Recompile, RecompileCause};
 use crate::profile::{self, Phase};
 use crate::program::{CompiledProgram, Provenance, Recorded, SlotAssumptions};
-use crate::recompile::{RecordedRun, explain, from_followed};
+use crate::recompile::{RecompileLog, RecordedRun, explain, from_followed};
 use burn_tpu_fusion::{Optimization, Pipeline, Target};
 use burn_tpu_graph::{NodeId, Pieces, Program, cost};
 use std::sync::Arc;
-use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
 /// How often a warning says that a compile goes on.
 const LONG_COMPILE: Duration = Duration::from_secs(10);
 
-impl DeviceRuntime {
+/// Compiles the programs of a device, and knows what they were compiled for.
+pub(crate) struct ProgramCompiler {
+    pub(super) open: OpenDevice,
+    compiling: Compiling<Arc<dyn Executable>>,
+    pub(super) recompiles: Arc<RecompileLog>,
+    /// Whether a compile is an error.
+    frozen: AtomicBool,
+    /// The programs that all processes have, for a device whose chips may belong to several.
+    agreement: Option<Agreement>,
+}
+
+impl ProgramCompiler {
+    /// `shared` is the name of a device that may be of several processes, which is the same in all of them.
+    pub(super) fn new(open: OpenDevice, shared: Option<String>) -> Self {
+        let (compiling, recompiles) = Default::default();
+        Self { open, compiling, recompiles, frozen: AtomicBool::new(false), agreement: shared.map(Agreement::new) }
+    }
+
+    /// Whether a compile is an error from now on.
+    pub(crate) fn freeze(&self, frozen: bool) {
+        self.frozen.store(frozen, Relaxed);
+    }
+
+    pub(super) fn is_frozen(&self) -> bool {
+        self.frozen.load(Relaxed)
+    }
+
     /// Compiles a program, which is a recorded one or a part of it, with the values of its own slots. `older` is the program
     /// whose assumptions no longer hold. It needs no buffer.
     pub(super) fn compile(
@@ -31,7 +57,7 @@ impl DeviceRuntime {
         older: Option<Arc<CompiledProgram>>,
     ) -> Result<Arc<CompiledProgram>> {
         let recorded = run.recorded;
-        let engine = self.engine()?;
+        let engine = self.open.engine()?;
         let start = Instant::now();
         let recompile = self.explain(run);
         self.refuse_if_frozen(recorded, recompile.as_ref().map(|(recompile, _)| recompile))?;
@@ -42,10 +68,10 @@ impl DeviceRuntime {
         let _profiled = profile::span(Phase::Compile, "compile");
         let compiled = self.whole_or_in_pieces(engine, key, slots, (program, assumptions))?;
         let (seconds, from_disk) = (start.elapsed().as_secs_f64(), compiled.executable.is_from_disk());
-        tracing::info!(device = %self.device, nodes, seconds, from_disk, "a program is ready");
+        tracing::info!(device = %self.open.device, nodes, seconds, from_disk, "a program is ready");
         let compiled = Arc::new(compiled);
-        self.cache.insert(Arc::clone(key), Arc::clone(&compiled), &self.counters);
-        self.cache.remember(recorded);
+        self.open.cache.insert(Arc::clone(key), Arc::clone(&compiled), &self.open.counters);
+        self.open.cache.remember(recorded);
         if let Some(agreement) = &self.agreement {
             agreement.compiled();
         }
@@ -63,13 +89,13 @@ impl DeviceRuntime {
     /// # Errors
     /// Those of the compiler.
     pub(super) fn compile_unrecorded(&self, program: &Arc<Program>, slots: &[u64]) -> Result<Arc<CompiledProgram>> {
-        let found = self.cache.get(program);
+        let found = self.open.cache.get(program);
         if let Some(compiled) = found.clone().filter(|compiled| compiled.assumptions.hold(slots)) {
             return Ok(compiled);
         }
         let rewritten = self.rewrite(program, found, [slots].into_iter())?;
-        let compiled = Arc::new(self.whole_or_in_pieces(self.engine()?, program, slots, rewritten)?);
-        self.cache.insert(Arc::clone(program), Arc::clone(&compiled), &self.counters);
+        let compiled = Arc::new(self.whole_or_in_pieces(self.open.engine()?, program, slots, rewritten)?);
+        self.open.cache.insert(Arc::clone(program), Arc::clone(&compiled), &self.open.counters);
         Ok(compiled)
     }
 
@@ -93,14 +119,14 @@ impl DeviceRuntime {
     /// Returns the difference between a recording and the most similar program, if one is similar enough, and that program.
     fn explain(&self, run: RecordedRun) -> Option<(Recompile, Option<Arc<Program>>)> {
         let RecordedRun { recorded, slots, provenance } = run;
-        let difference = explain(&self.cache, recorded, slots)?;
+        let difference = explain(&self.open.cache, recorded, slots)?;
         let numbers = matches!(difference.cause, RecompileCause::Offset | RecompileCause::Scalar);
         let nodes_differ = difference.node.is_some() && !numbers;
         let difference = from_followed(provenance, recorded).filter(|_| nodes_differ).unwrap_or(difference);
         let location = (difference.cause != RecompileCause::Evicted).then(|| provenance.location(difference.node));
         let program = difference.program.clone();
         let input = difference.node.filter(|_| difference.input).map(|node| &recorded.graph.nodes()[node].ty);
-        let uploaded_at = input.and_then(|ty| self.lines.uploads.line(ty));
+        let uploaded_at = input.and_then(|ty| self.open.lines.uploads.line(ty));
         let recompile = difference.event(location, recorded.graph.len());
         Some((Recompile { uploaded_at, ..recompile }, program))
     }
@@ -118,12 +144,12 @@ impl DeviceRuntime {
     }
 
     fn refuse_if_frozen(&self, recorded: &Recorded, recompile: Option<&Recompile>) -> Result<()> {
-        if !self.frozen.load(Relaxed) {
+        if !self.is_frozen() {
             return Ok(());
         }
         let unlike = || format!("{} nodes, not similar to any program in memory", recorded.graph.len());
         let reason = recompile.map_or_else(unlike, Recompile::reason);
-        Err(TpuError::Frozen { device: self.device.to_string(), reason })
+        Err(TpuError::Frozen { device: self.open.device.to_string(), reason })
     }
 
     /// Returns the program to compile, after the rewrites, for runs with these slots. It keeps the assumptions that still
@@ -137,19 +163,21 @@ impl DeviceRuntime {
         let start = Instant::now();
         let _span = tracing::debug_span!("rewrite").entered();
         let _profiled = profile::span(Phase::Rewrite, "rewrite");
-        let older = older.map(|older| Arc::clone(&older.assumptions)).or_else(|| self.cache.assumed_before(program));
+        let older =
+            older.map(|older| Arc::clone(&older.assumptions)).or_else(|| self.open.cache.assumed_before(program));
         let assumptions = SlotAssumptions::of_runs(program, older.as_deref(), runs);
         let program = program.bake(|index| assumptions.constant(index)).map_err(internal)?;
         let program = program.share(|index| assumptions.input_of(index)).map_err(internal)?;
-        let takes_kernels = self.options.kernels && self.engine.as_ref().is_ok_and(|engine| engine.takes_tpu_kernels());
+        let takes_kernels =
+            self.open.options.kernels && self.open.engine.as_ref().is_ok_and(|engine| engine.takes_tpu_kernels());
         let target = if takes_kernels { Target::Tpu } else { Target::Any };
-        let pipeline = Pipeline::with_target(self.optimization(), &self.options.skip_rewrites, target);
+        let pipeline = Pipeline::with_target(self.optimization(), &self.open.options.skip_rewrites, target);
         let optimized = pipeline.run(program).map_err(internal)?;
-        self.counters.rewrote(&optimized.applied);
-        if let Ok(engine) = &self.engine {
+        self.open.counters.rewrote(&optimized.applied);
+        if let Ok(engine) = &self.open.engine {
             engine.rewrote(&optimized.program, &optimized.applied);
         }
-        Counters::add_time(&self.counters.rewrite_ns, start.elapsed());
+        Counters::add_time(&self.open.counters.rewrite_ns, start.elapsed());
         Ok((optimized.program, assumptions))
     }
 
@@ -159,13 +187,13 @@ impl DeviceRuntime {
         if let Some(level) = super::level::level() {
             return level;
         }
-        self.options.optimization
+        self.open.options.optimization
     }
 
     /// Returns the pieces of a program that has too many nodes after the rewrites. One that is placed on a mesh stays whole:
     /// between pieces, the partitioner could not choose where values live.
     fn pieces(&self, program: &Program, nodes: usize) -> Result<Option<Pieces>> {
-        match self.options.program_cap {
+        match self.open.options.program_cap {
             cap if cap == 0 || nodes <= cap || program.placement().is_some() => Ok(None),
             cap => Pieces::of(program, cap).map_err(internal),
         }
@@ -194,7 +222,7 @@ impl DeviceRuntime {
         runs: &[Vec<u64>],
         is_new: &mut bool,
     ) -> Result<Arc<CompiledProgram>> {
-        let found = self.cache.get(program);
+        let found = self.open.cache.get(program);
         if let Some(piece) = found.clone().filter(|piece| runs.iter().all(|slots| piece.assumptions.hold(slots))) {
             return Ok(piece);
         }
@@ -202,22 +230,22 @@ impl DeviceRuntime {
         let executable = self.executable(engine, rewritten)?;
         *is_new |= !executable.is_from_disk();
         let piece = Arc::new(CompiledProgram { executable, assumptions: Arc::new(assumptions) });
-        self.cache.insert(Arc::clone(program), Arc::clone(&piece), &self.counters);
+        self.open.cache.insert(Arc::clone(program), Arc::clone(&piece), &self.open.counters);
         Ok(piece)
     }
 
     /// Compiles a program on its own thread, and waits at most for the time that the options allow.
     fn executable(&self, engine: &Arc<dyn Engine>, program: Program) -> Result<Arc<dyn Executable>> {
-        let (hash, nodes, limit) = (program.stable_hash(), program.graph().len(), self.options.compile_timeout);
-        let (policy, description) = (self.options.fallback_policy(), describe(&program));
+        let (hash, nodes, limit) = (program.stable_hash(), program.graph().len(), self.open.options.compile_timeout);
+        let (policy, description) = (self.open.options.fallback_policy(), describe(&program));
         let (engine, counters, host_ops) =
-            (Arc::clone(engine), Arc::clone(&self.counters), self.options.host_ops.clone());
+            (Arc::clone(engine), Arc::clone(&self.open.counters), self.open.options.host_ops.clone());
         let compile = move || {
             let executable: Arc<dyn Executable> = engine::compile(&engine, &program, &host_ops, policy)?.into();
             Counters::add(&counters.compiles, usize::from(!executable.is_from_disk()));
             Ok(executable)
         };
-        let (device, _wait) = (self.device, self.waiting(WaitFor::Compile { program: description }));
+        let (device, _wait) = (self.open.device, self.open.waiting(WaitFor::Compile { program: description }));
         let call = move |time: Duration| {
             let seconds = time.as_secs();
             tracing::warn!(%device, nodes, seconds, "a program is still being compiled");

@@ -77,13 +77,13 @@ impl DeviceRuntime {
     /// [`DeviceRuntime::check_indices`] where no error can be returned: it is logged, and the next read or sync returns it.
     pub(crate) fn note_index_errors(&self) {
         if let Err(error) = self.check_indices() {
-            tracing::error!(device = %self.device, %error, "an earlier step used an index that is out of range");
+            tracing::error!(device = %self.open().device, %error, "an earlier step used an index that is out of range");
             *self.index_checks.failed.lock() = Some(error);
         }
     }
 
     fn integers(&self, buffer: &SharedBuffer) -> Option<Vec<i64>> {
-        let bytes = self.download(buffer).ok()?;
+        let bytes = self.open().download(buffer).ok()?;
         Some(bytes.as_ref().as_chunks().0.iter().map(|&bytes| i64::from_le_bytes(bytes)).collect())
     }
 }

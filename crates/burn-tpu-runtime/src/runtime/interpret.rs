@@ -2,15 +2,13 @@
 
 use super::arguments::{Argument, TraceArguments};
 use super::{DeviceRuntime, RunError, sharding_of};
-use crate::engine::{
-    self, HostElements, HostTensor, HostValue, Input, MOST_WAITING_BYTES, Maker, SharedBuffer, picked,
-};
+use crate::engine::{self, HostElements, HostTensor, Input, SharedBuffer, picked};
 use crate::error::{Result, TpuError};
 use crate::metrics::Counters;
 use crate::profile::{self, Phase};
 use crate::program::{CompiledProgram, Recorded};
 use crate::recompile::RecordedRun;
-use burn_tpu_graph::{Bindings, Program, Sharding, Source, Split, TensorType, Transfer};
+use burn_tpu_graph::{Bindings, Program, Sharding, Source, Split, Transfer};
 use std::sync::Arc;
 
 impl DeviceRuntime {
@@ -29,12 +27,12 @@ impl DeviceRuntime {
         let nodes = program.graph().len();
         let _span = tracing::debug_span!("interpret", nodes).entered();
         let _profiled = profile::span(Phase::Interpret, "interpret");
-        tracing::debug!(device = %self.device, nodes, "a program with little work runs in the interpreter");
-        Counters::add(&self.counters.interpreted, 1);
+        tracing::debug!(device = %self.open().device, nodes, "a program with little work runs in the interpreter");
+        Counters::add(&self.open().counters.interpreted, 1);
         let results = self.interpreted(program, recorded.bindings.parameters.iter().copied(), buffers, slots);
         let results = results.map_err(RunError::Failed)?;
         let held = program.output_types().zip(results);
-        let held = held.map(|(ty, result)| self.hold(ty, HostElements::Tensor(result)));
+        let held = held.map(|(ty, result)| self.open().hold(ty, HostElements::Tensor(result)));
         held.collect::<Result<_>>().map_err(RunError::Refused)
     }
 
@@ -50,17 +48,9 @@ impl DeviceRuntime {
         let mut arguments = vec![None; buffers.len()];
         for (index, ty) in program.parameters() {
             let buffer = buffers[index as usize].as_ref().map_err(|error| TpuError::clone(error))?;
-            arguments[index as usize] = Some(self.fetch(ty, buffer)?);
+            arguments[index as usize] = Some(self.open().fetch(ty, buffer)?);
         }
         engine::interpret_values(program, arguments, slots)
-    }
-
-    /// Returns a value as the interpreter has it. One that is on the device is waited for and copied to the host.
-    fn fetch(&self, ty: &TensorType, buffer: &SharedBuffer) -> Result<HostTensor> {
-        match HostValue::of(buffer).and_then(HostValue::tensor) {
-            Some(tensor) => Ok(tensor),
-            None => Ok(HostTensor::from_bytes(ty.clone(), self.download(buffer)?)),
-        }
     }
 
     /// Runs a program in two parts: the host's in the interpreter, then the device's, which is compiled if it is new.
@@ -84,7 +74,7 @@ impl DeviceRuntime {
         let program = &self.placed(program, &arguments).map_err(RunError::Refused)?;
         let compiled = self.compiled_part(run, program, inputs).map_err(RunError::Refused)?;
         let (host, host_inputs) = &split.host;
-        Counters::add(&self.counters.host_parts, 1);
+        Counters::add(&self.open().counters.host_parts, 1);
         let parameters = host_inputs.parameters.iter().map(bound);
         let results = self.interpreted(host, parameters, buffers, &picked(&host_inputs.slots, slots));
         let results = results.map_err(RunError::Refused)?;
@@ -102,7 +92,8 @@ impl DeviceRuntime {
             None => Argument::OfTrace(bound(index)),
         });
         let mut taken = TraceArguments::new(buffers, sources);
-        let on_device = self.dispatch(program, &compiled, &mut taken.arguments, &picked(&inputs.slots, slots))?;
+        let on_device =
+            self.open().dispatch(program, &compiled, &mut taken.arguments, &picked(&inputs.slots, slots))?;
         let held = Vec::from_iter(host.output_types().zip(results));
         let mut outputs = Vec::with_capacity(split.outputs.len());
         for source in &split.outputs {
@@ -110,7 +101,7 @@ impl DeviceRuntime {
                 Source::Device(result) => Arc::clone(&on_device[result]),
                 Source::Host(result) => {
                     let (ty, value) = &held[result];
-                    self.hold(ty, HostElements::Tensor(value.clone())).map_err(RunError::Failed)?
+                    self.open().hold(ty, HostElements::Tensor(value.clone())).map_err(RunError::Failed)?
                 }
             });
         }
@@ -125,12 +116,12 @@ impl DeviceRuntime {
         inputs: &Bindings,
     ) -> Result<Arc<CompiledProgram>> {
         let own = picked(&inputs.slots, run.slots);
-        match self.cache.get(program) {
+        match self.open().cache.get(program) {
             Some(compiled) if compiled.assumptions.hold(&own) => {
-                Counters::add(&self.counters.cache_hits, 1);
+                Counters::add(&self.open().counters.cache_hits, 1);
                 Ok(compiled)
             }
-            older => self.compile(run, program, &own, older),
+            older => self.compiler.compile(run, program, &own, older),
         }
     }
 
@@ -142,28 +133,6 @@ impl DeviceRuntime {
         sharding: Option<&Sharding>,
     ) -> Result<SharedBuffer> {
         let parts = transfer.results.iter().map(|&result| results[result].to_bytes());
-        self.upload(&transfer.ty, parts.collect::<Vec<_>>().concat().into(), sharding)
-    }
-
-    /// Returns a buffer of a value that is on the host. It is transferred when a compiled program reads it; at once if too
-    /// much waits already.
-    pub(crate) fn hold(&self, ty: &TensorType, elements: HostElements) -> Result<SharedBuffer> {
-        self.hold_of(Maker::Program, ty, elements)
-    }
-
-    /// [`DeviceRuntime::hold`] of a value that the user gave.
-    pub(crate) fn hold_input(&self, ty: &TensorType, elements: HostElements) -> Result<SharedBuffer> {
-        self.hold_of(Maker::User, ty, elements)
-    }
-
-    fn hold_of(&self, maker: Maker, ty: &TensorType, elements: HostElements) -> Result<SharedBuffer> {
-        let waiting = self.counters.waiting_bytes.load(std::sync::atomic::Ordering::Relaxed) + ty.bytes() as u64;
-        let engine = self.engine()?;
-        // On a mesh, the program that reads a value first says how it is split.
-        let waits = engine.transfers_values() || engine.mesh().is_some();
-        if !waits || waiting > MOST_WAITING_BYTES {
-            return self.upload(ty, elements.bytes(), None);
-        }
-        Ok(Arc::new(HostValue::new(ty.clone(), elements, maker, Arc::clone(&self.counters))))
+        self.open().upload(&transfer.ty, parts.collect::<Vec<_>>().concat().into(), sharding)
     }
 }

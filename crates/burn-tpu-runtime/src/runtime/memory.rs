@@ -1,6 +1,6 @@
 //! What a device's memory holds: the report of it, and the error of a device that is full.
 
-use super::DeviceRuntime;
+use super::open::OpenDevice;
 use crate::Device;
 use crate::error::TpuError;
 use crate::memory::{LiveTensors, MemoryKind, MemoryUse, OutOfMemory, PluginMemory};
@@ -61,7 +61,7 @@ impl fmt::Display for MemoryReport {
     }
 }
 
-impl DeviceRuntime {
+impl OpenDevice {
     /// Returns what the device's memory holds.
     pub(crate) fn memory(&self) -> MemoryReport {
         let ledger = &self.counters.memory;

@@ -192,14 +192,14 @@ impl DeviceRuntime {
     pub(super) fn note_numeric_errors(&self) {
         let Some(numerics) = self.numerics.as_ref().filter(|numerics| numerics.failed.lock().is_none()) else { return };
         if let Err(error) = self.check_numbers() {
-            tracing::error!(device = %self.device, "{error}");
+            tracing::error!(device = %self.open().device, "{error}");
             *numerics.failed.lock() = Some(error);
         }
     }
 
     fn check_run(&self, numerics: &NumericsChecks, RunCheck { replay, flag, results }: RunCheck) -> Result<()> {
         // The read of the program's own results reports why nothing was computed.
-        let class = self.download(&flag).map_or(Class::Finite, |bytes| flag_of(bytes.as_ref()));
+        let class = self.open().download(&flag).map_or(Class::Finite, |bytes| flag_of(bytes.as_ref()));
         let program = &replay.recorded.program;
         let is_intended = || class == Class::Infinite && numerics.intended.lock().contains(&program.stable_hash());
         let is_interpreted = HostValue::of(&flag).is_some();
@@ -212,7 +212,7 @@ impl DeviceRuntime {
             return Ok(());
         }
         let diagnosis = self.run_again(&replay, is_interpreted).unwrap_or_else(|error| {
-            tracing::warn!(device = %self.device, %error, "a step with a NaN could not run again");
+            tracing::warn!(device = %self.open().device, %error, "a step with a NaN could not run again");
             Diagnosis::Finite
         });
         let culprit = match diagnosis {
@@ -249,19 +249,19 @@ impl DeviceRuntime {
         if is_interpreted {
             return self.interpret_replay(replay, program);
         }
-        if self.device.platform() == Platform::Mesh && distributed::group()?.is_some() {
+        if self.open().device.platform() == Platform::Mesh && distributed::group()?.is_some() {
             let reason = "several processes run it; run one to find the op".to_owned();
             return Err(TpuError::Step { reason });
         }
         let placed: Vec<_> = replay.arguments.iter().map(Option::as_ref).collect();
         let program = self.placed(program, &parameters(program, &placed))?;
-        let compiled = self.compile_unrecorded(&program, &replay.slots)?;
+        let compiled = self.compiler.compile_unrecorded(&program, &replay.slots)?;
         let mut arguments = replay.arguments.clone();
-        let results = self.dispatch(&program, &compiled, &mut arguments, &replay.slots);
+        let results = self.open().dispatch(&program, &compiled, &mut arguments, &replay.slots);
         let results = results.map_err(|error| match error {
             super::RunError::Refused(error) | super::RunError::Failed(error) => error,
         })?;
-        results.iter().map(|result| Ok(self.download(result)?.into_vec())).collect()
+        results.iter().map(|result| Ok(self.open().download(result)?.into_vec())).collect()
     }
 
     fn interpret_replay(&self, replay: &Replay, program: &Program) -> Result<Vec<Vec<u8>>> {

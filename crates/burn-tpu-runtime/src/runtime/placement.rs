@@ -11,28 +11,28 @@ impl DeviceRuntime {
     /// Returns a recorded subgraph with its program, which has a placement on a mesh.
     pub(crate) fn recorded(&self, subgraph: &Subgraph, buffers: &[Input]) -> Result<Arc<Recorded>> {
         let bug = |error: burn_tpu_graph::GraphError| TpuError::Bug(error.to_string());
-        let Some(axes) = self.engine().ok().and_then(|engine| engine.mesh()) else {
-            return self.cache.recorded(subgraph, &[], |program, _| self.flagged(program)).map_err(bug);
+        let Some(axes) = self.open().engine().ok().and_then(|engine| engine.mesh()) else {
+            return self.open().cache.recorded(subgraph, &[], |program, _| self.flagged(program)).map_err(bug);
         };
         let arrivals = self.arrivals(buffers.iter().map(|buffer| buffer.as_ref().ok()));
         let place = |program: Program, parameters: &[u32]| {
             let arrivals: Vec<_> = parameters.iter().map(|&index| arrivals[index as usize].clone()).collect();
             self.place(self.flagged(program), axes, &arrivals)
         };
-        self.cache.recorded(subgraph, &arrivals, place).map_err(bug)
+        self.open().cache.recorded(subgraph, &arrivals, place).map_err(bug)
     }
 
     /// Returns where arguments are on a mesh; nothing on one device.
     pub(crate) fn arrivals<'b>(&self, buffers: impl Iterator<Item = Option<&'b SharedBuffer>>) -> Vec<Arrival> {
-        let mesh = self.engine().ok().and_then(|engine| engine.mesh());
+        let mesh = self.open().engine().ok().and_then(|engine| engine.mesh());
         mesh.map_or_else(Vec::new, |_| buffers.map(arrival).collect())
     }
 
     /// Returns a program of this device for arguments that are, or are not yet, on the mesh; on one device, as it is.
     pub(super) fn placed(&self, program: &Arc<Program>, arguments: &[Option<&SharedBuffer>]) -> Result<Arc<Program>> {
-        let Some(axes) = self.engine()?.mesh() else { return Ok(Arc::clone(program)) };
+        let Some(axes) = self.open().engine()?.mesh() else { return Ok(Arc::clone(program)) };
         let arrivals = self.arrivals(arguments.iter().copied());
-        Ok(self.cache.placed(program, arrivals, |arrivals| self.place(Program::clone(program), axes, arrivals)))
+        Ok(self.open().cache.placed(program, arrivals, |arrivals| self.place(Program::clone(program), axes, arrivals)))
     }
 
     fn place(&self, program: Program, axes: &MeshAxes, arrivals: &[Arrival]) -> Program {
@@ -43,7 +43,7 @@ impl DeviceRuntime {
                 let rows = ty.dims.first().copied().unwrap_or_default();
                 let even = rows.next_multiple_of(parts);
                 tracing::warn!(
-                    device = %self.device,
+                    device = %self.open().device,
                     "the batch {ty} has {rows} rows, which do not split over {parts} devices: each gets the whole batch. \
                      Use batches of {even} rows"
                 );

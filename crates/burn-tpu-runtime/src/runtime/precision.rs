@@ -108,20 +108,20 @@ impl DeviceRuntime {
             if update.is_weight && is_of_backward(nodes, graph, update.change) {
                 let (line, ty) = (nodes.line(update.sum), graph.ty(update.parameter));
                 let fix = "TpuOptimizer keeps f32 masters, and autocast f32 weights";
-                lint.warn(self.device, NO_MASTER, &line, || format!("{ty} is updated as it is; {fix}"));
+                lint.warn(self.open().device, NO_MASTER, &line, || format!("{ty} is updated as it is; {fix}"));
             }
         }
         for (last, length) in long_sums(graph) {
             let (line, dtype) = (nodes.line(last), graph.dtype(last));
             let message = || format!("{length} terms are added one by one in {dtype}; cast to f32, or use one `sum`");
-            lint.warn(self.device, LONG_SUM, &line, message);
+            lint.warn(self.open().device, LONG_SUM, &line, message);
         }
         for root in loss_gradients(&nodes.recorded().graph) {
             let place = nodes.recorded_place(root);
             if place.part == StepPart::Backward {
                 let dtype = nodes.recorded().graph.dtype(root);
                 let message = || format!("its type is {dtype}; cast what the loss reads to f32");
-                lint.warn(self.device, NARROW_LOSS, &place.line, message);
+                lint.warn(self.open().device, NARROW_LOSS, &place.line, message);
             }
         }
     }
@@ -146,7 +146,7 @@ impl DeviceRuntime {
                 let (ty, percent) = (nodes.graph().ty(update.parameter), 100.0 * share);
                 let message =
                     || format!("{percent:.0} % of the {changed} elements of {ty} that change stay as they are");
-                lint.warn(self.device, LOST_UPDATE, &line, message);
+                lint.warn(self.open().device, LOST_UPDATE, &line, message);
             }
         }
         Ok(())

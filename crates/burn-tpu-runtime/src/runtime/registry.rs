@@ -34,9 +34,9 @@ static REGISTRY: LazyLock<RwLock<Registry>> = LazyLock::new(RwLock::default);
 impl Registry {
     fn insert(&mut self, device: Device, runtime: DeviceRuntime) -> Arc<DeviceRuntime> {
         let pending = self.pending.remove(&device).unwrap_or_default();
-        runtime.freeze(pending.frozen);
+        runtime.compiler().freeze(pending.frozen);
         if let Some(seed) = pending.seed {
-            runtime.seed(seed);
+            runtime.draws().seed(seed);
         }
         let runtime = Arc::new(runtime);
         self.running.insert(device, Arc::clone(&runtime));
@@ -73,11 +73,11 @@ pub(crate) fn start(device: Device, options: TpuOptions) -> Result<()> {
     }
     let named_plugin = options.plugin.is_some();
     let runtime = DeviceRuntime::new(device, options, None);
-    if let Err(error @ TpuError::ClientOption { .. }) = runtime.engine() {
+    if let Err(error @ TpuError::ClientOption { .. }) = runtime.open().engine() {
         return Err(error);
     }
     let started = registry.insert(device, runtime);
-    if named_plugin { started.engine().map(|_| ()) } else { Ok(()) }
+    if named_plugin { started.open().engine().map(|_| ()) } else { Ok(()) }
 }
 
 /// Drops a device's state: its programs and its engine. Tensors that still exist keep the state that they need alive.
@@ -99,28 +99,28 @@ pub(crate) fn metrics(device: Device) -> Metrics {
 pub(crate) fn activity(device: Device) -> Activity {
     let runtime = REGISTRY.try_read().and_then(|registry| registry.running.get(&device).cloned());
     let idle = || Activity { device, programs: Vec::new(), waits: waits(device) };
-    runtime.map_or_else(idle, |runtime| runtime.activity())
+    runtime.map_or_else(idle, |runtime| runtime.open().activity())
 }
 
 /// Returns what a device's memory holds: nothing, for a device that was not started.
 pub(crate) fn memory(device: Device) -> MemoryReport {
     let empty = || MemoryReport::empty(device);
-    running(device).map_or_else(empty, |runtime| runtime.memory())
+    running(device).map_or_else(empty, |runtime| runtime.open().memory())
 }
 
 /// Returns the keys of a device's programs. See [`Device::program_keys`].
 pub(crate) fn program_keys(device: Device) -> Vec<u64> {
-    running(device).map(|runtime| runtime.cache().keys()).unwrap_or_default()
+    running(device).map(|runtime| runtime.open().cache().keys()).unwrap_or_default()
 }
 
 /// Freezes or unfreezes a device. See [`Device::freeze`].
 pub(crate) fn freeze(device: Device, frozen: bool) {
-    now_or_at_start(device, |runtime| runtime.freeze(frozen), |pending| pending.frozen = frozen);
+    now_or_at_start(device, |runtime| runtime.compiler().freeze(frozen), |pending| pending.frozen = frozen);
 }
 
 /// Seeds the random numbers of a device.
 pub(crate) fn seed(device: Device, seed: u64) {
-    now_or_at_start(device, |runtime| runtime.seed(seed), |pending| pending.seed = Some(seed));
+    now_or_at_start(device, |runtime| runtime.draws().seed(seed), |pending| pending.seed = Some(seed));
 }
 
 fn now_or_at_start(device: Device, now: impl FnOnce(&DeviceRuntime), at_start: impl FnOnce(&mut Pending)) {

@@ -19,7 +19,6 @@ use crate::profile;
 use crate::program::{CompiledProgram, Count, Recorded};
 use burn_tpu_graph::{Program, Split, TensorType, cost, custom_calls};
 use std::sync::Arc;
-use std::sync::atomic::Ordering::Relaxed;
 
 /// The most runs of a program in the interpreter before it is compiled.
 const MOST_RUNS: u64 = 100;
@@ -79,7 +78,7 @@ impl DeviceRuntime {
         buffers: &[Input],
         reason: CutReason,
     ) -> Result<Tier> {
-        let found = self.cache.get(&recorded.program);
+        let found = self.open().cache.get(&recorded.program);
         let holds = |compiled: &Arc<CompiledProgram>| compiled.assumptions.hold(slots);
         let Some(least) = self.tiers_from() else {
             return Ok(match found {
@@ -102,8 +101,8 @@ impl DeviceRuntime {
 
     /// Returns the number of nodes from which programs may be interpreted; `None` if none may.
     fn tiers_from(&self) -> Option<usize> {
-        let possible = self.engine().is_ok_and(|engine| engine.transfers_values());
-        self.options.interpreted_nodes().filter(|_| possible)
+        let possible = self.open().engine().is_ok_and(|engine| engine.transfers_values());
+        self.open().options.interpreted_nodes().filter(|_| possible)
     }
 
     /// Returns whether ops on small values of the user may be computed when they are called. Not while each op's line or
@@ -114,11 +113,14 @@ impl DeviceRuntime {
 
     /// Rule 4: returns the split form of a compiled program that comes back with many small values to transfer.
     fn split_of_transfers(&self, recorded: &Recorded, inputs: &Inputs) -> Result<Option<Arc<Split>>> {
-        if inputs.waiting.len() <= MANY_TRANSFERS || self.cache.count(Count::Transfers, &recorded.program) < OFTEN {
+        if inputs.waiting.len() <= MANY_TRANSFERS
+            || self.open().cache.count(Count::Transfers, &recorded.program) < OFTEN
+        {
             return Ok(None);
         }
         let split = self.split(recorded, inputs)?;
-        let is_ready = |split: &Arc<Split>| !self.frozen.load(Relaxed) || self.cache.get(&split.device.0).is_some();
+        let is_ready =
+            |split: &Arc<Split>| !self.compiler.is_frozen() || self.open().cache.get(&split.device.0).is_some();
         Ok(split.filter(|split| split.transfers.len() < inputs.waiting.len()).filter(is_ready))
     }
 
@@ -135,9 +137,9 @@ impl DeviceRuntime {
         let program = &recorded.program;
         let may_interpret = program.graph().len() >= least && reason != CutReason::MarkStep;
         let may_interpret = may_interpret && custom_calls(program).is_empty();
-        let is_refused = self.frozen.load(Relaxed) && self.cache.counted(Count::Interpreted, program) == 0;
+        let is_refused = self.compiler.is_frozen() && self.open().cache.counted(Count::Interpreted, program) == 0;
         if may_interpret && !is_refused && inputs.are_on_host() && cost::work(program) <= inputs.host_work() {
-            self.cache.count(Count::Interpreted, program);
+            self.open().cache.count(Count::Interpreted, program);
             return Ok(Tier::Interpreter);
         }
         let split = self.split(recorded, inputs)?.filter(|split| split.host_ops > 0);
@@ -154,20 +156,25 @@ impl DeviceRuntime {
 
     /// Rule 2. A frozen device goes on interpreting what it has interpreted before, and refuses what is new.
     fn is_interpreted(&self, program: &Arc<Program>, family: &Arc<Program>, slots: &[u64]) -> bool {
-        if self.frozen.load(Relaxed) {
-            return self.cache.counted(Count::Interpreted, family) > 0;
+        if self.compiler.is_frozen() {
+            return self.open().cache.counted(Count::Interpreted, family) > 0;
         }
-        let was_compiled = self.cache.assumed_before(program).is_some() || self.cache.get(family).is_some();
+        let was_compiled =
+            self.open().cache.assumed_before(program).is_some() || self.open().cache.get(family).is_some();
         if was_compiled {
             return false;
         }
         let nodes = self.compiled_nodes(family, program, slots);
-        let together = if self.options.program_cap == 0 { nodes } else { nodes.min(self.options.program_cap as u64) };
+        let together = if self.open().options.program_cap == 0 {
+            nodes
+        } else {
+            nodes.min(self.open().options.program_cap as u64)
+        };
         let compile = COMPILE_WORK + nodes * (COMPILE_WORK_PER_NODE + COMPILE_WORK_PER_PAIR * together);
         // All runs together take at most as long as the compile that they delay.
         let work = cost::work(program) + WORK_PER_NODE * program.graph().len() as u64;
         let runs = (compile / work.max(1)).min(MOST_RUNS);
-        u64::from(self.cache.count(Count::Interpreted, family)) <= runs
+        u64::from(self.open().cache.count(Count::Interpreted, family)) <= runs
     }
 
     /// Returns the number of nodes that a compiler would read. A long program may become a short one, with loops.
@@ -176,25 +183,25 @@ impl DeviceRuntime {
         if recorded < LONG_NODES {
             return recorded as u64;
         }
-        let known = self.cache.counted(Count::Nodes, family);
+        let known = self.open().cache.counted(Count::Nodes, family);
         if known > 0 {
             return known.into();
         }
-        let rewritten = self.rewrite(program, None, [slots].into_iter());
+        let rewritten = self.compiler.rewrite(program, None, [slots].into_iter());
         let nodes = rewritten.map_or(recorded, |(program, _)| cost::nodes(&program));
-        self.cache.note(Count::Nodes, family, u32::try_from(nodes).unwrap_or(u32::MAX));
+        self.open().cache.note(Count::Nodes, family, u32::try_from(nodes).unwrap_or(u32::MAX));
         nodes as u64
     }
 
     /// Rule 3: returns whether the device's part is in memory, or came before with another host's part.
     fn is_family_known(&self, split: &Split) -> bool {
-        self.cache.get(&split.device.0).is_some() || self.cache.count(Count::Family, &split.device.0) > 1
+        self.open().cache.get(&split.device.0).is_some() || self.open().cache.count(Count::Family, &split.device.0) > 1
     }
 
     /// Returns the split form of a program if the host's part has little work.
     fn split(&self, recorded: &Recorded, inputs: &Inputs) -> Result<Option<Arc<Split>>> {
         let of = || Split::of(&recorded.program, |index| inputs.waiting.binary_search(&index).is_ok());
-        let split = self.cache.split(&recorded.program, &inputs.waiting, of);
+        let split = self.open().cache.split(&recorded.program, &inputs.waiting, of);
         let split = split.map_err(|error| TpuError::Bug(error.to_string()))?;
         let work = |split: &Split| cost::work(&split.host.0);
         let most = |split: &Split| (1 + split.host.0.graph().len() as u64) * WORK_PER_TRANSFER;

@@ -117,21 +117,21 @@ pub(crate) fn concatenate(tensors: &[&Tensor], dim: usize) -> Option<Tensor> {
 
 fn moved(stream: &StreamTrace, ty: TensorType, bytes: HostBytes) -> Tensor {
     let runtime = stream.runtime();
-    Counters::add(&runtime.counters().ops_at_once, 1);
-    let value = runtime.hold_input(&ty, HostElements::Bytes(bytes));
-    Tensor::new(runtime.device(), ty, value)
+    Counters::add(&runtime.open().counters().ops_at_once, 1);
+    let value = runtime.open().hold_input(&ty, HostElements::Bytes(bytes));
+    Tensor::new(runtime.open().device(), ty, value)
 }
 
 fn run(stream: &StreamTrace, scratch: &Trace, operands: &[&Tensor], node: NodeId) -> Tensor {
     let runtime = stream.runtime();
-    Counters::add(&runtime.counters().ops_at_once, 1);
+    Counters::add(&runtime.open().counters().ops_at_once, 1);
     let take = |index: u32| -> Option<HostTensor> { operands.get(index as usize)?.sole_value()?.tensor() };
     let computed = interpret_nodes(scratch.recorded.recording.graph(), &[node], take, &scratch.recorded.slots);
     let ty = scratch.recorded.recording.ty(node).clone();
     let value = match computed.map(|results| results.into_iter().next()) {
-        Ok(Some(value)) => runtime.hold_input(&ty, HostElements::Tensor(value)),
+        Ok(Some(value)) => runtime.open().hold_input(&ty, HostElements::Tensor(value)),
         Ok(None) => Err(TpuError::Bug("an op that was computed at once has no result".to_owned())),
         Err(error) => Err(error),
     };
-    Tensor::new(runtime.device(), ty, value)
+    Tensor::new(runtime.open().device(), ty, value)
 }

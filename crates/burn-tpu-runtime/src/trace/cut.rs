@@ -79,7 +79,7 @@ impl StreamTrace {
     }
 
     fn run_until(&self, trace: &mut Trace, position: u64, reason: CutReason) -> Result<bool> {
-        trace.stats.flush(self.runtime.counters());
+        trace.stats.flush(self.runtime.open().counters());
         trace.handles.apply(&self.tensors);
         let live = trace.handles.alive_nodes(position);
         let has_work = !live.is_empty();
@@ -98,8 +98,8 @@ impl StreamTrace {
     /// # Errors
     /// Why nothing ran: then the trace is as it was.
     fn run_live(&self, trace: &mut Trace, position: u64, live: Vec<NodeId>, reason: CutReason) -> Result<CutResults> {
-        self.runtime.counters().cut(reason);
-        let _span = tracing::debug_span!("cut", device = %self.runtime.device(), ?reason).entered();
+        self.runtime.open().counters().cut(reason);
+        let _span = tracing::debug_span!("cut", device = %self.runtime.open().device(), ?reason).entered();
         let _profiled = profile::span(Phase::Cut, reason.name());
         let Trace { recorded, tracker, .. } = trace;
         if recorded.executed.ops == 0 {

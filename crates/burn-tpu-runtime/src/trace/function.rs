@@ -343,9 +343,10 @@ impl StreamTrace {
         };
         drop(noted);
         // Later reports are about results, and about where the recording diverged.
-        let kept = if self.runtime.lines().ops.keeps_all() { lines } else { lines.first_and_of(&recorded.outputs()) };
+        let kept =
+            if self.runtime.open().lines().ops.keeps_all() { lines } else { lines.first_and_of(&recorded.outputs()) };
         recorded.provenance = tracker.provenance(kept);
-        trace.stats.flush(self.runtime.counters());
+        trace.stats.flush(self.runtime.open().counters());
         self.reset(&mut trace, &super::CutResults::default());
         Ok(recorded)
     }

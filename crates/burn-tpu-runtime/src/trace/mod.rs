@@ -215,7 +215,7 @@ impl StreamTrace {
             trace.handles.apply(&self.tensors);
             let position = self.position.load(Relaxed);
             if !trace.handles.are_alive_after(position) {
-                trace.stats.flush(self.runtime.counters());
+                trace.stats.flush(self.runtime.open().counters());
                 self.reset(&mut trace, &CutResults::default());
             }
         }

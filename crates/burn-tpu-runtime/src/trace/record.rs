@@ -62,7 +62,7 @@ impl Recorder<'_> {
         let slot = self.trace.recorded.slots.len() as u32;
         let (key, counter) = match &self.stream.function {
             Some(function) => function.draw(slot, words),
-            None => self.stream.runtime.draw(words),
+            None => self.stream.runtime.draws().draw(words),
         };
         let half = |recorder: &mut Self, value: u64, shift: u32| -> Result<NodeId> {
             let word = recorder.slot(DType::U32, Number::UInt((value >> shift) & 0xffff_ffff))?;
@@ -90,7 +90,7 @@ fn inputs(
     operands: &[&Tensor],
     mut errors: OperandErrors,
 ) -> Inputs {
-    trace.recorded.recording.set_label(stream.runtime().label(op));
+    trace.recorded.recording.set_label(stream.runtime().open().label(op));
     let mut inputs = Inputs::new();
     for (number, tensor) in operands.iter().enumerate() {
         let own = tensor.origin().filter(|origin| Arc::ptr_eq(&origin.trace, stream));
@@ -270,7 +270,7 @@ impl StreamTrace {
     /// Returns the tensor of a result node.
     fn adopt(self: &Arc<Self>, trace: &mut Trace, node: NodeId, position: u64) -> Tensor {
         let origin = Origin::new(Arc::clone(self), trace.handles.next_serial());
-        let tensor = Tensor::pending(self.runtime().device(), trace.recorded.recording.ty(node).clone(), origin);
+        let tensor = Tensor::pending(self.runtime().open().device(), trace.recorded.recording.ty(node).clone(), origin);
         trace.handles.push(&self.tensors, node, position);
         tensor
     }
@@ -281,7 +281,7 @@ impl StreamTrace {
         let is_found = self.function.as_ref().is_some_and(|function| function.looks_for(&nodes));
         let is_asked = tracker.recorded(nodes.start, &recorded.recording) || is_found;
         let (number, hash) = (recorded.ops.len(), recorded.recording.hash_at(nodes.end));
-        self.runtime().lines().ops.recorded(anchor, &RecordedOp { number, hash, is_asked, is_profiled })
+        self.runtime().open().lines().ops.recorded(anchor, &RecordedOp { number, hash, is_asked, is_profiled })
     }
 
     /// Cuts a full trace, by rule 6 of `trace`'s header; in strict mode the next cut reports it as an error instead.
@@ -289,13 +289,13 @@ impl StreamTrace {
         if self.function.is_some() {
             return;
         }
-        let cap = self.runtime().options().trace_cap;
+        let cap = self.runtime().open().options().trace_cap;
         let pending = trace.recorded.recording.len() - trace.recorded.executed.nodes;
         if trace.cap.nodes < cap || !trace.cap.reached(cap, pending) {
             return;
         }
-        let full = TpuError::TraceFull { device: self.runtime().device().to_string(), nodes: pending };
-        if self.runtime().options().strict {
+        let full = TpuError::TraceFull { device: self.runtime().open().device().to_string(), nodes: pending };
+        if self.runtime().open().options().strict {
             trace.cap.error.get_or_insert(full);
             return;
         }
