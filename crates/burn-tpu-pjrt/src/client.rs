@@ -58,8 +58,8 @@ impl Client {
         Client::create(plugin, options, Some(KeyValues::new(store)))
     }
 
-    #[tracing::instrument(name = "pjrt.create_client", skip_all, fields(plugin = %plugin.path().display()))]
     fn create(plugin: Plugin, options: &ClientOptions, store: Option<KeyValues>) -> Result<Client> {
+        let _span = tracing::info_span!("pjrt.create_client", plugin = %plugin.path().display()).entered();
         let api = plugin.api();
         if let Some(devices) = options.cpu_devices() {
             environment::cpu_threads(devices);

@@ -58,8 +58,8 @@ impl LoadedExecutable {
     /// # Errors
     /// [`PjrtError::Count`], [`PjrtError::Argument`] or [`PjrtError::Usage`] before the plugin is called; otherwise
     /// [`PjrtError::Call`], for example for a deleted argument or one donated twice.
-    #[tracing::instrument(level = "trace", name = "pjrt.execute", skip_all, fields(program = self.executable().name()))]
     pub fn execute(&self, arguments: &[&[&Buffer]], options: &ExecuteOptions<'_>) -> Result<Execution> {
+        let _span = tracing::trace_span!("pjrt.execute", program = self.executable().name()).entered();
         self.check_launch(arguments.len(), options)?;
         arguments.iter().enumerate().try_for_each(|(device, list)| self.check_arguments(device, list, options))?;
         let (devices, count) = (arguments.len(), self.executable().parameters().len());

@@ -53,8 +53,8 @@ impl Client {
     /// # Errors
     /// [`PjrtError::CompileOptions`] for options that no plugin may receive, otherwise [`PjrtError::Call`] with the
     /// compiler's own text (with line and column for text that does not parse).
-    #[tracing::instrument(name = "pjrt.compile", skip_all, fields(text_bytes = program.text().len()))]
     pub fn compile(&self, program: &Program, options: &CompileOptions) -> Result<LoadedExecutable> {
+        let _span = tracing::info_span!("pjrt.compile", text_bytes = program.text().len()).entered();
         let ids: Vec<i32> = self.all_devices().map(|device| device.id).collect();
         let options_bytes = options.encode_for(&ids)?;
         let _guard = WorkGuard::new()?;
@@ -78,8 +78,8 @@ impl Client {
     /// [`PjrtError::Serialized`] for damaged bytes (they never reach a plugin, which usually loads one with a flipped bit
     /// without an error), for bytes of another plugin or processor, or for more devices than the client has; otherwise
     /// [`PjrtError::Call`].
-    #[tracing::instrument(name = "pjrt.load_serialized", skip_all, fields(bytes = bytes.len()))]
     pub fn load_serialized(&self, bytes: &[u8]) -> Result<LoadedExecutable> {
+        let _span = tracing::info_span!("pjrt.load_serialized", bytes = bytes.len()).entered();
         let refuse = |reason| PjrtError::Serialized { reason };
         let contents = serialized::unpack(bytes).map_err(refuse)?;
         serialized::check_producer(&contents, self).map_err(refuse)?;

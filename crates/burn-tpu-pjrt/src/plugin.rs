@@ -102,8 +102,8 @@ impl Plugin {
         Ok(plugin)
     }
 
-    #[tracing::instrument(name = "pjrt.load_plugin", skip_all, fields(path = %path.display()))]
     fn open(path: PathBuf) -> Result<Plugin> {
+        let _span = tracing::info_span!("pjrt.load_plugin", path = %path.display()).entered();
         let _kept = KeptSignals::new();
         let table = entry_point(&path)?;
         // SAFETY: `GetPjrtApi` returned the table, and the library stays loaded.

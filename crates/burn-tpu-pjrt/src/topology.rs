@@ -54,8 +54,8 @@ impl TopologyDescription {
     /// # Errors
     /// [`PjrtError::Option`] for an empty name (which libtpu reads as `v2:2x2`), an unknown option or one of another type,
     /// [`PjrtError::Call`] for a name that the plugin does not know.
-    #[tracing::instrument(name = "pjrt.create_topology", skip(plugin, options))]
     pub fn new(plugin: Plugin, name: &str, options: &[(&str, Value)]) -> Result<TopologyDescription> {
+        let _span = tracing::info_span!("pjrt.create_topology", name).entered();
         check(name, options)?;
         let api = plugin.api();
         let values: Vec<_> = options.iter().map(|(key, value)| ((*key).to_owned(), value.clone())).collect();
@@ -128,8 +128,8 @@ impl TopologyDescription {
     ///
     /// # Errors
     /// Same as [`Client::compile`](crate::Client::compile); running out of device memory is already reported here.
-    #[tracing::instrument(name = "pjrt.compile_ahead", skip_all, fields(text_bytes = program.text().len()))]
     pub fn compile(&self, program: &Program, options: &CompileOptions) -> Result<Executable> {
+        let _span = tracing::info_span!("pjrt.compile_ahead", text_bytes = program.text().len()).entered();
         let ids: Vec<i32> = self.devices().iter().map(|device| device.id).collect();
         let options_bytes = options.encode_for(&ids)?;
         let _guard = WorkGuard::new()?;

@@ -5,7 +5,7 @@ use crate::xspace::XSpace;
 use crate::{ProfileError, chrome};
 use prost::Message;
 use std::path::{Path, PathBuf};
-use time::OffsetDateTime;
+use std::time::{SystemTime, UNIX_EPOCH};
 
 /// What the name of an XSpace file ends with.
 const XSPACE: &str = ".xplane.pb";
@@ -29,10 +29,7 @@ impl ProfileFolder {
     /// Names the folder of a run that begins now, below the folder that TensorBoard is given. Runs that begin in the same
     /// second have different folders.
     pub fn new_run(folder: &Path) -> Self {
-        let now = OffsetDateTime::now_utc();
-        let ((year, month, day), (hour, minute, second)) = (now.to_calendar_date(), now.to_hms());
-        let month = u8::from(month);
-        let run = format!("{year}_{month:02}_{day:02}_{hour:02}_{minute:02}_{second:02}");
+        let run = name_of_time(SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs());
         let runs = folder.join("plugins").join("profile");
         let names = std::iter::once(run.clone()).chain((2..).map(|count| format!("{run}_{count}")));
         let path = names.map(|name| runs.join(name)).find(|path| !path.exists()).unwrap_or_else(|| runs.join(run));
@@ -59,6 +56,22 @@ impl ProfileFolder {
         std::fs::write(&trace, chrome::gzipped(&space)).map_err(file(&trace))?;
         Ok((ProfileFiles { xspace, trace }, space))
     }
+}
+
+/// Returns a time in UTC as `2026_11_28_04_50_00`, from its seconds since 1970.
+fn name_of_time(seconds: u64) -> String {
+    let (days, rest) = (seconds / 86_400, seconds % 86_400);
+    // Howard Hinnant's `civil_from_days`: years begin in March, so that a leap day is the last day of its year.
+    let days = days + 719_468;
+    let (era, day_of_era) = (days / 146_097, days % 146_097);
+    let year = (day_of_era - day_of_era / 1_460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
+    let day_of_year = day_of_era - (365 * year + year / 4 - year / 100);
+    let months = (5 * day_of_year + 2) / 153;
+    let day = day_of_year - (153 * months + 2) / 5 + 1;
+    let month = if months < 10 { months + 3 } else { months - 9 };
+    let year = era * 400 + year + u64::from(month <= 2);
+    let (hour, minute, second) = (rest / 3_600, rest / 60 % 60, rest % 60);
+    format!("{year}_{month:02}_{day:02}_{hour:02}_{minute:02}_{second:02}")
 }
 
 /// Reads the profiles in a path: an `.xplane.pb` file, the folder of a run, or a folder with runs, of which the latest is
@@ -118,6 +131,21 @@ mod tests {
 
     fn space(name: &str) -> XSpace {
         XSpace { planes: vec![PlaneBuilder::new(name).finish()], ..XSpace::default() }
+    }
+
+    #[test]
+    fn times_have_the_names_of_their_days() {
+        let cases = [
+            (0, "1970_01_01_00_00_00"),
+            (951_782_400, "2000_02_29_00_00_00"),
+            (951_868_799, "2000_02_29_23_59_59"),
+            (1_735_689_599, "2024_12_31_23_59_59"),
+            (1_735_689_600, "2025_01_01_00_00_00"),
+            (4_107_542_400, "2100_03_01_00_00_00"),
+        ];
+        for (seconds, name) in cases {
+            assert_eq!(name_of_time(seconds), name);
+        }
     }
 
     #[test]

@@ -22,6 +22,8 @@
 //! ```
 
 mod agreement;
+mod connection;
+mod resp;
 mod server;
 mod stop;
 mod store;

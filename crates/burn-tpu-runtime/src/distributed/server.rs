@@ -1,13 +1,13 @@
 //! The store's server: the commands `SET` and `GET` of Redis's protocol, over TCP.
 //!
-//! Process 0 serves it, so that several hosts need no server of their own. The protocol is Redis's, and so is its parser: a
-//! Redis or Valkey server takes its place without a change. There is no password: the port belongs in a private network.
+//! Process 0 serves it, so that several hosts need no server of their own. The protocol is Redis's: a Redis or Valkey server
+//! takes its place without a change. There is no password: the port belongs in a private network.
 
+use super::resp::{self, Reply};
 use crate::error::{Result, TpuError};
 use parking_lot::Mutex;
-use redis::{Parser, Value};
 use rustc_hash::FxHashMap;
-use std::io::{ErrorKind, Write};
+use std::io::{BufReader, ErrorKind};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::Arc;
 
@@ -53,35 +53,24 @@ fn answer_on_a_thread(stream: TcpStream, values: &Values) {
 fn answer(mut stream: &TcpStream, values: &Values) {
     // Without effect on what is answered: only later.
     stream.set_nodelay(true).ok();
-    let mut parser = Parser::new();
-    while let Ok(command) = parser.parse_value(stream) {
-        if stream.write_all(&reply(&command, values)).is_err() {
+    let mut commands = BufReader::new(stream);
+    while let Ok(command) = resp::command(&mut commands) {
+        if resp::answer(&mut stream, &reply(&command, values)).is_err() {
             return;
         }
     }
 }
 
-fn reply(command: &Value, values: &Values) -> Vec<u8> {
-    let words = match command {
-        Value::Array(words) => words.iter().map(bytes).collect::<Option<Vec<_>>>(),
-        _ => None,
-    };
-    match words.as_deref() {
-        Some([name, key, value, ..]) if name.eq_ignore_ascii_case(b"SET") => {
-            values.lock().insert(key.to_vec(), value.to_vec());
-            b"+OK\r\n".to_vec()
+fn reply(command: &[Vec<u8>], values: &Values) -> Reply {
+    match command {
+        [name, key, value, ..] if name.eq_ignore_ascii_case(b"SET") => {
+            values.lock().insert(key.clone(), value.clone());
+            Reply::Done
         }
-        Some([name, key]) if name.eq_ignore_ascii_case(b"GET") => match values.lock().get(*key) {
-            Some(value) => [format!("${}\r\n", value.len()).as_bytes(), value, b"\r\n"].concat(),
-            None => b"$-1\r\n".to_vec(),
+        [name, key] if name.eq_ignore_ascii_case(b"GET") => match values.lock().get(key) {
+            Some(value) => Reply::Value(value.clone()),
+            None => Reply::NoValue,
         },
-        _ => b"-ERR this store has SET and GET\r\n".to_vec(),
-    }
-}
-
-fn bytes(word: &Value) -> Option<&[u8]> {
-    match word {
-        Value::BulkString(bytes) => Some(bytes),
-        _ => None,
+        _ => Reply::Refused("this store has SET and GET".into()),
     }
 }

@@ -1,9 +1,9 @@
 //! The client of the key-value store that the processes share: any server of Redis's protocol.
 
+use super::connection::{Address, Connection};
 use crate::error::{Result, TpuError};
 use burn_tpu_pjrt::KeyValueStore;
 use parking_lot::Mutex;
-use redis::{Client, Connection, RedisError, cmd};
 use std::time::{Duration, Instant};
 
 /// The time after which a server forgets a value. A run's values are read within minutes; the server may serve later runs.
@@ -33,19 +33,16 @@ impl Store {
     pub fn connect(address: &str, timeout: Duration) -> Result<Self> {
         let deadline = Instant::now() + timeout;
         let (server, run) = address.split_once('#').unwrap_or((address, "burn-tpu"));
-        let url = if server.contains("://") { server.to_owned() } else { format!("redis://{server}") };
         let shown = without_password(server);
-        let failed = |error: RedisError| TpuError::Store { address: shown.clone(), reason: error.to_string() };
-        let client = Client::open(url).map_err(failed)?;
+        let failed = |reason| TpuError::Store { address: shown.clone(), reason };
+        let server = Address::parse(server).map_err(failed)?;
         let connection = loop {
-            match client.get_connection_with_timeout(CONNECT.min(timeout)) {
+            match Connection::open(&server, CONNECT.min(timeout), timeout) {
                 Ok(connection) => break connection,
-                Err(error) if Instant::now() >= deadline => return Err(failed(error)),
+                Err(error) if Instant::now() >= deadline => return Err(failed(error.to_string())),
                 Err(_) => std::thread::sleep(PAUSES[1]),
             }
         };
-        connection.set_read_timeout(Some(timeout)).map_err(failed)?;
-        connection.set_write_timeout(Some(timeout)).map_err(failed)?;
         Ok(Self { address: shown, run: run.into(), connection: Mutex::new(connection) })
     }
 
@@ -54,9 +51,9 @@ impl Store {
     /// # Errors
     /// [`TpuError::Store`] if the server does not answer.
     pub fn put(&self, key: impl AsRef<[u8]>, value: &[u8]) -> Result<()> {
-        let mut command = cmd("SET");
-        command.arg(self.key(key)).arg(value).arg("EX").arg(KEPT_SECONDS);
-        command.exec(&mut *self.connection.lock()).map_err(|error| self.error(error))
+        let kept = KEPT_SECONDS.to_string();
+        let command: [&[u8]; 5] = [b"SET", &self.key(key), value, b"EX", kept.as_bytes()];
+        self.connection.lock().run(&command).map(drop).map_err(|error| self.error(error))
     }
 
     /// Returns a value; `None` if it was not put yet.
@@ -64,8 +61,7 @@ impl Store {
     /// # Errors
     /// [`TpuError::Store`] if the server does not answer.
     pub fn try_get(&self, key: impl AsRef<[u8]>) -> Result<Option<Vec<u8>>> {
-        let answer = cmd("GET").arg(self.key(key)).query(&mut *self.connection.lock());
-        answer.map_err(|error| self.error(error))
+        self.connection.lock().run(&[b"GET", &self.key(key)]).map_err(|error| self.error(error))
     }
 
     /// Waits for a value that another process puts; `None` if it was not put in time.
