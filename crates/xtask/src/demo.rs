@@ -11,7 +11,7 @@ use burn_tpu_pjrt::discovery::PluginKind;
 #[derive(clap::Args)]
 pub struct Args {
     /// Options of the example, such as `--dtype f32`, `--platform ndarray` or `--model cnn`
-    /// (`cargo run --release --example mnist -- --help` lists them); or the name of another example and its options:
+    /// (`cargo run --release -p mnist -- --help` lists them); or the name of another example and its options:
     /// `embed`, `gpt`
     #[arg(trailing_var_arg = true, allow_hyphen_values = true, value_name = "OPTIONS")]
     example: Vec<String>,
@@ -36,8 +36,10 @@ fn mnist(args: &Args) -> Result<()> {
     if args.value("--data").is_none() {
         data::mnist(None)?;
     }
-    let mut command = cargo(&["run", "--release", "--example", "mnist", "--"])?;
-    succeed(command.args(&args.example)).map(drop)
+    println!(
+        "Building the example `mnist` with Burn and burn-tpu: some minutes on two cores, once. Then it trains for a minute."
+    );
+    succeed(cargo(&["run", "--release", "-p", "mnist", "--"])?.args(&args.example)).map(drop)
 }
 
 impl Args {

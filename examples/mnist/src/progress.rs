@@ -1,6 +1,7 @@
 //! The Learner's progress display on lines: on a terminal, one line that is rewritten; elsewhere (a log file, CI),
 //! one line per tenth of an epoch.
 
+use crate::curve::Curve;
 use burn::data::dataloader::Progress;
 use burn::train::metric::{MetricDefinition, MetricId};
 use burn::train::renderer::{
@@ -9,8 +10,13 @@ use burn::train::renderer::{
 };
 use std::collections::{BTreeMap, HashMap};
 use std::io::{IsTerminal, Write};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
+
+/// The splits, and the metric of the learning curve.
+const TRAIN: &str = "train";
+const TEST: &str = "test";
+const LOSS: &str = "Loss";
 
 /// The interval between two redraws of a terminal line.
 const REDRAW: Duration = Duration::from_millis(100);
@@ -23,8 +29,7 @@ pub struct LineRenderer {
     names: HashMap<MetricId, String>,
     pass: Pass,
     means: Means,
-    /// The training means of the newest epoch, to be read after the run.
-    training: Arc<Mutex<Means>>,
+    followed: Followed,
     terminal: bool,
     drawn: Instant,
     tenth: usize,
@@ -38,16 +43,28 @@ struct Pass {
     epoch: usize,
 }
 
-/// A handle to the training means of the newest epoch.
-#[derive(Clone)]
-pub struct TrainingMeans(Arc<Mutex<Means>>);
+/// What a run has shown, to be read after it: a handle to the training means of the newest epoch, and to all losses.
+#[derive(Clone, Default)]
+pub struct Followed(Arc<Mutex<(Means, Curve)>>);
 
-impl TrainingMeans {
-    /// Returns the mean of a metric over the newest epoch, `None` if it was never updated.
-    pub fn get(&self, metric: &str) -> Option<f64> {
-        let means = self.0.lock().expect("no code panics while it holds this lock");
-        means.get(metric).map(|(sum, count)| sum / *count as f64)
+impl Followed {
+    /// Returns the training mean of a metric over the newest epoch, `None` if it was never updated.
+    pub fn training_mean(&self, metric: &str) -> Option<f64> {
+        mean(&self.locked().0, metric)
     }
+
+    /// Returns the losses so far.
+    pub fn curve(&self) -> Curve {
+        self.locked().1.clone()
+    }
+
+    fn locked(&self) -> MutexGuard<'_, (Means, Curve)> {
+        self.0.lock().expect("no code panics while it holds this lock")
+    }
+}
+
+fn mean(means: &Means, metric: &str) -> Option<f64> {
+    means.get(metric).map(|(sum, count)| sum / *count as f64)
 }
 
 impl LineRenderer {
@@ -57,7 +74,7 @@ impl LineRenderer {
             names: HashMap::new(),
             pass: Pass::default(),
             means: Means::new(),
-            training: Arc::default(),
+            followed: Followed::default(),
             terminal: std::io::stdout().is_terminal(),
             drawn: Instant::now(),
             tenth: 0,
@@ -65,16 +82,19 @@ impl LineRenderer {
         }
     }
 
-    /// Returns a handle to the training means, which stays valid after the renderer is dropped.
-    pub fn training_means(&self) -> TrainingMeans {
-        TrainingMeans(self.training.clone())
+    /// Returns a handle to what the run shows, which stays valid after the renderer is dropped.
+    pub fn followed(&self) -> Followed {
+        self.followed.clone()
     }
 
     /// Adds a metric's newest value to the current pass. Values of a batch arrive before its progress does, so a pass
     /// ends when its last progress has been drawn.
-    fn update(&mut self, state: MetricState) {
+    fn update(&mut self, split: &str, state: MetricState) {
         let MetricState::Numeric(entry, value) = state else { return };
         let name = self.names.get(&entry.metric_id).cloned().unwrap_or_default();
+        if split == TRAIN && name == LOSS {
+            self.followed.locked().1.training.push(value.current());
+        }
         let (sum, count) = self.means.entry(name).or_default();
         *sum += value.current();
         *count += 1;
@@ -86,14 +106,18 @@ impl LineRenderer {
         if pass != self.pass {
             (self.pass, self.tenth) = (pass, 0);
         }
-        if split == "train" {
-            self.training.lock().expect("no code panics while it holds this lock").clone_from(&self.means);
+        if split == TRAIN {
+            self.followed.locked().0.clone_from(&self.means);
         }
         let done = progress.items_processed >= progress.items_total;
         if self.is_due(progress, done) {
             self.draw(&line(pass, item.global_progress.items_total, progress, &self.means), done);
         }
         if done {
+            if let Some(loss) = mean(&self.means, LOSS).filter(|_| split == TEST) {
+                let curve = &mut self.followed.locked().1;
+                curve.test.push((curve.training.len(), loss));
+            }
             self.means.clear();
         }
     }
@@ -145,19 +169,19 @@ fn line(pass: Pass, epochs: usize, progress: &Progress, means: &Means) -> String
 
 impl MetricsRendererTraining for LineRenderer {
     fn update_train(&mut self, state: MetricState) {
-        self.update(state);
+        self.update(TRAIN, state);
     }
 
     fn update_valid(&mut self, state: MetricState) {
-        self.update(state);
+        self.update(TEST, state);
     }
 
     fn render_train(&mut self, item: TrainingProgress, _: Vec<ProgressType>) {
-        self.render("train", &item);
+        self.render(TRAIN, &item);
     }
 
     fn render_valid(&mut self, item: TrainingProgress, _: Vec<ProgressType>) {
-        self.render("test", &item);
+        self.render(TEST, &item);
     }
 
     fn on_train_end(&mut self, _: Option<burn::train::LearnerSummary>) -> Result<(), Box<dyn std::error::Error>> {
@@ -168,7 +192,7 @@ impl MetricsRendererTraining for LineRenderer {
 
 impl MetricsRendererEvaluation for LineRenderer {
     fn update_test(&mut self, _: EvaluationName, state: MetricState) {
-        self.update(state);
+        self.update(TEST, state);
     }
 
     fn render_test(&mut self, _: EvaluationProgress, _: Vec<ProgressType>) {}

@@ -1,4 +1,4 @@
-//! MNIST through Burn's own Learner: `cargo run --release --example mnist -- --help`.
+//! MNIST through Burn's own Learner: `cargo run --release -p mnist -- --help`.
 //!
 //! Only this file names the backend; model, data and training are plain Burn.
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "an example prints its results")]
@@ -18,6 +18,7 @@ use tracing_subscriber::EnvFilter;
 use train::End;
 
 mod batch;
+mod curve;
 mod data;
 mod model;
 mod progress;
@@ -43,6 +44,9 @@ struct Args {
     /// Write the result to this file as JSON
     #[arg(long, value_name = "FILE")]
     report: Option<PathBuf>,
+    /// Draw the learning curve into this file as SVG
+    #[arg(long, value_name = "FILE", default_value = "target/mnist.svg")]
+    curve: PathBuf,
 }
 
 #[derive(Clone, Copy, ValueEnum)]
@@ -96,6 +100,8 @@ fn run(args: &Args) -> Result<ExitCode> {
         }
     };
     outcome.print();
+    outcome.curve.draw(&args.curve)?;
+    println!("learning curve {}", args.curve.display());
     let metrics = burn_tpu::metrics(&device);
     println!("\nmetrics of {device}\n{metrics}");
     let report = Report {

@@ -66,7 +66,7 @@ pub fn testing<B: Backend>(items: Vec<Item>, device: &B::Device) -> Arc<dyn Data
 #[cfg(test)]
 mod tests {
     use super::*;
-    use burn_ndarray::NdArray;
+    use burn_flex::Flex;
 
     fn items(count: usize) -> Vec<Item> {
         (0..count).map(|n| Item { pixels: [255; PIXELS], label: n as u8 % 10 }).collect()
@@ -74,7 +74,7 @@ mod tests {
 
     #[test]
     fn a_batch_is_normalised_and_keeps_its_labels() {
-        let batch = Batcher::<NdArray, _, _>::batch(&MnistBatcher::new(), items(3), &Default::default());
+        let batch = Batcher::<Flex, _, _>::batch(&MnistBatcher::new(), items(3), &Default::default());
         assert_eq!(batch.images.dims(), [3, PIXELS]);
         let white = batch.images.into_data().iter::<f32>().next().unwrap();
         assert!((white - (1.0 - MEAN) / DEVIATION).abs() < 1e-6, "{white}");
@@ -84,7 +84,7 @@ mod tests {
     #[test]
     fn training_batches_are_full_and_in_the_same_order_every_time() {
         let labels = || {
-            let loader = training::<NdArray>(items(23), 5, 1, &Default::default());
+            let loader = training::<Flex>(items(23), 5, 1, &Default::default());
             let batches = loader.iter().map(|batch| batch.targets.into_data().iter::<i64>().collect::<Vec<_>>());
             batches.collect::<Vec<_>>()
         };

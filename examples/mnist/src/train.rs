@@ -1,6 +1,7 @@
 //! One run: data, Learner, and the count of correct classifications at the end. Generic over the backend.
 
 use crate::batch;
+use crate::curve::Curve;
 use crate::data::{self, Split};
 use crate::model::{Architecture, Classifier};
 use crate::progress::LineRenderer;
@@ -66,6 +67,8 @@ pub struct Outcome {
     pub steps: usize,
     /// Training images per second, excluding the first steps and testing.
     pub images_per_second: f64,
+    /// The losses of the run.
+    pub curve: Curve,
 }
 
 impl Options {
@@ -141,7 +144,7 @@ where
     let interrupter = Interrupter::new();
     let timer = StepTimer::new(options.steps, interrupter.clone(), resumable);
     let renderer = LineRenderer::new();
-    let means = renderer.training_means();
+    let followed = renderer.followed();
     let schedule = CosineAnnealingLrSchedulerConfig::new(options.learning_rate(), options.total_steps());
     let schedule = schedule.with_min_lr(LAST_LEARNING_RATE).init();
     let schedule = schedule.map_err(anyhow::Error::msg).context("the learning rate's schedule")?;
@@ -175,7 +178,8 @@ where
         correct,
         correct_in_8_bits: quantized.map(|model| count_correct(&model, &test)),
         tested: test.num_items(),
-        train_loss: means.get("Loss").context("no training step ran")?,
+        train_loss: followed.training_mean("Loss").context("no training step ran")?,
+        curve: followed.curve(),
         steps: timer.steps(),
         images_per_second: timer.steps_per_second() * options.batch_size as f64,
     }))
