@@ -195,11 +195,7 @@ mod tests {
 
     /// Returns a small model in f32, or `None` if there is no CPU plugin and none is required.
     fn model() -> Option<(Gpt<Tpu<f32>>, TpuDevice)> {
-        match burn_tpu_pjrt::discovery::find(burn_tpu_pjrt::PluginKind::Cpu, None) {
-            Err(error) if std::env::var("BURN_TPU_REQUIRE_PLUGIN").is_ok_and(|v| v == "1") => panic!("{error}"),
-            Err(_) => return None,
-            Ok(_) => {}
-        }
+        burn_tpu_pjrt::testing::plugin(burn_tpu_pjrt::PluginKind::Cpu)?;
         let device = TpuDevice::cpu(0);
         Tpu::<f32>::seed(&device, 7);
         // Larger weights than a model starts with, so that tokens differ.

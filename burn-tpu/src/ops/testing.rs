@@ -25,10 +25,8 @@ pub(super) fn truths(x: TpuTensor) -> Vec<bool> {
     values(x).into_iter().map(|value| value != 0.0).collect()
 }
 
-/// Returns the interpreter's device, and the CPU plugin if it is installed or `BURN_TPU_REQUIRE_PLUGIN=1` is set.
+/// Returns the interpreter's device, and the CPU plugin's if the plugin is there.
 pub(super) fn devices() -> Vec<TpuDevice> {
-    let cpu = TpuDevice::cpu(0);
-    let required = std::env::var_os("BURN_TPU_REQUIRE_PLUGIN").is_some_and(|value| value == "1");
-    let found = required || cpu.sync().is_ok();
-    std::iter::once(TpuDevice::ndarray()).chain(found.then_some(cpu)).collect()
+    let cpu = burn_tpu_pjrt::testing::plugin(burn_tpu_pjrt::PluginKind::Cpu).map(|_| TpuDevice::cpu(0));
+    std::iter::once(TpuDevice::ndarray()).chain(cpu).collect()
 }

@@ -2,6 +2,7 @@
 //!
 //! Broken plugins are small libraries, built here by the compiler that builds the tests.
 
+use burn_tpu_pjrt::{PluginKind, testing};
 use serde_json::Value;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -28,7 +29,7 @@ impl Machine {
 
     /// Returns the path of the pinned CPU plugin in this machine's cache.
     fn cached_cpu_plugin(&self) -> PathBuf {
-        let package = burn_tpu_pjrt::PluginKind::Cpu.package();
+        let package = PluginKind::Cpu.package();
         let path = self.cache().join(format!("plugins/cpu-{}", package.version)).join(package.library);
         fs::create_dir_all(path.parent().unwrap()).unwrap();
         path
@@ -226,8 +227,8 @@ fn a_held_libtpu_lock_is_traced_to_its_process() {
     assert!(fix_text.contains(&format!("kill {}", std::process::id())), "{fix_text}");
     assert!(machine.text().contains(&format!("libtpu lock held by {us}")));
     // With libtpu itself, which is made to honour the lock: the plugin fails, and the only problem is still the lock.
-    let Some(libtpu) = plugin(burn_tpu_pjrt::PluginKind::Tpu, "BURN_TPU_REQUIRE_LIBTPU") else { return };
-    let machine = machine.with("BURN_TPU_PLUGIN", libtpu).with("ALLOW_MULTIPLE_LIBTPU_LOAD", "0");
+    let Some(libtpu) = testing::plugin(PluginKind::Tpu) else { return };
+    let machine = machine.with("BURN_TPU_PLUGIN", libtpu.to_string_lossy()).with("ALLOW_MULTIPLE_LIBTPU_LOAD", "0");
     let (report, usable) = machine.report();
     assert!(!usable);
     assert_eq!(reason(&report), "locked", "{report:#}");
@@ -236,8 +237,8 @@ fn a_held_libtpu_lock_is_traced_to_its_process() {
 
 #[test]
 fn the_cpu_plugin_runs_a_matmul() {
-    let Some(plugin) = plugin(burn_tpu_pjrt::PluginKind::Cpu, "BURN_TPU_REQUIRE_PLUGIN") else { return };
-    let machine = Machine::new().with("BURN_TPU_PLUGIN", plugin);
+    let Some(plugin) = testing::plugin(PluginKind::Cpu) else { return };
+    let machine = Machine::new().with("BURN_TPU_PLUGIN", plugin.to_string_lossy());
     let (report, usable) = machine.report();
     assert!(usable, "{report:#}");
     assert_eq!((state(&report, "cpu"), report["default_device"].as_str()), ("works", Some("cpu:0")));
@@ -248,20 +249,4 @@ fn the_cpu_plugin_runs_a_matmul() {
     let (report, usable) = machine.with("BURN_TPU_PLATFORM", "cuda").report();
     assert!(!usable && report["default_device"].is_null());
     assert_eq!(fix(&report, &["BURN_TPU_PLATFORM=cuda"]), "unset BURN_TPU_PLATFORM");
-}
-
-/// Returns a plugin's file, or `None` after printing that the test is skipped.
-///
-/// # Panics
-/// If there is no plugin and the variable `required` is `1`.
-#[allow(clippy::print_stderr, reason = "a skipped test must say so")]
-fn plugin(kind: burn_tpu_pjrt::PluginKind, required: &str) -> Option<String> {
-    let found = burn_tpu_pjrt::discovery::find(kind, None);
-    if found.is_err() && std::env::var(required).is_ok_and(|value| value == "1") {
-        panic!("the {kind} plugin is missing: run `cargo xtask setup {kind}`");
-    }
-    if found.is_err() {
-        eprintln!("skipped: no {kind} plugin");
-    }
-    found.ok().map(|found| found.path.to_string_lossy().into_owned())
 }

@@ -74,6 +74,8 @@ mod program_check;
 mod serialized;
 mod signals;
 mod tensor_spec;
+#[doc(hidden)]
+pub mod testing;
 mod topology;
 mod transfer;
 

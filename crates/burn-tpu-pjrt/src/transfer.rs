@@ -277,8 +277,8 @@ mod tests {
 
     #[test]
     fn bytes_of_an_upload_without_an_event_outlive_its_transfer() {
-        let Ok(plugin) = Plugin::find(crate::PluginKind::Cpu, None) else { return };
-        let plugin = plugin.with_table(|table| {
+        let Some(plugin) = crate::testing::plugin(crate::PluginKind::Cpu) else { return };
+        let plugin = Plugin::load(plugin).unwrap().with_table(|table| {
             REAL.get_or_init(|| table.PJRT_Client_BufferFromHostBuffer.expect("every plugin uploads"));
             table.PJRT_Client_BufferFromHostBuffer = Some(without_event);
         });

@@ -5,8 +5,8 @@
 mod common;
 
 use burn_tpu_pjrt::{
-    Client, ClientOptions, Code, CompileOptions, HloModule, OptimizationLevel, PjrtError, Plugin, PluginKind, Program,
-    TopologyDescription, Value, presence,
+    Client, ClientOptions, Code, CompileOptions, HloModule, OptimizationLevel, PjrtError, Plugin, Program,
+    TopologyDescription, Value,
 };
 use common::*;
 
@@ -16,11 +16,7 @@ fn libtpu(test: &str, variables: &[(&str, &str)]) -> Option<Plugin> {
         passes_in_child(test, variables);
         return None;
     }
-    if presence::tpu_present() {
-        skip("these tests are for machines without a TPU");
-        return None;
-    }
-    plugin(PluginKind::Tpu, "BURN_TPU_REQUIRE_LIBTPU")
+    common::libtpu()
 }
 
 #[test]

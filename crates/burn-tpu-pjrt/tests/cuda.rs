@@ -11,7 +11,7 @@ fn the_cuda_plugin_loads_and_runs_if_it_can() {
     if !is_child() {
         return passes_in_child(TEST, &[]);
     }
-    let Some(plugin) = plugin(PluginKind::Cuda, "BURN_TPU_REQUIRE_CUDA_PLUGIN") else { return };
+    let Some(plugin) = plugin(PluginKind::Cuda) else { return };
     let client = match Client::new(plugin, &ClientOptions::cuda_memory(0.1, false).unwrap()) {
         Ok(client) => client,
         Err(error) => {

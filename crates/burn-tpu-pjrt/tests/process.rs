@@ -4,8 +4,8 @@
 mod common;
 
 use burn_tpu_pjrt::{
-    Buffer, Client, ClientOptions, CompileOptions, ExecuteOptions, Fault, PjrtError, Plugin, PluginKind, Program,
-    Result, TopologyDescription, presence,
+    Buffer, Client, ClientOptions, CompileOptions, ExecuteOptions, Fault, PjrtError, Plugin, Program, Result,
+    TopologyDescription,
 };
 use common::*;
 use std::os::unix::process::ExitStatusExt;
@@ -174,10 +174,7 @@ fn exiting_while_libtpu_compiles_ends_the_process_well() {
         return ends_well("exiting_while_libtpu_compiles_ends_the_process_well");
     }
     tell_when_destructors_ran();
-    if presence::tpu_present() {
-        return skip("this test is for machines without a TPU");
-    }
-    let Some(libtpu) = plugin(PluginKind::Tpu, "BURN_TPU_REQUIRE_LIBTPU") else { return };
+    let Some(libtpu) = libtpu() else { return };
     let topology = TopologyDescription::new(libtpu, "v5e:1x1", &[]).unwrap();
     exit_during(move || drop(topology.compile(&slow_program(), &CompileOptions::default())))
 }

@@ -141,8 +141,8 @@ fn an_unknown_xla_flag_is_an_error_and_all_allowed_ones_are_known() {
 }
 
 fn cpu_client_or_error() -> Option<Result<burn_tpu_pjrt::Plugin, PjrtError>> {
-    let found = burn_tpu_pjrt::discovery::find(burn_tpu_pjrt::PluginKind::Cpu, None).ok()?;
-    let plugin = burn_tpu_pjrt::Plugin::load(found.path);
+    let found = burn_tpu_pjrt::testing::plugin(burn_tpu_pjrt::PluginKind::Cpu)?;
+    let plugin = burn_tpu_pjrt::Plugin::load(found);
     // The plugin reads the variable when it first compiles, or earlier.
     let compiled = |plugin| {
         let client = burn_tpu_pjrt::Client::new(plugin, &ClientOptions::cpu(1)?)?;

@@ -5,29 +5,12 @@
 use burn_tpu_kernels::kernels::attention::{Attention, Band, Bias, Dropout, Dropped};
 use burn_tpu_kernels::{ArrayType, CustomCall, Element, Kernel};
 use burn_tpu_pjrt::{
-    CompileOptions, ElementType, Executable, PjrtError, Plugin, PluginKind, Program, TensorSpec, TopologyDescription,
-    presence,
+    CompileOptions, ElementType, Executable, PjrtError, Plugin, Program, TensorSpec, TopologyDescription,
 };
 
-/// Returns libtpu, or `None` (after printing a line about it) if there is none. With `BURN_TPU_REQUIRE_LIBTPU=1` a missing
-/// libtpu fails the test instead.
+/// Returns libtpu, or `None` (after printing a line about it) if there is none and none is required.
 pub fn libtpu() -> Option<Plugin> {
-    if presence::tpu_present() {
-        return skip("these tests are for machines without a TPU");
-    }
-    match burn_tpu_pjrt::discovery::find(PluginKind::Tpu, None) {
-        Ok(found) => Some(Plugin::load(found.path).expect("a plugin that was found must load")),
-        Err(error) if std::env::var_os("BURN_TPU_REQUIRE_LIBTPU").is_some_and(|value| value == "1") => {
-            panic!("BURN_TPU_REQUIRE_LIBTPU=1: {error}")
-        }
-        Err(error) => skip(&error.to_string()),
-    }
-}
-
-#[allow(clippy::print_stderr, reason = "a skipped test reports the reason on stderr")]
-fn skip(why: &str) -> Option<Plugin> {
-    eprintln!("skipped: {why}");
-    None
+    burn_tpu_pjrt::testing::libtpu().map(|file| Plugin::load(file).expect("a plugin that was found must load"))
 }
 
 /// Returns the three kernels of attention, named.

@@ -4,26 +4,18 @@
 
 use burn_tpu_pjrt::{Buffer, Client, ClientOptions, Device, ElementType, Plugin, PluginKind, Program, TensorSpec};
 
-/// Returns the plugin of this kind, or `None` (after printing a line about it) if there is none. When the variable
-/// `required` is set, a missing plugin fails the test instead.
-pub fn plugin(kind: PluginKind, required: &str) -> Option<Plugin> {
-    match burn_tpu_pjrt::discovery::find(kind, None) {
-        Ok(found) => Some(Plugin::load(found.path).expect("a plugin that was found must load")),
-        Err(error) if std::env::var_os(required).is_some_and(|value| value == "1") => panic!("{required}=1: {error}"),
-        Err(error) => {
-            skip(&error.to_string());
-            None
-        }
-    }
+/// Returns the plugin of this kind, or `None` (after printing a line about it) if there is none and none is required.
+pub fn plugin(kind: PluginKind) -> Option<Plugin> {
+    burn_tpu_pjrt::testing::plugin(kind).map(|file| Plugin::load(file).expect("a plugin that was found must load"))
 }
 
-#[allow(clippy::print_stderr, reason = "a skipped test reports the reason on stderr")]
-pub fn skip(why: &str) {
-    eprintln!("skipped: {why}");
+/// Returns libtpu where it may compile ahead of time.
+pub fn libtpu() -> Option<Plugin> {
+    burn_tpu_pjrt::testing::libtpu().map(|file| Plugin::load(file).expect("a plugin that was found must load"))
 }
 
 pub fn cpu_plugin() -> Option<Plugin> {
-    plugin(PluginKind::Cpu, "BURN_TPU_REQUIRE_PLUGIN")
+    plugin(PluginKind::Cpu)
 }
 
 pub fn cpu_client(devices: usize) -> Option<Client> {

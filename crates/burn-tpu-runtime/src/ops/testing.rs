@@ -75,10 +75,8 @@ pub(crate) fn truths(x: Tensor) -> Vec<bool> {
     values(x).into_iter().map(|value| value != 0.0).collect()
 }
 
-/// Returns the interpreter's device, and the CPU plugin if it is installed (or if `BURN_TPU_REQUIRE_PLUGIN=1` requires it).
+/// Returns the interpreter's device, and the CPU plugin's if the plugin is there.
 pub(crate) fn devices() -> Vec<Device> {
-    let cpu = Device::new(Platform::Cpu, 0);
-    let required = std::env::var_os("BURN_TPU_REQUIRE_PLUGIN").is_some_and(|value| value == "1");
-    let found = required || crate::runtime::runtime(cpu).open().engine().is_ok();
-    std::iter::once(Device::ndarray()).chain(found.then_some(cpu)).collect()
+    let cpu = burn_tpu_pjrt::testing::plugin(burn_tpu_pjrt::PluginKind::Cpu).map(|_| Device::new(Platform::Cpu, 0));
+    std::iter::once(Device::ndarray()).chain(cpu).collect()
 }

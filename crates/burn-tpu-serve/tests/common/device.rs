@@ -6,18 +6,11 @@ use std::time::{Duration, Instant};
 
 /// Returns the CPU plugin's device, on which every program runs as one: what is live is in its memory. `None` without the
 /// plugin.
-#[allow(clippy::print_stderr, reason = "a test that is skipped says so")]
 pub fn device() -> Option<Device> {
+    burn_tpu_pjrt::testing::plugin(burn_tpu_pjrt::PluginKind::Cpu)?;
     let device = Device::cpu(0);
     TpuOptions::default().interpret_from(0).disk_cache(false).install(&device).ok();
-    match device.sync() {
-        Ok(()) => Some(device),
-        Err(error) if std::env::var_os("BURN_TPU_REQUIRE_PLUGIN").is_some() => panic!("{error}"),
-        Err(error) => {
-            eprintln!("skipped: {error}");
-            None
-        }
-    }
+    Some(device)
 }
 
 /// Returns the bytes of all live tensors `f32[len]`. Every test has a size of its own, since the device is one.

@@ -55,8 +55,13 @@ const RULES: [Rule; 13] = [
     Rule { library: "burn-tpu-profile", workspace: &[], burn: Burn::Nothing },
 ];
 
-/// The arrows that tests alone have: kernels are compiled ahead of time.
-const FOR_TESTS: [(&str, &str); 1] = [("burn-tpu-kernels", "burn-tpu-pjrt")];
+/// The arrows that tests alone have: kernels are compiled ahead of time, and what needs a plugin asks the gate for it.
+const FOR_TESTS: [(&str, &str); 4] = [
+    ("burn-tpu", "burn-tpu-pjrt"),
+    ("burn-tpu-kernels", "burn-tpu-pjrt"),
+    ("burn-tpu-remote", "burn-tpu-pjrt"),
+    ("burn-tpu-serve", "burn-tpu-pjrt"),
+];
 
 /// The Burn crates that hold data types and no backend trait.
 const BURN_DATA: [&str; 1] = ["burn-std"];
@@ -179,6 +184,7 @@ mod tests {
             ("burn-tpu-pjrt", "libloading", None),
             ("burn-tpu-kernels", "half", None),
             ("burn-tpu-kernels", "burn-tpu-pjrt", Some("dev")),
+            ("burn-tpu-remote", "burn-tpu-pjrt", Some("dev")),
         ];
         assert_eq!(check(&metadata(&arrows)).unwrap(), Vec::<String>::new());
     }
@@ -215,7 +221,7 @@ mod tests {
             ("burn-tpu", "burn-tpu-train", None),
             ("burn-tpu-train", "burn-tpu-runtime", None),
             ("burn-tpu-remote", "burn-tpu", Some("dev")),
-            ("burn-tpu-remote", "burn-tpu-pjrt", Some("dev")),
+            ("burn-tpu-remote", "burn-tpu-pjrt", None),
         ];
         for arrow in forbidden {
             let broken = check(&metadata(&[arrow])).unwrap();

@@ -5,7 +5,7 @@ use burn_tpu_graph::DType;
 
 /// Returns an engine of a mesh `data` of which this process has the devices at these positions; `None` without the plugin.
 fn engine(size: usize, positions: Vec<usize>) -> Option<MeshEngine> {
-    burn_tpu_pjrt::discovery::find(burn_tpu_pjrt::PluginKind::Cpu, None).ok()?;
+    burn_tpu_pjrt::testing::plugin(burn_tpu_pjrt::PluginKind::Cpu)?;
     let options = TpuOptions::default().cpu_devices(4).disk_cache(false);
     let (client, launches) = clients::client_of_mesh(Platform::Cpu, Some(4), &options).unwrap();
     let devices: Vec<Device> = (0..positions.len()).map(|index| client.device(index).unwrap()).collect();
