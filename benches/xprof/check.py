@@ -1,7 +1,7 @@
 """Reads a profile with XProf's own converter, and checks what it finds.
 
     python3 -m venv venv && venv/bin/pip install -r benches/xprof/requirements.txt
-    BURN_TPU_TEST_PROFILE_DIR=traces cargo test --workspace --test profile a_profile_for_xprof
+    BURN_TPU_TEST_PROFILE_DIR=traces cargo test --workspace --test recording a_profile_for_xprof
     venv/bin/python benches/xprof/check.py traces
 
 It prints what each tool of XProf returned, and fails if one fails, if the rows of the devices have Burn ops for less than

@@ -6,52 +6,97 @@ pub mod child;
 pub mod programs;
 
 use burn_tpu::{Metrics, Platform, TpuDevice, TpuOptions};
+use burn_tpu_pjrt::{PluginKind, testing};
 use proptest::test_runner::{Config as ProptestConfig, RngSeed};
+use std::panic::Location;
 use std::sync::{Arc, Mutex, MutexGuard};
 use tracing_subscriber::util::SubscriberInitExt;
 
-/// Returns the CPU plugin's device; `None` if the plugin is missing and `BURN_TPU_REQUIRE_PLUGIN` does not forbid skipping.
+/// The number of CPU devices of a test program, which all tests of the process share: two for each file, and those that
+/// files name.
+pub const CPU_DEVICES: u16 = 28;
+
+/// The first of the devices that are given to files. Meshes take those below.
+const FIRST_OF_FILES: u16 = 2;
+
+/// Returns the CPU device of the calling file for tests in f32; `None` if the plugin is missing and
+/// `BURN_TPU_REQUIRE_PLUGIN` does not forbid skipping.
+///
+/// Each file has devices of its own, since the programs, options and counters of a device are shared by all tests that use
+/// it.
+#[track_caller]
 pub fn cpu() -> Option<TpuDevice> {
-    has_cpu_plugin().then(|| installed(TpuDevice::cpu(0)))
-}
-
-/// Returns whether the CPU plugin is there; if it is not, `BURN_TPU_REQUIRE_PLUGIN` may forbid to go on.
-pub fn has_cpu_plugin() -> bool {
-    match burn_tpu_pjrt::discovery::find(burn_tpu_pjrt::PluginKind::Cpu, None) {
-        Ok(_) => true,
-        Err(error) if std::env::var("BURN_TPU_REQUIRE_PLUGIN").is_ok_and(|v| v == "1") => panic!("{error}"),
-        Err(error) => {
-            eprintln!("skipped: {error}");
-            false
-        }
-    }
-}
-
-/// Returns the options of development for two devices. Computed indices and numbers are not checked, so that programs are
-/// those of training.
-pub fn development() -> TpuOptions {
-    TpuOptions::development().cpu_devices(2).check_indices(burn_tpu::IndexChecks::Host).check_numerics(false)
+    cpu_with("f32", development())
 }
 
 /// Same as [`cpu`], with another device: Burn keeps one default float type per device, so bf16 and f32 tests of one process
 /// must not share one.
+#[track_caller]
 pub fn bf16_cpu() -> Option<TpuDevice> {
-    cpu().map(|_| installed(TpuDevice::cpu(1)))
+    cpu_with("bf16", development())
+}
+
+/// Returns the CPU device of the calling file that has this name and, from its first use, these options.
+#[track_caller]
+pub fn cpu_with(name: &str, options: TpuOptions) -> Option<TpuDevice> {
+    static DEVICES: Mutex<Vec<String>> = Mutex::new(Vec::new());
+    let index = FIRST_OF_FILES + position(&DEVICES, format!("{}: {name}", Location::caller().file()));
+    assert!(index < CPU_DEVICES, "a test program has {CPU_DEVICES} CPU devices");
+    has_cpu_plugin().then(|| installed(TpuDevice::cpu(index), options.cpu_devices(CPU_DEVICES)))
+}
+
+/// Returns the interpreter's device of the calling file that has this name and, from its first use, these options.
+#[track_caller]
+pub fn interpreter_with(name: &str, options: TpuOptions) -> TpuDevice {
+    static DEVICES: Mutex<Vec<String>> = Mutex::new(Vec::new());
+    // Device 0 is that of tests which do not count and have no options.
+    let index = 1 + position(&DEVICES, format!("{}: {name}", Location::caller().file()));
+    installed(TpuDevice::new(Platform::NdArray, index), options)
+}
+
+/// Returns the place of a name in a list, to which it is added if it is new.
+fn position(names: &Mutex<Vec<String>>, name: String) -> u16 {
+    let mut names = names.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+    let known = names.iter().position(|known| *known == name);
+    let position = known.unwrap_or_else(|| {
+        names.push(name);
+        names.len() - 1
+    });
+    position as u16
+}
+
+/// Returns whether the CPU plugin is there; if it is not, `BURN_TPU_REQUIRE_PLUGIN` may forbid to go on.
+pub fn has_cpu_plugin() -> bool {
+    testing::plugin(PluginKind::Cpu).is_some()
+}
+
+/// Returns whether libtpu can compile ahead of time here; if not, tests skip, unless `BURN_TPU_REQUIRE_LIBTPU` forbids it.
+pub fn has_libtpu() -> bool {
+    testing::libtpu().is_some()
+}
+
+/// Returns the options of development. Computed indices and numbers are not checked, so that programs are those of
+/// training.
+pub fn development() -> TpuOptions {
+    let options = TpuOptions::development().check_indices(burn_tpu::IndexChecks::Host).check_numerics(false);
+    options.cpu_devices(CPU_DEVICES)
 }
 
 /// Returns the device under test: the first of the platform that `BURN_TPU_TEST_PLATFORM` names, else [`cpu`].
+#[track_caller]
 pub fn device() -> Option<TpuDevice> {
     match test_platform() {
         Platform::Cpu => cpu(),
-        platform => Some(installed(TpuDevice::new(platform, 0))),
+        platform => Some(installed(TpuDevice::new(platform, 0), development())),
     }
 }
 
 /// Same as [`device`], as [`bf16_cpu`] is to [`cpu`]. A platform with one device has no second one: the test is skipped.
+#[track_caller]
 pub fn bf16_device() -> Option<TpuDevice> {
     match test_platform() {
         Platform::Cpu => bf16_cpu(),
-        platform if platform.device_count() > 1 => Some(installed(TpuDevice::new(platform, 1))),
+        platform if platform.device_count() > 1 => Some(installed(TpuDevice::new(platform, 1), development())),
         platform => {
             eprintln!("skipped: {} has one device", platform.name());
             None
@@ -64,10 +109,10 @@ fn test_platform() -> Platform {
     std::env::var("BURN_TPU_TEST_PLATFORM").map_or(Platform::Cpu, |name| name.parse().unwrap())
 }
 
-/// Returns a device with the options of [`development`]: two CPU devices, whichever test comes first.
-fn installed(device: TpuDevice) -> TpuDevice {
+/// Returns a device with these options.
+fn installed(device: TpuDevice, options: TpuOptions) -> TpuDevice {
     // Another test may have installed them.
-    development().install(&device).ok();
+    options.install(&device).ok();
     device
 }
 
@@ -83,7 +128,8 @@ pub fn cases(cases: u32) -> ProptestConfig {
     }
 }
 
-/// Returns a lock for tests that count: tests of one binary share the device and its metrics.
+/// Returns a lock for tests that count: the tests of a file share its devices and their counters, and those of a program its
+/// memory, its live handles and its profiles.
 pub fn alone() -> MutexGuard<'static, ()> {
     static LOCK: Mutex<()> = Mutex::new(());
     LOCK.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
@@ -117,22 +163,6 @@ impl Counted {
             donated: after.donated_buffers - before.donated_buffers,
             fallbacks: after.host_fallbacks - before.host_fallbacks,
             nodes: after.recorded_nodes - before.recorded_nodes,
-        }
-    }
-}
-
-/// Returns whether libtpu can compile ahead of time here; if not, tests skip, unless `BURN_TPU_REQUIRE_LIBTPU` forbids it.
-pub fn has_libtpu() -> bool {
-    if burn_tpu_pjrt::presence::tpu_present() {
-        eprintln!("skipped: compiling ahead of time is for machines without a TPU");
-        return false;
-    }
-    match burn_tpu_pjrt::discovery::find(burn_tpu_pjrt::PluginKind::Tpu, None) {
-        Ok(_) => true,
-        Err(error) if std::env::var("BURN_TPU_REQUIRE_LIBTPU").is_ok_and(|v| v == "1") => panic!("{error}"),
-        Err(error) => {
-            eprintln!("skipped: {error}");
-            false
         }
     }
 }

@@ -5,28 +5,27 @@ use burn_tpu_graph::lower::{Argument, Lowered, lower, pack_slots};
 use burn_tpu_graph::{DType, Number, Program, TensorType};
 use burn_tpu_pjrt::{
     Buffer, Client, ClientOptions, CompileOptions, Device, ElementType, ExecuteOptions, LoadedExecutable, Plugin,
-    PluginKind, TensorSpec,
+    PluginKind, TensorSpec, testing,
 };
+use std::path::PathBuf;
 
-/// Returns a plugin; `None` if it is missing and `required` does not forbid skipping.
-pub fn plugin(kind: PluginKind, required: &str) -> Option<Plugin> {
-    match burn_tpu_pjrt::discovery::find(kind, None) {
-        Ok(found) => Some(Plugin::load(found.path).expect("a plugin that was found must load")),
-        Err(error) if std::env::var(required).is_ok_and(|value| value == "1") => panic!("{required}=1: {error}"),
-        Err(error) => {
-            skip(&error.to_string());
-            None
-        }
-    }
+/// Returns the CPU plugin; `None` if it is missing and not required.
+pub fn cpu_plugin() -> Option<Plugin> {
+    testing::plugin(PluginKind::Cpu).map(loaded)
 }
 
-pub fn skip(why: &str) {
-    eprintln!("skipped: {why}");
+/// Returns libtpu where it can compile ahead of time; `None` elsewhere, if it is not required.
+pub fn libtpu() -> Option<Plugin> {
+    testing::libtpu().map(loaded)
+}
+
+fn loaded(file: PathBuf) -> Plugin {
+    Plugin::load(file).expect("a plugin that was found must load")
 }
 
 /// Returns a client of the CPU plugin with one device.
 pub fn client() -> Option<Client> {
-    let plugin = plugin(PluginKind::Cpu, "BURN_TPU_REQUIRE_PLUGIN")?;
+    let plugin = cpu_plugin()?;
     Some(Client::new(plugin, &ClientOptions::cpu(1).unwrap()).unwrap())
 }
 

@@ -39,7 +39,7 @@ const ADAPTERS: [Adapter; 2] = [
         sources: "crates/burn-tpu-remote/src",
         // The rows that it shares with the first are compiled against its version too, but for the files named `version.rs`
         // and `fourier.rs`.
-        tests: &["crates/burn-tpu-remote/tests", "tests/parity", "tests/module_parity"],
+        tests: &["crates/burn-tpu-remote/tests", "tests/parity", "tests/numbers/module_parity"],
         table: "docs/op-coverage-0.22.md",
         differs_from: Some("burn-tpu/src"),
         lists_engines: false,

@@ -1,4 +1,4 @@
-//! Tests of what becomes a loop and of what is left as it is. Values are compared in `tests/fusion.rs`.
+//! Tests of what becomes a loop and of what is left as it is. Values are compared in `tests/numbers/fusion.rs`.
 
 use super::split::{Divided, Split};
 use super::*;

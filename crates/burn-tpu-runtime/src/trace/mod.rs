@@ -7,7 +7,7 @@
 //!
 //! A program depends on what its stream recorded, never on when other threads run or in which order tensors are dropped
 //! (Burn's autodiff drops out of hash maps). The events of a stream, which are recorded ops and the owner's cuts, have
-//! consecutive *positions*. The rules, which `tests/interleavings.rs` checks over random recordings:
+//! consecutive *positions*. The rules, which `tests/recording/interleavings.rs` checks over random recordings:
 //!
 //! 1. The owner's cut (a mark step, a read, a sync, a copy to another device, a full trace) runs the ops before it. Live
 //!    are the tensors that the owner holds at that position.

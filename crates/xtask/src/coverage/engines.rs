@@ -10,7 +10,7 @@ const TEXT: &str = "
 The methods above compose these nodes. Plugins take all of them as StableHLO, and the interpreter runs all of them, so
 the column is about the [crate `xla`](xla-rs.md): *builder* is one op of its `XlaBuilder`, *composed* several that give the
 same result, *HLO text* a computation of one op that the graph calls, *structure* an input or a part of another node, and
-*host* a node that runs on the host, counted. `tests/xla_rs.rs` compares each of them with the interpreter, with every element
+*host* a node that runs on the host, counted. `tests/xla_rs` compares each of them with the interpreter, with every element
 type.
 
 ";

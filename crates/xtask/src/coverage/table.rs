@@ -22,7 +22,7 @@ not call, since the method's `has_…` says so. *missing* is any other default t
 to i64 or u8 to u64; a *bool* tensor bool; a *quantized* tensor has 8, 4 or 2 bits. *none*: the method is about a device.
 
 **Tested by**: the files whose tests call the method by name, two at most. Those below `tests/parity` and
-`tests/module_parity` compare it with Burn's CPU backends over random cases. All below `tests` run on the CPU plugin with
+`tests/numbers/module_parity` compare it with Burn's CPU backends over random cases. All below `tests` run on the CPU plugin with
 host fallback denied.
 ";
 

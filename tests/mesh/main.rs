@@ -1,0 +1,7 @@
+//! Meshes of CPU devices, which are one device to a program.
+
+#[path = "../common/mod.rs"]
+mod common;
+
+mod corpus;
+mod training;
