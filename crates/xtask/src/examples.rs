@@ -1,6 +1,6 @@
 //! Runs every example for a few steps and checks the reports that they write. A run counts as one test.
 
-use crate::stage::{TestCounts, cargo, succeed};
+use crate::stage::{TestCounts, cargo, lints, succeed};
 use crate::{idiomatic, layers};
 use anyhow::{Context, Result, bail};
 use serde::Deserialize;
@@ -80,8 +80,9 @@ struct Report {
 
 /// Runs every example.
 pub fn run() -> Result<TestCounts> {
-    // Build with the features of the whole workspace, as the tests are built, so that nothing is compiled twice.
-    succeed(&mut cargo(&["build", "--workspace", "--examples", "--bin", "mnist"])?)?;
+    // Build as the tests are built, with the features of the whole workspace, so that nothing is compiled twice. The benches
+    // are built to be linted.
+    succeed(cargo(&["build", "--workspace", "--examples", "--bin", "mnist", "--bench", "*"])?.envs(lints()?))?;
     let folder = tempfile::tempdir().context("cannot create a temporary folder")?;
     let mut counts = TestCounts::default();
     for run in &RUNS {

@@ -1,8 +1,9 @@
 //! Stages of a check: each has a name, runs once, and returns test counts; a summary ends the run.
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, bail, ensure};
 use std::io::{BufRead, BufReader};
 use std::ops::AddAssign;
+use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -38,9 +39,9 @@ struct Finished {
     counts: TestCounts,
 }
 
-/// Runs all stages, also after one has failed, and ends with a summary whose last line reads `N passed, N failed`. Returns
-/// `false` if anything failed.
-pub fn run(stages: &[Stage], command: &str) -> bool {
+/// Runs all stages, also after one has failed, and ends with a summary: what was left out, if anything, and a last line that
+/// reads `N passed, N failed`. Returns `false` if anything failed.
+pub fn run(stages: &[Stage], command: &str, left_out: &str) -> bool {
     let finished: Vec<Finished> =
         stages.iter().enumerate().map(|(at, stage)| step(stage, at + 1, stages.len())).collect();
     println!("\n=== summary");
@@ -50,6 +51,9 @@ pub fn run(stages: &[Stage], command: &str) -> bool {
         let verdict =
             if counts.failed == 0 { "ok".to_owned() } else { format!("FAILED; rerun: {command} --only {name}") };
         println!("{name:<10} {:>7.1} s  {verdict}", time.as_secs_f64());
+    }
+    if !left_out.is_empty() {
+        println!("{left_out}");
     }
     println!("{} passed, {} failed", total.passed, total.failed);
     total.failed == 0
@@ -76,6 +80,19 @@ pub fn cargo(arguments: &[&str]) -> Result<Command> {
     cargo.args(arguments).current_dir(crate::layers::root()?).stdin(Stdio::null());
     forget_package(&mut cargo);
     Ok(cargo)
+}
+
+/// Returns the variables with which Cargo lints the workspace's crates while it builds them, as `cargo clippy` does while it
+/// checks them, and fails at a warning. What is built is the same.
+///
+/// A build with these variables shares the dependencies with one without them, and no crate of the workspace.
+pub fn lints() -> Result<[(&'static str, String); 2]> {
+    let output = Command::new("rustc").args(["--print", "sysroot"]).output().context("cannot start rustc")?;
+    let sysroot = String::from_utf8(output.stdout).context("rustc did not print UTF-8")?;
+    let driver = Path::new(sysroot.trim()).join("bin/clippy-driver");
+    ensure!(driver.is_file(), "there is no {}: run `rustup component add clippy`", driver.display());
+    let driver = driver.to_str().context("the toolchain's path is no UTF-8")?.to_owned();
+    Ok([("RUSTC_WORKSPACE_WRAPPER", driver), ("CLIPPY_ARGS", "-Dwarnings__CLIPPY_HACKERY__".to_owned())])
 }
 
 /// Removes what Cargo told this program about its package from the environment of a command.
@@ -168,7 +185,7 @@ mod tests {
             Ok(TestCounts { passed: 2, failed: 0 })
         }
         let stage = |name, run| Stage { name, about: "", run };
-        assert!(!run(&[stage("a", fails), stage("b", passes)], "x"));
-        assert!(run(&[stage("b", passes)], "x"));
+        assert!(!run(&[stage("a", fails), stage("b", passes)], "x", ""));
+        assert!(run(&[stage("b", passes)], "x", ""));
     }
 }

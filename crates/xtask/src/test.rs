@@ -6,14 +6,14 @@
 use crate::examples;
 use crate::stage::{self, Stage, TestCounts, cargo, succeed};
 use crate::{api, book, burn_0_22, coverage, data, layers, minilm, programs, setup, xla_rs};
-use anyhow::{Result, bail};
+use anyhow::{Context, Result, bail};
 use burn_tpu_pjrt::discovery::PluginKind;
 use std::process::ExitCode;
 
 /// The stages to run.
 #[derive(clap::Args)]
 pub struct Args {
-    /// Run only the stages that take a minute or two: format, lints, layers, and the tests that need no plugin
+    /// Run only what takes five minutes from a bare clone: format, layers, coverage, and the crates with few dependencies
     #[arg(long, conflicts_with = "only")]
     quick: bool,
     /// Run only this stage
@@ -43,7 +43,7 @@ const API: Stage = Stage {
 const DOCS: Stage = Stage { name: "docs", about: "API documentation", run: docs };
 const BOOK: Stage = Stage { name: "book", about: "the links of the pages, and the book", run: book::stage };
 const TESTS: Stage = Stage { name: "tests", about: "tiers 0 to 2", run: tests };
-const TIER0: Stage = Stage { name: "tier0", about: "tests that need no plugin", run: tier0 };
+const TIER0: Stage = Stage { name: "tier0", about: "lints and tests of the crates with few dependencies", run: tier0 };
 /// Not among the stages that run without `--only`: it builds Burn's crates again, with about a hundred more.
 const DDP: Stage = Stage { name: "ddp", about: "Burn's own ways to use several devices", run: ddp };
 const OUTSIDE: Stage =
@@ -56,24 +56,55 @@ const BURN_0_22: Stage = Stage { name: "burn-0.22", about: "Burn 0.22 through a 
 /// Not a part of the whole either, with the crates of Iroh besides.
 const IROH: Stage = Stage { name: "iroh", about: "Burn 0.22 through a server, over Iroh", run: burn_0_22::iroh };
 
+/// What `cargo xtask test` runs. The tests' build lints all crates, so there is no stage for that.
+const ALL: [Stage; 9] = [SETUP, FMT, LAYERS, COVERAGE, API, DOCS, BOOK, TESTS, EXAMPLES];
+/// What `cargo xtask test --quick` runs.
+const QUICK: [Stage; 4] = [FMT, LAYERS, COVERAGE, TIER0];
+/// The stages that run when they are named.
+const NAMED: [Stage; 7] = [CLIPPY, TIER0, DDP, OUTSIDE, XLA_RS, BURN_0_22, IROH];
+/// The crates that the stage `tier0` lints and tests: they and what they depend on are built in minutes.
+const TIER0_CRATES: [&str; 7] = [
+    "burn-tpu-fusion",
+    "burn-tpu-graph",
+    "burn-tpu-interpreter",
+    "burn-tpu-kernels",
+    "burn-tpu-pjrt",
+    "burn-tpu-profile",
+    "xtask",
+];
+
 /// Runs `cargo xtask test`.
 pub fn run(args: &Args) -> Result<ExitCode> {
-    let all = vec![SETUP, FMT, CLIPPY, LAYERS, COVERAGE, API, DOCS, BOOK, TESTS, EXAMPLES];
-    let stages = match &args.only {
-        _ if args.quick => vec![FMT, CLIPPY, LAYERS, COVERAGE, TIER0],
-        Some(name) => select(all.into_iter().chain([TIER0, DDP, OUTSIDE, XLA_RS, BURN_0_22, IROH]).collect(), name)?,
-        None => all,
-    };
-    Ok(finish(&stages))
+    Ok(match &args.only {
+        _ if args.quick => finish(&QUICK, &left_out()?),
+        Some(name) => finish(&select(ALL.into_iter().chain(NAMED).collect(), name)?, ""),
+        None => finish(&ALL, ""),
+    })
 }
 
 /// Runs `cargo xtask check`.
 pub fn check() -> ExitCode {
-    finish(&[FMT, CLIPPY, LAYERS, COVERAGE, API, DOCS, BOOK])
+    finish(&[FMT, CLIPPY, LAYERS, COVERAGE, API, DOCS, BOOK], "")
 }
 
-fn finish(stages: &[Stage]) -> ExitCode {
-    if stage::run(stages, "cargo xtask test") { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+/// Runs stages, and says before the last line what they left out.
+fn finish(stages: &[Stage], left_out: &str) -> ExitCode {
+    if stage::run(stages, "cargo xtask test", left_out) { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+/// Says what `--quick` does not run.
+fn left_out() -> Result<String> {
+    let stages: Vec<_> =
+        ALL.iter().map(|stage| stage.name).filter(|name| !QUICK.iter().any(|s| s.name == *name)).collect();
+    let metadata: serde_json::Value = serde_json::from_str(&layers::metadata(&layers::root()?, &["--no-deps"])?)?;
+    let packages = metadata["packages"].as_array().context("`cargo metadata` names no packages")?;
+    let names = packages.iter().filter_map(|package| package["name"].as_str());
+    let crates: Vec<_> = names.filter(|name| !TIER0_CRATES.contains(name)).collect();
+    Ok(format!(
+        "not run: the stages {}; lints and tests of {}\n`cargo xtask test` runs everything",
+        stages.join(", "),
+        crates.join(", ")
+    ))
 }
 
 fn select(stages: Vec<Stage>, name: &str) -> Result<Vec<Stage>> {
@@ -111,13 +142,17 @@ fn tests() -> Result<TestCounts> {
     if !burn_tpu_pjrt::presence::tpu_present() {
         burn_tpu_pjrt::aot_environment();
     }
+    let [driver, arguments] = stage::lints()?;
     let variables = [
         ("BURN_TPU_REQUIRE_PLUGIN", "1"),
         ("BURN_TPU_REQUIRE_LIBTPU", "1"),
         ("TF_CPP_MIN_LOG_LEVEL", "1"),
         ("XLA_FLAGS", QUICK_COMPILES),
+        // A test builds an example.
+        (driver.0, &driver.1),
+        (arguments.0, &arguments.1),
     ];
-    let mut counts = programs::run(&variables)?;
+    let mut counts = programs::run(&["--workspace"], &variables)?;
     counts += stage::test(cargo(&["test", "--workspace", "--doc", "--no-fail-fast"])?.envs(variables))?;
     Ok(counts)
 }
@@ -130,8 +165,8 @@ fn ddp() -> Result<TestCounts> {
 }
 
 fn tier0() -> Result<TestCounts> {
-    let crates = ["-p", "burn-tpu-graph", "-p", "burn-tpu-fusion", "-p", "xtask"];
-    stage::test(cargo(&["test", "--no-fail-fast"])?.args(crates))
+    let packages: Vec<_> = TIER0_CRATES.iter().flat_map(|name| ["-p", name]).collect();
+    programs::run(&packages, &[])
 }
 
 #[cfg(test)]
