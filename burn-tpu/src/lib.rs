@@ -85,8 +85,6 @@ pub use burn_tpu_runtime::Mesh;
 pub use mesh::{Axes, Fsdp, MeshBackend, Parameter, Patterns, PlacementRule, Replicate, place, shard};
 
 pub use optim::{LossScaler, LossScalerState, LossScaling, MasterState, TpuOptimizer, WithMasterWeights};
-#[allow(deprecated, reason = "they work as before")]
-pub use optim::{MarkStep, MasterWeights};
 
 pub use compile::{Compiled, CompiledStep, DeviceAdamW, compile, compile_step};
 

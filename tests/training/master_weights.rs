@@ -119,22 +119,19 @@ fn each_step_is_one_program_and_moves_the_weights() {
     assert!(weights(&model).iter().all(|weight| (0.945..0.955).contains(weight)), "{:?}", weights(&model));
 }
 
-/// The pair does what it did, and its checkpoints go on in a `TpuOptimizer`.
 #[test]
-#[allow(deprecated, reason = "the pair is deprecated")]
-fn the_deprecated_pair_works_and_its_record_loads_into_a_tpu_optimizer() {
-    use burn_tpu::{MarkStep, MasterWeights};
+fn a_record_goes_on_in_a_new_optimizer() {
     let Some(device) = bf16_device() else { return };
     let _alone = alone();
-    let mut pair = MarkStep::new(MasterWeights::adapt(AdamConfig::new().init::<A, Linear<A>>()));
+    let mut optimizer = TpuOptimizer::new(AdamConfig::new().init::<A, Linear<A>>());
     let before = marked(&device);
-    let model = (0..20).fold(LinearConfig::new(8, 4).init(&device), |model, _| step(model, &mut pair, 1e-3, &device));
+    let model = (0..20).fold(LinearConfig::new(8, 4).init(&device), |model, _| step(model, &mut optimizer, 1e-3, &device));
     assert_eq!(marked(&device) - before, 20);
     let recorder = BinBytesRecorder::<FullPrecisionSettings>::default();
-    let saved = recorder.record(pair.to_record(), ()).expect("a record");
+    let saved = recorder.record(optimizer.to_record(), ()).expect("a record");
     let resumed = TpuOptimizer::new(AdamConfig::new().init::<A, Linear<A>>());
     let mut resumed = resumed.load_record(recorder.load(saved, &device).expect("the record"));
-    let expected = (0..20).fold(model.clone(), |model, _| step(model, &mut pair, 1e-3, &device));
+    let expected = (0..20).fold(model.clone(), |model, _| step(model, &mut optimizer, 1e-3, &device));
     let found = (0..20).fold(model, |model, _| step(model, &mut resumed, 1e-3, &device));
     assert_eq!(weights(&found), weights(&expected));
 }

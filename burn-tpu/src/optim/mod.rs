@@ -7,16 +7,9 @@
 //! | [`WithMasterWeights`] | the part of it that updates one weight | updates an f32 master copy of a 16-bit weight |
 
 mod loss_scaler;
-mod mark_step;
 mod tpu_optimizer;
 mod with_master_weights;
 
 pub use loss_scaler::{LossScaler, LossScalerState, LossScaling};
-#[allow(deprecated, reason = "it works as before")]
-pub use mark_step::MarkStep;
 pub use tpu_optimizer::TpuOptimizer;
 pub use with_master_weights::{MasterState, WithMasterWeights};
-
-/// An f32 master copy for each 16-bit weight, without the end of the step.
-#[deprecated(note = "use TpuOptimizer")]
-pub type MasterWeights<O> = WithMasterWeights<O>;

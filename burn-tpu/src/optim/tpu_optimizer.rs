@@ -119,7 +119,6 @@ where
         self.optimizer.to_record()
     }
 
-    /// Loads a record of this optimizer, or one that the deprecated pair of `MarkStep` and `MasterWeights` saved.
     fn load_record(self, record: Self::Record) -> Self {
         Self { optimizer: self.optimizer.load_record(record) }
     }

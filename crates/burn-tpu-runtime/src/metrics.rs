@@ -53,7 +53,7 @@ impl CutReason {
     }
 }
 
-/// Each counter is `name: unit`, each timer `method from field`. A timer's field holds nanoseconds.
+/// Each counter is `name: unit`, each timer `method from counter of nanoseconds`.
 macro_rules! metrics {
     (
         counters { $($(#[$doc:meta])* $name:ident: $unit:literal,)* }
@@ -81,16 +81,12 @@ macro_rules! metrics {
             /// The compiler options that were chosen for programs by trying several, at the level `aggressive` on a TPU: one
             /// entry for each program that was compiled or came from disk.
             pub chosen_options: Vec<ChosenOptions>,
-            $(
-                #[doc = concat!("[`Metrics::", stringify!($time), "`] in nanoseconds.")]
-                #[deprecated(note = "use the methods that return a `Duration`: `record_time()`, `compile_time()` and so on")]
-                pub $ns: u64,
-            )*
+            $($time: Duration,)*
         }
 
         impl Metrics {
-            $($(#[$time_doc])* #[allow(deprecated, reason = "the field holds the timer")] pub fn $time(&self) -> Duration {
-                Duration::from_nanos(self.$ns)
+            $($(#[$time_doc])* pub fn $time(&self) -> Duration {
+                self.$time
             })*
 
             fn counters(&self) -> Vec<(&'static str, u64, &'static str)> {
@@ -118,11 +114,10 @@ macro_rules! metrics {
         }
 
         impl Counters {
-            #[allow(deprecated, reason = "the fields hold the timers")]
             pub(crate) fn snapshot(&self, recompiles: Vec<Recompile>) -> Metrics {
                 Metrics {
                     $($name: self.$name.load(Relaxed),)*
-                    $($ns: self.$ns.load(Relaxed),)*
+                    $($time: Duration::from_nanos(self.$ns.load(Relaxed)),)*
                     cuts: self.cuts.lock().clone(),
                     recompiles,
                     host_fallbacks_by_op: self.fallbacks.lock().clone(),
@@ -316,16 +311,14 @@ impl std::fmt::Display for Metrics {
 mod tests {
     use super::*;
 
-    /// A program written for the fields that hold nanoseconds goes on working.
     #[test]
-    #[allow(deprecated, reason = "the test compares the deprecated fields with the methods")]
-    fn a_time_is_the_duration_of_its_deprecated_field() {
+    fn each_timer_is_read_by_its_own_method() {
         let counters = Counters::default();
         Counters::add_time(&counters.compile_ns, Duration::from_micros(1500));
         Counters::add_time(&counters.wait_ns, Duration::from_nanos(7));
         let metrics = counters.snapshot(Vec::new());
-        assert_eq!((metrics.compile_time(), metrics.compile_ns), (Duration::from_micros(1500), 1_500_000));
-        assert_eq!((metrics.wait_time(), metrics.wait_ns), (Duration::from_nanos(7), 7));
+        assert_eq!(metrics.compile_time(), Duration::from_micros(1500));
+        assert_eq!(metrics.wait_time(), Duration::from_nanos(7));
         assert_eq!(metrics.record_time(), Duration::ZERO);
     }
 
