@@ -49,7 +49,6 @@
 //! | run a kernel or StableHLO text of your own | [`custom_op`] returns a [`CustomOp`] on a [`CustomOpBackend`]; [`CustomForm`], [`OpTensors`], [`kernels`] |
 //! | load and save weights with burn-store, in bf16 too | `store::CastFloats` (feature `store`) |
 //! | set options before the first tensor | [`TpuOptions`], [`FallbackPolicy`], [`IndexChecks`], [`Optimization`], [`Rewrite`]; [`TpuOptions::VARIABLES`] lists the environment |
-//! | serve the backend to programs elsewhere | `TpuHandle` (feature `ir`); the crate `burn-tpu-serve` does |
 //! | handle errors | [`TpuError`], which says whose [`Fault`] it is; [`BucketsError`] |
 //! | see what ran, and why it compiled | [`TpuDevice::metrics`] returns [`Metrics`] with [`CutReason`], [`Recompile`], [`RecompileCause`] |
 //! | see what a device does now, and what threads wait for | [`TpuDevice::activity`] returns an [`Activity`] with [`RunningProgram`], [`Wait`], [`WaitFor`] |
@@ -115,9 +114,6 @@ pub use burn_tpu_runtime::{Generation, Topology};
 
 pub use burn_tpu_runtime::{InStream, Stream};
 
-#[cfg(feature = "ir")]
-pub use ir::TpuHandle;
-
 pub mod distributed;
 
 mod autocast;
@@ -131,8 +127,6 @@ mod ddp;
 mod device;
 mod dtype;
 mod error;
-#[cfg(feature = "ir")]
-mod ir;
 mod mesh;
 mod ops;
 mod optim;

@@ -24,7 +24,7 @@ fn the_server_beside_the_command_gets_every_option() {
     let server = folder.path().join("burn-tpu-serve");
     fs::write(&server, "#!/bin/sh\necho \"$@\"\nexit 7\n").unwrap();
     fs::set_permissions(&server, fs::Permissions::from_mode(0o755)).unwrap();
-    let output = serve(&command, &["--burn", "0.21", "--help", "-x"]);
-    assert_eq!(String::from_utf8_lossy(&output.stdout), "--burn 0.21 --help -x\n");
+    let output = serve(&command, &["--port", "0", "--help", "-x"]);
+    assert_eq!(String::from_utf8_lossy(&output.stdout), "--port 0 --help -x\n");
     assert_eq!(output.status.code(), Some(7));
 }

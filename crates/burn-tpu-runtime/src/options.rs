@@ -158,7 +158,7 @@ options! {
             "`tpu`, `cuda`, `cpu`, `ndarray`";
         "BURN_TPU_MESH": "[`Device::default`]", "one chip", "axes with sizes: `data=4,model=2`; `data` for all chips";
         "BURN_TPU_XLA_RS_CLIENT": "[`Device::xla_rs`]", "`cpu`", "`cpu`, `tpu` or `cuda`";
-        "BURN_TPU_SERVE_TOKEN": "`burn-tpu serve`", "none", "at least 16 letters and digits";
+        "BURN_TPU_SERVE_TOKEN": "`burn-tpu serve`", "none", "at least 16 characters";
         "BURN_TPU_PROCESS": "[`crate::distributed::process_index`]", "alone", "index and count: `0/4`";
         "BURN_TPU_STORE": "the store of several processes", "none", "`host:port` of process 0, or `redis://host:port#run`";
         "BURN_TPU_STORE_TIMEOUT_S": "how long a process waits for another", "`300`", "seconds, at least 1";

@@ -1,7 +1,6 @@
-//! What keeps a server from serving, and what ends one session of it.
+//! What keeps a server from serving.
 
 use std::io;
-use std::net::SocketAddr;
 
 /// Why the server did not start, or stopped.
 #[derive(Debug, thiserror::Error)]
@@ -42,9 +41,6 @@ pub enum ServeError {
         /// The command that builds it.
         fix: &'static str,
     },
-    /// Two options that do not go together.
-    #[error("{0}")]
-    Options(&'static str),
     /// The handlers of SIGINT and SIGTERM, or a thread, could not be installed.
     #[error("cannot {what}: {source}")]
     System {
@@ -69,69 +65,4 @@ fn fix_of(source: &io::Error) -> &'static str {
         }
         _ => "",
     }
-}
-
-/// Why a connection or a session ended. It is logged, and no other session notices.
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum SessionError {
-    /// No WebSocket handshake, or none in time.
-    #[error("{peer}: no WebSocket handshake: {reason}")]
-    Handshake {
-        /// The client's address.
-        peer: SocketAddr,
-        /// What was wrong with it.
-        reason: String,
-    },
-    /// A handshake without the server's token.
-    #[error("{peer}: the wrong token, or none")]
-    WrongToken {
-        /// The client's address.
-        peer: SocketAddr,
-    },
-    /// A handshake from a web page.
-    #[error("{peer}: a web page ({origin}) tried to connect")]
-    Browser {
-        /// The client's address.
-        peer: SocketAddr,
-        /// The page's origin.
-        origin: String,
-    },
-    /// A path that the protocol does not have.
-    #[error("{peer}: there is no {path}")]
-    NoSuchPath {
-        /// The client's address.
-        peer: SocketAddr,
-        /// The path, without the token.
-        path: String,
-    },
-    /// More connections than the server takes.
-    #[error("{peer}: {limit} connections are open already")]
-    TooManyConnections {
-        /// The client's address.
-        peer: SocketAddr,
-        /// The most connections at a time.
-        limit: usize,
-    },
-    /// Bytes that are no message of the protocol.
-    #[error("a message that is none of the protocol's: {reason}")]
-    Malformed {
-        /// Where it differs.
-        reason: String,
-    },
-    /// A message where another is due, or a second socket of a kind.
-    #[error("{0}")]
-    OutOfTurn(&'static str),
-    /// The connection broke.
-    #[error("the connection broke: {0}")]
-    Broken(String),
-    /// An operation could not be done: an unknown tensor, shapes that do not fit.
-    #[error("an operation failed: {reason}")]
-    Operation {
-        /// What the operation reported.
-        reason: String,
-    },
-    /// Something that this server does not offer.
-    #[error("{0}")]
-    NotOffered(&'static str),
 }

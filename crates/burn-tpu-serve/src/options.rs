@@ -5,23 +5,12 @@ use crate::error::ServeError;
 use burn_tpu_runtime::{Device, Platform};
 use clap::{Parser, ValueEnum};
 
-/// Burn's release whose protocol is spoken. The two protocols have nothing in common.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum BurnVersion {
-    /// burn-remote 0.21.0.
-    #[value(name = "0.21")]
-    V0_21,
-    /// burn-remote 0.22.1.
-    #[value(name = "0.22", alias = "0.22.1")]
-    V0_22,
-}
-
 /// How clients connect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum TransportKind {
     /// A WebSocket: not encrypted.
     Websocket,
-    /// Iroh: encrypted, and the server proves who it is. Burn 0.22 alone.
+    /// Iroh: encrypted, and the server proves who it is.
     Iroh,
 }
 
@@ -34,8 +23,7 @@ pub enum Float {
     Bf16,
 }
 
-#[cfg(feature = "burn-0-22")]
-impl From<Float> for burn_std_0_22::FloatDType {
+impl From<Float> for burn_std::FloatDType {
     fn from(float: Float) -> Self {
         match float {
             Float::F32 => Self::F32,
@@ -48,9 +36,6 @@ impl From<Float> for burn_std_0_22::FloatDType {
 #[derive(Clone, Debug, Parser)]
 #[command(name = "burn-tpu serve", bin_name = "burn-tpu serve", version)]
 pub struct Options {
-    /// Burn's release that the clients are built with
-    #[arg(long, value_enum, default_value = "0.22")]
-    pub burn: BurnVersion,
     /// Address to listen on. One that other machines reach needs a token
     #[arg(long, default_value = "127.0.0.1")]
     pub host: String,
@@ -60,7 +45,7 @@ pub struct Options {
     /// How clients connect
     #[arg(long, value_enum, default_value = "websocket")]
     pub transport: TransportKind,
-    /// Secret that clients must name: at least 16 letters and digits. The variable does not show in `ps`
+    /// Secret that clients must name: at least 16 characters. The variable does not show in `ps`
     #[arg(long, env = "BURN_TPU_SERVE_TOKEN", hide_env_values = true)]
     pub token: Option<String>,
     /// Platform to serve: tpu, cuda, cpu or ndarray. Default: the best one that is present
@@ -69,7 +54,7 @@ pub struct Options {
     /// Number of the device on its platform
     #[arg(long, default_value_t = 0)]
     pub device: u16,
-    /// Float type that the server tells its clients to use by default. Burn 0.21's clients always use f32
+    /// Float type that the server tells its clients to use by default
     #[arg(long, value_enum, default_value = "f32")]
     pub float: Float,
 }

@@ -1,5 +1,4 @@
 //! The command, as a supervisor runs it.
-#![cfg(feature = "burn-0-21")]
 
 use std::io::{BufRead, BufReader};
 use std::process::{Command, Stdio};
@@ -7,7 +6,7 @@ use std::process::{Command, Stdio};
 #[test]
 fn a_closed_pipe_is_no_failure() {
     let mut command = Command::new(env!("CARGO_BIN_EXE_burn-tpu-serve"));
-    command.args(["--burn", "0.21", "--platform", "ndarray", "--port", "0"]).env_remove("BURN_TPU_SERVE_TOKEN");
+    command.args(["--platform", "ndarray", "--port", "0"]).env_remove("BURN_TPU_SERVE_TOKEN");
     let mut server = command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn().unwrap();
     let mut line = String::new();
     BufReader::new(server.stdout.take().unwrap()).read_line(&mut line).unwrap();

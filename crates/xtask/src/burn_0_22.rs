@@ -32,7 +32,7 @@ pub fn iroh() -> Result<TestCounts> {
     setup::ensure(PluginKind::Cpu, None)?;
     let with_iroh = ["-p", "burn-tpu-serve", "--features", "iroh"];
     succeed(cargo(&["clippy", "--all-targets"])?.args(with_iroh).args(["--", "-D", "warnings"]))?;
-    let mut tests = cargo(&["test", "--test", "iroh_0_22"])?;
+    let mut tests = cargo(&["test", "--test", "iroh"])?;
     let mut counts = stage::test(tests.args(with_iroh).env("BURN_TPU_REQUIRE_PLUGIN", "1"))?;
     counts += scenarios("iroh", &[&["build"][..], &with_iroh].concat())?;
     Ok(counts)
@@ -82,7 +82,7 @@ impl Programs {
     fn serve(&self) -> Result<Server> {
         let mut command = Command::new(&self.server);
         command
-            .args(["--burn", "0.22", "--platform", "cpu", "--port", "0", "--transport", self.transport])
+            .args(["--platform", "cpu", "--port", "0", "--transport", self.transport])
             .env("BURN_TPU_FALLBACK", "deny")
             .env("BURN_TPU_DISK_CACHE", "0");
         let mut child =

@@ -22,11 +22,7 @@ enum Burn {
 /// The arrows point down; graph and pjrt know neither each other nor Burn's `Backend`.
 const RULES: [Rule; 13] = [
     Rule { library: "burn-tpu-train", workspace: &["burn-tpu"], burn: Burn::Everything },
-    Rule {
-        library: "burn-tpu-serve",
-        workspace: &["burn-tpu", "burn-tpu-remote", "burn-tpu-runtime"],
-        burn: Burn::Everything,
-    },
+    Rule { library: "burn-tpu-serve", workspace: &["burn-tpu-remote", "burn-tpu-runtime"], burn: Burn::Everything },
     Rule {
         library: "burn-tpu-cli",
         workspace: &["burn-tpu-runtime", "burn-tpu-pjrt", "burn-tpu-profile"],
@@ -156,7 +152,7 @@ mod tests {
         let arrows = [
             ("burn-tpu-train", "burn-tpu", None),
             ("burn-tpu-train", "burn-optim", None),
-            ("burn-tpu-serve", "burn-tpu", None),
+            ("burn-tpu-serve", "burn-tpu-remote", None),
             ("burn-tpu-serve", "burn-remote", None),
             ("burn-tpu", "burn-tpu-runtime", None),
             ("burn-tpu", "burn-tpu-xla", None),
@@ -217,6 +213,7 @@ mod tests {
             ("burn-tpu", "burn-tpu-graph", None),
             ("burn-tpu", "burn-tpu-cli", None),
             ("burn-tpu-cli", "burn-tpu-serve", None),
+            ("burn-tpu-serve", "burn-tpu", Some("dev")),
             ("burn-tpu-serve", "burn-tpu-graph", None),
             ("burn-tpu", "burn-tpu-train", None),
             ("burn-tpu-train", "burn-tpu-runtime", None),

@@ -1,4 +1,4 @@
-//! The server for clients of Burn 0.22: burn-remote's own, with this project's backend, addresses, tokens and end.
+//! The server: burn-remote's own, with this project's backend, addresses, tokens and end.
 //!
 //! burn-remote runs the ops of a session on one thread, with the number of the client's thread set for each. The runtime follows
 //! that number ([`follow_client_threads`]), so each thread of a client records in a stream of its own, as it would without a server

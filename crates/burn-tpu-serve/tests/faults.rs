@@ -1,16 +1,15 @@
 //! What clients of Burn 0.22 may do wrong, and how the server ends. The server is burn-remote's: these tests hold it to what
 //! this project promises, with this project's backend behind it. The wire is written by hand, so that no client of Burn 0.22 is
 //! built for them.
-#![cfg(feature = "burn-0-22")]
 
 #[path = "common/device.rs"]
 mod device;
-#[path = "common/wire_0_22.rs"]
+#[path = "common/wire.rs"]
 mod wire;
 
 use burn_tpu_remote::TpuDevice;
 use burn_tpu_serve::access::{Token, listen};
-use burn_tpu_serve::burn_0_22::backend;
+use burn_tpu_serve::server::backend;
 use device::{bytes_of, device, eventually_free};
 use std::io::Write;
 use std::net::{SocketAddr, TcpStream};

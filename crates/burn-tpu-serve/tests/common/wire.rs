@@ -1,8 +1,8 @@
 //! Messages of burn-remote 0.22.1, written by hand, so that the tests build no client of Burn 0.22.
 #![allow(dead_code, reason = "each test file that includes this one uses a part")]
 
-use burn_backend_0_22::{DType, TensorData};
-use burn_ir_0_22::{BinaryOpIr, NumericOperationIr, OperationIr, TensorId, TensorIr, TensorStatus};
+use burn_backend::{DType, TensorData};
+use burn_ir::{BinaryOpIr, NumericOperationIr, OperationIr, TensorId, TensorIr, TensorStatus};
 use serde::{Deserialize, Serialize};
 
 /// The token of the servers under test.

@@ -4,7 +4,7 @@
 
 #[path = "common/device.rs"]
 mod device;
-#[path = "common/wire_0_22.rs"]
+#[path = "common/wire.rs"]
 mod wire;
 
 use burn_remote::{BURN_REMOTE_ALPN, EndpointAddr, EndpointId};
