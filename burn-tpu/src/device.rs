@@ -241,15 +241,15 @@ impl TpuDevice {
 
 impl From<Device> for TpuDevice {
     fn from(device: Device) -> Self {
-        register_engines();
+        provide_engines();
         Self::of(device)
     }
 }
 
-/// Registers the engines of other crates that this build has. Whatever makes a device of one of their platforms calls this.
-fn register_engines() {
+/// Hands the runtime the engine that another crate has, in a build with it. Whatever makes a device of its platform calls this.
+fn provide_engines() {
     #[cfg(feature = "xla-rs")]
-    burn_tpu_xla::register();
+    burn_tpu_xla::provide();
 }
 
 impl From<TpuDevice> for Device {
@@ -318,7 +318,7 @@ impl std::fmt::Debug for TpuDevice {
 /// Returns the number of devices of a type id's platform. It is 0 for the ids of [`TpuDevice::wide`], which are not separate
 /// devices.
 pub(crate) fn device_count(type_id: u16) -> usize {
-    register_engines();
+    provide_engines();
     Platform::at_position(usize::from(type_id)).map_or(0, Platform::device_count)
 }
 

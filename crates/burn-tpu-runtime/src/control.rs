@@ -182,8 +182,8 @@ impl Platform {
         Platform::ALL.get(place).copied()
     }
 
-    /// Returns the number of devices of a platform that has been opened; 1 for the interpreter, and for an engine of another
-    /// crate that is registered.
+    /// Returns the number of devices of a platform that has been opened; 1 for the interpreter, and for the crate `xla` in a
+    /// program that has its engine.
     pub fn device_count(self) -> usize {
         engine::device_count(self)
     }

@@ -59,8 +59,7 @@ impl Device {
         Self { platform: Platform::NdArray, index: 0 }
     }
 
-    /// The device number `index` of the client of the crate `xla`, whose engine the program has to
-    /// [register](crate::register). There is one.
+    /// The device number `index` of the client of the crate `xla`. There is one, in a program that has its engine.
     pub const fn xla_rs(index: u16) -> Self {
         Self { platform: Platform::XlaRs, index }
     }

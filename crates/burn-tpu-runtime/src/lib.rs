@@ -55,7 +55,7 @@ pub use burn_tpu_profile::{OpCost, PhaseCost, ProfileFiles, ProfileReport};
 pub use control::{end_step, local_devices, profile};
 pub use custom_op::{CustomForm, CustomOp};
 pub use device::{Device, Generation, Mesh, Platform, Topology};
-pub use engine::external::{ExternalEngine, register};
+pub use engine::external::{ExternalEngine, provide_xla_rs};
 pub use error::{Fault, NonFinite, NonFiniteOp, NotFinite, Result, TpuError};
 pub use function::{Function, RecordedFunction};
 pub use lines::StepPart;

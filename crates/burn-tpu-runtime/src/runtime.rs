@@ -78,7 +78,7 @@ impl DeviceRuntime {
             (None, Platform::Topology) => engine::open_described(device, &options),
             (None, Platform::Tpu | Platform::Cuda | Platform::Cpu) => engine::open(device, &options, &counters),
             (None, Platform::Mesh) => engine::open_mesh(device, default_chip().platform(), &options, &counters),
-            (None, Platform::XlaRs) => engine::open_external(device, &options, &counters),
+            (None, Platform::XlaRs) => engine::open_xla_rs(device, &counters),
         };
         let (engine, seed) = match shared_seed(device) {
             Ok(seed) => (engine, seed),

@@ -8,7 +8,7 @@
 //! ready and says which variables to set (`docs/xla-rs.md`). Without the feature, this crate is [`support`] alone.
 //!
 //! A program that uses `burn-tpu` asks for its feature `xla-rs` and names the device, `TpuDevice::xla_rs(0)` or
-//! `BURN_TPU_PLATFORM=xla-rs`. One that uses `burn-tpu-runtime` alone calls `register` first.
+//! `BURN_TPU_PLATFORM=xla-rs`. One that uses `burn-tpu-runtime` alone calls `provide` first.
 //!
 //! [`ExternalEngine`]: https://docs.rs/burn-tpu-runtime
 #![forbid(unsafe_code)]
@@ -29,10 +29,6 @@ pub use engine::{XlaRsEngine, XlaRsProgram, XlaRsValue};
 
 /// Makes [`XlaRsEngine`] the engine of the platform `xla-rs`. Later calls change nothing.
 #[cfg(feature = "extension")]
-pub fn register() {
-    use std::sync::Once;
-    static REGISTERED: Once = Once::new();
-    REGISTERED.call_once(|| {
-        burn_tpu_runtime::register(burn_tpu_runtime::Platform::XlaRs, |index, _| XlaRsEngine::open(index));
-    });
+pub fn provide() {
+    burn_tpu_runtime::provide_xla_rs(XlaRsEngine::open);
 }

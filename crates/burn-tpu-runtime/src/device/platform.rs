@@ -18,8 +18,8 @@ pub enum Platform {
     Topology,
     /// Many chips of another platform as one device. See [`Device::mesh`].
     Mesh,
-    /// What the crate `xla` (xla-rs) runs programs on, by an engine that the program registers: see
-    /// [`register`](crate::register).
+    /// What the crate `xla` (xla-rs) runs programs on. Its engine is the crate `burn-tpu-xla`, which `burn-tpu` has with its
+    /// feature `xla-rs`.
     XlaRs,
 }
 

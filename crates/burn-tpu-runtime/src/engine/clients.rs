@@ -4,7 +4,7 @@
 //! that need clients with different options. A client may be reserved: its plugin is found, and loaded when it is needed.
 //! May not know: engines, runtimes.
 
-use super::external::is_registered;
+use super::external::has_xla_rs;
 use crate::device::described_devices;
 use crate::distributed;
 use crate::error::{Result, TpuError};
@@ -43,7 +43,7 @@ pub(crate) fn is_present(platform: Platform) -> bool {
         Platform::Cuda => presence::nvidia_gpu_present(),
         Platform::Cpu | Platform::NdArray => true,
         Platform::Topology | Platform::Mesh => false,
-        Platform::XlaRs => is_registered(platform),
+        Platform::XlaRs => has_xla_rs(),
     }
 }
 
@@ -54,7 +54,7 @@ pub(crate) fn device_count(platform: Platform) -> usize {
     match platform {
         Platform::NdArray => 1,
         Platform::Topology | Platform::Mesh => described_devices(platform),
-        Platform::XlaRs => usize::from(is_registered(platform)),
+        Platform::XlaRs => usize::from(has_xla_rs()),
         Platform::Tpu | Platform::Cuda | Platform::Cpu if !is_present(platform) => 0,
         Platform::Tpu | Platform::Cuda | Platform::Cpu => {
             let options = TpuOptions::default().with_environment().unwrap_or_default();

@@ -1,20 +1,19 @@
-//! Engines of other crates: what they implement, how a program registers them, and what the runtime does around them.
+//! The engine that another crate has: what it implements, how this crate gets it, and what the runtime does around it.
 //!
-//! Owns: the platforms whose engine this crate does not have, the trait [`ExternalEngine`], and the [`Engine`] around one,
-//! which counts its values and checks its answers. May not know: any crate that implements one.
+//! Owns: the trait [`ExternalEngine`], and the [`Engine`] around it, which counts its values and checks its answers. May not
+//! know: the crate that implements it, `burn-tpu-xla`.
 //!
-//! An engine's crate depends on this one, so it cannot be opened by name from here. The program registers it before its
-//! first tensor: `burn-tpu` does, for the engines that its features ask for.
+//! That crate depends on this one, so it cannot be opened by name from here. `burn-tpu` hands it over before the first
+//! tensor, if its feature `xla-rs` is on.
 
 use super::{Arguments, DeviceBuffer, Engine, Executable, Execution, Footprint, HostBytes, SharedBuffer};
 use super::{argument, downcast};
+use crate::Device;
 use crate::error::{Result, TpuError};
 use crate::memory::{AllocationSite, Ledger, LiveValue};
 use crate::metrics::Counters;
-use crate::{Device, Platform, TpuOptions};
 use burn_tpu_graph::{Op, Program, Sharding, TensorType};
-use parking_lot::RwLock;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 /// An engine that another crate has: it compiles programs and runs them on one device.
 ///
@@ -69,47 +68,31 @@ pub trait ExternalEngine: Send + Sync + 'static {
     fn wait(&self) -> Result<()>;
 }
 
-type Open = Box<dyn Fn(u16, &TpuOptions, &Arc<Counters>) -> Result<Arc<dyn Engine>> + Send + Sync>;
+type Open = Box<dyn Fn(u16, &Arc<Counters>) -> Result<Arc<dyn Engine>> + Send + Sync>;
 
-/// The registered engines.
-static ENGINES: RwLock<Vec<(Platform, Open)>> = RwLock::new(Vec::new());
+/// What opens a device of the platform `xla-rs`, once the program has it.
+static XLA_RS: OnceLock<Open> = OnceLock::new();
 
-/// Makes an engine that of a platform, and returns whether it is: not if the platform has one, of this crate or registered
-/// before. `open` opens the device of an index.
-///
-/// ```
-/// use burn_tpu_runtime::Platform;
-/// assert_eq!(Platform::XlaRs.device_count(), 0, "nothing has registered its engine");
-/// ```
-pub fn register<E: ExternalEngine>(
-    platform: Platform,
-    open: impl Fn(u16, &TpuOptions) -> Result<E> + Send + Sync + 'static,
-) -> bool {
-    let mut engines = ENGINES.write();
-    if platform != Platform::XlaRs || engines.iter().any(|(registered, _)| *registered == platform) {
-        return false;
-    }
-    let open: Open = Box::new(move |index, options, counters| {
-        let engine = Arc::new(open(index, options)?);
-        Ok(Arc::new(External { engine, memory: Arc::clone(&counters.memory) }))
+/// Makes an engine that of the platform `xla-rs`; `open` opens the device of an index. Later calls change nothing.
+#[doc(hidden)]
+pub fn provide_xla_rs<E: ExternalEngine>(open: fn(u16) -> Result<E>) {
+    let open: Open = Box::new(move |index, counters| {
+        Ok(Arc::new(External { engine: Arc::new(open(index)?), memory: Arc::clone(&counters.memory) }))
     });
-    engines.push((platform, open));
-    true
+    XLA_RS.get_or_init(|| open);
 }
 
-/// Returns whether a platform's engine is registered.
-pub(crate) fn is_registered(platform: Platform) -> bool {
-    ENGINES.read().iter().any(|(registered, _)| *registered == platform)
+/// Returns whether the program has the engine of the platform `xla-rs`.
+pub(crate) fn has_xla_rs() -> bool {
+    XLA_RS.get().is_some()
 }
 
-/// Opens a device of a registered engine.
+/// Opens a device of the platform `xla-rs`.
 ///
 /// # Errors
-/// [`TpuError::Unavailable`] if none is registered; those of the engine.
-pub(crate) fn open_external(device: Device, options: &TpuOptions, counters: &Arc<Counters>) -> Result<Arc<dyn Engine>> {
-    let engines = ENGINES.read();
-    let found = engines.iter().find(|(platform, _)| *platform == device.platform());
-    let Some((_, open)) = found else {
+/// [`TpuError::Unavailable`] if the program was built without its engine; those of the engine.
+pub(crate) fn open_xla_rs(device: Device, counters: &Arc<Counters>) -> Result<Arc<dyn Engine>> {
+    let Some(open) = XLA_RS.get() else {
         return Err(TpuError::Unavailable {
             device: device.to_string(),
             reason: "this program was built without its engine".into(),
@@ -117,7 +100,7 @@ pub(crate) fn open_external(device: Device, options: &TpuOptions, counters: &Arc
                   burn-tpu (docs/xla-rs.md)",
         });
     };
-    open(device.index(), options, counters)
+    open(device.index(), counters)
 }
 
 /// An engine of another crate, with what the runtime knows of its values.
@@ -241,6 +224,7 @@ fn wrong(answer: String) -> TpuError {
 mod tests {
     use super::*;
     use crate::ops::{arithmetic, data};
+    use crate::{Platform, TpuOptions};
     use burn_tpu_graph::DType;
     use burn_tpu_graph::op::{BinaryOp, UnaryOp};
     use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
@@ -293,15 +277,15 @@ mod tests {
         TpuOptions::default().interpret_from(0)
     }
 
-    /// One test, since engines are the process's.
+    /// One test, since the engine is the process's.
     #[test]
-    fn a_registered_engine_runs_what_it_lowers_and_the_host_runs_the_rest() {
+    fn the_engine_runs_what_it_lowers_and_the_host_runs_the_rest() {
         let counters = Arc::<Counters>::default();
         let device = Device::xla_rs(0);
-        let missing = open_external(device, &TpuOptions::default(), &counters).err().unwrap();
+        let missing = open_xla_rs(device, &counters).err().unwrap();
         assert!(matches!(&missing, TpuError::Unavailable { .. }) && missing.to_string().contains("feature `xla-rs`"));
-        assert!(!register(Platform::Cpu, |_, _| Ok(Adder)), "the runtime has an engine of its own");
-        assert!(register(Platform::XlaRs, |_, _| Ok(Adder)) && !register(Platform::XlaRs, |_, _| Ok(Adder)));
+        assert_eq!(Platform::XlaRs.device_count(), 0);
+        provide_xla_rs(|_| Ok(Adder));
         assert_eq!(Platform::XlaRs.device_count(), 1);
 
         options().install(&device).unwrap();

@@ -17,7 +17,7 @@ mod tuning;
 
 pub(crate) use burn_tpu_interpreter::HostTensor;
 pub(crate) use clients::{device_count, is_present, open as open_client};
-pub(crate) use external::open_external;
+pub(crate) use external::open_xla_rs;
 pub(crate) use fallback::compile;
 #[cfg(feature = "testing")]
 pub use host::interpret_program;
