@@ -125,7 +125,8 @@ fn a_record_goes_on_in_a_new_optimizer() {
     let _alone = alone();
     let mut optimizer = TpuOptimizer::new(AdamConfig::new().init::<A, Linear<A>>());
     let before = marked(&device);
-    let model = (0..20).fold(LinearConfig::new(8, 4).init(&device), |model, _| step(model, &mut optimizer, 1e-3, &device));
+    let model =
+        (0..20).fold(LinearConfig::new(8, 4).init(&device), |model, _| step(model, &mut optimizer, 1e-3, &device));
     assert_eq!(marked(&device) - before, 20);
     let recorder = BinBytesRecorder::<FullPrecisionSettings>::default();
     let saved = recorder.record(optimizer.to_record(), ()).expect("a record");

@@ -2,7 +2,7 @@
 //!
 //! Owns: the options that the three targets share, and where the text goes. It starts nothing and asks no cloud: what is
 //! printed is read, changed and run by a person. `table.rs` has what Google Cloud calls things, `slice.rs` the legal slices,
-//! `fit.rs` the choice from a report; `gke.rs`, `vm.rs` and `docker.rs` render.
+//! `fit.rs` the choice from a report; `gke.rs`, `vm.rs` and `docker.rs` render, `yaml.rs` quotes.
 
 use clap::Subcommand;
 use error::{Error, Result};
@@ -18,6 +18,7 @@ mod gke;
 mod slice;
 mod table;
 mod vm;
+mod yaml;
 
 /// Options of `deploy`.
 #[derive(clap::Args)]
@@ -122,7 +123,10 @@ fn name(text: &str) -> Result<String> {
 
 /// Returns lines as comments of YAML and of a shell.
 fn comment(lines: &[String]) -> String {
-    lines.iter().map(|line| format!("# {}\n", line.replace('\n', " "))).collect()
+    lines
+        .iter()
+        .map(|line| format!("# {}\n", line.replace(|c: char| c.is_control() || "\u{2028}\u{2029}".contains(c), " ")))
+        .collect()
 }
 
 /// Returns the variables of `--env` after those that `deploy` sets, of which they replace the ones of the same name.

@@ -10,6 +10,20 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
 const GKE: &[&str] = &["gke", "--slice", "v5e:4x4", "--image", "us-docker.pkg.dev/p/r/train:1", "--pvc", "checkpoints"];
+const GKE_ONE_HOST: &[&str] = &[
+    "gke",
+    "--slice",
+    "v5e:2x2",
+    "--image",
+    "train",
+    "--checkpoint-bucket",
+    "checkpoints",
+    "--service-account",
+    "trainer",
+    "--spot",
+    "--grace",
+    "25",
+];
 const VM: &[&str] = &["vm", "--slice", "v5e:4x4", "--zone", "us-west4-a", "--from", "gs://bucket/train", "--spot"];
 
 const DOCKER: &[&str] = &["docker", "--bin", "train"];
@@ -43,6 +57,7 @@ fn is_golden(text: &str, name: &str) {
 #[test]
 fn each_target_prints_what_it_printed_before() {
     is_golden(&printed(&[GKE, PROGRAM].concat()), "gke-v5e-4x4.yaml");
+    is_golden(&printed(&[GKE_ONE_HOST, PROGRAM].concat()), "gke-v5e-2x2.yaml");
     is_golden(&printed(&[VM, PROGRAM].concat()), "vm-v5e-4x4.sh");
     is_golden(&printed(DOCKER), "Dockerfile");
 }

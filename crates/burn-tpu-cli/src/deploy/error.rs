@@ -32,8 +32,6 @@ pub enum Error {
         path.display()
     )]
     NoneFits { path: PathBuf, tried: String },
-    #[error("the YAML cannot be written: {0}")]
-    Yaml(#[from] serde_saphyr::ser::Error),
     #[error("cannot write `{}`: {error}", path.display())]
     Write { path: PathBuf, error: std::io::Error },
 }

@@ -1,6 +1,7 @@
 //! `burn-tpu deploy gke`: YAML for Google Kubernetes Engine. One host is a `Job`, several are a `JobSet` of one indexed job.
 //!
-//! Owns: how many pods there are and what happens when one ends. `pod.rs` is one host, `jobset.rs` the types of JobSet.
+//! Owns: how many pods there are and what happens when one ends. `pod.rs` is one host. `job.yaml`, `jobset.yaml` and `pod.yaml`
+//! are the text; JobSet's fields are on <https://jobset.sigs.k8s.io/docs/reference/jobset.v1alpha2/>.
 //!
 //! | a pod ends | one host | several hosts |
 //! |---|---|---|
@@ -16,17 +17,10 @@
 use super::error::Result;
 use super::fit::Choice;
 use super::slice::Slice;
+use super::yaml::indented;
 use super::{Output, ProgramArgs, SliceArgs, comment, name, table, variables};
 use burn_tpu_runtime::distributed::PREEMPTED;
-use jobset::{FailurePolicy, FailureRule, JobSet, JobSetSpec, Network, ReplicatedJob};
-use k8s_openapi::api::batch::v1::{
-    Job, JobSpec, JobTemplateSpec, PodFailurePolicy, PodFailurePolicyOnExitCodesRequirement,
-    PodFailurePolicyOnPodConditionsPattern, PodFailurePolicyRule,
-};
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
-use std::collections::BTreeMap;
 
-mod jobset;
 mod pod;
 #[cfg(test)]
 mod tests;
@@ -80,8 +74,8 @@ struct Run {
 pub fn render(args: &Args) -> Result<String> {
     let run = run(args)?;
     let object = match run.slice.hosts() {
-        1 => serde_saphyr::to_string(&job(args, &run)?)?,
-        _ => serde_saphyr::to_string(&job_set(args, &run)?)?,
+        1 => job(args, &run)?,
+        hosts => job_set(args, &run, hosts)?,
     };
     Ok(comment(&notes(args, &run)?) + &object)
 }
@@ -116,84 +110,26 @@ fn notes(args: &Args, run: &Run) -> Result<Vec<String>> {
     Ok(lines)
 }
 
-fn job(args: &Args, run: &Run) -> Result<Job> {
-    let rules = vec![on_preempted("Ignore"), on_lost_node("Ignore")];
-    let spec = JobSpec {
-        backoff_limit: Some(args.restarts),
-        pod_failure_policy: Some(PodFailurePolicy { rules }),
-        template: pod::template(args, run)?,
-        ..JobSpec::default()
-    };
-    Ok(Job { metadata: metadata(args), spec: Some(spec), status: None })
+fn job(args: &Args, run: &Run) -> Result<String> {
+    Ok(format!(
+        include_str!("gke/job.yaml"),
+        name = args.name,
+        restarts = args.restarts,
+        preempted = PREEMPTED,
+        pod = indented(4, &pod::template(args, run)?),
+    ))
 }
 
-fn job_set(args: &Args, run: &Run) -> Result<JobSet> {
-    let again = FailureRule {
-        name: "saved".into(),
-        action: "RestartJobSetAndIgnoreMaxRestarts".into(),
-        on_job_failure_reasons: vec!["FailedIndexes".into()],
-    };
-    let template = JobTemplateSpec { metadata: None, spec: Some(workers(args, run)?) };
-    Ok(JobSet {
-        api_version: "jobset.x-k8s.io/v1alpha2".into(),
-        kind: "JobSet".into(),
-        metadata: ObjectMeta { annotations: Some(one_node_pool()), ..metadata(args) },
-        spec: JobSetSpec {
-            network: Network { enable_dns_hostnames: true },
-            failure_policy: FailurePolicy { max_restarts: args.restarts, rules: vec![again] },
-            replicated_jobs: vec![ReplicatedJob { name: WORKERS.into(), replicas: 1, template }],
-        },
-    })
-}
-
-/// Returns the annotation that keeps the pods on the nodes of one slice, which are a node pool
+/// Returns a JobSet with one pod for each host. Its annotation keeps the pods on the nodes of one slice, which are a node pool
 /// (<https://jobset.sigs.k8s.io/docs/tasks/tpu_multislice/>).
-fn one_node_pool() -> BTreeMap<String, String> {
-    let topology = "alpha.jobset.sigs.k8s.io/exclusive-topology";
-    BTreeMap::from([(topology.into(), "cloud.google.com/gke-nodepool".into())])
-}
-
-/// Returns the job with one pod for each host.
-fn workers(args: &Args, run: &Run) -> Result<JobSpec> {
-    let hosts = i32::try_from(run.slice.hosts()).ok();
-    Ok(JobSpec {
-        completion_mode: Some("Indexed".into()),
-        completions: hosts,
-        parallelism: hosts,
-        backoff_limit_per_index: Some(0),
-        pod_failure_policy: Some(PodFailurePolicy {
-            rules: vec![on_preempted("FailIndex"), on_lost_node("FailJob"), on_failure("FailJob")],
-        }),
-        template: pod::template(args, run)?,
-        ..JobSpec::default()
-    })
-}
-
-fn metadata(args: &Args) -> ObjectMeta {
-    ObjectMeta { name: Some(args.name.clone()), ..ObjectMeta::default() }
-}
-
-/// Returns the rule for a program that was told to end and has saved.
-fn on_preempted(action: &str) -> PodFailurePolicyRule {
-    on_exit_code(action, "In")
-}
-
-/// Returns the rule for every other failure of a program.
-fn on_failure(action: &str) -> PodFailurePolicyRule {
-    on_exit_code(action, "NotIn")
-}
-
-fn on_exit_code(action: &str, operator: &str) -> PodFailurePolicyRule {
-    let codes = PodFailurePolicyOnExitCodesRequirement {
-        container_name: Some(pod::PROGRAM.into()),
-        operator: operator.into(),
-        values: vec![i32::from(PREEMPTED)],
-    };
-    PodFailurePolicyRule { action: action.into(), on_exit_codes: Some(codes), on_pod_conditions: None }
-}
-
-/// Returns the rule for a pod that ends because its node does.
-fn on_lost_node(action: &str) -> PodFailurePolicyRule {
-    let lost = PodFailurePolicyOnPodConditionsPattern { type_: "DisruptionTarget".into(), status: "True".into() };
-    PodFailurePolicyRule { action: action.into(), on_exit_codes: None, on_pod_conditions: Some(vec![lost]) }
+fn job_set(args: &Args, run: &Run, hosts: usize) -> Result<String> {
+    Ok(format!(
+        include_str!("gke/jobset.yaml"),
+        name = args.name,
+        restarts = args.restarts,
+        workers = WORKERS,
+        hosts = hosts,
+        preempted = PREEMPTED,
+        pod = indented(10, &pod::template(args, run)?),
+    ))
 }
