@@ -25,6 +25,7 @@
 use crate::{Mesh, Result, Topology, TpuDevice};
 use burn_tpu_runtime::{Device, fit};
 
+pub use burn_tpu_runtime::fit::search;
 pub use burn_tpu_runtime::fit::{
     Buffer, BufferKind, Collective, Costly, FitReport, Memory, MxuAdvice, Price, SliceFit, Spec, Specs, Speed,
     StepReport, Verdict,

@@ -1,6 +1,7 @@
 //! How a step is split over the devices of a slice.
 
 use burn::module::Module;
+use burn_tpu::fit::search::Candidate;
 use burn_tpu::{Fsdp, Mesh, MeshBackend, Parameter, Patterns, PlacementRule, Replicate, Result, place};
 use burn_tpu_workspace::models::{TENSOR_PARALLEL_BIASES, tensor_parallel_weights};
 
@@ -48,8 +49,24 @@ fn tensor_parallel(tensor: &str, fsdp: Option<&str>) -> Patterns {
     TENSOR_PARALLEL_BIASES.iter().fold(rule, |rule, path| rule.add(*path, [Some(tensor)]))
 }
 
+/// Returns the code that sets a layout up.
+pub fn code(candidate: Candidate) -> String {
+    let axes: String = candidate.axes().iter().map(|(name, size)| format!(".axis({name:?}, {size})")).collect();
+    if axes.is_empty() {
+        return "one device needs no mesh\n".into();
+    }
+    let fsdp = (candidate.fsdp > 1).then_some("fsdp");
+    let tensor = (candidate.tensor > 1).then_some("tensor");
+    let mut code = format!("let device = TpuDevice::mesh(Mesh::new(){axes});\n");
+    code += &placement(fsdp, tensor);
+    if candidate.remat {
+        code += "// Each block: checkpoints.run(block, x, |block, x| block.forward(x)), then checkpoints.backward(loss, &model).\n";
+    }
+    code
+}
+
 /// Returns the code that places a model as [`Layout::place`] does.
-pub fn code(fsdp: Option<&str>, tensor: Option<&str>) -> String {
+fn placement(fsdp: Option<&str>, tensor: Option<&str>) -> String {
     let rest = fsdp.map(|axis| format!("Fsdp {{ axis: {axis:?}, min_bytes: {LEAST_BYTES} }}"));
     let Some(tensor) = tensor else {
         return format!("let model = place(model, &{})?;\n", rest.as_deref().unwrap_or("Replicate"));
@@ -63,4 +80,17 @@ pub fn code(fsdp: Option<&str>, tensor: Option<&str>) -> String {
     }
     code += &rest.map_or(String::new(), |rest| format!("\n    .otherwise({rest})"));
     code + ";\nlet model = place(model, &rule)?;\n"
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_code_names_the_axes_and_the_rules() {
+        let code = code(Candidate { slice: 1, data: 2, fsdp: 16, tensor: 1, remat: true });
+        let expected = "let device = TpuDevice::mesh(Mesh::new().axis(\"data\", 2).axis(\"fsdp\", 16));\n\
+                        let model = place(model, &Fsdp { axis: \"fsdp\", min_bytes: 65536 })?;\n";
+        assert!(code.starts_with(expected) && code.contains("checkpoints.run"), "{code}");
+    }
 }

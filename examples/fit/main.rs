@@ -141,7 +141,7 @@ fn run(args: &Args) -> Result<()> {
         return search::run(args);
     }
     if args.search.until_stdin_ends {
-        search::end_with_parent();
+        burn_tpu::fit::search::end_with_parent();
     }
     let report = match args.dtype {
         Dtype::Bf16 => fit_report::<bf16>(args),

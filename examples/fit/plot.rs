@@ -1,7 +1,7 @@
 //! The chart: memory and its limit, and the lower bound on a step's time, by slice or by layout.
 
-use crate::search::{Figures, Row, Search};
 use anyhow::{Context, Result, anyhow};
+use burn_tpu::fit::search::{Figures, Row, Search};
 use burn_tpu::fit::{FitReport, SliceFit};
 use plotters::prelude::*;
 use std::path::Path;

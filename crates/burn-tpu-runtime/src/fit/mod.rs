@@ -12,6 +12,7 @@ mod golden;
 mod kernels;
 mod record;
 mod report;
+pub mod search;
 mod slice;
 mod specs;
 mod table;

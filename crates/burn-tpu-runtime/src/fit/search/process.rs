@@ -6,49 +6,52 @@ use std::path::Path;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
-/// The part of a report that a search needs. Written by `fit --json`.
+/// The part of a [`FitReport`](crate::fit::FitReport) that a search needs.
 #[derive(Clone, Debug, Deserialize)]
-pub struct Report {
-    pub slices: Vec<Slice>,
+struct Report {
+    slices: Vec<ProcessFit>,
+}
+
+/// What a process said of its only slice.
+#[derive(Clone, Debug, Deserialize)]
+pub struct ProcessFit {
+    pub(super) verdict: String,
+    pub(super) message: Option<String>,
+    pub(super) memory: Memory,
+    pub(super) speed: Option<Speed>,
+    pub(super) price: Option<Price>,
+    pub(super) compile_seconds: f64,
 }
 
 #[derive(Clone, Debug, Deserialize)]
-pub struct Slice {
-    pub verdict: String,
-    pub message: Option<String>,
-    pub memory: Memory,
-    pub speed: Option<Speed>,
-    pub price: Option<Price>,
-    pub compile_seconds: f64,
+pub(super) struct Memory {
+    pub(super) limit_bytes: u64,
+    pub(super) peak_bytes: u64,
 }
 
 #[derive(Clone, Debug, Deserialize)]
-pub struct Memory {
-    pub limit_bytes: u64,
-    pub peak_bytes: u64,
+pub(super) struct Speed {
+    pub(super) hbm_bytes: u64,
+    pub(super) roofline_seconds: f64,
+    pub(super) communication_seconds: f64,
+    pub(super) mfu: f64,
 }
 
 #[derive(Clone, Debug, Deserialize)]
-pub struct Speed {
-    pub hbm_bytes: u64,
-    pub roofline_seconds: f64,
-    pub communication_seconds: f64,
-    pub mfu: f64,
-}
-
-#[derive(Clone, Debug, Deserialize)]
-pub struct Price {
-    pub usd_per_hour: f64,
+pub(super) struct Price {
+    pub(super) usd_per_hour: f64,
 }
 
 /// How often a process is asked whether it has ended.
 const PAUSE: Duration = Duration::from_millis(50);
 
-/// Runs `fit` with these options and returns the entry of its only slice.
+/// Runs a program that writes the report of a [`Fit`](crate::fit::Fit) of one slice, and returns the slice's entry. An abort of
+/// libtpu is then an error of one layout. The options are followed by `--until-stdin-ends`, with which the program calls
+/// [`end_with_parent`], and by `--json FILE`, the file for the report.
 ///
 /// # Errors
 /// The reason, for a process that fails, is killed, or takes longer than `limit`.
-pub fn fit(program: &Path, options: &[String], limit: Duration) -> Result<Slice, String> {
+pub fn fit_in_process(program: &Path, options: &[String], limit: Duration) -> Result<ProcessFit, String> {
     let folder = tempfile::tempdir().map_err(|error| format!("no temporary folder: {error}"))?;
     let (report, log) = (folder.path().join("report.json"), folder.path().join("log"));
     let mut command = Command::new(program);
@@ -57,6 +60,14 @@ pub fn fit(program: &Path, options: &[String], limit: Duration) -> Result<Slice,
     let text = std::fs::read_to_string(&report).map_err(|error| format!("no report: {error}"))?;
     let report: Report = serde_json::from_str(&text).map_err(|error| format!("unreadable report: {error}"))?;
     report.slices.into_iter().next().ok_or_else(|| "an empty report".into())
+}
+
+/// Ends this process when its parent closes the pipe to it, in whichever way the parent ends.
+pub fn end_with_parent() {
+    std::thread::spawn(|| {
+        std::io::copy(&mut std::io::stdin(), &mut std::io::sink()).ok();
+        std::process::exit(1);
+    });
 }
 
 /// Runs a command whose messages go to the file `log`.
@@ -82,7 +93,7 @@ fn wait(child: &mut Child, limit: Duration) -> Result<ExitStatus, String> {
             Ok(None) if Instant::now() < end => std::thread::sleep(PAUSE),
             Ok(None) => {
                 child.kill().and_then(|()| child.wait()).ok();
-                return Err(format!("stopped after {} s (--limit)", limit.as_secs()));
+                return Err(format!("stopped after {} s, its limit", limit.as_secs()));
             }
             Err(error) => return Err(format!("cannot wait for a process: {error}")),
         }
@@ -109,6 +120,12 @@ mod tests {
     const LONG: Duration = Duration::from_secs(600);
 
     #[test]
+    fn a_program_that_is_not_there_is_an_error() {
+        let error = fit_in_process(Path::new("/no/such/program"), &[], LONG).unwrap_err();
+        assert!(error.contains("cannot start a process"), "{error}");
+    }
+
+    #[test]
     fn a_process_that_fails_gives_its_last_line() {
         let error = shell("echo first >&2; echo the reason >&2; echo >&2; exit 3", LONG).unwrap_err();
         assert!(error.ends_with("exit status: 3: the reason"), "{error}");
@@ -123,11 +140,11 @@ mod tests {
 
     #[test]
     fn a_process_that_takes_too_long_is_killed() {
-        assert_eq!(shell("exec sleep 600", Duration::ZERO).unwrap_err(), "stopped after 0 s (--limit)");
+        assert_eq!(shell("exec sleep 600", Duration::ZERO).unwrap_err(), "stopped after 0 s, its limit");
     }
 
     #[test]
     fn the_input_of_a_process_ends_with_its_parent_only() {
-        assert_eq!(shell("exec cat", Duration::ZERO).unwrap_err(), "stopped after 0 s (--limit)");
+        assert_eq!(shell("exec cat", Duration::ZERO).unwrap_err(), "stopped after 0 s, its limit");
     }
 }

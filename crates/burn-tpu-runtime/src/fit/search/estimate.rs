@@ -4,21 +4,24 @@
 //! up, activations that tensor parallel layers add up (Megatron-LM, Shoeybi et al. 2019; ZeRO, Rajbhandari et al. 2020).
 
 use super::candidates::{Candidate, Sizes};
-use burn_tpu::fit::Spec;
+use crate::fit::Spec;
 use serde::Serialize;
 use std::cmp::Ordering;
 
 /// The estimate for one device.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub struct Estimate {
+    /// What it holds at the peak.
     pub memory_bytes: f64,
+    /// The longer of its matrix operations and its memory traffic.
     pub work_seconds: f64,
+    /// What it sends to other devices.
     pub communication_seconds: f64,
 }
 
 impl Estimate {
     /// Returns the estimate of a layout on devices of one generation.
-    pub fn of(sizes: &Sizes, candidate: Candidate, spec: &Spec) -> Self {
+    pub(super) fn of(sizes: &Sizes, candidate: Candidate, spec: &Spec) -> Self {
         let model = Model::new(sizes, candidate);
         let memory_bytes = model.state_bytes() + model.gradient_bytes() + model.activation_bytes();
         // State is read and written; activations are written, read, and read again for the gradients.
@@ -31,7 +34,7 @@ impl Estimate {
 
     /// Compares two layouts, the more promising one first: those with room in `usable` bytes by the time of a step, then by
     /// the time without overlap; the others by memory.
-    pub fn order(&self, other: &Self, usable: f64) -> Ordering {
+    pub(super) fn order(&self, other: &Self, usable: f64) -> Ordering {
         let key = |estimate: &Self| match estimate.memory_bytes > ROOM * usable {
             true => (true, estimate.memory_bytes, 0.0),
             false => (false, nanoseconds(estimate.step_seconds()), nanoseconds(estimate.sum_seconds())),
@@ -187,7 +190,7 @@ impl Model {
 mod tests {
     use super::super::candidates::tests::LARGE;
     use super::*;
-    use burn_tpu::fit::Specs;
+    use crate::fit::Specs;
 
     fn estimate(candidate: Candidate) -> Estimate {
         Estimate::of(&LARGE, candidate, &Specs::builtin().unwrap().v5e)

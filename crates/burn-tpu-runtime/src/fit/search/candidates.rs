@@ -1,16 +1,22 @@
 //! The layouts of a GPT that divide evenly over the devices of a slice.
 
-use burn_tpu::Topology;
+use crate::device::Topology;
 use serde::Serialize;
 
 /// The sizes that decide which layouts divide, and what they cost.
 #[derive(Clone, Copy, Debug)]
 pub struct Sizes {
+    /// Transformer blocks.
     pub layers: usize,
+    /// Elements of a token's vector.
     pub width: usize,
+    /// Attention heads.
     pub heads: usize,
+    /// Elements of the hidden layer after attention.
     pub ff: usize,
+    /// Tokens of a sample.
     pub sequence: usize,
+    /// Distinct tokens.
     pub vocab: usize,
     /// Samples of a step on all devices.
     pub batch: usize,
@@ -42,7 +48,7 @@ impl Candidate {
         all.into_iter().filter(|(_, size)| *size > 1).collect()
     }
 
-    /// Returns the mesh as `--mesh` reads it; empty for one device.
+    /// Returns the mesh as [`Mesh`](crate::Mesh) reads it; empty for one device.
     pub fn mesh(self) -> String {
         self.axes().iter().map(|(name, size)| format!("{name}={size}")).collect::<Vec<_>>().join(",")
     }
@@ -51,25 +57,10 @@ impl Candidate {
     pub fn batches(self) -> usize {
         self.slice * self.data * self.fsdp
     }
-
-    /// Returns the options of `fit` that compile this layout.
-    pub fn options(self) -> Vec<String> {
-        let mut options = vec!["--remat".into(), if self.remat { "on" } else { "off" }.into()];
-        let mut option = |name: &str, value: String| options.extend([name.to_owned(), value]);
-        if !self.axes().is_empty() {
-            option("--mesh", self.mesh());
-        }
-        for (name, size) in [("fsdp", self.fsdp), ("tensor", self.tensor)] {
-            if size > 1 {
-                option(&format!("--{name}"), name.to_owned());
-            }
-        }
-        options
-    }
 }
 
 /// Returns every layout for a slice whose devices are `devices` in all, with each of the settings of `remat`.
-pub fn all(sizes: &Sizes, topology: Topology, devices: usize, remat: &[bool]) -> Vec<Candidate> {
+pub(super) fn all(sizes: &Sizes, topology: Topology, devices: usize, remat: &[bool]) -> Vec<Candidate> {
     let (slice, in_slice) = (topology.slices(), devices / topology.slices());
     let mut found = Vec::new();
     for tensor in divisors(in_slice) {
@@ -95,7 +86,7 @@ fn divisors(n: usize) -> impl Iterator<Item = usize> {
 }
 
 #[cfg(test)]
-pub mod tests {
+pub(super) mod tests {
     use super::*;
 
     /// A GPT with 7 billion parameters, 256 samples a step.
@@ -130,11 +121,5 @@ pub mod tests {
         assert_eq!(layouts(Sizes { heads: 2, batch: 2, ..LARGE }), ["data=2,tensor=2", "fsdp=2,tensor=2"]);
         assert_eq!(layouts(Sizes { vocab: 31, batch: 2, ..LARGE }), Vec::<String>::new());
         assert_eq!(layouts(Sizes { batch: 1, ..LARGE }), ["tensor=4"]);
-    }
-
-    #[test]
-    fn the_options_name_the_axes_that_there_are() {
-        let candidate = Candidate { slice: 1, data: 2, fsdp: 1, tensor: 4, remat: true };
-        assert_eq!(candidate.options(), ["--remat", "on", "--mesh", "data=2,tensor=4", "--tensor", "tensor"]);
     }
 }

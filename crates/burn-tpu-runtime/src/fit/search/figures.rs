@@ -1,21 +1,25 @@
 //! The figures of a compiled layout, their extrapolation from few layers to many, and the order of layouts.
 
 use super::candidates::Candidate;
-use super::child::Slice;
 use super::estimate::{Estimate, nanoseconds};
-use burn_tpu::fit::Spec;
+use super::process::ProcessFit;
+use crate::fit::Spec;
 use serde::Serialize;
 
 /// What the compiler says about a layout, for one device.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Figures {
+    /// The most memory that it holds.
     pub peak_bytes: f64,
+    /// The memory that it may hold.
     pub limit_bytes: f64,
     /// The matrix operations at the peak rate.
     pub matrix_seconds: f64,
     /// The memory traffic at the peak bandwidth.
     pub memory_seconds: f64,
+    /// The exchange with other devices at the peak bandwidth.
     pub communication_seconds: f64,
+    /// The price of the slice, if there is one.
     pub usd_per_hour: Option<f64>,
 }
 
@@ -24,27 +28,27 @@ impl Figures {
     ///
     /// # Errors
     /// The compiler's reason, if the step does not compile.
-    pub fn read(slice: &Slice, spec: &Spec) -> Result<Self, String> {
-        let Some(speed) = &slice.speed else {
-            let message = slice.message.as_deref().unwrap_or("no figures");
+    pub(super) fn read(fit: &ProcessFit, spec: &Spec) -> Result<Self, String> {
+        let Some(speed) = &fit.speed else {
+            let message = fit.message.as_deref().unwrap_or("no figures");
             let message = message.lines().next().unwrap_or_default();
-            return Err(match slice.verdict.as_str() {
+            return Err(match fit.verdict.as_str() {
                 "out_of_memory" => format!("out of memory: {message}"),
                 _ => message.to_owned(),
             });
         };
         Ok(Self {
-            peak_bytes: slice.memory.peak_bytes as f64,
-            limit_bytes: slice.memory.limit_bytes as f64,
+            peak_bytes: fit.memory.peak_bytes as f64,
+            limit_bytes: fit.memory.limit_bytes as f64,
             matrix_seconds: speed.mfu * speed.roofline_seconds,
             memory_seconds: speed.hbm_bytes as f64 / spec.bytes_per_second(),
             communication_seconds: speed.communication_seconds,
-            usd_per_hour: slice.price.as_ref().map(|price| price.usd_per_hour),
+            usd_per_hour: fit.price.as_ref().map(|price| price.usd_per_hour),
         })
     }
 
     /// Extrapolates the figures of two depths to a third: each layer adds the same.
-    pub fn extrapolate([(few, a), (more, b)]: [(usize, &Self); 2], layers: usize) -> Self {
+    pub(super) fn extrapolate([(few, a), (more, b)]: [(usize, &Self); 2], layers: usize) -> Self {
         let steps = (layers as f64 - few as f64) / (more as f64 - few as f64);
         // The compiler may choose so differently at two depths that a figure falls: then it stays.
         let line = |of: fn(&Self) -> f64| (of(a) + steps * (of(b) - of(a))).max(of(a));
@@ -57,6 +61,7 @@ impl Figures {
         }
     }
 
+    /// Returns whether the memory is enough.
     pub fn fits(&self) -> bool {
         self.peak_bytes <= self.limit_bytes
     }
@@ -82,26 +87,41 @@ impl Figures {
 #[serde(tag = "from", rename_all = "snake_case")]
 pub enum Found {
     /// Compiled with all layers.
-    Compiled { figures: Figures },
+    Compiled {
+        /// The compiler's figures.
+        figures: Figures,
+    },
     /// Extrapolated from compiles with few layers.
-    Extrapolated { figures: Figures },
+    Extrapolated {
+        /// The figures with all layers.
+        figures: Figures,
+    },
     /// Not compiled, or the compile failed.
-    Refused { reason: String },
+    Refused {
+        /// Why there are no figures.
+        reason: String,
+    },
 }
 
 /// A layout with what is known of it.
 #[derive(Clone, Debug, Serialize)]
 pub struct Row {
+    /// The layout.
     #[serde(flatten)]
     pub candidate: Candidate,
+    /// The layout as `BURN_TPU_MESH` reads it.
     pub mesh: String,
+    /// The estimate before any compile.
     pub estimate: Estimate,
+    /// What the compiles said.
     #[serde(flatten)]
     pub found: Found,
+    /// The time of its compiles, summed.
     pub compile_seconds: f64,
 }
 
 impl Row {
+    /// Returns the figures, of a layout that was compiled.
     pub fn figures(&self) -> Option<&Figures> {
         match &self.found {
             Found::Compiled { figures } | Found::Extrapolated { figures } => Some(figures),
@@ -109,13 +129,14 @@ impl Row {
         }
     }
 
+    /// Returns whether the layout was compiled and its memory is enough.
     pub fn fits(&self) -> bool {
         self.figures().is_some_and(Figures::fits)
     }
 }
 
 /// Sorts layouts: those that fit by the time of a step, then by the time without overlap, then by memory; then the others.
-pub fn rank(rows: &mut [Row]) {
+pub(super) fn rank(rows: &mut [Row]) {
     let key = |row: &Row| {
         let times = row.figures().map(|figures| {
             [nanoseconds(figures.step_seconds()), nanoseconds(figures.sum_seconds()), figures.peak_bytes]
@@ -133,7 +154,7 @@ pub fn rank(rows: &mut [Row]) {
 mod tests {
     use super::super::candidates::tests::LARGE;
     use super::*;
-    use burn_tpu::fit::Specs;
+    use crate::fit::Specs;
 
     const FIGURES: Figures = Figures {
         peak_bytes: 10.0,

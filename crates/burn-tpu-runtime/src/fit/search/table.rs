@@ -1,23 +1,25 @@
-//! A search's result for people: the layouts in order, and the code of the first one.
+//! A search's result for people: the layouts in order.
 
-use super::candidates::Candidate;
 use super::figures::{Found, Row};
-use crate::layout;
 use serde::Serialize;
 use std::fmt::{Display, Formatter, Result};
 
 /// The layouts of one slice, the best one first.
 #[derive(Clone, Debug, Serialize)]
 pub struct Search {
+    /// The slice.
     pub slice: String,
     /// Layouts that divide.
     pub layouts: usize,
     /// The depths that all of the rows were compiled with.
     pub depths: Vec<usize>,
+    /// The layers of the model.
     pub layers: usize,
     /// Tokens of a step on all devices.
     pub tokens: usize,
+    /// The layouts that were compiled.
     pub rows: Vec<Row>,
+    /// The time after the search began.
     pub seconds: f64,
 }
 
@@ -46,14 +48,19 @@ impl Display for Search {
             f,
             "times are bounds, not measurements: a step takes at least the longer of its work and its communication"
         )?;
-        match self.rows.first().filter(|row| row.fits()) {
-            Some(best) => write!(f, "\n{}", code(best.candidate)),
-            None => writeln!(f, "\nno layout fits: try --remat on, a smaller batch, or a larger slice"),
+        match self.best() {
+            Some(_) => Ok(()),
+            None => writeln!(f, "\nno layout fits: try rematerialisation, a smaller batch, or a larger slice"),
         }
     }
 }
 
 impl Search {
+    /// Returns the first layout, if it fits.
+    pub fn best(&self) -> Option<&Row> {
+        self.rows.first().filter(|row| row.fits())
+    }
+
     fn row(&self, row: &Row, depths: &str, f: &mut Formatter<'_>) -> Result {
         let mesh = if row.mesh.is_empty() { "one device" } else { &row.mesh };
         let remat = if row.candidate.remat { "on" } else { "off" };
@@ -87,22 +94,6 @@ fn significant(number: f64) -> String {
     if number > 0.0 && number < 0.001 { format!("{number:.2e}") } else { format!("{number:.decimals$}") }
 }
 
-/// Returns the code that places a model so.
-fn code(candidate: Candidate) -> String {
-    let axes: String = candidate.axes().iter().map(|(name, size)| format!(".axis({name:?}, {size})")).collect();
-    if axes.is_empty() {
-        return "one device needs no mesh\n".into();
-    }
-    let fsdp = (candidate.fsdp > 1).then_some("fsdp");
-    let tensor = (candidate.tensor > 1).then_some("tensor");
-    let mut code = format!("let device = TpuDevice::mesh(Mesh::new(){axes});\n");
-    code += &layout::code(fsdp, tensor);
-    if candidate.remat {
-        code += "// Each block: checkpoints.run(block, x, |block, x| block.forward(x)), then checkpoints.backward(loss, &model).\n";
-    }
-    code
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -111,13 +102,5 @@ mod tests {
     fn numbers_have_about_four_digits() {
         let texts = [1234.567, 12.3456, 0.01234, 0.000_012_34, 0.0].map(significant);
         assert_eq!(texts, ["1234.6", "12.346", "0.0123", "1.23e-5", "0.0000"]);
-    }
-
-    #[test]
-    fn the_code_names_the_axes_and_the_rules() {
-        let code = code(Candidate { slice: 1, data: 2, fsdp: 16, tensor: 1, remat: true });
-        let expected = "let device = TpuDevice::mesh(Mesh::new().axis(\"data\", 2).axis(\"fsdp\", 16));\n\
-                        let model = place(model, &Fsdp { axis: \"fsdp\", min_bytes: 65536 })?;\n";
-        assert!(code.starts_with(expected) && code.contains("checkpoints.run"), "{code}");
     }
 }
