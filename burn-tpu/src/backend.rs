@@ -2,6 +2,7 @@
 
 use crate::dtype::from_burn;
 use crate::error::failed;
+use crate::ops::qtensor::is_supported;
 use crate::{TpuDevice, TpuQTensor, TpuTensor};
 use burn_backend::{Backend, BackendTypes, DTypeUsage, DTypeUsageSet, Element, ExecutionError};
 use burn_std::DType as BurnDType;
@@ -80,7 +81,7 @@ impl<F: TpuFloat, I: TpuInt> Backend for Tpu<F, I> {
 
     fn dtype_usage(_device: &TpuDevice, dtype: BurnDType) -> DTypeUsageSet {
         match dtype {
-            BurnDType::QFloat(_) => DTypeUsage::Storage.into(),
+            BurnDType::QFloat(scheme) if is_supported(&scheme) => DTypeUsage::Storage.into(),
             _ if from_burn(dtype).is_none() => DTypeUsageSet::empty(),
             BurnDType::Bool(_) => DTypeUsage::Storage | DTypeUsage::Arithmetic,
             _ => DTypeUsage::Storage | DTypeUsage::Arithmetic | DTypeUsage::Accelerated,

@@ -129,12 +129,15 @@ mod dtype;
 mod error;
 mod mesh;
 mod ops;
+#[cfg(test)]
+mod ops_tests;
 mod optim;
 mod qtensor;
 #[cfg(feature = "store")]
 pub mod store;
 mod tensor;
 pub mod tickets;
+mod version;
 
 /// Runs a closure and writes a profile of it below `folder`: what the host and the device did, and when, with the names of
 /// Burn ops and the lines that recorded them. TensorBoard, XProf and Perfetto open its files, and `burn-tpu profile` prints its

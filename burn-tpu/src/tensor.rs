@@ -41,7 +41,7 @@ impl TpuTensor {
             device: self.device().to_string(),
         })?;
         let ty = TensorType::new(dtype, data.shape.as_slice());
-        data::upload_like(&self.0, "from_data", ty, ops::bytes(data)).map(Self)
+        data::upload_like(&self.0, "from_data", ty, ops::host::bytes(data)).map(Self)
     }
 }
 

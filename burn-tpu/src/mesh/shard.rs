@@ -1,8 +1,9 @@
 //! A constraint on an activation, and its gradient.
 
 use crate::backend::{TpuFloat, TpuInt};
-use crate::ops::from_rows;
-use crate::{Tpu, TpuDevice};
+use crate::dtype::from_burn;
+use crate::ops::host::bytes;
+use crate::{Tpu, TpuDevice, TpuError, TpuTensor};
 use burn_autodiff::Autodiff;
 use burn_autodiff::checkpoint::{base::Checkpointer, strategy::CheckpointStrategy};
 use burn_autodiff::grads::Gradients;
@@ -10,6 +11,8 @@ use burn_autodiff::ops::{Backward, Ops, OpsKind, unary};
 use burn_backend::tensor::{FloatTensor, IntTensor};
 use burn_backend::{Backend, TensorData};
 use burn_core::tensor::{Tensor, TensorPrimitive};
+use burn_tpu_runtime::graph::TensorType;
+use burn_tpu_runtime::ops::data;
 use burn_tpu_runtime::ops::sharding::{DimNames, constrain};
 
 /// The backends whose tensors may live on a mesh: [`Tpu`] and its autodiff.
@@ -101,4 +104,14 @@ impl<B: MeshBackend, C: CheckpointStrategy> MeshBackend for Autodiff<B, C> {
 pub fn shard<B: MeshBackend, const D: usize>(tensor: Tensor<B, D>, dims: [Option<&str>; D]) -> Tensor<B, D> {
     let names = dims.map(super::rules::names);
     Tensor::from_primitive(TensorPrimitive::Float(B::shard_float(tensor.into_primitive().tensor(), &names)))
+}
+
+/// Returns the batch of which this process gives some rows.
+///
+/// # Errors
+/// Those of [`data::from_rows`]; [`TpuError::DType`] for a type that the device does not have.
+fn from_rows(name: &'static str, rows: TensorData, device: &TpuDevice) -> crate::Result<TpuTensor> {
+    let unknown = || TpuError::DType { op: name, dtype: format!("{:?}", rows.dtype), device: device.to_string() };
+    let ty = TensorType::new(from_burn(rows.dtype).ok_or_else(unknown)?, rows.shape.as_slice());
+    data::from_rows(name, ty, bytes(rows), &device.0).map(TpuTensor::from)
 }

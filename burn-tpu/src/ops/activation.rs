@@ -1,8 +1,8 @@
 //! Burn's activation functions.
 
-use crate::backend::{TpuFloat, TpuInt};
+use crate::TpuTensor;
+use crate::backend::{Tpu, TpuFloat, TpuInt};
 use crate::dtype::number;
-use crate::{Tpu, TpuTensor};
 use burn_backend::Scalar;
 use burn_backend::ops::ActivationOps;
 use burn_tpu_runtime::ops::activation;

@@ -3,10 +3,9 @@
 
 use super::host;
 use super::options::resolved;
-use crate::backend::{TpuFloat, TpuInt};
-use crate::compile::leaves;
+use crate::backend::{Tpu, TpuFloat, TpuInt};
 use crate::dtype::{from_float, from_int, number};
-use crate::{Tpu, TpuDevice, TpuTensor};
+use crate::{TpuDevice, TpuTensor, version};
 use burn_backend::ops::BoolTensorOps;
 use burn_backend::{ExecutionError, Scalar, TensorData};
 use burn_std::{BoolDType, FloatDType, IntDType, Shape, Slice};
@@ -26,12 +25,8 @@ impl<F: TpuFloat, I: TpuInt> BoolTensorOps<Self> for Tpu<F, I> {
         host::into_data(tensor)
     }
 
-    fn bool_device(tensor: &TpuTensor) -> TpuDevice {
-        leaves::visited(tensor).device()
-    }
-
     fn bool_to_device(tensor: TpuTensor, device: &TpuDevice) -> TpuTensor {
-        leaves::replaced(tensor, |tensor| data::to_device(tensor.0, &device.0).into())
+        version::to_device(tensor, device)
     }
 
     fn bool_empty(shape: Shape, device: &TpuDevice, _dtype: BoolDType) -> TpuTensor {
@@ -181,4 +176,6 @@ impl<F: TpuFloat, I: TpuInt> BoolTensorOps<Self> for Tpu<F, I> {
     fn bool_mask_fill(tensor: TpuTensor, mask: TpuTensor, value: Scalar) -> TpuTensor {
         arithmetic::mask_fill(tensor.0, mask.0, number(value)).into()
     }
+
+    version::bool_methods! {}
 }

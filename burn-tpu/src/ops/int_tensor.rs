@@ -3,15 +3,14 @@
 
 use super::host;
 use super::options::{pair, plain_distribution, resolved, scatter_mode};
-use crate::backend::{TpuFloat, TpuInt};
-use crate::compile::leaves;
+use crate::backend::{Tpu, TpuFloat, TpuInt};
 use crate::dtype::{from_float, from_int, number};
-use crate::{Tpu, TpuDevice, TpuTensor};
+use crate::version::{self, IndexingUpdateOp};
+use crate::{TpuDevice, TpuTensor};
 use burn_backend::ops::IntTensorOps;
-use burn_backend::tensor::IndexingUpdateOp;
 use burn_backend::{Distribution, ExecutionError, Scalar, TensorData};
 use burn_std::{BoolDType, FloatDType, IntDType, Shape, Slice};
-use burn_tpu_runtime::graph::op::{BinaryOp, Combine, Direction, ScatterMode, UnaryOp};
+use burn_tpu_runtime::graph::op::{BinaryOp, Direction, UnaryOp};
 use burn_tpu_runtime::ops::arithmetic::{self, binary, binary_scalar, compare, compare_scalar, unary};
 use burn_tpu_runtime::ops::reduce::position_type;
 use burn_tpu_runtime::ops::{data, index, matmul, movement, random, reduce, sort};
@@ -28,12 +27,8 @@ impl<F: TpuFloat, I: TpuInt> IntTensorOps<Self> for Tpu<F, I> {
         host::into_data(tensor)
     }
 
-    fn int_device(tensor: &TpuTensor) -> TpuDevice {
-        leaves::visited(tensor).device()
-    }
-
     fn int_to_device(tensor: TpuTensor, device: &TpuDevice) -> TpuTensor {
-        leaves::replaced(tensor, |tensor| data::to_device(tensor.0, &device.0).into())
+        version::to_device(tensor, device)
     }
 
     /// Returns zeros: XLA has no uninitialised memory.
@@ -305,16 +300,8 @@ impl<F: TpuFloat, I: TpuInt> IntTensorOps<Self> for Tpu<F, I> {
         index::gather(tensor.0, dim, indices.0).into()
     }
 
-    fn int_scatter_add(dim: usize, tensor: TpuTensor, indices: TpuTensor, value: TpuTensor) -> TpuTensor {
-        index::scatter(tensor.0, dim, indices.0, value.0, ScatterMode::Combine(Combine::Sum)).into()
-    }
-
     fn int_select(tensor: TpuTensor, dim: usize, indices: TpuTensor) -> TpuTensor {
         index::select(tensor.0, dim, indices.0).into()
-    }
-
-    fn int_select_add(tensor: TpuTensor, dim: usize, indices: TpuTensor, value: TpuTensor) -> TpuTensor {
-        index::select_assign(tensor.0, dim, indices.0, value.0, ScatterMode::Combine(Combine::Sum)).into()
     }
 
     fn int_gather_nd(data: TpuTensor, indices: TpuTensor) -> TpuTensor {
@@ -464,4 +451,6 @@ impl<F: TpuFloat, I: TpuInt> IntTensorOps<Self> for Tpu<F, I> {
         let index = position_type(&tensor.0);
         sort::argtopk(tensor.0, dim, k, index).into()
     }
+
+    version::int_methods! {}
 }

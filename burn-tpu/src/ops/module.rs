@@ -5,21 +5,11 @@
 use super::options::{
     attention_options, conv_options, conv_transpose_options, deform_conv_options, inner, interpolate_options,
 };
-use crate::backend::{TpuFloat, TpuInt};
-use crate::dtype::from_int;
-use crate::{Tpu, TpuTensor};
-use burn_backend::get_device_settings;
+use crate::backend::{Tpu, TpuFloat, TpuInt};
+use crate::{TpuTensor, version};
 use burn_backend::ops::*;
-use burn_tpu_runtime::graph::DType;
 use burn_tpu_runtime::ops::index;
 use burn_tpu_runtime::ops::module::{self as layers, Window};
-
-impl<F: TpuFloat, I: TpuInt> Tpu<F, I> {
-    /// The type of a pool's indices: the device's default integer.
-    fn index_type(x: &TpuTensor) -> DType {
-        from_int(get_device_settings::<Self>(&x.device()).int_dtype)
-    }
-}
 
 impl<F: TpuFloat, I: TpuInt> ModuleOps<Self> for Tpu<F, I> {
     fn embedding(weights: TpuTensor, indices: TpuTensor) -> TpuTensor {
@@ -338,20 +328,6 @@ impl<F: TpuFloat, I: TpuInt> ModuleOps<Self> for Tpu<F, I> {
         layers::max_pool("max_pool1d", &x.0, &window).into()
     }
 
-    fn max_pool1d_with_indices(
-        x: TpuTensor,
-        kernel_size: usize,
-        stride: usize,
-        padding: usize,
-        dilation: usize,
-        ceil_mode: bool,
-    ) -> MaxPool1dWithIndices<Self> {
-        let window = Window::dilated([kernel_size], [stride], [padding], [dilation], ceil_mode);
-        let index = Self::index_type(&x);
-        let [output, indices] = layers::max_pool_with_indices("max_pool1d_with_indices", &x.0, &window, index);
-        MaxPool1dWithIndices::new(output.into(), indices.into())
-    }
-
     fn max_pool1d_with_indices_backward(
         x: TpuTensor,
         kernel_size: usize,
@@ -377,20 +353,6 @@ impl<F: TpuFloat, I: TpuInt> ModuleOps<Self> for Tpu<F, I> {
     ) -> TpuTensor {
         let window = Window::dilated(kernel_size, stride, padding, dilation, ceil_mode);
         layers::max_pool("max_pool2d", &x.0, &window).into()
-    }
-
-    fn max_pool2d_with_indices(
-        x: TpuTensor,
-        kernel_size: [usize; 2],
-        stride: [usize; 2],
-        padding: [usize; 2],
-        dilation: [usize; 2],
-        ceil_mode: bool,
-    ) -> MaxPool2dWithIndices<Self> {
-        let window = Window::dilated(kernel_size, stride, padding, dilation, ceil_mode);
-        let index = Self::index_type(&x);
-        let [output, indices] = layers::max_pool_with_indices("max_pool2d_with_indices", &x.0, &window, index);
-        MaxPool2dWithIndices::new(output.into(), indices.into())
     }
 
     fn max_pool2d_with_indices_backward(
@@ -463,12 +425,5 @@ impl<F: TpuFloat, I: TpuInt> ModuleOps<Self> for Tpu<F, I> {
             .into()
     }
 
-    fn rfft(signal: TpuTensor, dim: usize, n: Option<usize>) -> (TpuTensor, TpuTensor) {
-        let [real, imag] = layers::rfft(&signal.0, dim, n);
-        (real.into(), imag.into())
-    }
-
-    fn irfft(spectrum_re: TpuTensor, spectrum_im: TpuTensor, dim: usize, n: Option<usize>) -> TpuTensor {
-        layers::irfft(&spectrum_re.0, &spectrum_im.0, dim, n).into()
-    }
+    version::module_methods! {}
 }

@@ -1,40 +1,38 @@
 //! Conversions of Burn's options to the runtime's plain ones.
 
 use crate::TpuTensor;
+use crate::version::{self, IndexingUpdateOp};
 use burn_backend::Distribution;
 use burn_backend::ops as burn;
-use burn_backend::tensor::IndexingUpdateOp;
 use burn_std::Slice;
 use burn_tpu_runtime::Tensor;
 use burn_tpu_runtime::graph::Dims;
 use burn_tpu_runtime::graph::op::{Combine, ScatterMode};
 use burn_tpu_runtime::ops::grid_sample::{GridSampleOptions, GridSamplePadding};
-use burn_tpu_runtime::ops::module::{
-    AttentionOptions, ConvOptions, DeformConvOptions, InterpolateMode, InterpolateOptions,
-};
+use burn_tpu_runtime::ops::module::{AttentionOptions, ConvOptions, DeformConvOptions, InterpolateOptions};
 use burn_tpu_runtime::ops::{movement, random};
 use smallvec::SmallVec;
 
 /// Converts an optional operand.
-pub(super) fn inner(tensor: &Option<TpuTensor>) -> Option<&Tensor> {
+pub(crate) fn inner(tensor: &Option<TpuTensor>) -> Option<&Tensor> {
     tensor.as_ref().map(|tensor| &tensor.0)
 }
 
 /// Converts two results.
-pub(super) fn pair((first, second): (Tensor, Tensor)) -> (TpuTensor, TpuTensor) {
+pub(crate) fn pair((first, second): (Tensor, Tensor)) -> (TpuTensor, TpuTensor) {
     (first.into(), second.into())
 }
 
 /// Resolves Burn's slices within the tensor's dims: clamps them, and counts negative bounds from the end. A slice of a dim
 /// that the tensor does not have is kept, and the op refuses it.
-pub(super) fn resolved(tensor: &TpuTensor, slices: &[Slice]) -> SmallVec<[movement::Slice; 4]> {
+pub(crate) fn resolved(tensor: &TpuTensor, slices: &[Slice]) -> SmallVec<[movement::Slice; 4]> {
     let size = |dim: usize| tensor.0.dims().get(dim).copied().unwrap_or(0);
     let resolve =
         |(dim, slice): (usize, &Slice)| movement::Slice { range: slice.to_range(size(dim)), step: slice.step() };
     slices.iter().enumerate().map(resolve).collect()
 }
 
-pub(super) fn plain_distribution(distribution: Distribution) -> random::Distribution {
+pub(crate) fn plain_distribution(distribution: Distribution) -> random::Distribution {
     match distribution {
         Distribution::Default => random::Distribution::Default,
         Distribution::Bernoulli(chance) => random::Distribution::Bernoulli(chance),
@@ -43,7 +41,7 @@ pub(super) fn plain_distribution(distribution: Distribution) -> random::Distribu
     }
 }
 
-pub(super) fn scatter_mode(update: IndexingUpdateOp) -> ScatterMode {
+pub(crate) fn scatter_mode(update: IndexingUpdateOp) -> ScatterMode {
     match update {
         IndexingUpdateOp::Assign => ScatterMode::Assign,
         IndexingUpdateOp::Add => ScatterMode::Combine(Combine::Sum),
@@ -53,39 +51,30 @@ pub(super) fn scatter_mode(update: IndexingUpdateOp) -> ScatterMode {
     }
 }
 
-pub(super) fn grid_sample_options(options: burn::GridSampleOptions) -> GridSampleOptions {
+pub(crate) fn grid_sample_options(options: burn::GridSampleOptions) -> GridSampleOptions {
     let padding = match options.padding_mode {
         burn::GridSamplePaddingMode::Zeros => GridSamplePadding::Zeros,
         burn::GridSamplePaddingMode::Border => GridSamplePadding::Border,
         burn::GridSamplePaddingMode::Reflection => GridSamplePadding::Reflection,
     };
-    GridSampleOptions { mode: mode(&options.mode), padding, align_corners: options.align_corners }
+    GridSampleOptions { mode: version::interpolate_mode(&options.mode), padding, align_corners: options.align_corners }
 }
 
-pub(super) fn interpolate_options(options: &burn::InterpolateOptions) -> InterpolateOptions {
-    InterpolateOptions { mode: mode(&options.mode), align_corners: options.align_corners }
+pub(crate) fn interpolate_options(options: &burn::InterpolateOptions) -> InterpolateOptions {
+    InterpolateOptions { mode: version::interpolate_mode(&options.mode), align_corners: options.align_corners }
 }
 
-fn mode(mode: &burn::InterpolateMode) -> InterpolateMode {
-    match mode {
-        burn::InterpolateMode::Nearest => InterpolateMode::Nearest,
-        burn::InterpolateMode::Bilinear => InterpolateMode::Bilinear,
-        burn::InterpolateMode::Bicubic => InterpolateMode::Bicubic,
-        burn::InterpolateMode::Lanczos3 => InterpolateMode::Lanczos3,
-    }
-}
-
-pub(super) fn conv_options<const N: usize>(options: &burn::ConvOptions<N>) -> ConvOptions {
+pub(crate) fn conv_options<const N: usize>(options: &burn::ConvOptions<N>) -> ConvOptions {
     ConvOptions {
         stride: Dims::from_slice(&options.stride),
-        padding: options.padding.iter().map(|&size| (size, size)).collect(),
+        padding: version::padding(&options.padding).collect(),
         dilation: Dims::from_slice(&options.dilation),
         groups: options.groups,
         padding_out: Dims::from_elem(0, N),
     }
 }
 
-pub(super) fn conv_transpose_options<const N: usize>(options: &burn::ConvTransposeOptions<N>) -> ConvOptions {
+pub(crate) fn conv_transpose_options<const N: usize>(options: &burn::ConvTransposeOptions<N>) -> ConvOptions {
     ConvOptions {
         stride: Dims::from_slice(&options.stride),
         padding: options.padding.iter().map(|&size| (size, size)).collect(),
@@ -95,7 +84,7 @@ pub(super) fn conv_transpose_options<const N: usize>(options: &burn::ConvTranspo
     }
 }
 
-pub(super) fn deform_conv_options(options: &burn::DeformConvOptions<2>) -> DeformConvOptions {
+pub(crate) fn deform_conv_options(options: &burn::DeformConvOptions<2>) -> DeformConvOptions {
     DeformConvOptions {
         stride: options.stride,
         padding: options.padding,
@@ -105,23 +94,6 @@ pub(super) fn deform_conv_options(options: &burn::DeformConvOptions<2>) -> Defor
     }
 }
 
-pub(super) fn attention_options(options: burn::AttentionModuleOptions) -> AttentionOptions {
+pub(crate) fn attention_options(options: burn::AttentionModuleOptions) -> AttentionOptions {
     AttentionOptions { scale: options.scale, softcap: options.softcap, is_causal: options.is_causal }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::ops::testing::tensor;
-    use burn_std::s;
-
-    #[test]
-    fn slices_are_resolved_within_the_dims() {
-        let x = tensor([0.0f32; 6], &[2, 3]);
-        let resolve = |slices: &[Slice]| resolved(&x, slices).into_vec();
-        let slice = |range, step| movement::Slice { range, step };
-        assert_eq!(resolve(&[s![1..2], s![-2..]]), [slice(1..2, 1), slice(1..3, 1)]);
-        assert_eq!(resolve(&[s![..;-1], s![0..9;2]]), [slice(0..2, -1), slice(0..3, 2)]);
-        assert_eq!(resolve(&[s![..], s![..], s![..]])[2], slice(0..0, 1), "the op refuses it");
-    }
 }

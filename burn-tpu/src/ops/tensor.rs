@@ -3,15 +3,14 @@
 
 use super::host;
 use super::options::{grid_sample_options, pair, plain_distribution, resolved, scatter_mode};
-use crate::backend::{TpuFloat, TpuInt};
-use crate::compile::leaves;
+use crate::backend::{Tpu, TpuFloat, TpuInt};
 use crate::dtype::{from_float, from_int, number};
-use crate::{Tpu, TpuDevice, TpuTensor};
+use crate::version::{self, IndexingUpdateOp};
+use crate::{TpuDevice, TpuTensor};
 use burn_backend::ops::{FloatTensorOps, GridSampleOptions};
-use burn_backend::tensor::IndexingUpdateOp;
 use burn_backend::{Distribution, ExecutionError, Scalar, TensorData};
 use burn_std::{BoolDType, FloatDType, IntDType, Shape, Slice};
-use burn_tpu_runtime::graph::op::{BinaryOp, Combine, Direction, ScatterMode, UnaryOp};
+use burn_tpu_runtime::graph::op::{BinaryOp, Direction, UnaryOp};
 use burn_tpu_runtime::ops::arithmetic::{self, binary, binary_scalar, compare, compare_scalar, composed, unary};
 use burn_tpu_runtime::ops::{data, grid_sample, index, matmul, movement, random, reduce, sort};
 
@@ -26,12 +25,8 @@ impl<F: TpuFloat, I: TpuInt> FloatTensorOps<Self> for Tpu<F, I> {
         host::into_data(tensor)
     }
 
-    fn float_device(tensor: &TpuTensor) -> TpuDevice {
-        leaves::visited(tensor).device()
-    }
-
     fn float_to_device(tensor: TpuTensor, device: &TpuDevice) -> TpuTensor {
-        leaves::replaced(tensor, |tensor| data::to_device(tensor.0, &device.0).into())
+        version::to_device(tensor, device)
     }
 
     /// Returns zeros: XLA has no uninitialised memory.
@@ -367,16 +362,8 @@ impl<F: TpuFloat, I: TpuInt> FloatTensorOps<Self> for Tpu<F, I> {
         index::gather(tensor.0, dim, indices.0).into()
     }
 
-    fn float_scatter_add(dim: usize, tensor: TpuTensor, indices: TpuTensor, value: TpuTensor) -> TpuTensor {
-        index::scatter(tensor.0, dim, indices.0, value.0, ScatterMode::Combine(Combine::Sum)).into()
-    }
-
     fn float_select(tensor: TpuTensor, dim: usize, indices: TpuTensor) -> TpuTensor {
         index::select(tensor.0, dim, indices.0).into()
-    }
-
-    fn float_select_add(tensor: TpuTensor, dim: usize, indices: TpuTensor, value: TpuTensor) -> TpuTensor {
-        index::select_assign(tensor.0, dim, indices.0, value.0, ScatterMode::Combine(Combine::Sum)).into()
     }
 
     fn float_gather_nd(data: TpuTensor, indices: TpuTensor) -> TpuTensor {
@@ -528,41 +515,6 @@ impl<F: TpuFloat, I: TpuInt> FloatTensorOps<Self> for Tpu<F, I> {
     fn float_argtopk(tensor: TpuTensor, dim: usize, k: usize, dtype: IntDType) -> TpuTensor {
         sort::argtopk(tensor.0, dim, k, from_int(dtype)).into()
     }
-}
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::ops::testing::{devices, values};
-    use burn_backend::ops::IntTensorOps;
-    use burn_backend::try_read_sync;
-    use burn_ndarray::NdArray;
-
-    type B = Tpu<f32>;
-    type Nd = NdArray<f32, i32>;
-
-    #[test]
-    fn random_places_as_burn_ndarray_does() {
-        let host = Default::default();
-        let numbers = |count: usize| (0..count).map(|i| (i * 7919 % 101) as f32).collect::<Vec<_>>();
-        let floats = |x| try_read_sync(Nd::float_into_data(x)).unwrap().unwrap().iter::<f64>().collect::<Vec<_>>();
-        for device in devices() {
-            for (dim, count) in [(0, 5), (1, 1), (2, 7)] {
-                let mut shape = [4, 3, 6];
-                let (size, x) = (shape[dim], TensorData::new(numbers(72), shape));
-                shape[dim] = count;
-                let elements = shape.iter().product();
-                let at: Vec<i32> = (0..elements).map(|i| (i * 31 % 17 % size) as i32).collect();
-                let (at, by) = (TensorData::new(at, shape), TensorData::new(numbers(elements), shape));
-                let [our_x, our_by] = [&x, &by].map(|data| B::float_from_data(data.clone(), &device));
-                let our_at = B::int_from_data(at.clone(), &device);
-                let [x, by] = [&x, &by].map(|data| Nd::float_from_data(data.clone(), &host));
-                let at = Nd::int_from_data(at, &host);
-                let gathered = floats(Nd::float_gather(dim, x.clone(), at.clone()));
-                assert_eq!(values(B::float_gather(dim, our_x.clone(), our_at.clone())), gathered, "{dim} on {device}");
-                let scattered = floats(Nd::float_scatter_add(dim, x, at, by));
-                assert_eq!(values(B::float_scatter_add(dim, our_x, our_at, our_by)), scattered, "{dim} on {device}");
-            }
-        }
-    }
+    version::float_methods! {}
 }

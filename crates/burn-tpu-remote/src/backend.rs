@@ -2,18 +2,30 @@
 
 use crate::dtype::from_burn;
 use crate::error::failed;
-use crate::ops::is_supported;
+use crate::ops::qtensor::is_supported;
 use crate::{TpuDevice, TpuQTensor, TpuTensor};
 use burn_backend::distributed::DistributedOps;
 use burn_backend::{Backend, BackendTypes, DTypeUsage, DTypeUsageSet, ExecutionError, GraphUnsupported};
 use burn_std::DType as BurnDType;
+use std::fmt::Debug;
+use std::marker::PhantomData;
 
-/// The TPU backend of Burn 0.22. A tensor has any element type; what a device prefers is in its
-/// [`defaults`](burn_backend::DeviceOps::defaults).
+/// The type behind [`crate::Tpu`]. Its parameters are those of the type of Burn 0.21, for which the sources of the operations are
+/// written too; nothing of 0.22 depends on them.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Tpu;
+pub struct Tpu<F = (), I = ()> {
+    types: PhantomData<(F, I)>,
+}
 
-impl BackendTypes for Tpu {
+/// The first parameter of [`Tpu`].
+pub trait TpuFloat: Clone + Debug + Default + Send + Sync + 'static {}
+impl TpuFloat for () {}
+
+/// The second parameter of [`Tpu`].
+pub trait TpuInt: Clone + Debug + Default + Send + Sync + 'static {}
+impl TpuInt for () {}
+
+impl<F: TpuFloat, I: TpuInt> BackendTypes for Tpu<F, I> {
     type Device = TpuDevice;
     type FloatTensorPrimitive = TpuTensor;
     type IntTensorPrimitive = TpuTensor;
@@ -22,7 +34,7 @@ impl BackendTypes for Tpu {
     type GraphPrimitive = GraphUnsupported;
 }
 
-impl Backend for Tpu {
+impl<F: TpuFloat, I: TpuInt> Backend for Tpu<F, I> {
     /// Returns the name of the backend with its device, such as `tpu<cpu:0>`.
     fn name(device: &TpuDevice) -> String {
         format!("tpu<{device}>")
@@ -62,4 +74,4 @@ impl Backend for Tpu {
 }
 
 /// Burn's defaults: no collectives. Many chips are one device here, a [`Mesh`](crate::Mesh).
-impl DistributedOps<Self> for Tpu {}
+impl<F: TpuFloat, I: TpuInt> DistributedOps<Self> for Tpu<F, I> {}

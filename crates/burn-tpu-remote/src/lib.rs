@@ -18,14 +18,13 @@
 //!
 //! # This crate
 //!
-//! It owns the traits of Burn 0.22.1 as thin methods over the crate `burn-tpu-runtime`, which has all that is computed. The
-//! crate `burn-tpu` does the same for Burn 0.21: the files of `ops/` have the same names and the same order in both, so a
-//! diff of the two folders shows what differs between the two versions of Burn (`docs/burn-versions.md`).
+//! It owns what Burn 0.22.1 has of its own: the backend and device types, handles, and `version.rs`, which says where its
+//! operations differ from those of 0.21. The operations themselves, thin methods over the crate `burn-tpu-runtime`, are
+//! the sources of the crate `burn-tpu`, which this one compiles against Burn 0.22.1 (`docs/burn-versions.md`).
 //!
 //! It may not know: how programs are recorded, cached, compiled or run; the protocol and its transports.
 #![forbid(unsafe_code)]
 
-pub use backend::Tpu;
 pub use burn_tpu_runtime::{Device, Mesh, Metrics, Platform, TpuError, TpuOptions};
 pub use device::TpuDevice;
 pub use qtensor::TpuQTensor;
@@ -34,10 +33,18 @@ pub use tensor::TpuTensor;
 
 mod backend;
 mod device;
+#[path = "../../../burn-tpu/src/dtype.rs"]
 mod dtype;
+#[path = "../../../burn-tpu/src/error.rs"]
 mod error;
 mod ir;
+#[path = "../../../burn-tpu/src/ops/mod.rs"]
 mod ops;
 mod qtensor;
 mod server;
 mod tensor;
+mod version;
+
+/// The TPU backend of Burn 0.22. A tensor has any element type; what a device prefers is in its
+/// [`defaults`](burn_backend::DeviceOps::defaults).
+pub type Tpu = backend::Tpu;

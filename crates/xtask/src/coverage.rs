@@ -5,6 +5,7 @@
 //! with each kind of graph node comes from `burn-tpu-xla`'s table.
 
 use anyhow::{Context, Result, bail};
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 mod engines;
@@ -15,12 +16,11 @@ mod tested;
 /// A crate that implements the backend traits of one version of Burn.
 struct Adapter {
     burn: &'static str,
-    sources: &'static str,
+    /// Its sources: its crate, and what that compiles of another.
+    sources: &'static [&'static str],
     /// Where its integration tests are.
     tests: &'static [&'static str],
     table: &'static str,
-    /// The sources of the adapter that this one follows: methods of one name are of one text, but for those that are listed.
-    differs_from: Option<&'static str>,
     /// Whether the table ends with what engines do with each kind of graph node, whatever Burn's version.
     lists_engines: bool,
 }
@@ -28,20 +28,18 @@ struct Adapter {
 const ADAPTERS: [Adapter; 2] = [
     Adapter {
         burn: "0.21",
-        sources: "burn-tpu/src",
+        sources: &["burn-tpu/src"],
         tests: &["tests"],
         table: "docs/op-coverage.md",
-        differs_from: None,
         lists_engines: true,
     },
     Adapter {
         burn: "0.22",
-        sources: "crates/burn-tpu-remote/src",
+        sources: &["crates/burn-tpu-remote/src", "burn-tpu/src/ops"],
         // The rows that it shares with the first are compiled against its version too, but for the files named `version.rs`
         // and `fourier.rs`.
         tests: &["crates/burn-tpu-remote/tests", "tests/parity", "tests/numbers/module_parity"],
         table: "docs/op-coverage-0.22.md",
-        differs_from: Some("burn-tpu/src"),
         lists_engines: false,
     },
 ];
@@ -96,22 +94,15 @@ impl Adapter {
 
     fn generate(&self, root: &Path) -> Result<String> {
         let traits = methods::traits(&self.burn_sources(root)?)?;
-        let overridden = methods::overridden(&root.join(self.sources))?;
+        let mut overridden = BTreeSet::new();
+        for sources in self.sources {
+            overridden.extend(methods::overridden(&root.join(sources))?);
+        }
         let names = traits.iter().flat_map(|(_, methods)| methods.iter().map(|method| method.name.clone())).collect();
         let tests = tested::find(root, self.tests, self.sources, &names)?;
-        let own = overridden.keys().cloned().collect();
-        let mut text = table::render(self.burn, &traits, &own, &tests);
+        let mut text = table::render(self.burn, &traits, &overridden, &tests);
         if self.lists_engines {
             text += &engines::render();
-        }
-        if let Some(other) = &self.differs_from {
-            let theirs = methods::overridden(&root.join(other))?;
-            let differing: Vec<_> = overridden
-                .iter()
-                .filter(|(name, body)| theirs.get(*name).is_some_and(|their| their != *body))
-                .collect();
-            text +=
-                &table::differences(other, &differing.into_iter().map(|(name, _)| name.as_str()).collect::<Vec<_>>());
         }
         Ok(text)
     }

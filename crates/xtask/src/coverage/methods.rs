@@ -2,10 +2,11 @@
 
 use super::{parsed, rust_files};
 use anyhow::{Result, bail};
+use proc_macro2::TokenTree;
 use quote::ToTokens;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::path::Path;
-use syn::{ImplItem, Item, ReturnType, Signature, TraitItem};
+use syn::{ImplItem, Item, ItemImpl, ItemMacro, ReturnType, Signature, TraitItem};
 
 /// The traits of the table, in its order.
 const TRAITS: [&str; 8] = [
@@ -108,25 +109,43 @@ fn kinds(signature: &Signature) -> Vec<&'static str> {
     kinds
 }
 
-/// The methods that the backend's own impls of the traits define, with their bodies.
-pub fn overridden(sources: &Path) -> Result<BTreeMap<String, String>> {
-    let mut found = BTreeMap::new();
+/// The methods that the backend's own impls of the traits define, and those that a macro of a `version.rs` has for an impl.
+pub fn overridden(sources: &Path) -> Result<BTreeSet<String>> {
+    let mut found = BTreeSet::new();
     for path in rust_files(sources)? {
+        let is_version = path.ends_with("version.rs");
         for item in parsed(&path)?.items {
-            let Item::Impl(item) = item else { continue };
-            let Some((_, implemented, _)) = &item.trait_ else { continue };
-            let name = implemented.segments.last().map(|segment| segment.ident.to_string()).unwrap_or_default();
-            if TRAITS.contains(&name.as_str()) {
-                found.extend(item.items.iter().filter_map(|item| match item {
-                    ImplItem::Fn(function) => {
-                        Some((function.sig.ident.to_string(), function.block.to_token_stream().to_string()))
-                    }
-                    _ => None,
-                }));
+            match item {
+                Item::Impl(item) if is_of_traits(&item) => found.extend(names(&item)),
+                Item::Macro(definition) if is_version => found.extend(of_macro(&definition)?),
+                _ => {}
             }
         }
     }
     Ok(found)
+}
+
+fn is_of_traits(item: &ItemImpl) -> bool {
+    let implemented = item.trait_.as_ref().and_then(|(_, path, _)| path.segments.last());
+    implemented.is_some_and(|name| TRAITS.contains(&name.ident.to_string().as_str()))
+}
+
+fn names(item: &ItemImpl) -> Vec<String> {
+    let name = |item: &ImplItem| match item {
+        ImplItem::Fn(function) => Some(function.sig.ident.to_string()),
+        _ => None,
+    };
+    item.items.iter().filter_map(name).collect()
+}
+
+/// The methods of a macro with one rule, `() => { … }`. Its paths begin with `$crate`.
+fn of_macro(definition: &ItemMacro) -> Result<Vec<String>> {
+    let mut groups = definition.mac.tokens.clone().into_iter().filter_map(|token| match token {
+        TokenTree::Group(group) => Some(group.stream().to_string()),
+        _ => None,
+    });
+    let body = groups.nth(1).unwrap_or_default().replace('$', "");
+    Ok(names(&syn::parse_str(&format!("impl Version {{ {body} }}"))?))
 }
 
 #[cfg(test)]
@@ -151,5 +170,12 @@ mod tests {
         let pool = parse("fn f(x: FloatTensor<B>) -> MaxPool2dWithIndices<B>;");
         assert!(!pool.reads && pool.kinds == ["float", "int"]);
         assert!(parse("fn f(x: &IntTensor<B>) -> usize;").kinds == ["int"]);
+    }
+
+    #[test]
+    fn the_methods_of_a_macro_are_found() {
+        let text = "macro_rules! q_methods { () => { fn f(x: X) -> $crate::Y { $crate::g(x) } async fn h() {} }; }";
+        let Item::Macro(definition) = syn::parse_str(text).unwrap() else { panic!("no macro") };
+        assert_eq!(of_macro(&definition).unwrap(), ["f", "h"]);
     }
 }

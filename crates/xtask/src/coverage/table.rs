@@ -46,16 +46,6 @@ pub fn render(version: &str, traits: &[(String, Vec<Method>)], overridden: &BTre
     text
 }
 
-/// The section with the methods that two adapters do not share the text of.
-pub fn differences(other: &str, names: &[&str]) -> String {
-    let names: Vec<_> = names.iter().map(|name| format!("`{name}`")).collect();
-    format!(
-        "\n## What differs from the other version\n\nMethods that `{other}` has too, with another body. All other methods of \
-         one name have one text in both\ncrates.\n\n{}\n",
-        names.join(", ")
-    )
-}
-
 fn how(method: &Method, names: &BTreeSet<&str>, overridden: &BTreeSet<String>) -> &'static str {
     match method.default {
         _ if method.reads => "host",

@@ -16,13 +16,13 @@ use syn::Item;
 pub type Tests = BTreeMap<String, BTreeSet<String>>;
 
 /// Reads the integration tests, and the tests beside the backend's code.
-pub fn find(root: &Path, integration: &[&str], sources: &str, methods: &BTreeSet<String>) -> Result<Tests> {
+pub fn find(root: &Path, integration: &[&str], sources: &[&str], methods: &BTreeSet<String>) -> Result<Tests> {
     let mut tests = Tests::new();
-    for &folder in integration.iter().chain([&sources]) {
+    for &folder in integration.iter().chain(sources) {
         for path in rust_files(&root.join(folder))? {
             let file = path.strip_prefix(root)?.to_string_lossy().replace('\\', "/");
             let items = parsed(&path)?.items;
-            let items = if folder == sources { beside_the_code(items) } else { items };
+            let items = if sources.contains(&folder) { beside_the_code(items) } else { items };
             Search { file: &file, macros: macros(&items), methods }.search(&items, &mut tests);
         }
     }
