@@ -200,7 +200,7 @@ impl TpuOptions {
     /// devices share. A device that does not set them accepts the existing client.
     ///
     /// # Errors
-    /// - [`TpuError::AlreadyRunningProfile`] if the device is already in use.
+    /// - [`TpuError::AlreadyRunning`] if the device is already in use.
     /// - [`TpuError::ClientOption`] if another device of the platform is in use with another value of an option that
     ///   belongs to the client. The device is then not started.
     /// - [`TpuError::Option`] if an environment variable has an invalid value.

@@ -14,9 +14,10 @@ pub enum Platform {
     Cpu,
     /// The host's processor, through the interpreter: no plugin needed.
     NdArray,
-    /// A TPU slice that need not be attached: programs are compiled for it and never run. See [`Device::topology`].
+    /// A TPU slice that need not be attached: programs are compiled for it and never run. See
+    /// [`Device::topology`](crate::Device::topology).
     Topology,
-    /// Many chips of another platform as one device. See [`Device::mesh`].
+    /// Many chips of another platform as one device. See [`Device::mesh`](crate::Device::mesh).
     Mesh,
     /// What the crate `xla` (xla-rs) runs programs on. Its engine is the crate `burn-tpu-xla`, which `burn-tpu` has with its
     /// feature `xla-rs`.
