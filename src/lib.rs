@@ -15,4 +15,6 @@ mod pages {
     mod kernels {}
     #[doc = include_str!("../docs/migrating-from-python.md")]
     mod migrating_from_python {}
+    #[doc = include_str!("../docs/tour.md")]
+    mod tour {}
 }

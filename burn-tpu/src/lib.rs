@@ -36,7 +36,7 @@
 //! | to | use |
 //! |---|---|
 //! | name the backend | [`Tpu`]; in generic code also [`TpuFloat`], [`TpuInt`], [`TpuTensor`], [`TpuQTensor`] |
-//! | name a device | [`TpuDevice`], whose [`Platform`] is one of six |
+//! | name a device | [`TpuDevice`], on a [`Platform`] |
 //! | train on many chips | [`TpuDevice::mesh`] of a [`Mesh`]; [`place`] parameters by a [`PlacementRule`]: [`Replicate`], [`Fsdp`], [`Patterns`]; [`shard`] activations |
 //! | train | [`TpuOptimizer`] around the optimizer: it ends each step, and keeps f32 master weights for bf16 weights |
 //! | compute f32 parameters in bf16 or f16 | [`autocast`], [`autocast_to`] on an [`AutocastBackend`] |

@@ -93,7 +93,7 @@ use iroh::serve as iroh_transport;
 
 #[cfg(not(feature = "iroh"))]
 fn iroh_transport(_: &Runtime, _: BackendServer<Tpu>, _: &Options, _: Sender<Event>) -> Result<Serving, ServeError> {
-    let fix = "cargo install --path burn-tpu-serve --features iroh";
+    let fix = "cargo install --path crates/burn-tpu-serve --features iroh";
     Err(ServeError::NotBuilt { what: "the Iroh transport", fix })
 }
 

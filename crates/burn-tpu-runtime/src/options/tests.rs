@@ -22,9 +22,9 @@ fn is_variable(name: &str) -> bool {
 }
 
 #[test]
-fn the_readme_lists_every_variable() {
-    let readme = file("README.md");
-    let rows = readme.lines().filter(|line| line.starts_with("| `BURN_TPU_"));
+fn the_page_of_variables_lists_every_variable() {
+    let page = file("docs/variables.md");
+    let rows = page.lines().filter(|line| line.starts_with("| `BURN_TPU_"));
     let mut names: Vec<&str> = rows.flat_map(|row| row.split('|').nth(1).into_iter().flat_map(quoted)).collect();
     names.sort_by_key(|name| TpuOptions::VARIABLES.iter().position(|known| known == name));
     assert_eq!(names, TpuOptions::VARIABLES);
