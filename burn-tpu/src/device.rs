@@ -171,8 +171,8 @@ impl TpuDevice {
         self.0.metrics()
     }
 
-    /// Returns what the device does at this moment: the programs in flight, and what the threads of this process wait for. It
-    /// neither starts the device nor waits for it. Print it to see why nothing goes on.
+    /// Returns what the device does at this moment: the programs in flight, and what the threads of this process wait for.
+    /// It neither starts the device nor waits for it. Print it to see why nothing goes on.
     ///
     /// ```
     /// let device = burn_tpu::TpuDevice::ndarray();
@@ -182,9 +182,9 @@ impl TpuDevice {
         self.0.activity()
     }
 
-    /// Returns what the device's memory holds: live bytes now and at their peak by what they are, and the largest tensors with
-    /// the op and the line that made them. It neither starts the device nor waits for it: a tensor that is recorded and not
-    /// computed takes no memory yet. Print it for a table. See `docs/memory.md`.
+    /// Returns what the device's memory holds: live bytes now and at their peak by what they are, and the largest tensors
+    /// with the op and the line that made them. It neither starts the device nor waits for it: a tensor that is recorded and
+    /// not computed takes no memory yet. Print it for a table. See `docs/memory.md`.
     ///
     /// ```
     /// let device = burn_tpu::TpuDevice::ndarray();
@@ -246,7 +246,8 @@ impl From<Device> for TpuDevice {
     }
 }
 
-/// Hands the runtime the engine that another crate has, in a build with it. Whatever makes a device of its platform calls this.
+/// Hands the runtime the engine that another crate has, in a build with it. Whatever makes a device of its platform calls
+/// this.
 fn provide_engines() {
     #[cfg(feature = "xla-rs")]
     burn_tpu_xla::provide();

@@ -26,8 +26,8 @@ pub fn local_devices(platform: Platform) -> Vec<TpuDevice> {
     burn_tpu_runtime::local_devices(platform).into_iter().map(TpuDevice::from).collect()
 }
 
-/// Returns a batch on a mesh, of which this process gives its rows alone: those that [`part`] gave it. The batch has the rows of
-/// all processes, in their order. On a device of one process, the rows are the batch.
+/// Returns a batch on a mesh, of which this process gives its rows alone: those that [`part`] gave it. The batch has the
+/// rows of all processes, in their order. On a device of one process, the rows are the batch.
 ///
 /// On a mesh of several processes, any other tensor of host data (`Tensor::from_data`) must be equal in all of them.
 ///

@@ -60,8 +60,8 @@ impl Fit {
     }
 
     /// Splits the step over all devices of each slice, as a mesh with these axes: `Mesh::new().axis("data", 4).axis("model",
-    /// 4)` on `v5e:4x4`. The device of the step is then a mesh: [`place`](crate::place) and [`shard`](crate::shard) apply, and
-    /// samples and tokens are those of the whole step. Without a mesh, each device runs a copy of the step.
+    /// 4)` on `v5e:4x4`. The device of the step is then a mesh: [`place`](crate::place) and [`shard`](crate::shard) apply,
+    /// and samples and tokens are those of the whole step. Without a mesh, each device runs a copy of the step.
     pub fn mesh(self, mesh: Mesh) -> Self {
         Self(self.0.mesh(mesh))
     }

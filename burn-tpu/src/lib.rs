@@ -140,8 +140,8 @@ pub mod tickets;
 mod version;
 
 /// Runs a closure and writes a profile of it below `folder`: what the host and the device did, and when, with the names of
-/// Burn ops and the lines that recorded them. TensorBoard, XProf and Perfetto open its files, and `burn-tpu profile` prints its
-/// summary. What was recorded before runs before the profile begins; the profile ends when the device has finished.
+/// Burn ops and the lines that recorded them. TensorBoard, XProf and Perfetto open its files, and `burn-tpu profile` prints
+/// its summary. What was recorded before runs before the profile begins; the profile ends when the device has finished.
 ///
 /// See `docs/profiling.md`. To profile steps of a program that is not changed, set `BURN_TPU_PROFILE=DIR,steps=10..15`.
 ///

@@ -1,7 +1,8 @@
 //! What Burn 0.21 has that other versions lack, for the sources in `ops/`, which the adapters of all versions compile.
 //!
-//! Owns: the methods that this version alone has, or has with another signature or body, a macro for each trait; and what has
-//! one name in every version's file, where its types differ. The file of 0.22 is `crates/burn-tpu-remote/src/version.rs`.
+//! Owns: the methods that this version alone has, or has with another signature or body, a macro for each trait; and what
+//! has one name in every version's file, where its types differ. The file of 0.22 is
+//! `crates/burn-tpu-remote/src/version.rs`.
 
 use crate::backend::{Tpu, TpuFloat, TpuInt};
 use crate::compile::leaves;

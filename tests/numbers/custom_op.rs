@@ -1,4 +1,5 @@
-//! Custom ops: StableHLO text on the CPU plugin beside its plain form, kernels compiled ahead of time, errors that name the op.
+//! Custom ops: StableHLO text on the CPU plugin beside its plain form, kernels compiled ahead of time, errors that name the
+//! op.
 
 use crate::common;
 

@@ -1,7 +1,7 @@
 //! Attention in kernels: that what people write becomes calls of kernels, and that the calls compute what was recorded.
 //!
-//! The second is shown with the kernels' own interpreter: each call of a rewritten program is run by it on the values that the
-//! program gives it, so operand order, layouts, scale, masks and saved rows are all part of the comparison.
+//! The second is shown with the kernels' own interpreter: each call of a rewritten program is run by it on the values that
+//! the program gives it, so operand order, layouts, scale, masks and saved rows are all part of the comparison.
 
 use crate::common;
 mod recorded_forms;

@@ -1,5 +1,5 @@
-//! Preemption: a run that is told to end finishes its step, saves and ends; started again, it goes on. Several processes stop
-//! after the same step.
+//! Preemption: a run that is told to end finishes its step, saves and ends; started again, it goes on. Several processes
+//! stop after the same step.
 
 #![allow(clippy::print_stdout, reason = "a child process tells its parent what it did")]
 

@@ -56,8 +56,8 @@ fn expected(rows: usize, scale: f32) -> Vec<f32> {
     step::<NdArray<f32>>(&table([6, 4], &Default::default()), rows, scale)
 }
 
-/// Returns a tensor whose value is on the device: the result of a compiled program. Its operand is used again, so the op is not
-/// computed at once.
+/// Returns a tensor whose value is on the device: the result of a compiled program. Its operand is used again, so the op is
+/// not computed at once.
 fn on_device(dims: [usize; 2], device: &TpuDevice) -> Tensor<B, 2> {
     let given = table::<B>(dims, device);
     let weight = given.clone() * 1.0;

@@ -250,7 +250,8 @@ fn child() {
     }
 }
 
-/// Runs three steps of a larger GPT and writes their profile where `BURN_TPU_TEST_PROFILE_DIR` says, for `benches/xprof/check.py`.
+/// Runs three steps of a larger GPT and writes their profile where `BURN_TPU_TEST_PROFILE_DIR` says, for
+/// `benches/xprof/check.py`.
 #[test]
 fn a_profile_for_xprof() {
     let (Ok(folder), Some(device)) = (std::env::var("BURN_TPU_TEST_PROFILE_DIR"), common::cpu()) else { return };

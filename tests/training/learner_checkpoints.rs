@@ -1,5 +1,5 @@
-//! Burn's own checkpoints of a `Learner` go on working: a training that was stopped and continued from Burn's files ends with
-//! the weights of one that was not.
+//! Burn's own checkpoints of a `Learner` go on working: a training that was stopped and continued from Burn's files ends
+//! with the weights of one that was not.
 
 use crate::common;
 

@@ -35,9 +35,9 @@ pub struct CustomOp<I, O> {
 /// - `plain` computes the same with Burn's ops. It is what runs where the form is not taken: a kernel runs on a TPU alone,
 ///   StableHLO not in the interpreter. It also says what the results' types are.
 ///
-/// Both are called once for each device and each set of operand types, and what they return is checked and kept; so make an op
-/// once, as in a `static`. Both must depend on the types of their operands alone: `plain` may read no value, draw no random
-/// numbers, use no other tensor, and make none of host data. A number in it becomes a constant.
+/// Both are called once for each device and each set of operand types, and what they return is checked and kept; so make an
+/// op once, as in a `static`. Both must depend on the types of their operands alone: `plain` may read no value, draw no
+/// random numbers, use no other tensor, and make none of host data. A number in it becomes a constant.
 ///
 /// The op is one node of the program: it is part of the program's identity with its text, and its name is in what
 /// [`fit`](crate::fit), [`profile`](crate::profile) and errors say. XLA fuses nothing into a kernel.
@@ -117,9 +117,9 @@ where
     ///
     /// # Errors
     /// [`TpuError::CustomOp`](crate::TpuError::CustomOp), at the first call with these types, if the forms do not agree with
-    /// the operands and with each other, or if the plain form is not a function of its operands; at each call, if the operands
-    /// are on several devices, or if one of them requires a gradient and the op has none. What the plugin's compiler says
-    /// of a form comes with the first read.
+    /// the operands and with each other, or if the plain form is not a function of its operands; at each call, if the
+    /// operands are on several devices, or if one of them requires a gradient and the op has none. What the plugin's
+    /// compiler says of a form comes with the first read.
     ///
     /// # Panics
     /// If `form` or `plain` does; the backward pass panics if a gradient has other dims or another dtype than its operand.

@@ -38,8 +38,8 @@ pub(crate) fn bytes(data: TensorData) -> Vec<u8> {
     }
 }
 
-/// Runs what was recorded, and returns a future that waits for the tensor's elements, row-major. The cut is at the call: whoever
-/// polls the future, on whichever thread and however late, has no part in where the stream is cut.
+/// Runs what was recorded, and returns a future that waits for the tensor's elements, row-major. The cut is at the call:
+/// whoever polls the future, on whichever thread and however late, has no part in where the stream is cut.
 ///
 /// # Errors
 /// That of any program or upload that the value depends on.

@@ -1,8 +1,8 @@
 //! Burn's quantized tensors: schemes, and data that packs values into words, as the runtime's quantized values.
 //!
-//! Supported are symmetric schemes of 8, 4 and 2 bits (Q8F, Q8S, Q4F, Q4S, Q2F, Q2S) with f32 scales of one level: one scale for
-//! the tensor, or one per block. Data of a scheme that packs values into words is unpacked to the native scheme, as in Burn's
-//! other CPU backends. Any other scheme panics with a message that names it.
+//! Supported are symmetric schemes of 8, 4 and 2 bits (Q8F, Q8S, Q4F, Q4S, Q2F, Q2S) with f32 scales of one level: one scale
+//! for the tensor, or one per block. Data of a scheme that packs values into words is unpacked to the native scheme, as in
+//! Burn's other CPU backends. Any other scheme panics with a message that names it.
 //!
 //! What is not here is Burn's default, which dequantizes.
 

@@ -2,7 +2,8 @@
 //!
 //! Owns: which processes there are and what they are told (`plan.rs`), how one is started and ended (`worker.rs`), and what
 //! happens when one ends. The output of each is passed on with its number in front of each line. When one fails, the others
-//! are ended: without it, they would wait for ever. When one was preempted and has saved, the others do the same by themselves.
+//! are ended: without it, they would wait for ever. When one was preempted and has saved, the others do the same by
+//! themselves.
 
 use burn_tpu_runtime::distributed::PREEMPTED;
 use plan::{Host, Plan};

@@ -1,8 +1,8 @@
 //! A custom call: a computation that a platform is given in a form that no rule here looks into, beside its plain form.
 //!
 //! The plain form is a program. It says what the computation means: inference, the interpreter, counts of operations and
-//! placements on a mesh read it, and it is what is compiled where the other form is not taken. The two must compute the same;
-//! only their types can be checked.
+//! placements on a mesh read it, and it is what is compiled where the other form is not taken. The two must compute the
+//! same; only their types can be checked.
 //!
 //! - A *kernel* is compiled by libtpu alone. Other platforms compile the plain form. So does a mesh of several devices,
 //!   whose partitioner knows nothing of a kernel and would run it whole on every device, unless the call has a
@@ -171,8 +171,8 @@ impl CustomCall {
     /// results.
     ///
     /// # Errors
-    /// A name that is not letters, digits, `_`, `.` and `-`; no operand or no result; types of the forms that differ; a plain
-    /// form that reads slots or offsets.
+    /// A name that is not letters, digits, `_`, `.` and `-`; no operand or no result; types of the forms that differ; a
+    /// plain form that reads slots or offsets.
     pub fn new(name: impl Into<String>, form: CallForm, plain: Program) -> Result<Self> {
         let name = name.into();
         if let Err(rule) = check_name(&name).and_then(|()| check_forms(&form, &plain)) {

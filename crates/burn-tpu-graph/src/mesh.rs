@@ -24,8 +24,8 @@ impl Mesh {
     /// A mesh with these axes: name and number of devices.
     ///
     /// # Errors
-    /// Without axes, with more than 255, with an axis of no devices, or with a name that is empty, repeated, or has characters
-    /// other than letters, digits and `_`.
+    /// Without axes, with more than 255, with an axis of no devices, or with a name that is empty, repeated, or has
+    /// characters other than letters, digits and `_`.
     pub fn new(axes: &[(String, usize)]) -> Result<Self, String> {
         if axes.is_empty() || axes.len() > usize::from(Axis::MAX) {
             return Err(format!("a mesh has 1 to {} axes, not {}", Axis::MAX, axes.len()));

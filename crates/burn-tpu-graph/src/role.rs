@@ -97,8 +97,8 @@ mod tests {
         g.dot_general(lhs, rhs, attrs).unwrap()
     }
 
-    /// `m = m / 2 + g; master = master - m; w = bf16(master)`, with the gradient g = x x^T w, and a cache of which one row is
-    /// written and all are read.
+    /// `m = m / 2 + g; master = master - m; w = bf16(master)`, with the gradient g = x x^T w, and a cache of which one row
+    /// is written and all are read.
     #[test]
     fn weights_and_the_rest_of_the_state_are_told_apart_by_their_use() {
         let g = &mut Graph::new();

@@ -243,7 +243,8 @@ fn scatter(attrs: &ScatterAttrs) -> Attributes {
     ]
 }
 
-/// Returns a program inside a node, such as a loop's body, on the line of the node: `(%0 = …; outputs %0)`. Its node numbers start from 0.
+/// Returns a program inside a node, such as a loop's body, on the line of the node: `(%0 = …; outputs %0)`. Its node numbers
+/// start from 0.
 fn one_line(body: &Program) -> String {
     format!("({})", body.to_string().trim_end().replace('\n', "; "))
 }

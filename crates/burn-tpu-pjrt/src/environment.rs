@@ -42,9 +42,9 @@ const CPU_THREADS: &str = "NPROC";
 /// stopped; with 17 it ran. More threads than that cost no time that could be measured.
 const THREADS_PER_DEVICE: usize = 4;
 
-/// Gives the CPU client that is created next enough threads for its devices. A device that waits in a collective blocks one of
-/// the client's threads; where all of them wait for a device that has none left, the plugin ends the process after 40 s (seen
-/// with a transformer on 8 devices and 2 processors). A number that the user has set is kept. The rule of
+/// Gives the CPU client that is created next enough threads for its devices. A device that waits in a collective blocks one
+/// of the client's threads; where all of them wait for a device that has none left, the plugin ends the process after 40 s
+/// (seen with a transformer on 8 devices and 2 processors). A number that the user has set is kept. The rule of
 /// [`aot_environment`] about threads holds here too.
 pub(crate) fn cpu_threads(devices: usize) {
     static SET_BY_US: Mutex<Option<usize>> = Mutex::new(None);
@@ -66,7 +66,7 @@ fn write(name: &str, value: &str) {
     static WRITING: Mutex<()> = Mutex::new(());
     let _one_writer = WRITING.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
     tracing::debug!(name, value, "environment variable set");
-    // SAFETY: std's own readers and writers share a lock with this call. C code that calls `getenv` on another thread is safe
-    // from glibc 2.41 on; before, callers follow the rule in `aot_environment`'s docs.
+    // SAFETY: std's own readers and writers share a lock with this call. C code that calls `getenv` on another thread is
+    // safe from glibc 2.41 on; before, callers follow the rule in `aot_environment`'s docs.
     unsafe { std::env::set_var(name, value) };
 }

@@ -1,8 +1,8 @@
 //! SIGTERM and SIGINT stay the program's.
 //!
-//! libtpu installs a handler for SIGTERM that prints a stack and ends the process, in front of any that the program had: a run
-//! could not save when it is told to end. So whatever a plugin installs for these two signals while it starts is taken back.
-//! Its handlers for crashes stay.
+//! libtpu installs a handler for SIGTERM that prints a stack and ends the process, in front of any that the program had: a
+//! run could not save when it is told to end. So whatever a plugin installs for these two signals while it starts is taken
+//! back. Its handlers for crashes stay.
 
 #[cfg(unix)]
 pub(crate) use unix::KeptSignals;

@@ -49,7 +49,8 @@ fn renumber(stat: &mut XStat, stats: &BTreeMap<i64, i64>) {
     }
 }
 
-/// Returns the number in `plane` of each statistic of `other`. A name has one number in a plane, and gets one if it has none.
+/// Returns the number in `plane` of each statistic of `other`. A name has one number in a plane, and gets one if it has
+/// none.
 fn numbers_of_stats(plane: &mut XPlane, other: &XPlane) -> BTreeMap<i64, i64> {
     let mut numbers = BTreeMap::new();
     for (&id, stat) in &other.stat_metadata {

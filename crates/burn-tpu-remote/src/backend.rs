@@ -10,8 +10,8 @@ use burn_std::DType as BurnDType;
 use std::fmt::Debug;
 use std::marker::PhantomData;
 
-/// The type behind [`crate::Tpu`]. Its parameters are those of the type of Burn 0.21, for which the sources of the operations are
-/// written too; nothing of 0.22 depends on them.
+/// The type behind [`crate::Tpu`]. Its parameters are those of the type of Burn 0.21, for which the sources of the
+/// operations are written too; nothing of 0.22 depends on them.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Tpu<F = (), I = ()> {
     types: PhantomData<(F, I)>,

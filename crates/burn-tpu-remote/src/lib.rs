@@ -1,8 +1,8 @@
 //! Burn 0.22 on Google TPUs, through XLA and the PJRT C API: the backend that a server of Burn's remote protocol hosts.
 //!
-//! From Burn 0.22 on, a tensor does not name its backend, and programs choose a device. The way for a backend from outside is
-//! `burn_remote::server::BackendServer`, which serves any backend that implements [`BackendIr`](burn_ir::BackendIr); a Burn
-//! program then says `Device::remote(..)`. [`Tpu`] is such a backend. `burn-tpu serve` is a server of it.
+//! From Burn 0.22 on, a tensor does not name its backend, and programs choose a device. The way for a backend from outside
+//! is `burn_remote::server::BackendServer`, which serves any backend that implements [`BackendIr`](burn_ir::BackendIr); a
+//! Burn program then says `Device::remote(..)`. [`Tpu`] is such a backend. `burn-tpu serve` is a server of it.
 //!
 //! ```
 //! use burn_backend::{Backend, TensorData, TensorMetadata, ops::FloatTensorOps, try_read_sync};

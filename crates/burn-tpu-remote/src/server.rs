@@ -17,12 +17,12 @@ pub fn mark_step(_: &mut HandleContainer<<Tpu as BackendIr>::Handle>, _: &Custom
     device.mark_step();
 }
 
-/// Records what each thread of a client does in a stream of its own, as a local program's threads do. A server calls it once,
-/// before it serves.
+/// Records what each thread of a client does in a stream of its own, as a local program's threads do. A server calls it
+/// once, before it serves.
 ///
 /// Burn's server runs all ops of a session on one thread, in the order in which the client sent them, and names the client's
-/// thread ([`StreamId`]) at each. Without this call a read by one thread of a client (its metrics) runs half a step of another
-/// (its training), at a point that depends on their timing, and every such point is another program to compile.
+/// thread ([`StreamId`]) at each. Without this call a read by one thread of a client (its metrics) runs half a step of
+/// another (its training), at a point that depends on their timing, and every such point is another program to compile.
 ///
 /// ```
 /// burn_tpu_remote::follow_client_threads();

@@ -1,8 +1,8 @@
 //! What Burn 0.22 has that other versions lack, for the sources in `burn-tpu/src/ops`, which the adapters of all versions
 //! compile.
 //!
-//! Owns: the methods that this version alone has, or has with another signature or body, a macro for each trait; and what has
-//! one name in every version's file, where its types differ. The file of 0.21 is `burn-tpu/src/version.rs`.
+//! Owns: the methods that this version alone has, or has with another signature or body, a macro for each trait; and what
+//! has one name in every version's file, where its types differ. The file of 0.21 is `burn-tpu/src/version.rs`.
 
 use crate::{TpuDevice, TpuTensor};
 use burn_backend::ops as burn;

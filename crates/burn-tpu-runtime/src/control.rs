@@ -44,8 +44,8 @@ impl Device {
     ///
     /// # Errors
     /// The device's own error when it did not start; that of a program that was refused, whose work stays recorded, or that
-    /// failed while it ran; [`TpuError::Index`] where computed indices are checked, and [`TpuError::NotFinite`] where NaN and
-    /// infinities are.
+    /// failed while it ran; [`TpuError::Index`] where computed indices are checked, and [`TpuError::NotFinite`] where NaN
+    /// and infinities are.
     pub fn wait(self) -> Result<()> {
         let cut = trace::cut(self, CutReason::Sync);
         cut.and(runtime(self).open().wait()).and_then(|()| runtime(self).deferred_errors())
@@ -155,7 +155,8 @@ impl Default for Device {
 }
 
 impl Platform {
-    /// Returns whether the platform's hardware seems to be present, without loading a plugin. The host's processor always is.
+    /// Returns whether the platform's hardware seems to be present, without loading a plugin. The host's processor always
+    /// is.
     pub fn is_present(self) -> bool {
         engine::is_present(self)
     }

@@ -1,8 +1,8 @@
 //! Several processes that run the same program: which one this is, what it reads, and what all of them must agree on.
 //!
 //! Owns: the membership, from the environment; the key-value store that the processes share ([`serve`], `store.rs`); the
-//! check that they record the same programs (`agreement.rs`); the step after which all stop (`stop.rs`). May not know: plugins,
-//! tensors, how programs are compiled.
+//! check that they record the same programs (`agreement.rs`); the step after which all stop (`stop.rs`). May not know:
+//! plugins, tensors, how programs are compiled.
 //!
 //! Every process runs the same program from its start. Three variables say which one it is, and `burn-tpu launch` sets them:
 //!
@@ -51,8 +51,8 @@ const TPU_HOSTS: &str = "TPU_WORKER_HOSTNAMES";
 /// How long a process waits for another one, which may have to load its data first.
 const DEFAULT_TIMEOUT: Duration = Duration::from_secs(300);
 
-/// The exit code of a process that was told to end, has saved, and is to be started again: `EX_TEMPFAIL` of `sysexits.h`. The
-/// other processes of the run end so too, and `burn-tpu launch` waits for them.
+/// The exit code of a process that was told to end, has saved, and is to be started again: `EX_TEMPFAIL` of `sysexits.h`.
+/// The other processes of the run end so too, and `burn-tpu launch` waits for them.
 pub const PREEMPTED: u8 = 75;
 
 /// Returns the number of this process among those that run the program; 0 for one that is alone.

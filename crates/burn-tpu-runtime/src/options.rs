@@ -193,9 +193,9 @@ options! {
     check_numerics(checked: bool): bool = false, checked;
     "BURN_TPU_CHECK_NUMERICS": switch, "`0`, `1`";
 
-    /// Whether what loses precision in 16-bit floats is warned of, once for each line: weights without a master copy, updates
-    /// that are lost to rounding, long sums, losses. It takes [`TpuOptions::check_numerics`], whose kept arguments it counts
-    /// lost updates with. See `docs/debugging-numbers.md`.
+    /// Whether what loses precision in 16-bit floats is warned of, once for each line: weights without a master copy,
+    /// updates that are lost to rounding, long sums, losses. It takes [`TpuOptions::check_numerics`], whose kept arguments
+    /// it counts lost updates with. See `docs/debugging-numbers.md`.
     lint_precision(linted: bool): bool = false, linted;
     "BURN_TPU_LINT_PRECISION": switch, "`0`, `1`";
 
@@ -254,8 +254,8 @@ options! {
     trace_cap(nodes: usize): usize = 100_000, nodes.max(1);
     "BURN_TPU_TRACE_CAP": number(1, u64::MAX), "nodes, at least 1";
 
-    /// The maximum number of nodes of a program after loops over time have become loops; 0 for no maximum. A longer recording
-    /// runs as several programs, its pieces, one after another. Equal pieces are one program.
+    /// The maximum number of nodes of a program after loops over time have become loops; 0 for no maximum. A longer
+    /// recording runs as several programs, its pieces, one after another. Equal pieces are one program.
     ///
     /// A compiler needs more time per node the longer a program is, but it fuses and places the memory of a program as a
     /// whole: what passes from piece to piece is stored.

@@ -1,4 +1,5 @@
-//! The command `burn-tpu-serve`, which `burn-tpu serve` starts. It prints where it serves, and at its end what the device did.
+//! The command `burn-tpu-serve`, which `burn-tpu serve` starts. It prints where it serves, and at its end what the device
+//! did.
 #![forbid(unsafe_code)]
 #![allow(clippy::print_stderr, reason = "a command-line program talks to its user")]
 

@@ -1,11 +1,11 @@
 //! The server: burn-remote's own, with this project's backend, addresses, tokens and end.
 //!
-//! burn-remote runs the ops of a session on one thread, with the number of the client's thread set for each. The runtime follows
-//! that number ([`follow_client_threads`]), so each thread of a client records in a stream of its own, as it would without a server
-//! between: a program depends neither on the server's threads nor on how the client's interleave.
+//! burn-remote runs the ops of a session on one thread, with the number of the client's thread set for each. The runtime
+//! follows that number ([`follow_client_threads`]), so each thread of a client records in a stream of its own, as it would
+//! without a server between: a program depends neither on the server's threads nor on how the client's interleave.
 //!
-//! The protocol has reads and syncs, which cut. It has no end of a step: a client that reads nothing in its loop can send the
-//! custom op [`MARK_STEP`].
+//! The protocol has reads and syncs, which cut. It has no end of a step: a client that reads nothing in its loop can send
+//! the custom op [`MARK_STEP`].
 
 #[cfg(feature = "iroh")]
 mod iroh;

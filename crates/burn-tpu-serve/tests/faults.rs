@@ -1,6 +1,6 @@
 //! What clients of Burn 0.22 may do wrong, and how the server ends. The server is burn-remote's: these tests hold it to what
-//! this project promises, with this project's backend behind it. The wire is written by hand, so that no client of Burn 0.22 is
-//! built for them.
+//! this project promises, with this project's backend behind it. The wire is written by hand, so that no client of Burn 0.22
+//! is built for them.
 
 #[path = "common/device.rs"]
 mod device;

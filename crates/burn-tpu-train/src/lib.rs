@@ -1,5 +1,5 @@
-//! Training runs that survive, on top of `burn-tpu`: checkpoints that are complete or absent, preemption, a watchdog, a memory
-//! monitor.
+//! Training runs that survive, on top of `burn-tpu`: checkpoints that are complete or absent, preemption, a watchdog, a
+//! memory monitor.
 //!
 //! A [`Checkpointer`] saves what a run is made of, by name: models, optimizers, schedules, random numbers, values of the
 //! program's own. Started again, the run goes on where it was, bit for bit.

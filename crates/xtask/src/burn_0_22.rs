@@ -1,9 +1,9 @@
-//! `cargo xtask test --only burn-0.22`, and `--only iroh`: a program of Burn 0.22 on a device that `burn-tpu-serve` serves, over
-//! loopback, through a WebSocket or Iroh.
+//! `cargo xtask test --only burn-0.22`, and `--only iroh`: a program of Burn 0.22 on a device that `burn-tpu-serve` serves,
+//! over loopback, through a WebSocket or Iroh.
 //!
-//! They train the example of `examples/burn-0.22`, check what the server did, and kill the client and the server in the middle
-//! of steps. They are no part of `cargo xtask test`: the client of Burn 0.22 is a build of its own, of 470 crates, and the
-//! server with Iroh is 111 crates more than without.
+//! They train the example of `examples/burn-0.22`, check what the server did, and kill the client and the server in the
+//! middle of steps. They are no part of `cargo xtask test`: the client of Burn 0.22 is a build of its own, of 470 crates,
+//! and the server with Iroh is 111 crates more than without.
 
 use crate::stage::{self, TestCounts, cargo, succeed};
 use crate::{data, layers, setup};

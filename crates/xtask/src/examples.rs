@@ -100,8 +100,8 @@ pub fn run() -> Result<TestCounts> {
     Ok(counts)
 }
 
-/// Builds and runs the crate that stands outside of the workspace. Burn is built a second time, with the features that it asks
-/// for.
+/// Builds and runs the crate that stands outside of the workspace. Burn is built a second time, with the features that it
+/// asks for.
 pub fn outside() -> Result<TestCounts> {
     let root = layers::root()?;
     let mut command = cargo(&["run", "--manifest-path"])?;

@@ -35,8 +35,8 @@ struct TestProgram {
     folder: PathBuf,
 }
 
-/// Builds the test programs that these arguments of `cargo test` select, and lints what is built; then runs the programs with
-/// these variables, and adds up their counts.
+/// Builds the test programs that these arguments of `cargo test` select, and lints what is built; then runs the programs
+/// with these variables, and adds up their counts.
 pub fn run(arguments: &[&str], variables: &[(&str, &str)]) -> Result<TestCounts> {
     let mut programs = build(arguments)?;
     ensure!(!programs.is_empty(), "Cargo built no test program");

@@ -2,8 +2,8 @@
 //!
 //! The crate wants a folder `XLA_EXTENSION_DIR` with headers and a library. The Python package `tensorflow-cpu` has both:
 //! the folder names the parts of it that are needed, with a few headers and functions that the package leaves out
-//! (`crates/burn-tpu-xla/extension`). The crate also wants libclang, which the package `libclang` has. Nothing is installed outside
-//! the cache folder. [Decision 30](../../docs/decisions/0030-the-crate-xla-is-an-engine.md) says why this package.
+//! (`crates/burn-tpu-xla/extension`). The crate also wants libclang, which the package `libclang` has. Nothing is installed
+//! outside the cache folder. [Decision 30](../../docs/decisions/0030-the-crate-xla-is-an-engine.md) says why this package.
 
 use crate::fetch;
 use crate::stage::{self, TestCounts, cargo, succeed};

@@ -1,6 +1,7 @@
 //! How a run goes on when it is started again: Burn's own checkpoints, one for each epoch.
 //!
-//! Burn's Learner saves between epochs alone. A run that is told to end stops after its step and goes on from its last epoch.
+//! Burn's Learner saves between epochs alone. A run that is told to end stops after its step and goes on from its last
+//! epoch.
 
 use anyhow::{Context, Result};
 use burn::record::{FullPrecisionSettings, NamedMpkFileRecorder};

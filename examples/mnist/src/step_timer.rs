@@ -1,7 +1,8 @@
-//! A data loader that wraps another one, times the steps, and ends the run after `--steps` of them or when it is told to end.
+//! A data loader that wraps another one, times the steps, and ends the run after `--steps` of them or when it is told to
+//! end.
 //!
-//! The Learner requests the next batch exactly once per step, so the time between two requests is the time of a step. Between
-//! two steps, the loader may have no further batch: that ends the run after a step, also in several processes.
+//! The Learner requests the next batch exactly once per step, so the time between two requests is the time of a step.
+//! Between two steps, the loader may have no further batch: that ends the run after a step, also in several processes.
 
 use crate::resume::Resumable;
 use burn::data::dataloader::{DataLoader, DataLoaderIterator, Progress};
@@ -31,8 +32,8 @@ struct State {
 }
 
 impl StepTimer {
-    /// Creates a timer that ends the run through `interrupter` after `limit` steps, if there is a limit, and when it is told to
-    /// end, if it can go on later.
+    /// Creates a timer that ends the run through `interrupter` after `limit` steps, if there is a limit, and when it is told
+    /// to end, if it can go on later.
     pub fn new(limit: Option<usize>, interrupter: Interrupter, resumable: Option<Resumable>) -> Self {
         Self { limit, interrupter, resumable, state: Arc::default() }
     }

@@ -41,8 +41,8 @@ pub struct Options {
     /// Folder with the four MNIST files [default: where `cargo xtask data` puts them]
     #[arg(long, value_name = "DIR")]
     pub data: Option<PathBuf>,
-    /// Save each epoch to this folder; started again, the run goes on from the last one. SIGTERM, SIGINT and a cloud's notices
-    /// end it after its step, with code 75
+    /// Save each epoch to this folder; started again, the run goes on from the last one. SIGTERM, SIGINT and a cloud's
+    /// notices end it after its step, with code 75
     #[arg(long, value_name = "DIR")]
     pub checkpoints: Option<PathBuf>,
     /// After training, also test the MLP with weights and activations of 8 bits

@@ -1,5 +1,5 @@
-//! What the rows need to know of Burn's version, here 0.21. `crates/burn-tpu-remote/tests/backend/module_parity/version.rs` is the same for
-//! Burn 0.22.
+//! What the rows need to know of Burn's version, here 0.21. `crates/burn-tpu-remote/tests/backend/module_parity/version.rs`
+//! is the same for Burn 0.22.
 
 use burn_backend::Backend;
 use burn_backend::ops::{MaxPool1dWithIndices, MaxPool2dWithIndices};

@@ -15,8 +15,8 @@ pub(super) struct Lengths {
     pub(super) plus: i64,
 }
 
-/// Returns the lengths from which on a mask is true, or false if it `shows`. `dims` are those of the batch, of the queries and
-/// of the keys in the mask, and `batch` is the number of sequences.
+/// Returns the lengths from which on a mask is true, or false if it `shows`. `dims` are those of the batch, of the queries
+/// and of the keys in the mask, and `batch` is the number of sequences.
 pub(super) fn of_mask(
     graph: &Graph,
     mut mask: NodeId,

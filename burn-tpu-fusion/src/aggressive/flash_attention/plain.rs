@@ -1,7 +1,7 @@
 //! The plain forms of attention's kernels: what the calls mean, for every engine that is no TPU.
 //!
-//! They are attention as it is defined, without blocks, on the kernels' operands. Scores and sums are f32, and the factors of
-//! products have the element type, as in the kernels.
+//! They are attention as it is defined, without blocks, on the kernels' operands. Scores and sums are f32, and the factors
+//! of products have the element type, as in the kernels.
 
 use burn_tpu_graph::op::{BinaryOp, Combine, Direction, DotAttrs, UnaryOp};
 use burn_tpu_graph::{Builder, DType, Graph, GraphError, NodeId, Number, Op, Program, TensorType};

@@ -1,7 +1,7 @@
 //! `burn-tpu deploy gke`: YAML for Google Kubernetes Engine. One host is a `Job`, several are a `JobSet` of one indexed job.
 //!
-//! Owns: how many pods there are and what happens when one ends. `pod.rs` is one host. `job.yaml`, `jobset.yaml` and `pod.yaml`
-//! are the text; JobSet's fields are on <https://jobset.sigs.k8s.io/docs/reference/jobset.v1alpha2/>.
+//! Owns: how many pods there are and what happens when one ends. `pod.rs` is one host. `job.yaml`, `jobset.yaml` and
+//! `pod.yaml` are the text; JobSet's fields are on <https://jobset.sigs.k8s.io/docs/reference/jobset.v1alpha2/>.
 //!
 //! | a pod ends | one host | several hosts |
 //! |---|---|---|
@@ -120,8 +120,8 @@ fn job(args: &Args, run: &Run) -> Result<String> {
     ))
 }
 
-/// Returns a JobSet with one pod for each host. Its annotation keeps the pods on the nodes of one slice, which are a node pool
-/// (<https://jobset.sigs.k8s.io/docs/tasks/tpu_multislice/>).
+/// Returns a JobSet with one pod for each host. Its annotation keeps the pods on the nodes of one slice, which are a node
+/// pool (<https://jobset.sigs.k8s.io/docs/tasks/tpu_multislice/>).
 fn job_set(args: &Args, run: &Run, hosts: usize) -> Result<String> {
     Ok(format!(
         include_str!("gke/jobset.yaml"),

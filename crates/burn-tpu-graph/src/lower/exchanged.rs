@@ -1,7 +1,8 @@
 //! Sums of a placed program that devices compute in parts, and exchange in 16 bits.
 //!
-//! Products and scatters of 16-bit values are computed in f32 and then rounded. The partitioner adds the devices' parts where
-//! the sum is, in f32, which sends twice the bytes of the rounded values. So each device rounds its own part first, as in JAX.
+//! Products and scatters of 16-bit values are computed in f32 and then rounded. The partitioner adds the devices' parts
+//! where the sum is, in f32, which sends twice the bytes of the rounded values. So each device rounds its own part first, as
+//! in JAX.
 
 use super::printer::{Block, Statement, Value};
 use super::{constant, contract, index, movement, region};
@@ -111,8 +112,8 @@ fn is_zero(nodes: &[Node], id: NodeId) -> bool {
     }
 }
 
-/// Returns a sum of rows, `result`: each device adds its own rows in f32, in a part of its own along a new dim 0, and the parts
-/// are rounded and then added.
+/// Returns a sum of rows, `result`: each device adds its own rows in f32, in a part of its own along a new dim 0, and the
+/// parts are rounded and then added.
 fn scatter_in_parts(
     block: &mut Block,
     operands: &[Value],

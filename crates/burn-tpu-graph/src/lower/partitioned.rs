@@ -5,8 +5,8 @@ use super::{movement, region};
 use crate::op::{Combine, PadAttrs, SliceAttrs};
 use crate::{DType, Dims, TensorType};
 
-/// Returns a pad for a mesh: XLA's partitioner aborts the process on a dim with both interior and negative padding. So what a
-/// negative edge removes is cut off after the padding.
+/// Returns a pad for a mesh: XLA's partitioner aborts the process on a dim with both interior and negative padding. So what
+/// a negative edge removes is cut off after the padding.
 pub(super) fn pad(block: &mut Block, operands: Vec<Value>, attrs: &PadAttrs) -> Statement {
     let aborts = |dim: usize| attrs.interior[dim] > 0 && (attrs.low[dim] < 0 || attrs.high[dim] < 0);
     if !(0..attrs.interior.len()).any(aborts) {

@@ -1,8 +1,8 @@
 //! Compares every method of Burn 0.22's backend traits with Burn 0.22's CPU backends, over random cases.
 //!
-//! The rows are those of the workspace's `tests/parity`, whose files are compiled here against Burn 0.22; `version.rs` has what
-//! they need to know of it, and `added.rs` the rows of methods that Burn 0.21 has not. Each row is a test that can be selected
-//! by name: `cargo test -p burn-tpu-remote --test parity float_add`.
+//! The rows are those of the workspace's `tests/parity`, whose files are compiled here against Burn 0.22; `version.rs` has
+//! what they need to know of it, and `added.rs` the rows of methods that Burn 0.21 has not. Each row is a test that can be
+//! selected by name: `cargo test -p burn-tpu-remote --test parity float_add`.
 //!
 //! A row has 32 cases here, since those of `tests/parity` test the same programs with 256; `PROPTEST_CASES` sets another
 //! number.

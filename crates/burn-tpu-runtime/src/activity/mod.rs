@@ -1,7 +1,7 @@
 //! What a device does at this moment: the programs in flight, and what the threads of this process wait for.
 //!
-//! Owns: the list of waits, into which every call that may block enters itself. May not know: who asks, and which wait is too
-//! long. The list is short and an entry is two locks of it, so that waits are always noted.
+//! Owns: the list of waits, into which every call that may block enters itself. May not know: who asks, and which wait is
+//! too long. The list is short and an entry is two locks of it, so that waits are always noted.
 
 mod program;
 

@@ -245,8 +245,8 @@ impl PendingValue for PendingReduction {
         }
     }
 
-    /// Without a wait for the other devices, it runs the device's own part, so that a trace which uses the result has nothing
-    /// to run before it.
+    /// Without a wait for the other devices, it runs the device's own part, so that a trace which uses the result has
+    /// nothing to run before it.
     fn compute(&self, wait: WaitForDevices) -> Result<()> {
         if wait == WaitForDevices::No && self.waits_for_devices() {
             self.run_own()?;

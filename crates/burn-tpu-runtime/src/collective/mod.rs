@@ -5,8 +5,8 @@
 //!
 //! Each device of a group calls [`all_reduce`] with its tensor and gets a tensor that waits. The calls of a device are
 //! counted: its n-th belongs to the n-th of every other device of the group, whichever threads make them and in whatever
-//! order. No call waits and none cuts a trace. What waits, and at most [`TpuOptions::peer_timeout`], is a read, or a cut of a
-//! program that uses the result.
+//! order. No call waits and none cuts a trace. What waits, and at most [`TpuOptions::peer_timeout`], is a read, or a cut of
+//! a program that uses the result.
 //!
 //! The results that were asked for between two [`settle`] are a *batch*. The first use of one of them runs all of the batch
 //! that every device has called for, as one program on a mesh of the group's devices.

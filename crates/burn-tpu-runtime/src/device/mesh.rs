@@ -1,7 +1,7 @@
 //! Descriptions of meshes, and the registry that gives each one a device number.
 //!
-//! Owns: the names and sizes of the axes as the user gave them, which chips, which axes split batches. May not know: plugins,
-//! programs. Nothing is checked here but the grammar: the first use of a mesh reports what does not exist.
+//! Owns: the names and sizes of the axes as the user gave them, which chips, which axes split batches. May not know:
+//! plugins, programs. Nothing is checked here but the grammar: the first use of a mesh reports what does not exist.
 
 use super::Platform;
 use crate::error::{Result, TpuError};

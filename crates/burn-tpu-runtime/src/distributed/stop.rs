@@ -1,15 +1,15 @@
 //! The agreement of all processes on the step after which they stop.
 //!
-//! Processes that take different numbers of steps wait for each other for ever, and checkpoints of different steps do not fit
-//! together. So if one has to stop, all stop after the same step:
+//! Processes that take different numbers of steps wait for each other for ever, and checkpoints of different steps do not
+//! fit together. So if one has to stop, all stop after the same step:
 //!
 //! 1. The one that has to stop puts its reason into the store. A thread of every other process looks for it.
 //! 2. Each puts the step that it is in. From then on it finishes that step and begins no other before it knows the answer.
 //! 3. The answer is the largest of these steps. Nobody has begun a later one, so all can stop there.
 //!
-//! Threads of their own do all of it (decision 23): a process may meanwhile be in a program that waits for the others, and they
-//! for it.
-//! Every wait has the group's time limit. Process 0 serves the store, so it waits until all others know the answer.
+//! Threads of their own do all of it (decision 23): a process may meanwhile be in a program that waits for the others, and
+//! they for it. Every wait has the group's time limit. Process 0 serves the store, so it waits until all others know the
+//! answer.
 
 use super::Group;
 use crate::error::{Result, TpuError};
@@ -84,12 +84,12 @@ impl StopAgreement {
         }
     }
 
-    /// Says that this process has finished a step, and returns the reason to stop if it is the last one. Waits only while the
-    /// processes agree. Steps count upwards; not every step needs a call.
+    /// Says that this process has finished a step, and returns the reason to stop if it is the last one. Waits only while
+    /// the processes agree. Steps count upwards; not every step needs a call.
     ///
     /// # Errors
-    /// [`TpuError::MissingProcess`] if a process does not answer in time, [`TpuError::Store`]. Processes cannot stop together
-    /// then, and every later call returns the same error.
+    /// [`TpuError::MissingProcess`] if a process does not answer in time, [`TpuError::Store`]. Processes cannot stop
+    /// together then, and every later call returns the same error.
     pub fn is_last(&self, step: u64) -> Result<Option<String>> {
         let mut state = self.shared.state.lock();
         loop {
@@ -106,7 +106,8 @@ impl StopAgreement {
     }
 }
 
-/// Says that this process takes no more steps, so that the others can agree without it. Waits for an agreement that has begun.
+/// Says that this process takes no more steps, so that the others can agree without it. Waits for an agreement that has
+/// begun.
 impl Drop for StopAgreement {
     fn drop(&mut self) {
         let mut state = self.shared.state.lock();

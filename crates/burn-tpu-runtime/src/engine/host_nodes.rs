@@ -10,8 +10,8 @@ pub(super) fn host_ops(engine: &dyn Engine, program: &Program, host: &[String]) 
     nodes.map(|node| node.op.mnemonic()).collect()
 }
 
-/// Returns whether a node's mnemonic is in `host` or the engine has no lowering for it. A loop, and a kernel whose plain form
-/// may be lowered, run on the host as a whole if a node in them does.
+/// Returns whether a node's mnemonic is in `host` or the engine has no lowering for it. A loop, and a kernel whose plain
+/// form may be lowered, run on the host as a whole if a node in them does.
 pub(super) fn is_for_host(engine: &dyn Engine, host: &[String], node: &Node) -> bool {
     let body = match &node.op {
         Op::For { body, .. } => body.graph().nodes(),

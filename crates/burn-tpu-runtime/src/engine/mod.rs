@@ -109,8 +109,8 @@ pub(crate) trait Engine: Send + Sync {
     /// Copies a value to the device. On a mesh it is split as `sharding` says; without one, as the engine chooses.
     fn upload(&self, ty: &TensorType, bytes: HostBytes, sharding: Option<&Sharding>) -> Result<SharedBuffer>;
 
-    /// Puts this process's rows of a batch on the devices that it has of a mesh, and returns the type of the whole batch; `None`
-    /// if the rows are the batch, since there is no other process.
+    /// Puts this process's rows of a batch on the devices that it has of a mesh, and returns the type of the whole batch;
+    /// `None` if the rows are the batch, since there is no other process.
     fn upload_rows(&self, _ty: &TensorType, _bytes: HostBytes) -> Result<Option<(TensorType, SharedBuffer)>> {
         Ok(None)
     }
@@ -132,8 +132,8 @@ pub(crate) trait Engine: Send + Sync {
         false
     }
 
-    /// Returns whether values have to be transferred, and programs compiled. Both take longer than the interpreter takes for a
-    /// small program, so values stay on the host until a compiled program reads them.
+    /// Returns whether values have to be transferred, and programs compiled. Both take longer than the interpreter takes for
+    /// a small program, so values stay on the host until a compiled program reads them.
     fn transfers_values(&self) -> bool {
         false
     }

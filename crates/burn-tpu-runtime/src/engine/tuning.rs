@@ -2,10 +2,11 @@
 //!
 //! libtpu has options whose best value depends on the program: above all how much vector memory a fusion may use. A program
 //! that is large enough is compiled with a few values of them, and the compiler's own estimate of its cycles decides. The
-//! choice is noted in the folder of compiled programs, so that it is made once, and it is part of the key that the program is
-//! stored by.
+//! choice is noted in the folder of compiled programs, so that it is made once, and it is part of the key that the program
+//! is stored by.
 //!
-//! Owns: the candidates, the rule of the choice, and its note. May not know: how programs are lowered, which engine compiles.
+//! Owns: the candidates, the rule of the choice, and its note. May not know: how programs are lowered, which engine
+//! compiles.
 
 use crate::cache::{DiskCache, Key};
 use crate::options::ChosenOptions;
@@ -17,7 +18,8 @@ use std::time::{Duration, Instant};
 /// A choice: options by name, each with its value.
 type Candidate = &'static [(&'static str, i64)];
 
-/// What is tried beside the compiler's defaults. (`docs/decisions/0034-attention-in-kernels-and-options-by-trial.md` says why these.)
+/// What is tried beside the compiler's defaults. (`docs/decisions/0034-attention-in-kernels-and-options-by-trial.md` says
+/// why these.)
 const CANDIDATES: [Candidate; 3] = [
     &[("xla_tpu_scoped_vmem_limit_kib", 32_768)],
     &[("xla_tpu_scoped_vmem_limit_kib", 49_152)],

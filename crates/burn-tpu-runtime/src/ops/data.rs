@@ -28,8 +28,8 @@ pub fn from_bytes(name: &'static str, ty: TensorType, bytes: Vec<u8>, device: &D
 /// they are the batch.
 ///
 /// # Errors
-/// [`TpuError::Operation`] for data whose size does not match the type, [`TpuError::Sharding`] for rows that do not split over
-/// this process's devices, and those of the transfer.
+/// [`TpuError::Operation`] for data whose size does not match the type, [`TpuError::Sharding`] for rows that do not split
+/// over this process's devices, and those of the transfer.
 pub fn from_rows(name: &'static str, ty: TensorType, bytes: Vec<u8>, device: &Device) -> Result<Tensor> {
     let runtime = runtime(*device);
     let bytes = HostBytes::from(checked(name, &ty, bytes)?);

@@ -12,8 +12,8 @@ use burn_tpu_graph::{Builder, DType, Dims, NodeId, Number, Result};
 use smallvec::{SmallVec, smallvec};
 use std::ops::Range;
 
-/// Returns the same value, which the compiler takes for another one: what is computed from it is not merged with what is computed
-/// from `x`.
+/// Returns the same value, which the compiler takes for another one: what is computed from it is not merged with what is
+/// computed from `x`.
 pub fn barrier(x: Tensor) -> Tensor {
     record("barrier", [&x], |r, [x]| r.optimization_barrier(x))
 }

@@ -1,7 +1,7 @@
 //! Why a program was compiled although one like it was there: the typed event, and how two recordings are compared.
 //!
-//! Owns: the comparison of recordings, the log of a device, which lines made results. May not know: when a trace is cut, where
-//! a program runs.
+//! Owns: the comparison of recordings, the log of a device, which lines made results. May not know: when a trace is cut,
+//! where a program runs.
 
 mod compare;
 mod divergence;

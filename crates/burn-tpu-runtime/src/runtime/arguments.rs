@@ -1,6 +1,7 @@
 //! The arguments of a program: buffers of a trace, and copies of host values that are on the device for one run.
 //!
-//! Owns: that the trace gets back the buffers that a program did not take, also by a panic. May not know: how a program runs.
+//! Owns: that the trace gets back the buffers that a program did not take, also by a panic. May not know: how a program
+//! runs.
 
 use crate::engine::{Arguments, HostBytes, HostValue, Input, SharedBuffer};
 use crate::error::{Result, TpuError};

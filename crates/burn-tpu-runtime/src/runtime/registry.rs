@@ -158,8 +158,8 @@ pub(crate) fn default_chip() -> Device {
 }
 
 /// Returns the first device of the first platform whose client opens, or may wait and has a plugin. If there is none, it
-/// returns the interpreter's device with one warning. If the user named a plugin file, it returns the device for which the file was
-/// named; the first read of that device reports the error.
+/// returns the interpreter's device with one warning. If the user named a plugin file, it returns the device for which the
+/// file was named; the first read of that device reports the error.
 fn best_device() -> Device {
     // The first use of the device reports a variable with an invalid value.
     let options = TpuOptions::default().with_environment().unwrap_or_default();

@@ -8,8 +8,8 @@
 //! 3. A program of which only the host's part is new (a mask that is built row by row, a batch that is stacked item by item)
 //!    is split: the host's part is interpreted, and the device's part is compiled once.
 //! 4. So is a program that comes back with many small values to transfer.
-//! 5. Every other program is compiled at once, and in strict mode all are. So is one with a custom op: the interpreter would run
-//!    its plain form, and its author wants to see the other one.
+//! 5. Every other program is compiled at once, and in strict mode all are. So is one with a custom op: the interpreter would
+//!    run its plain form, and its author wants to see the other one.
 
 use super::DeviceRuntime;
 use crate::engine::{HostValue, Input};

@@ -129,8 +129,8 @@ impl StreamTrace {
         Ok(results?.of_renamed(live, &renamed))
     }
 
-    /// Runs the ops up to a position as far as `outputs` need them. Nodes that depend on a failed buffer fail with its error,
-    /// and no other does.
+    /// Runs the ops up to a position as far as `outputs` need them. Nodes that depend on a failed buffer fail with its
+    /// error, and no other does.
     ///
     /// # Errors
     /// Why nothing ran: then the recorded ops are as they were.

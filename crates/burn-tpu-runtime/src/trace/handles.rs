@@ -117,8 +117,9 @@ impl Handles {
     }
 }
 
-/// The drops that tensors report to their trace, and the values that its cuts leave for them. It has a lock of its own, under
-/// which nothing is freed and nothing else locked, so that a tensor may be dropped anywhere, also while its trace is locked.
+/// The drops that tensors report to their trace, and the values that its cuts leave for them. It has a lock of its own,
+/// under which nothing is freed and nothing else locked, so that a tensor may be dropped anywhere, also while its trace is
+/// locked.
 #[derive(Default)]
 pub(super) struct TensorStates {
     reports: Mutex<DropsAndValues>,

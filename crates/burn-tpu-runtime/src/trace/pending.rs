@@ -28,8 +28,8 @@ pub(super) struct PendingParameter {
 /// Why operands have no value, by their number.
 pub(super) type OperandErrors = Vec<(usize, TpuError)>;
 
-/// Computes the operands that wait for something else than a cut of this stream. Call it without a trace's lock: what computes
-/// them may lock any.
+/// Computes the operands that wait for something else than a cut of this stream. Call it without a trace's lock: what
+/// computes them may lock any.
 pub(super) fn compute_operands(stream: &Arc<StreamTrace>, operands: &[&Tensor]) -> OperandErrors {
     let mut errors = OperandErrors::new();
     for (number, tensor) in operands.iter().enumerate() {

@@ -88,7 +88,8 @@ thread_local! {
 /// Returns the id of the calling thread's current stream: 0 if it has none yet.
 pub(super) fn current_id() -> u64 {
     if callers::current().is_some() {
-        // A tensor may be dropped while the stream is asked for, or while thread-locals are destroyed: then it did not change.
+        // A tensor may be dropped while the stream is asked for, or while thread-locals are destroyed: then it did not
+        // change.
         let _unchanged =
             CURRENT.try_with(|current| current.try_borrow_mut().map(|mut current| followed(&mut current).whose));
     }
@@ -209,9 +210,9 @@ impl Stream {
         InStream { stream: self.clone(), future: Box::pin(future) }
     }
 
-    /// Tells apart the callers that the threads of this process work for: from now on, a thread without an entered stream has
-    /// one stream for each number that `caller` returns on it. A server whose thread runs the ops of a client's threads calls
-    /// it once, so that what a client records depends on the client's threads alone.
+    /// Tells apart the callers that the threads of this process work for: from now on, a thread without an entered stream
+    /// has one stream for each number that `caller` returns on it. A server whose thread runs the ops of a client's threads
+    /// calls it once, so that what a client records depends on the client's threads alone.
     ///
     /// Later calls change nothing. `caller` is asked at every op, and must not record.
     pub fn per_caller(caller: fn() -> u64) {

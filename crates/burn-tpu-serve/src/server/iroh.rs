@@ -1,5 +1,5 @@
-//! The Iroh transport: encrypted, and the server proves by its id who it is. No relay and no look-up of other machines' servers:
-//! a client is given the id and the address.
+//! The Iroh transport: encrypted, and the server proves by its id who it is. No relay and no look-up of other machines'
+//! servers: a client is given the id and the address.
 
 use super::{Serving, Stop};
 use crate::access;

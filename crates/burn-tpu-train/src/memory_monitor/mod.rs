@@ -1,5 +1,5 @@
-//! The memory monitor: a thread that samples a device's memory, keeps a history of it, draws that, and warns when the memory is
-//! nearly full.
+//! The memory monitor: a thread that samples a device's memory, keeps a history of it, draws that, and warns when the memory
+//! is nearly full.
 //!
 //! Owns: when a sample is taken, how many are kept, when a warning is due. May not know: what is counted as what, which the
 //! device's report says.
@@ -96,8 +96,8 @@ impl Drop for MemoryMonitor {
 }
 
 impl MemoryMonitorOptions {
-    /// Returns the usual options: a sample each second, those of the last hour, and a warning at 90 % of the device's memory,
-    /// if that is known: from `TpuOptions::memory_limit`, or from the plugin.
+    /// Returns the usual options: a sample each second, those of the last hour, and a warning at 90 % of the device's
+    /// memory, if that is known: from `TpuOptions::memory_limit`, or from the plugin.
     pub fn new(device: &TpuDevice) -> Self {
         Self {
             device: *device,

@@ -1,4 +1,5 @@
-//! The metadata server of a machine in Google's cloud, which says that the machine is preempted or that its host is maintained.
+//! The metadata server of a machine in Google's cloud, which says that the machine is preempted or that its host is
+//! maintained.
 //!
 //! One thread asks for each of the two values. The server answers a first question at once, and a later one when the value
 //! changes. Where no server answers, as outside of the cloud, the threads end.

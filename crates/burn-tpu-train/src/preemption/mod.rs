@@ -78,8 +78,8 @@ impl Preemption {
     /// It waits only once a process has heard a notice, until all have agreed on their last step.
     ///
     /// # Errors
-    /// [`PreemptionError::Processes`] if a process does not answer. What it would save does not fit what the others have: end
-    /// without saving.
+    /// [`PreemptionError::Processes`] if a process does not answer. What it would save does not fit what the others have:
+    /// end without saving.
     pub fn stop_after(&self, step: u64) -> Result<Option<&Notice>, PreemptionError> {
         let Some(together) = &self.heard.together else { return Ok(self.requested()) };
         let told = |reason| self.heard.notice.get_or_init(|| Notice::now(Cause::Group { reason }));
@@ -95,8 +95,8 @@ pub struct PreemptionOptions {
 
 impl PreemptionOptions {
     /// Asks the metadata server at this address, such as `http://127.0.0.1:8080`, instead of the one that the variable
-    /// `GCE_METADATA_HOST` names as `host:port`, or else Google's, `http://metadata.google.internal`. One that does not answer
-    /// is warned about, unless it is Google's: elsewhere there is none.
+    /// `GCE_METADATA_HOST` names as `host:port`, or else Google's, `http://metadata.google.internal`. One that does not
+    /// answer is warned about, unless it is Google's: elsewhere there is none.
     #[must_use]
     pub fn metadata_server(mut self, address: impl Into<String>) -> Self {
         self.metadata = MetadataServer::At(address.into());
@@ -141,8 +141,8 @@ impl Heard {
         self.notice.get_or_init(|| notice);
     }
 
-    /// Keeps a signal; returns false for one that is to end the process. One that follows at once is the same request: it may
-    /// reach a process directly and through a launcher.
+    /// Keeps a signal; returns false for one that is to end the process. One that follows at once is the same request: it
+    /// may reach a process directly and through a launcher.
     fn hear_signal(&self, signal: i32) -> bool {
         const SAME: Duration = Duration::from_secs(1);
         match self.first_signal.get() {

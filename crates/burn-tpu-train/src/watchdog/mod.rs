@@ -96,8 +96,8 @@ impl Drop for Watchdog {
 }
 
 impl WatchdogOptions {
-    /// Returns the usual options: a step may take ten times the median of the last 50 steps, and at least a minute. The first
-    /// five, which compile, may take ten minutes each.
+    /// Returns the usual options: a step may take ten times the median of the last 50 steps, and at least a minute. The
+    /// first five, which compile, may take ten minutes each.
     pub fn new(device: &TpuDevice) -> Self {
         Self { device: *device, clock: Clock::default(), on_hang: Box::new(|_| ()), ends_process: false }
     }
@@ -123,8 +123,8 @@ impl WatchdogOptions {
         self
     }
 
-    /// Ends the process at a hang, at once, with [`Watchdog::EXIT_CODE`]: for a run that a scheduler starts again. Otherwise the
-    /// hang is logged as an error, again whenever its time has doubled.
+    /// Ends the process at a hang, at once, with [`Watchdog::EXIT_CODE`]: for a run that a scheduler starts again. Otherwise
+    /// the hang is logged as an error, again whenever its time has doubled.
     #[must_use]
     pub fn ends_process(mut self, ends: bool) -> Self {
         self.ends_process = ends;

@@ -113,7 +113,8 @@ pub(super) fn sort(
 }
 
 /// Returns the computation that tests whether the left key is strictly before the right one. Floats are compared in IEEE
-/// total order, after all zeros and all NaNs are made equal, so that -0 and +0 keep their order and a NaN is above every number.
+/// total order, after all zeros and all NaNs are made equal, so that -0 and +0 keep their order and a NaN is above every
+/// number.
 fn before(types: &[&TensorType], direction: &str) -> String {
     let mut text = "%before {\n".to_owned();
     for (place, ty) in types.iter().flat_map(|ty| [ty, ty]).enumerate() {

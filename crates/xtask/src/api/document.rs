@@ -1,4 +1,5 @@
-//! Rustdoc's description of crates: items by number, and re-exports followed to what they name, in any crate of the workspace.
+//! Rustdoc's description of crates: items by number, and re-exports followed to what they name, in any crate of the
+//! workspace.
 
 use anyhow::{Context, Result, bail};
 use serde_json::Value;

@@ -3,13 +3,13 @@
 //! A module here is a top-level one of a crate, with everything below it. `lib.rs` is none: it declares and re-exports all
 //! of them. A module *imports* another one where its code has
 //!
-//! - a path that begins with `crate` (or `$crate`), or with enough `super`s to leave the module, in a `use` or anywhere else.
-//!   A name that `lib.rs` re-exports is an import of the module that it comes from;
+//! - a path that begins with `crate` (or `$crate`), or with enough `super`s to leave the module, in a `use` or anywhere
+//!   else. A name that `lib.rs` re-exports is an import of the module that it comes from;
 //! - a function of an `impl` that is not in the module of its type: as `Type::f`, or as `.f(…)` if no other function of the
 //!   crate has this name.
 //!
-//! Comments, literals, `pub(in crate::…)` and what is under `#[cfg(test)]` do not count. A path that hides what it imports is
-//! refused: one that ends at the root (`crate::*`, `use crate as root`) or at something that `lib.rs` itself defines, and
+//! Comments, literals, `pub(in crate::…)` and what is under `#[cfg(test)]` do not count. A path that hides what it imports
+//! is refused: one that ends at the root (`crate::*`, `use crate as root`) or at something that `lib.rs` itself defines, and
 //! `extern crate self`.
 
 use super::tokens::{self, Token};

@@ -127,7 +127,8 @@ impl ImportPath {
     }
 }
 
-/// Returns the paths of the code of a module: those of its `use`s, and all others that begin with `crate`, `self` or `super`.
+/// Returns the paths of the code of a module: those of its `use`s, and all others that begin with `crate`, `self` or
+/// `super`.
 pub fn paths(code: &[Token], module: &[String]) -> impl Iterator<Item = ImportPath> {
     let mut found = Vec::new();
     let mut inner = vec![(module.to_vec(), usize::MAX)];

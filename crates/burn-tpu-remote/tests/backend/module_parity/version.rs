@@ -1,4 +1,5 @@
-//! What the rows need to know of Burn's version, here 0.22. `tests/numbers/module_parity/version.rs` is the same for Burn 0.21.
+//! What the rows need to know of Burn's version, here 0.22. `tests/numbers/module_parity/version.rs` is the same for Burn
+//! 0.21.
 
 use burn_backend::ops::{MaxPool1dWithIndices, MaxPool2dWithIndices};
 use burn_backend::tensor::FloatTensor;

@@ -120,8 +120,8 @@ pub(crate) fn open_mesh(
     }))
 }
 
-/// Returns the order in which devices are counted: those of a process follow each other, so that each has rows of a batch that
-/// do. libtpu numbers chips by their place in the slice, where those of a host are a square.
+/// Returns the order in which devices are counted: those of a process follow each other, so that each has rows of a batch
+/// that do. libtpu numbers chips by their place in the slice, where those of a host are a square.
 fn by_process(processes: impl Iterator<Item = i32>) -> Vec<usize> {
     let processes: Vec<i32> = processes.collect();
     let mut order: Vec<usize> = (0..processes.len()).collect();

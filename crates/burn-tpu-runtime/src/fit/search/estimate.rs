@@ -1,7 +1,8 @@
 //! What a layout costs, roughly and before any compile: enough to choose which layouts are compiled.
 //!
-//! The terms are those of a GPT's training step: state, saved activations, weights that are gathered, gradients that are added
-//! up, activations that tensor parallel layers add up (Megatron-LM, Shoeybi et al. 2019; ZeRO, Rajbhandari et al. 2020).
+//! The terms are those of a GPT's training step: state, saved activations, weights that are gathered, gradients that are
+//! added up, activations that tensor parallel layers add up (Megatron-LM, Shoeybi et al. 2019; ZeRO, Rajbhandari et al.
+//! 2020).
 
 use super::candidates::{Candidate, Sizes};
 use crate::fit::Spec;

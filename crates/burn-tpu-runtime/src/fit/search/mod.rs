@@ -1,5 +1,5 @@
-//! The search for the layout of a GPT's training step on a slice: which mesh, which parameters are split over it, and whether
-//! activations are computed again.
+//! The search for the layout of a GPT's training step on a slice: which mesh, which parameters are split over it, and
+//! whether activations are computed again.
 //!
 //! Owns: which layouts there are, which of them are compiled and with how many layers, the extrapolation to all layers, and
 //! the order of the results. May not know: how a program builds its model and its step. It compiles a layout when it is

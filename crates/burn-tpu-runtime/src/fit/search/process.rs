@@ -45,8 +45,8 @@ pub(super) struct Price {
 /// How often a process is asked whether it has ended.
 const PAUSE: Duration = Duration::from_millis(50);
 
-/// Runs a program that writes the report of a [`Fit`](crate::fit::Fit) of one slice, and returns the slice's entry. An abort of
-/// libtpu is then an error of one layout. The options are followed by `--until-stdin-ends`, with which the program calls
+/// Runs a program that writes the report of a [`Fit`](crate::fit::Fit) of one slice, and returns the slice's entry. An abort
+/// of libtpu is then an error of one layout. The options are followed by `--until-stdin-ends`, with which the program calls
 /// [`end_with_parent`], and by `--json FILE`, the file for the report.
 ///
 /// # Errors
