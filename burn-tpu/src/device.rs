@@ -246,7 +246,7 @@ impl From<Device> for TpuDevice {
     }
 }
 
-/// Hands the runtime the engine that another crate has, in a build with it. Whatever makes a device of its platform calls
+/// Gives the runtime the engine of another crate, in a build with it. Whatever makes a device of its platform calls
 /// this.
 fn provide_engines() {
     #[cfg(feature = "xla-rs")]

@@ -217,12 +217,12 @@ pub(crate) fn padding_of(mode: burn::PadMode) -> Padding {
     }
 }
 
-/// Returns the tensor that stands for a record's data: none, since records are on the client's side.
+/// Returns no tensor: records are loaded on the client's side.
 pub(crate) fn supplied(_: &TensorData) -> Option<TpuTensor> {
     None
 }
 
-/// Returns the data that stands for a tensor in a record: none, since records are on the client's side.
+/// Returns no data: records are saved on the client's side.
 pub(crate) fn collected(_: &TpuTensor) -> Option<TensorData> {
     None
 }

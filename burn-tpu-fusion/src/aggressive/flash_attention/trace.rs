@@ -230,7 +230,7 @@ impl<'a> Trace<'a> {
         self.rank + 1
     }
 
-    /// Returns what is done to the scores and their weights.
+    /// Returns the ops that are applied to the scores and their weights.
     fn changes(&self) -> Changes {
         let is_capped = self.scores.as_ref().is_some_and(|scores| scores.cap.is_some());
         Changes { is_capped, dropped: self.dropout.as_ref().map(|dropout| dropout.of) }

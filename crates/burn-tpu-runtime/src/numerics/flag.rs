@@ -25,7 +25,7 @@ pub(crate) fn flagged(program: Program) -> Result<Program> {
     Program::extract(&graph, &outputs)
 }
 
-/// Returns the class that a flag's bytes stand for; bytes that no flag has stand for finite results.
+/// Returns the class that a flag's bytes encode; bytes of no class mean finite results.
 pub(crate) fn flag_of(bytes: &[u8]) -> Class {
     match bytes {
         [1, 0, 0, 0] => Class::Infinite,

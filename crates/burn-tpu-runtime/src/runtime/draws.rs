@@ -1,4 +1,4 @@
-//! The random numbers of a device: a key and a counter, of which each draw takes some.
+//! The random numbers of a device: a key, and a counter that each draw advances.
 
 use parking_lot::Mutex;
 

@@ -25,7 +25,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Instant;
 
-/// Depths that stand for a deeper model: they are the cheapest, and each layer adds the same.
+/// The depths that are compiled for a deeper model: the cheapest ones, since each layer adds the same.
 const DEPTHS: [usize; 2] = [1, 2];
 
 /// What is searched, and how much of it is compiled.
