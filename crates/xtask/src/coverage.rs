@@ -122,22 +122,6 @@ impl Adapter {
     }
 }
 
-/// Every Rust file below a folder, in a fixed order.
-fn rust_files(folder: &Path) -> Result<Vec<PathBuf>> {
-    let mut found = Vec::new();
-    let entries = std::fs::read_dir(folder).with_context(|| format!("cannot read {}", folder.display()))?;
-    for entry in entries {
-        let path = entry?.path();
-        if path.is_dir() {
-            found.extend(rust_files(&path)?);
-        } else if path.extension().is_some_and(|extension| extension == "rs") {
-            found.push(path);
-        }
-    }
-    found.sort();
-    Ok(found)
-}
-
 fn parsed(path: &Path) -> Result<syn::File> {
     let text = std::fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
     syn::parse_file(&text).with_context(|| format!("cannot parse {}", path.display()))

@@ -20,6 +20,7 @@ mod layers;
 mod minilm;
 mod programs;
 mod setup;
+mod sources;
 mod stage;
 mod test;
 mod text;

@@ -1,6 +1,7 @@
 //! The methods of Burn's backend traits, and which of them the backend overrides.
 
-use super::{parsed, rust_files};
+use super::parsed;
+use crate::sources::rust_files;
 use anyhow::{Result, bail};
 use proc_macro2::TokenTree;
 use quote::ToTokens;

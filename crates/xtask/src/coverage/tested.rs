@@ -4,7 +4,8 @@
 //! of the parity tests (`row("float_add", …)`), or gives its name to a macro of its own file. The table names files: the
 //! names of tests change too often.
 
-use super::{parsed, rust_files};
+use super::parsed;
+use crate::sources::rust_files;
 use anyhow::Result;
 use proc_macro2::{TokenStream, TokenTree};
 use quote::ToTokens;

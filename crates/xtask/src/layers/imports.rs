@@ -13,22 +13,21 @@
 //! `extern crate self`.
 
 use super::tokens::{self, Token};
+use crate::sources::rust_files;
 use anyhow::{Context, Result};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 /// The imports of each module: the imported modules, each with the file and line of the first import.
 pub type Imports = BTreeMap<String, BTreeMap<String, String>>;
 
 /// Returns the imports between the modules of the crate whose sources lie in `folder`, and the paths that hide some.
 pub fn of_crate(root: &Path, folder: &str) -> Result<(Imports, Vec<String>)> {
-    let mut files = Vec::new();
-    collect(&root.join(folder), &mut files)?;
-    files.sort();
+    let folder = root.join(folder);
     let mut sources = Vec::new();
-    for file in files {
-        let path = file.strip_prefix(root.join(folder)).unwrap_or(&file).to_string_lossy().replace('\\', "/");
+    for file in rust_files(&folder)? {
+        let path = file.strip_prefix(&folder).unwrap_or(&file).to_string_lossy().replace('\\', "/");
         let text = fs::read_to_string(&file).with_context(|| format!("cannot read `{}`", file.display()))?;
         sources.push((path, text));
     }
@@ -206,17 +205,4 @@ impl Found {
             }
         }
     }
-}
-
-/// All Rust files below a folder.
-fn collect(folder: &Path, files: &mut Vec<PathBuf>) -> Result<()> {
-    let entries = fs::read_dir(folder).with_context(|| format!("cannot list `{}`", folder.display()))?;
-    for path in entries.flatten().map(|entry| entry.path()) {
-        if path.is_dir() {
-            collect(&path, files)?;
-        } else if path.extension().is_some_and(|extension| extension == "rs") {
-            files.push(path);
-        }
-    }
-    Ok(())
 }

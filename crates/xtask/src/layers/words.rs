@@ -2,9 +2,10 @@
 
 use super::text::{Keep, strip};
 use super::{LIBRARIES, UNSAFE_CRATE};
+use crate::sources::rust_files;
 use anyhow::{Context, Result};
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 /// A word, where it may not occur, and why.
 struct Ban {
@@ -71,11 +72,8 @@ fn in_folder(path: &str, folder: &str) -> bool {
 
 /// Every ban that a Rust file of the workspace breaks, and every library that does not forbid `unsafe`.
 pub fn check(root: &Path) -> Result<Vec<String>> {
-    let mut files = Vec::new();
-    collect(root, &mut files)?;
-    files.sort();
     let mut broken = Vec::new();
-    for file in files {
+    for file in rust_files(root)? {
         let path = file.strip_prefix(root).unwrap_or(&file).to_string_lossy().replace('\\', "/");
         let source = fs::read_to_string(&file).with_context(|| format!("cannot read `{path}`"))?;
         broken.extend(check_source(&path, &source));
@@ -113,20 +111,6 @@ fn has_word(text: &str, word: &str) -> bool {
         let after = text[at + word.len()..].starts_with(part_of_a_name);
         !before && (opens || !after)
     })
-}
-
-/// All Rust files below a folder, leaving out build output and hidden folders.
-fn collect(folder: &Path, files: &mut Vec<PathBuf>) -> Result<()> {
-    let entries = fs::read_dir(folder).with_context(|| format!("cannot list `{}`", folder.display()))?;
-    for path in entries.flatten().map(|entry| entry.path()) {
-        let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
-        if path.is_dir() && name != "target" && !name.starts_with('.') {
-            collect(&path, files)?;
-        } else if path.extension().is_some_and(|extension| extension == "rs") {
-            files.push(path);
-        }
-    }
-    Ok(())
 }
 
 #[cfg(test)]
