@@ -9,10 +9,12 @@
 //! gather(exp(convert_f32(x)))       -> exp(convert_f32(gather(x)))
 //! ```
 //!
-//! Legality. An element-wise op computes each element from the elements at its place, so the gathered elements have the
-//! same bits. Of an op's operands, one is gathered. The others are the same for all elements that a gather can choose
-//! between: equal constants, or broadcasts along the gathered dims. A gather copies elements (out-of-range indices are
-//! clamped before), so nothing is computed that was not computed before.
+//! # Why it is exact
+//! An element-wise op computes each element from the elements at its place, whatever they are, so the gathered elements
+//! have the same bits, NaN and both zeros too. Of an op's operands, one is gathered. The others are the same for all
+//! elements that a gather can choose between: equal constants, or broadcasts along the gathered dims. A gather copies
+//! elements (out-of-range indices are clamped, to the same places before and after), so nothing is computed that was not
+//! computed before.
 //!
 //! When it is no loss. The result has no more elements than the operand. An op is passed only if nothing else reads its
 //! result, or if its own operand is in memory anyway, since several ops read it. A conversion to a wider type is always

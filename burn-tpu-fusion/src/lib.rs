@@ -10,6 +10,8 @@
 #![forbid(unsafe_code)]
 
 mod aggressive;
+#[cfg(test)]
+mod exactness;
 mod gather_first;
 mod linear_activation;
 mod pass;

@@ -10,11 +10,13 @@
 //! convert_f32(wide)                 -> the wide value
 //! ```
 //!
-//! Legality. The pass removes only roundings to 16 bits of values that nothing else reads: the rounded value has one
-//! use (an output counts as a use), and so has the broadcast bias. All other arithmetic is the same, in the wider
-//! type that the contraction already has; `maximum` with 0 commutes with rounding, so its result does not change.
-//! Nothing is computed twice and the shapes do not change. A program without 16-bit contractions has no wide value
-//! and is returned unchanged.
+//! # Why it is exact
+//! The pass removes only roundings to 16 bits of values that nothing else reads: the rounded value has one use (an output
+//! counts as a use), and so has the broadcast bias. All other arithmetic is the same, in the wider type that the
+//! contraction already has. `maximum` with 0 commutes with rounding, so its result does not change; NaN, infinities and
+//! zeros pass through a rounding as they are. A sum that is too large for 16 bits was rounded to infinity; now only its
+//! result is. Nothing is computed twice and the shapes do not change. A program without 16-bit contractions has no wide
+//! value and is returned unchanged.
 //!
 //! Gain: `docs/decisions/0003-linear-activation-fusion.md`.
 

@@ -14,21 +14,40 @@
 //! It knows no attention by its name. It finds
 //! 1. the products of queries and keys, and what is computed from them query by query: scaling, masks, softmax, dropout, the
 //!    products with values, and all of that for gradients ([`region`]);
-//! 2. the keys that a block of queries can leave out, since no maximum, sum or product of theirs changes without them
-//!    ([`cut`]). For that it computes between which numbers the masked values are ([`bounds`], [`part`]);
+//! 2. the keys that a block of queries can leave out ([`cut`]), since one key can stand for all of them ([`rest`]). For that
+//!    it computes between which numbers the values of masks are ([`bounds`], [`part`]);
 //! 3. and writes the same ops again for each block ([`emit`]).
 //!
-//! So it is the same for a mask of places of any form (causal, a sliding window), written with `mask_fill` or with an added
-//! bias, and for attention with a padding mask, dropout or a softcap besides. Burn's `attention` op is found as well; its
-//! gradient passes through the place of each row's largest score, which is in the row's block.
+//! So it is the same for a mask of places of any form (causal, a sliding window), with any number, and for attention with a
+//! bias, a softcap, or dropout besides. Burn's `attention` op is found as well, with its gradient.
 //!
-//! Legality. Each row is computed by the same ops from the same numbers. Three things are taken for granted of scores:
-//! - what masks them (at most -1,000, as the usual -10,000 or -inf) is smaller than each row's largest score by 500 or more.
-//!   Then the exponential of a masked score is 0, as the softmax of the whole row computes it;
-//! - what zeros are multiplied with is finite;
-//! - no row is masked as a whole. (Such a row is the mean of all values, or NaN, and now that of the keys in its blocks.)
+//! # Why it is exact
+//! Nothing is assumed of the values. The keys that a block leaves out become one, the *mean key*, which counts as often as
+//! there are keys:
 //!
-//! Sums over keys leave out zeros; sums over queries are sums of the blocks' sums, in f32. So the last bits can differ.
+//! - *One number for each row*: what a mask selects for all these queries and keys, and what is computed from that and from
+//!   the row, such as its weight. The mean key has that number. Any op may read it.
+//! - *A number for each key whose mean is known*: the product of the row and of the key's `k` or `v`, and multiples and
+//!   sums of such products. The mean key has their mean, from the [`means`] of `k` and `v`. A sum over keys may read it,
+//!   and a `select` that hides it.
+//! - *Anything else*. The mean key has nothing. Only a `select` that hides it may read it.
+//!
+//! From that follows the rest:
+//!
+//! - Maximum of a row: that of the needed keys and of the one number. Sum: the needed keys, and as often as there are keys
+//!   the number or the mean. Product with `v`: the needed keys, and as often as there are keys the number times the mean of
+//!   `v`. Sum over queries (`p^T do`): the same for all keys that are left out.
+//! - So a row that is masked as a whole has its weights, and a fill of any size is exact beside scores of any size.
+//! - Zero times infinity is NaN as before: a mean of numbers that are not all finite is not finite. That of finite numbers
+//!   does not overflow, since they are divided before they are added.
+//! - Zero or NaN times a finite number is zero or NaN. So the weights that -inf masks are one number after dropout too;
+//!   those that another number masks are not, and then nothing is left out.
+//! - A mask of data hides nothing for certain. Where it fills the same number as the mask of places before it, the number
+//!   is certain. A score plus a number is as unknown as the score: masks that are added hide nothing for certain either,
+//!   since infinity minus infinity is NaN.
+//!
+//! Sums have another order, so their last bits can differ, and so can whether a sum overflows and which sign a zero has.
+//! Where a gradient is infinite, NaN and infinity can replace each other in what is not finite either way.
 //!
 //! When it is no loss: products of more than 512 queries and keys, of which a fifth or more is left out. Unrolled blocks
 //! cost compile time, so a long sequence has no more blocks than it needs.
@@ -38,8 +57,10 @@
 mod bounds;
 mod cut;
 mod emit;
+mod means;
 mod part;
 mod region;
+mod rest;
 
 use crate::{Pass, Rewritten};
 use burn_tpu_graph::{GraphError, Program};

@@ -21,9 +21,12 @@
 //! 4. [`carries`] decides what a loop returns: the last value of a member, or a buffer with its value of each trip.
 //! 5. [`emit`] writes the new program.
 //!
-//! Legality. A loop runs the same ops on the same operands in the same order, so each value has the same bits. First and
-//! last copies that differ (a zero state, the first term of a sum) stay outside. Copies that read parameters of their own,
-//! such as a transformer's layers, are not rolled: their operands follow no rule of step 3.
+//! # Why it is exact
+//! A loop runs the same ops on the same operands in the same order, so each value has the same bits, whatever the operands
+//! are. Nodes of the same op and operands are one node, whose bits are the same. A slice that moves begins at places that
+//! all copies name, so no start is clamped, and an integer that grows is one that all copies name, so it does not wrap.
+//! First and last copies that differ (a zero state, the first term of a sum) stay outside. Copies that read parameters of
+//! their own, such as a transformer's layers, are not rolled: their operands follow no rule of step 3.
 //!
 //! Gain: `docs/decisions/0013-repeated-pieces-are-rolled.md`.
 

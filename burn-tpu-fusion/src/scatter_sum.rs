@@ -8,9 +8,11 @@
 //! reduce_sum(negate(scatter_add(0, i, u)), dim)   -> reduce_sum(negate(select(0 <= i < n, u, 0)), dim)
 //! ```
 //!
-//! Legality. Each row of the result has one update, so it is the sum of that update and of zeros: the update itself, or
-//! +0 for -0. A scatter drops an update whose index is out of range, hence the `select`. Between scatter and sum there
-//! may be negations and conversions of floats, which take zeros to zeros.
+//! # Why it is exact
+//! Each row of the result has one update, so it is the sum of that update and of zeros: the update itself, also if it is
+//! NaN or infinite, or +0 for -0. A scatter drops an update whose index is out of range, hence the `select`; an index of
+//! another value is compared in a type that has the number of elements. Between scatter and sum there may be negations and
+//! conversions of floats, which take zeros to zeros, and the update to what they took it to before.
 //!
 //! Gain: `docs/decisions/0027-the-loss-reads-its-logits-once.md`.
 

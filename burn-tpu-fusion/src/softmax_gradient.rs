@@ -21,7 +21,19 @@
 //! 128, so XLA would keep both forms, or the padded one. The sum reads the merged form, and a barrier after it keeps XLA
 //! from taking the other one.
 //!
-//! Legality. The same sum in another order, of products of other roundings: not the same bits. Sums are f32 or wider.
+//! # Why it is exact
+//! Both are the sum of `p[k] * do[d] * v[k, d]` over `k` and `d`, in another order, in f32 or wider.
+//! - An infinity or NaN in `p`, `do` or `v` is in a term of both, and zero times infinity is NaN: neither is finite. Which
+//!   of NaN, infinity and -infinity it is can differ if `do` is infinite.
+//! - A factor `r` that varies from query to query alone: the sum of `r * x` is `r` times the sum of `x`. If `r` is not
+//!   finite, neither is.
+//! - A factor of the product `p v` that the sum lacks would have to be taken back, which cannot be done if it is zero or
+//!   infinite. Such sums are left as they are, but for one: the product has `x / r` and the sum `x / r^2`. If `r^2` is
+//!   infinite, both are zero (or NaN, as above): `r` counts as the largest finite number then, and `r / r^2` is zero. If
+//!   `r` is zero, neither is finite.
+//!
+//! Rounding differs, so the bits do. An overflow is a rounding too: it can make `do v^T` infinite at a key of a small
+//! weight, and not `p v`.
 //!
 //! Gain: `docs/decisions/0028-attention-in-blocks-of-queries.md`; of the merged form,
 //! `docs/decisions/0042-attention-is-kept-with-its-heads-merged.md`.
@@ -142,9 +154,18 @@ impl Matrix {
 struct Factors {
     /// The factors that vary along the columns.
     values: Vec<NodeId>,
-    /// The factors that are the same for all columns, and whether each is a divisor.
-    rows: Vec<(NodeId, bool)>,
+    /// The factors that are the same for all columns.
+    rows: Vec<(NodeId, Scale)>,
     is_negative: bool,
+}
+
+/// How a factor that is the same for all columns scales a sum.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Scale {
+    Multiplies,
+    Divides,
+    /// It divides, and is the square of this one, by which the product is divided.
+    DividesAsSquare(NodeId),
 }
 
 impl Factors {
@@ -160,14 +181,14 @@ impl Factors {
             (Op::Binary(BinaryOp::Mul), &[lhs, rhs]) => [lhs, rhs].into_iter().for_each(|id| self.collect(graph, id)),
             (Op::Binary(BinaryOp::Div), &[lhs, rhs]) if is_row(graph, rhs) => {
                 self.collect(graph, lhs);
-                self.rows.push((rhs, true));
+                self.rows.push((rhs, Scale::Divides));
             }
             (Op::Unary(UnaryOp::Neg), &[x]) => {
                 self.collect(graph, x);
                 self.is_negative = !self.is_negative;
             }
             (Op::Convert { .. }, &[x]) if graph.dtype(x).is_float() => self.collect(graph, x),
-            _ if is_row(graph, id) => self.rows.push((id, false)),
+            _ if is_row(graph, id) => self.rows.push((id, Scale::Multiplies)),
             _ => self.values.push(id),
         }
     }
@@ -190,7 +211,7 @@ struct Sum {
     product: NodeId,
     /// The ops that merge the product's heads, in their order.
     merged: Vec<NodeId>,
-    rows: Vec<(NodeId, bool)>,
+    rows: Vec<(NodeId, Scale)>,
     is_negative: bool,
 }
 
@@ -216,9 +237,9 @@ impl Sum {
                     continue;
                 }
                 let own = Factors::of(graph, product.rows);
-                if is_same(graph, &own.values, &others) {
-                    let mut rows = factors.rows.clone();
-                    rows.extend(own.rows.iter().map(|&(row, divides)| (row, !divides)));
+                if let Some(rows) = scales(graph, &factors.rows, &own.rows)
+                    && is_same(graph, &own.values, &others)
+                {
                     return Some(Self {
                         dtype: node.ty.dtype,
                         gradient: gradient.rows,
@@ -242,18 +263,40 @@ impl Sum {
         let width = graph.rank(products) - 1;
         let mut sum = graph.reduce(Combine::Sum, products, &[width])?;
         let dims = graph.dims(sum);
-        for &(row, divides) in &self.rows {
-            let Op::BroadcastInDim { mapping, .. } = &old.node(row).op else { continue };
-            let source = old.node(row).operands[0];
-            // Without the dim of the columns, which has one element if it has that dim.
-            let (mapping, kept): (Dims, Dims) =
-                mapping.iter().copied().zip(old.dims(source)).filter(|&(dim, _)| dim != width).unzip();
-            let row = graph.reshape(renamed.id(source)?, &kept)?;
-            let row = graph.broadcast_in_dim(row, &dims, &mapping)?;
-            let row = graph.convert(row, dtype)?;
-            sum = graph.binary(if divides { BinaryOp::Div } else { BinaryOp::Mul }, sum, row)?;
+        for &(row, scale) in &self.rows {
+            let factor = self.row(old, graph, renamed, row, &dims)?;
+            let (op, factor) = match scale {
+                Scale::Multiplies => (BinaryOp::Mul, factor),
+                Scale::Divides => (BinaryOp::Div, factor),
+                Scale::DividesAsSquare(root) => {
+                    let root = self.row(old, graph, renamed, root, &dims)?;
+                    let root = finite(graph, root)?;
+                    (BinaryOp::Mul, graph.binary(BinaryOp::Div, root, factor)?)
+                }
+            };
+            sum = graph.binary(op, sum, factor)?;
         }
         if self.is_negative { graph.unary(UnaryOp::Neg, sum) } else { Ok(sum) }
+    }
+
+    /// Adds a factor that is the same for all columns, without the dim of the columns.
+    fn row(
+        &self,
+        old: &Graph,
+        graph: &mut Graph,
+        renamed: &Renaming,
+        row: NodeId,
+        dims: &[usize],
+    ) -> Result<NodeId, GraphError> {
+        let row = old.node(row);
+        let Op::BroadcastInDim { mapping, .. } = &row.op else { return renamed.id(row.operands[0]) };
+        let source = row.operands[0];
+        // The dim of the columns has one element, if the source has it.
+        let (mapping, kept): (Dims, Dims) =
+            mapping.iter().copied().zip(old.dims(source)).filter(|&(dim, _)| dim != dims.len()).unzip();
+        let row = graph.reshape(renamed.id(source)?, &kept)?;
+        let row = graph.broadcast_in_dim(row, dims, &mapping)?;
+        graph.convert(row, self.dtype)
     }
 
     /// Adds the product, from the value with merged heads.
@@ -267,6 +310,48 @@ impl Sum {
             _ => graph.reshape(value, &old.dims(old.node(id).operands[0])),
         })
     }
+}
+
+/// Returns the factors of the sum of a product's columns times `sum`, given the product's own factors; `None` if one of
+/// those cannot be taken back.
+fn scales(graph: &Graph, sum: &[(NodeId, Scale)], own: &[(NodeId, Scale)]) -> Option<Vec<(NodeId, Scale)>> {
+    let source = |row: NodeId| graph.node(row).operands[0];
+    let mut scales = sum.to_vec();
+    for &(row, scale) in own {
+        let is_same =
+            |&(other, of): &(NodeId, Scale)| of == scale && (other == row || graph.node(other) == graph.node(row));
+        let is_square = |&(other, of): &(NodeId, Scale)| of == scale && is_square(graph, source(other), source(row));
+        if let Some(place) = scales.iter().position(is_same) {
+            scales.remove(place);
+        } else if let Some(place) = scales.iter().position(is_square)
+            && scale == Scale::Divides
+        {
+            scales[place].1 = Scale::DividesAsSquare(row);
+        } else {
+            return None;
+        }
+    }
+    Some(scales)
+}
+
+/// Returns whether a value is the square of another one.
+fn is_square(graph: &Graph, square: NodeId, root: NodeId) -> bool {
+    let unwrapped = |mut id: NodeId| {
+        while let Op::Reshape { .. } | Op::Convert { .. } = graph.node(id).op {
+            id = graph.node(id).operands[0];
+        }
+        id
+    };
+    let square = graph.node(unwrapped(square));
+    let is_product = square.op == BinaryOp::Mul.into();
+    is_product && square.operands.iter().all(|&factor| unwrapped(factor) == unwrapped(root))
+}
+
+/// Adds the finite number that is nearest to each of a value.
+fn finite(graph: &mut Graph, x: NodeId) -> Result<NodeId, GraphError> {
+    let most = if graph.dtype(x) == DType::F64 { f64::MAX } else { f32::MAX.into() };
+    let (low, high) = (graph.splat_like(x, -most)?, graph.splat_like(x, most)?);
+    graph.clamp(low, x, high)
 }
 
 /// Returns the transposes and reshapes of a product that come before `sum`, if they make its rows longer.

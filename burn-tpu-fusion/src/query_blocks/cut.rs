@@ -1,12 +1,11 @@
 //! Which keys each block of queries needs.
 //!
-//! Owns: when keys can be left out, and how large a block is. May not know: how blocks are computed.
+//! Owns: how large a block is. May not know: when keys can be left out, how blocks are computed.
 
-use super::bounds::{self, Bounds};
-use super::part::{Part, bounds as bounds_of};
-use super::region::{Axes, Member, Region, Regions};
-use burn_tpu_graph::op::{Combine, Direction};
-use burn_tpu_graph::{Graph, Node, NodeId, Op};
+use super::part::Part;
+use super::region::{Axes, Region, Regions};
+use super::rest::{AtRest, at_rest};
+use burn_tpu_graph::{Graph, NodeId};
 use std::collections::HashMap;
 use std::ops::Range;
 
@@ -28,10 +27,20 @@ impl Default for Sizes {
 }
 
 /// Queries of a region, and the keys that they need.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 pub(super) struct Block {
     pub(super) queries: Range<usize>,
     pub(super) keys: Range<usize>,
+    /// The keys before them and after them.
+    pub(super) rests: Vec<Rest>,
+}
+
+/// Keys that a block leaves out: one key stands for all of them.
+#[derive(Clone, Debug)]
+pub(super) struct Rest {
+    pub(super) keys: Range<usize>,
+    /// The values that have a dim of keys.
+    pub(super) values: HashMap<NodeId, AtRest>,
 }
 
 impl Block {
@@ -54,105 +63,28 @@ pub(super) fn blocks(graph: &Graph, regions: &Regions, region: &Region, sizes: S
     let mut blocks = Vec::new();
     for start in (0..region.queries).step_by(size) {
         let queries = start..region.queries.min(start + size);
-        let keys = needed_keys(graph, regions, region, &queries, lanes);
-        blocks.push(Block { queries, keys });
+        blocks.push(block(graph, regions, region, queries, lanes));
     }
     let needed: usize = blocks.iter().map(|block| block.queries.len() * block.keys.len()).sum();
-    let is_less = blocks.iter().all(|block| !block.keys.is_empty()) && 5 * needed <= 4 * region.queries * region.keys;
-    is_less.then_some(blocks)
+    (5 * needed <= 4 * region.queries * region.keys).then_some(blocks)
 }
 
-/// Returns the keys between those, before and after them, that a block of queries may leave out.
-fn needed_keys(
-    graph: &Graph,
-    regions: &Regions,
-    region: &Region,
-    queries: &Range<usize>,
-    lanes: usize,
-) -> Range<usize> {
-    let is_masked = |keys: Range<usize>| is_masked(graph, regions, region, &Block { queries: queries.clone(), keys });
-    // The more keys are left out, the more have to be masked.
+/// Returns the block of these queries, with the keys that it needs.
+fn block(graph: &Graph, regions: &Regions, region: &Region, queries: Range<usize>, lanes: usize) -> Block {
+    let rest = |keys: &Range<usize>| {
+        let block = Block { queries: queries.clone(), keys: keys.clone(), rests: Vec::new() };
+        at_rest(graph, regions, region, &block).map(|values| Rest { keys: keys.clone(), values })
+    };
+    let can_rest = |keys: Range<usize>| keys.is_empty() || rest(&keys).is_some();
+    // The fewer keys are left out, the more is known of them.
     let groups: Vec<usize> = (0..region.keys).step_by(lanes).collect();
-    let end = groups.partition_point(|&end| !is_masked(end..region.keys));
+    let end = groups.partition_point(|&end| !can_rest(end..region.keys)).max(1);
     let end = groups.get(end).map_or(region.keys, |&end| end);
-    let begin = groups.partition_point(|&begin| begin < end && is_masked(0..begin));
-    groups[begin.saturating_sub(1)]..end
-}
-
-/// Returns whether the queries of a block may leave out all its keys: whether these change no maximum and no sum.
-fn is_masked(graph: &Graph, regions: &Regions, region: &Region, block: &Block) -> bool {
-    if block.keys.is_empty() {
-        return true;
-    }
-    let mut bounds = HashMap::new();
-    for &id in &region.members {
-        let Some(found) = of_member(graph, regions, &bounds, id, block) else { return false };
-        bounds.insert(id, found);
-        let has_keys = matches!(regions.member(id), Some(Member::Rows { axes: Axes { key: Some(_), .. }, .. }));
-        // What is returned has zeros for the keys that are left out.
-        if has_keys && regions.is_read_outside(id) && found != Bounds::ZERO {
-            return false;
-        }
-    }
-    true
-}
-
-/// Returns the bounds of a member at the keys of a block; `None` if it combines values there that change its result.
-fn of_member(
-    graph: &Graph,
-    regions: &Regions,
-    known: &HashMap<NodeId, Bounds>,
-    id: NodeId,
-    block: &Block,
-) -> Option<Bounds> {
-    let node = graph.node(id);
-    let rows = node.operands.iter().copied().find(|&operand| regions.reads_rows(id, operand));
-    // The products that a region begins with can be anything.
-    let Some(rows) = rows else { return Some(Bounds::ANY) };
-    let (Some(Member::Rows { axes, .. }), Some(member)) = (regions.member(rows), regions.member(id)) else {
-        return None;
-    };
-    if let (Op::DotGeneral(_) | Op::Reduce { .. } | Op::ArgReduce { .. }, Some(key)) = (&node.op, axes.key) {
-        return of_combined(node, member, key, known[&rows]);
-    }
-    let Member::Rows { axes, .. } = member else { return Some(Bounds::ANY) };
-    let part = block.part(&node.ty.dims, axes);
-    if let Op::Scatter(_) = node.op {
-        // It changes nothing at the keys that are left out: no row has its largest score there.
-        return Some(bounds_of(graph, node.operands[0], &part));
-    }
-    let operand = |&operand: &NodeId| match known.get(&operand) {
-        Some(&known) if regions.reads_rows(id, operand) => known,
-        _ => bounds_of(graph, operand, &part),
-    };
-    let operands: Vec<_> = node.operands.iter().map(operand).collect();
-    // A search for NaN, as a maximum on the CPU has it.
-    if node.op == Op::Compare(Direction::Ne) && node.operands[0] == node.operands[1] && operands[0] != Bounds::ANY {
-        return Some(Bounds::ZERO);
-    }
-    Some(bounds::of_op(&node.op, node.ty.dtype, &operands))
-}
-
-/// Returns the bounds of a product or a reduction of values that have these bounds at the keys of a block.
-fn of_combined(node: &Node, member: Member, key: usize, values: Bounds) -> Option<Bounds> {
-    let is_maximum = match &node.op {
-        Op::Reduce { combine, dims } => *combine == Combine::Max && dims.contains(&key),
-        // A region has those of the largest score along the keys alone.
-        op => matches!(op, Op::ArgReduce { .. }),
-    };
-    let is_reduced = match &node.op {
-        Op::Reduce { dims, .. } => dims.contains(&key),
-        _ => true,
-    };
-    match member {
-        // Other keys have larger scores.
-        Member::Rows { .. } if is_maximum => values.is_masked().then_some(Bounds::ANY),
-        Member::Rows { .. } if is_reduced => {
-            let is_sum = matches!(&node.op, Op::DotGeneral(_) | Op::Reduce { combine: Combine::Sum | Combine::Or, .. });
-            (is_sum && values == Bounds::ZERO).then_some(Bounds::ANY)
-        }
-        Member::Rows { .. } if values == Bounds::ZERO => Some(Bounds::ZERO),
-        Member::Rows { .. } => Some(Bounds::ANY),
-        Member::Sum { .. } => (values == Bounds::ZERO).then_some(Bounds::ANY),
+    let begin = groups.partition_point(|&begin| begin < end && can_rest(0..begin));
+    let keys = groups[begin.saturating_sub(1)]..end;
+    let left_out = [0..keys.start, keys.end..region.keys].into_iter().filter(|keys| !keys.is_empty());
+    match left_out.map(|keys| rest(&keys)).collect() {
+        Some(rests) => Block { queries, keys, rests },
+        None => Block { queries, keys: 0..region.keys, rests: Vec::new() },
     }
 }

@@ -75,7 +75,7 @@ fn bounds_within(graph: &Graph, id: NodeId, part: &Part, left: &mut u32) -> Boun
             let value = literal.splat().map(Number::to_f64).filter(|value| !value.is_nan());
             value.map_or(Bounds::ANY, Bounds::point)
         }
-        Op::Iota { dim, .. } => Bounds { low: part[*dim].start as f64, high: (part[*dim].end - 1) as f64 },
+        Op::Iota { dim, .. } => Bounds::between(part[*dim].start as f64, (part[*dim].end - 1) as f64),
         op => {
             let operand = |&operand: &NodeId| {
                 let part = of_operand(op, &graph.ty(operand).dims, part);
@@ -84,6 +84,34 @@ fn bounds_within(graph: &Graph, id: NodeId, part: &Part, left: &mut u32) -> Boun
             let operands: Vec<_> = node.operands.iter().map(operand).collect();
             bounds::of_op(op, node.ty.dtype, &operands)
         }
+    }
+}
+
+/// Returns whether a value is the same along a dim, for all indices of the others.
+pub(super) fn is_repeated(graph: &Graph, id: NodeId, dim: usize) -> bool {
+    let mut left = MOST_NODES;
+    is_repeated_within(graph, id, dim, &mut left)
+}
+
+fn is_repeated_within(graph: &Graph, id: NodeId, dim: usize, left: &mut u32) -> bool {
+    *left = left.saturating_sub(1);
+    let node = graph.node(id);
+    let dims = &node.ty.dims;
+    let exhausted = *left == 0;
+    let mut operand_is = |operand: NodeId, dim: usize| is_repeated_within(graph, operand, dim, left);
+    match (&node.op, &node.operands[..]) {
+        _ if exhausted => false,
+        _ if dims[dim] == 1 => true,
+        (Op::Constant(literal), _) => matches!(literal.data, LiteralData::Splat(_)),
+        (Op::Iota { dim: along, .. }, _) => *along != dim,
+        (Op::BroadcastInDim { mapping, .. }, &[operand]) => {
+            mapping.iter().position(|&to| to == dim).is_none_or(|from| operand_is(operand, from))
+        }
+        (Op::Transpose { permutation }, &[operand]) => operand_is(operand, permutation[dim]),
+        (Op::Reshape { .. }, &[operand]) => {
+            reshaped(dims, &graph.ty(operand).dims, dim).is_some_and(|from| operand_is(operand, from))
+        }
+        (op, operands) => is_elementwise(op) && operands.iter().all(|&operand| operand_is(operand, dim)),
     }
 }
 

@@ -248,7 +248,7 @@ fn of_product(attrs: &DotAttrs, operands: [(Option<(Axes, bool)>, usize); 2]) ->
     }
 }
 
-/// Returns whether the sums of the blocks can be added without a loss to rounding.
-fn is_wide(node: &Node) -> bool {
+/// Returns whether sums of this type can be added without a loss to rounding.
+pub(super) fn is_wide(node: &Node) -> bool {
     node.ty.dtype.size_bytes() >= 4
 }
