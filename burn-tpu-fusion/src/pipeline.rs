@@ -11,13 +11,12 @@ pub enum Optimization {
     Off,
     /// Rewrites whose results have the same bits or fewer roundings, and that cost no compile time.
     Conservative,
-    /// All that make programs faster. Sums may have another order, and what masks attention is taken for smaller than all
-    /// scores: see decision 28.
+    /// All that make programs faster and assume nothing of values. Sums may have another order: see decision 52.
     #[default]
     Balanced,
     /// What no TPU has run yet, and what takes several compiles: on TPUs, attention in kernels, the loss in blocks of rows
     /// (decision 37), and compiler options that are chosen for each program by the compiler's estimate (decision 34). Chains
-    /// of 16-bit ops round once (decision 36).
+    /// of 16-bit ops round once (decision 36). What masks attention in kernels is taken for smaller than all scores.
     Aggressive,
 }
 

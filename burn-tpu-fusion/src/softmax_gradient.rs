@@ -19,7 +19,8 @@
 //! What attention returns is kept from the forward to the backward pass, and people merge its heads before they use it:
 //! `[batch, heads, rows, 64]` is transposed and reshaped to `[batch, rows, heads * 64]`. A TPU pads rows of 64 numbers to
 //! 128, so XLA would keep both forms, or the padded one. The sum reads the merged form, and a barrier after it keeps XLA
-//! from taking the other one.
+//! from taking the other one. XLA would also convert 16-bit floats to f32 before it transposes them, and move twice the bytes:
+//! a second barrier has them transposed first.
 //!
 //! # Why it is exact
 //! Both are the sum of `p[k] * do[d] * v[k, d]` over `k` and `d`, in another order, in f32 or wider.
@@ -257,7 +258,10 @@ impl Sum {
     /// Adds the sum over the width.
     fn add(&self, old: &Graph, graph: &mut Graph, renamed: &Renaming) -> Result<NodeId, GraphError> {
         let dtype = self.dtype;
-        let (gradient, product) = (renamed.id(self.gradient)?, self.split(old, graph, renamed)?);
+        let (gradient, mut product) = (renamed.id(self.gradient)?, self.split(old, graph, renamed)?);
+        if !self.merged.is_empty() && graph.dtype(product) != dtype {
+            product = graph.optimization_barrier(product)?;
+        }
         let (gradient, product) = (graph.convert(gradient, dtype)?, graph.convert(product, dtype)?);
         let products = graph.binary(BinaryOp::Mul, gradient, product)?;
         let width = graph.rank(products) - 1;

@@ -15,9 +15,12 @@ pub(super) struct Form {
     pub(super) weights: Weights,
     pub(super) has_bias: bool,
     pub(super) softcap: bool,
+    /// Whether the weights and the masked scores are results too.
     pub(super) returns_weights: bool,
     /// Whether the gradients are results too.
     pub(super) trains: bool,
+    /// Whether `softmax_gradient` runs.
+    pub(super) moves_sums: bool,
     /// Of the values.
     pub(super) seed: u64,
 }
@@ -51,6 +54,8 @@ pub(super) enum Fill {
     Kept,
     /// `score + select(hidden, number, 0)`.
     Added,
+    /// `select(hidden, x, score)`, with any number `x` that the program is given.
+    Given,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -77,7 +82,6 @@ pub(super) enum Weights {
 
 /// The values of attention that its gradients need.
 struct Forward {
-    scores: NodeId,
     tanh: Option<NodeId>,
     hidden: Vec<NodeId>,
     masked: NodeId,
@@ -123,9 +127,17 @@ impl Attention {
         let forward = this.forward(form, q, k);
         let result = this.dot(forward.kept, v, [2, 1]);
         this.outputs.push(("result", result));
-        this.terms.extend([("q", q), ("k", k), ("v", v), ("do", gradient), ("p", forward.kept)]);
+        this.terms.extend([
+            ("q", q),
+            ("k", k),
+            ("v", v),
+            ("do", gradient),
+            ("p", forward.kept),
+            ("weights", forward.weights),
+            ("scores", forward.masked),
+        ]);
         if form.returns_weights {
-            this.outputs.push(("weights", forward.weights));
+            this.outputs.extend([("weights", forward.weights), ("scores", forward.masked)]);
         }
         if form.trains {
             let dv = this.dot(forward.kept, gradient, [1, 1]);
@@ -158,8 +170,9 @@ impl Attention {
 
     /// Multiplies, for each head, over a dim of either value.
     fn dot(&mut self, lhs: NodeId, rhs: NodeId, [left, right]: [usize; 2]) -> NodeId {
-        let attrs = DotAttrs::new([&[0], &[0]], [&[left], &[right]], self.dtype);
-        self.graph.dot_general(lhs, rhs, attrs).unwrap()
+        let attrs = DotAttrs::new([&[0], &[0]], [&[left], &[right]], self.dtype.accumulator());
+        let product = self.graph.dot_general(lhs, rhs, attrs).unwrap();
+        self.graph.convert(product, self.dtype).unwrap()
     }
 
     fn binary(&mut self, op: BinaryOp, lhs: NodeId, rhs: NodeId) -> NodeId {
@@ -196,9 +209,15 @@ impl Attention {
     }
 
     fn mask(&mut self, mask: &Mask, hidden: NodeId, scores: NodeId) -> NodeId {
-        let number = self.graph.splat_like(scores, mask.number).unwrap();
+        let number = match mask.fill {
+            Fill::Given => {
+                let number = self.parameter(self.dtype, &[]);
+                self.graph.broadcast_like(number, scores).unwrap()
+            }
+            _ => self.graph.splat_like(scores, mask.number).unwrap(),
+        };
         match mask.fill {
-            Fill::Selected => self.graph.select(hidden, number, scores).unwrap(),
+            Fill::Selected | Fill::Given => self.graph.select(hidden, number, scores).unwrap(),
             Fill::Kept => {
                 let seen = self.graph.unary(UnaryOp::Not, hidden).unwrap();
                 self.graph.select(seen, scores, number).unwrap()
@@ -230,14 +249,16 @@ impl Attention {
             hidden.push(self.hidden(mask.how));
             masked = self.mask(mask, hidden[hidden.len() - 1], masked);
         }
+        // A softmax of 16-bit floats is computed in f32.
+        let scores = self.graph.convert(masked, form.dtype.accumulator()).unwrap();
         let largest = (form.softmax != Softmax::Unshifted)
-            .then(|| self.graph.accumulate_keepdim(Combine::Max, masked, 2).unwrap());
+            .then(|| self.graph.accumulate_keepdim(Combine::Max, scores, 2).unwrap());
         let lowest = if self.dtype == DType::F64 { f64::MIN } else { f32::MIN.into() };
         let shift = match form.softmax {
             Softmax::Op => largest.map(|largest| self.constant(BinaryOp::Max, largest, lowest)),
             _ => largest,
         };
-        let shifted = shift.map_or(masked, |shift| self.binary(BinaryOp::Sub, masked, shift));
+        let shifted = shift.map_or(scores, |shift| self.binary(BinaryOp::Sub, scores, shift));
         let exponentials = self.graph.unary(UnaryOp::Exp, shifted).unwrap();
         let unlimited = self.graph.accumulate_keepdim(Combine::Sum, exponentials, 2).unwrap();
         let sum = match (form.softmax, largest) {
@@ -250,8 +271,11 @@ impl Attention {
             _ => unlimited,
         };
         let weights = self.binary(BinaryOp::Div, exponentials, sum);
+        let [weights, exponentials, sum, unlimited] =
+            [weights, exponentials, sum, unlimited].map(|id| self.graph.convert(id, form.dtype).unwrap());
+        let largest = largest.map(|id| self.graph.convert(id, form.dtype).unwrap());
         let kept = self.weighted(form, weights);
-        Forward { scores, tanh, hidden, masked, largest, exponentials, sum, unlimited, weights, kept }
+        Forward { tanh, hidden, masked, largest, exponentials, sum, unlimited, weights, kept }
     }
 
     /// Multiplies weights, or their gradients, with what the form says.
@@ -308,7 +332,6 @@ impl Attention {
             ds = self.binary(BinaryOp::Mul, ds, slope);
         }
         self.terms.push(("ds", ds));
-        let _ = forward.scores;
         self.constant(BinaryOp::Mul, ds, 0.5)
     }
 

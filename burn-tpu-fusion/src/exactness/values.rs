@@ -52,10 +52,14 @@ impl Values {
             .collect();
         let of = |names: &[&str]| names.iter().filter_map(|name| largest.get(name)).fold(0.0, |m: f64, &x| x.max(m));
         let gradient = of(&["dp", "direct", "through sum", "de", "shifted", "ds"]);
-        let epsilon = if attention.parameters[0].dtype == DType::F64 { 1e-12 } else { 1e-4 };
+        let epsilon = match attention.parameters[0].dtype {
+            DType::F64 => 1e-12,
+            DType::F32 => 1e-4,
+            _ => 0.1,
+        };
         let bound = |name: &str| match name {
             "result" => of(&["p"]) * of(&["v"]),
-            "weights" => 1.0,
+            "weights" | "scores" => of(&[name]),
             "dv" => of(&["p"]) * of(&["do"]),
             "dq" => gradient * of(&["k"]),
             "dk" => gradient * of(&["q"]),

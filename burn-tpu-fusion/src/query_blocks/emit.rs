@@ -6,7 +6,7 @@ use super::part::{Part, Parts, whole, with_dims};
 use super::region::{Axes, Member, Regions};
 use super::rest::Form;
 use burn_tpu_graph::op::{BinaryOp, Direction, DotAttrs};
-use burn_tpu_graph::{Builder, Graph, GraphError, Node, NodeId, Number, Op, Program, Rebuild};
+use burn_tpu_graph::{Builder, DType, Graph, GraphError, Node, NodeId, Number, Op, Program, Rebuild};
 use std::collections::HashMap;
 use std::ops::Range;
 
@@ -333,17 +333,33 @@ fn combine(graph: &mut Graph, op: &Op, kept: NodeId, value: NodeId, rest: &Rest)
     }
 }
 
-/// Adds a block's value for all keys.
+/// Adds a block's value for all keys. A `select` by place costs no memory: it is part of what reads the value.
 fn whole_of(graph: &mut Graph, cut: &Cut, key: Option<usize>, block: &Block) -> Result<NodeId, GraphError> {
     let Some(key) = key else { return Ok(cut.kept) };
-    let mut all = vec![cut.kept];
+    let mut whole = padded(graph, cut.kept, key, block)?;
     for (rest, value) in block.rests.iter().zip(&cut.rests) {
         let Some(value) = *value else { continue };
-        let mut dims = graph.dims(value);
-        dims[key] = rest.keys.len();
-        let repeated = graph.broadcast_to(value, &dims)?;
-        let place = if rest.keys.end <= block.keys.start { 0 } else { all.len() };
-        all.insert(place, repeated);
+        let places = graph.iota(DType::I32, &graph.dims(whole), key)?;
+        let is_rest = match rest.keys.start {
+            0 => graph.compare_const(Direction::Lt, places, rest.keys.end as i64)?,
+            start => graph.compare_const(Direction::Ge, places, start as i64)?,
+        };
+        let repeated = graph.broadcast_like(value, whole)?;
+        whole = graph.select(is_rest, repeated, whole)?;
     }
-    graph.concatenate(&all, key)
+    Ok(whole)
+}
+
+/// Adds a block's value with zeros for the keys that it leaves out.
+fn padded(graph: &mut Graph, value: NodeId, key: usize, block: &Block) -> Result<NodeId, GraphError> {
+    let zero = graph.scalar(graph.dtype(value), Number::Int(0))?;
+    let rank = graph.rank(value);
+    let edge = |size: usize| {
+        let mut edge = vec![0; rank];
+        edge[key] = size as isize;
+        edge
+    };
+    let size_after =
+        block.rests.iter().map(|rest| rest.keys.end).max().unwrap_or_default().saturating_sub(block.keys.end);
+    graph.pad(value, zero, &edge(block.keys.start), &edge(size_after), &vec![0; rank])
 }
