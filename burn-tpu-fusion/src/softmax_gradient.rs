@@ -28,8 +28,9 @@
 //!   of NaN, infinity and -infinity it is can differ if `do` is infinite.
 //! - A factor `r` that varies from query to query alone: the sum of `r * x` is `r` times the sum of `x`. If `r` is not
 //!   finite, neither is.
-//! - A factor of the product `p v` that the sum lacks would have to be taken back, which cannot be done if it is zero or
-//!   infinite. Such sums are left as they are, but for one: the product has `x / r` and the sum `x / r^2`. If `r^2` is
+//! - A number that multiplies all weights, as the scale of dropout does, multiplies the product instead.
+//! - Any other factor of the product `p v` that the sum lacks would have to be taken back, which cannot be done if it is zero
+//!   or infinite. Such sums are left as they are, but for one: the product has `x / r` and the sum `x / r^2`. If `r^2` is
 //!   infinite, both are zero (or NaN, as above): `r` counts as the largest finite number then, and `r / r^2` is zero. If
 //!   `r` is zero, neither is finite.
 //!
@@ -55,28 +56,76 @@ impl Pass for SoftmaxGradient {
     }
 
     fn run(&self, program: &Program) -> Result<Rewritten, GraphError> {
-        let old = program.graph();
-        let products = RowProduct::all(old);
-        let readers = Readers::all(program);
-        let mut sums = BTreeMap::new();
-        for id in old.ids() {
-            if let Some(sum) = Sum::find(old, id, &products, &readers) {
-                sums.insert(id, sum);
-            }
+        let (sums, scaled) = find(program);
+        if scaled.is_empty() {
+            return rewritten(program, &sums);
         }
-        if sums.is_empty() {
-            return Ok(Rewritten { program: program.clone(), count: 0 });
-        }
-        let kept: BTreeSet<NodeId> = sums.values().filter_map(|sum| sum.merged.last().copied()).collect();
-        let rewritten = program.rebuild(|new, id| {
-            let added = match sums.get(&id) {
-                Some(sum) => sum.add(old, &mut new.graph, &new.renamed)?,
-                None => new.copy(id)?,
-            };
-            if kept.contains(&id) { new.graph.optimization_barrier(added) } else { Ok(added) }
-        })?;
-        Ok(Rewritten { program: rewritten, count: sums.len() })
+        let moved = scaled_later(program, &scaled)?;
+        let (more, _) = find(&moved);
+        if more.len() > sums.len() { rewritten(&moved, &more) } else { rewritten(program, &sums) }
     }
+}
+
+/// Returns the sums of a program, and the products of scaled weights that are the reason why others are none.
+fn find(program: &Program) -> (BTreeMap<NodeId, Sum>, BTreeSet<NodeId>) {
+    let graph = program.graph();
+    let products = RowProduct::all(graph);
+    let readers = Readers::all(program);
+    let (mut sums, mut scaled) = (BTreeMap::new(), BTreeSet::new());
+    for id in graph.ids() {
+        if let Some(sum) = Sum::find(graph, id, &products, &readers, &mut scaled) {
+            sums.insert(id, sum);
+        }
+    }
+    (sums, scaled)
+}
+
+fn rewritten(program: &Program, sums: &BTreeMap<NodeId, Sum>) -> Result<Rewritten, GraphError> {
+    if sums.is_empty() {
+        return Ok(Rewritten { program: program.clone(), count: 0 });
+    }
+    let kept: BTreeSet<NodeId> = sums.values().filter_map(|sum| sum.merged.last().copied()).collect();
+    let rewritten = program.rebuild(|new, id| {
+        let added = match sums.get(&id) {
+            Some(sum) => sum.add(program.graph(), &mut new.graph, &new.renamed)?,
+            None => new.copy(id)?,
+        };
+        if kept.contains(&id) { new.graph.optimization_barrier(added) } else { Ok(added) }
+    })?;
+    Ok(Rewritten { program: rewritten, count: sums.len() })
+}
+
+/// Returns the program in which these products are scaled instead of their weights.
+fn scaled_later(program: &Program, products: &BTreeSet<NodeId>) -> Result<Program, GraphError> {
+    let old = program.graph();
+    program.rebuild(|new, id| {
+        let node = old.node(id);
+        let weights = Some(id).filter(|id| products.contains(id)).and_then(|_| scaled(old, node.operands[0]));
+        let Some((weights, scale)) = weights else { return new.copy(id) };
+        let (weights, matrix) = (new.renamed.id(weights)?, new.renamed.id(node.operands[1])?);
+        let scale = new.renamed.id(scale)?;
+        new.label(id);
+        let graph = &mut new.graph;
+        let product = graph.add(node.op.clone(), &[weights, matrix])?;
+        let product = graph.convert(product, graph.dtype(weights))?;
+        let scale = graph.reshape(scale, &[])?;
+        let scale = graph.broadcast_like(scale, product)?;
+        let scaled = graph.binary(BinaryOp::Mul, product, scale)?;
+        graph.convert(scaled, node.ty.dtype)
+    })
+}
+
+/// Returns weights and the number by which a value multiplies all of them, such as the scale of dropout.
+fn scaled(graph: &Graph, id: NodeId) -> Option<(NodeId, NodeId)> {
+    let (Op::Binary(BinaryOp::Mul), &[lhs, rhs]) = (&graph.node(id).op, &graph.node(id).operands[..]) else {
+        return None;
+    };
+    let number = |id: NodeId| {
+        let Op::BroadcastInDim { .. } = graph.node(id).op else { return None };
+        let source = graph.node(id).operands[0];
+        (graph.ty(source).elements() == 1).then_some(source)
+    };
+    number(rhs).map(|scale| (lhs, scale)).or_else(|| number(lhs).map(|scale| (rhs, scale)))
 }
 
 /// A product `[batch.., rows, columns]` of rows and a matrix.
@@ -217,7 +266,13 @@ struct Sum {
 }
 
 impl Sum {
-    fn find(graph: &Graph, id: NodeId, products: &[RowProduct], readers: &[Readers]) -> Option<Self> {
+    fn find(
+        graph: &Graph,
+        id: NodeId,
+        products: &[RowProduct],
+        readers: &[Readers],
+        blocked: &mut BTreeSet<NodeId>,
+    ) -> Option<Self> {
         let node = graph.node(id);
         let Op::Reduce { combine: Combine::Sum, dims } = &node.op else { return None };
         let is_last_dim = dims[..] == [node.ty.rank()];
@@ -238,9 +293,10 @@ impl Sum {
                     continue;
                 }
                 let own = Factors::of(graph, product.rows);
-                if let Some(rows) = scales(graph, &factors.rows, &own.rows)
-                    && is_same(graph, &own.values, &others)
-                {
+                if !is_same(graph, &own.values, &others) {
+                    continue;
+                }
+                if let Some(rows) = scales(graph, &factors.rows, &own.rows) {
                     return Some(Self {
                         dtype: node.ty.dtype,
                         gradient: gradient.rows,
@@ -250,6 +306,7 @@ impl Sum {
                         is_negative: factors.is_negative != own.is_negative,
                     });
                 }
+                blocked.extend(scaled(graph, product.rows).map(|_| product.id));
             }
         }
         None

@@ -74,7 +74,7 @@ pub(super) enum Softmax {
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum Weights {
     All,
-    /// Zeros and ones, then a number.
+    /// Zeros and ones, then a number that the program is given.
     Dropped,
     /// Any numbers.
     Scaled,
@@ -106,7 +106,7 @@ pub(super) struct Attention {
     factors: Option<NodeId>,
 }
 
-/// The scale of dropped weights, and the cap of the scores.
+/// The scale of weights, and the cap of scores.
 const SCALE: f64 = 1.25;
 const CAP: f64 = 20.0;
 
@@ -292,7 +292,13 @@ impl Attention {
         };
         self.factors = Some(factors);
         let weighted = self.binary(BinaryOp::Mul, weights, factors);
-        self.constant(BinaryOp::Mul, weighted, SCALE)
+        if form.weights == Weights::Scaled {
+            return self.constant(BinaryOp::Mul, weighted, SCALE);
+        }
+        // Each use of a number is an input of its own.
+        let scale = self.parameter(form.dtype, &[]);
+        let scale = self.graph.broadcast_like(scale, weighted).unwrap();
+        self.binary(BinaryOp::Mul, weighted, scale)
     }
 
     /// Returns the gradient of the product of queries and keys.

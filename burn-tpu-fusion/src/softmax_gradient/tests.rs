@@ -94,6 +94,35 @@ fn a_factor_of_both_such_as_dropout_is_found() {
     assert_eq!(rows.count(weights, values), 1);
 }
 
+/// The scale of dropout is an input of its own in the forward and in the backward pass.
+#[test]
+fn a_number_that_multiplies_all_weights_multiplies_the_product() {
+    let mut rows = Rows::new(DType::F32, true);
+    let (x, of_x) = (rows.x, rows.of_x);
+    let [forward, backward] = [7, 8].map(|index| {
+        let number = rows.graph.add(Op::Parameter { index, ty: TensorType::new(DType::F32, []) }, &[]).unwrap();
+        rows.graph.broadcast_to(number, &[2, 5, 5]).unwrap()
+    });
+    let weights = rows.binary(BinaryOp::Mul, x, forward);
+    let scaled = rows.binary(BinaryOp::Mul, of_x, backward);
+    let values = rows.binary(BinaryOp::Mul, scaled, x);
+    assert_eq!(rows.count(weights, values), 1);
+}
+
+#[test]
+fn a_factor_of_the_product_that_the_sum_lacks_is_not_taken_back() {
+    let mut rows = Rows::new(DType::F32, true);
+    let (x, row, of_x) = (rows.x, rows.row, rows.of_x);
+    let values = rows.binary(BinaryOp::Mul, of_x, x);
+    let weights = rows.binary(BinaryOp::Mul, x, row);
+    assert_eq!(rows.count(weights, values), 0);
+    let mut rows = Rows::new(DType::F32, true);
+    let (x, row, of_x) = (rows.x, rows.row, rows.of_x);
+    let values = rows.binary(BinaryOp::Mul, of_x, x);
+    let weights = rows.binary(BinaryOp::Div, x, row);
+    assert_eq!(rows.count(weights, values), 0);
+}
+
 #[test]
 fn other_sums_are_left_as_they_are() {
     // The gradient of a product with another matrix.
