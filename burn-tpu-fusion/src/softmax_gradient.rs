@@ -19,8 +19,8 @@
 //! What attention returns is kept from the forward to the backward pass, and people merge its heads before they use it:
 //! `[batch, heads, rows, 64]` is transposed and reshaped to `[batch, rows, heads * 64]`. A TPU pads rows of 64 numbers to
 //! 128, so XLA would keep both forms, or the padded one. The sum reads the merged form, and a barrier after it keeps XLA
-//! from taking the other one. XLA would also convert 16-bit floats to f32 before it transposes them, and move twice the bytes:
-//! a second barrier has them transposed first.
+//! from taking the other one. XLA would also convert 16-bit floats to f32 before it moves them, twice the bytes: a second
+//! barrier has it move them first.
 //!
 //! # Why it is exact
 //! Both are the sum of `p[k] * do[d] * v[k, d]` over `k` and `d`, in another order, in f32 or wider.
@@ -29,8 +29,8 @@
 //! - A factor `r` that varies from query to query alone: the sum of `r * x` is `r` times the sum of `x`. If `r` is not
 //!   finite, neither is.
 //! - A number that multiplies all weights, as the scale of dropout does, multiplies the product instead.
-//! - Any other factor of the product `p v` that the sum lacks would have to be taken back, which cannot be done if it is zero
-//!   or infinite. Such sums are left as they are, but for one: the product has `x / r` and the sum `x / r^2`. If `r^2` is
+//! - Any other factor of the product `p v` that the sum lacks would have to be taken back, which cannot be done if it is
+//!   zero or infinite. Such sums are left as they are, but for one: the product has `x / r` and the sum `x / r^2`. If `r^2` is
 //!   infinite, both are zero (or NaN, as above): `r` counts as the largest finite number then, and `r / r^2` is zero. If
 //!   `r` is zero, neither is finite.
 //!
@@ -315,10 +315,7 @@ impl Sum {
     /// Adds the sum over the width.
     fn add(&self, old: &Graph, graph: &mut Graph, renamed: &Renaming) -> Result<NodeId, GraphError> {
         let dtype = self.dtype;
-        let (gradient, mut product) = (renamed.id(self.gradient)?, self.split(old, graph, renamed)?);
-        if !self.merged.is_empty() && graph.dtype(product) != dtype {
-            product = graph.optimization_barrier(product)?;
-        }
+        let (gradient, product) = (renamed.id(self.gradient)?, self.split(old, graph, renamed)?);
         let (gradient, product) = (graph.convert(gradient, dtype)?, graph.convert(product, dtype)?);
         let products = graph.binary(BinaryOp::Mul, gradient, product)?;
         let width = graph.rank(products) - 1;
@@ -368,7 +365,10 @@ impl Sum {
                 let place = |dim: usize| permutation.iter().position(|&from| from == dim).unwrap_or(dim);
                 graph.transpose(value, &(0..permutation.len()).map(place).collect::<Dims>())
             }
-            _ => graph.reshape(value, &old.dims(old.node(id).operands[0])),
+            _ => {
+                let split = graph.reshape(value, &old.dims(old.node(id).operands[0]))?;
+                if graph.dtype(split).is_half() { graph.optimization_barrier(split) } else { Ok(split) }
+            }
         })
     }
 }
