@@ -169,6 +169,22 @@ outputs %6, %10
 }
 
 #[test]
+fn merged_heads_of_16_bits_are_moved_before_they_are_converted() {
+    let mut rows = Rows::new(DType::BF16, true);
+    let product = rows.product(rows.x, DType::BF16);
+    let merged = merge(&mut rows.graph, product);
+    let values = rows.binary(BinaryOp::Mul, rows.of_x, rows.x);
+    let sum = rows.sum(values);
+    let text = testing::run(&SoftmaxGradient, &rows.graph, &[merged, sum]).1.program.to_string();
+    let moved = "\
+%8 = reshape %7 : bf16[5,2,3]
+%9 = optimization_barrier %8 : bf16[5,2,3]
+%10 = transpose %9 {permutation = [1, 0, 2]} : bf16[2,5,3]
+";
+    assert!(text.contains(moved), "{text}");
+}
+
+#[test]
 fn a_product_that_is_kept_as_it_is_has_no_barrier() {
     // Not merged; merged but also read as it is; moved, in rows that are no longer.
     let forms = [
