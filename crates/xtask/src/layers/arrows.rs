@@ -52,8 +52,9 @@ const RULES: [Rule; 13] = [
 ];
 
 /// The arrows that tests alone have: kernels are compiled ahead of time, and what needs a plugin asks the gate for it.
-const FOR_TESTS: [(&str, &str); 4] = [
+const FOR_TESTS: [(&str, &str); 5] = [
     ("burn-tpu", "burn-tpu-pjrt"),
+    ("burn-tpu-fusion", "burn-tpu-interpreter"),
     ("burn-tpu-kernels", "burn-tpu-pjrt"),
     ("burn-tpu-remote", "burn-tpu-pjrt"),
     ("burn-tpu-serve", "burn-tpu-pjrt"),
