@@ -252,10 +252,11 @@ fn truth(r: &mut Recorder, combine: Combine, x: NodeId, dims: &[usize]) -> Resul
 }
 
 /// Divides the sum by the count in a type that holds both: f32 for 16-bit floats (an f16 sum overflows at 65504), 32
-/// bits for narrow integers (the count alone may not fit).
+/// bits for narrow integers (the count alone may not fit), 64 for a count that needs them.
 fn average(r: &mut Recorder, x: NodeId, dims: &[usize]) -> Result<NodeId> {
     let dtype = r.dtype(x);
-    let (count, wide) = (count(r, x, dims)?, mean_type(dtype));
+    let count = count(r, x, dims)?;
+    let wide = mean_type(dtype, count);
     let number = if dtype.is_float() { Number::Float(count as f64) } else { Number::Int(count as i64) };
     if !dtype.is_float() {
         reject_empty(r, "integer mean", x, dims)?;
@@ -266,10 +267,12 @@ fn average(r: &mut Recorder, x: NodeId, dims: &[usize]) -> Result<NodeId> {
     r.convert(mean, dtype)
 }
 
-fn mean_type(dtype: DType) -> DType {
+fn mean_type(dtype: DType, count: usize) -> DType {
     match dtype {
-        DType::I8 | DType::I16 => DType::I32,
-        DType::U8 | DType::U16 => DType::U32,
+        DType::I8 | DType::I16 | DType::I32 if i32::try_from(count).is_ok() => DType::I32,
+        DType::I8 | DType::I16 | DType::I32 => DType::I64,
+        DType::U8 | DType::U16 | DType::U32 if u32::try_from(count).is_ok() => DType::U32,
+        DType::U8 | DType::U16 | DType::U32 => DType::U64,
         other => other.accumulator(),
     }
 }
@@ -387,6 +390,13 @@ mod tests {
             assert_eq!(values(mean(i8s.clone())), [100.0]);
             assert_eq!(values(mean(to_device(tensor([-3i32, -4], &[2]), &device))), [-3.0], "truncates");
         }
+    }
+
+    #[test]
+    fn the_count_of_an_integer_mean_does_not_wrap() {
+        let one = i32::MAX as usize;
+        assert_eq!([one, one + 1].map(|count| mean_type(DType::I32, count)), [DType::I32, DType::I64]);
+        assert_eq!([2 * one + 1, 2 * one + 2].map(|count| mean_type(DType::U8, count)), [DType::U32, DType::U64]);
     }
 
     #[test]
