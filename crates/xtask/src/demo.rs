@@ -39,7 +39,7 @@ fn mnist(args: &Args) -> Result<()> {
     println!(
         "Building the example `mnist` with Burn and burn-tpu: some minutes on two cores, once. Then it trains for a minute."
     );
-    succeed(cargo(&["run", "--release", "-p", "mnist", "--"])?.args(&args.example)).map(drop)
+    succeed(cargo(&["run", "--profile", "demo", "-p", "mnist", "--"])?.args(&args.example)).map(drop)
 }
 
 impl Args {

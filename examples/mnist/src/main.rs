@@ -8,14 +8,13 @@ use burn::backend::Autodiff;
 use burn::optim::AdamConfig;
 use burn::prelude::Backend;
 use burn_tpu::{Mesh, Platform, Tpu, TpuDevice, TpuFloat, TpuOptimizer};
-use burn_tpu_train::Preemption;
 use clap::{Parser, ValueEnum};
 use half::bf16;
 use report::Report;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use tracing_subscriber::EnvFilter;
-use train::End;
+use train::Outcome;
 
 mod batch;
 mod curve;
@@ -69,7 +68,7 @@ fn main() -> ExitCode {
     let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new("warn"));
     tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).init();
     match run(&Args::parse()) {
-        Ok(code) => code,
+        Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("error: {error}");
             error.chain().skip(1).for_each(|cause| eprintln!("  because: {cause}"));
@@ -78,7 +77,7 @@ fn main() -> ExitCode {
     }
 }
 
-fn run(args: &Args) -> Result<ExitCode> {
+fn run(args: &Args) -> Result<()> {
     let device = match (args.platform, args.mesh.clone()) {
         (Some(platform), Some(mesh)) => TpuDevice::mesh(mesh.on(platform)),
         (None, Some(mesh)) => TpuDevice::mesh(mesh),
@@ -88,17 +87,10 @@ fn run(args: &Args) -> Result<ExitCode> {
     // Naming a device does not start it. The first sync does, and its error says what is missing.
     Tpu::<f32>::sync(&device).with_context(|| format!("the device {device} cannot be used"))?;
     println!("{} in {} on {device}, {} epochs", args.run.model_name(), args.dtype.name(), args.run.epochs);
-    let end = match args.dtype {
+    let outcome = match args.dtype {
         Dtype::Bf16 => train::<bf16>(args, &device),
         Dtype::F32 => train::<f32>(args, &device),
     }?;
-    let outcome = match end {
-        End::Trained(outcome) => outcome,
-        End::Told(reason) => {
-            println!("\nended, since {reason}: started again, the run goes on from its last epoch");
-            return Ok(Preemption::exit_code());
-        }
-    };
     outcome.print();
     outcome.curve.draw(&args.curve)?;
     println!("learning curve {}", args.curve.display());
@@ -115,12 +107,11 @@ fn run(args: &Args) -> Result<ExitCode> {
         platform: device.platform().name().to_owned(),
         dtype: args.dtype.name().to_owned(),
     };
-    args.report.as_ref().map_or(Ok(()), |path| report.write(path))?;
-    Ok(ExitCode::SUCCESS)
+    args.report.as_ref().map_or(Ok(()), |path| report.write(path))
 }
 
 /// Trains with Adam on f32 master weights, one program per training step.
-fn train<F: TpuFloat>(args: &Args, device: &TpuDevice) -> Result<End> {
+fn train<F: TpuFloat>(args: &Args, device: &TpuDevice) -> Result<Outcome> {
     let optimizer = TpuOptimizer::new(AdamConfig::new().init());
     train::run::<Autodiff<Tpu<F>>, _>(&args.run, device, optimizer)
 }

@@ -1,10 +1,7 @@
-//! A data loader that wraps another one, times the steps, and ends the run after `--steps` of them or when it is told to
-//! end.
+//! A data loader that wraps another one, times the steps, and ends the run after `--steps` of them.
 //!
 //! The Learner requests the next batch exactly once per step, so the time between two requests is the time of a step.
-//! Between two steps, the loader may have no further batch: that ends the run after a step, also in several processes.
 
-use crate::resume::Resumable;
 use burn::data::dataloader::{DataLoader, DataLoaderIterator, Progress};
 use burn::prelude::Backend;
 use burn::train::Interrupter;
@@ -19,7 +16,6 @@ const WARM_UP: usize = 5;
 pub struct StepTimer {
     limit: Option<usize>,
     interrupter: Interrupter,
-    resumable: Option<Resumable>,
     state: Arc<Mutex<State>>,
 }
 
@@ -27,20 +23,12 @@ pub struct StepTimer {
 struct State {
     steps: usize,
     seconds: Vec<f64>,
-    /// Why the run was told to end before its last step, or why it cannot do so together with other processes.
-    told: Option<Result<String, String>>,
 }
 
 impl StepTimer {
-    /// Creates a timer that ends the run through `interrupter` after `limit` steps, if there is a limit, and when it is told
-    /// to end, if it can go on later.
-    pub fn new(limit: Option<usize>, interrupter: Interrupter, resumable: Option<Resumable>) -> Self {
-        Self { limit, interrupter, resumable, state: Arc::default() }
-    }
-
-    /// Returns why the run was told to end, if it was.
-    pub fn told(&self) -> anyhow::Result<Option<String>> {
-        self.locked().told.clone().transpose().map_err(anyhow::Error::msg)
+    /// Creates a timer that ends the run through `interrupter` after `limit` steps, if there is a limit.
+    pub fn new(limit: Option<usize>, interrupter: Interrupter) -> Self {
+        Self { limit, interrupter, state: Arc::default() }
     }
 
     /// Returns a loader of the same batches that times the steps.
@@ -67,16 +55,6 @@ impl StepTimer {
         if self.limit.is_some_and(|limit| state.steps >= limit) {
             self.interrupter.stop(Some("the number of steps of `--steps` is reached"));
         }
-    }
-
-    /// Returns whether the run has to end before its next step.
-    fn is_told_to_end(&self) -> bool {
-        let steps = self.steps();
-        let told = self.resumable.as_ref().and_then(|run| run.told_to_end(steps).transpose());
-        let Some(told) = told else { return false };
-        self.interrupter.stop(Some("the run was told to end"));
-        self.locked().told = Some(told.map(ToString::to_string).map_err(|error| format!("{error:#}")));
-        true
     }
 
     fn end(&self, begun: Instant) {
@@ -136,9 +114,6 @@ impl<O> Iterator for TimedIterator<'_, O> {
 
     fn next(&mut self) -> Option<O> {
         self.end_step();
-        if self.timer.is_told_to_end() {
-            return None;
-        }
         // The time starts before the batch is fetched: waiting for data is part of a step.
         let now = Instant::now();
         let batch = self.inner.next()?;
@@ -174,7 +149,7 @@ mod tests {
     #[test]
     fn the_last_allowed_step_stops_the_run() {
         let interrupter = Interrupter::new();
-        let timer = StepTimer::new(Some(2), interrupter.clone(), None);
+        let timer = StepTimer::new(Some(2), interrupter.clone());
         timer.begin();
         assert!(!interrupter.should_stop());
         timer.begin();

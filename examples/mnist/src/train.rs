@@ -5,7 +5,7 @@ use crate::curve::Curve;
 use crate::data::{self, Split};
 use crate::model::{Architecture, Classifier};
 use crate::progress::LineRenderer;
-use crate::resume::{Recorder, Resumable};
+use crate::resume::{self, Recorder};
 use crate::step_timer::StepTimer;
 use anyhow::{Context, Result, ensure};
 use burn::data::dataloader::DataLoader;
@@ -41,8 +41,7 @@ pub struct Options {
     /// Folder with the four MNIST files [default: where `cargo xtask data` puts them]
     #[arg(long, value_name = "DIR")]
     pub data: Option<PathBuf>,
-    /// Save each epoch to this folder; started again, the run goes on from the last one. SIGTERM, SIGINT and a cloud's
-    /// notices end it after its step, with code 75
+    /// Save each epoch to this folder; started again, the run goes on from the last one
     #[arg(long, value_name = "DIR")]
     pub checkpoints: Option<PathBuf>,
     /// After training, also test the MLP with weights and activations of 8 bits
@@ -111,15 +110,8 @@ impl Options {
     }
 }
 
-/// How a run ended.
-pub enum End {
-    Trained(Outcome),
-    /// It was told to end, for this reason, and goes on when it is started again.
-    Told(String),
-}
-
 /// Trains with Burn's Learner, then classifies the whole test set.
-pub fn run<B, O>(options: &Options, device: &B::Device, optimizer: O) -> Result<End>
+pub fn run<B, O>(options: &Options, device: &B::Device, optimizer: O) -> Result<Outcome>
 where
     B: AutodiffBackend,
     O: Optimizer<Classifier<B>, B> + 'static,
@@ -131,8 +123,7 @@ where
     let train = batch::training::<B>(train, options.batch_size, options.seed, device);
     let test = batch::testing::<B::InnerBackend>(test, device);
 
-    let resumable = options.checkpoints.as_deref().map(Resumable::new).transpose()?;
-    let last_epoch = resumable.as_ref().and_then(Resumable::last_epoch);
+    let last_epoch = options.checkpoints.as_deref().and_then(resume::last_epoch);
     if let Some(epoch) = last_epoch {
         ensure!(
             epoch < options.epochs,
@@ -142,7 +133,7 @@ where
         println!("resumed after epoch {epoch}");
     }
     let interrupter = Interrupter::new();
-    let timer = StepTimer::new(options.steps, interrupter.clone(), resumable);
+    let timer = StepTimer::new(options.steps, interrupter.clone());
     let renderer = LineRenderer::new();
     let followed = renderer.followed();
     let schedule = CosineAnnealingLrSchedulerConfig::new(options.learning_rate(), options.total_steps());
@@ -168,13 +159,10 @@ where
         training = training.checkpoint(epoch);
     }
     let result = training.launch(Learner::new(options.model.init::<B>(device), optimizer, schedule));
-    if let Some(reason) = timer.told()? {
-        return Ok(End::Told(reason));
-    }
 
     let correct = count_correct(&result.model, &test);
     let quantized = if options.eight_bits { result.model.quantized() } else { None };
-    Ok(End::Trained(Outcome {
+    Ok(Outcome {
         correct,
         correct_in_8_bits: quantized.map(|model| count_correct(&model, &test)),
         tested: test.num_items(),
@@ -182,7 +170,7 @@ where
         curve: followed.curve(),
         steps: timer.steps(),
         images_per_second: timer.steps_per_second() * options.batch_size as f64,
-    }))
+    })
 }
 
 /// Returns the number of test images that the model classifies correctly. It reads after each batch, so that batches
