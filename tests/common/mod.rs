@@ -79,7 +79,8 @@ pub fn has_libtpu() -> bool {
 /// training.
 pub fn development() -> TpuOptions {
     let options = TpuOptions::development().check_indices(burn_tpu::IndexChecks::Host).check_numerics(false);
-    options.cpu_devices(CPU_DEVICES)
+    // Each program that the CPU plugin keeps makes it slower to capture a stack.
+    options.cpu_devices(CPU_DEVICES).cache_entries(16)
 }
 
 /// Returns the device under test: the first of the platform that `BURN_TPU_TEST_PLATFORM` names, else [`cpu`].
@@ -114,6 +115,11 @@ fn installed(device: TpuDevice, options: TpuOptions) -> TpuDevice {
     // Another test may have installed them.
     options.install(&device).ok();
     device
+}
+
+/// Returns whether this is the long mode, which `BURN_TPU_TEST_LONG=1` selects (`docs/testing.md`, "What CI leaves out").
+pub fn is_long() -> bool {
+    std::env::var_os("BURN_TPU_TEST_LONG").is_some_and(|value| value == "1")
 }
 
 /// Returns a configuration for `cases` random cases from a fixed seed, so that runs of the same code have the same result.

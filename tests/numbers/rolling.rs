@@ -104,7 +104,7 @@ fn time_steps_become_loops_of_a_size_that_does_not_depend_on_their_number() {
 /// A transformer's layers repeat in kind, but have weights of their own.
 #[test]
 fn a_transformer_is_left_alone() {
-    let config = GptConfig::new();
+    let config = GptConfig::new().with_width(32).with_feed_forward(64).with_sequence(16).with_batch(2);
     let build = |device: &Device| (config.init::<F32>(&TpuDevice::from(*device)), adamw(), None);
     let train = |(model, mut optimizer, _): (Gpt<F32>, _, Option<_>), device: &Device| {
         let tokens = Tokens::synthetic(&config, 0, &TpuDevice::from(*device));

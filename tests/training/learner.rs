@@ -26,7 +26,6 @@ use std::time::Duration;
 
 type B = Autodiff<Tpu>;
 
-const RUNS: u64 = 20;
 const STEPS: usize = 8;
 /// Longer than a training step that needs no compile.
 const LATE: Duration = Duration::from_millis(15);
@@ -164,7 +163,7 @@ fn marked(device: &TpuDevice) -> u64 {
 fn the_learners_programs_do_not_depend_on_timing() {
     let Some(device) = common::cpu() else { return };
     let _alone = alone();
-    let runs: Vec<Vec<u64>> = (0..RUNS)
+    let runs: Vec<Vec<u64>> = (0..if common::is_long() { 20 } else { 5 })
         .map(|seed| {
             Tpu::<half::bf16>::memory_cleanup(&device);
             let before = marked(&device);

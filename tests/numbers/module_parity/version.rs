@@ -24,7 +24,7 @@ pub fn interpreter() -> TpuDevice {
 
 /// Each case is a program to compile, so the default number is small.
 pub fn cases() -> ProptestConfig {
-    crate::common::cases(10)
+    crate::common::cases(6)
 }
 
 pub fn max_pool1d_with_indices<B: Backend>(
