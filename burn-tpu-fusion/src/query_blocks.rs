@@ -19,7 +19,8 @@
 //! 3. and writes the same ops again for each block ([`emit`]).
 //!
 //! So it is the same for a mask of places of any form (causal, a sliding window), with any number, and for attention with a
-//! bias, a softcap, or dropout besides. Burn's `attention` op is found as well, with its gradient.
+//! bias or dropout besides. Burn's `attention` op is found as well, with its gradient. With a softcap only what has no gradient
+//! is: beside a score that is NaN, the gradient of a masked one is zero times NaN.
 //!
 //! # Why it is exact
 //! Nothing is assumed of the values. The keys that a block leaves out become one, the *mean key*, which counts as often as

@@ -408,7 +408,7 @@ enum Attention {
     Padded,
     /// The last 100 keys.
     Window,
-    /// The op of that name, with a softcap.
+    /// The op of that name.
     Op,
 }
 
@@ -418,8 +418,7 @@ impl Attention {
     fn forward<B: Backend>(self, [q, k, v]: [Tensor<B, 4>; 3]) -> Tensor<B, 4> {
         let ([_, _, size, width], device) = (q.dims(), q.device());
         if self == Self::Op {
-            let softcap = Some(20.0);
-            let options = AttentionModuleOptions { scale: None, softcap, is_causal: true };
+            let options = AttentionModuleOptions { scale: None, softcap: None, is_causal: true };
             return attention(q, k, v, None, None, options);
         }
         let scores = q.matmul(k.clone().swap_dims(2, 3)).div_scalar((width as f64).sqrt());
