@@ -30,7 +30,23 @@ pub struct Rewritten {
 #[cfg(test)]
 pub(crate) mod testing {
     use super::{Pass, Rewritten};
-    use burn_tpu_graph::{Graph, NodeId, Program, verify};
+    use burn_tpu_graph::op::{Combine, ScatterAttrs, ScatterMode};
+    use burn_tpu_graph::{Dims, Graph, NodeId, Program, verify};
+
+    /// Returns the scatter that adds one number to each row of `[heads, queries, keys]`, at a place of the last dim, as the
+    /// gradient of a maximum does. `index_vector_dim` is the rank of the places, or their last dim of size 1.
+    pub(crate) fn scatter_to_rows(index_vector_dim: usize) -> ScatterAttrs {
+        let dims = Dims::from_slice;
+        ScatterAttrs {
+            update_window_dims: Dims::new(),
+            inserted_window_dims: dims(&[2]),
+            input_batching_dims: dims(&[0, 1]),
+            scatter_indices_batching_dims: dims(&[0, 1]),
+            scatter_dims_to_operand_dims: dims(&[2]),
+            index_vector_dim,
+            mode: ScatterMode::Combine(Combine::Sum),
+        }
+    }
 
     /// Runs a pass on the program of these outputs, and holds it to what every pass promises. Returns the program before it
     /// too.

@@ -14,13 +14,13 @@
 //! It knows no attention by its name. It finds
 //! 1. the products of queries and keys, and what is computed from them query by query: scaling, masks, softmax, dropout, the
 //!    products with values, and all of that for gradients ([`region`]);
-//! 2. the keys that a block of queries can leave out ([`cut`]), since one key can stand for all of them ([`rest`]). For that
-//!    it computes between which numbers the values of masks are ([`bounds`], [`part`]);
+//! 2. the keys that a block of queries can leave out ([`cut`]), since one key can represent all of them ([`rest`]). For
+//!    that it computes between which numbers the values of masks are ([`bounds`], [`part`]);
 //! 3. and writes the same ops again for each block ([`emit`]).
 //!
 //! So it is the same for a mask of places of any form (causal, a sliding window), with any number, and for attention with a
-//! bias or dropout besides. Burn's `attention` op is found as well, with its gradient. With a softcap only what has no gradient
-//! is: beside a score that is NaN, the gradient of a masked one is zero times NaN.
+//! bias or dropout besides. Burn's `attention` op is found as well, with its gradient. Attention with a softcap is found if
+//! the program has no gradient of it: that of a masked score is zero times the slope of `tanh`, and the slope can be NaN.
 //!
 //! # Why it is exact
 //! Nothing is assumed of the values. The keys that a block leaves out become one, the *mean key*, which counts as often as

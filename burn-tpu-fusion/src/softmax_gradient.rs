@@ -30,9 +30,9 @@
 //!   finite, neither is.
 //! - A number that multiplies all weights, as the scale of dropout does, multiplies the product instead.
 //! - Any other factor of the product `p v` that the sum lacks would have to be taken back, which cannot be done if it is
-//!   zero or infinite. Such sums are left as they are, but for one: the product has `x / r` and the sum `x / r^2`. If `r^2` is
-//!   infinite, both are zero (or NaN, as above): `r` counts as the largest finite number then, and `r / r^2` is zero. If
-//!   `r` is zero, neither is finite.
+//!   zero or infinite. Such sums are left as they are, but for one: the product has `x / r` and the sum `x / r^2`. If
+//!   `r^2` is infinite, both are zero (or NaN, as above): `r` counts as the largest finite number then, and `r / r^2` is
+//!   zero. If `r` is zero, neither is finite.
 //!
 //! Rounding differs, so the bits do. An overflow is a rounding too: it can make `do v^T` infinite at a key of a small
 //! weight, and not `p v`.

@@ -1,7 +1,8 @@
 //! Attention with its gradients, as Burn's autodiff records it.
 
-use burn_tpu_graph::op::{BinaryOp, Combine, Direction, DotAttrs, ScatterAttrs, ScatterMode, UnaryOp};
-use burn_tpu_graph::{Builder, DType, Dims, Graph, NodeId, Op, Program, TensorType};
+use crate::pass::testing;
+use burn_tpu_graph::op::{BinaryOp, Combine, Direction, DotAttrs, UnaryOp};
+use burn_tpu_graph::{Builder, DType, Graph, NodeId, Op, Program, TensorType};
 
 /// What random attention is made of.
 #[derive(Clone, Debug)]
@@ -359,18 +360,8 @@ impl Attention {
         let place = self.graph.reshape(place, &[heads, queries, 1]).unwrap();
         let updates = self.graph.reshape(sum, &[heads, queries, 1]).unwrap();
         let zeros = self.graph.splat_like(ds, 0.0).unwrap();
-        let dims = Dims::from_slice;
-        let attrs = ScatterAttrs {
-            update_window_dims: Dims::new(),
-            inserted_window_dims: dims(&[2]),
-            input_batching_dims: dims(&[0, 1]),
-            scatter_indices_batching_dims: dims(&[0, 1]),
-            scatter_dims_to_operand_dims: dims(&[2]),
-            index_vector_dim: 3,
-            mode: ScatterMode::Combine(Combine::Sum),
-        };
         let place = self.graph.reshape(place, &[heads, queries, 1, 1]).unwrap();
-        let scattered = self.graph.scatter(zeros, place, updates, attrs).unwrap();
+        let scattered = self.graph.scatter(zeros, place, updates, testing::scatter_to_rows(3)).unwrap();
         self.binary(BinaryOp::Add, ds, scattered)
     }
 }

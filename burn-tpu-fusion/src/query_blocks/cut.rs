@@ -35,7 +35,7 @@ pub(super) struct Block {
     pub(super) rests: Vec<Rest>,
 }
 
-/// Keys that a block leaves out: one key stands for all of them.
+/// Keys that a block leaves out: one key represents all of them.
 #[derive(Clone, Debug)]
 pub(super) struct Rest {
     pub(super) keys: Range<usize>,

@@ -131,7 +131,7 @@ impl Emit<'_> {
         let kept = self.add(new, id, member, at)?;
         let mut rests = Vec::with_capacity(block.rests.len());
         for (place, rest) in block.rests.iter().enumerate() {
-            rests.push(self.at_rest(new, id, member, At { keys: Keys::Mean(place, rest), ..at }, place, rest)?);
+            rests.push(self.at_rest(new, id, member, at, (place, rest))?);
         }
         if let Op::ArgReduce { .. } = node.op {
             return self.largest(&mut new.graph, id, kept, &rests, block);
@@ -167,10 +167,9 @@ impl Emit<'_> {
         id: NodeId,
         member: Member,
         at: At,
-        place: usize,
-        rest: &Rest,
+        (place, rest): (usize, &Rest),
     ) -> Result<Option<NodeId>, GraphError> {
-        let node = self.old.node(id);
+        let (node, at) = (self.old.node(id), At { keys: Keys::Mean(place, rest), ..at });
         let Some(value) = rest.values.get(&id) else {
             let operand = node.operands.iter().find(|&&operand| self.regions.reads_rows(id, operand));
             let read = operand.and_then(|operand| self.rows[operand][at.index].rests.get(place).copied().flatten());

@@ -1,7 +1,7 @@
 //! What the values of a region are at the keys that a block leaves out.
 //!
-//! Owns: whether one key, the *mean key*, can stand for all of them, and what it stands for in each value. May not know: how
-//! large a block is, or how the mean key is computed.
+//! Owns: whether one key, the *mean key*, can represent all of them, and what it has in each value. May not know: how large
+//! a block is, or how the mean key is computed.
 
 use super::bounds::{self, Bounds};
 use super::cut::Block;
@@ -44,7 +44,7 @@ impl AtRest {
     }
 }
 
-/// Returns each member's value at all keys of a block, those with a dim of keys; `None` if the mean key cannot stand for
+/// Returns the value of each member with a dim of keys at all keys of a block; `None` if the mean key cannot represent
 /// them.
 pub(super) fn at_rest(
     graph: &Graph,
@@ -70,7 +70,7 @@ pub(super) fn at_rest(
     Some(known)
 }
 
-/// Returns the value of a member; `None` if it combines values of which the mean key does not know enough.
+/// Returns the value of a member; `None` if it combines values that are not known at the mean key.
 fn of_member(
     graph: &Graph,
     regions: &Regions,

@@ -2,8 +2,8 @@
 
 use super::*;
 use crate::pass::testing;
-use burn_tpu_graph::op::{BinaryOp, Combine, Direction, DotAttrs, ScatterAttrs, ScatterMode, UnaryOp};
-use burn_tpu_graph::{Builder, DType, Dims, Graph, NodeId, Op, TensorType};
+use burn_tpu_graph::op::{BinaryOp, Combine, Direction, DotAttrs, UnaryOp};
+use burn_tpu_graph::{Builder, DType, Graph, NodeId, Op, TensorType};
 
 const HEADS: usize = 2;
 const WIDTH: usize = 16;
@@ -263,17 +263,7 @@ fn of_maximum(is_place: bool) -> Blocks {
     let (largest, place) = g.arg_reduce(true, masked, places, 2).unwrap();
     let place = g.reshape(if is_place { place } else { labels }, &[HEADS, 1000, 1]).unwrap();
     let zeros = g.splat_like(weights, 0.0).unwrap();
-    let dims = Dims::from_slice;
-    let attrs = ScatterAttrs {
-        update_window_dims: Dims::new(),
-        inserted_window_dims: dims(&[2]),
-        input_batching_dims: dims(&[0, 1]),
-        scatter_indices_batching_dims: dims(&[0, 1]),
-        scatter_dims_to_operand_dims: dims(&[2]),
-        index_vector_dim: 2,
-        mode: ScatterMode::Combine(Combine::Sum),
-    };
-    let scattered = g.scatter(zeros, place, largest, attrs).unwrap();
+    let scattered = g.scatter(zeros, place, largest, testing::scatter_to_rows(2)).unwrap();
     let sum = g.binary(BinaryOp::Add, scattered, weights).unwrap();
     let gradient = attention.unfilled(sum);
     let dk = attention.dot(gradient, q, [1, 1]);

@@ -37,7 +37,7 @@ fn mnist(args: &Args) -> Result<()> {
         data::mnist(None)?;
     }
     println!(
-        "Building the example `mnist` with Burn and burn-tpu: some minutes on two cores, once. Then it trains for half a minute."
+        "Building the example `mnist` with Burn and burn-tpu: some minutes on two cores, once. Training is half a minute."
     );
     succeed(cargo(&["run", "--profile", "demo", "-p", "mnist", "--"])?.args(&args.example)).map(drop)
 }
