@@ -1,6 +1,6 @@
 //! Element-wise ops of two operands, and comparisons.
 
-use super::buffer::{Element, dispatch_bits, dispatch_numeric};
+use super::buffer::{Element, dispatch_combined, dispatch_integers};
 use super::elementwise::{zip, zip_into};
 use super::error::Result;
 use super::numeric::{Bits, Number, Shift};
@@ -10,18 +10,11 @@ use burn_tpu_graph::op::{BinaryOp, Direction};
 
 /// Computes the op. The caller has widened 16-bit floats.
 pub(super) fn binary(op: BinaryOp, lhs: HostTensor, rhs: HostTensor) -> Result<HostTensor> {
-    use BinaryOp as B;
-    match op {
-        B::And | B::Or | B::Xor => dispatch_bits!(lhs.dtype(), T => bits::<T>(op, lhs, rhs)),
-        B::Add | B::Mul | B::Max | B::Min if lhs.dtype() == DType::Bool => bits::<bool>(op, lhs, rhs),
-        B::Add | B::Sub | B::Mul | B::Div | B::Rem | B::Pow | B::Max | B::Min => {
-            dispatch_numeric!(lhs.dtype(), T => arithmetic::<T>(op, lhs, rhs))
-        }
-        B::Atan2 => match lhs.dtype() {
-            DType::F64 => zip_into(lhs, &rhs, f64::atan2),
-            _ => zip_into(lhs, &rhs, f32::atan2),
-        },
-        B::ShiftLeft | B::ShiftRightArithmetic | B::ShiftRightLogical => shift_any(op, lhs, rhs),
+    match lhs.dtype() {
+        DType::Bool => logical(op, lhs, rhs),
+        DType::F32 => float::<f32>(op, lhs, rhs, f32::atan2),
+        DType::F64 => float::<f64>(op, lhs, rhs, f64::atan2),
+        dtype => dispatch_integers!(dtype, T => integer::<T>(op, lhs, rhs)),
     }
 }
 
@@ -35,30 +28,57 @@ fn commutative<T: Element>(lhs: HostTensor, rhs: HostTensor, f: impl Fn(T, T) ->
     zip_into(lhs, &rhs, f)
 }
 
-fn arithmetic<T: Number>(op: BinaryOp, lhs: HostTensor, rhs: HostTensor) -> Result<HostTensor> {
+/// Of the ops on floats, those that cost less than a call have loops of their own.
+fn float<T: Number>(op: BinaryOp, lhs: HostTensor, rhs: HostTensor, atan2: fn(T, T) -> T) -> Result<HostTensor> {
     use BinaryOp as B;
-    match op {
-        B::Add => commutative(lhs, rhs, T::plus),
-        B::Sub => zip_into(lhs, &rhs, T::minus),
-        B::Mul => commutative(lhs, rhs, T::times),
-        B::Div => zip_into(lhs, &rhs, T::divided),
-        B::Rem => zip_into(lhs, &rhs, T::remainder),
-        B::Pow => zip_into(lhs, &rhs, T::power),
-        B::Max => commutative(lhs, rhs, T::larger),
-        B::Min => commutative(lhs, rhs, T::smaller),
-        B::Atan2 | B::And | B::Or | B::Xor | B::ShiftLeft | B::ShiftRightArithmetic | B::ShiftRightLogical => {
-            refuse(op, T::DTYPE)
+    let f: fn(T, T) -> T = match op {
+        B::Add => return commutative(lhs, rhs, T::plus),
+        B::Sub => return zip_into(lhs, &rhs, T::minus),
+        B::Mul => return commutative(lhs, rhs, T::times),
+        B::Div => return zip_into(lhs, &rhs, T::divided),
+        B::Max => return commutative(lhs, rhs, T::larger),
+        B::Min => return commutative(lhs, rhs, T::smaller),
+        B::Rem => T::remainder,
+        B::Pow => T::power,
+        B::Atan2 => atan2,
+        B::And | B::Or | B::Xor | B::ShiftLeft | B::ShiftRightArithmetic | B::ShiftRightLogical => {
+            return refuse(op, T::DTYPE);
         }
-    }
+    };
+    zip_into(lhs, &rhs, f)
 }
 
-/// Bit operations; for bool also sums and products, which are logical.
-fn bits<T: Bits>(op: BinaryOp, lhs: HostTensor, rhs: HostTensor) -> Result<HostTensor> {
+/// The functions of integers are called for each pair: a loop for each of them and each type would take longer to
+/// compile than the rest of this crate.
+fn integer<T: Number + Shift>(op: BinaryOp, lhs: HostTensor, rhs: HostTensor) -> Result<HostTensor> {
+    use BinaryOp as B;
+    let f: fn(T, T) -> T = match op {
+        B::Add => T::plus,
+        B::Sub => T::minus,
+        B::Mul => T::times,
+        B::Div => T::divided,
+        B::Rem => T::remainder,
+        B::Pow => T::power,
+        B::Max => T::larger,
+        B::Min => T::smaller,
+        B::And => T::and,
+        B::Or => T::or,
+        B::Xor => T::xor,
+        B::ShiftLeft => T::shift_left,
+        B::ShiftRightArithmetic => T::shift_right_arithmetic,
+        B::ShiftRightLogical => T::shift_right_logical,
+        B::Atan2 => return refuse(op, T::DTYPE),
+    };
+    zip_into(lhs, &rhs, f)
+}
+
+/// Sums, products and extremes of bools are logical.
+fn logical(op: BinaryOp, lhs: HostTensor, rhs: HostTensor) -> Result<HostTensor> {
     use BinaryOp as B;
     match op {
-        B::And | B::Mul | B::Min => commutative(lhs, rhs, T::and),
-        B::Or | B::Add | B::Max => commutative(lhs, rhs, T::or),
-        B::Xor => commutative(lhs, rhs, T::xor),
+        B::And | B::Mul | B::Min => commutative(lhs, rhs, bool::and),
+        B::Or | B::Add | B::Max => commutative(lhs, rhs, bool::or),
+        B::Xor => commutative(lhs, rhs, bool::xor),
         B::Sub
         | B::Div
         | B::Rem
@@ -66,53 +86,40 @@ fn bits<T: Bits>(op: BinaryOp, lhs: HostTensor, rhs: HostTensor) -> Result<HostT
         | B::Atan2
         | B::ShiftLeft
         | B::ShiftRightArithmetic
-        | B::ShiftRightLogical => refuse(op, T::DTYPE),
+        | B::ShiftRightLogical => refuse(op, DType::Bool),
     }
-}
-
-fn shift_any(op: BinaryOp, lhs: HostTensor, rhs: HostTensor) -> Result<HostTensor> {
-    match lhs.dtype() {
-        DType::I8 => shift::<i8>(op, lhs, rhs),
-        DType::I16 => shift::<i16>(op, lhs, rhs),
-        DType::I32 => shift::<i32>(op, lhs, rhs),
-        DType::I64 => shift::<i64>(op, lhs, rhs),
-        DType::U8 => shift::<u8>(op, lhs, rhs),
-        DType::U16 => shift::<u16>(op, lhs, rhs),
-        DType::U32 => shift::<u32>(op, lhs, rhs),
-        DType::U64 => shift::<u64>(op, lhs, rhs),
-        dtype @ (DType::Bool | DType::BF16 | DType::F16 | DType::F32 | DType::F64 | DType::C64) => refuse(op, dtype),
-    }
-}
-
-fn shift<T: Shift>(op: BinaryOp, lhs: HostTensor, rhs: HostTensor) -> Result<HostTensor> {
-    let f = match op {
-        BinaryOp::ShiftLeft => T::shift_left,
-        BinaryOp::ShiftRightArithmetic => T::shift_right_arithmetic,
-        _ => T::shift_right_logical,
-    };
-    zip_into(lhs, &rhs, f)
 }
 
 fn refuse(op: BinaryOp, dtype: DType) -> Result<HostTensor> {
     Err(format!("{} takes no {dtype} elements", op.mnemonic()).into())
 }
 
-/// Compares every pair of elements; with a NaN only `Ne` holds.
-pub(super) fn compare(direction: Direction, lhs: &HostTensor, rhs: &HostTensor) -> Result<HostTensor> {
-    if lhs.dtype() == DType::Bool {
-        return relation::<bool>(direction, lhs, rhs);
-    }
-    dispatch_numeric!(lhs.dtype(), T => relation::<T>(direction, lhs, rhs))
+/// Returns min(max(x, low), high): the upper bound wins if it is below the lower one, and NaN in any operand is NaN.
+pub(super) fn clamp(low: HostTensor, x: HostTensor, high: HostTensor) -> Result<HostTensor> {
+    binary(BinaryOp::Min, binary(BinaryOp::Max, x, low)?, high)
 }
 
-fn relation<T: Element + PartialOrd>(direction: Direction, lhs: &HostTensor, rhs: &HostTensor) -> Result<HostTensor> {
+/// Compares every pair of elements; with a NaN only `Ne` holds.
+pub(super) fn compare(direction: Direction, lhs: &HostTensor, rhs: &HostTensor) -> Result<HostTensor> {
+    match (direction, lhs.dtype()) {
+        (Direction::Eq, DType::F32) => zip(lhs, rhs, |x: f32, y: f32| x == y),
+        (Direction::Ne, DType::F32) => zip(lhs, rhs, |x: f32, y: f32| x != y),
+        (Direction::Lt, DType::F32) => zip(lhs, rhs, |x: f32, y: f32| x < y),
+        (Direction::Le, DType::F32) => zip(lhs, rhs, |x: f32, y: f32| x <= y),
+        (Direction::Gt, DType::F32) => zip(lhs, rhs, |x: f32, y: f32| x > y),
+        (Direction::Ge, DType::F32) => zip(lhs, rhs, |x: f32, y: f32| x >= y),
+        (_, dtype) => dispatch_combined!(dtype, T => zip(lhs, rhs, relation::<T>(direction))),
+    }
+}
+
+fn relation<T: PartialOrd>(direction: Direction) -> fn(T, T) -> bool {
     match direction {
-        Direction::Eq => zip(lhs, rhs, |x: T, y: T| x == y),
-        Direction::Ne => zip(lhs, rhs, |x: T, y: T| x != y),
-        Direction::Lt => zip(lhs, rhs, |x: T, y: T| x < y),
-        Direction::Le => zip(lhs, rhs, |x: T, y: T| x <= y),
-        Direction::Gt => zip(lhs, rhs, |x: T, y: T| x > y),
-        Direction::Ge => zip(lhs, rhs, |x: T, y: T| x >= y),
+        Direction::Eq => |x, y| x == y,
+        Direction::Ne => |x, y| x != y,
+        Direction::Lt => |x, y| x < y,
+        Direction::Le => |x, y| x <= y,
+        Direction::Gt => |x, y| x > y,
+        Direction::Ge => |x, y| x >= y,
     }
 }
 
@@ -202,6 +209,18 @@ mod tests {
     fn minus_zero_is_below_zero_in_extremes() {
         assert_eq!(bits(pairs(BinaryOp::Max, &[-0.0f32, 0.0], &[0.0, -0.0])), bits(vec![0.0, 0.0]));
         assert_eq!(bits(pairs(BinaryOp::Min, &[-0.0f32, 0.0], &[0.0, -0.0])), bits(vec![-0.0, -0.0]));
+    }
+
+    #[test]
+    fn in_clamp_the_upper_bound_wins_and_nan_is_kept() {
+        let clamped = run::<f32>(|t| {
+            let low = t.input(&[5], &[0.0, 0.0, f32::NAN, 0.0, 5.0]);
+            let x = t.input(&[5], &[f32::NAN, -1.0, 1.0, 1.0, 3.0]);
+            let high = t.input(&[5], &[1.0, 1.0, 1.0, f32::NAN, 2.0]);
+            t.graph.clamp(low, x, high)
+        });
+        assert!(clamped[0].is_nan() && clamped[2].is_nan() && clamped[3].is_nan());
+        assert_eq!((clamped[1], clamped[4]), (0.0, 2.0));
     }
 
     #[test]

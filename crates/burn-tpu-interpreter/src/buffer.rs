@@ -122,101 +122,42 @@ macro_rules! dispatch {
     };
 }
 
+/// [`dispatch!`] over the types before the semicolon; those after it are rejected.
+macro_rules! dispatch_some {
+    ($dtype:expr, $T:ident => $body:expr; $($variant:ident $ty:ty),*; $($rejected:ident),*) => {
+        match $dtype {
+            $(burn_tpu_graph::DType::$variant => { type $T = $ty; $body })*
+            $(burn_tpu_graph::DType::$rejected)|* => Err(format!("takes no {} elements", $dtype).into()),
+        }
+    };
+}
+
 /// [`dispatch!`] over the types that ops compute in: integers, f32 and f64. The caller has widened 16-bit floats;
 /// bool and complex numbers are rejected.
 macro_rules! dispatch_numeric {
-    ($dtype:expr, $T:ident => $body:expr) => {{
-        use burn_tpu_graph::DType as D;
-        match $dtype {
-            D::I8 => {
-                type $T = i8;
-                $body
-            }
-            D::I16 => {
-                type $T = i16;
-                $body
-            }
-            D::I32 => {
-                type $T = i32;
-                $body
-            }
-            D::I64 => {
-                type $T = i64;
-                $body
-            }
-            D::U8 => {
-                type $T = u8;
-                $body
-            }
-            D::U16 => {
-                type $T = u16;
-                $body
-            }
-            D::U32 => {
-                type $T = u32;
-                $body
-            }
-            D::U64 => {
-                type $T = u64;
-                $body
-            }
-            D::F32 => {
-                type $T = f32;
-                $body
-            }
-            D::F64 => {
-                type $T = f64;
-                $body
-            }
-            other @ (D::Bool | D::BF16 | D::F16 | D::C64) => Err(format!("takes no {other} elements").into()),
-        }
-    }};
+    ($dtype:expr, $T:ident => $body:expr) => {
+        $crate::buffer::dispatch_some!($dtype, $T => $body;
+            I8 i8, I16 i16, I32 i32, I64 i64, U8 u8, U16 u16, U32 u32, U64 u64, F32 f32, F64 f64;
+            Bool, BF16, F16, C64)
+    };
 }
 
-/// [`dispatch!`] over the integers and bool.
-macro_rules! dispatch_bits {
-    ($dtype:expr, $T:ident => $body:expr) => {{
-        use burn_tpu_graph::DType as D;
-        match $dtype {
-            D::Bool => {
-                type $T = bool;
-                $body
-            }
-            D::I8 => {
-                type $T = i8;
-                $body
-            }
-            D::I16 => {
-                type $T = i16;
-                $body
-            }
-            D::I32 => {
-                type $T = i32;
-                $body
-            }
-            D::I64 => {
-                type $T = i64;
-                $body
-            }
-            D::U8 => {
-                type $T = u8;
-                $body
-            }
-            D::U16 => {
-                type $T = u16;
-                $body
-            }
-            D::U32 => {
-                type $T = u32;
-                $body
-            }
-            D::U64 => {
-                type $T = u64;
-                $body
-            }
-            other @ (D::BF16 | D::F16 | D::F32 | D::F64 | D::C64) => Err(format!("takes no {other} elements").into()),
-        }
-    }};
+/// [`dispatch!`] over the integers.
+macro_rules! dispatch_integers {
+    ($dtype:expr, $T:ident => $body:expr) => {
+        $crate::buffer::dispatch_some!($dtype, $T => $body;
+            I8 i8, I16 i16, I32 i32, I64 i64, U8 u8, U16 u16, U32 u32, U64 u64;
+            Bool, BF16, F16, F32, F64, C64)
+    };
 }
 
-pub(super) use {dispatch, dispatch_bits, dispatch_numeric};
+/// [`dispatch!`] over the types that reductions combine: those of [`dispatch_numeric!`] and bool.
+macro_rules! dispatch_combined {
+    ($dtype:expr, $T:ident => $body:expr) => {
+        $crate::buffer::dispatch_some!($dtype, $T => $body;
+            Bool bool, I8 i8, I16 i16, I32 i32, I64 i64, U8 u8, U16 u16, U32 u32, U64 u64, F32 f32, F64 f64;
+            BF16, F16, C64)
+    };
+}
+
+pub(super) use {dispatch, dispatch_combined, dispatch_integers, dispatch_numeric, dispatch_some};

@@ -62,22 +62,16 @@ macro_rules! float_products {
 
 float_products!(f32 f64);
 
-macro_rules! integer_products {
-    ($($ty:ty)*) => {$(
-        impl Product for $ty {
-            fn product(lhs: &Matrices<Self>, rhs: &Matrices<Self>, pairs: &[(usize, usize)]) -> Result<Vec<Self>> {
-                Ok(integer_product(lhs, rhs, pairs))
-            }
-        }
-    )*};
+impl Product for i64 {
+    fn product(lhs: &Matrices<Self>, rhs: &Matrices<Self>, pairs: &[(usize, usize)]) -> Result<Vec<Self>> {
+        Ok(integer_product(lhs, rhs, pairs))
+    }
 }
 
-integer_products!(i8 i16 i32 i64 u8 u16 u32 u64);
-
-fn integer_product<T: Number>(lhs: &Matrices<T>, rhs: &Matrices<T>, pairs: &[(usize, usize)]) -> Vec<T> {
+fn integer_product(lhs: &Matrices<i64>, rhs: &Matrices<i64>, pairs: &[(usize, usize)]) -> Vec<i64> {
     let (m, k, n) = (lhs.rows, lhs.columns, rhs.columns);
     let (a, b) = (lhs.straight(), rhs.straight());
-    let mut out = vec![T::ZERO; pairs.len() * m * n];
+    let mut out = vec![0; pairs.len() * m * n];
     for (row, line) in out.chunks_exact_mut(n.max(1)).enumerate() {
         let (i, j) = pairs[row / m];
         let terms = &a[(i * m + row % m) * k..][..k];
@@ -152,15 +146,12 @@ pub(super) fn dot_general(lhs: HostTensor, rhs: HostTensor, attrs: &DotAttrs, di
     match dtype {
         DType::F32 => dot::<f32>(&lhs, &rhs, attrs, dims),
         DType::F64 => dot::<f64>(&lhs, &rhs, attrs, dims),
-        DType::I8 => dot::<i8>(&lhs, &rhs, attrs, dims),
-        DType::I16 => dot::<i16>(&lhs, &rhs, attrs, dims),
-        DType::I32 => dot::<i32>(&lhs, &rhs, attrs, dims),
-        DType::I64 => dot::<i64>(&lhs, &rhs, attrs, dims),
-        DType::U8 => dot::<u8>(&lhs, &rhs, attrs, dims),
-        DType::U16 => dot::<u16>(&lhs, &rhs, attrs, dims),
-        DType::U32 => dot::<u32>(&lhs, &rhs, attrs, dims),
-        DType::U64 => dot::<u64>(&lhs, &rhs, attrs, dims),
-        other @ (DType::Bool | DType::BF16 | DType::F16 | DType::C64) => Err(format!("has no {other} product").into()),
+        // Integers wrap, so that the low bits are the same in the widest type.
+        dtype if dtype.is_int() => {
+            let (lhs, rhs) = (convert(lhs, DType::I64)?, convert(rhs, DType::I64)?);
+            convert(dot::<i64>(&lhs, &rhs, attrs, dims)?, dtype)
+        }
+        other => Err(format!("has no {other} product").into()),
     }
 }
 

@@ -8,78 +8,80 @@ use super::tensor::HostTensor;
 use burn_tpu_graph::{DType, Number};
 use half::{bf16, f16};
 
-/// Converts the values to `dtype`.
+/// Converts the values to `dtype`. The pairs that programs often have are one loop; the others go through the widest
+/// type of their kind, which holds every value exactly.
 pub(super) fn convert(x: HostTensor, dtype: DType) -> Result<HostTensor> {
-    match x.dtype() {
-        same if same == dtype => Ok(x),
-        DType::BF16 => convert(map(&x, bf16::to_f32)?, dtype),
-        DType::F16 => convert(map(&x, f16::to_f32)?, dtype),
-        DType::Bool => convert(map(&x, |v: bool| u8::from(v))?, dtype),
-        DType::I8 => i8::cast(&x, dtype),
-        DType::I16 => i16::cast(&x, dtype),
-        DType::I32 => i32::cast(&x, dtype),
-        DType::I64 => i64::cast(&x, dtype),
-        DType::U8 => u8::cast(&x, dtype),
-        DType::U16 => u16::cast(&x, dtype),
-        DType::U32 => u32::cast(&x, dtype),
-        DType::U64 => u64::cast(&x, dtype),
-        DType::F32 => f32::cast(&x, dtype),
-        DType::F64 => f64::cast(&x, dtype),
-        DType::C64 => Err("complex numbers do not convert".into()),
+    match (x.dtype(), dtype) {
+        (same, dtype) if same == dtype => Ok(x),
+        (DType::BF16, DType::F32) => map(&x, bf16::to_f32),
+        (DType::F16, DType::F32) => map(&x, f16::to_f32),
+        (DType::BF16 | DType::F16, dtype) => convert(convert(x, DType::F32)?, dtype),
+        (DType::F32, DType::BF16) => map(&x, bf16::from_f32),
+        (DType::F32, DType::F16) => map(&x, f16::from_f32),
+        (DType::F32, DType::Bool) => map(&x, |v: f32| v != 0.0),
+        (DType::F32, DType::I32) => map(&x, |v: f32| v as i32),
+        (DType::F32, DType::I64) => map(&x, |v: f32| v as i64),
+        (DType::F32, DType::F64) => map(&x, |v: f32| f64::from(v)),
+        (DType::F32, dtype) => from_f64(&convert(x, DType::F64)?, dtype),
+        (DType::F64, dtype) => from_f64(&x, dtype),
+        (DType::Bool, DType::F32) => map(&x, |v: bool| f32::from(u8::from(v))),
+        (DType::Bool, DType::I64) => map(&x, |v: bool| i64::from(v)),
+        (DType::I32, DType::F32) => map(&x, |v: i32| v as f32),
+        (DType::I8, DType::I64) => map(&x, |v: i8| i64::from(v)),
+        (DType::I16, DType::I64) => map(&x, |v: i16| i64::from(v)),
+        (DType::I32, DType::I64) => map(&x, |v: i32| i64::from(v)),
+        (DType::U8, DType::I64) => map(&x, |v: u8| i64::from(v)),
+        (DType::U16, DType::I64) => map(&x, |v: u16| i64::from(v)),
+        (DType::U32, DType::I64) => map(&x, |v: u32| i64::from(v)),
+        // Wraps, as all conversions to integers do: the bits are the same.
+        (DType::U64, DType::I64) => map(&x, |v: u64| v as i64),
+        (DType::U64, DType::F32) => map(&x, |v: u64| v as f32),
+        (DType::U64, DType::F64) => map(&x, |v: u64| v as f64),
+        (DType::U64, DType::BF16 | DType::F16) => convert(convert(x, DType::F32)?, dtype),
+        (DType::I64, dtype) => from_i64(&x, dtype),
+        (DType::C64, _) => Err("complex numbers do not convert".into()),
+        (_, dtype) => from_i64(&convert(x, DType::I64)?, dtype),
     }
 }
 
-/// A primitive number, which Rust's `as` converts to any other.
-trait Cast: Element {
-    fn cast(x: &HostTensor, dtype: DType) -> Result<HostTensor>;
-
-    /// Returns the nearest f16. All types except f64 are converted through f32, which exactly holds every value that
-    /// does not overflow an f16.
-    fn to_f16(self) -> f16;
+fn from_i64(x: &HostTensor, dtype: DType) -> Result<HostTensor> {
+    match dtype {
+        DType::Bool => map(x, |v: i64| v != 0),
+        DType::I8 => map(x, |v: i64| v as i8),
+        DType::I16 => map(x, |v: i64| v as i16),
+        DType::I32 => map(x, |v: i64| v as i32),
+        DType::I64 => Ok(x.clone()),
+        DType::U8 => map(x, |v: i64| v as u8),
+        DType::U16 => map(x, |v: i64| v as u16),
+        DType::U32 => map(x, |v: i64| v as u32),
+        DType::U64 => map(x, |v: i64| v as u64),
+        DType::BF16 => map(x, |v: i64| bf16::from_f32(v as f32)),
+        // f32 holds every integer exactly that does not overflow an f16.
+        DType::F16 => map(x, |v: i64| f16::from_f32(v as f32)),
+        DType::F32 => map(x, |v: i64| v as f32),
+        DType::F64 => map(x, |v: i64| v as f64),
+        DType::C64 => Err("complex numbers are built from two parts".into()),
+    }
 }
 
-macro_rules! casts {
-    ($($ty:ty, |$v:ident| $to_f16:expr;)*) => {$(
-        impl Cast for $ty {
-            fn to_f16(self) -> f16 {
-                let $v = self;
-                $to_f16
-            }
-
-            fn cast(x: &HostTensor, dtype: DType) -> Result<HostTensor> {
-                match dtype {
-                    DType::Bool => map(x, |v: $ty| v != <$ty>::default()),
-                    DType::I8 => map(x, |v: $ty| v as i8),
-                    DType::I16 => map(x, |v: $ty| v as i16),
-                    DType::I32 => map(x, |v: $ty| v as i32),
-                    DType::I64 => map(x, |v: $ty| v as i64),
-                    DType::U8 => map(x, |v: $ty| v as u8),
-                    DType::U16 => map(x, |v: $ty| v as u16),
-                    DType::U32 => map(x, |v: $ty| v as u32),
-                    DType::U64 => map(x, |v: $ty| v as u64),
-                    DType::BF16 => map(x, |v: $ty| bf16::from_f32(v as f32)),
-                    DType::F16 => map(x, <$ty as Cast>::to_f16),
-                    DType::F32 => map(x, |v: $ty| v as f32),
-                    DType::F64 => map(x, |v: $ty| v as f64),
-                    DType::C64 => Err("complex numbers are built from two parts".into()),
-                }
-            }
-        }
-    )*};
-}
-
-casts! {
-    i8, |v| f16::from_f32(v.into());
-    i16, |v| f16::from_f32(v.into());
-    i32, |v| f16::from_f32(v as f32);
-    i64, |v| f16::from_f32(v as f32);
-    u8, |v| f16::from_f32(v.into());
-    u16, |v| f16::from_f32(v.into());
-    u32, |v| f16::from_f32(v as f32);
-    u64, |v| f16::from_f32(v as f32);
-    f32, |v| f16::from_f32(v);
-    // Not `f16::from_f64`, which rounds twice on processors that convert only from f32.
-    f64, |v| f16::from_bits(Number::Float(v).bits(DType::F16) as u16);
+fn from_f64(x: &HostTensor, dtype: DType) -> Result<HostTensor> {
+    match dtype {
+        DType::Bool => map(x, |v: f64| v != 0.0),
+        DType::I8 => map(x, |v: f64| v as i8),
+        DType::I16 => map(x, |v: f64| v as i16),
+        DType::I32 => map(x, |v: f64| v as i32),
+        DType::I64 => map(x, |v: f64| v as i64),
+        DType::U8 => map(x, |v: f64| v as u8),
+        DType::U16 => map(x, |v: f64| v as u16),
+        DType::U32 => map(x, |v: f64| v as u32),
+        DType::U64 => map(x, |v: f64| v as u64),
+        DType::BF16 => map(x, |v: f64| bf16::from_f32(v as f32)),
+        // Not `f16::from_f64`, which rounds twice on processors that convert only from f32.
+        DType::F16 => map(x, |v: f64| f16::from_bits(Number::Float(v).bits(DType::F16) as u16)),
+        DType::F32 => map(x, |v: f64| v as f32),
+        DType::F64 => Ok(x.clone()),
+        DType::C64 => Err("complex numbers are built from two parts".into()),
+    }
 }
 
 /// Reinterprets the bits of every element as another type of the same width.

@@ -24,15 +24,12 @@ pub(super) fn convolution(x: HostTensor, kernel: HostTensor, attrs: &ConvAttrs, 
     match dtype {
         DType::F32 => convolve::<f32>(x, kernel, attrs, dims),
         DType::F64 => convolve::<f64>(x, kernel, attrs, dims),
-        DType::I8 => convolve::<i8>(x, kernel, attrs, dims),
-        DType::I16 => convolve::<i16>(x, kernel, attrs, dims),
-        DType::I32 => convolve::<i32>(x, kernel, attrs, dims),
-        DType::I64 => convolve::<i64>(x, kernel, attrs, dims),
-        DType::U8 => convolve::<u8>(x, kernel, attrs, dims),
-        DType::U16 => convolve::<u16>(x, kernel, attrs, dims),
-        DType::U32 => convolve::<u32>(x, kernel, attrs, dims),
-        DType::U64 => convolve::<u64>(x, kernel, attrs, dims),
-        other @ (DType::Bool | DType::BF16 | DType::F16 | DType::C64) => Err(format!("has no {other} product").into()),
+        // Integers wrap, so that the low bits are the same in the widest type.
+        dtype if dtype.is_int() => {
+            let (x, kernel) = (convert(x, DType::I64)?, convert(kernel, DType::I64)?);
+            convert(convolve::<i64>(x, kernel, attrs, dims)?, dtype)
+        }
+        other => Err(format!("has no {other} product").into()),
     }
 }
 

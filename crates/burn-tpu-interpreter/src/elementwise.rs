@@ -1,12 +1,11 @@
-//! Element-wise loops over tensors, and the element-wise ops that are in no table: select, clamp, complex parts.
+//! Element-wise loops over tensors, and the element-wise ops that are in no table: select, complex parts.
 //!
 //! If all operands repeat along a dim, one result is computed and repeated: an op on broadcast scalars computes one element.
 
 use super::buffer::{C64, Element, dispatch};
 use super::error::Result;
-use super::numeric::Number;
 use super::tensor::HostTensor;
-use super::walk::{self, View, Walk, at, row_major};
+use super::walk::{self, row_major};
 use burn_tpu_graph::Dims;
 use std::sync::Arc;
 
@@ -71,41 +70,9 @@ pub(super) fn zip_into<T: Element, B: Element>(
 pub(super) fn select(predicate: &HostTensor, on_true: &HostTensor, on_false: &HostTensor) -> Result<HostTensor> {
     let dims = distinct(&[predicate, on_true, on_false]);
     dispatch!(on_true.dtype(), T => {
-        let chosen = choose::<T>(&dims, predicate.view()?, on_true.view()?, on_false.view()?);
+        let chosen = walk::choose::<T>(&dims, predicate.view()?, on_true.view()?, on_false.view()?);
         Ok(repeated(on_true.dims(), &dims, chosen))
     })
-}
-
-fn choose<T: Element>(dims: &[usize], predicate: View<bool>, on_true: View<T>, on_false: View<T>) -> Vec<T> {
-    let walk = Walk::new(dims, [predicate.strides, on_true.strides, on_false.strides]);
-    let mut out = Vec::with_capacity(dims.iter().product());
-    let len = walk.len;
-    let pick = |holds: bool, yes: T, no: T| if holds { yes } else { no };
-    walk.runs([predicate.offset, on_true.offset, on_false.offset], |[i, j, k]| match walk.steps {
-        [1, 1, 1] => {
-            let (mask, choices) =
-                (&predicate.data[i..i + len], on_true.data[j..j + len].iter().zip(&on_false.data[k..]));
-            out.extend(mask.iter().zip(choices).map(|(&holds, (&yes, &no))| pick(holds, yes, no)));
-        }
-        [1, 1, 0] => {
-            let (mask, no) = (&predicate.data[i..i + len], on_false.data[k]);
-            out.extend(mask.iter().zip(&on_true.data[j..j + len]).map(|(&holds, &yes)| pick(holds, yes, no)));
-        }
-        [1, 0, 1] => {
-            let (mask, yes) = (&predicate.data[i..i + len], on_true.data[j]);
-            out.extend(mask.iter().zip(&on_false.data[k..k + len]).map(|(&holds, &no)| pick(holds, yes, no)));
-        }
-        [p, t, f] => {
-            let at = |n| (predicate.data[at(i, p, n)], on_true.data[at(j, t, n)], on_false.data[at(k, f, n)]);
-            out.extend((0..len).map(at).map(|(holds, yes, no)| pick(holds, yes, no)));
-        }
-    });
-    out
-}
-
-/// Returns min(max(x, low), high): the upper bound wins if it is below the lower one, and NaN in any operand is NaN.
-pub(super) fn clamp<T: Number>(low: &HostTensor, x: HostTensor, high: &HostTensor) -> Result<HostTensor> {
-    zip_into(zip_into(x, low, T::larger)?, high, T::smaller)
 }
 
 /// Returns a complex value from its parts.
@@ -142,15 +109,5 @@ mod tests {
         let y = zip_into::<f32, f32>(x, &f32s(&[2], &[3.0, 4.0]), |a, b| a * b).unwrap();
         assert_eq!(y.view::<f32>().unwrap().data.as_ptr(), before);
         assert_eq!(values::<f32>(&y), [3.0, 8.0]);
-    }
-
-    #[test]
-    fn in_clamp_the_upper_bound_wins_and_nan_is_kept() {
-        let low = f32s(&[5], &[0.0, 0.0, f32::NAN, 0.0, 5.0]);
-        let high = f32s(&[5], &[1.0, 1.0, 1.0, f32::NAN, 2.0]);
-        let x = f32s(&[5], &[f32::NAN, -1.0, 1.0, 1.0, 3.0]);
-        let clamped = values::<f32>(&clamp::<f32>(&low, x, &high).unwrap());
-        assert!(clamped[0].is_nan() && clamped[2].is_nan() && clamped[3].is_nan());
-        assert_eq!((clamped[1], clamped[4]), (0.0, 2.0));
     }
 }

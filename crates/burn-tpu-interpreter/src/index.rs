@@ -2,13 +2,14 @@
 //!
 //! As in XLA, a start is clamped so that its slice fits, and a scatter drops a whole window that does not fit.
 
-use super::buffer::{Element, dispatch, dispatch_bits, dispatch_numeric};
+use super::buffer::{Element, dispatch, dispatch_combined};
+use super::convert::splat;
 use super::error::Result;
 use super::movement::{slice_at, write_at};
-use super::numeric::{Bits, Number};
+use super::numeric::Combined;
 use super::tensor::HostTensor;
-use super::walk::{Strides, Walk, at, row_major};
-use burn_tpu_graph::op::{Combine, GatherAttrs, ScatterAttrs, ScatterMode};
+use super::walk::{Strides, Walk, at, copy_run, row_major};
+use burn_tpu_graph::op::{GatherAttrs, ScatterAttrs, ScatterMode};
 use burn_tpu_graph::{DType, Dims};
 use std::sync::Arc;
 
@@ -77,17 +78,20 @@ impl Indices {
         Ok(Self { components, count: batch.iter().product(), batch, addressed: addressed.clone(), along })
     }
 
-    /// Calls `visit` with the start per operand dim and the place in the slices of each index; `slices` are the
-    /// strides of the slices' batch dims.
-    fn visit(&self, rank: usize, slices: &[isize], mut visit: impl FnMut(&[i64], usize)) {
+    /// Returns the place in the operand and the place in the slices of each index. `locate` returns the former for a
+    /// start per operand dim, or none for a window to leave out; `slices` are the strides of the slices' batch dims.
+    fn places(&self, rank: usize, slices: &[isize], locate: &dyn Fn(&[i64]) -> Option<usize>) -> Vec<(usize, usize)> {
         let width = self.addressed.len();
         let mut start = vec![0; rank];
         let mut position = Dims::from_elem(0, self.batch.len());
+        let mut places = Vec::with_capacity(self.count);
         for n in 0..self.count {
             let components = &self.components[n * width..][..width];
             components.iter().zip(&self.addressed).for_each(|(&c, &d)| start[d] = c);
             self.along.iter().for_each(|&(d, b)| start[d] = position[b] as i64);
-            visit(&start, position.iter().zip(slices).fold(0, |sum, (&p, &s)| at(sum, s, p)));
+            if let Some(place) = locate(&start) {
+                places.push((place, position.iter().zip(slices).fold(0, |sum, (&p, &s)| at(sum, s, p))));
+            }
             for (p, &size) in position.iter_mut().zip(&self.batch).rev() {
                 *p += 1;
                 if *p < size {
@@ -96,6 +100,7 @@ impl Indices {
                 *p = 0;
             }
         }
+        places
     }
 }
 
@@ -112,18 +117,12 @@ struct Slices {
 impl Slices {
     /// `dims` are the slices' dims, `offset_dims` those of the window, `dropped` the operand dims that the slices do
     /// not have.
-    fn new(
-        dims: &[usize],
-        strides: &[isize],
-        offset_dims: &[usize],
-        rank: usize,
-        dropped: impl Fn(usize) -> bool,
-    ) -> Self {
+    fn new(dims: &[usize], strides: &[isize], offset_dims: &[usize], rank: usize, dropped: [&[usize]; 2]) -> Self {
         let batch = (0..dims.len()).filter(|d| !offset_dims.contains(d)).map(|d| strides[d]).collect();
         let mut own = offset_dims.iter();
         let (mut sizes, mut window) = (Dims::new(), Strides::new());
         for d in 0..rank {
-            let place = if dropped(d) { None } else { own.next() };
+            let place = if dropped.iter().any(|dims| dims.contains(&d)) { None } else { own.next() };
             sizes.push(place.map_or(1, |&p| dims[p]));
             window.push(place.map_or(0, |&p| strides[p]));
         }
@@ -133,10 +132,11 @@ impl Slices {
 
 /// Computes a gather, in StableHLO's terms.
 pub(super) fn gather(x: &HostTensor, indices: &HostTensor, attrs: &GatherAttrs, dims: &[usize]) -> Result<HostTensor> {
-    dispatch!(x.dtype(), T => Ok(HostTensor::new(dims, gathered::<T>(x, indices, attrs, dims)?)))
-}
-
-fn gathered<T: Element>(x: &HostTensor, indices: &HostTensor, attrs: &GatherAttrs, dims: &[usize]) -> Result<Vec<T>> {
+    // A slice may be empty while the operand is not, and the other way round with empty batches. A dropped dim of
+    // slice size 0 leaves elements that are nowhere in the operand: XLA fills them with zeros.
+    if dims.contains(&0) || attrs.slice_sizes.contains(&0) {
+        return Ok(splat(x.dtype(), dims, 0));
+    }
     let indices = Indices::new(
         indices,
         attrs.index_vector_dim,
@@ -145,26 +145,24 @@ fn gathered<T: Element>(x: &HostTensor, indices: &HostTensor, attrs: &GatherAttr
         &attrs.start_indices_batching_dims,
     )?;
     let rank = x.dims().len();
-    let dropped = |d: usize| attrs.collapsed_slice_dims.contains(&d) || attrs.operand_batching_dims.contains(&d);
+    let dropped = [&attrs.collapsed_slice_dims[..], &attrs.operand_batching_dims];
     let slices = Slices::new(dims, &row_major(dims), &attrs.offset_dims, rank, dropped);
-    let mut out = vec![T::default(); dims.iter().product()];
-    // A slice may be empty while the operand is not, and the other way round with empty batches. A dropped dim of
-    // slice size 0 leaves elements that are nowhere in the operand: XLA fills them with zeros.
-    if out.is_empty() || attrs.slice_sizes.contains(&0) {
-        return Ok(out);
-    }
-    let view = x.view::<T>()?;
-    let walk = Walk::new(&slices.sizes, [view.strides, &slices.window]);
-    let [s, t] = walk.steps;
-    indices.visit(rank, &slices.batch, |start, place| {
-        let from = (0..rank)
-            .fold(view.offset, |sum, d| at(sum, view.strides[d], clamped(start[d], x.dims()[d], slices.sizes[d])));
-        walk.runs([from, place], |[i, o]| match (s, t) {
-            (1, 1) => out[o..o + walk.len].copy_from_slice(&view.data[i..i + walk.len]),
-            _ => (0..walk.len).for_each(|k| out[at(o, t, k)] = view.data[at(i, s, k)]),
-        });
-    });
-    Ok(out)
+    let locate = |start: &[i64]| {
+        let start = (0..rank).map(|d| clamped(start[d], x.dims()[d], slices.sizes[d]));
+        Some(start.zip(x.strides()).fold(x.offset(), |sum, (start, &stride)| at(sum, stride, start)))
+    };
+    let places = indices.places(rank, &slices.batch, &locate);
+    let walk = Walk::new(&slices.sizes, [x.strides(), &slices.window]);
+    dispatch!(x.dtype(), T => {
+        let from = x.view::<T>()?.data;
+        let mut out = vec![T::default(); dims.iter().product()];
+        for (place, slice) in places {
+            for [i, o] in walk.runs([place, slice]) {
+                copy_run(&walk, from, i, &mut out, o);
+            }
+        }
+        Ok(HostTensor::new(dims, out))
+    })
 }
 
 /// Computes a scatter, in StableHLO's terms. The caller has widened 16-bit floats that are combined.
@@ -174,27 +172,6 @@ pub(super) fn scatter(
     updates: &HostTensor,
     attrs: &ScatterAttrs,
 ) -> Result<HostTensor> {
-    let dtype = x.dtype();
-    match attrs.mode {
-        ScatterMode::Assign => dispatch!(dtype, T => scattered(x, indices, updates, attrs, |_: T, new| new)),
-        ScatterMode::Combine(combine) => match combine {
-            Combine::Sum => dispatch_numeric!(dtype, T => scattered(x, indices, updates, attrs, T::plus)),
-            Combine::Prod => dispatch_numeric!(dtype, T => scattered(x, indices, updates, attrs, T::times)),
-            Combine::Max => dispatch_numeric!(dtype, T => scattered(x, indices, updates, attrs, T::larger)),
-            Combine::Min => dispatch_numeric!(dtype, T => scattered(x, indices, updates, attrs, T::smaller)),
-            Combine::And => dispatch_bits!(dtype, T => scattered(x, indices, updates, attrs, T::and)),
-            Combine::Or => dispatch_bits!(dtype, T => scattered(x, indices, updates, attrs, T::or)),
-        },
-    }
-}
-
-fn scattered<T: Element>(
-    x: HostTensor,
-    indices: &HostTensor,
-    updates: &HostTensor,
-    attrs: &ScatterAttrs,
-    f: impl Fn(T, T) -> T,
-) -> Result<HostTensor> {
     let indices = Indices::new(
         indices,
         attrs.index_vector_dim,
@@ -202,32 +179,55 @@ fn scattered<T: Element>(
         &attrs.input_batching_dims,
         &attrs.scatter_indices_batching_dims,
     )?;
-    let dims = x.dims().clone();
-    let rank = dims.len();
-    let dropped = |d: usize| attrs.inserted_window_dims.contains(&d) || attrs.input_batching_dims.contains(&d);
-    let new = updates.view::<T>()?;
-    let slices = Slices::new(updates.dims(), new.strides, &attrs.update_window_dims, rank, dropped);
-    let strides = row_major(&dims);
-    let walk = Walk::new(&slices.sizes, [&strides, &slices.window]);
-    let [s, t] = walk.steps;
+    let (rank, dims, strides) = (x.dims().len(), x.dims().clone(), row_major(x.dims()));
+    let dropped = [&attrs.inserted_window_dims[..], &attrs.input_batching_dims];
+    let slices = Slices::new(updates.dims(), updates.strides(), &attrs.update_window_dims, rank, dropped);
+    let fits = |start: &[i64]| {
+        let room = |d: usize| dims[d].checked_sub(slices.sizes[d]);
+        (0..rank).all(|d| room(d).is_some_and(|room| (0..=room as i64).contains(&start[d])))
+    };
+    let locate =
+        |start: &[i64]| fits(start).then(|| (0..rank).fold(0, |sum, d| at(sum, strides[d], start[d] as usize)));
+    let places = indices.places(rank, &slices.batch, &locate);
+    let walk = Walk::new(&slices.sizes, [&slices.window, &strides]);
+    match attrs.mode {
+        ScatterMode::Assign => dispatch!(x.dtype(), T => {
+            scattered::<T>(x, updates, &places, |to, out, from, slice| {
+                for [i, o] in walk.runs([slice, to]) {
+                    copy_run(&walk, from, i, out, o);
+                }
+            })
+        }),
+        ScatterMode::Combine(combine) => dispatch_combined!(x.dtype(), T => {
+            let (_, f) = T::combiner(combine)?;
+            let [s, t] = walk.steps;
+            scattered::<T>(x, updates, &places, |to, out, from, slice| {
+                for [i, o] in walk.runs([slice, to]) {
+                    for k in 0..walk.len {
+                        let target = &mut out[at(o, t, k)];
+                        *target = f(*target, from[at(i, s, k)]);
+                    }
+                }
+            })
+        }),
+    }
+}
+
+/// Returns `x` after `write` of every window: its place in `x`, the elements of `x`, those of the updates and the
+/// window's place in them.
+fn scattered<T: Element>(
+    x: HostTensor,
+    updates: &HostTensor,
+    places: &[(usize, usize)],
+    write: impl Fn(usize, &mut [T], &[T], usize),
+) -> Result<HostTensor> {
+    let (dims, new) = (x.dims().clone(), updates.view::<T>()?);
     let mut flat = x.into_owned::<T>()?;
-    let out = Arc::make_mut(&mut flat);
-    let room: Dims = (0..rank).map(|d| dims[d].saturating_sub(slices.sizes[d])).collect();
-    let fits =
-        |start: &[i64]| (0..rank).all(|d| (0..=room[d] as i64).contains(&start[d]) && slices.sizes[d] <= dims[d]);
-    indices.visit(rank, &slices.batch, |start, place| {
-        if !fits(start) {
-            return;
-        }
-        let to = (0..rank).fold(0, |sum, d| at(sum, strides[d], start[d] as usize));
-        walk.runs([to, at(new.offset, place as isize, 1)], |[o, i]| {
-            for k in 0..walk.len {
-                let target = &mut out[at(o, s, k)];
-                *target = f(*target, new.data[at(i, t, k)]);
-            }
-        });
-    });
-    Ok(HostTensor::strided(&dims, strides, flat))
+    let out = Arc::make_mut(&mut flat).as_mut_slice();
+    for &(place, slice) in places {
+        write(place, out, new.data, new.offset + slice);
+    }
+    Ok(HostTensor::strided(&dims, row_major(&dims), flat))
 }
 
 #[cfg(test)]
@@ -235,6 +235,7 @@ mod tests {
     use super::super::testing::{Trial, run};
     use super::*;
     use burn_tpu_graph::Builder;
+    use burn_tpu_graph::op::Combine;
     use smallvec::smallvec;
 
     fn dynamic<I: Element>(starts: [I; 2]) -> Vec<f32> {

@@ -2,7 +2,7 @@
 //!
 //! Owns: which function computes an op, what is widened before and rounded after it, and how long a value lives.
 
-use super::buffer::{C64, dispatch_numeric};
+use super::buffer::C64;
 use super::convert::{bitcast, convert, iota, splat, widen};
 use super::error::{HostError, Result};
 use super::tensor::HostTensor;
@@ -100,7 +100,7 @@ fn compute(node: &Node, mut operands: Operands) -> Result<Results> {
         }
         Op::Clamp => {
             let [low, x, high] = three(widened(operands)?)?;
-            dispatch_numeric!(x.dtype(), T => elementwise::clamp::<T>(&low, x, &high))?
+            binary::clamp(low, x, high)?
         }
         Op::Convert { dtype } => {
             let x = one(operands)?;

@@ -1,6 +1,6 @@
 //! Ops that move whole dims: views where strides can express the result, copies elsewhere.
 
-use super::buffer::{Element, dispatch};
+use super::buffer::dispatch;
 use super::error::Result;
 use super::tensor::HostTensor;
 use super::walk::{Strides, at, copy, merge, row_major};
@@ -90,15 +90,18 @@ pub(super) fn slice_at(x: HostTensor, start: &[usize], dims: Dims, strides: Stri
 
 /// Pads before, after and between elements; negative edges crop.
 pub(super) fn pad(x: HostTensor, value: &HostTensor, attrs: &PadAttrs, dims: &[usize]) -> Result<HostTensor> {
+    let (x, offset, strides) = kept(x, attrs, dims);
     dispatch!(x.dtype(), T => {
-        let fill = value.item::<T>()?;
-        Ok(HostTensor::new(dims, padded::<T>(x, fill, attrs, dims)?))
+        let mut out = vec![value.item::<T>()?; dims.iter().product()];
+        copy(x.dims(), x.view::<T>()?, &mut out, offset, &strides);
+        Ok(HostTensor::new(dims, out))
     })
 }
 
-fn padded<T: Element>(x: HostTensor, value: T, attrs: &PadAttrs, dims: &[usize]) -> Result<Vec<T>> {
-    let mut out = vec![value; dims.iter().product()];
-    let (mut start, mut kept) = (Dims::new(), Dims::new());
+/// Returns the part of the operand that is inside the result, where its first element is in it, and how far apart its
+/// elements are.
+fn kept(x: HostTensor, attrs: &PadAttrs, dims: &[usize]) -> (HostTensor, usize, Strides) {
+    let (mut start, mut sizes) = (Dims::new(), Dims::new());
     let mut strides = row_major(dims);
     let mut offset = 0;
     for (d, &size) in dims.iter().enumerate() {
@@ -109,17 +112,12 @@ fn padded<T: Element>(x: HostTensor, value: T, attrs: &PadAttrs, dims: &[usize])
         let first = landing(-low).max(0);
         let end = landing(size as i128 - low).min(x.dims()[d] as i128).max(first);
         start.push(first as usize);
-        kept.push((end - first) as usize);
+        sizes.push((end - first) as usize);
         offset = at(offset, strides[d], (low + first * step) as usize);
         strides[d] = strides[d].wrapping_mul(step as isize);
     }
-    if kept.contains(&0) {
-        return Ok(out);
-    }
     let steps = x.strides().clone();
-    let x = slice_at(x, &start, kept, steps);
-    copy(x.dims(), x.view::<T>()?, &mut out, offset, &strides);
-    Ok(out)
+    (slice_at(x, &start, sizes, steps), offset, strides)
 }
 
 /// Concatenates the operands along `dim`, in order.

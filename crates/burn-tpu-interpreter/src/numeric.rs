@@ -3,6 +3,9 @@
 //! Owns: the meaning of [`BinaryOp`] and `Combine` for numbers. 16-bit floats are converted to f32 before they get here.
 
 use super::buffer::Element;
+use super::error::{Reason, Result};
+use burn_tpu_graph::DType;
+use burn_tpu_graph::op::Combine;
 use std::cmp::Ordering;
 
 /// A type with arithmetic: integers, f32 and f64.
@@ -30,7 +33,6 @@ pub(super) trait Number: Element + PartialOrd {
     fn negated(self) -> Self;
     /// Returns -1, 0 or 1; a float's zero keeps its sign and NaN stays NaN.
     fn sign(self) -> Self;
-    fn is_nan(self) -> bool;
 }
 
 /// A type with bit operations: integers and bool.
@@ -51,9 +53,35 @@ pub(super) trait Shift: Bits {
     fn shift_right_logical(self, count: Self) -> Self;
 }
 
-/// The order of a sort: both zeros are equal, and all NaNs are equal and the largest.
+/// A type that reductions combine: numbers and bool.
+pub(super) trait Combined: Element {
+    /// Returns the neutral element and the function of two elements. Numbers have sums, products and extremes,
+    /// integers and bools And and Or.
+    fn combiner(combine: Combine) -> Result<(Self, fn(Self, Self) -> Self)>;
+}
+
+fn combines_no(combine: Combine, dtype: DType) -> Reason {
+    format!("{combine:?} takes no {dtype} elements").into()
+}
+
+/// A type with an order.
 pub(super) trait Order: Element {
-    fn order(&self, other: &Self) -> Ordering;
+    /// Returns a number with the same order: both zeros are equal, and all NaNs are equal and the largest.
+    fn key(self) -> u64;
+}
+
+const TOP_BIT: u64 = 1 << 63;
+
+/// Numbers are equal or ordered as their bits once those of negative ones are inverted; no number has the key of NaN.
+fn float_key(v: f64) -> u64 {
+    let bits = (v + 0.0).to_bits();
+    if v.is_nan() {
+        u64::MAX
+    } else if bits & TOP_BIT == 0 {
+        bits | TOP_BIT
+    } else {
+        !bits
+    }
 }
 
 macro_rules! integers {
@@ -115,10 +143,6 @@ macro_rules! integers {
                     Ordering::Greater => 1,
                 }
             }
-
-            fn is_nan(self) -> bool {
-                false
-            }
         }
 
         impl Bits for $ty {
@@ -159,9 +183,23 @@ macro_rules! integers {
             }
         }
 
+        impl Combined for $ty {
+            fn combiner(combine: Combine) -> Result<(Self, fn(Self, Self) -> Self)> {
+                Ok(match combine {
+                    Combine::Sum => (Self::ZERO, Self::plus),
+                    Combine::Prod => (Self::ONE, Self::times),
+                    Combine::Max => (Self::LOWEST, Self::larger),
+                    Combine::Min => (Self::HIGHEST, Self::smaller),
+                    Combine::And => (Self::ALL_ONES, Self::and),
+                    Combine::Or => (Self::ALL_ZEROS, Self::or),
+                })
+            }
+        }
+
         impl Order for $ty {
-            fn order(&self, other: &Self) -> Ordering {
-                self.cmp(other)
+            fn key(self) -> u64 {
+                // The smallest of a signed type is its top bit.
+                (self as u64).wrapping_sub(<$ty>::MIN as u64)
             }
         }
     };
@@ -267,8 +305,17 @@ macro_rules! floats {
                 if self == 0.0 || self.is_nan() { self } else { self.signum() }
             }
 
-            fn is_nan(self) -> bool {
-                $ty::is_nan(self)
+        }
+
+        impl Combined for $ty {
+            fn combiner(combine: Combine) -> Result<(Self, fn(Self, Self) -> Self)> {
+                match combine {
+                    Combine::Sum => Ok((Self::ZERO, Self::plus)),
+                    Combine::Prod => Ok((Self::ONE, Self::times)),
+                    Combine::Max => Ok((Self::LOWEST, Self::larger)),
+                    Combine::Min => Ok((Self::HIGHEST, Self::smaller)),
+                    Combine::And | Combine::Or => Err(combines_no(combine, Self::DTYPE)),
+                }
             }
         }
     )*};
@@ -276,21 +323,43 @@ macro_rules! floats {
 
 floats!(f32 f64);
 
-macro_rules! float_orders {
-    ($($ty:ty)*) => {$(
-        impl Order for $ty {
-            fn order(&self, other: &Self) -> Ordering {
-                self.partial_cmp(other).unwrap_or_else(|| self.is_nan().cmp(&other.is_nan()))
-            }
-        }
-    )*};
+impl Order for f32 {
+    fn key(self) -> u64 {
+        float_key(self.into())
+    }
 }
 
-float_orders!(f32 f64 half::bf16 half::f16);
+impl Order for f64 {
+    fn key(self) -> u64 {
+        float_key(self)
+    }
+}
+
+impl Order for half::bf16 {
+    fn key(self) -> u64 {
+        float_key(self.into())
+    }
+}
+
+impl Order for half::f16 {
+    fn key(self) -> u64 {
+        float_key(self.into())
+    }
+}
 
 impl Order for bool {
-    fn order(&self, other: &Self) -> Ordering {
-        self.cmp(other)
+    fn key(self) -> u64 {
+        self.into()
+    }
+}
+
+impl Combined for bool {
+    fn combiner(combine: Combine) -> Result<(Self, fn(Self, Self) -> Self)> {
+        match combine {
+            Combine::And => Ok((true, bool::and)),
+            Combine::Or => Ok((false, bool::or)),
+            Combine::Sum | Combine::Prod | Combine::Max | Combine::Min => Err(combines_no(combine, DType::Bool)),
+        }
     }
 }
 

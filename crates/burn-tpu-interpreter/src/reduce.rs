@@ -1,9 +1,10 @@
 //! Reductions of whole dims: sums and similar reductions, and the extreme value with its index.
 
-use super::buffer::{Element, dispatch_bits, dispatch_numeric};
+use super::buffer::{Element, dispatch_combined};
 use super::error::Result;
 use super::movement::transpose;
-use super::numeric::{Bits, Number};
+use super::numeric::{Combined, Number};
+use super::sort::{keys, taken};
 use super::tensor::HostTensor;
 use super::walk::{Strides, View, Walk, at, row_major};
 use burn_tpu_graph::op::Combine;
@@ -18,13 +19,14 @@ const BLOCK: usize = 4096;
 
 /// Combines all elements along `reduced`, which the result does not have. The caller has widened 16-bit floats.
 pub(super) fn reduce(x: &HostTensor, combine: Combine, reduced: &[usize], dims: &[usize]) -> Result<HostTensor> {
-    match combine {
-        Combine::Sum => dispatch_numeric!(x.dtype(), T => fold(x, reduced, dims, T::ZERO, T::plus)),
-        Combine::Prod => dispatch_numeric!(x.dtype(), T => fold(x, reduced, dims, T::ONE, T::times)),
-        Combine::Max => dispatch_numeric!(x.dtype(), T => fold(x, reduced, dims, T::LOWEST, T::larger)),
-        Combine::Min => dispatch_numeric!(x.dtype(), T => fold(x, reduced, dims, T::HIGHEST, T::smaller)),
-        Combine::And => dispatch_bits!(x.dtype(), T => fold(x, reduced, dims, T::ALL_ONES, T::and)),
-        Combine::Or => dispatch_bits!(x.dtype(), T => fold(x, reduced, dims, T::ALL_ZEROS, T::or)),
+    match (combine, x.dtype()) {
+        // Loops of their own, which use the vector units.
+        (Combine::Sum, DType::F32) => fold(x, reduced, dims, f32::ZERO, f32::plus),
+        (Combine::Max, DType::F32) => fold(x, reduced, dims, f32::LOWEST, f32::larger),
+        (_, dtype) => dispatch_combined!(dtype, T => {
+            let (identity, f) = T::combiner(combine)?;
+            fold(x, reduced, dims, identity, f)
+        }),
     }
 }
 
@@ -36,14 +38,18 @@ fn fold<T: Element>(
     f: impl Fn(T, T) -> T + Copy,
 ) -> Result<HostTensor> {
     let mut out = vec![identity; dims.iter().product()];
-    let targets = target_strides(x.dims().len(), reduced, dims);
-    // A reduction may combine in any order, so the walk follows memory.
-    let mut order: Dims = (0..x.dims().len()).collect();
-    order.sort_by_key(|&d| std::cmp::Reverse(x.strides()[d].unsigned_abs()));
-    let targets: Strides = order.iter().map(|&d| targets[d]).collect();
-    let x = transpose(x.clone(), &order);
+    let (x, targets) = in_memory_order(x, &target_strides(x.dims().len(), reduced, dims));
     accumulate(x.dims(), x.view::<T>()?, &mut out, &targets, identity, f);
     Ok(HostTensor::new(dims, out))
+}
+
+/// Returns the operand and the strides in the result, both with the dims in the operand's order in memory: a reduction
+/// may combine in any order.
+fn in_memory_order(x: &HostTensor, targets: &[isize]) -> (HostTensor, Strides) {
+    let mut order: Dims = (0..x.dims().len()).collect();
+    order.sort_by_key(|&d| std::cmp::Reverse(x.strides()[d].unsigned_abs()));
+    let targets = order.iter().map(|&d| targets[d]).collect();
+    (transpose(x.clone(), &order), targets)
 }
 
 /// Returns the stride in the result for each operand dim: 0 along a reduced one.
@@ -63,18 +69,23 @@ fn accumulate<T: Element>(
 ) {
     let walk = Walk::new(dims, [x.strides, targets]);
     let len = walk.len;
-    walk.runs([x.offset, 0], |[i, o]| match walk.steps {
-        [1, 0] => out[o] = f(out[o], fold_run(&x.data[i..i + len], identity, f)),
-        [s, 0] => out[o] = f(out[o], fold_steps(x.data, (i, s, len), identity, f)),
-        [1, 1] => {
-            let terms = x.data[i..i + len].iter();
-            out[o..o + len].iter_mut().zip(terms).for_each(|(sum, &term)| *sum = f(*sum, term));
+    for [i, o] in walk.runs([x.offset, 0]) {
+        match walk.steps {
+            [1, 0] => out[o] = f(out[o], fold_run(&x.data[i..i + len], identity, f)),
+            [s, 0] => out[o] = f(out[o], fold_steps(x.data, (i, s, len), identity, f)),
+            [1, 1] => {
+                for (sum, &term) in out[o..o + len].iter_mut().zip(&x.data[i..i + len]) {
+                    *sum = f(*sum, term);
+                }
+            }
+            [s, t] => {
+                for k in 0..len {
+                    let target = &mut out[at(o, t, k)];
+                    *target = f(*target, x.data[at(i, s, k)]);
+                }
+            }
         }
-        [s, t] => (0..len).for_each(|k| {
-            let target = &mut out[at(o, t, k)];
-            *target = f(*target, x.data[at(i, s, k)]);
-        }),
-    });
+    }
 }
 
 fn fold_run<T: Element>(run: &[T], identity: T, f: impl Fn(T, T) -> T + Copy) -> T {
@@ -110,39 +121,23 @@ fn fold_steps<T: Element>(
 /// Returns the extreme value along `dim`, which the results do not have, and the lowest of the `indices` of the
 /// elements that have it. A NaN is more extreme than any number.
 pub(super) fn arg_reduce(x: &HostTensor, indices: &HostTensor, max: bool, dim: usize) -> Result<[HostTensor; 2]> {
-    if x.dtype() == DType::Bool {
-        let [value, index] = arg_reduce(&super::elementwise::map(x, |v: bool| u8::from(v))?, indices, max, dim)?;
-        return Ok([super::convert::convert(value, DType::Bool)?, index]);
-    }
-    dispatch_numeric!(x.dtype(), T => dispatch_numeric!(indices.dtype(), I => extremes::<T, I>(x, indices, max, dim)))
-}
-
-fn extremes<T: Number, I: Number>(
-    x: &HostTensor,
-    indices: &HostTensor,
-    max: bool,
-    dim: usize,
-) -> Result<[HostTensor; 2]> {
     let mut order: Dims = (0..x.dims().len()).filter(|&d| d != dim).collect();
     let dims: Dims = order.iter().map(|&d| x.dims()[d]).collect();
     order.push(dim);
-    let lines = x.dims()[dim].max(1);
-    let x = transpose(x.clone(), &order);
-    let indices = transpose(indices.clone(), &order);
-    let (x, indices) = (x.elements::<T>()?, indices.elements::<I>()?);
-    let best = |(values, at): (&[T], &[I])| {
-        let pairs = values.iter().copied().zip(at.iter().copied());
-        pairs.reduce(|kept, new| if wins(new, kept, max) { new } else { kept }).unwrap_or_default()
-    };
-    let (values, at): (Vec<T>, Vec<I>) = x.chunks_exact(lines).zip(indices.chunks_exact(lines)).map(best).unzip();
-    Ok([HostTensor::new(&dims, values), HostTensor::new(&dims, at)])
-}
-
-/// Returns whether the new pair replaces the kept one.
-fn wins<T: Number, I: Number>(new: (T, I), kept: (T, I), max: bool) -> bool {
-    let more_extreme = if max { new.0 > kept.0 } else { new.0 < kept.0 };
-    let ties = new.0 == kept.0 || (new.0.is_nan() && kept.0.is_nan());
-    more_extreme || (new.0.is_nan() && !kept.0.is_nan()) || (ties && new.1 < kept.1)
+    let (x, indices) = (transpose(x.clone(), &order), transpose(indices.clone(), &order));
+    let (mut ranks, indices_keys) = (keys(&x)?, keys(&indices)?);
+    for rank in &mut ranks {
+        *rank = match (max, x.dtype().is_float()) {
+            (true, _) => !*rank,
+            // The largest key, of NaN, becomes the smallest.
+            (false, true) => rank.wrapping_add(1),
+            (false, false) => *rank,
+        };
+    }
+    let line = x.dims().last().copied().unwrap_or(1).max(1);
+    let first = |start: usize| (start..start + line).min_by_key(|&place| (ranks[place], indices_keys[place]));
+    let places: Vec<usize> = (0..ranks.len()).step_by(line).filter_map(first).collect();
+    Ok([taken(&x, &places, &dims)?, taken(&indices, &places, &dims)?])
 }
 
 #[cfg(test)]

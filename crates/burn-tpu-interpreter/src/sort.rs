@@ -1,12 +1,14 @@
 //! Sorting along a dim: all operands by the first, stably.
 
-use super::buffer::{Element, dispatch, dispatch_numeric};
+use super::binary::binary;
+use super::buffer::{dispatch, dispatch_some};
+use super::convert::splat;
 use super::error::Result;
 use super::movement::transpose;
-use super::numeric::{Number, Order};
+use super::numeric::Order;
 use super::tensor::HostTensor;
-use super::walk::{Strides, row_major};
-use burn_tpu_graph::{DType, Dims};
+use burn_tpu_graph::Dims;
+use burn_tpu_graph::op::BinaryOp;
 
 /// Returns all operands in the order of the first one. Both zeros are equal; NaNs are equal, last when ascending and
 /// first when descending.
@@ -15,92 +17,83 @@ pub(super) fn sort(operands: &[HostTensor], dim: usize, descending: bool) -> Res
     let rank = first.dims().len();
     // The sorted dim becomes the innermost, so that a line to sort is a slice.
     let order: Dims = (0..rank).filter(|&d| d != dim).chain([dim]).collect();
-    let inner: Vec<HostTensor> = operands.iter().map(|x| transpose(x.clone(), &order)).collect();
-    let Some(key) = inner.first() else { return Ok(Vec::new()) };
-    let places = places(key, descending)?;
-    inner.iter().map(|x| dispatch!(x.dtype(), T => reordered::<T>(x, &places, &order))).collect()
+    let inverse: Dims = (0..rank).map(|d| order.iter().position(|&o| o == d).unwrap_or(d)).collect();
+    let places = sorted_places(&transpose(first.clone(), &order), descending)?;
+    let sorted = |x: &HostTensor| {
+        let inner = transpose(x.clone(), &order);
+        Ok(transpose(taken(&inner, &places, inner.dims())?, &inverse))
+    };
+    operands.iter().map(sorted).collect()
+}
+
+/// Returns a number per element, row-major, with the order of the elements.
+pub(super) fn keys(x: &HostTensor) -> Result<Vec<u64>> {
+    fn of<T: Order>(x: &HostTensor) -> Result<Vec<u64>> {
+        Ok(x.elements::<T>()?.iter().map(|&v| v.key()).collect())
+    }
+    dispatch_some!(x.dtype(), T => of::<T>(x);
+        Bool bool, I8 i8, I16 i16, I32 i32, I64 i64, U8 u8, U16 u16, U32 u32, U64 u64,
+        BF16 half::bf16, F16 half::f16, F32 f32, F64 f64; C64)
+}
+
+/// Returns [`keys`], each replaced by one with the opposite order.
+fn descending_keys(x: &HostTensor) -> Result<Vec<u64>> {
+    Ok(keys(x)?.into_iter().map(|key| !key).collect())
 }
 
 /// Returns the place of the element for every place of the result, row-major with the sorted dim innermost.
-fn places(key: &HostTensor, descending: bool) -> Result<Vec<usize>> {
-    match key.dtype() {
-        DType::Bool => sorted_places::<bool>(key, descending),
-        DType::I8 => sorted_places::<i8>(key, descending),
-        DType::I16 => sorted_places::<i16>(key, descending),
-        DType::I32 => sorted_places::<i32>(key, descending),
-        DType::I64 => sorted_places::<i64>(key, descending),
-        DType::U8 => sorted_places::<u8>(key, descending),
-        DType::U16 => sorted_places::<u16>(key, descending),
-        DType::U32 => sorted_places::<u32>(key, descending),
-        DType::U64 => sorted_places::<u64>(key, descending),
-        DType::BF16 => sorted_places::<half::bf16>(key, descending),
-        DType::F16 => sorted_places::<half::f16>(key, descending),
-        DType::F32 => sorted_places::<f32>(key, descending),
-        DType::F64 => sorted_places::<f64>(key, descending),
-        DType::C64 => Err("complex numbers have no order".into()),
-    }
-}
-
-fn sorted_places<T: Order>(key: &HostTensor, descending: bool) -> Result<Vec<usize>> {
-    let keys = key.elements::<T>()?;
+fn sorted_places(x: &HostTensor, descending: bool) -> Result<Vec<usize>> {
+    let keys = if descending { descending_keys(x)? } else { keys(x)? };
     let mut places: Vec<usize> = (0..keys.len()).collect();
-    let line = key.dims().last().copied().unwrap_or(1).max(1);
-    for line in places.chunks_mut(line) {
-        if descending {
-            line.sort_by(|&a, &b| keys[b].order(&keys[a]));
-        } else {
-            line.sort_by(|&a, &b| keys[a].order(&keys[b]));
-        }
+    for line in places.chunks_mut(line(x)) {
+        line.sort_by_key(|&place| keys[place]);
     }
     Ok(places)
 }
 
-fn reordered<T: Element>(x: &HostTensor, places: &[usize], order: &[usize]) -> Result<HostTensor> {
-    let data = x.elements::<T>()?;
-    let sorted: Vec<T> = places.iter().map(|&place| data[place]).collect();
-    let inner = row_major(x.dims());
-    let (mut dims, mut strides) = (x.dims().clone(), Strides::from_elem(0, order.len()));
-    for (i, &d) in order.iter().enumerate() {
-        dims[d] = x.dims()[i];
-        strides[d] = inner[i];
-    }
-    Ok(HostTensor::strided(&dims, strides, std::sync::Arc::new(sorted)))
+/// Returns the length of the innermost dim, at least 1.
+fn line(x: &HostTensor) -> usize {
+    x.dims().last().copied().unwrap_or(1).max(1)
+}
+
+/// Returns the elements at the places, counted row-major.
+pub(super) fn taken(x: &HostTensor, places: &[usize], dims: &[usize]) -> Result<HostTensor> {
+    dispatch!(x.dtype(), T => {
+        let data = x.elements::<T>()?;
+        Ok(HostTensor::new(dims, places.iter().map(|&place| data[place]).collect()))
+    })
 }
 
 /// Returns the `k` largest elements along the last dim, largest first, and their places. The caller has widened 16-bit
-/// floats.
+/// floats. Zeros have no sign in the result.
 pub(super) fn top_k(x: &HostTensor, k: usize) -> Result<[HostTensor; 2]> {
-    dispatch_numeric!(x.dtype(), T => largest::<T>(x, k))
-}
-
-fn largest<T: Number + Order>(x: &HostTensor, k: usize) -> Result<[HostTensor; 2]> {
-    let elements = x.elements::<T>()?;
+    let (keys, line) = (descending_keys(x)?, line(x));
     let mut dims = x.dims().clone();
-    let line = dims.pop().unwrap_or(1);
-    dims.push(k);
-    let (mut values, mut found) = (Vec::new(), Vec::new());
-    let mut places: Vec<i32> = Vec::new();
-    for line in elements.chunks(line.max(1)) {
+    dims.iter_mut().rev().take(1).for_each(|size| *size = k);
+    let (mut largest, mut found) = (Vec::new(), Vec::new());
+    let mut places: Vec<usize> = Vec::new();
+    for start in (0..keys.len()).step_by(line) {
         // Ordered by place too, so that it is the order of a stable sort.
-        let order = |a: &i32, b: &i32| line[*b as usize].order(&line[*a as usize]).then(a.cmp(b));
+        let order = |&place: &usize| (keys[place], place);
         places.clear();
-        places.extend(0..line.len() as i32);
+        places.extend(start..start + line);
         if k < places.len() {
-            places.select_nth_unstable_by(k, order);
+            places.select_nth_unstable_by_key(k, order);
         }
-        places[..k].sort_unstable_by(order);
-        found.extend_from_slice(&places[..k]);
-        let canonical = |x: T| if x == T::ZERO { T::ZERO } else { x };
-        values.extend(places[..k].iter().map(|&place| canonical(line[place as usize])));
+        places[..k].sort_unstable_by_key(order);
+        largest.extend_from_slice(&places[..k]);
+        found.extend(places[..k].iter().map(|&place| (place - start) as i32));
     }
-    Ok([HostTensor::new(&dims, values), HostTensor::new(&dims, found)])
+    let values = taken(x, &largest, &dims)?;
+    let zero = splat(x.dtype(), &dims, 0);
+    Ok([binary(BinaryOp::Add, values, zero)?, HostTensor::new(&dims, found)])
 }
 
 #[cfg(test)]
 mod tests {
+    use super::super::buffer::Element;
     use super::super::testing::{Trial, values};
-    use super::*;
-    use burn_tpu_graph::Builder;
+    use burn_tpu_graph::{Builder, DType};
 
     /// The sorted keys, and where each came from.
     fn sorted<T: Element>(dims: &[usize], x: &[T], dim: usize, descending: bool) -> (Vec<T>, Vec<i32>) {

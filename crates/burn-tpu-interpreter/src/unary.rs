@@ -1,8 +1,8 @@
 //! Element-wise ops of one operand.
 
-use super::buffer::dispatch_bits;
+use super::buffer::{Element, dispatch_integers};
 use super::elementwise::{map, map_into};
-use super::error::Result;
+use super::error::{Reason, Result};
 use super::inverse_erf::inverse_erf;
 use super::numeric::{Bits, Number};
 use super::tensor::HostTensor;
@@ -12,18 +12,10 @@ use burn_tpu_graph::op::UnaryOp;
 /// Computes the op. The caller has widened 16-bit floats.
 pub(super) fn unary(op: UnaryOp, x: HostTensor) -> Result<HostTensor> {
     match (op, x.dtype()) {
-        (UnaryOp::Not, dtype) => dispatch_bits!(dtype, T => map_into::<T>(x, T::not)),
+        (UnaryOp::Not, DType::Bool) => map_into(x, bool::not),
         (_, DType::F32) => float32(op, x),
-        (_, DType::F64) => float64(op, x),
-        (_, DType::I8) => integer::<i8>(op, x),
-        (_, DType::I16) => integer::<i16>(op, x),
-        (_, DType::I32) => integer::<i32>(op, x),
-        (_, DType::I64) => integer::<i64>(op, x),
-        (_, DType::U8) => integer::<u8>(op, x),
-        (_, DType::U16) => integer::<u16>(op, x),
-        (_, DType::U32) => integer::<u32>(op, x),
-        (_, DType::U64) => integer::<u64>(op, x),
-        (_, DType::Bool | DType::BF16 | DType::F16 | DType::C64) => refuse(op, x.dtype()),
+        (_, DType::F64) => map_into(x, function64(op)?),
+        (_, dtype) => dispatch_integers!(dtype, T => map_into(x, integer_function::<T>(op)?)),
     }
 }
 
@@ -35,64 +27,82 @@ pub(super) fn is_finite(x: &HostTensor) -> Result<HostTensor> {
     }
 }
 
-fn refuse(op: UnaryOp, dtype: DType) -> Result<HostTensor> {
-    Err(format!("{} takes no {dtype} elements", op.mnemonic()).into())
+fn refuse(op: UnaryOp, dtype: DType) -> Reason {
+    format!("{} takes no {dtype} elements", op.mnemonic()).into()
 }
 
-fn integer<T: Number>(op: UnaryOp, x: HostTensor) -> Result<HostTensor> {
-    use UnaryOp as U;
+/// The functions of integers are called for each element: a loop for each of them and each type would take longer to
+/// compile than the rest of this crate.
+fn integer_function<T: Number + Bits>(op: UnaryOp) -> Result<fn(T) -> T> {
     match op {
-        U::Abs => map_into(x, T::magnitude),
-        U::Neg => map_into(x, T::negated),
-        U::Sign => map_into(x, T::sign),
+        UnaryOp::Abs => Ok(T::magnitude),
+        UnaryOp::Neg => Ok(T::negated),
+        UnaryOp::Sign => Ok(T::sign),
+        UnaryOp::Not => Ok(T::not),
         // The element types of each op are in the op table.
-        _ => refuse(op, T::DTYPE),
+        _ => Err(refuse(op, T::DTYPE)),
     }
 }
 
-/// Defines one function per float type; the methods have the same names. `$wide` computes ops whose intermediate
-/// values need more digits than the type has.
-macro_rules! float {
-    ($name:ident, $ty:ident, $wide:expr) => {
-        fn $name(op: UnaryOp, x: HostTensor) -> Result<HostTensor> {
-            let wide: fn(HostTensor, fn(f64) -> f64) -> Result<HostTensor> = $wide;
-            match op {
-                UnaryOp::Abs => map_into(x, $ty::abs),
-                UnaryOp::Neg => map_into(x, |v: $ty| -v),
-                UnaryOp::Sign => map_into(x, <$ty as Number>::sign),
-                UnaryOp::Exp => map_into(x, $ty::exp),
-                UnaryOp::Expm1 => map_into(x, $ty::exp_m1),
-                UnaryOp::Log => map_into(x, $ty::ln),
-                UnaryOp::Log1p => map_into(x, $ty::ln_1p),
-                UnaryOp::Sqrt => map_into(x, $ty::sqrt),
-                UnaryOp::Rsqrt => map_into(x, |v: $ty| 1.0 / v.sqrt()),
-                UnaryOp::Cbrt => map_into(x, $ty::cbrt),
-                UnaryOp::Logistic => map_into(x, |v: $ty| 1.0 / (1.0 + (-v).exp())),
-                UnaryOp::Sin => map_into(x, $ty::sin),
-                UnaryOp::Cos => map_into(x, $ty::cos),
-                UnaryOp::Tan => map_into(x, $ty::tan),
-                UnaryOp::Tanh => map_into(x, $ty::tanh),
-                UnaryOp::Sinh => map_into(x, $ty::sinh),
-                UnaryOp::Cosh => map_into(x, $ty::cosh),
-                UnaryOp::Asin => map_into(x, $ty::asin),
-                UnaryOp::Acos => map_into(x, $ty::acos),
-                UnaryOp::Atan => map_into(x, $ty::atan),
-                UnaryOp::Asinh => wide(x, inverse_sinh),
-                UnaryOp::Acosh => wide(x, inverse_cosh),
-                UnaryOp::Atanh => wide(x, f64::atanh),
-                UnaryOp::Erf => wide(x, libm::erf),
-                UnaryOp::ErfInv => wide(x, inverse_erf),
-                UnaryOp::Floor => map_into(x, $ty::floor),
-                UnaryOp::Ceil => map_into(x, $ty::ceil),
-                UnaryOp::RoundNearestEven => map_into(x, $ty::round_ties_even),
-                UnaryOp::Not => refuse(op, x.dtype()),
-            }
+/// Of the ops on f32, those that cost less than a call have loops of their own.
+fn float32(op: UnaryOp, x: HostTensor) -> Result<HostTensor> {
+    match op {
+        UnaryOp::Abs => map_into(x, f32::abs),
+        UnaryOp::Neg => map_into(x, |v: f32| -v),
+        UnaryOp::Sqrt => map_into(x, f32::sqrt),
+        UnaryOp::Rsqrt => map_into(x, |v: f32| 1.0 / v.sqrt()),
+        _ => map_into(x, function32(op)?),
+    }
+}
+
+/// A function whose intermediate values need more digits than f32 has.
+macro_rules! wide {
+    ($ty:ident, $function:expr) => {
+        |v: $ty| $function(f64::from(v)) as $ty
+    };
+}
+
+/// Defines a function per float type that returns the function of an op; the methods have the same names.
+macro_rules! float_functions {
+    ($name:ident, $ty:ident) => {
+        fn $name(op: UnaryOp) -> Result<fn($ty) -> $ty> {
+            Ok(match op {
+                UnaryOp::Abs => $ty::abs,
+                UnaryOp::Neg => |v| -v,
+                UnaryOp::Sign => <$ty as Number>::sign,
+                UnaryOp::Exp => $ty::exp,
+                UnaryOp::Expm1 => $ty::exp_m1,
+                UnaryOp::Log => $ty::ln,
+                UnaryOp::Log1p => $ty::ln_1p,
+                UnaryOp::Sqrt => $ty::sqrt,
+                UnaryOp::Rsqrt => |v| 1.0 / v.sqrt(),
+                UnaryOp::Cbrt => $ty::cbrt,
+                UnaryOp::Logistic => |v| 1.0 / (1.0 + (-v).exp()),
+                UnaryOp::Sin => $ty::sin,
+                UnaryOp::Cos => $ty::cos,
+                UnaryOp::Tan => $ty::tan,
+                UnaryOp::Tanh => $ty::tanh,
+                UnaryOp::Sinh => $ty::sinh,
+                UnaryOp::Cosh => $ty::cosh,
+                UnaryOp::Asin => $ty::asin,
+                UnaryOp::Acos => $ty::acos,
+                UnaryOp::Atan => $ty::atan,
+                UnaryOp::Asinh => wide!($ty, inverse_sinh),
+                UnaryOp::Acosh => wide!($ty, inverse_cosh),
+                UnaryOp::Atanh => wide!($ty, f64::atanh),
+                UnaryOp::Erf => wide!($ty, libm::erf),
+                UnaryOp::ErfInv => wide!($ty, inverse_erf),
+                UnaryOp::Floor => $ty::floor,
+                UnaryOp::Ceil => $ty::ceil,
+                UnaryOp::RoundNearestEven => $ty::round_ties_even,
+                UnaryOp::Not => return Err(refuse(op, $ty::DTYPE)),
+            })
         }
     };
 }
 
-float!(float32, f32, |x, f| map_into(x, |v: f32| f(f64::from(v)) as f32));
-float!(float64, f64, map_into);
+float_functions!(function32, f32);
+float_functions!(function64, f64);
 
 /// Above this, x and its neighbours in f64 differ by more than 1, and sqrt(x^2 +- 1) is x.
 const LARGE: f64 = 1e17;
@@ -107,7 +117,6 @@ fn inverse_cosh(x: f64) -> f64 {
 
 #[cfg(test)]
 mod tests {
-    use super::super::buffer::Element;
     use super::super::testing::{run, run_as};
     use super::*;
     use burn_tpu_graph::Builder;
@@ -146,7 +155,7 @@ mod tests {
 
     #[test]
     fn ends_of_domains_give_nan_and_infinities() {
-        let nan = [(UnaryOp::Log, -1.0), (UnaryOp::Sqrt, -1.0), (UnaryOp::Asin, 1.5), (UnaryOp::Acosh, 0.5)];
+        let nan = [(UnaryOp::Log, -1.0f64), (UnaryOp::Sqrt, -1.0), (UnaryOp::Asin, 1.5), (UnaryOp::Acosh, 0.5)];
         for (op, x) in nan.into_iter().chain([(UnaryOp::Atanh, 2.0), (UnaryOp::ErfInv, 2.0), (UnaryOp::Log1p, -2.0)]) {
             assert!(each(op, &[x as f32])[0].is_nan() && each(op, &[x])[0].is_nan(), "{op:?}");
         }

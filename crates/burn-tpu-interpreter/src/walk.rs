@@ -62,95 +62,196 @@ impl<const N: usize> Walk<N> {
         Self { outer, len, steps, empty: dims.contains(&0) }
     }
 
-    /// Calls `run` with each operand's position at the start of every run, in row-major order.
-    pub(super) fn runs(&self, starts: [usize; N], mut run: impl FnMut([usize; N])) {
-        if self.empty {
-            return;
+    /// Returns each operand's position at the start of every run, in row-major order.
+    pub(super) fn runs(&self, starts: [usize; N]) -> Runs<'_, N> {
+        let next = if self.empty { None } else { Some(starts) };
+        Runs { outer: &self.outer, index: SmallVec::from_elem(0, self.outer.len()), next }
+    }
+}
+
+/// The runs of a [`Walk`].
+pub(super) struct Runs<'a, const N: usize> {
+    outer: &'a [(usize, [isize; N])],
+    index: SmallVec<[usize; 4]>,
+    next: Option<[usize; N]>,
+}
+
+impl<const N: usize> Iterator for Runs<'_, N> {
+    type Item = [usize; N];
+
+    fn next(&mut self) -> Option<[usize; N]> {
+        let found = self.next.take()?;
+        let mut position = found;
+        for (index, &(size, steps)) in self.index.iter_mut().zip(self.outer).rev() {
+            *index += 1;
+            let back = if *index < size { 0 } else { size };
+            for n in 0..N {
+                position[n] = position[n].wrapping_add_signed(steps[n].wrapping_mul(1 - back as isize));
+            }
+            if back == 0 {
+                self.next = Some(position);
+                break;
+            }
+            *index = 0;
         }
-        let mut position = starts;
-        let mut index: SmallVec<[usize; 4]> = SmallVec::from_elem(0, self.outer.len());
-        loop {
-            run(position);
-            let mut d = self.outer.len();
-            loop {
-                let Some(outer) = d.checked_sub(1) else { return };
-                d = outer;
-                let (size, steps) = self.outer[d];
-                index[d] += 1;
-                let back = if index[d] < size { 0 } else { size };
-                for n in 0..N {
-                    position[n] = position[n].wrapping_add_signed(steps[n].wrapping_mul(1 - back as isize));
+        Some(found)
+    }
+}
+
+/// Returns the runs of a new row-major value of `dims`.
+fn rows<'a, U: Copy + Default, const N: usize>(
+    out: &'a mut [U],
+    walk: &'a Walk<N>,
+    starts: [usize; N],
+) -> impl Iterator<Item = (&'a mut [U], [usize; N])> {
+    out.chunks_exact_mut(walk.len.max(1)).zip(walk.runs(starts))
+}
+
+/// Returns `f` of every element, row-major.
+pub(super) fn map<T: Copy, U: Copy + Default>(dims: &[usize], x: View<T>, f: impl Fn(T) -> U) -> Vec<U> {
+    let walk = Walk::new(dims, [x.strides]);
+    let mut out = vec![U::default(); dims.iter().product()];
+    for (run, [i]) in rows(&mut out, &walk, [x.offset]) {
+        match walk.steps {
+            [1] => {
+                for (y, &v) in run.iter_mut().zip(&x.data[i..]) {
+                    *y = f(v);
                 }
-                if back == 0 {
-                    break;
+            }
+            [0] => run.fill(f(x.data[i])),
+            [step] => {
+                for (k, y) in run.iter_mut().enumerate() {
+                    *y = f(x.data[at(i, step, k)]);
                 }
-                index[d] = 0;
+            }
+        }
+    }
+    out
+}
+
+/// Returns `f` of every pair of elements, row-major.
+pub(super) fn zip<A: Copy, B: Copy, U: Copy + Default>(
+    dims: &[usize],
+    a: View<A>,
+    b: View<B>,
+    f: impl Fn(A, B) -> U,
+) -> Vec<U> {
+    let walk = Walk::new(dims, [a.strides, b.strides]);
+    let mut out = vec![U::default(); dims.iter().product()];
+    for (run, [i, j]) in rows(&mut out, &walk, [a.offset, b.offset]) {
+        match walk.steps {
+            [1, 1] => {
+                for ((y, &v), &w) in run.iter_mut().zip(&a.data[i..]).zip(&b.data[j..]) {
+                    *y = f(v, w);
+                }
+            }
+            [1, 0] => {
+                let w = b.data[j];
+                for (y, &v) in run.iter_mut().zip(&a.data[i..]) {
+                    *y = f(v, w);
+                }
+            }
+            [0, 1] => {
+                let v = a.data[i];
+                for (y, &w) in run.iter_mut().zip(&b.data[j..]) {
+                    *y = f(v, w);
+                }
+            }
+            [s, t] => {
+                for (k, y) in run.iter_mut().enumerate() {
+                    *y = f(a.data[at(i, s, k)], b.data[at(j, t, k)]);
+                }
+            }
+        }
+    }
+    out
+}
+
+/// Replaces every element of the row-major `out` by `f` of it and of the element at the same position of `b`.
+pub(super) fn update<T: Copy + Default, B: Copy>(dims: &[usize], out: &mut [T], b: View<B>, f: impl Fn(T, B) -> T) {
+    let walk = Walk::new(dims, [b.strides]);
+    for (run, [j]) in rows(out, &walk, [b.offset]) {
+        match walk.steps {
+            [1] => {
+                for (v, &w) in run.iter_mut().zip(&b.data[j..]) {
+                    *v = f(*v, w);
+                }
+            }
+            [0] => {
+                let w = b.data[j];
+                for v in run {
+                    *v = f(*v, w);
+                }
+            }
+            [step] => {
+                for (k, v) in run.iter_mut().enumerate() {
+                    *v = f(*v, b.data[at(j, step, k)]);
+                }
             }
         }
     }
 }
 
-/// Returns `f` of every element, row-major.
-pub(super) fn map<T: Copy, U: Copy>(dims: &[usize], x: View<T>, f: impl Fn(T) -> U) -> Vec<U> {
-    let walk = Walk::new(dims, [x.strides]);
-    let mut out = Vec::with_capacity(dims.iter().product());
-    let len = walk.len;
-    walk.runs([x.offset], |[i]| match walk.steps {
-        [1] => out.extend(x.data[i..i + len].iter().map(|&v| f(v))),
-        [0] => out.extend(std::iter::repeat_n(f(x.data[i]), len)),
-        [step] => out.extend((0..len).map(|k| f(x.data[at(i, step, k)]))),
-    });
-    out
-}
-
-/// Returns `f` of every pair of elements, row-major.
-pub(super) fn zip<A: Copy, B: Copy, U>(dims: &[usize], a: View<A>, b: View<B>, f: impl Fn(A, B) -> U) -> Vec<U> {
-    let walk = Walk::new(dims, [a.strides, b.strides]);
-    let mut out = Vec::with_capacity(dims.iter().product());
-    let len = walk.len;
-    walk.runs([a.offset, b.offset], |[i, j]| match walk.steps {
-        [1, 1] => out.extend(a.data[i..i + len].iter().zip(&b.data[j..j + len]).map(|(&x, &y)| f(x, y))),
-        [1, 0] => {
-            let y = b.data[j];
-            out.extend(a.data[i..i + len].iter().map(|&x| f(x, y)));
-        }
-        [0, 1] => {
-            let x = a.data[i];
-            out.extend(b.data[j..j + len].iter().map(|&y| f(x, y)));
-        }
-        [s, t] => out.extend((0..len).map(|k| f(a.data[at(i, s, k)], b.data[at(j, t, k)]))),
-    });
-    out
-}
-
-/// Replaces every element of the row-major `out` by `f` of it and of the element at the same position of `b`.
-pub(super) fn update<T: Copy, B: Copy>(dims: &[usize], out: &mut [T], b: View<B>, f: impl Fn(T, B) -> T) {
-    let walk = Walk::new(dims, [b.strides]);
-    let len = walk.len;
-    let mut rest = out;
-    walk.runs([b.offset], |[j]| {
-        let (run, tail) = std::mem::take(&mut rest).split_at_mut(len);
-        rest = tail;
+/// Returns the element of `on_true` or `on_false` that each element of `predicate` chooses, row-major.
+pub(super) fn choose<T: Copy + Default>(
+    dims: &[usize],
+    predicate: View<bool>,
+    on_true: View<T>,
+    on_false: View<T>,
+) -> Vec<T> {
+    let pick = |holds: bool, yes: T, no: T| if holds { yes } else { no };
+    let walk = Walk::new(dims, [predicate.strides, on_true.strides, on_false.strides]);
+    let mut out = vec![T::default(); dims.iter().product()];
+    for (run, [i, j, k]) in rows(&mut out, &walk, [predicate.offset, on_true.offset, on_false.offset]) {
         match walk.steps {
-            [1] => run.iter_mut().zip(&b.data[j..j + len]).for_each(|(x, &y)| *x = f(*x, y)),
-            [0] => {
-                let y = b.data[j];
-                run.iter_mut().for_each(|x| *x = f(*x, y));
+            [1, 1, 1] => {
+                let choices = on_true.data[j..].iter().zip(&on_false.data[k..]);
+                for ((y, &holds), (&yes, &no)) in run.iter_mut().zip(&predicate.data[i..]).zip(choices) {
+                    *y = pick(holds, yes, no);
+                }
             }
-            [t] => run.iter_mut().enumerate().for_each(|(k, x)| *x = f(*x, b.data[at(j, t, k)])),
+            [1, 1, 0] => {
+                let no = on_false.data[k];
+                for ((y, &holds), &yes) in run.iter_mut().zip(&predicate.data[i..]).zip(&on_true.data[j..]) {
+                    *y = pick(holds, yes, no);
+                }
+            }
+            [1, 0, 1] => {
+                let yes = on_true.data[j];
+                for ((y, &holds), &no) in run.iter_mut().zip(&predicate.data[i..]).zip(&on_false.data[k..]) {
+                    *y = pick(holds, yes, no);
+                }
+            }
+            [p, t, f] => {
+                for (n, y) in run.iter_mut().enumerate() {
+                    *y = pick(predicate.data[at(i, p, n)], on_true.data[at(j, t, n)], on_false.data[at(k, f, n)]);
+                }
+            }
         }
-    });
+    }
+    out
 }
 
 /// Copies the elements of `x` to the positions in `out` that `offset` and `strides` describe.
 pub(super) fn copy<T: Copy>(dims: &[usize], x: View<T>, out: &mut [T], offset: usize, strides: &[isize]) {
     let walk = Walk::new(dims, [x.strides, strides]);
+    for [i, o] in walk.runs([x.offset, offset]) {
+        copy_run(&walk, x.data, i, out, o);
+    }
+}
+
+/// Copies one run, of which the first operand is `from` and the second `to`.
+pub(super) fn copy_run<T: Copy>(walk: &Walk<2>, from: &[T], i: usize, to: &mut [T], o: usize) {
     let len = walk.len;
-    walk.runs([x.offset, offset], |[i, o]| match walk.steps {
-        [1, 1] => out[o..o + len].copy_from_slice(&x.data[i..i + len]),
-        [0, 1] => out[o..o + len].fill(x.data[i]),
-        [s, t] => (0..len).for_each(|k| out[at(o, t, k)] = x.data[at(i, s, k)]),
-    });
+    match walk.steps {
+        [1, 1] => to[o..o + len].copy_from_slice(&from[i..i + len]),
+        [0, 1] => to[o..o + len].fill(from[i]),
+        [s, t] => {
+            for k in 0..len {
+                to[at(o, t, k)] = from[at(i, s, k)];
+            }
+        }
+    }
 }
 
 #[cfg(test)]
@@ -159,9 +260,7 @@ mod tests {
 
     fn starts(dims: &[usize], strides: &[isize], offset: usize) -> (usize, Vec<usize>) {
         let walk = Walk::new(dims, [strides]);
-        let mut seen = Vec::new();
-        walk.runs([offset], |[i]| seen.push(i));
-        (walk.len, seen)
+        (walk.len, walk.runs([offset]).map(|[i]| i).collect())
     }
 
     #[test]

@@ -1,10 +1,11 @@
 //! Moving windows: `reduce_window`, one dim after another, and `select_and_scatter`.
 
-use super::buffer::{Element, dispatch_bits, dispatch_numeric};
+use super::buffer::{Element, dispatch_combined, dispatch_numeric};
 use super::error::Result;
-use super::numeric::{Bits, Number};
+use super::numeric::{Combined, Number};
 use super::tensor::HostTensor;
 use super::walk::{at, row_major};
+use burn_tpu_graph::DType;
 use burn_tpu_graph::op::{Combine, WindowAttrs};
 use std::ops::Range;
 
@@ -15,13 +16,13 @@ pub(super) fn reduce_window(
     window: &WindowAttrs,
     dims: &[usize],
 ) -> Result<HostTensor> {
-    match combine {
-        Combine::Sum => dispatch_numeric!(x.dtype(), T => windows(x, window, dims, T::ZERO, T::plus)),
-        Combine::Prod => dispatch_numeric!(x.dtype(), T => windows(x, window, dims, T::ONE, T::times)),
-        Combine::Max => dispatch_numeric!(x.dtype(), T => windows(x, window, dims, T::LOWEST, T::larger)),
-        Combine::Min => dispatch_numeric!(x.dtype(), T => windows(x, window, dims, T::HIGHEST, T::smaller)),
-        Combine::And => dispatch_bits!(x.dtype(), T => windows(x, window, dims, T::ALL_ONES, T::and)),
-        Combine::Or => dispatch_bits!(x.dtype(), T => windows(x, window, dims, T::ALL_ZEROS, T::or)),
+    match (combine, x.dtype()) {
+        // A loop of its own, which uses the vector units.
+        (Combine::Sum, DType::F32) => windows(x, window, dims, f32::ZERO, f32::plus),
+        (_, dtype) => dispatch_combined!(dtype, T => {
+            let (identity, f) = T::combiner(combine)?;
+            windows(x, window, dims, identity, f)
+        }),
     }
 }
 
