@@ -53,11 +53,13 @@ pub(super) trait Shift: Bits {
     fn shift_right_logical(self, count: Self) -> Self;
 }
 
+/// The neutral element of a reduction, and its function of two elements.
+pub(super) type Combiner<T> = (T, fn(T, T) -> T);
+
 /// A type that reductions combine: numbers and bool.
 pub(super) trait Combined: Element {
-    /// Returns the neutral element and the function of two elements. Numbers have sums, products and extremes,
-    /// integers and bools And and Or.
-    fn combiner(combine: Combine) -> Result<(Self, fn(Self, Self) -> Self)>;
+    /// Numbers have sums, products and extremes, integers and bools And and Or.
+    fn combiner(combine: Combine) -> Result<Combiner<Self>>;
 }
 
 fn combines_no(combine: Combine, dtype: DType) -> Reason {
@@ -184,7 +186,7 @@ macro_rules! integers {
         }
 
         impl Combined for $ty {
-            fn combiner(combine: Combine) -> Result<(Self, fn(Self, Self) -> Self)> {
+            fn combiner(combine: Combine) -> Result<Combiner<Self>> {
                 Ok(match combine {
                     Combine::Sum => (Self::ZERO, Self::plus),
                     Combine::Prod => (Self::ONE, Self::times),
@@ -308,7 +310,7 @@ macro_rules! floats {
         }
 
         impl Combined for $ty {
-            fn combiner(combine: Combine) -> Result<(Self, fn(Self, Self) -> Self)> {
+            fn combiner(combine: Combine) -> Result<Combiner<Self>> {
                 match combine {
                     Combine::Sum => Ok((Self::ZERO, Self::plus)),
                     Combine::Prod => Ok((Self::ONE, Self::times)),
@@ -354,7 +356,7 @@ impl Order for bool {
 }
 
 impl Combined for bool {
-    fn combiner(combine: Combine) -> Result<(Self, fn(Self, Self) -> Self)> {
+    fn combiner(combine: Combine) -> Result<Combiner<Self>> {
         match combine {
             Combine::And => Ok((true, bool::and)),
             Combine::Or => Ok((false, bool::or)),
