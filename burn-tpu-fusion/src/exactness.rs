@@ -10,7 +10,7 @@ mod attention;
 mod values;
 
 use crate::{GatherFirst, LinearActivation, Pass, QueryBlocks, Roll, ScatterSum, SoftmaxGradient};
-use attention::{Attention, Fill, Form, How, Mask, Softmax, Weights};
+use attention::{Attention, Fill, How, Mask, RandomAttention, Softmax, Weights};
 use burn_tpu_graph::{DType, Program, verify};
 use burn_tpu_interpreter::interpret;
 use proptest::prelude::*;
@@ -34,7 +34,7 @@ fn masks() -> impl Strategy<Value = Vec<Mask>> {
     prop::collection::vec((places, fill).prop_map(|(how, (number, fill))| Mask { how, number, fill }), 1..4)
 }
 
-fn forms() -> impl Strategy<Value = Form> {
+fn forms() -> impl Strategy<Value = RandomAttention> {
     let dims = [1usize..3, 2..11, 2..11, 1..4];
     let softmax = prop_oneof![
         4 => Just(Softmax::Plain),
@@ -46,18 +46,20 @@ fn forms() -> impl Strategy<Value = Form> {
     let dtype = prop_oneof![2 => Just(DType::F64), 1 => Just(DType::F32), 1 => Just(DType::BF16)];
     let flags = (any::<bool>(), any::<bool>(), any::<bool>(), any::<bool>(), prop::bool::weighted(0.7));
     (dims, dtype, masks(), softmax, weights, flags, any::<u64>()).prop_map(
-        |(dims, dtype, masks, softmax, weights, (has_bias, softcap, returns_weights, trains, moves_sums), seed)| Form {
-            dims,
-            dtype,
-            masks,
-            softmax,
-            weights,
-            has_bias,
-            softcap,
-            returns_weights,
-            trains,
-            moves_sums,
-            seed,
+        |(dims, dtype, masks, softmax, weights, (has_bias, softcap, returns_weights, trains, moves_sums), seed)| {
+            RandomAttention {
+                dims,
+                dtype,
+                masks,
+                softmax,
+                weights,
+                has_bias,
+                softcap,
+                returns_weights,
+                trains,
+                moves_sums,
+                seed,
+            }
         },
     )
 }
@@ -96,7 +98,7 @@ struct Found {
     changed: [Cell<usize>; 6],
 }
 
-fn check(form: &Form, found: &Found) -> Result<(), TestCaseError> {
+fn check(form: &RandomAttention, found: &Found) -> Result<(), TestCaseError> {
     let attention = Attention::record(form);
     let values = Values::new(form, &attention);
     let bounds = values.bounds(&attention);

@@ -62,49 +62,49 @@ impl Ticket {
 }
 
 /// What reads and uploads of the thread do now.
-enum Exchange {
+enum TransferMode {
     Collect(Vec<TpuTensor>),
     Supply(Vec<TpuTensor>),
 }
 
 thread_local! {
-    static EXCHANGE: RefCell<Option<Exchange>> = const { RefCell::new(None) };
+    static MODE: RefCell<Option<TransferMode>> = const { RefCell::new(None) };
 }
 
 /// Runs `work`, in which a read of a tensor returns its ticket and does not wait. Also returns the tensors that were read, in
 /// the order of their tickets.
 pub fn collect<R>(work: impl FnOnce() -> R) -> (R, Vec<TpuTensor>) {
-    match exchange(Exchange::Collect(Vec::new()), work) {
-        (result, Some(Exchange::Collect(tensors))) => (result, tensors),
+    match with_mode(TransferMode::Collect(Vec::new()), work) {
+        (result, Some(TransferMode::Collect(tensors))) => (result, tensors),
         (result, _) => (result, Vec::new()),
     }
 }
 
 /// Runs `work`, in which an upload of a ticket returns the tensor that it names. Uploads of other data are as ever.
 pub fn supply<R>(tensors: Vec<TpuTensor>, work: impl FnOnce() -> R) -> R {
-    exchange(Exchange::Supply(tensors), work).0
+    with_mode(TransferMode::Supply(tensors), work).0
 }
 
-/// Runs `work` in an exchange, and returns what is left of it.
-fn exchange<R>(exchange: Exchange, work: impl FnOnce() -> R) -> (R, Option<Exchange>) {
-    /// Ends the exchange, also by a panic.
-    struct Ends(Option<Exchange>);
+/// Runs `work` in a mode, and returns what is left of it.
+fn with_mode<R>(mode: TransferMode, work: impl FnOnce() -> R) -> (R, Option<TransferMode>) {
+    /// Restores the mode before, also after a panic.
+    struct Ends(Option<TransferMode>);
     impl Drop for Ends {
         fn drop(&mut self) {
-            EXCHANGE.replace(self.0.take());
+            MODE.replace(self.0.take());
         }
     }
-    let ends = Ends(EXCHANGE.replace(Some(exchange)));
+    let ends = Ends(MODE.replace(Some(mode)));
     let result = work();
-    let left = EXCHANGE.take();
+    let left = MODE.take();
     drop(ends);
     (result, left)
 }
 
 /// Sets a tensor aside, if tensors are collected now, and returns its ticket.
 pub(crate) fn collected(tensor: &TpuTensor) -> Option<TensorData> {
-    EXCHANGE.with_borrow_mut(|exchange| {
-        let Some(Exchange::Collect(tensors)) = exchange else { return None };
+    MODE.with_borrow_mut(|mode| {
+        let Some(TransferMode::Collect(tensors)) = mode else { return None };
         let ticket = Ticket(tensors.len() as u32).data(tensor.rank());
         tensors.push(tensor.clone());
         Some(ticket)
@@ -113,8 +113,8 @@ pub(crate) fn collected(tensor: &TpuTensor) -> Option<TensorData> {
 
 /// Returns the tensor of a ticket, if tensors are supplied now.
 pub(crate) fn supplied(data: &TensorData) -> Option<TpuTensor> {
-    EXCHANGE.with_borrow(|exchange| {
-        let Some(Exchange::Supply(tensors)) = exchange else { return None };
+    MODE.with_borrow(|mode| {
+        let Some(TransferMode::Supply(tensors)) = mode else { return None };
         tensors.get(Ticket::of(data)?.index()).cloned()
     })
 }

@@ -5,7 +5,7 @@
 //! `cargo test --workspace --test parity float_add`. A failure prints the smallest case.
 //!
 //! The long mode, `PROPTEST_CASES=10000 cargo test --workspace --test parity`, raises the number of cases of each row from
-//! 128; `PROPTEST_RNG_SEED` sets another seed than CI's.
+//! 64; `PROPTEST_RNG_SEED` sets another seed than CI's.
 //!
 //! `tests/numbers/module_parity` covers convolutions, pools and other modules. `crates/burn-tpu-remote/tests/parity`
 //! compiles the files of this folder, all but this one and `version.rs`, against Burn 0.22.

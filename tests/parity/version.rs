@@ -26,7 +26,7 @@ pub type Cpu = burn_ndarray::NdArray<f32, i32>;
 pub type BlockOracle = Cpu;
 
 /// The number of cases of each row, if the user names none.
-pub const CASES: usize = 128;
+pub const CASES: usize = 64;
 
 /// Returns the device under test, if its plugin is there.
 pub fn device() -> Option<TpuDevice> {

@@ -20,7 +20,7 @@ type B = Tpu<f32>;
 type Value = Tensor<B, 1>;
 
 /// The schedules that are tried of each script.
-const SCHEDULES: usize = 50;
+const SCHEDULES: usize = 20;
 
 fn device() -> TpuDevice {
     common::interpreter_with("many programs", TpuOptions::training().cache_entries(10_000))
@@ -294,9 +294,9 @@ impl Workers {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { max_shrink_iters: 2_000, ..common::cases(200) })]
+    #![proptest_config(ProptestConfig { max_shrink_iters: 2_000, ..common::cases(60) })]
 
-    /// 200 scripts in 50 orders each, unless `PROPTEST_CASES` asks for other numbers.
+    /// 60 scripts in 20 orders each; `PROPTEST_CASES` sets another number of scripts.
     #[test]
     fn threads_give_the_programs_and_values_of_one(
         threads in 1usize..=4,

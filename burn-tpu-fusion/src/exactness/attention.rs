@@ -6,7 +6,7 @@ use burn_tpu_graph::{Builder, DType, Graph, NodeId, Op, Program, TensorType};
 
 /// What random attention is made of.
 #[derive(Clone, Debug)]
-pub(super) struct Form {
+pub(super) struct RandomAttention {
     /// Heads, queries, keys, width.
     pub(super) dims: [usize; 4],
     pub(super) dtype: DType,
@@ -112,7 +112,7 @@ const SCALE: f64 = 1.25;
 const CAP: f64 = 20.0;
 
 impl Attention {
-    pub(super) fn record(form: &Form) -> Self {
+    pub(super) fn record(form: &RandomAttention) -> Self {
         let mut this = Self {
             graph: Graph::new(),
             dims: form.dims,
@@ -231,7 +231,7 @@ impl Attention {
         }
     }
 
-    fn forward(&mut self, form: &Form, q: NodeId, k: NodeId) -> Forward {
+    fn forward(&mut self, form: &RandomAttention, q: NodeId, k: NodeId) -> Forward {
         let scores = self.dot(q, k, [2, 2]);
         let mut masked = self.constant(BinaryOp::Mul, scores, 0.5);
         let mut tanh = None;
@@ -280,7 +280,7 @@ impl Attention {
     }
 
     /// Multiplies weights, or their gradients, with what the form says.
-    fn weighted(&mut self, form: &Form, weights: NodeId) -> NodeId {
+    fn weighted(&mut self, form: &RandomAttention, weights: NodeId) -> NodeId {
         let dims = self.scores();
         let factors = match (form.weights, self.factors) {
             (Weights::All, _) => return weights,
@@ -303,7 +303,7 @@ impl Attention {
     }
 
     /// Returns the gradient of the product of queries and keys.
-    fn backward(&mut self, form: &Form, forward: &Forward, gradient: NodeId, v: NodeId) -> NodeId {
+    fn backward(&mut self, form: &RandomAttention, forward: &Forward, gradient: NodeId, v: NodeId) -> NodeId {
         let dp = self.dot(gradient, v, [2, 2]);
         let dp = self.weighted(form, dp);
         let one = self.graph.splat_like(forward.sum, 1.0).unwrap();

@@ -1,6 +1,6 @@
 //! Random values of attention, and how far rounding may move its results.
 
-use super::attention::{Attention, Form};
+use super::attention::{Attention, RandomAttention};
 use burn_tpu_graph::{DType, Number, TensorType};
 use burn_tpu_interpreter::HostTensor;
 use std::collections::BTreeMap;
@@ -35,7 +35,7 @@ impl Random {
 const SPECIAL: [f64; 9] = [f64::INFINITY, f64::NEG_INFINITY, f64::NAN, 0.0, -0.0, 1e3, -1e3, 1e7, -1e7];
 
 impl Values {
-    pub(super) fn new(form: &Form, attention: &Attention) -> Self {
+    pub(super) fn new(form: &RandomAttention, attention: &Attention) -> Self {
         let mut random = Random(form.seed | 1);
         let parameters = attention.parameters.iter().map(|ty| value(&mut random, ty)).collect();
         Self { parameters }

@@ -4,7 +4,7 @@ use super::cut::{Block, Rest};
 use super::means::Means;
 use super::part::{Part, Parts, whole, with_dims};
 use super::region::{Axes, Member, Regions};
-use super::rest::Form;
+use super::rest::MeanKeyValue;
 use burn_tpu_graph::op::{BinaryOp, Direction, DotAttrs};
 use burn_tpu_graph::{Builder, DType, Graph, GraphError, Node, NodeId, Number, Op, Program, Rebuild};
 use std::collections::HashMap;
@@ -180,7 +180,7 @@ impl Emit<'_> {
             };
         };
         match (value.form, value.operand) {
-            (Form::Unknown, _) => Ok(None),
+            (MeanKeyValue::Unknown, _) => Ok(None),
             (_, Some(operand)) => {
                 let operand = node.operands[operand];
                 if self.regions.reads_rows(id, operand) {

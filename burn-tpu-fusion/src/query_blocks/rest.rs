@@ -13,7 +13,7 @@ use std::collections::HashMap;
 
 /// What a value has at the mean key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Form {
+pub(super) enum MeanKeyValue {
     /// The number that it has at all keys.
     Same,
     /// The mean of its numbers at all keys.
@@ -25,21 +25,21 @@ pub(super) enum Form {
 /// A value at the keys that a block leaves out.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct AtRest {
-    pub(super) form: Form,
+    pub(super) form: MeanKeyValue,
     /// The operand that has the same numbers, if one has.
     pub(super) operand: Option<usize>,
     bounds: Bounds,
 }
 
 impl AtRest {
-    const ROW: Self = Self::of(Form::Same, Bounds::ANY);
+    const ROW: Self = Self::of(MeanKeyValue::Same, Bounds::ANY);
 
-    const fn of(form: Form, bounds: Bounds) -> Self {
+    const fn of(form: MeanKeyValue, bounds: Bounds) -> Self {
         Self { form, operand: None, bounds }
     }
 
     fn is_one_number(self, other: Self) -> bool {
-        let is_same = (self.form, other.form) == (Form::Same, Form::Same);
+        let is_same = (self.form, other.form) == (MeanKeyValue::Same, MeanKeyValue::Same);
         is_same && self.bounds.is_point() && self.bounds == other.bounds
     }
 }
@@ -62,7 +62,7 @@ pub(super) fn at_rest(
         };
         // A sum over queries is read as it is, key by key.
         let is_read = regions.is_read_outside(id) || matches!(member, Member::Sum { .. });
-        if key.is_some() && is_read && found.form != Form::Same {
+        if key.is_some() && is_read && found.form != MeanKeyValue::Same {
             return None;
         }
         known.extend(key.map(|_| (id, found)));
@@ -82,29 +82,29 @@ fn of_member(
     let is_float = node.ty.dtype.is_float();
     let Some(rows) = node.operands.iter().copied().find(|&operand| regions.reads_rows(id, operand)) else {
         // The product that a region begins with.
-        return Some(AtRest::of(if is_float { Form::Mean } else { Form::Unknown }, Bounds::ANY));
+        return Some(AtRest::of(if is_float { MeanKeyValue::Mean } else { MeanKeyValue::Unknown }, Bounds::ANY));
     };
     let Some(Member::Rows { axes, .. }) = regions.member(rows) else { return None };
     let read = known.get(&rows).copied().unwrap_or(AtRest::ROW);
-    let is_same = read.form == Form::Same;
+    let is_same = read.form == MeanKeyValue::Same;
     let combined = |is_known: bool| is_known.then_some(AtRest::of(read.form, read.bounds.of_sums()));
     match (&node.op, axes.key) {
         (_, None) if !has_key(member) => Some(AtRest::ROW),
         (Op::DotGeneral(_), Some(_)) => combined(is_same && is_float && is_wide(node)),
         (Op::Reduce { combine, dims }, Some(key)) if dims.contains(&key) => combined(match combine {
-            Combine::Sum => read.form != Form::Unknown && is_wide(node) && (is_same || is_float),
+            Combine::Sum => read.form != MeanKeyValue::Unknown && is_wide(node) && (is_same || is_float),
             Combine::Max | Combine::Min | Combine::And | Combine::Or => is_same,
             Combine::Prod => false,
         }),
         (Op::Reduce { combine, .. }, Some(_)) => {
             let keeps = is_same || *combine == Combine::Sum;
-            Some(AtRest::of(if keeps { read.form } else { Form::Unknown }, read.bounds.of_sums()))
+            Some(AtRest::of(if keeps { read.form } else { MeanKeyValue::Unknown }, read.bounds.of_sums()))
         }
         (Op::ArgReduce { dim, .. }, Some(_)) => {
             let is_place = matches!(graph.node(node.operands[1]).op, Op::Iota { dim: along, .. } if along == *dim);
             combined(is_same && is_place && !read.bounds.nan)
         }
-        (Op::Scatter(_), _) => Some(AtRest::of(Form::Unknown, Bounds::ANY)),
+        (Op::Scatter(_), _) => Some(AtRest::of(MeanKeyValue::Unknown, Bounds::ANY)),
         _ => {
             let Member::Rows { axes: axes @ Axes { key: Some(key), .. }, .. } = member else { return None };
             let part = block.part(&node.ty.dims, axes);
@@ -125,12 +125,12 @@ fn has_key(member: Member) -> bool {
 fn of_outside(graph: &Graph, id: NodeId, part: &Part, key: usize) -> AtRest {
     let bounds = bounds_of(graph, id, part);
     let is_same = bounds.is_point() || is_repeated(graph, id, key);
-    AtRest::of(if is_same { Form::Same } else { Form::Unknown }, bounds)
+    AtRest::of(if is_same { MeanKeyValue::Same } else { MeanKeyValue::Unknown }, bounds)
 }
 
 /// Returns the value of an op that computes element by element, or moves elements.
 fn of_elements(graph: &Graph, node: &Node, operands: &[AtRest]) -> AtRest {
-    use Form::{Mean, Same, Unknown};
+    use MeanKeyValue::{Mean, Same, Unknown};
     let all: Vec<Bounds> = operands.iter().map(|operand| operand.bounds).collect();
     let bounds = bounds::of_op(&node.op, node.ty.dtype, &all);
     let as_operand = |place: usize| AtRest { operand: Some(place), ..operands[place] };

@@ -52,9 +52,9 @@ pub enum Source {
     Device(usize),
 }
 
-/// The part that a node belongs to.
+/// The side that a node belongs to.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Part {
+enum Side {
     Either,
     Host,
     Device,
@@ -78,7 +78,7 @@ impl Split {
         let first_transfer = program.parameters().map(|(index, _)| index + 1).max().unwrap_or(0);
         let rest = Rest { program, parts: &parts, crossing: &crossing, places: &places, transfers: &transfers };
         let rest = rest.build(first_transfer)?;
-        let is_host = |id: &NodeId| parts[id.index()] == Part::Host && crossing.binary_search(id).is_ok();
+        let is_host = |id: &NodeId| parts[id.index()] == Side::Host && crossing.binary_search(id).is_ok();
         let on_device: Vec<NodeId> = program.outputs().iter().copied().filter(|id| !is_host(id)).collect();
         if on_device.is_empty() {
             return Ok(None);
@@ -97,15 +97,15 @@ impl Split {
 }
 
 /// Returns the part of each node.
-fn assign(program: &Program, is_host: impl Fn(u32) -> bool) -> Vec<Part> {
+fn assign(program: &Program, is_host: impl Fn(u32) -> bool) -> Vec<Side> {
     let graph = program.graph();
     let mut parts = Vec::with_capacity(graph.len());
     for node in graph.nodes() {
         let part = match node.op {
-            Op::Parameter { index, .. } if is_host(index) => Part::Host,
-            Op::Parameter { .. } => Part::Device,
-            Op::Constant(_) | Op::Iota { .. } | Op::Slot { .. } | Op::Offset { .. } => Part::Either,
-            ref op if !is_simple(op) => Part::Device,
+            Op::Parameter { index, .. } if is_host(index) => Side::Host,
+            Op::Parameter { .. } => Side::Device,
+            Op::Constant(_) | Op::Iota { .. } | Op::Slot { .. } | Op::Offset { .. } => Side::Either,
+            ref op if !is_simple(op) => Side::Device,
             ref op => of_operands(graph, node, op, &parts),
         };
         parts.push(part);
@@ -114,18 +114,18 @@ fn assign(program: &Program, is_host: impl Fn(u32) -> bool) -> Vec<Part> {
 }
 
 /// Returns the part of a node from those of its operands.
-fn of_operands(graph: &Graph, node: &Node, op: &Op, parts: &[Part]) -> Part {
+fn of_operands(graph: &Graph, node: &Node, op: &Op, parts: &[Side]) -> Side {
     let of = |id: &NodeId| parts[id.index()];
-    if node.operands.iter().any(|id| of(id) == Part::Device) {
-        return Part::Device;
+    if node.operands.iter().any(|id| of(id) == Side::Device) {
+        return Side::Device;
     }
-    let on_host = || node.operands.iter().filter(|id| of(id) == Part::Host);
+    let on_host = || node.operands.iter().filter(|id| of(id) == Side::Host);
     let given: usize = on_host().map(|id| graph.ty(*id).bytes()).sum();
     if on_host().next().is_none() {
-        return if assembles(op) && node.ty.elements() > FEW_ELEMENTS { Part::Host } else { Part::Either };
+        return if assembles(op) && node.ty.elements() > FEW_ELEMENTS { Side::Host } else { Side::Either };
     }
     // What grows is computed on the device: its operands are the smaller transfer.
-    if node.ty.bytes() <= given { Part::Host } else { Part::Device }
+    if node.ty.bytes() <= given { Side::Host } else { Side::Device }
 }
 
 /// Returns whether an op of constants puts them together, so that the result depends on where each of them goes.
@@ -141,22 +141,22 @@ fn is_simple(op: &Op) -> bool {
 }
 
 /// Returns the host's nodes that the device's part or the caller reads, ascending.
-fn crossing(program: &Program, parts: &[Part], read_by_device: &[bool]) -> Vec<NodeId> {
+fn crossing(program: &Program, parts: &[Side], read_by_device: &[bool]) -> Vec<NodeId> {
     let mut is_read = read_by_device.to_vec();
     program.outputs().iter().for_each(|id| is_read[id.index()] = true);
     let is_large_parameter =
         |node: &Node| matches!(node.op, Op::Parameter { .. }) && node.ty.bytes() > MOST_PACKED_BYTES;
     let crosses = |id: &NodeId| {
         let node = program.graph().node(*id);
-        parts[id.index()] == Part::Host && is_read[id.index()] && !is_large_parameter(node)
+        parts[id.index()] == Side::Host && is_read[id.index()] && !is_large_parameter(node)
     };
     (0..program.graph().len() as u32).map(NodeId).filter(crosses).collect()
 }
 
 /// Returns for each node whether the device's part reads it.
-fn device_reads(program: &Program, parts: &[Part]) -> Vec<bool> {
+fn device_reads(program: &Program, parts: &[Side]) -> Vec<bool> {
     let mut read = vec![false; program.graph().len()];
-    let device = program.graph().nodes().iter().zip(parts).filter(|(_, part)| **part == Part::Device);
+    let device = program.graph().nodes().iter().zip(parts).filter(|(_, part)| **part == Side::Device);
     device.flat_map(|(node, _)| &node.operands).for_each(|id| read[id.index()] = true);
     read
 }
@@ -203,7 +203,7 @@ fn pack(graph: &Graph, crossing: &[NodeId], is_read: impl Fn(NodeId) -> bool) ->
 /// The device's part while it is built.
 struct Rest<'p> {
     program: &'p Program,
-    parts: &'p [Part],
+    parts: &'p [Side],
     crossing: &'p [NodeId],
     places: &'p [Option<Place>],
     transfers: &'p [Transfer],
@@ -224,7 +224,7 @@ impl Rest<'_> {
                 new.label(id);
                 let value = self.unpack(&mut new.graph, transfers[place.transfer], place, &node.ty)?;
                 new.renamed.set(id, value);
-            } else if self.parts[id.index()] != Part::Host || matches!(node.op, Op::Parameter { .. }) {
+            } else if self.parts[id.index()] != Side::Host || matches!(node.op, Op::Parameter { .. }) {
                 new.copy(id)?;
             }
         }

@@ -92,6 +92,7 @@ fn is_near(reported: f32, counted: u64) -> bool {
 }
 
 #[test]
+#[ignore = "a minute; v5e has its own test"]
 fn all_compile_for_v4() {
     all_compile_for("v4:1x1x1");
 }
@@ -102,16 +103,19 @@ fn all_compile_for_v5e() {
 }
 
 #[test]
+#[ignore = "a minute; v5e has its own test"]
 fn all_compile_for_v5p() {
     all_compile_for("v5p:1x1x1");
 }
 
 #[test]
+#[ignore = "a minute; v5e has its own test"]
 fn all_compile_for_v6e() {
     all_compile_for("v6e:1x1");
 }
 
 #[test]
+#[ignore = "a minute; v5e has its own test"]
 fn all_compile_for_tpu7x() {
     all_compile_for("tpu7x:1x1x1");
 }

@@ -129,9 +129,6 @@ pub struct Candidate {
     pub source: Source,
 }
 
-/// A plugin file that exists.
-pub type Found = Candidate;
-
 impl fmt::Display for Candidate {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} ({})", self.path.display(), self.source)
@@ -191,7 +188,7 @@ pub fn candidates(kind: PluginKind, explicit: Option<&Path>) -> Vec<Candidate> {
 /// # Errors
 /// [`DiscoveryError::Missing`] if the caller or `BURN_TPU_PLUGIN` names something that is no file, else
 /// [`DiscoveryError::NotFound`] with every place looked at.
-pub fn find(kind: PluginKind, explicit: Option<&Path>) -> Result<Found, DiscoveryError> {
+pub fn find(kind: PluginKind, explicit: Option<&Path>) -> Result<Candidate, DiscoveryError> {
     Environment::process().find(kind, explicit)
 }
 
@@ -256,7 +253,7 @@ impl Environment<'_> {
         found
     }
 
-    fn find(&self, kind: PluginKind, explicit: Option<&Path>) -> Result<Found, DiscoveryError> {
+    fn find(&self, kind: PluginKind, explicit: Option<&Path>) -> Result<Candidate, DiscoveryError> {
         let looked = self.candidates(kind, explicit);
         for candidate in &looked {
             if candidate.path.is_file() {
@@ -390,7 +387,7 @@ mod tests {
         let variables = [("PJRT_NAMES_AND_LIBRARY_PATHS", registered.as_str()), ("TPU_LIBRARY_PATH", "/gone.so")];
         in_environment(root.path(), &variables, |environment| {
             let found = environment.find(PluginKind::Tpu, None).unwrap();
-            assert_eq!(found, Found { path: library, source: Source::Variable("PJRT_NAMES_AND_LIBRARY_PATHS") });
+            assert_eq!(found, Candidate { path: library, source: Source::Variable("PJRT_NAMES_AND_LIBRARY_PATHS") });
             assert!(environment.find(PluginKind::Cpu, None).is_err());
         });
     }

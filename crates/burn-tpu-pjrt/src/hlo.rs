@@ -156,11 +156,7 @@ impl<'a> Fields<'a> {
         Some(taken)
     }
 
-    /// Returns the next field; the outer `None` marks the end, the inner one invalid protobuf.
-    fn next(&mut self) -> Option<Option<(u64, Field<'a>)>> {
-        if self.0.is_empty() { None } else { Some(self.field()) }
-    }
-
+    /// Returns the next field; `None` for invalid protobuf.
     fn field(&mut self) -> Option<(u64, Field<'a>)> {
         let key = self.varint()?;
         let value = match key & 7 {
@@ -180,8 +176,8 @@ impl<'a> Fields<'a> {
 /// Calls `visit` for each field of a message; returns `None` as soon as a field or `visit` fails.
 fn walk<'a>(message: &'a [u8], mut visit: impl FnMut(u64, Field<'a>) -> Option<()>) -> Option<()> {
     let mut fields = Fields(message);
-    while let Some(field) = fields.next() {
-        let (number, value) = field?;
+    while !fields.0.is_empty() {
+        let (number, value) = fields.field()?;
         visit(number, value)?;
     }
     Some(())
@@ -361,7 +357,7 @@ fn read_instruction(message: &[u8]) -> Option<HloInstruction> {
                 }
                 Some(())
             })?,
-            8 => instruction.constant = read_integer(bytes(field)?)?,
+            8 => read_integer(bytes(field)?, &mut instruction.constant)?,
             9 => instruction.parameter = number(field)? as usize,
             13 => instruction.tuple_index = number(field)? as usize,
             26 => instruction.channel = number(field)?,
@@ -383,10 +379,11 @@ fn read_instruction(message: &[u8]) -> Option<HloInstruction> {
 }
 
 /// Reads the largest non-negative number of a `LiteralProto` of `s32` or `s64`.
-fn read_integer(message: &[u8]) -> Option<Option<u64>> {
+fn read_integer(message: &[u8], into: &mut Option<u64>) -> Option<()> {
     let mut found = Vec::new();
     walk(message, |number, field| if matches!(number, 4 | 5) { numbers(field, &mut found) } else { Some(()) })?;
-    Some(found.into_iter().filter(|&number| i64::try_from(number).is_ok()).max())
+    *into = found.into_iter().filter(|&number| i64::try_from(number).is_ok()).max();
+    Some(())
 }
 
 /// Reads `window_config.estimated_cycles` of a TPU instruction's backend configuration, which is JSON. The largest `i64`

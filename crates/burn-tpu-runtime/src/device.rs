@@ -121,9 +121,9 @@ impl Device {
         Ok(Self { platform: Platform::Topology, index })
     }
 
-    /// Returns whether the programs of the device are recorded in a list.
-    pub(crate) fn is_recording(self) -> bool {
-        matches!(self.described(), Some(Described::Recording(..)))
+    /// Returns whether labels of the device's ops name the lines that recorded them.
+    pub(crate) fn names_lines(self) -> bool {
+        matches!(self.described(), Some(Described::Recording(programs, _)) if programs.names_lines())
     }
 
     /// Returns what programs are compiled for or recorded in, for a device of [`Platform::Topology`].

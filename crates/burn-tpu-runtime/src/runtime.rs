@@ -105,7 +105,7 @@ impl DeviceRuntime {
         let step_profiler = StepProfiler::new(options.profile_steps.clone());
         let cache = ProgramCache::new(options.cache_entries, options.cache_bytes);
         let numerics = NumericsChecks::of(device, &options);
-        let lines = Lines::new(numerics.is_some(), device.is_recording());
+        let lines = Lines::new(numerics.is_some(), device.names_lines());
         let shared = (device.platform() == Platform::Mesh).then(|| name_for_all(device));
         let runtime = Self {
             compiler: ProgramCompiler::new(OpenDevice { device, options, engine, cache, counters, lines }, shared),

@@ -14,7 +14,7 @@ pub use crate::runtime::with_level;
 /// # Errors
 /// Fails for a step that computes nothing that the caller still holds.
 pub fn recorded<S>(build: impl FnOnce(&Device) -> S, step: impl FnMut(S, &Device) -> S) -> Result<Vec<Arc<Program>>> {
-    crate::fit::record(None, build, step).map(|step| step.programs)
+    crate::fit::record(None, false, build, step).map(|step| step.programs)
 }
 
 /// Same as [`recorded`], for a mesh: the programs have placements.
@@ -26,7 +26,7 @@ pub fn recorded_on<S>(
     build: impl FnOnce(&Device) -> S,
     step: impl FnMut(S, &Device) -> S,
 ) -> Result<Vec<Arc<Program>>> {
-    crate::fit::record(Some(mesh), build, step).map(|step| step.programs)
+    crate::fit::record(Some(mesh), false, build, step).map(|step| step.programs)
 }
 
 /// Returns whether a tensor's value has been computed: false for one that waits for a cut, and for one whose program runs.

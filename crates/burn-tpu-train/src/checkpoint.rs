@@ -39,7 +39,7 @@ impl Kind {
 
 /// A part of a checkpoint without its tensors.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub(crate) struct Part {
+pub(crate) struct CheckpointPart {
     pub(crate) name: String,
     pub(crate) kind: Kind,
     /// Everything that is no tensor.
@@ -55,7 +55,7 @@ pub(crate) struct Part {
 pub struct Checkpoint {
     step: u64,
     random: Vec<Random>,
-    parts: Vec<(Part, Vec<(String, TpuTensor)>)>,
+    parts: Vec<(CheckpointPart, Vec<(String, TpuTensor)>)>,
     /// Why a part could not be captured.
     error: Option<CheckpointError>,
 }
@@ -125,7 +125,7 @@ impl Checkpoint {
 
     fn with(mut self, name: &str, kind: Kind, taken: Result<(Value, Vec<(String, TpuTensor)>)>) -> Self {
         match taken.and_then(|taken| self.check(name).map(|()| taken)) {
-            Ok((tree, tensors)) => self.parts.push((Part { name: name.to_owned(), kind, tree }, tensors)),
+            Ok((tree, tensors)) => self.parts.push((CheckpointPart { name: name.to_owned(), kind, tree }, tensors)),
             Err(error) => {
                 self.error.get_or_insert(error);
             }
@@ -161,7 +161,7 @@ impl Checkpoint {
     /// Waits for the tensors and copies them to the host. The device's memory of each is free as soon as it is copied,
     /// unless the run still uses it.
     pub(crate) fn copy(self) -> Result<Copied> {
-        let copied = |(part, tensors): (Part, Vec<(String, TpuTensor)>)| {
+        let copied = |(part, tensors): (CheckpointPart, Vec<(String, TpuTensor)>)| {
             let tensors = tensors.into_iter().map(|(name, tensor)| Ok((name, tensor.to_data()?)));
             Ok((part, tensors.collect::<Result<_>>()?))
         };
@@ -174,5 +174,5 @@ impl Checkpoint {
 pub(crate) struct Copied {
     pub(crate) step: u64,
     pub(crate) random: Vec<Random>,
-    pub(crate) parts: Vec<(Part, Vec<(String, TensorData)>)>,
+    pub(crate) parts: Vec<(CheckpointPart, Vec<(String, TensorData)>)>,
 }

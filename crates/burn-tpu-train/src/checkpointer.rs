@@ -3,7 +3,7 @@
 //! Owns the lock of the folder, the thread that writes, and what stays. At most one checkpoint is being written, so at most
 //! one is in the host's memory.
 
-use crate::checkpoint::{Checkpoint, Copied, Part};
+use crate::checkpoint::{Checkpoint, CheckpointPart, Copied};
 use crate::error::{CheckpointError, Damage, Result};
 use crate::folder::Folder;
 use crate::manifest::{Manifest, VERSION};
@@ -169,7 +169,7 @@ fn save(folder: &Folder, retention: Retention, copied: Copied) -> Result<()> {
 /// Writes the files of a checkpoint, the manifest last.
 fn write(path: &Path, copied: Copied) -> Result<()> {
     let Copied { step, random, parts } = copied;
-    let (mut files, mut state): (Vec<_>, Vec<Part>) = Default::default();
+    let (mut files, mut state): (Vec<_>, Vec<CheckpointPart>) = Default::default();
     for (part, tensors) in parts {
         if !tensors.is_empty() {
             let name = format!("{}{}", part.name, tensor_file::ENDING);

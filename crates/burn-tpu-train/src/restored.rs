@@ -1,10 +1,10 @@
 //! A checkpoint that was read: its parts, for the models, optimizers and schedules of a new process.
 
-use crate::checkpoint::{Kind, Part};
+use crate::checkpoint::{CheckpointPart, Kind};
 use crate::error::{CheckpointError, Damage, Differences, Result};
 use crate::manifest::{Manifest, Random};
 use crate::parameters::{Parameter, parameters, replaced};
-use crate::tensor_file::{self, Found, describe};
+use crate::tensor_file::{self, StoredTensor, describe};
 use crate::tree;
 use burn_core::module::{AutodiffModule, Module};
 use burn_core::tensor::TensorMetadata;
@@ -29,7 +29,7 @@ pub(crate) const STATE: &str = "state.cbor";
 pub struct Restored {
     path: PathBuf,
     manifest: Manifest,
-    parts: Vec<Part>,
+    parts: Vec<CheckpointPart>,
     is_partial: bool,
 }
 
@@ -129,7 +129,8 @@ impl Restored {
         }
         differences.unexpected = found.into_keys().collect();
         self.accept(part, differences)?;
-        let uploaded = |(name, like, saved): (String, TpuTensor, Found)| Ok((name, like.with_data(saved.data()?)?));
+        let uploaded =
+            |(name, like, saved): (String, TpuTensor, StoredTensor)| Ok((name, like.with_data(saved.data()?)?));
         fitting.into_iter().map(uploaded).collect()
     }
 
@@ -201,7 +202,7 @@ impl Restored {
         Ok(())
     }
 
-    fn part(&self, name: &str, kind: Kind) -> Result<&Part> {
+    fn part(&self, name: &str, kind: Kind) -> Result<&CheckpointPart> {
         let of_kind = || self.parts.iter().filter(|part| part.kind == kind);
         of_kind().find(|part| part.name == name).ok_or_else(|| CheckpointError::NoPart {
             path: self.path.clone(),
@@ -212,7 +213,7 @@ impl Restored {
     }
 
     /// Returns the tensors of a part by name.
-    fn tensors(&self, name: &str) -> Result<HashMap<String, Found>> {
+    fn tensors(&self, name: &str) -> Result<HashMap<String, StoredTensor>> {
         let file = format!("{name}{}", tensor_file::ENDING);
         if self.manifest.files.iter().all(|known| known.name != file) {
             return Ok(HashMap::new());
@@ -242,7 +243,7 @@ impl Restored {
 /// Returns how the state of an optimizer differs from what the parameters of a model can have.
 fn differences_of_state(
     tree: &Value,
-    found: &HashMap<String, Found>,
+    found: &HashMap<String, StoredTensor>,
     parameters: &HashMap<&str, &Parameter>,
 ) -> Differences {
     let mut differences = Differences::default();
@@ -261,7 +262,7 @@ fn differences_of_state(
     differences
 }
 
-fn has_shape_of(saved: &Found, parameter: &Parameter) -> bool {
+fn has_shape_of(saved: &StoredTensor, parameter: &Parameter) -> bool {
     saved.shape == parameter.tensor.shape().to_vec()
 }
 

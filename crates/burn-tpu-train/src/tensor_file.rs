@@ -112,7 +112,7 @@ pub(crate) fn no_dtype(name: &str, dtype: DType) -> CheckpointError {
 }
 
 /// Returns what tensors a file has, by name; otherwise, says what is wrong with it. No element is read.
-pub(crate) fn read(path: &Path) -> Result<HashMap<String, Found>, String> {
+pub(crate) fn read(path: &Path) -> Result<HashMap<String, StoredTensor>, String> {
     let described = |error: std::io::Error| error.to_string();
     let mut file = File::open(path).map_err(described)?;
     let mut length = [0; 8];
@@ -126,14 +126,14 @@ pub(crate) fn read(path: &Path) -> Result<HashMap<String, Found>, String> {
         let dtype = burn_dtype(info.dtype).ok_or_else(|| format!("`{name}` has the type {}", info.dtype))?;
         let (from, to) = info.data_offsets;
         let (shape, begin) = (info.shape.clone(), begin + from as u64);
-        Ok((name, Found { dtype, shape, path: path.to_path_buf(), begin, bytes: to - from }))
+        Ok((name, StoredTensor { dtype, shape, path: path.to_path_buf(), begin, bytes: to - from }))
     };
     metadata.tensors().into_iter().map(found).collect()
 }
 
 /// A tensor in a file.
 #[derive(Clone, Debug)]
-pub(crate) struct Found {
+pub(crate) struct StoredTensor {
     pub(crate) dtype: DType,
     pub(crate) shape: Vec<usize>,
     path: PathBuf,
@@ -142,7 +142,7 @@ pub(crate) struct Found {
     bytes: usize,
 }
 
-impl Found {
+impl StoredTensor {
     /// Reads the tensor.
     pub(crate) fn data(&self) -> Result<TensorData> {
         let mut elements = vec![0; self.bytes];

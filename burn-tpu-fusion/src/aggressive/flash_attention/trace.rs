@@ -77,12 +77,20 @@ pub(super) struct Added {
     pub(super) effect: Effect,
 }
 
+/// The bound of capped scores: `bound * tanh(scores / bound)`.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Softcap {
+    Absent,
+    /// A hyperbolic tangent that is not multiplied by its bound yet.
+    Unscaled,
+    Bound(f64),
+}
+
 /// Scores before the softmax.
 #[derive(Clone, Debug, PartialEq)]
 struct Scores {
     scale: Factor,
-    /// The bound, if they are capped; `None` inside is a bound that is still to be multiplied.
-    cap: Option<Option<f64>>,
+    softcap: Softcap,
     /// Whether some are dropped.
     has_dropout: bool,
     masking: Masking,
@@ -156,7 +164,12 @@ pub(super) fn attention(program: &Program, start: NodeId, readers: &[Vec<NodeId>
     let queries = Matrix::new(graph, node.operands[0], left.batch, [left.free, left.contracted]);
     let keys = Matrix::new(graph, node.operands[1], right.batch, [right.free, right.contracted]);
     let mut trace = Trace { graph, rank, dims: node.ty.dims.to_vec(), ..Trace::new(graph, queries, keys) };
-    let scores = Scores { scale: Factor::constant(1.0), cap: None, has_dropout: false, masking: Masking::default() };
+    let scores = Scores {
+        scale: Factor::constant(1.0),
+        softcap: Softcap::Absent,
+        has_dropout: false,
+        masking: Masking::default(),
+    };
     trace.values.insert(start, Value { kind: Kind::Scores(scores), roles: (0..rank + 2).map(Some).collect() });
     let mut waiting = std::collections::BTreeSet::from_iter(readers[start.index()].iter().copied());
     // In the order of the program, so that a node comes after all that it reads.
@@ -232,15 +245,16 @@ impl<'a> Trace<'a> {
 
     /// Returns the ops that are applied to the scores and their weights.
     fn changes(&self) -> Changes {
-        let is_capped = self.scores.as_ref().is_some_and(|scores| scores.cap.is_some());
+        let is_capped = self.scores.as_ref().is_some_and(|scores| scores.softcap != Softcap::Absent);
         Changes { is_capped, dropped: self.dropout.as_ref().map(|dropout| dropout.of) }
     }
 
     fn finish(self) -> Option<Attention> {
         let scores = self.scores?;
-        let cap = match scores.cap {
-            Some(cap) => Some(cap?),
-            None => None,
+        let cap = match scores.softcap {
+            Softcap::Absent => None,
+            Softcap::Unscaled => return None,
+            Softcap::Bound(bound) => Some(bound),
         };
         let drops_scores = self.dropout.as_ref().is_some_and(|dropout| dropout.of == Dropped::Scores);
         (scores.has_dropout == drops_scores).then_some(())?;

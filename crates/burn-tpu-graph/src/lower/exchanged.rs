@@ -52,16 +52,24 @@ impl Exchanged {
 /// Returns the 16-bit type to which a node's value is converted, of each node whose value has no other use.
 fn rounded(program: &Program) -> Vec<Option<DType>> {
     let nodes = program.graph().nodes();
-    let mut rounded: Vec<Option<Option<DType>>> = vec![None; nodes.len()];
+    let mut rounded = vec![None; nodes.len()];
+    let mut is_used_otherwise = vec![false; nodes.len()];
+    for output in program.outputs() {
+        is_used_otherwise[output.index()] = true;
+    }
     for node in nodes {
         let to = matches!(node.op, Op::Convert { .. }).then_some(node.ty.dtype).filter(|&dtype| is_narrow(dtype));
         for operand in &node.operands {
-            let seen = &mut rounded[operand.index()];
-            *seen = Some(to.filter(|_| seen.is_none_or(|seen| seen == to)));
+            let first = *rounded[operand.index()].get_or_insert(to.unwrap_or(node.ty.dtype));
+            is_used_otherwise[operand.index()] |= to != Some(first);
         }
     }
-    program.outputs().iter().for_each(|output| rounded[output.index()] = None);
-    rounded.into_iter().map(Option::flatten).collect()
+    for (to, is_used_otherwise) in rounded.iter_mut().zip(is_used_otherwise) {
+        if is_used_otherwise {
+            *to = None;
+        }
+    }
+    rounded
 }
 
 fn is_narrow(dtype: DType) -> bool {

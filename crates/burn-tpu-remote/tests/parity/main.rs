@@ -4,7 +4,7 @@
 //! what they need to know of it, and `added.rs` the rows of methods that Burn 0.21 has not. Each row is a test that can be
 //! selected by name: `cargo test -p burn-tpu-remote --test parity float_add`.
 //!
-//! A row has 32 cases here, since those of `tests/parity` test the same programs with 128; `PROPTEST_CASES` sets another
+//! A row has 16 cases here, since those of `tests/parity` test the same programs with 64; `PROPTEST_CASES` sets another
 //! number.
 
 #![allow(clippy::print_stderr, reason = "prints the cases that ran")]

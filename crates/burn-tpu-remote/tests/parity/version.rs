@@ -20,7 +20,7 @@ pub type Cpu = burn_ndarray::NdArray;
 pub type BlockOracle = burn_flex::Flex;
 
 /// The number of cases of each row, if the user names none.
-pub const CASES: usize = 32;
+pub const CASES: usize = 16;
 
 /// Returns the CPU plugin's device, if the plugin is there.
 pub fn device() -> Option<TpuDevice> {

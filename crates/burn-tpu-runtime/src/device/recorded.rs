@@ -12,12 +12,24 @@ pub(crate) struct RecordedPrograms {
     programs: Arc<Mutex<Vec<Arc<Program>>>>,
     /// What each pass found in a program, by the program's hash.
     rewrites: Arc<Mutex<FxHashMap<[u8; 32], Applied>>>,
+    names_lines: bool,
 }
 
 /// The number of places that each pass rewrote.
 type Applied = Vec<(&'static str, usize)>;
 
 impl RecordedPrograms {
+    /// Creates an empty list. `names_lines` says that labels of ops name the lines that recorded them, each for a capture of
+    /// the stack.
+    pub(crate) fn new(names_lines: bool) -> Self {
+        Self { names_lines, ..Self::default() }
+    }
+
+    /// Returns whether labels of ops name the lines that recorded them.
+    pub(crate) fn names_lines(&self) -> bool {
+        self.names_lines
+    }
+
     /// Adds a program that would have run.
     pub(crate) fn push(&self, program: Arc<Program>) {
         self.programs.lock().push(program);

@@ -9,7 +9,7 @@ use crate::device::described_devices;
 use crate::distributed;
 use crate::error::{Result, TpuError};
 use crate::{Device, Platform, TpuOptions};
-use burn_tpu_pjrt::discovery::{self, Found, PluginKind, Source};
+use burn_tpu_pjrt::discovery::{self, Candidate, PluginKind, Source};
 use burn_tpu_pjrt::{Client, ClientOptions, Plugin, presence};
 use parking_lot::Mutex;
 use std::path::Path;
@@ -21,7 +21,7 @@ pub(super) struct PlatformClient {
     device: Device,
     kind: PluginKind,
     fix: &'static str,
-    plugin: Found,
+    plugin: Candidate,
     memory_fraction: f32,
     cpu_devices: u16,
     /// The number of launches on several devices. Held during one: two in different orders on two devices would wait for

@@ -113,7 +113,7 @@ impl Fit {
     /// # Errors
     /// [`TpuError::Step`](crate::TpuError::Step) if the step computes nothing.
     pub fn run<S>(&self, build: impl FnOnce(&Device) -> S, step: impl FnMut(S, &Device) -> S) -> Result<FitReport> {
-        let step = record::record(self.mesh.clone(), build, step)?;
+        let step = record::record(self.mesh.clone(), true, build, step)?;
         let lowered = lower(&step.programs, &self.options)?;
         let report = StepReport {
             programs: step.programs.len(),

@@ -22,15 +22,17 @@ pub(crate) struct Step {
 }
 
 /// Builds a state and records steps, for one device or for a mesh, until two consecutive steps run the same programs.
+/// `names_lines` says that labels of ops name the lines that recorded them.
 ///
 /// # Errors
 /// [`TpuError::Step`] for a step that computes nothing that the caller still holds.
 pub(crate) fn record<S>(
     mesh: Option<Mesh>,
+    names_lines: bool,
     build: impl FnOnce(&Device) -> S,
     mut step: impl FnMut(S, &Device) -> S,
 ) -> Result<Step> {
-    let recorded = RecordedPrograms::default();
+    let recorded = RecordedPrograms::new(names_lines);
     let device = Device::recording(recorded.clone(), mesh)?;
     let mut state = build(&device);
     trace::cut(device, CutReason::MarkStep)?;

@@ -1,6 +1,6 @@
 //! What a node computes from the scores: its kind, from those of its operands.
 
-use super::{Kind, Masking, Scores, Trace};
+use super::{Kind, Masking, Scores, Softcap, Trace};
 use crate::aggressive::flash_attention::polynomial::{Factor, Polynomial, Term};
 use burn_tpu_graph::op::{BinaryOp, Combine, UnaryOp};
 use burn_tpu_graph::{Node, NodeId, Op};
@@ -73,8 +73,10 @@ impl Trace<'_> {
             (UnaryOp::Neg, Kind::Polynomial(value)) => {
                 Some(Kind::Polynomial(value.times(&Polynomial::factor(&Factor::constant(-1.0)))))
             }
-            (UnaryOp::Tanh, Kind::Scores(scores)) if scores.cap.is_none() && scores.masking == Masking::default() => {
-                Some(Kind::Scores(Scores { cap: Some(None), ..scores }))
+            (UnaryOp::Tanh, Kind::Scores(scores))
+                if scores.softcap == Softcap::Absent && scores.masking == Masking::default() =>
+            {
+                Some(Kind::Scores(Scores { softcap: Softcap::Unscaled, ..scores }))
             }
             _ => None,
         }
@@ -124,16 +126,16 @@ impl Trace<'_> {
             BinaryOp::Mul | BinaryOp::Div if scores.masking == Masking::default() => {
                 let factor = self.factor(other)?;
                 let factor = if op == BinaryOp::Mul { factor } else { factor.inverse()? };
-                match scores.cap {
-                    None => Some(Kind::Scores(Scores { scale: scores.scale.times(&factor), ..scores })),
-                    Some(None) => {
-                        let cap = factor.known().filter(|cap| *cap > 0.0)?;
-                        Some(Kind::Scores(Scores { cap: Some(Some(cap)), ..scores }))
+                match scores.softcap {
+                    Softcap::Absent => Some(Kind::Scores(Scores { scale: scores.scale.times(&factor), ..scores })),
+                    Softcap::Unscaled => {
+                        let bound = factor.known().filter(|bound| *bound > 0.0)?;
+                        Some(Kind::Scores(Scores { softcap: Softcap::Bound(bound), ..scores }))
                     }
-                    Some(Some(_)) => None,
+                    Softcap::Bound(_) => None,
                 }
             }
-            BinaryOp::Add if scores.cap != Some(None) => {
+            BinaryOp::Add if scores.softcap != Softcap::Unscaled => {
                 let masking = self.added(scores.masking, other, roles)?;
                 Some(Kind::Scores(Scores { masking, ..scores }))
             }

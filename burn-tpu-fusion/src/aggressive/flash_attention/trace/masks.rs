@@ -3,7 +3,7 @@
 use super::super::lengths;
 use super::super::positions::{self, Steps};
 use super::super::views::{Condition, Dims4, View};
-use super::{Added, Effect, HIDDEN, Kind, Masking, Scores, Trace};
+use super::{Added, Effect, HIDDEN, Kind, Masking, Scores, Softcap, Trace};
 use burn_tpu_graph::{Node, NodeId};
 
 impl Trace<'_> {
@@ -32,7 +32,7 @@ impl Trace<'_> {
         };
         let fill = self.factor(fill)?.known()?;
         match kind {
-            Kind::Scores(scores) if fill <= HIDDEN && scores.cap != Some(None) => {
+            Kind::Scores(scores) if fill <= HIDDEN && scores.softcap != Softcap::Unscaled => {
                 let masking = self.masked(scores.masking, test, roles, shows)?;
                 Some(Kind::Scores(Scores { masking, ..scores }))
             }

@@ -2,7 +2,7 @@
 
 use super::super::matrix::is_equal;
 use super::super::polynomial::{Factor, Polynomial, Term};
-use super::{Kind, Scalar, Scores, Trace};
+use super::{Kind, Scalar, Scores, Softcap, Trace};
 use burn_tpu_graph::op::{BinaryOp, UnaryOp};
 use burn_tpu_graph::{Builder, NodeId, Number, Op};
 
@@ -11,7 +11,7 @@ impl Trace<'_> {
     pub(super) fn polynomial(&mut self, kind: Option<Kind>, id: NodeId) -> Option<Polynomial> {
         match kind {
             Some(Kind::Polynomial(value)) => Some(value),
-            Some(Kind::Scores(Scores { cap: Some(None), .. })) => {
+            Some(Kind::Scores(Scores { softcap: Softcap::Unscaled, .. })) => {
                 Some(Polynomial::term(Term { t: 1, ..Term::default() }))
             }
             None => Some(Polynomial::factor(&self.factor(id)?)),

@@ -85,7 +85,7 @@ impl Figures {
 /// How far a layout came.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(tag = "from", rename_all = "snake_case")]
-pub enum Found {
+pub enum LayoutResult {
     /// Compiled with all layers.
     Compiled {
         /// The compiler's figures.
@@ -115,7 +115,7 @@ pub struct Row {
     pub estimate: Estimate,
     /// What the compiles said.
     #[serde(flatten)]
-    pub found: Found,
+    pub found: LayoutResult,
     /// The time of its compiles, summed.
     pub compile_seconds: f64,
 }
@@ -124,8 +124,8 @@ impl Row {
     /// Returns the figures, of a layout that was compiled.
     pub fn figures(&self) -> Option<&Figures> {
         match &self.found {
-            Found::Compiled { figures } | Found::Extrapolated { figures } => Some(figures),
-            Found::Refused { .. } => None,
+            LayoutResult::Compiled { figures } | LayoutResult::Extrapolated { figures } => Some(figures),
+            LayoutResult::Refused { .. } => None,
         }
     }
 
@@ -165,7 +165,7 @@ mod tests {
         usd_per_hour: Some(3600.0),
     };
 
-    fn row(data: usize, found: Found) -> Row {
+    fn row(data: usize, found: LayoutResult) -> Row {
         let candidate = Candidate { slice: 1, data, fsdp: 1, tensor: 1, remat: true };
         let estimate = Estimate::of(&LARGE, candidate, &Specs::builtin().unwrap().v5e);
         Row { candidate, mesh: candidate.mesh(), estimate, found, compile_seconds: 0.0 }
@@ -185,11 +185,11 @@ mod tests {
     fn the_fastest_that_fits_is_first_and_failures_are_last() {
         let figures = |communication_seconds, peak_bytes| Figures { communication_seconds, peak_bytes, ..FIGURES };
         let mut rows = vec![
-            row(1, Found::Refused { reason: "a reason".into() }),
-            row(2, Found::Compiled { figures: figures(9.0, 10.0) }),
-            row(3, Found::Extrapolated { figures: figures(0.1, 101.0) }),
-            row(4, Found::Extrapolated { figures: figures(1.0, 10.0) }),
-            row(5, Found::Extrapolated { figures: figures(0.2, 90.0) }),
+            row(1, LayoutResult::Refused { reason: "a reason".into() }),
+            row(2, LayoutResult::Compiled { figures: figures(9.0, 10.0) }),
+            row(3, LayoutResult::Extrapolated { figures: figures(0.1, 101.0) }),
+            row(4, LayoutResult::Extrapolated { figures: figures(1.0, 10.0) }),
+            row(5, LayoutResult::Extrapolated { figures: figures(0.2, 90.0) }),
         ];
         rank(&mut rows);
         assert_eq!(rows.iter().map(|row| row.candidate.data).collect::<Vec<_>>(), [5, 4, 2, 3, 1]);
@@ -200,8 +200,8 @@ mod tests {
         let figures =
             |memory_seconds, communication_seconds| Figures { memory_seconds, communication_seconds, ..FIGURES };
         let mut rows = vec![
-            row(1, Found::Extrapolated { figures: figures(2.0, 0.3) }),
-            row(2, Found::Compiled { figures: figures(2.0 + 1e-15, 0.2) }),
+            row(1, LayoutResult::Extrapolated { figures: figures(2.0, 0.3) }),
+            row(2, LayoutResult::Compiled { figures: figures(2.0 + 1e-15, 0.2) }),
         ];
         rank(&mut rows);
         assert_eq!(rows[0].candidate.data, 2);

@@ -13,7 +13,7 @@ mod table;
 
 pub use candidates::{Candidate, Sizes};
 pub use estimate::Estimate;
-pub use figures::{Figures, Found, Row};
+pub use figures::{Figures, LayoutResult, Row};
 pub use process::{ProcessFit, end_with_parent, fit_in_process};
 pub use table::Search;
 
@@ -74,7 +74,7 @@ struct SlicePlan {
 }
 
 /// The result of one compile.
-struct Compiled {
+struct LayoutCompile {
     figures: std::result::Result<Figures, String>,
     seconds: f64,
 }
@@ -131,7 +131,7 @@ impl Plan<'_> {
         let compile = |job: Job| {
             let fit = compile(job);
             let seconds = fit.as_ref().map_or(0.0, |fit| fit.compile_seconds);
-            Compiled { figures: fit.and_then(|fit| Figures::read(&fit, self.search.spec(job.slice))), seconds }
+            LayoutCompile { figures: fit.and_then(|fit| Figures::read(&fit, self.search.spec(job.slice))), seconds }
         };
         let mut found = self.shallow(&compile);
         let mut searched = Vec::new();
@@ -147,7 +147,7 @@ impl Plan<'_> {
     }
 
     /// Compiles all chosen layouts at every depth, and extrapolates.
-    fn shallow(&self, compile: &(impl Fn(Job) -> Compiled + Sync)) -> Vec<Row> {
+    fn shallow(&self, compile: &(impl Fn(Job) -> LayoutCompile + Sync)) -> Vec<Row> {
         let mut jobs = Vec::new();
         for plan in &self.slices {
             for &(layout, _) in &plan.chosen {
@@ -160,37 +160,37 @@ impl Plan<'_> {
         rows.map(|(&(layout, estimate), compiled)| self.row(layout, estimate, compiled)).collect()
     }
 
-    fn row(&self, candidate: Candidate, estimate: Estimate, compiled: &[Compiled]) -> Row {
+    fn row(&self, candidate: Candidate, estimate: Estimate, compiled: &[LayoutCompile]) -> Row {
         let seconds = compiled.iter().map(|compiled| compiled.seconds).sum();
         let figures: std::result::Result<Vec<_>, &String> =
             compiled.iter().map(|compiled| compiled.figures.as_ref()).collect();
         let found = match figures.as_deref() {
-            Err(reason) => Found::Refused { reason: (*reason).clone() },
+            Err(reason) => LayoutResult::Refused { reason: (*reason).clone() },
             Ok(&[few, more]) => {
                 let known = [(self.depths[0], few), (self.depths[1], more)];
-                Found::Extrapolated { figures: Figures::extrapolate(known, self.search.sizes.layers) }
+                LayoutResult::Extrapolated { figures: Figures::extrapolate(known, self.search.sizes.layers) }
             }
-            Ok(figures) => Found::Compiled { figures: *figures[0] },
+            Ok(figures) => LayoutResult::Compiled { figures: *figures[0] },
         };
         Row { candidate, mesh: candidate.mesh(), estimate, found, compile_seconds: seconds }
     }
 
     /// Compiles the best layouts with all layers, until as many as asked for fit.
-    fn confirm(&self, plan: &SlicePlan, rows: &mut [Row], compile: &impl Fn(Job) -> Compiled) {
+    fn confirm(&self, plan: &SlicePlan, rows: &mut [Row], compile: &impl Fn(Job) -> LayoutCompile) {
         loop {
             rank(rows);
-            let confirmed = rows.iter().filter(|row| matches!(row.found, Found::Compiled { .. }) && row.fits());
+            let confirmed = rows.iter().filter(|row| matches!(row.found, LayoutResult::Compiled { .. }) && row.fits());
             if confirmed.count() >= self.search.confirm {
                 return;
             }
-            let next = rows.iter_mut().find(|row| matches!(row.found, Found::Extrapolated { .. }) && row.fits());
+            let next = rows.iter_mut().find(|row| matches!(row.found, LayoutResult::Extrapolated { .. }) && row.fits());
             let Some(row) = next else { return };
             let job = Job { slice: plan.slice, layout: row.candidate, layers: self.search.sizes.layers };
             let compiled = compile(job);
             row.compile_seconds += compiled.seconds;
             row.found = match compiled.figures {
-                Ok(figures) => Found::Compiled { figures },
-                Err(reason) => Found::Refused { reason: format!("with all layers: {reason}") },
+                Ok(figures) => LayoutResult::Compiled { figures },
+                Err(reason) => LayoutResult::Refused { reason: format!("with all layers: {reason}") },
             };
         }
     }
@@ -252,7 +252,8 @@ mod tests {
         assert_eq!(searched.len(), 2);
         for search in searched {
             assert_eq!(search.rows.len(), 3);
-            let failed = |row: &Row| matches!(&row.found, Found::Refused { reason } if reason.contains("cannot start"));
+            let failed =
+                |row: &Row| matches!(&row.found, LayoutResult::Refused { reason } if reason.contains("cannot start"));
             assert!(search.rows.iter().all(failed), "{search}");
             assert!(search.best().is_none() && search.to_string().contains("no layout fits"), "{search}");
         }
@@ -279,9 +280,13 @@ mod tests {
         let jobs = jobs.into_inner().unwrap();
         assert_eq!((jobs.len(), jobs.iter().filter(|layers| **layers == 8).count()), (compiles, 1));
         let best = searched[0].best().unwrap();
-        assert!(matches!(best.found, Found::Compiled { figures } if figures.peak_bytes == 80.0), "{}", searched[0]);
+        assert!(
+            matches!(best.found, LayoutResult::Compiled { figures } if figures.peak_bytes == 80.0),
+            "{}",
+            searched[0]
+        );
         assert_eq!(best.compile_seconds, 3.0);
-        assert!(searched[0].rows[1..].iter().all(|row| matches!(row.found, Found::Extrapolated { .. })));
+        assert!(searched[0].rows[1..].iter().all(|row| matches!(row.found, LayoutResult::Extrapolated { .. })));
     }
 
     #[test]

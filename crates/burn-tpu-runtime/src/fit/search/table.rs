@@ -1,6 +1,6 @@
 //! A search's result for people: the layouts in order.
 
-use super::figures::{Found, Row};
+use super::figures::{LayoutResult, Row};
 use serde::Serialize;
 use std::fmt::{Display, Formatter, Result};
 
@@ -65,9 +65,9 @@ impl Search {
         let mesh = if row.mesh.is_empty() { "one device" } else { &row.mesh };
         let remat = if row.candidate.remat { "on" } else { "off" };
         let from = match &row.found {
-            Found::Compiled { .. } => "compiled".to_owned(),
-            Found::Extrapolated { .. } => format!("from {depths} layers"),
-            Found::Refused { reason } => return writeln!(f, "{mesh:<30} {remat:<6} -     {reason}"),
+            LayoutResult::Compiled { .. } => "compiled".to_owned(),
+            LayoutResult::Extrapolated { .. } => format!("from {depths} layers"),
+            LayoutResult::Refused { reason } => return writeln!(f, "{mesh:<30} {remat:<6} -     {reason}"),
         };
         let Some(figures) = row.figures() else { return Ok(()) };
         let fits = if figures.fits() { "yes" } else { "NO" };
