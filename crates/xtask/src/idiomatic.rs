@@ -119,8 +119,13 @@ impl Case {
     /// Runs this program for a few steps on both backends.
     fn check(&self, example: &Path) -> Result<()> {
         let options: Vec<String> = self.options.iter().chain(self.short).map(ToString::to_string).collect();
-        let tpu = process::run(example, "tpu", &options, SHORT_LIMIT)?.report()?;
-        let flex = process::run(example, "flex", &options, SHORT_LIMIT)?.report()?;
+        let run = |backend| process::run(example, backend, &options, SHORT_LIMIT);
+        // At once: counts and losses are compared, not times.
+        let (tpu, flex) = std::thread::scope(|scope| {
+            let flex = scope.spawn(|| run("flex"));
+            (run("tpu"), flex.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
+        });
+        let (tpu, flex) = (tpu?.report()?, flex?.report()?);
         let (uploads, difference) = (tpu.uploads_per_step(), tpu.loss_difference(&flex, COMPARED_STEPS));
         let Report { compiles, interpreted, wall_seconds, .. } = &tpu;
         print!("{wall_seconds:.1} s, compiles {compiles}, interpreted {interpreted}, ");
