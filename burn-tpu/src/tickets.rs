@@ -85,7 +85,7 @@ pub fn supply<R>(tensors: Vec<TpuTensor>, work: impl FnOnce() -> R) -> R {
     with_mode(TransferMode::Supply(tensors), work).0
 }
 
-/// Runs `work` in a mode, and returns what is left of it.
+/// Runs `work` in a mode. Also returns the mode with the tensors that `work` collected.
 fn with_mode<R>(mode: TransferMode, work: impl FnOnce() -> R) -> (R, Option<TransferMode>) {
     /// Restores the mode before, also after a panic.
     struct Ends(Option<TransferMode>);

@@ -35,8 +35,10 @@ where
     report.expect("the step computes something")
 }
 
-/// Returns the steps of the models of `examples/step_time`, by name and element type. All of them settle, are one program and
-/// fit.
+/// Returns the steps of the models of `examples/step_time`, by name and element type.
+///
+/// # Panics
+/// If one does not settle, is more than one program or does not fit.
 fn steps(fit: &Fit) -> Vec<(&'static str, FitReport)> {
     fn images<B: Backend<Device = TpuDevice>>(device: &TpuDevice) -> Images<B> {
         Images::synthetic(BATCH, 0, device)

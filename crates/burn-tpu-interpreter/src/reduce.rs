@@ -4,7 +4,7 @@ use super::buffer::{Element, dispatch_combined};
 use super::error::Result;
 use super::movement::transpose;
 use super::numeric::{Combined, Number};
-use super::sort::{keys, taken};
+use super::sort::{keys, line, taken};
 use super::tensor::HostTensor;
 use super::walk::{Strides, View, Walk, at, row_major};
 use burn_tpu_graph::op::Combine;
@@ -134,7 +134,7 @@ pub(super) fn arg_reduce(x: &HostTensor, indices: &HostTensor, max: bool, dim: u
             (false, false) => *rank,
         };
     }
-    let line = x.dims().last().copied().unwrap_or(1).max(1);
+    let line = line(&x);
     let first = |start: usize| (start..start + line).min_by_key(|&place| (ranks[place], indices_keys[place]));
     let places: Vec<usize> = (0..ranks.len()).step_by(line).filter_map(first).collect();
     Ok([taken(&x, &places, &dims)?, taken(&indices, &places, &dims)?])

@@ -52,7 +52,7 @@ fn sorted_places(x: &HostTensor, descending: bool) -> Result<Vec<usize>> {
 }
 
 /// Returns the length of the innermost dim, at least 1.
-fn line(x: &HostTensor) -> usize {
+pub(super) fn line(x: &HostTensor) -> usize {
     x.dims().last().copied().unwrap_or(1).max(1)
 }
 

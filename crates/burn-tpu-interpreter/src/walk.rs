@@ -240,7 +240,7 @@ pub(super) fn copy<T: Copy>(dims: &[usize], x: View<T>, out: &mut [T], offset: u
     }
 }
 
-/// Copies one run, of which the first operand is `from` and the second `to`.
+/// Copies one run of a walk over `from`, starting at `i`, and `to`, starting at `o`.
 pub(super) fn copy_run<T: Copy>(walk: &Walk<2>, from: &[T], i: usize, to: &mut [T], o: usize) {
     let len = walk.len;
     match walk.steps {

@@ -37,8 +37,8 @@ fn mnist(args: &Args) -> Result<()> {
         data::mnist(None)?;
     }
     println!(
-        "Building the example `mnist` with Burn and burn-tpu, without optimisation: some minutes on two cores, once. Training \
-         is half a minute; `cargo run --release -p mnist` builds longer and trains faster."
+        "Building the example `mnist` with Burn and burn-tpu, without optimisation: some minutes on two cores, once. \
+         Training is half a minute; `cargo run --release -p mnist` builds longer and trains faster."
     );
     let mut command = cargo(&["run", "-p", "mnist", "--"])?;
     // A first build never reads the incremental state, which takes a minute of processor time and 400 MB to write.
