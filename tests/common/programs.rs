@@ -40,13 +40,11 @@ pub fn pjrt_program(lowered: &Lowered) -> burn_tpu_pjrt::Program {
     burn_tpu_pjrt::Program::stablehlo(lowered.text.as_str(), parameters).unwrap()
 }
 
-/// Returns the backend's own options for the CPU plugin. With them NaN wins in minima and maxima, as StableHLO demands; the
-/// CPU client's default lets it lose.
+/// Returns the backend's own options for the CPU plugin.
 pub fn cpu_options() -> CompileOptions {
-    let options = CompileOptions::default().set("xla_cpu_enable_fast_min_max", false);
     burn_tpu_runtime::testing::CPU_COMPILER_FLAGS
         .into_iter()
-        .fold(options, |options, (name, value)| options.set(name, value))
+        .fold(CompileOptions::default(), |options, (name, value)| options.set(name, value))
 }
 
 /// A program that the CPU plugin has compiled.

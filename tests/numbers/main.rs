@@ -19,3 +19,4 @@ mod pieces;
 mod random_programs;
 mod rolling;
 mod semantics;
+mod special_values;

@@ -6,11 +6,11 @@
 use crate::common;
 
 use burn::backend::Autodiff;
-use burn::tensor::activation::{log_softmax, softmax};
+use burn::tensor::activation::{gelu, log_softmax, relu, softmax};
 use burn::tensor::backend::Backend;
 use burn::tensor::module::{attention, ctc_loss, max_pool2d, max_pool2d_with_indices};
 use burn::tensor::{Bool, DType, IndexingUpdateOp, Int, Tensor, TensorData};
-use burn_tpu::{Tpu, TpuDevice};
+use burn_tpu::{Platform, Tpu, TpuDevice};
 
 type B = Tpu<f32>;
 type Half = Tpu<half::bf16>;
@@ -74,6 +74,57 @@ fn a_nan_is_the_extreme_value_and_its_index_is_found() {
         same(read(x().cummax(0)), &[1.0, NAN, NAN, NAN]);
         same(read(x().cummin(0)), &[1.0, NAN, NAN, NAN]);
         same(read(x().clamp(-1.0, 2.0)), &[1.0, NAN, 2.0, -1.0]);
+    });
+}
+
+#[test]
+fn zeros_keep_their_order() {
+    on_each(|device| {
+        let x = || floats(&[-0.0, 0.0, -1.0, NAN], device);
+        same(read(relu(x())), &[0.0, 0.0, 0.0, NAN]);
+        same(read(relu(x()).recip()), &[INF, INF, INF, NAN]);
+        same(read(x().clamp(0.0, 1.0)), &[0.0, 0.0, 0.0, NAN]);
+        same(read(x().clamp_min(0.0)), &[0.0, 0.0, 0.0, NAN]);
+        same(read(x().clamp_max(-0.0)), &[-0.0, -0.0, -1.0, NAN]);
+        let zeros = || floats(&[-0.0, 0.0, -0.0], device);
+        same(read(zeros().max()), &[0.0]);
+        same(read(zeros().min()), &[-0.0]);
+        same(read(zeros().cummax(0)), &[-0.0, 0.0, 0.0]);
+    });
+}
+
+#[test]
+fn the_error_function_ends_at_one() {
+    on_each(|device| {
+        same(read(floats(&[40.0, -40.0, 4.0, INF, -INF, NAN], device).erf()), &[1.0, -1.0, 1.0, 1.0, -1.0, NAN]);
+        same(read(gelu(floats(&[-100.0, -1e9, 100.0], device))), &[-0.0, -0.0, 100.0]);
+        let halves: Tensor<Half, 1> = Tensor::from_data(TensorData::from([-100f32, 100.0]), device);
+        same(gelu(halves).into_data().iter::<f32>().collect(), &[-0.0, 100.0]);
+    });
+}
+
+/// GPUs compute with them.
+#[test]
+fn subnormal_numbers_are_zeros_to_what_computes() {
+    on_each(|device| {
+        if device.platform() == Platform::Cuda {
+            return;
+        }
+        let x = || floats(&[1e-40, -1e-40, 2e-38], device);
+        same(read(x().recip()), &[INF, -INF, 5e37]);
+        same(read(x() * 0.5), &[0.0, -0.0, 0.0]);
+        assert_eq!(read_bools(x().equal_elem(0.0)), [true, true, false]);
+        same(read(x().neg().reshape([3])), &[-1e-40, 1e-40, -2e-38]);
+    });
+}
+
+/// XLA would evaluate these while it compiles, for minutes.
+#[test]
+fn ops_on_many_constants_compile_at_once() {
+    on_each(|device| {
+        let ones = Tensor::<B, 2>::ones([512, 4096], device);
+        assert_eq!(read_ints(ones.clone().argmax(1).sum()), [0]);
+        same(read(ones.cumsum(1).max()), &[4096.0]);
     });
 }
 

@@ -1,12 +1,15 @@
 //! Runs nodes and programs.
 //!
-//! Owns: which function computes an op, what is widened before and rounded after it, and how long a value lives.
+//! Owns: which function computes an op, what is widened before and rounded after it, and how long a value lives. What only
+//! moves elements keeps their bits; subnormal numbers are zeros for the rest ([`subnormal`]).
 
 use super::buffer::C64;
 use super::convert::{bitcast, convert, iota, splat, widen};
 use super::error::{HostError, Result};
 use super::tensor::HostTensor;
-use super::{binary, contract, convolution, elementwise, fft, index, movement, reduce, rng, sort, unary, window};
+use super::{
+    binary, contract, convolution, elementwise, fft, index, movement, reduce, rng, sort, subnormal, unary, window,
+};
 use burn_tpu_graph::op::ScatterMode;
 use burn_tpu_graph::{DType, Graph, LiteralData, Node, NodeId, Op, Program, TensorType, use_counts};
 use smallvec::{SmallVec, smallvec};
@@ -20,10 +23,17 @@ type Operands = SmallVec<[HostTensor; 3]>;
 /// Runs one node and returns all its results. `operands` are each operand's result 0, except for `get_result`: there
 /// they are all results of its operand. They are passed by value, so that an op may write into a buffer that has no
 /// other owner.
-fn eval_node(node: &Node, operands: Operands) -> Result<Results> {
+fn eval_node(node: &Node, mut operands: Operands) -> Result<Results> {
     check_count(&node.op, operands.len())?;
+    let computes = operands.first().is_some_and(|x| subnormal::computes(&node.op, x.dtype()));
+    if computes {
+        operands.iter_mut().try_for_each(subnormal::flush)?;
+    }
     let mut results = compute(node, operands)?;
     for (i, result) in results.iter_mut().enumerate() {
+        if computes {
+            subnormal::flush(result)?;
+        }
         node.result_type(i).map_or(Ok(()), |ty| finish(ty, result))?;
     }
     Ok(results)
@@ -38,7 +48,12 @@ fn check_count(op: &Op, count: usize) -> Result<()> {
 /// Converts a result to its type in the graph: one that was computed in f32 is rounded here, once.
 fn finish(ty: &TensorType, result: &mut HostTensor) -> Result<()> {
     if ty.dtype.is_half() && result.dtype() == ty.dtype.accumulator() {
+        let is_flushed = result.is_flushed();
         *result = convert(result.clone(), ty.dtype)?;
+        if is_flushed {
+            // Rounding makes no number smaller than a normal one.
+            result.set_flushed();
+        }
     }
     if result.ty() == ty { Ok(()) } else { Err(format!("computed {} for {ty}", result.ty()).into()) }
 }

@@ -23,6 +23,7 @@ mod numeric;
 mod reduce;
 mod rng;
 mod sort;
+mod subnormal;
 mod tensor;
 #[cfg(test)]
 mod testing;

@@ -4,6 +4,7 @@
 
 use super::buffer::Element;
 use super::error::{Reason, Result};
+use super::subnormal::Subnormal;
 use burn_tpu_graph::DType;
 use burn_tpu_graph::op::Combine;
 use std::cmp::Ordering;
@@ -68,7 +69,8 @@ fn combines_no(combine: Combine, dtype: DType) -> Reason {
 
 /// A type with an order.
 pub(super) trait Order: Element {
-    /// Returns a number with the same order: both zeros are equal, and all NaNs are equal and the largest.
+    /// Returns a number with the same order: both zeros and all subnormal numbers are equal, and all NaNs are equal and the
+    /// largest.
     fn key(self) -> u64;
 }
 
@@ -327,19 +329,19 @@ floats!(f32 f64);
 
 impl Order for f32 {
     fn key(self) -> u64 {
-        float_key(self.into())
+        float_key(self.flushed().into())
     }
 }
 
 impl Order for f64 {
     fn key(self) -> u64 {
-        float_key(self)
+        float_key(self.flushed())
     }
 }
 
 impl Order for half::bf16 {
     fn key(self) -> u64 {
-        float_key(self.into())
+        float_key(self.flushed().into())
     }
 }
 

@@ -17,6 +17,8 @@ pub struct HostTensor {
     offset: usize,
     strides: Strides,
     buffer: Buffer,
+    /// Whether it is known that no element is a subnormal number.
+    flushed: bool,
 }
 
 impl HostTensor {
@@ -29,7 +31,7 @@ impl HostTensor {
             T::wrap(Arc::new(data))
         });
         let strides = row_major(&ty.dims);
-        Self { ty, offset: 0, strides, buffer }
+        Self { ty, offset: 0, strides, buffer, flushed: false }
     }
 
     /// Returns the row-major little-endian bytes, bools one byte each.
@@ -58,6 +60,16 @@ impl HostTensor {
         self.offset
     }
 
+    /// Returns whether no element is a subnormal number, as far as it is known.
+    pub(super) fn is_flushed(&self) -> bool {
+        self.flushed
+    }
+
+    /// Remembers that no element is a subnormal number. Views of the value know it too.
+    pub(super) fn set_flushed(&mut self) {
+        self.flushed = true;
+    }
+
     /// Creates a value from row-major elements.
     pub(super) fn new<T: Element>(dims: &[usize], elements: Vec<T>) -> Self {
         Self::strided(dims, row_major(dims), Arc::new(elements))
@@ -65,12 +77,12 @@ impl HostTensor {
 
     /// Creates a value whose elements start at the first one of the array and are `strides` apart.
     pub(super) fn strided<T: Element>(dims: &[usize], strides: Strides, elements: Flat<T>) -> Self {
-        Self { ty: TensorType::new(T::DTYPE, dims), offset: 0, strides, buffer: T::wrap(elements) }
+        Self { ty: TensorType::new(T::DTYPE, dims), offset: 0, strides, buffer: T::wrap(elements), flushed: false }
     }
 
     /// Returns a view of the same buffer with other dims, offset and strides.
     pub(super) fn viewed(self, dims: Dims, offset: usize, strides: Strides) -> Self {
-        Self { ty: TensorType { dtype: self.ty.dtype, dims }, offset, strides, buffer: self.buffer }
+        Self { ty: TensorType { dtype: self.ty.dtype, dims }, offset, strides, ..self }
     }
 
     /// Returns a view of the elements, which must be of type `T`.

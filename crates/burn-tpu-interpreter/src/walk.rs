@@ -107,23 +107,15 @@ fn rows<'a, U: Copy + Default, const N: usize>(
     out.chunks_exact_mut(walk.len.max(1)).zip(walk.runs(starts))
 }
 
-/// Returns `f` of every element, row-major.
-pub(super) fn map<T: Copy, U: Copy + Default>(dims: &[usize], x: View<T>, f: impl Fn(T) -> U) -> Vec<U> {
+/// Returns `f` of every element, row-major. The result is written once: copies of large values are most of what uses this.
+pub(super) fn map<T: Copy, U: Copy>(dims: &[usize], x: View<T>, f: impl Fn(T) -> U) -> Vec<U> {
     let walk = Walk::new(dims, [x.strides]);
-    let mut out = vec![U::default(); dims.iter().product()];
-    for (run, [i]) in rows(&mut out, &walk, [x.offset]) {
+    let mut out = Vec::with_capacity(dims.iter().product());
+    for [i] in walk.runs([x.offset]) {
         match walk.steps {
-            [1] => {
-                for (y, &v) in run.iter_mut().zip(&x.data[i..]) {
-                    *y = f(v);
-                }
-            }
-            [0] => run.fill(f(x.data[i])),
-            [step] => {
-                for (k, y) in run.iter_mut().enumerate() {
-                    *y = f(x.data[at(i, step, k)]);
-                }
-            }
+            [1] => out.extend(x.data[i..i + walk.len].iter().map(|&v| f(v))),
+            [0] => out.extend(std::iter::repeat_n(f(x.data[i]), walk.len)),
+            [step] => out.extend((0..walk.len).map(|k| f(x.data[at(i, step, k)]))),
         }
     }
     out

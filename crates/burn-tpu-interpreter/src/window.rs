@@ -17,8 +17,9 @@ pub(super) fn reduce_window(
     dims: &[usize],
 ) -> Result<HostTensor> {
     match (combine, x.dtype()) {
-        // A loop of its own, which uses the vector units.
+        // Loops of their own, which use the vector units.
         (Combine::Sum, DType::F32) => windows(x, window, dims, f32::ZERO, f32::plus),
+        (Combine::Max, DType::F32) => windows(x, window, dims, f32::LOWEST, f32::larger),
         (_, dtype) => dispatch_combined!(dtype, T => {
             let (identity, f) = T::combiner(combine)?;
             windows(x, window, dims, identity, f)

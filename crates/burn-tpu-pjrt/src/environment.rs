@@ -58,6 +58,22 @@ pub(crate) fn cpu_threads(devices: usize) {
     }
 }
 
+/// The variable from which each library that contains XLA takes options, once per process.
+const XLA_FLAGS: &str = "XLA_FLAGS";
+
+/// Adds an option of XLA, such as `xla_cpu_enable_fast_min_max`, to the variable `XLA_FLAGS`. One that the user has set there
+/// is kept. XLA reads the variable once, when its first client starts; it ends the process if it does not know an option.
+/// The rule of [`aot_environment`] about threads holds here too.
+///
+/// This is for a library that takes options in no other way. A program for a plugin has its own:
+/// [`CompileOptions`](crate::CompileOptions).
+pub fn xla_flag_environment(name: &str, value: bool) {
+    let flags = std::env::var(XLA_FLAGS).unwrap_or_default();
+    if !flags.contains(name) {
+        write(XLA_FLAGS, format!("{flags} --{name}={value}").trim());
+    }
+}
+
 fn set_missing(variables: &[(&str, &str)]) {
     variables.iter().filter(|(name, _)| std::env::var_os(name).is_none()).for_each(|(name, value)| write(name, value));
 }

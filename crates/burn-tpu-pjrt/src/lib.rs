@@ -86,7 +86,7 @@ pub use compile_options::{CompileOptions, OptimizationLevel, OverrideValue};
 pub use device::{Device, DeviceDescription, Memory, MemoryStats};
 pub use discovery::PluginKind;
 pub use element_type::ElementType;
-pub use environment::aot_environment;
+pub use environment::{aot_environment, xla_flag_environment};
 pub use error::{Code, Fault, PjrtError, Result};
 pub use event::Event;
 pub use executable::{CompiledMemoryStats, Executable, OptimizedProgram};

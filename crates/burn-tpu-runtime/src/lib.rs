@@ -51,6 +51,8 @@ pub use activity::{Activity, RunningProgram, Wait, WaitFor};
 pub use burn_tpu_fusion::{Optimization, Rewrite};
 pub use burn_tpu_graph as graph;
 pub use burn_tpu_kernels as kernels;
+#[doc(hidden)]
+pub use burn_tpu_pjrt::xla_flag_environment;
 pub use burn_tpu_profile::{OpCost, PhaseCost, ProfileFiles, ProfileReport};
 pub use control::{end_step, local_devices, profile};
 pub use custom_op::{CustomForm, CustomOp};

@@ -3,7 +3,7 @@
 //! Owns: the choice of the client, by `BURN_TPU_XLA_RS_CLIENT`, and that a client that could wait for ever is not asked for.
 
 use crate::types::{ENGINE, failed};
-use burn_tpu_runtime::{Platform, Result, TpuError};
+use burn_tpu_runtime::{Platform, Result, TpuError, xla_flag_environment};
 use std::sync::{Mutex, PoisonError};
 use xla::PjRtClient;
 
@@ -32,6 +32,8 @@ pub(crate) fn client() -> Result<PjRtClient> {
 }
 
 fn open(name: &str) -> Result<PjRtClient> {
+    // Fast minima and maxima lose NaN and the sign of zeros (decision 53). The crate takes no options for a program.
+    xla_flag_environment("xla_cpu_enable_fast_min_max", false);
     let client = match name {
         "cpu" => PjRtClient::cpu(),
         "tpu" if !Platform::Tpu.is_present() => {

@@ -265,9 +265,6 @@ fn complete(folder: &Path) -> Result<()> {
     fetch::write_whole(SCRIPT.as_bytes(), &folder.join("lib/libxla_extension.so")).map(drop)
 }
 
-/// The flag with which the op corpus agrees with the interpreter.
-const NAN_WINS: &str = "--xla_cpu_enable_fast_min_max=false";
-
 /// Lints and tests the engine. It links a library of 1.3 GB, so it is a stage of its own and not part of the others.
 pub fn stage() -> Result<TestCounts> {
     let variables = ensure(None)?;
@@ -282,9 +279,7 @@ pub fn stage() -> Result<TestCounts> {
         succeed(with(&["clippy"], which)?.args(["--", "-D", "warnings"]))?;
     }
     let mut counts = stage::test(&mut with(&["test", "--no-fail-fast"], &engine)?)?;
-    counts += stage::test(with(&["test", "--no-fail-fast"], &whole)?.args(["--", "--skip", "corpus"]))?;
-    // With the CPU client's default, NaN loses in minima and maxima. The crate takes options for a process only.
-    counts += stage::test(with(&["test"], &whole)?.args(["--", "corpus"]).env("XLA_FLAGS", NAN_WINS))?;
+    counts += stage::test(&mut with(&["test", "--no-fail-fast"], &whole)?)?;
     Ok(counts)
 }
 

@@ -12,6 +12,7 @@ mod contract;
 mod control;
 mod custom_call;
 mod division;
+mod erf;
 mod exchanged;
 mod index;
 mod movement;
@@ -23,11 +24,10 @@ mod sharding;
 mod slots;
 mod threefry;
 
-use crate::op::BinaryOp;
+use crate::op::{BinaryOp, UnaryOp};
 use crate::{DType, Graph, GraphError, Label, Mesh, Node, NodeId, Op, Program, Result, TensorType};
 use printer::{Block, Statement, Value, list, mlir_type};
 use sha2::{Digest, Sha256};
-use std::collections::HashSet;
 
 pub use slots::pack_slots;
 
@@ -188,8 +188,7 @@ struct Lowering<'p> {
     packing: slots::Packing,
     scope: Scope<'p>,
     exchanged: exchanged::Exchanged,
-    /// The operands that are kept apart from the node that takes them, by node and position.
-    apart: HashSet<(NodeId, usize)>,
+    separate: separate::Separate,
     /// The functions written so far: bodies of loops, draws of random bits, custom calls.
     functions: &'p mut Vec<String>,
 }
@@ -204,9 +203,9 @@ impl<'p> Lowering<'p> {
     ) -> Result<(Block, Vec<Value>)> {
         let graph = program.graph();
         let exchanged = exchanged::Exchanged::of(program);
-        let apart = separate::operands(graph, scope.llvm);
+        let separate = separate::Separate::of(graph, scope.llvm);
         let (block, values) = (Block::function(), Vec::new());
-        let mut lowering = Self { graph, block, values, packing, scope, exchanged, apart, functions };
+        let mut lowering = Self { graph, block, values, packing, scope, exchanged, separate, functions };
         let mut parameters_seen = 0;
         for (i, node) in graph.nodes().iter().enumerate() {
             let id = NodeId(i as u32);
@@ -263,10 +262,8 @@ impl<'p> Lowering<'p> {
             op => {
                 let mut operands = self.operands(&node.operands)?;
                 for (i, operand) in operands.iter_mut().enumerate() {
-                    if self.apart.contains(&(id, i)) {
-                        let value = operand.clone();
-                        *operand = separate::apart(&mut self.block, value, self.scope.llvm, self.functions);
-                    }
+                    let place = (self.graph, id, i);
+                    *operand = self.separate.operand(&mut self.block, place, operand.clone(), self.functions);
                 }
                 let statement = self.statement(id, op, operands, node)?;
                 Ok(self.assign(id, node, &statement))
@@ -305,6 +302,9 @@ impl<'p> Lowering<'p> {
         match op {
             Op::Binary(_) if division::may_divide_by_zero(self.graph, node) => {
                 Ok(division::divide(block, op.mnemonic(), operands))
+            }
+            Op::Unary(UnaryOp::Erf) if self.scope.llvm && erf::ends_below_one(node.ty.dtype) => {
+                Ok(erf::erf(block, operands))
             }
             // XLA would add `i1` constants in one bit, so this is an `or`.
             Op::Binary(BinaryOp::Add) if self.graph.ty(id).dtype == DType::Bool => {

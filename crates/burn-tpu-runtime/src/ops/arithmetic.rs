@@ -173,7 +173,6 @@ pub fn hypot(lhs: Tensor, rhs: Tensor) -> Tensor {
         let dtype = r.dtype(x);
         let (x, y) = mixed::widened(r, x, y)?;
         let (x, y) = (magnitude(r, x)?, magnitude(r, y)?);
-        // Comparisons, since a plugin's maximum may lose a NaN.
         let above = r.compare(Direction::Gt, y, x)?;
         let (large, small) = (r.select(above, y, x)?, r.select(above, x, y)?);
         let ratio = r.binary(BinaryOp::Div, small, large)?;

@@ -1,32 +1,68 @@
 //! Which operands are kept apart from the op that takes them: where XLA would join the two, and be wrong or never end.
+//! Constants are kept apart where it would compute with them for too long.
 //!
 //! A barrier keeps them apart. XLA's CPU compiler removes barriers before it fuses, but looks across no call that it may
 //! not inline.
 
+mod folding;
 mod reductions;
 mod updates;
 mod windows;
 
+use super::constant::scalar;
+use super::movement::broadcast_in_dim;
 use super::printer::{Block, Statement, Value, mlir_type};
 use super::{control, function};
 use crate::op::OpKind;
-use crate::{Graph, Node, NodeId, Op};
+use crate::{Graph, LiteralData, Node, NodeId, Op};
 use std::collections::HashSet;
 
-/// Returns the operands that are kept apart, by node and position.
-pub(super) fn operands(graph: &Graph, llvm: bool) -> HashSet<(NodeId, usize)> {
-    let mut apart: HashSet<_> = windows::of_windows(graph).chain(updates::that_read_what_they_update(graph)).collect();
-    if llvm {
-        apart.extend(reductions::of_many_paths(graph));
-    }
-    apart
+/// The operands of a graph's nodes that are kept apart, by node and position.
+pub(super) struct Separate {
+    /// Those that are joined with no op before them.
+    joined: HashSet<(NodeId, usize)>,
+    /// Constants, and values that are computed from constants alone.
+    constants: HashSet<(NodeId, usize)>,
+    llvm: bool,
 }
 
-/// Writes an op that returns its operand, and that XLA does not look across: a barrier, or for XLA's CPU compiler a call.
-pub(super) fn apart(block: &mut Block, operand: Value, llvm: bool, functions: &mut Vec<String>) -> Value {
-    if llvm {
-        return through_memory(block, operand, functions);
+impl Separate {
+    /// `llvm` is that of [`LowerOptions`](super::LowerOptions).
+    pub(super) fn of(graph: &Graph, llvm: bool) -> Self {
+        let mut joined: HashSet<_> =
+            windows::of_windows(graph).chain(updates::that_read_what_they_update(graph)).collect();
+        if llvm {
+            joined.extend(reductions::of_many_paths(graph));
+        }
+        Self { joined, constants: folding::of_constants(graph), llvm }
     }
+
+    /// Returns the operand of a node as the node takes it: behind what XLA does not look across, if it is kept apart.
+    pub(super) fn operand(
+        &self,
+        block: &mut Block,
+        (graph, node, position): (&Graph, NodeId, usize),
+        operand: Value,
+        functions: &mut Vec<String>,
+    ) -> Value {
+        let place = (node, position);
+        match &graph.node(graph.node(node).operands[position]).op {
+            Op::Constant(literal) if self.constants.contains(&place) => match literal.data {
+                LiteralData::Splat(bits) => {
+                    let value = scalar(block, operand.ty.dtype, bits);
+                    let value = barrier(block, value);
+                    block.push(&broadcast_in_dim(vec![value], &[]), operand.ty)
+                }
+                LiteralData::Dense(_) => barrier(block, operand),
+            },
+            _ if self.joined.contains(&place) && self.llvm => through_memory(block, operand, functions),
+            _ if self.joined.contains(&place) || self.constants.contains(&place) => barrier(block, operand),
+            _ => operand,
+        }
+    }
+}
+
+fn barrier(block: &mut Block, operand: Value) -> Value {
     let ty = operand.ty.clone();
     block.push(&Statement::new(Op::OptimizationBarrier.mnemonic(), [operand]), ty)
 }

@@ -25,8 +25,13 @@ use std::time::Instant;
 ///
 /// XNNPACK, to which the compiler gives larger products, packs the right-hand side once for each address. A weight that is
 /// updated in place keeps its address, so later steps would multiply by its first value (decision 20).
-pub const CPU_COMPILER_FLAGS: [(&str, bool); 2] =
-    [("xla_cpu_copy_insertion_use_region_analysis", true), ("xla_cpu_use_xnnpack", false)];
+///
+/// Fast minima and maxima lose a NaN on their right and the sign of a zero, which StableHLO forbids (decision 53).
+pub const CPU_COMPILER_FLAGS: [(&str, bool); 3] = [
+    ("xla_cpu_copy_insertion_use_region_analysis", true),
+    ("xla_cpu_use_xnnpack", false),
+    ("xla_cpu_enable_fast_min_max", false),
+];
 
 /// The smallest loss of donated memory in bytes that is reported.
 const LARGE_BYTES: usize = 1 << 20;

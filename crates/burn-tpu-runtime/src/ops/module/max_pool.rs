@@ -7,22 +7,19 @@
 use super::operands::expect_gradient;
 use super::window::Window;
 use crate::Tensor;
-use crate::ops::reduce::{drops_nan, nan_where};
 use crate::trace::{Recorder, record, record_many};
 use burn_tpu_graph::op::{BinaryOp, Combine, Direction, UnaryOp, WindowAttrs};
 use burn_tpu_graph::{Builder, DType, Dims, NodeId, Result};
 
 /// Computes `max_pool1d` and `max_pool2d`.
 pub fn max_pool(op: &'static str, x: &Tensor, window: &Window) -> Tensor {
-    let guard = drops_nan(x);
-    record(op, [x], |r, [x]| largest(r, x, window, guard))
+    record(op, [x], |r, [x]| largest(r, x, window))
 }
 
 /// Returns the values and their indices, of type `index`.
 pub fn max_pool_with_indices(op: &'static str, x: &Tensor, window: &Window, index: DType) -> [Tensor; 2] {
-    let guard = drops_nan(x);
     record_many(op, &[x], |r, nodes| {
-        let values = largest(r, nodes[0], window, guard)?;
+        let values = largest(r, nodes[0], window)?;
         let indices = indices(r, nodes[0], window)?;
         Ok([values, r.convert(indices, index)?])
     })
@@ -153,17 +150,10 @@ fn place(g: &mut impl Builder, x: NodeId, at: &[usize], sizes: &[usize], window:
     g.pad(x, zero, &low, &high, &interior)
 }
 
-/// Returns the largest value of each window. With `guard`, NaN is detected separately for plugins whose maximum loses
-/// it.
-fn largest(r: &mut Recorder, x: NodeId, window: &Window, guard: bool) -> Result<NodeId> {
+/// Returns the largest value of each window.
+fn largest(r: &mut Recorder, x: NodeId, window: &Window) -> Result<NodeId> {
     let attrs = window.attrs(r, x)?;
-    let largest = r.reduce_window(Combine::Max, x, attrs.clone())?;
-    if !guard {
-        return Ok(largest);
-    }
-    let nan = r.compare(Direction::Ne, x, x)?;
-    let found = r.reduce_window(Combine::Or, nan, attrs)?;
-    nan_where(r, found, largest)
+    r.reduce_window(Combine::Max, x, attrs)
 }
 
 /// Returns the position of each window's first largest element, `i32`. It reduces dim by dim, last dim first: the first
