@@ -6,7 +6,7 @@ use crate::common;
 use burn::tensor::backend::Backend;
 use burn::tensor::{Tensor, TensorData, linalg};
 use burn_ndarray::NdArray;
-use burn_tpu::{Metrics, Tpu, TpuDevice, TpuOptions, metrics};
+use burn_tpu::{Metrics, Platform, Tpu, TpuDevice, TpuOptions, metrics};
 use common::alone;
 
 type B = Tpu<f32>;
@@ -100,6 +100,28 @@ fn a_large_program_is_compiled_at_once() {
     };
     assert_eq!(counted(&device, product), (0, 1));
     assert_eq!(counted(&device, product), (0, 0));
+}
+
+/// Rows of changing numbers times a weight that a compiled program has read: on the CPU plugin, a copy costs less than a compile.
+#[test]
+fn a_weight_on_the_device_is_copied_once_for_what_is_new() {
+    let Some(device) = device().filter(|device| device.platform() == Platform::Cpu) else { return };
+    let _alone = alone();
+    let size = [400, 700];
+    let weight = table::<B>(size, &device);
+    let doubled = weight.clone() * 2.0;
+    device.mark_step();
+    let before = metrics(&device);
+    let counts = counted(&device, || {
+        for rows in 1..=3 {
+            let product = table::<B>([rows, size[0]], &device).matmul(weight.clone());
+            let expected = table::<NdArray<f32>>([rows, size[0]], &Default::default());
+            close(&read(product), &read(expected.matmul(table(size, &Default::default()))));
+        }
+    });
+    assert_eq!(counts, (3, 0));
+    assert_eq!(metrics(&device).downloads - before.downloads, 1);
+    drop(doubled);
 }
 
 #[test]

@@ -53,7 +53,7 @@ pub(crate) struct HostValue {
 }
 
 struct Copies {
-    /// The elements; none after the transfer of a large value.
+    /// The elements; none after the transfer of a large value, unless the interpreter has fetched it since.
     elements: Option<HostElements>,
     /// The device's copy; none before the transfer, and after a program took its memory.
     buffer: Option<SharedBuffer>,
@@ -105,6 +105,14 @@ impl HostValue {
         Some(tensor)
     }
 
+    /// Keeps the elements of a value that was copied from the device, until a program takes its memory there.
+    pub(crate) fn keep(&self, tensor: &HostTensor) {
+        let mut state = self.state.lock();
+        if state.buffer.is_some() {
+            state.elements = Some(HostElements::Tensor(tensor.clone()));
+        }
+    }
+
     /// Returns whether the user gave the value, and its elements stay on the host.
     pub(crate) fn is_small_input(&self) -> bool {
         self.maker == Maker::User && self.ty.bytes() <= KEPT_BYTES
@@ -136,6 +144,7 @@ impl HostValue {
         upload: impl FnOnce(&TensorType, HostBytes) -> Result<SharedBuffer>,
     ) -> Result<SharedBuffer> {
         let mut state = self.state.lock();
+        let is_transferred = state.buffer.is_none();
         let buffer = match (&state.buffer, &state.elements) {
             (Some(buffer), _) => {
                 buffer.site().into_iter().for_each(|site| site.read_again());
@@ -147,7 +156,7 @@ impl HostValue {
         if std::mem::take(&mut state.is_waiting) {
             self.forget_waiting();
         }
-        if self.ty.bytes() > KEPT_BYTES {
+        if self.ty.bytes() > KEPT_BYTES && (is_transferred || taken) {
             state.elements = None;
         }
         state.buffer = if taken { None } else { Some(Arc::clone(&buffer)) };

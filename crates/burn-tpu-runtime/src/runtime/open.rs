@@ -5,7 +5,6 @@
 use super::RunError;
 use super::arguments::OnDevice;
 use super::placement::sharding_of;
-use crate::Device;
 use crate::activity::{Activity, WaitFor, Waiting, describe, waits};
 use crate::engine::{
     Arguments, Engine, Execution, HostBytes, HostElements, HostTensor, HostValue, MOST_WAITING_BYTES, Maker,
@@ -17,6 +16,7 @@ use crate::metrics::Counters;
 use crate::options::TpuOptions;
 use crate::profile::{self, Phase};
 use crate::program::{CompiledProgram, ProgramCache};
+use crate::{Device, Platform};
 use burn_tpu_graph::{Label, Program, Sharding, TensorType};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -146,12 +146,18 @@ impl OpenDevice {
         Activity { device: self.device, programs, waits: waits(self.device) }
     }
 
-    /// Returns a value as the interpreter has it. One that is on the device is waited for and copied to the host.
+    /// Returns a value as the interpreter has it. One that is on the device is waited for and copied to the host. It stays there
+    /// too if it came from there and the device's memory is the host's: a weight is copied once.
     pub(super) fn fetch(&self, ty: &TensorType, buffer: &SharedBuffer) -> Result<HostTensor> {
-        match HostValue::of(buffer).and_then(HostValue::tensor) {
-            Some(tensor) => Ok(tensor),
-            None => Ok(HostTensor::from_bytes(ty.clone(), self.download(buffer)?)),
+        let value = HostValue::of(buffer);
+        if let Some(tensor) = value.and_then(HostValue::tensor) {
+            return Ok(tensor);
         }
+        let tensor = HostTensor::from_bytes(ty.clone(), self.download(buffer)?);
+        if let Some(value) = value.filter(|_| self.device.platform() == Platform::Cpu) {
+            value.keep(&tensor);
+        }
+        Ok(tensor)
     }
 
     /// Returns a buffer of a value that is on the host. It is transferred when a compiled program reads it; at once if too

@@ -12,6 +12,7 @@
 //!    run its plain form, and its author wants to see the other one.
 
 use super::DeviceRuntime;
+use crate::Platform;
 use crate::engine::{HostValue, Input};
 use crate::error::{Result, TpuError};
 use crate::metrics::CutReason;
@@ -40,6 +41,12 @@ const WORK_PER_TRANSFER: u64 = 20_000;
 
 /// The most bytes that are fetched from the device for the interpreter.
 const MOST_FETCHED_BYTES: usize = 1 << 20;
+
+/// The same for the CPU plugin, whose memory is the host's. What is fetched there is kept on the host too.
+const MOST_COPIED_BYTES: usize = 256 << 20;
+
+/// The bytes that are copied in the time of an element operation.
+const BYTES_PER_WORK: u64 = 20;
 
 /// The number of transfers from which a program that comes back is split, so that its small values share one.
 const MANY_TRANSFERS: usize = 4;
@@ -145,7 +152,10 @@ impl DeviceRuntime {
         let split = self.split(recorded, inputs)?.filter(|split| split.host_ops > 0);
         // Programs that differ in the host's part alone are counted together.
         let family = split.as_ref().map_or(program, |split| &split.device.0);
-        if may_interpret && inputs.device_bytes <= MOST_FETCHED_BYTES && self.is_interpreted(program, family, slots) {
+        if may_interpret
+            && let Some(copy) = self.work_to_fetch(inputs.device_bytes)
+            && self.is_interpreted(program, family, slots, copy)
+        {
             return Ok(Tier::Interpreter);
         }
         Ok(match split.filter(|split| self.is_family_known(split)) {
@@ -154,8 +164,17 @@ impl DeviceRuntime {
         })
     }
 
-    /// Rule 2. A frozen device goes on interpreting what it has interpreted before, and refuses what is new.
-    fn is_interpreted(&self, program: &Arc<Program>, family: &Arc<Program>, slots: &[u64]) -> bool {
+    /// Returns the work of fetching so many bytes for the interpreter; `None` if they stay on the device.
+    fn work_to_fetch(&self, bytes: usize) -> Option<u64> {
+        match self.open().device.platform() {
+            Platform::Cpu => (bytes <= MOST_COPIED_BYTES).then_some(bytes as u64 / BYTES_PER_WORK),
+            _ => (bytes <= MOST_FETCHED_BYTES).then_some(0),
+        }
+    }
+
+    /// Rule 2. A frozen device goes on interpreting what it has interpreted before, and refuses what is new. `copy` is the
+    /// work of fetching its arguments.
+    fn is_interpreted(&self, program: &Arc<Program>, family: &Arc<Program>, slots: &[u64], copy: u64) -> bool {
         if self.compiler.is_frozen() {
             return self.open().cache.counted(Count::Interpreted, family) > 0;
         }
@@ -172,7 +191,7 @@ impl DeviceRuntime {
         };
         let compile = COMPILE_WORK + nodes * (COMPILE_WORK_PER_NODE + COMPILE_WORK_PER_PAIR * together);
         // All runs together take at most as long as the compile that they delay.
-        let work = cost::work(program) + WORK_PER_NODE * program.graph().len() as u64;
+        let work = cost::work(program) + WORK_PER_NODE * program.graph().len() as u64 + copy;
         let runs = (compile / work.max(1)).min(MOST_RUNS);
         u64::from(self.open().cache.count(Count::Interpreted, family)) <= runs
     }
