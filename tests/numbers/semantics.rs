@@ -8,7 +8,10 @@ use crate::common;
 use burn::backend::Autodiff;
 use burn::tensor::activation::{gelu, log_softmax, relu, softmax};
 use burn::tensor::backend::Backend;
-use burn::tensor::module::{attention, ctc_loss, max_pool2d, max_pool2d_with_indices};
+use burn::tensor::module::{
+    adaptive_avg_pool1d, adaptive_avg_pool2d, attention, ctc_loss, interpolate, max_pool2d, max_pool2d_with_indices,
+};
+use burn::tensor::ops::{InterpolateMode, InterpolateOptions};
 use burn::tensor::{Bool, DType, IndexingUpdateOp, Int, Tensor, TensorData};
 use burn_tpu::{Platform, Tpu, TpuDevice};
 
@@ -115,6 +118,28 @@ fn subnormal_numbers_are_zeros_to_what_computes() {
         same(read(x() * 0.5), &[0.0, -0.0, 0.0]);
         assert_eq!(read_bools(x().equal_elem(0.0)), [true, true, false]);
         same(read(x().neg().reshape([3])), &[-1e-40, 1e-40, -2e-38]);
+    });
+}
+
+#[test]
+fn a_pixel_that_is_not_finite_stays_where_it_is_read() {
+    on_each(|device| {
+        for value in [NAN, INF, -INF] {
+            let mut pixels = [1f32; 64];
+            pixels[0] = value;
+            let image = || floats(&pixels, device).reshape([1, 1, 8, 8]);
+            let local = |size: usize| (0..size * size).map(|i| if i == 0 { value } else { 1.0 }).collect::<Vec<_>>();
+            for size in [2, 3] {
+                close(read(adaptive_avg_pool2d(image(), [size, size])), &local(size));
+            }
+            for mode in [InterpolateMode::Nearest, InterpolateMode::Bilinear, InterpolateMode::Bicubic] {
+                let resized = interpolate(image(), [4, 4], InterpolateOptions::new(mode));
+                close(read(resized), &local(4));
+            }
+        }
+        // Infinities of both signs in one window are no number.
+        let row = floats(&[INF, -INF, 1.0, 1.0, 1.0], device).reshape([1, 1, 5]);
+        close(read(adaptive_avg_pool1d(row, 2)), &[NAN, 1.0]);
     });
 }
 

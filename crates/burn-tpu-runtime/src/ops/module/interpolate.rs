@@ -1,20 +1,17 @@
 //! Interpolation of `[batch, channels, height, width]` to another height and width.
 //!
 //! Every mode is separable and linear in its input. Nearest copies values with a repeat, a stride or a gather, so that
-//! infinities do not spread to other pixels. The other modes are a product with a matrix of weights per dim, which is
-//! computed here in f64. Their gradient is the product with the transposed matrix. 16-bit floats are resampled in f32,
-//! since 16-bit floats cannot represent the weights.
+//! infinities do not spread to other pixels. The other modes gather the few inputs of each output, per dim, and sum them with
+//! weights, which are computed here in f64. Their gradient is a product with the transposed matrix of weights. 16-bit floats
+//! are resampled in f32, since 16-bit floats cannot represent the weights.
 
 use super::operands::{expect_gradient, expect_spatial};
-use super::resample::{Way, along, sparse};
+use super::resample::{Tap, Way, along, gathered, sparse, take};
 use crate::Tensor;
 use crate::ops::broken_rule;
 use crate::trace::record;
-use burn_tpu_graph::op::{Combine, GatherAttrs};
-use burn_tpu_graph::{Builder, DType, Dims, NodeId, Result};
-
-/// The columns and weights of one tap, per output position.
-type Tap = (Vec<i64>, Vec<f64>);
+use burn_tpu_graph::op::Combine;
+use burn_tpu_graph::{Builder, Dims, NodeId, Result};
 
 /// The interpolation of a value between pixels.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -109,19 +106,7 @@ fn nearest(g: &mut impl Builder, x: NodeId, dim: usize, output: usize, exact: bo
         return g.slice(x, &starts, &dims, &strides);
     }
     let columns: Vec<i64> = (0..output).map(|o| source(o, size, output, exact) as i64).collect();
-    let columns = super::operands::vector(g, DType::I32, &columns)?;
-    let mut slice_sizes = dims.clone();
-    slice_sizes[dim] = 1;
-    let attrs = GatherAttrs {
-        offset_dims: (0..dims.len()).filter(|&d| d != dim).collect(),
-        collapsed_slice_dims: Dims::from_slice(&[dim]),
-        operand_batching_dims: Dims::new(),
-        start_indices_batching_dims: Dims::new(),
-        start_index_map: Dims::from_slice(&[dim]),
-        index_vector_dim: 1,
-        slice_sizes,
-    };
-    g.gather(x, columns, attrs)
+    take(g, x, dim, &columns)
 }
 
 /// Repeats each element of dim `dim` `factor` times in a row.
@@ -154,8 +139,14 @@ fn resample(
     let dtype = g.dtype(x);
     let mut y = g.convert(x, dtype.accumulator())?;
     for i in [1, 0] {
-        let matrix = sparse(g, dtype.accumulator(), &taps(options, sizes[i], output[i]), sizes[i])?;
-        y = along(g, y, i + 2, matrix, way)?;
+        let taps = taps(options, sizes[i], output[i]);
+        y = match way {
+            Way::Forward => gathered(g, y, i + 2, &taps)?,
+            Way::Transposed => {
+                let matrix = sparse(g, dtype.accumulator(), &taps, sizes[i])?;
+                along(g, y, i + 2, matrix, way)?
+            }
+        };
     }
     g.convert(y, dtype)
 }
