@@ -55,26 +55,34 @@ pub fn scatter(x: Tensor, dim: usize, indices: Tensor, values: Tensor, mode: Sca
     })
 }
 
+/// Returns the attributes of a gather of slices of size 1 along `dim` of a tensor with these dims. The indices have
+/// `index_vector_dim` dims.
+pub(super) fn slices_along(dims: &[usize], dim: usize, index_vector_dim: usize) -> GatherAttrs {
+    let mut slice_sizes = Dims::from_slice(dims);
+    if let Some(size) = slice_sizes.get_mut(dim) {
+        *size = 1;
+    }
+    GatherAttrs {
+        offset_dims: all_but(dims.len(), dim),
+        collapsed_slice_dims: Dims::from_slice(&[dim]),
+        operand_batching_dims: Dims::new(),
+        start_indices_batching_dims: Dims::new(),
+        start_index_map: Dims::from_slice(&[dim]),
+        index_vector_dim,
+        slice_sizes,
+    }
+}
+
 /// Returns the slices of `x` along `dim` at `indices` (`[n]`), in their order.
 pub fn select(x: Tensor, dim: usize, indices: Tensor) -> Tensor {
     check("select", &x, dim, &indices);
     record("select", [&x, &indices], |r, [x, indices]| {
         expect_vector(r, "gather", x, dim, indices)?;
-        let mut slice_sizes = r.dims(x);
-        let mut result = slice_sizes.clone();
-        if let (Some(size), Some(taken)) = (slice_sizes.get_mut(dim), result.get_mut(dim)) {
-            *size = 1;
+        let mut result = r.dims(x);
+        if let Some(taken) = result.get_mut(dim) {
             *taken = r.ty(indices).elements();
         }
-        let attrs = GatherAttrs {
-            offset_dims: all_but(result.len(), dim),
-            collapsed_slice_dims: Dims::from_slice(&[dim]),
-            operand_batching_dims: Dims::new(),
-            start_indices_batching_dims: Dims::new(),
-            start_index_map: Dims::from_slice(&[dim]),
-            index_vector_dim: 1,
-            slice_sizes,
-        };
+        let attrs = slices_along(&r.dims(x), dim, 1);
         let indices = as_vectors(r, indices)?;
         gathered(r, x, indices, attrs, &result)
     })

@@ -4,10 +4,11 @@
 //! part of the program. The start of a slice is an offset, which is a constant until it changes: a static slice
 //! compiles to a view or a fused copy.
 
+use super::index::slices_along;
 use super::{broken_rule, expect_dim, mixed};
 use crate::Tensor;
 use crate::trace::{Recorder, at_once, record, record_or_compute, record_or_compute_many};
-use burn_tpu_graph::op::{BinaryOp, GatherAttrs};
+use burn_tpu_graph::op::BinaryOp;
 use burn_tpu_graph::{Builder, DType, Dims, NodeId, Number, Result};
 use smallvec::{SmallVec, smallvec};
 use std::ops::Range;
@@ -282,24 +283,11 @@ fn windows_of_blocks(
 }
 
 fn gathered_windows(r: &mut Recorder, x: NodeId, dim: usize, [windows, size, step]: [usize; 3]) -> Result<NodeId> {
-    let rank = r.rank(x);
     let first = r.iota(DType::I32, &[windows, size], 0)?;
     let first = r.binary_const(BinaryOp::Mul, first, Number::UInt(step as u64))?;
     let offset = r.iota(DType::I32, &[windows, size], 1)?;
     let indices = r.binary(BinaryOp::Add, first, offset)?;
-    let mut slice_sizes = r.dims(x);
-    if let Some(taken) = slice_sizes.get_mut(dim) {
-        *taken = 1;
-    }
-    let attrs = GatherAttrs {
-        offset_dims: (0..rank).filter(|&d| d != dim).collect(),
-        collapsed_slice_dims: Dims::from_slice(&[dim]),
-        operand_batching_dims: Dims::new(),
-        start_indices_batching_dims: Dims::new(),
-        start_index_map: Dims::from_slice(&[dim]),
-        index_vector_dim: 2,
-        slice_sizes,
-    };
+    let attrs = slices_along(&r.dims(x), dim, 2);
     r.gather(x, indices, attrs)
 }
 

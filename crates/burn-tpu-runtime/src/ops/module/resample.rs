@@ -12,7 +12,8 @@
 //! contains `out` numbers instead of `out * in`.
 
 use super::operands::vector;
-use burn_tpu_graph::op::{BinaryOp, Direction, DotAttrs, GatherAttrs, Precision, UnaryOp};
+use crate::ops::index::slices_along;
+use burn_tpu_graph::op::{BinaryOp, Direction, DotAttrs, Precision, UnaryOp};
 use burn_tpu_graph::{Builder, DType, Dims, NodeId, Result};
 
 /// The columns and weights of one tap, per output position.
@@ -20,19 +21,8 @@ pub(super) type Tap = (Vec<i64>, Vec<f64>);
 
 /// Returns the elements of `x` at the indices along `dim`.
 pub(super) fn take(g: &mut impl Builder, x: NodeId, dim: usize, indices: &[i64]) -> Result<NodeId> {
-    let dims = g.dims(x);
+    let attrs = slices_along(&g.dims(x), dim, 1);
     let indices = vector(g, DType::I32, indices)?;
-    let mut slice_sizes = dims.clone();
-    slice_sizes[dim] = 1;
-    let attrs = GatherAttrs {
-        offset_dims: (0..dims.len()).filter(|&d| d != dim).collect(),
-        collapsed_slice_dims: Dims::from_slice(&[dim]),
-        operand_batching_dims: Dims::new(),
-        start_indices_batching_dims: Dims::new(),
-        start_index_map: Dims::from_slice(&[dim]),
-        index_vector_dim: 1,
-        slice_sizes,
-    };
     g.gather(x, indices, attrs)
 }
 
