@@ -86,6 +86,9 @@ fn assert_near(ours: &[f32], theirs: &[f32], tolerance: f32) {
 }
 
 fn trains_as_recorded<F: TpuFloat>(device: &TpuDevice, tolerance: f32) {
+    // AdamW's first updates follow the signs of gradients: of 60 starts in bf16, one has a gradient so near to zero that
+    // its sign is a matter of rounding, and comes near the tolerance.
+    Tpu::<F>::seed(device, 7);
     // Running statistics are shared by clones of a model, so each loop has a model from one record.
     let original = Model::<A<F>>::new(device);
     let model = || Model::<A<F>>::new(device).load_record(original.clone().into_record());
