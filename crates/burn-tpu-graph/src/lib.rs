@@ -14,6 +14,7 @@ pub mod cost;
 mod custom_call;
 mod dtype;
 mod error;
+pub mod family;
 mod graph;
 mod infer;
 mod literal;

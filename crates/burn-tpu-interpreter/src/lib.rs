@@ -14,6 +14,8 @@ mod convert;
 mod convolution;
 mod elementwise;
 mod error;
+#[cfg(test)]
+mod family_tests;
 mod fft;
 mod index;
 mod interpret;

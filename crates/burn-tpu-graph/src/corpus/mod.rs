@@ -10,6 +10,7 @@ mod elementwise;
 mod index;
 mod leaf;
 mod movement;
+pub mod varying;
 mod window;
 
 use crate::{Builder, DType, DTypeClass, Graph, NodeId, Op, Program, Result, TensorType};

@@ -1,0 +1,130 @@
+//! Families: programs that have the same ops and differ in sizes run as one program for each bucket of sizes.
+//!
+//! Recordings are of one family if every number that differs between them is a function of a few sizes that vary: `n`, `n + c`,
+//! `c n`, or a product of two. The functions are found from three recordings, and every later recording is checked against
+//! them, number by number. A family's program for a bucket has buffers as large as the bucket, takes the true sizes as
+//! run-time scalars, and computes of the true part of each value what the recorded program computes.
+//!
+//! Owns: which programs are a family, and the program of a bucket. May not know: which buckets are chosen, when, nor how
+//! values are passed.
+
+mod numbers;
+mod padded;
+mod rules;
+mod size;
+
+pub use numbers::{Numbers, Skeleton};
+pub use padded::Padded;
+pub use size::Size;
+
+use crate::op::AxisRules;
+use crate::{NodeId, Op, Program, Result};
+use numbers::Role;
+use padded::Padder;
+use size::Fit;
+use std::sync::Arc;
+
+/// The number of recordings of different sizes that tell a family.
+pub const LEAST_RECORDINGS: usize = 3;
+
+/// Programs that differ in sizes alone.
+#[derive(Clone, Debug)]
+pub struct Family {
+    /// A program of the family, none of whose varying sizes is 0 or 1.
+    program: Arc<Program>,
+    /// Another one, all of whose varying sizes differ.
+    other: Arc<Program>,
+    /// The numbers in the order of [`Numbers`]. `None` for an offset that no size explains.
+    numbers: Vec<Option<Size>>,
+    /// For each node, the first number of its op, and the first of its results' dims.
+    places: Vec<(usize, usize)>,
+    /// The place of each varying size.
+    varying: Vec<usize>,
+    /// What each varying size is made larger by, at most.
+    added: Vec<i64>,
+}
+
+impl Family {
+    /// Finds the family of programs with their numbers, all of one skeleton. Returns `None` if they are none, or if more
+    /// recordings may tell.
+    pub fn of(recordings: &[(Arc<Program>, Numbers)]) -> Option<Self> {
+        let (_, first) = recordings.first().filter(|_| recordings.len() >= LEAST_RECORDINGS)?;
+        let rows: Vec<&[i64]> = recordings.iter().map(|(_, numbers)| &*numbers.numbers).collect();
+        let Fit { numbers, varying } = Fit::of(&rows, |place| first.roles[place] == Role::Size)?;
+        let is_explained = |place: usize| numbers[place].is_some() || first.roles[place] == Role::Offset;
+        if varying.is_empty() || !(0..numbers.len()).all(is_explained) {
+            return None;
+        }
+        // The rules of axes are read where no size looks like another thing.
+        let is_usual = |row: &Numbers| varying.iter().all(|&place| row.numbers[place] > 1);
+        let mut usual = recordings.iter().filter(|(_, row)| is_usual(row));
+        let (program, row) = usual.next()?;
+        let differs = |other: &Numbers| varying.iter().all(|&place| other.numbers[place] != row.numbers[place]);
+        let (other, _) = usual.find(|(_, numbers)| differs(numbers))?;
+        let mut added = vec![0; varying.len()];
+        for (place, size) in numbers.iter().enumerate() {
+            let is_size = first.roles[place] == Role::Size;
+            if let Some((index, more)) = size.as_ref().and_then(Size::added).filter(|_| is_size) {
+                added[index] = added[index].max(more);
+            }
+        }
+        let (program, other, places) = (Arc::clone(program), Arc::clone(other), first.places.clone());
+        Some(Self { program, other, numbers, places, varying, added })
+    }
+
+    /// Returns the varying sizes of a program of the same skeleton; `None` if it is not of this family.
+    pub fn sizes(&self, numbers: &Numbers) -> Option<Vec<i64>> {
+        if numbers.numbers.len() != self.numbers.len() {
+            return None;
+        }
+        let sizes: Vec<i64> = self.varying.iter().map(|&place| numbers.numbers[place]).collect();
+        let mut both = self.numbers.iter().zip(&numbers.numbers);
+        both.all(|(size, &number)| size.as_ref().is_none_or(|size| size.at(&sizes) == Some(number))).then_some(sizes)
+    }
+
+    /// Returns what a bucket must have room for, for these varying sizes.
+    pub fn least_buckets(&self, sizes: &[i64]) -> Vec<i64> {
+        sizes.iter().zip(&self.added).map(|(size, added)| size + added).collect()
+    }
+
+    /// Returns the program for one bucket of each varying size. Its slots are those of the recorded program, then the varying
+    /// sizes, as `i32`.
+    ///
+    /// # Errors
+    /// The op that has no exact rule for a size that varies.
+    pub fn padded(&self, buckets: &[i64]) -> Result<Padded> {
+        let slots = self.program.slots().map(|(_, index, _)| index + 1).max().unwrap_or(0);
+        Padder::new(self, buckets, slots).build()
+    }
+
+    /// Returns the dims of a result of a node.
+    fn dims(&self, id: NodeId, result: usize) -> Vec<Size> {
+        let node = self.program.graph().node(id);
+        let rank = |result: usize| node.result_type(result).map_or(0, |ty| ty.dims.len());
+        let first = self.places[id.index()].1 + (0..result).map(rank).sum::<usize>();
+        // Every size has a function.
+        self.numbers[first..first + rank(result)].iter().flatten().cloned().collect()
+    }
+
+    /// Returns the numbers of a node's op; `None` for an offset that no size explains.
+    fn op_numbers(&self, id: NodeId) -> &[Option<Size>] {
+        let (first, end) = self.places[id.index()];
+        &self.numbers[first..end]
+    }
+
+    /// Returns whether all numbers of a node are the same in the whole family.
+    fn is_fixed(&self, id: NodeId) -> bool {
+        let (first, _) = self.places[id.index()];
+        let end = self.places.get(id.index() + 1).map_or(self.numbers.len(), |next| next.0);
+        let is_unexplained =
+            matches!(self.program.graph().node(id).op, Op::Offset { .. }) && self.numbers[first].is_none();
+        !is_unexplained && self.numbers[first..end].iter().flatten().all(Size::is_fixed)
+    }
+
+    /// Returns the rules of the axes of an operand, if they are the same at other sizes.
+    fn rules(&self, id: NodeId, position: usize) -> Option<AxisRules> {
+        let of = |program: &Program| program.graph().axis_rules(program.graph().node(id), position);
+        let rules = of(&self.program);
+        (rules == of(&self.other)).then_some(rules)
+    }
+}

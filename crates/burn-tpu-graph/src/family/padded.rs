@@ -1,0 +1,380 @@
+//! The program of a family for one bucket of each varying size: values are as large as their buckets, and what is computed
+//! of their true part is what the program of the true sizes computes.
+//!
+//! Owns: which part of a value is true, the true sizes as scalars, masks, and moving values between layouts. May not know:
+//! the rule of any op, which `rules` has.
+//!
+//! An axis that varies holds its true indices first. What follows is padding: any bits at all. An axis that a reshape merged
+//! of several is true where each of them is.
+
+use super::{Family, Size};
+use crate::op::{BinaryOp, Direction, GatherAttrs};
+use crate::{Builder, DType, Dims, Graph, GraphError, NodeId, Number, Op, Program, Result};
+use rustc_hash::FxHashMap;
+use smallvec::{SmallVec, smallvec};
+
+/// A part of an axis: its true size, and the size of its buffer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Factor {
+    pub(super) size: Size,
+    pub(super) capacity: usize,
+}
+
+impl Factor {
+    fn varies(&self) -> bool {
+        !self.size.is_fixed()
+    }
+}
+
+/// An axis of a value.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Axis {
+    /// What was merged, outermost first.
+    pub(super) factors: SmallVec<[Factor; 1]>,
+    /// Whether every index holds the same, so that it may stand for an axis of any layout.
+    pub(super) is_uniform: bool,
+}
+
+impl Axis {
+    pub(super) fn of(size: &Size, capacity: usize) -> Self {
+        Self { factors: smallvec![Factor { size: size.clone(), capacity }], is_uniform: false }
+    }
+
+    pub(super) fn varies(&self) -> bool {
+        self.factors.iter().any(Factor::varies)
+    }
+
+    pub(super) fn capacity(&self) -> usize {
+        self.factors.iter().map(|factor| factor.capacity).product()
+    }
+}
+
+pub(super) type Axes = SmallVec<[Axis; 4]>;
+
+/// A value of the padded program.
+#[derive(Clone, Debug)]
+pub(super) struct Value {
+    pub(super) node: NodeId,
+    pub(super) axes: Axes,
+}
+
+impl Value {
+    pub(super) fn varies(&self) -> bool {
+        self.axes.iter().any(Axis::varies)
+    }
+
+    /// Returns the sizes of its buffer.
+    pub(super) fn capacities(&self) -> Dims {
+        self.axes.iter().map(Axis::capacity).collect()
+    }
+}
+
+/// A program for one bucket of each varying size.
+#[derive(Clone, Debug)]
+pub struct Padded {
+    /// The program. Its slots are those of the recording, then the varying sizes as `i32`.
+    pub program: Program,
+    /// The true dims of each parameter of the recorded program, by its index.
+    pub parameters: Vec<Vec<Size>>,
+    /// The true dims of each output.
+    pub outputs: Vec<Vec<Size>>,
+    /// Numbers that must not be negative: the program is not exact for sizes where one is.
+    pub at_least_zero: Vec<Size>,
+}
+
+/// What builds the padded program.
+pub(super) struct Padder<'f> {
+    pub(super) family: &'f Family,
+    pub(super) old: &'f Graph,
+    pub(super) graph: Graph,
+    buckets: &'f [i64],
+    first_size: u32,
+    values: Vec<Option<Value>>,
+    scalars: FxHashMap<Size, NodeId>,
+    pub(super) at_least_zero: Vec<Size>,
+}
+
+impl<'f> Padder<'f> {
+    /// Creates what pads a family's programs of `slots` slots.
+    pub(super) fn new(family: &'f Family, buckets: &'f [i64], slots: u32) -> Self {
+        let old = family.program.graph();
+        let (values, scalars) = (vec![None; old.len()], FxHashMap::default());
+        Self {
+            family,
+            old,
+            graph: Graph::new(),
+            buckets,
+            first_size: slots,
+            values,
+            scalars,
+            at_least_zero: Vec::new(),
+        }
+    }
+
+    /// Builds the program.
+    ///
+    /// # Errors
+    /// The op that has no exact rule for an axis that varies.
+    pub(super) fn build(mut self) -> Result<Padded> {
+        for id in self.old.ids() {
+            self.graph.set_label(self.old.label(id));
+            let value = self.value_of(id)?;
+            self.values[id.index()] = Some(value);
+        }
+        let family = self.family;
+        let mut outputs = Vec::new();
+        for &id in family.program.outputs() {
+            let value = self.value(id)?;
+            outputs.push(self.unmerged(value)?.node);
+        }
+        let dims = |id: NodeId| family.dims(id, 0);
+        let is_parameter = |id: &NodeId| matches!(self.old.node(*id).op, Op::Parameter { .. });
+        Ok(Padded {
+            program: Program::extract(&self.graph, &outputs)?,
+            parameters: self.old.ids().filter(is_parameter).map(dims).collect(),
+            outputs: family.program.outputs().iter().map(|&id| dims(id)).collect(),
+            at_least_zero: self.at_least_zero,
+        })
+    }
+
+    /// Returns the value of an old node.
+    ///
+    /// # Errors
+    /// None: operands come before their users.
+    pub(super) fn value(&self, old: NodeId) -> Result<Value> {
+        let value = self.values[old.index()].clone();
+        value.ok_or_else(|| self.refusal(old, "is used before it is computed"))
+    }
+
+    /// Returns why a node has no exact form for an axis that varies.
+    pub(super) fn refusal(&self, old: NodeId, rule: &str) -> GraphError {
+        let node = self.old.node(old);
+        let types = node.operands.iter().map(|&id| self.old.ty(id).to_string()).collect::<Vec<_>>().join(", ");
+        GraphError { op: node.op.mnemonic(), operands: types, rule: rule.into() }
+    }
+
+    /// Returns the size of a buffer for a true size.
+    pub(super) fn capacity(&self, old: NodeId, size: &Size) -> Result<usize> {
+        size.capacity(self.buckets).ok_or_else(|| self.refusal(old, "has a size that no buffer has"))
+    }
+
+    /// Returns the axes of a node's result, each in one part.
+    pub(super) fn axes_of(&self, old: NodeId, result: usize) -> Result<Axes> {
+        let sizes = self.family.dims(old, result);
+        sizes.iter().map(|size| Ok(Axis::of(size, self.capacity(old, size)?))).collect()
+    }
+
+    /// Returns a number as a scalar `i32[]`.
+    pub(super) fn scalar(&mut self, size: &Size) -> Result<NodeId> {
+        if let Some(&known) = self.scalars.get(size) {
+            return Ok(known);
+        }
+        let (scale, of, offset) = size.parts();
+        let node = if size.is_fixed() {
+            self.graph.scalar(DType::I32, offset)?
+        } else {
+            let mut product = self.graph.scalar(DType::I32, scale)?;
+            for &index in of {
+                let index = self.first_size + u32::from(index);
+                let slot = self.graph.add(Op::Slot { index, dtype: DType::I32 }, &[])?;
+                product = self.graph.binary(BinaryOp::Mul, product, slot)?;
+            }
+            let offset = self.graph.scalar(DType::I32, offset)?;
+            self.graph.binary(BinaryOp::Add, product, offset)?
+        };
+        self.scalars.insert(size.clone(), node);
+        Ok(node)
+    }
+
+    /// Returns a number as `i32` of these dims.
+    fn repeated(&mut self, size: &Size, dims: &[usize]) -> Result<NodeId> {
+        let scalar = self.scalar(size)?;
+        self.graph.broadcast_in_dim(scalar, dims, &[])
+    }
+
+    /// Returns which indices of an axis are true, as `bool` of these dims.
+    pub(super) fn mask(&mut self, axis: &Axis, dims: &[usize], at: usize) -> Result<NodeId> {
+        let along = [axis.capacity()];
+        let places = self.graph.iota(DType::I32, &along, 0)?;
+        let mut mask = None;
+        for (number, factor) in axis.factors.iter().enumerate().filter(|(_, factor)| factor.varies()) {
+            let inner = axis.factors[number + 1..].iter().map(|factor| factor.capacity).product::<usize>();
+            let mut digit = places;
+            if inner > 1 {
+                digit = self.graph.binary_const(BinaryOp::Div, digit, inner as i64)?;
+            }
+            if number > 0 {
+                digit = self.graph.binary_const(BinaryOp::Rem, digit, factor.capacity as i64)?;
+            }
+            let size = self.repeated(&factor.size, &along)?;
+            let is_true = self.graph.compare(Direction::Lt, digit, size)?;
+            mask = Some(match mask {
+                None => is_true,
+                Some(mask) => self.graph.binary(BinaryOp::And, mask, is_true)?,
+            });
+        }
+        let mask = match mask {
+            Some(mask) => mask,
+            None => self.graph.splat(DType::Bool, &along, Number::Bool(true))?,
+        };
+        self.graph.broadcast_in_dim(mask, dims, &[at])
+    }
+
+    /// Returns a value whose padding along an axis is this number.
+    pub(super) fn masked(&mut self, value: &Value, axis: usize, bits: u64) -> Result<Value> {
+        let ty = self.graph.ty(value.node);
+        let (dtype, dims) = (ty.dtype, ty.dims.clone());
+        let fill = self.graph.splat(dtype, &dims, Number::of_bits(bits, dtype))?;
+        self.filled(value, axis, fill)
+    }
+
+    /// Returns a value whose padding along an axis is that of another one.
+    pub(super) fn filled(&mut self, value: &Value, axis: usize, fill: NodeId) -> Result<Value> {
+        if !value.axes[axis].varies() {
+            return Ok(value.clone());
+        }
+        let mask = self.mask(&value.axes[axis], &value.capacities(), axis)?;
+        let node = self.graph.select(mask, value.node, fill)?;
+        let mut axes = value.axes.clone();
+        // What was equal everywhere is equal no longer.
+        axes[axis].is_uniform = false;
+        Ok(Value { node, axes })
+    }
+
+    /// Returns a node whose axis has this size: what is beyond it is cut off, and what is missing is padding.
+    pub(super) fn resized(&mut self, node: NodeId, axis: usize, size: usize) -> Result<NodeId> {
+        let dims = self.graph.dims(node);
+        if dims[axis] >= size {
+            return self.graph.slice_dim(node, axis, 0, size);
+        }
+        let (low, mut high, interior) = (vec![0; dims.len()], vec![0; dims.len()], vec![0; dims.len()]);
+        high[axis] = (size - dims[axis]) as isize;
+        let fill = self.graph.scalar(self.graph.dtype(node), Number::Int(0))?;
+        self.graph.pad(node, fill, &low, &high, &interior)
+    }
+
+    /// Returns the part of a node's axis that begins at a scalar `i32[]` and has this size; what is beyond its end is padding.
+    pub(super) fn taken(&mut self, node: NodeId, axis: usize, start: NodeId, size: usize) -> Result<NodeId> {
+        let dims = self.graph.dims(node);
+        let room = self.resized(node, axis, dims[axis] + size)?;
+        let mut sizes = dims;
+        sizes[axis] = size;
+        let zero = self.graph.scalar(DType::I32, Number::Int(0))?;
+        let starts: Vec<NodeId> = (0..sizes.len()).map(|d| if d == axis { start } else { zero }).collect();
+        self.graph.dynamic_slice(room, &starts, &sizes)
+    }
+
+    /// Returns a node with another one written at a scalar `i32[]` along an axis; what does not fit is cut off.
+    pub(super) fn placed(&mut self, node: NodeId, part: NodeId, axis: usize, start: NodeId) -> Result<NodeId> {
+        let (size, more) = (self.graph.dims(node)[axis], self.graph.dims(part)[axis]);
+        let room = self.resized(node, axis, size + more)?;
+        let zero = self.graph.scalar(DType::I32, Number::Int(0))?;
+        let starts: Vec<NodeId> = (0..self.graph.rank(node)).map(|d| if d == axis { start } else { zero }).collect();
+        let placed = self.graph.dynamic_update_slice(room, part, &starts)?;
+        self.graph.slice_dim(placed, axis, 0, size)
+    }
+
+    /// Returns a static slice of one axis with a step.
+    pub(super) fn stepped(&mut self, node: NodeId, axis: usize, range: (usize, usize), step: usize) -> Result<NodeId> {
+        let (dims, rank) = (self.graph.dims(node), self.graph.rank(node));
+        let (mut start, mut limit, mut stride) = (vec![0; rank], dims, vec![1; rank]);
+        (start[axis], limit[axis], stride[axis]) = (range.0, range.1, step);
+        self.graph.slice(node, &start, &limit, &stride)
+    }
+
+    /// Returns a value each of whose axes has one part.
+    pub(super) fn unmerged(&mut self, value: Value) -> Result<Value> {
+        let mut value = value;
+        for axis in 0..value.axes.len() {
+            value = self.unmerged_axis(value, axis)?;
+        }
+        Ok(value)
+    }
+
+    /// Returns a value whose axis has one part: its true indices come first.
+    pub(super) fn unmerged_axis(&mut self, value: Value, axis: usize) -> Result<Value> {
+        let of = &value.axes[axis];
+        if of.factors.len() == 1 || !of.varies() {
+            return Ok(value);
+        }
+        let mut size = Size::fixed(1);
+        for factor in &of.factors {
+            let product = size.times(&factor.size);
+            size = product.ok_or_else(no_product)?;
+        }
+        let to: SmallVec<[Factor; 1]> = smallvec![Factor { size, capacity: of.capacity() }];
+        if of.is_uniform {
+            let mut axes = value.axes.clone();
+            axes[axis].factors = to;
+            return Ok(Value { axes, ..value });
+        }
+        let node = self.repacked(value.node, axis, &of.factors.clone(), &to)?;
+        let mut axes = value.axes;
+        axes[axis] = Axis { factors: to, is_uniform: false };
+        Ok(Value { node, axes })
+    }
+
+    /// Returns an axis of parts `from` as one of parts `to`, both of the same true indices in row-major order.
+    pub(super) fn repacked(&mut self, node: NodeId, axis: usize, from: &[Factor], to: &[Factor]) -> Result<NodeId> {
+        let along = [to.iter().map(|factor| factor.capacity).product::<usize>()];
+        let places = self.graph.iota(DType::I32, &along, 0)?;
+        let (mut index, mut inner) = (None, along[0]);
+        for (number, factor) in to.iter().enumerate() {
+            inner /= factor.capacity.max(1);
+            let mut digit = self.graph.binary_const(BinaryOp::Div, places, inner.max(1) as i64)?;
+            if number > 0 {
+                digit = self.graph.binary_const(BinaryOp::Rem, digit, factor.capacity.max(1) as i64)?;
+            }
+            index = Some(match index {
+                None => digit,
+                Some(outer) => {
+                    let size = self.repeated(&factor.size, &along)?;
+                    let outer = self.graph.binary(BinaryOp::Mul, outer, size)?;
+                    self.graph.binary(BinaryOp::Add, outer, digit)?
+                }
+            });
+        }
+        let mut rest = index.unwrap_or(places);
+        let (mut place, mut inner) = (None, 1);
+        for (number, factor) in from.iter().enumerate().rev() {
+            let digit = if number == 0 {
+                rest
+            } else {
+                let size = self.repeated(&factor.size, &along)?;
+                let one = self.graph.splat(DType::I32, &along, Number::Int(1))?;
+                // Without elements there is no true index, and nothing may be divided by 0.
+                let size = self.graph.binary(BinaryOp::Max, size, one)?;
+                let digit = self.graph.binary(BinaryOp::Rem, rest, size)?;
+                rest = self.graph.binary(BinaryOp::Div, rest, size)?;
+                digit
+            };
+            let digit = self.graph.binary_const(BinaryOp::Mul, digit, inner as i64)?;
+            place = Some(match place {
+                None => digit,
+                Some(place) => self.graph.binary(BinaryOp::Add, place, digit)?,
+            });
+            inner *= factor.capacity;
+        }
+        self.gathered(node, axis, place.unwrap_or(places))
+    }
+
+    /// Returns the indices `places`, `i32[size]`, of an axis.
+    fn gathered(&mut self, node: NodeId, axis: usize, places: NodeId) -> Result<NodeId> {
+        let mut slice_sizes = self.graph.dims(node);
+        slice_sizes[axis] = 1;
+        let attrs = GatherAttrs {
+            offset_dims: (0..slice_sizes.len()).filter(|&d| d != axis).collect(),
+            collapsed_slice_dims: smallvec![axis],
+            operand_batching_dims: Dims::new(),
+            start_indices_batching_dims: Dims::new(),
+            start_index_map: smallvec![axis],
+            index_vector_dim: 1,
+            slice_sizes,
+        };
+        self.graph.gather(node, places, attrs)
+    }
+}
+
+fn no_product() -> GraphError {
+    GraphError { op: "graph.family", operands: String::new(), rule: "merges sizes that have no product".into() }
+}

@@ -1,0 +1,110 @@
+//! The rules of windows and convolutions.
+
+use super::super::Size;
+use super::super::padded::{Axis, Padder, Value};
+use crate::op::{AxisRule, WindowAttrs};
+use crate::{Builder, NodeId, Op, Result};
+
+impl Padder<'_> {
+    /// A window sees neutral elements in the padding, as it does beyond the edges. It may grow with the axis only if it covers
+    /// all indices up to its own, or from its own on.
+    pub(super) fn window(&mut self, id: NodeId, x: Value, window: &WindowAttrs) -> Result<Value> {
+        let (numbers, rules) = (self.known(id)?, self.rules(id, 0)?);
+        let rank = x.axes.len();
+        let mut axes = self.axes_of(id, 0)?;
+        let mut value = x;
+        let mut attrs = window.clone();
+        for axis in 0..rank {
+            let combine = match &rules[axis] {
+                AxisRule::Kept(_) => {
+                    axes[axis] = value.axes[axis].clone();
+                    continue;
+                }
+                _ if !value.axes[axis].varies() => continue,
+                AxisRule::Windowed(_, combine) => *combine,
+                _ => return Err(self.refusal(id, "has no exact form for an axis that varies")),
+            };
+            let (size, low, high) = (&numbers[axis], &numbers[rank + 2 * axis], &numbers[rank + 2 * axis + 1]);
+            value = self.unmerged_axis(value, axis)?;
+            let of = value.axes[axis].factors[0].clone();
+            let bits = combine.identity_bits(self.graph.dtype(value.node));
+            value = self.masked(&value, axis, bits)?;
+            let is_scan =
+                window.strides[axis] == 1 && window.base_dilation[axis] == 1 && window.window_dilation[axis] == 1;
+            let covers_all = is_scan && *size == of.size;
+            let reaches = |edge: &Size| edge.plus(&Size::fixed(1)).as_ref() == Some(size);
+            if size.is_fixed() && low.is_fixed() {
+                // The result ends where its buffer does, whatever the padding after the axis.
+                let capacity = axes[axis].capacity();
+                let dilated = |n: usize, by: usize| if n == 0 { 0 } else { (n - 1) * by + 1 };
+                let reach = dilated(window.dims[axis], window.window_dilation[axis]);
+                let needed = capacity.saturating_sub(1) * window.strides[axis] + reach;
+                let there = attrs.padding[axis].0 + dilated(of.capacity, window.base_dilation[axis]) as isize;
+                attrs.padding[axis].1 = needed as isize - there;
+            } else if covers_all && reaches(low) && high.as_fixed() == Some(0) {
+                attrs.dims[axis] = of.capacity;
+                attrs.padding[axis] = (of.capacity as isize - 1, 0);
+            } else if covers_all && reaches(high) && low.as_fixed() == Some(0) {
+                attrs.dims[axis] = of.capacity;
+                attrs.padding[axis] = (0, of.capacity as isize - 1);
+            } else {
+                return Err(self.refusal(id, "has a window whose size varies"));
+            }
+        }
+        let Op::ReduceWindow { combine, .. } = self.old.node(id).op else {
+            return Err(self.refusal(id, "is no window"));
+        };
+        let mut node = self.graph.reduce_window(combine, value.node, attrs)?;
+        for axis in 0..rank {
+            node = self.resized(node, axis, axes[axis].capacity())?;
+        }
+        axes.iter_mut().for_each(|axis| axis.is_uniform = false);
+        Ok(Value { node, axes })
+    }
+
+    /// Spatial axes hold zeros in their padding, as they do beyond the edges.
+    pub(super) fn convolution(&mut self, id: NodeId, mut operands: Vec<Value>) -> Result<Value> {
+        let Op::Convolution(attrs) = &self.old.node(id).op else {
+            return Err(self.refusal(id, "is no convolution"));
+        };
+        if operands[1].axes.iter().any(Axis::varies) {
+            return Err(self.refusal(id, "has a kernel whose size varies"));
+        }
+        let numbers = self.known(id)?;
+        let rules = self.rules(id, 0)?;
+        let mut attrs = attrs.clone();
+        let mut axes = self.axes_of(id, 0)?;
+        let mut x = operands.swap_remove(0);
+        for axis in 0..rules.len() {
+            if !x.axes[axis].varies() {
+                continue;
+            }
+            match &rules[axis] {
+                AxisRule::Kept(to) => axes[*to] = x.axes[axis].clone(),
+                AxisRule::Windowed(to, _) => {
+                    x = self.unmerged_axis(x, axis)?;
+                    x = self.masked(&x, axis, 0)?;
+                    let Some(i) = attrs.input.spatial.iter().position(|&spatial| spatial == axis) else {
+                        return Err(self.refusal(id, "has no exact form for an axis that varies"));
+                    };
+                    let Some(low) = numbers[2 * i].as_fixed() else {
+                        return Err(self.refusal(id, "has an edge that varies"));
+                    };
+                    let dilated = |n: usize, by: usize| if n == 0 { 0 } else { (n - 1) * by + 1 };
+                    let kernel = operands[0].axes[attrs.kernel.spatial[i]].capacity();
+                    let reach = dilated(kernel, attrs.rhs_dilation[i]);
+                    let needed = axes[*to].capacity().saturating_sub(1) * attrs.strides[i] + reach;
+                    let there = low as isize + dilated(x.axes[axis].capacity(), attrs.lhs_dilation[i]) as isize;
+                    attrs.padding[i] = (low as isize, needed as isize - there);
+                }
+                _ => return Err(self.refusal(id, "has no exact form for an axis that varies")),
+            }
+        }
+        let mut node = self.graph.add(Op::Convolution(attrs), &[x.node, operands[0].node])?;
+        for axis in 0..axes.len() {
+            node = self.resized(node, axis, axes[axis].capacity())?;
+        }
+        axes.iter_mut().for_each(|axis| axis.is_uniform = false);
+        Ok(Value { node, axes })
+    }
+}
