@@ -48,7 +48,7 @@
 //! | batch data whose lengths vary | [`Buckets`] |
 //! | run a kernel or StableHLO text of your own | [`custom_op`] returns a [`CustomOp`] on a [`CustomOpBackend`]; [`CustomForm`], [`OpTensors`], [`kernels`] |
 //! | load and save weights with burn-store, in bf16 too | `store::CastFloats` (feature `store`) |
-//! | set options before the first tensor | [`TpuOptions`], [`FallbackPolicy`], [`IndexChecks`], [`Optimization`], [`Rewrite`]; [`TpuOptions::VARIABLES`] lists the environment |
+//! | set options before the first tensor | [`TpuOptions`], [`FallbackPolicy`], [`IndexChecks`], [`ShapeBuckets`], [`Optimization`], [`Rewrite`]; [`TpuOptions::VARIABLES`] lists the environment |
 //! | handle errors | [`TpuError`], which says whose [`Fault`] it is; [`BucketsError`] |
 //! | see what ran, and why it compiled | [`TpuDevice::metrics`] returns [`Metrics`] with [`CutReason`], [`Recompile`], [`RecompileCause`] |
 //! | see what a device does now, and what threads wait for | [`TpuDevice::activity`] returns an [`Activity`] with [`RunningProgram`], [`Wait`], [`WaitFor`] |
@@ -97,7 +97,8 @@ pub use autocast::{AutocastBackend, autocast, autocast_to};
 pub use checkpoint::{CheckpointBackend, Checkpoints};
 
 pub use burn_tpu_runtime::{
-    ChosenOptions, FallbackPolicy, Fault, IndexChecks, Optimization, Result, Rewrite, TpuError, TpuOptions,
+    ChosenOptions, FallbackPolicy, Fault, IndexChecks, Optimization, Result, Rewrite, ShapeBuckets, TpuError,
+    TpuOptions,
 };
 
 pub use burn_tpu_runtime::{NonFinite, NonFiniteOp, NotFinite, StepPart};

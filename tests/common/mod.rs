@@ -79,6 +79,8 @@ pub fn has_libtpu() -> bool {
 /// training.
 pub fn development() -> TpuOptions {
     let options = TpuOptions::development().check_indices(burn_tpu::IndexChecks::Host).check_numerics(false);
+    // Sizes of other tests would be of one family with those of a test that counts.
+    let options = options.shape_buckets(burn_tpu::ShapeBuckets::Off);
     // Each program that the CPU plugin keeps makes it slower to capture a stack.
     options.cpu_devices(CPU_DEVICES).cache_entries(16)
 }

@@ -10,6 +10,7 @@ mod corpus;
 mod custom_op;
 mod custom_op_forms;
 mod drawn_values;
+mod families;
 mod flash_attention;
 mod folding;
 mod fusion;

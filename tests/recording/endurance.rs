@@ -3,7 +3,7 @@
 use crate::common;
 
 use burn::tensor::{Tensor, TensorData};
-use burn_tpu::{Tpu, TpuOptions, metrics};
+use burn_tpu::{ShapeBuckets, Tpu, TpuOptions, metrics};
 
 type B = Tpu<f32>;
 
@@ -28,6 +28,7 @@ const ENTRIES: usize = 16;
 #[test]
 fn many_shapes_through_a_small_cache_keep_memory_flat() {
     let options = TpuOptions::development().check_numerics(false).cache_entries(ENTRIES);
+    let options = options.shape_buckets(ShapeBuckets::Off);
     let Some(device) = common::cpu_with("a small cache", options) else { return };
     // Other tests take and return memory of the process too.
     let _alone = common::alone();

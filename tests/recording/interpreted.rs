@@ -6,7 +6,7 @@ use crate::common;
 use burn::tensor::backend::Backend;
 use burn::tensor::{Tensor, TensorData, linalg};
 use burn_ndarray::NdArray;
-use burn_tpu::{Metrics, Platform, Tpu, TpuDevice, TpuOptions, metrics};
+use burn_tpu::{Metrics, Platform, ShapeBuckets, Tpu, TpuDevice, TpuOptions, metrics};
 use common::alone;
 
 type B = Tpu<f32>;
@@ -16,7 +16,7 @@ const RUNS: u64 = 100;
 
 /// Returns a device of the CPU plugin that interprets new programs; `None` if there is no plugin.
 fn device() -> Option<TpuDevice> {
-    common::cpu_with("training", TpuOptions::training().disk_cache(false))
+    common::cpu_with("training", TpuOptions::training().disk_cache(false).shape_buckets(ShapeBuckets::Off))
 }
 
 /// Returns what `work` adds to the numbers of interpreted and of compiled programs.

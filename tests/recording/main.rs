@@ -19,3 +19,4 @@ mod precision_lint;
 mod profile;
 mod recompile_warnings;
 mod recompiles;
+mod shapes;

@@ -8,11 +8,13 @@
 //! Owns: which programs are a family, and the program of a bucket. May not know: which buckets are chosen, when, nor how
 //! values are passed.
 
+mod buffer;
 mod numbers;
 mod padded;
 mod rules;
 mod size;
 
+pub use buffer::{in_buffer, out_of_buffer};
 pub use numbers::{Numbers, Skeleton};
 pub use padded::Padded;
 pub use size::Size;
@@ -25,7 +27,7 @@ use size::Fit;
 use std::sync::Arc;
 
 /// The number of recordings of different sizes that tell a family.
-pub const LEAST_RECORDINGS: usize = 3;
+const LEAST_RECORDINGS: usize = 3;
 
 /// Programs that differ in sizes alone.
 #[derive(Clone, Debug)]

@@ -63,7 +63,7 @@ pub use function::{Function, RecordedFunction};
 pub use lines::StepPart;
 pub use memory::{LiveTensors, MemoryKind, MemoryUse, OutOfMemory, PluginMemory};
 pub use metrics::{CutReason, Metrics, Recompile, RecompileCause};
-pub use options::{ChosenOptions, FallbackPolicy, IndexChecks, ProfileSteps, TpuOptions};
+pub use options::{ChosenOptions, FallbackPolicy, IndexChecks, ProfileSteps, ShapeBuckets, TpuOptions};
 pub use profile::Profile;
 pub use runtime::MemoryReport;
 pub use trace::{InStream, Recorder, Stream, Tensor, create, record, record_many};

@@ -163,6 +163,11 @@ metrics! {
         /// Programs run in the interpreter because they were new and had little work. See
         /// [`TpuOptions::interpret_from`](crate::TpuOptions::interpret_from).
         interpreted: "",
+        /// Families of programs: those that differ in sizes alone. See
+        /// [`TpuOptions::shape_buckets`](crate::TpuOptions::shape_buckets).
+        families: "",
+        /// Programs that ran as the program of their family for a bucket of sizes.
+        bucket_runs: "",
         /// Ops on small values of the user that were computed when they were called: they are no part of a program.
         ops_at_once: "",
         /// Programs of which a part ran in the interpreter, on values of the host, and the rest on the device.

@@ -10,9 +10,11 @@ mod table;
 mod chosen;
 pub(crate) mod parse;
 mod profile_steps;
+mod shape_buckets;
 
 pub use chosen::ChosenOptions;
 pub use profile_steps::ProfileSteps;
+pub use shape_buckets::ShapeBuckets;
 
 #[cfg(doc)]
 use crate::Device;
@@ -271,6 +273,11 @@ options! {
     /// on time, so that the same run gives the same bits: see `docs/recompiles.md`.
     interpret_from(nodes: usize): usize = 1, nodes;
     "BURN_TPU_INTERPRET_FROM": number(0, u64::MAX), "nodes, 0 for never";
+
+    /// The sizes of buffers where the sizes of a program vary. Programs that differ in sizes alone are one family, and from
+    /// the third on they run as one program for each bucket, with the same results: see `docs/shapes.md`.
+    shape_buckets(buckets: ShapeBuckets): ShapeBuckets = ShapeBuckets::Doubling, buckets;
+    "BURN_TPU_SHAPE_BUCKETS": ShapeBuckets::parse, "`off`, `doubling`, `steps=128`, `64,128,256`";
 
     /// The number of devices that the CPU plugin creates, 1 to 256, to try multi-device code on a laptop. The default
     /// is 1. This option belongs to the platform's client: see [`TpuOptions::install`].

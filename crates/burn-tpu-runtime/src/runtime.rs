@@ -4,6 +4,7 @@ mod arguments;
 mod call;
 mod compile;
 mod draws;
+mod families;
 mod index_checks;
 mod interpret;
 #[cfg(feature = "testing")]
@@ -11,6 +12,7 @@ mod level;
 mod memory;
 mod numerics;
 mod open;
+mod padded;
 mod placement;
 mod precision;
 pub(crate) mod registry;
@@ -38,6 +40,7 @@ use arguments::{Argument, TraceArguments};
 use burn_tpu_pjrt::Plugin;
 use compile::ProgramCompiler;
 use draws::{Draws, entropy};
+use families::Families;
 use numerics::{NumericsChecks, RunNumber};
 use open::OpenDevice;
 use parking_lot::Mutex;
@@ -52,6 +55,7 @@ use tier::Tier;
 pub(crate) struct DeviceRuntime {
     compiler: ProgramCompiler,
     draws: Draws,
+    families: Families,
     index_checks: IndexCheckQueue,
     numerics: Option<NumericsChecks>,
     /// The types of the batches that do not split over the mesh, each of which is warned about once.
@@ -110,6 +114,7 @@ impl DeviceRuntime {
         let runtime = Self {
             compiler: ProgramCompiler::new(OpenDevice { device, options, engine, cache, counters, lines }, shared),
             draws: Draws::default(),
+            families: Families::default(),
             index_checks: IndexCheckQueue::default(),
             numerics,
             uneven_batches: Mutex::default(),
@@ -185,11 +190,19 @@ impl DeviceRuntime {
                 compiled
             }
             Tier::Compiler(older) => {
-                self.compiler.compile(run, &recorded.program, slots, older).map_err(RunError::Refused)?
+                self.compiler.compile(run, &recorded.program, &[slots], older).map_err(RunError::Refused)?
             }
             Tier::Interpreter => {
                 tracker.interpreted(recorded);
                 return self.interpret(recorded, buffers, slots);
+            }
+            Tier::Member(member) => {
+                let results = self.run_member(&member, run, buffers);
+                if let Ok(results) = &results {
+                    note_lines(recorded, &provenance.lines, results);
+                }
+                tracker.ran(recorded, &Arc::default());
+                return results;
             }
             Tier::Split(split) => {
                 let results = self.run_split(&split, run, buffers);

@@ -1,16 +1,162 @@
 //! Random programs whose sizes vary: one seed gives the same ops at every size.
 //!
-//! Every number stays small and whole, so that no result depends on the order of a sum.
+//! Every number stays small and whole, so that no result depends on the order of a sum. Arguments may be NaN and infinite,
+//! and the padding of a buffer is NaN, or a position that exists.
 
+use crate::family::{Family, Numbers, Padded, in_buffer, out_of_buffer};
 use crate::op::{
     BinaryOp, Combine, ConvAttrs, ConvDims, Direction, DotAttrs, GatherAttrs, ScatterAttrs, ScatterMode, UnaryOp,
     WindowAttrs,
 };
-use crate::{Builder, DType, Dims, Graph, NodeId, Number, Op, Program, Result, TensorType};
+use crate::{Builder, DType, Dims, Graph, Literal, NodeId, Number, Op, Program, Result, TensorType};
 use smallvec::smallvec;
+use std::sync::Arc;
 
 /// The number of sizes that vary.
 pub const SIZES: usize = 2;
+
+/// The varying sizes of the recordings that tell a family.
+pub const SEEN: [[usize; SIZES]; 3] = [[3, 5], [5, 11], [8, 13]];
+
+/// Varying sizes to try a family with.
+pub const TRIED: [[usize; SIZES]; 8] = [[3, 5], [2, 4], [4, 13], [8, 14], [2, 7], [6, 2], [1, 6], [5, 1]];
+
+/// A bucket that has room for all of them.
+pub const BUCKETS: [i64; 4] = [16; 4];
+
+/// A random program, to be tried at several sizes.
+#[derive(Clone, Copy, Debug)]
+pub struct Trial {
+    /// What the program is made of.
+    pub seed: u64,
+    /// The number of its steps.
+    pub steps: usize,
+}
+
+/// The arguments of a run: the bytes of the parameters, and the slots.
+#[derive(Clone, Debug)]
+pub struct Run {
+    /// By index.
+    pub parameters: Vec<Vec<u8>>,
+    /// By index.
+    pub slots: Vec<u64>,
+}
+
+/// Pseudorandom numbers below a bound.
+fn numbers(seed: u64) -> impl FnMut(i64) -> i64 {
+    let mut state = seed + 1;
+    move |bound| {
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (state >> 33) as i64 % bound
+    }
+}
+
+impl Trial {
+    /// Returns the program for these sizes; `None` if an op refuses them.
+    pub fn program(&self, sizes: [usize; SIZES]) -> Option<Arc<Program>> {
+        program(self.seed, self.steps, sizes).ok().map(Arc::new)
+    }
+
+    /// Returns small whole numbers for a program; with NaN and infinities if they are to be `special`. The slots are the same
+    /// at every size.
+    pub fn run(&self, program: &Program, special: bool) -> Run {
+        let parameters = program.parameters().map(|(index, ty)| {
+            let mut next = numbers(self.seed + u64::from(index));
+            let element = |_| {
+                let number = match next(if special { 14 } else { 11 }) {
+                    11 if ty.dtype == DType::F32 => Number::Float(f64::NAN),
+                    12 if ty.dtype == DType::F32 => Number::Float(f64::INFINITY),
+                    13 if ty.dtype == DType::F32 => Number::Float(f64::NEG_INFINITY),
+                    number => Number::Int(number - 4),
+                };
+                number.bits(ty.dtype).to_le_bytes()[..ty.dtype.size_bytes()].to_vec()
+            };
+            (0..ty.elements()).flat_map(element).collect()
+        });
+        let parameters = parameters.collect();
+        let mut next = numbers(self.seed ^ 77);
+        let slots = program.slots().map(|(_, _, dtype)| Number::Int(next(9) - 1).bits(dtype)).collect();
+        Run { parameters, slots }
+    }
+
+    fn numbers(&self, program: &Program) -> Numbers {
+        Numbers::of(program, &self.run(program, false).slots)
+    }
+
+    /// Returns the family that the recordings of [`SEEN`] tell.
+    pub fn family(&self) -> Option<Family> {
+        let mut recordings = Vec::new();
+        for sizes in SEEN {
+            let program = self.program(sizes)?;
+            let numbers = self.numbers(&program);
+            recordings.push((program, numbers));
+        }
+        let is_one = recordings.iter().all(|(_, numbers)| numbers.skeleton == recordings[0].1.skeleton);
+        if is_one { Family::of(&recordings) } else { None }
+    }
+
+    /// Returns the varying sizes of the program of these sizes, if it is of the family and fits [`BUCKETS`].
+    pub fn member(&self, family: &Family, padded: &Padded, sizes: [usize; SIZES]) -> Option<Vec<i64>> {
+        let numbers = self.numbers(&*self.program(sizes)?);
+        let is_like = self.program(SEEN[0]).is_some_and(|seen| self.numbers(&seen).skeleton == numbers.skeleton);
+        let found = family.sizes(&numbers).filter(|_| is_like)?;
+        let has_room = family.least_buckets(&found).iter().zip(BUCKETS).all(|(least, bucket)| *least <= bucket);
+        let is_exact = padded.at_least_zero.iter().all(|size| size.at(&found).is_some_and(|number| number >= 0));
+        (has_room && is_exact).then_some(found)
+    }
+
+    /// Returns the arguments of the program for a bucket: those of the recorded one in larger buffers.
+    pub fn padded_run(&self, exact: &Program, run: &Run, padded: &Padded, sizes: &[i64]) -> Run {
+        let types: Vec<&TensorType> = exact.parameters().map(|(_, ty)| ty).collect();
+        let parameter = |(index, larger): (u32, &TensorType)| {
+            let recorded = padded.bindings.parameters[index as usize] as usize;
+            let (ty, size) = (types[recorded], larger.dtype.size_bytes());
+            let is_true = in_buffer(&vec![1; ty.bytes()], ty, larger);
+            let mut bytes = in_buffer(&run.parameters[recorded], ty, larger);
+            let junk = if larger.dtype == DType::F32 { Number::Float(f64::NAN) } else { Number::Int(1) };
+            for (place, element) in bytes.chunks_mut(size).enumerate() {
+                if is_true[place * size] == 0 {
+                    element.copy_from_slice(&junk.bits(larger.dtype).to_le_bytes()[..size]);
+                }
+            }
+            bytes
+        };
+        let all: Vec<u64> = run.slots.iter().copied().chain(sizes.iter().map(|&size| size as u64)).collect();
+        Run {
+            parameters: padded.program.parameters().map(parameter).collect(),
+            slots: padded.bindings.slots.iter().map(|&index| all[index as usize]).collect(),
+        }
+    }
+
+    /// Returns what differs between the results of both programs, of which all NaN are one.
+    pub fn difference(exact: &Program, expected: &[Vec<u8>], padded: &Padded, results: &[Vec<u8>]) -> Option<String> {
+        let types = exact.output_types().zip(padded.program.output_types());
+        for (number, (ty, larger)) in types.enumerate() {
+            let (ours, right) = (out_of_buffer(&results[number], ty, larger), &expected[number]);
+            let (ours, right) = (with_one_nan(ty.dtype, &ours), with_one_nan(ty.dtype, right));
+            if ours != right {
+                return Some(format!("output {number}, {ty} in {larger}: {ours:?} for {right:?}"));
+            }
+        }
+        None
+    }
+}
+
+fn with_one_nan(dtype: DType, bytes: &[u8]) -> Vec<u8> {
+    let mut bytes = bytes.to_vec();
+    if dtype == DType::F32 {
+        for element in bytes.chunks_mut(4) {
+            if element.iter().rev().copied().eq([0x80, 0, 0, 0]) {
+                // A zero's sign is no part of what is compared: sums of nothing but -0 may begin with +0.
+                element.fill(0);
+            }
+            if f32::from_le_bytes([element[0], element[1], element[2], element[3]]).is_nan() {
+                element.copy_from_slice(&f32::NAN.to_le_bytes());
+            }
+        }
+    }
+    bytes
+}
 
 /// A size in a program: a number times a product of varying sizes, and more.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -66,7 +212,7 @@ struct Maker {
 ///
 /// # Errors
 /// If an op refuses a size, such as 0.
-pub fn program(seed: u64, steps: usize, sizes: [usize; SIZES]) -> Result<Program> {
+fn program(seed: u64, steps: usize, sizes: [usize; SIZES]) -> Result<Program> {
     let state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
     let mut maker = Maker { graph: Graph::new(), values: Vec::new(), sizes, state, slots: 0 };
     let [b, n] = [Dim::varying(0), Dim::varying(1)];
@@ -198,8 +344,20 @@ impl Maker {
                 let node = self.graph.select(half, x.node, zero)?;
                 self.push(node, x.dims)
             }
+            29 if rank > 0 => self.drawn(&x),
             _ => Ok(()),
         }
+    }
+
+    /// Random bits of the dims of a value.
+    fn drawn(&mut self, x: &Value) -> Result<()> {
+        let state: Vec<u8> = [42u64, u64::MAX - 5].iter().flat_map(|word| word.to_le_bytes()).collect();
+        let state = self.graph.constant(Literal::dense(TensorType::new(DType::U64, [2]), state))?;
+        let dtype = [DType::U32, DType::U32, DType::U64][self.next(3)];
+        let (_, bits) = self.graph.rng_bit_generator(state, dtype, &self.dims(&x.dims))?;
+        let small = self.graph.binary_const(BinaryOp::ShiftRightLogical, bits, Number::UInt(29))?;
+        let node = self.graph.convert(small, DType::F32)?;
+        self.push(node, x.dims.clone())
     }
 
     fn pairwise(&mut self, x: &Value) -> Result<()> {

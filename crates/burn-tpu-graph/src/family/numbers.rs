@@ -45,6 +45,11 @@ pub struct Numbers {
 }
 
 impl Numbers {
+    /// Returns whether a program of the same skeleton has the same numbers.
+    pub fn is_equal(&self, other: &Self) -> bool {
+        self.numbers == other.numbers
+    }
+
     /// Returns the numbers of a program whose slots have these values.
     pub fn of(program: &Program, slots: &[u64]) -> Self {
         let graph = program.graph();
@@ -157,10 +162,10 @@ fn constant(literal: &mut Literal, visit: &mut impl FnMut(Role, &mut i64)) {
 
 /// Returns a number as an integer, if it is one that may be a size.
 fn whole(value: Number, dtype: DType) -> Option<i64> {
-    const MOST: i64 = 1 << 52;
+    const MOST: u64 = 1 << 52;
     let whole = value.to_i64();
     let bits = |number: Number| number.bits(dtype);
-    let is_number = !matches!(dtype, DType::Bool | DType::C64) && whole.abs() <= MOST;
+    let is_number = !matches!(dtype, DType::Bool | DType::C64) && whole.unsigned_abs() <= MOST;
     // A zero with a sign is no size.
     (is_number && bits(Number::Int(whole)) == bits(value)).then_some(whole)
 }

@@ -9,7 +9,7 @@
 
 use super::{Family, Size};
 use crate::op::{BinaryOp, Direction, GatherAttrs};
-use crate::{Builder, DType, Dims, Graph, GraphError, NodeId, Number, Op, Program, Result};
+use crate::{Bindings, Builder, DType, Dims, Graph, GraphError, NodeId, Number, Op, Program, Result};
 use rustc_hash::FxHashMap;
 use smallvec::{SmallVec, smallvec};
 
@@ -72,8 +72,11 @@ impl Value {
 /// A program for one bucket of each varying size.
 #[derive(Clone, Debug)]
 pub struct Padded {
-    /// The program. Its slots are those of the recording, then the varying sizes as `i32`.
+    /// The program, in its canonical form.
     pub program: Program,
+    /// What its inputs are. Its parameters are those of the recorded program; its slots are those of the recorded program,
+    /// then the varying sizes as `i32`.
+    pub bindings: Bindings,
     /// The true dims of each parameter of the recorded program, by its index.
     pub parameters: Vec<Vec<Size>>,
     /// The true dims of each output.
@@ -129,8 +132,10 @@ impl<'f> Padder<'f> {
         }
         let dims = |id: NodeId| family.dims(id, 0);
         let is_parameter = |id: &NodeId| matches!(self.old.node(*id).op, Op::Parameter { .. });
+        let (program, bindings) = Program::canonical(&self.graph, &outputs)?;
         Ok(Padded {
-            program: Program::extract(&self.graph, &outputs)?,
+            program,
+            bindings,
             parameters: self.old.ids().filter(is_parameter).map(dims).collect(),
             outputs: family.program.outputs().iter().map(|&id| dims(id)).collect(),
             at_least_zero: self.at_least_zero,
@@ -268,10 +273,15 @@ impl<'f> Padder<'f> {
     pub(super) fn placed(&mut self, node: NodeId, part: NodeId, axis: usize, start: NodeId) -> Result<NodeId> {
         let (size, more) = (self.graph.dims(node)[axis], self.graph.dims(part)[axis]);
         let room = self.resized(node, axis, size + more)?;
+        let placed = self.written(room, part, axis, start)?;
+        self.graph.slice_dim(placed, axis, 0, size)
+    }
+
+    /// Returns a node with another one, which fits, written at a scalar `i32[]` along an axis.
+    pub(super) fn written(&mut self, node: NodeId, part: NodeId, axis: usize, start: NodeId) -> Result<NodeId> {
         let zero = self.graph.scalar(DType::I32, Number::Int(0))?;
         let starts: Vec<NodeId> = (0..self.graph.rank(node)).map(|d| if d == axis { start } else { zero }).collect();
-        let placed = self.graph.dynamic_update_slice(room, part, &starts)?;
-        self.graph.slice_dim(placed, axis, 0, size)
+        self.graph.dynamic_update_slice(node, part, &starts)
     }
 
     /// Returns a static slice of one axis with a step.

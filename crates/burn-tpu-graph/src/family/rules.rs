@@ -6,6 +6,7 @@
 //! reduced holds the neutral element there, and an op that moves indices moves the true ones. A form that is not exact is
 //! refused, and then the whole family is.
 
+mod draw;
 mod index;
 mod movement;
 mod order;
@@ -65,6 +66,9 @@ impl Padder<'_> {
             Op::TopK { .. } => self.top_k(id, operands.swap_remove(0)),
             Op::Gather(attrs) => self.gather(id, operands, attrs),
             Op::Scatter(_) => self.scatter(id, operands),
+            Op::RngBitGenerator { ty } => self.draw(id, &operands[0], ty),
+            // The bits of a draw are all that there is of it.
+            Op::GetResult { .. } if self.is_draw(node.operands[0]) => Ok(operands.swap_remove(0)),
             Op::GetResult { index } => {
                 let of = &operands[0];
                 let node = self.graph.get_result(of.node, *index)?;
@@ -87,12 +91,14 @@ impl Padder<'_> {
             | Op::ArgReduce { .. }
             | Op::Fft { .. }
             | Op::SelectAndScatter { .. } => self.kept_and_reduced(id, operands),
-            Op::Slot { .. }
-            | Op::RngBitGenerator { .. }
-            | Op::ShardingConstraint(_)
-            | Op::For { .. }
-            | Op::CustomCall(_) => Err(self.refusal(id, "has no exact form for a size that varies")),
+            Op::Slot { .. } | Op::ShardingConstraint(_) | Op::For { .. } | Op::CustomCall(_) => {
+                Err(self.refusal(id, "has no exact form for a size that varies"))
+            }
         }
+    }
+
+    fn is_draw(&self, id: NodeId) -> bool {
+        matches!(self.old.node(id).op, Op::RngBitGenerator { .. })
     }
 
     /// Returns a node that no varying size reaches.
@@ -114,7 +120,13 @@ impl Padder<'_> {
         let size = self.family.op_numbers(id).first().cloned().flatten();
         let node = match size {
             Some(size) => self.scalar_of(&size, dtype)?,
-            None => self.graph.add(self.old.node(id).op.clone(), &[])?,
+            // It differs between recordings, so it is no constant of a program.
+            None => {
+                let Op::Offset { index, .. } = self.old.node(id).op else {
+                    return Err(self.refusal(id, "is no offset"));
+                };
+                self.graph.add(Op::Slot { index, dtype }, &[])?
+            }
         };
         Ok(Value { node, axes: Axes::new() })
     }

@@ -22,7 +22,7 @@ mod region;
 mod separate;
 mod sharding;
 mod slots;
-mod threefry;
+pub(crate) mod threefry;
 
 use crate::op::{BinaryOp, UnaryOp};
 use crate::{DType, Graph, GraphError, Label, Mesh, Node, NodeId, Op, Program, Result, TensorType};

@@ -70,13 +70,13 @@ fn split_dim(dims: &Dims) -> Option<usize> {
     even.or_else(|| (0..dims.len()).rev().max_by_key(|&d| dims[d]))
 }
 
-fn element(g: &mut Graph, state: NodeId, at: usize) -> Result<NodeId> {
+pub(crate) fn element(g: &mut Graph, state: NodeId, at: usize) -> Result<NodeId> {
     let element = g.slice_dim(state, 0, at, at + 1)?;
     g.reshape(element, &[])
 }
 
 /// Adds the low and the high word of a `u64[]`.
-fn words(g: &mut Graph, wide: NodeId) -> Result<[NodeId; 2]> {
+pub(crate) fn words(g: &mut Graph, wide: NodeId) -> Result<[NodeId; 2]> {
     let low = binary_const(g, BinaryOp::And, wide, u64::from(u32::MAX))?;
     let high = binary_const(g, BinaryOp::ShiftRightLogical, wide, 32)?;
     Ok([g.convert(low, DType::U32)?, g.convert(high, DType::U32)?])
@@ -98,7 +98,7 @@ fn index(g: &mut Graph, dims: &[usize], blocks: &[usize], split: Option<usize>) 
 }
 
 /// Adds words `index` to a 64-bit number in two words.
-fn add_wide(g: &mut Graph, [low, high]: [NodeId; 2], index: NodeId) -> Result<[NodeId; 2]> {
+pub(crate) fn add_wide(g: &mut Graph, [low, high]: [NodeId; 2], index: NodeId) -> Result<[NodeId; 2]> {
     let low = g.binary(BinaryOp::Add, index, low)?;
     let wrapped = g.compare(Direction::Lt, low, index)?;
     let carry = g.convert(wrapped, DType::U32)?;
@@ -106,7 +106,7 @@ fn add_wide(g: &mut Graph, [low, high]: [NodeId; 2], index: NodeId) -> Result<[N
 }
 
 /// Adds the two words of each block, from the words of the key and of the block's counter.
-fn block(g: &mut Graph, key: [NodeId; 2], counter: [NodeId; 2]) -> Result<[NodeId; 2]> {
+pub(crate) fn block(g: &mut Graph, key: [NodeId; 2], counter: [NodeId; 2]) -> Result<[NodeId; 2]> {
     let parity = g.binary(BinaryOp::Xor, key[0], key[1])?;
     let keys = [key[0], key[1], binary_const(g, BinaryOp::Xor, parity, PARITY)?];
     let mut x = g.binary(BinaryOp::Add, counter[0], keys[0])?;

@@ -1,11 +1,15 @@
 //! A tensor's value on the host, which is transferred when a compiled program first reads it.
 //!
-//! Owns: the elements, the device's copy once there is one, and the count of the bytes that wait. May not know: programs.
+//! A value may also be in a larger buffer, whose first indices along each axis it has: a result of a program for a bucket of
+//! sizes. Its elements come to the host when someone else reads it.
+//!
+//! Owns: the elements, the device's copies once there are some, and the count of the bytes that wait. May not know: programs.
 
 use super::{DeviceBuffer, HostBytes, HostTensor, SharedBuffer};
 use crate::error::{Result, TpuError};
 use crate::metrics::Counters;
 use burn_tpu_graph::TensorType;
+use burn_tpu_graph::family::out_of_buffer;
 use parking_lot::Mutex;
 use std::any::Any;
 use std::sync::Arc;
@@ -48,6 +52,8 @@ pub(crate) enum Maker {
 pub(crate) struct HostValue {
     ty: TensorType,
     maker: Maker,
+    /// Whether it came to be in a larger buffer.
+    is_from_larger: bool,
     state: Mutex<Copies>,
     counters: Arc<Counters>,
 }
@@ -57,6 +63,8 @@ struct Copies {
     elements: Option<HostElements>,
     /// The device's copy; none before the transfer, and after a program took its memory.
     buffer: Option<SharedBuffer>,
+    /// The device's copy in a larger buffer, with its type.
+    larger: Option<(TensorType, SharedBuffer)>,
     is_waiting: bool,
 }
 
@@ -70,8 +78,46 @@ impl DeviceBuffer for HostValue {
 impl HostValue {
     pub(crate) fn new(ty: TensorType, elements: HostElements, maker: Maker, counters: Arc<Counters>) -> Self {
         Counters::add(&counters.waiting_bytes, ty.bytes());
-        let state = Mutex::new(Copies { elements: Some(elements), buffer: None, is_waiting: true });
-        Self { ty, maker, state, counters }
+        let copies = Copies { elements: Some(elements), buffer: None, larger: None, is_waiting: true };
+        Self { ty, maker, is_from_larger: false, state: Mutex::new(copies), counters }
+    }
+
+    /// Creates a value that is in a larger buffer on the device.
+    pub(crate) fn in_larger(ty: TensorType, larger: TensorType, buffer: SharedBuffer, counters: Arc<Counters>) -> Self {
+        let copies = Copies { elements: None, buffer: None, larger: Some((larger, buffer)), is_waiting: false };
+        Self { ty, maker: Maker::Program, is_from_larger: true, state: Mutex::new(copies), counters }
+    }
+
+    /// Returns the device's copy in a larger buffer, if there is no other.
+    pub(crate) fn only_larger(&self) -> Option<(TensorType, SharedBuffer)> {
+        if !self.is_from_larger {
+            return None;
+        }
+        let state = self.state.lock();
+        state.larger.clone().filter(|_| state.elements.is_none() && state.buffer.is_none())
+    }
+
+    /// Keeps the elements that were copied out of a larger buffer of this type.
+    pub(crate) fn keep_part(&self, larger: &TensorType, bytes: &[u8]) {
+        let part = out_of_buffer(bytes, &self.ty, larger);
+        self.state.lock().elements = Some(HostElements::Bytes(part.into()));
+    }
+
+    /// Returns the device's copy in a larger buffer of this type. One that is `taken` belongs to the caller alone, so that a
+    /// program may reuse its memory.
+    pub(crate) fn larger(&self, ty: &TensorType, taken: bool) -> Option<SharedBuffer> {
+        let mut state = self.state.lock();
+        let is_other = state.larger.as_ref().is_none_or(|(larger, _)| larger != ty);
+        if is_other {
+            return None;
+        }
+        let copy = if taken { state.larger.take() } else { state.larger.clone() };
+        copy.map(|(_, buffer)| buffer)
+    }
+
+    /// Keeps a copy in a larger buffer of this type.
+    pub(crate) fn keep_larger(&self, ty: &TensorType, buffer: &SharedBuffer) {
+        self.state.lock().larger = Some((ty.clone(), Arc::clone(buffer)));
     }
 
     /// Returns a buffer as a host value, if it is one.

@@ -23,7 +23,7 @@ impl DeviceRuntime {
         if let Some(compiled) = found.clone().filter(|compiled| compiled.assumptions.hold(slots)) {
             return Ok(compiled);
         }
-        self.compiler.compile(run, &recorded.program, slots, found)
+        self.compiler.compile(run, &recorded.program, &[slots], found)
     }
 
     /// Returns the device's copy of a captured value, which is the program's parameter of this index.
@@ -33,6 +33,7 @@ impl DeviceRuntime {
     pub(crate) fn captured(&self, recorded: &Recorded, index: u32, value: &SharedBuffer) -> Result<SharedBuffer> {
         let Some(host) = HostValue::of(value) else { return Ok(Arc::clone(value)) };
         let sharding = sharding_of(&recorded.program, index);
+        self.open().take_out(host)?;
         let copy = host.on_device(false, |ty, bytes| self.open().upload(ty, bytes, sharding))?;
         // Every call reads it.
         copy.site().into_iter().for_each(|site| site.read_again());

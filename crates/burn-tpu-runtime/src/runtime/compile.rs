@@ -47,13 +47,13 @@ impl ProgramCompiler {
         self.frozen.load(Relaxed)
     }
 
-    /// Compiles a program, which is a recorded one or a part of it, with the values of its own slots. `older` is the program
-    /// whose assumptions no longer hold. It needs no buffer.
+    /// Compiles a program, which is a recorded one, a part of it or that of its family, for runs with these values of its own
+    /// slots, of which the first is this run. `older` is the program whose assumptions no longer hold. It needs no buffer.
     pub(super) fn compile(
         &self,
         run: RecordedRun,
         key: &Arc<Program>,
-        slots: &[u64],
+        runs: &[&[u64]],
         older: Option<Arc<CompiledProgram>>,
     ) -> Result<Arc<CompiledProgram>> {
         let recorded = run.recorded;
@@ -61,12 +61,12 @@ impl ProgramCompiler {
         let start = Instant::now();
         let recompile = self.explain(run);
         self.refuse_if_frozen(recorded, recompile.as_ref().map(|(recompile, _)| recompile))?;
-        let (program, assumptions) = self.rewrite(key, older, [slots].into_iter())?;
+        let (program, assumptions) = self.rewrite(key, older, runs.iter().copied())?;
         self.agree(recorded, key, &program, run.provenance)?;
         let nodes = cost::nodes(&program);
         let _span = tracing::debug_span!("compile", nodes).entered();
         let _profiled = profile::span(Phase::Compile, "compile");
-        let compiled = self.whole_or_in_pieces(engine, key, slots, (program, assumptions))?;
+        let compiled = self.whole_or_in_pieces(engine, key, runs, (program, assumptions))?;
         let (seconds, from_disk) = (start.elapsed().as_secs_f64(), compiled.executable.is_from_disk());
         tracing::info!(device = %self.open.device, nodes, seconds, from_disk, "a program is ready");
         let compiled = Arc::new(compiled);
@@ -94,7 +94,7 @@ impl ProgramCompiler {
             return Ok(compiled);
         }
         let rewritten = self.rewrite(program, found, [slots].into_iter())?;
-        let compiled = Arc::new(self.whole_or_in_pieces(self.open.engine()?, program, slots, rewritten)?);
+        let compiled = Arc::new(self.whole_or_in_pieces(self.open.engine()?, program, &[slots], rewritten)?);
         self.open.cache.insert(Arc::clone(program), Arc::clone(&compiled), &self.open.counters);
         Ok(compiled)
     }
@@ -103,12 +103,12 @@ impl ProgramCompiler {
         &self,
         engine: &Arc<dyn Engine>,
         key: &Program,
-        slots: &[u64],
+        runs: &[&[u64]],
         (program, assumptions): (Program, SlotAssumptions),
     ) -> Result<CompiledProgram> {
         // Blocks of queries make a program longer than it was recorded, and loops make it shorter.
         match self.pieces(key, cost::nodes(key).min(cost::nodes(&program)))? {
-            Some(pieces) => self.in_pieces(engine, pieces, slots),
+            Some(pieces) => self.in_pieces(engine, pieces, runs),
             None => Ok(CompiledProgram {
                 executable: self.executable(engine, program)?,
                 assumptions: Arc::new(assumptions),
@@ -200,10 +200,10 @@ impl ProgramCompiler {
     }
 
     /// Returns a program in pieces. Those that are not in memory are compiled now.
-    fn in_pieces(&self, engine: &Arc<dyn Engine>, pieces: Pieces, slots: &[u64]) -> Result<CompiledProgram> {
+    fn in_pieces(&self, engine: &Arc<dyn Engine>, pieces: Pieces, runs: &[&[u64]]) -> Result<CompiledProgram> {
         let (mut compiled, mut is_new) = (Vec::with_capacity(pieces.programs.len()), false);
         for (index, program) in pieces.programs.iter().enumerate() {
-            let runs = pieces.runs_of(index).map(|piece| picked(&piece.slots, slots));
+            let runs = pieces.runs_of(index).flat_map(|piece| runs.iter().map(|slots| picked(&piece.slots, slots)));
             let piece = self.piece(engine, program, &runs.collect::<Vec<_>>(), &mut is_new)?;
             compiled.push(piece);
         }

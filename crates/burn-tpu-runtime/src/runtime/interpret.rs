@@ -121,7 +121,7 @@ impl DeviceRuntime {
                 Counters::add(&self.open().counters.cache_hits, 1);
                 Ok(compiled)
             }
-            older => self.compiler.compile(run, program, &own, older),
+            older => self.compiler.compile(run, program, &[&own], older),
         }
     }
 

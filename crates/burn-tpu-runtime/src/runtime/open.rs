@@ -95,12 +95,22 @@ impl OpenDevice {
     /// Returns the device's copy of a value, which stays the value's.
     pub(crate) fn on_device(&self, buffer: &SharedBuffer) -> Result<SharedBuffer> {
         let Some(value) = HostValue::of(buffer) else { return Ok(Arc::clone(buffer)) };
+        self.take_out(value)?;
         value.on_device(false, |ty, bytes| self.upload(ty, bytes, None))
+    }
+
+    /// Copies the elements of a value to the host that is in a larger buffer alone.
+    pub(super) fn take_out(&self, value: &HostValue) -> Result<()> {
+        if let Some((ty, buffer)) = value.only_larger() {
+            value.keep_part(&ty, self.download(&buffer)?.as_ref());
+        }
+        Ok(())
     }
 
     /// Returns the bytes of a value. One that is on the device is waited for and copied to the host.
     pub(crate) fn download(&self, buffer: &SharedBuffer) -> Result<HostBytes> {
         let value = HostValue::of(buffer);
+        value.map_or(Ok(()), |value| self.take_out(value))?;
         if let Some(bytes) = value.and_then(HostValue::bytes) {
             return Ok(bytes);
         }
@@ -150,6 +160,7 @@ impl OpenDevice {
     /// too if it came from there and the device's memory is the host's: a weight is copied once.
     pub(super) fn fetch(&self, ty: &TensorType, buffer: &SharedBuffer) -> Result<HostTensor> {
         let value = HostValue::of(buffer);
+        value.map_or(Ok(()), |value| self.take_out(value))?;
         if let Some(tensor) = value.and_then(HostValue::tensor) {
             return Ok(tensor);
         }
@@ -193,6 +204,9 @@ impl OpenDevice {
         let _span = tracing::debug_span!("execute").entered();
         let _profiled = profile::span(Phase::Dispatch, "dispatch");
         let upload = |place: usize, ty: &TensorType, bytes| self.upload(ty, bytes, sharding_of(program, place as u32));
+        for value in arguments.iter().flatten().filter_map(HostValue::of) {
+            self.take_out(value).map_err(RunError::Refused)?;
+        }
         let on_device = OnDevice::new(arguments, upload).map_err(RunError::Refused)?;
         let start = Instant::now();
         let _wait = self.waiting(WaitFor::Dispatch);

@@ -8,10 +8,12 @@
 //! 3. A program of which only the host's part is new (a mask that is built row by row, a batch that is stacked item by item)
 //!    is split: the host's part is interpreted, and the device's part is compiled once.
 //! 4. So is a program that comes back with many small values to transfer.
-//! 5. Every other program is compiled at once, and in strict mode all are. So is one with a custom op: the interpreter would
+//! 5. A program that differs in sizes alone from two others runs as its family's program for a bucket of sizes.
+//! 6. Every other program is compiled at once, and in strict mode all are. So is one with a custom op: the interpreter would
 //!    run its plain form, and its author wants to see the other one.
 
 use super::DeviceRuntime;
+use super::families::Member;
 use crate::Platform;
 use crate::engine::{HostValue, Input};
 use crate::error::{Result, TpuError};
@@ -61,6 +63,8 @@ pub(super) enum Tier {
     /// A program to compile; with it, one in memory whose assumptions do not hold.
     Compiler(Option<Arc<CompiledProgram>>),
     Interpreter,
+    /// The program of a family for a bucket of sizes.
+    Member(Member),
     Split(Arc<Split>),
 }
 
@@ -90,7 +94,7 @@ impl DeviceRuntime {
         let Some(least) = self.tiers_from() else {
             return Ok(match found {
                 Some(compiled) if holds(&compiled) => Tier::Compiled(compiled),
-                older => Tier::Compiler(older),
+                older => self.member(&recorded.program, slots).map_or(Tier::Compiler(older), Tier::Member),
             });
         };
         let inputs = Inputs::of(recorded, buffers);
@@ -131,7 +135,7 @@ impl DeviceRuntime {
         Ok(split.filter(|split| split.transfers.len() < inputs.waiting.len()).filter(is_ready))
     }
 
-    /// Rules 1, 2, 3 and 5, for a program that is not in memory.
+    /// Rules 1, 2, 3, 5 and 6, for a program that is not in memory.
     fn tier_of_new(
         &self,
         recorded: &Recorded,
@@ -149,19 +153,38 @@ impl DeviceRuntime {
             self.open().cache.count(Count::Interpreted, program);
             return Ok(Tier::Interpreter);
         }
+        let member = self.member(program, slots);
+        if let Some(member) = member.as_ref().filter(|member| self.open().cache.get(&member.bucket.program).is_some()) {
+            return Ok(Tier::Member(member.clone()));
+        }
         let split = self.split(recorded, inputs)?.filter(|split| split.host_ops > 0);
-        // Programs that differ in the host's part alone are counted together.
-        let family = split.as_ref().map_or(program, |split| &split.device.0);
+        // Programs that differ in sizes or in the host's part alone are counted together.
+        let of_split = split.as_ref().map_or(program, |split| &split.device.0);
+        let family = member.as_ref().map_or(of_split, |member| &member.bucket.program);
         if may_interpret
             && let Some(copy) = self.work_to_fetch(inputs.device_bytes)
             && self.is_interpreted(program, family, slots, copy)
         {
             return Ok(Tier::Interpreter);
         }
+        if let Some(member) = member {
+            return Ok(Tier::Member(member));
+        }
         Ok(match split.filter(|split| self.is_family_known(split)) {
             Some(split) => Tier::Split(split),
             None => Tier::Compiler(older),
         })
+    }
+
+    /// Rule 5: returns a program as one of its family. A mesh and an engine that compiles nothing have none.
+    fn member(&self, program: &Arc<Program>, slots: &[u64]) -> Option<Member> {
+        let engine = self.open().engine().ok()?;
+        if engine.mesh().is_some() || self.open().device.platform() == Platform::NdArray {
+            return None;
+        }
+        let Self { families, compiler, .. } = self;
+        let (options, counters, cache) = (&compiler.open.options, &compiler.open.counters, &compiler.open.cache);
+        families.member(program, slots, &options.shape_buckets, counters, |program| cache.get(program).is_some())
     }
 
     /// Returns the work of fetching so many bytes for the interpreter; `None` if they stay on the device.

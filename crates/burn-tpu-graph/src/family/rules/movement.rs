@@ -182,7 +182,11 @@ impl Padder<'_> {
         let mut end = operands[0].axes[dim].factors[0].size.clone();
         let mut start = self.scalar(&end)?;
         for operand in &operands[1..] {
-            node = self.placed(node, operand.node, dim, start)?;
+            // A part of fixed size fits where it goes; the padding of another one may not.
+            node = match operand.axes[dim].varies() {
+                true => self.placed(node, operand.node, dim, start)?,
+                false => self.written(node, operand.node, dim, start)?,
+            };
             end = operand.axes[dim].factors[0].size.clone();
             let size = self.scalar(&end)?;
             start = self.graph.binary(BinaryOp::Add, start, size)?;

@@ -1,0 +1,93 @@
+//! Runs the programs of families: values go into buffers as large as their bucket, and results stay in theirs.
+//!
+//! Owns: passing values in larger buffers. May not know: how a bucket was chosen.
+
+use super::arguments::{Argument, TraceArguments};
+use super::families::Member;
+use super::{DeviceRuntime, RunError};
+use crate::engine::{HostValue, Input, SharedBuffer};
+use crate::error::{Result, TpuError};
+use crate::metrics::Counters;
+use crate::program::CompiledProgram;
+use crate::recompile::RecordedRun;
+use burn_tpu_graph::TensorType;
+use burn_tpu_graph::family::in_buffer;
+use std::sync::Arc;
+
+impl DeviceRuntime {
+    /// Runs a recording as its family's program for a bucket, which is compiled if it is new.
+    ///
+    /// # Errors
+    /// [`RunError::Refused`] if the program did not begin.
+    pub(super) fn run_member(
+        &self,
+        member: &Member,
+        run: RecordedRun,
+        buffers: &mut [Input],
+    ) -> Result<Vec<SharedBuffer>, RunError> {
+        let (program, slots) = (&member.bucket.program, member.slots(run.slots));
+        let compiled = self.compiled_bucket(member, run, &slots).map_err(RunError::Refused)?;
+        let RecordedRun { recorded, .. } = run;
+        let types: Vec<&TensorType> = recorded.program.parameters().map(|(_, ty)| ty).collect();
+        let mut sources = Vec::with_capacity(member.bucket.parameter_count());
+        let mut lent = Vec::new();
+        for (place, (index, ty)) in member.parameters().enumerate() {
+            let of_trace = recorded.bindings.parameters[index as usize];
+            if types[index as usize] == ty {
+                sources.push(Argument::OfTrace(of_trace));
+                continue;
+            }
+            let buffer =
+                buffers[of_trace as usize].as_ref().map_err(|error| RunError::Refused(TpuError::clone(error)))?;
+            let padded = self.in_bucket(buffer, types[index as usize], ty).map_err(RunError::Refused)?;
+            lent.push((place, Arc::clone(buffer), ty));
+            sources.push(Argument::Own(padded));
+        }
+        let mut taken = TraceArguments::new(buffers, sources.into_iter());
+        let results = self.open().dispatch(program, &compiled, &mut taken.arguments, &slots);
+        for (place, value, ty) in lent {
+            if let (Some(value), Some(buffer)) = (HostValue::of(&value), taken.arguments[place].take()) {
+                value.keep_larger(ty, &buffer);
+            }
+        }
+        drop(taken);
+        let results = results?;
+        Counters::add(&self.open().counters.bucket_runs, 1);
+        let types = recorded.program.output_types().zip(program.output_types());
+        let counters = &self.open().counters;
+        let value = |((ty, larger), buffer): ((&TensorType, &TensorType), SharedBuffer)| -> SharedBuffer {
+            if ty == larger {
+                return buffer;
+            }
+            Arc::new(HostValue::in_larger(ty.clone(), larger.clone(), buffer, Arc::clone(counters)))
+        };
+        Ok(types.zip(results).map(value).collect())
+    }
+
+    fn compiled_bucket(&self, member: &Member, run: RecordedRun, slots: &[u64]) -> Result<Arc<CompiledProgram>> {
+        let program = &member.bucket.program;
+        match self.open().cache.get(program) {
+            Some(compiled) if compiled.assumptions.hold(slots) => {
+                Counters::add(&self.open().counters.cache_hits, 1);
+                Ok(compiled)
+            }
+            older => self.compiler.compile(run, program, &[slots, &member.other_slots(run.slots)], older),
+        }
+    }
+
+    /// Returns a value in a buffer of a larger type. One that is in such a buffer belongs to the program alone if its value
+    /// does; another one is padded on the host.
+    fn in_bucket(&self, buffer: &SharedBuffer, ty: &TensorType, larger: &TensorType) -> Result<SharedBuffer> {
+        let is_owner = Arc::strong_count(buffer) == 1;
+        let value = HostValue::of(buffer);
+        if let Some(padded) = value.and_then(|value| value.larger(larger, is_owner)) {
+            return Ok(padded);
+        }
+        let bytes = self.open().download(buffer)?;
+        let padded = self.open().upload(larger, in_buffer(bytes.as_ref(), ty, larger).into(), None)?;
+        if let Some(value) = value.filter(|_| !is_owner) {
+            value.keep_larger(larger, &padded);
+        }
+        Ok(padded)
+    }
+}
