@@ -7,7 +7,7 @@ use burn::backend::Autodiff;
 use burn::nn::LinearConfig;
 use burn::optim::{AdamConfig, GradientsParams, Optimizer};
 use burn::tensor::backend::Backend;
-use burn::tensor::{Distribution, Tensor};
+use burn::tensor::{Distribution, Tensor, TensorData};
 use burn_tpu::{Tpu, TpuDevice, TpuOptimizer, TpuOptions};
 use common::{alone, counted};
 
@@ -42,6 +42,21 @@ fn a_training_step_compiles_for_a_slice_and_returns_shapes() {
     assert_eq!(model.weight.dims(), [24, 8]);
     let error = loss.unwrap().try_into_data().expect_err("there is no value").to_string();
     assert!(error.contains("v5e:2x2 executes nothing") && error.contains("f32[1]"), "{error}");
+}
+
+#[test]
+fn the_sizes_of_a_bucket_are_one_program_for_a_slice() {
+    let Some(device) = slice("v5e:1x1") else { return };
+    let _alone = alone();
+    let weight = Tensor::<Tpu<f32>, 2>::ones([24, 8], &device);
+    let step = |rows: usize| {
+        let x = Tensor::<Tpu<f32>, 2>::from_data(TensorData::zeros::<f32, _>([rows, 24]), &device);
+        let mean = x.matmul(weight.clone()).tanh().mean();
+        device.mark_step();
+        drop(mean);
+    };
+    let compiles = [9, 12, 14, 11, 16].map(|rows| counted(&device, || step(rows)).1.compiles);
+    assert_eq!(compiles, [1, 1, 1, 0, 0]);
 }
 
 #[test]

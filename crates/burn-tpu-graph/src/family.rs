@@ -80,8 +80,12 @@ impl Family {
             return None;
         }
         let sizes: Vec<i64> = self.varying.iter().map(|&place| numbers.numbers[place]).collect();
+        // What varies is an `i32` at run time.
+        let follows = |size: &Size, number: i64| {
+            size.at(&sizes) == Some(number) && (size.is_fixed() || i32::try_from(number).is_ok())
+        };
         let mut both = self.numbers.iter().zip(&numbers.numbers);
-        both.all(|(size, &number)| size.as_ref().is_none_or(|size| size.at(&sizes) == Some(number))).then_some(sizes)
+        both.all(|(size, &number)| size.as_ref().is_none_or(|size| follows(size, number))).then_some(sizes)
     }
 
     /// Returns what a bucket must have room for, for these varying sizes.

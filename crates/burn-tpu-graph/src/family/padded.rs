@@ -310,7 +310,7 @@ impl<'f> Padder<'f> {
         let mut size = Size::fixed(1);
         for factor in &of.factors {
             let product = size.times(&factor.size);
-            size = product.ok_or_else(no_product)?;
+            size = product.ok_or_else(|| refused("merges sizes that have no product"))?;
         }
         let to: SmallVec<[Factor; 1]> = smallvec![Factor { size, capacity: of.capacity() }];
         if of.is_uniform {
@@ -327,6 +327,9 @@ impl<'f> Padder<'f> {
     /// Returns an axis of parts `from` as one of parts `to`, both of the same true indices in row-major order.
     pub(super) fn repacked(&mut self, node: NodeId, axis: usize, from: &[Factor], to: &[Factor]) -> Result<NodeId> {
         let along = [to.iter().map(|factor| factor.capacity).product::<usize>()];
+        if i32::try_from(along[0]).is_err() {
+            return Err(refused("moves more elements than 32 bits count"));
+        }
         let places = self.graph.iota(DType::I32, &along, 0)?;
         let (mut index, mut inner) = (None, along[0]);
         for (number, factor) in to.iter().enumerate() {
@@ -385,6 +388,6 @@ impl<'f> Padder<'f> {
     }
 }
 
-fn no_product() -> GraphError {
-    GraphError { op: "graph.family", operands: String::new(), rule: "merges sizes that have no product".into() }
+fn refused(rule: &str) -> GraphError {
+    GraphError { op: "graph.family", operands: String::new(), rule: rule.into() }
 }

@@ -86,12 +86,13 @@ impl Padder<'_> {
             | Op::Real
             | Op::Imag
             | Op::OptimizationBarrier
+            | Op::ShardingConstraint(_)
             | Op::DotGeneral(_)
             | Op::Reduce { .. }
             | Op::ArgReduce { .. }
             | Op::Fft { .. }
             | Op::SelectAndScatter { .. } => self.kept_and_reduced(id, operands),
-            Op::Slot { .. } | Op::ShardingConstraint(_) | Op::For { .. } | Op::CustomCall(_) => {
+            Op::Slot { .. } | Op::For { .. } | Op::CustomCall(_) => {
                 Err(self.refusal(id, "has no exact form for a size that varies"))
             }
         }

@@ -5,6 +5,7 @@
 use super::arguments::{Argument, TraceArguments};
 use super::families::Member;
 use super::{DeviceRuntime, RunError};
+use crate::Platform;
 use crate::engine::{HostValue, Input, SharedBuffer};
 use crate::error::{Result, TpuError};
 use crate::metrics::Counters;
@@ -83,8 +84,12 @@ impl DeviceRuntime {
         if let Some(padded) = value.and_then(|value| value.larger(larger, is_owner)) {
             return Ok(padded);
         }
-        let bytes = self.open().download(buffer)?;
-        let padded = self.open().upload(larger, in_buffer(bytes.as_ref(), ty, larger).into(), None)?;
+        // A slice that is not attached has types alone.
+        let bytes = match self.open().device.platform() {
+            Platform::Topology => vec![0; larger.bytes()],
+            _ => in_buffer(self.open().download(buffer)?.as_ref(), ty, larger),
+        };
+        let padded = self.open().upload(larger, bytes.into(), None)?;
         if let Some(value) = value.filter(|_| !is_owner) {
             value.keep_larger(larger, &padded);
         }

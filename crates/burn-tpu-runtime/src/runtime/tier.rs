@@ -15,6 +15,7 @@
 use super::DeviceRuntime;
 use super::families::Member;
 use crate::Platform;
+use crate::device::Described;
 use crate::engine::{HostValue, Input};
 use crate::error::{Result, TpuError};
 use crate::metrics::CutReason;
@@ -179,7 +180,10 @@ impl DeviceRuntime {
     /// Rule 5: returns a program as one of its family. A mesh and an engine that compiles nothing have none.
     fn member(&self, program: &Arc<Program>, slots: &[u64]) -> Option<Member> {
         let engine = self.open().engine().ok()?;
-        if engine.mesh().is_some() || self.open().device.platform() == Platform::NdArray {
+        let device = self.open().device;
+        // What is recorded for a fit is reported with its own sizes.
+        let is_for_fit = matches!(device.described(), Some(Described::Recording(..)));
+        if engine.mesh().is_some() || device.platform() == Platform::NdArray || is_for_fit {
             return None;
         }
         let Self { families, compiler, .. } = self;

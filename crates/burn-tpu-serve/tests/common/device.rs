@@ -1,7 +1,7 @@
 //! The device that the servers under test have, and what is in its memory.
 #![allow(dead_code, reason = "each test file that includes this one uses a part")]
 
-use burn_tpu_runtime::{Device, TpuOptions};
+use burn_tpu_runtime::{Device, ShapeBuckets, TpuOptions};
 use std::time::{Duration, Instant};
 
 /// Returns the CPU plugin's device, on which every program runs as one: what is live is in its memory. `None` without the
@@ -9,7 +9,9 @@ use std::time::{Duration, Instant};
 pub fn device() -> Option<Device> {
     burn_tpu_pjrt::testing::plugin(burn_tpu_pjrt::PluginKind::Cpu)?;
     let device = Device::cpu(0);
-    TpuOptions::default().interpret_from(0).disk_cache(false).install(&device).ok();
+    // Tensors are found by their types, which are those of a bucket otherwise.
+    let options = TpuOptions::default().interpret_from(0).disk_cache(false).shape_buckets(ShapeBuckets::Off);
+    options.install(&device).ok();
     Some(device)
 }
 

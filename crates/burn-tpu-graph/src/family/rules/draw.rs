@@ -27,6 +27,9 @@ impl Padder<'_> {
         }
         let (sizes, axes) = (self.family.dims(id, 1), self.axes_of(id, 1)?);
         let dims: Dims = axes.iter().map(Axis::capacity).collect();
+        if u32::try_from(dims.iter().product::<usize>()).is_err() {
+            return Err(self.refusal(id, "draws more elements than 32 bits count"));
+        }
         let (key, counter) = (element(&mut self.graph, state.node, 0)?, element(&mut self.graph, state.node, 1)?);
         let (key, counter) = (words(&mut self.graph, key)?, words(&mut self.graph, counter)?);
         let node = match ty.dtype {
