@@ -49,6 +49,7 @@ fn the_sizes_of_a_bucket_are_one_program_for_a_slice() {
     let Some(device) = slice("v5e:1x1") else { return };
     let _alone = alone();
     let weight = Tensor::<Tpu<f32>, 2>::ones([24, 8], &device);
+    device.mark_step();
     let step = |rows: usize| {
         let x = Tensor::<Tpu<f32>, 2>::from_data(TensorData::zeros::<f32, _>([rows, 24]), &device);
         let mean = x.matmul(weight.clone()).tanh().mean();
