@@ -7,7 +7,7 @@ use crate::{DType, Literal, LiteralData, Number, Op, Operands, Program};
 use std::hash::{Hash, Hasher};
 
 /// A program without its numbers.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Skeleton {
     nodes: Vec<(Op, Operands)>,
     outputs: Operands,

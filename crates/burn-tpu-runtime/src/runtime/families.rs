@@ -21,6 +21,9 @@ use std::sync::Arc;
 /// The number of skeletons that are remembered.
 const MOST_SKELETONS: NonZeroUsize = NonZeroUsize::MIN.saturating_add(255);
 
+/// The number of nodes of all skeletons that are remembered. The latest always stays.
+const MOST_NODES: usize = 100_000;
+
 /// The recordings of a skeleton that are kept until they are a family. Each holds its nodes.
 const MOST_RECORDINGS: usize = 6;
 
@@ -38,7 +41,14 @@ const MOST_FAMILIES: usize = 4;
 
 /// The families of a device, by the hash of their skeletons.
 pub(super) struct Families {
-    known: Mutex<LruCache<u64, Arc<Mutex<Alike>>, FxBuildHasher>>,
+    known: Mutex<LruCache<u64, Known, FxBuildHasher>>,
+}
+
+/// Recordings of one skeleton, and the number of its nodes.
+#[derive(Clone)]
+struct Known {
+    alike: Arc<Mutex<Alike>>,
+    nodes: usize,
 }
 
 /// Recordings of one skeleton.
@@ -115,7 +125,7 @@ impl Families {
         let numbers = Numbers::of(program, slots);
         let hash = numbers.skeleton.stable_hash();
         let new = || Alike::new(numbers.skeleton.clone());
-        let alike = Arc::clone(self.known.lock().get_or_insert(hash, || Arc::new(Mutex::new(new()))));
+        let alike = self.known(hash, program.graph().len(), new);
         let mut alike = alike.lock();
         if alike.skeleton != numbers.skeleton {
             *alike = new();
@@ -130,6 +140,23 @@ impl Families {
     }
 }
 
+impl Families {
+    /// Returns the recordings of a skeleton of this many nodes. What was used least recently is forgotten.
+    fn known(&self, hash: u64, nodes: usize, new: impl Fn() -> Alike) -> Arc<Mutex<Alike>> {
+        let mut known = self.known.lock();
+        if let Some(found) = known.get(&hash) {
+            return Arc::clone(&found.alike);
+        }
+        let alike = Arc::new(Mutex::new(new()));
+        known.put(hash, Known { alike: Arc::clone(&alike), nodes });
+        let mut all: usize = known.iter().map(|(_, known)| known.nodes).sum();
+        while all > MOST_NODES && known.len() > 1 {
+            all -= known.pop_lru().map_or(0, |(_, forgotten)| forgotten.nodes);
+        }
+        alike
+    }
+}
+
 /// Returns whether work is so much more than other work that another program is worth its compile.
 fn is_much_more(work: u64, than: u64) -> bool {
     work > than + than / MUCH_MORE
@@ -141,7 +168,12 @@ impl Alike {
     }
 
     /// Returns the place of a recording's family, and its varying sizes. If it is of none, one is looked for anew with it.
-    fn family(&mut self, program: &Arc<Program>, numbers: Numbers, counters: &Counters) -> Option<(usize, Vec<i64>)> {
+    fn family(
+        &mut self,
+        program: &Arc<Program>,
+        mut numbers: Numbers,
+        counters: &Counters,
+    ) -> Option<(usize, Vec<i64>)> {
         for (place, (family, _)) in self.families.iter().enumerate() {
             if let Some(sizes) = family.sizes(&numbers) {
                 return Some((place, sizes));
@@ -154,6 +186,8 @@ impl Alike {
         if self.recordings.len() == MOST_RECORDINGS {
             self.recordings.remove(0);
         }
+        // It is that of all of them.
+        numbers.skeleton = Skeleton::default();
         self.recordings.push((Arc::clone(program), numbers));
         let found = Family::of(&self.recordings)?;
         let (_, numbers) = self.recordings.last()?;
