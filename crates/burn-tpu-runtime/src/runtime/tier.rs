@@ -154,7 +154,9 @@ impl DeviceRuntime {
             self.open().cache.count(Count::Interpreted, program);
             return Ok(Tier::Interpreter);
         }
-        let member = self.member(program, slots);
+        // What is assembled from many values of the host is split: they would be as many transfers.
+        let is_assembled = inputs.waiting.len() > MANY_TRANSFERS;
+        let member = if is_assembled { None } else { self.member(program, slots) };
         if let Some(member) = member.as_ref().filter(|member| self.open().cache.get(&member.bucket.program).is_some()) {
             return Ok(Tier::Member(member.clone()));
         }
