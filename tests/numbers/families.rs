@@ -21,7 +21,7 @@ fn the_program_of_a_bucket_computes_what_the_exact_one_does() {
         let padded = family.padded(&BUCKETS).expect("every op of these programs has an exact form");
         let levels = [Optimization::Off, Optimization::Conservative, Optimization::Balanced, Optimization::Aggressive];
         let level = levels[seed as usize % levels.len()];
-        let rewritten = Pipeline::new(level).run(padded.program.clone()).expect("the rewrites").program;
+        let rewritten = Pipeline::new(level).run(Program::clone(&padded.program)).expect("the rewrites").program;
         let compiled = programs::compile(&client, &rewritten, &programs::cpu_options()).expect("a program");
         for (number, sizes) in TRIED.into_iter().enumerate() {
             let Some(found) = trial.member(&family, &padded, sizes) else { continue };

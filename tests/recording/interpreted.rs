@@ -102,7 +102,8 @@ fn a_large_program_is_compiled_at_once() {
     assert_eq!(counted(&device, product), (0, 0));
 }
 
-/// Rows of changing numbers times a weight that a compiled program has read: on the CPU plugin, a copy costs less than a compile.
+/// Rows of changing numbers times a weight that a compiled program has read: on the CPU plugin, a copy costs less than a
+/// compile.
 #[test]
 fn a_weight_on_the_device_is_copied_once_for_what_is_new() {
     let Some(device) = device().filter(|device| device.platform() == Platform::Cpu) else { return };

@@ -1,9 +1,9 @@
 //! Families: programs that have the same ops and differ in sizes run as one program for each bucket of sizes.
 //!
-//! Recordings are of one family if every number that differs between them is a function of a few sizes that vary: `n`, `n + c`,
-//! `c n`, or a product of two. The functions are found from three recordings, and every later recording is checked against
-//! them, number by number. A family's program for a bucket has buffers as large as the bucket, takes the true sizes as
-//! run-time scalars, and computes of the true part of each value what the recorded program computes.
+//! Recordings are of one family if every number that differs between them is a function of a few sizes that vary: `n`,
+//! `n + c`, `c n`, or a product of two. The functions are found from three recordings, and every later recording is checked
+//! against them, number by number. A family's program for a bucket has buffers as large as the bucket, takes the true sizes
+//! as run-time scalars, and computes of the true part of each value what the recorded program computes.
 //!
 //! Owns: which programs are a family, and the program of a bucket. May not know: which buckets are chosen, when, nor how
 //! values are passed.
@@ -20,7 +20,7 @@ pub use padded::Padded;
 pub use size::Size;
 
 use crate::op::AxisRules;
-use crate::{NodeId, Op, Program, Result};
+use crate::{NodeId, Program, Result};
 use numbers::Role;
 use padded::Padder;
 use size::Fit;
@@ -93,8 +93,8 @@ impl Family {
         sizes.iter().zip(&self.added).map(|(size, added)| size + added).collect()
     }
 
-    /// Returns the program for one bucket of each varying size. Its slots are those of the recorded program, then the varying
-    /// sizes, as `i32`.
+    /// Returns the program for one bucket of each varying size. Its slots are those of the recorded program, then the
+    /// varying sizes, as `i32`.
     ///
     /// # Errors
     /// The op that has no exact rule for a size that varies.
@@ -122,9 +122,7 @@ impl Family {
     fn is_fixed(&self, id: NodeId) -> bool {
         let (first, _) = self.places[id.index()];
         let end = self.places.get(id.index() + 1).map_or(self.numbers.len(), |next| next.0);
-        let is_unexplained =
-            matches!(self.program.graph().node(id).op, Op::Offset { .. }) && self.numbers[first].is_none();
-        !is_unexplained && self.numbers[first..end].iter().flatten().all(Size::is_fixed)
+        self.numbers[first..end].iter().all(|number| number.as_ref().is_some_and(Size::is_fixed))
     }
 
     /// Returns the rules of the axes of an operand, if they are the same at other sizes.

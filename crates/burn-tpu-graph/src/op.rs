@@ -303,6 +303,26 @@ pub struct GatherAttrs {
     pub slice_sizes: Dims,
 }
 
+impl GatherAttrs {
+    /// Returns the attributes of a gather of slices of size 1 along `dim` of a tensor with these dims. The indices have
+    /// `index_vector_dim` dims.
+    pub fn slices_along(dims: &[usize], dim: usize, index_vector_dim: usize) -> Self {
+        let mut slice_sizes = Dims::from_slice(dims);
+        if let Some(size) = slice_sizes.get_mut(dim) {
+            *size = 1;
+        }
+        Self {
+            offset_dims: (0..dims.len()).filter(|&other| other != dim).collect(),
+            collapsed_slice_dims: Dims::from_slice(&[dim]),
+            operand_batching_dims: Dims::new(),
+            start_indices_batching_dims: Dims::new(),
+            start_index_map: Dims::from_slice(&[dim]),
+            index_vector_dim,
+            slice_sizes,
+        }
+    }
+}
+
 /// Attributes of a scatter, as StableHLO's specification names them.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct ScatterAttrs {

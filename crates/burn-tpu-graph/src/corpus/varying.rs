@@ -57,8 +57,8 @@ impl Trial {
         program(self.seed, self.steps, sizes).ok().map(Arc::new)
     }
 
-    /// Returns small whole numbers for a program; with NaN and infinities if they are to be `special`. The slots are the same
-    /// at every size.
+    /// Returns small whole numbers for a program; with NaN and infinities if they are to be `special`. The slots are the
+    /// same at every size.
     pub fn run(&self, program: &Program, special: bool) -> Run {
         let parameters = program.parameters().map(|(index, ty)| {
             let mut next = numbers(self.seed + u64::from(index));
@@ -549,17 +549,7 @@ impl Maker {
     /// The rows at positions that are data, some of them out of range.
     fn looked_up(&mut self, x: &Value, axis: usize) -> Result<()> {
         let Value { node: indices, dims: of } = self.values[2].clone();
-        let mut slice_sizes = self.dims(&x.dims);
-        slice_sizes[axis] = 1;
-        let attrs = GatherAttrs {
-            offset_dims: (0..x.dims.len()).filter(|&d| d != axis).collect(),
-            collapsed_slice_dims: smallvec![axis],
-            operand_batching_dims: Dims::new(),
-            start_indices_batching_dims: Dims::new(),
-            start_index_map: smallvec![axis],
-            index_vector_dim: 1,
-            slice_sizes,
-        };
+        let attrs = GatherAttrs::slices_along(&self.dims(&x.dims), axis, 1);
         let node = self.graph.gather(x.node, indices, attrs)?;
         let mut dims = x.dims.clone();
         dims[axis] = of[0].clone();
@@ -602,31 +592,29 @@ impl Maker {
         Ok((0..rank).map(|d| if d == axis { offset } else { zero }).collect())
     }
 
-    fn offset_slice(&mut self, x: &Value, axis: usize) -> Result<()> {
+    /// Returns the dims of a part of an axis that varies: one index, or all but one. `None` for another axis.
+    fn part(&mut self, x: &Value, axis: usize) -> Option<Vec<Dim>> {
         let of = &x.dims[axis];
         if of.added < 0 || of.is_fixed() {
-            return Ok(());
+            return None;
         }
         let mut dims = x.dims.clone();
         dims[axis] = match self.next(2) {
             0 => Dim::fixed(1),
             _ => Dim { added: of.added - 1, ..of.clone() },
         };
+        Some(dims)
+    }
+
+    fn offset_slice(&mut self, x: &Value, axis: usize) -> Result<()> {
+        let Some(dims) = self.part(x, axis) else { return Ok(()) };
         let starts = self.starts(dims.len(), axis)?;
         let node = self.graph.dynamic_slice(x.node, &starts, &self.dims(&dims))?;
         self.push(node, dims)
     }
 
     fn updated(&mut self, x: &Value, axis: usize) -> Result<()> {
-        let of = &x.dims[axis];
-        if of.added < 0 || of.is_fixed() {
-            return Ok(());
-        }
-        let mut dims = x.dims.clone();
-        dims[axis] = match self.next(2) {
-            0 => Dim::fixed(1),
-            _ => Dim { added: of.added - 1, ..of.clone() },
-        };
+        let Some(dims) = self.part(x, axis) else { return Ok(()) };
         let update = self.graph.iota(self.graph.dtype(x.node), &self.dims(&dims), axis)?;
         let starts = self.starts(dims.len(), axis)?;
         let node = self.graph.dynamic_update_slice(x.node, update, &starts)?;

@@ -12,6 +12,7 @@ use crate::op::{BinaryOp, Direction, GatherAttrs};
 use crate::{Bindings, Builder, DType, Dims, Graph, GraphError, NodeId, Number, Op, Program, Result};
 use rustc_hash::FxHashMap;
 use smallvec::{SmallVec, smallvec};
+use std::sync::Arc;
 
 /// A part of an axis: its true size, and the size of its buffer.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -31,7 +32,7 @@ impl Factor {
 pub(super) struct Axis {
     /// What was merged, outermost first.
     pub(super) factors: SmallVec<[Factor; 1]>,
-    /// Whether every index holds the same, so that it may stand for an axis of any layout.
+    /// Whether all indices hold equal values: such an axis takes any layout.
     pub(super) is_uniform: bool,
 }
 
@@ -65,15 +66,20 @@ impl Value {
 
     /// Returns the sizes of its buffer.
     pub(super) fn capacities(&self) -> Dims {
-        self.axes.iter().map(Axis::capacity).collect()
+        capacities(&self.axes)
     }
+}
+
+/// Returns the sizes of a buffer with these axes.
+pub(super) fn capacities(axes: &[Axis]) -> Dims {
+    axes.iter().map(Axis::capacity).collect()
 }
 
 /// A program for one bucket of each varying size.
 #[derive(Clone, Debug)]
 pub struct Padded {
     /// The program, in its canonical form.
-    pub program: Program,
+    pub program: Arc<Program>,
     /// What its inputs are. Its parameters are those of the recorded program; its slots are those of the recorded program,
     /// then the varying sizes as `i32`.
     pub bindings: Bindings,
@@ -134,7 +140,7 @@ impl<'f> Padder<'f> {
         let is_parameter = |id: &NodeId| matches!(self.old.node(*id).op, Op::Parameter { .. });
         let (program, bindings) = Program::canonical(&self.graph, &outputs)?;
         Ok(Padded {
-            program,
+            program: Arc::new(program),
             bindings,
             parameters: self.old.ids().filter(is_parameter).map(dims).collect(),
             outputs: family.program.outputs().iter().map(|&id| dims(id)).collect(),
@@ -258,15 +264,26 @@ impl<'f> Padder<'f> {
         self.graph.pad(node, fill, &low, &high, &interior)
     }
 
-    /// Returns the part of a node's axis that begins at a scalar `i32[]` and has this size; what is beyond its end is padding.
+    /// Returns the part of a node's axis that begins at a scalar `i32[]` and has this size; what is beyond the end of the
+    /// axis is padding.
     pub(super) fn taken(&mut self, node: NodeId, axis: usize, start: NodeId, size: usize) -> Result<NodeId> {
         let dims = self.graph.dims(node);
         let room = self.resized(node, axis, dims[axis] + size)?;
-        let mut sizes = dims;
+        self.part(room, axis, start, size)
+    }
+
+    /// Returns the part of a node's axis that begins at a scalar `i32[]` and has this size, for which there is room.
+    pub(super) fn part(&mut self, node: NodeId, axis: usize, start: NodeId, size: usize) -> Result<NodeId> {
+        let mut sizes = self.graph.dims(node);
         sizes[axis] = size;
+        let starts = self.starts(node, axis, start)?;
+        self.graph.dynamic_slice(node, &starts, &sizes)
+    }
+
+    /// Returns the starts of a part that begins at a scalar `i32[]` along an axis, and at 0 along all others.
+    fn starts(&mut self, node: NodeId, axis: usize, start: NodeId) -> Result<Vec<NodeId>> {
         let zero = self.graph.scalar(DType::I32, Number::Int(0))?;
-        let starts: Vec<NodeId> = (0..sizes.len()).map(|d| if d == axis { start } else { zero }).collect();
-        self.graph.dynamic_slice(room, &starts, &sizes)
+        Ok((0..self.graph.rank(node)).map(|d| if d == axis { start } else { zero }).collect())
     }
 
     /// Returns a node with another one written at a scalar `i32[]` along an axis; what does not fit is cut off.
@@ -279,8 +296,7 @@ impl<'f> Padder<'f> {
 
     /// Returns a node with another one, which fits, written at a scalar `i32[]` along an axis.
     pub(super) fn written(&mut self, node: NodeId, part: NodeId, axis: usize, start: NodeId) -> Result<NodeId> {
-        let zero = self.graph.scalar(DType::I32, Number::Int(0))?;
-        let starts: Vec<NodeId> = (0..self.graph.rank(node)).map(|d| if d == axis { start } else { zero }).collect();
+        let starts = self.starts(node, axis, start)?;
         self.graph.dynamic_update_slice(node, part, &starts)
     }
 
@@ -373,17 +389,7 @@ impl<'f> Padder<'f> {
 
     /// Returns the indices `places`, `i32[size]`, of an axis.
     fn gathered(&mut self, node: NodeId, axis: usize, places: NodeId) -> Result<NodeId> {
-        let mut slice_sizes = self.graph.dims(node);
-        slice_sizes[axis] = 1;
-        let attrs = GatherAttrs {
-            offset_dims: (0..slice_sizes.len()).filter(|&d| d != axis).collect(),
-            collapsed_slice_dims: smallvec![axis],
-            operand_batching_dims: Dims::new(),
-            start_indices_batching_dims: Dims::new(),
-            start_index_map: smallvec![axis],
-            index_vector_dim: 1,
-            slice_sizes,
-        };
+        let attrs = GatherAttrs::slices_along(&self.graph.dims(node), axis, 1);
         self.graph.gather(node, places, attrs)
     }
 }

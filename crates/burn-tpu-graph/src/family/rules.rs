@@ -13,9 +13,9 @@ mod order;
 mod window;
 
 use super::Size;
-use super::padded::{Axes, Axis, Factor, Padder, Value};
+use super::padded::{Axes, Axis, Factor, Padder, Value, capacities};
 use crate::op::{AxisRule, AxisRules};
-use crate::{Builder, DType, Dims, Literal, LiteralData, NodeId, Number, Op, Result};
+use crate::{Builder, DType, Literal, LiteralData, NodeId, Number, Op, Result};
 use smallvec::SmallVec;
 
 impl Padder<'_> {
@@ -35,7 +35,7 @@ impl Padder<'_> {
         match &node.op {
             Op::Parameter { index, ty } => {
                 let axes = self.axes_of(id, 0)?;
-                let dims: Dims = axes.iter().map(Axis::capacity).collect();
+                let dims = capacities(&axes);
                 let ty = crate::TensorType::new(ty.dtype, dims);
                 let node = self.graph.add(Op::Parameter { index: *index, ty }, &[])?;
                 Ok(Value { node, axes })
@@ -44,7 +44,7 @@ impl Padder<'_> {
             Op::Constant(literal) => self.constant(id, literal),
             Op::Iota { ty, dim } => {
                 let mut axes = self.axes_of(id, 0)?;
-                let dims: Dims = axes.iter().map(Axis::capacity).collect();
+                let dims = capacities(&axes);
                 axes.iter_mut().enumerate().for_each(|(d, axis)| axis.is_uniform = d != *dim);
                 Ok(Value { node: self.graph.iota(ty.dtype, &dims, *dim)?, axes })
             }
@@ -141,7 +141,7 @@ impl Padder<'_> {
     fn constant(&mut self, id: NodeId, literal: &Literal) -> Result<Value> {
         let mut axes = self.axes_of(id, 0)?;
         axes.iter_mut().for_each(|axis| axis.is_uniform = true);
-        let (dims, dtype): (Dims, DType) = (axes.iter().map(Axis::capacity).collect(), literal.ty.dtype);
+        let (dims, dtype) = (capacities(&axes), literal.ty.dtype);
         let LiteralData::Splat(bits) = literal.data else {
             return Err(self.refusal(id, "is a table whose size varies"));
         };
@@ -161,6 +161,11 @@ impl Padder<'_> {
         self.family.rules(id, position).ok_or_else(|| self.refusal(id, "does another thing at another size"))
     }
 
+    /// Returns the rules of all operands.
+    fn all_rules(&self, id: NodeId) -> Result<Vec<AxisRules>> {
+        (0..self.old.node(id).operands.len()).map(|position| self.rules(id, position)).collect()
+    }
+
     /// Ops that keep axes or reduce them: the padding of a reduced axis is neutral.
     fn kept_and_reduced(&mut self, id: NodeId, operands: Vec<Value>) -> Result<Value> {
         let (operands, axes) = self.neutral(id, operands)?;
@@ -172,7 +177,7 @@ impl Padder<'_> {
     /// Returns the operands with neutral elements in the padding of what is reduced, and the axes of the results: those that
     /// are kept, with one layout in all operands.
     fn neutral(&mut self, id: NodeId, mut operands: Vec<Value>) -> Result<(Vec<Value>, Axes)> {
-        let rules: Vec<AxisRules> = (0..operands.len()).map(|x| self.rules(id, x)).collect::<Result<_>>()?;
+        let rules = self.all_rules(id)?;
         self.unify(id, &mut operands, &rules)?;
         let mut axes = self.axes_of(id, 0)?;
         let mut is_found: SmallVec<[bool; 4]> = SmallVec::from_elem(false, axes.len());
@@ -226,8 +231,8 @@ impl Padder<'_> {
         Ok(())
     }
 
-    /// Returns the axes of operands that meet each other, as operand and axis: for each axis of the result those that are it,
-    /// and the contracted axes of two factors in pairs.
+    /// Returns the axes of operands that meet each other, as operand and axis: for each axis of the result those that are
+    /// it, and the contracted axes of two factors in pairs.
     fn meetings(&self, id: NodeId, rules: &[AxisRules]) -> Vec<Vec<(usize, usize)>> {
         let mut meetings: Vec<Vec<(usize, usize)>> = Vec::new();
         for (x, rules) in rules.iter().enumerate() {

@@ -3,7 +3,8 @@
 //! A value may also be in a larger buffer, whose first indices along each axis it has: a result of a program for a bucket of
 //! sizes. Its elements come to the host when someone else reads it.
 //!
-//! Owns: the elements, the device's copies once there are some, and the count of the bytes that wait. May not know: programs.
+//! Owns: the elements, the device's copies once there are some, and the count of the bytes that wait. May not know:
+//! programs.
 
 use super::{DeviceBuffer, HostBytes, HostTensor, SharedBuffer};
 use crate::error::{Result, TpuError};

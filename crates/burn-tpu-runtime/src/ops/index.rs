@@ -55,24 +55,6 @@ pub fn scatter(x: Tensor, dim: usize, indices: Tensor, values: Tensor, mode: Sca
     })
 }
 
-/// Returns the attributes of a gather of slices of size 1 along `dim` of a tensor with these dims. The indices have
-/// `index_vector_dim` dims.
-pub(super) fn slices_along(dims: &[usize], dim: usize, index_vector_dim: usize) -> GatherAttrs {
-    let mut slice_sizes = Dims::from_slice(dims);
-    if let Some(size) = slice_sizes.get_mut(dim) {
-        *size = 1;
-    }
-    GatherAttrs {
-        offset_dims: all_but(dims.len(), dim),
-        collapsed_slice_dims: Dims::from_slice(&[dim]),
-        operand_batching_dims: Dims::new(),
-        start_indices_batching_dims: Dims::new(),
-        start_index_map: Dims::from_slice(&[dim]),
-        index_vector_dim,
-        slice_sizes,
-    }
-}
-
 /// Returns the slices of `x` along `dim` at `indices` (`[n]`), in their order.
 pub fn select(x: Tensor, dim: usize, indices: Tensor) -> Tensor {
     check("select", &x, dim, &indices);
@@ -82,7 +64,7 @@ pub fn select(x: Tensor, dim: usize, indices: Tensor) -> Tensor {
         if let Some(taken) = result.get_mut(dim) {
             *taken = r.ty(indices).elements();
         }
-        let attrs = slices_along(&r.dims(x), dim, 1);
+        let attrs = GatherAttrs::slices_along(&r.dims(x), dim, 1);
         let indices = as_vectors(r, indices)?;
         gathered(r, x, indices, attrs, &result)
     })

@@ -4,11 +4,10 @@
 //! part of the program. The start of a slice is an offset, which is a constant until it changes: a static slice
 //! compiles to a view or a fused copy.
 
-use super::index::slices_along;
 use super::{broken_rule, expect_dim, mixed};
 use crate::Tensor;
 use crate::trace::{Recorder, at_once, record, record_or_compute, record_or_compute_many};
-use burn_tpu_graph::op::BinaryOp;
+use burn_tpu_graph::op::{BinaryOp, GatherAttrs};
 use burn_tpu_graph::{Builder, DType, Dims, NodeId, Number, Result};
 use smallvec::{SmallVec, smallvec};
 use std::ops::Range;
@@ -287,7 +286,7 @@ fn gathered_windows(r: &mut Recorder, x: NodeId, dim: usize, [windows, size, ste
     let first = r.binary_const(BinaryOp::Mul, first, Number::UInt(step as u64))?;
     let offset = r.iota(DType::I32, &[windows, size], 1)?;
     let indices = r.binary(BinaryOp::Add, first, offset)?;
-    let attrs = slices_along(&r.dims(x), dim, 2);
+    let attrs = GatherAttrs::slices_along(&r.dims(x), dim, 2);
     r.gather(x, indices, attrs)
 }
 

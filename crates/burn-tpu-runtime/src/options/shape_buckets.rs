@@ -6,8 +6,8 @@
 pub enum ShapeBuckets {
     /// None: every size is a program of its own.
     Off,
-    /// Powers of two from 8 on, and from 512 on one step between two of them: at most half of a buffer is padding, and a third
-    /// of a large one.
+    /// Powers of two from 8 on, and from 512 on one step between two of them: at most half of a buffer is padding, and a
+    /// third of a large one.
     #[default]
     Doubling,
     /// Multiples of a number.

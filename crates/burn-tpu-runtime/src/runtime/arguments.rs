@@ -61,12 +61,14 @@ pub(super) struct OnDevice<'a> {
 }
 
 impl<'a> OnDevice<'a> {
-    /// Replaces host values by the device's copies. A copy belongs to the program alone if its value does.
+    /// Replaces host values by the device's copies. A copy belongs to the program alone if its value does. `take_out` copies
+    /// what is in a larger buffer alone to the host.
     ///
     /// # Errors
-    /// The errors of `upload`.
+    /// The errors of `take_out` and `upload`.
     pub(super) fn new(
         arguments: &'a mut Arguments,
+        take_out: impl Fn(&HostValue) -> Result<()>,
         upload: impl Fn(usize, &TensorType, HostBytes) -> Result<SharedBuffer>,
     ) -> Result<Self> {
         let mut on_device = Self { arguments, values: Vec::new() };
@@ -74,6 +76,7 @@ impl<'a> OnDevice<'a> {
             let Some(argument) = &mut on_device.arguments[place] else { continue };
             let is_owner = Arc::strong_count(argument) == 1;
             let Some(value) = HostValue::of(argument) else { continue };
+            take_out(value)?;
             let copy = value.on_device(is_owner, |ty, bytes| upload(place, ty, bytes))?;
             on_device.values.push((place, std::mem::replace(argument, copy)));
         }

@@ -47,8 +47,9 @@ impl ProgramCompiler {
         self.frozen.load(Relaxed)
     }
 
-    /// Compiles a program, which is a recorded one, a part of it or that of its family, for runs with these values of its own
-    /// slots, of which the first is this run. `older` is the program whose assumptions no longer hold. It needs no buffer.
+    /// Compiles a program, which is a recorded one, a part of it or that of its family, for runs with these values of its
+    /// own slots, of which the first is this run. `older` is the program whose assumptions no longer hold. It needs no
+    /// buffer.
     pub(super) fn compile(
         &self,
         run: RecordedRun,

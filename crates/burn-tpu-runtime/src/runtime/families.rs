@@ -11,7 +11,7 @@
 use crate::metrics::Counters;
 use crate::options::ShapeBuckets;
 use burn_tpu_graph::family::{Family, Numbers, Padded, Skeleton};
-use burn_tpu_graph::{Op, Program, TensorType, cost, custom_calls};
+use burn_tpu_graph::{Program, TensorType, cost, custom_calls};
 use lru::LruCache;
 use parking_lot::Mutex;
 use rustc_hash::{FxBuildHasher, FxHashMap};
@@ -45,7 +45,6 @@ pub(super) struct Families {
 }
 
 /// Recordings of one skeleton, and the number of its nodes.
-#[derive(Clone)]
 struct Known {
     alike: Arc<Mutex<Alike>>,
     nodes: usize,
@@ -214,7 +213,7 @@ impl Alike {
         }
         let make = || match family.padded(&sizes) {
             Ok(padded) => {
-                let (program, work) = (Arc::new(padded.program.clone()), cost::work(&padded.program));
+                let (program, work) = (Arc::clone(&padded.program), cost::work(&padded.program));
                 Some(Arc::new(Bucket { program, padded, work, slots }))
             }
             Err(error) => {
@@ -247,8 +246,8 @@ impl Member {
         self.slots_with(recorded, |index| self.sizes[index] as u64)
     }
 
-    /// Returns slots in which every true size is another one, and no two are equal: a program that is compiled for both takes
-    /// no size for granted.
+    /// Returns slots in which every true size is another one, and no two are equal: a program that is compiled for both
+    /// takes no size for granted.
     pub(super) fn other_slots(&self, recorded: &[u64]) -> Vec<u64> {
         self.slots_with(recorded, |index| u64::MAX - index as u64)
     }
@@ -265,12 +264,5 @@ impl Member {
     pub(super) fn parameters(&self) -> impl Iterator<Item = (u32, &TensorType)> {
         let recorded = &self.bucket.padded.bindings.parameters;
         self.bucket.program.parameters().map(|(index, ty)| (recorded[index as usize], ty))
-    }
-}
-
-impl Bucket {
-    /// Returns the number of parameters of the program.
-    pub(super) fn parameter_count(&self) -> usize {
-        self.program.graph().nodes().iter().filter(|node| matches!(node.op, Op::Parameter { .. })).count()
     }
 }

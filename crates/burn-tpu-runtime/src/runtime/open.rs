@@ -156,8 +156,8 @@ impl OpenDevice {
         Activity { device: self.device, programs, waits: waits(self.device) }
     }
 
-    /// Returns a value as the interpreter has it. One that is on the device is waited for and copied to the host. It stays there
-    /// too if it came from there and the device's memory is the host's: a weight is copied once.
+    /// Returns a value as the interpreter has it. One that is on the device is waited for and copied to the host. It stays
+    /// there too if it came from there and the device's memory is the host's: a weight is copied once.
     pub(super) fn fetch(&self, ty: &TensorType, buffer: &SharedBuffer) -> Result<HostTensor> {
         let value = HostValue::of(buffer);
         value.map_or(Ok(()), |value| self.take_out(value))?;
@@ -204,10 +204,7 @@ impl OpenDevice {
         let _span = tracing::debug_span!("execute").entered();
         let _profiled = profile::span(Phase::Dispatch, "dispatch");
         let upload = |place: usize, ty: &TensorType, bytes| self.upload(ty, bytes, sharding_of(program, place as u32));
-        for value in arguments.iter().flatten().filter_map(HostValue::of) {
-            self.take_out(value).map_err(RunError::Refused)?;
-        }
-        let on_device = OnDevice::new(arguments, upload).map_err(RunError::Refused)?;
+        let on_device = OnDevice::new(arguments, |value| self.take_out(value), upload).map_err(RunError::Refused)?;
         let start = Instant::now();
         let _wait = self.waiting(WaitFor::Dispatch);
         let run = || compiled.executable.execute(on_device.arguments, slots);

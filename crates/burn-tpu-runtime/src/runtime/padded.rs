@@ -30,8 +30,7 @@ impl DeviceRuntime {
         let compiled = self.compiled_bucket(member, run, &slots).map_err(RunError::Refused)?;
         let RecordedRun { recorded, .. } = run;
         let types: Vec<&TensorType> = recorded.program.parameters().map(|(_, ty)| ty).collect();
-        let mut sources = Vec::with_capacity(member.bucket.parameter_count());
-        let mut lent = Vec::new();
+        let (mut sources, mut lent) = (Vec::new(), Vec::new());
         for (place, (index, ty)) in member.parameters().enumerate() {
             let of_trace = recorded.bindings.parameters[index as usize];
             if types[index as usize] == ty {

@@ -1,14 +1,14 @@
 //! The rule of random draws: the same bits as without padding.
 //!
 //! Bits come in blocks of two words, which are neighbours along the first even dim, or else along the first of the largest
-//! (`lower/threefry.rs`). Where sizes vary, which dim that is is known at run time, and so is the number of the block that an
-//! element belongs to. Each element computes its block, from its true index.
+//! (`lower/threefry.rs`). Where sizes vary, that dim is known at run time, and so is the number of the block that
+//! an element belongs to. Each element computes its block, from its true index.
 
 use super::super::Size;
-use super::super::padded::{Axis, Padder, Value};
+use super::super::padded::{Padder, Value, capacities};
 use crate::lower::threefry::{add_wide, block, element, words};
 use crate::op::{BinaryOp, Direction};
-use crate::{Builder, DType, Dims, NodeId, Number, Op, Result, TensorType};
+use crate::{Builder, DType, NodeId, Number, Op, Result, TensorType};
 
 /// The block of each element, and its word there, as `ui32` of the draw's dims.
 #[derive(Clone, Copy)]
@@ -26,7 +26,7 @@ impl Padder<'_> {
             return Err(self.refusal(id, "has a next state that depends on a size that varies"));
         }
         let (sizes, axes) = (self.family.dims(id, 1), self.axes_of(id, 1)?);
-        let dims: Dims = axes.iter().map(Axis::capacity).collect();
+        let dims = capacities(&axes);
         if u32::try_from(dims.iter().product::<usize>()).is_err() {
             return Err(self.refusal(id, "draws more elements than 32 bits count"));
         }

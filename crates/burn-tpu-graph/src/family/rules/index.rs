@@ -51,15 +51,6 @@ impl Padder<'_> {
         Ok(Value { node: value.node, axes })
     }
 
-    /// Returns the part of an axis at a start that leaves room for it.
-    pub(super) fn part(&mut self, node: NodeId, axis: usize, start: NodeId, size: usize) -> Result<NodeId> {
-        let mut sizes = self.graph.dims(node);
-        sizes[axis] = size;
-        let zero = self.graph.scalar(DType::I32, Number::Int(0))?;
-        let starts: Vec<NodeId> = (0..sizes.len()).map(|d| if d == axis { start } else { zero }).collect();
-        self.graph.dynamic_slice(node, &starts, &sizes)
-    }
-
     /// Writes the true part of the update at starts that are clamped as they are without padding.
     pub(super) fn dynamic_update_slice(&mut self, id: NodeId, operands: Vec<Value>) -> Result<Value> {
         let old_starts: Vec<NodeId> = operands[2..].iter().map(|start| start.node).collect();

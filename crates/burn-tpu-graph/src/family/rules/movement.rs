@@ -1,8 +1,8 @@
 //! The rules of ops that move elements: views, slices, edges and joins.
 
 use super::super::Size;
-use super::super::padded::{Axis, Factor, Padder, Value};
-use crate::op::{AxisRule, AxisRules, BinaryOp, PadAttrs, SliceAttrs};
+use super::super::padded::{Axis, Factor, Padder, Value, capacities};
+use crate::op::{AxisRule, BinaryOp, PadAttrs, SliceAttrs};
 use crate::{Builder, DType, Dims, NodeId, Result};
 use smallvec::SmallVec;
 
@@ -18,12 +18,12 @@ impl Padder<'_> {
                 _ => {}
             }
         }
-        let dims: Dims = axes.iter().map(Axis::capacity).collect();
+        let dims = capacities(&axes);
         Ok(Value { node: self.graph.broadcast_in_dim(x.node, &dims, mapping)?, axes })
     }
 
-    /// A reshape keeps the parts of the axes that it merges. A merged axis is divided where its parts allow it, else its true
-    /// elements are moved.
+    /// A reshape keeps the parts of the axes that it merges. A merged axis is divided where its parts allow it, else its
+    /// true elements are moved.
     pub(super) fn reshape(&mut self, id: NodeId, x: Value) -> Result<Value> {
         let rules = self.rules(id, 0)?;
         let sizes = self.family.dims(id, 0);
@@ -60,13 +60,13 @@ impl Padder<'_> {
             dims.insert(run.start, merged);
             let node = self.graph.reshape(value.node, &dims)?;
             let node = self.repacked(node, run.start, &from, &into)?;
-            // The moved axis stands for the whole run, until the last reshape divides it.
+            // Until the last reshape, the run is this one axis.
             let mut after = value.axes;
             after.drain(run.clone());
             after.insert(run.start, Axis { factors: into.into(), is_uniform: false });
             value = Value { node, axes: after };
         }
-        let dims: Dims = axes.iter().map(Axis::capacity).collect();
+        let dims = capacities(&axes);
         Ok(Value { node: self.graph.reshape(value.node, &dims)?, axes })
     }
 
@@ -166,7 +166,7 @@ impl Padder<'_> {
         for operand in &mut operands {
             *operand = self.unmerged_axis(operand.clone(), dim)?;
         }
-        let rules: Vec<AxisRules> = (0..operands.len()).map(|x| self.rules(id, x)).collect::<Result<_>>()?;
+        let rules = self.all_rules(id)?;
         self.unify(id, &mut operands, &rules)?;
         let mut axes = self.axes_of(id, 0)?;
         for d in (0..axes.len()).filter(|&d| d != dim) {

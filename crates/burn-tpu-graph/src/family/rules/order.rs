@@ -1,7 +1,7 @@
 //! The rules of ops that order elements.
 
 use super::super::padded::{Padder, Value};
-use crate::op::{AxisRule, AxisRules, Combine};
+use crate::op::{AxisRule, Combine};
 use crate::{Builder, DType, NodeId, Op, Result};
 
 impl Padder<'_> {
@@ -13,7 +13,7 @@ impl Padder<'_> {
         for operand in &mut operands {
             *operand = self.unmerged_axis(operand.clone(), dim)?;
         }
-        let mut rules: Vec<AxisRules> = (0..operands.len()).map(|x| self.rules(id, x)).collect::<Result<_>>()?;
+        let mut rules = self.all_rules(id)?;
         rules.iter_mut().for_each(|rules| rules[dim] = AxisRule::Kept(dim));
         self.unify(id, &mut operands, &rules)?;
         let last = last_in_order(self.graph.dtype(operands[0].node), descending);

@@ -6,8 +6,8 @@ use crate::op::{AxisRule, WindowAttrs};
 use crate::{Builder, NodeId, Op, Result};
 
 impl Padder<'_> {
-    /// A window sees neutral elements in the padding, as it does beyond the edges. It may grow with the axis only if it covers
-    /// all indices up to its own, or from its own on.
+    /// A window sees neutral elements in the padding, as it does beyond the edges. It may grow with the axis only if it
+    /// covers all indices up to its own, or from its own on.
     pub(super) fn window(&mut self, id: NodeId, x: Value, window: &WindowAttrs) -> Result<Value> {
         let (numbers, rules) = (self.known(id)?, self.rules(id, 0)?);
         let rank = x.axes.len();
@@ -34,13 +34,10 @@ impl Padder<'_> {
             let covers_all = is_scan && *size == of.size;
             let reaches = |edge: &Size| edge.plus(&Size::fixed(1)).as_ref() == Some(size);
             if size.is_fixed() && low.is_fixed() {
-                // The result ends where its buffer does, whatever the padding after the axis.
-                let capacity = axes[axis].capacity();
-                let dilated = |n: usize, by: usize| if n == 0 { 0 } else { (n - 1) * by + 1 };
                 let reach = dilated(window.dims[axis], window.window_dilation[axis]);
-                let needed = capacity.saturating_sub(1) * window.strides[axis] + reach;
-                let there = attrs.padding[axis].0 + dilated(of.capacity, window.base_dilation[axis]) as isize;
-                attrs.padding[axis].1 = needed as isize - there;
+                let there = dilated(of.capacity, window.base_dilation[axis]);
+                let edge = &mut attrs.padding[axis];
+                edge.1 = last_edge(axes[axis].capacity(), window.strides[axis], reach, there, edge.0);
             } else if covers_all && reaches(low) && high.as_fixed() == Some(0) {
                 attrs.dims[axis] = of.capacity;
                 attrs.padding[axis] = (of.capacity as isize - 1, 0);
@@ -90,12 +87,11 @@ impl Padder<'_> {
                     let Some(low) = numbers[2 * i].as_fixed() else {
                         return Err(self.refusal(id, "has an edge that varies"));
                     };
-                    let dilated = |n: usize, by: usize| if n == 0 { 0 } else { (n - 1) * by + 1 };
                     let kernel = operands[0].axes[attrs.kernel.spatial[i]].capacity();
                     let reach = dilated(kernel, attrs.rhs_dilation[i]);
-                    let needed = axes[*to].capacity().saturating_sub(1) * attrs.strides[i] + reach;
-                    let there = low as isize + dilated(x.axes[axis].capacity(), attrs.lhs_dilation[i]) as isize;
-                    attrs.padding[i] = (low as isize, needed as isize - there);
+                    let there = dilated(x.axes[axis].capacity(), attrs.lhs_dilation[i]);
+                    let low = low as isize;
+                    attrs.padding[i] = (low, last_edge(axes[*to].capacity(), attrs.strides[i], reach, there, low));
                 }
                 _ => return Err(self.refusal(id, "has no exact form for an axis that varies")),
             }
@@ -107,4 +103,15 @@ impl Padder<'_> {
         axes.iter_mut().for_each(|axis| axis.is_uniform = false);
         Ok(Value { node, axes })
     }
+}
+
+/// Returns the number of places from the first to the last of `size` elements with this distance.
+fn dilated(size: usize, distance: usize) -> usize {
+    if size == 0 { 0 } else { (size - 1) * distance + 1 }
+}
+
+/// Returns the padding after an axis of `there` places with which a window that covers `reach` places has `results` results:
+/// the result ends where its buffer does, whatever the recorded padding is.
+fn last_edge(results: usize, stride: usize, reach: usize, there: usize, low: isize) -> isize {
+    (results.saturating_sub(1) * stride + reach) as isize - low - there as isize
 }

@@ -1,9 +1,9 @@
 //! Interpolation of `[batch, channels, height, width]` to another height and width.
 //!
 //! Every mode is separable and linear in its input. Nearest copies values with a repeat, a stride or a gather, so that
-//! infinities do not spread to other pixels. The other modes gather the few inputs of each output, per dim, and sum them with
-//! weights, which are computed here in f64. Their gradient is a product with the transposed matrix of weights. 16-bit floats
-//! are resampled in f32, since 16-bit floats cannot represent the weights.
+//! infinities do not spread to other pixels. The other modes gather the few inputs of each output, per dim, and sum them
+//! with weights, which are computed here in f64. Their gradient is a product with the transposed matrix of weights. 16-bit
+//! floats are resampled in f32, since 16-bit floats cannot represent the weights.
 
 use super::operands::{expect_gradient, expect_spatial};
 use super::resample::{Tap, Way, along, gathered, sparse, take};

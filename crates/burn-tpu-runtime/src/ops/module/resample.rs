@@ -2,18 +2,18 @@
 //! `[out, in]`. Both are linear in the input, so the gradient is the product with the transposed matrix. It uses the matrix
 //! unit, at full precision: who averages or interpolates does not expect a product whose factors are rounded.
 //!
-//! By the TPU compiler's estimate for v5e, bilinear images `[8, 64, 56, 56]` to 112 x 112 take 283,000 cycles as products that
-//! spread what is not finite, 354,000 gathered and 412,000 as the products below; smaller ones 55,000, 69,000 and 114,000.
+//! By the TPU compiler's estimate for v5e, bilinear images `[8, 64, 56, 56]` to 112 x 112 take 283,000 cycles as products
+//! that spread what is not finite, 354,000 gathered and 412,000 as the products below; smaller ones 55,000, 69,000 and
+//! 114,000.
 //!
-//! A number that is not finite reaches the outputs that read it, and no others: zero times infinity is NaN, so the product is
-//! one of finite numbers, and products of zeros and ones count the others that each output reads.
+//! A number that is not finite reaches the outputs that read it, and no others: zero times infinity is NaN, so the product
+//! is one of finite numbers, and products of zeros and ones count the others that each output reads.
 //!
 //! A matrix is built on the device from vectors of constants with one entry per output position, so that a program
 //! contains `out` numbers instead of `out * in`.
 
 use super::operands::vector;
-use crate::ops::index::slices_along;
-use burn_tpu_graph::op::{BinaryOp, Direction, DotAttrs, Precision, UnaryOp};
+use burn_tpu_graph::op::{BinaryOp, Direction, DotAttrs, GatherAttrs, Precision, UnaryOp};
 use burn_tpu_graph::{Builder, DType, Dims, NodeId, Result};
 
 /// The columns and weights of one tap, per output position.
@@ -21,7 +21,7 @@ pub(super) type Tap = (Vec<i64>, Vec<f64>);
 
 /// Returns the elements of `x` at the indices along `dim`.
 pub(super) fn take(g: &mut impl Builder, x: NodeId, dim: usize, indices: &[i64]) -> Result<NodeId> {
-    let attrs = slices_along(&g.dims(x), dim, 1);
+    let attrs = GatherAttrs::slices_along(&g.dims(x), dim, 1);
     let indices = vector(g, DType::I32, indices)?;
     g.gather(x, indices, attrs)
 }
@@ -54,8 +54,8 @@ pub(super) fn gathered(g: &mut impl Builder, x: NodeId, dim: usize, taps: &[Tap]
     }
 }
 
-/// Returns taps that read each input of an output once, with the sum of its weights: at a border, several have the same. What
-/// an output does not need has the weight 0.
+/// Returns taps that read each input of an output once, with the sum of its weights: at a border, several have the same.
+/// What an output does not need has the weight 0.
 fn merged(taps: &[Tap]) -> Vec<Tap> {
     let outputs = taps.first().map_or(0, |(columns, _)| columns.len());
     let mut merged: Vec<Tap> = Vec::new();
