@@ -56,7 +56,7 @@ fn step_program_of<B: AutodiffBackend<Device = TpuDevice>>(
 /// Returns the trip counts of a program's loops, in order.
 fn loops(program: &Program) -> Vec<usize> {
     let trips = program.graph().nodes().iter().filter_map(|node| match node.op {
-        Op::For { trips, .. } => Some(trips),
+        Op::For { trips, .. } => Some(trips.most()),
         _ => None,
     });
     trips.collect()

@@ -5,6 +5,7 @@ use super::body::{body, stack_type};
 use super::carries::{Carry, Reads};
 use super::piece::{Loop, Loops, Position};
 use super::sequence::Sequence;
+use burn_tpu_graph::op::Trips;
 use burn_tpu_graph::{Builder, Dims, GraphError, NodeId, Op, Program, Rebuild, TensorType};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -130,7 +131,7 @@ impl Emitter<'_> {
         let first = carries.iter().map(|&carry| self.first(found, carry)).collect::<Result<Vec<_>>>()?;
         let types: Vec<TensorType> = first.iter().map(|&id| self.new.graph.ty(id).clone()).collect();
         let body = Arc::new(body(self.sequence, found, carries, &types)?);
-        let last = self.new.graph.add(Op::For { trips: found.trips, body }, &first)?;
+        let last = self.new.graph.add(Op::For { trips: Trips::Exactly(found.trips), body }, &first)?;
         for (i, &carry) in carries.iter().enumerate() {
             match carry {
                 Carry::Moved { position, .. } | Carry::Last { position } => {

@@ -33,7 +33,7 @@ fn rolled(program: &Program) -> Vec<(usize, Arc<Program>)> {
 
 fn body_of(node: &Node) -> Option<(usize, Arc<Program>)> {
     match &node.op {
-        Op::For { trips, body } => Some((*trips, Arc::clone(body))),
+        Op::For { trips, body } => Some((trips.most(), Arc::clone(body))),
         _ => None,
     }
 }

@@ -386,6 +386,28 @@ pub trait Builder {
         carries: [NodeId; N],
         body: impl FnOnce(&mut Graph, NodeId, [NodeId; N]) -> Result<[NodeId; N]>,
     ) -> Result<[NodeId; N]> {
+        self.looped(Trips::Exactly(trips), None, carries, body)
+    }
+
+    /// Runs a body as often as a scalar `i32[]` says, and at most `most` times. See [`Builder::for_loop`].
+    fn for_loop_at_most<const N: usize>(
+        &mut self,
+        (count, most): (NodeId, usize),
+        carries: [NodeId; N],
+        body: impl FnOnce(&mut Graph, NodeId, [NodeId; N]) -> Result<[NodeId; N]>,
+    ) -> Result<[NodeId; N]> {
+        self.looped(Trips::AtMost(most), Some(count), carries, body)
+    }
+
+    /// The loop of [`Builder::for_loop`] and [`Builder::for_loop_at_most`].
+    #[doc(hidden)]
+    fn looped<const N: usize>(
+        &mut self,
+        trips: Trips,
+        count: Option<NodeId>,
+        carries: [NodeId; N],
+        body: impl FnOnce(&mut Graph, NodeId, [NodeId; N]) -> Result<[NodeId; N]>,
+    ) -> Result<[NodeId; N]> {
         let mut inner = Graph::new();
         inner.set_label(self.current_label());
         let mut given = [NodeId(0); N];
@@ -395,7 +417,8 @@ pub trait Builder {
         let counter = inner.add(Op::Parameter { index: N as u32, ty: TensorType::scalar(DType::I32) }, &[])?;
         let left = body(&mut inner, counter, given)?;
         let body = Arc::new(Program::extract(&inner, &left)?);
-        let last = self.add(Op::For { trips, body }, &carries)?;
+        let operands: Vec<NodeId> = carries.into_iter().chain(count).collect();
+        let last = self.add(Op::For { trips, body }, &operands)?;
         let mut results = [last; N];
         for (i, result) in results.iter_mut().enumerate() {
             *result = self.get_result(last, i)?;

@@ -116,7 +116,7 @@ pub(crate) fn node_count(node: &Node) -> usize {
 /// Returns the number of elements that the nodes of a program make.
 fn elements(program: &Program) -> u64 {
     let made = |node: &Node| match &node.op {
-        Op::For { trips, body } => *trips as u64 * elements(body),
+        Op::For { trips, body } => trips.most() as u64 * elements(body),
         Op::CustomCall(call) => elements(call.plain()),
         _ => std::iter::once(&node.ty).chain(&node.more).map(|ty| ty.elements() as u64).sum(),
     };
@@ -128,7 +128,7 @@ pub fn contractions(program: &Program) -> Vec<Contraction> {
     let graph = program.graph();
     let of = |(i, node): (usize, &Node)| match &node.op {
         Op::For { trips, body } => {
-            let all = |once: Contraction| Contraction { flops: once.flops * *trips as u64, ..once };
+            let all = |once: Contraction| Contraction { flops: once.flops * trips.most() as u64, ..once };
             contractions(body).into_iter().map(all).collect()
         }
         Op::CustomCall(call) => {
@@ -152,7 +152,7 @@ fn node_cost(graph: &Graph, node: &Node) -> Cost {
         Work::Products => products(graph, node),
         // What is computed, whatever form computes it.
         Work::Inner => match &node.op {
-            Op::For { trips, body } => cost(body) * *trips as u64,
+            Op::For { trips, body } => cost(body) * trips.most() as u64,
             Op::CustomCall(call) => cost(call.plain()),
             _ => Cost::default(),
         },

@@ -524,13 +524,13 @@ pub enum Op {
     OptimizationBarrier,
     /// The operand, which is split over the axes of the program's mesh in this way. Without a mesh, the operand as it is.
     ShardingConstraint(Sharding),
-    /// Runs `body` `trips` times. The operands are the carries of the first trip; the results are the carries after
-    /// the last trip (the operands themselves if there is no trip). The body is closed: carry `i` is its parameter
-    /// `i` and, with the same type, its output `i`. The parameter after the carries is the trip counter, `i32[]`,
-    /// from 0. The body reads no slots and need not read every parameter.
+    /// Runs `body` `trips` times. The operands are the carries of the first trip, and after them the trip count if
+    /// `trips` says so; the results are the carries after the last trip (the operands themselves if there is no trip).
+    /// The body is closed: carry `i` is its parameter `i` and, with the same type, its output `i`. The parameter after
+    /// the carries is the trip counter, `i32[]`, from 0. The body reads no slots and need not read every parameter.
     For {
         /// The trip count.
-        trips: usize,
+        trips: Trips,
         /// The program of one trip.
         body: Arc<Program>,
     },
@@ -542,6 +542,32 @@ pub enum Op {
         /// The index of the result; 0 is the node itself.
         index: usize,
     },
+}
+
+/// The trip count of a loop.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Trips {
+    /// This many.
+    Exactly(usize),
+    /// As many as the last operand says, `i32[]`: none if it is negative, and no more than this.
+    AtMost(usize),
+}
+
+impl Trips {
+    /// Returns the largest number of trips.
+    pub fn most(self) -> usize {
+        match self {
+            Self::Exactly(trips) | Self::AtMost(trips) => trips,
+        }
+    }
+
+    /// Divides the operands of a loop into its carries and, if an operand has it, the trip count.
+    pub fn split<T>(self, operands: &[T]) -> (&[T], Option<&T>) {
+        match (self, operands) {
+            (Self::AtMost(_), [carries @ .., count]) => (carries, Some(count)),
+            _ => (operands, None),
+        }
+    }
 }
 
 impl From<UnaryOp> for Op {

@@ -118,7 +118,8 @@ fn attributes(op: &Op) -> Attributes {
         Op::Gather(attrs) => gather(attrs),
         Op::Scatter(attrs) => scatter(attrs),
         Op::Fft { kind, length } => vec![attr("kind", kind), attr("length", length)],
-        Op::For { trips, body } => vec![attr("trips", trips), ("body", one_line(body))],
+        Op::For { trips: Trips::Exactly(trips), body } => vec![attr("trips", trips), ("body", one_line(body))],
+        Op::For { trips: Trips::AtMost(most), body } => vec![attr("at_most", most), ("body", one_line(body))],
         Op::CustomCall(call) => {
             vec![("name", call.name().into()), ("form", call.form().text()), ("plain", one_line(call.plain()))]
         }

@@ -63,6 +63,7 @@ const CASES: &[&str] = &[
     "scatter/Sum/bf16",
     "loop/single/f32",
     "loop/rows/6",
+    "loop/at_most/2",
     "loop/nested",
     "custom/kernel/f32",
     "custom/function",

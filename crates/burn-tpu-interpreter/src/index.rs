@@ -14,7 +14,7 @@ use burn_tpu_graph::{DType, Dims};
 use std::sync::Arc;
 
 /// Returns the indices as i64; the graph allows only signed ones.
-fn integers(x: &HostTensor) -> Result<Vec<i64>> {
+pub(super) fn integers(x: &HostTensor) -> Result<Vec<i64>> {
     let wide = super::convert::convert(x.clone(), DType::I64)?;
     Ok(wide.elements::<i64>()?.into_owned())
 }

@@ -10,7 +10,7 @@ use super::tensor::HostTensor;
 use super::{
     binary, contract, convolution, elementwise, fft, index, movement, reduce, rng, sort, subnormal, unary, window,
 };
-use burn_tpu_graph::op::ScatterMode;
+use burn_tpu_graph::op::{ScatterMode, Trips};
 use burn_tpu_graph::{DType, Graph, LiteralData, Node, NodeId, Op, Program, TensorType, use_counts};
 use smallvec::{SmallVec, smallvec};
 
@@ -232,12 +232,23 @@ fn compute(node: &Node, mut operands: Operands) -> Result<Results> {
 }
 
 /// Every trip owns its carries, so that a body writes into them.
-fn for_loop(trips: usize, body: &Program, mut carries: Vec<HostTensor>) -> Result<Vec<HostTensor>> {
-    for trip in 0..trips {
+fn for_loop(trips: Trips, body: &Program, mut carries: Vec<HostTensor>) -> Result<Vec<HostTensor>> {
+    let count = match trips {
+        Trips::Exactly(trips) => trips,
+        Trips::AtMost(most) => trip_count(carries.pop())?.min(most),
+    };
+    for trip in 0..count {
         carries.push(splat(DType::I32, &[], trip as u64));
         carries = inner(body, carries)?;
     }
     Ok(carries)
+}
+
+/// Returns the trip count that a loop's last operand has.
+fn trip_count(operand: Option<HostTensor>) -> Result<usize> {
+    let count = operand.map(|count| index::integers(&count)).transpose()?;
+    let count = count.and_then(|count| count.first().copied()).unwrap_or(0);
+    Ok(usize::try_from(count).unwrap_or(0))
 }
 
 /// Runs the program in a node. It owns its operands.

@@ -6,7 +6,7 @@
 use super::body::{Body, is_recomputed};
 use super::region::{Region, operand_splits};
 use crate::readers::Readers;
-use burn_tpu_graph::op::UnaryOp;
+use burn_tpu_graph::op::{Trips, UnaryOp};
 use burn_tpu_graph::{Builder, DType, Graph, GraphError, NodeId, Op, Program, Rebuild, TensorType};
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -41,7 +41,7 @@ fn add_loop(program: &Program, region: &Region, new: &mut Rebuild) -> Result<()>
     }
     let types: Vec<TensorType> = carries.iter().map(|&id| new.graph.ty(id).clone()).collect();
     let body = Body::new(old, region, rounded_logits(program, region), &types)?.trip(&results, &inputs)?;
-    let last = new.graph.add(Op::For { trips: region.blocks, body: Arc::new(body) }, &carries)?;
+    let last = new.graph.add(Op::For { trips: Trips::Exactly(region.blocks), body: Arc::new(body) }, &carries)?;
     for (index, &id) in results.iter().enumerate() {
         new.label(id);
         let result = new.graph.get_result(last, index)?;

@@ -73,7 +73,7 @@ fn product(graph: &mut Graph, [lhs, rhs]: [NodeId; 2], [left, right]: [usize; 2]
 fn only_loop(rewritten: &Rewritten) -> (usize, Arc<Program>) {
     let nodes = rewritten.program.graph().nodes().iter();
     let mut loops = nodes.filter_map(|node| match &node.op {
-        Op::For { trips, body } => Some((*trips, Arc::clone(body))),
+        Op::For { trips, body } => Some((trips.most(), Arc::clone(body))),
         _ => None,
     });
     let only = loops.next().expect("a loop");

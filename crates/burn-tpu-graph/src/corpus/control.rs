@@ -15,6 +15,9 @@ pub(super) fn add(cases: &mut Cases) -> Result<()> {
     for trips in [0, 1, 6] {
         cases.add(format!("loop/rows/{trips}"), |r| rows(r, trips))?;
     }
+    for count in [-1i64, 0, 2, 9] {
+        cases.add(format!("loop/at_most/{count}"), |r| at_most(r, count))?;
+    }
     cases.add("loop/nested", nested)?;
     cases.add("loop/empty", |r| {
         let x = r.parameter(DType::F32, &[0, 3])?;
@@ -35,6 +38,19 @@ fn rows(r: &mut Recorder, trips: usize) -> Result<Vec<NodeId>> {
         let update = g.reshape(sum, &[1, 5])?;
         let x = g.dynamic_update_slice(x, update, &[trip, zero])?;
         Ok([x, scale, sum, g.splat(DType::I32, &[2], 7i64)?])
+    })?;
+    Ok(last.into())
+}
+
+/// As many trips as a scalar says, at most 5. Each doubles a value and adds its number to another.
+fn at_most(r: &mut Recorder, count: i64) -> Result<Vec<NodeId>> {
+    let (x, sum) = (r.parameter(DType::F32, &[2])?, r.graph.scalar(DType::I32, 0i64)?);
+    // A slot is positive.
+    let (slot, more) = (r.slot(DType::I32)?, r.graph.scalar(DType::I32, count)?);
+    let nothing = r.graph.binary_const(BinaryOp::Mul, slot, 0i64)?;
+    let count = r.graph.binary(BinaryOp::Add, nothing, more)?;
+    let last = r.graph.for_loop_at_most((count, 5), [x, sum], |g, trip, [x, sum]| {
+        Ok([g.binary(BinaryOp::Add, x, x)?, g.binary(BinaryOp::Add, sum, trip)?])
     })?;
     Ok(last.into())
 }

@@ -1,20 +1,29 @@
 //! Rules of ops that contain a program.
 
 use super::Rule;
+use crate::op::Trips;
 use crate::{CustomCall, DType, Program, TensorType};
 
 /// XLA counts the trips of a loop in i32.
 const MAX_TRIPS: usize = i32::MAX as usize;
 
 /// Returns the types of the carries, which are also the types of the results.
-pub(super) fn for_loop(carries: &[&TensorType], trips: usize, body: &Program) -> Rule<(TensorType, Vec<TensorType>)> {
-    if trips > MAX_TRIPS {
-        return Err(format!("{trips} trips are more than {MAX_TRIPS}"));
+pub(super) fn for_loop(operands: &[&TensorType], trips: Trips, body: &Program) -> Rule<(TensorType, Vec<TensorType>)> {
+    let most = trips.most();
+    if most > MAX_TRIPS {
+        return Err(format!("{most} trips are more than {MAX_TRIPS}"));
+    }
+    let counter = TensorType::scalar(DType::I32);
+    let (carries, count) = trips.split(operands);
+    if let Some(ty) = count.filter(|&&ty| *ty != counter) {
+        return Err(format!("the trip count is {ty}"));
+    }
+    if carries.is_empty() {
+        return Err("it carries nothing".into());
     }
     if let Some((_, index, _)) = body.slots().next() {
         return Err(format!("the body reads slot {index}: pass it as a carry"));
     }
-    let counter = TensorType::scalar(DType::I32);
     for (index, ty) in body.parameters() {
         let given = carries.iter().copied().chain([&counter]).nth(index as usize);
         if given != Some(ty) {

@@ -3,7 +3,7 @@
 use super::constant::scalar;
 use super::printer::{Block, Statement, Value, list, mlir_type};
 use super::{Lowering, Scope, function, region, slots};
-use crate::op::{BinaryOp, Direction};
+use crate::op::{BinaryOp, Direction, Trips};
 use crate::{DType, Program, Result, TensorType};
 
 /// Writes a loop's body as a private function and returns its name. The function takes the parameters that the body
@@ -34,44 +34,64 @@ pub(super) fn private_function(name: &str, body: &Program, (block, results): (Bl
     function(&format!("private {name}"), &takes, &gives, block, &results)
 }
 
-/// Returns a `while` over the carries and, last, a counter. XLA can derive the trip count: the counter starts from a
-/// constant, is compared with a constant and grows by one.
+/// Returns a `while` over the carries, a counter and, if an operand has it, the trip count. XLA can derive a constant trip
+/// count: the counter starts from a constant, is compared with a constant and grows by one.
 pub(super) fn counted_loop(
     block: &mut Block,
-    mut carries: Vec<Value>,
-    trips: usize,
+    mut operands: Vec<Value>,
+    trips: Trips,
     body: &Program,
     function: &str,
 ) -> Statement {
-    carries.push(scalar(block, DType::I32, 0));
-    let types: Vec<TensorType> = carries.iter().map(|value| value.ty.clone()).collect();
-    let (condition, step) = (condition(&types, trips), step(&types, body, function));
-    Statement::new("stablehlo.while", carries).region(condition).region(step)
+    let carries = trips.split(&operands).0.len();
+    operands.insert(carries, scalar(block, DType::I32, 0));
+    if let Trips::AtMost(most) = trips
+        && let Some(count) = operands.pop()
+    {
+        let most = scalar(block, DType::I32, most as u64);
+        let count = Statement::new(BinaryOp::Min.mnemonic(), vec![count, most]);
+        operands.push(block.push(&count, TensorType::scalar(DType::I32)));
+    }
+    let types: Vec<TensorType> = operands.iter().map(|value| value.ty.clone()).collect();
+    let (condition, step) = (condition(&types, carries, trips), step(&types, carries, body, function));
+    Statement::new("stablehlo.while", operands).region(condition).region(step)
+}
+
+/// Returns the types of a loop's results after its carries: the counter and, if an operand has it, the trip count.
+pub(super) fn more_results(trips: Trips) -> Vec<TensorType> {
+    let count = match trips {
+        Trips::Exactly(_) => 1,
+        Trips::AtMost(_) => 2,
+    };
+    vec![TensorType::scalar(DType::I32); count]
 }
 
 /// Returns the block that tests whether there is another trip.
-fn condition(types: &[TensorType], trips: usize) -> Block {
+fn condition(types: &[TensorType], carries: usize, trips: Trips) -> Block {
     let (mut block, mut arguments) = Block::region(types);
-    let limit = scalar(&mut block, DType::I32, trips as u64);
-    let counter = arguments.split_off(types.len() - 1);
-    let below = region::compare(Direction::Lt, [counter, vec![limit]].concat());
+    let mut compared = arguments.split_off(carries);
+    if let Trips::Exactly(trips) = trips {
+        compared.push(scalar(&mut block, DType::I32, trips as u64));
+    }
+    let below = region::compare(Direction::Lt, compared);
     let below = block.push(&below, TensorType::scalar(DType::Bool));
     block.finish("stablehlo.return", &[below]);
     block
 }
 
 /// Returns the block of one trip: it calls the function on the carries and increments the counter.
-fn step(types: &[TensorType], body: &Program, function: &str) -> Block {
+fn step(types: &[TensorType], carries: usize, body: &Program, function: &str) -> Block {
     let (mut block, mut arguments) = Block::region(types);
     let taken: Vec<Value> = body.parameters().map(|(index, _)| arguments[index as usize].clone()).collect();
     let left: Vec<&TensorType> = body.output_types().collect();
     block.assign("%left", &Statement::new("func.call", taken).attr("callee", function), &left);
     let name = |i: usize| if left.len() == 1 { "%left".into() } else { format!("%left#{i}") };
     let mut next: Vec<Value> = (0..left.len()).map(|i| Value::new(name(i), left[i].clone())).collect();
-    let counter = arguments.split_off(types.len() - 1);
+    let mut counts = arguments.split_off(carries);
     let one = scalar(&mut block, DType::I32, 1);
-    let sum = Statement::new(BinaryOp::Add.mnemonic(), [counter, vec![one]].concat());
+    let sum = Statement::new(BinaryOp::Add.mnemonic(), vec![counts.remove(0), one]);
     next.push(block.push(&sum, TensorType::scalar(DType::I32)));
+    next.extend(counts);
     block.finish("stablehlo.return", &next);
     block
 }

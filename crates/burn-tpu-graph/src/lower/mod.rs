@@ -253,9 +253,8 @@ impl<'p> Lowering<'p> {
                 let operands = self.operands(&node.operands)?;
                 let function = control::body_function(body, self.scope, self.functions)?;
                 let statement = control::counted_loop(&mut self.block, operands, *trips, body, &function);
-                // The counter is the result after the carries.
-                let counter = TensorType::scalar(DType::I32);
-                let results: Vec<_> = std::iter::once(&node.ty).chain(&node.more).chain([&counter]).collect();
+                let more: Vec<TensorType> = control::more_results(*trips);
+                let results: Vec<_> = std::iter::once(&node.ty).chain(&node.more).chain(&more).collect();
                 self.block.assign(&id.to_string(), &statement, &results);
                 Ok(Value::new(format!("{id}#0"), node.ty.clone()))
             }

@@ -1,6 +1,7 @@
 //! Tests of what a program's text and hashes depend on.
 
 use super::*;
+use crate::op::Trips;
 use crate::{
     Builder, CallForm, CustomCall, KernelCall, KernelCost, Operands, Partition, Sharding, StableHlo, TensorType, corpus,
 };
@@ -76,7 +77,8 @@ fn changed(op: &Op) -> Vec<Op> {
         Op::For { trips, body } => {
             let swapped = Program::extract(body.graph(), &[body.outputs(), body.outputs()].concat()).unwrap();
             vec![
-                Op::For { trips: trips + 1, body: body.clone() },
+                Op::For { trips: Trips::Exactly(trips.most() + 1), body: body.clone() },
+                Op::For { trips: Trips::AtMost(trips.most()), body: body.clone() },
                 Op::For { trips: *trips, body: std::sync::Arc::new(swapped) },
             ]
         }

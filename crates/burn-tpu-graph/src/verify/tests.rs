@@ -1,7 +1,7 @@
 //! One invalid program per invariant, and programs that keep them all.
 
 use super::*;
-use crate::op::{BinaryOp, UnaryOp};
+use crate::op::{BinaryOp, Trips, UnaryOp};
 use crate::{DType, Mesh, Operands, corpus};
 
 fn f32s(size: usize) -> TensorType {
@@ -88,7 +88,8 @@ fn bodies_keep_every_invariant() {
         let nodes = vec![parameter(0, f32s(2)), node(Op::Unary(UnaryOp::Exp), &[0], f32s(size))];
         std::sync::Arc::new(Program::unchecked(nodes, vec![NodeId(1)]))
     };
-    let looped = |size| vec![parameter(0, f32s(2)), node(Op::For { trips: 3, body: body(size) }, &[0], f32s(2))];
+    let looped =
+        |size| vec![parameter(0, f32s(2)), node(Op::For { trips: Trips::Exactly(3), body: body(size) }, &[0], f32s(2))];
     assert_eq!(verify(&Program::unchecked(looped(2), vec![NodeId(1)])), Ok(()));
     let VerifyError::Body { node, error } = broken(looped(3), &[1]) else { panic!("the body is broken") };
     assert_eq!(node, NodeId(1));

@@ -24,7 +24,7 @@ fn runs<'p>(program: &'p Program, mesh: Option<&Mesh>, times: u64) -> Vec<Kernel
     let mut found = Vec::new();
     for (node, id) in program.graph().nodes().iter().zip((0..).map(NodeId)) {
         if let Op::For { trips, body } = &node.op {
-            found.extend(runs(body, mesh, times * *trips as u64));
+            found.extend(runs(body, mesh, times * trips.most() as u64));
         }
         if let Op::CustomCall(call) = &node.op
             && let Some(kernel) = call.kernel().filter(|kernel| kernel.is_for(mesh))
