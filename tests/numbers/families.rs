@@ -4,7 +4,7 @@
 use crate::common::{self, programs};
 use burn_tpu_fusion::{Optimization, Pipeline};
 use burn_tpu_graph::Program;
-use burn_tpu_graph::corpus::varying::{BUCKETS, Run, TRIED, Trial};
+use burn_tpu_graph::corpus::varying::{Run, TRIED, Trial};
 use burn_tpu_runtime::testing::interpret_program;
 
 fn interpreted(program: &Program, run: &Run) -> Vec<Vec<u8>> {
@@ -18,7 +18,7 @@ fn the_program_of_a_bucket_computes_what_the_exact_one_does() {
     for seed in 0..u64::from(programs) {
         let trial = Trial { seed: seed + 1_000, steps: 12 };
         let Some(family) = trial.family() else { continue };
-        let padded = family.padded(&BUCKETS).expect("every op of these programs has an exact form");
+        let padded = trial.padded(&family).expect("every op of these programs has an exact form");
         let levels = [Optimization::Off, Optimization::Conservative, Optimization::Balanced, Optimization::Aggressive];
         let level = levels[seed as usize % levels.len()];
         let rewritten = Pipeline::new(level).run(Program::clone(&padded.program)).expect("the rewrites").program;

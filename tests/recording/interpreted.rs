@@ -81,6 +81,21 @@ fn a_program_that_comes_back_is_compiled_at_a_fixed_count() {
     }
 }
 
+/// A chain of 600 nodes compiles for more than a second, and runs in a millisecond.
+#[test]
+fn a_long_compile_is_not_begun_before_as_many_runs_took_as_long() {
+    let Some(device) = device() else { return };
+    let _alone = alone();
+    let weight = on_device([6, 4], &device);
+    let counts = counted(&device, || {
+        for _ in 0..RUNS + 10 {
+            let chain = (0..300).fold(weight.clone(), |x, step| (x * 0.99).add_scalar(step as f32 / 1e3));
+            drop(read(chain));
+        }
+    });
+    assert_eq!(counts, (RUNS + 10, 0));
+}
+
 #[test]
 fn programs_that_never_come_back_are_not_compiled() {
     let Some(device) = device() else { return };

@@ -14,6 +14,7 @@ mod host_values;
 mod index_checks;
 mod interleavings;
 mod interpreted;
+mod lengths;
 mod memory;
 mod precision_lint;
 mod profile;

@@ -19,9 +19,9 @@ pub use numbers::{Numbers, Skeleton};
 pub use padded::Padded;
 pub use size::Size;
 
-use crate::op::AxisRules;
-use crate::{NodeId, Program, Result};
-use numbers::Role;
+use crate::op::{AxisRules, Trips};
+use crate::{Graph, NodeId, Op, Program, Result};
+use numbers::{Places, Role};
 use padded::Padder;
 use size::Fit;
 use std::sync::Arc;
@@ -38,8 +38,7 @@ pub struct Family {
     other: Arc<Program>,
     /// The numbers in the order of [`Numbers`]. `None` for an offset that no size explains.
     numbers: Vec<Option<Size>>,
-    /// For each node, the first number of its op, and the first of its results' dims.
-    places: Vec<(usize, usize)>,
+    places: Arc<Places>,
     /// The place of each varying size.
     varying: Vec<usize>,
     /// What each varying size is made larger by, at most.
@@ -70,7 +69,7 @@ impl Family {
                 added[index] = added[index].max(more);
             }
         }
-        let (program, other, places) = (Arc::clone(program), Arc::clone(other), first.places.clone());
+        let (program, other, places) = (Arc::clone(program), Arc::clone(other), Arc::clone(&first.places));
         Some(Self { program, other, numbers, places, varying, added })
     }
 
@@ -93,42 +92,77 @@ impl Family {
         sizes.iter().zip(&self.added).map(|(size, added)| size + added).collect()
     }
 
-    /// Returns the program for one bucket of each varying size. Its slots are those of the recorded program, then the
+    /// Returns the program for one bucket of each varying size. Its slots are the `slots` of the recorded program, then the
     /// varying sizes, as `i32`.
     ///
     /// # Errors
     /// The op that has no exact rule for a size that varies.
-    pub fn padded(&self, buckets: &[i64]) -> Result<Padded> {
-        let slots = self.program.slots().map(|(_, index, _)| index + 1).max().unwrap_or(0);
-        Padder::new(self, buckets, slots).build()
+    pub fn padded(&self, buckets: &[i64], slots: u32) -> Result<Padded> {
+        Padder::new(self.whole(), buckets, slots).build()
+    }
+
+    /// Returns the recorded program with its numbers.
+    fn whole(&self) -> Part<'_> {
+        Part { family: self, program: &self.program, other: &self.other, places: &self.places }
+    }
+}
+
+/// A program of a family with its numbers: the recorded one, or the body of one of its loops.
+#[derive(Clone, Copy)]
+struct Part<'f> {
+    family: &'f Family,
+    program: &'f Program,
+    /// The same part of a program of other sizes.
+    other: &'f Program,
+    places: &'f Places,
+}
+
+impl<'f> Part<'f> {
+    fn graph(self) -> &'f Graph {
+        self.program.graph()
+    }
+
+    /// Returns the number of sizes that vary.
+    fn varying(self) -> usize {
+        self.family.varying.len()
     }
 
     /// Returns the dims of a result of a node.
-    fn dims(&self, id: NodeId, result: usize) -> Vec<Size> {
-        let node = self.program.graph().node(id);
+    fn dims(self, id: NodeId, result: usize) -> Vec<Size> {
+        let node = self.graph().node(id);
         let rank = |result: usize| node.result_type(result).map_or(0, |ty| ty.dims.len());
-        let first = self.places[id.index()].1 + (0..result).map(rank).sum::<usize>();
+        let first = self.places.of_node[id.index()].1 + (0..result).map(rank).sum::<usize>();
         // Every size has a function.
-        self.numbers[first..first + rank(result)].iter().flatten().cloned().collect()
+        self.family.numbers[first..first + rank(result)].iter().flatten().cloned().collect()
     }
 
-    /// Returns the numbers of a node's op; `None` for an offset that no size explains.
-    fn op_numbers(&self, id: NodeId) -> &[Option<Size>] {
-        let (first, end) = self.places[id.index()];
-        &self.numbers[first..end]
+    /// Returns the numbers of a node's op, and then those of a loop's body; `None` for an offset that no size explains.
+    fn op_numbers(self, id: NodeId) -> &'f [Option<Size>] {
+        let (first, end) = self.places.of_node[id.index()];
+        &self.family.numbers[first..end]
     }
 
     /// Returns whether all numbers of a node are the same in the whole family.
-    fn is_fixed(&self, id: NodeId) -> bool {
-        let (first, _) = self.places[id.index()];
-        let end = self.places.get(id.index() + 1).map_or(self.numbers.len(), |next| next.0);
-        self.numbers[first..end].iter().all(|number| number.as_ref().is_some_and(Size::is_fixed))
+    fn is_fixed(self, id: NodeId) -> bool {
+        let (first, _) = self.places.of_node[id.index()];
+        let end = self.places.of_node.get(id.index() + 1).map_or(self.places.end, |next| next.0);
+        self.family.numbers[first..end].iter().all(|number| number.as_ref().is_some_and(Size::is_fixed))
     }
 
     /// Returns the rules of the axes of an operand, if they are the same at other sizes.
-    fn rules(&self, id: NodeId, position: usize) -> Option<AxisRules> {
+    fn rules(self, id: NodeId, position: usize) -> Option<AxisRules> {
         let of = |program: &Program| program.graph().axis_rules(program.graph().node(id), position);
-        let rules = of(&self.program);
-        (rules == of(&self.other)).then_some(rules)
+        let rules = of(self.program);
+        (rules == of(self.other)).then_some(rules)
+    }
+
+    /// Returns the body of a loop whose trip count is a number of the program.
+    fn body(self, id: NodeId) -> Option<Self> {
+        let of = |program: &'f Program| match &program.graph().node(id).op {
+            Op::For { trips: Trips::Exactly(_), body } => Some(&**body),
+            _ => None,
+        };
+        let (program, other) = (of(self.program)?, of(self.other)?);
+        Some(Self { program, other, places: self.places.bodies.get(&id)?, ..self })
     }
 }

@@ -4,8 +4,9 @@
 //! run, and where values live; the caller says which parameters are on the host.
 //!
 //! A node belongs to the host if it is computed from host parameters, or assembles constants (a mask that is built row by
-//! row), by ops that move, compare or combine elements, and if it does not grow what it is given. Constants, and what is
-//! computed from nothing else without assembling, are cheap to build again: either part has its own.
+//! row), by ops that move, compare or combine elements, and if it does not grow what it is given, unless it puts small values
+//! together. Constants, and what is computed from nothing else without assembling, are cheap to build again: either part has
+//! its own.
 
 use crate::op::OpKind;
 use crate::{Bindings, Builder, DType, Graph, Node, NodeId, Op, Program, Rebuild, Result, TensorType};
@@ -67,14 +68,28 @@ impl Split {
     /// # Errors
     /// Only a bug gives one: a part that breaks an op's rule.
     pub fn of(program: &Program, is_host: impl Fn(u32) -> bool) -> Result<Option<Self>> {
+        Self::packed(program, is_host, MOST_PACKED_BYTES)
+    }
+
+    /// Returns the two parts of a program as [`Split::of`] does, with a transfer for each value: a packed one has a size that
+    /// is a sum of others.
+    ///
+    /// # Errors
+    /// Those of [`Split::of`].
+    pub fn unpacked(program: &Program, is_host: impl Fn(u32) -> bool) -> Result<Option<Self>> {
+        Self::packed(program, is_host, 0)
+    }
+
+    /// `most` is the size in bytes up to which values are packed.
+    fn packed(program: &Program, is_host: impl Fn(u32) -> bool, most: usize) -> Result<Option<Self>> {
         let parts = assign(program, is_host);
         let is_read = device_reads(program, &parts);
-        let crossing = crossing(program, &parts, &is_read);
+        let crossing = crossing(program, &parts, &is_read, most);
         if crossing.is_empty() {
             return Ok(None);
         }
         let host = Program::canonical(program.graph(), &crossing)?;
-        let (places, transfers) = pack(program.graph(), &crossing, |id| is_read[id.index()]);
+        let (places, transfers) = pack(program.graph(), &crossing, most, |id| is_read[id.index()]);
         let first_transfer = program.parameters().map(|(index, _)| index + 1).max().unwrap_or(0);
         let rest = Rest { program, parts: &parts, crossing: &crossing, places: &places, transfers: &transfers };
         let rest = rest.build(first_transfer)?;
@@ -124,8 +139,10 @@ fn of_operands(graph: &Graph, node: &Node, op: &Op, parts: &[Side]) -> Side {
     if on_host().next().is_none() {
         return if assembles(op) && node.ty.elements() > FEW_ELEMENTS { Side::Host } else { Side::Either };
     }
-    // What grows is computed on the device: its operands are the smaller transfer.
-    if node.ty.bytes() <= given { Side::Host } else { Side::Device }
+    // What grows is computed on the device: its operands are the smaller transfer. Rows that are written into a small constant
+    // are one transfer instead of many.
+    let is_small = assembles(op) && node.ty.bytes() <= MOST_PACKED_BYTES;
+    if is_small || node.ty.bytes() <= given { Side::Host } else { Side::Device }
 }
 
 /// Returns whether an op of constants puts them together, so that the result depends on where each of them goes.
@@ -141,11 +158,10 @@ fn is_simple(op: &Op) -> bool {
 }
 
 /// Returns the host's nodes that the device's part or the caller reads, ascending.
-fn crossing(program: &Program, parts: &[Side], read_by_device: &[bool]) -> Vec<NodeId> {
+fn crossing(program: &Program, parts: &[Side], read_by_device: &[bool], most_packed: usize) -> Vec<NodeId> {
     let mut is_read = read_by_device.to_vec();
     program.outputs().iter().for_each(|id| is_read[id.index()] = true);
-    let is_large_parameter =
-        |node: &Node| matches!(node.op, Op::Parameter { .. }) && node.ty.bytes() > MOST_PACKED_BYTES;
+    let is_large_parameter = |node: &Node| matches!(node.op, Op::Parameter { .. }) && node.ty.bytes() > most_packed;
     let crosses = |id: &NodeId| {
         let node = program.graph().node(*id);
         parts[id.index()] == Side::Host && is_read[id.index()] && !is_large_parameter(node)
@@ -174,12 +190,17 @@ const WORDS: [DType; 3] = [DType::U32, DType::U16, DType::U8];
 
 /// Returns the transfers of the results that the device reads, and the place of each. Small values of one element width
 /// share a transfer.
-fn pack(graph: &Graph, crossing: &[NodeId], is_read: impl Fn(NodeId) -> bool) -> (Vec<Option<Place>>, Vec<Transfer>) {
+fn pack(
+    graph: &Graph,
+    crossing: &[NodeId],
+    most: usize,
+    is_read: impl Fn(NodeId) -> bool,
+) -> (Vec<Option<Place>>, Vec<Transfer>) {
     let ty = |result: usize| graph.ty(crossing[result]);
     let read = || (0..crossing.len()).filter(|&result| is_read(crossing[result]));
     let is_packed = |result: usize, word: DType| {
         let bytes = ty(result).bytes();
-        (1..=MOST_PACKED_BYTES).contains(&bytes) && ty(result).dtype.size_bytes() == word.size_bytes()
+        (1..=most).contains(&bytes) && ty(result).dtype.size_bytes() == word.size_bytes()
     };
     let packed = WORDS.map(|word| Vec::from_iter(read().filter(|&result| is_packed(result, word))));
     let alone = read().filter(|&result| !WORDS.iter().any(|&word| is_packed(result, word))).map(|result| vec![result]);

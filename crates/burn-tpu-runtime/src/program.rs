@@ -140,6 +140,14 @@ pub(crate) fn similarity(old: &Graph, new: &Graph) -> Option<(usize, usize)> {
     (2 * (front + back) >= a.len().max(b.len())).then_some((front + back, equal))
 }
 
+/// How the host's values of a split program are transferred.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Packing {
+    /// Small ones together.
+    Together,
+    Alone,
+}
+
 /// What is counted of a program.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) enum Count {
@@ -155,8 +163,8 @@ pub(crate) enum Count {
     Extracted,
 }
 
-/// The parameters of a program that were on the host, and its parts.
-type Parts = (Vec<u32>, Option<Arc<Split>>);
+/// How a program's host values are packed, which of its parameters were on the host, and its parts.
+type Parts = (Packing, Vec<u32>, Option<Arc<Split>>);
 
 /// A canonical program as the key of a map.
 #[derive(Clone)]
@@ -204,7 +212,7 @@ struct Programs {
     evicted: LruCache<u64, Arc<SlotAssumptions>, FxBuildHasher>,
     /// By event, and by the hash of the program.
     counts: LruCache<(Count, u64), u32, FxBuildHasher>,
-    /// The parameters that were on the host, and the parts.
+    /// How values are packed, the parameters that were on the host, and the parts.
     splits: LruCache<Key, Parts, FxBuildHasher>,
     /// By the arrivals of their arguments, programs for a mesh.
     placed: LruCache<(Key, Vec<Arrival>), Arc<Program>, FxBuildHasher>,
@@ -323,16 +331,17 @@ impl ProgramCache {
     pub(crate) fn split(
         &self,
         program: &Arc<Program>,
-        on_host: &[u32],
+        (packing, on_host): (Packing, &[u32]),
         of: impl FnOnce() -> burn_tpu_graph::Result<Option<Split>>,
     ) -> burn_tpu_graph::Result<Option<Arc<Split>>> {
         let key = Key(Arc::clone(program));
-        let known = self.programs.lock().splits.get(&key).filter(|(hosts, _)| hosts == on_host).cloned();
-        if let Some((_, split)) = known {
+        let is_same = |(by, hosts, _): &&Parts| *by == packing && hosts == on_host;
+        let known = self.programs.lock().splits.get(&key).filter(is_same).cloned();
+        if let Some((.., split)) = known {
             return Ok(split);
         }
         let split = of()?.map(Arc::new);
-        self.programs.lock().splits.put(key, (on_host.to_vec(), split.clone()));
+        self.programs.lock().splits.put(key, (packing, on_host.to_vec(), split.clone()));
         Ok(split)
     }
 

@@ -5,6 +5,7 @@ mod call;
 mod compile;
 mod draws;
 mod families;
+mod forms;
 mod index_checks;
 mod interpret;
 #[cfg(feature = "testing")]
@@ -33,7 +34,7 @@ use crate::lines::Lines;
 use crate::metrics::{Counters, CutReason, Metrics};
 use crate::options::TpuOptions;
 use crate::profile::{ProfiledDevice, StepProfiler};
-use crate::program::{ProgramCache, Subgraph};
+use crate::program::{CompiledProgram, ProgramCache, SlotAssumptions, Subgraph};
 use crate::recompile::{DivergenceTracker, RecompileLog, RecordedRun, note_lines};
 use crate::{Device, Platform};
 use arguments::{Argument, TraceArguments};
@@ -184,43 +185,43 @@ impl DeviceRuntime {
         let RecordedRun { recorded, slots, provenance } = run;
         let tier = self.tier(recorded, slots, buffers, reason).map_err(RunError::Refused)?;
         Counters::add_time(&self.open().counters.key_ns, start.elapsed());
-        let compiled = match tier {
-            Tier::Compiled(compiled) => {
-                Counters::add(&self.open().counters.cache_hits, 1);
-                compiled
-            }
-            Tier::Compiler(older) => {
-                self.compiler.compile(run, &recorded.program, &[slots], older).map_err(RunError::Refused)?
-            }
+        let nothing = Arc::<SlotAssumptions>::default;
+        let (results, assumptions) = match tier {
             Tier::Interpreter => {
                 tracker.interpreted(recorded);
                 return self.interpret(recorded, buffers, slots);
             }
-            Tier::Member(member) => {
-                let results = self.run_member(&member, run, buffers);
-                if let Ok(results) = &results {
-                    note_lines(recorded, &provenance.lines, results);
-                }
-                tracker.ran(recorded, &Arc::default());
-                return results;
+            Tier::Compiled(compiled) => {
+                Counters::add(&self.open().counters.cache_hits, 1);
+                (self.run_compiled(run, &compiled, buffers), Arc::clone(&compiled.assumptions))
             }
-            Tier::Split(split) => {
-                let results = self.run_split(&split, run, buffers);
-                if let Ok(results) = &results {
-                    note_lines(recorded, &provenance.lines, results);
-                }
-                tracker.ran(recorded, &Arc::default());
-                return results;
+            Tier::Compiler(older) => {
+                let compiled = self.compiler.compile(run, &recorded.program, &[slots], older);
+                let compiled = compiled.map_err(RunError::Refused)?;
+                (self.run_compiled(run, &compiled, buffers), Arc::clone(&compiled.assumptions))
             }
+            Tier::Split(split) => (self.run_split(&split, None, run, buffers), nothing()),
+            Tier::Member(None, member) => (self.run_member(&member, run, buffers), nothing()),
+            Tier::Member(Some(split), member) => (self.run_split(&split, Some(&member), run, buffers), nothing()),
         };
-        let sources = recorded.bindings.parameters.iter().copied().map(Argument::OfTrace);
-        let mut taken = TraceArguments::new(buffers, sources);
-        let results = self.open().dispatch(&recorded.program, &compiled, &mut taken.arguments, slots);
         if let Ok(results) = &results {
             note_lines(recorded, &provenance.lines, results);
         }
-        tracker.ran(recorded, &compiled.assumptions);
+        tracker.ran(recorded, &assumptions);
         results
+    }
+
+    /// Runs a program as it is.
+    fn run_compiled(
+        &self,
+        run: RecordedRun,
+        compiled: &CompiledProgram,
+        buffers: &mut [Input],
+    ) -> Result<Vec<SharedBuffer>, RunError> {
+        let RecordedRun { recorded, slots, .. } = run;
+        let sources = recorded.bindings.parameters.iter().copied().map(Argument::OfTrace);
+        let mut taken = TraceArguments::new(buffers, sources);
+        self.open().dispatch(&recorded.program, compiled, &mut taken.arguments, slots)
     }
 
     /// A mark step has dispatched its program.

@@ -95,6 +95,15 @@ impl Trial {
         if is_one { Family::of(&recordings) } else { None }
     }
 
+    /// Returns the family's program for [`BUCKETS`].
+    ///
+    /// # Errors
+    /// The op that has no exact form; none of these programs has one.
+    pub fn padded(&self, family: &Family) -> Result<Padded> {
+        let slots = self.program(SEEN[0]).map_or(0, |program| program.slots().count());
+        family.padded(&BUCKETS, slots as u32)
+    }
+
     /// Returns the varying sizes of the program of these sizes, if it is of the family and fits [`BUCKETS`].
     pub fn member(&self, family: &Family, padded: &Padded, sizes: [usize; SIZES]) -> Option<Vec<i64>> {
         let numbers = self.numbers(&*self.program(sizes)?);
@@ -276,7 +285,7 @@ impl Maker {
         let x = self.pick();
         let rank = x.dims.len();
         let axis = self.next(rank);
-        match self.next(30) {
+        match self.next(31) {
             0 => {
                 let op = [UnaryOp::Neg, UnaryOp::Abs, UnaryOp::Sign][self.next(3)];
                 let node = self.graph.unary(op, x.node)?;
@@ -345,7 +354,35 @@ impl Maker {
                 self.push(node, x.dims)
             }
             29 if rank > 0 => self.drawn(&x),
+            30 if rank > 0 => self.looped(&x, axis),
             _ => Ok(()),
+        }
+    }
+
+    /// A loop over the parts of an axis, up or down: running sums, and a part for each.
+    fn looped(&mut self, x: &Value, axis: usize) -> Result<()> {
+        let (trips, rank, dtype) = (x.dims[axis].at(self.sizes), x.dims.len(), self.graph.dtype(x.node));
+        let (mut part, is_down) = (self.dims(&x.dims), self.next(2) == 1);
+        part[axis] = 1;
+        let sums = self.graph.splat(dtype, &part, Number::Int(1))?;
+        let parts = self.graph.splat(dtype, &self.dims(&x.dims), Number::Int(0))?;
+        let last = self.graph.for_loop(trips, [x.node, sums, parts], |g, trip, [x, sums, parts]| {
+            let zero = g.scalar(DType::I32, 0i64)?;
+            let starts =
+                |place: NodeId| -> Vec<NodeId> { (0..rank).map(|d| if d == axis { place } else { zero }).collect() };
+            let last = g.scalar(DType::I32, trips as i64 - 1)?;
+            let place = if is_down { g.binary(BinaryOp::Sub, last, trip)? } else { trip };
+            let taken = g.dynamic_slice(x, &starts(place), &part)?;
+            let sums = g.binary(BinaryOp::Add, sums, taken)?;
+            let sums = g.binary_const(BinaryOp::Rem, sums, 7i64)?;
+            let parts = g.dynamic_update_slice(parts, sums, &starts(trip))?;
+            Ok([x, sums, parts])
+        })?;
+        let mut dims = x.dims.clone();
+        dims[axis] = Dim::fixed(1);
+        match self.next(2) {
+            0 => self.push(last[1], dims),
+            _ => self.push(last[2], x.dims.clone()),
         }
     }
 

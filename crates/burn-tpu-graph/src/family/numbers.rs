@@ -3,14 +3,19 @@
 //!
 //! Owns: where such numbers stand in an op. May not know: what they are functions of.
 
-use crate::{DType, Literal, LiteralData, Number, Op, Operands, Program};
+use crate::op::Trips;
+use crate::{DType, Literal, LiteralData, NodeId, Number, Op, Operands, Program};
+use rustc_hash::FxHashMap;
 use std::hash::{Hash, Hasher};
+use std::sync::Arc;
 
 /// A program without its numbers.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Skeleton {
     nodes: Vec<(Op, Operands)>,
     outputs: Operands,
+    /// Those of its loops' bodies, in node order.
+    bodies: Vec<Skeleton>,
 }
 
 impl Skeleton {
@@ -40,8 +45,18 @@ pub struct Numbers {
     pub skeleton: Skeleton,
     pub(super) numbers: Vec<i64>,
     pub(super) roles: Vec<Role>,
+    pub(super) places: Arc<Places>,
+}
+
+/// Where the numbers of a program's nodes are.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Places {
     /// For each node, the first number of its op, and the first of its results' dims.
-    pub(super) places: Vec<(usize, usize)>,
+    pub(super) of_node: Vec<(usize, usize)>,
+    /// The place after the last one.
+    pub(super) end: usize,
+    /// Those of the loops' bodies.
+    pub(super) bodies: FxHashMap<NodeId, Places>,
 }
 
 impl Numbers {
@@ -52,27 +67,54 @@ impl Numbers {
 
     /// Returns the numbers of a program whose slots have these values.
     pub fn of(program: &Program, slots: &[u64]) -> Self {
+        let mut found = Found { slots, numbers: Vec::new(), roles: Vec::new() };
+        let (skeleton, places) = found.add(program);
+        Self { skeleton, numbers: found.numbers, roles: found.roles, places: Arc::new(places) }
+    }
+}
+
+/// The numbers so far.
+struct Found<'s> {
+    slots: &'s [u64],
+    numbers: Vec<i64>,
+    roles: Vec<Role>,
+}
+
+impl Found<'_> {
+    /// Adds the numbers of a program and those of its loops' bodies. Returns what is left, and where they are.
+    fn add(&mut self, program: &Program) -> (Skeleton, Places) {
         let graph = program.graph();
-        let (mut numbers, mut roles, mut places) = (Vec::new(), Vec::new(), Vec::with_capacity(graph.len()));
-        let mut nodes = Vec::with_capacity(graph.len());
-        for node in graph.nodes() {
-            let start = numbers.len();
+        let (mut skeleton, mut places) = (Skeleton::default(), Places::default());
+        for (node, id) in graph.nodes().iter().zip((0..).map(NodeId)) {
+            let start = self.numbers.len();
             let mut op = node.op.clone();
             each(&mut op, &mut |role, number| {
-                numbers.push(std::mem::take(number));
-                roles.push(role);
+                self.numbers.push(std::mem::take(number));
+                self.roles.push(role);
             });
-            if let Op::Offset { index, dtype } = op {
-                numbers.push(slots.get(index as usize).map_or(0, |&bits| Number::of_bits(bits, dtype).to_i64()));
-                roles.push(Role::Offset);
+            match &mut op {
+                Op::Offset { index, dtype } => {
+                    let bits = self.slots.get(*index as usize).copied();
+                    self.numbers.push(bits.map_or(0, |bits| Number::of_bits(bits, *dtype).to_i64()));
+                    self.roles.push(Role::Offset);
+                }
+                Op::For { body, .. } => {
+                    let of = std::mem::take(body);
+                    let (left, at) = self.add(&of);
+                    skeleton.bodies.push(left);
+                    places.bodies.insert(id, at);
+                }
+                _ => {}
             }
-            places.push((start, numbers.len()));
+            places.of_node.push((start, self.numbers.len()));
             let dims = node.ty.dims.iter().chain(node.more.iter().flat_map(|ty| &ty.dims));
-            numbers.extend(dims.map(|&dim| dim as i64));
-            roles.resize(numbers.len(), Role::Size);
-            nodes.push((op, node.operands.clone()));
+            self.numbers.extend(dims.map(|&dim| dim as i64));
+            self.roles.resize(self.numbers.len(), Role::Size);
+            skeleton.nodes.push((op, node.operands.clone()));
         }
-        Self { skeleton: Skeleton { nodes, outputs: program.outputs().into() }, numbers, roles, places }
+        skeleton.outputs = program.outputs().into();
+        places.end = self.numbers.len();
+        (skeleton, places)
     }
 }
 
@@ -94,7 +136,7 @@ pub(super) fn each(op: &mut Op, visit: &mut impl FnMut(Role, &mut i64)) {
         Op::Gather(attrs) => attrs.slice_sizes.iter_mut().for_each(unsigned),
         Op::TopK { k } => unsigned(k),
         Op::Fft { length, .. } => unsigned(length),
-        Op::For { trips, .. } => unsigned(trips),
+        Op::For { trips: Trips::Exactly(trips) | Trips::AtMost(trips), .. } => unsigned(trips),
         Op::Constant(literal) => constant(literal, visit),
         Op::Pad(attrs) => attrs.low.iter_mut().chain(&mut attrs.high).for_each(|edge| signed(edge, visit)),
         Op::ReduceWindow { window, .. } | Op::SelectAndScatter { window } => {

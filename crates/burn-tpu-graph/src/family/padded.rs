@@ -7,9 +7,9 @@
 //! An axis that varies holds its true indices first. What follows is padding: any bits at all. An axis that a reshape merged
 //! of several is true where each of them is.
 
-use super::{Family, Size};
+use super::{Part, Size};
 use crate::op::{BinaryOp, Direction, GatherAttrs};
-use crate::{Bindings, Builder, DType, Dims, Graph, GraphError, NodeId, Number, Op, Program, Result};
+use crate::{Bindings, Builder, DType, Dims, Graph, GraphError, NodeId, Number, Op, Program, Result, TensorType};
 use rustc_hash::FxHashMap;
 use smallvec::{SmallVec, smallvec};
 use std::sync::Arc;
@@ -91,33 +91,32 @@ pub struct Padded {
     pub at_least_zero: Vec<Size>,
 }
 
+/// Where the varying sizes are in a program, as scalars `i32[]`.
+enum Varying {
+    Slots {
+        first: u32,
+    },
+    /// In the body of a loop, which carries them.
+    Given(Vec<NodeId>),
+}
+
 /// What builds the padded program.
 pub(super) struct Padder<'f> {
-    pub(super) family: &'f Family,
-    pub(super) old: &'f Graph,
+    pub(super) old: Part<'f>,
     pub(super) graph: Graph,
-    buckets: &'f [i64],
-    first_size: u32,
+    pub(super) buckets: &'f [i64],
+    varying: Varying,
     values: Vec<Option<Value>>,
     scalars: FxHashMap<Size, NodeId>,
     pub(super) at_least_zero: Vec<Size>,
 }
 
 impl<'f> Padder<'f> {
-    /// Creates what pads a family's programs of `slots` slots.
-    pub(super) fn new(family: &'f Family, buckets: &'f [i64], slots: u32) -> Self {
-        let old = family.program.graph();
-        let (values, scalars) = (vec![None; old.len()], FxHashMap::default());
-        Self {
-            family,
-            old,
-            graph: Graph::new(),
-            buckets,
-            first_size: slots,
-            values,
-            scalars,
-            at_least_zero: Vec::new(),
-        }
+    /// Creates what pads a recorded program of `slots` slots.
+    pub(super) fn new(old: Part<'f>, buckets: &'f [i64], slots: u32) -> Self {
+        let values = vec![None; old.graph().len()];
+        let (graph, varying, scalars) = (Graph::new(), Varying::Slots { first: slots }, FxHashMap::default());
+        Self { old, graph, buckets, varying, values, scalars, at_least_zero: Vec::new() }
     }
 
     /// Builds the program.
@@ -125,27 +124,81 @@ impl<'f> Padder<'f> {
     /// # Errors
     /// The op that has no exact rule for an axis that varies.
     pub(super) fn build(mut self) -> Result<Padded> {
-        for id in self.old.ids() {
-            self.graph.set_label(self.old.label(id));
-            let value = self.value_of(id)?;
-            self.values[id.index()] = Some(value);
-        }
-        let family = self.family;
-        let mut outputs = Vec::new();
-        for &id in family.program.outputs() {
-            let value = self.value(id)?;
-            outputs.push(self.unmerged(value)?.node);
-        }
-        let dims = |id: NodeId| family.dims(id, 0);
-        let is_parameter = |id: &NodeId| matches!(self.old.node(*id).op, Op::Parameter { .. });
+        let outputs = self.outputs()?;
+        let dims = |id: NodeId| self.old.dims(id, 0);
+        let is_parameter = |id: &NodeId| matches!(self.old.graph().node(*id).op, Op::Parameter { .. });
         let (program, bindings) = Program::canonical(&self.graph, &outputs)?;
         Ok(Padded {
             program: Arc::new(program),
             bindings,
-            parameters: self.old.ids().filter(is_parameter).map(dims).collect(),
-            outputs: family.program.outputs().iter().map(|&id| dims(id)).collect(),
+            parameters: self.old.graph().ids().filter(is_parameter).map(dims).collect(),
+            outputs: self.old.program.outputs().iter().map(|&id| dims(id)).collect(),
             at_least_zero: self.at_least_zero,
         })
+    }
+
+    /// Builds the program of one trip of a loop. It carries the loop's values, of these types, and the varying sizes.
+    ///
+    /// # Errors
+    /// The op that has no exact rule for an axis that varies.
+    pub(super) fn build_body(&mut self, body: Part<'f>, carries: &[TensorType], sizes: usize) -> Result<Program> {
+        let mut graph = Graph::new();
+        let scalar = TensorType::scalar(DType::I32);
+        let mut parameters = Vec::new();
+        // The trip's number is the last one.
+        for ty in carries.iter().chain(std::iter::repeat_n(&scalar, sizes + 1)) {
+            let index = parameters.len() as u32;
+            parameters.push(graph.add(Op::Parameter { index, ty: ty.clone() }, &[])?);
+        }
+        let given = parameters[carries.len()..carries.len() + sizes].to_vec();
+        let mut padder = Padder {
+            old: body,
+            graph,
+            buckets: self.buckets,
+            varying: Varying::Given(given.clone()),
+            values: vec![None; body.graph().len()],
+            scalars: FxHashMap::default(),
+            at_least_zero: Vec::new(),
+        };
+        for id in body.graph().ids() {
+            if let Op::Parameter { index, .. } = body.graph().node(id).op {
+                let index = index as usize;
+                let place = if index < carries.len() { index } else { index + sizes };
+                padder.values[id.index()] = Some(Value { node: parameters[place], axes: padder.axes_of(id, 0)? });
+            }
+        }
+        let mut next = padder.outputs()?;
+        for (node, ty) in next.iter_mut().zip(carries) {
+            *node = padder.in_buffer(*node, &ty.dims)?;
+        }
+        next.extend(given);
+        self.at_least_zero.append(&mut padder.at_least_zero);
+        Program::extract(&padder.graph, &next)
+    }
+
+    /// Computes all values, and returns the outputs: each axis in one part.
+    fn outputs(&mut self) -> Result<Vec<NodeId>> {
+        for id in self.old.graph().ids() {
+            if self.values[id.index()].is_none() {
+                self.graph.set_label(self.old.graph().label(id));
+                self.values[id.index()] = Some(self.value_of(id)?);
+            }
+        }
+        let mut outputs = Vec::new();
+        for &id in self.old.program.outputs() {
+            let value = self.value(id)?;
+            outputs.push(self.unmerged(value)?.node);
+        }
+        Ok(outputs)
+    }
+
+    /// Returns a node in a buffer of these sizes.
+    pub(super) fn in_buffer(&mut self, node: NodeId, sizes: &[usize]) -> Result<NodeId> {
+        let mut node = node;
+        for (axis, &size) in sizes.iter().enumerate() {
+            node = self.resized(node, axis, size)?;
+        }
+        Ok(node)
     }
 
     /// Returns the value of an old node.
@@ -159,8 +212,8 @@ impl<'f> Padder<'f> {
 
     /// Returns why a node has no exact form for an axis that varies.
     pub(super) fn refusal(&self, old: NodeId, rule: &str) -> GraphError {
-        let node = self.old.node(old);
-        let types = node.operands.iter().map(|&id| self.old.ty(id).to_string()).collect::<Vec<_>>().join(", ");
+        let node = self.old.graph().node(old);
+        let types = node.operands.iter().map(|&id| self.old.graph().ty(id).to_string()).collect::<Vec<_>>().join(", ");
         GraphError { op: node.op.mnemonic(), operands: types, rule: rule.into() }
     }
 
@@ -171,7 +224,7 @@ impl<'f> Padder<'f> {
 
     /// Returns the axes of a node's result, each in one part.
     pub(super) fn axes_of(&self, old: NodeId, result: usize) -> Result<Axes> {
-        let sizes = self.family.dims(old, result);
+        let sizes = self.old.dims(old, result);
         sizes.iter().map(|size| Ok(Axis::of(size, self.capacity(old, size)?))).collect()
     }
 
@@ -186,9 +239,14 @@ impl<'f> Padder<'f> {
         } else {
             let mut product = self.graph.scalar(DType::I32, scale)?;
             for &index in of {
-                let index = self.first_size + u32::from(index);
-                let slot = self.graph.add(Op::Slot { index, dtype: DType::I32 }, &[])?;
-                product = self.graph.binary(BinaryOp::Mul, product, slot)?;
+                let size = match &self.varying {
+                    Varying::Given(nodes) => nodes[usize::from(index)],
+                    Varying::Slots { first } => {
+                        let index = first + u32::from(index);
+                        self.graph.add(Op::Slot { index, dtype: DType::I32 }, &[])?
+                    }
+                };
+                product = self.graph.binary(BinaryOp::Mul, product, size)?;
             }
             let offset = self.graph.scalar(DType::I32, offset)?;
             self.graph.binary(BinaryOp::Add, product, offset)?

@@ -6,6 +6,7 @@
 //! reduced holds the neutral element there, and an op that moves indices moves the true ones. A form that is not exact is
 //! refused, and then the whole family is.
 
+mod control;
 mod draw;
 mod index;
 mod movement;
@@ -24,12 +25,12 @@ impl Padder<'_> {
     /// # Errors
     /// If the op has no exact form.
     pub(super) fn value_of(&mut self, id: NodeId) -> Result<Value> {
-        let node = self.old.node(id);
+        let node = self.old.graph().node(id);
         let mut operands = Vec::with_capacity(node.operands.len());
         for &operand in &node.operands {
             operands.push(self.value(operand)?);
         }
-        if operands.iter().all(|operand| !operand.varies()) && self.family.is_fixed(id) {
+        if operands.iter().all(|operand| !operand.varies()) && self.old.is_fixed(id) {
             return self.copied(id, &operands);
         }
         match &node.op {
@@ -72,7 +73,10 @@ impl Padder<'_> {
             Op::GetResult { index } => {
                 let of = &operands[0];
                 let node = self.graph.get_result(of.node, *index)?;
-                Ok(Value { node, axes: of.axes.clone() })
+                let is_of_loop =
+                    matches!(self.old.graph().node(self.old.graph().node(id).operands[0]).op, Op::For { .. });
+                let axes = if is_of_loop { self.axes_of(id, 0)? } else { of.axes.clone() };
+                Ok(Value { node, axes })
             }
             Op::Unary(_)
             | Op::Binary(_)
@@ -92,22 +96,21 @@ impl Padder<'_> {
             | Op::ArgReduce { .. }
             | Op::Fft { .. }
             | Op::SelectAndScatter { .. } => self.kept_and_reduced(id, operands),
-            Op::Slot { .. } | Op::For { .. } | Op::CustomCall(_) => {
-                Err(self.refusal(id, "has no exact form for a size that varies"))
-            }
+            Op::For { .. } => self.counted_loop(id, operands),
+            Op::Slot { .. } | Op::CustomCall(_) => Err(self.refusal(id, "has no exact form for a size that varies")),
         }
     }
 
     fn is_draw(&self, id: NodeId) -> bool {
-        matches!(self.old.node(id).op, Op::RngBitGenerator { .. })
+        matches!(self.old.graph().node(id).op, Op::RngBitGenerator { .. })
     }
 
     /// Returns a node that no varying size reaches.
     fn copied(&mut self, id: NodeId, operands: &[Value]) -> Result<Value> {
         let nodes: Vec<NodeId> = operands.iter().map(|operand| operand.node).collect();
-        let op = &self.old.node(id).op;
+        let op = &self.old.graph().node(id).op;
         // An offset that is the same in the whole family is a constant of its programs.
-        let op = match (op, self.family.op_numbers(id)) {
+        let op = match (op, self.old.op_numbers(id)) {
             (Op::Offset { dtype, .. }, [Some(size)]) => {
                 Op::Constant(Literal::scalar(*dtype, size.as_fixed().unwrap_or(0)))
             }
@@ -118,12 +121,12 @@ impl Padder<'_> {
     }
 
     fn offset(&mut self, id: NodeId, dtype: DType) -> Result<Value> {
-        let size = self.family.op_numbers(id).first().cloned().flatten();
+        let size = self.old.op_numbers(id).first().cloned().flatten();
         let node = match size {
             Some(size) => self.scalar_of(&size, dtype)?,
             // It differs between recordings, so it is no constant of a program.
             None => {
-                let Op::Offset { index, .. } = self.old.node(id).op else {
+                let Op::Offset { index, .. } = self.old.graph().node(id).op else {
                     return Err(self.refusal(id, "is no offset"));
                 };
                 self.graph.add(Op::Slot { index, dtype }, &[])?
@@ -145,7 +148,7 @@ impl Padder<'_> {
         let LiteralData::Splat(bits) = literal.data else {
             return Err(self.refusal(id, "is a table whose size varies"));
         };
-        let value = self.family.op_numbers(id).get(dims.len()).cloned().flatten();
+        let value = self.old.op_numbers(id).get(dims.len()).cloned().flatten();
         let node = match value {
             Some(size) if !size.is_fixed() => {
                 let scalar = self.scalar_of(&size, dtype)?;
@@ -158,19 +161,19 @@ impl Padder<'_> {
 
     /// Returns the rules of the axes of an operand, which are the same in the whole family.
     fn rules(&self, id: NodeId, position: usize) -> Result<AxisRules> {
-        self.family.rules(id, position).ok_or_else(|| self.refusal(id, "does another thing at another size"))
+        self.old.rules(id, position).ok_or_else(|| self.refusal(id, "does another thing at another size"))
     }
 
     /// Returns the rules of all operands.
     fn all_rules(&self, id: NodeId) -> Result<Vec<AxisRules>> {
-        (0..self.old.node(id).operands.len()).map(|position| self.rules(id, position)).collect()
+        (0..self.old.graph().node(id).operands.len()).map(|position| self.rules(id, position)).collect()
     }
 
     /// Ops that keep axes or reduce them: the padding of a reduced axis is neutral.
     fn kept_and_reduced(&mut self, id: NodeId, operands: Vec<Value>) -> Result<Value> {
         let (operands, axes) = self.neutral(id, operands)?;
         let nodes: Vec<NodeId> = operands.iter().map(|operand| operand.node).collect();
-        let node = self.graph.add(self.old.node(id).op.clone(), &nodes)?;
+        let node = self.graph.add(self.old.graph().node(id).op.clone(), &nodes)?;
         Ok(Value { node, axes })
     }
 
@@ -243,7 +246,7 @@ impl Padder<'_> {
                 }
             }
         }
-        match &self.old.node(id).op {
+        match &self.old.graph().node(id).op {
             Op::DotGeneral(attrs) => {
                 let pairs = attrs.lhs_contract.iter().zip(&attrs.rhs_contract);
                 meetings.extend(pairs.map(|(&lhs, &rhs)| vec![(0, lhs), (1, rhs)]));
@@ -257,7 +260,7 @@ impl Padder<'_> {
 
     /// The numbers of an op, all of which are known.
     fn known(&self, id: NodeId) -> Result<Vec<Size>> {
-        let known: Option<Vec<Size>> = self.family.op_numbers(id).iter().cloned().collect();
+        let known: Option<Vec<Size>> = self.old.op_numbers(id).iter().cloned().collect();
         known.ok_or_else(|| self.refusal(id, "has a number that no size explains"))
     }
 }

@@ -23,7 +23,7 @@ impl Size {
         Self { scale: 0, of: SmallVec::new(), offset: number }
     }
 
-    fn varying(index: usize) -> Self {
+    pub(super) fn varying(index: usize) -> Self {
         Self { scale: 1, of: smallvec![index as u8], offset: 0 }
     }
 
@@ -54,8 +54,8 @@ impl Size {
     /// Returns the size of the buffer of an axis of this size, where the varying sizes are padded to `buckets`. A bucket has
     /// room for what is added to its size, see [`Size::added`].
     pub fn capacity(&self, buckets: &[i64]) -> Option<usize> {
-        let without_offset = Self { offset: 0, ..self.clone() };
-        let number = if self.scale > 0 { without_offset.at(buckets)? } else { self.offset };
+        let offset = if self.of.len() > 1 { self.offset.max(0) } else { 0 };
+        let number = if self.scale > 0 { Self { offset, ..self.clone() }.at(buckets)? } else { self.offset };
         usize::try_from(number).ok()
     }
 
@@ -188,36 +188,39 @@ fn spread(column: &[i64]) -> i64 {
 /// Returns the column as a multiple of a varying size plus a number.
 fn affine(column: &[i64], varying: &[&[i64]]) -> Option<Size> {
     for (index, size) in varying.iter().enumerate() {
-        let Some(other) = (1..size.len()).find(|&row| size[row] != size[0]) else { continue };
-        let (rise, run) = (column[other] - column[0], size[other] - size[0]);
-        if rise % run != 0 || rise == 0 {
-            continue;
-        }
-        let scale = rise / run;
-        let function = Size { scale, offset: column[0] - scale * size[0], ..Size::varying(index) };
-        if follows(column, &function, varying) {
+        let function = line(column, size).map(|(scale, offset)| Size { scale, offset, ..Size::varying(index) });
+        if let Some(function) = function.filter(|function| follows(column, function, varying)) {
             return Some(function);
         }
     }
     None
 }
 
-/// Returns the column as a multiple of the product of two varying sizes.
+/// Returns the column as a multiple of the product of two varying sizes, plus a number.
 fn product(column: &[i64], varying: &[&[i64]]) -> Option<Size> {
     for first in 0..varying.len() {
         for second in first..varying.len() {
-            let Some(row) = (0..column.len()).find(|&row| varying[first][row] * varying[second][row] != 0) else {
-                continue;
-            };
+            let both = varying[first].iter().zip(varying[second]);
+            let Some(product) = both.map(|(a, b)| a.checked_mul(*b)).collect::<Option<Vec<i64>>>() else { continue };
             let of = smallvec![first as u8, second as u8];
-            let scale = column[row] / (varying[first][row] * varying[second][row]);
-            let function = Size { scale, of, offset: 0 };
-            if scale != 0 && follows(column, &function, varying) {
+            let function = line(column, &product).map(|(scale, offset)| Size { scale, of, offset });
+            if let Some(function) = function.filter(|function| follows(column, function, varying)) {
                 return Some(function);
             }
         }
     }
     None
+}
+
+/// Returns the factor and the number of `column = factor * other + number`, from two rows.
+fn line(column: &[i64], other: &[i64]) -> Option<(i64, i64)> {
+    let row = (1..other.len()).find(|&row| other[row] != other[0])?;
+    let (rise, run) = (column[row] - column[0], other[row] - other[0]);
+    if rise == 0 || rise % run != 0 {
+        return None;
+    }
+    let scale = rise / run;
+    Some((scale, column[0] - scale * other[0]))
 }
 
 fn follows(column: &[i64], function: &Size, varying: &[&[i64]]) -> bool {
@@ -243,8 +246,8 @@ mod tests {
 
     #[test]
     fn numbers_are_functions_of_the_sizes_that_vary() {
-        // 4b, 7, n, n + 1, b, b n, 64 - n, and a number that is none.
-        let row = |b: i64, n: i64, last: i64| vec![4 * b, 7, n, n + 1, b, b * n, 64 - n, last];
+        // 4b, 7, n, n + 1, b, b n, b n - 1, 64 - n, and a number that is none.
+        let row = |b: i64, n: i64, last: i64| vec![4 * b, 7, n, n + 1, b, b * n, b * n - 1, 64 - n, last];
         let rows = [row(2, 5, 3), row(3, 9, 1), row(7, 10, 4)];
         let found = fit([&rows[0], &rows[1], &rows[2]]).unwrap();
         assert_eq!(found.varying, [2, 4]);
@@ -255,6 +258,7 @@ mod tests {
             size(1, &[0], 1),
             size(1, &[1], 0),
             size(1, &[0, 1], 0),
+            size(1, &[0, 1], -1),
             size(-1, &[0], 64),
             None,
         ];
@@ -274,6 +278,8 @@ mod tests {
         assert_eq!(size.at(&[6]), Some(30));
         let rest = Size { scale: -1, offset: 64, ..Size::varying(0) };
         assert_eq!((rest.added(), rest.capacity(&[8])), (None, Some(64)));
+        let [less, more] = [-1, 3].map(|offset| Size { scale: 2, of: smallvec![0, 1], offset });
+        assert_eq!((less.capacity(&[8, 4]), more.capacity(&[8, 4])), (Some(64), Some(67)));
     }
 
     #[test]

@@ -14,6 +14,7 @@ use burn_tpu_graph::family::out_of_buffer;
 use parking_lot::Mutex;
 use std::any::Any;
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::Relaxed;
 
 /// The size in bytes up to which a value stays on the host too after its transfer, so that reading it back costs none.
@@ -55,6 +56,7 @@ pub(crate) struct HostValue {
     maker: Maker,
     /// Whether it came to be in a larger buffer.
     is_from_larger: bool,
+    was_read: AtomicBool,
     state: Mutex<Copies>,
     counters: Arc<Counters>,
 }
@@ -80,13 +82,15 @@ impl HostValue {
     pub(crate) fn new(ty: TensorType, elements: HostElements, maker: Maker, counters: Arc<Counters>) -> Self {
         Counters::add(&counters.waiting_bytes, ty.bytes());
         let copies = Copies { elements: Some(elements), buffer: None, larger: None, is_waiting: true };
-        Self { ty, maker, is_from_larger: false, state: Mutex::new(copies), counters }
+        let state = Mutex::new(copies);
+        Self { ty, maker, is_from_larger: false, was_read: AtomicBool::new(false), state, counters }
     }
 
     /// Creates a value that is in a larger buffer on the device.
     pub(crate) fn in_larger(ty: TensorType, larger: TensorType, buffer: SharedBuffer, counters: Arc<Counters>) -> Self {
         let copies = Copies { elements: None, buffer: None, larger: Some((larger, buffer)), is_waiting: false };
-        Self { ty, maker: Maker::Program, is_from_larger: true, state: Mutex::new(copies), counters }
+        let (maker, state) = (Maker::Program, Mutex::new(copies));
+        Self { ty, maker, is_from_larger: true, was_read: AtomicBool::new(true), state, counters }
     }
 
     /// Returns the device's copy in a larger buffer, if there is no other.
@@ -143,6 +147,7 @@ impl HostValue {
 
     /// Returns the value as the interpreter has it, and keeps it so, if it is on the host.
     pub(crate) fn tensor(&self) -> Option<HostTensor> {
+        self.was_read.store(true, Relaxed);
         let mut state = self.state.lock();
         let tensor = match state.elements.as_ref()? {
             HostElements::Tensor(tensor) => return Some(tensor.clone()),
@@ -163,6 +168,11 @@ impl HostValue {
     /// Returns whether the user gave the value, and its elements stay on the host.
     pub(crate) fn is_small_input(&self) -> bool {
         self.maker == Maker::User && self.ty.bytes() <= KEPT_BYTES
+    }
+
+    /// Returns whether the user gave the value and no program has read it: a batch, not a weight.
+    pub(crate) fn is_new_input(&self) -> bool {
+        self.maker == Maker::User && !self.was_read.load(Relaxed) && self.is_waiting()
     }
 
     /// Returns whether the elements are on the host.

@@ -9,6 +9,7 @@ use burn_tpu_graph::TensorType;
 use std::sync::Arc;
 
 /// An argument of a program.
+#[derive(Clone)]
 pub(super) enum Argument {
     /// The trace's buffer of this index.
     OfTrace(u32),

@@ -11,7 +11,7 @@ use crate::metrics::{Counters, Recompile, RecompileCause};
 use crate::profile::{self, Phase};
 use crate::program::{CompiledProgram, Provenance, Recorded, SlotAssumptions};
 use crate::recompile::{RecompileLog, RecordedRun, explain, from_followed};
-use burn_tpu_fusion::{Optimization, Pipeline, Target};
+use burn_tpu_fusion::{Optimization, Pipeline, Rewrite, Target};
 use burn_tpu_graph::{NodeId, Pieces, Program, cost};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -189,6 +189,11 @@ impl ProgramCompiler {
             return level;
         }
         self.open.options.optimization
+    }
+
+    /// Returns whether the rewrites make loops of what repeats.
+    pub(super) fn rolls(&self) -> bool {
+        Rewrite::Roll.level() <= self.optimization() && !self.open.options.skip_rewrites.contains(&Rewrite::Roll)
     }
 
     /// Returns the pieces of a program that has too many nodes after the rewrites. One that is placed on a mesh stays whole:

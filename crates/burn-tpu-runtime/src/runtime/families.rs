@@ -8,6 +8,7 @@
 //! Owns: the recordings by what they have without their sizes, the families, and the programs of buckets. May not know:
 //! where a program runs, and how values are passed.
 
+use super::forms::{Form, Forms};
 use crate::metrics::Counters;
 use crate::options::ShapeBuckets;
 use burn_tpu_graph::family::{Family, Numbers, Padded, Skeleton};
@@ -40,9 +41,14 @@ const MOST_SIZES: usize = 1_000;
 const MOST_FAMILIES: usize = 4;
 
 /// The families of a device, by the hash of their skeletons.
+#[derive(Default)]
 pub(super) struct Families {
-    known: Mutex<LruCache<u64, Known, FxBuildHasher>>,
+    forms: Forms,
+    known: Alikes,
 }
+
+/// What is known of each skeleton, by its hash.
+struct Alikes(Mutex<LruCache<u64, Known, FxBuildHasher>>);
 
 /// Recordings of one skeleton, and the number of its nodes.
 struct Known {
@@ -88,7 +94,7 @@ pub(super) struct Bucket {
     padded: Padded,
     /// The element operations of a run.
     work: u64,
-    /// The number of slots of a recorded program.
+    /// The number of slots before the varying sizes.
     slots: usize,
 }
 
@@ -96,13 +102,14 @@ pub(super) struct Bucket {
 #[derive(Clone)]
 pub(super) struct Member {
     pub(super) bucket: Arc<Bucket>,
+    form: Form,
     /// The varying sizes.
     sizes: Vec<i64>,
 }
 
-impl Default for Families {
+impl Default for Alikes {
     fn default() -> Self {
-        Self { known: Mutex::new(LruCache::with_hasher(MOST_SKELETONS, FxBuildHasher)) }
+        Self(Mutex::new(LruCache::with_hasher(MOST_SKELETONS, FxBuildHasher)))
     }
 }
 
@@ -113,6 +120,7 @@ impl Families {
         &self,
         program: &Arc<Program>,
         slots: &[u64],
+        may_loop: bool,
         buckets: &ShapeBuckets,
         counters: &Counters,
         is_in_memory: impl Fn(&Arc<Program>) -> bool,
@@ -121,28 +129,30 @@ impl Families {
         if !is_possible || !custom_calls(program).is_empty() {
             return None;
         }
-        let numbers = Numbers::of(program, slots);
+        let form = self.forms.of(program, slots, may_loop);
+        let slots = form.slots(slots);
+        let numbers = Numbers::of(form.program(), &slots);
         let hash = numbers.skeleton.stable_hash();
         let new = || Alike::new(numbers.skeleton.clone());
-        let alike = self.known(hash, program.graph().len(), new);
+        let alike = self.known.get(hash, cost::nodes(form.program()), new);
         let mut alike = alike.lock();
         if alike.skeleton != numbers.skeleton {
             *alike = new();
         }
-        let (family, sizes) = alike.family(program, numbers, counters)?;
+        let (family, sizes) = alike.family(form.program(), numbers, counters)?;
         let bucket = alike.bucket(family, &sizes, buckets, slots.len(), is_in_memory)?;
         if alike.runs.is_often(&sizes) && is_much_more(bucket.work, cost::work(program)) {
             return None;
         }
-        let member = Member { bucket, sizes };
+        let member = Member { bucket, form, sizes };
         member.is_exact().then_some(member)
     }
 }
 
-impl Families {
+impl Alikes {
     /// Returns the recordings of a skeleton of this many nodes. What was used least recently is forgotten.
-    fn known(&self, hash: u64, nodes: usize, new: impl Fn() -> Alike) -> Arc<Mutex<Alike>> {
-        let mut known = self.known.lock();
+    fn get(&self, hash: u64, nodes: usize, new: impl Fn() -> Alike) -> Arc<Mutex<Alike>> {
+        let mut known = self.0.lock();
         if let Some(found) = known.get(&hash) {
             return Arc::clone(&found.alike);
         }
@@ -211,7 +221,7 @@ impl Alike {
         if known.values().any(Option::is_none) {
             return None;
         }
-        let make = || match family.padded(&sizes) {
+        let make = || match family.padded(&sizes, slots as u32) {
             Ok(padded) => {
                 let (program, work) = (Arc::clone(&padded.program), cost::work(&padded.program));
                 Some(Arc::new(Bucket { program, padded, work, slots }))
@@ -241,6 +251,11 @@ impl Member {
         self.bucket.padded.at_least_zero.iter().all(|size| size.at(&self.sizes).is_some_and(|number| number >= 0))
     }
 
+    /// Returns whether the bucket's program has so much more work than this that another program is worth its compile.
+    pub(super) fn is_much_more_than(&self, work: u64) -> bool {
+        is_much_more(self.bucket.work, work)
+    }
+
     /// Returns the slots of the bucket's program: recorded ones and true sizes.
     pub(super) fn slots(&self, recorded: &[u64]) -> Vec<u64> {
         self.slots_with(recorded, |index| self.sizes[index] as u64)
@@ -253,6 +268,7 @@ impl Member {
     }
 
     fn slots_with(&self, recorded: &[u64], size: impl Fn(usize) -> u64) -> Vec<u64> {
+        let recorded = self.form.slots(recorded);
         let slot = |&index: &u32| match (index as usize).checked_sub(self.bucket.slots) {
             Some(of_size) => size(of_size),
             None => recorded[index as usize],
@@ -263,6 +279,7 @@ impl Member {
     /// Returns the parameters of the bucket's program: the index in the recorded program, and the type of the buffer.
     pub(super) fn parameters(&self) -> impl Iterator<Item = (u32, &TensorType)> {
         let recorded = &self.bucket.padded.bindings.parameters;
-        self.bucket.program.parameters().map(|(index, ty)| (recorded[index as usize], ty))
+        let recorded = |index: u32| self.form.parameter(recorded[index as usize]);
+        self.bucket.program.parameters().map(move |(index, ty)| (recorded(index), ty))
     }
 }

@@ -1,6 +1,7 @@
 //! Runs programs, and the host's parts of split programs, in the interpreter. Which these are, `tier` decides.
 
 use super::arguments::{Argument, TraceArguments};
+use super::families::Member;
 use super::{DeviceRuntime, RunError, sharding_of};
 use crate::engine::{self, HostElements, HostTensor, Input, SharedBuffer, picked};
 use crate::error::{Result, TpuError};
@@ -53,47 +54,28 @@ impl DeviceRuntime {
         engine::interpret_values(program, arguments, slots)
     }
 
-    /// Runs a program in two parts: the host's in the interpreter, then the device's, which is compiled if it is new.
+    /// Runs a program in two parts: the host's in the interpreter, then the device's, which is compiled if it is new: as its
+    /// family's program for a bucket, or as it is.
     ///
     /// # Errors
     /// [`RunError::Refused`] if the device's part did not begin.
     pub(super) fn run_split(
         &self,
         split: &Split,
+        member: Option<&Member>,
         run: RecordedRun,
         buffers: &mut [Input],
     ) -> Result<Vec<SharedBuffer>, RunError> {
         let RecordedRun { recorded, slots, .. } = run;
-        let (program, inputs) = &split.device;
-        let bound = |index: &u32| recorded.bindings.parameters[*index as usize];
-        let mut arguments = Vec::with_capacity(inputs.parameters.len());
-        for index in &inputs.parameters {
-            let is_transferred = *index >= split.first_transfer;
-            arguments.push(if is_transferred { None } else { buffers[bound(index) as usize].as_ref().ok() });
-        }
-        let program = &self.placed(program, &arguments).map_err(RunError::Refused)?;
-        let compiled = self.compiled_part(run, program, inputs).map_err(RunError::Refused)?;
-        let (host, host_inputs) = &split.host;
+        let (host, inputs) = &split.host;
         Counters::add(&self.open().counters.host_parts, 1);
-        let parameters = host_inputs.parameters.iter().map(bound);
-        let results = self.interpreted(host, parameters, buffers, &picked(&host_inputs.slots, slots));
+        let parameters = inputs.parameters.iter().map(|&index| recorded.bindings.parameters[index as usize]);
+        let results = self.interpreted(host, parameters, buffers, &picked(&inputs.slots, slots));
         let results = results.map_err(RunError::Refused)?;
-        let sharding = |transfer: usize| {
-            let index = split.first_transfer + transfer as u32;
-            let place = inputs.parameters.iter().position(|&parameter| parameter == index);
-            place.and_then(|place| sharding_of(program, place as u32))
+        let on_device = match member {
+            Some(member) => self.run_part_in_bucket(split, member, run, &results, buffers)?,
+            None => self.run_part(split, run, &results, buffers)?,
         };
-        let mut transfers = Vec::with_capacity(split.transfers.len());
-        for (i, transfer) in split.transfers.iter().enumerate() {
-            transfers.push(self.transfer(transfer, &results, sharding(i)).map_err(RunError::Refused)?);
-        }
-        let sources = inputs.parameters.iter().map(|index| match index.checked_sub(split.first_transfer) {
-            Some(transfer) => Argument::Own(Arc::clone(&transfers[transfer as usize])),
-            None => Argument::OfTrace(bound(index)),
-        });
-        let mut taken = TraceArguments::new(buffers, sources);
-        let on_device =
-            self.open().dispatch(program, &compiled, &mut taken.arguments, &picked(&inputs.slots, slots))?;
         let held = Vec::from_iter(host.output_types().zip(results));
         let mut outputs = Vec::with_capacity(split.outputs.len());
         for source in &split.outputs {
@@ -106,6 +88,67 @@ impl DeviceRuntime {
             });
         }
         Ok(outputs)
+    }
+
+    /// Runs the device's part of a program on these results of the host's.
+    fn run_part(
+        &self,
+        split: &Split,
+        run: RecordedRun,
+        results: &[HostTensor],
+        buffers: &mut [Input],
+    ) -> Result<Vec<SharedBuffer>, RunError> {
+        let RecordedRun { recorded, slots, .. } = run;
+        let (program, inputs) = &split.device;
+        let bound = |index: &u32| recorded.bindings.parameters[*index as usize];
+        let mut arguments = Vec::with_capacity(inputs.parameters.len());
+        for index in &inputs.parameters {
+            let is_transferred = *index >= split.first_transfer;
+            arguments.push(if is_transferred { None } else { buffers[bound(index) as usize].as_ref().ok() });
+        }
+        let program = &self.placed(program, &arguments).map_err(RunError::Refused)?;
+        let compiled = self.compiled_part(run, program, inputs).map_err(RunError::Refused)?;
+        let sharding = |transfer: usize| {
+            let index = split.first_transfer + transfer as u32;
+            let place = inputs.parameters.iter().position(|&parameter| parameter == index);
+            place.and_then(|place| sharding_of(program, place as u32))
+        };
+        let mut transfers = Vec::with_capacity(split.transfers.len());
+        for (i, transfer) in split.transfers.iter().enumerate() {
+            transfers.push(self.transfer(transfer, results, sharding(i)).map_err(RunError::Refused)?);
+        }
+        let sources = inputs.parameters.iter().map(|index| match index.checked_sub(split.first_transfer) {
+            Some(transfer) => Argument::Own(Arc::clone(&transfers[transfer as usize])),
+            None => Argument::OfTrace(bound(index)),
+        });
+        let mut taken = TraceArguments::new(buffers, sources);
+        self.open().dispatch(program, &compiled, &mut taken.arguments, &picked(&inputs.slots, slots))
+    }
+
+    /// Runs the device's part of a program, whose transfers have one value each, as its family's program for a bucket. Values
+    /// are padded before they are transferred.
+    fn run_part_in_bucket(
+        &self,
+        split: &Split,
+        member: &Member,
+        run: RecordedRun,
+        results: &[HostTensor],
+        buffers: &mut [Input],
+    ) -> Result<Vec<SharedBuffer>, RunError> {
+        let (program, inputs) = &split.device;
+        let mut sources = Vec::with_capacity(inputs.parameters.len());
+        for &index in &inputs.parameters {
+            sources.push(match index.checked_sub(split.first_transfer) {
+                None => Argument::OfTrace(run.recorded.bindings.parameters[index as usize]),
+                Some(transfer) => {
+                    let transfer = &split.transfers[transfer as usize];
+                    let value = HostElements::Tensor(results[transfer.results[0]].clone());
+                    Argument::Own(self.open().hold(&transfer.ty, value).map_err(RunError::Refused)?)
+                }
+            });
+        }
+        let slots = picked(&inputs.slots, run.slots);
+        self.run_in_bucket(member, program, sources, RecordedRun { slots: &slots, ..run }, buffers)
     }
 
     /// Returns the compiled form of the device's part of a program.

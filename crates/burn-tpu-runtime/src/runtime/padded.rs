@@ -11,8 +11,8 @@ use crate::error::{Result, TpuError};
 use crate::metrics::Counters;
 use crate::program::CompiledProgram;
 use crate::recompile::RecordedRun;
-use burn_tpu_graph::TensorType;
 use burn_tpu_graph::family::in_buffer;
+use burn_tpu_graph::{Program, TensorType};
 use std::sync::Arc;
 
 impl DeviceRuntime {
@@ -26,25 +26,46 @@ impl DeviceRuntime {
         run: RecordedRun,
         buffers: &mut [Input],
     ) -> Result<Vec<SharedBuffer>, RunError> {
-        let (program, slots) = (&member.bucket.program, member.slots(run.slots));
+        let recorded = run.recorded;
+        let sources = recorded.bindings.parameters.iter().copied().map(Argument::OfTrace).collect();
+        self.run_in_bucket(member, &recorded.program, sources, run, buffers)
+    }
+
+    /// Runs a recorded program, or the device's part of one, as its family's program for a bucket. `sources` are its
+    /// arguments, by index, and `run` has its slots.
+    ///
+    /// # Errors
+    /// [`RunError::Refused`] if the program did not begin.
+    pub(super) fn run_in_bucket(
+        &self,
+        member: &Member,
+        program: &Program,
+        sources: Vec<Argument>,
+        run: RecordedRun,
+        buffers: &mut [Input],
+    ) -> Result<Vec<SharedBuffer>, RunError> {
+        let (larger, slots) = (&member.bucket.program, member.slots(run.slots));
         let compiled = self.compiled_bucket(member, run, &slots).map_err(RunError::Refused)?;
-        let RecordedRun { recorded, .. } = run;
-        let types: Vec<&TensorType> = recorded.program.parameters().map(|(_, ty)| ty).collect();
-        let (mut sources, mut lent) = (Vec::new(), Vec::new());
+        let types: Vec<&TensorType> = program.parameters().map(|(_, ty)| ty).collect();
+        let (mut padded, mut lent) = (Vec::new(), Vec::new());
         for (place, (index, ty)) in member.parameters().enumerate() {
-            let of_trace = recorded.bindings.parameters[index as usize];
-            if types[index as usize] == ty {
-                sources.push(Argument::OfTrace(of_trace));
+            let (own, source) = (types[index as usize], &sources[index as usize]);
+            if own == ty {
+                padded.push(source.clone());
                 continue;
             }
-            let buffer =
-                buffers[of_trace as usize].as_ref().map_err(|error| RunError::Refused(TpuError::clone(error)))?;
-            let padded = self.in_bucket(buffer, types[index as usize], ty).map_err(RunError::Refused)?;
-            lent.push((place, Arc::clone(buffer), ty));
-            sources.push(Argument::Own(padded));
+            let value = match source {
+                Argument::Own(value) => Ok(value),
+                Argument::OfTrace(of_trace) => buffers[*of_trace as usize].as_ref(),
+            };
+            let value = value.map_err(|error| RunError::Refused(TpuError::clone(error)))?;
+            let copy = self.in_bucket(value, own, ty).map_err(RunError::Refused)?;
+            lent.push((place, Arc::clone(value), ty));
+            padded.push(Argument::Own(copy));
         }
-        let mut taken = TraceArguments::new(buffers, sources.into_iter());
-        let results = self.open().dispatch(program, &compiled, &mut taken.arguments, &slots);
+        drop(sources);
+        let mut taken = TraceArguments::new(buffers, padded.into_iter());
+        let results = self.open().dispatch(larger, &compiled, &mut taken.arguments, &slots);
         for (place, value, ty) in lent {
             if let (Some(value), Some(buffer)) = (HostValue::of(&value), taken.arguments[place].take()) {
                 value.keep_larger(ty, &buffer);
@@ -52,16 +73,15 @@ impl DeviceRuntime {
         }
         drop(taken);
         let results = results?;
-        Counters::add(&self.open().counters.bucket_runs, 1);
-        let types = recorded.program.output_types().zip(program.output_types());
         let counters = &self.open().counters;
+        Counters::add(&counters.bucket_runs, 1);
         let value = |((ty, larger), buffer): ((&TensorType, &TensorType), SharedBuffer)| -> SharedBuffer {
             if ty == larger {
                 return buffer;
             }
             Arc::new(HostValue::in_larger(ty.clone(), larger.clone(), buffer, Arc::clone(counters)))
         };
-        Ok(types.zip(results).map(value).collect())
+        Ok(program.output_types().zip(larger.output_types()).zip(results).map(value).collect())
     }
 
     fn compiled_bucket(&self, member: &Member, run: RecordedRun, slots: &[u64]) -> Result<Arc<CompiledProgram>> {

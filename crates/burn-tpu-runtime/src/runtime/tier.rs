@@ -4,11 +4,14 @@
 //! the same run makes the same choices, and gives the same bits.
 //!
 //! 1. What only reads values on the host, and does little with them, is the host's: the device would wait for its inputs.
-//! 2. A new program with little work is interpreted for as many runs as a compile takes, at most a hundred.
+//! 2. A new program with little work is interpreted for as many runs as a compile takes, at most a hundred unless the compile
+//!    takes seconds.
 //! 3. A program of which only the host's part is new (a mask that is built row by row, a batch that is stacked item by item)
 //!    is split: the host's part is interpreted, and the device's part is compiled once.
 //! 4. So is a program that comes back with many small values to transfer.
-//! 5. A program that differs in sizes alone from two others runs as its family's program for a bucket of sizes.
+//! 5. A program that differs in sizes alone from two others runs as its family's program for a bucket of sizes. What is
+//!    assembled from many new values of the user (a batch of sentences, each of its own length) is no part of it. The CPU
+//!    plugin compiles a bucket for a size that fills most of it.
 //! 6. Every other program is compiled at once, and in strict mode all are. So is one with a custom op: the interpreter would
 //!    run its plain form, and its author wants to see the other one.
 
@@ -16,16 +19,19 @@ use super::DeviceRuntime;
 use super::families::Member;
 use crate::Platform;
 use crate::device::Described;
-use crate::engine::{HostValue, Input};
+use crate::engine::{HostValue, Input, picked};
 use crate::error::{Result, TpuError};
 use crate::metrics::CutReason;
 use crate::profile;
-use crate::program::{CompiledProgram, Count, Recorded};
+use crate::program::{CompiledProgram, Count, Packing, Recorded};
 use burn_tpu_graph::{Program, Split, TensorType, cost, custom_calls};
 use std::sync::Arc;
 
-/// The most runs of a program in the interpreter before it is compiled.
+/// The most runs of a program in the interpreter before it is compiled, unless its compile is long.
 const MOST_RUNS: u64 = 100;
+
+/// The element operations that take a second. A compile that takes longer is earned by as many runs as take as long as it.
+const LONG_COMPILE_WORK: u64 = 200_000_000;
 
 /// The cost of a compile in element operations of the interpreter, each about 5 ns: 10 ms for any program, 1 ms for each
 /// node, and 1.2 us for each pair of nodes, since XLA's CPU compiler is quadratic in the length of a program.
@@ -64,8 +70,8 @@ pub(super) enum Tier {
     /// A program to compile; with it, one in memory whose assumptions do not hold.
     Compiler(Option<Arc<CompiledProgram>>),
     Interpreter,
-    /// The program of a family for a bucket of sizes.
-    Member(Member),
+    /// The program of a family for a bucket of sizes. If the program is split, its device's part is of the family.
+    Member(Option<Arc<Split>>, Member),
     Split(Arc<Split>),
 }
 
@@ -73,6 +79,8 @@ pub(super) enum Tier {
 struct Inputs {
     /// The parameters whose values wait on the host for their transfer.
     waiting: Vec<u32>,
+    /// Those of them that no program has read yet.
+    new: Vec<u32>,
     /// The bytes of the values that are on the device alone.
     device_bytes: usize,
     count: usize,
@@ -95,7 +103,10 @@ impl DeviceRuntime {
         let Some(least) = self.tiers_from() else {
             return Ok(match found {
                 Some(compiled) if holds(&compiled) => Tier::Compiled(compiled),
-                older => self.member(&recorded.program, slots).map_or(Tier::Compiler(older), Tier::Member),
+                older => {
+                    let member = self.member(&recorded.program, slots);
+                    member.map_or(Tier::Compiler(older), |member| Tier::Member(None, member))
+                }
             });
         };
         let inputs = Inputs::of(recorded, buffers);
@@ -154,12 +165,15 @@ impl DeviceRuntime {
             self.open().cache.count(Count::Interpreted, program);
             return Ok(Tier::Interpreter);
         }
-        // What is assembled from many values of the host is split: they would be as many transfers.
-        let is_assembled = inputs.waiting.len() > MANY_TRANSFERS;
-        let member = if is_assembled { None } else { self.member(program, slots) };
+        let assembly = self.assembly(recorded, inputs)?;
+        let member = match &assembly {
+            Some(assembly) => self.member(&assembly.device.0, &picked(&assembly.device.1.slots, slots)),
+            None => self.member(program, slots),
+        };
         if let Some(member) = member.as_ref().filter(|member| self.open().cache.get(&member.bucket.program).is_some()) {
-            return Ok(Tier::Member(member.clone()));
+            return Ok(Tier::Member(assembly, member.clone()));
         }
+        let member = member.filter(|member| !may_interpret || self.is_worth_a_compile(member, program));
         let split = self.split(recorded, inputs)?.filter(|split| split.host_ops > 0);
         // Programs that differ in sizes or in the host's part alone are counted together.
         let of_split = split.as_ref().map_or(program, |split| &split.device.0);
@@ -171,7 +185,7 @@ impl DeviceRuntime {
             return Ok(Tier::Interpreter);
         }
         if let Some(member) = member {
-            return Ok(Tier::Member(member));
+            return Ok(Tier::Member(assembly, member));
         }
         Ok(match split.filter(|split| self.is_family_known(split)) {
             Some(split) => Tier::Split(split),
@@ -190,7 +204,15 @@ impl DeviceRuntime {
         }
         let Self { families, compiler, .. } = self;
         let (options, counters, cache) = (&compiler.open.options, &compiler.open.counters, &compiler.open.cache);
-        families.member(program, slots, &options.shape_buckets, counters, |program| cache.get(program).is_some())
+        let is_in_memory = |program: &Arc<Program>| cache.get(program).is_some();
+        families.member(program, slots, compiler.rolls(), &options.shape_buckets, counters, is_in_memory)
+    }
+
+    /// Returns whether a bucket is compiled for a recording that may be interpreted. The CPU plugin's code is not so much faster
+    /// than the interpreter that it gains what the padding adds.
+    fn is_worth_a_compile(&self, member: &Member, program: &Program) -> bool {
+        let work = cost::work(program) + WORK_PER_NODE * program.graph().len() as u64;
+        self.open().device.platform() != Platform::Cpu || !member.is_much_more_than(work)
     }
 
     /// Returns the work of fetching so many bytes for the interpreter; `None` if they stay on the device.
@@ -221,7 +243,8 @@ impl DeviceRuntime {
         let compile = COMPILE_WORK + nodes * (COMPILE_WORK_PER_NODE + COMPILE_WORK_PER_PAIR * together);
         // All runs together take at most as long as the compile that they delay.
         let work = cost::work(program) + WORK_PER_NODE * program.graph().len() as u64 + copy;
-        let runs = (compile / work.max(1)).min(MOST_RUNS);
+        let most = if compile < LONG_COMPILE_WORK { MOST_RUNS } else { u64::MAX };
+        let runs = (compile / work.max(1)).min(most);
         u64::from(self.open().cache.count(Count::Interpreted, family)) <= runs
     }
 
@@ -249,12 +272,28 @@ impl DeviceRuntime {
     /// Returns the split form of a program if the host's part has little work.
     fn split(&self, recorded: &Recorded, inputs: &Inputs) -> Result<Option<Arc<Split>>> {
         let of = || Split::of(&recorded.program, |index| inputs.waiting.binary_search(&index).is_ok());
-        let split = self.open().cache.split(&recorded.program, &inputs.waiting, of);
-        let split = split.map_err(|error| TpuError::Bug(error.to_string()))?;
-        let work = |split: &Split| cost::work(&split.host.0);
-        let most = |split: &Split| (1 + split.host.0.graph().len() as u64) * WORK_PER_TRANSFER;
-        Ok(split.filter(|split| work(split) <= most(split)))
+        let split = self.open().cache.split(&recorded.program, (Packing::Together, &inputs.waiting), of);
+        Ok(with_little_work(split.map_err(|error| TpuError::Bug(error.to_string()))?))
     }
+
+    /// Returns the split form of a program that is assembled from many new values of the user. Its device's part has a
+    /// parameter for each value, so that it may be one of a family.
+    fn assembly(&self, recorded: &Recorded, inputs: &Inputs) -> Result<Option<Arc<Split>>> {
+        if inputs.new.len() <= MANY_TRANSFERS {
+            return Ok(None);
+        }
+        let of = || Split::unpacked(&recorded.program, |index| inputs.new.binary_search(&index).is_ok());
+        let split = self.open().cache.split(&recorded.program, (Packing::Alone, &inputs.new), of);
+        let split = with_little_work(split.map_err(|error| TpuError::Bug(error.to_string()))?);
+        Ok(split.filter(|split| split.host_ops > 0))
+    }
+}
+
+/// Returns the split form of a program if the host's part has little work.
+fn with_little_work(split: Option<Arc<Split>>) -> Option<Arc<Split>> {
+    let work = |split: &Split| cost::work(&split.host.0);
+    let most = |split: &Split| (1 + split.host.0.graph().len() as u64) * WORK_PER_TRANSFER;
+    split.filter(|split| work(split) <= most(split))
 }
 
 impl Inputs {
@@ -262,8 +301,10 @@ impl Inputs {
         let places = &recorded.bindings.parameters;
         let value = |place: u32| buffers[place as usize].as_ref().ok().and_then(HostValue::of);
         let waits = |&index: &u32| value(places[index as usize]).is_some_and(HostValue::is_waiting);
-        let waiting = (0..places.len() as u32).filter(waits).collect();
-        Self { waiting, count: places.len(), device_bytes: 0 }
+        let waiting: Vec<u32> = (0..places.len() as u32).filter(waits).collect();
+        let is_new = |index: &u32| value(places[*index as usize]).is_some_and(HostValue::is_new_input);
+        let new = waiting.iter().copied().filter(is_new).collect();
+        Self { waiting, new, count: places.len(), device_bytes: 0 }
     }
 
     /// Adds the bytes of the values that are on the device alone.

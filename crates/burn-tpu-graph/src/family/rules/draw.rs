@@ -22,10 +22,10 @@ impl Padder<'_> {
     pub(super) fn draw(&mut self, id: NodeId, state: &Value, ty: &TensorType) -> Result<Value> {
         let is_state_used =
             |node: &crate::Node| node.operands.contains(&id) && !matches!(node.op, Op::GetResult { index: 1 });
-        if self.old.nodes().iter().any(is_state_used) || self.family.program.outputs().contains(&id) {
+        if self.old.graph().nodes().iter().any(is_state_used) || self.old.program.outputs().contains(&id) {
             return Err(self.refusal(id, "has a next state that depends on a size that varies"));
         }
-        let (sizes, axes) = (self.family.dims(id, 1), self.axes_of(id, 1)?);
+        let (sizes, axes) = (self.old.dims(id, 1), self.axes_of(id, 1)?);
         let dims = capacities(&axes);
         if u32::try_from(dims.iter().product::<usize>()).is_err() {
             return Err(self.refusal(id, "draws more elements than 32 bits count"));

@@ -24,7 +24,7 @@ impl Padder<'_> {
     pub(super) fn dynamic_slice(&mut self, id: NodeId, mut operands: Vec<Value>) -> Result<Value> {
         let starts: Vec<NodeId> = operands[1..].iter().map(|start| start.node).collect();
         let mut value = operands.swap_remove(0);
-        let (rules, sizes) = (self.rules(id, 0)?, self.family.dims(id, 0));
+        let (rules, sizes) = (self.rules(id, 0)?, self.old.dims(id, 0));
         let mut axes = self.axes_of(id, 0)?;
         for axis in 0..axes.len() {
             if matches!(rules[axis], AxisRule::Kept(_)) {
@@ -210,7 +210,7 @@ impl Padder<'_> {
             three[1] = self.masked(&three[1].clone(), axis, minus_one)?;
         }
         let nodes: Vec<NodeId> = three.iter().map(|operand| operand.node).collect();
-        let node = self.graph.add(self.old.node(id).op.clone(), &nodes)?;
+        let node = self.graph.add(self.old.graph().node(id).op.clone(), &nodes)?;
         let mut axes = three.swap_remove(0).axes;
         axes.iter_mut().for_each(|axis| axis.is_uniform = false);
         Ok(Value { node, axes })

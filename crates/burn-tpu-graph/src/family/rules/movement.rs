@@ -26,7 +26,7 @@ impl Padder<'_> {
     /// true elements are moved.
     pub(super) fn reshape(&mut self, id: NodeId, x: Value) -> Result<Value> {
         let rules = self.rules(id, 0)?;
-        let sizes = self.family.dims(id, 0);
+        let sizes = self.old.dims(id, 0);
         let mut axes = self.axes_of(id, 0)?;
         let mut value = x;
         let mut moved: Vec<(std::ops::Range<usize>, std::ops::Range<usize>)> = Vec::new();

@@ -7,7 +7,7 @@ use crate::{Builder, DType, NodeId, Op, Result};
 impl Padder<'_> {
     /// The padding comes last, and after all that is equal to it, since sorts are stable.
     pub(super) fn sort(&mut self, id: NodeId, mut operands: Vec<Value>, descending: bool) -> Result<Value> {
-        let Op::Sort { dim, .. } = self.old.node(id).op else {
+        let Op::Sort { dim, .. } = self.old.graph().node(id).op else {
             return Err(self.refusal(id, "is no sort"));
         };
         for operand in &mut operands {
@@ -19,7 +19,7 @@ impl Padder<'_> {
         let last = last_in_order(self.graph.dtype(operands[0].node), descending);
         operands[0] = self.masked(&operands[0], dim, last)?;
         let nodes: Vec<NodeId> = operands.iter().map(|operand| operand.node).collect();
-        let node = self.graph.add(self.old.node(id).op.clone(), &nodes)?;
+        let node = self.graph.add(self.old.graph().node(id).op.clone(), &nodes)?;
         let mut axes = operands.swap_remove(0).axes;
         for operand in &operands {
             for (axis, other) in axes.iter_mut().zip(&operand.axes) {

@@ -48,7 +48,7 @@ impl Padder<'_> {
                 return Err(self.refusal(id, "has a window whose size varies"));
             }
         }
-        let Op::ReduceWindow { combine, .. } = self.old.node(id).op else {
+        let Op::ReduceWindow { combine, .. } = self.old.graph().node(id).op else {
             return Err(self.refusal(id, "is no window"));
         };
         let mut node = self.graph.reduce_window(combine, value.node, attrs)?;
@@ -61,7 +61,7 @@ impl Padder<'_> {
 
     /// Spatial axes hold zeros in their padding, as they do beyond the edges.
     pub(super) fn convolution(&mut self, id: NodeId, mut operands: Vec<Value>) -> Result<Value> {
-        let Op::Convolution(attrs) = &self.old.node(id).op else {
+        let Op::Convolution(attrs) = &self.old.graph().node(id).op else {
             return Err(self.refusal(id, "is no convolution"));
         };
         if operands[1].axes.iter().any(Axis::varies) {

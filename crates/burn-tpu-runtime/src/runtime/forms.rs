@@ -1,0 +1,106 @@
+//! The form of a recording that its family is told from: the recording, or, if it is long and repeats, its form with loops.
+//!
+//! A layer that loops over time steps is recorded unrolled, so recordings of different lengths have different ops. With
+//! loops, they differ in sizes alone: the trip count is one of them.
+//!
+//! Owns: when a recording gets loops, and what its inputs are in that form. May not know: families.
+
+use crate::program::SlotAssumptions;
+use burn_tpu_fusion::{Pass, Roll};
+use burn_tpu_graph::{Bindings, Program};
+use lru::LruCache;
+use parking_lot::Mutex;
+use rustc_hash::FxBuildHasher;
+use std::borrow::Cow;
+use std::num::NonZeroUsize;
+use std::sync::Arc;
+
+/// The number of long recordings whose forms are remembered. The forms are short.
+const MOST_FORMS: NonZeroUsize = NonZeroUsize::MIN.saturating_add(255);
+
+/// Recordings of fewer nodes have no loops.
+const LEAST_NODES: usize = 256;
+
+/// A recording with loops.
+#[derive(Debug)]
+struct Looped {
+    program: Arc<Program>,
+    /// What its inputs are in the recording.
+    bindings: Bindings,
+    /// What it takes for granted of the recording's slots.
+    assumptions: SlotAssumptions,
+}
+
+/// The form of a recording that its family is told from.
+#[derive(Clone, Debug)]
+pub(super) struct Form {
+    recorded: Arc<Program>,
+    looped: Option<Arc<Looped>>,
+}
+
+impl Form {
+    /// Returns the program.
+    pub(super) fn program(&self) -> &Arc<Program> {
+        self.looped.as_ref().map_or(&self.recorded, |looped| &looped.program)
+    }
+
+    /// Returns the values of the program's slots, from those of the recording.
+    pub(super) fn slots<'s>(&self, recorded: &'s [u64]) -> Cow<'s, [u64]> {
+        match &self.looped {
+            None => Cow::Borrowed(recorded),
+            Some(looped) => looped.bindings.slots.iter().map(|&index| recorded[index as usize]).collect(),
+        }
+    }
+
+    /// Returns what a parameter of the program is in the recording.
+    pub(super) fn parameter(&self, index: u32) -> u32 {
+        self.looped.as_ref().map_or(index, |looped| looped.bindings.parameters[index as usize])
+    }
+}
+
+/// The forms of long recordings; `None` for one that does not repeat.
+pub(super) struct Forms(Mutex<LruCache<Arc<Program>, Option<Arc<Looped>>, FxBuildHasher>>);
+
+impl Default for Forms {
+    fn default() -> Self {
+        Self(Mutex::new(LruCache::with_hasher(MOST_FORMS, FxBuildHasher)))
+    }
+}
+
+impl Forms {
+    /// Returns the form of a recording with these slots. It has loops if it `may_loop`.
+    pub(super) fn of(&self, recorded: &Arc<Program>, slots: &[u64], may_loop: bool) -> Form {
+        let is_long = may_loop && recorded.graph().len() >= LEAST_NODES;
+        Form { recorded: Arc::clone(recorded), looped: if is_long { self.looped(recorded, slots) } else { None } }
+    }
+
+    fn looped(&self, recorded: &Arc<Program>, slots: &[u64]) -> Option<Arc<Looped>> {
+        let known = self.0.lock().get(recorded).cloned();
+        let assumptions = match &known {
+            None => SlotAssumptions::all(recorded, slots),
+            Some(Some(looped)) if !looped.assumptions.hold(slots) => looped.assumptions.still_true(slots),
+            Some(known) => return known.clone(),
+        };
+        let looped = Looped::of(recorded, assumptions).unwrap_or_else(|error| {
+            tracing::error!("a bug of burn-tpu: a recording gets no loops: {error}");
+            None
+        });
+        let looped = looped.map(Arc::new);
+        self.0.lock().put(Arc::clone(recorded), looped.clone());
+        looped
+    }
+}
+
+impl Looped {
+    /// Returns a recording with loops, if it repeats. It repeats only where the places of slices are constants, and where
+    /// scalars that each trip has are one.
+    fn of(recorded: &Program, assumptions: SlotAssumptions) -> burn_tpu_graph::Result<Option<Self>> {
+        let plain = recorded.bake(|index| assumptions.constant(index))?.share(|index| assumptions.input_of(index))?;
+        let rolled = Roll.run(&plain)?;
+        if rolled.count == 0 {
+            return Ok(None);
+        }
+        let (program, bindings) = Program::canonical(rolled.program.graph(), rolled.program.outputs())?;
+        Ok(Some(Self { program: Arc::new(program), bindings, assumptions }))
+    }
+}
