@@ -204,6 +204,19 @@ impl TpuDevice {
         self.0.freeze();
     }
 
+    /// Compiles every bucket of sizes that a service needs, and runs nothing: for each family of programs that differ in
+    /// sizes alone, the programs of all buckets up to the largest sizes that have come. Returns the number of compiles.
+    ///
+    /// A family is known from its third size on, so warm a service up with three sizes, among them the largest, then call
+    /// this and [`TpuDevice::freeze`]: every size up to the largest runs, in its own bucket, without a compile. See
+    /// `docs/shapes.md`.
+    ///
+    /// # Errors
+    /// Those of the compiler. A bucket that does not fit into the device's memory is left out.
+    pub fn compile_buckets(self) -> Result<usize> {
+        self.0.compile_buckets()
+    }
+
     /// Ends [`TpuDevice::freeze`].
     pub fn unfreeze(self) {
         self.0.unfreeze();

@@ -54,7 +54,7 @@
 //! | see what a device does now, and what threads wait for | [`TpuDevice::activity`] returns an [`Activity`] with [`RunningProgram`], [`Wait`], [`WaitFor`] |
 //! | see what a device's memory holds, and which line keeps it | [`memory`] returns a [`MemoryReport`] with [`MemoryUse`], [`MemoryKind`], [`LiveTensors`], [`PluginMemory`]; [`OutOfMemory`] |
 //! | see where the time of some steps goes, by Burn op and line | [`profile`] returns a [`Profile`] with its [`ProfileReport`]; [`ProfileSteps`] |
-//! | forbid compiles once a loop is warm | [`TpuDevice::freeze`], [`TpuDevice::unfreeze`] |
+//! | forbid compiles once a loop is warm | [`TpuDevice::freeze`], [`TpuDevice::unfreeze`]; [`TpuDevice::compile_buckets`] where sizes vary |
 //! | know whether a step fits a TPU, without one | [`fit`], [`Topology`], [`Generation`] |
 //! | run one program as several processes, on one host or on many | [`distributed`] |
 //! | save and restore random numbers | [`TpuDevice::random_state`] returns a [`RandomState`] |

@@ -1,119 +1,12 @@
 //! Every op of the corpus on a mesh of two CPU devices, with operands split on each dim that divides, against one device.
 
-use crate::common;
-
+use crate::common::{self, programs};
+use crate::placed::Split;
 use burn_tpu_graph::corpus::{self, Case};
-use burn_tpu_graph::lower::{Argument, lower, pack_slots};
-use burn_tpu_graph::{Axis, DimAxes, Mesh, Number, Placement, Program, Sharding, TensorType, verify};
-use burn_tpu_pjrt::{Buffer, Client, ClientOptions, Device, ExecuteOptions};
-use common::programs;
+use burn_tpu_graph::{Number, Program, TensorType};
+use burn_tpu_pjrt::{Client, ClientOptions};
 
-const AXIS: Axis = 0;
 const PARTS: usize = 2;
-
-fn mesh() -> Mesh {
-    Mesh::new(&[("x".to_owned(), PARTS)]).unwrap()
-}
-
-/// Returns the sharding that splits one dim, if it divides.
-fn split(ty: &TensorType, dim: usize) -> Option<Sharding> {
-    let divides = ty.dims.get(dim).is_some_and(|&size| size > 0 && size % PARTS == 0);
-    let axes = |d: usize| if d == dim { DimAxes::from_slice(&[AXIS]) } else { DimAxes::new() };
-    divides.then(|| Sharding::new((0..ty.rank()).map(axes)))
-}
-
-/// Returns the program with the parameters that `is_split` picks (by index) split on a dim, and the results too where they
-/// can be; `None` if nothing is.
-fn placed(program: &Program, dim: usize, is_split: impl Fn(u32) -> bool) -> Option<Program> {
-    let mut parameters = Vec::new();
-    for (index, ty) in program.parameters() {
-        let index = index as usize;
-        parameters.resize(parameters.len().max(index + 1), Sharding::replicated(0));
-        let found = split(ty, dim).filter(|_| is_split(index as u32));
-        parameters[index] = found.unwrap_or_else(|| Sharding::replicated(ty.rank()));
-    }
-    if parameters.iter().all(Sharding::is_replicated) {
-        return None;
-    }
-    let results = program.output_types().enumerate();
-    let results =
-        results.map(|(i, ty)| split(ty, dim).filter(|_| i % 2 == 0).unwrap_or_else(|| Sharding::replicated(ty.rank())));
-    let placement = Placement { mesh: mesh(), batch: vec![0], results: results.collect(), parameters };
-    let program = program.clone().placed(placement);
-    verify(&program).unwrap();
-    Some(program)
-}
-
-/// Calls `at` with the byte of each element of a device's part, and with the byte of the same element of the whole.
-fn elements(sharding: &Sharding, ty: &TensorType, device: usize, mut at: impl FnMut(usize, usize)) {
-    let (local, start, size) =
-        (sharding.local(ty, &mesh()), sharding.start(ty, &mesh(), device), ty.dtype.size_bytes());
-    for part in 0..local.elements() {
-        let (mut rest, mut whole, mut stride) = (part, 0, 1);
-        for dim in (0..ty.rank()).rev() {
-            whole += (start[dim] + rest % local.dims[dim]) * stride;
-            rest /= local.dims[dim];
-            stride *= ty.dims[dim];
-        }
-        at(part * size, whole * size);
-    }
-}
-
-fn take(sharding: &Sharding, ty: &TensorType, device: usize, whole: &[u8]) -> Vec<u8> {
-    let size = ty.dtype.size_bytes();
-    let mut part = vec![0; sharding.local(ty, &mesh()).bytes()];
-    elements(sharding, ty, device, |to, from| part[to..to + size].copy_from_slice(&whole[from..from + size]));
-    part
-}
-
-/// Runs a placed program, and returns its joined results.
-fn run(client: &Client, program: &Program, parameters: &[Vec<u8>], slots: &[u64]) -> Result<Vec<Vec<u8>>, String> {
-    let placement = program.placement().unwrap();
-    let devices: Vec<Device> = (0..PARTS).map(|i| client.device(i).unwrap()).collect();
-    let lowered = lower(program).unwrap();
-    let local = |argument: &Argument| match argument {
-        Argument::Parameter { index, ty, .. } => placement.parameters[*index as usize].local(ty, &mesh()),
-        Argument::Slots { ty, .. } => ty.clone(),
-    };
-    let specs: Vec<_> = lowered.arguments.iter().map(|argument| programs::spec(&local(argument))).collect();
-    let text = burn_tpu_pjrt::Program::stablehlo(lowered.text.as_str(), specs.clone()).unwrap();
-    let ids = devices.iter().map(Device::id).collect();
-    // The code within a device is the same as without a mesh: the least effort will do.
-    let options = programs::cpu_options()
-        .set("xla_backend_optimization_level", 0)
-        .partitions(PARTS)
-        .shardy(true)
-        .device_assignment(vec![ids]);
-    let executable = client.compile(&text, &options).map_err(|error| error.to_string())?;
-    let upload = |device: usize, argument: &Argument, spec| {
-        let bytes = match argument {
-            Argument::Parameter { index, ty, .. } => {
-                take(&placement.parameters[*index as usize], ty, device, &parameters[*index as usize])
-            }
-            Argument::Slots { ty, slots: packed } => pack_slots(ty.dtype, packed, slots).unwrap(),
-        };
-        Buffer::from_host(&devices[device], spec, &bytes).unwrap()
-    };
-    let arguments: Vec<Vec<Buffer>> = (0..PARTS)
-        .map(|device| lowered.arguments.iter().zip(&specs).map(|(a, s)| upload(device, a, s.clone())).collect())
-        .collect();
-    let lists: Vec<Vec<&Buffer>> = arguments.iter().map(|list| list.iter().collect()).collect();
-    let lists: Vec<&[&Buffer]> = lists.iter().map(Vec::as_slice).collect();
-    let execution = executable.execute(&lists, &ExecuteOptions::default()).map_err(|error| error.to_string())?;
-    let mut results = Vec::new();
-    for (i, ty) in program.output_types().enumerate() {
-        let mut whole = vec![0; ty.bytes()];
-        let size = ty.dtype.size_bytes();
-        for (device, outputs) in execution.outputs.iter().enumerate() {
-            let part = outputs[i].to_host().map_err(|error| error.to_string())?;
-            elements(&placement.results[i], ty, device, |from, to| {
-                whole[to..to + size].copy_from_slice(&part[from..from + size]);
-            });
-        }
-        results.push(whole);
-    }
-    Ok(results)
-}
 
 /// Returns elements of both signs, and zeros.
 fn numbers(ty: &TensorType, first: usize) -> Vec<u8> {
@@ -151,9 +44,9 @@ impl Family {
     /// Returns the number of parameters that can be split, of those that `is_split` picks, on a dim, and what differs from
     /// one device when they are.
     fn differences(&self, client: &Client, dim: usize, is_split: impl Fn(u32) -> bool) -> (usize, String) {
-        let Some(placed) = placed(&self.program, dim, is_split) else { return (0, String::new()) };
-        let split = placed.placement().unwrap().parameters.iter().filter(|sharding| !sharding.is_replicated()).count();
-        let found = match run(client, &placed, &self.parameters, &self.slots) {
+        let Some(placed) = Split::of(&self.program, PARTS, dim, is_split) else { return (0, String::new()) };
+        let split = placed.operands();
+        let found = match placed.compile(client).and_then(|compiled| compiled.run(&self.parameters, &self.slots)) {
             Ok(found) => found,
             Err(error) => return (split, format!("{}, …, dim {dim}: {error}\n", self.cases[0].name)),
         };

@@ -4,4 +4,7 @@
 mod common;
 
 mod corpus;
+mod families;
+mod placed;
+mod shapes;
 mod training;

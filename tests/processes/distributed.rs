@@ -103,12 +103,14 @@ fn plugins_exchange(index: usize) {
 fn agrees(index: usize, device: &TpuDevice) {
     assert_eq!(distributed::local_devices(Platform::Cpu).len(), 2);
     println!("part: {:?} of {}", distributed::part(10), distributed::process_count().expect("valid"));
-    for size in 1..4 {
+    // From the third size on, all choose the same bucket.
+    for size in 1..6 {
         // The values may differ.
         let x = Tensor::<B, 1>::full([2 * size], index as f32, device);
         let sum: f32 = (x.clone() + x).sum().into_scalar();
         assert_eq!(sum, (4 * size * index) as f32);
     }
+    assert_eq!(device.metrics().bucket_runs, 3, "{}", device.metrics());
     // Each process has all devices of its mesh, so its rows are the batch.
     let rows = || TensorData::from([[1i64, 2], [3, 4]]);
     let batch: Tensor<Autodiff<B>, 2> = distributed::batch(rows(), device).expect("the rows split");

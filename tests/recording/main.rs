@@ -7,6 +7,7 @@
 mod common;
 
 mod check_numerics;
+mod compiled_shapes;
 mod cuts;
 mod devices;
 mod endurance;

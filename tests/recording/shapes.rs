@@ -1,6 +1,6 @@
 //! Sizes that vary: programs that differ in sizes alone run as one program for each bucket, with the same results.
 
-use crate::common::{alone, cpu_with};
+use crate::common::{alone, counted, cpu_with, warnings};
 use burn::backend::Autodiff;
 use burn::module::{Module, Param};
 use burn::nn::attention::{generate_autoregressive_mask, generate_padding_mask};
@@ -11,7 +11,7 @@ use burn::tensor::activation::{log_softmax, softmax};
 use burn::tensor::backend::Backend;
 use burn::tensor::{Distribution, Int, Tensor, TensorData};
 use burn_flex::Flex;
-use burn_tpu::{ShapeBuckets, Tpu, TpuDevice, TpuOptions, metrics};
+use burn_tpu::{ShapeBuckets, Tpu, TpuDevice, TpuError, TpuOptions, memory, metrics};
 
 type F32 = Tpu<f32>;
 
@@ -289,4 +289,132 @@ fn a_size_that_comes_often_gets_a_program_of_its_own() {
     // Of many sizes, none comes often.
     (0..200).for_each(|i| step(66 + i % 20));
     assert_eq!(metrics(&device).compiles, after.compiles);
+}
+
+/// The rows of `x` times their sum, in whole numbers.
+fn service(n: usize, device: &TpuDevice) -> Result<Tensor<F32, 2>, TpuError> {
+    let numbers: Vec<f32> = (0..n * 3).map(|i| (i % 7) as f32).collect();
+    let x = Tensor::<F32, 2>::from_data(TensorData::new(numbers, [n, 3]), device);
+    let y = x.clone() * x.sum_dim(0) - 1.0;
+    device.sync()?;
+    Ok(y)
+}
+
+fn assert_served(n: usize, result: Result<Tensor<F32, 2>, TpuError>) {
+    let number = |i: usize| (i % 7) as f32;
+    let sum = |column: usize| (0..n).map(|row| number(row * 3 + column)).sum::<f32>();
+    let expected: Vec<f32> = (0..n * 3).map(|i| number(i) * sum(i % 3) - 1.0).collect();
+    assert_eq!(result.expect("no error").into_data().to_vec::<f32>().expect("f32"), expected, "{n}");
+}
+
+#[test]
+fn a_service_is_warm_after_three_sizes_and_refuses_larger_ones() {
+    let options = TpuOptions::inference().disk_cache(false);
+    let Some(device) = cpu_with("service", options) else { return };
+    let _alone = alone();
+    [9, 12, 60].into_iter().for_each(|n| assert_served(n, service(n, &device)));
+    // The compiles of all sizes on a frozen device, and the elements of padding.
+    let run_all = || {
+        let before = metrics(&device);
+        device.freeze();
+        let results: Vec<_> = (2..=64).map(|n| service(n, &device)).collect();
+        let larger = service(65, &device);
+        device.unfreeze();
+        (2..).zip(results).for_each(|(n, result)| assert_served(n, result));
+        assert!(matches!(larger, Err(TpuError::Frozen { .. })), "{larger:?}");
+        let after = metrics(&device);
+        assert_eq!(after.compiles, before.compiles);
+        after.bucket_padding - before.bucket_padding
+    };
+    let in_the_largest = run_all();
+    let compiled = device.compile_buckets().expect("it compiles");
+    assert_eq!((compiled, device.compile_buckets().expect("nothing is left")), (3, 0), "8, 16 and 32");
+    let in_their_own = run_all();
+    assert!(in_their_own * 2 < in_the_largest, "{in_their_own} and {in_the_largest}");
+}
+
+#[test]
+fn metrics_and_reports_say_what_runs_in_buckets() {
+    let Some(device) = compiling_device() else { return };
+    let _alone = alone();
+    let step = |n: usize| {
+        let x = Tensor::<F32, 2>::from_data(TensorData::new(numbers(n * 4, n), [n, 4]), &device);
+        let y = x.sin().cos().sin();
+        let sum = y.clone().sum();
+        device.mark_step();
+        (y, sum)
+    };
+    let before = metrics(&device);
+    [19, 21].into_iter().for_each(|n| drop(step(n)));
+    let mut kept = [24, 32].map(step).to_vec();
+    let after = metrics(&device);
+    let elements = after.bucket_elements - before.bucket_elements;
+    // Four values of two runs, and the sum.
+    let rows = 2 * 4 * 32 * 4;
+    assert!((rows..rows + 16).contains(&elements), "{elements} elements, {after}");
+    assert_eq!(after.bucket_padding - before.bucket_padding, 4 * (32 - 24) * 4, "{after}");
+    assert_eq!((after.bucket_runs - before.bucket_runs, after.bucket_compiles - before.bucket_compiles), (2, 1));
+    assert!(after.padding_percent() > 0.0 && after.to_string().contains("padding  "), "{after}");
+    let joined = after.recompiles.last().expect("a recompile");
+    let family = joined.family.as_deref().expect("a family");
+    assert!(family.starts_with("family of programs like ") && family.ends_with("bucket [32]"), "{joined}");
+    assert!(joined.to_string().contains("f32[24,4]; joined the family of programs like "), "{joined}");
+    // The second time that it is recorded, its line is looked for.
+    kept.push(step(24));
+    let report = memory(&device);
+    let of = |op: &str| report.largest.iter().find(|found| found.op == op && found.ty == "f32[32,4]");
+    let line = of("float_sin").and_then(|found| found.line.clone()).unwrap_or_default();
+    assert!(line.contains("tests/recording/shapes.rs:"), "{report}");
+    let uploaded = of("from_data").map(|found| found.line.clone().unwrap_or_default());
+    assert!(uploaded.is_none_or(|line| line.contains("tests/recording/shapes.rs:")), "{report}");
+    drop(kept);
+}
+
+#[test]
+fn buckets_are_no_loop_that_compiles_at_every_step() {
+    let Some(device) = compiling_device() else { return };
+    let _alone = alone();
+    let step = |n: usize| {
+        let x = Tensor::<F32, 2>::from_data(TensorData::new(numbers(n * 2, n), [n, 2]), &device);
+        drop((0..6).fold(x, |x, _| x.cosh().sinh()).sum().into_data());
+    };
+    let text = warnings(|| (5..140).step_by(3).for_each(step));
+    assert!(!text.contains("compiles at every step") && !text.contains("grows"), "{text}");
+    assert!(text.contains("joined the family of programs like "), "{text}");
+}
+
+#[test]
+fn a_bucket_that_does_not_fit_is_left_out() {
+    const KIB: u64 = 1 << 10;
+    let options = TpuOptions::training().interpret_from(0).disk_cache(false).memory_limit(200 * KIB);
+    let Some(device) = cpu_with("limited shapes", options) else { return };
+    let _alone = alone();
+    // Rows of 4 KiB.
+    let matrix = |n: usize| Tensor::<F32, 2>::from_data(TensorData::new(vec![n as f32; n * 1024], [n, 1024]), &device);
+    let counted = |work: &dyn Fn() -> f32, expected: f32| {
+        device.sync().expect("a sync");
+        device.sync().expect("a sync");
+        let (result, count) = counted(&device, work);
+        assert_eq!(result, expected);
+        count.compiles
+    };
+    let first = |x: Tensor<F32, 2>| x.into_data().iter::<f32>().next().expect("a number");
+    // The argument is kept, so that no result takes its memory.
+    let doubled = |n: usize| {
+        let x = matrix(n);
+        let result = first(x.clone() * 2.0);
+        drop(x);
+        result
+    };
+    let text = warnings(|| {
+        // An argument and a result. The bucket of 32 is compiled, and has no room.
+        let compiles = [9, 10, 20, 21, 12].map(|n| counted(&|| doubled(n), 2.0 * n as f32));
+        assert_eq!(compiles, [1, 1, 2, 1, 1]);
+        // An argument alone. That of the bucket of 64 is larger than the limit.
+        let compiles = [9, 10, 33, 24].map(|n| counted(&|| first(matrix(n).sum_dim(0)), (n * n) as f32));
+        assert_eq!(compiles, [1, 1, 1, 1]);
+    });
+    assert_eq!(text.matches("does not fit into the device's memory").count(), 1, "{text}");
+    let metrics = metrics(&device);
+    assert_eq!((metrics.bucket_compiles, metrics.bucket_runs), (3, 2), "12 in 16 and 24 in 32: {metrics}");
 }

@@ -72,6 +72,9 @@ pub struct Compiled<A, R> {
 /// `model.num_params()` before the model is captured. Models that were loaded, trained or passed as an argument are
 /// initialised.
 ///
+/// Sizes may vary: from the third set on, a new one is recorded and runs as the program of its bucket of sizes
+/// (`docs/shapes.md`).
+///
 /// A call inside another compiled function is a part of that one.
 pub fn compile<F, I, A, R>(function: impl Fn(A) -> R + Send + 'static) -> Compiled<A, R>
 where

@@ -20,11 +20,17 @@ pub use padded::Padded;
 pub use size::Size;
 
 use crate::op::{AxisRules, Trips};
-use crate::{Graph, NodeId, Op, Program, Result};
+use crate::{Arrival, Axis, Graph, Mesh, Node, NodeId, Op, Placement, Program, Result};
 use numbers::{Places, Role};
 use padded::Padder;
 use size::Fit;
 use std::sync::Arc;
+
+/// Returns the number of elements of all values of a program.
+pub fn elements(program: &Program) -> u64 {
+    let of = |node: &Node| std::iter::once(&node.ty).chain(&node.more).map(|ty| ty.elements() as u64).sum::<u64>();
+    program.graph().nodes().iter().map(of).sum()
+}
 
 /// The number of recordings of different sizes that tell a family.
 const LEAST_RECORDINGS: usize = 3;
@@ -73,6 +79,11 @@ impl Family {
         Some(Self { program, other, numbers, places, varying, added })
     }
 
+    /// Returns one of the family's programs.
+    pub fn program(&self) -> &Arc<Program> {
+        &self.program
+    }
+
     /// Returns the varying sizes of a program of the same skeleton; `None` if it is not of this family.
     pub fn sizes(&self, numbers: &Numbers) -> Option<Vec<i64>> {
         if numbers.numbers.len() != self.numbers.len() {
@@ -92,6 +103,32 @@ impl Family {
         sizes.iter().zip(&self.added).map(|(size, added)| size + added).collect()
     }
 
+    /// Returns the number of sizes that vary.
+    pub fn varying(&self) -> usize {
+        self.varying.len()
+    }
+
+    /// Returns what the bucket of each varying size is a multiple of on a mesh: then what is split over its axes has equal
+    /// parts. `batch` are the axes that split batches, and argument `i` arrives as `arrivals[i]`.
+    pub fn multiples(&self, mesh: &Mesh, batch: &[Axis], arrivals: &[Arrival]) -> Vec<i64> {
+        let wanted = Placement::wanted(&self.program, mesh, batch, arrivals);
+        let mut multiples = vec![1; self.varying.len()];
+        for id in self.program.graph().ids() {
+            let sharding = match &self.program.graph().node(id).op {
+                Op::Parameter { index, .. } => wanted.get(*index as usize),
+                Op::ShardingConstraint(sharding) => Some(sharding),
+                _ => None,
+            };
+            let Some(sharding) = sharding else { continue };
+            for (size, axes) in self.whole().dims(id, 0).iter().zip(sharding.dims()) {
+                if let Some((index, multiple)) = size.multiple(mesh.parts(axes) as i64) {
+                    multiples[index] = least_common_multiple(multiples[index], multiple);
+                }
+            }
+        }
+        multiples
+    }
+
     /// Returns the program for one bucket of each varying size. Its slots are the `slots` of the recorded program, then the
     /// varying sizes, as `i32`.
     ///
@@ -99,6 +136,17 @@ impl Family {
     /// The op that has no exact rule for a size that varies.
     pub fn padded(&self, buckets: &[i64], slots: u32) -> Result<Padded> {
         Padder::new(self.whole(), buckets, slots).build()
+    }
+
+    /// Returns the number of elements of all values of a program of the family in buffers of these buckets.
+    pub fn elements(&self, buckets: &[i64]) -> u64 {
+        let graph = self.program.graph();
+        let results = |id: NodeId| (0..=graph.node(id).more.len()).map(move |result| (id, result));
+        let in_buffer = |(id, result): (NodeId, usize)| -> u64 {
+            let dims = self.whole().dims(id, result);
+            dims.iter().map(|size| size.capacity(buckets).unwrap_or(0) as u64).product()
+        };
+        graph.ids().flat_map(results).map(in_buffer).sum()
     }
 
     /// Returns the recorded program with its numbers.
@@ -165,4 +213,8 @@ impl<'f> Part<'f> {
         let (program, other) = (of(self.program)?, of(self.other)?);
         Some(Self { program, other, places: self.places.bodies.get(&id)?, ..self })
     }
+}
+
+fn least_common_multiple(a: i64, b: i64) -> i64 {
+    a / size::greatest_common_divisor(a, b) * b
 }

@@ -59,6 +59,13 @@ impl Placement {
         (Self { mesh: mesh.clone(), batch: batch.to_vec(), parameters: choice.parameters, results }, uneven)
     }
 
+    /// Returns the shardings that the arguments would have if every size divided.
+    pub fn wanted(program: &Program, mesh: &Mesh, batch: &[Axis], arrivals: &[Arrival]) -> Vec<Sharding> {
+        let mut choice = Choice { needs_equal_parts: false, ..Choice::new(program, mesh, batch) };
+        choice.place_arguments(arrivals);
+        choice.parameters
+    }
+
     /// The sharding of the parameter with this `index`; `None` if there is none.
     pub fn parameter(&self, index: u32) -> Option<&Sharding> {
         self.parameters.get(index as usize)
@@ -70,6 +77,7 @@ struct Choice<'p> {
     program: &'p Program,
     mesh: &'p Mesh,
     batch: &'p [Axis],
+    needs_equal_parts: bool,
     flow: Flow<'p>,
     /// The node of each parameter, by `index`.
     nodes: Vec<Option<NodeId>>,
@@ -89,7 +97,7 @@ impl<'p> Choice<'p> {
             }
         }
         let (flow, together) = (Flow::of(program), FxHashMap::default());
-        Self { program, mesh, batch, flow, nodes, parameters: Vec::new(), together }
+        Self { program, mesh, batch, needs_equal_parts: true, flow, nodes, parameters: Vec::new(), together }
     }
 
     fn place_arguments(&mut self, arrivals: &[Arrival]) -> Vec<TensorType> {
@@ -119,7 +127,7 @@ impl<'p> Choice<'p> {
         });
         let (split, whole): (Vec<_>, Vec<_>) = placed.partition(|(_, sharding)| !sharding.is_replicated());
         for (node, sharding) in split.into_iter().chain(constraints).chain(whole) {
-            if sharding.check(self.program.graph().ty(node), self.mesh).is_ok() {
+            if self.may_split(self.program.graph().ty(node), sharding) {
                 self.together.entry(self.flow.first_of(node)).or_insert_with(|| sharding.clone());
             }
         }
@@ -133,16 +141,21 @@ impl<'p> Choice<'p> {
         let ty = self.program.graph().ty(node);
         let is_batch = ty.dims.first().is_some_and(|&size| size > 1) && self.is_batch(first);
         let split = Sharding::first_dim(ty.rank(), self.batch);
-        let sharding = match is_batch.then(|| split.check(ty, self.mesh)) {
-            Some(Ok(())) => split,
-            Some(Err(_)) => {
-                uneven.push(ty.clone());
-                Sharding::replicated(ty.rank())
-            }
-            None => Sharding::replicated(ty.rank()),
-        };
+        let is_split = is_batch && self.may_split(ty, &split);
+        if is_batch && !is_split {
+            uneven.push(ty.clone());
+        }
+        let sharding = if is_split { split } else { Sharding::replicated(ty.rank()) };
         self.together.insert(first, sharding.clone());
         sharding
+    }
+
+    /// Returns whether a value of this type may be split so.
+    fn may_split(&self, ty: &TensorType, sharding: &Sharding) -> bool {
+        match self.needs_equal_parts {
+            true => sharding.check(ty, self.mesh).is_ok(),
+            false => sharding.check_axes(ty.rank(), self.mesh).is_ok(),
+        }
     }
 
     /// Returns whether the parameters that belong to `first` have a batch dim.

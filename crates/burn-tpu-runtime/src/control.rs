@@ -79,6 +79,16 @@ impl Device {
         registry::freeze(self, true);
     }
 
+    /// Compiles the program of every bucket that the device's families of programs need up to the largest sizes that have
+    /// come, and runs none. Returns the number of compiles. What was not recorded at three sizes yet is no family. See
+    /// `docs/shapes.md`.
+    ///
+    /// # Errors
+    /// Those of the compiler.
+    pub fn compile_buckets(self) -> Result<usize> {
+        registry::running(self).map_or(Ok(0), |runtime| runtime.compile_buckets())
+    }
+
     /// Ends [`Device::freeze`].
     pub fn unfreeze(self) {
         registry::freeze(self, false);

@@ -342,6 +342,15 @@ pub enum TpuError {
 }
 
 impl TpuError {
+    /// Returns whether a device had no room.
+    pub(crate) fn is_out_of_memory(&self) -> bool {
+        match self {
+            TpuError::OutOfMemory(_) => true,
+            TpuError::Pjrt { source, .. } => source.is_out_of_memory(),
+            _ => false,
+        }
+    }
+
     /// Returns who can fix the error.
     pub fn fault(&self) -> Fault {
         match self {

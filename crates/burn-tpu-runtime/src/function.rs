@@ -7,9 +7,9 @@ use crate::Device;
 use crate::engine::{Input, SharedBuffer};
 use crate::error::{Result, TpuError};
 use crate::metrics::{Counters, CutReason};
-use crate::program::{CompiledProgram, Provenance, Recorded, Subgraph};
+use crate::program::{Provenance, Recorded, Subgraph};
 use crate::recompile::{RecordedRun, note_lines};
-use crate::runtime::{DeviceRuntime, IndexRange, runtime};
+use crate::runtime::{CallProgram, DeviceRuntime, IndexRange, runtime};
 use crate::trace::{
     FunctionRecording, FunctionSource, Purpose, Stream, Tensor, current_function, materialise_together,
 };
@@ -110,7 +110,14 @@ struct FunctionProgram {
     /// In the order of the program.
     slots: Vec<u64>,
     draws: Vec<DrawSlot>,
-    compiled: Mutex<Option<Arc<CompiledProgram>>>,
+    ready: Mutex<Option<Arc<ReadyProgram>>>,
+}
+
+/// What runs a function's program.
+struct ReadyProgram {
+    program: CallProgram,
+    /// Captured values that it reads in larger buffers, by parameter.
+    captured: Vec<(usize, SharedBuffer)>,
 }
 
 /// Where a parameter of the program comes from.
@@ -311,7 +318,7 @@ impl FunctionProgram {
         }
         let slots = recorded.slots(&recording.slots).into_owned();
         let draws = DrawSlot::of(recording, &recorded);
-        Ok(Some(Self { inputs, slots, draws, compiled: Mutex::default(), recorded }))
+        Ok(Some(Self { inputs, slots, draws, ready: Mutex::default(), recorded }))
     }
 
     /// Returns the slots of a call whose draws begin with this key and counter.
@@ -330,7 +337,7 @@ impl FunctionProgram {
         buffers: &mut [Option<SharedBuffer>],
     ) -> Result<Vec<SharedBuffer>> {
         let slots = self.slots(runtime.draws().draws_of_call(recording.drawn));
-        let compiled = self.compiled(recording, runtime, &slots)?;
+        let ready = self.ready(recording, runtime, &slots)?;
         let mut arguments = Vec::with_capacity(self.inputs.len());
         for input in &self.inputs {
             arguments.push(match input {
@@ -338,25 +345,47 @@ impl FunctionProgram {
                 ProgramInput::Captured(buffer) => Some(Arc::clone(buffer)),
             });
         }
-        let results = runtime.call(&self.recorded, &recording.provenance.lines, &compiled, &mut arguments, &slots)?;
+        for (parameter, value) in &ready.captured {
+            arguments[*parameter] = Some(Arc::clone(value));
+        }
+        let results = runtime.call(self.run_of(recording, &slots), &ready.program, &mut arguments)?;
         note_lines(&self.recorded, &recording.provenance.lines, &results);
         Ok(results)
     }
 
-    /// Returns the compiled program, which is compiled now if it does not serve these slots.
-    fn compiled(
+    fn run_of<'a>(&'a self, recording: &'a FunctionRecording, slots: &'a [u64]) -> RecordedRun<'a> {
+        RecordedRun { recorded: &self.recorded, slots, provenance: &recording.provenance }
+    }
+
+    /// Returns what runs the program, which is compiled now if it does not serve these slots.
+    fn ready(
         &self,
         recording: &FunctionRecording,
         runtime: &DeviceRuntime,
         slots: &[u64],
-    ) -> Result<Arc<CompiledProgram>> {
-        let run = RecordedRun { recorded: &self.recorded, slots, provenance: &recording.provenance };
-        if let Some(compiled) = self.compiled.lock().clone().filter(|compiled| compiled.assumptions.hold(slots)) {
-            return Ok(compiled);
+    ) -> Result<Arc<ReadyProgram>> {
+        if let Some(ready) = self.ready.lock().clone().filter(|ready| ready.program.serves(slots)) {
+            return Ok(ready);
         }
-        let compiled = runtime.compiled(run)?;
-        *self.compiled.lock() = Some(Arc::clone(&compiled));
-        Ok(compiled)
+        self.make_ready(recording, runtime, slots)
+    }
+
+    fn make_ready(
+        &self,
+        recording: &FunctionRecording,
+        runtime: &DeviceRuntime,
+        slots: &[u64],
+    ) -> Result<Arc<ReadyProgram>> {
+        let program = runtime.call_program(self.run_of(recording, slots))?;
+        let mut captured = Vec::new();
+        for (parameter, input) in self.inputs.iter().enumerate() {
+            let ProgramInput::Captured(value) = input else { continue };
+            let value = runtime.captured_for(&program, &self.recorded, parameter, value)?;
+            captured.extend(value.map(|value| (parameter, value)));
+        }
+        let ready = Arc::new(ReadyProgram { program, captured });
+        *self.ready.lock() = Some(Arc::clone(&ready));
+        Ok(ready)
     }
 
     /// Returns the place of a value among the program's results, if it is one.
@@ -367,12 +396,15 @@ impl FunctionProgram {
 }
 
 impl<T: Clone> RecordedFunction<T> {
-    /// Compiles the program if it has not been compiled yet, so that a refusal comes before an argument is taken.
+    /// Compiles the program if it has not been compiled yet, or if it comes so often that it gets one of its own. It is
+    /// called before an argument is taken, so that none is lost to a refusal.
     fn make_ready(&self, runtime: &DeviceRuntime) -> Result<()> {
-        let Some(program) = self.program.as_ref().filter(|program| program.compiled.lock().is_none()) else {
+        let Some(program) = &self.program else { return Ok(()) };
+        let known = program.ready.lock().clone();
+        if known.is_some_and(|ready| !runtime.gets_own_program(&ready.program)) {
             return Ok(());
-        };
-        program.compiled(&self.recording, runtime, &program.slots(runtime.draws().next_draw())).map(drop)
+        }
+        program.make_ready(&self.recording, runtime, &program.slots(runtime.draws().next_draw())).map(drop)
     }
 
     /// Runs the function on an argument's tensors, and returns its result's. A tensor that nothing else refers to is

@@ -168,6 +168,13 @@ metrics! {
         families: "",
         /// Programs that ran as the program of their family for a bucket of sizes.
         bucket_runs: "",
+        /// Programs of buckets that a compiler compiled; they are among `compiles`.
+        bucket_compiles: "",
+        /// Elements of the values of programs that ran as that of a bucket, in buffers of the bucket, summed over
+        /// `bucket_runs`. See [`Metrics::padding_percent`].
+        bucket_elements: "",
+        /// Those of `bucket_elements` that are padding.
+        bucket_padding: "",
         /// Ops on small values of the user that were computed when they were called: they are no part of a program.
         ops_at_once: "",
         /// Programs of which a part ran in the interpreter, on values of the host, and the rest on the device.
@@ -228,6 +235,14 @@ metrics! {
 }
 
 impl Metrics {
+    /// Returns how much of what runs in buckets is padding, in percent: of all elements of the values of the recorded
+    /// programs, arguments and results among them, in buffers of their buckets. A program whose sizes fill their buckets
+    /// has 0, and so has a device on which nothing ran in a bucket. It is a measure of wasted work and memory, not of time.
+    /// Finer buckets ([`TpuOptions::shape_buckets`](crate::TpuOptions::shape_buckets)) waste less and compile more often.
+    pub fn padding_percent(&self) -> f64 {
+        100.0 * self.bucket_padding as f64 / self.bucket_elements.max(1) as f64
+    }
+
     /// Returns the step meter: each timer divided by the number of steps, in milliseconds.
     fn times_per(&self, steps: u64) -> String {
         let per_step = self.times().map(|(name, time)| format!("{name} {:.3}", milliseconds(time) / steps as f64));
@@ -286,6 +301,9 @@ impl std::fmt::Display for Metrics {
                 }
                 _ => writeln!(f, "{name:<18} {value:>14}")?,
             }
+        }
+        if self.bucket_elements > 0 {
+            writeln!(f, "{:<18} {:>14.1} %", "padding", self.padding_percent())?;
         }
         for (name, time) in self.times() {
             writeln!(f, "{name:<18} {:>14.3} ms", milliseconds(time))?;

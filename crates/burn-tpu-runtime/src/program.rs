@@ -69,7 +69,7 @@ pub(crate) struct Recorded {
     /// Where the program's inputs and nodes are in the recording.
     pub(crate) bindings: Bindings,
     /// On a mesh, where the recording's buffers were.
-    arrivals: Vec<Arrival>,
+    pub(crate) arrivals: Vec<Arrival>,
     /// Whether the lines of its outputs are still looked for.
     pub(crate) wanted_lines: WantedLines,
 }
@@ -193,6 +193,9 @@ const MOST_COUNTED: NonZeroUsize = NonZeroUsize::MIN.saturating_add(9_999);
 /// The number of programs whose parts are kept. Each holds its nodes once more.
 const MOST_SPLIT: NonZeroUsize = NonZeroUsize::MIN.saturating_add(15);
 
+/// The number of programs that are kept as they are placed on a mesh: parts of others, and buckets of sizes.
+const MOST_PLACED: NonZeroUsize = NonZeroUsize::MIN.saturating_add(63);
+
 /// The number of nodes of all recordings that are remembered, each of which is there twice. The latest always stays.
 const MOST_RECORDED_NODES: usize = 100_000;
 
@@ -229,7 +232,7 @@ impl ProgramCache {
             evicted: LruCache::with_hasher(MOST_EVICTED, FxBuildHasher),
             counts: LruCache::with_hasher(MOST_COUNTED, FxBuildHasher),
             splits: LruCache::with_hasher(MOST_SPLIT, FxBuildHasher),
-            placed: LruCache::with_hasher(MOST_SPLIT, FxBuildHasher),
+            placed: LruCache::with_hasher(MOST_PLACED, FxBuildHasher),
             recorded_nodes: 0,
             bytes: 0,
             most_bytes: bytes,
@@ -389,6 +392,11 @@ impl ProgramCache {
         let mut keys: Vec<u64> = programs.compiled.iter().map(|(key, _)| hash(&key.0)).collect();
         keys.sort_unstable();
         keys
+    }
+
+    /// Returns the number of programs in memory.
+    pub(crate) fn len(&self) -> usize {
+        self.programs.lock().compiled.len()
     }
 
     /// Returns the bytes of the programs in memory.

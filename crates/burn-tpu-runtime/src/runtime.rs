@@ -19,6 +19,7 @@ mod precision;
 pub(crate) mod registry;
 mod tier;
 
+pub(crate) use call::CallProgram;
 pub(crate) use index_checks::{IndexCheckQueue, IndexRange, outside};
 #[cfg(feature = "testing")]
 pub use level::with_level;
@@ -196,13 +197,29 @@ impl DeviceRuntime {
                 (self.run_compiled(run, &compiled, buffers), Arc::clone(&compiled.assumptions))
             }
             Tier::Compiler(older) => {
+                self.warn_of_uneven_batches(recorded);
                 let compiled = self.compiler.compile(run, &recorded.program, &[slots], older);
                 let compiled = compiled.map_err(RunError::Refused)?;
                 (self.run_compiled(run, &compiled, buffers), Arc::clone(&compiled.assumptions))
             }
             Tier::Split(split) => (self.run_split(&split, None, run, buffers), nothing()),
-            Tier::Member(None, member) => (self.run_member(&member, run, buffers), nothing()),
-            Tier::Member(Some(split), member) => (self.run_split(&split, Some(&member), run, buffers), nothing()),
+            Tier::Member(split, member) => {
+                let results = match &split {
+                    None => self.run_member(&member, run, buffers),
+                    Some(split) => self.run_split(split, Some(&member), run, buffers),
+                };
+                match results {
+                    Err(RunError::Refused(error)) if self.runs_exactly(&member, &error) => {
+                        let compiled = self.compiler.compile(run, &recorded.program, &[slots], None);
+                        let compiled = compiled.map_err(RunError::Refused)?;
+                        (self.run_compiled(run, &compiled, buffers), Arc::clone(&compiled.assumptions))
+                    }
+                    results => {
+                        self.recompiles().join(&recorded.program, &member.program);
+                        (results, nothing())
+                    }
+                }
+            }
         };
         if let Ok(results) = &results {
             note_lines(recorded, &provenance.lines, results);

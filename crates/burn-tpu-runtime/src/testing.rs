@@ -1,6 +1,7 @@
 //! Reference implementations for the tests of this workspace. They need the feature `testing` and are not part of the
 //! public interface.
 
+use crate::engine::HostValue;
 use crate::profile::{self, Phase};
 use crate::{Device, Result};
 use burn_tpu_graph::Program;
@@ -44,10 +45,12 @@ pub fn replicas_agree(tensor: &crate::Tensor) -> Result<Option<bool>> {
     crate::engine::replicas_agree(buffer)
 }
 
-/// Returns how a tensor's value is split over a mesh, by the positions of the axes: `[{0}, {}]`; `None` for a value that is
-/// not on a mesh.
+/// Returns how a tensor's value is split over a mesh, perhaps in a larger buffer, by the positions of the axes: `[{0}, {}]`;
+/// `None` for a value that is not on a mesh.
 pub fn sharding(tensor: &crate::Tensor) -> Option<String> {
     let Some(Ok(buffer)) = tensor.value() else { return None };
+    let larger = HostValue::of(buffer).and_then(HostValue::only_larger);
+    let buffer = larger.as_ref().map_or(buffer, |(_, buffer)| buffer);
     buffer.sharding().map(ToString::to_string)
 }
 

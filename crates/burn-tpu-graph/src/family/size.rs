@@ -65,6 +65,13 @@ impl Size {
         (self.scale > 0).then(|| (usize::from(index), (self.offset + self.scale - 1).div_euclid(self.scale)))
     }
 
+    /// Returns the index of a varying size, and what its bucket is a multiple of where a buffer of this size has so many equal
+    /// parts; `None` if no varying size makes a buffer larger.
+    pub fn multiple(&self, parts: i64) -> Option<(usize, i64)> {
+        let &index = self.of.first().filter(|_| self.scale > 0)?;
+        Some((usize::from(index), parts / greatest_common_divisor(parts, self.scale)))
+    }
+
     /// Returns the product of two numbers, if it has the same form.
     pub fn times(&self, other: &Self) -> Option<Self> {
         match (self.as_fixed(), other.as_fixed()) {
@@ -180,6 +187,11 @@ impl Fit {
     }
 }
 
+/// Returns the greatest number that divides both, of numbers from 1 on.
+pub(super) fn greatest_common_divisor(a: i64, b: i64) -> i64 {
+    if b == 0 { a } else { greatest_common_divisor(b, a % b) }
+}
+
 fn spread(column: &[i64]) -> i64 {
     let (least, most) = (column.iter().min(), column.iter().max());
     most.zip(least).map_or(0, |(most, least)| most.saturating_sub(*least))
@@ -280,6 +292,14 @@ mod tests {
         assert_eq!((rest.added(), rest.capacity(&[8])), (None, Some(64)));
         let [less, more] = [-1, 3].map(|offset| Size { scale: 2, of: smallvec![0, 1], offset });
         assert_eq!((less.capacity(&[8, 4]), more.capacity(&[8, 4])), (Some(64), Some(67)));
+    }
+
+    #[test]
+    fn a_bucket_is_a_multiple_of_what_its_size_lacks_for_equal_parts() {
+        let six = Size { scale: 6, ..Size::varying(1) };
+        assert_eq!([1, 2, 4, 8].map(|parts| six.multiple(parts)), [1, 1, 2, 4].map(|multiple| Some((1, multiple))));
+        let rest = Size { scale: -1, offset: 64, ..Size::varying(0) };
+        assert_eq!((rest.multiple(4), Size::fixed(7).multiple(4)), (None, None));
     }
 
     #[test]

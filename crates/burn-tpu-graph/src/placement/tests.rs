@@ -76,6 +76,16 @@ fn a_batch_that_does_not_divide_is_replicated_and_named() {
 }
 
 #[test]
+fn a_batch_that_does_not_divide_would_be_split_in_a_larger_buffer() {
+    let mut r = Recording::default();
+    let (x, w) = (r.argument(&[7, 6], Arrival::Host), r.argument(&[6, 4], replicated(2)));
+    let y = r.dot(x, w, (1, 0));
+    let program = Program::extract(&r.graph, &[y]).unwrap();
+    let wanted = Placement::wanted(&program, &mesh(), &[0], &r.arrivals);
+    assert_eq!(wanted.iter().map(ToString::to_string).collect::<Vec<_>>(), ["[{0}, {}]", "[{}, {}]"]);
+}
+
+#[test]
 fn new_state_follows_its_parameter() {
     let split = Arrival::Mesh(Sharding::new([smallvec![], smallvec![1]]));
     let (parameters, results, _) = step([Arrival::Host, split, replicated(1)], 8);

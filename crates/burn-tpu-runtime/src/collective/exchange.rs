@@ -10,6 +10,7 @@ use crate::engine::{HostElements, Input, SharedBuffer};
 use crate::error::{Result, TpuError};
 use crate::metrics::CutReason;
 use crate::ops::data::from_bytes;
+use crate::options::ShapeBuckets;
 use crate::runtime::{runtime, start};
 use crate::trace::{self, Recorder, materialise, materialise_together, record, record_many};
 use crate::{Device, Mesh, Platform, Tensor};
@@ -94,23 +95,30 @@ fn reduced_on_mesh(group: &Group, ready: &[Ready]) -> Result<Vec<Vec<SharedBuffe
     let indices = devices.iter().map(|device| device.index());
     let mesh = Mesh::new().axis("data", devices.len()).on(devices[0].platform()).devices(indices);
     let device = Device::mesh(mesh);
-    // With the options of the devices, unless it runs already.
-    start(device, runtime(devices[0]).open().options().clone()).ok();
+    // With the options of the devices, unless it runs already. Values in larger buffers would have to be moved out of them.
+    start(device, runtime(devices[0]).open().options().clone().shape_buckets(ShapeBuckets::Off)).ok();
     let stream = group.stream.lock();
     stream.run(|| {
         let results = ready.iter().map(|ready| reduced(group, device, ready)).collect::<Result<Vec<Tensor>>>();
         // One that comes at every step: it is compiled at once.
         let results = results.and_then(|results| trace::cut(device, CutReason::MarkStep).map(|()| results))?;
-        let engine = Arc::clone(runtime(device).open().engine()?);
-        results.into_iter().map(|result| engine.take_apart(&materialise(&result, CutReason::Read)?)).collect()
+        results.iter().map(|result| taken_apart(device, result)).collect()
     })
+}
+
+/// Returns each device's own copy of a result, which is whole on all of them.
+fn taken_apart(mesh: Device, result: &Tensor) -> Result<Vec<SharedBuffer>> {
+    let (mesh, sharding) = (runtime(mesh), Sharding::replicated(result.ty().rank()));
+    let value = mesh.open().on_device(&materialise(result, CutReason::Read)?, Some(&sharding))?;
+    mesh.open().engine()?.take_apart(&value)
 }
 
 /// Records a reduction on the mesh.
 fn reduced(group: &Group, device: Device, ready: &Ready) -> Result<Tensor> {
     let (ty, reduction) = (&ready.call.ty, ready.call.reduction);
     let on_devices = group.devices().iter().zip(&ready.parts);
-    let parts = on_devices.map(|(device, part)| runtime(*device).open().on_device(part)).collect::<Result<Vec<_>>>()?;
+    let parts =
+        on_devices.map(|(device, part)| runtime(*device).open().on_device(part, None)).collect::<Result<Vec<_>>>()?;
     let mut whole = ty.clone();
     whole.dims[0] *= parts.len();
     let joined = runtime(device).open().engine()?.join(&whole, parts)?;

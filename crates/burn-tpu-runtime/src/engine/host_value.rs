@@ -9,8 +9,8 @@
 use super::{DeviceBuffer, HostBytes, HostTensor, SharedBuffer};
 use crate::error::{Result, TpuError};
 use crate::metrics::Counters;
-use burn_tpu_graph::TensorType;
 use burn_tpu_graph::family::out_of_buffer;
+use burn_tpu_graph::{Sharding, TensorType};
 use parking_lot::Mutex;
 use std::any::Any;
 use std::sync::Arc;
@@ -108,16 +108,30 @@ impl HostValue {
         self.state.lock().elements = Some(HostElements::Bytes(part.into()));
     }
 
-    /// Returns the device's copy in a larger buffer of this type. One that is `taken` belongs to the caller alone, so that a
-    /// program may reuse its memory.
-    pub(crate) fn larger(&self, ty: &TensorType, taken: bool) -> Option<SharedBuffer> {
+    /// Returns how the value is split over a mesh in a larger buffer of this type, if it has a copy in one.
+    pub(crate) fn sharding_in(&self, ty: &TensorType) -> Option<Sharding> {
+        let state = self.state.lock();
+        state.larger.as_ref().filter(|(larger, _)| larger == ty)?.1.sharding().cloned()
+    }
+
+    /// Returns the device's copy in a larger buffer of this type, which is split so on a mesh. One that is `taken` belongs to
+    /// the caller alone, so that a program may reuse its memory.
+    pub(crate) fn larger(&self, ty: &TensorType, sharding: Option<&Sharding>, taken: bool) -> Option<SharedBuffer> {
         let mut state = self.state.lock();
-        let is_other = state.larger.as_ref().is_none_or(|(larger, _)| larger != ty);
-        if is_other {
+        let is_it = |(larger, buffer): &(TensorType, SharedBuffer)| larger == ty && buffer.sharding() == sharding;
+        if !state.larger.as_ref().is_some_and(is_it) {
             return None;
         }
         let copy = if taken { state.larger.take() } else { state.larger.clone() };
         copy.map(|(_, buffer)| buffer)
+    }
+
+    /// Frees the copy in a larger buffer, if there is another.
+    pub(crate) fn free_larger(&self) {
+        let mut state = self.state.lock();
+        if state.elements.is_some() || state.buffer.is_some() {
+            state.larger = None;
+        }
     }
 
     /// Keeps a copy in a larger buffer of this type.

@@ -22,6 +22,17 @@ impl UploadLines {
         }
     }
 
+    /// Notes that a value of a type is on the device in a buffer of a larger one, which has the same line.
+    pub(crate) fn note_larger(&self, ty: &TensorType, larger: &TensorType) {
+        let mut lines = self.0.lock();
+        if lines.len() >= MOST_TYPES || lines.contains_key(larger) {
+            return;
+        }
+        if let Some(stack) = lines.get(ty).cloned() {
+            lines.insert(larger.clone(), stack);
+        }
+    }
+
     /// Returns the line of the first upload of a type, if there was one.
     pub(crate) fn line(&self, ty: &TensorType) -> Option<String> {
         let stack = self.0.lock().get(ty).cloned();

@@ -66,6 +66,9 @@ pub struct Recompile {
     pub(crate) input: bool,
     /// The line that first uploaded host data of that type.
     pub(crate) uploaded_at: Option<String>,
+    /// The family of programs that the new one joined, whose program for a bucket of sizes was compiled for it:
+    /// `family of programs like 3fa2b1c4d5e6f708 (5 nodes, float_mul), bucket [64]`. `None` for a program of its own.
+    pub family: Option<String>,
     /// What the earlier program has there.
     pub old: String,
     /// What the new one has there.
@@ -86,7 +89,8 @@ impl Recompile {
             (true, None) => "an input of the program, ".to_owned(),
             (false, _) => String::new(),
         };
-        format!("{cause} at {op}{location}: {input}{old} -> {new}")
+        let family = self.family.as_ref().map_or_else(String::new, |family| format!("; joined the {family}"));
+        format!("{cause} at {op}{location}: {input}{old} -> {new}{family}")
     }
 }
 

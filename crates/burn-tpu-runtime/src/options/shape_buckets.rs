@@ -41,6 +41,12 @@ impl ShapeBuckets {
         }
     }
 
+    /// Returns the buckets from the smallest to that of a size, ascending.
+    pub(crate) fn up_to(&self, size: i64) -> Vec<i64> {
+        let next = |last: &i64| if *last < size { self.bucket(last + 1) } else { None };
+        std::iter::successors(self.bucket(0), next).collect()
+    }
+
     pub(super) fn parse(text: &str) -> Result<Self, String> {
         let rule = || "is not `off`, `doubling`, `steps=` a number from 1 on, or ascending sizes".to_owned();
         let number = |text: &str| text.trim().parse().ok().filter(|&number: &usize| number > 0).ok_or_else(rule);
@@ -70,6 +76,10 @@ mod tests {
         let sizes = ShapeBuckets::Sizes(vec![4, 10]);
         assert_eq!([1, 5, 11].map(|size| sizes.bucket(size)), [Some(4), Some(10), None]);
         assert_eq!(ShapeBuckets::Off.bucket(3), None);
+        assert_eq!(ShapeBuckets::Doubling.up_to(40), [8, 16, 32, 64]);
+        assert_eq!(ShapeBuckets::Steps(20).up_to(40), [20, 40]);
+        assert_eq!(ShapeBuckets::Sizes(vec![4, 10]).up_to(40), [4, 10]);
+        assert_eq!(ShapeBuckets::Off.up_to(40), [0; 0]);
     }
 
     #[test]

@@ -42,8 +42,8 @@ impl Difference {
     /// Returns the event of a compile that is about to begin, of a recording of so many nodes.
     pub(crate) fn event(self, location: Option<String>, nodes: usize) -> Recompile {
         let Difference { cause, op, dim, sizes, only_dims, input, old, new, .. } = self;
-        let (uploaded_at, seconds) = (None, 0.0);
-        Recompile { cause, op, location, dim, sizes, only_dims, input, uploaded_at, old, new, nodes, seconds }
+        let (uploaded_at, family, seconds) = (None, None, 0.0);
+        Recompile { cause, op, location, dim, sizes, only_dims, input, uploaded_at, family, old, new, nodes, seconds }
     }
 
     /// Fills in the op and the program where they are missing.

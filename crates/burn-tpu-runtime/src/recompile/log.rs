@@ -173,7 +173,9 @@ impl RecompileLog {
                 way_out(recompile.cause)
             ),
         }
-        if !matches!(message, CompileMessage::EveryStep | CompileMessage::Known) && self.another_size(&recompile) {
+        // Sizes of a family have a program for each bucket.
+        let says_sizes = !matches!(message, CompileMessage::EveryStep | CompileMessage::Known);
+        if says_sizes && recompile.family.is_none() && self.another_size(&recompile) {
             history.0.lock().told = true;
         }
         let mut latest = self.latest.lock();
@@ -181,6 +183,12 @@ impl RecompileLog {
             latest.pop_front();
         }
         latest.push_back(recompile);
+    }
+
+    /// Counts the runs of a program with those of another one: it is a member of that one's bucket, or that bucket.
+    pub(crate) fn join(&self, program: &Program, other: &Program) {
+        let history = self.history_of(other);
+        self.loops.lock().entry(hash(program)).or_insert(history);
     }
 
     /// Returns the number of all compiles so far.

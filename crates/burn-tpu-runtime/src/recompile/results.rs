@@ -1,6 +1,6 @@
 //! The ops and lines that make the results of programs.
 
-use crate::engine::SharedBuffer;
+use crate::engine::{HostValue, SharedBuffer};
 use crate::lines::OpLines;
 use crate::program::Recorded;
 
@@ -12,7 +12,8 @@ pub(crate) fn note_lines(recorded: &Recorded, lines: &OpLines, results: &[Shared
     }
     let mut all = true;
     for (&node, result) in recorded.outputs.iter().zip(results) {
-        let Some(site) = result.site() else { continue };
+        let larger = HostValue::of(result).and_then(HostValue::only_larger);
+        let Some(site) = larger.as_ref().map_or(result, |(_, buffer)| buffer).site() else { continue };
         site.set_op(recorded.graph.label(node));
         all &= site.set_stack(lines.of(node.index()));
     }

@@ -1,6 +1,7 @@
 //! Handles a recording that no program in memory matches: explains why, rewrites the program, compiles it and stores
 //! it. A program that is too long for a compiler is compiled in pieces.
 
+use super::families::Member;
 use super::open::OpenDevice;
 use crate::activity::{WaitFor, describe};
 use crate::compiling::{Compiling, Notice};
@@ -57,10 +58,36 @@ impl ProgramCompiler {
         runs: &[&[u64]],
         older: Option<Arc<CompiledProgram>>,
     ) -> Result<Arc<CompiledProgram>> {
+        self.compile_as(run, key, runs, older, None)
+    }
+
+    /// Compiles the program of a bucket for one of its members. See [`ProgramCompiler::compile`].
+    pub(super) fn compile_bucket(
+        &self,
+        run: RecordedRun,
+        member: &Member,
+        older: Option<Arc<CompiledProgram>>,
+    ) -> Result<Arc<CompiledProgram>> {
+        let runs = member.runs(run.slots);
+        let runs: Vec<&[u64]> = runs.iter().map(Vec::as_slice).collect();
+        let compiled = self.compile_as(run, &member.program, &runs, older, Some(member))?;
+        self.recompiles.join(&member.program, &run.recorded.program);
+        Ok(compiled)
+    }
+
+    fn compile_as(
+        &self,
+        run: RecordedRun,
+        key: &Arc<Program>,
+        runs: &[&[u64]],
+        older: Option<Arc<CompiledProgram>>,
+        member: Option<&Member>,
+    ) -> Result<Arc<CompiledProgram>> {
         let recorded = run.recorded;
         let engine = self.open.engine()?;
         let start = Instant::now();
-        let recompile = self.explain(run);
+        let family = || member.map(|member| member.bucket.to_string());
+        let recompile = self.explain(run).map(|(recompile, like)| (Recompile { family: family(), ..recompile }, like));
         self.refuse_if_frozen(recorded, recompile.as_ref().map(|(recompile, _)| recompile))?;
         let (program, assumptions) = self.rewrite(key, older, runs.iter().copied())?;
         self.agree(recorded, key, &program, run.provenance)?;
@@ -84,18 +111,20 @@ impl ProgramCompiler {
         Ok(compiled)
     }
 
-    /// Compiles a program that is not recorded but made of a recorded one, if it is not in memory. It is no recompile, and a
-    /// frozen device compiles it too.
+    /// Compiles a program that is not recorded but made of a recorded one, for runs with these slots, unless one in memory
+    /// serves them. It is no recompile, and a frozen device compiles it too.
     ///
     /// # Errors
     /// Those of the compiler.
-    pub(super) fn compile_unrecorded(&self, program: &Arc<Program>, slots: &[u64]) -> Result<Arc<CompiledProgram>> {
+    pub(super) fn compile_unrecorded(&self, program: &Arc<Program>, runs: &[Vec<u64>]) -> Result<Arc<CompiledProgram>> {
         let found = self.open.cache.get(program);
-        if let Some(compiled) = found.clone().filter(|compiled| compiled.assumptions.hold(slots)) {
+        let serves = |compiled: &Arc<CompiledProgram>| runs.iter().all(|slots| compiled.assumptions.hold(slots));
+        if let Some(compiled) = found.clone().filter(serves) {
             return Ok(compiled);
         }
-        let rewritten = self.rewrite(program, found, [slots].into_iter())?;
-        let compiled = Arc::new(self.whole_or_in_pieces(self.open.engine()?, program, &[slots], rewritten)?);
+        let runs: Vec<&[u64]> = runs.iter().map(Vec::as_slice).collect();
+        let rewritten = self.rewrite(program, found, runs.iter().copied())?;
+        let compiled = Arc::new(self.whole_or_in_pieces(self.open.engine()?, program, &runs, rewritten)?);
         self.open.cache.insert(Arc::clone(program), Arc::clone(&compiled), &self.open.counters);
         Ok(compiled)
     }

@@ -3,21 +3,36 @@
 //! A recording of a third size makes a family of those that are like it. Which recordings came, and in which order, decides
 //! this alone, never time. A size whose bucket is not in memory runs in a larger one that is, if that is little more work: a
 //! token's attention over 16 places costs what one over 8 does. A size that comes often gets a program of its own, if its
-//! bucket is much more work: the images of three sizes, the full batches of an epoch.
+//! bucket is much more work: the images of three sizes, the full batches of an epoch. On a mesh, only if that program would
+//! split what the bucket's does. A bucket that does not fit into the device's memory is left out.
+//!
+//! On a mesh, buckets are multiples of what gives the devices equal parts, and the program of a bucket is placed for the
+//! arguments that come.
 //!
 //! Owns: the recordings by what they have without their sizes, the families, and the programs of buckets. May not know:
 //! where a program runs, and how values are passed.
 
+mod bucket;
+mod member;
+mod warm_up;
+
+pub(super) use bucket::Bucket;
+pub(crate) use member::Member;
+
 use super::forms::{Form, Forms};
+use crate::error::TpuError;
 use crate::metrics::Counters;
 use crate::options::ShapeBuckets;
-use burn_tpu_graph::family::{Family, Numbers, Padded, Skeleton};
-use burn_tpu_graph::{Program, TensorType, cost, custom_calls};
+use crate::units::bytes;
+use burn_tpu_graph::family::{Family, Numbers, Skeleton};
+use burn_tpu_graph::{Program, cost, custom_calls};
 use lru::LruCache;
 use parking_lot::Mutex;
 use rustc_hash::{FxBuildHasher, FxHashMap};
+use std::collections::VecDeque;
 use std::num::NonZeroUsize;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 /// The number of skeletons that are remembered.
 const MOST_SKELETONS: NonZeroUsize = NonZeroUsize::MIN.saturating_add(255);
@@ -40,15 +55,16 @@ const MOST_SIZES: usize = 1_000;
 /// The families of one skeleton.
 const MOST_FAMILIES: usize = 4;
 
+/// The latest runs whose slots a new bucket is compiled for: what differs between them is no constant of its program.
+const MOST_RUNS: usize = 3;
+
 /// The families of a device, by the hash of their skeletons.
-#[derive(Default)]
 pub(super) struct Families {
     forms: Forms,
-    known: Alikes,
+    known: Mutex<LruCache<u64, Known, FxBuildHasher>>,
+    /// Whether it was said that a bucket does not fit into the device's memory.
+    said_too_large: AtomicBool,
 }
-
-/// What is known of each skeleton, by its hash.
-struct Alikes(Mutex<LruCache<u64, Known, FxBuildHasher>>);
 
 /// Recordings of one skeleton, and the number of its nodes.
 struct Known {
@@ -61,8 +77,20 @@ struct Alike {
     skeleton: Skeleton,
     recordings: Vec<(Arc<Program>, Numbers)>,
     /// Oldest first. A later one has more sizes that vary: the rows of a batch too, after the last batch of an epoch.
-    families: Vec<(Family, Buckets)>,
+    families: Vec<KnownFamily>,
     runs: SizeCounts,
+    /// The slots of the latest runs in their forms, latest last.
+    slots: VecDeque<Vec<u64>>,
+}
+
+/// A family with the programs of its buckets.
+struct KnownFamily {
+    family: Family,
+    /// What the bucket of each varying size is a multiple of.
+    multiples: Vec<i64>,
+    buckets: Buckets,
+    /// The largest of each varying size that came.
+    largest: Vec<i64>,
 }
 
 /// How often sizes came.
@@ -88,28 +116,34 @@ impl SizeCounts {
 /// The programs of a family by the bucket of each varying size; `None` where an op has no exact rule.
 type Buckets = FxHashMap<Vec<i64>, Option<Arc<Bucket>>>;
 
-/// A family's program for one bucket of each varying size.
-pub(super) struct Bucket {
-    pub(super) program: Arc<Program>,
-    padded: Padded,
-    /// The element operations of a run.
-    work: u64,
-    /// The number of slots before the varying sizes.
-    slots: usize,
+/// What a bucket is chosen by.
+#[derive(Clone, Copy)]
+pub(super) struct BucketChoice<'a> {
+    pub(super) buckets: &'a ShapeBuckets,
+    /// Whether what repeats in a recording may become a loop.
+    pub(super) may_loop: bool,
+    /// Whether nothing may be compiled. Then any bucket in memory that has room is taken, whatever its work.
+    pub(super) is_frozen: bool,
+    /// The most bytes that may be live on the device.
+    pub(super) memory_limit: Option<u64>,
 }
 
-/// A recording of a family, which its program for a bucket can run.
-#[derive(Clone)]
-pub(super) struct Member {
-    pub(super) bucket: Arc<Bucket>,
-    form: Form,
-    /// The varying sizes.
-    sizes: Vec<i64>,
+/// What a device says of a recording that may be of a family.
+pub(super) trait FamilyDevice {
+    /// Returns what the bucket of each varying size is a multiple of.
+    fn multiples(&self, family: &Family, form: &Form) -> Vec<i64>;
+
+    /// Returns the program of a bucket for the recording's arguments.
+    fn placed(&self, bucket: &Bucket, form: &Form) -> Arc<Program>;
+
+    /// Returns whether a program is compiled and in memory.
+    fn is_in_memory(&self, program: &Arc<Program>) -> bool;
 }
 
-impl Default for Alikes {
+impl Default for Families {
     fn default() -> Self {
-        Self(Mutex::new(LruCache::with_hasher(MOST_SKELETONS, FxBuildHasher)))
+        let known = Mutex::new(LruCache::with_hasher(MOST_SKELETONS, FxBuildHasher));
+        Self { forms: Forms::default(), known, said_too_large: AtomicBool::new(false) }
     }
 }
 
@@ -120,39 +154,73 @@ impl Families {
         &self,
         program: &Arc<Program>,
         slots: &[u64],
-        may_loop: bool,
-        buckets: &ShapeBuckets,
+        choice: &BucketChoice,
         counters: &Counters,
-        is_in_memory: impl Fn(&Arc<Program>) -> bool,
+        device: &impl FamilyDevice,
     ) -> Option<Member> {
-        let is_possible = *buckets != ShapeBuckets::Off && program.placement().is_none();
-        if !is_possible || !custom_calls(program).is_empty() {
+        if *choice.buckets == ShapeBuckets::Off || !custom_calls(program).is_empty() {
             return None;
         }
-        let form = self.forms.of(program, slots, may_loop);
+        let form = self.forms.of(program, slots, choice.may_loop);
         let slots = form.slots(slots);
         let numbers = Numbers::of(form.program(), &slots);
         let hash = numbers.skeleton.stable_hash();
         let new = || Alike::new(numbers.skeleton.clone());
-        let alike = self.known.get(hash, cost::nodes(form.program()), new);
-        let mut alike = alike.lock();
+        let shared = self.known(hash, cost::nodes(form.program()), new);
+        let mut alike = shared.lock();
         if alike.skeleton != numbers.skeleton {
             *alike = new();
         }
-        let (family, sizes) = alike.family(form.program(), numbers, counters)?;
-        let bucket = alike.bucket(family, &sizes, buckets, slots.len(), is_in_memory)?;
-        if alike.runs.is_often(&sizes) && is_much_more(bucket.work, cost::work(program)) {
+        alike.note_slots(&slots);
+        let (family, sizes) = alike.family(&form, numbers, counters, device)?;
+        // A frozen device may refuse them.
+        if !choice.is_frozen {
+            alike.families[family].came(&sizes);
+        }
+        let known = &mut alike.families[family];
+        let (bucket, placed) = known.bucket(&sizes, choice, slots.len(), |bucket| placed_in(device, bucket, &form))?;
+        let has_equal_parts = known.have_equal_parts(&sizes);
+        drop(alike);
+        if !self.fits(&bucket, choice) {
             return None;
         }
-        let member = Member { bucket, form, sizes };
-        member.is_exact().then_some(member)
+        let member = Member { bucket, program: placed, form, sizes, has_equal_parts, alike: shared };
+        let gets_own = member.comes_often() && !choice.is_frozen;
+        (member.is_exact() && !gets_own).then_some(member)
     }
-}
 
-impl Alikes {
+    /// Returns whether a bucket may fit into the device's memory.
+    fn fits(&self, bucket: &Bucket, choice: &BucketChoice) -> bool {
+        if let Some(limit) = choice.memory_limit.filter(|&limit| bucket.bytes > limit) {
+            let (arguments, limit) = (bytes(bucket.bytes), bytes(limit));
+            self.leave_out(bucket, &format!("its arguments take {arguments}, and the limit is {limit}"));
+        }
+        !bucket.is_left_out()
+    }
+
+    /// Leaves out a bucket that does not fit into the device's memory from now on. This is said once.
+    fn leave_out(&self, bucket: &Bucket, reason: &dyn std::fmt::Display) {
+        if bucket.is_too_large.swap(true, Relaxed) || self.said_too_large.swap(true, Relaxed) {
+            return;
+        }
+        tracing::warn!(
+            "{bucket}: it does not fit into the device's memory, so its programs are compiled for their exact sizes: \
+             {reason}. This is said once"
+        );
+    }
+
+    /// Returns whether an error says that a member's bucket does not fit into the device's memory. It is left out then.
+    pub(super) fn leaves_out(&self, member: &Member, error: &TpuError) -> bool {
+        let is_too_large = error.is_out_of_memory();
+        if is_too_large {
+            self.leave_out(&member.bucket, error);
+        }
+        is_too_large
+    }
+
     /// Returns the recordings of a skeleton of this many nodes. What was used least recently is forgotten.
-    fn get(&self, hash: u64, nodes: usize, new: impl Fn() -> Alike) -> Arc<Mutex<Alike>> {
-        let mut known = self.0.lock();
+    fn known(&self, hash: u64, nodes: usize, new: impl Fn() -> Alike) -> Arc<Mutex<Alike>> {
+        let mut known = self.known.lock();
         if let Some(found) = known.get(&hash) {
             return Arc::clone(&found.alike);
         }
@@ -173,18 +241,31 @@ fn is_much_more(work: u64, than: u64) -> bool {
 
 impl Alike {
     fn new(skeleton: Skeleton) -> Self {
-        Self { skeleton, recordings: Vec::new(), families: Vec::new(), runs: SizeCounts::default() }
+        let (recordings, families, runs, slots) = Default::default();
+        Self { skeleton, recordings, families, runs, slots }
+    }
+
+    /// Notes the slots of a run.
+    fn note_slots(&mut self, slots: &[u64]) {
+        if self.slots.iter().any(|known| known == slots) {
+            return;
+        }
+        if self.slots.len() == MOST_RUNS {
+            self.slots.pop_front();
+        }
+        self.slots.push_back(slots.to_vec());
     }
 
     /// Returns the place of a recording's family, and its varying sizes. If it is of none, one is looked for anew with it.
     fn family(
         &mut self,
-        program: &Arc<Program>,
+        form: &Form,
         mut numbers: Numbers,
         counters: &Counters,
+        device: &impl FamilyDevice,
     ) -> Option<(usize, Vec<i64>)> {
-        for (place, (family, _)) in self.families.iter().enumerate() {
-            if let Some(sizes) = family.sizes(&numbers) {
+        for (place, known) in self.families.iter().enumerate() {
+            if let Some(sizes) = known.family.sizes(&numbers) {
                 return Some((place, sizes));
             }
         }
@@ -197,35 +278,60 @@ impl Alike {
         }
         // It is that of all of them.
         numbers.skeleton = Skeleton::default();
-        self.recordings.push((Arc::clone(program), numbers));
+        self.recordings.push((Arc::clone(form.program()), numbers));
         let found = Family::of(&self.recordings)?;
         let (_, numbers) = self.recordings.last()?;
         let sizes = found.sizes(numbers)?;
         Counters::add(&counters.families, 1);
-        self.families.push((found, Buckets::default()));
+        let (multiples, largest) = (device.multiples(&found, form), sizes.clone());
+        let mut found = KnownFamily { family: found, multiples, buckets: Buckets::default(), largest };
+        let earlier: Vec<_> = self.recordings.iter().filter_map(|(_, row)| found.family.sizes(row)).collect();
+        earlier.iter().for_each(|sizes| found.came(sizes));
+        self.families.push(found);
         Some((self.families.len() - 1, sizes))
     }
+}
 
-    /// Returns the program for the bucket of these sizes, or for a larger one in memory.
+impl KnownFamily {
+    /// Notes sizes that came.
+    fn came(&mut self, sizes: &[i64]) {
+        self.largest.iter_mut().zip(sizes).for_each(|(largest, &size)| *largest = size.max(*largest));
+    }
+
+    /// Returns whether values of these sizes split over a mesh as those of a bucket do.
+    fn have_equal_parts(&self, sizes: &[i64]) -> bool {
+        sizes.iter().zip(&self.multiples).all(|(size, multiple)| size % multiple == 0)
+    }
+
+    /// Returns the bucket of these sizes, or a larger one whose program is in memory, with its program. `placed` returns that,
+    /// and whether it is in memory.
     fn bucket(
         &mut self,
-        family: usize,
         sizes: &[i64],
-        buckets: &ShapeBuckets,
+        choice: &BucketChoice,
         slots: usize,
-        is_in_memory: impl Fn(&Arc<Program>) -> bool,
-    ) -> Option<Arc<Bucket>> {
-        let (family, known) = &mut self.families[family];
-        let least = family.least_buckets(sizes).into_iter();
-        let sizes: Vec<i64> = least.map(|size| buckets.bucket(size)).collect::<Option<_>>()?;
+        placed: impl Fn(&Bucket) -> (Arc<Program>, bool),
+    ) -> Option<(Arc<Bucket>, Arc<Program>)> {
+        let bucket = |(size, &multiple): (i64, &i64)| next_multiple(choice.buckets.bucket(size)?, multiple);
+        let least = self.family.least_buckets(sizes).into_iter();
+        let sizes: Vec<i64> = least.zip(&self.multiples).map(bucket).collect::<Option<_>>()?;
+        self.bucket_of(sizes, choice, slots, placed)
+    }
+
+    /// Returns the bucket of these sizes of buckets as [`KnownFamily::bucket`] does.
+    fn bucket_of(
+        &mut self,
+        sizes: Vec<i64>,
+        choice: &BucketChoice,
+        slots: usize,
+        placed: impl Fn(&Bucket) -> (Arc<Program>, bool),
+    ) -> Option<(Arc<Bucket>, Arc<Program>)> {
+        let Self { family, buckets: known, .. } = self;
         if known.values().any(Option::is_none) {
             return None;
         }
-        let make = || match family.padded(&sizes, slots as u32) {
-            Ok(padded) => {
-                let (program, work) = (Arc::clone(&padded.program), cost::work(&padded.program));
-                Some(Arc::new(Bucket { program, padded, work, slots }))
-            }
+        let make = || match Bucket::of(family, &sizes, slots) {
+            Ok(bucket) => Some(Arc::new(bucket)),
             Err(error) => {
                 tracing::warn!(
                     "programs that differ in sizes alone are compiled for each size, because of an op without an exact form \
@@ -235,51 +341,28 @@ impl Alike {
             }
         };
         let own = known.entry(sizes.clone()).or_insert_with(make).clone()?;
-        if is_in_memory(&own.program) {
-            return Some(own);
+        let (program, is_in_memory) = placed(&own);
+        if is_in_memory {
+            return Some((own, program));
         }
         let has_room = |larger: &[i64]| larger.iter().zip(&sizes).all(|(larger, size)| larger >= size);
         let larger = known.iter().filter(|(sizes, _)| has_room(sizes)).filter_map(|(_, bucket)| bucket.as_ref());
-        let larger = larger.filter(|bucket| !is_much_more(bucket.work, own.work) && is_in_memory(&bucket.program));
-        Some(larger.min_by_key(|bucket| bucket.work).cloned().unwrap_or(own))
+        let larger = larger.filter(|bucket| choice.is_frozen || !is_much_more(bucket.work, own.work));
+        let larger = larger.filter(|bucket| !bucket.is_left_out()).map(|bucket| (bucket, placed(bucket)));
+        let in_memory = larger.filter(|(_, (_, is_in_memory))| *is_in_memory).min_by_key(|(bucket, _)| bucket.work);
+        Some(in_memory.map_or((own, program), |(bucket, (program, _))| (Arc::clone(bucket), program)))
     }
 }
 
-impl Member {
-    /// Returns whether the bucket's program is exact for these sizes.
-    fn is_exact(&self) -> bool {
-        self.bucket.padded.at_least_zero.iter().all(|size| size.at(&self.sizes).is_some_and(|number| number >= 0))
-    }
+/// Returns the program of a bucket for a recording's arguments, and whether it is in memory.
+fn placed_in(device: &impl FamilyDevice, bucket: &Bucket, form: &Form) -> (Arc<Program>, bool) {
+    let program = device.placed(bucket, form);
+    let is_in_memory = device.is_in_memory(&program);
+    (program, is_in_memory)
+}
 
-    /// Returns whether the bucket's program has so much more work than this that another program is worth its compile.
-    pub(super) fn is_much_more_than(&self, work: u64) -> bool {
-        is_much_more(self.bucket.work, work)
-    }
-
-    /// Returns the slots of the bucket's program: recorded ones and true sizes.
-    pub(super) fn slots(&self, recorded: &[u64]) -> Vec<u64> {
-        self.slots_with(recorded, |index| self.sizes[index] as u64)
-    }
-
-    /// Returns slots in which every true size is another one, and no two are equal: a program that is compiled for both
-    /// takes no size for granted.
-    pub(super) fn other_slots(&self, recorded: &[u64]) -> Vec<u64> {
-        self.slots_with(recorded, |index| u64::MAX - index as u64)
-    }
-
-    fn slots_with(&self, recorded: &[u64], size: impl Fn(usize) -> u64) -> Vec<u64> {
-        let recorded = self.form.slots(recorded);
-        let slot = |&index: &u32| match (index as usize).checked_sub(self.bucket.slots) {
-            Some(of_size) => size(of_size),
-            None => recorded[index as usize],
-        };
-        self.bucket.padded.bindings.slots.iter().map(slot).collect()
-    }
-
-    /// Returns the parameters of the bucket's program: the index in the recorded program, and the type of the buffer.
-    pub(super) fn parameters(&self) -> impl Iterator<Item = (u32, &TensorType)> {
-        let recorded = &self.bucket.padded.bindings.parameters;
-        let recorded = |index: u32| self.form.parameter(recorded[index as usize]);
-        self.bucket.program.parameters().map(move |(index, ty)| (recorded(index), ty))
-    }
+/// Returns the least multiple of `factor` from a number on; `None` if it overflows.
+fn next_multiple(number: i64, factor: i64) -> Option<i64> {
+    let more = (factor - number % factor) % factor;
+    number.checked_add(more)
 }

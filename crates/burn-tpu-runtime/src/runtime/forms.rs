@@ -39,6 +39,16 @@ pub(super) struct Form {
 }
 
 impl Form {
+    /// Returns a program as its own form.
+    pub(super) fn of(program: Arc<Program>) -> Self {
+        Self { recorded: program, looped: None }
+    }
+
+    /// Returns the recording.
+    pub(super) fn recorded(&self) -> &Arc<Program> {
+        &self.recorded
+    }
+
     /// Returns the program.
     pub(super) fn program(&self) -> &Arc<Program> {
         self.looped.as_ref().map_or(&self.recorded, |looped| &looped.program)

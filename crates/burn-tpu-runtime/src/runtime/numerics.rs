@@ -255,7 +255,7 @@ impl DeviceRuntime {
         }
         let placed: Vec<_> = replay.arguments.iter().map(Option::as_ref).collect();
         let program = self.placed(program, &parameters(program, &placed))?;
-        let compiled = self.compiler.compile_unrecorded(&program, &replay.slots)?;
+        let compiled = self.compiler.compile_unrecorded(&program, std::slice::from_ref(&replay.slots))?;
         let mut arguments = replay.arguments.clone();
         let results = self.open().dispatch(&program, &compiled, &mut arguments, &replay.slots);
         let results = results.map_err(|error| match error {

@@ -92,11 +92,11 @@ impl OpenDevice {
         Ok(uploaded)
     }
 
-    /// Returns the device's copy of a value, which stays the value's.
-    pub(crate) fn on_device(&self, buffer: &SharedBuffer) -> Result<SharedBuffer> {
+    /// Returns the device's copy of a value, which stays the value's; on a mesh, a new one is split as `sharding` says.
+    pub(crate) fn on_device(&self, buffer: &SharedBuffer, sharding: Option<&Sharding>) -> Result<SharedBuffer> {
         let Some(value) = HostValue::of(buffer) else { return Ok(Arc::clone(buffer)) };
         self.take_out(value)?;
-        value.on_device(false, |ty, bytes| self.upload(ty, bytes, None))
+        value.on_device(false, |ty, bytes| self.upload(ty, bytes, sharding))
     }
 
     /// Copies the elements of a value to the host that is in a larger buffer alone.

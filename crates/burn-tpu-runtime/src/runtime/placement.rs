@@ -4,7 +4,7 @@ use super::DeviceRuntime;
 use crate::engine::{HostValue, Input, MeshAxes, SharedBuffer};
 use crate::error::{Result, TpuError};
 use crate::program::{Recorded, Subgraph};
-use burn_tpu_graph::{Arrival, Placement, Program, Sharding};
+use burn_tpu_graph::{Arrival, Placement, Program, Sharding, TensorType};
 use std::sync::Arc;
 
 impl DeviceRuntime {
@@ -16,8 +16,9 @@ impl DeviceRuntime {
         };
         let arrivals = self.arrivals(buffers.iter().map(|buffer| buffer.as_ref().ok()));
         let place = |program: Program, parameters: &[u32]| {
-            let arrivals: Vec<_> = parameters.iter().map(|&index| arrivals[index as usize].clone()).collect();
-            self.place(self.flagged(program), axes, &arrivals)
+            let program = self.flagged(program);
+            let (placement, _) = placement(&program, axes, &of_parameters(parameters, &arrivals));
+            program.placed(placement)
         };
         self.open().cache.recorded(subgraph, &arrivals, place).map_err(bug)
     }
@@ -31,12 +32,27 @@ impl DeviceRuntime {
     /// Returns a program of this device for arguments that are, or are not yet, on the mesh; on one device, as it is.
     pub(super) fn placed(&self, program: &Arc<Program>, arguments: &[Option<&SharedBuffer>]) -> Result<Arc<Program>> {
         let Some(axes) = self.open().engine()?.mesh() else { return Ok(Arc::clone(program)) };
-        let arrivals = self.arrivals(arguments.iter().copied());
-        Ok(self.open().cache.placed(program, arrivals, |arrivals| self.place(Program::clone(program), axes, arrivals)))
+        Ok(self.placed_for(program, axes, self.arrivals(arguments.iter().copied())))
     }
 
-    fn place(&self, program: Program, axes: &MeshAxes, arrivals: &[Arrival]) -> Program {
-        let (placement, uneven) = Placement::of(&program, &axes.mesh, &axes.batch, arrivals);
+    /// Returns a program of this mesh for arguments that arrive so.
+    pub(super) fn placed_for(&self, program: &Arc<Program>, axes: &MeshAxes, arrivals: Vec<Arrival>) -> Arc<Program> {
+        let place = |arrivals: &[Arrival]| {
+            let (placement, uneven) = placement(program, axes, arrivals);
+            self.warn_of_uneven(axes, &uneven);
+            Program::clone(program).placed(placement)
+        };
+        self.open().cache.placed(program, arrivals, place)
+    }
+
+    /// Warns of the batches of a recorded program that do not split over the mesh, if it is about to be compiled.
+    pub(super) fn warn_of_uneven_batches(&self, recorded: &Recorded) {
+        let Some(axes) = self.open().engine().ok().and_then(|engine| engine.mesh()) else { return };
+        let arrivals = of_parameters(&recorded.bindings.parameters, &recorded.arrivals);
+        self.warn_of_uneven(axes, &placement(&recorded.program, axes, &arrivals).1);
+    }
+
+    fn warn_of_uneven(&self, axes: &MeshAxes, uneven: &[TensorType]) {
         for ty in uneven {
             if self.uneven_batches.lock().insert(ty.to_string()) {
                 let parts = axes.mesh.parts(&axes.batch);
@@ -49,8 +65,17 @@ impl DeviceRuntime {
                 );
             }
         }
-        program.placed(placement)
     }
+}
+
+/// Returns the placement of a program, and the types of the batches that do not split.
+fn placement(program: &Program, axes: &MeshAxes, arrivals: &[Arrival]) -> (Placement, Vec<TensorType>) {
+    Placement::of(program, &axes.mesh, &axes.batch, arrivals)
+}
+
+/// Returns the arrivals of a program's parameters, of which these are the recorded indices.
+fn of_parameters(parameters: &[u32], recorded: &[Arrival]) -> Vec<Arrival> {
+    parameters.iter().map(|&index| recorded[index as usize].clone()).collect()
 }
 
 /// Returns where an argument is.

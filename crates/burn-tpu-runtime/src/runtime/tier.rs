@@ -16,7 +16,8 @@
 //!    run its plain form, and its author wants to see the other one.
 
 use super::DeviceRuntime;
-use super::families::Member;
+use super::families::{BucketChoice, Member};
+use super::padded::{Alone, Candidate};
 use crate::Platform;
 use crate::device::Described;
 use crate::engine::{HostValue, Input, picked};
@@ -76,7 +77,9 @@ pub(super) enum Tier {
 }
 
 /// Where the arguments of a program are.
-struct Inputs {
+struct Inputs<'b> {
+    /// The recording's buffers.
+    buffers: &'b [Input],
     /// The parameters whose values wait on the host for their transfer.
     waiting: Vec<u32>,
     /// Those of them that no program has read yet.
@@ -104,7 +107,7 @@ impl DeviceRuntime {
             return Ok(match found {
                 Some(compiled) if holds(&compiled) => Tier::Compiled(compiled),
                 older => {
-                    let member = self.member(&recorded.program, slots);
+                    let member = self.member(recorded, slots, buffers);
                     member.map_or(Tier::Compiler(older), |member| Tier::Member(None, member))
                 }
             });
@@ -116,7 +119,7 @@ impl DeviceRuntime {
                 Ok(split.map_or(Tier::Compiled(compiled), Tier::Split))
             }
             older => {
-                let inputs = inputs.with_device_bytes(recorded, buffers);
+                let inputs = inputs.with_device_bytes(recorded);
                 self.tier_of_new(recorded, slots, &inputs, older, reason, least)
             }
         }
@@ -167,20 +170,19 @@ impl DeviceRuntime {
         }
         let assembly = self.assembly(recorded, inputs)?;
         let member = match &assembly {
-            Some(assembly) => self.member(&assembly.device.0, &picked(&assembly.device.1.slots, slots)),
-            None => self.member(program, slots),
+            Some(assembly) => self.member_of(&assembly.device.0, &picked(&assembly.device.1.slots, slots)),
+            None => self.member(recorded, slots, inputs.buffers),
         };
-        if let Some(member) = member.as_ref().filter(|member| self.open().cache.get(&member.bucket.program).is_some()) {
+        if let Some(member) = member.as_ref().filter(|member| self.open().cache.get(&member.program).is_some()) {
             return Ok(Tier::Member(assembly, member.clone()));
         }
-        let member = member.filter(|member| !may_interpret || self.is_worth_a_compile(member, program));
         let split = self.split(recorded, inputs)?.filter(|split| split.host_ops > 0);
         // Programs that differ in sizes or in the host's part alone are counted together.
         let of_split = split.as_ref().map_or(program, |split| &split.device.0);
-        let family = member.as_ref().map_or(of_split, |member| &member.bucket.program);
+        let family = member.as_ref().map_or(of_split, |member| &member.program);
         if may_interpret
             && let Some(copy) = self.work_to_fetch(inputs.device_bytes)
-            && self.is_interpreted(program, family, slots, copy)
+            && self.is_interpreted((program, slots), family, member.as_ref(), copy)
         {
             return Ok(Tier::Interpreter);
         }
@@ -193,26 +195,39 @@ impl DeviceRuntime {
         })
     }
 
-    /// Rule 5: returns a program as one of its family. A mesh and an engine that compiles nothing have none.
-    fn member(&self, program: &Arc<Program>, slots: &[u64]) -> Option<Member> {
-        let engine = self.open().engine().ok()?;
-        let device = self.open().device;
-        // What is recorded for a fit is reported with its own sizes.
-        let is_for_fit = matches!(device.described(), Some(Described::Recording(..)));
-        if engine.mesh().is_some() || device.platform() == Platform::NdArray || is_for_fit {
-            return None;
-        }
-        let Self { families, compiler, .. } = self;
-        let (options, counters, cache) = (&compiler.open.options, &compiler.open.counters, &compiler.open.cache);
-        let is_in_memory = |program: &Arc<Program>| cache.get(program).is_some();
-        families.member(program, slots, compiler.rolls(), &options.shape_buckets, counters, is_in_memory)
+    /// Rule 5: returns a program as one of its family.
+    fn member(&self, recorded: &Recorded, slots: &[u64], buffers: &[Input]) -> Option<Member> {
+        let axes = self.open().engine().ok().filter(|_| self.has_families())?.mesh();
+        let candidate = Candidate { runtime: self, axes, recorded, buffers };
+        self.families.member(&recorded.program, slots, &self.bucket_choice(), &self.open().counters, &candidate)
     }
 
-    /// Returns whether a bucket is compiled for a recording that may be interpreted. The CPU plugin's code is not so much faster
-    /// than the interpreter that it gains what the padding adds.
-    fn is_worth_a_compile(&self, member: &Member, program: &Program) -> bool {
-        let work = cost::work(program) + WORK_PER_NODE * program.graph().len() as u64;
-        self.open().device.platform() != Platform::Cpu || !member.is_much_more_than(work)
+    /// Returns a program that is not a recorded one as a whole, or not for known arguments, as one of its family. On a mesh
+    /// there is none: a bucket's program is placed for its arguments.
+    pub(super) fn member_of(&self, program: &Arc<Program>, slots: &[u64]) -> Option<Member> {
+        let engine = self.open().engine().ok()?;
+        if engine.mesh().is_some() || !self.has_families() {
+            return None;
+        }
+        self.families.member(program, slots, &self.bucket_choice(), &self.open().counters, &Alone(self))
+    }
+
+    /// Returns whether programs of the device may be families. Not if it compiles nothing; and what is recorded for a fit is
+    /// reported with its own sizes.
+    fn has_families(&self) -> bool {
+        let device = self.open().device;
+        device.platform() != Platform::NdArray && !matches!(device.described(), Some(Described::Recording(..)))
+    }
+
+    /// Returns what buckets are chosen by now.
+    pub(super) fn bucket_choice(&self) -> BucketChoice<'_> {
+        let options = &self.open().options;
+        BucketChoice {
+            buckets: &options.shape_buckets,
+            may_loop: self.compiler.rolls(),
+            is_frozen: self.compiler.is_frozen(),
+            memory_limit: options.memory_limit,
+        }
     }
 
     /// Returns the work of fetching so many bytes for the interpreter; `None` if they stay on the device.
@@ -225,7 +240,13 @@ impl DeviceRuntime {
 
     /// Rule 2. A frozen device goes on interpreting what it has interpreted before, and refuses what is new. `copy` is the
     /// work of fetching its arguments.
-    fn is_interpreted(&self, program: &Arc<Program>, family: &Arc<Program>, slots: &[u64], copy: u64) -> bool {
+    fn is_interpreted(
+        &self,
+        (program, slots): (&Arc<Program>, &[u64]),
+        family: &Arc<Program>,
+        member: Option<&Member>,
+        copy: u64,
+    ) -> bool {
         if self.compiler.is_frozen() {
             return self.open().cache.counted(Count::Interpreted, family) > 0;
         }
@@ -233,6 +254,13 @@ impl DeviceRuntime {
             self.open().cache.assumed_before(program).is_some() || self.open().cache.get(family).is_some();
         if was_compiled {
             return false;
+        }
+        let work = cost::work(program) + WORK_PER_NODE * program.graph().len() as u64 + copy;
+        // The CPU plugin's code is not so much faster than the interpreter that it gains what the padding adds.
+        let is_cpu = self.open().device.platform() == Platform::Cpu;
+        if is_cpu && member.is_some_and(|member| member.is_much_more_than(work)) {
+            self.open().cache.count(Count::Interpreted, family);
+            return true;
         }
         let nodes = self.compiled_nodes(family, program, slots);
         let together = if self.open().options.program_cap == 0 {
@@ -242,7 +270,6 @@ impl DeviceRuntime {
         };
         let compile = COMPILE_WORK + nodes * (COMPILE_WORK_PER_NODE + COMPILE_WORK_PER_PAIR * together);
         // All runs together take at most as long as the compile that they delay.
-        let work = cost::work(program) + WORK_PER_NODE * program.graph().len() as u64 + copy;
         let most = if compile < LONG_COMPILE_WORK { MOST_RUNS } else { u64::MAX };
         let runs = (compile / work.max(1)).min(most);
         u64::from(self.open().cache.count(Count::Interpreted, family)) <= runs
@@ -296,21 +323,21 @@ fn with_little_work(split: Option<Arc<Split>>) -> Option<Arc<Split>> {
     split.filter(|split| work(split) <= most(split))
 }
 
-impl Inputs {
-    fn of(recorded: &Recorded, buffers: &[Input]) -> Self {
+impl<'b> Inputs<'b> {
+    fn of(recorded: &Recorded, buffers: &'b [Input]) -> Self {
         let places = &recorded.bindings.parameters;
         let value = |place: u32| buffers[place as usize].as_ref().ok().and_then(HostValue::of);
         let waits = |&index: &u32| value(places[index as usize]).is_some_and(HostValue::is_waiting);
         let waiting: Vec<u32> = (0..places.len() as u32).filter(waits).collect();
         let is_new = |index: &u32| value(places[*index as usize]).is_some_and(HostValue::is_new_input);
         let new = waiting.iter().copied().filter(is_new).collect();
-        Self { waiting, new, count: places.len(), device_bytes: 0 }
+        Self { buffers, waiting, new, count: places.len(), device_bytes: 0 }
     }
 
     /// Adds the bytes of the values that are on the device alone.
-    fn with_device_bytes(mut self, recorded: &Recorded, buffers: &[Input]) -> Self {
+    fn with_device_bytes(mut self, recorded: &Recorded) -> Self {
         let bytes = |(index, ty): (u32, &TensorType)| {
-            let buffer = &buffers[recorded.bindings.parameters[index as usize] as usize];
+            let buffer = &self.buffers[recorded.bindings.parameters[index as usize] as usize];
             let value = buffer.as_ref().ok().and_then(HostValue::of);
             if value.is_some_and(HostValue::is_on_host) { 0 } else { ty.bytes() }
         };
