@@ -38,7 +38,8 @@ impl Padder<'_> {
                 AxisRule::Regrouped { from: run, to } => {
                     let parts: Vec<Factor> =
                         value.axes[run.clone()].iter().flat_map(|axis| axis.factors.clone()).collect();
-                    let is_uniform = value.axes[run.clone()].iter().all(|axis| axis.is_uniform || !axis.varies());
+                    // A fixed axis beside a repeated one has elements that differ.
+                    let is_uniform = value.axes[run.clone()].iter().all(|axis| axis.is_uniform);
                     match grouped(&parts, &sizes[to.clone()]) {
                         Some(groups) => {
                             for (axis, factors) in to.clone().zip(groups) {
