@@ -163,8 +163,8 @@ impl<B: Backend> Classifier<B> {
     }
 }
 
-/// Trains on batches that are padded to their longest sentence; the last batch of an epoch is smaller. They come from the host
-/// as a whole, or `row_by_row`.
+/// Trains on batches that are padded to their longest sentence; the last batch of an epoch is smaller. They come from the
+/// host as a whole, or `row_by_row`.
 fn trained<B: burn::tensor::backend::AutodiffBackend>(
     device: &B::Device,
     epochs: usize,

@@ -118,7 +118,7 @@ fn elements(program: &Program) -> u64 {
     let made = |node: &Node| match &node.op {
         Op::For { trips, body } => trips.most() as u64 * elements(body),
         Op::CustomCall(call) => elements(call.plain()),
-        _ => std::iter::once(&node.ty).chain(&node.more).map(|ty| ty.elements() as u64).sum(),
+        _ => node.result_types().map(|ty| ty.elements() as u64).sum(),
     };
     program.graph().nodes().iter().map(made).sum()
 }

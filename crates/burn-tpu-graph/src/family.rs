@@ -28,8 +28,7 @@ use std::sync::Arc;
 
 /// Returns the number of elements of all values of a program.
 pub fn elements(program: &Program) -> u64 {
-    let of = |node: &Node| std::iter::once(&node.ty).chain(&node.more).map(|ty| ty.elements() as u64).sum::<u64>();
-    program.graph().nodes().iter().map(of).sum()
+    program.graph().nodes().iter().flat_map(Node::result_types).map(|ty| ty.elements() as u64).sum()
 }
 
 /// The number of recordings of different sizes that tell a family.
@@ -141,7 +140,7 @@ impl Family {
     /// Returns the number of elements of all values of a program of the family in buffers of these buckets.
     pub fn elements(&self, buckets: &[i64]) -> u64 {
         let graph = self.program.graph();
-        let results = |id: NodeId| (0..=graph.node(id).more.len()).map(move |result| (id, result));
+        let results = |id: NodeId| (0..graph.node(id).results()).map(move |result| (id, result));
         let in_buffer = |(id, result): (NodeId, usize)| -> u64 {
             let dims = self.whole().dims(id, result);
             dims.iter().map(|size| size.capacity(buckets).unwrap_or(0) as u64).product()
@@ -168,11 +167,6 @@ struct Part<'f> {
 impl<'f> Part<'f> {
     fn graph(self) -> &'f Graph {
         self.program.graph()
-    }
-
-    /// Returns the number of sizes that vary.
-    fn varying(self) -> usize {
-        self.family.varying.len()
     }
 
     /// Returns the dims of a result of a node.

@@ -62,6 +62,11 @@ impl Node {
         1 + self.more.len()
     }
 
+    /// The types of all results, in order.
+    pub fn result_types(&self) -> impl Iterator<Item = &TensorType> {
+        std::iter::once(&self.ty).chain(&self.more)
+    }
+
     /// The type of a result, if the node has so many.
     pub fn result_type(&self, index: usize) -> Option<&TensorType> {
         if index == 0 { Some(&self.ty) } else { self.more.get(index - 1) }

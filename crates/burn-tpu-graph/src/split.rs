@@ -4,9 +4,9 @@
 //! run, and where values live; the caller says which parameters are on the host.
 //!
 //! A node belongs to the host if it is computed from host parameters, or assembles constants (a mask that is built row by
-//! row), by ops that move, compare or combine elements, and if it does not grow what it is given, unless it puts small values
-//! together. Constants, and what is computed from nothing else without assembling, are cheap to build again: either part has
-//! its own.
+//! row), by ops that move, compare or combine elements, and if it does not grow what it is given, unless it puts small
+//! values together. Constants, and what is computed from nothing else without assembling, are cheap to build again: either
+//! part has its own.
 
 use crate::op::OpKind;
 use crate::{Bindings, Builder, DType, Graph, Node, NodeId, Op, Program, Rebuild, Result, TensorType};
@@ -71,8 +71,8 @@ impl Split {
         Self::packed(program, is_host, MOST_PACKED_BYTES)
     }
 
-    /// Returns the two parts of a program as [`Split::of`] does, with a transfer for each value: a packed one has a size that
-    /// is a sum of others.
+    /// Returns the two parts of a program as [`Split::of`] does, with a transfer for each value: a packed one has a size
+    /// that is a sum of others.
     ///
     /// # Errors
     /// Those of [`Split::of`].
@@ -139,8 +139,8 @@ fn of_operands(graph: &Graph, node: &Node, op: &Op, parts: &[Side]) -> Side {
     if on_host().next().is_none() {
         return if assembles(op) && node.ty.elements() > FEW_ELEMENTS { Side::Host } else { Side::Either };
     }
-    // What grows is computed on the device: its operands are the smaller transfer. Rows that are written into a small constant
-    // are one transfer instead of many.
+    // What grows is computed on the device: its operands are the smaller transfer. Rows that are written into a small
+    // constant are one transfer instead of many.
     let is_small = assembles(op) && node.ty.bytes() <= MOST_PACKED_BYTES;
     if is_small || node.ty.bytes() <= given { Side::Host } else { Side::Device }
 }

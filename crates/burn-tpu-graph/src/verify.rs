@@ -190,7 +190,7 @@ fn verify_node(program: &Program, id: NodeId, node: &Node) -> Result {
         return Err(VerifyError::Arity { node: id, op: node.op.mnemonic(), found });
     }
     verify_get_result(program, id, node)?;
-    let claimed: Vec<&TensorType> = std::iter::once(&node.ty).chain(&node.more).collect();
+    let claimed: Vec<&TensorType> = node.result_types().collect();
     if let Some(&ty) = claimed.iter().find(|ty| infer::bounded(ty).is_err()) {
         return Err(VerifyError::TooLarge { node: id, ty: ty.clone() });
     }

@@ -45,8 +45,8 @@ pub fn replicas_agree(tensor: &crate::Tensor) -> Result<Option<bool>> {
     crate::engine::replicas_agree(buffer)
 }
 
-/// Returns how a tensor's value is split over a mesh, perhaps in a larger buffer, by the positions of the axes: `[{0}, {}]`;
-/// `None` for a value that is not on a mesh.
+/// Returns how a tensor's value is split over a mesh, perhaps in a larger buffer, by the positions of the axes: `[{0},
+/// {}]`; `None` for a value that is not on a mesh.
 pub fn sharding(tensor: &crate::Tensor) -> Option<String> {
     let Some(Ok(buffer)) = tensor.value() else { return None };
     let larger = HostValue::of(buffer).and_then(HostValue::only_larger);

@@ -107,7 +107,7 @@ impl Found<'_> {
                 _ => {}
             }
             places.of_node.push((start, self.numbers.len()));
-            let dims = node.ty.dims.iter().chain(node.more.iter().flat_map(|ty| &ty.dims));
+            let dims = node.result_types().flat_map(|ty| &ty.dims);
             self.numbers.extend(dims.map(|&dim| dim as i64));
             self.roles.resize(self.numbers.len(), Role::Size);
             skeleton.nodes.push((op, node.operands.clone()));

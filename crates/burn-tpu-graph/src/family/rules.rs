@@ -72,11 +72,10 @@ impl Padder<'_> {
             Op::GetResult { .. } if self.is_draw(node.operands[0]) => Ok(operands.swap_remove(0)),
             Op::GetResult { index } => {
                 let of = &operands[0];
-                let node = self.graph.get_result(of.node, *index)?;
-                let is_of_loop =
-                    matches!(self.old.graph().node(self.old.graph().node(id).operands[0]).op, Op::For { .. });
+                let result = self.graph.get_result(of.node, *index)?;
+                let is_of_loop = matches!(self.old.graph().node(node.operands[0]).op, Op::For { .. });
                 let axes = if is_of_loop { self.axes_of(id, 0)? } else { of.axes.clone() };
-                Ok(Value { node, axes })
+                Ok(Value { node: result, axes })
             }
             Op::Unary(_)
             | Op::Binary(_)

@@ -65,8 +65,8 @@ impl Size {
         (self.scale > 0).then(|| (usize::from(index), (self.offset + self.scale - 1).div_euclid(self.scale)))
     }
 
-    /// Returns the index of a varying size, and what its bucket is a multiple of where a buffer of this size has so many equal
-    /// parts; `None` if no varying size makes a buffer larger.
+    /// Returns the index of a varying size, and what its bucket is a multiple of where a buffer of this size has so many
+    /// equal parts; `None` if no varying size makes a buffer larger.
     pub fn multiple(&self, parts: i64) -> Option<(usize, i64)> {
         let &index = self.of.first().filter(|_| self.scale > 0)?;
         Some((usize::from(index), parts / greatest_common_divisor(parts, self.scale)))

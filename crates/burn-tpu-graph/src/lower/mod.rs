@@ -253,8 +253,8 @@ impl<'p> Lowering<'p> {
                 let operands = self.operands(&node.operands)?;
                 let function = control::body_function(body, self.scope, self.functions)?;
                 let statement = control::counted_loop(&mut self.block, operands, *trips, body, &function);
-                let more: Vec<TensorType> = control::more_results(*trips);
-                let results: Vec<_> = std::iter::once(&node.ty).chain(&node.more).chain(&more).collect();
+                let more = control::more_results(*trips);
+                let results: Vec<_> = node.result_types().chain(&more).collect();
                 self.block.assign(&id.to_string(), &statement, &results);
                 Ok(Value::new(format!("{id}#0"), node.ty.clone()))
             }
@@ -272,7 +272,7 @@ impl<'p> Lowering<'p> {
 
     /// Writes the op that yields a node's results, and returns the value of result 0.
     fn assign(&mut self, id: NodeId, node: &Node, statement: &Statement) -> Value {
-        let results: Vec<_> = std::iter::once(&node.ty).chain(&node.more).collect();
+        let results: Vec<_> = node.result_types().collect();
         self.block.assign(&id.to_string(), statement, &results);
         let name = if node.more.is_empty() { id.to_string() } else { format!("{id}#0") };
         Value::new(name, node.ty.clone())

@@ -29,7 +29,7 @@ fn infer(op: impl Into<Op>, operands: &str) -> Result<String, String> {
     }
     let id = graph.add(op.into(), &ids).map_err(|error| error.to_string())?;
     let node = graph.node(id);
-    Ok(std::iter::once(&node.ty).chain(&node.more).map(ToString::to_string).collect::<Vec<_>>().join(" "))
+    Ok(node.result_types().map(ToString::to_string).collect::<Vec<_>>().join(" "))
 }
 
 /// Adds a parameter. Complex parameters are built from two real ones, since they cannot be passed in.

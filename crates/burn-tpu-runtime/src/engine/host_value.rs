@@ -114,8 +114,8 @@ impl HostValue {
         state.larger.as_ref().filter(|(larger, _)| larger == ty)?.1.sharding().cloned()
     }
 
-    /// Returns the device's copy in a larger buffer of this type, which is split so on a mesh. One that is `taken` belongs to
-    /// the caller alone, so that a program may reuse its memory.
+    /// Returns the device's copy in a larger buffer of this type, which is split so on a mesh. One that is `taken` belongs
+    /// to the caller alone, so that a program may reuse its memory.
     pub(crate) fn larger(&self, ty: &TensorType, sharding: Option<&Sharding>, taken: bool) -> Option<SharedBuffer> {
         let mut state = self.state.lock();
         let is_it = |(larger, buffer): &(TensorType, SharedBuffer)| larger == ty && buffer.sharding() == sharding;

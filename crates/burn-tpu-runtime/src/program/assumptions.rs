@@ -56,6 +56,14 @@ impl SlotAssumptions {
         whole
     }
 
+    /// Returns the program in which they are taken for granted.
+    ///
+    /// # Errors
+    /// None, for a program that the verifier accepts.
+    pub(crate) fn applied_to(&self, program: &Program) -> burn_tpu_graph::Result<Program> {
+        program.bake(|index| self.constant(index))?.share(|index| self.input_of(index))
+    }
+
     /// Returns whether they hold.
     pub(crate) fn hold(&self, slots: &[u64]) -> bool {
         self.constants.iter().all(|scalar| unchanged(scalar, slots))

@@ -9,7 +9,6 @@ use burn_tpu_graph::TensorType;
 use std::sync::Arc;
 
 /// An argument of a program.
-#[derive(Clone)]
 pub(super) enum Argument {
     /// The trace's buffer of this index.
     OfTrace(u32),
@@ -62,8 +61,8 @@ pub(super) struct OnDevice<'a> {
 }
 
 impl<'a> OnDevice<'a> {
-    /// Replaces host values by the device's copies. A copy belongs to the program alone if its value does. `take_out` copies
-    /// what is in a larger buffer alone to the host.
+    /// Replaces host values by the device's copies. A copy belongs to the program alone if its value does. `take_out`
+    /// copies what is in a larger buffer alone to the host.
     ///
     /// # Errors
     /// The errors of `take_out` and `upload`.

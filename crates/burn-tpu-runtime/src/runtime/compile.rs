@@ -196,8 +196,7 @@ impl ProgramCompiler {
         let older =
             older.map(|older| Arc::clone(&older.assumptions)).or_else(|| self.open.cache.assumed_before(program));
         let assumptions = SlotAssumptions::of_runs(program, older.as_deref(), runs);
-        let program = program.bake(|index| assumptions.constant(index)).map_err(internal)?;
-        let program = program.share(|index| assumptions.input_of(index)).map_err(internal)?;
+        let program = assumptions.applied_to(program).map_err(internal)?;
         let takes_kernels =
             self.open.options.kernels && self.open.engine.as_ref().is_ok_and(|engine| engine.takes_tpu_kernels());
         let target = if takes_kernels { Target::Tpu } else { Target::Any };

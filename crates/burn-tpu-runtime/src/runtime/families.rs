@@ -303,8 +303,8 @@ impl KnownFamily {
         sizes.iter().zip(&self.multiples).all(|(size, multiple)| size % multiple == 0)
     }
 
-    /// Returns the bucket of these sizes, or a larger one whose program is in memory, with its program. `placed` returns that,
-    /// and whether it is in memory.
+    /// Returns the bucket of these sizes, or a larger one whose program is in memory, with its program. `placed` returns
+    /// that, and whether it is in memory.
     fn bucket(
         &mut self,
         sizes: &[i64],

@@ -5,6 +5,7 @@
 //!
 //! Owns: when a recording gets loops, and what its inputs are in that form. May not know: families.
 
+use crate::engine::picked;
 use crate::program::SlotAssumptions;
 use burn_tpu_fusion::{Pass, Roll};
 use burn_tpu_graph::{Bindings, Program};
@@ -58,7 +59,7 @@ impl Form {
     pub(super) fn slots<'s>(&self, recorded: &'s [u64]) -> Cow<'s, [u64]> {
         match &self.looped {
             None => Cow::Borrowed(recorded),
-            Some(looped) => looped.bindings.slots.iter().map(|&index| recorded[index as usize]).collect(),
+            Some(looped) => Cow::Owned(picked(&looped.bindings.slots, recorded)),
         }
     }
 
@@ -105,8 +106,7 @@ impl Looped {
     /// Returns a recording with loops, if it repeats. It repeats only where the places of slices are constants, and where
     /// scalars that each trip has are one.
     fn of(recorded: &Program, assumptions: SlotAssumptions) -> burn_tpu_graph::Result<Option<Self>> {
-        let plain = recorded.bake(|index| assumptions.constant(index))?.share(|index| assumptions.input_of(index))?;
-        let rolled = Roll.run(&plain)?;
+        let rolled = Roll.run(&assumptions.applied_to(recorded)?)?;
         if rolled.count == 0 {
             return Ok(None);
         }

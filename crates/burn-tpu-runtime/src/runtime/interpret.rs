@@ -54,8 +54,8 @@ impl DeviceRuntime {
         engine::interpret_values(program, arguments, slots)
     }
 
-    /// Runs a program in two parts: the host's in the interpreter, then the device's, which is compiled if it is new: as its
-    /// family's program for a bucket, or as it is.
+    /// Runs a program in two parts: the host's in the interpreter, then the device's, which is compiled if it is new: as
+    /// its family's program for a bucket, or as it is.
     ///
     /// # Errors
     /// [`RunError::Refused`] if the device's part did not begin.
@@ -125,8 +125,8 @@ impl DeviceRuntime {
         self.open().dispatch(program, &compiled, &mut taken.arguments, &picked(&inputs.slots, slots))
     }
 
-    /// Runs the device's part of a program, whose transfers have one value each, as its family's program for a bucket. Values
-    /// are padded before they are transferred.
+    /// Runs the device's part of a program, whose transfers have one value each, as its family's program for a bucket.
+    /// Values are padded before they are transferred.
     fn run_part_in_bucket(
         &self,
         split: &Split,

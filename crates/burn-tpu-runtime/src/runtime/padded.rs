@@ -16,16 +16,21 @@ use burn_tpu_graph::family::{Family, in_buffer};
 use burn_tpu_graph::{Arrival, Program, Sharding, TensorType};
 use std::sync::Arc;
 
-/// A recording that may be of a family, with the values that it reads.
+/// A program that may be of a family.
 pub(super) struct Candidate<'a> {
     pub(super) runtime: &'a DeviceRuntime,
-    /// The axes of a mesh.
-    pub(super) axes: Option<&'a MeshAxes>,
+    /// On a mesh, what the program's arguments are.
+    pub(super) on_mesh: Option<MeshCandidate<'a>>,
+}
+
+/// A recording on a mesh, with the values that it reads.
+pub(super) struct MeshCandidate<'a> {
+    pub(super) axes: &'a MeshAxes,
     pub(super) recorded: &'a Recorded,
     pub(super) buffers: &'a [Input],
 }
 
-impl Candidate<'_> {
+impl MeshCandidate<'_> {
     /// Returns the value of a parameter of the recorded program.
     fn value(&self, index: u32) -> Option<&SharedBuffer> {
         self.buffers[self.recorded.bindings.parameters[index as usize] as usize].as_ref().ok()
@@ -34,48 +39,30 @@ impl Candidate<'_> {
 
 impl FamilyDevice for Candidate<'_> {
     fn multiples(&self, family: &Family, form: &Form) -> Vec<i64> {
-        let Some(axes) = self.axes else { return vec![1; family.varying()] };
+        let Some(mesh) = &self.on_mesh else { return vec![1; family.varying()] };
         let in_larger = |value: &SharedBuffer| HostValue::of(value)?.only_larger()?.1.sharding().cloned();
         let sharding = |value: &SharedBuffer| sharding_of_value(value).or_else(|| in_larger(value));
-        let arrival = |index| self.value(form.parameter(index)).and_then(sharding).map_or(Arrival::Host, Arrival::Mesh);
+        let arrival = |index| mesh.value(form.parameter(index)).and_then(sharding).map_or(Arrival::Host, Arrival::Mesh);
         let parameters = 0..form.program().parameters().count() as u32;
-        family.multiples(&axes.mesh, &axes.batch, &parameters.map(arrival).collect::<Vec<_>>())
+        family.multiples(&mesh.axes.mesh, &mesh.axes.batch, &parameters.map(arrival).collect::<Vec<_>>())
     }
 
     fn placed(&self, bucket: &Bucket, form: &Form) -> Arc<Program> {
-        let Some(axes) = self.axes else { return Arc::clone(&bucket.program) };
-        let types: Vec<&TensorType> = self.recorded.program.parameters().map(|(_, ty)| ty).collect();
+        let Some(mesh) = &self.on_mesh else { return Arc::clone(&bucket.program) };
+        let types: Vec<&TensorType> = mesh.recorded.program.parameters().map(|(_, ty)| ty).collect();
         let arrival = |(index, larger): (u32, &TensorType)| {
             let index = form.parameter(index);
-            let value = self.value(index);
-            let sharding = value.and_then(|value| match types[index as usize] == larger {
+            let sharding = mesh.value(index).and_then(|value| match types[index as usize] == larger {
                 true => sharding_of_value(value),
-                false => sharding_in_larger(value, larger, axes),
+                false => sharding_in_larger(value, larger, mesh.axes),
             });
             sharding.map_or(Arrival::Host, Arrival::Mesh)
         };
-        self.runtime.placed_for(&bucket.program, axes, bucket.parameters().map(arrival).collect())
+        self.runtime.placed_for(&bucket.program, mesh.axes, bucket.parameters().map(arrival).collect())
     }
 
     fn is_in_memory(&self, program: &Arc<Program>) -> bool {
         self.runtime.open().cache.get(program).is_some()
-    }
-}
-
-/// A recorded program without its arguments, on one device.
-pub(super) struct Alone<'a>(pub(super) &'a DeviceRuntime);
-
-impl FamilyDevice for Alone<'_> {
-    fn multiples(&self, family: &Family, _: &Form) -> Vec<i64> {
-        vec![1; family.varying()]
-    }
-
-    fn placed(&self, bucket: &Bucket, _: &Form) -> Arc<Program> {
-        Arc::clone(&bucket.program)
-    }
-
-    fn is_in_memory(&self, program: &Arc<Program>) -> bool {
-        self.0.open().cache.get(program).is_some()
     }
 }
 

@@ -4,8 +4,8 @@
 //! the same run makes the same choices, and gives the same bits.
 //!
 //! 1. What only reads values on the host, and does little with them, is the host's: the device would wait for its inputs.
-//! 2. A new program with little work is interpreted for as many runs as a compile takes, at most a hundred unless the compile
-//!    takes seconds.
+//! 2. A new program with little work is interpreted for as many runs as a compile takes, at most a hundred unless
+//!    the compile takes seconds.
 //! 3. A program of which only the host's part is new (a mask that is built row by row, a batch that is stacked item by item)
 //!    is split: the host's part is interpreted, and the device's part is compiled once.
 //! 4. So is a program that comes back with many small values to transfer.
@@ -17,7 +17,7 @@
 
 use super::DeviceRuntime;
 use super::families::{BucketChoice, Member};
-use super::padded::{Alone, Candidate};
+use super::padded::{Candidate, MeshCandidate};
 use crate::Platform;
 use crate::device::Described;
 use crate::engine::{HostValue, Input, picked};
@@ -198,7 +198,8 @@ impl DeviceRuntime {
     /// Rule 5: returns a program as one of its family.
     fn member(&self, recorded: &Recorded, slots: &[u64], buffers: &[Input]) -> Option<Member> {
         let axes = self.open().engine().ok().filter(|_| self.has_families())?.mesh();
-        let candidate = Candidate { runtime: self, axes, recorded, buffers };
+        let on_mesh = axes.map(|axes| MeshCandidate { axes, recorded, buffers });
+        let candidate = Candidate { runtime: self, on_mesh };
         self.families.member(&recorded.program, slots, &self.bucket_choice(), &self.open().counters, &candidate)
     }
 
@@ -209,11 +210,12 @@ impl DeviceRuntime {
         if engine.mesh().is_some() || !self.has_families() {
             return None;
         }
-        self.families.member(program, slots, &self.bucket_choice(), &self.open().counters, &Alone(self))
+        let candidate = Candidate { runtime: self, on_mesh: None };
+        self.families.member(program, slots, &self.bucket_choice(), &self.open().counters, &candidate)
     }
 
-    /// Returns whether programs of the device may be families. Not if it compiles nothing; and what is recorded for a fit is
-    /// reported with its own sizes.
+    /// Returns whether programs of the device may be families. Not if it compiles nothing; and what is recorded for a fit
+    /// is reported with its own sizes.
     fn has_families(&self) -> bool {
         let device = self.open().device;
         device.platform() != Platform::NdArray && !matches!(device.described(), Some(Described::Recording(..)))

@@ -33,7 +33,7 @@ pub(super) fn with_regions(
     attributes: &str,
     regions: &str,
 ) -> Built<Vec<XlaOp>> {
-    let results: Vec<&TensorType> = std::iter::once(&node.ty).chain(&node.more).collect();
+    let results: Vec<&TensorType> = node.result_types().collect();
     let text = module(operands, &results, op, attributes, regions);
     let operand = match operands {
         [(single, _)] => (*single).clone(),

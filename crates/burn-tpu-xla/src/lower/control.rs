@@ -8,8 +8,8 @@ use burn_tpu_runtime::graph::{CustomCall, DType, Program, TensorType};
 use std::collections::BTreeMap;
 use xla::{Shape, XlaBuilder, XlaComputation, XlaOp};
 
-/// Returns the carries of a `while` over the carries, a counter and the trip count. XLA can derive a constant trip count: the
-/// counter starts from a constant, is compared with a constant and grows by one.
+/// Returns the carries of a `while` over the carries, a counter and the trip count. XLA can derive a constant trip count:
+/// the counter starts from a constant, is compared with a constant and grows by one.
 pub(super) fn counted_loop(
     builder: &XlaBuilder,
     operands: &Operands,

@@ -7,8 +7,8 @@ use crate::{Builder, NodeId, Op, Result, TensorType};
 use std::sync::Arc;
 
 impl Padder<'_> {
-    /// The body is padded as every program is. The loop carries the varying sizes for it, and a trip count that varies is an
-    /// operand: what trips beyond it would do is never done.
+    /// The body is padded as every program is. The loop carries the varying sizes for it, and a trip count that varies is
+    /// an operand: what trips beyond it would do is never done.
     pub(super) fn counted_loop(&mut self, id: NodeId, operands: Vec<Value>) -> Result<Value> {
         let (Some(body), [Some(trips), ..]) = (self.old.body(id), self.old.op_numbers(id)) else {
             return Err(self.refusal(id, "is no loop with a known trip count"));
@@ -21,7 +21,7 @@ impl Padder<'_> {
             types.push(TensorType::new(self.graph.dtype(carry), sizes));
             carries.push(carry);
         }
-        let count = self.old.varying();
+        let count = self.old.family.varying();
         let body = Arc::new(self.build_body(body, &types, count)?);
         for index in 0..count {
             let size = self.scalar(&Size::varying(index))?;

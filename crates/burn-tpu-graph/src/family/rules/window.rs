@@ -110,8 +110,8 @@ fn dilated(size: usize, distance: usize) -> usize {
     if size == 0 { 0 } else { (size - 1) * distance + 1 }
 }
 
-/// Returns the padding after an axis of `there` places with which a window that covers `reach` places has `results` results:
-/// the result ends where its buffer does, whatever the recorded padding is.
+/// Returns the padding after an axis of `there` places with which a window that covers `reach` places has `results`
+/// results: the result ends where its buffer does, whatever the recorded padding is.
 fn last_edge(results: usize, stride: usize, reach: usize, there: usize, low: isize) -> isize {
     (results.saturating_sub(1) * stride + reach) as isize - low - there as isize
 }

@@ -2,7 +2,7 @@
 
 use super::super::DeviceRuntime;
 use super::super::forms::Form;
-use super::super::padded::Alone;
+use super::super::padded::Candidate;
 use super::{Alike, Bucket, BucketChoice, Families, FamilyDevice, Member, placed_in};
 use crate::error::Result;
 use crate::metrics::Counters;
@@ -21,8 +21,8 @@ struct Wanted {
 
 impl DeviceRuntime {
     /// Compiles the programs of all known families for the buckets up to the largest sizes that came, the largest first,
-    /// and as many as stay in memory. A bucket that would run in a larger one is left out. Returns the number of compiles: none
-    /// on a mesh, where a program is placed for its arguments.
+    /// and as many as stay in memory. A bucket that would run in a larger one is left out. Returns the number of compiles:
+    /// none on a mesh, where a program is placed for its arguments.
     ///
     /// # Errors
     /// Those of the compiler.
@@ -32,10 +32,11 @@ impl DeviceRuntime {
             return Ok(0);
         }
         // A frozen device compiles what it is asked to.
+        let device = Candidate { runtime: self, on_mesh: None };
         let choice = BucketChoice { is_frozen: false, ..self.bucket_choice() };
         let mut room = open.options.cache_entries.get().saturating_sub(open.cache.len());
         for wanted in self.families.wanted(&open.options.shape_buckets, open.options.cache_entries.get()) {
-            let Some((member, slots)) = self.families.missing(&wanted, &choice, &Alone(self)) else { continue };
+            let Some((member, slots)) = self.families.missing(&wanted, &choice, &device) else { continue };
             if room == 0 {
                 tracing::warn!("not every bucket is compiled: the programs in memory are as many as `cache_entries`");
                 break;
