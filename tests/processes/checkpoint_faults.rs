@@ -37,7 +37,7 @@ fn child() {
 }
 
 /// Trains to a step, with checkpoints, and says each step. The options are those of a user, with a cache of programs, which
-/// the processes share.
+/// all processes share.
 fn train(folder: &Path, steps: u64) {
     let device = TpuDevice::cpu(0);
     let options = TpuOptions::training().disk_cache_dir(std::env::var("PROGRAMS").unwrap());
@@ -64,9 +64,9 @@ fn train(folder: &Path, steps: u64) {
     );
 }
 
-fn command(scenario: &str, folder: &Path, steps: u64) -> Command {
-    let mut command = child::command(module_path!(), scenario);
-    command.env("FOLDER", folder).env("STEPS", steps.to_string()).env("PROGRAMS", folder.join("programs"));
+fn command(folder: &Path, programs: &Path, steps: u64) -> Command {
+    let mut command = child::command(module_path!(), "train");
+    command.env("FOLDER", folder).env("STEPS", steps.to_string()).env("PROGRAMS", programs);
     command.stdout(Stdio::piped());
     command
 }
@@ -77,8 +77,8 @@ fn last_step(text: &str) -> Option<u64> {
 }
 
 /// Starts a training process, kills it this long after it took some steps, and returns the last step that it said it took.
-fn killed_after(folder: &Path, steps: u64, life: Duration) -> u64 {
-    let mut child = command("train", folder, u64::MAX).spawn().expect("it starts");
+fn killed_after(folder: &Path, programs: &Path, steps: u64, life: Duration) -> u64 {
+    let mut child = command(folder, programs, u64::MAX).spawn().expect("it starts");
     let mut output = BufReader::new(child.stdout.take().unwrap());
     let mut text = String::new();
     while text.lines().filter(|line| line.starts_with("step ")).count() < steps as usize {
@@ -93,8 +93,8 @@ fn killed_after(folder: &Path, steps: u64, life: Duration) -> u64 {
 }
 
 /// Runs to a step and returns the digest of all losses.
-fn losses(folder: &Path, steps: u64) -> String {
-    let output = command("train", folder, steps).output().expect("it starts");
+fn losses(folder: &Path, programs: &Path, steps: u64) -> String {
+    let output = command(folder, programs, steps).output().expect("it starts");
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
     let digest = text.lines().find_map(|line| line.strip_prefix("losses "));
     digest.unwrap_or_else(|| panic!("{text}{}", String::from_utf8_lossy(&output.stderr))).to_owned()
@@ -106,12 +106,12 @@ fn a_run_that_is_killed_at_random_moments_loses_at_most_one_interval_and_no_bit(
         return;
     }
     let kills = std::env::var("CHECKPOINT_KILLS").ok().map_or(10, |kills| kills.parse::<u64>().unwrap());
-    let [folder, straight] = [(); 2].map(|()| tempfile::tempdir().unwrap());
+    let [folder, straight, programs] = [(); 3].map(|()| tempfile::tempdir().unwrap());
     let (mut newest, mut lost, mut left_overs) = (0, 0, 0);
     for kill in 0..kills {
         let random = (kill + 1) * 7919;
         let life = Duration::from_millis(random * 31 % LONGEST_MS);
-        let last = killed_after(folder.path(), 1 + random % MOST_STEPS, life);
+        let last = killed_after(folder.path(), programs.path(), 1 + random % MOST_STEPS, life);
         let run = folder.path().join("run");
         let names = std::fs::read_dir(&run).unwrap().map(|entry| entry.unwrap().file_name());
         left_overs += names.filter(|name| name.to_string_lossy().starts_with('.')).count();
@@ -127,7 +127,8 @@ fn a_run_that_is_killed_at_random_moments_loses_at_most_one_interval_and_no_bit(
     eprintln!("{kills} kills: {newest} steps saved, at most {lost} lost, {left_overs} times amid writing or removing");
     assert!(newest > 0, "no process lived long enough");
     let steps = newest + 7;
-    assert_eq!(losses(folder.path(), steps), losses(straight.path(), steps), "after {kills} kills");
+    let [resumed, straight] = [&folder, &straight].map(|folder| losses(folder.path(), programs.path(), steps));
+    assert_eq!(resumed, straight, "after {kills} kills");
 }
 
 /// Runs a scenario in a process whose view of the disk is its own: `mount` sets it up, with the folder as `$FOLDER`. Returns
