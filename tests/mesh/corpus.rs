@@ -1,4 +1,6 @@
-//! Every op of the corpus on a mesh of two CPU devices, with operands split on each dim that divides, against one device.
+//! Every op of the corpus on a mesh of two CPU devices, with operands split on dims that divide, against one device. The
+//! cases of a family are one program, and each is split on another dim: a pass moves all of them to their next dim, and
+//! the long mode has as many passes as there are dims.
 
 use crate::common::{self, programs};
 use crate::placed::Split;
@@ -41,21 +43,35 @@ impl Family {
         Self { cases, program, parameters, slots, expected }
     }
 
-    /// Returns the number of parameters that can be split, of those that `is_split` picks, on a dim, and what differs from
-    /// one device when they are.
-    fn differences(&self, client: &Client, dim: usize, is_split: impl Fn(u32) -> bool) -> (usize, String) {
-        let Some(placed) = Split::of(&self.program, PARTS, dim, is_split) else { return (0, String::new()) };
+    /// Returns the dim on which a pass splits the operands and the results of each case.
+    fn dims(&self, pass: usize) -> Vec<usize> {
+        let rank = |case: &Case| case.program.parameters().map(|(_, ty)| ty.rank()).max().unwrap_or(0).max(1);
+        self.cases.iter().enumerate().map(|(at, case)| (at + pass) % rank(case)).collect()
+    }
+
+    /// Returns the number of parameters that are split, of those that `is_split` picks, and what differs from one device
+    /// when they are.
+    fn differences(&self, client: &Client, pass: usize, is_split: impl Fn(u32) -> bool) -> (usize, String) {
+        let (mut parameters, mut results) = (Vec::new(), Vec::new());
+        for (case, dim) in self.cases.iter().zip(self.dims(pass)) {
+            let count = case.program.parameters().map(|(index, _)| index as usize + 1).max().unwrap_or(0);
+            parameters.extend(std::iter::repeat_n(dim, count));
+            results.extend(case.program.outputs().iter().map(|_| dim));
+        }
+        let parameter = |index: u32| is_split(index).then(|| parameters[index as usize]);
+        let result = |position: usize| position.is_multiple_of(2).then(|| results[position]);
+        let Some(placed) = Split::of(&self.program, PARTS, parameter, result) else { return (0, String::new()) };
         let split = placed.operands();
         let found = match placed.compile(client).and_then(|compiled| compiled.run(&self.parameters, &self.slots)) {
             Ok(found) => found,
-            Err(error) => return (split, format!("{}, …, dim {dim}: {error}\n", self.cases[0].name)),
+            Err(error) => return (split, format!("{}, …, pass {pass}: {error}\n", self.cases[0].name)),
         };
         let names = self.cases.iter().flat_map(|case| case.program.outputs().iter().map(|_| &case.name));
         let mut report = String::new();
         let results = self.program.output_types().zip(&found).zip(&self.expected);
         for (name, ((ty, found), expected)) in names.zip(results) {
             if !programs::agree(ty.dtype, found, expected) {
-                report += &format!("{name}, dim {dim}: {ty}: mesh {found:?}, one device {expected:?}\n");
+                report += &format!("{name}, pass {pass}: {ty}: mesh {found:?}, one device {expected:?}\n");
             }
         }
         (split, report)
@@ -66,6 +82,7 @@ impl Family {
 fn the_corpus_agrees_with_one_device() {
     let Some(plugin) = programs::cpu_plugin() else { return };
     let client = Client::new(plugin, &ClientOptions::cpu(PARTS).unwrap()).unwrap();
+    let passes = if common::is_long() { 4 } else { 2 };
     let (mut split, mut report) = (0, String::new());
     for (name, members) in corpus::by_family(corpus::cases().unwrap()) {
         // The CPU plugin does not transform a dim that is split: on a mesh of it, the host does (`tests/mesh/training.rs`).
@@ -73,10 +90,10 @@ fn the_corpus_agrees_with_one_device() {
             continue;
         }
         let family = Family::new(&client, members);
-        for dim in 0..4 {
+        for pass in 0..passes {
             let picks = [("all", 0..2), ("even", 0..1), ("odd", 1..2)];
             for (pick, is_split) in picks.into_iter().take(if common::is_long() { 3 } else { 1 }) {
-                let (count, found) = family.differences(&client, dim, |index| is_split.contains(&(index % 2)));
+                let (count, found) = family.differences(&client, pass, |index| is_split.contains(&(index % 2)));
                 split += count;
                 if !found.is_empty() {
                     report += &format!("{name}, {pick} parameters: {found}");

@@ -31,24 +31,28 @@ fn split(ty: &TensorType, parts: usize, dim: usize) -> Option<Sharding> {
 }
 
 impl Split {
-    /// Returns the program with the parameters that `is_split` picks (by index) split on a dim over so many devices, and
-    /// the results too where they can be; `None` if nothing is.
-    pub fn of(program: &Program, parts: usize, dim: usize, is_split: impl Fn(u32) -> bool) -> Option<Self> {
+    /// Returns the program with each parameter split over so many devices on the dim that `parameter` gives its index, and
+    /// each result on the dim that `result` gives its position, where the dim divides; `None` if no parameter is split.
+    pub fn of(
+        program: &Program,
+        parts: usize,
+        parameter: impl Fn(u32) -> Option<usize>,
+        result: impl Fn(usize) -> Option<usize>,
+    ) -> Option<Self> {
         let mesh = Mesh::new(&[("x".to_owned(), parts)]).unwrap();
+        let on = |dim: Option<usize>, ty: &TensorType| {
+            dim.and_then(|dim| split(ty, parts, dim)).unwrap_or_else(|| Sharding::replicated(ty.rank()))
+        };
         let mut parameters = Vec::new();
         for (index, ty) in program.parameters() {
-            let index = index as usize;
-            parameters.resize(parameters.len().max(index + 1), Sharding::replicated(0));
-            let found = split(ty, parts, dim).filter(|_| is_split(index as u32));
-            parameters[index] = found.unwrap_or_else(|| Sharding::replicated(ty.rank()));
+            let at = index as usize;
+            parameters.resize(parameters.len().max(at + 1), Sharding::replicated(0));
+            parameters[at] = on(parameter(index), ty);
         }
         if parameters.iter().all(Sharding::is_replicated) {
             return None;
         }
-        let result = |(i, ty): (usize, &TensorType)| {
-            split(ty, parts, dim).filter(|_| i % 2 == 0).unwrap_or_else(|| Sharding::replicated(ty.rank()))
-        };
-        let results = program.output_types().enumerate().map(result).collect();
+        let results = program.output_types().enumerate().map(|(at, ty)| on(result(at), ty)).collect();
         let placement = Placement { mesh: mesh.clone(), batch: vec![0], results, parameters };
         let program = program.clone().placed(placement);
         verify(&program).unwrap();

@@ -16,7 +16,7 @@ fn the_program_of_a_bucket_computes_what_the_exact_one_does() {
     let Some(client) = programs::client() else { return };
     let (mut compared, programs) = (0, common::cases(24).cases);
     for seed in 0..u64::from(programs) {
-        let trial = Trial { seed: seed + 1_000, steps: 12 };
+        let trial = Trial::new(seed + 1_000, 12);
         let Some(family) = trial.family() else { continue };
         let padded = trial.padded(&family).expect("every op of these programs has an exact form");
         let levels = [Optimization::Off, Optimization::Conservative, Optimization::Balanced, Optimization::Aggressive];

@@ -22,3 +22,4 @@ mod profile;
 mod recompile_warnings;
 mod recompiles;
 mod shapes;
+mod varying_gradients;

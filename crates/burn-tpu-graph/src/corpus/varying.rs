@@ -1,7 +1,7 @@
 //! Random programs whose sizes vary: one seed gives the same ops at every size.
 //!
-//! Every number stays small and whole, so that no result depends on the order of a sum. Arguments may be NaN and infinite,
-//! and the padding of a buffer is NaN, or a position that exists.
+//! Every number stays small and whole, and sums are of f32, so that nothing rounds and no result depends on the order of a
+//! sum. Arguments may be NaN and infinite, and the padding of a buffer is NaN, or a position that exists.
 
 use crate::family::{Family, Numbers, Padded, in_buffer, out_of_buffer};
 use crate::op::{
@@ -31,6 +31,8 @@ pub struct Trial {
     pub seed: u64,
     /// The number of its steps.
     pub steps: usize,
+    /// The type of its floats: f32, or bf16.
+    pub float: DType,
 }
 
 /// The arguments of a run: the bytes of the parameters, and the slots.
@@ -52,9 +54,15 @@ fn numbers(seed: u64) -> impl FnMut(i64) -> i64 {
 }
 
 impl Trial {
+    /// Returns a program to be tried. Every third seed gives one in bf16.
+    pub const fn new(seed: u64, steps: usize) -> Self {
+        let float = if seed % 3 == 2 { DType::BF16 } else { DType::F32 };
+        Self { seed, steps, float }
+    }
+
     /// Returns the program for these sizes; `None` if an op refuses them.
     pub fn program(&self, sizes: [usize; SIZES]) -> Option<Arc<Program>> {
-        program(self.seed, self.steps, sizes).ok().map(Arc::new)
+        program(self, sizes).ok().map(Arc::new)
     }
 
     /// Returns small whole numbers for a program; with NaN and infinities if they are to be `special`. The slots are the
@@ -64,9 +72,9 @@ impl Trial {
             let mut next = numbers(self.seed + u64::from(index));
             let element = |_| {
                 let number = match next(if special { 14 } else { 11 }) {
-                    11 if ty.dtype == DType::F32 => Number::Float(f64::NAN),
-                    12 if ty.dtype == DType::F32 => Number::Float(f64::INFINITY),
-                    13 if ty.dtype == DType::F32 => Number::Float(f64::NEG_INFINITY),
+                    11 if ty.dtype.is_float() => Number::Float(f64::NAN),
+                    12 if ty.dtype.is_float() => Number::Float(f64::INFINITY),
+                    13 if ty.dtype.is_float() => Number::Float(f64::NEG_INFINITY),
                     number => Number::Int(number - 4),
                 };
                 number.bits(ty.dtype).to_le_bytes()[..ty.dtype.size_bytes()].to_vec()
@@ -122,7 +130,7 @@ impl Trial {
             let (ty, size) = (types[recorded], larger.dtype.size_bytes());
             let is_true = in_buffer(&vec![1; ty.bytes()], ty, larger);
             let mut bytes = in_buffer(&run.parameters[recorded], ty, larger);
-            let junk = if larger.dtype == DType::F32 { Number::Float(f64::NAN) } else { Number::Int(1) };
+            let junk = if larger.dtype.is_float() { Number::Float(f64::NAN) } else { Number::Int(1) };
             for (place, element) in bytes.chunks_mut(size).enumerate() {
                 if is_true[place * size] == 0 {
                     element.copy_from_slice(&junk.bits(larger.dtype).to_le_bytes()[..size]);
@@ -151,17 +159,21 @@ impl Trial {
     }
 }
 
+/// Returns f32 or bf16 numbers with one NaN and one zero: sums of nothing but -0 may begin with +0.
 fn with_one_nan(dtype: DType, bytes: &[u8]) -> Vec<u8> {
     let mut bytes = bytes.to_vec();
-    if dtype == DType::F32 {
-        for element in bytes.chunks_mut(4) {
-            if element.iter().rev().copied().eq([0x80, 0, 0, 0]) {
-                // A zero's sign is no part of what is compared: sums of nothing but -0 may begin with +0.
-                element.fill(0);
-            }
-            if f32::from_le_bytes([element[0], element[1], element[2], element[3]]).is_nan() {
-                element.copy_from_slice(&f32::NAN.to_le_bytes());
-            }
+    if !dtype.is_float() {
+        return bytes;
+    }
+    for element in bytes.chunks_mut(dtype.size_bytes()) {
+        // The bytes of a bf16 number are the last two of an f32's.
+        let first = 4 - element.len();
+        let mut wide = [0; 4];
+        wide[first..].copy_from_slice(element);
+        match f32::from_le_bytes(wide) {
+            0.0 => element.fill(0),
+            number if number.is_nan() => element.copy_from_slice(&f32::NAN.to_le_bytes()[first..]),
+            _ => {}
         }
     }
     bytes
@@ -212,25 +224,25 @@ struct Maker {
     graph: Graph,
     values: Vec<Value>,
     sizes: [usize; SIZES],
+    float: DType,
     state: u64,
     slots: u32,
 }
 
-/// Returns the program of a seed with this many steps, for these varying sizes. Its outputs are its last values. It reads
-/// `slots` offsets.
+/// Returns a program for these varying sizes. Its outputs are its last values.
 ///
 /// # Errors
 /// If an op refuses a size, such as 0.
-fn program(seed: u64, steps: usize, sizes: [usize; SIZES]) -> Result<Program> {
+fn program(&Trial { seed, steps, float }: &Trial, sizes: [usize; SIZES]) -> Result<Program> {
     let state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
-    let mut maker = Maker { graph: Graph::new(), values: Vec::new(), sizes, state, slots: 0 };
+    let mut maker = Maker { graph: Graph::new(), values: Vec::new(), sizes, float, state, slots: 0 };
     let [b, n] = [Dim::varying(0), Dim::varying(1)];
     let (four, six) = (Dim::fixed(4), Dim::fixed(6));
-    maker.parameter(DType::F32, &[b.clone(), n.clone(), four.clone()])?;
-    maker.parameter(DType::F32, &[n.clone(), six.clone()])?;
+    maker.parameter(float, &[b.clone(), n.clone(), four.clone()])?;
+    maker.parameter(float, &[n.clone(), six.clone()])?;
     maker.parameter(DType::I32, &[n])?;
-    maker.parameter(DType::F32, &[four, six])?;
-    maker.parameter(DType::F32, &[b, Dim::fixed(3)])?;
+    maker.parameter(float, &[four, six])?;
+    maker.parameter(float, &[b, Dim::fixed(3)])?;
     for _ in 0..steps {
         maker.step()?;
     }
@@ -261,7 +273,7 @@ impl Maker {
     /// Keeps a value, small.
     fn push(&mut self, node: NodeId, dims: Vec<Dim>) -> Result<()> {
         let node = match self.graph.dtype(node) {
-            DType::Bool => self.graph.convert(node, DType::F32)?,
+            DType::Bool => self.graph.convert(node, self.float)?,
             _ => node,
         };
         let node = self.graph.binary_const(BinaryOp::Rem, node, 7i64)?;
@@ -278,7 +290,15 @@ impl Maker {
     }
 
     fn float(&mut self, value: &Value) -> Result<NodeId> {
-        self.graph.convert(value.node, DType::F32)
+        self.graph.convert(value.node, self.float)
+    }
+
+    /// Returns a value that may be summed: f32 for bf16.
+    fn summed(&mut self, value: &Value) -> Result<NodeId> {
+        match self.graph.dtype(value.node) {
+            DType::BF16 => self.graph.convert(value.node, DType::F32),
+            _ => Ok(value.node),
+        }
     }
 
     fn step(&mut self) -> Result<()> {
@@ -393,7 +413,7 @@ impl Maker {
         let dtype = [DType::U32, DType::U32, DType::U64][self.next(3)];
         let (_, bits) = self.graph.rng_bit_generator(state, dtype, &self.dims(&x.dims))?;
         let small = self.graph.binary_const(BinaryOp::ShiftRightLogical, bits, Number::UInt(29))?;
-        let node = self.graph.convert(small, DType::F32)?;
+        let node = self.graph.convert(small, self.float)?;
         self.push(node, x.dims.clone())
     }
 
@@ -401,7 +421,7 @@ impl Maker {
         let same: Vec<Value> = self.values.iter().filter(|y| y.dims == x.dims).cloned().collect();
         let number = self.next(same.len());
         let y = same[number].node;
-        let (lhs, rhs) = (self.float(x)?, self.graph.convert(y, DType::F32)?);
+        let (lhs, rhs) = (self.float(x)?, self.graph.convert(y, self.float)?);
         let op = [BinaryOp::Add, BinaryOp::Mul, BinaryOp::Max, BinaryOp::Sub][self.next(4)];
         let node = self.graph.binary(op, lhs, rhs)?;
         self.push(node, x.dims.clone())
@@ -413,7 +433,8 @@ impl Maker {
 
     fn reduced(&mut self, x: &Value, axis: usize) -> Result<()> {
         let combine = self.combine();
-        let node = self.graph.reduce(combine, x.node, &[axis])?;
+        let summed = self.summed(x)?;
+        let node = self.graph.reduce(combine, summed, &[axis])?;
         let mut dims = x.dims.clone();
         dims.remove(axis);
         self.push(node, dims)
@@ -421,7 +442,7 @@ impl Maker {
 
     /// Divides by the size of an axis, as a mean does, and broadcasts back.
     fn normalized(&mut self, x: &Value, axis: usize) -> Result<()> {
-        let wide = self.float(x)?;
+        let wide = self.graph.convert(x.node, DType::F32)?;
         let sum = self.graph.accumulate_keepdim(Combine::Sum, wide, axis)?;
         let count = self.dims(&x.dims)[axis];
         let shifted = self.graph.binary_const(BinaryOp::Add, sum, count as i64)?;
@@ -446,7 +467,8 @@ impl Maker {
         if x.dims.len() + y.dims.len() > 6 {
             return Ok(());
         }
-        let (lhs, rhs) = (self.float(x)?, self.float(&y)?);
+        let [lhs, rhs] = [x.node, y.node].map(|node| self.graph.convert(node, DType::F32));
+        let (lhs, rhs) = (lhs?, rhs?);
         let node = self.graph.dot_general(lhs, rhs, DotAttrs::new([&[], &[]], [&[i], &[j]], DType::F32))?;
         let mut dims = x.dims.clone();
         dims.remove(i);
@@ -579,7 +601,8 @@ impl Maker {
             1 => self.window(rank, axis, size, (0, edge)),
             _ => self.window(rank, axis, 3, (1, 1)),
         };
-        let node = self.graph.reduce_window(combine, x.node, window)?;
+        let summed = self.summed(x)?;
+        let node = self.graph.reduce_window(combine, summed, window)?;
         self.push(node, x.dims.clone())
     }
 
@@ -598,7 +621,8 @@ impl Maker {
         let Value { node: indices, dims: of } = self.values[2].clone();
         let mut dims = x.dims.clone();
         dims[axis] = of[0].clone();
-        let updates = self.graph.iota(self.graph.dtype(x.node), &self.dims(&dims), axis)?;
+        let target = self.summed(x)?;
+        let updates = self.graph.iota(self.graph.dtype(target), &self.dims(&dims), axis)?;
         let updates = self.graph.binary_const(BinaryOp::Rem, updates, 5i64)?;
         let attrs = ScatterAttrs {
             update_window_dims: (0..dims.len()).filter(|&d| d != axis).collect(),
@@ -609,7 +633,7 @@ impl Maker {
             index_vector_dim: 1,
             mode: ScatterMode::Combine(Combine::Sum),
         };
-        let node = self.graph.scatter(x.node, indices, updates, attrs)?;
+        let node = self.graph.scatter(target, indices, updates, attrs)?;
         self.push(node, x.dims.clone())
     }
 
@@ -661,7 +685,7 @@ impl Maker {
     /// A convolution along one axis of a value that has one feature.
     fn convolved(&mut self, x: &Value, axis: usize) -> Result<()> {
         let of = x.dims[axis].clone();
-        let wide = self.float(x)?;
+        let wide = self.graph.convert(x.node, DType::F32)?;
         let sum_of: Vec<usize> = (0..x.dims.len()).filter(|&d| d != axis).collect();
         let line = self.graph.reduce(Combine::Max, wide, &sum_of)?;
         let input = self.graph.reshape(line, &[1, 1, of.at(self.sizes)])?;

@@ -289,25 +289,62 @@ impl<'f> Padder<'f> {
         self.graph.broadcast_in_dim(mask, dims, &[at])
     }
 
-    /// Returns a value whose padding along an axis is this number.
+    /// Returns a value whose padding along an axis is this number. What a view repeats is masked before it is repeated: there
+    /// is less of it, and XLA then reads it once for a product.
     pub(super) fn masked(&mut self, value: &Value, axis: usize, bits: u64) -> Result<Value> {
-        let ty = self.graph.ty(value.node);
+        if !value.axes[axis].varies() {
+            return Ok(value.clone());
+        }
+        let (mut source, mut views) = ((value.node, axis), Vec::new());
+        while let Some(operand) = self.view_of(source) {
+            views.push(source.0);
+            source = operand;
+        }
+        if self.graph.ty(source.0).elements() == self.graph.ty(value.node).elements() {
+            (source, views) = ((value.node, axis), Vec::new());
+        }
+        let ty = self.graph.ty(source.0);
         let (dtype, dims) = (ty.dtype, ty.dims.clone());
         let fill = self.graph.splat(dtype, &dims, Number::of_bits(bits, dtype))?;
-        self.filled(value, axis, fill)
+        let mut filled = self.filled_node(source.0, (&value.axes[axis], source.1), fill)?;
+        for view in views.into_iter().rev() {
+            filled = self.graph.add(self.graph.node(view).op.clone(), &[filled])?;
+        }
+        Ok(not_uniform(value, axis, filled))
+    }
+
+    /// Returns the operand of a view, and its axis that is this axis of the result; `None` for another op, or if there is no
+    /// such axis.
+    fn view_of(&self, (node, axis): (NodeId, usize)) -> Option<(NodeId, usize)> {
+        let (view, size) = (self.graph.node(node), self.graph.dims(node)[axis]);
+        let operand = *view.operands.first()?;
+        let dims = self.graph.dims(operand);
+        let from = match &view.op {
+            Op::BroadcastInDim { mapping, .. } => mapping.iter().position(|&to| to == axis)?,
+            Op::Transpose { permutation } => permutation[axis],
+            Op::Reshape { .. } => {
+                let before = self.graph.dims(node)[..axis].iter().product::<usize>();
+                (0..dims.len()).find(|&d| dims[d] == size && dims[..d].iter().product::<usize>() == before)?
+            }
+            _ => return None,
+        };
+        (dims[from] == size).then_some((operand, from))
     }
 
     /// Returns a value whose padding along an axis is that of another one.
     pub(super) fn filled(&mut self, value: &Value, axis: usize, fill: NodeId) -> Result<Value> {
-        if !value.axes[axis].varies() {
-            return Ok(value.clone());
+        let node = self.filled_node(value.node, (&value.axes[axis], axis), fill)?;
+        Ok(not_uniform(value, axis, node))
+    }
+
+    /// Returns a node whose padding along an axis at a dim is that of another one.
+    fn filled_node(&mut self, node: NodeId, (axis, at): (&Axis, usize), fill: NodeId) -> Result<NodeId> {
+        if !axis.varies() {
+            return Ok(node);
         }
-        let mask = self.mask(&value.axes[axis], &value.capacities(), axis)?;
-        let node = self.graph.select(mask, value.node, fill)?;
-        let mut axes = value.axes.clone();
-        // What was equal everywhere is equal no longer.
-        axes[axis].is_uniform = false;
-        Ok(Value { node, axes })
+        let dims = self.graph.dims(node);
+        let mask = self.mask(axis, &dims, at)?;
+        self.graph.select(mask, node, fill)
     }
 
     /// Returns a node whose axis has this size: what is beyond it is cut off, and what is missing is padding.
@@ -452,6 +489,47 @@ impl<'f> Padder<'f> {
     }
 }
 
+/// Returns a value with another node, of which an axis is equal everywhere no longer if it varies.
+fn not_uniform(value: &Value, axis: usize, node: NodeId) -> Value {
+    let mut axes = value.axes.clone();
+    axes[axis].is_uniform &= !axes[axis].varies();
+    Value { node, axes }
+}
+
 fn refused(rule: &str) -> GraphError {
     GraphError { op: "graph.family", operands: String::new(), rule: rule.into() }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::family::{Family, Numbers};
+    use crate::op::DotAttrs;
+    use crate::{Builder, DType, Graph, Op, Program, TensorType};
+    use std::sync::Arc;
+
+    /// The weights `[2 * 3, n]` of 6 heads times the values `[2, n, 4]` of 2 heads, each of which 3 heads share.
+    fn attention(n: usize) -> Arc<Program> {
+        let mut g = Graph::new();
+        let parameter = |index, dims: &[usize]| Op::Parameter { index, ty: TensorType::new(DType::F32, dims) };
+        let weights = g.add(parameter(0, &[6, n]), &[]).unwrap();
+        let values = g.add(parameter(1, &[2, n, 4]), &[]).unwrap();
+        let shared = g.broadcast_in_dim(values, &[2, 3, n, 4], &[0, 2, 3]).unwrap();
+        let shared = g.reshape(shared, &[6, n, 4]).unwrap();
+        let product = DotAttrs::new([&[0], &[0]], [&[1], &[1]], DType::F32);
+        let product = g.dot_general(weights, shared, product).unwrap();
+        Program::canonical(&g, &[product]).map(|(program, _)| Arc::new(program)).unwrap()
+    }
+
+    #[test]
+    fn what_is_repeated_is_masked_before() {
+        let recordings = [3, 5, 8].map(attention).map(|program| {
+            let numbers = Numbers::of(&program, &[]);
+            (program, numbers)
+        });
+        let padded = Family::of(&recordings).expect("a family").padded(&[16], 0).unwrap();
+        let nodes = padded.program.graph().nodes().iter().filter(|node| matches!(node.op, Op::Select));
+        let mut masked: Vec<usize> = nodes.map(|node| node.ty.elements()).collect();
+        masked.sort_unstable();
+        assert_eq!(masked, [6 * 16, 2 * 16 * 4], "{}", padded.program);
+    }
 }

@@ -235,14 +235,14 @@ impl RecompileLog {
         let location = recompile.location.as_deref().unwrap_or("no line");
         match sequence {
             Some(Sequence::Growing) => tracing::warn!(
-                "dim {dim} of what {op} takes grows ({location}): sizes {seen}, each a program of its own\n  fix: give it \
-                 few sizes. Pad it on the host with burn_tpu::Buckets, `let (tokens, mask) = Buckets::doubling(32, \
+                "dim {dim} of what {op} takes grows ({location}): sizes {seen}, each a program of its own, of no family \
+                 (docs/shapes.md)\n  fix: give it few sizes. Pad it on the host with burn_tpu::Buckets, `let (tokens, mask) = Buckets::doubling(32, \
                  512)?.pad(tokens, {dim}, 0)?;`, or write each step into a buffer of one size, `cache = \
                  cache.slice_assign([.., position..position + 1, ..], step);`, and mask what is not written yet"
             ),
             Some(Sequence::Varying) => tracing::warn!(
-                "dim {dim} of what {op} takes had {MANY_SIZES} sizes ({location}): {seen}, each a program of its own: pad \
-                 it to a few sizes with burn_tpu::Buckets"
+                "dim {dim} of what {op} takes had {MANY_SIZES} sizes ({location}): {seen}, each a program of its own, of no \
+                 family (docs/shapes.md): pad it to a few sizes with burn_tpu::Buckets"
             ),
             None => {}
         }
@@ -260,8 +260,8 @@ impl std::fmt::Debug for RecompileLog {
 fn way_out(cause: RecompileCause) -> &'static str {
     match cause {
         RecompileCause::Shape => {
-            "let tensors keep their sizes: pad what varies to a few sizes with burn_tpu::Buckets, or all of it to one size, \
-             and drop or pad the last batch"
+            "let tensors keep their sizes, or find out why these share no program (docs/shapes.md): shape_buckets is off, a \
+             warning named an op that refuses, or more than sizes differs. Else pad on the host with burn_tpu::Buckets"
         }
         RecompileCause::LiveSet => "keep the same tensors alive at the end of each step",
         RecompileCause::Sharding => "place parameters once, and let batches keep a size that splits over the mesh",
