@@ -2,7 +2,7 @@
 //!
 //! Owns: the methods that this version alone has, or has with another signature or body, a macro for each trait; and what
 //! has one name in every version's file, where its types differ. The file of 0.22 is
-//! `crates/burn-tpu-remote/src/version.rs`.
+//! `crates/burn-tpu-0-22/src/version.rs`.
 
 use crate::backend::{Tpu, TpuFloat, TpuInt};
 use crate::compile::leaves;

@@ -7,7 +7,7 @@
 //! The long mode, `PROPTEST_CASES=10000 cargo test --workspace --test parity`, raises the number of cases of each row from
 //! 64; `PROPTEST_RNG_SEED` sets another seed than CI's.
 //!
-//! `tests/numbers/module_parity` covers convolutions, pools and other modules. `crates/burn-tpu-remote/tests/parity`
+//! `tests/numbers/module_parity` covers convolutions, pools and other modules. `crates/burn-tpu-0-22/tests/parity`
 //! compiles the files of this folder, all but this one and `version.rs`, against Burn 0.22.
 
 #![allow(clippy::print_stderr, reason = "prints the cases that ran")]

@@ -1,6 +1,6 @@
 //! What the rows need to know of Burn's version, here 0.21, and the rows of methods that only this version has.
 //!
-//! `crates/burn-tpu-remote/tests/parity/version.rs` is the same for Burn 0.22: all other files of this folder are compiled
+//! `crates/burn-tpu-0-22/tests/parity/version.rs` is the same for Burn 0.22: all other files of this folder are compiled
 //! against both versions.
 
 use crate::compare::Class::{Contraction, Exact};

@@ -2,7 +2,7 @@
 //! serve` runs.
 //!
 //! Owns: who may connect ([`access`]), the start and the end of burn-remote's server ([`server`]). May not know: how tensors
-//! are recorded or programs run (`burn-tpu-remote`).
+//! are recorded or programs run (`burn-tpu-0-22`).
 //!
 //! It is a crate of its own because the command `burn-tpu` builds without Burn, in seconds (decision 4).
 #![forbid(unsafe_code)]

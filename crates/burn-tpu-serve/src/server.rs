@@ -15,7 +15,7 @@ use crate::error::ServeError;
 use crate::options::{Options, TransportKind};
 use crate::run::{Event, GRACE, Ready};
 use burn_remote::server::{BackendServer, TokenAuthorizer, WebSocketTransport};
-use burn_tpu_remote::{MARK_STEP, Tpu, TpuDevice, follow_client_threads, mark_step};
+use burn_tpu_0_22::{MARK_STEP, Tpu, TpuDevice, follow_client_threads, mark_step};
 use burn_tpu_runtime::Device;
 use std::sync::mpsc::{Receiver, Sender};
 use std::time::{Duration, Instant};

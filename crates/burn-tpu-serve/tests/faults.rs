@@ -7,7 +7,7 @@ mod device;
 #[path = "common/wire.rs"]
 mod wire;
 
-use burn_tpu_remote::TpuDevice;
+use burn_tpu_0_22::TpuDevice;
 use burn_tpu_serve::access::{Token, listen};
 use burn_tpu_serve::server::backend;
 use device::{bytes_of, device, eventually_free};

@@ -35,10 +35,10 @@ const ADAPTERS: [Adapter; 2] = [
     },
     Adapter {
         burn: "0.22",
-        sources: &["crates/burn-tpu-remote/src", "burn-tpu/src/ops"],
+        sources: &["crates/burn-tpu-0-22/src", "burn-tpu/src/ops"],
         // The rows that it shares with the first are compiled against its version too, but for the files named `version.rs`
         // and `fourier.rs`.
-        tests: &["crates/burn-tpu-remote/tests", "tests/parity", "tests/numbers/module_parity"],
+        tests: &["crates/burn-tpu-0-22/tests", "tests/parity", "tests/numbers/module_parity"],
         table: "docs/op-coverage-0.22.md",
         lists_engines: false,
     },

@@ -24,7 +24,7 @@ const LIBRARIES: [&str; 11] = [
     "burn-tpu-kernels",
     "burn-tpu-pjrt",
     "burn-tpu-profile",
-    "burn-tpu-remote",
+    "burn-tpu-0-22",
     "burn-tpu-runtime",
     "burn-tpu-train",
     "burn-tpu-xla",

@@ -20,6 +20,7 @@ mod layers;
 mod minilm;
 mod programs;
 mod setup;
+mod slot;
 mod sources;
 mod stage;
 mod test;
@@ -54,6 +55,8 @@ enum Command {
     Idiomatic(idiomatic::Args),
     /// Compare the TPU compiler's figures of a model's step before and after a level of rewrites, or one rewrite
     Judge(judge::Args),
+    /// Test the packages in slots/, with which programs of newer versions of Burn run in process
+    Slot(slot::Args),
     /// Run everything that CI checks
     Test(test::Args),
     /// Run the checks of CI that run no program: format, lints, layers, coverage, api, docs, book
@@ -82,6 +85,7 @@ fn run(command: Command) -> Result<ExitCode> {
         Command::Demo(args) => demo::run(&args)?,
         Command::Idiomatic(args) => idiomatic::run(&args)?,
         Command::Judge(args) => judge::run(&args)?,
+        Command::Slot(args) => slot::run(&args)?,
         Command::Test(args) => return test::run(&args),
         Command::Check => return Ok(test::check()),
     }

@@ -1,4 +1,4 @@
-//! What the rows need to know of Burn's version, here 0.21. `crates/burn-tpu-remote/tests/backend/module_parity/version.rs`
+//! What the rows need to know of Burn's version, here 0.21. `crates/burn-tpu-0-22/tests/backend/module_parity/version.rs`
 //! is the same for Burn 0.22.
 
 use burn_backend::Backend;

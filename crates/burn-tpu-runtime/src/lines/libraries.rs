@@ -3,28 +3,36 @@
 use std::path::Path;
 
 /// Crates of others whose frames are not shown to a user.
-const LIBRARIES: [&str; 39] = [
+const LIBRARIES: [&str; 47] = [
     "alloc",
     "async_channel",
     "backtrace",
     "burn",
     "burn_autodiff",
     "burn_backend",
+    "burn_capture",
     "burn_collective",
     "burn_communication",
     "burn_core",
     "burn_dataset",
     "burn_derive",
+    "burn_dispatch",
+    "burn_einsum",
+    "burn_flex",
     "burn_fusion",
+    "burn_group",
     "burn_import",
     "burn_ir",
+    "burn_linalg",
     "burn_ndarray",
     "burn_nn",
     "burn_onnx",
     "burn_optim",
+    "burn_pack",
     "burn_remote",
     "burn_rl",
     "burn_router",
+    "burn_signal",
     "burn_std",
     "burn_store",
     "burn_tensor",
@@ -48,6 +56,7 @@ const LIBRARIES: [&str; 39] = [
 /// The crates of burn-tpu. A user's crate may begin with `burn_tpu_` too.
 const OURS: [&str; 13] = [
     "burn_tpu",
+    "burn_tpu_0_22",
     "burn_tpu_cli",
     "burn_tpu_fusion",
     "burn_tpu_graph",
@@ -55,7 +64,6 @@ const OURS: [&str; 13] = [
     "burn_tpu_kernels",
     "burn_tpu_pjrt",
     "burn_tpu_profile",
-    "burn_tpu_remote",
     "burn_tpu_runtime",
     "burn_tpu_serve",
     "burn_tpu_train",

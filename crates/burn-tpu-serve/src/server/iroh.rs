@@ -7,7 +7,7 @@ use crate::error::ServeError;
 use crate::options::Options;
 use crate::run::{Event, GRACE};
 use burn_remote::{BURN_REMOTE_ALPN, server::BackendServer};
-use burn_tpu_remote::Tpu;
+use burn_tpu_0_22::Tpu;
 use iroh::endpoint::{PortmapperConfig, presets};
 use iroh::protocol::Router;
 use iroh::{Endpoint, RelayMode};

@@ -22,7 +22,7 @@ enum Burn {
 /// The arrows point down; graph and pjrt know neither each other nor Burn's `Backend`.
 const RULES: [Rule; 13] = [
     Rule { library: "burn-tpu-train", workspace: &["burn-tpu"], burn: Burn::Everything },
-    Rule { library: "burn-tpu-serve", workspace: &["burn-tpu-remote", "burn-tpu-runtime"], burn: Burn::Everything },
+    Rule { library: "burn-tpu-serve", workspace: &["burn-tpu-0-22", "burn-tpu-runtime"], burn: Burn::Everything },
     Rule {
         library: "burn-tpu-cli",
         workspace: &["burn-tpu-runtime", "burn-tpu-pjrt", "burn-tpu-profile"],
@@ -30,7 +30,7 @@ const RULES: [Rule; 13] = [
     },
     Rule { library: "burn-tpu", workspace: &["burn-tpu-runtime", "burn-tpu-xla"], burn: Burn::Everything },
     Rule { library: "burn-tpu-xla", workspace: &["burn-tpu-runtime"], burn: Burn::Nothing },
-    Rule { library: "burn-tpu-remote", workspace: &["burn-tpu-runtime"], burn: Burn::Everything },
+    Rule { library: "burn-tpu-0-22", workspace: &["burn-tpu-runtime"], burn: Burn::Everything },
     Rule {
         library: "burn-tpu-runtime",
         workspace: &[
@@ -56,7 +56,7 @@ const FOR_TESTS: [(&str, &str); 5] = [
     ("burn-tpu", "burn-tpu-pjrt"),
     ("burn-tpu-fusion", "burn-tpu-interpreter"),
     ("burn-tpu-kernels", "burn-tpu-pjrt"),
-    ("burn-tpu-remote", "burn-tpu-pjrt"),
+    ("burn-tpu-0-22", "burn-tpu-pjrt"),
     ("burn-tpu-serve", "burn-tpu-pjrt"),
 ];
 
@@ -153,14 +153,14 @@ mod tests {
         let arrows = [
             ("burn-tpu-train", "burn-tpu", None),
             ("burn-tpu-train", "burn-optim", None),
-            ("burn-tpu-serve", "burn-tpu-remote", None),
+            ("burn-tpu-serve", "burn-tpu-0-22", None),
             ("burn-tpu-serve", "burn-remote", None),
             ("burn-tpu", "burn-tpu-runtime", None),
             ("burn-tpu", "burn-tpu-xla", None),
             ("burn-tpu-xla", "burn-tpu-runtime", None),
             ("burn-tpu", "burn-backend", None),
-            ("burn-tpu-remote", "burn-tpu-runtime", None),
-            ("burn-tpu-remote", "burn-ir", None),
+            ("burn-tpu-0-22", "burn-tpu-runtime", None),
+            ("burn-tpu-0-22", "burn-ir", None),
             ("burn-tpu-cli", "burn-tpu-runtime", None),
             ("burn-tpu-cli", "burn-tpu-pjrt", None),
             ("burn-tpu-runtime", "burn-tpu-fusion", None),
@@ -181,7 +181,7 @@ mod tests {
             ("burn-tpu-pjrt", "libloading", None),
             ("burn-tpu-kernels", "half", None),
             ("burn-tpu-kernels", "burn-tpu-pjrt", Some("dev")),
-            ("burn-tpu-remote", "burn-tpu-pjrt", Some("dev")),
+            ("burn-tpu-0-22", "burn-tpu-pjrt", Some("dev")),
         ];
         assert_eq!(check(&metadata(&arrows)).unwrap(), Vec::<String>::new());
     }
@@ -218,8 +218,8 @@ mod tests {
             ("burn-tpu-serve", "burn-tpu-graph", None),
             ("burn-tpu", "burn-tpu-train", None),
             ("burn-tpu-train", "burn-tpu-runtime", None),
-            ("burn-tpu-remote", "burn-tpu", Some("dev")),
-            ("burn-tpu-remote", "burn-tpu-pjrt", None),
+            ("burn-tpu-0-22", "burn-tpu", Some("dev")),
+            ("burn-tpu-0-22", "burn-tpu-pjrt", None),
         ];
         for arrow in forbidden {
             let broken = check(&metadata(&[arrow])).unwrap();

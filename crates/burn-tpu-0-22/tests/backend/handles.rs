@@ -9,7 +9,7 @@ use burn_backend::{
 };
 use burn_ir::{BackendIr, TensorHandle};
 use burn_std::stream::StreamId;
-use burn_tpu_remote::{Device, Tpu, TpuDevice, TpuOptions, TpuTensor};
+use burn_tpu_0_22::{Device, Tpu, TpuDevice, TpuOptions, TpuTensor};
 use burn_tpu_runtime::IndexChecks;
 use std::panic::AssertUnwindSafe;
 
@@ -143,7 +143,7 @@ fn a_flush_and_a_marked_step_end_a_program_without_a_read() {
 #[test]
 fn another_thread_of_a_client_does_not_move_where_programs_end() {
     let Some(device) = cpu(3) else { return };
-    burn_tpu_remote::follow_client_threads();
+    burn_tpu_0_22::follow_client_threads();
     let (training, metrics) = (StreamId { value: 71 }, StreamId { value: 72 });
     let run = |delay: usize| {
         let mut weights = training.executes(|| floats(&[0.0; 64], &device));

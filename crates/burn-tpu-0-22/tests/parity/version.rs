@@ -3,15 +3,15 @@
 use burn_backend::quantization::{QuantScheme, QuantStore, QuantizationParametersPrimitive, ScaleDtype};
 use burn_backend::tensor::{FloatTensor, IndexingUpdateOp, IntTensor};
 use burn_backend::{Backend, DType, Shape, TensorData};
-use burn_tpu_remote::{Device, TpuOptions};
+use burn_tpu_0_22::{Device, TpuOptions};
 use burn_tpu_runtime::IndexChecks;
 
 pub use crate::added::rows;
 pub use burn_autodiff::Autodiff;
-pub use burn_tpu_remote::TpuDevice;
+pub use burn_tpu_0_22::TpuDevice;
 
 /// The backend under test.
-pub type Ours = burn_tpu_remote::Tpu;
+pub type Ours = burn_tpu_0_22::Tpu;
 /// The oracle.
 #[allow(deprecated, reason = "Burn 0.22 still has it")]
 pub type Cpu = burn_ndarray::NdArray;

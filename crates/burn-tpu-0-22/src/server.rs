@@ -25,7 +25,7 @@ pub fn mark_step(_: &mut HandleContainer<<Tpu as BackendIr>::Handle>, _: &Custom
 /// another (its training), at a point that depends on their timing, and every such point is another program to compile.
 ///
 /// ```
-/// burn_tpu_remote::follow_client_threads();
+/// burn_tpu_0_22::follow_client_threads();
 /// ```
 pub fn follow_client_threads() {
     Stream::per_caller(|| StreamId::current().value);

@@ -2,7 +2,7 @@
 //!
 //! The rows are those of the workspace's `tests/parity`, whose files are compiled here against Burn 0.22; `version.rs` has
 //! what they need to know of it, and `added.rs` the rows of methods that Burn 0.21 has not. Each row is a test that can be
-//! selected by name: `cargo test -p burn-tpu-remote --test parity float_add`.
+//! selected by name: `cargo test -p burn-tpu-0-22 --test parity float_add`.
 //!
 //! A row has 16 cases here, since those of `tests/parity` test the same programs with 64; `PROPTEST_CASES` sets another
 //! number.

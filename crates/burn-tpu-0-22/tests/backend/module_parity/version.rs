@@ -4,14 +4,14 @@
 use burn_backend::ops::{MaxPool1dWithIndices, MaxPool2dWithIndices};
 use burn_backend::tensor::FloatTensor;
 use burn_backend::{Backend, IntDType};
-use burn_tpu_remote::{Device, TpuOptions};
+use burn_tpu_0_22::{Device, TpuOptions};
 use burn_tpu_runtime::IndexChecks;
 use proptest::test_runner::{Config as ProptestConfig, RngSeed};
 
-pub use burn_tpu_remote::TpuDevice;
+pub use burn_tpu_0_22::TpuDevice;
 
 /// The backend under test.
-pub type Ours = burn_tpu_remote::Tpu;
+pub type Ours = burn_tpu_0_22::Tpu;
 /// The oracle.
 #[allow(deprecated, reason = "Burn 0.22 still has it")]
 pub type Cpu = burn_ndarray::NdArray;

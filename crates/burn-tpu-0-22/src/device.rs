@@ -1,14 +1,16 @@
 //! Burn's device type: the runtime's device, and the element types that a client of it starts with.
 
-use crate::Platform;
+use crate::{Mesh, Platform, TpuError};
 use burn_backend::{DeviceId, DeviceOps};
 use burn_std::device::Device as BurnDevice;
 use burn_std::quantization::{QuantConfig, QuantScheme, QuantStore};
 use burn_std::{BoolDType, DeviceSettings, FloatDType, IntDType};
 use burn_tpu_runtime::Device;
 use std::hash::{Hash, Hasher};
+use std::sync::OnceLock;
 
-/// One device: where tensors live and programs run. It has the methods of [`Device`], such as `sync` and `metrics`.
+/// One device: where tensors live and programs run. It has the methods of [`Device`], such as `sync` and `metrics`, and it
+/// is a device of Burn where the slot is (`docs/burn-versions.md`): `burn::tensor::Device::from(TpuDevice::tpu(1))`.
 ///
 /// Creating this value neither checks that the device exists nor starts it. If the device is missing, the first read or
 /// sync returns an error, which lists where a plugin was searched for and how to install one.
@@ -16,17 +18,76 @@ use std::hash::{Hash, Hasher};
 /// ```
 /// use burn_backend::DeviceOps;
 /// use burn_std::FloatDType;
-/// use burn_tpu_remote::{Device, TpuDevice};
-/// let device = TpuDevice::from(Device::cpu(0)).with_default_float(FloatDType::BF16);
+/// use burn_tpu_0_22::TpuDevice;
+/// let device = TpuDevice::cpu(0).with_default_float(FloatDType::BF16);
 /// assert_eq!((device.to_string(), device.defaults().float_dtype), ("cpu:0".into(), FloatDType::BF16));
 /// ```
 #[derive(Clone, Copy)]
-pub struct TpuDevice(pub(crate) Device, FloatDType);
+pub struct TpuDevice(pub(crate) Place, FloatDType);
+
+/// A device that was named, or the best one present, which is looked for at its first use.
+#[derive(Clone, Copy)]
+pub(crate) struct Place(Option<Device>);
+
+impl std::ops::Deref for Place {
+    type Target = Device;
+
+    fn deref(&self) -> &Device {
+        static BEST: OnceLock<Device> = OnceLock::new();
+        match &self.0 {
+            Some(device) => device,
+            None => BEST.get_or_init(Device::default),
+        }
+    }
+}
 
 /// The float types that a device may prefer, in the order of their ids.
 const FLOATS: [FloatDType; 4] = [FloatDType::F32, FloatDType::BF16, FloatDType::F16, FloatDType::F64];
 
 impl TpuDevice {
+    /// The best device present, in this order: TPU, CUDA, CPU plugin, interpreter. It is looked for at its first use, as
+    /// [`Device::default`] does it.
+    pub const BEST: Self = Self(Place(None), FloatDType::F32);
+
+    /// Returns the TPU core or chip number `index` of this host.
+    pub const fn tpu(index: u16) -> Self {
+        Self::of(Device::tpu(index))
+    }
+
+    /// Returns the NVIDIA GPU number `index` of this host.
+    pub const fn cuda(index: u16) -> Self {
+        Self::of(Device::cuda(index))
+    }
+
+    /// Returns the device number `index` of XLA's CPU plugin. There is one unless
+    /// [`TpuOptions::cpu_devices`](crate::TpuOptions::cpu_devices) is larger.
+    pub const fn cpu(index: u16) -> Self {
+        Self::of(Device::cpu(index))
+    }
+
+    /// Returns the host, which runs programs in the interpreter, without any plugin.
+    pub const fn ndarray() -> Self {
+        Self::of(Device::ndarray())
+    }
+
+    /// Returns the first device of a TPU slice that need not be attached, such as `v5e:2x2`: libtpu compiles what is recorded
+    /// on it, and nothing is executed. See [`Device::topology`].
+    ///
+    /// # Errors
+    /// [`TpuError::Topology`] for a name of another form.
+    pub fn topology(name: &str) -> Result<Self, TpuError> {
+        Device::topology(name).map(Self::of)
+    }
+
+    /// Returns many chips as one device, which XLA's partitioner splits every program over. See [`Device::mesh`].
+    pub fn mesh(mesh: Mesh) -> Self {
+        Self::of(Device::mesh(mesh))
+    }
+
+    const fn of(device: Device) -> Self {
+        Self(Place(Some(device)), FloatDType::F32)
+    }
+
     /// Returns the same device with another default float type: that of a tensor for which a program names none. A server
     /// tells it to its clients. It is f32 at first, as for Burn's other backends; `Flex32` counts as f32.
     pub const fn with_default_float(self, float: FloatDType) -> Self {
@@ -37,13 +98,13 @@ impl TpuDevice {
 
 impl From<Device> for TpuDevice {
     fn from(device: Device) -> Self {
-        Self(device, FloatDType::F32)
+        Self::of(device)
     }
 }
 
 impl From<TpuDevice> for Device {
     fn from(device: TpuDevice) -> Self {
-        device.0
+        *device
     }
 }
 
@@ -57,14 +118,14 @@ impl std::ops::Deref for TpuDevice {
 
 impl AsRef<Device> for TpuDevice {
     fn as_ref(&self) -> &Device {
-        &self.0
+        self
     }
 }
 
 /// Compares the devices alone, whatever they prefer.
 impl PartialEq for TpuDevice {
     fn eq(&self, other: &Self) -> bool {
-        self.0 == other.0
+        **self == **other
     }
 }
 
@@ -72,20 +133,20 @@ impl Eq for TpuDevice {}
 
 impl Hash for TpuDevice {
     fn hash<H: Hasher>(&self, state: &mut H) {
-        self.0.hash(state);
+        (**self).hash(state);
     }
 }
 
 impl Default for TpuDevice {
-    /// Returns the best device present, in this order: TPU, CUDA, CPU plugin, interpreter. See [`Device::default`].
+    /// Returns [`TpuDevice::BEST`].
     fn default() -> Self {
-        Device::default().into()
+        Self::BEST
     }
 }
 
 impl std::fmt::Display for TpuDevice {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        self.0.fmt(f)
+        (**self).fmt(f)
     }
 }
 
@@ -107,7 +168,7 @@ impl BurnDevice for TpuDevice {
         let (type_id, platforms) = (usize::from(id.type_id), Platform::ALL.len());
         let platform = Platform::at_position(type_id % platforms);
         match (FLOATS.get(type_id / platforms), platform) {
-            (Some(&float), Some(platform)) => Self(Device::new(platform, id.index_id), float),
+            (Some(&float), Some(platform)) => Self::of(Device::new(platform, id.index_id)).with_default_float(float),
             _ => Device::new(Platform::NdArray, id.index_id).into(),
         }
     }
@@ -115,8 +176,8 @@ impl BurnDevice for TpuDevice {
     /// Returns the device's id. It may differ in a process whose default platform differs.
     fn to_id(&self) -> DeviceId {
         let float = FLOATS.iter().position(|&float| float == self.1).unwrap_or(0);
-        let type_id = self.0.platform().position() + float * Platform::ALL.len();
-        DeviceId { type_id: type_id as u16, index_id: self.0.index() }
+        let type_id = self.platform().position() + float * Platform::ALL.len();
+        DeviceId { type_id: type_id as u16, index_id: self.index() }
     }
 }
 

@@ -1,14 +1,18 @@
-//! Burn 0.22 on Google TPUs, through XLA and the PJRT C API: the backend that a server of Burn's remote protocol hosts.
+//! Burn 0.22 on Google TPUs, through XLA and the PJRT C API.
 //!
-//! From Burn 0.22 on, a tensor does not name its backend, and programs choose a device. The way for a backend from outside
-//! is `burn_remote::server::BackendServer`, which serves any backend that implements [`BackendIr`](burn_ir::BackendIr); a
-//! Burn program then says `Device::remote(..)`. [`Tpu`] is such a backend. `burn-tpu serve` is a server of it.
+//! From Burn 0.22 on, a tensor does not name its backend, and programs choose a device, from those of Burn's own backends.
+//! [`Tpu`] gets into a program in one of two ways:
+//!
+//! - *In process.* The package in `slots/burn-0.22` stands where Burn looks for its backend burn-flex, and is this crate. A
+//!   line of the program's manifest chooses it, and `Device::default()` is a TPU.
+//! - *Through a server* of Burn's remote protocol, which hosts any backend that implements
+//!   [`BackendIr`](burn_ir::BackendIr): `burn-tpu serve`. The program then says `Device::remote(..)`.
 //!
 //! ```
 //! use burn_backend::{Backend, TensorData, TensorMetadata, ops::FloatTensorOps, try_read_sync};
-//! use burn_tpu_remote::{Device, Tpu, TpuDevice};
+//! use burn_tpu_0_22::{Tpu, TpuDevice};
 //!
-//! let device = TpuDevice::from(Device::ndarray());
+//! let device = TpuDevice::ndarray();
 //! let x = Tpu::float_from_data(TensorData::from([1.0f32, 2.0]), &device);
 //! let y = Tpu::float_add(x.clone(), x);
 //! assert_eq!(y.device().to_string(), "ndarray:0");
@@ -37,6 +41,7 @@ mod device;
 mod dtype;
 #[path = "../../../burn-tpu/src/error.rs"]
 mod error;
+pub mod fft;
 mod ir;
 #[path = "../../../burn-tpu/src/ops/mod.rs"]
 mod ops;

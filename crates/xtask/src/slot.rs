@@ -1,0 +1,92 @@
+//! `cargo xtask slot`: tests the packages in `slots/`, which put burn-tpu in the place of one of Burn's own backends. Each is
+//! its own program of Burn, with all of Burn's crates that ask something of a backend. They are no part of `cargo xtask test`:
+//! each is a build of its own, of a version of Burn that the workspace does not have.
+
+use crate::stage::{self, TestCounts, cargo, succeed};
+use crate::{data, layers, setup};
+use anyhow::{Context, Result, bail, ensure};
+use burn_tpu_pjrt::discovery::PluginKind;
+use std::path::Path;
+use std::process::Command;
+
+/// The folders of the slots, and of the examples that run in them.
+const SLOTS: [&str; 1] = ["slots/burn-0.22"];
+const EXAMPLES: [&str; 1] = ["examples/burn-0.22-native"];
+
+/// Programs of the example that are no training steps: initial weights, the test images.
+const OTHER_PROGRAMS: u64 = 40;
+
+/// How the slots are tested.
+#[derive(clap::Args)]
+pub struct Args {
+    /// Build them with all of Burn's crates, and run nothing
+    #[arg(long)]
+    check: bool,
+}
+
+/// `cargo xtask slot`
+pub fn run(args: &Args) -> Result<()> {
+    if !args.check {
+        let counts = tests()?;
+        println!("\n{} passed, {} failed", counts.passed, counts.failed);
+        return if counts.failed == 0 { Ok(()) } else { bail!("a test of a slot failed") };
+    }
+    for folder in SLOTS.into_iter().chain(EXAMPLES) {
+        succeed(&mut inside(folder, &["check", "--all-targets"])?)?;
+    }
+    Ok(())
+}
+
+/// Runs the tests of every slot, and its example for some steps, which counts as a test.
+pub fn tests() -> Result<TestCounts> {
+    setup::ensure(PluginKind::Cpu, None)?;
+    data::mnist(None)?;
+    let mut counts = TestCounts::default();
+    for folder in SLOTS {
+        counts += stage::test(&mut inside(folder, &["test"])?)?;
+    }
+    for folder in EXAMPLES {
+        match example(folder) {
+            Ok(()) => counts.passed += 1,
+            Err(error) => {
+                println!("{folder}: {error:#}");
+                counts.failed += 1;
+            }
+        }
+    }
+    Ok(counts)
+}
+
+/// Returns a command of Cargo inside one of the folders.
+fn inside(folder: &str, arguments: &[&str]) -> Result<Command> {
+    let mut command = cargo(arguments)?;
+    command.current_dir(layers::root()?.join(folder)).env_remove("CARGO_TARGET_DIR");
+    Ok(command)
+}
+
+/// Trains an example for some steps: each step is one program, and later steps compile nothing.
+fn example(folder: &str) -> Result<()> {
+    succeed(&mut inside(folder, &["build", "--release"])?)?;
+    let name = Path::new(folder).file_name().context("a folder has a name")?.to_string_lossy().replace('.', "-");
+    let program = layers::root()?.join(folder).join("target/release").join(name);
+    let after = |steps: &str| -> Result<[u64; 3]> {
+        let mut command = Command::new(&program);
+        command.args(["--steps", steps, "--at-least", "0.4"]).env("BURN_TPU_DISK_CACHE", "0");
+        command.env("BURN_TPU_FALLBACK", "deny").env("BURN_TPU_PLATFORM", "cpu");
+        let output = command.output().with_context(|| format!("cannot start {}", program.display()))?;
+        let text = String::from_utf8_lossy(&output.stdout);
+        println!("{text}");
+        ensure!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        let metric = |name| {
+            let line = text.lines().find_map(|line| line.strip_prefix(name)?.trim().parse().ok());
+            line.unwrap_or(0)
+        };
+        Ok([metric("executions "), metric("interpreted "), metric("compiles ")])
+    };
+    let ([few, interpreted, compiles], [many, interpreted_later, compiles_later]) = (after("100")?, after("200")?);
+    ensure!(compiles == compiles_later && compiles > 0, "later steps compiled: {compiles}, then {compiles_later}");
+    let more = many + interpreted_later - few - interpreted;
+    ensure!((100..=200).contains(&more), "{more} programs in 100 steps");
+    ensure!(few + interpreted <= 200 + OTHER_PROGRAMS, "{few} programs, {interpreted} of them interpreted");
+    Ok(())
+}
