@@ -7,15 +7,12 @@
 //!
 //! - [`FlashAttention`]: attention in kernels of `burn-tpu-kernels`, for TPUs alone.
 //! - [`RowBlocks`]: a loss over many classes in blocks of rows, for one TPU alone.
-//! - [`RoundOnce`]: chains of 16-bit floats round once.
 //! - [`kernel_call`]: a kernel as an op of the graph, for custom ops of users too.
 
 mod flash_attention;
 mod kernel_call;
-mod round_once;
 mod row_blocks;
 
 pub use flash_attention::FlashAttention;
 pub use kernel_call::kernel_call;
-pub use round_once::RoundOnce;
 pub use row_blocks::RowBlocks;

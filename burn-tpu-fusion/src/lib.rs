@@ -5,7 +5,8 @@
 //!
 //! Where to begin: `pass.rs` (what a pass promises), `rewrite.rs` (the list and the levels), `pipeline.rs` (how they run),
 //! and `linear_activation.rs` (the smallest pass). The passes of the default level are beside this file, in the order in
-//! which they run: [`LinearActivation`], [`GatherFirst`], [`ScatterSum`], [`SoftmaxGradient`], [`QueryBlocks`], [`Roll`].
+//! which they run: [`LinearActivation`], [`GatherFirst`], [`ScatterSum`], [`SoftmaxGradient`], [`QueryBlocks`], [`RoundOnce`],
+//! [`Roll`].
 //! `aggressive/` has those that no TPU has run yet. `docs/adding-a-rewrite.md` adds one.
 #![forbid(unsafe_code)]
 
@@ -20,10 +21,11 @@ mod query_blocks;
 mod readers;
 mod rewrite;
 mod roll;
+mod round_once;
 mod scatter_sum;
 mod softmax_gradient;
 
-pub use aggressive::{FlashAttention, RoundOnce, RowBlocks, kernel_call};
+pub use aggressive::{FlashAttention, RowBlocks, kernel_call};
 pub use gather_first::GatherFirst;
 pub use linear_activation::LinearActivation;
 pub use pass::{Pass, Rewritten};
@@ -31,5 +33,6 @@ pub use pipeline::{FusionError, Optimization, Optimized, Pipeline, Result, Stage
 pub use query_blocks::QueryBlocks;
 pub use rewrite::{Rewrite, UnknownRewrite};
 pub use roll::Roll;
+pub use round_once::RoundOnce;
 pub use scatter_sum::ScatterSum;
 pub use softmax_gradient::SoftmaxGradient;

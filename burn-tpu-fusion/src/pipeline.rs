@@ -9,14 +9,15 @@ use burn_tpu_graph::{GraphError, Program, VerifyError, verify};
 pub enum Optimization {
     /// Not at all: programs are compiled as they are recorded. Use it to find out whether a rewrite makes a result wrong.
     Off,
-    /// Rewrites whose results have the same bits or fewer roundings, and that cost no compile time.
+    /// Rewrites whose results have the same bits or fewer roundings, and that cost no compile time. A formula of 16-bit floats
+    /// is rounded where its result is stored, not after each op (decision 57).
     Conservative,
     /// All that make programs faster and assume nothing of values. Sums may have another order: see decision 52.
     #[default]
     Balanced,
     /// What no TPU has run yet, and what takes several compiles: on TPUs, attention in kernels, the loss in blocks of rows
-    /// (decision 37), and compiler options that are chosen for each program by the compiler's estimate (decision 34). Chains
-    /// of 16-bit ops round once (decision 36). What masks attention in kernels is taken for smaller than all scores.
+    /// (decision 37), and compiler options that are chosen for each program by the compiler's estimate (decision 34). What
+    /// masks attention in kernels is taken for smaller than all scores.
     Aggressive,
 }
 
@@ -98,12 +99,20 @@ impl Pipeline {
 
     /// Creates the pipeline of a level for a target, without some of its rewrites. The verifier runs in debug builds.
     pub fn with_target(level: Optimization, skipped: &[Rewrite], target: Target) -> Self {
-        let is_kept = |rewrite: &Rewrite| {
-            rewrite.level() <= level
-                && !skipped.contains(rewrite)
-                && (rewrite.target() == Target::Any || target == Target::Tpu)
-        };
-        Self::of(Rewrite::ALL.into_iter().filter(is_kept).map(Rewrite::pass).collect())
+        Self::with(|rewrite| {
+            rewrite.is_of(level, skipped) && (rewrite.target() == Target::Any || target == Target::Tpu)
+        })
+    }
+
+    /// Creates the pipeline of those rewrites of a level that leave out roundings and nothing else, without some of them.
+    /// What a program is divided into, and what is not compiled, rounds as the whole program does after these.
+    pub fn of_roundings(level: Optimization, skipped: &[Rewrite]) -> Self {
+        let roundings = [Rewrite::LinearActivation, Rewrite::RoundOnce];
+        Self::with(|rewrite| rewrite.is_of(level, skipped) && roundings.contains(&rewrite))
+    }
+
+    fn with(is_kept: impl Fn(Rewrite) -> bool) -> Self {
+        Self::of(Rewrite::ALL.into_iter().filter(|&rewrite| is_kept(rewrite)).map(Rewrite::pass).collect())
     }
 
     /// Creates a pipeline of the given passes. The verifier runs in debug builds.
@@ -169,11 +178,12 @@ mod tests {
     #[test]
     fn each_level_has_the_passes_of_the_one_below() {
         let names = |level| Pipeline::new(level).passes.iter().map(|pass| pass.name()).collect::<Vec<_>>();
-        assert_eq!(names(Optimization::Conservative), ["linear_activation", "gather_first", "scatter_sum", "roll"]);
+        let conservative = ["linear_activation", "gather_first", "scatter_sum", "round_once", "roll"];
+        assert_eq!(names(Optimization::Conservative), conservative);
         let balanced = names(Optimization::Balanced);
-        assert_eq!(balanced[3..], ["softmax_gradient", "query_blocks", "roll"]);
+        assert_eq!(balanced[3..], ["softmax_gradient", "query_blocks", "round_once", "roll"]);
         // Kernels are for TPUs alone.
-        assert_eq!(names(Optimization::Aggressive)[3..], ["softmax_gradient", "query_blocks", "round_once", "roll"]);
+        assert_eq!(names(Optimization::Aggressive), balanced);
         let on_tpus = Pipeline::with_target(Optimization::Aggressive, &[], Target::Tpu);
         let on_tpus: Vec<_> = on_tpus.passes.iter().map(|pass| pass.name()).collect();
         let passes = ["flash_attention", "softmax_gradient", "query_blocks", "row_blocks", "round_once", "roll"];
@@ -185,7 +195,18 @@ mod tests {
     fn a_skipped_rewrite_is_left_out() {
         let pipeline = Pipeline::without(Optimization::Balanced, &[Rewrite::QueryBlocks, Rewrite::Roll]);
         let names: Vec<_> = pipeline.passes.iter().map(|pass| pass.name()).collect();
-        assert_eq!(names, ["linear_activation", "gather_first", "scatter_sum", "softmax_gradient"]);
+        assert_eq!(names, ["linear_activation", "gather_first", "scatter_sum", "softmax_gradient", "round_once"]);
+    }
+
+    #[test]
+    fn roundings_are_left_out_as_the_level_says() {
+        let names = |level, skipped: &[_]| {
+            let passes = Pipeline::of_roundings(level, skipped).passes;
+            passes.iter().map(|pass| pass.name()).collect::<Vec<_>>()
+        };
+        assert_eq!(names(Optimization::Conservative, &[]), ["linear_activation", "round_once"]);
+        assert_eq!(names(Optimization::Balanced, &[Rewrite::RoundOnce]), ["linear_activation"]);
+        assert!(names(Optimization::Off, &[]).is_empty());
     }
 
     #[test]

@@ -26,6 +26,11 @@ macro_rules! rewrites {
                 }
             }
 
+            /// Returns whether a level that skips some passes has this one.
+            pub(crate) fn is_of(self, level: Optimization, skipped: &[Self]) -> bool {
+                self.level() <= level && !skipped.contains(&self)
+            }
+
             /// Returns the targets that the pass is for.
             pub(crate) fn target(self) -> Target {
                 match self {
@@ -58,7 +63,7 @@ rewrites! {
     /// See [`RowBlocks`](crate::RowBlocks). For one TPU alone.
     RowBlocks: Aggressive, Tpu;
     /// See [`RoundOnce`](crate::RoundOnce). For one device alone.
-    RoundOnce: Aggressive, Any;
+    RoundOnce: Conservative, Any;
     /// See [`Roll`](crate::Roll).
     Roll: Conservative, Any;
 }

@@ -19,5 +19,6 @@ mod module_parity;
 mod pieces;
 mod random_programs;
 mod rolling;
+mod round_once;
 mod semantics;
 mod special_values;

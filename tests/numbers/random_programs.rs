@@ -119,18 +119,20 @@ fn split_programs_agree() {
     );
 }
 
-/// Rewritten programs compute what the recorded ones do: with all rewrites but those for a TPU's kernels, and with losses of
-/// any size in blocks of rows.
+/// Rewritten programs compute what the recorded ones do: with all rewrites but those for a TPU's kernels, with losses of any
+/// size in blocks of rows, and with the roundings that the interpreter leaves out of programs that are not compiled.
 #[test]
 fn rewritten_programs_agree() {
     let level = Pipeline::new(Optimization::Aggressive).verify(true);
     let small = Pipeline::of(vec![Box::new(RowBlocks::of(4, 2))]).verify(true);
+    let roundings = Pipeline::of_roundings(Optimization::Balanced, &[]).verify(true);
     let (mut checked, mut rewritten) = (0, BTreeMap::<&str, usize>::new());
     for recipe in sampled(recipes(), config()) {
         let trial = Trial::new(&recipe);
         let first = level.run(trial.program.clone()).unwrap();
         let second = small.run(first.program.clone()).unwrap();
-        for optimized in [&first, &second] {
+        let interpreted = roundings.run(trial.program.clone()).unwrap();
+        for optimized in [&first, &second, &interpreted] {
             let found = interpret_program(&optimized.program, &trial.parameters, &trial.slots).unwrap();
             if let Some(wrong) = trial.mismatch(&found) {
                 panic!("program {checked}: {wrong}\n{}rewritten: {}", trial.described(), optimized.program);

@@ -17,6 +17,7 @@ pub(crate) use assumptions::SlotAssumptions;
 pub(crate) use provenance::Provenance;
 
 use crate::engine::{Arguments, Executable, Input};
+use crate::error::Result;
 use crate::metrics::Counters;
 use crate::recording::Recording;
 use burn_tpu_graph::{Arrival, Bindings, Builder, Graph, Node, NodeId, Program, Split};
@@ -196,6 +197,9 @@ const MOST_SPLIT: NonZeroUsize = NonZeroUsize::MIN.saturating_add(15);
 /// The number of programs that are kept as they are placed on a mesh: parts of others, and buckets of sizes.
 const MOST_PLACED: NonZeroUsize = NonZeroUsize::MIN.saturating_add(63);
 
+/// The number of programs that are kept as the interpreter rounds them. Each is there twice.
+const MOST_ROUNDED: NonZeroUsize = NonZeroUsize::MIN.saturating_add(63);
+
 /// The number of nodes of all recordings that are remembered, each of which is there twice. The latest always stays.
 const MOST_RECORDED_NODES: usize = 100_000;
 
@@ -219,6 +223,8 @@ struct Programs {
     splits: LruCache<Key, Parts, FxBuildHasher>,
     /// By the arrivals of their arguments, programs for a mesh.
     placed: LruCache<(Key, Vec<Arrival>), Arc<Program>, FxBuildHasher>,
+    /// Programs with the roundings that they are computed with.
+    rounded: LruCache<Key, Arc<Program>, FxBuildHasher>,
     recorded_nodes: usize,
     bytes: u64,
     most_bytes: u64,
@@ -233,6 +239,7 @@ impl ProgramCache {
             counts: LruCache::with_hasher(MOST_COUNTED, FxBuildHasher),
             splits: LruCache::with_hasher(MOST_SPLIT, FxBuildHasher),
             placed: LruCache::with_hasher(MOST_PLACED, FxBuildHasher),
+            rounded: LruCache::with_hasher(MOST_ROUNDED, FxBuildHasher),
             recorded_nodes: 0,
             bytes: 0,
             most_bytes: bytes,
@@ -366,6 +373,24 @@ impl ProgramCache {
         placed
     }
 
+    /// Returns a program with the roundings that it is computed with, which `round` finds if it is not in memory.
+    ///
+    /// # Errors
+    /// Those of `round`.
+    pub(crate) fn rounded(
+        &self,
+        program: &Arc<Program>,
+        round: impl FnOnce() -> Result<Arc<Program>>,
+    ) -> Result<Arc<Program>> {
+        let key = Key(Arc::clone(program));
+        if let Some(known) = self.programs.lock().rounded.get(&key) {
+            return Ok(Arc::clone(known));
+        }
+        let rounded = round()?;
+        self.programs.lock().rounded.put(key, Arc::clone(&rounded));
+        Ok(rounded)
+    }
+
     /// Keeps a program, and evicts the least recently used ones until both bounds hold. The newest always stays.
     pub(crate) fn insert(&self, program: Arc<Program>, compiled: Arc<CompiledProgram>, counters: &Counters) {
         let mut programs = self.programs.lock();
@@ -410,6 +435,7 @@ impl ProgramCache {
         programs.counts.clear();
         programs.splits.clear();
         programs.placed.clear();
+        programs.rounded.clear();
         while let Some((key, old)) = programs.compiled.pop_lru() {
             programs.evicted.put(hash(&key.0), Arc::clone(&old.assumptions));
         }

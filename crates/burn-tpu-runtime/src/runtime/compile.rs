@@ -210,6 +210,23 @@ impl ProgramCompiler {
         Ok((optimized.program, assumptions))
     }
 
+    /// Returns a program as every tier computes it: with the roundings that its level leaves out of the whole of it. The
+    /// interpreter, and who divides a program, begin with that form.
+    pub(super) fn rounded(&self, program: &Arc<Program>) -> Result<Arc<Program>> {
+        if !program.graph().nodes().iter().any(|node| node.ty.dtype.is_half()) {
+            return Ok(Arc::clone(program));
+        }
+        self.open.cache.rounded(program, || {
+            let rounded = self.roundings().run(Program::clone(program)).map_err(internal)?;
+            Ok(Arc::new(rounded.program))
+        })
+    }
+
+    /// Returns the rewrites of the level that leave out roundings.
+    pub(super) fn roundings(&self) -> Pipeline {
+        Pipeline::of_roundings(self.optimization(), &self.open.options.skip_rewrites)
+    }
+
     /// Returns the level of the rewrites.
     fn optimization(&self) -> Optimization {
         #[cfg(feature = "testing")]
@@ -219,9 +236,10 @@ impl ProgramCompiler {
         self.open.options.optimization
     }
 
-    /// Returns whether the rewrites make loops of what repeats.
-    pub(super) fn rolls(&self) -> bool {
-        Rewrite::Roll.level() <= self.optimization() && !self.open.options.skip_rewrites.contains(&Rewrite::Roll)
+    /// Returns the level, with the rewrites that are skipped, if it makes loops of what repeats.
+    pub(super) fn loops_at(&self) -> Option<(Optimization, &[Rewrite])> {
+        let (level, skipped) = (self.optimization(), &*self.open.options.skip_rewrites);
+        (Rewrite::Roll.level() <= level && !skipped.contains(&Rewrite::Roll)).then_some((level, skipped))
     }
 
     /// Returns the pieces of a program that has too many nodes after the rewrites. One that is placed on a mesh stays whole:
@@ -229,7 +247,10 @@ impl ProgramCompiler {
     fn pieces(&self, program: &Program, nodes: usize) -> Result<Option<Pieces>> {
         match self.open.options.program_cap {
             cap if cap == 0 || nodes <= cap || program.placement().is_some() => Ok(None),
-            cap => Pieces::of(program, cap).map_err(internal),
+            cap => {
+                let rounded = self.roundings().run(program.clone()).map_err(internal)?;
+                Pieces::of(&rounded.program, cap).map_err(internal)
+            }
         }
     }
 

@@ -24,6 +24,7 @@ use crate::error::TpuError;
 use crate::metrics::Counters;
 use crate::options::ShapeBuckets;
 use crate::units::bytes;
+use burn_tpu_fusion::{Optimization, Pipeline, Rewrite};
 use burn_tpu_graph::family::{Family, Numbers, Skeleton};
 use burn_tpu_graph::{Program, cost, custom_calls};
 use lru::LruCache;
@@ -120,8 +121,8 @@ type Buckets = FxHashMap<Vec<i64>, Option<Arc<Bucket>>>;
 #[derive(Clone, Copy)]
 pub(super) struct BucketChoice<'a> {
     pub(super) buckets: &'a ShapeBuckets,
-    /// Whether what repeats in a recording may become a loop.
-    pub(super) may_loop: bool,
+    /// The level, and the rewrites that it is without, of a device that makes loops of what repeats.
+    pub(super) loops_at: Option<(Optimization, &'a [Rewrite])>,
     /// Whether nothing may be compiled. Then any bucket in memory that has room is taken, whatever its work.
     pub(super) is_frozen: bool,
     /// The most bytes that may be live on the device.
@@ -161,7 +162,8 @@ impl Families {
         if *choice.buckets == ShapeBuckets::Off || !custom_calls(program).is_empty() {
             return None;
         }
-        let form = self.forms.of(program, slots, choice.may_loop);
+        let roundings = choice.loops_at.map(|(level, skipped)| Pipeline::of_roundings(level, skipped));
+        let form = self.forms.of(program, slots, roundings);
         let slots = form.slots(slots);
         let numbers = Numbers::of(form.program(), &slots);
         let hash = numbers.skeleton.stable_hash();

@@ -6,8 +6,9 @@
 //! Owns: when a recording gets loops, and what its inputs are in that form. May not know: families.
 
 use crate::engine::picked;
+use crate::error::{Result, TpuError};
 use crate::program::SlotAssumptions;
-use burn_tpu_fusion::{Pass, Roll};
+use burn_tpu_fusion::{Pass, Pipeline, Roll};
 use burn_tpu_graph::{Bindings, Program};
 use lru::LruCache;
 use parking_lot::Mutex;
@@ -79,20 +80,22 @@ impl Default for Forms {
 }
 
 impl Forms {
-    /// Returns the form of a recording with these slots. It has loops if it `may_loop`.
-    pub(super) fn of(&self, recorded: &Arc<Program>, slots: &[u64], may_loop: bool) -> Form {
-        let is_long = may_loop && recorded.graph().len() >= LEAST_NODES;
-        Form { recorded: Arc::clone(recorded), looped: if is_long { self.looped(recorded, slots) } else { None } }
+    /// Returns the form of a recording with these slots. It has loops only if `roundings` are given: the rewrites that
+    /// decide where the recording rounds, since a trip of a loop has to round where the ops that it stands for do.
+    pub(super) fn of(&self, recorded: &Arc<Program>, slots: &[u64], roundings: Option<Pipeline>) -> Form {
+        let roundings = roundings.filter(|_| recorded.graph().len() >= LEAST_NODES);
+        let looped = roundings.and_then(|roundings| self.looped(recorded, slots, &roundings));
+        Form { recorded: Arc::clone(recorded), looped }
     }
 
-    fn looped(&self, recorded: &Arc<Program>, slots: &[u64]) -> Option<Arc<Looped>> {
+    fn looped(&self, recorded: &Arc<Program>, slots: &[u64], roundings: &Pipeline) -> Option<Arc<Looped>> {
         let known = self.0.lock().get(recorded).cloned();
         let assumptions = match &known {
             None => SlotAssumptions::all(recorded, slots),
             Some(Some(looped)) if !looped.assumptions.hold(slots) => looped.assumptions.still_true(slots),
             Some(known) => return known.clone(),
         };
-        let looped = Looped::of(recorded, assumptions).unwrap_or_else(|error| {
+        let looped = Looped::of(recorded, assumptions, roundings).unwrap_or_else(|error| {
             tracing::error!("a bug of burn-tpu: a recording gets no loops: {error}");
             None
         });
@@ -105,12 +108,16 @@ impl Forms {
 impl Looped {
     /// Returns a recording with loops, if it repeats. It repeats only where the places of slices are constants, and where
     /// scalars that each trip has are one.
-    fn of(recorded: &Program, assumptions: SlotAssumptions) -> burn_tpu_graph::Result<Option<Self>> {
-        let rolled = Roll.run(&assumptions.applied_to(recorded)?)?;
+    fn of(recorded: &Program, assumptions: SlotAssumptions, roundings: &Pipeline) -> Result<Option<Self>> {
+        let bug = |error: &dyn std::fmt::Display| TpuError::Bug(error.to_string());
+        let assumed = assumptions.applied_to(recorded).map_err(|error| bug(&error))?;
+        let rounded = roundings.run(assumed).map_err(|error| bug(&error))?;
+        let rolled = Roll.run(&rounded.program).map_err(|error| bug(&error))?;
         if rolled.count == 0 {
             return Ok(None);
         }
-        let (program, bindings) = Program::canonical(rolled.program.graph(), rolled.program.outputs())?;
+        let canonical = Program::canonical(rolled.program.graph(), rolled.program.outputs());
+        let (program, bindings) = canonical.map_err(|error| bug(&error))?;
         Ok(Some(Self { program: Arc::new(program), bindings, assumptions }))
     }
 }

@@ -24,13 +24,13 @@ impl DeviceRuntime {
         buffers: &[Input],
         slots: &[u64],
     ) -> Result<Vec<SharedBuffer>, RunError> {
-        let program = &*recorded.program;
+        let program = self.compiler.rounded(&recorded.program).map_err(RunError::Refused)?;
         let nodes = program.graph().len();
         let _span = tracing::debug_span!("interpret", nodes).entered();
         let _profiled = profile::span(Phase::Interpret, "interpret");
         tracing::debug!(device = %self.open().device, nodes, "a program with little work runs in the interpreter");
         Counters::add(&self.open().counters.interpreted, 1);
-        let results = self.interpreted(program, recorded.bindings.parameters.iter().copied(), buffers, slots);
+        let results = self.interpreted(&program, recorded.bindings.parameters.iter().copied(), buffers, slots);
         let results = results.map_err(RunError::Failed)?;
         let held = program.output_types().zip(results);
         let held = held.map(|(ty, result)| self.open().hold(ty, HostElements::Tensor(result)));

@@ -226,7 +226,7 @@ impl DeviceRuntime {
         let options = &self.open().options;
         BucketChoice {
             buckets: &options.shape_buckets,
-            may_loop: self.compiler.rolls(),
+            loops_at: self.compiler.loops_at(),
             is_frozen: self.compiler.is_frozen(),
             memory_limit: options.memory_limit,
         }
@@ -300,8 +300,9 @@ impl DeviceRuntime {
 
     /// Returns the split form of a program if the host's part has little work.
     fn split(&self, recorded: &Recorded, inputs: &Inputs) -> Result<Option<Arc<Split>>> {
-        let of = || Split::of(&recorded.program, |index| inputs.waiting.binary_search(&index).is_ok());
-        let split = self.open().cache.split(&recorded.program, (Packing::Together, &inputs.waiting), of);
+        let program = self.compiler.rounded(&recorded.program)?;
+        let of = || Split::of(&program, |index| inputs.waiting.binary_search(&index).is_ok());
+        let split = self.open().cache.split(&program, (Packing::Together, &inputs.waiting), of);
         Ok(with_little_work(split.map_err(|error| TpuError::Bug(error.to_string()))?))
     }
 
@@ -311,8 +312,9 @@ impl DeviceRuntime {
         if inputs.new.len() <= MANY_TRANSFERS {
             return Ok(None);
         }
-        let of = || Split::unpacked(&recorded.program, |index| inputs.new.binary_search(&index).is_ok());
-        let split = self.open().cache.split(&recorded.program, (Packing::Alone, &inputs.new), of);
+        let program = self.compiler.rounded(&recorded.program)?;
+        let of = || Split::unpacked(&program, |index| inputs.new.binary_search(&index).is_ok());
+        let split = self.open().cache.split(&program, (Packing::Alone, &inputs.new), of);
         let split = with_little_work(split.map_err(|error| TpuError::Bug(error.to_string()))?);
         Ok(split.filter(|split| split.host_ops > 0))
     }

@@ -27,10 +27,14 @@ use std::time::Instant;
 /// updated in place keeps its address, so later steps would multiply by its first value (decision 20).
 ///
 /// Fast minima and maxima lose a NaN on their right and the sign of a zero, which StableHLO forbids (decision 53).
-pub const CPU_COMPILER_FLAGS: [(&str, bool); 3] = [
+///
+/// With excess precision the compiler leaves out what conversions of 16-bit floats round where it likes, and the interpreter
+/// does not know where. The rewrites leave out what is free, for both (decision 57).
+pub const CPU_COMPILER_FLAGS: [(&str, bool); 4] = [
     ("xla_cpu_copy_insertion_use_region_analysis", true),
     ("xla_cpu_use_xnnpack", false),
     ("xla_cpu_enable_fast_min_max", false),
+    ("xla_allow_excess_precision", false),
 ];
 
 /// The smallest loss of donated memory in bytes that is reported.

@@ -1,29 +1,40 @@
-//! Chains of 16-bit floats round once: what one element-wise op alone reads of another stays in f32.
+//! Chains of 16-bit floats round once: what element-wise ops alone read stays in f32.
 //!
 //! Recorded op by op, each op of a formula in bf16 rounds its result, and the next one starts from the rounded value. This
 //! pass leaves out the roundings within a chain:
 //!
 //! ```text
-//! multiply(subtract(x, y), z)       -> convert_bf16(multiply(subtract(wide x, wide y), wide z))
-//! convert_f32(add(x, y))            -> add(wide x, wide y)
+//! multiply(subtract(x, y), z)        -> convert_bf16(multiply(subtract(wide x, wide y), wide z))
+//! convert_f32(add(x, y))             -> add(wide x, wide y)
 //! add(broadcast(convert_bf16(s)), x) -> convert_bf16(add(broadcast(s), wide x)), where s is a sum in f32
 //! ```
 //!
-//! Legality. The pass removes only roundings to 16 bits of values that one op reads, and no output is. All arithmetic is the
-//! same, in the wider type, and happens as often. A value that a comparison, a product, a gather or a second op reads is
-//! rounded as before: all its readers see the same numbers, so a gradient is that of the function which was computed.
+//! # Why it is exact
+//! The pass removes only roundings to 16 bits of values that element-wise ops alone read, and no output is. All arithmetic is
+//! the same, in the wider type, and happens as often. NaN, infinities and zeros pass through a rounding as they are; what
+//! is too large for 16 bits is no infinity until the end. All readers of a value see the same numbers, so a gradient is
+//! that of the function which was computed: a value that a comparison, a product or a gather reads too is rounded for all.
 //!
-//! What it leaves alone. A value with one element-wise reader can be in the same fused loop as its reader, and need not be
-//! written. Sums of products and convolutions keep their rounding, since their results may be written before they are read;
-//! `LinearActivation` knows where they are not. Of what a reduction gives, the wide form is written; it is small. Programs
-//! of a mesh: what devices exchange would have twice the bytes.
+//! # When it is no loss
+//! The f32 form of a value must not be written where its 16-bit form would be, or be small.
+//! - A value with one element-wise reader can be in the same fused loop as its reader, and need not be written.
+//! - A value of which sums are the only large operands (see [`Reduced`]) is as small as they are, whoever reads it. So are
+//!   broadcasts of one, which nothing writes. That matters most: the gradient of a softmax subtracts what its sum was
+//!   divided by, and a rounded sum is an error in all elements of a row.
 //!
-//! Gain, in accuracy: `docs/decisions/0036-few-bits.md`.
+//! Everything else is rounded as before. Sums of products and convolutions may be written before they are read: a residual's
+//! gradient adds three, of which one can be fused with the sum (`LinearActivation` knows where a product is alone). Programs of
+//! a mesh are left alone: what devices exchange would have twice the bytes.
+//!
+//! Gain: `docs/decisions/0057-what-a-chain-of-16-bit-ops-rounds.md`.
+
+mod reduced;
 
 use crate::readers::Readers;
 use crate::{Pass, Rewritten};
 use burn_tpu_graph::op::OpKind;
 use burn_tpu_graph::{Builder, DType, Graph, GraphError, Node, NodeId, Op, Program};
+use reduced::Reduced;
 use std::collections::BTreeMap;
 
 /// The pass that rounds a chain of 16-bit floats once. See the module's documentation.
@@ -36,7 +47,8 @@ impl Pass for RoundOnce {
     }
 
     fn run(&self, program: &Program) -> Result<Rewritten, GraphError> {
-        if program.mesh().is_some() {
+        let is_half = |node: &Node| node.ty.dtype.is_half();
+        if program.mesh().is_some() || !program.graph().nodes().iter().any(is_half) {
             return Ok(Rewritten { program: program.clone(), count: 0 });
         }
         let mut state = State::new(program);
@@ -48,7 +60,7 @@ impl Pass for RoundOnce {
 struct State<'a> {
     program: &'a Program,
     readers: Vec<Readers>,
-    /// For each node, whether its one reader takes it in f32.
+    /// For each node, whether all of its readers take it in f32.
     unseen: Vec<bool>,
     /// The f32 node of the new program for nodes of the old one that are unseen.
     wide: BTreeMap<NodeId, NodeId>,
@@ -58,16 +70,7 @@ struct State<'a> {
 impl<'a> State<'a> {
     fn new(program: &'a Program) -> Self {
         let readers = Readers::all(program);
-        let mut unseen = vec![false; readers.len()];
-        for (id, node) in program.graph().nodes().iter().enumerate().rev() {
-            let Readers::One(reader) = readers[id] else { continue };
-            unseen[id] = node.ty.dtype.is_half()
-                && match program.graph().node(reader).op {
-                    Op::Convert { dtype } => dtype == DType::F32,
-                    Op::BroadcastInDim { .. } | Op::Reshape { .. } => unseen[reader.index()],
-                    _ => is_formula(program.graph().node(reader)),
-                };
-        }
+        let unseen = unseen(program, &readers);
         Self { program, readers, unseen, wide: BTreeMap::new(), count: 0 }
     }
 
@@ -80,9 +83,11 @@ impl<'a> State<'a> {
                     return Ok(wide);
                 }
             }
-            Op::Convert { .. } if self.unseen[id.index()] && self.is_cheap_in_f32(node) => {
-                self.count += 1;
-                self.wide.extend(operands.first().map(|&sums| (id, sums)));
+            Op::Convert { .. } if self.unseen[id.index()] => {
+                if let Some(sums) = self.sums(node, operands) {
+                    self.count += 1;
+                    self.wide.insert(id, sums);
+                }
             }
             Op::BroadcastInDim { .. } | Op::Reshape { .. } => {
                 if let Some(wide) = wide(self, 0) {
@@ -123,19 +128,44 @@ impl<'a> State<'a> {
         graph.convert(result, node.ty.dtype)
     }
 
-    /// Returns whether a conversion rounds an f32 value that no array of main memory becomes wider for: a reduction, or an
+    /// Returns the f32 value that a conversion rounds, if no array of main memory becomes wider for it: a reduction, or an
     /// element-wise value with no other reader.
-    fn is_cheap_in_f32(&self, rounding: &Node) -> bool {
-        let Some(&source) = rounding.operands.first() else { return false };
+    fn sums(&self, rounding: &Node, operands: &[NodeId]) -> Option<NodeId> {
+        let &source = rounding.operands.first()?;
         let node = self.program.graph().node(source);
         let is_alone = self.readers[source.index()] != Readers::Many;
-        node.ty.dtype == DType::F32
-            && match node.op {
-                Op::Reduce { .. } => true,
-                _ if node.op.kind() == OpKind::Arithmetic => is_alone,
-                _ => false,
-            }
+        let is_cheap = match node.op.kind() {
+            OpKind::Reduction => true,
+            OpKind::Arithmetic => is_alone,
+            _ => false,
+        };
+        operands.first().copied().filter(|_| is_cheap && node.ty.dtype == DType::F32)
     }
+}
+
+/// Returns for each node whether it is a 16-bit float that all of its readers take in f32.
+fn unseen(program: &Program, readers: &[Readers]) -> Vec<bool> {
+    let graph = program.graph();
+    let sizes = Reduced::of(graph);
+    let reads = program.use_counts();
+    // The reads in f32 of each node. Readers come after what they read.
+    let mut wide_reads = vec![0; graph.len()];
+    let mut unseen = vec![false; graph.len()];
+    for id in graph.ids().rev() {
+        let (node, at) = (graph.node(id), id.index());
+        let is_read_wide = reads[at] > 0 && wide_reads[at] == reads[at];
+        let is_free = matches!(readers[at], Readers::One(_)) || sizes.is_free(id);
+        unseen[at] = node.ty.dtype.is_half() && is_read_wide && is_free;
+        let takes_wide = match node.op {
+            Op::Convert { dtype } => dtype == DType::F32,
+            Op::BroadcastInDim { .. } | Op::Reshape { .. } => unseen[at],
+            _ => is_formula(node),
+        };
+        if takes_wide {
+            node.operands.iter().for_each(|operand| wide_reads[operand.index()] += 1);
+        }
+    }
+    unseen
 }
 
 /// Returns whether an op computes 16-bit floats element by element.

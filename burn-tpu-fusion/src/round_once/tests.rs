@@ -181,6 +181,47 @@ fn sums_of_products_stay_rounded() {
     f.assert_unchanged(&[output]);
 }
 
+/// Softmax and what its gradient subtracts: the sum has three readers.
+#[test]
+fn a_sum_stays_wide_for_all_of_its_element_wise_readers() {
+    let mut f = Formula::default();
+    let x = f.parameter(DType::BF16);
+    let sums = f.row_sums(x);
+    let reciprocal = f.unary(UnaryOp::Rsqrt, sums);
+    let square = f.binary(BinaryOp::Mul, reciprocal, reciprocal);
+    let broadcast = |f: &mut Formula, x| f.graph.broadcast_in_dim(x, &[2, 3], &[0]).unwrap();
+    let (wide_sums, reciprocal, square) =
+        (broadcast(&mut f, sums), broadcast(&mut f, reciprocal), broadcast(&mut f, square));
+    let quotient = f.binary(BinaryOp::Div, x, wide_sums);
+    let product = f.binary(BinaryOp::Mul, x, reciprocal);
+    let other = f.binary(BinaryOp::Mul, x, square);
+    let repeated = f.binary(BinaryOp::Add, x, wide_sums);
+    f.assert_rounds_once(&[quotient, product, other, repeated], 3);
+}
+
+#[test]
+fn a_sum_that_an_output_or_a_comparison_reads_is_rounded_for_all() {
+    let mut f = Formula::default();
+    let x = f.parameter(DType::BF16);
+    let sums = f.row_sums(x);
+    let (negative, root) = (f.unary(UnaryOp::Neg, sums), f.unary(UnaryOp::Sqrt, sums));
+    f.assert_unchanged(&[negative, root, sums]);
+    let less = f.graph.compare(Direction::Lt, sums, sums).unwrap();
+    f.assert_unchanged(&[negative, root, less]);
+}
+
+#[test]
+fn what_is_as_large_as_its_operand_is_rounded_for_several_readers() {
+    let mut f = Formula::default();
+    let x = f.parameter(DType::BF16);
+    let sums = f.row_sums(x);
+    let sums = f.graph.broadcast_in_dim(sums, &[2, 3], &[0]).unwrap();
+    let centred = f.binary(BinaryOp::Sub, x, sums);
+    let (one, other) = (f.unary(UnaryOp::Exp, centred), f.unary(UnaryOp::Tanh, centred));
+    let (_, rewritten) = f.run(&[one, other]);
+    assert_eq!(rewritten.count, 1, "the sum alone: {}", rewritten.program);
+}
+
 #[test]
 fn other_types_are_unchanged() {
     for dtype in [DType::F32, DType::F64, DType::I32] {
