@@ -48,7 +48,7 @@
 //! | batch data whose lengths vary | [`Buckets`] |
 //! | run a kernel or StableHLO text of your own | [`custom_op`] returns a [`CustomOp`] on a [`CustomOpBackend`]; [`CustomForm`], [`OpTensors`], [`kernels`] |
 //! | load and save weights with burn-store, in bf16 too | `store::CastFloats` (feature `store`) |
-//! | set options before the first tensor | [`TpuOptions`], [`FallbackPolicy`], [`IndexChecks`], [`ShapeBuckets`], [`Optimization`], [`Rewrite`]; [`TpuOptions::VARIABLES`] lists the environment |
+//! | set options before the first tensor | [`TpuOptions`], [`FallbackPolicy`], [`IndexChecks`], [`ShapeBuckets`], [`Optimization`], [`Rewrite`], [`Precision`]; [`TpuOptions::VARIABLES`] lists the environment |
 //! | handle errors | [`TpuError`], which says whose [`Fault`] it is; [`BucketsError`] |
 //! | see what ran, and why it compiled | [`TpuDevice::metrics`] returns [`Metrics`] with [`CutReason`], [`Recompile`], [`RecompileCause`] |
 //! | see what a device does now, and what threads wait for | [`TpuDevice::activity`] returns an [`Activity`] with [`RunningProgram`], [`Wait`], [`WaitFor`] |
@@ -57,6 +57,7 @@
 //! | forbid compiles once a loop is warm | [`TpuDevice::freeze`], [`TpuDevice::unfreeze`]; [`TpuDevice::compile_buckets`] where sizes vary |
 //! | know whether a step fits a TPU, without one | [`fit`], [`Topology`], [`Generation`] |
 //! | run one program as several processes, on one host or on many | [`distributed`] |
+//! | multiply 32-bit floats exactly in a part of a program | [`with_precision`] |
 //! | save and restore random numbers | [`TpuDevice::random_state`] returns a [`RandomState`] |
 //! | take records apart without reading their tensors | [`tickets`]; the crate `burn-tpu-train` writes checkpoints with them |
 //! | record on another stream than the thread's | [`Stream`], [`InStream`] |
@@ -97,8 +98,8 @@ pub use autocast::{AutocastBackend, autocast, autocast_to};
 pub use checkpoint::{CheckpointBackend, Checkpoints};
 
 pub use burn_tpu_runtime::{
-    ChosenOptions, FallbackPolicy, Fault, IndexChecks, Optimization, Result, Rewrite, ShapeBuckets, TpuError,
-    TpuOptions,
+    ChosenOptions, FallbackPolicy, Fault, IndexChecks, Optimization, Precision, Result, Rewrite, ShapeBuckets,
+    TpuError, TpuOptions, with_precision,
 };
 
 pub use burn_tpu_runtime::{NonFinite, NonFiniteOp, NotFinite, StepPart};

@@ -7,4 +7,5 @@ mod fit;
 mod fit_search;
 mod golden_steps;
 mod mesh;
+mod product_precision;
 mod topology;

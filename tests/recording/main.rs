@@ -18,6 +18,7 @@ mod interpreted;
 mod lengths;
 mod memory;
 mod precision_lint;
+mod product_precision;
 mod profile;
 mod recompile_warnings;
 mod recompiles;

@@ -3,7 +3,7 @@
 use super::tensors::Kind;
 use crate::{CustomForm, Result, TpuError};
 use burn_tpu_runtime::graph::TensorType;
-use burn_tpu_runtime::{CustomOp, Device, Tensor};
+use burn_tpu_runtime::{CustomOp, Device, Precision, Tensor, scoped_precision};
 use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};
 
@@ -25,6 +25,8 @@ pub struct Parts {
 #[derive(PartialEq, Eq, Hash)]
 struct Signature {
     device: Device,
+    /// The scope's precision, which the plain form's products are recorded with.
+    precision: Option<Precision>,
     operands: Vec<TensorType>,
 }
 
@@ -59,7 +61,7 @@ impl Parts {
     /// Returns the op for operands of these types.
     fn known(&self, device: Device, operands: &[Tensor]) -> Result<CustomOp> {
         let types = operands.iter().map(|operand| operand.ty().clone()).collect();
-        let signature = Signature { device, operands: types };
+        let signature = Signature { device, precision: scoped_precision(), operands: types };
         let lock = || self.known.lock().unwrap_or_else(PoisonError::into_inner);
         let known = lock().get(&signature).cloned();
         if let Some(known) = known {

@@ -196,14 +196,28 @@ pub struct PadAttrs {
     pub interior: Dims,
 }
 
-/// How exactly a processor multiplies 32-bit floats.
+/// How exactly a processor multiplies 32-bit floats in products and convolutions. Sums are f32. CPUs multiply them as they are
+/// at every precision.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Precision {
-    /// As fast as it can: TPUs round the factors to bf16, NVIDIA GPUs to 10 bits. Sums are f32.
+    /// As fast as it can: TPUs round the factors to bf16, NVIDIA GPUs to 10 bits.
     #[default]
     Default,
-    /// As 32-bit floats.
+    /// In between: TPUs add three products of bf16 parts, which is about 16 bits of a factor.
+    High,
+    /// As 32-bit floats: on TPUs six products of bf16 parts.
     Highest,
+}
+
+impl Precision {
+    /// Returns its name in StableHLO.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Default => "DEFAULT",
+            Self::High => "HIGH",
+            Self::Highest => "HIGHEST",
+        }
+    }
 }
 
 /// Dimension roles of a `dot_general`. Result dims: batch, free dims of lhs, free dims of rhs.
@@ -267,6 +281,8 @@ pub struct ConvAttrs {
     pub batch_groups: usize,
     /// Element type of the result and of the accumulation: f32 for 16-bit floats.
     pub result: DType,
+    /// How exactly 32-bit factors are multiplied.
+    pub precision: Precision,
 }
 
 /// A window that moves over a tensor, one entry per dim of the tensor.

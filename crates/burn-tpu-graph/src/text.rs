@@ -154,11 +154,12 @@ fn dot(attrs: &DotAttrs) -> Attributes {
         attr("lhs_contract", lhs_contract),
         attr("rhs_contract", rhs_contract),
     ];
-    match precision {
-        Precision::Default => {}
-        Precision::Highest => attributes.push(("precision", "highest".to_owned())),
-    }
+    attributes.extend(of_precision(*precision));
     attributes
+}
+
+fn of_precision(precision: Precision) -> Option<(&'static str, String)> {
+    (precision != Precision::Default).then(|| ("precision", precision.name().to_lowercase()))
 }
 
 fn conv_dims(name: &'static str, ConvDims { batch, feature, spatial }: &ConvDims) -> (&'static str, String) {
@@ -177,8 +178,9 @@ fn convolution(attrs: &ConvAttrs) -> Attributes {
         feature_groups,
         batch_groups,
         result: _,
+        precision,
     } = attrs;
-    vec![
+    let mut attributes = vec![
         attr("strides", strides),
         attr("padding", padding),
         attr("lhs_dilation", lhs_dilation),
@@ -188,7 +190,9 @@ fn convolution(attrs: &ConvAttrs) -> Attributes {
         conv_dims("output", output),
         attr("feature_groups", feature_groups),
         attr("batch_groups", batch_groups),
-    ]
+    ];
+    attributes.extend(of_precision(*precision));
+    attributes
 }
 
 fn window(attrs: &WindowAttrs) -> Attributes {

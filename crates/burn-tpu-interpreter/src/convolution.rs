@@ -203,6 +203,7 @@ mod tests {
             feature_groups: 1,
             batch_groups: 1,
             result: DType::F32,
+            precision: Default::default(),
         }
     }
 

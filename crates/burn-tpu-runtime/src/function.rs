@@ -12,7 +12,9 @@ use crate::recompile::{RecordedRun, note_lines};
 use crate::runtime::{CallProgram, DeviceRuntime, IndexRange, runtime};
 use crate::trace::{
     FunctionRecording, FunctionSource, Purpose, Stream, Tensor, current_function, materialise_together,
+    scoped_precision,
 };
+use burn_tpu_graph::op::Precision;
 use burn_tpu_graph::{Arrival, NodeId, TensorType};
 use lru::LruCache;
 use parking_lot::Mutex;
@@ -36,6 +38,8 @@ pub struct Function<T> {
 struct Signature {
     device: Device,
     structure: u64,
+    /// The scope's precision, which products are recorded with.
+    precision: Option<Precision>,
     types: Vec<TensorType>,
     /// On a mesh, where the arguments are.
     arrivals: Vec<Arrival>,
@@ -45,20 +49,22 @@ struct Signature {
 struct SignatureRef<'a> {
     device: Device,
     structure: u64,
+    precision: Option<Precision>,
     arguments: &'a [Tensor],
     arrivals: Vec<Arrival>,
 }
 
 impl SignatureRef<'_> {
     fn is(&self, signature: &Signature) -> bool {
-        (self.device, self.structure) == (signature.device, signature.structure)
+        (self.device, self.structure, self.precision) == (signature.device, signature.structure, signature.precision)
             && self.arguments.iter().map(Tensor::ty).eq(&signature.types)
             && self.arrivals == signature.arrivals
     }
 
     fn into_signature(self) -> Signature {
         let types = self.arguments.iter().map(|tensor| tensor.ty().clone()).collect();
-        Signature { device: self.device, structure: self.structure, types, arrivals: self.arrivals }
+        let Self { device, structure, precision, arrivals, .. } = self;
+        Signature { device, structure, precision, types, arrivals }
     }
 }
 
@@ -213,17 +219,18 @@ impl<T: Clone> Function<T> {
             Counters::add(&runtime.open().counters().function_recordings, 1);
             Stream::record_function(device, arguments, record, purpose)
         };
-        let signature = match self.find(SignatureRef { device, structure, arguments, arrivals }) {
-            Ok(known) => {
-                let call = known.calls.fetch_add(1, Relaxed) + 1;
-                if call.is_power_of_two() {
-                    known.recording.check(again)?;
+        let signature =
+            match self.find(SignatureRef { device, structure, precision: scoped_precision(), arguments, arrivals }) {
+                Ok(known) => {
+                    let call = known.calls.fetch_add(1, Relaxed) + 1;
+                    if call.is_power_of_two() {
+                        known.recording.check(again)?;
+                    }
+                    known.make_ready(&runtime)?;
+                    return Ok(known);
                 }
-                known.make_ready(&runtime)?;
-                return Ok(known);
-            }
-            Err(signature) => signature,
-        };
+                Err(signature) => signature,
+            };
         let (result, recording) = again(Purpose::Run)?;
         recording.check(again)?;
         let buffers = present(arguments.iter().map(|tensor| tensor.value().cloned()))?;

@@ -50,6 +50,7 @@ mod units;
 pub use activity::{Activity, RunningProgram, Wait, WaitFor};
 pub use burn_tpu_fusion::{Optimization, Rewrite};
 pub use burn_tpu_graph as graph;
+pub use burn_tpu_graph::op::Precision;
 pub use burn_tpu_kernels as kernels;
 #[doc(hidden)]
 pub use burn_tpu_pjrt::xla_flag_environment;
@@ -67,3 +68,4 @@ pub use options::{ChosenOptions, FallbackPolicy, IndexChecks, ProfileSteps, Shap
 pub use profile::Profile;
 pub use runtime::MemoryReport;
 pub use trace::{InStream, Recorder, Stream, Tensor, create, record, record_many};
+pub use trace::{scoped_precision, with_precision};

@@ -21,7 +21,10 @@ use crate::Device;
 use crate::error::{Result, TpuError};
 use crate::{Mesh, Platform};
 use burn_tpu_fusion::{Optimization, Rewrite};
-use parse::{index_checks, list, milliseconds, number, optimization, policy, rewrites, seconds, switch, text};
+use burn_tpu_graph::op::Precision;
+use parse::{
+    index_checks, list, milliseconds, number, optimization, policy, precision, rewrites, seconds, switch, text,
+};
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -205,6 +208,12 @@ options! {
     /// was rewritten.
     optimization(level: Optimization): Optimization = Optimization::Balanced, level;
     "BURN_TPU_OPTIMIZATION": optimization, "`off`, `conservative`, `balanced`, `aggressive`";
+
+    /// How exactly products and convolutions of 32-bit floats multiply. By default a TPU rounds their factors to bf16, which is its
+    /// rate for bf16; [`Precision::High`] takes three products and [`Precision::Highest`] six. Sums are f32. It changes nothing on
+    /// CPUs, in the interpreter and for other types. [`with_precision`](crate::with_precision) sets it for a part of a program.
+    precision(precision: Precision): Precision = Precision::Default, precision;
+    "BURN_TPU_PRECISION": precision, "`default`, `high`, `highest`";
 
     /// Rewrites of the level that are not applied. Use it to find out which rewrite makes a result wrong or slow.
     skip_rewrites(rewrites: impl IntoIterator<Item = Rewrite>): Vec<Rewrite> = Vec::new(), rewrites.into_iter().collect();

@@ -2,7 +2,7 @@
 
 use super::builder::{Builder, Choices, TAME, Value, ulp};
 use burn_tpu_graph::Builder as _;
-use burn_tpu_graph::op::{Combine, ConvAttrs, ConvDims, DotAttrs, FftKind, UnaryOp, WindowAttrs};
+use burn_tpu_graph::op::{Combine, ConvAttrs, ConvDims, DotAttrs, FftKind, Precision, UnaryOp, WindowAttrs};
 use burn_tpu_graph::{DType, Dims, NodeId, Result};
 use smallvec::SmallVec;
 
@@ -69,6 +69,7 @@ pub fn convolution(b: &mut Builder, c: &mut Choices) -> Result<()> {
         feature_groups: if by_batch { 1 } else { groups },
         batch_groups: if by_batch { groups } else { 1 },
         result,
+        precision: Precision::Default,
     };
     let terms = per_group * windows.iter().product::<usize>();
     let y = b.graph.convolution(x.id, kernel.id, attrs)?;

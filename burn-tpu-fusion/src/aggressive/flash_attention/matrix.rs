@@ -2,7 +2,7 @@
 //!
 //! Owns: what a batched product of two matrices multiplies, through transposes, and a matrix as an operand of a kernel.
 
-use burn_tpu_graph::op::DotAttrs;
+use burn_tpu_graph::op::{DotAttrs, Precision};
 use burn_tpu_graph::{Builder, Graph, GraphError, NodeId, Op};
 
 /// A matrix for each place of a batch. Equal ones have the same elements in the same roles.
@@ -74,8 +74,12 @@ pub(super) struct Side {
     pub(super) free: usize,
 }
 
-/// Returns the sides of a product of matrices; `None` for products of other ranks.
+/// Returns the sides of a product of matrices; `None` for products of other ranks, and for those that are to be more exact than
+/// a kernel's.
 pub(super) fn sides(graph: &Graph, attrs: &DotAttrs, operands: &[NodeId]) -> Option<[Side; 2]> {
+    if attrs.precision != Precision::Default {
+        return None;
+    }
     let side = |place: usize, batch: &[usize], contracted: &[usize]| {
         let &[contracted] = contracted else { return None };
         let rank = graph.rank(operands[place]);

@@ -42,11 +42,13 @@ pub(super) fn add(cases: &mut Cases) -> Result<()> {
             ])
         })?;
     }
-    cases.add("dot/f32_highest", |r| {
-        let (lhs, rhs) = (r.parameter(DType::F32, &[2, 3])?, r.parameter(DType::F32, &[3, 4])?);
-        let attrs = DotAttrs { precision: Precision::Highest, ..dot(&[], &[[1, 0]], DType::F32) };
-        Ok(vec![r.graph.dot_general(lhs, rhs, attrs)?])
-    })?;
+    for precision in [Precision::High, Precision::Highest] {
+        cases.add(format!("dot/f32_{}", precision.name().to_lowercase()), |r| {
+            let (lhs, rhs) = (r.parameter(DType::F32, &[2, 3])?, r.parameter(DType::F32, &[3, 4])?);
+            let attrs = DotAttrs { precision, ..dot(&[], &[[1, 0]], DType::F32) };
+            Ok(vec![r.graph.dot_general(lhs, rhs, attrs)?])
+        })?;
+    }
     convolutions(cases)
 }
 
@@ -64,6 +66,7 @@ fn conv(spatial: usize, result: DType) -> ConvAttrs {
         feature_groups: 1,
         batch_groups: 1,
         result,
+        precision: Precision::Default,
     }
 }
 
@@ -87,6 +90,11 @@ fn convolutions(cases: &mut Cases) -> Result<()> {
     cases.add("conv/grouped", |r| {
         let (x, kernel) = (r.parameter(DType::F32, &[2, 4, 5])?, r.parameter(DType::F32, &[6, 2, 3])?);
         let attrs = ConvAttrs { feature_groups: 2, ..conv(1, DType::F32) };
+        Ok(vec![r.graph.convolution(x, kernel, attrs)?])
+    })?;
+    cases.add("conv/highest", |r| {
+        let (x, kernel) = (r.parameter(DType::F32, &[2, 4, 5])?, r.parameter(DType::F32, &[6, 4, 3])?);
+        let attrs = ConvAttrs { precision: Precision::Highest, ..conv(1, DType::F32) };
         Ok(vec![r.graph.convolution(x, kernel, attrs)?])
     })?;
     cases.add("conv/batch_grouped", |r| {

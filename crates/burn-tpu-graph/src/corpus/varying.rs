@@ -5,8 +5,8 @@
 
 use crate::family::{Family, Numbers, Padded, in_buffer, out_of_buffer};
 use crate::op::{
-    BinaryOp, Combine, ConvAttrs, ConvDims, Direction, DotAttrs, GatherAttrs, ScatterAttrs, ScatterMode, UnaryOp,
-    WindowAttrs,
+    BinaryOp, Combine, ConvAttrs, ConvDims, Direction, DotAttrs, GatherAttrs, Precision, ScatterAttrs, ScatterMode,
+    UnaryOp, WindowAttrs,
 };
 use crate::{Builder, DType, Dims, Graph, Literal, NodeId, Number, Op, Program, Result, TensorType};
 use smallvec::smallvec;
@@ -703,6 +703,7 @@ impl Maker {
             feature_groups: 1,
             batch_groups: 1,
             result: DType::F32,
+            precision: Precision::Default,
         };
         let node = self.graph.convolution(input, kernel, attrs)?;
         if stride > 1 {

@@ -44,6 +44,7 @@ fn convolution(padding: isize, stride: usize, lhs_dilation: usize, groups: usize
         feature_groups: groups,
         batch_groups: 1,
         result: DType::F32,
+        precision: crate::op::Precision::Default,
     };
     let output = graph.convolution(input, kernel, attrs).unwrap();
     let program = Program::extract(&graph, &[output]).unwrap();

@@ -23,13 +23,16 @@ pub(super) fn dot_general(
     let numbers: Vec<_> = numbers.iter().map(|(name, dims)| format!("{name} = [{}]", list(dims.iter()))).collect();
     let product = Statement::new("stablehlo.dot_general", operands)
         .attr("dot_dimension_numbers", format!("#stablehlo.dot<{}>", numbers.join(", ")));
-    Ok(match attrs.precision {
-        Precision::Default => product,
-        Precision::Highest => {
-            let highest = "#stablehlo<precision HIGHEST>";
-            product.attr("precision_config", format!("[{highest}, {highest}]"))
-        }
-    })
+    Ok(with_precision(product, attrs.precision))
+}
+
+/// Adds the precision of both factors, if it is not the default.
+fn with_precision(product: Statement, precision: Precision) -> Statement {
+    if precision == Precision::Default {
+        return product;
+    }
+    let factor = format!("#stablehlo<precision {}>", precision.name());
+    product.attr("precision_config", format!("[{factor}, {factor}]"))
 }
 
 /// TPUs from v5e on have no 64-bit integer dot. This multiplies over `[batch, free of lhs, free of rhs, contracted]`
@@ -98,12 +101,13 @@ pub(super) fn convolution(operands: Vec<Value>, attrs: &ConvAttrs) -> Statement 
         roles(&attrs.kernel, "o", "i"),
         roles(&attrs.output, "b", "f")
     );
-    Statement::new("stablehlo.convolution", operands)
+    let convolution = Statement::new("stablehlo.convolution", operands)
         .attr("window_strides", array(&attrs.strides))
         .attr("padding", edges(&attrs.padding))
         .attr("lhs_dilation", array(&attrs.lhs_dilation))
         .attr("rhs_dilation", array(&attrs.rhs_dilation))
         .attr("dimension_numbers", numbers)
         .attr("feature_group_count", format!("{} : i64", attrs.feature_groups))
-        .attr("batch_group_count", format!("{} : i64", attrs.batch_groups))
+        .attr("batch_group_count", format!("{} : i64", attrs.batch_groups));
+    with_precision(convolution, attrs.precision)
 }

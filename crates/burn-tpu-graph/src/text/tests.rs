@@ -203,6 +203,7 @@ fn changed_conv(attrs: &ConvAttrs) -> Vec<ConvAttrs> {
         kernel => changed_conv_dims(kernel)[0].clone(), output => changed_conv_dims(output)[0].clone(),
         feature_groups => feature_groups + 1, batch_groups => batch_groups + 1,
         result => if *result == DType::F32 { DType::I32 } else { DType::F32 },
+        precision => if *precision == Precision::Default { Precision::High } else { Precision::Default },
     });
     for i in 1..3 {
         all.push(ConvAttrs { input: changed_conv_dims(&attrs.input)[i].clone(), ..attrs.clone() });

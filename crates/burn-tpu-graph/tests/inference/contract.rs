@@ -53,6 +53,7 @@ fn conv(spatial: usize) -> ConvAttrs {
         feature_groups: 1,
         batch_groups: 1,
         result: DType::F32,
+        precision: burn_tpu_graph::op::Precision::Default,
     }
 }
 

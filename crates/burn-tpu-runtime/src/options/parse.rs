@@ -4,6 +4,7 @@
 use super::{FallbackPolicy, IndexChecks};
 use crate::error::{Result, TpuError};
 use burn_tpu_fusion::{Optimization, Rewrite, UnknownRewrite};
+use burn_tpu_graph::op::Precision;
 use std::time::Duration;
 
 /// Returns the text of a variable, or `None` if it is unset or empty.
@@ -67,6 +68,15 @@ pub(super) fn optimization(value: &str) -> Result<Optimization, String> {
         "balanced" => Ok(Optimization::Balanced),
         "aggressive" => Ok(Optimization::Aggressive),
         _ => Err("is not one of off, conservative, balanced, aggressive".into()),
+    }
+}
+
+pub(super) fn precision(value: &str) -> Result<Precision, String> {
+    match value {
+        "default" => Ok(Precision::Default),
+        "high" => Ok(Precision::High),
+        "highest" => Ok(Precision::Highest),
+        _ => Err("is not one of default, high, highest".into()),
     }
 }
 

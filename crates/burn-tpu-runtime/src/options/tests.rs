@@ -85,6 +85,11 @@ fn parsers_reject_invalid_values_and_name_the_valid_range() {
     assert_eq!(optimization("conservative"), Ok(Optimization::Conservative));
     assert_eq!(optimization("aggressive"), Ok(Optimization::Aggressive));
     assert!(optimization("full").unwrap_err().contains("balanced"));
+    assert_eq!(
+        ["default", "high", "highest"].map(precision),
+        [Precision::Default, Precision::High, Precision::Highest].map(Ok)
+    );
+    assert!(precision("exact").unwrap_err().contains("highest"));
     assert_eq!(rewrites("roll, query_blocks"), Ok(vec![Rewrite::Roll, Rewrite::QueryBlocks]));
     assert!(rewrites("rolls").unwrap_err().contains("`rolls` is not one of linear_activation"));
     assert!(switch("yes").is_err() && policy("always").is_err() && index_checks("1").is_err());

@@ -47,6 +47,7 @@ mod cut;
 mod function;
 mod handles;
 mod pending;
+mod precision;
 mod record;
 mod recorded;
 mod stats;
@@ -57,6 +58,7 @@ mod tests;
 
 pub(crate) use function::{FunctionRecording, FunctionSource, Placeholder, Purpose};
 pub(crate) use pending::{materialise, materialise_together};
+pub use precision::{scoped_precision, with_precision};
 pub(crate) use record::record_list;
 pub use record::{Recorder, create, record, record_many, record_or_compute, record_or_compute_many};
 pub use stream::{InStream, Stream};

@@ -1,6 +1,7 @@
 //! Recording one op: operands to nodes, the op's composition, results to tensors.
 
 use super::pending::{OperandErrors, compute_operands};
+use super::precision::at_precision;
 use super::recorded::OpRecord;
 use super::stream::trace_of;
 use super::{Origin, StreamTrace, Tensor, Trace, at_once};
@@ -23,6 +24,9 @@ pub struct Recorder<'t> {
 
 impl Builder for Recorder<'_> {
     fn add(&mut self, op: Op, operands: &[NodeId]) -> Result<NodeId> {
+        let factor = operands.first().filter(|factor| factor.index() < self.nodes().len());
+        let factor = factor.map(|&factor| self.dtype(factor));
+        let op = at_precision(op, factor, || self.stream.runtime().open().options().precision);
         self.trace.recorded.recording.add(op, operands)
     }
 

@@ -16,7 +16,7 @@ use super::operands::{expect_gradient, expect_spatial, record_biased};
 use crate::Tensor;
 use crate::ops::{broken_rule, mixed};
 use crate::trace::record;
-use burn_tpu_graph::op::{Combine, ConvAttrs, ConvDims};
+use burn_tpu_graph::op::{Combine, ConvAttrs, ConvDims, Precision};
 use burn_tpu_graph::{Builder, Dims, NodeId, Result};
 use smallvec::SmallVec;
 
@@ -262,6 +262,7 @@ fn plain(rank: usize, padding: Padding) -> ConvAttrs {
         feature_groups: 1,
         batch_groups: 1,
         result: burn_tpu_graph::DType::F32,
+        precision: Precision::Default,
     }
 }
 
