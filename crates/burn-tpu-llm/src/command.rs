@@ -1,0 +1,156 @@
+//! The command line: `generate` continues a text, `chat` answers.
+
+mod chat;
+mod generate;
+mod save;
+
+use burn_tpu::{Platform, Tpu, TpuDevice, TpuFloat};
+use burn_tpu_llm::{Decoder, GenerateOptions, Sampling, Source, Tokenizer};
+use clap::{Parser, Subcommand, ValueEnum};
+use half::bf16;
+use std::error::Error;
+use std::path::PathBuf;
+
+/// The results of the commands.
+pub type Outcome<T = ()> = Result<T, Box<dyn Error>>;
+
+/// Language models on TPUs: Llama, Mistral, Qwen and Gemma, from GGUF files and Hugging Face's folders.
+#[derive(Parser)]
+#[command(name = "burn-tpu-llm", version)]
+pub struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Continue a text
+    Generate(generate::Args),
+    /// Talk with a model: one answer with --prompt, else a conversation; /reset begins a new one, /quit ends
+    Chat(chat::Args),
+    /// Write a model as a folder with safetensors under Hugging Face's names
+    Save(save::Args),
+}
+
+/// What the commands have in common.
+#[derive(clap::Args)]
+pub struct ModelArgs {
+    /// A GGUF file, or a folder with config.json, tokenizer.json and safetensors
+    #[arg(long, value_name = "FILE|DIR")]
+    model: PathBuf,
+    /// Type of the weights and activations
+    #[arg(long, value_enum, default_value_t = Dtype::F32)]
+    dtype: Dtype,
+    /// Where to run [default: BURN_TPU_PLATFORM, or the best platform present]
+    #[arg(long, value_name = "tpu|cuda|cpu|ndarray")]
+    platform: Option<Platform>,
+}
+
+/// How text is written.
+#[derive(clap::Args)]
+pub struct WriteArgs {
+    /// The most tokens of an answer
+    #[arg(long, default_value_t = 256)]
+    tokens: usize,
+    /// The most tokens of prompt and answers [default: 2048, or the model's if that is less]
+    #[arg(long)]
+    context: Option<usize>,
+    /// Below 1 the likely tokens are chosen more often; 0 always chooses the likeliest
+    #[arg(long, default_value_t = 0.0)]
+    temperature: f64,
+    /// Choose among this many likeliest tokens only; 0 for all
+    #[arg(long, default_value_t = 0)]
+    top_k: usize,
+    /// Choose among the likeliest tokens only that together have this probability
+    #[arg(long, default_value_t = 1.0)]
+    top_p: f64,
+    /// Choose among tokens only that have this share of the likeliest one's probability
+    #[arg(long, default_value_t = 0.0)]
+    min_p: f64,
+    /// Makes tokens of the prompt and the answer less likely, above 1
+    #[arg(long, default_value_t = 1.0)]
+    repetition_penalty: f64,
+    /// Subtracted from the logits of tokens in the answer
+    #[arg(long, default_value_t = 0.0)]
+    presence_penalty: f64,
+    /// Subtracted from the logits of tokens in the answer, as often as they are in it
+    #[arg(long, default_value_t = 0.0)]
+    frequency_penalty: f64,
+    /// What the choice of tokens follows from
+    #[arg(long, default_value_t = 0)]
+    seed: u64,
+    /// Ends the answer before this text; may be given several times
+    #[arg(long, value_name = "TEXT")]
+    stop: Vec<String>,
+    /// Print the numbers of the new tokens instead of their text, on one line
+    #[arg(long)]
+    ids: bool,
+    /// Print to standard error how long reading and writing took, and what the device did
+    #[arg(long)]
+    report: bool,
+}
+
+#[derive(Clone, Copy, ValueEnum)]
+enum Dtype {
+    Bf16,
+    F32,
+}
+
+/// A model that is ready to write, with what belongs to it.
+pub struct Loaded<F: TpuFloat> {
+    source: Source,
+    tokenizer: Tokenizer,
+    model: Decoder<Tpu<F>>,
+    device: TpuDevice,
+}
+
+/// Runs a command.
+pub fn run(cli: &Cli) -> Outcome {
+    let dtype = match &cli.command {
+        Command::Generate(args) => args.model.dtype,
+        Command::Chat(args) => args.model.dtype,
+        Command::Save(args) => args.model.dtype,
+    };
+    match dtype {
+        Dtype::F32 => run_with::<f32>(&cli.command),
+        Dtype::Bf16 => run_with::<bf16>(&cli.command),
+    }
+}
+
+fn run_with<F: TpuFloat>(command: &Command) -> Outcome {
+    match command {
+        Command::Generate(args) => generate::run(args, &Loaded::<F>::new(&args.model)?),
+        Command::Chat(args) => chat::run(args, &Loaded::<F>::new(&args.model)?),
+        Command::Save(args) => save::run(args, &Loaded::<F>::new(&args.model)?),
+    }
+}
+
+impl<F: TpuFloat> Loaded<F> {
+    fn new(args: &ModelArgs) -> Outcome<Self> {
+        let source = Source::open(&args.model)?;
+        let tokenizer = source.tokenizer()?;
+        let device = args.platform.map_or_else(TpuDevice::default, |platform| TpuDevice::new(platform, 0));
+        let model = source.load::<Tpu<F>>(&device)?;
+        device.sync()?;
+        Ok(Self { source, tokenizer, model, device })
+    }
+
+    fn context(&self, args: &WriteArgs) -> usize {
+        args.context.unwrap_or_else(|| self.model.config().context.min(2048))
+    }
+
+    fn options(&self, args: &WriteArgs) -> Outcome<GenerateOptions> {
+        let sampling = Sampling {
+            temperature: args.temperature,
+            top_k: args.top_k,
+            top_p: args.top_p,
+            min_p: args.min_p,
+            repetition_penalty: args.repetition_penalty,
+            presence_penalty: args.presence_penalty,
+            frequency_penalty: args.frequency_penalty,
+            seed: args.seed,
+        };
+        let end_tokens = self.source.end_tokens(&self.tokenizer)?;
+        Ok(GenerateOptions { tokens: args.tokens, sampling, end_tokens, log_probabilities: false })
+    }
+}

@@ -1,0 +1,44 @@
+//! Language models for [Burn](https://burn.dev): Llama, Mistral, Qwen and Gemma from Hugging Face's folders and from GGUF files,
+//! with their tokenizers and chat templates, and generation of text.
+//!
+//! Owns: one decoder that a [`Config`] describes ([`model`]), what the files say ([`Source`]), and the loop that writes
+//! ([`Session`]). May not know: how a backend records or runs; everything is generic over Burn's `Backend`, and only the
+//! program `burn-tpu-llm` names one.
+//!
+//! ```no_run
+//! use burn::prelude::Backend;
+//! use burn_tpu_llm::{GenerateOptions, LlmError, Session, Source};
+//!
+//! fn tell<B: Backend>(device: &B::Device) -> Result<(), LlmError> {
+//!     let source = Source::open("SmolLM2-135M-Instruct.Q4_1.gguf".as_ref())?;
+//!     let model = source.load::<B>(device)?;
+//!     let tokenizer = source.tokenizer()?;
+//!     let mut session = Session::new(&model, 1024)?;
+//!     let prompt = tokenizer.encode("Once upon a time")?;
+//!     for token in session.generate(&prompt, &GenerateOptions::default())? {
+//!         let _id = token?.id;
+//!     }
+//!     Ok(())
+//! }
+//! ```
+#![forbid(unsafe_code)]
+
+pub mod config;
+mod error;
+mod generate;
+pub mod model;
+mod sampler;
+mod source;
+mod template;
+mod tokenizer;
+mod weights;
+
+pub use config::Config;
+pub use error::{LlmError, Result};
+pub use generate::{End, GenerateOptions, Generation, Session, Token};
+pub use model::{Cache, Decoder};
+pub use sampler::Sampling;
+pub use source::Source;
+pub use template::{ChatTemplate, Message};
+pub use tokenizer::{TextStream, Tokenizer};
+pub use weights::save_weights;

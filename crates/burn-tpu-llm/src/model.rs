@@ -1,0 +1,17 @@
+//! The decoder: Burn modules whose fields have the names of Hugging Face's tensors, so that a parameter's path is its name in a
+//! file.
+//!
+//! Owns: what is computed, and the cache of keys and values. May not know: files, tokens' texts, or how tokens are chosen.
+
+mod attention;
+mod cache;
+mod decoder;
+mod feed_forward;
+mod norm;
+mod rope;
+
+pub use attention::Attention;
+pub use cache::Cache;
+pub use decoder::{Decoder, Layer};
+pub use feed_forward::FeedForward;
+pub use norm::RmsNorm;

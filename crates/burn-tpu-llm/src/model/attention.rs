@@ -1,0 +1,116 @@
+//! Attention with fewer heads of keys and values than of queries ([Ainslie et al.](https://arxiv.org/abs/2305.13245)).
+
+use super::cache::Cache;
+use super::decoder::linear;
+use super::norm::RmsNorm;
+use super::rope::Rotation;
+use crate::config::{AttentionBias, Config};
+use burn::nn::Linear;
+use burn::prelude::*;
+use burn::tensor::DType;
+use burn::tensor::activation::softmax;
+
+/// The score of a position that must not be seen: far below any other, and finite in every type.
+const HIDDEN: f32 = -1e9;
+
+/// Attention of a layer.
+#[derive(Module, Debug)]
+pub struct Attention<B: Backend> {
+    /// `[width, heads * head]`
+    pub q_proj: Linear<B>,
+    /// `[width, kv_heads * head]`
+    pub k_proj: Linear<B>,
+    /// `[width, kv_heads * head]`
+    pub v_proj: Linear<B>,
+    /// `[heads * head, width]`
+    pub o_proj: Linear<B>,
+    /// The norm of each query, where the family has it.
+    pub q_norm: Option<RmsNorm<B>>,
+    /// The norm of each key.
+    pub k_norm: Option<RmsNorm<B>>,
+    kv_heads: usize,
+    head: usize,
+    query_scale: f64,
+    /// 0 for none.
+    score_cap: f64,
+}
+
+impl<B: Backend> Attention<B> {
+    /// Creates attention with random weights.
+    pub fn new(config: &Config, device: &B::Device) -> Self {
+        let (width, head) = (config.width, config.head);
+        let (queries, keys) = (config.heads * head, config.kv_heads * head);
+        let inputs = config.attention_bias != AttentionBias::None;
+        let norm = || config.head_norms.then(|| RmsNorm::new(head, config.norm_epsilon, device));
+        Self {
+            q_proj: linear(width, queries, inputs, device),
+            k_proj: linear(width, keys, inputs, device),
+            v_proj: linear(width, keys, inputs, device),
+            o_proj: linear(queries, width, config.attention_bias == AttentionBias::All, device),
+            q_norm: norm(),
+            k_norm: norm(),
+            kv_heads: config.kv_heads,
+            head,
+            query_scale: config.query_scale,
+            score_cap: config.score_cap.unwrap_or(0.0),
+        }
+    }
+
+    /// Maps `[batch, length, width]` to the same shape. `hidden` `[length, keys]` is true where a query must not see a key;
+    /// with the cache of this layer, `keys` is its capacity.
+    pub(crate) fn forward(
+        &self,
+        x: Tensor<B, 3>,
+        rotation: &Rotation<B>,
+        hidden: Tensor<B, 2, Bool>,
+        cache: Option<(&mut Cache<B>, usize)>,
+    ) -> Tensor<B, 3> {
+        let query = normed(&self.q_norm, self.heads_of(self.q_proj.forward(x.clone())));
+        let key = normed(&self.k_norm, self.heads_of(self.k_proj.forward(x.clone())));
+        let value = self.heads_of(self.v_proj.forward(x));
+        let (query, key) = (rotation.apply(query), rotation.apply(key));
+        let [key, value] = match cache {
+            Some((cache, layer)) => cache.write(layer, [key, value]),
+            None => [key, value],
+        };
+        self.o_proj.forward(self.attend(query, key, value, hidden))
+    }
+
+    /// Splits `[batch, length, heads * head]` into `[batch, heads, length, head]`.
+    fn heads_of(&self, x: Tensor<B, 3>) -> Tensor<B, 4> {
+        let [batch, length, width] = x.dims();
+        x.reshape([batch, length, width / self.head, self.head]).swap_dims(1, 2)
+    }
+
+    /// Returns `[batch, length, heads * head]`. The queries that share a head of keys are rows of one product.
+    fn attend(
+        &self,
+        query: Tensor<B, 4>,
+        key: Tensor<B, 4>,
+        value: Tensor<B, 4>,
+        hidden: Tensor<B, 2, Bool>,
+    ) -> Tensor<B, 3> {
+        let [batch, heads, length, head] = query.dims();
+        let ([_, _, keys, _], group) = (key.dims(), heads / self.kv_heads);
+        let dtype = query.dtype();
+        let query = query.reshape([batch, self.kv_heads, group * length, head]);
+        let scores = query.matmul(key.swap_dims(2, 3)).cast(DType::F32) * self.query_scale;
+        let scores = capped(scores, self.score_cap).reshape([batch, heads, length, keys]);
+        let hidden = hidden.unsqueeze::<4>().expand([batch, heads, length, keys]);
+        let weights = softmax(scores.mask_fill(hidden, HIDDEN), 3).cast(dtype);
+        let seen = weights.reshape([batch, self.kv_heads, group * length, keys]).matmul(value);
+        seen.reshape([batch, heads, length, head]).swap_dims(1, 2).reshape([batch, length, heads * head])
+    }
+}
+
+fn normed<B: Backend>(norm: &Option<RmsNorm<B>>, x: Tensor<B, 4>) -> Tensor<B, 4> {
+    match norm {
+        Some(norm) => norm.forward(x),
+        None => x,
+    }
+}
+
+/// Returns `cap * tanh(x / cap)`; `x` itself for a cap of 0.
+pub(super) fn capped<B: Backend, const D: usize>(x: Tensor<B, D>, cap: f64) -> Tensor<B, D> {
+    if cap == 0.0 { x } else { (x / cap).tanh() * cap }
+}

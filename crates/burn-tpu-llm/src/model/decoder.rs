@@ -1,0 +1,198 @@
+//! The whole decoder and its layers.
+
+use super::attention::{Attention, capped};
+use super::cache::Cache;
+use super::feed_forward::FeedForward;
+use super::norm::RmsNorm;
+use super::rope::Rotation;
+use crate::config::Config;
+use burn::module::Initializer;
+use burn::nn::{Embedding, EmbeddingConfig, Linear, LinearConfig};
+use burn::prelude::*;
+use burn::tensor::DType;
+use burn::tensor::module::linear as product;
+
+/// A decoder-only transformer as a [`Config`] describes it.
+#[derive(Module, Debug)]
+pub struct Decoder<B: Backend> {
+    /// `[vocabulary, width]`
+    pub embed_tokens: Embedding<B>,
+    /// The layers, the first one first.
+    pub layers: Vec<Layer<B>>,
+    /// The norm before the logits.
+    pub norm: RmsNorm<B>,
+    /// `[width, vocabulary]`; without it, the logits are products with `embed_tokens`.
+    pub lm_head: Option<Linear<B>>,
+    #[module(skip)]
+    config: Config,
+}
+
+/// A layer of a [`Decoder`]. The norms have the names of Hugging Face's tensors, which differ between families in what they say:
+/// without norms after attention and feed-forward, `post_attention_layernorm` is the one before feed-forward.
+#[derive(Module, Debug)]
+pub struct Layer<B: Backend> {
+    /// The norm before attention.
+    pub input_layernorm: RmsNorm<B>,
+    /// Attention.
+    pub self_attn: Attention<B>,
+    /// The norm after attention; without norms after, the one before feed-forward.
+    pub post_attention_layernorm: RmsNorm<B>,
+    /// The norm before feed-forward, in layers with norms after.
+    pub pre_feedforward_layernorm: Option<RmsNorm<B>>,
+    /// The gated feed-forward.
+    pub mlp: FeedForward<B>,
+    /// The norm after feed-forward, in layers with norms after.
+    pub post_feedforward_layernorm: Option<RmsNorm<B>>,
+}
+
+/// Returns a product with small random weights, which are made when they are first used.
+pub(super) fn linear<B: Backend>(inputs: usize, outputs: usize, bias: bool, device: &B::Device) -> Linear<B> {
+    LinearConfig::new(inputs, outputs).with_bias(bias).with_initializer(SMALL).init(device)
+}
+
+const SMALL: Initializer = Initializer::Normal { mean: 0.0, std: 0.02 };
+
+impl Config {
+    /// Creates a decoder with random weights, which are made when they are first used.
+    ///
+    /// # Errors
+    /// [`LlmError::Config`](crate::LlmError::Config) for sizes that do not fit each other.
+    pub fn init<B: Backend>(&self, device: &B::Device) -> crate::Result<Decoder<B>> {
+        self.check()?;
+        let embedding = EmbeddingConfig::new(self.vocabulary, self.width).with_initializer(SMALL);
+        Ok(Decoder {
+            embed_tokens: embedding.init(device),
+            layers: (0..self.layers).map(|_| Layer::new(self, device)).collect(),
+            norm: RmsNorm::new(self.width, self.norm_epsilon, device),
+            lm_head: (!self.tied).then(|| linear(self.width, self.vocabulary, false, device)),
+            config: self.clone(),
+        })
+    }
+}
+
+impl<B: Backend> Layer<B> {
+    /// Creates a layer with random weights.
+    pub fn new(config: &Config, device: &B::Device) -> Self {
+        let norm = || RmsNorm::new(config.width, config.norm_epsilon, device);
+        Self {
+            input_layernorm: norm(),
+            self_attn: Attention::new(config, device),
+            post_attention_layernorm: norm(),
+            pre_feedforward_layernorm: config.post_norms.then(norm),
+            mlp: FeedForward::new(config, device),
+            post_feedforward_layernorm: config.post_norms.then(norm),
+        }
+    }
+
+    fn forward(
+        &self,
+        x: Tensor<B, 3>,
+        rotation: &Rotation<B>,
+        hidden: Tensor<B, 2, Bool>,
+        cache: Option<(&mut Cache<B>, usize)>,
+    ) -> Tensor<B, 3> {
+        let seen = self.self_attn.forward(self.input_layernorm.forward(x.clone()), rotation, hidden, cache);
+        match (&self.pre_feedforward_layernorm, &self.post_feedforward_layernorm) {
+            (Some(before), Some(after)) => {
+                let x = x + self.post_attention_layernorm.forward(seen);
+                x.clone() + after.forward(self.mlp.forward(before.forward(x)))
+            }
+            _ => {
+                let x = x + seen;
+                x.clone() + self.mlp.forward(self.post_attention_layernorm.forward(x))
+            }
+        }
+    }
+}
+
+impl<B: Backend> Decoder<B> {
+    /// Returns what the model computes.
+    pub fn config(&self) -> &Config {
+        &self.config
+    }
+
+    /// Returns the type of the weights, which is that of the cache.
+    pub fn dtype(&self) -> DType {
+        self.embed_tokens.weight.val().dtype()
+    }
+
+    /// Maps tokens `[batch, length]` to the logits of each next token, `[batch, length, vocabulary]` in f32.
+    pub fn forward(&self, tokens: Tensor<B, 2, Int>) -> Tensor<B, 3> {
+        self.logits(self.hidden(tokens, None))
+    }
+
+    /// Maps the next tokens `[batch, length]` of texts whose beginnings are in the cache to vectors `[batch, length, width]`, and
+    /// moves the cache's position by `length`. [`Decoder::logits`] of those that matter follow.
+    ///
+    /// # Panics
+    /// If the cache has no room for them.
+    pub fn extend(&self, tokens: Tensor<B, 2, Int>, cache: &mut Cache<B>) -> Tensor<B, 3> {
+        let next = cache.position() + tokens.dims()[1];
+        assert!(next <= cache.capacity(), "position {next} in a cache of {}", cache.capacity());
+        let hidden = self.hidden(tokens, Some(cache));
+        cache.set_position(next);
+        hidden
+    }
+
+    /// Maps vectors `[batch, length, width]` to logits `[batch, length, vocabulary]` in f32.
+    pub fn logits(&self, hidden: Tensor<B, 3>) -> Tensor<B, 3> {
+        let logits = match &self.lm_head {
+            Some(head) => head.forward(hidden),
+            None => product(hidden, self.embed_tokens.weight.val().transpose(), None),
+        };
+        capped(logits.cast(DType::F32), self.config.logit_cap.unwrap_or(0.0))
+    }
+
+    fn hidden(&self, tokens: Tensor<B, 2, Int>, mut cache: Option<&mut Cache<B>>) -> Tensor<B, 3> {
+        let ([_, length], device) = (tokens.dims(), tokens.device());
+        let begin = cache.as_ref().map_or(0, |cache| cache.position());
+        let keys = cache.as_ref().map_or(length, |cache| cache.capacity());
+        let queries = Tensor::arange(begin as i64..(begin + length) as i64, &device);
+        let mut views = Views { config: &self.config, queries, keys, known: Vec::new() };
+        let mut x = self.embed_tokens.forward(tokens);
+        if let Some(scale) = self.config.embedding_scale {
+            x = x * scale;
+        }
+        for (index, layer) in self.layers.iter().enumerate() {
+            let (rotation, hidden) = views.of(index);
+            let cache = cache.as_deref_mut().map(|cache| (cache, index));
+            x = layer.forward(x, &rotation, hidden, cache);
+        }
+        self.norm.forward(x)
+    }
+}
+
+/// What layers share that have the same window: the rotation of positions, and which keys a query must not see.
+struct Views<'c, B: Backend> {
+    config: &'c Config,
+    /// The positions of the queries, `[length]`.
+    queries: Tensor<B, 1, Int>,
+    /// The number of keys, which begin at position 0.
+    keys: usize,
+    known: Vec<(Option<usize>, Rotation<B>, Tensor<B, 2, Bool>)>,
+}
+
+impl<B: Backend> Views<'_, B> {
+    fn of(&mut self, layer: usize) -> (Rotation<B>, Tensor<B, 2, Bool>) {
+        let window = self.config.windows[layer];
+        if let Some((_, rotation, hidden)) = self.known.iter().find(|(known, ..)| *known == window) {
+            return (rotation.clone(), hidden.clone());
+        }
+        let rotation = Rotation::new(self.config.rope_of(layer), self.config.head, self.queries.clone());
+        let hidden = self.hidden(window);
+        self.known.push((window, rotation.clone(), hidden.clone()));
+        (rotation, hidden)
+    }
+
+    /// Returns `[length, keys]`, true at keys after the query and at those that its window has left.
+    fn hidden(&self, window: Option<usize>) -> Tensor<B, 2, Bool> {
+        let keys = Tensor::arange(0..self.keys as i64, &self.queries.device()).unsqueeze::<2>();
+        let shape = [self.queries.dims()[0], self.keys];
+        let ahead = keys.expand(shape) - self.queries.clone().unsqueeze_dim::<2>(1).expand(shape);
+        let later = ahead.clone().greater_elem(0);
+        match window {
+            Some(window) => later.bool_or(ahead.lower_equal_elem(-(window as i64))),
+            None => later,
+        }
+    }
+}

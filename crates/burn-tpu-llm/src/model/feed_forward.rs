@@ -1,0 +1,39 @@
+//! A gated feed-forward layer ([Shazeer](https://arxiv.org/abs/2002.05202)).
+
+use super::decoder::linear;
+use crate::config::{Activation, Config};
+use burn::nn::Linear;
+use burn::prelude::*;
+use burn::tensor::activation::{gelu_approximate, silu};
+
+/// `down(activation(gate(x)) * up(x))`
+#[derive(Module, Debug)]
+pub struct FeedForward<B: Backend> {
+    /// `[width, feed_forward]`
+    pub gate_proj: Linear<B>,
+    /// `[width, feed_forward]`
+    pub up_proj: Linear<B>,
+    /// `[feed_forward, width]`
+    pub down_proj: Linear<B>,
+    gelu: bool,
+}
+
+impl<B: Backend> FeedForward<B> {
+    /// Creates a layer with random weights.
+    pub fn new(config: &Config, device: &B::Device) -> Self {
+        let bias = config.feed_forward_bias;
+        Self {
+            gate_proj: linear(config.width, config.feed_forward, bias, device),
+            up_proj: linear(config.width, config.feed_forward, bias, device),
+            down_proj: linear(config.feed_forward, config.width, bias, device),
+            gelu: config.activation == Activation::GeluTanh,
+        }
+    }
+
+    /// Maps `[batch, length, width]` to the same shape.
+    pub fn forward(&self, x: Tensor<B, 3>) -> Tensor<B, 3> {
+        let gate = self.gate_proj.forward(x.clone());
+        let gate = if self.gelu { gelu_approximate(gate) } else { silu(gate) };
+        self.down_proj.forward(gate * self.up_proj.forward(x))
+    }
+}

@@ -1,0 +1,295 @@
+//! The choice of the next token, on the device.
+//!
+//! Its random numbers are drawn on the host, one for each token, from the seed and the number of the token alone. So a seed gives
+//! the same text on every backend, up to the rounding of logits.
+
+use crate::error::{LlmError, Result};
+use burn::prelude::*;
+use burn::tensor::activation::{log_softmax, softmax};
+use burn::tensor::{DType, Transaction};
+
+/// The logit of a token that must not be chosen.
+const NEVER: f32 = -1e9;
+
+/// How the next token is chosen.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Sampling {
+    /// Divides the logits: below 1 the likely tokens are chosen more often; 0 always chooses the likeliest.
+    pub temperature: f64,
+    /// Choose among this many likeliest tokens only; 0 for all.
+    pub top_k: usize,
+    /// Choose among the likeliest tokens only that together have this probability; 1 for all.
+    pub top_p: f64,
+    /// Choose among tokens only that have this share of the likeliest one's probability; 0 for all.
+    pub min_p: f64,
+    /// Divides the positive logits of tokens in the prompt and the answer, and multiplies the negative ones; 1 for none
+    /// ([Keskar et al.](https://arxiv.org/abs/1909.05858)).
+    pub repetition_penalty: f64,
+    /// Subtracted from the logits of tokens in the answer.
+    pub presence_penalty: f64,
+    /// Subtracted from the logits of tokens in the answer, as often as they are in it.
+    pub frequency_penalty: f64,
+    /// What the random numbers follow from.
+    pub seed: u64,
+}
+
+impl Default for Sampling {
+    fn default() -> Self {
+        Self {
+            temperature: 0.0,
+            top_k: 0,
+            top_p: 1.0,
+            min_p: 0.0,
+            repetition_penalty: 1.0,
+            presence_penalty: 0.0,
+            frequency_penalty: 0.0,
+            seed: 0,
+        }
+    }
+}
+
+impl Sampling {
+    /// Checks that the numbers make sense.
+    ///
+    /// # Errors
+    /// [`LlmError::Sampling`], with the number and its range.
+    pub fn check(&self) -> Result<()> {
+        let rules = [
+            ("temperature", self.temperature, "at least 0", self.temperature >= 0.0),
+            ("top-p", self.top_p, "above 0 and at most 1", self.top_p > 0.0 && self.top_p <= 1.0),
+            ("min-p", self.min_p, "from 0 to 1", (0.0..=1.0).contains(&self.min_p)),
+            ("repetition penalty", self.repetition_penalty, "above 0", self.repetition_penalty > 0.0),
+        ];
+        match rules.iter().find(|(.., holds)| !holds) {
+            Some((name, value, range, _)) => {
+                Err(LlmError::Sampling(format!("the {name} is {value}: it must be {range}")))
+            }
+            None => Ok(()),
+        }
+    }
+
+    fn filters(&self) -> bool {
+        self.top_k > 0 || self.top_p < 1.0 || self.min_p > 0.0
+    }
+}
+
+/// Chooses the tokens of one answer, and counts them.
+#[derive(Clone, Debug)]
+pub(crate) struct Sampler<B: Backend> {
+    sampling: Sampling,
+    with_probability: bool,
+    counts: Option<Counts<B>>,
+    draws: u64,
+}
+
+/// How often tokens have come, `[1, vocabulary]` in f32.
+#[derive(Clone, Debug)]
+struct Counts<B: Backend> {
+    prompt: Tensor<B, 2>,
+    answer: Tensor<B, 2>,
+}
+
+/// A token that was chosen, on the device.
+#[derive(Clone, Debug)]
+pub(crate) struct Choice<B: Backend> {
+    /// `[1, 1]`
+    pub(crate) token: Tensor<B, 2, Int>,
+    /// The logarithm of its probability before sampling changed the logits, `[1, 1]`.
+    log_probability: Option<Tensor<B, 2>>,
+}
+
+impl<B: Backend> Choice<B> {
+    /// Waits for the token, and returns it with the logarithm of its probability.
+    pub(crate) fn read(&self) -> Result<(u32, Option<f32>)> {
+        let mut transaction = Transaction::default().register(self.token.clone());
+        if let Some(probability) = &self.log_probability {
+            transaction = transaction.register(probability.clone());
+        }
+        let read = transaction.try_execute()?;
+        let token = read[0].iter::<u32>().next().unwrap_or_default();
+        Ok((token, read.get(1).and_then(|data| data.iter::<f32>().next())))
+    }
+}
+
+impl<B: Backend> Sampler<B> {
+    pub(crate) fn new(
+        sampling: &Sampling,
+        with_probability: bool,
+        prompt: &[u32],
+        vocabulary: usize,
+        device: &B::Device,
+    ) -> Self {
+        let penalties = [sampling.repetition_penalty - 1.0, sampling.presence_penalty, sampling.frequency_penalty];
+        let counts = penalties.iter().any(|penalty| *penalty != 0.0).then(|| Counts::new(prompt, vocabulary, device));
+        Self { sampling: sampling.clone(), with_probability, counts, draws: 0 }
+    }
+
+    /// Chooses a token by its logits `[1, vocabulary]`, which are f32.
+    pub(crate) fn choose(&mut self, logits: Tensor<B, 2>) -> Choice<B> {
+        let penalised = match &self.counts {
+            Some(counts) => counts.penalised(logits.clone(), &self.sampling),
+            None => logits.clone(),
+        };
+        let token = if self.sampling.temperature == 0.0 { penalised.argmax(1) } else { self.drawn(penalised) };
+        if let Some(counts) = &mut self.counts {
+            counts.add(token.clone());
+        }
+        let probability = self.with_probability.then(|| log_softmax(logits, 1).gather(1, token.clone()));
+        Choice { token, log_probability: probability }
+    }
+
+    fn drawn(&mut self, logits: Tensor<B, 2>) -> Tensor<B, 2, Int> {
+        let uniform = uniform(self.sampling.seed, self.draws);
+        self.draws += 1;
+        let logits = logits / self.sampling.temperature;
+        if !self.sampling.filters() {
+            return inverse(softmax(logits, 1), uniform);
+        }
+        let (logits, tokens) = logits.sort_descending_with_indices(1);
+        tokens.gather(1, inverse(softmax(self.filtered(logits), 1), uniform))
+    }
+
+    /// Excludes tokens; the logits descend.
+    fn filtered(&self, mut logits: Tensor<B, 2>) -> Tensor<B, 2> {
+        let Sampling { top_k, top_p, min_p, .. } = self.sampling;
+        let vocabulary = logits.dims()[1];
+        if top_k > 0 && top_k < vocabulary {
+            let place = Tensor::<B, 1, Int>::arange(0..vocabulary as i64, &logits.device()).unsqueeze::<2>();
+            logits = logits.mask_fill(place.greater_equal_elem(top_k as i64), NEVER);
+        }
+        if top_p < 1.0 {
+            let probabilities = softmax(logits.clone(), 1);
+            let before = probabilities.clone().cumsum(1) - probabilities;
+            logits = logits.mask_fill(before.greater_equal_elem(top_p), NEVER);
+        }
+        if min_p > 0.0 {
+            let likeliest = logits.clone().slice_dim(1, 0..1).expand([1, vocabulary]);
+            logits = logits.clone().mask_fill(logits.lower(likeliest + min_p.ln()), NEVER);
+        }
+        logits
+    }
+}
+
+/// Returns the index `[1, 1]` at which the sum of probabilities exceeds a share of all.
+fn inverse<B: Backend>(probabilities: Tensor<B, 2>, share: f64) -> Tensor<B, 2, Int> {
+    let last = probabilities.dims()[1] - 1;
+    let sums = probabilities.cumsum(1);
+    let target = sums.clone().slice_dim(1, last..last + 1) * share;
+    let before = sums.clone().lower_equal(target.expand(sums.dims()));
+    before.int().sum_dim(1).clamp_max(last as i64)
+}
+
+impl<B: Backend> Counts<B> {
+    fn new(prompt: &[u32], vocabulary: usize, device: &B::Device) -> Self {
+        let mut counts = vec![0f32; vocabulary];
+        for token in prompt {
+            if let Some(count) = counts.get_mut(*token as usize) {
+                *count += 1.0;
+            }
+        }
+        let prompt = Tensor::<B, 1>::from_data(counts.as_slice(), (device, DType::F32)).unsqueeze();
+        Self { answer: Tensor::zeros([1, vocabulary], (device, DType::F32)), prompt }
+    }
+
+    fn add(&mut self, token: Tensor<B, 2, Int>) {
+        let shape = self.answer.dims();
+        let tokens = Tensor::<B, 1, Int>::arange(0..shape[1] as i64, &self.answer.device()).unsqueeze::<2>();
+        let one = tokens.equal(token.expand(shape)).float().cast(DType::F32);
+        self.answer = self.answer.clone() + one;
+    }
+
+    fn penalised(&self, logits: Tensor<B, 2>, sampling: &Sampling) -> Tensor<B, 2> {
+        let Sampling { repetition_penalty, presence_penalty, frequency_penalty, .. } = *sampling;
+        let seen = (self.prompt.clone() + self.answer.clone()).greater_elem(0.0);
+        let positive = logits.clone().greater_elem(0.0);
+        let lower = (logits.clone() * repetition_penalty).mask_where(positive, logits.clone() / repetition_penalty);
+        let present = self.answer.clone().greater_elem(0.0).float().cast(DType::F32);
+        let penalty = present * presence_penalty + self.answer.clone() * frequency_penalty;
+        logits.mask_where(seen, lower) - penalty
+    }
+}
+
+/// Returns a number in `[0, 1)` that follows from a seed and a count: SplitMix64's output of that step.
+fn uniform(seed: u64, count: u64) -> f64 {
+    let mut mixed = seed.wrapping_add((count + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15));
+    mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    ((mixed ^ (mixed >> 31)) >> 40) as f64 / (1u64 << 24) as f64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use burn_flex::{Flex, FlexDevice};
+
+    const PROBABILITIES: [f32; 5] = [0.1, 0.4, 0.05, 0.3, 0.15];
+
+    fn sampler(sampling: &Sampling, prompt: &[u32]) -> Sampler<Flex> {
+        Sampler::new(sampling, true, prompt, PROBABILITIES.len(), &FlexDevice)
+    }
+
+    fn logits() -> Tensor<Flex, 2> {
+        Tensor::<Flex, 1>::from_data(PROBABILITIES, &FlexDevice).log().unsqueeze()
+    }
+
+    fn assert_shares(sampling: Sampling, expected: [f32; 5]) {
+        const DRAWS: usize = 4000;
+        let mut sampler = sampler(&Sampling { temperature: 1.0, ..sampling }, &[]);
+        let mut shares = [0.0; 5];
+        for _ in 0..DRAWS {
+            let (token, probability) = sampler.choose(logits()).read().unwrap();
+            shares[token as usize] += 1.0 / DRAWS as f32;
+            assert!((probability.unwrap().exp() - PROBABILITIES[token as usize]).abs() < 1e-5);
+        }
+        let close = shares.iter().zip(expected).all(|(a, b)| (a - b).abs() < 0.03 && (b > 0.0 || *a == 0.0));
+        assert!(close, "{shares:?} instead of {expected:?}");
+    }
+
+    #[test]
+    fn tokens_are_drawn_with_their_probabilities() {
+        let all = Sampling::default();
+        assert_shares(all.clone(), PROBABILITIES);
+        let two = [0.0, 0.4 / 0.7, 0.0, 0.3 / 0.7, 0.0];
+        assert_shares(Sampling { top_k: 2, ..all.clone() }, two);
+        assert_shares(Sampling { top_p: 0.65, ..all.clone() }, two);
+        assert_shares(Sampling { min_p: 0.5, ..all.clone() }, two);
+        assert_shares(Sampling { top_k: 3, top_p: 0.8, ..all }, two);
+    }
+
+    #[test]
+    fn a_seed_gives_the_same_tokens_and_another_seed_others() {
+        let drawn = |seed| {
+            let mut sampler = sampler(&Sampling { temperature: 1.0, seed, ..Sampling::default() }, &[]);
+            (0..40).map(|_| sampler.choose(logits()).read().unwrap().0).collect::<Vec<_>>()
+        };
+        assert_eq!(drawn(7), drawn(7));
+        assert_ne!(drawn(7), drawn(8));
+    }
+
+    #[test]
+    fn penalties_are_those_of_their_definitions() {
+        let sampling =
+            Sampling { repetition_penalty: 2.0, presence_penalty: 0.5, frequency_penalty: 0.25, ..Sampling::default() };
+        let mut sampler = sampler(&sampling, &[0, 0]);
+        let choose = |sampler: &mut Sampler<Flex>, logits: [f32; 5]| {
+            sampler.choose(Tensor::<Flex, 2>::from_data([logits], &FlexDevice)).read().unwrap().0
+        };
+        // Token 0 is in the prompt: 4 becomes 2.
+        assert_eq!(choose(&mut sampler, [4.0, 2.1, 0.0, 0.0, 0.0]), 1);
+        // Token 1 has come once: 8 becomes 8 / 2 - 0.5 - 0.25 = 3.25; -1 becomes -2 for token 0.
+        assert_eq!(choose(&mut sampler, [-1.0, 8.0, 3.2, 0.0, 0.0]), 1);
+        // And twice: 8 / 2 - 0.5 - 0.5 = 3.
+        assert_eq!(choose(&mut sampler, [-1.0, 8.0, 3.2, 0.0, 0.0]), 2);
+    }
+
+    #[test]
+    fn numbers_that_make_no_sense_are_errors() {
+        let wrong = |sampling: Sampling| sampling.check().unwrap_err().to_string();
+        assert!(Sampling::default().check().is_ok());
+        let message = wrong(Sampling { temperature: -1.0, ..Sampling::default() });
+        assert_eq!(message, "the temperature is -1: it must be at least 0");
+        assert!(wrong(Sampling { top_p: 0.0, ..Sampling::default() }).contains("top-p is 0"));
+        assert!(wrong(Sampling { min_p: 1.5, ..Sampling::default() }).contains("min-p is 1.5"));
+        assert!(wrong(Sampling { repetition_penalty: f64::NAN, ..Sampling::default() }).contains("repetition"));
+    }
+}

@@ -1,0 +1,75 @@
+//! Chat templates: what a model was trained to read of a conversation.
+
+use crate::error::{LlmError, Result};
+use minijinja::{Environment, Error, ErrorKind, context};
+use serde::Serialize;
+
+/// What someone said.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Message {
+    /// `system`, `user` or `assistant`.
+    pub role: String,
+    /// The text.
+    pub content: String,
+}
+
+impl Message {
+    /// Creates a message.
+    pub fn new(role: &str, content: &str) -> Self {
+        Self { role: role.to_owned(), content: content.to_owned() }
+    }
+}
+
+/// A template in Jinja, as Hugging Face's files have it.
+#[derive(Clone, Debug)]
+pub struct ChatTemplate {
+    environment: Environment<'static>,
+    source: String,
+    begin: String,
+    end: String,
+}
+
+const NAME: &str = "chat";
+
+impl ChatTemplate {
+    /// Creates a template; `begin` and `end` are the names of the tokens around a text, which some templates write.
+    ///
+    /// # Errors
+    /// [`LlmError::Template`] for text that is no template.
+    pub fn new(source: &str, begin: &str, end: &str) -> Result<Self> {
+        let mut environment = Environment::new();
+        environment.set_trim_blocks(true);
+        environment.set_lstrip_blocks(true);
+        environment.set_unknown_method_callback(minijinja_contrib::pycompat::unknown_method_callback);
+        environment.add_function("raise_exception", |message: String| -> Result<String, Error> {
+            Err(Error::new(ErrorKind::InvalidOperation, message))
+        });
+        let parsed = environment.add_template_owned(NAME, source.to_owned());
+        parsed.map_err(|error| LlmError::Template(format!("is no template: {}", described(&error))))?;
+        Ok(Self { environment, source: source.to_owned(), begin: begin.to_owned(), end: end.to_owned() })
+    }
+
+    /// Returns the text of a `tokenizer_config.json` with this template.
+    pub(crate) fn to_json(&self) -> String {
+        let Self { source, begin, end, .. } = self;
+        serde_json::json!({"chat_template": source, "bos_token": begin, "eos_token": end}).to_string()
+    }
+
+    /// Returns the text of a conversation up to where the assistant answers.
+    ///
+    /// # Errors
+    /// [`LlmError::Template`] for what the template refuses, such as two messages of the user in a row.
+    pub fn render(&self, messages: &[Message]) -> Result<String> {
+        let failed = |error: Error| LlmError::Template(format!("does not take these messages: {}", described(&error)));
+        let template = self.environment.get_template(NAME).map_err(failed)?;
+        let values = context! {
+            messages, add_generation_prompt => true, bos_token => self.begin, eos_token => self.end
+        };
+        template.render(values).map_err(failed)
+    }
+}
+
+fn described(error: &Error) -> String {
+    let line = error.line().map(|line| format!(" (line {line} of the template)")).unwrap_or_default();
+    format!("{}{line}", error.detail().unwrap_or(&error.kind().to_string()))
+}

@@ -1,0 +1,148 @@
+//! The types of GGUF's tensors, and their values as f32.
+//!
+//! The layouts of blocks are those of ggml's `ggml-common.h`; scales are f16 in little-endian order.
+
+use half::{bf16, f16};
+
+/// The type of a tensor.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    F32,
+    F16,
+    Bf16,
+    Q4_0,
+    Q4_1,
+    Q5_0,
+    Q5_1,
+    Q8_0,
+    Q4K,
+    Q5K,
+    Q6K,
+}
+
+impl Kind {
+    /// Returns the type with this number in files.
+    pub(crate) fn of(number: u32) -> Option<Self> {
+        Some(match number {
+            0 => Self::F32,
+            1 => Self::F16,
+            2 => Self::Q4_0,
+            3 => Self::Q4_1,
+            6 => Self::Q5_0,
+            7 => Self::Q5_1,
+            8 => Self::Q8_0,
+            12 => Self::Q4K,
+            13 => Self::Q5K,
+            14 => Self::Q6K,
+            30 => Self::Bf16,
+            _ => return None,
+        })
+    }
+
+    /// Returns the elements and the bytes of a block.
+    pub(crate) fn block(self) -> (usize, usize) {
+        match self {
+            Self::F32 => (1, 4),
+            Self::F16 | Self::Bf16 => (1, 2),
+            Self::Q4_0 => (32, 18),
+            Self::Q4_1 => (32, 20),
+            Self::Q5_0 => (32, 22),
+            Self::Q5_1 => (32, 24),
+            Self::Q8_0 => (32, 34),
+            Self::Q4K => (256, 144),
+            Self::Q5K => (256, 176),
+            Self::Q6K => (256, 210),
+        }
+    }
+
+    /// Returns the elements of whole blocks.
+    pub(crate) fn values(self, bytes: &[u8]) -> Vec<f32> {
+        let (elements, size) = self.block();
+        let mut values = vec![0.0; bytes.len() / size * elements];
+        for (block, values) in bytes.chunks_exact(size).zip(values.chunks_exact_mut(elements)) {
+            self.block_values(block, values);
+        }
+        values
+    }
+
+    fn block_values(self, block: &[u8], values: &mut [f32]) {
+        match self {
+            Self::F32 => values[0] = f32::from_le_bytes([block[0], block[1], block[2], block[3]]),
+            Self::F16 => values[0] = half_at(block, 0),
+            Self::Bf16 => values[0] = bf16::from_le_bytes([block[0], block[1]]).to_f32(),
+            Self::Q4_0 => {
+                let scale = half_at(block, 0);
+                nibbles(&block[2..], &[0; 4], values, |quant| scale * (quant as f32 - 8.0));
+            }
+            Self::Q4_1 => {
+                let (scale, least) = (half_at(block, 0), half_at(block, 2));
+                nibbles(&block[4..], &[0; 4], values, |quant| scale * quant as f32 + least);
+            }
+            Self::Q5_0 => {
+                let scale = half_at(block, 0);
+                nibbles(&block[6..], &block[2..6], values, |quant| scale * (quant as f32 - 16.0));
+            }
+            Self::Q5_1 => {
+                let (scale, least) = (half_at(block, 0), half_at(block, 2));
+                nibbles(&block[8..], &block[4..8], values, |quant| scale * quant as f32 + least);
+            }
+            Self::Q8_0 => {
+                let scale = half_at(block, 0);
+                values.iter_mut().zip(&block[2..]).for_each(|(value, quant)| *value = scale * f32::from(*quant as i8));
+            }
+            Self::Q4K => super_block(block, &block[16..144], None, values),
+            Self::Q5K => super_block(block, &block[48..176], Some(&block[16..48]), values),
+            Self::Q6K => six_bits(block, values),
+        }
+    }
+}
+
+fn half_at(block: &[u8], at: usize) -> f32 {
+    f16::from_le_bytes([block[at], block[at + 1]]).to_f32()
+}
+
+/// Elements `i` and `i + 16` are the low and the high half of byte `i`; bit `j` of `fifth` is above those of element `j`.
+fn nibbles(quants: &[u8], fifth: &[u8], values: &mut [f32], value: impl Fn(u8) -> f32) {
+    let above = |element: usize| (fifth[element / 8] >> (element % 8) & 1) << 4;
+    for (at, quant) in quants[..16].iter().enumerate() {
+        values[at] = value(quant & 15 | above(at));
+        values[at + 16] = value(quant >> 4 | above(at + 16));
+    }
+}
+
+/// Eight groups of 32 elements, each with a scale and a minimum of 6 bits. Two groups share 32 bytes.
+fn super_block(block: &[u8], quants: &[u8], fifth: Option<&[u8]>, values: &mut [f32]) {
+    let (scale, least) = (half_at(block, 0), half_at(block, 2));
+    for (group, values) in values.chunks_exact_mut(32).enumerate() {
+        let (group_scale, group_least) = six_bit_pair(&block[4..16], group);
+        let (scale, least) = (scale * f32::from(group_scale), least * f32::from(group_least));
+        let quants = &quants[group / 2 * 32..][..32];
+        for (at, value) in values.iter_mut().enumerate() {
+            let low = quants[at] >> (group % 2 * 4) & 15;
+            let high = fifth.map_or(0, |fifth| fifth[at] >> group & 1) << 4;
+            *value = scale * f32::from(low | high) - least;
+        }
+    }
+}
+
+/// Returns the scale and the minimum of a group, 6 bits each, which 12 bytes hold for eight groups.
+fn six_bit_pair(packed: &[u8], group: usize) -> (u8, u8) {
+    if group < 4 {
+        return (packed[group] & 63, packed[group + 4] & 63);
+    }
+    let both = packed[group + 4];
+    (both & 15 | packed[group - 4] >> 6 << 4, both >> 4 | packed[group] >> 6 << 4)
+}
+
+/// Sixteen groups of 16 elements with scales of 8 bits; elements have 4 low bits and 2 high ones.
+fn six_bits(block: &[u8], values: &mut [f32]) {
+    let (low, high, scales, scale) = (&block[..128], &block[128..192], &block[192..208], half_at(block, 208));
+    for (at, value) in values.iter_mut().enumerate() {
+        let (part, within) = (at / 128, at % 128);
+        let (row, column) = (within / 32, within % 32);
+        let low = low[part * 64 + row % 2 * 32 + column] >> (row / 2 * 4) & 15;
+        let high = high[part * 32 + column] >> (row * 2) & 3;
+        let quant = (low | high << 4) as i8 - 32;
+        *value = scale * f32::from(scales[at / 16] as i8) * f32::from(quant);
+    }
+}

@@ -1,0 +1,117 @@
+//! Hugging Face's folders: `model.safetensors`, or the shards that `model.safetensors.index.json` names.
+
+use super::Tensors;
+use crate::error::{LlmError, Result};
+use burn::tensor::{DType, TensorData};
+use safetensors::Dtype;
+use safetensors::tensor::Metadata;
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+
+/// Where a tensor is, and what.
+#[derive(Debug)]
+struct Entry {
+    /// Index into the files.
+    file: usize,
+    dtype: DType,
+    shape: Vec<usize>,
+    begin: u64,
+    bytes: usize,
+}
+
+/// The tensors of a folder.
+#[derive(Debug)]
+pub(crate) struct Shards {
+    files: Vec<(PathBuf, File)>,
+    entries: BTreeMap<String, Entry>,
+}
+
+impl Shards {
+    /// Reads the headers of a folder's files, and checks that their tensors are within them.
+    pub(crate) fn open(folder: &Path) -> Result<Self> {
+        let mut shards = Self { files: Vec::new(), entries: BTreeMap::new() };
+        for path in shard_paths(folder)? {
+            shards.add(path)?;
+        }
+        Ok(shards)
+    }
+
+    fn add(&mut self, path: PathBuf) -> Result<()> {
+        let file = File::open(&path).map_err(LlmError::file("open", &path))?;
+        let length = file.metadata().map_err(LlmError::file("read", &path))?.len();
+        let cut =
+            || LlmError::format(&path, format!("is not a safetensors file, or not a whole one: it has {length} bytes"));
+        let mut size = [0; 8];
+        file.read_exact_at(&mut size, 0).map_err(|_| cut())?;
+        let size = u64::from_le_bytes(size);
+        if size > length.saturating_sub(8) {
+            return Err(cut());
+        }
+        let mut header = vec![0; size as usize];
+        file.read_exact_at(&mut header, 8).map_err(LlmError::file("read", &path))?;
+        let metadata: Metadata = serde_json::from_slice(&header)
+            .map_err(|error| LlmError::format(&path, format!("has no header: {error}")))?;
+        for (name, info) in metadata.tensors() {
+            let (begin, end) = info.data_offsets;
+            let (begin, bytes) = (8 + size + begin as u64, end - begin);
+            if begin + bytes as u64 > length {
+                let reason = format!(
+                    "is not whole: it has {length} bytes, and its tensor `{name}` ends at byte {}",
+                    begin + bytes as u64
+                );
+                return Err(LlmError::format(&path, reason));
+            }
+            let known = "F32, F16 and BF16";
+            let unknown = || format!("has a tensor `{name}` of type {}; this crate reads {known}", info.dtype);
+            let dtype = float(info.dtype).ok_or_else(|| LlmError::format(&path, unknown()))?;
+            let entry = Entry { file: self.files.len(), dtype, shape: info.shape.clone(), begin, bytes };
+            if self.entries.insert(name.clone(), entry).is_some() {
+                return Err(LlmError::format(&path, format!("has the tensor `{name}`, as another shard has")));
+            }
+        }
+        self.files.push((path, file));
+        Ok(())
+    }
+}
+
+fn float(dtype: Dtype) -> Option<DType> {
+    match dtype {
+        Dtype::F32 => Some(DType::F32),
+        Dtype::F16 => Some(DType::F16),
+        Dtype::BF16 => Some(DType::BF16),
+        _ => None,
+    }
+}
+
+/// Returns the files of a folder: those that the index names, if there is one.
+fn shard_paths(folder: &Path) -> Result<Vec<PathBuf>> {
+    let index = folder.join("model.safetensors.index.json");
+    if !index.exists() {
+        return Ok(vec![folder.join("model.safetensors")]);
+    }
+    let text = std::fs::read_to_string(&index).map_err(LlmError::file("read", &index))?;
+    let names = serde_json::from_str::<serde_json::Value>(&text).ok();
+    let names = names.as_ref().and_then(|index| index["weight_map"].as_object());
+    let names = names.ok_or_else(|| LlmError::format(&index, "has no `weight_map` from tensors to files"))?;
+    let files: BTreeSet<_> = names.values().filter_map(|file| file.as_str()).collect();
+    Ok(files.into_iter().map(|file| folder.join(file)).collect())
+}
+
+impl Tensors for Shards {
+    fn shapes(&self) -> BTreeMap<String, Vec<usize>> {
+        self.entries.iter().map(|(name, entry)| (name.clone(), entry.shape.clone())).collect()
+    }
+
+    fn read(&self, name: &str) -> Result<TensorData> {
+        let entry = self.entries.get(name).ok_or_else(|| LlmError::Weights {
+            path: self.files.first().map(|(path, _)| path.clone()).unwrap_or_default(),
+            problems: vec![format!("`{name}` is missing")],
+        })?;
+        let (path, file) = &self.files[entry.file];
+        let mut bytes = vec![0; entry.bytes];
+        file.read_exact_at(&mut bytes, entry.begin).map_err(LlmError::file("read", path))?;
+        Ok(TensorData::from_bytes_vec(bytes, entry.shape.clone(), entry.dtype))
+    }
+}

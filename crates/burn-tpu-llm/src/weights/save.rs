@@ -1,0 +1,113 @@
+//! The way of a decoder's weights into a safetensors file, under Hugging Face's names and in its layouts.
+//!
+//! One tensor is on the host at a time. The file appears under its name when it is whole.
+
+use super::load::{in_file, is_norm};
+use crate::error::{LlmError, Result};
+use crate::model::Decoder;
+use burn::module::{Module, ModuleVisitor, Param};
+use burn::prelude::*;
+use burn::tensor::DType;
+use serde_json::{Map, Value, json};
+use std::fs::File;
+use std::io::{BufWriter, Write};
+use std::path::Path;
+
+/// Writes the weights of a decoder as a safetensors file, in their own type.
+///
+/// # Errors
+/// [`LlmError::File`] and [`LlmError::Device`].
+pub fn save_weights<B: Backend>(decoder: &Decoder<B>, path: &Path) -> Result<()> {
+    let part = path.with_extension("part");
+    let file = File::create(&part).map_err(LlmError::file("write", &part))?;
+    let mut list = List::default();
+    decoder.visit(&mut list);
+    let mut header = Value::Object(list.header).to_string().into_bytes();
+    header.resize(header.len().next_multiple_of(8), b' ');
+    let mut write = Elements {
+        path: Vec::new(),
+        file: BufWriter::new(file),
+        less_one: decoder.config().norm_less_one,
+        result: Ok(()),
+    };
+    let begun = write.file.write_all(&(header.len() as u64).to_le_bytes()).and_then(|()| write.file.write_all(&header));
+    begun.map_err(LlmError::file("write", &part))?;
+    decoder.visit(&mut write);
+    write.result.map_err(|failure| match failure {
+        Failure::File(error) => LlmError::file("write", &part)(error),
+        Failure::Device(error) => LlmError::Device(error),
+    })?;
+    write.file.flush().map_err(LlmError::file("write", &part))?;
+    std::fs::rename(&part, path).map_err(LlmError::file("write", path))
+}
+
+/// Lists the tensors.
+#[derive(Default)]
+struct List {
+    path: Vec<(String, String)>,
+    header: Map<String, Value>,
+    bytes: usize,
+}
+
+impl<B: Backend> ModuleVisitor<B> for List {
+    fn enter_module(&mut self, name: &str, container: &str) {
+        self.path.push((name.to_owned(), container.to_owned()));
+    }
+
+    fn exit_module(&mut self, _: &str, _: &str) {
+        self.path.pop();
+    }
+
+    fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<B, D>>) {
+        let (name, transposed) = in_file(&self.path);
+        let (dtype, mut shape) = (param.val().dtype(), param.lazy_shape().to_vec());
+        if transposed {
+            shape.reverse();
+        }
+        let (begin, end) = (self.bytes, self.bytes + shape.iter().product::<usize>() * dtype.size());
+        self.bytes = end;
+        let dtype = match dtype {
+            DType::BF16 => "BF16",
+            DType::F16 => "F16",
+            _ => "F32",
+        };
+        self.header.insert(name, json!({"dtype": dtype, "shape": shape, "data_offsets": [begin, end]}));
+    }
+}
+
+/// Writes the elements of the tensors, in the order of [`List`].
+struct Elements {
+    path: Vec<(String, String)>,
+    file: BufWriter<File>,
+    less_one: bool,
+    result: Result<(), Failure>,
+}
+
+enum Failure {
+    File(std::io::Error),
+    Device(burn::tensor::backend::ExecutionError),
+}
+
+impl<B: Backend> ModuleVisitor<B> for Elements {
+    fn enter_module(&mut self, name: &str, container: &str) {
+        self.path.push((name.to_owned(), container.to_owned()));
+    }
+
+    fn exit_module(&mut self, _: &str, _: &str) {
+        self.path.pop();
+    }
+
+    fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<B, D>>) {
+        if self.result.is_err() {
+            return;
+        }
+        let (_, transposed) = in_file(&self.path);
+        let tensor = param.val();
+        let tensor = if transposed { tensor.swap_dims(0, D - 1) } else { tensor };
+        let tensor = if self.less_one && is_norm(&self.path) { tensor - 1.0 } else { tensor };
+        self.result = match tensor.try_into_data() {
+            Ok(data) => self.file.write_all(&data.bytes).map_err(Failure::File),
+            Err(error) => Err(Failure::Device(error)),
+        };
+    }
+}
