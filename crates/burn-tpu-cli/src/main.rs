@@ -8,11 +8,11 @@
 use clap::{Parser, Subcommand};
 use std::process::ExitCode;
 
+mod companion;
 mod deploy;
 mod doctor;
 mod launch;
 mod profile;
-mod serve;
 
 /// Burn on TPUs: what this machine has, what keeps it from working, programs on many hosts and in the cloud, and profiles.
 #[derive(Parser)]
@@ -33,7 +33,11 @@ enum Command {
     /// Print a profile: the costliest ops, and the shares of the time that are device, host and idle
     Profile(profile::Args),
     /// Serve the device of this machine to Burn programs elsewhere: starts `burn-tpu-serve`, which is installed apart
-    Serve(serve::Args),
+    Serve(companion::Args),
+    /// Continue a text with a language model: starts `burn-tpu-llm`, which is installed apart
+    Generate(companion::Args),
+    /// Talk with a language model: starts `burn-tpu-llm`, which is installed apart
+    Chat(companion::Args),
     /// One probe of the doctor: an action that may abort or hang its process
     #[command(hide = true, subcommand)]
     Probe(doctor::Probe),
@@ -45,7 +49,9 @@ fn main() -> ExitCode {
         Command::Deploy(args) => deploy::run(&args),
         Command::Launch(args) => launch::run(&args),
         Command::Profile(args) => profile::run(&args),
-        Command::Serve(args) => serve::run(&args),
+        Command::Serve(args) => companion::SERVE.run(&args),
+        Command::Generate(args) => companion::GENERATE.run(&args),
+        Command::Chat(args) => companion::CHAT.run(&args),
         Command::Probe(probe) => {
             probe.run();
             ExitCode::SUCCESS

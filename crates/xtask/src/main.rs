@@ -21,6 +21,7 @@ mod minilm;
 mod programs;
 mod setup;
 mod slot;
+mod smollm2;
 mod sources;
 mod stage;
 mod test;

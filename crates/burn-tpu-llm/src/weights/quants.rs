@@ -146,3 +146,90 @@ fn six_bits(block: &[u8], values: &mut [f32]) {
         *value = scale * f32::from(scales[at / 16] as i8) * f32::from(quant);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Returns a block that begins with these numbers as f16, followed by bytes.
+    fn block(halves: &[f32], bytes: &[u8]) -> Vec<u8> {
+        let halves = halves.iter().flat_map(|value| f16::from_f32(*value).to_le_bytes());
+        halves.chain(bytes.iter().copied()).collect()
+    }
+
+    #[test]
+    fn blocks_of_32_are_scaled_and_moved() {
+        let mut quants = [0x53; 16];
+        quants[1] = 0xf0;
+        let four = Kind::Q4_0.values(&block(&[0.5], &quants));
+        assert_eq!((four.len(), four[0], four[16], four[1], four[17]), (32, -2.5, -1.5, -4.0, 3.5));
+        let four = Kind::Q4_1.values(&block(&[0.5, 10.0], &quants));
+        assert_eq!([four[0], four[16], four[1], four[17]], [11.5, 12.5, 10.0, 17.5]);
+        // The fifth bits of elements 1 and 16.
+        let fifth = [2, 0, 1, 0];
+        let five = Kind::Q5_0.values(&block(&[0.5], &[&fifth[..], &quants].concat()));
+        assert_eq!([five[0], five[16], five[1], five[17]], [-6.5, 2.5, 0.0, -0.5]);
+        let five = Kind::Q5_1.values(&block(&[0.5, 10.0], &[&fifth[..], &quants].concat()));
+        assert_eq!([five[0], five[16], five[1], five[17]], [11.5, 20.5, 18.0, 17.5]);
+        let mut eight = [0; 32];
+        (eight[0], eight[31]) = (200, 100);
+        let eight = Kind::Q8_0.values(&block(&[0.5], &eight));
+        assert_eq!([eight[0], eight[1], eight[31]], [-28.0, 0.0, 50.0]);
+    }
+
+    /// Scales 1, 2, .. and minimums 8, 7, .. of eight groups, with 17 and 33 where six bits are needed.
+    const SCALES: [u8; 8] = [1, 2, 3, 4, 5, 6, 7, 33];
+    const LEASTS: [u8; 8] = [8, 7, 6, 5, 4, 3, 17, 1];
+
+    fn packed() -> [u8; 12] {
+        let mut packed = [0; 12];
+        for group in 0..4 {
+            packed[group] = SCALES[group] | SCALES[group + 4] >> 4 << 6;
+            packed[group + 4] = LEASTS[group] | LEASTS[group + 4] >> 4 << 6;
+            packed[group + 8] = SCALES[group + 4] & 15 | LEASTS[group + 4] << 4;
+        }
+        packed
+    }
+
+    #[test]
+    fn groups_of_super_blocks_have_scales_and_minimums_of_their_own() {
+        let quants: Vec<u8> = (0..128).map(|at| (at % 16) as u8 | ((at + 3) % 16) << 4).collect();
+        let four = Kind::Q4K.values(&[block(&[0.5, 0.25], &packed()), quants.clone()].concat());
+        let fifth: Vec<u8> = (0..32).map(|at| if at == 5 { 0b1000_0001 } else { 0 }).collect();
+        let five = Kind::Q5K.values(&[block(&[0.5, 0.25], &packed()), fifth, quants.clone()].concat());
+        assert_eq!((four.len(), five.len()), (256, 256));
+        for at in 0..256 {
+            let (group, within) = (at / 32, at % 32);
+            let quant = quants[group / 2 * 32 + within] >> (group % 2 * 4) & 15;
+            let (scale, least) = (0.5 * f32::from(SCALES[group]), 0.25 * f32::from(LEASTS[group]));
+            assert_eq!(four[at], scale * f32::from(quant) - least, "{at}");
+            let quant = if within == 5 && (group == 0 || group == 7) { quant + 16 } else { quant };
+            assert_eq!(five[at], scale * f32::from(quant) - least, "{at}");
+        }
+    }
+
+    #[test]
+    fn six_bits_are_low_and_high_ones() {
+        let expected: Vec<i8> = (0..256).map(|at| (at * 7 % 64) as i8 - 32).collect();
+        let (mut low, mut high) = ([0u8; 128], [0u8; 64]);
+        for (at, quant) in expected.iter().enumerate() {
+            let (quant, part, row, column) = ((quant + 32) as u8, at / 128, at % 128 / 32, at % 32);
+            low[part * 64 + row % 2 * 32 + column] |= (quant & 15) << (row / 2 * 4);
+            high[part * 32 + column] |= quant >> 4 << (row * 2);
+        }
+        let scales: Vec<u8> = (0..16).map(|group| (group as i8 - 8) as u8).collect();
+        let bytes = [&low[..], &high, &scales, &f16::from_f32(0.5).to_le_bytes()].concat();
+        let values = Kind::Q6K.values(&bytes);
+        for (at, value) in values.iter().enumerate() {
+            assert_eq!(*value, 0.5 * f32::from((at / 16) as i8 - 8) * f32::from(expected[at]), "{at}");
+        }
+    }
+
+    #[test]
+    fn floats_are_themselves() {
+        assert_eq!(Kind::F32.values(&1.5f32.to_le_bytes()), [1.5]);
+        assert_eq!(Kind::F16.values(&block(&[-0.25], &[])), [-0.25]);
+        assert_eq!(Kind::Bf16.values(&bf16::from_f32(3.0).to_le_bytes()), [3.0]);
+        assert!(Kind::of(20).is_none());
+    }
+}

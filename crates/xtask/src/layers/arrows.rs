@@ -20,7 +20,8 @@ enum Burn {
 }
 
 /// The arrows point down; graph and pjrt know neither each other nor Burn's `Backend`.
-const RULES: [Rule; 13] = [
+const RULES: [Rule; 14] = [
+    Rule { library: "burn-tpu-llm", workspace: &["burn-tpu"], burn: Burn::Everything },
     Rule { library: "burn-tpu-train", workspace: &["burn-tpu"], burn: Burn::Everything },
     Rule { library: "burn-tpu-serve", workspace: &["burn-tpu-0-22", "burn-tpu-runtime"], burn: Burn::Everything },
     Rule {
@@ -52,11 +53,12 @@ const RULES: [Rule; 13] = [
 ];
 
 /// The arrows that tests alone have: kernels are compiled ahead of time, and what needs a plugin asks the gate for it.
-const FOR_TESTS: [(&str, &str); 5] = [
+const FOR_TESTS: [(&str, &str); 6] = [
     ("burn-tpu", "burn-tpu-pjrt"),
     ("burn-tpu-fusion", "burn-tpu-interpreter"),
     ("burn-tpu-kernels", "burn-tpu-pjrt"),
     ("burn-tpu-0-22", "burn-tpu-pjrt"),
+    ("burn-tpu-llm", "burn-tpu-pjrt"),
     ("burn-tpu-serve", "burn-tpu-pjrt"),
 ];
 
@@ -151,6 +153,8 @@ mod tests {
     #[test]
     fn the_designed_arrows_pass() {
         let arrows = [
+            ("burn-tpu-llm", "burn-tpu", None),
+            ("burn-tpu-llm", "burn-tpu-pjrt", Some("dev")),
             ("burn-tpu-train", "burn-tpu", None),
             ("burn-tpu-train", "burn-optim", None),
             ("burn-tpu-serve", "burn-tpu-0-22", None),
@@ -217,6 +221,8 @@ mod tests {
             ("burn-tpu-serve", "burn-tpu", Some("dev")),
             ("burn-tpu-serve", "burn-tpu-graph", None),
             ("burn-tpu", "burn-tpu-train", None),
+            ("burn-tpu-cli", "burn-tpu-llm", None),
+            ("burn-tpu-llm", "burn-tpu-runtime", None),
             ("burn-tpu-train", "burn-tpu-runtime", None),
             ("burn-tpu-0-22", "burn-tpu", Some("dev")),
             ("burn-tpu-0-22", "burn-tpu-pjrt", None),

@@ -1,0 +1,157 @@
+//! The loop that writes, with small random models.
+
+use burn::module::{ModuleMapper, Param};
+use burn::prelude::*;
+use burn_flex::{Flex, FlexDevice};
+use burn_tpu::{Tpu, TpuDevice};
+use burn_tpu_llm::{Config, Decoder, End, GenerateOptions, Sampling, Session};
+
+fn config(family: &str) -> Config {
+    let json = serde_json::json!({
+        "model_type": family, "vocab_size": 40, "hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 4,
+        "num_key_value_heads": 2, "intermediate_size": 24, "max_position_embeddings": 160, "sliding_window": 12,
+    });
+    Config::from_hugging_face(&json.to_string()).unwrap()
+}
+
+/// Larger weights than a model starts with, so that tokens differ.
+struct Spread;
+
+impl<B: Backend> ModuleMapper<B> for Spread {
+    fn map_float<const D: usize>(&mut self, param: Param<Tensor<B, D>>) -> Param<Tensor<B, D>> {
+        param.map(|weight| weight * 12.0)
+    }
+}
+
+fn model<B: Backend>(device: &B::Device) -> Decoder<B> {
+    B::seed(device, 5);
+    config("mistral").init::<B>(device).unwrap().map(&mut Spread)
+}
+
+fn prompt(length: usize) -> Vec<u32> {
+    (0..length as u32).map(|at| at * 7 % 40).collect()
+}
+
+fn options(tokens: usize) -> GenerateOptions {
+    GenerateOptions { tokens, ..GenerateOptions::default() }
+}
+
+/// Returns the likeliest continuation, from a pass over the whole text for each token.
+fn without_cache<B: Backend>(model: &Decoder<B>, prompt: &[u32], tokens: usize) -> Vec<u32> {
+    let (mut text, device) = (prompt.to_vec(), model.embed_tokens.weight.device());
+    for _ in 0..tokens {
+        let ids: Vec<i32> = text.iter().map(|id| *id as i32).collect();
+        let logits = model.forward(Tensor::<B, 1, Int>::from_data(ids.as_slice(), &device).unsqueeze());
+        let last = logits.slice_dim(1, text.len() - 1..text.len()).argmax(2);
+        text.extend(last.into_data().iter::<u32>());
+    }
+    text.split_off(prompt.len())
+}
+
+fn written<B: Backend>(session: &mut Session<'_, B>, prompt: &[u32], options: &GenerateOptions) -> Vec<u32> {
+    session.generate(prompt, options).unwrap().map(|token| token.unwrap().id).collect()
+}
+
+#[test]
+fn chunks_and_steps_write_what_whole_passes_write() {
+    let model = model::<Flex>(&FlexDevice);
+    let mut session = Session::new(&model, 160).unwrap();
+    // One chunk, one chunk that is full, and three.
+    for length in [5, 64, 131] {
+        let prompt = prompt(length);
+        assert_eq!(written(&mut session, &prompt, &options(6)), without_cache(&model, &prompt, 6), "{length}");
+    }
+}
+
+#[test]
+fn a_prompt_that_goes_on_is_read_from_there_and_another_one_anew() {
+    let model = model::<Flex>(&FlexDevice);
+    let mut session = Session::new(&model, 160).unwrap();
+    let mut conversation = prompt(30);
+    for extra in [3, 70] {
+        let answer = written(&mut session, &conversation, &options(5));
+        assert_eq!(answer, without_cache(&model, &conversation, 5));
+        conversation.extend(answer);
+        conversation.extend(prompt(extra));
+    }
+    let other: Vec<u32> = conversation.iter().map(|id| (id + 1) % 40).collect();
+    assert_eq!(written(&mut session, &other, &options(5)), without_cache(&model, &other, 5));
+    assert_eq!(written(&mut session, &other, &options(5)), without_cache(&model, &other, 5), "the same again");
+}
+
+#[test]
+fn an_answer_ends_at_a_token_a_count_or_a_full_context_and_when_it_is_dropped() {
+    let model = model::<Flex>(&FlexDevice);
+    let mut session = Session::new(&model, 20).unwrap();
+    let all = without_cache(&model, &prompt(10), 10);
+    let mut generation = session.generate(&prompt(10), &options(100)).unwrap();
+    assert_eq!(generation.by_ref().map(|token| token.unwrap().id).collect::<Vec<_>>()[..10], all);
+    assert_eq!(generation.end(), Some(End::Context));
+
+    let end = *all.iter().find(|id| **id != all[0]).unwrap();
+    let with_end = GenerateOptions { end_tokens: vec![end], ..options(100) };
+    let mut generation = session.generate(&prompt(10), &with_end).unwrap();
+    let before: Vec<_> = all.iter().copied().take_while(|id| *id != end).collect();
+    assert_eq!(generation.by_ref().map(|token| token.unwrap().id).collect::<Vec<_>>(), before);
+    assert_eq!(generation.end(), Some(End::Token(end)));
+
+    let mut generation = session.generate(&prompt(10), &options(2)).unwrap();
+    assert_eq!(generation.next().unwrap().unwrap().id, all[0]);
+    drop(generation);
+    let mut generation = session.generate(&prompt(10), &options(2)).unwrap();
+    assert_eq!((generation.by_ref().count(), generation.end()), (2, Some(End::Tokens)));
+}
+
+#[test]
+fn probabilities_are_those_of_the_logits() {
+    let model = model::<Flex>(&FlexDevice);
+    let mut session = Session::new(&model, 32).unwrap();
+    let with = GenerateOptions { log_probabilities: true, ..options(1) };
+    let token = session.generate(&prompt(4), &with).unwrap().next().unwrap().unwrap();
+    let ids: Vec<i32> = prompt(4).iter().map(|id| *id as i32).collect();
+    let logits = model.forward(Tensor::<Flex, 1, Int>::from_data(ids.as_slice(), &FlexDevice).unsqueeze());
+    let logits: Vec<f32> = logits.slice_dim(1, 3..4).into_data().to_vec().unwrap();
+    let sum: f32 = logits.iter().map(|logit| logit.exp()).sum();
+    assert!((token.log_probability.unwrap() - (logits[token.id as usize] - sum.ln())).abs() < 1e-4);
+}
+
+#[test]
+fn prompts_that_do_not_fit_are_errors() {
+    let model = model::<Flex>(&FlexDevice);
+    let error = |context, prompt: &[u32]| {
+        let mut session = Session::new(&model, context).unwrap();
+        session.generate(prompt, &options(1)).err().unwrap().to_string()
+    };
+    let message = error(20, &prompt(20));
+    assert_eq!(message, "the prompt has 20 tokens, and the context 20: at most 19 leave room for an answer");
+    assert_eq!(error(20, &[]), "the prompt is empty");
+    assert_eq!(error(20, &[3, 40]), "the prompt has the token 40; the model knows 40");
+    for context in [0, 161] {
+        let message = Session::new(&model, context).err().unwrap().to_string();
+        assert_eq!(message, format!("a context of {context} tokens: the model takes 1 to 160"));
+    }
+    let mut session = Session::new(&model, 20).unwrap();
+    let wrong = GenerateOptions { sampling: Sampling { top_p: 2.0, ..Sampling::default() }, ..options(1) };
+    assert!(session.generate(&prompt(3), &wrong).err().unwrap().to_string().contains("top-p is 2"));
+}
+
+/// One test for all that counts, since tests of a binary share the device.
+#[test]
+fn nothing_compiles_after_the_first_steps_on_the_tpu_backend() {
+    let Some(_) = burn_tpu_pjrt::testing::plugin(burn_tpu_pjrt::PluginKind::Cpu) else { return };
+    let device = TpuDevice::cpu(0);
+    let model = model::<Tpu<f32>>(&device);
+    let mut session = Session::new(&model, 160).unwrap();
+    let sampling = Sampling { temperature: 0.8, top_k: 10, top_p: 0.9, repetition_penalty: 1.1, ..Sampling::default() };
+    for sampling in [Sampling::default(), sampling] {
+        let options =
+            |tokens| GenerateOptions { sampling: sampling.clone(), log_probabilities: true, ..options(tokens) };
+        written(&mut session, &prompt(70), &options(4));
+        written(&mut session, &prompt(3), &options(4));
+        let warm = device.metrics().compiles;
+        for length in [11, 64, 65, 120] {
+            written(&mut session, &prompt(length), &options(8));
+        }
+        assert_eq!(device.metrics().compiles, warm);
+    }
+}
