@@ -4,12 +4,13 @@ mod chat;
 mod generate;
 mod save;
 
-use burn_tpu::{Platform, Tpu, TpuDevice, TpuFloat};
+use burn_tpu::{Platform, Tpu, TpuDevice, TpuFloat, TpuOptions};
 use burn_tpu_llm::{Decoder, GenerateOptions, Sampling, Source, Tokenizer};
 use clap::{Parser, Subcommand, ValueEnum};
 use half::bf16;
 use std::error::Error;
 use std::path::PathBuf;
+use std::time::Instant;
 
 /// The results of the commands.
 pub type Outcome<T = ()> = Result<T, Box<dyn Error>>;
@@ -44,6 +45,9 @@ pub struct ModelArgs {
     /// Where to run [default: BURN_TPU_PLATFORM, or the best platform present]
     #[arg(long, value_name = "tpu|cuda|cpu|ndarray")]
     platform: Option<Platform>,
+    /// Print to standard error how long loading, reading and writing took, the memory, and what the device did
+    #[arg(long)]
+    report: bool,
 }
 
 /// How text is written.
@@ -85,9 +89,6 @@ pub struct WriteArgs {
     /// Print the numbers of the new tokens instead of their text, on one line
     #[arg(long)]
     ids: bool,
-    /// Print to standard error how long reading and writing took, and what the device did
-    #[arg(long)]
-    report: bool,
 }
 
 #[derive(Clone, Copy, ValueEnum)]
@@ -102,6 +103,7 @@ pub struct Loaded<F: TpuFloat> {
     tokenizer: Tokenizer,
     model: Decoder<Tpu<F>>,
     device: TpuDevice,
+    report: bool,
 }
 
 /// Runs a command.
@@ -127,12 +129,18 @@ fn run_with<F: TpuFloat>(command: &Command) -> Outcome {
 
 impl<F: TpuFloat> Loaded<F> {
     fn new(args: &ModelArgs) -> Outcome<Self> {
+        let begun = Instant::now();
         let source = Source::open(&args.model)?;
         let tokenizer = source.tokenizer()?;
         let device = args.platform.map_or_else(TpuDevice::default, |platform| TpuDevice::new(platform, 0));
+        TpuOptions::inference().install(&device)?;
         let model = source.load::<Tpu<F>>(&device)?;
         device.sync()?;
-        Ok(Self { source, tokenizer, model, device })
+        if args.report {
+            let (seconds, memory) = (begun.elapsed().as_secs_f64(), peak_memory());
+            eprintln!("loaded in {seconds:.2} s; at most {} MiB of host memory", memory >> 20);
+        }
+        Ok(Self { source, tokenizer, model, device, report: args.report })
     }
 
     fn context(&self, args: &WriteArgs) -> usize {
@@ -153,4 +161,12 @@ impl<F: TpuFloat> Loaded<F> {
         let end_tokens = self.source.end_tokens(&self.tokenizer)?;
         Ok(GenerateOptions { tokens: args.tokens, sampling, end_tokens, log_probabilities: false })
     }
+}
+
+/// Returns the most bytes of host memory that this process has had, as Linux counts them; 0 elsewhere.
+fn peak_memory() -> u64 {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
+    let kib = line.and_then(|line| line.split_whitespace().next()).and_then(|kib| kib.parse::<u64>().ok());
+    kib.unwrap_or(0) << 10
 }

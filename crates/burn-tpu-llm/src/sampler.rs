@@ -233,7 +233,7 @@ mod tests {
     }
 
     fn assert_shares(sampling: Sampling, expected: [f32; 5]) {
-        const DRAWS: usize = 4000;
+        const DRAWS: usize = 1000;
         let mut sampler = sampler(&Sampling { temperature: 1.0, ..sampling }, &[]);
         let mut shares = [0.0; 5];
         for _ in 0..DRAWS {
@@ -241,7 +241,7 @@ mod tests {
             shares[token as usize] += 1.0 / DRAWS as f32;
             assert!((probability.unwrap().exp() - PROBABILITIES[token as usize]).abs() < 1e-5);
         }
-        let close = shares.iter().zip(expected).all(|(a, b)| (a - b).abs() < 0.03 && (b > 0.0 || *a == 0.0));
+        let close = shares.iter().zip(expected).all(|(a, b)| (a - b).abs() < 0.05 && (b > 0.0 || *a == 0.0));
         assert!(close, "{shares:?} instead of {expected:?}");
     }
 

@@ -60,8 +60,9 @@ pub(super) fn write<F: TpuFloat>(
     } else {
         println!();
     }
-    if args.report {
-        eprintln!("{timing}; {} programs compiled", loaded.device.metrics().compiles - compiles);
+    if loaded.report {
+        let (compiled, memory) = (loaded.device.metrics().compiles - compiles, super::peak_memory() >> 20);
+        eprintln!("{timing}; {compiled} programs compiled; at most {memory} MiB of host memory");
     }
     Ok(whole)
 }

@@ -1,10 +1,10 @@
 //! SmolLM2-135M-Instruct, whose file `cargo xtask data smollm2` fetches, writes what other implementations write:
 //!
-//!     cargo test -p burn-tpu-llm --test smollm2 -- --ignored --nocapture
+//!     cargo test -p burn-tpu-llm smollm2 -- --ignored --nocapture
 
 use burn::prelude::*;
 use burn_flex::{Flex, FlexDevice};
-use burn_tpu::{Tpu, TpuDevice};
+use burn_tpu::Tpu;
 use burn_tpu_llm::{Decoder, End, GenerateOptions, Message, Session, Source};
 use std::path::PathBuf;
 
@@ -50,8 +50,8 @@ fn check<B: Backend>(source: &Source, device: &B::Device) -> Decoder<B> {
 #[test]
 #[ignore = "needs SmolLM2's file"]
 fn it_writes_what_others_write_on_the_tpu_backend_also_from_safetensors() {
+    let (device, _alone) = crate::cpu().expect("the CPU plugin");
     let source = Source::open(&file()).unwrap();
-    let device = TpuDevice::cpu(0);
     let model = check::<Tpu<f32>>(&source, &device);
     let folder = tempfile::tempdir().unwrap();
     source.save(&model, folder.path()).unwrap();

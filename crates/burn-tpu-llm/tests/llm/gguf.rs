@@ -1,6 +1,5 @@
 //! GGUF files that these tests write: their weights, their tokenizers, and what is wrong with some.
 
-use burn::prelude::*;
 use burn_flex::{Flex, FlexDevice};
 use burn_tpu_llm::{Source, TextStream, Tokenizer};
 use std::path::{Path, PathBuf};

@@ -2,7 +2,7 @@
 
 use burn::prelude::*;
 use burn_flex::{Flex, FlexDevice};
-use burn_tpu::{Tpu, TpuDevice};
+use burn_tpu::Tpu;
 use burn_tpu_llm::{Cache, Config, Source, save_weights};
 use safetensors::tensor::{Dtype, SafeTensors, TensorView};
 use serde_json::Value;
@@ -116,10 +116,10 @@ fn each_family_computes_what_its_definition_says() {
 
 #[test]
 fn the_tpu_backend_computes_the_same() {
-    let Some(_) = burn_tpu_pjrt::testing::plugin(burn_tpu_pjrt::PluginKind::Cpu) else { return };
+    let Some((device, _alone)) = crate::cpu() else { return };
     // The two that have the most parts between them.
     for name in ["llama-biases", "gemma3"] {
-        reference(name).check::<Tpu<f32>>(name, &TpuDevice::cpu(0));
+        reference(name).check::<Tpu<f32>>(name, &device);
     }
 }
 
