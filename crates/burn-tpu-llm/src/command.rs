@@ -1,7 +1,8 @@
-//! The command line: `generate` continues a text, `chat` answers.
+//! The command line: `generate` continues a text, `chat` answers, `perplexity` measures, `save` writes a model.
 
 mod chat;
 mod generate;
+mod perplexity;
 mod save;
 
 use burn_tpu::{Platform, Tpu, TpuDevice, TpuFloat, TpuOptions};
@@ -29,6 +30,8 @@ enum Command {
     Generate(generate::Args),
     /// Talk with a model: one answer with --prompt, else a conversation; /reset begins a new one, /quit ends
     Chat(chat::Args),
+    /// Measure how well a model predicts a text
+    Perplexity(perplexity::Args),
     /// Write a model as a folder with safetensors under Hugging Face's names
     Save(save::Args),
 }
@@ -111,6 +114,7 @@ pub fn run(cli: &Cli) -> Outcome {
     let dtype = match &cli.command {
         Command::Generate(args) => args.model.dtype,
         Command::Chat(args) => args.model.dtype,
+        Command::Perplexity(args) => args.model.dtype,
         Command::Save(args) => args.model.dtype,
     };
     match dtype {
@@ -123,6 +127,7 @@ fn run_with<F: TpuFloat>(command: &Command) -> Outcome {
     match command {
         Command::Generate(args) => generate::run(args, &Loaded::<F>::new(&args.model)?),
         Command::Chat(args) => chat::run(args, &Loaded::<F>::new(&args.model)?),
+        Command::Perplexity(args) => perplexity::run(args, &Loaded::<F>::new(&args.model)?),
         Command::Save(args) => save::run(args, &Loaded::<F>::new(&args.model)?),
     }
 }

@@ -36,6 +36,8 @@ impl Config {
 impl Fields<'_> {
     fn config(&self) -> Result<Config> {
         let family = match self.architecture {
+            // Files of Mistral are of this architecture too.
+            "llama" if self.get("attention.sliding_window").is_some() => Family::Mistral,
             "llama" => Family::Llama,
             "qwen2" => Family::Qwen2,
             "qwen3" => Family::Qwen3,

@@ -65,14 +65,18 @@ impl Config {
             "model_type": self.family.model_type(), "vocab_size": self.vocabulary, "hidden_size": self.width,
             "num_hidden_layers": self.layers, "num_attention_heads": self.heads, "num_key_value_heads": self.kv_heads,
             "head_dim": self.head, "intermediate_size": self.feed_forward, "max_position_embeddings": self.context,
-            "rms_norm_eps": self.norm_epsilon, "hidden_act": self.activation.name(), "rope_theta": self.rope.theta,
+            "rms_norm_eps": self.norm_epsilon, "rope_theta": self.rope.theta,
             "rope_scaling": self.rope.scaling.to_json()?, "tie_word_embeddings": self.tied,
         });
         let gemma = matches!(self.family, Family::Gemma2 | Family::Gemma3);
         if gemma {
-            json["query_pre_attn_scalar"] = json!(self.query_scale.powi(-2));
+            json["hidden_activation"] = json!(self.activation.name());
+            // The number that was read: it is never finer than this.
+            json["query_pre_attn_scalar"] = json!((self.query_scale.powi(-2) * 1e6).round() / 1e6);
             json["attn_logit_softcapping"] = json!(self.score_cap);
             json["final_logit_softcapping"] = json!(self.logit_cap);
+        } else {
+            json["hidden_act"] = json!(self.activation.name());
         }
         if let Some(rope) = &self.window_rope {
             json["rope_local_base_freq"] = json!(rope.theta);
@@ -89,7 +93,11 @@ impl Config {
             json["attention_bias"] = json!(self.attention_bias == AttentionBias::All);
             json["mlp_bias"] = json!(self.feed_forward_bias);
         }
-        Ok(format!("{json:#}"))
+        let text = format!("{json:#}");
+        if Self::from_hugging_face(&text)? != *self {
+            return Err(LlmError::Config(format!("has no form in Hugging Face's `config.json`: {self:?}")));
+        }
+        Ok(text)
     }
 }
 

@@ -10,6 +10,7 @@ use burn::module::Initializer;
 use burn::nn::{Embedding, EmbeddingConfig, Linear, LinearConfig};
 use burn::prelude::*;
 use burn::tensor::DType;
+use burn::tensor::activation::log_softmax;
 use burn::tensor::module::linear as product;
 
 /// A decoder-only transformer as a [`Config`] describes it.
@@ -119,6 +120,14 @@ impl<B: Backend> Decoder<B> {
     /// Maps tokens `[batch, length]` to the logits of each next token, `[batch, length, vocabulary]` in f32.
     pub fn forward(&self, tokens: Tensor<B, 2, Int>) -> Tensor<B, 3> {
         self.logits(self.hidden(tokens, None))
+    }
+
+    /// Returns the mean cross-entropy in nats of each token of `[batch, length]` after those before it, `[1]` in f32.
+    pub fn loss(&self, tokens: Tensor<B, 2, Int>) -> Tensor<B, 1> {
+        let last = tokens.dims()[1] - 1;
+        let logits = self.forward(tokens.clone().slice_dim(1, 0..last));
+        let targets = tokens.slice_dim(1, 1..last + 1).unsqueeze_dim::<3>(2);
+        log_softmax(logits, 2).gather(2, targets).mean().neg()
     }
 
     /// Maps the next tokens `[batch, length]` of texts whose beginnings are in the cache to vectors `[batch, length, width]`, and

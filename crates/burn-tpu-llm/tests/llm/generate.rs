@@ -116,6 +116,31 @@ fn probabilities_are_those_of_the_logits() {
 }
 
 #[test]
+fn the_loss_is_the_mean_of_the_tokens_and_training_lowers_it() {
+    use burn::backend::Autodiff;
+    use burn::optim::{AdamConfig, GradientsParams, Optimizer};
+    type Trained = Autodiff<Flex>;
+    let mut model = model::<Trained>(&FlexDevice);
+    let ids: Vec<i32> = prompt(12).iter().map(|id| *id as i32).collect();
+    let tokens = || Tensor::<Trained, 1, Int>::from_data(ids.as_slice(), &FlexDevice).unsqueeze();
+    let logits: Vec<f32> = model.forward(tokens()).into_data().to_vec().unwrap();
+    let nats = |at: usize| {
+        let row = &logits[at * 40..(at + 1) * 40];
+        row.iter().map(|logit| logit.exp()).sum::<f32>().ln() - row[ids[at + 1] as usize]
+    };
+    let first: f32 = model.loss(tokens()).into_scalar();
+    assert!((first - (0..11).map(nats).sum::<f32>() / 11.0).abs() < 1e-4);
+
+    let mut optimizer = AdamConfig::new().init();
+    for _ in 0..20 {
+        let gradients = GradientsParams::from_grads(model.loss(tokens()).backward(), &model);
+        model = optimizer.step(0.02, model, gradients);
+    }
+    let last: f32 = model.loss(tokens()).into_scalar();
+    assert!(last < 0.5 * first, "{first} to {last}");
+}
+
+#[test]
 fn prompts_that_do_not_fit_are_errors() {
     let model = model::<Flex>(&FlexDevice);
     let error = |context, prompt: &[u32]| {

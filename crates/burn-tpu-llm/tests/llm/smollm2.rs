@@ -4,8 +4,9 @@
 
 use burn::prelude::*;
 use burn_flex::{Flex, FlexDevice};
-use burn_tpu::Tpu;
+use burn_tpu::{Tpu, TpuDevice, TpuFloat};
 use burn_tpu_llm::{Decoder, End, GenerateOptions, Message, Session, Source};
+use half::bf16;
 use std::path::PathBuf;
 
 const TEXT: &str = "Once upon a time, there was a little";
@@ -57,6 +58,32 @@ fn it_writes_what_others_write_on_the_tpu_backend_also_from_safetensors() {
     source.save(&model, folder.path()).unwrap();
     drop(model);
     check::<Tpu<f32>>(&Source::open(folder.path()).unwrap(), &device);
+}
+
+/// Returns the first choice after each token of windows of a text.
+fn choices<F: TpuFloat>(source: &Source, windows: &[&[u32]], device: &TpuDevice) -> Vec<u32> {
+    let model = source.load::<Tpu<F>>(device).unwrap();
+    let mut choices = Vec::new();
+    for window in windows {
+        let ids: Vec<i32> = window.iter().map(|id| *id as i32).collect();
+        let ids = Tensor::<Tpu<F>, 1, Int>::from_data(ids.as_slice(), device).unsqueeze();
+        choices.extend(model.forward(ids).argmax(2).into_data().iter::<u32>());
+    }
+    choices
+}
+
+#[test]
+#[ignore = "needs SmolLM2's file"]
+fn first_choices_in_bf16_are_those_in_f32() {
+    let (device, _alone) = crate::cpu().expect("the CPU plugin");
+    let source = Source::open(&file()).unwrap();
+    let text = include_str!("../../../../docs/architecture.md");
+    let tokens = source.tokenizer().unwrap().encode(text).unwrap();
+    let windows: Vec<_> = tokens.chunks_exact(250).take(4).collect();
+    let (wide, narrow) = (choices::<f32>(&source, &windows, &device), choices::<bf16>(&source, &windows, &device));
+    let same = wide.iter().zip(&narrow).filter(|(a, b)| a == b).count();
+    println!("{same} of {} first choices agree", wide.len());
+    assert!(wide.len() == 1000 && same >= 980);
 }
 
 #[test]
