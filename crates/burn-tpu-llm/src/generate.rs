@@ -86,8 +86,8 @@ impl<'m, B: Backend> Session<'m, B> {
     /// Reads a prompt and begins an answer. Dropping it ends it.
     ///
     /// # Errors
-    /// [`LlmError::Prompt`] for a prompt that is empty, has tokens that the model does not know, or leaves no room for an answer;
-    /// [`LlmError::Sampling`]; [`LlmError::Device`].
+    /// [`LlmError::Prompt`] for a prompt that is empty, has tokens that the model does not know, or leaves no room for an
+    /// answer; [`LlmError::Sampling`]; [`LlmError::Device`].
     pub fn generate(&mut self, prompt: &[u32], options: &GenerateOptions) -> Result<Generation<'_, 'm, B>> {
         options.sampling.check()?;
         self.check(prompt)?;

@@ -1,5 +1,5 @@
-//! The decoder: Burn modules whose fields have the names of Hugging Face's tensors, so that a parameter's path is its name in a
-//! file.
+//! The decoder: Burn modules whose fields have the names of Hugging Face's tensors, so that a parameter's path is its name
+//! in a file.
 //!
 //! Owns: what is computed, and the cache of keys and values. May not know: files, tokens' texts, or how tokens are chosen.
 
@@ -9,6 +9,7 @@ mod decoder;
 mod feed_forward;
 mod norm;
 mod rope;
+mod view;
 
 pub use attention::Attention;
 pub use cache::Cache;

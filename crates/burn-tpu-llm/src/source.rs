@@ -123,8 +123,8 @@ impl Source {
         Ok(ends.into_iter().collect())
     }
 
-    /// Writes a folder as Hugging Face has it: the weights of `model`, which has this source's configuration, its configuration,
-    /// tokenizer and chat template.
+    /// Writes a folder as Hugging Face has it: the weights of `model`, which has this source's configuration, its
+    /// configuration, tokenizer and chat template.
     ///
     /// # Errors
     /// [`LlmError::File`], [`LlmError::Device`], and [`LlmError::Config`] for what `config.json` has no field for.

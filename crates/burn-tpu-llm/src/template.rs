@@ -84,16 +84,16 @@ mod tests {
 
     #[test]
     fn a_template_writes_a_conversation_as_python_does() {
-        let source = "{%- for m in messages %}\n  {%- if m['role'] == 'user' %}\n{{ bos_token + m['content'].strip() }}\n  {% else \
-                      %}\n{{ m.content.split('l')[0] }}{% endif %}\n{% endfor %}{% if add_generation_prompt %}>{% endif %}";
+        let source = "{%- for m in messages %}\n  {%- if m['role'] == 'user' %}\n\
+                      {{ bos_token + m['content'].strip() }}\n  {% else %}\n{{ m.content.split('l')[0] }}{% endif %}\n{% endfor %}{% if add_generation_prompt %}>{% endif %}";
         let template = ChatTemplate::new(source, "<s>", "</s>").unwrap();
         assert_eq!(template.render(&conversation()).unwrap(), "<s>Hi.\nHe>");
     }
 
     #[test]
     fn what_a_template_refuses_is_said_in_its_words() {
-        let source = "{% for m in messages %}\n{% if m.role != 'user' %}{{ raise_exception('roles must alternate') }}{% endif \
-                      %}{% endfor %}";
+        let source = "{% for m in messages %}\n\
+                      {% if m.role != 'user' %}{{ raise_exception('roles must alternate') }}{% endif %}{% endfor %}";
         let error = ChatTemplate::new(source, "", "").unwrap().render(&conversation()).unwrap_err().to_string();
         assert!(error.starts_with("the chat template does not take these messages: roles must alternate"), "{error}");
         let error = ChatTemplate::new("{% for m in messages %}\n{{ m.role", "", "").unwrap_err().to_string();

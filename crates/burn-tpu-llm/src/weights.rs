@@ -1,8 +1,8 @@
 //! Weights in files: GGUF and safetensors, and their way into and out of a decoder.
 //!
-//! Owns: names and layouts of tensors. A tensor is read alone, when its place in the model is reached, so that the host never
-//! holds a second copy of the model. Files are read at positions and not mapped, since Rust has no safe map of a file that
-//! another process may cut.
+//! Owns: names and layouts of tensors. A tensor is read alone, when its place in the model is reached, so that the host
+//! never holds a second copy of the model. Files are read at positions and not mapped, since Rust has no safe map of a file
+//! that another process may cut.
 
 pub(crate) mod gguf;
 mod load;

@@ -102,7 +102,7 @@ impl Fields<'_> {
             Family::Gemma3 => 6,
             _ => usize::MAX,
         };
-        Ok((0..layers).map(|layer| size.filter(|_| (layer + 1) % every != 0)).collect())
+        Ok((0..layers).map(|layer| size.filter(|_| !(layer + 1usize).is_multiple_of(every))).collect())
     }
 
     fn ropes(&self, family: Family) -> Result<(Rope, Option<Rope>)> {

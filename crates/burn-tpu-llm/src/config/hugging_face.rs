@@ -232,7 +232,7 @@ impl Fields<'_> {
         let named = self.get("layer_types").and_then(Value::as_array);
         let is_local = |layer: usize| match (named, family) {
             (Some(named), _) => named.get(layer).is_some_and(|kind| kind == "sliding_attention"),
-            (None, Family::Gemma2 | Family::Gemma3) => (layer + 1) % pattern != 0,
+            (None, Family::Gemma2 | Family::Gemma3) => !(layer + 1).is_multiple_of(pattern),
             (None, Family::Qwen2 | Family::Qwen3) => used && layer >= first,
             (None, Family::Mistral) => true,
             (None, Family::Llama) => false,

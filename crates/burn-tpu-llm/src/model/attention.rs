@@ -3,7 +3,7 @@
 use super::cache::Cache;
 use super::decoder::linear;
 use super::norm::RmsNorm;
-use super::rope::Rotation;
+use super::view::View;
 use crate::config::{AttentionBias, Config};
 use burn::nn::Linear;
 use burn::prelude::*;
@@ -56,24 +56,22 @@ impl<B: Backend> Attention<B> {
         }
     }
 
-    /// Maps `[batch, length, width]` to the same shape. `hidden` `[length, keys]` is true where a query must not see a key;
-    /// with the cache of this layer, `keys` is its capacity.
+    /// Maps `[batch, length, width]` to the same shape; with the cache of this layer, the keys are all that it can hold.
     pub(crate) fn forward(
         &self,
         x: Tensor<B, 3>,
-        rotation: &Rotation<B>,
-        hidden: Tensor<B, 2, Bool>,
+        view: &View<B>,
         cache: Option<(&mut Cache<B>, usize)>,
     ) -> Tensor<B, 3> {
         let query = normed(&self.q_norm, self.heads_of(self.q_proj.forward(x.clone())));
         let key = normed(&self.k_norm, self.heads_of(self.k_proj.forward(x.clone())));
         let value = self.heads_of(self.v_proj.forward(x));
-        let (query, key) = (rotation.apply(query), rotation.apply(key));
+        let (query, key) = (view.rotation.apply(query), view.rotation.apply(key));
         let [key, value] = match cache {
             Some((cache, layer)) => cache.write(layer, [key, value]),
             None => [key, value],
         };
-        self.o_proj.forward(self.attend(query, key, value, hidden))
+        self.o_proj.forward(self.attend(query, key, value, view.hidden.clone()))
     }
 
     /// Splits `[batch, length, heads * head]` into `[batch, heads, length, head]`.

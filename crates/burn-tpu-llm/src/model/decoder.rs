@@ -4,7 +4,7 @@ use super::attention::{Attention, capped};
 use super::cache::Cache;
 use super::feed_forward::FeedForward;
 use super::norm::RmsNorm;
-use super::rope::Rotation;
+use super::view::{View, Views};
 use crate::config::Config;
 use burn::module::Initializer;
 use burn::nn::{Embedding, EmbeddingConfig, Linear, LinearConfig};
@@ -28,8 +28,8 @@ pub struct Decoder<B: Backend> {
     config: Config,
 }
 
-/// A layer of a [`Decoder`]. The norms have the names of Hugging Face's tensors, which differ between families in what they say:
-/// without norms after attention and feed-forward, `post_attention_layernorm` is the one before feed-forward.
+/// A layer of a [`Decoder`]. The norms have the names of Hugging Face's tensors, which differ between families in what they
+/// say: without norms after attention and feed-forward, `post_attention_layernorm` is the one before feed-forward.
 #[derive(Module, Debug)]
 pub struct Layer<B: Backend> {
     /// The norm before attention.
@@ -85,14 +85,8 @@ impl<B: Backend> Layer<B> {
         }
     }
 
-    fn forward(
-        &self,
-        x: Tensor<B, 3>,
-        rotation: &Rotation<B>,
-        hidden: Tensor<B, 2, Bool>,
-        cache: Option<(&mut Cache<B>, usize)>,
-    ) -> Tensor<B, 3> {
-        let seen = self.self_attn.forward(self.input_layernorm.forward(x.clone()), rotation, hidden, cache);
+    fn forward(&self, x: Tensor<B, 3>, view: &View<B>, cache: Option<(&mut Cache<B>, usize)>) -> Tensor<B, 3> {
+        let seen = self.self_attn.forward(self.input_layernorm.forward(x.clone()), view, cache);
         match (&self.pre_feedforward_layernorm, &self.post_feedforward_layernorm) {
             (Some(before), Some(after)) => {
                 let x = x + self.post_attention_layernorm.forward(seen);
@@ -130,8 +124,8 @@ impl<B: Backend> Decoder<B> {
         log_softmax(logits, 2).gather(2, targets).mean().neg()
     }
 
-    /// Maps the next tokens `[batch, length]` of texts whose beginnings are in the cache to vectors `[batch, length, width]`, and
-    /// moves the cache's position by `length`. [`Decoder::logits`] of those that matter follow.
+    /// Maps the next tokens `[batch, length]` of texts whose beginnings are in the cache to vectors `[batch, length,
+    /// width]`, and moves the cache's position by `length`. [`Decoder::logits`] of those that matter follow.
     ///
     /// # Panics
     /// If the cache has no room for them.
@@ -157,51 +151,15 @@ impl<B: Backend> Decoder<B> {
         let begin = cache.as_ref().map_or(0, |cache| cache.position());
         let keys = cache.as_ref().map_or(length, |cache| cache.capacity());
         let queries = Tensor::arange(begin as i64..(begin + length) as i64, &device);
-        let mut views = Views { config: &self.config, queries, keys, known: Vec::new() };
+        let mut views = Views::new(&self.config, queries, keys);
         let mut x = self.embed_tokens.forward(tokens);
         if let Some(scale) = self.config.embedding_scale {
             x = x * scale;
         }
         for (index, layer) in self.layers.iter().enumerate() {
-            let (rotation, hidden) = views.of(index);
             let cache = cache.as_deref_mut().map(|cache| (cache, index));
-            x = layer.forward(x, &rotation, hidden, cache);
+            x = layer.forward(x, &views.of(index), cache);
         }
         self.norm.forward(x)
-    }
-}
-
-/// What layers share that have the same window: the rotation of positions, and which keys a query must not see.
-struct Views<'c, B: Backend> {
-    config: &'c Config,
-    /// The positions of the queries, `[length]`.
-    queries: Tensor<B, 1, Int>,
-    /// The number of keys, which begin at position 0.
-    keys: usize,
-    known: Vec<(Option<usize>, Rotation<B>, Tensor<B, 2, Bool>)>,
-}
-
-impl<B: Backend> Views<'_, B> {
-    fn of(&mut self, layer: usize) -> (Rotation<B>, Tensor<B, 2, Bool>) {
-        let window = self.config.windows[layer];
-        if let Some((_, rotation, hidden)) = self.known.iter().find(|(known, ..)| *known == window) {
-            return (rotation.clone(), hidden.clone());
-        }
-        let rotation = Rotation::new(self.config.rope_of(layer), self.config.head, self.queries.clone());
-        let hidden = self.hidden(window);
-        self.known.push((window, rotation.clone(), hidden.clone()));
-        (rotation, hidden)
-    }
-
-    /// Returns `[length, keys]`, true at keys after the query and at those that its window has left.
-    fn hidden(&self, window: Option<usize>) -> Tensor<B, 2, Bool> {
-        let keys = Tensor::arange(0..self.keys as i64, &self.queries.device()).unsqueeze::<2>();
-        let shape = [self.queries.dims()[0], self.keys];
-        let ahead = keys.expand(shape) - self.queries.clone().unsqueeze_dim::<2>(1).expand(shape);
-        let later = ahead.clone().greater_elem(0);
-        match window {
-            Some(window) => later.bool_or(ahead.lower_equal_elem(-(window as i64))),
-            None => later,
-        }
     }
 }

@@ -8,7 +8,10 @@ use std::collections::HashMap;
 /// A space in SentencePiece's tokens.
 const SPACE: &str = "\u{2581}";
 /// The parts of a text that Llama 3's merges stay within; `{digits}` is how many digits may be together.
-const WORDS: &str = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{digits}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+";
+const WORDS: &str = concat!(
+    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{digits}",
+    r"| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+);
 
 /// The types of tokens.
 const NORMAL: i64 = 1;
@@ -61,7 +64,7 @@ impl<'a> Vocabulary<'a> {
             "qwen2" => (words(""), json!({"type": "NFC"})),
             found => {
                 return Err(wrong(&format!(
-                    "divides texts as `{found}` does, which this crate does not know; a folder with a `tokenizer.json` works"
+                    "divides texts as `{found}` does, which this crate does not know; a folder with `tokenizer.json` works"
                 )));
             }
         };
@@ -116,8 +119,8 @@ impl<'a> Vocabulary<'a> {
         for (name, value) in model.as_object().into_iter().flatten() {
             whole[name] = value.clone();
         }
-        json!({"version": "1.0", "truncation": null, "padding": null, "added_tokens": self.added(), "normalizer": normalizer,
-            "pre_tokenizer": parts, "post_processor": self.around(), "decoder": decoder, "model": whole})
+        json!({"version": "1.0", "truncation": null, "padding": null, "added_tokens": self.added(),
+            "normalizer": normalizer, "pre_tokenizer": parts, "post_processor": self.around(), "decoder": decoder, "model": whole})
     }
 
     fn added(&self) -> Vec<Json> {

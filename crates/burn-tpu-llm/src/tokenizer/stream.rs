@@ -3,14 +3,14 @@
 use super::Tokenizer;
 use crate::error::Result;
 
-/// Joins tokens to text one by one. A character whose bytes are several tokens appears with the last of them, and what may be
-/// the beginning of a stop string is held back until it is known.
+/// Joins tokens to text one by one. A character whose bytes are several tokens appears with the last of them, and what may
+/// be the beginning of a stop string is held back until it is known.
 #[derive(Debug)]
 pub struct TextStream<'t> {
     tokenizer: &'t Tokenizer,
     tokens: Vec<u32>,
-    /// The first token of the window that is decoded, and the first whose text has not appeared. A token's text may depend on the
-    /// one before it, such as a space at the beginning.
+    /// The first token of the window that is decoded, and the first whose text has not appeared. A token's text may depend
+    /// on the one before it, such as a space at the beginning.
     begin: usize,
     unread: usize,
     stops: Vec<String>,

@@ -126,8 +126,8 @@ impl Tensors for GgufTensors<'_> {
     }
 }
 
-/// Reorders rows: files of the architecture `llama` have the elements of a pair beside each other, and Hugging Face's have them
-/// half a head apart.
+/// Reorders rows: files of the architecture `llama` have the elements of a pair beside each other, and Hugging Face's have
+/// them half a head apart.
 fn half_split(values: &[f32], heads: usize, width: usize) -> Vec<f32> {
     let rows = values.len() / width / heads;
     let mut split = Vec::with_capacity(values.len());

@@ -193,7 +193,7 @@ mod tests {
 
     #[test]
     fn groups_of_super_blocks_have_scales_and_minimums_of_their_own() {
-        let quants: Vec<u8> = (0..128).map(|at| (at % 16) as u8 | ((at + 3) % 16) << 4).collect();
+        let quants: Vec<u8> = (0..128).map(|at: u8| (at % 16) | ((at + 3) % 16) << 4).collect();
         let four = Kind::Q4K.values(&[block(&[0.5, 0.25], &packed()), quants.clone()].concat());
         let fifth: Vec<u8> = (0..32).map(|at| if at == 5 { 0b1000_0001 } else { 0 }).collect();
         let five = Kind::Q5K.values(&[block(&[0.5, 0.25], &packed()), fifth, quants.clone()].concat());

@@ -153,7 +153,7 @@ fn rows_of_queries_and_keys_are_half_split() {
 
 #[test]
 fn files_that_are_wrong_say_how() {
-    assert_eq!(error(&model().write().1.with_file_name("none.gguf")).contains("none.gguf"), true);
+    assert!(error(&model().write().1.with_file_name("none.gguf")).contains("none.gguf"));
     let with = |change: &dyn Fn(&mut File)| {
         let mut file = model();
         change(&mut file);

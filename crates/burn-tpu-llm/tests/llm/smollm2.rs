@@ -1,6 +1,7 @@
 //! SmolLM2-135M-Instruct, whose file `cargo xtask data smollm2` fetches, writes what other implementations write:
 //!
 //!     cargo test -p burn-tpu-llm smollm2 -- --ignored --nocapture
+#![allow(clippy::print_stdout, reason = "these tests also measure")]
 
 use burn::prelude::*;
 use burn_flex::{Flex, FlexDevice};
