@@ -30,12 +30,11 @@ fn matrix<B: Backend>(values: [[f32; 3]; 3], device: &B::Device) -> Tensor<B, 2>
     Tensor::from_data(TensorData::from(values).convert::<B::FloatElem>(), device)
 }
 
+type Differentiated<F> = Tensor<Autodiff<Tpu<F>>, 2>;
+
 /// Returns the gradient of `(f(x w) w).sum()` with respect to `x`, of numbers that bf16 has. Large ones: the sums of a row
 /// of the gradient are small differences of them.
-fn gradient<F: TpuFloat>(
-    device: &TpuDevice,
-    f: fn(Tensor<Autodiff<Tpu<F>>, 2>) -> Tensor<Autodiff<Tpu<F>>, 2>,
-) -> Tensor<Tpu<F>, 2>
+fn gradient<F: TpuFloat>(device: &TpuDevice, f: fn(Differentiated<F>) -> Differentiated<F>) -> Tensor<Tpu<F>, 2>
 where
     Tpu<F>: Backend<Device = TpuDevice>,
 {
