@@ -83,6 +83,27 @@ impl<'m, B: Backend> Session<'m, B> {
         self.context
     }
 
+    /// Reads and writes what makes a backend that compiles its programs compile all that answers with these options need, and
+    /// forgets it. Programs begin with their positions as constants, and need a second and a third one to take any.
+    ///
+    /// # Errors
+    /// Those of [`Session::generate`].
+    pub fn warm_up(&mut self, options: &GenerateOptions) -> Result<()> {
+        let options = GenerateOptions { tokens: 3, end_tokens: Vec::new(), ..options.clone() };
+        let room = self.context.saturating_sub(1);
+        for (token, length) in [(0, 2), (0, 7), (1, 5), (1, CHUNK + 9), (0, 4)] {
+            if length > room || token as usize >= self.model.config().vocabulary {
+                continue;
+            }
+            for token in self.generate(&vec![token; length], &options)? {
+                token?;
+            }
+        }
+        self.read.clear();
+        self.cache.set_position(0);
+        Ok(())
+    }
+
     /// Reads a prompt and begins an answer. Dropping it ends it.
     ///
     /// # Errors
@@ -93,6 +114,8 @@ impl<'m, B: Backend> Session<'m, B> {
         self.check(prompt)?;
         let vocabulary = self.model.config().vocabulary;
         let mut sampler = Sampler::new(&options.sampling, options.log_probabilities, prompt, vocabulary, &self.device);
+        // What the sampler begins with is an input of all chunks alike, and no part of the first one.
+        B::sync(&self.device)?;
         let pending = self.prefill(prompt, &mut sampler)?;
         Ok(Generation {
             session: self,

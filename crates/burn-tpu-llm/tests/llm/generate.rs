@@ -120,7 +120,7 @@ fn the_loss_is_the_mean_of_the_tokens_and_training_lowers_it() {
     use burn::backend::Autodiff;
     use burn::optim::{AdamConfig, GradientsParams, Optimizer};
     type Trained = Autodiff<Flex>;
-    let mut model = model::<Trained>(&FlexDevice);
+    let mut model = config("mistral").init::<Trained>(&FlexDevice).unwrap();
     let ids: Vec<i32> = prompt(12).iter().map(|id| *id as i32).collect();
     let tokens = || Tensor::<Trained, 1, Int>::from_data(ids.as_slice(), &FlexDevice).unsqueeze();
     let logits: Vec<f32> = model.forward(tokens()).into_data().to_vec().unwrap();
@@ -161,7 +161,7 @@ fn prompts_that_do_not_fit_are_errors() {
 }
 
 #[test]
-fn nothing_compiles_after_the_first_steps_on_the_tpu_backend() {
+fn nothing_compiles_after_the_warm_up_on_the_tpu_backend() {
     let Some((device, _alone)) = crate::cpu() else { return };
     let model = model::<Tpu<f32>>(&device);
     let mut session = Session::new(&model, 160).unwrap();
@@ -169,13 +169,20 @@ fn nothing_compiles_after_the_first_steps_on_the_tpu_backend() {
     for sampling in [Sampling::default(), sampling] {
         let options =
             |tokens| GenerateOptions { sampling: sampling.clone(), log_probabilities: true, ..options(tokens) };
-        written(&mut session, &prompt(70), &options(4));
-        written(&mut session, &prompt(3), &options(4));
+        session.warm_up(&options(4)).unwrap();
         let warm = device.metrics().compiles;
         for length in [11, 64, 65, 120] {
             written(&mut session, &prompt(length), &options(8));
         }
+        // A conversation, and then another one that begins in the same way.
+        for extra in [20, 3, 75] {
+            let mut conversation = prompt(9);
+            conversation.extend(written(&mut session, &prompt(9), &options(8)));
+            conversation.extend(prompt(extra));
+            written(&mut session, &conversation, &options(8));
+        }
         assert!(warm > 0);
-        assert_eq!(device.metrics().compiles, warm);
+        let metrics = device.metrics();
+        assert_eq!(metrics.compiles, warm, "{metrics}");
     }
 }
