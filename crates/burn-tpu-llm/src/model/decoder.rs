@@ -13,7 +13,7 @@ use burn::tensor::DType;
 use burn::tensor::activation::log_softmax;
 use burn::tensor::module::linear as product;
 
-/// A decoder-only transformer as a [`Config`] describes it.
+/// A decoder-only transformer as a [`Config`](struct@Config) describes it.
 #[derive(Module, Debug)]
 pub struct Decoder<B: Backend> {
     /// `[vocabulary, width]`
