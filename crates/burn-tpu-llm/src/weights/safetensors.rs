@@ -4,7 +4,7 @@ use super::Tensors;
 use crate::error::{LlmError, Result};
 use burn::tensor::{DType, TensorData};
 use safetensors::Dtype;
-use safetensors::tensor::Metadata;
+use safetensors::tensor::{Metadata, TensorInfo};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -52,27 +52,31 @@ impl Shards {
         let mut header = vec![0; size as usize];
         file.read_exact_at(&mut header, 8).map_err(LlmError::file("read", &path))?;
         let metadata: Metadata = serde_json::from_slice(&header)
-            .map_err(|error| LlmError::format(&path, format!("has no header: {error}")))?;
+            .map_err(|error| LlmError::format(&path, format!("has a damaged header: {error}")))?;
         for (name, info) in metadata.tensors() {
-            let (begin, end) = info.data_offsets;
-            let (begin, bytes) = (8 + size + begin as u64, end - begin);
-            if begin + bytes as u64 > length {
-                let reason = format!(
-                    "is not whole: it has {length} bytes, and its tensor `{name}` ends at byte {}",
-                    begin + bytes as u64
-                );
-                return Err(LlmError::format(&path, reason));
-            }
-            let known = "F32, F16 and BF16";
-            let unknown = || format!("has a tensor `{name}` of type {}; this crate reads {known}", info.dtype);
-            let dtype = float(info.dtype).ok_or_else(|| LlmError::format(&path, unknown()))?;
-            let entry = Entry { file: self.files.len(), dtype, shape: info.shape.clone(), begin, bytes };
+            let entry = self.entry(info, 8 + size, length);
+            let entry = entry.map_err(|reason| LlmError::format(&path, reason.replace("{}", &format!("`{name}`"))))?;
             if self.entries.insert(name.clone(), entry).is_some() {
                 return Err(LlmError::format(&path, format!("has the tensor `{name}`, as another shard has")));
             }
         }
         self.files.push((path, file));
         Ok(())
+    }
+
+    /// Returns a tensor of the next file, whose tensors begin at `data`; the crate `safetensors` has compared its bytes
+    /// with its shape. In the reason why it cannot be one, `{}` is its name.
+    fn entry(&self, info: &TensorInfo, data: u64, length: u64) -> Result<Entry, String> {
+        let (dtype, shape) = (info.dtype, info.shape.clone());
+        let float = float(dtype)
+            .ok_or_else(|| format!("has a tensor {{}} of type {dtype}; this crate reads F32, F16 and BF16"))?;
+        let (begin, end) = info.data_offsets;
+        let bytes = end - begin;
+        let end = data.saturating_add(end as u64);
+        if end > length {
+            return Err(format!("is not whole: it has {length} bytes, and its tensor {{}} ends at byte {end}"));
+        }
+        Ok(Entry { file: self.files.len(), dtype: float, shape, begin: data + begin as u64, bytes })
     }
 }
 

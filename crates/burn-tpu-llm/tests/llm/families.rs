@@ -199,6 +199,12 @@ fn files_that_are_cut_or_are_no_tensors_are_named() {
         let message = error("llama", |folder| std::fs::write(weights(folder), bytes).unwrap());
         assert!(message.contains("model.safetensors` is not a safetensors file, or not a whole one"), "{message}");
     }
+    let message = error("llama", |folder| {
+        let header = r#"{"a":{"dtype":"F32","shape":[4],"data_offsets":[0,8]}}"#;
+        let bytes = [&(header.len() as u64).to_le_bytes(), header.as_bytes(), &[0; 8]].concat();
+        std::fs::write(weights(folder), bytes).unwrap();
+    });
+    assert!(message.contains("model.safetensors` has a damaged header: invalid shape"), "{message}");
     let message = error("llama", |folder| std::fs::remove_file(weights(folder)).unwrap());
     assert!(message.contains("cannot open") && message.contains("model.safetensors"), "{message}");
     let message = error("llama", |folder| std::fs::write(folder.join("config.json"), "{").unwrap());
