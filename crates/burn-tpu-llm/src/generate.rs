@@ -83,8 +83,8 @@ impl<'m, B: Backend> Session<'m, B> {
         self.context
     }
 
-    /// Reads and writes what makes a backend that compiles its programs compile all that answers with these options need, and
-    /// forgets it. Programs begin with their positions as constants, and need a second and a third one to take any.
+    /// Reads and writes what makes a backend that compiles its programs compile all that answers with these options need,
+    /// and forgets it. Programs begin with their positions as constants, and need a second and a third one to take any.
     ///
     /// # Errors
     /// Those of [`Session::generate`].

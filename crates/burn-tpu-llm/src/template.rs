@@ -85,7 +85,8 @@ mod tests {
     #[test]
     fn a_template_writes_a_conversation_as_python_does() {
         let source = "{%- for m in messages %}\n  {%- if m['role'] == 'user' %}\n\
-                      {{ bos_token + m['content'].strip() }}\n  {% else %}\n{{ m.content.split('l')[0] }}{% endif %}\n{% endfor %}{% if add_generation_prompt %}>{% endif %}";
+                      {{ bos_token + m['content'].strip() }}\n  {% else %}\n\
+                      {{ m.content.split('l')[0] }}{% endif %}\n{% endfor %}{% if add_generation_prompt %}>{% endif %}";
         let template = ChatTemplate::new(source, "<s>", "</s>").unwrap();
         assert_eq!(template.render(&conversation()).unwrap(), "<s>Hi.\nHe>");
     }

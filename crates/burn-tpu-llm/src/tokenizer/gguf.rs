@@ -47,7 +47,10 @@ impl<'a> Vocabulary<'a> {
     fn bytes(&self) -> Result<Json> {
         let merges = self.get("merges").and_then(Value::list).ok_or_else(|| wrong("has no `tokenizer.ggml.merges`"))?;
         let merges: Vec<_> = merges.iter().filter_map(Value::text).filter_map(|merge| merge.split_once(' ')).collect();
-        let bytes = |regex: bool| json!({"type": "ByteLevel", "add_prefix_space": false, "trim_offsets": true, "use_regex": regex});
+        let bytes = |regex: bool| {
+            let kind = "ByteLevel";
+            json!({"type": kind, "add_prefix_space": false, "trim_offsets": true, "use_regex": regex})
+        };
         let words = |digits| {
             let regex = WORDS.replace("{digits}", digits);
             let split = json!({"type": "Split", "pattern": {"Regex": regex}, "behavior": "Isolated", "invert": false});
@@ -120,7 +123,8 @@ impl<'a> Vocabulary<'a> {
             whole[name] = value.clone();
         }
         json!({"version": "1.0", "truncation": null, "padding": null, "added_tokens": self.added(),
-            "normalizer": normalizer, "pre_tokenizer": parts, "post_processor": self.around(), "decoder": decoder, "model": whole})
+            "normalizer": normalizer, "pre_tokenizer": parts, "post_processor": self.around(), "decoder": decoder,
+            "model": whole})
     }
 
     fn added(&self) -> Vec<Json> {
