@@ -14,7 +14,7 @@ use tracing_subscriber::util::SubscriberInitExt;
 
 /// The number of CPU devices of a test program, which all tests of the process share: two for each file, and those that
 /// files name.
-pub const CPU_DEVICES: u16 = 32;
+pub const CPU_DEVICES: u16 = 40;
 
 /// The first of the devices that are given to files. Meshes take those below.
 const FIRST_OF_FILES: u16 = 2;
