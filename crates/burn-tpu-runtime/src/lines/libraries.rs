@@ -54,7 +54,7 @@ const LIBRARIES: [&str; 47] = [
 ];
 
 /// The crates of burn-tpu. A user's crate may begin with `burn_tpu_` too.
-const OURS: [&str; 13] = [
+const OURS: [&str; 14] = [
     "burn_tpu",
     "burn_tpu_0_22",
     "burn_tpu_cli",
@@ -62,6 +62,7 @@ const OURS: [&str; 13] = [
     "burn_tpu_graph",
     "burn_tpu_interpreter",
     "burn_tpu_kernels",
+    "burn_tpu_llm",
     "burn_tpu_pjrt",
     "burn_tpu_profile",
     "burn_tpu_runtime",
