@@ -162,7 +162,7 @@ impl Families {
         if *choice.buckets == ShapeBuckets::Off || !custom_calls(program).is_empty() {
             return None;
         }
-        let roundings = choice.loops_at.map(|(level, skipped)| Pipeline::of_roundings(level, skipped));
+        let roundings = choice.loops_at.map(|(level, skipped)| move || Pipeline::of_roundings(level, skipped));
         let form = self.forms.of(program, slots, roundings);
         let slots = form.slots(slots);
         let numbers = Numbers::of(form.program(), &slots);

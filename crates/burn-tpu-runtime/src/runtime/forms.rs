@@ -81,21 +81,32 @@ impl Default for Forms {
 
 impl Forms {
     /// Returns the form of a recording with these slots. It has loops only if `roundings` are given: the rewrites that
-    /// decide where the recording rounds, since a trip of a loop has to round where the ops that it stands for do.
-    pub(super) fn of(&self, recorded: &Arc<Program>, slots: &[u64], roundings: Option<Pipeline>) -> Form {
+    /// decide where the recording rounds, since a trip of a loop has to round where the ops that it stands for do. They are
+    /// made for a form that is not known.
+    pub(super) fn of(
+        &self,
+        recorded: &Arc<Program>,
+        slots: &[u64],
+        roundings: Option<impl FnOnce() -> Pipeline>,
+    ) -> Form {
         let roundings = roundings.filter(|_| recorded.graph().len() >= LEAST_NODES);
-        let looped = roundings.and_then(|roundings| self.looped(recorded, slots, &roundings));
+        let looped = roundings.and_then(|roundings| self.looped(recorded, slots, roundings));
         Form { recorded: Arc::clone(recorded), looped }
     }
 
-    fn looped(&self, recorded: &Arc<Program>, slots: &[u64], roundings: &Pipeline) -> Option<Arc<Looped>> {
+    fn looped(
+        &self,
+        recorded: &Arc<Program>,
+        slots: &[u64],
+        roundings: impl FnOnce() -> Pipeline,
+    ) -> Option<Arc<Looped>> {
         let known = self.0.lock().get(recorded).cloned();
         let assumptions = match &known {
             None => SlotAssumptions::all(recorded, slots),
             Some(Some(looped)) if !looped.assumptions.hold(slots) => looped.assumptions.still_true(slots),
             Some(known) => return known.clone(),
         };
-        let looped = Looped::of(recorded, assumptions, roundings).unwrap_or_else(|error| {
+        let looped = Looped::of(recorded, assumptions, &roundings()).unwrap_or_else(|error| {
             tracing::error!("a bug of burn-tpu: a recording gets no loops: {error}");
             None
         });
