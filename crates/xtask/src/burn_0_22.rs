@@ -177,11 +177,17 @@ fn steps(programs: &Programs) -> Result<()> {
     for options in [&["--step-end", "read"][..], &["--step-end", "mark"]] {
         let [few, many] = [after("100", options)?, after("200", options)?];
         ensure!(few.compiles == many.compiles, "later steps compiled: {few:?}, {many:?}");
-        let more = many.programs.saturating_sub(few.programs);
-        ensure!((100..=200).contains(&more), "{more} programs in 100 steps");
-        ensure!(few.programs <= 200 + OTHER_PROGRAMS, "{few:?}");
+        steps_are_programs(few.programs, many.programs)?;
         ensure!(many.host_fallbacks == 0 && many.bytes_left == 0, "{many:?}");
     }
+    Ok(())
+}
+
+/// Fails unless a training step was one program or two, by the programs of 100 and of 200 steps.
+pub fn steps_are_programs(few: u64, many: u64) -> Result<()> {
+    let more = many.saturating_sub(few);
+    ensure!((100..=200).contains(&more), "{more} programs in 100 steps");
+    ensure!(few <= 200 + OTHER_PROGRAMS, "{few} programs in 100 steps from the start");
     Ok(())
 }
 

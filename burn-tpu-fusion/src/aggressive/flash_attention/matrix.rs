@@ -74,8 +74,8 @@ pub(super) struct Side {
     pub(super) free: usize,
 }
 
-/// Returns the sides of a product of matrices; `None` for products of other ranks, and for those that are to be more exact than
-/// a kernel's.
+/// Returns the sides of a product of matrices; `None` for products of other ranks, and for those that are to be more exact
+/// than a kernel's.
 pub(super) fn sides(graph: &Graph, attrs: &DotAttrs, operands: &[NodeId]) -> Option<[Side; 2]> {
     if attrs.precision != Precision::Default {
         return None;
