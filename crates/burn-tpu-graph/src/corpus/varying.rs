@@ -682,30 +682,46 @@ impl Maker {
         self.push(node, x.dims.clone())
     }
 
-    /// A convolution along one axis of a value that has one feature.
+    /// A convolution along one axis of a value that has one feature, by a kernel of one size, by a kernel as long as it
+    /// (as the gradient of a weight of three places has it), or with a feature for each of its places.
     fn convolved(&mut self, x: &Value, axis: usize) -> Result<()> {
         let of = x.dims[axis].clone();
         let wide = self.graph.convert(x.node, DType::F32)?;
         let sum_of: Vec<usize> = (0..x.dims.len()).filter(|&d| d != axis).collect();
         let line = self.graph.reduce(Combine::Max, wide, &sum_of)?;
-        let input = self.graph.reshape(line, &[1, 1, of.at(self.sizes)])?;
+        let size = of.at(self.sizes);
+        let input = self.graph.reshape(line, &[1, 1, size])?;
+        match self.next(3) {
+            0 => self.filtered(input, of),
+            1 => {
+                let kernel = self.graph.binary_const(BinaryOp::Rem, input, Number::Int(5))?;
+                let node = self.graph.convolution(input, kernel, along_a_line(1, 1))?;
+                let node = self.graph.binary_const(BinaryOp::Rem, node, Number::Int(7))?;
+                self.push_line(node, Dim::fixed(3), 3)
+            }
+            _ => {
+                let by_place = self.graph.reshape(line, &[size, 1])?;
+                let input = self.graph.broadcast_in_dim(by_place, &[1, size, 4], &[1, 0])?;
+                let kernel = self.graph.iota(DType::F32, &[2, size, 3], 1)?;
+                let kernel = self.graph.binary_const(BinaryOp::Rem, kernel, Number::Int(3))?;
+                let node = self.graph.convolution(input, kernel, along_a_line(1, 0))?;
+                let node = self.graph.binary_const(BinaryOp::Rem, node, Number::Int(7))?;
+                let node = self.graph.slice_dim(node, 1, 1, 2)?;
+                self.push_line(node, Dim::fixed(2), 2)
+            }
+        }
+    }
+
+    /// Pushes a value `[1, 1, size]` as one of one axis.
+    fn push_line(&mut self, node: NodeId, dim: Dim, size: usize) -> Result<()> {
+        let node = self.graph.reshape(node, &[size])?;
+        self.push(node, vec![dim])
+    }
+
+    fn filtered(&mut self, input: NodeId, of: Dim) -> Result<()> {
         let kernel = self.graph.iota(DType::F32, &[2, 1, 3], 2)?;
-        let roles = |batch, feature| ConvDims { batch, feature, spatial: smallvec![2] };
         let stride = 1 + self.next(2);
-        let attrs = ConvAttrs {
-            strides: smallvec![stride],
-            padding: smallvec![(1, 1)],
-            lhs_dilation: smallvec![1],
-            rhs_dilation: smallvec![1],
-            input: roles(0, 1),
-            kernel: roles(0, 1),
-            output: roles(0, 1),
-            feature_groups: 1,
-            batch_groups: 1,
-            result: DType::F32,
-            precision: Precision::Default,
-        };
-        let node = self.graph.convolution(input, kernel, attrs)?;
+        let node = self.graph.convolution(input, kernel, along_a_line(stride, 1))?;
         if stride > 1 {
             // The size of the result is no multiple of another one: only its sum is used.
             let node = self.graph.reduce(Combine::Sum, node, &[0, 2])?;
@@ -722,5 +738,23 @@ impl Maker {
         let mapping: Vec<usize> = (0..dims.len()).filter(|&d| d != axis).collect();
         let node = self.graph.broadcast_in_dim(x.node, &self.dims(&dims), &mapping)?;
         self.push(node, dims)
+    }
+}
+
+/// Returns the attributes of a convolution of `[batch, features, places]`.
+fn along_a_line(stride: usize, edge: isize) -> ConvAttrs {
+    let roles = || ConvDims { batch: 0, feature: 1, spatial: smallvec![2] };
+    ConvAttrs {
+        strides: smallvec![stride],
+        padding: smallvec![(edge, edge)],
+        lhs_dilation: smallvec![1],
+        rhs_dilation: smallvec![1],
+        input: roles(),
+        kernel: roles(),
+        output: roles(),
+        feature_groups: 1,
+        batch_groups: 1,
+        result: DType::F32,
+        precision: Precision::Default,
     }
 }

@@ -251,6 +251,7 @@ impl Padder<'_> {
                 meetings.extend(pairs.map(|(&lhs, &rhs)| vec![(0, lhs), (1, rhs)]));
             }
             Op::ArgReduce { dim, .. } => meetings.push(vec![(0, *dim), (1, *dim)]),
+            Op::Convolution(attrs) => meetings.push(vec![(0, attrs.input.feature), (1, attrs.kernel.feature)]),
             _ => {}
         }
         meetings.retain(|places| places.len() > 1);

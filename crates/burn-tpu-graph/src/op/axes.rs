@@ -231,7 +231,8 @@ impl<'a> Operand<'a> {
                 (0, true) if attrs.batch_groups == 1 => AxisRule::Kept(output.batch),
                 (0, false) if attrs.feature_groups == 1 => AxisRule::Reduced(Combine::Sum),
                 (0, _) => AxisRule::Opaque,
-                (_, true) => AxisRule::Kept(output.feature),
+                (_, true) if attrs.feature_groups == 1 && attrs.batch_groups == 1 => AxisRule::Kept(output.feature),
+                (_, true) => AxisRule::Opaque,
                 (_, false) => AxisRule::Reduced(Combine::Sum),
             }
         })

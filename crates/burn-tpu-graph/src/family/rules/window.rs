@@ -2,7 +2,7 @@
 
 use super::super::Size;
 use super::super::padded::{Axis, Padder, Value};
-use crate::op::{AxisRule, WindowAttrs};
+use crate::op::{AxisRule, ConvAttrs, WindowAttrs};
 use crate::{Builder, NodeId, Op, Result};
 
 impl Padder<'_> {
@@ -59,49 +59,67 @@ impl Padder<'_> {
         Ok(Value { node, axes })
     }
 
-    /// Spatial axes hold zeros in their padding, as they do beyond the edges.
+    /// Spatial axes hold zeros in their padding, as they do beyond the edges, and so do features that are added up. A kernel
+    /// whose size varies, as the weight's gradient has one, adds products with those zeros.
     pub(super) fn convolution(&mut self, id: NodeId, mut operands: Vec<Value>) -> Result<Value> {
         let Op::Convolution(attrs) = &self.old.graph().node(id).op else {
             return Err(self.refusal(id, "is no convolution"));
         };
-        if operands[1].axes.iter().any(Axis::varies) {
-            return Err(self.refusal(id, "has a kernel whose size varies"));
-        }
-        let numbers = self.known(id)?;
-        let rules = self.rules(id, 0)?;
-        let mut attrs = attrs.clone();
+        let rules = self.all_rules(id)?;
+        self.unify(id, &mut operands, &rules)?;
         let mut axes = self.axes_of(id, 0)?;
-        let mut x = operands.swap_remove(0);
-        for axis in 0..rules.len() {
-            if !x.axes[axis].varies() {
-                continue;
-            }
-            match &rules[axis] {
-                AxisRule::Kept(to) => axes[*to] = x.axes[axis].clone(),
-                AxisRule::Windowed(to, _) => {
-                    x = self.unmerged_axis(x, axis)?;
-                    x = self.masked(&x, axis, 0)?;
-                    let Some(i) = attrs.input.spatial.iter().position(|&spatial| spatial == axis) else {
-                        return Err(self.refusal(id, "has no exact form for an axis that varies"));
-                    };
-                    let Some(low) = numbers[2 * i].as_fixed() else {
-                        return Err(self.refusal(id, "has an edge that varies"));
-                    };
-                    let kernel = operands[0].axes[attrs.kernel.spatial[i]].capacity();
-                    let reach = dilated(kernel, attrs.rhs_dilation[i]);
-                    let there = dilated(x.axes[axis].capacity(), attrs.lhs_dilation[i]);
-                    let low = low as isize;
-                    attrs.padding[i] = (low, last_edge(axes[*to].capacity(), attrs.strides[i], reach, there, low));
+        for (operand, rules) in operands.iter_mut().zip(&rules) {
+            for (axis, rule) in rules.iter().enumerate() {
+                if !operand.axes[axis].varies() {
+                    continue;
                 }
-                _ => return Err(self.refusal(id, "has no exact form for an axis that varies")),
+                match rule {
+                    AxisRule::Kept(to) => axes[*to] = operand.axes[axis].clone(),
+                    AxisRule::Reduced(_) => *operand = self.masked(operand, axis, 0)?,
+                    AxisRule::Windowed(..) => {
+                        *operand = self.unmerged_axis(operand.clone(), axis)?;
+                        *operand = self.masked(operand, axis, 0)?;
+                    }
+                    _ => return Err(self.refusal(id, "has no exact form for an axis that varies")),
+                }
             }
         }
-        let mut node = self.graph.add(Op::Convolution(attrs), &[x.node, operands[0].node])?;
+        let attrs = self.padded_convolution(id, attrs, &operands, &axes)?;
+        let nodes: Vec<NodeId> = operands.iter().map(|operand| operand.node).collect();
+        let mut node = self.graph.add(Op::Convolution(attrs), &nodes)?;
         for axis in 0..axes.len() {
             node = self.resized(node, axis, axes[axis].capacity())?;
         }
         axes.iter_mut().for_each(|axis| axis.is_uniform = false);
         Ok(Value { node, axes })
+    }
+
+    /// Returns the attributes of a convolution of padded operands, whose result ends where its buffer does.
+    fn padded_convolution(
+        &self,
+        id: NodeId,
+        attrs: &ConvAttrs,
+        operands: &[Value],
+        results: &[Axis],
+    ) -> Result<Box<ConvAttrs>> {
+        let numbers = self.known(id)?;
+        let mut padded = Box::new(attrs.clone());
+        for i in 0..attrs.padding.len() {
+            let input = &operands[0].axes[attrs.input.spatial[i]];
+            let kernel = &operands[1].axes[attrs.kernel.spatial[i]];
+            if !input.varies() && !kernel.varies() {
+                continue;
+            }
+            let Some(low) = numbers[2 * i].as_fixed() else {
+                return Err(self.refusal(id, "has an edge that varies"));
+            };
+            let low = low as isize;
+            let reach = dilated(kernel.capacity(), attrs.rhs_dilation[i]);
+            let there = dilated(input.capacity(), attrs.lhs_dilation[i]);
+            let places = results[attrs.output.spatial[i]].capacity();
+            padded.padding[i] = (low, last_edge(places, attrs.strides[i], reach, there, low));
+        }
+        Ok(padded)
     }
 }
 

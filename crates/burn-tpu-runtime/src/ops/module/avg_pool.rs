@@ -2,23 +2,24 @@
 //!
 //! The counts depend only on shapes. With `count_include_pad` every element of the padded input counts, otherwise every
 //! element of the input. Padding that ceil mode adds never counts. The count of a window is a product over its dims, so
-//! each dim contributes a short vector of constants, or nothing if all windows have the same count.
+//! each dim contributes a short vector, or nothing if all windows have the same count.
 
-use super::operands::{expect_gradient, vector};
+use super::operands::expect_gradient;
 use super::window::Window;
 use crate::Tensor;
 use crate::trace::record;
 use burn_tpu_graph::op::{BinaryOp, Combine, WindowAttrs};
-use burn_tpu_graph::{Builder, Dims, NodeId, Result};
+use burn_tpu_graph::{Builder, DType, Dims, NodeId, Result};
+use std::ops::Range;
 
 /// Computes `avg_pool1d` and `avg_pool2d`.
 pub fn avg_pool(op: &'static str, x: &Tensor, window: &Window, count_include_pad: bool) -> Tensor {
     record(op, [x], |r, [x]| {
         let (dtype, attrs) = (r.dtype(x), window.attrs(r, x)?);
-        let counts = counts(window, &r.dims(x), &window.positions(r, x)?, count_include_pad);
+        let windows = Windows::along(window, &r.dims(x), &window.positions(r, x)?, count_include_pad);
         let wide = r.convert(x, dtype.accumulator())?;
         let sums = r.reduce_window(Combine::Sum, wide, attrs)?;
-        let means = divide(r, sums, &counts)?;
+        let means = divide(r, sums, &windows)?;
         r.convert(means, dtype)
     })
 }
@@ -37,7 +38,7 @@ pub fn avg_pool_backward(
         let dtype = r.dtype(grad);
         let positions: Dims = r.dims(grad).iter().skip(2).copied().collect();
         let wide = r.convert(grad, dtype.accumulator())?;
-        let shares = divide(r, wide, &counts(window, &sizes, &positions, count_include_pad))?;
+        let shares = divide(r, wide, &Windows::along(window, &sizes, &positions, count_include_pad))?;
         let spread = spread_windows(r, shares, window, &sizes)?;
         let sums = r.reduce_window(Combine::Sum, spread, sliding(window, sizes.len()))?;
         r.convert(sums, dtype)
@@ -73,32 +74,58 @@ fn sliding(window: &Window, rank: usize) -> WindowAttrs {
     }
 }
 
-/// Returns, for each spatial dim, the number of counted elements of each window. A window without any counts 1, as in
-/// Burn.
-fn counts(window: &Window, sizes: &[usize], positions: &[usize], include_pad: bool) -> Vec<Vec<f64>> {
-    let along = |i: usize| {
-        let (size, padding) = (sizes[i + 2], window.padding[i]);
-        let (first, end) = if include_pad { (0, size + 2 * padding) } else { (padding, size + padding) };
-        let count = |position: usize| {
-            let start = position * window.stride[i];
-            (start + window.size[i]).min(end).saturating_sub(start.max(first)).max(1) as f64
+/// The windows along one dim, and the places of the padded input that count.
+struct Windows {
+    size: usize,
+    stride: usize,
+    positions: usize,
+    counted: Range<usize>,
+}
+
+impl Windows {
+    /// Returns the windows along each spatial dim.
+    fn along(window: &Window, sizes: &[usize], positions: &[usize], include_pad: bool) -> Vec<Self> {
+        let along = |i: usize| {
+            let (size, padding) = (sizes[i + 2], window.padding[i]);
+            let counted = if include_pad { 0..size + 2 * padding } else { padding..size + padding };
+            Self { size: window.size[i], stride: window.stride[i], positions: positions[i], counted }
         };
-        (0..positions[i]).map(count).collect()
-    };
-    (0..window.rank()).map(along).collect()
+        (0..window.rank()).map(along).collect()
+    }
+
+    /// Returns the number of counted elements of a window. A window without any counts 1, as in Burn.
+    fn count(&self, position: usize) -> usize {
+        let start = position * self.stride;
+        (start + self.size).min(self.counted.end).saturating_sub(start.max(self.counted.start)).max(1)
+    }
+
+    fn have_one_count(&self) -> bool {
+        (1..self.positions).all(|position| self.count(position) == self.count(0))
+    }
+
+    /// Returns the counts of all windows, `[positions]`. They are computed, since a table of constants has one size.
+    fn counts(&self, g: &mut impl Builder, dtype: DType) -> Result<NodeId> {
+        let places = g.iota(DType::I32, &[self.positions], 0)?;
+        let start = g.binary_const(BinaryOp::Mul, places, self.stride as i64)?;
+        let end = g.binary_const(BinaryOp::Add, start, self.size as i64)?;
+        let end = g.binary_const(BinaryOp::Min, end, self.counted.end as i64)?;
+        let start = g.binary_const(BinaryOp::Max, start, self.counted.start as i64)?;
+        let count = g.binary(BinaryOp::Sub, end, start)?;
+        let count = g.binary_const(BinaryOp::Max, count, 1i64)?;
+        g.convert(count, dtype)
+    }
 }
 
 /// Divides `x` by the product of its windows' counts.
-fn divide(g: &mut impl Builder, x: NodeId, counts: &[Vec<f64>]) -> Result<NodeId> {
-    let same = |counts: &Vec<f64>| counts.windows(2).all(|pair| pair[0] == pair[1]);
-    if counts.iter().all(same) {
-        let product: f64 = counts.iter().filter_map(|counts| counts.first()).product();
-        return g.binary_const(BinaryOp::Div, x, product);
+fn divide(g: &mut impl Builder, x: NodeId, windows: &[Windows]) -> Result<NodeId> {
+    if windows.iter().all(Windows::have_one_count) {
+        let product: usize = windows.iter().map(|windows| windows.count(0)).product();
+        return g.binary_const(BinaryOp::Div, x, product as f64);
     }
     let (dtype, dims) = (g.dtype(x), g.dims(x));
     let mut product = g.splat(dtype, &dims[2..], 1.0)?;
-    for (i, counts) in counts.iter().enumerate() {
-        let along = vector(g, dtype, counts)?;
+    for (i, windows) in windows.iter().enumerate() {
+        let along = windows.counts(g, dtype)?;
         let along = g.broadcast_in_dim(along, &dims[2..], &[i])?;
         product = g.binary(BinaryOp::Mul, product, along)?;
     }
