@@ -127,7 +127,7 @@ fn a_machine_with_libtpu_and_no_tpu_is_told_so_and_what_works() {
 
 #[test]
 fn fit_without_libtpu_says_so_once() {
-    let text = run("fit", &[]);
+    let text = run("fit", &[("BURN_TPU_WARNINGS", "0")]);
     assert_all(&text, &["v4:1x1x1", "v5e:1x1", "cargo xtask setup tpu"]);
     assert_eq!(text.matches("looked at").count(), 1, "{text}");
     assert_eq!(text.matches("fix: ").count(), 1, "{text}");

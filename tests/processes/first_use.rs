@@ -32,8 +32,9 @@ fn child() {
         "ask" => ask_without_loading(),
         "count" => count_before_opening(),
         "conflict" => differing_client_options(),
-        "allow" => fall_back(FallbackPolicy::Allow),
-        "warn" => fall_back(FallbackPolicy::Warn),
+        "allow" => listen_and(|| fall_back(FallbackPolicy::Allow)),
+        "warn" => listen_and(|| fall_back(FallbackPolicy::Warn)),
+        "unheard" => fall_back(FallbackPolicy::Warn),
         "small" => small_programs_load_nothing(),
         "slice" => compile_for_a_slice(),
         "exit" => exit_during_a_compile(),
@@ -129,9 +130,14 @@ fn differing_client_options() {
     assert_eq!(sum(&second, 3.0), Ok(4.0));
 }
 
+/// Prints warnings as a program with a `tracing` subscriber does.
+fn listen_and(play: fn()) {
+    tracing_subscriber::fmt().with_max_level(tracing_subscriber::filter::LevelFilter::WARN).init();
+    play();
+}
+
 /// Two programs with an addition each, which has to run on the host.
 fn fall_back(policy: FallbackPolicy) {
-    tracing_subscriber::fmt().with_max_level(tracing_subscriber::filter::LevelFilter::WARN).init();
     let device = TpuDevice::cpu(0);
     let options = TpuOptions::default().fallback(policy).host_ops(["stablehlo.add"]).interpret_from(0);
     options.install(&device).expect("first use");
@@ -212,6 +218,16 @@ fn allow_falls_back_silently_and_warn_says_each_op_once() {
     let (Some(allowed), Some(warned)) = (run_with_plugin("allow"), run_with_plugin("warn")) else { return };
     let warnings = |text: &str| text.matches("runs on the host").count();
     assert_eq!((warnings(&allowed), warnings(&warned)), (0, 1), "{allowed}\n{warned}");
+    assert!(!warned.contains("burn-tpu: warning"), "the subscriber has said it: {warned}");
+}
+
+#[test]
+fn a_program_without_a_subscriber_prints_what_costs_minutes_and_a_variable_silences_it() {
+    let Some(plugin) = cpu_plugin() else { return };
+    let plugin = ("PJRT_NAMES_AND_LIBRARY_PATHS", &*format!("cpu:{plugin}"));
+    let (printed, silenced) = (run("unheard", &[plugin]), run("unheard", &[plugin, ("BURN_TPU_WARNINGS", "0")]));
+    let lines = |text: &str| text.matches("burn-tpu: warning").count();
+    assert_eq!((lines(&printed), lines(&silenced)), (1, 0), "{printed}\n{silenced}");
 }
 
 #[test]

@@ -46,6 +46,7 @@ mod runtime;
 pub mod testing;
 mod trace;
 mod units;
+mod warnings;
 
 pub use activity::{Activity, RunningProgram, Wait, WaitFor};
 pub use burn_tpu_fusion::{Optimization, Rewrite};

@@ -169,6 +169,7 @@ options! {
         "BURN_TPU_STORE_TIMEOUT_S": "how long a process waits for another", "`300`", "seconds, at least 1";
         "BURN_TPU_CACHE_DIR": "the folder of plugins and data", "`$XDG_CACHE_HOME/burn-tpu`, else `~/.cache/burn-tpu`",
             "a folder";
+        "BURN_TPU_WARNINGS": "warnings on standard error of a program without a `tracing` subscriber", "`1`", "`0` or `1`";
     }
 
     /// The plugin file to load, instead of the search that `docs/plugins.md` describes. If the file cannot be used, the

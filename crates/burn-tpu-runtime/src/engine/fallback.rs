@@ -9,6 +9,7 @@ use super::host_nodes::{host_ops, is_for_host};
 use super::{Arguments, Engine, Executable, Execution, MeshAxes, SharedBuffer, argument, downcast};
 use crate::FallbackPolicy;
 use crate::error::{Result, TpuError};
+use crate::warnings;
 use burn_tpu_graph::{Arrival, Graph, Node, NodeId, Op, Placement, Program, Rebuild, Sharding, TensorType};
 use burn_tpu_interpreter::HostTensor;
 use parking_lot::Mutex;
@@ -47,7 +48,7 @@ fn warn_once(device: &str, ops: &BTreeSet<&'static str>) {
     static WARNED: Mutex<BTreeSet<(String, &'static str)>> = Mutex::new(BTreeSet::new());
     for &op in ops {
         if WARNED.lock().insert((device.to_owned(), op)) {
-            tracing::warn!(device, op, "an op without a lowering runs on the host");
+            warnings::warn(format_args!("{device} has no lowering of `{op}`, which runs on the host"));
         }
     }
 }

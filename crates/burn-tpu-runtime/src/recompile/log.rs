@@ -11,6 +11,7 @@
 
 use super::divergence::{FollowedProgram, MOST_FOLLOWED};
 use crate::metrics::{Recompile, RecompileCause};
+use crate::warnings;
 use burn_tpu_graph::Program;
 use parking_lot::Mutex;
 use rustc_hash::{FxHashMap, FxHasher};
@@ -166,12 +167,12 @@ impl RecompileLog {
                 seconds = recompile.seconds,
                 "a program was compiled again: {reason}; {compiles} compiles of this loop so far"
             ),
-            CompileMessage::EveryStep => tracing::error!(
+            CompileMessage::EveryStep => warnings::error(format_args!(
                 "a loop compiles at every step: {EVERY_STEP} programs in a row that are like one another ran only once; the \
                  last was compiled because of {reason}\n  fix: {}; see docs/recompiles.md. This is said once; \
                  metrics().recompiles lists all",
                 way_out(recompile.cause)
-            ),
+            )),
         }
         // Sizes of a family have a program for each bucket.
         let says_sizes = !matches!(message, CompileMessage::EveryStep | CompileMessage::Known);
@@ -234,16 +235,16 @@ impl RecompileLog {
         let seen = sizes.seen.iter().map(usize::to_string).collect::<Vec<_>>().join(", ");
         let location = recompile.location.as_deref().unwrap_or("no line");
         match sequence {
-            Some(Sequence::Growing) => tracing::warn!(
+            Some(Sequence::Growing) => warnings::warn(format_args!(
                 "dim {dim} of what {op} takes grows ({location}): sizes {seen}, each a program of its own, of no family \
                  (docs/shapes.md)\n  fix: give it few sizes. Pad it on the host with burn_tpu::Buckets, `let (tokens, mask) = Buckets::doubling(32, \
                  512)?.pad(tokens, {dim}, 0)?;`, or write each step into a buffer of one size, `cache = \
                  cache.slice_assign([.., position..position + 1, ..], step);`, and mask what is not written yet"
-            ),
-            Some(Sequence::Varying) => tracing::warn!(
+            )),
+            Some(Sequence::Varying) => warnings::warn(format_args!(
                 "dim {dim} of what {op} takes had {MANY_SIZES} sizes ({location}): {seen}, each a program of its own, of no \
                  family (docs/shapes.md): pad it to a few sizes with burn_tpu::Buckets"
-            ),
+            )),
             None => {}
         }
         sequence == Some(Sequence::Growing)

@@ -12,6 +12,7 @@ use crate::metrics::{Counters, Recompile, RecompileCause};
 use crate::profile::{self, Phase};
 use crate::program::{CompiledProgram, Provenance, Recorded, SlotAssumptions};
 use crate::recompile::{RecompileLog, RecordedRun, explain, from_followed};
+use crate::warnings;
 use burn_tpu_fusion::{Optimization, Pipeline, Rewrite, Target};
 use burn_tpu_graph::{NodeId, Pieces, Program, cost};
 use std::sync::Arc;
@@ -303,7 +304,9 @@ impl ProgramCompiler {
         let (device, _wait) = (self.open.device, self.open.waiting(WaitFor::Compile { program: description }));
         let call = move |time: Duration| {
             let seconds = time.as_secs();
-            tracing::warn!(%device, nodes, seconds, "a program is still being compiled");
+            warnings::warn(format_args!(
+                "{device}: a program of {nodes} nodes is still being compiled, for {seconds} s now"
+            ));
         };
         let notice = Notice { every: LONG_COMPILE, call };
         self.compiling.wait_for(hash, limit, notice, compile).unwrap_or_else(|| {

@@ -24,6 +24,7 @@ use crate::error::TpuError;
 use crate::metrics::Counters;
 use crate::options::ShapeBuckets;
 use crate::units::bytes;
+use crate::warnings;
 use burn_tpu_fusion::{Optimization, Pipeline, Rewrite};
 use burn_tpu_graph::family::{Family, Numbers, Skeleton};
 use burn_tpu_graph::{Program, cost, custom_calls};
@@ -205,10 +206,10 @@ impl Families {
         if bucket.is_too_large.swap(true, Relaxed) || self.said_too_large.swap(true, Relaxed) {
             return;
         }
-        tracing::warn!(
+        warnings::warn(format_args!(
             "{bucket}: it does not fit into the device's memory, so its programs are compiled for their exact sizes: \
              {reason}. This is said once"
-        );
+        ));
     }
 
     /// Returns whether an error says that a member's bucket does not fit into the device's memory. It is left out then.
@@ -335,10 +336,10 @@ impl KnownFamily {
         let make = || match Bucket::of(family, &sizes, slots) {
             Ok(bucket) => Some(Arc::new(bucket)),
             Err(error) => {
-                tracing::warn!(
+                warnings::warn(format_args!(
                     "programs that differ in sizes alone are compiled for each size, because of an op without an exact form \
                      for a size that varies: {error}"
-                );
+                ));
                 None
             }
         };

@@ -10,7 +10,7 @@ use crate::engine;
 use crate::error::{Result, TpuError};
 use crate::metrics::Metrics;
 use crate::options::{TpuOptions, mesh_from_environment, platform_from_environment};
-use crate::{Device, Platform};
+use crate::{Device, Platform, warnings};
 use parking_lot::RwLock;
 use rustc_hash::FxHashMap;
 use std::sync::{Arc, LazyLock, OnceLock};
@@ -181,13 +181,13 @@ fn best_device() -> Device {
     }
     let tried = reasons.join("; ");
     if let (true, Some(device)) = (named, failed) {
-        tracing::error!("the plugin that BURN_TPU_PLUGIN names cannot be used: {tried}");
+        warnings::error(format_args!("the plugin that BURN_TPU_PLUGIN names cannot be used: {tried}"));
         return device;
     }
-    tracing::warn!(
+    warnings::warn(format_args!(
         "no PJRT plugin is usable, so tensors run in the interpreter, slowly. \
          Install the CPU plugin with `cargo xtask setup cpu`, or see docs/plugins.md. Tried: {tried}"
-    );
+    ));
     Device::ndarray()
 }
 

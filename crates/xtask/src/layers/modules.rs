@@ -11,6 +11,7 @@ const RUNTIME: [(&str, &[&str]); 3] = [
         "engine",
         &[
             "units",
+            "warnings",
             "lines",
             "memory",
             "error",
