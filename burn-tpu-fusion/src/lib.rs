@@ -6,11 +6,12 @@
 //! Where to begin: `pass.rs` (what a pass promises), `rewrite.rs` (the list and the levels), `pipeline.rs` (how they run),
 //! and `linear_activation.rs` (the smallest pass). The passes of the default level are beside this file, in the order in
 //! which they run: [`LinearActivation`], [`GatherFirst`], [`ScatterSum`], [`SoftmaxGradient`], [`QueryBlocks`], [`RoundOnce`],
-//! [`Roll`].
+//! [`Roll`], [`Depthwise`].
 //! `aggressive/` has those that no TPU has run yet. `docs/adding-a-rewrite.md` adds one.
 #![forbid(unsafe_code)]
 
 mod aggressive;
+mod depthwise;
 #[cfg(test)]
 mod exactness;
 mod gather_first;
@@ -26,6 +27,7 @@ mod scatter_sum;
 mod softmax_gradient;
 
 pub use aggressive::{FlashAttention, RowBlocks, kernel_call};
+pub use depthwise::Depthwise;
 pub use gather_first::GatherFirst;
 pub use linear_activation::LinearActivation;
 pub use pass::{Pass, Rewritten};

@@ -26,6 +26,8 @@ pub enum Optimization {
 pub enum Target {
     /// TPUs, whose compiler takes kernels.
     Tpu,
+    /// The host's processor, by XLA's CPU compiler.
+    Cpu,
     /// Anything: other platforms, the interpreter.
     Any,
 }
@@ -100,7 +102,7 @@ impl Pipeline {
     /// Creates the pipeline of a level for a target, without some of its rewrites. The verifier runs in debug builds.
     pub fn with_target(level: Optimization, skipped: &[Rewrite], target: Target) -> Self {
         Self::with(|rewrite| {
-            rewrite.is_of(level, skipped) && (rewrite.target() == Target::Any || target == Target::Tpu)
+            rewrite.is_of(level, skipped) && (rewrite.target() == Target::Any || rewrite.target() == target)
         })
     }
 
@@ -189,6 +191,8 @@ mod tests {
         let passes = ["flash_attention", "softmax_gradient", "query_blocks", "row_blocks", "round_once", "roll"];
         assert_eq!(on_tpus[3..], passes);
         assert_eq!(Pipeline::with_target(Optimization::Balanced, &[], Target::Tpu).passes.len(), balanced.len());
+        let on_cpus = Pipeline::with_target(Optimization::Balanced, &[], Target::Cpu);
+        assert_eq!(on_cpus.passes.last().map(|pass| pass.name()), Some("depthwise"));
     }
 
     #[test]

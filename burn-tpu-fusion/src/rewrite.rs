@@ -4,8 +4,8 @@ use crate::{Optimization, Pass, Target};
 use std::fmt::{Display, Formatter};
 use std::str::FromStr;
 
-/// Declares the passes, in the order in which they run. A row: the pass, the lowest level that has it, and `Tpu` if it makes
-/// programs that only a TPU runs well, else `Any`.
+/// Declares the passes, in the order in which they run. A row: the pass, the lowest level that has it, and `Tpu` or
+/// `Cpu` if it makes programs that only those run well, else `Any`.
 macro_rules! rewrites {
     ($($(#[doc = $doc:literal])+ $pass:ident: $level:ident, $target:ident;)+) => {
         /// A pass of the pipeline. Its [`Display`] is its name, such as `query_blocks`, as the metrics count it.
@@ -66,6 +66,8 @@ rewrites! {
     RoundOnce: Conservative, Any;
     /// See [`Roll`](crate::Roll).
     Roll: Conservative, Any;
+    /// See [`Depthwise`](crate::Depthwise). For CPUs alone. Its taps are no time steps, so it comes after `Roll`.
+    Depthwise: Balanced, Cpu;
 }
 
 impl Display for Rewrite {

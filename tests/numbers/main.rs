@@ -9,6 +9,7 @@ mod common;
 mod corpus;
 mod custom_op;
 mod custom_op_forms;
+mod depthwise;
 mod drawn_values;
 mod families;
 mod flash_attention;

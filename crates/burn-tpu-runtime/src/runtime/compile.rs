@@ -12,7 +12,7 @@ use crate::metrics::{Counters, Recompile, RecompileCause};
 use crate::profile::{self, Phase};
 use crate::program::{CompiledProgram, Provenance, Recorded, SlotAssumptions};
 use crate::recompile::{RecompileLog, RecordedRun, explain, from_followed};
-use crate::warnings;
+use crate::{Platform, warnings};
 use burn_tpu_fusion::{Optimization, Pipeline, Rewrite, Target};
 use burn_tpu_graph::{NodeId, Pieces, Program, cost};
 use std::sync::Arc;
@@ -198,10 +198,7 @@ impl ProgramCompiler {
             older.map(|older| Arc::clone(&older.assumptions)).or_else(|| self.open.cache.assumed_before(program));
         let assumptions = SlotAssumptions::of_runs(program, older.as_deref(), runs);
         let program = assumptions.applied_to(program).map_err(internal)?;
-        let takes_kernels =
-            self.open.options.kernels && self.open.engine.as_ref().is_ok_and(|engine| engine.takes_tpu_kernels());
-        let target = if takes_kernels { Target::Tpu } else { Target::Any };
-        let pipeline = Pipeline::with_target(self.optimization(), &self.open.options.skip_rewrites, target);
+        let pipeline = Pipeline::with_target(self.optimization(), &self.open.options.skip_rewrites, self.target());
         let optimized = pipeline.run(program).map_err(internal)?;
         self.open.counters.rewrote(&optimized.applied);
         if let Ok(engine) = &self.open.engine {
@@ -209,6 +206,16 @@ impl ProgramCompiler {
         }
         Counters::add_time(&self.open.counters.rewrite_ns, start.elapsed());
         Ok((optimized.program, assumptions))
+    }
+
+    /// Returns what programs are rewritten for.
+    fn target(&self) -> Target {
+        let takes_kernels = |engine: &Arc<dyn Engine>| self.open.options.kernels && engine.takes_tpu_kernels();
+        match (&self.open.engine, self.open.device.platform()) {
+            (Ok(engine), _) if takes_kernels(engine) => Target::Tpu,
+            (_, Platform::Cpu) => Target::Cpu,
+            _ => Target::Any,
+        }
     }
 
     /// Returns a program as every tier computes it: with the roundings that its level leaves out of the whole of it. The
