@@ -12,6 +12,11 @@ use burn_tpu_runtime::ops::data;
 pub struct TpuTensor(pub(crate) Tensor);
 
 impl TpuTensor {
+    /// Returns the element type. burn-signal asks without Burn's trait in scope, as the real burn-flex allows.
+    pub fn dtype(&self) -> BurnDType {
+        to_burn(self.0.element())
+    }
+
     /// Returns the value, row-major and in its own dtype. Runs what was recorded and waits.
     ///
     /// # Errors
@@ -44,7 +49,7 @@ impl TensorMetadata for TpuTensor {
     type Device = TpuDevice;
 
     fn dtype(&self) -> BurnDType {
-        to_burn(self.0.element())
+        TpuTensor::dtype(self)
     }
 
     fn shape(&self) -> Shape {
