@@ -9,8 +9,9 @@ use burn_tpu_runtime::Device;
 use std::hash::{Hash, Hasher};
 use std::sync::OnceLock;
 
-/// One device: where tensors live and programs run. It has the methods of [`Device`], such as `sync` and `metrics`, and it
-/// is a device of Burn where the slot is (`docs/burn-versions.md`): `burn::tensor::Device::from(TpuDevice::tpu(1))`.
+/// One device: where tensors live and programs run. It has the methods of [`Device`], such as `sync` and `metrics`, and
+/// it is a device of Burn where the slot is (`docs/from-burn-0.22.md`):
+/// `burn::tensor::Device::from(TpuDevice::tpu(1))`.
 ///
 /// Creating this value neither checks that the device exists nor starts it. If the device is missing, the first read or
 /// sync returns an error, which lists where a plugin was searched for and how to install one.
@@ -23,7 +24,7 @@ use std::sync::OnceLock;
 /// assert_eq!((device.to_string(), device.defaults().float_dtype), ("cpu:0".into(), FloatDType::BF16));
 /// ```
 #[derive(Clone, Copy)]
-pub struct TpuDevice(pub(crate) Place, FloatDType);
+pub struct TpuDevice(pub(crate) Place, Option<FloatDType>);
 
 /// A device that was named, or the best one present, which is looked for at its first use.
 #[derive(Clone, Copy)]
@@ -41,13 +42,14 @@ impl std::ops::Deref for Place {
     }
 }
 
-/// The float types that a device may prefer, in the order of their ids.
-const FLOATS: [FloatDType; 4] = [FloatDType::F32, FloatDType::BF16, FloatDType::F16, FloatDType::F64];
+/// The float types that a device may prefer, in the order of their ids. The first id is that of the devices of tensors.
+const FLOATS: [Option<FloatDType>; 5] =
+    [None, Some(FloatDType::F32), Some(FloatDType::BF16), Some(FloatDType::F16), Some(FloatDType::F64)];
 
 impl TpuDevice {
-    /// The best device present, in this order: TPU, CUDA, CPU plugin, interpreter. It is looked for at its first use, as
-    /// [`Device::default`] does it.
-    pub const BEST: Self = Self(Place(None), FloatDType::F32);
+    /// The best device present, in this order: TPU, CUDA, CPU plugin, interpreter. It is looked for at its first use,
+    /// as [`Device::default`] does it.
+    pub const BEST: Self = Self(Place(None), None);
 
     /// Returns the TPU core or chip number `index` of this host.
     pub const fn tpu(index: u16) -> Self {
@@ -70,8 +72,8 @@ impl TpuDevice {
         Self::of(Device::ndarray())
     }
 
-    /// Returns the first device of a TPU slice that need not be attached, such as `v5e:2x2`: libtpu compiles what is recorded
-    /// on it, and nothing is executed. See [`Device::topology`].
+    /// Returns the first device of a TPU slice that need not be attached, such as `v5e:2x2`: libtpu compiles what is
+    /// recorded on it, and nothing is executed. See [`Device::topology`].
     ///
     /// # Errors
     /// [`TpuError::Topology`] for a name of another form.
@@ -85,14 +87,17 @@ impl TpuDevice {
     }
 
     const fn of(device: Device) -> Self {
-        Self(Place(Some(device)), FloatDType::F32)
+        Self(Place(Some(device)), None)
     }
 
-    /// Returns the same device with another default float type: that of a tensor for which a program names none. A server
-    /// tells it to its clients. It is f32 at first, as for Burn's other backends; `Flex32` counts as f32.
+    /// Returns the same device with a default float type of its own: that of a tensor for which a program names none. A
+    /// server tells it to its clients. It is f32 at first, as for Burn's other backends; `Flex32` counts as f32.
+    ///
+    /// Burn knows default types by a device's id, and this device has another id than the device of its tensors. A
+    /// program in process configures that one instead: `burn::tensor::Device::from(tpu).configure(FloatDType::BF16)`.
     pub const fn with_default_float(self, float: FloatDType) -> Self {
         let float = if matches!(float, FloatDType::Flex32) { FloatDType::F32 } else { float };
-        Self(self.0, float)
+        Self(self.0, Some(float))
     }
 }
 
@@ -156,8 +161,8 @@ impl std::fmt::Debug for TpuDevice {
     }
 }
 
-/// Returns the number of devices of a type id's platform. It is 0 for the ids of other default types than f32, which are not
-/// separate devices.
+/// Returns the number of devices of a type id's platform. It is 0 for the ids of devices with a default type of their
+/// own, which are not separate devices.
 pub(crate) fn device_count(type_id: u16) -> usize {
     Platform::at_position(usize::from(type_id)).map_or(0, Platform::device_count)
 }
@@ -168,7 +173,7 @@ impl BurnDevice for TpuDevice {
         let (type_id, platforms) = (usize::from(id.type_id), Platform::ALL.len());
         let platform = Platform::at_position(type_id % platforms);
         match (FLOATS.get(type_id / platforms), platform) {
-            (Some(&float), Some(platform)) => Self::of(Device::new(platform, id.index_id)).with_default_float(float),
+            (Some(&float), Some(platform)) => Self(Place(Some(Device::new(platform, id.index_id))), float),
             _ => Device::new(Platform::NdArray, id.index_id).into(),
         }
     }
@@ -186,7 +191,8 @@ impl DeviceOps for TpuDevice {
     fn defaults(&self) -> DeviceSettings {
         // XLA cannot pack smaller values into words.
         let scheme = QuantScheme::default().with_store(QuantStore::Native);
-        DeviceSettings::new(self.1, IntDType::I32, BoolDType::Native, QuantConfig::new(scheme, Default::default()))
+        let quantization = QuantConfig::new(scheme, Default::default());
+        DeviceSettings::new(self.1.unwrap_or(FloatDType::F32), IntDType::I32, BoolDType::Native, quantization)
     }
 }
 
@@ -199,14 +205,14 @@ mod tests {
     fn ids_are_a_bijection_and_begin_with_the_default_platform() {
         let mut ids = BTreeSet::new();
         for device in Platform::ALL.map(|platform| TpuDevice::from(Device::new(platform, 3))) {
-            for named in FLOATS.map(|float| device.with_default_float(float)) {
+            for named in FLOATS.map(|float| TpuDevice(device.0, float)) {
                 let id = named.to_id();
                 let back = TpuDevice::from_id(id);
                 assert_eq!((back, back.defaults()), (device, named.defaults()));
                 assert!(ids.insert(id.type_id) && id.index_id == 3);
             }
         }
-        assert_eq!(ids.into_iter().collect::<Vec<_>>(), (0..28).collect::<Vec<_>>());
+        assert_eq!(ids.into_iter().collect::<Vec<_>>(), (0..35).collect::<Vec<_>>());
         assert_eq!(TpuDevice::from_id(DeviceId { type_id: 0, index_id: 0 }), TpuDevice::default());
         assert_eq!(TpuDevice::from_id(DeviceId { type_id: 99, index_id: 0 }), Device::ndarray().into());
     }
