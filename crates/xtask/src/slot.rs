@@ -16,7 +16,7 @@ const EXAMPLES: [&str; 1] = ["examples/burn-0.22-native"];
 /// How the slots are tested.
 #[derive(clap::Args)]
 pub struct Args {
-    /// Build them with all of Burn's crates, and run nothing
+    /// Check and lint them with all of Burn's crates, and run nothing
     #[arg(long)]
     check: bool,
 }
@@ -29,12 +29,12 @@ pub fn run(args: &Args) -> Result<()> {
         return if counts.failed == 0 { Ok(()) } else { bail!("a test of a slot failed") };
     }
     for folder in SLOTS.into_iter().chain(EXAMPLES) {
-        succeed(&mut inside(folder, &["check", "--all-targets"])?)?;
+        succeed(&mut inside(folder, &["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"])?)?;
     }
     Ok(())
 }
 
-/// Runs the tests of every slot, and its example for some steps, which counts as a test.
+/// Runs the tests of every slot, and its example for some steps in each type, which counts as a test.
 pub fn tests() -> Result<TestCounts> {
     setup::ensure(PluginKind::Cpu, None)?;
     data::mnist(None)?;
@@ -43,11 +43,14 @@ pub fn tests() -> Result<TestCounts> {
         counts += stage::test(&mut inside(folder, &["test"])?)?;
     }
     for folder in EXAMPLES {
-        match example(folder) {
-            Ok(()) => counts.passed += 1,
-            Err(error) => {
-                println!("{folder}: {error:#}");
-                counts.failed += 1;
+        succeed(&mut inside(folder, &["build", "--release"])?)?;
+        for dtype in ["f32", "bf16"] {
+            match example(folder, dtype) {
+                Ok(()) => counts.passed += 1,
+                Err(error) => {
+                    println!("{folder}: {dtype}: {error:#}");
+                    counts.failed += 1;
+                }
             }
         }
     }
@@ -61,14 +64,13 @@ fn inside(folder: &str, arguments: &[&str]) -> Result<Command> {
     Ok(command)
 }
 
-/// Trains an example for some steps: each step is one program, and later steps compile nothing.
-fn example(folder: &str) -> Result<()> {
-    succeed(&mut inside(folder, &["build", "--release"])?)?;
+/// Trains an example, which is built, for some steps: each step is one program, and later steps compile nothing.
+fn example(folder: &str, dtype: &str) -> Result<()> {
     let name = Path::new(folder).file_name().context("a folder has a name")?.to_string_lossy().replace('.', "-");
     let program = layers::root()?.join(folder).join("target/release").join(name);
     let after = |steps: &str| -> Result<[u64; 3]> {
         let mut command = Command::new(&program);
-        command.args(["--steps", steps, "--at-least", "0.4"]).env("BURN_TPU_DISK_CACHE", "0");
+        command.args(["--dtype", dtype, "--steps", steps, "--at-least", "0.4"]).env("BURN_TPU_DISK_CACHE", "0");
         command.env("BURN_TPU_FALLBACK", "deny").env("BURN_TPU_PLATFORM", "cpu");
         let output = command.output().with_context(|| format!("cannot start {}", program.display()))?;
         let text = String::from_utf8_lossy(&output.stdout);

@@ -8,15 +8,20 @@ mod model;
 #[path = "../../burn-0.22/src/training.rs"]
 mod training;
 
-use anyhow::Result;
+use anyhow::{Context, Result};
+use burn::optim::AdamConfig;
 use burn::prelude::*;
-use burn_tpu_0_22::TpuDevice;
-use clap::Parser;
-use training::{Options, StepEnd};
+use burn::tensor::FloatDType;
+use burn_tpu::{TpuDevice, TpuOptimizer};
+use clap::{Parser, ValueEnum};
+use training::{LossRead, Options};
 
 /// Train and test a digit classifier on the best device present.
 #[derive(Parser)]
 struct Args {
+    /// The type of weights and activations; bf16 weights have f32 master copies
+    #[arg(long, value_enum, default_value_t = Dtype::F32)]
+    dtype: Dtype,
     /// Read the loss in every step, as a program does that knows no burn-tpu
     #[arg(long)]
     read: bool,
@@ -24,18 +29,33 @@ struct Args {
     options: Options,
 }
 
+#[derive(Clone, Copy, ValueEnum)]
+enum Dtype {
+    F32,
+    Bf16,
+}
+
+impl From<Dtype> for FloatDType {
+    fn from(dtype: Dtype) -> Self {
+        match dtype {
+            Dtype::F32 => Self::F32,
+            Dtype::Bf16 => Self::BF16,
+        }
+    }
+}
+
 fn main() -> Result<()> {
     let args = Args::parse();
     let tpu = TpuDevice::default();
     // This does not compile if the real burn-flex is in the slot.
-    let device = Device::from(tpu);
+    let mut device = Device::from(tpu);
+    device.configure(FloatDType::from(args.dtype)).context("a device is configured before its first tensor")?;
     println!("device {tpu}");
-    let mark = |_: &Device| {
-        TpuDevice::default().mark_step();
-        Ok(())
-    };
-    let step_end = if args.read { StepEnd::Read } else { StepEnd::Mark(mark) };
-    training::run(&args.options, &device, &step_end)?;
+    let mut optimizer = TpuOptimizer::new(AdamConfig::new().build());
+    let loss_read = if args.read { LossRead::Always } else { LossRead::Seldom };
+    training::run(&args.options, &device, loss_read, |rate, model, gradients| {
+        Ok(optimizer.step(rate, model, gradients))
+    })?;
     println!("{}", tpu.metrics());
     Ok(())
 }

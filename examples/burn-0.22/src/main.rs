@@ -8,10 +8,11 @@ mod step;
 mod training;
 
 use anyhow::{Context, Result};
+use burn::optim::AdamConfig;
 use burn::prelude::*;
 use burn::remote::{EndpointId, IrohHost, IrohRelays, RemoteHost};
 use clap::{Parser, ValueEnum};
-use training::{Options, StepEnd};
+use training::{LossRead, Options};
 
 /// Train and test a digit classifier on a device that a server of Burn's remote protocol has.
 #[derive(Parser)]
@@ -45,11 +46,17 @@ fn main() -> Result<()> {
         None => host,
     };
     let device = Device::remote_options(&host).init().with_context(|| format!("no session on {}", args.server))?;
-    let step_end = match args.step_end {
-        End::Read => StepEnd::Read,
-        End::Mark => StepEnd::Mark(step::mark),
-    };
-    training::run(&args.options, &device, &step_end)
+    let mut optimizer = AdamConfig::new().init();
+    match args.step_end {
+        End::Read => training::run(&args.options, &device, LossRead::Always, |rate, model, gradients| {
+            Ok(optimizer.step(rate, model, gradients))
+        }),
+        End::Mark => training::run(&args.options, &device, LossRead::Seldom, |rate, model, gradients| {
+            let model = optimizer.step(rate, model, gradients);
+            step::mark(&device)?;
+            Ok(model)
+        }),
+    }
 }
 
 /// Takes apart what the server prints. Iroh's servers are dialled directly: nothing goes through a relay.

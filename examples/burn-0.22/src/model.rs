@@ -3,6 +3,7 @@
 use burn::nn::loss::CrossEntropyLossConfig;
 use burn::nn::{Linear, LinearConfig};
 use burn::prelude::*;
+use burn::tensor::FloatDType;
 use burn::tensor::activation::relu;
 
 #[derive(Module, Debug)]
@@ -23,8 +24,9 @@ impl Mlp {
         self.output.forward(hidden)
     }
 
-    /// Returns the mean cross entropy.
+    /// Returns the mean cross entropy, in f32 whatever the type of the model.
     pub fn loss(&self, images: Tensor<2>, targets: Tensor<1, Int>) -> Tensor<1> {
-        CrossEntropyLossConfig::new().init(&images.device()).forward(self.forward(images), targets)
+        let loss = CrossEntropyLossConfig::new().init(&images.device());
+        loss.forward(self.forward(images).cast(FloatDType::F32), targets)
     }
 }

@@ -3,7 +3,7 @@
 use crate::data::{self, Digits, Split};
 use crate::model::Mlp;
 use anyhow::{Context, Result, ensure};
-use burn::optim::{AdamConfig, GradientsParams};
+use burn::optim::GradientsParams;
 use burn::prelude::*;
 use rand::SeedableRng;
 use rand::rngs::StdRng;
@@ -28,29 +28,41 @@ pub struct Options {
     data: Option<PathBuf>,
 }
 
-/// What ends a training step.
-pub enum StepEnd {
-    /// The loss is read in every step.
-    Read,
-    /// A call; the loss is read in every hundredth step.
-    Mark(fn(&Device) -> Result<()>),
+/// When the loss is read.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum LossRead {
+    /// In every step, which ends it.
+    Always,
+    /// In every hundredth step.
+    Seldom,
 }
 
-/// Trains a classifier and tests it.
-pub fn run(options: &Options, device: &Device, step_end: &StepEnd) -> Result<()> {
+/// Trains a classifier and tests it. `update` gets the learning rate, the model and its gradients: an optimizer's step,
+/// and what ends the training step.
+pub fn run(
+    options: &Options,
+    device: &Device,
+    loss_read: LossRead,
+    update: impl FnMut(f64, Mlp, GradientsParams) -> Result<Mlp>,
+) -> Result<()> {
     let folder = options.data.clone().map_or_else(data::folder, Ok)?;
-    let model = train(options, device, step_end, &Digits::load(&folder, Split::Train)?)?;
+    let model = train(options, device, loss_read, update, &Digits::load(&folder, Split::Train)?)?;
     let accuracy = test(&model, device, &Digits::load(&folder, Split::Test)?)?;
     println!("test accuracy {:.2} %", 100.0 * accuracy);
     ensure!(accuracy >= options.at_least, "the accuracy is below {:.2} %", 100.0 * options.at_least);
     Ok(())
 }
 
-fn train(options: &Options, device: &Device, step_end: &StepEnd, digits: &Digits) -> Result<Mlp> {
+fn train(
+    options: &Options,
+    device: &Device,
+    loss_read: LossRead,
+    mut update: impl FnMut(f64, Mlp, GradientsParams) -> Result<Mlp>,
+    digits: &Digits,
+) -> Result<Mlp> {
     device.seed(42);
     let training = device.clone().autodiff();
     let mut model = Mlp::new(&training);
-    let mut optimizer = AdamConfig::new().init();
     let mut order: Vec<usize> = (0..digits.len()).collect();
     let mut random = StdRng::seed_from_u64(42);
     let steps_per_epoch = digits.len() / options.batch_size;
@@ -67,13 +79,9 @@ fn train(options: &Options, device: &Device, step_end: &StepEnd, digits: &Digits
         let loss = model.loss(images, targets);
         let grads = GradientsParams::from_grads(loss.backward(), &model);
         let rate = 1e-5 + 0.5 * (1e-3 - 1e-5) * (1.0 + (std::f64::consts::PI * step as f64 / steps as f64).cos());
-        model = optimizer.step(rate, model, grads);
-        let is_marked = match step_end {
-            StepEnd::Mark(mark) => mark(device).map(|()| true)?,
-            StepEnd::Read => false,
-        };
+        model = update(rate, model, grads)?;
         let shown = step % 100 == 99 || step + 1 == steps;
-        if shown || !is_marked {
+        if shown || loss_read == LossRead::Always {
             let loss = loss.try_into_data().context("the step failed")?.iter::<f32>().next().unwrap_or(f32::NAN);
             ensure!(loss.is_finite(), "the loss of step {step} is {loss}");
             if shown {
