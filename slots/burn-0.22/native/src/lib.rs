@@ -19,4 +19,4 @@ mod optimizer;
 pub use autocast::{autocast, autocast_to};
 pub use burn_tpu_0_22::{Mesh, Metrics, Platform, TpuDevice, TpuError, TpuOptions};
 pub use master_weights::{MasterState, MasterWeights};
-pub use optimizer::TpuOptimizer;
+pub use optimizer::{TpuOptimizer, end_step};

@@ -33,8 +33,8 @@ use burn::optim::{GradientsParams, ModuleOptimizer, MultiGradientsParams, Optimi
 /// ```
 ///
 /// A configuration's `build()` leaves out its gradient clipping, as Burn says: give it to
-/// [`with_grad_clipping`](Self::with_grad_clipping). Burn's `Learner`, which ends steps by itself, takes
-/// `ModuleOptimizer::from(optimizer)`.
+/// [`with_grad_clipping`](Self::with_grad_clipping). Burn's `Learner` takes `ModuleOptimizer::from(optimizer)`, and a
+/// model's `optimize` calls [`end_step`].
 ///
 /// Records hold the master copies: [`to_record`](ModuleOptimizer::to_record), [`save`](ModuleOptimizer::save) and
 /// [`into_bytes`](ModuleOptimizer::into_bytes) are those of Burn.
@@ -64,7 +64,7 @@ impl TpuOptimizer {
     /// Updates the module's parameters and the optimizer's state, and ends the step.
     pub fn step<M: Module>(&mut self, rate: impl Into<ModuleLearningRate>, module: M, gradients: GradientsParams) -> M {
         let module = self.optimizer.step(rate, module, gradients);
-        burn_tpu_runtime::end_step();
+        end_step();
         module
     }
 
@@ -76,7 +76,7 @@ impl TpuOptimizer {
         gradients: MultiGradientsParams,
     ) -> M {
         let module = self.optimizer.step_multi(rate, module, gradients);
-        burn_tpu_runtime::end_step();
+        end_step();
         module
     }
 
@@ -95,6 +95,24 @@ impl std::ops::Deref for TpuOptimizer {
     fn deref(&self) -> &ModuleOptimizer {
         &self.optimizer
     }
+}
+
+/// Ends a training step, as [`TpuOptimizer::step`] does after the update: for Burn's `Learner`, which has an optimizer
+/// of its own type. Its metrics read on another thread, and without an end forward, loss and update are programs of
+/// their own.
+///
+/// ```ignore
+/// impl TrainStep for Model {
+///     fn optimize(self, optimizer: &mut ModuleOptimizer, rate: ModuleLearningRate, gradients: GradientsParams) -> Self {
+///         let model = optimizer.step(rate, self, gradients);
+///         burn_tpu::end_step();
+///         model
+///     }
+///     // `step`, as without
+/// }
+/// ```
+pub fn end_step() {
+    burn_tpu_runtime::end_step();
 }
 
 /// The same optimizer, master weights included, without the end of the step.
