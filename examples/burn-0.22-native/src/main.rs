@@ -47,7 +47,6 @@ impl From<Dtype> for FloatDType {
 fn main() -> Result<()> {
     let args = Args::parse();
     let tpu = TpuDevice::default();
-    // This does not compile if the real burn-flex is in the slot.
     let mut device = Device::from(tpu);
     device.configure(FloatDType::from(args.dtype)).context("a device is configured before its first tensor")?;
     println!("device {tpu}");
