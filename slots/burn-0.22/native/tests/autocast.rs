@@ -99,7 +99,7 @@ fn layers_are_cast_norms_are_not_and_gradients_are_f32() {
 #[test]
 fn a_step_is_one_program() {
     let tpu = TpuDevice::default();
-    TpuOptions::training().strict(true).disk_cache(false).install(&*tpu).expect("the first use of the device");
+    TpuOptions::training().strict(true).disk_cache(false).install(&tpu).expect("the first use of the device");
     let device = Device::from(tpu).autodiff();
     let mut model = Model::new(&device);
     let mut optimizer = TpuOptimizer::new(AdamWConfig::new().build());

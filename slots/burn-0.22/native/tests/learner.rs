@@ -82,7 +82,7 @@ fn train(steps: usize, folder: &std::path::Path) -> Model {
 fn a_step_of_burns_learner_is_one_program() {
     let tpu = TpuDevice::default();
     let options = TpuOptions::training().strict(true).disk_cache(false);
-    options.install(&*tpu).expect("the first use of the device");
+    options.install(&tpu).expect("the first use of the device");
     Device::from(tpu).configure(FloatDType::BF16).expect("the first use of the device");
     let folder = tempfile::tempdir().expect("a folder");
     let counts = [4, 24, 44].map(|steps| {

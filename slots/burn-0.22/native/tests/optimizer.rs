@@ -24,7 +24,7 @@ fn device(index: u16, float: FloatDType) -> (TpuDevice, Device) {
 }
 
 fn configured(tpu: TpuDevice, float: FloatDType, options: TpuOptions) -> Device {
-    options.disk_cache(false).cpu_devices(8).install(&*tpu).expect("the first use of the device");
+    options.disk_cache(false).cpu_devices(8).install(&tpu).expect("the first use of the device");
     let mut device = Device::from(tpu);
     device.configure(float).expect("the first use of the device");
     device.autodiff()
