@@ -1,10 +1,10 @@
-"""Logits of tiny decoders of each family, in NumPy and f64, for `crates/burn-tpu-llm/tests/families.rs`:
+"""Logits of tiny decoders of each family, and an adapter's layer, in NumPy and f64, for `crates/burn-tpu-llm/tests/llm`:
 
     python benches/llm/reference.py crates/burn-tpu-llm/tests/references
 
 Written from the papers: RoPE (arXiv 2104.09864), its scalings (2306.15595, 2309.00071, and Llama 3.1's model card and public
 definition), grouped queries (2305.13245), RMS norm (1910.07467), gated feed-forward (2002.05202), Gemma 2 (2408.00118), Gemma 3
-(2503.19786), Qwen 2 and 3 (2407.10671, 2505.09388), Mistral (2310.06825). Nothing of a file has the weights: they follow from a
+(2503.19786), Qwen 2 and 3 (2407.10671, 2505.09388), Mistral (2310.06825), LoRA (2106.09685). Nothing of a file has the weights: they follow from a
 tensor's name and shape. Needs `pip install numpy`.
 """
 
@@ -167,11 +167,36 @@ MODELS = {
 }
 
 
+def lora_layer(inputs=6, outputs=5, rank=2, alpha=3.0, rows=4):
+    """A product with an adapter, and the gradients of `sum(output * weights)`. Shapes are those of files."""
+    x, w, bias = noise("x", (rows, inputs)), noise("weight", (outputs, inputs)), noise("bias", (outputs,))
+    a, b, weights = noise("a", (rank, inputs)), noise("b", (outputs, rank)), noise("weights", (rows, outputs))
+    scale = alpha / rank
+    return {
+        "inputs": inputs, "outputs": outputs, "rank": rank, "alpha": alpha, "rows": rows,
+        "output": x @ w.T + bias + scale * x @ a.T @ b.T,
+        "gradient_x": weights @ w + scale * weights @ b @ a,
+        "gradient_a": scale * b.T @ weights.T @ x,
+        "gradient_b": scale * weights.T @ x @ a.T,
+    }
+
+
+def rounded(rows):
+    return [[float(f"{value:.8g}") for value in row] for row in rows]
+
+
+def write_lora(folder):
+    values = {name: rounded(value) if np.ndim(value) else value for name, value in lora_layer().items()}
+    lines = ",\n".join(f" {json.dumps(name)}: {json.dumps(value)}" for name, value in values.items())
+    (folder / "lora-layer.json").write_text(f"{{\n{lines}\n}}\n")
+
+
 def main():
     folder = pathlib.Path(sys.argv[1])
+    write_lora(folder)
     for name, fields in MODELS.items():
         config = {**SIZES, **fields}
-        rows = [[float(f"{value:.8g}") for value in row] for row in logits(config)]
+        rows = rounded(logits(config))
         text = json.dumps({"config": config, "tokens": TOKENS}, indent=1)[:-2]
         lines = ",\n".join(f"  {json.dumps(row)}" for row in rows)
         (folder / f"{name}.json").write_text(f'{text},\n "logits": [\n{lines}\n ]\n}}\n')

@@ -42,6 +42,9 @@ pub struct ModelArgs {
     /// A GGUF file, or a folder with config.json, tokenizer.json and safetensors
     #[arg(long, value_name = "FILE|DIR")]
     model: PathBuf,
+    /// An adapter of the model, as PEFT's folders have it; it is merged into the weights
+    #[arg(long, value_name = "DIR")]
+    adapter: Option<PathBuf>,
     /// Type of the weights and activations
     #[arg(long, value_enum, default_value_t = Dtype::F32)]
     dtype: Dtype,
@@ -139,7 +142,10 @@ impl<F: TpuFloat> Loaded<F> {
         let tokenizer = source.tokenizer()?;
         let device = args.platform.map_or_else(TpuDevice::default, |platform| TpuDevice::new(platform, 0));
         TpuOptions::inference().install(&device)?;
-        let model = source.load::<Tpu<F>>(&device)?;
+        let mut model = source.load::<Tpu<F>>(&device)?;
+        if let Some(folder) = &args.adapter {
+            model = model.load_lora(folder)?.merge_lora().without_lora();
+        }
         device.sync()?;
         if args.report {
             let (seconds, memory) = (begun.elapsed().as_secs_f64(), peak_memory());

@@ -1,9 +1,12 @@
 //! What a model computes: sizes, and which of the parts that families have.
 //!
-//! Owns: [`Config`] and its checks. `hugging_face` and `gguf` read it from files.
+//! Owns: [`Config`] and its checks; [`LoraConfig`], what an adapter adds. `hugging_face` and `gguf` read the first from files.
 
 mod gguf;
 mod hugging_face;
+mod lora;
+
+pub use lora::LoraConfig;
 
 use crate::error::{LlmError, Result};
 

@@ -43,6 +43,10 @@ pub enum LlmError {
         problems: Vec<String>,
     },
 
+    /// An adapter is not one that this crate computes, or not one of the model.
+    #[error("the adapter {0}")]
+    Adapter(String),
+
     /// The tokenizer cannot be built, or not divide or join a text.
     #[error("the tokenizer {0}")]
     Tokenizer(String),

@@ -33,7 +33,7 @@ mod template;
 mod tokenizer;
 mod weights;
 
-pub use config::Config;
+pub use config::{Config, LoraConfig};
 pub use error::{LlmError, Result};
 pub use generate::{End, GenerateOptions, Generation, Session, Token};
 pub use model::{Cache, Decoder};

@@ -7,7 +7,9 @@ mod attention;
 mod cache;
 mod decoder;
 mod feed_forward;
+mod lora;
 mod norm;
+mod projection;
 mod rope;
 mod view;
 
@@ -16,3 +18,4 @@ pub use cache::Cache;
 pub use decoder::{Decoder, Layer};
 pub use feed_forward::FeedForward;
 pub use norm::RmsNorm;
+pub use projection::{Lora, Projection};

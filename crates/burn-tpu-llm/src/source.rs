@@ -7,7 +7,7 @@ use crate::template::ChatTemplate;
 use crate::tokenizer::Tokenizer;
 use crate::weights::gguf::{Gguf, GgufTensors, Value as Meta};
 use crate::weights::safetensors::Shards;
-use crate::weights::{self, Tensors};
+use crate::weights::{self, Part, Tensors, write_text};
 use burn::prelude::*;
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
@@ -65,7 +65,7 @@ impl Source {
     }
 
     fn load_from<B: Backend>(&self, decoder: Decoder<B>, tensors: &dyn Tensors) -> Result<Decoder<B>> {
-        weights::load(decoder, tensors, &self.path)
+        weights::load(decoder, Part::Model, tensors, &self.path)
     }
 
     /// Returns the tokenizer.
@@ -127,13 +127,11 @@ impl Source {
     /// configuration, tokenizer and chat template.
     ///
     /// # Errors
-    /// [`LlmError::File`], [`LlmError::Device`], and [`LlmError::Config`] for what `config.json` has no field for.
+    /// [`LlmError::File`], [`LlmError::Device`], [`LlmError::Config`] for what `config.json` has no field for, and
+    /// [`LlmError::Adapter`] for an adapter that is not merged.
     pub fn save<B: Backend>(&self, model: &Decoder<B>, folder: &Path) -> Result<()> {
         std::fs::create_dir_all(folder).map_err(LlmError::file("make", folder))?;
-        let write = |name: &str, text: String| {
-            let path = folder.join(name);
-            std::fs::write(&path, text).map_err(LlmError::file("write", &path))
-        };
+        let write = |name: &str, text: String| write_text(&folder.join(name), &text);
         let tokenizer = self.tokenizer()?;
         write("config.json", model.config().to_hugging_face()?)?;
         write("tokenizer.json", tokenizer.to_json()?)?;

@@ -4,6 +4,7 @@
 //! never holds a second copy of the model. Files are read at positions and not mapped, since Rust has no safe map of a file
 //! that another process may cut.
 
+mod adapter;
 pub(crate) mod gguf;
 mod load;
 mod quants;
@@ -13,9 +14,10 @@ mod save;
 pub(crate) use load::load;
 pub use save::save_weights;
 
-use crate::error::Result;
+use crate::error::{LlmError, Result};
 use burn::tensor::TensorData;
 use std::collections::BTreeMap;
+use std::path::Path;
 
 /// The tensors of a model's file or files, under Hugging Face's names and in its layouts.
 pub(crate) trait Tensors {
@@ -24,4 +26,48 @@ pub(crate) trait Tensors {
 
     /// Reads a tensor, in a type of floats.
     fn read(&self, name: &str) -> Result<TensorData>;
+}
+
+/// The parameters of a decoder that share a file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Part {
+    /// The decoder without its adapter.
+    Model,
+    /// The adapter.
+    Adapter,
+}
+
+/// Where a parameter is in a file.
+struct InFile {
+    /// Hugging Face's name, or PEFT's.
+    name: String,
+    /// Whether the file has it transposed.
+    is_transposed: bool,
+}
+
+impl Part {
+    /// Returns where the parameter at a path of modules, with their types, is in this part's file; `None` if it is in the
+    /// other's.
+    fn in_file(self, path: &[(String, String)]) -> Option<InFile> {
+        let names: Vec<_> = path.iter().map(|(name, _)| name.as_str()).collect();
+        let prefix = if names.first() == Some(&"lm_head") { "" } else { "model." };
+        // The field that has the type `Lora` is no part of PEFT's names.
+        let matrix = path.iter().position(|(_, container)| container == "Struct:Lora");
+        let name = match (self, matrix) {
+            (Self::Model, None) => format!("{prefix}{}", names.join(".")),
+            (Self::Adapter, Some(at)) => {
+                let (projection, matrix) = (names[..at - 1].join("."), names[at].to_uppercase());
+                format!("base_model.model.{prefix}{projection}.lora_{matrix}.weight")
+            }
+            _ => return None,
+        };
+        let is_product = |container: &str| matches!(container, "Struct:Projection" | "Struct:Linear");
+        let is_transposed = path.last().is_some_and(|(name, container)| name == "weight" && is_product(container));
+        Some(InFile { name, is_transposed })
+    }
+}
+
+/// Writes a file of text.
+pub(crate) fn write_text(path: &Path, text: &str) -> Result<()> {
+    std::fs::write(path, text).map_err(LlmError::file("write", path))
 }

@@ -1,11 +1,10 @@
 //! Attention with fewer heads of keys and values than of queries ([Ainslie et al.](https://arxiv.org/abs/2305.13245)).
 
 use super::cache::Cache;
-use super::decoder::linear;
 use super::norm::RmsNorm;
+use super::projection::Projection;
 use super::view::View;
 use crate::config::{AttentionBias, Config};
-use burn::nn::Linear;
 use burn::prelude::*;
 use burn::tensor::DType;
 use burn::tensor::activation::softmax;
@@ -17,13 +16,13 @@ const HIDDEN: f32 = -1e9;
 #[derive(Module, Debug)]
 pub struct Attention<B: Backend> {
     /// `[width, heads * head]`
-    pub q_proj: Linear<B>,
+    pub q_proj: Projection<B>,
     /// `[width, kv_heads * head]`
-    pub k_proj: Linear<B>,
+    pub k_proj: Projection<B>,
     /// `[width, kv_heads * head]`
-    pub v_proj: Linear<B>,
+    pub v_proj: Projection<B>,
     /// `[heads * head, width]`
-    pub o_proj: Linear<B>,
+    pub o_proj: Projection<B>,
     /// The norm of each query, where the family has it.
     pub q_norm: Option<RmsNorm<B>>,
     /// The norm of each key.
@@ -43,10 +42,10 @@ impl<B: Backend> Attention<B> {
         let inputs = config.attention_bias != AttentionBias::None;
         let norm = || config.head_norms.then(|| RmsNorm::new(head, config.norm_epsilon, device));
         Self {
-            q_proj: linear(width, queries, inputs, device),
-            k_proj: linear(width, keys, inputs, device),
-            v_proj: linear(width, keys, inputs, device),
-            o_proj: linear(queries, width, config.attention_bias == AttentionBias::All, device),
+            q_proj: Projection::new(width, queries, inputs, device),
+            k_proj: Projection::new(width, keys, inputs, device),
+            v_proj: Projection::new(width, keys, inputs, device),
+            o_proj: Projection::new(queries, width, config.attention_bias == AttentionBias::All, device),
             q_norm: norm(),
             k_norm: norm(),
             kv_heads: config.kv_heads,

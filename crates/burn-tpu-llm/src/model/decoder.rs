@@ -4,10 +4,10 @@ use super::attention::{Attention, capped};
 use super::cache::Cache;
 use super::feed_forward::FeedForward;
 use super::norm::RmsNorm;
+use super::projection::{Projection, SMALL};
 use super::view::{View, Views};
-use crate::config::Config;
-use burn::module::Initializer;
-use burn::nn::{Embedding, EmbeddingConfig, Linear, LinearConfig};
+use crate::config::{Config, LoraConfig};
+use burn::nn::{Embedding, EmbeddingConfig};
 use burn::prelude::*;
 use burn::tensor::DType;
 use burn::tensor::activation::log_softmax;
@@ -23,9 +23,12 @@ pub struct Decoder<B: Backend> {
     /// The norm before the logits.
     pub norm: RmsNorm<B>,
     /// `[width, vocabulary]`; without it, the logits are products with `embed_tokens`.
-    pub lm_head: Option<Linear<B>>,
+    pub lm_head: Option<Projection<B>>,
     #[module(skip)]
     config: Config,
+    /// What the adapter is, if there is one.
+    #[module(skip)]
+    pub(crate) lora: Option<LoraConfig>,
 }
 
 /// A layer of a [`Decoder`]. The norms have the names of Hugging Face's tensors, which differ between families in what they
@@ -46,13 +49,6 @@ pub struct Layer<B: Backend> {
     pub post_feedforward_layernorm: Option<RmsNorm<B>>,
 }
 
-/// Returns a product with small random weights, which are made when they are first used.
-pub(super) fn linear<B: Backend>(inputs: usize, outputs: usize, bias: bool, device: &B::Device) -> Linear<B> {
-    LinearConfig::new(inputs, outputs).with_bias(bias).with_initializer(SMALL).init(device)
-}
-
-const SMALL: Initializer = Initializer::Normal { mean: 0.0, std: 0.02 };
-
 impl Config {
     /// Creates a decoder with random weights, which are made when they are first used.
     ///
@@ -65,8 +61,9 @@ impl Config {
             embed_tokens: embedding.init(device),
             layers: (0..self.layers).map(|_| Layer::new(self, device)).collect(),
             norm: RmsNorm::new(self.width, self.norm_epsilon, device),
-            lm_head: (!self.tied).then(|| linear(self.width, self.vocabulary, false, device)),
+            lm_head: (!self.tied).then(|| Projection::new(self.width, self.vocabulary, false, device)),
             config: self.clone(),
+            lora: None,
         })
     }
 }
@@ -83,6 +80,20 @@ impl<B: Backend> Layer<B> {
             mlp: FeedForward::new(config, device),
             post_feedforward_layernorm: config.post_norms.then(norm),
         }
+    }
+
+    /// Returns the products with their names within a layer.
+    pub(super) fn projections(&mut self) -> [(&'static str, &mut Projection<B>); 7] {
+        let (attention, mlp) = (&mut self.self_attn, &mut self.mlp);
+        [
+            ("self_attn.q_proj", &mut attention.q_proj),
+            ("self_attn.k_proj", &mut attention.k_proj),
+            ("self_attn.v_proj", &mut attention.v_proj),
+            ("self_attn.o_proj", &mut attention.o_proj),
+            ("mlp.gate_proj", &mut mlp.gate_proj),
+            ("mlp.up_proj", &mut mlp.up_proj),
+            ("mlp.down_proj", &mut mlp.down_proj),
+        ]
     }
 
     fn forward(&self, x: Tensor<B, 3>, view: &View<B>, cache: Option<(&mut Cache<B>, usize)>) -> Tensor<B, 3> {

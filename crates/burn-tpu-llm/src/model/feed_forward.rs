@@ -1,8 +1,7 @@
 //! A gated feed-forward layer ([Shazeer](https://arxiv.org/abs/2002.05202)).
 
-use super::decoder::linear;
+use super::projection::Projection;
 use crate::config::{Activation, Config};
-use burn::nn::Linear;
 use burn::prelude::*;
 use burn::tensor::activation::{gelu_approximate, silu};
 
@@ -10,11 +9,11 @@ use burn::tensor::activation::{gelu_approximate, silu};
 #[derive(Module, Debug)]
 pub struct FeedForward<B: Backend> {
     /// `[width, feed_forward]`
-    pub gate_proj: Linear<B>,
+    pub gate_proj: Projection<B>,
     /// `[width, feed_forward]`
-    pub up_proj: Linear<B>,
+    pub up_proj: Projection<B>,
     /// `[feed_forward, width]`
-    pub down_proj: Linear<B>,
+    pub down_proj: Projection<B>,
     gelu: bool,
 }
 
@@ -23,9 +22,9 @@ impl<B: Backend> FeedForward<B> {
     pub fn new(config: &Config, device: &B::Device) -> Self {
         let bias = config.feed_forward_bias;
         Self {
-            gate_proj: linear(config.width, config.feed_forward, bias, device),
-            up_proj: linear(config.width, config.feed_forward, bias, device),
-            down_proj: linear(config.feed_forward, config.width, bias, device),
+            gate_proj: Projection::new(config.width, config.feed_forward, bias, device),
+            up_proj: Projection::new(config.width, config.feed_forward, bias, device),
+            down_proj: Projection::new(config.feed_forward, config.width, bias, device),
             gelu: config.activation == Activation::GeluTanh,
         }
     }

@@ -1,6 +1,6 @@
 //! The way of tensors into a decoder.
 
-use super::Tensors;
+use super::{InFile, Part, Tensors};
 use crate::error::{LlmError, Result};
 use crate::model::Decoder;
 use burn::module::{Module, ModuleMapper, Param};
@@ -10,10 +10,16 @@ use half::{bf16, f16};
 use std::collections::BTreeMap;
 use std::path::Path;
 
-/// Returns the decoder with the weights of a file. Its own are not made, if they have not been.
-pub(crate) fn load<B: Backend>(decoder: Decoder<B>, tensors: &dyn Tensors, path: &Path) -> Result<Decoder<B>> {
+/// Returns the decoder with the weights of a file for one of its parts. Its own are not made, if they have not been.
+pub(crate) fn load<B: Backend>(
+    decoder: Decoder<B>,
+    part: Part,
+    tensors: &dyn Tensors,
+    path: &Path,
+) -> Result<Decoder<B>> {
     let tied = decoder.config().tied;
     let mut load = Load {
+        part,
         tensors,
         unused: tensors.shapes(),
         less_one: decoder.config().norm_less_one,
@@ -34,6 +40,7 @@ pub(crate) fn load<B: Backend>(decoder: Decoder<B>, tensors: &dyn Tensors, path:
 }
 
 struct Load<'a> {
+    part: Part,
     tensors: &'a dyn Tensors,
     /// The tensors that no parameter has asked for.
     unused: BTreeMap<String, Vec<usize>>,
@@ -44,19 +51,11 @@ struct Load<'a> {
     failed: Option<LlmError>,
 }
 
-/// Returns Hugging Face's name of a parameter, and whether its file has it transposed.
-pub(super) fn in_file(path: &[(String, String)]) -> (String, bool) {
-    let names: Vec<_> = path.iter().map(|(name, _)| name.as_str()).collect();
-    let prefix = if names.first() == Some(&"lm_head") { "" } else { "model." };
-    let linear = path.last().is_some_and(|(name, container)| name == "weight" && container == "Struct:Linear");
-    (format!("{prefix}{}", names.join(".")), linear)
-}
-
 impl Load<'_> {
     /// Returns the data of the parameter that is being visited, in its own layout.
     fn data(&mut self, mut shape: Vec<usize>) -> Option<TensorData> {
-        let (name, transposed) = in_file(&self.path);
-        if transposed {
+        let InFile { name, is_transposed } = self.part.in_file(&self.path)?;
+        if is_transposed {
             shape.reverse();
         }
         match self.unused.remove(&name) {
@@ -65,7 +64,7 @@ impl Load<'_> {
                 self.problems.push(format!("`{name}` has shape {found:?} instead of {shape:?}"));
             }
             Some(_) if self.failed.is_none() && self.problems.is_empty() => match self.tensors.read(&name) {
-                Ok(data) => return Some(if transposed { transpose(data) } else { data }),
+                Ok(data) => return Some(if is_transposed { transpose(data) } else { data }),
                 Err(error) => self.failed = Some(error),
             },
             Some(_) => {}

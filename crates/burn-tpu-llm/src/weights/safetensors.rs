@@ -29,10 +29,15 @@ pub(crate) struct Shards {
 }
 
 impl Shards {
-    /// Reads the headers of a folder's files, and checks that their tensors are within them.
+    /// Opens the files of a folder.
     pub(crate) fn open(folder: &Path) -> Result<Self> {
+        Self::of_files(shard_paths(folder)?)
+    }
+
+    /// Reads the headers of files, and checks that their tensors are within them.
+    pub(crate) fn of_files(paths: impl IntoIterator<Item = PathBuf>) -> Result<Self> {
         let mut shards = Self { files: Vec::new(), entries: BTreeMap::new() };
-        for path in shard_paths(folder)? {
+        for path in paths {
             shards.add(path)?;
         }
         Ok(shards)

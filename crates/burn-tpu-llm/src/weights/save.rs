@@ -2,7 +2,8 @@
 //!
 //! One tensor is on the host at a time. The file appears under its name when it is whole.
 
-use super::load::{in_file, is_norm};
+use super::load::is_norm;
+use super::{InFile, Part};
 use crate::error::{LlmError, Result};
 use crate::model::Decoder;
 use burn::module::{Module, ModuleVisitor, Param};
@@ -16,34 +17,46 @@ use std::path::Path;
 /// Writes the weights of a decoder as a safetensors file, in their own type.
 ///
 /// # Errors
+/// [`LlmError::Adapter`] for a decoder with an adapter that is not merged, of which the file would say nothing;
 /// [`LlmError::File`] and [`LlmError::Device`].
 pub fn save_weights<B: Backend>(decoder: &Decoder<B>, path: &Path) -> Result<()> {
-    let part = path.with_extension("part");
-    let file = File::create(&part).map_err(LlmError::file("write", &part))?;
-    let mut list = List::default();
+    if decoder.has_unmerged_lora() {
+        return Err(LlmError::Adapter("is not in the weights: merge or remove it, or save it apart".to_owned()));
+    }
+    save(decoder, Part::Model, path)
+}
+
+/// Writes the weights of one part of a decoder.
+pub(super) fn save<B: Backend>(decoder: &Decoder<B>, part: Part, path: &Path) -> Result<()> {
+    let unfinished = path.with_extension("part");
+    let file = File::create(&unfinished).map_err(LlmError::file("write", &unfinished))?;
+    let mut list = List { part, path: Vec::new(), header: Map::new(), bytes: 0 };
+    // Which library wrote it: readers of Hugging Face's files ask, and this is how PyTorch's are laid out.
+    list.header.insert("__metadata__".to_owned(), json!({"format": "pt"}));
     decoder.visit(&mut list);
     let mut header = Value::Object(list.header).to_string().into_bytes();
     header.resize(header.len().next_multiple_of(8), b' ');
     let mut write = Elements {
+        part,
         path: Vec::new(),
         file: BufWriter::new(file),
         less_one: decoder.config().norm_less_one,
         result: Ok(()),
     };
     let begun = write.file.write_all(&(header.len() as u64).to_le_bytes()).and_then(|()| write.file.write_all(&header));
-    begun.map_err(LlmError::file("write", &part))?;
+    begun.map_err(LlmError::file("write", &unfinished))?;
     decoder.visit(&mut write);
     write.result.map_err(|failure| match failure {
-        Failure::File(error) => LlmError::file("write", &part)(error),
+        Failure::File(error) => LlmError::file("write", &unfinished)(error),
         Failure::Device(error) => LlmError::Device(error),
     })?;
-    write.file.flush().map_err(LlmError::file("write", &part))?;
-    std::fs::rename(&part, path).map_err(LlmError::file("write", path))
+    write.file.flush().map_err(LlmError::file("write", &unfinished))?;
+    std::fs::rename(&unfinished, path).map_err(LlmError::file("write", path))
 }
 
 /// Lists the tensors.
-#[derive(Default)]
 struct List {
+    part: Part,
     path: Vec<(String, String)>,
     header: Map<String, Value>,
     bytes: usize,
@@ -59,9 +72,9 @@ impl<B: Backend> ModuleVisitor<B> for List {
     }
 
     fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<B, D>>) {
-        let (name, transposed) = in_file(&self.path);
+        let Some(InFile { name, is_transposed }) = self.part.in_file(&self.path) else { return };
         let (dtype, mut shape) = (param.val().dtype(), param.lazy_shape().to_vec());
-        if transposed {
+        if is_transposed {
             shape.reverse();
         }
         let (begin, end) = (self.bytes, self.bytes + shape.iter().product::<usize>() * dtype.size());
@@ -77,6 +90,7 @@ impl<B: Backend> ModuleVisitor<B> for List {
 
 /// Writes the elements of the tensors, in the order of [`List`].
 struct Elements {
+    part: Part,
     path: Vec<(String, String)>,
     file: BufWriter<File>,
     less_one: bool,
@@ -98,12 +112,10 @@ impl<B: Backend> ModuleVisitor<B> for Elements {
     }
 
     fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<B, D>>) {
-        if self.result.is_err() {
-            return;
-        }
-        let (_, transposed) = in_file(&self.path);
+        let place = self.part.in_file(&self.path);
+        let Some(InFile { is_transposed, .. }) = place.filter(|_| self.result.is_ok()) else { return };
         let tensor = param.val();
-        let tensor = if transposed { tensor.swap_dims(0, D - 1) } else { tensor };
+        let tensor = if is_transposed { tensor.swap_dims(0, D - 1) } else { tensor };
         let tensor = if self.less_one && is_norm(&self.path) { tensor - 1.0 } else { tensor };
         self.result = match tensor.try_into_data() {
             Ok(data) => self.file.write_all(&data.bytes).map_err(Failure::File),

@@ -33,7 +33,7 @@ struct Reference {
 }
 
 /// Returns the weights of a name: SplitMix64 from its FNV-1a hash, in `[-0.5, 0.5)`.
-fn noise(name: &str, count: usize) -> Vec<f32> {
+pub fn noise(name: &str, count: usize) -> Vec<f32> {
     let hash = |seed: u64, byte: u8| (seed ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3);
     let seed = name.bytes().fold(0xcbf2_9ce4_8422_2325, hash);
     let number = |at: u64| {
@@ -64,9 +64,14 @@ fn write_weights(config: &Config, path: &Path) {
     safetensors::serialize_to_file(views, None, path).unwrap();
 }
 
-fn reference(name: &str) -> Reference {
+/// Returns what a reference says.
+pub fn reference_json(name: &str) -> Value {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/references").join(format!("{name}.json"));
-    let json: Value = serde_json::from_str(&std::fs::read_to_string(path).unwrap()).unwrap();
+    serde_json::from_str(&std::fs::read_to_string(path).unwrap()).unwrap()
+}
+
+fn reference(name: &str) -> Reference {
+    let json = reference_json(name);
     let folder = tempfile::tempdir().unwrap();
     let config = json["config"].to_string();
     std::fs::write(folder.path().join("config.json"), &config).unwrap();

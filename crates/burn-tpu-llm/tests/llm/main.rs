@@ -3,6 +3,7 @@
 mod families;
 mod generate;
 mod gguf;
+mod lora;
 mod smollm2;
 
 use burn_tpu::{TpuDevice, TpuOptions};

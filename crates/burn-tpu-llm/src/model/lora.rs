@@ -1,0 +1,94 @@
+//! Adapters of a decoder's products: adding, merging and removing them.
+
+use super::decoder::Decoder;
+use super::projection::{Lora, Projection};
+use crate::config::LoraConfig;
+use crate::error::{LlmError, Result};
+use burn::prelude::*;
+
+impl<B: Backend> Decoder<B> {
+    /// Returns the decoder with a new adapter, which changes nothing yet and is all that training changes: no gradients
+    /// of the decoder's own weights are computed. The backend must be one with gradients, if it is to be trained.
+    ///
+    /// # Errors
+    /// [`LlmError::Adapter`] for numbers that make no sense, a target that names no product of the decoder, and a decoder
+    /// that has an adapter.
+    pub fn with_lora(self, config: &LoraConfig) -> Result<Self> {
+        config.check()?;
+        if self.lora.is_some() {
+            return Err(LlmError::Adapter("is a second one: merge and remove the first".to_owned()));
+        }
+        let mut decoder = self.no_grad();
+        let device = decoder.embed_tokens.weight.lazy_device();
+        let mut unused: Vec<_> = config.targets.iter().collect();
+        for (name, projection) in decoder.projections() {
+            if !config.targets.iter().any(|target| LoraConfig::names(target, &name)) {
+                continue;
+            }
+            unused.retain(|target| !LoraConfig::names(target, &name));
+            let [inputs, outputs] = projection.weight.lazy_shape().dims();
+            projection.lora = Some(Lora::new(inputs, outputs, config.rank, config.alpha, config.dropout, &device));
+        }
+        if let Some(target) = unused.first() {
+            let names: Vec<_> = decoder.projections().into_iter().map(|(name, _)| name).collect();
+            let (first, last) = (&names[0], &names[names.len() - 1]);
+            return Err(LlmError::Adapter(format!(
+                "changes `{target}`, which is none of the model's products, from `{first}` to `{last}`"
+            )));
+        }
+        decoder.lora = Some(config.clone());
+        Ok(decoder)
+    }
+
+    /// Returns what the adapter is, if there is one.
+    pub fn lora(&self) -> Option<&LoraConfig> {
+        self.lora.as_ref()
+    }
+
+    /// Returns the decoder with the adapter's change in its weights: it computes the same, up to rounding, as fast as a
+    /// decoder without an adapter. The adapter is kept.
+    pub fn merge_lora(self) -> Self {
+        self.with_merged(true)
+    }
+
+    /// Returns the decoder with its own weights again, up to rounding, and the adapter beside them.
+    pub fn unmerge_lora(self) -> Self {
+        self.with_merged(false)
+    }
+
+    /// Returns the decoder without the adapter. If that was merged, its change stays.
+    pub fn without_lora(mut self) -> Self {
+        for (_, projection) in self.projections() {
+            projection.lora = None;
+        }
+        self.lora = None;
+        self
+    }
+
+    /// Returns whether there is an adapter that the weights do not contain.
+    pub(crate) fn has_unmerged_lora(&self) -> bool {
+        // A clone of handles.
+        let mut decoder = self.clone();
+        let mut adapters = decoder.projections().into_iter().filter_map(|(_, projection)| projection.lora.as_ref());
+        adapters.any(|lora| !lora.is_merged())
+    }
+
+    fn with_merged(mut self, merged: bool) -> Self {
+        for (_, projection) in self.projections() {
+            projection.set_merged(merged);
+        }
+        self
+    }
+
+    /// Returns the products of the decoder with their names in Hugging Face's files.
+    fn projections(&mut self) -> Vec<(String, &mut Projection<B>)> {
+        let mut all = Vec::new();
+        for (index, layer) in self.layers.iter_mut().enumerate() {
+            for (name, projection) in layer.projections() {
+                all.push((format!("model.layers.{index}.{name}"), projection));
+            }
+        }
+        all.extend(self.lm_head.iter_mut().map(|head| ("lm_head".to_owned(), head)));
+        all
+    }
+}
