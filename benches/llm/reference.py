@@ -203,4 +203,5 @@ def main():
         print(name, max(abs(value) for row in rows for value in row))
 
 
-main()
+if __name__ == "__main__":
+    main()

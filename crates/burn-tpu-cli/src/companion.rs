@@ -1,4 +1,5 @@
-//! The commands whose programs have Burn in them, as this one has not: `burn-tpu serve`, `generate` and `chat`.
+//! The commands whose programs have Burn in them, as this one has not: `burn-tpu serve`, `generate`, `chat`
+//! and `finetune`.
 //!
 //! Owns: where such a program is, and what to do if it is nowhere. It takes this process's place, so signals reach it.
 
@@ -22,6 +23,8 @@ pub const SERVE: Companion = Companion { program: "burn-tpu-serve", command: Non
 pub const GENERATE: Companion = Companion { program: "burn-tpu-llm", command: Some("generate") };
 /// A language model that answers.
 pub const CHAT: Companion = Companion { program: "burn-tpu-llm", command: Some("chat") };
+/// A language model that is trained.
+pub const FINETUNE: Companion = Companion { program: "burn-tpu-llm", command: Some("finetune") };
 
 /// Everything is the program's.
 #[derive(clap::Args)]

@@ -38,6 +38,8 @@ enum Command {
     Generate(companion::Args),
     /// Talk with a language model: starts `burn-tpu-llm`, which is installed apart
     Chat(companion::Args),
+    /// Train a language model or an adapter of it: starts `burn-tpu-llm`, which is installed apart
+    Finetune(companion::Args),
     /// One probe of the doctor: an action that may abort or hang its process
     #[command(hide = true, subcommand)]
     Probe(doctor::Probe),
@@ -52,6 +54,7 @@ fn main() -> ExitCode {
         Command::Serve(args) => companion::SERVE.run(&args),
         Command::Generate(args) => companion::GENERATE.run(&args),
         Command::Chat(args) => companion::CHAT.run(&args),
+        Command::Finetune(args) => companion::FINETUNE.run(&args),
         Command::Probe(probe) => {
             probe.run();
             ExitCode::SUCCESS

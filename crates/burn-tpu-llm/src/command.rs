@@ -1,6 +1,8 @@
-//! The command line: `generate` continues a text, `chat` answers, `perplexity` measures, `save` writes a model.
+//! The command line: `generate` continues a text, `chat` answers, `finetune` trains, `perplexity` measures, `save`
+//! writes a model.
 
 mod chat;
+mod finetune;
 mod generate;
 mod perplexity;
 mod save;
@@ -30,6 +32,8 @@ enum Command {
     Generate(generate::Args),
     /// Talk with a model: one answer with --prompt, else a conversation; /reset begins a new one, /quit ends
     Chat(chat::Args),
+    /// Train a model, or an adapter of it, on a text or on conversations
+    Finetune(finetune::Args),
     /// Measure how well a model predicts a text
     Perplexity(perplexity::Args),
     /// Write a model as a folder with safetensors under Hugging Face's names
@@ -54,6 +58,12 @@ pub struct ModelArgs {
     /// Print to standard error how long loading, reading and writing took, the memory, and what the device did
     #[arg(long)]
     report: bool,
+}
+
+impl ModelArgs {
+    fn device(&self) -> TpuDevice {
+        self.platform.map_or_else(TpuDevice::default, |platform| TpuDevice::new(platform, 0))
+    }
 }
 
 /// How text is written.
@@ -117,6 +127,7 @@ pub fn run(cli: &Cli) -> Outcome {
     let dtype = match &cli.command {
         Command::Generate(args) => args.model.dtype,
         Command::Chat(args) => args.model.dtype,
+        Command::Finetune(args) => args.model.dtype,
         Command::Perplexity(args) => args.model.dtype,
         Command::Save(args) => args.model.dtype,
     };
@@ -130,6 +141,7 @@ fn run_with<F: TpuFloat>(command: &Command) -> Outcome {
     match command {
         Command::Generate(args) => generate::run(args, &Loaded::<F>::new(&args.model)?),
         Command::Chat(args) => chat::run(args, &Loaded::<F>::new(&args.model)?),
+        Command::Finetune(args) => finetune::run::<F>(args),
         Command::Perplexity(args) => perplexity::run(args, &Loaded::<F>::new(&args.model)?),
         Command::Save(args) => save::run(args, &Loaded::<F>::new(&args.model)?),
     }
@@ -140,7 +152,7 @@ impl<F: TpuFloat> Loaded<F> {
         let begun = Instant::now();
         let source = Source::open(&args.model)?;
         let tokenizer = source.tokenizer()?;
-        let device = args.platform.map_or_else(TpuDevice::default, |platform| TpuDevice::new(platform, 0));
+        let device = args.device();
         TpuOptions::inference().install(&device)?;
         let mut model = source.load::<Tpu<F>>(&device)?;
         if let Some(folder) = &args.adapter {

@@ -27,10 +27,12 @@ pub mod config;
 mod error;
 mod generate;
 pub mod model;
+mod random;
 mod sampler;
 mod source;
 mod template;
 mod tokenizer;
+pub mod training;
 mod weights;
 
 pub use config::{Config, LoraConfig};

@@ -1,4 +1,4 @@
-//! The program behind `burn-tpu generate` and `burn-tpu chat`.
+//! The program behind `burn-tpu generate`, `chat` and `finetune`.
 #![forbid(unsafe_code)]
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "a command-line program talks to its user")]
 

@@ -4,6 +4,7 @@
 //! gives the same text on every backend, up to the rounding of logits.
 
 use crate::error::{LlmError, Result};
+use crate::random::uniform;
 use burn::prelude::*;
 use burn::tensor::activation::{log_softmax, softmax};
 use burn::tensor::{DType, Transaction};
@@ -207,14 +208,6 @@ impl<B: Backend> Counts<B> {
         let penalty = present * presence_penalty + self.answer.clone() * frequency_penalty;
         logits.mask_where(seen, lower) - penalty
     }
-}
-
-/// Returns a number in `[0, 1)` that follows from a seed and a count: SplitMix64's output of that step.
-fn uniform(seed: u64, count: u64) -> f64 {
-    let mut mixed = seed.wrapping_add((count + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15));
-    mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    ((mixed ^ (mixed >> 31)) >> 40) as f64 / (1u64 << 24) as f64
 }
 
 #[cfg(test)]

@@ -2,10 +2,11 @@
 
 use crate::error::{LlmError, Result};
 use minijinja::{Environment, Error, ErrorKind, context};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
+use std::ops::Range;
 
 /// What someone said.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Message {
     /// `system`, `user` or `assistant`.
     pub role: String,
@@ -60,10 +61,36 @@ impl ChatTemplate {
     /// # Errors
     /// [`LlmError::Template`] for what the template refuses, such as two messages of the user in a row.
     pub fn render(&self, messages: &[Message]) -> Result<String> {
+        self.rendered(messages, true)
+    }
+
+    /// Returns the text of a whole conversation, and where in it the assistant speaks: from where it is asked for an answer
+    /// to the end of the token that ends it, in bytes.
+    ///
+    /// # Errors
+    /// [`LlmError::Template`] for what the template refuses, and for a template that writes a message in another way when
+    /// others follow: nothing then shows where the assistant speaks.
+    pub fn render_whole(&self, messages: &[Message]) -> Result<(String, Vec<Range<usize>>)> {
+        let whole = self.rendered(messages, false)?;
+        let mut answers = Vec::new();
+        for (index, _) in messages.iter().enumerate().filter(|(_, message)| message.role == "assistant") {
+            let asked = self.rendered(&messages[..index], true)?;
+            let answered = self.rendered(&messages[..=index], false)?;
+            if !whole.starts_with(&answered) || !answered.starts_with(&asked) {
+                let reason =
+                    "writes messages in another way when others follow: where the assistant speaks is not known";
+                return Err(LlmError::Template(reason.to_owned()));
+            }
+            answers.push(asked.len()..answered.trim_end().len());
+        }
+        Ok((whole, answers))
+    }
+
+    fn rendered(&self, messages: &[Message], asks: bool) -> Result<String> {
         let failed = |error: Error| LlmError::Template(format!("does not take these messages: {}", described(&error)));
         let template = self.environment.get_template(NAME).map_err(failed)?;
         let values = context! {
-            messages, add_generation_prompt => true, bos_token => self.begin, eos_token => self.end
+            messages, add_generation_prompt => asks, bos_token => self.begin, eos_token => self.end
         };
         template.render(values).map_err(failed)
     }
@@ -89,6 +116,21 @@ mod tests {
                       {{ m.content.split('l')[0] }}{% endif %}\n{% endfor %}{% if add_generation_prompt %}>{% endif %}";
         let template = ChatTemplate::new(source, "<s>", "</s>").unwrap();
         assert_eq!(template.render(&conversation()).unwrap(), "<s>Hi.\nHe>");
+    }
+
+    #[test]
+    fn the_assistant_speaks_from_where_it_is_asked_to_the_token_that_ends_it() {
+        let source = "{% for m in messages %}<{{ m.role }}>{{ m.content }}<end>\n{% endfor %}\
+                      {% if add_generation_prompt %}<assistant>{% endif %}";
+        let messages = [Message::new("user", "1+1?"), Message::new("assistant", "2"), Message::new("user", "2+2?")];
+        let messages = [&messages[..], &[Message::new("assistant", "4.")]].concat();
+        let (text, answers) = ChatTemplate::new(source, "", "").unwrap().render_whole(&messages).unwrap();
+        let answers: Vec<_> = answers.into_iter().map(|answer| &text[answer]).collect();
+        assert_eq!(answers, ["2<end>", "4.<end>"]);
+
+        let source = "{% for m in messages %}{% if loop.last %}{{ m.content }}{% endif %}{% endfor %}";
+        let error = ChatTemplate::new(source, "", "").unwrap().render_whole(&messages).unwrap_err().to_string();
+        assert!(error.contains("where the assistant speaks is not known"), "{error}");
     }
 
     #[test]

@@ -59,6 +59,13 @@ impl Tokenizer {
         self.tokens(text, false)
     }
 
+    /// Returns the tokens of a text that a chat template made, each with the byte at which it begins.
+    pub(crate) fn encode_with_places(&self, text: &str) -> Result<Vec<(u32, usize)>> {
+        let encoding = self.inner.encode(text, false).map_err(|error| failed("cannot divide the text", &error))?;
+        let begins = encoding.get_offsets().iter().map(|(begin, _)| *begin);
+        Ok(encoding.get_ids().iter().copied().zip(begins).collect())
+    }
+
     fn tokens(&self, text: &str, special: bool) -> Result<Vec<u32>> {
         let encoding =
             self.inner.encode_fast(text, special).map_err(|error| failed("cannot divide the text", &error))?;

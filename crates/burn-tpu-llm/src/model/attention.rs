@@ -85,7 +85,7 @@ impl<B: Backend> Attention<B> {
         query: Tensor<B, 4>,
         key: Tensor<B, 4>,
         value: Tensor<B, 4>,
-        hidden: Tensor<B, 2, Bool>,
+        hidden: Tensor<B, 4, Bool>,
     ) -> Tensor<B, 3> {
         let [batch, heads, length, head] = query.dims();
         let ([_, _, keys, _], group) = (key.dims(), heads / self.kv_heads);
@@ -93,7 +93,7 @@ impl<B: Backend> Attention<B> {
         let query = query.reshape([batch, self.kv_heads, group * length, head]);
         let scores = query.matmul(key.swap_dims(2, 3)).cast(DType::F32) * self.query_scale;
         let scores = capped(scores, self.score_cap).reshape([batch, heads, length, keys]);
-        let hidden = hidden.unsqueeze::<4>().expand([batch, heads, length, keys]);
+        let hidden = hidden.expand([batch, heads, length, keys]);
         let weights = softmax(scores.mask_fill(hidden, HIDDEN), 3).cast(dtype);
         let seen = weights.reshape([batch, self.kv_heads, group * length, keys]).matmul(value);
         seen.reshape([batch, heads, length, head]).swap_dims(1, 2).reshape([batch, length, heads * head])

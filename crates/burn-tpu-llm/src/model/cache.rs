@@ -9,6 +9,8 @@ use burn::tensor::DType;
 pub struct Cache<B: Backend> {
     /// Keys and values of each layer, `[batch, kv_heads, capacity, head]`.
     layers: Vec<[Tensor<B, 4>; 2]>,
+    /// Where the text of each row begins, `[batch, 1]`; without it, all begin at 0.
+    starts: Option<Tensor<B, 2, Int>>,
     capacity: usize,
     position: usize,
 }
@@ -18,7 +20,7 @@ impl<B: Backend> Cache<B> {
     pub fn new(config: &Config, batch: usize, capacity: usize, dtype: DType, device: &B::Device) -> Self {
         let shape = [batch, config.kv_heads, capacity, config.head];
         let empty = || [(); 2].map(|()| Tensor::zeros(shape, (device, dtype)));
-        Self { layers: (0..config.layers).map(|_| empty()).collect(), capacity, position: 0 }
+        Self { layers: (0..config.layers).map(|_| empty()).collect(), starts: None, capacity, position: 0 }
     }
 
     /// Returns the number of positions that it can hold.
@@ -38,6 +40,15 @@ impl<B: Backend> Cache<B> {
     pub fn set_position(&mut self, position: usize) {
         assert!(position <= self.capacity, "position {position} of a cache of {}", self.capacity);
         self.position = position;
+    }
+
+    /// Chooses where the text of each row begins, `[batch, 1]`: what is before that is not seen.
+    pub fn set_starts(&mut self, starts: Option<Tensor<B, 2, Int>>) {
+        self.starts = starts;
+    }
+
+    pub(crate) fn starts(&self) -> Option<Tensor<B, 2, Int>> {
+        self.starts.clone()
     }
 
     /// Writes keys and values `[batch, kv_heads, length, head]` of a layer at the position, and returns all of the layer's.

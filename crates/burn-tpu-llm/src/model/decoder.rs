@@ -5,7 +5,7 @@ use super::cache::Cache;
 use super::feed_forward::FeedForward;
 use super::norm::RmsNorm;
 use super::projection::{Projection, SMALL};
-use super::view::{View, Views};
+use super::view::{Places, View, Views};
 use crate::config::{Config, LoraConfig};
 use burn::nn::{Embedding, EmbeddingConfig};
 use burn::prelude::*;
@@ -124,15 +124,22 @@ impl<B: Backend> Decoder<B> {
 
     /// Maps tokens `[batch, length]` to the logits of each next token, `[batch, length, vocabulary]` in f32.
     pub fn forward(&self, tokens: Tensor<B, 2, Int>) -> Tensor<B, 3> {
-        self.logits(self.hidden(tokens, None))
+        self.logits(self.hidden(tokens, None, None))
     }
 
     /// Returns the mean cross-entropy in nats of each token of `[batch, length]` after those before it, `[1]` in f32.
     pub fn loss(&self, tokens: Tensor<B, 2, Int>) -> Tensor<B, 1> {
+        self.nats(tokens, None).mean()
+    }
+
+    /// Returns the cross-entropy in nats of each token of `[batch, length + 1]` but the first after those before it,
+    /// `[batch, length]` in f32. A row may have several texts, one after another: `starts`, `[batch, length]`, is where in
+    /// the row the text of each token begins, and a token sees its own text alone.
+    pub fn nats(&self, tokens: Tensor<B, 2, Int>, starts: Option<Tensor<B, 2, Int>>) -> Tensor<B, 2> {
         let last = tokens.dims()[1] - 1;
-        let logits = self.forward(tokens.clone().slice_dim(1, 0..last));
+        let logits = self.logits(self.hidden(tokens.clone().slice_dim(1, 0..last), starts, None));
         let targets = tokens.slice_dim(1, 1..last + 1).unsqueeze_dim::<3>(2);
-        log_softmax(logits, 2).gather(2, targets).mean().neg()
+        log_softmax(logits, 2).gather(2, targets).squeeze_dim::<2>(2).neg()
     }
 
     /// Maps the next tokens `[batch, length]` of texts whose beginnings are in the cache to vectors `[batch, length,
@@ -143,7 +150,7 @@ impl<B: Backend> Decoder<B> {
     pub fn extend(&self, tokens: Tensor<B, 2, Int>, cache: &mut Cache<B>) -> Tensor<B, 3> {
         let next = cache.position() + tokens.dims()[1];
         assert!(next <= cache.capacity(), "position {next} in a cache of {}", cache.capacity());
-        let hidden = self.hidden(tokens, Some(cache));
+        let hidden = self.hidden(tokens, cache.starts(), Some(cache));
         cache.set_position(next);
         hidden
     }
@@ -157,12 +164,17 @@ impl<B: Backend> Decoder<B> {
         capped(logits.cast(DType::F32), self.config.logit_cap.unwrap_or(0.0))
     }
 
-    fn hidden(&self, tokens: Tensor<B, 2, Int>, mut cache: Option<&mut Cache<B>>) -> Tensor<B, 3> {
+    fn hidden(
+        &self,
+        tokens: Tensor<B, 2, Int>,
+        starts: Option<Tensor<B, 2, Int>>,
+        mut cache: Option<&mut Cache<B>>,
+    ) -> Tensor<B, 3> {
         let ([_, length], device) = (tokens.dims(), tokens.device());
         let begin = cache.as_ref().map_or(0, |cache| cache.position());
         let keys = cache.as_ref().map_or(length, |cache| cache.capacity());
         let queries = Tensor::arange(begin as i64..(begin + length) as i64, &device);
-        let mut views = Views::new(&self.config, queries, keys);
+        let mut views = Views::new(&self.config, Places { queries, keys, starts });
         let mut x = self.embed_tokens.forward(tokens);
         if let Some(scale) = self.config.embedding_scale {
             x = x * scale;

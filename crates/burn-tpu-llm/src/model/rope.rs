@@ -8,24 +8,24 @@ use std::f64::consts::PI;
 /// The cosines and sines of some positions.
 #[derive(Clone, Debug)]
 pub(crate) struct Rotation<B: Backend> {
-    /// `[1, 1, positions, head]`, f32
+    /// `[1 or batch, 1, positions, head]`, f32
     cos: Tensor<B, 4>,
-    /// `[1, 1, positions, head]`, f32; the first half is negative.
+    /// `[1 or batch, 1, positions, head]`, f32; the first half is negative.
     sin: Tensor<B, 4>,
 }
 
 impl<B: Backend> Rotation<B> {
-    /// Returns the rotation of positions `[length]`.
-    pub(crate) fn new(rope: &Rope, head: usize, positions: Tensor<B, 1, Int>) -> Self {
+    /// Returns the rotation of positions `[1 or batch, length]`.
+    pub(crate) fn new(rope: &Rope, head: usize, positions: Tensor<B, 2, Int>) -> Self {
         let device = positions.device();
         let (frequencies, scale) = frequencies(rope, head);
         let frequencies = Tensor::<B, 1>::from_data(frequencies.as_slice(), (&device, DType::F32));
         let positions = positions.cast(FloatDType::F32);
-        let angles = positions.unsqueeze_dim::<2>(1) * frequencies.unsqueeze::<2>();
+        let angles = positions.unsqueeze_dim::<3>(2) * frequencies.unsqueeze::<3>();
         let (cos, sin) = (angles.clone().cos() * scale, angles.sin() * scale);
         Self {
-            cos: Tensor::cat(vec![cos.clone(), cos], 1).unsqueeze(),
-            sin: Tensor::cat(vec![sin.clone().neg(), sin], 1).unsqueeze(),
+            cos: Tensor::cat(vec![cos.clone(), cos], 2).unsqueeze_dim(1),
+            sin: Tensor::cat(vec![sin.clone().neg(), sin], 2).unsqueeze_dim(1),
         }
     }
 

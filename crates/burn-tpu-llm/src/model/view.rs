@@ -1,30 +1,38 @@
-//! What the positions of a layer's queries and keys say: how they are rotated, and which keys a query must not see.
+//! What the places of a layer's queries and keys say: how they are rotated, and which keys a query must not see.
 
 use super::rope::Rotation;
 use crate::config::Config;
 use burn::prelude::*;
 
-/// The rotation of positions, and the keys that are hidden from each query.
+/// The rotation of queries and keys, and the keys that are hidden from each query.
 #[derive(Clone, Debug)]
 pub(crate) struct View<B: Backend> {
     pub(crate) rotation: Rotation<B>,
-    /// `[queries, keys]`, true at keys after the query and at those that its window has left.
-    pub(crate) hidden: Tensor<B, 2, Bool>,
+    /// `[1 or batch, 1, queries, keys]`, true at keys after the query, at those that its window has left and at those of
+    /// other texts.
+    pub(crate) hidden: Tensor<B, 4, Bool>,
+}
+
+/// Where the queries of a pass are in the rows of its keys.
+pub(super) struct Places<B: Backend> {
+    /// `[queries]`
+    pub(super) queries: Tensor<B, 1, Int>,
+    /// The number of keys.
+    pub(super) keys: usize,
+    /// Where the text of each query begins in its row, `[batch, queries or 1]`; without it, all begin at 0.
+    pub(super) starts: Option<Tensor<B, 2, Int>>,
 }
 
 /// The views of a decoder's layers, of which those with the same window share one.
 pub(super) struct Views<'c, B: Backend> {
     config: &'c Config,
-    /// The positions of the queries, `[queries]`.
-    queries: Tensor<B, 1, Int>,
-    /// The number of keys, which begin at position 0.
-    keys: usize,
+    places: Places<B>,
     known: Vec<(Option<usize>, View<B>)>,
 }
 
 impl<'c, B: Backend> Views<'c, B> {
-    pub(super) fn new(config: &'c Config, queries: Tensor<B, 1, Int>, keys: usize) -> Self {
-        Self { config, queries, keys, known: Vec::new() }
+    pub(super) fn new(config: &'c Config, places: Places<B>) -> Self {
+        Self { config, places, known: Vec::new() }
     }
 
     /// Returns the view of a layer.
@@ -33,20 +41,41 @@ impl<'c, B: Backend> Views<'c, B> {
         if let Some((_, view)) = self.known.iter().find(|(known, _)| *known == window) {
             return view.clone();
         }
-        let rotation = Rotation::new(self.config.rope_of(layer), self.config.head, self.queries.clone());
-        let view = View { rotation, hidden: self.hidden(window) };
+        let rotation = Rotation::new(self.config.rope_of(layer), self.config.head, self.places.positions());
+        let view = View { rotation, hidden: self.places.hidden(window) };
         self.known.push((window, view.clone()));
         view
     }
+}
 
-    fn hidden(&self, window: Option<usize>) -> Tensor<B, 2, Bool> {
-        let keys = Tensor::arange(0..self.keys as i64, &self.queries.device()).unsqueeze::<2>();
+impl<B: Backend> Places<B> {
+    /// Returns the position of each query in its text, `[1 or batch, queries]`.
+    fn positions(&self) -> Tensor<B, 2, Int> {
+        let queries = self.queries.clone().unsqueeze::<2>();
+        match &self.starts {
+            Some(starts) => {
+                let shape = [starts.dims()[0], queries.dims()[1]];
+                queries.expand(shape) - starts.clone().expand(shape)
+            }
+            None => queries,
+        }
+    }
+
+    fn hidden(&self, window: Option<usize>) -> Tensor<B, 4, Bool> {
+        let keys = Tensor::arange(0..self.keys as i64, &self.queries.device());
         let shape = [self.queries.dims()[0], self.keys];
-        let ahead = keys.expand(shape) - self.queries.clone().unsqueeze_dim::<2>(1).expand(shape);
+        let ahead =
+            keys.clone().unsqueeze::<2>().expand(shape) - self.queries.clone().unsqueeze_dim::<2>(1).expand(shape);
         let later = ahead.clone().greater_elem(0);
-        match window {
+        let hidden = match window {
             Some(window) => later.bool_or(ahead.lower_equal_elem(-(window as i64))),
             None => later,
-        }
+        };
+        let Some(starts) = &self.starts else { return hidden.unsqueeze() };
+        // A text is in one piece, so what begins before it is of another one.
+        let shape = [starts.dims()[0], 1, shape[0], shape[1]];
+        let starts = starts.clone().unsqueeze_dim::<3>(2).unsqueeze_dim::<4>(1);
+        let other = keys.unsqueeze::<4>().expand(shape).lower(starts.expand(shape));
+        hidden.unsqueeze::<4>().expand(shape).bool_or(other)
     }
 }

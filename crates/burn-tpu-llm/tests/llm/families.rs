@@ -26,7 +26,7 @@ const FAMILIES: [&str; 11] = [
 
 /// A model in Hugging Face's form, its input, and what comes out.
 struct Reference {
-    folder: TempDir,
+    folder: TinyWeights,
     tokens: Vec<i32>,
     /// Of each position, one after another.
     logits: Vec<f32>,
@@ -45,15 +45,35 @@ pub fn noise(name: &str, count: usize) -> Vec<f32> {
     (0..count as u64).map(number).collect()
 }
 
-/// Writes the weights that the references have.
-fn write_weights(config: &Config, path: &Path) {
-    save_weights(&config.init::<Flex>(&FlexDevice).unwrap(), path).unwrap();
+/// The folder of a model in Hugging Face's form, with the weights that the references have.
+pub struct TinyWeights(TempDir);
+
+impl TinyWeights {
+    /// Writes the model of a `config.json`.
+    pub fn new(config: &Value) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        std::fs::write(folder.path().join("config.json"), config.to_string()).unwrap();
+        let config = Config::from_hugging_face(&config.to_string()).unwrap();
+        let path = folder.path().join("model.safetensors");
+        save_weights(&config.init::<Flex>(&FlexDevice).unwrap(), &path).unwrap();
+        replace_weights(&path, noise);
+        Self(folder)
+    }
+
+    /// Returns the folder.
+    pub fn path(&self) -> &Path {
+        self.0.path()
+    }
+}
+
+/// Gives the tensors of a file the values that a function returns for a name and a number of elements.
+pub fn replace_weights(path: &Path, values: impl Fn(&str, usize) -> Vec<f32>) {
     let bytes = std::fs::read(path).unwrap();
     let tensors = SafeTensors::deserialize(&bytes).unwrap();
     let data: Vec<(String, Vec<usize>, Vec<u8>)> = tensors
         .iter()
         .map(|(name, view)| {
-            let values = noise(name, view.shape().iter().product());
+            let values = values(name, view.shape().iter().product());
             (name.to_owned(), view.shape().to_vec(), values.iter().flat_map(|value| value.to_le_bytes()).collect())
         })
         .collect();
@@ -72,14 +92,9 @@ pub fn reference_json(name: &str) -> Value {
 
 fn reference(name: &str) -> Reference {
     let json = reference_json(name);
-    let folder = tempfile::tempdir().unwrap();
-    let config = json["config"].to_string();
-    std::fs::write(folder.path().join("config.json"), &config).unwrap();
-    let config = Config::from_hugging_face(&config).unwrap();
-    write_weights(&config, &folder.path().join("model.safetensors"));
     let rows = json["logits"].as_array().unwrap().iter();
     Reference {
-        folder,
+        folder: TinyWeights::new(&json["config"]),
         tokens: serde_json::from_value(json["tokens"].clone()).unwrap(),
         logits: rows.flat_map(|row| row.as_array().unwrap()).map(|logit| logit.as_f64().unwrap() as f32).collect(),
     }

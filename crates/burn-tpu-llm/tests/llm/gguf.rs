@@ -194,7 +194,7 @@ fn files_that_are_wrong_say_how() {
 }
 
 /// A tokenizer of bytes, with two merges and a token that is no text.
-fn bytes_tokenizer() -> Tokenizer {
+pub fn bytes_tokenizer() -> Tokenizer {
     let mut file = model();
     let bytes: Vec<String> = byte_names();
     let mut tokens: Vec<&str> = bytes.iter().map(String::as_str).collect();

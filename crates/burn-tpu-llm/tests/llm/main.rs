@@ -5,6 +5,7 @@ mod generate;
 mod gguf;
 mod lora;
 mod smollm2;
+mod training;
 
 use burn_tpu::{TpuDevice, TpuOptions};
 use std::sync::{Mutex, MutexGuard, PoisonError};

@@ -1,0 +1,212 @@
+//! `finetune`: trains a model, or an adapter of it, on a text or on conversations.
+
+use super::{ModelArgs, Outcome};
+use burn::backend::Autodiff;
+use burn::module::{AutodiffModule, Module};
+use burn::prelude::*;
+use burn_tpu::{CompiledStep, DeviceAdamW, Tpu, TpuDevice, TpuFloat, TpuOptions, compile_step};
+use burn_tpu_llm::training::{Batch, Example, Rows};
+use burn_tpu_llm::{Decoder, LlmError, LoraConfig, Source, Tokenizer};
+use std::path::PathBuf;
+use std::time::Instant;
+
+/// What `finetune` takes.
+#[derive(clap::Args)]
+pub struct Args {
+    #[command(flatten)]
+    pub(super) model: ModelArgs,
+    /// A text, or conversations: a file `.jsonl` whose lines have `messages` with `role` and `content`. Of those, only what
+    /// the assistant says is learned
+    #[arg(long, value_name = "FILE")]
+    data: PathBuf,
+    /// The folder to write: an adapter in PEFT's form, or the whole model
+    #[arg(long, value_name = "DIR")]
+    output: PathBuf,
+    /// Rank of the adapter; 0 trains all weights of the model
+    #[arg(long, default_value_t = 16)]
+    lora_rank: usize,
+    /// The adapter's product is multiplied by this over its rank [default: twice the rank]
+    #[arg(long)]
+    lora_alpha: Option<f64>,
+    /// The products with an adapter, by name [default: all of the layers]
+    #[arg(long, value_delimiter = ',', value_name = "NAMES")]
+    lora_targets: Vec<String>,
+    /// The share of the adapter's inputs that training drops
+    #[arg(long, default_value_t = 0.0)]
+    lora_dropout: f64,
+    /// Training steps
+    #[arg(long, default_value_t = 100, value_parser = at_least_one())]
+    steps: u64,
+    /// Rows of a step
+    #[arg(long, default_value_t = 4, value_parser = at_least_one())]
+    batch: u64,
+    /// Tokens of a row
+    #[arg(long, default_value_t = 256, value_parser = at_least_one())]
+    sequence: u64,
+    /// The rate of the optimizer, AdamW
+    #[arg(long, default_value_t = 1e-4)]
+    lr: f64,
+    /// The share of the weights that a rate of 1 would take away in a step
+    #[arg(long, default_value_t = 0.0)]
+    weight_decay: f32,
+    /// Rows at the end of the data that are not trained on, and measured before and after
+    #[arg(long, default_value_t = 16)]
+    held_out: usize,
+    /// What the order of the rows and a new adapter follow from
+    #[arg(long, default_value_t = 0)]
+    seed: u64,
+}
+
+/// The most rows of a measurement that are computed at once, and the most lines of progress.
+const LINES: u64 = 20;
+
+fn at_least_one() -> clap::builder::RangedU64ValueParser {
+    clap::value_parser!(u64).range(1..=1 << 30)
+}
+
+type Trained<F> = Autodiff<Tpu<F>>;
+type Step<F> = CompiledStep<Trained<F>, Decoder<Trained<F>>, Batch<Tpu<F>>, Tensor<Tpu<F>, 1>>;
+
+/// Runs the command.
+pub fn run<F: TpuFloat>(args: &Args) -> Outcome {
+    let source = Source::open(&args.model.model)?;
+    let tokenizer = source.tokenizer()?;
+    let (rows, held_out) = args.rows(&source, &tokenizer)?;
+    // A folder that cannot be written is an error before the training, not after it.
+    std::fs::create_dir_all(&args.output).map_err(|error| format!("`{}`: {error}", args.output.display()))?;
+    let device = args.model.device();
+    TpuOptions::training().install(&device)?;
+    Tpu::<F>::seed(&device, args.seed);
+    let model = args.decoder(source.load::<Trained<F>>(&device)?)?;
+    eprintln!(
+        "{} rows of {} tokens; {} of {} weights are trained",
+        rows.rows().len(),
+        args.sequence,
+        trained(&model),
+        model.num_params()
+    );
+    let bits = Bits { bytes: held_out.learned_bytes(&tokenizer)?, rows: held_out, batch: args.batch as usize };
+    bits.print("before", &model.valid(), &device)?;
+    let optimizer = DeviceAdamW::new().with_epsilon(1e-8).with_weight_decay(args.weight_decay).with_gradient_norm(1.0);
+    let mut step: Step<F> = compile_step(model, optimizer, |model, batch| {
+        let loss = Batch::from_inner(batch).loss(model);
+        (loss.clone(), loss.inner())
+    });
+    args.train(&mut step, &rows, &device)?;
+    let model = step.into_model().valid();
+    bits.print("after", &model, &device)?;
+    if model.lora().is_some() {
+        model.save_lora(&args.output)?;
+    } else {
+        source.save(&model, &args.output)?;
+    }
+    eprintln!("written to `{}`", args.output.display());
+    Ok(())
+}
+
+impl Args {
+    /// Returns the rows to train on and those that are held out.
+    fn rows(&self, source: &Source, tokenizer: &Tokenizer) -> Outcome<(Rows, Rows)> {
+        let length = self.sequence as usize;
+        let context = source.config().context;
+        if length > context {
+            return Err(format!("--sequence {length}: the model takes at most {context} tokens").into());
+        }
+        let examples = if self.data.extension().is_some_and(|end| end == "jsonl") {
+            Example::read_conversations(tokenizer, &source.template()?, &self.data)?
+        } else {
+            let text =
+                std::fs::read_to_string(&self.data).map_err(|error| format!("`{}`: {error}", self.data.display()))?;
+            Example::of_text(tokenizer, &text, length)?
+        };
+        let mut rows = Rows::new(&examples, length);
+        if rows.rows().is_empty() {
+            return Err(format!("`{}` has nothing to learn from", self.data.display()).into());
+        }
+        if rows.cut() > 0 {
+            eprintln!(
+                "{} of {} conversations are longer than {length} tokens and lose their end",
+                rows.cut(),
+                examples.len()
+            );
+        }
+        let held_out = rows.split_off(self.held_out);
+        Ok((rows, held_out))
+    }
+
+    /// Returns the model with what is trained of it.
+    fn decoder<B: Backend>(&self, model: Decoder<B>) -> Outcome<Decoder<B>> {
+        if let Some(folder) = &self.model.adapter {
+            return Ok(model.load_lora(folder)?);
+        }
+        if self.lora_rank == 0 {
+            return Ok(model);
+        }
+        let mut lora = LoraConfig { rank: self.lora_rank, dropout: self.lora_dropout, ..LoraConfig::default() };
+        lora.alpha = self.lora_alpha.unwrap_or(2.0 * self.lora_rank as f64);
+        if !self.lora_targets.is_empty() {
+            lora.targets = self.lora_targets.clone();
+        }
+        Ok(model.with_lora(&lora)?)
+    }
+
+    fn train<F: TpuFloat>(&self, step: &mut Step<F>, rows: &Rows, device: &TpuDevice) -> Outcome {
+        let every = self.steps.div_ceil(LINES);
+        let (mut begun, mut losses) = (Instant::now(), Vec::new());
+        for number in 1..=self.steps {
+            let batch = rows.shuffled(number as usize - 1, self.batch as usize, self.seed);
+            losses.push(step.run(self.lr, rows.batch(&batch, device))?);
+            if number % every != 0 && number != self.steps {
+                continue;
+            }
+            // Losses are read here alone, so that steps do not wait for the device.
+            let steps = losses.len();
+            let loss = Tensor::cat(std::mem::take(&mut losses), 0).mean().try_into_data().map_err(LlmError::Device)?;
+            let tokens = steps as u64 * self.batch * self.sequence;
+            let rate = tokens as f64 / begun.elapsed().as_secs_f64();
+            let loss: f64 = loss.iter::<f64>().sum();
+            eprintln!("step {number} of {}: loss {loss:.4}, {rate:.0} tokens a second", self.steps);
+            begun = Instant::now();
+        }
+        Ok(())
+    }
+}
+
+/// Returns the number of weights that are trained.
+fn trained<B: Backend>(model: &Decoder<B>) -> usize {
+    struct Count(usize);
+    impl<B: Backend> burn::module::ModuleVisitor<B> for Count {
+        fn visit_float<const D: usize>(&mut self, param: &burn::module::Param<Tensor<B, D>>) {
+            if param.is_require_grad() {
+                self.0 += param.shape().num_elements();
+            }
+        }
+    }
+    let mut count = Count(0);
+    model.visit(&mut count);
+    count.0
+}
+
+/// Measures held-out rows.
+struct Bits {
+    rows: Rows,
+    bytes: usize,
+    batch: usize,
+}
+
+impl Bits {
+    fn print<F: TpuFloat>(&self, when: &str, model: &Decoder<Tpu<F>>, device: &TpuDevice) -> Outcome {
+        if self.bytes == 0 {
+            return Ok(());
+        }
+        let numbers: Vec<_> = (0..self.rows.rows().len()).collect();
+        let mut nats = 0.0;
+        for numbers in numbers.chunks(self.batch) {
+            let sum = self.rows.batch(numbers, device).nats(model).try_into_data().map_err(LlmError::Device)?;
+            nats += sum.iter::<f64>().sum::<f64>();
+        }
+        let bits = nats / std::f64::consts::LN_2 / self.bytes as f64;
+        eprintln!("{when}: {bits:.4} bits a byte in {} held-out rows", self.rows.rows().len());
+        Ok(())
+    }
+}

@@ -1,0 +1,131 @@
+//! Training: losses beside JAX's, what of a conversation is learned, and texts that share a row.
+
+use crate::families::{TinyWeights, noise, reference_json};
+use crate::gguf::bytes_tokenizer;
+use burn::backend::Autodiff;
+use burn::module::AutodiffModule;
+use burn::prelude::*;
+use burn::tensor::{DType, Tolerance};
+use burn_flex::{Flex, FlexDevice};
+use burn_tpu::{DeviceAdamW, Tpu, TpuDevice, compile_step};
+use burn_tpu_llm::training::{Batch, Example, Rows};
+use burn_tpu_llm::{ChatTemplate, Decoder, LoraConfig, Source};
+use serde_json::Value;
+
+type Device = Tpu<f32>;
+
+/// Returns a matrix of a reference in a type of element.
+fn rows<T: serde::de::DeserializeOwned>(rows: &Value) -> Vec<T> {
+    let rows: Vec<Vec<T>> = serde_json::from_value(rows.clone()).unwrap();
+    rows.into_iter().flatten().collect()
+}
+
+fn batch(step: &Value, device: &TpuDevice) -> Batch<Device> {
+    let size = step["tokens"].as_array().unwrap().len();
+    let (tokens, starts) = (rows::<i32>(&step["tokens"]), rows::<i32>(&step["starts"]));
+    let (weights, length) = (rows::<f32>(&step["weights"]), starts.len() / size);
+    Batch {
+        tokens: Tensor::from_data(TensorData::new(tokens, [size, length + 1]), device),
+        weights: Tensor::from_data(TensorData::new(weights, [size, length]), (device, DType::F32)),
+        starts: Some(Tensor::from_data(TensorData::new(starts, [size, length]), device)),
+    }
+}
+
+/// Trains as the reference does, and compares each loss.
+fn assert_losses(model: Decoder<Autodiff<Device>>, json: &Value, expected: &str, device: &TpuDevice) {
+    let number = |name: &str| json[name].as_f64().unwrap();
+    let optimizer = DeviceAdamW::new().with_epsilon(1e-8).with_gradient_norm(number("norm") as f32);
+    let optimizer = optimizer.with_weight_decay(number("weight_decay") as f32);
+    let mut step = compile_step(model, optimizer, |model: &Decoder<Autodiff<Device>>, batch: Batch<Device>| {
+        let loss = Batch::from_inner(batch).loss(model);
+        (loss.clone(), loss.inner())
+    });
+    let steps = json["steps"].as_array().unwrap();
+    assert!(steps.len() >= 10);
+    for (number, (batch_json, expected)) in steps.iter().zip(json[expected].as_array().unwrap()).enumerate() {
+        let loss = step.run(json["rate"].as_f64().unwrap(), batch(batch_json, device)).unwrap();
+        let (loss, expected) = (f64::from(loss.into_scalar()), expected.as_f64().unwrap());
+        assert!((loss - expected).abs() < 1e-5, "step {number}: {loss} instead of {expected}");
+    }
+}
+
+#[test]
+fn training_has_the_losses_of_jax() {
+    let Some((device, _alone)) = crate::cpu() else { return };
+    let json = reference_json("finetune");
+    let files = TinyWeights::new(&json["config"]);
+    let source = Source::open(files.path()).unwrap();
+    let load = || source.load::<Autodiff<Device>>(&device).unwrap();
+    assert_losses(load(), &json, "full_losses", &device);
+
+    let lora = LoraConfig {
+        rank: json["rank"].as_u64().unwrap() as usize,
+        alpha: json["alpha"].as_f64().unwrap(),
+        ..LoraConfig::default()
+    };
+    let folder = tempfile::tempdir().unwrap();
+    load().with_lora(&lora).unwrap().save_lora(folder.path()).unwrap();
+    let begin = |name: &str, count| if name.contains("lora_A") { noise(name, count) } else { vec![0.0; count] };
+    crate::families::replace_weights(&folder.path().join("adapter_model.safetensors"), begin);
+    assert_losses(load().load_lora(folder.path()).unwrap(), &json, "adapter_losses", &device);
+}
+
+#[test]
+fn texts_in_one_row_have_the_losses_that_they_have_alone() {
+    let json = reference_json("gemma3");
+    let files = TinyWeights::new(&json["config"]);
+    let model = Source::open(files.path()).unwrap().load::<Flex>(&FlexDevice).unwrap();
+    let example = |tokens: &[u32]| Example { tokens: tokens.to_vec(), learned: vec![true; tokens.len()] };
+    let texts = [[3, 1, 4, 1, 5].as_slice(), &[9, 2, 6, 5, 3, 5, 8]].map(example);
+    let nats = |examples: &[Example], length: usize| {
+        let rows = Rows::new(examples, length);
+        assert_eq!(rows.rows().len(), 1);
+        rows.batch::<Flex>(&[0], &FlexDevice).nats(&model)
+    };
+    let together = nats(&texts, 13);
+    let alone = nats(&texts[..1], 4) + nats(&texts[1..], 9);
+    together.into_data().assert_approx_eq::<f32>(&alone.into_data(), Tolerance::absolute(1e-5));
+}
+
+#[test]
+fn of_a_conversation_the_assistants_part_is_learned() {
+    let tokenizer = bytes_tokenizer();
+    let source = "{% for m in messages %}{{ m.role[0] }}:{{ m.content }}<|end|>\n{% endfor %}\
+                  {% if add_generation_prompt %}a:{% endif %}";
+    let template = ChatTemplate::new(source, "", "").unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("chats.jsonl");
+    let write = |text: &str| std::fs::write(&path, text).unwrap();
+    let message = |role: &str, content: &str| serde_json::json!({"role": role, "content": content});
+    let line = |messages: &[Value]| serde_json::json!({"messages": messages, "id": 3}).to_string();
+    let both = line(&[message("user", "hé?"), message("assistant", "ü, hello."), message("user", "x")]);
+    write(&format!("{both}\n\n"));
+    let examples = Example::read_conversations(&tokenizer, &template, &path).unwrap();
+    let learned = examples[0].tokens.iter().zip(&examples[0].learned).filter(|(_, learned)| **learned);
+    let learned: Vec<u32> = learned.map(|(token, _)| *token).collect();
+    assert_eq!(learned, [tokenizer.encode_templated("ü, hello.").unwrap(), vec![259]].concat());
+    assert_eq!(tokenizer.decode(&examples[0].tokens).unwrap(), "u:hé?\na:ü, hello.\nu:x\n");
+    let bytes = Rows::new(&examples, 64).learned_bytes(&tokenizer).unwrap();
+    assert_eq!(bytes, "ü, hello.".len());
+
+    let error = |text: &str| {
+        write(text);
+        Example::read_conversations(&tokenizer, &template, &path).unwrap_err().to_string()
+    };
+    let silent = line(&[message("user", "x")]);
+    assert!(error(&format!("{both}\n{silent}")).contains("has a line 2 in which no assistant speaks"));
+    let message = error("\n{\"text\": \"x\"}");
+    assert!(message.contains("has a line 2 that is no conversation with `messages`"), "{message}");
+}
+
+#[test]
+fn a_text_is_divided_so_that_each_token_is_predicted_once() {
+    let tokenizer = bytes_tokenizer();
+    let examples = Example::of_text(&tokenizer, "abcdefgh", 3).unwrap();
+    let texts: Vec<_> = examples.iter().map(|example| tokenizer.decode(&example.tokens).unwrap()).collect();
+    // The first token is one that begins every text.
+    assert_eq!(texts, ["abc", "cdef", "fgh"]);
+    let rows = Rows::new(&examples, 3);
+    assert_eq!(rows.learned_bytes(&tokenizer).unwrap(), 8);
+    assert!(rows.batch::<Flex>(&[0, 2], &FlexDevice).starts.is_none());
+}
