@@ -96,6 +96,9 @@ pub struct WriteArgs {
     /// Subtracted from the logits of tokens in the answer, as often as they are in it
     #[arg(long, default_value_t = 0.0)]
     frequency_penalty: f64,
+    /// Added to the logit of a token, by its number: -100 excludes it; may be given several times
+    #[arg(long, value_name = "ID=BIAS", value_parser = bias, allow_hyphen_values = true)]
+    logit_bias: Vec<(u32, f32)>,
     /// What the choice of tokens follows from
     #[arg(long, default_value_t = 0)]
     seed: u64,
@@ -105,6 +108,11 @@ pub struct WriteArgs {
     /// Print the numbers of the new tokens instead of their text, on one line
     #[arg(long)]
     ids: bool,
+}
+
+fn bias(text: &str) -> Result<(u32, f32), String> {
+    let parsed = text.split_once('=').and_then(|(id, bias)| Some((id.parse().ok()?, bias.parse().ok()?)));
+    parsed.ok_or_else(|| "a token's number and its bias, as 42=-100".to_owned())
 }
 
 #[derive(Clone, Copy, ValueEnum)]
@@ -179,6 +187,7 @@ impl<F: TpuFloat> Loaded<F> {
             repetition_penalty: args.repetition_penalty,
             presence_penalty: args.presence_penalty,
             frequency_penalty: args.frequency_penalty,
+            logit_bias: args.logit_bias.clone(),
             seed: args.seed,
         };
         let end_tokens = self.source.end_tokens(&self.tokenizer)?;

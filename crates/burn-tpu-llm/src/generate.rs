@@ -1,11 +1,13 @@
-//! The loop that writes: a prompt is read in chunks of one size, then each token is a step.
+//! The loop that writes: prompts are read in chunks of one size, then each token is a step, of all texts of a batch at once.
 //!
-//! Both are the same program at every position, since the cache has a fixed size and only the position moves.
+//! Both are the same program at every position, since the cache has a fixed size and only the position moves. The prompts of
+//! a batch end at the same place of their rows: what is before a shorter one is not seen.
 
 use crate::error::{LlmError, Result};
 use crate::model::{Cache, Decoder};
-use crate::sampler::{Choice, Sampler, Sampling};
+use crate::sampler::{Choice, Row, Sampler, Sampling};
 use burn::prelude::*;
+use std::ops::Range;
 
 /// The tokens of a prompt that are read at once.
 const CHUNK: usize = 64;
@@ -49,17 +51,31 @@ pub enum End {
     Tokens,
     /// The context is full.
     Context,
+    /// It was ended from outside.
+    Stopped,
 }
 
-/// A text that a model reads and continues. What it has read stays read: a prompt that begins with it costs only the rest.
+/// A text of a batch, and the seed of its answer, which takes the place of that in the options.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Prompt<'p> {
+    /// Its tokens.
+    pub tokens: &'p [u32],
+    /// What the random numbers of its answer follow from. The same seed gives the same answer in every batch, up to the
+    /// rounding of logits.
+    pub seed: u64,
+}
+
+/// Texts that a model reads and continues. What it has read stays read: a prompt that begins with it costs only the rest.
 #[derive(Debug)]
 pub struct Session<'m, B: Backend> {
     model: &'m Decoder<B>,
     device: B::Device,
     context: usize,
     cache: Cache<B>,
-    /// The tokens in the cache.
-    read: Vec<u32>,
+    /// The tokens in each row of the cache.
+    read: Vec<Vec<u32>>,
+    /// Where the text of each row begins.
+    starts: Vec<usize>,
 }
 
 impl<'m, B: Backend> Session<'m, B> {
@@ -68,17 +84,29 @@ impl<'m, B: Backend> Session<'m, B> {
     /// # Errors
     /// [`LlmError::Prompt`] for a context that the model was not made for.
     pub fn new(model: &'m Decoder<B>, context: usize) -> Result<Self> {
+        Self::with_rows(model, context, 1)
+    }
+
+    /// Begins with no texts, of which at most `rows` are written at once; `context` is the most tokens of the longest prompt
+    /// and its answer.
+    ///
+    /// # Errors
+    /// [`LlmError::Prompt`] for a context that the model was not made for, and for no rows.
+    pub fn with_rows(model: &'m Decoder<B>, context: usize, rows: usize) -> Result<Self> {
         let most = model.config().context;
         if context == 0 || context > most {
             return Err(LlmError::Prompt(format!("a context of {context} tokens: the model takes 1 to {most}")));
         }
+        if rows == 0 {
+            return Err(LlmError::Prompt("a session of 0 rows: it needs at least 1".to_owned()));
+        }
         let device = model.embed_tokens.weight.device();
         // The last chunk of a prompt is padded.
-        let cache = Cache::new(model.config(), 1, context + CHUNK, model.dtype(), &device);
-        Ok(Self { model, device, context, cache, read: Vec::new() })
+        let cache = Cache::new(model.config(), rows, context + CHUNK, model.dtype(), &device);
+        Ok(Self { model, device, context, cache, read: vec![Vec::new(); rows], starts: vec![0; rows] })
     }
 
-    /// Returns the most tokens of prompt and answer.
+    /// Returns the most tokens of the longest prompt and its answer.
     pub fn context(&self) -> usize {
         self.context
     }
@@ -95,11 +123,13 @@ impl<'m, B: Backend> Session<'m, B> {
             if length > room || token as usize >= self.model.config().vocabulary {
                 continue;
             }
-            for token in self.generate(&vec![token; length], &options)? {
-                token?;
+            let prompt = vec![token; length];
+            let prompts = vec![Prompt { tokens: &prompt, seed: 0 }; self.read.len()];
+            for step in self.generate_batch(&prompts, &options)? {
+                step?;
             }
         }
-        self.read.clear();
+        self.read.iter_mut().for_each(Vec::clear);
         self.cache.set_position(0);
         Ok(())
     }
@@ -110,127 +140,230 @@ impl<'m, B: Backend> Session<'m, B> {
     /// [`LlmError::Prompt`] for a prompt that is empty, has tokens that the model does not know, or leaves no room for an
     /// answer; [`LlmError::Sampling`]; [`LlmError::Device`].
     pub fn generate(&mut self, prompt: &[u32], options: &GenerateOptions) -> Result<Generation<'_, 'm, B>> {
-        options.sampling.check()?;
-        self.check(prompt)?;
+        let prompt = Prompt { tokens: prompt, seed: options.sampling.seed };
+        Ok(Generation(self.generate_batch(&[prompt], options)?))
+    }
+
+    /// Reads prompts and begins their answers, with one step for all of them. Each ends by itself; dropping the result ends
+    /// all. Answers have the room that the longest prompt leaves.
+    ///
+    /// # Errors
+    /// [`LlmError::Prompt`] for no prompts or more than the session has rows, and for a prompt that is empty, has tokens
+    /// that the model does not know, or leaves no room for an answer; [`LlmError::Sampling`]; [`LlmError::Device`].
+    pub fn generate_batch(
+        &mut self,
+        prompts: &[Prompt<'_>],
+        options: &GenerateOptions,
+    ) -> Result<BatchGeneration<'_, 'm, B>> {
         let vocabulary = self.model.config().vocabulary;
-        let mut sampler = Sampler::new(&options.sampling, options.log_probabilities, prompt, vocabulary, &self.device);
+        options.sampling.check(vocabulary)?;
+        self.check(prompts)?;
+        let mut rows: Vec<_> = prompts.iter().map(|prompt| Row { prompt: prompt.tokens, seed: prompt.seed }).collect();
+        rows.resize(self.read.len(), Row { prompt: &[], seed: 0 });
+        let mut sampler = Sampler::new(&options.sampling, options.log_probabilities, &rows, vocabulary, &self.device);
+        let (texts, same) = self.place(&rows);
         // What the sampler begins with is an input of all chunks alike, and no part of the first one.
         B::sync(&self.device)?;
-        let pending = self.prefill(prompt, &mut sampler)?;
-        Ok(Generation {
+        let pending = self.prefill(&texts, same, &mut sampler)?;
+        Ok(BatchGeneration {
             session: self,
             sampler,
             options: options.clone(),
             next: Next::Chosen(pending),
-            written: 0,
-            end: None,
+            answers: vec![Answer::default(); prompts.len()],
         })
     }
 
-    fn check(&self, prompt: &[u32]) -> Result<()> {
-        let (length, context, vocabulary) = (prompt.len(), self.context, self.model.config().vocabulary);
-        if prompt.is_empty() {
-            return Err(LlmError::Prompt("the prompt is empty".to_owned()));
+    fn check(&self, prompts: &[Prompt<'_>]) -> Result<()> {
+        let (rows, context, vocabulary) = (self.read.len(), self.context, self.model.config().vocabulary);
+        if prompts.is_empty() || prompts.len() > rows {
+            return Err(LlmError::Prompt(format!("{} prompts for a session of {rows} rows", prompts.len())));
         }
-        if length >= context {
-            return Err(LlmError::Prompt(format!(
-                "the prompt has {length} tokens, and the context {context}: at most {} leave room for an answer",
-                context - 1
-            )));
-        }
-        match prompt.iter().find(|token| **token as usize >= vocabulary) {
-            Some(token) => {
-                Err(LlmError::Prompt(format!("the prompt has the token {token}; the model knows {vocabulary}")))
+        for prompt in prompts {
+            let length = prompt.tokens.len();
+            if length == 0 {
+                return Err(LlmError::Prompt("the prompt is empty".to_owned()));
             }
-            None => Ok(()),
+            if length >= context {
+                return Err(LlmError::Prompt(format!(
+                    "the prompt has {length} tokens, and the context {context}: at most {} leave room for an answer",
+                    context - 1
+                )));
+            }
+            if let Some(token) = prompt.tokens.iter().find(|token| **token as usize >= vocabulary) {
+                let reason = format!("the prompt has the token {token}; the model knows {vocabulary}");
+                return Err(LlmError::Prompt(reason));
+            }
         }
+        Ok(())
     }
 
-    /// Reads what is new of a prompt, and chooses the token after it.
-    fn prefill(&mut self, prompt: &[u32], sampler: &mut Sampler<B>) -> Result<Choice<B>> {
-        let same = self.read.iter().zip(prompt).take_while(|(read, new)| read == new).count();
-        // The last token is read again for its logits.
-        let same = same.min(prompt.len() - 1);
-        self.read.truncate(same);
+    /// Returns the rows with prompts at their ends, and how much of them has been read.
+    fn place(&mut self, rows: &[Row<'_>]) -> (Vec<Vec<u32>>, usize) {
+        let longest = rows.iter().map(|row| row.prompt.len()).max().unwrap_or_default();
+        let starts: Vec<_> = rows.iter().map(|row| longest - row.prompt.len()).collect();
+        if self.starts != starts {
+            self.read.iter_mut().for_each(Vec::clear);
+            self.starts = starts;
+        }
+        if rows.len() > 1 {
+            let starts: Vec<i32> = self.starts.iter().map(|start| *start as i32).collect();
+            let starts = Tensor::from_data(TensorData::new(starts, [rows.len(), 1]), &self.device);
+            self.cache.set_starts(Some(starts));
+        }
+        let (mut texts, mut same) = (Vec::with_capacity(rows.len()), longest - 1);
+        for ((row, start), read) in rows.iter().zip(&self.starts).zip(&self.read) {
+            let text = [&vec![0; *start], row.prompt].concat();
+            // The last token is read again for its logits.
+            same = same.min(read.iter().zip(&text).take_while(|(read, new)| read == new).count());
+            texts.push(text);
+        }
+        (texts, same)
+    }
+
+    /// Reads what is new of the rows, which are of one length, and chooses the tokens after them.
+    fn prefill(&mut self, texts: &[Vec<u32>], same: usize, sampler: &mut Sampler<B>) -> Result<Choice<B>> {
+        self.read.iter_mut().for_each(|read| read.truncate(same));
         self.cache.set_position(same);
-        let last = (prompt.len() - same - 1) / CHUNK;
-        for chunk in prompt[same..].chunks(CHUNK).take(last) {
-            // A token is chosen here too, so that all chunks are one program.
-            self.read_chunk(chunk, &mut sampler.clone()).read()?;
+        let length = texts[0].len();
+        let last = (length - same - 1) / CHUNK;
+        for chunk in 0..last {
+            let begin = same + chunk * CHUNK;
+            // Tokens are chosen here too, so that all chunks are one program.
+            self.read_chunk(texts, begin..begin + CHUNK, &mut sampler.clone()).read()?;
         }
-        Ok(self.read_chunk(&prompt[same + last * CHUNK..], sampler))
+        Ok(self.read_chunk(texts, same + last * CHUNK..length, sampler))
     }
 
-    fn read_chunk(&mut self, chunk: &[u32], sampler: &mut Sampler<B>) -> Choice<B> {
-        let (begin, length) = (self.cache.position(), chunk.len());
-        let mut tokens: Vec<i32> = chunk.iter().map(|token| *token as i32).collect();
-        tokens.resize(CHUNK, 0);
-        let tokens = Tensor::from_data(TensorData::new(tokens, [1, CHUNK]), &self.device);
+    fn read_chunk(&mut self, texts: &[Vec<u32>], place: Range<usize>, sampler: &mut Sampler<B>) -> Choice<B> {
+        let (mut tokens, length) = (Vec::with_capacity(texts.len() * CHUNK), place.len());
+        for (text, read) in texts.iter().zip(&mut self.read) {
+            let chunk = &text[place.clone()];
+            read.extend_from_slice(chunk);
+            tokens.extend(chunk.iter().map(|token| *token as i32));
+            tokens.resize(tokens.len() + CHUNK - length, 0);
+        }
+        let tokens = Tensor::from_data(TensorData::new(tokens, [texts.len(), CHUNK]), &self.device);
         let hidden = self.model.extend(tokens, &mut self.cache);
         // What the padding wrote is after the position, and is written again before it is seen.
-        self.cache.set_position(begin + length);
-        self.read.extend_from_slice(chunk);
+        self.cache.set_position(place.end);
         self.choose(hidden.slice_dim(1, length - 1..length), sampler)
     }
 
-    /// Reads one token, and chooses the next one.
-    fn step(&mut self, token: Tensor<B, 2, Int>, id: u32, sampler: &mut Sampler<B>) -> Choice<B> {
-        let hidden = self.model.extend(token, &mut self.cache);
-        self.read.push(id);
+    /// Reads one token of each row, `[batch, 1]`, and chooses the next ones.
+    fn step(&mut self, tokens: Tensor<B, 2, Int>, ids: &[u32], sampler: &mut Sampler<B>) -> Choice<B> {
+        let hidden = self.model.extend(tokens, &mut self.cache);
+        self.read.iter_mut().zip(ids).for_each(|(read, id)| read.push(*id));
         self.choose(hidden, sampler)
     }
 
-    /// Chooses by a vector `[1, 1, width]`.
+    /// Chooses by vectors `[batch, 1, width]`.
     fn choose(&self, hidden: Tensor<B, 3>, sampler: &mut Sampler<B>) -> Choice<B> {
         sampler.choose(self.model.logits(hidden).squeeze_dim(1))
     }
 }
 
-/// An answer as it is written: an iterator over its tokens.
+/// The answers of a batch as they are written: an iterator over steps, each with the next token of every answer, or `None`
+/// for one that has ended.
 #[derive(Debug)]
-pub struct Generation<'s, 'm, B: Backend> {
+pub struct BatchGeneration<'s, 'm, B: Backend> {
     session: &'s mut Session<'m, B>,
     sampler: Sampler<B>,
     options: GenerateOptions,
     next: Next<B>,
-    written: usize,
+    answers: Vec<Answer>,
+}
+
+/// An answer that is being written.
+#[derive(Clone, Debug, Default)]
+struct Answer {
+    tokens: usize,
     end: Option<End>,
 }
 
-/// What the next token needs.
+/// What the next tokens need.
 #[derive(Debug)]
 enum Next<B: Backend> {
     /// To be read.
     Chosen(Choice<B>),
-    /// To be chosen after this token.
-    After(Tensor<B, 2, Int>, u32),
+    /// To be chosen after these tokens, `[batch, 1]`.
+    After(Tensor<B, 2, Int>, Vec<u32>),
     /// A failure was reported.
     Failed,
 }
 
-impl<B: Backend> Generation<'_, '_, B> {
-    /// Returns why the answer ended; `None` while it goes on.
-    pub fn end(&self) -> Option<End> {
-        self.end
+impl<B: Backend> BatchGeneration<'_, '_, B> {
+    /// Returns why an answer ended; `None` while it goes on.
+    ///
+    /// # Panics
+    /// If there is no such answer.
+    pub fn end(&self, answer: usize) -> Option<End> {
+        self.answers[answer].end
     }
 
-    /// Returns the choice of the next token, or ends the answer.
+    /// Ends an answer, if it goes on.
+    ///
+    /// # Panics
+    /// If there is no such answer.
+    pub fn stop(&mut self, answer: usize) {
+        self.answers[answer].end.get_or_insert(End::Stopped);
+    }
+
+    /// Returns the choice of the next tokens; `None` if all answers have ended.
     fn choice(&mut self) -> Option<Choice<B>> {
-        if self.end.is_none() && self.written == self.options.tokens {
-            self.end = Some(End::Tokens);
+        for answer in &mut self.answers {
+            if answer.tokens == self.options.tokens {
+                answer.end.get_or_insert(End::Tokens);
+            }
         }
-        if self.end.is_some() {
+        if self.answers.iter().all(|answer| answer.end.is_some()) {
             return None;
         }
         match std::mem::replace(&mut self.next, Next::Failed) {
             Next::Chosen(choice) => Some(choice),
             Next::After(..) if self.session.cache.position() == self.session.context => {
-                self.end = Some(End::Context);
+                for answer in &mut self.answers {
+                    answer.end.get_or_insert(End::Context);
+                }
                 None
             }
-            Next::After(token, id) => Some(self.session.step(token, id, &mut self.sampler)),
+            Next::After(tokens, ids) => Some(self.session.step(tokens, &ids, &mut self.sampler)),
             Next::Failed => None,
         }
+    }
+}
+
+impl<B: Backend> Iterator for BatchGeneration<'_, '_, B> {
+    type Item = Result<Vec<Option<Token>>>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        let choice = self.choice()?;
+        let read = match choice.read() {
+            Ok(read) => read,
+            Err(error) => return Some(Err(error)),
+        };
+        let mut tokens = Vec::with_capacity(self.answers.len());
+        for (answer, (id, log_probability)) in self.answers.iter_mut().zip(&read) {
+            if self.options.end_tokens.contains(id) {
+                answer.end.get_or_insert(End::Token(*id));
+            }
+            let goes_on = answer.end.is_none();
+            answer.tokens += usize::from(goes_on);
+            tokens.push(goes_on.then_some(Token { id: *id, log_probability: *log_probability }));
+        }
+        self.next = Next::After(choice.tokens, read.into_iter().map(|(id, _)| id).collect());
+        tokens.iter().any(Option::is_some).then_some(Ok(tokens))
+    }
+}
+
+/// An answer as it is written: an iterator over its tokens.
+#[derive(Debug)]
+pub struct Generation<'s, 'm, B: Backend>(BatchGeneration<'s, 'm, B>);
+
+impl<B: Backend> Generation<'_, '_, B> {
+    /// Returns why the answer ended; `None` while it goes on.
+    pub fn end(&self) -> Option<End> {
+        self.0.end(0)
     }
 }
 
@@ -238,17 +371,7 @@ impl<B: Backend> Iterator for Generation<'_, '_, B> {
     type Item = Result<Token>;
 
     fn next(&mut self) -> Option<Result<Token>> {
-        let choice = self.choice()?;
-        let (id, log_probability) = match choice.read() {
-            Ok(read) => read,
-            Err(error) => return Some(Err(error)),
-        };
-        if self.options.end_tokens.contains(&id) {
-            self.end = Some(End::Token(id));
-            return None;
-        }
-        self.next = Next::After(choice.token, id);
-        self.written += 1;
-        Some(Ok(Token { id, log_probability }))
+        let step = self.0.next()?;
+        step.map(|tokens| tokens.into_iter().next().flatten()).transpose()
     }
 }

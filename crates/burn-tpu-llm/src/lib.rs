@@ -37,7 +37,7 @@ mod weights;
 
 pub use config::{Config, LoraConfig};
 pub use error::{LlmError, Result};
-pub use generate::{End, GenerateOptions, Generation, Session, Token};
+pub use generate::{BatchGeneration, End, GenerateOptions, Generation, Prompt, Session, Token};
 pub use model::{Cache, Decoder};
 pub use sampler::Sampling;
 pub use source::Source;

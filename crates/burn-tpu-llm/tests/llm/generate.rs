@@ -1,17 +1,21 @@
 //! The loop that writes, with small random models.
 
+use crate::families::TinyWeights;
 use burn::module::{ModuleMapper, Param};
 use burn::prelude::*;
 use burn_flex::{Flex, FlexDevice};
 use burn_tpu::Tpu;
-use burn_tpu_llm::{Config, Decoder, End, GenerateOptions, Sampling, Session};
+use burn_tpu_llm::{Config, Decoder, End, GenerateOptions, Prompt, Sampling, Session, Source};
 
-fn config(family: &str) -> Config {
-    let json = serde_json::json!({
+fn config_json(family: &str) -> serde_json::Value {
+    serde_json::json!({
         "model_type": family, "vocab_size": 40, "hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 4,
         "num_key_value_heads": 2, "intermediate_size": 24, "max_position_embeddings": 160, "sliding_window": 12,
-    });
-    Config::from_hugging_face(&json.to_string()).unwrap()
+    })
+}
+
+fn config(family: &str) -> Config {
+    Config::from_hugging_face(&config_json(family).to_string()).unwrap()
 }
 
 /// Larger weights than a model starts with, so that tokens differ.
@@ -100,6 +104,99 @@ fn an_answer_ends_at_a_token_a_count_or_a_full_context_and_when_it_is_dropped() 
     drop(generation);
     let mut generation = session.generate(&prompt(10), &options(2)).unwrap();
     assert_eq!((generation.by_ref().count(), generation.end()), (2, Some(End::Tokens)));
+}
+
+fn written_together<B: Backend>(
+    session: &mut Session<'_, B>,
+    prompts: &[Prompt<'_>],
+    options: &GenerateOptions,
+) -> Vec<Vec<u32>> {
+    let mut answers = vec![Vec::new(); prompts.len()];
+    for step in session.generate_batch(prompts, options).unwrap() {
+        for (answer, token) in answers.iter_mut().zip(step.unwrap()) {
+            answer.extend(token.map(|token| token.id));
+        }
+    }
+    answers
+}
+
+#[test]
+fn texts_of_a_batch_are_what_they_are_alone() {
+    let model = model::<Flex>(&FlexDevice);
+    let [mut session, mut alone] = [3, 1].map(|rows| Session::with_rows(&model, 160, rows).unwrap());
+    let prompts = [5, 70, 12].map(prompt);
+    let prompts: Vec<_> = prompts.iter().zip([8, 9, 8]).map(|(tokens, seed)| Prompt { tokens, seed }).collect();
+    let sampling = Sampling { temperature: 1.0, top_k: 9, presence_penalty: 0.3, ..Sampling::default() };
+    for sampling in [Sampling::default(), sampling] {
+        let mut options = GenerateOptions { sampling, ..options(20) };
+        let unended = written_together(&mut session, &prompts, &options);
+        options.end_tokens = vec![unended[0][4], unended[1][9]];
+        let mut lengths = Vec::new();
+        // All of them, then fewer than there are rows.
+        for prompts in [&prompts[..], &prompts[..2]] {
+            let together = written_together(&mut session, prompts, &options);
+            for (prompt, answer) in prompts.iter().zip(&together) {
+                let sampling = Sampling { seed: prompt.seed, ..options.sampling.clone() };
+                let options = GenerateOptions { sampling, ..options.clone() };
+                assert_eq!(*answer, written(&mut alone, prompt.tokens, &options));
+            }
+            lengths.extend(together.iter().map(Vec::len));
+        }
+        assert!(lengths.iter().any(|length| *length != lengths[0]), "each ends by itself: {lengths:?}");
+    }
+    // What was read stays read if the texts go on together.
+    let longer: Vec<_> = prompts.iter().map(|prompt| [prompt.tokens, &[3, 4][..]].concat()).collect();
+    let longer: Vec<_> = longer.iter().map(|tokens| Prompt { tokens, seed: 0 }).collect();
+    let first = written_together(&mut session, &prompts, &options(3));
+    assert_eq!(written_together(&mut session, &longer, &options(3)), {
+        let mut fresh = Session::with_rows(&model, 160, 3).unwrap();
+        written_together(&mut fresh, &longer, &options(3))
+    });
+    assert_eq!(written_together(&mut session, &prompts, &options(3)), first);
+}
+
+#[test]
+fn an_answer_of_a_batch_ends_alone() {
+    let model = model::<Flex>(&FlexDevice);
+    let mut session = Session::with_rows(&model, 20, 2).unwrap();
+    let [first, second] = [4, 9].map(prompt);
+    let prompts = [&first, &second].map(|tokens| Prompt { tokens, seed: 0 });
+    let mut generation = session.generate_batch(&prompts, &options(100)).unwrap();
+    generation.next().unwrap().unwrap();
+    generation.stop(1);
+    let steps: Vec<_> = generation.by_ref().map(Result::unwrap).collect();
+    assert!(steps.iter().all(|step| step[0].is_some() && step[1].is_none()));
+    // As many as the longer prompt leaves, with the last one that is not read.
+    assert_eq!((steps.len(), generation.end(0), generation.end(1)), (11, Some(End::Context), Some(End::Stopped)));
+    let error = |prompts: &[Prompt<'_>]| {
+        let mut session = Session::with_rows(&model, 20, 2).unwrap();
+        session.generate_batch(prompts, &options(1)).err().unwrap().to_string()
+    };
+    assert_eq!(error(&[]), "0 prompts for a session of 2 rows");
+    assert_eq!(error(&[prompts[0]; 3]), "3 prompts for a session of 2 rows");
+    assert_eq!(error(&[prompts[0], Prompt { tokens: &[], seed: 0 }]), "the prompt is empty");
+    assert!(Session::with_rows(&model, 20, 0).err().unwrap().to_string().contains("0 rows"));
+}
+
+#[test]
+fn a_batch_compiles_nothing_after_the_warm_up_on_the_tpu_backend() {
+    let Some((device, _alone)) = crate::cpu() else { return };
+    let files = TinyWeights::new(&config_json("mistral"));
+    let source = Source::open(files.path()).unwrap();
+    let model = source.load::<Tpu<f32>>(&device).unwrap();
+    let mut session = Session::with_rows(&model, 160, 2).unwrap();
+    session.warm_up(&options(4)).unwrap();
+    let warm = device.metrics().compiles;
+    let reference = source.load::<Flex>(&FlexDevice).unwrap();
+    for lengths in [[11, 64], [90, 65], [7, 7]] {
+        let prompts = lengths.map(prompt);
+        let prompts = [&prompts[0], &prompts[1]].map(|tokens| Prompt { tokens, seed: 0 });
+        let expected = prompts.map(|prompt| without_cache(&reference, prompt.tokens, 6));
+        assert_eq!(written_together(&mut session, &prompts, &options(6)), expected, "{lengths:?}");
+    }
+    assert!(warm > 0);
+    let metrics = device.metrics();
+    assert_eq!(metrics.compiles, warm, "{metrics}");
 }
 
 #[test]
