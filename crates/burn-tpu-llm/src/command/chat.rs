@@ -24,6 +24,10 @@ pub struct Args {
 pub fn run<F: TpuFloat>(args: &Args, loaded: &Loaded<F>) -> Outcome {
     let template = loaded.source.template()?;
     let mut session = Session::new(&loaded.model, loaded.context(&args.write))?;
+    if args.prompt.is_none() {
+        // What is compiled here does not stop the first answers. One answer alone needs fewer programs.
+        session.warm_up(&loaded.options(&args.write)?)?;
+    }
     let mut messages = beginning(args);
     let mut ask = |messages: &mut Vec<Message>, question: &str| -> Outcome {
         messages.push(Message::new("user", question));
