@@ -4,7 +4,7 @@
 
 Written from the papers: RoPE (arXiv 2104.09864), its scalings (2306.15595, 2309.00071, and Llama 3.1's model card and public
 definition), grouped queries (2305.13245), RMS norm (1910.07467), gated feed-forward (2002.05202), Gemma 2 (2408.00118), Gemma 3
-(2503.19786), Qwen 2 and 3 (2407.10671, 2505.09388), Mistral (2310.06825), LoRA (2106.09685). Nothing of a file has the weights: they follow from a
+(2503.19786), Qwen 2 and 3 (2407.10671, 2505.09388), Mistral (2310.06825), Mixtral (2401.04088), LoRA (2106.09685). Nothing of a file has the weights: they follow from a
 tensor's name and shape. Needs `pip install numpy`.
 """
 
@@ -32,7 +32,11 @@ def noise(name, shape):
 
 
 def weight(name, *shape):
-    return noise(name, shape)
+    value = noise(name, shape)
+    if name.endswith(".gate.weight"):
+        # The router likes two experts equally.
+        value[2] = value[1]
+    return value
 
 
 def norm(config, name, x, size):
@@ -86,11 +90,11 @@ def cap(x, most):
 def attention(config, name, x, window):
     kind, head = config["model_type"], config["head_dim"]
     heads, kv_heads, length = config["num_attention_heads"], config["num_key_value_heads"], x.shape[0]
-    bias, out_bias = kind == "qwen2" or config.get("attention_bias"), config.get("attention_bias")
+    bias, out_bias = kind.startswith("qwen2") or config.get("attention_bias"), config.get("attention_bias")
     q = linear(f"{name}.q_proj", x, heads * head, bias).reshape(length, heads, head)
     k = linear(f"{name}.k_proj", x, kv_heads * head, bias).reshape(length, kv_heads, head)
     v = linear(f"{name}.v_proj", x, kv_heads * head, bias).reshape(length, kv_heads, head)
-    if kind in ("qwen3", "gemma3_text"):
+    if kind in ("qwen3", "qwen3_moe", "gemma3_text"):
         q, k = norm(config, f"{name}.q_norm", q, head), norm(config, f"{name}.k_norm", k, head)
     local = kind == "gemma3_text" and window is not None
     q, k = rotate(config, q, local), rotate(config, k, local)
@@ -106,14 +110,43 @@ def attention(config, name, x, window):
     return linear(f"{name}.o_proj", result.reshape(length, -1), x.shape[-1], out_bias)
 
 
-def feed_forward(config, name, x):
-    bias, hidden = config.get("mlp_bias"), config["intermediate_size"]
-    gate = linear(f"{name}.gate_proj", x, hidden, bias)
+def feed_forward(config, name, x, hidden, names=("gate_proj", "up_proj", "down_proj")):
+    bias = config.get("mlp_bias")
+    gate = linear(f"{name}.{names[0]}", x, hidden, bias)
     if config["model_type"].startswith("gemma"):
         gate = 0.5 * gate * (1 + np.tanh(math.sqrt(2 / math.pi) * (gate + 0.044715 * gate**3)))
     else:
         gate = gate / (1 + np.exp(-gate))
-    return linear(f"{name}.down_proj", gate * linear(f"{name}.up_proj", x, hidden, bias), x.shape[-1], bias)
+    return linear(f"{name}.{names[2]}", gate * linear(f"{name}.{names[1]}", x, hidden, bias), x.shape[-1], bias)
+
+
+def mixture(config, name, x):
+    """Experts of which the router chooses some for each token, the first ones of those that it likes equally."""
+    mixtral = config["model_type"] == "mixtral"
+    count = config["num_local_experts" if mixtral else "num_experts"]
+    hidden = config["intermediate_size" if mixtral else "moe_intermediate_size"]
+    names = ("w1", "w3", "w2") if mixtral else ("gate_proj", "up_proj", "down_proj")
+    router = linear(f"{name}.gate", x, count)
+    likings = np.exp(router - router.max(-1, keepdims=True))
+    likings /= likings.sum(-1, keepdims=True)
+    result = np.zeros_like(x)
+    for i, row in enumerate(likings):
+        chosen = np.argsort(-row, kind="stable")[: config["num_experts_per_tok"]]
+        total = row[chosen].sum() if mixtral or config["norm_topk_prob"] else 1
+        for expert in chosen:
+            result[i] += row[expert] / total * feed_forward(config, f"{name}.experts.{expert}", x[i : i + 1], hidden, names)[0]
+    if shared := config.get("shared_expert_intermediate_size"):
+        gate = 1 / (1 + np.exp(-linear(f"{name}.shared_expert_gate", x, 1)))
+        result += gate * feed_forward(config, f"{name}.shared_expert", x, shared)
+    return result
+
+
+def after_attention(config, name, x):
+    if config["model_type"] == "mixtral":
+        return mixture(config, f"{name}.block_sparse_moe", x)
+    if "num_experts" in config:
+        return mixture(config, f"{name}.mlp", x)
+    return feed_forward(config, f"{name}.mlp", x, config["intermediate_size"])
 
 
 def logits(config):
@@ -127,11 +160,11 @@ def logits(config):
         seen = attention(config, f"{name}.self_attn", norm(config, f"{name}.input_layernorm", x, width), window)
         if gemma:
             x = x + norm(config, f"{name}.post_attention_layernorm", seen, width)
-            fed = feed_forward(config, f"{name}.mlp", norm(config, f"{name}.pre_feedforward_layernorm", x, width))
+            fed = after_attention(config, name, norm(config, f"{name}.pre_feedforward_layernorm", x, width))
             x = x + norm(config, f"{name}.post_feedforward_layernorm", fed, width)
         else:
             x = x + seen
-            x = x + feed_forward(config, f"{name}.mlp", norm(config, f"{name}.post_attention_layernorm", x, width))
+            x = x + after_attention(config, name, norm(config, f"{name}.post_attention_layernorm", x, width))
     x = norm(config, "model.norm", x, width)
     y = x @ embedding.T if config["tie_word_embeddings"] else linear("lm_head", x, config["vocab_size"])
     return cap(y, config.get("final_logit_softcapping"))
@@ -149,6 +182,7 @@ LLAMA3 = {
 }
 ALTERNATING = {"sliding_window": 4, "layer_types": ["sliding_attention", "full_attention"]}
 GEMMA = {"hidden_activation": "gelu_pytorch_tanh", "query_pre_attn_scalar": 12, "tie_word_embeddings": True}
+EXPERTS = {"num_experts": 5, "num_experts_per_tok": 2, "moe_intermediate_size": 12, "decoder_sparse_step": 1}
 MODELS = {
     "llama": {"model_type": "llama", "hidden_act": "silu"},
     "llama-biases": {"model_type": "llama", "attention_bias": True, "mlp_bias": True, "num_key_value_heads": 4},
@@ -159,6 +193,12 @@ MODELS = {
     "mistral": {"model_type": "mistral", "sliding_window": 5},
     "qwen2": {"model_type": "qwen2", "tie_word_embeddings": True, "use_sliding_window": False},
     "qwen3": {"model_type": "qwen3", "rope_theta": 1000000.0, "attention_bias": False},
+    "mixtral": {"model_type": "mixtral", "num_local_experts": 4, "num_experts_per_tok": 2, "sliding_window": None},
+    "qwen2-moe": {
+        "model_type": "qwen2_moe", **EXPERTS, "shared_expert_intermediate_size": 20, "norm_topk_prob": False,
+        "use_sliding_window": False,
+    },
+    "qwen3-moe": {"model_type": "qwen3_moe", **EXPERTS, "norm_topk_prob": True, "attention_bias": False, "mlp_only_layers": []},
     "gemma2": {"model_type": "gemma2", **ALTERNATING, **GEMMA, "attn_logit_softcapping": 2.0, "final_logit_softcapping": 3.0},
     "gemma3": {
         "model_type": "gemma3_text", **ALTERNATING, **GEMMA, "rope_theta": 1000000.0, "rope_local_base_freq": 10000.0,

@@ -21,6 +21,12 @@ pub enum Family {
     Qwen2,
     /// Qwen 3: norms of each query and key.
     Qwen3,
+    /// Mixtral: Mistral with mixtures of experts.
+    Mixtral,
+    /// Qwen 1.5 and 2 with mixtures of experts, of which one is shared.
+    Qwen2Moe,
+    /// Qwen 3 with mixtures of experts.
+    Qwen3Moe,
     /// Gemma 2: four norms in a layer, soft caps, every other layer with a window.
     Gemma2,
     /// Gemma 3: norms of queries and keys, five of six layers with a window.
@@ -46,6 +52,8 @@ pub struct Config {
     pub head: usize,
     /// Size of the hidden layer after attention.
     pub feed_forward: usize,
+    /// The mixture of experts that each layer has in place of one hidden layer.
+    pub experts: Option<Experts>,
     /// The most positions that the model was made for.
     pub context: usize,
     /// What is added to the mean square in norms.
@@ -78,6 +86,21 @@ pub struct Config {
     pub embedding_scale: Option<f64>,
     /// Whether the logits are products with the vectors of tokens.
     pub tied: bool,
+}
+
+/// A mixture of experts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Experts {
+    /// Among how many the router chooses.
+    pub count: usize,
+    /// How many it chooses for a token.
+    pub per_token: usize,
+    /// Size of the hidden layer of each.
+    pub feed_forward: usize,
+    /// Size of the hidden layer of an expert that counts for every token.
+    pub shared: Option<usize>,
+    /// Whether the shares of those that are chosen are divided by their sum.
+    pub normalised: bool,
 }
 
 /// The function of a gate.
@@ -171,6 +194,12 @@ impl Config {
             let (windows, layers) = (self.windows.len(), self.layers);
             return Err(LlmError::Config(format!("names windows for {windows} of {layers} layers, or one of 0")));
         }
+        if let Some(experts) = &self.experts {
+            let Experts { count, per_token, feed_forward, .. } = *experts;
+            if per_token == 0 || per_token > count || feed_forward == 0 || experts.shared == Some(0) {
+                return Err(LlmError::Config(format!("has experts that are none: {experts:?}")));
+            }
+        }
         for rope in std::iter::once(&self.rope).chain(&self.window_rope) {
             rope.check(self.head)?;
         }
@@ -181,6 +210,20 @@ impl Config {
     pub(crate) fn rope_of(&self, layer: usize) -> &Rope {
         let local = self.windows[layer].and(self.window_rope.as_ref());
         local.unwrap_or(&self.rope)
+    }
+}
+
+impl Family {
+    /// Returns Hugging Face's name of a parameter or module, whose modules have these names in this crate.
+    pub(crate) fn named<'n>(self, names: impl IntoIterator<Item = &'n str>) -> String {
+        let named = |name| match (self, name) {
+            (Self::Mixtral, "mlp") => "block_sparse_moe",
+            (Self::Mixtral, "gate_proj") => "w1",
+            (Self::Mixtral, "up_proj") => "w3",
+            (Self::Mixtral, "down_proj") => "w2",
+            _ => name,
+        };
+        names.into_iter().map(named).collect::<Vec<_>>().join(".")
     }
 }
 

@@ -14,6 +14,7 @@ mod save;
 pub(crate) use load::load;
 pub use save::save_weights;
 
+use crate::config::Family;
 use crate::error::{LlmError, Result};
 use burn::tensor::TensorData;
 use std::collections::BTreeMap;
@@ -46,17 +47,20 @@ struct InFile {
 }
 
 impl Part {
-    /// Returns where the parameter at a path of modules, with their types, is in this part's file; `None` if it is in the
-    /// other's.
-    fn in_file(self, path: &[(String, String)]) -> Option<InFile> {
+    /// Returns where the parameter at a path of modules, with their types, is in this part's file for a family; `None` if
+    /// it is in the other's.
+    fn in_file(self, path: &[(String, String)], family: Family) -> Option<InFile> {
+        // The variants of an enum are no modules of Hugging Face's.
+        let path: Vec<_> = path.iter().filter(|(_, container)| !container.starts_with("Enum:")).collect();
         let names: Vec<_> = path.iter().map(|(name, _)| name.as_str()).collect();
         let prefix = if names.first() == Some(&"lm_head") { "" } else { "model." };
         // The field that has the type `Lora` is no part of PEFT's names.
         let matrix = path.iter().position(|(_, container)| container == "Struct:Lora");
         let name = match (self, matrix) {
-            (Self::Model, None) => format!("{prefix}{}", names.join(".")),
+            (Self::Model, None) => format!("{prefix}{}", family.named(names)),
             (Self::Adapter, Some(at)) => {
-                let (projection, matrix) = (names[..at - 1].join("."), names[at].to_uppercase());
+                let matrix = names[at].to_uppercase();
+                let projection = family.named(names.into_iter().take(at - 1));
                 format!("base_model.model.{prefix}{projection}.lora_{matrix}.weight")
             }
             _ => return None,

@@ -72,6 +72,7 @@ impl Fields<'_> {
             kv_heads: self.optional("attention.head_count_kv")?.map_or(heads, |heads| heads as usize),
             head,
             feed_forward: self.size("feed_forward_length")?,
+            experts: None,
             context: self.size("context_length")?,
             norm_epsilon: shortest(self.need("attention.layer_norm_rms_epsilon")?),
             norm_less_one: gemma,

@@ -2,14 +2,14 @@
 //!
 //! A field that is neither used nor known to leave the logits alone is an error, unless it is `null` or `false`.
 
-use super::{Activation, AttentionBias, Config, Family, Rope, Scaling};
+use super::{Activation, AttentionBias, Config, Experts, Family, Rope, Scaling};
 use crate::error::{LlmError, Result};
 use serde_json::{Map, Value, json};
 use std::cell::RefCell;
 use std::collections::BTreeSet;
 
 /// Fields that change no logits.
-const HARMLESS: [&str; 22] = [
+const HARMLESS: [&str; 25] = [
     "architectures",
     "attention_dropout",
     "auto_map",
@@ -22,9 +22,12 @@ const HARMLESS: [&str; 22] = [
     "is_llama_config",
     "max_window_layers",
     "model_type",
+    "output_router_logits",
     "pad_token_id",
     "pretraining_tp",
     "rope_interleaved",
+    "router_aux_loss_coef",
+    "router_jitter_noise",
     "sliding_window",
     "tokenizer_class",
     "torch_dtype",
@@ -85,8 +88,19 @@ impl Config {
             let kind = |window: &Option<usize>| if window.is_some() { "sliding_attention" } else { "full_attention" };
             json["sliding_window"] = json!(window);
             json["layer_types"] = self.windows.iter().map(kind).collect();
-            if matches!(self.family, Family::Qwen2 | Family::Qwen3) {
+            if self.family.is_qwen() {
                 json["use_sliding_window"] = json!(true);
+            }
+        }
+        if let Some(experts) = &self.experts {
+            json["num_experts_per_tok"] = json!(experts.per_token);
+            if self.family == Family::Mixtral {
+                json["num_local_experts"] = json!(experts.count);
+            } else {
+                json["num_experts"] = json!(experts.count);
+                json["moe_intermediate_size"] = json!(experts.feed_forward);
+                json["shared_expert_intermediate_size"] = json!(experts.shared);
+                json["norm_topk_prob"] = json!(experts.normalised);
             }
         }
         if self.family == Family::Llama {
@@ -108,9 +122,16 @@ impl Family {
             Self::Mistral => "mistral",
             Self::Qwen2 => "qwen2",
             Self::Qwen3 => "qwen3",
+            Self::Mixtral => "mixtral",
+            Self::Qwen2Moe => "qwen2_moe",
+            Self::Qwen3Moe => "qwen3_moe",
             Self::Gemma2 => "gemma2",
             Self::Gemma3 => "gemma3_text",
         }
+    }
+
+    fn is_qwen(self) -> bool {
+        matches!(self, Self::Qwen2 | Self::Qwen3 | Self::Qwen2Moe | Self::Qwen3Moe)
     }
 }
 
@@ -160,6 +181,7 @@ impl Fields<'_> {
         let windows = self.windows(family, layers)?;
         let (rope, window_rope) = self.ropes(family, context)?;
         let bias = self.flag("attention_bias")?;
+        let feed_forward = self.size("intermediate_size")?;
         Ok(Config {
             family,
             vocabulary: self.size("vocab_size")?,
@@ -170,7 +192,8 @@ impl Fields<'_> {
                 .get("num_key_value_heads")
                 .map_or(Ok(heads), |heads| integer("num_key_value_heads", heads))?,
             head,
-            feed_forward: self.size("intermediate_size")?,
+            feed_forward,
+            experts: self.experts(family, feed_forward)?,
             context,
             norm_epsilon: self.number("rms_norm_eps")?.unwrap_or(1e-6),
             norm_less_one: gemma,
@@ -179,12 +202,12 @@ impl Fields<'_> {
             window_rope,
             windows,
             attention_bias: match family {
-                Family::Qwen2 => AttentionBias::Inputs,
+                Family::Qwen2 | Family::Qwen2Moe => AttentionBias::Inputs,
                 _ if bias => AttentionBias::All,
                 _ => AttentionBias::None,
             },
             feed_forward_bias: self.flag("mlp_bias")?,
-            head_norms: matches!(family, Family::Qwen3 | Family::Gemma3),
+            head_norms: matches!(family, Family::Qwen3 | Family::Qwen3Moe | Family::Gemma3),
             post_norms: gemma,
             query_scale: scalar.powf(-0.5),
             score_cap: self.number("attn_logit_softcapping")?,
@@ -194,16 +217,41 @@ impl Fields<'_> {
         })
     }
 
+    /// Returns the experts of each layer, in families that have some.
+    fn experts(&self, family: Family, feed_forward: usize) -> Result<Option<Experts>> {
+        let (count, feed_forward, shared, normalised) = match family {
+            Family::Mixtral => ("num_local_experts", feed_forward, None, true),
+            Family::Qwen2Moe | Family::Qwen3Moe => {
+                let has_shared = family == Family::Qwen2Moe;
+                let shared = has_shared.then(|| self.size("shared_expert_intermediate_size")).transpose()?;
+                ("num_experts", self.size("moe_intermediate_size")?, shared, self.flag("norm_topk_prob")?)
+            }
+            _ => return Ok(None),
+        };
+        let (step, dense) = (self.get("decoder_sparse_step"), self.get("mlp_only_layers"));
+        for (name, value, all) in [("decoder_sparse_step", step, json!(1)), ("mlp_only_layers", dense, json!([]))] {
+            if let Some(value) = value.filter(|value| **value != all) {
+                return Err(wrong(name, value, &format!("{all}: every layer has experts in this crate")));
+            }
+        }
+        let (count, per_token) = (self.size(count)?, self.size("num_experts_per_tok")?);
+        Ok(Some(Experts { count, per_token, feed_forward, shared, normalised }))
+    }
+
     fn family(&self) -> Result<Family> {
         match self.get("model_type").and_then(Value::as_str) {
             Some("llama") => Ok(Family::Llama),
             Some("mistral") => Ok(Family::Mistral),
             Some("qwen2") => Ok(Family::Qwen2),
             Some("qwen3") => Ok(Family::Qwen3),
+            Some("mixtral") => Ok(Family::Mixtral),
+            Some("qwen2_moe") => Ok(Family::Qwen2Moe),
+            Some("qwen3_moe") => Ok(Family::Qwen3Moe),
             Some("gemma2") => Ok(Family::Gemma2),
             Some("gemma3_text") => Ok(Family::Gemma3),
             found => Err(LlmError::Config(format!(
-                "has the `model_type` {}; this crate runs llama, mistral, qwen2, qwen3, gemma2 and gemma3_text",
+                "has the `model_type` {}; this crate runs llama, mistral, mixtral, qwen2, qwen2_moe, \
+                 qwen3, qwen3_moe, gemma2 and gemma3_text",
                 found.map_or("of no text".to_owned(), |found| format!("`{found}`"))
             ))),
         }
@@ -233,9 +281,9 @@ impl Fields<'_> {
         let is_local = |layer: usize| match (named, family) {
             (Some(named), _) => named.get(layer).is_some_and(|kind| kind == "sliding_attention"),
             (None, Family::Gemma2 | Family::Gemma3) => !(layer + 1).is_multiple_of(pattern),
-            (None, Family::Qwen2 | Family::Qwen3) => used && layer >= first,
-            (None, Family::Mistral) => true,
-            (None, Family::Llama) => false,
+            (None, family) if family.is_qwen() => used && layer >= first,
+            (None, Family::Mistral | Family::Mixtral) => true,
+            (None, _) => false,
         };
         if let Some(kind) =
             named.into_iter().flatten().find(|kind| *kind != "sliding_attention" && *kind != "full_attention")

@@ -2,7 +2,7 @@
 
 use super::attention::{Attention, capped};
 use super::cache::Cache;
-use super::feed_forward::FeedForward;
+use super::mixture::Mlp;
 use super::norm::RmsNorm;
 use super::projection::{Projection, SMALL};
 use super::view::{Places, View, Views};
@@ -43,8 +43,8 @@ pub struct Layer<B: Backend> {
     pub post_attention_layernorm: RmsNorm<B>,
     /// The norm before feed-forward, in layers with norms after.
     pub pre_feedforward_layernorm: Option<RmsNorm<B>>,
-    /// The gated feed-forward.
-    pub mlp: FeedForward<B>,
+    /// The gated feed-forward, or a mixture of some.
+    pub mlp: Mlp<B>,
     /// The norm after feed-forward, in layers with norms after.
     pub post_feedforward_layernorm: Option<RmsNorm<B>>,
 }
@@ -77,23 +77,22 @@ impl<B: Backend> Layer<B> {
             self_attn: Attention::new(config, device),
             post_attention_layernorm: norm(),
             pre_feedforward_layernorm: config.post_norms.then(norm),
-            mlp: FeedForward::new(config, device),
+            mlp: Mlp::new(config, device),
             post_feedforward_layernorm: config.post_norms.then(norm),
         }
     }
 
-    /// Returns the products with their names within a layer.
-    pub(super) fn projections(&mut self) -> [(&'static str, &mut Projection<B>); 7] {
-        let (attention, mlp) = (&mut self.self_attn, &mut self.mlp);
-        [
-            ("self_attn.q_proj", &mut attention.q_proj),
-            ("self_attn.k_proj", &mut attention.k_proj),
-            ("self_attn.v_proj", &mut attention.v_proj),
-            ("self_attn.o_proj", &mut attention.o_proj),
-            ("mlp.gate_proj", &mut mlp.gate_proj),
-            ("mlp.up_proj", &mut mlp.up_proj),
-            ("mlp.down_proj", &mut mlp.down_proj),
-        ]
+    /// Returns the products that an adapter may change with their names within a layer.
+    pub(super) fn projections(&mut self) -> Vec<(String, &mut Projection<B>)> {
+        let attention = &mut self.self_attn;
+        let mut all = vec![
+            ("self_attn.q_proj".to_owned(), &mut attention.q_proj),
+            ("self_attn.k_proj".to_owned(), &mut attention.k_proj),
+            ("self_attn.v_proj".to_owned(), &mut attention.v_proj),
+            ("self_attn.o_proj".to_owned(), &mut attention.o_proj),
+        ];
+        all.extend(self.mlp.projections());
+        all
     }
 
     fn forward(&self, x: Tensor<B, 3>, view: &View<B>, cache: Option<(&mut Cache<B>, usize)>) -> Tensor<B, 3> {

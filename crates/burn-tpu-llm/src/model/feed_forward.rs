@@ -8,23 +8,23 @@ use burn::tensor::activation::{gelu_approximate, silu};
 /// `down(activation(gate(x)) * up(x))`
 #[derive(Module, Debug)]
 pub struct FeedForward<B: Backend> {
-    /// `[width, feed_forward]`
+    /// `[width, hidden]`
     pub gate_proj: Projection<B>,
-    /// `[width, feed_forward]`
+    /// `[width, hidden]`
     pub up_proj: Projection<B>,
-    /// `[feed_forward, width]`
+    /// `[hidden, width]`
     pub down_proj: Projection<B>,
     gelu: bool,
 }
 
 impl<B: Backend> FeedForward<B> {
-    /// Creates a layer with random weights.
-    pub fn new(config: &Config, device: &B::Device) -> Self {
+    /// Creates a layer with random weights; `hidden` is the size between its products.
+    pub fn new(config: &Config, hidden: usize, device: &B::Device) -> Self {
         let bias = config.feed_forward_bias;
         Self {
-            gate_proj: Projection::new(config.width, config.feed_forward, bias, device),
-            up_proj: Projection::new(config.width, config.feed_forward, bias, device),
-            down_proj: Projection::new(config.feed_forward, config.width, bias, device),
+            gate_proj: Projection::new(config.width, hidden, bias, device),
+            up_proj: Projection::new(config.width, hidden, bias, device),
+            down_proj: Projection::new(hidden, config.width, bias, device),
             gelu: config.activation == Activation::GeluTanh,
         }
     }

@@ -82,10 +82,10 @@ impl<B: Backend> Decoder<B> {
 
     /// Returns the products of the decoder with their names in Hugging Face's files.
     fn projections(&mut self) -> Vec<(String, &mut Projection<B>)> {
-        let mut all = Vec::new();
+        let (family, mut all) = (self.config().family, Vec::new());
         for (index, layer) in self.layers.iter_mut().enumerate() {
             for (name, projection) in layer.projections() {
-                all.push((format!("model.layers.{index}.{name}"), projection));
+                all.push((format!("model.layers.{index}.{}", family.named(name.split('.'))), projection));
             }
         }
         all.extend(self.lm_head.iter_mut().map(|head| ("lm_head".to_owned(), head)));

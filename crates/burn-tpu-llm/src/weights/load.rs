@@ -1,6 +1,7 @@
 //! The way of tensors into a decoder.
 
 use super::{InFile, Part, Tensors};
+use crate::config::Family;
 use crate::error::{LlmError, Result};
 use crate::model::Decoder;
 use burn::module::{Module, ModuleMapper, Param};
@@ -20,6 +21,7 @@ pub(crate) fn load<B: Backend>(
     let tied = decoder.config().tied;
     let mut load = Load {
         part,
+        family: decoder.config().family,
         tensors,
         unused: tensors.shapes(),
         less_one: decoder.config().norm_less_one,
@@ -41,6 +43,7 @@ pub(crate) fn load<B: Backend>(
 
 struct Load<'a> {
     part: Part,
+    family: Family,
     tensors: &'a dyn Tensors,
     /// The tensors that no parameter has asked for.
     unused: BTreeMap<String, Vec<usize>>,
@@ -54,7 +57,7 @@ struct Load<'a> {
 impl Load<'_> {
     /// Returns the data of the parameter that is being visited, in its own layout.
     fn data(&mut self, mut shape: Vec<usize>) -> Option<TensorData> {
-        let InFile { name, is_transposed } = self.part.in_file(&self.path)?;
+        let InFile { name, is_transposed } = self.part.in_file(&self.path, self.family)?;
         if is_transposed {
             shape.reverse();
         }

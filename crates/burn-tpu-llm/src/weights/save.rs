@@ -4,6 +4,7 @@
 
 use super::load::is_norm;
 use super::{InFile, Part};
+use crate::config::Family;
 use crate::error::{LlmError, Result};
 use crate::model::Decoder;
 use burn::module::{Module, ModuleVisitor, Param};
@@ -30,7 +31,8 @@ pub fn save_weights<B: Backend>(decoder: &Decoder<B>, path: &Path) -> Result<()>
 pub(super) fn save<B: Backend>(decoder: &Decoder<B>, part: Part, path: &Path) -> Result<()> {
     let unfinished = path.with_extension("part");
     let file = File::create(&unfinished).map_err(LlmError::file("write", &unfinished))?;
-    let mut list = List { part, path: Vec::new(), header: Map::new(), bytes: 0 };
+    let family = decoder.config().family;
+    let mut list = List { part, family, path: Vec::new(), header: Map::new(), bytes: 0 };
     // Which library wrote it: readers of Hugging Face's files ask, and this is how PyTorch's are laid out.
     list.header.insert("__metadata__".to_owned(), json!({"format": "pt"}));
     decoder.visit(&mut list);
@@ -38,6 +40,7 @@ pub(super) fn save<B: Backend>(decoder: &Decoder<B>, part: Part, path: &Path) ->
     header.resize(header.len().next_multiple_of(8), b' ');
     let mut write = Elements {
         part,
+        family,
         path: Vec::new(),
         file: BufWriter::new(file),
         less_one: decoder.config().norm_less_one,
@@ -57,6 +60,7 @@ pub(super) fn save<B: Backend>(decoder: &Decoder<B>, part: Part, path: &Path) ->
 /// Lists the tensors.
 struct List {
     part: Part,
+    family: Family,
     path: Vec<(String, String)>,
     header: Map<String, Value>,
     bytes: usize,
@@ -72,7 +76,7 @@ impl<B: Backend> ModuleVisitor<B> for List {
     }
 
     fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<B, D>>) {
-        let Some(InFile { name, is_transposed }) = self.part.in_file(&self.path) else { return };
+        let Some(InFile { name, is_transposed }) = self.part.in_file(&self.path, self.family) else { return };
         let (dtype, mut shape) = (param.val().dtype(), param.lazy_shape().to_vec());
         if is_transposed {
             shape.reverse();
@@ -91,6 +95,7 @@ impl<B: Backend> ModuleVisitor<B> for List {
 /// Writes the elements of the tensors, in the order of [`List`].
 struct Elements {
     part: Part,
+    family: Family,
     path: Vec<(String, String)>,
     file: BufWriter<File>,
     less_one: bool,
@@ -112,7 +117,7 @@ impl<B: Backend> ModuleVisitor<B> for Elements {
     }
 
     fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<B, D>>) {
-        let place = self.part.in_file(&self.path);
+        let place = self.part.in_file(&self.path, self.family);
         let Some(InFile { is_transposed, .. }) = place.filter(|_| self.result.is_ok()) else { return };
         let tensor = param.val();
         let tensor = if is_transposed { tensor.swap_dims(0, D - 1) } else { tensor };

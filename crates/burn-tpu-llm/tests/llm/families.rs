@@ -10,7 +10,7 @@ use std::collections::HashMap;
 use std::path::Path;
 use tempfile::TempDir;
 
-const FAMILIES: [&str; 11] = [
+const FAMILIES: [&str; 14] = [
     "llama",
     "llama-biases",
     "llama-one-key-head",
@@ -20,6 +20,9 @@ const FAMILIES: [&str; 11] = [
     "mistral",
     "qwen2",
     "qwen3",
+    "mixtral",
+    "qwen2-moe",
+    "qwen3-moe",
     "gemma2",
     "gemma3",
 ];
@@ -45,6 +48,15 @@ pub fn noise(name: &str, count: usize) -> Vec<f32> {
     (0..count as u64).map(number).collect()
 }
 
+/// Returns the weights of a name, of which a router's likes two experts equally.
+fn weights(name: &str, count: usize, width: usize) -> Vec<f32> {
+    let mut values = noise(name, count);
+    if name.ends_with(".gate.weight") {
+        values.copy_within(width..2 * width, 2 * width);
+    }
+    values
+}
+
 /// The folder of a model in Hugging Face's form, with the weights that the references have.
 pub struct TinyWeights(TempDir);
 
@@ -56,7 +68,7 @@ impl TinyWeights {
         let config = Config::from_hugging_face(&config.to_string()).unwrap();
         let path = folder.path().join("model.safetensors");
         save_weights(&config.init::<Flex>(&FlexDevice).unwrap(), &path).unwrap();
-        replace_weights(&path, noise);
+        replace_weights(&path, |name, count| weights(name, count, config.width));
         Self(folder)
     }
 
@@ -137,15 +149,15 @@ fn each_family_computes_what_its_definition_says() {
 #[test]
 fn the_tpu_backend_computes_the_same() {
     let Some((device, _alone)) = crate::cpu() else { return };
-    // The two that have the most parts between them.
-    for name in ["llama-biases", "gemma3"] {
+    // Those that have the most parts between them.
+    for name in ["llama-biases", "qwen2-moe", "gemma3"] {
         reference(name).check::<Tpu<f32>>(name, &device);
     }
 }
 
 #[test]
 fn a_saved_model_is_the_same() {
-    for name in ["llama-yarn", "qwen2", "gemma3"] {
+    for name in ["llama-yarn", "qwen2", "mixtral", "qwen2-moe", "gemma3"] {
         let reference = reference(name);
         let source = Source::open(reference.folder.path()).unwrap();
         let model = source.load::<Flex>(&FlexDevice).unwrap();
@@ -188,6 +200,13 @@ fn a_field_that_is_not_known_is_named_and_one_that_changes_nothing_is_not() {
     let message = with("rope_scaling", serde_json::json!({"rope_type": "longrope"}));
     assert!(message.contains("longrope") && message.contains("known are"), "{message}");
     assert!(with("num_key_value_heads", 3.into()).contains("4 heads of queries, no multiple of its 3 of keys"));
+    let with_experts =
+        |field: &str, value: Value| error("qwen3-moe", |folder| change_config(folder, |json| json[field] = value));
+    assert!(with_experts("num_experts_per_tok", 6.into()).contains("has experts that are none"));
+    assert!(
+        with_experts("mlp_only_layers", serde_json::json!([1])).contains("[1] instead of []: every layer has experts")
+    );
+    assert!(with_experts("decoder_sparse_step", 2.into()).contains("2 instead of 1: every layer has experts"));
     assert!(with("vocab_size", Value::Null).contains("has no field `vocab_size`"));
     assert!(with("hidden_size", "wide".into()).contains("has `hidden_size`: \"wide\" instead of a positive integer"));
 }

@@ -1,6 +1,6 @@
 //! Adapters: what a layer computes, PEFT's files, merging, and where gradients are.
 
-use crate::families::{noise, reference_json};
+use crate::families::{TinyWeights, noise, reference_json};
 use burn::backend::Autodiff;
 use burn::module::{AutodiffModule, Module, ModuleMapper, ModuleVisitor, Param};
 use burn::nn::Linear;
@@ -9,7 +9,7 @@ use burn::prelude::*;
 use burn::tensor::Tolerance;
 use burn_flex::{Flex, FlexDevice};
 use burn_tpu_llm::model::{Lora, Projection};
-use burn_tpu_llm::{Config, Decoder, LoraConfig, save_weights};
+use burn_tpu_llm::{Config, Decoder, LoraConfig, Source, save_weights};
 use safetensors::tensor::SafeTensors;
 use serde_json::Value;
 use std::path::Path;
@@ -183,6 +183,19 @@ fn the_files_are_pefts_and_come_back() {
     save_weights(&adapted.merge_lora(), &weights).unwrap();
     save_weights(&model(), &folder.path().join("plain.safetensors")).unwrap();
     assert_eq!(shapes(&weights), shapes(&folder.path().join("plain.safetensors")));
+}
+
+#[test]
+fn experts_have_adapters_under_the_names_of_their_family() {
+    let files = TinyWeights::new(&reference_json("mixtral")["config"]);
+    let model = Source::open(files.path()).unwrap().load::<Trained>(&FlexDevice).unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    model.with_lora(&lora(&["q_proj", "w2"])).unwrap().save_lora(folder.path()).unwrap();
+    let shapes = shapes(&folder.path().join("adapter_model.safetensors"));
+    // Two matrices for each of two layers' query and four experts.
+    assert_eq!(shapes.len(), 20);
+    let name = "base_model.model.model.layers.1.block_sparse_moe.experts.3.w2.lora_A.weight".to_owned();
+    assert!(shapes.contains(&(name, vec![3, 24])), "{shapes:?}");
 }
 
 #[test]
