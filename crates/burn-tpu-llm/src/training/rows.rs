@@ -27,13 +27,15 @@ pub struct Rows {
     /// Tokens of the row that is being filled.
     filled: usize,
     cut: usize,
+    /// Whether some example begins within a row, after another one.
+    shared: bool,
 }
 
 impl Rows {
     /// Puts examples into rows that predict `length` tokens each, in their order: an example that does not fit in the rest
     /// of a row begins the next one. What is longer than a row loses its end.
     pub fn new(examples: &[Example], length: usize) -> Self {
-        let mut rows = Self { length, rows: Vec::new(), filled: 0, cut: 0 };
+        let mut rows = Self { length, rows: Vec::new(), filled: 0, cut: 0, shared: false };
         for example in examples.iter().filter(|example| example.tokens.len() > 1) {
             rows.add(example);
         }
@@ -53,6 +55,7 @@ impl Rows {
         }
         let (begin, end) = (self.filled, self.filled + tokens);
         self.filled = end;
+        self.shared |= begin > 0;
         let Some(row) = self.rows.last_mut() else { return };
         for place in begin..end {
             row.tokens[place] = example.tokens[place - begin] as i32;
@@ -76,7 +79,7 @@ impl Rows {
     /// Takes the last rows away, at most `count` and all but one, and returns them.
     pub fn split_off(&mut self, count: usize) -> Self {
         let at = self.rows.len().saturating_sub(count).max(1).min(self.rows.len());
-        Self { length: self.length, rows: self.rows.split_off(at), filled: 0, cut: 0 }
+        Self { rows: self.rows.split_off(at), cut: 0, ..*self }
     }
 
     /// Returns the numbers of the rows of a batch: all rows in a random order that follows from the seed, then all in
@@ -113,7 +116,7 @@ impl Rows {
         let tokens: Vec<i32> = rows().flat_map(|row| row.tokens.iter().copied()).collect();
         let weights: Vec<f32> = rows().flat_map(|row| row.weights.iter().copied()).collect();
         let (count, length) = (numbers.len(), self.length);
-        let starts = self.share().then(|| {
+        let starts = self.shared.then(|| {
             let starts: Vec<i32> = rows().flat_map(|row| row.starts.iter().copied()).collect();
             Tensor::from_data(TensorData::new(starts, [count, length]), device)
         });
@@ -122,13 +125,6 @@ impl Rows {
             weights: Tensor::from_data(TensorData::new(weights, [count, length]), (device, DType::F32)),
             starts,
         }
-    }
-
-    /// Returns whether some example begins within a row. Padding after the examples does not count: nobody sees it.
-    fn share(&self) -> bool {
-        self.rows
-            .iter()
-            .any(|row| row.starts.iter().zip(&row.weights).any(|(start, weight)| *start > 0 && *weight > 0.0))
     }
 
     /// Returns the bytes of the text that the learned tokens of all rows are.
@@ -171,10 +167,10 @@ mod tests {
         // The 4 is not learned, though it is marked: what is before it is another example.
         assert_eq!(rows.rows()[0], row([1, 2, 3, 4, 5, 0], [1.0, 1.0, 0.0, 1.0, 0.0], [0, 0, 0, 3, 3]));
         assert_eq!(rows.rows()[1], row([6, 7, 8, 9, 10, 11], [0.0, 1.0, 1.0, 1.0, 1.0], [0; 5]));
-        assert_eq!((rows.rows().len(), rows.cut(), rows.share()), (2, 1, true));
+        assert_eq!((rows.rows().len(), rows.cut(), rows.shared), (2, 1, true));
         let rows = Rows::new(&examples[..1], 5);
         assert_eq!(rows.rows()[0].starts, [0, 0, 0, 3, 4]);
-        assert!(!rows.share());
+        assert!(!rows.shared);
     }
 
     #[test]

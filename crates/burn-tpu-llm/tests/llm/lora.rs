@@ -112,6 +112,17 @@ fn a_new_adapter_changes_nothing_and_a_merged_one_is_in_the_weights() {
     assert_close(unmerged.without_lora().forward(tokens()), before, 1e-6);
 }
 
+#[test]
+fn only_training_drops_inputs_of_the_adapter() {
+    let lora = LoraConfig { dropout: 0.5, ..lora(&["v_proj"]) };
+    let model = model().with_lora(&lora).unwrap().map(&mut Stir);
+    let [first, second] = [(); 2].map(|()| model.forward(tokens()).into_data());
+    assert_ne!(first, second);
+    let valid = model.valid();
+    let [first, second] = [(); 2].map(|()| valid.forward(tokens().inner()).into_data());
+    assert_eq!(first, second);
+}
+
 /// Lists the parameters with gradients and those without.
 struct Gradients(GradientsParams, Vec<String>, [usize; 2]);
 
