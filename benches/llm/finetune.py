@@ -137,4 +137,5 @@ def main():
     print(adapter, full)
 
 
-main()
+if __name__ == "__main__":
+    main()

@@ -57,7 +57,7 @@ pub struct Args {
     seed: u64,
 }
 
-/// The most rows of a measurement that are computed at once, and the most lines of progress.
+/// The most lines of progress.
 const LINES: u64 = 20;
 
 fn at_least_one() -> clap::builder::RangedU64ValueParser {
@@ -165,7 +165,7 @@ impl Args {
             let tokens = steps as u64 * self.batch * self.sequence;
             let rate = tokens as f64 / begun.elapsed().as_secs_f64();
             let loss: f64 = loss.iter::<f64>().sum();
-            eprintln!("step {number} of {}: loss {loss:.4}, {rate:.0} tokens a second", self.steps);
+            eprintln!("step {number} of {}: loss {loss:.6}, {rate:.0} tokens a second", self.steps);
             begun = Instant::now();
         }
         Ok(())
