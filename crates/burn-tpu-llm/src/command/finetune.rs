@@ -22,7 +22,7 @@ pub struct Args {
     /// The folder to write: an adapter in PEFT's form, or the whole model
     #[arg(long, value_name = "DIR")]
     output: PathBuf,
-    /// Rank of the adapter; 0 trains all weights of the model
+    /// Rank of a new adapter; 0 trains all weights of the model. With --adapter there is no new one
     #[arg(long, default_value_t = 16)]
     lora_rank: usize,
     /// The adapter's product is multiplied by this over its rank [default: twice the rank]
@@ -120,15 +120,15 @@ impl Args {
             Example::of_text(tokenizer, &text, length)?
         };
         let mut rows = Rows::new(&examples, length);
-        if rows.rows().is_empty() {
-            return Err(format!("`{}` has nothing to learn from", self.data.display()).into());
-        }
         if rows.cut() > 0 {
             eprintln!(
                 "{} of {} conversations are longer than {length} tokens and lose their end",
                 rows.cut(),
                 examples.len()
             );
+        }
+        if rows.rows().is_empty() {
+            return Err(format!("`{}` has nothing to learn in rows of {length} tokens", self.data.display()).into());
         }
         let held_out = rows.split_off(self.held_out);
         Ok((rows, held_out))
