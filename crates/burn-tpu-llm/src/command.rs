@@ -46,7 +46,8 @@ pub struct ModelArgs {
     /// A GGUF file, or a folder with config.json, tokenizer.json and safetensors
     #[arg(long, value_name = "FILE|DIR")]
     model: PathBuf,
-    /// An adapter of the model, as PEFT's folders have it. `finetune` trains it further; else it is merged into the weights
+    /// An adapter of the model, as PEFT's folders have it. `finetune` trains it further; else it is merged into the
+    /// weights
     #[arg(long, value_name = "DIR")]
     adapter: Option<PathBuf>,
     /// Type of the weights and activations

@@ -1,6 +1,7 @@
 //! What a model computes: sizes, and which of the parts that families have.
 //!
-//! Owns: [`Config`] and its checks; [`LoraConfig`], what an adapter adds. `hugging_face` and `gguf` read the first from files.
+//! Owns: [`Config`] and its checks; [`LoraConfig`], what an adapter adds. `hugging_face` and `gguf` read the first from
+//! files.
 
 mod gguf;
 mod hugging_face;

@@ -1,7 +1,8 @@
-//! The loop that writes: prompts are read in chunks of one size, then each token is a step, of all texts of a batch at once.
+//! The loop that writes: prompts are read in chunks of one size, then each token is a step, of all texts of a batch at
+//! once.
 //!
-//! Both are the same program at every position, since the cache has a fixed size and only the position moves. The prompts of
-//! a batch end at the same place of their rows: what is before a shorter one is not seen.
+//! Both are the same program at every position, since the cache has a fixed size and only the position moves. The
+//! prompts of a batch end at the same place of their rows: what is before a shorter one is not seen.
 
 use crate::error::{LlmError, Result};
 use crate::model::{Cache, Decoder};
@@ -65,7 +66,8 @@ pub struct Prompt<'p> {
     pub seed: u64,
 }
 
-/// Texts that a model reads and continues. What it has read stays read: a prompt that begins with it costs only the rest.
+/// Texts that a model reads and continues. What it has read stays read: a prompt that begins with it costs only the
+/// rest.
 #[derive(Debug)]
 pub struct Session<'m, B: Backend> {
     model: &'m Decoder<B>,
@@ -87,8 +89,8 @@ impl<'m, B: Backend> Session<'m, B> {
         Self::with_rows(model, context, 1)
     }
 
-    /// Begins with no texts, of which at most `rows` are written at once; `context` is the most tokens of the longest prompt
-    /// and its answer.
+    /// Begins with no texts, of which at most `rows` are written at once; `context` is the most tokens of the longest
+    /// prompt and its answer.
     ///
     /// # Errors
     /// [`LlmError::Prompt`] for a context that the model was not made for, and for no rows.
@@ -111,8 +113,9 @@ impl<'m, B: Backend> Session<'m, B> {
         self.context
     }
 
-    /// Reads and writes what makes a backend that compiles its programs compile all that answers with these options need,
-    /// and forgets it. Programs begin with their positions as constants, and need a second and a third one to take any.
+    /// Reads and writes what makes a backend that compiles its programs compile all that answers with these options
+    /// need, and forgets it. Programs begin with their positions as constants, and need a second and a third one to
+    /// take any.
     ///
     /// # Errors
     /// Those of [`Session::generate`].
@@ -137,19 +140,20 @@ impl<'m, B: Backend> Session<'m, B> {
     /// Reads a prompt and begins an answer. Dropping it ends it.
     ///
     /// # Errors
-    /// [`LlmError::Prompt`] for a prompt that is empty, has tokens that the model does not know, or leaves no room for an
-    /// answer; [`LlmError::Sampling`]; [`LlmError::Device`].
+    /// [`LlmError::Prompt`] for a prompt that is empty, has tokens that the model does not know, or leaves no room for
+    /// an answer; [`LlmError::Sampling`]; [`LlmError::Device`].
     pub fn generate(&mut self, prompt: &[u32], options: &GenerateOptions) -> Result<Generation<'_, 'm, B>> {
         let prompt = Prompt { tokens: prompt, seed: options.sampling.seed };
         Ok(Generation(self.generate_batch(&[prompt], options)?))
     }
 
-    /// Reads prompts and begins their answers, with one step for all of them. Each ends by itself; dropping the result ends
-    /// all. Answers have the room that the longest prompt leaves.
+    /// Reads prompts and begins their answers, with one step for all of them. Each ends by itself; dropping the result
+    /// ends all. Answers have the room that the longest prompt leaves.
     ///
     /// # Errors
-    /// [`LlmError::Prompt`] for no prompts or more than the session has rows, and for a prompt that is empty, has tokens
-    /// that the model does not know, or leaves no room for an answer; [`LlmError::Sampling`]; [`LlmError::Device`].
+    /// [`LlmError::Prompt`] for no prompts or more than the session has rows, and for a prompt that is empty, has
+    /// tokens that the model does not know, or leaves no room for an answer; [`LlmError::Sampling`];
+    /// [`LlmError::Device`].
     pub fn generate_batch(
         &mut self,
         prompts: &[Prompt<'_>],
@@ -263,8 +267,8 @@ impl<'m, B: Backend> Session<'m, B> {
     }
 }
 
-/// The answers of a batch as they are written: an iterator over steps, each with the next token of every answer, or `None`
-/// for one that has ended.
+/// The answers of a batch as they are written: an iterator over steps, each with the next token of every answer, or
+/// `None` for one that has ended.
 #[derive(Debug)]
 pub struct BatchGeneration<'s, 'm, B: Backend> {
     session: &'s mut Session<'m, B>,

@@ -1,9 +1,9 @@
-//! Language models for [Burn](https://burn.dev): Llama, Mistral, Qwen and Gemma from Hugging Face's folders and from GGUF
-//! files, with their tokenizers and chat templates, and generation of text.
+//! Language models for [Burn](https://burn.dev): Llama, Mistral, Qwen and Gemma from Hugging Face's folders and from
+//! GGUF files, with their tokenizers and chat templates, and generation of text.
 //!
 //! Owns: one decoder that a [`Config`] describes ([`model`]), what the files say ([`Source`]), and the loop that writes
-//! ([`Session`]). May not know: how a backend records or runs; everything is generic over Burn's `Backend`, and only the
-//! program `burn-tpu-llm` names one.
+//! ([`Session`]). May not know: how a backend records or runs; everything is generic over Burn's `Backend`, and only
+//! the program `burn-tpu-llm` names one.
 //!
 //! ```no_run
 //! use burn::prelude::Backend;

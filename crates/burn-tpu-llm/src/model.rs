@@ -1,7 +1,8 @@
-//! The decoder: Burn modules whose fields have the names of Hugging Face's tensors, so that a parameter's path is its name
-//! in a file.
+//! The decoder: Burn modules whose fields have the names of Hugging Face's tensors, so that a parameter's path is its
+//! name in a file.
 //!
-//! Owns: what is computed, and the cache of keys and values. May not know: files, tokens' texts, or how tokens are chosen.
+//! Owns: what is computed, and the cache of keys and values. May not know: files, tokens' texts, or how tokens are
+//! chosen.
 
 mod attention;
 mod cache;

@@ -1,7 +1,7 @@
 //! The choice of the next token of each text of a batch, on the device.
 //!
-//! Its random numbers are drawn on the host, one for each token, from the text's seed and the number of the token alone. So a
-//! seed gives the same text on every backend and in every batch, up to the rounding of logits.
+//! Its random numbers are drawn on the host, one for each token, from the text's seed and the number of the token
+//! alone. So a seed gives the same text on every backend and in every batch, up to the rounding of logits.
 
 use crate::error::{LlmError, Result};
 use crate::random::uniform;

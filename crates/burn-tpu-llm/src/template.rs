@@ -64,12 +64,12 @@ impl ChatTemplate {
         self.rendered(messages, true)
     }
 
-    /// Returns the text of a whole conversation, and where in it the assistant speaks: from where it is asked for an answer
-    /// to the end of the token that ends it, in bytes.
+    /// Returns the text of a whole conversation, and where in it the assistant speaks: from where it is asked for an
+    /// answer to the end of the token that ends it, in bytes.
     ///
     /// # Errors
-    /// [`LlmError::Template`] for what the template refuses, and for a template that writes a message in another way when
-    /// others follow: nothing then shows where the assistant speaks.
+    /// [`LlmError::Template`] for what the template refuses, and for a template that writes a message in another way
+    /// when others follow: nothing then shows where the assistant speaks.
     pub fn render_whole(&self, messages: &[Message]) -> Result<(String, Vec<Range<usize>>)> {
         let whole = self.rendered(messages, false)?;
         let mut answers = Vec::new();

@@ -1,7 +1,7 @@
 //! What a decoder learns from: texts and conversations as tokens, in rows of one length.
 //!
-//! Owns: which tokens are learned, how examples share rows, and the loss of a batch. May not know: optimizers and loops,
-//! which are those of any Burn model.
+//! Owns: which tokens are learned, how examples share rows, and the loss of a batch. May not know: optimizers and
+//! loops, which are those of any Burn model.
 
 mod batch;
 mod example;

@@ -1,8 +1,8 @@
 //! Weights in files: GGUF and safetensors, and their way into and out of a decoder.
 //!
 //! Owns: names and layouts of tensors. A tensor is read alone, when its place in the model is reached, so that the host
-//! never holds a second copy of the model. Files are read at positions and not mapped, since Rust has no safe map of a file
-//! that another process may cut.
+//! never holds a second copy of the model. Files are read at positions and not mapped, since Rust has no safe map of a
+//! file that another process may cut.
 
 mod adapter;
 pub(crate) mod gguf;
@@ -47,8 +47,8 @@ struct InFile {
 }
 
 impl Part {
-    /// Returns where the parameter at a path of modules, with their types, is in this part's file for a family; `None` if
-    /// it is in the other's.
+    /// Returns where the parameter at a path of modules, with their types, is in this part's file for a family; `None`
+    /// if it is in the other's.
     fn in_file(self, path: &[(String, String)], family: Family) -> Option<InFile> {
         // The variants of an enum are no modules of Hugging Face's.
         let path: Vec<_> = path.iter().filter(|(_, container)| !container.starts_with("Enum:")).collect();

@@ -15,8 +15,8 @@ use std::time::Instant;
 pub struct Args {
     #[command(flatten)]
     pub(super) model: ModelArgs,
-    /// A text, or conversations: a file `.jsonl` whose lines have `messages` with `role` and `content`. Of those, only what
-    /// the assistant says is learned
+    /// A text, or conversations: a file `.jsonl` whose lines have `messages` with `role` and `content`. Of those, only
+    /// what the assistant says is learned
     #[arg(long, value_name = "FILE")]
     data: PathBuf,
     /// The folder to write: an adapter in PEFT's form, or the whole model

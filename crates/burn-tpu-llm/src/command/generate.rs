@@ -11,7 +11,8 @@ use std::time::{Duration, Instant};
 pub struct Args {
     #[command(flatten)]
     pub(super) model: ModelArgs,
-    /// The text to continue; of several, the answers are written at once, and printed in their order when all have ended
+    /// The text to continue; of several, the answers are written at once, and printed in their order when all have
+    /// ended
     #[arg(long, value_name = "TEXT", required = true)]
     prompt: Vec<String>,
     #[command(flatten)]

@@ -61,8 +61,8 @@ impl LoraConfig {
     /// Reads the text of PEFT's `adapter_config.json`.
     ///
     /// # Errors
-    /// [`LlmError::Adapter`] for text that is none, for a field that changes what is computed and that this crate does not
-    /// know, and for numbers that make no sense.
+    /// [`LlmError::Adapter`] for text that is none, for a field that changes what is computed and that this crate does
+    /// not know, and for numbers that make no sense.
     pub fn from_peft(text: &str) -> Result<Self> {
         let file: File = serde_json::from_str(text)
             .map_err(|error| LlmError::Adapter(format!("has a configuration that is none: {error}")))?;

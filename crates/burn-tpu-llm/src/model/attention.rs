@@ -55,7 +55,8 @@ impl<B: Backend> Attention<B> {
         }
     }
 
-    /// Maps `[batch, length, width]` to the same shape; with the cache of this layer, the keys are all that it can hold.
+    /// Maps `[batch, length, width]` to the same shape; with the cache of this layer, the keys are all that it can
+    /// hold.
     pub(crate) fn forward(
         &self,
         x: Tensor<B, 3>,

@@ -51,7 +51,8 @@ impl<B: Backend> Cache<B> {
         self.starts.clone()
     }
 
-    /// Writes keys and values `[batch, kv_heads, length, head]` of a layer at the position, and returns all of the layer's.
+    /// Writes keys and values `[batch, kv_heads, length, head]` of a layer at the position, and returns all of the
+    /// layer's.
     pub(crate) fn write(&mut self, layer: usize, new: [Tensor<B, 4>; 2]) -> [Tensor<B, 4>; 2] {
         let [batch, heads, length, head] = new[0].dims();
         let place = [0..batch, 0..heads, self.position..self.position + length, 0..head];

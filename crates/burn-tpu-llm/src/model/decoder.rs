@@ -31,8 +31,8 @@ pub struct Decoder<B: Backend> {
     pub(crate) lora: Option<LoraConfig>,
 }
 
-/// A layer of a [`Decoder`]. The norms have the names of Hugging Face's tensors, which differ between families in what they
-/// say: without norms after attention and feed-forward, `post_attention_layernorm` is the one before feed-forward.
+/// A layer of a [`Decoder`]. The norms have the names of Hugging Face's tensors, which differ between families in what
+/// they say: without norms after attention and feed-forward, `post_attention_layernorm` is the one before feed-forward.
 #[derive(Module, Debug)]
 pub struct Layer<B: Backend> {
     /// The norm before attention.
@@ -132,8 +132,8 @@ impl<B: Backend> Decoder<B> {
     }
 
     /// Returns the cross-entropy in nats of each token of `[batch, length + 1]` but the first after those before it,
-    /// `[batch, length]` in f32. A row may have several texts, one after another: `starts`, `[batch, length]`, is where in
-    /// the row the text of each token begins, and a token sees its own text alone.
+    /// `[batch, length]` in f32. A row may have several texts, one after another: `starts`, `[batch, length]`, is where
+    /// in the row the text of each token begins, and a token sees its own text alone.
     pub fn nats(&self, tokens: Tensor<B, 2, Int>, starts: Option<Tensor<B, 2, Int>>) -> Tensor<B, 2> {
         let last = tokens.dims()[1] - 1;
         let logits = self.logits(self.hidden(tokens.clone().slice_dim(1, 0..last), starts, None));

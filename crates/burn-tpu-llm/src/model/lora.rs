@@ -11,8 +11,8 @@ impl<B: Backend> Decoder<B> {
     /// of the decoder's own weights are computed. The backend must be one with gradients, if it is to be trained.
     ///
     /// # Errors
-    /// [`LlmError::Adapter`] for numbers that make no sense, a target that names no product of the decoder, and a decoder
-    /// that has an adapter.
+    /// [`LlmError::Adapter`] for numbers that make no sense, a target that names no product of the decoder, and a
+    /// decoder that has an adapter.
     pub fn with_lora(self, config: &LoraConfig) -> Result<Self> {
         config.check()?;
         if self.lora.is_some() {

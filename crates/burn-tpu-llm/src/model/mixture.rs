@@ -55,9 +55,9 @@ impl<B: Backend> Mlp<B> {
     }
 }
 
-/// A mixture of experts ([Shazeer et al.](https://arxiv.org/abs/1701.06538); [Mixtral](https://arxiv.org/abs/2401.04088);
-/// [Qwen](https://arxiv.org/abs/2505.09388)): the feed-forwards that a router prefers for a token count for it, each with its
-/// share. All of them are computed for every token.
+/// A mixture of experts ([Shazeer et al.](https://arxiv.org/abs/1701.06538);
+/// [Mixtral](https://arxiv.org/abs/2401.04088); [Qwen](https://arxiv.org/abs/2505.09388)): the feed-forwards that a
+/// router prefers for a token count for it, each with its share. All of them are computed for every token.
 #[derive(Module, Debug)]
 pub struct Mixture<B: Backend> {
     /// The router, `[width, experts]`.
@@ -99,8 +99,8 @@ impl<B: Backend> Mixture<B> {
         }
     }
 
-    /// Returns how much each expert counts for each token, `[batch, length, experts]`: 0 for those that are not chosen. Of
-    /// experts that the router likes equally, the first ones are chosen.
+    /// Returns how much each expert counts for each token, `[batch, length, experts]`: 0 for those that are not chosen.
+    /// Of experts that the router likes equally, the first ones are chosen.
     fn shares(&self, x: Tensor<B, 3>) -> Tensor<B, 3> {
         let (dtype, device) = (x.dtype(), x.device());
         let likings = softmax(self.gate.forward(x).cast(DType::F32), 2);

@@ -8,8 +8,8 @@ use burn::prelude::*;
 #[derive(Clone, Debug)]
 pub(crate) struct View<B: Backend> {
     pub(crate) rotation: Rotation<B>,
-    /// `[1 or batch, 1, queries, keys]`, true at keys after the query, at those that its window has left and at those of
-    /// other texts.
+    /// `[1 or batch, 1, queries, keys]`, true at keys after the query, at those that its window has left and at those
+    /// of other texts.
     pub(crate) hidden: Tensor<B, 4, Bool>,
 }
 

@@ -22,8 +22,8 @@ struct Conversation {
 }
 
 impl Example {
-    /// Divides a text into examples of `length + 1` tokens, all of which are learned. Each begins with the last token of
-    /// the one before it.
+    /// Divides a text into examples of `length + 1` tokens, all of which are learned. Each begins with the last token
+    /// of the one before it.
     ///
     /// # Errors
     /// [`LlmError::Tokenizer`].

@@ -32,8 +32,8 @@ pub struct Rows {
 }
 
 impl Rows {
-    /// Puts examples into rows that predict `length` tokens each, in their order: an example that does not fit in the rest
-    /// of a row begins the next one. What is longer than a row loses its end.
+    /// Puts examples into rows that predict `length` tokens each, in their order: an example that does not fit in the
+    /// rest of a row begins the next one. What is longer than a row loses its end.
     pub fn new(examples: &[Example], length: usize) -> Self {
         let mut rows = Self { length, rows: Vec::new(), filled: 0, cut: 0, shared: false };
         for example in examples.iter().filter(|example| example.tokens.len() > 1) {

@@ -27,9 +27,9 @@ impl<B: Backend> Decoder<B> {
         load(decoder, Part::Adapter, &Shards::of_files([weights.clone()])?, &weights)
     }
 
-    /// Writes the adapter as a folder that PEFT reads: `adapter_config.json` and `adapter_model.safetensors`, with tensors
-    /// such as `base_model.model.model.layers.0.self_attn.q_proj.lora_A.weight`, `[rank, inputs]`, and `lora_B`,
-    /// `[outputs, rank]`.
+    /// Writes the adapter as a folder that PEFT reads: `adapter_config.json` and `adapter_model.safetensors`, with
+    /// tensors such as `base_model.model.model.layers.0.self_attn.q_proj.lora_A.weight`, `[rank, inputs]`, and
+    /// `lora_B`, `[outputs, rank]`.
     ///
     /// # Errors
     /// [`LlmError::Adapter`] if there is none; [`LlmError::File`] and [`LlmError::Device`].

@@ -10,8 +10,8 @@ mod training;
 use burn_tpu::{TpuDevice, TpuOptions};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// Returns the device of the CPU plugin for one test at a time, since a test counts compiles; `None` if there is no plugin
-/// and none is required.
+/// Returns the device of the CPU plugin for one test at a time, since a test counts compiles; `None` if there is no
+/// plugin and none is required.
 fn cpu() -> Option<(TpuDevice, MutexGuard<'static, ()>)> {
     static ONE: Mutex<()> = Mutex::new(());
     burn_tpu_pjrt::testing::plugin(burn_tpu_pjrt::PluginKind::Cpu)?;
