@@ -145,6 +145,178 @@ def gpt_loss(p, batch):
     return cross_entropy(apply_linear(p["head"], apply_norm(p["norm"], x)), targets)
 
 
+# classifiers of photographs, in the channels-first layout that Burn has
+
+PHOTOS, PHOTO_SIDE, PHOTO_CLASSES = 128, 224, 1000
+
+
+def windowed(key, inputs, outputs, size, groups=1, bias=True):
+    flat = linear(key, size * size * inputs // groups, outputs)
+    weight = flat["weight"].T.reshape(outputs, inputs // groups, size, size)
+    return {"weight": weight} | ({"bias": flat["bias"]} if bias else {})
+
+
+def apply_windowed(p, x, stride, edge, groups=1):
+    x = lax.conv_general_dilated(x, p["weight"], (stride, stride), [(edge, edge)] * 2, feature_group_count=groups)
+    return x + p["bias"][:, None, None] if "bias" in p else x
+
+
+def apply_batch_norm(p, x):
+    """Normalises by the batch, in f32. Running averages, which burn-tpu's step updates too, are left out."""
+    wide = x.astype(jnp.float32)
+    mean = wide.mean((0, 2, 3), keepdims=True)
+    variance = jnp.square(wide - mean).mean((0, 2, 3), keepdims=True)
+    normed = ((wide - mean) * lax.rsqrt(variance + 1e-5)).astype(x.dtype)
+    return normed * p["gamma"][:, None, None] + p["beta"][:, None, None]
+
+
+RESNET = dict(depths=[3, 4, 6, 3], width=64)
+
+
+def normed(key, inputs, outputs, size):
+    return {"convolution": windowed(key, inputs, outputs, size, bias=False), "norm": norm(outputs)}
+
+
+def apply_normed(p, x, stride=1):
+    edge = p["convolution"]["weight"].shape[-1] // 2
+    return apply_batch_norm(p["norm"], apply_windowed(p["convolution"], x, stride, edge))
+
+
+def resnet50_init(key):
+    keys = iter(jax.random.split(key, 100))
+    blocks, inputs = [], RESNET["width"]
+    for stage, depth in enumerate(RESNET["depths"]):
+        width = RESNET["width"] << stage
+        for _ in range(depth):
+            block = {
+                "narrow": normed(next(keys), inputs, width, 1),
+                "middle": normed(next(keys), width, width, 3),
+                "wide": normed(next(keys), width, 4 * width, 1),
+            }
+            if inputs != 4 * width:
+                block["shortcut"] = normed(next(keys), inputs, 4 * width, 1)
+            blocks.append(block)
+            inputs = 4 * width
+    stem = normed(next(keys), 3, RESNET["width"], 7)
+    return {"stem": stem, "blocks": blocks, "output": linear(next(keys), inputs, PHOTO_CLASSES)}
+
+
+def resnet50_loss(p, batch):
+    photos, targets = batch
+    x = jax.nn.relu(apply_normed(p["stem"], photos, 2))
+    x = lax.reduce_window(x, -jnp.inf, lax.max, (1, 1, 3, 3), (1, 1, 2, 2), [(0, 0), (0, 0), (1, 1), (1, 1)])
+    firsts = {sum(RESNET["depths"][:stage]) for stage in range(1, len(RESNET["depths"]))}
+    for number, block in enumerate(p["blocks"]):
+        stride = 2 if number in firsts else 1
+        inner = jax.nn.relu(apply_normed(block["narrow"], x))
+        inner = jax.nn.relu(apply_normed(block["middle"], inner, stride))
+        x = apply_normed(block["shortcut"], x, stride) if "shortcut" in block else x
+        x = jax.nn.relu(x + apply_normed(block["wide"], inner))
+    features = x.astype(jnp.float32).mean((2, 3)).astype(x.dtype)
+    return cross_entropy(apply_linear(p["output"], features), targets)
+
+
+VIT = dict(layers=12, width=768, heads=12, feed_forward=3072, patch=16)
+
+
+def vit_init(key):
+    width, hidden = VIT["width"], VIT["feed_forward"]
+    keys = iter(jax.random.split(key, 4 + 6 * VIT["layers"]))
+
+    def block():
+        layers = {name: linear(next(keys), width, width) for name in ("query", "key", "value", "output")}
+        inner, outer = linear(next(keys), width, hidden), linear(next(keys), hidden, width)
+        return layers | {"inner": inner, "outer": outer, "attention_norm": norm(width), "feed_forward_norm": norm(width)}
+
+    patches = (PHOTO_SIDE // VIT["patch"]) ** 2
+    return {
+        "patches": windowed(next(keys), 3, width, VIT["patch"]),
+        "class": 0.02 * jax.random.normal(next(keys), (1, 1, width)),
+        "positions": 0.02 * jax.random.normal(next(keys), (1, patches + 1, width)),
+        "blocks": [block() for _ in range(VIT["layers"])],
+        "norm": norm(width),
+        "output": linear(next(keys), width, PHOTO_CLASSES),
+    }
+
+
+def whole_attention(p, x):
+    batch, sequence, width = x.shape
+    heads = VIT["heads"]
+
+    def split(layer):
+        return apply_linear(p[layer], x).reshape(batch, sequence, heads, width // heads).swapaxes(1, 2)
+
+    scores = split("query") @ split("key").swapaxes(2, 3) / math.sqrt(width // heads)
+    weights = jax.nn.softmax(scores.astype(jnp.float32)).astype(x.dtype)
+    return apply_linear(p["output"], (weights @ split("value")).swapaxes(1, 2).reshape(batch, sequence, width))
+
+
+def gelu(x):
+    return jax.nn.gelu(x.astype(jnp.float32), approximate=False).astype(x.dtype)
+
+
+def vit_loss(p, batch):
+    photos, targets = batch
+    x = apply_windowed(p["patches"], photos, VIT["patch"], 0)
+    x = x.reshape(*x.shape[:2], -1).swapaxes(1, 2)
+    x = jnp.concatenate([jnp.broadcast_to(p["class"], (x.shape[0], 1, x.shape[2])), x], 1) + p["positions"]
+    for block in p["blocks"]:
+        x = x + whole_attention(block, apply_norm(block["attention_norm"], x))
+        x = x + apply_linear(block["outer"], gelu(apply_linear(block["inner"], apply_norm(block["feed_forward_norm"], x))))
+    return cross_entropy(apply_linear(p["output"], apply_norm(p["norm"], x[:, 0])), targets)
+
+
+CONVNEXT = dict(depths=[3, 3, 9, 3], width=96)
+
+
+def convnext_init(key):
+    keys = iter(jax.random.split(key, 100))
+
+    def block(channels):
+        return {
+            "depthwise": windowed(next(keys), channels, channels, 7, groups=channels),
+            "norm": norm(channels),
+            "inner": linear(next(keys), channels, 4 * channels),
+            "outer": linear(next(keys), 4 * channels, channels),
+            "scale": jnp.full(channels, 1e-6),
+        }
+
+    stages, inputs = [], 3
+    for number, depth in enumerate(CONVNEXT["depths"]):
+        channels = CONVNEXT["width"] << number
+        stages.append({
+            "convolution": windowed(next(keys), inputs, channels, 2 if number else 4),
+            "norm": norm(inputs if number else channels),
+            "blocks": [block(channels) for _ in range(depth)],
+        })
+        inputs = channels
+    return {"stages": stages, "norm": norm(inputs), "output": linear(next(keys), inputs, PHOTO_CLASSES)}
+
+
+def channels_last(x):
+    return x.transpose(0, 2, 3, 1)
+
+
+def channels_first(x):
+    return x.transpose(0, 3, 1, 2)
+
+
+def convnext_loss(p, batch):
+    x, targets = batch
+    for number, stage in enumerate(p["stages"]):
+        size = 2 if number else 4
+        norms = lambda x: channels_first(apply_norm(stage["norm"], channels_last(x)))
+        x = norms(x) if number else x
+        x = apply_windowed(stage["convolution"], x, size, 0)
+        x = x if number else norms(x)
+        for block in stage["blocks"]:
+            features = channels_last(apply_windowed(block["depthwise"], x, 1, 3, groups=x.shape[1]))
+            features = gelu(apply_linear(block["inner"], apply_norm(block["norm"], features)))
+            x = x + channels_first(apply_linear(block["outer"], features) * block["scale"])
+    features = x.astype(jnp.float32).mean((2, 3)).astype(x.dtype)
+    return cross_entropy(apply_linear(p["output"], apply_norm(p["norm"], features)), targets)
+
+
 # the step
 
 
@@ -159,9 +331,15 @@ def adam(weight, gradient, m, v, rate, m_scale, v_scale, decay):
 
 def make(model, dtype):
     """Returns `init(key)`, which returns (state, batch), and `step(state, rate, batch)`, which returns (state, loss)."""
-    init_weights = {"mlp": mlp_init, "cnn": cnn_init, "gpt": gpt_init}[model]
-    loss_of = {"mlp": mlp_loss, "cnn": cnn_loss, "gpt": gpt_loss}[model]
-    decay = 0.01 if model == "gpt" else None
+    init_weights, loss_of = {
+        "mlp": (mlp_init, mlp_loss),
+        "cnn": (cnn_init, cnn_loss),
+        "gpt": (gpt_init, gpt_loss),
+        "resnet50": (resnet50_init, resnet50_loss),
+        "vit-b16": (vit_init, vit_loss),
+        "convnext-t": (convnext_init, convnext_loss),
+    }[model]
+    decay = 0.01 if model in ("gpt", "vit-b16", "convnext-t") else None
 
     def init(key):
         weights = jax.tree.map(lambda x: x.astype(dtype), init_weights(key))
@@ -172,6 +350,9 @@ def make(model, dtype):
         if model == "gpt":
             text = jax.random.randint(key, (GPT["batch"], GPT["sequence"] + 1), 0, GPT["vocabulary"])
             return text[:, :-1], text[:, 1:]
+        if model in ("resnet50", "vit-b16", "convnext-t"):
+            photos = jax.random.uniform(key, (PHOTOS, 3, PHOTO_SIDE, PHOTO_SIDE)).astype(dtype)
+            return photos, jax.random.randint(key, (PHOTOS,), 0, PHOTO_CLASSES)
         images = jax.random.uniform(key, (IMAGES, PIXELS)).astype(dtype)
         return images, jax.random.randint(key, (IMAGES,), 0, CLASSES)
 

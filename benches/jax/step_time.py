@@ -16,6 +16,7 @@ import statistics
 import time
 
 MODELS = ["mlp", "cnn", "gpt"]
+PHOTO_MODELS = ["resnet50", "vit-b16", "convnext-t"]
 
 
 def export(args, dtypes):
@@ -34,7 +35,7 @@ def export(args, dtypes):
     folder.mkdir(parents=True, exist_ok=True)
     models.GPT.update({size: value for size in models.GPT if (value := getattr(args, size)) is not None})
     layout = layouts.Layout(mesh, args.fsdp, args.tensor) if mesh else None
-    for model in MODELS:
+    for model in args.models:
         for name, dtype in dtypes.items():
             init, step = models.make(model, getattr(jnp, dtype))
             start = lambda: init(jax.random.key(0))
@@ -89,6 +90,7 @@ def main():
     exported.add_argument("--mesh", type=axes, help="the axes of a mesh, as data=2,fsdp=4")
     exported.add_argument("--fsdp", help="split parameters and their state over this axis")
     exported.add_argument("--tensor", help="split the heads and hidden layers of the gpt over this axis")
+    exported.add_argument("--models", type=lambda text: text.split(","), default=MODELS, help="also " + ", ".join(PHOTO_MODELS))
     for size in ["layers", "width", "heads", "feed_forward", "sequence", "batch", "vocabulary"]:
         exported.add_argument(f"--{size}", type=int, help="of the gpt")
     timed = commands.add_parser("run")

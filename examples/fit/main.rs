@@ -10,7 +10,10 @@ use burn::optim::{GradientsParams, Optimizer, SimpleOptimizer};
 use burn::tensor::Tensor;
 use burn_tpu::fit::{Fit, FitReport};
 use burn_tpu::{Checkpoints, Generation, Topology, Tpu, TpuDevice, TpuFloat, TpuOptimizer, autocast};
-use burn_tpu_workspace::models::{Block, Cnn, Gpt, GptConfig, Images, Mlp, Supervised, Tokens, adam, adamw};
+use burn_tpu_workspace::models::{
+    Block, Cnn, ConvNextConfig, Gpt, GptConfig, Images, Mlp, Photos, ResNet50Config, Supervised, Tokens, VitConfig,
+    adam, adamw,
+};
 use clap::{Parser, ValueEnum};
 use half::bf16;
 use layout::Layout;
@@ -105,6 +108,12 @@ enum Model {
     Mlp,
     Cnn,
     Gpt,
+    /// ResNet-50 on photographs of 224 pixels
+    Resnet50,
+    /// ViT-B/16 on photographs of 224 pixels
+    VitB16,
+    /// ConvNeXt-T on photographs of 224 pixels
+    ConvnextT,
 }
 
 #[derive(Clone, Copy, PartialEq, ValueEnum)]
@@ -162,11 +171,19 @@ fn run(args: &Args) -> Result<()> {
 fn fit_report<F: TpuFloat>(args: &Args) -> Result<FitReport> {
     let batch = args.batch.unwrap_or(if args.model == Model::Gpt { GPT_BATCH } else { 128 });
     let images = |device: &TpuDevice| Images::synthetic(batch as usize, 0, device);
+    let photos = |device: &TpuDevice| Photos::synthetic(batch as usize, 224, 1000, 0, device);
     let fit = fit(args, batch)?;
     let casts = args.dtype == Dtype::Autocast;
     match args.model {
         Model::Mlp => train::<F, _, _>(&fit, args, Mlp::new, adam(), images, keep_all(casts)),
         Model::Cnn => train::<F, _, _>(&fit, args, Cnn::new, adam(), images, keep_all(casts)),
+        Model::Resnet50 => {
+            train::<F, _, _>(&fit, args, |d| ResNet50Config::new().init(d), adam(), photos, keep_all(casts))
+        }
+        Model::VitB16 => train::<F, _, _>(&fit, args, |d| VitConfig::new().init(d), adamw(), photos, keep_all(casts)),
+        Model::ConvnextT => {
+            train::<F, _, _>(&fit, args, |d| ConvNextConfig::new().init(d), adamw(), photos, keep_all(casts))
+        }
         Model::Gpt => {
             let config = args.gpt.config(batch as usize)?;
             let (init, tokens) = (|d: &_| config.init(d), |d: &_| Tokens::synthetic(&config, 0, d));

@@ -8,6 +8,7 @@
 //! | [`Mlp`] | 784-512-256-10, ReLU | Adam |
 //! | [`Cnn`] | conv 3x3 1-32 and 32-64, max pool 2, linear 9216-128-10, ReLU | Adam |
 //! | [`ResNet`] | ResNet-20: 19 convolutions with batch norm, linear 64-10 | Adam |
+//! | [`ResNet50`], [`Vit`], [`ConvNext`] | classifiers of photographs in the sizes of their papers | Adam, AdamW |
 //! | [`Gpt`] | pre-norm transformer of any size, see [`GptConfig`] | AdamW, decay 0.01 |
 //! | [`Bert`] | sentence encoder of any size, see [`BertConfig`] | none: its weights come from a file |
 
@@ -19,6 +20,7 @@ mod mlp;
 mod noise;
 mod resnet;
 mod tensor_parallel;
+mod vision;
 
 pub use bert::{Bert, BertConfig};
 pub use cnn::Cnn;
@@ -27,6 +29,7 @@ pub use images::{CLASSES, Images, PIXELS, SIDE};
 pub use mlp::Mlp;
 pub use resnet::ResNet;
 pub use tensor_parallel::{TENSOR_PARALLEL_BIASES, tensor_parallel_weights};
+pub use vision::{ConvNext, ConvNextConfig, Photos, ResNet50, ResNet50Config, Vit, VitConfig};
 
 use burn::module::AutodiffModule;
 use burn::nn::loss::CrossEntropyLossConfig;
@@ -112,6 +115,24 @@ mod tests {
         let batch = Tokens::synthetic(&config, 0, &device);
         let (first, last) = train(config.init(&device), adamw(), 10, 1e-2, batch);
         assert!((first - 13f32.ln()).abs() < 1.0 && last < 0.7 * first, "gpt: {first} to {last}");
+    }
+
+    #[test]
+    fn every_classifier_of_photographs_learns_a_batch() {
+        let device = Default::default();
+        Cpu::seed(&device, 1);
+        let uniform = 4f32.ln();
+        let photos = |batch| Photos::synthetic(batch, 32, 4, 0, &device);
+        let resnet = ResNet50Config::new().with_depths(vec![1, 1]).with_width(4).with_classes(4);
+        let (first, last) = train(resnet.init(&device), adam(), 8, 1e-2, photos(8));
+        assert!((first - uniform).abs() < 1.5 && last < 0.7 * first, "resnet: {first} to {last}");
+        let vit = VitConfig::new().with_layers(2).with_width(16).with_heads(2).with_feed_forward(32);
+        let vit = vit.with_patch(8).with_side(32).with_classes(4);
+        let (first, last) = train(vit.init(&device), adamw(), 10, 1e-2, photos(8));
+        assert!((first - uniform).abs() < 1.0 && last < 0.7 * first, "vit: {first} to {last}");
+        let convnext = ConvNextConfig::new().with_depths(vec![1, 1]).with_width(8).with_classes(4);
+        let (first, last) = train(convnext.init(&device), adamw(), 10, 1e-2, photos(8));
+        assert!((first - uniform).abs() < 1.0 && last < 0.7 * first, "convnext: {first} to {last}");
     }
 
     fn small() -> GptConfig {
