@@ -317,6 +317,12 @@ def convnext_loss(p, batch):
     return cross_entropy(apply_linear(p["output"], apply_norm(p["norm"], features)), targets)
 
 
+PHOTO_MODELS = {
+    "resnet50": (resnet50_init, resnet50_loss),
+    "vit-b16": (vit_init, vit_loss),
+    "convnext-t": (convnext_init, convnext_loss),
+}
+
 # the step
 
 
@@ -335,9 +341,7 @@ def make(model, dtype):
         "mlp": (mlp_init, mlp_loss),
         "cnn": (cnn_init, cnn_loss),
         "gpt": (gpt_init, gpt_loss),
-        "resnet50": (resnet50_init, resnet50_loss),
-        "vit-b16": (vit_init, vit_loss),
-        "convnext-t": (convnext_init, convnext_loss),
+        **PHOTO_MODELS,
     }[model]
     decay = 0.01 if model in ("gpt", "vit-b16", "convnext-t") else None
 
@@ -350,7 +354,7 @@ def make(model, dtype):
         if model == "gpt":
             text = jax.random.randint(key, (GPT["batch"], GPT["sequence"] + 1), 0, GPT["vocabulary"])
             return text[:, :-1], text[:, 1:]
-        if model in ("resnet50", "vit-b16", "convnext-t"):
+        if model in PHOTO_MODELS:
             photos = jax.random.uniform(key, (PHOTOS, 3, PHOTO_SIDE, PHOTO_SIDE)).astype(dtype)
             return photos, jax.random.randint(key, (PHOTOS,), 0, PHOTO_CLASSES)
         images = jax.random.uniform(key, (IMAGES, PIXELS)).astype(dtype)

@@ -16,7 +16,6 @@ import statistics
 import time
 
 MODELS = ["mlp", "cnn", "gpt"]
-PHOTO_MODELS = ["resnet50", "vit-b16", "convnext-t"]
 
 
 def export(args, dtypes):
@@ -90,7 +89,7 @@ def main():
     exported.add_argument("--mesh", type=axes, help="the axes of a mesh, as data=2,fsdp=4")
     exported.add_argument("--fsdp", help="split parameters and their state over this axis")
     exported.add_argument("--tensor", help="split the heads and hidden layers of the gpt over this axis")
-    exported.add_argument("--models", type=lambda text: text.split(","), default=MODELS, help="also " + ", ".join(PHOTO_MODELS))
+    exported.add_argument("--models", type=lambda text: text.split(","), default=MODELS, help="also resnet50, vit-b16 and convnext-t: large")
     for size in ["layers", "width", "heads", "feed_forward", "sequence", "batch", "vocabulary"]:
         exported.add_argument(f"--{size}", type=int, help="of the gpt")
     timed = commands.add_parser("run")
