@@ -18,6 +18,7 @@ mod gpt;
 mod images;
 mod mlp;
 mod noise;
+mod normed;
 mod resnet;
 mod tensor_parallel;
 mod vision;

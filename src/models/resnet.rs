@@ -1,10 +1,10 @@
 //! A residual network for small images: the CIFAR form of He et al., "Deep Residual Learning for Image Recognition",
 //! section 4.2, on images of one channel.
 
+use super::normed::Normed;
 use super::{CLASSES, Images, SIDE, Supervised, cross_entropy};
-use burn::nn::conv::{Conv2d, Conv2dConfig};
 use burn::nn::pool::{AvgPool2d, AvgPool2dConfig};
-use burn::nn::{BatchNorm, BatchNormConfig, Initializer, Linear, LinearConfig, PaddingConfig2d};
+use burn::nn::{Linear, LinearConfig};
 use burn::prelude::*;
 use burn::tensor::DType;
 use burn::tensor::activation::relu;
@@ -13,28 +13,6 @@ use burn::tensor::activation::relu;
 const CHANNELS: [usize; 3] = [16, 32, 64];
 /// The blocks of a stage: `2 * 3 * 3` convolutions, the first one, and a linear layer are 20 layers.
 const BLOCKS: usize = 3;
-
-/// A 3x3 convolution without bias, and batch norm.
-#[derive(Module, Debug)]
-struct Normed<B: Backend> {
-    convolution: Conv2d<B>,
-    norm: BatchNorm<B>,
-}
-
-impl<B: Backend> Normed<B> {
-    fn new([inputs, outputs]: [usize; 2], stride: usize, device: &B::Device) -> Self {
-        let convolution = Conv2dConfig::new([inputs, outputs], [3, 3])
-            .with_stride([stride, stride])
-            .with_padding(PaddingConfig2d::Explicit(1, 1, 1, 1))
-            .with_bias(false)
-            .with_initializer(Initializer::KaimingNormal { gain: 2f64.sqrt(), fan_out_only: false });
-        Self { convolution: convolution.init(device), norm: BatchNormConfig::new(outputs).init(device) }
-    }
-
-    fn forward(&self, x: Tensor<B, 4>) -> Tensor<B, 4> {
-        self.norm.forward(self.convolution.forward(x))
-    }
-}
 
 /// Two convolutions, whose result is added to the input. A block that widens the image has no weights on the shortcut
 /// (option A): it takes every second pixel, and pads the channels with zeros.
@@ -51,8 +29,8 @@ impl<B: Backend> Block<B> {
         let widens = inputs != outputs;
         let every_second = AvgPool2dConfig::new([1, 1]).with_strides([2, 2]);
         Self {
-            first: Normed::new([inputs, outputs], if widens { 2 } else { 1 }, device),
-            second: Normed::new([outputs, outputs], 1, device),
+            first: Normed::new([inputs, outputs], 3, if widens { 2 } else { 1 }, device),
+            second: Normed::new([outputs, outputs], 3, 1, device),
             every_second: widens.then(|| every_second.init()),
         }
     }
@@ -87,7 +65,7 @@ impl<B: Backend> ResNet<B> {
             (0..BLOCKS).map(move |block| [if block == 0 { inputs } else { outputs }, outputs])
         });
         Self {
-            stem: Normed::new([1, CHANNELS[0]], 1, device),
+            stem: Normed::new([1, CHANNELS[0]], 3, 1, device),
             blocks: stages.map(|channels| Block::new(channels, device)).collect(),
             output: LinearConfig::new(CHANNELS[2], CLASSES).init(device),
         }

@@ -1,4 +1,5 @@
-//! A convolutional network with a transformer's proportions: Liu et al., "A ConvNet for the 2020s", without stochastic depth.
+//! A convolutional network with a transformer's proportions: Liu et al., "A ConvNet for the 2020s", without
+//! stochastic depth.
 
 use super::super::{Supervised, cross_entropy};
 use super::Photos;
@@ -27,7 +28,8 @@ pub struct ConvNextConfig {
     pub classes: usize,
 }
 
-/// A depthwise 7x7 convolution, layer norm, and two linear layers over the channels, whose scaled result is added to the input.
+/// A depthwise 7x7 convolution, layer norm, and two linear layers over the channels, whose scaled result is added to the
+/// input.
 #[derive(Module, Debug)]
 struct Block<B: Backend> {
     depthwise: Conv2d<B>,
@@ -59,7 +61,8 @@ impl<B: Backend> Block<B> {
     }
 }
 
-/// Layer norm over the channels, and a convolution whose windows do not overlap. The first stage has them the other way round.
+/// Layer norm over the channels, and a convolution whose windows do not overlap. The first stage has them the other way
+/// round.
 #[derive(Module, Debug)]
 struct Downsample<B: Backend> {
     norm: LayerNorm<B>,

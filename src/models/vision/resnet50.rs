@@ -1,12 +1,12 @@
-//! A residual network of bottlenecks: He et al., "Deep Residual Learning for Image Recognition", section 4.1, with the stride
-//! in the 3x3 convolution.
+//! A residual network of bottlenecks: He et al., "Deep Residual Learning for Image Recognition", section 4.1,
+//! with the stride in the 3x3 convolution.
 
+use super::super::normed::Normed;
 use super::super::{Supervised, cross_entropy};
 use super::Photos;
 use burn::config::Config;
-use burn::nn::conv::{Conv2d, Conv2dConfig};
 use burn::nn::pool::{MaxPool2d, MaxPool2dConfig};
-use burn::nn::{BatchNorm, BatchNormConfig, Initializer, Linear, LinearConfig, PaddingConfig2d};
+use burn::nn::{Linear, LinearConfig, PaddingConfig2d};
 use burn::prelude::*;
 use burn::tensor::DType;
 use burn::tensor::activation::relu;
@@ -26,29 +26,6 @@ pub struct ResNet50Config {
     /// Number of classes.
     #[config(default = 1000)]
     pub classes: usize,
-}
-
-/// A convolution without bias, and batch norm.
-#[derive(Module, Debug)]
-struct Normed<B: Backend> {
-    convolution: Conv2d<B>,
-    norm: BatchNorm<B>,
-}
-
-impl<B: Backend> Normed<B> {
-    fn new([inputs, outputs]: [usize; 2], size: usize, stride: usize, device: &B::Device) -> Self {
-        let edge = size / 2;
-        let convolution = Conv2dConfig::new([inputs, outputs], [size, size])
-            .with_stride([stride, stride])
-            .with_padding(PaddingConfig2d::Explicit(edge, edge, edge, edge))
-            .with_bias(false)
-            .with_initializer(Initializer::KaimingNormal { gain: 2f64.sqrt(), fan_out_only: true });
-        Self { convolution: convolution.init(device), norm: BatchNormConfig::new(outputs).init(device) }
-    }
-
-    fn forward(&self, x: Tensor<B, 4>) -> Tensor<B, 4> {
-        self.norm.forward(self.convolution.forward(x))
-    }
 }
 
 /// Convolutions of 1x1, 3x3 and 1x1, whose result is added to the input, or to a projection of it.
