@@ -14,8 +14,8 @@
 //! taps, from zero on.
 //!
 //! When it is no loss. Groups of one feature each, and at most [`MOST_TAPS`] taps, which are as many operations for the
-//! compiler. For CPUs alone: a TPU's compiler has a form of its own. A program on a mesh is left alone, since its partitioner
-//! knows convolutions.
+//! compiler. For CPUs alone: a TPU's compiler has a form of its own. A program on a mesh is left alone, since its
+//! partitioner knows convolutions.
 //!
 //! Gain: `docs/decisions/0060-depthwise-convolutions-on-cpus.md`.
 
@@ -186,8 +186,8 @@ impl Found<'_> {
         graph.reshape(sums, &self.result)
     }
 
-    /// Adds what the tap of a number, `i32[]`, is multiplied with at each place. In the gradient of a kernel, the distances of
-    /// taps are the convolution's strides, and those of places its dilation.
+    /// Adds what the tap of a number, `i32[]`, is multiplied with at each place. In the gradient of a kernel, the distances
+    /// of taps are the convolution's strides, and those of places its dilation.
     fn seen_by(&self, graph: &mut Graph, padded: NodeId, tap: NodeId) -> Result<NodeId, GraphError> {
         let zero = graph.scalar(DType::I32, 0i64)?;
         let (mut starts, mut sizes) = (vec![zero; graph.rank(padded)], graph.dims(padded));

@@ -13,7 +13,7 @@ use burn::tensor::activation::{sigmoid, softmax};
 pub enum Mlp<B: Backend> {
     /// One feed-forward.
     Dense(FeedForward<B>),
-    /// Some, of which a few count for a token.
+    /// Several feed-forwards. The router chooses a few of them for each token.
     Mixture(Mixture<B>),
 }
 

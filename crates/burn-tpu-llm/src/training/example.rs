@@ -37,7 +37,7 @@ impl Example {
         Ok(begins.map(piece).collect())
     }
 
-    /// Returns a conversation, of which only what the assistant says is learned, with the tokens that end it.
+    /// Returns a conversation as tokens. Only the assistant's answers are learned, with the tokens that end them.
     ///
     /// # Errors
     /// [`LlmError::Template`] for what the template refuses, or if it does not show where the assistant speaks;

@@ -18,7 +18,7 @@ use std::path::Path;
 /// Writes the weights of a decoder as a safetensors file, in their own type.
 ///
 /// # Errors
-/// [`LlmError::Adapter`] for a decoder with an adapter that is not merged, of which the file would say nothing;
+/// [`LlmError::Adapter`] for a decoder with an adapter that is not merged, since the file has no place for it;
 /// [`LlmError::File`] and [`LlmError::Device`].
 pub fn save_weights<B: Backend>(decoder: &Decoder<B>, path: &Path) -> Result<()> {
     if decoder.has_unmerged_lora() {

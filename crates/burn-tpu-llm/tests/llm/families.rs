@@ -48,7 +48,7 @@ pub fn noise(name: &str, count: usize) -> Vec<f32> {
     (0..count as u64).map(number).collect()
 }
 
-/// Returns the weights of a name, of which a router's likes two experts equally.
+/// Returns the weights of this name. A router's weights give two experts the same score.
 fn weights(name: &str, count: usize, width: usize) -> Vec<f32> {
     let mut values = noise(name, count);
     if name.ends_with(".gate.weight") {

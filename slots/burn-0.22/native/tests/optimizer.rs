@@ -30,7 +30,7 @@ fn configured(tpu: TpuDevice, float: FloatDType, options: TpuOptions) -> Device 
     device.autodiff()
 }
 
-/// A layer of which the weight is all: Muon takes matrices alone.
+/// A layer with a weight and no bias, since Muon takes only matrices.
 #[derive(Module, Debug)]
 struct Layer {
     weight: Param<Tensor<2>>,
