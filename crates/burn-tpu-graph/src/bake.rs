@@ -3,12 +3,20 @@
 //! These are the offsets of slices (a static slice is a view or part of a fusion, a dynamic one often a copy), and the
 //! numbers of attention: where a large mask begins, what it fills, the cap of scores, and the bounds of a softmax's rows.
 //! Rewrites leave out what such a mask hides, and recognise attention by these numbers.
+//!
+//! What a loop reads in every trip and is computed from constants and places alone, such as a mask, moves into its body: there,
+//! rewrites see it.
 
-use crate::op::{BinaryOp, Combine, OpKind, SliceAttrs, UnaryOp};
+use crate::op::{BinaryOp, Combine, OpKind, SliceAttrs, Trips, UnaryOp};
 use crate::{Builder, Dims, Graph, Literal, LiteralData, Node, NodeId, Op, Program, Result, TensorType};
+use std::collections::BTreeMap;
+use std::sync::Arc;
 
 /// Masks of fewer elements hide too little to be worth a constant.
 const LARGE_MASK: usize = 512 * 512;
+
+/// What is computed by more nodes than this stays outside of loops.
+const MOST_MOVED: usize = 64;
 
 impl Program {
     /// Returns the slots and offsets to bake, by `index`, in node order: all offsets, the slots in a large comparison of
@@ -34,7 +42,13 @@ impl Program {
         nodes().for_each(|(id, node)| is_baked[id.index()] = matches!(node.op, Op::Offset { .. }));
         marked.into_iter().for_each(|id| mark_scalars(graph, &origins, id, &mut is_baked));
         let baked = self.slots().filter(|(node, ..)| is_baked[node.index()]);
-        baked.map(|(_, index, _)| index).collect()
+        let mut baked: Vec<u32> = baked.map(|(_, index, _)| index).collect();
+        for index in nodes().filter_map(|(_, node)| with_slots(graph, node)).flat_map(|body| body.bakeable()) {
+            if !baked.contains(&index) {
+                baked.push(index);
+            }
+        }
+        baked
     }
 
     /// The program with constants for the slots and offsets that `value` gives bits for (by `index`); the others stay
@@ -51,9 +65,93 @@ impl Program {
                 None => graph.add(node.op.clone(), operands),
             },
             Op::DynamicSlice { sizes } => dynamic_slice(graph, node, operands, sizes),
+            Op::For { trips, body } => counted_loop(graph, *trips, body, operands),
             op => graph.add(op.clone(), operands),
         })
     }
+}
+
+/// Returns the carries that no trip of a loop changes.
+fn invariants(body: &Program) -> impl Iterator<Item = u32> {
+    let is_unchanged = |(carry, output): (u32, &NodeId)| {
+        matches!(body.graph().node(*output).op, Op::Parameter { index, .. } if index == carry).then_some(carry)
+    };
+    (0..).zip(body.outputs()).filter_map(is_unchanged)
+}
+
+/// Returns the body of a loop with slots for the carries that are slots of the graph and that no trip changes; `None` if there
+/// is none, or the node is no loop.
+fn with_slots(graph: &Graph, node: &Node) -> Option<Program> {
+    let Op::For { body, .. } = &node.op else { return None };
+    let is_slot = |&carry: &u32| matches!(graph.node(node.operands[carry as usize]).op, Op::Slot { .. });
+    let slots: BTreeMap<u32, Op> = invariants(body)
+        .filter(is_slot)
+        .map(|carry| (carry, graph.node(node.operands[carry as usize]).op.clone()))
+        .collect();
+    if slots.is_empty() {
+        return None;
+    }
+    let with_slots = body.rewrite(|new, _, node, operands| match &node.op {
+        Op::Parameter { index, .. } if let Some(slot) = slots.get(index) => new.add(slot.clone(), &[]),
+        op => new.add(op.clone(), operands),
+    });
+    with_slots.ok()
+}
+
+/// A loop, whose body computes what no trip changes and what is computed from constants and places alone.
+fn counted_loop(graph: &mut Graph, trips: Trips, body: &Arc<Program>, operands: &[NodeId]) -> Result<NodeId> {
+    let mut moved = BTreeMap::new();
+    for carry in invariants(body) {
+        if let Some(nodes) = data_free(graph, operands[carry as usize]) {
+            moved.insert(carry, nodes);
+        }
+    }
+    if moved.is_empty() {
+        return graph.add(Op::For { trips, body: Arc::clone(body) }, operands);
+    }
+    let outer = &*graph;
+    let inner = body.rewrite(|new, _, node, operands| match &node.op {
+        Op::Parameter { index, .. } if let Some(nodes) = moved.get(index) => copy(outer, nodes, new),
+        Op::DynamicSlice { sizes } => dynamic_slice(new, node, operands, sizes),
+        Op::For { trips, body } => counted_loop(new, *trips, body, operands),
+        op => new.add(op.clone(), operands),
+    })?;
+    graph.add(Op::For { trips, body: Arc::new(inner) }, operands)
+}
+
+/// Returns the nodes that a value is computed from, in their order, if they are few, and are constants, places and element-wise ops
+/// of these.
+fn data_free(graph: &Graph, id: NodeId) -> Option<Vec<NodeId>> {
+    let mut found = std::collections::BTreeSet::new();
+    let mut left = vec![id];
+    while let Some(id) = left.pop() {
+        let node = graph.node(id);
+        let is_moved = match &node.op {
+            Op::Parameter { .. } | Op::Slot { .. } | Op::Offset { .. } => false,
+            Op::Constant(literal) => literal.splat().is_some(),
+            op => !matches!(op.kind(), OpKind::Draw | OpKind::Inner),
+        };
+        if !is_moved || found.len() == MOST_MOVED {
+            return None;
+        }
+        if found.insert(id) {
+            left.extend(&node.operands);
+        }
+    }
+    Some(found.into_iter().collect())
+}
+
+/// Adds nodes of a graph to another one, and returns the last.
+fn copy(graph: &Graph, nodes: &[NodeId], new: &mut Graph) -> Result<NodeId> {
+    let mut renamed: BTreeMap<NodeId, NodeId> = BTreeMap::new();
+    let mut last = NodeId(0);
+    for &id in nodes {
+        let node = graph.node(id);
+        let operands: Vec<NodeId> = node.operands.iter().map(|operand| renamed[operand]).collect();
+        last = new.add(node.op.clone(), &operands)?;
+        renamed.insert(id, last);
+    }
+    Ok(last)
 }
 
 /// What a value is computed from, besides constants and scalars.
@@ -245,6 +343,48 @@ mod tests {
         let is_late = graph.compare(crate::op::Direction::Lt, other, other).unwrap();
         let rows = graph.select(is_late, other, bounded).unwrap();
         Program::extract(&graph, &[capped, rows, slope]).unwrap()
+    }
+
+    /// A loop of 3 trips over `[size, size]`, which fills a slot where a mask of places holds, and slices at an offset.
+    fn loop_with_mask(size: usize) -> Program {
+        let mut graph = Graph::new();
+        let dims = [size, size];
+        let scores = graph.add(Op::Parameter { index: 0, ty: TensorType::new(DType::F32, dims) }, &[]).unwrap();
+        let start = graph.add(Op::Offset { index: 0, dtype: DType::I32 }, &[]).unwrap();
+        let [first, fill, scale] = [(1, DType::I32), (2, DType::F32), (3, DType::F32)]
+            .map(|(index, dtype)| graph.add(Op::Slot { index, dtype }, &[]).unwrap());
+        let [query, key] = [0, 1].map(|dim| graph.iota(DType::I32, &dims, dim).unwrap());
+        let first = graph.broadcast_to(first, &dims).unwrap();
+        let query = graph.binary(BinaryOp::Add, query, first).unwrap();
+        let mask = graph.compare(crate::op::Direction::Gt, key, query).unwrap();
+        let carries = [scores, mask, fill, scale, start];
+        let results = graph.for_loop(3, carries, |g, _, [x, mask, fill, scale, start]| {
+            let row = g.dynamic_slice(x, &[start, start], &[1, size])?;
+            let x = g.binary(BinaryOp::Add, x, row)?;
+            let scale_all = g.broadcast_to(scale, &dims)?;
+            let x = g.binary(BinaryOp::Mul, x, scale_all)?;
+            let x = g.select(mask, fill, x)?;
+            Ok([x, mask, fill, scale, start])
+        });
+        Program::extract(&graph, &results.unwrap()[..1]).unwrap()
+    }
+
+    #[test]
+    fn what_a_loop_reads_and_is_computed_from_constants_alone_moves_into_its_body() {
+        let program = loop_with_mask(512);
+        let mut baked = program.bakeable();
+        baked.sort_unstable();
+        assert_eq!(baked, [0, 1, 2], "the offset, where the mask begins, and what it fills");
+        let whole = program.bake(|index| (index < 3).then_some(0)).unwrap();
+        verify(&whole).unwrap();
+        let text = whole.to_string();
+        let body = &text[text.find("body").unwrap()..];
+        assert!(body.contains("iota") && body.contains("compare"), "{text}");
+        assert!(body.contains("slice %") && !body.contains("dynamic_slice"), "{text}");
+        // The scale is a slot, so it stays a carry.
+        assert_eq!(whole.slots().map(|(_, index, _)| index).collect::<Vec<_>>(), [3]);
+        let none = program.bake(|_| None).unwrap();
+        assert_eq!(none, program);
     }
 
     #[test]

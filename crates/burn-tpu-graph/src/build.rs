@@ -418,12 +418,17 @@ pub trait Builder {
         let left = body(&mut inner, counter, given)?;
         let body = Arc::new(Program::extract(&inner, &left)?);
         let operands: Vec<NodeId> = carries.into_iter().chain(count).collect();
-        let last = self.add(Op::For { trips, body }, &operands)?;
-        let mut results = [last; N];
-        for (i, result) in results.iter_mut().enumerate() {
-            *result = self.get_result(last, i)?;
-        }
+        let last = self.loop_of(trips, body, &operands)?;
+        let mut results = [NodeId(0); N];
+        results.copy_from_slice(&last);
         Ok(results)
+    }
+
+    /// A loop whose body is a program, with its results in order: as many as it has carries.
+    fn loop_of(&mut self, trips: Trips, body: Arc<Program>, operands: &[NodeId]) -> Result<Vec<NodeId>> {
+        let carries = trips.split(operands).0.len();
+        let last = self.add(Op::For { trips, body }, operands)?;
+        (0..carries).map(|index| self.get_result(last, index)).collect()
     }
 
     /// A custom call, with its results in order.
