@@ -1,7 +1,9 @@
 //! The pipeline: every pass of a level in order, each between two runs of the verifier.
 
 use crate::{Pass, Rewrite};
-use burn_tpu_graph::{GraphError, Program, VerifyError, verify};
+use burn_tpu_graph::{Builder, GraphError, Op, Program, VerifyError, verify};
+use std::collections::BTreeMap;
+use std::sync::Arc;
 
 /// How far programs are rewritten before they are compiled.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -78,7 +80,8 @@ pub type Result<T, E = FusionError> = std::result::Result<T, E>;
 pub struct Optimized {
     /// The program to lower.
     pub program: Program,
-    /// The number of places where each pass found its pattern, in the order of the passes.
+    /// The number of places where each pass found its pattern, in the order of the passes. A place in the body of a loop counts
+    /// once.
     pub applied: Vec<(&'static str, usize)>,
 }
 
@@ -128,13 +131,34 @@ impl Pipeline {
         self
     }
 
-    /// Runs every pass in order.
+    /// Runs every pass in order, on the bodies of loops first.
     ///
     /// # Errors
     /// Fails if a pass produces an invalid program, or is given one.
     pub fn run(&self, program: Program) -> Result<Optimized> {
-        let start = Optimized { program, applied: Vec::new() };
+        let start = self.run_on_bodies(program)?;
         self.passes.iter().try_fold(start, |state, pass| self.step(state, pass.as_ref()))
+    }
+
+    /// Runs every pass on the bodies of the program's loops.
+    fn run_on_bodies(&self, program: Program) -> Result<Optimized> {
+        let mut applied: Vec<(&'static str, usize)> = Vec::new();
+        let mut bodies = BTreeMap::new();
+        for id in program.graph().ids() {
+            let Op::For { trips, body } = &program.graph().node(id).op else { continue };
+            let optimized = self.run((**body).clone())?;
+            if optimized.applied.iter().any(|(_, count)| *count > 0) {
+                bodies.insert(id, Op::For { trips: *trips, body: Arc::new(optimized.program) });
+                optimized.applied.into_iter().for_each(|(name, count)| add(&mut applied, name, count));
+            }
+        }
+        if bodies.is_empty() {
+            return Ok(Optimized { program, applied: Vec::new() });
+        }
+        let rewritten = program
+            .rewrite(|graph, id, node, operands| graph.add(bodies.get(&id).unwrap_or(&node.op).clone(), operands));
+        let program = rewritten.map_err(|error| FusionError::Rule { pass: "body", error })?;
+        Ok(Optimized { program, applied })
     }
 
     fn step(&self, mut state: Optimized, pass: &dyn Pass) -> Result<Optimized> {
@@ -146,7 +170,7 @@ impl Pipeline {
             return Err(FusionError::Outputs { pass: name });
         }
         tracing::debug!(pass = name, count = rewritten.count, nodes = rewritten.program.graph().len(), "rewrote");
-        state.applied.push((name, rewritten.count));
+        add(&mut state.applied, name, rewritten.count);
         state.program = rewritten.program;
         Ok(state)
     }
@@ -156,6 +180,14 @@ impl Pipeline {
             return Ok(());
         }
         verify(program).map_err(|error| FusionError::Invalid { pass, stage, error })
+    }
+}
+
+/// Adds the places that a pass found to those that it found before.
+fn add(applied: &mut Vec<(&'static str, usize)>, name: &'static str, count: usize) {
+    match applied.iter_mut().find(|(of, _)| *of == name) {
+        Some((_, before)) => *before += count,
+        None => applied.push((name, count)),
     }
 }
 
