@@ -42,6 +42,7 @@
 //! | compute f32 parameters in bf16 or f16 | [`autocast`], [`autocast_to`] on an [`AutocastBackend`] |
 //! | keep small gradients in f16 | [`LossScaler`], which a [`LossScaling`] configures; [`LossScalerState`] |
 //! | compute activations again instead of keeping them | [`Checkpoints`] on a [`CheckpointBackend`] |
+//! | run equal blocks as one loop, recorded and compiled once | [`Layers`] on a [`LayersBackend`]; what its backward pass computes again: [`Keep`], [`keep`] |
 //! | end a step without an optimizer | [`TpuDevice::mark_step`] |
 //! | serve a model, or decode, without recording | [`compile`] returns a [`Compiled`] function |
 //! | train without recording each step | [`compile_step`] returns a [`CompiledStep`]; [`DeviceAdamW`] updates |
@@ -97,6 +98,9 @@ pub use autocast::{AutocastBackend, autocast, autocast_to};
 
 pub use checkpoint::{CheckpointBackend, Checkpoints};
 
+pub use burn_tpu_runtime::layers::Keep;
+pub use layers::{Layers, LayersBackend, keep};
+
 pub use burn_tpu_runtime::{
     ChosenOptions, FallbackPolicy, Fault, IndexChecks, Optimization, Precision, Result, Rewrite, ShapeBuckets,
     TpuError, TpuOptions, with_precision,
@@ -129,6 +133,7 @@ mod ddp;
 mod device;
 mod dtype;
 mod error;
+mod layers;
 mod mesh;
 mod ops;
 #[cfg(test)]

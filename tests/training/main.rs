@@ -14,6 +14,7 @@ mod checkpointer;
 mod compiled;
 mod compiled_step;
 mod donation;
+mod layers;
 mod learner;
 mod learner_checkpoints;
 mod master_weights;

@@ -34,16 +34,26 @@ thread_local! {
 /// Notes a tensor whose device is asked for, in a traversal that visits.
 pub(crate) fn visited(tensor: &TpuTensor) -> &TpuTensor {
     TRAVERSAL.with_borrow_mut(|traversal| {
-        if let Some(Traversal::Visit(found)) = traversal {
+        if let Some(Traversal::Visit(found)) = traversal
+            && !is_empty(tensor)
+        {
             found.push(tensor.0.clone());
         }
     });
     tensor
 }
 
+/// Returns whether a tensor has no element along any dim. It says nothing that its type does not, and stands in
+/// [`Layers`](crate::Layers) for parameters that are elsewhere: a traversal passes over it.
+fn is_empty(tensor: &TpuTensor) -> bool {
+    let dims = tensor.0.dims();
+    !dims.is_empty() && dims.iter().all(|&size| size == 0)
+}
+
 /// Returns the next tensor of a traversal that replaces; otherwise, what `moved` makes of a tensor.
 pub(crate) fn replaced(tensor: TpuTensor, moved: impl FnOnce(TpuTensor) -> TpuTensor) -> TpuTensor {
     let next = TRAVERSAL.with_borrow_mut(|traversal| match traversal {
+        Some(_) if is_empty(&tensor) => Some(tensor.0.clone()),
         Some(Traversal::Replace(tensors)) => tensors.next(),
         Some(Traversal::Collect(found)) => {
             found.push(tensor.0.clone());
@@ -75,6 +85,18 @@ fn traverse<T>(traversal: Traversal, work: impl FnOnce() -> T) -> (T, Option<Tra
     (result, left)
 }
 
+/// Returns the tensors whose devices `work` asks for, if they are of this backend.
+pub(crate) fn visit<T>(work: impl FnOnce() -> T) -> Vec<Tensor> {
+    let (_, visited) = traverse(Traversal::Visit(Vec::new()), work);
+    let Some(Traversal::Visit(tensors)) = visited else { return Vec::new() };
+    tensors
+}
+
+/// Returns what `Debug` shows of a module beside its tensors.
+pub(crate) fn shown(module: &impl Debug) -> String {
+    traverse(Traversal::Hide, || format!("{module:?}")).0
+}
+
 /// Returns what `work` returns, and the tensors that it moves to a device.
 pub(crate) fn collect<T>(work: impl FnOnce() -> T) -> (T, Vec<Tensor>) {
     let (result, traversal) = traverse(Traversal::Collect(Vec::new()), work);
@@ -88,7 +110,7 @@ pub(crate) fn replace_with<T>(tensors: Vec<Tensor>, work: impl FnOnce() -> T) ->
 }
 
 /// How to reach the tensors of a module, whatever its backend's type parameters are.
-pub(super) struct Leaves<M> {
+pub(crate) struct Leaves<M> {
     devices: fn(&M) -> Vec<TpuDevice>,
     fork: fn(M, &TpuDevice) -> M,
     /// The number of tensors that were found last, for the size of the list.
@@ -96,7 +118,7 @@ pub(super) struct Leaves<M> {
 }
 
 impl<M: Debug> Leaves<M> {
-    pub(super) fn of<B: Backend<Device = TpuDevice>>() -> Self
+    pub(crate) fn of<B: Backend<Device = TpuDevice>>() -> Self
     where
         M: Module<B>,
     {
@@ -105,7 +127,7 @@ impl<M: Debug> Leaves<M> {
     }
 
     /// Returns the tensors. Parameters that Burn has not initialised yet are initialised.
-    pub(super) fn tensors(&self, module: &M) -> Vec<Tensor> {
+    pub(crate) fn tensors(&self, module: &M) -> Vec<Tensor> {
         let made = Tensor::made_here();
         let found = self.visit(module);
         // An initialisation asks its own tensors for their devices.
@@ -121,7 +143,7 @@ impl<M: Debug> Leaves<M> {
     }
 
     /// Returns the module with other tensors, in the order of [`Leaves::tensors`].
-    pub(super) fn replace(&self, module: M, tensors: Vec<Tensor>) -> M {
+    pub(crate) fn replace(&self, module: M, tensors: Vec<Tensor>) -> M {
         let Some(device) = tensors.first().map(|tensor| TpuDevice::from(tensor.device())) else { return module };
         traverse(Traversal::Replace(tensors.into_iter()), || (self.fork)(module, &device)).0
     }

@@ -5,7 +5,7 @@
 
 mod autodiff;
 mod parts;
-mod tensors;
+pub(crate) mod tensors;
 
 pub use tensors::OpTensors;
 
@@ -176,7 +176,7 @@ impl<F: TpuFloat, I: TpuInt> CustomOpBackend for Tpu<F, I> {
     }
 }
 
-mod sealed {
+pub(crate) mod sealed {
     use crate::{Tpu, TpuFloat, TpuInt};
     use burn_autodiff::Autodiff;
     use burn_autodiff::checkpoint::strategy::CheckpointStrategy;

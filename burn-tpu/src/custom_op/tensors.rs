@@ -21,6 +21,17 @@ pub enum Kind {
     Bool,
 }
 
+impl<B: Backend> AnyTensor<B> {
+    /// Returns what the elements are.
+    pub(crate) fn kind(&self) -> Kind {
+        match self {
+            Self::Float(_) => Kind::Float,
+            Self::Int(_) => Kind::Int,
+            Self::Bool(_) => Kind::Bool,
+        }
+    }
+}
+
 /// A tensor, or a tuple of up to eight or an array of such: what a [`CustomOp`](super::CustomOp) takes and returns.
 pub trait OpTensors: Sized {
     /// The backend of the tensors.
@@ -39,7 +50,7 @@ pub trait OpTensors: Sized {
 }
 
 /// Returns what kind of tensor each one is.
-pub(super) fn kinds<T: OpTensors>() -> Vec<Kind> {
+pub(crate) fn kinds<T: OpTensors>() -> Vec<Kind> {
     let mut kinds = Vec::new();
     T::kinds(&mut kinds);
     kinds

@@ -63,7 +63,8 @@ impl CustomOp {
     ) -> Result<Self> {
         let fails = |reason: String| TpuError::CustomOp { name: name.to_owned(), reason };
         let Some(first) = operands.first() else { return Err(fails("it needs an operand".into())) };
-        let recorded = Stream::record_function(first.device(), operands, record, Purpose::Inspect);
+        let types: Vec<TensorType> = operands.iter().map(|operand| operand.ty().clone()).collect();
+        let recorded = Stream::record_function(first.device(), &types, record, Purpose::Inspect);
         let (form, recording) = recorded.map_err(|error| match error {
             TpuError::Impure { .. } => fails(format!("its plain form: {error}")),
             other => other,

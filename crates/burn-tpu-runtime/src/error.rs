@@ -147,6 +147,12 @@ pub enum TpuError {
         /// The rule that it breaks, with both types; or the plugin's message.
         reason: String,
     },
+    /// Layers that are no loop: they differ in more than the values of their tensors, or one gives what the next cannot take.
+    #[error("layers: {reason}")]
+    Layers {
+        /// The rule that they break.
+        reason: String,
+    },
     /// The interpreter failed to run a node.
     #[error("the ndarray engine: {reason}")]
     Host {
@@ -363,6 +369,7 @@ impl TpuError {
             | TpuError::Frozen { .. }
             | TpuError::Impure { .. }
             | TpuError::CustomOp { .. }
+            | TpuError::Layers { .. }
             | TpuError::AlreadyRunning { .. }
             | TpuError::TraceFull { .. }
             | TpuError::ClientOption { .. }

@@ -217,7 +217,8 @@ impl<T: Clone> Function<T> {
         let arrivals = runtime.arrivals(arguments.iter().map(|tensor| tensor.value()?.as_ref().ok()));
         let again = |purpose| {
             Counters::add(&runtime.open().counters().function_recordings, 1);
-            Stream::record_function(device, arguments, record, purpose)
+            let types: Vec<TensorType> = arguments.iter().map(|argument| argument.ty().clone()).collect();
+            Stream::record_function(device, &types, record, purpose)
         };
         let signature =
             match self.find(SignatureRef { device, structure, precision: scoped_precision(), arguments, arrivals }) {

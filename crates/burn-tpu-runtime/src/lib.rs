@@ -31,6 +31,7 @@ mod engine;
 mod error;
 pub mod fit;
 mod function;
+pub mod layers;
 mod lines;
 mod memory;
 mod metrics;

@@ -34,6 +34,10 @@ struct Notes {
     checks: Vec<(Tensor, IndexRange)>,
     /// The draw counter relative to that of the call.
     counter: u64,
+    /// The tensors from outside that the function uses, with what stands for them, if they are arguments too.
+    captured: Vec<(Tensor, SharedBuffer)>,
+    /// The tensors that the function gave names.
+    named: Vec<(&'static str, Tensor)>,
     refusal: Option<TpuError>,
 }
 
@@ -46,6 +50,9 @@ pub(crate) enum Purpose {
     Inspect,
     /// To find the line that records this node.
     Find(usize),
+    /// To make it a part of what its caller records, which has this many arguments. Tensors from outside are further ones: they
+    /// need no value. No stack is captured.
+    Part(usize),
 }
 
 /// A random draw: its state is the device's key and counter at a call, and this many draws of the function before it.
@@ -95,7 +102,36 @@ impl FunctionNotes {
     pub(super) fn tracker(&self, log: &Arc<RecompileLog>) -> DivergenceTracker {
         match self.purpose {
             Purpose::Run => DivergenceTracker::of_function(log),
-            Purpose::Inspect | Purpose::Find(_) => DivergenceTracker::default(),
+            Purpose::Inspect | Purpose::Find(_) | Purpose::Part(_) => DivergenceTracker::default(),
+        }
+    }
+
+    /// Returns whether tensors from outside are arguments.
+    pub(super) fn captures(&self) -> bool {
+        matches!(self.purpose, Purpose::Part(_))
+    }
+
+    /// Returns what stands for a tensor from outside, if such tensors are arguments.
+    pub(super) fn capture(self: &Arc<Self>, tensor: &Tensor) -> Option<SharedBuffer> {
+        let Purpose::Part(arguments) = self.purpose else { return None };
+        let is_argument = |buffer| Placeholder::of(buffer).is_some_and(|of| Arc::ptr_eq(&of.notes, self));
+        if let Some(Ok(buffer)) = tensor.value().filter(|value| value.as_ref().is_ok_and(is_argument)) {
+            return Some(Arc::clone(buffer));
+        }
+        let mut state = self.state.lock();
+        if let Some((_, known)) = state.captured.iter().find(|(of, _)| of.is(tensor)) {
+            return Some(Arc::clone(known));
+        }
+        let index = arguments + state.captured.len();
+        let buffer: SharedBuffer = Arc::new(Placeholder { index, notes: Arc::clone(self) });
+        state.captured.push((tensor.clone(), Arc::clone(&buffer)));
+        Some(buffer)
+    }
+
+    /// Notes the name of a tensor.
+    pub(crate) fn name(&self, name: &'static str, tensor: &Tensor) {
+        if self.captures() {
+            self.state.lock().named.push((name, tensor.clone()));
         }
     }
 
@@ -190,6 +226,10 @@ pub(crate) struct FunctionRecording {
     pub(crate) draws: Vec<FunctionDraw>,
     /// The number by which a call advances the device's draw counter.
     pub(crate) drawn: u64,
+    /// The tensors from outside that are its last arguments, of a part.
+    pub(crate) captured: Vec<Tensor>,
+    /// The nodes that have names, of a part.
+    pub(crate) named: Vec<(&'static str, NodeId)>,
     pub(crate) provenance: Provenance,
 }
 
@@ -277,16 +317,27 @@ impl Stream {
     /// [`TpuError::Impure`] if the function reads a value, ends a step, or uses another device.
     pub(crate) fn record_function<T>(
         device: Device,
-        arguments: &[Tensor],
+        arguments: &[TensorType],
         function: impl FnOnce(Vec<Tensor>) -> (T, Vec<Tensor>),
         purpose: Purpose,
     ) -> Result<(T, FunctionRecording)> {
+        /// What the notes hold of tensors holds the notes.
+        struct Forgets<'n>(&'n FunctionNotes);
+        impl Drop for Forgets<'_> {
+            fn drop(&mut self) {
+                let mut state = self.0.state.lock();
+                let held = (std::mem::take(&mut state.captured), std::mem::take(&mut state.named));
+                drop(state);
+                drop(held);
+            }
+        }
         let notes = Arc::new(FunctionNotes::new(purpose));
+        let _forgets = Forgets(&notes);
         let stream = Stream::of_function(Arc::clone(&notes));
         let mut placeholders = Vec::with_capacity(arguments.len());
-        for (index, argument) in arguments.iter().enumerate() {
+        for (index, ty) in arguments.iter().enumerate() {
             let buffer: SharedBuffer = Arc::new(Placeholder { index, notes: Arc::clone(&notes) });
-            placeholders.push(Tensor::new(device, argument.ty().clone(), Ok(buffer)));
+            placeholders.push(Tensor::new(device, ty.clone(), Ok(buffer)));
         }
         let ran = catch_unwind(AssertUnwindSafe(|| stream.run(|| function(placeholders))));
         if let Some(refusal) = notes.state.lock().refusal.take() {
@@ -320,7 +371,11 @@ impl StreamTrace {
     /// Takes what the function recorded. Tensors of it that are still held somewhere have no value from now on.
     fn take_function(&self, device: Device, tensors: &[Tensor], notes: &FunctionNotes) -> Result<FunctionRecording> {
         let results = tensors.iter().map(|tensor| self.source_of(device, tensor)).collect::<Result<_>>()?;
-        let noted = std::mem::take(&mut notes.state.lock().checks);
+        let (noted, named) = {
+            let mut state = notes.state.lock();
+            (std::mem::take(&mut state.checks), std::mem::take(&mut state.named))
+        };
+        let named = named.iter().filter_map(|(name, tensor)| Some((*name, self.node_of(tensor)?))).collect();
         let mut checks = Vec::with_capacity(noted.len());
         for (extremes, range) in noted {
             let (ty, source) = self.source_of(device, &extremes)?;
@@ -339,6 +394,8 @@ impl StreamTrace {
             slots,
             draws: std::mem::take(&mut noted.draws),
             drawn: noted.counter,
+            captured: std::mem::take(&mut noted.captured).into_iter().map(|(tensor, _)| tensor).collect(),
+            named,
             provenance: Provenance::default(),
         };
         drop(noted);
@@ -351,16 +408,23 @@ impl StreamTrace {
         Ok(recorded)
     }
 
+    /// Returns the node of a tensor that this stream recorded and did not run.
+    fn node_of(&self, tensor: &Tensor) -> Option<NodeId> {
+        let own = tensor.origin().filter(|origin| std::ptr::eq(&*origin.trace, self))?;
+        self.trace.lock().handles.get(own.serial).map(|handle| handle.node)
+    }
+
     /// Returns where a result comes from.
     fn source_of(&self, device: Device, tensor: &Tensor) -> Result<(TensorType, FunctionSource)> {
         if tensor.device() != device {
             let reason = format!("a result is on {}, the arguments are on {device}", tensor.device());
             return Err(TpuError::Impure { reason, op: String::new(), caller: String::new() });
         }
-        let own = tensor.origin().filter(|origin| std::ptr::eq(&*origin.trace, self));
-        let node = own.and_then(|origin| self.trace.lock().handles.get(origin.serial).map(|handle| handle.node));
+        let node = self.node_of(tensor);
+        let captured = || self.function.as_ref()?.capture(tensor);
         let source = match (node, tensor.value()) {
             (Some(node), _) => FunctionSource::Node(node),
+            (None, _) if let Some(buffer) = captured() => FunctionSource::of(&Ok(buffer)),
             (None, Some(value)) => FunctionSource::of(value),
             (None, None) => FunctionSource::Captured(Ok(super::materialise(tensor, CutReason::OtherThread)?)),
         };

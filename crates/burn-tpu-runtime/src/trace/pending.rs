@@ -32,6 +32,9 @@ pub(super) type OperandErrors = Vec<(usize, TpuError)>;
 /// computes them may lock any.
 pub(super) fn compute_operands(stream: &Arc<StreamTrace>, operands: &[&Tensor]) -> OperandErrors {
     let mut errors = OperandErrors::new();
+    if stream.function.as_ref().is_some_and(|function| function.captures()) {
+        return errors;
+    }
     for (number, tensor) in operands.iter().enumerate() {
         let is_own = tensor.origin().is_some_and(|origin| Arc::ptr_eq(&origin.trace, stream));
         if is_own || tensor.value().is_some() {

@@ -61,13 +61,40 @@ impl Recorder<'_> {
         self.broadcast_like(slot, like)
     }
 
+    /// The scalar of a slot or offset of another recording, with its bits.
+    pub(crate) fn slot_of(&mut self, op: &Op, bits: u64) -> Result<NodeId> {
+        match *op {
+            Op::Offset { dtype, .. } => self.offset(dtype, Number::of_bits(bits, dtype).to_i64()),
+            Op::Slot { dtype, .. } => {
+                let index = self.trace.recorded.add_slot(bits);
+                self.trace.recorded.recording.add(Op::Slot { index, dtype }, &[])
+            }
+            _ => Err(GraphError { op: "graph.slot", operands: format!("{op:?}"), rule: "is no scalar".into() }),
+        }
+    }
+
+    /// Returns the key and the counter of a random draw of `words` 32-bit words, whose state is the next four slots.
+    fn draw(&self, words: usize) -> (u64, u64) {
+        match &self.stream.function {
+            Some(function) => function.draw(self.trace.recorded.slots.len() as u32, words),
+            None => self.stream.runtime.draws().draw(words),
+        }
+    }
+
+    /// The slots `ui32[]` of a random draw of `words` 32-bit words: the low and the high half of the device's key, then those of
+    /// its counter.
+    pub(crate) fn rng_halves(&mut self, words: usize) -> Result<[NodeId; 4]> {
+        let (key, counter) = self.draw(words);
+        let mut halves = [NodeId(0); 4];
+        for (half, value) in halves.iter_mut().zip([key, key >> 32, counter, counter >> 32]) {
+            *half = self.slot(DType::U32, Number::UInt(value & 0xffff_ffff))?;
+        }
+        Ok(halves)
+    }
+
     /// The state `ui64[2]` of a random draw of `words` 32-bit words: the device's key and counter, as slots.
     pub fn rng_state(&mut self, words: usize) -> Result<NodeId> {
-        let slot = self.trace.recorded.slots.len() as u32;
-        let (key, counter) = match &self.stream.function {
-            Some(function) => function.draw(slot, words),
-            None => self.stream.runtime.draws().draw(words),
-        };
+        let (key, counter) = self.draw(words);
         let half = |recorder: &mut Self, value: u64, shift: u32| -> Result<NodeId> {
             let word = recorder.slot(DType::U32, Number::UInt((value >> shift) & 0xffff_ffff))?;
             let word = recorder.reshape(word, &[1])?;
@@ -102,9 +129,11 @@ fn inputs(
             inputs.push(handle.node);
             continue;
         }
-        let node = match tensor.value() {
-            Some(value) => trace.recorded.parameter(value, tensor.ty()),
-            None => {
+        let captured = stream.function.as_ref().and_then(|function| function.capture(tensor));
+        let node = match (captured, tensor.value()) {
+            (Some(buffer), _) => trace.recorded.parameter(&Ok(buffer), tensor.ty()),
+            (None, Some(value)) => trace.recorded.parameter(value, tensor.ty()),
+            (None, None) => {
                 let error = errors.iter().position(|(of, _)| *of == number).map(|place| errors.swap_remove(place).1);
                 trace.recorded.pending_parameter(tensor, error, stream.position.load(Relaxed))
             }

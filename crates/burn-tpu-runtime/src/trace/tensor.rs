@@ -113,8 +113,7 @@ impl Tensor {
     }
 
     /// Returns whether two handles are of one tensor.
-    #[cfg(test)]
-    pub(crate) fn is(&self, other: &Self) -> bool {
+    pub fn is(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.inner, &other.inner)
     }
 

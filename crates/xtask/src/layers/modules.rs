@@ -39,6 +39,7 @@ const RUNTIME: [(&str, &[&str]); 3] = [
             "custom_op",
             "function",
             "ops",
+            "layers",
             "collective",
         ],
     ),

@@ -1,0 +1,76 @@
+//! The backends that run layers as a loop, and the loop without a gradient.
+
+use crate::custom_op::TpuBackend;
+use crate::custom_op::sealed::Sealed;
+use crate::custom_op::tensors::{AnyTensor, Kind};
+use crate::{Keep, Result, Tpu, TpuDevice, TpuFloat, TpuInt};
+use burn_core::tensor::backend::Backend;
+use burn_core::tensor::ops::FloatTensor;
+use burn_tpu_runtime::Tensor;
+use burn_tpu_runtime::layers::{LayerInputs, LayerLoop, LayerResults};
+use burn_tpu_runtime::ops::movement;
+
+/// The backends that run [`Layers`](super::Layers) as a loop: [`Tpu`] and its autodiff.
+pub trait LayersBackend: Sealed + Backend<Device = TpuDevice> {
+    #[doc(hidden)]
+    fn run(call: Call<'_, Self>) -> Result<Vec<AnyTensor<Self>>>;
+
+    /// Returns a value without its gradient.
+    #[doc(hidden)]
+    fn untracked(value: AnyTensor<Self>) -> Tensor;
+}
+
+/// What a block records: from what the block before gives, the block's parameters and its other tensors to what it gives.
+pub type Block<'c, B> = dyn Fn(Vec<AnyTensor<B>>, Vec<FloatTensor<B>>, Vec<Tensor>) -> Result<Vec<AnyTensor<B>>> + 'c;
+
+/// A call of layers.
+pub struct Call<'c, B: Backend> {
+    pub(super) layers: usize,
+    pub(super) keep: &'c Keep,
+    pub(super) carries: Vec<AnyTensor<B>>,
+    /// The parameters, `[layers, ..]`.
+    pub(super) stacked: Vec<FloatTensor<B>>,
+    /// The other tensors, `[layers, ..]`.
+    pub(super) constants: Vec<Tensor>,
+    pub(super) layer: &'c Block<'c, B>,
+}
+
+impl<F: TpuFloat, I: TpuInt> LayersBackend for Tpu<F, I> {
+    fn run(call: Call<'_, Self>) -> Result<Vec<AnyTensor<Self>>> {
+        let kinds: Vec<Kind> = call.carries.iter().map(AnyTensor::kind).collect();
+        let parameters = call.stacked.len();
+        let stacked = call.stacked.into_iter().map(|stack| stack.0);
+        let stacked: Vec<Tensor> = stacked.chain(call.constants).collect();
+        let carries: Vec<Tensor> = call.carries.into_iter().map(Self::to_tensor).collect();
+        let mut error = None;
+        let recorded = LayerLoop::record(call.layers, &carries, &stacked, call.keep, |inputs| {
+            let LayerInputs { carries, mut slices, .. } = inputs;
+            let constants = slices.split_off(parameters);
+            let carries = carries.into_iter().zip(&kinds).map(|(tensor, &kind)| Self::to_value(tensor, kind)).collect();
+            let given = (call.layer)(carries, slices.into_iter().map(Into::into).collect(), constants);
+            let given = given.unwrap_or_else(|reason| {
+                error = Some(reason);
+                Vec::new()
+            });
+            LayerResults { carries: given.into_iter().map(Self::to_tensor).collect(), gradients: Vec::new() }
+        });
+        if let Some(error) = error {
+            return Err(error);
+        }
+        let (results, _) = recorded?.forward(carries, stacked)?;
+        Ok(results.into_iter().zip(kinds).map(|(tensor, kind)| Self::to_value(tensor, kind)).collect())
+    }
+
+    fn untracked(value: AnyTensor<Self>) -> Tensor {
+        Self::to_tensor(value)
+    }
+}
+
+/// Returns one tensor `[parts, ..]` of tensors of one type.
+pub(super) fn stack(parts: &[Tensor]) -> Tensor {
+    let part = |part: &Tensor| {
+        let dims: Vec<usize> = std::iter::once(1).chain(part.dims().iter().copied()).collect();
+        movement::reshape(part.clone(), &dims)
+    };
+    movement::cat(parts.iter().map(part).collect(), 0)
+}

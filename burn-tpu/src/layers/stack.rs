@@ -1,0 +1,198 @@
+//! A stacked parameter: the values of one parameter in all layers, `[layers, ..]`.
+
+use super::blocks::Found;
+use super::refused;
+use crate::Result;
+use burn_core::module::{ModuleMapper, ModuleVisitor, Param, ParamId};
+use burn_core::tensor::backend::{AutodiffBackend, Backend};
+use burn_core::tensor::ops::FloatTensor;
+use burn_core::tensor::{Tensor, TensorPrimitive};
+
+/// A parameter of equal blocks.
+#[derive(Clone, Debug)]
+pub(super) struct Stack<B: Backend> {
+    /// As in [`Found`].
+    path: Vec<(String, String)>,
+    /// The parameter's id in each layer. The first is the stack's own.
+    ids: Vec<ParamId>,
+    value: Value<B>,
+}
+
+/// Defines [`Value`] and what is done with each rank: of the stack, and of a layer's part.
+macro_rules! ranks {
+    ($($variant:ident $rank:literal $part:literal),*) => {
+        /// A parameter by its rank.
+        #[derive(Clone, Debug)]
+        enum Value<B: Backend> {
+            $($variant(Param<Tensor<B, $rank>>),)*
+        }
+
+        impl<B: Backend> Value<B> {
+            /// Returns the stack of these parts, of this rank.
+            fn stack(id: ParamId, parts: Vec<FloatTensor<B>>, rank: usize, is_trained: bool) -> Option<Self> {
+                match rank {
+                    $($part => {
+                        let part = |part| Tensor::<B, $part>::from_primitive(TensorPrimitive::Float(part));
+                        let stack = Tensor::<B, $part>::stack::<$rank>(parts.into_iter().map(part).collect(), 0);
+                        let stack = stack.detach().set_require_grad(is_trained);
+                        Some(Self::$variant(Param::initialized(id, stack)))
+                    })*
+                    _ => None,
+                }
+            }
+
+            fn visit<V: ModuleVisitor<B>>(&self, visitor: &mut V) {
+                match self {
+                    $(Self::$variant(parameter) => visitor.visit_float(parameter),)*
+                }
+            }
+
+            fn map<M: ModuleMapper<B>>(self, mapper: &mut M) -> Self {
+                match self {
+                    $(Self::$variant(parameter) => Self::$variant(mapper.map_float(parameter)),)*
+                }
+            }
+
+            /// Returns the stack's part of a layer.
+            fn layer(&self, index: usize) -> TensorPrimitive<B> {
+                match self {
+                    $(Self::$variant(parameter) => {
+                        let part = parameter.val().slice_dim(0, index..index + 1);
+                        part.squeeze_dim::<$part>(0).into_primitive()
+                    })*
+                }
+            }
+
+            fn primitive(&self) -> TensorPrimitive<B> {
+                match self {
+                    $(Self::$variant(parameter) => parameter.val().into_primitive(),)*
+                }
+            }
+
+            fn is_trained(&self) -> bool {
+                match self {
+                    $(Self::$variant(parameter) => parameter.val().is_require_grad(),)*
+                }
+            }
+
+            /// Returns the same with what `module` makes of the parameter, which is a module.
+            fn with_module(self, module: impl Modules<B>) -> Self {
+                match self {
+                    $(Self::$variant(parameter) => Self::$variant(module.of(parameter)),)*
+                }
+            }
+
+            fn collect_devices(&self, devices: Vec<B::Device>) -> Vec<B::Device> {
+                match self {
+                    $(Self::$variant(parameter) => parameter.collect_devices(devices),)*
+                }
+            }
+
+            fn shape(&self) -> Vec<usize> {
+                match self {
+                    $(Self::$variant(parameter) => parameter.shape().to_vec(),)*
+                }
+            }
+        }
+
+        impl<B: AutodiffBackend> Value<B> {
+            fn valid(&self) -> Value<B::InnerBackend> {
+                match self {
+                    $(Self::$variant(parameter) => Value::$variant(AutodiffModule::valid(parameter)),)*
+                }
+            }
+
+            fn from_inner(value: Value<B::InnerBackend>) -> Self {
+                match value {
+                    $(Value::$variant(parameter) => Self::$variant(AutodiffModule::from_inner(parameter)),)*
+                }
+            }
+        }
+    };
+}
+
+use burn_core::module::{AutodiffModule, Module};
+
+ranks!(Two 2 1, Three 3 2, Four 4 3, Five 5 4, Six 6 5);
+
+/// What is done with a parameter as a module, whatever its rank.
+pub(super) trait Modules<B: Backend> {
+    fn of<M: Module<B>>(&self, module: M) -> M;
+}
+
+impl<B: Backend> Stack<B> {
+    /// Returns the stack of one parameter of all layers.
+    pub(super) fn of<'f>(layers: impl Iterator<Item = &'f Found<B>> + Clone) -> Result<Self>
+    where
+        B: 'f,
+    {
+        let ids: Vec<ParamId> = layers.clone().map(|found| found.id).collect();
+        let parts: Vec<FloatTensor<B>> = layers.clone().map(|found| found.value.clone()).collect();
+        let Some(first) = layers.into_iter().next() else { return Err(refused("there are none".into())) };
+        let rank = first.shape().num_dims();
+        let stack = Value::stack(first.id, parts, rank, first.is_trained);
+        let value = stack.ok_or_else(|| refused(format!("the parameter {first} has {rank} dims")))?;
+        Ok(Self { path: first.path.clone(), ids, value })
+    }
+
+    /// Returns the id of the parameter in a layer.
+    pub(super) fn id(&self, layer: usize) -> ParamId {
+        self.ids[layer]
+    }
+
+    /// Returns a layer's part of the stack.
+    pub(super) fn layer(&self, index: usize) -> TensorPrimitive<B> {
+        self.value.layer(index)
+    }
+
+    pub(super) fn is_trained(&self) -> bool {
+        self.value.is_trained()
+    }
+
+    /// Returns the stack as a primitive.
+    pub(super) fn primitive(&self) -> Result<FloatTensor<B>> {
+        match self.value.primitive() {
+            TensorPrimitive::Float(value) => Ok(value),
+            TensorPrimitive::QFloat(_) => Err(refused(format!("the parameter `{}` is quantized", self.name()))),
+        }
+    }
+
+    pub(super) fn name(&self) -> String {
+        self.path.iter().map(|(name, _)| name.as_str()).collect::<Vec<_>>().join(".")
+    }
+
+    pub(super) fn shape(&self) -> Vec<usize> {
+        self.value.shape()
+    }
+
+    pub(super) fn visit<V: ModuleVisitor<B>>(&self, visitor: &mut V) {
+        self.path.iter().for_each(|(name, container)| visitor.enter_module(name, container));
+        self.value.visit(visitor);
+        self.path.iter().rev().for_each(|(name, container)| visitor.exit_module(name, container));
+    }
+
+    pub(super) fn map<M: ModuleMapper<B>>(self, mapper: &mut M) -> Self {
+        self.path.iter().for_each(|(name, container)| mapper.enter_module(name, container));
+        let value = self.value.map(mapper);
+        self.path.iter().rev().for_each(|(name, container)| mapper.exit_module(name, container));
+        Self { value, ..self }
+    }
+
+    pub(super) fn with_module(self, module: impl Modules<B>) -> Self {
+        Self { value: self.value.with_module(module), ..self }
+    }
+
+    pub(super) fn collect_devices(&self, devices: Vec<B::Device>) -> Vec<B::Device> {
+        self.value.collect_devices(devices)
+    }
+}
+
+impl<B: AutodiffBackend> Stack<B> {
+    pub(super) fn valid(&self) -> Stack<B::InnerBackend> {
+        Stack { path: self.path.clone(), ids: self.ids.clone(), value: self.value.valid() }
+    }
+
+    pub(super) fn from_inner(stack: Stack<B::InnerBackend>) -> Self {
+        Self { path: stack.path, ids: stack.ids, value: Value::from_inner(stack.value) }
+    }
+}

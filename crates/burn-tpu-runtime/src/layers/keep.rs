@@ -1,0 +1,98 @@
+//! What a forward loop keeps for the backward loop, which computes all other values again.
+
+use super::{LayerLoop, LayerValue};
+use burn_tpu_graph::{NodeId, Op};
+use std::collections::BTreeSet;
+
+/// The values of a layer that are kept for its gradient. The carries that a layer takes always are, if its gradient reads them;
+/// what is not kept is computed again from what is. As the policies of `jax.checkpoint`.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Keep {
+    /// The layer's carries alone: the least memory, and the whole forward pass once more.
+    #[default]
+    Nothing,
+    /// The results of matrix products and convolutions.
+    Products,
+    /// The values with these names.
+    Names(Vec<&'static str>),
+    /// All that the gradient reads: nothing but changes of layout, of dtype and of shape is computed again.
+    Everything,
+}
+
+/// Returns the nodes that are kept.
+pub(super) fn kept(layer: &LayerLoop, keep: &Keep) -> BTreeSet<NodeId> {
+    let of_layer = forward_values(layer);
+    let is_kept = |id: &NodeId| of_layer[id.index()];
+    let graph = &layer.graph;
+    match keep {
+        Keep::Nothing => BTreeSet::new(),
+        Keep::Products => {
+            let is_product = |id: &NodeId| matches!(graph.node(*id).op, Op::DotGeneral(_) | Op::Convolution(_));
+            graph.ids().filter(|id| is_kept(id) && is_product(id)).map(|id| rounded(layer, &of_layer, id)).collect()
+        }
+        Keep::Names(names) => {
+            let named = layer.recording.named.iter().filter(|(name, _)| names.contains(name));
+            named.map(|(_, id)| *id).filter(is_kept).collect()
+        }
+        Keep::Everything => crossing(layer, &of_layer).map(|id| stored(layer, id)).filter(is_kept).collect(),
+    }
+}
+
+/// Returns for each node whether it is computed from a carry, for what the layer gives.
+fn forward_values(layer: &LayerLoop) -> Vec<bool> {
+    let mut found = layer.needed(layer.results.iter().copied(), &BTreeSet::new());
+    let arguments = layer.arguments(&found);
+    let is_carry = |id: &NodeId| arguments.get(id).is_some_and(|&argument| argument < layer.carries.len());
+    let mut varies = vec![false; layer.graph.len()];
+    for id in layer.graph.ids() {
+        let operands = &layer.graph.node(id).operands;
+        let computed = operands.iter().any(|operand| varies[operand.index()] || is_carry(operand));
+        varies[id.index()] = computed || matches!(layer.graph.node(id).op, Op::RngBitGenerator { .. });
+        found[id.index()] &= varies[id.index()];
+    }
+    found
+}
+
+/// Returns the values of the forward pass that the gradient reads.
+fn crossing<'l>(layer: &'l LayerLoop, of_layer: &'l [bool]) -> impl Iterator<Item = NodeId> {
+    let gradients = layer.gradients.iter().copied().flatten();
+    let forward = layer.needed(layer.results.iter().copied(), &BTreeSet::new());
+    let backward = layer.needed(gradients.clone(), &BTreeSet::new());
+    let mut read: BTreeSet<NodeId> = gradients
+        .filter_map(|gradient| match gradient {
+            LayerValue::Node(id) => Some(id),
+            LayerValue::Argument(_) => None,
+        })
+        .collect();
+    for id in layer.graph.ids().filter(|id| backward[id.index()] && !forward[id.index()]) {
+        read.extend(layer.graph.node(id).operands.iter().copied());
+    }
+    read.into_iter().filter(|id| of_layer[id.index()])
+}
+
+/// Returns the value that a changed layout, dtype or shape of it is made of.
+fn stored(layer: &LayerLoop, mut id: NodeId) -> NodeId {
+    loop {
+        let node = layer.graph.node(id);
+        let is_wider = |of: NodeId| layer.graph.ty(of).dtype.size_bytes() > node.ty.dtype.size_bytes();
+        match (&node.op, &node.operands[..]) {
+            (Op::Convert { .. }, &[of]) if is_wider(of) => return id,
+            (Op::Reshape { .. } | Op::Transpose { .. } | Op::BroadcastInDim { .. } | Op::Convert { .. }, &[of]) => {
+                id = of
+            }
+            _ => return id,
+        }
+    }
+}
+
+/// Returns the value to which a product is rounded at once, or the product itself.
+fn rounded(layer: &LayerLoop, of_layer: &[bool], id: NodeId) -> NodeId {
+    let graph = &layer.graph;
+    let mut readers =
+        graph.ids().filter(|reader| of_layer[reader.index()] && graph.node(*reader).operands.contains(&id));
+    match (readers.next(), readers.next()) {
+        (Some(only), None) if matches!(graph.node(only).op, Op::Convert { .. }) => only,
+        _ => id,
+    }
+}

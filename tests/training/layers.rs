@@ -1,0 +1,313 @@
+//! Equal blocks as one loop: values and gradients are those of the blocks one after another, in every tier, on a mesh, and with
+//! everything that may be kept.
+#![allow(clippy::unwrap_used, reason = "tests")]
+
+use crate::common;
+use burn::backend::Autodiff;
+use burn::module::{AutodiffModule, Module, ModuleVisitor, Param};
+use burn::nn::{BatchNorm, BatchNormConfig, Dropout, DropoutConfig, LayerNorm, LayerNormConfig, Linear, LinearConfig};
+use burn::optim::{AdamWConfig, GradientsParams, Optimizer};
+use burn::prelude::*;
+use burn::tensor::activation::{gelu, softmax};
+use burn::tensor::backend::AutodiffBackend;
+use burn::tensor::{Distribution, Tolerance};
+use burn_tpu::{DeviceAdamW, Keep, Layers, LayersBackend, Tpu, TpuDevice, TpuError, TpuOptimizer, compile_step, keep};
+
+type I = Tpu<f32>;
+type B = Autodiff<I>;
+
+const WIDTH: usize = 8;
+
+/// A block of a transformer with one head, whose attention is added to a bias.
+#[derive(Module, Debug)]
+struct Block<B: Backend> {
+    before: LayerNorm<B>,
+    mixed: Linear<B>,
+    out: Linear<B>,
+    up: Linear<B>,
+    down: Linear<B>,
+    dropout: Dropout,
+}
+
+impl<B: Backend> Block<B> {
+    fn new(dropout: f64, device: &B::Device) -> Self {
+        Self {
+            before: LayerNormConfig::new(WIDTH).init(device),
+            mixed: LinearConfig::new(WIDTH, 3 * WIDTH).init(device),
+            out: LinearConfig::new(WIDTH, WIDTH).with_bias(false).init(device),
+            up: LinearConfig::new(WIDTH, 2 * WIDTH).init(device),
+            down: LinearConfig::new(2 * WIDTH, WIDTH).init(device),
+            dropout: DropoutConfig::new(dropout).init(),
+        }
+    }
+}
+
+impl<B: LayersBackend> Block<B> {
+    /// `x` is `[batch, sequence, width]`, `bias` `[1, sequence, sequence]`.
+    fn forward(&self, x: Tensor<B, 3>, bias: Tensor<B, 3>) -> Tensor<B, 3> {
+        let parts = self.mixed.forward(self.before.forward(x.clone())).chunk(3, 2);
+        let scores = parts[0].clone().matmul(parts[1].clone().swap_dims(1, 2)) * 0.35 + bias;
+        let attention = keep("attention", softmax(scores, 2).matmul(parts[2].clone()));
+        let x = x + self.dropout.forward(self.out.forward(attention));
+        let hidden = gelu(self.up.forward(x.clone()));
+        x + self.dropout.forward(self.down.forward(hidden))
+    }
+}
+
+/// Loss and gradients of a model, as vectors of numbers.
+type Found = (f32, Vec<Vec<f32>>);
+
+struct Collect<'g, B: AutodiffBackend> {
+    gradients: &'g GradientsParams,
+    found: Vec<Vec<f32>>,
+    model: std::marker::PhantomData<B>,
+}
+
+impl<B: AutodiffBackend> ModuleVisitor<B> for Collect<'_, B> {
+    fn visit_float<const D: usize>(&mut self, parameter: &Param<Tensor<B, D>>) {
+        let gradient = self.gradients.get::<B::InnerBackend, D>(parameter.id).unwrap();
+        self.found.push(gradient.into_data().convert::<f32>().to_vec().unwrap());
+    }
+}
+
+fn numbers<B: AutodiffBackend, M: AutodiffModule<B>>(
+    loss: Tensor<B, 1>,
+    model: &M,
+    x: Tensor<B, 3>,
+    bias: Tensor<B, 3>,
+) -> Found {
+    let mut gradients = loss.backward();
+    let of = |tensor: Tensor<B, 3>, gradients: &mut B::Gradients| {
+        tensor.grad_remove(gradients).unwrap().into_data().convert::<f32>().to_vec().unwrap()
+    };
+    let inputs = [of(x, &mut gradients), of(bias, &mut gradients)];
+    let gradients = GradientsParams::from_grads(gradients, model);
+    let mut collect = Collect::<B> { gradients: &gradients, found: Vec::new(), model: std::marker::PhantomData };
+    model.visit(&mut collect);
+    collect.found.extend(inputs);
+    (loss.into_scalar().elem(), collect.found)
+}
+
+fn close(a: &Found, b: &Found, tolerance: f32) {
+    let is_close = |a: f32, b: f32| (a - b).abs() <= tolerance * (1.0 + a.abs().max(b.abs()));
+    assert!(is_close(a.0, b.0), "losses {} and {}", a.0, b.0);
+    assert_eq!(a.1.len(), b.1.len());
+    for (place, (a, b)) in a.1.iter().zip(&b.1).enumerate() {
+        assert_eq!(a.len(), b.len(), "gradient {place}");
+        let other = a.iter().zip(b).position(|(a, b)| !is_close(*a, *b));
+        assert_eq!(other, None, "gradient {place}: {:?}", other.map(|at| (a[at], b[at])));
+    }
+    assert!(a.1.iter().all(|gradient| gradient.iter().any(|number| *number != 0.0)), "a gradient is zero");
+}
+
+fn model(layers: usize, dropout: f64, device: &TpuDevice) -> Layers<B, Block<B>> {
+    B::seed(device, 3);
+    let model = Layers::init(layers, |_| Block::new(dropout, device)).unwrap();
+    B::seed(device, 5);
+    model
+}
+
+fn inputs(device: &TpuDevice) -> (Tensor<B, 3>, Tensor<B, 3>) {
+    let number = |i: usize| ((i * 37 % 101) as f32 - 50.0) / 50.0;
+    let data = |dims: [usize; 3]| TensorData::new((0..dims.iter().product()).map(number).collect::<Vec<f32>>(), dims);
+    let x = Tensor::from_data(data([2, 5, WIDTH]), device).require_grad();
+    (x, Tensor::from_data(data([1, 5, 5]), device).require_grad())
+}
+
+/// Runs the layers as a loop, or one after another, and returns loss and gradients.
+fn run(model: &Layers<B, Block<B>>, as_loop: bool, device: &TpuDevice) -> Found {
+    let (x, bias) = inputs(device);
+    let block = |block: &Block<B>, (x, bias): (Tensor<B, 3>, Tensor<B, 3>)| (block.forward(x, bias.clone()), bias);
+    let input = (x.clone(), bias.clone());
+    let (y, _) = if as_loop { model.forward(input, block).unwrap() } else { model.forward_each(input, block) };
+    numbers((y.clone() * y).mean(), model, x, bias)
+}
+
+const KEEPS: [fn() -> Keep; 4] =
+    [|| Keep::Nothing, || Keep::Products, || Keep::Everything, || Keep::Names(vec!["attention"])];
+
+#[test]
+fn a_loop_has_the_values_and_gradients_of_its_blocks_one_after_another() {
+    let _alone = common::alone();
+    let device = TpuDevice::ndarray();
+    let model = model(3, 0.0, &device);
+    let each = run(&model, false, &device);
+    for keep in KEEPS {
+        close(&each, &run(&model.clone().with_keep(keep()), true, &device), 1e-6);
+    }
+}
+
+/// Each layer's elements are dropped as if the layers ran one by one, in the backward pass too.
+#[test]
+fn random_numbers_are_those_of_the_blocks_one_after_another() {
+    let _alone = common::alone();
+    let device = TpuDevice::new(burn_tpu::Platform::NdArray, 1);
+    let model = model(3, 0.5, &device);
+    B::seed(&device, 11);
+    let each = run(&model, false, &device);
+    for keep in KEEPS {
+        B::seed(&device, 11);
+        close(&each, &run(&model.clone().with_keep(keep()), true, &device), 1e-6);
+        // What is drawn next is the same too.
+        let next = Tensor::<B, 1>::random([4], Distribution::Default, &device).into_data();
+        B::seed(&device, 11);
+        run(&model, false, &device);
+        next.assert_eq(&Tensor::<B, 1>::random([4], Distribution::Default, &device).into_data(), true);
+    }
+}
+
+/// What is recorded, and what is compiled, does not grow with the layers; a step of them compiles as often as any other.
+#[test]
+fn a_loop_records_as_much_for_any_number_of_layers() {
+    let _alone = common::alone();
+    let Some(device) = common::cpu() else { return };
+    let nodes = [2, 6].map(|layers| {
+        let model = model(layers, 0.1, &device);
+        // The parameters are made.
+        device.sync().unwrap();
+        let before = device.metrics();
+        let found = run(&model, true, &device);
+        let recorded = device.metrics().recorded_nodes - before.recorded_nodes;
+        if layers == 2 {
+            close(&run(&model_of(&model), false, &device), &found, 1e-5);
+        }
+        recorded
+    });
+    assert_eq!(nodes[0], nodes[1]);
+}
+
+/// Returns the model with the random numbers that it was made with.
+fn model_of(model: &Layers<B, Block<B>>) -> Layers<B, Block<B>> {
+    B::seed(&model.devices()[0], 5);
+    model.clone()
+}
+
+/// Trained by an optimizer for modules, and as a compiled step.
+#[test]
+fn layers_are_trained_as_blocks_are() {
+    let _alone = common::alone();
+    let device = TpuDevice::ndarray();
+    let config = AdamWConfig::new().with_weight_decay(0.1);
+    let loss_of = |model: &Layers<B, Block<B>>, as_loop: bool, x: Tensor<B, 3>| {
+        let bias = Tensor::zeros([1, 5, 5], &device);
+        let block = |block: &Block<B>, x| block.forward(x, bias.clone());
+        let y = if as_loop { model.forward(x, block).unwrap() } else { model.forward_each(x, block) };
+        (y.clone() * y).mean()
+    };
+    let train = |as_loop: bool| {
+        let mut model = model(3, 0.0, &device);
+        let mut optimizer = TpuOptimizer::new(config.init());
+        let mut losses = Vec::new();
+        for _ in 0..6 {
+            let loss = loss_of(&model, as_loop, inputs(&device).0);
+            losses.push(loss.clone().into_scalar());
+            model = optimizer.step(1e-2, model.clone(), GradientsParams::from_grads(loss.backward(), &model));
+        }
+        (losses, model)
+    };
+    let (each, blocks) = train(false);
+    let (looped, trained) = train(true);
+    for (a, b) in each.iter().zip(&looped) {
+        assert!((a - b).abs() <= 1e-5 * a.abs(), "{each:?} {looped:?}");
+    }
+    assert!(looped[5] < 0.9 * looped[0]);
+
+    let step = |model: &Layers<B, Block<B>>, x: Tensor<I, 3>| {
+        let bias = Tensor::zeros([1, 5, 5], &TpuDevice::ndarray());
+        let y = model.forward(Tensor::<B, 3>::from_inner(x), |block, x| block.forward(x, bias.clone())).unwrap();
+        let loss = (y.clone() * y).mean();
+        (loss.clone(), loss.inner())
+    };
+    let mut training = compile_step(model(3, 0.0, &device), DeviceAdamW::new().with_weight_decay(0.1), step);
+    for expected in &looped {
+        let loss: Tensor<I, 1> = training.run(1e-2, inputs(&device).0.inner()).unwrap();
+        let loss: f32 = loss.into_scalar();
+        assert!((loss - expected).abs() <= 1e-4 * expected.abs(), "{loss} {expected}");
+    }
+    // A record is that of the blocks.
+    let loaded = blocks.clone().into_blocks().load_record(trained.clone().into_record());
+    assert_eq!(loaded.len(), 3);
+    let again = Layers::new(loaded).unwrap();
+    assert_eq!(ids(&again), ids(&trained));
+    let again = blocks.load_record(trained.clone().into_record());
+    let (a, b) = (loss_of(&again, true, inputs(&device).0), loss_of(&trained, true, inputs(&device).0));
+    assert_eq!(a.into_scalar(), b.into_scalar());
+    assert_eq!(ids(&again), ids(&trained));
+}
+
+fn ids(model: &Layers<B, Block<B>>) -> Vec<String> {
+    burn::module::list_param_ids(model).iter().map(ToString::to_string).collect()
+}
+
+/// Without a gradient, and as a function that is compiled once.
+#[test]
+fn layers_are_run_without_a_gradient() {
+    let _alone = common::alone();
+    let device = TpuDevice::ndarray();
+    let model = model(3, 0.5, &device).valid();
+    let x = inputs(&device).0.inner();
+    let bias = inputs(&device).1.inner();
+    let block = |block: &Block<I>, x| block.forward(x, bias.clone());
+    let each = model.forward_each(x.clone(), block).into_data();
+    let looped = model.forward(x.clone(), block).unwrap().into_data();
+    looped.assert_approx_eq::<f32>(&each, Tolerance::absolute(1e-6));
+    let other = bias.clone();
+    let compiled = burn_tpu::compile(move |(model, x): (Layers<I, Block<I>>, Tensor<I, 3>)| {
+        model.forward(x, |block, x| block.forward(x, other.clone())).unwrap()
+    });
+    for _ in 0..3 {
+        let y = compiled.call((model.clone(), x.clone())).unwrap();
+        y.into_data().assert_approx_eq::<f32>(&each, Tolerance::absolute(1e-6));
+    }
+}
+
+/// Blocks with a tensor that is no parameter: a table that all share, or one of each layer.
+#[test]
+fn tensors_beside_parameters_are_those_of_each_layer() {
+    #[derive(Module, Debug)]
+    struct Scaled<B: Backend> {
+        linear: Linear<B>,
+        scale: Tensor<B, 1>,
+    }
+    let _alone = common::alone();
+    let device = TpuDevice::ndarray();
+    let table = Tensor::<B, 1>::from_floats([0.5], &device);
+    for shares in [true, false] {
+        let scale = |layer: usize| if shares { table.clone() } else { table.clone() + layer as f32 };
+        let blocks = (0..3).map(|layer| Scaled { linear: LinearConfig::new(2, 2).init(&device), scale: scale(layer) });
+        let layers = Layers::new(blocks.collect()).unwrap();
+        let x = Tensor::<B, 2>::from_floats([[1.0, -2.0]], &device);
+        let block = |block: &Scaled<B>, x: Tensor<B, 2>| block.linear.forward(x) * block.scale.clone().unsqueeze();
+        let each = layers.forward_each(x.clone(), block).into_data();
+        let looped = layers.forward(x, block).unwrap().into_data();
+        looped.assert_approx_eq::<f32>(&each, Tolerance::absolute(1e-6));
+    }
+}
+
+#[test]
+fn what_is_no_loop_is_refused_with_its_reason() {
+    #[derive(Module, Debug)]
+    struct Normed<B: Backend> {
+        norm: BatchNorm<B>,
+    }
+    let _alone = common::alone();
+    let device = TpuDevice::ndarray();
+    let refused = |error: TpuError, words: &str| assert!(error.to_string().contains(words), "{error}");
+    let widths = |widths: [usize; 2]| widths.map(|width| LinearConfig::new(2, width).init::<B>(&device)).to_vec();
+    refused(Layers::<B, Linear<B>>::new(Vec::new()).unwrap_err(), "there are none");
+    refused(Layers::new(widths([2, 3])).unwrap_err(), "layer 1 differs from layer 0: its parameter `weight`");
+    let rates = [0.1, 0.2].map(|rate| Block::<B>::new(rate, &device)).to_vec();
+    refused(Layers::new(rates).unwrap_err(), "layer 1 differs from layer 0 in more than its tensors");
+    let wide = Layers::new(widths([3, 3])).unwrap();
+    let x = Tensor::<B, 2>::ones([1, 2], &device);
+    let given = wide.forward(x.clone(), |linear, x| linear.forward(x));
+    refused(given.unwrap_err(), "a layer takes (f32[1,2]) and gives (f32[1,3])");
+    let square = Layers::new(widths([2, 2])).unwrap();
+    let read = square.forward(x.clone(), |linear, x| {
+        let _number: f32 = x.clone().sum().into_scalar();
+        linear.forward(x)
+    });
+    refused(read.unwrap_err(), "it reads a value");
+    let norms = (0..2).map(|_| Normed { norm: BatchNormConfig::new(2).init(&device) }).collect();
+    refused(Layers::<B, Normed<B>>::new(norms).unwrap_err(), "a block has running statistics");
+}
