@@ -9,7 +9,7 @@ use burn::optim::adaptor::OptimizerAdaptor;
 use burn::optim::{GradientsParams, Optimizer, SimpleOptimizer};
 use burn::tensor::Tensor;
 use burn_tpu::fit::{Fit, FitReport};
-use burn_tpu::{Checkpoints, Generation, Topology, Tpu, TpuDevice, TpuFloat, TpuOptimizer, autocast};
+use burn_tpu::{Checkpoints, Generation, Keep, Topology, Tpu, TpuDevice, TpuFloat, TpuOptimizer, autocast};
 use burn_tpu_workspace::models::{
     Block, Cnn, ConvNextConfig, Gpt, GptConfig, Images, Mlp, Photos, ResNet50Config, Supervised, Tokens, VitConfig,
     adam, adamw,
@@ -17,12 +17,14 @@ use burn_tpu_workspace::models::{
 use clap::{Parser, ValueEnum};
 use half::bf16;
 use layout::Layout;
+use looped::LoopedGpt;
 use search::SearchArgs;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 mod jax;
 mod layout;
+mod looped;
 mod plot;
 mod search;
 
@@ -94,6 +96,26 @@ struct GptArgs {
     /// Keep each block's input alone and run the block again in the backward pass; `auto` is off, and both in a search
     #[arg(long, value_enum, default_value_t = Remat::Auto)]
     remat: Remat,
+    /// Run the blocks as a loop (burn_tpu::Layers), and keep this of each block for the backward pass beside its input
+    #[arg(long, value_enum, value_name = "KEEP")]
+    as_loop: Option<LoopKeep>,
+}
+
+#[derive(Clone, Copy, PartialEq, ValueEnum)]
+enum LoopKeep {
+    Nothing,
+    Products,
+    Everything,
+}
+
+impl LoopKeep {
+    fn keep(self) -> Keep {
+        match self {
+            Self::Nothing => Keep::Nothing,
+            Self::Products => Keep::Products,
+            Self::Everything => Keep::Everything,
+        }
+    }
 }
 
 #[derive(Clone, Copy, PartialEq, ValueEnum)]
@@ -187,6 +209,11 @@ fn fit_report<F: TpuFloat>(args: &Args) -> Result<FitReport> {
         Model::Gpt => {
             let config = args.gpt.config(batch as usize)?;
             let (init, tokens) = (|d: &_| config.init(d), |d: &_| Tokens::synthetic(&config, 0, d));
+            if let Some(keep) = args.gpt.as_loop {
+                ensure!(args.gpt.remat != Remat::On, "--as-loop has no --remat: it says what is kept");
+                let init = |d: &_| LoopedGpt::init(&config, keep.keep(), d);
+                return train::<F, _, _>(&fit, args, init, adamw(), tokens, keep_all(casts));
+            }
             match args.gpt.remat {
                 Remat::On if casts => bail!("--remat on has no --dtype autocast here"),
                 Remat::On => train::<F, _, _>(&fit, args, init, adamw(), tokens, keep_inputs),
@@ -304,7 +331,7 @@ impl Args {
 
 impl GptArgs {
     fn config(&self, batch: usize) -> Result<GptConfig> {
-        let GptArgs { layers, width, heads, ff, sequence, vocab, dropout, remat: _ } = *self;
+        let GptArgs { layers, width, heads, ff, sequence, vocab, dropout, remat: _, as_loop: _ } = *self;
         ensure!([width, heads, ff, sequence, vocab].iter().all(|&size| size > 0), "every size must be at least 1");
         ensure!((0.0..1.0).contains(&dropout), "--dropout must be at least 0 and below 1");
         ensure!(width.is_multiple_of(heads), "--width {width} is not a multiple of --heads {heads}");

@@ -74,7 +74,8 @@ impl GptConfig {
         }
     }
 
-    fn block<B: Backend>(&self, device: &B::Device) -> Block<B> {
+    /// Creates a block with random weights.
+    pub fn block<B: Backend>(&self, device: &B::Device) -> Block<B> {
         let norm = LayerNormConfig::new(self.width);
         let attention = MultiHeadAttentionConfig::new(self.width, self.heads).with_dropout(self.dropout);
         let feed_forward = PositionWiseFeedForwardConfig::new(self.width, self.feed_forward);
@@ -110,12 +111,21 @@ impl<B: Backend> Gpt<B> {
         tokens: Tensor<B, 2, Int>,
         mut run: impl FnMut(&'m Block<B>, Tensor<B, 3>, Tensor<B, 3, Bool>) -> Tensor<B, 3>,
     ) -> Tensor<B, 3> {
+        self.forward_around(tokens, |x, mask| self.blocks.iter().fold(x, |x, block| run(block, x, mask.clone())))
+    }
+
+    /// The same as [`Gpt::forward`]; `blocks` runs all blocks, and may be others than the model's own. It is given `x`
+    /// `[batch, sequence, width]` and the mask of [`Block::forward`].
+    pub fn forward_around(
+        &self,
+        tokens: Tensor<B, 2, Int>,
+        blocks: impl FnOnce(Tensor<B, 3>, Tensor<B, 3, Bool>) -> Tensor<B, 3>,
+    ) -> Tensor<B, 3> {
         let [batch, sequence] = tokens.dims();
         let mask = generate_autoregressive_mask::<B>(batch, sequence, &tokens.device());
         let positions = self.positions.val().slice(0..sequence).unsqueeze::<3>();
         let x = self.tokens.forward(tokens) + positions;
-        let x = self.blocks.iter().fold(x, |x, block| run(block, x, mask.clone()));
-        self.head.forward(self.norm.forward(x)).cast(DType::F32)
+        self.head.forward(self.norm.forward(blocks(x, mask))).cast(DType::F32)
     }
 }
 
@@ -135,6 +145,16 @@ impl<B: Backend> Gpt<B> {
         run: impl FnMut(&'m Block<B>, Tensor<B, 3>, Tensor<B, 3, Bool>) -> Tensor<B, 3>,
     ) -> Tensor<B, 1> {
         let logits = self.forward_by(batch.inputs, run).flatten(0, 1);
+        cross_entropy(logits, batch.targets.flatten(0, 1))
+    }
+
+    /// The same as [`Supervised::loss`]; `blocks` runs all blocks, as in [`Gpt::forward_around`].
+    pub fn loss_around(
+        &self,
+        batch: Tokens<B>,
+        blocks: impl FnOnce(Tensor<B, 3>, Tensor<B, 3, Bool>) -> Tensor<B, 3>,
+    ) -> Tensor<B, 1> {
+        let logits = self.forward_around(batch.inputs, blocks).flatten(0, 1);
         cross_entropy(logits, batch.targets.flatten(0, 1))
     }
 }
