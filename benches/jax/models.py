@@ -138,11 +138,40 @@ def gpt_loss(p, batch):
     tokens, targets = batch
     x = p["tokens"][tokens] + p["positions"]
     for block in p["blocks"]:
-        x = x + attention(block, apply_norm(block["attention_norm"], x))
-        hidden = apply_linear(block["inner"], apply_norm(block["feed_forward_norm"], x))
-        hidden = jax.nn.gelu(hidden.astype(jnp.float32), approximate=False).astype(x.dtype)
-        x = x + apply_linear(block["outer"], hidden)
+        x = gpt_block(block, x)
     return cross_entropy(apply_linear(p["head"], apply_norm(p["norm"], x)), targets)
+
+
+def gpt_block(p, x):
+    x = x + attention(p, apply_norm(p["attention_norm"], x))
+    hidden = apply_linear(p["inner"], apply_norm(p["feed_forward_norm"], x))
+    hidden = jax.nn.gelu(hidden.astype(jnp.float32), approximate=False).astype(x.dtype)
+    return x + apply_linear(p["outer"], hidden)
+
+
+# the same with its blocks as a loop, by what is kept for the backward pass beside each block's input
+
+
+def gpt_loop_init(key):
+    p = gpt_init(key)
+    return p | {"blocks": jax.tree.map(lambda *layers: jnp.stack(layers), *p["blocks"])}
+
+
+def gpt_loop_loss(block, p, batch):
+    tokens, targets = batch
+    x = p["tokens"][tokens] + p["positions"]
+    x, _ = lax.scan(lambda x, layer: (block(layer, x), None), x, p["blocks"])
+    return cross_entropy(apply_linear(p["head"], apply_norm(p["norm"], x)), targets)
+
+
+GPT_LOOPS = {
+    f"gpt-loop-{kept}": (gpt_loop_init, functools.partial(gpt_loop_loss, block))
+    for kept, block in {
+        "nothing": jax.checkpoint(gpt_block),
+        "products": jax.checkpoint(gpt_block, policy=jax.checkpoint_policies.dots_saveable),
+        "everything": gpt_block,
+    }.items()
+}
 
 
 # classifiers of photographs, in the channels-first layout that Burn has
@@ -341,9 +370,11 @@ def make(model, dtype):
         "mlp": (mlp_init, mlp_loss),
         "cnn": (cnn_init, cnn_loss),
         "gpt": (gpt_init, gpt_loss),
+        **GPT_LOOPS,
         **PHOTO_MODELS,
     }[model]
-    decay = 0.01 if model in ("gpt", "vit-b16", "convnext-t") else None
+    is_gpt = model == "gpt" or model in GPT_LOOPS
+    decay = 0.01 if is_gpt or model in ("vit-b16", "convnext-t") else None
 
     def init(key):
         weights = jax.tree.map(lambda x: x.astype(dtype), init_weights(key))
@@ -351,7 +382,7 @@ def make(model, dtype):
         return (weights, zeros, zeros, jnp.zeros((), jnp.float32)), batch(key)
 
     def batch(key):
-        if model == "gpt":
+        if is_gpt:
             text = jax.random.randint(key, (GPT["batch"], GPT["sequence"] + 1), 0, GPT["vocabulary"])
             return text[:, :-1], text[:, 1:]
         if model in PHOTO_MODELS:

@@ -322,10 +322,12 @@ where
 }
 
 impl Args {
-    /// Returns the name of JAX's files, such as `gpt-bf16`.
+    /// Returns the name of JAX's files, such as `gpt-bf16` and `gpt-loop-nothing-bf16`.
     fn program_name(&self) -> String {
         let name = |value: Option<clap::builder::PossibleValue>| value.map_or(String::new(), |v| v.get_name().into());
-        format!("{}-{}", name(self.model.to_possible_value()), name(self.dtype.to_possible_value()))
+        let kept = self.gpt.as_loop.filter(|_| self.model == Model::Gpt);
+        let kept = kept.map_or(String::new(), |kept| format!("loop-{}-", name(kept.to_possible_value())));
+        format!("{}-{kept}{}", name(self.model.to_possible_value()), name(self.dtype.to_possible_value()))
     }
 }
 

@@ -2,6 +2,8 @@
 
 #[path = "../common/mod.rs"]
 mod common;
+#[path = "../../examples/fit/looped.rs"]
+mod looped;
 
 mod corpus;
 mod families;

@@ -2,6 +2,7 @@
 //! all of the state donated.
 
 use crate::common;
+use crate::looped::LoopedGpt;
 
 use burn::backend::Autodiff;
 use burn::module::AutodiffModule;
@@ -11,8 +12,8 @@ use burn::record::{BinBytesRecorder, FullPrecisionSettings, Recorder};
 use burn::tensor::backend::Backend;
 use burn::tensor::{Distribution, Tensor, TensorData};
 use burn_tpu::{
-    DeviceAdamW, FallbackPolicy, Fsdp, Mesh, Metrics, Patterns, PlacementRule, Platform, Replicate, Tpu, TpuDevice,
-    TpuError, TpuOptimizer, TpuOptions, TpuTensor, compile_step, place, shard,
+    DeviceAdamW, FallbackPolicy, Fsdp, Keep, Mesh, Metrics, Patterns, PlacementRule, Platform, Replicate, Tpu,
+    TpuDevice, TpuError, TpuOptimizer, TpuOptions, TpuTensor, compile_step, place, shard,
 };
 use burn_tpu_runtime::testing;
 use burn_tpu_workspace::models::{
@@ -244,6 +245,20 @@ fn a_gpt_trains_as_on_one_device() {
 #[ignore = "a minute: docs/testing.md, What CI leaves out"]
 fn a_gpt_in_bf16_trains_nearly_as_on_one_device() {
     compare_gpt!(bf16);
+}
+
+/// The rules are those of the blocks of a `Vec`.
+#[test]
+fn a_gpt_whose_blocks_are_a_loop_trains_as_on_one_device() {
+    let config = small_gpt();
+    let batch = |step, device: &TpuDevice| Tokens::synthetic(&config, step, device);
+    let weights = tensor_parallel_weights("model", None).into_iter();
+    let split = weights.fold(Patterns::new(), |rule, (path, dims)| {
+        rule.add(if path == "head.weight" { "ends.head.weight".to_owned() } else { path }, dims)
+    });
+    let init = |device: &TpuDevice| LoopedGpt::init(&config, Keep::Nothing, device);
+    let optimizer = || (TpuOptimizer::new(adamw()), 1e-3);
+    compare!(f32, "LoopedGpt", init, optimizer, batch, split);
 }
 
 fn small_gpt() -> GptConfig {

@@ -8,6 +8,7 @@ use super::packs::{Layout, Pack, Place};
 use super::tensors::{TensorList, tensor};
 use super::{Compiled, compile};
 use crate::backend::{TpuFloat, TpuInt};
+use crate::layers::LAYERS;
 use crate::{LossScaling, Result, Tpu, TpuDevice, TpuTensor};
 use burn_core::module::{AutodiffModule, Module, ModuleMapper, ModuleVisitor, Param};
 use burn_core::tensor::backend::{AutodiffBackend, Backend};
@@ -219,6 +220,8 @@ struct First<'o> {
     /// Whether small parameters share tensors.
     packs: bool,
     path: Vec<String>,
+    /// Whether the parameters that are visited are stacked by layer.
+    is_stacked: bool,
     layout: Layout,
     /// The members of each pack.
     packed: Vec<Vec<TpuTensor>>,
@@ -230,7 +233,7 @@ impl<'o> First<'o> {
     fn new(optimizer: &'o DeviceAdamW, packs: bool) -> Self {
         let (parameters, state) = Default::default();
         let (layout, packed) = Default::default();
-        Self { optimizer, packs, path: Vec::new(), layout, packed, parameters, state }
+        Self { optimizer, packs, path: Vec::new(), is_stacked: false, layout, packed, parameters, state }
     }
 
     /// Returns the layout and the state before the first step.
@@ -250,12 +253,14 @@ where
     I: TpuInt,
     B: AutodiffBackend<InnerBackend = Tpu<F, I>>,
 {
-    fn enter_module(&mut self, name: &str, _container: &str) {
+    fn enter_module(&mut self, name: &str, container: &str) {
         self.path.push(name.to_owned());
+        self.is_stacked |= container == LAYERS;
     }
 
-    fn exit_module(&mut self, _name: &str, _container: &str) {
+    fn exit_module(&mut self, _name: &str, container: &str) {
         self.path.pop();
+        self.is_stacked &= container != LAYERS;
     }
 
     fn visit_float<const D: usize>(&mut self, parameter: &Param<Tensor<B, D>>) {
@@ -263,7 +268,8 @@ where
         let is_trained = value.is_require_grad();
         let value = value.inner();
         let path = self.path.join(".");
-        let decay = is_trained.then(|| self.optimizer.decay_of(&path, &value.dims()));
+        let dims = value.dims();
+        let decay = is_trained.then(|| self.optimizer.decay_of(&path, &dims[usize::from(self.is_stacked)..]));
         let pack = |decay| self.layout.try_pack(&path, &value.dims(), value.dtype(), decay);
         if let Some(pack) = decay.filter(|_| self.packs).and_then(pack) {
             self.packed.resize_with(self.layout.packs.len(), Vec::new);

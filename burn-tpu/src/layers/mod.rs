@@ -10,6 +10,7 @@ mod run;
 mod stack;
 
 pub use run::LayersBackend;
+pub(crate) use stack::LAYERS;
 
 use crate::compile::leaves;
 use crate::custom_op::OpTensors;

@@ -8,6 +8,10 @@ use burn_core::tensor::backend::{AutodiffBackend, Backend};
 use burn_core::tensor::ops::FloatTensor;
 use burn_core::tensor::{Tensor, TensorPrimitive};
 
+/// What a visitor is told that it enters at a stacked parameter: its name, and what contains it.
+const ALL_LAYERS: &str = "*";
+pub(crate) const LAYERS: &str = "Layers";
+
 /// A parameter of equal blocks.
 #[derive(Clone, Debug)]
 pub(super) struct Stack<B: Backend> {
@@ -166,16 +170,22 @@ impl<B: Backend> Stack<B> {
     }
 
     pub(super) fn visit<V: ModuleVisitor<B>>(&self, visitor: &mut V) {
-        self.path.iter().for_each(|(name, container)| visitor.enter_module(name, container));
+        self.names().for_each(|(name, container)| visitor.enter_module(name, container));
         self.value.visit(visitor);
-        self.path.iter().rev().for_each(|(name, container)| visitor.exit_module(name, container));
+        self.names().rev().for_each(|(name, container)| visitor.exit_module(name, container));
     }
 
     pub(super) fn map<M: ModuleMapper<B>>(self, mapper: &mut M) -> Self {
-        self.path.iter().for_each(|(name, container)| mapper.enter_module(name, container));
-        let value = self.value.map(mapper);
-        self.path.iter().rev().for_each(|(name, container)| mapper.exit_module(name, container));
+        self.names().for_each(|(name, container)| mapper.enter_module(name, container));
+        let value = self.value.clone().map(mapper);
+        self.names().rev().for_each(|(name, container)| mapper.exit_module(name, container));
         Self { value, ..self }
+    }
+
+    /// Returns the names of the modules around the parameter and its own, with their containers: `*` for all layers first.
+    fn names(&self) -> impl DoubleEndedIterator<Item = (&str, &str)> {
+        let own = self.path.iter().map(|(name, container)| (name.as_str(), container.as_str()));
+        std::iter::once((ALL_LAYERS, LAYERS)).chain(own)
     }
 
     pub(super) fn with_module(self, module: impl Modules<B>) -> Self {

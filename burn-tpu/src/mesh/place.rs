@@ -3,14 +3,18 @@
 use super::rules::{Axes, Parameter, PlacementRule};
 use super::shard::MeshBackend;
 use crate::TpuDevice;
+use crate::layers::LAYERS;
 use burn_core::module::{Module, ModuleMapper, ModuleVisitor, Param};
 use burn_core::tensor::{Tensor, TensorPrimitive};
 use burn_tpu_runtime::graph::TensorType;
-use burn_tpu_runtime::ops::sharding::check_even;
+use burn_tpu_runtime::ops::sharding::{DimNames, check_even};
 use burn_tpu_runtime::{Result, TpuError};
 
 /// Places the float parameters of a module on its mesh, by a rule. What training adds (gradients, moments, master weights)
 /// follows its parameter. On any device but a mesh, the module is returned as it is.
+///
+/// Of [`Layers`](crate::Layers), a rule places one layer's part, `blocks.*.attention.query.weight`, as it places the block of a
+/// `Vec`; every chip has its part of each layer.
 ///
 /// Parameters that were only described so far are made in their place: none is on one chip as a whole first. All of it is
 /// one program, which ends here.
@@ -43,9 +47,12 @@ pub fn place<B: MeshBackend, M: Module<B>>(module: M, rule: &impl PlacementRule)
     Ok(module)
 }
 
-/// The names of the modules that are being visited.
+/// The names of the modules that are being visited, and whether what they contain is stacked by layer.
 #[derive(Default)]
-struct Path(Vec<String>);
+struct Path {
+    names: Vec<String>,
+    is_stacked: bool,
+}
 
 /// Asks the rule for the axes of every parameter.
 struct Plan<'r, R> {
@@ -69,23 +76,29 @@ impl<R: PlacementRule> Plan<'_, R> {
             dtype: format!("{:?}", tensor.dtype()),
             device: device.to_string(),
         })?;
-        let axes = self.rule.axes(&Parameter { path, dims: &dims, bytes: ty.bytes(), device })?;
+        // Of stacked layers, the rule places one, and every chip has a part of each.
+        let (layers, dims) = if self.path.is_stacked { dims.split_at(1) } else { dims.split_at(0) };
+        let bytes = ty.bytes() / layers.iter().product::<usize>().max(1);
+        let mut axes = self.rule.axes(&Parameter { path, dims, bytes, device })?;
+        layers.iter().for_each(|_| axes.insert(0, DimNames::new()));
         check_even(device.into(), path, &ty, &axes)?;
         Ok(Some(axes))
     }
 }
 
 impl<B: MeshBackend, R: PlacementRule> ModuleVisitor<B> for Plan<'_, R> {
-    fn enter_module(&mut self, name: &str, _: &str) {
-        self.path.0.push(name.to_owned());
+    fn enter_module(&mut self, name: &str, container: &str) {
+        self.path.names.push(name.to_owned());
+        self.path.is_stacked |= container == LAYERS;
     }
 
-    fn exit_module(&mut self, _: &str, _: &str) {
-        self.path.0.pop();
+    fn exit_module(&mut self, _: &str, container: &str) {
+        self.path.names.pop();
+        self.path.is_stacked &= container != LAYERS;
     }
 
     fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<B, D>>) {
-        let path = self.path.0.join(".");
+        let path = self.path.names.join(".");
         let axes = self.axes(&path, &param.val());
         self.paths.push(path);
         match axes {

@@ -9,7 +9,8 @@ pub type Axes = Vec<DimNames>;
 /// A parameter to place.
 #[derive(Clone, Copy, Debug)]
 pub struct Parameter<'p> {
-    /// The names of the modules around it and its own, joined with `.`: `blocks.0.attention.query.weight`.
+    /// The names of the modules around it and its own, joined with `.`: `blocks.0.attention.query.weight`. Of
+    /// [`Layers`](crate::Layers), `*` stands for the layer.
     pub path: &'p str,
     /// Its sizes.
     pub dims: &'p [usize],

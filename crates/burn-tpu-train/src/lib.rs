@@ -69,6 +69,7 @@ mod checkpoint;
 mod checkpointer;
 mod error;
 mod folder;
+mod layer_forms;
 mod manifest;
 mod memory_monitor;
 mod parameters;

@@ -2,6 +2,7 @@
 
 use crate::checkpoint::{CheckpointPart, Kind};
 use crate::error::{CheckpointError, Damage, Differences, Result};
+use crate::layer_forms;
 use crate::manifest::{Manifest, Random};
 use crate::parameters::{Parameter, parameters, replaced};
 use crate::tensor_file::{self, StoredTensor, describe};
@@ -72,7 +73,8 @@ impl Restored {
     }
 
     /// Returns a model with the saved values, on its own device; on a mesh, split as the model is. Ids of parameters, and
-    /// which of them are trained, stay.
+    /// which of them are trained, stay. Layers may be in another form than when they were saved: a `Vec` of blocks or
+    /// `burn_tpu::Layers`.
     ///
     /// # Errors
     /// [`CheckpointError::Mismatch`] with all tensors that are missing, unexpected, or of another shape or dtype.
@@ -114,6 +116,8 @@ impl Restored {
     /// Returns a part's tensors for those that are expected, on the device of each.
     fn matching(&self, part: &str, expected: Vec<(String, TpuTensor)>) -> Result<Vec<(String, TpuTensor)>> {
         let mut found = self.tensors(part)?;
+        let shapes: Vec<_> = expected.iter().map(|(name, like)| (name.clone(), like.shape().to_vec())).collect();
+        layer_forms::adapt(&mut found, &shapes);
         let mut differences = Differences::default();
         let mut fitting = Vec::with_capacity(expected.len());
         for (name, like) in expected {

@@ -11,6 +11,7 @@ use safetensors::tensor::{Metadata, TensorInfo};
 use std::collections::HashMap;
 use std::fs::File;
 use std::io::{Read, Seek, SeekFrom, Write};
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 
 /// The ending of the names of these files.
@@ -126,7 +127,8 @@ pub(crate) fn read(path: &Path) -> Result<HashMap<String, StoredTensor>, String>
         let dtype = burn_dtype(info.dtype).ok_or_else(|| format!("`{name}` has the type {}", info.dtype))?;
         let (from, to) = info.data_offsets;
         let (shape, begin) = (info.shape.clone(), begin + from as u64);
-        Ok((name, StoredTensor { dtype, shape, path: path.to_path_buf(), begin, bytes: to - from }))
+        let elements = vec![begin..begin + (to - from) as u64];
+        Ok((name, StoredTensor { dtype, shape, path: path.to_path_buf(), elements }))
     };
     metadata.tensors().into_iter().map(found).collect()
 }
@@ -137,21 +139,45 @@ pub(crate) struct StoredTensor {
     pub(crate) dtype: DType,
     pub(crate) shape: Vec<usize>,
     path: PathBuf,
-    /// Where its elements are in the file.
-    begin: u64,
-    bytes: usize,
+    /// Where its elements are in the file, in order.
+    elements: Vec<Range<u64>>,
 }
 
 impl StoredTensor {
     /// Reads the tensor.
     pub(crate) fn data(&self) -> Result<TensorData> {
-        let mut elements = vec![0; self.bytes];
+        let bytes: u64 = self.elements.iter().map(|range| range.end - range.start).sum();
+        let mut elements = vec![0; bytes as usize];
         let read = |mut file: File| {
-            file.seek(SeekFrom::Start(self.begin))?;
-            file.read_exact(&mut elements)
+            let mut left = &mut elements[..];
+            for range in &self.elements {
+                let (part, rest) = left.split_at_mut((range.end - range.start) as usize);
+                file.seek(SeekFrom::Start(range.start))?;
+                file.read_exact(part)?;
+                left = rest;
+            }
+            Ok(())
         };
         File::open(&self.path).and_then(read).map_err(CheckpointError::file("read", &self.path))?;
         Ok(TensorData::from_bytes_vec(elements, self.shape.clone(), self.dtype))
+    }
+
+    /// Returns tensors of one type and of one file as one, `[tensors, ..]`; `None` if they differ, or there are none.
+    pub(crate) fn stack(parts: &[Self]) -> Option<Self> {
+        let first = parts.first()?;
+        let is_like = |part: &Self| (part.dtype, &part.shape, &part.path) == (first.dtype, &first.shape, &first.path);
+        let shape = std::iter::once(parts.len()).chain(first.shape.iter().copied()).collect();
+        let elements = parts.iter().flat_map(|part| part.elements.iter().cloned()).collect();
+        parts.iter().all(is_like).then(|| Self { dtype: first.dtype, shape, path: first.path.clone(), elements })
+    }
+
+    /// Returns a part of a tensor `[parts, ..]`; `None` if it has no such part.
+    pub(crate) fn part(&self, index: usize) -> Option<Self> {
+        let (&[ref elements], [parts, shape @ ..]) = (&self.elements[..], &self.shape[..]) else { return None };
+        let bytes = (elements.end - elements.start) / (*parts as u64).max(1);
+        let begin = elements.start + index as u64 * bytes;
+        let (shape, elements) = (shape.to_vec(), vec![begin..begin + bytes]);
+        (index < *parts).then(|| Self { dtype: self.dtype, shape, path: self.path.clone(), elements })
     }
 
     /// Describes the type, as in error messages.
