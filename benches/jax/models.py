@@ -168,7 +168,7 @@ GPT_LOOPS = {
     f"gpt-loop-{kept}": (gpt_loop_init, functools.partial(gpt_loop_loss, block))
     for kept, block in {
         "nothing": jax.checkpoint(gpt_block),
-        "products": jax.checkpoint(gpt_block, policy=jax.checkpoint_policies.dots_saveable),
+        "products": jax.checkpoint(gpt_block, policy=jax.checkpoint_policies.dots_with_no_batch_dims_saveable),
         "everything": gpt_block,
     }.items()
 }

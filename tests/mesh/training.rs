@@ -250,15 +250,26 @@ fn a_gpt_in_bf16_trains_nearly_as_on_one_device() {
 /// The rules are those of the blocks of a `Vec`.
 #[test]
 fn a_gpt_whose_blocks_are_a_loop_trains_as_on_one_device() {
+    let meshes = [Mesh::new().axis("data", 2).axis("fsdp", 4), data_model()];
+    let Some((one, meshes)) = devices(4, meshes) else { return };
+    let _alone = common::alone();
     let config = small_gpt();
     let batch = |step, device: &TpuDevice| Tokens::synthetic(&config, step, device);
-    let weights = tensor_parallel_weights("model", None).into_iter();
-    let split = weights.fold(Patterns::new(), |rule, (path, dims)| {
-        rule.add(if path == "head.weight" { "ends.head.weight".to_owned() } else { path }, dims)
-    });
-    let init = |device: &TpuDevice| LoopedGpt::init(&config, Keep::Nothing, device);
-    let optimizer = || (TpuOptimizer::new(adamw()), 1e-3);
-    compare!(f32, "LoopedGpt", init, optimizer, batch, split);
+    let run = |device: &TpuDevice, rule: &dyn PlacementRule| {
+        let init = |device: &TpuDevice| place(LoopedGpt::init(&config, Keep::Nothing, device), &rule).unwrap();
+        train::<f32, _, _>(device, 5, init, (TpuOptimizer::new(adamw()), 1e-3), batch)
+    };
+    let expected = run(&one, &Replicate).losses;
+    assert!(expected[4] < expected[0], "{expected:?}");
+    let weights = tensor_parallel_weights("model", None).into_iter().filter(|(path, _)| path != "head.weight");
+    let split = weights.fold(Patterns::new(), |rule, (path, dims)| rule.add(path, dims));
+    let fsdp = run(&meshes[0], &Fsdp { axis: "fsdp", min_bytes: 1024 });
+    fsdp.check("fsdp", &expected, 1e-5);
+    let tensor = run(&meshes[1], &split.otherwise(Fsdp { axis: "model", min_bytes: 1024 }));
+    tensor.check("tensor", &expected, 1e-5);
+    for run in [fsdp, tensor] {
+        assert!(run.shardings.iter().filter(|sharding| sharding.contains(char::is_numeric)).count() > 4);
+    }
 }
 
 fn small_gpt() -> GptConfig {

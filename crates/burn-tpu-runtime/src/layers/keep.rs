@@ -1,6 +1,7 @@
 //! What a forward loop keeps for the backward loop, which computes all other values again.
 
 use super::{LayerLoop, LayerValue};
+use burn_tpu_graph::op::OpKind;
 use burn_tpu_graph::{NodeId, Op};
 use std::collections::BTreeSet;
 
@@ -12,11 +13,12 @@ pub enum Keep {
     /// The layer's carries alone: the least memory, and the whole forward pass once more.
     #[default]
     Nothing,
-    /// The results of matrix products and convolutions.
+    /// The results of convolutions and of matrix products without batch dims, which are those with weights; attention's
+    /// scores are computed again. As `dots_with_no_batch_dims_saveable` of JAX.
     Products,
     /// The values with these names.
     Names(Vec<&'static str>),
-    /// All that the gradient reads: nothing but changes of layout, of dtype and of shape is computed again.
+    /// All that the gradient reads, but for what element-wise ops and changes of shape compute from the rest.
     Everything,
 }
 
@@ -28,15 +30,46 @@ pub(super) fn kept(layer: &LayerLoop, keep: &Keep) -> BTreeSet<NodeId> {
     match keep {
         Keep::Nothing => BTreeSet::new(),
         Keep::Products => {
-            let is_product = |id: &NodeId| matches!(graph.node(*id).op, Op::DotGeneral(_) | Op::Convolution(_));
+            let is_product = |id: &NodeId| match &graph.node(*id).op {
+                Op::DotGeneral(attrs) => attrs.lhs_batch.is_empty(),
+                op => matches!(op, Op::Convolution(_)),
+            };
             graph.ids().filter(|id| is_kept(id) && is_product(id)).map(|id| rounded(layer, &of_layer, id)).collect()
         }
         Keep::Names(names) => {
             let named = layer.recording.named.iter().filter(|(name, _)| names.contains(name));
             named.map(|(_, id)| *id).filter(is_kept).collect()
         }
-        Keep::Everything => crossing(layer, &of_layer).map(|id| stored(layer, id)).filter(is_kept).collect(),
+        Keep::Everything => {
+            let mut kept = BTreeSet::new();
+            for id in crossing(layer, &of_layer) {
+                let is_there = |id: NodeId| kept.contains(&id) || !of_layer[id.index()];
+                if !is_cheap(layer, id, &is_there) {
+                    kept.insert(stored(layer, id));
+                }
+            }
+            kept.into_iter().filter(is_kept).collect()
+        }
     }
+}
+
+/// Returns whether element-wise ops and changes of shape compute a value from what is there.
+fn is_cheap(layer: &LayerLoop, id: NodeId, is_there: &impl Fn(NodeId) -> bool) -> bool {
+    let (mut left, mut seen) = (vec![id], BTreeSet::new());
+    while let Some(id) = left.pop() {
+        if is_there(id) || !seen.insert(id) {
+            continue;
+        }
+        let node = layer.graph.node(id);
+        match node.op.kind() {
+            OpKind::Arithmetic | OpKind::Test | OpKind::Cast | OpKind::Marker | OpKind::View | OpKind::Part => {
+                left.extend(&node.operands);
+            }
+            OpKind::Constant => {}
+            _ => return false,
+        }
+    }
+    true
 }
 
 /// Returns for each node whether it is computed from a carry, for what the layer gives.
