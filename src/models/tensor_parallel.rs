@@ -7,7 +7,7 @@ pub const TENSOR_PARALLEL_BIASES: [&str; 5] = [
     "blocks.*.attention.key.bias",
     "blocks.*.attention.value.bias",
     "blocks.*.feed_forward.linear_inner.bias",
-    "head.bias",
+    "*head.bias",
 ];
 
 /// Returns the weights, `[inputs, outputs]`, with the axis that splits each dim: one over `tensor`, the other over `fsdp`.
@@ -17,5 +17,5 @@ pub fn tensor_parallel_weights<'a>(tensor: &'a str, fsdp: Option<&'a str>) -> Ve
     let path = |layer: &str| format!("blocks.*.{layer}.weight");
     let columns = columns.iter().map(|layer| (path(layer), [fsdp, Some(tensor)]));
     let rows = rows.iter().map(|layer| (path(layer), [Some(tensor), fsdp]));
-    columns.chain(rows).chain([("head.weight".to_owned(), [fsdp, Some(tensor)])]).collect()
+    columns.chain(rows).chain([("*head.weight".to_owned(), [fsdp, Some(tensor)])]).collect()
 }
