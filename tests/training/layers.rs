@@ -10,8 +10,10 @@ use burn::optim::{AdamWConfig, GradientsParams, Optimizer};
 use burn::prelude::*;
 use burn::tensor::activation::{gelu, softmax};
 use burn::tensor::backend::AutodiffBackend;
-use burn::tensor::{Distribution, Tolerance};
-use burn_tpu::{DeviceAdamW, Keep, Layers, LayersBackend, Tpu, TpuDevice, TpuError, TpuOptimizer, compile_step, keep};
+use burn::tensor::{Distribution, FloatDType, Tolerance};
+use burn_tpu::{
+    DeviceAdamW, Keep, Layers, LayersBackend, Tpu, TpuDevice, TpuError, TpuOptimizer, autocast, compile_step, keep,
+};
 use burn_tpu_train::{Checkpoint, Checkpointer};
 
 type I = Tpu<f32>;
@@ -319,6 +321,45 @@ fn layers_are_run_without_a_gradient() {
         let y = compiled.call((model.clone(), x.clone())).unwrap();
         y.into_data().assert_approx_eq::<f32>(&each, Tolerance::absolute(1e-6));
     }
+}
+
+/// Layers in the blocks of layers, and weights in bf16.
+#[test]
+fn layers_are_nested_and_cast() {
+    #[derive(Module, Debug)]
+    struct Outer<B: Backend> {
+        norm: LayerNorm<B>,
+        inner: Layers<B, Linear<B>>,
+    }
+    impl<B: LayersBackend> Outer<B> {
+        fn forward(&self, x: Tensor<B, 2>, as_loop: bool) -> Tensor<B, 2> {
+            let x = self.norm.forward(x);
+            let layer = |linear: &Linear<B>, x| gelu(linear.forward(x));
+            if as_loop { self.inner.forward(x, layer).unwrap() } else { self.inner.forward_each(x, layer) }
+        }
+    }
+    let _alone = common::alone();
+    let device = TpuDevice::ndarray();
+    let linear = || LinearConfig::new(WIDTH, WIDTH).init(&device);
+    let outer =
+        |_| Outer { norm: LayerNormConfig::new(WIDTH).init(&device), inner: Layers::init(3, |_| linear()).unwrap() };
+    let model = Layers::<B, Outer<B>>::init(2, outer).unwrap();
+    let run = |model: &Layers<B, Outer<B>>, of: &Layers<B, Outer<B>>, dtype: FloatDType, as_loop: bool| {
+        let x = inputs(&device).0.reshape([10, WIDTH]).detach().cast(dtype);
+        let block = |block: &Outer<B>, x| block.forward(x, as_loop);
+        let y = if as_loop { model.forward(x.clone(), block).unwrap() } else { model.forward_each(x.clone(), block) };
+        let loss = (y.clone() * y).cast(FloatDType::F32).mean();
+        let gradients = GradientsParams::from_grads(loss.backward(), of);
+        let mut collect = Collect::<B> { gradients: &gradients, found: Vec::new(), model: std::marker::PhantomData };
+        of.visit(&mut collect);
+        (loss.into_scalar(), collect.found)
+    };
+    let [each, wide] = [false, true].map(|as_loop| run(&model, &model, FloatDType::F32, as_loop));
+    close(&each, &wide, 1e-6);
+    // The first block takes what the others do.
+    let [each, looped] = [false, true].map(|as_loop| run(&autocast(&model), &model, FloatDType::BF16, as_loop));
+    close(&each, &looped, 2e-2);
+    assert_ne!(looped.0, wide.0, "nothing was cast");
 }
 
 /// Blocks with a tensor that is no parameter: a table that all share, or one of each layer.

@@ -220,8 +220,8 @@ struct First<'o> {
     /// Whether small parameters share tensors.
     packs: bool,
     path: Vec<String>,
-    /// Whether the parameters that are visited are stacked by layer.
-    is_stacked: bool,
+    /// The number of stacked layers that the parameters which are visited are in: of their first dims.
+    layers: usize,
     layout: Layout,
     /// The members of each pack.
     packed: Vec<Vec<TpuTensor>>,
@@ -233,7 +233,7 @@ impl<'o> First<'o> {
     fn new(optimizer: &'o DeviceAdamW, packs: bool) -> Self {
         let (parameters, state) = Default::default();
         let (layout, packed) = Default::default();
-        Self { optimizer, packs, path: Vec::new(), is_stacked: false, layout, packed, parameters, state }
+        Self { optimizer, packs, path: Vec::new(), layers: 0, layout, packed, parameters, state }
     }
 
     /// Returns the layout and the state before the first step.
@@ -255,12 +255,12 @@ where
 {
     fn enter_module(&mut self, name: &str, container: &str) {
         self.path.push(name.to_owned());
-        self.is_stacked |= container == LAYERS;
+        self.layers += usize::from(container == LAYERS);
     }
 
     fn exit_module(&mut self, _name: &str, container: &str) {
         self.path.pop();
-        self.is_stacked &= container != LAYERS;
+        self.layers -= usize::from(container == LAYERS);
     }
 
     fn visit_float<const D: usize>(&mut self, parameter: &Param<Tensor<B, D>>) {
@@ -269,7 +269,7 @@ where
         let value = value.inner();
         let path = self.path.join(".");
         let dims = value.dims();
-        let decay = is_trained.then(|| self.optimizer.decay_of(&path, &dims[usize::from(self.is_stacked)..]));
+        let decay = is_trained.then(|| self.optimizer.decay_of(&path, &dims[self.layers..]));
         let pack = |decay| self.layout.try_pack(&path, &value.dims(), value.dtype(), decay);
         if let Some(pack) = decay.filter(|_| self.packs).and_then(pack) {
             self.packed.resize_with(self.layout.packs.len(), Vec::new);

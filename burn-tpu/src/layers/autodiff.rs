@@ -15,7 +15,7 @@ use burn_autodiff::grads::Gradients;
 use burn_autodiff::ops::{Backward, Ops, OpsKind};
 use burn_core::tensor::backend::AutodiffBackend;
 use burn_core::tensor::ops::{FloatTensor, FloatTensorOps};
-use burn_core::tensor::{FloatDType, Shape};
+use burn_core::tensor::{FloatDType, Shape, TensorMetadata};
 use burn_tpu_runtime::Tensor;
 use burn_tpu_runtime::layers::{LayerInputs, LayerLoop, LayerResults, Residuals};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -153,7 +153,8 @@ fn of_layer<F: TpuFloat, I: TpuInt, C: CheckpointStrategy>(
     let gradient = |operand: Option<Tracked<F, I, C>>| {
         let operand = operand.filter(|operand| operand.is_tracked())?;
         let gradient = <Autodiff<Tpu<F, I>, C> as AutodiffBackend>::grad_remove(&operand, &mut found)?;
-        Some(gradient.0)
+        // Of an op on two float types, Burn's gradients have the result's type.
+        Some(Tpu::<F, I>::float_cast(gradient, operand.primitive.dtype().into()).0)
     };
     operands.into_iter().map(gradient).collect()
 }

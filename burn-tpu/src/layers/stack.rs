@@ -13,7 +13,7 @@ const ALL_LAYERS: &str = "*";
 pub(crate) const LAYERS: &str = "Layers";
 
 /// A parameter of equal blocks.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub(super) struct Stack<B: Backend> {
     /// As in [`Found`].
     path: Vec<(String, String)>,
@@ -194,6 +194,13 @@ impl<B: Backend> Stack<B> {
 
     pub(super) fn collect_devices(&self, devices: Vec<B::Device>) -> Vec<B::Device> {
         self.value.collect_devices(devices)
+    }
+}
+
+/// Without the ids that the parameter has in each layer: layers of layers are equal but for those.
+impl<B: Backend> std::fmt::Debug for Stack<B> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Stack {{ {}: {:?} }}", self.name(), self.value)
     }
 }
 

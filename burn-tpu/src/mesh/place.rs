@@ -47,11 +47,11 @@ pub fn place<B: MeshBackend, M: Module<B>>(module: M, rule: &impl PlacementRule)
     Ok(module)
 }
 
-/// The names of the modules that are being visited, and whether what they contain is stacked by layer.
+/// The names of the modules that are being visited, and how many of them are stacked layers.
 #[derive(Default)]
 struct Path {
     names: Vec<String>,
-    is_stacked: bool,
+    layers: usize,
 }
 
 /// Asks the rule for the axes of every parameter.
@@ -77,7 +77,7 @@ impl<R: PlacementRule> Plan<'_, R> {
             device: device.to_string(),
         })?;
         // Of stacked layers, the rule places one, and every chip has a part of each.
-        let (layers, dims) = if self.path.is_stacked { dims.split_at(1) } else { dims.split_at(0) };
+        let (layers, dims) = dims.split_at(self.path.layers);
         let bytes = ty.bytes() / layers.iter().product::<usize>().max(1);
         let mut axes = self.rule.axes(&Parameter { path, dims, bytes, device })?;
         layers.iter().for_each(|_| axes.insert(0, DimNames::new()));
@@ -89,12 +89,12 @@ impl<R: PlacementRule> Plan<'_, R> {
 impl<B: MeshBackend, R: PlacementRule> ModuleVisitor<B> for Plan<'_, R> {
     fn enter_module(&mut self, name: &str, container: &str) {
         self.path.names.push(name.to_owned());
-        self.path.is_stacked |= container == LAYERS;
+        self.path.layers += usize::from(container == LAYERS);
     }
 
     fn exit_module(&mut self, _: &str, container: &str) {
         self.path.names.pop();
-        self.path.is_stacked &= container != LAYERS;
+        self.path.layers -= usize::from(container == LAYERS);
     }
 
     fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<B, D>>) {
