@@ -189,7 +189,7 @@ fn model_of(model: &Layers<B, Block<B>>) -> Layers<B, Block<B>> {
 #[test]
 fn layers_are_trained_as_blocks_are() {
     let _alone = common::alone();
-    let device = TpuDevice::ndarray();
+    let device = common::interpreter_with("trained", common::development());
     let config = AdamWConfig::new().with_weight_decay(0.1);
     let loss_of = |model: &Layers<B, Block<B>>, as_loop: bool, x: Tensor<B, 3>| {
         let bias = Tensor::zeros([1, 5, 5], &device);
@@ -201,11 +201,14 @@ fn layers_are_trained_as_blocks_are() {
         let mut model = model(3, 0.0, &device);
         let mut optimizer = TpuOptimizer::new(config.init());
         let mut losses = Vec::new();
+        let mut programs = Vec::new();
         for _ in 0..6 {
+            programs.push(burn_tpu::program_keys(&device).len());
             let loss = loss_of(&model, as_loop, inputs(&device).0);
             losses.push(loss.clone().into_scalar());
             model = optimizer.step(1e-2, model.clone(), GradientsParams::from_grads(loss.backward(), &model));
         }
+        assert_eq!(programs[3..], [programs[3]; 3], "a step is a program that is known");
         (losses, model)
     };
     let (each, blocks) = train(false);
@@ -216,7 +219,7 @@ fn layers_are_trained_as_blocks_are() {
     assert!(looped[5] < 0.9 * looped[0]);
 
     let step = |model: &Layers<B, Block<B>>, x: Tensor<I, 3>| {
-        let bias = Tensor::zeros([1, 5, 5], &TpuDevice::ndarray());
+        let bias = Tensor::zeros([1, 5, 5], &x.device());
         let y = model.forward(Tensor::<B, 3>::from_inner(x), |block, x| block.forward(x, bias.clone())).unwrap();
         let loss = (y.clone() * y).mean();
         (loss.clone(), loss.inner())
