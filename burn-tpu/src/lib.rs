@@ -144,6 +144,7 @@ mod qtensor;
 pub mod store;
 mod tensor;
 pub mod tickets;
+mod until_0_22;
 mod version;
 
 /// Runs a closure and writes a profile of it below `folder`: what the host and the device did, and when, with the names of

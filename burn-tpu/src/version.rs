@@ -1,8 +1,8 @@
 //! What Burn 0.21 has that other versions lack, for the sources in `ops/`, which the adapters of all versions compile.
 //!
 //! Owns: the methods that this version alone has, or has with another signature or body, a macro for each trait; and what
-//! has one name in every version's file, where its types differ. The file of 0.22 is
-//! `crates/burn-tpu-0-22/src/version.rs`.
+//! has one name in every version's file, where its types differ. What 0.22 has in
+//! common with it is in `until_0_22.rs`. The file of 0.22 is `crates/burn-tpu-0-22/src/version.rs`.
 
 use crate::backend::{Tpu, TpuFloat, TpuInt};
 use crate::compile::leaves;
@@ -19,13 +19,14 @@ use burn_std::quantization::{QuantLevel, QuantScheme, QuantizedBytes};
 use burn_std::{DType as BurnDType, Shape};
 use burn_tpu_runtime::graph::DType;
 use burn_tpu_runtime::graph::op::{Combine, ScatterMode};
-use burn_tpu_runtime::ops::module::InterpolateMode;
+use burn_tpu_runtime::ops::module::{InterpolateMode, Rounding};
 use burn_tpu_runtime::ops::{
     data,
     quantized::{self, Blocks},
 };
 
 pub(crate) use crate::tickets::{collected, supplied};
+pub(crate) use crate::until_0_22::{attention_options, interpolate_options};
 pub(crate) use burn_backend::tensor::IndexingUpdateOp;
 
 /// The methods of `FloatTensorOps`.
@@ -67,6 +68,8 @@ pub(crate) use int_methods;
 /// The methods of `BoolTensorOps`.
 macro_rules! bool_methods {
     () => {
+        $crate::until_0_22::bool_methods! {}
+
         fn bool_device(tensor: &TpuTensor) -> TpuDevice {
             $crate::compile::leaves::visited(tensor).device()
         }
@@ -77,6 +80,8 @@ pub(crate) use bool_methods;
 /// The methods of `ModuleOps`.
 macro_rules! module_methods {
     () => {
+        $crate::until_0_22::module_methods! {}
+
         fn max_pool1d_with_indices(
             x: TpuTensor,
             kernel_size: usize,
@@ -85,7 +90,7 @@ macro_rules! module_methods {
             dilation: usize,
             ceil_mode: bool,
         ) -> MaxPool1dWithIndices<Self> {
-            let window = Window::dilated([kernel_size], [stride], [padding], [dilation], ceil_mode);
+            let window = Window::dilated([kernel_size], [stride], [padding], [dilation], $crate::version::rounding(ceil_mode));
             let index = $crate::version::index_type::<Self>(&x);
             let [output, indices] = layers::max_pool_with_indices("max_pool1d_with_indices", &x.0, &window, index);
             MaxPool1dWithIndices::new(output.into(), indices.into())
@@ -99,7 +104,7 @@ macro_rules! module_methods {
             dilation: [usize; 2],
             ceil_mode: bool,
         ) -> MaxPool2dWithIndices<Self> {
-            let window = Window::dilated(kernel_size, stride, padding, dilation, ceil_mode);
+            let window = Window::dilated(kernel_size, stride, padding, dilation, $crate::version::rounding(ceil_mode));
             let index = $crate::version::index_type::<Self>(&x);
             let [output, indices] = layers::max_pool_with_indices("max_pool2d_with_indices", &x.0, &window, index);
             MaxPool2dWithIndices::new(output.into(), indices.into())
@@ -164,6 +169,11 @@ pub(crate) fn index_type<B: Backend<Device = TpuDevice>>(x: &TpuTensor) -> DType
 /// Returns the padding of a convolution before and after each dim.
 pub(crate) fn padding<const N: usize>(sizes: &[usize; N]) -> impl Iterator<Item = (usize, usize)> {
     sizes.iter().map(|&size| (size, size))
+}
+
+/// Returns which windows ceil mode of a pool adds.
+pub(crate) fn rounding(ceil_mode: bool) -> Rounding {
+    if ceil_mode { Rounding::Ceil } else { Rounding::Floor }
 }
 
 pub(crate) fn interpolate_mode(mode: &burn::InterpolateMode) -> InterpolateMode {

@@ -10,7 +10,7 @@ use burn_backend::ops::BoolTensorOps;
 use burn_backend::{ExecutionError, Scalar, TensorData};
 use burn_std::{BoolDType, FloatDType, IntDType, Shape, Slice};
 use burn_tpu_runtime::graph::DType;
-use burn_tpu_runtime::graph::op::{BinaryOp, Combine, Direction, ScatterMode, UnaryOp};
+use burn_tpu_runtime::graph::op::{BinaryOp, Direction, UnaryOp};
 use burn_tpu_runtime::ops::arithmetic::{self, binary, compare, compare_scalar, unary};
 use burn_tpu_runtime::ops::{data, index, movement, places, reduce};
 
@@ -153,16 +153,8 @@ impl<F: TpuFloat, I: TpuInt> BoolTensorOps<Self> for Tpu<F, I> {
         index::gather(tensor.0, dim, indices.0).into()
     }
 
-    fn bool_scatter_or(dim: usize, tensor: TpuTensor, indices: TpuTensor, value: TpuTensor) -> TpuTensor {
-        index::scatter(tensor.0, dim, indices.0, value.0, ScatterMode::Combine(Combine::Or)).into()
-    }
-
     fn bool_select(tensor: TpuTensor, dim: usize, indices: TpuTensor) -> TpuTensor {
         index::select(tensor.0, dim, indices.0).into()
-    }
-
-    fn bool_select_or(tensor: TpuTensor, dim: usize, indices: TpuTensor, value: TpuTensor) -> TpuTensor {
-        index::select_assign(tensor.0, dim, indices.0, value.0, ScatterMode::Combine(Combine::Or)).into()
     }
 
     fn bool_mask_where(tensor: TpuTensor, mask: TpuTensor, value: TpuTensor) -> TpuTensor {

@@ -3,13 +3,13 @@
 //! Each method names the op and passes its operands to the runtime.
 
 use super::options::{
-    attention_options, conv_options, conv_transpose_options, deform_conv_options, inner, interpolate_options,
+    conv_options, conv_transpose_options, deform_conv_options, inner,
 };
 use crate::backend::{Tpu, TpuFloat, TpuInt};
 use crate::{TpuTensor, version};
 use burn_backend::ops::*;
 use burn_tpu_runtime::ops::index;
-use burn_tpu_runtime::ops::module::{self as layers, Window};
+use burn_tpu_runtime::ops::module::{self as layers, Rounding, Window};
 
 impl<F: TpuFloat, I: TpuInt> ModuleOps<Self> for Tpu<F, I> {
     fn embedding(weights: TpuTensor, indices: TpuTensor) -> TpuTensor {
@@ -246,58 +246,8 @@ impl<F: TpuFloat, I: TpuInt> ModuleOps<Self> for Tpu<F, I> {
     }
 
     fn unfold4d(x: TpuTensor, kernel_size: [usize; 2], options: UnfoldOptions) -> TpuTensor {
-        let window = Window::dilated(kernel_size, options.stride, options.padding, options.dilation, false);
+        let window = Window::dilated(kernel_size, options.stride, options.padding, options.dilation, Rounding::Floor);
         layers::unfold4d(&x.0, &window).into()
-    }
-
-    fn avg_pool1d(
-        x: TpuTensor,
-        kernel_size: usize,
-        stride: usize,
-        padding: usize,
-        count_include_pad: bool,
-        ceil_mode: bool,
-    ) -> TpuTensor {
-        let window = Window::new([kernel_size], [stride], [padding], ceil_mode);
-        layers::avg_pool("avg_pool1d", &x.0, &window, count_include_pad).into()
-    }
-
-    fn avg_pool1d_backward(
-        x: TpuTensor,
-        grad: TpuTensor,
-        kernel_size: usize,
-        stride: usize,
-        padding: usize,
-        count_include_pad: bool,
-        ceil_mode: bool,
-    ) -> TpuTensor {
-        let window = Window::new([kernel_size], [stride], [padding], ceil_mode);
-        layers::avg_pool_backward("avg_pool1d_backward", &x.0, &grad.0, &window, count_include_pad).into()
-    }
-
-    fn avg_pool2d(
-        x: TpuTensor,
-        kernel_size: [usize; 2],
-        stride: [usize; 2],
-        padding: [usize; 2],
-        count_include_pad: bool,
-        ceil_mode: bool,
-    ) -> TpuTensor {
-        let window = Window::new(kernel_size, stride, padding, ceil_mode);
-        layers::avg_pool("avg_pool2d", &x.0, &window, count_include_pad).into()
-    }
-
-    fn avg_pool2d_backward(
-        x: TpuTensor,
-        grad: TpuTensor,
-        kernel_size: [usize; 2],
-        stride: [usize; 2],
-        padding: [usize; 2],
-        count_include_pad: bool,
-        ceil_mode: bool,
-    ) -> TpuTensor {
-        let window = Window::new(kernel_size, stride, padding, ceil_mode);
-        layers::avg_pool_backward("avg_pool2d_backward", &x.0, &grad.0, &window, count_include_pad).into()
     }
 
     fn adaptive_avg_pool1d(x: TpuTensor, output_size: usize) -> TpuTensor {
@@ -324,7 +274,7 @@ impl<F: TpuFloat, I: TpuInt> ModuleOps<Self> for Tpu<F, I> {
         dilation: usize,
         ceil_mode: bool,
     ) -> TpuTensor {
-        let window = Window::dilated([kernel_size], [stride], [padding], [dilation], ceil_mode);
+        let window = Window::dilated([kernel_size], [stride], [padding], [dilation], version::rounding(ceil_mode));
         layers::max_pool("max_pool1d", &x.0, &window).into()
     }
 
@@ -338,7 +288,7 @@ impl<F: TpuFloat, I: TpuInt> ModuleOps<Self> for Tpu<F, I> {
         output_grad: TpuTensor,
         indices: TpuTensor,
     ) -> MaxPool1dBackward<Self> {
-        let window = Window::dilated([kernel_size], [stride], [padding], [dilation], ceil_mode);
+        let window = Window::dilated([kernel_size], [stride], [padding], [dilation], version::rounding(ceil_mode));
         let name = "max_pool1d_with_indices_backward";
         MaxPool1dBackward::new(layers::max_pool_backward(name, &x.0, &output_grad.0, &indices.0, &window).into())
     }
@@ -351,7 +301,7 @@ impl<F: TpuFloat, I: TpuInt> ModuleOps<Self> for Tpu<F, I> {
         dilation: [usize; 2],
         ceil_mode: bool,
     ) -> TpuTensor {
-        let window = Window::dilated(kernel_size, stride, padding, dilation, ceil_mode);
+        let window = Window::dilated(kernel_size, stride, padding, dilation, version::rounding(ceil_mode));
         layers::max_pool("max_pool2d", &x.0, &window).into()
     }
 
@@ -365,13 +315,13 @@ impl<F: TpuFloat, I: TpuInt> ModuleOps<Self> for Tpu<F, I> {
         output_grad: TpuTensor,
         indices: TpuTensor,
     ) -> MaxPool2dBackward<Self> {
-        let window = Window::dilated(kernel_size, stride, padding, dilation, ceil_mode);
+        let window = Window::dilated(kernel_size, stride, padding, dilation, version::rounding(ceil_mode));
         let name = "max_pool2d_with_indices_backward";
         MaxPool2dBackward::new(layers::max_pool_backward(name, &x.0, &output_grad.0, &indices.0, &window).into())
     }
 
     fn interpolate(x: TpuTensor, output_size: [usize; 2], options: InterpolateOptions) -> TpuTensor {
-        layers::interpolate(&x.0, output_size, &interpolate_options(&options)).into()
+        layers::interpolate(&x.0, output_size, &version::interpolate_options(&options)).into()
     }
 
     fn interpolate_backward(
@@ -380,7 +330,7 @@ impl<F: TpuFloat, I: TpuInt> ModuleOps<Self> for Tpu<F, I> {
         _output_size: [usize; 2],
         options: InterpolateOptions,
     ) -> TpuTensor {
-        layers::interpolate_backward(&x.0, &grad.0, &interpolate_options(&options)).into()
+        layers::interpolate_backward(&x.0, &grad.0, &version::interpolate_options(&options)).into()
     }
 
     fn attention(
@@ -391,7 +341,7 @@ impl<F: TpuFloat, I: TpuInt> ModuleOps<Self> for Tpu<F, I> {
         attn_bias: Option<TpuTensor>,
         options: AttentionModuleOptions,
     ) -> TpuTensor {
-        layers::attention([&query.0, &key.0, &value.0], inner(&mask), inner(&attn_bias), attention_options(options))
+        layers::attention([&query.0, &key.0, &value.0], inner(&mask), inner(&attn_bias), version::attention_options(&options))
             .into()
     }
 

@@ -9,7 +9,7 @@ use burn_tpu_runtime::Tensor;
 use burn_tpu_runtime::graph::Dims;
 use burn_tpu_runtime::graph::op::{Combine, ScatterMode};
 use burn_tpu_runtime::ops::grid_sample::{GridSampleOptions, GridSamplePadding};
-use burn_tpu_runtime::ops::module::{AttentionOptions, ConvOptions, DeformConvOptions, InterpolateOptions};
+use burn_tpu_runtime::ops::module::{ConvOptions, DeformConvOptions};
 use burn_tpu_runtime::ops::{movement, random};
 use smallvec::SmallVec;
 
@@ -60,10 +60,6 @@ pub(crate) fn grid_sample_options(options: burn::GridSampleOptions) -> GridSampl
     GridSampleOptions { mode: version::interpolate_mode(&options.mode), padding, align_corners: options.align_corners }
 }
 
-pub(crate) fn interpolate_options(options: &burn::InterpolateOptions) -> InterpolateOptions {
-    InterpolateOptions { mode: version::interpolate_mode(&options.mode), align_corners: options.align_corners }
-}
-
 pub(crate) fn conv_options<const N: usize>(options: &burn::ConvOptions<N>) -> ConvOptions {
     ConvOptions {
         stride: Dims::from_slice(&options.stride),
@@ -92,8 +88,4 @@ pub(crate) fn deform_conv_options(options: &burn::DeformConvOptions<2>) -> Defor
         weight_groups: options.weight_groups,
         offset_groups: options.offset_groups,
     }
-}
-
-pub(crate) fn attention_options(options: burn::AttentionModuleOptions) -> AttentionOptions {
-    AttentionOptions { scale: options.scale, softcap: options.softcap, is_causal: options.is_causal }
 }

@@ -1,9 +1,10 @@
-//! The backend type and its methods that are not tensor ops.
+//! The backend type and its methods that are not tensor ops. The adapter of Burn 0.23 compiles this file too, as it does
+//! those of devices, tensors and handles.
 
 use crate::dtype::from_burn;
 use crate::error::failed;
 use crate::ops::qtensor::is_supported;
-use crate::{TpuDevice, TpuQTensor, TpuTensor};
+use crate::{TpuDevice, TpuQTensor, TpuTensor, version};
 use burn_backend::distributed::DistributedOps;
 use burn_backend::{Backend, BackendTypes, DTypeUsage, DTypeUsageSet, ExecutionError, GraphUnsupported};
 use burn_std::DType as BurnDType;
@@ -11,7 +12,7 @@ use std::fmt::Debug;
 use std::marker::PhantomData;
 
 /// The type behind [`crate::Tpu`]. Its parameters are those of the type of Burn 0.21, for which the sources of the
-/// operations are written too; nothing of 0.22 depends on them.
+/// operations are written too; nothing of later versions depends on them.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Tpu<F = (), I = ()> {
     types: PhantomData<(F, I)>,
@@ -71,6 +72,8 @@ impl<F: TpuFloat, I: TpuInt> Backend for Tpu<F, I> {
     fn device_count(type_id: u16) -> usize {
         crate::device::device_count(type_id)
     }
+
+    version::backend_methods! {}
 }
 
 /// Burn's defaults: no collectives. Many chips are one device here, a [`Mesh`](crate::Mesh).

@@ -47,7 +47,10 @@ mod ir;
 mod ops;
 mod qtensor;
 mod server;
+mod since_0_22;
 mod tensor;
+#[path = "../../../burn-tpu/src/until_0_22.rs"]
+mod until_0_22;
 mod version;
 
 /// The TPU backend of Burn 0.22. A tensor has any element type; what a device prefers is in its

@@ -12,7 +12,7 @@ use burn_tpu_graph::op::{BinaryOp, Combine, WindowAttrs};
 use burn_tpu_graph::{Builder, DType, Dims, NodeId, Result};
 use std::ops::Range;
 
-/// Computes `avg_pool1d` and `avg_pool2d`.
+/// Computes `avg_pool1d`, `avg_pool2d` and `avg_pool3d`.
 pub fn avg_pool(op: &'static str, x: &Tensor, window: &Window, count_include_pad: bool) -> Tensor {
     record(op, [x], |r, [x]| {
         let (dtype, attrs) = (r.dtype(x), window.attrs(r, x)?);
@@ -46,15 +46,16 @@ pub fn avg_pool_backward(
 }
 
 /// Puts each window's value at its start and pads the result so that the window that ends at an element covers exactly
-/// the windows that contain the element: element `i` sums over starts `i + padding - size + 1 ..= i + padding`.
+/// the windows that contain the element: element `i` sums over starts `i + padding - span + 1 ..= i + padding`, in steps of
+/// the dilation.
 fn spread_windows(g: &mut impl Builder, x: NodeId, window: &Window, sizes: &[usize]) -> Result<NodeId> {
     let dims = g.dims(x);
     let (mut low, mut high) = (vec![0; dims.len()], vec![0; dims.len()]);
     let mut interior = vec![0; dims.len()];
     for i in 0..window.rank() {
-        let (size, padding) = (window.size[i] as isize, window.padding[i] as isize);
+        let (span, padding) = (window.span(i) as isize, window.padding[i] as isize);
         let spread = (dims[i + 2].max(1) - 1) * window.stride[i] + 1;
-        low[i + 2] = size - 1 - padding;
+        low[i + 2] = span - 1 - padding;
         high[i + 2] = sizes[i + 2] as isize - spread as isize + padding;
         interior[i + 2] = window.stride[i] - 1;
     }
@@ -65,11 +66,12 @@ fn spread_windows(g: &mut impl Builder, x: NodeId, window: &Window, sizes: &[usi
 /// Returns the window with stride 1.
 fn sliding(window: &Window, rank: usize) -> WindowAttrs {
     let ones = Dims::from_elem(1, rank);
+    let all = |values: &Dims| [1, 1].into_iter().chain(values.iter().copied()).collect();
     WindowAttrs {
-        dims: [1, 1].into_iter().chain(window.size.iter().copied()).collect(),
+        dims: all(&window.size),
         strides: ones.clone(),
-        base_dilation: ones.clone(),
-        window_dilation: ones,
+        base_dilation: ones,
+        window_dilation: all(&window.dilation),
         padding: std::iter::repeat_n((0, 0), rank).collect(),
     }
 }
@@ -78,6 +80,7 @@ fn sliding(window: &Window, rank: usize) -> WindowAttrs {
 struct Windows {
     size: usize,
     stride: usize,
+    dilation: usize,
     positions: usize,
     counted: Range<usize>,
 }
@@ -88,7 +91,8 @@ impl Windows {
         let along = |i: usize| {
             let (size, padding) = (sizes[i + 2], window.padding[i]);
             let counted = if include_pad { 0..size + 2 * padding } else { padding..size + padding };
-            Self { size: window.size[i], stride: window.stride[i], positions: positions[i], counted }
+            let (stride, dilation) = (window.stride[i], window.dilation[i]);
+            Self { size: window.size[i], stride, dilation, positions: positions[i], counted }
         };
         (0..window.rank()).map(along).collect()
     }
@@ -96,7 +100,8 @@ impl Windows {
     /// Returns the number of counted elements of a window. A window without any counts 1, as in Burn.
     fn count(&self, position: usize) -> usize {
         let start = position * self.stride;
-        (start + self.size).min(self.counted.end).saturating_sub(start.max(self.counted.start)).max(1)
+        let before = |place: usize| place.saturating_sub(start).div_ceil(self.dilation).min(self.size);
+        before(self.counted.end).saturating_sub(before(self.counted.start)).max(1)
     }
 
     fn have_one_count(&self) -> bool {
@@ -107,12 +112,20 @@ impl Windows {
     fn counts(&self, g: &mut impl Builder, dtype: DType) -> Result<NodeId> {
         let places = g.iota(DType::I32, &[self.positions], 0)?;
         let start = g.binary_const(BinaryOp::Mul, places, self.stride as i64)?;
-        let end = g.binary_const(BinaryOp::Add, start, self.size as i64)?;
-        let end = g.binary_const(BinaryOp::Min, end, self.counted.end as i64)?;
-        let start = g.binary_const(BinaryOp::Max, start, self.counted.start as i64)?;
-        let count = g.binary(BinaryOp::Sub, end, start)?;
+        let (end, begin) = (self.before(g, start, self.counted.end)?, self.before(g, start, self.counted.start)?);
+        let count = g.binary(BinaryOp::Sub, end, begin)?;
         let count = g.binary_const(BinaryOp::Max, count, 1i64)?;
         g.convert(count, dtype)
+    }
+
+    /// Returns how many elements of the windows that begin at `start` are before a place.
+    fn before(&self, g: &mut impl Builder, start: NodeId, place: usize) -> Result<NodeId> {
+        let place = g.splat_like(start, place as i64)?;
+        let distance = g.binary(BinaryOp::Sub, place, start)?;
+        let distance = g.binary_const(BinaryOp::Max, distance, 0i64)?;
+        let rounded_up = g.binary_const(BinaryOp::Add, distance, self.dilation as i64 - 1)?;
+        let elements = g.binary_const(BinaryOp::Div, rounded_up, self.dilation as i64)?;
+        g.binary_const(BinaryOp::Min, elements, self.size as i64)
     }
 }
 

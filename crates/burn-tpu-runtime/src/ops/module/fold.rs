@@ -78,7 +78,7 @@ fn placed(
 
 #[cfg(test)]
 mod tests {
-    use super::super::unfold4d;
+    use super::super::{Rounding, unfold4d};
     use super::*;
     use crate::ops::data;
     use crate::ops::testing::{devices, tensor, values};
@@ -87,7 +87,7 @@ mod tests {
     fn counts_the_windows_of_each_pixel() {
         for device in devices() {
             let ones = data::to_device(tensor([1.0f32; 20], &[1, 1, 4, 5]), &device);
-            let window = Window::dilated([2, 2], [1, 2], [1, 0], [2, 1], false);
+            let window = Window::dilated([2, 2], [1, 2], [1, 0], [2, 1], Rounding::Floor);
             let folded = fold4d(&unfold4d(&ones, &window), [4, 5], &window);
             let row = |count: f64| [count, count, count, count, 0.0];
             let counts: Vec<f64> = [1.0, 2.0, 2.0, 1.0].into_iter().flat_map(row).collect();
@@ -99,7 +99,7 @@ mod tests {
     fn tiles_are_put_back() {
         for device in devices() {
             let x = data::to_device(tensor((0..48).map(|i| i as f32), &[1, 2, 4, 6]), &device);
-            let window = Window::new([2, 3], [2, 3], [0, 0], false);
+            let window = Window::new([2, 3], [2, 3], [0, 0], Rounding::Floor);
             assert_eq!(values(fold4d(&unfold4d(&x, &window), [4, 6], &window)), values(x), "on {device}");
         }
     }

@@ -11,7 +11,7 @@ use crate::trace::{Recorder, record, record_many};
 use burn_tpu_graph::op::{BinaryOp, Combine, Direction, UnaryOp, WindowAttrs};
 use burn_tpu_graph::{Builder, DType, Dims, NodeId, Result};
 
-/// Computes `max_pool1d` and `max_pool2d`.
+/// Computes `max_pool1d`, `max_pool2d` and `max_pool3d`.
 pub fn max_pool(op: &'static str, x: &Tensor, window: &Window) -> Tensor {
     record(op, [x], |r, [x]| largest(r, x, window))
 }

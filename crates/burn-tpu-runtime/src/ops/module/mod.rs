@@ -5,9 +5,11 @@
 
 mod adaptive_pool;
 mod attention;
+mod attention_backward;
 mod avg_pool;
 mod batch_norm;
 mod conv;
+mod coordinates;
 mod ctc_loss;
 mod deform_conv;
 mod fft;
@@ -23,7 +25,8 @@ mod unfold;
 mod window;
 
 pub use adaptive_pool::{adaptive_avg_pool, adaptive_avg_pool_backward};
-pub use attention::{AttentionOptions, attention};
+pub use attention::{AttentionOptions, CausalAlignment, attention, attention_with_logsumexp};
+pub use attention_backward::{AttentionGradient, attention_backward};
 pub use avg_pool::{avg_pool, avg_pool_backward};
 pub use batch_norm::{batch_norm, batch_norm_train, batch_norm_train_backward};
 pub use conv::{
@@ -34,9 +37,10 @@ pub use ctc_loss::{ctc_loss, ctc_loss_backward};
 pub use deform_conv::{DeformConvOptions, Gradients, Operands, deform_conv2d, deform_conv2d_backward};
 pub use fft::{irfft, rfft};
 pub use fold::fold4d;
-pub use interpolate::{InterpolateMode, InterpolateOptions, interpolate, interpolate_backward};
+pub use coordinates::{Coordinates, NearestRounding};
+pub use interpolate::{Cubic, InterpolateMode, InterpolateOptions, interpolate, interpolate_backward};
 pub use linear::{linear, linear_bias_backward, linear_weight_backward, linear_x_backward};
 pub use max_pool::{max_pool, max_pool_backward, max_pool_with_indices};
 pub use norm::layer_norm;
 pub use unfold::unfold4d;
-pub use window::Window;
+pub use window::{Rounding, Window};
