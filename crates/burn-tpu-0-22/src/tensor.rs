@@ -1,6 +1,7 @@
 //! The tensor primitive: the runtime's tensor with Burn's trait.
 
 use crate::dtype::to_burn;
+use crate::version::HostCopy;
 use crate::{TpuDevice, TpuError};
 use burn_backend::{TensorData, TensorMetadata};
 use burn_std::{DType as BurnDType, Shape};
@@ -9,7 +10,7 @@ use burn_tpu_runtime::ops::data;
 
 /// A float, int or bool tensor of the [`Tpu`](crate::Tpu) backend. Cloning shares the value.
 #[derive(Clone)]
-pub struct TpuTensor(pub(crate) Tensor);
+pub struct TpuTensor(pub(crate) Tensor, pub(crate) HostCopy);
 
 impl TpuTensor {
     /// Returns the element type. burn-signal asks without Burn's trait in scope, as the real burn-flex allows.
@@ -29,7 +30,7 @@ impl TpuTensor {
 
 impl From<Tensor> for TpuTensor {
     fn from(tensor: Tensor) -> Self {
-        Self(tensor)
+        Self(tensor, HostCopy::default())
     }
 }
 

@@ -20,6 +20,7 @@
 
 pub use burn_tpu_runtime::{Device, Mesh, Metrics, Platform, TpuError, TpuOptions};
 pub use device::TpuDevice;
+pub use host_elements::{Layout, StorageMut};
 pub use qtensor::TpuQTensor;
 pub use server::{MARK_STEP, follow_client_threads, mark_step};
 pub use tensor::TpuTensor;
@@ -35,6 +36,7 @@ mod dtype;
 mod error;
 #[path = "../../../../crates/burn-tpu-0-22/src/fft.rs"]
 pub mod fft;
+mod host_elements;
 #[path = "../../../../crates/burn-tpu-0-22/src/ir.rs"]
 mod ir;
 #[path = "../../../../burn-tpu/src/ops/mod.rs"]

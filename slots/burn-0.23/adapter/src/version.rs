@@ -12,6 +12,7 @@ use burn_tpu_runtime::ops::module::{
     AttentionOptions, CausalAlignment, Coordinates, Cubic, InterpolateOptions, NearestRounding,
 };
 
+pub(crate) use crate::host_elements::HostCopy;
 pub(crate) use since_0_22::*;
 
 /// The methods of `Backend`.
