@@ -101,7 +101,7 @@ fn at_least(size: f64) -> Gen<f64> {
 }
 
 /// Operands whose remainder is not subnormal.
-fn divisible() -> Gen<f64> {
+pub fn divisible() -> Gen<f64> {
     at_least(1e-20)
 }
 

@@ -61,7 +61,7 @@ pub fn selects<P: Pool>(value: Gen<P>) -> Cases<usize> {
 
 /// An operand, `[n, k]` indices of its first k dims, values for the slices that they select, and the op that combines them.
 /// Indices are distinct where their order would matter.
-fn nd<P: Pool>(value: Gen<P>, updates: &'static [IndexingUpdateOp]) -> Cases<IndexingUpdateOp> {
+pub fn nd<P: Pool>(value: Gen<P>, updates: &'static [IndexingUpdateOp]) -> Cases<IndexingUpdateOp> {
     let attr = (1..=4usize, 1..=5usize, numbers(), proptest::sample::select(updates));
     (one_shaped(value.clone(), full_shape(1), attr), pool(value))
         .prop_map(|(case, values)| {
@@ -167,13 +167,7 @@ fn bools() -> Vec<Row> {
     let any = any_bool;
     vec![
         row("bool_gather", Exact, gathers(any()), run!(|t| t.bool(B::bool_gather(t.attr, t.b(0), t.at(1))))),
-        row("bool_scatter_or", Exact, gathers(any()), run!(|t| {
-            t.bool(B::bool_scatter_or(t.attr, t.b(0), t.at(1), t.b(2)));
-        })),
         row("bool_select", Exact, selects(any()), run!(|t| t.bool(B::bool_select(t.b(0), t.attr, t.at(1))))),
-        row("bool_select_or", Exact, selects(any()), run!(|t| {
-            t.bool(B::bool_select_or(t.b(0), t.attr, t.at(1), t.b(2)));
-        })),
         row("bool_mask_where", Exact, masks(any()), run!(|t| t.bool(B::bool_mask_where(t.b(0), t.b(1), t.b(2))))),
         row("bool_mask_fill", Exact, fills(any()), run!(|t| {
             t.bool(B::bool_mask_fill(t.b(0), t.b(1), Scalar::Bool(true)));

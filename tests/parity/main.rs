@@ -8,12 +8,14 @@
 //! 64; `PROPTEST_RNG_SEED` sets another seed than CI's.
 //!
 //! `tests/numbers/module_parity` covers convolutions, pools and other modules. `crates/burn-tpu-0-22/tests/parity`
-//! compiles the files of this folder, all but this one and `version.rs`, against Burn 0.22.
+//! compiles the files of this folder, all but this one and `version.rs`, against Burn 0.22, and
+//! `slots/burn-0.23/unpatched/tests/parity`, without `until_0_22.rs`, against Burn 0.23.
 
 #![allow(clippy::print_stderr, reason = "prints the cases that ran")]
 
 #[path = "../common/mod.rs"]
 mod common;
+mod until_0_22;
 mod version;
 
 mod case;

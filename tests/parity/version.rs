@@ -77,8 +77,12 @@ pub fn select_add<B: Backend>(
     B::float_select_add(x, dim, at, values)
 }
 
-#[rustfmt::skip]
 pub fn rows() -> Vec<Row> {
+    [own(), crate::until_0_22::rows()].into_iter().flatten().collect()
+}
+
+#[rustfmt::skip]
+fn own() -> Vec<Row> {
     vec![
         row("float_device", Exact, one(any_float()), run!(|t| {
             let x = t.x(0);

@@ -91,7 +91,7 @@ proptest! {
             let mask = with[0].then(|| feed.bool(&[batch, heads, queries, keys]));
             let lead = if shared { [1, 1] } else { [batch, heads] };
             let bias = feed.maybe(with[1], &[lead[0], lead[1], queries, keys]);
-            let options = AttentionModuleOptions { scale, softcap, is_causal: with[2] };
+            let options = version::attention_options(scale, softcap, with[2]);
             vec![feed.read(B::attention(query, key, value, mask, bias, options))]
         });
     }

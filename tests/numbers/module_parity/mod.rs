@@ -4,10 +4,12 @@
 //! The oracle is burn-ndarray, or burn-flex where burn-ndarray lacks the op. Values are eighths between -2 and 2: exact in
 //! bf16, with ties for the pools.
 //!
-//! `crates/burn-tpu-0-22/tests/backend/module_parity` compiles the rows against Burn 0.22.
+//! `crates/burn-tpu-0-22/tests/backend/module_parity` compiles the rows against Burn 0.22, and
+//! `slots/burn-0.23/unpatched/tests/module_parity` against Burn 0.23.
 
 #[macro_use]
 #[path = "rows.rs"]
 mod rows;
 mod fourier;
+mod until_0_22;
 mod version;

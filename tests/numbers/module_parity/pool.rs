@@ -15,13 +15,13 @@ struct Pool {
 }
 
 impl Pool {
-    /// Returns whether ceil mode adds a window that begins after the input's end.
+    /// Returns whether ceil mode adds a window that begins after the input's end, as in Burn 0.21.
     fn leaves_input(&self, dilation: [usize; 2]) -> bool {
         (0..2).any(|i| {
             let (size, padding) = (self.dims[i + 2], self.padding[i]);
             let span = (self.kernel[i] - 1) * dilation[i] + 1;
             let steps = (size + 2 * padding - span).div_ceil(self.stride[i]);
-            self.ceil && steps * self.stride[i] >= size + padding
+            version::CEIL_LEAVES_INPUT && self.ceil && steps * self.stride[i] >= size + padding
         })
     }
 }
@@ -44,8 +44,8 @@ proptest! {
     fn avg_pools(p in pool()) {
         agree!(Flex, feed, {
             let (x, line) = (feed.float(&p.dims), feed.float(&p.dims[..3]));
-            let y = B::avg_pool2d(x, p.kernel, p.stride, p.padding, p.include, p.ceil);
-            let z = B::avg_pool1d(line, p.kernel[0], p.stride[0], p.padding[0], p.include, p.ceil);
+            let y = version::avg_pool2d::<B>(x, [p.kernel, p.stride, p.padding], p.include, p.ceil);
+            let z = version::avg_pool1d::<B>(line, [p.kernel[0], p.stride[0], p.padding[0]], p.include, p.ceil);
             vec![feed.read(y), feed.read(z)]
         });
     }
@@ -57,13 +57,14 @@ proptest! {
         prop_assume!(!p.leaves_input([1, 1]));
         agree!(Cpu, feed, {
             let (x, line) = (feed.float(&p.dims), feed.float(&p.dims[..3]));
-            let y = B::avg_pool2d(x.clone(), p.kernel, p.stride, p.padding, p.include, p.ceil);
+            let sizes = [p.kernel, p.stride, p.padding];
+            let y = version::avg_pool2d::<B>(x.clone(), sizes, p.include, p.ceil);
             let grad = feed.float(&y.shape().to_vec());
-            let dx = B::avg_pool2d_backward(x, grad, p.kernel, p.stride, p.padding, p.include, p.ceil);
-            let (k, s, e) = (p.kernel[0], p.stride[0], p.padding[0]);
-            let z = B::avg_pool1d(line.clone(), k, s, e, p.include, p.ceil);
+            let dx = version::avg_pool2d_backward::<B>(x, grad, sizes, p.include, p.ceil);
+            let sizes = [p.kernel[0], p.stride[0], p.padding[0]];
+            let z = version::avg_pool1d::<B>(line.clone(), sizes, p.include, p.ceil);
             let grad = feed.float(&z.shape().to_vec());
-            let dl = B::avg_pool1d_backward(line, grad, k, s, e, p.include, p.ceil);
+            let dl = version::avg_pool1d_backward::<B>(line, grad, sizes, p.include, p.ceil);
             vec![feed.read(y), feed.read(dx), feed.read(z), feed.read(dl)]
         });
     }

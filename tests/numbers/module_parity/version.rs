@@ -6,12 +6,16 @@ use burn_backend::ops::{MaxPool1dWithIndices, MaxPool2dWithIndices};
 use burn_backend::tensor::FloatTensor;
 use proptest::test_runner::Config as ProptestConfig;
 
+pub use super::until_0_22::*;
 pub use burn_tpu::TpuDevice;
 
 /// The backend under test.
 pub type Ours = burn_tpu::Tpu<f32>;
 /// The oracle.
 pub type Cpu = burn_ndarray::NdArray<f32, i32>;
+
+/// Whether ceil mode adds windows that begin after the input's end.
+pub const CEIL_LEAVES_INPUT: bool = true;
 
 /// Returns the device under test, if its plugin is there.
 pub fn device() -> Option<TpuDevice> {

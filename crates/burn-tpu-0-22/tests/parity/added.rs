@@ -1,4 +1,4 @@
-//! The rows of methods that Burn 0.22 has and 0.21 has not, or had in another form.
+//! The rows of methods that Burn has since 0.22 and 0.21 has not, or had in another form. Those of 0.23 are among them.
 
 use crate::case::{Case, Values};
 use crate::compare::Class::{Contraction, Elementwise, Exact, Quantized};
@@ -89,7 +89,7 @@ fn moves() -> Vec<Row> {
 }
 
 /// Cases with an update. Where the order of updates would matter, the indices of a lane are distinct.
-fn updated(cases: Cases<usize>, of_slices: bool) -> Cases<(usize, IndexingUpdateOp)> {
+pub fn updated(cases: Cases<usize>, of_slices: bool) -> Cases<(usize, IndexingUpdateOp)> {
     (cases, select(UPDATES))
         .prop_map(move |(case, update)| {
             let dim = case.attr;

@@ -26,6 +26,8 @@ mod host;
 mod strategies;
 #[path = "../../../../tests/parity/table.rs"]
 mod table;
+#[path = "../../../../tests/parity/until_0_22.rs"]
+mod until_0_22;
 
 #[path = "../../../../tests/parity/activation.rs"]
 mod activation;

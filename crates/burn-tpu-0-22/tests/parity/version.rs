@@ -6,7 +6,6 @@ use burn_backend::{Backend, DType, Shape, TensorData};
 use burn_tpu_0_22::{Device, TpuOptions};
 use burn_tpu_runtime::IndexChecks;
 
-pub use crate::added::rows;
 pub use burn_autodiff::Autodiff;
 pub use burn_tpu_0_22::TpuDevice;
 
@@ -18,6 +17,11 @@ pub type Cpu = burn_ndarray::NdArray;
 
 /// The oracle for values in blocks: burn-ndarray has at most 6 dims, of which blocks take two for each.
 pub type BlockOracle = burn_flex::Flex;
+
+/// The rows of methods that other versions lack, or have in another form.
+pub fn rows() -> Vec<crate::harness::Row> {
+    [crate::added::rows(), crate::until_0_22::rows()].into_iter().flatten().collect()
+}
 
 /// The number of cases of each row, if the user names none.
 pub const CASES: usize = 16;

@@ -4,4 +4,6 @@
 
 #[path = "../../../../../tests/numbers/module_parity/rows.rs"]
 mod rows;
+#[path = "../../../../../tests/numbers/module_parity/until_0_22.rs"]
+mod until_0_22;
 mod version;

@@ -8,6 +8,7 @@ use burn_tpu_0_22::{Device, TpuOptions};
 use burn_tpu_runtime::IndexChecks;
 use proptest::test_runner::{Config as ProptestConfig, RngSeed};
 
+pub use super::until_0_22::*;
 pub use burn_tpu_0_22::TpuDevice;
 
 /// The backend under test.
@@ -15,6 +16,9 @@ pub type Ours = burn_tpu_0_22::Tpu;
 /// The oracle.
 #[allow(deprecated, reason = "Burn 0.22 still has it")]
 pub type Cpu = burn_ndarray::NdArray;
+
+/// Whether ceil mode adds windows that begin after the input's end.
+pub const CEIL_LEAVES_INPUT: bool = false;
 
 /// Returns the CPU plugin's device, if the plugin is there.
 pub fn device() -> Option<TpuDevice> {
