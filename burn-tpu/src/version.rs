@@ -90,7 +90,8 @@ macro_rules! module_methods {
             dilation: usize,
             ceil_mode: bool,
         ) -> MaxPool1dWithIndices<Self> {
-            let window = Window::dilated([kernel_size], [stride], [padding], [dilation], $crate::version::rounding(ceil_mode));
+            let window =
+                Window::dilated([kernel_size], [stride], [padding], [dilation], $crate::version::rounding(ceil_mode));
             let index = $crate::version::index_type::<Self>(&x);
             let [output, indices] = layers::max_pool_with_indices("max_pool1d_with_indices", &x.0, &window, index);
             MaxPool1dWithIndices::new(output.into(), indices.into())

@@ -210,6 +210,8 @@ impl<B: Backend> Output<B> {
             Output::Int(x) => x.shape(),
             Output::Bool(x) => x.shape(),
         };
+        // burn-flex of Burn 0.23 stores some bools as numbers.
+        let is_bool = matches!(self, Output::Bool(_));
         let data = match self {
             Output::Float(x) => read_sync(B::float_into_data(x)),
             Output::Int(x) => read_sync(B::int_into_data(x)),
@@ -221,6 +223,7 @@ impl<B: Backend> Output<B> {
             return Err(format!("the data has shape {of_data:?}, its tensor said {shape:?}"));
         }
         let values = match dtype {
+            _ if is_bool => Values::Bool(data.iter::<bool>().collect()),
             dtype if dtype.is_float() => Values::Float(data.iter::<f64>().collect()),
             DType::U64 => Values::Int(data.iter::<u64>().map(i128::from).collect()),
             dtype if dtype.is_int() || dtype.is_uint() => Values::Int(data.iter::<i64>().map(i128::from).collect()),

@@ -2,9 +2,7 @@
 //!
 //! Each method names the op and passes its operands to the runtime.
 
-use super::options::{
-    conv_options, conv_transpose_options, deform_conv_options, inner,
-};
+use super::options::{conv_options, conv_transpose_options, deform_conv_options, inner};
 use crate::backend::{Tpu, TpuFloat, TpuInt};
 use crate::{TpuTensor, version};
 use burn_backend::ops::*;
@@ -341,8 +339,13 @@ impl<F: TpuFloat, I: TpuInt> ModuleOps<Self> for Tpu<F, I> {
         attn_bias: Option<TpuTensor>,
         options: AttentionModuleOptions,
     ) -> TpuTensor {
-        layers::attention([&query.0, &key.0, &value.0], inner(&mask), inner(&attn_bias), version::attention_options(&options))
-            .into()
+        layers::attention(
+            [&query.0, &key.0, &value.0],
+            inner(&mask),
+            inner(&attn_bias),
+            version::attention_options(&options),
+        )
+        .into()
     }
 
     fn layer_norm(tensor: TpuTensor, gamma: TpuTensor, beta: Option<TpuTensor>, epsilon: f64) -> TpuTensor {

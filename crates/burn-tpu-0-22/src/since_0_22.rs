@@ -119,7 +119,8 @@ pub(crate) use bool_methods;
 macro_rules! module_methods {
     () => {
         fn fold4d(x: TpuTensor, output_size: [usize; 2], kernel_size: [usize; 2], options: UnfoldOptions) -> TpuTensor {
-            let window = Window::dilated(kernel_size, options.stride, options.padding, options.dilation, Rounding::Floor);
+            let window =
+                Window::dilated(kernel_size, options.stride, options.padding, options.dilation, Rounding::Floor);
             layers::fold4d(&x.0, output_size, &window).into()
         }
 
@@ -140,7 +141,8 @@ macro_rules! module_methods {
             ceil_mode: bool,
             indices_dtype: burn_std::IntDType,
         ) -> MaxPool1dWithIndices<Self> {
-            let window = Window::dilated([kernel_size], [stride], [padding], [dilation], $crate::version::rounding(ceil_mode));
+            let window =
+                Window::dilated([kernel_size], [stride], [padding], [dilation], $crate::version::rounding(ceil_mode));
             let index = $crate::dtype::from_int(indices_dtype);
             let [output, indices] = layers::max_pool_with_indices("max_pool1d_with_indices", &x.0, &window, index);
             MaxPool1dWithIndices::new(output.into(), indices.into())

@@ -98,8 +98,7 @@ macro_rules! module_methods {
             count_include_pad: bool,
             ceil_mode: bool,
         ) -> TpuTensor {
-            let window =
-                Window::dilated([kernel_size], [stride], [padding], [dilation], version::rounding(ceil_mode));
+            let window = Window::dilated([kernel_size], [stride], [padding], [dilation], version::rounding(ceil_mode));
             layers::avg_pool("avg_pool1d", &x.0, &window, count_include_pad).into()
         }
 
@@ -113,8 +112,7 @@ macro_rules! module_methods {
             count_include_pad: bool,
             ceil_mode: bool,
         ) -> TpuTensor {
-            let window =
-                Window::dilated([kernel_size], [stride], [padding], [dilation], version::rounding(ceil_mode));
+            let window = Window::dilated([kernel_size], [stride], [padding], [dilation], version::rounding(ceil_mode));
             layers::avg_pool_backward("avg_pool1d_backward", &x.0, &grad.0, &window, count_include_pad).into()
         }
 
@@ -127,8 +125,7 @@ macro_rules! module_methods {
             count_include_pad: bool,
             ceil_mode: bool,
         ) -> TpuTensor {
-            let window =
-                Window::dilated(kernel_size, stride, padding, dilation, version::rounding(ceil_mode));
+            let window = Window::dilated(kernel_size, stride, padding, dilation, version::rounding(ceil_mode));
             layers::avg_pool("avg_pool2d", &x.0, &window, count_include_pad).into()
         }
 
@@ -142,8 +139,7 @@ macro_rules! module_methods {
             count_include_pad: bool,
             ceil_mode: bool,
         ) -> TpuTensor {
-            let window =
-                Window::dilated(kernel_size, stride, padding, dilation, version::rounding(ceil_mode));
+            let window = Window::dilated(kernel_size, stride, padding, dilation, version::rounding(ceil_mode));
             layers::avg_pool_backward("avg_pool2d_backward", &x.0, &grad.0, &window, count_include_pad).into()
         }
 
@@ -156,8 +152,7 @@ macro_rules! module_methods {
             count_include_pad: bool,
             ceil_mode: bool,
         ) -> TpuTensor {
-            let window =
-                Window::dilated(kernel_size, stride, padding, dilation, version::rounding(ceil_mode));
+            let window = Window::dilated(kernel_size, stride, padding, dilation, version::rounding(ceil_mode));
             layers::avg_pool("avg_pool3d", &x.0, &window, count_include_pad).into()
         }
 
@@ -171,8 +166,7 @@ macro_rules! module_methods {
             count_include_pad: bool,
             ceil_mode: bool,
         ) -> TpuTensor {
-            let window =
-                Window::dilated(kernel_size, stride, padding, dilation, version::rounding(ceil_mode));
+            let window = Window::dilated(kernel_size, stride, padding, dilation, version::rounding(ceil_mode));
             layers::avg_pool_backward("avg_pool3d_backward", &x.0, &grad.0, &window, count_include_pad).into()
         }
 

@@ -265,9 +265,13 @@ fn taps(axis: &Axis, options: &InterpolateOptions) -> Vec<Tap> {
         InterpolateMode::Bicubic if options.cubic.excludes_outside => {
             let nearest = |position: f64| if position < 0.0 { 0.0 } else { last };
             let is_sum = |sum: f64| sum != 0.0 && sum.is_finite();
-            scaled(&positions, -1..=2, last, |d| cubic(d, options.cubic.a), |position, sum| {
-                (!is_sum(sum)).then(|| nearest(position))
-            })
+            scaled(
+                &positions,
+                -1..=2,
+                last,
+                |d| cubic(d, options.cubic.a),
+                |position, sum| (!is_sum(sum)).then(|| nearest(position)),
+            )
         }
         InterpolateMode::Bicubic => clamped(&positions, -1..=2, last, |d| cubic(d, options.cubic.a)),
         InterpolateMode::Lanczos3 => scaled(&positions, -2..=3, last, sinc3, |_, _| None),

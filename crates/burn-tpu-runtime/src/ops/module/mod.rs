@@ -33,11 +33,11 @@ pub use conv::{
     ConvOptions, bias_backward, conv, conv_transpose, conv_transpose_weight_backward, conv_transpose_x_backward,
     conv_weight_backward, conv_x_backward,
 };
+pub use coordinates::{Coordinates, NearestRounding};
 pub use ctc_loss::{ctc_loss, ctc_loss_backward};
 pub use deform_conv::{DeformConvOptions, Gradients, Operands, deform_conv2d, deform_conv2d_backward};
 pub use fft::{irfft, rfft};
 pub use fold::fold4d;
-pub use coordinates::{Coordinates, NearestRounding};
 pub use interpolate::{Cubic, InterpolateMode, InterpolateOptions, interpolate, interpolate_backward};
 pub use linear::{linear, linear_bias_backward, linear_weight_backward, linear_x_backward};
 pub use max_pool::{max_pool, max_pool_backward, max_pool_with_indices};
