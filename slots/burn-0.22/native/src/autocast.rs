@@ -2,13 +2,14 @@
 //!
 //! Owns: which parameters are cast. May not know: what ops do with operands of two float types, which is the runtime's.
 
+use crate::version::NORMS_MAY_BE_WIDER;
 use burn::module::{Module, ModuleMapper, Param};
 use burn::tensor::{FloatDType, Tensor};
 use burn_backend::ops::FloatTensorOps;
 use burn_dispatch::Dispatch;
 
-/// Returns the module with its float parameters in bf16, by a cast that gradients flow through. Parameters of norms
-/// keep their type.
+/// Returns the module with its float parameters in bf16, by a cast that gradients flow through. On Burn 0.22 parameters
+/// of norms keep their type.
 ///
 /// The optimizer keeps f32 parameters and f32 state; forward and backward run in bf16. Cast at the beginning of each
 /// step, compute the loss with the result, and take the gradients for the original: they have the types of its
@@ -19,7 +20,7 @@ use burn_dispatch::Dispatch;
 /// use burn::optim::{AdamWConfig, GradientsParams};
 /// use burn::prelude::*;
 /// use burn::tensor::{DType, FloatDType};
-/// use burn_tpu_native_0_22::{TpuDevice, TpuOptimizer, autocast};
+/// use burn_tpu::{TpuDevice, TpuOptimizer, autocast};
 ///
 /// let device = Device::from(TpuDevice::ndarray()).autodiff();
 /// let mut model = LinearConfig::new(4, 1).init(&device);
@@ -27,17 +28,19 @@ use burn_dispatch::Dispatch;
 /// let x = Tensor::<2>::ones([8, 4], &device);
 /// for _ in 0..3 {
 ///     let fast = autocast(&model);
-///     let loss = fast.forward(x.clone()).cast(FloatDType::F32).powi_scalar(2).mean();
+///     let loss = fast.forward(x.clone().cast(FloatDType::BF16)).cast(FloatDType::F32).powi_scalar(2).mean();
 ///     let gradients = GradientsParams::from_grads(loss.backward(), &model);
 ///     model = optimizer.step(1e-2, model, gradients);
 /// }
 /// assert_eq!(model.weight.val().dtype(), DType::F32);
 /// ```
 ///
-/// - *Norms.* The parameters of a module whose type's name ends in `Norm` (`LayerNorm`, `RmsNorm`, a type of your own),
+/// - *Norms.* On Burn 0.22, the parameters of a module whose type's name ends in `Norm` (`LayerNorm`, `RmsNorm`, a type of your own),
 ///   or in `Norm` and a number of dims, are not cast, nor are running statistics. Ops of a 16-bit operand and an f32
-///   one compute in f32 and have the type of the first operand, so a norm maps bf16 to bf16.
-/// - *Inputs.* Layers with bf16 weights take f32 inputs, such as images, and compute in bf16.
+///   one compute in f32 and have the type of the first operand, so a norm maps bf16 to bf16. Burn 0.23's norms refuse
+///   operands of two types, so there the parameters are cast too; the norm itself is computed in f32.
+/// - *Inputs.* On Burn 0.22 layers with bf16 weights take f32 inputs, such as images, and compute in bf16. Burn 0.23's
+///   `Linear` refuses them: cast the inputs, as above.
 /// - *Losses.* Cast what the loss reads to f32, as above: the mean of a bf16 loss has 8 significant bits.
 ///
 /// Integers and bools stay as they are. Parameters that Burn has not initialised yet are initialised. The result is a
@@ -74,12 +77,13 @@ impl ModuleMapper for Autocast {
     }
 
     fn map_float<const D: usize>(&mut self, parameter: Param<Tensor<D>>) -> Param<Tensor<D>> {
-        let stays = self.is_within_norm();
-        if stays && !parameter.is_require_grad() {
+        let is_of_norm = self.is_within_norm();
+        if is_of_norm && !parameter.is_require_grad() {
             // Running statistics among others, which all clones of a module share.
             return parameter;
         }
         let (id, value, mapper) = parameter.consume();
+        let stays = is_of_norm && NORMS_MAY_BE_WIDER;
         let dtype = if stays { value.dtype().into() } else { self.dtype };
         Param::from_mapped_value(id, cast(value, dtype), mapper)
     }

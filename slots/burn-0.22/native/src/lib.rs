@@ -9,14 +9,15 @@
 //!
 //! It owns what needs Burn's own crates above a backend: modules, optimizers, records. It may not know how programs are
 //! recorded, cached, compiled or run. The backend is `burn-tpu-0-22`, which cannot be this crate: burn-optim depends on
-//! the backend.
+//! the backend. All but `version.rs` is compiled against Burn 0.23 too.
 #![forbid(unsafe_code)]
 
 mod autocast;
 mod master_weights;
 mod optimizer;
+mod version;
 
 pub use autocast::{autocast, autocast_to};
-pub use burn_tpu_0_22::{Mesh, Metrics, Platform, TpuDevice, TpuError, TpuOptions};
+pub use backend::{Mesh, Metrics, Platform, TpuDevice, TpuError, TpuOptions};
 pub use master_weights::{MasterState, MasterWeights};
 pub use optimizer::{TpuOptimizer, end_step};

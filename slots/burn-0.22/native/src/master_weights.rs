@@ -16,7 +16,7 @@ use burn_dispatch::DispatchDevice;
 ///
 /// ```
 /// use burn::optim::{AdamWConfig, ModuleOptimizer};
-/// use burn_tpu_native_0_22::MasterWeights;
+/// use burn_tpu::MasterWeights;
 ///
 /// let optimizer = ModuleOptimizer::from(MasterWeights::new(AdamWConfig::new().build()));
 /// ```

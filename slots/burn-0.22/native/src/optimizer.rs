@@ -22,7 +22,7 @@ use burn::optim::{GradientsParams, ModuleOptimizer, MultiGradientsParams, Optimi
 /// use burn::nn::LinearConfig;
 /// use burn::optim::{AdamWConfig, GradientsParams};
 /// use burn::prelude::*;
-/// use burn_tpu_native_0_22::{TpuDevice, TpuOptimizer};
+/// use burn_tpu::{TpuDevice, TpuOptimizer};
 ///
 /// let device = Device::from(TpuDevice::ndarray()).autodiff();
 /// let mut model = LinearConfig::new(4, 1).init(&device);

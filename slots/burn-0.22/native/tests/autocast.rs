@@ -1,4 +1,4 @@
-//! `autocast` of Burn 0.22: which parameters are cast, gradients, steps. Without the CPU plugin it runs in the
+//! `autocast` of Burn 0.22 and 0.23: which parameters are cast, gradients, steps. Without the CPU plugin it runs in the
 //! interpreter.
 
 use burn::module::{Module, ModuleVisitor, Param};
@@ -6,8 +6,13 @@ use burn::nn::{BatchNorm, BatchNormConfig, LayerNorm, LayerNormConfig, Linear, L
 use burn::optim::{AdamWConfig, GradientsParams};
 use burn::prelude::*;
 use burn::tensor::{DType, FloatDType};
-use burn_tpu_native_0_22::{Platform, TpuDevice, TpuOptimizer, TpuOptions, autocast};
+use burn_tpu::{Platform, TpuDevice, TpuOptimizer, TpuOptions, autocast};
 use burn_tpu_runtime::Device as RuntimeDevice;
+
+/// Whether Burn's layers take operands of two float types. Those of 0.23 refuse them.
+fn mixes() -> bool {
+    env!("CARGO_PKG_NAME") == "burn-tpu-native-0-22"
+}
 
 /// Norms around layers that are none.
 #[derive(Module, Debug)]
@@ -32,12 +37,17 @@ impl Model {
 
     /// Maps `[16, 4, 6]` to `[16, 4, 3]`, and says which types were between.
     fn forward(&self, x: Tensor<3>) -> (Tensor<3>, [DType; 4]) {
-        let hidden = self.first.forward(x);
+        let hidden = self.first.forward(self.input(x));
         let layer = self.layer.forward(hidden.clone());
         let rms = self.rms.forward(layer.clone());
         let batch = self.batch.forward(rms.clone() + hidden.clone());
         let dtypes = [&hidden, &layer, &rms, &batch].map(|x| x.dtype());
         (self.last.forward(batch), dtypes)
+    }
+
+    /// Burn 0.22 takes inputs of another float type than the weights', Burn 0.23 refuses them.
+    fn input(&self, x: Tensor<3>) -> Tensor<3> {
+        if mixes() { x } else { x.cast(FloatDType::from(self.first.weight.val().dtype())) }
     }
 
     fn loss(&self, x: Tensor<3>) -> Tensor<1> {
@@ -79,7 +89,8 @@ fn layers_are_cast_norms_are_not_and_gradients_are_f32() {
     let model = Model::new(&device);
     let fast = autocast(&model);
     assert_eq!(fast.first.weight.val().dtype(), DType::BF16);
-    assert_eq!([&fast.layer.gamma, &fast.rms.gamma].map(|scale| scale.val().dtype()), [DType::F32; 2]);
+    let of_norms = if mixes() { DType::F32 } else { DType::BF16 };
+    assert_eq!([&fast.layer.gamma, &fast.rms.gamma].map(|scale| scale.val().dtype()), [of_norms; 2]);
     let (y, between) = fast.forward(batch(&device));
     assert_eq!((y.dtype(), between), (DType::BF16, [DType::BF16; 4]));
 

@@ -12,7 +12,7 @@ use burn::prelude::*;
 use burn::tensor::FloatDType;
 use burn::train::metric::LossMetric;
 use burn::train::{InferenceStep, Learner, RegressionOutput, SupervisedTraining, TrainOutput, TrainStep};
-use burn_tpu_native_0_22::{TpuDevice, TpuOptimizer, TpuOptions, end_step};
+use burn_tpu::{TpuDevice, TpuOptimizer, TpuOptions, end_step};
 use burn_tpu_runtime::CutReason;
 
 #[derive(Module, Debug)]

@@ -9,7 +9,7 @@ use burn::optim::{
 };
 use burn::prelude::*;
 use burn::tensor::{DType, FloatDType};
-use burn_tpu_native_0_22::{Platform, TpuDevice, TpuOptimizer, TpuOptions};
+use burn_tpu::{Platform, TpuDevice, TpuOptimizer, TpuOptions};
 use burn_tpu_runtime::Device as RuntimeDevice;
 use std::sync::{Arc, Mutex};
 use tracing_subscriber::util::SubscriberInitExt;

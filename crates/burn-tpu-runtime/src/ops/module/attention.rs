@@ -73,7 +73,7 @@ pub fn attention(
 
 /// Returns what [`attention`] returns without a mask and a bias, and the logarithm of the sum of each query's exponential
 /// scores, f32 `[batch, heads, seq_q]`, of which [`attention_backward`](super::attention_backward) computes the weights
-/// again. For a query without a key it is the lowest number.
+/// again. For a query without a key it is the lowest f32.
 pub fn attention_with_logsumexp([query, key, value]: [&Tensor; 3], options: AttentionOptions) -> [Tensor; 2] {
     record_many("attention_with_logsumexp", &[query, key, value], |r, nodes| {
         expect_heads(r, nodes)?;
@@ -85,6 +85,8 @@ pub fn attention_with_logsumexp([query, key, value]: [&Tensor; 3], options: Atte
         let context = heads_dot(r, weights, nodes[2], 2, dtype)?;
         let logarithm = r.unary(UnaryOp::Log, sum)?;
         let logsumexp = r.binary(BinaryOp::Add, largest, logarithm)?;
+        // The lowest f64 is no f32.
+        let logsumexp = r.binary_const(BinaryOp::Max, logsumexp, f64::from(f32::MIN))?;
         let rows = Dims::from_slice(&r.dims(logsumexp)[..3]);
         let logsumexp = r.reshape(logsumexp, &rows)?;
         Ok([context, r.convert(logsumexp, DType::F32)?])
