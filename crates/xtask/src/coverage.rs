@@ -13,9 +13,25 @@ mod methods;
 mod table;
 mod tested;
 
+/// The traits of the tables, in their order.
+const TRAITS: [&str; 8] = [
+    "Backend",
+    "FloatTensorOps",
+    "IntTensorOps",
+    "BoolTensorOps",
+    "ModuleOps",
+    "ActivationOps",
+    "QTensorOps",
+    "TransactionOps",
+];
+
 /// A crate that implements the backend traits of one version of Burn.
 struct Adapter {
     burn: &'static str,
+    /// The workspace that it is a member of.
+    workspace: &'static str,
+    /// The traits that this version has beside [`TRAITS`].
+    added_traits: &'static [&'static str],
     /// Its sources: its crate, and what that compiles of another.
     sources: &'static [&'static str],
     /// Where its integration tests are.
@@ -28,6 +44,8 @@ struct Adapter {
 const ADAPTERS: [Adapter; 2] = [
     Adapter {
         burn: "0.21",
+        workspace: ".",
+        added_traits: &[],
         sources: &["burn-tpu/src"],
         tests: &["tests"],
         table: "docs/op-coverage.md",
@@ -35,7 +53,9 @@ const ADAPTERS: [Adapter; 2] = [
     },
     Adapter {
         burn: "0.22",
-        sources: &["crates/burn-tpu-0-22/src", "burn-tpu/src/ops"],
+        workspace: ".",
+        added_traits: &[],
+        sources: &["crates/burn-tpu-0-22/src", "burn-tpu/src/ops", "burn-tpu/src/until_0_22.rs"],
         // The rows that it shares with the first are compiled against its version too, but for the files named `version.rs`
         // and `fourier.rs`.
         tests: &["crates/burn-tpu-0-22/tests", "tests/parity", "tests/numbers/module_parity"],
@@ -44,12 +64,26 @@ const ADAPTERS: [Adapter; 2] = [
     },
 ];
 
+/// Those of slots, whose versions of Burn only `cargo xtask slot` fetches.
+const SLOTS: [Adapter; 1] = [Adapter {
+    burn: "0.23",
+    workspace: "slots/burn-0.23",
+    added_traits: &["CollectiveOps"],
+    sources: &["slots/burn-0.23/adapter/src", "crates/burn-tpu-0-22/src", "burn-tpu/src/ops"],
+    tests: &["slots/burn-0.23/unpatched/tests", "crates/burn-tpu-0-22/tests", "tests/parity", "tests/numbers/module_parity"],
+    table: "docs/op-coverage-0.23.md",
+    lists_engines: false,
+}];
+
 /// How the table is made.
 #[derive(clap::Args)]
 pub struct Args {
     /// Write nothing; fail if the table is not what the sources say
     #[arg(long)]
     check: bool,
+    /// The tables of slots too, which fetches their versions of Burn
+    #[arg(long)]
+    slots: bool,
 }
 
 /// `cargo xtask coverage`
@@ -58,7 +92,8 @@ pub fn run(args: &Args) -> Result<()> {
         return check();
     }
     let root = crate::layers::root()?;
-    for adapter in &ADAPTERS {
+    let slots = if args.slots { &SLOTS[..] } else { &[] };
+    for adapter in ADAPTERS.iter().chain(slots) {
         let table = adapter.generate(&root)?;
         std::fs::write(root.join(adapter.table), &table).with_context(|| format!("cannot write {}", adapter.table))?;
         adapter.complete(&table)?;
@@ -68,19 +103,24 @@ pub fn run(args: &Args) -> Result<()> {
 
 /// Fails if a table is not what the sources say, or a method is missing or without a test.
 pub fn check() -> Result<()> {
-    let root = crate::layers::root()?;
-    for adapter in &ADAPTERS {
-        let table = adapter.table;
-        let written = std::fs::read_to_string(root.join(table)).with_context(|| format!("cannot read {table}"))?;
-        if written != adapter.generate(&root)? {
-            bail!("{table} is stale: run `cargo xtask coverage` and commit it");
-        }
-        adapter.complete(&written)?;
-    }
-    Ok(())
+    ADAPTERS.iter().try_for_each(Adapter::check)
+}
+
+/// Does what [`check`] does for a slot, if it has a table.
+pub fn check_slot(burn: &str) -> Result<()> {
+    SLOTS.iter().filter(|adapter| adapter.burn == burn).try_for_each(Adapter::check)
 }
 
 impl Adapter {
+    fn check(&self) -> Result<()> {
+        let (root, table) = (crate::layers::root()?, self.table);
+        let written = std::fs::read_to_string(root.join(table)).with_context(|| format!("cannot read {table}"))?;
+        if written != self.generate(&root)? {
+            bail!("{table} is stale: run `cargo xtask coverage --slots` and commit it");
+        }
+        self.complete(&written)
+    }
+
     fn complete(&self, table: &str) -> Result<()> {
         let table::Summary { methods, missing, untested } = table::Summary::of(table);
         let burn = self.burn;
@@ -93,10 +133,11 @@ impl Adapter {
     }
 
     fn generate(&self, root: &Path) -> Result<String> {
-        let traits = methods::traits(&self.burn_sources(root)?)?;
+        let wanted: Vec<&str> = TRAITS.iter().chain(self.added_traits).copied().collect();
+        let traits = methods::traits(&self.burn_sources(root)?, &wanted)?;
         let mut overridden = BTreeSet::new();
         for sources in self.sources {
-            overridden.extend(methods::overridden(&root.join(sources))?);
+            overridden.extend(methods::overridden(&root.join(sources), &wanted)?);
         }
         let names = traits.iter().flat_map(|(_, methods)| methods.iter().map(|method| method.name.clone())).collect();
         let tests = tested::find(root, self.tests, self.sources, &names)?;
@@ -109,7 +150,7 @@ impl Adapter {
 
     /// The backend traits' sources, where cargo keeps the pinned release.
     fn burn_sources(&self, root: &Path) -> Result<PathBuf> {
-        let metadata: serde_json::Value = serde_json::from_str(&crate::layers::metadata(root, &[])?)?;
+        let metadata: serde_json::Value = serde_json::from_str(&crate::layers::metadata(&root.join(self.workspace), &[])?)?;
         let packages = metadata["packages"].as_array().context("`cargo metadata` names no packages")?;
         let is_pinned = |package: &&serde_json::Value| {
             let version = package["version"].as_str().unwrap_or_default();

@@ -3,19 +3,31 @@
 //! each is a build of its own, of a version of Burn that the workspace does not have.
 
 use crate::stage::{self, TestCounts, cargo, succeed};
-use crate::{burn_0_22, data, layers, setup};
+use crate::{burn_0_22, coverage, data, layers, setup};
 use anyhow::{Context, Result, bail, ensure};
 use burn_tpu_pjrt::discovery::PluginKind;
 use std::path::Path;
 use std::process::Command;
 
-/// The folders of the slots, and of the examples that run in them.
-const SLOTS: [&str; 1] = ["slots/burn-0.22"];
-const EXAMPLES: [&str; 1] = ["examples/burn-0.22-native"];
+/// What there is for one version of Burn.
+struct Slot {
+    burn: &'static str,
+    /// The slot's workspace, and those of tests without its patch.
+    workspaces: &'static [&'static str],
+    /// An example that runs in the slot.
+    example: Option<&'static str>,
+}
+
+const SLOTS: [Slot; 2] = [
+    Slot { burn: "0.22", workspaces: &["slots/burn-0.22"], example: Some("examples/burn-0.22-native") },
+    Slot { burn: "0.23", workspaces: &["slots/burn-0.23", "slots/burn-0.23/unpatched"], example: None },
+];
 
 /// How the slots are tested.
 #[derive(clap::Args)]
 pub struct Args {
+    /// The version of Burn, 0.22 or 0.23; all of them without one
+    burn: Option<String>,
     /// Check and lint them with all of Burn's crates, and run nothing
     #[arg(long)]
     check: bool,
@@ -23,26 +35,37 @@ pub struct Args {
 
 /// `cargo xtask slot`
 pub fn run(args: &Args) -> Result<()> {
-    if !args.check {
-        let counts = tests()?;
-        println!("\n{} passed, {} failed", counts.passed, counts.failed);
-        return if counts.failed == 0 { Ok(()) } else { bail!("a test of a slot failed") };
+    let is_asked = |slot: &&Slot| args.burn.as_ref().is_none_or(|burn| burn == slot.burn);
+    let slots: Vec<&Slot> = SLOTS.iter().filter(is_asked).collect();
+    ensure!(!slots.is_empty(), "there is no slot for Burn {}", args.burn.as_deref().unwrap_or_default());
+    if args.check {
+        return slots.into_iter().try_for_each(Slot::check);
     }
-    for folder in SLOTS.into_iter().chain(EXAMPLES) {
-        succeed(&mut inside(folder, &["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"])?)?;
+    setup::ensure(PluginKind::Cpu, None)?;
+    let mut counts = TestCounts::default();
+    for slot in slots {
+        counts += slot.test()?;
     }
-    Ok(())
+    println!("\n{} passed, {} failed", counts.passed, counts.failed);
+    if counts.failed == 0 { Ok(()) } else { bail!("a test of a slot failed") }
 }
 
-/// Runs the tests of every slot, and its example for some steps in each type, which counts as a test.
-pub fn tests() -> Result<TestCounts> {
-    setup::ensure(PluginKind::Cpu, None)?;
-    data::mnist(None)?;
-    let mut counts = TestCounts::default();
-    for folder in SLOTS {
-        counts += stage::test(&mut inside(folder, &["test"])?)?;
+impl Slot {
+    fn check(&self) -> Result<()> {
+        for folder in self.workspaces.iter().copied().chain(self.example) {
+            succeed(&mut inside(folder, &["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"])?)?;
+        }
+        coverage::check_slot(self.burn)
     }
-    for folder in EXAMPLES {
+
+    /// Runs the tests, and the example for some steps in each type, which counts as a test.
+    fn test(&self) -> Result<TestCounts> {
+        let mut counts = TestCounts::default();
+        for folder in self.workspaces {
+            counts += stage::test(&mut inside(folder, &["test"])?)?;
+        }
+        let Some(folder) = self.example else { return Ok(counts) };
+        data::mnist(None)?;
         succeed(&mut inside(folder, &["build", "--release"])?)?;
         for dtype in ["f32", "bf16"] {
             match example(folder, dtype) {
@@ -53,8 +76,8 @@ pub fn tests() -> Result<TestCounts> {
                 }
             }
         }
+        Ok(counts)
     }
-    Ok(counts)
 }
 
 /// Returns a command of Cargo inside one of the folders.

@@ -3,11 +3,15 @@
 use anyhow::{Context, Result};
 use std::path::{Path, PathBuf};
 
-/// Returns all Rust files below a folder in the order of their paths, without those of build output and hidden folders.
+/// Returns all Rust files below a folder in the order of their paths, without those of build output and hidden folders; a
+/// file for its own path.
 ///
 /// # Errors
 /// If a folder cannot be listed.
 pub fn rust_files(folder: &Path) -> Result<Vec<PathBuf>> {
+    if folder.is_file() {
+        return Ok(vec![folder.to_path_buf()]);
+    }
     let mut files = Vec::new();
     collect(folder, &mut files)?;
     files.sort();

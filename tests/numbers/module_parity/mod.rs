@@ -5,7 +5,7 @@
 //! bf16, with ties for the pools.
 //!
 //! `crates/burn-tpu-0-22/tests/backend/module_parity` compiles the rows against Burn 0.22, and
-//! `slots/burn-0.23/unpatched/tests/module_parity` against Burn 0.23.
+//! `slots/burn-0.23/unpatched/tests/backend` against Burn 0.23.
 
 #[macro_use]
 #[path = "rows.rs"]

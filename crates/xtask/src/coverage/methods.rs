@@ -9,18 +9,6 @@ use std::collections::BTreeSet;
 use std::path::Path;
 use syn::{ImplItem, Item, ItemImpl, ItemMacro, ReturnType, Signature, TraitItem};
 
-/// The traits of the table, in its order.
-const TRAITS: [&str; 8] = [
-    "Backend",
-    "FloatTensorOps",
-    "IntTensorOps",
-    "BoolTensorOps",
-    "ModuleOps",
-    "ActivationOps",
-    "QTensorOps",
-    "TransactionOps",
-];
-
 /// One method of a trait.
 pub struct Method {
     /// Its name.
@@ -44,21 +32,21 @@ pub enum Body {
     Panics,
 }
 
-/// The traits with their methods, in declaration order.
-pub fn traits(sources: &Path) -> Result<Vec<(String, Vec<Method>)>> {
+/// The wanted traits in their order, with their methods in declaration order.
+pub fn traits(sources: &Path, wanted: &[&str]) -> Result<Vec<(String, Vec<Method>)>> {
     let mut found = Vec::new();
     for path in rust_files(sources)? {
         for item in parsed(&path)?.items {
             if let Item::Trait(item) = item
-                && TRAITS.contains(&item.ident.to_string().as_str())
+                && wanted.contains(&item.ident.to_string().as_str())
             {
                 found.push((item.ident.to_string(), item.items.iter().filter_map(method).collect::<Vec<_>>()));
             }
         }
     }
-    found.sort_by_key(|(name, _)| TRAITS.iter().position(|known| known == name));
-    if found.len() != TRAITS.len() || found.iter().any(|(_, methods)| methods.is_empty()) {
-        bail!("found {} of {} traits in {}", found.len(), TRAITS.len(), sources.display());
+    found.sort_by_key(|(name, _)| wanted.iter().position(|known| known == name));
+    if found.len() != wanted.len() || found.iter().any(|(_, methods)| methods.is_empty()) {
+        bail!("found {} of {} traits in {}", found.len(), wanted.len(), sources.display());
     }
     Ok(found)
 }
@@ -110,15 +98,14 @@ fn kinds(signature: &Signature) -> Vec<&'static str> {
     kinds
 }
 
-/// The methods that the backend's own impls of the traits define, and those that a macro of a `version.rs` has for an impl.
-pub fn overridden(sources: &Path) -> Result<BTreeSet<String>> {
+/// The methods that the backend's own impls of the traits define, and those that a macro named `…_methods` has for an impl.
+pub fn overridden(sources: &Path, wanted: &[&str]) -> Result<BTreeSet<String>> {
     let mut found = BTreeSet::new();
     for path in rust_files(sources)? {
-        let is_version = path.ends_with("version.rs");
         for item in parsed(&path)?.items {
             match item {
-                Item::Impl(item) if is_of_traits(&item) => found.extend(names(&item)),
-                Item::Macro(definition) if is_version => found.extend(of_macro(&definition)?),
+                Item::Impl(item) if is_of_traits(&item, wanted) => found.extend(names(&item)),
+                Item::Macro(definition) if is_of_methods(&definition) => found.extend(of_macro(&definition)?),
                 _ => {}
             }
         }
@@ -126,9 +113,13 @@ pub fn overridden(sources: &Path) -> Result<BTreeSet<String>> {
     Ok(found)
 }
 
-fn is_of_traits(item: &ItemImpl) -> bool {
+fn is_of_methods(definition: &ItemMacro) -> bool {
+    definition.ident.as_ref().is_some_and(|name| name.to_string().ends_with("_methods"))
+}
+
+fn is_of_traits(item: &ItemImpl, wanted: &[&str]) -> bool {
     let implemented = item.trait_.as_ref().and_then(|(_, path, _)| path.segments.last());
-    implemented.is_some_and(|name| TRAITS.contains(&name.ident.to_string().as_str()))
+    implemented.is_some_and(|name| wanted.contains(&name.ident.to_string().as_str()))
 }
 
 fn names(item: &ItemImpl) -> Vec<String> {

@@ -10,8 +10,8 @@ use burn_tpu_0_23::{Device, TpuTensor};
 fn devices() -> Option<[TpuDevice; 2]> {
     let first = version::device()?;
     let options = burn_tpu_0_23::TpuOptions::development().cpu_devices(crate::CPU_DEVICES);
-    options.install(&Device::cpu(1)).ok();
-    Some([first, Device::cpu(1).into()])
+    options.install(&Device::cpu(4)).ok();
+    Some([first, Device::cpu(4).into()])
 }
 
 fn floats(values: [f32; 4], device: &TpuDevice) -> TpuTensor {
