@@ -70,7 +70,12 @@ const SLOTS: [Adapter; 1] = [Adapter {
     workspace: "slots/burn-0.23",
     added_traits: &["CollectiveOps"],
     sources: &["slots/burn-0.23/adapter/src", "crates/burn-tpu-0-22/src", "burn-tpu/src/ops"],
-    tests: &["slots/burn-0.23/unpatched/tests", "crates/burn-tpu-0-22/tests", "tests/parity", "tests/numbers/module_parity"],
+    tests: &[
+        "slots/burn-0.23/unpatched/tests",
+        "crates/burn-tpu-0-22/tests",
+        "tests/parity",
+        "tests/numbers/module_parity",
+    ],
     table: "docs/op-coverage-0.23.md",
     lists_engines: false,
 }];
@@ -150,7 +155,8 @@ impl Adapter {
 
     /// The backend traits' sources, where cargo keeps the pinned release.
     fn burn_sources(&self, root: &Path) -> Result<PathBuf> {
-        let metadata: serde_json::Value = serde_json::from_str(&crate::layers::metadata(&root.join(self.workspace), &[])?)?;
+        let metadata: serde_json::Value =
+            serde_json::from_str(&crate::layers::metadata(&root.join(self.workspace), &[])?)?;
         let packages = metadata["packages"].as_array().context("`cargo metadata` names no packages")?;
         let is_pinned = |package: &&serde_json::Value| {
             let version = package["version"].as_str().unwrap_or_default();

@@ -251,3 +251,48 @@ fn share_heads(g: &mut impl Builder, lhs: NodeId, rhs: NodeId) -> Result<(NodeId
     }
     Ok((g.broadcast_to(lhs, &left)?, g.broadcast_to(rhs, &right)?))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ops::data::to_device;
+    use crate::ops::testing::{devices, tensor, values};
+
+    /// Returns so many numbers that differ.
+    fn numbers(count: usize) -> Vec<f32> {
+        (0..count).map(|i| (0.7 * i as f32).sin()).collect()
+    }
+
+    #[test]
+    fn heads_that_share_a_key_are_those_that_have_a_copy() {
+        for device in devices() {
+            let place = |values: Vec<f32>, dims: &[usize]| to_device(tensor(values, dims), &device);
+            let query = place(numbers(24), &[1, 4, 3, 2]);
+            let (shared, copies) = (numbers(12), [&numbers(12)[..6]; 2].concat());
+            let copies = [copies, [&shared[6..]; 2].concat()].concat();
+            let (shared, copies) = (place(shared, &[1, 2, 3, 2]), place(copies, &[1, 4, 3, 2]));
+            let options = AttentionOptions { is_causal: true, ..AttentionOptions::default() };
+            let grouped = values(attention([&query, &shared, &shared], None, None, options));
+            let plain = values(attention([&query, &copies, &copies], None, None, options));
+            assert!(grouped.iter().zip(&plain).all(|(a, b)| (a - b).abs() < 1e-5), "{grouped:?} {plain:?}");
+        }
+    }
+
+    #[test]
+    fn positions_meet_at_either_end() {
+        for device in devices() {
+            let place = |values: Vec<f32>, dims: &[usize]| to_device(tensor(values, dims), &device);
+            let (query, key) = (place(numbers(2), &[1, 1, 2, 1]), place(vec![0.0; 3], &[1, 1, 3, 1]));
+            let value = place(vec![1.0, 2.0, 6.0], &[1, 1, 3, 1]);
+            // Keys of zeros: the mean of the values that a query attends to.
+            let means = |alignment| {
+                let options = AttentionOptions { is_causal: true, alignment, ..AttentionOptions::default() };
+                values(attention([&query, &key, &value], None, None, options))
+            };
+            assert_eq!(
+                (means(CausalAlignment::Ends), means(CausalAlignment::Starts)),
+                (vec![1.5, 3.0], vec![1.0, 1.5])
+            );
+        }
+    }
+}

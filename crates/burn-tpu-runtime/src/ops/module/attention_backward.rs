@@ -99,3 +99,57 @@ fn softcap_slope(g: &mut impl Builder, tanh: NodeId) -> Result<NodeId> {
     let one = g.splat_like(square, 1.0)?;
     g.binary(BinaryOp::Sub, one, square)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::attention_with_logsumexp;
+    use super::*;
+    use crate::ops::testing::{tensor_of, values};
+    use burn_tpu_graph::DType;
+
+    /// The dims of queries, keys and values: two query heads share a key head.
+    const DIMS: [[usize; 4]; 3] = [[1, 2, 3, 2], [1, 1, 3, 2], [1, 1, 3, 1]];
+
+    fn numbers(seed: f64, dims: [usize; 4]) -> Vec<f64> {
+        (0..dims.iter().product()).map(|i| (seed + 0.7 * i as f64).sin()).collect()
+    }
+
+    /// Returns the product of the output with fixed weights, as if it were the loss.
+    fn loss(operands: &[Vec<f64>; 3], weights: &[f64], options: AttentionOptions) -> f64 {
+        let [q, k, v] = [0, 1, 2].map(|i| tensor_of(DType::F64, &operands[i], &DIMS[i]));
+        let [output, _] = attention_with_logsumexp([&q, &k, &v], options);
+        values(output).iter().zip(weights).map(|(y, weight)| y * weight).sum()
+    }
+
+    #[test]
+    fn gradients_are_the_quotients_of_differences() {
+        let options = AttentionOptions { softcap: Some(1.5), is_causal: true, ..AttentionOptions::default() };
+        let operands = [0, 1, 2].map(|i| numbers(i as f64, DIMS[i]));
+        let weights = numbers(5.0, [1, 2, 3, 1]);
+        let [q, k, v] = [0, 1, 2].map(|i| tensor_of(DType::F64, &operands[i], &DIMS[i]));
+        let gradient = tensor_of(DType::F64, &weights, &[1, 2, 3, 1]);
+        let [output, logsumexp] = attention_with_logsumexp([&q, &k, &v], options);
+        assert_eq!(logsumexp.element(), DType::F32);
+        let all = AttentionGradient {
+            query: &q,
+            key: &k,
+            value: &v,
+            output: &output,
+            logsumexp: &logsumexp,
+            output_gradient: &gradient,
+        };
+        for (i, gradient) in attention_backward(&all, options).into_iter().enumerate() {
+            assert_eq!(gradient.dims(), DIMS[i]);
+            for (place, found) in values(gradient).into_iter().enumerate() {
+                let moved = |by: f64| {
+                    let mut operands = operands.clone();
+                    operands[i][place] += by;
+                    loss(&operands, &weights, options)
+                };
+                let quotient = (moved(1e-4) - moved(-1e-4)) / 2e-4;
+                // The logsumexp is f32.
+                assert!((found - quotient).abs() < 1e-5, "operand {i} at {place}: {found}, not {quotient}");
+            }
+        }
+    }
+}

@@ -146,3 +146,26 @@ fn divide(g: &mut impl Builder, x: NodeId, windows: &[Windows]) -> Result<NodeId
     let product = g.broadcast_in_dim(product, &dims, &spatial)?;
     g.binary(BinaryOp::Div, x, product)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::Rounding;
+    use super::*;
+    use crate::ops::data::to_device;
+    use crate::ops::testing::{devices, tensor, values};
+
+    #[test]
+    fn windows_with_gaps_are_averaged_and_their_gradient_is_spread() {
+        // Windows of the places -1 and 1, 1 and 3, 3 and 5 of five elements; -1 and 5 are padding.
+        let window = Window::dilated([2], [2], [1], [2], Rounding::Floor);
+        for device in devices() {
+            let x = to_device(tensor([1.0f32, 2.0, 3.0, 4.0, 5.0], &[1, 1, 5]), &device);
+            assert_eq!(values(avg_pool("avg_pool1d", &x, &window, true)), [1.0, 3.0, 2.0]);
+            assert_eq!(values(avg_pool("avg_pool1d", &x, &window, false)), [2.0, 3.0, 4.0]);
+            let grad = to_device(tensor([2.0f32, 4.0, 8.0], &[1, 1, 3]), &device);
+            let spread = |include| values(avg_pool_backward("avg_pool1d_backward", &x, &grad, &window, include));
+            assert_eq!(spread(true), [0.0, 3.0, 0.0, 6.0, 0.0]);
+            assert_eq!(spread(false), [0.0, 4.0, 0.0, 10.0, 0.0]);
+        }
+    }
+}

@@ -345,3 +345,50 @@ fn sinc3(x: f64) -> f64 {
         radians.sin() * (radians / 3.0).sin() / (radians * radians / 3.0)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ops::data::to_device;
+    use crate::ops::testing::{devices, tensor, values};
+
+    #[test]
+    fn outputs_outside_of_the_inputs_have_another_value_and_no_gradient() {
+        let region = Coordinates::Region { region: [[0.0, 1.0], [0.0, 2.0]], outside: 9.0 };
+        for mode in [InterpolateMode::Nearest, InterpolateMode::Bilinear, InterpolateMode::Bicubic] {
+            let options = InterpolateOptions { coordinates: region, ..InterpolateOptions::new(mode, true) };
+            for device in devices() {
+                let x = to_device(tensor([1.0f32, 2.0, 3.0], &[1, 1, 1, 3]), &device);
+                assert_eq!(values(interpolate(&x, [1, 3], &options)), [1.0, 3.0, 9.0], "{mode:?}");
+                let grad = to_device(tensor([4.0f32, 5.0, f32::INFINITY], &[1, 1, 1, 3]), &device);
+                assert_eq!(values(interpolate_backward(&x, &grad, &options)), [4.0, 0.0, 5.0], "{mode:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_cubic_kernel_may_omit_what_is_outside() {
+        let cubic = Cubic { a: -0.5, excludes_outside: true };
+        let options = InterpolateOptions { cubic, ..InterpolateOptions::new(InterpolateMode::Bicubic, false) };
+        for device in devices() {
+            let x = to_device(tensor([8.0f32, 8.0], &[1, 1, 1, 2]), &device);
+            // Weights that sum to 1 keep a constant.
+            let y = values(interpolate(&x, [1, 5], &options));
+            assert!(y.iter().all(|y| (y - 8.0).abs() < 1e-5), "{y:?}");
+        }
+    }
+
+    #[test]
+    fn ties_are_rounded_as_asked() {
+        for device in devices() {
+            let x = to_device(tensor([1.0f32, 2.0, 3.0, 4.0], &[1, 1, 1, 4]), &device);
+            // The outputs are at 0.5 and 2.5.
+            for (rounding, expected) in [(NearestRounding::HalfDown, [1.0, 3.0]), (NearestRounding::HalfUp, [2.0, 4.0])]
+            {
+                let options = InterpolateOptions::new(InterpolateMode::NearestExact, false);
+                let options = InterpolateOptions { rounding, ..options };
+                assert_eq!(values(interpolate(&x, [1, 2], &options)), expected);
+            }
+        }
+    }
+}

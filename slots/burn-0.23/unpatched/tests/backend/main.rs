@@ -6,10 +6,10 @@
 #[macro_use]
 #[path = "../../../../../tests/numbers/module_parity/rows.rs"]
 mod rows;
-#[path = "../../../../../crates/burn-tpu-0-22/tests/backend/handles.rs"]
-mod handles;
 mod attention;
 mod collective;
+#[path = "../../../../../crates/burn-tpu-0-22/tests/backend/handles.rs"]
+mod handles;
 mod interpolation;
 mod pools;
 mod version;
