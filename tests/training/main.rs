@@ -15,6 +15,7 @@ mod compiled;
 mod compiled_step;
 mod donation;
 mod layers;
+mod first_steps;
 mod learner;
 mod learner_checkpoints;
 mod master_weights;

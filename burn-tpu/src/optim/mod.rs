@@ -6,6 +6,7 @@
 //! | [`LossScaler`] | nothing: a `TpuOptimizer` is its argument | scales the loss, and skips steps that are not finite |
 //! | [`WithMasterWeights`] | the part of it that updates one weight | updates an f32 master copy of a 16-bit weight |
 
+mod first_state;
 mod loss_scaler;
 mod tpu_optimizer;
 mod with_master_weights;

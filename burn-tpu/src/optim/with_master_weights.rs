@@ -1,5 +1,6 @@
 //! The f32 master weights and the f32 state of 16-bit weights, and the update that depends on a condition.
 
+use super::first_state;
 use crate::backend::{TpuFloat, TpuInt};
 use crate::compile::leaves;
 use crate::dtype::to_burn;
@@ -67,7 +68,7 @@ impl<O> WithMasterWeights<O> {
 }
 
 /// The backend in which the wrapped optimizer runs: the same tensors, f32 by default.
-type Wide<I> = Tpu<f32, I>;
+pub(super) type Wide<I> = Tpu<f32, I>;
 
 /// An f32 master copy and the wrapped optimizer's state for it.
 #[derive(Clone, Debug)]
@@ -92,6 +93,9 @@ where
         state: Option<Self::State<D>>,
     ) -> (Tensor<Tpu<F, I>, D>, Option<Self::State<D>>) {
         let dtype = tensor.dtype();
+        if state.is_none() {
+            begin_with(&tensor);
+        }
         let (master, state) = state.map_or((None, None), |state| (state.master, state.state));
         let narrow = matches!(dtype, BurnDType::BF16 | BurnDType::F16);
         if !narrow {
@@ -124,12 +128,42 @@ impl<O> WithMasterWeights<O> {
     where
         O: SimpleOptimizer<Wide<I>>,
     {
+        let state = state.or_else(|| self.first_state(lr, &weight));
         let Some(condition) = self.condition() else { return self.optimizer.step(lr, weight, gradient, state) };
         let (old, device) = (state.clone(), weight.device());
         let (updated, state) = self.optimizer.step(lr, weight.clone(), gradient, state);
         let state = state.map(|state| state_if::<O, I, D>(condition.clone(), state, old, &device));
         (weight.mask_where(condition, updated), state)
     }
+}
+
+impl<O> WithMasterWeights<O> {
+    /// Returns the state of a weight before its first update, if the optimizer is known to begin from one.
+    fn first_state<I: TpuInt, const D: usize>(
+        &self,
+        lr: LearningRate,
+        weight: &Tensor<Wide<I>, D>,
+    ) -> Option<O::State<D>>
+    where
+        O: SimpleOptimizer<Wide<I>>,
+    {
+        if !first_state::is_known::<O::State<D>, I, D>() {
+            return None;
+        }
+        let device = weight.device();
+        // Nothing reads the results, so nothing is computed.
+        let any = Tensor::zeros([1; D], (&device, weight.dtype()));
+        let (_, after) = self.optimizer.step(lr, any.clone(), any, None);
+        let state = first_state::before_update::<_, I, D>(after?, weight)?;
+        let (state, tensors) = leaves::collect(|| O::to_device(state, &device));
+        tensors.iter().for_each(burn_tpu_runtime::begin_with);
+        Some(state)
+    }
+}
+
+/// Notes that a step begins with the value of a tensor.
+fn begin_with<F: TpuFloat, I: TpuInt, const D: usize>(tensor: &Tensor<Tpu<F, I>, D>) {
+    burn_tpu_runtime::begin_with(&tensor.clone().into_primitive().tensor().0);
 }
 
 /// Returns the new state where the condition holds, else the old one. A state that did not exist was all zeros.
@@ -163,7 +197,12 @@ fn follow<F: TpuFloat, I: TpuInt, const D: usize>(
     master: Option<Tensor<Wide<I>, D>>,
     weight: Tensor<Tpu<F, I>, D>,
 ) -> Tensor<Wide<I>, D> {
-    let Some(master) = master else { return widen(weight) };
+    // The first step is recorded as the later ones are: they are one program.
+    let master = master.unwrap_or_else(|| {
+        let master = widen(weight.clone());
+        begin_with(&master);
+        master
+    });
     let rounded = retype(master.clone().cast(weight.dtype()));
     let untouched = rounded.equal(weight.clone());
     widen(weight).mask_where(retype_bool(untouched), master)

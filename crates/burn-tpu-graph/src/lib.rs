@@ -7,6 +7,7 @@
 
 mod alias;
 mod bake;
+mod beginning;
 mod build;
 #[cfg(any(test, feature = "testing"))]
 pub mod corpus;
@@ -32,6 +33,7 @@ mod text;
 mod types;
 mod verify;
 
+pub use beginning::{Beginning, Maker, Starts};
 pub use build::Builder;
 pub use custom_call::{CallForm, CustomCall, KernelCall, KernelCost, Partition, StableHlo, custom_calls};
 pub use dtype::{DType, DTypeClass};

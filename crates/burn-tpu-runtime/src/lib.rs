@@ -69,5 +69,5 @@ pub use metrics::{CutReason, Metrics, Recompile, RecompileCause};
 pub use options::{ChosenOptions, FallbackPolicy, IndexChecks, ProfileSteps, ShapeBuckets, TpuOptions};
 pub use profile::Profile;
 pub use runtime::MemoryReport;
-pub use trace::{InStream, Recorder, Stream, Tensor, create, record, record_many};
+pub use trace::{InStream, Recorder, Stream, Tensor, begin_with, create, record, record_many};
 pub use trace::{scoped_precision, with_precision};

@@ -20,7 +20,7 @@ use crate::engine::{Arguments, Executable, Input};
 use crate::error::Result;
 use crate::metrics::Counters;
 use crate::recording::Recording;
-use burn_tpu_graph::{Arrival, Bindings, Builder, Graph, Node, NodeId, Program, Split};
+use burn_tpu_graph::{Arrival, Beginning, Bindings, Builder, Graph, Node, NodeId, Program, Split};
 use lru::LruCache;
 use parking_lot::Mutex;
 use rustc_hash::{FxBuildHasher, FxHasher};
@@ -167,6 +167,9 @@ pub(crate) enum Count {
 /// How a program's host values are packed, which of its parameters were on the host, and its parts.
 type Parts = (Packing, Vec<u32>, Option<Arc<Split>>);
 
+/// Which of a program's parameters were given, and its parts.
+type BegunParts = (Vec<u32>, Option<Arc<Beginning>>);
+
 /// A canonical program as the key of a map.
 #[derive(Clone)]
 struct Key(Arc<Program>);
@@ -221,6 +224,8 @@ struct Programs {
     counts: LruCache<(Count, u64), u32, FxBuildHasher>,
     /// How values are packed, the parameters that were on the host, and the parts.
     splits: LruCache<Key, Parts, FxBuildHasher>,
+    /// The parameters that were given, and the parts.
+    beginnings: LruCache<Key, BegunParts, FxBuildHasher>,
     /// By the arrivals of their arguments, programs for a mesh.
     placed: LruCache<(Key, Vec<Arrival>), Arc<Program>, FxBuildHasher>,
     /// Programs with the roundings that they are computed with.
@@ -238,6 +243,7 @@ impl ProgramCache {
             evicted: LruCache::with_hasher(MOST_EVICTED, FxBuildHasher),
             counts: LruCache::with_hasher(MOST_COUNTED, FxBuildHasher),
             splits: LruCache::with_hasher(MOST_SPLIT, FxBuildHasher),
+            beginnings: LruCache::with_hasher(MOST_SPLIT, FxBuildHasher),
             placed: LruCache::with_hasher(MOST_PLACED, FxBuildHasher),
             rounded: LruCache::with_hasher(MOST_ROUNDED, FxBuildHasher),
             recorded_nodes: 0,
@@ -355,6 +361,27 @@ impl ProgramCache {
         Ok(split)
     }
 
+    /// Returns a program divided at its initial values if these parameters are given, which `of` finds if it is not in
+    /// memory.
+    ///
+    /// # Errors
+    /// Those of `of`.
+    pub(crate) fn beginning(
+        &self,
+        program: &Arc<Program>,
+        given: &[u32],
+        of: impl FnOnce() -> burn_tpu_graph::Result<Option<Beginning>>,
+    ) -> burn_tpu_graph::Result<Option<Arc<Beginning>>> {
+        let key = Key(Arc::clone(program));
+        let known = self.programs.lock().beginnings.get(&key).filter(|(of, _)| of == given).cloned();
+        if let Some((_, beginning)) = known {
+            return Ok(beginning);
+        }
+        let beginning = of()?.map(Arc::new);
+        self.programs.lock().beginnings.put(key, (given.to_vec(), beginning.clone()));
+        Ok(beginning)
+    }
+
     /// Returns a program for arguments that arrive so, which `place` makes if it is not in memory.
     pub(crate) fn placed(
         &self,
@@ -434,6 +461,7 @@ impl ProgramCache {
         let mut programs = self.programs.lock();
         programs.counts.clear();
         programs.splits.clear();
+        programs.beginnings.clear();
         programs.placed.clear();
         programs.rounded.clear();
         while let Some((key, old)) = programs.compiled.pop_lru() {

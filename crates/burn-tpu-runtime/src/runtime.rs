@@ -1,6 +1,7 @@
 //! The state of a device: its engine, options, program cache, metrics and random state. Started at first use.
 
 mod arguments;
+mod beginning;
 mod call;
 mod compile;
 mod draws;
@@ -39,6 +40,7 @@ use crate::program::{CompiledProgram, ProgramCache, SlotAssumptions, Subgraph};
 use crate::recompile::{DivergenceTracker, RecompileLog, RecordedRun, note_lines};
 use crate::{Device, Platform};
 use arguments::{Argument, TraceArguments};
+use burn_tpu_graph::Starts;
 use burn_tpu_pjrt::Plugin;
 use compile::ProgramCompiler;
 use draws::{Draws, entropy};
@@ -152,7 +154,8 @@ impl DeviceRuntime {
     }
 
     /// Runs a recorded program where [`tier`] says. One that is to be compiled and is not in memory is compiled now. The
-    /// tracker is told how it ran.
+    /// tracker is told how it ran. `cut` is the reason of the cut, and what tells the nodes that a first program may begin
+    /// with.
     ///
     /// # Errors
     /// [`RunError::Refused`] if nothing ran; `buffers` are then as they were.
@@ -162,7 +165,7 @@ impl DeviceRuntime {
         buffers: &mut [Input],
         slots: &[u64],
         tracker: &mut DivergenceTracker,
-        reason: CutReason,
+        cut: (CutReason, &dyn Fn() -> Starts),
     ) -> Result<Vec<SharedBuffer>, RunError> {
         let start = Instant::now();
         let recorded = self.recorded(subgraph, buffers).map_err(RunError::Refused)?;
@@ -171,7 +174,7 @@ impl DeviceRuntime {
         let kept = self.keep(&recorded, &subgraph.provenance.lines, RunNumber::Step, &slots, arguments);
         Counters::add_time(&self.open().counters.key_ns, start.elapsed());
         let run = RecordedRun { recorded: &recorded, slots: &slots, provenance: &subgraph.provenance };
-        let results = self.run_recorded(run, buffers, tracker, reason)?;
+        let results = self.run_recorded(run, buffers, tracker, cut)?;
         Ok(self.check_when_run(kept, results))
     }
 
@@ -180,11 +183,11 @@ impl DeviceRuntime {
         run: RecordedRun,
         buffers: &mut [Input],
         tracker: &mut DivergenceTracker,
-        reason: CutReason,
+        cut: (CutReason, &dyn Fn() -> Starts),
     ) -> Result<Vec<SharedBuffer>, RunError> {
         let start = Instant::now();
         let RecordedRun { recorded, slots, provenance } = run;
-        let tier = self.tier(recorded, slots, buffers, reason).map_err(RunError::Refused)?;
+        let tier = self.tier(recorded, slots, buffers, cut).map_err(RunError::Refused)?;
         Counters::add_time(&self.open().counters.key_ns, start.elapsed());
         let nothing = Arc::<SlotAssumptions>::default;
         let (results, assumptions) = match tier {
@@ -202,6 +205,7 @@ impl DeviceRuntime {
                 let compiled = compiled.map_err(RunError::Refused)?;
                 (self.run_compiled(run, &compiled, buffers), Arc::clone(&compiled.assumptions))
             }
+            Tier::Begun(beginning) => (self.run_begun(&beginning, run, buffers), nothing()),
             Tier::Split(split) => (self.run_split(&split, None, run, buffers), nothing()),
             Tier::Member(split, member) => {
                 let results = match &split {

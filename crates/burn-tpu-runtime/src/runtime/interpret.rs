@@ -152,7 +152,7 @@ impl DeviceRuntime {
     }
 
     /// Returns the compiled form of the device's part of a program.
-    fn compiled_part(
+    pub(super) fn compiled_part(
         &self,
         run: RecordedRun,
         program: &Arc<Program>,

@@ -14,6 +14,8 @@
 //!    plugin compiles a bucket for a size that fills most of it.
 //! 6. Every other program is compiled at once, and in strict mode all are. So is one with a custom op: the interpreter would
 //!    run its plain form, and its author wants to see the other one.
+//! 7. But what makes the initial values of a first program (the weights that a first step draws, an input that a first call
+//!    scales) is no part of it: the rest is the program that comes next.
 
 use super::DeviceRuntime;
 use super::families::{BucketChoice, Member};
@@ -25,7 +27,7 @@ use crate::error::{Result, TpuError};
 use crate::metrics::CutReason;
 use crate::profile;
 use crate::program::{CompiledProgram, Count, Packing, Recorded};
-use burn_tpu_graph::{Program, Split, TensorType, cost, custom_calls};
+use burn_tpu_graph::{Beginning, Program, Split, Starts, TensorType, cost, custom_calls};
 use std::sync::Arc;
 
 /// The most runs of a program in the interpreter before it is compiled, unless its compile is long.
@@ -36,12 +38,12 @@ const LONG_COMPILE_WORK: u64 = 200_000_000;
 
 /// The cost of a compile in element operations of the interpreter, each about 5 ns: 10 ms for any program, 1 ms for each
 /// node, and 1.2 us for each pair of nodes, since XLA's CPU compiler is quadratic in the length of a program.
-const COMPILE_WORK: u64 = 2_000_000;
-const COMPILE_WORK_PER_NODE: u64 = 200_000;
+pub(super) const COMPILE_WORK: u64 = 2_000_000;
+pub(super) const COMPILE_WORK_PER_NODE: u64 = 200_000;
 const COMPILE_WORK_PER_PAIR: u64 = 240;
 
 /// The element operations that take as long as the interpreter's own work for a node.
-const WORK_PER_NODE: u64 = 400;
+pub(super) const WORK_PER_NODE: u64 = 400;
 
 /// The number of nodes from which a program is rewritten to see how many remain to compile.
 const LONG_NODES: usize = 2_000;
@@ -74,6 +76,8 @@ pub(super) enum Tier {
     /// The program of a family for a bucket of sizes. If the program is split, its device's part is of the family.
     Member(Option<Arc<Split>>, Member),
     Split(Arc<Split>),
+    /// What makes the program's initial values, and the rest.
+    Begun(Arc<Beginning>),
 }
 
 /// Where the arguments of a program are.
@@ -99,17 +103,17 @@ impl DeviceRuntime {
         recorded: &Recorded,
         slots: &[u64],
         buffers: &[Input],
-        reason: CutReason,
+        (reason, starts): (CutReason, &dyn Fn() -> Starts),
     ) -> Result<Tier> {
         let found = self.open().cache.get(&recorded.program);
         let holds = |compiled: &Arc<CompiledProgram>| compiled.assumptions.hold(slots);
         let Some(least) = self.tiers_from() else {
             return Ok(match found {
                 Some(compiled) if holds(&compiled) => Tier::Compiled(compiled),
-                older => {
-                    let member = self.member(recorded, slots, buffers);
-                    member.map_or(Tier::Compiler(older), |member| Tier::Member(None, member))
-                }
+                older => match self.member(recorded, slots, buffers) {
+                    Some(member) => Tier::Member(None, member),
+                    None => self.begun_or_whole(recorded, &Inputs::of(recorded, buffers), older, reason, starts)?,
+                },
             });
         };
         let inputs = Inputs::of(recorded, buffers);
@@ -120,13 +124,13 @@ impl DeviceRuntime {
             }
             older => {
                 let inputs = inputs.with_device_bytes(recorded);
-                self.tier_of_new(recorded, slots, &inputs, older, reason, least)
+                self.tier_of_new(recorded, slots, &inputs, older, (reason, starts), least)
             }
         }
     }
 
     /// Returns the number of nodes from which programs may be interpreted; `None` if none may.
-    fn tiers_from(&self) -> Option<usize> {
+    pub(super) fn tiers_from(&self) -> Option<usize> {
         let possible = self.open().engine().is_ok_and(|engine| engine.transfers_values());
         self.open().options.interpreted_nodes().filter(|_| possible)
     }
@@ -157,7 +161,7 @@ impl DeviceRuntime {
         slots: &[u64],
         inputs: &Inputs,
         older: Option<Arc<CompiledProgram>>,
-        reason: CutReason,
+        (reason, starts): (CutReason, &dyn Fn() -> Starts),
         least: usize,
     ) -> Result<Tier> {
         let program = &recorded.program;
@@ -189,10 +193,29 @@ impl DeviceRuntime {
         if let Some(member) = member {
             return Ok(Tier::Member(assembly, member));
         }
-        Ok(match split.filter(|split| self.is_family_known(split)) {
-            Some(split) => Tier::Split(split),
-            None => Tier::Compiler(older),
-        })
+        match split.filter(|split| self.is_family_known(split)) {
+            Some(split) => Ok(Tier::Split(split)),
+            None => self.begun_or_whole(recorded, inputs, older, reason, starts),
+        }
+    }
+
+    /// Rules 6 and 7.
+    fn begun_or_whole(
+        &self,
+        recorded: &Recorded,
+        inputs: &Inputs,
+        older: Option<Arc<CompiledProgram>>,
+        reason: CutReason,
+        starts: &dyn Fn() -> Starts,
+    ) -> Result<Tier> {
+        if older.is_some() {
+            return Ok(Tier::Compiler(older));
+        }
+        // A batch comes with every step, whose program has always made it.
+        let given = if reason == CutReason::MarkStep { &[] } else { &*inputs.new };
+        let starts = || Starts { only_drawn: reason != CutReason::MarkStep, ..starts() };
+        let beginning = self.beginning(recorded, given, starts)?;
+        Ok(beginning.map_or(Tier::Compiler(None), Tier::Begun))
     }
 
     /// Rule 5: returns a program as one of its family.

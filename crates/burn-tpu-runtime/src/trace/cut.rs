@@ -1,7 +1,7 @@
 //! Cutting a trace at a position: choose what is live, run it as one program, hand the buffers to the tensors, keep the
 //! rest recorded. The rules are those of `trace`'s header.
 
-use super::recorded::{RecordedOps, Renamed, not_computed, with_stack};
+use super::recorded::{RecordedOps, Renamed, not_computed, starts, with_stack};
 use super::{StreamTrace, Trace, WaitForDevices};
 use crate::engine::Input;
 use crate::error::{Result, TpuError};
@@ -160,7 +160,8 @@ impl StreamTrace {
         // Later ops may read the same buffers; a second owner keeps them from being donated.
         let mut copies = if end == recorded.recording.len() { None } else { Some(recorded.buffers.clone()) };
         let buffers = copies.as_mut().unwrap_or(&mut recorded.buffers);
-        let results = match self.runtime.run(&subgraph, buffers, &recorded.slots, tracker, reason) {
+        let starts = || starts(&recorded.ops[..ops], &recorded.initial);
+        let results = match self.runtime.run(&subgraph, buffers, &recorded.slots, tracker, (reason, &starts)) {
             Ok(results) => results.into_iter().map(Ok).collect(),
             Err(RunError::Refused(error)) => return Err(error),
             Err(RunError::Failed(error)) => {

@@ -60,7 +60,7 @@ pub(crate) use function::{FunctionRecording, FunctionSource, Placeholder, Purpos
 pub(crate) use pending::{materialise, materialise_together};
 pub use precision::{scoped_precision, with_precision};
 pub(crate) use record::record_list;
-pub use record::{Recorder, create, record, record_many, record_or_compute, record_or_compute_many};
+pub use record::{Recorder, begin_with, create, record, record_many, record_or_compute, record_or_compute_many};
 pub use stream::{InStream, Stream};
 pub(crate) use stream::{current_function, cut, end_step, forget, mark_step};
 pub use tensor::Tensor;

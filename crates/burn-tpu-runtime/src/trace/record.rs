@@ -244,6 +244,17 @@ pub fn create(op: &'static str, device: &Device, build: impl FnOnce(&mut Recorde
     tensor
 }
 
+/// Notes that a training step begins with the value of a tensor, as with a weight or the state of an optimizer: the program of
+/// the next step takes it as an input. If nothing but constants and random draws makes it, programs of their own do, so that
+/// the first step is the program of the second one. A tensor that has a value, or that another stream recorded, is left alone.
+pub fn begin_with(tensor: &Tensor) {
+    let Some(origin) = tensor.origin().filter(|origin| origin.is_owned_here()) else { return };
+    let mut trace = origin.trace.trace.lock();
+    if let Some(node) = trace.handles.get(origin.serial).map(|handle| handle.node) {
+        trace.recorded.initial.push(node);
+    }
+}
+
 fn finish<R: Results>(
     op: &'static str,
     device: Device,

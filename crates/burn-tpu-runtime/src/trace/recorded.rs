@@ -10,7 +10,7 @@ use crate::engine::Input;
 use crate::error::TpuError;
 use crate::lines::{OpLines, Stack};
 use crate::recording::Recording;
-use burn_tpu_graph::{Builder, Label, NodeId, Op, Result, TensorType};
+use burn_tpu_graph::{Builder, Label, NodeId, Op, Result, Starts, TensorType};
 use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
 use std::ops::Range;
@@ -31,6 +31,8 @@ pub(super) struct RecordedOps {
     pub(super) executed: ExecutedOps,
     /// Parameters that had no value when they were used, by ascending position.
     pub(super) pending: Vec<PendingParameter>,
+    /// The values that a training step begins with, as far as they are recorded here.
+    pub(super) initial: Vec<NodeId>,
 }
 
 /// The nodes of one recorded op: `[start, end)`, composed of themselves and `inputs` alone.
@@ -62,13 +64,14 @@ pub(super) type Renamed = FxHashMap<NodeId, NodeId>;
 impl RecordedOps {
     /// Removes everything, and keeps the memory. The recording is restarted by who knows what it follows.
     pub(super) fn clear(&mut self) {
-        let Self { recording: _, buffers, parameters, slots, ops, executed, pending } = self;
+        let Self { recording: _, buffers, parameters, slots, ops, executed, pending, initial } = self;
         buffers.clear();
         parameters.clear();
         slots.clear();
         ops.clear();
         *executed = ExecutedOps::default();
         pending.clear();
+        initial.clear();
     }
 
     /// Returns the parameter node of a buffer; one buffer has one node however often it is used.
@@ -167,6 +170,7 @@ impl RecordedOps {
                 tracing::error!(%error, "an op of a trace could not be recorded again");
             }
         }
+        self.initial.extend(old.initial.iter().filter_map(|node| renamed.get(node)));
         renamed
     }
 
@@ -236,6 +240,13 @@ impl RecordedOps {
         let Op::Parameter { index, .. } = self.recording.node(node).op else { return None };
         self.pending.iter().find(|pending| pending.index == index as usize)
     }
+}
+
+/// Returns the nodes of ops that a first program may begin with. `initial` are those that a step begins with.
+pub(super) fn starts(ops: &[OpRecord], initial: &[NodeId]) -> Starts {
+    let creates = |op: &&OpRecord| op.inputs.is_empty() && op.start < op.end;
+    let created = ops.iter().filter(creates).map(|op| NodeId(op.end as u32 - 1)).collect();
+    Starts { initial: initial.to_vec(), created, only_drawn: false }
 }
 
 /// Returns the number of ops that have a stack.

@@ -1,0 +1,127 @@
+//! Runs a first program as what makes its initial values, and the rest: the program of the next step or call.
+//!
+//! Each maker runs in the interpreter if that is quicker than its compile; equal makers are compiled once.
+
+use super::arguments::{Argument, TraceArguments};
+use super::tier::{COMPILE_WORK, COMPILE_WORK_PER_NODE, WORK_PER_NODE};
+use super::{DeviceRuntime, RunError};
+use crate::engine::{HostElements, Input, SharedBuffer, picked};
+use crate::error::{Result, TpuError};
+use crate::metrics::Counters;
+use crate::program::Recorded;
+use crate::recompile::RecordedRun;
+use burn_tpu_graph::{Beginning, Maker, Program, Source, Starts, cost};
+use std::sync::Arc;
+
+impl DeviceRuntime {
+    /// Returns a new program divided at its initial values, if it has any. `given` are its parameters that are data which no
+    /// program has read. A program of a mesh stays whole: its placement is that of all of its ops.
+    pub(super) fn beginning(
+        &self,
+        recorded: &Recorded,
+        given: &[u32],
+        starts: impl FnOnce() -> Starts,
+    ) -> Result<Option<Arc<Beginning>>> {
+        let engine = self.open().engine()?;
+        if !engine.transfers_values() || engine.mesh().is_some() {
+            return Ok(None);
+        }
+        let program = &recorded.program;
+        let of = || Beginning::of(program, |index| given.contains(&index), &in_program(recorded, starts()));
+        let beginning = self.open().cache.beginning(program, given, of);
+        let beginning = beginning.map_err(|error| TpuError::Bug(error.to_string()))?;
+        Ok(beginning.filter(|beginning| !self.compiler.is_frozen() || self.is_ready(beginning)))
+    }
+
+    /// Returns whether nothing would be compiled.
+    fn is_ready(&self, beginning: &Beginning) -> bool {
+        let is_ready = |program: &Arc<Program>| self.open().cache.get(program).is_some();
+        let maker_is_ready = |maker: &Maker| self.is_interpreted_maker(&maker.program) || is_ready(&maker.program);
+        is_ready(&beginning.rest.0) && beginning.makers.iter().all(maker_is_ready)
+    }
+
+    /// Returns whether the interpreter makes a value sooner than its program is compiled.
+    fn is_interpreted_maker(&self, maker: &Program) -> bool {
+        let nodes = maker.graph().len() as u64;
+        let compile = COMPILE_WORK + nodes * COMPILE_WORK_PER_NODE;
+        self.tiers_from().is_some() && cost::work(maker) + WORK_PER_NODE * nodes <= compile
+    }
+
+    /// Makes the initial values of a program, and runs the rest of it.
+    ///
+    /// # Errors
+    /// [`RunError::Refused`] if the rest did not begin.
+    pub(super) fn run_begun(
+        &self,
+        beginning: &Beginning,
+        run: RecordedRun,
+        buffers: &mut [Input],
+    ) -> Result<Vec<SharedBuffer>, RunError> {
+        let RecordedRun { recorded, slots, .. } = run;
+        let (program, inputs) = &beginning.rest;
+        let compiled = self.compiled_part(run, program, inputs).map_err(RunError::Refused)?;
+        self.recompiles().join(program, &recorded.program);
+        let mut values: Vec<Option<SharedBuffer>> = Vec::new();
+        for maker in &beginning.makers {
+            let made = self.make(maker, run, buffers).map_err(RunError::Refused)?;
+            for (&value, made) in maker.values.iter().zip(made) {
+                values.resize(values.len().max(value + 1), None);
+                values[value] = Some(made);
+            }
+        }
+        let value = |index: usize| {
+            let value = values.get(index).cloned().flatten();
+            value.ok_or_else(|| RunError::Refused(TpuError::Bug("an initial value was not made".to_owned())))
+        };
+        // What a later program takes stays; the rest may reuse the memory of the others.
+        let mut kept = Vec::with_capacity(beginning.outputs.len());
+        for source in &beginning.outputs {
+            kept.push(if let Source::Host(index) = *source { Some(value(index)?) } else { None });
+        }
+        let mut sources = Vec::with_capacity(inputs.parameters.len());
+        for &index in &inputs.parameters {
+            sources.push(match index.checked_sub(beginning.first_value) {
+                Some(index) => Argument::Own(value(index as usize)?),
+                None => Argument::OfTrace(recorded.bindings.parameters[index as usize]),
+            });
+        }
+        drop(values);
+        let mut taken = TraceArguments::new(buffers, sources.into_iter());
+        let results = self.open().dispatch(program, &compiled, &mut taken.arguments, &picked(&inputs.slots, slots))?;
+        let outputs = beginning.outputs.iter().zip(kept).filter_map(|(source, kept)| match *source {
+            Source::Device(result) => results.get(result).cloned(),
+            Source::Host(_) => kept,
+        });
+        Ok(outputs.collect())
+    }
+
+    /// Returns the values that a maker makes. The trace keeps its buffers.
+    fn make(&self, maker: &Maker, run: RecordedRun, buffers: &[Input]) -> Result<Vec<SharedBuffer>> {
+        let RecordedRun { recorded, slots, .. } = run;
+        let parameters = || maker.inputs.parameters.iter().map(|&index| recorded.bindings.parameters[index as usize]);
+        let slots = picked(&maker.inputs.slots, slots);
+        if self.is_interpreted_maker(&maker.program) {
+            Counters::add(&self.open().counters.host_parts, 1);
+            let program = self.compiler.rounded(&maker.program)?;
+            let results = self.interpreted(&program, parameters(), buffers, &slots)?;
+            let held = program.output_types().zip(results);
+            return held.map(|(ty, result)| self.open().hold(ty, HostElements::Tensor(result))).collect();
+        }
+        let compiled = self.compiler.compile_unrecorded(&maker.program, std::slice::from_ref(&slots))?;
+        let mut arguments = parameters().map(|place| buffers[place as usize].clone().ok()).collect();
+        let results = self.open().dispatch(&maker.program, &compiled, &mut arguments, &slots);
+        results.map_err(|error| match error {
+            RunError::Refused(error) | RunError::Failed(error) => error,
+        })
+    }
+}
+
+/// Returns what the nodes of a recording are in its program.
+fn in_program(recorded: &Recorded, starts: Starts) -> Starts {
+    let mut places = vec![None; recorded.graph.len()];
+    for (place, node) in recorded.program.graph().ids().zip(&recorded.bindings.nodes) {
+        places[node.index()] = Some(place);
+    }
+    let of = |nodes: Vec<burn_tpu_graph::NodeId>| nodes.into_iter().filter_map(|node| places[node.index()]).collect();
+    Starts { initial: of(starts.initial), created: of(starts.created), ..starts }
+}
