@@ -8,10 +8,13 @@
 //! A value is *made* if it is computed from nothing but constants, run-time scalars and what is given (data of the user that
 //! no program has read), by ops that draw, move or combine elements. A made value is *initial* if
 //! 1. the caller says that a step begins with it, or
-//! 2. it is an output, so a later program may take it, or
-//! 3. it is the result of an op without operands, and an output takes its memory: it is the next value of the same state.
+//! 2. it is an output that is made of something given, or
+//! 3. it is an output of a first program, so that a later one may take it, or
+//! 4. in a first program, it is the result of an op without operands, and an output takes its memory: it is the next value of
+//!    the same state.
 //!
-//! A mask that is drawn at every step is made too, but it is none of these.
+//! A program is a *first* one if all of its arguments came from the user. Later ones create zeros and draw masks too, and hold
+//! some of them: they are what comes back.
 
 use crate::op::OpKind;
 use crate::{Bindings, Node, NodeId, Op, Program, Rebuild, Result, Source};
@@ -28,6 +31,8 @@ pub struct Starts {
     pub initial: Vec<NodeId>,
     /// The results of ops without operands.
     pub created: Vec<NodeId>,
+    /// Whether the program is a first one.
+    pub is_first: bool,
     /// Whether a created value is initial only if it is drawn: a call that comes back may create zeros each time.
     pub only_drawn: bool,
 }
@@ -50,6 +55,7 @@ pub struct Beginning {
 /// A program that makes initial values.
 #[derive(Clone, Debug)]
 pub struct Maker {
+    /// The program.
     pub program: Arc<Program>,
     /// What its inputs are in the whole program.
     pub inputs: Bindings,
@@ -66,9 +72,11 @@ impl Beginning {
     pub fn of(program: &Program, is_given: impl Fn(u32) -> bool, starts: &Starts) -> Result<Option<Self>> {
         let made = made(program, is_given);
         let draws = draws(program);
-        let is_made = |id: &NodeId| made[id.index()] && is_computed(program.graph().node(*id));
-        let mut values: Vec<NodeId> = program.outputs().iter().chain(&starts.initial).copied().filter(is_made).collect();
-        let counts = |id: &NodeId| is_made(id) && (draws[id.index()].is_some() || !starts.only_drawn);
+        let is_made = |id: &NodeId| made[id.index()].is_some() && is_computed(program.graph().node(*id));
+        let is_left = |id: &NodeId| is_made(id) && (starts.is_first || made[id.index()] == Some(Made::OfGiven));
+        let counts = |id: &NodeId| starts.is_first && is_made(id) && (draws[id.index()].is_some() || !starts.only_drawn);
+        let mut values: Vec<NodeId> = starts.initial.iter().copied().filter(is_made).collect();
+        values.extend(program.outputs().iter().copied().filter(is_left));
         let created: Vec<NodeId> = starts.created.iter().copied().filter(counts).collect();
         values.extend(updated(program, &values, &created)?);
         values.sort_unstable();
@@ -92,14 +100,22 @@ impl Beginning {
     }
 }
 
-/// Returns for each node whether it is made.
-fn made(program: &Program, is_given: impl Fn(u32) -> bool) -> Vec<bool> {
+/// What a made value is made of.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Made {
+    OfNothing,
+    OfGiven,
+}
+
+/// Returns for each node what it is made of, if it is made.
+fn made(program: &Program, is_given: impl Fn(u32) -> bool) -> Vec<Option<Made>> {
     let graph = program.graph();
-    let mut made = Vec::with_capacity(graph.len());
+    let mut made: Vec<Option<Made>> = Vec::with_capacity(graph.len());
     for node in graph.nodes() {
+        let of_operands = || node.operands.iter().try_fold(Made::OfNothing, |most, id| Some(most.max(made[id.index()]?)));
         made.push(match node.op {
-            Op::Parameter { index, .. } => is_given(index),
-            ref op => is_maker(op) && node.operands.iter().all(|id| made[id.index()]),
+            Op::Parameter { index, .. } => is_given(index).then_some(Made::OfGiven),
+            ref op => is_maker(op).then(of_operands).flatten(),
         });
     }
     made

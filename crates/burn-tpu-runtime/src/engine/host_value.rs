@@ -189,6 +189,11 @@ impl HostValue {
         self.maker == Maker::User && !self.was_read.load(Relaxed) && self.is_waiting()
     }
 
+    /// Returns whether the user gave the value.
+    pub(crate) fn is_of_user(&self) -> bool {
+        self.maker == Maker::User
+    }
+
     /// Returns whether the elements are on the host.
     pub(crate) fn is_on_host(&self) -> bool {
         self.state.lock().elements.is_some()

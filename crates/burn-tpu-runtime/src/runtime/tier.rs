@@ -213,7 +213,11 @@ impl DeviceRuntime {
         }
         // A batch comes with every step, whose program has always made it.
         let given = if reason == CutReason::MarkStep { &[] } else { &*inputs.new };
-        let starts = || Starts { only_drawn: reason != CutReason::MarkStep, ..starts() };
+        let starts = || Starts {
+            is_first: inputs.are_of_user(recorded),
+            only_drawn: reason != CutReason::MarkStep,
+            ..starts()
+        };
         let beginning = self.beginning(recorded, given, starts)?;
         Ok(beginning.map_or(Tier::Compiler(None), Tier::Begun))
     }
@@ -370,6 +374,12 @@ impl<'b> Inputs<'b> {
         };
         self.device_bytes = recorded.program.parameters().map(bytes).sum();
         self
+    }
+
+    /// Returns whether the user gave the values of all inputs.
+    fn are_of_user(&self, recorded: &Recorded) -> bool {
+        let value = |place: &u32| self.buffers[*place as usize].as_ref().ok().and_then(HostValue::of);
+        recorded.bindings.parameters.iter().all(|place| value(place).is_some_and(HostValue::is_of_user))
     }
 
     /// Returns whether there are inputs and all of their values are on the host.

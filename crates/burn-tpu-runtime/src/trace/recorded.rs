@@ -246,7 +246,7 @@ impl RecordedOps {
 pub(super) fn starts(ops: &[OpRecord], initial: &[NodeId]) -> Starts {
     let creates = |op: &&OpRecord| op.inputs.is_empty() && op.start < op.end;
     let created = ops.iter().filter(creates).map(|op| NodeId(op.end as u32 - 1)).collect();
-    Starts { initial: initial.to_vec(), created, only_drawn: false }
+    Starts { initial: initial.to_vec(), created, ..Starts::default() }
 }
 
 /// Returns the number of ops that have a stack.
