@@ -31,6 +31,7 @@ mod share;
 mod split;
 mod text;
 mod types;
+mod undivided;
 mod verify;
 
 pub use beginning::{Beginning, Maker, Starts};
@@ -50,4 +51,5 @@ pub use rebuild::{Rebuild, Renaming};
 pub use role::Role;
 pub use split::{Source, Split, Transfer};
 pub use types::{Dims, TensorType};
+pub use undivided::{Undivided, UndividedOutput};
 pub use verify::{VerifyError, verify};

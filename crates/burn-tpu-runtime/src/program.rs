@@ -308,7 +308,7 @@ impl ProgramCache {
         }
         let mut most_similar = None;
         for old in programs.recorded.iter().flat_map(|(_, recorded)| recorded) {
-            if !programs.compiled.contains(&Key(Arc::clone(&old.program))) {
+            if !programs.is_compiled(&Key(Arc::clone(&old.program))) {
                 continue;
             }
             let Some(similarity) = similarity(&old.graph, &new.graph) else { continue };
@@ -474,6 +474,12 @@ impl ProgramCache {
 }
 
 impl Programs {
+    /// Returns whether a program, or what is left of a first one, is in memory.
+    fn is_compiled(&self, key: &Key) -> bool {
+        let begun = || self.beginnings.peek(key).and_then(|(_, begun)| begun.as_ref());
+        self.compiled.contains(key) || begun().is_some_and(|begun| self.compiled.contains(&Key(Arc::clone(&begun.rest.0))))
+    }
+
     /// Counts an event of what has this hash, and returns the number of such events.
     fn count(&mut self, event: Count, hash: u64) -> u32 {
         let count = self.counts.get_or_insert_mut((event, hash), || 0);

@@ -14,6 +14,7 @@ mod pieces;
 mod pjrt;
 mod topology;
 mod tuning;
+mod undivided;
 
 pub(crate) use burn_tpu_interpreter::HostTensor;
 pub(crate) use clients::{device_count, is_present, open as open_client};
@@ -24,6 +25,7 @@ pub use host::interpret_program;
 pub(crate) use host::{interpret_nodes, interpret_values, open_ndarray};
 pub(crate) use host_value::{HostElements, HostValue, MOST_WAITING_BYTES, Maker};
 pub(crate) use pieces::{InPieces, picked};
+pub(crate) use undivided::OfUndivided;
 #[cfg(feature = "testing")]
 pub use pjrt::CPU_COMPILER_FLAGS;
 #[cfg(feature = "testing")]

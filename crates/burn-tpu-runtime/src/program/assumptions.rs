@@ -56,6 +56,14 @@ impl SlotAssumptions {
         whole
     }
 
+    /// Returns what is assumed if these scalars are constants too.
+    pub(crate) fn with_constants(mut self, constants: &[(u32, u64)]) -> Self {
+        self.constants.extend(constants);
+        self.constants.sort_unstable();
+        self.constants.dedup();
+        self
+    }
+
     /// Returns the program in which they are taken for granted.
     ///
     /// # Errors

@@ -5,12 +5,12 @@
 use super::arguments::{Argument, TraceArguments};
 use super::tier::{COMPILE_WORK, COMPILE_WORK_PER_NODE, WORK_PER_NODE};
 use super::{DeviceRuntime, RunError};
-use crate::engine::{HostElements, Input, SharedBuffer, picked};
+use crate::engine::{HostElements, Input, OfUndivided, SharedBuffer, picked};
 use crate::error::{Result, TpuError};
 use crate::metrics::Counters;
-use crate::program::Recorded;
+use crate::program::{CompiledProgram, Recorded, SlotAssumptions};
 use crate::recompile::RecordedRun;
-use burn_tpu_graph::{Beginning, Maker, Program, Source, Starts, cost};
+use burn_tpu_graph::{Beginning, Maker, NodeId, Program, Source, Starts, Undivided, cost};
 use std::sync::Arc;
 
 impl DeviceRuntime {
@@ -31,6 +31,26 @@ impl DeviceRuntime {
         let beginning = self.open().cache.beginning(program, given, of);
         let beginning = beginning.map_err(|error| TpuError::Bug(error.to_string()))?;
         Ok(beginning.filter(|beginning| !self.compiler.is_frozen() || self.is_ready(beginning)))
+    }
+
+    /// Returns the compiled form of a program that is one in memory if inputs are not divided by one, and keeps it.
+    pub(super) fn undivided(&self, recorded: &Recorded, slots: &[u64]) -> Result<Option<Arc<CompiledProgram>>> {
+        if self.open().engine()?.mesh().is_some() {
+            return Ok(None);
+        }
+        let undivided = Undivided::of(&recorded.program, slots).map_err(|error| TpuError::Bug(error.to_string()))?;
+        let Some(undivided) = undivided else { return Ok(None) };
+        let (program, inputs) = &undivided.program;
+        let known = self.open().cache.get(program);
+        let known = known.filter(|known| known.assumptions.hold(&picked(&inputs.slots, slots)));
+        let Some(known) = known else { return Ok(None) };
+        let assumptions = SlotAssumptions::of_pieces(std::iter::once((&*known.assumptions, &*inputs.slots)));
+        let assumptions = Arc::new(assumptions.with_constants(&undivided.ones));
+        self.recompiles().join(&recorded.program, program);
+        let executable = Arc::new(OfUndivided::new(undivided, Arc::clone(&known.executable)));
+        let compiled = Arc::new(CompiledProgram { executable, assumptions });
+        self.open().cache.insert(Arc::clone(&recorded.program), Arc::clone(&compiled), &self.open().counters);
+        Ok(Some(compiled))
     }
 
     /// Returns whether nothing would be compiled.
@@ -122,6 +142,6 @@ fn in_program(recorded: &Recorded, starts: Starts) -> Starts {
     for (place, node) in recorded.program.graph().ids().zip(&recorded.bindings.nodes) {
         places[node.index()] = Some(place);
     }
-    let of = |nodes: Vec<burn_tpu_graph::NodeId>| nodes.into_iter().filter_map(|node| places[node.index()]).collect();
+    let of = |nodes: Vec<NodeId>| nodes.into_iter().filter_map(|node| places[node.index()]).collect();
     Starts { initial: of(starts.initial), created: of(starts.created), ..starts }
 }

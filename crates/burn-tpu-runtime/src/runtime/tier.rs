@@ -112,7 +112,7 @@ impl DeviceRuntime {
                 Some(compiled) if holds(&compiled) => Tier::Compiled(compiled),
                 older => match self.member(recorded, slots, buffers) {
                     Some(member) => Tier::Member(None, member),
-                    None => self.begun_or_whole(recorded, &Inputs::of(recorded, buffers), older, reason, starts)?,
+                    None => self.begun_or_whole((recorded, slots), &Inputs::of(recorded, buffers), older, reason, starts)?,
                 },
             });
         };
@@ -195,14 +195,14 @@ impl DeviceRuntime {
         }
         match split.filter(|split| self.is_family_known(split)) {
             Some(split) => Ok(Tier::Split(split)),
-            None => self.begun_or_whole(recorded, inputs, older, reason, starts),
+            None => self.begun_or_whole((recorded, slots), inputs, older, reason, starts),
         }
     }
 
     /// Rules 6 and 7.
     fn begun_or_whole(
         &self,
-        recorded: &Recorded,
+        (recorded, slots): (&Recorded, &[u64]),
         inputs: &Inputs,
         older: Option<Arc<CompiledProgram>>,
         reason: CutReason,
@@ -218,6 +218,9 @@ impl DeviceRuntime {
             only_drawn: reason != CutReason::MarkStep,
             ..starts()
         };
+        if let Some(compiled) = self.undivided(recorded, slots)? {
+            return Ok(Tier::Compiled(compiled));
+        }
         let beginning = self.beginning(recorded, given, starts)?;
         Ok(beginning.map_or(Tier::Compiler(None), Tier::Begun))
     }
