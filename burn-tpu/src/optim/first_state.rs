@@ -30,10 +30,7 @@ pub(super) fn is_known<S: 'static, I: TpuInt, const D: usize>() -> bool {
 
 /// Returns the state of a weight before its first update, if [`is_known`]. `after` is the state after an update of any tensor: it
 /// tells which tensors the optimizer keeps.
-pub(super) fn before_update<S: 'static, I: TpuInt, const D: usize>(
-    after: S,
-    weight: &Tensor<Wide<I>, D>,
-) -> Option<S> {
+pub(super) fn before_update<S: 'static, I: TpuInt, const D: usize>(after: S, weight: &Tensor<Wide<I>, D>) -> Option<S> {
     let after: &dyn Any = &after;
     let zeros = || filled(weight, -0.0);
     if let Some(AdamState { momentum }) = after.downcast_ref::<AdamState<Wide<I>, D>>() {

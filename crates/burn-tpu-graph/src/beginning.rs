@@ -74,7 +74,8 @@ impl Beginning {
         let draws = draws(program);
         let is_made = |id: &NodeId| made[id.index()].is_some() && is_computed(program.graph().node(*id));
         let is_left = |id: &NodeId| is_made(id) && (starts.is_first || made[id.index()] == Some(Made::OfGiven));
-        let counts = |id: &NodeId| starts.is_first && is_made(id) && (draws[id.index()].is_some() || !starts.only_drawn);
+        let counts =
+            |id: &NodeId| starts.is_first && is_made(id) && (draws[id.index()].is_some() || !starts.only_drawn);
         let mut values: Vec<NodeId> = starts.initial.iter().copied().filter(is_made).collect();
         values.extend(program.outputs().iter().copied().filter(is_left));
         let created: Vec<NodeId> = starts.created.iter().copied().filter(counts).collect();
@@ -112,7 +113,8 @@ fn made(program: &Program, is_given: impl Fn(u32) -> bool) -> Vec<Option<Made>> 
     let graph = program.graph();
     let mut made: Vec<Option<Made>> = Vec::with_capacity(graph.len());
     for node in graph.nodes() {
-        let of_operands = || node.operands.iter().try_fold(Made::OfNothing, |most, id| Some(most.max(made[id.index()]?)));
+        let of_operands =
+            || node.operands.iter().try_fold(Made::OfNothing, |most, id| Some(most.max(made[id.index()]?)));
         made.push(match node.op {
             Op::Parameter { index, .. } => is_given(index).then_some(Made::OfGiven),
             ref op => is_maker(op).then(of_operands).flatten(),
@@ -203,3 +205,6 @@ fn makers(program: &Program, values: &[NodeId], draws: &[Option<usize>]) -> Resu
     }
     Ok(makers)
 }
+
+#[cfg(test)]
+mod tests;

@@ -90,3 +90,57 @@ fn divided_by_one(program: &Program, id: NodeId, bits: &[u64]) -> Option<(NodeId
     let is_one = bits.get(index as usize) == Some(&one);
     (is_one && matches!(graph.node(x).op, Op::Parameter { .. })).then_some((x, (index, one)))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::op::UnaryOp;
+    use crate::{Builder, Graph, TensorType};
+
+    fn parameter(graph: &mut Graph, index: u32) -> NodeId {
+        graph.add(Op::Parameter { index, ty: TensorType::new(DType::F32, [4]) }, &[]).unwrap()
+    }
+
+    fn divided(graph: &mut Graph, x: NodeId, index: u32) -> NodeId {
+        let slot = graph.add(Op::Slot { index, dtype: DType::F32 }, &[]).unwrap();
+        let slot = graph.broadcast_to(slot, &[4]).unwrap();
+        graph.binary(BinaryOp::Div, x, slot).unwrap()
+    }
+
+    fn bits(slots: [f32; 2]) -> [u64; 2] {
+        slots.map(|slot| slot.to_bits().into())
+    }
+
+    #[test]
+    fn an_input_that_is_divided_by_one_is_that_input() {
+        let graph = &mut Graph::new();
+        let [y, x] = [0, 1].map(|index| parameter(graph, index));
+        let statistic = divided(graph, x, 0);
+        let sum = graph.binary(BinaryOp::Add, statistic, y).unwrap();
+        // Not an input.
+        let output = divided(graph, sum, 1);
+        let program = Program::canonical(graph, &[statistic, output]).unwrap().0;
+        let of = |slots| Undivided::of(&program, &bits(slots)).unwrap();
+        let undivided = of([1.0, 1.0]).unwrap();
+        let plain = &mut Graph::new();
+        let [x, y] = [0, 1].map(|index| parameter(plain, index));
+        let sum = plain.binary(BinaryOp::Add, x, y).unwrap();
+        let output = divided(plain, sum, 0);
+        assert_eq!(*undivided.program.0, Program::canonical(plain, &[output]).unwrap().0);
+        let of_whole = program.parameters().map(|(index, _)| index).collect::<Vec<_>>();
+        assert_eq!(undivided.program.1.parameters, of_whole);
+        assert_eq!((&*undivided.program.1.slots, &*undivided.ones), (&[1][..], &[(0, bits([1.0, 1.0])[0])][..]));
+        assert_eq!(undivided.outputs, [UndividedOutput::Parameter(0), UndividedOutput::Result(0)]);
+        assert!(of([2.0, 1.0]).is_none(), "a mean of two");
+    }
+
+    #[test]
+    fn a_program_without_such_a_division_is_left_alone() {
+        let graph = &mut Graph::new();
+        let x = parameter(graph, 0);
+        let tanh = graph.unary(UnaryOp::Tanh, x).unwrap();
+        let output = divided(graph, tanh, 0);
+        let program = Program::canonical(graph, &[output]).unwrap().0;
+        assert!(Undivided::of(&program, &bits([1.0, 1.0])).unwrap().is_none());
+    }
+}

@@ -477,7 +477,8 @@ impl Programs {
     /// Returns whether a program, or what is left of a first one, is in memory.
     fn is_compiled(&self, key: &Key) -> bool {
         let begun = || self.beginnings.peek(key).and_then(|(_, begun)| begun.as_ref());
-        self.compiled.contains(key) || begun().is_some_and(|begun| self.compiled.contains(&Key(Arc::clone(&begun.rest.0))))
+        self.compiled.contains(key)
+            || begun().is_some_and(|begun| self.compiled.contains(&Key(Arc::clone(&begun.rest.0))))
     }
 
     /// Counts an event of what has this hash, and returns the number of such events.

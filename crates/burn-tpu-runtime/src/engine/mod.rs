@@ -25,13 +25,13 @@ pub use host::interpret_program;
 pub(crate) use host::{interpret_nodes, interpret_values, open_ndarray};
 pub(crate) use host_value::{HostElements, HostValue, MOST_WAITING_BYTES, Maker};
 pub(crate) use pieces::{InPieces, picked};
-pub(crate) use undivided::OfUndivided;
 #[cfg(feature = "testing")]
 pub use pjrt::CPU_COMPILER_FLAGS;
 #[cfg(feature = "testing")]
 pub(crate) use pjrt::replicas_agree;
 pub(crate) use pjrt::{dump_program, open, open_mesh};
 pub(crate) use topology::{Slice, libtpu, lower_for_tpu, open_described};
+pub(crate) use undivided::OfUndivided;
 
 use crate::activity::RunningProgram;
 use crate::error::{Result, TpuError};

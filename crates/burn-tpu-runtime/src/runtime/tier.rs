@@ -112,7 +112,9 @@ impl DeviceRuntime {
                 Some(compiled) if holds(&compiled) => Tier::Compiled(compiled),
                 older => match self.member(recorded, slots, buffers) {
                     Some(member) => Tier::Member(None, member),
-                    None => self.begun_or_whole((recorded, slots), &Inputs::of(recorded, buffers), older, reason, starts)?,
+                    None => {
+                        self.begun_or_whole((recorded, slots), &Inputs::of(recorded, buffers), older, reason, starts)?
+                    }
                 },
             });
         };
@@ -213,11 +215,8 @@ impl DeviceRuntime {
         }
         // A batch comes with every step, whose program has always made it.
         let given = if reason == CutReason::MarkStep { &[] } else { &*inputs.new };
-        let starts = || Starts {
-            is_first: inputs.are_of_user(recorded),
-            only_drawn: reason != CutReason::MarkStep,
-            ..starts()
-        };
+        let starts =
+            || Starts { is_first: inputs.are_of_user(recorded), only_drawn: reason != CutReason::MarkStep, ..starts() };
         if let Some(compiled) = self.undivided(recorded, slots)? {
             return Ok(Tier::Compiled(compiled));
         }
