@@ -2,8 +2,11 @@
 
 use crate::common;
 
+use burn::module::{Module, Param};
+use burn::record::{BinBytesRecorder, FullPrecisionSettings, Recorder};
 use burn::tensor::backend::Backend;
 use burn::tensor::{Bool, Int, Tensor, TensorData};
+use burn_flex::Flex;
 use burn_tpu::{Buckets, Recompile, RecompileCause, Tpu, TpuDevice, TpuOptions, freeze, mark_step, metrics, unfreeze};
 use common::{alone, counted};
 
@@ -131,6 +134,38 @@ fn dtypes_are_distinguished() {
 }
 
 /// The thread that uses a batch runs what the loader's thread has recorded. The line is the loader's.
+/// A weight that a record holds.
+#[derive(Module, Debug)]
+struct Weighted<B: Backend> {
+    weight: Param<Tensor<B, 2>>,
+}
+
+/// The derive's functions have the line of the derive, which is no line that loads.
+#[test]
+fn the_line_of_a_derive_is_no_users_line() {
+    let device = common::interpreter_with("derive", TpuOptions::development());
+    let _alone = alone();
+    let recorder = BinBytesRecorder::<FullPrecisionSettings>::default();
+    let host = Default::default();
+    let line = std::cell::Cell::new(0);
+    let step = |columns: usize| {
+        let weight = Param::from_tensor(Tensor::<Flex, 2>::ones([64, columns], &host));
+        let bytes = recorder.record(Weighted { weight }.into_record(), ()).unwrap();
+        let model = Weighted { weight: Param::from_tensor(Tensor::<B, 2>::zeros([64, columns], &device)) };
+        line.set(line!() + 1);
+        let record = recorder.load(bytes, &device).unwrap();
+        let model = model.load_record(record);
+        let y = matrix(&device, [4, 64]).matmul(model.weight.val()).tanh().sum_dim(1).exp().log().abs().sum();
+        mark_step(&device);
+        drop(y);
+    };
+    step(32);
+    let found = recompiles(&device, || step(48));
+    let uploaded_at = found[0].uploaded_at.as_deref().unwrap_or_default();
+    let expected = format!("tests/recording/recompiles.rs:{} in ", line.get());
+    assert!(uploaded_at.contains(&expected), "{expected}: {found:?}");
+}
+
 #[test]
 fn the_location_is_in_the_thread_that_recorded() {
     let Some(device) = common::cpu() else { return };

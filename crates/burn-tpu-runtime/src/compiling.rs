@@ -2,6 +2,7 @@
 //!
 //! - A second request for a program that is already being compiled waits for the running compile, from any thread.
 //! - Compiles of different programs never wait for each other.
+//! - A compile that takes long is announced once, however many wait for it.
 //! - If all callers stopped waiting, the outcome is stored here until the program is requested again.
 //!
 //! May not know: programs, engines.
@@ -12,6 +13,7 @@ use parking_lot::{Condvar, Mutex};
 use rustc_hash::FxHashMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
 /// The identity of a program.
@@ -28,11 +30,12 @@ pub(crate) struct Compiling<T> {
 struct Job<T> {
     outcome: Mutex<Option<Result<T>>>,
     ended: Condvar,
+    is_announced: AtomicBool,
 }
 
-/// What to do regularly while a compile goes on.
+/// What to do once a compile has gone on for a time.
 pub(crate) struct Notice<F> {
-    pub(crate) every: Duration,
+    pub(crate) after: Duration,
     pub(crate) call: F,
 }
 
@@ -45,7 +48,7 @@ impl<T> Default for Compiling<T> {
 impl<T: Clone + Send + 'static> Compiling<T> {
     /// Returns the outcome of `compile`, or of an earlier compile of the same program that is running or whose outcome
     /// is stored. Returns `None` if there is no outcome within `limit` (zero: no limit); the compile then continues.
-    /// While it waits, it calls `notice` with the time that it has waited.
+    /// It calls `notice` with the time that it has waited, unless another caller did for the same compile.
     pub(crate) fn wait_for(
         &self,
         key: Key,
@@ -73,7 +76,8 @@ impl<T: Clone + Send + 'static> Compiling<T> {
         }
         // Held until the job ends, so that a process exit does not destroy state that the compiler uses.
         let guard = WorkGuard::new().map_err(TpuError::pjrt("starting a compile"))?;
-        let job = Arc::new(Job { outcome: Mutex::new(None), ended: Condvar::new() });
+        let job =
+            Arc::new(Job { outcome: Mutex::new(None), ended: Condvar::new(), is_announced: AtomicBool::new(false) });
         let running = Arc::clone(&job);
         let (span, subscriber) = (tracing::Span::current(), tracing::dispatcher::get_default(Clone::clone));
         let run = move || {
@@ -99,13 +103,12 @@ impl<T: Clone> Job<T> {
         let begun = Instant::now();
         let left = || if limit.is_zero() { Duration::MAX } else { limit.saturating_sub(begun.elapsed()) };
         let mut outcome = self.outcome.lock();
-        while outcome.is_none() && !left().is_zero() {
-            let time = left().min(notice.every);
-            let waited = self.ended.wait_while_for(&mut outcome, |outcome| outcome.is_none(), time);
-            if waited.timed_out() && time == notice.every {
-                (notice.call)(begun.elapsed());
-            }
+        self.ended.wait_while_for(&mut outcome, |outcome| outcome.is_none(), left().min(notice.after));
+        let is_long = outcome.is_none() && begun.elapsed() >= notice.after;
+        if is_long && !self.is_announced.swap(true, Relaxed) {
+            (notice.call)(begun.elapsed());
         }
+        self.ended.wait_while_for(&mut outcome, |outcome| outcome.is_none(), left());
         outcome.clone()
     }
 }
@@ -120,20 +123,39 @@ mod tests {
     const SHORT: Duration = Duration::from_nanos(1);
 
     fn silent() -> Notice<impl Fn(Duration)> {
-        Notice { every: Duration::from_secs(3600), call: |_| () }
+        Notice { after: Duration::from_secs(3600), call: |_| () }
     }
 
     #[test]
-    fn a_long_compile_is_announced_until_it_ends() {
-        let (announce, announced) = channel::<Duration>();
+    fn a_long_compile_is_announced_once_whoever_waits_for_it() {
+        let (compiling, announced) = (Compiling::<u8>::default(), Mutex::new(Vec::new()));
+        let (release, released) = channel();
+        let begin = Barrier::new(2);
         let slow = move || {
-            let times: Vec<_> = announced.iter().take(3).collect();
-            Ok(times)
+            released.recv().expect("the test lets it continue");
+            Ok(7)
         };
-        let call = move |time| announce.send(time).unwrap_or_default();
-        let notice = Notice { every: Duration::from_millis(1), call };
-        let times = Compiling::default().wait_for([1; 32], LONG, notice, slow).unwrap().unwrap();
-        assert!(times[0] >= Duration::from_millis(1) && times.is_sorted(), "{times:?}");
+        let after = Duration::from_millis(1);
+        let notice = || Notice { after, call: |time: Duration| announced.lock().push(time) };
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                begin.wait();
+                let joined = compiling.wait_for([1; 32], LONG, notice(), || Ok(7));
+                assert_eq!(joined.unwrap().unwrap(), 7);
+            });
+            assert!(compiling.wait_for([1; 32], Duration::from_millis(20), notice(), slow).is_none(), "it goes on");
+            begin.wait();
+            std::thread::sleep(Duration::from_millis(20));
+            release.send(()).expect("the compile is waiting");
+        });
+        let announced = announced.into_inner();
+        assert!(announced.len() == 1 && announced[0] >= after, "{announced:?}");
+    }
+
+    #[test]
+    fn a_short_compile_is_not_announced() {
+        let notice = Notice { after: Duration::from_secs(3600), call: |_| panic!("it is short") };
+        assert_eq!(Compiling::<u8>::default().wait_for([1; 32], LONG, notice, || Ok(7)).unwrap().unwrap(), 7);
     }
 
     #[test]

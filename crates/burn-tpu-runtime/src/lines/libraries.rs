@@ -88,6 +88,22 @@ pub(super) fn is_users(name: &str) -> bool {
     crate_of(name).is_some() && !is_library(name)
 }
 
+/// Returns whether a function is one that a derive of Burn writes: a method of its traits for modules and records. Its lines
+/// are those of `#[derive(Module)]`.
+pub(super) fn is_derived(name: &str) -> bool {
+    ["burn_core::module::", "burn_core::record::"].iter().any(|traits| name.contains(&format!(" as {traits}")))
+}
+
+/// Returns whether a line of a file is in an attribute: what a derive or another attribute writes has its line. Not if the file
+/// cannot be read here.
+pub(super) fn is_of_attribute(file: &Path, line: u32) -> bool {
+    let Ok(text) = std::fs::read_to_string(file) else { return false };
+    let lines: Vec<&str> = text.lines().take(line as usize).map(str::trim).collect();
+    let first = lines.iter().rposition(|line| line.starts_with("#["));
+    // An attribute that ended before the line is another item's.
+    first.is_some_and(|first| !lines[first..lines.len() - 1].iter().any(|line| line.ends_with(']')))
+}
+
 /// Returns whether a file belongs to the standard library (also as the component `rust-src` installs it), to a downloaded or
 /// vendored crate, to burn-tpu, or to a library in another language.
 pub(super) fn is_library_file(file: &Path) -> bool {
@@ -126,6 +142,21 @@ mod tests {
         for name in ["main", "finish<1, burn_tpu::trace::record::{closure_env#0}>"] {
             assert!(!is_library(name) && !is_users(name), "{name} has no crate");
         }
+    }
+
+    #[test]
+    fn what_a_derive_writes_has_no_line_of_the_users() {
+        let derived = "<app::Model<B> as burn_core::module::base::Module<B>>::load_record::{{closure}}";
+        assert!(
+            is_derived(derived) && is_derived("<app::ModelRecord<B> as burn_core::record::base::Record<B>>::from_item")
+        );
+        assert!(!is_derived("<app::Model<B> as app::Layer>::forward") && !is_derived("burn_core::module::load"));
+        let file = tempfile::NamedTempFile::new().unwrap();
+        let text = "#[derive(Module)]\nstruct A;\n#[derive(\n    Module,\n    Debug,\n)]\nstruct B;\nfn f() {\n    g(x[0]);\n}";
+        std::fs::write(file.path(), text).unwrap();
+        let lines: Vec<u32> = (1..=10).filter(|&line| is_of_attribute(file.path(), line)).collect();
+        assert_eq!(lines, [1, 3, 4, 5, 6]);
+        assert!(!is_of_attribute(Path::new("/no/such/file.rs"), 1));
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! Reads off a stack: the line of the user's source, the part of a training step, the modules.
 
-use super::libraries::{is_library, is_library_file, is_users};
+use super::libraries::{is_derived, is_library, is_library_file, is_of_attribute, is_users};
 use super::{Stack, name_of};
 use backtrace::Symbol;
 use rustc_hash::FxHashMap;
@@ -149,13 +149,14 @@ fn gradient_of(name: &str) -> Option<String> {
 
 fn describe(symbol: &Symbol) -> Option<String> {
     let name = format!("{:#}", symbol.name()?);
-    let Some(file) = symbol.filename() else { return is_users(&name).then_some(name) };
-    if is_library(&name) || is_library_file(file) {
+    let Some(file) = symbol.filename() else { return (is_users(&name) && !is_derived(&name)).then_some(name) };
+    let line = symbol.lineno().unwrap_or(0);
+    if is_library(&name) || is_library_file(file) || is_derived(&name) || is_of_attribute(file, line) {
         return None;
     }
     let here = std::env::current_dir().unwrap_or_default();
     let file = file.strip_prefix(here).unwrap_or(file).display();
-    Some(format!("{file}:{} in {}", symbol.lineno().unwrap_or(0), short(&name)))
+    Some(format!("{file}:{line} in {}", short(&name)))
 }
 
 /// Returns a function's name without generic arguments, closures, and the trait of a method: `app::Model::step`.

@@ -19,7 +19,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
-/// How often a warning says that a compile goes on.
+/// The time after which a warning says that a compile goes on.
 const LONG_COMPILE: Duration = Duration::from_secs(10);
 
 /// Compiles the programs of a device, and knows what they were compiled for.
@@ -312,10 +312,10 @@ impl ProgramCompiler {
         let call = move |time: Duration| {
             let seconds = time.as_secs();
             warnings::warn(format_args!(
-                "{device}: a program of {nodes} nodes is still being compiled, for {seconds} s now"
+                "{device}: a program of {nodes} nodes is still being compiled after {seconds} s; this is said once"
             ));
         };
-        let notice = Notice { every: LONG_COMPILE, call };
+        let notice = Notice { after: LONG_COMPILE, call };
         self.compiling.wait_for(hash, limit, notice, compile).unwrap_or_else(|| {
             let program = hash[..8].iter().map(|byte| format!("{byte:02x}")).collect();
             Err(TpuError::CompileTimeout { program, nodes, seconds: limit.as_secs_f64() })
