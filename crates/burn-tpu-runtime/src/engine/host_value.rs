@@ -86,6 +86,13 @@ impl HostValue {
         Self { ty, maker, is_from_larger: false, was_read: AtomicBool::new(false), state, counters }
     }
 
+    /// Creates a value of the user that was transferred at once, since too much waited.
+    pub(crate) fn transferred(ty: TensorType, buffer: SharedBuffer, counters: Arc<Counters>) -> Self {
+        let copies = Copies { elements: None, buffer: Some(buffer), larger: None, is_waiting: false };
+        let (maker, was_read, state) = (Maker::User, AtomicBool::new(false), Mutex::new(copies));
+        Self { ty, maker, is_from_larger: false, was_read, state, counters }
+    }
+
     /// Creates a value that is in a larger buffer on the device.
     pub(crate) fn in_larger(ty: TensorType, larger: TensorType, buffer: SharedBuffer, counters: Arc<Counters>) -> Self {
         let copies = Copies { elements: None, buffer: None, larger: Some((larger, buffer)), is_waiting: false };
@@ -186,7 +193,7 @@ impl HostValue {
 
     /// Returns whether the user gave the value and no program has read it: a batch, not a weight.
     pub(crate) fn is_new_input(&self) -> bool {
-        self.maker == Maker::User && !self.was_read.load(Relaxed) && self.is_waiting()
+        self.maker == Maker::User && !self.was_read.load(Relaxed)
     }
 
     /// Returns whether the user gave the value.
@@ -221,9 +228,10 @@ impl HostValue {
     ) -> Result<SharedBuffer> {
         let mut state = self.state.lock();
         let is_transferred = state.buffer.is_none();
+        let was_read = self.was_read.swap(true, Relaxed);
         let buffer = match (&state.buffer, &state.elements) {
             (Some(buffer), _) => {
-                buffer.site().into_iter().for_each(|site| site.read_again());
+                buffer.site().into_iter().filter(|_| was_read).for_each(|site| site.read_again());
                 Arc::clone(buffer)
             }
             (None, Some(elements)) => upload(&self.ty, elements.clone().bytes())?,

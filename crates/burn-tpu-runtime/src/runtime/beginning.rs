@@ -136,12 +136,13 @@ impl DeviceRuntime {
     }
 }
 
-/// Returns what the nodes of a recording are in its program.
+/// Returns what the nodes of a recording are in its program. Those that were recorded after it are not in it.
 fn in_program(recorded: &Recorded, starts: Starts) -> Starts {
     let mut places = vec![None; recorded.graph.len()];
     for (place, node) in recorded.program.graph().ids().zip(&recorded.bindings.nodes) {
         places[node.index()] = Some(place);
     }
-    let of = |nodes: Vec<NodeId>| nodes.into_iter().filter_map(|node| places[node.index()]).collect();
+    let place = |node: NodeId| places.get(node.index()).copied().flatten();
+    let of = |nodes: Vec<NodeId>| nodes.into_iter().filter_map(place).collect();
     Starts { initial: of(starts.initial), created: of(starts.created), ..starts }
 }

@@ -188,7 +188,11 @@ impl OpenDevice {
         // On a mesh, the program that reads a value first says how it is split.
         let waits = engine.transfers_values() || engine.mesh().is_some();
         if !waits || waiting > MOST_WAITING_BYTES {
-            return self.upload(ty, elements.bytes(), None);
+            let buffer = self.upload(ty, elements.bytes(), None)?;
+            // Who asks whether a program has read it finds out.
+            let is_noted = waits && maker == Maker::User && engine.mesh().is_none();
+            let noted = || HostValue::transferred(ty.clone(), Arc::clone(&buffer), Arc::clone(&self.counters));
+            return Ok(if is_noted { Arc::new(noted()) } else { buffer });
         }
         Ok(Arc::new(HostValue::new(ty.clone(), elements, maker, Arc::clone(&self.counters))))
     }

@@ -214,13 +214,13 @@ impl DeviceRuntime {
             return Ok(Tier::Compiler(older));
         }
         // A batch comes with every step, whose program has always made it.
-        let given = if reason == CutReason::MarkStep { &[] } else { &*inputs.new };
+        let given = if reason == CutReason::MarkStep { Vec::new() } else { inputs.unread(recorded) };
         let starts =
             || Starts { is_first: inputs.are_of_user(recorded), only_drawn: reason != CutReason::MarkStep, ..starts() };
         if let Some(compiled) = self.undivided(recorded, slots)? {
             return Ok(Tier::Compiled(compiled));
         }
-        let beginning = self.beginning(recorded, given, starts)?;
+        let beginning = self.beginning(recorded, &given, starts)?;
         Ok(beginning.map_or(Tier::Compiler(None), Tier::Begun))
     }
 
@@ -376,6 +376,14 @@ impl<'b> Inputs<'b> {
         };
         self.device_bytes = recorded.program.parameters().map(bytes).sum();
         self
+    }
+
+    /// Returns the parameters that the user gave and no program has read.
+    fn unread(&self, recorded: &Recorded) -> Vec<u32> {
+        let value = |place: u32| self.buffers[place as usize].as_ref().ok().and_then(HostValue::of);
+        let places = (0..).zip(&recorded.bindings.parameters);
+        let unread = places.filter(|&(_, &place)| value(place).is_some_and(HostValue::is_new_input));
+        unread.map(|(index, _)| index).collect()
     }
 
     /// Returns whether the user gave the values of all inputs.
