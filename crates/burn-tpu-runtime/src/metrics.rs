@@ -105,6 +105,8 @@ macro_rules! metrics {
         pub(crate) struct Counters {
             $(pub(crate) $name: AtomicU64,)*
             $(pub(crate) $ns: AtomicU64,)*
+            /// The number of values whose bytes are the `waiting_bytes`.
+            pub(crate) waiting_values: AtomicU64,
             cuts: Mutex<BTreeMap<CutReason, u64>>,
             pub(crate) memory: Arc<Ledger>,
             tracing_bound: TracingBoundMonitor,

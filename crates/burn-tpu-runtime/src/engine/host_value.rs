@@ -81,6 +81,7 @@ impl DeviceBuffer for HostValue {
 impl HostValue {
     pub(crate) fn new(ty: TensorType, elements: HostElements, maker: Maker, counters: Arc<Counters>) -> Self {
         Counters::add(&counters.waiting_bytes, ty.bytes());
+        Counters::add(&counters.waiting_values, 1);
         let copies = Copies { elements: Some(elements), buffer: None, larger: None, is_waiting: true };
         let state = Mutex::new(copies);
         Self { ty, maker, is_from_larger: false, was_read: AtomicBool::new(false), state, counters }
@@ -254,6 +255,7 @@ impl HostValue {
 
     fn forget_waiting(&self) {
         self.counters.waiting_bytes.fetch_sub(self.ty.bytes() as u64, Relaxed);
+        self.counters.waiting_values.fetch_sub(1, Relaxed);
     }
 }
 

@@ -29,6 +29,7 @@ use crate::profile;
 use crate::program::{CompiledProgram, Count, Packing, Recorded};
 use burn_tpu_graph::{Beginning, Program, Split, Starts, TensorType, cost, custom_calls};
 use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
 
 /// The most runs of a program in the interpreter before it is compiled, unless its compile is long.
 const MOST_RUNS: u64 = 100;
@@ -118,14 +119,18 @@ impl DeviceRuntime {
                 },
             });
         };
-        let inputs = Inputs::of(recorded, buffers);
+        let inputs = || Inputs::of(recorded, buffers);
         match found {
             Some(compiled) if holds(&compiled) => {
-                let split = self.split_of_transfers(recorded, &inputs)?;
+                // A step in memory has hundreds of arguments, and few values of the whole device wait.
+                if self.open().counters.waiting_values.load(Relaxed) <= MANY_TRANSFERS as u64 {
+                    return Ok(Tier::Compiled(compiled));
+                }
+                let split = self.split_of_transfers(recorded, &inputs())?;
                 Ok(split.map_or(Tier::Compiled(compiled), Tier::Split))
             }
             older => {
-                let inputs = inputs.with_device_bytes(recorded);
+                let inputs = inputs().with_device_bytes(recorded);
                 self.tier_of_new(recorded, slots, &inputs, older, (reason, starts), least)
             }
         }
