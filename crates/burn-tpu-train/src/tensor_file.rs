@@ -11,7 +11,6 @@ use safetensors::tensor::{Metadata, TensorInfo};
 use std::collections::HashMap;
 use std::fs::File;
 use std::io::{Read, Seek, SeekFrom, Write};
-use std::ops::Range;
 use std::path::{Path, PathBuf};
 
 /// The ending of the names of these files.
@@ -127,7 +126,7 @@ pub(crate) fn read(path: &Path) -> Result<HashMap<String, StoredTensor>, String>
         let dtype = burn_dtype(info.dtype).ok_or_else(|| format!("`{name}` has the type {}", info.dtype))?;
         let (from, to) = info.data_offsets;
         let (shape, begin) = (info.shape.clone(), begin + from as u64);
-        let elements = vec![begin..begin + (to - from) as u64];
+        let elements = vec![(begin, (to - from) as u64)];
         Ok((name, StoredTensor { dtype, shape, path: path.to_path_buf(), elements }))
     };
     metadata.tensors().into_iter().map(found).collect()
@@ -139,20 +138,20 @@ pub(crate) struct StoredTensor {
     pub(crate) dtype: DType,
     pub(crate) shape: Vec<usize>,
     path: PathBuf,
-    /// Where its elements are in the file, in order.
-    elements: Vec<Range<u64>>,
+    /// Where its elements are in the file, in order: the first byte of each part, and the number of bytes.
+    elements: Vec<(u64, u64)>,
 }
 
 impl StoredTensor {
     /// Reads the tensor.
     pub(crate) fn data(&self) -> Result<TensorData> {
-        let bytes: u64 = self.elements.iter().map(|range| range.end - range.start).sum();
+        let bytes: u64 = self.elements.iter().map(|(_, bytes)| bytes).sum();
         let mut elements = vec![0; bytes as usize];
         let read = |mut file: File| {
             let mut left = &mut elements[..];
-            for range in &self.elements {
-                let (part, rest) = left.split_at_mut((range.end - range.start) as usize);
-                file.seek(SeekFrom::Start(range.start))?;
+            for &(begin, bytes) in &self.elements {
+                let (part, rest) = left.split_at_mut(bytes as usize);
+                file.seek(SeekFrom::Start(begin))?;
                 file.read_exact(part)?;
                 left = rest;
             }
@@ -167,16 +166,15 @@ impl StoredTensor {
         let first = parts.first()?;
         let is_like = |part: &Self| (part.dtype, &part.shape, &part.path) == (first.dtype, &first.shape, &first.path);
         let shape = std::iter::once(parts.len()).chain(first.shape.iter().copied()).collect();
-        let elements = parts.iter().flat_map(|part| part.elements.iter().cloned()).collect();
+        let elements = parts.iter().flat_map(|part| part.elements.iter().copied()).collect();
         parts.iter().all(is_like).then(|| Self { dtype: first.dtype, shape, path: first.path.clone(), elements })
     }
 
     /// Returns a part of a tensor `[parts, ..]`; `None` if it has no such part.
     pub(crate) fn part(&self, index: usize) -> Option<Self> {
-        let (&[ref elements], [parts, shape @ ..]) = (&self.elements[..], &self.shape[..]) else { return None };
-        let bytes = (elements.end - elements.start) / (*parts as u64).max(1);
-        let begin = elements.start + index as u64 * bytes;
-        let (shape, elements) = (shape.to_vec(), vec![begin..begin + bytes]);
+        let ([(begin, bytes)], [parts, shape @ ..]) = (&self.elements[..], &self.shape[..]) else { return None };
+        let bytes = bytes / (*parts as u64).max(1);
+        let (shape, elements) = (shape.to_vec(), vec![(begin + index as u64 * bytes, bytes)]);
         (index < *parts).then(|| Self { dtype: self.dtype, shape, path: self.path.clone(), elements })
     }
 
