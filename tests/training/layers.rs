@@ -179,6 +179,26 @@ fn a_loop_records_as_much_for_any_number_of_layers() {
     assert_eq!(nodes[0], nodes[1]);
 }
 
+/// What a block captures is dropped by who runs the blocks, though it is dropped while the block is recorded: it is no result.
+#[test]
+fn what_a_block_captures_is_no_result_of_the_step() {
+    let _alone = common::alone();
+    type State = (Option<Layers<B, Block<B>>>, Option<Tensor<I, 1>>);
+    let step = |(model, _): State, device: &burn_tpu_runtime::Device| {
+        let device = TpuDevice::from(*device);
+        let model = model.unwrap_or_else(|| Layers::init(2, |_| Block::new(0.0, &device)).unwrap());
+        let mask = Tensor::<B, 3>::random([3, 5, 5], Distribution::Default, &device);
+        let x = Tensor::<B, 3>::ones([3, 5, WIDTH], &device);
+        let y = model.forward(x, |block, x| block.forward(x, mask.clone())).unwrap();
+        let loss = y.mean();
+        drop(loss.backward());
+        (Some(model), Some(loss.inner()))
+    };
+    let programs = burn_tpu_runtime::testing::recorded(|_| (None, None), step).unwrap();
+    let masks = programs.iter().flat_map(|program| program.output_types().filter(|ty| ty.dims[..] == [3, 5, 5]));
+    assert_eq!(masks.count(), 0);
+}
+
 /// Returns the model with the random numbers that it was made with.
 fn model_of(model: &Layers<B, Block<B>>) -> Layers<B, Block<B>> {
     B::seed(&model.devices()[0], 5);

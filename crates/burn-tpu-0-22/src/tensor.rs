@@ -30,7 +30,7 @@ impl TpuTensor {
 
 impl From<Tensor> for TpuTensor {
     fn from(tensor: Tensor) -> Self {
-        Self(tensor, HostCopy::default())
+        Self(tensor, Default::default())
     }
 }
 

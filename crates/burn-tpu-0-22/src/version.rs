@@ -8,7 +8,8 @@ pub(crate) use crate::since_0_22::*;
 pub(crate) use crate::until_0_22::{attention_options, interpolate_options};
 
 /// What a tensor has beside its value: nothing.
-pub(crate) type HostCopy = ();
+#[derive(Clone, Default)]
+pub(crate) struct HostCopy;
 
 /// The methods of `Backend`: none.
 macro_rules! backend_methods {

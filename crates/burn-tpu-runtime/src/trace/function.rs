@@ -339,7 +339,11 @@ impl Stream {
             let buffer: SharedBuffer = Arc::new(Placeholder { index, notes: Arc::clone(&notes) });
             placeholders.push(Tensor::new(device, ty.clone(), Ok(buffer)));
         }
-        let ran = catch_unwind(AssertUnwindSafe(|| stream.run(|| function(placeholders))));
+        let in_stream = || stream.run(|| function(placeholders));
+        let ran = catch_unwind(AssertUnwindSafe(|| match purpose {
+            Purpose::Part(_) => super::stream::around_part(in_stream),
+            Purpose::Run | Purpose::Inspect | Purpose::Find(_) => in_stream(),
+        }));
         if let Some(refusal) = notes.state.lock().refusal.take() {
             return Err(refusal);
         }

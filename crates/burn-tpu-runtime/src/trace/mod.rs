@@ -154,6 +154,11 @@ impl Origin {
         self.trace.is_current()
     }
 
+    /// Returns whether a handle that the calling thread drops is dropped by the stream that recorded the tensor.
+    pub(crate) fn is_dropped_by_owner(&self) -> bool {
+        stream::drops_for(self.trace.owner)
+    }
+
     /// Returns the tensor's number among those of its trace, which ascends with the recording.
     pub(crate) fn serial(&self) -> u64 {
         self.serial
@@ -167,7 +172,7 @@ impl Origin {
     /// Reports that a tensor without a value was dropped, by rule 3.
     pub(crate) fn dropped(&self) {
         let trace = &self.trace;
-        let counts = trace.is_current() && !self.shared.load(Relaxed);
+        let counts = self.is_dropped_by_owner() && !self.shared.load(Relaxed);
         let position = counts.then(|| trace.position.load(Relaxed));
         if trace.tensors.report_drop(self.serial, position) {
             trace.forget_if_idle();

@@ -81,6 +81,8 @@ thread_local! {
     static CURRENT: RefCell<Option<Current>> = const { RefCell::new(None) };
     /// The thread's own streams.
     static OWN: RefCell<Callers> = const { RefCell::new(Callers::new()) };
+    /// The streams in which the current one is entered to record a part of what they record, outermost first.
+    static AROUND: RefCell<Vec<u64>> = const { RefCell::new(Vec::new()) };
     /// The id of the current stream; 0 before the thread's first op. Drops read it, also while thread-locals are destroyed.
     static ID: Cell<u64> = const { Cell::new(0) };
 }
@@ -94,6 +96,25 @@ pub(super) fn current_id() -> u64 {
             CURRENT.try_with(|current| current.try_borrow_mut().map(|mut current| followed(&mut current).whose));
     }
     ID.get()
+}
+
+/// Returns whether the calling thread is in a stream, or records a part of what that records: what it drops, the stream drops.
+pub(super) fn drops_for(id: u64) -> bool {
+    current_id() == id || AROUND.try_with(|around| around.borrow().contains(&id)).unwrap_or(false)
+}
+
+/// Runs a function that records a part of what the current stream records, in another one.
+pub(super) fn around_part<T>(f: impl FnOnce() -> T) -> T {
+    struct Ends;
+    impl Drop for Ends {
+        fn drop(&mut self) {
+            AROUND.with_borrow_mut(Vec::pop);
+        }
+    }
+    let current = with_current(|current| current.state.id);
+    AROUND.with_borrow_mut(|around| around.push(current));
+    let _ends = Ends;
+    f()
 }
 
 fn with_current<T>(f: impl FnOnce(&mut Current) -> T) -> T {

@@ -20,7 +20,7 @@ pub struct Tensor {
 /// dropped last is chance.
 impl Drop for Tensor {
     fn drop(&mut self) {
-        if let Some(origin) = self.origin().filter(|origin| !origin.is_owned_here()) {
+        if let Some(origin) = self.origin().filter(|origin| !origin.is_dropped_by_owner()) {
             origin.mark_shared();
         }
     }
