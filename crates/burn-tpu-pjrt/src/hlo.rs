@@ -34,8 +34,10 @@ pub struct HloCollective {
     pub kind: &'static str,
     /// Whether it connects slices, over the data center's network. libtpu writes it as a send to its runtime.
     pub across_slices: bool,
-    /// The bytes that a device gives.
+    /// The bytes that a device gives each time.
     pub operand_bytes: u64,
+    /// How often it runs: as often as the loops that it is in.
+    pub runs: u64,
     /// The first group of devices (by partition) that communicate with each other, of a permutation the first pair; empty if
     /// all do, or if the plugin writes groups in a form that is not known here.
     pub group: Vec<u64>,
@@ -238,24 +240,50 @@ fn read_module(message: &[u8]) -> Option<HloModule> {
         Some(())
     })?;
     let root = computations.iter().find(|computation| computation.id == entry)?.root;
-    let collectives = collectives(&computations);
-    Some(HloModule { instructions: running(computations, entry), aliases, root, collectives })
+    let runs = runs(&computations, entry);
+    let collectives = collectives(&computations, &runs);
+    Some(HloModule { instructions: running(computations, entry, &runs), aliases, root, collectives })
+}
+
+/// Returns how often each computation runs that the entry computation reaches.
+fn runs(computations: &[Computation], entry: u64) -> HashMap<u64, u64> {
+    let bounds = bounds(computations);
+    let by_id: HashMap<u64, &Computation> = computations.iter().map(|found| (found.id, found)).collect();
+    let mut found = HashMap::new();
+    let mut waiting = vec![(entry, 1u64)];
+    while let Some((id, runs)) = waiting.pop() {
+        // The call graph may reach a computation twice.
+        if found.contains_key(&id) {
+            continue;
+        }
+        found.insert(id, runs);
+        for instruction in by_id.get(&id).map_or(&[][..], |computation| &computation.instructions) {
+            let trips = match instruction.opcode.as_str() {
+                // A body and a condition. Conditions have no other integer constant than the bound.
+                "while" => instruction.called.iter().find_map(|called| bounds.get(called)).copied().unwrap_or(1),
+                _ => 1,
+            };
+            waiting.extend(instruction.called.iter().map(|&called| (called, runs.saturating_mul(trips))));
+        }
+    }
+    found
 }
 
 /// Returns the exchanges of all computations. libtpu repeats one in the computations that start, run and end it: those
 /// of one channel are one.
-fn collectives(computations: &[Computation]) -> Vec<HloCollective> {
-    let all = || computations.iter().flat_map(|computation| &computation.instructions);
+fn collectives(computations: &[Computation], runs: &HashMap<u64, u64>) -> Vec<HloCollective> {
+    let all = || computations.iter().flat_map(|of| of.instructions.iter().map(|instruction| (of.id, instruction)));
     let bytes: HashMap<u64, u64> =
-        all().map(|node| (node.id, node.results.iter().map(|array| array.bytes).sum())).collect();
+        all().map(|(_, node)| (node.id, node.results.iter().map(|array| array.bytes).sum())).collect();
     let mut channels = HashSet::new();
     let mut found = Vec::new();
-    for instruction in all() {
+    for (computation, instruction) in all() {
         let Some(kind) = instruction.collective() else { continue };
         if instruction.channel == 0 || channels.insert((kind, instruction.channel)) {
             let operand_bytes = instruction.operands.iter().filter_map(|id| bytes.get(id)).sum();
             let across_slices = instruction.between_slices.is_some();
-            found.push(HloCollective { kind, across_slices, operand_bytes, group: instruction.group.clone() });
+            let (runs, group) = (runs.get(&computation).copied().unwrap_or(1), instruction.group.clone());
+            found.push(HloCollective { kind, across_slices, operand_bytes, runs, group });
         }
     }
     found
@@ -275,24 +303,18 @@ impl HloInstruction {
 
 /// Returns the instructions of the entry computation and of the computations that it calls, except those of fusions and
 /// reducers.
-fn running(mut computations: Vec<Computation>, entry: u64) -> Vec<HloInstruction> {
-    let bounds = bounds(&computations);
+fn running(mut computations: Vec<Computation>, entry: u64, runs: &HashMap<u64, u64>) -> Vec<HloInstruction> {
     add_parts(&mut computations);
     let mut instructions: Vec<HloInstruction> = Vec::new();
-    let mut waiting = vec![(entry, 1)];
-    while let Some((id, runs)) = waiting.pop() {
+    let mut waiting = vec![entry];
+    while let Some(id) = waiting.pop() {
         // Visit each computation once, although the call graph may reach it twice.
         let Some(place) = computations.iter().position(|computation| computation.id == id) else { continue };
         for mut instruction in computations.swap_remove(place).instructions {
             instruction.in_entry = id == entry;
-            instruction.runs = runs;
-            let trips = match instruction.opcode.as_str() {
-                // A body and a condition. Conditions have no other integer constant than the bound.
-                "while" => instruction.called.iter().find_map(|called| bounds.get(called)).copied().unwrap_or(1),
-                _ => 1,
-            };
+            instruction.runs = runs.get(&id).copied().unwrap_or(1);
             if matches!(instruction.opcode.as_str(), "while" | "conditional" | "call") {
-                waiting.extend(instruction.called.iter().map(|&called| (called, runs.saturating_mul(trips))));
+                waiting.extend(&instruction.called);
             }
             instructions.push(instruction);
         }

@@ -17,22 +17,24 @@ pub(super) fn summary(found: &[HloCollective], mesh: &Mesh, slices: usize) -> Ve
             0 => mesh.devices(),
             devices => devices,
         };
-        let moved_bytes = moved_bytes(collective.kind, collective.operand_bytes, devices as u64);
+        let runs = collective.runs;
+        let operand_bytes = runs * collective.operand_bytes;
+        let moved_bytes = runs * moved_bytes(collective.kind, collective.operand_bytes, devices as u64);
         let same = |known: &&mut Collective| {
             known.kind == collective.kind && known.across_slices == across_slices && known.axes == axes
         };
         match summary.iter_mut().find(same) {
             Some(known) => {
-                known.count += 1;
-                known.operand_bytes += collective.operand_bytes;
+                known.count += runs as usize;
+                known.operand_bytes += operand_bytes;
                 known.moved_bytes += moved_bytes;
             }
             None => summary.push(Collective {
                 kind: collective.kind.to_owned(),
                 axes,
                 across_slices,
-                count: 1,
-                operand_bytes: collective.operand_bytes,
+                count: runs as usize,
+                operand_bytes,
                 moved_bytes,
             }),
         }
@@ -103,6 +105,7 @@ mod tests {
             kind,
             across_slices: false,
             operand_bytes,
+            runs: 1,
             group: group.to_vec(),
         };
         let all = [
@@ -112,6 +115,7 @@ mod tests {
             found("all-gather", 10, &[]),
             found("collective-permute", 7, &[0, 1, 2, 3]),
             HloCollective { across_slices: true, ..found("all-reduce", 50, &[]) },
+            HloCollective { runs: 3, ..found("reduce-scatter", 8, &[0, 4]) },
         ];
         let summary: Vec<_> = summary(&all, &mesh, 2)
             .into_iter()
@@ -123,6 +127,7 @@ mod tests {
             ("all-gather", "data+model", false, 1, 10, 70),
             ("collective-permute", "model", false, 1, 7, 7),
             ("all-reduce", "data", true, 1, 50, 50),
+            ("reduce-scatter", "data", false, 3, 24, 12),
         ];
         let expected = expected.map(|(kind, axes, a, n, o, m)| (kind.to_owned(), axes.to_owned(), a, n, o, m));
         assert_eq!(summary, expected);
