@@ -6,7 +6,7 @@ use burn::backend::Autodiff;
 use burn::module::{Module, ModuleVisitor, Param};
 use burn::optim::GradientsParams;
 use burn::prelude::*;
-use burn_tpu::{Checkpoints, Platform, Tpu, TpuDevice};
+use burn_tpu::{Checkpoints, Tpu, TpuDevice};
 use burn_tpu_workspace::models::{Block, Gpt, GptConfig, Supervised, Tokens};
 
 type I = Tpu<f32>;
@@ -55,7 +55,7 @@ fn blocks_that_run_again_have_the_same_gradients() {
 fn random_numbers_are_drawn_alike_in_both_runs() {
     let _alone = common::alone();
     // Another device than the other tests', which draw too.
-    let device = TpuDevice::new(Platform::NdArray, 1);
+    let device = common::interpreter_with("drawn", common::development());
     let layer = burn::nn::LinearConfig::new(64, 64).init::<B>(&device);
     let dropout = burn::nn::DropoutConfig::new(0.5).init();
     let x = Tensor::<B, 2>::ones([4, 64], &device);

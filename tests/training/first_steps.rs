@@ -178,7 +178,7 @@ fn updates<B: AutodiffBackend>(
 /// A state of zeros gives what no state gives, bit for bit.
 #[test]
 fn the_first_update_is_that_of_burns_optimizer() {
-    let device = common::interpreter_with("updates", TpuOptions::development());
+    let device = common::interpreter_with("updates", common::development());
     let largest = [f32::MAX, f32::INFINITY, f32::NAN];
     let mut gradients = vec![0.0, -0.0, 1.0e-3, -1.0e-3, 1.0e-40, -1.0e-40, 3.0, -7.5, 1.0e-25];
     gradients.extend(largest.into_iter().chain(largest.map(|x| -x)).flat_map(|x| [x; 5]));

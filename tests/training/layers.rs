@@ -144,7 +144,8 @@ fn a_loop_has_the_values_and_gradients_of_its_blocks_one_after_another() {
 #[test]
 fn random_numbers_are_those_of_the_blocks_one_after_another() {
     let _alone = common::alone();
-    let device = TpuDevice::new(burn_tpu::Platform::NdArray, 1);
+    // Another device than the other tests', which draw too.
+    let device = common::interpreter_with("drawn", common::development());
     let model = model(3, 0.5, &device);
     B::seed(&device, 11);
     let each = run(&model, false, &device);
