@@ -8,7 +8,7 @@ use super::packs::{Layout, Pack, Place};
 use super::tensors::{TensorList, tensor};
 use super::{Compiled, compile};
 use crate::backend::{TpuFloat, TpuInt};
-use crate::layers::LAYERS;
+use crate::layers::ModulePath;
 use crate::{LossScaling, Result, Tpu, TpuDevice, TpuTensor};
 use burn_core::module::{AutodiffModule, Module, ModuleMapper, ModuleVisitor, Param};
 use burn_core::tensor::backend::{AutodiffBackend, Backend};
@@ -219,9 +219,7 @@ struct First<'o> {
     optimizer: &'o DeviceAdamW,
     /// Whether small parameters share tensors.
     packs: bool,
-    path: Vec<String>,
-    /// The number of stacked layers that the parameters which are visited are in: of their first dims.
-    layers: usize,
+    path: ModulePath,
     layout: Layout,
     /// The members of each pack.
     packed: Vec<Vec<TpuTensor>>,
@@ -233,7 +231,7 @@ impl<'o> First<'o> {
     fn new(optimizer: &'o DeviceAdamW, packs: bool) -> Self {
         let (parameters, state) = Default::default();
         let (layout, packed) = Default::default();
-        Self { optimizer, packs, path: Vec::new(), layers: 0, layout, packed, parameters, state }
+        Self { optimizer, packs, path: ModulePath::default(), layout, packed, parameters, state }
     }
 
     /// Returns the layout and the state before the first step.
@@ -254,22 +252,19 @@ where
     B: AutodiffBackend<InnerBackend = Tpu<F, I>>,
 {
     fn enter_module(&mut self, name: &str, container: &str) {
-        self.path.push(name.to_owned());
-        self.layers += usize::from(container == LAYERS);
+        self.path.enter(name, container);
     }
 
     fn exit_module(&mut self, _name: &str, container: &str) {
-        self.path.pop();
-        self.layers -= usize::from(container == LAYERS);
+        self.path.exit(container);
     }
 
     fn visit_float<const D: usize>(&mut self, parameter: &Param<Tensor<B, D>>) {
         let value = parameter.val();
         let is_trained = value.is_require_grad();
         let value = value.inner();
-        let path = self.path.join(".");
-        let dims = value.dims();
-        let decay = is_trained.then(|| self.optimizer.decay_of(&path, &dims[self.layers..]));
+        let path = self.path.joined();
+        let decay = is_trained.then(|| self.optimizer.decay_of(&path, self.path.split(&value.dims()).1));
         let pack = |decay| self.layout.try_pack(&path, &value.dims(), value.dtype(), decay);
         if let Some(pack) = decay.filter(|_| self.packs).and_then(pack) {
             self.packed.resize_with(self.layout.packs.len(), Vec::new);

@@ -59,7 +59,7 @@ impl<F: TpuFloat, I: TpuInt, C: CheckpointStrategy> CustomOpBackend for Autodiff
 }
 
 /// Returns a result that no gradient flows through.
-fn untracked<F: TpuFloat, I: TpuInt, C: CheckpointStrategy>(tensor: Tensor, kind: Kind) -> Tracked<F, I, C> {
+pub(crate) fn untracked<F: TpuFloat, I: TpuInt, C: CheckpointStrategy>(tensor: Tensor, kind: Kind) -> Tracked<F, I, C> {
     match kind {
         Kind::Float => AnyTensor::Float(<Autodiff<Tpu<F, I>, C> as AutodiffBackend>::from_inner(tensor.into())),
         Kind::Int => AnyTensor::Int(tensor.into()),
@@ -112,11 +112,7 @@ fn track_array<F: TpuFloat, I: TpuInt, C: CheckpointStrategy, const N: usize>(
 ) -> Result<Vec<Tracked<F, I, C>>> {
     let value = saved.packed::<F, I>()?;
     let (kinds, results) = (saved.op.results().to_vec(), saved.results.clone());
-    let prepared = Backward::<Tpu<F, I>, N>::prepare::<C>(CustomGradient, floats.map(|float| float.node));
-    let tracked: FloatTensor<Autodiff<Tpu<F, I>, C>> = match prepared.compute_bound().stateful() {
-        OpsKind::Tracked(prepared) => prepared.finish(saved, value),
-        OpsKind::UnTracked(prepared) => prepared.finish(value),
-    };
+    let tracked = node::<F, I, C, _, N>(CustomGradient, floats, saved, value);
     let is_single = kinds.iter().filter(|&&kind| kind == Kind::Float).count() == 1;
     let mut start = 0;
     let result = |(tensor, kind): (Tensor, Kind)| match kind {
@@ -131,6 +127,22 @@ fn track_array<F: TpuFloat, I: TpuInt, C: CheckpointStrategy, const N: usize>(
         other => untracked(tensor, other),
     };
     Ok(results.into_iter().zip(kinds).map(result).collect())
+}
+
+/// Returns the value of a node of Burn's graph with these parents.
+pub(crate) fn node<F: TpuFloat, I: TpuInt, C: CheckpointStrategy, O, const N: usize>(
+    op: O,
+    parents: [FloatTensor<Autodiff<Tpu<F, I>, C>>; N],
+    state: O::State,
+    value: TpuTensor,
+) -> FloatTensor<Autodiff<Tpu<F, I>, C>>
+where
+    O: Backward<Tpu<F, I>, N>,
+{
+    match op.prepare::<C>(parents.map(|parent| parent.node)).compute_bound().stateful() {
+        OpsKind::Tracked(prepared) => prepared.finish(state, value),
+        OpsKind::UnTracked(prepared) => prepared.finish(value),
+    }
 }
 
 impl Saved {

@@ -3,7 +3,7 @@
 //! Owns: how an op's operands and results are made of Burn's tensors, and its gradient. May not know: what a form is to a
 //! program, and how it is checked, which are the runtime's.
 
-mod autodiff;
+pub(crate) mod autodiff;
 mod parts;
 pub(crate) mod tensors;
 

@@ -7,6 +7,7 @@ use burn_core::tensor::{Bool, Float, Int, Tensor, TensorPrimitive};
 use burn_tpu_runtime::Tensor as Recorded;
 
 /// A tensor without its rank.
+#[derive(Clone)]
 pub enum AnyTensor<B: Backend> {
     Float(B::FloatTensorPrimitive),
     Int(B::IntTensorPrimitive),

@@ -6,13 +6,14 @@
 //! takes those and puts its operands' gradients there, and each operand's node hands its own on.
 
 use super::run::{Call, LayersBackend};
+use crate::custom_op::autodiff::{node, untracked};
 use crate::custom_op::tensors::{AnyTensor, Kind};
 use crate::{Result, Tpu, TpuError, TpuFloat, TpuInt, TpuTensor};
 use burn_autodiff::Autodiff;
 use burn_autodiff::checkpoint::base::Checkpointer;
 use burn_autodiff::checkpoint::strategy::CheckpointStrategy;
 use burn_autodiff::grads::Gradients;
-use burn_autodiff::ops::{Backward, Ops, OpsKind};
+use burn_autodiff::ops::{Backward, Ops};
 use burn_core::tensor::backend::AutodiffBackend;
 use burn_core::tensor::ops::{FloatTensor, FloatTensorOps};
 use burn_core::tensor::{FloatDType, Shape, TensorMetadata};
@@ -57,18 +58,18 @@ impl<F: TpuFloat, I: TpuInt, C: CheckpointStrategy> LayersBackend for Autodiff<T
                 carries.into_iter().zip(&kinds).map(|(tensor, &kind)| leaf(tensor, kind, differentiates)).collect();
             let slices = slices.into_iter().zip(&trained);
             let slices: Vec<Tracked<F, I, C>> =
-                slices.map(|(slice, &trained)| float_leaf::<F, I, C>(slice, trained && differentiates)).collect();
-            let given = (call.layer)(carries.iter().map(copy).collect(), slices.clone(), constants);
+                slices.filter_map(|(slice, &trained)| float::<F, I, C>(&leaf(slice, Kind::Float, trained))).collect();
+            let given = (call.layer)(carries.clone(), slices.clone(), constants);
             let given = given.unwrap_or_else(|reason| {
                 error = Some(reason);
                 Vec::new()
             });
             let operands: Vec<_> = carries.iter().map(float).chain(slices.into_iter().map(Some)).collect();
             // Else the caller says what is wrong.
-            let is_a_loop =
-                given.iter().map(|value| Self::untracked(copy(value)).ty().clone()).eq(types.iter().cloned());
+            let results: Vec<Tensor> = given.iter().cloned().map(Self::untracked).collect();
+            let is_a_loop = results.iter().map(Tensor::ty).eq(&types);
             let found = if differentiates && is_a_loop { of_layer(&given, operands, gradients) } else { Vec::new() };
-            LayerResults { carries: given.into_iter().map(Self::untracked).collect(), gradients: found }
+            LayerResults { carries: results, gradients: found }
         });
         if let Some(error) = error {
             return Err(error);
@@ -76,7 +77,7 @@ impl<F: TpuFloat, I: TpuInt, C: CheckpointStrategy> LayersBackend for Autodiff<T
         let recorded = recorded?;
         let (results, residuals) = recorded.forward(carries, stacked)?;
         if !differentiates {
-            return Ok(results.into_iter().zip(kinds).map(|(result, kind)| leaf(result, kind, false)).collect());
+            return Ok(results.into_iter().zip(kinds).map(|(result, kind)| untracked(result, kind)).collect());
         }
         let shared: Shared = Arc::new(Mutex::new(vec![None; operands.len()]));
         let given: Shared = Arc::new(Mutex::new(vec![None; results.len()]));
@@ -88,7 +89,7 @@ impl<F: TpuFloat, I: TpuInt, C: CheckpointStrategy> LayersBackend for Autodiff<T
                 let saved = Place { shared: Arc::clone(&given), place, token: last.primitive.clone() };
                 AnyTensor::Float(node::<F, I, C, _, 1>(LoopResult, [last.clone()], saved, result.into()))
             }
-            other => leaf(result, other, false),
+            other => untracked(result, other),
         };
         Ok(results.into_iter().zip(kinds).enumerate().map(result).collect())
     }
@@ -111,30 +112,17 @@ fn float<F: TpuFloat, I: TpuInt, C: CheckpointStrategy>(
     }
 }
 
-fn copy<F: TpuFloat, I: TpuInt, C: CheckpointStrategy>(
-    value: &AnyTensor<Autodiff<Tpu<F, I>, C>>,
-) -> AnyTensor<Autodiff<Tpu<F, I>, C>> {
-    match value {
-        AnyTensor::Float(tensor) => AnyTensor::Float(tensor.clone()),
-        AnyTensor::Int(tensor) => AnyTensor::Int(tensor.clone()),
-        AnyTensor::Bool(tensor) => AnyTensor::Bool(tensor.clone()),
-    }
-}
-
-fn float_leaf<F: TpuFloat, I: TpuInt, C: CheckpointStrategy>(tensor: Tensor, is_trained: bool) -> Tracked<F, I, C> {
-    let tensor = <Autodiff<Tpu<F, I>, C> as AutodiffBackend>::from_inner(tensor.into());
-    Autodiff::<Tpu<F, I>, C>::float_set_require_grad(tensor, is_trained)
-}
-
+/// Returns a value of the layer that is being recorded. A float may be one whose gradient is looked for.
 fn leaf<F: TpuFloat, I: TpuInt, C: CheckpointStrategy>(
     tensor: Tensor,
     kind: Kind,
     is_trained: bool,
 ) -> AnyTensor<Autodiff<Tpu<F, I>, C>> {
-    match kind {
-        Kind::Float => AnyTensor::Float(float_leaf::<F, I, C>(tensor, is_trained)),
-        Kind::Int => AnyTensor::Int(tensor.into()),
-        Kind::Bool => AnyTensor::Bool(tensor.into()),
+    match untracked(tensor, kind) {
+        AnyTensor::Float(tensor) => {
+            AnyTensor::Float(Autodiff::<Tpu<F, I>, C>::float_set_require_grad(tensor, is_trained))
+        }
+        other => other,
     }
 }
 
@@ -178,22 +166,6 @@ fn join<F: TpuFloat, I: TpuInt, C: CheckpointStrategy>(
         chain = Some(node::<F, I, C, _, 2>(Join, [before, value], saved, token));
     }
     chain.unwrap_or_else(|| unreachable!("a loop carries a float"))
-}
-
-/// Returns the value of a node of Burn's graph with these parents.
-fn node<F: TpuFloat, I: TpuInt, C: CheckpointStrategy, O, const N: usize>(
-    op: O,
-    parents: [Tracked<F, I, C>; N],
-    state: O::State,
-    value: TpuTensor,
-) -> Tracked<F, I, C>
-where
-    O: Backward<Tpu<F, I>, N>,
-{
-    match op.prepare::<C>(parents.map(|parent| parent.node)).compute_bound().stateful() {
-        OpsKind::Tracked(prepared) => prepared.finish(state, value),
-        OpsKind::UnTracked(prepared) => prepared.finish(value),
-    }
 }
 
 /// The place of a gradient, and the token that the nodes of a chain pass on.

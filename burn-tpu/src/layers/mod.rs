@@ -6,11 +6,12 @@
 mod autodiff;
 mod blocks;
 mod module;
+mod path;
 mod run;
 mod stack;
 
+pub(crate) use path::ModulePath;
 pub use run::LayersBackend;
-pub(crate) use stack::LAYERS;
 
 use crate::compile::leaves;
 use crate::custom_op::OpTensors;

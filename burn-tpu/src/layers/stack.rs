@@ -1,16 +1,13 @@
 //! A stacked parameter: the values of one parameter in all layers, `[layers, ..]`.
 
 use super::blocks::Found;
+use super::path::ALL_LAYERS;
 use super::refused;
 use crate::Result;
 use burn_core::module::{ModuleMapper, ModuleVisitor, Param, ParamId};
 use burn_core::tensor::backend::{AutodiffBackend, Backend};
 use burn_core::tensor::ops::FloatTensor;
 use burn_core::tensor::{Tensor, TensorPrimitive};
-
-/// What a visitor is told that it enters at a stacked parameter: its name, and what contains it.
-const ALL_LAYERS: &str = "*";
-pub(crate) const LAYERS: &str = "Layers";
 
 /// A parameter of equal blocks.
 #[derive(Clone)]
@@ -185,7 +182,7 @@ impl<B: Backend> Stack<B> {
     /// Returns the names of the modules around the parameter and its own, with their containers: `*` for all layers first.
     fn names(&self) -> impl DoubleEndedIterator<Item = (&str, &str)> {
         let own = self.path.iter().map(|(name, container)| (name.as_str(), container.as_str()));
-        std::iter::once((ALL_LAYERS, LAYERS)).chain(own)
+        std::iter::once(ALL_LAYERS).chain(own)
     }
 
     pub(super) fn with_module(self, module: impl Modules<B>) -> Self {

@@ -3,7 +3,7 @@
 use super::rules::{Axes, Parameter, PlacementRule};
 use super::shard::MeshBackend;
 use crate::TpuDevice;
-use crate::layers::LAYERS;
+use crate::layers::ModulePath;
 use burn_core::module::{Module, ModuleMapper, ModuleVisitor, Param};
 use burn_core::tensor::{Tensor, TensorPrimitive};
 use burn_tpu_runtime::graph::TensorType;
@@ -31,7 +31,7 @@ use burn_tpu_runtime::{Result, TpuError};
 /// [`TpuError::Mesh`] for an axis that does not exist; [`TpuError::Sharding`], with the parameter's path, for a size that
 /// does not divide, a wrong number of dims, or a pattern that matches nothing. No parameter is moved then.
 pub fn place<B: MeshBackend, M: Module<B>>(module: M, rule: &impl PlacementRule) -> Result<M> {
-    let mut plan = Plan { rule, path: Path::default(), paths: Vec::new(), placed: Vec::new(), error: None };
+    let mut plan = Plan { rule, path: ModulePath::default(), paths: Vec::new(), placed: Vec::new(), error: None };
     module.visit(&mut plan);
     rule.check(&plan.paths)?;
     let Plan { placed, error, .. } = plan;
@@ -47,17 +47,10 @@ pub fn place<B: MeshBackend, M: Module<B>>(module: M, rule: &impl PlacementRule)
     Ok(module)
 }
 
-/// The names of the modules that are being visited, and how many of them are stacked layers.
-#[derive(Default)]
-struct Path {
-    names: Vec<String>,
-    layers: usize,
-}
-
 /// Asks the rule for the axes of every parameter.
 struct Plan<'r, R> {
     rule: &'r R,
-    path: Path,
+    path: ModulePath,
     paths: Vec<String>,
     /// In the order of the visit; `None` for a parameter that is not on a mesh.
     placed: Vec<Option<Axes>>,
@@ -77,7 +70,7 @@ impl<R: PlacementRule> Plan<'_, R> {
             device: device.to_string(),
         })?;
         // Of stacked layers, the rule places one, and every chip has a part of each.
-        let (layers, dims) = dims.split_at(self.path.layers);
+        let (layers, dims) = self.path.split(&dims);
         let bytes = ty.bytes() / layers.iter().product::<usize>().max(1);
         let mut axes = self.rule.axes(&Parameter { path, dims, bytes, device })?;
         layers.iter().for_each(|_| axes.insert(0, DimNames::new()));
@@ -88,17 +81,15 @@ impl<R: PlacementRule> Plan<'_, R> {
 
 impl<B: MeshBackend, R: PlacementRule> ModuleVisitor<B> for Plan<'_, R> {
     fn enter_module(&mut self, name: &str, container: &str) {
-        self.path.names.push(name.to_owned());
-        self.path.layers += usize::from(container == LAYERS);
+        self.path.enter(name, container);
     }
 
-    fn exit_module(&mut self, _: &str, container: &str) {
-        self.path.names.pop();
-        self.path.layers -= usize::from(container == LAYERS);
+    fn exit_module(&mut self, _name: &str, container: &str) {
+        self.path.exit(container);
     }
 
     fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<B, D>>) {
-        let path = self.path.names.join(".");
+        let path = self.path.joined();
         let axes = self.axes(&path, &param.val());
         self.paths.push(path);
         match axes {

@@ -1,6 +1,6 @@
 //! What a forward loop keeps for the backward loop, which computes all other values again.
 
-use super::{LayerLoop, LayerValue};
+use super::{LayerLoop, LayerValue, Role};
 use burn_tpu_graph::op::OpKind;
 use burn_tpu_graph::{NodeId, Op};
 use std::collections::BTreeSet;
@@ -76,7 +76,8 @@ fn is_cheap(layer: &LayerLoop, id: NodeId, is_there: &impl Fn(NodeId) -> bool) -
 fn forward_values(layer: &LayerLoop) -> Vec<bool> {
     let mut found = layer.needed(layer.results.iter().copied(), &BTreeSet::new());
     let arguments = layer.arguments(&found);
-    let is_carry = |id: &NodeId| arguments.get(id).is_some_and(|&argument| argument < layer.carries.len());
+    let is_carry =
+        |id: &NodeId| arguments.get(id).is_some_and(|&argument| matches!(layer.role(argument), Role::Carry(_)));
     let mut varies = vec![false; layer.graph.len()];
     for id in layer.graph.ids() {
         let operands = &layer.graph.node(id).operands;

@@ -276,15 +276,26 @@ impl LayerLoop {
         }))
     }
 
+    /// Returns what an argument of the layer is.
+    fn role(&self, argument: usize) -> Role {
+        let (taken, slices) = (self.carries.len(), self.slices.len());
+        match argument {
+            carry if carry < taken => Role::Carry(carry),
+            slice if slice < taken + slices => Role::Slice(slice - taken),
+            gradient if gradient < 2 * taken + slices => Role::Gradient(gradient - taken - slices),
+            captured => Role::Captured(captured - 2 * taken - slices),
+        }
+    }
+
     /// Returns the type of a value of the layer.
     fn ty(&self, value: LayerValue) -> &TensorType {
-        let (taken, slices) = (self.carries.len(), self.slices.len());
         match value {
             LayerValue::Node(id) => self.graph.ty(id),
-            LayerValue::Argument(argument) if argument < taken => &self.carries[argument],
-            LayerValue::Argument(argument) if argument < taken + slices => &self.slices[argument - taken],
-            LayerValue::Argument(argument) if argument < 2 * taken + slices => &self.carries[argument - taken - slices],
-            LayerValue::Argument(argument) => self.recording.captured[argument - 2 * taken - slices].ty(),
+            LayerValue::Argument(argument) => match self.role(argument) {
+                Role::Carry(carry) | Role::Gradient(carry) => &self.carries[carry],
+                Role::Slice(slice) => &self.slices[slice],
+                Role::Captured(place) => self.recording.captured[place].ty(),
+            },
         }
     }
 
@@ -377,6 +388,17 @@ impl LayerLoop {
         }
         found
     }
+}
+
+/// What an argument of a layer is, in the order of the arguments.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Role {
+    Carry(usize),
+    Slice(usize),
+    /// The gradient of what the layer gives for this carry.
+    Gradient(usize),
+    /// A tensor that the layer uses from outside.
+    Captured(usize),
 }
 
 impl LayerValue {

@@ -1,6 +1,6 @@
 //! One trip of a loop over layers: the nodes of a layer that the loop needs, as the body of the loop.
 
-use super::{COUNTER, LayerLoop, LayerValue, missing};
+use super::{COUNTER, LayerLoop, LayerValue, Role, missing};
 use burn_tpu_graph::op::BinaryOp;
 use burn_tpu_graph::{Builder, DType, GraphError, NodeId, Number, Op, Program, Rebuild, Result, TensorType};
 use std::collections::{BTreeMap, BTreeSet};
@@ -174,24 +174,21 @@ impl<'l> Trip<'l> {
 
     /// Returns where the value of an argument of the layer comes from.
     fn source_of(&self, argument: usize) -> Result<Source> {
-        let (taken, slices) = (self.layer.carries.len(), self.layer.slices.len());
         let place = |carry| self.plan.carries.iter().position(|&of| of == carry).map(Source::Carry);
         let is_forward = self.plan.pass == Pass::Forward;
-        if argument < taken {
-            let known = if is_forward { place(argument) } else { None };
-            let saved = match self.layer.is_unchanged(argument) {
-                true => Invariant::Carry(argument),
-                false => Invariant::Saved(LayerValue::Argument(argument)),
-            };
-            return Ok(known.unwrap_or(Source::Invariant(saved)));
-        }
-        let Some(gradient) = (argument - taken).checked_sub(slices) else {
-            return Ok(Source::Invariant(Invariant::Stack(argument - taken)));
-        };
-        match gradient.checked_sub(taken) {
-            Some(captured) => Ok(Source::Invariant(Invariant::Captured(captured))),
-            None if is_forward => Err(unknown(argument)),
-            None => place(gradient).ok_or_else(|| unknown(argument)),
+        match self.layer.role(argument) {
+            Role::Carry(carry) => {
+                let known = if is_forward { place(carry) } else { None };
+                let saved = match self.layer.is_unchanged(carry) {
+                    true => Invariant::Carry(carry),
+                    false => Invariant::Saved(LayerValue::Argument(carry)),
+                };
+                Ok(known.unwrap_or(Source::Invariant(saved)))
+            }
+            Role::Slice(slice) => Ok(Source::Invariant(Invariant::Stack(slice))),
+            Role::Gradient(carry) if !is_forward => place(carry).ok_or_else(|| unknown(argument)),
+            Role::Gradient(_) => Err(unknown(argument)),
+            Role::Captured(place) => Ok(Source::Invariant(Invariant::Captured(place))),
         }
     }
 
