@@ -80,8 +80,8 @@ pub type Result<T, E = FusionError> = std::result::Result<T, E>;
 pub struct Optimized {
     /// The program to lower.
     pub program: Program,
-    /// The number of places where each pass found its pattern, in the order of the passes. A place in the body of a loop counts
-    /// once.
+    /// The number of places where each pass found its pattern, in the order of the passes. A place in the body of a
+    /// loop counts once.
     pub applied: Vec<(&'static str, usize)>,
 }
 

@@ -1,5 +1,5 @@
-//! Equal blocks as one loop: values and gradients are those of the blocks one after another, in every tier, on a mesh, and with
-//! everything that may be kept.
+//! Equal blocks as one loop: values and gradients are those of the blocks one after another, in every tier, on a mesh,
+//! and with everything that may be kept.
 #![allow(clippy::unwrap_used, reason = "tests")]
 
 use crate::common;
@@ -180,7 +180,8 @@ fn a_loop_records_as_much_for_any_number_of_layers() {
     assert_eq!(nodes[0], nodes[1]);
 }
 
-/// What a block captures is dropped by who runs the blocks, though it is dropped while the block is recorded: it is no result.
+/// What a block captures is dropped by who runs the blocks, though it is dropped while the block is recorded: it is no
+/// result.
 #[test]
 fn what_a_block_captures_is_no_result_of_the_step() {
     let _alone = common::alone();

@@ -169,8 +169,9 @@ fn the_learners_programs_do_not_depend_on_timing() {
             let before = marked(&device);
             let ((), count) = counted(&device, || fit(seed, &device));
             assert_eq!(count.fallbacks, 0);
-            // In each epoch: the training steps, their batches (the loader's thread records them), the validation steps. Before
-            // the first step: the draws of four weights, each with its master copy, and the optimizer's state of zeros.
+            // In each epoch: the training steps, their batches (the loader's thread records them), the validation
+            // steps. Before the first step: the draws of four weights, each with its master copy, and the optimizer's
+            // state of zeros.
             let executions = 6 * STEPS as u64 + 5;
             assert_eq!((marked(&device), count.executions), (before + 2 * STEPS as u64, executions), "{count:?}");
             program_keys(&device)

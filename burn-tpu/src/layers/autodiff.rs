@@ -1,9 +1,9 @@
 //! Layers on the autodiff backend.
 //!
-//! A node of Burn's graph has one value and a constant number of parents, and a loop has any number of both. So a loop is a
-//! chain of nodes that pass a *token* on. Each operand joins the chain, the loop is at its end, and each result is a node after
-//! that. What the backward pass of one finds is in a table that all of them share: a result's gradient is put there, the loop
-//! takes those and puts its operands' gradients there, and each operand's node hands its own on.
+//! A node of Burn's graph has one value and a constant number of parents, and a loop has any number of both. So a loop
+//! is a chain of nodes that pass a *token* on. Each operand joins the chain, the loop is at its end, and each result is
+//! a node after that. What the backward pass of one finds is in a table that all of them share: a result's gradient is
+//! put there, the loop takes those and puts its operands' gradients there, and each operand's node hands its own on.
 
 use super::run::{Call, LayersBackend};
 use crate::custom_op::autodiff::{node, untracked};

@@ -27,9 +27,10 @@ use stack::Stack;
 
 /// Equal blocks of a model, one after another, as one module: each float parameter is stacked, `[layers, ..]`.
 ///
-/// On [`Tpu`](crate::Tpu) and its autodiff, [`Layers::forward`] records the block once, as a loop whose trips read their part
-/// of the stacks, and the backward pass is a loop too. So what recording and compiling cost does not depend on the number of
-/// layers. The backward pass computes each block again from its input; [`Layers::with_keep`] keeps more.
+/// On [`Tpu`](crate::Tpu) and its autodiff, [`Layers::forward`] records the block once, as a loop whose trips read
+/// their part of the stacks, and the backward pass is a loop too. So what recording and compiling cost does not depend
+/// on the number of layers. The backward pass computes each block again from its input; [`Layers::with_keep`] keeps
+/// more.
 ///
 /// On a single chip, a model that compiles unrolled is faster unrolled: XLA fuses the update of a weight with its gradient,
 /// and gradients are not stacked. See `docs/layers.md`.
@@ -152,16 +153,16 @@ impl<B: Backend, M: Module<B>> Layers<B, M> {
 }
 
 impl<B: LayersBackend, M: Module<B>> Layers<B, M> {
-    /// Runs the layers one after another, as one loop. `layer` takes a block and what the block before gave, and gives the same
-    /// types: a tensor, or a tuple or array of tensors. It is called once.
+    /// Runs the layers one after another, as one loop. `layer` takes a block and what the block before gave, and gives
+    /// the same types: a tensor, or a tuple or array of tensors. It is called once.
     ///
-    /// A tensor that `layer` captures is the same for all layers and gets no gradient. One that needs a gradient, such as a mask
-    /// that is learned, goes in and out with what the layers give: a tensor that a layer gives back as it is costs nothing.
-    /// Random numbers are drawn as if the layers ran one by one.
+    /// A tensor that `layer` captures is the same for all layers and gets no gradient. One that needs a gradient, such
+    /// as a mask that is learned, goes in and out with what the layers give: a tensor that a layer gives back as it is
+    /// costs nothing. Random numbers are drawn as if the layers ran one by one.
     ///
     /// # Errors
-    /// [`TpuError::Layers`] if a block gives other types than it takes; [`TpuError::Impure`] if it reads a value, ends a step or
-    /// uses another device.
+    /// [`TpuError::Layers`] if a block gives other types than it takes; [`TpuError::Impure`] if it reads a value, ends
+    /// a step or uses another device.
     ///
     /// # Panics
     /// If `layer` does.
@@ -206,8 +207,8 @@ fn same(a: &[Recorded], b: &[Recorded]) -> bool {
     a.len() == b.len() && a.iter().zip(b).all(|(a, b)| a.is(b))
 }
 
-/// Gives a value a name, in a block that [`Layers::forward`] runs: [`Keep::Names`] keeps the values that it lists. Elsewhere, it
-/// returns the value and does nothing. As `checkpoint_name` of JAX.
+/// Gives a value a name, in a block that [`Layers::forward`] runs: [`Keep::Names`] keeps the values that it lists.
+/// Elsewhere, it returns the value and does nothing. As `checkpoint_name` of JAX.
 pub fn keep<B: LayersBackend, const D: usize>(name: &'static str, value: Tensor<B, D>) -> Tensor<B, D> {
     burn_tpu_runtime::layers::name(name, &B::untracked(AnyTensor::Float(value.clone().into_primitive().tensor())));
     value

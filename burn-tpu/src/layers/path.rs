@@ -1,11 +1,11 @@
 //! Where a visit of a module is.
 
-/// What a visitor is told that it enters at the parameters of [`Layers`](super::Layers): the name that stands for all layers, and
-/// what contains it.
+/// What a visitor is told that it enters at the parameters of [`Layers`](super::Layers): the name that stands for all
+/// layers, and what contains it.
 pub(super) const ALL_LAYERS: (&str, &str) = ("*", "Layers");
 
-/// The names of the modules that are being visited, and how many of them are stacked layers: so many of a parameter's first dims
-/// are layers.
+/// The names of the modules that are being visited, and how many of them are stacked layers: so many of a parameter's
+/// first dims are layers.
 #[derive(Default)]
 pub(crate) struct ModulePath {
     names: Vec<String>,

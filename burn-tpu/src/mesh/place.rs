@@ -13,8 +13,8 @@ use burn_tpu_runtime::{Result, TpuError};
 /// Places the float parameters of a module on its mesh, by a rule. What training adds (gradients, moments, master weights)
 /// follows its parameter. On any device but a mesh, the module is returned as it is.
 ///
-/// Of [`Layers`](crate::Layers), a rule places one layer's part, `blocks.*.attention.query.weight`, as it places the block of a
-/// `Vec`; every chip has its part of each layer.
+/// Of [`Layers`](crate::Layers), a rule places one layer's part, `blocks.*.attention.query.weight`, as it places the
+/// block of a `Vec`; every chip has its part of each layer.
 ///
 /// Parameters that were only described so far are made in their place: none is on one chip as a whole first. All of it is
 /// one program, which ends here.

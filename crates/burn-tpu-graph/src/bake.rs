@@ -4,8 +4,8 @@
 //! numbers of attention: where a large mask begins, what it fills, the cap of scores, and the bounds of a softmax's rows.
 //! Rewrites leave out what such a mask hides, and recognise attention by these numbers.
 //!
-//! What a loop reads in every trip and is computed from constants and places alone, such as a mask, moves into its body: there,
-//! rewrites see it.
+//! What a loop reads in every trip and is computed from constants and places alone, such as a mask, moves into its
+//! body: there, rewrites see it.
 
 use crate::op::{BinaryOp, Combine, OpKind, SliceAttrs, Trips, UnaryOp};
 use crate::{Builder, Dims, Graph, Literal, LiteralData, Node, NodeId, Op, Program, Result, TensorType};
@@ -79,8 +79,8 @@ fn invariants(body: &Program) -> impl Iterator<Item = u32> {
     (0..).zip(body.outputs()).filter_map(is_unchanged)
 }
 
-/// Returns the body of a loop with slots for the carries that are slots of the graph and that no trip changes; `None` if there
-/// is none, or the node is no loop.
+/// Returns the body of a loop with slots for the carries that are slots of the graph and that no trip changes; `None`
+/// if there is none, or the node is no loop.
 fn with_slots(graph: &Graph, node: &Node) -> Option<Program> {
     let Op::For { body, .. } = &node.op else { return None };
     let is_slot = |&carry: &u32| matches!(graph.node(node.operands[carry as usize]).op, Op::Slot { .. });
@@ -119,8 +119,8 @@ fn counted_loop(graph: &mut Graph, trips: Trips, body: &Arc<Program>, operands: 
     graph.add(Op::For { trips, body: Arc::new(inner) }, operands)
 }
 
-/// Returns the nodes that a value is computed from, in their order, if they are few, and are constants, places and element-wise ops
-/// of these.
+/// Returns the nodes that a value is computed from, in their order, if they are few, and are constants, places and
+/// element-wise ops of these.
 fn data_free(graph: &Graph, id: NodeId) -> Option<Vec<NodeId>> {
     let mut found = std::collections::BTreeSet::new();
     let mut left = vec![id];

@@ -13,8 +13,8 @@
 //! 4. in a first program, it is the result of an op without operands, and an output takes its memory: it is the next value of
 //!    the same state.
 //!
-//! A program is a *first* one if all of its arguments came from the user. Later ones create zeros and draw masks too, and hold
-//! some of them: they are what comes back.
+//! A program is a *first* one if all of its arguments came from the user. Later ones create zeros and draw masks too,
+//! and hold some of them: they are what comes back.
 
 use crate::op::OpKind;
 use crate::{Bindings, Node, NodeId, Op, Program, Rebuild, Result, Source};

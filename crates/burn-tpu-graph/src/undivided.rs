@@ -1,7 +1,8 @@
 //! Divisions of inputs by one are left out.
 //!
-//! Burn's `RunningState`, which has the statistics of a batch norm, divides the sum of its threads' updates by their number: from
-//! the second step on, each statistic is divided by 1 before it is used. Without that, the second step is the first one.
+//! Burn's `RunningState`, which has the statistics of a batch norm, divides the sum of its threads' updates by their
+//! number: from the second step on, each statistic is divided by 1 before it is used. Without that, the second step is
+//! the first one.
 //!
 //! Owns: which divisions these are, and the program without them. May not know: which programs are in memory.
 
@@ -30,8 +31,8 @@ pub enum UndividedOutput {
 }
 
 impl Undivided {
-    /// Returns a program without its divisions of parameters by slots that are one; `None` if it has none. `bits` are those of
-    /// the slots, by index.
+    /// Returns a program without its divisions of parameters by slots that are one; `None` if it has none. `bits` are
+    /// those of the slots, by index.
     ///
     /// # Errors
     /// Only a bug gives one: a node that breaks its op's rule.

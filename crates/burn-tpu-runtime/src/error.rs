@@ -147,7 +147,8 @@ pub enum TpuError {
         /// The rule that it breaks, with both types; or the plugin's message.
         reason: String,
     },
-    /// Layers that are no loop: they differ in more than the values of their tensors, or one gives what the next cannot take.
+    /// Layers that are no loop: they differ in more than the values of their tensors, or one gives what the next cannot
+    /// take.
     #[error("layers: {reason}")]
     Layers {
         /// The rule that they break.

@@ -1,5 +1,6 @@
-//! Layers in two forms: a `Vec` of blocks, whose tensors are `blocks.0.weight`, `blocks.1.weight` and so on, and the blocks of
-//! `burn_tpu::Layers`, whose tensor is `blocks.*.weight`, `[layers, ..]`. A checkpoint of one loads into the other.
+//! Layers in two forms: a `Vec` of blocks, whose tensors are `blocks.0.weight`, `blocks.1.weight` and so on, and the
+//! blocks of `burn_tpu::Layers`, whose tensor is `blocks.*.weight`, `[layers, ..]`. A checkpoint of one loads into the
+//! other.
 
 use crate::tensor_file::StoredTensor;
 use std::collections::HashMap;

@@ -1,5 +1,6 @@
-//! A program of Burn 0.22, and of 0.23, that knows no burn-tpu, with what burn-train, burn-signal, burn-linalg, burn-vision and burn-store ask
-//! of a backend. Values are those that the definitions give. Without a plugin it runs in the interpreter.
+//! A program of Burn 0.22, and of 0.23, that knows no burn-tpu, with what burn-train, burn-signal, burn-linalg,
+//! burn-vision and burn-store ask of a backend. Values are those that the definitions give. Without a plugin it runs in
+//! the interpreter.
 
 use burn::linalg;
 use burn::module::Module;

@@ -19,7 +19,8 @@ fn drawn(graph: &mut Graph, index: u32, dims: &[usize]) -> NodeId {
     graph.convert(bits, DType::F32).unwrap()
 }
 
-/// The nodes of a step `w = w - m', m' = m * beta + gradient`, with a mask that is drawn at every step and a long forward part.
+/// The nodes of a step `w = w - m', m' = m * beta + gradient`, with a mask that is drawn at every step and a long
+/// forward part.
 fn step(graph: &mut Graph, x: NodeId, w: NodeId, m: NodeId, first_slot: u32) -> [NodeId; 2] {
     let mask = drawn(graph, first_slot, &[4, 4]);
     let mut y = product(graph, x, w);

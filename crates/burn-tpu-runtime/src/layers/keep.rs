@@ -5,8 +5,8 @@ use burn_tpu_graph::op::OpKind;
 use burn_tpu_graph::{NodeId, Op};
 use std::collections::BTreeSet;
 
-/// The values of a layer that are kept for its gradient. The carries that a layer takes always are, if its gradient reads them;
-/// what is not kept is computed again from what is. As the policies of `jax.checkpoint`.
+/// The values of a layer that are kept for its gradient. The carries that a layer takes always are, if its gradient
+/// reads them; what is not kept is computed again from what is. As the policies of `jax.checkpoint`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Keep {

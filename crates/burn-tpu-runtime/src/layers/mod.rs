@@ -41,8 +41,8 @@ pub struct LayerInputs {
 pub struct LayerResults {
     /// What it gives to the next layer, of the types of what it takes.
     pub carries: Vec<Tensor>,
-    /// The gradients of the carries and of the slices that it takes, in this order, where they have one. Empty for a layer without
-    /// a gradient.
+    /// The gradients of the carries and of the slices that it takes, in this order, where they have one. Empty for a
+    /// layer without a gradient.
     pub gradients: Vec<Option<Tensor>>,
 }
 
@@ -101,8 +101,8 @@ impl LayerLoop {
     /// without their first dim.
     ///
     /// # Errors
-    /// [`TpuError::Layers`] if what the layer gives is not what it takes; [`TpuError::Impure`] if it reads a value, ends a step or
-    /// uses another device.
+    /// [`TpuError::Layers`] if what the layer gives is not what it takes; [`TpuError::Impure`] if it reads a value,
+    /// ends a step or uses another device.
     ///
     /// # Panics
     /// If `record` does.
@@ -208,8 +208,8 @@ impl LayerLoop {
         Ok((last, Residuals { carries, stacked, stacks }))
     }
 
-    /// Returns the gradients of the first layer's carries and of the stacked operands, from those of the last layer's carries. What
-    /// is not float has none, nor has an operand that no gradient reaches.
+    /// Returns the gradients of the first layer's carries and of the stacked operands, from those of the last layer's
+    /// carries. What is not float has none, nor has an operand that no gradient reaches.
     ///
     /// # Errors
     /// Only a bug gives one.
@@ -242,7 +242,8 @@ impl LayerLoop {
         })
     }
 
-    /// Records a loop over these carries and over stacks of zeros, of which each trip writes its part. Returns their last values.
+    /// Records a loop over these carries and over stacks of zeros, of which each trip writes its part. Returns their
+    /// last values.
     fn run<'t>(
         &self,
         op: &'static str,

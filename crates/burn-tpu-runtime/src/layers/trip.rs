@@ -236,7 +236,8 @@ impl<'l> Trip<'l> {
         Ok(starts)
     }
 
-    /// Returns a half of the counter of the layer's draw at `counter`: that of the first layer, after what the layers before draw.
+    /// Returns a half of the counter of the layer's draw at `counter`: that of the first layer, after what the layers
+    /// before draw.
     fn counter(&mut self, half: usize, counter: u64) -> Result<NodeId> {
         let halves = [self.invariant(Invariant::Draw(2))?, self.invariant(Invariant::Draw(3))?];
         let graph = &mut self.new.graph;

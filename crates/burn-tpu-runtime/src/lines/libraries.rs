@@ -94,8 +94,8 @@ pub(super) fn is_derived(name: &str) -> bool {
     ["burn_core::module::", "burn_core::record::"].iter().any(|traits| name.contains(&format!(" as {traits}")))
 }
 
-/// Returns whether a line of a file is in an attribute: what a derive or another attribute writes has its line. Not if the file
-/// cannot be read here.
+/// Returns whether a line of a file is in an attribute: what a derive or another attribute writes has its line. Not if
+/// the file cannot be read here.
 pub(super) fn is_of_attribute(file: &Path, line: u32) -> bool {
     let Ok(text) = std::fs::read_to_string(file) else { return false };
     let lines: Vec<&str> = text.lines().take(line as usize).map(str::trim).collect();

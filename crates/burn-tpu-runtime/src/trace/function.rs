@@ -50,8 +50,8 @@ pub(crate) enum Purpose {
     Inspect,
     /// To find the line that records this node.
     Find(usize),
-    /// To make it a part of what its caller records, which has this many arguments. Tensors from outside are further ones: they
-    /// need no value. No stack is captured.
+    /// To make it a part of what its caller records, which has this many arguments. Tensors from outside are further
+    /// ones: they need no value. No stack is captured.
     Part(usize),
 }
 

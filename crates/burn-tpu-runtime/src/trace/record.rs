@@ -81,8 +81,8 @@ impl Recorder<'_> {
         }
     }
 
-    /// The slots `ui32[]` of a random draw of `words` 32-bit words: the low and the high half of the device's key, then those of
-    /// its counter.
+    /// The slots `ui32[]` of a random draw of `words` 32-bit words: the low and the high half of the device's key, then
+    /// those of its counter.
     pub(crate) fn rng_halves(&mut self, words: usize) -> Result<[NodeId; 4]> {
         let (key, counter) = self.draw(words);
         let mut halves = [NodeId(0); 4];
@@ -244,9 +244,10 @@ pub fn create(op: &'static str, device: &Device, build: impl FnOnce(&mut Recorde
     tensor
 }
 
-/// Notes that a training step begins with the value of a tensor, as with a weight or the state of an optimizer: the program of
-/// the next step takes it as an input. If nothing but constants and random draws makes it, programs of their own do, so that
-/// the first step is the program of the second one. A tensor that has a value, or that another stream recorded, is left alone.
+/// Notes that a training step begins with the value of a tensor, as with a weight or the state of an optimizer: the
+/// program of the next step takes it as an input. If nothing but constants and random draws makes it, programs of their
+/// own do, so that the first step is the program of the second one. A tensor that has a value, or that another stream
+/// recorded, is left alone.
 pub fn begin_with(tensor: &Tensor) {
     let Some(origin) = tensor.origin().filter(|origin| origin.is_owned_here()) else { return };
     let mut trace = origin.trace.trace.lock();

@@ -98,7 +98,8 @@ pub(super) fn current_id() -> u64 {
     ID.get()
 }
 
-/// Returns whether the calling thread is in a stream, or records a part of what that records: what it drops, the stream drops.
+/// Returns whether the calling thread is in a stream, or records a part of what that records: what it drops, the stream
+/// drops.
 pub(super) fn drops_for(id: u64) -> bool {
     current_id() == id || AROUND.try_with(|around| around.borrow().contains(&id)).unwrap_or(false)
 }

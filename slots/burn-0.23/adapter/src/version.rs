@@ -18,8 +18,8 @@ pub(crate) use since_0_22::*;
 /// The methods of `Backend`.
 macro_rules! backend_methods {
     () => {
-        /// Returns the bytes that the device's allocator may use, as its plugin states it; `None` for plugins that do not, and
-        /// for a device that no tensor was on.
+        /// Returns the bytes that the device's allocator may use, as its plugin states it; `None` for plugins that do
+        /// not, and for a device that no tensor was on.
         fn memory_capacity(device: &TpuDevice) -> Option<u64> {
             device.memory().plugin.and_then(|plugin| plugin.limit)
         }

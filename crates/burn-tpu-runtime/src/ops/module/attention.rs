@@ -46,9 +46,9 @@ impl CausalAlignment {
     }
 }
 
-/// Computes attention of q `[batch, heads, seq_q, d]`, k `[batch, kv_heads, seq_k, d]` and v `[batch, kv_heads, seq_k, d_v]`,
-/// `[batch, heads, seq_q, d_v]`. Each key head serves `heads / kv_heads` neighbouring query heads. The mask (true: ignore
-/// the key) and the bias broadcast to `[batch, heads, seq_q, seq_k]`.
+/// Computes attention of q `[batch, heads, seq_q, d]`, k `[batch, kv_heads, seq_k, d]` and v `[batch, kv_heads, seq_k,
+/// d_v]`, `[batch, heads, seq_q, d_v]`. Each key head serves `heads / kv_heads` neighbouring query heads. The mask
+/// (true: ignore the key) and the bias broadcast to `[batch, heads, seq_q, seq_k]`.
 pub fn attention(
     [query, key, value]: [&Tensor; 3],
     mask: Option<&Tensor>,

@@ -1,8 +1,8 @@
 //! The gradient of attention without a mask and a bias, computed again of each query's logsumexp.
 //!
-//! The weights are `exp(scores - logsumexp)`, so a training step keeps one number for each query, and no scores. With `o` the
-//! output and `do` its gradient, the gradient of the scores is `weights * (do v^T - sum(do * o))`, times the derivative of
-//! the softcap. Weights and gradients of scores are f32 between the products, also for 16-bit floats.
+//! The weights are `exp(scores - logsumexp)`, so a training step keeps one number for each query, and no scores. With
+//! `o` the output and `do` its gradient, the gradient of the scores is `weights * (do v^T - sum(do * o))`, times the
+//! derivative of the softcap. Weights and gradients of scores are f32 between the products, also for 16-bit floats.
 
 use super::attention::{AttentionOptions, contracted, expect_heads, restrict, scale, scores, stack};
 use crate::Tensor;

@@ -1,7 +1,7 @@
-//! Burn 0.23's backend on one process: the methods about a device, tensors as handles, the collectives, and module operations
-//! against burn-flex, over random attributes. Handles and most module operations are the tests of Burn 0.22 and 0.21,
-//! compiled against Burn 0.23; the other files have what Burn 0.23 added or changed. `PROPTEST_CASES` sets another number
-//! of cases.
+//! Burn 0.23's backend on one process: the methods about a device, tensors as handles, the collectives, and module
+//! operations against burn-flex, over random attributes. Handles and most module operations are the tests of Burn 0.22
+//! and 0.21, compiled against Burn 0.23; the other files have what Burn 0.23 added or changed. `PROPTEST_CASES` sets
+//! another number of cases.
 
 #[macro_use]
 #[path = "../../../../../tests/numbers/module_parity/rows.rs"]
