@@ -11,37 +11,44 @@ use crate::op::{Combine, DotAttrs, ScatterAttrs, ScatterMode};
 use crate::{DType, Dims, Node, NodeId, Op, Placement, Program, Result, Sharding, TensorType};
 use std::sync::Arc;
 
-/// The 16-bit type in which devices exchange each node's value, for the nodes of a placed program.
+/// The 16-bit type in which devices exchange each node's value, for the nodes of a placed program or of a loop's body in
+/// one.
 pub(super) struct Exchanged {
+    /// Of a body, none: where its values are is the partitioner's choice.
     placement: Option<Arc<Placement>>,
     types: Vec<Option<DType>>,
 }
 
 impl Exchanged {
-    pub fn of(program: &Program) -> Self {
-        let Some(placement) = program.placement() else { return Self { placement: None, types: Vec::new() } };
+    /// Finds them in a function of a program, which is on a mesh or not.
+    pub fn of(program: &Program, is_on_mesh: bool) -> Self {
+        let placement = program.placement();
+        if !is_on_mesh {
+            return Self { placement: None, types: Vec::new() };
+        }
         let (nodes, rounded) = (program.graph().nodes(), rounded(program));
         let narrow = |(i, node): (usize, &Node)| match &node.op {
             Op::DotGeneral(attrs) => {
+                let split = |placement: &Arc<Placement>| contracts_split(nodes, node, attrs, placement);
                 let narrow = operand_type(nodes, node).filter(|_| node.ty.dtype == DType::F32)?;
-                (rounded[i] == Some(narrow) || contracts_split(nodes, node, attrs, placement)).then_some(narrow)
+                (rounded[i] == Some(narrow) || placement.is_some_and(split)).then_some(narrow)
             }
-            Op::Scatter(attrs) => rounded[i].filter(|_| adds_split_rows(nodes, node, attrs, placement)),
+            Op::Scatter(attrs) => {
+                rounded[i].filter(|_| placement.is_some_and(|of| adds_split_rows(nodes, node, attrs, of)))
+            }
             _ => None,
         };
         let types = nodes.iter().enumerate().map(narrow).collect();
-        Self { placement: Some(Arc::clone(placement)), types }
+        Self { placement: placement.cloned(), types }
     }
 
     /// Returns the op that yields a node's value, if devices exchange it in 16 bits.
     pub fn lower(&self, block: &mut Block, id: NodeId, operands: &[Value], node: &Node) -> Result<Option<Statement>> {
-        let (Some(placement), Some(Some(narrow))) = (&self.placement, self.types.get(id.index())) else {
-            return Ok(None);
-        };
+        let Some(Some(narrow)) = self.types.get(id.index()) else { return Ok(None) };
         let narrowed = node.ty.with_dtype(*narrow);
-        let sum = match &node.op {
-            Op::DotGeneral(attrs) => contract::dot_general(block, operands.to_vec(), attrs, &narrowed)?,
-            Op::Scatter(attrs) => scatter_in_parts(block, operands, attrs, placement, &narrowed),
+        let sum = match (&node.op, &self.placement) {
+            (Op::DotGeneral(attrs), _) => contract::dot_general(block, operands.to_vec(), attrs, &narrowed)?,
+            (Op::Scatter(attrs), Some(placement)) => scatter_in_parts(block, operands, attrs, placement, &narrowed),
             _ => return Ok(None),
         };
         let sum = block.push(&sum, narrowed);
@@ -173,4 +180,34 @@ fn first_dim_split(block: &mut Block, value: Value, axes: &str) -> Value {
     let sharding = format!("#sdy.sharding<@mesh, [{{{axes}}}{others}]>");
     let ty = value.ty.clone();
     block.push(&Statement::new("sdy.sharding_constraint", [value]).attr("sharding", sharding), ty)
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::op::DotAttrs;
+    use crate::{Builder, DType, Graph, Mesh, Op, Placement, Program, Sharding, TensorType, lower};
+
+    /// A loop whose body rounds a product.
+    fn program() -> Program {
+        let mut graph = Graph::new();
+        let x = graph.add(Op::Parameter { index: 0, ty: TensorType::new(DType::BF16, &[8, 8]) }, &[]).unwrap();
+        let body = |graph: &mut Graph, _, [x]: [_; 1]| {
+            let product = graph.dot_general(x, x, DotAttrs::new([&[], &[]], [&[0], &[0]], DType::F32))?;
+            Ok([graph.convert(product, DType::BF16)?])
+        };
+        let [y] = graph.for_loop(3, [x], body).unwrap();
+        Program::extract(&graph, &[y]).unwrap()
+    }
+
+    #[test]
+    fn devices_round_their_parts_of_a_product_in_a_loop() {
+        let mesh = Mesh::new(&[("data".to_owned(), 2)]).unwrap();
+        let split = vec![Sharding::first_dim(2, &[0])];
+        let placed = program().placed(Placement { mesh, batch: vec![0], parameters: split.clone(), results: split });
+        for (program, result) in [(program(), "f32"), (placed, "bf16")] {
+            let text = lower(&program).unwrap().text;
+            let product = text.lines().find(|line| line.contains("stablehlo.dot_general")).unwrap();
+            assert!(product.contains(&format!("-> tensor<8x8x{result}>")), "{product}");
+        }
+    }
 }

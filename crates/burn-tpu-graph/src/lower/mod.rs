@@ -202,7 +202,7 @@ impl<'p> Lowering<'p> {
         functions: &'p mut Vec<String>,
     ) -> Result<(Block, Vec<Value>)> {
         let graph = program.graph();
-        let exchanged = exchanged::Exchanged::of(program);
+        let exchanged = exchanged::Exchanged::of(program, scope.mesh.is_some());
         let separate = separate::Separate::of(graph, scope.llvm);
         let (block, values) = (Block::function(), Vec::new());
         let mut lowering = Self { graph, block, values, packing, scope, exchanged, separate, functions };
