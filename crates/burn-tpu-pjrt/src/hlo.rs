@@ -46,6 +46,10 @@ pub struct HloCollective {
 /// The operations that exchange values between devices.
 const COLLECTIVES: [&str; 5] = ["all-reduce", "all-gather", "reduce-scatter", "all-to-all", "collective-permute"];
 
+/// How libtpu names what it fuses of an all-reduce and the slice of its result that a device keeps. It runs as a
+/// reduce-scatter.
+const ALL_REDUCE_SCATTER: &str = "all-reduce-scatter";
+
 /// The attribute of a send between slices. Its value is the operation, such as `ALL_REDUCE`.
 const BETWEEN_SLICES: &str = "_xla_megascale_transfer_type";
 
@@ -216,6 +220,7 @@ fn bytes(field: Field<'_>) -> Option<&[u8]> {
 
 #[derive(Default)]
 struct Computation {
+    name: String,
     id: u64,
     root: u64,
     instructions: Vec<HloInstruction>,
@@ -272,17 +277,19 @@ fn runs(computations: &[Computation], entry: u64) -> HashMap<u64, u64> {
 /// Returns the exchanges of all computations. libtpu repeats one in the computations that start, run and end it: those
 /// of one channel are one.
 fn collectives(computations: &[Computation], runs: &HashMap<u64, u64>) -> Vec<HloCollective> {
-    let all = || computations.iter().flat_map(|of| of.instructions.iter().map(|instruction| (of.id, instruction)));
+    let all = || computations.iter().flat_map(|of| of.instructions.iter().map(move |instruction| (of, instruction)));
     let bytes: HashMap<u64, u64> =
         all().map(|(_, node)| (node.id, node.results.iter().map(|array| array.bytes).sum())).collect();
     let mut channels = HashSet::new();
     let mut found = Vec::new();
     for (computation, instruction) in all() {
         let Some(kind) = instruction.collective() else { continue };
+        let is_scattered = kind == "all-reduce" && computation.name.starts_with(ALL_REDUCE_SCATTER);
+        let kind = if is_scattered { "reduce-scatter" } else { kind };
         if instruction.channel == 0 || channels.insert((kind, instruction.channel)) {
             let operand_bytes = instruction.operands.iter().filter_map(|id| bytes.get(id)).sum();
             let across_slices = instruction.between_slices.is_some();
-            let (runs, group) = (runs.get(&computation).copied().unwrap_or(1), instruction.group.clone());
+            let (runs, group) = (runs.get(&computation.id).copied().unwrap_or(1), instruction.group.clone());
             found.push(HloCollective { kind, across_slices, operand_bytes, runs, group });
         }
     }
@@ -356,6 +363,7 @@ fn read_computation(message: &[u8]) -> Option<Computation> {
     let mut computation = Computation::default();
     walk(message, |field_number, field| {
         match field_number {
+            1 => computation.name = text(field)?,
             2 => computation.instructions.push(read_instruction(bytes(field)?)?),
             5 => computation.id = number(field)?,
             6 => computation.root = number(field)?,
@@ -617,6 +625,24 @@ mod tests {
         assert_eq!(names, [("w", true), ("add.1", false)]);
         assert_eq!(module.instructions[0].op_name, "float_add");
         assert_eq!((module.aliases, module.root), (vec![(4, 9)], 7));
+    }
+
+    #[test]
+    fn an_all_reduce_of_which_a_device_keeps_a_part_is_a_reduce_scatter() {
+        let instruction = |id, opcode: &str, operands: &[u64]| HloInstruction {
+            id,
+            opcode: opcode.into(),
+            operands: operands.to_vec(),
+            results: vec![HloArray { bytes: 64, ..HloArray::default() }],
+            ..HloInstruction::default()
+        };
+        let kinds = ["all-reduce-scatter.3", "fused_computation"].map(|name| {
+            let instructions = vec![instruction(1, "parameter", &[]), instruction(2, "all-reduce", &[1])];
+            let found = Computation { name: name.into(), id: 7, root: 2, instructions };
+            let [found] = &collectives(&[found], &HashMap::from([(7, 5)]))[..] else { panic!() };
+            (found.kind, found.operand_bytes, found.runs)
+        });
+        assert_eq!(kinds, [("reduce-scatter", 64, 5), ("all-reduce", 64, 5)]);
     }
 
     #[test]

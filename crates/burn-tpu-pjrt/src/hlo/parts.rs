@@ -116,7 +116,7 @@ mod tests {
 
     fn computation(id: u64, instructions: Vec<HloInstruction>) -> Computation {
         let root = instructions.last().unwrap().id;
-        Computation { id, root, instructions }
+        Computation { name: String::new(), id, root, instructions }
     }
 
     #[test]
