@@ -1,5 +1,5 @@
-//! The commands whose programs have Burn in them, as this one has not: `burn-tpu serve`, `generate`, `chat`
-//! and `finetune`.
+//! The commands whose programs have Burn in them, as this one has not: `burn-tpu serve`, `generate`, `chat`,
+//! `finetune` and `fit`.
 //!
 //! Owns: where such a program is, and what to do if it is nowhere. It takes this process's place, so signals reach it.
 
@@ -25,6 +25,9 @@ pub const GENERATE: Companion = Companion { program: "burn-tpu-llm", command: So
 pub const CHAT: Companion = Companion { program: "burn-tpu-llm", command: Some("chat") };
 /// A language model that is trained.
 pub const FINETUNE: Companion = Companion { program: "burn-tpu-llm", command: Some("finetune") };
+
+/// A step of a language model that is compiled for TPUs.
+pub const FIT: Companion = Companion { program: "burn-tpu-llm", command: Some("fit") };
 
 /// Everything is the program's.
 #[derive(clap::Args)]

@@ -40,6 +40,8 @@ enum Command {
     Chat(companion::Args),
     /// Train a language model or an adapter of it: starts `burn-tpu-llm`, which is installed apart
     Finetune(companion::Args),
+    /// Compile a step of a language model for TPUs that need not be there: starts `burn-tpu-llm`, which is installed apart
+    Fit(companion::Args),
     /// One probe of the doctor: an action that may abort or hang its process
     #[command(hide = true, subcommand)]
     Probe(doctor::Probe),
@@ -55,6 +57,7 @@ fn main() -> ExitCode {
         Command::Generate(args) => companion::GENERATE.run(&args),
         Command::Chat(args) => companion::CHAT.run(&args),
         Command::Finetune(args) => companion::FINETUNE.run(&args),
+        Command::Fit(args) => companion::FIT.run(&args),
         Command::Probe(probe) => {
             probe.run();
             ExitCode::SUCCESS

@@ -1,8 +1,9 @@
 //! The command line: `generate` continues a text, `chat` answers, `finetune` trains, `perplexity` measures, `save`
-//! writes a model.
+//! writes a model, and `fit` compiles a step of one for TPUs that need not be there.
 
 mod chat;
 mod finetune;
+mod fit;
 mod generate;
 mod perplexity;
 mod save;
@@ -36,6 +37,8 @@ enum Command {
     Finetune(finetune::Args),
     /// Measure how well a model predicts a text
     Perplexity(perplexity::Args),
+    /// Compile a step of a model for TPUs that this machine need not have: memory, bounds on its time, and its price
+    Fit(fit::Args),
     /// Write a model as a folder with safetensors under Hugging Face's names
     Save(save::Args),
 }
@@ -134,6 +137,7 @@ pub struct Loaded<F: TpuFloat> {
 /// Runs a command.
 pub fn run(cli: &Cli) -> Outcome {
     let dtype = match &cli.command {
+        Command::Fit(args) => args.dtype,
         Command::Generate(args) => args.model.dtype,
         Command::Chat(args) => args.model.dtype,
         Command::Finetune(args) => args.model.dtype,
@@ -151,6 +155,7 @@ fn run_with<F: TpuFloat>(command: &Command) -> Outcome {
         Command::Generate(args) => generate::run(args, &Loaded::<F>::new(&args.model)?),
         Command::Chat(args) => chat::run(args, &Loaded::<F>::new(&args.model)?),
         Command::Finetune(args) => finetune::run::<F>(args),
+        Command::Fit(args) => fit::run::<F>(args),
         Command::Perplexity(args) => perplexity::run(args, &Loaded::<F>::new(&args.model)?),
         Command::Save(args) => save::run(args, &Loaded::<F>::new(&args.model)?),
     }

@@ -1,10 +1,11 @@
 //! What a model computes: sizes, and which of the parts that families have.
 //!
 //! Owns: [`Config`] and its checks; [`LoraConfig`], what an adapter adds. `hugging_face` and `gguf` read the first from
-//! files.
+//! files, and `known` has those of public models.
 
 mod gguf;
 mod hugging_face;
+mod known;
 mod lora;
 
 pub use lora::LoraConfig;

@@ -63,6 +63,10 @@ pub enum LlmError {
     #[error("{0}")]
     Sampling(String),
 
+    /// The layers cannot run as a loop.
+    #[error(transparent)]
+    Loop(#[from] burn_tpu::TpuError),
+
     /// The backend failed.
     #[error("the device failed: {0}")]
     Device(#[from] ExecutionError),

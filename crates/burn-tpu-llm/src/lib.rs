@@ -2,8 +2,8 @@
 //! GGUF files, with their tokenizers and chat templates, and generation of text.
 //!
 //! Owns: one decoder that a [`Config`] describes ([`model`]), what the files say ([`Source`]), and the loop that writes
-//! ([`Session`]). May not know: how a backend records or runs; everything is generic over Burn's `Backend`, and only
-//! the program `burn-tpu-llm` names one.
+//! ([`Session`]). May not know: how a backend records or runs. Everything is generic over Burn's `Backend`, and runs
+//! on any: only layers as a loop, the placement on a mesh, and the program `burn-tpu-llm` name `burn-tpu`.
 //!
 //! ```no_run
 //! use burn::prelude::Backend;

@@ -1,4 +1,4 @@
-//! The program behind `burn-tpu generate`, `chat` and `finetune`.
+//! The program behind `burn-tpu generate`, `chat`, `finetune` and `fit`.
 #![forbid(unsafe_code)]
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "a command-line program talks to its user")]
 

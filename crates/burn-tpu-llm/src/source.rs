@@ -30,6 +30,20 @@ enum Files {
     Folder(Shards),
 }
 
+impl Config {
+    /// Reads a `config.json`, that of a folder, or the metadata of a GGUF file. There need be no weights in the folder.
+    ///
+    /// # Errors
+    /// [`LlmError::File`], [`LlmError::Format`] and [`LlmError::Config`].
+    pub fn open(path: &Path) -> Result<Self> {
+        let json = if path.is_dir() { path.join("config.json") } else { path.to_path_buf() };
+        if json.extension().is_none_or(|end| end != "json") {
+            return Self::from_gguf(&Gguf::open(path)?);
+        }
+        Self::from_hugging_face(&std::fs::read_to_string(&json).map_err(LlmError::file("read", &json))?)
+    }
+}
+
 impl Source {
     /// Opens a GGUF file, or a folder with `config.json`, `tokenizer.json` and safetensors.
     ///
@@ -37,9 +51,7 @@ impl Source {
     /// [`LlmError::File`], [`LlmError::Format`] and [`LlmError::Config`].
     pub fn open(path: &Path) -> Result<Self> {
         let (config, files) = if path.is_dir() {
-            let config = path.join("config.json");
-            let text = std::fs::read_to_string(&config).map_err(LlmError::file("read", &config))?;
-            (Config::from_hugging_face(&text)?, Files::Folder(Shards::open(path)?))
+            (Config::open(path)?, Files::Folder(Shards::open(path)?))
         } else {
             let file = Gguf::open(path)?;
             (Config::from_gguf(&file)?, Files::Gguf(file))

@@ -27,7 +27,7 @@ pub struct Attention<B: Backend> {
     pub q_norm: Option<RmsNorm<B>>,
     /// The norm of each key.
     pub k_norm: Option<RmsNorm<B>>,
-    kv_heads: usize,
+    heads: usize,
     head: usize,
     query_scale: f64,
     /// 0 for none.
@@ -48,7 +48,7 @@ impl<B: Backend> Attention<B> {
             o_proj: Projection::new(queries, width, config.attention_bias == AttentionBias::All, device),
             q_norm: norm(),
             k_norm: norm(),
-            kv_heads: config.kv_heads,
+            heads: config.heads,
             head,
             query_scale: config.query_scale,
             score_cap: config.score_cap.unwrap_or(0.0),
@@ -69,7 +69,8 @@ impl<B: Backend> Attention<B> {
         let (query, key) = (view.rotation.apply(query), view.rotation.apply(key));
         let [key, value] = match cache {
             Some((cache, layer)) => cache.write(layer, [key, value]),
-            None => [key, value],
+            // A TPU computes whole sequences in blocks of queries, which are not to be mixed with heads.
+            None => [key, value].map(|x| self.for_each_query(x)),
         };
         self.o_proj.forward(self.attend(query, key, value, view.hidden.clone()))
     }
@@ -78,6 +79,13 @@ impl<B: Backend> Attention<B> {
     fn heads_of(&self, x: Tensor<B, 3>) -> Tensor<B, 4> {
         let [batch, length, width] = x.dims();
         x.reshape([batch, length, width / self.head, self.head]).swap_dims(1, 2)
+    }
+
+    /// Repeats keys or values `[batch, kv_heads, length, head]` for each head of queries, `[batch, heads, length, head]`.
+    fn for_each_query(&self, x: Tensor<B, 4>) -> Tensor<B, 4> {
+        let [batch, kv_heads, length, head] = x.dims();
+        let shape = [batch, kv_heads, self.heads / kv_heads, length, head];
+        x.unsqueeze_dim::<5>(2).expand(shape).reshape([batch, self.heads, length, head])
     }
 
     /// Returns `[batch, length, heads * head]`. The queries that share a head of keys are rows of one product.
@@ -89,14 +97,15 @@ impl<B: Backend> Attention<B> {
         hidden: Tensor<B, 4, Bool>,
     ) -> Tensor<B, 3> {
         let [batch, heads, length, head] = query.dims();
-        let ([_, _, keys, _], group) = (key.dims(), heads / self.kv_heads);
+        let [_, kv_heads, keys, _] = key.dims();
+        let group = heads / kv_heads;
         let dtype = query.dtype();
-        let query = query.reshape([batch, self.kv_heads, group * length, head]);
+        let query = query.reshape([batch, kv_heads, group * length, head]);
         let scores = query.matmul(key.swap_dims(2, 3)).cast(DType::F32) * self.query_scale;
         let scores = capped(scores, self.score_cap).reshape([batch, heads, length, keys]);
         let hidden = hidden.expand([batch, heads, length, keys]);
         let weights = softmax(scores.mask_fill(hidden, HIDDEN), 3).cast(dtype);
-        let seen = weights.reshape([batch, self.kv_heads, group * length, keys]).matmul(value);
+        let seen = weights.reshape([batch, kv_heads, group * length, keys]).matmul(value);
         seen.reshape([batch, heads, length, head]).swap_dims(1, 2).reshape([batch, length, heads * head])
     }
 }

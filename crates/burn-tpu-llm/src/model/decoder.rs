@@ -95,7 +95,12 @@ impl<B: Backend> Layer<B> {
         all
     }
 
-    fn forward(&self, x: Tensor<B, 3>, view: &View<B>, cache: Option<(&mut Cache<B>, usize)>) -> Tensor<B, 3> {
+    pub(super) fn forward(
+        &self,
+        x: Tensor<B, 3>,
+        view: &View<B>,
+        cache: Option<(&mut Cache<B>, usize)>,
+    ) -> Tensor<B, 3> {
         let seen = self.self_attn.forward(self.input_layernorm.forward(x.clone()), view, cache);
         match (&self.pre_feedforward_layernorm, &self.post_feedforward_layernorm) {
             (Some(before), Some(after)) => {
@@ -136,9 +141,16 @@ impl<B: Backend> Decoder<B> {
     /// in the row the text of each token begins, and a token sees its own text alone.
     pub fn nats(&self, tokens: Tensor<B, 2, Int>, starts: Option<Tensor<B, 2, Int>>) -> Tensor<B, 2> {
         let last = tokens.dims()[1] - 1;
-        let logits = self.logits(self.hidden(tokens.clone().slice_dim(1, 0..last), starts, None));
+        let hidden = self.hidden(tokens.clone().slice_dim(1, 0..last), starts, None);
+        self.nats_of(hidden, tokens)
+    }
+
+    /// Returns the cross-entropy in nats of each token of `[batch, length + 1]` but the first, by the vectors `[batch,
+    /// length, width]` of those before it.
+    pub(super) fn nats_of(&self, hidden: Tensor<B, 3>, tokens: Tensor<B, 2, Int>) -> Tensor<B, 2> {
+        let last = tokens.dims()[1] - 1;
         let targets = tokens.slice_dim(1, 1..last + 1).unsqueeze_dim::<3>(2);
-        log_softmax(logits, 2).gather(2, targets).squeeze_dim::<2>(2).neg()
+        log_softmax(self.logits(hidden), 2).gather(2, targets).squeeze_dim::<2>(2).neg()
     }
 
     /// Maps the next tokens `[batch, length]` of texts whose beginnings are in the cache to vectors `[batch, length,
@@ -167,20 +179,36 @@ impl<B: Backend> Decoder<B> {
         &self,
         tokens: Tensor<B, 2, Int>,
         starts: Option<Tensor<B, 2, Int>>,
-        mut cache: Option<&mut Cache<B>>,
+        cache: Option<&mut Cache<B>>,
     ) -> Tensor<B, 3> {
         let ([_, length], device) = (tokens.dims(), tokens.device());
         let begin = cache.as_ref().map_or(0, |cache| cache.position());
         let keys = cache.as_ref().map_or(length, |cache| cache.capacity());
         let queries = Tensor::arange(begin as i64..(begin + length) as i64, &device);
         let mut views = Views::new(&self.config, Places { queries, keys, starts });
-        let mut x = self.embed_tokens.forward(tokens);
-        if let Some(scale) = self.config.embedding_scale {
-            x = x * scale;
+        self.run_layers(self.embed(tokens), &mut views, cache)
+    }
+
+    /// Maps tokens `[batch, length]` to the input of the first layer, `[batch, length, width]`.
+    pub(super) fn embed(&self, tokens: Tensor<B, 2, Int>) -> Tensor<B, 3> {
+        let x = self.embed_tokens.forward(tokens);
+        match self.config.embedding_scale {
+            Some(scale) => x * scale,
+            None => x,
         }
+    }
+
+    /// Runs the layers, which are the last ones of the model, and the norm after them.
+    pub(super) fn run_layers(
+        &self,
+        mut x: Tensor<B, 3>,
+        views: &mut Views<'_, B>,
+        mut cache: Option<&mut Cache<B>>,
+    ) -> Tensor<B, 3> {
+        let first = self.config.layers - self.layers.len();
         for (index, layer) in self.layers.iter().enumerate() {
             let cache = cache.as_deref_mut().map(|cache| (cache, index));
-            x = layer.forward(x, &views.of(index), cache);
+            x = layer.forward(x, &views.of(first + index), cache);
         }
         self.norm.forward(x)
     }

@@ -7,7 +7,7 @@ use burn::module::AutodiffModule;
 use burn::prelude::*;
 use burn::tensor::{DType, Tolerance};
 use burn_flex::{Flex, FlexDevice};
-use burn_tpu::{DeviceAdamW, Tpu, TpuDevice, compile_step};
+use burn_tpu::{DeviceAdamW, Keep, Tpu, TpuDevice, compile_step};
 use burn_tpu_llm::training::{Batch, Example, Rows};
 use burn_tpu_llm::{ChatTemplate, Decoder, LoraConfig, Source};
 use serde_json::Value;
@@ -68,6 +68,34 @@ fn training_has_the_losses_of_jax() {
     let begin = |name: &str, count| if name.contains("lora_A") { noise(name, count) } else { vec![0.0; count] };
     crate::families::replace_weights(&folder.path().join("adapter_model.safetensors"), begin);
     assert_losses(load().load_lora(folder.path()).unwrap(), &json, "adapter_losses", &device);
+}
+
+/// The loop has the layers whose windows differ in one trip, and what is left of Gemma 3's after it.
+#[test]
+fn layers_as_a_loop_have_the_loss_and_the_gradients_of_layers_one_by_one() {
+    type B = Autodiff<Device>;
+    for family in ["llama-3.1", "gemma2", "gemma3", "qwen3-moe"] {
+        let device = TpuDevice::ndarray();
+        let json = reference_json(family);
+        let source = TinyWeights::new(&json["config"]);
+        let model = Source::open(source.path()).unwrap().load::<B>(&device).unwrap();
+        assert_eq!(model.config().num_params(), model.num_params(), "{family}");
+        let tokens = Tensor::<B, 2, Int>::from_data([[3, 1, 4, 1, 5, 9, 2, 6], [5, 3, 5, 8, 9, 7, 9, 3]], &device);
+        let starts = Tensor::from_data([[0, 0, 0, 3, 3, 3, 3], [0; 7]], &device);
+        let looped = model.clone().into_loop(Keep::Products).unwrap();
+        assert_eq!(looped.num_params(), model.num_params(), "{family}");
+        let expected = model.nats(tokens.clone(), Some(starts.clone()));
+        let found = looped.nats(tokens, Some(starts)).unwrap();
+        let near = |a: TensorData, b: TensorData| a.assert_approx_eq::<f32>(&b, Tolerance::absolute(2e-5));
+        near(found.to_data(), expected.to_data());
+        let mut wanted = expected.sum().backward();
+        let mut gradients = found.sum().backward();
+        let of_layers = looped.into_decoder();
+        let wanted = model.embed_tokens.weight.grad_remove(&mut wanted).unwrap();
+        let gradient = of_layers.embed_tokens.weight.grad_remove(&mut gradients).unwrap();
+        near(gradient.into_data(), wanted.into_data());
+        assert_eq!(of_layers.layers.len(), model.layers.len(), "{family}");
+    }
 }
 
 #[test]

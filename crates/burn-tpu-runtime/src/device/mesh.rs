@@ -109,6 +109,11 @@ impl Mesh {
         sizes.product::<Option<usize>>().or(self.devices.as_ref().map(Vec::len))
     }
 
+    /// Returns whether there is an axis of this name.
+    pub fn has_axis(&self, name: &str) -> bool {
+        self.axes.iter().any(|(known, _)| known == name)
+    }
+
     /// Returns the axes with their sizes, on a platform with `count` devices.
     pub(crate) fn resolve(&self, count: usize) -> Result<Axes> {
         let all = self.devices.as_ref().map_or(count, Vec::len);

@@ -1,0 +1,189 @@
+//! `fit`: whether a step of a model fits TPUs, how fast it can be there and what it costs, without a TPU and without
+//! the model's weights.
+
+use super::{Dtype, Outcome};
+use burn::backend::Autodiff;
+use burn::module::AutodiffModule;
+use burn::optim::adaptor::OptimizerAdaptor;
+use burn::optim::{AdamW, AdamWConfig, GradientsParams, Optimizer};
+use burn::prelude::*;
+use burn_tpu::fit::{Fit, FitReport};
+use burn_tpu::{Keep, LayersBackend, Mesh, MeshBackend, Topology, Tpu, TpuDevice, TpuFloat, TpuOptimizer, place};
+use burn_tpu_llm::model::LoopedDecoder;
+use burn_tpu_llm::{Cache, Config, Decoder, LoraConfig, Result};
+use clap::ValueEnum;
+use std::cell::RefCell;
+use std::path::{Path, PathBuf};
+
+/// What `fit` takes.
+#[derive(clap::Args)]
+pub struct Args {
+    /// The name of a public model, such as llama-3.1-8b; or a config.json, a folder with one, or a GGUF file. Weights
+    /// are not read
+    #[arg(long, value_name = "NAME|FILE|DIR")]
+    model: String,
+    /// The slices to compile for, as v5e:2x4 or v5p:8x8x8
+    #[arg(long, value_delimiter = ',', required = true)]
+    slices: Vec<Topology>,
+    /// A step that writes one token of each text, in place of a training step
+    #[arg(long)]
+    decode: bool,
+    /// Samples of a step, or texts that are written at once
+    #[arg(long, default_value_t = 8, value_parser = clap::value_parser!(u64).range(1..))]
+    batch: u64,
+    /// Tokens of a sample; with --decode, the positions of the cache
+    #[arg(long, default_value_t = 2048, value_parser = clap::value_parser!(u64).range(2..))]
+    sequence: u64,
+    /// Type of weights and activations. A training step in bf16 has weights and moments in f32 beside them
+    #[arg(long, value_enum, default_value_t = Dtype::Bf16)]
+    pub(super) dtype: Dtype,
+    /// Train an adapter of this rank alone
+    #[arg(long, value_name = "RANK")]
+    lora: Option<usize>,
+    /// Split the step over all chips of each slice, as `data=4,fsdp=8,tensor=4`. Weights are split over the axes `fsdp` and
+    /// `tensor`
+    #[arg(long)]
+    mesh: Option<Mesh>,
+    /// What the loop over the layers keeps of each for the backward pass, beside its input
+    #[arg(long, value_enum, default_value_t = Kept::Nothing)]
+    keep: Kept,
+    /// Record the layers of a training step one by one, not as a loop
+    #[arg(long, conflicts_with = "keep")]
+    unrolled: bool,
+    /// Write the whole report to this file as JSON
+    #[arg(long, value_name = "FILE")]
+    json: Option<PathBuf>,
+}
+
+#[derive(Clone, Copy, PartialEq, ValueEnum)]
+enum Kept {
+    Nothing,
+    Products,
+    Everything,
+}
+
+/// Runs the command.
+pub fn run<F: TpuFloat>(args: &Args) -> Outcome {
+    let report = args.report::<F>()?;
+    print!("{report}");
+    if let Some(path) = &args.json {
+        let text = serde_json::to_string_pretty(&report)?;
+        std::fs::write(path, text).map_err(|error| format!("cannot write `{}`: {error}", path.display()))?;
+    }
+    Ok(())
+}
+
+type Trained<F> = Autodiff<Tpu<F>>;
+
+/// A model that a training step takes.
+trait Learner<B: LayersBackend>: Module<B> {
+    /// Returns the mean cross-entropy of each token of `[batch, length + 1]` but the first.
+    fn loss(&self, tokens: Tensor<B, 2, Int>) -> Result<Tensor<B, 1>>;
+}
+
+impl<B: LayersBackend> Learner<B> for Decoder<B> {
+    fn loss(&self, tokens: Tensor<B, 2, Int>) -> Result<Tensor<B, 1>> {
+        Ok(self.nats(tokens, None).mean())
+    }
+}
+
+impl<B: LayersBackend> Learner<B> for LoopedDecoder<B> {
+    fn loss(&self, tokens: Tensor<B, 2, Int>) -> Result<Tensor<B, 1>> {
+        Ok(self.nats(tokens, None)?.mean())
+    }
+}
+
+impl Args {
+    fn report<F: TpuFloat>(&self) -> Outcome<FitReport> {
+        let config = config(&self.model)?;
+        eprintln!("{:.2} billion weights", config.num_params() as f64 / 1e9);
+        if self.decode {
+            return self.decoding::<F>(&config);
+        }
+        let decoder = |device: &TpuDevice| -> Result<Decoder<Trained<F>>> {
+            let decoder = config.init(device)?;
+            match self.lora {
+                Some(rank) => decoder.with_lora(&LoraConfig { rank, ..LoraConfig::default() }),
+                None => Ok(decoder),
+            }
+        };
+        if self.unrolled {
+            return self.training::<F, _>(&config, decoder);
+        }
+        let keep = match self.keep {
+            Kept::Nothing => Keep::Nothing,
+            Kept::Products => Keep::Products,
+            Kept::Everything => Keep::Everything,
+        };
+        self.training::<F, _>(&config, |device| decoder(device)?.into_loop(keep))
+    }
+
+    /// Compiles forward, backward and update.
+    fn training<F: TpuFloat, M: Learner<Trained<F>> + AutodiffModule<Trained<F>>>(
+        &self,
+        config: &Config,
+        model: impl FnOnce(&TpuDevice) -> Result<M>,
+    ) -> Outcome<FitReport> {
+        let optimizer: OptimizerAdaptor<AdamW, M, Trained<F>> = AdamWConfig::new().init();
+        let shape = [self.batch as usize, self.sequence as usize + 1];
+        self.compile(
+            self.sequence,
+            |device| Ok((self.place(config, model(device)?)?, TpuOptimizer::new(optimizer), None)),
+            |(model, mut optimizer, _), device| {
+                let loss = model.loss(Tensor::zeros(shape, device))?;
+                let gradients = GradientsParams::from_grads(loss.backward(), &model);
+                Ok((optimizer.step(1e-4, model, gradients), optimizer, Some(loss)))
+            },
+        )
+    }
+
+    /// Compiles a step that writes one token of each text.
+    fn decoding<F: TpuFloat>(&self, config: &Config) -> Outcome<FitReport> {
+        let (batch, capacity) = (self.batch as usize, self.sequence as usize);
+        self.compile(
+            1,
+            |device| {
+                let model = self.place(config, config.init::<Tpu<F>>(device)?)?;
+                let cache = Cache::new(config, batch, capacity, model.dtype(), device);
+                Ok((model, cache, Tensor::<Tpu<F>, 2, Int>::zeros([batch, 1], device)))
+            },
+            |(model, mut cache, tokens), _| {
+                let hidden = model.extend(tokens, &mut cache);
+                let next = model.logits(hidden).argmax(2).squeeze_dim(2);
+                Ok((model, cache, next))
+            },
+        )
+    }
+
+    /// Compiles a step of `tokens` tokens of each sample.
+    fn compile<S>(
+        &self,
+        tokens: u64,
+        build: impl FnOnce(&TpuDevice) -> Result<S>,
+        step: impl Fn(S, &TpuDevice) -> Result<S>,
+    ) -> Outcome<FitReport> {
+        let mut fit = Fit::new()?.slices(self.slices.iter().copied()).samples(self.batch).tokens(self.batch * tokens);
+        if let Some(mesh) = &self.mesh {
+            fit = fit.mesh(mesh.clone());
+        }
+        let failed = RefCell::new(None);
+        let kept = |state: Result<S>| state.map_err(|error| failed.replace(Some(error))).ok();
+        let report = fit.run(|device| kept(build(device)), |state, device| kept(step(state?, device)));
+        match failed.take() {
+            Some(error) => Err(error.into()),
+            None => Ok(report?),
+        }
+    }
+
+    /// Splits the weights over the axes that the mesh has.
+    fn place<B: MeshBackend, M: Module<B>>(&self, config: &Config, model: M) -> Result<M> {
+        let axis = |name| self.mesh.as_ref().filter(|mesh| mesh.has_axis(name)).map(|_| name);
+        Ok(place(model, &config.placement(axis("tensor"), axis("fsdp")))?)
+    }
+}
+
+/// Returns what a model computes, from its files or by its name.
+fn config(model: &str) -> Result<Config> {
+    let path = Path::new(model);
+    if path.exists() { Config::open(path) } else { Config::named(model) }
+}

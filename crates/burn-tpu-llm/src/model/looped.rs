@@ -1,0 +1,77 @@
+//! A decoder whose layers run as one loop: what recording and compiling it cost does not depend on their number.
+//!
+//! Owns: which layers are a trip of the loop. May not know: what the layers compute, and how a loop is recorded.
+
+use super::decoder::{Decoder, Layer};
+use super::view::{Places, Views};
+use crate::error::Result;
+use burn::prelude::*;
+use burn_tpu::{Keep, Layers, LayersBackend};
+
+/// A [`Decoder`] for training whose layers are a loop. A trip has as many layers as it takes until their windows repeat:
+/// one in most families, two in Gemma 2, six in Gemma 3.
+#[derive(Module, Debug)]
+pub struct LoopedDecoder<B: Backend> {
+    /// What is before and after the loop, with the last layers where their number is no multiple of a trip's.
+    ends: Decoder<B>,
+    trips: Layers<B, Vec<Layer<B>>>,
+}
+
+impl<B: Backend> Decoder<B> {
+    /// Returns the decoder with its layers as a loop, which keeps what `keep` says for the backward pass.
+    ///
+    /// # Errors
+    /// [`LlmError::Loop`](crate::LlmError::Loop) for layers that differ in more than the values of their weights.
+    pub fn into_loop(mut self, keep: Keep) -> Result<LoopedDecoder<B>> {
+        let length = period(&self.config().windows);
+        let rest = self.layers.split_off(self.layers.len() / length * length);
+        let mut layers = std::mem::replace(&mut self.layers, rest).into_iter();
+        let mut trips = Vec::new();
+        while layers.len() > 0 {
+            trips.push(layers.by_ref().take(length).collect());
+        }
+        Ok(LoopedDecoder { trips: Layers::new(trips)?.with_keep(keep), ends: self })
+    }
+}
+
+impl<B: Backend> LoopedDecoder<B> {
+    /// Returns the decoder with its layers one by one.
+    pub fn into_decoder(self) -> Decoder<B> {
+        let mut decoder = self.ends;
+        let rest = std::mem::take(&mut decoder.layers);
+        decoder.layers = self.trips.into_blocks().into_iter().flatten().chain(rest).collect();
+        decoder
+    }
+
+    /// Returns what the model computes.
+    pub fn config(&self) -> &crate::Config {
+        self.ends.config()
+    }
+}
+
+impl<B: LayersBackend> LoopedDecoder<B> {
+    /// Returns what [`Decoder::nats`] does.
+    ///
+    /// # Errors
+    /// [`LlmError::Loop`](crate::LlmError::Loop) if the layers cannot be recorded as a loop.
+    pub fn nats(&self, tokens: Tensor<B, 2, Int>, starts: Option<Tensor<B, 2, Int>>) -> Result<Tensor<B, 2>> {
+        let length = tokens.dims()[1] - 1;
+        let queries = Tensor::arange(0..length as i64, &tokens.device());
+        let mut views = Views::new(self.config(), Places { queries, keys: length, starts });
+        let of_trip: Vec<_> = (0..period(&self.config().windows)).map(|layer| views.of(layer)).collect();
+        let x = self.ends.embed(tokens.clone().slice_dim(1, 0..length));
+        let x = self.trips.forward(x, |layers, mut x| {
+            for (layer, view) in layers.iter().zip(&of_trip) {
+                x = layer.forward(x, view, None);
+            }
+            x
+        })?;
+        Ok(self.ends.nats_of(self.ends.run_layers(x, &mut views, None), tokens))
+    }
+}
+
+/// Returns after how many layers the windows repeat.
+fn period(windows: &[Option<usize>]) -> usize {
+    let repeats = |length: &usize| windows.iter().zip(&windows[*length..]).all(|(one, next)| one == next);
+    (1..windows.len()).find(repeats).unwrap_or(windows.len())
+}
