@@ -22,7 +22,6 @@ use search::SearchArgs;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-mod jax;
 mod layout;
 mod looped;
 mod plot;
@@ -180,7 +179,10 @@ fn run(args: &Args) -> Result<()> {
     }?;
     print!("{report}");
     if let Some(folder) = &args.against {
-        jax::compare(&report, folder, &args.program_name())?;
+        let path = folder.join(format!("{}.step.mlir", args.program_name()));
+        let text = std::fs::read_to_string(&path);
+        let text = text.with_context(|| format!("{}: `benches/jax/step_time.py export` writes it", path.display()))?;
+        print!("{}", report.against(text)?);
     }
     if let Some(path) = &args.json {
         let text = serde_json::to_string_pretty(&report)?;

@@ -41,7 +41,7 @@ pub struct Args {
     #[arg(long, value_name = "RANK")]
     lora: Option<usize>,
     /// Split the step over all chips of each slice, as `data=4,fsdp=8,tensor=4`. Weights are split over the axes `fsdp` and
-    /// `tensor`
+    /// `tensor`, a cache over `data` and `tensor`
     #[arg(long)]
     mesh: Option<Mesh>,
     /// What the loop over the layers keeps of each for the backward pass, beside its input
@@ -50,6 +50,9 @@ pub struct Args {
     /// Record the layers of a training step one by one, not as a loop
     #[arg(long, conflicts_with = "keep")]
     unrolled: bool,
+    /// Compile the same step from this file too, StableHLO text as JAX exports it, and print the ratios of the two
+    #[arg(long, value_name = "FILE")]
+    against: Option<PathBuf>,
     /// Write the whole report to this file as JSON
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
@@ -66,6 +69,11 @@ enum Kept {
 pub fn run<F: TpuFloat>(args: &Args) -> Outcome {
     let report = args.report::<F>()?;
     print!("{report}");
+    if let Some(path) = &args.against {
+        let text =
+            std::fs::read_to_string(path).map_err(|error| format!("cannot read `{}`: {error}", path.display()))?;
+        print!("{}", report.against(text)?);
+    }
     if let Some(path) = &args.json {
         let text = serde_json::to_string_pretty(&report)?;
         std::fs::write(path, text).map_err(|error| format!("cannot write `{}`: {error}", path.display()))?;
@@ -145,6 +153,7 @@ impl Args {
             |device| {
                 let model = self.place(config, config.init::<Tpu<F>>(device)?)?;
                 let cache = Cache::new(config, batch, capacity, model.dtype(), device);
+                let cache = cache.shard([self.axis("data"), self.axis("tensor"), None, None]);
                 Ok((model, cache, Tensor::<Tpu<F>, 2, Int>::zeros([batch, 1], device)))
             },
             |(model, mut cache, tokens), _| {
@@ -177,8 +186,12 @@ impl Args {
 
     /// Splits the weights over the axes that the mesh has.
     fn place<B: MeshBackend, M: Module<B>>(&self, config: &Config, model: M) -> Result<M> {
-        let axis = |name| self.mesh.as_ref().filter(|mesh| mesh.has_axis(name)).map(|_| name);
-        Ok(place(model, &config.placement(axis("tensor"), axis("fsdp")))?)
+        Ok(place(model, &config.placement(self.axis("tensor"), self.axis("fsdp")))?)
+    }
+
+    /// Returns the name of an axis, if the mesh has it.
+    fn axis(&self, name: &'static str) -> Option<&'static str> {
+        self.mesh.as_ref().filter(|mesh| mesh.has_axis(name)).map(|_| name)
     }
 }
 

@@ -3,6 +3,7 @@
 use crate::config::Config;
 use burn::prelude::*;
 use burn::tensor::DType;
+use burn_tpu::{MeshBackend, shard};
 
 /// Keys and values of all layers, and the position that is written next.
 #[derive(Clone, Debug)]
@@ -45,6 +46,21 @@ impl<B: Backend> Cache<B> {
     /// Chooses where the text of each row begins, `[batch, 1]`: what is before that is not seen.
     pub fn set_starts(&mut self, starts: Option<Tensor<B, 2, Int>>) {
         self.starts = starts;
+    }
+
+    /// Returns the cache with its keys and values, `[batch, kv_heads, capacity, head]`, split over the axes of a mesh, as
+    /// [`shard`] does. Steps leave them so.
+    ///
+    /// # Panics
+    /// As [`shard`].
+    pub fn shard(mut self, dims: [Option<&str>; 4]) -> Self
+    where
+        B: MeshBackend,
+    {
+        for tensor in self.layers.iter_mut().flatten() {
+            *tensor = shard(tensor.clone(), dims);
+        }
+        self
     }
 
     pub(crate) fn starts(&self) -> Option<Tensor<B, 2, Int>> {

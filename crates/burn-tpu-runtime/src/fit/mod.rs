@@ -5,6 +5,7 @@
 //! generations. May not know: how programs are recorded or lowered.
 
 mod advice;
+mod against;
 mod buffers;
 mod collectives;
 mod costliest;
@@ -17,6 +18,7 @@ mod slice;
 mod specs;
 mod table;
 
+pub use against::{Against, Ratios};
 pub use report::{
     Buffer, BufferKind, Collective, Costly, FitReport, Memory, MxuAdvice, Price, SliceFit, Speed, StepReport, Verdict,
 };
