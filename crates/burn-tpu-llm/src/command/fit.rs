@@ -133,12 +133,14 @@ impl Args {
         model: impl FnOnce(&TpuDevice) -> Result<M>,
     ) -> Outcome<FitReport> {
         let optimizer: OptimizerAdaptor<AdamW, M, Trained<F>> = AdamWConfig::new().init();
+        // Zeros that the device makes would be no batch of the program's arguments.
         let shape = [self.batch as usize, self.sequence as usize + 1];
+        let tokens = TensorData::new(vec![0i32; shape[0] * shape[1]], shape);
         self.compile(
             self.sequence,
             |device| Ok((self.place(config, model(device)?)?, TpuOptimizer::new(optimizer), None)),
             |(model, mut optimizer, _), device| {
-                let loss = model.loss(Tensor::zeros(shape, device))?;
+                let loss = model.loss(Tensor::from_data(tokens.clone(), device))?;
                 let gradients = GradientsParams::from_grads(loss.backward(), &model);
                 Ok((optimizer.step(1e-4, model, gradients), optimizer, Some(loss)))
             },

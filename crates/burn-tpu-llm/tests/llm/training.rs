@@ -4,12 +4,14 @@ use crate::families::{TinyWeights, noise, reference_json};
 use crate::gguf::bytes_tokenizer;
 use burn::backend::Autodiff;
 use burn::module::AutodiffModule;
+use burn::optim::GradientsParams;
 use burn::prelude::*;
 use burn::tensor::{DType, Tolerance};
 use burn_flex::{Flex, FlexDevice};
+use burn_tpu::fit::Fit;
 use burn_tpu::{DeviceAdamW, Keep, Tpu, TpuDevice, compile_step};
 use burn_tpu_llm::training::{Batch, Example, Rows};
-use burn_tpu_llm::{ChatTemplate, Decoder, LoraConfig, Source};
+use burn_tpu_llm::{ChatTemplate, Config, Decoder, LoraConfig, Source};
 use serde_json::Value;
 
 type Device = Tpu<f32>;
@@ -96,6 +98,27 @@ fn layers_as_a_loop_have_the_loss_and_the_gradients_of_layers_one_by_one() {
         near(gradient.into_data(), wanted.into_data());
         assert_eq!(of_layers.layers.len(), model.layers.len(), "{family}");
     }
+}
+
+/// Heads of queries that share their keys do not hide attention from the rewrites: both of its products are computed in
+/// blocks of queries, forward and backward.
+#[test]
+fn attention_is_computed_in_blocks_of_queries_in_training() {
+    type B = Autodiff<Tpu>;
+    let config = Config {
+        context: 1024,
+        ..Config::from_hugging_face(&reference_json("llama-3.1")["config"].to_string()).unwrap()
+    };
+    let fit = Fit::new().unwrap().slices([]);
+    let report = fit.run(
+        |device| (config.init::<B>(device).unwrap().into_loop(Keep::Nothing).unwrap(), None),
+        |(model, _), device| {
+            let loss = model.nats(Tensor::zeros([1, 1025], device), None).unwrap().mean();
+            let gradients = GradientsParams::from_grads(loss.backward(), &model);
+            (model, Some((loss, gradients)))
+        },
+    );
+    assert_eq!(report.unwrap().step.rewrites.get("query_blocks"), Some(&2));
 }
 
 #[test]
