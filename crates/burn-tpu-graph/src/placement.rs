@@ -66,6 +66,12 @@ impl Placement {
         choice.parameters
     }
 
+    /// Returns for each node of a program that is placed so whether its dim 0 is that of a batch which is split.
+    pub(crate) fn batches(&self, program: &Program) -> Vec<bool> {
+        let choice = Choice::new(program, &self.mesh, &self.batch);
+        Choice { parameters: self.parameters.clone(), ..choice }.first_dims_of_batches()
+    }
+
     /// The sharding of the parameter with this `index`; `None` if there is none.
     pub fn parameter(&self, index: u32) -> Option<&Sharding> {
         self.parameters.get(index as usize)

@@ -5,7 +5,7 @@
 //! in JAX.
 
 use super::printer::{Block, Statement, Value};
-use super::{constant, contract, index, movement, region};
+use super::{constant, contract, index, movement, region, sharding};
 use crate::literal::LiteralData;
 use crate::op::{Combine, DotAttrs, ScatterAttrs, ScatterMode};
 use crate::{DType, Dims, Node, NodeId, Op, Placement, Program, Result, Sharding, TensorType};
@@ -138,8 +138,7 @@ fn scatter_in_parts(
 ) -> Statement {
     let Placement { mesh, batch, .. } = placement;
     let parts = mesh.parts(batch);
-    let axes: Vec<String> = batch.iter().map(|&axis| format!("{:?}", mesh.name(axis))).collect();
-    let split = |block: &mut Block, value: Value| first_dim_split(block, value, &axes.join(", "));
+    let split = |block: &mut Block, value: Value| sharding::split_batch(block, value, placement);
     let in_parts = |block: &mut Block, value: &Value| {
         let mut dims: Dims = [parts, value.ty.dims[0] / parts].into_iter().collect();
         dims.extend(value.ty.dims[1..].iter().copied());
@@ -172,14 +171,6 @@ fn behind_a_batch(attrs: &ScatterAttrs) -> ScatterAttrs {
         index_vector_dim: attrs.index_vector_dim + 1,
         mode: attrs.mode,
     }
-}
-
-/// Returns a value whose dim 0 is split over these axes; the partitioner chooses for the others.
-fn first_dim_split(block: &mut Block, value: Value, axes: &str) -> Value {
-    let others = ", {?}".repeat(value.ty.rank() - 1);
-    let sharding = format!("#sdy.sharding<@mesh, [{{{axes}}}{others}]>");
-    let ty = value.ty.clone();
-    block.push(&Statement::new("sdy.sharding_constraint", [value]).attr("sharding", sharding), ty)
 }
 
 #[cfg(test)]

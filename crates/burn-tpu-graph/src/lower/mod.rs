@@ -25,7 +25,7 @@ mod slots;
 pub(crate) mod threefry;
 
 use crate::op::{BinaryOp, UnaryOp};
-use crate::{DType, Graph, GraphError, Label, Mesh, Node, NodeId, Op, Program, Result, TensorType};
+use crate::{DType, Graph, GraphError, Label, Mesh, Node, NodeId, Op, Placement, Program, Result, TensorType};
 use printer::{Block, Statement, Value, list, mlir_type};
 use sha2::{Digest, Sha256};
 
@@ -189,6 +189,8 @@ struct Lowering<'p> {
     scope: Scope<'p>,
     exchanged: exchanged::Exchanged,
     separate: separate::Separate,
+    /// Where a program with a loop is placed, and for each node whether its dim 0 is that of a batch.
+    batches: Option<(&'p Placement, Vec<bool>)>,
     /// The functions written so far: bodies of loops, draws of random bits, custom calls.
     functions: &'p mut Vec<String>,
 }
@@ -204,8 +206,11 @@ impl<'p> Lowering<'p> {
         let graph = program.graph();
         let exchanged = exchanged::Exchanged::of(program, scope.mesh.is_some());
         let separate = separate::Separate::of(graph, scope.llvm);
+        let has_loop = graph.nodes().iter().any(|node| matches!(node.op, Op::For { .. }));
+        let placement = program.placement().filter(|placement| has_loop && !placement.batch.is_empty());
+        let batches = placement.map(|placement| (&**placement, placement.batches(program)));
         let (block, values) = (Block::function(), Vec::new());
-        let mut lowering = Self { graph, block, values, packing, scope, exchanged, separate, functions };
+        let mut lowering = Self { graph, block, values, packing, scope, exchanged, separate, batches, functions };
         let mut parameters_seen = 0;
         for (i, node) in graph.nodes().iter().enumerate() {
             let id = NodeId(i as u32);
@@ -250,7 +255,8 @@ impl<'p> Lowering<'p> {
                 Ok(self.assign(id, node, &statement))
             }
             Op::For { trips, body } => {
-                let operands = self.operands(&node.operands)?;
+                let mut operands = self.operands(&node.operands)?;
+                self.split_batches(&node.operands, &mut operands);
                 let function = control::body_function(body, self.scope, self.functions)?;
                 let statement = control::counted_loop(&mut self.block, operands, *trips, body, &function);
                 let more = control::more_results(*trips);
@@ -266,6 +272,17 @@ impl<'p> Lowering<'p> {
                 }
                 let statement = self.statement(id, op, operands, node)?;
                 Ok(self.assign(id, node, &statement))
+            }
+        }
+    }
+
+    /// Tells the partitioner which carries of a loop are batches. It would else choose by what the body does with them,
+    /// and may split the sums of every product instead.
+    fn split_batches(&mut self, ids: &[NodeId], carries: &mut [Value]) {
+        let Some((placement, batches)) = &self.batches else { return };
+        for (id, carry) in ids.iter().zip(carries) {
+            if batches[id.index()] {
+                *carry = sharding::split_batch(&mut self.block, carry.clone(), placement);
             }
         }
     }

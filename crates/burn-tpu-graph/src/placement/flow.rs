@@ -70,17 +70,31 @@ impl<'p> Flow<'p> {
             next += 1;
             for &(user, position) in &self.users[id.index()] {
                 let node = graph.node(user);
-                if !keeps_first_dim(graph, node, position) {
+                let mut kept_by = Some(user);
+                if matches!(node.op, Op::For { .. }) {
+                    // What a loop does with it is not known, but a batch that it carries comes out as one.
                     uses.leaves = true;
-                    continue;
+                    kept_by = self.carried(user, position);
+                } else if !keeps_first_dim(graph, node, position) {
+                    uses.leaves = true;
+                    kept_by = None;
                 }
+                let Some(kept_by) = kept_by else { continue };
                 uses.is_batch |= combines(&node.op);
-                if !std::mem::replace(&mut seen[user.index()], true) {
-                    uses.reached.push(user);
+                if !std::mem::replace(&mut seen[kept_by.index()], true) {
+                    uses.reached.push(kept_by);
                 }
             }
         }
         uses
+    }
+
+    /// Returns the node of what a loop leaves of its carry at `position`, if something reads it.
+    fn carried(&self, of: NodeId, position: usize) -> Option<NodeId> {
+        let graph = self.program.graph();
+        let is_result = |id: NodeId| matches!(graph.node(id).op, Op::GetResult { index } if index == position);
+        let mut readers = self.users[of.index()].iter().map(|&(reader, _)| reader);
+        if position == 0 { Some(of) } else { readers.find(|&reader| is_result(reader)) }
     }
 }
 
