@@ -2,25 +2,6 @@
 //!
 //! The step is recorded as on any device, but not run. libtpu then compiles its programs ahead of time for each slice.
 //! Owns: the closures over a [`TpuDevice`]; everything else is `burn_tpu_runtime::fit`.
-//!
-//! ```no_run
-//! use burn::nn::LinearConfig;
-//! use burn::tensor::{Distribution, Tensor};
-//! use burn_tpu::{Tpu, fit::Fit};
-//!
-//! let report = Fit::new()?.samples(32).run(
-//!     // Builds what lives from step to step: a model, an optimizer.
-//!     |device| (LinearConfig::new(512, 10).init::<Tpu>(device), None),
-//!     // Takes that, runs one step, and returns it with everything that the caller would read.
-//!     |(model, _), device| {
-//!         let x = Tensor::<Tpu, 2>::random([32, 512], Distribution::Default, device);
-//!         let y = model.forward(x);
-//!         (model, Some(y))
-//!     },
-//! )?;
-//! println!("{report}");
-//! # Ok::<(), burn_tpu::TpuError>(())
-//! ```
 
 use crate::{Mesh, Result, Topology, TpuDevice};
 use burn_tpu_runtime::{Device, fit};

@@ -115,6 +115,24 @@ pub use burn_tpu_runtime::{Activity, RunningProgram, Wait, WaitFor};
 pub use burn_tpu_runtime::{LiveTensors, MemoryKind, MemoryReport, MemoryUse, OutOfMemory, PluginMemory};
 pub use burn_tpu_runtime::{OpCost, PhaseCost, Profile, ProfileFiles, ProfileReport, ProfileSteps};
 
+/// ```no_run
+/// use burn::nn::LinearConfig;
+/// use burn::tensor::{Distribution, Tensor};
+/// use burn_tpu::{Tpu, fit::Fit};
+///
+/// let report = Fit::new()?.samples(32).run(
+///     // Builds what lives from step to step: a model, an optimizer.
+///     |device| (LinearConfig::new(512, 10).init::<Tpu>(device), None),
+///     // Takes that, runs one step, and returns it with everything that the caller would read.
+///     |(model, _), device| {
+///         let x = Tensor::<Tpu, 2>::random([32, 512], Distribution::Default, device);
+///         let y = model.forward(x);
+///         (model, Some(y))
+///     },
+/// )?;
+/// println!("{report}");
+/// # Ok::<(), burn_tpu::TpuError>(())
+/// ```
 pub mod fit;
 pub use burn_tpu_runtime::{Generation, Topology};
 
@@ -143,6 +161,19 @@ mod qtensor;
 #[cfg(feature = "store")]
 pub mod store;
 mod tensor;
+/// ```
+/// use burn_core::tensor::{Int, Tensor};
+/// use burn_tpu::tickets::{self, Ticket};
+/// use burn_tpu::{Tpu, TpuDevice, TpuError};
+///
+/// type B = Tpu<f32>;
+/// let device = TpuDevice::ndarray();
+/// let (data, tensors) = tickets::collect(|| Tensor::<B, 1>::from_floats([0.5, 2.0], &device).into_data());
+/// assert_eq!(Ticket::of(&data).map(Ticket::index), Some(0));
+/// let again = tickets::supply(tensors, || Tensor::<B, 1>::from_data(Ticket::new(0).data(1), &device));
+/// assert_eq!(again.into_data().to_vec::<f32>().unwrap(), [0.5, 2.0]);
+/// # Ok::<(), TpuError>(())
+/// ```
 pub mod tickets;
 mod until_0_22;
 mod version;

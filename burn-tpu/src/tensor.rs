@@ -1,6 +1,5 @@
 //! The tensor primitive: the runtime's tensor with Burn's trait.
 
-use crate::compile::leaves;
 use crate::dtype::{from_burn, to_burn};
 use crate::ops;
 use crate::{Result, TpuDevice, TpuError};
@@ -8,6 +7,7 @@ use burn_backend::{TensorData, TensorMetadata};
 use burn_std::{DType as BurnDType, Shape};
 use burn_tpu_runtime::Tensor;
 use burn_tpu_runtime::graph::TensorType;
+use burn_tpu_runtime::leaves;
 use burn_tpu_runtime::ops::data;
 
 /// A float, int or bool tensor of the [`Tpu`](crate::Tpu) backend. Cloning shares the value.

@@ -5,23 +5,10 @@
 //! numbers that say which one it was. While [`supply`] runs, an upload of a ticket returns the tensor that it names. So a
 //! record is taken apart, and put together, with its tensors as they are: of their own dtypes, on the device, not waited
 //! for.
-//!
-//! ```
-//! use burn_core::tensor::{Int, Tensor};
-//! use burn_tpu::tickets::{self, Ticket};
-//! use burn_tpu::{Tpu, TpuDevice, TpuError};
-//!
-//! type B = Tpu<f32>;
-//! let device = TpuDevice::ndarray();
-//! let (data, tensors) = tickets::collect(|| Tensor::<B, 1>::from_floats([0.5, 2.0], &device).into_data());
-//! assert_eq!(Ticket::of(&data).map(Ticket::index), Some(0));
-//! let again = tickets::supply(tensors, || Tensor::<B, 1>::from_data(Ticket::new(0).data(1), &device));
-//! assert_eq!(again.into_data().to_vec::<f32>().unwrap(), [0.5, 2.0]);
-//! # Ok::<(), TpuError>(())
-//! ```
 
-use crate::TpuTensor;
+use crate::{TpuTensor, version};
 use burn_backend::{TensorData, TensorMetadata};
+use burn_std::DType;
 use std::cell::RefCell;
 
 /// Bits of a ticket, of which each is one element: 0 and 1 survive a conversion to any element type.
@@ -52,8 +39,8 @@ impl Ticket {
 
     /// Returns the ticket that data is, whatever element type it was converted to; `None` for any other data.
     pub fn of(data: &TensorData) -> Option<Self> {
-        let is_quantized = matches!(data.dtype, burn_std::DType::QFloat(_));
-        if is_quantized || data.shape.last() != Some(&BITS) || data.num_elements() != BITS {
+        let is_quantized = matches!(version::dtype(data), DType::QFloat(_));
+        if is_quantized || version::shape(data).last() != Some(&BITS) || data.num_elements() != BITS {
             return None;
         }
         let bits = data.iter::<f32>().enumerate();
@@ -122,8 +109,7 @@ pub(crate) fn supplied(data: &TensorData) -> Option<TpuTensor> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use burn_backend::BoolStore;
-    use burn_std::DType;
+    use burn_std::BoolStore;
 
     #[test]
     fn a_ticket_survives_every_element_type() {
@@ -131,7 +117,7 @@ mod tests {
             let ticket = Ticket::new(index);
             for dtype in [DType::BF16, DType::F16, DType::F64, DType::I8, DType::U64, DType::Bool(BoolStore::Native)] {
                 let data = ticket.data(3).convert_dtype(dtype);
-                assert_eq!((Ticket::of(&data), data.shape.num_dims()), (Some(ticket), 3), "{dtype:?}");
+                assert_eq!((Ticket::of(&data), version::shape(&data).num_dims()), (Some(ticket), 3), "{dtype:?}");
             }
         }
     }

@@ -5,7 +5,6 @@
 //! common with it is in `until_0_22.rs`. The file of 0.22 is `crates/burn-tpu-0-22/src/version.rs`.
 
 use crate::backend::{Tpu, TpuFloat, TpuInt};
-use crate::compile::leaves;
 use crate::dtype::{from_float, from_int};
 use crate::ops::qtensor::{inner, plain};
 use crate::{TpuDevice, TpuQTensor, TpuTensor};
@@ -33,7 +32,8 @@ pub(crate) use burn_backend::tensor::IndexingUpdateOp;
 macro_rules! float_methods {
     () => {
         fn float_device(tensor: &TpuTensor) -> TpuDevice {
-            $crate::compile::leaves::visited(tensor).device()
+            burn_tpu_runtime::leaves::visited(&tensor.0);
+            tensor.device()
         }
 
         fn float_scatter_add(dim: usize, tensor: TpuTensor, indices: TpuTensor, value: TpuTensor) -> TpuTensor {
@@ -51,7 +51,8 @@ pub(crate) use float_methods;
 macro_rules! int_methods {
     () => {
         fn int_device(tensor: &TpuTensor) -> TpuDevice {
-            $crate::compile::leaves::visited(tensor).device()
+            burn_tpu_runtime::leaves::visited(&tensor.0);
+            tensor.device()
         }
 
         fn int_scatter_add(dim: usize, tensor: TpuTensor, indices: TpuTensor, value: TpuTensor) -> TpuTensor {
@@ -71,7 +72,8 @@ macro_rules! bool_methods {
         $crate::until_0_22::bool_methods! {}
 
         fn bool_device(tensor: &TpuTensor) -> TpuDevice {
-            $crate::compile::leaves::visited(tensor).device()
+            burn_tpu_runtime::leaves::visited(&tensor.0);
+            tensor.device()
         }
     };
 }
@@ -127,8 +129,9 @@ pub(crate) use module_methods;
 macro_rules! q_methods {
     () => {
         fn q_device(x: &TpuQTensor) -> TpuDevice {
-            $crate::compile::leaves::visited(&x.scales);
-            $crate::compile::leaves::visited(&x.values).device()
+            burn_tpu_runtime::leaves::visited(&x.scales.0);
+            burn_tpu_runtime::leaves::visited(&x.values.0);
+            x.values.device()
         }
 
         /// Reshapes the integers. Blocks are ranges of row-major values, so a reshape keeps them.
@@ -151,7 +154,7 @@ pub(crate) const SUM: ScatterMode = ScatterMode::Combine(Combine::Sum);
 
 /// Moves a tensor to a device, unless a module's tensors are being replaced.
 pub(crate) fn to_device(tensor: TpuTensor, device: &TpuDevice) -> TpuTensor {
-    leaves::replaced(tensor, |tensor| data::to_device(tensor.0, &device.0).into())
+    burn_tpu_runtime::leaves::replaced(tensor.0, |tensor| data::to_device(tensor, &device.0)).into()
 }
 
 pub(crate) fn dtype(data: &TensorData) -> BurnDType {

@@ -9,6 +9,7 @@ mod resumable;
 
 mod autocast;
 mod bert;
+mod burn_versions;
 mod checkpoint;
 mod checkpointer;
 mod compiled;

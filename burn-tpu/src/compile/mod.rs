@@ -1,32 +1,19 @@
 //! Compiled functions and training steps: [`compile`] and [`compile_step`].
 //!
-//! Owns: how an argument and a result are taken apart into tensors and put together. May not know: how a function is
-//! recorded, checked and run, which is the runtime's.
+//! Owns: what is a module of Burn, which has tensors. May not know: how a function is taken apart, recorded, checked and
+//! run, which is the runtime's.
 
-mod adamw;
-pub(crate) mod leaves;
-mod named_state;
-mod packs;
 mod step;
-mod tensors;
 
-pub use adamw::DeviceAdamW;
+pub use burn_tpu_runtime::Compiled;
+pub use burn_tpu_runtime::step::DeviceAdamW;
 pub use step::{CompiledStep, compile_step};
 
-use crate::{Result, Tpu, TpuError, TpuFloat, TpuInt};
+use crate::{Tpu, TpuDevice, TpuFloat, TpuInt};
 use burn_core::module::Module;
-use burn_tpu_runtime::{Function, RecordedFunction, Tensor};
-use leaves::Leaves;
-use std::cell::Cell;
-use std::sync::Arc;
-
-/// A function that is recorded once for each set of shapes and dtypes. See [`compile`].
-pub struct Compiled<A, R> {
-    function: Box<dyn Fn(A) -> R + Send>,
-    recorded: Function<R>,
-    arguments: Leaves<A>,
-    results: Leaves<R>,
-}
+use burn_core::tensor::backend::Backend;
+use burn_tpu_runtime::leaves::Leaves;
+use std::fmt::Debug;
 
 /// Compiles a pure function of tensors: it is recorded once for each set of shapes and dtypes, and from then on a call runs
 /// one program, with no recording. Calls of a model's forward or of a decode step cost microseconds on the host instead of
@@ -80,74 +67,20 @@ pub fn compile<F, I, A, R>(function: impl Fn(A) -> R + Send + 'static) -> Compil
 where
     F: TpuFloat,
     I: TpuInt,
-    A: Module<Tpu<F, I>>,
-    R: Module<Tpu<F, I>>,
+    A: Module<Tpu<F, I>> + 'static,
+    R: Module<Tpu<F, I>> + 'static,
 {
-    Compiled {
-        function: Box::new(function),
-        recorded: Function::default(),
-        arguments: Leaves::of::<Tpu<F, I>>(),
-        results: Leaves::of::<Tpu<F, I>>(),
-    }
+    Compiled::new(function, leaves_of::<Tpu<F, I>, A>(), leaves_of::<Tpu<F, I>, R>())
 }
 
-impl<A: Clone + std::fmt::Debug, R: Clone + std::fmt::Debug> Compiled<A, R> {
-    /// Calls the function. The program is dispatched and not waited for.
-    ///
-    /// # Errors
-    /// [`TpuError::Impure`] if the function is none that can be compiled; [`TpuError::Frozen`] if its program has to be
-    /// compiled on a frozen device; those of the compiler and of earlier work on the argument's tensors.
-    ///
-    /// # Panics
-    /// If the function panics while it is recorded.
-    pub fn call(&self, argument: A) -> Result<R> {
-        self.call_or_return(argument).map_err(|(error, _)| error)
-    }
-
-    /// [`Compiled::call`] that returns the argument if the program did not begin.
-    fn call_or_return(&self, argument: A) -> Result<R, (TpuError, Option<A>)> {
-        if Function::<R>::is_recording() {
-            return Ok((self.function)(argument));
-        }
-        let tensors = self.arguments.tensors(&argument);
-        let recorded = match self.recorded(&argument, &tensors) {
-            Ok(recorded) => recorded,
-            Err(error) => return Err((error, Some(argument))),
-        };
-        // From here on, what nothing else refers to belongs to the call.
-        drop(argument);
-        let run = recorded.run(tensors).map_err(|error| (error, None));
-        run.map(|(result, tensors)| self.results.replace(result, tensors))
-    }
-
-    /// Returns what the function records on this argument, ready to run.
-    fn recorded(&self, argument: &A, tensors: &[Tensor]) -> Result<Arc<RecordedFunction<R>>> {
-        let Some(device) = tensors.first().map(Tensor::device) else { return Err(no_tensor()) };
-        let structure = self.arguments.structure(argument);
-        let was_recorded = Cell::new(false);
-        let record = |tensors: Vec<Tensor>| {
-            was_recorded.set(true);
-            let result = (self.function)(self.arguments.replace(argument.clone(), tensors));
-            let tensors = self.results.tensors(&result);
-            // Each call clones the result and replaces its tensors.
-            (self.results.hollow(result, &tensors), tensors)
-        };
-        let recorded = self.recorded.recorded(device, structure, tensors, &record);
-        if was_recorded.get() {
-            // Running statistics are shared by all clones of a module, so its clones have the tensors of the recording.
-            drop(self.arguments.replace(argument.clone(), tensors.to_vec()));
-        }
-        recorded
-    }
-}
-
-impl<A, R> std::fmt::Debug for Compiled<A, R> {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "Compiled(fn({}) -> {})", std::any::type_name::<A>(), std::any::type_name::<R>())
-    }
-}
-
-fn no_tensor() -> TpuError {
-    let reason = "its argument has no tensor, so it has no device".to_owned();
-    TpuError::Impure { reason, op: String::new(), caller: String::new() }
+/// Returns how to reach the tensors of a module. Parameters that Burn has not initialised yet are initialised.
+pub(crate) fn leaves_of<B, M>() -> Leaves<M>
+where
+    B: Backend<Device = TpuDevice>,
+    M: Module<B> + Debug + 'static,
+{
+    Leaves::new(
+        |module: &M| drop(module.collect_devices(Vec::new())),
+        |module: M, device| module.fork(&TpuDevice::from(device)),
+    )
 }

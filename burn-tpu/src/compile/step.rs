@@ -1,40 +1,24 @@
 //! Compiled training steps: [`compile_step`].
 //!
-//! Owns: how a model and its optimizer's state become the argument and the result of one compiled function. May not know:
-//! how that function is recorded and run.
+//! Owns: the parameters of a model and their gradients. May not know: what is done with them, which is the runtime's.
 
-use super::adamw::{DeviceAdamW, Numbers};
-use super::packs::{Layout, Pack, Place};
-use super::tensors::{TensorList, tensor};
-use super::{Compiled, compile};
+use super::{DeviceAdamW, leaves_of};
 use crate::backend::{TpuFloat, TpuInt};
-use crate::layers::ModulePath;
-use crate::{LossScaling, Result, Tpu, TpuDevice, TpuTensor};
+use crate::{Result, Tpu, TpuDevice, TpuTensor};
 use burn_core::module::{AutodiffModule, Module, ModuleMapper, ModuleVisitor, Param};
-use burn_core::tensor::backend::{AutodiffBackend, Backend};
-use burn_core::tensor::{Bool, DType, FloatDType, Tensor, TensorData};
+use burn_core::tensor::backend::AutodiffBackend;
+use burn_core::tensor::{FloatDType, Tensor, TensorPrimitive};
 use burn_optim::{GradientsParams, LearningRate};
-use burn_tpu_runtime::Platform;
-use std::sync::Arc;
-
-/// The state of a step, its rate `[1]` and its batch.
-type Argument<B, D> = (State, Tensor<B, 1>, D);
-
-/// The parameters of the model, as its layout says, then the optimizer's state: the powers of its betas, the loss scale and
-/// its count if there is one, and what it keeps of each tensor of parameters.
-type State = (TensorList, TensorList);
+use burn_tpu_runtime::Tensor as Value;
+use burn_tpu_runtime::layers::ModulePath;
+use burn_tpu_runtime::step::{Computed, Parameter, TrainingStep};
+use std::marker::PhantomData;
 
 /// A training step that is recorded once. See [`compile_step`].
 pub struct CompiledStep<B: AutodiffBackend, M, D, R> {
-    step: Compiled<Argument<B::InnerBackend, D>, (State, R)>,
+    step: TrainingStep<D, R>,
     model: M,
-    pub(super) state: State,
-    /// The latest rate. Its tensor is held, so that steps with the same rate transfer it once. Not on a mesh, where a
-    /// value that is there already has another signature than one from the host: the second step would be recorded
-    /// anew.
-    rate: Option<(f32, Tensor<B::InnerBackend, 1>)>,
-    pub(super) layout: Arc<Layout>,
-    device: TpuDevice,
+    backend: PhantomData<B>,
 }
 
 /// Compiles a whole training step: forward, backward and update are recorded once for each set of shapes and dtypes, and
@@ -83,46 +67,26 @@ where
 {
     let device = model.devices().first().copied().unwrap_or_default();
     let model = apart(&model);
-    // On a mesh, each parameter keeps its own sharding.
-    let mut first = First::new(&optimizer, device.platform() != Platform::Mesh);
-    let one = || Tensor::<Tpu<F, I>, 1>::ones([1], (&device, DType::F32));
-    first.state.push(one());
-    first.state.push(one());
-    let scaling = optimizer.loss_scaling();
-    if let Some(scaling) = scaling {
-        scaling.start::<F, I>(&device).into_iter().for_each(|number| first.state.push(number));
-    }
-    model.visit(&mut first);
-    let (mut layout, state) = first.finish::<F, I>();
-    layout.has_loss_scale = scaling.is_some();
-    let layout = Arc::new(layout);
-    let (template, at) = (model.clone(), Arc::clone(&layout));
-    let function = move |((parameters, state), rate, batch): Argument<Tpu<F, I>, D>| {
-        let packs = at.packs_of(&parameters).to_vec();
-        let model = apart(&template).map(&mut SetParameters(at.unpack::<F, I>(&parameters).into_iter()));
-        drop(parameters);
+    let mut parameters = Parameters::default();
+    model.visit(&mut parameters);
+    let template = model.clone();
+    let compute = move |parameters: Vec<Value>, batch: D, scale: Option<Value>| {
+        let model = apart(&template).map(&mut SetParameters(parameters.into_iter()));
         let (loss, result) = step(&model, batch);
-        let mut state = state.0.into_iter();
-        let mut next = (TensorList::default(), TensorList::default());
-        let Some(powers) = state.next().zip(state.next()) else { return (next, result) };
-        let scale = scaling.and_then(|scaling| Some((scaling, [state.next()?, state.next()?])));
-        let (gradients, finite, scale) = gradients_of::<B, F, I, M>(&model, loss, scale);
-        let mut numbers = optimizer.begin(powers.into(), rate, finite, &mut next.1);
-        scale.into_iter().flatten().for_each(|number| next.1.push(number));
-        if let Some(norm) = optimizer.gradient_norm() {
-            let mut squares = SumSquares { gradients: &gradients, sum: None };
-            model.visit(&mut squares);
-            squares.sum.into_iter().for_each(|sum| numbers.limit(sum, norm));
-        }
+        let loss = match scale {
+            Some(scale) => loss.cast(FloatDType::F32) * Tensor::from_inner(tensor(scale)),
+            None => loss,
+        };
+        let gradients = GradientsParams::from_grads(loss.backward(), &model);
         // Its running statistics are those after this step.
         let model = model.valid();
-        let (places, packed) = (at.places.iter(), vec![Vec::new(); at.packs.len()]);
-        let mut update = Update { optimizer: &optimizer, numbers, gradients, places, packed, state, next: &mut next };
-        model.visit(&mut update);
-        update.finish(&at.packs, packs);
-        (next, result)
+        let mut after = After { gradients, computed: Computed { gradients: vec![], parameters: vec![], result } };
+        model.visit(&mut after);
+        after.computed
     };
-    CompiledStep { step: compile(function), model, state, rate: None, layout, device }
+    let (batches, results) = (leaves_of::<Tpu<F, I>, D>(), leaves_of::<Tpu<F, I>, R>());
+    let step = TrainingStep::new(device.into(), parameters.found, optimizer, batches, results, compute);
+    CompiledStep { step, model, backend: PhantomData }
 }
 
 impl<B, F, I, M, D, R> CompiledStep<B, M, D, R>
@@ -131,82 +95,60 @@ where
     F: TpuFloat,
     I: TpuInt,
     M: AutodiffModule<B>,
-    D: Module<Tpu<F, I>>,
-    R: Module<Tpu<F, I>>,
+    D: Module<Tpu<F, I>> + 'static,
+    R: Module<Tpu<F, I>> + 'static,
 {
     /// Runs a step on a batch. It is dispatched and not waited for.
     ///
     /// # Errors
-    /// Those of [`Compiled::call`]. If the step did not begin, the model is as it was.
+    /// Those of [`Compiled::call`](crate::Compiled::call). If the step did not begin, the model is as it was.
     pub fn run(&mut self, rate: LearningRate, batch: D) -> Result<R> {
-        let rate = self.rate(rate as f32);
-        let state = std::mem::take(&mut self.state);
-        match self.step.call_or_return((state, rate, batch)) {
-            Ok((state, result)) => {
-                self.state = state;
-                Ok(result)
-            }
-            Err((error, argument)) => {
-                if let Some((state, ..)) = argument {
-                    self.state = state;
-                }
-                Err(error)
-            }
-        }
-    }
-
-    /// Returns a rate as a tensor `[1]`.
-    fn rate(&mut self, rate: f32) -> Tensor<Tpu<F, I>, 1> {
-        let tensor = || Tensor::from_data(TensorData::new(vec![rate], [1]), (&self.device, DType::F32));
-        if self.device.platform() == Platform::Mesh {
-            return tensor();
-        }
-        let latest = self.rate.take().filter(|(latest, _)| latest.to_bits() == rate.to_bits());
-        let latest = latest.unwrap_or_else(|| (rate, tensor()));
-        self.rate.insert(latest).1.clone()
-    }
-
-    /// Returns the model as it is after the steps so far. While it is held, the next step cannot reuse the memory of its
-    /// parameters.
-    pub fn model(&self) -> M {
-        apart(&self.model).map(&mut SetParameters(self.layout.unpack::<F, I>(&self.state.0).into_iter()))
+        self.step.run(rate as f32, batch)
     }
 
     /// Returns the model, and ends the training.
     pub fn into_model(self) -> M {
-        let Self { model, state, layout, .. } = self;
-        model.map(&mut SetParameters(layout.unpack::<F, I>(&state.0).into_iter()))
+        let Self { step, model, .. } = self;
+        let parameters = step.into_parameters();
+        model.map(&mut SetParameters(parameters.into_iter()))
+    }
+}
+
+impl<B, F, I, M, D, R> CompiledStep<B, M, D, R>
+where
+    B: AutodiffBackend<InnerBackend = Tpu<F, I>>,
+    F: TpuFloat,
+    I: TpuInt,
+    M: AutodiffModule<B>,
+{
+    /// Returns the model as it is after the steps so far. While it is held, the next step cannot reuse the memory of its
+    /// parameters.
+    pub fn model(&self) -> M {
+        apart(&self.model).map(&mut SetParameters(self.step.parameters().into_iter()))
+    }
+
+    /// Returns the optimizer's state by name: `beta_1_power`, `beta_2_power`, with loss scaling `loss_scale` and
+    /// `loss_scale_steps`, and of each parameter that is trained `<path>.moment_1`, `<path>.moment_2` and, if it has 16
+    /// bits, `<path>.master`. While a tensor is held, the next step cannot reuse its memory.
+    pub fn optimizer_state(&self) -> Vec<(String, TpuTensor)> {
+        let state = self.step.optimizer_state().into_iter();
+        state.map(|(name, tensor)| (name, TpuTensor(tensor))).collect()
+    }
+
+    /// Goes on from a model and an optimizer's state, by the names of [`CompiledStep::optimizer_state`]; state without a
+    /// name here stays as it is. Shapes and dtypes are those of the step's own.
+    pub fn load(&mut self, model: &M, state: Vec<(String, TpuTensor)>) {
+        let mut parameters = Parameters::default();
+        model.visit(&mut parameters);
+        let values = parameters.found.into_iter().map(|parameter| parameter.value).collect();
+        self.step.load(values, state.into_iter().map(|(name, tensor)| (name, tensor.0)).collect());
     }
 }
 
 impl<B: AutodiffBackend, M, D, R> std::fmt::Debug for CompiledStep<B, M, D, R> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "CompiledStep({} parameters on {})", self.state.0.0.len(), self.device)
+        self.step.fmt(f)
     }
-}
-
-/// Returns the gradients of a loss. With a loss scale (the scale and its count, `[1]` each), the gradients are those of the
-/// scaled loss divided by the scale, and there are also whether they are finite and the next scale and count.
-#[allow(clippy::type_complexity, reason = "three results, of which each is simple")]
-fn gradients_of<B, F, I, M>(
-    model: &M,
-    loss: Tensor<B, 1>,
-    scaling: Option<(LossScaling, [TpuTensor; 2])>,
-) -> (GradientsParams, Option<Tensor<Tpu<F, I>, 1, Bool>>, Option<[Tensor<Tpu<F, I>, 1>; 2]>)
-where
-    B: AutodiffBackend<Device = TpuDevice, InnerBackend = Tpu<F, I>>,
-    F: TpuFloat,
-    I: TpuInt,
-    M: AutodiffModule<B>,
-{
-    let Some((scaling, numbers)) = scaling else {
-        return (GradientsParams::from_grads(loss.backward(), model), None, None);
-    };
-    let numbers = numbers.map(tensor::<F, I, 1>);
-    let loss = loss.cast(FloatDType::F32) * Tensor::from_inner(numbers[0].clone());
-    let gradients = GradientsParams::from_grads(loss.backward(), model);
-    let (gradients, finite, next) = scaling.unscaled::<B, F, I>(model, gradients, numbers);
-    (gradients, Some(finite), Some(next))
 }
 
 /// Returns a clone that shares no running statistics, in which those are up to date.
@@ -214,38 +156,14 @@ fn apart<B: AutodiffBackend, M: AutodiffModule<B>>(model: &M) -> M {
     M::from_inner(model.valid())
 }
 
-/// Collects the parameters before the first step, and makes the optimizer's state of those that are trained.
-struct First<'o> {
-    optimizer: &'o DeviceAdamW,
-    /// Whether small parameters share tensors.
-    packs: bool,
+/// Collects the parameters of a model.
+#[derive(Default)]
+struct Parameters {
     path: ModulePath,
-    layout: Layout,
-    /// The members of each pack.
-    packed: Vec<Vec<TpuTensor>>,
-    parameters: TensorList,
-    state: TensorList,
+    found: Vec<Parameter>,
 }
 
-impl<'o> First<'o> {
-    fn new(optimizer: &'o DeviceAdamW, packs: bool) -> Self {
-        let (parameters, state) = Default::default();
-        let (layout, packed) = Default::default();
-        Self { optimizer, packs, path: ModulePath::default(), layout, packed, parameters, state }
-    }
-
-    /// Returns the layout and the state before the first step.
-    fn finish<F: TpuFloat, I: TpuInt>(mut self) -> (Layout, State) {
-        for (pack, members) in self.layout.packs.iter().zip(self.packed) {
-            let values = pack.pack::<F, I>(members);
-            self.optimizer.init(&mut self.state, values.clone());
-            self.parameters.push(values);
-        }
-        (self.layout, (self.parameters, self.state))
-    }
-}
-
-impl<F, I, B> ModuleVisitor<B> for First<'_>
+impl<F, I, B> ModuleVisitor<B> for Parameters
 where
     F: TpuFloat,
     I: TpuInt,
@@ -262,20 +180,9 @@ where
     fn visit_float<const D: usize>(&mut self, parameter: &Param<Tensor<B, D>>) {
         let value = parameter.val();
         let is_trained = value.is_require_grad();
-        let value = value.inner();
-        let path = self.path.joined();
-        let decay = is_trained.then(|| self.optimizer.decay_of(&path, self.path.split(&value.dims()).1));
-        let pack = |decay| self.layout.try_pack(&path, &value.dims(), value.dtype(), decay);
-        if let Some(pack) = decay.filter(|_| self.packs).and_then(pack) {
-            self.packed.resize_with(self.layout.packs.len(), Vec::new);
-            self.packed[pack].push(value.into_primitive().tensor());
-            return;
-        }
-        self.layout.places.push(Place::Own { path, decay });
-        if is_trained {
-            self.optimizer.init(&mut self.state, value.clone());
-        }
-        self.parameters.push(value);
+        let value = primitive(value.inner());
+        let layers = self.path.split(value.dims()).0.len();
+        self.found.push(Parameter { path: self.path.joined(), layers, value, is_trained });
     }
 }
 
@@ -287,7 +194,7 @@ where
     F: TpuFloat,
     I: TpuInt,
     B: AutodiffBackend<InnerBackend = Tpu<F, I>>,
-    P: Iterator<Item = TpuTensor>,
+    P: Iterator<Item = Value>,
 {
     fn map_float<const D: usize>(&mut self, parameter: Param<Tensor<B, D>>) -> Param<Tensor<B, D>> {
         let (id, old, mapper) = parameter.consume();
@@ -297,77 +204,24 @@ where
     }
 }
 
-/// Sums the squares of all gradients.
-struct SumSquares<'g, F: TpuFloat, I: TpuInt> {
-    gradients: &'g GradientsParams,
-    sum: Option<Tensor<Tpu<F, I>, 1>>,
-}
-
-impl<F: TpuFloat, I: TpuInt, B: Backend> ModuleVisitor<B> for SumSquares<'_, F, I> {
-    fn visit_float<const D: usize>(&mut self, parameter: &Param<Tensor<B, D>>) {
-        if let Some(gradient) = self.gradients.get::<Tpu<F, I>, D>(parameter.id) {
-            let gradient = gradient.cast(FloatDType::F32);
-            let squares = (gradient.clone() * gradient).sum();
-            self.sum = Some(match self.sum.take() {
-                Some(sum) => sum + squares,
-                None => squares,
-            });
-        }
-    }
-}
-
-/// Updates the parameters that are trained, and collects all of them: first those with tensors of their own, then the packs.
-struct Update<'s, F: TpuFloat, I: TpuInt, S, P> {
-    optimizer: &'s DeviceAdamW,
-    numbers: Numbers<F, I>,
+/// Collects the gradients and the parameters of a model after a step.
+struct After<R> {
     gradients: GradientsParams,
-    places: P,
-    /// The gradients of the members of each pack.
-    packed: Vec<Vec<Option<TpuTensor>>>,
-    state: S,
-    next: &'s mut State,
+    computed: Computed<R>,
 }
 
-impl<'l, F, I, S, P> ModuleVisitor<Tpu<F, I>> for Update<'_, F, I, S, P>
-where
-    F: TpuFloat,
-    I: TpuInt,
-    S: Iterator<Item = TpuTensor>,
-    P: Iterator<Item = &'l Place>,
-{
+impl<F: TpuFloat, I: TpuInt, R> ModuleVisitor<Tpu<F, I>> for After<R> {
     fn visit_float<const D: usize>(&mut self, parameter: &Param<Tensor<Tpu<F, I>, D>>) {
         let gradient = self.gradients.remove::<Tpu<F, I>, D>(parameter.id);
-        let decay = match self.places.next() {
-            Some(Place::Packed(pack)) => {
-                self.packed[*pack].push(gradient.map(|gradient| gradient.into_primitive().tensor()));
-                return;
-            }
-            Some(Place::Own { decay, .. }) => *decay,
-            None => None,
-        };
-        let mut value = parameter.val();
-        if let Some(decay) = decay {
-            let Self { optimizer, numbers, state, next, .. } = self;
-            value = optimizer.update(value, gradient, decay, numbers, state, &mut next.1);
-        }
-        self.next.0.push(value);
+        self.computed.gradients.push(gradient.map(primitive));
+        self.computed.parameters.push(primitive(parameter.val()));
     }
 }
 
-impl<F: TpuFloat, I: TpuInt, S: Iterator<Item = TpuTensor>, P> Update<'_, F, I, S, P> {
-    /// Updates the packs, whose values these are.
-    fn finish(self, packs: &[Pack], values: Vec<TpuTensor>) {
-        let Self { optimizer, numbers, packed, mut state, next, .. } = self;
-        for ((pack, gradients), value) in packs.iter().zip(packed).zip(values) {
-            let value = tensor::<F, I, 1>(value);
-            let old: Vec<TpuTensor> = state.by_ref().take(optimizer.state_of(&value)).collect();
-            let gradient = pack.gradients(&gradients);
-            let (mut old_state, mut new) = (old.iter().cloned(), TensorList::default());
-            let updated = optimizer.update(value.clone(), gradient, pack.decay, &numbers, &mut old_state, &mut new);
-            // A member without a gradient stays as it is, as do its moments.
-            let changed = |old: &TpuTensor, new| pack.changed::<F, I>(old, new, &gradients);
-            next.1.0.extend(old.iter().zip(new.0).map(|(old, new)| changed(old, new)));
-            next.0.0.push(changed(&value.into_primitive().tensor(), updated.into_primitive().tensor()));
-        }
-    }
+fn primitive<F: TpuFloat, I: TpuInt, const D: usize>(tensor: Tensor<Tpu<F, I>, D>) -> Value {
+    tensor.into_primitive().tensor().0
+}
+
+fn tensor<F: TpuFloat, I: TpuInt, const D: usize>(value: Value) -> Tensor<Tpu<F, I>, D> {
+    Tensor::from_primitive(TensorPrimitive::Float(TpuTensor(value)))
 }

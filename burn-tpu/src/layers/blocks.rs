@@ -2,11 +2,11 @@
 
 use super::refused;
 use crate::Result;
-use crate::compile::leaves;
 use burn_core::module::{Module, ModuleMapper, ModuleVisitor, Param, ParamId};
 use burn_core::tensor::backend::Backend;
 use burn_core::tensor::ops::FloatTensor;
 use burn_core::tensor::{DType, Shape, Tensor, TensorMetadata, TensorPrimitive};
+use burn_tpu_runtime::leaves;
 
 /// A float parameter of a block.
 pub(super) struct Found<B: Backend> {

@@ -6,22 +6,20 @@
 mod autodiff;
 mod blocks;
 mod module;
-mod path;
 mod run;
 mod stack;
 
-pub(crate) use path::ModulePath;
 pub use run::LayersBackend;
 
-use crate::compile::leaves;
 use crate::custom_op::OpTensors;
 use crate::custom_op::tensors::AnyTensor;
-use crate::{Keep, Result, TpuError};
+use crate::{Keep, Result, TpuDevice, TpuError};
 use blocks::{Found, Hollow, Separate, SetParameters, find};
 use burn_core::module::Module;
 use burn_core::tensor::backend::Backend;
 use burn_core::tensor::{Tensor, TensorPrimitive};
 use burn_tpu_runtime::Tensor as Recorded;
+use burn_tpu_runtime::leaves;
 use run::Call;
 use stack::Stack;
 
@@ -169,12 +167,15 @@ impl<B: LayersBackend, M: Module<B>> Layers<B, M> {
     pub fn forward<T: OpTensors<Backend = B>>(&self, input: T, layer: impl Fn(&M, T) -> T) -> Result<T> {
         let mut carries = Vec::new();
         input.into_values(&mut carries);
-        let leaves = leaves::Leaves::<M>::of::<B>();
-        let constants = self.constants(&leaves)?;
+        let constants = self.constants()?;
         let record = |carries: Vec<AnyTensor<B>>, slices: Vec<B::FloatTensorPrimitive>, constants: Vec<Recorded>| {
             let taken = T::from_values(&mut carries.into_iter()).ok_or_else(too_few)?;
             let block = self.block(0).clone();
-            let block = if constants.is_empty() { block } else { leaves.replace(block, constants) };
+            let device = constants.first().map(|constant| TpuDevice::from(constant.device()));
+            let block = match device {
+                Some(device) => leaves::replace_with(constants, || block.fork(&device)),
+                None => block,
+            };
             let slices = slices.into_iter().map(TensorPrimitive::Float);
             let mut values = Vec::new();
             layer(&block.map(&mut SetParameters(slices)), taken).into_values(&mut values);
@@ -186,8 +187,8 @@ impl<B: LayersBackend, M: Module<B>> Layers<B, M> {
     }
 
     /// Returns the blocks' tensors that are no float parameters, stacked; none if all blocks have the same.
-    fn constants(&self, leaves: &leaves::Leaves<M>) -> Result<Vec<Recorded>> {
-        let found: Vec<Vec<Recorded>> = self.blocks.iter().map(|block| leaves.tensors(block)).collect();
+    fn constants(&self) -> Result<Vec<Recorded>> {
+        let found: Vec<Vec<Recorded>> = self.blocks.iter().map(|block| leaves::initialised(|| block.devices())).collect();
         if found.iter().all(|of| same(of, &found[0])) {
             return Ok(Vec::new());
         }

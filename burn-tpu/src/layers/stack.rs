@@ -1,13 +1,13 @@
 //! A stacked parameter: the values of one parameter in all layers, `[layers, ..]`.
 
 use super::blocks::Found;
-use super::path::ALL_LAYERS;
 use super::refused;
 use crate::Result;
 use burn_core::module::{ModuleMapper, ModuleVisitor, Param, ParamId};
 use burn_core::tensor::backend::{AutodiffBackend, Backend};
 use burn_core::tensor::ops::FloatTensor;
 use burn_core::tensor::{Tensor, TensorPrimitive};
+use burn_tpu_runtime::layers::ALL_LAYERS;
 
 /// A parameter of equal blocks.
 #[derive(Clone)]

@@ -1,14 +1,11 @@
 //! Applies a placement rule to the parameters of a module.
 
-use super::rules::{Axes, Parameter, PlacementRule};
 use super::shard::MeshBackend;
 use crate::TpuDevice;
-use crate::layers::ModulePath;
 use burn_core::module::{Module, ModuleMapper, ModuleVisitor, Param};
 use burn_core::tensor::{Tensor, TensorPrimitive};
-use burn_tpu_runtime::graph::TensorType;
-use burn_tpu_runtime::ops::sharding::{DimNames, check_even};
-use burn_tpu_runtime::{Result, TpuError};
+use burn_tpu_runtime::Result;
+use burn_tpu_runtime::placement::{Axes, PlacementRule, Plan};
 
 /// Places the float parameters of a module on its mesh, by a rule. What training adds (gradients, moments, master weights)
 /// follows its parameter. On any device but a mesh, the module is returned as it is.
@@ -28,16 +25,13 @@ use burn_tpu_runtime::{Result, TpuError};
 /// ```
 ///
 /// # Errors
-/// [`TpuError::Mesh`] for an axis that does not exist; [`TpuError::Sharding`], with the parameter's path, for a size that
-/// does not divide, a wrong number of dims, or a pattern that matches nothing. No parameter is moved then.
+/// [`TpuError::Mesh`](crate::TpuError::Mesh) for an axis that does not exist;
+/// [`TpuError::Sharding`](crate::TpuError::Sharding), with the parameter's path, for a size that does not divide, a wrong
+/// number of dims, or a pattern that matches nothing. No parameter is moved then.
 pub fn place<B: MeshBackend, M: Module<B>>(module: M, rule: &impl PlacementRule) -> Result<M> {
-    let mut plan = Plan { rule, path: ModulePath::default(), paths: Vec::new(), placed: Vec::new(), error: None };
+    let mut plan = Visit(Plan::new(rule));
     module.visit(&mut plan);
-    rule.check(&plan.paths)?;
-    let Plan { placed, error, .. } = plan;
-    if let Some(error) = error {
-        return Err(error);
-    }
+    let placed = plan.0.finish()?;
     if placed.iter().all(Option::is_none) {
         return Ok(module);
     }
@@ -48,56 +42,19 @@ pub fn place<B: MeshBackend, M: Module<B>>(module: M, rule: &impl PlacementRule)
 }
 
 /// Asks the rule for the axes of every parameter.
-struct Plan<'r, R> {
-    rule: &'r R,
-    path: ModulePath,
-    paths: Vec<String>,
-    /// In the order of the visit; `None` for a parameter that is not on a mesh.
-    placed: Vec<Option<Axes>>,
-    error: Option<TpuError>,
-}
+struct Visit<'r, R>(Plan<'r, R>);
 
-impl<R: PlacementRule> Plan<'_, R> {
-    fn axes<B: MeshBackend, const D: usize>(&self, path: &str, tensor: &Tensor<B, D>) -> Result<Option<Axes>> {
-        let (device, dims) = (tensor.device(), tensor.dims());
-        if burn_tpu_runtime::Device::from(device).as_mesh().is_none() {
-            return Ok(None);
-        }
-        let element = crate::dtype::from_burn(tensor.dtype());
-        let ty = element.map(|element| TensorType::new(element, dims)).ok_or_else(|| TpuError::DType {
-            op: "place",
-            dtype: format!("{:?}", tensor.dtype()),
-            device: device.to_string(),
-        })?;
-        // Of stacked layers, the rule places one, and every chip has a part of each.
-        let (layers, dims) = self.path.split(&dims);
-        let bytes = ty.bytes() / layers.iter().product::<usize>().max(1);
-        let mut axes = self.rule.axes(&Parameter { path, dims, bytes, device })?;
-        layers.iter().for_each(|_| axes.insert(0, DimNames::new()));
-        check_even(device.into(), path, &ty, &axes)?;
-        Ok(Some(axes))
-    }
-}
-
-impl<B: MeshBackend, R: PlacementRule> ModuleVisitor<B> for Plan<'_, R> {
+impl<B: MeshBackend, R: PlacementRule> ModuleVisitor<B> for Visit<'_, R> {
     fn enter_module(&mut self, name: &str, container: &str) {
-        self.path.enter(name, container);
+        self.0.path.enter(name, container);
     }
 
     fn exit_module(&mut self, _name: &str, container: &str) {
-        self.path.exit(container);
+        self.0.path.exit(container);
     }
 
     fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<B, D>>) {
-        let path = self.path.joined();
-        let axes = self.axes(&path, &param.val());
-        self.paths.push(path);
-        match axes {
-            Ok(axes) => self.placed.push(axes),
-            Err(error) => {
-                self.error.get_or_insert(error);
-            }
-        }
+        self.0.add(Some(&B::value_of(param.val().into_primitive().tensor())));
     }
 }
 

@@ -14,6 +14,7 @@ use burn_core::tensor::{Tensor, TensorPrimitive};
 use burn_tpu_runtime::graph::TensorType;
 use burn_tpu_runtime::ops::data;
 use burn_tpu_runtime::ops::sharding::{DimNames, constrain};
+use burn_tpu_runtime::placement::names;
 
 /// The backends whose tensors may live on a mesh: [`Tpu`] and its autodiff.
 pub trait MeshBackend: Backend<Device = TpuDevice> {
@@ -22,6 +23,9 @@ pub trait MeshBackend: Backend<Device = TpuDevice> {
     /// # Panics
     /// For an axis that does not exist, another number of dims, or an axis that splits two dims.
     fn shard_float(tensor: FloatTensor<Self>, dims: &[DimNames]) -> FloatTensor<Self>;
+
+    /// Returns a tensor without autodiff.
+    fn value_of(tensor: FloatTensor<Self>) -> burn_tpu_runtime::Tensor;
 
     /// Returns the batch of which this process gives some rows. See [`distributed::batch`](crate::distributed::batch).
     ///
@@ -43,6 +47,10 @@ impl<F: TpuFloat, I: TpuInt> MeshBackend for Tpu<F, I> {
             // Burn's contract for a mistake in shapes.
             Err(error) => panic!("{error}"),
         }
+    }
+
+    fn value_of(tensor: FloatTensor<Self>) -> burn_tpu_runtime::Tensor {
+        tensor.0
     }
 
     fn batch_float(rows: TensorData, device: &TpuDevice) -> crate::Result<FloatTensor<Self>> {
@@ -76,6 +84,10 @@ impl<B: MeshBackend, C: CheckpointStrategy> MeshBackend for Autodiff<B, C> {
         }
     }
 
+    fn value_of(tensor: FloatTensor<Self>) -> burn_tpu_runtime::Tensor {
+        B::value_of(tensor.primitive)
+    }
+
     fn batch_float(rows: TensorData, device: &TpuDevice) -> crate::Result<FloatTensor<Self>> {
         B::batch_float(rows, device).map(FloatTensor::<Self>::new)
     }
@@ -102,7 +114,7 @@ impl<B: MeshBackend, C: CheckpointStrategy> MeshBackend for Autodiff<B, C> {
 /// # Panics
 /// For an axis that the mesh does not have, or one that splits two dims.
 pub fn shard<B: MeshBackend, const D: usize>(tensor: Tensor<B, D>, dims: [Option<&str>; D]) -> Tensor<B, D> {
-    let names = dims.map(super::rules::names);
+    let names = dims.map(names);
     Tensor::from_primitive(TensorPrimitive::Float(B::shard_float(tensor.into_primitive().tensor(), &names)))
 }
 

@@ -1,94 +1,17 @@
-//! Dynamic loss scaling for gradients in f16, without a read on the host.
+//! Dynamic loss scaling for gradients in f16, in a loop that is recorded.
 //!
-//! Owns: the scale, the test for gradients that are not finite, and when the scale changes. Who skips the update is
-//! [`TpuOptimizer`], or [`DeviceAdamW`](crate::DeviceAdamW) in a compiled step.
+//! Owns: the scale of a model's losses and gradients. May not know: when the scale changes, which is the runtime's. Who skips
+//! the update is [`TpuOptimizer`].
 
 use super::TpuOptimizer;
 use crate::backend::{TpuFloat, TpuInt};
 use crate::{Result, Tpu, TpuDevice, TpuTensor};
-use burn_core::module::{AutodiffModule, Module, ModuleVisitor, Param};
-use burn_core::tensor::backend::{AutodiffBackend, Backend};
-use burn_core::tensor::{Bool, DType, FloatDType, Tensor, TensorData, TensorPrimitive};
+use burn_core::module::{AutodiffModule, ModuleVisitor, Param};
+use burn_core::tensor::backend::AutodiffBackend;
+use burn_core::tensor::{FloatDType, Tensor, TensorPrimitive};
 use burn_optim::{GradientsParams, LearningRate, SimpleOptimizer};
-
-/// The bounds of a scale: it and its reciprocal are finite f32 numbers.
-const BOUNDS: [f32; 2] = [f32::MIN_POSITIVE, 1.0e36];
-
-/// How a loss scale changes: the defaults are those of PyTorch's `GradScaler`.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct LossScaling {
-    first: f32,
-    growth: f32,
-    backoff: f32,
-    interval: u32,
-}
-
-impl Default for LossScaling {
-    fn default() -> Self {
-        Self { first: 65536.0, growth: 2.0, backoff: 0.5, interval: 2000 }
-    }
-}
-
-impl LossScaling {
-    /// Returns the defaults: the scale begins at 65536, doubles after 2000 finite steps in a row, and is halved by a step
-    /// that is not finite.
-    pub fn new() -> Self {
-        Self::default()
-    }
-
-    /// Sets the first scale. A power of two rounds nothing.
-    pub fn with_first(self, first: f32) -> Self {
-        Self { first, ..self }
-    }
-
-    /// Sets the factor of the scale after `interval` finite steps in a row.
-    pub fn with_growth(self, growth: f32, interval: u32) -> Self {
-        Self { growth, interval, ..self }
-    }
-
-    /// Sets the factor of the scale after a step that is not finite.
-    pub fn with_backoff(self, backoff: f32) -> Self {
-        Self { backoff, ..self }
-    }
-
-    /// Returns the scale and the number of finite steps since it changed, before the first step: `[1]` each, in f32.
-    pub(crate) fn start<F: TpuFloat, I: TpuInt>(&self, device: &TpuDevice) -> [Tensor<Tpu<F, I>, 1>; 2] {
-        [self.first, 0.0].map(|number| Tensor::from_data(TensorData::new(vec![number], [1]), (device, DType::F32)))
-    }
-
-    /// Returns the gradients of a scaled loss, divided by the scale and in f32; whether all are finite, `[1]`; and the scale
-    /// and its count after the step.
-    #[allow(clippy::type_complexity, reason = "three results, of which each is simple")]
-    pub(crate) fn unscaled<B: Backend, F: TpuFloat, I: TpuInt>(
-        &self,
-        model: &impl Module<B>,
-        gradients: GradientsParams,
-        numbers: [Tensor<Tpu<F, I>, 1>; 2],
-    ) -> (GradientsParams, Tensor<Tpu<F, I>, 1, Bool>, [Tensor<Tpu<F, I>, 1>; 2]) {
-        let scale = &numbers[0];
-        let (factor, into) = (scale.clone().recip(), GradientsParams::new());
-        let mut unscale = Unscale { from: gradients, into, factor, finite: None };
-        model.visit(&mut unscale);
-        // Without any gradient, nothing is infinite.
-        let finite = unscale.finite.unwrap_or_else(|| scale.clone().greater_elem(0.0));
-        let next = self.after(numbers, finite.clone());
-        (unscale.into, finite, next)
-    }
-
-    /// Returns the scale and the number of finite steps after a step.
-    fn after<F: TpuFloat, I: TpuInt>(
-        &self,
-        [scale, steps]: [Tensor<Tpu<F, I>, 1>; 2],
-        finite: Tensor<Tpu<F, I>, 1, Bool>,
-    ) -> [Tensor<Tpu<F, I>, 1>; 2] {
-        let steps = steps + 1.0;
-        let grows = steps.clone().greater_equal_elem(f64::from(self.interval));
-        let grown = scale.clone().mask_where(grows.clone(), scale.clone() * self.growth);
-        let scale = (scale * self.backoff).mask_where(finite.clone(), grown);
-        let starts_again = grows.bool_or(finite.bool_not());
-        [scale.clamp(BOUNDS[0], BOUNDS[1]), steps.mask_fill(starts_again, 0.0)]
-    }
-}
+use burn_tpu_runtime::Tensor as Value;
+use burn_tpu_runtime::step::{LossScaling, Unscaled};
 
 /// Scales losses for gradients in f16, and skips the steps whose gradients are not finite ([Micikevicius et al.,
 /// 2018](https://arxiv.org/abs/1710.03740)). The scale is on the device, and so is the choice: nothing is read, and a step
@@ -144,7 +67,7 @@ pub struct LossScalerState {
 impl LossScaler {
     /// Creates a scaler on the device of a model.
     pub fn new(scaling: LossScaling, device: &TpuDevice) -> Self {
-        let [scale, steps] = scaling.start::<f32, i32>(device).map(primitive);
+        let [scale, steps] = scaling.start(&device.0).map(TpuTensor);
         Self { scaling, scale, steps }
     }
 
@@ -155,7 +78,7 @@ impl LossScaler {
         F: TpuFloat,
         I: TpuInt,
     {
-        loss.cast(FloatDType::F32) * Tensor::from_inner(float::<F, I>(self.scale.clone()))
+        loss.cast(FloatDType::F32) * Tensor::from_inner(float(self.scale.0.clone()))
     }
 
     /// Divides the gradients of a scaled loss by the scale, updates the model unless one of them is not finite, and ends the
@@ -174,10 +97,14 @@ impl LossScaler {
         M: AutodiffModule<B>,
         O: SimpleOptimizer<Tpu<f32, I>>,
     {
-        let numbers = [&self.scale, &self.steps].map(|number| float::<F, I>(number.clone()));
-        let (gradients, finite, next) = self.scaling.unscaled::<B, F, I>(&model, gradients, numbers);
-        [self.scale, self.steps] = next.map(primitive);
-        optimizer.step_if(finite.into_primitive(), rate, model, gradients)
+        let mut take = Take { from: gradients, taken: Vec::new() };
+        model.visit(&mut take);
+        let numbers = [&self.scale, &self.steps].map(|number| number.0.clone());
+        let Unscaled { gradients, finite, next } = self.scaling.unscaled(take.taken, numbers);
+        [self.scale, self.steps] = next.map(TpuTensor);
+        let mut give = Give { gradients: gradients.into_iter(), into: GradientsParams::new() };
+        model.visit(&mut give);
+        optimizer.step_if(finite.into(), rate, model, give.into)
     }
 
     /// Returns the scale and its count. Waits for the last step.
@@ -185,47 +112,44 @@ impl LossScaler {
     /// # Errors
     /// Those of the steps so far.
     pub fn state(&self) -> Result<LossScalerState> {
-        let number = |tensor: &TpuTensor| Ok(tensor.to_data()?.iter::<f32>().next().unwrap_or_default());
-        Ok(LossScalerState { scale: number(&self.scale)?, steps: number(&self.steps)? })
+        let [scale, steps] = LossScaling::numbers([&self.scale.0, &self.steps.0])?;
+        Ok(LossScalerState { scale, steps })
     }
 
     /// Goes on from a saved scale and count.
     pub fn with_state(self, state: LossScalerState) -> Self {
-        let device = self.scale.device();
-        let number = |number: f32| {
-            let data = TensorData::new(vec![number], [1]);
-            primitive(Tensor::<Tpu<f32>, 1>::from_data(data, (&device, DType::F32)))
-        };
-        Self { scale: number(state.scale), steps: number(state.steps), scaling: self.scaling }
+        let [scale, steps] = self.scaling.resumed(state.scale, state.steps, &self.scale.device().0).map(TpuTensor);
+        Self { scale, steps, scaling: self.scaling }
     }
 }
 
-/// Divides gradients by a scale.
-struct Unscale<F: TpuFloat, I: TpuInt> {
+/// Takes the gradient of each parameter.
+struct Take {
     from: GradientsParams,
-    into: GradientsParams,
-    factor: Tensor<Tpu<F, I>, 1>,
-    finite: Option<Tensor<Tpu<F, I>, 1, Bool>>,
+    taken: Vec<Option<Value>>,
 }
 
-impl<F: TpuFloat, I: TpuInt, B: Backend> ModuleVisitor<B> for Unscale<F, I> {
+impl<B: AutodiffBackend<InnerBackend = Tpu<F, I>>, F: TpuFloat, I: TpuInt> ModuleVisitor<B> for Take {
     fn visit_float<const D: usize>(&mut self, parameter: &Param<Tensor<B, D>>) {
-        let Some(gradient) = self.from.remove::<Tpu<F, I>, D>(parameter.id) else { return };
-        let gradient = gradient.cast(FloatDType::F32);
-        // False also for NaN.
-        let finite = gradient.clone().abs().lower_elem(f32::INFINITY).all();
-        self.finite = Some(match self.finite.take() {
-            Some(others) => others.bool_and(finite),
-            None => finite,
-        });
-        self.into.register::<Tpu<F, I>, D>(parameter.id, gradient * self.factor.clone().reshape([1; D]));
+        let gradient = self.from.remove::<Tpu<F, I>, D>(parameter.id);
+        self.taken.push(gradient.map(|gradient| gradient.into_primitive().tensor().0));
     }
 }
 
-fn float<F: TpuFloat, I: TpuInt>(number: TpuTensor) -> Tensor<Tpu<F, I>, 1> {
-    Tensor::from_primitive(TensorPrimitive::Float(number))
+/// Gives each parameter its gradient, in the order in which they were taken.
+struct Give {
+    gradients: std::vec::IntoIter<Option<Value>>,
+    into: GradientsParams,
 }
 
-fn primitive<F: TpuFloat, I: TpuInt>(tensor: Tensor<Tpu<F, I>, 1>) -> TpuTensor {
-    tensor.into_primitive().tensor()
+impl<B: AutodiffBackend<InnerBackend = Tpu<F, I>>, F: TpuFloat, I: TpuInt> ModuleVisitor<B> for Give {
+    fn visit_float<const D: usize>(&mut self, parameter: &Param<Tensor<B, D>>) {
+        if let Some(gradient) = self.gradients.next().flatten() {
+            self.into.register::<Tpu<F, I>, D>(parameter.id, float(gradient));
+        }
+    }
+}
+
+fn float<F: TpuFloat, I: TpuInt, const D: usize>(value: Value) -> Tensor<Tpu<F, I>, D> {
+    Tensor::from_primitive(TensorPrimitive::Float(TpuTensor(value)))
 }

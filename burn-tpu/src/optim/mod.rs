@@ -11,6 +11,7 @@ mod loss_scaler;
 mod tpu_optimizer;
 mod with_master_weights;
 
-pub use loss_scaler::{LossScaler, LossScalerState, LossScaling};
+pub use burn_tpu_runtime::step::LossScaling;
+pub use loss_scaler::{LossScaler, LossScalerState};
 pub use tpu_optimizer::TpuOptimizer;
 pub use with_master_weights::{MasterState, WithMasterWeights};

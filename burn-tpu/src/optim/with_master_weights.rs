@@ -2,7 +2,6 @@
 
 use super::first_state;
 use crate::backend::{TpuFloat, TpuInt};
-use crate::compile::leaves;
 use crate::dtype::to_burn;
 use crate::{Tpu, TpuDevice, TpuTensor};
 use burn_core::module::AutodiffModule;
@@ -11,9 +10,9 @@ use burn_core::tensor::backend::AutodiffBackend;
 use burn_core::tensor::{Bool, Tensor, TensorPrimitive};
 use burn_optim::{LearningRate, SimpleOptimizer, adaptor::OptimizerAdaptor};
 use burn_std::DType as BurnDType;
-use burn_tpu_runtime::Tensor as RuntimeTensor;
 use burn_tpu_runtime::graph::DType;
-use burn_tpu_runtime::ops::{arithmetic, data, movement};
+use burn_tpu_runtime::leaves;
+use burn_tpu_runtime::step::choose;
 use std::sync::{Mutex, PoisonError};
 
 /// The part of [`TpuOptimizer`](crate::TpuOptimizer) that updates one weight: a Burn [`SimpleOptimizer`] that works on an
@@ -180,14 +179,6 @@ fn state_if<O: SimpleOptimizer<Wide<I>>, I: TpuInt, const D: usize>(
     let mut kept = kept.into_iter().map(Some).chain(std::iter::repeat(None));
     let chosen = updated.into_iter().map(|new| choose(&condition, new, kept.next().flatten()));
     leaves::replace_with(chosen.collect(), || move_to(new))
-}
-
-/// Returns the new tensor where the condition holds, else the old one; zeros for an old one that does not exist.
-fn choose(condition: &RuntimeTensor, new: RuntimeTensor, old: Option<RuntimeTensor>) -> RuntimeTensor {
-    let zeros = || data::splat("float_zeros", new.dims(), new.element(), 0, &new.device());
-    let old = old.filter(|old| old.ty() == new.ty()).unwrap_or_else(zeros);
-    let condition = movement::reshape(condition.clone(), &vec![1; new.dims().len()]);
-    arithmetic::mask_where(old, condition, new)
 }
 
 /// Returns the master copy that the optimizer starts from. Each element is that of the old master copy if the weight's

@@ -31,6 +31,8 @@ impl TensorMetadata for TpuQTensor {
     }
 
     fn device(&self) -> TpuDevice {
+        // A traversal reaches both tensors.
+        let _ = self.scales.device();
         self.values.device()
     }
 

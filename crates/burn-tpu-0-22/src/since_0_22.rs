@@ -9,11 +9,13 @@ use burn_backend::{Element, ExecutionError, TensorData};
 use burn_std::quantization::{BlockSize, QuantScheme, QuantizedBytes, ScaleDtype};
 use burn_std::{DType as BurnDType, Shape};
 use burn_tpu_runtime::graph::Number;
+use burn_tpu_runtime::leaves;
 use burn_tpu_runtime::ops::data;
 use burn_tpu_runtime::ops::module::{InterpolateMode, Rounding};
 use burn_tpu_runtime::ops::pad::Padding;
 use burn_tpu_runtime::ops::quantized::Blocks;
 
+pub(crate) use crate::tickets::{collected, supplied};
 pub(crate) use burn_std::IndexingUpdateOp;
 
 /// The methods of `FloatTensorOps`.
@@ -218,18 +220,9 @@ pub(crate) fn padding_of(mode: burn::PadMode) -> Padding {
     }
 }
 
-/// Returns no tensor: records are loaded on the client's side.
-pub(crate) fn supplied(_: &TensorData) -> Option<TpuTensor> {
-    None
-}
-
-/// Returns no data: records are saved on the client's side.
-pub(crate) fn collected(_: &TpuTensor) -> Option<TensorData> {
-    None
-}
-
+/// Moves a tensor to a device, unless a module's tensors are being replaced.
 pub(crate) fn to_device(tensor: TpuTensor, device: &TpuDevice) -> TpuTensor {
-    data::to_device(tensor.0, &device.0).into()
+    leaves::replaced(tensor.0, |tensor| data::to_device(tensor, &device.0)).into()
 }
 
 pub(crate) fn dtype(data: &TensorData) -> BurnDType {

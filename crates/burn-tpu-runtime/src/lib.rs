@@ -22,6 +22,7 @@
 mod activity;
 mod cache;
 pub mod collective;
+mod compiled;
 mod compiling;
 mod control;
 mod custom_op;
@@ -32,17 +33,20 @@ mod error;
 pub mod fit;
 mod function;
 pub mod layers;
+pub mod leaves;
 mod lines;
 mod memory;
 mod metrics;
 mod numerics;
 pub mod ops;
 mod options;
+pub mod placement;
 mod profile;
 mod program;
 mod recompile;
 mod recording;
 mod runtime;
+pub mod step;
 #[cfg(feature = "testing")]
 pub mod testing;
 mod trace;
@@ -57,6 +61,7 @@ pub use burn_tpu_kernels as kernels;
 #[doc(hidden)]
 pub use burn_tpu_pjrt::xla_flag_environment;
 pub use burn_tpu_profile::{OpCost, PhaseCost, ProfileFiles, ProfileReport};
+pub use compiled::Compiled;
 pub use control::{end_step, local_devices, profile};
 pub use custom_op::{CustomForm, CustomOp};
 pub use device::{Device, Generation, Mesh, Platform, Topology};

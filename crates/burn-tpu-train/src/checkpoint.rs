@@ -4,17 +4,11 @@
 
 use crate::error::{CheckpointError, Result};
 use crate::manifest::Random;
-use crate::parameters::{Parameter, parameters};
-use crate::tree;
-use burn_core::module::{AutodiffModule, Module};
+use crate::{tree, version};
 use burn_core::tensor::TensorData;
-use burn_core::tensor::backend::{AutodiffBackend, Backend};
-use burn_optim::Optimizer;
-use burn_optim::lr_scheduler::LrScheduler;
-use burn_tpu::{CompiledStep, RandomState, Tpu, TpuDevice, TpuFloat, TpuInt, TpuTensor};
+use burn_tpu::{TpuDevice, TpuTensor};
 use ciborium::Value;
 use serde::{Deserialize, Serialize};
-use std::collections::HashMap;
 
 /// What a part is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -66,50 +60,6 @@ impl Checkpoint {
         Self { step, random: Vec::new(), parts: Vec::new(), error: None }
     }
 
-    /// Adds a model: all parameters and running statistics, under their paths.
-    pub fn model<B, M>(self, name: &str, model: &M) -> Self
-    where
-        B: Backend<Device = TpuDevice>,
-        M: Module<B>,
-    {
-        let named = |parameter: Parameter| (parameter.path, parameter.tensor);
-        let tensors = parameters(model).map(|found| found.into_iter().map(named).collect());
-        self.with(name, Kind::Model, tensors.map(|tensors| (Value::Null, tensors)))
-    }
-
-    /// Adds the state of an optimizer: moments, counters, f32 master weights. `model` is what it updates.
-    pub fn optimizer<B, M, O>(self, name: &str, optimizer: &O, model: &M) -> Self
-    where
-        B: AutodiffBackend<Device = TpuDevice>,
-        M: AutodiffModule<B>,
-        O: Optimizer<M, B>,
-    {
-        let paths = parameters(model).map(|found| {
-            let entry = |parameter: Parameter| (parameter.id.serialize(), parameter.path);
-            found.into_iter().map(entry).collect::<HashMap<_, _>>()
-        });
-        let taken = paths.and_then(|paths| tree::take_apart::<B, _>(name, optimizer.to_record(), &paths));
-        self.with(name, Kind::Optimizer, taken)
-    }
-
-    /// Adds the optimizer's state of a compiled step. Its model is a part of its own: [`CompiledStep::model`].
-    pub fn compiled_step<B, F, I, M, D, R>(self, name: &str, step: &CompiledStep<B, M, D, R>) -> Self
-    where
-        B: AutodiffBackend<Device = TpuDevice, InnerBackend = Tpu<F, I>>,
-        F: TpuFloat,
-        I: TpuInt,
-        M: AutodiffModule<B>,
-    {
-        self.with(name, Kind::Optimizer, Ok((Value::Null, step.optimizer_state())))
-    }
-
-    /// Adds the state of a learning rate's schedule.
-    pub fn scheduler<S: LrScheduler>(self, name: &str, scheduler: &S) -> Self {
-        let record = scheduler.to_record::<Tpu<f32>>();
-        let taken = tree::take_apart::<Tpu<f32>, _>(name, record, &HashMap::new());
-        self.with(name, Kind::Scheduler, taken)
-    }
-
     /// Adds a value of the program's own: the position in the data, the best loss so far.
     pub fn value<T: Serialize>(self, name: &str, value: &T) -> Self {
         let tree = tree::to_tree(name, value);
@@ -118,12 +68,12 @@ impl Checkpoint {
 
     /// Adds where a device is in its random numbers, so that dropout goes on with the draws that come next.
     pub fn random(mut self, device: &TpuDevice) -> Self {
-        let RandomState { key, counter } = device.random_state();
+        let (key, counter) = version::random_state(device);
         self.random.push(Random { device: device.to_string(), key, counter });
         self
     }
 
-    fn with(mut self, name: &str, kind: Kind, taken: Result<(Value, Vec<(String, TpuTensor)>)>) -> Self {
+    pub(crate) fn with(mut self, name: &str, kind: Kind, taken: Result<(Value, Vec<(String, TpuTensor)>)>) -> Self {
         match taken.and_then(|taken| self.check(name).map(|()| taken)) {
             Ok((tree, tensors)) => self.parts.push((CheckpointPart { name: name.to_owned(), kind, tree }, tensors)),
             Err(error) => {
@@ -150,11 +100,14 @@ impl Checkpoint {
         if let Some(error) = self.error.take() {
             return Err(error);
         }
-        let mut devices: Vec<TpuDevice> =
-            self.parts.iter().flat_map(|(_, tensors)| tensors).map(|(_, tensor)| tensor.device()).collect();
-        devices.sort_unstable();
-        devices.dedup();
-        devices.into_iter().for_each(TpuDevice::mark_step);
+        let mut devices: Vec<TpuDevice> = Vec::new();
+        for (_, tensor) in self.parts.iter().flat_map(|(_, tensors)| tensors) {
+            let device = version::device_of(tensor);
+            if !devices.contains(&device) {
+                devices.push(device);
+            }
+        }
+        devices.into_iter().for_each(|device| device.mark_step());
         Ok(self)
     }
 

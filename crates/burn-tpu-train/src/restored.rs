@@ -2,17 +2,11 @@
 
 use crate::checkpoint::{CheckpointPart, Kind};
 use crate::error::{CheckpointError, Damage, Differences, Result};
-use crate::layer_forms;
 use crate::manifest::{Manifest, Random};
-use crate::parameters::{Parameter, parameters, replaced};
+use crate::parameters::Parameter;
 use crate::tensor_file::{self, StoredTensor, describe};
-use crate::tree;
-use burn_core::module::{AutodiffModule, Module};
-use burn_core::tensor::TensorMetadata;
-use burn_core::tensor::backend::{AutodiffBackend, Backend};
-use burn_optim::Optimizer;
-use burn_optim::lr_scheduler::LrScheduler;
-use burn_tpu::{CompiledStep, RandomState, Tpu, TpuDevice, TpuFloat, TpuInt, TpuTensor};
+use crate::{layer_forms, tree, version};
+use burn_tpu::{TpuDevice, TpuTensor};
 use ciborium::Value;
 use serde::de::DeserializeOwned;
 use std::collections::HashMap;
@@ -72,62 +66,21 @@ impl Restored {
         &self.path
     }
 
-    /// Returns a model with the saved values, on its own device; on a mesh, split as the model is. Ids of parameters, and
-    /// which of them are trained, stay. Layers may be in another form than when they were saved: a `Vec` of blocks or
-    /// `burn_tpu::Layers`.
-    ///
-    /// # Errors
-    /// [`CheckpointError::Mismatch`] with all tensors that are missing, unexpected, or of another shape or dtype.
-    pub fn model<B, M>(&self, name: &str, model: M) -> Result<M>
-    where
-        B: Backend<Device = TpuDevice>,
-        M: Module<B>,
-    {
-        self.part(name, Kind::Model)?;
-        let expected = parameters(&model)?.into_iter().map(|parameter| (parameter.path, parameter.tensor)).collect();
-        Ok(replaced(model, self.matching(name, expected)?))
-    }
-
-    /// Loads a model and the optimizer's state into a compiled step, from the parts of these names.
-    ///
-    /// # Errors
-    /// [`CheckpointError::Mismatch`] with all tensors that are missing, unexpected, or of another shape or dtype.
-    pub fn compiled_step<B, F, I, M, D, R>(
-        &self,
-        model: &str,
-        state: &str,
-        step: &mut CompiledStep<B, M, D, R>,
-    ) -> Result<()>
-    where
-        B: AutodiffBackend<Device = TpuDevice, InnerBackend = Tpu<F, I>>,
-        F: TpuFloat,
-        I: TpuInt,
-        M: AutodiffModule<B>,
-        D: Module<Tpu<F, I>>,
-        R: Module<Tpu<F, I>>,
-    {
-        let model = self.model(model, step.model())?;
-        self.part(state, Kind::Optimizer)?;
-        let state = self.matching(state, step.optimizer_state())?;
-        step.load(&model, state);
-        Ok(())
-    }
-
     /// Returns a part's tensors for those that are expected, on the device of each.
-    fn matching(&self, part: &str, expected: Vec<(String, TpuTensor)>) -> Result<Vec<(String, TpuTensor)>> {
+    pub(crate) fn matching(&self, part: &str, expected: Vec<(String, TpuTensor)>) -> Result<Vec<(String, TpuTensor)>> {
         let mut found = self.tensors(part)?;
-        let shapes: Vec<_> = expected.iter().map(|(name, like)| (name.clone(), like.shape().to_vec())).collect();
+        let shapes: Vec<_> = expected.iter().map(|(name, like)| (name.clone(), version::type_of(like).1)).collect();
         layer_forms::adapt(&mut found, &shapes);
         let mut differences = Differences::default();
         let mut fitting = Vec::with_capacity(expected.len());
         for (name, like) in expected {
             match found.remove(&name) {
                 None => differences.missing.push(name),
-                Some(saved) if saved.dtype == like.dtype() && saved.shape == like.shape().to_vec() => {
+                Some(saved) if (saved.dtype, saved.shape.clone()) == version::type_of(&like) => {
                     fitting.push((name, like, saved));
                 }
                 Some(saved) => {
-                    differences.different.push(format!("{name} ({} instead of {})", saved.describe(), type_of(&like)));
+                    differences.different.push(format!("{name} ({} instead of {})", saved.describe(), described(&like)));
                 }
             }
         }
@@ -136,49 +89,6 @@ impl Restored {
         let uploaded =
             |(name, like, saved): (String, TpuTensor, StoredTensor)| Ok((name, like.with_data(saved.data()?)?));
         fitting.into_iter().map(uploaded).collect()
-    }
-
-    /// Returns an optimizer with the saved state. `model` is what it updates; on a mesh, the state is split as the model is.
-    ///
-    /// # Errors
-    /// [`CheckpointError::Mismatch`] for state of parameters that the model does not have, or that have another shape;
-    /// [`CheckpointError::Record`] for the state of another optimizer.
-    pub fn optimizer<B, M, O>(&self, name: &str, optimizer: O, model: &M) -> Result<O>
-    where
-        B: AutodiffBackend<Device = TpuDevice>,
-        M: AutodiffModule<B>,
-        O: Optimizer<M, B>,
-    {
-        let part = self.part(name, Kind::Optimizer)?;
-        let found = self.tensors(name)?;
-        let parameters = parameters(model)?;
-        let Some(first) = parameters.first() else { return Ok(optimizer) };
-        let by_path: HashMap<&str, &Parameter> = parameters.iter().map(|p| (p.path.as_str(), p)).collect();
-        self.accept(name, differences_of_state(&part.tree, &found, &by_path))?;
-        let tensor = |tensor: &str, path: Option<&str>| {
-            let Some(saved) = found.get(tensor) else { return Ok(None) };
-            let parameter = path.and_then(|path| by_path.get(path).copied());
-            if parameter.is_some_and(|parameter| !has_shape_of(saved, parameter)) {
-                return Ok(None);
-            }
-            let like = &parameter.unwrap_or(first).tensor;
-            Ok(Some((like.with_data(saved.data()?)?, saved.shape.len())))
-        };
-        let ids = parameters.iter().map(|p| (p.path.clone(), p.id.serialize())).collect();
-        let record = tree::put_together::<B, O::Record>(name, &part.tree, &ids, tensor, &first.tensor.device())?;
-        Ok(optimizer.load_record(record))
-    }
-
-    /// Returns a learning rate's schedule with the saved state.
-    ///
-    /// # Errors
-    /// [`CheckpointError::Record`] for the state of another kind of schedule.
-    pub fn scheduler<S: LrScheduler>(&self, name: &str, scheduler: S) -> Result<S> {
-        let tree = &self.part(name, Kind::Scheduler)?.tree;
-        let none = |_: &str, _: Option<&str>| Ok(None::<(TpuTensor, usize)>);
-        let device = TpuDevice::ndarray();
-        let record = tree::put_together::<Tpu<f32>, S::Record<Tpu<f32>>>(name, tree, &HashMap::new(), none, &device)?;
-        Ok(scheduler.load_record::<Tpu<f32>>(record))
     }
 
     /// Returns a value of the program's own.
@@ -202,11 +112,11 @@ impl Restored {
             let known = saved.iter().map(|random| random.device.clone()).collect();
             return Err(CheckpointError::NoPart { path: self.path.clone(), kind: "random state", part: name, known });
         };
-        device.set_random_state(RandomState { key, counter });
+        version::set_random_state(device, (key, counter));
         Ok(())
     }
 
-    fn part(&self, name: &str, kind: Kind) -> Result<&CheckpointPart> {
+    pub(crate) fn part(&self, name: &str, kind: Kind) -> Result<&CheckpointPart> {
         let of_kind = || self.parts.iter().filter(|part| part.kind == kind);
         of_kind().find(|part| part.name == name).ok_or_else(|| CheckpointError::NoPart {
             path: self.path.clone(),
@@ -217,7 +127,7 @@ impl Restored {
     }
 
     /// Returns the tensors of a part by name.
-    fn tensors(&self, name: &str) -> Result<HashMap<String, StoredTensor>> {
+    pub(crate) fn tensors(&self, name: &str) -> Result<HashMap<String, StoredTensor>> {
         let file = format!("{name}{}", tensor_file::ENDING);
         if self.manifest.files.iter().all(|known| known.name != file) {
             return Ok(HashMap::new());
@@ -229,7 +139,7 @@ impl Restored {
     }
 
     /// Refuses differences, unless what fits is enough.
-    fn accept(&self, name: &str, mut differences: Differences) -> Result<()> {
+    pub(crate) fn accept(&self, name: &str, mut differences: Differences) -> Result<()> {
         let Differences { missing, unexpected, different } = &mut differences;
         [missing, unexpected, different].into_iter().for_each(|names| names.sort_unstable());
         if differences.is_empty() {
@@ -245,7 +155,7 @@ impl Restored {
 }
 
 /// Returns how the state of an optimizer differs from what the parameters of a model can have.
-fn differences_of_state(
+pub(crate) fn differences_of_state(
     tree: &Value,
     found: &HashMap<String, StoredTensor>,
     parameters: &HashMap<&str, &Parameter>,
@@ -257,7 +167,7 @@ fn differences_of_state(
             (None, _) => differences.missing.push(tensor.to_owned()),
             (_, None) => differences.unexpected.push(tensor.to_owned()),
             (Some(saved), Some(parameter)) if !has_shape_of(saved, parameter) => {
-                let (saved, of) = (saved.describe(), type_of(&parameter.tensor));
+                let (saved, of) = (saved.describe(), described(&parameter.tensor));
                 differences.different.push(format!("{tensor} ({saved}, of {of})"));
             }
             _ => {}
@@ -266,11 +176,12 @@ fn differences_of_state(
     differences
 }
 
-fn has_shape_of(saved: &StoredTensor, parameter: &Parameter) -> bool {
-    saved.shape == parameter.tensor.shape().to_vec()
+pub(crate) fn has_shape_of(saved: &StoredTensor, parameter: &Parameter) -> bool {
+    saved.shape == version::type_of(&parameter.tensor).1
 }
 
 /// Describes the type of a tensor, as in error messages.
-fn type_of(tensor: &TpuTensor) -> String {
-    describe(tensor.dtype(), &tensor.shape().to_vec())
+fn described(tensor: &TpuTensor) -> String {
+    let (dtype, shape) = version::type_of(tensor);
+    describe(dtype, &shape)
 }

@@ -5,6 +5,7 @@
 
 use crate::error::{CheckpointError, Result};
 use crate::manifest;
+use crate::version;
 use burn_core::tensor::{BoolStore, DType, TensorData};
 use safetensors::Dtype;
 use safetensors::tensor::{Metadata, TensorInfo};
@@ -62,9 +63,10 @@ fn burn_dtype(dtype: Dtype) -> Option<DType> {
 /// Writes tensors to a new file and waits until it is on the disk.
 pub(crate) fn write(folder: &Path, name: String, mut tensors: Vec<(String, TensorData)>) -> Result<manifest::File> {
     // Wide types first, so that every tensor begins at a multiple of its element's size.
-    tensors.sort_by(|(a, x), (b, y)| y.dtype.size().cmp(&x.dtype.size()).then_with(|| a.cmp(b)));
+    let size = |data: &TensorData| version::dtype(data).size();
+    tensors.sort_by(|(a, x), (b, y)| size(y).cmp(&size(x)).then_with(|| a.cmp(b)));
     let header = header(&tensors)?;
-    let elements = tensors.iter().map(|(_, data)| &data.bytes[..]);
+    let elements = tensors.iter().map(|(_, data)| version::bytes(data));
     write_all(folder, name, [&header[..]].into_iter().chain(elements))
 }
 
@@ -91,10 +93,11 @@ pub(crate) fn write_all<'p>(
 fn header(tensors: &[(String, TensorData)]) -> Result<Vec<u8>> {
     let mut end = 0;
     let info = |(name, data): &(String, TensorData)| {
-        let dtype = dtype(data.dtype).ok_or_else(|| no_dtype(name, data.dtype))?;
+        let found = version::dtype(data);
+        let dtype = dtype(found).ok_or_else(|| no_dtype(name, found))?;
         let begin = end;
-        end += data.bytes.len();
-        Ok((name.clone(), TensorInfo { dtype, shape: data.shape.to_vec(), data_offsets: (begin, end) }))
+        end += version::bytes(data).len();
+        Ok((name.clone(), TensorInfo { dtype, shape: version::shape(data).to_vec(), data_offsets: (begin, end) }))
     };
     let infos: Vec<_> = tensors.iter().map(info).collect::<Result<_>>()?;
     let bug = |error: String| CheckpointError::Bug(format!("a file of tensors has no header: {error}"));

@@ -10,9 +10,11 @@
 //! scalars, draws and the tensors that the layer uses from outside are operands that no trip changes.
 
 mod keep;
+mod path;
 mod trip;
 
 pub use keep::Keep;
+pub use path::{ALL_LAYERS, ModulePath};
 
 use crate::Device;
 use crate::error::{Result, TpuError};

@@ -129,7 +129,8 @@ fn part_of(name: &str, file: Option<&Path>) -> Option<StepPart> {
     if is_of("burn_autodiff") && without_generics(name).split("::").any(|part| part == "backward") {
         return Some(StepPart::Backward);
     }
-    let ours = ["burn-tpu/src/optim/", "burn-tpu/src/compile/adamw.rs"].iter().any(|part| file.contains(part));
+    let ours = ["burn-tpu/src/optim/", "burn-tpu-runtime/src/step/", "native/src/optim/"];
+    let ours = ours.iter().any(|part| file.contains(part));
     (ours || is_of("burn_optim")).then_some(StepPart::Optimizer)
 }
 

@@ -1,5 +1,16 @@
-//! burn-tpu for programs of Burn 0.22 in one process, where the slot is (`docs/from-burn-0.22.md`): the device, an
-//! optimizer that ends each step and keeps f32 master weights, and `autocast`.
+//! burn-tpu for programs of Burn 0.22 in one process, where the slot is (`docs/from-burn-0.22.md`).
+//!
+//! | to | use |
+//! |---|---|
+//! | name a device | [`TpuDevice`], on a [`Platform`] |
+//! | train | [`TpuOptimizer`] around the optimizer: it ends each step, and keeps f32 master weights for bf16 weights |
+//! | compute f32 parameters in bf16 or f16 | [`autocast`], [`autocast_to`] |
+//! | keep small gradients in f16 | [`LossScaler`], which a [`LossScaling`] configures |
+//! | serve a model, or decode, without recording | [`compile`] returns a [`Compiled`] function |
+//! | train without recording each step | [`compile_step`] returns a [`CompiledStep`]; [`DeviceAdamW`] updates |
+//! | train on many chips | [`TpuDevice::mesh`] of a [`Mesh`]; [`place`] parameters by a [`PlacementRule`]; [`shard`] activations |
+//! | know whether a step fits a TPU, without one | [`fit`] |
+//! | take records apart without reading their tensors | [`tickets`] |
 //!
 //! A manifest may give it the name that it has for Burn 0.21, so that the program's imports stay what they were:
 //!
@@ -13,11 +24,41 @@
 #![forbid(unsafe_code)]
 
 mod autocast;
-mod master_weights;
-mod optimizer;
+mod compile;
+/// ```no_run
+/// use burn::nn::LinearConfig;
+/// use burn::tensor::{Device, Distribution, Tensor};
+/// use burn_tpu::fit::Fit;
+///
+/// let report = Fit::new()?.samples(32).run(
+///     // Builds what lives from step to step: a model, an optimizer.
+///     |tpu| (LinearConfig::new(512, 10).init(&Device::from(*tpu)), None),
+///     // Takes that, runs one step, and returns it with everything that the caller would read.
+///     |(model, _), tpu| {
+///         let x = Tensor::<2>::random([32, 512], Distribution::Default, &Device::from(*tpu));
+///         let y = model.forward(x);
+///         (model, Some(y))
+///     },
+/// )?;
+/// println!("{report}");
+/// # Ok::<(), burn_tpu::TpuError>(())
+/// ```
+#[path = "../../../../burn-tpu/src/fit.rs"]
+pub mod fit;
+mod mesh;
+mod optim;
+mod tensors;
 mod version;
 
+pub use backend::{TpuDevice, TpuTensor, tickets};
+pub use burn_tpu_runtime::distributed;
+pub use burn_tpu_runtime::{Activity, MemoryKind, MemoryReport, MemoryUse, RunningProgram, Wait, WaitFor};
+pub use burn_tpu_runtime::{
+    ChosenOptions, CutReason, FallbackPolicy, Fault, Generation, IndexChecks, Mesh, Metrics, Optimization, Platform,
+    Precision, Recompile, RecompileCause, Result, ShapeBuckets, Topology, TpuError, TpuOptions, with_precision,
+};
+
 pub use autocast::{autocast, autocast_to};
-pub use backend::{Mesh, Metrics, Platform, TpuDevice, TpuError, TpuOptions};
-pub use master_weights::{MasterState, MasterWeights};
-pub use optimizer::{TpuOptimizer, end_step};
+pub use compile::{Compiled, CompiledStep, DeviceAdamW, compile, compile_step};
+pub use mesh::{Axes, Fsdp, Parameter, Patterns, PlacementRule, Replicate, place, shard};
+pub use optim::{LossScaler, LossScalerState, LossScaling, MasterState, MasterWeights, TpuOptimizer, end_step};

@@ -49,6 +49,8 @@ mod server;
 mod since_0_22;
 #[path = "../../../../crates/burn-tpu-0-22/src/tensor.rs"]
 mod tensor;
+#[path = "../../../../burn-tpu/src/tickets.rs"]
+pub mod tickets;
 mod version;
 
 /// The TPU backend of Burn 0.23. A tensor has any element type; what a device prefers is in its

@@ -3,11 +3,11 @@
 //!
 //! Owns: where each parameter of a step is. May not know: what the optimizer does with a parameter.
 
-use super::tensors::{TensorList, tensor};
-use crate::backend::{TpuFloat, TpuInt};
-use crate::{Tpu, TpuTensor};
-use burn_core::tensor::{Bool, DType, Tensor, TensorData};
-use burn_tpu_runtime::ops::movement;
+use super::tensors::TensorList;
+use crate::Tensor;
+use crate::ops::movement::{self, Slice};
+use crate::ops::{arithmetic, data};
+use burn_tpu_graph::{DType, TensorType};
 
 /// Parameters of at most this many elements are packed.
 const MOST_PACKED_ELEMENTS: usize = 4096;
@@ -66,15 +66,15 @@ impl Layout {
     }
 
     /// Returns the tensors of the packs, which are at the end of a step's parameters.
-    pub(super) fn packs_of<'p>(&self, parameters: &'p TensorList) -> &'p [TpuTensor] {
+    pub(super) fn packs_of<'p>(&self, parameters: &'p TensorList) -> &'p [Tensor] {
         let own = parameters.0.len().saturating_sub(self.packs.len());
         &parameters.0[own..]
     }
 
     /// Returns each parameter of a model, in the order in which it is visited.
-    pub(super) fn unpack<F: TpuFloat, I: TpuInt>(&self, parameters: &TensorList) -> Vec<TpuTensor> {
+    pub(super) fn unpack(&self, parameters: &TensorList) -> Vec<Tensor> {
         let packs = self.packs_of(parameters);
-        let unpacked = self.packs.iter().zip(packs).map(|(pack, values)| pack.unpack::<F, I>(values));
+        let unpacked = self.packs.iter().zip(packs).map(|(pack, values)| pack.unpack(values));
         let mut unpacked: Vec<_> = unpacked.map(Vec::into_iter).collect();
         let mut own = parameters.0.iter().cloned();
         let parameter = |place: &Place| match place {
@@ -85,14 +85,29 @@ impl Layout {
     }
 }
 
+impl Layout {
+    /// Returns the list of a step's parameters from each parameter of a model, in the order in which it is visited.
+    pub(super) fn pack(&self, parameters: Vec<Tensor>) -> TensorList {
+        let (mut own, mut packed) = (TensorList::default(), vec![Vec::new(); self.packs.len()]);
+        for (place, value) in self.places.iter().zip(parameters) {
+            match place {
+                Place::Own { .. } => own.0.push(value),
+                Place::Packed(pack) => packed[*pack].push(value),
+            }
+        }
+        own.0.extend(self.packs.iter().zip(packed).map(|(pack, members)| pack.pack(members)));
+        own
+    }
+}
+
 impl Pack {
     fn len(&self) -> usize {
         self.members.last().map_or(0, |last| last.start + last.len())
     }
 
     /// Returns one tensor of the members' values.
-    pub(super) fn pack<F: TpuFloat, I: TpuInt>(&self, members: Vec<TpuTensor>) -> Tensor<Tpu<F, I>, 1> {
-        Tensor::cat(members.into_iter().map(|member| tensor(flat(member))).collect(), 0)
+    pub(super) fn pack(&self, members: Vec<Tensor>) -> Tensor {
+        movement::cat(members.into_iter().map(flat).collect(), 0)
     }
 
     /// Returns the paths of the members.
@@ -101,43 +116,31 @@ impl Pack {
     }
 
     /// Returns the value of each member.
-    pub(super) fn unpack<F: TpuFloat, I: TpuInt>(&self, values: &TpuTensor) -> Vec<TpuTensor> {
-        let member = |member: &Member| movement::reshape(member.of::<F, I>(values).0, &member.dims).into();
+    pub(super) fn unpack(&self, values: &Tensor) -> Vec<Tensor> {
+        let member = |member: &Member| movement::reshape(member.of(values), &member.dims);
         self.members.iter().map(member).collect()
     }
 
     /// Returns one tensor of the members' gradients, zeros where there is none; `None` without any gradient.
-    pub(super) fn gradients<F: TpuFloat, I: TpuInt>(
-        &self,
-        gradients: &[Option<TpuTensor>],
-    ) -> Option<Tensor<Tpu<F, I>, 1>> {
+    pub(super) fn gradients(&self, gradients: &[Option<Tensor>]) -> Option<Tensor> {
         let device = gradients.iter().flatten().next()?.device();
-        let zeros = |member: &Member| {
-            let zeros = Tensor::<Tpu<F, I>, 1>::zeros([member.len()], (&device, self.dtype));
-            zeros.into_primitive().tensor()
-        };
+        let zeros = |member: &Member| data::splat("optimizer", &[member.len()], self.dtype, 0, &device);
         let gradients = self.members.iter().zip(gradients);
         let gradients = gradients.map(|(member, gradient)| gradient.clone().unwrap_or_else(|| zeros(member)));
         Some(self.pack(gradients.collect()))
     }
 
     /// Returns the new values of members with a gradient, and the old values of the others.
-    pub(super) fn changed<F: TpuFloat, I: TpuInt>(
-        &self,
-        old: &TpuTensor,
-        new: TpuTensor,
-        gradients: &[Option<TpuTensor>],
-    ) -> TpuTensor {
+    pub(super) fn changed(&self, old: &Tensor, new: Tensor, gradients: &[Option<Tensor>]) -> Tensor {
         if gradients.iter().all(Option::is_some) {
             return new;
         }
         // A choice, and no concatenation, can be written in place.
         let members = self.members.iter().zip(gradients);
         let stays = members.flat_map(|(member, gradient)| std::iter::repeat_n(gradient.is_none(), member.len()));
-        let stays = TensorData::new(stays.collect::<Vec<bool>>(), [self.len()]);
-        let stays = Tensor::<Tpu<F, I>, 1, Bool>::from_data(stays, &old.device());
-        let (old, new) = (tensor::<F, I, 1>(old.clone()), tensor::<F, I, 1>(new));
-        new.mask_where(stays, old).into_primitive().tensor()
+        let ty = TensorType::new(DType::Bool, [self.len()]);
+        let stays = data::from_bytes("optimizer", ty, stays.map(u8::from).collect(), &old.device());
+        arithmetic::mask_where(new, stays, old.clone())
     }
 }
 
@@ -147,13 +150,12 @@ impl Member {
     }
 
     /// Returns the part of a pack's tensor that is this member's, `[len]`.
-    fn of<F: TpuFloat, I: TpuInt>(&self, pack: &TpuTensor) -> TpuTensor {
-        let pack: Tensor<Tpu<F, I>, 1> = tensor(pack.clone());
-        pack.slice(self.start..self.start + self.len()).into_primitive().tensor()
+    fn of(&self, pack: &Tensor) -> Tensor {
+        movement::slice(pack.clone(), &[Slice { range: self.start..self.start + self.len(), step: 1 }])
     }
 }
 
-fn flat(tensor: TpuTensor) -> TpuTensor {
-    let elements = tensor.0.dims().iter().product();
-    movement::reshape(tensor.0, &[elements]).into()
+fn flat(tensor: Tensor) -> Tensor {
+    let elements = tensor.dims().iter().product();
+    movement::reshape(tensor, &[elements])
 }

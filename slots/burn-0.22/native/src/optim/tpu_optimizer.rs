@@ -1,10 +1,12 @@
 //! The optimizer wrapper: f32 master weights for 16-bit weights, and the end of a training step.
 
-use crate::MasterWeights;
+use super::MasterWeights;
+use super::master_weights::with_condition;
 use burn::grad_clipping::GradientClipping;
 use burn::lr_scheduler::module_lr_scheduler::ModuleLearningRate;
 use burn::module::{Module, ParamGroup};
 use burn::optim::{GradientsParams, ModuleOptimizer, MultiGradientsParams, Optimizer, OptimizerRecord};
+use burn_tpu_runtime::Tensor as Value;
 
 /// Burn's [`ModuleOptimizer`] for the TPU: 16-bit weights learn, and each step is one program.
 ///
@@ -64,6 +66,19 @@ impl TpuOptimizer {
     /// Updates the module's parameters and the optimizer's state, and ends the step.
     pub fn step<M: Module>(&mut self, rate: impl Into<ModuleLearningRate>, module: M, gradients: GradientsParams) -> M {
         let module = self.optimizer.step(rate, module, gradients);
+        end_step();
+        module
+    }
+
+    /// [`step`](Self::step) that leaves parameters and state as they are where the condition (`[1]`, bool) is false.
+    pub(super) fn step_if<M: Module>(
+        &mut self,
+        condition: Value,
+        rate: impl Into<ModuleLearningRate>,
+        module: M,
+        gradients: GradientsParams,
+    ) -> M {
+        let module = with_condition(condition, || self.optimizer.step(rate, module, gradients));
         end_step();
         module
     }

@@ -1,21 +1,22 @@
 //! AdamW as a pure function: its counter and its rate are tensors, so that a compiled step has no number that changes.
 
-use super::tensors::{TensorList, tensor};
-use crate::LossScaling;
-use crate::backend::{TpuFloat, TpuInt};
-use crate::{Tpu, TpuTensor};
-use burn_core::tensor::{Bool, FloatDType, Tensor};
+use super::LossScaling;
+use super::arithmetic::{add, at_most, broadcast, chosen, div, mul, neg, plus, sqrt, sub, times};
+use super::tensors::TensorList;
+use crate::Tensor;
+use crate::ops::arithmetic::{cast, recip};
+use burn_tpu_graph::DType;
 use std::sync::Arc;
 
 /// Decides by a parameter's path and dims.
 type Decides = Arc<dyn Fn(&str, &[usize]) -> bool + Send + Sync>;
 
-/// AdamW ([Loshchilov and Hutter, 2019](https://arxiv.org/abs/1711.05101)) whose state is on the device, for
-/// [`compile_step`](crate::compile_step). It computes what Burn's `AdamW` does, with the same defaults; without weight decay
-/// that is Adam. 16-bit parameters have f32 master copies and f32 state, as with [`TpuOptimizer`](crate::TpuOptimizer).
+/// AdamW ([Loshchilov and Hutter, 2019](https://arxiv.org/abs/1711.05101)) whose state is on the device, for a compiled
+/// step. It computes what Burn's `AdamW` does, with the same defaults; without weight decay that is Adam. 16-bit
+/// parameters have f32 master copies and f32 state, as with `TpuOptimizer`.
 ///
 /// ```
-/// use burn_tpu::DeviceAdamW;
+/// use burn_tpu_runtime::step::DeviceAdamW;
 /// let optimizer = DeviceAdamW::new()
 ///     .with_betas(0.9, 0.95)
 ///     .with_weight_decay(0.1)
@@ -78,8 +79,7 @@ impl DeviceAdamW {
     }
 
     /// Multiplies the loss by a scale before its gradients are taken, and skips the steps whose gradients are not finite:
-    /// for gradients in f16. What [`CompiledStep::run`](crate::CompiledStep::run) returns is not scaled. See
-    /// [`LossScaler`](crate::LossScaler); here the counters of the optimizer do not count a skipped step.
+    /// for gradients in f16. What a step returns is not scaled. The counters of the optimizer do not count a skipped step.
     pub fn with_loss_scaling(self, scaling: LossScaling) -> Self {
         Self { loss_scaling: Some(scaling), ..self }
     }
@@ -99,123 +99,118 @@ impl DeviceAdamW {
     }
 
     /// Adds the state of a parameter before the first step.
-    pub(super) fn init<F: TpuFloat, I: TpuInt, const D: usize>(
-        &self,
-        state: &mut TensorList,
-        parameter: Tensor<Tpu<F, I>, D>,
-    ) {
-        let wide = parameter.clone().cast(FloatDType::F32);
+    pub(super) fn init(&self, state: &mut TensorList, parameter: &Tensor) {
+        let wide = cast(parameter.clone(), DType::F32);
         // Made of the parameter, so that they are split over a mesh as it is.
-        let zeros = || wide.clone() * 0.0;
-        state.push(zeros());
-        state.push(zeros());
-        if is_narrow(&parameter) {
-            state.push(wide);
+        let zeros = || times(wide.clone(), 0.0);
+        state.0.extend([zeros(), zeros()]);
+        if is_narrow(parameter) {
+            state.0.push(wide);
         }
     }
 
     /// Returns the number of tensors in the state of a parameter.
-    pub(super) fn state_of<F: TpuFloat, I: TpuInt, const D: usize>(&self, parameter: &Tensor<Tpu<F, I>, D>) -> usize {
+    pub(super) fn state_of(&self, parameter: &Tensor) -> usize {
         if is_narrow(parameter) { 3 } else { 2 }
     }
 
     /// Returns the numbers that all parameters of a step share, from the betas' powers and the rate, `[1]` each, in f32; the
     /// new powers are added to `state`. Where `finite` is false, all state stays as it is.
-    pub(super) fn begin<F: TpuFloat, I: TpuInt>(
+    pub(super) fn begin(
         &self,
-        powers: [TpuTensor; 2],
-        rate: Tensor<Tpu<F, I>, 1>,
-        finite: Option<Tensor<Tpu<F, I>, 1, Bool>>,
+        powers: [Tensor; 2],
+        rate: Tensor,
+        finite: Option<Tensor>,
         state: &mut TensorList,
-    ) -> Numbers<F, I> {
-        let powers = powers.map(tensor::<F, I, 1>);
-        let [first, second] = [(0, &powers[0]), (1, &powers[1])].map(|(i, power)| power.clone() * self.betas[i]);
-        let numbers = Numbers {
-            rate,
-            corrections: [first.clone(), second.clone()].map(|power| power.neg() + 1.0),
-            scale: None,
-            finite,
-        };
+    ) -> Numbers {
+        let [first, second] = [0, 1].map(|i| times(powers[i].clone(), self.betas[i]));
+        let corrections = [&first, &second].map(|power| plus(neg(power.clone()), 1.0));
+        let numbers = Numbers { rate, corrections, scale: None, finite };
         for (new, old) in [first, second].into_iter().zip(powers) {
-            state.push(numbers.if_finite(new, old));
+            state.0.push(numbers.if_finite(new, old));
         }
         numbers
     }
 
     /// Returns the updated parameter; the new state is added to `next`. Without a gradient, both stay as they are.
-    pub(super) fn update<F: TpuFloat, I: TpuInt, const D: usize>(
+    pub(super) fn update(
         &self,
-        parameter: Tensor<Tpu<F, I>, D>,
-        gradient: Option<Tensor<Tpu<F, I>, D>>,
+        parameter: Tensor,
+        gradient: Option<Tensor>,
         decay: f32,
-        numbers: &Numbers<F, I>,
-        state: &mut impl Iterator<Item = TpuTensor>,
+        numbers: &Numbers,
+        state: &mut impl Iterator<Item = Tensor>,
         next: &mut TensorList,
-    ) -> Tensor<Tpu<F, I>, D> {
-        let (dtype, narrow) = (parameter.dtype(), is_narrow(&parameter));
+    ) -> Tensor {
+        let (dtype, rank, narrow) = (parameter.element(), parameter.dims().len(), is_narrow(&parameter));
         let Some(gradient) = gradient else {
             next.0.extend(state.take(self.state_of(&parameter)));
             return parameter;
         };
         let Some((first, second)) = state.next().zip(state.next()) else { return parameter };
-        let old = [first.clone(), second.clone()].map(tensor::<F, I, D>);
-        let master = if narrow { state.next().map_or(parameter.clone(), tensor) } else { parameter };
-        let gradient = numbers.scaled(gradient.cast(FloatDType::F32));
-        let mixed = |moment: TpuTensor, beta: f32, new: Tensor<Tpu<F, I>, D>| {
-            tensor::<F, I, D>(moment) * beta + new * (1.0 - beta)
-        };
+        let old = [first.clone(), second.clone()];
+        let master = if narrow { state.next().unwrap_or_else(|| parameter.clone()) } else { parameter };
+        let gradient = numbers.scaled(cast(gradient, DType::F32));
+        let mixed = |moment, beta, new| add(times(moment, beta), times(new, 1.0 - beta));
         let first = mixed(first, self.betas[0], gradient.clone());
-        let second = mixed(second, self.betas[1], gradient.clone() * gradient);
-        let [first_correction, second_correction] = numbers.corrections.clone().map(|number| number.reshape([1; D]));
-        let rate: Tensor<Tpu<F, I>, D> = numbers.rate.clone().reshape([1; D]);
-        let change = first.clone() / first_correction / ((second.clone() / second_correction).sqrt() + self.epsilon);
-        let kept = if decay == 0.0 { master.clone() } else { master.clone() * (rate.clone() * -decay + 1.0) };
-        let master = numbers.if_finite(kept - change * rate, master);
+        let second = mixed(second, self.betas[1], mul(gradient.clone(), gradient));
+        let [first_correction, second_correction] = [0, 1].map(|i| broadcast(&numbers.corrections[i], rank));
+        let rate = broadcast(&numbers.rate, rank);
+        let root = sqrt(div(second.clone(), second_correction));
+        let change = div(div(first.clone(), first_correction), plus(root, self.epsilon));
+        let kept = match decay {
+            0.0 => master.clone(),
+            decay => mul(master.clone(), plus(times(rate.clone(), -decay), 1.0)),
+        };
+        let master = numbers.if_finite(sub(kept, mul(change, rate)), master);
         for (new, old) in [first, second].into_iter().zip(old) {
-            next.push(numbers.if_finite(new, old));
+            next.0.push(numbers.if_finite(new, old));
         }
         if narrow {
-            next.push(master.clone());
+            next.0.push(master.clone());
         }
-        master.cast(dtype)
+        cast(master, dtype)
     }
 }
 
 /// The numbers of a step that all parameters share.
-pub(super) struct Numbers<F: TpuFloat, I: TpuInt> {
-    rate: Tensor<Tpu<F, I>, 1>,
+pub(super) struct Numbers {
+    rate: Tensor,
     /// What the moments are divided by, since they begin at zero.
-    corrections: [Tensor<Tpu<F, I>, 1>; 2],
+    corrections: [Tensor; 2],
     /// What gradients are multiplied by.
-    scale: Option<Tensor<Tpu<F, I>, 1>>,
+    scale: Option<Tensor>,
     /// Whether all gradients are finite, `[1]`; `None` if that is not asked.
-    finite: Option<Tensor<Tpu<F, I>, 1, Bool>>,
+    finite: Option<Tensor>,
 }
 
-impl<F: TpuFloat, I: TpuInt> Numbers<F, I> {
+impl Numbers {
     /// Scales gradients whose squares have this sum, `[1]`, to a norm of at most `norm`.
-    pub(super) fn limit(&mut self, squares: Tensor<Tpu<F, I>, 1>, norm: f32) {
-        self.scale = Some(((squares.sqrt() + 1e-6).recip() * norm).clamp_max(1.0));
+    pub(super) fn limit(&mut self, squares: Tensor, norm: f32) {
+        self.scale = Some(at_most(times(recip(plus(sqrt(squares), 1e-6)), norm), 1.0));
     }
 
     /// Returns the new tensor, or the old one if a gradient is not finite.
-    fn if_finite<const D: usize>(&self, new: Tensor<Tpu<F, I>, D>, old: Tensor<Tpu<F, I>, D>) -> Tensor<Tpu<F, I>, D> {
+    fn if_finite(&self, new: Tensor, old: Tensor) -> Tensor {
         match &self.finite {
-            Some(finite) => old.mask_where(finite.clone().reshape([1; D]), new),
+            Some(finite) => chosen(finite, new, old),
             None => new,
         }
     }
 
-    fn scaled<const D: usize>(&self, gradient: Tensor<Tpu<F, I>, D>) -> Tensor<Tpu<F, I>, D> {
+    fn scaled(&self, gradient: Tensor) -> Tensor {
         match &self.scale {
-            Some(scale) => gradient * scale.clone().reshape([1; D]),
+            Some(scale) => {
+                let scale = broadcast(scale, gradient.dims().len());
+                mul(gradient, scale)
+            }
             None => gradient,
         }
     }
 }
 
-fn is_narrow<F: TpuFloat, I: TpuInt, const D: usize>(tensor: &Tensor<Tpu<F, I>, D>) -> bool {
-    tensor.dtype().size() < 4
+fn is_narrow(tensor: &Tensor) -> bool {
+    tensor.element().size_bytes() < 4
 }
 
 impl std::fmt::Debug for DeviceAdamW {

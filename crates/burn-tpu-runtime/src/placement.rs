@@ -1,7 +1,11 @@
-//! Rules for where parameters live.
+//! Rules for where the parameters of a model live on a mesh.
+//!
+//! Owns the rules, and their application to one parameter. May not know what a model is, which is the front end's.
 
-use burn_tpu_runtime::ops::sharding::DimNames;
-use burn_tpu_runtime::{Result, TpuError, ops::sharding};
+use crate::graph::TensorType;
+use crate::layers::ModulePath;
+use crate::ops::sharding::{self, DimNames};
+use crate::{Device, Result, Tensor, TpuError};
 
 /// The axes that split each dim of a parameter.
 pub type Axes = Vec<DimNames>;
@@ -9,15 +13,15 @@ pub type Axes = Vec<DimNames>;
 /// A parameter to place.
 #[derive(Clone, Copy, Debug)]
 pub struct Parameter<'p> {
-    /// The names of the modules around it and its own, joined with `.`: `blocks.0.attention.query.weight`. Of
-    /// [`Layers`](crate::Layers), `*` stands for the layer.
+    /// The names of the modules around it and its own, joined with `.`: `blocks.0.attention.query.weight`. Of stacked
+    /// layers, `*` stands for the layer.
     pub path: &'p str,
     /// Its sizes.
     pub dims: &'p [usize],
     /// Its size in bytes.
     pub bytes: usize,
     /// The mesh that it is on.
-    pub(super) device: crate::TpuDevice,
+    device: Device,
 }
 
 impl Parameter<'_> {
@@ -26,7 +30,7 @@ impl Parameter<'_> {
     /// # Errors
     /// [`TpuError::Mesh`] for an axis that does not exist.
     pub fn axis_size(&self, axis: &str) -> Result<usize> {
-        sharding::axis_size(self.device.into(), axis)
+        sharding::axis_size(self.device, axis)
     }
 
     /// Returns the axes that keep the parameter whole on every chip.
@@ -35,7 +39,7 @@ impl Parameter<'_> {
     }
 }
 
-/// Says where each parameter of a module lives. See [`place`](crate::place).
+/// Says where each parameter of a module lives. See a front end's `place`.
 pub trait PlacementRule {
     /// Returns the axes that split each dim of a parameter.
     ///
@@ -100,7 +104,7 @@ impl PlacementRule for Fsdp<'_> {
 /// another rule. In a pattern, `*` stands for any part of a path, dots included.
 ///
 /// ```
-/// use burn_tpu::{Fsdp, Patterns};
+/// use burn_tpu_runtime::placement::{Fsdp, Patterns};
 /// let rule = Patterns::new()
 ///     .add("blocks.*.attention.query.weight", [None, Some("model")])
 ///     .add("blocks.*.attention.output.weight", [Some("model"), None])
@@ -160,7 +164,7 @@ impl<R: PlacementRule> PlacementRule for Patterns<R> {
 }
 
 /// Returns the names of a dim's axes.
-pub(super) fn names(dim: Option<&str>) -> DimNames {
+pub fn names(dim: Option<&str>) -> DimNames {
     dim.map(|names| names.split('+').map(|name| name.trim().to_owned()).collect()).unwrap_or_default()
 }
 
@@ -171,6 +175,62 @@ fn matches(pattern: &str, path: &str) -> bool {
         Some((start, rest)) => path.strip_prefix(start).is_some_and(|path| {
             (0..=path.len()).filter(|&i| path.is_char_boundary(i)).any(|i| matches(rest, &path[i..]))
         }),
+    }
+}
+
+/// The places of a module's parameters, asked of a rule in the order of a visit.
+pub struct Plan<'r, R> {
+    rule: &'r R,
+    /// Where the visit is.
+    pub path: ModulePath,
+    paths: Vec<String>,
+    /// `None` for a parameter that is not on a mesh.
+    placed: Vec<Option<Axes>>,
+    error: Option<TpuError>,
+}
+
+impl<'r, R: PlacementRule> Plan<'r, R> {
+    /// Returns a plan without parameters.
+    pub fn new(rule: &'r R) -> Self {
+        Self { rule, path: ModulePath::default(), paths: Vec::new(), placed: Vec::new(), error: None }
+    }
+
+    /// Asks the rule for the axes of the parameter at the path; `None` is one that is not of this backend, and stays.
+    pub fn add(&mut self, parameter: Option<&Tensor>) {
+        let path = self.path.joined();
+        match parameter.map_or(Ok(None), |parameter| self.axes(&path, parameter)) {
+            Ok(axes) => self.placed.push(axes),
+            Err(error) => {
+                self.error.get_or_insert(error);
+            }
+        }
+        self.paths.push(path);
+    }
+
+    fn axes(&self, path: &str, parameter: &Tensor) -> Result<Option<Axes>> {
+        let (device, ty): (Device, &TensorType) = (parameter.device(), parameter.ty());
+        if device.as_mesh().is_none() {
+            return Ok(None);
+        }
+        // Of stacked layers, the rule places one, and every chip has a part of each.
+        let (layers, dims) = self.path.split(parameter.dims());
+        let bytes = ty.bytes() / layers.iter().product::<usize>().max(1);
+        let mut axes = self.rule.axes(&Parameter { path, dims, bytes, device })?;
+        layers.iter().for_each(|_| axes.insert(0, DimNames::new()));
+        sharding::check_even(device, path, ty, &axes)?;
+        Ok(Some(axes))
+    }
+
+    /// Returns the axes of each parameter; `None` for one that is not on a mesh.
+    ///
+    /// # Errors
+    /// Those of the rule for a parameter, and for the paths of all.
+    pub fn finish(self) -> Result<Vec<Option<Axes>>> {
+        self.rule.check(&self.paths)?;
+        match self.error {
+            Some(error) => Err(error),
+            None => Ok(self.placed),
+        }
     }
 }
 

@@ -2,15 +2,10 @@
 //!
 //! Owns the names. Members of a pack have tensors of their own here, so that names do not depend on what is packed.
 
-use super::CompiledStep;
+use super::TrainingStep;
 use super::packs::{Layout, Pack, Place};
 use super::tensors::TensorList;
-use crate::backend::{TpuFloat, TpuInt};
-use crate::{Tpu, TpuTensor};
-use burn_backend::TensorMetadata;
-use burn_core::module::{AutodiffModule, ModuleVisitor, Param};
-use burn_core::tensor::Tensor;
-use burn_core::tensor::backend::AutodiffBackend;
+use crate::Tensor;
 use std::collections::HashMap;
 
 /// What the optimizer keeps of a parameter, in the order of its state; the last one of 16-bit parameters alone.
@@ -32,7 +27,7 @@ impl Layout {
     }
 
     /// Returns the owners of the state, in its order, each with its tensor among `parameters`.
-    fn owners<'l>(&'l self, parameters: &'l TensorList) -> impl Iterator<Item = (Owner<'l>, &'l TpuTensor)> {
+    fn owners<'l>(&'l self, parameters: &'l TensorList) -> impl Iterator<Item = (Owner<'l>, &'l Tensor)> {
         let own = self.places.iter().filter_map(|place| match place {
             Place::Own { path, decay } => Some((path, decay)),
             Place::Packed(_) => None,
@@ -43,18 +38,12 @@ impl Layout {
     }
 }
 
-impl<B, F, I, M, D, R> CompiledStep<B, M, D, R>
-where
-    B: AutodiffBackend<InnerBackend = Tpu<F, I>>,
-    F: TpuFloat,
-    I: TpuInt,
-    M: AutodiffModule<B>,
-{
+impl<D, R> TrainingStep<D, R> {
     /// Returns the optimizer's state by name: `beta_1_power`, `beta_2_power`, with loss scaling `loss_scale` and
     /// `loss_scale_steps`, and of each parameter that is trained `<path>.moment_1`, `<path>.moment_2` and, if it has 16
     /// bits, `<path>.master`. While a tensor is held, the next step
     /// cannot reuse its memory.
-    pub fn optimizer_state(&self) -> Vec<(String, TpuTensor)> {
+    pub fn optimizer_state(&self) -> Vec<(String, Tensor)> {
         let (parameters, state) = &self.state;
         let mut tensors = state.0.iter();
         let shared = self.layout.shared();
@@ -64,19 +53,20 @@ where
                 let name = |path: &str| format!("{path}.{field}");
                 match owner {
                     Owner::Parameter(path) => named.push((name(path), tensor.clone())),
-                    Owner::Pack(pack) => named.extend(pack.paths().map(name).zip(pack.unpack::<F, I>(tensor))),
+                    Owner::Pack(pack) => named.extend(pack.paths().map(name).zip(pack.unpack(tensor))),
                 }
             }
         }
         named
     }
 
-    /// Goes on from a model and an optimizer's state, by the names of [`CompiledStep::optimizer_state`]; state without a
-    /// name here stays as it is. Shapes and dtypes are those of the step's own.
-    pub fn load(&mut self, model: &M, state: Vec<(String, TpuTensor)>) {
-        let mut given: HashMap<String, TpuTensor> = state.into_iter().collect();
+    /// Goes on from parameters, in the order of [`TrainingStep::parameters`], and an optimizer's state, by the names of
+    /// [`TrainingStep::optimizer_state`]; state without a name here stays as it is. Shapes and dtypes are those of the
+    /// step's own.
+    pub fn load(&mut self, parameters: Vec<Tensor>, state: Vec<(String, Tensor)>) {
+        let mut given: HashMap<String, Tensor> = state.into_iter().collect();
         let mut now = self.optimizer_state().into_iter();
-        let mut take = |count: usize| -> Vec<TpuTensor> {
+        let mut take = |count: usize| -> Vec<Tensor> {
             now.by_ref().take(count).map(|(name, tensor)| given.remove(&name).unwrap_or(tensor)).collect()
         };
         let mut state = TensorList(take(self.layout.shared().len()));
@@ -84,46 +74,16 @@ where
             for _ in fields_of(parameter) {
                 match owner {
                     Owner::Parameter(_) => state.0.extend(take(1)),
-                    Owner::Pack(pack) => state.push(pack.pack::<F, I>(take(pack.paths().count()))),
+                    Owner::Pack(pack) => state.0.push(pack.pack(take(pack.paths().count()))),
                 }
             }
         }
-        let mut parameters =
-            Parameters { places: self.layout.places.iter(), own: TensorList::default(), packed: vec![] };
-        parameters.packed.resize_with(self.layout.packs.len(), Vec::new);
-        model.visit(&mut parameters);
-        let Parameters { mut own, packed, .. } = parameters;
-        self.layout.packs.iter().zip(packed).for_each(|(pack, members)| own.push(pack.pack::<F, I>(members)));
-        self.state = (own, state);
+        self.state = (self.layout.pack(parameters), state);
     }
 }
 
 /// Returns what the optimizer keeps of a parameter.
-fn fields_of(parameter: &TpuTensor) -> impl Iterator<Item = &'static str> + use<> {
-    let is_narrow = parameter.dtype().size() < 4;
+fn fields_of(parameter: &Tensor) -> impl Iterator<Item = &'static str> + use<> {
+    let is_narrow = parameter.element().size_bytes() < 4;
     FIELDS.into_iter().take(if is_narrow { 3 } else { 2 })
-}
-
-/// Collects the parameters of a model as a layout says.
-struct Parameters<P> {
-    places: P,
-    own: TensorList,
-    /// The members of each pack.
-    packed: Vec<Vec<TpuTensor>>,
-}
-
-impl<'l, F, I, B, P> ModuleVisitor<B> for Parameters<P>
-where
-    F: TpuFloat,
-    I: TpuInt,
-    B: AutodiffBackend<InnerBackend = Tpu<F, I>>,
-    P: Iterator<Item = &'l Place>,
-{
-    fn visit_float<const D: usize>(&mut self, parameter: &Param<Tensor<B, D>>) {
-        let value = parameter.val().inner();
-        match self.places.next() {
-            Some(Place::Packed(pack)) => self.packed[*pack].push(value.into_primitive().tensor()),
-            _ => self.own.push(value),
-        }
-    }
 }

@@ -1,8 +1,13 @@
 //! The f32 master weights and the f32 state of 16-bit weights, and their records.
 
+use super::first_state;
+use crate::tensors::{bools, value};
 use burn::optim::{LearningRate, Optimizer, RecordState, StateSink, StateSource};
 use burn::tensor::{DType, Device, FloatDType, Tensor};
 use burn_dispatch::DispatchDevice;
+use burn_tpu_runtime::step::choose;
+use burn_tpu_runtime::{Tensor as Value, leaves};
+use std::cell::RefCell;
 
 /// One of Burn's optimizers, with an f32 master copy of each 16-bit weight.
 ///
@@ -51,13 +56,16 @@ impl<O: Optimizer> Optimizer for MasterWeights<O> {
         state: Option<Self::State<D>>,
     ) -> (Tensor<D>, Option<Self::State<D>>) {
         let dtype = weight.dtype();
+        if state.is_none() {
+            begin_with(&weight);
+        }
         let (master, state) = state.map_or((None, None), |state| (state.master, state.state));
         if !matches!(dtype, DType::BF16 | DType::F16) {
-            let (weight, state) = self.optimizer.step(rate, weight, gradient, state);
+            let (weight, state) = self.update(rate, weight, gradient, state);
             return (weight, state.map(|state| MasterState { master: None, state: Some(state) }));
         }
         let master = follow(master, weight);
-        let (master, state) = self.optimizer.step(rate, master, gradient.cast(FloatDType::F32), state);
+        let (master, state) = self.update(rate, master, gradient.cast(FloatDType::F32), state);
         let weight = master.clone().cast(FloatDType::from(dtype));
         (weight, Some(MasterState { master: Some(master), state }))
     }
@@ -70,12 +78,94 @@ impl<O: Optimizer> Optimizer for MasterWeights<O> {
     }
 }
 
+thread_local! {
+    /// Whether the thread's update happens, `[1]`, bool; `None` if it always does. Burn calls an optimizer of weights by
+    /// reference, and hides its type.
+    static CONDITION: RefCell<Option<Value>> = const { RefCell::new(None) };
+}
+
+/// Runs an update of a module, in which weights and states stay as they are where the condition (`[1]`, bool) is false.
+pub(super) fn with_condition<T>(condition: Value, update: impl FnOnce() -> T) -> T {
+    /// Ends the condition, also by a panic.
+    struct Ends(Option<Value>);
+    impl Drop for Ends {
+        fn drop(&mut self) {
+            CONDITION.replace(self.0.take());
+        }
+    }
+    let _ends = Ends(CONDITION.replace(Some(condition)));
+    update()
+}
+
+impl<O: Optimizer> MasterWeights<O> {
+    /// Updates a weight and its state if the condition holds.
+    fn update<const D: usize>(
+        &self,
+        rate: LearningRate,
+        weight: Tensor<D>,
+        gradient: Tensor<D>,
+        state: Option<O::State<D>>,
+    ) -> (Tensor<D>, Option<O::State<D>>) {
+        let state = state.or_else(|| self.first_state(rate, &weight));
+        let Some(condition) = CONDITION.with_borrow(Clone::clone) else {
+            return self.optimizer.step(rate, weight, gradient, state);
+        };
+        let (old, device) = (state.clone(), weight.device());
+        let (updated, state) = self.optimizer.step(rate, weight.clone(), gradient, state);
+        let state = state.map(|state| state_if::<O, D>(&condition, state, old, &device));
+        let condition = bools::<1>(condition).reshape([1; D]);
+        (weight.mask_where(condition, updated), state)
+    }
+
+    /// Returns the state of a weight before its first update, if the optimizer is known to begin from one.
+    fn first_state<const D: usize>(&self, rate: LearningRate, weight: &Tensor<D>) -> Option<O::State<D>> {
+        if !first_state::is_known::<O::State<D>, D>() {
+            return None;
+        }
+        let device = weight.device();
+        // Nothing reads the results, so nothing is computed.
+        let any = Tensor::zeros([1; D], (&device, weight.dtype()));
+        let (_, after) = self.optimizer.step(rate, any.clone(), any, None);
+        let state = first_state::before_update(after?, weight)?;
+        let (state, tensors) = leaves::collect(|| O::to_device(state, &device));
+        tensors.iter().for_each(burn_tpu_runtime::begin_with);
+        Some(state)
+    }
+}
+
+/// Notes that a step begins with the value of a tensor.
+fn begin_with<const D: usize>(tensor: &Tensor<D>) {
+    if let Some(value) = value(tensor.clone()) {
+        burn_tpu_runtime::begin_with(&value);
+    }
+}
+
+/// Returns the new state where the condition holds, else the old one. A state that did not exist was all zeros.
+fn state_if<O: Optimizer, const D: usize>(
+    condition: &Value,
+    new: O::State<D>,
+    old: Option<O::State<D>>,
+    device: &Device,
+) -> O::State<D> {
+    let move_to = |state: O::State<D>| O::to_device(state, device);
+    let (new, updated) = leaves::collect(|| move_to(new));
+    let kept = old.map_or_else(Vec::new, |old| leaves::collect(|| move_to(old)).1);
+    let mut kept = kept.into_iter().map(Some).chain(std::iter::repeat(None));
+    let chosen = updated.into_iter().map(|new| choose(condition, new, kept.next().flatten()));
+    leaves::replace_with(chosen.collect(), || move_to(new))
+}
+
 /// Returns the master copy that the optimizer starts from. Each element is that of the old master copy if the weight's
 /// element is its rounded value, else the weight's element. So the copy follows a weight that was clipped, averaged,
 /// re-initialised or loaded since the last step.
 fn follow<const D: usize>(master: Option<Tensor<D>>, weight: Tensor<D>) -> Tensor<D> {
     let wide = weight.clone().cast(FloatDType::F32);
-    let Some(master) = master else { return wide };
+    // The first step is recorded as the later ones are: they are one program.
+    let master = master.unwrap_or_else(|| {
+        let master = weight.clone().cast(FloatDType::F32);
+        begin_with(&master);
+        master
+    });
     let rounded = master.clone().cast(FloatDType::from(weight.dtype()));
     wide.mask_where(rounded.equal(weight), master)
 }

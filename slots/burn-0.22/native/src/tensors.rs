@@ -1,0 +1,25 @@
+//! Burn's tensors as the runtime's, and back.
+
+use backend::{Tpu, TpuDevice, TpuTensor};
+use burn::tensor::{Bool, Device, Tensor};
+use burn_tpu_runtime::Tensor as Value;
+
+/// Returns a tensor without autodiff; `None` for one of another backend, and for a quantized one.
+pub(crate) fn value<const D: usize>(tensor: Tensor<D>) -> Option<Value> {
+    tensor.without_autodiff().try_into_primitive::<Tpu>().ok().map(Value::from)
+}
+
+/// Returns a tensor without autodiff, which ops with others take as a constant.
+pub(crate) fn tensor<const D: usize>(value: Value) -> Tensor<D> {
+    Tensor::from_primitive::<Tpu>(TpuTensor::from(value))
+}
+
+/// Returns a bool tensor.
+pub(crate) fn bools<const D: usize>(value: Value) -> Tensor<D, Bool> {
+    Tensor::from_primitive::<Tpu>(TpuTensor::from(value))
+}
+
+/// Returns Burn's name of a device.
+pub(crate) fn device(device: burn_tpu_runtime::Device) -> Device {
+    Device::from(TpuDevice::from(device))
+}
