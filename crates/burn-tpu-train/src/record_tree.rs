@@ -1,7 +1,7 @@
 //! Records of Burn 0.21 as [trees](tree).
 
 use crate::error::{CheckpointError, Result};
-use crate::tree::{self, PATH, TENSOR, from_tree, is_variant, name_of, to_tree};
+use crate::tree::{PATH, TENSOR, from_tree, is_variant, name_of, to_tree};
 use burn_core::record::{FullPrecisionSettings, Record};
 use burn_core::tensor::TensorData;
 use burn_core::tensor::backend::Backend;

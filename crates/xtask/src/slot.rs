@@ -20,7 +20,11 @@ struct Slot {
 
 const SLOTS: [Slot; 2] = [
     Slot { burn: "0.22", workspaces: &["slots/burn-0.22"], example: Some("examples/burn-0.22-native") },
-    Slot { burn: "0.23", workspaces: &["slots/burn-0.23", "slots/burn-0.23/unpatched"], example: None },
+    Slot {
+        burn: "0.23",
+        workspaces: &["slots/burn-0.23", "slots/burn-0.23/unpatched"],
+        example: Some("examples/burn-0.23-native"),
+    },
 ];
 
 /// How the slots are tested.

@@ -6,7 +6,7 @@ use crate::parameters::{Parameter, parameters, replaced};
 use crate::record_tree;
 use crate::restored::{Restored, differences_of_state, has_shape_of};
 use burn_core::module::Module;
-use burn_optim::lr_scheduler::LrScheduler;
+use burn_optim::lr_scheduler::module_lr_scheduler::ModuleLrScheduler;
 use burn_optim::{ModuleOptimizer, OptimizerRecord};
 use burn_tpu::{CompiledStep, TpuOptimizer};
 use std::collections::HashMap;
@@ -88,9 +88,8 @@ impl Restored {
     ///
     /// # Errors
     /// [`CheckpointError::Record`](crate::CheckpointError::Record) for a state that Burn 0.21 saved.
-    pub fn scheduler<S: LrScheduler>(&self, name: &str, mut scheduler: S) -> Result<S> {
+    pub fn scheduler(&self, name: &str, scheduler: ModuleLrScheduler) -> Result<ModuleLrScheduler> {
         let tree = &self.part(name, Kind::Scheduler)?.tree;
-        scheduler.load_record(record_tree::to_schedule(name, tree)?);
-        Ok(scheduler)
+        Ok(scheduler.load_record(record_tree::to_schedule(name, tree)?))
     }
 }

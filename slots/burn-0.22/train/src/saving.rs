@@ -5,7 +5,7 @@ use crate::parameters::{Parameter, parameters};
 use crate::record_tree;
 use burn_core::module::Module;
 use burn_optim::ModuleOptimizer;
-use burn_optim::lr_scheduler::LrScheduler;
+use burn_optim::lr_scheduler::module_lr_scheduler::ModuleLrScheduler;
 use burn_tpu::CompiledStep;
 use ciborium::Value;
 
@@ -33,7 +33,7 @@ impl Checkpoint {
     }
 
     /// Adds the state of a learning rate's schedule.
-    pub fn scheduler<S: LrScheduler>(self, name: &str, scheduler: &S) -> Self {
+    pub fn scheduler(self, name: &str, scheduler: &ModuleLrScheduler) -> Self {
         let taken = record_tree::of_schedule(name, scheduler.to_record());
         self.with(name, Kind::Scheduler, taken.map(|tree| (tree, Vec::new())))
     }

@@ -1,7 +1,6 @@
 //! Checkpoints of Burn 0.22 and 0.23: a run that is resumed is the run itself, also from a checkpoint of Burn 0.21.
 //! Without the CPU plugin it runs in the interpreter. Each test has a device of its own.
 
-use burn::lr_scheduler::LrScheduler;
 use burn::lr_scheduler::cosine::CosineAnnealingLrSchedulerConfig;
 use burn::module::Module;
 use burn::nn::{BatchNorm, BatchNormConfig, Linear, LinearConfig};
@@ -120,7 +119,7 @@ fn a_compiled_step_and_a_schedule_are_resumed() {
     let schedule = || CosineAnnealingLrSchedulerConfig::new(0.1, 10).init().unwrap();
     let mut rates = schedule();
     for step in 0..3 {
-        let _loss = first.run(rates.step(), batch(step, &device)).unwrap();
+        let _loss = first.run(rates.step().base(), batch(step, &device)).unwrap();
     }
     let mut checkpoints = Checkpointer::open(folder.path()).unwrap();
     let checkpoint = Checkpoint::new(3).model("model", &first.model()).compiled_step("state", &first);
@@ -131,8 +130,8 @@ fn a_compiled_step_and_a_schedule_are_resumed() {
     let (mut second, mut again) = (training(), restored.scheduler("rates", schedule()).unwrap());
     restored.compiled_step("model", "state", &mut second).unwrap();
     for step in 3..6 {
-        let (rate, x) = (rates.step(), batch(step, &device));
-        assert_eq!(again.step(), rate);
+        let (rate, x) = (rates.step().base(), batch(step, &device));
+        assert_eq!(again.step().base(), rate);
         let expected = first.run(rate, x.clone()).unwrap().into_scalar::<f32>();
         assert_eq!(second.run(rate, x).unwrap().into_scalar::<f32>(), expected);
     }
