@@ -188,7 +188,8 @@ impl<B: LayersBackend, M: Module<B>> Layers<B, M> {
 
     /// Returns the blocks' tensors that are no float parameters, stacked; none if all blocks have the same.
     fn constants(&self) -> Result<Vec<Recorded>> {
-        let found: Vec<Vec<Recorded>> = self.blocks.iter().map(|block| leaves::initialised(|| block.devices())).collect();
+        let found: Vec<Vec<Recorded>> =
+            self.blocks.iter().map(|block| leaves::initialised(|| block.devices())).collect();
         if found.iter().all(|of| same(of, &found[0])) {
             return Ok(Vec::new());
         }

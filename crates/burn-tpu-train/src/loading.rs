@@ -93,7 +93,8 @@ impl Restored {
         let tree = &self.part(name, Kind::Scheduler)?.tree;
         let none = |_: &str, _: Option<&str>| Ok(None::<(TpuTensor, usize)>);
         let device = TpuDevice::ndarray();
-        let record = record_tree::put_together::<Tpu<f32>, S::Record<Tpu<f32>>>(name, tree, &HashMap::new(), none, &device)?;
+        let record =
+            record_tree::put_together::<Tpu<f32>, S::Record<Tpu<f32>>>(name, tree, &HashMap::new(), none, &device)?;
         Ok(scheduler.load_record::<Tpu<f32>>(record))
     }
 }

@@ -150,4 +150,3 @@ impl<T: Fn(&str, Option<&str>) -> Result<Option<(TpuTensor, usize)>>> Tensors<'_
         Ok(Some(Value::Map(filled)))
     }
 }
-

@@ -80,7 +80,11 @@ impl Restored {
                     fitting.push((name, like, saved));
                 }
                 Some(saved) => {
-                    differences.different.push(format!("{name} ({} instead of {})", saved.describe(), described(&like)));
+                    differences.different.push(format!(
+                        "{name} ({} instead of {})",
+                        saved.describe(),
+                        described(&like)
+                    ));
                 }
             }
         }

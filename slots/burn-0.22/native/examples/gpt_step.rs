@@ -169,6 +169,9 @@ fn main() {
     let launches = (after.executions - before.executions) as f64 / steps as f64;
     println!("last loss bits {:08x}", losses.last().map_or(0, |loss| loss.to_bits()));
     println!("host ms per step: median {:.4}, least {:.4}", timed[timed.len() / 2], timed[0]);
-    println!("launches per step {launches}, compiles {}, nodes per step {}", after.compiles,
-        (after.recorded_nodes - before.recorded_nodes) as f64 / steps as f64);
+    println!(
+        "launches per step {launches}, compiles {}, nodes per step {}",
+        after.compiles,
+        (after.recorded_nodes - before.recorded_nodes) as f64 / steps as f64
+    );
 }

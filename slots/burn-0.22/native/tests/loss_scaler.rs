@@ -35,8 +35,7 @@ fn finite_steps_are_those_without_a_scale_and_others_are_skipped() {
     let tpu = TpuDevice::ndarray();
     let device = Device::from(tpu).autodiff();
     let scaling = LossScaling::new().with_first(1024.0).with_growth(2.0, 2);
-    let (mut scaler, mut optimizer) =
-        (LossScaler::new(scaling, &tpu), TpuOptimizer::new(SgdConfig::new().build()));
+    let (mut scaler, mut optimizer) = (LossScaler::new(scaling, &tpu), TpuOptimizer::new(SgdConfig::new().build()));
     let model = step(Weight::new(&device), 3.0, &mut scaler, &mut optimizer);
     let expected = [1.0 - 0.1 * 3.0, 2.0 - 0.1 * 3.0];
     assert!(model.values().iter().zip(expected).all(|(a, b)| (a - b).abs() < 1e-6), "{:?}", model.values());

@@ -69,7 +69,8 @@ fn assert_near(ours: &[f32], theirs: &[f32]) {
 fn a_placed_model_trains_as_on_one_device() {
     let Some((one, mesh)) = devices() else { return };
     let (one, many) = (Device::from(one).autodiff(), Device::from(mesh).autodiff());
-    let rule = Patterns::new().add("output.weight", [Some("data"), None]).otherwise(Fsdp { axis: "data", min_bytes: 0 });
+    let rule =
+        Patterns::new().add("output.weight", [Some("data"), None]).otherwise(Fsdp { axis: "data", min_bytes: 0 });
     let model = place(Model::new(&many), &rule).expect("the sizes divide");
     assert!(model.hidden.weight.val().is_require_grad());
     assert_near(&recorded(model, &many), &recorded(Model::new(&one), &one));
@@ -86,9 +87,8 @@ fn a_compiled_step_keeps_the_places() {
         let loss = model.loss(x);
         (loss.clone(), loss)
     });
-    let losses: Vec<f32> = (0..STEPS)
-        .map(|step| training.run(0.05, batch(step, &many)).expect("pure").into_scalar::<f32>())
-        .collect();
+    let losses: Vec<f32> =
+        (0..STEPS).map(|step| training.run(0.05, batch(step, &many)).expect("pure").into_scalar::<f32>()).collect();
     assert_near(&losses, &recorded(Model::new(&one), &one));
 }
 

@@ -127,7 +127,8 @@ pub(crate) fn put_together<O>(
         scalars.extend(flat.numbers.into_iter().map(|(field, number)| (format!("{id}.{field}"), number)));
         paths.push((id.to_string(), path));
     }
-    let mut writer = scalars.iter().fold(Writer::new(tensors), |writer, (name, number)| writer.with_scalar(name, *number));
+    let mut writer =
+        scalars.iter().fold(Writer::new(tensors), |writer, (name, number)| writer.with_scalar(name, *number));
     writer = paths.iter().fold(writer, |writer, (id, path)| writer.with_metadata(id, path));
     let bytes = writer.into_bytes().map_err(unread(part))?;
     let record = OptimizerRecord::from_bytes(bytes).map_err(unread(part))?;
@@ -218,5 +219,9 @@ fn joined(name: &str, part: &str) -> String {
 
 /// Returns the conversion of an error of Burn's formats.
 fn unread<E: ToString>(part: &str) -> impl Fn(E) -> CheckpointError {
-    move |error| CheckpointError::Record { part: part.to_owned(), expected: "record of Burn", reason: error.to_string() }
+    move |error| CheckpointError::Record {
+        part: part.to_owned(),
+        expected: "record of Burn",
+        reason: error.to_string(),
+    }
 }

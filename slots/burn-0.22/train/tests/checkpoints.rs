@@ -56,12 +56,7 @@ fn batch(step: usize, device: &Device) -> Tensor<2> {
 }
 
 /// Trains for some steps and returns their losses.
-fn train(
-    model: &mut Model,
-    optimizer: &mut TpuOptimizer,
-    steps: std::ops::Range<usize>,
-    device: &Device,
-) -> Vec<f32> {
+fn train(model: &mut Model, optimizer: &mut TpuOptimizer, steps: std::ops::Range<usize>, device: &Device) -> Vec<f32> {
     let losses = steps.map(|step| {
         let loss = model.loss(batch(step, device));
         let gradients = GradientsParams::from_grads(loss.backward(), model);
@@ -196,9 +191,7 @@ fn burns_own_optimizer_is_saved_too() {
     };
     step(&mut model, &mut optimizer);
     let mut checkpoints = Checkpointer::open(folder.path()).unwrap();
-    checkpoints
-        .save(Checkpoint::new(1).model("model", &model).optimizer("optimizer", &optimizer, &model))
-        .unwrap();
+    checkpoints.save(Checkpoint::new(1).model("model", &model).optimizer("optimizer", &optimizer, &model)).unwrap();
     let expected = [step(&mut model, &mut optimizer), step(&mut model, &mut optimizer)];
     checkpoints.wait().unwrap();
     let restored = checkpoints.restore().unwrap().expect("a checkpoint");

@@ -2,13 +2,13 @@
 
 use backend::{Tpu, TpuTensor};
 use burn::tensor::Tensor;
+use burn_dispatch::backends::Autodiff;
 use burn_dispatch::backends::autodiff::checkpoint::base::Checkpointer;
 use burn_dispatch::backends::autodiff::checkpoint::strategy::{
     BalancedCheckpointing, CheckpointStrategy, NoCheckpointing,
 };
 use burn_dispatch::backends::autodiff::grads::Gradients;
 use burn_dispatch::backends::autodiff::ops::{Backward, Ops, OpsKind, unary};
-use burn_dispatch::backends::Autodiff;
 use burn_dispatch::{DispatchKindConversion, DispatchTensor, GradientCheckpointingStrategy};
 use burn_tpu_runtime::ops::sharding::{DimNames, constrain};
 use burn_tpu_runtime::placement::names;
