@@ -140,6 +140,28 @@ fn a_step_is_one_program_and_later_steps_compile_nothing() {
     assert!(model.weights().iter().all(|weight| weight.is_finite()));
 }
 
+/// The state before the first update is one, and what draws the weights is no part of the step.
+#[test]
+fn the_first_step_is_compiled_as_the_later_ones_are() {
+    let (tpu, device) = device(7, FloatDType::BF16);
+    if tpu.platform() == Platform::NdArray {
+        return;
+    }
+    let linear = |inputs, outputs| LinearConfig::new(inputs, outputs).init(&device);
+    let mut model = vec![linear(8, 32), linear(32, 32), linear(32, 4)];
+    let mut optimizer = TpuOptimizer::new(AdamWConfig::new().build());
+    let mut compiles = Vec::new();
+    for step in 0..3 {
+        let numbers: Vec<f32> = (0..128).map(|i| (0.7 * (i + 128 * step) as f32).sin()).collect();
+        let x = Tensor::<2>::from_data(TensorData::new(numbers, [16, 8]), &device);
+        let y = model.iter().fold(x, |x, layer| layer.forward(x).tanh());
+        let gradients = GradientsParams::from_grads(y.cast(FloatDType::F32).powi_scalar(2).mean().backward(), &model);
+        model = optimizer.step(RATE, model, gradients);
+        compiles.push(tpu.metrics().compiles);
+    }
+    assert!(compiles[0] > 0 && compiles.iter().all(|&count| count == compiles[0]), "{compiles:?}");
+}
+
 /// Burn loads records on the default device, in its default type, which is bf16 here.
 #[test]
 fn a_record_goes_on_bit_for_bit() {
