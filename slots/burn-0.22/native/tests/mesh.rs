@@ -10,6 +10,7 @@ use burn_tpu::{
     DeviceAdamW, Fsdp, Mesh, Patterns, Platform, TpuDevice, TpuError, TpuOptimizer, TpuOptions, compile_step, place,
     shard,
 };
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 #[derive(Module, Debug)]
 struct Model {
@@ -35,8 +36,11 @@ fn batch(step: usize, device: &Device) -> Tensor<2> {
     Tensor::from_data(TensorData::new(values, [16, 8]), device)
 }
 
-/// Returns one device and a mesh of four; `None` without the plugin.
-fn devices() -> Option<(TpuDevice, TpuDevice)> {
+/// Returns one device and a mesh of four, which no other test uses meanwhile: it would draw between a seed and the weights.
+/// `None` without the plugin.
+fn devices() -> Option<(MutexGuard<'static, ()>, TpuDevice, TpuDevice)> {
+    static ALONE: Mutex<()> = Mutex::new(());
+    let alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
     if TpuDevice::default().platform() == Platform::NdArray {
         return None;
     }
@@ -44,7 +48,7 @@ fn devices() -> Option<(TpuDevice, TpuDevice)> {
     let (one, mesh) = (TpuDevice::cpu(0), TpuDevice::mesh(Mesh::new().axis("data", 4).on(Platform::Cpu)));
     // The tests share the devices, and the first one sets them up.
     let _ = (options().install(&one), options().install(&mesh));
-    Some((one, mesh))
+    Some((alone, one, mesh))
 }
 
 const STEPS: usize = 4;
@@ -67,7 +71,7 @@ fn assert_near(ours: &[f32], theirs: &[f32]) {
 
 #[test]
 fn a_placed_model_trains_as_on_one_device() {
-    let Some((one, mesh)) = devices() else { return };
+    let Some((_alone, one, mesh)) = devices() else { return };
     let (one, many) = (Device::from(one).autodiff(), Device::from(mesh).autodiff());
     let rule =
         Patterns::new().add("output.weight", [Some("data"), None]).otherwise(Fsdp { axis: "data", min_bytes: 0 });
@@ -80,7 +84,7 @@ fn a_placed_model_trains_as_on_one_device() {
 
 #[test]
 fn a_compiled_step_keeps_the_places() {
-    let Some((one, mesh)) = devices() else { return };
+    let Some((_alone, one, mesh)) = devices() else { return };
     let (one, many) = (Device::from(one).autodiff(), Device::from(mesh).autodiff());
     let model = place(Model::new(&many), &Fsdp { axis: "data", min_bytes: 0 }).expect("the sizes divide");
     let mut training = compile_step(model, DeviceAdamW::new(), |model: &Model, x| {
@@ -94,7 +98,7 @@ fn a_compiled_step_keeps_the_places() {
 
 #[test]
 fn a_rule_that_does_not_fit_moves_nothing() {
-    let Some((_, mesh)) = devices() else { return };
+    let Some((_alone, _, mesh)) = devices() else { return };
     let many = Device::from(mesh);
     let rule = Patterns::new().add("typo.*", [Some("data"), None]);
     let refused = place(Model::new(&many), &rule).map(drop).unwrap_err();
