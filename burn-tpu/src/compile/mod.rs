@@ -1,7 +1,7 @@
 //! Compiled functions and training steps: [`compile`] and [`compile_step`].
 //!
-//! Owns: what is a module of Burn, which has tensors. May not know: how a function is taken apart, recorded, checked and
-//! run, which is the runtime's.
+//! Owns: what is a module of Burn, which has tensors. May not know: how a function is taken apart, recorded, checked
+//! and run, which is the runtime's.
 
 mod step;
 

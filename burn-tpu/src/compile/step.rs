@@ -135,8 +135,8 @@ where
         state.map(|(name, tensor)| (name, TpuTensor(tensor))).collect()
     }
 
-    /// Goes on from a model and an optimizer's state, by the names of [`CompiledStep::optimizer_state`]; state without a
-    /// name here stays as it is. Shapes and dtypes are those of the step's own.
+    /// Goes on from a model and an optimizer's state, by the names of [`CompiledStep::optimizer_state`]; state without
+    /// a name here stays as it is. Shapes and dtypes are those of the step's own.
     pub fn load(&mut self, model: &M, state: Vec<(String, TpuTensor)>) {
         let mut parameters = Parameters::default();
         model.visit(&mut parameters);

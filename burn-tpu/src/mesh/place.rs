@@ -26,8 +26,8 @@ use burn_tpu_runtime::placement::{Axes, PlacementRule, Plan};
 ///
 /// # Errors
 /// [`TpuError::Mesh`](crate::TpuError::Mesh) for an axis that does not exist;
-/// [`TpuError::Sharding`](crate::TpuError::Sharding), with the parameter's path, for a size that does not divide, a wrong
-/// number of dims, or a pattern that matches nothing. No parameter is moved then.
+/// [`TpuError::Sharding`](crate::TpuError::Sharding), with the parameter's path, for a size that does not divide, a
+/// wrong number of dims, or a pattern that matches nothing. No parameter is moved then.
 pub fn place<B: MeshBackend, M: Module<B>>(module: M, rule: &impl PlacementRule) -> Result<M> {
     let mut plan = Visit(Plan::new(rule));
     module.visit(&mut plan);

@@ -1,7 +1,7 @@
 //! Dynamic loss scaling for gradients in f16, in a loop that is recorded.
 //!
-//! Owns: the scale of a model's losses and gradients. May not know: when the scale changes, which is the runtime's. Who skips
-//! the update is [`TpuOptimizer`].
+//! Owns: the scale of a model's losses and gradients. May not know: when the scale changes, which is the runtime's. Who
+//! skips the update is [`TpuOptimizer`].
 
 use super::TpuOptimizer;
 use crate::backend::{TpuFloat, TpuInt};

@@ -29,8 +29,8 @@ impl TpuTensor {
         Ok(TensorData::from_bytes_vec(bytes, self.shape(), self.dtype()))
     }
 
-    /// Returns a tensor of other data on the device of this one, where it is transferred at once; on a mesh, split as this
-    /// one is if it has the same dims, else whole on every chip.
+    /// Returns a tensor of other data on the device of this one, where it is transferred at once; on a mesh, split as
+    /// this one is if it has the same dims, else whole on every chip.
     ///
     /// # Errors
     /// [`TpuError::DType`] for a type that the device does not have; those of the transfer.

@@ -9,8 +9,8 @@ use std::cell::Cell;
 use std::fmt::Debug;
 use std::sync::Arc;
 
-/// A function that is recorded once for each set of shapes and dtypes. A front end's `compile` makes it and says what the
-/// function may do.
+/// A function that is recorded once for each set of shapes and dtypes. A front end's `compile` makes it and says what
+/// the function may do.
 pub struct Compiled<A, R> {
     function: Box<dyn Fn(A) -> R + Send>,
     recorded: Function<R>,

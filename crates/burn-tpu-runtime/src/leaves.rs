@@ -1,9 +1,9 @@
 //! The tensors of anything that a framework can take apart: a tensor, a tuple, an array, a `Vec`, an `Option`, a model.
 //!
-//! A framework's own visitor may pass over some tensors. Two of a module's methods reach every tensor, in one order: one
-//! asks each for its device, the other moves each to a device. Both arrive at the methods of the front end's tensors,
-//! which call [`visited`] and [`replaced`]. Beside its tensors, a module is what its `Debug` shows: numbers, variants,
-//! lengths, the ids of its parameters.
+//! A framework's own visitor may pass over some tensors. Two of a module's methods reach every tensor, in one order:
+//! one asks each for its device, the other moves each to a device. Both arrive at the methods of the front end's
+//! tensors, which call [`visited`] and [`replaced`]. Beside its tensors, a module is what its `Debug` shows: numbers,
+//! variants, lengths, the ids of its parameters.
 //!
 //! The state of an optimizer is no module, but it can be moved to a device too: [`collect`] and [`replace_with`].
 
@@ -39,8 +39,8 @@ pub fn visited(tensor: &Tensor) {
     });
 }
 
-/// Returns whether a tensor has no element along any dim. It says nothing that its type does not, and takes the place of
-/// parameters that are elsewhere, in stacked layers: a traversal passes over it.
+/// Returns whether a tensor has no element along any dim. It says nothing that its type does not, and takes the place
+/// of parameters that are elsewhere, in stacked layers: a traversal passes over it.
 fn is_empty(tensor: &Tensor) -> bool {
     let dims = tensor.dims();
     !dims.is_empty() && dims.iter().all(|&size| size == 0)
@@ -92,8 +92,8 @@ fn visit_into<T>(list: Vec<Tensor>, work: impl FnOnce() -> T) -> Vec<Tensor> {
     tensors
 }
 
-/// Returns the tensors whose devices `work` asks for, in a second visit if the first one makes tensors: an initialisation
-/// asks its own tensors for their devices.
+/// Returns the tensors whose devices `work` asks for, in a second visit if the first one makes tensors: an
+/// initialisation asks its own tensors for their devices.
 pub fn initialised<T>(work: impl Fn() -> T) -> Vec<Tensor> {
     initialised_into(0, work)
 }

@@ -76,8 +76,8 @@ impl PlacementRule for Replicate {
     }
 }
 
-/// Fully sharded data parallel: the largest dim of a parameter that divides is split over an axis, and so are its gradient
-/// and its optimizer state. The compiler gathers a parameter where a layer needs it.
+/// Fully sharded data parallel: the largest dim of a parameter that divides is split over an axis, and so are its
+/// gradient and its optimizer state. The compiler gathers a parameter where a layer needs it.
 #[derive(Clone, Copy, Debug)]
 pub struct Fsdp<'a> {
     /// The axis, which is usually one that splits batches too.
@@ -100,8 +100,8 @@ impl PlacementRule for Fsdp<'_> {
     }
 }
 
-/// Rules by path, as for tensor parallel layers. The first pattern that matches a parameter's path applies; the others follow
-/// another rule. In a pattern, `*` stands for any part of a path, dots included.
+/// Rules by path, as for tensor parallel layers. The first pattern that matches a parameter's path applies; the others
+/// follow another rule. In a pattern, `*` stands for any part of a path, dots included.
 ///
 /// ```
 /// use burn_tpu_runtime::placement::{Fsdp, Patterns};

@@ -13,9 +13,9 @@ use burn_tpu::{CompiledStep, Tpu, TpuDevice, TpuFloat, TpuInt, TpuTensor};
 use std::collections::HashMap;
 
 impl Restored {
-    /// Returns a model with the saved values, on its own device; on a mesh, split as the model is. Ids of parameters, and
-    /// which of them are trained, stay. Layers may be in another form than when they were saved: a `Vec` of blocks or
-    /// `burn_tpu::Layers`.
+    /// Returns a model with the saved values, on its own device; on a mesh, split as the model is. Ids of parameters,
+    /// and which of them are trained, stay. Layers may be in another form than when they were saved: a `Vec` of blocks
+    /// or `burn_tpu::Layers`.
     ///
     /// # Errors
     /// [`CheckpointError::Mismatch`] with all tensors that are missing, unexpected, or of another shape or dtype.
@@ -54,7 +54,8 @@ impl Restored {
         Ok(())
     }
 
-    /// Returns an optimizer with the saved state. `model` is what it updates; on a mesh, the state is split as the model is.
+    /// Returns an optimizer with the saved state. `model` is what it updates; on a mesh, the state is split as the
+    /// model is.
     ///
     /// # Errors
     /// [`CheckpointError::Mismatch`] for state of parameters that the model does not have, or that have another shape;

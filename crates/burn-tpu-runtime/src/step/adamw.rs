@@ -78,8 +78,9 @@ impl DeviceAdamW {
         Self { gradient_norm: Some(norm), ..self }
     }
 
-    /// Multiplies the loss by a scale before its gradients are taken, and skips the steps whose gradients are not finite:
-    /// for gradients in f16. What a step returns is not scaled. The counters of the optimizer do not count a skipped step.
+    /// Multiplies the loss by a scale before its gradients are taken, and skips the steps whose gradients are not
+    /// finite: for gradients in f16. What a step returns is not scaled. The counters of the optimizer do not count a
+    /// skipped step.
     pub fn with_loss_scaling(self, scaling: LossScaling) -> Self {
         Self { loss_scaling: Some(scaling), ..self }
     }
@@ -114,8 +115,8 @@ impl DeviceAdamW {
         if is_narrow(parameter) { 3 } else { 2 }
     }
 
-    /// Returns the numbers that all parameters of a step share, from the betas' powers and the rate, `[1]` each, in f32; the
-    /// new powers are added to `state`. Where `finite` is false, all state stays as it is.
+    /// Returns the numbers that all parameters of a step share, from the betas' powers and the rate, `[1]` each, in
+    /// f32; the new powers are added to `state`. Where `finite` is false, all state stays as it is.
     pub(super) fn begin(
         &self,
         powers: [Tensor; 2],

@@ -39,8 +39,8 @@ pub struct Unscaled {
 }
 
 impl LossScaling {
-    /// Returns the defaults: the scale begins at 65536, doubles after 2000 finite steps in a row, and is halved by a step
-    /// that is not finite.
+    /// Returns the defaults: the scale begins at 65536, doubles after 2000 finite steps in a row, and is halved by a
+    /// step that is not finite.
     pub fn new() -> Self {
         Self::default()
     }

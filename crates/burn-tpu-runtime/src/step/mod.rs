@@ -1,8 +1,8 @@
 //! Compiled training steps: forward, backward and update as one function that is recorded once.
 //!
-//! Owns: how parameters and an optimizer's state become the argument and the result of one compiled function, the update,
-//! and the names of the state. May not know: what a model and its autodiff are, which are the front end's. The front end
-//! gives the parameters in the order of its visits, and a closure that computes their gradients.
+//! Owns: how parameters and an optimizer's state become the argument and the result of one compiled function, the
+//! update, and the names of the state. May not know: what a model and its autodiff are, which are the front end's. The
+//! front end gives the parameters in the order of its visits, and a closure that computes their gradients.
 
 mod adamw;
 mod arithmetic;
@@ -68,8 +68,8 @@ pub struct TrainingStep<D, R> {
 }
 
 impl<D: Clone + Debug + 'static, R: Clone + Debug + 'static> TrainingStep<D, R> {
-    /// Takes the parameters, and `compute`, a pure function of the parameters, a batch and the loss scale `[1]`, if there is
-    /// one.
+    /// Takes the parameters, and `compute`, a pure function of the parameters, a batch and the loss scale `[1]`, if
+    /// there is one.
     pub fn new(
         device: Device,
         parameters: Vec<Parameter>,
@@ -124,8 +124,8 @@ impl<D: Clone + Debug + 'static, R: Clone + Debug + 'static> TrainingStep<D, R> 
 }
 
 impl<D, R> TrainingStep<D, R> {
-    /// Returns the parameters after the steps so far, in the order in which they were given. While they are held, the next
-    /// step cannot reuse their memory.
+    /// Returns the parameters after the steps so far, in the order in which they were given. While they are held, the
+    /// next step cannot reuse their memory.
     pub fn parameters(&self) -> Vec<Tensor> {
         self.layout.unpack(&self.state.0)
     }
@@ -253,7 +253,8 @@ impl Update<'_> {
         (next, result)
     }
 
-    /// Updates the parameters that are trained, and collects all: first those with tensors of their own, then the packs.
+    /// Updates the parameters that are trained, and collects all: first those with tensors of their own, then the
+    /// packs.
     fn parameters(
         self,
         parameters: Vec<Tensor>,

@@ -1,5 +1,5 @@
-//! `compile` and `compile_step` of Burn 0.22 and 0.23: the numbers of Burn's optimizer, no recording, state in place. Without
-//! the CPU plugin it runs in the interpreter. Each test has a device of its own, for its counters.
+//! `compile` and `compile_step` of Burn 0.22 and 0.23: the numbers of Burn's optimizer, no recording, state in place.
+//! Without the CPU plugin it runs in the interpreter. Each test has a device of its own, for its counters.
 
 use burn::module::Module;
 use burn::nn::{BatchNorm, BatchNormConfig, Linear, LinearConfig};

@@ -1,5 +1,5 @@
-//! A mesh of CPU devices in programs of Burn 0.22 and 0.23: parameters that a rule places, activations with a hint, and the
-//! losses of one device. It needs the CPU plugin.
+//! A mesh of CPU devices in programs of Burn 0.22 and 0.23: parameters that a rule places, activations with a hint, and
+//! the losses of one device. It needs the CPU plugin.
 
 use burn::module::Module;
 use burn::nn::{Linear, LinearConfig};
@@ -36,8 +36,8 @@ fn batch(step: usize, device: &Device) -> Tensor<2> {
     Tensor::from_data(TensorData::new(values, [16, 8]), device)
 }
 
-/// Returns one device and a mesh of four, which no other test uses meanwhile: it would draw between a seed and the weights.
-/// `None` without the plugin.
+/// Returns one device and a mesh of four, which no other test uses meanwhile: it would draw between a seed and the
+/// weights. `None` without the plugin.
 fn devices() -> Option<(MutexGuard<'static, ()>, TpuDevice, TpuDevice)> {
     static ALONE: Mutex<()> = Mutex::new(());
     let alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);

@@ -31,13 +31,13 @@ impl LoadsRecord for TpuOptimizer {
 }
 
 impl Restored {
-    /// Returns a model with the saved values, on its own device; on a mesh, split as the model is. Ids of parameters, and
-    /// which of them are trained, stay. Layers may be in another form than when they were saved: a `Vec` of blocks, or the
-    /// `Layers` of Burn 0.21's `burn-tpu`.
+    /// Returns a model with the saved values, on its own device; on a mesh, split as the model is. Ids of parameters,
+    /// and which of them are trained, stay. Layers may be in another form than when they were saved: a `Vec` of blocks,
+    /// or the `Layers` of Burn 0.21's `burn-tpu`.
     ///
     /// # Errors
-    /// [`CheckpointError::Mismatch`](crate::CheckpointError::Mismatch) with all tensors that are missing, unexpected, or of
-    /// another shape or dtype.
+    /// [`CheckpointError::Mismatch`](crate::CheckpointError::Mismatch) with all tensors that are missing, unexpected,
+    /// or of another shape or dtype.
     pub fn model<M: Module>(&self, name: &str, model: M) -> Result<M> {
         self.part(name, Kind::Model)?;
         let expected = parameters(&model)?.into_iter().map(|parameter| (parameter.path, parameter.tensor)).collect();
@@ -47,8 +47,8 @@ impl Restored {
     /// Loads a model and the optimizer's state into a compiled step, from the parts of these names.
     ///
     /// # Errors
-    /// [`CheckpointError::Mismatch`](crate::CheckpointError::Mismatch) with all tensors that are missing, unexpected, or of
-    /// another shape or dtype.
+    /// [`CheckpointError::Mismatch`](crate::CheckpointError::Mismatch) with all tensors that are missing, unexpected,
+    /// or of another shape or dtype.
     pub fn compiled_step<M: Module, D, R>(
         &self,
         model: &str,
@@ -62,11 +62,13 @@ impl Restored {
         Ok(())
     }
 
-    /// Returns an optimizer with the saved state. `model` is what it updates; on a mesh, the state is split as the model is.
+    /// Returns an optimizer with the saved state. `model` is what it updates; on a mesh, the state is split as the
+    /// model is.
     ///
     /// # Errors
-    /// [`CheckpointError::Mismatch`](crate::CheckpointError::Mismatch) for state of parameters that the model does not have,
-    /// or that have another shape; [`CheckpointError::Record`](crate::CheckpointError::Record) for a part that is none.
+    /// [`CheckpointError::Mismatch`](crate::CheckpointError::Mismatch) for state of parameters that the model does not
+    /// have, or that have another shape; [`CheckpointError::Record`](crate::CheckpointError::Record) for a part that is
+    /// none.
     pub fn optimizer<M: Module, O: LoadsRecord>(&self, name: &str, optimizer: O, model: &M) -> Result<O> {
         let part = self.part(name, Kind::Optimizer)?;
         let found = self.tensors(name)?;

@@ -1,8 +1,9 @@
 //! Records of Burn 0.22 and 0.23 as [trees](crate::tree) of Burn 0.21, which are the form of a checkpoint.
 //!
-//! In Burn 0.21's tree of an optimizer a parameter has `{"V1": {"Rank2": [master, state]}}`, where the state is a map of maps;
-//! the pair is that of `TpuOptimizer`. Later versions have names instead: `17.momentum.moment_1` of the parameter with
-//! the number 17, its rank `17.__rank`, and with [`burn_tpu::TpuOptimizer`] the master copy `17.__master`.
+//! In Burn 0.21's tree of an optimizer a parameter has `{"V1": {"Rank2": [master, state]}}`, where the state is a map
+//! of maps; the pair is that of `TpuOptimizer`. Later versions have names instead: `17.momentum.moment_1` of the
+//! parameter with the number 17, its rank `17.__rank`, and with [`burn_tpu::TpuOptimizer`] the master copy
+//! `17.__master`.
 
 use crate::error::{CheckpointError, Result};
 use crate::tree::{PATH, TENSOR, is_variant, name_of};
@@ -29,8 +30,8 @@ struct ParameterState {
     fields: BTreeMap<String, Value>,
 }
 
-/// Takes the state of an optimizer apart: returns its tree, and its tensors by name. `paths` are the paths of parameters by
-/// id.
+/// Takes the state of an optimizer apart: returns its tree, and its tensors by name. `paths` are the paths of
+/// parameters by id.
 pub(crate) fn take_apart(
     part: &str,
     optimizer: &ModuleOptimizer,
@@ -98,9 +99,9 @@ fn nested(fields: BTreeMap<String, Value>) -> Value {
     Value::Map(entries)
 }
 
-/// Puts a record together and gives it to `load`. `ids` are the ids of parameters by path; what belongs to another path is
-/// left out. `tensor` returns the tensor with a name, of the parameter at a path, and its rank; `None` leaves out the
-/// parameter.
+/// Puts a record together and gives it to `load`. `ids` are the ids of parameters by path; what belongs to another path
+/// is left out. `tensor` returns the tensor with a name, of the parameter at a path, and its rank; `None` leaves out
+/// the parameter.
 pub(crate) fn put_together<O>(
     part: &str,
     tree: &Value,

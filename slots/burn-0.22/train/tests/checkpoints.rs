@@ -148,8 +148,8 @@ fn what_does_not_fit_is_named() {
     assert!(matches!(missing, CheckpointError::NoPart { .. }), "{missing}");
 }
 
-/// The checkpoint was written by `tests/training/burn_versions.rs` on Burn 0.21, in bf16 with master weights, and has the
-/// losses of the next steps there.
+/// The checkpoint was written by `tests/training/burn_versions.rs` on Burn 0.21, in bf16 with master weights, and has
+/// the losses of the next steps there.
 #[test]
 fn a_checkpoint_of_burn_0_21_goes_on_here() {
     let (_, device) = device(4, FloatDType::BF16);

@@ -1,7 +1,7 @@
 //! Compiled functions and training steps: [`compile`] and [`compile_step`].
 //!
-//! Owns: what is a module of Burn, which has tensors. May not know: how a function is taken apart, recorded, checked and
-//! run, which is the runtime's.
+//! Owns: what is a module of Burn, which has tensors. May not know: how a function is taken apart, recorded, checked
+//! and run, which is the runtime's.
 
 mod step;
 
@@ -14,14 +14,15 @@ use burn::module::{Module, ModuleVisitor, Param};
 use burn::tensor::{Bool, Int, Tensor};
 use burn_tpu_runtime::leaves::Leaves;
 
-/// Compiles a pure function of tensors: it is recorded once for each set of shapes and dtypes, and from then on a call runs
-/// one program, with no recording. Calls of a model's forward or of a decode step cost microseconds on the host instead of
-/// what recording their ops takes.
+/// Compiles a pure function of tensors: it is recorded once for each set of shapes and dtypes, and from then on a call
+/// runs one program, with no recording. Calls of a model's forward or of a decode step cost microseconds on the host
+/// instead of what recording their ops takes.
 ///
-/// The argument and the result are anything that is a Burn [`Module`]: a tensor, a tuple of up to ten, an array, a `Vec`, an
-/// `Option`, a model, a struct with `#[derive(Module, Debug)]`. Tensors that the function captures are held as they are: a
-/// model that never changes is best captured. What changes is an argument and a result: state goes in by value and comes
-/// out, and the memory of a tensor that nothing else holds is reused for the result, as in a recorded step.
+/// The argument and the result are anything that is a Burn [`Module`]: a tensor, a tuple of up to ten, an array, a
+/// `Vec`, an `Option`, a model, a struct with `#[derive(Module, Debug)]`. Tensors that the function captures are held
+/// as they are: a model that never changes is best captured. What changes is an argument and a result: state goes in by
+/// value and comes out, and the memory of a tensor that nothing else holds is reused for the result, as in a recorded
+/// step.
 ///
 /// ```
 /// use burn::tensor::{Device, Int, Tensor};
@@ -44,18 +45,18 @@ use burn_tpu_runtime::leaves::Leaves;
 ///
 /// # What a function may do
 ///
-/// It must record the same whenever it is called with the same shapes and dtypes. Random draws are allowed: each call has
-/// new ones, those that the function would have drawn itself. A position or a length that changes from call to call must be
-/// an integer tensor, and a rate a float tensor. A number in the argument, such as a `usize` in a tuple, is a part of the
-/// signature: another one is recorded and compiled anew. Autodiff may be used inside.
+/// It must record the same whenever it is called with the same shapes and dtypes. Random draws are allowed: each call
+/// has new ones, those that the function would have drawn itself. A position or a length that changes from call to call
+/// must be an integer tensor, and a rate a float tensor. A number in the argument, such as a `usize` in a tuple, is a
+/// part of the signature: another one is recorded and compiled anew. Autodiff may be used inside.
 ///
 /// The function may not read a value, end a step, copy to another device, or use a number or a tensor from outside that
 /// changes. It is recorded twice at the first call, and once more at the second, fourth, eighth call and so on: a
 /// difference is an error that names the op and the line. Between these checks a number that changes is not seen.
 ///
-/// Burn initialises a parameter of a new model when it is first used. That must not be in the function: use a model once, or
-/// ask a parameter for its value, before the model is captured. Models that were loaded, trained or passed as an argument
-/// are initialised.
+/// Burn initialises a parameter of a new model when it is first used. That must not be in the function: use a model
+/// once, or ask a parameter for its value, before the model is captured. Models that were loaded, trained or passed as
+/// an argument are initialised.
 ///
 /// Sizes may vary: from the third set on, a new one is recorded and runs as the program of its bucket of sizes
 /// (`docs/shapes.md`).

@@ -22,13 +22,13 @@ pub struct CompiledStep<M, D, R> {
     foreign: Option<String>,
 }
 
-/// Compiles a whole training step: forward, backward and update are recorded once for each set of shapes and dtypes, and
-/// from then on a step is one dispatch, with no recording.
+/// Compiles a whole training step: forward, backward and update are recorded once for each set of shapes and dtypes,
+/// and from then on a step is one dispatch, with no recording.
 ///
 /// `step` takes the model and a batch, and returns the loss, whose gradients update the parameters, and what
-/// [`CompiledStep::run`] returns: the loss, logits, whatever the loop reads. The batch and that result are anything that
-/// [`compile`](crate::compile) takes; the result has no autodiff. The rate and the optimizer's counter are tensors, so no
-/// number can be missed from step to step. Running statistics, as of `BatchNorm`, are state too.
+/// [`CompiledStep::run`] returns: the loss, logits, whatever the loop reads. The batch and that result are anything
+/// that [`compile`](crate::compile) takes; the result has no autodiff. The rate and the optimizer's counter are
+/// tensors, so no number can be missed from step to step. Running statistics, as of `BatchNorm`, are state too.
 ///
 /// ```
 /// use burn::nn::{Linear, LinearConfig};
@@ -51,8 +51,8 @@ pub struct CompiledStep<M, D, R> {
 /// # }
 /// ```
 ///
-/// The model is trained as [`Module::train`] leaves it, with the gradient checkpointing of its parameters. A tensor in the
-/// model that is no parameter loses its own.
+/// The model is trained as [`Module::train`] leaves it, with the gradient checkpointing of its parameters. A tensor in
+/// the model that is no parameter loses its own.
 pub fn compile_step<M, D, R>(
     model: M,
     optimizer: DeviceAdamW,
@@ -95,8 +95,8 @@ where
     /// Runs a step on a batch. It is dispatched and not waited for.
     ///
     /// # Errors
-    /// Those of [`Compiled::call`](crate::Compiled::call); [`TpuError::Impure`] for a model with a parameter that is not on
-    /// a [`TpuDevice`]. If the step did not begin, the model is as it was.
+    /// Those of [`Compiled::call`](crate::Compiled::call); [`TpuError::Impure`] for a model with a parameter that is
+    /// not on a [`TpuDevice`]. If the step did not begin, the model is as it was.
     pub fn run(&mut self, rate: LearningRate, batch: D) -> Result<R, TpuError> {
         if let Some(path) = &self.foreign {
             let reason = format!("the parameter `{path}` is quantized, or on a device that is no `TpuDevice`");
@@ -113,8 +113,8 @@ impl<M: Module, D, R> CompiledStep<M, D, R> {
         model.map(&mut SetParameters { values: step.into_parameters().into_iter(), strategy })
     }
 
-    /// Returns the model as it is after the steps so far. While it is held, the next step cannot reuse the memory of its
-    /// parameters.
+    /// Returns the model as it is after the steps so far. While it is held, the next step cannot reuse the memory of
+    /// its parameters.
     pub fn model(&self) -> M {
         let values = self.step.parameters().into_iter();
         apart(&self.model).map(&mut SetParameters { values, strategy: self.strategy })
@@ -127,8 +127,8 @@ impl<M: Module, D, R> CompiledStep<M, D, R> {
         self.step.optimizer_state().into_iter().map(|(name, tensor)| (name, tensor.into())).collect()
     }
 
-    /// Goes on from a model and an optimizer's state, by the names of [`CompiledStep::optimizer_state`]; state without a
-    /// name here stays as it is. Shapes and dtypes are those of the step's own.
+    /// Goes on from a model and an optimizer's state, by the names of [`CompiledStep::optimizer_state`]; state without
+    /// a name here stays as it is. Shapes and dtypes are those of the step's own.
     pub fn load(&mut self, model: &M, state: Vec<(String, TpuTensor)>) {
         let values = Parameters::of(model).parameters.into_iter().map(|parameter| parameter.value).collect();
         self.step.load(values, state.into_iter().map(|(name, tensor)| (name, tensor.into())).collect());

@@ -8,11 +8,11 @@ use burn::tensor::Tensor;
 use burn_tpu_runtime::Device;
 use burn_tpu_runtime::placement::{Axes, PlacementRule, Plan};
 
-/// Places the float parameters of a module on its mesh, by a rule. What training adds (gradients, moments, master weights)
-/// follows its parameter. On any device but a mesh, the module is returned as it is.
+/// Places the float parameters of a module on its mesh, by a rule. What training adds (gradients, moments, master
+/// weights) follows its parameter. On any device but a mesh, the module is returned as it is.
 ///
-/// Parameters that were only described so far are made in their place: none is on one chip as a whole first. All of it is
-/// one program, which ends here.
+/// Parameters that were only described so far are made in their place: none is on one chip as a whole first. All of it
+/// is one program, which ends here.
 ///
 /// ```
 /// use burn::nn::LinearConfig;
@@ -24,8 +24,8 @@ use burn_tpu_runtime::placement::{Axes, PlacementRule, Plan};
 /// ```
 ///
 /// # Errors
-/// [`TpuError::Mesh`] for an axis that does not exist; [`TpuError::Sharding`], with the parameter's path, for a size that
-/// does not divide, a wrong number of dims, or a pattern that matches nothing. No parameter is moved then.
+/// [`TpuError::Mesh`] for an axis that does not exist; [`TpuError::Sharding`], with the parameter's path, for a size
+/// that does not divide, a wrong number of dims, or a pattern that matches nothing. No parameter is moved then.
 pub fn place<M: Module>(module: M, rule: &impl PlacementRule) -> Result<M, TpuError> {
     let mut visit = Visit { plan: Plan::new(rule), devices: Vec::new() };
     module.visit(&mut visit);

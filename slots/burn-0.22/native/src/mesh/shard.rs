@@ -13,9 +13,9 @@ use burn_dispatch::{DispatchKindConversion, DispatchTensor, GradientCheckpointin
 use burn_tpu_runtime::ops::sharding::{DimNames, constrain};
 use burn_tpu_runtime::placement::names;
 
-/// Splits a tensor over the axes of its mesh: a hint for the partitioner, where its own choice costs too much communication.
-/// Each dim has the name of an axis, several joined with `+` (outermost first), or `None` where it is whole. The gradient is
-/// split in the same way. On any device but a mesh, this is the identity.
+/// Splits a tensor over the axes of its mesh: a hint for the partitioner, where its own choice costs too much
+/// communication. Each dim has the name of an axis, several joined with `+` (outermost first), or `None` where it is
+/// whole. The gradient is split in the same way. On any device but a mesh, this is the identity.
 ///
 /// Sizes need not divide: inside a program, parts may be uneven.
 ///

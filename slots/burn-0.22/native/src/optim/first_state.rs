@@ -1,11 +1,11 @@
 //! The state before an optimizer's first update.
 //!
-//! Burn's optimizers make their state in the first update, so the second one is another program. An optimizer that begins
-//! from a state of zeros computes the same numbers, and all of its updates are one program.
+//! Burn's optimizers make their state in the first update, so the second one is another program. An optimizer that
+//! begins from a state of zeros computes the same numbers, and all of its updates are one program.
 //!
-//! Owns: the states from which the first update is bit for bit that of no state. The sums of these optimizers are
-//! `old * decay + new`, and negative zero plus `x` is `x` for every `x`, also for both zeros and for NaN (IEEE 754-2019, 6.3).
-//! The maximum of negative infinity and `x` is `x`. May not know: when an update is the first.
+//! Owns: the states from which the first update is bit for bit that of no state. The sums of these optimizers are `old
+//! * decay + new`, and negative zero plus `x` is `x` for every `x`, also for both zeros and for NaN (IEEE 754-2019,
+//! 6.3). The maximum of negative infinity and `x` is `x`. May not know: when an update is the first.
 
 use burn::optim::{
     AdaGradState, AdamState, AdamWState, AdaptiveMomentumState, CenteredState, LrDecayState, RmsPropMomentumState,
@@ -14,8 +14,8 @@ use burn::optim::{
 use burn::tensor::Tensor;
 use std::any::{Any, TypeId};
 
-/// Returns whether `S` is the state of one of Burn's Adam, AdamW, AdaGrad and RMSProp. The others have a formula of their own
-/// for the first update (a momentum with dampening, Adan) or are not Burn's.
+/// Returns whether `S` is the state of one of Burn's Adam, AdamW, AdaGrad and RMSProp. The others have a formula of
+/// their own for the first update (a momentum with dampening, Adan) or are not Burn's.
 pub(super) fn is_known<S: 'static, const D: usize>() -> bool {
     let known = [
         TypeId::of::<AdamState<D>>(),
@@ -26,8 +26,8 @@ pub(super) fn is_known<S: 'static, const D: usize>() -> bool {
     known.contains(&TypeId::of::<S>())
 }
 
-/// Returns the state of a weight before its first update, if [`is_known`]. `after` is the state after an update of any tensor: it
-/// tells which tensors the optimizer keeps.
+/// Returns the state of a weight before its first update, if [`is_known`]. `after` is the state after an update of any
+/// tensor: it tells which tensors the optimizer keeps.
 pub(super) fn before_update<S: 'static, const D: usize>(after: S, weight: &Tensor<D>) -> Option<S> {
     let after: &dyn Any = &after;
     let zeros = || filled(weight, -0.0);

@@ -1,7 +1,7 @@
 //! Dynamic loss scaling for gradients in f16, in a loop that is recorded.
 //!
-//! Owns: the scale of a model's losses and gradients. May not know: when the scale changes, which is the runtime's. Who skips
-//! the update is [`TpuOptimizer`].
+//! Owns: the scale of a model's losses and gradients. May not know: when the scale changes, which is the runtime's. Who
+//! skips the update is [`TpuOptimizer`].
 
 use super::TpuOptimizer;
 use crate::tensors::{tensor, value};
@@ -14,8 +14,8 @@ use burn_tpu_runtime::Tensor as Value;
 use burn_tpu_runtime::step::{LossScaling, Unscaled};
 
 /// Scales losses for gradients in f16, and skips the steps whose gradients are not finite ([Micikevicius et al.,
-/// 2018](https://arxiv.org/abs/1710.03740)). The scale is on the device, and so is the choice: nothing is read, and a step
-/// remains one program.
+/// 2018](https://arxiv.org/abs/1710.03740)). The scale is on the device, and so is the choice: nothing is read, and a
+/// step remains one program.
 ///
 /// ```
 /// use burn::nn::LinearConfig;
@@ -40,8 +40,8 @@ use burn_tpu_runtime::step::{LossScaling, Unscaled};
 /// # Ok::<(), burn_tpu::TpuError>(())
 /// ```
 ///
-/// A skipped step leaves the parameters, their master copies and the optimizer's tensors as they are. Numbers that a Burn
-/// optimizer keeps on the host, such as the step count of Adam's bias correction, do count it. In a compiled step,
+/// A skipped step leaves the parameters, their master copies and the optimizer's tensors as they are. Numbers that a
+/// Burn optimizer keeps on the host, such as the step count of Adam's bias correction, do count it. In a compiled step,
 /// [`DeviceAdamW::with_loss_scaling`](crate::DeviceAdamW::with_loss_scaling) scales and skips, and counts exactly.
 ///
 /// bf16 has the exponents of f32 and needs no scaling.
@@ -75,8 +75,8 @@ impl LossScaler {
         loss.cast(FloatDType::F32) * tensor(self.scale.clone())
     }
 
-    /// Divides the gradients of a scaled loss by the scale, updates the model unless one of them is not finite, and ends the
-    /// step. Gradients that were accumulated from several losses of one scale count as one.
+    /// Divides the gradients of a scaled loss by the scale, updates the model unless one of them is not finite, and
+    /// ends the step. Gradients that were accumulated from several losses of one scale count as one.
     pub fn step<M: Module>(
         &mut self,
         optimizer: &mut TpuOptimizer,

@@ -79,8 +79,8 @@ impl<O: Optimizer> Optimizer for MasterWeights<O> {
 }
 
 thread_local! {
-    /// Whether the thread's update happens, `[1]`, bool; `None` if it always does. Burn calls an optimizer of weights by
-    /// reference, and hides its type.
+    /// Whether the thread's update happens, `[1]`, bool; `None` if it always does. Burn calls an optimizer of weights
+    /// by reference, and hides its type.
     static CONDITION: RefCell<Option<Value>> = const { RefCell::new(None) };
 }
 
