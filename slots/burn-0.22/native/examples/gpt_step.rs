@@ -113,7 +113,10 @@ fn tokens(step: usize) -> [Vec<i32>; 2] {
     [0, 1].map(|by| (0..BATCH * SEQUENCE).map(|i| token(i + by)).collect())
 }
 
-fn batch(step: usize, device: &Device) -> (Tensor<2, Int>, Tensor<2, Int>) {
+/// Tokens `[batch, sequence]`, and those that follow.
+type Batch = (Tensor<2, Int>, Tensor<2, Int>);
+
+fn batch(step: usize, device: &Device) -> Batch {
     let [tokens, targets] =
         tokens(step).map(|tokens| Tensor::from_data(TensorData::new(tokens, [BATCH, SEQUENCE]), device));
     (tokens, targets)
@@ -128,7 +131,7 @@ fn main() {
     plain.configure(if has("bf16") { FloatDType::BF16 } else { FloatDType::F32 }).expect("before the first tensor");
     let device = plain.clone().autodiff();
     let mut model = Some(Gpt::new(&device));
-    let mut step: Box<dyn FnMut((Tensor<2, Int>, Tensor<2, Int>)) -> Tensor<1>> = if has("recorded") {
+    let mut step: Box<dyn FnMut(Batch) -> Tensor<1>> = if has("recorded") {
         let mut optimizer = TpuOptimizer::new(AdamWConfig::new().with_weight_decay(0.01).build());
         Box::new(move |(tokens, targets)| {
             let current = model.take().expect("there is always a model");
