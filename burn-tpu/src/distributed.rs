@@ -15,7 +15,10 @@
 //! [`TpuError::Disagreement`] in all of them, where they would wait for each other for ever.
 //! `docs/many-hosts.md` is the guide.
 
-pub use burn_tpu_runtime::distributed::{PREEMPTED, StopAgreement, Store, part, process_count, process_index, serve};
+pub use burn_tpu_runtime::distributed::{
+    Exchange, PREEMPTED, StopAgreement, Store, part, process_count, process_index, serve,
+};
+pub use burn_tpu_runtime::{Part, Region};
 
 use crate::{MeshBackend, Platform, Result, TpuDevice, TpuError};
 use burn_backend::Element;

@@ -161,6 +161,7 @@ mod qtensor;
 #[cfg(feature = "store")]
 pub mod store;
 mod tensor;
+mod tensor_parts;
 /// ```
 /// use burn_core::tensor::{Int, Tensor};
 /// use burn_tpu::tickets::{self, Ticket};

@@ -49,7 +49,7 @@ pub fn rows() -> Vec<Row> {
         row("float_cross", Contraction, vectors(), run!(|t| t.float(B::float_cross(t.x(0), t.x(1), t.attr)))),
         row("float_grid_sample_2d", Contraction, samplings(), run!(Flex: |t| {
             let ([n, c, height, width], [rows, columns], align, mode, padding) = t.attr;
-            let mode = if mode { InterpolateMode::Nearest } else { InterpolateMode::Bilinear };
+            let mode = if mode == 0 { InterpolateMode::Bilinear } else { InterpolateMode::Nearest };
             let paddings =
                 [GridSamplePaddingMode::Zeros, GridSamplePaddingMode::Border, GridSamplePaddingMode::Reflection];
             let options = GridSampleOptions::new(mode)

@@ -49,6 +49,8 @@ mod qtensor;
 mod server;
 mod since_0_22;
 mod tensor;
+#[path = "../../../burn-tpu/src/tensor_parts.rs"]
+mod tensor_parts;
 #[path = "../../../burn-tpu/src/tickets.rs"]
 pub mod tickets;
 #[path = "../../../burn-tpu/src/until_0_22.rs"]

@@ -1,12 +1,10 @@
 //! The tensor primitive: the runtime's tensor with Burn's trait.
 
-use crate::dtype::{from_burn, to_burn};
-use crate::ops::host;
+use crate::dtype::to_burn;
 use crate::version::HostCopy;
 use crate::{TpuDevice, TpuError};
 use burn_backend::{TensorData, TensorMetadata};
 use burn_std::{DType as BurnDType, Shape};
-use burn_tpu_runtime::graph::TensorType;
 use burn_tpu_runtime::ops::data;
 use burn_tpu_runtime::{Tensor, leaves};
 
@@ -27,21 +25,6 @@ impl TpuTensor {
     pub fn to_data(&self) -> Result<TensorData, TpuError> {
         let bytes = data::into_bytes(&self.0)?;
         Ok(TensorData::from_bytes_vec(bytes, self.shape(), self.dtype()))
-    }
-
-    /// Returns a tensor of other data on the device of this one, where it is transferred at once; on a mesh, split as
-    /// this one is if it has the same dims, else whole on every chip.
-    ///
-    /// # Errors
-    /// [`TpuError::DType`] for a type that the device does not have; those of the transfer.
-    pub fn with_data(&self, data: TensorData) -> Result<Self, TpuError> {
-        let dtype = from_burn(data.dtype()).ok_or_else(|| TpuError::DType {
-            op: "from_data",
-            dtype: format!("{:?}", data.dtype()),
-            device: self.0.device().to_string(),
-        })?;
-        let ty = TensorType::new(dtype, data.shape().as_slice());
-        data::upload_like(&self.0, "from_data", ty, host::bytes(data)).map(Self::from)
     }
 }
 

@@ -1,10 +1,11 @@
 //! Several processes that run the same program: which one this is, what it reads, and what all of them must agree on.
 //!
-//! Owns: the membership, from the environment; the key-value store that the processes share ([`serve`], `store.rs`); the
-//! check that they record the same programs (`agreement.rs`); the step after which all stop (`stop.rs`). May not know:
-//! plugins, tensors, how programs are compiled.
+//! Owns: the membership, from the environment; the key-value store that the processes share ([`serve`], `store.rs`);
+//! the check that they record the same programs (`agreement.rs`); the step after which all stop (`stop.rs`); work that
+//! is done when all have done their part (`exchange.rs`). May not know: plugins, tensors, how programs are compiled.
 //!
-//! Every process runs the same program from its start. Three variables say which one it is, and `burn-tpu launch` sets them:
+//! Every process runs the same program from its start. Three variables say which one it is, and `burn-tpu launch` sets
+//! them:
 //!
 //! | variable | meaning |
 //! |---|---|
@@ -23,12 +24,14 @@
 
 mod agreement;
 mod connection;
+mod exchange;
 mod resp;
 mod server;
 mod stop;
 mod store;
 
 pub(crate) use agreement::{Agreement, Described};
+pub use exchange::Exchange;
 pub use server::serve;
 pub use stop::StopAgreement;
 pub use store::Store;
@@ -51,8 +54,8 @@ const TPU_HOSTS: &str = "TPU_WORKER_HOSTNAMES";
 /// How long a process waits for another one, which may have to load its data first.
 const DEFAULT_TIMEOUT: Duration = Duration::from_secs(300);
 
-/// The exit code of a process that was told to end, has saved, and is to be started again: `EX_TEMPFAIL` of `sysexits.h`.
-/// The other processes of the run end so too, and `burn-tpu launch` waits for them.
+/// The exit code of a process that was told to end, has saved, and is to be started again: `EX_TEMPFAIL` of
+/// `sysexits.h`. The other processes of the run end so too, and `burn-tpu launch` waits for them.
 pub const PREEMPTED: u8 = 75;
 
 /// Returns the number of this process among those that run the program; 0 for one that is alone.
@@ -73,8 +76,8 @@ pub fn process_count() -> Result<usize> {
 
 /// Returns this process's part of `items` items, such as the rows of a data set or the files of one.
 ///
-/// All parts have the same size, since processes that take different numbers of steps wait for each other for ever. The last
-/// items, fewer than there are processes, belong to no part.
+/// All parts have the same size, since processes that take different numbers of steps wait for each other for ever. The
+/// last items, fewer than there are processes, belong to no part.
 ///
 /// # Errors
 /// [`TpuError::Option`] for a variable with an invalid value.
@@ -158,8 +161,8 @@ pub(crate) struct Group {
 /// Returns the group of this process, which it joins at the first call; `None` for a process that is alone.
 ///
 /// # Errors
-/// [`TpuError::Option`]; [`TpuError::Store`] if the store cannot be served; [`TpuError::MissingProcess`] if nobody serves
-/// it.
+/// [`TpuError::Option`]; [`TpuError::Store`] if the store cannot be served; [`TpuError::MissingProcess`] if nobody
+/// serves it.
 pub(crate) fn group() -> Result<Option<&'static Group>> {
     static GROUP: OnceLock<Result<Option<Group>>> = OnceLock::new();
     let joined = GROUP.get_or_init(|| membership().and_then(Group::join));
@@ -203,9 +206,14 @@ impl Group {
 
     /// Waits for a value that a process will put; `None` if it does not come.
     fn wait(&self, key: &str, process: usize) -> Result<Option<Vec<u8>>> {
+        self.wait_for(key, process, self.timeout)
+    }
+
+    /// [`Group::wait`] with another time limit.
+    fn wait_for(&self, key: &str, process: usize, limit: Duration) -> Result<Option<Vec<u8>>> {
         tracing::trace!(key, process, "waiting");
         let _wait = Waiting::new(None, WaitFor::Process { process, key: key.to_owned() });
-        self.store.get(key, self.timeout)
+        self.store.get(key, limit)
     }
 
     fn missing(&self, process: usize, what: impl Into<String>) -> TpuError {

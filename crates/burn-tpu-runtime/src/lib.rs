@@ -45,6 +45,7 @@ mod profile;
 mod program;
 mod recompile;
 mod recording;
+mod region;
 mod runtime;
 pub mod step;
 #[cfg(feature = "testing")]
@@ -73,6 +74,7 @@ pub use memory::{LiveTensors, MemoryKind, MemoryUse, OutOfMemory, PluginMemory};
 pub use metrics::{CutReason, Metrics, Recompile, RecompileCause};
 pub use options::{ChosenOptions, FallbackPolicy, IndexChecks, ProfileSteps, ShapeBuckets, TpuOptions};
 pub use profile::Profile;
+pub use region::{Part, Region};
 pub use runtime::MemoryReport;
 pub use trace::{InStream, Recorder, Stream, Tensor, begin_with, create, record, record_many};
 pub use trace::{scoped_precision, with_precision};

@@ -1,11 +1,10 @@
 //! What is saved: the parts of a run, by name.
 //!
-//! Owns the capture, which copies nothing, and the copy to the host. May not know where files are.
+//! Owns the capture, which copies nothing. May not know where files are.
 
 use crate::error::{CheckpointError, Result};
 use crate::manifest::Random;
 use crate::{tree, version};
-use burn_core::tensor::TensorData;
 use burn_tpu::{TpuDevice, TpuTensor};
 use ciborium::Value;
 use serde::{Deserialize, Serialize};
@@ -40,16 +39,16 @@ pub(crate) struct CheckpointPart {
     pub(crate) tree: Value,
 }
 
-/// The state of a run after a step, for [`Checkpointer::save`](crate::Checkpointer::save). Each part has a name, under which
-/// [`Restored`](crate::Restored) returns it; parts with tensors are files of this name.
+/// The state of a run after a step, for [`Checkpointer::save`](crate::Checkpointer::save). Each part has a name, under
+/// which [`Restored`](crate::Restored) returns it; parts with tensors are files of this name.
 ///
 /// A part is captured when it is named here: it is what it was then, whatever the next steps do. Nothing is copied yet.
 #[derive(Debug)]
 #[must_use = "`Checkpointer::save` saves it"]
 pub struct Checkpoint {
-    step: u64,
-    random: Vec<Random>,
-    parts: Vec<(CheckpointPart, Vec<(String, TpuTensor)>)>,
+    pub(crate) step: u64,
+    pub(crate) random: Vec<Random>,
+    pub(crate) parts: Vec<(CheckpointPart, Vec<(String, TpuTensor)>)>,
     /// Why a part could not be captured.
     error: Option<CheckpointError>,
 }
@@ -110,22 +109,4 @@ impl Checkpoint {
         devices.into_iter().for_each(|device| device.mark_step());
         Ok(self)
     }
-
-    /// Waits for the tensors and copies them to the host. The device's memory of each is free as soon as it is copied,
-    /// unless the run still uses it.
-    pub(crate) fn copy(self) -> Result<Copied> {
-        let copied = |(part, tensors): (CheckpointPart, Vec<(String, TpuTensor)>)| {
-            let tensors = tensors.into_iter().map(|(name, tensor)| Ok((name, tensor.to_data()?)));
-            Ok((part, tensors.collect::<Result<_>>()?))
-        };
-        let parts = self.parts.into_iter().map(copied).collect::<Result<_>>()?;
-        Ok(Copied { step: self.step, random: self.random, parts })
-    }
-}
-
-/// A checkpoint on the host.
-pub(crate) struct Copied {
-    pub(crate) step: u64,
-    pub(crate) random: Vec<Random>,
-    pub(crate) parts: Vec<(CheckpointPart, Vec<(String, TensorData)>)>,
 }

@@ -34,6 +34,17 @@ pub enum CheckpointError {
         source: std::io::Error,
     },
 
+    /// One of several processes could not do its part, so that nothing was done.
+    #[error("process {process} of {count}: {error}")]
+    Process {
+        /// Its number.
+        process: usize,
+        /// The number of all.
+        count: usize,
+        /// Its error.
+        error: String,
+    },
+
     /// Another version of this crate wrote the checkpoint.
     #[error(
         "the checkpoint `{}` has format version {found}, and this program reads version {known}: load it with the version \
@@ -124,6 +135,29 @@ impl CheckpointError {
     pub(crate) fn file(action: &'static str, path: &Path) -> impl FnOnce(std::io::Error) -> Self {
         let path = path.to_path_buf();
         move |source| Self::File { action, path, source }
+    }
+
+    /// Returns whether the same may succeed if it is tried again.
+    pub(crate) fn may_pass(&self) -> bool {
+        use std::io::ErrorKind::*;
+        let Self::File { source, .. } = self else { return false };
+        matches!(
+            source.kind(),
+            BrokenPipe
+                | ConnectionAborted
+                | ConnectionRefused
+                | ConnectionReset
+                | DirectoryNotEmpty
+                | HostUnreachable
+                | Interrupted
+                | NetworkDown
+                | NetworkUnreachable
+                | NotConnected
+                | ResourceBusy
+                | StaleNetworkFileHandle
+                | TimedOut
+                | WouldBlock
+        )
     }
 }
 

@@ -1,8 +1,8 @@
 //! Training runs that survive, on top of `burn-tpu`: checkpoints that are complete or absent, preemption, a watchdog, a
 //! memory monitor.
 //!
-//! A [`Checkpointer`] saves what a run is made of, by name: models, optimizers, schedules, random numbers, values of the
-//! program's own. Started again, the run goes on where it was, bit for bit.
+//! A [`Checkpointer`] saves what a run is made of, by name: models, optimizers, schedules, random numbers, values of
+//! the program's own. Started again, the run goes on where it was, bit for bit.
 //!
 //! ```
 //! use burn::backend::Autodiff;
@@ -44,14 +44,21 @@
 //! # }
 //! ```
 //!
-//! A [`Preemption`] hears that the machine will be taken away, a [`Watchdog`] says what a step that hangs waits for, and a
-//! [`MemoryMonitor`] warns before a device is full.
+//! [`Samples`] is the position in the data, in samples of all processes. A [`Preemption`] hears that the machine will
+//! be taken away, a [`Watchdog`] says what a step that hangs waits for, and a [`MemoryMonitor`] warns before a device
+//! is full.
 //!
 //! # What is on the disk
 //!
 //! `step-00000010/` has a file of tensors for each part (`model.safetensors`, `optimizer.safetensors`), whose names are
-//! paths (`weight`, `weight.momentum.moment_1`); `state.cbor` with everything that is no tensor; and `manifest.json` with
-//! the sizes and the checksums of the files.
+//! paths (`weight`, `weight.momentum.moment_1`); `state.cbor` with everything that is no tensor; and `manifest.json`
+//! with the sizes and the checksums of the files, and where in them each tensor is. Of several processes each has files
+//! of its own: `model-2-of-4.safetensors`. Any number of processes reads what any number wrote, each the bytes that it
+//! needs.
+//!
+//! # Features
+//!
+//! `s3` and `gs` save to buckets (`s3://bucket/runs/7`), by the crate `object_store`. Neither is on by default.
 //!
 //! This crate owns what a run needs around its steps. It may not know how a step is recorded, compiled or run: it uses
 //! `burn-tpu` as a user's program does.
@@ -63,12 +70,12 @@ pub use error::{CheckpointError, Damage, Differences, Result};
 pub use memory_monitor::{MemoryMonitor, MemoryMonitorOptions, MemorySample};
 pub use preemption::{Cause, Notice, Preemption, PreemptionError, PreemptionOptions};
 pub use restored::Restored;
+pub use samples::Samples;
 pub use watchdog::{Hang, Watchdog, WatchdogOptions};
 
 mod checkpoint;
 mod checkpointer;
 mod error;
-mod folder;
 mod layer_forms;
 mod loading;
 mod manifest;
@@ -78,8 +85,13 @@ mod preemption;
 mod record_tree;
 mod restored;
 mod retention;
+mod samples;
 mod saving;
+mod shares;
+mod storage;
+mod stored_tensor;
 mod tensor_file;
 mod tree;
 mod version;
 mod watchdog;
+mod writing;

@@ -4,7 +4,7 @@ use crate::checkpoint::Kind;
 use crate::error::Result;
 use crate::parameters::{Parameter, parameters, replaced};
 use crate::record_tree;
-use crate::restored::{Restored, differences_of_state, has_shape_of};
+use crate::restored::{Restored, differences_of_state, has_shape_of, loaded};
 use burn_core::module::{AutodiffModule, Module};
 use burn_core::tensor::backend::{AutodiffBackend, Backend};
 use burn_optim::Optimizer;
@@ -18,7 +18,7 @@ impl Restored {
     /// or `burn_tpu::Layers`.
     ///
     /// # Errors
-    /// [`CheckpointError::Mismatch`] with all tensors that are missing, unexpected, or of another shape or dtype.
+    /// [`CheckpointError::Mismatch`](crate::CheckpointError::Mismatch) with all tensors that are missing, unexpected, or of another shape or dtype.
     pub fn model<B, M>(&self, name: &str, model: M) -> Result<M>
     where
         B: Backend<Device = TpuDevice>,
@@ -32,7 +32,7 @@ impl Restored {
     /// Loads a model and the optimizer's state into a compiled step, from the parts of these names.
     ///
     /// # Errors
-    /// [`CheckpointError::Mismatch`] with all tensors that are missing, unexpected, or of another shape or dtype.
+    /// [`CheckpointError::Mismatch`](crate::CheckpointError::Mismatch) with all tensors that are missing, unexpected, or of another shape or dtype.
     pub fn compiled_step<B, F, I, M, D, R>(
         &self,
         model: &str,
@@ -58,8 +58,8 @@ impl Restored {
     /// model is.
     ///
     /// # Errors
-    /// [`CheckpointError::Mismatch`] for state of parameters that the model does not have, or that have another shape;
-    /// [`CheckpointError::Record`] for the state of another optimizer.
+    /// [`CheckpointError::Mismatch`](crate::CheckpointError::Mismatch) for state of parameters that the model does not have, or that have another shape;
+    /// [`CheckpointError::Record`](crate::CheckpointError::Record) for the state of another optimizer.
     pub fn optimizer<B, M, O>(&self, name: &str, optimizer: O, model: &M) -> Result<O>
     where
         B: AutodiffBackend<Device = TpuDevice>,
@@ -79,7 +79,7 @@ impl Restored {
                 return Ok(None);
             }
             let like = &parameter.unwrap_or(first).tensor;
-            Ok(Some((like.with_data(saved.data()?)?, saved.shape.len())))
+            Ok(Some((loaded(saved, like)?, saved.shape.len())))
         };
         let ids = parameters.iter().map(|p| (p.path.clone(), p.id.serialize())).collect();
         let record = record_tree::put_together::<B, O::Record>(name, &part.tree, &ids, tensor, &first.tensor.device())?;
@@ -89,7 +89,7 @@ impl Restored {
     /// Returns a learning rate's schedule with the saved state.
     ///
     /// # Errors
-    /// [`CheckpointError::Record`] for the state of another kind of schedule.
+    /// [`CheckpointError::Record`](crate::CheckpointError::Record) for the state of another kind of schedule.
     pub fn scheduler<S: LrScheduler>(&self, name: &str, scheduler: S) -> Result<S> {
         let tree = &self.part(name, Kind::Scheduler)?.tree;
         let none = |_: &str, _: Option<&str>| Ok(None::<(TpuTensor, usize)>);

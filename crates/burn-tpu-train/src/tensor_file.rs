@@ -1,18 +1,14 @@
 //! Files of tensors, in the safetensors format: a header as JSON, then the elements.
 //!
-//! Owns the order of the tensors in a file, the checksum, and that a file is on the disk. The header's form and its checks
+//! Owns the names of the files, the order of the slices in them, and their checksums. The header's form and its checks
 //! are those of the crate `safetensors`.
 
 use crate::error::{CheckpointError, Result};
-use crate::manifest;
-use crate::version;
-use burn_core::tensor::{BoolStore, DType, TensorData};
+use crate::manifest::{self, Slice, block_bytes};
+use burn_core::tensor::{BoolStore, DType};
+use burn_tpu::distributed::Region;
 use safetensors::Dtype;
 use safetensors::tensor::{Metadata, TensorInfo};
-use std::collections::HashMap;
-use std::fs::File;
-use std::io::{Read, Seek, SeekFrom, Write};
-use std::path::{Path, PathBuf};
 
 /// The ending of the names of these files.
 pub(crate) const ENDING: &str = ".safetensors";
@@ -41,7 +37,7 @@ pub(crate) fn dtype(dtype: DType) -> Option<Dtype> {
 }
 
 /// Returns Burn's name of a file's type; `None` if Burn has none.
-fn burn_dtype(dtype: Dtype) -> Option<DType> {
+pub(crate) fn burn_dtype(dtype: Dtype) -> Option<DType> {
     Some(match dtype {
         Dtype::BOOL => DType::Bool(BoolStore::Native),
         Dtype::I8 => DType::I8,
@@ -60,46 +56,90 @@ fn burn_dtype(dtype: Dtype) -> Option<DType> {
     })
 }
 
-/// Writes tensors to a new file and waits until it is on the disk.
-pub(crate) fn write(folder: &Path, name: String, mut tensors: Vec<(String, TensorData)>) -> Result<manifest::File> {
-    // Wide types first, so that every tensor begins at a multiple of its element's size.
-    let size = |data: &TensorData| version::dtype(data).size();
-    tensors.sort_by(|(a, x), (b, y)| size(y).cmp(&size(x)).then_with(|| a.cmp(b)));
-    let header = header(&tensors)?;
-    let elements = tensors.iter().map(|(_, data)| version::bytes(data));
-    write_all(folder, name, [&header[..]].into_iter().chain(elements))
+/// Returns the name of a process's file with the tensors of a part.
+pub(crate) fn name(part: &str, process: usize, processes: usize) -> String {
+    match processes {
+        1 => format!("{part}{ENDING}"),
+        _ => format!("{part}-{process}-of-{processes}{ENDING}"),
+    }
 }
 
-/// Writes pieces to a new file and waits until it is on the disk.
-pub(crate) fn write_all<'p>(
-    folder: &Path,
-    name: String,
-    pieces: impl Iterator<Item = &'p [u8]>,
-) -> Result<manifest::File> {
-    let path = folder.join(&name);
-    let failed = || CheckpointError::file("write", &path);
-    let mut file = File::create_new(&path).map_err(failed())?;
-    let (mut bytes, mut checksum) = (0, crc32fast::Hasher::new());
-    for piece in pieces {
-        file.write_all(piece).map_err(failed())?;
-        checksum.update(piece);
-        bytes += piece.len() as u64;
+/// A slice of a tensor on the host.
+pub(crate) struct Piece {
+    /// The place of the tensor among those of the checkpoint.
+    pub(crate) place: usize,
+    pub(crate) name: String,
+    pub(crate) dtype: Dtype,
+    pub(crate) shape: Vec<usize>,
+    pub(crate) region: Region,
+    pub(crate) bytes: Vec<u8>,
+}
+
+impl Piece {
+    /// Returns the name in the file: the tensor's, or with the slice that it is: `head.weight[0:8, 0:32]`.
+    fn name(&self) -> String {
+        match self.region == Region::whole(&self.shape) {
+            true => self.name.clone(),
+            false => format!("{}{}", self.name, self.region),
+        }
     }
-    file.sync_all().map_err(failed())?;
-    Ok(manifest::File::new(name, bytes, checksum.finalize()))
+}
+
+/// A file of tensors that is to be written.
+pub(crate) struct TensorFile {
+    header: Vec<u8>,
+    pieces: Vec<Piece>,
+    /// Where each is, with the place of its tensor. The number of the file is not known yet.
+    pub(crate) slices: Vec<(usize, Slice)>,
+    pub(crate) bytes: u64,
+    pub(crate) crc32: u32,
+}
+
+impl TensorFile {
+    /// Lays out a file of these slices.
+    pub(crate) fn new(mut pieces: Vec<Piece>) -> Result<Self> {
+        // Wide types first, so that every tensor begins at a multiple of its element's size.
+        pieces.sort_by(|a, b| {
+            let by_name = || a.name.cmp(&b.name).then_with(|| a.region.cmp(&b.region));
+            b.dtype.bitsize().cmp(&a.dtype.bitsize()).then_with(by_name)
+        });
+        let header = header(&pieces)?;
+        let mut all = crc32fast::Hasher::new();
+        all.update(&header);
+        let (mut at, mut slices) = (header.len() as u64, Vec::with_capacity(pieces.len()));
+        for Piece { place, region, bytes, .. } in &pieces {
+            let block = block_bytes(bytes.len() as u64);
+            let mut crc32 = String::new();
+            for block in bytes.chunks(block as usize) {
+                let mut checksum = crc32fast::Hasher::new();
+                checksum.update(block);
+                all.combine(&checksum);
+                crc32 += &manifest::hexadecimal(checksum.finalize());
+            }
+            let (start, sizes) = (region.start.clone(), region.sizes.clone());
+            slices.push((*place, Slice { file: 0, at, start, sizes, block, crc32 }));
+            at += bytes.len() as u64;
+        }
+        Ok(Self { header, pieces, slices, bytes: at, crc32: all.finalize() })
+    }
+
+    /// Returns the file's bytes, in order.
+    pub(crate) fn chunks(&self) -> Vec<&[u8]> {
+        let elements = self.pieces.iter().map(|piece| &piece.bytes[..]);
+        [&self.header[..]].into_iter().chain(elements).collect()
+    }
 }
 
 /// Returns what precedes the elements: the length of the header, and the header.
-fn header(tensors: &[(String, TensorData)]) -> Result<Vec<u8>> {
+fn header(pieces: &[Piece]) -> Result<Vec<u8>> {
     let mut end = 0;
-    let info = |(name, data): &(String, TensorData)| {
-        let found = version::dtype(data);
-        let dtype = dtype(found).ok_or_else(|| no_dtype(name, found))?;
+    let info = |piece: &Piece| {
         let begin = end;
-        end += version::bytes(data).len();
-        Ok((name.clone(), TensorInfo { dtype, shape: version::shape(data).to_vec(), data_offsets: (begin, end) }))
+        end += piece.bytes.len();
+        let (dtype, shape) = (piece.dtype, piece.region.sizes.clone());
+        (piece.name(), TensorInfo { dtype, shape, data_offsets: (begin, end) })
     };
-    let infos: Vec<_> = tensors.iter().map(info).collect::<Result<_>>()?;
+    let infos: Vec<_> = pieces.iter().map(info).collect();
     let bug = |error: String| CheckpointError::Bug(format!("a file of tensors has no header: {error}"));
     let metadata = Metadata::new(None, infos).map_err(|error| bug(error.to_string()))?;
     let mut json = serde_json::to_vec(&metadata).map_err(|error| bug(error.to_string()))?;
@@ -114,80 +154,26 @@ pub(crate) fn no_dtype(name: &str, dtype: DType) -> CheckpointError {
     CheckpointError::DType { name: name.to_owned(), dtype: format!("{dtype:?}") }
 }
 
-/// Returns what tensors a file has, by name; otherwise, says what is wrong with it. No element is read.
-pub(crate) fn read(path: &Path) -> Result<HashMap<String, StoredTensor>, String> {
-    let described = |error: std::io::Error| error.to_string();
-    let mut file = File::open(path).map_err(described)?;
-    let mut length = [0; 8];
-    file.read_exact(&mut length).map_err(described)?;
-    let length = u64::from_le_bytes(length);
-    let mut header = Vec::new();
-    file.take(length).read_to_end(&mut header).map_err(described)?;
-    let metadata: Metadata = serde_json::from_slice(&header).map_err(|error| error.to_string())?;
-    let begin = 8 + length;
-    let found = |(name, info): (String, &TensorInfo)| {
-        let dtype = burn_dtype(info.dtype).ok_or_else(|| format!("`{name}` has the type {}", info.dtype))?;
+/// Returns the number of bytes of a file's header, which its first eight bytes say.
+pub(crate) fn header_bytes(first: [u8; 8]) -> u64 {
+    u64::from_le_bytes(first)
+}
+
+/// A tensor of a file of whole tensors: its name, its type, its dims, and where its elements begin and end.
+pub(crate) type Listed = (String, Dtype, Vec<usize>, (u64, u64));
+
+/// Returns the tensors that a header lists, of a file of whole tensors; otherwise, says what is wrong with it.
+pub(crate) fn list(header: &[u8]) -> Result<Vec<Listed>, String> {
+    let metadata: Metadata = serde_json::from_slice(header).map_err(|error| error.to_string())?;
+    let begin = 8 + header.len() as u64;
+    let listed = |(name, info): (String, &TensorInfo)| {
         let (from, to) = info.data_offsets;
-        let (shape, begin) = (info.shape.clone(), begin + from as u64);
-        let elements = vec![(begin, (to - from) as u64)];
-        Ok((name, StoredTensor { dtype, shape, path: path.to_path_buf(), elements }))
+        (name, info.dtype, info.shape.clone(), (begin + from as u64, begin + to as u64))
     };
-    metadata.tensors().into_iter().map(found).collect()
+    Ok(metadata.tensors().into_iter().map(listed).collect::<Vec<_>>())
 }
 
-/// A tensor in a file.
-#[derive(Clone, Debug)]
-pub(crate) struct StoredTensor {
-    pub(crate) dtype: DType,
-    pub(crate) shape: Vec<usize>,
-    path: PathBuf,
-    /// Where its elements are in the file, in order: the first byte of each part, and the number of bytes.
-    elements: Vec<(u64, u64)>,
-}
-
-impl StoredTensor {
-    /// Reads the tensor.
-    pub(crate) fn data(&self) -> Result<TensorData> {
-        let bytes: u64 = self.elements.iter().map(|(_, bytes)| bytes).sum();
-        let mut elements = vec![0; bytes as usize];
-        let read = |mut file: File| {
-            let mut left = &mut elements[..];
-            for &(begin, bytes) in &self.elements {
-                let (part, rest) = left.split_at_mut(bytes as usize);
-                file.seek(SeekFrom::Start(begin))?;
-                file.read_exact(part)?;
-                left = rest;
-            }
-            Ok(())
-        };
-        File::open(&self.path).and_then(read).map_err(CheckpointError::file("read", &self.path))?;
-        Ok(TensorData::from_bytes_vec(elements, self.shape.clone(), self.dtype))
-    }
-
-    /// Returns tensors of one type and of one file as one, `[tensors, ..]`; `None` if they differ, or there are none.
-    pub(crate) fn stack(parts: &[Self]) -> Option<Self> {
-        let first = parts.first()?;
-        let is_like = |part: &Self| (part.dtype, &part.shape, &part.path) == (first.dtype, &first.shape, &first.path);
-        let shape = std::iter::once(parts.len()).chain(first.shape.iter().copied()).collect();
-        let elements = parts.iter().flat_map(|part| part.elements.iter().copied()).collect();
-        parts.iter().all(is_like).then(|| Self { dtype: first.dtype, shape, path: first.path.clone(), elements })
-    }
-
-    /// Returns a part of a tensor `[parts, ..]`; `None` if it has no such part.
-    pub(crate) fn part(&self, index: usize) -> Option<Self> {
-        let ([(begin, bytes)], [parts, shape @ ..]) = (&self.elements[..], &self.shape[..]) else { return None };
-        let bytes = bytes / (*parts as u64).max(1);
-        let (shape, elements) = (shape.to_vec(), vec![(begin + index as u64 * bytes, bytes)]);
-        (index < *parts).then(|| Self { dtype: self.dtype, shape, path: self.path.clone(), elements })
-    }
-
-    /// Describes the type, as in error messages.
-    pub(crate) fn describe(&self) -> String {
-        describe(self.dtype, &self.shape)
-    }
-}
-
-/// Describes the type of a tensor.
+/// Describes the type of a tensor, as in error messages.
 pub(crate) fn describe(dtype: DType, shape: &[usize]) -> String {
     match self::dtype(dtype) {
         Some(dtype) => format!("{dtype} {shape:?}"),
@@ -198,28 +184,36 @@ pub(crate) fn describe(dtype: DType, shape: &[usize]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use safetensors::SafeTensors;
+
+    fn piece(name: &str, dtype: Dtype, shape: &[usize], region: Region, bytes: Vec<u8>) -> Piece {
+        Piece { place: 7, name: name.to_owned(), dtype, shape: shape.to_vec(), region, bytes }
+    }
 
     #[test]
-    fn what_is_written_is_read() {
-        let folder = tempfile::tempdir().unwrap();
-        let tensors = vec![
-            ("a.bools".to_owned(), TensorData::from([true, false, true])),
-            ("b.floats".to_owned(), TensorData::from([[1.5f32, -0.0], [f32::NAN, 4.0]])),
-            ("c.halves".to_owned(), TensorData::from([1.0f32, 2.0]).convert_dtype(DType::BF16)),
-            ("d.nothing".to_owned(), TensorData::new(Vec::<i64>::new(), [0, 3])),
-        ];
-        let file = write(folder.path(), "x.safetensors".to_owned(), tensors.clone()).unwrap();
-        file.verify(folder.path()).unwrap();
-        let path = folder.path().join("x.safetensors");
-        let found = read(&path).unwrap();
-        for (name, expected) in &tensors {
-            let data = found[name].data().unwrap();
-            let parts = |data| (version::dtype(data), version::shape(data).to_vec(), version::bytes(data).to_vec());
-            assert_eq!(parts(&data), parts(expected), "{name}");
-        }
-        assert_eq!(found.len(), tensors.len());
-        let bytes = std::fs::read(&path).unwrap();
-        std::fs::write(&path, &bytes[..bytes.len() - 1]).unwrap();
-        assert!(file.verify(folder.path()).unwrap_err().contains("bytes instead of"));
+    fn any_reader_of_safetensors_opens_a_file() {
+        let rows = Region { start: vec![2, 0], sizes: vec![1, 2] };
+        let file = TensorFile::new(vec![
+            piece("a.bools", Dtype::BOOL, &[3], Region::whole(&[3]), vec![1, 0, 1]),
+            piece("b.floats", Dtype::F32, &[4, 2], rows, (1..9).collect()),
+            piece("c.nothing", Dtype::I64, &[0, 3], Region::whole(&[0, 3]), Vec::new()),
+        ]);
+        let file = file.unwrap();
+        let bytes = file.chunks().concat();
+        assert_eq!((bytes.len() as u64, crc32fast::hash(&bytes)), (file.bytes, file.crc32));
+        let read = SafeTensors::deserialize(&bytes).unwrap();
+        assert_eq!(read.tensor("b.floats[2:3, 0:2]").unwrap().data(), (1..9).collect::<Vec<u8>>());
+        assert_eq!(read.tensor("a.bools").unwrap().shape(), [3]);
+        assert_eq!(read.tensor("c.nothing").unwrap().shape(), [0, 3]);
+        // The index says the same.
+        let (place, slice) = &file.slices[1];
+        assert_eq!((*place, slice.bytes(Dtype::F32)), (7, 8));
+        assert_eq!(&bytes[slice.at as usize..][..8], (1..9).collect::<Vec<u8>>());
+        assert_eq!(slice.checksum(0), Some(&*manifest::hexadecimal(crc32fast::hash(&[1, 2, 3, 4, 5, 6, 7, 8]))));
+        assert_eq!(slice.checksum(1), None);
+        let length = header_bytes(bytes[..8].try_into().unwrap());
+        let listed = list(&bytes[8..8 + length as usize]).unwrap();
+        let floats = listed.iter().find(|(name, ..)| name.starts_with("b.floats")).unwrap();
+        assert_eq!(floats.3, (slice.at, slice.at + 8));
     }
 }

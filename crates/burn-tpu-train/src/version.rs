@@ -1,19 +1,7 @@
 //! What this crate must know of Burn's version, here 0.21. The file of 0.22 and 0.23 is in `slots/burn-0.22/train`.
 
-use burn_core::tensor::{DType, TensorData, TensorMetadata};
+use burn_core::tensor::{DType, TensorMetadata};
 use burn_tpu::{RandomState, TpuDevice, TpuTensor};
-
-pub(crate) fn dtype(data: &TensorData) -> DType {
-    data.dtype
-}
-
-pub(crate) fn shape(data: &TensorData) -> &[usize] {
-    data.shape.as_slice()
-}
-
-pub(crate) fn bytes(data: &TensorData) -> &[u8] {
-    &data.bytes
-}
 
 /// Returns a tensor's element type and dims.
 pub(crate) fn type_of(tensor: &TpuTensor) -> (DType, Vec<usize>) {

@@ -36,6 +36,7 @@ pub(crate) use undivided::OfUndivided;
 use crate::activity::RunningProgram;
 use crate::error::{Result, TpuError};
 use crate::memory::{AllocationSite, PluginMemory};
+use crate::region::{Part, Region};
 use burn_tpu_graph::{Axis, Mesh, Op, Program, Sharding, TensorType};
 use burn_tpu_pjrt::Plugin;
 use std::any::Any;
@@ -91,8 +92,8 @@ impl HostBytes {
 /// A buffer that tensors and the traces that read it own together. A buffer with a single owner can be donated.
 pub(crate) type SharedBuffer = Arc<dyn DeviceBuffer>;
 
-/// A value that a trace reads, or the error that explains why there is none. It is as small as the buffer's address, since
-/// every tensor has room for one.
+/// A value that a trace reads, or the error that explains why there is none. It is as small as the buffer's address,
+/// since every tensor has room for one.
 pub(crate) type Input = std::result::Result<SharedBuffer, Arc<TpuError>>;
 
 /// Buffers by parameter index. A program takes the buffers that it reuses and leaves the others in place.
@@ -111,14 +112,43 @@ pub(crate) trait Engine: Send + Sync {
     /// Copies a value to the device. On a mesh it is split as `sharding` says; without one, as the engine chooses.
     fn upload(&self, ty: &TensorType, bytes: HostBytes, sharding: Option<&Sharding>) -> Result<SharedBuffer>;
 
-    /// Puts this process's rows of a batch on the devices that it has of a mesh, and returns the type of the whole batch;
-    /// `None` if the rows are the batch, since there is no other process.
+    /// Puts this process's rows of a batch on the devices that it has of a mesh, and returns the type of the whole
+    /// batch; `None` if the rows are the batch, since there is no other process.
     fn upload_rows(&self, _ty: &TensorType, _bytes: HostBytes) -> Result<Option<(TensorType, SharedBuffer)>> {
         Ok(None)
     }
 
     /// Waits for a value and copies its row-major little-endian bytes to the host.
     fn download(&self, buffer: &SharedBuffer) -> Result<Vec<u8>>;
+
+    /// Returns the parts of a value on a mesh of several processes, each once; `None` if this process has the whole
+    /// value.
+    fn parts(&self, _buffer: &SharedBuffer) -> Result<Option<Vec<Part>>> {
+        Ok(None)
+    }
+
+    /// Waits for parts of a value that this process has, and copies them to the host. Other processes need not do the
+    /// same.
+    fn download_parts(&self, _buffer: &SharedBuffer, _regions: &[Region]) -> Result<Vec<Vec<u8>>> {
+        Err(wrong_engine())
+    }
+
+    /// Returns the regions of a value, split so, that the devices of this process need.
+    fn regions(&self, ty: &TensorType, _sharding: &Sharding) -> Vec<Region> {
+        vec![Region::whole(&ty.dims)]
+    }
+
+    /// Copies a value to the device, of which the bytes of [`Engine::regions`] are given.
+    fn upload_regions(
+        &self,
+        ty: &TensorType,
+        sharding: &Sharding,
+        regions: Vec<(Region, HostBytes)>,
+    ) -> Result<SharedBuffer> {
+        let whole = regions.into_iter().next().map(|(_, bytes)| bytes);
+        let whole = whole.ok_or_else(|| TpuError::Bug(format!("no region of {ty} was given")))?;
+        self.upload(ty, whole, Some(sharding))
+    }
 
     /// Returns whether the engine has a lowering for the op.
     fn lowers(&self, op: &Op) -> bool;
@@ -134,8 +164,8 @@ pub(crate) trait Engine: Send + Sync {
         false
     }
 
-    /// Returns whether values have to be transferred, and programs compiled. Both take longer than the interpreter takes for
-    /// a small program, so values stay on the host until a compiled program reads them.
+    /// Returns whether values have to be transferred, and programs compiled. Both take longer than the interpreter
+    /// takes for a small program, so values stay on the host until a compiled program reads them.
     fn transfers_values(&self) -> bool {
         false
     }
@@ -145,8 +175,8 @@ pub(crate) trait Engine: Send + Sync {
         None
     }
 
-    /// Returns one value per device of a mesh as one value of the mesh, whose dim 0 is split over the devices. Nothing is
-    /// copied.
+    /// Returns one value per device of a mesh as one value of the mesh, whose dim 0 is split over the devices. Nothing
+    /// is copied.
     fn join(&self, _whole: &TensorType, _parts: Vec<SharedBuffer>) -> Result<SharedBuffer> {
         Err(wrong_engine())
     }

@@ -6,15 +6,16 @@
 use crate::engine::{HostBytes, HostElements};
 use crate::error::{Result, TpuError};
 use crate::metrics::CutReason;
+use crate::region::{Part, Region};
 use crate::runtime::{DeviceRuntime, runtime, sharding_of_value};
 use crate::trace::{Recorder, create, materialise, materialise_together};
-use crate::{Device, Tensor};
+use crate::{Device, Tensor, distributed};
 use burn_tpu_graph::op::BinaryOp;
 use burn_tpu_graph::{Builder, DType, GraphError, NodeId, Number, Sharding, TensorType};
 use std::ops::Range;
 
-/// Returns a tensor of host data: row-major little-endian bytes, one byte per bool (0 or 1). They are transferred to the
-/// device when a compiled program first reads them.
+/// Returns a tensor of host data: row-major little-endian bytes, one byte per bool (0 or 1). They are transferred to
+/// the device when a compiled program first reads them.
 ///
 /// Data whose size does not match the type gives a failed tensor.
 pub fn from_bytes(name: &'static str, ty: TensorType, bytes: Vec<u8>, device: &Device) -> Tensor {
@@ -24,12 +25,12 @@ pub fn from_bytes(name: &'static str, ty: TensorType, bytes: Vec<u8>, device: &D
     held(&runtime, ty, bytes)
 }
 
-/// Returns a batch of which `bytes` are the rows of this process; those of the others follow or precede them. In one process
-/// they are the batch.
+/// Returns a batch of which `bytes` are the rows of this process; those of the others follow or precede them. In one
+/// process they are the batch.
 ///
 /// # Errors
-/// [`TpuError::Operation`] for data whose size does not match the type, [`TpuError::Sharding`] for rows that do not split
-/// over this process's devices, and those of the transfer.
+/// [`TpuError::Operation`] for data whose size does not match the type, [`TpuError::Sharding`] for rows that do not
+/// split over this process's devices, and those of the transfer.
 pub fn from_rows(name: &'static str, ty: TensorType, bytes: Vec<u8>, device: &Device) -> Result<Tensor> {
     let runtime = runtime(*device);
     let bytes = HostBytes::from(checked(name, &ty, bytes)?);
@@ -39,17 +40,38 @@ pub fn from_rows(name: &'static str, ty: TensorType, bytes: Vec<u8>, device: &De
     }
 }
 
-/// Returns a tensor of host data on the device of `like`, where it is transferred at once; on a mesh, split as `like` is if
-/// it has the same dims, else whole on every chip.
+/// Returns the regions of a tensor that this process needs to put it on the device of `like`: on a mesh, those of its
+/// devices; the whole tensor on any other device.
 ///
 /// # Errors
-/// [`TpuError::Operation`] for data whose size does not match the type, and those of the transfer.
-pub fn upload_like(like: &Tensor, name: &'static str, ty: TensorType, bytes: Vec<u8>) -> Result<Tensor> {
-    let bytes = HostBytes::from(checked(name, &ty, bytes)?);
-    let known = like.value().and_then(|value| value.as_ref().ok()).and_then(sharding_of_value);
-    let sharding = known.filter(|_| *like.dims() == *ty.dims).unwrap_or_else(|| Sharding::replicated(ty.rank()));
-    let buffer = runtime(like.device()).open().upload(&ty, bytes, Some(&sharding))?;
+/// Those of a device that cannot be opened.
+pub fn regions_like(like: &Tensor, ty: &TensorType) -> Result<Vec<Region>> {
+    Ok(runtime(like.device()).open().engine()?.regions(ty, &sharding_like(like, ty)))
+}
+
+/// Returns a tensor of host data on the device of `like`, where it is transferred at once; on a mesh, split as `like`
+/// is if it has the same dims, else whole on every chip. The bytes of [`regions_like`] are given.
+///
+/// # Errors
+/// [`TpuError::Operation`] for data whose size does not match its region, and those of the transfer.
+pub fn upload_regions_like(
+    like: &Tensor,
+    name: &'static str,
+    ty: TensorType,
+    regions: Vec<(Region, Vec<u8>)>,
+) -> Result<Tensor> {
+    let given = |(region, bytes): (Region, Vec<u8>)| {
+        let part = TensorType::new(ty.dtype, region.sizes.as_slice());
+        checked(name, &part, bytes).map(|bytes| (region, HostBytes::from(bytes)))
+    };
+    let regions = regions.into_iter().map(given).collect::<Result<_>>()?;
+    let buffer = runtime(like.device()).open().upload_regions(&ty, &sharding_like(like, &ty), regions)?;
     Ok(Tensor::new(like.device(), ty, Ok(buffer)))
+}
+
+fn sharding_like(like: &Tensor, ty: &TensorType) -> Sharding {
+    let known = like.value().and_then(|value| value.as_ref().ok()).and_then(sharding_of_value);
+    known.filter(|_| *like.dims() == *ty.dims).unwrap_or_else(|| Sharding::replicated(ty.rank()))
 }
 
 /// Returns a tensor whose read reports `error`.
@@ -57,8 +79,8 @@ pub fn failed(ty: TensorType, error: TpuError, device: &Device) -> Tensor {
     Tensor::new(*device, ty, Err(error))
 }
 
-/// Returns the bytes if their number matches the shape and, for bools, each is 0 or 1. What is uploaded may have come over a
-/// network, and the plugin checks neither.
+/// Returns the bytes if their number matches the shape and, for bools, each is 0 or 1. What is uploaded may have come
+/// over a network, and the plugin checks neither.
 fn checked(name: &'static str, ty: &TensorType, bytes: Vec<u8>) -> Result<Vec<u8>> {
     let expected = ty.dims.iter().try_fold(ty.dtype.size_bytes(), |bytes, &dim| bytes.checked_mul(dim));
     let is_empty = ty.dims.contains(&0);
@@ -85,6 +107,37 @@ fn held(runtime: &DeviceRuntime, ty: TensorType, bytes: Result<HostBytes>) -> Te
 /// Every earlier failure is reported now: of an upload, of a program that the value depends on, of the transfer.
 pub fn into_bytes(x: &Tensor) -> Result<Vec<u8>> {
     download(x, CutReason::Read).map(HostBytes::into_vec)
+}
+
+/// Returns the regions into which a tensor is split over the processes, each once, with the processes that have it. A
+/// tensor whose whole value each process has is one region of all of them. Runs the recorded ops.
+///
+/// # Errors
+/// The failure of a program that the value depends on.
+pub fn parts(x: &Tensor) -> Result<Vec<Part>> {
+    let buffer = materialise(x, CutReason::Read)?;
+    match runtime(x.device()).open().parts(&buffer)? {
+        Some(parts) => Ok(parts),
+        None => {
+            let processes = (0..distributed::process_count()?).collect();
+            Ok(vec![Part { region: Region::whole(x.dims()), processes }])
+        }
+    }
+}
+
+/// Returns the elements of regions that this process has, of those that [`parts`] returned: row-major and
+/// little-endian, one byte per bool. Waits for the value; other processes need not do the same.
+///
+/// # Errors
+/// [`TpuError::Sharding`] for a region of another process; those of [`into_bytes`].
+pub fn parts_into_bytes(x: &Tensor, regions: &[Region]) -> Result<Vec<Vec<u8>>> {
+    let whole = Region::whole(x.dims());
+    if regions.iter().all(|region| *region == whole) && parts(x)?.iter().all(|part| part.region == whole) {
+        return regions.iter().map(|_| into_bytes(x)).collect();
+    }
+    let buffer = materialise(x, CutReason::Read)?;
+    let parts = runtime(x.device()).open().download_parts(&buffer, regions)?;
+    runtime(x.device()).deferred_errors().map(|()| parts)
 }
 
 /// Runs the recorded ops of several tensors that will be read, in as few programs as their traces allow.

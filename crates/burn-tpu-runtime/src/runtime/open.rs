@@ -16,6 +16,7 @@ use crate::metrics::Counters;
 use crate::options::TpuOptions;
 use crate::profile::{self, Phase};
 use crate::program::{CompiledProgram, ProgramCache};
+use crate::region::{Part, Region};
 use crate::{Device, Platform};
 use burn_tpu_graph::{Label, Program, Sharding, TensorType};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -80,8 +81,8 @@ impl OpenDevice {
         uploaded.map_err(|error| self.explain_memory(error, || format!("a value {ty} from the host")))
     }
 
-    /// Puts this process's rows of a batch on a mesh of several processes, and returns the type of the batch; `None` on any
-    /// other device.
+    /// Puts this process's rows of a batch on a mesh of several processes, and returns the type of the batch; `None` on
+    /// any other device.
     pub(crate) fn upload_rows(&self, ty: &TensorType, bytes: HostBytes) -> Result<Option<(TensorType, SharedBuffer)>> {
         let _wait = self.waiting(WaitFor::Upload);
         let uploaded = self.engine()?.upload_rows(ty, bytes)?;
@@ -134,6 +135,49 @@ impl OpenDevice {
         Ok(bytes)
     }
 
+    /// Returns the parts of a value on a mesh of several processes; `None` if this process has the whole value.
+    pub(crate) fn parts(&self, buffer: &SharedBuffer) -> Result<Option<Vec<Part>>> {
+        match self.transferred(buffer)? {
+            Some(buffer) => self.engine()?.parts(&buffer),
+            None => Ok(None),
+        }
+    }
+
+    /// Copies parts of a value to the host that this process has, of those that [`OpenDevice::parts`] returned. On
+    /// several processes, unlike a download, it is no launch.
+    pub(crate) fn download_parts(&self, buffer: &SharedBuffer, regions: &[Region]) -> Result<Vec<Vec<u8>>> {
+        let buffer =
+            self.transferred(buffer)?.ok_or_else(|| TpuError::Bug("a value of the host has no parts".into()))?;
+        let start = Instant::now();
+        let _wait = self.waiting(WaitFor::Read);
+        let parts = self.engine()?.download_parts(&buffer, regions)?;
+        Counters::add_time(&self.counters.read_ns, start.elapsed());
+        Counters::add(&self.counters.downloads, 1);
+        Counters::add(&self.counters.download_bytes, parts.iter().map(Vec::len).sum());
+        Ok(parts)
+    }
+
+    /// Returns the device's copy of a value whose elements are not on the host.
+    fn transferred(&self, buffer: &SharedBuffer) -> Result<Option<SharedBuffer>> {
+        let Some(value) = HostValue::of(buffer) else { return Ok(Some(Arc::clone(buffer))) };
+        self.take_out(value)?;
+        Ok(value.buffer().filter(|_| value.bytes().is_none()))
+    }
+
+    /// Puts a value on the device of which the regions are given that this process needs.
+    pub(crate) fn upload_regions(
+        &self,
+        ty: &TensorType,
+        sharding: &Sharding,
+        regions: Vec<(Region, HostBytes)>,
+    ) -> Result<SharedBuffer> {
+        Counters::add(&self.counters.uploads, 1);
+        Counters::add(&self.counters.upload_bytes, regions.iter().map(|(_, bytes)| bytes.as_ref().len()).sum());
+        let _wait = self.waiting(WaitFor::Upload);
+        let uploaded = self.engine()?.upload_regions(ty, sharding, regions);
+        uploaded.map_err(|error| self.explain_memory(error, || format!("a value {ty} from the host")))
+    }
+
     /// Waits until everything dispatched has finished.
     pub(crate) fn wait(&self) -> Result<()> {
         let start = Instant::now();
@@ -156,8 +200,8 @@ impl OpenDevice {
         Activity { device: self.device, programs, waits: waits(self.device) }
     }
 
-    /// Returns a value as the interpreter has it. One that is on the device is waited for and copied to the host. It stays
-    /// there too if it came from there and the device's memory is the host's: a weight is copied once.
+    /// Returns a value as the interpreter has it. One that is on the device is waited for and copied to the host. It
+    /// stays there too if it came from there and the device's memory is the host's: a weight is copied once.
     pub(super) fn fetch(&self, ty: &TensorType, buffer: &SharedBuffer) -> Result<HostTensor> {
         let value = HostValue::of(buffer);
         value.map_or(Ok(()), |value| self.take_out(value))?;
@@ -171,8 +215,8 @@ impl OpenDevice {
         Ok(tensor)
     }
 
-    /// Returns a buffer of a value that is on the host. It is transferred when a compiled program reads it; at once if too
-    /// much waits already.
+    /// Returns a buffer of a value that is on the host. It is transferred when a compiled program reads it; at once if
+    /// too much waits already.
     pub(crate) fn hold(&self, ty: &TensorType, elements: HostElements) -> Result<SharedBuffer> {
         self.hold_of(Maker::Program, ty, elements)
     }

@@ -11,6 +11,7 @@ const RUNTIME: [(&str, &[&str]); 3] = [
         "engine",
         &[
             "units",
+            "region",
             "warnings",
             "lines",
             "memory",

@@ -4,7 +4,7 @@ use crate::checkpoint::Kind;
 use crate::error::Result;
 use crate::parameters::{Parameter, parameters, replaced};
 use crate::record_tree;
-use crate::restored::{Restored, differences_of_state, has_shape_of};
+use crate::restored::{Restored, differences_of_state, has_shape_of, loaded};
 use burn_core::module::Module;
 use burn_optim::lr_scheduler::module_lr_scheduler::ModuleLrScheduler;
 use burn_optim::{ModuleOptimizer, OptimizerRecord};
@@ -80,7 +80,7 @@ impl Restored {
             if !has_shape_of(saved, parameter) {
                 return Ok(None);
             }
-            Ok(Some((parameter.tensor.with_data(saved.data()?)?, saved.shape.len())))
+            Ok(Some((loaded(saved, &parameter.tensor)?, saved.shape.len())))
         };
         let ids = parameters.iter().map(|p| (p.path.clone(), p.id.val())).collect();
         record_tree::put_together(name, &part.tree, &ids, tensor, |record| optimizer.loaded(record))

@@ -49,6 +49,8 @@ mod server;
 mod since_0_22;
 #[path = "../../../../crates/burn-tpu-0-22/src/tensor.rs"]
 mod tensor;
+#[path = "../../../../burn-tpu/src/tensor_parts.rs"]
+mod tensor_parts;
 #[path = "../../../../burn-tpu/src/tickets.rs"]
 pub mod tickets;
 mod version;

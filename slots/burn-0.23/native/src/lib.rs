@@ -54,7 +54,11 @@ mod tensors;
 mod version;
 
 pub use backend::{TpuDevice, TpuTensor, tickets};
-pub use burn_tpu_runtime::distributed;
+/// Several processes that run the same program: which one this is, and its part of the data.
+pub mod distributed {
+    pub use burn_tpu_runtime::distributed::*;
+    pub use burn_tpu_runtime::{Part, Region};
+}
 pub use burn_tpu_runtime::{Activity, MemoryKind, MemoryReport, MemoryUse, RunningProgram, Wait, WaitFor};
 pub use burn_tpu_runtime::{
     ChosenOptions, CutReason, FallbackPolicy, Fault, Generation, IndexChecks, Mesh, Metrics, Optimization, Platform,

@@ -52,6 +52,7 @@ pub use loading::LoadsRecord;
 pub use memory_monitor::{MemoryMonitor, MemoryMonitorOptions, MemorySample};
 pub use preemption::{Cause, Notice, Preemption, PreemptionError, PreemptionOptions};
 pub use restored::Restored;
+pub use samples::Samples;
 pub use watchdog::{Hang, Watchdog, WatchdogOptions};
 
 #[path = "../../../../crates/burn-tpu-train/src/checkpoint.rs"]
@@ -60,8 +61,6 @@ mod checkpoint;
 mod checkpointer;
 #[path = "../../../../crates/burn-tpu-train/src/error.rs"]
 mod error;
-#[path = "../../../../crates/burn-tpu-train/src/folder.rs"]
-mod folder;
 #[path = "../../../../crates/burn-tpu-train/src/layer_forms.rs"]
 mod layer_forms;
 #[path = "../../../burn-0.22/train/src/loading.rs"]
@@ -80,8 +79,16 @@ mod record_tree;
 mod restored;
 #[path = "../../../../crates/burn-tpu-train/src/retention.rs"]
 mod retention;
+#[path = "../../../../crates/burn-tpu-train/src/samples.rs"]
+mod samples;
 #[path = "../../../burn-0.22/train/src/saving.rs"]
 mod saving;
+#[path = "../../../../crates/burn-tpu-train/src/shares.rs"]
+mod shares;
+#[path = "../../../../crates/burn-tpu-train/src/storage/mod.rs"]
+mod storage;
+#[path = "../../../../crates/burn-tpu-train/src/stored_tensor.rs"]
+mod stored_tensor;
 #[path = "../../../../crates/burn-tpu-train/src/tensor_file.rs"]
 mod tensor_file;
 #[path = "../../../../crates/burn-tpu-train/src/tree.rs"]
@@ -90,3 +97,5 @@ mod tree;
 mod version;
 #[path = "../../../../crates/burn-tpu-train/src/watchdog/mod.rs"]
 mod watchdog;
+#[path = "../../../../crates/burn-tpu-train/src/writing.rs"]
+mod writing;

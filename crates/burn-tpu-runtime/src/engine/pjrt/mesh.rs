@@ -1,14 +1,13 @@
 //! The mesh engine: one program on many devices of a client.
 //!
-//! XLA's partitioner splits a program by the shardings of its arguments and results, which the program's placement has. A
-//! buffer is one buffer on each device. One call launches the program on all of them; launches of one client follow each
-//! other, since two that interleave would wait for each other for ever.
+//! XLA's partitioner splits a program by the shardings of its arguments and results, which the program's placement has.
+//! A buffer is one buffer on each device. One call launches the program on all of them; launches of one client follow
+//! each other, since two that interleave would wait for each other for ever.
 //!
-//! A mesh may have devices of other processes (`local.rs`). Then each process uploads and launches on its own devices, and a
-//! value with parts elsewhere is gathered by a small program before it is read.
+//! A mesh may have devices of other processes (`local.rs`). Then each process uploads and launches on its own devices,
+//! and a value with parts elsewhere is gathered by a small program before it is read.
 
 mod local;
-mod region;
 
 use super::value::DeviceValue;
 use super::{Compiler, InFlight, Loaded, MOST_IN_FLIGHT, Running, ends, plugin_memory, spec, upload, wait_for};
@@ -21,20 +20,21 @@ use crate::error::{Result, TpuError};
 use crate::memory::{AllocationSite, PluginMemory};
 use crate::metrics::Counters;
 use crate::profile;
+use crate::region::{Part, Region};
 use crate::{Platform, TpuOptions};
 use burn_tpu_graph::{Argument, Builder, Graph, Mesh, Op, Placement, Program, Sharding, TensorType};
 use burn_tpu_pjrt::{Buffer, CompileOptions, Device, ExecuteOptions, Plugin, TensorSpec};
 use local::Local;
 use lru::LruCache;
 use parking_lot::Mutex;
-use region::Region;
 use std::any::Any;
+use std::collections::{BTreeMap, BTreeSet};
 use std::num::NonZeroUsize;
 use std::sync::Arc;
 use std::time::Instant;
 
-/// The maximum number of dispatched programs that may be unfinished on the CPU plugin, which has one pool of threads for the
-/// rendezvous of all of them: with a hundred, none can proceed.
+/// The maximum number of dispatched programs that may be unfinished on the CPU plugin, which has one pool of threads
+/// for the rendezvous of all of them: with a hundred, none can proceed.
 const MOST_IN_FLIGHT_ON_CPU: usize = 8;
 
 /// The number of programs that are kept to gather values, one for each type and sharding that is read.
@@ -120,8 +120,8 @@ pub(crate) fn open_mesh(
     }))
 }
 
-/// Returns the order in which devices are counted: those of a process follow each other, so that each has rows of a batch
-/// that do. libtpu numbers chips by their place in the slice, where those of a host are a square.
+/// Returns the order in which devices are counted: those of a process follow each other, so that each has rows of a
+/// batch that do. libtpu numbers chips by their place in the slice, where those of a host are a square.
 fn by_process(processes: impl Iterator<Item = i32>) -> Vec<usize> {
     let processes: Vec<i32> = processes.collect();
     let mut order: Vec<usize> = (0..processes.len()).collect();
@@ -143,9 +143,10 @@ impl Engine for MeshEngine {
         let mesh = &self.axes.mesh;
         let default = || Some(Sharding::first_dim(ty.rank(), &self.axes.batch)).filter(|s| s.check(ty, mesh).is_ok());
         let sharding = sharding.cloned().or_else(default).unwrap_or_else(|| Sharding::replicated(ty.rank()));
+        let (whole, element) = (Region::whole(&ty.dims), ty.dtype.size_bytes());
         self.upload_parts(ty, sharding, |region| match region {
-            None => bytes.clone(),
-            Some(region) => region.take(bytes.as_ref()).into(),
+            None => Ok(bytes.clone()),
+            Some(region) => Ok(whole.take(bytes.as_ref(), &region, element).into()),
         })
     }
 
@@ -167,8 +168,51 @@ impl Engine for MeshEngine {
         value.download().map_err(TpuError::pjrt("reading a tensor"))
     }
 
-    /// The CPU plugin transforms only row-major operands, and a dim that was split may arrive in another layout. Complex
-    /// values exist only inside a program, so what makes and takes them apart is with the transform.
+    fn parts(&self, buffer: &SharedBuffer) -> Result<Option<Vec<Part>>> {
+        let value: &MeshBuffer = downcast(buffer)?;
+        if self.local.is_whole(&value.mesh) {
+            return Ok(None);
+        }
+        let mut holders: BTreeMap<Region, BTreeSet<usize>> = BTreeMap::new();
+        for (position, &process) in self.local.owners.iter().enumerate() {
+            holders.entry(value.region(position)).or_default().insert(process);
+        }
+        let part = |(region, processes): (_, BTreeSet<usize>)| Part { region, processes: Vec::from_iter(processes) };
+        Ok(Some(holders.into_iter().map(part).collect()))
+    }
+
+    fn download_parts(&self, buffer: &SharedBuffer, regions: &[Region]) -> Result<Vec<Vec<u8>>> {
+        self.in_flight.free_finished();
+        let value: &MeshBuffer = downcast(buffer)?;
+        let parts = regions.iter().map(|region| value.part_here(region)).collect::<Result<Vec<_>>>()?;
+        let failed = || TpuError::pjrt("reading a part");
+        let reads = parts.into_iter().map(|part| part.start_read().map_err(failed()));
+        let reads = reads.collect::<Result<Vec<_>>>()?;
+        reads.into_iter().map(|read| read.wait().map_err(failed())).collect()
+    }
+
+    fn regions(&self, ty: &TensorType, sharding: &Sharding) -> Vec<Region> {
+        let region = |(_, position)| region_of(sharding, ty, &self.axes.mesh, position);
+        let regions: BTreeSet<Region> = self.local.iter().map(region).collect();
+        regions.into_iter().collect()
+    }
+
+    fn upload_regions(
+        &self,
+        ty: &TensorType,
+        sharding: &Sharding,
+        regions: Vec<(Region, HostBytes)>,
+    ) -> Result<SharedBuffer> {
+        let given: BTreeMap<Region, HostBytes> = regions.into_iter().collect();
+        self.upload_parts(ty, sharding.clone(), |region| {
+            let region = region.unwrap_or_else(|| Region::whole(&ty.dims));
+            let missing = || TpuError::Bug(format!("the part {region} of {ty} was not given"));
+            given.get(&region).cloned().ok_or_else(missing)
+        })
+    }
+
+    /// The CPU plugin transforms only row-major operands, and a dim that was split may arrive in another layout.
+    /// Complex values exist only inside a program, so what makes and takes them apart is with the transform.
     fn lowers(&self, op: &Op) -> bool {
         !(self.platform == Platform::Cpu && matches!(op, Op::Fft { .. } | Op::Complex | Op::Real | Op::Imag))
     }
@@ -255,18 +299,18 @@ impl MeshEngine {
         &self,
         ty: &TensorType,
         sharding: Sharding,
-        bytes: impl Fn(Option<Region>) -> HostBytes,
+        bytes: impl Fn(Option<Region>) -> Result<HostBytes>,
     ) -> Result<SharedBuffer> {
         let mesh = &self.axes.mesh;
         let part = spec(&sharding.local(ty, mesh))?;
-        let region = |position| (!sharding.is_replicated()).then(|| Region::of(&sharding, ty, mesh, position));
+        let region = |position| (!sharding.is_replicated()).then(|| region_of(&sharding, ty, mesh, position));
         let memory = self.compiler.memory();
         memory
             .check(&"a value from the host", (part.byte_len() * self.local.devices.len()) as u64)
             .map_err(TpuError::OutOfMemory)?;
         let site = memory.upload(ty.clone());
         let upload = |(device, position)| {
-            let buffer = upload(device, Arc::clone(&part), bytes(region(position)))?;
+            let buffer = upload(device, Arc::clone(&part), bytes(region(position))?)?;
             Ok(Arc::new(DeviceValue::new(buffer, &site)))
         };
         let parts = self.local.iter().map(upload).collect::<Result<_>>()?;
@@ -280,19 +324,19 @@ impl MeshEngine {
         let refused = |rule| TpuError::Sharding { what: format!("the rows {ty} of this process"), rule };
         let rows = self.local.rows(mesh, batch, ty).map_err(refused)?;
         let sharding = Sharding::first_dim(ty.rank(), batch);
+        let (own, element) = (Region::whole(&ty.dims), ty.dtype.size_bytes());
         let value = self.upload_parts(&rows.whole, sharding, |region| match region {
-            None => bytes.clone(),
+            None => Ok(bytes.clone()),
             Some(mut region) => {
                 region.start[0] -= rows.first;
-                region.whole[0] = ty.dims[0];
-                region.take(bytes.as_ref()).into()
+                Ok(own.take(bytes.as_ref(), &region, element).into())
             }
         });
         Ok((rows.whole.clone(), value?))
     }
 
-    /// Returns a copy of a value that every device has whole. All processes have to read it: the copy is a launch on all of
-    /// them.
+    /// Returns a copy of a value that every device has whole. All processes have to read it: the copy is a launch on
+    /// all of them.
     fn gather(&self, buffer: &SharedBuffer) -> Result<SharedBuffer> {
         let MeshBuffer { ty, sharding, mesh, .. } = downcast(buffer)?;
         let key = (ty.clone(), sharding.clone());
@@ -346,6 +390,22 @@ impl MeshBuffer {
         self.sharding.is_replicated() || self.local.has_all(&self.sharding, &self.ty, &self.mesh)
     }
 
+    /// Returns the region of the device at a position of the mesh.
+    fn region(&self, position: usize) -> Region {
+        region_of(&self.sharding, &self.ty, &self.mesh, position)
+    }
+
+    /// Returns the part with a region, on a device of this process.
+    fn part_here(&self, region: &Region) -> Result<&Arc<DeviceValue>> {
+        let mut parts = self.local.positions.iter().zip(&self.parts);
+        let found = parts.find(|&(&position, _)| self.region(position) == *region);
+        found.map(|(_, part)| part).ok_or_else(|| {
+            let rule =
+                "is not on a device of this process: the plugin and BURN_TPU_PROCESS have to number processes alike";
+            TpuError::Sharding { what: format!("the part {region} of {}", self.ty), rule: rule.to_owned() }
+        })
+    }
+
     /// Returns whether a tensor of one device has a part too.
     fn is_shared(&self) -> bool {
         self.parts.iter().any(|part| Arc::strong_count(part) > 1)
@@ -358,19 +418,25 @@ impl MeshBuffer {
         }
         let mut regions: Vec<(Region, &Arc<DeviceValue>)> = Vec::new();
         for (&position, part) in self.local.positions.iter().zip(&self.parts) {
-            let region = Region::of(&self.sharding, &self.ty, &self.mesh, position);
-            if !regions.iter().any(|(known, _)| known.start == region.start) {
+            let region = self.region(position);
+            if !regions.iter().any(|(known, _)| *known == region) {
                 regions.push((region, part));
             }
         }
         let reads = regions.into_iter().map(|(region, part)| part.start_read().map(|read| (region, read)));
         let reads = reads.collect::<burn_tpu_pjrt::Result<Vec<_>>>()?;
+        let (all, element) = (Region::whole(&self.ty.dims), self.ty.dtype.size_bytes());
         let mut whole = vec![0; self.ty.bytes()];
         for (region, read) in reads {
-            region.put(&read.wait()?, &mut whole);
+            region.copy(&read.wait()?, &all, &mut whole, element);
         }
         Ok(whole)
     }
+}
+
+/// Returns the region that the device at a position of the mesh has.
+fn region_of(sharding: &Sharding, ty: &TensorType, mesh: &Mesh, position: usize) -> Region {
+    Region { start: sharding.start(ty, mesh, position).to_vec(), sizes: sharding.local(ty, mesh).dims.to_vec() }
 }
 
 /// Returns whether devices with the same part have the same bits; `None` for a buffer of one device.

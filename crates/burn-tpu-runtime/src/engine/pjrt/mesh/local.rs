@@ -10,8 +10,8 @@ pub(super) struct Local {
     pub(super) devices: Box<[Device]>,
     /// Their positions in the mesh.
     pub(super) positions: Box<[usize]>,
-    /// The number of processes that have devices of the mesh.
-    processes: usize,
+    /// The process of each device of the mesh, as the plugin numbers them.
+    pub(super) owners: Box<[usize]>,
 }
 
 /// This process's rows of a batch.
@@ -26,14 +26,16 @@ pub(super) struct Rows {
 impl Local {
     /// Returns the devices of this process among those of a mesh; `None` if it has none.
     pub(super) fn of(devices: Vec<Device>) -> Option<Self> {
-        let processes: BTreeSet<i32> = devices.iter().map(|device| device.description().process_index).collect();
+        let process = |device: &Device| usize::try_from(device.description().process_index).unwrap_or(0);
+        let owners = devices.iter().map(process).collect();
         let own = devices.into_iter().enumerate().filter(|(_, device)| device.is_addressable());
         let (positions, devices): (Vec<usize>, Vec<Device>) = own.unzip();
-        Self::new(devices, positions, processes.len())
+        Self::new(devices, positions, owners)
     }
 
-    pub(super) fn new(devices: Vec<Device>, positions: Vec<usize>, processes: usize) -> Option<Self> {
-        (!devices.is_empty()).then(|| Self { devices: devices.into(), positions: positions.into(), processes })
+    pub(super) fn new(devices: Vec<Device>, positions: Vec<usize>, owners: Vec<usize>) -> Option<Self> {
+        let (positions, owners) = (positions.into(), owners.into());
+        (!devices.is_empty()).then(|| Self { devices: devices.into(), positions, owners })
     }
 
     /// Returns each device with its position in the mesh.
@@ -57,7 +59,8 @@ impl Local {
     /// # Errors
     /// The broken rule in a sentence.
     pub(super) fn rows(&self, mesh: &Mesh, batch: &[Axis], own: &TensorType) -> Result<Rows, String> {
-        rows(&self.positions, self.processes, mesh, batch, own)
+        let processes = self.owners.iter().collect::<BTreeSet<_>>().len();
+        rows(&self.positions, processes, mesh, batch, own)
     }
 
     /// Checks that a program's own devices are these, in this order, which is that of its arguments.

@@ -3,7 +3,8 @@
 use super::*;
 use burn_tpu_graph::DType;
 
-/// Returns an engine of a mesh `data` of which this process has the devices at these positions; `None` without the plugin.
+/// Returns an engine of a mesh `data` of which this process has the devices at these positions; `None` without the
+/// plugin.
 fn engine(size: usize, positions: Vec<usize>) -> Option<MeshEngine> {
     burn_tpu_pjrt::testing::plugin(burn_tpu_pjrt::PluginKind::Cpu)?;
     let options = TpuOptions::default().cpu_devices(4).disk_cache(false);
@@ -11,12 +12,13 @@ fn engine(size: usize, positions: Vec<usize>) -> Option<MeshEngine> {
     let devices: Vec<Device> = (0..positions.len()).map(|index| client.device(index).unwrap()).collect();
     let ids = devices.iter().map(Device::id).collect();
     let start = CompileOptions::default().partitions(size).shardy(true).device_assignment(vec![ids]);
-    let processes = size / positions.len();
+    // Each process has as many devices, one after another.
+    let owners = (0..size).map(|position| position / positions.len()).collect();
     let mesh = Mesh::new(&[("data".to_owned(), size)]).unwrap();
     Some(MeshEngine {
         axes: MeshAxes { batch: vec![0], mesh },
         compiler: Compiler::new(&client, Platform::Cpu, start, &options, &Arc::default()),
-        local: Arc::new(Local::new(devices, positions, processes).unwrap()),
+        local: Arc::new(Local::new(devices, positions, owners).unwrap()),
         platform: Platform::Cpu,
         in_flight: InFlight::new(1),
         launches,
@@ -45,6 +47,33 @@ fn a_process_uploads_the_parts_of_its_own_devices() {
     let whole = engine.upload(&column(2), vec![8, 9].into(), Some(&replicated)).unwrap();
     assert_eq!(parts(&whole), [[8, 9], [8, 9]]);
     assert_eq!(engine.download(&whole).unwrap(), [8, 9], "a read of a replicated value is local");
+}
+
+#[test]
+fn a_process_reads_and_uploads_its_own_parts_and_knows_whose_the_others_are() {
+    let Some(engine) = engine(4, vec![2, 3]) else { return };
+    let value = engine.upload(&column(8), (0..8).collect::<Vec<u8>>().into(), None).unwrap();
+    let row = |first| Region { start: vec![first, 0], sizes: vec![2, 1] };
+    let known = engine.parts(&value).unwrap().unwrap();
+    let expected = [(0, 0), (2, 0), (4, 1), (6, 1)];
+    assert_eq!(known, expected.map(|(first, process)| Part { region: row(first), processes: vec![process] }));
+    assert_eq!(engine.download_parts(&value, &[row(6), row(4)]).unwrap(), [[6, 7], [4, 5]]);
+    let error = engine.download_parts(&value, &[row(0)]).unwrap_err().to_string();
+    assert!(error.contains("the part [0:2, 0:1]") && error.contains("not on a device of this process"), "{error}");
+
+    let sharding = Sharding::first_dim(2, &[0]);
+    assert_eq!(engine.regions(&column(8), &sharding), [row(4), row(6)]);
+    let regions = vec![(row(6), vec![16, 17].into()), (row(4), vec![14, 15].into())];
+    assert_eq!(parts(&engine.upload_regions(&column(8), &sharding, regions).unwrap()), [[14, 15], [16, 17]]);
+
+    let replicated = engine.upload(&column(2), vec![8, 9].into(), Some(&Sharding::replicated(2))).unwrap();
+    let whole = Region::whole(&[2, 1]);
+    let part = Part { region: whole.clone(), processes: vec![0, 1] };
+    assert_eq!(engine.parts(&replicated).unwrap().unwrap(), [part]);
+    assert_eq!(engine.download_parts(&replicated, &[whole]).unwrap(), [[8, 9]]);
+    let alone = self::engine(4, vec![0, 1, 2, 3]).unwrap();
+    let value = alone.upload(&column(8), vec![0; 8].into(), None).unwrap();
+    assert!(alone.parts(&value).unwrap().is_none(), "all of it is here");
 }
 
 #[test]
