@@ -1,8 +1,8 @@
 //! Records without the values of their tensors.
 //!
 //! A Burn record is turned into something that serde can write by a read of each of its tensors, and is made from it by an
-//! upload of each. While [`collect`] runs, a read copies nothing: it sets the tensor aside and returns a *ticket*, a few
-//! numbers that say which one it was. While [`supply`] runs, an upload of a ticket returns the tensor that it names. So a
+//! upload of each. While `collect` runs, a read copies nothing: it sets the tensor aside and returns a *ticket*, a few
+//! numbers that say which one it was. While `supply` runs, an upload of a ticket returns the tensor that it names. So a
 //! record is taken apart, and put together, with its tensors as they are: of their own dtypes, on the device, not waited
 //! for.
 

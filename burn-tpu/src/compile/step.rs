@@ -26,8 +26,8 @@ pub struct CompiledStep<B: AutodiffBackend, M, D, R> {
 ///
 /// `step` takes the model and a batch, and returns the loss, whose gradients update the parameters, and what
 /// [`CompiledStep::run`] returns: the loss, logits, whatever the loop reads. The batch and that result are anything that
-/// [`compile`] takes, on the backend without autodiff. The rate and the optimizer's counter are tensors, so no number can
-/// be missed from step to step. Running statistics, as of `BatchNorm`, are state too.
+/// [`compile`](fn@crate::compile) takes, on the backend without autodiff. The rate and the optimizer's counter are
+/// tensors, so no number can be missed from step to step. Running statistics, as of `BatchNorm`, are state too.
 ///
 /// ```
 /// use burn_autodiff::Autodiff;
