@@ -83,11 +83,14 @@ pub use burn_tpu_runtime::Platform;
 pub use device::{RandomState, TpuDevice};
 
 pub use burn_tpu_runtime::Mesh;
-pub use mesh::{Axes, Fsdp, MeshBackend, Parameter, Patterns, PlacementRule, Replicate, place, shard};
+pub use burn_tpu_runtime::placement::{Axes, Fsdp, Parameter, Patterns, PlacementRule, Replicate};
+pub use mesh::{MeshBackend, place, shard};
 
-pub use optim::{LossScaler, LossScalerState, LossScaling, MasterState, TpuOptimizer, WithMasterWeights};
+pub use burn_tpu_runtime::step::LossScaling;
+pub use optim::{LossScaler, LossScalerState, MasterState, TpuOptimizer, WithMasterWeights};
 
-pub use compile::{Compiled, CompiledStep, DeviceAdamW, compile, compile_step};
+pub use burn_tpu_runtime::{Compiled, step::DeviceAdamW};
+pub use compile::{CompiledStep, compile, compile_step};
 
 pub use buckets::{Buckets, BucketsError};
 

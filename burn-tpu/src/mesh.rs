@@ -6,6 +6,5 @@
 mod place;
 mod shard;
 
-pub use burn_tpu_runtime::placement::{Axes, Fsdp, Parameter, Patterns, PlacementRule, Replicate};
 pub use place::place;
 pub use shard::{MeshBackend, shard};

@@ -5,13 +5,12 @@
 
 mod step;
 
-pub use burn_tpu_runtime::Compiled;
-pub use burn_tpu_runtime::step::DeviceAdamW;
 pub use step::{CompiledStep, compile_step};
 
 use crate::{Tpu, TpuDevice, TpuFloat, TpuInt};
 use burn_core::module::Module;
 use burn_core::tensor::backend::Backend;
+use burn_tpu_runtime::Compiled;
 use burn_tpu_runtime::leaves::Leaves;
 use std::fmt::Debug;
 

@@ -2,7 +2,7 @@
 //!
 //! Owns: the parameters of a model and their gradients. May not know: what is done with them, which is the runtime's.
 
-use super::{DeviceAdamW, leaves_of};
+use super::leaves_of;
 use crate::backend::{TpuFloat, TpuInt};
 use crate::{Result, Tpu, TpuDevice, TpuTensor};
 use burn_core::module::{AutodiffModule, Module, ModuleMapper, ModuleVisitor, Param};
@@ -11,7 +11,7 @@ use burn_core::tensor::{FloatDType, Tensor, TensorPrimitive};
 use burn_optim::{GradientsParams, LearningRate};
 use burn_tpu_runtime::Tensor as Value;
 use burn_tpu_runtime::layers::ModulePath;
-use burn_tpu_runtime::step::{Computed, Parameter, TrainingStep};
+use burn_tpu_runtime::step::{Computed, DeviceAdamW, Parameter, TrainingStep};
 use std::marker::PhantomData;
 
 /// A training step that is recorded once. See [`compile_step`].

@@ -11,7 +11,6 @@ mod loss_scaler;
 mod tpu_optimizer;
 mod with_master_weights;
 
-pub use burn_tpu_runtime::step::LossScaling;
 pub use loss_scaler::{LossScaler, LossScalerState};
 pub use tpu_optimizer::TpuOptimizer;
 pub use with_master_weights::{MasterState, WithMasterWeights};
