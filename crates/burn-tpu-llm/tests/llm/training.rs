@@ -9,7 +9,7 @@ use burn::prelude::*;
 use burn::tensor::{DType, Tolerance};
 use burn_flex::{Flex, FlexDevice};
 use burn_tpu::fit::Fit;
-use burn_tpu::{DeviceAdamW, Keep, Tpu, TpuDevice, compile_step};
+use burn_tpu::{DeviceAdamW, Keep, Mesh, Tpu, TpuDevice, compile_step, place};
 use burn_tpu_llm::training::{Batch, Example, Rows};
 use burn_tpu_llm::{ChatTemplate, Config, Decoder, LoraConfig, Source};
 use serde_json::Value;
@@ -119,6 +119,38 @@ fn attention_is_computed_in_blocks_of_queries_in_training() {
         },
     );
     assert_eq!(report.unwrap().step.rewrites.get("query_blocks"), Some(&2));
+}
+
+/// The batch is what is split in the loop. If the partitioner split the sums of each product instead, as it does if nobody
+/// says that a carry is a batch, the devices would exchange activations: five times the bytes.
+#[test]
+fn an_adapter_trains_on_a_mesh_with_its_batch_split() {
+    type B = Autodiff<Tpu>;
+    if burn_tpu_pjrt::testing::libtpu().is_none() {
+        return;
+    }
+    let config = serde_json::json!({
+        "model_type": "llama", "hidden_size": 256, "intermediate_size": 512, "num_hidden_layers": 4,
+        "num_attention_heads": 4, "num_key_value_heads": 2, "vocab_size": 512, "max_position_embeddings": 128,
+    });
+    let config = Config::from_hugging_face(&config.to_string()).unwrap();
+    let fit = Fit::new().unwrap().slices(["v5e:2x2".parse().unwrap()]).mesh(Mesh::new().axis("fsdp", 4));
+    let report = fit.run(
+        |device| {
+            let model = config.init::<B>(device).unwrap().with_lora(&LoraConfig { rank: 8, ..LoraConfig::default() });
+            let model = model.unwrap().into_loop(Keep::Nothing).unwrap();
+            (place(model, &config.placement(None, Some("fsdp"))).unwrap(), None)
+        },
+        |(model, _), device| {
+            let tokens = TensorData::new(vec![0i32; 4 * 129], [4, 129]);
+            let loss = model.nats(Tensor::from_data(tokens, device), None).unwrap().mean();
+            let gradients = GradientsParams::from_grads(loss.backward(), &model);
+            (model, Some((loss, gradients)))
+        },
+    );
+    let collectives = &report.unwrap().slices[0].collectives;
+    let given: u64 = collectives.iter().map(|collective| collective.operand_bytes).sum();
+    assert!((1..4 << 20).contains(&given), "{collectives:?}");
 }
 
 #[test]
