@@ -20,6 +20,7 @@ pub struct Compiled<A, R> {
 
 impl<A: Clone + Debug, R: Clone + Debug> Compiled<A, R> {
     /// Takes the function, and how to reach the tensors of its argument and of its result.
+    #[doc(hidden)]
     pub fn new(function: impl Fn(A) -> R + Send + 'static, arguments: Leaves<A>, results: Leaves<R>) -> Self {
         Self { function: Box::new(function), recorded: Function::default(), arguments, results }
     }

@@ -61,11 +61,13 @@ impl LossScaling {
     }
 
     /// Returns the scale and the number of finite steps since it changed, before the first step: `[1]` each, in f32.
+    #[doc(hidden)]
     pub fn start(&self, device: &Device) -> [Tensor; 2] {
         self.resumed(self.first, 0.0, device)
     }
 
     /// Returns a saved scale and its count as the tensors of [`LossScaling::start`].
+    #[doc(hidden)]
     pub fn resumed(&self, scale: f32, steps: f32, device: &Device) -> [Tensor; 2] {
         [scale, steps].map(|number| constant(number, device))
     }
@@ -74,6 +76,7 @@ impl LossScaling {
     ///
     /// # Errors
     /// Those of the steps so far.
+    #[doc(hidden)]
     pub fn numbers(tensors: [&Tensor; 2]) -> Result<[f32; 2]> {
         let number = |tensor: &Tensor| {
             let bytes = data::into_bytes(tensor)?;
@@ -83,6 +86,7 @@ impl LossScaling {
     }
 
     /// Divides the gradients of a scaled loss by the scale. `numbers` are the scale and its count before the step.
+    #[doc(hidden)]
     pub fn unscaled(&self, gradients: Vec<Option<Tensor>>, numbers: [Tensor; 2]) -> Unscaled {
         let scale = &numbers[0];
         let factor = arithmetic::recip(scale.clone());
