@@ -181,7 +181,7 @@ mod tests {
     /// A loop whose body rounds a product.
     fn program() -> Program {
         let mut graph = Graph::new();
-        let x = graph.add(Op::Parameter { index: 0, ty: TensorType::new(DType::BF16, &[8, 8]) }, &[]).unwrap();
+        let x = graph.add(Op::Parameter { index: 0, ty: TensorType::new(DType::BF16, [8, 8]) }, &[]).unwrap();
         let body = |graph: &mut Graph, _, [x]: [_; 1]| {
             let product = graph.dot_general(x, x, DotAttrs::new([&[], &[]], [&[0], &[0]], DType::F32))?;
             Ok([graph.convert(product, DType::BF16)?])

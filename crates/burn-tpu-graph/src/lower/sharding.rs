@@ -92,7 +92,7 @@ mod tests {
     #[test]
     fn batches_that_loops_carry_are_split() {
         let mut graph = Graph::new();
-        let types = [TensorType::new(DType::F32, &[8, 4]), TensorType::new(DType::F32, &[4, 4])];
+        let types = [TensorType::new(DType::F32, [8, 4]), TensorType::new(DType::F32, [4, 4])];
         let [weight, mut x] = [1, 0]
             .map(|index: u32| graph.add(Op::Parameter { index, ty: types[index as usize].clone() }, &[]).unwrap());
         for _ in 0..2 {
