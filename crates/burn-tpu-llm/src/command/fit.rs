@@ -15,6 +15,9 @@ use clap::ValueEnum;
 use std::cell::RefCell;
 use std::path::{Path, PathBuf};
 
+/// The axes of a mesh that split something: batches, or weights too.
+const AXES: [&str; 4] = ["slice", "data", "fsdp", "tensor"];
+
 /// What `fit` takes.
 #[derive(clap::Args)]
 pub struct Args {
@@ -103,8 +106,16 @@ impl<B: LayersBackend> Learner<B> for LoopedDecoder<B> {
 
 impl Args {
     fn report<F: TpuFloat>(&self) -> Outcome<FitReport> {
+        let names = self.mesh.as_ref().map(Mesh::names).unwrap_or_default();
+        if let Some(unknown) = names.iter().find(|name| !AXES.contains(name)) {
+            return Err(
+                format!("--mesh: the axis `{unknown}` splits nothing here; known are {}", AXES.join(", ")).into()
+            );
+        }
         let config = config(&self.model)?;
-        eprintln!("{:.2} billion weights", config.num_params() as f64 / 1e9);
+        let weights = config.num_params() as f64;
+        let (number, unit) = if weights < 1e9 { (weights / 1e6, "million") } else { (weights / 1e9, "billion") };
+        eprintln!("{number:.2} {unit} weights");
         if self.decode {
             return self.decoding::<F>(&config);
         }
@@ -193,7 +204,7 @@ impl Args {
 
     /// Returns the name of an axis, if the mesh has it.
     fn axis(&self, name: &'static str) -> Option<&'static str> {
-        self.mesh.as_ref().filter(|mesh| mesh.has_axis(name)).map(|_| name)
+        self.mesh.as_ref().filter(|mesh| mesh.names().contains(&name)).map(|_| name)
     }
 }
 

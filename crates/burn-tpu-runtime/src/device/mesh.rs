@@ -109,9 +109,9 @@ impl Mesh {
         sizes.product::<Option<usize>>().or(self.devices.as_ref().map(Vec::len))
     }
 
-    /// Returns whether there is an axis of this name.
-    pub fn has_axis(&self, name: &str) -> bool {
-        self.axes.iter().any(|(known, _)| known == name)
+    /// Returns the names of the axes, in their order.
+    pub fn names(&self) -> Vec<&str> {
+        self.axes.iter().map(|(name, _)| name.as_str()).collect()
     }
 
     /// Returns the axes with their sizes, on a platform with `count` devices.
