@@ -129,7 +129,9 @@ fn part_of(name: &str, file: Option<&Path>) -> Option<StepPart> {
     if is_of("burn_autodiff") && without_generics(name).split("::").any(|part| part == "backward") {
         return Some(StepPart::Backward);
     }
-    let ours = ["burn-tpu/src/optim/", "burn-tpu-runtime/src/step/", "native/src/optim/"];
+    // What calls the forward pass of a compiled step, `step/mod.rs`, is no part of the optimizer.
+    let ours =
+        ["burn-tpu/src/optim/", "native/src/optim/", "runtime/src/step/adamw.rs", "runtime/src/step/loss_scaling.rs"];
     let ours = ours.iter().any(|part| file.contains(part));
     (ours || is_of("burn_optim")).then_some(StepPart::Optimizer)
 }
@@ -217,6 +219,8 @@ mod tests {
         assert_eq!(part("burn_optim::optim::adamw::AdamW::step", None), Some(StepPart::Optimizer));
         let adaptor = "<burn_optim::OptimizerAdaptor<O, M, B> as burn_optim::Optimizer<M, B>>::step";
         assert_eq!(part(adaptor, None), Some(StepPart::Optimizer));
+        let ours = |file: &str| part("f", Some(&format!("/home/a/burn-tpu/crates/burn-tpu-runtime/src/step/{file}")));
+        assert_eq!((ours("adamw.rs"), ours("mod.rs")), (Some(StepPart::Optimizer), None));
         for users in ["app::train<burn_optim::AdamW, f32>", "train<burn_autodiff::Autodiff<B>, burn_optim::AdamW>"] {
             assert_eq!(part(users, Some("/home/a/app/src/main.rs")), None, "{users}");
         }
