@@ -2,7 +2,7 @@
 
 use burn::module::Module;
 use burn_tpu::fit::search::Candidate;
-use burn_tpu::{Fsdp, Mesh, MeshBackend, Parameter, Patterns, PlacementRule, Replicate, Result, place};
+use burn_tpu::{Fsdp, Mesh, MeshBackend, Patterns, Result, place};
 use burn_tpu_workspace::models::{TENSOR_PARALLEL_BIASES, tensor_parallel_weights};
 
 /// Smaller parameters are on every device.
@@ -27,18 +27,9 @@ impl Layout {
     pub fn place<B: MeshBackend, M: Module<B>>(&self, model: M) -> Result<M> {
         let fsdp = self.fsdp.as_deref().map(|axis| Fsdp { axis, min_bytes: LEAST_BYTES });
         match self.tensor.as_deref() {
-            Some(axis) => place(model, &tensor_parallel(axis, self.fsdp.as_deref()).otherwise(Rest(fsdp))),
-            None => place(model, &Rest(fsdp)),
+            Some(axis) => place(model, &tensor_parallel(axis, self.fsdp.as_deref()).otherwise(fsdp)),
+            None => place(model, &fsdp),
         }
-    }
-}
-
-/// The parameters that the other rules leave.
-struct Rest<'a>(Option<Fsdp<'a>>);
-
-impl PlacementRule for Rest<'_> {
-    fn axes(&self, parameter: &Parameter<'_>) -> Result<burn_tpu::Axes> {
-        self.0.as_ref().map_or_else(|| Replicate.axes(parameter), |fsdp| fsdp.axes(parameter))
     }
 }
 

@@ -66,6 +66,17 @@ impl<R: PlacementRule + ?Sized> PlacementRule for &R {
     }
 }
 
+/// `None` replicates.
+impl<R: PlacementRule> PlacementRule for Option<R> {
+    fn axes(&self, parameter: &Parameter<'_>) -> Result<Axes> {
+        self.as_ref().map_or_else(|| Replicate.axes(parameter), |rule| rule.axes(parameter))
+    }
+
+    fn check(&self, paths: &[String]) -> Result<()> {
+        self.as_ref().map_or(Ok(()), |rule| rule.check(paths))
+    }
+}
+
 /// Every chip has all parameters, which is the default: data parallel training.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Replicate;

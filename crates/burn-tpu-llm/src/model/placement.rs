@@ -1,7 +1,7 @@
 //! Where the weights of a decoder live on a mesh.
 
 use crate::config::Config;
-use burn_tpu::{Fsdp, Parameter, Patterns, PlacementRule, Replicate};
+use burn_tpu::{Fsdp, Patterns, PlacementRule};
 
 /// Smaller weights are on every chip: to gather them costs more than their memory is worth.
 const LEAST_BYTES: usize = 64 << 10;
@@ -25,15 +25,6 @@ impl Config {
         if !self.tied {
             rule = rule.add("*lm_head.weight", [fsdp, tensor]);
         }
-        rule.otherwise(Rest(fsdp.map(|axis| Fsdp { axis, min_bytes: LEAST_BYTES })))
-    }
-}
-
-/// The weights that no pattern names.
-struct Rest<'a>(Option<Fsdp<'a>>);
-
-impl PlacementRule for Rest<'_> {
-    fn axes(&self, parameter: &Parameter<'_>) -> burn_tpu::Result<burn_tpu::Axes> {
-        self.0.as_ref().map_or_else(|| Replicate.axes(parameter), |fsdp| fsdp.axes(parameter))
+        rule.otherwise(fsdp.map(|axis| Fsdp { axis, min_bytes: LEAST_BYTES }))
     }
 }
