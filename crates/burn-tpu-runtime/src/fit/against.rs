@@ -1,12 +1,11 @@
 //! The same step written elsewhere, such as in JAX: compiled for the same slices with the same libtpu, and compared.
 
-use super::COMPILING;
 use super::report::{FitReport, SliceFit};
+use super::slice::Counts;
 use crate::TpuOptions;
-use crate::device::Topology;
-use crate::engine;
+use crate::engine::Slice;
 use crate::error::{Result, TpuError};
-use burn_tpu_pjrt::{CompileOptions, HloModule, Plugin, Program, TensorSpec, TopologyDescription, Value};
+use burn_tpu_pjrt::{CompileOptions, HloCollective, Program, TensorSpec};
 use std::fmt::{Display, Formatter};
 
 /// The ratios of a step's figures to those of another program that computes the same.
@@ -53,18 +52,17 @@ impl FitReport {
     /// that this step fits, and returns the ratios of this step's figures to that program's.
     ///
     /// # Errors
-    /// [`TpuError::Pjrt`] without libtpu and for a program that it refuses.
+    /// [`TpuError::Unavailable`] without libtpu, [`TpuError::Pjrt`] for a program that it refuses.
     pub fn against(&self, stablehlo: String) -> Result<Against> {
         // The program is not run, so its parameter types are not needed.
         let program = Program::stablehlo(stablehlo, Vec::<TensorSpec>::new());
         let program = program.map_err(TpuError::pjrt("reading the other program"))?;
-        let libtpu = engine::libtpu(COMPILING, &TpuOptions::default().with_environment()?)?;
+        let options = TpuOptions::default().with_environment()?;
         let mut slices = Vec::new();
         for slice in self.slices.iter().filter(|slice| slice.fits()) {
             let Some(ours) = Figures::of(slice) else { continue };
-            let topology: Topology = slice.topology.parse()?;
-            let other = Figures::compiled(&program, libtpu, topology, slice.mesh.is_some());
-            let other = other.map_err(TpuError::pjrt(format!("compiling the other program for {topology}")))?;
+            let opened = Slice::open(slice.topology.parse()?, &options)?;
+            let other = Figures::compiled(&program, &opened, slice.mesh.is_some())?;
             slices.push(ours.over(&other, &slice.topology));
         }
         Ok(Against { slices })
@@ -86,31 +84,23 @@ impl Figures {
         })
     }
 
-    fn compiled(program: &Program, libtpu: Plugin, topology: Topology, is_split: bool) -> burn_tpu_pjrt::Result<Self> {
-        let several = [("num_slices", Value::Int(topology.slices() as i64))];
-        let options = if topology.slices() > 1 { &several[..] } else { &[] };
-        let topology = TopologyDescription::new(libtpu, &topology.slice().to_string(), options)?;
-        let ids: Vec<i32> = topology.devices().iter().map(|device| device.id).collect();
+    fn compiled(program: &Program, slice: &Slice, is_split: bool) -> Result<Self> {
+        let ids: Vec<i32> = slice.description.devices().iter().map(|device| device.id).collect();
         let options = match is_split {
             true => CompileOptions::default().partitions(ids.len()).shardy(true).device_assignment(vec![ids]),
             false => CompileOptions::default(),
         };
-        let executable = topology.compile(program, &options)?;
-        let (memory, costs) = (executable.memory_stats()?, executable.cost_analysis()?);
-        let figure = |name: &str| match costs.get(name) {
-            Some(Value::Float(figure)) => f64::from(*figure),
-            _ => 0.0,
-        };
-        let module = HloModule::parse(&executable.optimized_program()?.code)?;
-        let bytes_accessed = figure("bytes accessed");
-        let given = |bytes: u64, of: &burn_tpu_pjrt::HloCollective| bytes + of.runs * of.operand_bytes;
+        let context = format!("compiling the other program for {}", slice.topology);
+        let executable = slice.description.compile(program, &options).map_err(TpuError::pjrt(context))?;
+        let Counts { memory, bytes_accessed, flops, hbm_bytes, module } = Counts::of(&executable, 0)?;
+        let given = |bytes: u64, of: &HloCollective| bytes + of.runs * of.operand_bytes;
         Ok(Self {
             argument: memory.argument_bytes as f64,
             temporary: memory.temporary_bytes as f64,
-            bytes_accessed,
-            main_memory: module.main_memory_bytes(Some(bytes_accessed as u64)) as f64,
+            bytes_accessed: bytes_accessed as f64,
+            main_memory: hbm_bytes as f64,
             cycles: module.cycles().unwrap_or(0) as f64,
-            flops: figure("flops"),
+            flops: flops as f64,
             collective_bytes: module.collectives.iter().fold(0, given) as f64,
         })
     }

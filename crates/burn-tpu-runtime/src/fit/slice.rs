@@ -154,33 +154,51 @@ impl CompiledFigures {
     }
 }
 
+/// What the compiler says of a program, whoever wrote it.
+pub(super) struct Counts {
+    pub(super) memory: Memory,
+    pub(super) bytes_accessed: u64,
+    pub(super) flops: u64,
+    pub(super) hbm_bytes: u64,
+    pub(super) module: HloModule,
+}
+
+impl Counts {
+    pub(super) fn of(executable: &Executable, limit_bytes: u64) -> Result<Self> {
+        let failed = || TpuError::pjrt("reading a compiled program");
+        let stats = executable.memory_stats().map_err(failed())?;
+        let module = executable.optimized_program().and_then(|program| HloModule::parse(&program.code));
+        let module = module.map_err(failed())?;
+        let bytes = |n: i64| n.max(0) as u64;
+        let memory = Memory {
+            limit_bytes,
+            peak_bytes: bytes(stats.peak_bytes),
+            argument_bytes: bytes(stats.argument_bytes),
+            output_bytes: bytes(stats.output_bytes),
+            alias_bytes: bytes(stats.alias_bytes),
+            temporary_bytes: bytes(stats.temporary_bytes),
+            code_bytes: bytes(stats.code_bytes),
+        };
+        let costs = executable.cost_analysis().map_err(failed())?;
+        let figure = |name: &str| match costs.get(name) {
+            Some(Value::Float(figure)) => Some(*figure as u64),
+            _ => None,
+        };
+        let accessed = figure("bytes accessed");
+        let hbm_bytes = module.main_memory_bytes(accessed);
+        let (bytes_accessed, flops) = (accessed.unwrap_or(hbm_bytes), figure("flops").unwrap_or(0));
+        Ok(Self { memory, bytes_accessed, flops, hbm_bytes, module })
+    }
+}
+
 /// Reads the compiler's output for a program.
 fn read(executable: &Executable, program: &Program, limit_bytes: u64) -> Result<CompiledFigures> {
-    let failed = || TpuError::pjrt("reading a compiled program");
-    let stats = executable.memory_stats().map_err(failed())?;
-    let module = executable.optimized_program().and_then(|program| HloModule::parse(&program.code)).map_err(failed())?;
-    let bytes = |n: i64| n.max(0) as u64;
-    let memory = Memory {
-        limit_bytes,
-        peak_bytes: bytes(stats.peak_bytes),
-        argument_bytes: bytes(stats.argument_bytes),
-        output_bytes: bytes(stats.output_bytes),
-        alias_bytes: bytes(stats.alias_bytes),
-        temporary_bytes: bytes(stats.temporary_bytes),
-        code_bytes: bytes(stats.code_bytes),
-    };
-    let costs = executable.cost_analysis().map_err(failed())?;
-    let figure = |name: &str| match costs.get(name) {
-        Some(Value::Float(figure)) => Some(*figure as u64),
-        _ => None,
-    };
-    let accessed = figure("bytes accessed");
-    let hbm_bytes = module.main_memory_bytes(accessed);
+    let Counts { memory, bytes_accessed, flops, hbm_bytes, module } = Counts::of(executable, limit_bytes)?;
     Ok(CompiledFigures {
         memory,
         buffers: buffers::largest(&module, program),
-        bytes_accessed: accessed.unwrap_or(hbm_bytes),
-        flops: figure("flops").unwrap_or(0),
+        bytes_accessed,
+        flops,
         hbm_bytes,
         fusions: module.fusions(),
         cycles: module.cycles(),
