@@ -73,6 +73,7 @@ pub use restored::Restored;
 pub use samples::Samples;
 pub use watchdog::{Hang, Watchdog, WatchdogOptions};
 
+mod by_path;
 mod checkpoint;
 mod checkpointer;
 mod error;

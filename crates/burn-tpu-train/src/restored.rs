@@ -1,9 +1,9 @@
 //! A checkpoint that was read: its parts, for the models, optimizers and schedules of a new process.
 
+use crate::by_path::Parameter;
 use crate::checkpoint::{CheckpointPart, Kind};
 use crate::error::{CheckpointError, Damage, Differences, Result};
 use crate::manifest::{IndexedTensor, Manifest, Random};
-use crate::parameters::Parameter;
 use crate::storage::{self, Draft, MANIFEST, Retrying};
 use crate::stored_tensor::{Files, StoredTensor};
 use crate::tensor_file::{burn_dtype, describe};

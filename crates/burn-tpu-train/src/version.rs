@@ -1,7 +1,11 @@
 //! What this crate must know of Burn's version, here 0.21. The file of 0.22 and 0.23 is in `slots/burn-0.22/train`.
 
-use burn_core::tensor::{DType, TensorMetadata};
+use burn_core::tensor::{DType, TensorData, TensorMetadata};
 use burn_tpu::{RandomState, TpuDevice, TpuTensor};
+
+pub(crate) fn dtype(data: &TensorData) -> DType {
+    data.dtype
+}
 
 /// Returns a tensor's element type and dims.
 pub(crate) fn type_of(tensor: &TpuTensor) -> (DType, Vec<usize>) {

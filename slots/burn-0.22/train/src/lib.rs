@@ -55,6 +55,8 @@ pub use restored::Restored;
 pub use samples::Samples;
 pub use watchdog::{Hang, Watchdog, WatchdogOptions};
 
+#[path = "../../../../crates/burn-tpu-train/src/by_path.rs"]
+mod by_path;
 #[path = "../../../../crates/burn-tpu-train/src/checkpoint.rs"]
 mod checkpoint;
 #[path = "../../../../crates/burn-tpu-train/src/checkpointer.rs"]

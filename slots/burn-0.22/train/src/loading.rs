@@ -1,8 +1,9 @@
 //! What of Burn is loaded: models, optimizers, compiled steps, schedules.
 
+use crate::by_path::Parameter;
 use crate::checkpoint::Kind;
 use crate::error::Result;
-use crate::parameters::{Parameter, parameters, replaced};
+use crate::parameters::{parameters, replaced};
 use crate::record_tree;
 use crate::restored::{Restored, differences_of_state, has_shape_of, loaded};
 use burn_core::module::Module;

@@ -1,7 +1,8 @@
 //! What of Burn is saved: models, optimizers, compiled steps, schedules.
 
+use crate::by_path::Parameter;
 use crate::checkpoint::{Checkpoint, Kind};
-use crate::parameters::{Parameter, parameters};
+use crate::parameters::parameters;
 use crate::record_tree;
 use burn_core::module::Module;
 use burn_optim::ModuleOptimizer;

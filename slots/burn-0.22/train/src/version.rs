@@ -1,8 +1,12 @@
 //! What this crate must know of Burn's version, here 0.22 and 0.23. The file of 0.21 is in `crates/burn-tpu-train`.
 
 use burn_core::backend::TensorMetadata;
-use burn_core::tensor::DType;
+use burn_core::tensor::{DType, TensorData};
 use burn_tpu::{TpuDevice, TpuTensor};
+
+pub(crate) fn dtype(data: &TensorData) -> DType {
+    data.dtype()
+}
 
 /// Returns a tensor's element type and dims.
 pub(crate) fn type_of(tensor: &TpuTensor) -> (DType, Vec<usize>) {
