@@ -5,8 +5,8 @@
 //!
 //! Where to begin: `pass.rs` (what a pass promises), `rewrite.rs` (the list and the levels), `pipeline.rs` (how they run),
 //! and `linear_activation.rs` (the smallest pass). The passes of the default level are beside this file, in the order in
-//! which they run: [`LinearActivation`], [`GatherFirst`], [`ScatterSum`], [`SoftmaxGradient`], [`QueryBlocks`], [`RoundOnce`],
-//! [`Roll`], [`Depthwise`].
+//! which they run: [`LinearActivation`], [`GatherFirst`], [`ScatterSum`], [`ProductSum`], [`SoftmaxGradient`], [`QueryBlocks`],
+//! [`RoundOnce`], [`Roll`], [`Depthwise`].
 //! `aggressive/` has those that no TPU has run yet. `docs/adding-a-rewrite.md` adds one.
 #![forbid(unsafe_code)]
 
@@ -18,6 +18,7 @@ mod gather_first;
 mod linear_activation;
 mod pass;
 mod pipeline;
+mod product_sum;
 mod query_blocks;
 mod readers;
 mod rewrite;
@@ -32,6 +33,7 @@ pub use gather_first::GatherFirst;
 pub use linear_activation::LinearActivation;
 pub use pass::{Pass, Rewritten};
 pub use pipeline::{FusionError, Optimization, Optimized, Pipeline, Result, Stage, Target};
+pub use product_sum::ProductSum;
 pub use query_blocks::QueryBlocks;
 pub use rewrite::{Rewrite, UnknownRewrite};
 pub use roll::Roll;

@@ -215,13 +215,13 @@ mod tests {
         let conservative = ["linear_activation", "gather_first", "scatter_sum", "round_once", "roll"];
         assert_eq!(names(Optimization::Conservative), conservative);
         let balanced = names(Optimization::Balanced);
-        assert_eq!(balanced[3..], ["softmax_gradient", "query_blocks", "round_once", "roll"]);
+        assert_eq!(balanced[3..], ["product_sum", "softmax_gradient", "query_blocks", "round_once", "roll"]);
         // Kernels are for TPUs alone.
         assert_eq!(names(Optimization::Aggressive), balanced);
         let on_tpus = Pipeline::with_target(Optimization::Aggressive, &[], Target::Tpu);
         let on_tpus: Vec<_> = on_tpus.passes.iter().map(|pass| pass.name()).collect();
-        let passes = ["flash_attention", "softmax_gradient", "query_blocks", "row_blocks", "round_once", "roll"];
-        assert_eq!(on_tpus[3..], passes);
+        let passes = ["flash_attention", "product_sum", "softmax_gradient", "query_blocks", "row_blocks", "round_once"];
+        assert_eq!(on_tpus[3..9], passes);
         assert_eq!(Pipeline::with_target(Optimization::Balanced, &[], Target::Tpu).passes.len(), balanced.len());
         let on_cpus = Pipeline::with_target(Optimization::Balanced, &[], Target::Cpu);
         assert_eq!(on_cpus.passes.last().map(|pass| pass.name()), Some("depthwise"));
@@ -231,7 +231,9 @@ mod tests {
     fn a_skipped_rewrite_is_left_out() {
         let pipeline = Pipeline::without(Optimization::Balanced, &[Rewrite::QueryBlocks, Rewrite::Roll]);
         let names: Vec<_> = pipeline.passes.iter().map(|pass| pass.name()).collect();
-        assert_eq!(names, ["linear_activation", "gather_first", "scatter_sum", "softmax_gradient", "round_once"]);
+        let balanced =
+            ["linear_activation", "gather_first", "scatter_sum", "product_sum", "softmax_gradient", "round_once"];
+        assert_eq!(names, balanced);
     }
 
     #[test]

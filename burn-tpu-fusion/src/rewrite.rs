@@ -56,6 +56,8 @@ rewrites! {
     ScatterSum: Conservative, Any;
     /// See [`FlashAttention`](crate::FlashAttention). For TPUs alone.
     FlashAttention: Aggressive, Tpu;
+    /// See [`ProductSum`](crate::ProductSum).
+    ProductSum: Balanced, Any;
     /// See [`SoftmaxGradient`](crate::SoftmaxGradient).
     SoftmaxGradient: Balanced, Any;
     /// See [`QueryBlocks`](crate::QueryBlocks).

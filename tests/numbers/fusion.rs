@@ -533,6 +533,34 @@ fn attention_in_blocks_has_the_values_of_attention() {
     }
 }
 
+/// A weight that a batch of matrices is multiplied with has the gradient that a linear layer's weight has, bit for bit,
+/// whether products are rounded on the way or not.
+#[test]
+fn a_batch_of_products_has_the_gradient_of_a_linear_layer() {
+    let device = |name| common::cpu_with(name, common::development().optimization(Optimization::Balanced));
+    let (Some(wide), Some(narrow)) = (device("products"), device("products in bf16")) else { return };
+    weight_gradients::<Tpu<f32>>(&wide);
+    weight_gradients::<Tpu<bf16>>(&narrow);
+    for device in [wide, narrow] {
+        assert_eq!(metrics(&device).rewrites["product_sum"], 1);
+    }
+}
+
+fn weight_gradients<B: Backend<Device = TpuDevice>>(device: &TpuDevice) {
+    let formula = |elements: usize, scale: f32| (0..elements).map(|i| (i as f32 * scale).sin()).collect::<Vec<_>>();
+    let x = Tensor::<B, 3>::from_data(TensorData::new(formula(4 * 24 * 40, 0.7), [4, 24, 40]), device);
+    let weight = || Tensor::<Autodiff<B>, 2>::from_data(TensorData::new(formula(40 * 16, 1.3), [40, 16]), device);
+    let x = || Tensor::from_inner(x.clone());
+    let gradient = |weight: Tensor<Autodiff<B>, 2>, y: Tensor<Autodiff<B>, 3>| {
+        let gradients = (y.clone() * y).sum().backward();
+        weight.grad(&gradients).expect("a gradient").into_data()
+    };
+    let (one, many) = (weight().require_grad(), weight().require_grad());
+    let of_layer = gradient(one.clone(), linear(x(), one, None));
+    let of_batch = gradient(many.clone(), x().matmul(many.unsqueeze()));
+    assert_eq!(of_layer, of_batch);
+}
+
 /// Attention with its gradients as a graph: `[heads, queries, width]` and `[heads, keys, width]`.
 struct AttentionGraph {
     graph: Graph,
