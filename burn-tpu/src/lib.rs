@@ -94,7 +94,7 @@ pub use compile::{CompiledStep, compile, compile_step};
 
 pub use buckets::{Buckets, BucketsError};
 
-pub use burn_tpu_runtime::{CustomForm, kernels};
+pub use burn_tpu_runtime::{custom_op::CustomForm, kernels};
 pub use custom_op::{CustomOp, CustomOpBackend, OpTensors, custom_op};
 
 pub use autocast::{AutocastBackend, autocast, autocast_to};

@@ -4,7 +4,6 @@
 //! program, and how it is checked, which are the runtime's.
 
 pub(crate) mod autodiff;
-mod parts;
 pub(crate) mod tensors;
 
 pub use tensors::OpTensors;
@@ -12,18 +11,18 @@ pub use tensors::OpTensors;
 use crate::{CustomForm, Result, Tpu, TpuDevice, TpuFloat, TpuInt};
 use burn_core::tensor::backend::Backend;
 use burn_tpu_runtime::Tensor;
+use burn_tpu_runtime::custom_op::{self, Gradient, Kind, UntypedOp};
 use burn_tpu_runtime::kernels::KernelError;
-use parts::{Gradient, Parts};
 use std::marker::PhantomData;
 use std::sync::Arc;
-use tensors::{AnyTensor, Kind, kinds};
+use tensors::{AnyTensor, kinds};
 
 /// An op of your own, made by [`custom_op`]: a form for the platform, a plain form for all others, and perhaps a gradient.
 ///
 /// `I` and `O` are its operands and results: a tensor, or a tuple or array of tensors, of [`Tpu`]. Cloning shares what was
 /// recorded.
 pub struct CustomOp<I, O> {
-    parts: Arc<Parts>,
+    op: Arc<UntypedOp>,
     gradient: Option<Arc<Gradient>>,
     types: PhantomData<fn(I) -> O>,
 }
@@ -86,10 +85,10 @@ where
 {
     let record = move |operands: Vec<Tensor>| {
         let operands = tensors::from_tensors::<I>(operands)?;
-        let form = form(&operands).map_err(|error| parts::error(name, error.to_string()));
+        let form = form(&operands).map_err(|error| custom_op::error(name, error.to_string()));
         Ok((form, tensors::to_tensors(plain(operands))))
     };
-    CustomOp { parts: Arc::new(Parts::new(name, Box::new(record), kinds::<O>())), gradient: None, types: PhantomData }
+    CustomOp { op: Arc::new(UntypedOp::new(name, Box::new(record), kinds::<O>())), gradient: None, types: PhantomData }
 }
 
 impl<I, O> CustomOp<I, O>
@@ -126,8 +125,8 @@ where
     pub fn call<B: CustomOpBackend>(&self, operands: I::On<B>) -> Result<O::On<B>> {
         let mut values = Vec::new();
         operands.into_values(&mut values);
-        let mut results = B::call(&self.parts, self.gradient.as_ref(), values)?.into_iter();
-        O::On::<B>::from_values(&mut results).ok_or_else(|| self.parts.error("its forms have too few results"))
+        let mut results = B::call(&self.op, self.gradient.as_ref(), values)?.into_iter();
+        O::On::<B>::from_values(&mut results).ok_or_else(|| self.op.error("its forms have too few results"))
     }
 }
 
@@ -159,7 +158,7 @@ impl<F: TpuFloat, I: TpuInt> TpuBackend for Tpu<F, I> {
 pub trait CustomOpBackend: sealed::Sealed + Backend<Device = TpuDevice> {
     #[doc(hidden)]
     fn call(
-        op: &Arc<Parts>,
+        op: &Arc<UntypedOp>,
         gradient: Option<&Arc<Gradient>>,
         operands: Vec<AnyTensor<Self>>,
     ) -> Result<Vec<AnyTensor<Self>>>;
@@ -167,7 +166,7 @@ pub trait CustomOpBackend: sealed::Sealed + Backend<Device = TpuDevice> {
 
 impl<F: TpuFloat, I: TpuInt> CustomOpBackend for Tpu<F, I> {
     fn call(
-        op: &Arc<Parts>,
+        op: &Arc<UntypedOp>,
         _gradient: Option<&Arc<Gradient>>,
         operands: Vec<AnyTensor<Self>>,
     ) -> Result<Vec<AnyTensor<Self>>> {
@@ -190,12 +189,12 @@ pub(crate) mod sealed {
 
 impl<I, O> Clone for CustomOp<I, O> {
     fn clone(&self) -> Self {
-        Self { parts: Arc::clone(&self.parts), gradient: self.gradient.clone(), types: PhantomData }
+        Self { op: Arc::clone(&self.op), gradient: self.gradient.clone(), types: PhantomData }
     }
 }
 
 impl<I, O> std::fmt::Debug for CustomOp<I, O> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "CustomOp({})", self.parts.name())
+        write!(f, "CustomOp({})", self.op.name())
     }
 }

@@ -5,6 +5,7 @@ use crate::{Result, TpuError};
 use burn_core::tensor::backend::Backend;
 use burn_core::tensor::{Bool, Float, Int, Tensor, TensorPrimitive};
 use burn_tpu_runtime::Tensor as Recorded;
+use burn_tpu_runtime::custom_op::Kind;
 
 /// A tensor without its rank.
 #[derive(Clone)]
@@ -12,14 +13,6 @@ pub enum AnyTensor<B: Backend> {
     Float(B::FloatTensorPrimitive),
     Int(B::IntTensorPrimitive),
     Bool(B::BoolTensorPrimitive),
-}
-
-/// What the elements of a tensor are to Burn.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
-    Float,
-    Int,
-    Bool,
 }
 
 impl<B: Backend> AnyTensor<B> {

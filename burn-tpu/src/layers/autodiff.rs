@@ -7,7 +7,7 @@
 
 use super::run::{Call, LayersBackend};
 use crate::custom_op::autodiff::{node, untracked};
-use crate::custom_op::tensors::{AnyTensor, Kind};
+use crate::custom_op::tensors::AnyTensor;
 use crate::{Result, Tpu, TpuError, TpuFloat, TpuInt, TpuTensor};
 use burn_autodiff::Autodiff;
 use burn_autodiff::checkpoint::base::Checkpointer;
@@ -18,6 +18,7 @@ use burn_core::tensor::backend::AutodiffBackend;
 use burn_core::tensor::ops::{FloatTensor, FloatTensorOps};
 use burn_core::tensor::{FloatDType, Shape, TensorMetadata};
 use burn_tpu_runtime::Tensor;
+use burn_tpu_runtime::custom_op::Kind;
 use burn_tpu_runtime::layers::{LayerInputs, LayerLoop, LayerResults, Residuals};
 use std::sync::{Arc, Mutex, PoisonError};
 

@@ -2,11 +2,12 @@
 
 use crate::custom_op::TpuBackend;
 use crate::custom_op::sealed::Sealed;
-use crate::custom_op::tensors::{AnyTensor, Kind};
+use crate::custom_op::tensors::AnyTensor;
 use crate::{Keep, Result, Tpu, TpuDevice, TpuFloat, TpuInt};
 use burn_core::tensor::backend::Backend;
 use burn_core::tensor::ops::FloatTensor;
 use burn_tpu_runtime::Tensor;
+use burn_tpu_runtime::custom_op::Kind;
 use burn_tpu_runtime::layers::{LayerInputs, LayerLoop, LayerResults};
 use burn_tpu_runtime::ops::movement;
 

@@ -1,25 +1,22 @@
 //! A custom op whose tensors have no static types, and what is known of it for each set of operand types.
 
-use super::tensors::Kind;
-use crate::{CustomForm, Result, TpuError};
-use burn_tpu_runtime::graph::TensorType;
-use burn_tpu_runtime::{CustomOp, Device, Precision, Tensor, scoped_precision};
+use super::Kind;
+use super::form::{CheckedOp, CustomForm};
+use crate::{Device, Precision, Result, Tensor, TpuError, scoped_precision};
+use burn_tpu_graph::TensorType;
 use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};
 
 /// What an op records on its operands: the form that a platform is given, and the results of the plain form.
 pub type Record = dyn Fn(Vec<Tensor>) -> Result<(Result<CustomForm>, Vec<Tensor>)> + Send + Sync;
 
-/// From operands, results and gradients of the results to the gradients of the operands.
-pub type Gradient = dyn Fn(Vec<Tensor>, Vec<Tensor>, Vec<Tensor>) -> Result<Vec<Tensor>> + Send + Sync;
-
-/// A custom op without its gradient.
-pub struct Parts {
+/// A custom op of a front end, without its gradient.
+pub struct UntypedOp {
     name: &'static str,
     record: Box<Record>,
     results: Vec<Kind>,
     /// The op for the devices and operand types that it was called with.
-    known: Mutex<HashMap<Signature, CustomOp>>,
+    known: Mutex<HashMap<Signature, CheckedOp>>,
 }
 
 #[derive(PartialEq, Eq, Hash)]
@@ -30,22 +27,28 @@ struct Signature {
     operands: Vec<TensorType>,
 }
 
-impl Parts {
-    pub(super) fn new(name: &'static str, record: Box<Record>, results: Vec<Kind>) -> Self {
+impl UntypedOp {
+    /// Returns an op that records this, with results of these kinds.
+    pub fn new(name: &'static str, record: Box<Record>, results: Vec<Kind>) -> Self {
         Self { name, record, results, known: Mutex::default() }
     }
 
-    pub(super) fn name(&self) -> &'static str {
+    /// Returns the name that errors and reports have.
+    pub fn name(&self) -> &'static str {
         self.name
     }
 
     /// Returns what kind of tensor each result is.
-    pub(super) fn results(&self) -> &[Kind] {
+    pub fn results(&self) -> &[Kind] {
         &self.results
     }
 
     /// Calls the op.
-    pub(super) fn call(&self, operands: Vec<Tensor>) -> Result<Vec<Tensor>> {
+    ///
+    /// # Errors
+    /// [`TpuError::CustomOp`] if there are no operands, or if they are on several devices; at the first call with operands of
+    /// these types, if the forms do not agree with them and with each other, or the plain form is no function of them.
+    pub fn call(&self, operands: Vec<Tensor>) -> Result<Vec<Tensor>> {
         let Some(first) = operands.first() else { return Err(self.error("it needs an operand")) };
         let device = first.device();
         if let Some(other) = operands.iter().find(|operand| operand.device() != device) {
@@ -59,7 +62,7 @@ impl Parts {
     }
 
     /// Returns the op for operands of these types.
-    fn known(&self, device: Device, operands: &[Tensor]) -> Result<CustomOp> {
+    fn known(&self, device: Device, operands: &[Tensor]) -> Result<CheckedOp> {
         let types = operands.iter().map(|operand| operand.ty().clone()).collect();
         let signature = Signature { device, precision: scoped_precision(), operands: types };
         let lock = || self.known.lock().unwrap_or_else(PoisonError::into_inner);
@@ -72,23 +75,24 @@ impl Parts {
             Ok(recorded) => recorded,
             Err(error) => (Err(error), Vec::new()),
         };
-        let op = CustomOp::of(self.name, operands, record)?;
+        let op = CheckedOp::of(self.name, operands, record)?;
         lock().insert(signature, op.clone());
         Ok(op)
     }
 
-    pub(super) fn error(&self, reason: impl Into<String>) -> TpuError {
+    /// Returns an error of this op.
+    pub fn error(&self, reason: impl Into<String>) -> TpuError {
         error(self.name, reason.into())
     }
 }
 
-impl std::fmt::Debug for Parts {
+impl std::fmt::Debug for UntypedOp {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(self.name)
     }
 }
 
 /// Returns the error of a custom op.
-pub(super) fn error(name: &str, reason: String) -> TpuError {
+pub fn error(name: &str, reason: String) -> TpuError {
     TpuError::CustomOp { name: name.to_owned(), reason }
 }

@@ -1,7 +1,4 @@
-//! Custom ops: computations that a program of the user gives in a form of its own, beside the plain form.
-//!
-//! Owns: how the plain form becomes a program, and the checks of both forms. May not know: what an op's operands and results
-//! are to the user, and its gradient, which are the front end's.
+//! The forms of a custom op for operands of certain types: how the plain form becomes a program, and the checks of both.
 
 use crate::error::{Result, TpuError};
 use crate::trace::{FunctionRecording, FunctionSource, Purpose, Stream, Tensor, record_list};
@@ -40,12 +37,12 @@ impl From<Kernel> for CustomForm {
 
 /// A custom op for operands of certain types, checked.
 #[derive(Clone, Debug)]
-pub struct CustomOp {
+pub(super) struct CheckedOp {
     name: &'static str,
     call: Option<Arc<CustomCall>>,
 }
 
-impl CustomOp {
+impl CheckedOp {
     /// Returns the op for operands of the types of these. `record` is given tensors without values: it returns the form that
     /// a platform is given and, recorded on the tensors, the results of the plain form.
     ///
@@ -56,7 +53,7 @@ impl CustomOp {
     ///
     /// # Panics
     /// If `record` does.
-    pub fn of(
+    pub(super) fn of(
         name: &'static str,
         operands: &[Tensor],
         record: impl FnOnce(Vec<Tensor>) -> (Result<CustomForm>, Vec<Tensor>),
@@ -82,7 +79,7 @@ impl CustomOp {
     ///
     /// # Panics
     /// If an operand has another type or is on another device.
-    pub fn record(&self, operands: &[Tensor]) -> Option<Vec<Tensor>> {
+    pub(super) fn record(&self, operands: &[Tensor]) -> Option<Vec<Tensor>> {
         let call = self.call.as_ref()?;
         let operands: Vec<&Tensor> = operands.iter().collect();
         Some(record_list(self.name, &operands, |recorder, nodes| recorder.custom_call(Arc::clone(call), nodes)))
