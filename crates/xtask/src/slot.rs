@@ -46,6 +46,10 @@ pub fn run(args: &Args) -> Result<()> {
         return slots.into_iter().try_for_each(Slot::check);
     }
     setup::ensure(PluginKind::Cpu, None)?;
+    setup::ensure(PluginKind::Tpu, None)?;
+    if !burn_tpu_pjrt::presence::tpu_present() {
+        burn_tpu_pjrt::aot_environment();
+    }
     let mut counts = TestCounts::default();
     for slot in slots {
         counts += slot.test()?;
@@ -66,7 +70,8 @@ impl Slot {
     fn test(&self) -> Result<TestCounts> {
         let mut counts = TestCounts::default();
         for folder in self.workspaces {
-            counts += stage::test(&mut inside(folder, &["test"])?)?;
+            let required = ["BURN_TPU_REQUIRE_PLUGIN", "BURN_TPU_REQUIRE_LIBTPU"].map(|variable| (variable, "1"));
+            counts += stage::test(inside(folder, &["test"])?.envs(required))?;
         }
         let Some(folder) = self.example else { return Ok(counts) };
         data::mnist(None)?;

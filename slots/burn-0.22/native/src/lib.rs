@@ -9,6 +9,9 @@
 //! | serve a model, or decode, without recording | [`compile`] returns a [`Compiled`] function |
 //! | train without recording each step | [`compile_step`] returns a [`CompiledStep`]; [`DeviceAdamW`] updates |
 //! | train on many chips | [`TpuDevice::mesh`] of a [`Mesh`]; [`place`] parameters by a [`PlacementRule`]; [`shard`] activations |
+//! | compute activations again instead of keeping them | [`Checkpoints`] |
+//! | run a kernel or StableHLO text of your own | [`custom_op`] returns a [`CustomOp`]; [`CustomForm`], [`OpTensors`], [`kernels`] |
+//! | see where the time of some steps goes | [`profile`] returns a [`Profile`] with its [`ProfileReport`] |
 //! | know whether a step fits a TPU, without one | [`fit`] |
 //! | take records apart without reading their tensors | [`tickets`] |
 //!
@@ -24,7 +27,9 @@
 #![forbid(unsafe_code)]
 
 mod autocast;
+mod checkpoint;
 mod compile;
+mod custom_op;
 /// ```no_run
 /// use burn::nn::LinearConfig;
 /// use burn::tensor::{Device, Distribution, Tensor};
@@ -56,6 +61,7 @@ pub mod distributed {
     pub use burn_tpu_runtime::distributed::*;
     pub use burn_tpu_runtime::{Part, Region};
 }
+pub use burn_tpu_runtime::{OpCost, PhaseCost, Profile, ProfileFiles, ProfileReport, profile};
 pub use burn_tpu_runtime::{Activity, MemoryKind, MemoryReport, MemoryUse, RunningProgram, Wait, WaitFor};
 pub use burn_tpu_runtime::{
     ChosenOptions, CutReason, FallbackPolicy, Fault, Generation, IndexChecks, Mesh, Metrics, Optimization, Platform,
@@ -63,6 +69,9 @@ pub use burn_tpu_runtime::{
 };
 
 pub use autocast::{autocast, autocast_to};
+pub use checkpoint::Checkpoints;
 pub use compile::{Compiled, CompiledStep, DeviceAdamW, compile, compile_step};
+pub use burn_tpu_runtime::kernels;
+pub use custom_op::{CustomForm, CustomOp, OpTensors, custom_op};
 pub use mesh::{Axes, Fsdp, Parameter, Patterns, PlacementRule, Replicate, place, shard};
 pub use optim::{LossScaler, LossScalerState, LossScaling, MasterState, MasterWeights, TpuOptimizer, end_step};

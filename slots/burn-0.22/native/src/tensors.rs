@@ -1,7 +1,8 @@
-//! Burn's tensors as the runtime's, and back.
+//! Burn's tensors as the runtime's, and back; and parameters that have no values yet.
 
 use backend::{Tpu, TpuDevice, TpuTensor};
-use burn::tensor::{Bool, Device, Tensor};
+use burn::module::{Module, ModuleVisitor, Param};
+use burn::tensor::{Bool, Device, Int, Tensor};
 use burn_tpu_runtime::Tensor as Value;
 
 /// Returns a tensor without autodiff; `None` for one of another backend, and for a quantized one.
@@ -22,4 +23,26 @@ pub(crate) fn bools<const D: usize>(value: Value) -> Tensor<D, Bool> {
 /// Returns Burn's name of a device.
 pub(crate) fn device(device: burn_tpu_runtime::Device) -> Device {
     Device::from(TpuDevice::from(device))
+}
+
+/// Initialises the parameters of a module that Burn has only described so far.
+pub(crate) fn initialise<M: Module>(module: &M) {
+    module.visit(&mut Initialise);
+}
+
+/// A value initialises itself when it is first asked for.
+struct Initialise;
+
+impl ModuleVisitor for Initialise {
+    fn visit_float<const D: usize>(&mut self, parameter: &Param<Tensor<D>>) {
+        drop(parameter.val());
+    }
+
+    fn visit_int<const D: usize>(&mut self, parameter: &Param<Tensor<D, Int>>) {
+        drop(parameter.val());
+    }
+
+    fn visit_bool<const D: usize>(&mut self, parameter: &Param<Tensor<D, Bool>>) {
+        drop(parameter.val());
+    }
 }

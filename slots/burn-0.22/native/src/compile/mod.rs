@@ -9,9 +9,8 @@ pub use burn_tpu_runtime::Compiled;
 pub use burn_tpu_runtime::step::DeviceAdamW;
 pub use step::{CompiledStep, compile_step};
 
-use crate::tensors::device;
-use burn::module::{Module, ModuleVisitor, Param};
-use burn::tensor::{Bool, Int, Tensor};
+use crate::tensors::{device, initialise};
+use burn::module::Module;
 use burn_tpu_runtime::leaves::Leaves;
 
 /// Compiles a pure function of tensors: it is recorded once for each set of shapes and dtypes, and from then on a call
@@ -74,26 +73,9 @@ where
 fn leaves_of<M: Module + 'static>() -> Leaves<M> {
     Leaves::new(
         |module: &M| {
-            module.visit(&mut Initialise);
+            initialise(module);
             drop(module.devices());
         },
         |module: M, to| module.fork(&device(to)),
     )
-}
-
-/// Initialises parameters: a value initialises itself when it is first asked for.
-struct Initialise;
-
-impl ModuleVisitor for Initialise {
-    fn visit_float<const D: usize>(&mut self, parameter: &Param<Tensor<D>>) {
-        drop(parameter.val());
-    }
-
-    fn visit_int<const D: usize>(&mut self, parameter: &Param<Tensor<D, Int>>) {
-        drop(parameter.val());
-    }
-
-    fn visit_bool<const D: usize>(&mut self, parameter: &Param<Tensor<D, Bool>>) {
-        drop(parameter.val());
-    }
 }
