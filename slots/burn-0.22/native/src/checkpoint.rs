@@ -38,11 +38,13 @@ pub struct Checkpoints<'m> {
 /// One block that was run without keeping its activations.
 struct Block<'m> {
     /// Removes the gradient of the block's result.
-    take: Box<dyn Fn(&mut Gradients) -> Option<DispatchTensor>>,
+    take: TakeGradient,
     /// The gradient of the block's result, as far as it is known.
     gradient: Option<DispatchTensor>,
     again: Again<'m>,
 }
+
+type TakeGradient = Box<dyn Fn(&mut Gradients) -> Option<DispatchTensor>>;
 
 /// Runs the block again, adds its parameters' gradients, and returns those of the ops that made its input.
 type Again<'m> = Box<dyn FnOnce(DispatchTensor, &mut GradientsParams) -> Option<Gradients> + 'm>;

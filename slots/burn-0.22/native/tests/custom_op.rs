@@ -147,10 +147,14 @@ fn errors_name_the_op_and_the_rule() {
     let elsewhere = values([2, 2], &Device::from(TpuDevice::ndarray()));
     refused(sum.call([values([2, 2], &device), elsewhere]).unwrap_err(), "its operands are on");
     // A plain form that reads.
-    let reads = custom_op("reads", |_: &Matrix| Ok(CustomForm::Plain), |x: Matrix| {
-        let _ = x.clone().try_into_data();
-        x
-    });
+    let reads = custom_op(
+        "reads",
+        |_: &Matrix| Ok(CustomForm::Plain),
+        |x: Matrix| {
+            let _ = x.clone().try_into_data();
+            x
+        },
+    );
     refused(reads.call(values([2, 2], &device)).unwrap_err(), "reads");
 }
 

@@ -66,17 +66,17 @@ pub mod distributed {
     pub use burn_tpu_runtime::distributed::*;
     pub use burn_tpu_runtime::{Part, Region};
 }
-pub use burn_tpu_runtime::{OpCost, PhaseCost, Profile, ProfileFiles, ProfileReport, profile};
 pub use burn_tpu_runtime::{Activity, MemoryKind, MemoryReport, MemoryUse, RunningProgram, Wait, WaitFor};
 pub use burn_tpu_runtime::{
     ChosenOptions, CutReason, FallbackPolicy, Fault, Generation, IndexChecks, Mesh, Metrics, Optimization, Platform,
     Precision, Recompile, RecompileCause, Result, ShapeBuckets, Topology, TpuError, TpuOptions, with_precision,
 };
+pub use burn_tpu_runtime::{OpCost, PhaseCost, Profile, ProfileFiles, ProfileReport, profile};
 
 pub use autocast::{autocast, autocast_to};
+pub use burn_tpu_runtime::kernels;
 pub use checkpoint::Checkpoints;
 pub use compile::{Compiled, CompiledStep, DeviceAdamW, compile, compile_step};
-pub use burn_tpu_runtime::kernels;
 pub use custom_op::{CustomForm, CustomOp, OpTensors, custom_op};
 pub use mesh::{Axes, Fsdp, Parameter, Patterns, PlacementRule, Replicate, place, shard};
 pub use optim::{LossScaler, LossScalerState, LossScaling, MasterState, MasterWeights, TpuOptimizer, end_step};

@@ -7,13 +7,13 @@ use burn::tensor::{Shape, Slice};
 use burn_backend::AutodiffBackend;
 use burn_backend::ops::FloatTensorOps;
 use burn_backend::tensor::FloatTensor;
+use burn_dispatch::backends::autodiff::Autodiff;
 use burn_dispatch::backends::autodiff::checkpoint::base::Checkpointer;
 use burn_dispatch::backends::autodiff::checkpoint::strategy::{
     BalancedCheckpointing, CheckpointStrategy, NoCheckpointing,
 };
 use burn_dispatch::backends::autodiff::grads::Gradients;
 use burn_dispatch::backends::autodiff::ops::{Backward, Ops, OpsKind};
-use burn_dispatch::backends::autodiff::Autodiff;
 use burn_dispatch::{
     BackendTensor, DispatchAutodiffContext, DispatchKindConversion, DispatchTensor, GradientCheckpointingStrategy,
 };
@@ -42,9 +42,7 @@ pub(super) fn call(
         return Ok(results.into_iter().zip(op.results()).map(|(result, &kind)| plain(result, kind)).collect());
     };
     match strategy {
-        GradientCheckpointingStrategy::Balanced => {
-            call_with_autodiff::<BalancedCheckpointing>(op, gradient, operands)
-        }
+        GradientCheckpointingStrategy::Balanced => call_with_autodiff::<BalancedCheckpointing>(op, gradient, operands),
         GradientCheckpointingStrategy::Disabled => call_with_autodiff::<NoCheckpointing>(op, gradient, operands),
     }
 }
@@ -139,7 +137,9 @@ where
         OpsKind::Tracked(prepared) => prepared.finish(call, value),
         OpsKind::UnTracked(prepared) => prepared.finish(value),
     };
-    let float = |tensor| <DispatchTensor as DispatchKindConversion<Autodiff<Tpu, C>>>::from_backend(BackendTensor::Float(tensor));
+    let float = |tensor| {
+        <DispatchTensor as DispatchKindConversion<Autodiff<Tpu, C>>>::from_backend(BackendTensor::Float(tensor))
+    };
     let result = |(kind, place)| match place {
         InNode::Whole => float(node.clone()),
         InNode::Part(elements, dims) => {
