@@ -398,6 +398,29 @@ fn a_compiled_step_trains_as_on_one_device_with_its_state_split() {
     assert!(ratio > 7.0, "the arguments of one device of eight are 1/{ratio} of those of one");
 }
 
+/// Each device goes on with its own rows of a batch: the parts of it are split as the batch is.
+#[test]
+fn microbatches_of_a_compiled_step_give_the_losses_of_one_device() {
+    let Some((one, [mesh])) = devices(0, [data()]) else { return };
+    let train = |device: &TpuDevice, count| {
+        F32::seed(device, 42);
+        let model = Mlp::<Autodiff<F32>>::new(device);
+        let model =
+            if device == &mesh { place(model, &Fsdp { axis: "data", min_bytes: 1 << 12 }).unwrap() } else { model };
+        let optimizer = DeviceAdamW::new().with_microbatches(count);
+        let mut training = compile_step(model, optimizer, |model: &Mlp<Autodiff<F32>>, batch| {
+            let loss = model.loss(AutodiffModule::<Autodiff<F32>>::from_inner(batch));
+            (loss.clone(), loss.inner())
+        });
+        let losses = (0..5).map(|step| value(training.run(1e-3, Images::synthetic(BATCH, step, device)).unwrap())[0]);
+        losses.collect::<Vec<f32>>()
+    };
+    let expected = train(&one, 1);
+    for (loss, expected) in train(&mesh, 2).iter().zip(&expected) {
+        assert!((loss - expected).abs() <= 1e-5 * expected.abs(), "{loss} instead of {expected}");
+    }
+}
+
 #[test]
 fn a_mistake_is_an_error_that_names_it() {
     let Some((_, [mesh])) = devices(4, [data_model()]) else { return };

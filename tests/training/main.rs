@@ -20,6 +20,7 @@ mod layers;
 mod learner;
 mod learner_checkpoints;
 mod master_weights;
+mod microbatches;
 mod steps;
 mod varying;
 mod weights;

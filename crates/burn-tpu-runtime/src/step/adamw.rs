@@ -31,6 +31,7 @@ pub struct DeviceAdamW {
     decays: Option<Decides>,
     gradient_norm: Option<f32>,
     loss_scaling: Option<LossScaling>,
+    microbatches: usize,
 }
 
 impl Default for DeviceAdamW {
@@ -42,6 +43,7 @@ impl Default for DeviceAdamW {
             decays: None,
             gradient_norm: None,
             loss_scaling: None,
+            microbatches: 1,
         }
     }
 }
@@ -83,6 +85,22 @@ impl DeviceAdamW {
     /// skipped step.
     pub fn with_loss_scaling(self, scaling: LossScaling) -> Self {
         Self { loss_scaling: Some(scaling), ..self }
+    }
+
+    /// Computes the gradients in `count` parts of each batch, one after another in one loop, and updates with their mean: a
+    /// step needs the memory of one part's activations, and its program has the size of one part's. Part `i` has the rows
+    /// `i`, `i + count`, `i + 2 * count` and so on of each tensor of the batch, `[rows, ..]`, so that on a mesh each device
+    /// goes on with its own rows.
+    ///
+    /// If the loss is a mean over rows, and rows do not depend on each other, the gradients are those of the whole batch.
+    /// What the step returns is of all parts: of floats the mean, of other tensors the last part's. Random numbers and
+    /// running statistics are those of the parts one by one.
+    pub fn with_microbatches(self, count: usize) -> Self {
+        Self { microbatches: count, ..self }
+    }
+
+    pub(super) fn microbatches(&self) -> usize {
+        self.microbatches
     }
 
     pub(super) fn loss_scaling(&self) -> Option<LossScaling> {

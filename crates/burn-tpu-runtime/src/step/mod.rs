@@ -7,6 +7,7 @@
 mod adamw;
 mod arithmetic;
 mod loss_scaling;
+mod microbatches;
 mod named_state;
 mod packs;
 mod tensors;
@@ -21,6 +22,7 @@ use crate::{Compiled, Device, Platform, Result, Tensor};
 use adamw::Numbers;
 use arithmetic::{add, mul};
 use burn_tpu_graph::{DType, TensorType};
+use microbatches::Microbatches;
 use packs::{Layout, Pack, Place};
 use std::fmt::Debug;
 use std::sync::Arc;
@@ -64,6 +66,7 @@ pub struct TrainingStep<D, R> {
     /// anew.
     rate: Option<(f32, Tensor)>,
     layout: Arc<Layout>,
+    microbatches: Arc<Microbatches<D, R>>,
     device: Device,
 }
 
@@ -78,24 +81,31 @@ impl<D: Clone + Debug + 'static, R: Clone + Debug + 'static> TrainingStep<D, R> 
         results: Leaves<R>,
         compute: impl Fn(Vec<Tensor>, D, Option<Tensor>) -> Computed<R> + Send + 'static,
     ) -> Self {
+        let (batches, results) = (Arc::new(batches), Arc::new(results));
+        let count = optimizer.microbatches();
+        let microbatches = Arc::new(Microbatches::new(count, &parameters, Arc::clone(&batches), Arc::clone(&results)));
         let (layout, state) = begin(&optimizer, &device, parameters);
         let layout = Arc::new(layout);
-        let at = Arc::clone(&layout);
+        let (at, parts) = (Arc::clone(&layout), Arc::clone(&microbatches));
         let function = move |((parameters, state), rate, batch): Argument<D>| {
             let mut rate = rate.0;
             let update = Update { optimizer: &optimizer, layout: &at, packs: at.packs_of(&parameters).to_vec() };
             let parameters = at.unpack(&parameters);
-            update.run(state, rate.pop(), |scale| compute(parameters, batch, scale))
+            update.run(state, rate.pop(), |scale| {
+                parts.compute(device, parameters, batch, |parameters, batch| compute(parameters, batch, scale.clone()))
+            })
         };
         let step = Compiled::new(function, arguments(batches), states(results));
-        Self { step, state, rate: None, layout, device }
+        Self { step, state, rate: None, layout, microbatches, device }
     }
 
     /// Runs a step on a batch. It is dispatched and not waited for.
     ///
     /// # Errors
-    /// Those of [`Compiled::call`]. If the step did not begin, the parameters are as they were.
+    /// [`TpuError::Option`](crate::TpuError::Option) if the batch cannot be divided into the optimizer's microbatches; those of
+    /// [`Compiled::call`]. If the step did not begin, the parameters are as they were.
     pub fn run(&mut self, rate: f32, batch: D) -> Result<R> {
+        self.microbatches.check(&batch)?;
         let rate = TensorList(vec![self.rate(rate)]);
         let state = std::mem::take(&mut self.state);
         match self.step.call_or_return((state, rate, batch)) {
@@ -148,8 +158,7 @@ fn constant(number: f32, device: &Device) -> Tensor {
 }
 
 /// Reaches the tensors of a step's argument.
-fn arguments<D: Debug + 'static>(batches: Leaves<D>) -> Leaves<Argument<D>> {
-    let batches = Arc::new(batches);
+fn arguments<D: Debug + 'static>(batches: Arc<Leaves<D>>) -> Leaves<Argument<D>> {
     let moved = Arc::clone(&batches);
     Leaves::new(
         move |((parameters, state), rate, batch): &Argument<D>| {
@@ -164,8 +173,7 @@ fn arguments<D: Debug + 'static>(batches: Leaves<D>) -> Leaves<Argument<D>> {
 }
 
 /// Reaches the tensors of a step's result.
-fn states<R: Debug + 'static>(results: Leaves<R>) -> Leaves<(State, R)> {
-    let results = Arc::new(results);
+fn states<R: Debug + 'static>(results: Arc<Leaves<R>>) -> Leaves<(State, R)> {
     let moved = Arc::clone(&results);
     Leaves::new(
         move |((parameters, state), result): &(State, R)| {

@@ -7,7 +7,7 @@ use super::tensors::TensorList;
 use crate::Tensor;
 use crate::ops::movement::{self, Slice};
 use crate::ops::{arithmetic, data};
-use burn_tpu_graph::{DType, TensorType};
+use burn_tpu_graph::DType;
 
 /// Parameters of at most this many elements are packed.
 const MOST_PACKED_ELEMENTS: usize = 4096;
@@ -135,11 +135,12 @@ impl Pack {
         if gradients.iter().all(Option::is_some) {
             return new;
         }
-        // A choice, and no concatenation, can be written in place.
-        let members = self.members.iter().zip(gradients);
-        let stays = members.flat_map(|(member, gradient)| std::iter::repeat_n(gradient.is_none(), member.len()));
-        let ty = TensorType::new(DType::Bool, [self.len()]);
-        let stays = data::from_bytes("optimizer", ty, stays.map(u8::from).collect(), &old.device());
+        // A choice, and no concatenation of values, can be written in place.
+        let device = old.device();
+        let stays = self.members.iter().zip(gradients).map(|(member, gradient)| {
+            data::splat("optimizer", &[member.len()], DType::Bool, i64::from(gradient.is_none()), &device)
+        });
+        let stays = movement::cat(stays.collect(), 0);
         arithmetic::mask_where(new, stays, old.clone())
     }
 }
