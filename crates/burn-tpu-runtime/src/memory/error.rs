@@ -36,7 +36,7 @@ impl OutOfMemory {
         let is_large = |kind: MemoryKind| self.live.of(kind) > tensors / 4;
         let mut advice = Vec::new();
         if needed > tensors {
-            advice.push("a smaller batch, with gradients accumulated over several: the program itself needs most");
+            advice.push("a smaller batch, or gradients of parts of it, as DeviceAdamW::with_microbatches does: the program itself needs most");
         }
         if is_large(MemoryKind::Activations) {
             advice.push("drop the results that are kept, or read them as numbers: the list says which");

@@ -178,6 +178,23 @@ fn a_step_goes_on_from_a_model_and_a_named_state() {
 }
 
 #[test]
+fn microbatches_train_as_the_whole_batch() {
+    let (tpu, device) = device(7, FloatDType::F32);
+    let train = |count| {
+        tpu.seed(7);
+        let model = LinearConfig::new(6, 2).init(&device);
+        let optimizer = DeviceAdamW::new().with_microbatches(count);
+        let mut training = compile_step(model, optimizer, |model: &Linear, x: Tensor<2>| {
+            let loss = (model.forward(x.clone()) - x.slice_dim(1, 0..2)).powi_scalar(2).mean();
+            (loss.clone(), loss)
+        });
+        let step = |step| numbers(training.run(rate(step), batch(step, &device)).expect("pure"))[0];
+        (0..STEPS).map(step).collect::<Vec<f32>>()
+    };
+    assert_near(&train(4), &train(1), 1e-5);
+}
+
+#[test]
 fn a_compiled_function_records_once_and_keeps_what_changes() {
     let (tpu, device) = device(5, FloatDType::F32);
     let model = LinearConfig::new(4, 4).init(&device).valid();
