@@ -140,6 +140,19 @@ fn an_op_on_small_values_that_nothing_else_holds_is_computed_at_once() {
 }
 
 #[test]
+fn an_op_is_computed_at_once_also_while_much_waits() {
+    let Some(device) = device() else { return };
+    let _alone = alone();
+    let reference = read(stacked::<NdArray<f32>>(7, &Default::default()));
+    // As much as a device lets wait: what follows is transferred when it is made.
+    let elements = (64 << 20) - 100;
+    let waits = Tensor::<B, 1>::from_data(TensorData::new(vec![0.0f32; elements], [elements]), &device);
+    let batch = ops(&device, || close(&read(stacked::<B>(7, &device)), &reference));
+    assert_eq!(batch, (64 * 4 + 1, 0));
+    drop(waits);
+}
+
+#[test]
 fn values_side_by_side_are_right_along_every_dim() {
     let Some(device) = device() else { return };
     let _alone = alone();

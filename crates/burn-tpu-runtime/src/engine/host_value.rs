@@ -18,7 +18,7 @@ use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::Relaxed;
 
 /// The size in bytes up to which a value stays on the host too after its transfer, so that reading it back costs none.
-const KEPT_BYTES: usize = 4 << 10;
+pub(crate) const KEPT_BYTES: usize = 4 << 10;
 
 /// The most bytes of values that wait on the host of one device. A further value is transferred at once.
 pub(crate) const MOST_WAITING_BYTES: u64 = 256 << 20;
@@ -87,9 +87,15 @@ impl HostValue {
         Self { ty, maker, is_from_larger: false, was_read: AtomicBool::new(false), state, counters }
     }
 
-    /// Creates a value of the user that was transferred at once, since too much waited.
-    pub(crate) fn transferred(ty: TensorType, buffer: SharedBuffer, counters: Arc<Counters>) -> Self {
-        let copies = Copies { elements: None, buffer: Some(buffer), larger: None, is_waiting: false };
+    /// Creates a value of the user that was transferred at once, since too much waited. As after any transfer, the elements
+    /// of a small value are given, and stay on the host: ops that are computed at once read them.
+    pub(crate) fn transferred(
+        ty: TensorType,
+        elements: Option<HostElements>,
+        buffer: SharedBuffer,
+        counters: Arc<Counters>,
+    ) -> Self {
+        let copies = Copies { elements, buffer: Some(buffer), larger: None, is_waiting: false };
         let (maker, was_read, state) = (Maker::User, AtomicBool::new(false), Mutex::new(copies));
         Self { ty, maker, is_from_larger: false, was_read, state, counters }
     }

@@ -7,8 +7,8 @@ use super::arguments::OnDevice;
 use super::placement::sharding_of;
 use crate::activity::{Activity, WaitFor, Waiting, describe, waits};
 use crate::engine::{
-    Arguments, Engine, Execution, HostBytes, HostElements, HostTensor, HostValue, MOST_WAITING_BYTES, Maker,
-    SharedBuffer,
+    Arguments, Engine, Execution, HostBytes, HostElements, HostTensor, HostValue, KEPT_BYTES, MOST_WAITING_BYTES,
+    Maker, SharedBuffer,
 };
 use crate::error::{Result, TpuError};
 use crate::lines::Lines;
@@ -232,11 +232,14 @@ impl OpenDevice {
         // On a mesh, the program that reads a value first says how it is split.
         let waits = engine.transfers_values() || engine.mesh().is_some();
         if !waits || waiting > MOST_WAITING_BYTES {
+            let kept = Some(&elements).filter(|_| ty.bytes() <= KEPT_BYTES).cloned();
             let buffer = self.upload(ty, elements.bytes(), None)?;
             // Who asks whether a program has read it finds out.
             let is_noted = waits && maker == Maker::User && engine.mesh().is_none();
-            let noted = || HostValue::transferred(ty.clone(), Arc::clone(&buffer), Arc::clone(&self.counters));
-            return Ok(if is_noted { Arc::new(noted()) } else { buffer });
+            if !is_noted {
+                return Ok(buffer);
+            }
+            return Ok(Arc::new(HostValue::transferred(ty.clone(), kept, buffer, Arc::clone(&self.counters))));
         }
         Ok(Arc::new(HostValue::new(ty.clone(), elements, maker, Arc::clone(&self.counters))))
     }
