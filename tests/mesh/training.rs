@@ -412,13 +412,19 @@ fn microbatches_of_a_compiled_step_give_the_losses_of_one_device() {
             let loss = model.loss(AutodiffModule::<Autodiff<F32>>::from_inner(batch));
             (loss.clone(), loss.inner())
         });
-        let losses = (0..5).map(|step| value(training.run(1e-3, Images::synthetic(BATCH, step, device)).unwrap())[0]);
-        losses.collect::<Vec<f32>>()
+        let mut step = |step| value(training.run(1e-3, Images::synthetic(BATCH, step, device)).unwrap())[0];
+        let mut losses = vec![step(0)];
+        let before = device.metrics();
+        losses.extend((1..5).map(step));
+        (losses, device.metrics().argument_bytes - before.argument_bytes)
     };
-    let expected = train(&one, 1);
-    for (loss, expected) in train(&mesh, 2).iter().zip(&expected) {
+    let (expected, _) = train(&one, 1);
+    let (_, bytes) = train(&mesh, 1);
+    let (losses, bytes_of_parts) = train(&mesh, 2);
+    for (loss, expected) in losses.iter().zip(&expected) {
         assert!((loss - expected).abs() <= 1e-5 * expected.abs(), "{loss} instead of {expected}");
     }
+    assert_eq!(bytes_of_parts, bytes, "a device has its rows of the batch alone");
 }
 
 #[test]

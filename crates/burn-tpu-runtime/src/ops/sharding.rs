@@ -26,6 +26,20 @@ pub fn constrain(x: Tensor, dims: &[DimNames]) -> Result<Tensor> {
     Ok(record("shard", [&x], |r, [x]| r.sharding_constraint(x, sharding)))
 }
 
+/// Returns a value of which this dim is split over the axes of batches, and no other. On a device that is no mesh, and if
+/// the dim does not divide, the value.
+pub fn split_batch(x: Tensor, dim: usize) -> Tensor {
+    let device = x.device();
+    let batch = device.as_mesh().and_then(|description| description.batch().ok());
+    let (Some(batch), Some(mesh)) = (batch, axes_of(device)) else { return x };
+    let axes = |place| if place == dim { batch.iter().copied().collect() } else { DimAxes::default() };
+    let sharding = Sharding::new((0..x.dims().len()).map(axes).collect::<Vec<_>>());
+    if sharding.check(x.ty(), &mesh).is_err() {
+        return x;
+    }
+    record("shard", [&x], |r, [x]| r.sharding_constraint(x, sharding))
+}
+
 /// Checks that a value of this type can be placed so: as [`constrain`], and into equal parts.
 ///
 /// # Errors

@@ -8,7 +8,7 @@ use crate::error::{Result, TpuError};
 use crate::layers::{Keep, LayerInputs, LayerLoop, LayerResults};
 use crate::leaves::Leaves;
 use crate::ops::arithmetic::cast;
-use crate::ops::{data, movement};
+use crate::ops::{data, movement, sharding};
 use crate::trace::{Purpose, Stream};
 use crate::{Device, Tensor};
 use burn_tpu_graph::{DType, TensorType};
@@ -125,7 +125,9 @@ impl<D: Clone + Debug, R: Clone + Debug> Microbatches<D, R> {
     fn parts_of(&self, tensor: &Tensor) -> Tensor {
         let [rows, row @ ..] = tensor.dims() else { return tensor.clone() };
         let dims: Vec<usize> = [rows / self.count, self.count].into_iter().chain(row.iter().copied()).collect();
-        movement::swap_dims(movement::reshape(tensor.clone(), &dims), 0, 1)
+        // The partitioner would not look for a batch in the parts of it.
+        let tensor = sharding::split_batch(tensor.clone(), 0);
+        sharding::split_batch(movement::swap_dims(movement::reshape(tensor, &dims), 0, 1), 1)
     }
 
     /// Returns the parameters that are not trained.
