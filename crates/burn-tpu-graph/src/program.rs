@@ -5,12 +5,15 @@
 //! in the parameters and slots that those read, give the same program.
 
 use crate::{Graph, GraphError, Mesh, Node, NodeId, Op, Placement, Rebuild, Result, TensorType};
+use rustc_hash::FxHasher;
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
 /// A graph with its outputs. All nodes are reachable from the outputs.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Program {
+    /// The hash of the other fields, made once: a step looks for its program several times, and has hundreds of outputs.
+    hash: u64,
     graph: Graph,
     outputs: Vec<NodeId>,
     /// Where arguments and results live, for a program of a mesh.
@@ -44,7 +47,19 @@ impl Bindings {
     }
 }
 
+impl Default for Program {
+    fn default() -> Self {
+        Self::new(Graph::default(), Vec::new(), None)
+    }
+}
+
 impl Program {
+    fn new(graph: Graph, outputs: Vec<NodeId>, placement: Option<Arc<Placement>>) -> Self {
+        let mut hasher = FxHasher::default();
+        (graph.hash_at(graph.len()), &outputs, &placement).hash(&mut hasher);
+        Self { hash: hasher.finish(), graph, outputs, placement }
+    }
+
     /// The part of `graph` that `outputs` need. Parameters and slots keep their `index`.
     ///
     /// # Errors
@@ -89,18 +104,18 @@ impl Program {
     /// Returns the program of a copy of the nodes that the outputs need.
     fn copied(copy: Rebuild, outputs: &[NodeId]) -> Result<Self> {
         let outputs = copy.renamed.ids(outputs)?.into_vec();
-        Ok(Self { graph: copy.graph, outputs, placement: None })
+        Ok(Self::new(copy.graph, outputs, None))
     }
 
     /// A program of parts that nobody checked, for tests of what refuses them.
     #[cfg(test)]
     pub(crate) fn unchecked(nodes: Vec<Node>, outputs: Vec<NodeId>) -> Self {
-        Self { graph: Graph::unchecked(nodes), outputs, placement: None }
+        Self::new(Graph::unchecked(nodes), outputs, None)
     }
 
     /// The same program for a mesh, with this placement of its arguments and results.
     pub fn placed(self, placement: impl Into<Arc<Placement>>) -> Self {
-        Self { placement: Some(placement.into()), ..self }
+        Self::new(self.graph, self.outputs, Some(placement.into()))
     }
 
     /// Where arguments and results live; `None` for a program of one device.
@@ -210,9 +225,7 @@ fn count(needed: &[bool]) -> usize {
 
 impl Hash for Program {
     fn hash<H: Hasher>(&self, state: &mut H) {
-        self.graph.hash_at(self.graph.len()).hash(state);
-        self.outputs.hash(state);
-        self.placement.hash(state);
+        self.hash.hash(state);
     }
 }
 

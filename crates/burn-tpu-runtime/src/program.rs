@@ -69,6 +69,8 @@ pub(crate) struct Recorded {
     pub(crate) program: Arc<Program>,
     /// Where the program's inputs and nodes are in the recording.
     pub(crate) bindings: Bindings,
+    /// Whether the program's slots are those of the recording, in their order, up to the last that it has.
+    has_slots_in_order: bool,
     /// On a mesh, where the recording's buffers were.
     pub(crate) arrivals: Vec<Arrival>,
     /// Whether the lines of its outputs are still looked for.
@@ -107,7 +109,7 @@ impl Recorded {
 
     /// The values of the program's slots, from those of the recording.
     pub(crate) fn slots<'s>(&self, recorded: &'s [u64]) -> Cow<'s, [u64]> {
-        let same = self.bindings.slots.iter().copied().eq(0..recorded.len() as u32);
+        let same = self.has_slots_in_order && self.bindings.slots.len() == recorded.len();
         if same { Cow::Borrowed(recorded) } else { self.bindings.slots.iter().map(|&i| recorded[i as usize]).collect() }
     }
 }
@@ -277,7 +279,9 @@ impl ProgramCache {
         let program = programs.interned(place(program, &bindings.parameters));
         let (outputs, arrivals) = (subgraph.outputs.clone(), arrivals.to_vec());
         let wanted_lines = WantedLines(AtomicU8::new(MOST_LOOKS));
-        let recorded = Arc::new(Recorded { graph, outputs, program, bindings, arrivals, wanted_lines });
+        let has_slots_in_order = bindings.slots.iter().copied().eq(0..bindings.slots.len() as u32);
+        let recorded = Recorded { graph, outputs, program, bindings, has_slots_in_order, arrivals, wanted_lines };
+        let recorded = Arc::new(recorded);
         if programs.count(Count::Extracted, hash) > 1 {
             programs.remember(hash, Arc::clone(&recorded));
         }
