@@ -213,9 +213,8 @@ impl DeviceRuntime {
                     Some(split) => self.run_split(split, Some(&member), run, buffers),
                 };
                 match results {
-                    Err(RunError::Refused(error)) if self.runs_exactly(&member, &error) => {
-                        let compiled = self.compiler.compile(run, &recorded.program, &[slots], None);
-                        let compiled = compiled.map_err(RunError::Refused)?;
+                    Err(RunError::Refused(error)) => {
+                        let compiled = self.exact_instead(&member, run, error).map_err(RunError::Refused)?;
                         (self.run_compiled(run, &compiled, buffers), Arc::clone(&compiled.assumptions))
                     }
                     results => {

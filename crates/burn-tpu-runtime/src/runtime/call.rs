@@ -44,10 +44,10 @@ impl DeviceRuntime {
             return Ok(CallProgram::Own(compiled));
         }
         if let Some(member) = self.member_of(&recorded.program, slots) {
-            match self.compiled_bucket(&member, run) {
-                Err(error) if self.runs_exactly(&member, &error) => {}
-                compiled => return Ok(CallProgram::Bucket(member, compiled?)),
-            }
+            return match self.compiled_bucket(&member, run) {
+                Ok(compiled) => Ok(CallProgram::Bucket(member, compiled)),
+                Err(error) => self.exact_instead(&member, run, error).map(CallProgram::Own),
+            };
         }
         self.warn_of_uneven_batches(recorded);
         self.compiler.compile(run, &recorded.program, &[slots], found).map(CallProgram::Own)
@@ -113,8 +113,8 @@ impl DeviceRuntime {
             CallProgram::Own(compiled) => self.open().dispatch(&recorded.program, compiled, arguments, slots),
             CallProgram::Bucket(member, compiled) => {
                 match self.dispatch_member(member, compiled, (&recorded.program, slots), arguments) {
-                    Err(RunError::Refused(error)) if self.runs_exactly(member, &error) => {
-                        let compiled = self.compiler.compile(run, &recorded.program, &[slots], None)?;
+                    Err(RunError::Refused(error)) => {
+                        let compiled = self.exact_instead(member, run, error)?;
                         self.open().dispatch(&recorded.program, &compiled, arguments, slots)
                     }
                     results => results,

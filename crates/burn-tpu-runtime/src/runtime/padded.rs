@@ -168,10 +168,28 @@ impl DeviceRuntime {
         }
     }
 
-    /// Returns whether a program that was refused as a member of a bucket runs at its exact sizes instead: the bucket does
-    /// not fit into the device's memory, and is left out from now on.
-    pub(super) fn runs_exactly(&self, member: &Member, error: &TpuError) -> bool {
-        !self.compiler.is_frozen() && self.families.leaves_out(member, error)
+    /// Returns the program of the exact sizes for a run that was refused as a member of a bucket with this error: the bucket
+    /// does not fit into the device's memory, and is left out from now on.
+    ///
+    /// # Errors
+    /// The error itself, if that is not why the run was refused, or if nothing may be compiled. Those of the compile.
+    pub(super) fn exact_instead(
+        &self,
+        member: &Member,
+        run: RecordedRun,
+        error: TpuError,
+    ) -> Result<Arc<CompiledProgram>> {
+        if self.compiler.is_frozen() || !self.families.leaves_out(member, &error) {
+            return Err(error);
+        }
+        let RecordedRun { recorded, slots, .. } = run;
+        match self.open().cache.get(&recorded.program) {
+            Some(compiled) if compiled.assumptions.hold(slots) => Ok(compiled),
+            older => {
+                self.warn_of_uneven_batches(recorded);
+                self.compiler.compile(run, &recorded.program, &[slots], older)
+            }
+        }
     }
 
     /// Takes the arguments of a recorded program as those of a bucket's.
