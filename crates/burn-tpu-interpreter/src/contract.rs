@@ -114,8 +114,10 @@ impl<T: Element> Matrices<T> {
         let size = |dims: &[usize]| dims.iter().map(|&d| x.dims()[d]).product::<usize>();
         let (rows, columns) = (size(row), size(column));
         let (x, number) = without_repeats(x.clone(), batch);
-        let straight = transpose(x.clone(), &[batch, row, column].concat());
-        let turned = transpose(x, &[batch, column, row].concat());
+        let ordered =
+            |first: &[usize], second: &[usize]| Dims::from_iter([batch, first, second].into_iter().flatten().copied());
+        let straight = transpose(x.clone(), &ordered(row, column));
+        let turned = transpose(x, &ordered(column, row));
         let transposed = !straight.is_dense() && turned.is_dense();
         let data = if transposed { turned } else { straight }.to_flat::<T>()?;
         let count = number.iter().copied().max().map_or(0, |last| last + 1);

@@ -2,10 +2,10 @@
 //!
 //! As in XLA, a start is clamped so that its slice fits, and a scatter drops a whole window that does not fit.
 
-use super::buffer::{Element, dispatch, dispatch_combined};
+use super::buffer::{Element, dispatch, dispatch_combined, dispatch_integers};
 use super::convert::splat;
 use super::error::Result;
-use super::movement::{slice_at, write_at};
+use super::movement::{own_part, slice_at, write_at};
 use super::numeric::Combined;
 use super::tensor::HostTensor;
 use super::walk::{Strides, Walk, at, copy_run, row_major};
@@ -19,6 +19,11 @@ pub(super) fn integers(x: &HostTensor) -> Result<Vec<i64>> {
     Ok(wide.elements::<i64>()?.into_owned())
 }
 
+/// Returns the integer of a scalar.
+pub(super) fn integer(x: &HostTensor) -> Result<i64> {
+    dispatch_integers!(x.dtype(), T => Ok(x.item::<T>()? as i64))
+}
+
 /// Returns `start`, clamped so that `size` elements fit into `room`.
 fn clamped(start: i64, room: usize, size: usize) -> usize {
     start.clamp(0, room.saturating_sub(size) as i64) as usize
@@ -27,8 +32,7 @@ fn clamped(start: i64, room: usize, size: usize) -> usize {
 fn starts(x: &HostTensor, sizes: &[usize], given: &[HostTensor]) -> Result<Dims> {
     let mut starts = Dims::new();
     for ((given, &room), &size) in given.iter().zip(x.dims()).zip(sizes) {
-        let start = integers(given)?.first().copied().unwrap_or(0);
-        starts.push(clamped(start, room, size));
+        starts.push(clamped(integer(given)?, room, size));
     }
     Ok(starts)
 }
@@ -37,7 +41,7 @@ fn starts(x: &HostTensor, sizes: &[usize], given: &[HostTensor]) -> Result<Dims>
 pub(super) fn dynamic_slice(x: HostTensor, given: &[HostTensor], sizes: &[usize]) -> Result<HostTensor> {
     let start = starts(&x, sizes, given)?;
     let strides = x.strides().clone();
-    Ok(slice_at(x, &start, sizes.into(), strides))
+    own_part(slice_at(x, &start, sizes.into(), strides))
 }
 
 /// Returns `x` with `update` at run-time starts.

@@ -143,7 +143,7 @@ fn compute(node: &Node, mut operands: Operands) -> Result<Results> {
         }
         Op::Slice(attrs) => {
             let x = one(operands)?;
-            movement::static_slice(x, attrs)
+            movement::own_part(movement::static_slice(x, attrs))?
         }
         Op::Pad(attrs) => {
             let [x, value] = two(operands)?;
@@ -246,9 +246,8 @@ fn for_loop(trips: Trips, body: &Program, mut carries: Vec<HostTensor>) -> Resul
 
 /// Returns the trip count that a loop's last operand has.
 fn trip_count(operand: Option<HostTensor>) -> Result<usize> {
-    let count = operand.map(|count| index::integers(&count)).transpose()?;
-    let count = count.and_then(|count| count.first().copied()).unwrap_or(0);
-    Ok(usize::try_from(count).unwrap_or(0))
+    let count = operand.map(|count| index::integer(&count)).transpose()?;
+    Ok(count.and_then(|count| usize::try_from(count).ok()).unwrap_or(0))
 }
 
 /// Runs the program in a node. It owns its operands.
@@ -412,6 +411,26 @@ mod tests {
         let found = t.run(&[first, first]);
         assert_eq!(values::<f32>(&found[1]), [10., 11.]);
         assert_eq!(found[0].view::<f32>().unwrap().data.len(), 2);
+    }
+
+    /// The gradient of what is assigned to a slice: a part is read, then overwritten.
+    #[test]
+    fn a_buffer_whose_parts_were_read_is_written_in_place() {
+        let mut graph = Graph::new();
+        let parameter = |index, size| Op::Parameter { index, ty: TensorType::new(DType::F32, [size]) };
+        let x = graph.add(parameter(0, 8), &[]).unwrap();
+        let zeros = graph.add(parameter(1, 2), &[]).unwrap();
+        let part = graph.slice_dim(x, 0, 2, 4).unwrap();
+        let start = graph.splat(DType::I32, &[], 2).unwrap();
+        let rest = graph.add(Op::DynamicUpdateSlice, &[x, zeros, start]).unwrap();
+        let program = Program::extract(&graph, &[part, rest]).unwrap();
+        let given = tensor(&[8], &[0f32, 1., 2., 3., 4., 5., 6., 7.]);
+        let place = given.view::<f32>().unwrap().data.as_ptr();
+        let mut given = [Some(given), Some(tensor(&[2], &[0f32; 2]))];
+        let found = interpret(&program, |index| given[index as usize].take(), &[]).unwrap();
+        assert_eq!(values::<f32>(&found[0]), [2., 3.]);
+        assert_eq!(values::<f32>(&found[1]), [0., 1., 0., 0., 4., 5., 6., 7.]);
+        assert_eq!(found[1].view::<f32>().unwrap().data.as_ptr(), place, "it was copied");
     }
 
     #[test]

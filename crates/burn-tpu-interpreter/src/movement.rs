@@ -88,6 +88,13 @@ pub(super) fn slice_at(x: HostTensor, start: &[usize], dims: Dims, strides: Stri
     x.viewed(dims, offset, strides)
 }
 
+/// Returns a part of a value without the rest of its buffer, if that is most of it and has other owners: the next one may
+/// write into it then, and who reads the part several times finds it row-major.
+pub(super) fn own_part(part: HostTensor) -> Result<HostTensor> {
+    let is_worth_it = part.buffer_len() / 2 >= part.ty().elements() && part.has_other_owners();
+    if is_worth_it { part.into_dense() } else { Ok(part) }
+}
+
 /// Pads before, after and between elements; negative edges crop.
 pub(super) fn pad(x: HostTensor, value: &HostTensor, attrs: &PadAttrs, dims: &[usize]) -> Result<HostTensor> {
     let (x, offset, strides) = kept(x, attrs, dims);

@@ -111,6 +111,16 @@ impl HostTensor {
         self.buffer.len() > self.ty.elements()
     }
 
+    /// Returns the number of elements of the value's buffer.
+    pub(super) fn buffer_len(&self) -> usize {
+        self.buffer.len()
+    }
+
+    /// Returns whether others have the value's buffer too.
+    pub(super) fn has_other_owners(&self) -> bool {
+        dispatch!(self.ty.dtype, T => self.flat::<T>().is_ok_and(|flat| Arc::strong_count(flat) > 1))
+    }
+
     /// Returns the row-major elements, borrowed if they are stored in that order.
     pub(super) fn elements<T: Element>(&self) -> Result<Cow<'_, [T]>> {
         let view = self.view::<T>()?;
@@ -126,7 +136,8 @@ impl HostTensor {
         if self.is_dense() {
             return Ok(self);
         }
-        dispatch!(self.ty.dtype, T => Ok(Self::new(&self.ty.dims, self.elements::<T>()?.into_owned())))
+        let dense = dispatch!(self.ty.dtype, T => Self::new(&self.ty.dims, self.elements::<T>()?.into_owned()));
+        Ok(Self { flushed: self.flushed, ..dense })
     }
 
     /// Returns the row-major elements without other owners: the value's own if it is dense and has no other owner,
