@@ -71,6 +71,8 @@ pub(crate) struct FollowedProgram {
     recorded: Arc<Recorded>,
     assumptions: Arc<SlotAssumptions>,
     history: Arc<LoopHistory>,
+    /// Whether its results are on the host, which names no lines of them.
+    is_interpreted: bool,
 }
 
 impl DivergenceTracker {
@@ -92,8 +94,9 @@ impl DivergenceTracker {
         self.captured = 0;
         self.offset = OffsetState::Same;
         self.left = None;
-        let mut recent = self.recent.iter().map(|followed| &followed.recorded);
-        self.wanted = recent.find(|recorded| recorded.wanted_lines.is_wanted()).cloned();
+        let is_wanted =
+            |program: &&FollowedProgram| !program.is_interpreted && program.recorded.wanted_lines.is_wanted();
+        self.wanted = self.recent.iter().find(is_wanted).map(|program| Arc::clone(&program.recorded));
     }
 
     /// Goes on with a recording whose earlier ops ran or were recorded again. So many of its ops have a stack.
@@ -156,19 +159,23 @@ impl DivergenceTracker {
     /// Notes that the trace was run as this program, in the interpreter. Another new one is likely to be interpreted too.
     pub(crate) fn interpreted(&mut self, recorded: &Arc<Recorded>) {
         let unread = self.unread + u32::from(self.captured > 0);
-        self.ran(recorded, &Arc::default());
+        self.follow(recorded, &Arc::default(), true);
         self.room = 0;
         self.unread = unread;
     }
 
     /// Notes that the trace was run as this program.
     pub(crate) fn ran(&mut self, recorded: &Arc<Recorded>, assumptions: &Arc<SlotAssumptions>) {
+        self.follow(recorded, assumptions, false);
+    }
+
+    fn follow(&mut self, recorded: &Arc<Recorded>, assumptions: &Arc<SlotAssumptions>, is_interpreted: bool) {
         let place = self.recent.iter().position(|recent| Arc::ptr_eq(&recent.recorded, recorded));
         let known = place.map(|place| self.recent.remove(place).history);
         let history = known.unwrap_or_else(|| self.log.history_of(&recorded.program));
         self.room = if history.ran() { room(&self.log) } else { 0 };
-        let followed =
-            FollowedProgram { recorded: Arc::clone(recorded), assumptions: Arc::clone(assumptions), history };
+        let (recorded, assumptions) = (Arc::clone(recorded), Arc::clone(assumptions));
+        let followed = FollowedProgram { recorded, assumptions, history, is_interpreted };
         if place.is_none() {
             self.log.follow(&followed);
         }
