@@ -86,17 +86,19 @@ pub fn cost(program: &Program) -> Cost {
     total
 }
 
-/// Operations of a matrix product, and of a convolution, that an interpreter does in the time of one element operation: it
-/// leaves them to a library's kernels.
-const DOT_FLOPS_PER_OPERATION: u64 = 16;
+/// What an interpreter does in the time of one evaluation of a function: operations of a matrix product and of a
+/// convolution, which it leaves to a library's kernels, and simple operations on elements.
+const DOT_FLOPS_PER_OPERATION: u64 = 128;
 const CONVOLUTION_FLOPS_PER_OPERATION: u64 = 4;
+const SIMPLE_PER_OPERATION: u64 = 4;
 
-/// Returns the work of one run in element operations: those that [`cost`] counts, and one for each element that a node
-/// makes. It says how long an interpreter takes, not a device.
+/// Returns the work of one run in operations that take as long as a function of an element, such as `exp`: what [`cost`]
+/// counts, and the elements that the nodes make. It says how long an interpreter takes, not a device.
 pub fn work(program: &Program) -> u64 {
     let cost = cost(program);
     let products = cost.dot_flops / DOT_FLOPS_PER_OPERATION + cost.convolution_flops / CONVOLUTION_FLOPS_PER_OPERATION;
-    products + cost.elementwise_flops + cost.reduction_flops + cost.transcendentals + elements(program)
+    let simple = cost.elementwise_flops + cost.reduction_flops + elements(program);
+    products + cost.transcendentals + simple / SIMPLE_PER_OPERATION
 }
 
 /// Returns the number of nodes of a program, those of loop bodies and plain forms included: what a compiler has to read.

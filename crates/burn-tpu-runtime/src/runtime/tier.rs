@@ -5,7 +5,7 @@
 //!
 //! 1. What only reads values on the host, and does little with them, is the host's: the device would wait for its inputs.
 //! 2. A new program with little work is interpreted for as many runs as a compile takes, at most a hundred unless
-//!    the compile takes seconds.
+//!    the compile takes seconds. On the CPU plugin, for some times as many: its code gains little there.
 //! 3. A program of which only the host's part is new (a mask that is built row by row, a batch that is stacked item by item)
 //!    is split: the host's part is interpreted, and the device's part is compiled once.
 //! 4. So is a program that comes back with many small values to transfer.
@@ -36,6 +36,10 @@ const MOST_RUNS: u64 = 100;
 
 /// The element operations that take a second. A compile that takes longer is earned by as many runs as take as long as it.
 const LONG_COMPILE_WORK: u64 = 200_000_000;
+
+/// How many times the time of a compile the interpreter works on a program before that, on the CPU plugin. The interpreter is
+/// about as fast as an eager backend, so that a run of any length takes at most this part of its compile longer.
+const COMPILES_EARNED_ON_CPU: u64 = 4;
 
 /// The cost of a compile in element operations of the interpreter, each about 5 ns: 10 ms for any program, 1 ms for each
 /// node, and 1.2 us for each pair of nodes, since XLA's CPU compiler is quadratic in the length of a program.
@@ -305,9 +309,7 @@ impl DeviceRuntime {
             nodes.min(self.open().options.program_cap as u64)
         };
         let compile = COMPILE_WORK + nodes * (COMPILE_WORK_PER_NODE + COMPILE_WORK_PER_PAIR * together);
-        // All runs together take at most as long as the compile that they delay.
-        let most = if compile < LONG_COMPILE_WORK { MOST_RUNS } else { u64::MAX };
-        let runs = (compile / work.max(1)).min(most);
+        let runs = runs_that_earn(compile, work, is_cpu);
         u64::from(self.open().cache.count(Count::Interpreted, family)) <= runs
     }
 
@@ -352,6 +354,13 @@ impl DeviceRuntime {
         let split = with_little_work(split.map_err(|error| TpuError::Bug(error.to_string()))?);
         Ok(split.filter(|split| split.host_ops > 0))
     }
+}
+
+/// Returns the number of runs in the interpreter, each of this work, that earn a compile: together they take as long as it.
+fn runs_that_earn(compile: u64, work: u64, is_cpu: bool) -> u64 {
+    let most = if compile < LONG_COMPILE_WORK { MOST_RUNS } else { u64::MAX };
+    let compiles = if is_cpu { COMPILES_EARNED_ON_CPU } else { 1 };
+    (compiles * compile / work.max(1)).min(most)
 }
 
 /// Returns the split form of a program if the host's part has little work.
@@ -405,5 +414,28 @@ impl<'b> Inputs<'b> {
     /// Returns the element operations that take as long as the transfers of these inputs and one run on the device.
     fn host_work(&self) -> u64 {
         WORK_PER_TRANSFER * (1 + self.count as u64)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_compile_is_earned_by_runs_that_take_as_long() {
+        let (short, long) = (LONG_COMPILE_WORK / 10, 2 * LONG_COMPILE_WORK);
+        assert_eq!(runs_that_earn(short, short / 5, false), 5);
+        assert_eq!(runs_that_earn(short, short + 1, false), 0, "a large program is compiled at once");
+        assert_eq!(runs_that_earn(short, 1, false), MOST_RUNS);
+        assert_eq!(runs_that_earn(long, long / 1000, false), 1000);
+    }
+
+    #[test]
+    fn on_the_cpu_plugin_a_compile_is_earned_by_more_runs() {
+        let (short, long) = (LONG_COMPILE_WORK / 10, 2 * LONG_COMPILE_WORK);
+        assert_eq!(runs_that_earn(short, short / 5, true), 5 * COMPILES_EARNED_ON_CPU);
+        assert_eq!(runs_that_earn(short, COMPILES_EARNED_ON_CPU * short + 1, true), 0);
+        assert_eq!(runs_that_earn(short, 1, true), MOST_RUNS);
+        assert_eq!(runs_that_earn(long, long / 1000, true), 1000 * COMPILES_EARNED_ON_CPU);
     }
 }
