@@ -56,6 +56,8 @@ pub struct Options {
     /// Read the loss every so many steps, in programs with a loop of their own [default: 1; `dqn`: once an episode]
     #[arg(long, value_name = "N")]
     pub read_every: Option<usize>,
+    #[command(flatten)]
+    pub text: text::TextSizes,
 }
 
 impl Options {
@@ -100,7 +102,7 @@ impl Program {
     pub fn run<B: AutodiffBackend>(self, options: &Options, device: &B::Device) -> Vec<f64> {
         let steps = options.steps(self);
         match self {
-            Program::Text => text::learn::<B>(steps, options.workers, device),
+            Program::Text => text::learn::<B>(steps, options, device),
             Program::TextThreads => text::learn_in_thread::<B>(steps, options, device),
             Program::TextMulti => {
                 text::learn_on_devices::<B>(steps, options, MultiDeviceOptim::OptimMainDevice, device)

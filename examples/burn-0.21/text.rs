@@ -19,12 +19,23 @@ use burn::train::{ClassificationOutput, ExecutionStrategy, InferenceStep, MultiD
 use burn_flex::{Flex, FlexDevice};
 
 const BATCH: usize = 8;
-const WORDS: usize = 500;
 const CLASSES: usize = 4;
-const WIDTH: usize = 64;
-const LONGEST: usize = 48;
 /// The token that fills a row up to the longest sentence of the batch.
 const PADDING: usize = 0;
+
+/// The sizes of the classifier and of its sentences.
+#[derive(Clone, Copy, Debug, clap::Args)]
+pub struct TextSizes {
+    /// Features of the classifier of texts
+    #[arg(long, value_name = "N", default_value_t = 64)]
+    width: usize,
+    /// Words of its vocabulary, at least 33
+    #[arg(long, value_name = "N", default_value_t = 500)]
+    words: usize,
+    /// Tokens of its longest sentence
+    #[arg(long, value_name = "N", default_value_t = 48)]
+    longest: usize,
+}
 
 /// A sentence as tokens, and its class.
 #[derive(Clone, Debug)]
@@ -33,15 +44,15 @@ struct Sentence {
     class: usize,
 }
 
-/// Returns sentences of 4 to 48 tokens, half of them from a vocabulary of their class.
-fn sentences(count: usize, seed: u64) -> Vec<Sentence> {
+/// Returns sentences of 4 tokens to the longest, half of them from a vocabulary of their class.
+fn sentences(sizes: TextSizes, count: usize, seed: u64) -> Vec<Sentence> {
     let mut numbers = Numbers::new(seed);
     let sentence = |numbers: &mut Numbers| {
         let class = numbers.within(0..CLASSES);
-        let length = numbers.within(4..LONGEST + 1);
+        let length = numbers.within(4..sizes.longest + 1);
         let token = |numbers: &mut Numbers| match numbers.within(0..2) {
             0 => 1 + class * 8 + numbers.within(0..8),
-            _ => numbers.within(1..WORDS),
+            _ => numbers.within(1..sizes.words),
         };
         Sentence { tokens: (0..length).map(|_| token(numbers)).collect(), class }
     };
@@ -50,7 +61,9 @@ fn sentences(count: usize, seed: u64) -> Vec<Sentence> {
 
 /// Pads sentences on the device.
 #[derive(Clone)]
-struct TextBatcher;
+struct TextBatcher {
+    longest: usize,
+}
 
 /// Sentences of one length.
 #[derive(Clone, Debug)]
@@ -68,7 +81,7 @@ impl<B: Backend> Batcher<B, Sentence, TextBatch<B>> for TextBatcher {
         let class = |sentence: &Sentence| Tensor::<B, 1, Int>::from_ints([sentence.class as i32], device);
         let classes = Tensor::cat(sentences.iter().map(class).collect(), 0);
         let tokens = sentences.into_iter().map(|sentence| sentence.tokens).collect();
-        let padded = generate_padding_mask(PADDING, tokens, Some(LONGEST), device);
+        let padded = generate_padding_mask(PADDING, tokens, Some(self.longest), device);
         TextBatch { tokens: padded.tensor, padding: padded.mask, classes }
     }
 }
@@ -83,13 +96,13 @@ struct TextClassifier<B: Backend> {
 }
 
 impl<B: Backend> TextClassifier<B> {
-    fn new(device: &B::Device) -> Self {
-        let encoder = TransformerEncoderConfig::new(WIDTH, 2 * WIDTH, 4, 2).with_dropout(0.0).with_norm_first(true);
+    fn new(TextSizes { width, words, longest }: TextSizes, device: &B::Device) -> Self {
+        let encoder = TransformerEncoderConfig::new(width, 2 * width, 4, 2).with_dropout(0.0).with_norm_first(true);
         Self {
-            tokens: EmbeddingConfig::new(WORDS, WIDTH).init(device),
-            positions: EmbeddingConfig::new(LONGEST, WIDTH).init(device),
+            tokens: EmbeddingConfig::new(words, width).init(device),
+            positions: EmbeddingConfig::new(longest, width).init(device),
             encoder: encoder.init(device),
-            output: LinearConfig::new(WIDTH, CLASSES).init(device),
+            output: LinearConfig::new(width, CLASSES).init(device),
         }
     }
 
@@ -124,25 +137,28 @@ impl<B: Backend> InferenceStep for TextClassifier<B> {
     }
 }
 
-fn model<B: Backend>(device: &B::Device) -> TextClassifier<B> {
-    weights::same(TextClassifier::<Flex>::new(&FlexDevice), TextClassifier::new(device), device)
+fn model<B: Backend>(sizes: TextSizes, device: &B::Device) -> TextClassifier<B> {
+    weights::same(TextClassifier::<Flex>::new(sizes, &FlexDevice), TextClassifier::new(sizes, device), device)
 }
 
 fn optimizer<B: AutodiffBackend>() -> impl Optimizer<TextClassifier<B>, B> + 'static {
     AdamConfig::new().with_weight_decay(Some(WeightDecayConfig::new(5e-5))).init()
 }
 
-fn schedule() -> NoamLrScheduler {
-    let schedule = NoamLrSchedulerConfig::new(0.05).with_warmup_steps(50).with_model_size(WIDTH).init();
+fn schedule(sizes: TextSizes) -> NoamLrScheduler {
+    let schedule = NoamLrSchedulerConfig::new(0.05).with_warmup_steps(50).with_model_size(sizes.width).init();
     schedule.expect("the schedule's numbers are positive")
 }
 
 /// Trains in Burn's Learner.
-pub fn learn<B: AutodiffBackend>(steps: usize, workers: usize, device: &B::Device) -> Vec<f64> {
-    let train = learner::loader::<B, _, _, _>(TextBatcher, sentences(steps * BATCH, SEED), BATCH, workers, device);
-    let valid = sentences(VALIDATION_BATCHES * BATCH, SEED + 1);
-    let valid = learner::loader::<B::InnerBackend, _, _, _>(TextBatcher, valid, BATCH, workers, device);
-    learner::classify(model::<B>(device), optimizer(), schedule(), train, valid)
+pub fn learn<B: AutodiffBackend>(steps: usize, options: &Options, device: &B::Device) -> Vec<f64> {
+    let (sizes, workers) = (options.text, options.workers);
+    let batcher = TextBatcher { longest: sizes.longest };
+    let items = sentences(sizes, steps * BATCH, SEED);
+    let train = learner::loader::<B, _, _, _>(batcher.clone(), items, BATCH, workers, device);
+    let valid = sentences(sizes, VALIDATION_BATCHES * BATCH, SEED + 1);
+    let valid = learner::loader::<B::InnerBackend, _, _, _>(batcher, valid, BATCH, workers, device);
+    learner::classify(model::<B>(sizes, device), optimizer(), schedule(sizes), train, valid)
 }
 
 /// Trains in Burn's Learner on several devices: each gets a part of the sentences and batches of its own. Returns the mean
@@ -156,12 +172,14 @@ pub fn learn_on_devices<B: AutodiffBackend>(
     let DeviceId { type_id, index_id } = first.to_id();
     let devices: Vec<B::Device> =
         (0..options.devices as u16).map(|i| B::Device::from_id(DeviceId::new(type_id, index_id + i))).collect();
-    let items = sentences(steps * devices.len() * BATCH, SEED);
-    let train = learner::loader::<B, _, _, _>(TextBatcher, items, BATCH, options.workers, first);
-    let valid = sentences(VALIDATION_BATCHES * BATCH, SEED + 1);
-    let valid = learner::loader::<B::InnerBackend, _, _, _>(TextBatcher, valid, BATCH, options.workers, first);
+    let sizes = options.text;
+    let batcher = TextBatcher { longest: sizes.longest };
+    let items = sentences(sizes, steps * devices.len() * BATCH, SEED);
+    let train = learner::loader::<B, _, _, _>(batcher.clone(), items, BATCH, options.workers, first);
+    let valid = sentences(sizes, VALIDATION_BATCHES * BATCH, SEED + 1);
+    let valid = learner::loader::<B::InnerBackend, _, _, _>(batcher, valid, BATCH, options.workers, first);
     let strategy = ExecutionStrategy::multi(devices.clone(), optim);
-    let losses = learner::classify_by(strategy, model::<B>(first), optimizer(), schedule(), train, valid);
+    let losses = learner::classify_by(strategy, model::<B>(sizes, first), optimizer(), schedule(sizes), train, valid);
     // Within a step, the devices report in any order.
     losses.chunks(devices.len()).map(|step| step.iter().sum::<f64>() / step.len() as f64).collect()
 }
@@ -175,8 +193,10 @@ pub fn learn_in_thread<B: AutodiffBackend>(steps: usize, options: &Options, devi
 }
 
 fn train_alone<B: AutodiffBackend>(steps: usize, options: &Options, device: &B::Device) -> Vec<f64> {
-    let train = learner::loader::<B, _, _, _>(TextBatcher, sentences(steps * BATCH, SEED), BATCH, 0, device);
-    let (mut model, mut optimizer, mut schedule) = (model::<B>(device), optimizer(), schedule());
+    let sizes = options.text;
+    let batcher = TextBatcher { longest: sizes.longest };
+    let train = learner::loader::<B, _, _, _>(batcher, sentences(sizes, steps * BATCH, SEED), BATCH, 0, device);
+    let (mut model, mut optimizer, mut schedule) = (model::<B>(sizes, device), optimizer(), schedule(sizes));
     let mut losses = Vec::new();
     for (step, batch) in train.iter().enumerate() {
         let loss = model.forward(batch).loss;
