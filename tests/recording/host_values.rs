@@ -45,7 +45,7 @@ fn close(ours: &[f32], theirs: &[f32]) {
     }
 }
 
-/// A step with enough work to be compiled.
+/// A step: of a weight with a thousand rows, enough work to be compiled at once.
 fn step<B: Backend>(weight: &Tensor<B, 2>, batch: Tensor<B, 2>) -> Tensor<B, 2> {
     batch.matmul(weight.clone()).tanh().matmul(weight.clone()) * 0.1
 }
@@ -70,7 +70,7 @@ fn a_value_that_no_program_reads_is_never_transferred() {
 fn a_value_is_transferred_once_and_its_memory_is_donated() {
     let Some(device) = device() else { return };
     let _alone = alone();
-    let weight = table::<B, 2>([400, 400], &device);
+    let weight = table::<B, 2>([1000, 1000], &device);
     let counts = counted(&device, || {
         for _ in 0..3 {
             drop(read(step(&weight, weight.clone()).narrow(0, 0, 1)));
@@ -79,9 +79,9 @@ fn a_value_is_transferred_once_and_its_memory_is_donated() {
     assert_eq!(counts, (1, 3, 1));
     // Nothing else holds the state, so the program writes into its memory.
     let before = metrics(&device).donated_bytes;
-    let state = table::<B, 2>([400, 400], &device) * 0.5 + 0.25;
+    let state = table::<B, 2>([1000, 1000], &device) * 0.5 + 0.25;
     device.mark_step();
-    assert_eq!(metrics(&device).donated_bytes - before, 400 * 400 * 4);
+    assert_eq!(metrics(&device).donated_bytes - before, 1000 * 1000 * 4);
     drop(state);
 }
 
