@@ -2,7 +2,7 @@
 //!
 //! As in XLA, a start is clamped so that its slice fits, and a scatter drops a whole window that does not fit.
 
-use super::buffer::{Element, dispatch, dispatch_combined, dispatch_integers};
+use super::buffer::{Element, dispatch, dispatch_combined};
 use super::convert::splat;
 use super::error::Result;
 use super::movement::{own_part, slice_at, write_at};
@@ -19,9 +19,13 @@ pub(super) fn integers(x: &HostTensor) -> Result<Vec<i64>> {
     Ok(wide.elements::<i64>()?.into_owned())
 }
 
-/// Returns the integer of a scalar.
+/// Returns the integer of a scalar. Those that programs have are read as they are.
 pub(super) fn integer(x: &HostTensor) -> Result<i64> {
-    dispatch_integers!(x.dtype(), T => Ok(x.item::<T>()? as i64))
+    match x.dtype() {
+        DType::I32 => x.item::<i32>().map(i64::from),
+        DType::I64 => x.item::<i64>(),
+        _ => integers(x)?.first().copied().ok_or_else(|| "holds no element".into()),
+    }
 }
 
 /// Returns `start`, clamped so that `size` elements fit into `room`.
