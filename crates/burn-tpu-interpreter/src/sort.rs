@@ -6,6 +6,7 @@ use super::convert::splat;
 use super::error::Result;
 use super::movement::transpose;
 use super::numeric::Order;
+use super::subnormal;
 use super::tensor::HostTensor;
 use burn_tpu_graph::Dims;
 use burn_tpu_graph::op::BinaryOp;
@@ -65,7 +66,7 @@ pub(super) fn taken(x: &HostTensor, places: &[usize], dims: &[usize]) -> Result<
 }
 
 /// Returns the `k` largest elements along the last dim, largest first, and their places. The caller has widened 16-bit
-/// floats. Zeros have no sign in the result.
+/// floats. Zeros have no sign in the result, and subnormal numbers are zeros.
 pub(super) fn top_k(x: &HostTensor, k: usize) -> Result<[HostTensor; 2]> {
     let (keys, line) = (descending_keys(x)?, line(x));
     let mut dims = x.dims().clone();
@@ -84,7 +85,8 @@ pub(super) fn top_k(x: &HostTensor, k: usize) -> Result<[HostTensor; 2]> {
         largest.extend_from_slice(&places[..k]);
         found.extend(places[..k].iter().map(|&place| (place - start) as i32));
     }
-    let values = taken(x, &largest, &dims)?;
+    let mut values = taken(x, &largest, &dims)?;
+    subnormal::flush(&mut values)?;
     let zero = splat(x.dtype(), &dims, 0);
     Ok([binary(BinaryOp::Add, values, zero)?, HostTensor::new(&dims, found)])
 }

@@ -1,15 +1,16 @@
 //! Subnormal numbers, which XLA computes with as zeros: it sets the processor's modes flush-to-zero and
-//! denormals-are-zero while a program runs on a CPU, and TPUs have no subnormal f32. Here the operands and the results of
-//! each op that computes are looked through.
+//! denormals-are-zero while a program runs on a CPU, and TPUs have no subnormal f32. Here the operands and the results
+//! of each op that computes are looked through.
 //!
-//! Owns: which ops compute, and the zeros. What only moves elements keeps them as they are, so that a value that is written
-//! and read again has its bits. The subnormal numbers of f16 stay: they are computed with in f32, where they are normal.
+//! Owns: which ops compute, and the zeros. What only moves elements keeps them as they are, so that a value that is
+//! written and read again has its bits. The subnormal numbers of f16 stay: they are computed with in f32, where they
+//! are normal.
 
 use super::buffer::Element;
 use super::elementwise::map;
 use super::error::Result;
 use super::tensor::HostTensor;
-use burn_tpu_graph::op::{BinaryOp, OpKind, UnaryOp};
+use burn_tpu_graph::op::{OpKind, UnaryOp};
 use burn_tpu_graph::{DType, Op};
 use half::bf16;
 
@@ -43,16 +44,16 @@ subnormals! {
     f64, u64;
 }
 
-/// Returns whether XLA computes the op with a processor's arithmetic on floats; `from` is the type of its first operand.
+/// Returns whether XLA computes the op with a processor's arithmetic on floats; `from` is the type of its first
+/// operand.
 ///
-/// An absolute value, a negation, a choice and a wider bf16 are operations on bits. Some functions of a small number are the
-/// number itself, and a power is a function of the C library, which ignores the modes. What orders elements compares keys, in
-/// which subnormal numbers are zeros.
+/// An absolute value, a negation, a choice and a wider bf16 are operations on bits. Some functions of a small number
+/// are the number itself. What orders elements compares keys, in which subnormal numbers are zeros.
 pub(super) fn computes(op: &Op, from: DType) -> bool {
-    use BinaryOp::Pow;
     use UnaryOp::{Abs, Atan, Expm1, Neg, Not, Sin, Tan, Tanh};
     match op {
-        Op::Unary(Abs | Neg | Not | Atan | Expm1 | Sin | Tan | Tanh) | Op::Binary(Pow) => false,
+        Op::Unary(Atan | Tanh) => from == DType::F64,
+        Op::Unary(Abs | Neg | Not | Expm1 | Sin | Tan) => false,
         Op::Select | Op::IsFinite | Op::ArgReduce { .. } => false,
         Op::Convert { dtype: DType::BF16 | DType::F32 } => from == DType::F64,
         Op::Convert { dtype } => matches!(dtype, DType::Bool | DType::F64),
@@ -102,7 +103,7 @@ mod tests {
     use super::super::testing::run;
     use super::*;
     use burn_tpu_graph::Builder;
-    use burn_tpu_graph::op::{Combine, Direction};
+    use burn_tpu_graph::op::{BinaryOp, Combine, Direction};
 
     #[test]
     fn subnormal_numbers_are_those_between_zero_and_the_smallest_normal_one() {
@@ -152,6 +153,30 @@ mod tests {
             t.graph.unary(UnaryOp::Neg, x)
         });
         assert_eq!(negated, [-1e-40, 1e-40]);
+    }
+
+    #[test]
+    fn functions_take_zeros_for_them() {
+        let x = [1e-40f32, -1e-40, 0.25];
+        let pairs = |op: BinaryOp| -> Vec<f32> {
+            run(|t| {
+                let (x, y) = (t.input(&[3], &x), t.input(&[3], &[0.25f32, 1e-40, 1.0]));
+                t.graph.binary(op, x, y)
+            })
+        };
+        assert_eq!(pairs(BinaryOp::Pow), [0.0, 1.0, 0.25]);
+        assert_eq!(pairs(BinaryOp::Atan2)[..2], [0.0, -0.0]);
+        assert!(pairs(BinaryOp::Rem)[1].is_nan());
+        let arcs: Vec<f32> = run(|t| {
+            let x = t.input(&[2], &[f32::MIN_POSITIVE, 3.0 * f32::MIN_POSITIVE]);
+            t.graph.unary(UnaryOp::Asin, x)
+        });
+        assert_eq!(arcs, [0.0, 3.0 * f32::MIN_POSITIVE]);
+        let largest: Vec<f32> = run(|t| {
+            let x = t.input(&[2], &[-1e-40f32, -1.0]);
+            Ok(t.graph.top_k(x, 1)?.0)
+        });
+        assert_eq!(largest[0].to_bits(), 0);
     }
 
     #[test]

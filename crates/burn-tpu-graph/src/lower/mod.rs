@@ -22,6 +22,7 @@ mod region;
 mod separate;
 mod sharding;
 mod slots;
+mod subnormal;
 pub(crate) mod threefry;
 
 use crate::op::{BinaryOp, UnaryOp};
@@ -321,6 +322,9 @@ impl<'p> Lowering<'p> {
             }
             Op::Unary(UnaryOp::Erf) if self.scope.llvm && erf::ends_below_one(node.ty.dtype) => {
                 Ok(erf::erf(block, operands))
+            }
+            _ if self.scope.llvm && subnormal::takes_them_as_they_are(node) => {
+                Ok(subnormal::function(block, op.mnemonic(), operands))
             }
             // XLA would add `i1` constants in one bit, so this is an `or`.
             Op::Binary(BinaryOp::Add) if self.graph.ty(id).dtype == DType::Bool => {
