@@ -187,7 +187,7 @@ fn float_results(fixture: &Fixture, (of, dtype): (&'static str, DType), device: 
     let [x, a, b] = ["x", "a", "b"].map(|name| Tensor::<B, 1>::from_data(load(name), (device, dtype)));
     let rows = Tensor::<B, 2>::from_data(load("rows"), (device, dtype));
     let (x, a, b, rows) = (|| x.clone(), || a.clone(), || b.clone(), || rows.clone());
-    let head = || rows().slice([0..8]);
+    let head = || rows().narrow(0, 0, 8);
     let mut results: Results = numbers!(x, a, b, rows);
     results.extend(results! {
         to_f32: x().cast(DType::F32),
