@@ -8,7 +8,8 @@
 //!    the compile takes seconds. On the CPU plugin, for some times as many: its code gains little there.
 //! 3. A program of which only the host's part is new (a mask that is built row by row, a batch that is stacked item by item)
 //!    is split: the host's part is interpreted, and the device's part is compiled once.
-//! 4. So is a program that comes back with many small values to transfer.
+//! 4. So is a program that comes back with many small values to transfer, unless the compile of the rest takes longer than
+//!    the transfers so far.
 //! 5. A program that differs in sizes alone from two others runs as its family's program for a bucket of sizes. What is
 //!    assembled from many new values of the user (a batch of sentences, each of its own length) is no part of it. The CPU
 //!    plugin compiles a bucket for a size that fills most of it.
@@ -154,15 +155,28 @@ impl DeviceRuntime {
 
     /// Rule 4: returns the split form of a compiled program that comes back with many small values to transfer.
     fn split_of_transfers(&self, recorded: &Recorded, inputs: &Inputs) -> Result<Option<Arc<Split>>> {
-        if inputs.waiting.len() <= MANY_TRANSFERS
-            || self.open().cache.count(Count::Transfers, &recorded.program) < OFTEN
-        {
+        if inputs.waiting.len() <= MANY_TRANSFERS {
             return Ok(None);
         }
+        let times = self.open().cache.count(Count::Transfers, &recorded.program);
+        if times < OFTEN {
+            return Ok(None);
+        }
+        // The rest of a split program has about as many nodes as the whole.
+        let compile = self.compile_work(recorded.program.graph().len() as u64);
+        let may_be_compiled = transfers_earn(compile, times, inputs.waiting.len());
         let split = self.split(recorded, inputs)?;
-        let is_ready =
-            |split: &Arc<Split>| !self.compiler.is_frozen() || self.open().cache.get(&split.device.0).is_some();
+        let is_ready = |split: &Arc<Split>| {
+            may_be_compiled && !self.compiler.is_frozen() || self.open().cache.get(&split.device.0).is_some()
+        };
         Ok(split.filter(|split| split.transfers.len() < inputs.waiting.len()).filter(is_ready))
+    }
+
+    /// Returns the estimated work of compiling so many nodes.
+    fn compile_work(&self, nodes: u64) -> u64 {
+        let cap = self.open().options.program_cap as u64;
+        let together = if cap == 0 { nodes } else { nodes.min(cap) };
+        COMPILE_WORK + nodes * (COMPILE_WORK_PER_NODE + COMPILE_WORK_PER_PAIR * together)
     }
 
     /// Rules 1, 2, 3, 5 and 6, for a program that is not in memory.
@@ -302,13 +316,7 @@ impl DeviceRuntime {
             self.open().cache.count(Count::Interpreted, family);
             return true;
         }
-        let nodes = self.compiled_nodes(family, program, slots);
-        let together = if self.open().options.program_cap == 0 {
-            nodes
-        } else {
-            nodes.min(self.open().options.program_cap as u64)
-        };
-        let compile = COMPILE_WORK + nodes * (COMPILE_WORK_PER_NODE + COMPILE_WORK_PER_PAIR * together);
+        let compile = self.compile_work(self.compiled_nodes(family, program, slots));
         let runs = runs_that_earn(compile, work, is_cpu);
         u64::from(self.open().cache.count(Count::Interpreted, family)) <= runs
     }
@@ -332,6 +340,12 @@ impl DeviceRuntime {
     /// Rule 3: returns whether the device's part is in memory, or came before with another host's part.
     fn is_family_known(&self, split: &Split) -> bool {
         self.open().cache.get(&split.device.0).is_some() || self.open().cache.count(Count::Family, &split.device.0) > 1
+    }
+
+    /// Returns whether so many runs with so many transfers earn a compile without them: a short one at once, another one once
+    /// the transfers have taken as long.
+    fn transfers_earn(compile: u64, runs: u32, transfers: usize) -> bool {
+        compile < LONG_COMPILE_WORK || compile <= u64::from(runs) * transfers as u64 * WORK_PER_TRANSFER
     }
 
     /// Returns the split form of a program if the host's part has little work.
@@ -361,6 +375,12 @@ fn runs_that_earn(compile: u64, work: u64, is_cpu: bool) -> u64 {
     let most = if compile < LONG_COMPILE_WORK { MOST_RUNS } else { u64::MAX };
     let compiles = if is_cpu { COMPILES_EARNED_ON_CPU } else { 1 };
     (compiles * compile / work.max(1)).min(most)
+}
+
+/// Returns whether so many runs with so many transfers earn a compile without them: a short one at once, another one once
+/// the transfers have taken as long.
+fn transfers_earn(compile: u64, runs: u32, transfers: usize) -> bool {
+    compile < LONG_COMPILE_WORK || compile <= u64::from(runs) * transfers as u64 * WORK_PER_TRANSFER
 }
 
 /// Returns the split form of a program if the host's part has little work.
@@ -428,6 +448,15 @@ mod tests {
         assert_eq!(runs_that_earn(short, short + 1, false), 0, "a large program is compiled at once");
         assert_eq!(runs_that_earn(short, 1, false), MOST_RUNS);
         assert_eq!(runs_that_earn(long, long / 1000, false), 1000);
+    }
+
+    #[test]
+    fn a_long_compile_is_earned_by_the_transfers_that_it_saves() {
+        assert!(transfers_earn(LONG_COMPILE_WORK - 1, OFTEN, MANY_TRANSFERS + 1));
+        let runs = (10 * LONG_COMPILE_WORK / (20 * WORK_PER_TRANSFER)) as u32;
+        assert!(
+            !transfers_earn(10 * LONG_COMPILE_WORK, runs - 1, 20) && transfers_earn(10 * LONG_COMPILE_WORK, runs, 20)
+        );
     }
 
     #[test]
