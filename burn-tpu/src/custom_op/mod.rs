@@ -11,7 +11,7 @@ pub use tensors::OpTensors;
 use crate::{CustomForm, Result, Tpu, TpuDevice, TpuFloat, TpuInt};
 use burn_core::tensor::backend::Backend;
 use burn_tpu_runtime::Tensor;
-use burn_tpu_runtime::custom_op::{self, Gradient, Kind, UntypedOp};
+use burn_tpu_runtime::custom_op::{Gradient, Kind, UntypedOp, error};
 use burn_tpu_runtime::kernels::KernelError;
 use std::marker::PhantomData;
 use std::sync::Arc;
@@ -85,7 +85,7 @@ where
 {
     let record = move |operands: Vec<Tensor>| {
         let operands = tensors::from_tensors::<I>(operands)?;
-        let form = form(&operands).map_err(|error| custom_op::error(name, error.to_string()));
+        let form = form(&operands).map_err(|reason| error(name, reason.to_string()));
         Ok((form, tensors::to_tensors(plain(operands))))
     };
     CustomOp { op: Arc::new(UntypedOp::new(name, Box::new(record), kinds::<O>())), gradient: None, types: PhantomData }

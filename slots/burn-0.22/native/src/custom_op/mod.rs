@@ -11,7 +11,7 @@ pub use tensors::OpTensors;
 
 use crate::Result;
 use burn_tpu_runtime::Tensor;
-use burn_tpu_runtime::custom_op::{self, Gradient, UntypedOp};
+use burn_tpu_runtime::custom_op::{Gradient, UntypedOp, error};
 use burn_tpu_runtime::kernels::KernelError;
 use std::marker::PhantomData;
 use std::sync::Arc;
@@ -79,7 +79,7 @@ where
 {
     let record = move |operands: Vec<Tensor>| {
         let operands = from_values::<I>(operands)?;
-        let form = form(&operands).map_err(|error| custom_op::error(name, error.to_string()));
+        let form = form(&operands).map_err(|reason| error(name, reason.to_string()));
         Ok((form, into_values(name, plain(operands))?))
     };
     CustomOp { op: Arc::new(UntypedOp::new(name, Box::new(record), kinds::<O>())), gradient: None, types: PhantomData }
