@@ -342,12 +342,6 @@ impl DeviceRuntime {
         self.open().cache.get(&split.device.0).is_some() || self.open().cache.count(Count::Family, &split.device.0) > 1
     }
 
-    /// Returns whether so many runs with so many transfers earn a compile without them: a short one at once, another one once
-    /// the transfers have taken as long.
-    fn transfers_earn(compile: u64, runs: u32, transfers: usize) -> bool {
-        compile < LONG_COMPILE_WORK || compile <= u64::from(runs) * transfers as u64 * WORK_PER_TRANSFER
-    }
-
     /// Returns the split form of a program if the host's part has little work.
     fn split(&self, recorded: &Recorded, inputs: &Inputs) -> Result<Option<Arc<Split>>> {
         let program = self.compiler.rounded(&recorded.program)?;
