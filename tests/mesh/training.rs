@@ -424,7 +424,8 @@ fn microbatches_of_a_compiled_step_give_the_losses_of_one_device() {
     for (loss, expected) in losses.iter().zip(&expected) {
         assert!((loss - expected).abs() <= 1e-5 * expected.abs(), "{loss} instead of {expected}");
     }
-    assert_eq!(bytes_of_parts, bytes, "a device has its rows of the batch alone");
+    // The loop's own scalars are a few bytes, and a row of a batch has 3 KiB.
+    assert!(bytes_of_parts < bytes + 1024, "a device has more than its rows of the batch: {bytes_of_parts}, {bytes}");
 }
 
 #[test]
