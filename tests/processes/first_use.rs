@@ -8,6 +8,7 @@ use burn::tensor::{Tensor, TensorData};
 use burn_backend::{Backend, DeviceOps};
 use burn_tpu::{FallbackPolicy, Metrics, Tpu, TpuDevice, TpuError, TpuOptions};
 use common::child::{self, cache_with_plugin, cpu_plugin, libtpu, scenario};
+use std::time::Duration;
 
 type B = Tpu<f32>;
 
@@ -156,7 +157,7 @@ fn compile_for_a_slice() {
 /// Ends the process while a compile goes on in the background.
 fn exit_during_a_compile() {
     let device = TpuDevice::cpu(0);
-    let options = TpuOptions::default().disk_cache(false).compile_timeout(std::time::Duration::from_millis(1));
+    let options = TpuOptions::default().disk_cache(false).interpret_from(0).compile_timeout(Duration::from_millis(1));
     options.install(&device).expect("first use");
     let start = Tensor::<B, 2>::random([64, 64], burn::tensor::Distribution::Default, &device);
     let end = (0..1500).fold(start.clone(), |x, _| x.matmul(start.clone()).tanh());
