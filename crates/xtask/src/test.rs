@@ -4,8 +4,9 @@
 //! missing plugin is a failure, and no test is skipped for it.
 
 use crate::examples;
+use crate::models::MINILM;
 use crate::stage::{self, Stage, TestCounts, cargo, succeed};
-use crate::{api, book, burn_0_22, coverage, data, layers, minilm, programs, setup, xla_rs};
+use crate::{api, book, burn_0_22, coverage, data, layers, programs, setup, xla_rs};
 use anyhow::{Context, Result, bail};
 use burn_tpu_pjrt::discovery::PluginKind;
 use std::process::ExitCode;
@@ -120,7 +121,7 @@ fn set_up() -> Result<TestCounts> {
     setup::ensure(PluginKind::Cpu, None)?;
     setup::ensure(PluginKind::Tpu, None)?;
     data::mnist(None)?;
-    minilm::ensure(None)?;
+    MINILM.ensure(None)?;
     Ok(TestCounts::default())
 }
 

@@ -1,8 +1,9 @@
 //! `cargo xtask demo chat`: asks a language model. Fetches SmolLM2 and a plugin, then runs `burn-tpu-llm chat`.
 
 use super::Args;
+use crate::models::{SMOLLM2, SMOLLM2_FILE};
+use crate::setup;
 use crate::stage::{cargo, succeed};
-use crate::{setup, smollm2};
 use anyhow::Result;
 use burn_tpu_pjrt::discovery::PluginKind;
 
@@ -17,7 +18,7 @@ pub fn run(options: &[String]) -> Result<()> {
     }
     let mut command = cargo(&["run", "-p", "burn-tpu-llm", "--", "chat"])?;
     if args.value("--model").is_none() {
-        command.arg("--model").arg(smollm2::ensure(None)?);
+        command.arg("--model").arg(SMOLLM2.ensure(None)?.join(SMOLLM2_FILE));
     }
     if args.value("--prompt").is_none() {
         command.args(QUESTION);

@@ -2,8 +2,9 @@
 //! example `embed`.
 
 use super::Args;
+use crate::models::MINILM;
+use crate::setup;
 use crate::stage::{cargo, succeed};
-use crate::{minilm, setup};
 use anyhow::Result;
 use burn_tpu_pjrt::discovery::PluginKind;
 
@@ -17,7 +18,7 @@ pub fn run(options: &[String]) -> Result<()> {
         setup::ensure(PluginKind::Cpu, None)?;
     }
     if args.value("--model").is_none() {
-        minilm::ensure(None)?;
+        MINILM.ensure(None)?;
     }
     let mut command = cargo(&["run", "--release", "--example", "embed", "--"])?;
     if options.is_empty() {
