@@ -5,8 +5,8 @@
 //!
 //! Where to begin: `pass.rs` (what a pass promises), `rewrite.rs` (the list and the levels), `pipeline.rs` (how they run),
 //! and `linear_activation.rs` (the smallest pass). The passes of the default level are beside this file, in the order in
-//! which they run: [`LinearActivation`], [`GatherFirst`], [`ScatterSum`], [`ProductSum`], [`SoftmaxGradient`], [`QueryBlocks`],
-//! [`RoundOnce`], [`Roll`], [`Depthwise`].
+//! which they run: [`LinearActivation`], [`GatherFirst`], [`ScatterSum`], [`ProductSum`], [`SoftmaxGradient`],
+//! [`QueryBlocks`], [`RoundOnce`], [`Roll`], [`Depthwise`].
 //! `aggressive/` has those that no TPU has run yet. `docs/adding-a-rewrite.md` adds one.
 #![forbid(unsafe_code)]
 

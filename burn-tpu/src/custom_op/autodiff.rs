@@ -38,19 +38,11 @@ impl<F: TpuFloat, I: TpuInt, C: CheckpointStrategy> CustomOpBackend for Autodiff
                 AnyTensor::Int(tensor) | AnyTensor::Bool(tensor) => tensor.0,
             });
         }
-        let is_tracked = floats.iter().any(|float| float.is_tracked());
         let results = op.call(plain.clone())?;
-        let Some(gradient) = gradient.filter(|_| is_tracked) else {
-            return match is_tracked {
-                true => {
-                    Err(op.error("an operand requires a gradient, and the op has none: add one, or detach the operand"))
-                }
-                false => {
-                    Ok(results.into_iter().zip(op.results()).map(|(tensor, &kind)| untracked(tensor, kind)).collect())
-                }
-            };
-        };
-        track(floats, DifferentiableCall::new(op, gradient, plain, results))
+        if !floats.iter().any(|float| float.is_tracked()) {
+            return Ok(results.into_iter().zip(op.results()).map(|(tensor, &kind)| untracked(tensor, kind)).collect());
+        }
+        track(floats, DifferentiableCall::new(op, gradient, plain, results)?)
     }
 }
 

@@ -34,9 +34,20 @@ pub enum InNode {
 }
 
 impl DifferentiableCall {
-    /// Returns the call of an op with these operands and results.
-    pub fn new(op: &Arc<UntypedOp>, gradient: &Arc<Gradient>, operands: Vec<Tensor>, results: Vec<Tensor>) -> Self {
-        Self { op: Arc::clone(op), gradient: Arc::clone(gradient), operands, results }
+    /// Returns the call of an op with these operands, of which one requires a gradient, and results.
+    ///
+    /// # Errors
+    /// [`TpuError::CustomOp`](crate::TpuError::CustomOp) if the op has no gradient.
+    pub fn new(
+        op: &Arc<UntypedOp>,
+        gradient: Option<&Arc<Gradient>>,
+        operands: Vec<Tensor>,
+        results: Vec<Tensor>,
+    ) -> Result<Self> {
+        let Some(gradient) = gradient else {
+            return Err(op.error("an operand requires a gradient, and the op has none: add one, or detach the operand"));
+        };
+        Ok(Self { op: Arc::clone(op), gradient: Arc::clone(gradient), operands, results })
     }
 
     /// Returns the op.
@@ -87,7 +98,8 @@ impl DifferentiableCall {
     /// Returns the gradients of the float operands, in their order, from that of the node's value.
     ///
     /// # Errors
-    /// [`TpuError::CustomOp`](crate::TpuError::CustomOp) if a gradient has another type than its operand; that of the gradient.
+    /// [`TpuError::CustomOp`](crate::TpuError::CustomOp) if a gradient has another type than its operand; that of the
+    /// gradient.
     pub fn backward(self, of_value: &Tensor) -> Result<Vec<Tensor>> {
         let of_result = |(_, place)| match place {
             InNode::Whole => of_value.clone(),

@@ -18,7 +18,7 @@ use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::Relaxed;
 
 /// The size in bytes up to which a value stays on the host too after its transfer, so that reading it back costs none.
-pub(crate) const KEPT_BYTES: usize = 4 << 10;
+const KEPT_BYTES: usize = 4 << 10;
 
 /// The most bytes of values that wait on the host of one device. A further value is transferred at once.
 pub(crate) const MOST_WAITING_BYTES: u64 = 256 << 20;
@@ -32,6 +32,11 @@ pub(crate) enum HostElements {
 }
 
 impl HostElements {
+    /// Returns the elements of a value of this type once more if they stay on the host after its transfer.
+    pub(crate) fn kept(&self, ty: &TensorType) -> Option<Self> {
+        (ty.bytes() <= KEPT_BYTES).then(|| self.clone())
+    }
+
     /// Returns the row-major little-endian bytes.
     pub(crate) fn bytes(self) -> HostBytes {
         match self {

@@ -23,7 +23,7 @@ pub(crate) use fallback::compile;
 #[cfg(feature = "testing")]
 pub use host::interpret_program;
 pub(crate) use host::{interpret_nodes, interpret_values, open_ndarray};
-pub(crate) use host_value::{HostElements, HostValue, KEPT_BYTES, MOST_WAITING_BYTES, Maker};
+pub(crate) use host_value::{HostElements, HostValue, MOST_WAITING_BYTES, Maker};
 pub(crate) use pieces::{InPieces, picked};
 #[cfg(feature = "testing")]
 pub use pjrt::CPU_COMPILER_FLAGS;

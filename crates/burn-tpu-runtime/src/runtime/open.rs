@@ -7,8 +7,8 @@ use super::arguments::OnDevice;
 use super::placement::sharding_of;
 use crate::activity::{Activity, WaitFor, Waiting, describe, waits};
 use crate::engine::{
-    Arguments, Engine, Execution, HostBytes, HostElements, HostTensor, HostValue, KEPT_BYTES, MOST_WAITING_BYTES,
-    Maker, SharedBuffer,
+    Arguments, Engine, Execution, HostBytes, HostElements, HostTensor, HostValue, MOST_WAITING_BYTES, Maker,
+    SharedBuffer,
 };
 use crate::error::{Result, TpuError};
 use crate::lines::Lines;
@@ -232,7 +232,7 @@ impl OpenDevice {
         // On a mesh, the program that reads a value first says how it is split.
         let waits = engine.transfers_values() || engine.mesh().is_some();
         if !waits || waiting > MOST_WAITING_BYTES {
-            let kept = Some(&elements).filter(|_| ty.bytes() <= KEPT_BYTES).cloned();
+            let kept = elements.kept(ty);
             let buffer = self.upload(ty, elements.bytes(), None)?;
             // Who asks whether a program has read it finds out.
             let is_noted = waits && maker == Maker::User && engine.mesh().is_none();

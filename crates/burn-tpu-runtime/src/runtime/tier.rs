@@ -38,8 +38,8 @@ const MOST_RUNS: u64 = 100;
 /// The element operations that take a second. A compile that takes longer is earned by as many runs as take as long as it.
 const LONG_COMPILE_WORK: u64 = 200_000_000;
 
-/// How many times the time of a compile the interpreter works on a program before that, on the CPU plugin. The interpreter is
-/// about as fast as an eager backend, so that a run of any length takes at most this part of its compile longer.
+/// How many times the time of a compile the interpreter works on a program before that, on the CPU plugin. The interpreter
+/// is about as fast as an eager backend, so that a run of any length takes at most this part of its compile longer.
 const COMPILES_EARNED_ON_CPU: u64 = 4;
 
 /// The cost of a compile in element operations of the interpreter, each about 5 ns: 10 ms for any program, 1 ms for each

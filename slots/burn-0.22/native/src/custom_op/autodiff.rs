@@ -68,10 +68,7 @@ where
     if !floats.iter().any(Tracked::is_tracked) {
         return Ok(results.into_iter().zip(op.results()).map(|(result, &kind)| untracked::<C>(result, kind)).collect());
     }
-    let Some(gradient) = gradient else {
-        return Err(op.error("an operand requires a gradient, and the op has none: add one, or detach the operand"));
-    };
-    track::<C>(floats, DifferentiableCall::new(op, gradient, values, results))
+    track::<C>(floats, DifferentiableCall::new(op, gradient, values, results)?)
 }
 
 /// Returns an operand as a value, and if it is a float as one of Burn's graph. `None` if it is foreign.
