@@ -21,7 +21,7 @@ pub struct Report {
     pub held_out: Vec<HeldOut>,
     /// Bits for each byte of the held-out text at the end.
     pub bits_per_byte: f64,
-    /// Training tokens per second, excluding the first steps and the measurements on held-out text.
+    /// Training tokens per second of the time in steps, without compiles and measurements on held-out text.
     pub tokens_per_second: f64,
     /// Programs compiled.
     pub compiles: u64,

@@ -16,12 +16,14 @@ use burn::module::AutodiffModule;
 use burn::optim::GradientsParams;
 use burn::prelude::*;
 use burn_tpu::{Metrics, Tpu, TpuDevice, TpuFloat};
-use burn_tpu_train::{Checkpoint, Checkpointer, MemoryMonitor, Notice, Preemption, Watchdog};
+use burn_tpu_train::{
+    Checkpoint, Checkpointer, Goodput, GoodputReport, MemoryMonitor, Notice, Phase, Preemption, Watchdog,
+};
 use indicatif::{ProgressBar, ProgressStyle};
 use std::collections::VecDeque;
 use std::path::PathBuf;
 use std::process::ExitCode;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 /// The options of a run.
 #[derive(Clone, Debug, clap::Args)]
@@ -86,7 +88,7 @@ pub struct Options {
     pub export_jax: Option<PathBuf>,
 }
 
-/// Steps that are not part of the time for each token, since they compile.
+/// Steps whose programs may differ from those of later steps.
 const WARM_UP: usize = 5;
 /// Losses that are read later than their steps, so that reading does not wait for the device.
 const UNREAD: usize = 4;
@@ -168,6 +170,10 @@ pub fn run<F: TpuFloat>(options: &Options, dtype: Dtype, device: &TpuDevice) -> 
     let files = Files::in_folder(&options.out);
     // A folder that cannot be written is an error before the training, not after it.
     files.create()?;
+    let goodput = match options.checkpoint_every {
+        0 => Goodput::start(device),
+        _ => Goodput::open(files.path("goodput.jsonl"), device)?,
+    };
     let data = Data::load(options)?;
     let config = options.config(data.tokenizer.vocab());
     Tpu::<F>::seed(device, options.seed);
@@ -176,7 +182,7 @@ pub fn run<F: TpuFloat>(options: &Options, dtype: Dtype, device: &TpuDevice) -> 
     if let Some(folder) = &options.export_jax {
         parity::export_start(folder, options, &config, &data.train, &model)?;
     }
-    let mut run = Run::new(options, dtype, device, &data, &model)?;
+    let mut run = Run::new(options, dtype, &data, &model, (device, goodput))?;
     let model = run.resume(model)?;
     let (model, notice) = run.train(model)?;
     if let Some(notice) = notice {
@@ -199,6 +205,7 @@ pub fn run<F: TpuFloat>(options: &Options, dtype: Dtype, device: &TpuDevice) -> 
         report.compiles,
         report.disk_hits
     );
+    println!("{}", run.goodput.report());
     println!("written    to `{}`", options.out.display());
     Ok(ExitCode::SUCCESS)
 }
@@ -222,24 +229,17 @@ struct Run<'a, F: TpuFloat> {
     preemption: Option<Preemption>,
     watchdog: Watchdog,
     memory: Option<MemoryMonitor>,
-    timed: Timed,
+    goodput: Goodput,
     step_memory_bytes: u64,
-}
-
-/// The steps whose time counts.
-#[derive(Default)]
-struct Timed {
-    steps: usize,
-    time: Duration,
 }
 
 impl<'a, F: TpuFloat> Run<'a, F> {
     fn new(
         options: &'a Options,
         dtype: Dtype,
-        device: &'a TpuDevice,
         data: &'a Data,
         model: &Gpt<B<F>>,
+        (device, goodput): (&'a TpuDevice, Goodput),
     ) -> Result<Self> {
         Ok(Self {
             options,
@@ -254,13 +254,14 @@ impl<'a, F: TpuFloat> Run<'a, F> {
             preemption: (options.checkpoint_every > 0).then(Preemption::watch).transpose()?,
             watchdog: Watchdog::start(device)?,
             memory: options.memory.then(|| MemoryMonitor::start(device)).transpose()?,
-            timed: Timed::default(),
+            goodput,
             step_memory_bytes: 0,
         })
     }
 
     /// Goes on from the newest checkpoint, if there is one.
     fn resume(&mut self, model: Gpt<B<F>>) -> Result<Gpt<B<F>>> {
+        self.goodput.enter(Phase::Restore)?;
         let Some(saved) = self.checkpoints.as_ref().map(Checkpointer::restore).transpose()?.flatten() else {
             return Ok(model);
         };
@@ -276,6 +277,7 @@ impl<'a, F: TpuFloat> Run<'a, F> {
     fn save(&mut self, model: &Gpt<B<F>>, step: usize) -> Result<()> {
         // The losses of all steps so far belong to it.
         self.read_losses(0)?;
+        self.goodput.enter(Phase::Save)?;
         let Some(checkpoints) = &mut self.checkpoints else { return Ok(()) };
         let checkpoint = self.optimizer.save(Checkpoint::new(step as u64).model("model", model), model);
         Ok(checkpoints.save(checkpoint.value("progress", &self.progress).random(self.device))?)
@@ -290,14 +292,13 @@ impl<'a, F: TpuFloat> Run<'a, F> {
         if first == 1 {
             self.measure(&model, 0)?;
         }
-        let mut begun = Instant::now();
         for step in first..=self.options.steps {
             let before = self.device.metrics();
             self.watchdog.step(step as u64);
+            self.goodput.step(step as u64)?;
             model = self.step(model, step - 1);
             if step + 1 == first + WARM_UP {
                 self.step_memory_bytes = planned_bytes(&before, &self.device.metrics());
-                begun = Instant::now();
             }
             self.read_losses(UNREAD)?;
             bar.inc(1);
@@ -305,11 +306,10 @@ impl<'a, F: TpuFloat> Run<'a, F> {
             self.watchdog.pause();
             if step % self.options.eval_every == 0 || step == self.options.steps {
                 self.read_losses(0)?;
-                self.timed.time += begun.elapsed();
                 self.measure(&model, step)?;
                 bar.suspend(|| println!("{}", self.line()));
-                begun = Instant::now();
             }
+            self.goodput.enter(Phase::Other)?;
             told = self.told_to_end(step)?;
             let is_due = self.options.checkpoint_every > 0 && step % self.options.checkpoint_every == 0;
             if is_due || told.is_some() {
@@ -319,10 +319,11 @@ impl<'a, F: TpuFloat> Run<'a, F> {
                 break;
             }
         }
-        self.timed.steps = (self.options.steps + 1).saturating_sub(first + WARM_UP);
         bar.finish_and_clear();
         if let Some(checkpoints) = &mut self.checkpoints {
+            self.goodput.enter(Phase::Save)?;
             checkpoints.wait()?;
+            self.goodput.enter(Phase::Other)?;
         }
         if let Some(memory) = &self.memory {
             memory.write_svg(self.options.out.join("memory.svg"))?;
@@ -374,6 +375,7 @@ impl<'a, F: TpuFloat> Run<'a, F> {
 
     /// Measures the loss of the held-out text.
     fn measure(&mut self, model: &Gpt<B<F>>, step: usize) -> Result<()> {
+        self.goodput.enter(Phase::Evaluation)?;
         let model = self.dtype.computed(&model.valid());
         let (packed, batches) = &self.data.held_out;
         let (mut nats, mut tokens, mut bytes) = (0.0, 0, 0);
@@ -411,7 +413,7 @@ impl<'a, F: TpuFloat> Run<'a, F> {
     fn report(&self, model: &Gpt<B<F>>) -> Report {
         let metrics = self.device.metrics();
         let tokens_per_step = self.options.batch * self.options.accumulate * self.options.sequence;
-        let seconds = self.timed.time.as_secs_f64();
+        let GoodputReport { steps, step, .. } = self.goodput.report();
         Report {
             parameters: model.num_params(),
             steps: self.progress.losses.len(),
@@ -419,7 +421,7 @@ impl<'a, F: TpuFloat> Run<'a, F> {
             train_loss: self.train_loss(),
             bits_per_byte: self.progress.held_out[self.progress.held_out.len() - 1].bits_per_byte,
             held_out: self.progress.held_out.clone(),
-            tokens_per_second: (self.timed.steps * tokens_per_step) as f64 / seconds,
+            tokens_per_second: steps as f64 * tokens_per_step as f64 / step.as_secs_f64(),
             compiles: metrics.compiles,
             disk_hits: metrics.disk_hits,
             host_fallbacks: metrics.host_fallbacks,

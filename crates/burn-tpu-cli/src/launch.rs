@@ -3,7 +3,7 @@
 //! Owns: which processes there are and what they are told (`plan.rs`), how one is started and ended (`worker.rs`), and what
 //! happens when one ends. The output of each is passed on with its number in front of each line. When one fails, the others
 //! are ended: without it, they would wait for ever. When one was preempted and has saved, the others do the same by
-//! themselves.
+//! themselves. Then all are started again, if that was asked for.
 
 use burn_tpu_runtime::distributed::PREEMPTED;
 use plan::{Host, Plan};
@@ -48,10 +48,22 @@ pub struct Args {
     /// Seconds between the request to end and the end by force
     #[arg(long, default_value_t = 30, value_name = "SECONDS")]
     grace: u64,
+    /// Start all processes again, so many times at most, when one failed or was preempted: a second later, then after
+    /// twice as long each time, a minute at most
+    #[arg(long, default_value_t = 0, value_name = "N")]
+    restarts: u32,
+    /// Start again without the hosts that ssh does not reach (its exit code 255), if so many processes are left
+    #[arg(long, value_name = "PROCESSES", requires = "restarts")]
+    at_least: Option<u16>,
     /// The program with its arguments
     #[arg(last = true, required = true, value_name = "PROGRAM")]
     program: Vec<String>,
 }
+
+/// The exit code of ssh if it does not reach its host.
+const UNREACHED: u8 = 255;
+
+const LONGEST_PAUSE: Duration = Duration::from_secs(60);
 
 /// What the launcher waits for.
 enum Event {
@@ -59,10 +71,10 @@ enum Event {
     Signal(i32),
 }
 
-/// Runs the command. Returns the exit code of the process that failed first; that of a preempted run if all have saved; or
-/// success.
+/// Runs the command. Returns the exit code of the process that failed first, at the last start; that of a preempted run if
+/// all have saved; or success.
 pub fn run(args: &Args) -> ExitCode {
-    match Plan::new(args).and_then(|plan| launch(&plan, Duration::from_secs(args.grace))) {
+    match launch(args) {
         Ok(code) => ExitCode::from(code),
         Err(error) => {
             say(&error);
@@ -71,23 +83,34 @@ pub fn run(args: &Args) -> ExitCode {
     }
 }
 
-fn launch(plan: &Plan, grace: Duration) -> Result<u8, String> {
+fn launch(args: &Args) -> Result<u8, String> {
     let (events, received) = channel();
     forward_signals(events.clone()).map_err(|error| format!("no handler of signals: {error}"))?;
-    let mut group = Group { workers: Vec::new(), outcome: None, saved: false, failed: false, force_at: None, grace };
-    for process in &plan.processes {
-        match Worker::start(process, events.clone()) {
-            Ok(worker) => group.workers.push(worker),
-            Err(error) => {
-                group.fail(1, &format!("process {} does not start: {error}", process.index));
-                break;
-            }
+    let mut hosts = plan::hosts(args);
+    let mut start = 0;
+    loop {
+        let plan = Plan::new(args, &hosts, start)?;
+        let mut group = Group::new(Duration::from_secs(args.grace));
+        group.start(&plan, &events);
+        group.watch(&received);
+        let code = group.code();
+        let (was_told, unreached) = (group.was_told, std::mem::take(&mut group.unreached));
+        group.workers.into_iter().for_each(Worker::finish_output);
+        if code == 0 || was_told || start == args.restarts {
+            return Ok(code);
+        }
+        let left = plan::without(&hosts, &unreached);
+        if args.at_least.is_some_and(|least| plan::count(&left) >= usize::from(least).max(1)) {
+            hosts = left;
+        }
+        let pause = Duration::from_secs(1 << start.min(6)).min(LONGEST_PAUSE);
+        start += 1;
+        let (restarts, processes) = (args.restarts, plan::count(&hosts));
+        say(&format!("restart {start} of {restarts} in {} s, processes: {processes}", pause.as_secs()));
+        if let Ok(Event::Signal(signal)) = received.recv_timeout(pause) {
+            return Ok(128 + signal as u8);
         }
     }
-    group.watch(&received);
-    let outcome = group.code();
-    group.workers.into_iter().for_each(Worker::finish_output);
-    Ok(outcome)
 }
 
 fn forward_signals(events: Sender<Event>) -> io::Result<()> {
@@ -99,6 +122,10 @@ fn forward_signals(events: Sender<Event>) -> io::Result<()> {
 /// The processes that were started.
 struct Group {
     workers: Vec<Worker>,
+    /// The processes on other hosts that ended as ssh does when it does not reach its host.
+    unreached: Vec<usize>,
+    /// Whether the launcher itself got a signal.
+    was_told: bool,
     /// The exit code, once a process failed or a signal came.
     outcome: Option<u8>,
     /// Whether a process was preempted and has saved, and whether one ended in another way than well.
@@ -110,6 +137,31 @@ struct Group {
 }
 
 impl Group {
+    fn new(grace: Duration) -> Self {
+        Self {
+            workers: Vec::new(),
+            unreached: Vec::new(),
+            was_told: false,
+            outcome: None,
+            saved: false,
+            failed: false,
+            force_at: None,
+            grace,
+        }
+    }
+
+    fn start(&mut self, plan: &Plan, events: &Sender<Event>) {
+        for process in &plan.processes {
+            match Worker::start(process, events.clone()) {
+                Ok(worker) => self.workers.push(worker),
+                Err(error) => {
+                    self.fail(1, &format!("process {} does not start: {error}", process.index));
+                    break;
+                }
+            }
+        }
+    }
+
     /// Waits until all processes have ended.
     fn watch(&mut self, events: &Receiver<Event>) {
         while self.workers.iter().any(|worker| worker.is_running) {
@@ -129,6 +181,9 @@ impl Group {
 
     fn ended(&mut self, index: usize, status: &io::Result<ExitStatus>) {
         self.workers[index].is_running = false;
+        if self.workers[index].is_remote && status.as_ref().is_ok_and(|status| code_of(*status) == UNREACHED) {
+            self.unreached.push(index);
+        }
         match status {
             Ok(status) if status.success() => {}
             Ok(status) if code_of(*status) == PREEMPTED => self.preempted(index),
@@ -164,6 +219,7 @@ impl Group {
 
     /// Passes a signal on; the second one ends by force.
     fn signal(&mut self, signal: i32) {
+        self.was_told = true;
         if self.force_at.is_some() {
             return self.force();
         }

@@ -103,12 +103,62 @@ fn a_program_that_does_not_exist_is_an_error() {
     assert!(String::from_utf8_lossy(&output.stderr).contains("process 0 does not start"), "{output:?}");
 }
 
-/// Runs a launch on hosts that are this one, through a command that takes ssh's place.
+#[test]
+fn a_run_that_fails_is_started_again() {
+    let folder = tempfile::tempdir().unwrap();
+    let starts = folder.path().join("starts");
+    // Fails twice, in another process each time.
+    let script = format!(
+        "case $BURN_TPU_PROCESS in 0/2) echo >> {0}; n=$(wc -l < {0}); [ $n = 1 ] && exit 9; \
+         until [ -e {0}.$n ]; do sleep 0.1; done;; *) sleep 0.5; n=$(wc -l < {0}); touch {0}.$n; \
+         [ $n = 2 ] && kill -KILL $$;; esac; exit 0",
+        starts.display()
+    );
+    let output = run(&["--processes", "2", "--restarts", "2"], &script);
+    let text = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{output:?}");
+    for part in
+        ["process 0 failed: exit status: 9", "restart 1 of 2 in 1 s, processes: 2", "process 1 failed: signal: 9"]
+    {
+        assert!(text.contains(part), "no {part}: {text}");
+    }
+    let output = run(&["--processes", "1", "--restarts", "1"], "exit 5");
+    assert_eq!(output.status.code(), Some(5), "{output:?}");
+    assert_eq!(String::from_utf8_lossy(&output.stderr).matches("failed").count(), 2, "{output:?}");
+}
+
+#[test]
+fn a_run_that_was_told_to_end_is_not_started_again() {
+    let script = "trap 'exit 75' TERM; echo runs; while :; do sleep 0.1; done";
+    let mut launcher = launch(&["--processes", "1", "--restarts", "9"], script).stdout(Stdio::piped()).spawn().unwrap();
+    let mut output = BufReader::new(launcher.stdout.take().unwrap()).lines().map(Result::unwrap);
+    assert_eq!(output.next().as_deref(), Some("[0] runs"));
+    Command::new("sh").args(["-c", &format!("kill -TERM {}", launcher.id())]).status().unwrap();
+    assert_eq!((output.next(), launcher.wait().unwrap().code()), (None, Some(75)));
+}
+
+#[test]
+fn hosts_that_are_not_reached_are_left_out() {
+    let output =
+        run_on_hosts("gone,b:2", &["--restarts", "1", "--at-least", "2"], "echo $BURN_TPU_PROCESS $BURN_TPU_STORE");
+    assert!(output.status.success(), "{output:?}");
+    let lines = lines(&output.stdout);
+    for line in ["[0] 0/2 b:8479", "[1] 1/2 b:8479"] {
+        assert!(lines.contains(&line.into()), "{output:?}");
+    }
+    // Too few would be left.
+    let output = run_on_hosts("gone,b", &["--restarts", "1", "--at-least", "2"], "sleep 5");
+    assert_eq!(output.status.code(), Some(255), "{output:?}");
+    assert!(String::from_utf8_lossy(&output.stderr).contains("restart 1 of 1 in 1 s, processes: 2"), "{output:?}");
+}
+
+/// Runs a launch on hosts that are this one, through a command that takes ssh's place. It does not reach the host `gone`.
 fn run_on_hosts(hosts: &str, options: &[&str], script: &str) -> Output {
     let folder = tempfile::tempdir().unwrap();
     let ssh = folder.path().join("ssh");
     // As ssh does: the host's name, and one line for the shell there.
-    fs::write(&ssh, "#!/bin/sh\necho \"to $1\" >&2\nexec env -i PATH=\"$PATH\" sh -c \"$2\"\n").unwrap();
+    let line = "[ \"$1\" = gone ] && exit 255\nexec env -i PATH=\"$PATH\" sh -c \"$2\"\n";
+    fs::write(&ssh, format!("#!/bin/sh\necho \"to $1\" >&2\n{line}")).unwrap();
     fs::set_permissions(&ssh, fs::Permissions::from_mode(0o755)).unwrap();
     run(&[&["--hosts", hosts, "--ssh", ssh.to_str().unwrap()], options].concat(), script)
 }

@@ -1,5 +1,5 @@
-//! Training runs that survive, on top of `burn-tpu`: checkpoints that are complete or absent, preemption, a watchdog, a
-//! memory monitor.
+//! Training runs that survive, on top of `burn-tpu`: checkpoints that are complete or absent, preemption, a watchdog, an
+//! account of the time, a memory monitor.
 //!
 //! A [`Checkpointer`] saves what a run is made of, by name: models, optimizers, schedules, random numbers, values of
 //! the program's own. Started again, the run goes on where it was, bit for bit.
@@ -45,8 +45,8 @@
 //! ```
 //!
 //! [`Samples`] is the position in the data, in samples of all processes. A [`Preemption`] hears that the machine will
-//! be taken away, a [`Watchdog`] says what a step that hangs waits for, and a [`MemoryMonitor`] warns before a device
-//! is full.
+//! be taken away, a [`Watchdog`] says what a step that hangs waits for, [`Goodput`] says where the time of a run went over
+//! all of its starts, and a [`MemoryMonitor`] warns before a device is full.
 //!
 //! # What is on the disk
 //!
@@ -67,6 +67,7 @@
 pub use checkpoint::Checkpoint;
 pub use checkpointer::Checkpointer;
 pub use error::{CheckpointError, Damage, Differences, Result};
+pub use goodput::{Goodput, GoodputReport, Phase, Work};
 pub use memory_monitor::{MemoryMonitor, MemoryMonitorOptions, MemorySample};
 pub use preemption::{Cause, Notice, Preemption, PreemptionError, PreemptionOptions};
 pub use restored::Restored;
@@ -77,6 +78,7 @@ mod by_path;
 mod checkpoint;
 mod checkpointer;
 mod error;
+mod goodput;
 mod layer_forms;
 mod loading;
 mod manifest;

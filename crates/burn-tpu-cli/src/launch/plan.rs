@@ -43,6 +43,30 @@ impl Host {
     }
 }
 
+/// Returns the hosts that were asked for.
+pub fn hosts(args: &Args) -> Vec<Host> {
+    let here = args.processes.map(|processes| Host { name: THIS_HOST.into(), processes });
+    here.into_iter().chain(args.hosts.iter().cloned()).collect()
+}
+
+/// Returns the number of processes of some hosts.
+pub fn count(hosts: &[Host]) -> usize {
+    hosts.iter().map(|host| usize::from(host.processes)).sum()
+}
+
+/// Returns the hosts that have none of these processes.
+pub fn without(hosts: &[Host], processes: &[usize]) -> Vec<Host> {
+    let (mut left, mut begin) = (Vec::new(), 0);
+    for host in hosts {
+        let end = begin + usize::from(host.processes);
+        if !processes.iter().any(|process| (begin..end).contains(process)) {
+            left.push(host.clone());
+        }
+        begin = end;
+    }
+    left
+}
+
 /// One process to start.
 #[derive(Debug)]
 pub struct Process {
@@ -70,16 +94,16 @@ pub struct Plan {
 }
 
 impl Plan {
-    /// Plans the processes. If all are on this host, the launcher serves their store; otherwise the first process does.
-    pub fn new(args: &Args) -> Result<Self, String> {
-        let here = args.processes.map(|processes| Host { name: THIS_HOST.into(), processes });
-        let hosts: Vec<Host> = here.into_iter().chain(args.hosts.iter().cloned()).collect();
+    /// Plans the processes of a start, the first of which is 0. If all are on this host, the launcher serves their store;
+    /// otherwise the first process does. In a store that is there already, each start has a run of its own.
+    pub fn new(args: &Args, hosts: &[Host], start: u32) -> Result<Self, String> {
         let is_here = hosts.iter().all(Host::is_this);
         if !is_here && hosts.iter().any(Host::is_this) {
             return Err(format!("{THIS_HOST} is another host to the others: give this one a name that they reach"));
         }
         let store = match &args.store {
-            Some(store) => store.clone(),
+            Some(store) if start == 0 => store.clone(),
+            Some(store) => format!("{store}{}restart-{start}", if store.contains('#') { "-" } else { "#" }),
             None if is_here => {
                 let served = distributed::serve("127.0.0.1:0").map_err(|error| error.to_string())?;
                 format!("redis://{served}")
@@ -160,7 +184,8 @@ mod tests {
 
     fn plan(arguments: &[&str]) -> Result<Plan, String> {
         let words = ["launch"].iter().chain(arguments).chain(&["--", "train", "it's"]);
-        Plan::new(&Cli::try_parse_from(words).map_err(|error| error.to_string())?.args)
+        let args = Cli::try_parse_from(words).map_err(|error| error.to_string())?.args;
+        Plan::new(&args, &hosts(&args), 0)
     }
 
     #[test]
@@ -191,9 +216,24 @@ mod tests {
 
     #[test]
     fn a_store_that_is_there_is_used() {
-        let plan = plan(&["--processes", "1", "--store", "redis://c:1#run"]).unwrap();
-        let store = ("BURN_TPU_STORE".to_owned(), "redis://c:1#run".to_owned());
-        assert!(plan.processes[0].variables.contains(&store));
+        for (given, start, told) in [
+            ("redis://c:1#run", 0, "redis://c:1#run"),
+            ("redis://c:1#run", 2, "redis://c:1#run-restart-2"),
+            ("redis://c:1", 2, "redis://c:1#restart-2"),
+        ] {
+            let args = Cli::parse_from(["launch", "--processes", "1", "--store", given, "--", "train"]).args;
+            let plan = Plan::new(&args, &hosts(&args), start).unwrap();
+            assert!(plan.processes[0].variables.contains(&("BURN_TPU_STORE".to_owned(), told.to_owned())));
+        }
+    }
+
+    #[test]
+    fn hosts_are_left_out_by_their_processes() {
+        let host = |name: &str, processes| Host { name: name.into(), processes };
+        let hosts = [host("a", 1), host("b", 2), host("c", 1)];
+        assert_eq!(without(&hosts, &[2]), [host("a", 1), host("c", 1)]);
+        assert_eq!(without(&hosts, &[0, 3]), [host("b", 2)]);
+        assert_eq!((count(&hosts), count(&without(&hosts, &[]))), (4, 4));
     }
 
     #[test]

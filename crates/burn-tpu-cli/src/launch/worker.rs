@@ -18,7 +18,7 @@ pub struct Worker {
     pid: Option<Pid>,
     /// Open as long as a process on another host is to run.
     stdin: Option<ChildStdin>,
-    is_remote: bool,
+    pub is_remote: bool,
     /// Disconnects when all output has been passed on.
     output: Receiver<()>,
 }

@@ -1,5 +1,5 @@
 //! Training runs of Burn 0.23 that survive, on burn-tpu in process: checkpoints that are complete or absent,
-//! preemption, a watchdog, a memory monitor. It is the crate `burn-tpu-train` for this version, under the same name,
+//! preemption, a watchdog, an account of the time, a memory monitor. It is the crate `burn-tpu-train` for this version, under the same name,
 //! and its checkpoints are those of that: each loads the models, the optimizers and the values that the other saved.
 //! The state of a schedule loads in the version that saved it.
 //!
@@ -49,6 +49,7 @@ pub use checkpoint::Checkpoint;
 pub use checkpointer::Checkpointer;
 pub use error::{CheckpointError, Damage, Differences, Result};
 pub use loading::LoadsRecord;
+pub use goodput::{Goodput, GoodputReport, Phase, Work};
 pub use memory_monitor::{MemoryMonitor, MemoryMonitorOptions, MemorySample};
 pub use preemption::{Cause, Notice, Preemption, PreemptionError, PreemptionOptions};
 pub use restored::Restored;
@@ -63,6 +64,8 @@ mod checkpoint;
 mod checkpointer;
 #[path = "../../../../crates/burn-tpu-train/src/error.rs"]
 mod error;
+#[path = "../../../../crates/burn-tpu-train/src/goodput/mod.rs"]
+mod goodput;
 #[path = "../../../../crates/burn-tpu-train/src/layer_forms.rs"]
 mod layer_forms;
 #[path = "../../../burn-0.22/train/src/loading.rs"]
