@@ -3,6 +3,7 @@
 //! Padding happens on the host, where a batch is made: on the device it would be a program per length, which is what it is
 //! to avoid.
 
+use crate::version::{dtype, shape};
 use burn_backend::{Element, TensorData};
 use burn_std::DType;
 
@@ -101,11 +102,11 @@ impl Buckets {
         dim: usize,
         fill: impl Element,
     ) -> Result<(TensorData, TensorData), BucketsError> {
-        if matches!(data.dtype, DType::QFloat(_)) {
+        if matches!(dtype(&data), DType::QFloat(_)) {
             return Err(BucketsError::Quantized);
         }
-        let Some(&len) = data.shape.get(dim) else {
-            return Err(BucketsError::NoDim { dim, shape: data.shape.to_vec() });
+        let Some(&len) = shape(&data).get(dim) else {
+            return Err(BucketsError::NoDim { dim, shape: shape(&data).to_vec() });
         };
         let size = self.size(len)?;
         let mask: Vec<bool> = (0..size).map(|i| i < len).collect();
@@ -116,8 +117,8 @@ impl Buckets {
 
 /// Data with `size` elements along `dim`, the new ones after the old.
 fn grow(data: &TensorData, dim: usize, size: usize, fill: impl Element) -> TensorData {
-    let mut dims = data.shape.to_vec();
-    let element = TensorData::from([fill]).convert_dtype(data.dtype);
+    let mut dims = shape(data).to_vec();
+    let element = TensorData::from([fill]).convert_dtype(dtype(data));
     let row = dims[dim + 1..].iter().product::<usize>();
     let gap = element.as_bytes().repeat((size - dims[dim]) * row);
     let block_bytes = dims[dim] * row * element.as_bytes().len();
@@ -125,7 +126,7 @@ fn grow(data: &TensorData, dim: usize, size: usize, fill: impl Element) -> Tenso
     let parts = (0..blocks).flat_map(|i| [&data.as_bytes()[i * block_bytes..(i + 1) * block_bytes], &gap]);
     let bytes = parts.collect::<Vec<_>>().concat();
     dims[dim] = size;
-    TensorData::from_bytes_vec(bytes, dims, data.dtype)
+    TensorData::from_bytes_vec(bytes, dims, dtype(data))
 }
 
 #[cfg(test)]

@@ -30,12 +30,15 @@
 #![forbid(unsafe_code)]
 
 pub use burn_tpu_runtime::{Device, Mesh, Metrics, Platform, TpuError, TpuOptions};
+pub use buckets::{Buckets, BucketsError};
 pub use device::TpuDevice;
 pub use qtensor::TpuQTensor;
 pub use server::{MARK_STEP, follow_client_threads, mark_step};
 pub use tensor::TpuTensor;
 
 mod backend;
+#[path = "../../../burn-tpu/src/buckets.rs"]
+mod buckets;
 mod device;
 #[path = "../../../burn-tpu/src/dtype.rs"]
 mod dtype;

@@ -7,7 +7,7 @@ use burn::nn::{BatchNorm, BatchNormConfig, Linear, LinearConfig};
 use burn::optim::{AdamWConfig, GradientsParams, ModuleOptimizer};
 use burn::prelude::*;
 use burn::tensor::{FloatDType, TensorData};
-use burn_tpu::{DeviceAdamW, Platform, TpuDevice, TpuOptimizer, TpuOptions, compile_step};
+use burn_tpu::{DeviceAdamW, Layers, Platform, TpuDevice, TpuOptimizer, TpuOptions, compile_step};
 use burn_tpu_train::{Checkpoint, CheckpointError, Checkpointer, Restored};
 use std::path::Path;
 
@@ -198,4 +198,50 @@ fn burns_own_optimizer_is_saved_too() {
     let mut model = restored.model("model", Model::new(&device)).unwrap();
     let mut optimizer = restored.optimizer("optimizer", plain(), &model).unwrap();
     assert_eq!([step(&mut model, &mut optimizer), step(&mut model, &mut optimizer)], expected);
+}
+
+/// A checkpoint of blocks goes on as layers, and one of layers as blocks: weights and the optimizer's state.
+#[test]
+fn a_run_goes_on_in_the_other_form_of_its_layers() {
+    #[derive(Module, Debug)]
+    struct Blocks {
+        blocks: Vec<Linear>,
+    }
+    #[derive(Module, Debug)]
+    struct Looped {
+        blocks: Layers<Linear>,
+    }
+    let device = Device::from(TpuDevice::ndarray()).autodiff();
+    let blocks = || (0..3).map(|_| LinearConfig::new(6, 6).init(&device)).collect::<Vec<_>>();
+    let layer = |block: &Linear, x| block.forward(x).tanh();
+    let loss = |y: Tensor<2>| {
+        let loss = y.powi_scalar(2).mean();
+        (loss.clone(), loss)
+    };
+    let each = move |model: &Blocks, x| loss(model.blocks.iter().fold(x, |x, block| layer(block, x)));
+    let looped = move |model: &Looped, x| loss(model.blocks.forward(x, layer).unwrap());
+    let optimizer = || DeviceAdamW::new().with_weight_decay(0.1).with_decay_of(|_, dims| dims.len() > 1);
+    let x = || batch(0, &device);
+    let near = |a: Tensor<1>, b: Tensor<1>| {
+        let (a, b) = (a.into_scalar::<f32>(), b.into_scalar::<f32>());
+        assert!((a - b).abs() <= 1e-5 * a.abs(), "{a} {b}");
+    };
+    let mut first = compile_step(Blocks { blocks: blocks() }, optimizer(), each);
+    (0..2).for_each(|_| drop(first.run(RATE, x()).unwrap()));
+    let folder = tempfile::tempdir().unwrap();
+    let mut checkpoints = Checkpointer::open(folder.path()).unwrap();
+    let save = Checkpoint::new(2).model("model", &first.model()).compiled_step("state", &first);
+    checkpoints.save(save).unwrap();
+    checkpoints.wait().unwrap();
+    let mut second = compile_step(Looped { blocks: Layers::new(blocks()).unwrap() }, optimizer(), looped);
+    let saved = checkpoints.restore().unwrap().unwrap();
+    saved.compiled_step("model", "state", &mut second).unwrap();
+    (0..3).for_each(|_| near(first.run(RATE, x()).unwrap(), second.run(RATE, x()).unwrap()));
+    let save = Checkpoint::new(5).model("model", &second.model()).compiled_step("state", &second);
+    checkpoints.save(save).unwrap();
+    checkpoints.wait().unwrap();
+    let mut third = compile_step(Blocks { blocks: blocks() }, optimizer(), each);
+    let saved = checkpoints.restore().unwrap().unwrap();
+    saved.compiled_step("model", "state", &mut third).unwrap();
+    near(second.run(RATE, x()).unwrap(), third.run(RATE, x()).unwrap());
 }

@@ -19,6 +19,7 @@
 #![forbid(unsafe_code)]
 
 pub use burn_tpu_runtime::{Device, Mesh, Metrics, Platform, TpuError, TpuOptions};
+pub use buckets::{Buckets, BucketsError};
 pub use device::TpuDevice;
 pub use host_elements::{Layout, StorageMut};
 pub use qtensor::TpuQTensor;
@@ -27,6 +28,8 @@ pub use tensor::TpuTensor;
 
 #[path = "../../../../crates/burn-tpu-0-22/src/backend.rs"]
 mod backend;
+#[path = "../../../../burn-tpu/src/buckets.rs"]
+mod buckets;
 mod collective;
 #[path = "../../../../crates/burn-tpu-0-22/src/device.rs"]
 mod device;

@@ -10,9 +10,11 @@
 //! | train without recording each step | [`compile_step`] returns a [`CompiledStep`]; [`DeviceAdamW`] updates |
 //! | train on many chips | [`TpuDevice::mesh`] of a [`Mesh`]; [`place`] parameters by a [`PlacementRule`]; [`shard`] activations |
 //! | compute activations again instead of keeping them | [`Checkpoints`] |
+//! | record and compile equal layers once | [`Layers`]; [`Keep`] and [`keep`] say what its backward pass does not compute again |
 //! | run a kernel or StableHLO text of your own | [`custom_op`] returns a [`CustomOp`]; [`CustomForm`], [`OpTensors`], [`kernels`] |
 //! | see where the time of some steps goes | [`profile`] returns a [`Profile`] with its [`ProfileReport`] |
 //! | know whether a step fits a TPU, without one | [`fit`] |
+//! | pad data of many lengths to a few sizes | [`Buckets`] |
 //! | take records apart without reading their tensors | [`tickets`] |
 //!
 //! A manifest may give it the name that it has for Burn 0.21, so that the program's imports stay what they were:
@@ -52,6 +54,8 @@ mod custom_op;
 /// ```
 #[path = "../../../../burn-tpu/src/fit.rs"]
 pub mod fit;
+#[path = "../../../burn-0.22/native/src/layers/mod.rs"]
+mod layers;
 #[path = "../../../burn-0.22/native/src/mesh/mod.rs"]
 mod mesh;
 #[path = "../../../burn-0.22/native/src/optim/mod.rs"]
@@ -60,7 +64,7 @@ mod optim;
 mod tensors;
 mod version;
 
-pub use backend::{TpuDevice, TpuTensor, tickets};
+pub use backend::{Buckets, BucketsError, TpuDevice, TpuTensor, tickets};
 /// Several processes that run the same program: which one this is, and its part of the data.
 pub mod distributed {
     pub use burn_tpu_runtime::distributed::*;
@@ -75,8 +79,10 @@ pub use burn_tpu_runtime::{OpCost, PhaseCost, Profile, ProfileFiles, ProfileRepo
 
 pub use autocast::{autocast, autocast_to};
 pub use burn_tpu_runtime::kernels;
+pub use burn_tpu_runtime::layers::Keep;
 pub use checkpoint::Checkpoints;
 pub use compile::{Compiled, CompiledStep, DeviceAdamW, compile, compile_step};
 pub use custom_op::{CustomForm, CustomOp, OpTensors, custom_op};
+pub use layers::{Layers, keep};
 pub use mesh::{Axes, Fsdp, Parameter, Patterns, PlacementRule, Replicate, place, shard};
 pub use optim::{LossScaler, LossScalerState, LossScaling, MasterState, MasterWeights, TpuOptimizer, end_step};

@@ -25,7 +25,7 @@ use std::sync::Arc;
 const MOST_FLOATS: usize = 8;
 
 /// A float in Burn's graph.
-type Tracked = FloatTensor<Autodiff<Tpu>>;
+pub(crate) type Tracked = FloatTensor<Autodiff<Tpu>>;
 
 /// Calls an op. Results have autodiff if an operand has.
 pub(super) fn call(
@@ -72,7 +72,7 @@ where
 }
 
 /// Returns an operand as a value, and if it is a float as one of Burn's graph. `None` if it is foreign.
-fn operand<C: CheckpointStrategy>(tensor: DispatchTensor) -> Option<(Value, Option<Tracked>)>
+pub(crate) fn operand<C: CheckpointStrategy>(tensor: DispatchTensor) -> Option<(Value, Option<Tracked>)>
 where
     DispatchTensor: DispatchKindConversion<Autodiff<Tpu, C>>,
 {
@@ -89,7 +89,7 @@ where
 }
 
 /// Returns a result that no gradient flows through.
-fn untracked<C: CheckpointStrategy>(value: Value, kind: Kind) -> DispatchTensor
+pub(crate) fn untracked<C: CheckpointStrategy>(value: Value, kind: Kind) -> DispatchTensor
 where
     DispatchTensor: DispatchKindConversion<Autodiff<Tpu, C>>,
 {
@@ -99,6 +99,27 @@ where
         Kind::Int => BackendTensor::Int(tensor),
         Kind::Bool => BackendTensor::Bool(tensor),
     })
+}
+
+/// Returns a float in Burn's graph as what Burn's tensors are made of.
+pub(crate) fn float<C: CheckpointStrategy>(tensor: Tracked) -> DispatchTensor
+where
+    DispatchTensor: DispatchKindConversion<Autodiff<Tpu, C>>,
+{
+    <DispatchTensor as DispatchKindConversion<Autodiff<Tpu, C>>>::from_backend(BackendTensor::Float(tensor))
+}
+
+/// Returns a node of Burn's graph with this value and backward pass, if a parent requires a gradient.
+pub(crate) fn node<C: CheckpointStrategy, O: Backward<Tpu, N>, const N: usize>(
+    op: O,
+    parents: [&Tracked; N],
+    state: O::State,
+    value: TpuTensor,
+) -> Tracked {
+    match op.prepare::<C>(parents.map(Tracked::node)).compute_bound().stateful() {
+        OpsKind::Tracked(prepared) => prepared.finish(state, value),
+        OpsKind::UnTracked(prepared) => prepared.finish(value),
+    }
 }
 
 /// Returns the results of a call as values of Burn's graph.
@@ -129,19 +150,12 @@ where
     DispatchTensor: DispatchKindConversion<Autodiff<Tpu, C>>,
 {
     let (value, results) = (TpuTensor::from(call.value()?), call.results());
-    let parents = floats.each_ref().map(Tracked::node);
-    let node = match CustomGradient.prepare::<C>(parents).compute_bound().stateful() {
-        OpsKind::Tracked(prepared) => prepared.finish(call, value),
-        OpsKind::UnTracked(prepared) => prepared.finish(value),
-    };
-    let float = |tensor| {
-        <DispatchTensor as DispatchKindConversion<Autodiff<Tpu, C>>>::from_backend(BackendTensor::Float(tensor))
-    };
+    let node = node::<C, _, N>(CustomGradient, floats.each_ref(), call, value);
     let result = |(kind, place)| match place {
-        InNode::Whole => float(node.clone()),
+        InNode::Whole => float::<C>(node.clone()),
         InNode::Part(elements, dims) => {
             let part = Autodiff::<Tpu, C>::float_slice(node.clone(), &[Slice::from(elements)]);
-            float(Autodiff::<Tpu, C>::float_reshape(part, Shape::from(dims)))
+            float::<C>(Autodiff::<Tpu, C>::float_reshape(part, Shape::from(dims)))
         }
         InNode::Outside(value) => untracked::<C>(value, kind),
     };

@@ -3,8 +3,8 @@
 //! Owns: how an op's operands and results are made of Burn's tensors, and its node in Burn's graph. May not know: what a
 //! form is to a program, how it is checked, and what the backward pass computes, which are the runtime's.
 
-mod autodiff;
-mod tensors;
+pub(crate) mod autodiff;
+pub(crate) mod tensors;
 
 pub use burn_tpu_runtime::custom_op::CustomForm;
 pub use tensors::OpTensors;

@@ -20,7 +20,7 @@ pub trait OpTensors: Sized {
 }
 
 /// Returns what kind of tensor each one is.
-pub(super) fn kinds<T: OpTensors>() -> Vec<Kind> {
+pub(crate) fn kinds<T: OpTensors>() -> Vec<Kind> {
     let mut kinds = Vec::new();
     T::kinds(&mut kinds);
     kinds
@@ -48,7 +48,7 @@ pub(super) fn from_values<T: OpTensors>(values: Vec<Value>) -> Result<T> {
 }
 
 /// Returns the runtime's tensor of one without autodiff; `None` for others, on other backends, and if it is quantized.
-pub(super) fn value(tensor: DispatchTensor) -> Option<Value> {
+pub(crate) fn value(tensor: DispatchTensor) -> Option<Value> {
     match <DispatchTensor as DispatchKindConversion<Tpu>>::try_into_backend(tensor).ok()? {
         BackendTensor::Float(tensor) | BackendTensor::Int(tensor) | BackendTensor::Bool(tensor) => Some(tensor.into()),
         _ => None,
@@ -56,7 +56,7 @@ pub(super) fn value(tensor: DispatchTensor) -> Option<Value> {
 }
 
 /// Returns a tensor without autodiff.
-pub(super) fn plain(value: Value, kind: Kind) -> DispatchTensor {
+pub(crate) fn plain(value: Value, kind: Kind) -> DispatchTensor {
     let tensor = TpuTensor::from(value);
     <DispatchTensor as DispatchKindConversion<Tpu>>::from_backend(match kind {
         Kind::Float => BackendTensor::Float(tensor),

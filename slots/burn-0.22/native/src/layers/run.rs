@@ -1,0 +1,127 @@
+//! The loop that layers are recorded as, and its forward pass where nothing has autodiff.
+
+use super::autodiff;
+use super::refused;
+use crate::custom_op::tensors::{plain, value};
+use crate::{Keep, Result, TpuError};
+use burn_dispatch::backends::autodiff::checkpoint::strategy::{BalancedCheckpointing, NoCheckpointing};
+use burn_dispatch::{DispatchAutodiffContext, DispatchTensor, GradientCheckpointingStrategy};
+use burn_tpu_runtime::Tensor as Value;
+use burn_tpu_runtime::custom_op::Kind;
+use burn_tpu_runtime::layers::{LayerInputs, LayerLoop, LayerResults};
+use burn_tpu_runtime::ops::movement;
+
+/// What a block records: from what the block before gives, the block's parameters and its other tensors to what it gives.
+type Block<'c> = dyn Fn(Vec<DispatchTensor>, Vec<DispatchTensor>, Vec<Value>) -> Result<Vec<DispatchTensor>> + 'c;
+
+/// A call of layers.
+pub(super) struct Call<'c> {
+    pub(super) layers: usize,
+    pub(super) keep: &'c Keep,
+    /// What each carry is.
+    pub(super) kinds: &'c [Kind],
+    pub(super) carries: Vec<DispatchTensor>,
+    /// The parameters, `[layers, ..]`.
+    pub(super) stacked: Vec<DispatchTensor>,
+    /// The other tensors, `[layers, ..]`.
+    pub(super) constants: Vec<Value>,
+    pub(super) layer: &'c Block<'c>,
+}
+
+/// How a layer that is recorded sees its tensors.
+pub(super) trait Sees {
+    /// Returns what the layer gets for its next operand: carries first, then parameters.
+    fn operand(&mut self, value: Value, kind: Kind) -> DispatchTensor;
+
+    /// Returns what the layer gives, with the gradients of its operands if `is_a_loop`. `None` if a tensor is foreign.
+    fn results(
+        self,
+        given: Vec<DispatchTensor>,
+        is_a_loop: impl Fn(&[Value]) -> bool,
+        gradients: Vec<Value>,
+    ) -> Option<LayerResults>;
+}
+
+impl Call<'_> {
+    /// Runs the layers. Results have autodiff if a carry or a parameter has.
+    pub(super) fn run(self) -> Result<Vec<DispatchTensor>> {
+        let operands = self.carries.iter().chain(&self.stacked);
+        let context = operands.fold(DispatchAutodiffContext::Disabled, |all, one| all.merge(one.autodiff));
+        match context {
+            DispatchAutodiffContext::Disabled => self.without_autodiff(),
+            DispatchAutodiffContext::Enabled(GradientCheckpointingStrategy::Balanced) => {
+                autodiff::run::<BalancedCheckpointing>(self)
+            }
+            DispatchAutodiffContext::Enabled(GradientCheckpointingStrategy::Disabled) => {
+                autodiff::run::<NoCheckpointing>(self)
+            }
+        }
+    }
+
+    fn without_autodiff(mut self) -> Result<Vec<DispatchTensor>> {
+        let values = |tensors: Vec<DispatchTensor>| {
+            tensors.into_iter().map(|tensor| value(tensor).ok_or_else(foreign)).collect::<Result<Vec<_>>>()
+        };
+        let carries = values(std::mem::take(&mut self.carries))?;
+        let mut stacked = values(std::mem::take(&mut self.stacked))?;
+        let parameters = stacked.len();
+        stacked.append(&mut self.constants);
+        let (results, _) = self.record(&carries, &stacked, parameters, Plain)?.forward(carries, stacked)?;
+        Ok(results.into_iter().zip(self.kinds).map(|(result, &kind)| plain(result, kind)).collect())
+    }
+
+    /// Records a layer. The first `parameters` of `stacked` are parameters.
+    pub(super) fn record(
+        &self,
+        carries: &[Value],
+        stacked: &[Value],
+        parameters: usize,
+        mut sees: impl Sees,
+    ) -> Result<LayerLoop> {
+        let types: Vec<_> = carries.iter().map(|carry| carry.ty().clone()).collect();
+        let mut error = None;
+        let recorded = LayerLoop::record(self.layers, carries, stacked, self.keep, |inputs| {
+            let LayerInputs { carries, mut slices, gradients } = inputs;
+            let constants = slices.split_off(parameters);
+            let carries = carries.into_iter().zip(self.kinds).map(|(carry, &kind)| sees.operand(carry, kind)).collect();
+            let slices = slices.into_iter().map(|slice| sees.operand(slice, Kind::Float)).collect();
+            let is_a_loop = |given: &[Value]| given.iter().map(Value::ty).eq(&types);
+            let given = (self.layer)(carries, slices, constants);
+            given.and_then(|given| sees.results(given, is_a_loop, gradients).ok_or_else(foreign)).unwrap_or_else(
+                |reason| {
+                    error = Some(reason);
+                    LayerResults::default()
+                },
+            )
+        });
+        error.map_or(recorded, Err)
+    }
+}
+
+/// The layer's tensors have no autodiff.
+struct Plain;
+
+impl Sees for Plain {
+    fn operand(&mut self, value: Value, kind: Kind) -> DispatchTensor {
+        plain(value, kind)
+    }
+
+    fn results(self, given: Vec<DispatchTensor>, _: impl Fn(&[Value]) -> bool, _: Vec<Value>) -> Option<LayerResults> {
+        let carries = given.into_iter().map(value).collect::<Option<_>>()?;
+        Some(LayerResults { carries, gradients: Vec::new() })
+    }
+}
+
+/// The error for a tensor that is not this backend's.
+pub(super) fn foreign() -> TpuError {
+    refused("a tensor is quantized, or on a device that is no `TpuDevice`".into())
+}
+
+/// Returns one tensor `[parts, ..]` of tensors of one type.
+pub(super) fn stack(parts: &[Value]) -> Value {
+    let part = |part: &Value| {
+        let dims: Vec<usize> = std::iter::once(1).chain(part.dims().iter().copied()).collect();
+        movement::reshape(part.clone(), &dims)
+    };
+    movement::cat(parts.iter().map(part).collect(), 0)
+}
