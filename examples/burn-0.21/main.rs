@@ -8,6 +8,7 @@
 use anyhow::{Context, Result};
 use burn::backend::Autodiff;
 use burn::prelude::Backend;
+use burn::tensor::backend::AutodiffBackend;
 use burn_flex::{Flex, FlexDevice};
 use burn_tpu::{Platform, Tpu, TpuDevice, TpuOptions};
 use clap::{Parser, ValueEnum};
@@ -24,6 +25,7 @@ mod decoder;
 mod dqn;
 mod generate;
 mod learner;
+mod llama;
 mod numbers;
 mod programs;
 mod recurrent;
@@ -33,6 +35,7 @@ mod stack;
 mod stacked;
 mod text;
 mod text_generation;
+mod varying;
 mod weights;
 
 /// Seed of the weights, which burn-flex draws for both backends.
@@ -55,6 +58,9 @@ struct Args {
     /// Compile every program at once: none is interpreted first
     #[arg(long)]
     no_tiers: bool,
+    /// Run the program this often, one after another, and print a line for each; the losses are those of all runs
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    runs: usize,
     /// Load programs from the disk cache and store them there; without it, each run compiles all of its programs
     #[arg(long)]
     disk_cache: bool,
@@ -109,7 +115,8 @@ fn on_tpu(args: &Args, warnings: &WarningCounter) -> Result<(Report, String)> {
     }
     let device = devices[0];
     let begun = Instant::now();
-    let losses = args.program.run::<Autodiff<Tpu<f32>>>(&args.options, &device);
+    let compiles = || devices.iter().map(|device| device.metrics().compiles).sum();
+    let losses = args.runs::<Autodiff<Tpu<f32>>>(&device, compiles);
     devices.iter().try_for_each(Tpu::<f32>::sync).context("the program's last ops")?;
     let seconds = begun.elapsed().as_secs_f64();
     let metrics: Vec<_> = devices.iter().map(|device| device.metrics()).collect();
@@ -120,9 +127,26 @@ fn on_tpu(args: &Args, warnings: &WarningCounter) -> Result<(Report, String)> {
     Ok((report.with_metrics(&metrics, warnings.recompiles()), details))
 }
 
+impl Args {
+    /// Runs the program as often as it is asked for. `compiles` returns the number of compiles so far.
+    fn runs<B: AutodiffBackend>(&self, device: &B::Device, compiles: impl Fn() -> u64) -> Vec<f64> {
+        let mut losses = Vec::new();
+        for run in 0..self.runs {
+            let (begun, before) = (Instant::now(), compiles());
+            losses.extend(self.program.run::<B>(&Options { run, ..self.options }, device));
+            if self.runs > 1 {
+                let (seconds, compiles) = (begun.elapsed().as_secs_f64(), compiles() - before);
+                let step_ms = 1e3 * seconds / self.options.steps(self.program) as f64;
+                println!("run {run}: {seconds:.2} s, {step_ms:.2} ms a step, {compiles} compiles");
+            }
+        }
+        losses
+    }
+}
+
 fn on_flex(args: &Args) -> Report {
     let begun = Instant::now();
-    let losses = args.program.run::<Autodiff<Flex>>(&args.options, &FlexDevice);
+    let losses = args.runs::<Autodiff<Flex>>(&FlexDevice, || 0);
     let seconds = begun.elapsed().as_secs_f64();
     Report::new(args.program.name(), "flex", args.options.steps(args.program), seconds, losses)
 }

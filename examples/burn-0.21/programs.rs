@@ -1,6 +1,6 @@
 //! The programs by name, and the options that they share.
 
-use crate::{dqn, generate, recurrent, regression, stack, stacked, text, text_generation};
+use crate::{dqn, generate, llama, recurrent, regression, stack, stacked, text, text_generation, varying};
 use burn::tensor::backend::AutodiffBackend;
 use burn::train::MultiDeviceOptim;
 use clap::ValueEnum;
@@ -36,6 +36,18 @@ pub enum Program {
     GenerateCached,
     /// Language model in the Learner, on batches of different lengths
     TextGeneration,
+    /// Greedy generation by a Llama whose cache is read as its filled part; each run of a process has another prompt
+    Llama,
+    /// The same with a cache that grows by `cat`
+    LlamaCat,
+    /// The same model and cache with a search over four beams
+    LlamaBeams,
+    /// Suppression of overlapping boxes, and the best of them, for images with any number of boxes; steps are images
+    Detection,
+    /// Training on samples of a replay buffer that fills
+    Replay,
+    /// A classifier in the Learner whose last batch is smaller
+    LastBatch,
 }
 
 /// The options of a program.
@@ -56,6 +68,9 @@ pub struct Options {
     /// Read the loss every so many steps, in programs with a loop of their own [default: 1; `dqn`: once an episode]
     #[arg(long, value_name = "N")]
     pub read_every: Option<usize>,
+    /// The number of this run of the program in its process
+    #[arg(skip)]
+    pub run: usize,
     #[command(flatten)]
     pub text: text::TextSizes,
 }
@@ -87,7 +102,10 @@ impl Program {
         match self {
             Program::Dqn => 2000,
             Program::Text | Program::TextThreads | Program::TextGeneration | Program::Regression => 500,
-            Program::Generate | Program::GenerateCached => 200,
+            Program::Generate | Program::GenerateCached | Program::LlamaCat | Program::Replay => 200,
+            Program::Llama => 256,
+            Program::LlamaBeams | Program::Detection => 60,
+            Program::LastBatch => 469,
             Program::TextMulti
             | Program::TextMultiSharded
             | Program::Lstm
@@ -120,6 +138,12 @@ impl Program {
             Program::Generate => generate::run::<B::InnerBackend>(steps, false, device),
             Program::GenerateCached => generate::run::<B::InnerBackend>(steps, true, device),
             Program::TextGeneration => text_generation::learn::<B>(steps, options.workers, device),
+            Program::Llama => llama::generate::<B::InnerBackend>(steps, llama::Cache::Filled, options.run, device),
+            Program::LlamaCat => llama::generate::<B::InnerBackend>(steps, llama::Cache::Grown, options.run, device),
+            Program::LlamaBeams => llama::search::<B::InnerBackend>(steps, options.run, device),
+            Program::Detection => varying::detect::<B::InnerBackend>(steps, device),
+            Program::Replay => varying::replay::<B>(steps, device),
+            Program::LastBatch => varying::learn_with_last_batch::<B>(steps, options, device),
         }
     }
 }

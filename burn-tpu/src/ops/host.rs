@@ -4,7 +4,7 @@ use crate::dtype::from_burn;
 use crate::error::failed;
 use crate::{TpuDevice, TpuError, TpuTensor, version};
 use burn_backend::{ExecutionError, TensorData};
-use burn_std::{BoolStore, DType as BurnDType};
+use burn_std::{BoolStore, Bytes, DType as BurnDType};
 use burn_tpu_runtime::graph::{DType, TensorType};
 use burn_tpu_runtime::ops::data;
 
@@ -24,7 +24,20 @@ pub(crate) fn from_data(name: &'static str, data: TensorData, device: &TpuDevice
             TpuError::DType { op: name, dtype: format!("{:?}", version::dtype(&data)), device: device.to_string() };
         return data::failed(ty, error, &device.0).into();
     }
-    data::from_bytes(name, ty, bytes(data), &device.0).into()
+    match version::dtype(&data) {
+        BurnDType::Bool(_) => data::from_bytes(name, ty, bytes(data), &device.0),
+        _ => data::from_bytes(name, ty, Given(data.into_bytes()), &device.0),
+    }
+    .into()
+}
+
+/// The elements of Burn's data, where Burn has them.
+struct Given(Bytes);
+
+impl AsRef<[u8]> for Given {
+    fn as_ref(&self) -> &[u8] {
+        &self.0
+    }
 }
 
 /// Returns row-major bytes, one per bool.

@@ -7,6 +7,7 @@ use burn_backend::{TensorData, TensorMetadata};
 use burn_std::{DType as BurnDType, Shape};
 use burn_tpu_runtime::ops::data;
 use burn_tpu_runtime::{Tensor, leaves};
+use smallvec::SmallVec;
 
 /// A float, int or bool tensor of the [`Tpu`](crate::Tpu) backend. Cloning shares the value.
 #[derive(Clone)]
@@ -54,7 +55,8 @@ impl TensorMetadata for TpuTensor {
     }
 
     fn shape(&self) -> Shape {
-        self.0.dims().iter().copied().collect()
+        // As one slice: front ends ask for it several times an op.
+        Shape::new_raw(SmallVec::from_slice(self.0.dims()))
     }
 
     fn rank(&self) -> usize {

@@ -5,6 +5,7 @@
 //! in the parameters and slots that those read, give the same program.
 
 use crate::{Graph, GraphError, Mesh, Node, NodeId, Op, Placement, Rebuild, Result, TensorType};
+use crate::summary::{KeptSummary, Summary};
 use rustc_hash::FxHasher;
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
@@ -18,6 +19,7 @@ pub struct Program {
     outputs: Vec<NodeId>,
     /// Where arguments and results live, for a program of a mesh.
     placement: Option<Arc<Placement>>,
+    summary: KeptSummary,
 }
 
 /// What the inputs of a canonical program are in the recording that it came from, by their `index` in the program.
@@ -57,7 +59,7 @@ impl Program {
     fn new(graph: Graph, outputs: Vec<NodeId>, placement: Option<Arc<Placement>>) -> Self {
         let mut hasher = FxHasher::default();
         (graph.hash_at(graph.len()), &outputs, &placement).hash(&mut hasher);
-        Self { hash: hasher.finish(), graph, outputs, placement }
+        Self { hash: hasher.finish(), graph, outputs, placement, summary: KeptSummary::default() }
     }
 
     /// The part of `graph` that `outputs` need. Parameters and slots keep their `index`.
@@ -131,6 +133,11 @@ impl Program {
     /// The nodes.
     pub fn graph(&self) -> &Graph {
         &self.graph
+    }
+
+    /// What is asked of the program whenever it runs.
+    pub fn summary(&self) -> &Summary {
+        self.summary.of(self)
     }
 
     /// The results, in order.

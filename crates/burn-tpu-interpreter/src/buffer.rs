@@ -24,6 +24,7 @@ pub(super) trait Element: Copy + Default + PartialEq + std::fmt::Debug + Send + 
 
     fn wrap(flat: Flat<Self>) -> Buffer;
     fn unwrap(buffer: &Buffer) -> Option<&Flat<Self>>;
+    fn unwrap_mut(buffer: &mut Buffer) -> Option<&mut Flat<Self>>;
     fn take(buffer: Buffer) -> Option<Flat<Self>>;
 
     /// Reads row-major little-endian elements; bytes beyond the last whole element are ignored.
@@ -57,6 +58,10 @@ macro_rules! buffers {
             }
 
             fn unwrap(buffer: &Buffer) -> Option<&Flat<Self>> {
+                if let Buffer::$variant(flat) = buffer { Some(flat) } else { None }
+            }
+
+            fn unwrap_mut(buffer: &mut Buffer) -> Option<&mut Flat<Self>> {
                 if let Buffer::$variant(flat) = buffer { Some(flat) } else { None }
             }
 

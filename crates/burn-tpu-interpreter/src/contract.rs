@@ -117,9 +117,9 @@ impl<T: Element> Matrices<T> {
         let ordered =
             |first: &[usize], second: &[usize]| Dims::from_iter([batch, first, second].into_iter().flatten().copied());
         let straight = transpose(x.clone(), &ordered(row, column));
-        let turned = transpose(x, &ordered(column, row));
-        let transposed = !straight.is_dense() && turned.is_dense();
-        let data = if transposed { turned } else { straight }.to_flat::<T>()?;
+        let turned = (!straight.is_dense()).then(|| transpose(x, &ordered(column, row))).filter(HostTensor::is_dense);
+        let transposed = turned.is_some();
+        let data = turned.unwrap_or(straight).to_flat::<T>()?;
         let count = number.iter().copied().max().map_or(0, |last| last + 1);
         Ok((Self { data, count, rows, columns, transposed }, number))
     }

@@ -5,6 +5,7 @@
 use super::buffer::{C64, Element, dispatch};
 use super::error::Result;
 use super::tensor::HostTensor;
+use super::vector::vectorized;
 use super::walk::{self, row_major};
 use burn_tpu_graph::Dims;
 use std::sync::Arc;
@@ -12,9 +13,13 @@ use std::sync::Arc;
 /// Returns the dims with size 1 for those along which every operand repeats.
 fn distinct(operands: &[&HostTensor]) -> Dims {
     let Some(first) = operands.first() else { return Dims::new() };
-    let repeats = |d: usize| operands.iter().all(|x| x.strides()[d] == 0);
-    let size = |(d, &size): (usize, &usize)| if size > 0 && repeats(d) { 1 } else { size };
-    first.dims().iter().enumerate().map(size).collect()
+    let mut dims = Dims::from_slice(first.dims());
+    for (d, size) in dims.iter_mut().enumerate().filter(|(_, size)| **size > 0) {
+        if operands.iter().all(|x| x.strides()[d] == 0) {
+            *size = 1;
+        }
+    }
+    dims
 }
 
 /// Returns the row-major elements of `distinct` dims, repeated to `dims`.
@@ -31,14 +36,12 @@ pub(super) fn map<T: Element, U: Element>(x: &HostTensor, f: impl Fn(T) -> U) ->
 }
 
 /// Returns `f` of every element, written in place if the operand has no other owner.
-pub(super) fn map_into<T: Element>(x: HostTensor, f: impl Fn(T) -> T) -> Result<HostTensor> {
-    if !x.is_owned::<T>() {
-        return map(&x, f);
+pub(super) fn map_into<T: Element>(mut x: HostTensor, f: impl Fn(T) -> T) -> Result<HostTensor> {
+    if let Some((_, elements)) = x.owned_mut::<T>() {
+        vectorized(elements.len(), || elements.iter_mut().for_each(|v| *v = f(*v)));
+        return Ok(x);
     }
-    let dims = x.dims().clone();
-    let mut out = x.into_owned::<T>()?;
-    Arc::make_mut(&mut out).iter_mut().for_each(|v| *v = f(*v));
-    Ok(HostTensor::strided(&dims, row_major(&dims), out))
+    map(&x, f)
 }
 
 /// Returns `f` of every pair of elements.
@@ -53,17 +56,15 @@ pub(super) fn zip<A: Element, B: Element, U: Element>(
 
 /// Returns `f` of every pair of elements, written in place of `a` if it has no other owner.
 pub(super) fn zip_into<T: Element, B: Element>(
-    a: HostTensor,
+    mut a: HostTensor,
     b: &HostTensor,
     f: impl Fn(T, B) -> T,
 ) -> Result<HostTensor> {
-    if !a.is_owned::<T>() {
-        return zip(&a, b, f);
+    if let Some((dims, elements)) = a.owned_mut::<T>() {
+        walk::update(dims, elements, b.view()?, f);
+        return Ok(a);
     }
-    let dims = a.dims().clone();
-    let mut out = a.into_owned::<T>()?;
-    walk::update(&dims, Arc::make_mut(&mut out).as_mut_slice(), b.view()?, f);
-    Ok(HostTensor::strided(&dims, row_major(&dims), out))
+    zip(&a, b, f)
 }
 
 /// Returns `on_true` where the predicate holds, otherwise `on_false`.

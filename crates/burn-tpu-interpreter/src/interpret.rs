@@ -17,19 +17,19 @@ use smallvec::{SmallVec, smallvec};
 /// The results of a node. Most have one.
 type Results = SmallVec<[HostTensor; 1]>;
 
-/// The operands of a node.
-type Operands = SmallVec<[HostTensor; 3]>;
+/// The operands of a node. The list is used for one node after another: what an op takes by value, it takes out.
+type Operands = Vec<HostTensor>;
 
 /// Runs one node and returns all its results. `operands` are each operand's result 0, except for `get_result`: there
-/// they are all results of its operand. They are passed by value, so that an op may write into a buffer that has no
-/// other owner.
-fn eval_node(node: &Node, mut operands: Operands) -> Result<Results> {
+/// they are all results of its operand. They are taken, so that an op may write into a buffer that has no other owner.
+fn eval_node(node: &Node, operands: &mut Operands) -> Result<Results> {
     check_count(&node.op, operands.len())?;
     let computes = operands.first().is_some_and(|x| subnormal::computes(&node.op, x.dtype()));
     if computes {
         operands.iter_mut().try_for_each(subnormal::flush)?;
     }
     let mut results = compute(node, operands)?;
+    operands.clear();
     for (i, result) in results.iter_mut().enumerate() {
         if computes {
             subnormal::flush(result)?;
@@ -59,30 +59,30 @@ fn finish(ty: &TensorType, result: &mut HostTensor) -> Result<()> {
 }
 
 /// Returns the operands, with 16-bit floats converted to f32.
-fn widened(mut operands: Operands) -> Result<Operands> {
+fn widened(operands: &mut Operands) -> Result<&mut Operands> {
     for x in operands.iter_mut().filter(|x| x.dtype().is_half()) {
         *x = widen(x.clone())?;
     }
     Ok(operands)
 }
 
-fn one(mut operands: Operands) -> Result<HostTensor> {
+fn one(operands: &mut Operands) -> Result<HostTensor> {
     operands.pop().ok_or_else(|| "takes an operand".into())
 }
 
-fn two(mut operands: Operands) -> Result<[HostTensor; 2]> {
-    let (second, first) = (operands.pop(), operands.pop());
-    first.zip(second).map(<[_; 2]>::from).ok_or_else(|| "takes two operands".into())
+fn two(operands: &mut Operands) -> Result<[HostTensor; 2]> {
+    let second = one(operands)?;
+    Ok([one(operands)?, second])
 }
 
-fn three(mut operands: Operands) -> Result<[HostTensor; 3]> {
-    let third = operands.pop().ok_or("takes three operands")?;
+fn three(operands: &mut Operands) -> Result<[HostTensor; 3]> {
+    let third = one(operands)?;
     let [first, second] = two(operands)?;
     Ok([first, second, third])
 }
 
 /// Computes a node's results. The table of all ops, which is why it is long.
-fn compute(node: &Node, mut operands: Operands) -> Result<Results> {
+fn compute(node: &Node, operands: &mut Operands) -> Result<Results> {
     let dims = &node.ty.dims;
     let result = match &node.op {
         Op::Parameter { .. } | Op::Slot { .. } | Op::Offset { .. } => {
@@ -149,14 +149,14 @@ fn compute(node: &Node, mut operands: Operands) -> Result<Results> {
             let [x, value] = two(operands)?;
             movement::pad(x, &value, attrs, dims)?
         }
-        Op::Concatenate { dim } => movement::concatenate(&operands, *dim, dims)?,
+        Op::Concatenate { dim } => movement::concatenate(operands, *dim, dims)?,
         Op::DynamicSlice { sizes } => {
-            let starts: Operands = operands.drain(1..).collect();
+            let starts = operands.split_off(1);
             let x = one(operands)?;
             index::dynamic_slice(x, &starts, sizes)?
         }
         Op::DynamicUpdateSlice => {
-            let starts: Operands = operands.drain(2..).collect();
+            let starts = operands.split_off(2);
             let [x, update] = two(operands)?;
             index::dynamic_update_slice(x, &update, &starts)?
         }
@@ -184,7 +184,7 @@ fn compute(node: &Node, mut operands: Operands) -> Result<Results> {
             let [x, source] = two(widened(operands)?)?;
             window::select_and_scatter(&x, &source, window)?
         }
-        Op::Sort { dim, descending } => return Ok(sort::sort(&operands, *dim, *descending)?.into()),
+        Op::Sort { dim, descending } => return Ok(sort::sort(operands, *dim, *descending)?.into()),
         Op::TopK { k } => {
             let x = one(widened(operands)?)?;
             return Ok(sort::top_k(&x, *k)?.into_iter().collect());
@@ -221,10 +221,10 @@ fn compute(node: &Node, mut operands: Operands) -> Result<Results> {
             elementwise::map(&x, |v: C64| v.im)?
         }
         Op::OptimizationBarrier | Op::ShardingConstraint(_) => one(operands)?,
-        Op::For { trips, body } => return Ok(for_loop(*trips, body, operands.into_vec())?.into()),
-        Op::CustomCall(call) => return Ok(inner(call.plain(), operands.into_vec())?.into()),
+        Op::For { trips, body } => return Ok(for_loop(*trips, body, std::mem::take(operands))?.into()),
+        Op::CustomCall(call) => return Ok(inner(call.plain(), std::mem::take(operands))?.into()),
         Op::GetResult { index } => {
-            let result = operands.into_iter().nth(*index);
+            let result = operands.drain(..).nth(*index);
             result.ok_or_else(|| format!("there is no result {index}"))?
         }
     };
@@ -282,6 +282,7 @@ pub fn interpret_graph(
 ) -> std::result::Result<Vec<HostTensor>, HostError> {
     let values = std::iter::repeat_with(Results::new).take(graph.len()).collect();
     let mut run = Run { values, uses: use_counts(graph, outputs) };
+    let mut operands = Operands::new();
     for (i, node) in graph.nodes().iter().enumerate() {
         run.values[i] = if let Op::Parameter { index, ref ty } = node.op {
             let value = take(index).ok_or_else(|| format!("parameter {index} has no value").into());
@@ -292,7 +293,8 @@ pub fn interpret_graph(
             smallvec![splat(dtype, &[], *bits.map_err(|reason| HostError::new(&node.op, [], reason))?)]
         } else {
             let types = || node.operands.iter().map(|&operand| graph.ty(operand));
-            eval_node(node, run.operands(node)).map_err(|reason| HostError::new(&node.op, types(), reason))?
+            run.operands(node, &mut operands);
+            eval_node(node, &mut operands).map_err(|reason| HostError::new(&node.op, types(), reason))?
         };
     }
     outputs.iter().map(|&output| run.output(graph, output)).collect()
@@ -307,14 +309,10 @@ struct Run {
 }
 
 impl Run {
-    fn operands(&mut self, node: &Node) -> Operands {
+    fn operands(&mut self, node: &Node, operands: &mut Operands) {
         match node.op {
-            Op::GetResult { .. } => node.operands.iter().flat_map(|&id| self.read(id)).collect(),
-            _ => {
-                let mut operands = Operands::with_capacity(node.operands.len());
-                operands.extend(node.operands.iter().filter_map(|&id| self.read_first(id)));
-                operands
-            }
+            Op::GetResult { .. } => operands.extend(node.operands.iter().flat_map(|&id| self.read(id))),
+            _ => operands.extend(node.operands.iter().filter_map(|&id| self.read_first(id))),
         }
     }
 
@@ -337,7 +335,9 @@ impl Run {
     /// Returns the first result of a node.
     fn read_first(&mut self, id: NodeId) -> Option<HostTensor> {
         if self.is_last_read(id) {
-            self.values[id.index()].drain(..).next()
+            let results = &mut self.values[id.index()];
+            results.truncate(1);
+            results.pop()
         } else {
             self.values[id.index()].first().cloned()
         }

@@ -30,6 +30,7 @@ mod tensor;
 #[cfg(test)]
 mod testing;
 mod unary;
+mod vector;
 mod walk;
 mod window;
 

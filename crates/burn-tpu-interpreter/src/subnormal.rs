@@ -10,6 +10,7 @@ use super::buffer::Element;
 use super::elementwise::map;
 use super::error::Result;
 use super::tensor::HostTensor;
+use super::vector::vectorized;
 use burn_tpu_graph::op::{OpKind, UnaryOp};
 use burn_tpu_graph::{DType, Op};
 use half::bf16;
@@ -95,7 +96,8 @@ fn flush_as<T: Subnormal>(x: &mut HostTensor) -> Result<()> {
 /// Whole blocks are looked at, which the processor does several elements at a time.
 fn has_subnormals<T: Subnormal>(elements: &[T]) -> bool {
     const BLOCK: usize = 1024;
-    elements.chunks(BLOCK).any(|block| block.iter().fold(false, |found, &v| found | v.is_subnormal()))
+    let has = |block: &[T]| block.iter().fold(false, |found, &v| found | v.is_subnormal());
+    vectorized(elements.len(), || elements.chunks(BLOCK).any(has))
 }
 
 #[cfg(test)]

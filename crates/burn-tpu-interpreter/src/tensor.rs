@@ -11,7 +11,7 @@ use std::borrow::Cow;
 use std::sync::Arc;
 
 /// A value on the host. Clones share the elements.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub struct HostTensor {
     ty: TensorType,
     offset: usize,
@@ -19,6 +19,15 @@ pub struct HostTensor {
     buffer: Buffer,
     /// Whether it is known that no element is a subnormal number.
     flushed: bool,
+}
+
+/// Written by hand to copy the strides as a slice; `SmallVec`'s own clone copies them one by one.
+impl Clone for HostTensor {
+    fn clone(&self) -> Self {
+        let Self { ty, offset, strides, buffer, flushed } = self;
+        let strides = Strides::from_slice(strides);
+        Self { ty: ty.clone(), offset: *offset, strides, buffer: buffer.clone(), flushed: *flushed }
+    }
 }
 
 impl HostTensor {
@@ -96,9 +105,14 @@ impl HostTensor {
 
     /// Returns whether the elements are row-major and without gaps, at any offset.
     pub(super) fn is_row_major(&self) -> bool {
-        let steps = row_major(&self.ty.dims);
-        let matters = |d: usize| self.ty.dims[d] != 1;
-        self.ty.elements() == 0 || (0..self.ty.rank()).filter(|&d| matters(d)).all(|d| self.strides[d] == steps[d])
+        let mut step = 1;
+        for (&size, &stride) in self.ty.dims.iter().zip(&self.strides).rev() {
+            if size != 1 && stride != step {
+                return self.ty.elements() == 0;
+            }
+            step *= size as isize;
+        }
+        true
     }
 
     /// Returns whether the value is its whole buffer, row-major.
@@ -147,6 +161,16 @@ impl HostTensor {
             return T::take(self.buffer).ok_or_else(|| "has changed its type".into());
         }
         Ok(Arc::new(self.elements::<T>()?.into_owned()))
+    }
+
+    /// Returns the dims and the row-major elements, to be written in place, of a value that is dense and has no other owner.
+    pub(super) fn owned_mut<T: Element>(&mut self) -> Option<(&[usize], &mut [T])> {
+        if !self.is_dense() {
+            return None;
+        }
+        let elements = Arc::get_mut(T::unwrap_mut(&mut self.buffer)?)?;
+        self.flushed = false;
+        Some((&self.ty.dims, elements))
     }
 
     /// Returns whether [`HostTensor::into_owned`] copies nothing.

@@ -2,6 +2,7 @@
 //!
 //! Owns: the only loops over several dims. May not know: element types (only `Copy`), ops.
 
+use super::vector::vectorized;
 use smallvec::SmallVec;
 
 /// Distance in elements between neighbours along each dim. 0 repeats an element; a negative stride goes backwards.
@@ -99,7 +100,7 @@ impl<const N: usize> Iterator for Runs<'_, N> {
 }
 
 /// Returns the runs of a new row-major value of `dims`.
-fn rows<'a, U: Copy + Default, const N: usize>(
+fn rows<'a, U: Copy, const N: usize>(
     out: &'a mut [U],
     walk: &'a Walk<N>,
     starts: [usize; N],
@@ -113,7 +114,10 @@ pub(super) fn map<T: Copy, U: Copy>(dims: &[usize], x: View<T>, f: impl Fn(T) ->
     let mut out = Vec::with_capacity(dims.iter().product());
     for [i] in walk.runs([x.offset]) {
         match walk.steps {
-            [1] => out.extend(x.data[i..i + walk.len].iter().map(|&v| f(v))),
+            [1] => {
+                let run = &x.data[i..i + walk.len];
+                vectorized(walk.len, || out.extend(run.iter().map(|&v| f(v))));
+            }
             [0] => out.extend(std::iter::repeat_n(f(x.data[i]), walk.len)),
             [step] => out.extend((0..walk.len).map(|k| f(x.data[at(i, step, k)]))),
         }
@@ -121,59 +125,49 @@ pub(super) fn map<T: Copy, U: Copy>(dims: &[usize], x: View<T>, f: impl Fn(T) ->
     out
 }
 
-/// Returns `f` of every pair of elements, row-major.
-pub(super) fn zip<A: Copy, B: Copy, U: Copy + Default>(
+/// Returns `f` of every pair of elements, row-major. The result is written once, as that of [`map`].
+pub(super) fn zip<A: Copy, B: Copy, U: Copy>(
     dims: &[usize],
     a: View<A>,
     b: View<B>,
     f: impl Fn(A, B) -> U,
 ) -> Vec<U> {
     let walk = Walk::new(dims, [a.strides, b.strides]);
-    let mut out = vec![U::default(); dims.iter().product()];
-    for (run, [i, j]) in rows(&mut out, &walk, [a.offset, b.offset]) {
+    let len = walk.len;
+    let mut out = Vec::with_capacity(dims.iter().product());
+    for [i, j] in walk.runs([a.offset, b.offset]) {
         match walk.steps {
             [1, 1] => {
-                for ((y, &v), &w) in run.iter_mut().zip(&a.data[i..]).zip(&b.data[j..]) {
-                    *y = f(v, w);
-                }
+                let pairs = a.data[i..i + len].iter().zip(&b.data[j..j + len]);
+                vectorized(len, || out.extend(pairs.map(|(&v, &w)| f(v, w))));
             }
             [1, 0] => {
-                let w = b.data[j];
-                for (y, &v) in run.iter_mut().zip(&a.data[i..]) {
-                    *y = f(v, w);
-                }
+                let (run, w) = (&a.data[i..i + len], b.data[j]);
+                vectorized(len, || out.extend(run.iter().map(|&v| f(v, w))));
             }
             [0, 1] => {
-                let v = a.data[i];
-                for (y, &w) in run.iter_mut().zip(&b.data[j..]) {
-                    *y = f(v, w);
-                }
+                let (v, run) = (a.data[i], &b.data[j..j + len]);
+                vectorized(len, || out.extend(run.iter().map(|&w| f(v, w))));
             }
-            [s, t] => {
-                for (k, y) in run.iter_mut().enumerate() {
-                    *y = f(a.data[at(i, s, k)], b.data[at(j, t, k)]);
-                }
-            }
+            [s, t] => out.extend((0..len).map(|k| f(a.data[at(i, s, k)], b.data[at(j, t, k)]))),
         }
     }
     out
 }
 
 /// Replaces every element of the row-major `out` by `f` of it and of the element at the same position of `b`.
-pub(super) fn update<T: Copy + Default, B: Copy>(dims: &[usize], out: &mut [T], b: View<B>, f: impl Fn(T, B) -> T) {
+pub(super) fn update<T: Copy, B: Copy>(dims: &[usize], out: &mut [T], b: View<B>, f: impl Fn(T, B) -> T) {
     let walk = Walk::new(dims, [b.strides]);
+    let len = walk.len;
     for (run, [j]) in rows(out, &walk, [b.offset]) {
         match walk.steps {
             [1] => {
-                for (v, &w) in run.iter_mut().zip(&b.data[j..]) {
-                    *v = f(*v, w);
-                }
+                let pairs = run.iter_mut().zip(&b.data[j..j + len]);
+                vectorized(len, || pairs.for_each(|(v, &w)| *v = f(*v, w)));
             }
             [0] => {
                 let w = b.data[j];
-                for v in run {
-                    *v = f(*v, w);
-                }
+                vectorized(len, || run.iter_mut().for_each(|v| *v = f(*v, w)));
             }
             [step] => {
                 for (k, v) in run.iter_mut().enumerate() {
@@ -185,7 +179,7 @@ pub(super) fn update<T: Copy + Default, B: Copy>(dims: &[usize], out: &mut [T], 
 }
 
 /// Returns the element of `on_true` or `on_false` that each element of `predicate` chooses, row-major.
-pub(super) fn choose<T: Copy + Default>(
+pub(super) fn choose<T: Copy>(
     dims: &[usize],
     predicate: View<bool>,
     on_true: View<T>,
@@ -193,31 +187,30 @@ pub(super) fn choose<T: Copy + Default>(
 ) -> Vec<T> {
     let pick = |holds: bool, yes: T, no: T| if holds { yes } else { no };
     let walk = Walk::new(dims, [predicate.strides, on_true.strides, on_false.strides]);
-    let mut out = vec![T::default(); dims.iter().product()];
-    for (run, [i, j, k]) in rows(&mut out, &walk, [predicate.offset, on_true.offset, on_false.offset]) {
+    let len = walk.len;
+    let mut out = Vec::with_capacity(dims.iter().product());
+    for [i, j, k] in walk.runs([predicate.offset, on_true.offset, on_false.offset]) {
         match walk.steps {
             [1, 1, 1] => {
-                let choices = on_true.data[j..].iter().zip(&on_false.data[k..]);
-                for ((y, &holds), (&yes, &no)) in run.iter_mut().zip(&predicate.data[i..]).zip(choices) {
-                    *y = pick(holds, yes, no);
-                }
+                let choices = on_true.data[j..j + len].iter().zip(&on_false.data[k..k + len]);
+                let chosen = predicate.data[i..i + len].iter().zip(choices);
+                out.extend(chosen.map(|(&holds, (&yes, &no))| pick(holds, yes, no)));
             }
             [1, 1, 0] => {
                 let no = on_false.data[k];
-                for ((y, &holds), &yes) in run.iter_mut().zip(&predicate.data[i..]).zip(&on_true.data[j..]) {
-                    *y = pick(holds, yes, no);
-                }
+                let chosen = predicate.data[i..i + len].iter().zip(&on_true.data[j..j + len]);
+                out.extend(chosen.map(|(&holds, &yes)| pick(holds, yes, no)));
             }
             [1, 0, 1] => {
                 let yes = on_true.data[j];
-                for ((y, &holds), &no) in run.iter_mut().zip(&predicate.data[i..]).zip(&on_false.data[k..]) {
-                    *y = pick(holds, yes, no);
-                }
+                let chosen = predicate.data[i..i + len].iter().zip(&on_false.data[k..k + len]);
+                out.extend(chosen.map(|(&holds, &no)| pick(holds, yes, no)));
             }
             [p, t, f] => {
-                for (n, y) in run.iter_mut().enumerate() {
-                    *y = pick(predicate.data[at(i, p, n)], on_true.data[at(j, t, n)], on_false.data[at(k, f, n)]);
-                }
+                let element = |n: usize| {
+                    pick(predicate.data[at(i, p, n)], on_true.data[at(j, t, n)], on_false.data[at(k, f, n)])
+                };
+                out.extend((0..len).map(element));
             }
         }
     }

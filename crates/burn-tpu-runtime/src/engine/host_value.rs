@@ -10,7 +10,7 @@ use super::{DeviceBuffer, HostBytes, HostTensor, SharedBuffer};
 use crate::error::{Result, TpuError};
 use crate::metrics::Counters;
 use burn_tpu_graph::family::out_of_buffer;
-use burn_tpu_graph::{Sharding, TensorType};
+use burn_tpu_graph::{Dims, Sharding, TensorType};
 use parking_lot::Mutex;
 use std::any::Any;
 use std::sync::Arc;
@@ -23,12 +23,19 @@ const KEPT_BYTES: usize = 4 << 10;
 /// The most bytes of values that wait on the host of one device. A further value is transferred at once.
 pub(crate) const MOST_WAITING_BYTES: u64 = 256 << 20;
 
-/// The elements of a value, as the user gave them or as the interpreter has them.
+/// The elements of a value, as the user gave them or as the interpreter has them. They are small, since programs make
+/// hundreds of values that they only put next to each other.
 #[derive(Clone)]
 pub(crate) enum HostElements {
     /// Row-major and little-endian.
     Bytes(HostBytes),
-    Tensor(HostTensor),
+    Tensor(Box<HostTensor>),
+}
+
+impl From<HostTensor> for HostElements {
+    fn from(tensor: HostTensor) -> Self {
+        Self::Tensor(Box::new(tensor))
+    }
 }
 
 impl HostElements {
@@ -72,7 +79,7 @@ struct Copies {
     /// The device's copy; none before the transfer, and after a program took its memory.
     buffer: Option<SharedBuffer>,
     /// The device's copy in a larger buffer, with its type.
-    larger: Option<(TensorType, SharedBuffer)>,
+    larger: Option<Box<(TensorType, SharedBuffer)>>,
     is_waiting: bool,
 }
 
@@ -107,7 +114,7 @@ impl HostValue {
 
     /// Creates a value that is in a larger buffer on the device.
     pub(crate) fn in_larger(ty: TensorType, larger: TensorType, buffer: SharedBuffer, counters: Arc<Counters>) -> Self {
-        let copies = Copies { elements: None, buffer: None, larger: Some((larger, buffer)), is_waiting: false };
+        let copies = Copies { elements: None, buffer: None, larger: Some(Box::new((larger, buffer))), is_waiting: false };
         let (maker, state) = (Maker::Program, Mutex::new(copies));
         Self { ty, maker, is_from_larger: true, was_read: AtomicBool::new(true), state, counters }
     }
@@ -118,7 +125,8 @@ impl HostValue {
             return None;
         }
         let state = self.state.lock();
-        state.larger.clone().filter(|_| state.elements.is_none() && state.buffer.is_none())
+        let larger = state.larger.as_deref().filter(|_| state.elements.is_none() && state.buffer.is_none());
+        larger.cloned()
     }
 
     /// Keeps the elements that were copied out of a larger buffer of this type.
@@ -130,7 +138,7 @@ impl HostValue {
     /// Returns how the value is split over a mesh in a larger buffer of this type, if it has a copy in one.
     pub(crate) fn sharding_in(&self, ty: &TensorType) -> Option<Sharding> {
         let state = self.state.lock();
-        state.larger.as_ref().filter(|(larger, _)| larger == ty)?.1.sharding().cloned()
+        state.larger.as_deref().filter(|(larger, _)| larger == ty)?.1.sharding().cloned()
     }
 
     /// Returns the device's copy in a larger buffer of this type, which is split so on a mesh. One that is `taken` belongs
@@ -138,11 +146,11 @@ impl HostValue {
     pub(crate) fn larger(&self, ty: &TensorType, sharding: Option<&Sharding>, taken: bool) -> Option<SharedBuffer> {
         let mut state = self.state.lock();
         let is_it = |(larger, buffer): &(TensorType, SharedBuffer)| larger == ty && buffer.sharding() == sharding;
-        if !state.larger.as_ref().is_some_and(is_it) {
+        if !state.larger.as_deref().is_some_and(is_it) {
             return None;
         }
         let copy = if taken { state.larger.take() } else { state.larger.clone() };
-        copy.map(|(_, buffer)| buffer)
+        copy.map(|copy| copy.1)
     }
 
     /// Frees the copy in a larger buffer, if there is another.
@@ -155,7 +163,13 @@ impl HostValue {
 
     /// Keeps a copy in a larger buffer of this type.
     pub(crate) fn keep_larger(&self, ty: &TensorType, buffer: &SharedBuffer) {
-        self.state.lock().larger = Some((ty.clone(), Arc::clone(buffer)));
+        self.state.lock().larger = Some(Box::new((ty.clone(), Arc::clone(buffer))));
+    }
+
+    /// Returns a buffer as a host value that nothing else has, if it is one.
+    pub(crate) fn of_sole(buffer: &mut SharedBuffer) -> Option<&mut Self> {
+        let any: &mut dyn Any = Arc::get_mut(buffer)?;
+        any.downcast_mut()
     }
 
     /// Returns a buffer as a host value, if it is one.
@@ -183,10 +197,10 @@ impl HostValue {
         self.was_read.store(true, Relaxed);
         let mut state = self.state.lock();
         let tensor = match state.elements.as_ref()? {
-            HostElements::Tensor(tensor) => return Some(tensor.clone()),
+            HostElements::Tensor(tensor) => return Some(HostTensor::clone(tensor)),
             HostElements::Bytes(bytes) => HostTensor::from_bytes(self.ty.clone(), bytes),
         };
-        state.elements = Some(HostElements::Tensor(tensor.clone()));
+        state.elements = Some(tensor.clone().into());
         Some(tensor)
     }
 
@@ -194,8 +208,19 @@ impl HostValue {
     pub(crate) fn keep(&self, tensor: &HostTensor) {
         let mut state = self.state.lock();
         if state.buffer.is_some() {
-            state.elements = Some(HostElements::Tensor(tensor.clone()));
+            state.elements = Some(tensor.clone().into());
         }
+    }
+
+    /// Gives the value other dims, which have as many elements, if it waits with the bytes that the user gave. Returns
+    /// whether it does.
+    pub(crate) fn reshape(&mut self, dims: &[usize]) -> bool {
+        let state = self.state.get_mut();
+        let is_given = state.is_waiting && matches!(state.elements, Some(HostElements::Bytes(_)));
+        if is_given {
+            self.ty.dims = Dims::from_slice(dims);
+        }
+        is_given
     }
 
     /// Returns whether the user gave the value, and its elements stay on the host.

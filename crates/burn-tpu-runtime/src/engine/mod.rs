@@ -68,24 +68,40 @@ pub(crate) trait DeviceBuffer: Any + Send + Sync {
 
 /// The elements of a value on the host: row-major, little-endian, one byte per bool. Clones share them.
 #[derive(Clone)]
-pub(crate) struct HostBytes(Arc<Vec<u8>>);
+pub(crate) enum HostBytes {
+    /// What burn-tpu made.
+    Own(Arc<Vec<u8>>),
+    /// What the user gave, in the memory of the front end's type.
+    Given(Arc<dyn AsRef<[u8]> + Send + Sync>),
+}
 
 impl From<Vec<u8>> for HostBytes {
     fn from(bytes: Vec<u8>) -> Self {
-        Self(Arc::new(bytes))
+        Self::Own(Arc::new(bytes))
     }
 }
 
 impl AsRef<[u8]> for HostBytes {
     fn as_ref(&self) -> &[u8] {
-        &self.0
+        match self {
+            Self::Own(bytes) => bytes,
+            Self::Given(bytes) => (**bytes).as_ref(),
+        }
     }
 }
 
 impl HostBytes {
-    /// Returns the bytes, copied only if they are shared.
+    /// Returns the bytes that the user gave, which stay where they are.
+    pub(crate) fn given(bytes: impl AsRef<[u8]> + Send + Sync + 'static) -> Self {
+        Self::Given(Arc::new(bytes))
+    }
+
+    /// Returns the bytes, copied only if they are shared or the user's.
     pub(crate) fn into_vec(self) -> Vec<u8> {
-        Arc::unwrap_or_clone(self.0)
+        match self {
+            Self::Own(bytes) => Arc::unwrap_or_clone(bytes),
+            Self::Given(bytes) => (*bytes).as_ref().to_vec(),
+        }
     }
 }
 

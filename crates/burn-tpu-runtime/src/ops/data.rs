@@ -15,14 +15,19 @@ use burn_tpu_graph::{Builder, DType, GraphError, NodeId, Number, Sharding, Tenso
 use std::ops::Range;
 
 /// Returns a tensor of host data: row-major little-endian bytes, one byte per bool (0 or 1). They are transferred to
-/// the device when a compiled program first reads them.
+/// the device when a compiled program first reads them, and stay until then in the memory that they are given in.
 ///
 /// Data whose size does not match the type gives a failed tensor.
-pub fn from_bytes(name: &'static str, ty: TensorType, bytes: Vec<u8>, device: &Device) -> Tensor {
+pub fn from_bytes(
+    name: &'static str,
+    ty: TensorType,
+    bytes: impl AsRef<[u8]> + Send + Sync + 'static,
+    device: &Device,
+) -> Tensor {
     let runtime = runtime(*device);
     runtime.open().lines().uploads.note(&ty);
-    let bytes = checked(name, &ty, bytes).map(HostBytes::from);
-    held(&runtime, ty, bytes)
+    let checked = check(name, &ty, bytes.as_ref());
+    held(&runtime, ty, checked.map(|()| HostBytes::given(bytes)))
 }
 
 /// Returns a batch of which `bytes` are the rows of this process; those of the others follow or precede them. In one
@@ -33,7 +38,8 @@ pub fn from_bytes(name: &'static str, ty: TensorType, bytes: Vec<u8>, device: &D
 /// split over this process's devices, and those of the transfer.
 pub fn from_rows(name: &'static str, ty: TensorType, bytes: Vec<u8>, device: &Device) -> Result<Tensor> {
     let runtime = runtime(*device);
-    let bytes = HostBytes::from(checked(name, &ty, bytes)?);
+    check(name, &ty, &bytes)?;
+    let bytes = HostBytes::from(bytes);
     match runtime.open().upload_rows(&ty, bytes.clone())? {
         Some((whole, buffer)) => Ok(Tensor::new(*device, whole, Ok(buffer))),
         None => Ok(held(&runtime, ty, Ok(bytes))),
@@ -62,7 +68,7 @@ pub fn upload_regions_like(
 ) -> Result<Tensor> {
     let given = |(region, bytes): (Region, Vec<u8>)| {
         let part = TensorType::new(ty.dtype, region.sizes.as_slice());
-        checked(name, &part, bytes).map(|bytes| (region, HostBytes::from(bytes)))
+        check(name, &part, &bytes).map(|()| (region, HostBytes::from(bytes)))
     };
     let regions = regions.into_iter().map(given).collect::<Result<_>>()?;
     let buffer = runtime(like.device()).open().upload_regions(&ty, &sharding_like(like, &ty), regions)?;
@@ -79,9 +85,9 @@ pub fn failed(ty: TensorType, error: TpuError, device: &Device) -> Tensor {
     Tensor::new(*device, ty, Err(error))
 }
 
-/// Returns the bytes if their number matches the shape and, for bools, each is 0 or 1. What is uploaded may have come
+/// Checks that the number of bytes matches the shape and, for bools, that each is 0 or 1. What is uploaded may have come
 /// over a network, and the plugin checks neither.
-fn checked(name: &'static str, ty: &TensorType, bytes: Vec<u8>) -> Result<Vec<u8>> {
+fn check(name: &'static str, ty: &TensorType, bytes: &[u8]) -> Result<()> {
     let expected = ty.dims.iter().try_fold(ty.dtype.size_bytes(), |bytes, &dim| bytes.checked_mul(dim));
     let is_empty = ty.dims.contains(&0);
     let rule = match expected {
@@ -90,7 +96,7 @@ fn checked(name: &'static str, ty: &TensorType, bytes: Vec<u8>) -> Result<Vec<u8
         }
         None if !is_empty || !bytes.is_empty() => "the shape takes more bytes than there are addresses".into(),
         _ if ty.dtype == DType::Bool && bytes.iter().any(|&byte| byte > 1) => "a bool is a byte of 0 or 1".into(),
-        _ => return Ok(bytes),
+        _ => return Ok(()),
     };
     let source = GraphError { op: "graph.parameter", operands: ty.to_string(), rule };
     Err(TpuError::Operation { op: name, source })

@@ -19,8 +19,11 @@ pub fn barrier(x: Tensor) -> Tensor {
 }
 
 /// Returns the same elements in row-major order with other dims.
-pub fn reshape(x: Tensor, dims: &[usize]) -> Tensor {
-    at_once::reshape(&x, dims).unwrap_or_else(|| record_or_compute("reshape", [&x], |r, [x]| r.reshape(x, dims)))
+pub fn reshape(mut x: Tensor, dims: &[usize]) -> Tensor {
+    if at_once::reshape(&mut x, dims) {
+        return x;
+    }
+    record_or_compute("reshape", [&x], |r, [x]| r.reshape(x, dims))
 }
 
 /// Swaps two dims.

@@ -5,12 +5,12 @@
 use super::arguments::{Argument, TraceArguments};
 use super::tier::{COMPILE_WORK, COMPILE_WORK_PER_NODE, WORK_PER_NODE};
 use super::{DeviceRuntime, RunError};
-use crate::engine::{HostElements, Input, OfUndivided, SharedBuffer, picked};
+use crate::engine::{Input, OfUndivided, SharedBuffer, picked};
 use crate::error::{Result, TpuError};
 use crate::metrics::Counters;
 use crate::program::{CompiledProgram, Recorded, SlotAssumptions};
 use crate::recompile::RecordedRun;
-use burn_tpu_graph::{Beginning, Maker, NodeId, Program, Source, Starts, Undivided, cost};
+use burn_tpu_graph::{Beginning, Maker, NodeId, Program, Source, Starts, Undivided};
 use std::sync::Arc;
 
 impl DeviceRuntime {
@@ -64,7 +64,7 @@ impl DeviceRuntime {
     fn is_interpreted_maker(&self, maker: &Program) -> bool {
         let nodes = maker.graph().len() as u64;
         let compile = COMPILE_WORK + nodes * COMPILE_WORK_PER_NODE;
-        self.tiers_from().is_some() && cost::work(maker) + WORK_PER_NODE * nodes <= compile
+        self.tiers_from().is_some() && maker.summary().work + WORK_PER_NODE * nodes <= compile
     }
 
     /// Makes the initial values of a program, and runs the rest of it.
@@ -125,7 +125,7 @@ impl DeviceRuntime {
             let program = self.compiler.rounded(&maker.program)?;
             let results = self.interpreted(&program, parameters(), buffers, &slots)?;
             let held = program.output_types().zip(results);
-            return held.map(|(ty, result)| self.open().hold(ty, HostElements::Tensor(result))).collect();
+            return held.map(|(ty, result)| self.open().hold(ty, result.into())).collect();
         }
         let compiled = self.compiler.compile_unrecorded(&maker.program, std::slice::from_ref(&slots))?;
         let mut arguments = parameters().map(|place| buffers[place as usize].clone().ok()).collect();

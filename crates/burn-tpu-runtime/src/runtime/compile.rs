@@ -221,7 +221,7 @@ impl ProgramCompiler {
     /// Returns a program as every tier computes it: with the roundings that its level leaves out of the whole of it. The
     /// interpreter, and who divides a program, begin with that form.
     pub(super) fn rounded(&self, program: &Arc<Program>) -> Result<Arc<Program>> {
-        if !program.graph().nodes().iter().any(|node| node.ty.dtype.is_half()) {
+        if !program.summary().has_half_floats {
             return Ok(Arc::clone(program));
         }
         self.open.cache.rounded(program, || {

@@ -27,7 +27,7 @@ use crate::units::bytes;
 use crate::warnings;
 use burn_tpu_fusion::{Optimization, Pipeline, Rewrite};
 use burn_tpu_graph::family::{Family, Numbers, Skeleton};
-use burn_tpu_graph::{Program, cost, custom_calls};
+use burn_tpu_graph::{Program, cost};
 use lru::LruCache;
 use parking_lot::Mutex;
 use rustc_hash::{FxBuildHasher, FxHashMap};
@@ -160,7 +160,7 @@ impl Families {
         counters: &Counters,
         device: &impl FamilyDevice,
     ) -> Option<Member> {
-        if *choice.buckets == ShapeBuckets::Off || !custom_calls(program).is_empty() {
+        if *choice.buckets == ShapeBuckets::Off || program.summary().has_custom_calls {
             return None;
         }
         let roundings = choice.loops_at.map(|(level, skipped)| move || Pipeline::of_roundings(level, skipped));

@@ -3,7 +3,7 @@
 use super::arguments::{Argument, TraceArguments};
 use super::families::Member;
 use super::{DeviceRuntime, RunError, sharding_of};
-use crate::engine::{self, HostElements, HostTensor, Input, SharedBuffer, picked};
+use crate::engine::{self, HostTensor, Input, SharedBuffer, picked};
 use crate::error::{Result, TpuError};
 use crate::metrics::Counters;
 use crate::profile::{self, Phase};
@@ -33,7 +33,7 @@ impl DeviceRuntime {
         let results = self.interpreted(&program, recorded.bindings.parameters.iter().copied(), buffers, slots);
         let results = results.map_err(RunError::Failed)?;
         let held = program.output_types().zip(results);
-        let held = held.map(|(ty, result)| self.open().hold(ty, HostElements::Tensor(result)));
+        let held = held.map(|(ty, result)| self.open().hold(ty, result.into()));
         held.collect::<Result<_>>().map_err(RunError::Refused)
     }
 
@@ -83,7 +83,7 @@ impl DeviceRuntime {
                 Source::Device(result) => Arc::clone(&on_device[result]),
                 Source::Host(result) => {
                     let (ty, value) = &held[result];
-                    self.open().hold(ty, HostElements::Tensor(value.clone())).map_err(RunError::Failed)?
+                    self.open().hold(ty, value.clone().into()).map_err(RunError::Failed)?
                 }
             });
         }
@@ -142,7 +142,7 @@ impl DeviceRuntime {
                 None => Argument::OfTrace(run.recorded.bindings.parameters[index as usize]),
                 Some(transfer) => {
                     let transfer = &split.transfers[transfer as usize];
-                    let value = HostElements::Tensor(results[transfer.results[0]].clone());
+                    let value = results[transfer.results[0]].clone().into();
                     Argument::Own(self.open().hold(&transfer.ty, value).map_err(RunError::Refused)?)
                 }
             });

@@ -28,7 +28,7 @@ use crate::error::{Result, TpuError};
 use crate::metrics::CutReason;
 use crate::profile;
 use crate::program::{CompiledProgram, Count, Packing, Recorded};
-use burn_tpu_graph::{Beginning, Program, Split, Starts, TensorType, cost, custom_calls};
+use burn_tpu_graph::{Beginning, Program, Split, Starts, TensorType, cost};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -191,9 +191,9 @@ impl DeviceRuntime {
     ) -> Result<Tier> {
         let program = &recorded.program;
         let may_interpret = program.graph().len() >= least && reason != CutReason::MarkStep;
-        let may_interpret = may_interpret && custom_calls(program).is_empty();
+        let may_interpret = may_interpret && !program.summary().has_custom_calls;
         let is_refused = self.compiler.is_frozen() && self.open().cache.counted(Count::Interpreted, program) == 0;
-        if may_interpret && !is_refused && inputs.are_on_host() && cost::work(program) <= inputs.host_work() {
+        if may_interpret && !is_refused && inputs.are_on_host() && program.summary().work <= inputs.host_work() {
             self.open().cache.count(Count::Interpreted, program);
             return Ok(Tier::Interpreter);
         }
@@ -309,7 +309,7 @@ impl DeviceRuntime {
         if was_compiled {
             return false;
         }
-        let work = cost::work(program) + WORK_PER_NODE * program.graph().len() as u64 + copy;
+        let work = program.summary().work + WORK_PER_NODE * program.graph().len() as u64 + copy;
         // The CPU plugin's code is not so much faster than the interpreter that it gains what the padding adds.
         let is_cpu = self.open().device.platform() == Platform::Cpu;
         if is_cpu && member.is_some_and(|member| member.is_much_more_than(work)) {
@@ -379,7 +379,7 @@ fn transfers_earn(compile: u64, runs: u32, transfers: usize) -> bool {
 
 /// Returns the split form of a program if the host's part has little work.
 fn with_little_work(split: Option<Arc<Split>>) -> Option<Arc<Split>> {
-    let work = |split: &Split| cost::work(&split.host.0);
+    let work = |split: &Split| split.host.0.summary().work;
     let most = |split: &Split| (1 + split.host.0.graph().len() as u64) * WORK_PER_TRANSFER;
     split.filter(|split| work(split) <= most(split))
 }

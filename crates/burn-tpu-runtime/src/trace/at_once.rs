@@ -16,7 +16,7 @@ use crate::Device;
 use crate::engine::{HostBytes, HostElements, HostTensor, HostValue, interpret_nodes};
 use crate::error::TpuError;
 use crate::metrics::Counters;
-use burn_tpu_graph::{Builder, NodeId, Op, Result, TensorType};
+use burn_tpu_graph::{Builder, NodeId, Op, Result};
 use smallvec::SmallVec;
 use std::cell::Cell;
 use std::sync::Arc;
@@ -83,20 +83,20 @@ fn built(
     Ok((node, inputs.iter().position(|&input| input == node)))
 }
 
-/// Returns a tensor with other dims, of bytes that it shares. `None` if the op is not computed at once, if it changes
-/// nothing, or if the dims break its rule.
-pub(crate) fn reshape(x: &Tensor, dims: &[usize]) -> Option<Tensor> {
-    let bytes = x.sole_value()?.user_bytes()?;
-    let ty = TensorType::new(x.element(), dims);
-    if ty.dims == x.ty().dims || ty.elements() != x.ty().elements() {
-        return None;
+/// Gives a tensor other dims, in its own memory. Returns `false` if the op is not computed at once, if it changes nothing, or
+/// if the dims break its rule.
+pub(crate) fn reshape(x: &mut Tensor, dims: &[usize]) -> bool {
+    if dims == x.dims() || dims.iter().product::<usize>() != x.ty().elements() {
+        return false;
     }
-    let stream = applies(x.device(), &[x])?;
-    Some(moved(&stream, ty, bytes))
+    let Some(stream) = applies(x.device(), &[x]) else { return false };
+    let is_reshaped = x.reshape_input(dims);
+    Counters::add(&stream.runtime().open().counters().ops_at_once, usize::from(is_reshaped));
+    is_reshaped
 }
 
-/// Returns tensors side by side along a dim before which all sizes are 1, so that their bytes follow each other. `None` in
-/// the other cases of [`reshape`].
+/// Returns tensors side by side along a dim before which all sizes are 1, so that their bytes follow each other. `None` if
+/// the op is not computed at once, or if the tensors break its rule.
 pub(crate) fn concatenate(tensors: &[&Tensor], dim: usize) -> Option<Tensor> {
     let [first, _, ..] = tensors else { return None };
     let (before, after) = (first.dims().get(..dim)?, first.dims().get(dim + 1..)?);
@@ -112,14 +112,10 @@ pub(crate) fn concatenate(tensors: &[&Tensor], dim: usize) -> Option<Tensor> {
     let mut ty = first.ty().clone();
     ty.dims[dim] = tensors.iter().map(|tensor| tensor.dims()[dim]).sum();
     let bytes = parts.iter().map(AsRef::as_ref).collect::<Vec<&[u8]>>().concat();
-    Some(moved(&stream, ty, bytes.into()))
-}
-
-fn moved(stream: &StreamTrace, ty: TensorType, bytes: HostBytes) -> Tensor {
     let runtime = stream.runtime();
     Counters::add(&runtime.open().counters().ops_at_once, 1);
-    let value = runtime.open().hold_input(&ty, HostElements::Bytes(bytes));
-    Tensor::new(runtime.open().device(), ty, value)
+    let value = runtime.open().hold_input(&ty, HostElements::Bytes(bytes.into()));
+    Some(Tensor::new(runtime.open().device(), ty, value))
 }
 
 fn run(stream: &StreamTrace, scratch: &Trace, operands: &[&Tensor], node: NodeId) -> Tensor {
@@ -129,7 +125,7 @@ fn run(stream: &StreamTrace, scratch: &Trace, operands: &[&Tensor], node: NodeId
     let computed = interpret_nodes(scratch.recorded.recording.graph(), &[node], take, &scratch.recorded.slots);
     let ty = scratch.recorded.recording.ty(node).clone();
     let value = match computed.map(|results| results.into_iter().next()) {
-        Ok(Some(value)) => runtime.open().hold_input(&ty, HostElements::Tensor(value)),
+        Ok(Some(value)) => runtime.open().hold_input(&ty, value.into()),
         Ok(None) => Err(TpuError::Bug("an op that was computed at once has no result".to_owned())),
         Err(error) => Err(error),
     };

@@ -6,7 +6,7 @@ use super::Origin;
 use crate::Device;
 use crate::engine::{HostValue, Input, SharedBuffer};
 use crate::error::Result;
-use burn_tpu_graph::{DType, TensorType};
+use burn_tpu_graph::{DType, Dims, TensorType};
 use std::cell::Cell;
 use std::sync::{Arc, OnceLock};
 
@@ -154,6 +154,20 @@ impl Tensor {
             }
             _ => Self::new(self.device(), ty.clone(), value),
         }
+    }
+
+    /// Gives a tensor that has no other handle other dims, which have as many elements, if its value is as the user gave it.
+    /// Returns whether it is.
+    pub(crate) fn reshape_input(&mut self, dims: &[usize]) -> bool {
+        let Some(TensorInner { ty, source: ValueSource::Ready(Ok(value)), .. }) = Arc::get_mut(&mut self.inner) else {
+            return false;
+        };
+        let is_reshaped = HostValue::of_sole(value).is_some_and(|value| value.reshape(dims));
+        if is_reshaped {
+            ty.dims = Dims::from_slice(dims);
+            MADE.set(MADE.get().wrapping_add(1));
+        }
+        is_reshaped
     }
 
     /// Returns the value on the host of a tensor that has no other handle, if it was there from the start.

@@ -4,7 +4,7 @@
 
 use crate::activity::describe;
 use burn_tpu_graph::family::{Family, Padded};
-use burn_tpu_graph::{Program, TensorType, cost};
+use burn_tpu_graph::{Program, TensorType};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
@@ -38,7 +38,7 @@ impl Bucket {
         let padded = family.padded(sizes, slots as u32)?;
         let program = Arc::clone(&padded.program);
         Ok(Self {
-            work: cost::work(&program),
+            work: program.summary().work,
             elements: family.elements(sizes),
             bytes: program.parameters().map(|(_, ty)| ty.bytes() as u64).sum(),
             program,

@@ -6,7 +6,7 @@ use super::super::forms::Form;
 use super::bucket::Bucket;
 use super::{Alike, is_much_more};
 use burn_tpu_graph::family::elements;
-use burn_tpu_graph::{Program, TensorType, cost};
+use burn_tpu_graph::{Program, TensorType};
 use parking_lot::Mutex;
 use std::sync::Arc;
 
@@ -40,7 +40,7 @@ impl Member {
     /// program of their own.
     pub(in crate::runtime) fn comes_often(&self) -> bool {
         let is_often = self.alike.lock().runs.is_often(&self.sizes);
-        is_often && self.has_equal_parts && self.is_much_more_than(cost::work(self.form.recorded()))
+        is_often && self.has_equal_parts && self.is_much_more_than(self.form.recorded().summary().work)
     }
 
     /// Returns whether the bucket's program has so much more work than this that another program is worth its compile.
