@@ -94,7 +94,6 @@ fn main() -> ExitCode {
 }
 
 fn run(args: &Args, warnings: &WarningCounter) -> Result<()> {
-    Flex::<f32>::seed(&FlexDevice, SEED);
     let (report, details) = match args.backend {
         Kind::Tpu => on_tpu(args, warnings)?,
         Kind::Flex => (on_flex(args), String::new()),
@@ -132,6 +131,7 @@ impl Args {
     fn runs<B: AutodiffBackend>(&self, device: &B::Device, compiles: impl Fn() -> u64) -> Vec<f64> {
         let mut losses = Vec::new();
         for run in 0..self.runs {
+            Flex::<f32>::seed(&FlexDevice, SEED);
             let (begun, before) = (Instant::now(), compiles());
             losses.extend(self.program.run::<B>(&Options { run, ..self.options }, device));
             if self.runs > 1 {

@@ -81,7 +81,6 @@ pub struct Graph {
     hashes: Vec<u64>,
     /// The label of each node. Never part of a graph's identity.
     labels: Vec<Label>,
-    hasher: FxHasher,
     label: Label,
 }
 
@@ -132,9 +131,9 @@ impl Graph {
 
     /// Adds a node whose types are known, such as one of another graph.
     pub(crate) fn push(&mut self, node: Node, label: Label) -> NodeId {
-        node.op.hash(&mut self.hasher);
-        node.operands.hash(&mut self.hasher);
-        self.hashes.push(self.hasher.finish());
+        let mut hasher = FxHasher::default();
+        (self.hash_at(self.nodes.len()), &node.op, &node.operands).hash(&mut hasher);
+        self.hashes.push(hasher.finish());
         self.labels.push(label);
         let id = NodeId(self.nodes.len() as u32);
         self.nodes.push(node);
@@ -146,11 +145,8 @@ impl Graph {
     /// # Panics
     /// If there are fewer.
     pub fn prefix(&self, len: usize) -> Self {
-        let mut prefix = Self::with_capacity(len);
-        for (node, label) in self.nodes[..len].iter().zip(&self.labels) {
-            prefix.push(node.clone(), label);
-        }
-        prefix
+        let (nodes, hashes) = (self.nodes[..len].to_vec(), self.hashes[..len].to_vec());
+        Self { nodes, hashes, labels: self.labels[..len].to_vec(), label: "" }
     }
 
     /// Labels the nodes that are added from now on.
@@ -247,7 +243,6 @@ impl Graph {
         self.nodes.clear();
         self.hashes.clear();
         self.labels.clear();
-        self.hasher = FxHasher::default();
         self.label = "";
     }
 }

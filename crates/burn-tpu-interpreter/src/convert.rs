@@ -107,8 +107,9 @@ pub(super) fn widen(x: HostTensor) -> Result<HostTensor> {
 /// Returns one value for every element.
 pub(super) fn splat(dtype: DType, dims: &[usize], bits: u64) -> HostTensor {
     let value = dispatch!(dtype, T => {
-        let one = T::read(&bits.to_le_bytes());
-        HostTensor::new(&[], one.into_iter().take(1).collect())
+        let mut one = T::read(&bits.to_le_bytes());
+        one.truncate(1);
+        HostTensor::new(&[], one)
     });
     let strides = super::walk::Strides::from_elem(0, dims.len());
     value.viewed(dims.into(), 0, strides)

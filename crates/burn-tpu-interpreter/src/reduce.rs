@@ -6,6 +6,7 @@ use super::movement::transpose;
 use super::numeric::{Combined, Number};
 use super::sort::{keys, line, taken};
 use super::tensor::HostTensor;
+use super::vector::vectorized;
 use super::walk::{Strides, View, Walk, at, row_major};
 use burn_tpu_graph::op::Combine;
 use burn_tpu_graph::{DType, Dims};
@@ -71,12 +72,11 @@ fn accumulate<T: Element>(
     let len = walk.len;
     for [i, o] in walk.runs([x.offset, 0]) {
         match walk.steps {
-            [1, 0] => out[o] = f(out[o], fold_run(&x.data[i..i + len], identity, f)),
+            [1, 0] => out[o] = f(out[o], vectorized(len, || fold_run(&x.data[i..i + len], identity, f))),
             [s, 0] => out[o] = f(out[o], fold_steps(x.data, (i, s, len), identity, f)),
             [1, 1] => {
-                for (sum, &term) in out[o..o + len].iter_mut().zip(&x.data[i..i + len]) {
-                    *sum = f(*sum, term);
-                }
+                let terms = out[o..o + len].iter_mut().zip(&x.data[i..i + len]);
+                vectorized(len, || terms.for_each(|(sum, &term)| *sum = f(*sum, term)));
             }
             [s, t] => {
                 for k in 0..len {

@@ -18,6 +18,8 @@ use half::bf16;
 /// A float that can be subnormal.
 pub(super) trait Subnormal: Element {
     fn is_subnormal(self) -> bool;
+    /// Returns whether one of the elements is subnormal.
+    fn are_any_subnormal(elements: &[Self]) -> bool;
     /// Returns zero, with the sign, for a subnormal number; every other number is returned as it is.
     fn flushed(self) -> Self;
 }
@@ -25,10 +27,16 @@ pub(super) trait Subnormal: Element {
 macro_rules! subnormals {
     ($($ty:ident, $bits:ident;)*) => {$(
         impl Subnormal for $ty {
-            // Without the sign, those from the smallest subnormal number to the largest are in one range.
             fn is_subnormal(self) -> bool {
+                Self::are_any_subnormal(&[self])
+            }
+
+            // Without the sign, those from the smallest subnormal number to the largest are in one range, which begins at 0
+            // for the bits minus one. The least of these is found without a comparison for each element.
+            fn are_any_subnormal(elements: &[Self]) -> bool {
                 const SMALLEST_NORMAL: $bits = $ty::MIN_POSITIVE.to_bits() << 1;
-                (self.to_bits() << 1).wrapping_sub(1) < SMALLEST_NORMAL - 1
+                let place = |v: &Self| (v.to_bits() << 1).wrapping_sub(1);
+                elements.iter().fold($bits::MAX, |least, v| least.min(place(v))) < SMALLEST_NORMAL - 1
             }
 
             fn flushed(self) -> Self {
@@ -96,8 +104,7 @@ fn flush_as<T: Subnormal>(x: &mut HostTensor) -> Result<()> {
 /// Whole blocks are looked at, which the processor does several elements at a time.
 fn has_subnormals<T: Subnormal>(elements: &[T]) -> bool {
     const BLOCK: usize = 1024;
-    let has = |block: &[T]| block.iter().fold(false, |found, &v| found | v.is_subnormal());
-    vectorized(elements.len(), || elements.chunks(BLOCK).any(has))
+    vectorized(elements.len(), || elements.chunks(BLOCK).any(T::are_any_subnormal))
 }
 
 #[cfg(test)]

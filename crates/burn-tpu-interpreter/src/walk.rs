@@ -194,17 +194,17 @@ pub(super) fn choose<T: Copy>(
             [1, 1, 1] => {
                 let choices = on_true.data[j..j + len].iter().zip(&on_false.data[k..k + len]);
                 let chosen = predicate.data[i..i + len].iter().zip(choices);
-                out.extend(chosen.map(|(&holds, (&yes, &no))| pick(holds, yes, no)));
+                vectorized(len, || out.extend(chosen.map(|(&holds, (&yes, &no))| pick(holds, yes, no))));
             }
             [1, 1, 0] => {
                 let no = on_false.data[k];
                 let chosen = predicate.data[i..i + len].iter().zip(&on_true.data[j..j + len]);
-                out.extend(chosen.map(|(&holds, &yes)| pick(holds, yes, no)));
+                vectorized(len, || out.extend(chosen.map(|(&holds, &yes)| pick(holds, yes, no))));
             }
             [1, 0, 1] => {
                 let yes = on_true.data[j];
                 let chosen = predicate.data[i..i + len].iter().zip(&on_false.data[k..k + len]);
-                out.extend(chosen.map(|(&holds, &no)| pick(holds, yes, no)));
+                vectorized(len, || out.extend(chosen.map(|(&holds, &no)| pick(holds, yes, no))));
             }
             [p, t, f] => {
                 let element = |n: usize| {

@@ -33,7 +33,7 @@ const fn case(
 /// each image, before it is known that they do so every time. In `text-multi-sharded` Burn's threads read one another's
 /// tensors, so where programs end, and how many are compiled, depends on which thread is first.
 #[rustfmt::skip]
-pub const CASES: [Case; 15] = [
+pub const CASES: [Case; 18] = [
     case("text", &["--program", "text", "--workers", "0"], &["--steps", "4"], (2, 4.0, 1e-5)),
     case("text-worker", &["--program", "text", "--workers", "1"], &["--steps", "4"], (2, 4.0, 1e-5)),
     case("text-threads", &["--program", "text-threads"], &["--steps", "4"], (2, 4.0, 1e-5)),
@@ -49,6 +49,9 @@ pub const CASES: [Case; 15] = [
     case("dqn", &["--program", "dqn"], &["--steps", "60"], (4, 4.0, 1e-5)),
     case("generate", &["--program", "generate"], &["--steps", "4"], (1, 4.0, 0.0)),
     case("generate-cached", &["--program", "generate-cached"], &["--steps", "4"], (1, 4.0, 0.0)),
+    case("detection", &["--program", "detection"], &["--steps", "3"], (0, 1.0, 0.0)),
+    case("replay", &["--program", "replay"], &["--steps", "5"], (0, 1.0, 1e-5)),
+    case("last-batch", &["--program", "last-batch"], &["--steps", "3"], (0, 1.0, 1e-5)),
 ];
 
 impl Case {
