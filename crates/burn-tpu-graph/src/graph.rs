@@ -145,8 +145,20 @@ impl Graph {
     /// # Panics
     /// If there are fewer.
     pub fn prefix(&self, len: usize) -> Self {
-        let (nodes, hashes) = (self.nodes[..len].to_vec(), self.hashes[..len].to_vec());
-        Self { nodes, hashes, labels: self.labels[..len].to_vec(), label: "" }
+        let mut prefix = Self::new();
+        prefix.become_prefix(self, len);
+        prefix
+    }
+
+    /// Replaces all nodes by the first `len` of another graph, as [`Graph::prefix`], and keeps the memory.
+    ///
+    /// # Panics
+    /// If there are fewer.
+    pub fn become_prefix(&mut self, of: &Self, len: usize) {
+        self.clear();
+        self.nodes.extend_from_slice(&of.nodes[..len]);
+        self.hashes.extend_from_slice(&of.hashes[..len]);
+        self.labels.extend_from_slice(&of.labels[..len]);
     }
 
     /// Labels the nodes that are added from now on.

@@ -11,7 +11,7 @@
 //! use burn_tpu_runtime::graph::{DType, TensorType, op::BinaryOp};
 //! use burn_tpu_runtime::{Device, ops::{arithmetic, data}};
 //! let device = Device::ndarray();
-//! let bytes = [1.0f32, 2.0].iter().flat_map(|value| value.to_le_bytes()).collect();
+//! let bytes: Vec<u8> = [1.0f32, 2.0].iter().flat_map(|value| value.to_le_bytes()).collect();
 //! let x = data::from_bytes("x", TensorType::new(DType::F32, [2]), bytes, &device);
 //! let sum = arithmetic::binary("add", BinaryOp::Add, x.clone(), x);
 //! assert_eq!(data::into_bytes(&sum)?, [2.0f32, 4.0].map(f32::to_le_bytes).concat());

@@ -59,7 +59,7 @@ impl Recording {
         self.followed.truncate(place.map_or(0, |place| place + 1));
         if place.is_none() {
             self.len = 0;
-            self.own = current.prefix(len);
+            self.own.become_prefix(&current, len);
             self.left = Some(current);
         }
         place.is_some()

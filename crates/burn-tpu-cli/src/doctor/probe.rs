@@ -134,7 +134,7 @@ fn proof(platform: Platform) -> Result<(), Failure> {
     let matrix = |factor| -> Vec<f32> { (0..SIDE * SIDE).map(|i| element(i, factor)).collect() };
     let (x, y) = (matrix(3), matrix(5));
     let tensor = |values: &[f32]| {
-        let bytes = values.iter().flat_map(|value| value.to_le_bytes()).collect();
+        let bytes: Vec<u8> = values.iter().flat_map(|value| value.to_le_bytes()).collect();
         data::from_bytes("doctor", TensorType::new(DType::F32, [SIDE, SIDE]), bytes, &device)
     };
     let product = data::into_bytes(&matmul("doctor", tensor(&x), tensor(&y)));

@@ -217,7 +217,7 @@ mod tests {
 
     #[test]
     fn data_of_the_wrong_size_fails_at_the_read() {
-        let x = from_bytes("float_from_data", TensorType::new(DType::F32, [2]), vec![0; 4], &ndarray());
+        let x = from_bytes("float_from_data", TensorType::new(DType::F32, [2]), vec![0u8; 4], &ndarray());
         let error = into_bytes(&x).expect_err("four bytes are not two floats");
         assert!(error.to_string().contains("float_from_data"), "{error}");
     }

@@ -44,7 +44,7 @@ pub(crate) fn tensor_of(dtype: DType, values: &[f64], dims: &[usize]) -> Tensor 
 
 fn from_numbers(dtype: DType, numbers: impl Iterator<Item = Number>, dims: &[usize]) -> Tensor {
     let size = dtype.size_bytes();
-    let bytes = numbers.flat_map(|number| number.bits(dtype).to_le_bytes().into_iter().take(size)).collect();
+    let bytes: Vec<u8> = numbers.flat_map(|number| number.bits(dtype).to_le_bytes().into_iter().take(size)).collect();
     data::from_bytes("test", TensorType::new(dtype, dims), bytes, &Device::ndarray())
 }
 
