@@ -161,8 +161,7 @@ impl<B: Backend> Batcher<B, Row, RowBatch<B>> for RowBatcher {
 impl<B: Backend> Mlp<B> {
     fn classify(&self, batch: RowBatch<B>) -> ClassificationOutput<B> {
         let logits = self.forward(batch.features);
-        let loss =
-            CrossEntropyLossConfig::new().init(&logits.device()).forward(logits.clone(), batch.classes.clone());
+        let loss = CrossEntropyLossConfig::new().init(&logits.device()).forward(logits.clone(), batch.classes.clone());
         ClassificationOutput::new(loss, logits, batch.classes)
     }
 }

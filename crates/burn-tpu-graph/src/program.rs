@@ -4,8 +4,8 @@
 //! nodes, parameters and slots are numbered in the order of their use, so two recordings that differ only in dead nodes, or
 //! in the parameters and slots that those read, give the same program.
 
-use crate::{Graph, GraphError, Mesh, Node, NodeId, Op, Placement, Rebuild, Result, TensorType};
 use crate::summary::{KeptSummary, Summary};
+use crate::{Graph, GraphError, Mesh, Node, NodeId, Op, Placement, Rebuild, Result, TensorType};
 use rustc_hash::FxHasher;
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;

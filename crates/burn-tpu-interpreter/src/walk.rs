@@ -126,12 +126,7 @@ pub(super) fn map<T: Copy, U: Copy>(dims: &[usize], x: View<T>, f: impl Fn(T) ->
 }
 
 /// Returns `f` of every pair of elements, row-major. The result is written once, as that of [`map`].
-pub(super) fn zip<A: Copy, B: Copy, U: Copy>(
-    dims: &[usize],
-    a: View<A>,
-    b: View<B>,
-    f: impl Fn(A, B) -> U,
-) -> Vec<U> {
+pub(super) fn zip<A: Copy, B: Copy, U: Copy>(dims: &[usize], a: View<A>, b: View<B>, f: impl Fn(A, B) -> U) -> Vec<U> {
     let walk = Walk::new(dims, [a.strides, b.strides]);
     let len = walk.len;
     let mut out = Vec::with_capacity(dims.iter().product());
@@ -179,12 +174,7 @@ pub(super) fn update<T: Copy, B: Copy>(dims: &[usize], out: &mut [T], b: View<B>
 }
 
 /// Returns the element of `on_true` or `on_false` that each element of `predicate` chooses, row-major.
-pub(super) fn choose<T: Copy>(
-    dims: &[usize],
-    predicate: View<bool>,
-    on_true: View<T>,
-    on_false: View<T>,
-) -> Vec<T> {
+pub(super) fn choose<T: Copy>(dims: &[usize], predicate: View<bool>, on_true: View<T>, on_false: View<T>) -> Vec<T> {
     let pick = |holds: bool, yes: T, no: T| if holds { yes } else { no };
     let walk = Walk::new(dims, [predicate.strides, on_true.strides, on_false.strides]);
     let len = walk.len;
@@ -207,9 +197,8 @@ pub(super) fn choose<T: Copy>(
                 vectorized(len, || out.extend(chosen.map(|(&holds, &no)| pick(holds, yes, no))));
             }
             [p, t, f] => {
-                let element = |n: usize| {
-                    pick(predicate.data[at(i, p, n)], on_true.data[at(j, t, n)], on_false.data[at(k, f, n)])
-                };
+                let element =
+                    |n: usize| pick(predicate.data[at(i, p, n)], on_true.data[at(j, t, n)], on_false.data[at(k, f, n)]);
                 out.extend((0..len).map(element));
             }
         }

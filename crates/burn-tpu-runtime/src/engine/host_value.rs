@@ -114,7 +114,8 @@ impl HostValue {
 
     /// Creates a value that is in a larger buffer on the device.
     pub(crate) fn in_larger(ty: TensorType, larger: TensorType, buffer: SharedBuffer, counters: Arc<Counters>) -> Self {
-        let copies = Copies { elements: None, buffer: None, larger: Some(Box::new((larger, buffer))), is_waiting: false };
+        let copies =
+            Copies { elements: None, buffer: None, larger: Some(Box::new((larger, buffer))), is_waiting: false };
         let (maker, state) = (Maker::Program, Mutex::new(copies));
         Self { ty, maker, is_from_larger: true, was_read: AtomicBool::new(true), state, counters }
     }
