@@ -1,5 +1,6 @@
 //! The loop that writes: prompts are read in chunks of one size, then each token is a step, of all texts of a batch at
-//! once.
+//! once. A chosen token stays on the device as the input of the step after it, which is dispatched before the host reads
+//! the token.
 //!
 //! Both are the same program at every position, since the cache has a fixed size and only the position moves. The
 //! prompts of a batch end at the same place of their rows: what is before a shorter one is not seen.
@@ -168,7 +169,7 @@ impl<'m, B: Backend> Session<'m, B> {
         let (texts, same) = self.place(&rows);
         // What the sampler begins with is an input of all chunks alike, and no part of the first one.
         B::sync(&self.device)?;
-        let pending = self.prefill(&texts, same, &mut sampler)?;
+        let pending = self.prefill(&texts, same, &mut sampler);
         Ok(BatchGeneration {
             session: self,
             sampler,
@@ -226,17 +227,18 @@ impl<'m, B: Backend> Session<'m, B> {
     }
 
     /// Reads what is new of the rows, which are of one length, and chooses the tokens after them.
-    fn prefill(&mut self, texts: &[Vec<u32>], same: usize, sampler: &mut Sampler<B>) -> Result<Choice<B>> {
+    fn prefill(&mut self, texts: &[Vec<u32>], same: usize, sampler: &mut Sampler<B>) -> Choice<B> {
         self.read.iter_mut().for_each(|read| read.truncate(same));
         self.cache.set_position(same);
         let length = texts[0].len();
         let last = (length - same - 1) / CHUNK;
         for chunk in 0..last {
             let begin = same + chunk * CHUNK;
-            // Tokens are chosen here too, so that all chunks are one program.
-            self.read_chunk(texts, begin..begin + CHUNK, &mut sampler.clone()).read()?;
+            // Tokens are chosen here too, so that all chunks are one program. Nobody waits for them: a chunk that fails
+            // is an error of the last one, which reads its cache.
+            drop(self.read_chunk(texts, begin..begin + CHUNK, &mut sampler.clone()));
         }
-        Ok(self.read_chunk(texts, same + last * CHUNK..length, sampler))
+        self.read_chunk(texts, same + last * CHUNK..length, sampler)
     }
 
     fn read_chunk(&mut self, texts: &[Vec<u32>], place: Range<usize>, sampler: &mut Sampler<B>) -> Choice<B> {
@@ -254,11 +256,15 @@ impl<'m, B: Backend> Session<'m, B> {
         self.choose(hidden.slice_dim(1, length - 1..length), sampler)
     }
 
-    /// Reads one token of each row, `[batch, 1]`, and chooses the next ones.
-    fn step(&mut self, tokens: Tensor<B, 2, Int>, ids: &[u32], sampler: &mut Sampler<B>) -> Choice<B> {
+    /// Reads one token of each row, `[batch, 1]`, and chooses the next ones. [`Session::has_read`] tells the host which.
+    fn step(&mut self, tokens: Tensor<B, 2, Int>, sampler: &mut Sampler<B>) -> Choice<B> {
         let hidden = self.model.extend(tokens, &mut self.cache);
-        self.read.iter_mut().zip(ids).for_each(|(read, id)| read.push(*id));
         self.choose(hidden, sampler)
+    }
+
+    /// Notes the tokens of a step.
+    fn has_read(&mut self, ids: &[u32]) {
+        self.read.iter_mut().zip(ids).for_each(|(read, id)| read.push(*id));
     }
 
     /// Chooses by vectors `[batch, 1, width]`.
@@ -268,7 +274,7 @@ impl<'m, B: Backend> Session<'m, B> {
 }
 
 /// The answers of a batch as they are written: an iterator over steps, each with the next token of every answer, or
-/// `None` for one that has ended.
+/// `None` for one that has ended. The device may be a step ahead of it.
 #[derive(Debug)]
 pub struct BatchGeneration<'s, 'm, B: Backend> {
     session: &'s mut Session<'m, B>,
@@ -331,9 +337,22 @@ impl<B: Backend> BatchGeneration<'_, '_, B> {
                 }
                 None
             }
-            Next::After(tokens, ids) => Some(self.session.step(tokens, &ids, &mut self.sampler)),
+            Next::After(tokens, ids) => {
+                self.session.has_read(&ids);
+                Some(self.session.step(tokens, &mut self.sampler))
+            }
             Next::Failed => None,
         }
+    }
+
+    /// Dispatches the step after a choice that has not been read, unless nobody needs it: an answer that ends with a token
+    /// is all that the host cannot know. The first tokens do not wait for a step that may have to be compiled.
+    fn ahead(&mut self, choice: &Choice<B>) -> Option<Choice<B>> {
+        let most = self.options.tokens;
+        let goes_on = |answer: &Answer| answer.end.is_none() && (1..most.saturating_sub(1)).contains(&answer.tokens);
+        let has_room = self.session.cache.position() < self.session.context;
+        let is_needed = has_room && self.answers.iter().any(goes_on);
+        is_needed.then(|| self.session.step(choice.tokens.clone(), &mut self.sampler))
     }
 }
 
@@ -342,6 +361,7 @@ impl<B: Backend> Iterator for BatchGeneration<'_, '_, B> {
 
     fn next(&mut self) -> Option<Self::Item> {
         let choice = self.choice()?;
+        let (chosen, ahead) = (choice.tokens.clone(), self.ahead(&choice));
         let read = match choice.read() {
             Ok(read) => read,
             Err(error) => return Some(Err(error)),
@@ -355,7 +375,14 @@ impl<B: Backend> Iterator for BatchGeneration<'_, '_, B> {
             answer.tokens += usize::from(goes_on);
             tokens.push(goes_on.then_some(Token { id: *id, log_probability: *log_probability }));
         }
-        self.next = Next::After(choice.tokens, read.into_iter().map(|(id, _)| id).collect());
+        let ids: Vec<_> = read.into_iter().map(|(id, _)| id).collect();
+        self.next = match ahead {
+            Some(choice) => {
+                self.session.has_read(&ids);
+                Next::Chosen(choice)
+            }
+            None => Next::After(chosen, ids),
+        };
         tokens.iter().any(Option::is_some).then_some(Ok(tokens))
     }
 }

@@ -7,7 +7,10 @@ use crate::error::{LlmError, Result};
 use crate::random::uniform;
 use burn::prelude::*;
 use burn::tensor::activation::{log_softmax, softmax};
-use burn::tensor::{DType, Transaction};
+use burn::tensor::backend::ExecutionError;
+use burn::tensor::ops::{TransactionPrimitive, TransactionPrimitiveData};
+use burn::tensor::{DType, TensorData, read_sync};
+use std::pin::Pin;
 
 /// The logit of a token that must not be chosen.
 const NEVER: f32 = -1e9;
@@ -109,25 +112,38 @@ struct Counts<B: Backend> {
     answer: Tensor<B, 2>,
 }
 
-/// The tokens that were chosen, on the device.
-#[derive(Clone, Debug)]
+/// The tokens that were chosen, on the device and on their way to the host.
+#[derive(Debug)]
 pub(crate) struct Choice<B: Backend> {
     /// `[batch, 1]`
     pub(crate) tokens: Tensor<B, 2, Int>,
-    /// The logarithms of their probabilities before sampling changed the logits, `[batch, 1]`.
-    log_probabilities: Option<Tensor<B, 2>>,
+    reading: Reading,
+}
+
+/// A read that has begun.
+struct Reading(Pin<Box<dyn Future<Output = Result<TransactionPrimitiveData, ExecutionError>> + Send>>);
+
+impl std::fmt::Debug for Reading {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Reading")
+    }
 }
 
 impl<B: Backend> Choice<B> {
+    /// Begins to read tokens and, if they are asked for, the logarithms of their probabilities before sampling changed
+    /// the logits, `[batch, 1]` each. A backend that records ops dispatches them here, and nothing waits.
+    fn new(tokens: Tensor<B, 2, Int>, log_probabilities: Option<Tensor<B, 2>>) -> Self {
+        let floats = log_probabilities.map(|values| values.into_primitive().tensor()).into_iter().collect();
+        let reads = TransactionPrimitive::<B>::new(floats, vec![], vec![tokens.clone().into_primitive()], vec![]);
+        Self { tokens, reading: Reading(Box::pin(B::tr_execute(reads))) }
+    }
+
     /// Waits for the tokens, and returns each with the logarithm of its probability.
-    pub(crate) fn read(&self) -> Result<Vec<(u32, Option<f32>)>> {
-        let mut transaction = Transaction::default().register(self.tokens.clone());
-        if let Some(probabilities) = &self.log_probabilities {
-            transaction = transaction.register(probabilities.clone());
-        }
-        let read = transaction.try_execute()?;
-        let mut probabilities = read.get(1).into_iter().flat_map(TensorData::iter::<f32>);
-        Ok(read[0].iter::<u32>().map(|token| (token, probabilities.next())).collect())
+    pub(crate) fn read(self) -> Result<Vec<(u32, Option<f32>)>> {
+        let read = read_sync(self.reading.0).map_err(LlmError::Device)?;
+        let mut probabilities = read.read_floats.iter().flat_map(TensorData::iter::<f32>);
+        let tokens = read.read_ints.iter().flat_map(TensorData::iter::<u32>);
+        Ok(tokens.map(|token| (token, probabilities.next())).collect())
     }
 }
 
@@ -170,7 +186,7 @@ impl<B: Backend> Sampler<B> {
             counts.add(tokens.clone());
         }
         let probabilities = self.with_probability.then(|| log_softmax(logits, 1).gather(1, tokens.clone()));
-        Choice { tokens, log_probabilities: probabilities }
+        Choice::new(tokens, probabilities)
     }
 
     fn drawn(&mut self, logits: Tensor<B, 2>) -> Tensor<B, 2, Int> {

@@ -258,6 +258,30 @@ fn prompts_that_do_not_fit_are_errors() {
 }
 
 #[test]
+fn the_device_is_at_most_a_step_ahead_on_the_tpu_backend() {
+    let Some((device, _alone)) = crate::cpu() else { return };
+    let model = model::<Tpu<f32>>(&device);
+    let mut session = Session::new(&model, 160).unwrap();
+    let whole = written(&mut session, &prompt(9), &options(12));
+    let mut steps = |taken: usize, with: &GenerateOptions| {
+        let before = device.metrics().executions;
+        let generation = session.generate(&prompt(9), with).unwrap();
+        let ids: Vec<_> = generation.take(taken).map(|token| token.unwrap().id).collect();
+        assert_eq!(ids, whole[..ids.len()]);
+        (ids.len(), device.metrics().executions - before)
+    };
+    let (_, prompt_alone) = steps(1, &options(12));
+    // Dropped after five tokens: the four steps after the first one, and one more.
+    assert_eq!(steps(5, &options(12)), (5, prompt_alone + 5));
+    // Nobody needs a step after the last token that was asked for.
+    assert_eq!(steps(12, &options(5)), (5, prompt_alone + 4));
+    let at = (1..12).find(|at| !whole[..*at].contains(&whole[*at])).unwrap();
+    let ends = GenerateOptions { end_tokens: vec![whole[at]], ..options(12) };
+    let (written, programs) = steps(12, &ends);
+    assert!(written == at && programs <= prompt_alone + at as u64 + 1, "{written} of {at} tokens, {programs} programs");
+}
+
+#[test]
 fn nothing_compiles_after_the_warm_up_on_the_tpu_backend() {
     let Some((device, _alone)) = crate::cpu() else { return };
     let model = model::<Tpu<f32>>(&device);
