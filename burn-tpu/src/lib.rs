@@ -89,7 +89,8 @@ pub use mesh::{MeshBackend, place, shard};
 pub use burn_tpu_runtime::step::LossScaling;
 pub use optim::{LossScaler, LossScalerState, MasterState, TpuOptimizer, WithMasterWeights};
 
-pub use burn_tpu_runtime::{Compiled, step::DeviceAdamW};
+pub use burn_tpu_runtime::Compiled;
+pub use burn_tpu_runtime::step::{DeviceAdamW, DeviceOptimizer};
 pub use compile::{CompiledStep, compile, compile_step};
 
 pub use buckets::{Buckets, BucketsError};

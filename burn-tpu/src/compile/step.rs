@@ -11,7 +11,7 @@ use burn_core::tensor::{FloatDType, Tensor, TensorPrimitive};
 use burn_optim::{GradientsParams, LearningRate};
 use burn_tpu_runtime::Tensor as Value;
 use burn_tpu_runtime::layers::ModulePath;
-use burn_tpu_runtime::step::{Computed, DeviceAdamW, Parameter, TrainingStep};
+use burn_tpu_runtime::step::{Computed, DeviceOptimizer, Parameter, TrainingStep};
 use std::marker::PhantomData;
 
 /// A training step that is recorded once. See [`compile_step`].
@@ -54,7 +54,7 @@ pub struct CompiledStep<B: AutodiffBackend, M, D, R> {
 /// ```
 pub fn compile_step<B, F, I, M, D, R>(
     model: M,
-    optimizer: DeviceAdamW,
+    optimizer: DeviceOptimizer,
     step: impl Fn(&M, D) -> (Tensor<B, 1>, R) + Send + 'static,
 ) -> CompiledStep<B, M, D, R>
 where
@@ -127,7 +127,7 @@ where
         apart(&self.model).map(&mut SetParameters(self.step.parameters().into_iter()))
     }
 
-    /// Returns the optimizer's state by name: `beta_1_power`, `beta_2_power`, with loss scaling `loss_scale` and
+    /// Returns the optimizer's state by name: of AdamW `beta_1_power`, `beta_2_power`, with loss scaling `loss_scale` and
     /// `loss_scale_steps`, and of each parameter that is trained `<path>.moment_1`, `<path>.moment_2` and, if it has 16
     /// bits, `<path>.master`. While a tensor is held, the next step cannot reuse its memory.
     pub fn optimizer_state(&self) -> Vec<(String, TpuTensor)> {

@@ -57,6 +57,22 @@ pub(super) fn at_most(x: Tensor, number: f32) -> Tensor {
     binary_scalar(LABEL, BinaryOp::Min, x, scalar(number))
 }
 
+pub(super) fn at_least(x: Tensor, number: f32) -> Tensor {
+    binary_scalar(LABEL, BinaryOp::Max, x, scalar(number))
+}
+
+pub(super) fn sign(x: Tensor) -> Tensor {
+    unary(LABEL, UnaryOp::Sign, x)
+}
+
+pub(super) fn exp(x: Tensor) -> Tensor {
+    unary(LABEL, UnaryOp::Exp, x)
+}
+
+pub(super) fn log(x: Tensor) -> Tensor {
+    unary(LABEL, UnaryOp::Log, x)
+}
+
 pub(super) fn compared(x: Tensor, direction: Direction, number: f32) -> Tensor {
     compare_scalar(LABEL, direction, x, scalar(number))
 }

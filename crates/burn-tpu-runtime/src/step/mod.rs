@@ -4,25 +4,29 @@
 //! update, and the names of the state. May not know: what a model and its autodiff are, which are the front end's. The
 //! front end gives the parameters in the order of its visits, and a closure that computes their gradients.
 
-mod adamw;
 mod arithmetic;
+mod eight_bits;
 mod loss_scaling;
 mod microbatches;
 mod named_state;
+mod optimizer;
+#[cfg(test)]
+mod optimizer_tests;
 mod packs;
+mod rules;
 mod tensors;
 
-pub use adamw::DeviceAdamW;
 pub use loss_scaling::{LossScaling, Unscaled};
+pub use optimizer::{DeviceAdamW, DeviceOptimizer};
 
 use crate::leaves::Leaves;
 use crate::ops::arithmetic::{cast, mask_where};
 use crate::ops::{data, movement, reduce};
 use crate::{Compiled, Device, Platform, Result, Tensor};
-use adamw::Numbers;
 use arithmetic::{add, mul};
 use burn_tpu_graph::{DType, TensorType};
 use microbatches::Microbatches;
+use optimizer::Numbers;
 use packs::{Layout, Pack, Place};
 use std::fmt::Debug;
 use std::sync::Arc;
@@ -53,7 +57,7 @@ pub struct Computed<R> {
 /// The state of a step, its rate `[1]` and its batch.
 type Argument<D> = (State, TensorList, D);
 
-/// The parameters of the model, as its layout says, then the optimizer's state: the powers of its betas, the loss scale
+/// The parameters of the model, as its layout says, then the optimizer's state: the numbers that all share, the loss scale
 /// and its count if there is one, and what it keeps of each tensor of parameters.
 type State = (TensorList, TensorList);
 
@@ -76,7 +80,7 @@ impl<D: Clone + Debug + 'static, R: Clone + Debug + 'static> TrainingStep<D, R> 
     pub fn new(
         device: Device,
         parameters: Vec<Parameter>,
-        optimizer: DeviceAdamW,
+        optimizer: DeviceOptimizer,
         batches: Leaves<D>,
         results: Leaves<R>,
         compute: impl Fn(Vec<Tensor>, D, Option<Tensor>) -> Computed<R> + Send + 'static,
@@ -187,34 +191,33 @@ fn states<R: Debug + 'static>(results: Arc<Leaves<R>>) -> Leaves<(State, R)> {
 }
 
 /// Returns where each parameter is, and the state before the first step.
-fn begin(optimizer: &DeviceAdamW, device: &Device, parameters: Vec<Parameter>) -> (Layout, State) {
+fn begin(optimizer: &DeviceOptimizer, device: &Device, parameters: Vec<Parameter>) -> (Layout, State) {
     // On a mesh, each parameter keeps its own sharding.
     let packs = device.platform() != Platform::Mesh;
-    let one = || data::splat("optimizer", &[1], DType::F32, 1, device);
-    let (mut layout, mut packed) = (Layout::default(), Vec::new());
-    let (mut own, mut state) = (TensorList::default(), TensorList(vec![one(), one()]));
+    let (mut layout, mut packed) = (Layout { shared: optimizer.shared(), ..Layout::default() }, Vec::new());
+    let (mut own, mut state) = (TensorList::default(), TensorList(optimizer.start(device)));
     if let Some(scaling) = optimizer.loss_scaling() {
         state.0.extend(scaling.start(device));
         layout.has_loss_scale = true;
     }
     for Parameter { path, layers, value, is_trained } in parameters {
         let dims = value.dims();
-        let decay = is_trained.then(|| optimizer.decay_of(&path, &dims[layers..]));
-        let pack = |decay| layout.try_pack(&path, dims, value.element(), decay);
-        if let Some(pack) = decay.filter(|_| packs).and_then(pack) {
+        let treatment = is_trained.then(|| optimizer.treatment(&path, dims, layers));
+        let pack = |treatment| layout.try_pack(&path, dims, value.element(), treatment);
+        if let Some(pack) = treatment.filter(|_| packs).and_then(pack) {
             packed.resize_with(layout.packs.len(), Vec::new);
             packed[pack].push(value);
             continue;
         }
-        layout.places.push(Place::Own { path, decay });
-        if is_trained {
-            optimizer.init(&mut state, &value);
+        layout.places.push(Place::Own { path, treatment });
+        if let Some(treatment) = treatment {
+            treatment.init(&mut state, &value);
         }
         own.0.push(value);
     }
     for (pack, members) in layout.packs.iter().zip(packed) {
         let values = pack.pack(members);
-        optimizer.init(&mut state, &values);
+        pack.treatment.init(&mut state, &values);
         own.0.push(values);
     }
     (layout, (own, state))
@@ -222,7 +225,7 @@ fn begin(optimizer: &DeviceAdamW, device: &Device, parameters: Vec<Parameter>) -
 
 /// The update of a step.
 struct Update<'s> {
-    optimizer: &'s DeviceAdamW,
+    optimizer: &'s DeviceOptimizer,
     layout: &'s Layout,
     /// The values of the packs.
     packs: Vec<Tensor>,
@@ -238,13 +241,14 @@ impl Update<'_> {
     ) -> (State, R) {
         let mut state = state.0.into_iter();
         let mut next = State::default();
-        let powers = state.next().zip(state.next()).zip(rate);
+        let count = self.optimizer.shared().len();
+        let shared: Vec<Tensor> = state.by_ref().take(count).collect();
         let scaling = self.optimizer.loss_scaling();
         let scaling = scaling.and_then(|scaling| Some((scaling, [state.next()?, state.next()?])));
         let computed = compute(scaling.as_ref().map(|(_, [scale, _])| scale.clone()));
         let Computed { gradients, parameters, result } = computed;
         // A state without its counters is none of this step's.
-        let Some(((first, second), rate)) = powers else { return (next, result) };
+        let Some(rate) = rate.filter(|_| shared.len() == count) else { return (next, result) };
         let (gradients, finite, scale) = match scaling {
             Some((scaling, numbers)) => {
                 let Unscaled { gradients, finite, next } = scaling.unscaled(gradients, numbers);
@@ -252,7 +256,7 @@ impl Update<'_> {
             }
             None => (gradients, None, None),
         };
-        let mut numbers = self.optimizer.begin([first, second], rate, finite, &mut next.1);
+        let mut numbers = self.optimizer.begin(shared, rate, finite, &mut next.1);
         next.1.0.extend(scale.into_iter().flatten());
         if let Some((norm, squares)) = self.optimizer.gradient_norm().zip(sum_of_squares(&gradients)) {
             numbers.limit(squares, norm);
@@ -275,9 +279,9 @@ impl Update<'_> {
         for ((place, mut value), gradient) in self.layout.places.iter().zip(parameters).zip(gradients) {
             match place {
                 Place::Packed(pack) => packed[*pack].push(gradient),
-                Place::Own { decay, .. } => {
-                    if let Some(decay) = *decay {
-                        value = self.optimizer.update(value, gradient, decay, numbers, &mut state, &mut next.1);
+                Place::Own { treatment, .. } => {
+                    if let Some(treatment) = *treatment {
+                        value = self.optimizer.update(value, gradient, treatment, numbers, &mut state, &mut next.1);
                     }
                     next.0.0.push(value);
                 }
@@ -298,10 +302,10 @@ impl Update<'_> {
         state: &mut impl Iterator<Item = Tensor>,
         next: &mut State,
     ) {
-        let old: Vec<Tensor> = state.take(self.optimizer.state_of(value)).collect();
+        let old: Vec<Tensor> = state.take(pack.treatment.state_of(value)).collect();
         let (mut old_state, mut new) = (old.iter().cloned(), TensorList::default());
         let gradient = pack.gradients(gradients);
-        let updated = self.optimizer.update(value.clone(), gradient, pack.decay, numbers, &mut old_state, &mut new);
+        let updated = self.optimizer.update(value.clone(), gradient, pack.treatment, numbers, &mut old_state, &mut new);
         // A member without a gradient stays as it is, as do its moments.
         next.1.0.extend(old.iter().zip(new.0).map(|(old, new)| pack.changed(old, new, gradients)));
         next.0.0.push(pack.changed(value, updated, gradients));

@@ -8,11 +8,8 @@ use super::tensors::TensorList;
 use crate::Tensor;
 use std::collections::HashMap;
 
-/// What the optimizer keeps of a parameter, in the order of its state; the last one of 16-bit parameters alone.
-const FIELDS: [&str; 3] = ["moment_1", "moment_2", "master"];
-
-/// What precedes the state of parameters: the powers of the betas; the last two with a loss scale alone.
-const SHARED: [&str; 4] = ["beta_1_power", "beta_2_power", "loss_scale", "loss_scale_steps"];
+/// What follows the numbers that an optimizer's parameters share, if there is a loss scale.
+const LOSS_SCALE: [&str; 2] = ["loss_scale", "loss_scale_steps"];
 
 /// The owner of some tensors of the state: a parameter, or a pack of them.
 enum Owner<'l> {
@@ -22,34 +19,39 @@ enum Owner<'l> {
 
 impl Layout {
     /// Returns the names of what precedes the state of parameters.
-    fn shared(&self) -> impl ExactSizeIterator<Item = &'static str> + use<> {
-        SHARED.into_iter().take(if self.has_loss_scale { 4 } else { 2 })
+    fn shared(&self) -> impl Iterator<Item = &'static str> + use<> {
+        let of_scale = if self.has_loss_scale { &LOSS_SCALE[..] } else { &[] };
+        self.shared.iter().map(|(name, _)| *name).chain(of_scale.iter().copied())
     }
 
-    /// Returns the owners of the state, in its order, each with its tensor among `parameters`.
-    fn owners<'l>(&'l self, parameters: &'l TensorList) -> impl Iterator<Item = (Owner<'l>, &'l Tensor)> {
+    /// Returns the owners of the state, in its order, each with the names of what is kept of it.
+    fn owners<'l>(
+        &'l self,
+        parameters: &'l TensorList,
+    ) -> impl Iterator<Item = (Owner<'l>, impl Iterator<Item = &'static str> + use<>)> {
         let own = self.places.iter().filter_map(|place| match place {
-            Place::Own { path, decay } => Some((path, decay)),
+            Place::Own { path, treatment } => Some((path, *treatment)),
             Place::Packed(_) => None,
         });
-        let own = own.zip(&parameters.0).filter(|((_, decay), _)| decay.is_some());
-        let own = own.map(|((path, _), tensor)| (Owner::Parameter(path.as_str()), tensor));
-        own.chain(self.packs.iter().map(Owner::Pack).zip(self.packs_of(parameters)))
+        let own = own.zip(&parameters.0).filter_map(|((path, treatment), tensor)| {
+            Some((Owner::Parameter(path.as_str()), treatment?.fields(tensor)))
+        });
+        let packs = self.packs.iter().zip(self.packs_of(parameters));
+        own.chain(packs.map(|(pack, tensor)| (Owner::Pack(pack), pack.treatment.fields(tensor))))
     }
 }
 
 impl<D, R> TrainingStep<D, R> {
-    /// Returns the optimizer's state by name: `beta_1_power`, `beta_2_power`, with loss scaling `loss_scale` and
+    /// Returns the optimizer's state by name: of AdamW `beta_1_power`, `beta_2_power`, with loss scaling `loss_scale` and
     /// `loss_scale_steps`, and of each parameter that is trained `<path>.moment_1`, `<path>.moment_2` and, if it has 16
-    /// bits, `<path>.master`. While a tensor is held, the next step
-    /// cannot reuse its memory.
+    /// bits, `<path>.master`. While a tensor is held, the next step cannot reuse its memory.
     pub fn optimizer_state(&self) -> Vec<(String, Tensor)> {
         let (parameters, state) = &self.state;
         let mut tensors = state.0.iter();
         let shared = self.layout.shared();
         let mut named: Vec<_> = shared.map(str::to_owned).zip(tensors.by_ref().cloned()).collect();
-        for (owner, parameter) in self.layout.owners(parameters) {
-            for (field, tensor) in fields_of(parameter).zip(&mut tensors) {
+        for (owner, fields) in self.layout.owners(parameters) {
+            for (field, tensor) in fields.zip(&mut tensors) {
                 let name = |path: &str| format!("{path}.{field}");
                 match owner {
                     Owner::Parameter(path) => named.push((name(path), tensor.clone())),
@@ -69,9 +71,9 @@ impl<D, R> TrainingStep<D, R> {
         let mut take = |count: usize| -> Vec<Tensor> {
             now.by_ref().take(count).map(|(name, tensor)| given.remove(&name).unwrap_or(tensor)).collect()
         };
-        let mut state = TensorList(take(self.layout.shared().len()));
-        for (owner, parameter) in self.layout.owners(&self.state.0) {
-            for _ in fields_of(parameter) {
+        let mut state = TensorList(take(self.layout.shared().count()));
+        for (owner, fields) in self.layout.owners(&self.state.0) {
+            for _ in fields {
                 match owner {
                     Owner::Parameter(_) => state.0.extend(take(1)),
                     Owner::Pack(pack) => state.0.push(pack.pack(take(pack.paths().count()))),
@@ -80,10 +82,4 @@ impl<D, R> TrainingStep<D, R> {
         }
         self.state = (self.layout.pack(parameters), state);
     }
-}
-
-/// Returns what the optimizer keeps of a parameter.
-fn fields_of(parameter: &Tensor) -> impl Iterator<Item = &'static str> + use<> {
-    let is_narrow = parameter.element().size_bytes() < 4;
-    FIELDS.into_iter().take(if is_narrow { 3 } else { 2 })
 }

@@ -3,6 +3,7 @@
 //!
 //! Owns: where each parameter of a step is. May not know: what the optimizer does with a parameter.
 
+use super::optimizer::Treatment;
 use super::tensors::TensorList;
 use crate::Tensor;
 use crate::ops::movement::{self, Slice};
@@ -17,8 +18,8 @@ pub(super) enum Place {
     /// In a tensor of its own.
     Own {
         path: String,
-        /// Its weight decay; `None` if it is not trained.
-        decay: Option<f32>,
+        /// How it is updated; `None` if it is not trained.
+        treatment: Option<Treatment>,
     },
     /// In this pack.
     Packed(usize),
@@ -27,7 +28,7 @@ pub(super) enum Place {
 /// Parameters in one tensor, one after another.
 pub(super) struct Pack {
     dtype: DType,
-    pub(super) decay: f32,
+    pub(super) treatment: Treatment,
     members: Vec<Member>,
 }
 
@@ -43,19 +44,23 @@ struct Member {
 pub(super) struct Layout {
     pub(super) places: Vec<Place>,
     pub(super) packs: Vec<Pack>,
+    /// The names of the numbers with which the optimizer's state begins, and their first values.
+    pub(super) shared: &'static [(&'static str, f32)],
     /// Whether the optimizer's state has a loss scale.
     pub(super) has_loss_scale: bool,
 }
 
 impl Layout {
     /// Adds a parameter that is trained to a pack and returns that, if the parameter is small enough.
-    pub(super) fn try_pack(&mut self, path: &str, dims: &[usize], dtype: DType, decay: f32) -> Option<usize> {
-        if dims.iter().product::<usize>() > MOST_PACKED_ELEMENTS {
+    pub(super) fn try_pack(&mut self, path: &str, dims: &[usize], dtype: DType, treatment: Treatment) -> Option<usize> {
+        if dims.iter().product::<usize>() > MOST_PACKED_ELEMENTS || !treatment.rule.is_elementwise() {
             return None;
         }
-        let known = self.packs.iter().position(|pack| pack.dtype == dtype && pack.decay.to_bits() == decay.to_bits());
+        // Elements have no layers.
+        let treatment = Treatment { layers: 0, ..treatment };
+        let known = self.packs.iter().position(|pack| pack.dtype == dtype && pack.treatment == treatment);
         let index = known.unwrap_or_else(|| {
-            self.packs.push(Pack { dtype, decay, members: Vec::new() });
+            self.packs.push(Pack { dtype, treatment, members: Vec::new() });
             self.packs.len() - 1
         });
         let pack = &mut self.packs[index];
