@@ -7,7 +7,7 @@ use crate::backend::{TpuFloat, TpuInt};
 use crate::{Result, Tpu, TpuDevice, TpuTensor};
 use burn_core::module::{AutodiffModule, Module, ModuleMapper, ModuleVisitor, Param};
 use burn_core::tensor::backend::AutodiffBackend;
-use burn_core::tensor::{FloatDType, Tensor, TensorPrimitive};
+use burn_core::tensor::{FloatDType, Int, Tensor, TensorPrimitive};
 use burn_optim::{GradientsParams, LearningRate};
 use burn_tpu_runtime::Tensor as Value;
 use burn_tpu_runtime::layers::ModulePath;
@@ -184,6 +184,12 @@ where
         let layers = self.path.split(value.dims()).0.len();
         self.found.push(Parameter { path: self.path.joined(), layers, value, is_trained });
     }
+
+    fn visit_int<const D: usize>(&mut self, parameter: &Param<Tensor<B, D, Int>>) {
+        let value = parameter.val().inner().into_primitive().0;
+        let layers = self.path.split(value.dims()).0.len();
+        self.found.push(Parameter { path: self.path.joined(), layers, value, is_trained: false });
+    }
 }
 
 /// Gives a model the parameters of a list.
@@ -202,6 +208,12 @@ where
         let value = self.0.next().map_or(old, |value| Tensor::from_inner(tensor(value)));
         Param::from_mapped_value(id, value.set_require_grad(is_trained), mapper)
     }
+
+    fn map_int<const D: usize>(&mut self, parameter: Param<Tensor<B, D, Int>>) -> Param<Tensor<B, D, Int>> {
+        let (id, old, mapper) = parameter.consume();
+        let value = self.0.next().map_or(old, |value| Tensor::from_inner(Tensor::from_primitive(TpuTensor(value))));
+        Param::from_mapped_value(id, value, mapper)
+    }
 }
 
 /// Collects the gradients and the parameters of a model after a step.
@@ -215,6 +227,11 @@ impl<F: TpuFloat, I: TpuInt, R> ModuleVisitor<Tpu<F, I>> for After<R> {
         let gradient = self.gradients.remove::<Tpu<F, I>, D>(parameter.id);
         self.computed.gradients.push(gradient.map(primitive));
         self.computed.parameters.push(primitive(parameter.val()));
+    }
+
+    fn visit_int<const D: usize>(&mut self, parameter: &Param<Tensor<Tpu<F, I>, D, Int>>) {
+        self.computed.gradients.push(None);
+        self.computed.parameters.push(parameter.val().into_primitive().0);
     }
 }
 

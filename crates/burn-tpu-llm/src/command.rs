@@ -8,8 +8,10 @@ mod generate;
 mod perplexity;
 mod save;
 
+use burn::module::{ModuleVisitor, Param};
+use burn::prelude::*;
 use burn_tpu::{Platform, Tpu, TpuDevice, TpuFloat, TpuOptions};
-use burn_tpu_llm::{Decoder, GenerateOptions, Sampling, Source, Tokenizer};
+use burn_tpu_llm::{Bits, Decoder, GenerateOptions, Sampling, Source, Tokenizer};
 use clap::{Parser, Subcommand, ValueEnum};
 use half::bf16;
 use std::error::Error;
@@ -56,6 +58,9 @@ pub struct ModelArgs {
     /// Type of the weights and activations
     #[arg(long, value_enum, default_value_t = Dtype::F32)]
     dtype: Dtype,
+    /// Keep the weights of products and tables in few bits on the device
+    #[arg(long, value_enum, value_name = "q8|q4")]
+    weights: Option<FewBits>,
     /// Where to run [default: BURN_TPU_PLATFORM, or the best platform present]
     #[arg(long, value_name = "tpu|cuda|cpu|ndarray")]
     platform: Option<Platform>,
@@ -65,6 +70,14 @@ pub struct ModelArgs {
 }
 
 impl ModelArgs {
+    /// Loads the weights, as they are to be kept.
+    fn load<B: Backend>(&self, source: &Source, device: &B::Device) -> burn_tpu_llm::Result<Decoder<B>> {
+        match self.weights {
+            Some(bits) => source.load_few_bits(bits.into(), device),
+            None => source.load(device),
+        }
+    }
+
     fn device(&self) -> TpuDevice {
         self.platform.map_or_else(TpuDevice::default, |platform| TpuDevice::new(platform, 0))
     }
@@ -119,6 +132,22 @@ fn bias(text: &str) -> Result<(u32, f32), String> {
     parsed.ok_or_else(|| "a token's number and its bias, as 42=-100".to_owned())
 }
 
+/// Weights in few bits.
+#[derive(Clone, Copy, ValueEnum)]
+enum FewBits {
+    Q8,
+    Q4,
+}
+
+impl From<FewBits> for Bits {
+    fn from(bits: FewBits) -> Self {
+        match bits {
+            FewBits::Q8 => Self::Eight,
+            FewBits::Q4 => Self::Four,
+        }
+    }
+}
+
 #[derive(Clone, Copy, ValueEnum)]
 enum Dtype {
     Bf16,
@@ -168,14 +197,21 @@ impl<F: TpuFloat> Loaded<F> {
         let tokenizer = source.tokenizer()?;
         let device = args.device();
         TpuOptions::inference().install(&device)?;
-        let mut model = source.load::<Tpu<F>>(&device)?;
+        let mut model = args.load::<Tpu<F>>(&source, &device)?;
         if let Some(folder) = &args.adapter {
-            model = model.load_lora(folder)?.merge_lora().without_lora();
+            model = model.load_lora(folder)?.merge_lora();
+            if !model.has_unmerged_lora() {
+                model = model.without_lora();
+            }
         }
         device.sync()?;
         if args.report {
             let (seconds, memory) = (begun.elapsed().as_secs_f64(), peak_memory());
-            eprintln!("loaded in {seconds:.2} s; at most {} MiB of host memory", memory >> 20);
+            let weights = weight_bytes(&model) >> 20;
+            eprintln!(
+                "loaded in {seconds:.2} s: {weights} MiB of weights; at most {} MiB of host memory",
+                memory >> 20
+            );
         }
         Ok(Self { source, tokenizer, model, device, report: args.report })
     }
@@ -199,6 +235,23 @@ impl<F: TpuFloat> Loaded<F> {
         let end_tokens = self.source.end_tokens(&self.tokenizer)?;
         Ok(GenerateOptions { tokens: args.tokens, sampling, end_tokens, log_probabilities: false })
     }
+}
+
+/// Returns the bytes of a model's weights.
+fn weight_bytes<B: Backend>(model: &Decoder<B>) -> usize {
+    struct Bytes(usize);
+    impl<B: Backend> ModuleVisitor<B> for Bytes {
+        fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<B, D>>) {
+            self.0 += param.lazy_shape().num_elements() * param.val().dtype().size();
+        }
+
+        fn visit_int<const D: usize>(&mut self, param: &Param<Tensor<B, D, Int>>) {
+            self.0 += param.lazy_shape().num_elements() * param.val().dtype().size();
+        }
+    }
+    let mut bytes = Bytes(0);
+    model.visit(&mut bytes);
+    bytes.0
 }
 
 /// Returns the most bytes of host memory that this process has had, as Linux counts them; 0 elsewhere.

@@ -47,6 +47,10 @@ pub enum LlmError {
     #[error("the adapter {0}")]
     Adapter(String),
 
+    /// Weights in few bits cannot be what is asked of them.
+    #[error("weights in few bits {0}")]
+    FewBits(&'static str),
+
     /// The tokenizer cannot be built, or not divide or join a text.
     #[error("the tokenizer {0}")]
     Tokenizer(String),

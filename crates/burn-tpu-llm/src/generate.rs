@@ -103,7 +103,7 @@ impl<'m, B: Backend> Session<'m, B> {
         if rows == 0 {
             return Err(LlmError::Prompt("a session of 0 rows: it needs at least 1".to_owned()));
         }
-        let device = model.embed_tokens.weight.device();
+        let device = model.device();
         // The last chunk of a prompt is padded.
         let cache = Cache::new(model.config(), rows, context + CHUNK, model.dtype(), &device);
         Ok(Self { model, device, context, cache, read: vec![Vec::new(); rows], starts: vec![0; rows] })

@@ -2,7 +2,7 @@
 
 use crate::config::Config;
 use crate::error::{LlmError, Result};
-use crate::model::Decoder;
+use crate::model::{Bits, Decoder};
 use crate::template::ChatTemplate;
 use crate::tokenizer::Tokenizer;
 use crate::weights::gguf::{Gguf, GgufTensors, Value as Meta};
@@ -69,7 +69,20 @@ impl Source {
     /// # Errors
     /// [`LlmError::Weights`] for tensors that are missing, misshapen or too many, with their names; [`LlmError::File`].
     pub fn load<B: Backend>(&self, device: &B::Device) -> Result<Decoder<B>> {
-        let decoder = self.config.init(device)?;
+        self.load_into(self.config.init(device)?)
+    }
+
+    /// Loads the weights of products and tables in few bits, as [`Decoder::with_few_bits`] says. What a GGUF file has in Q8_0,
+    /// Q5_0 or Q4_0 keeps its numbers in 8 bits, and what it has in Q4_0 or Q4_1 keeps them in 4. All else is rounded, each
+    /// block of 32 inputs for itself.
+    ///
+    /// # Errors
+    /// Those of [`Source::load`].
+    pub fn load_few_bits<B: Backend>(&self, bits: Bits, device: &B::Device) -> Result<Decoder<B>> {
+        self.load_into(self.config.init(device)?.with_few_bits(bits))
+    }
+
+    fn load_into<B: Backend>(&self, decoder: Decoder<B>) -> Result<Decoder<B>> {
         match &self.files {
             Files::Gguf(file) => self.load_from(decoder, &GgufTensors { file, config: &self.config }),
             Files::Folder(shards) => self.load_from(decoder, shards),

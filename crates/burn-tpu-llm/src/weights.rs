@@ -5,6 +5,7 @@
 //! file that another process may cut.
 
 mod adapter;
+mod few_bits;
 pub(crate) mod gguf;
 mod load;
 mod quants;
@@ -16,7 +17,9 @@ pub use save::save_weights;
 
 use crate::config::Family;
 use crate::error::{LlmError, Result};
+use crate::model::few_bits::Bits;
 use burn::tensor::TensorData;
+use few_bits::Quantized;
 use std::collections::BTreeMap;
 use std::path::Path;
 
@@ -27,6 +30,14 @@ pub(crate) trait Tensors {
 
     /// Reads a tensor, in a type of floats.
     fn read(&self, name: &str) -> Result<TensorData>;
+
+    /// Reads a matrix, `[outputs, inputs]`, in few bits.
+    fn read_few_bits(&self, name: &str, bits: Bits) -> Result<Quantized> {
+        let data = self.read(name)?;
+        let inputs = data.shape[1];
+        let values: Vec<f32> = data.iter::<f32>().collect();
+        Ok(Quantized::of(&values, inputs, bits))
+    }
 }
 
 /// The parameters of a decoder that share a file.
@@ -47,12 +58,24 @@ struct InFile {
 }
 
 impl Part {
+    /// Returns the name in the file of the matrix whose parts in few bits are at a path of modules; `None` for any other
+    /// parameter.
+    fn matrix_in_file(self, path: &[(String, String)], family: Family) -> Option<String> {
+        let mut path = path.to_vec();
+        path.pop().filter(|(_, container)| container == "Struct:FewBits")?;
+        path.last_mut()?.0 = "weight".to_owned();
+        Some(self.in_file(&path, family)?.name)
+    }
+
     /// Returns where the parameter at a path of modules, with their types, is in this part's file for a family; `None`
     /// if it is in the other's.
     fn in_file(self, path: &[(String, String)], family: Family) -> Option<InFile> {
         // The variants of an enum are no modules of Hugging Face's.
         let path: Vec<_> = path.iter().filter(|(_, container)| !container.starts_with("Enum:")).collect();
         let names: Vec<_> = path.iter().map(|(name, _)| name.as_str()).collect();
+        if names.contains(&"few_bits") {
+            return None;
+        }
         let prefix = if names.first() == Some(&"lm_head") { "" } else { "model." };
         // The field that has the type `Lora` is no part of PEFT's names.
         let matrix = path.iter().position(|(_, container)| container == "Struct:Lora");

@@ -4,9 +4,11 @@ use super::{ModelArgs, Outcome};
 use burn::backend::Autodiff;
 use burn::module::{AutodiffModule, Module};
 use burn::prelude::*;
-use burn_tpu::{CompiledStep, DeviceAdamW, Tpu, TpuDevice, TpuFloat, TpuOptions, compile_step};
+use burn::tensor::TensorMetadata;
+use burn_tpu::{CompiledStep, DeviceOptimizer, Tpu, TpuDevice, TpuFloat, TpuOptions, TpuTensor, compile_step};
 use burn_tpu_llm::training::{Batch, Example, Rows};
 use burn_tpu_llm::{Decoder, LlmError, LoraConfig, Source, Tokenizer};
+use clap::ValueEnum;
 use std::path::PathBuf;
 use std::time::Instant;
 
@@ -43,7 +45,10 @@ pub struct Args {
     /// Tokens of a row
     #[arg(long, default_value_t = 256, value_parser = at_least_one())]
     sequence: u64,
-    /// The rate of the optimizer, AdamW
+    /// What updates the weights. Muon is for the matrices of the layers, and AdamW for the others
+    #[arg(long, value_enum, default_value_t = Rule::Adamw)]
+    optimizer: Rule,
+    /// The rate of the optimizer
     #[arg(long, default_value_t = 1e-4)]
     lr: f64,
     /// The share of the weights that a rate of 1 would take away in a step
@@ -55,6 +60,29 @@ pub struct Args {
     /// What the order of the rows and a new adapter follow from
     #[arg(long, default_value_t = 0)]
     seed: u64,
+}
+
+/// The optimizers.
+#[derive(Clone, Copy, ValueEnum)]
+enum Rule {
+    Adamw,
+    /// AdamW with moments of 8 bits
+    Adamw8bit,
+    Lion,
+    Adafactor,
+    Muon,
+}
+
+impl Rule {
+    fn optimizer(self) -> DeviceOptimizer {
+        match self {
+            Self::Adamw => DeviceOptimizer::new(),
+            Self::Adamw8bit => DeviceOptimizer::eight_bits(),
+            Self::Lion => DeviceOptimizer::lion(),
+            Self::Adafactor => DeviceOptimizer::adafactor(),
+            Self::Muon => DeviceOptimizer::muon(|path, _| path.contains("layers.")),
+        }
+    }
 }
 
 /// The most lines of progress.
@@ -77,7 +105,7 @@ pub fn run<F: TpuFloat>(args: &Args) -> Outcome {
     let device = args.model.device();
     TpuOptions::training().install(&device)?;
     Tpu::<F>::seed(&device, args.seed);
-    let model = args.decoder(source.load::<Trained<F>>(&device)?)?;
+    let model = args.decoder(args.model.load::<Trained<F>>(&source, &device)?)?;
     eprintln!(
         "{} rows of {} tokens; {} of {} weights are trained",
         rows.rows().len(),
@@ -85,13 +113,19 @@ pub fn run<F: TpuFloat>(args: &Args) -> Outcome {
         trained(&model),
         model.num_params()
     );
+    let weights = super::weight_bytes(&model);
     let bits = Bits { bytes: held_out.learned_bytes(&tokenizer)?, rows: held_out, batch: args.batch as usize };
     bits.print("before", &model.valid(), &device)?;
-    let optimizer = DeviceAdamW::new().with_epsilon(1e-8).with_weight_decay(args.weight_decay).with_gradient_norm(1.0);
+    let optimizer =
+        args.optimizer.optimizer().with_epsilon(1e-8).with_weight_decay(args.weight_decay).with_gradient_norm(1.0);
     let mut step: Step<F> = compile_step(model, optimizer, |model, batch| {
         let loss = Batch::from_inner(batch).loss(model);
         (loss.clone(), loss.inner())
     });
+    if args.model.report {
+        let bytes: usize = step.optimizer_state().iter().map(|(_, state)| bytes_of(state)).sum();
+        eprintln!("{} KiB of state of the optimizer, {} MiB of weights", bytes >> 10, weights >> 20);
+    }
     args.train(&mut step, &rows, &device)?;
     let model = step.into_model().valid();
     bits.print("after", &model, &device)?;
@@ -139,6 +173,9 @@ impl Args {
         if let Some(folder) = &self.model.adapter {
             return Ok(model.load_lora(folder)?);
         }
+        if self.lora_rank == 0 && model.has_few_bits() {
+            return Err(LlmError::FewBits("are not trained: --weights needs an adapter, --lora-rank above 0").into());
+        }
         if self.lora_rank == 0 {
             return Ok(model);
         }
@@ -170,6 +207,10 @@ impl Args {
         }
         Ok(())
     }
+}
+
+fn bytes_of(tensor: &TpuTensor) -> usize {
+    tensor.shape().num_elements() * tensor.dtype().size()
 }
 
 /// Returns the number of weights that are trained.

@@ -10,7 +10,7 @@ use burn::prelude::*;
 use burn_tpu::fit::{Fit, FitReport};
 use burn_tpu::{Keep, LayersBackend, Mesh, MeshBackend, Topology, Tpu, TpuDevice, TpuFloat, TpuOptimizer, place};
 use burn_tpu_llm::model::LoopedDecoder;
-use burn_tpu_llm::{Cache, Config, Decoder, LoraConfig, Result};
+use burn_tpu_llm::{Cache, Config, Decoder, LlmError, LoraConfig, Result};
 use clap::ValueEnum;
 use std::cell::RefCell;
 use std::path::{Path, PathBuf};
@@ -40,6 +40,9 @@ pub struct Args {
     /// Type of weights and activations. A training step in bf16 has weights and moments in f32 beside them
     #[arg(long, value_enum, default_value_t = Dtype::Bf16)]
     pub(super) dtype: Dtype,
+    /// Keep the weights of products and tables in few bits: a decode step, or with --lora a training step
+    #[arg(long, value_enum, value_name = "q8|q4")]
+    weights: Option<super::FewBits>,
     /// Train an adapter of this rank alone
     #[arg(long, value_name = "RANK")]
     lora: Option<usize>,
@@ -116,11 +119,14 @@ impl Args {
         let weights = config.num_params() as f64;
         let (number, unit) = if weights < 1e9 { (weights / 1e6, "million") } else { (weights / 1e9, "billion") };
         eprintln!("{number:.2} {unit} weights");
+        if self.weights.is_some() && !self.decode && self.lora.is_none() {
+            return Err(LlmError::FewBits("are not trained: --weights needs --decode or --lora").into());
+        }
         if self.decode {
             return self.decoding::<F>(&config);
         }
         let decoder = |device: &TpuDevice| -> Result<Decoder<Trained<F>>> {
-            let decoder = config.init(device)?;
+            let decoder = self.few_bits(config.init(device)?);
             match self.lora {
                 Some(rank) => decoder.with_lora(&LoraConfig { rank, ..LoraConfig::default() }),
                 None => Ok(decoder),
@@ -164,7 +170,7 @@ impl Args {
         self.compile(
             1,
             |device| {
-                let model = self.place(config, config.init::<Tpu<F>>(device)?)?;
+                let model = self.place(config, self.few_bits(config.init::<Tpu<F>>(device)?))?;
                 let cache = Cache::new(config, batch, capacity, model.dtype(), device);
                 let cache = cache.shard([self.axis("data"), self.axis("tensor"), None, None]);
                 Ok((model, cache, Tensor::<Tpu<F>, 2, Int>::zeros([batch, 1], device)))
@@ -194,6 +200,14 @@ impl Args {
         match failed.take() {
             Some(error) => Err(error.into()),
             None => Ok(report?),
+        }
+    }
+
+    /// Returns the decoder with its weights as they are to be kept.
+    fn few_bits<B: Backend>(&self, decoder: Decoder<B>) -> Decoder<B> {
+        match self.weights {
+            Some(bits) => decoder.with_few_bits(bits.into()),
+            None => decoder,
         }
     }
 

@@ -2,21 +2,21 @@
 
 use super::attention::{Attention, capped};
 use super::cache::Cache;
+use super::embedding::Embedding;
+use super::few_bits::Bits;
 use super::mixture::Mlp;
 use super::norm::RmsNorm;
-use super::projection::{Projection, SMALL};
+use super::projection::Projection;
 use super::view::{Places, View, Views};
 use crate::config::{Config, LoraConfig};
-use burn::nn::{Embedding, EmbeddingConfig};
 use burn::prelude::*;
 use burn::tensor::DType;
 use burn::tensor::activation::log_softmax;
-use burn::tensor::module::linear as product;
 
 /// A decoder-only transformer as a [`Config`](struct@Config) describes it.
 #[derive(Module, Debug)]
 pub struct Decoder<B: Backend> {
-    /// `[vocabulary, width]`
+    /// The vectors of the tokens, `[vocabulary, width]`.
     pub embed_tokens: Embedding<B>,
     /// The layers, the first one first.
     pub layers: Vec<Layer<B>>,
@@ -56,9 +56,8 @@ impl Config {
     /// [`LlmError::Config`](crate::LlmError::Config) for sizes that do not fit each other.
     pub fn init<B: Backend>(&self, device: &B::Device) -> crate::Result<Decoder<B>> {
         self.check()?;
-        let embedding = EmbeddingConfig::new(self.vocabulary, self.width).with_initializer(SMALL);
         Ok(Decoder {
-            embed_tokens: embedding.init(device),
+            embed_tokens: Embedding::new(self.vocabulary, self.width, device),
             layers: (0..self.layers).map(|_| Layer::new(self, device)).collect(),
             norm: RmsNorm::new(self.width, self.norm_epsilon, device),
             lm_head: (!self.tied).then(|| Projection::new(self.width, self.vocabulary, false, device)),
@@ -121,9 +120,39 @@ impl<B: Backend> Decoder<B> {
         &self.config
     }
 
-    /// Returns the type of the weights, which is that of the cache.
+    /// Returns the type of the activations, which is that of the cache, and of all weights but norms and those in few bits.
     pub fn dtype(&self) -> DType {
-        self.embed_tokens.weight.val().dtype()
+        self.embed_tokens.dtype()
+    }
+
+    /// Returns where the decoder is.
+    pub fn device(&self) -> B::Device {
+        self.norm.weight.lazy_device()
+    }
+
+    /// Returns the decoder with zeros of few bits in place of the weights of its products, which take a weight in so many bits
+    /// if their inputs are whole blocks of 32 or, for 4 bits, of 64. The tables of the vocabulary have 8. Files fill them:
+    /// [`Source::load_few_bits`](crate::Source::load_few_bits). They are not trained.
+    pub fn with_few_bits(mut self, bits: Bits) -> Self {
+        let device = self.device();
+        for layer in &mut self.layers {
+            for (_, projection) in layer.projections() {
+                projection.set_few_bits(bits, &device);
+            }
+        }
+        self.embed_tokens.set_few_bits(Bits::Eight, &device);
+        if let Some(head) = &mut self.lm_head {
+            head.set_few_bits(Bits::Eight, &device);
+        }
+        self
+    }
+
+    /// Returns whether some of the weights have few bits.
+    pub fn has_few_bits(&self) -> bool {
+        // A clone of handles.
+        let mut decoder = self.clone();
+        let has = |(_, projection): (String, &mut Projection<B>)| projection.few_bits.is_some();
+        self.embed_tokens.few_bits.is_some() || decoder.projections().into_iter().any(has)
     }
 
     /// Maps tokens `[batch, length]` to the logits of each next token, `[batch, length, vocabulary]` in f32.
@@ -170,7 +199,7 @@ impl<B: Backend> Decoder<B> {
     pub fn logits(&self, hidden: Tensor<B, 3>) -> Tensor<B, 3> {
         let logits = match &self.lm_head {
             Some(head) => head.forward(hidden),
-            None => product(hidden, self.embed_tokens.weight.val().transpose(), None),
+            None => self.embed_tokens.products(hidden),
         };
         capped(logits.cast(DType::F32), self.config.logit_cap.unwrap_or(0.0))
     }

@@ -4,7 +4,7 @@
 
 use super::decoder::{Decoder, Layer};
 use super::view::{Places, Views};
-use crate::error::Result;
+use crate::error::{LlmError, Result};
 use burn::prelude::*;
 use burn_tpu::{Keep, Layers, LayersBackend};
 
@@ -21,8 +21,12 @@ impl<B: Backend> Decoder<B> {
     /// Returns the decoder with its layers as a loop, which keeps what `keep` says for the backward pass.
     ///
     /// # Errors
-    /// [`LlmError::Loop`](crate::LlmError::Loop) for layers that differ in more than the values of their weights.
+    /// [`LlmError::Loop`](crate::LlmError::Loop) for layers that differ in more than the values of their weights, and
+    /// [`LlmError::FewBits`](crate::LlmError::FewBits) for weights that are no floats.
     pub fn into_loop(mut self, keep: Keep) -> Result<LoopedDecoder<B>> {
+        if self.has_few_bits() {
+            return Err(LlmError::FewBits("do not run in a loop over the layers, which has floats alone: --unrolled"));
+        }
         let length = period(&self.config().windows);
         let rest = self.layers.split_off(self.layers.len() / length * length);
         let mut layers = std::mem::replace(&mut self.layers, rest).into_iter();

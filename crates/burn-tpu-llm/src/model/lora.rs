@@ -19,14 +19,14 @@ impl<B: Backend> Decoder<B> {
             return Err(LlmError::Adapter("is a second one: merge and remove the first".to_owned()));
         }
         let mut decoder = self.no_grad();
-        let device = decoder.embed_tokens.weight.lazy_device();
+        let device = decoder.device();
         let mut unused: Vec<_> = config.targets.iter().collect();
         for (name, projection) in decoder.projections() {
             if !config.targets.iter().any(|target| LoraConfig::names(target, &name)) {
                 continue;
             }
             unused.retain(|target| !LoraConfig::names(target, &name));
-            let [inputs, outputs] = projection.weight.lazy_shape().dims();
+            let [inputs, outputs] = projection.dims();
             projection.lora = Some(Lora::new(inputs, outputs, config.rank, config.alpha, config.dropout, &device));
         }
         if let Some(target) = unused.first() {
@@ -46,7 +46,7 @@ impl<B: Backend> Decoder<B> {
     }
 
     /// Returns the decoder with the adapter's change in its weights: it computes the same, up to rounding, as fast as a
-    /// decoder without an adapter. The adapter is kept.
+    /// decoder without an adapter. The adapter is kept. Weights in few bits stay as they are, and their adapters beside them.
     pub fn merge_lora(self) -> Self {
         self.with_merged(true)
     }
@@ -65,8 +65,8 @@ impl<B: Backend> Decoder<B> {
         self
     }
 
-    /// Returns whether there is an adapter that the weights do not contain.
-    pub(crate) fn has_unmerged_lora(&self) -> bool {
+    /// Returns whether there is an adapter that some of the weights do not contain.
+    pub fn has_unmerged_lora(&self) -> bool {
         // A clone of handles.
         let mut decoder = self.clone();
         let mut adapters = decoder.projections().into_iter().filter_map(|(_, projection)| projection.lora.as_ref());
@@ -81,7 +81,7 @@ impl<B: Backend> Decoder<B> {
     }
 
     /// Returns the products of the decoder with their names in Hugging Face's files.
-    fn projections(&mut self) -> Vec<(String, &mut Projection<B>)> {
+    pub(super) fn projections(&mut self) -> Vec<(String, &mut Projection<B>)> {
         let (family, mut all) = (self.config().family, Vec::new());
         for (index, layer) in self.layers.iter_mut().enumerate() {
             for (name, projection) in layer.projections() {

@@ -2,6 +2,7 @@
 //!
 //! Owns: what both compute. May not know: which products of a decoder have an adapter, which is `lora`'s.
 
+use super::few_bits::{Bits, FewBits};
 use burn::module::{Initializer, Param};
 use burn::nn::{Dropout, DropoutConfig, Linear, LinearConfig};
 use burn::prelude::*;
@@ -14,8 +15,10 @@ pub(super) const SMALL: Initializer = Initializer::Normal { mean: 0.0, std: 0.02
 /// A product with a matrix: `x * weight + bias`, and what the adapter adds to it, if there is one.
 #[derive(Module, Debug)]
 pub struct Projection<B: Backend> {
-    /// `[inputs, outputs]`
-    pub weight: Param<Tensor<B, 2>>,
+    /// `[inputs, outputs]`; `None` if it has few bits. Without both, inputs are returned as they are.
+    pub weight: Option<Param<Tensor<B, 2>>>,
+    /// The weight in few bits.
+    pub few_bits: Option<FewBits<B>>,
     /// `[outputs]`
     pub bias: Option<Param<Tensor<B, 1>>>,
     /// The adapter.
@@ -41,27 +44,57 @@ impl<B: Backend> Projection<B> {
     pub fn new(inputs: usize, outputs: usize, bias: bool, device: &B::Device) -> Self {
         let linear = LinearConfig::new(inputs, outputs).with_bias(bias).with_initializer(SMALL);
         let Linear { weight, bias } = linear.init(device);
-        Self { weight, bias, lora: None }
+        Self { weight: Some(weight), few_bits: None, bias, lora: None }
     }
 
     /// Maps `[batch, length, inputs]` to `[batch, length, outputs]`.
     pub fn forward(&self, x: Tensor<B, 3>) -> Tensor<B, 3> {
-        let y = product(x.clone(), self.weight.val(), self.bias.as_ref().map(Param::val));
+        let bias = self.bias.as_ref().map(Param::val);
+        let y = match (&self.weight, &self.few_bits) {
+            (Some(weight), _) => product(x.clone(), weight.val(), bias),
+            (None, Some(weight)) => {
+                let y = weight.product(x.clone());
+                match bias {
+                    Some(bias) => y + bias.unsqueeze(),
+                    None => y,
+                }
+            }
+            (None, None) => x.clone(),
+        };
         match &self.lora {
             Some(lora) if !lora.merged => y + lora.forward(x),
             _ => y,
         }
     }
 
-    /// Adds the adapter's change to the weight, or takes it away again, if that has not been done.
+    /// Returns the numbers of inputs and outputs.
+    pub(super) fn dims(&self) -> [usize; 2] {
+        match (&self.weight, &self.few_bits) {
+            (Some(weight), _) => weight.lazy_shape().dims(),
+            (None, Some(weight)) => weight.dims(),
+            (None, None) => [0, 0],
+        }
+    }
+
+    /// Replaces the weight by zeros of few bits, of at least so many as its inputs can be divided for; if they cannot, it stays.
+    pub(super) fn set_few_bits(&mut self, bits: Bits, device: &B::Device) {
+        let [inputs, outputs] = self.dims();
+        self.few_bits = FewBits::at_least(bits, inputs, outputs, device);
+        if self.few_bits.is_some() {
+            self.weight = None;
+        }
+    }
+
+    /// Adds the adapter's change to the weight, or takes it away again, if that has not been done. A weight in few bits
+    /// stays, and its adapter beside it.
     pub(crate) fn set_merged(&mut self, merged: bool) {
-        let Some(lora) = &mut self.lora else { return };
+        let (Some(lora), Some(whole)) = (&mut self.lora, &mut self.weight) else { return };
         if lora.merged == merged {
             return;
         }
         lora.merged = merged;
         let change = if merged { lora.change() } else { lora.change().neg() };
-        self.weight = self.weight.clone().map(|weight| {
+        *whole = whole.clone().map(|weight| {
             let (dtype, is_trained) = (weight.dtype(), weight.is_require_grad());
             let sum = weight.cast(DType::F32) + change;
             sum.cast(dtype).detach().set_require_grad(is_trained)

@@ -3,9 +3,11 @@
 //! No maintained crate reads them without a tensor library of its own, and the format is small.
 
 use super::Tensors;
+use super::few_bits::{Quantized, reordered};
 use super::quants::Kind;
 use crate::config::Config;
 use crate::error::{LlmError, Result};
+use crate::model::few_bits::Bits;
 use burn::tensor::TensorData;
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -91,9 +93,13 @@ impl Gguf {
     /// Reads a tensor under the file's name, if there is one.
     pub(crate) fn floats(&self, name: &str) -> Result<Option<Vec<f32>>> {
         let Some(entry) = self.entries.get(name) else { return Ok(None) };
+        Ok(Some(entry.kind.values(&self.bytes(entry)?)))
+    }
+
+    fn bytes(&self, entry: &Entry) -> Result<Vec<u8>> {
         let mut bytes = vec![0; entry.bytes];
         self.file.read_exact_at(&mut bytes, entry.begin).map_err(LlmError::file("read", &self.path))?;
-        Ok(Some(entry.kind.values(&bytes)))
+        Ok(bytes)
     }
 }
 
@@ -110,13 +116,12 @@ impl Tensors for GgufTensors<'_> {
     }
 
     fn read(&self, name: &str) -> Result<TensorData> {
-        let theirs = self.file.entries.keys().find(|theirs| theirs_to_ours(theirs, self.config) == name);
-        let theirs = theirs.ok_or_else(|| LlmError::format(&self.file.path, format!("has no tensor `{name}`")))?;
-        let shape = self.file.entries[theirs].shape.clone();
-        let mut values = self.file.floats(theirs)?.unwrap_or_default();
-        let architecture = self.file.metadata.get("general.architecture").and_then(Value::text);
-        if architecture == Some("llama") && (name.contains(".q_proj.") || name.contains(".k_proj.")) {
-            values = half_split(&values, shape[0] / self.config.head.max(1), shape[1..].iter().product());
+        let entry = self.entry(name)?;
+        let shape = entry.shape.clone();
+        let mut values = entry.kind.values(&self.file.bytes(entry)?);
+        if self.has_pairs_beside_each_other(name) {
+            let order = half_split(self.config.head);
+            values = reordered(&values, shape[1..].iter().product(), order);
         }
         if self.config.norm_less_one && name.contains("norm.") {
             // Such files have what Hugging Face's have, plus one.
@@ -124,19 +129,41 @@ impl Tensors for GgufTensors<'_> {
         }
         Ok(TensorData::new(values, shape))
     }
+
+    fn read_few_bits(&self, name: &str, bits: Bits) -> Result<Quantized> {
+        let entry = self.entry(name)?;
+        let bytes = self.file.bytes(entry)?;
+        let inputs = entry.shape[1];
+        let quantized = entry.kind.quantized(&bytes, inputs, bits);
+        let quantized = quantized.unwrap_or_else(|| Quantized::of(&entry.kind.values(&bytes), inputs, bits));
+        let split = self.has_pairs_beside_each_other(name);
+        Ok(if split { quantized.with_outputs(half_split(self.config.head)) } else { quantized })
+    }
 }
 
-/// Reorders rows: files of the architecture `llama` have the elements of a pair beside each other, and Hugging Face's have
-/// them half a head apart.
-fn half_split(values: &[f32], heads: usize, width: usize) -> Vec<f32> {
-    let rows = values.len() / width / heads;
-    let mut split = Vec::with_capacity(values.len());
-    for head in values.chunks_exact(rows * width) {
-        for row in (0..rows).step_by(2).chain((1..rows).step_by(2)) {
-            split.extend_from_slice(&head[row * width..][..width]);
-        }
+impl GgufTensors<'_> {
+    /// Returns where a tensor is, by Hugging Face's name.
+    fn entry(&self, name: &str) -> Result<&Entry> {
+        let theirs = self.file.entries.iter().find(|(theirs, _)| theirs_to_ours(theirs, self.config) == name);
+        let missing = || LlmError::format(&self.file.path, format!("has no tensor `{name}`"));
+        theirs.map(|(_, entry)| entry).ok_or_else(missing)
     }
-    split
+
+    /// Returns whether the rows of a tensor are in another order than Hugging Face's.
+    fn has_pairs_beside_each_other(&self, name: &str) -> bool {
+        let architecture = self.file.metadata.get("general.architecture").and_then(Value::text);
+        architecture == Some("llama") && (name.contains(".q_proj.") || name.contains(".k_proj."))
+    }
+}
+
+/// Returns where a row of heads of this size was before: files of the architecture `llama` have the elements of a pair beside
+/// each other, and Hugging Face's have them half a head apart.
+fn half_split(head: usize) -> impl Fn(usize) -> usize {
+    move |row| {
+        let (first, within) = (row - row % head, row % head);
+        let half = head.div_ceil(2);
+        first + if within < half { 2 * within } else { 2 * (within - half) + 1 }
+    }
 }
 
 /// Returns Hugging Face's name of a tensor; the file's own if it has none.

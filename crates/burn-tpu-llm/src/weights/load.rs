@@ -1,9 +1,11 @@
 //! The way of tensors into a decoder.
 
+use super::few_bits::Quantized;
 use super::{InFile, Part, Tensors};
 use crate::config::Family;
 use crate::error::{LlmError, Result};
 use crate::model::Decoder;
+use crate::model::few_bits::Bits;
 use burn::module::{Module, ModuleMapper, Param};
 use burn::prelude::*;
 use burn::tensor::{DType, Element};
@@ -26,6 +28,7 @@ pub(crate) fn load<B: Backend>(
         unused: tensors.shapes(),
         less_one: decoder.config().norm_less_one,
         path: Vec::new(),
+        few_bits: None,
         problems: Vec::new(),
         failed: None,
     };
@@ -50,6 +53,8 @@ struct Load<'a> {
     less_one: bool,
     /// The names of the modules that are being visited, with their types.
     path: Vec<(String, String)>,
+    /// The matrix in few bits whose parts are being visited, the integers first.
+    few_bits: Option<Quantized>,
     problems: Vec<String>,
     failed: Option<LlmError>,
 }
@@ -61,13 +66,30 @@ impl Load<'_> {
         if is_transposed {
             shape.reverse();
         }
-        match self.unused.remove(&name) {
+        let data = self.read(&name, &shape, |tensors| tensors.read(&name))?;
+        Some(if is_transposed { transpose(data) } else { data })
+    }
+
+    /// Reads the matrix in few bits whose integers are being visited, of this shape.
+    fn quantized(&mut self, shape: &[usize]) -> Option<Quantized> {
+        let name = self.part.matrix_in_file(&self.path, self.family)?;
+        let &[rows, outputs] = shape else { return None };
+        // Two integers of 4 bits are in a byte.
+        let found = self.unused.get(&name).and_then(|shape| shape.last());
+        let bits = if found == Some(&(2 * rows)) { Bits::Four } else { Bits::Eight };
+        let inputs = if bits == Bits::Four { 2 * rows } else { rows };
+        self.read(&name, &[outputs, inputs], |tensors| tensors.read_few_bits(&name, bits))
+    }
+
+    /// Reads a tensor of a shape, unless something is wrong with this one or an earlier one.
+    fn read<T>(&mut self, name: &str, shape: &[usize], read: impl FnOnce(&dyn Tensors) -> Result<T>) -> Option<T> {
+        match self.unused.remove(name) {
             None => self.problems.push(format!("`{name}` {shape:?} is missing")),
             Some(found) if found != shape => {
                 self.problems.push(format!("`{name}` has shape {found:?} instead of {shape:?}"));
             }
-            Some(_) if self.failed.is_none() && self.problems.is_empty() => match self.tensors.read(&name) {
-                Ok(data) => return Some(if is_transposed { transpose(data) } else { data }),
+            Some(_) if self.failed.is_none() && self.problems.is_empty() => match read(self.tensors) {
+                Ok(read) => return Some(read),
                 Err(error) => self.failed = Some(error),
             },
             Some(_) => {}
@@ -86,15 +108,38 @@ impl<B: Backend> ModuleMapper<B> for Load<'_> {
     }
 
     fn map_float<const D: usize>(&mut self, param: Param<Tensor<B, D>>) -> Param<Tensor<B, D>> {
+        let (device, id) = (param.lazy_device(), param.id);
+        if is_few_bits(&self.path) {
+            let field = self.path.last().map(|(name, _)| name.as_str());
+            let data = self.few_bits.as_ref().map(|matrix| match field {
+                Some("least") => matrix.least(),
+                _ => matrix.scales(),
+            });
+            let Some(data) = data else { return param };
+            let tensor = Tensor::from_data(data, (&device, DType::F16)).set_require_grad(false);
+            return Param::initialized(id, tensor);
+        }
         let Some(data) = self.data(param.lazy_shape().to_vec()) else { return param };
         let norm = is_norm(&self.path);
         // Norms are computed in f32, and are small.
         let dtype = if norm { DType::F32 } else { B::FloatElem::dtype() };
-        let (device, id) = (param.lazy_device(), param.id);
         let tensor = Tensor::from_data(data, (&device, dtype));
         let tensor = if norm && self.less_one { tensor + 1.0 } else { tensor };
         param.transform_for_load(tensor, id)
     }
+
+    fn map_int<const D: usize>(&mut self, param: Param<Tensor<B, D, Int>>) -> Param<Tensor<B, D, Int>> {
+        self.few_bits = self.quantized(&param.lazy_shape());
+        let Some(matrix) = &self.few_bits else { return param };
+        let data = matrix.quants();
+        let (device, id, dtype) = (param.lazy_device(), param.id, data.dtype);
+        param.transform_for_load(Tensor::from_data(data, (&device, dtype)), id)
+    }
+}
+
+/// Returns whether the parameter at a path is a part of a matrix in few bits.
+fn is_few_bits(path: &[(String, String)]) -> bool {
+    path.last().is_some_and(|(_, container)| container == "Struct:FewBits")
 }
 
 /// Returns whether the parameter at a path is the weight of a norm.
@@ -112,10 +157,16 @@ fn transpose(data: TensorData) -> TensorData {
 }
 
 fn transpose_of<E: Element>(data: TensorData) -> TensorData {
-    /// Rows and columns of a block, whose lines stay in the processor's cache.
-    const BLOCK: usize = 32;
     let (rows, columns) = (data.shape[0], data.shape[1]);
     let Ok(values) = data.as_slice::<E>() else { return data };
+    TensorData::new(turned(values, columns), [columns, rows])
+}
+
+/// Returns `[columns, rows]` for `[rows, columns]`.
+pub(super) fn turned<E: Copy>(values: &[E], columns: usize) -> Vec<E> {
+    /// Rows and columns of a block, whose lines stay in the processor's cache.
+    const BLOCK: usize = 32;
+    let rows = values.len() / columns;
     let mut turned = values.to_vec();
     for row_block in (0..rows).step_by(BLOCK) {
         for column in 0..columns {
@@ -124,5 +175,5 @@ fn transpose_of<E: Element>(data: TensorData) -> TensorData {
             }
         }
     }
-    TensorData::new(turned, [columns, rows])
+    turned
 }

@@ -2,6 +2,8 @@
 //!
 //! The layouts of blocks are those of ggml's `ggml-common.h`; scales are f16 in little-endian order.
 
+use super::few_bits::Quantized;
+use crate::model::few_bits::Bits;
 use half::{bf16, f16};
 
 /// The type of a tensor.
@@ -63,6 +65,35 @@ impl Kind {
             self.block_values(block, values);
         }
         values
+    }
+
+    /// Returns whole blocks of a matrix with so many inputs in few bits, if those say the same numbers.
+    pub(crate) fn quantized(self, bytes: &[u8], inputs: usize, bits: Bits) -> Option<Quantized> {
+        let zero = match (self, bits) {
+            (Self::Q8_0 | Self::Q5_0 | Self::Q4_0, Bits::Eight) | (Self::Q4_1, Bits::Four) => 0.0,
+            (Self::Q4_0, Bits::Four) => 8.0,
+            _ => return None,
+        };
+        let (elements, size) = self.block();
+        let mut quantized = Quantized { bits, inputs, quants: Vec::new(), scales: Vec::new(), least: Vec::new() };
+        for block in bytes.chunks_exact(size) {
+            // The integers are the values of a block whose scale is one.
+            let (mut unit, mut integers) = (block.to_vec(), vec![0.0; elements]);
+            unit[..2].copy_from_slice(&f16::ONE.to_le_bytes());
+            let scale = f16::from_le_bytes([block[0], block[1]]);
+            quantized.scales.push(scale);
+            if bits == Bits::Four {
+                let mut least = f16::from_f32(-zero * scale.to_f32());
+                if self == Self::Q4_1 {
+                    least = f16::from_le_bytes([block[2], block[3]]);
+                    unit[2..4].fill(0);
+                }
+                quantized.least.push(least);
+            }
+            self.block_values(&unit, &mut integers);
+            quantized.quants.extend(integers.into_iter().map(|integer| (integer + zero) as i8 as u8));
+        }
+        Some(quantized)
     }
 
     fn block_values(self, block: &[u8], values: &mut [f32]) {

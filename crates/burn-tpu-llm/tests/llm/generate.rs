@@ -42,7 +42,7 @@ fn options(tokens: usize) -> GenerateOptions {
 
 /// Returns the likeliest continuation, from a pass over the whole text for each token.
 fn without_cache<B: Backend>(model: &Decoder<B>, prompt: &[u32], tokens: usize) -> Vec<u32> {
-    let (mut text, device) = (prompt.to_vec(), model.embed_tokens.weight.device());
+    let (mut text, device) = (prompt.to_vec(), model.device());
     for _ in 0..tokens {
         let ids: Vec<i32> = text.iter().map(|id| *id as i32).collect();
         let logits = model.forward(Tensor::<B, 1, Int>::from_data(ids.as_slice(), &device).unsqueeze());

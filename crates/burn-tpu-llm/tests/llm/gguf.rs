@@ -7,7 +7,7 @@ use tempfile::TempDir;
 
 /// A file in the making.
 #[derive(Clone, Default)]
-struct File {
+pub struct File {
     fields: Vec<(String, Vec<u8>)>,
     /// Name, shape with the fastest dimension first, ggml's type, and the bytes.
     tensors: Vec<(String, Vec<u64>, u32, Vec<u8>)>,
@@ -22,11 +22,11 @@ impl File {
         self.fields.push((name.to_owned(), [&kind.to_le_bytes(), value].concat()));
     }
 
-    fn integer(&mut self, name: &str, value: u32) {
+    pub fn integer(&mut self, name: &str, value: u32) {
         self.put(name, 4, &value.to_le_bytes());
     }
 
-    fn real(&mut self, name: &str, value: f32) {
+    pub fn real(&mut self, name: &str, value: f32) {
         self.put(name, 6, &value.to_le_bytes());
     }
 
@@ -34,7 +34,7 @@ impl File {
         self.put(name, 7, &[value.into()]);
     }
 
-    fn text(&mut self, name: &str, value: &str) {
+    pub fn text(&mut self, name: &str, value: &str) {
         self.put(name, 8, &text(value));
     }
 
@@ -47,9 +47,15 @@ impl File {
         self.list(name, 8, &values.iter().map(|value| text(value)).collect::<Vec<_>>());
     }
 
-    fn floats(&mut self, name: &str, shape: &[u64], values: &[f32]) {
+    /// Adds a tensor of f32; the fastest dimension is the first.
+    pub fn floats(&mut self, name: &str, shape: &[u64], values: &[f32]) {
         let bytes = values.iter().flat_map(|value| value.to_le_bytes()).collect();
         self.tensors.push((name.to_owned(), shape.to_vec(), 0, bytes));
+    }
+
+    /// Adds a tensor of one of ggml's types, by its number.
+    pub fn blocks(&mut self, name: &str, shape: &[u64], kind: u32, blocks: Vec<u8>) {
+        self.tensors.push((name.to_owned(), shape.to_vec(), kind, blocks));
     }
 
     fn bytes(&self) -> Vec<u8> {
@@ -76,7 +82,7 @@ impl File {
         bytes
     }
 
-    fn write(&self) -> (TempDir, PathBuf) {
+    pub fn write(&self) -> (TempDir, PathBuf) {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("tiny.gguf");
         std::fs::write(&path, self.bytes()).unwrap();
@@ -85,7 +91,7 @@ impl File {
 }
 
 /// Returns numbers that are not round and do not repeat soon.
-fn numbers(begin: usize, count: usize) -> Vec<f32> {
+pub fn numbers(begin: usize, count: usize) -> Vec<f32> {
     (begin..begin + count).map(|at| ((at * 37 % 101) as f32 - 50.0) / 100.0).collect()
 }
 
@@ -138,7 +144,8 @@ fn rows_of_queries_and_keys_are_half_split() {
     let model = Source::open(&path).unwrap().load::<Flex>(&FlexDevice).unwrap();
     // Row `r` of the file is row `order[r % 8]` of its head here.
     let order = [0, 4, 1, 5, 2, 6, 3, 7];
-    let (expected, found) = (numbers(3, 32 * 32), model.layers[0].self_attn.q_proj.weight.val().into_data());
+    let (expected, found) =
+        (numbers(3, 32 * 32), model.layers[0].self_attn.q_proj.weight.as_ref().unwrap().val().into_data());
     let found: Vec<f32> = found.to_vec().unwrap();
     for row in 0..32 {
         let here = row / 8 * 8 + order[row % 8];
@@ -147,7 +154,8 @@ fn rows_of_queries_and_keys_are_half_split() {
             assert_eq!(found[column * 32 + here], expected[row * 32 + column], "row {row}");
         }
     }
-    let value: Vec<f32> = model.layers[0].self_attn.v_proj.weight.val().transpose().into_data().to_vec().unwrap();
+    let value = model.layers[0].self_attn.v_proj.weight.as_ref().unwrap().val();
+    let value: Vec<f32> = value.transpose().into_data().to_vec().unwrap();
     assert_eq!(value, numbers(5, 32 * 16));
 }
 

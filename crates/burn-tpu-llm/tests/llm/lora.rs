@@ -73,7 +73,7 @@ fn a_layer_and_its_gradients_are_those_of_the_definition() {
     };
     let linear = |weight: Tensor<Trained, 2>| Linear { weight: Param::from_tensor(weight.transpose()), bias: None };
     let mut layer = Projection::<Trained>::new(inputs, outputs, true, &FlexDevice);
-    layer.weight = Param::from_tensor(noise("weight", [outputs, inputs]).transpose());
+    layer.weight = Some(Param::from_tensor(noise("weight", [outputs, inputs]).transpose()));
     layer.bias = Some(Param::from_tensor(noise("bias", [1, outputs]).squeeze_dim(0)));
     let alpha = json["alpha"].as_f64().unwrap();
     let mut lora = Lora::new(inputs, outputs, rank, alpha, 0.0, &FlexDevice);

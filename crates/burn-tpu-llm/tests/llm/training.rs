@@ -93,8 +93,8 @@ fn layers_as_a_loop_have_the_loss_and_the_gradients_of_layers_one_by_one() {
         let mut wanted = expected.sum().backward();
         let mut gradients = found.sum().backward();
         let of_layers = looped.into_decoder();
-        let wanted = model.embed_tokens.weight.grad_remove(&mut wanted).unwrap();
-        let gradient = of_layers.embed_tokens.weight.grad_remove(&mut gradients).unwrap();
+        let wanted = model.embed_tokens.weight.as_ref().unwrap().grad_remove(&mut wanted).unwrap();
+        let gradient = of_layers.embed_tokens.weight.as_ref().unwrap().grad_remove(&mut gradients).unwrap();
         near(gradient.into_data(), wanted.into_data());
         assert_eq!(of_layers.layers.len(), model.layers.len(), "{family}");
     }

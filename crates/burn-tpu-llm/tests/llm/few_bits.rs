@@ -1,0 +1,170 @@
+//! Weights of 8 and 4 bits, beside the same numbers as floats.
+
+use crate::gguf::{File, numbers};
+use burn::backend::Autodiff;
+use burn::module::AutodiffModule;
+use burn::prelude::*;
+use burn::tensor::{DType, Tolerance};
+use burn_flex::{Flex, FlexDevice};
+use burn_tpu::{DeviceAdamW, Tpu, TpuDevice, compile_step};
+use burn_tpu_llm::training::Batch;
+use burn_tpu_llm::{Bits, Decoder, LlmError, LoraConfig, Source, save_weights};
+use half::f16;
+
+/// The number of ggml's type, and the bytes of a block of it.
+const Q4_0: (u32, usize) = (2, 18);
+const Q4_1: (u32, usize) = (3, 20);
+const Q5_0: (u32, usize) = (6, 22);
+const Q8_0: (u32, usize) = (8, 34);
+
+/// Blocks whose scales, least values and integers differ.
+fn blocks((kind, size): (u32, usize), count: usize, begin: usize) -> Vec<u8> {
+    let mut blocks = Vec::new();
+    for block in 0..count {
+        let number = (begin + block) % 23;
+        blocks.extend(f16::from_f32(0.004 + 0.0005 * number as f32).to_le_bytes());
+        let mut left = size - 2;
+        if kind == Q4_1.0 {
+            blocks.extend(f16::from_f32(-0.05 + 0.001 * number as f32).to_le_bytes());
+            left -= 2;
+        }
+        // An i8 of 255 is -1.
+        blocks.extend((0..left).map(|at| ((begin + block * 7 + at * at * 31) % 256) as u8));
+    }
+    blocks
+}
+
+/// A model of one layer of 64 with its products in these types, in turns.
+fn file(kinds: &[(u32, usize)]) -> File {
+    let mut file = File::default();
+    file.text("general.architecture", "llama");
+    for (name, value) in [
+        ("block_count", 1),
+        ("context_length", 32),
+        ("embedding_length", 64),
+        ("feed_forward_length", 128),
+        ("attention.head_count", 4),
+        ("attention.head_count_kv", 2),
+        ("rope.dimension_count", 16),
+        ("vocab_size", 24),
+    ] {
+        file.integer(&format!("llama.{name}"), value);
+    }
+    file.real("llama.attention.layer_norm_rms_epsilon", 1e-5);
+    file.real("llama.rope.freq_base", 10000.0);
+    for norm in ["output_norm", "blk.0.attn_norm", "blk.0.ffn_norm"] {
+        file.floats(&format!("{norm}.weight"), &[64], &numbers(3, 64));
+    }
+    file.blocks("token_embd.weight", &[64, 24], Q8_0.0, blocks(Q8_0, 2 * 24, 5));
+    for (at, (name, [inputs, outputs])) in [
+        ("attn_q", [64, 64]),
+        ("attn_k", [64, 32]),
+        ("attn_v", [64, 32]),
+        ("attn_output", [64, 64]),
+        ("ffn_gate", [64, 128]),
+        ("ffn_up", [64, 128]),
+        ("ffn_down", [128, 64]),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        let kind = kinds[at % kinds.len()];
+        let blocks = blocks(kind, inputs as usize / 32 * outputs as usize, at);
+        file.blocks(&format!("blk.0.{name}.weight"), &[inputs, outputs], kind.0, blocks);
+    }
+    file
+}
+
+fn logits<B: Backend>(model: &Decoder<B>) -> TensorData {
+    let tokens = Tensor::<B, 1, Int>::from_data([3, 1, 4, 1, 5, 9, 2, 6, 23, 0], &model.device());
+    model.forward(tokens.unsqueeze()).into_data()
+}
+
+#[test]
+fn a_file_keeps_its_numbers_in_few_bits() {
+    for (bits, kinds) in [(Bits::Four, &[Q4_1, Q4_0][..]), (Bits::Eight, &[Q8_0, Q5_0, Q4_0])] {
+        let (_folder, path) = file(kinds).write();
+        let source = Source::open(&path).unwrap();
+        let expected = logits(&source.load::<Flex>(&FlexDevice).unwrap());
+        let near = |found: TensorData| found.assert_approx_eq::<f32>(&expected, Tolerance::absolute(1e-5));
+        let model = source.load_few_bits::<Flex>(bits, &FlexDevice).unwrap();
+        assert!(model.has_few_bits() && model.layers[0].self_attn.q_proj.weight.is_none());
+        let found = model.layers[0].self_attn.q_proj.few_bits.as_ref().unwrap();
+        let rows = if bits == Bits::Four { 32 } else { 64 };
+        assert_eq!((found.bits(), found.quants.val().dims()), (bits, [rows, 64]));
+        near(logits(&model));
+        near(logits(&source.load_few_bits::<Tpu<f32>>(bits, &TpuDevice::ndarray()).unwrap()));
+        let Some((device, _alone)) = crate::cpu() else { continue };
+        near(logits(&source.load_few_bits::<Tpu<f32>>(bits, &device).unwrap()));
+    }
+}
+
+#[test]
+fn other_numbers_are_rounded_and_more_bits_round_less() {
+    let (_folder, path) = file(&[Q5_0]).write();
+    let source = Source::open(&path).unwrap();
+    let of = |model: Decoder<Flex>| logits(&model).to_vec::<f32>().unwrap();
+    let exact = of(source.load(&FlexDevice).unwrap());
+    let largest = exact.iter().fold(0f32, |largest, value| largest.max(value.abs()));
+    let error = |bits| {
+        let found = of(source.load_few_bits(bits, &FlexDevice).unwrap());
+        found.iter().zip(&exact).fold(0f32, |most, (a, b)| most.max((a - b).abs())) / largest
+    };
+    // Q5_0 is kept in 8 bits.
+    let [four, eight] = [Bits::Four, Bits::Eight].map(error);
+    assert!(four > 1e-4 && four < 0.2, "{four}");
+    assert!(eight < 1e-5, "{eight}");
+}
+
+#[test]
+fn weights_in_few_bits_are_not_saved_and_a_width_without_blocks_has_floats() {
+    let (_folder, path) = file(&[Q4_1]).write();
+    let model = Source::open(&path).unwrap().load_few_bits::<Flex>(Bits::Four, &FlexDevice).unwrap();
+    assert!(matches!(save_weights(&model, &path.with_extension("out")), Err(LlmError::FewBits(_))));
+    let tiny = crate::families::TinyWeights::new(&crate::families::reference_json("llama-3.1")["config"]);
+    let model = Source::open(tiny.path()).unwrap().load_few_bits::<Flex>(Bits::Four, &FlexDevice).unwrap();
+    let attention = &model.layers[0].self_attn;
+    assert!(attention.q_proj.weight.is_some() && attention.q_proj.few_bits.is_none(), "16 inputs");
+}
+
+type Trained = Autodiff<Tpu<f32>>;
+
+/// Trains an adapter, and returns the losses, and the bytes of the optimizer's state.
+fn losses(model: Decoder<Trained>, device: &TpuDevice) -> (Vec<f32>, usize) {
+    let optimizer = DeviceAdamW::new().with_gradient_norm(1.0);
+    let mut step = compile_step(model, optimizer, |model: &Decoder<Trained>, batch: Batch<Tpu<f32>>| {
+        let loss = Batch::from_inner(batch).loss(model);
+        (loss.clone(), loss.inner())
+    });
+    let mut losses = Vec::new();
+    for number in 0..12 {
+        let tokens: Vec<i32> = (0..22).map(|at| (at * at + number % 3) % 24).collect();
+        let batch = Batch {
+            tokens: Tensor::from_data(TensorData::new(tokens, [2, 11]), device),
+            weights: Tensor::ones([2, 10], (device, DType::F32)),
+            starts: None,
+        };
+        losses.push(step.run(2e-2, batch).unwrap().into_scalar());
+    }
+    let state = step.optimizer_state();
+    (losses, state.len())
+}
+
+#[test]
+fn an_adapter_of_few_bits_learns_what_one_of_the_same_numbers_does() {
+    let Some((device, _alone)) = crate::cpu() else { return };
+    for (bits, kinds) in [(Bits::Four, &[Q4_1, Q4_0][..]), (Bits::Eight, &[Q8_0])] {
+        let (folder, path) = file(kinds).write();
+        let source = Source::open(&path).unwrap();
+        let whole = source.load::<Trained>(&device).unwrap();
+        let whole = whole.with_lora(&LoraConfig { rank: 4, ..LoraConfig::default() }).unwrap();
+        whole.save_lora(folder.path()).unwrap();
+        let few = source.load_few_bits::<Trained>(bits, &device).unwrap().load_lora(folder.path()).unwrap();
+        let [(expected, of_whole), (found, of_few)] = [whole, few].map(|model| losses(model, &device));
+        assert!(expected[9] < expected[0] - 0.05, "{expected:?}");
+        for (found, expected) in found.iter().zip(&expected) {
+            assert!((found - expected).abs() < 1e-5, "{found} instead of {expected}");
+        }
+        assert_eq!(of_few, of_whole, "the adapter's moments alone");
+    }
+}
