@@ -213,6 +213,13 @@ impl Args {
 
     /// Splits the weights over the axes that the mesh has.
     fn place<B: MeshBackend, M: Module<B>>(&self, config: &Config, model: M) -> Result<M> {
+        match (&self.mesh, self.weights) {
+            (None, _) => return Ok(model),
+            (Some(_), Some(_)) => {
+                return Err(LlmError::FewBits("are not split over a mesh: --weights is for one chip"));
+            }
+            (Some(_), None) => {}
+        }
         Ok(place(model, &config.placement(self.axis("tensor"), self.axis("fsdp")))?)
     }
 
