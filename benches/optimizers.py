@@ -2,9 +2,11 @@
 
     python benches/optimizers.py > crates/burn-tpu-runtime/src/step/optimizers.json
 
-AdamW with 8-bit state: Dettmers et al., https://arxiv.org/abs/2110.02861; Lion: Chen et al., https://arxiv.org/abs/2302.06675;
-Adafactor: Shazeer and Stern, https://arxiv.org/abs/1804.04235; Muon: Jordan et al., https://kellerjordan.github.io/posts/muon/,
-with the size of Liu et al., https://arxiv.org/abs/2502.16982.
+AdamW with 8-bit state: Dettmers et al., https://arxiv.org/abs/2110.02861
+Lion: Chen et al., https://arxiv.org/abs/2302.06675
+Adafactor: Shazeer and Stern, https://arxiv.org/abs/1804.04235
+Muon: Jordan et al., https://kellerjordan.github.io/posts/muon/
+Its size: Liu et al., https://arxiv.org/abs/2502.16982
 """
 
 import json

@@ -66,7 +66,8 @@ def step(config, weights, cache, tokens, position):
         y = norm(x, at("input_layernorm"), epsilon)
         query, key, value = (split(product(y, at(f"self_attn.{name}_proj"))) for name in "qkv")
         query, key = (rotated(y, positions, config["rope_theta"]) for y in (query, key))
-        keys, values = (jax.lax.dynamic_update_slice(c, y, (0, position, 0)) for c, y in zip(cache[layer], (key, value)))
+        write = lambda old, new: jax.lax.dynamic_update_slice(old, new, (0, position, 0))
+        keys, values = map(write, cache[layer], (key, value))
         cache[layer] = (keys, values)
         query = query.reshape(groups, heads // groups * length, head)
         scores = jnp.einsum("gqd,gkd->gqk", query, keys).astype(jnp.float32) / head**0.5

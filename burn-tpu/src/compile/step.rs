@@ -127,8 +127,8 @@ where
         apart(&self.model).map(&mut SetParameters(self.step.parameters().into_iter()))
     }
 
-    /// Returns the optimizer's state by name: of AdamW `beta_1_power`, `beta_2_power`, with loss scaling `loss_scale` and
-    /// `loss_scale_steps`, and of each parameter that is trained `<path>.moment_1`, `<path>.moment_2` and, if it has 16
+    /// Returns the optimizer's state by name: of AdamW `beta_1_power`, `beta_2_power`, with loss scaling `loss_scale`
+    /// and `loss_scale_steps`, and of each parameter that is trained `<path>.moment_1`, `<path>.moment_2` and, if it has 16
     /// bits, `<path>.master`. While a tensor is held, the next step cannot reuse its memory.
     pub fn optimizer_state(&self) -> Vec<(String, TpuTensor)> {
         let state = self.step.optimizer_state().into_iter();

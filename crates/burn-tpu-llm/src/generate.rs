@@ -1,6 +1,6 @@
 //! The loop that writes: prompts are read in chunks of one size, then each token is a step, of all texts of a batch at
-//! once. A chosen token stays on the device as the input of the step after it, which is dispatched before the host reads
-//! the token.
+//! once. A chosen token stays on the device as the input of the step after it, which is dispatched before the host
+//! reads the token.
 //!
 //! Both are the same program at every position, since the cache has a fixed size and only the position moves. The
 //! prompts of a batch end at the same place of their rows: what is before a shorter one is not seen.
@@ -256,7 +256,8 @@ impl<'m, B: Backend> Session<'m, B> {
         self.choose(hidden.slice_dim(1, length - 1..length), sampler)
     }
 
-    /// Reads one token of each row, `[batch, 1]`, and chooses the next ones. [`Session::has_read`] tells the host which.
+    /// Reads one token of each row, `[batch, 1]`, and chooses the next ones. [`Session::has_read`] tells the host
+    /// which.
     fn step(&mut self, tokens: Tensor<B, 2, Int>, sampler: &mut Sampler<B>) -> Choice<B> {
         let hidden = self.model.extend(tokens, &mut self.cache);
         self.choose(hidden, sampler)
@@ -345,8 +346,8 @@ impl<B: Backend> BatchGeneration<'_, '_, B> {
         }
     }
 
-    /// Dispatches the step after a choice that has not been read, unless nobody needs it: an answer that ends with a token
-    /// is all that the host cannot know. The first tokens do not wait for a step that may have to be compiled.
+    /// Dispatches the step after a choice that has not been read, unless nobody needs it: an answer that ends with a
+    /// token is all that the host cannot know. The first tokens do not wait for a step that may have to be compiled.
     fn ahead(&mut self, choice: &Choice<B>) -> Option<Choice<B>> {
         let most = self.options.tokens;
         let goes_on = |answer: &Answer| answer.end.is_none() && (1..most.saturating_sub(1)).contains(&answer.tokens);

@@ -72,9 +72,9 @@ impl Source {
         self.load_into(self.config.init(device)?)
     }
 
-    /// Loads the weights of products and tables in few bits, as [`Decoder::with_few_bits`] says. What a GGUF file has in Q8_0,
-    /// Q5_0 or Q4_0 keeps its numbers in 8 bits, and what it has in Q4_0 or Q4_1 keeps them in 4. All else is rounded, each
-    /// block of 32 inputs for itself.
+    /// Loads the weights of products and tables in few bits, as [`Decoder::with_few_bits`] says. What a GGUF file has
+    /// in Q8_0, Q5_0 or Q4_0 keeps its numbers in 8 bits, and what it has in Q4_0 or Q4_1 keeps them in 4. All else is
+    /// rounded, each block of 32 inputs for itself.
     ///
     /// # Errors
     /// Those of [`Source::load`].

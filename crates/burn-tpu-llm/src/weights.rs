@@ -58,8 +58,8 @@ struct InFile {
 }
 
 impl Part {
-    /// Returns the name in the file of the matrix whose parts in few bits are at a path of modules; `None` for any other
-    /// parameter.
+    /// Returns the name in the file of the matrix whose parts in few bits are at a path of modules; `None` for any
+    /// other parameter.
     fn matrix_in_file(self, path: &[(String, String)], family: Family) -> Option<String> {
         let mut path = path.to_vec();
         path.pop().filter(|(_, container)| container == "Struct:FewBits")?;

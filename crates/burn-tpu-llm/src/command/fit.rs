@@ -46,8 +46,8 @@ pub struct Args {
     /// Train an adapter of this rank alone
     #[arg(long, value_name = "RANK")]
     lora: Option<usize>,
-    /// Split the step over all chips of each slice, as `data=4,fsdp=8,tensor=4`. Weights are split over the axes `fsdp` and
-    /// `tensor`, a cache over `data` and `tensor`
+    /// Split the step over all chips of each slice, as `data=4,fsdp=8,tensor=4`. Weights are split over the axes `fsdp`
+    /// and `tensor`, a cache over `data` and `tensor`
     #[arg(long)]
     mesh: Option<Mesh>,
     /// What the loop over the layers keeps of each for the backward pass, beside its input

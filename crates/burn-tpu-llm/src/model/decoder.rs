@@ -120,7 +120,8 @@ impl<B: Backend> Decoder<B> {
         &self.config
     }
 
-    /// Returns the type of the activations, which is that of the cache, and of all weights but norms and those in few bits.
+    /// Returns the type of the activations, which is that of the cache, and of all weights but norms and those in few
+    /// bits.
     pub fn dtype(&self) -> DType {
         self.embed_tokens.dtype()
     }
@@ -130,9 +131,9 @@ impl<B: Backend> Decoder<B> {
         self.norm.weight.lazy_device()
     }
 
-    /// Returns the decoder with zeros of few bits in place of the weights of its products, which take a weight in so many bits
-    /// if their inputs are whole blocks of 32 or, for 4 bits, of 64. The tables of the vocabulary have 8. Files fill them:
-    /// [`Source::load_few_bits`](crate::Source::load_few_bits). They are not trained.
+    /// Returns the decoder with zeros of few bits in place of the weights of its products, which take a weight in so
+    /// many bits if their inputs are whole blocks of 32 or, for 4 bits, of 64. The tables of the vocabulary have 8.
+    /// Files fill them: [`Source::load_few_bits`](crate::Source::load_few_bits). They are not trained.
     pub fn with_few_bits(mut self, bits: Bits) -> Self {
         let device = self.device();
         for layer in &mut self.layers {

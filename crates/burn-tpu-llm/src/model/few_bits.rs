@@ -1,10 +1,11 @@
 //! Weights of 8 or 4 bits: integers, and a scale for each block of them.
 //!
-//! Owns: how they are laid out on the device, and products with them. May not know: files, and which products have them.
+//! Owns: how they are laid out on the device, and products with them. May not know: files, and which products have
+//! them.
 //!
-//! Burn's own quantized tensors are symmetric and take a byte for each value; GGUF's Q4_1 has a least value for each block,
-//! and 4 bits are to take 4. So these are plain ops on integers, which any backend has, and gradients pass through them to
-//! what is multiplied.
+//! Burn's own quantized tensors are symmetric and take a byte for each value; GGUF's Q4_1 has a least value for each
+//! block, and 4 bits are to take 4. So these are plain ops on integers, which any backend has, and gradients pass
+//! through them to what is multiplied.
 
 use burn::module::{Param, ParamId};
 use burn::prelude::*;
@@ -25,8 +26,8 @@ pub enum Bits {
 }
 
 impl Bits {
-    /// Returns whether a matrix with so many inputs can have weights of so many bits: its blocks are whole, and two integers
-    /// of 4 bits that share a byte are of different blocks.
+    /// Returns whether a matrix with so many inputs can have weights of so many bits: its blocks are whole, and two
+    /// integers of 4 bits that share a byte are of different blocks.
     fn divide(self, inputs: usize) -> bool {
         inputs.is_multiple_of(match self {
             Self::Eight => BLOCK,
@@ -38,8 +39,8 @@ impl Bits {
 /// A matrix `[inputs, outputs]` in few bits. Its parameters are not trained.
 #[derive(Module, Debug)]
 pub struct FewBits<B: Backend> {
-    /// 8 bits: i8, `[inputs, outputs]`. 4 bits: u8, `[inputs / 2, outputs]`, whose low halves are the first half of the inputs
-    /// and whose high halves are the second.
+    /// 8 bits: i8, `[inputs, outputs]`. 4 bits: u8, `[inputs / 2, outputs]`, whose low halves are the first half of the
+    /// inputs and whose high halves are the second.
     pub quants: Param<Tensor<B, 2, Int>>,
     /// f16, `[inputs / 32, outputs]`.
     pub scales: Param<Tensor<B, 2>>,
@@ -67,7 +68,8 @@ impl<B: Backend> FewBits<B> {
         Self { quants, scales: zeros(), least }
     }
 
-    /// Creates a matrix of zeros with so many bits, or 8 if they do not divide its inputs; `None` if those do not either.
+    /// Creates a matrix of zeros with so many bits, or 8 if they do not divide its inputs; `None` if those do not
+    /// either.
     pub(crate) fn at_least(bits: Bits, inputs: usize, outputs: usize, device: &B::Device) -> Option<Self> {
         let bits = [bits, Bits::Eight].into_iter().find(|bits| bits.divide(inputs))?;
         Some(Self::new(bits, inputs, outputs, device))
@@ -100,8 +102,8 @@ impl<B: Backend> FewBits<B> {
         sum.unwrap_or(x)
     }
 
-    /// Returns the weights of these outputs `[batch, length]`, `[batch, length, inputs]`: rows of a table that is kept as its
-    /// transpose.
+    /// Returns the weights of these outputs `[batch, length]`, `[batch, length, inputs]`: rows of a table that is kept
+    /// as its transpose.
     pub(crate) fn rows(&self, outputs: Tensor<B, 2, Int>, dtype: DType) -> Tensor<B, 3> {
         let [batch, length] = outputs.dims();
         let at: Tensor<B, 1, Int> = outputs.reshape([batch * length]);

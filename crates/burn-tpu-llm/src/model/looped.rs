@@ -8,8 +8,8 @@ use crate::error::{LlmError, Result};
 use burn::prelude::*;
 use burn_tpu::{Keep, Layers, LayersBackend};
 
-/// A [`Decoder`] for training whose layers are a loop. A trip has as many layers as it takes until their windows repeat:
-/// one in most families, two in Gemma 2, six in Gemma 3.
+/// A [`Decoder`] for training whose layers are a loop. A trip has as many layers as it takes until their windows
+/// repeat: one in most families, two in Gemma 2, six in Gemma 3.
 #[derive(Module, Debug)]
 pub struct LoopedDecoder<B: Backend> {
     /// What is before and after the loop, with the last layers where their number is no multiple of a trip's.

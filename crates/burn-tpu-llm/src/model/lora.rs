@@ -46,7 +46,8 @@ impl<B: Backend> Decoder<B> {
     }
 
     /// Returns the decoder with the adapter's change in its weights: it computes the same, up to rounding, as fast as a
-    /// decoder without an adapter. The adapter is kept. Weights in few bits stay as they are, and their adapters beside them.
+    /// decoder without an adapter. The adapter is kept. Weights in few bits stay as they are, and their adapters beside
+    /// them.
     pub fn merge_lora(self) -> Self {
         self.with_merged(true)
     }

@@ -76,7 +76,8 @@ impl<B: Backend> Projection<B> {
         }
     }
 
-    /// Replaces the weight by zeros of few bits, of at least so many as its inputs can be divided for; if they cannot, it stays.
+    /// Replaces the weight by zeros of few bits, of at least so many as its inputs can be divided for; if they cannot,
+    /// it stays.
     pub(super) fn set_few_bits(&mut self, bits: Bits, device: &B::Device) {
         let [inputs, outputs] = self.dims();
         self.few_bits = FewBits::at_least(bits, inputs, outputs, device);

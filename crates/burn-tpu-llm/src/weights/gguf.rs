@@ -156,8 +156,8 @@ impl GgufTensors<'_> {
     }
 }
 
-/// Returns where a row of heads of this size was before: files of the architecture `llama` have the elements of a pair beside
-/// each other, and Hugging Face's have them half a head apart.
+/// Returns where a row of heads of this size was before: files of the architecture `llama` have the elements of a pair
+/// beside each other, and Hugging Face's have them half a head apart.
 fn half_split(head: usize) -> impl Fn(usize) -> usize {
     move |row| {
         let (first, within) = (row - row % head, row % head);

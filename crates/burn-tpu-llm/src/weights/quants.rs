@@ -132,7 +132,8 @@ fn half_at(block: &[u8], at: usize) -> f32 {
     f16::from_le_bytes([block[at], block[at + 1]]).to_f32()
 }
 
-/// Elements `i` and `i + 16` are the low and the high half of byte `i`; bit `j` of `fifth` is above those of element `j`.
+/// Elements `i` and `i + 16` are the low and the high half of byte `i`; bit `j` of `fifth` is above those of element
+/// `j`.
 fn nibbles(quants: &[u8], fifth: &[u8], values: &mut [f32], value: impl Fn(u8) -> f32) {
     let above = |element: usize| (fifth[element / 8] >> (element % 8) & 1) << 4;
     for (at, quant) in quants[..16].iter().enumerate() {

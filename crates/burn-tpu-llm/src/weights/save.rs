@@ -18,8 +18,8 @@ use std::path::Path;
 /// Writes the weights of a decoder as a safetensors file, in their own type.
 ///
 /// # Errors
-/// [`LlmError::Adapter`] for a decoder with an adapter that is not merged, and [`LlmError::FewBits`] for one with weights in
-/// few bits, since the file has no place for them; [`LlmError::File`] and [`LlmError::Device`].
+/// [`LlmError::Adapter`] for a decoder with an adapter that is not merged, and [`LlmError::FewBits`] for one with
+/// weights in few bits, since the file has no place for them; [`LlmError::File`] and [`LlmError::Device`].
 pub fn save_weights<B: Backend>(decoder: &Decoder<B>, path: &Path) -> Result<()> {
     if decoder.has_unmerged_lora() {
         return Err(LlmError::Adapter("is not in the weights: merge or remove it, or save it apart".to_owned()));

@@ -121,8 +121,8 @@ fn attention_is_computed_in_blocks_of_queries_in_training() {
     assert_eq!(report.unwrap().step.rewrites.get("query_blocks"), Some(&2));
 }
 
-/// The batch is what is split in the loop. If the partitioner split the sums of each product instead, as it does if nobody
-/// says that a carry is a batch, the devices would exchange activations: five times the bytes.
+/// The batch is what is split in the loop. If the partitioner split the sums of each product instead, as it does if
+/// nobody says that a carry is a batch, the devices would exchange activations: five times the bytes.
 #[test]
 fn an_adapter_trains_on_a_mesh_with_its_batch_split() {
     type B = Autodiff<Tpu>;

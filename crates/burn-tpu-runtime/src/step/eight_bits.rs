@@ -1,9 +1,9 @@
 //! Moments of 8 bits: blocks of 2,048 elements, each with a scale, in the dynamic type of [Dettmers et
 //! al.](https://arxiv.org/abs/2110.02861), section 1.3 and 2.
 //!
-//! A magnitude is a share of its block's largest. The type has seven decades from 1e-6 to 1; each has twice as many values as
-//! the one below it, at the middles of equal ranges from a tenth of the decade to all of it. Beside these there are 0 and 1. So
-//! the nearest value is found by arithmetic, without a table.
+//! A magnitude is a share of its block's largest. The type has seven decades from 1e-6 to 1; each has twice as many
+//! values as the one below it, at the middles of equal ranges from a tenth of the decade to all of it. Beside these
+//! there are 0 and 1. So the nearest value is found by arithmetic, without a table.
 
 use super::arithmetic::{add, at_least, at_most, compared, div, mul, neg, plus, sub, times};
 use super::rules::flat;

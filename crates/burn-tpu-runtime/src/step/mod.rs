@@ -57,8 +57,8 @@ pub struct Computed<R> {
 /// The state of a step, its rate `[1]` and its batch.
 type Argument<D> = (State, TensorList, D);
 
-/// The parameters of the model, as its layout says, then the optimizer's state: the numbers that all share, the loss scale
-/// and its count if there is one, and what it keeps of each tensor of parameters.
+/// The parameters of the model, as its layout says, then the optimizer's state: the numbers that all share, the loss
+/// scale and its count if there is one, and what it keeps of each tensor of parameters.
 type State = (TensorList, TensorList);
 
 /// A training step that is recorded once: the core of a front end's `CompiledStep`.
@@ -106,8 +106,8 @@ impl<D: Clone + Debug + 'static, R: Clone + Debug + 'static> TrainingStep<D, R> 
     /// Runs a step on a batch. It is dispatched and not waited for.
     ///
     /// # Errors
-    /// [`TpuError::Option`](crate::TpuError::Option) if the batch cannot be divided into the optimizer's microbatches; those of
-    /// [`Compiled::call`]. If the step did not begin, the parameters are as they were.
+    /// [`TpuError::Option`](crate::TpuError::Option) if the batch cannot be divided into the optimizer's microbatches;
+    /// those of [`Compiled::call`]. If the step did not begin, the parameters are as they were.
     pub fn run(&mut self, rate: f32, batch: D) -> Result<R> {
         self.microbatches.check(&batch)?;
         let rate = TensorList(vec![self.rate(rate)]);

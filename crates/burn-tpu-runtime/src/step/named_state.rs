@@ -42,9 +42,9 @@ impl Layout {
 }
 
 impl<D, R> TrainingStep<D, R> {
-    /// Returns the optimizer's state by name: of AdamW `beta_1_power`, `beta_2_power`, with loss scaling `loss_scale` and
-    /// `loss_scale_steps`, and of each parameter that is trained `<path>.moment_1`, `<path>.moment_2` and, if it has 16
-    /// bits, `<path>.master`. While a tensor is held, the next step cannot reuse its memory.
+    /// Returns the optimizer's state by name: of AdamW `beta_1_power`, `beta_2_power`, with loss scaling `loss_scale`
+    /// and `loss_scale_steps`, and of each parameter that is trained `<path>.moment_1`, `<path>.moment_2` and, if it
+    /// has 16 bits, `<path>.master`. While a tensor is held, the next step cannot reuse its memory.
     pub fn optimizer_state(&self) -> Vec<(String, Tensor)> {
         let (parameters, state) = &self.state;
         let mut tensors = state.0.iter();

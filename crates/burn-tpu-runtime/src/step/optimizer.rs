@@ -1,7 +1,8 @@
-//! Optimizers as pure functions: their counters and rates are tensors, so that a compiled step has no number that changes.
+//! Optimizers as pure functions: their counters and rates are tensors, so that a compiled step has no number that
+//! changes.
 //!
-//! Owns: what all rules have in common: masters, weight decay, the norm of the gradients, steps that are skipped. May not know:
-//! the rules' formulas.
+//! Owns: what all rules have in common: masters, weight decay, the norm of the gradients, steps that are skipped. May
+//! not know: the rules' formulas.
 
 use super::LossScaling;
 use super::arithmetic::{at_most, broadcast, chosen, mul, plus, sqrt, sub, times};
@@ -17,9 +18,9 @@ use std::sync::Arc;
 /// Decides by a parameter's path and dims.
 type Decides = Arc<dyn Fn(&str, &[usize]) -> bool + Send + Sync>;
 
-/// An optimizer whose state is on the device, for a compiled step. [`DeviceOptimizer::new`] is AdamW ([Loshchilov and Hutter,
-/// 2019](https://arxiv.org/abs/1711.05101)), and computes what Burn's does, with the same defaults; without weight decay that is
-/// Adam. 16-bit parameters have f32 master copies and f32 state, as with `TpuOptimizer`.
+/// An optimizer whose state is on the device, for a compiled step. [`DeviceOptimizer::new`] is AdamW ([Loshchilov and
+/// Hutter, 2019](https://arxiv.org/abs/1711.05101)), and computes what Burn's does, with the same defaults; without
+/// weight decay that is Adam. 16-bit parameters have f32 master copies and f32 state, as with `TpuOptimizer`.
 ///
 /// ```
 /// use burn_tpu_runtime::step::DeviceOptimizer;
@@ -100,23 +101,24 @@ impl DeviceOptimizer {
         Self { kind: Kind::EightBits, ..Self::default() }
     }
 
-    /// Returns Lion ([Chen et al., 2023](https://arxiv.org/abs/2302.06675)), betas 0.9 and 0.99: each parameter moves by the
-    /// rate. Its rates are 3 to 10 times below AdamW's, its weight decay as many times above.
+    /// Returns Lion ([Chen et al., 2023](https://arxiv.org/abs/2302.06675)), betas 0.9 and 0.99: each parameter moves
+    /// by the rate. Its rates are 3 to 10 times below AdamW's, its weight decay as many times above.
     pub fn lion() -> Self {
         let settings = Settings { betas: [0.9, 0.99], ..Self::default().settings };
         Self { kind: Kind::All(Rule::Lion), settings, ..Self::default() }
     }
 
-    /// Returns Adafactor ([Shazeer and Stern, 2018](https://arxiv.org/abs/1804.04235)) without momentum: a matrix keeps the
-    /// means of its rows and columns alone. The rate is relative to the root mean square of a parameter, as in the paper,
-    /// whose schedule is the least of 0.01 and `1 / sqrt(step)`.
+    /// Returns Adafactor ([Shazeer and Stern, 2018](https://arxiv.org/abs/1804.04235)) without momentum: a matrix keeps
+    /// the means of its rows and columns alone. The rate is relative to the root mean square of a parameter, as in the
+    /// paper, whose schedule is the least of 0.01 and `1 / sqrt(step)`.
     pub fn adafactor() -> Self {
         Self { kind: Kind::All(Rule::Adafactor), weight_decay: 0.0, ..Self::default() }
     }
 
-    /// Returns Muon ([Jordan et al., 2024](https://kellerjordan.github.io/posts/muon/)), momentum 0.95, for the matrices for
-    /// which `is_hidden` holds, by path and dims: those between the layers, not tables of tokens or heads. AdamW updates
-    /// the others. Steps have the size of AdamW's ([Liu et al., 2025](https://arxiv.org/abs/2502.16982)), so they share a rate.
+    /// Returns Muon ([Jordan et al., 2024](https://kellerjordan.github.io/posts/muon/)), momentum 0.95, for the
+    /// matrices for which `is_hidden` holds, by path and dims: those between the layers, not tables of tokens or heads.
+    /// AdamW updates the others. Steps have the size of AdamW's ([Liu et al., 2025](https://arxiv.org/abs/2502.16982)),
+    /// so they share a rate.
     pub fn muon(is_hidden: impl Fn(&str, &[usize]) -> bool + Send + Sync + 'static) -> Self {
         Self { kind: Kind::Muon(Arc::new(is_hidden)), ..Self::default() }
     }
@@ -161,14 +163,14 @@ impl DeviceOptimizer {
         Self { loss_scaling: Some(scaling), ..self }
     }
 
-    /// Computes the gradients in `count` parts of each batch, one after another in one loop, and updates with their mean: a
-    /// step needs the memory of one part's activations, and its program has the size of one part's. Part `i` has the rows
-    /// `i`, `i + count`, `i + 2 * count` and so on of each tensor of the batch, `[rows, ..]`, so that on a mesh each device
-    /// goes on with its own rows.
+    /// Computes the gradients in `count` parts of each batch, one after another in one loop, and updates with their
+    /// mean: a step needs the memory of one part's activations, and its program has the size of one part's. Part `i`
+    /// has the rows `i`, `i + count`, `i + 2 * count` and so on of each tensor of the batch, `[rows, ..]`, so that on a
+    /// mesh each device goes on with its own rows.
     ///
-    /// If the loss is a mean over rows, and rows do not depend on each other, the gradients are those of the whole batch.
-    /// What the step returns is of all parts: of floats the mean, of other tensors the last part's. Random numbers and
-    /// running statistics are those of the parts one by one.
+    /// If the loss is a mean over rows, and rows do not depend on each other, the gradients are those of the whole
+    /// batch. What the step returns is of all parts: of floats the mean, of other tensors the last part's. Random
+    /// numbers and running statistics are those of the parts one by one.
     pub fn with_microbatches(self, count: usize) -> Self {
         Self { microbatches: count, ..self }
     }
@@ -213,8 +215,8 @@ impl DeviceOptimizer {
         self.shared().iter().map(number).collect()
     }
 
-    /// Returns the numbers that all parameters of a step share, from those before it and the rate, `[1]` each, in f32; the
-    /// new ones are added to `state`. Where `finite` is false, all state stays as it is.
+    /// Returns the numbers that all parameters of a step share, from those before it and the rate, `[1]` each, in f32;
+    /// the new ones are added to `state`. Where `finite` is false, all state stays as it is.
     pub(super) fn begin(
         &self,
         old: Vec<Tensor>,

@@ -1,7 +1,7 @@
 //! The rules of optimizers: what a step takes from a tensor of parameters, and what it keeps of it.
 //!
-//! Owns: the formulas, and the state of each. May not know: masters, weight decay, scales of gradients, and where a parameter
-//! is. All is f32.
+//! Owns: the formulas, and the state of each. May not know: masters, weight decay, scales of gradients, and where a
+//! parameter is. All is f32.
 
 use super::arithmetic::{add, at_least, broadcast, div, exp, log, mul, neg, plus, sign, sqrt, times};
 use super::eight_bits::Code;
