@@ -29,8 +29,8 @@
 //! It may not know: how programs are recorded, cached, compiled or run; the protocol and its transports.
 #![forbid(unsafe_code)]
 
-pub use burn_tpu_runtime::{Device, Mesh, Metrics, Platform, TpuError, TpuOptions};
 pub use buckets::{Buckets, BucketsError};
+pub use burn_tpu_runtime::{Device, Mesh, Metrics, Platform, TpuError, TpuOptions};
 pub use device::TpuDevice;
 pub use qtensor::TpuQTensor;
 pub use server::{MARK_STEP, follow_client_threads, mark_step};

@@ -18,8 +18,8 @@
 //! It may not know: how programs are recorded, cached, compiled or run.
 #![forbid(unsafe_code)]
 
-pub use burn_tpu_runtime::{Device, Mesh, Metrics, Platform, TpuError, TpuOptions};
 pub use buckets::{Buckets, BucketsError};
+pub use burn_tpu_runtime::{Device, Mesh, Metrics, Platform, TpuError, TpuOptions};
 pub use device::TpuDevice;
 pub use host_elements::{Layout, StorageMut};
 pub use qtensor::TpuQTensor;

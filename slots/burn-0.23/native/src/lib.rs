@@ -7,7 +7,7 @@
 //! | compute f32 parameters in bf16 or f16 | [`autocast`], [`autocast_to`] |
 //! | keep small gradients in f16 | [`LossScaler`], which a [`LossScaling`] configures |
 //! | serve a model, or decode, without recording | [`compile`] returns a [`Compiled`] function |
-//! | train without recording each step | [`compile_step`] returns a [`CompiledStep`]; [`DeviceAdamW`] updates |
+//! | train without recording each step | [`compile_step`] returns a [`CompiledStep`]; a [`DeviceOptimizer`] updates: [`DeviceAdamW`], Lion, Muon and others |
 //! | train on many chips | [`TpuDevice::mesh`] of a [`Mesh`]; [`place`] parameters by a [`PlacementRule`]; [`shard`] activations |
 //! | compute activations again instead of keeping them | [`Checkpoints`] |
 //! | record and compile equal layers once | [`Layers`]; [`Keep`] and [`keep`] say what its backward pass does not compute again |
@@ -81,7 +81,7 @@ pub use autocast::{autocast, autocast_to};
 pub use burn_tpu_runtime::kernels;
 pub use burn_tpu_runtime::layers::Keep;
 pub use checkpoint::Checkpoints;
-pub use compile::{Compiled, CompiledStep, DeviceAdamW, compile, compile_step};
+pub use compile::{Compiled, CompiledStep, DeviceAdamW, DeviceOptimizer, compile, compile_step};
 pub use custom_op::{CustomForm, CustomOp, OpTensors, custom_op};
 pub use layers::{Layers, keep};
 pub use mesh::{Axes, Fsdp, Parameter, Patterns, PlacementRule, Replicate, place, shard};

@@ -48,8 +48,8 @@
 pub use checkpoint::Checkpoint;
 pub use checkpointer::Checkpointer;
 pub use error::{CheckpointError, Damage, Differences, Result};
-pub use loading::LoadsRecord;
 pub use goodput::{Goodput, GoodputReport, Phase, Work};
+pub use loading::LoadsRecord;
 pub use memory_monitor::{MemoryMonitor, MemoryMonitorOptions, MemorySample};
 pub use preemption::{Cause, Notice, Preemption, PreemptionError, PreemptionOptions};
 pub use restored::Restored;

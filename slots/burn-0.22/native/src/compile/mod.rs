@@ -6,7 +6,7 @@
 mod step;
 
 pub use burn_tpu_runtime::Compiled;
-pub use burn_tpu_runtime::step::DeviceAdamW;
+pub use burn_tpu_runtime::step::{DeviceAdamW, DeviceOptimizer};
 pub use step::{CompiledStep, compile_step};
 
 use crate::tensors::{device, initialise};

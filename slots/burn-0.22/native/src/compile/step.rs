@@ -2,7 +2,7 @@
 //!
 //! Owns: the parameters of a model and their gradients. May not know: what is done with them, which is the runtime's.
 
-use super::{DeviceAdamW, leaves_of};
+use super::{DeviceOptimizer, leaves_of};
 use crate::tensors::{tensor, value};
 use crate::{TpuDevice, TpuError, TpuTensor};
 use burn::module::{Module, ModuleMapper, ModuleVisitor, Param};
@@ -55,7 +55,7 @@ pub struct CompiledStep<M, D, R> {
 /// the model that is no parameter loses its own.
 pub fn compile_step<M, D, R>(
     model: M,
-    optimizer: DeviceAdamW,
+    optimizer: DeviceOptimizer,
     step: impl Fn(&M, D) -> (Tensor<1>, R) + Send + 'static,
 ) -> CompiledStep<M, D, R>
 where
@@ -120,7 +120,7 @@ impl<M: Module, D, R> CompiledStep<M, D, R> {
         apart(&self.model).map(&mut SetParameters { values, strategy: self.strategy })
     }
 
-    /// Returns the optimizer's state by name: `beta_1_power`, `beta_2_power`, with loss scaling `loss_scale` and
+    /// Returns the optimizer's state by name: of AdamW `beta_1_power`, `beta_2_power`, with loss scaling `loss_scale` and
     /// `loss_scale_steps`, and of each parameter that is trained `<path>.moment_1`, `<path>.moment_2` and, if it has 16
     /// bits, `<path>.master`. While a tensor is held, the next step cannot reuse its memory.
     pub fn optimizer_state(&self) -> Vec<(String, TpuTensor)> {
