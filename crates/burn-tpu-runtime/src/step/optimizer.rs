@@ -5,7 +5,7 @@
 //! not know: the rules' formulas.
 
 use super::LossScaling;
-use super::arithmetic::{at_most, broadcast, chosen, mul, plus, sqrt, sub, times};
+use super::arithmetic::{at_most, broadcast, chosen, exp, log, mul, neg, plus, sqrt, sub, times};
 use super::rules::{Rule, Settings};
 use super::tensors::TensorList;
 use crate::Device;
@@ -224,13 +224,20 @@ impl DeviceOptimizer {
         finite: Option<Tensor>,
         state: &mut TensorList,
     ) -> Numbers {
-        let shared = old.iter().enumerate().map(|(at, number)| match &self.kind {
-            Kind::All(Rule::Adafactor) => plus(number.clone(), 1.0),
-            _ => times(number.clone(), self.settings.betas[at]),
-        });
-        let numbers = Numbers { rate, shared: shared.collect(), scale: None, finite };
-        for (new, old) in numbers.shared.iter().zip(old) {
-            state.0.push(numbers.if_finite(new.clone(), old));
+        let counts_steps = matches!(self.kind, Kind::All(Rule::Adafactor));
+        let next = |(at, number): (usize, &Tensor)| match counts_steps {
+            true => plus(number.clone(), 1.0),
+            false => times(number.clone(), self.settings.betas[at]),
+        };
+        let shared: Vec<Tensor> = old.iter().enumerate().map(next).collect();
+        // The moments begin at zero, and are divided by what they lack; of Adafactor's, the share that is new.
+        let factor = |number: &Tensor| match counts_steps {
+            true => exp(times(log(number.clone()), -0.8)),
+            false => plus(neg(number.clone()), 1.0),
+        };
+        let numbers = Numbers { rate, factors: shared.iter().map(factor).collect(), scale: None, finite };
+        for (new, old) in shared.into_iter().zip(old) {
+            state.0.push(numbers.if_finite(new, old));
         }
         numbers
     }
@@ -296,8 +303,8 @@ impl Treatment {
 /// The numbers of a step that all parameters share.
 pub(super) struct Numbers {
     rate: Tensor,
-    /// Those of [`DeviceOptimizer::shared`], after this step.
-    pub(super) shared: Vec<Tensor>,
+    /// What the rule makes of each of [`DeviceOptimizer::shared`] after this step, `[1]`.
+    pub(super) factors: Vec<Tensor>,
     /// What gradients are multiplied by.
     scale: Option<Tensor>,
     /// Whether all gradients are finite, `[1]`; `None` if that is not asked.

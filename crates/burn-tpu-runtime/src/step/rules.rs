@@ -3,7 +3,7 @@
 //! Owns: the formulas, and the state of each. May not know: masters, weight decay, scales of gradients, and where a
 //! parameter is. All is f32.
 
-use super::arithmetic::{add, at_least, broadcast, div, exp, log, mul, neg, plus, sign, sqrt, times};
+use super::arithmetic::{add, at_least, broadcast, div, mul, neg, plus, sign, sqrt, times};
 use super::eight_bits::Code;
 use super::optimizer::Numbers;
 use crate::Tensor;
@@ -125,9 +125,8 @@ fn adam(settings: &Settings, gradient: Tensor, moments: [Tensor; 2], numbers: &N
     let first = mixed(first, settings.betas[0], gradient.clone());
     let second = mixed(second, settings.betas[1], mul(gradient.clone(), gradient));
     let rank = first.dims().len();
-    // The moments begin at zero: they are divided by what they lack.
-    let corrected = |moment: &Tensor, power: usize| match numbers.shared.get(power) {
-        Some(power) => div(moment.clone(), broadcast(&plus(neg(power.clone()), 1.0), rank)),
+    let corrected = |moment: &Tensor, at: usize| match numbers.factors.get(at) {
+        Some(correction) => div(moment.clone(), broadcast(correction, rank)),
         None => moment.clone(),
     };
     let root = sqrt(corrected(&second, 1));
@@ -145,7 +144,7 @@ fn adafactor(
     let rank = gradient.dims().len();
     let squares = plus(mul(gradient.clone(), gradient.clone()), LEAST_SQUARE);
     // 1 - t^-0.8 of the mean stays, so the first step forgets the zeros.
-    let new = numbers.shared.first().map(|steps| broadcast(&power(steps.clone(), -0.8), rank));
+    let new = numbers.factors.first().map(|share| broadcast(share, rank));
     let averaged = |old: &Tensor, squares: Tensor| match &new {
         Some(new) => add(mul(old.clone(), plus(neg(new.clone()), 1.0)), mul(squares, new.clone())),
         None => squares,
@@ -194,11 +193,6 @@ fn muon(settings: &Settings, gradient: Tensor, moment: &Tensor) -> (Tensor, Vec<
     }
     let x = if is_tall { transpose(x) } else { x };
     (times(x, 0.2 * (rows.max(columns) as f32).sqrt()), vec![moment])
-}
-
-/// Returns a positive number to a power.
-fn power(x: Tensor, exponent: f32) -> Tensor {
-    exp(times(log(x), exponent))
 }
 
 /// Returns `[..]` as one dim.
