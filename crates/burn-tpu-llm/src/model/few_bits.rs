@@ -16,6 +16,10 @@ use std::ops::Range;
 /// The inputs that share a scale.
 pub(crate) const BLOCK: usize = 32;
 
+/// The most rows that are multiplied block by block. Each row costs a sum for each block and output; the numbers of the
+/// matrix cost 32 of those, for any number of rows.
+const MOST_ROWS: usize = BLOCK;
+
 /// How many bits a weight takes, beside its share of its block's scale.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Bits {
@@ -39,9 +43,9 @@ impl Bits {
 /// A matrix `[inputs, outputs]` in few bits. Its parameters are not trained.
 #[derive(Module, Debug)]
 pub struct FewBits<B: Backend> {
-    /// 8 bits: i8, `[inputs, outputs]`. 4 bits: u8, `[inputs / 2, outputs]`, whose low halves are the first half of the
-    /// inputs and whose high halves are the second.
-    pub quants: Param<Tensor<B, 2, Int>>,
+    /// 8 bits: i8, `[inputs / 32, 32, outputs]`. 4 bits: u8, `[inputs / 64, 32, outputs]`, whose low halves are the
+    /// first half of the inputs and whose high halves are the second.
+    pub quants: Param<Tensor<B, 3, Int>>,
     /// f16, `[inputs / 32, outputs]`.
     pub scales: Param<Tensor<B, 2>>,
     /// With 4 bits alone, what an integer of 0 stands for: f16, `[inputs / 32, outputs]`.
@@ -57,11 +61,11 @@ impl<B: Backend> FewBits<B> {
             let zeros = move |device: &B::Device, _| Tensor::zeros(shape.clone(), (device, DType::F16));
             Param::uninitialized(ParamId::new(), zeros, device, false, blocks.clone())
         };
-        let (rows, dtype, least) = match bits {
+        let (bytes, dtype, least) = match bits {
             Bits::Eight => (inputs, DType::I8, None),
             Bits::Four => (inputs / 2, DType::U8, Some(zeros())),
         };
-        let shape = Shape::new([rows, outputs]);
+        let shape = Shape::new([bytes / BLOCK, BLOCK, outputs]);
         let of = shape.clone();
         let quants = move |device: &B::Device, _| Tensor::zeros(of.clone(), (device, dtype));
         let quants = Param::uninitialized(ParamId::new(), quants, device.clone(), false, shape);
@@ -88,11 +92,19 @@ impl<B: Backend> FewBits<B> {
 
     /// Maps `[batch, length, inputs]` to `[batch, length, outputs]`.
     pub(crate) fn product(&self, x: Tensor<B, 3>) -> Tensor<B, 3> {
+        let [batch, length, _] = x.dims();
+        let rows = batch * length;
         let mut sum: Option<Tensor<B, 3>> = None;
         let mut begin = 0;
         for part in self.parts(self.quants.val(), self.scales.val(), self.least.as_ref().map(Param::val)) {
-            let end = begin + part.dims()[0];
-            let y = product(x.clone().slice_dim(2, begin..end), part.cast(x.dtype()), None);
+            let end = begin + part.quants.dims()[0] * BLOCK;
+            let x = x.clone().slice_dim(2, begin..end);
+            let y = if rows > MOST_ROWS {
+                product(x.clone(), part.numbers().cast(x.dtype()), None)
+            } else {
+                let y = part.product(x.reshape([rows, end - begin]));
+                y.reshape([batch, length, self.dims()[1]])
+            };
             sum = Some(match sum {
                 Some(sum) => sum + y,
                 None => y,
@@ -108,34 +120,86 @@ impl<B: Backend> FewBits<B> {
         let [batch, length] = outputs.dims();
         let at: Tensor<B, 1, Int> = outputs.reshape([batch * length]);
         let chosen = |x: Tensor<B, 2>| x.select(1, at.clone());
-        let least = self.least.as_ref().map(|least| chosen(least.val()));
-        let parts = self.parts(self.quants.val().select(1, at.clone()), chosen(self.scales.val()), least);
-        let columns = Tensor::cat(parts, 0).cast(dtype);
+        let scales = chosen(self.scales.val());
+        let parts = match &self.least {
+            None if batch * length <= MOST_ROWS => vec![Part { quants: self.columns(&at), scales, least: None }],
+            None => vec![Part { quants: float(self.quants.val().select(2, at.clone())), scales, least: None }],
+            Some(least) => self.parts(self.quants.val().select(2, at.clone()), scales, Some(chosen(least.val()))),
+        };
+        let columns = Tensor::cat(parts.into_iter().map(Part::numbers).collect(), 0).cast(dtype);
         let inputs = columns.dims()[0];
         columns.transpose().reshape([batch, length, inputs])
     }
 
-    /// Returns the numbers in f32, `[inputs, outputs]`, in parts that follow each other.
-    fn parts(&self, quants: Tensor<B, 2, Int>, scales: Tensor<B, 2>, least: Option<Tensor<B, 2>>) -> Vec<Tensor<B, 2>> {
-        let Some(least) = least else { return vec![numbers(quants, scales, None)] };
+    /// Returns the integers of these outputs, `[inputs / 32, 32, chosen]`, as a product with ones at their places: to
+    /// gather columns, a TPU copies the whole table. Integers of 8 bits are exact in any type of a product.
+    fn columns(&self, at: &Tensor<B, 1, Int>) -> Tensor<B, 3> {
+        let quants = float(self.quants.val());
+        let [blocks, block, outputs] = quants.dims();
+        let [chosen] = at.dims();
+        // Burn's `one_hot` reads its input.
+        let place = Tensor::<B, 1, Int>::arange(0..outputs as i64, &at.device());
+        let [place, at] =
+            [place.unsqueeze_dim::<2>(1), at.clone().unsqueeze_dim(0)].map(|x| x.expand([outputs, chosen]));
+        let columns = quants.reshape([blocks * block, outputs]).matmul(place.equal(at).float().cast(DType::F32));
+        columns.reshape([blocks, block, chosen])
+    }
+
+    /// Returns the parts of inputs that follow each other.
+    fn parts(&self, quants: Tensor<B, 3, Int>, scales: Tensor<B, 2>, least: Option<Tensor<B, 2>>) -> Vec<Part<B>> {
+        let Some(least) = least else { return vec![Part { quants: float(quants), scales, least: None }] };
         let blocks = scales.dims()[0];
         let halves = [quants.clone().bitwise_and_scalar(15.elem()), quants.bitwise_right_shift_scalar(4.elem())];
         let places = [0..blocks / 2, blocks / 2..blocks];
-        let part = |(quants, place): (_, Range<usize>)| {
-            numbers(quants, scales.clone().slice_dim(0, place.clone()), Some(least.clone().slice_dim(0, place)))
+        let part = |(quants, place): (_, Range<usize>)| Part {
+            quants: float(quants),
+            scales: scales.clone().slice_dim(0, place.clone()),
+            least: Some(least.clone().slice_dim(0, place)),
         };
         halves.into_iter().zip(places).map(part).collect()
     }
 }
 
-/// Returns `scale * integer + least` in f32, `[inputs, outputs]`.
-fn numbers<B: Backend>(quants: Tensor<B, 2, Int>, scales: Tensor<B, 2>, least: Option<Tensor<B, 2>>) -> Tensor<B, 2> {
-    let [inputs, outputs] = quants.dims();
-    let shape = [inputs / BLOCK, BLOCK, outputs];
-    let of_block = |x: Tensor<B, 2>| x.cast(DType::F32).unsqueeze_dim::<3>(1).expand(shape);
-    let mut numbers = quants.cast(FloatDType::F32).reshape(shape) * of_block(scales);
-    if let Some(least) = least {
-        numbers = numbers + of_block(least);
+/// Returns integers in f32.
+fn float<B: Backend>(quants: Tensor<B, 3, Int>) -> Tensor<B, 3> {
+    quants.cast(FloatDType::F32)
+}
+
+/// Some inputs of a matrix, with an integer for each weight.
+struct Part<B: Backend> {
+    /// Integers in f32, `[blocks, 32, outputs]`
+    quants: Tensor<B, 3>,
+    /// `[blocks, outputs]`
+    scales: Tensor<B, 2>,
+    /// `[blocks, outputs]`
+    least: Option<Tensor<B, 2>>,
+}
+
+impl<B: Backend> Part<B> {
+    /// Maps `[rows, inputs]` to `[rows, outputs]`: a sum for each block, whose scale it is multiplied by. So no weight is
+    /// multiplied alone, and the compiler reads the matrix in few bits where it multiplies it.
+    fn product(self, x: Tensor<B, 2>) -> Tensor<B, 2> {
+        let dtype = x.dtype();
+        let [blocks, _, _] = self.quants.dims();
+        let rows = x.dims()[0];
+        let x = x.reshape([rows, blocks, BLOCK]).swap_dims(0, 1);
+        let sums = x.clone().matmul(self.quants.cast(dtype)).cast(DType::F32);
+        let mut y = (sums * self.scales.cast(DType::F32).unsqueeze_dim::<3>(1)).sum_dim(0).squeeze_dim::<2>(0);
+        if let Some(least) = self.least {
+            let inputs = x.cast(DType::F32).sum_dim(2).squeeze_dim::<2>(2).transpose();
+            y = y + inputs.matmul(least.cast(DType::F32));
+        }
+        y.cast(dtype)
     }
-    numbers.reshape([inputs, outputs])
+
+    /// Returns the weights in f32, `[inputs, outputs]`: `scale * integer + least`.
+    fn numbers(self) -> Tensor<B, 2> {
+        let [blocks, _, outputs] = self.quants.dims();
+        let of_block = |x: Tensor<B, 2>| x.cast(DType::F32).unsqueeze_dim::<3>(1);
+        let mut numbers = self.quants * of_block(self.scales);
+        if let Some(least) = self.least {
+            numbers = numbers + of_block(least);
+        }
+        numbers.reshape([blocks * BLOCK, outputs])
+    }
 }

@@ -62,12 +62,12 @@ impl Quantized {
         match self.bits {
             Bits::Eight => {
                 let signed: Vec<i8> = turned.into_iter().map(|quant| quant as i8).collect();
-                TensorData::new(signed, [self.inputs, outputs])
+                TensorData::new(signed, [self.inputs / BLOCK, BLOCK, outputs])
             }
             Bits::Four => {
                 let (low, high) = turned.split_at(turned.len() / 2);
                 let packed: Vec<u8> = low.iter().zip(high).map(|(low, high)| low | high << 4).collect();
-                TensorData::new(packed, [self.inputs / 2, outputs])
+                TensorData::new(packed, [self.inputs / BLOCK / 2, BLOCK, outputs])
             }
         }
     }

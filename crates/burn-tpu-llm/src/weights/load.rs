@@ -73,7 +73,8 @@ impl Load<'_> {
     /// Reads the matrix in few bits whose integers are being visited, of this shape.
     fn quantized(&mut self, shape: &[usize]) -> Option<Quantized> {
         let name = self.part.matrix_in_file(&self.path, self.family)?;
-        let &[rows, outputs] = shape else { return None };
+        let &[blocks, block, outputs] = shape else { return None };
+        let rows = blocks * block;
         // Two integers of 4 bits are in a byte.
         let found = self.unused.get(&name).and_then(|shape| shape.last());
         let bits = if found == Some(&(2 * rows)) { Bits::Four } else { Bits::Eight };

@@ -75,9 +75,10 @@ fn file(kinds: &[(u32, usize)]) -> File {
     file
 }
 
-fn logits<B: Backend>(model: &Decoder<B>) -> TensorData {
+/// Returns the logits of ten tokens in some texts: of many, there are more rows than are multiplied block by block.
+fn logits<B: Backend>(model: &Decoder<B>, texts: usize) -> TensorData {
     let tokens = Tensor::<B, 1, Int>::from_data([3, 1, 4, 1, 5, 9, 2, 6, 23, 0], &model.device());
-    model.forward(tokens.unsqueeze()).into_data()
+    model.forward(tokens.unsqueeze::<2>().repeat_dim(0, texts)).into_data()
 }
 
 #[test]
@@ -85,17 +86,25 @@ fn a_file_keeps_its_numbers_in_few_bits() {
     for (bits, kinds) in [(Bits::Four, &[Q4_1, Q4_0][..]), (Bits::Eight, &[Q8_0, Q5_0, Q4_0])] {
         let (_folder, path) = file(kinds).write();
         let source = Source::open(&path).unwrap();
-        let expected = logits(&source.load::<Flex>(&FlexDevice).unwrap());
-        let near = |found: TensorData| found.assert_approx_eq::<f32>(&expected, Tolerance::absolute(1e-5));
+        let whole = source.load::<Flex>(&FlexDevice).unwrap();
+        let near = |found: [TensorData; 2]| {
+            for (found, texts) in found.iter().zip([1, 4]) {
+                found.assert_approx_eq::<f32>(&logits(&whole, texts), Tolerance::absolute(1e-5));
+            }
+        };
         let model = source.load_few_bits::<Flex>(bits, &FlexDevice).unwrap();
         assert!(model.has_few_bits() && model.layers[0].self_attn.q_proj.weight.is_none());
         let found = model.layers[0].self_attn.q_proj.few_bits.as_ref().unwrap();
         let rows = if bits == Bits::Four { 32 } else { 64 };
-        assert_eq!((found.bits(), found.quants.val().dims()), (bits, [rows, 64]));
-        near(logits(&model));
-        near(logits(&source.load_few_bits::<Tpu<f32>>(bits, &TpuDevice::ndarray()).unwrap()));
+        assert_eq!((found.bits(), found.quants.val().dims()), (bits, [rows / 32, 32, 64]));
+        near([1, 4].map(|texts| logits(&model, texts)));
+        let on = |device: &TpuDevice| {
+            let model = source.load_few_bits::<Tpu<f32>>(bits, device).unwrap();
+            near([1, 4].map(|texts| logits(&model, texts)));
+        };
+        on(&TpuDevice::ndarray());
         let Some((device, _alone)) = crate::cpu() else { continue };
-        near(logits(&source.load_few_bits::<Tpu<f32>>(bits, &device).unwrap()));
+        on(&device);
     }
 }
 
@@ -103,7 +112,7 @@ fn a_file_keeps_its_numbers_in_few_bits() {
 fn other_numbers_are_rounded_and_more_bits_round_less() {
     let (_folder, path) = file(&[Q5_0]).write();
     let source = Source::open(&path).unwrap();
-    let of = |model: Decoder<Flex>| logits(&model).to_vec::<f32>().unwrap();
+    let of = |model: Decoder<Flex>| logits(&model, 1).to_vec::<f32>().unwrap();
     let exact = of(source.load(&FlexDevice).unwrap());
     let largest = exact.iter().fold(0f32, |largest, value| largest.max(value.abs()));
     let error = |bits| {
