@@ -39,14 +39,6 @@ pub enum BucketsError {
 }
 
 /// The sizes that a dimension is padded to: the smallest one that holds it.
-///
-/// ```
-/// use burn_tpu::Buckets;
-/// let buckets = Buckets::new([32, 64, 128])?;
-/// assert_eq!(buckets.size(33)?, 64);
-/// assert!(buckets.size(129).is_err());
-/// # Ok::<(), burn_tpu::BucketsError>(())
-/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Buckets {
     /// Ascending, at least one, none zero.

@@ -93,7 +93,15 @@ pub use burn_tpu_runtime::Compiled;
 pub use burn_tpu_runtime::step::{DeviceAdamW, DeviceOptimizer};
 pub use compile::{CompiledStep, compile, compile_step};
 
-pub use buckets::{Buckets, BucketsError};
+/// ```
+/// use burn_tpu::Buckets;
+/// let buckets = Buckets::new([32, 64, 128])?;
+/// assert_eq!(buckets.size(33)?, 64);
+/// assert!(buckets.size(129).is_err());
+/// # Ok::<(), burn_tpu::BucketsError>(())
+/// ```
+pub use buckets::Buckets;
+pub use buckets::BucketsError;
 
 pub use burn_tpu_runtime::{custom_op::CustomForm, kernels};
 pub use custom_op::{CustomOp, CustomOpBackend, OpTensors, custom_op};
