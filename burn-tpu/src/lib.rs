@@ -45,7 +45,7 @@
 //! | run equal blocks as one loop, recorded and compiled once | [`Layers`] on a [`LayersBackend`]; what its backward pass computes again: [`Keep`], [`keep`] |
 //! | end a step without an optimizer | [`TpuDevice::mark_step`] |
 //! | serve a model, or decode, without recording | [`compile`] returns a [`Compiled`] function |
-//! | train without recording each step | [`compile_step`] returns a [`CompiledStep`]; a [`DeviceOptimizer`] updates: [`DeviceAdamW`], Lion, Muon and others |
+//! | train without recording each step | [`compile_step`] returns a [`CompiledStep`], which a [`DeviceOptimizer`] updates |
 //! | batch data whose lengths vary | [`Buckets`] |
 //! | run a kernel or StableHLO text of your own | [`custom_op`] returns a [`CustomOp`] on a [`CustomOpBackend`]; [`CustomForm`], [`OpTensors`], [`kernels`] |
 //! | load and save weights with burn-store, in bf16 too | `store::CastFloats` (feature `store`) |

@@ -121,10 +121,11 @@ impl<B: Backend> FewBits<B> {
         let at: Tensor<B, 1, Int> = outputs.reshape([batch * length]);
         let chosen = |x: Tensor<B, 2>| x.select(1, at.clone());
         let scales = chosen(self.scales.val());
-        let parts = match &self.least {
-            None if batch * length <= MOST_ROWS => vec![Part { quants: self.columns(&at), scales, least: None }],
-            None => vec![Part { quants: float(self.quants.val().select(2, at.clone())), scales, least: None }],
-            Some(least) => self.parts(self.quants.val().select(2, at.clone()), scales, Some(chosen(least.val()))),
+        let least = self.least.as_ref().map(|least| chosen(least.val()));
+        let parts = if least.is_none() && batch * length <= MOST_ROWS {
+            vec![Part { quants: self.columns(&at), scales, least }]
+        } else {
+            self.parts(self.quants.val().select(2, at.clone()), scales, least)
         };
         let columns = Tensor::cat(parts.into_iter().map(Part::numbers).collect(), 0).cast(dtype);
         let inputs = columns.dims()[0];

@@ -83,8 +83,8 @@ fn built(
     Ok((node, inputs.iter().position(|&input| input == node)))
 }
 
-/// Gives a tensor other dims, in its own memory. Returns `false` if the op is not computed at once, if it changes nothing, or
-/// if the dims break its rule.
+/// Gives a tensor other dims, in its own memory. Returns `false` if the op is not computed at once, if it changes
+/// nothing, or if the dims break its rule.
 pub(crate) fn reshape(x: &mut Tensor, dims: &[usize]) -> bool {
     if dims == x.dims() || dims.iter().product::<usize>() != x.ty().elements() {
         return false;

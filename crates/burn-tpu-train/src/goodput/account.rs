@@ -212,8 +212,8 @@ impl fmt::Display for GoodputReport {
     }
 }
 
-/// Returns the seconds that a start spent in its steps before one. Between two lines, steps are taken to be equally long; what
-/// follows the first line at that step was spent in it, and it did not end.
+/// Returns the seconds that a start spent in its steps before one. Between two lines, steps are taken to be equally
+/// long. What follows the first line at that step was spent in it, and it did not end.
 fn step_seconds_before(lines: &[Entry], step: u64) -> f64 {
     let (mut before, mut spent) = (None, 0.0);
     for line in lines {

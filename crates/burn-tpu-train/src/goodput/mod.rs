@@ -36,8 +36,8 @@ pub enum Phase {
 }
 
 /// The account of a run's time. At each moment the run is in a step or in one [`Phase`], so the parts add up to the wall
-/// clock. The account goes on over restarts: a journal keeps it, of which a process that is killed loses 10 seconds or
-/// one step, whichever is longer.
+/// clock. A journal keeps the account over restarts. A process that is killed loses the last 10 seconds of it, or its
+/// last step if that took longer.
 ///
 /// ```
 /// use burn_tpu::TpuDevice;
@@ -168,7 +168,7 @@ impl Goodput {
         Ok(())
     }
 
-    /// Adds the time since the last change, of which the compiler may have taken a part.
+    /// Adds the time since the last change to its phase, and what the compiler took of it to `compile`.
     fn add_phase(&self, entry: &mut Entry, now: Instant, compiled: Duration) {
         let time = now - self.entered;
         let compile = compiled.saturating_sub(self.compiled).min(time);

@@ -7,10 +7,10 @@
 //! | compute f32 parameters in bf16 or f16 | [`autocast`], [`autocast_to`] |
 //! | keep small gradients in f16 | [`LossScaler`], which a [`LossScaling`] configures |
 //! | serve a model, or decode, without recording | [`compile`] returns a [`Compiled`] function |
-//! | train without recording each step | [`compile_step`] returns a [`CompiledStep`]; a [`DeviceOptimizer`] updates: [`DeviceAdamW`], Lion, Muon and others |
+//! | train without recording each step | [`compile_step`] returns a [`CompiledStep`], which a [`DeviceOptimizer`] updates |
 //! | train on many chips | [`TpuDevice::mesh`] of a [`Mesh`]; [`place`] parameters by a [`PlacementRule`]; [`shard`] activations |
 //! | compute activations again instead of keeping them | [`Checkpoints`] |
-//! | record and compile equal layers once | [`Layers`]; [`Keep`] and [`keep`] say what its backward pass does not compute again |
+//! | record and compile equal layers once | [`Layers`]; [`Keep`] and [`keep`] say what is kept for its backward pass |
 //! | run a kernel or StableHLO text of your own | [`custom_op`] returns a [`CustomOp`]; [`CustomForm`], [`OpTensors`], [`kernels`] |
 //! | see where the time of some steps goes | [`profile`] returns a [`Profile`] with its [`ProfileReport`] |
 //! | know whether a step fits a TPU, without one | [`fit`] |

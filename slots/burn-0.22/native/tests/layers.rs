@@ -217,7 +217,8 @@ fn layers_are_trained_as_blocks_are() {
     assert_eq!(numbers(Layers::new(trained.clone().into_blocks()).unwrap()), numbers(trained));
 }
 
-/// In validation nothing is dropped and nothing tracked, also in a function that is compiled once; training goes on after it.
+/// In validation nothing is dropped and nothing tracked, also in a function that is compiled once. Training goes on
+/// after it.
 #[test]
 fn layers_are_validated_and_frozen_as_their_blocks_are() {
     let (tpu, device) = device(4);

@@ -1,5 +1,6 @@
 //! Training runs of Burn 0.23 that survive, on burn-tpu in process: checkpoints that are complete or absent,
-//! preemption, a watchdog, an account of the time, a memory monitor. It is the crate `burn-tpu-train` for this version, under the same name,
+//! preemption, a watchdog, an account of the time, a memory monitor. It is the crate `burn-tpu-train` for this version,
+//! under the same name,
 //! and its checkpoints are those of that: each loads the models, the optimizers and the values that the other saved.
 //! The state of a schedule loads in the version that saved it.
 //!

@@ -37,7 +37,7 @@ fn put(shared: &Shared, place: usize, gradient: Option<Value>) {
     }
 }
 
-/// Runs layers of which a carry or a parameter has autodiff.
+/// Runs layers. A carry or a parameter has autodiff.
 pub(super) fn run<C: CheckpointStrategy>(mut call: Call<'_>) -> Result<Vec<DispatchTensor>>
 where
     DispatchTensor: DispatchKindConversion<Autodiff<Tpu, C>>,
