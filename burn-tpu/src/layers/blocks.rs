@@ -120,16 +120,7 @@ impl<B: Backend, P: Iterator<Item = (ParamId, bool)>> ModuleMapper<B> for Separa
     }
 }
 
-/// Returns whether a block has running statistics, which Burn shares among the clones of a module and changes in place.
-pub(super) fn has_running_statistics(block: &impl std::fmt::Debug) -> bool {
-    leaves::shown(block).contains("RunningState {")
-}
-
 /// Returns what `Debug` shows of a block beside its tensors, without the numbers of the nodes of Burn's graph.
 pub(super) fn structure(block: &impl std::fmt::Debug) -> String {
-    let shown = leaves::shown(block);
-    let mut parts = shown.split("NodeId { value: ");
-    let mut structure = parts.next().unwrap_or_default().to_owned();
-    structure.extend(parts.map(|part| part.trim_start_matches(|digit: char| digit.is_ascii_digit())));
-    structure
+    leaves::shown_without(block, &["NodeId { value: "])
 }

@@ -19,6 +19,7 @@ use burn_core::module::Module;
 use burn_core::tensor::backend::Backend;
 use burn_core::tensor::{Tensor, TensorPrimitive};
 use burn_tpu_runtime::Tensor as Recorded;
+use burn_tpu_runtime::layers::stack_of;
 use burn_tpu_runtime::leaves;
 use run::Call;
 use stack::Stack;
@@ -79,7 +80,7 @@ impl<B: Backend, M: Module<B>> Layers<B, M> {
     /// [`TpuError::Layers`] if there is no block, if two differ in more than the values of their tensors, if one has running
     /// statistics, or if a parameter is quantized or has more than five dims.
     pub fn new(blocks: Vec<M>) -> Result<Self> {
-        if blocks.iter().any(blocks::has_running_statistics) {
+        if blocks.iter().any(leaves::has_running_statistics) {
             return Err(refused("a block has running statistics, as of `BatchNorm`, which a loop cannot keep".into()));
         }
         let found: Vec<Vec<Found<B>>> = blocks.iter().map(find).collect::<Result<_>>()?;
@@ -198,7 +199,7 @@ impl<B: LayersBackend, M: Module<B>> Layers<B, M> {
             let parts = found.iter().map(|of| of.get(constant).filter(|part| part.ty() == found[0][constant].ty()));
             let parts: Option<Vec<_>> = parts.map(|part| part.cloned()).collect();
             let parts = parts.ok_or_else(|| refused("their tensors differ in number or types".into()))?;
-            stacked.push(run::stack(&parts));
+            stacked.push(stack_of(&parts));
         }
         Ok(stacked)
     }

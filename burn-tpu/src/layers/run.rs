@@ -9,7 +9,6 @@ use burn_core::tensor::ops::FloatTensor;
 use burn_tpu_runtime::Tensor;
 use burn_tpu_runtime::custom_op::Kind;
 use burn_tpu_runtime::layers::{LayerInputs, LayerLoop, LayerResults};
-use burn_tpu_runtime::ops::movement;
 
 /// The backends that run [`Layers`](super::Layers) as a loop: [`Tpu`] and its autodiff.
 pub trait LayersBackend: Sealed + Backend<Device = TpuDevice> {
@@ -65,13 +64,4 @@ impl<F: TpuFloat, I: TpuInt> LayersBackend for Tpu<F, I> {
     fn untracked(value: AnyTensor<Self>) -> Tensor {
         Self::to_tensor(value)
     }
-}
-
-/// Returns one tensor `[parts, ..]` of tensors of one type.
-pub(super) fn stack(parts: &[Tensor]) -> Tensor {
-    let part = |part: &Tensor| {
-        let dims: Vec<usize> = std::iter::once(1).chain(part.dims().iter().copied()).collect();
-        movement::reshape(part.clone(), &dims)
-    };
-    movement::cat(parts.iter().map(part).collect(), 0)
 }

@@ -109,6 +109,21 @@ pub fn shown(module: &impl Debug) -> String {
     traverse(Traversal::Hide, || format!("{module:?}")).0
 }
 
+/// Returns what `Debug` shows of a module beside its tensors, without the letters and digits after each of these marks.
+pub fn shown_without(module: &impl Debug, marks: &[&str]) -> String {
+    marks.iter().fold(shown(module), |shown, mark| {
+        let mut parts = shown.split(mark);
+        let mut left = parts.next().unwrap_or_default().to_owned();
+        left.extend(parts.map(|part| part.trim_start_matches(|c: char| c.is_ascii_alphanumeric())));
+        left
+    })
+}
+
+/// Returns whether a module has running statistics, which Burn shares among its clones and changes in place.
+pub fn has_running_statistics(module: &impl Debug) -> bool {
+    shown(module).contains("RunningState {")
+}
+
 /// Returns what `work` returns, and the tensors that it moves to a device.
 pub fn collect<T>(work: impl FnOnce() -> T) -> (T, Vec<Tensor>) {
     let (result, traversal) = traverse(Traversal::Collect(Vec::new()), work);

@@ -18,6 +18,7 @@ pub use path::{ALL_LAYERS, ModulePath};
 
 use crate::Device;
 use crate::error::{Result, TpuError};
+use crate::ops::movement;
 use crate::ops::random::{Draws, draws, replay};
 use crate::trace::{
     FunctionRecording, FunctionSource, Purpose, Recorder, Stream, Tensor, create, current_function, record_list,
@@ -96,6 +97,15 @@ pub fn name(name: &'static str, tensor: &Tensor) {
     if let Some(function) = current_function() {
         function.name(name, tensor);
     }
+}
+
+/// Returns one tensor `[parts, ..]` of tensors of one type.
+pub fn stack_of(parts: &[Tensor]) -> Tensor {
+    let part = |part: &Tensor| {
+        let dims: Vec<usize> = std::iter::once(1).chain(part.dims().iter().copied()).collect();
+        movement::reshape(part.clone(), &dims)
+    };
+    movement::cat(parts.iter().map(part).collect(), 0)
 }
 
 impl LayerLoop {

@@ -128,26 +128,12 @@ impl<P: Iterator<Item = (ParamId, bool)>> ModuleMapper for Separate<P> {
     }
 }
 
-/// Returns whether a block has running statistics, which Burn shares among the clones of a module and changes in place.
-pub(super) fn has_running_statistics(block: &impl std::fmt::Debug) -> bool {
-    leaves::shown(block).contains("RunningState {")
-}
-
 /// Returns what `Debug` shows of a block beside its tensors, and its flags; without the ids of its parameters and the
 /// numbers of the nodes of Burn's graph.
 pub(super) fn structure<M: Module>(block: &M) -> (String, Vec<bool>) {
     let mut flags = Flags(Vec::new());
     block.visit(&mut flags);
-    let shown = without(&leaves::shown(block), "NodeId { value: ");
-    (without(&shown, "Param: "), flags.0)
-}
-
-/// Returns a text without the letters and digits after each `mark`.
-fn without(text: &str, mark: &str) -> String {
-    let mut parts = text.split(mark);
-    let mut left = parts.next().unwrap_or_default().to_owned();
-    left.extend(parts.map(|part| part.trim_start_matches(|c: char| c.is_ascii_alphanumeric())));
-    left
+    (leaves::shown_without(block, &["NodeId { value: ", "Param: "]), flags.0)
 }
 
 struct Flags(Vec<bool>);

@@ -17,7 +17,7 @@ use blocks::{Found, Hollow, Separate, SetParameters, find};
 use burn::module::Module;
 use burn::tensor::Tensor;
 use burn_dispatch::DispatchTensor;
-use burn_tpu_runtime::layers::Keep;
+use burn_tpu_runtime::layers::{Keep, stack_of};
 use burn_tpu_runtime::{Tensor as Value, leaves};
 use run::Call;
 use stack::Stack;
@@ -76,7 +76,7 @@ impl<M: Module> Layers<M> {
     /// [`TpuError::Layers`] if there is no block, if two differ in more than the values of their tensors, if one has running
     /// statistics, or if a parameter is quantized or has more than five dims.
     pub fn new(blocks: Vec<M>) -> Result<Self> {
-        if blocks.iter().any(blocks::has_running_statistics) {
+        if blocks.iter().any(leaves::has_running_statistics) {
             return Err(refused("a block has running statistics, as of `BatchNorm`, which a loop cannot keep".into()));
         }
         let found: Vec<Vec<Found>> = blocks.iter().map(find).collect::<Result<_>>()?;
@@ -186,7 +186,7 @@ impl<M: Module> Layers<M> {
             let parts = found.iter().map(|of| of.get(constant).filter(|part| part.ty() == found[0][constant].ty()));
             let parts: Option<Vec<_>> = parts.map(|part| part.cloned()).collect();
             let parts = parts.ok_or_else(|| refused("their tensors differ in number or types".into()))?;
-            stacked.push(run::stack(&parts));
+            stacked.push(stack_of(&parts));
         }
         Ok(stacked)
     }

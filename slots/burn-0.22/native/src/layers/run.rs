@@ -9,7 +9,6 @@ use burn_dispatch::{DispatchAutodiffContext, DispatchTensor, GradientCheckpointi
 use burn_tpu_runtime::Tensor as Value;
 use burn_tpu_runtime::custom_op::Kind;
 use burn_tpu_runtime::layers::{LayerInputs, LayerLoop, LayerResults};
-use burn_tpu_runtime::ops::movement;
 
 /// What a block records: from what the block before gives, the block's parameters and its other tensors to what it gives.
 type Block<'c> = dyn Fn(Vec<DispatchTensor>, Vec<DispatchTensor>, Vec<Value>) -> Result<Vec<DispatchTensor>> + 'c;
@@ -115,13 +114,4 @@ impl Sees for Plain {
 /// The error for a tensor that is not this backend's.
 pub(super) fn foreign() -> TpuError {
     refused("a tensor is quantized, or on a device that is no `TpuDevice`".into())
-}
-
-/// Returns one tensor `[parts, ..]` of tensors of one type.
-pub(super) fn stack(parts: &[Value]) -> Value {
-    let part = |part: &Value| {
-        let dims: Vec<usize> = std::iter::once(1).chain(part.dims().iter().copied()).collect();
-        movement::reshape(part.clone(), &dims)
-    };
-    movement::cat(parts.iter().map(part).collect(), 0)
 }
