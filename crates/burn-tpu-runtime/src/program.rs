@@ -376,14 +376,21 @@ impl ProgramCache {
         given: &[u32],
         of: impl FnOnce() -> burn_tpu_graph::Result<Option<Beginning>>,
     ) -> burn_tpu_graph::Result<Option<Arc<Beginning>>> {
-        let key = Key(Arc::clone(program));
-        let known = self.programs.lock().beginnings.get(&key).filter(|(of, _)| of == given).cloned();
-        if let Some((_, beginning)) = known {
+        if let Some(beginning) = self.known_beginning(program, given) {
             return Ok(beginning);
         }
         let beginning = of()?.map(Arc::new);
+        let key = Key(Arc::clone(program));
         self.programs.lock().beginnings.put(key, (given.to_vec(), beginning.clone()));
         Ok(beginning)
+    }
+
+    /// Returns what [`ProgramCache::beginning`] found for these parameters before; `None` if it has not been asked.
+    pub(crate) fn known_beginning(&self, program: &Arc<Program>, given: &[u32]) -> Option<Option<Arc<Beginning>>> {
+        let key = Key(Arc::clone(program));
+        let mut programs = self.programs.lock();
+        let known = programs.beginnings.get(&key).filter(|(of, _)| of == given);
+        known.map(|(_, beginning)| beginning.clone())
     }
 
     /// Returns a program for arguments that arrive so, which `place` makes if it is not in memory.

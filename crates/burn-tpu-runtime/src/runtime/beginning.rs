@@ -33,6 +33,13 @@ impl DeviceRuntime {
         Ok(beginning.filter(|beginning| !self.compiler.is_frozen() || self.is_ready(beginning)))
     }
 
+    /// Returns a program as it was divided at its initial values before, if nothing of it would be compiled: a loop whose
+    /// batch was made of new data in its first step has the same makers in each.
+    pub(super) fn begun_before(&self, recorded: &Recorded, given: &[u32]) -> Option<Arc<Beginning>> {
+        let known = self.open().cache.known_beginning(&recorded.program, given).flatten();
+        known.filter(|beginning| self.is_ready(beginning))
+    }
+
     /// Returns the compiled form of a program that is one in memory if inputs are not divided by one, and keeps it.
     pub(super) fn undivided(&self, recorded: &Recorded, slots: &[u64]) -> Result<Option<Arc<CompiledProgram>>> {
         if self.open().engine()?.mesh().is_some() {

@@ -16,7 +16,7 @@
 //! 6. Every other program is compiled at once, and in strict mode all are. So is one with a custom op: the interpreter would
 //!    run its plain form, and its author wants to see the other one.
 //! 7. But what makes the initial values of a first program (the weights that a first step draws, an input that a first call
-//!    scales) is no part of it: the rest is the program that comes next.
+//!    scales) is no part of it: the rest is the program that comes next. A program that comes again is divided again.
 
 use super::DeviceRuntime;
 use super::families::{BucketChoice, Member};
@@ -197,6 +197,11 @@ impl DeviceRuntime {
             self.open().cache.count(Count::Interpreted, program);
             return Ok(Tier::Interpreter);
         }
+        if older.is_none()
+            && let Some(beginning) = self.begun_before(recorded, &inputs.given(recorded, reason))
+        {
+            return Ok(Tier::Begun(beginning));
+        }
         let assembly = self.assembly(recorded, inputs)?;
         let member = match &assembly {
             Some(assembly) => self.member_of(&assembly.device.0, &picked(&assembly.device.1.slots, slots)),
@@ -236,8 +241,7 @@ impl DeviceRuntime {
         if older.is_some() {
             return Ok(Tier::Compiler(older));
         }
-        // A batch comes with every step, whose program has always made it.
-        let given = if reason == CutReason::MarkStep { Vec::new() } else { inputs.unread(recorded) };
+        let given = inputs.given(recorded, reason);
         let starts =
             || Starts { is_first: inputs.are_of_user(recorded), only_drawn: reason != CutReason::MarkStep, ..starts() };
         if let Some(compiled) = self.undivided(recorded, slots)? {
@@ -406,8 +410,12 @@ impl<'b> Inputs<'b> {
         self
     }
 
-    /// Returns the parameters that the user gave and no program has read.
-    fn unread(&self, recorded: &Recorded) -> Vec<u32> {
+    /// Returns the parameters that the user gave and no program has read, which may make initial values. Not in a step that
+    /// a mark ends: a batch comes with each, whose program has always made it.
+    fn given(&self, recorded: &Recorded, reason: CutReason) -> Vec<u32> {
+        if reason == CutReason::MarkStep {
+            return Vec::new();
+        }
         let value = |place: u32| self.buffers[place as usize].as_ref().ok().and_then(HostValue::of);
         let places = (0..).zip(&recorded.bindings.parameters);
         let unread = places.filter(|&(_, &place)| value(place).is_some_and(HostValue::is_new_input));
