@@ -6,11 +6,11 @@ use crate::looped::LoopedGpt;
 
 use burn::backend::Autodiff;
 use burn::module::AutodiffModule;
-use burn::module::{Module, ModuleVisitor, Param};
+use burn::module::{Module, ModuleVisitor, Param, ParamId};
 use burn::optim::Optimizer;
 use burn::record::{BinBytesRecorder, FullPrecisionSettings, Recorder};
 use burn::tensor::backend::Backend;
-use burn::tensor::{Distribution, Tensor, TensorData};
+use burn::tensor::{Distribution, Int, Tensor, TensorData};
 use burn_tpu::{
     DeviceAdamW, FallbackPolicy, Fsdp, Keep, Mesh, Metrics, Patterns, PlacementRule, Platform, Replicate, Tpu,
     TpuDevice, TpuError, TpuOptimizer, TpuOptions, TpuTensor, compile_step, place, shard,
@@ -294,6 +294,28 @@ type F32 = Tpu<f32>;
 
 fn value<const D: usize>(tensor: Tensor<F32, D>) -> Vec<f32> {
     tensor.into_data().to_vec().unwrap()
+}
+
+#[derive(Module, Debug)]
+struct Integers<B: Backend> {
+    table: Param<Tensor<B, 2, Int>>,
+}
+
+#[test]
+fn integers_are_placed_as_floats_are() {
+    let Some((_, [mesh])) = devices(2, [data()]) else { return };
+    let _alone = common::alone();
+    let numbers: Vec<i32> = (0..32).collect();
+    let table = Tensor::<F32, 2, Int>::from_data(TensorData::new(numbers.clone(), [16, 2]), &mesh);
+    let module = Integers { table: Param::initialized(ParamId::new(), table) };
+    let odd = Patterns::new().add("table", [None, Some("data")]);
+    let refused = place(module.clone(), &odd).map(drop).unwrap_err().to_string();
+    assert!(refused.contains("table: dim 1 of i32"), "{refused}");
+    let table = place(module, &Fsdp { axis: "data", min_bytes: 0 }).unwrap().table.val();
+    mesh.sync().unwrap();
+    let value: burn_tpu_runtime::Tensor = table.clone().into_primitive().into();
+    assert_eq!(testing::sharding(&value).unwrap(), "[{0}, {}]");
+    assert_eq!(table.into_data().convert::<i32>().to_vec::<i32>().unwrap(), numbers);
 }
 
 #[test]

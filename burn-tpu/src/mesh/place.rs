@@ -3,12 +3,12 @@
 use super::shard::MeshBackend;
 use crate::TpuDevice;
 use burn_core::module::{Module, ModuleMapper, ModuleVisitor, Param};
-use burn_core::tensor::{Tensor, TensorPrimitive};
+use burn_core::tensor::{Int, Tensor, TensorPrimitive};
 use burn_tpu_runtime::Result;
 use burn_tpu_runtime::placement::{Axes, PlacementRule, Plan};
 
-/// Places the float parameters of a module on its mesh, by a rule. What training adds (gradients, moments, master weights)
-/// follows its parameter. On any device but a mesh, the module is returned as it is.
+/// Places the float and integer parameters of a module on its mesh, by a rule. What training adds (gradients, moments, master
+/// weights) follows its parameter. On any device but a mesh, the module is returned as it is.
 ///
 /// Of [`Layers`](crate::Layers), a rule places one layer's part, `blocks.*.attention.query.weight`, as it places the
 /// block of a `Vec`; every chip has its part of each layer.
@@ -56,6 +56,10 @@ impl<B: MeshBackend, R: PlacementRule> ModuleVisitor<B> for Visit<'_, R> {
     fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<B, D>>) {
         self.0.add(Some(&B::value_of(param.val().into_primitive().tensor())));
     }
+
+    fn visit_int<const D: usize>(&mut self, param: &Param<Tensor<B, D, Int>>) {
+        self.0.add(Some(&B::value_of_int(param.val().into_primitive())));
+    }
 }
 
 /// Constrains each parameter as planned.
@@ -72,5 +76,14 @@ impl<B: MeshBackend> ModuleMapper<B> for Mover {
         let placed = Tensor::from_primitive(TensorPrimitive::Float(B::shard_float(whole, &axes)));
         // The placed value is a parameter, not the result of an op on one.
         Param::from_mapped_value(id, placed.detach().set_require_grad(is_trained), mapper)
+    }
+
+    fn map_int<const D: usize>(&mut self, param: Param<Tensor<B, D, Int>>) -> Param<Tensor<B, D, Int>> {
+        let (id, whole, mapper) = param.consume();
+        let placed = match self.placed.next().flatten() {
+            Some(axes) => Tensor::from_primitive(B::shard_int(whole.into_primitive(), &axes)),
+            None => whole,
+        };
+        Param::from_mapped_value(id, placed, mapper)
     }
 }

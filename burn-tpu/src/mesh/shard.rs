@@ -24,8 +24,17 @@ pub trait MeshBackend: Backend<Device = TpuDevice> {
     /// For an axis that does not exist, another number of dims, or an axis that splits two dims.
     fn shard_float(tensor: FloatTensor<Self>, dims: &[DimNames]) -> FloatTensor<Self>;
 
+    /// The same for integers.
+    ///
+    /// # Panics
+    /// As [`MeshBackend::shard_float`].
+    fn shard_int(tensor: IntTensor<Self>, dims: &[DimNames]) -> IntTensor<Self>;
+
     /// Returns a tensor without autodiff.
     fn value_of(tensor: FloatTensor<Self>) -> burn_tpu_runtime::Tensor;
+
+    /// The same for integers.
+    fn value_of_int(tensor: IntTensor<Self>) -> burn_tpu_runtime::Tensor;
 
     /// Returns the batch of which this process gives some rows. See [`distributed::batch`](crate::distributed::batch).
     ///
@@ -42,14 +51,18 @@ pub trait MeshBackend: Backend<Device = TpuDevice> {
 
 impl<F: TpuFloat, I: TpuInt> MeshBackend for Tpu<F, I> {
     fn shard_float(tensor: FloatTensor<Self>, dims: &[DimNames]) -> FloatTensor<Self> {
-        match constrain(tensor.0, dims) {
-            Ok(tensor) => tensor.into(),
-            // Burn's contract for a mistake in shapes.
-            Err(error) => panic!("{error}"),
-        }
+        split(tensor, dims)
+    }
+
+    fn shard_int(tensor: IntTensor<Self>, dims: &[DimNames]) -> IntTensor<Self> {
+        split(tensor, dims)
     }
 
     fn value_of(tensor: FloatTensor<Self>) -> burn_tpu_runtime::Tensor {
+        tensor.0
+    }
+
+    fn value_of_int(tensor: IntTensor<Self>) -> burn_tpu_runtime::Tensor {
         tensor.0
     }
 
@@ -59,6 +72,14 @@ impl<F: TpuFloat, I: TpuInt> MeshBackend for Tpu<F, I> {
 
     fn batch_int(rows: TensorData, device: &TpuDevice) -> crate::Result<IntTensor<Self>> {
         from_rows("int_from_data", rows, device)
+    }
+}
+
+fn split(tensor: TpuTensor, dims: &[DimNames]) -> TpuTensor {
+    match constrain(tensor.0, dims) {
+        Ok(tensor) => tensor.into(),
+        // Burn's contract for a mistake in shapes.
+        Err(error) => panic!("{error}"),
     }
 }
 
@@ -84,8 +105,16 @@ impl<B: MeshBackend, C: CheckpointStrategy> MeshBackend for Autodiff<B, C> {
         }
     }
 
+    fn shard_int(tensor: IntTensor<Self>, dims: &[DimNames]) -> IntTensor<Self> {
+        B::shard_int(tensor, dims)
+    }
+
     fn value_of(tensor: FloatTensor<Self>) -> burn_tpu_runtime::Tensor {
         B::value_of(tensor.primitive)
+    }
+
+    fn value_of_int(tensor: IntTensor<Self>) -> burn_tpu_runtime::Tensor {
+        B::value_of_int(tensor)
     }
 
     fn batch_float(rows: TensorData, device: &TpuDevice) -> crate::Result<FloatTensor<Self>> {

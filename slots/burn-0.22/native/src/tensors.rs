@@ -10,8 +10,18 @@ pub(crate) fn value<const D: usize>(tensor: Tensor<D>) -> Option<Value> {
     tensor.without_autodiff().try_into_primitive::<Tpu>().ok().map(Value::from)
 }
 
+/// Returns the integers of a tensor; `None` for one of another backend.
+pub(crate) fn integers<const D: usize>(tensor: Tensor<D, Int>) -> Option<Value> {
+    tensor.try_into_primitive::<Tpu>().ok().map(Value::from)
+}
+
 /// Returns a tensor without autodiff, which ops with others take as a constant.
 pub(crate) fn tensor<const D: usize>(value: Value) -> Tensor<D> {
+    Tensor::from_primitive::<Tpu>(TpuTensor::from(value))
+}
+
+/// Returns an integer tensor.
+pub(crate) fn integer_tensor<const D: usize>(value: Value) -> Tensor<D, Int> {
     Tensor::from_primitive::<Tpu>(TpuTensor::from(value))
 }
 

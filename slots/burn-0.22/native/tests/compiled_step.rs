@@ -1,7 +1,7 @@
 //! `compile` and `compile_step` of Burn 0.22 and 0.23: the numbers of Burn's optimizer, no recording, state in place.
 //! Without the CPU plugin it runs in the interpreter. Each test has a device of its own, for its counters.
 
-use burn::module::Module;
+use burn::module::{Module, Param, ParamId};
 use burn::nn::{BatchNorm, BatchNormConfig, Linear, LinearConfig};
 use burn::optim::{AdamWConfig, GradientsParams};
 use burn::prelude::*;
@@ -21,7 +21,7 @@ fn device(index: u16, float: FloatDType) -> (TpuDevice, Device) {
         Platform::NdArray => TpuDevice::from(RuntimeDevice::new(Platform::NdArray, index)),
         _ => TpuDevice::cpu(index),
     };
-    let options = TpuOptions::training().strict(true).disk_cache(false).cpu_devices(8);
+    let options = TpuOptions::training().strict(true).disk_cache(false).cpu_devices(9);
     options.install(&tpu).expect("the first use of the device");
     let mut device = Device::from(tpu);
     device.configure(float).expect("the first use of the device");
@@ -175,6 +175,41 @@ fn a_step_goes_on_from_a_model_and_a_named_state() {
     second.load(&first.model(), first.optimizer_state());
     assert_eq!(losses(&mut first), losses(&mut second));
     assert!(first.optimizer_state().iter().any(|(name, _)| name == "hidden.weight.moment_1"));
+}
+
+/// A model that reads the columns that a table of integers chooses.
+#[derive(Module, Debug)]
+struct Chosen {
+    columns: Param<Tensor<1, Int>>,
+    output: Linear,
+}
+
+#[test]
+fn integers_of_a_model_are_state_and_are_not_trained() {
+    let (tpu, device) = device(8, FloatDType::F32);
+    let output = LinearConfig::new(2, 2).init(&device);
+    let model = |columns: [i32; 2]| Chosen {
+        columns: Param::initialized(ParamId::new(), Tensor::from_ints(columns, &device)),
+        output: output.clone(),
+    };
+    let loss =
+        |model: &Chosen, x: Tensor<2>| model.output.forward(x.select(1, model.columns.val())).powi_scalar(2).mean();
+    let mut training = compile_step(model([1, 3]), DeviceAdamW::new(), move |model: &Chosen, x| {
+        let loss = loss(model, x);
+        (loss.clone(), loss)
+    });
+    let run = |training: &mut CompiledStep<Chosen, Tensor<2>, Tensor<1>>| {
+        numbers(training.run(0.0, batch(0, &device)).expect("pure"))[0]
+    };
+    let expected = |columns| numbers(loss(&model(columns), batch(0, &device)))[0];
+    assert_near(&[run(&mut training)], &[expected([1, 3])], 1e-6);
+    let compiles = tpu.metrics().compiles;
+    let state = training.optimizer_state();
+    training.load(&model([5, 0]), state);
+    assert_near(&[run(&mut training)], &[expected([5, 0])], 1e-6);
+    assert_eq!(tpu.metrics().compiles, compiles);
+    let columns = training.into_model().columns.val().into_data();
+    assert_eq!(columns.convert::<i32>().try_to_vec::<i32>().expect("i32"), [5, 0]);
 }
 
 #[test]

@@ -1,7 +1,8 @@
 //! A mesh of CPU devices in programs of Burn 0.22 and 0.23: parameters that a rule places, activations with a hint, and
 //! the losses of one device. It needs the CPU plugin.
 
-use burn::module::Module;
+use backend::Tpu;
+use burn::module::{Module, Param, ParamId};
 use burn::nn::{Linear, LinearConfig};
 use burn::optim::{AdamWConfig, GradientsParams};
 use burn::prelude::*;
@@ -10,6 +11,7 @@ use burn_tpu::{
     DeviceAdamW, Fsdp, Mesh, Patterns, Platform, TpuDevice, TpuError, TpuOptimizer, TpuOptions, compile_step, place,
     shard,
 };
+use burn_tpu_runtime::testing;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 #[derive(Module, Debug)]
@@ -105,6 +107,30 @@ fn a_rule_that_does_not_fit_moves_nothing() {
     assert!(matches!(refused, TpuError::Sharding { .. }) && refused.to_string().contains("typo"), "{refused}");
     let axis = place(Model::new(&many), &Fsdp { axis: "model", min_bytes: 0 }).map(drop).unwrap_err();
     assert!(matches!(axis, TpuError::Mesh { .. }), "{axis}");
+}
+
+#[derive(Module, Debug)]
+struct Integers {
+    table: Param<Tensor<2, Int>>,
+}
+
+#[test]
+fn integers_are_placed_as_floats_are() {
+    let Some((_alone, _, mesh)) = devices() else { return };
+    let many = Device::from(mesh);
+    let numbers: Vec<i32> = (0..32).collect();
+    let module = |columns: usize| {
+        let data = TensorData::new(numbers.clone(), [32 / columns, columns]);
+        Integers { table: Param::initialized(ParamId::new(), Tensor::from_data(data, &many)) }
+    };
+    let rule = Patterns::new().add("table", [None, Some("data")]);
+    let refused = place(module(1), &rule).map(drop).unwrap_err().to_string();
+    assert!(refused.contains("table: dim 1 of i32"), "{refused}");
+    let table = place(module(8), &rule).expect("the sizes divide").table.val();
+    mesh.sync().expect("it is there");
+    let value: burn_tpu_runtime::Tensor = table.clone().try_into_primitive::<Tpu>().expect("of this backend").into();
+    assert_eq!(testing::sharding(&value).expect("on a mesh"), "[{}, {0}]");
+    assert_eq!(table.into_data().try_to_vec::<i32>().expect("i32"), numbers);
 }
 
 #[test]

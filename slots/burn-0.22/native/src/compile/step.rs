@@ -3,11 +3,11 @@
 //! Owns: the parameters of a model and their gradients. May not know: what is done with them, which is the runtime's.
 
 use super::{DeviceOptimizer, leaves_of};
-use crate::tensors::{tensor, value};
+use crate::tensors::{integer_tensor, integers, tensor, value};
 use crate::{TpuDevice, TpuError, TpuTensor};
 use burn::module::{Module, ModuleMapper, ModuleVisitor, Param};
 use burn::optim::{GradientsParams, LearningRate};
-use burn::tensor::{FloatDType, Tensor};
+use burn::tensor::{FloatDType, Int, Tensor};
 use burn_dispatch::GradientCheckpointingStrategy;
 use burn_tpu_runtime::Tensor as Value;
 use burn_tpu_runtime::layers::ModulePath;
@@ -163,6 +163,17 @@ impl Parameters {
         model.clone().train().visit(&mut parameters);
         parameters
     }
+
+    /// Takes the value of the parameter at the path; `None` is one of another backend.
+    fn add(&mut self, value: Option<Value>, is_trained: bool) {
+        let path = self.path.joined();
+        let Some(value) = value else {
+            self.foreign.get_or_insert(path);
+            return;
+        };
+        let layers = self.path.split(value.dims()).0.len();
+        self.parameters.push(Parameter { path, layers, value, is_trained });
+    }
 }
 
 impl ModuleVisitor for Parameters {
@@ -175,17 +186,16 @@ impl ModuleVisitor for Parameters {
     }
 
     fn visit_float<const D: usize>(&mut self, parameter: &Param<Tensor<D>>) {
-        let (path, parameter) = (self.path.joined(), parameter.val());
+        let parameter = parameter.val();
         let is_trained = parameter.is_require_grad();
         if is_trained && self.strategy.is_none() {
             self.strategy = parameter.gradient_checkpointing_strategy();
         }
-        let Some(value) = value(parameter) else {
-            self.foreign.get_or_insert(path);
-            return;
-        };
-        let layers = self.path.split(value.dims()).0.len();
-        self.parameters.push(Parameter { path, layers, value, is_trained });
+        self.add(value(parameter), is_trained);
+    }
+
+    fn visit_int<const D: usize>(&mut self, parameter: &Param<Tensor<D, Int>>) {
+        self.add(integers(parameter.val()), false);
     }
 }
 
@@ -206,6 +216,11 @@ impl ModuleMapper for SetParameters {
         };
         Param::from_mapped_value(id, value.set_require_grad(is_trained), mapper)
     }
+
+    fn map_int<const D: usize>(&mut self, parameter: Param<Tensor<D, Int>>) -> Param<Tensor<D, Int>> {
+        let (id, old, mapper) = parameter.consume();
+        Param::from_mapped_value(id, self.values.next().map_or(old, integer_tensor), mapper)
+    }
 }
 
 /// Collects the gradients and the parameters of a model after a step.
@@ -219,5 +234,10 @@ impl<R> ModuleVisitor for After<R> {
         let gradient = self.gradients.remove::<D>(parameter.id);
         self.computed.gradients.push(gradient.and_then(value));
         self.computed.parameters.extend(value(parameter.val()));
+    }
+
+    fn visit_int<const D: usize>(&mut self, parameter: &Param<Tensor<D, Int>>) {
+        self.computed.gradients.push(None);
+        self.computed.parameters.extend(integers(parameter.val()));
     }
 }

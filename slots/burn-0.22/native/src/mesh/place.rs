@@ -1,15 +1,15 @@
 //! Applies a placement rule to the parameters of a module.
 
-use super::shard::constrained;
+use super::shard::{constrained, constrained_integers};
 use crate::TpuError;
-use crate::tensors::value;
+use crate::tensors::{integers, value};
 use burn::module::{Module, ModuleMapper, ModuleVisitor, Param};
-use burn::tensor::Tensor;
-use burn_tpu_runtime::Device;
+use burn::tensor::{Int, Tensor};
 use burn_tpu_runtime::placement::{Axes, PlacementRule, Plan};
+use burn_tpu_runtime::{Device, Tensor as Value};
 
-/// Places the float parameters of a module on its mesh, by a rule. What training adds (gradients, moments, master
-/// weights) follows its parameter. On any device but a mesh, the module is returned as it is.
+/// Places the float and integer parameters of a module on its mesh, by a rule. What training adds (gradients, moments,
+/// master weights) follows its parameter. On any device but a mesh, the module is returned as it is.
 ///
 /// Parameters that were only described so far are made in their place: none is on one chip as a whole first. All of it
 /// is one program, which ends here.
@@ -44,6 +44,15 @@ struct Visit<'r, R> {
     devices: Vec<Device>,
 }
 
+impl<R: PlacementRule> Visit<'_, R> {
+    /// Takes the parameter at the path; `None` is one of another backend.
+    fn add(&mut self, parameter: Option<Value>) {
+        self.plan.add(parameter.as_ref());
+        let device = parameter.map(|value| value.device());
+        self.devices.extend(device.filter(|device| !self.devices.contains(device)));
+    }
+}
+
 impl<R: PlacementRule> ModuleVisitor for Visit<'_, R> {
     fn enter_module(&mut self, name: &str, container: &str) {
         self.plan.path.enter(name, container);
@@ -54,10 +63,11 @@ impl<R: PlacementRule> ModuleVisitor for Visit<'_, R> {
     }
 
     fn visit_float<const D: usize>(&mut self, parameter: &Param<Tensor<D>>) {
-        let value = value(parameter.val());
-        self.plan.add(value.as_ref());
-        let device = value.map(|value| value.device());
-        self.devices.extend(device.filter(|device| !self.devices.contains(device)));
+        self.add(value(parameter.val()));
+    }
+
+    fn visit_int<const D: usize>(&mut self, parameter: &Param<Tensor<D, Int>>) {
+        self.add(integers(parameter.val()));
     }
 }
 
@@ -73,6 +83,15 @@ impl ModuleMapper for Mover {
         let is_trained = whole.is_require_grad();
         // The placed value is a parameter, not the result of an op on one.
         let placed = constrained(whole, &axes).detach().set_require_grad(is_trained);
+        Param::from_mapped_value(id, placed, mapper)
+    }
+
+    fn map_int<const D: usize>(&mut self, parameter: Param<Tensor<D, Int>>) -> Param<Tensor<D, Int>> {
+        let (id, whole, mapper) = parameter.consume();
+        let placed = match self.placed.next().flatten() {
+            Some(axes) => constrained_integers(whole, &axes),
+            None => whole,
+        };
         Param::from_mapped_value(id, placed, mapper)
     }
 }

@@ -1,7 +1,7 @@
 //! A constraint on an activation, and its gradient.
 
 use backend::{Tpu, TpuTensor};
-use burn::tensor::Tensor;
+use burn::tensor::{Int, Tensor};
 use burn_dispatch::backends::Autodiff;
 use burn_dispatch::backends::autodiff::checkpoint::base::Checkpointer;
 use burn_dispatch::backends::autodiff::checkpoint::strategy::{
@@ -46,6 +46,15 @@ pub(super) fn constrained<const D: usize>(tensor: Tensor<D>, dims: &[DimNames]) 
         Some(GradientCheckpointingStrategy::Disabled) => tracked::<NoCheckpointing, D>(tensor, dims),
         Some(GradientCheckpointingStrategy::Balanced) => tracked::<BalancedCheckpointing, D>(tensor, dims),
     }
+}
+
+/// The same for integers.
+///
+/// # Panics
+/// As [`shard`].
+pub(super) fn constrained_integers<const D: usize>(tensor: Tensor<D, Int>, dims: &[DimNames]) -> Tensor<D, Int> {
+    let primitive = tensor.clone().try_into_primitive::<Tpu>();
+    primitive.map_or(tensor, |primitive| Tensor::from_primitive::<Tpu>(split(primitive, dims)))
 }
 
 fn split(tensor: TpuTensor, dims: &[DimNames]) -> TpuTensor {
