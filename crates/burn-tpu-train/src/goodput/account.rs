@@ -80,9 +80,10 @@ pub struct GoodputReport {
 }
 
 impl GoodputReport {
-    /// Adds up the lines of starts, which are together and in their order.
-    pub(super) fn of(entries: &[Entry], work: Work) -> Self {
-        let starts: Vec<&[Entry]> = entries.chunk_by(|a, b| a.start == b.start).collect();
+    /// Adds up the lines of starts, which are together and in their order, and the one that runs.
+    pub(super) fn of(lines: &[Entry], now: Option<&Entry>, work: Work) -> Self {
+        let mut starts: Vec<&[Entry]> = lines.chunk_by(|a, b| a.start == b.start).collect();
+        starts.extend(now.map(std::slice::from_ref));
         let mut report = Self { starts: starts.len(), work, ..Self::default() };
         // The least step that a later start began with: those from it on were taken again.
         let mut again = u64::MAX;
@@ -98,7 +99,7 @@ impl GoodputReport {
             }
             later_begin = Some(last.start);
         }
-        if let (Some(first), Some(last)) = (entries.first(), entries.last()) {
+        if let (Some([first, ..]), Some([.., last])) = (starts.first(), starts.last()) {
             report.wall = seconds(last.start + last.at - first.start);
         }
         report

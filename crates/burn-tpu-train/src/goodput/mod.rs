@@ -150,9 +150,8 @@ impl Goodput {
     pub fn report(&self) -> GoodputReport {
         let mut now = self.now.clone();
         self.add_phase(&mut now, Instant::now(), self.device.metrics().compile_time());
-        let mut entries = self.journal.as_ref().map(|journal| journal.earlier.clone()).unwrap_or_default();
-        entries.push(now);
-        GoodputReport::of(&entries, self.work)
+        let earlier = self.journal.as_ref().map_or(&[][..], |journal| &journal.earlier);
+        GoodputReport::of(earlier, Some(&now), self.work)
     }
 
     fn change(&mut self, phase: Option<Phase>, next: u64) -> io::Result<()> {

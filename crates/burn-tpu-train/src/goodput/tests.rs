@@ -30,7 +30,7 @@ fn steps_that_a_later_start_took_again_are_lost() {
         line(1060.0, (Some(10), 10), [5.0, 0.0, 0.0]),
         line(1060.0, (Some(10), 30), [5.0, 40.0, 0.0]),
     ];
-    let report = GoodputReport::of(&entries, Work::default());
+    let report = GoodputReport::of(&entries, None, Work::default());
     assert_eq!((report.starts, report.steps, report.lost_steps), (3, 30, 3));
     assert_eq!((report.step, report.lost), (Duration::from_secs(60), Duration::from_secs(7)));
     // From 1033 to 1050 and from 1054 to 1060.
@@ -48,17 +48,17 @@ fn between_two_lines_steps_are_equally_long() {
         // The checkpoint after step 5 was damaged: steps 4 and 5 are taken again too.
         line(200.0, (Some(4), 5), [1.0, 5.0, 0.0]),
     ];
-    let lost = |entries| GoodputReport::of(entries, Work::default()).lost.as_secs();
+    let lost = |entries| GoodputReport::of(entries, None, Work::default()).lost.as_secs();
     assert_eq!(lost(&entries[..3]), 40);
     assert_eq!(lost(&entries), 55);
-    let report = GoodputReport::of(&entries, Work::default());
+    let report = GoodputReport::of(&entries, None, Work::default());
     assert_eq!((report.steps, report.lost_steps), (1, 11));
 }
 
 #[test]
 fn rates_count_what_counts() {
     let work = Work { tokens: 1000.0, flops: 6e12, peak_flops_per_second: 1e13, usd_per_hour: 36.0 };
-    let report = GoodputReport::of(&[line(0.0, (Some(0), 10), [20.0, 12.0, 8.0])], work);
+    let report = GoodputReport::of(&[], Some(&line(0.0, (Some(0), 10), [20.0, 12.0, 8.0])), work);
     assert_eq!((report.tokens_per_second(), report.mfu(), report.usd()), (Some(250.0), Some(0.5), Some(0.4)));
     let text = report.to_string();
     assert!(text.starts_with("goodput 30.0 % of 40.0 s: 10 steps\n  step             12.0 s  30.0 %\n"), "{text}");
@@ -70,7 +70,7 @@ fn rates_count_what_counts() {
     let names = ["seconds step", "seconds save", "steps", "goodput", "tokens_per_second", "mfu", "usd"];
     let values = names.map(|name| value(&format!("burn_tpu_run_{name}")));
     assert_eq!(values, [12.0, 8.0, 10.0, 0.3, 250.0, 0.5, 0.4]);
-    let report = GoodputReport::of(&[line(0.0, (None, 0), [20.0, 0.0, 0.0])], Work::default());
+    let report = GoodputReport::of(&[], Some(&line(0.0, (None, 0), [20.0, 0.0, 0.0])), Work::default());
     assert_eq!((report.tokens_per_second(), report.mfu(), report.usd(), report.goodput()), (None, None, None, 0.0));
 }
 
