@@ -3,6 +3,7 @@
 use backend::{Tpu, TpuDevice, TpuTensor};
 use burn::module::{Module, ModuleVisitor, Param};
 use burn::tensor::{Bool, Device, Int, Tensor};
+use burn_dispatch::GradientCheckpointingStrategy;
 use burn_tpu_runtime::Tensor as Value;
 
 /// Returns a tensor without autodiff; `None` for one of another backend, and for a quantized one.
@@ -12,7 +13,7 @@ pub(crate) fn value<const D: usize>(tensor: Tensor<D>) -> Option<Value> {
 
 /// Returns the integers of a tensor; `None` for one of another backend.
 pub(crate) fn integers<const D: usize>(tensor: Tensor<D, Int>) -> Option<Value> {
-    tensor.try_into_primitive::<Tpu>().ok().map(Value::from)
+    tensor.without_autodiff().try_into_primitive::<Tpu>().ok().map(Value::from)
 }
 
 /// Returns a tensor without autodiff, which ops with others take as a constant.
@@ -20,9 +21,16 @@ pub(crate) fn tensor<const D: usize>(value: Value) -> Tensor<D> {
     Tensor::from_primitive::<Tpu>(TpuTensor::from(value))
 }
 
-/// Returns an integer tensor.
-pub(crate) fn integer_tensor<const D: usize>(value: Value) -> Tensor<D, Int> {
-    Tensor::from_primitive::<Tpu>(TpuTensor::from(value))
+/// Returns an integer tensor, with autodiff of this strategy if there is one: tensors that meet in an op have the same.
+pub(crate) fn integer_tensor<const D: usize>(
+    value: Value,
+    strategy: Option<GradientCheckpointingStrategy>,
+) -> Tensor<D, Int> {
+    let tensor = Tensor::from_primitive::<Tpu>(TpuTensor::from(value));
+    match strategy {
+        Some(strategy) => tensor.autodiff().with_gradient_checkpointing_strategy(strategy),
+        None => tensor,
+    }
 }
 
 /// Returns a bool tensor.

@@ -186,7 +186,7 @@ struct Chosen {
 
 #[test]
 fn integers_of_a_model_are_state_and_are_not_trained() {
-    let (tpu, device) = device(8, FloatDType::F32);
+    let (_, device) = device(8, FloatDType::F32);
     let output = LinearConfig::new(2, 2).init(&device);
     let model = |columns: [i32; 2]| Chosen {
         columns: Param::initialized(ParamId::new(), Tensor::from_ints(columns, &device)),
@@ -201,13 +201,12 @@ fn integers_of_a_model_are_state_and_are_not_trained() {
     let run = |training: &mut CompiledStep<Chosen, Tensor<2>, Tensor<1>>| {
         numbers(training.run(0.0, batch(0, &device)).expect("pure"))[0]
     };
-    let expected = |columns| numbers(loss(&model(columns), batch(0, &device)))[0];
-    assert_near(&[run(&mut training)], &[expected([1, 3])], 1e-6);
-    let compiles = tpu.metrics().compiles;
+    let [first, second] = [[1, 3], [5, 0]].map(|columns| numbers(loss(&model(columns), batch(0, &device)))[0]);
+    assert!((first - second).abs() > 1e-3, "{first} and {second}");
+    assert_near(&[run(&mut training)], &[first], 1e-6);
     let state = training.optimizer_state();
     training.load(&model([5, 0]), state);
-    assert_near(&[run(&mut training)], &[expected([5, 0])], 1e-6);
-    assert_eq!(tpu.metrics().compiles, compiles);
+    assert_near(&[run(&mut training)], &[second], 1e-6);
     let columns = training.into_model().columns.val().into_data();
     assert_eq!(columns.convert::<i32>().try_to_vec::<i32>().expect("i32"), [5, 0]);
 }

@@ -219,7 +219,9 @@ impl ModuleMapper for SetParameters {
 
     fn map_int<const D: usize>(&mut self, parameter: Param<Tensor<D, Int>>) -> Param<Tensor<D, Int>> {
         let (id, old, mapper) = parameter.consume();
-        Param::from_mapped_value(id, self.values.next().map_or(old, integer_tensor), mapper)
+        let strategy = old.gradient_checkpointing_strategy();
+        let value = self.values.next().map_or(old, |value| integer_tensor(value, self.strategy.or(strategy)));
+        Param::from_mapped_value(id, value, mapper)
     }
 }
 

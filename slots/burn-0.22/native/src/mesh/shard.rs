@@ -1,5 +1,6 @@
 //! A constraint on an activation, and its gradient.
 
+use crate::tensors::{integer_tensor, integers};
 use backend::{Tpu, TpuTensor};
 use burn::tensor::{Int, Tensor};
 use burn_dispatch::backends::Autodiff;
@@ -53,8 +54,11 @@ pub(super) fn constrained<const D: usize>(tensor: Tensor<D>, dims: &[DimNames]) 
 /// # Panics
 /// As [`shard`].
 pub(super) fn constrained_integers<const D: usize>(tensor: Tensor<D, Int>, dims: &[DimNames]) -> Tensor<D, Int> {
-    let primitive = tensor.clone().try_into_primitive::<Tpu>();
-    primitive.map_or(tensor, |primitive| Tensor::from_primitive::<Tpu>(split(primitive, dims)))
+    let strategy = tensor.gradient_checkpointing_strategy();
+    match integers(tensor.clone()) {
+        Some(whole) => integer_tensor(split(whole.into(), dims).into(), strategy),
+        None => tensor,
+    }
 }
 
 fn split(tensor: TpuTensor, dims: &[DimNames]) -> TpuTensor {
