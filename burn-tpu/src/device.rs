@@ -115,6 +115,19 @@ impl TpuDevice {
         Self::of(Device::mesh(mesh))
     }
 
+    /// Returns the mesh of a device of many chips; `None` for a device of one.
+    pub fn as_mesh(self) -> Option<Mesh> {
+        self.0.as_mesh()
+    }
+
+    /// Returns the number of chips along an axis of a mesh; 1 on any other device. This starts a mesh.
+    ///
+    /// # Errors
+    /// [`TpuError::Mesh`](crate::TpuError::Mesh) for an axis that does not exist.
+    pub fn axis_size(self, axis: &str) -> Result<usize> {
+        burn_tpu_runtime::ops::sharding::axis_size(self.0, axis)
+    }
+
     /// Returns the device number `index` of a platform. For [`Platform::Topology`] and [`Platform::Mesh`] the number comes
     /// from [`TpuDevice::topology`] or [`TpuDevice::mesh`].
     pub fn new(platform: Platform, index: u16) -> Self {

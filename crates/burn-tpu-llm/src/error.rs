@@ -67,6 +67,22 @@ pub enum LlmError {
     #[error("{0}")]
     Sampling(String),
 
+    /// A sequence does not divide into the blocks of a context.
+    #[error(
+        "a sequence of {length} tokens does not divide into {blocks} equal blocks, as the axis `{axis}` of the mesh asks \
+         for; the next length that does is {next}"
+    )]
+    Context {
+        /// The tokens of the sequence.
+        length: usize,
+        /// The blocks.
+        blocks: usize,
+        /// The axis that splits the context.
+        axis: String,
+        /// The next length that divides.
+        next: usize,
+    },
+
     /// The layers cannot run as a loop.
     #[error(transparent)]
     Loop(#[from] burn_tpu::TpuError),

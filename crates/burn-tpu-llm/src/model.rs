@@ -6,6 +6,7 @@
 
 mod attention;
 mod cache;
+mod context;
 mod decoder;
 mod embedding;
 mod feed_forward;
@@ -16,11 +17,13 @@ mod mixture;
 mod norm;
 mod placement;
 mod projection;
+mod ring;
 mod rope;
 mod view;
 
 pub use attention::Attention;
 pub use cache::Cache;
+pub use context::{Context, ContextForm};
 pub use decoder::{Decoder, Layer};
 pub use embedding::Embedding;
 pub use feed_forward::FeedForward;
@@ -29,3 +32,4 @@ pub use looped::LoopedDecoder;
 pub use mixture::{Mixture, Mlp};
 pub use norm::RmsNorm;
 pub use projection::{Lora, Projection};
+pub use ring::RingBackend;

@@ -25,12 +25,12 @@ pub struct Parameter<'p> {
 }
 
 impl Parameter<'_> {
-    /// Returns the number of chips along an axis of the mesh.
+    /// Returns the number of chips along an axis of the mesh; along several that are joined with `+`, their product.
     ///
     /// # Errors
     /// [`TpuError::Mesh`] for an axis that does not exist.
     pub fn axis_size(&self, axis: &str) -> Result<usize> {
-        sharding::axis_size(self.device, axis)
+        names(Some(axis)).iter().map(|name| sharding::axis_size(self.device, name)).product()
     }
 
     /// Returns the axes that keep the parameter whole on every chip.
@@ -91,7 +91,7 @@ impl PlacementRule for Replicate {
 /// gradient and its optimizer state. The compiler gathers a parameter where a layer needs it.
 #[derive(Clone, Copy, Debug)]
 pub struct Fsdp<'a> {
-    /// The axis, which is usually one that splits batches too.
+    /// The axis, which is usually one that splits batches too; several are joined with `+`, outermost first.
     pub axis: &'a str,
     /// Smaller parameters are replicated: gathering them costs more than their memory is worth.
     pub min_bytes: usize,
@@ -105,7 +105,7 @@ impl PlacementRule for Fsdp<'_> {
         // Of equal dims the first.
         let largest = (0..parameter.dims.len()).filter(divides).rev().max_by_key(|&dim| parameter.dims[dim]);
         if let Some(dim) = largest.filter(|_| parameter.bytes >= self.min_bytes) {
-            axes[dim] = vec![self.axis.to_owned()];
+            axes[dim] = names(Some(self.axis));
         }
         Ok(axes)
     }

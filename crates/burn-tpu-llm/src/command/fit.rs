@@ -9,14 +9,14 @@ use burn::optim::{AdamW, AdamWConfig, GradientsParams, Optimizer};
 use burn::prelude::*;
 use burn_tpu::fit::{Fit, FitReport};
 use burn_tpu::{Keep, LayersBackend, Mesh, MeshBackend, Topology, Tpu, TpuDevice, TpuFloat, TpuOptimizer, place};
-use burn_tpu_llm::model::LoopedDecoder;
+use burn_tpu_llm::model::{Context, ContextForm, LoopedDecoder, RingBackend};
 use burn_tpu_llm::{Cache, Config, Decoder, LlmError, LoraConfig, Result};
 use clap::ValueEnum;
 use std::cell::RefCell;
 use std::path::{Path, PathBuf};
 
-/// The axes of a mesh that split something: batches, or weights too.
-const AXES: [&str; 4] = ["slice", "data", "fsdp", "tensor"];
+/// The axes of a mesh that split something: batches, weights, or sequences.
+const AXES: [&str; 5] = ["slice", "data", "fsdp", "context", "tensor"];
 
 /// What `fit` takes.
 #[derive(clap::Args)]
@@ -46,10 +46,13 @@ pub struct Args {
     /// Train an adapter of this rank alone
     #[arg(long, value_name = "RANK")]
     lora: Option<usize>,
-    /// Split the step over all chips of each slice, as `data=4,fsdp=8,tensor=4`. Weights are split over the axes `fsdp`
-    /// and `tensor`, a cache over `data` and `tensor`
+    /// Split the step over all chips of each slice, as `data=4,fsdp=8,context=2,tensor=4`. Weights are split over the axes
+    /// `fsdp`, `context` and `tensor`, the tokens of a sample over `context`, a cache over `data` and `tensor`
     #[arg(long)]
     mesh: Option<Mesh>,
+    /// How attention sees the keys of other chips, if the mesh has an axis `context`
+    #[arg(long, value_enum, default_value_t = Form::Ring)]
+    context_form: Form,
     /// What the loop over the layers keeps of each for the backward pass, beside its input
     #[arg(long, value_enum, default_value_t = Kept::Nothing)]
     keep: Kept,
@@ -67,8 +70,18 @@ pub struct Args {
 #[derive(Clone, Copy, PartialEq, ValueEnum)]
 enum Kept {
     Nothing,
+    /// What attention returns, where a ring computes it
+    Attention,
     Products,
     Everything,
+}
+
+#[derive(Clone, Copy, PartialEq, ValueEnum)]
+enum Form {
+    /// Each chip gathers the keys and values of a layer
+    Gathered,
+    /// Keys and values go round the chips
+    Ring,
 }
 
 /// Runs the command.
@@ -92,18 +105,26 @@ type Trained<F> = Autodiff<Tpu<F>>;
 /// A model that a training step takes.
 trait Learner<B: LayersBackend>: Module<B> {
     /// Returns the mean cross-entropy of each token of `[batch, length + 1]` but the first.
-    fn loss(&self, tokens: Tensor<B, 2, Int>) -> Result<Tensor<B, 1>>;
+    fn loss(&self, tokens: Tensor<B, 2, Int>, context: Option<&Context<B>>) -> Result<Tensor<B, 1>>;
 }
 
 impl<B: LayersBackend> Learner<B> for Decoder<B> {
-    fn loss(&self, tokens: Tensor<B, 2, Int>) -> Result<Tensor<B, 1>> {
-        Ok(self.nats(tokens, None).mean())
+    fn loss(&self, tokens: Tensor<B, 2, Int>, context: Option<&Context<B>>) -> Result<Tensor<B, 1>> {
+        let nats = match context {
+            Some(context) => self.nats_over(tokens, None, context)?,
+            None => self.nats(tokens, None),
+        };
+        Ok(nats.mean())
     }
 }
 
 impl<B: LayersBackend> Learner<B> for LoopedDecoder<B> {
-    fn loss(&self, tokens: Tensor<B, 2, Int>) -> Result<Tensor<B, 1>> {
-        Ok(self.nats(tokens, None)?.mean())
+    fn loss(&self, tokens: Tensor<B, 2, Int>, context: Option<&Context<B>>) -> Result<Tensor<B, 1>> {
+        let nats = match context {
+            Some(context) => self.nats_over(tokens, None, context)?,
+            None => self.nats(tokens, None)?,
+        };
+        Ok(nats.mean())
     }
 }
 
@@ -122,6 +143,9 @@ impl Args {
         if self.weights.is_some() && !self.decode && self.lora.is_none() {
             return Err(LlmError::FewBits("are not trained: --weights needs --decode or --lora").into());
         }
+        if self.decode && self.axis("context").is_some() {
+            return Err("--mesh: `context` splits the tokens of a training step, and --decode writes one".into());
+        }
         if self.decode {
             return self.decoding::<F>(&config);
         }
@@ -137,6 +161,7 @@ impl Args {
         }
         let keep = match self.keep {
             Kept::Nothing => Keep::Nothing,
+            Kept::Attention => Keep::Names(vec!["attention"]),
             Kept::Products => Keep::Products,
             Kept::Everything => Keep::Everything,
         };
@@ -157,7 +182,8 @@ impl Args {
             self.sequence,
             |device| Ok((self.place(config, model(device)?)?, TpuOptimizer::new(optimizer), None)),
             |(model, mut optimizer, _), device| {
-                let loss = model.loss(Tensor::from_data(tokens.clone(), device))?;
+                let context = self.context(device)?;
+                let loss = model.loss(Tensor::from_data(tokens.clone(), device), context.as_ref())?;
                 let gradients = GradientsParams::from_grads(loss.backward(), &model);
                 Ok((optimizer.step(1e-4, model, gradients), optimizer, Some(loss)))
             },
@@ -220,7 +246,20 @@ impl Args {
             }
             (Some(_), None) => {}
         }
-        Ok(place(model, &config.placement(self.axis("tensor"), self.axis("fsdp")))?)
+        // Chips that differ in their tokens alone have no use for the same weights.
+        let fsdp: Vec<&str> = ["fsdp", "context"].into_iter().filter_map(|name| self.axis(name)).collect();
+        let fsdp = Some(fsdp.join("+")).filter(|names| !names.is_empty());
+        Ok(place(model, &config.placement(self.axis("tensor"), fsdp.as_deref()))?)
+    }
+
+    /// Returns the context that the mesh splits, if it has such an axis.
+    fn context<B: RingBackend>(&self, device: &TpuDevice) -> Result<Option<Context<B>>> {
+        let Some(axis) = self.axis("context") else { return Ok(None) };
+        let form = match self.context_form {
+            Form::Gathered => ContextForm::Gathered,
+            Form::Ring => ContextForm::Ring,
+        };
+        Ok(Some(Context::new(device, axis, form)?.with_heads(self.axis("tensor"))))
     }
 
     /// Returns the name of an axis, if the mesh has it.

@@ -3,14 +3,14 @@
 use super::cache::Cache;
 use super::norm::RmsNorm;
 use super::projection::Projection;
-use super::view::View;
+use super::view::{Sight, View};
 use crate::config::{AttentionBias, Config};
 use burn::prelude::*;
 use burn::tensor::DType;
 use burn::tensor::activation::softmax;
 
 /// The score of a position that must not be seen: far below any other, and finite in every type.
-const HIDDEN: f32 = -1e9;
+pub(super) const HIDDEN: f32 = -1e9;
 
 /// Attention of a layer.
 #[derive(Module, Debug)]
@@ -67,12 +67,27 @@ impl<B: Backend> Attention<B> {
         let key = normed(&self.k_norm, self.heads_of(self.k_proj.forward(x.clone())));
         let value = self.heads_of(self.v_proj.forward(x));
         let (query, key) = (view.rotation.apply(query), view.rotation.apply(key));
-        let [key, value] = match cache {
-            Some((cache, layer)) => cache.write(layer, [key, value]),
-            // A TPU computes whole sequences in blocks of queries, which are not to be mixed with heads.
-            None => [key, value].map(|x| self.for_each_query(x)),
+        let seen = match (&view.sight, cache) {
+            (Sight::Ring { context, window, starts }, _) => {
+                let scores = (self.query_scale, self.score_cap);
+                merged(context.ring_attention([query, key, value], starts.clone(), *window, scores))
+            }
+            (Sight::Scores { hidden, .. }, Some((cache, layer))) => {
+                let [key, value] = cache.write(layer, [key, value]);
+                self.attend([query, key, value], hidden.clone())
+            }
+            (Sight::Scores { hidden, context }, None) => {
+                let operands = [query, key, value];
+                let [query, key, value] = match context {
+                    Some(context) => context.gathered(operands),
+                    None => operands,
+                };
+                // A TPU computes whole sequences in blocks of queries, which are not to be mixed with heads.
+                let [key, value] = [key, value].map(|x| self.for_each_query(x));
+                self.attend([query, key, value], hidden.clone())
+            }
         };
-        self.o_proj.forward(self.attend(query, key, value, view.hidden.clone()))
+        self.o_proj.forward(seen)
     }
 
     /// Splits `[batch, length, heads * head]` into `[batch, heads, length, head]`.
@@ -89,13 +104,7 @@ impl<B: Backend> Attention<B> {
     }
 
     /// Returns `[batch, length, heads * head]`. The queries that share a head of keys are rows of one product.
-    fn attend(
-        &self,
-        query: Tensor<B, 4>,
-        key: Tensor<B, 4>,
-        value: Tensor<B, 4>,
-        hidden: Tensor<B, 4, Bool>,
-    ) -> Tensor<B, 3> {
+    fn attend(&self, [query, key, value]: [Tensor<B, 4>; 3], hidden: Tensor<B, 4, Bool>) -> Tensor<B, 3> {
         let [batch, heads, length, head] = query.dims();
         let [_, kv_heads, keys, _] = key.dims();
         let group = heads / kv_heads;
@@ -106,8 +115,14 @@ impl<B: Backend> Attention<B> {
         let hidden = hidden.expand([batch, heads, length, keys]);
         let weights = softmax(scores.mask_fill(hidden, HIDDEN), 3).cast(dtype);
         let seen = weights.reshape([batch, kv_heads, group * length, keys]).matmul(value);
-        seen.reshape([batch, heads, length, head]).swap_dims(1, 2).reshape([batch, length, heads * head])
+        merged(seen.reshape([batch, heads, length, head]))
     }
+}
+
+/// Maps `[batch, heads, length, head]` to `[batch, length, heads * head]`.
+fn merged<B: Backend>(x: Tensor<B, 4>) -> Tensor<B, 3> {
+    let [batch, heads, length, head] = x.dims();
+    x.swap_dims(1, 2).reshape([batch, length, heads * head])
 }
 
 fn normed<B: Backend>(norm: &Option<RmsNorm<B>>, x: Tensor<B, 4>) -> Tensor<B, 4> {

@@ -2,6 +2,7 @@
 
 use super::attention::{Attention, capped};
 use super::cache::Cache;
+use super::context::Context;
 use super::embedding::Embedding;
 use super::few_bits::Bits;
 use super::mixture::Mlp;
@@ -172,15 +173,30 @@ impl<B: Backend> Decoder<B> {
     pub fn nats(&self, tokens: Tensor<B, 2, Int>, starts: Option<Tensor<B, 2, Int>>) -> Tensor<B, 2> {
         let last = tokens.dims()[1] - 1;
         let hidden = self.hidden(tokens.clone().slice_dim(1, 0..last), starts, None);
-        self.nats_of(hidden, tokens)
+        self.nats_of(hidden, tokens.slice_dim(1, 1..last + 1))
     }
 
-    /// Returns the cross-entropy in nats of each token of `[batch, length + 1]` but the first, by the vectors `[batch,
-    /// length, width]` of those before it.
-    pub(super) fn nats_of(&self, hidden: Tensor<B, 3>, tokens: Tensor<B, 2, Int>) -> Tensor<B, 2> {
-        let last = tokens.dims()[1] - 1;
-        let targets = tokens.slice_dim(1, 1..last + 1).unsqueeze_dim::<3>(2);
-        log_softmax(self.logits(hidden), 2).gather(2, targets).squeeze_dim::<2>(2).neg()
+    /// Returns what [`Decoder::nats`] does, with the tokens of a row split over chips.
+    ///
+    /// # Errors
+    /// [`LlmError::Context`](crate::LlmError::Context) for a length that does not divide.
+    pub fn nats_over(
+        &self,
+        tokens: Tensor<B, 2, Int>,
+        starts: Option<Tensor<B, 2, Int>>,
+        context: &Context<B>,
+    ) -> crate::Result<Tensor<B, 2>> {
+        let inputs = Inputs::new(tokens, starts, Some(context))?;
+        let x = inputs.split(self.embed(inputs.tokens.clone()));
+        let mut views = Views::new(&self.config, inputs.places());
+        let hidden = self.run_layers(x, &mut views, None);
+        Ok(inputs.restored(self.nats_of(inputs.split(hidden), inputs.targets.clone())))
+    }
+
+    /// Returns the cross-entropy in nats of tokens `[batch, length]`, by the vectors `[batch, length, width]` of those
+    /// before them.
+    pub(super) fn nats_of(&self, hidden: Tensor<B, 3>, targets: Tensor<B, 2, Int>) -> Tensor<B, 2> {
+        log_softmax(self.logits(hidden), 2).gather(2, targets.unsqueeze_dim::<3>(2)).squeeze_dim::<2>(2).neg()
     }
 
     /// Maps the next tokens `[batch, length]` of texts whose beginnings are in the cache to vectors `[batch, length,
@@ -215,7 +231,7 @@ impl<B: Backend> Decoder<B> {
         let begin = cache.as_ref().map_or(0, |cache| cache.position());
         let keys = cache.as_ref().map_or(length, |cache| cache.capacity());
         let queries = Tensor::arange(begin as i64..(begin + length) as i64, &device);
-        let mut views = Views::new(&self.config, Places { queries, keys, starts });
+        let mut views = Views::new(&self.config, Places { queries, keys, starts, context: None });
         self.run_layers(self.embed(tokens), &mut views, cache)
     }
 
@@ -241,5 +257,57 @@ impl<B: Backend> Decoder<B> {
             x = layer.forward(x, &views.of(first + index), cache);
         }
         self.norm.forward(x)
+    }
+}
+
+/// What a pass over whole rows is given, in the order of the context that splits them.
+pub(super) struct Inputs<'c, B: Backend> {
+    /// `[batch, length]`
+    pub(super) tokens: Tensor<B, 2, Int>,
+    /// The token after each of them.
+    pub(super) targets: Tensor<B, 2, Int>,
+    starts: Option<Tensor<B, 2, Int>>,
+    context: Option<&'c Context<B>>,
+}
+
+impl<'c, B: Backend> Inputs<'c, B> {
+    /// Takes rows `[batch, length + 1]`, of which each token but the first is predicted.
+    pub(super) fn new(
+        tokens: Tensor<B, 2, Int>,
+        starts: Option<Tensor<B, 2, Int>>,
+        context: Option<&'c Context<B>>,
+    ) -> crate::Result<Self> {
+        let length = tokens.dims()[1] - 1;
+        context.map_or(Ok(()), |context| context.check(length))?;
+        let ordered =
+            |x: &Tensor<B, 2, Int>| context.map_or_else(|| x.clone(), |context| context.ordered(x.clone()));
+        let [before, after] = [0, 1].map(|first| tokens.clone().slice_dim(1, first..first + length));
+        Ok(Self { tokens: ordered(&before), targets: ordered(&after), starts: starts.as_ref().map(ordered), context })
+    }
+
+    pub(super) fn places(&self) -> Places<B> {
+        let length = self.tokens.dims()[1];
+        let queries = Tensor::<B, 1, Int>::arange(0..length as i64, &self.tokens.device());
+        let queries = match self.context {
+            Some(context) => context.ordered(queries.unsqueeze()).squeeze_dim(0),
+            None => queries,
+        };
+        Places { queries, keys: length, starts: self.starts.clone(), context: self.context.cloned() }
+    }
+
+    /// Splits the tokens of `[batch, length, width]`.
+    pub(super) fn split(&self, x: Tensor<B, 3>) -> Tensor<B, 3> {
+        match self.context {
+            Some(context) => context.split(x),
+            None => x,
+        }
+    }
+
+    /// Puts a number of each token, `[batch, length]`, into the order of the tokens.
+    pub(super) fn restored(&self, x: Tensor<B, 2>) -> Tensor<B, 2> {
+        match self.context {
+            Some(context) => context.restored(x),
+            None => x,
+        }
     }
 }

@@ -2,8 +2,9 @@
 //!
 //! Owns: which layers are a trip of the loop. May not know: what the layers compute, and how a loop is recorded.
 
-use super::decoder::{Decoder, Layer};
-use super::view::{Places, Views};
+use super::context::Context;
+use super::decoder::{Decoder, Inputs, Layer};
+use super::view::Views;
 use crate::error::{LlmError, Result};
 use burn::prelude::*;
 use burn_tpu::{Keep, Layers, LayersBackend};
@@ -59,18 +60,35 @@ impl<B: LayersBackend> LoopedDecoder<B> {
     /// # Errors
     /// [`LlmError::Loop`](crate::LlmError::Loop) if the layers cannot be recorded as a loop.
     pub fn nats(&self, tokens: Tensor<B, 2, Int>, starts: Option<Tensor<B, 2, Int>>) -> Result<Tensor<B, 2>> {
-        let length = tokens.dims()[1] - 1;
-        let queries = Tensor::arange(0..length as i64, &tokens.device());
-        let mut views = Views::new(self.config(), Places { queries, keys: length, starts });
+        self.nats_of(&Inputs::new(tokens, starts, None)?)
+    }
+
+    /// Returns what [`Decoder::nats_over`] does.
+    ///
+    /// # Errors
+    /// [`LlmError::Context`](crate::LlmError::Context) for a length that does not divide;
+    /// [`LlmError::Loop`](crate::LlmError::Loop) if the layers cannot be recorded as a loop.
+    pub fn nats_over(
+        &self,
+        tokens: Tensor<B, 2, Int>,
+        starts: Option<Tensor<B, 2, Int>>,
+        context: &Context<B>,
+    ) -> Result<Tensor<B, 2>> {
+        self.nats_of(&Inputs::new(tokens, starts, Some(context))?)
+    }
+
+    fn nats_of(&self, inputs: &Inputs<'_, B>) -> Result<Tensor<B, 2>> {
+        let mut views = Views::new(self.config(), inputs.places());
         let of_trip: Vec<_> = (0..period(&self.config().windows)).map(|layer| views.of(layer)).collect();
-        let x = self.ends.embed(tokens.clone().slice_dim(1, 0..length));
+        let x = inputs.split(self.ends.embed(inputs.tokens.clone()));
         let x = self.trips.forward(x, |layers, mut x| {
             for (layer, view) in layers.iter().zip(&of_trip) {
-                x = layer.forward(x, view, None);
+                x = inputs.split(layer.forward(x, view, None));
             }
             x
         })?;
-        Ok(self.ends.nats_of(self.ends.run_layers(x, &mut views, None), tokens))
+        let hidden = inputs.split(self.ends.run_layers(x, &mut views, None));
+        Ok(inputs.restored(self.ends.nats_of(hidden, inputs.targets.clone())))
     }
 }
 

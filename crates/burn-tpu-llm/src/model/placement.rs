@@ -11,7 +11,7 @@ impl Config {
     ///
     /// `tensor` splits the heads and the hidden layers, so that a layer's two pairs of products need one exchange each
     /// ([Shoeybi et al.](https://arxiv.org/abs/1909.08053)); the tokens of the vocabulary too. `fsdp` splits what is left
-    /// of each weight, which is gathered where it is used.
+    /// of each weight, which is gathered where it is used. Several axes are joined with `+`.
     pub fn placement<'a>(&self, tensor: Option<&'a str>, fsdp: Option<&'a str>) -> impl PlacementRule + use<'a> {
         let mut rule = Patterns::new();
         for columns in ["q_proj", "k_proj", "v_proj", "gate_proj", "up_proj"] {

@@ -1,16 +1,35 @@
 //! What the places of a layer's queries and keys say: how they are rotated, and which keys a query must not see.
 
+use super::context::{Context, ContextForm};
 use super::rope::Rotation;
 use crate::config::Config;
 use burn::prelude::*;
 
-/// The rotation of queries and keys, and the keys that are hidden from each query.
+/// The rotation of queries and keys, and the keys that each query sees.
 #[derive(Clone, Debug)]
 pub(crate) struct View<B: Backend> {
     pub(crate) rotation: Rotation<B>,
-    /// `[1 or batch, 1, queries, keys]`, true at keys after the query, at those that its window has left and at those
-    /// of other texts.
-    pub(crate) hidden: Tensor<B, 4, Bool>,
+    pub(crate) sight: Sight<B>,
+}
+
+/// The keys that each query sees.
+#[derive(Clone, Debug)]
+pub(crate) enum Sight<B: Backend> {
+    /// All scores are computed, and those of hidden keys are replaced.
+    Scores {
+        /// `[1 or batch, 1, queries, keys]`, true at keys after the query, at those that its window has left and at those
+        /// of other texts.
+        hidden: Tensor<B, 4, Bool>,
+        /// What splits the queries.
+        context: Option<Context<B>>,
+    },
+    /// Keys go round the parts of a context, which knows the places of its queries.
+    Ring {
+        context: Context<B>,
+        window: Option<usize>,
+        /// Where the text of each query begins, `[batch, queries]`.
+        starts: Option<Tensor<B, 2, Int>>,
+    },
 }
 
 /// Where the queries of a pass are in the rows of its keys.
@@ -21,6 +40,8 @@ pub(super) struct Places<B: Backend> {
     pub(super) keys: usize,
     /// Where the text of each query begins in its row, `[batch, queries or 1]`; without it, all begin at 0.
     pub(super) starts: Option<Tensor<B, 2, Int>>,
+    /// What splits the queries, in whose order they are.
+    pub(super) context: Option<Context<B>>,
 }
 
 /// The views of a decoder's layers, of which those with the same window share one.
@@ -42,13 +63,22 @@ impl<'c, B: Backend> Views<'c, B> {
             return view.clone();
         }
         let rotation = Rotation::new(self.config.rope_of(layer), self.config.head, self.places.positions());
-        let view = View { rotation, hidden: self.places.hidden(window) };
+        let view = View { rotation, sight: self.places.sight(window) };
         self.known.push((window, view.clone()));
         view
     }
 }
 
 impl<B: Backend> Places<B> {
+    fn sight(&self, window: Option<usize>) -> Sight<B> {
+        match &self.context {
+            Some(context) if context.form() == ContextForm::Ring => {
+                Sight::Ring { context: context.clone(), window, starts: self.starts.clone() }
+            }
+            context => Sight::Scores { hidden: self.hidden(window), context: context.clone() },
+        }
+    }
+
     /// Returns the position of each query in its text, `[1 or batch, queries]`.
     fn positions(&self) -> Tensor<B, 2, Int> {
         let queries = self.queries.clone().unsqueeze::<2>();

@@ -1,5 +1,6 @@
 //! The tests of this crate. They are one program, since each would link Burn and two backends.
 
+mod context;
 mod families;
 mod few_bits;
 mod generate;

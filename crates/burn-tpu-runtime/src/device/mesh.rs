@@ -114,6 +114,14 @@ impl Mesh {
         self.axes.iter().map(|(name, _)| name.as_str()).collect()
     }
 
+    /// Returns the names of the axes that split batches.
+    pub fn batch_names(&self) -> Vec<&str> {
+        match &self.batch {
+            Some(names) => names.iter().map(String::as_str).collect(),
+            None => self.names().into_iter().filter(|name| BATCH_AXES.contains(name)).collect(),
+        }
+    }
+
     /// Returns the axes with their sizes, on a platform with `count` devices.
     pub(crate) fn resolve(&self, count: usize) -> Result<Axes> {
         let all = self.devices.as_ref().map_or(count, Vec::len);
@@ -127,12 +135,7 @@ impl Mesh {
 
     /// Returns the axes that split batches.
     pub(crate) fn batch(&self) -> Result<Vec<Axis>> {
-        let default = || {
-            let known = self.axes.iter().map(|(name, _)| name).filter(|name| BATCH_AXES.contains(&name.as_str()));
-            known.cloned().collect()
-        };
-        let names: Vec<String> = self.batch.clone().unwrap_or_else(default);
-        names.iter().map(|name| self.axis_named(name)).collect()
+        self.batch_names().into_iter().map(|name| self.axis_named(name)).collect()
     }
 
     /// Returns the position of an axis.
