@@ -50,8 +50,8 @@
 //! Sums have another order, so their last bits can differ, and so can whether a sum overflows and which sign a zero has.
 //! Where a gradient is infinite, NaN and infinity can replace each other in what is not finite either way.
 //!
-//! When it is no loss: products of more than 512 queries and keys, of which a fifth or more is left out. Unrolled blocks
-//! cost compile time, so a long sequence has no more blocks than it needs.
+//! When it is no loss: products of more than 512 queries and keys, of which a fifth or more is left out, and whose queries no
+//! mesh splits. Unrolled blocks cost compile time, so a long sequence has no more blocks than it needs.
 //!
 //! Gain: `docs/decisions/0028-attention-in-blocks-of-queries.md`.
 
@@ -93,7 +93,7 @@ impl Pass for QueryBlocks {
     fn run(&self, program: &Program) -> Result<Rewritten, GraphError> {
         let regions = Regions::find(program, self.sizes.most_queries);
         let mut divided = Vec::new();
-        for region in &regions.all {
+        for region in regions.all.iter().filter(|region| !regions.is_split(region)) {
             if let Some(blocks) = cut::blocks(program.graph(), &regions, region, self.sizes) {
                 divided.push((region, blocks));
             }

@@ -115,6 +115,20 @@ fn is_repeated_within(graph: &Graph, id: NodeId, dim: usize, left: &mut u32) -> 
     }
 }
 
+/// Returns whether a constraint splits a dim of a value, or of what the value is made of in another type or shape.
+pub(super) fn is_split(graph: &Graph, id: NodeId, dim: usize) -> bool {
+    let node = graph.node(id);
+    match (&node.op, &node.operands[..]) {
+        (Op::ShardingConstraint(sharding), _) => sharding.dims().get(dim).is_some_and(|axes| !axes.is_empty()),
+        (Op::Transpose { permutation }, &[operand]) => is_split(graph, operand, permutation[dim]),
+        (Op::Reshape { .. }, &[operand]) => {
+            reshaped(&node.ty.dims, &graph.ty(operand).dims, dim).is_some_and(|from| is_split(graph, operand, from))
+        }
+        (op, &[operand]) if is_elementwise(op) => is_split(graph, operand, dim),
+        _ => false,
+    }
+}
+
 /// Parts of a program's values, as nodes of the graph that it is rewritten to.
 pub(super) struct Parts<'a> {
     old: &'a Graph,

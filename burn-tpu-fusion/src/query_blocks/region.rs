@@ -3,7 +3,7 @@
 //! Owns: which nodes belong to a region, and where the query and the key dim of their values are. May not know: which keys
 //! are masked.
 
-use super::part::{is_elementwise, reshaped};
+use super::part::{is_elementwise, is_split, reshaped};
 use burn_tpu_graph::op::{Combine, DotAttrs, ScatterAttrs};
 use burn_tpu_graph::{Builder, Graph, Node, NodeId, Op, Program};
 
@@ -75,6 +75,25 @@ impl<'a> Regions<'a> {
 
     pub(super) fn is_read_outside(&self, id: NodeId) -> bool {
         self.is_read_outside[id.index()]
+    }
+
+    /// Returns whether a mesh splits the queries of a region. A block of them would be on some devices alone: the others
+    /// would wait, and all would be sent what they have not.
+    pub(super) fn is_split(&self, region: &Region) -> bool {
+        let is_split = |&id: &NodeId| {
+            let Some((&queries, attrs)) = self.first_factor(id) else { return false };
+            let is_free = |dim: &usize| !attrs.lhs_batch.contains(dim) && !attrs.lhs_contract.contains(dim);
+            (0..self.graph.rank(queries)).find(is_free).is_some_and(|dim| is_split(self.graph, queries, dim))
+        };
+        region.members.iter().any(is_split)
+    }
+
+    /// Returns the factor with the queries, for a product that is the first one of a region.
+    fn first_factor(&self, id: NodeId) -> Option<(&NodeId, &DotAttrs)> {
+        let node = self.graph.node(id);
+        let Op::DotGeneral(attrs) = &node.op else { return None };
+        let reads_rows = node.operands.iter().any(|&operand| self.reads_rows(id, operand));
+        Some((node.operands.first().filter(|_| !reads_rows)?, attrs))
     }
 
     /// Returns whether a node reads the rows of an operand one by one.

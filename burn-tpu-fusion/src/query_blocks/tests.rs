@@ -3,7 +3,7 @@
 use super::*;
 use crate::pass::testing;
 use burn_tpu_graph::op::{BinaryOp, Combine, Direction, DotAttrs, UnaryOp};
-use burn_tpu_graph::{Builder, DType, Graph, NodeId, Op, TensorType};
+use burn_tpu_graph::{Builder, DType, Graph, NodeId, Op, Sharding, TensorType};
 
 const HEADS: usize = 2;
 const WIDTH: usize = 16;
@@ -15,11 +15,13 @@ struct Attention {
     parameters: u32,
     /// The scores that masks have filled.
     filled: Vec<NodeId>,
+    /// How the queries are split.
+    queries: Option<Sharding>,
 }
 
 impl Attention {
     fn new(size: usize) -> Self {
-        Self { graph: Graph::new(), size, parameters: 0, filled: Vec::new() }
+        Self { graph: Graph::new(), size, parameters: 0, filled: Vec::new(), queries: None }
     }
 
     fn parameter(&mut self, dtype: DType, dims: &[usize]) -> NodeId {
@@ -67,7 +69,10 @@ impl Attention {
         dropped: impl Fn(&mut Self, NodeId) -> NodeId,
     ) -> Blocks {
         let dims = [HEADS, self.size, WIDTH];
-        let [q, k, v, gradient] = [(); 4].map(|()| self.parameter(DType::F32, &dims));
+        let [mut q, k, v, gradient] = [(); 4].map(|()| self.parameter(DType::F32, &dims));
+        if let Some(sharding) = self.queries.take() {
+            q = self.graph.sharding_constraint(q, sharding).unwrap();
+        }
         let scores = self.dot(q, k, [2, 2]);
         let scores = masked(&mut self, scores);
         let weights = self.softmax(scores);
@@ -315,6 +320,16 @@ fn what_hides_nothing_is_left_as_it_is() {
     assert_eq!(Attention::new(1000).run(of_data, all), Blocks::none(1000));
     assert_eq!(Attention::new(1000).run(added, all), Blocks::none(1000));
     assert_eq!(Attention::new(512).run(causal, all), Blocks::none(512));
+}
+
+#[test]
+fn queries_that_a_mesh_splits_stay_together() {
+    let run = |dims: [&[u8]; 3]| {
+        let queries = Some(Sharding::new(dims.map(Into::into)));
+        Attention { queries, ..Attention::new(1000) }.run(causal, all)
+    };
+    assert_eq!(run([&[], &[0], &[]]), Blocks::none(1000));
+    assert_eq!(run([&[0], &[], &[]]), Blocks::found(&CAUSAL));
 }
 
 #[test]

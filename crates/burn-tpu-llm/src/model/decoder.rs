@@ -279,8 +279,7 @@ impl<'c, B: Backend> Inputs<'c, B> {
     ) -> crate::Result<Self> {
         let length = tokens.dims()[1] - 1;
         context.map_or(Ok(()), |context| context.check(length))?;
-        let ordered =
-            |x: &Tensor<B, 2, Int>| context.map_or_else(|| x.clone(), |context| context.ordered(x.clone()));
+        let ordered = |x: &Tensor<B, 2, Int>| context.map_or_else(|| x.clone(), |context| context.ordered(x.clone()));
         let [before, after] = [0, 1].map(|first| tokens.clone().slice_dim(1, first..first + length));
         Ok(Self { tokens: ordered(&before), targets: ordered(&after), starts: starts.as_ref().map(ordered), context })
     }

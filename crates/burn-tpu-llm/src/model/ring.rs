@@ -329,9 +329,8 @@ impl<'r, B: LayersBackend + MeshBackend> Pass<'r, B> {
         let (parts, length) = (self.ring.parts, self.length);
         let within = Tensor::arange(0..length as i64, &self.device).reshape([1, length]).expand([parts, length]);
         let last = 2 * parts as i64 - 1;
-        [part.clone(), part.clone().neg() + last].map(|block| {
-            (block * length as i64).reshape([parts, 1]).expand([parts, length]) + within.clone()
-        })
+        [part.clone(), part.clone().neg() + last]
+            .map(|block| (block * length as i64).reshape([parts, 1]).expand([parts, length]) + within.clone())
     }
 
     /// Divides queries or keys `[batch, heads, length, head]` into the halves of the parts.
@@ -387,10 +386,7 @@ impl<'r, B: LayersBackend + MeshBackend> Pass<'r, B> {
     fn keys(&self, held: &Block<B>, owner: &Tensor<B, 1, Int>) -> [Keys<B>; 2] {
         let [[key_0, key_1], [value_0, value_1]] = self.unpacked(held);
         let [places_0, places_1] = self.places(owner);
-        [
-            Keys { key: key_0, value: value_0, places: places_0 },
-            Keys { key: key_1, value: value_1, places: places_1 },
-        ]
+        [Keys { key: key_0, value: value_0, places: places_0 }, Keys { key: key_1, value: value_1, places: places_1 }]
     }
 
     fn queries(&self, query: &Tensor<B, 4>) -> [Queries<B>; 2] {

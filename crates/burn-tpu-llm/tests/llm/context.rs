@@ -6,68 +6,154 @@ use burn::module::{Module, ModuleVisitor, Param};
 use burn::optim::GradientsParams;
 use burn::prelude::*;
 use burn::tensor::Tolerance;
-use burn_tpu::{Keep, Mesh, Platform, Tpu, TpuDevice, TpuOptions, place};
+use burn::tensor::backend::AutodiffBackend;
+use burn_tpu::fit::Fit;
+use burn_tpu::{Fsdp, Keep, Mesh, Platform, Tpu, TpuDevice, place};
 use burn_tpu_llm::model::{Context, ContextForm};
-use burn_tpu_llm::{Config, Decoder, Source};
+use burn_tpu_llm::{Config, Decoder, LlmError, Source};
 
 type B = Autodiff<Tpu<f32>>;
 
-const FORMS: [ContextForm; 2] = [ContextForm::Gathered, ContextForm::Ring];
+type Tokens = Tensor<B, 2, Int>;
 
-/// Two rows of 17 tokens, of which the second has two texts.
-fn rows(device: &TpuDevice) -> (Tensor<B, 2, Int>, Tensor<B, 2, Int>) {
+/// Two rows of 17 tokens, of which the second may have two texts.
+fn rows(shared: bool, device: &TpuDevice) -> (Tokens, Option<Tokens>) {
     let tokens: Vec<i32> = (0..34).map(|i| (i * 7 + i * i) % 11).collect();
     let starts = [vec![0; 16], [vec![0; 6], vec![6; 10]].concat()].concat();
     let tensor = |values: Vec<i32>, width| Tensor::from_data(TensorData::new(values, [2, width]), device);
-    (tensor(tokens, 17), tensor(starts, 16))
+    (tensor(tokens, 17), shared.then(|| tensor(starts, 16)))
 }
 
-/// The gradients of a model's weights by their order.
-struct All<'g>(&'g mut <B as burn::tensor::backend::AutodiffBackend>::Gradients, Vec<TensorData>);
-
-impl ModuleVisitor<B> for All<'_> {
-    fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<B, D>>) {
-        self.1.extend(param.grad_remove(self.0).map(Tensor::into_data));
-    }
+/// The losses of a model's tokens, and the gradients of its weights in their order.
+#[derive(Debug, PartialEq)]
+struct Found {
+    losses: TensorData,
+    gradients: Vec<TensorData>,
 }
 
-fn gradients(model: &impl Module<B>, nats: &Tensor<B, 2>) -> Vec<TensorData> {
-    let weights = Tensor::arange(1..17, &nats.device()).float().unsqueeze::<2>().div_scalar(16);
-    let mut gradients = (nats.clone() * weights).sum().backward();
-    let mut all = All(&mut gradients, Vec::new());
-    model.visit(&mut all);
-    all.1
-}
-
-/// Compares what a context gives with what one chip gives.
-fn assert_equal(model: &Decoder<B>, on: &Decoder<B>, contexts: &[Context<B>], name: &str) {
-    let (tokens, starts) = rows(&model.device());
-    for starts in [None, Some(starts)] {
-        let expected = model.nats(tokens.clone(), starts.clone());
-        let wanted = gradients(model, &expected);
-        assert!(wanted.len() > 10);
-        for context in contexts {
-            let [tokens, starts] = [Some(tokens.clone()), starts.clone()].map(|x| {
-                x.map(|x| Tensor::<B, 2, Int>::from_data(x.into_data(), &on.device()))
-            });
-            let found = on.nats_over(tokens.unwrap(), starts, context).unwrap();
-            let near = |a: &TensorData, b: &TensorData| a.assert_approx_eq::<f32>(b, Tolerance::absolute(1e-5));
-            near(&found.to_data(), &expected.to_data());
-            let found = gradients(on, &found);
-            assert_eq!(found.len(), wanted.len(), "{name}");
-            found.iter().zip(&wanted).for_each(|(found, wanted)| near(found, wanted));
+impl Found {
+    fn new(model: &Decoder<B>, losses: Tensor<B, 2>) -> Self {
+        struct All<'g>(&'g mut <B as AutodiffBackend>::Gradients, Vec<TensorData>);
+        impl ModuleVisitor<B> for All<'_> {
+            fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<B, D>>) {
+                self.1.extend(param.grad_remove(self.0).map(Tensor::into_data));
+            }
         }
+        // Each token has a weight of its own, so that their order matters.
+        let weights = Tensor::arange(1..17, &losses.device()).float().unsqueeze::<2>().div_scalar(16);
+        let mut gradients = (losses.clone() * weights).sum().backward();
+        let mut all = All(&mut gradients, Vec::new());
+        model.visit(&mut all);
+        assert!(all.1.len() > 10);
+        Self { losses: losses.into_data(), gradients: all.1 }
     }
+
+    /// What one chip computes without a context.
+    fn plain(model: &Decoder<B>, shared: bool) -> Self {
+        let (tokens, starts) = rows(shared, &model.device());
+        Self::new(model, model.nats(tokens, starts))
+    }
+
+    fn over(model: &Decoder<B>, shared: bool, context: &Context<B>) -> Self {
+        let (tokens, starts) = rows(shared, &model.device());
+        Self::new(model, model.nats_over(tokens, starts, context).unwrap())
+    }
+
+    fn assert_near(&self, other: &Self) {
+        let near = |a: &TensorData, b: &TensorData| a.assert_approx_eq::<f32>(b, Tolerance::absolute(1e-5));
+        near(&self.losses, &other.losses);
+        assert_eq!(self.gradients.len(), other.gradients.len());
+        self.gradients.iter().zip(&other.gradients).for_each(|(one, other)| near(one, other));
+    }
+}
+
+fn model(family: &str, device: &TpuDevice) -> Decoder<B> {
+    let files = TinyWeights::new(&reference_json(family)["config"]);
+    Source::open(files.path()).unwrap().load(device).unwrap()
 }
 
 #[test]
 fn a_ring_has_the_losses_and_gradients_of_plain_attention() {
     let device = TpuDevice::ndarray();
+    let ring = Context::new(&device, "context", ContextForm::Ring).unwrap();
     // Windows, a cap of scores, norms of heads; one head of keys.
-    for family in ["llama-3.1", "gemma2", "gemma3", "llama-one-key-head"] {
-        let files = TinyWeights::new(&reference_json(family)["config"]);
-        let model = Source::open(files.path()).unwrap().load::<B>(&device).unwrap();
-        let context = |parts| Context::new(&device, "context", ContextForm::Ring).unwrap().with_parts(parts);
-        assert_equal(&model, &model, &[1, 2, 4].map(context), family);
+    for (family, parts, shared) in [
+        ("llama-3.1", 1, true),
+        ("llama-3.1", 4, false),
+        ("gemma2", 2, true),
+        ("gemma3", 4, true),
+        ("llama-one-key-head", 2, false),
+    ] {
+        let model = model(family, &device);
+        let found = Found::over(&model, shared, &ring.clone().with_parts(parts));
+        found.assert_near(&Found::plain(&model, shared));
     }
+}
+
+#[test]
+fn a_context_that_chips_split_has_the_losses_and_gradients_of_one_chip() {
+    let Some((one, _alone)) = crate::cpu() else { return };
+    let expected = Found::plain(&model("llama-3.1", &one), true);
+    let both = || Mesh::new().axis("fsdp", 2).axis("context", 2);
+    for (mesh, form) in [
+        (both(), ContextForm::Gathered),
+        (both(), ContextForm::Ring),
+        (Mesh::new().axis("context", 4), ContextForm::Ring),
+    ] {
+        let axis = mesh.names().join("+");
+        let device = TpuDevice::mesh(mesh.on(Platform::Cpu));
+        crate::options().install(&device).ok();
+        let model = place(model("llama-3.1", &device), &Fsdp { axis: &axis, min_bytes: 0 }).unwrap();
+        Found::over(&model, true, &Context::new(&device, "context", form).unwrap()).assert_near(&expected);
+    }
+}
+
+#[test]
+fn lengths_that_do_not_divide_are_refused_with_the_next_that_does() {
+    let device = TpuDevice::ndarray();
+    let model = model("llama-3.1", &device);
+    let refused = |form, parts| {
+        let context = Context::new(&device, "context", form).unwrap().with_parts(parts);
+        let (tokens, _) = rows(false, &device);
+        let error = model.nats_over(tokens, None, &context).unwrap_err();
+        assert!(matches!(error, LlmError::Context { .. }));
+        error.to_string()
+    };
+    let error = refused(ContextForm::Ring, 3);
+    assert!(error.contains("16 tokens does not divide into 6 equal blocks, as the axis `context`"), "{error}");
+    assert!(error.contains("the next length that does is 18"), "{error}");
+    assert!(refused(ContextForm::Gathered, 5).contains("into 5 equal blocks"));
+}
+
+/// Weights are on every chip here, so that all that is sent is of tokens: keys and values go round, and are never together.
+#[test]
+fn a_ring_sends_keys_and_values_from_chip_to_chip() {
+    type B = Autodiff<Tpu>;
+    if burn_tpu_pjrt::testing::libtpu().is_none() {
+        return;
+    }
+    let config = serde_json::json!({
+        "model_type": "llama", "hidden_size": 256, "intermediate_size": 512, "num_hidden_layers": 3,
+        "num_attention_heads": 4, "num_key_value_heads": 2, "vocab_size": 512, "max_position_embeddings": 1024,
+    });
+    let config = Config::from_hugging_face(&config.to_string()).unwrap();
+    let fit = Fit::new().unwrap().slices(["v5e:2x2".parse().unwrap()]).mesh(Mesh::new().axis("context", 4));
+    let report = fit.run(
+        |device| (config.init::<B>(device).unwrap().into_loop(Keep::Nothing).unwrap(), None),
+        |(model, _), device| {
+            let context = Context::new(device, "context", ContextForm::Ring).unwrap();
+            let tokens = Tensor::from_data(TensorData::new(vec![0i32; 1025], [1, 1025]), device);
+            let loss = model.nats_over(tokens, None, &context).unwrap().mean();
+            let gradients = GradientsParams::from_grads(loss.backward(), &model);
+            (model, Some((loss, gradients)))
+        },
+    );
+    let collectives = &report.unwrap().slices[0].collectives;
+    let given =
+        |kind: &str| -> u64 { collectives.iter().filter(|of| of.kind == kind).map(|of| of.operand_bytes).sum() };
+    // Keys and values of 256 tokens in bf16, twice forward and once backward, with their gradients in f32.
+    let held = 256 * 2 * 2 * 64;
+    let round = 3 * 4 * (3 * 2 * held + 4 * held);
+    assert!((round..round + round / 8).contains(&given("collective-permute")), "{collectives:?}");
+    assert!(given("all-gather") < held && given("all-to-all") < held, "{collectives:?}");
 }

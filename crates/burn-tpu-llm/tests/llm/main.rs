@@ -18,7 +18,11 @@ fn cpu() -> Option<(TpuDevice, MutexGuard<'static, ()>)> {
     static ONE: Mutex<()> = Mutex::new(());
     burn_tpu_pjrt::testing::plugin(burn_tpu_pjrt::PluginKind::Cpu)?;
     let (device, alone) = (TpuDevice::cpu(0), ONE.lock().unwrap_or_else(PoisonError::into_inner));
-    // Everything is compiled, as in the program; the first of these tests decides.
-    TpuOptions::inference().disk_cache(false).install(&device).ok();
+    options().install(&device).ok();
     Some((device, alone))
+}
+
+/// Everything is compiled, as in the program. The first test decides how many devices the plugin has.
+fn options() -> TpuOptions {
+    TpuOptions::inference().disk_cache(false).cpu_devices(4)
 }
