@@ -1,7 +1,6 @@
 //! A batch and its loss.
 
-use crate::error::Result;
-use crate::model::{Context, Decoder};
+use crate::model::Decoder;
 use burn::module::Module;
 use burn::prelude::*;
 
@@ -26,14 +25,5 @@ impl<B: Backend> Batch<B> {
     /// Returns the sum of the cross-entropy in nats of the tokens that are learned, `[1]` in f32.
     pub fn nats(self, model: &Decoder<B>) -> Tensor<B, 1> {
         (model.nats(self.tokens, self.starts) * self.weights).sum()
-    }
-
-    /// Returns what [`Batch::loss`] does, with the tokens of a row split over chips.
-    ///
-    /// # Errors
-    /// [`LlmError::Context`](crate::LlmError::Context) for a length that does not divide.
-    pub fn loss_over(self, model: &Decoder<B>, context: &Context<B>) -> Result<Tensor<B, 1>> {
-        let count = self.weights.clone().sum().clamp_min(1.0);
-        Ok((model.nats_over(self.tokens, self.starts, context)? * self.weights).sum() / count)
     }
 }

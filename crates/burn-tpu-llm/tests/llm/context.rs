@@ -151,9 +151,10 @@ fn a_ring_sends_keys_and_values_from_chip_to_chip() {
     let collectives = &report.unwrap().slices[0].collectives;
     let given =
         |kind: &str| -> u64 { collectives.iter().filter(|of| of.kind == kind).map(|of| of.operand_bytes).sum() };
-    // Keys and values of 256 tokens in bf16, twice forward and once backward, with their gradients in f32.
-    let held = 256 * 2 * 2 * 64;
-    let round = 3 * 4 * (3 * 2 * held + 4 * held);
-    assert!((round..round + round / 8).contains(&given("collective-permute")), "{collectives:?}");
+    // Of keys and values of 256 tokens in bf16, three rounds for each layer (forward, forward again, backward), and one of
+    // their gradients in f32. Keys and values may be sent home too, where nobody reads them.
+    let (layers, held) = (3, 256 * 2 * 2 * 64);
+    let sent = |trips: u64| layers * (trips * 3 * 2 * held + 4 * 4 * held);
+    assert!((sent(3)..=sent(4)).contains(&given("collective-permute")), "{collectives:?}");
     assert!(given("all-gather") < held && given("all-to-all") < held, "{collectives:?}");
 }
