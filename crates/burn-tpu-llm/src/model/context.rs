@@ -32,10 +32,16 @@ pub struct Context<B: Backend> {
     heads: Option<String>,
     form: ContextForm,
     // What only a backend with meshes can do, so that attention needs no other bound than its backend.
-    shard_3: fn(Tensor<B, 3>, [Option<&str>; 3]) -> Tensor<B, 3>,
-    shard_4: fn(Tensor<B, 4>, [Option<&str>; 4]) -> Tensor<B, 4>,
-    ring: fn(&Ring, [Tensor<B, 4>; 3], Option<Tensor<B, 2, Int>>) -> Tensor<B, 4>,
+    shard_3: Shard<B, 3>,
+    shard_4: Shard<B, 4>,
+    ring: RingAttention<B>,
 }
+
+/// [`shard`] of a backend.
+type Shard<B, const D: usize> = fn(Tensor<B, D>, [Option<&str>; D]) -> Tensor<B, D>;
+
+/// [`RingBackend::ring_attention`] of a backend.
+type RingAttention<B> = fn(&Ring, [Tensor<B, 4>; 3], Option<Tensor<B, 2, Int>>) -> Tensor<B, 4>;
 
 impl<B: RingBackend> Context<B> {
     /// Returns the context that an axis of a mesh splits. Batches are split over the axes that

@@ -95,16 +95,16 @@ fn a_context_that_chips_split_has_the_losses_and_gradients_of_one_chip() {
     let Some((one, _alone)) = crate::cpu() else { return };
     let expected = Found::plain(&model("llama-3.1", &one), true);
     let both = || Mesh::new().axis("fsdp", 2).axis("context", 2);
-    for (mesh, form) in [
-        (both(), ContextForm::Gathered),
-        (both(), ContextForm::Ring),
-        (Mesh::new().axis("context", 4), ContextForm::Ring),
+    for (mesh, weights, heads, form) in [
+        (both(), "fsdp+context", None, ContextForm::Gathered),
+        (both().axis("tensor", 2), "fsdp+context", Some("tensor"), ContextForm::Ring),
+        (Mesh::new().axis("context", 4), "context", None, ContextForm::Ring),
     ] {
-        let axis = mesh.names().join("+");
         let device = TpuDevice::mesh(mesh.on(Platform::Cpu));
         crate::options().install(&device).ok();
-        let model = place(model("llama-3.1", &device), &Fsdp { axis: &axis, min_bytes: 0 }).unwrap();
-        Found::over(&model, true, &Context::new(&device, "context", form).unwrap()).assert_near(&expected);
+        let model = place(model("llama-3.1", &device), &Fsdp { axis: weights, min_bytes: 0 }).unwrap();
+        let context = Context::new(&device, "context", form).unwrap().with_heads(heads);
+        Found::over(&model, true, &context).assert_near(&expected);
     }
 }
 

@@ -24,5 +24,5 @@ fn cpu() -> Option<(TpuDevice, MutexGuard<'static, ()>)> {
 
 /// Everything is compiled, as in the program. The first test decides how many devices the plugin has.
 fn options() -> TpuOptions {
-    TpuOptions::inference().disk_cache(false).cpu_devices(4)
+    TpuOptions::inference().disk_cache(false).cpu_devices(8)
 }
