@@ -8,16 +8,17 @@ use burn::prelude::*;
 use burn::tensor::Tolerance;
 use burn::tensor::backend::AutodiffBackend;
 use burn_tpu::fit::Fit;
-use burn_tpu::{Fsdp, Keep, Mesh, Platform, Tpu, TpuDevice, place};
+use burn_tpu::{Fsdp, Keep, Mesh, Platform, Tpu, TpuDevice, TpuFloat, place};
 use burn_tpu_llm::model::{Context, ContextForm};
 use burn_tpu_llm::{Config, Decoder, LlmError, Source};
+use half::bf16;
 
-type B = Autodiff<Tpu<f32>>;
+type B<F = f32> = Autodiff<Tpu<F>>;
 
-type Tokens = Tensor<B, 2, Int>;
+type Tokens<F> = Tensor<B<F>, 2, Int>;
 
 /// Two rows of 17 tokens, of which the second may have two texts.
-fn rows(shared: bool, device: &TpuDevice) -> (Tokens, Option<Tokens>) {
+fn rows<F: TpuFloat>(shared: bool, device: &TpuDevice) -> (Tokens<F>, Option<Tokens<F>>) {
     let tokens: Vec<i32> = (0..34).map(|i| (i * 7 + i * i) % 11).collect();
     let starts = [vec![0; 16], [vec![0; 6], vec![6; 10]].concat()].concat();
     let tensor = |values: Vec<i32>, width| Tensor::from_data(TensorData::new(values, [2, width]), device);
@@ -32,11 +33,11 @@ struct Found {
 }
 
 impl Found {
-    fn new(model: &Decoder<B>, losses: Tensor<B, 2>) -> Self {
-        struct All<'g>(&'g mut <B as AutodiffBackend>::Gradients, Vec<TensorData>);
-        impl ModuleVisitor<B> for All<'_> {
-            fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<B, D>>) {
-                self.1.extend(param.grad_remove(self.0).map(Tensor::into_data));
+    fn new<F: TpuFloat>(model: &Decoder<B<F>>, losses: Tensor<B<F>, 2>) -> Self {
+        struct All<'g, F: TpuFloat>(&'g mut <B<F> as AutodiffBackend>::Gradients, Vec<TensorData>);
+        impl<F: TpuFloat> ModuleVisitor<B<F>> for All<'_, F> {
+            fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<B<F>, D>>) {
+                self.1.extend(param.grad_remove(self.0).map(|gradient| gradient.into_data().convert::<f32>()));
             }
         }
         // Each token has a weight of its own, so that their order matters.
@@ -49,14 +50,26 @@ impl Found {
     }
 
     /// What one chip computes without a context.
-    fn plain(model: &Decoder<B>, shared: bool) -> Self {
+    fn plain<F: TpuFloat>(model: &Decoder<B<F>>, shared: bool) -> Self {
         let (tokens, starts) = rows(shared, &model.device());
         Self::new(model, model.nats(tokens, starts))
     }
 
-    fn over(model: &Decoder<B>, shared: bool, context: &Context<B>) -> Self {
+    fn over<F: TpuFloat>(model: &Decoder<B<F>>, shared: bool, context: &Context<B<F>>) -> Self {
         let (tokens, starts) = rows(shared, &model.device());
         Self::new(model, model.nats_over(tokens, starts, context).unwrap())
+    }
+
+    /// The distance from other gradients over their length.
+    fn distance(&self, other: &Self) -> f64 {
+        let (mut apart, mut length) = (0.0, 0.0);
+        for (one, other) in self.gradients.iter().zip(&other.gradients) {
+            for (one, other) in one.iter::<f64>().zip(other.iter::<f64>()) {
+                apart += (one - other).powi(2);
+                length += other.powi(2);
+            }
+        }
+        (apart / length).sqrt()
     }
 
     fn assert_near(&self, other: &Self) {
@@ -67,7 +80,7 @@ impl Found {
     }
 }
 
-fn model(family: &str, device: &TpuDevice) -> Decoder<B> {
+fn model<F: TpuFloat>(family: &str, device: &TpuDevice) -> Decoder<B<F>> {
     let files = TinyWeights::new(&reference_json(family)["config"]);
     Source::open(files.path()).unwrap().load(device).unwrap()
 }
@@ -84,16 +97,28 @@ fn a_ring_has_the_losses_and_gradients_of_plain_attention() {
         ("gemma3", 4, true),
         ("llama-one-key-head", 2, false),
     ] {
-        let model = model(family, &device);
+        let model = model::<f32>(family, &device);
         let found = Found::over(&model, shared, &ring.clone().with_parts(parts));
         found.assert_near(&Found::plain(&model, shared));
     }
 }
 
+/// The blocks of a ring are added in f32.
+#[test]
+fn a_ring_in_bf16_is_as_far_from_f32_as_plain_attention_is() {
+    let device = TpuDevice::ndarray();
+    let expected = Found::plain(&model::<f32>("llama-3.1", &device), false);
+    let model = model::<bf16>("llama-3.1", &device);
+    let ring = Context::new(&device, "context", ContextForm::Ring).unwrap().with_parts(4);
+    let [plain, ring] = [Found::plain(&model, false), Found::over(&model, false, &ring)];
+    let [plain, ring] = [plain, ring].map(|found| found.distance(&expected));
+    assert!(plain > 1e-4 && ring < 1.2 * plain, "{ring} and {plain}");
+}
+
 #[test]
 fn a_context_that_chips_split_has_the_losses_and_gradients_of_one_chip() {
     let Some((one, _alone)) = crate::cpu() else { return };
-    let expected = Found::plain(&model("llama-3.1", &one), true);
+    let expected = Found::plain(&model::<f32>("llama-3.1", &one), true);
     let both = || Mesh::new().axis("fsdp", 2).axis("context", 2);
     for (mesh, weights, heads, form) in [
         (both(), "fsdp+context", None, ContextForm::Gathered),
@@ -102,7 +127,7 @@ fn a_context_that_chips_split_has_the_losses_and_gradients_of_one_chip() {
     ] {
         let device = TpuDevice::mesh(mesh.on(Platform::Cpu));
         crate::options().install(&device).ok();
-        let model = place(model("llama-3.1", &device), &Fsdp { axis: weights, min_bytes: 0 }).unwrap();
+        let model = place(model::<f32>("llama-3.1", &device), &Fsdp { axis: weights, min_bytes: 0 }).unwrap();
         let context = Context::new(&device, "context", form).unwrap().with_heads(heads);
         Found::over(&model, true, &context).assert_near(&expected);
     }
@@ -111,10 +136,10 @@ fn a_context_that_chips_split_has_the_losses_and_gradients_of_one_chip() {
 #[test]
 fn lengths_that_do_not_divide_are_refused_with_the_next_that_does() {
     let device = TpuDevice::ndarray();
-    let model = model("llama-3.1", &device);
+    let model = model::<f32>("llama-3.1", &device);
     let refused = |form, parts| {
         let context = Context::new(&device, "context", form).unwrap().with_parts(parts);
-        let (tokens, _) = rows(false, &device);
+        let (tokens, _) = rows::<f32>(false, &device);
         let error = model.nats_over(tokens, None, &context).unwrap_err();
         assert!(matches!(error, LlmError::Context { .. }));
         error.to_string()
