@@ -5,9 +5,11 @@
 //! chosen.
 
 mod attention;
+mod blocks;
 mod cache;
 mod decoder;
 mod embedding;
+mod experts;
 mod feed_forward;
 pub(crate) mod few_bits;
 mod looped;
@@ -15,17 +17,22 @@ mod lora;
 mod mixture;
 mod norm;
 mod placement;
+mod product;
 mod projection;
 mod rope;
+mod router;
+mod stack;
 mod view;
 
 pub use attention::Attention;
 pub use cache::Cache;
 pub use decoder::{Decoder, Layer};
 pub use embedding::Embedding;
+pub use experts::FeedForwards;
 pub use feed_forward::FeedForward;
 pub use few_bits::{Bits, FewBits};
 pub use looped::LoopedDecoder;
-pub use mixture::{Mixture, Mlp};
+pub use mixture::{Dispatch, Mixture, Mlp};
 pub use norm::RmsNorm;
 pub use projection::{Lora, Projection};
+pub use stack::{Stack, StackLora};

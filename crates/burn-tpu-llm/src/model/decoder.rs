@@ -4,8 +4,9 @@ use super::attention::{Attention, capped};
 use super::cache::Cache;
 use super::embedding::Embedding;
 use super::few_bits::Bits;
-use super::mixture::Mlp;
+use super::mixture::{Dispatch, Mlp};
 use super::norm::RmsNorm;
+use super::product::Product;
 use super::projection::Projection;
 use super::view::{Places, View, Views};
 use crate::config::{Config, LoraConfig};
@@ -82,16 +83,16 @@ impl<B: Backend> Layer<B> {
     }
 
     /// Returns the products that an adapter may change with their names within a layer.
-    pub(super) fn projections(&mut self) -> Vec<(String, &mut Projection<B>)> {
+    pub(super) fn products(&mut self) -> Vec<(Vec<String>, Product<'_, B>)> {
         let attention = &mut self.self_attn;
-        let mut all = vec![
-            ("self_attn.q_proj".to_owned(), &mut attention.q_proj),
-            ("self_attn.k_proj".to_owned(), &mut attention.k_proj),
-            ("self_attn.v_proj".to_owned(), &mut attention.v_proj),
-            ("self_attn.o_proj".to_owned(), &mut attention.o_proj),
+        let projections = [
+            ("self_attn.q_proj", &mut attention.q_proj),
+            ("self_attn.k_proj", &mut attention.k_proj),
+            ("self_attn.v_proj", &mut attention.v_proj),
+            ("self_attn.o_proj", &mut attention.o_proj),
         ];
-        all.extend(self.mlp.projections());
-        all
+        let named = projections.map(|(name, projection)| (vec![name.to_owned()], Product::One(projection)));
+        named.into_iter().chain(self.mlp.products()).collect()
     }
 
     pub(super) fn forward(
@@ -137,8 +138,8 @@ impl<B: Backend> Decoder<B> {
     pub fn with_few_bits(mut self, bits: Bits) -> Self {
         let device = self.device();
         for layer in &mut self.layers {
-            for (_, projection) in layer.projections() {
-                projection.set_few_bits(bits, &device);
+            for (_, product) in layer.products() {
+                product.set_few_bits(bits, &device);
             }
         }
         self.embed_tokens.set_few_bits(Bits::Eight, &device);
@@ -148,12 +149,22 @@ impl<B: Backend> Decoder<B> {
         self
     }
 
+    /// Returns the decoder with mixtures that compute their experts in this way.
+    pub fn with_dispatch(mut self, dispatch: Dispatch) -> Self {
+        for layer in &mut self.layers {
+            if let Mlp::Mixture(mixture) = &mut layer.mlp {
+                mixture.dispatch = dispatch;
+            }
+        }
+        self
+    }
+
     /// Returns whether some of the weights have few bits.
     pub fn has_few_bits(&self) -> bool {
         // A clone of handles.
         let mut decoder = self.clone();
-        let has = |(_, projection): (String, &mut Projection<B>)| projection.few_bits.is_some();
-        self.embed_tokens.few_bits.is_some() || decoder.projections().into_iter().any(has)
+        let mut products = decoder.products().into_iter();
+        self.embed_tokens.few_bits.is_some() || products.any(|(_, product)| product.has_few_bits())
     }
 
     /// Maps tokens `[batch, length]` to the logits of each next token, `[batch, length, vocabulary]` in f32.

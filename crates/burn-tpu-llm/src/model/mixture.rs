@@ -1,11 +1,29 @@
 //! What a layer computes after attention: one feed-forward, or a mixture of some.
 
+use super::blocks::Blocks;
+use super::experts::FeedForwards;
 use super::feed_forward::FeedForward;
+use super::product::Product;
 use super::projection::Projection;
+use super::router::{Routing, number_of, numbers};
 use crate::config::{Config, Experts};
 use burn::prelude::*;
-use burn::tensor::DType;
-use burn::tensor::activation::{sigmoid, softmax};
+use burn::tensor::activation::sigmoid;
+
+/// The least and the most rows of a block. A TPU multiplies so many rows with a matrix in the time it takes to read it.
+const LEAST_BLOCK: usize = 8;
+const MOST_BLOCK: usize = 512;
+
+/// Fewer choices than this are computed one by one, if they are fewer than the experts.
+const MOST_ALONE: usize = 17;
+
+/// How some rows are computed.
+enum Way {
+    Every,
+    OneByOne,
+    /// In blocks of so many rows.
+    Sorted(usize),
+}
 
 /// What a layer computes after attention.
 #[derive(Module, Debug)]
@@ -35,41 +53,52 @@ impl<B: Backend> Mlp<B> {
     }
 
     /// Returns the products that an adapter may change with their names within a layer.
-    pub(super) fn projections(&mut self) -> Vec<(String, &mut Projection<B>)> {
-        let mut parts: Vec<(String, &mut FeedForward<B>)> = Vec::new();
+    pub(super) fn products(&mut self) -> Vec<(Vec<String>, Product<'_, B>)> {
         match self {
-            Self::Dense(feed_forward) => parts.push(("mlp".to_owned(), feed_forward)),
+            Self::Dense(feed_forward) => feed_forward.products("mlp").collect(),
             Self::Mixture(mixture) => {
-                let experts = mixture.experts.iter_mut().enumerate();
-                parts.extend(experts.map(|(index, expert)| (format!("mlp.experts.{index}"), expert)));
-                parts.extend(mixture.shared_expert.iter_mut().map(|expert| ("mlp.shared_expert".to_owned(), expert)));
+                let mut all = mixture.experts.products("mlp.experts");
+                let shared = mixture.shared_expert.as_mut();
+                all.extend(shared.into_iter().flat_map(|expert| expert.products("mlp.shared_expert")));
+                all
             }
         }
-        let mut all = Vec::new();
-        for (name, part) in parts {
-            all.push((format!("{name}.gate_proj"), &mut part.gate_proj));
-            all.push((format!("{name}.up_proj"), &mut part.up_proj));
-            all.push((format!("{name}.down_proj"), &mut part.down_proj));
-        }
-        all
     }
+}
+
+/// How a mixture computes the experts that its router has chosen.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub enum Dispatch {
+    /// What is best for the number of tokens. It computes what the router says.
+    #[default]
+    Auto,
+    /// Every expert for every token; those that are not chosen count 0.
+    Every,
+    /// The chosen experts alone: tokens sorted by expert, in blocks of so many rows, each of which reads the weights of one
+    /// expert. It computes what the router says.
+    Sorted {
+        /// The rows of a block.
+        block: usize,
+    },
 }
 
 /// A mixture of experts ([Shazeer et al.](https://arxiv.org/abs/1701.06538);
 /// [Mixtral](https://arxiv.org/abs/2401.04088); [Qwen](https://arxiv.org/abs/2505.09388)): the feed-forwards that a
-/// router prefers for a token count for it, each with its share. All of them are computed for every token.
+/// router prefers for a token count for it, each with its share.
 #[derive(Module, Debug)]
 pub struct Mixture<B: Backend> {
     /// The router, `[width, experts]`.
     pub gate: Projection<B>,
     /// The feed-forwards among which the router chooses.
-    pub experts: Vec<FeedForward<B>>,
+    pub experts: FeedForwards<B>,
     /// A feed-forward that counts for every token.
     pub shared_expert: Option<FeedForward<B>>,
     /// How much that one counts, `[width, 1]`.
     pub shared_expert_gate: Option<Projection<B>>,
     per_token: usize,
     normalised: bool,
+    #[module(skip)]
+    pub(super) dispatch: Dispatch,
 }
 
 impl<B: Backend> Mixture<B> {
@@ -78,43 +107,84 @@ impl<B: Backend> Mixture<B> {
         let width = config.width;
         Self {
             gate: Projection::new(width, experts.count, false, device),
-            experts: (0..experts.count).map(|_| FeedForward::new(config, experts.feed_forward, device)).collect(),
+            experts: FeedForwards::new(config, experts.count, experts.feed_forward, device),
             shared_expert: experts.shared.map(|hidden| FeedForward::new(config, hidden, device)),
             shared_expert_gate: experts.shared.map(|_| Projection::new(width, 1, false, device)),
             per_token: experts.per_token,
             normalised: experts.normalised,
+            dispatch: Dispatch::Auto,
         }
     }
 
     /// Maps `[batch, length, width]` to the same shape.
     pub fn forward(&self, x: Tensor<B, 3>) -> Tensor<B, 3> {
-        let shares = self.shares(x.clone());
-        let mut sum = x.zeros_like();
-        for (index, expert) in self.experts.iter().enumerate() {
-            sum = sum + expert.forward(x.clone()) * shares.clone().slice_dim(2, index..index + 1);
-        }
+        let [batch, length, width] = x.dims();
+        let logits = self.gate.forward(x.clone());
+        let experts = logits.dims()[2];
+        let logits = logits.reshape([batch * length, experts]);
+        let routing = Routing::new(logits, self.per_token, self.normalised);
+        let sum = self.chosen_experts(x.clone().reshape([batch * length, width]), &routing);
+        let sum = sum.reshape([batch, length, width]);
         match (&self.shared_expert, &self.shared_expert_gate) {
             (Some(expert), Some(gate)) => sum + expert.forward(x.clone()) * sigmoid(gate.forward(x)),
             _ => sum,
         }
     }
 
-    /// Returns how much each expert counts for each token, `[batch, length, experts]`: 0 for those that are not chosen.
-    /// Of experts that the router likes equally, the first ones are chosen.
-    fn shares(&self, x: Tensor<B, 3>) -> Tensor<B, 3> {
-        let (dtype, device) = (x.dtype(), x.device());
-        let likings = softmax(self.gate.forward(x).cast(DType::F32), 2);
-        let [batch, length, experts] = likings.dims();
-        let shape = [batch, length, experts, experts];
-        let own = likings.clone().unsqueeze_dim::<4>(3).expand(shape);
-        let other = likings.clone().unsqueeze_dim::<4>(2).expand(shape);
-        let index = Tensor::<B, 1, Int>::arange(0..experts as i64, &device);
-        let square = [experts, experts];
-        let earlier = index.clone().unsqueeze::<2>().expand(square).lower(index.unsqueeze_dim::<2>(1).expand(square));
-        let equal = other.clone().equal(own.clone()).bool_and(earlier.unsqueeze::<4>().expand(shape));
-        let before = other.greater(own).bool_or(equal).int().sum_dim(3).squeeze_dim::<3>(3);
-        let chosen = likings.mask_fill(before.greater_equal_elem(self.per_token as i64), 0.0);
-        let shares = if self.normalised { chosen.clone() / chosen.sum_dim(2) } else { chosen };
-        shares.cast(dtype)
+    /// Maps `[rows, width]` to the sum of each row's experts, `[rows, width]`.
+    fn chosen_experts(&self, x: Tensor<B, 2>, routing: &Routing<B>) -> Tensor<B, 2> {
+        let [rows, experts] = routing.shares.dims();
+        match self.way(rows, experts) {
+            Way::Every => {
+                let shares = routing.shares.clone().cast(x.dtype());
+                self.experts.all(x, shares.transpose().unsqueeze_dim(2))
+            }
+            Way::OneByOne => self.one_by_one(x, routing),
+            Way::Sorted(block) => {
+                let blocks = Blocks::new(routing, block);
+                match self.experts.chosen(Some(&blocks.experts)) {
+                    Some(experts) => blocks.combine(experts.forward(blocks.gather(x))),
+                    None => x,
+                }
+            }
+        }
+    }
+
+    fn way(&self, rows: usize, experts: usize) -> Way {
+        let choices = rows * self.per_token;
+        match self.dispatch {
+            // Matrices in few bits are no stacks.
+            _ if self.experts.has_few_bits() => Way::Every,
+            Dispatch::Every => Way::Every,
+            Dispatch::Sorted { block } => Way::Sorted(block.max(1)),
+            Dispatch::Auto if choices < experts.min(MOST_ALONE) => Way::OneByOne,
+            Dispatch::Auto => {
+                let block = (choices / experts).next_power_of_two().clamp(LEAST_BLOCK, MOST_BLOCK);
+                if rows * experts >= 2 * (choices + block * experts) { Way::Sorted(block) } else { Way::Every }
+            }
+        }
+    }
+
+    /// Computes each choice for itself, which reads the weights of its expert alone.
+    fn one_by_one(&self, x: Tensor<B, 2>, routing: &Routing<B>) -> Tensor<B, 2> {
+        let choices = routing.choices();
+        let ([rows, per_token, experts], dtype) = (choices.dims(), x.dtype());
+        let number = number_of(&choices, numbers::<B>(experts, &x.device()).unsqueeze());
+        let shares = routing.shares_of(&choices).cast(dtype);
+        let mut sums = Vec::new();
+        for row in 0..rows {
+            let x = x.clone().slice_dim(0, row..row + 1).unsqueeze::<3>();
+            let mut sum: Option<Tensor<B, 2>> = None;
+            for choice in 0..per_token {
+                let place = [row..row + 1, choice..choice + 1];
+                let Some(expert) = self.experts.chosen(Some(&number.clone().slice(place.clone()).reshape([1]))) else {
+                    continue;
+                };
+                let y = expert.forward(x.clone()).squeeze_dim::<2>(0) * shares.clone().slice(place);
+                sum = Some(sum.map_or(y.clone(), |sum| sum + y));
+            }
+            sums.extend(sum);
+        }
+        Tensor::cat(sums, 0)
     }
 }
