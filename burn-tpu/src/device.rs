@@ -115,6 +115,11 @@ impl TpuDevice {
         Self::of(Device::mesh(mesh))
     }
 
+    /// Returns the mesh of a device of many chips; `None` for a device of one.
+    pub fn as_mesh(self) -> Option<Mesh> {
+        self.0.as_mesh()
+    }
+
     /// Returns the device number `index` of a platform. For [`Platform::Topology`] and [`Platform::Mesh`] the number comes
     /// from [`TpuDevice::topology`] or [`TpuDevice::mesh`].
     pub fn new(platform: Platform, index: u16) -> Self {

@@ -4,7 +4,7 @@ use super::attention::{Attention, capped};
 use super::cache::Cache;
 use super::embedding::Embedding;
 use super::few_bits::Bits;
-use super::mixture::{Dispatch, Mlp};
+use super::mixture::{Dispatch, Mlp, Pass, RouterReport};
 use super::norm::RmsNorm;
 use super::product::Product;
 use super::projection::Projection;
@@ -100,16 +100,18 @@ impl<B: Backend> Layer<B> {
         x: Tensor<B, 3>,
         view: &View<B>,
         cache: Option<(&mut Cache<B>, usize)>,
+        sums: &mut Option<Tensor<B, 1>>,
     ) -> Tensor<B, 3> {
+        let pass = Pass { exchange: view.exchange.as_ref(), sums };
         let seen = self.self_attn.forward(self.input_layernorm.forward(x.clone()), view, cache);
         match (&self.pre_feedforward_layernorm, &self.post_feedforward_layernorm) {
             (Some(before), Some(after)) => {
                 let x = x + self.post_attention_layernorm.forward(seen);
-                x.clone() + after.forward(self.mlp.forward(before.forward(x)))
+                x.clone() + after.forward(self.mlp.pass(before.forward(x), pass))
             }
             _ => {
                 let x = x + seen;
-                x.clone() + self.mlp.forward(self.post_attention_layernorm.forward(x))
+                x.clone() + self.mlp.pass(self.post_attention_layernorm.forward(x), pass)
             }
         }
     }
@@ -169,7 +171,7 @@ impl<B: Backend> Decoder<B> {
 
     /// Maps tokens `[batch, length]` to the logits of each next token, `[batch, length, vocabulary]` in f32.
     pub fn forward(&self, tokens: Tensor<B, 2, Int>) -> Tensor<B, 3> {
-        self.logits(self.hidden(tokens, None, None))
+        self.logits(self.hidden(tokens, None, None, &mut None))
     }
 
     /// Returns the mean cross-entropy in nats of each token of `[batch, length]` after those before it, `[1]` in f32.
@@ -182,8 +184,21 @@ impl<B: Backend> Decoder<B> {
     /// in the row the text of each token begins, and a token sees its own text alone.
     pub fn nats(&self, tokens: Tensor<B, 2, Int>, starts: Option<Tensor<B, 2, Int>>) -> Tensor<B, 2> {
         let last = tokens.dims()[1] - 1;
-        let hidden = self.hidden(tokens.clone().slice_dim(1, 0..last), starts, None);
+        let hidden = self.hidden(tokens.clone().slice_dim(1, 0..last), starts, None, &mut None);
         self.nats_of(hidden, tokens)
+    }
+
+    /// Returns what [`Decoder::nats`] does, and what the routers of mixtures say of the batch: zeros, if there are none.
+    pub fn nats_and_routers(
+        &self,
+        tokens: Tensor<B, 2, Int>,
+        starts: Option<Tensor<B, 2, Int>>,
+    ) -> (Tensor<B, 2>, RouterReport<B>) {
+        let last = tokens.dims()[1] - 1;
+        let mut sums = Some(no_sums(&tokens.device()));
+        let hidden = self.hidden(tokens.clone().slice_dim(1, 0..last), starts, None, &mut sums);
+        let sums = sums.unwrap_or_else(|| no_sums(&tokens.device()));
+        (self.nats_of(hidden, tokens), RouterReport::of(sums, self.config.layers))
     }
 
     /// Returns the cross-entropy in nats of each token of `[batch, length + 1]` but the first, by the vectors `[batch,
@@ -202,7 +217,7 @@ impl<B: Backend> Decoder<B> {
     pub fn extend(&self, tokens: Tensor<B, 2, Int>, cache: &mut Cache<B>) -> Tensor<B, 3> {
         let next = cache.position() + tokens.dims()[1];
         assert!(next <= cache.capacity(), "position {next} in a cache of {}", cache.capacity());
-        let hidden = self.hidden(tokens, cache.starts(), Some(cache));
+        let hidden = self.hidden(tokens, cache.starts(), Some(cache), &mut None);
         cache.set_position(next);
         hidden
     }
@@ -221,13 +236,14 @@ impl<B: Backend> Decoder<B> {
         tokens: Tensor<B, 2, Int>,
         starts: Option<Tensor<B, 2, Int>>,
         cache: Option<&mut Cache<B>>,
+        sums: &mut Option<Tensor<B, 1>>,
     ) -> Tensor<B, 3> {
         let ([_, length], device) = (tokens.dims(), tokens.device());
         let begin = cache.as_ref().map_or(0, |cache| cache.position());
         let keys = cache.as_ref().map_or(length, |cache| cache.capacity());
         let queries = Tensor::arange(begin as i64..(begin + length) as i64, &device);
         let mut views = Views::new(&self.config, Places { queries, keys, starts });
-        self.run_layers(self.embed(tokens), &mut views, cache)
+        self.run_layers(self.embed(tokens), &mut views, cache, sums)
     }
 
     /// Maps tokens `[batch, length]` to the input of the first layer, `[batch, length, width]`.
@@ -245,12 +261,18 @@ impl<B: Backend> Decoder<B> {
         mut x: Tensor<B, 3>,
         views: &mut Views<'_, B>,
         mut cache: Option<&mut Cache<B>>,
+        sums: &mut Option<Tensor<B, 1>>,
     ) -> Tensor<B, 3> {
         let first = self.config.layers - self.layers.len();
         for (index, layer) in self.layers.iter().enumerate() {
             let cache = cache.as_deref_mut().map(|cache| (cache, index));
-            x = layer.forward(x, &views.of(first + index), cache);
+            x = layer.forward(x, &views.of(first + index), cache, sums);
         }
         self.norm.forward(x)
     }
+}
+
+/// Returns sums of what routers say before the first one.
+pub(super) fn no_sums<B: Backend>(device: &B::Device) -> Tensor<B, 1> {
+    Tensor::zeros([3], (device, DType::F32))
 }

@@ -2,11 +2,13 @@
 //!
 //! Owns: which layers are a trip of the loop. May not know: what the layers compute, and how a loop is recorded.
 
-use super::decoder::{Decoder, Layer};
-use super::view::{Places, Views};
+use super::decoder::{Decoder, Layer, no_sums};
+use super::exchange::Exchange;
+use super::mixture::RouterReport;
+use super::view::{Places, View, Views};
 use crate::error::{LlmError, Result};
 use burn::prelude::*;
-use burn_tpu::{Keep, Layers, LayersBackend};
+use burn_tpu::{Keep, Layers, LayersBackend, MeshBackend};
 
 /// A [`Decoder`] for training whose layers are a loop. A trip has as many layers as it takes until their windows
 /// repeat: one in most families, two in Gemma 2, six in Gemma 3.
@@ -53,24 +55,58 @@ impl<B: Backend> LoopedDecoder<B> {
     }
 }
 
-impl<B: LayersBackend> LoopedDecoder<B> {
-    /// Returns what [`Decoder::nats`] does.
+impl<B: LayersBackend + MeshBackend> LoopedDecoder<B> {
+    /// Returns what [`Decoder::nats`] does. On a mesh with an axis `expert`, tokens are exchanged between its chips as
+    /// [`Dispatch::Capacity`](super::Dispatch::Capacity) says.
     ///
     /// # Errors
     /// [`LlmError::Loop`](crate::LlmError::Loop) if the layers cannot be recorded as a loop.
     pub fn nats(&self, tokens: Tensor<B, 2, Int>, starts: Option<Tensor<B, 2, Int>>) -> Result<Tensor<B, 2>> {
-        let length = tokens.dims()[1] - 1;
-        let queries = Tensor::arange(0..length as i64, &tokens.device());
-        let mut views = Views::new(self.config(), Places { queries, keys: length, starts });
-        let of_trip: Vec<_> = (0..period(&self.config().windows)).map(|layer| views.of(layer)).collect();
-        let x = self.ends.embed(tokens.clone().slice_dim(1, 0..length));
-        let x = self.trips.forward(x, |layers, mut x| {
-            for (layer, view) in layers.iter().zip(&of_trip) {
-                x = layer.forward(x, view, None);
-            }
-            x
+        let mut views = self.views(&tokens, starts);
+        let of_trip = self.views_of_trip(&mut views);
+        let x = self.trips.forward(self.first_input(&tokens), |layers, x| {
+            layers.iter().zip(&of_trip).fold(x, |x, (layer, view)| layer.forward(x, view, None, &mut None))
         })?;
-        Ok(self.ends.nats_of(self.ends.run_layers(x, &mut views, None), tokens))
+        Ok(self.ends.nats_of(self.ends.run_layers(x, &mut views, None, &mut None), tokens))
+    }
+
+    /// Returns what [`Decoder::nats_and_routers`] does.
+    ///
+    /// # Errors
+    /// Those of [`LoopedDecoder::nats`].
+    pub fn nats_and_routers(
+        &self,
+        tokens: Tensor<B, 2, Int>,
+        starts: Option<Tensor<B, 2, Int>>,
+    ) -> Result<(Tensor<B, 2>, RouterReport<B>)> {
+        let mut views = self.views(&tokens, starts);
+        let of_trip = self.views_of_trip(&mut views);
+        let none = no_sums(&tokens.device());
+        let (x, sums) = self.trips.forward((self.first_input(&tokens), none), |layers, (x, sums)| {
+            let mut sums = Some(sums);
+            let x = layers.iter().zip(&of_trip).fold(x, |x, (layer, view)| layer.forward(x, view, None, &mut sums));
+            let device = x.device();
+            (x, sums.unwrap_or_else(|| no_sums(&device)))
+        })?;
+        let mut sums = Some(sums);
+        let hidden = self.ends.run_layers(x, &mut views, None, &mut sums);
+        let sums = sums.unwrap_or_else(|| no_sums(&tokens.device()));
+        Ok((self.ends.nats_of(hidden, tokens), RouterReport::of(sums, self.config().layers)))
+    }
+
+    fn views(&self, tokens: &Tensor<B, 2, Int>, starts: Option<Tensor<B, 2, Int>>) -> Views<'_, B> {
+        let (length, device) = (tokens.dims()[1] - 1, tokens.device());
+        let queries = Tensor::arange(0..length as i64, &device);
+        Views::new(self.config(), Places { queries, keys: length, starts }).with_exchange(Exchange::new(&device))
+    }
+
+    fn views_of_trip(&self, views: &mut Views<'_, B>) -> Vec<View<B>> {
+        (0..period(&self.config().windows)).map(|layer| views.of(layer)).collect()
+    }
+
+    fn first_input(&self, tokens: &Tensor<B, 2, Int>) -> Tensor<B, 3> {
+        let length = tokens.dims()[1] - 1;
+        self.ends.embed(tokens.clone().slice_dim(1, 0..length))
     }
 }
 

@@ -1,6 +1,8 @@
 //! What a layer computes after attention: one feed-forward, or a mixture of some.
 
 use super::blocks::Blocks;
+use super::capacity::{Rooms, room};
+use super::exchange::Exchange;
 use super::experts::FeedForwards;
 use super::feed_forward::FeedForward;
 use super::product::Product;
@@ -8,7 +10,10 @@ use super::projection::Projection;
 use super::router::{Routing, number_of, numbers};
 use crate::config::{Config, Experts};
 use burn::prelude::*;
+use burn::tensor::DType;
 use burn::tensor::activation::sigmoid;
+use burn_tpu::TpuDevice;
+use std::any::Any;
 
 /// The least and the most rows of a block. A TPU multiplies so many rows with a matrix in the time it takes to read it.
 const LEAST_BLOCK: usize = 8;
@@ -23,6 +28,23 @@ enum Way {
     OneByOne,
     /// In blocks of so many rows.
     Sorted(usize),
+    Rooms {
+        group: usize,
+        room: usize,
+    },
+}
+
+/// Returns whether a device is many chips.
+fn is_mesh<B: Backend>(device: &B::Device) -> bool {
+    let device: &dyn Any = device;
+    device.downcast_ref::<TpuDevice>().is_some_and(|device| device.as_mesh().is_some())
+}
+
+/// Returns the mean over rows of the square of the logarithm of the sum of exponentials of logits `[rows, experts]`, `[1]`.
+fn z_loss<B: Backend>(logits: Tensor<B, 2>) -> Tensor<B, 1> {
+    let largest = logits.clone().detach().max_dim(1);
+    let sum = (logits - largest.clone()).exp().sum_dim(1).log() + largest;
+    (sum.clone() * sum).mean()
 }
 
 /// What a layer computes after attention.
@@ -46,9 +68,14 @@ impl<B: Backend> Mlp<B> {
 
     /// Maps `[batch, length, width]` to the same shape.
     pub fn forward(&self, x: Tensor<B, 3>) -> Tensor<B, 3> {
+        self.pass(x, Pass { exchange: None, sums: &mut None })
+    }
+
+    /// Maps `[batch, length, width]` to the same shape.
+    pub(super) fn pass(&self, x: Tensor<B, 3>, pass: Pass<'_, B>) -> Tensor<B, 3> {
         match self {
             Self::Dense(feed_forward) => feed_forward.forward(x),
-            Self::Mixture(mixture) => mixture.forward(x),
+            Self::Mixture(mixture) => mixture.pass(x, pass),
         }
     }
 
@@ -80,6 +107,44 @@ pub enum Dispatch {
         /// The rows of a block.
         block: usize,
     },
+    /// The chosen experts alone, each for at most `factor` times its part of the choices of a group of tokens; what is more
+    /// is dropped: it counts 0. A mesh with an axis `expert` exchanges the tokens between its chips.
+    Capacity {
+        /// 1 has room for as many choices as there are; with `experts / per_token` and above nothing is dropped.
+        factor: f64,
+        /// The tokens of a group, which follow each other in a row of the batch: all of the row, if they do not divide it.
+        group: usize,
+    },
+}
+
+/// What the routers of a decoder's mixtures say of a batch: means over its layers, `[1]` in f32.
+#[derive(Clone, Debug)]
+pub struct RouterReport<B: Backend> {
+    /// How unevenly experts are chosen ([Fedus et al.](https://arxiv.org/abs/2101.03961)): the sum over experts of the share
+    /// of tokens that choose it times its mean likelihood, times the number of experts. It is at least about the number of
+    /// experts of a token, which is its value where all are chosen alike, as in Hugging Face's `load_balancing_loss_func`.
+    pub balance: Tensor<B, 1>,
+    /// How large the logits are ([Zoph et al.](https://arxiv.org/abs/2202.08906)): the mean square of the logarithm of the
+    /// sum of their exponentials.
+    pub z: Tensor<B, 1>,
+    /// The share of choices that [`Dispatch::Capacity`] has dropped.
+    pub dropped: Tensor<B, 1>,
+}
+
+impl<B: Backend> RouterReport<B> {
+    /// Returns the sums of some layers, `[3]`, as means.
+    pub(super) fn of(sums: Tensor<B, 1>, layers: usize) -> Self {
+        let means = sums.div_scalar(layers as f64);
+        let [balance, z, dropped] = [0, 1, 2].map(|at| means.clone().slice_dim(0, at..at + 1));
+        Self { balance, z, dropped }
+    }
+}
+
+/// What a layer's mixture needs beside its input.
+pub(super) struct Pass<'p, B: Backend> {
+    pub(super) exchange: Option<&'p Exchange<B>>,
+    /// Sums of what routers say, `[3]` in f32, if they are wanted.
+    pub(super) sums: &'p mut Option<Tensor<B, 1>>,
 }
 
 /// A mixture of experts ([Shazeer et al.](https://arxiv.org/abs/1701.06538);
@@ -116,14 +181,38 @@ impl<B: Backend> Mixture<B> {
         }
     }
 
+    /// Returns the mixture with another way to compute its experts.
+    pub fn with_dispatch(self, dispatch: Dispatch) -> Self {
+        Self { dispatch, ..self }
+    }
+
     /// Maps `[batch, length, width]` to the same shape.
     pub fn forward(&self, x: Tensor<B, 3>) -> Tensor<B, 3> {
+        self.pass(x, Pass { exchange: None, sums: &mut None })
+    }
+
+    fn pass(&self, x: Tensor<B, 3>, pass: Pass<'_, B>) -> Tensor<B, 3> {
         let [batch, length, width] = x.dims();
         let logits = self.gate.forward(x.clone());
         let experts = logits.dims()[2];
-        let logits = logits.reshape([batch * length, experts]);
-        let routing = Routing::new(logits, self.per_token, self.normalised);
-        let sum = self.chosen_experts(x.clone().reshape([batch * length, width]), &routing);
+        let logits = logits.reshape([batch * length, experts]).cast(DType::F32);
+        let routing = Routing::new(logits.clone(), self.per_token, self.normalised);
+        let rows = x.clone().reshape([batch * length, width]);
+        let (sum, dropped) = match self.way(length, batch * length, experts, &x.device()) {
+            Way::Rooms { group, room } => {
+                let rooms = Rooms::new(&routing, group, room);
+                let sum = rooms.run(rows, pass.exchange, |rows| match self.experts.chosen(None) {
+                    Some(all) => all.forward(rows),
+                    None => rows,
+                });
+                (sum, pass.sums.is_some().then(|| rooms.dropped(self.per_token)))
+            }
+            way => (self.chosen_experts(rows, &routing, way), None),
+        };
+        if let Some(sums) = pass.sums.take() {
+            let dropped = dropped.unwrap_or_else(|| Tensor::zeros([1], (&x.device(), DType::F32)));
+            *pass.sums = Some(sums + Tensor::cat(vec![routing.balance(), z_loss(logits), dropped], 0));
+        }
         let sum = sum.reshape([batch, length, width]);
         match (&self.shared_expert, &self.shared_expert_gate) {
             (Some(expert), Some(gate)) => sum + expert.forward(x.clone()) * sigmoid(gate.forward(x)),
@@ -132,13 +221,8 @@ impl<B: Backend> Mixture<B> {
     }
 
     /// Maps `[rows, width]` to the sum of each row's experts, `[rows, width]`.
-    fn chosen_experts(&self, x: Tensor<B, 2>, routing: &Routing<B>) -> Tensor<B, 2> {
-        let [rows, experts] = routing.shares.dims();
-        match self.way(rows, experts) {
-            Way::Every => {
-                let shares = routing.shares.clone().cast(x.dtype());
-                self.experts.all(x, shares.transpose().unsqueeze_dim(2))
-            }
+    fn chosen_experts(&self, x: Tensor<B, 2>, routing: &Routing<B>, way: Way) -> Tensor<B, 2> {
+        match way {
             Way::OneByOne => self.one_by_one(x, routing),
             Way::Sorted(block) => {
                 let blocks = Blocks::new(routing, block);
@@ -147,16 +231,26 @@ impl<B: Backend> Mixture<B> {
                     None => x,
                 }
             }
+            Way::Every | Way::Rooms { .. } => {
+                let shares = routing.shares.clone().cast(x.dtype());
+                self.experts.all(x, shares.transpose().unsqueeze_dim(2))
+            }
         }
     }
 
-    fn way(&self, rows: usize, experts: usize) -> Way {
+    fn way(&self, length: usize, rows: usize, experts: usize, device: &B::Device) -> Way {
         let choices = rows * self.per_token;
         match self.dispatch {
             // Matrices in few bits are no stacks.
             _ if self.experts.has_few_bits() => Way::Every,
             Dispatch::Every => Way::Every,
             Dispatch::Sorted { block } => Way::Sorted(block.max(1)),
+            Dispatch::Capacity { factor, group } => {
+                let group = if group > 0 && length.is_multiple_of(group) { group } else { length };
+                Way::Rooms { group, room: room(factor, group, self.per_token, experts) }
+            }
+            // The rows of other chips are out of reach.
+            Dispatch::Auto if is_mesh::<B>(device) => Way::Every,
             Dispatch::Auto if choices < experts.min(MOST_ALONE) => Way::OneByOne,
             Dispatch::Auto => {
                 let block = (choices / experts).next_power_of_two().clamp(LEAST_BLOCK, MOST_BLOCK);

@@ -11,9 +11,18 @@ impl Config {
     ///
     /// `tensor` splits the heads and the hidden layers, so that a layer's two pairs of products need one exchange each
     /// ([Shoeybi et al.](https://arxiv.org/abs/1909.08053)); the tokens of the vocabulary too. `fsdp` splits what is left
-    /// of each weight, which is gathered where it is used.
-    pub fn placement<'a>(&self, tensor: Option<&'a str>, fsdp: Option<&'a str>) -> impl PlacementRule + use<'a> {
+    /// of each weight, which is gathered where it is used. `expert` splits the experts of mixtures.
+    pub fn placement<'a>(
+        &self,
+        tensor: Option<&'a str>,
+        fsdp: Option<&'a str>,
+        expert: Option<&'a str>,
+    ) -> impl PlacementRule + use<'a> {
         let mut rule = Patterns::new();
+        for columns in ["gate_proj", "up_proj"] {
+            rule = rule.add(format!("*.experts.{columns}.weight"), [expert, fsdp, tensor]);
+        }
+        rule = rule.add("*.experts.down_proj.weight", [expert, tensor, fsdp]);
         for columns in ["q_proj", "k_proj", "v_proj", "gate_proj", "up_proj"] {
             rule = rule.add(format!("*.{columns}.weight"), [fsdp, tensor]);
         }

@@ -1,7 +1,7 @@
 //! Which experts each token has, and how much each of them counts.
 
 use burn::prelude::*;
-use burn::tensor::DType;
+use burn::tensor::FloatDType;
 use burn::tensor::activation::softmax;
 
 /// What a router chooses for rows of tokens.
@@ -16,10 +16,10 @@ pub(super) struct Routing<B: Backend> {
 }
 
 impl<B: Backend> Routing<B> {
-    /// Chooses the `per_token` likeliest experts by logits `[rows, experts]`. Of experts that are equally likely, the
+    /// Chooses the `per_token` likeliest experts by logits `[rows, experts]` in f32. Of experts that are equally likely, the
     /// first ones come first. `normalised` shares of a row have the sum 1.
     pub(super) fn new(logits: Tensor<B, 2>, per_token: usize, normalised: bool) -> Self {
-        let likings = softmax(logits.cast(DType::F32), 1);
+        let likings = softmax(logits, 1);
         let [rows, experts] = likings.dims();
         let shape = [rows, experts, experts];
         let own = likings.clone().unsqueeze_dim::<3>(2).expand(shape);
@@ -40,6 +40,13 @@ impl<B: Backend> Routing<B> {
         let shape = [rows, self.per_token, experts];
         let number = numbers(self.per_token, &self.rank.device()).unsqueeze_dim::<2>(1).unsqueeze::<3>();
         self.rank.clone().unsqueeze_dim::<3>(1).expand(shape).equal(number.expand(shape))
+    }
+
+    /// Returns how unevenly experts are chosen, `[1]`: [`RouterReport::balance`](super::RouterReport::balance).
+    pub(super) fn balance(&self) -> Tensor<B, 1> {
+        let [rows, experts] = self.rank.dims();
+        let chosen = self.chosen().sum_dim(0).cast(FloatDType::F32).div_scalar(rows as f64);
+        (chosen * self.likings.clone().mean_dim(0)).sum().mul_scalar(experts as f64)
     }
 
     /// Returns 1 for the experts that are chosen and 0 for others, `[rows, experts]`.

@@ -1,5 +1,7 @@
-//! What the places of a layer's queries and keys say: how they are rotated, and which keys a query must not see.
+//! What a layer sees beside its input. The places of queries and keys say how they are rotated, and which keys a query must
+//! not see; a mesh says where tokens and experts are.
 
+use super::exchange::Exchange;
 use super::rope::Rotation;
 use crate::config::Config;
 use burn::prelude::*;
@@ -11,6 +13,8 @@ pub(crate) struct View<B: Backend> {
     /// `[1 or batch, 1, queries, keys]`, true at keys after the query, at those that its window has left and at those
     /// of other texts.
     pub(crate) hidden: Tensor<B, 4, Bool>,
+    /// How tokens get to their experts, on a mesh that splits those.
+    pub(crate) exchange: Option<Exchange<B>>,
 }
 
 /// Where the queries of a pass are in the rows of its keys.
@@ -27,12 +31,18 @@ pub(super) struct Places<B: Backend> {
 pub(super) struct Views<'c, B: Backend> {
     config: &'c Config,
     places: Places<B>,
+    exchange: Option<Exchange<B>>,
     known: Vec<(Option<usize>, View<B>)>,
 }
 
 impl<'c, B: Backend> Views<'c, B> {
     pub(super) fn new(config: &'c Config, places: Places<B>) -> Self {
-        Self { config, places, known: Vec::new() }
+        Self { config, places, exchange: None, known: Vec::new() }
+    }
+
+    /// Sets how tokens get to their experts.
+    pub(super) fn with_exchange(self, exchange: Option<Exchange<B>>) -> Self {
+        Self { exchange, ..self }
     }
 
     /// Returns the view of a layer.
@@ -42,7 +52,7 @@ impl<'c, B: Backend> Views<'c, B> {
             return view.clone();
         }
         let rotation = Rotation::new(self.config.rope_of(layer), self.config.head, self.places.positions());
-        let view = View { rotation, hidden: self.places.hidden(window) };
+        let view = View { rotation, hidden: self.places.hidden(window), exchange: self.exchange.clone() };
         self.known.push((window, view.clone()));
         view
     }

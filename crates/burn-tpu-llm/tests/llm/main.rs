@@ -1,5 +1,6 @@
 //! The tests of this crate. They are one program, since each would link Burn and two backends.
 
+mod experts;
 mod families;
 mod few_bits;
 mod generate;
@@ -18,6 +19,6 @@ fn cpu() -> Option<(TpuDevice, MutexGuard<'static, ()>)> {
     burn_tpu_pjrt::testing::plugin(burn_tpu_pjrt::PluginKind::Cpu)?;
     let (device, alone) = (TpuDevice::cpu(0), ONE.lock().unwrap_or_else(PoisonError::into_inner));
     // Everything is compiled, as in the program; the first of these tests decides.
-    TpuOptions::inference().disk_cache(false).install(&device).ok();
+    TpuOptions::inference().cpu_devices(8).disk_cache(false).install(&device).ok();
     Some((device, alone))
 }

@@ -11,7 +11,7 @@ use std::fmt::{Display, Formatter};
 use std::str::FromStr;
 
 /// The names that split batches, if [`Mesh::batch_axes`] names none.
-const BATCH_AXES: [&str; 5] = ["slice", "replica", "data", "batch", "fsdp"];
+const BATCH_AXES: [&str; 6] = ["slice", "replica", "data", "batch", "fsdp", "expert"];
 
 /// The number of devices along an axis.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -73,7 +73,8 @@ impl Mesh {
         self
     }
 
-    /// Names the axes that split batches. The default is those called `slice`, `replica`, `data`, `batch` or `fsdp`.
+    /// Names the axes that split batches. The default is those called `slice`, `replica`, `data`, `batch`,
+    /// `fsdp` or `expert`.
     pub fn batch_axes<S: Into<String>>(mut self, names: impl IntoIterator<Item = S>) -> Self {
         self.batch = Some(names.into_iter().map(Into::into).collect());
         self
@@ -125,14 +126,17 @@ impl Mesh {
         Axes::new(&axes).map_err(|rule| self.error(rule))
     }
 
+    /// Returns the names of the axes that split batches.
+    pub fn batch_names(&self) -> Vec<&str> {
+        match &self.batch {
+            Some(names) => names.iter().map(String::as_str).collect(),
+            None => self.names().into_iter().filter(|name| BATCH_AXES.contains(name)).collect(),
+        }
+    }
+
     /// Returns the axes that split batches.
     pub(crate) fn batch(&self) -> Result<Vec<Axis>> {
-        let default = || {
-            let known = self.axes.iter().map(|(name, _)| name).filter(|name| BATCH_AXES.contains(&name.as_str()));
-            known.cloned().collect()
-        };
-        let names: Vec<String> = self.batch.clone().unwrap_or_else(default);
-        names.iter().map(|name| self.axis_named(name)).collect()
+        self.batch_names().into_iter().map(|name| self.axis_named(name)).collect()
     }
 
     /// Returns the position of an axis.
