@@ -14,6 +14,7 @@ mod exchange;
 mod experts;
 mod feed_forward;
 pub(crate) mod few_bits;
+mod grouped;
 mod looped;
 mod lora;
 mod mixture;

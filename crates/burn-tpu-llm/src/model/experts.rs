@@ -2,6 +2,8 @@
 //!
 //! Owns: what they compute for rows of tokens. May not know: the router.
 
+use super::blocks::{Layout, Sorted};
+use super::grouped;
 use super::product::Product;
 use super::stack::{Matrices, Stack};
 use crate::config::{Activation, Config};
@@ -69,6 +71,28 @@ impl<B: Backend> FeedForwards<B> {
         }
     }
 
+    /// Computes the sorted choices of rows `[rows, width]` by a TPU's kernel, `[rows * per_token, width]` in the order of the
+    /// choices; `None` on other backends, and for experts with biases or an adapter.
+    pub(super) fn sorted(&self, x: Tensor<B, 2>, sorted: &Sorted<B>) -> Option<Tensor<B, 2>> {
+        let [gate, up, down] = [&self.gate_proj, &self.up_proj, &self.down_proj].map(Stack::weight_alone);
+        let product = |x, weight| grouped::product(x, weight, sorted.sizes.clone());
+        let x = grouped::taken(x, sorted.sources.clone(), sorted.places.clone())?;
+        let gate = activated(product(x.clone(), gate?)?, self.gelu);
+        let y = product(gate * product(x, up?)?, down?)?;
+        grouped::taken(y, sorted.places.clone(), sorted.choices.clone())
+    }
+
+    /// Computes the same in blocks of rows; `None` if the weights have few bits.
+    pub(super) fn in_blocks(&self, x: Tensor<B, 2>, sorted: &Sorted<B>, size: usize) -> Option<Tensor<B, 2>> {
+        let ([choices], width) = (sorted.places.dims(), x.dims()[1]);
+        let layout = Layout::new(sorted.sizes.clone(), choices, size);
+        let [blocks] = layout.experts.dims();
+        let chosen = self.chosen(Some(&layout.experts))?;
+        let sources = sorted.sources.clone().select(0, layout.sources);
+        let y = chosen.forward(x.select(0, sources).reshape([blocks, size, width]));
+        Some(y.reshape([blocks * size, width]).select(0, layout.places.select(0, sorted.places.clone())))
+    }
+
     /// Computes one expert after another. Matrices in few bits are no one tensor.
     fn in_turns(&self, x: Tensor<B, 3>, shares: Tensor<B, 3>) -> Tensor<B, 2> {
         let mut sum = x.zeros_like();
@@ -94,6 +118,6 @@ impl<B: Backend> Chosen<B> {
     }
 }
 
-fn activated<B: Backend>(gate: Tensor<B, 3>, gelu: bool) -> Tensor<B, 3> {
+fn activated<B: Backend, const D: usize>(gate: Tensor<B, D>, gelu: bool) -> Tensor<B, D> {
     if gelu { gelu_approximate(gate) } else { silu(gate) }
 }

@@ -1,10 +1,11 @@
 //! What a layer computes after attention: one feed-forward, or a mixture of some.
 
-use super::blocks::Blocks;
+use super::blocks::Sorted;
 use super::capacity::{Rooms, room};
 use super::exchange::Exchange;
 use super::experts::FeedForwards;
 use super::feed_forward::FeedForward;
+use super::grouped::is_native;
 use super::product::Product;
 use super::projection::Projection;
 use super::router::{Routing, number_of, numbers};
@@ -225,11 +226,10 @@ impl<B: Backend> Mixture<B> {
         match way {
             Way::OneByOne => self.one_by_one(x, routing),
             Way::Sorted(block) => {
-                let blocks = Blocks::new(routing, block);
-                match self.experts.chosen(Some(&blocks.experts)) {
-                    Some(experts) => blocks.combine(experts.forward(blocks.gather(x))),
-                    None => x,
-                }
+                let sorted = Sorted::new(routing);
+                let native = is_native::<B>(&x.device()).then(|| self.experts.sorted(x.clone(), &sorted)).flatten();
+                let y = native.or_else(|| self.experts.in_blocks(x.clone(), &sorted, block));
+                y.map_or(x, |y| sorted.combine(y))
             }
             Way::Every | Way::Rooms { .. } => {
                 let shares = routing.shares.clone().cast(x.dtype());

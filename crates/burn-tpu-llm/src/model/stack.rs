@@ -91,6 +91,12 @@ impl<B: Backend> Stack<B> {
         })
     }
 
+    /// Returns the weights, if there is nothing else: neither a bias nor an adapter beside them.
+    pub(super) fn weight_alone(&self) -> Option<Tensor<B, 3>> {
+        let has_adapter = self.lora.as_ref().is_some_and(|lora| !lora.merged);
+        self.weight.as_ref().filter(|_| self.bias.is_none() && !has_adapter).map(Param::val)
+    }
+
     /// Maps `[1, rows, inputs]` to `[1, rows, outputs]` by the matrix of one expert.
     pub(super) fn product_of(&self, expert: usize, x: Tensor<B, 3>) -> Tensor<B, 3> {
         let part = |stack: Tensor<B, 3>| stack.slice_dim(0, expert..expert + 1);
