@@ -93,8 +93,8 @@ impl<B: Backend> FeedForwards<B> {
         Some(y.reshape([blocks * size, width]).select(0, layout.places.select(0, sorted.places.clone())))
     }
 
-    /// Computes one expert after another. Matrices in few bits are no one tensor.
-    fn in_turns(&self, x: Tensor<B, 3>, shares: Tensor<B, 3>) -> Tensor<B, 2> {
+    /// Computes the same, one expert after another: rows `[1, rows, width]`. Matrices in few bits are no one tensor.
+    pub(super) fn in_turns(&self, x: Tensor<B, 3>, shares: Tensor<B, 3>) -> Tensor<B, 2> {
         let mut sum = x.zeros_like();
         for expert in 0..shares.dims()[0] {
             let gate = activated(self.gate_proj.product_of(expert, x.clone()), self.gelu);

@@ -2,7 +2,7 @@
 
 use super::blocks::Sorted;
 use super::capacity::{Rooms, room};
-use super::exchange::Exchange;
+use super::exchange::{AXIS as EXPERT_AXIS, Exchange};
 use super::experts::FeedForwards;
 use super::feed_forward::FeedForward;
 use super::grouped::is_native;
@@ -13,15 +13,23 @@ use crate::config::{Config, Experts};
 use burn::prelude::*;
 use burn::tensor::DType;
 use burn::tensor::activation::sigmoid;
-use burn_tpu::TpuDevice;
+use burn_tpu::{Mesh, TpuDevice};
 use std::any::Any;
 
 /// The least and the most rows of a block. A TPU multiplies so many rows with a matrix in the time it takes to read it.
 const LEAST_BLOCK: usize = 8;
 const MOST_BLOCK: usize = 512;
 
+/// The rows of an expert from which on a TPU sorts them: with fewer, the time is that of reading the weights.
+const LEAST_OF_KERNEL: usize = 32;
+
 /// Fewer choices than this are computed one by one, if they are fewer than the experts.
 const MOST_ALONE: usize = 17;
+
+/// Of so few experts, each is a product of its own for few rows, where chips do not share them: a TPU then reads the weights
+/// once, and less beside them than in one product of all.
+const MOST_IN_TURNS: usize = 16;
+const FEW_ROWS: usize = 256;
 
 /// How some rows are computed.
 enum Way {
@@ -35,10 +43,10 @@ enum Way {
     },
 }
 
-/// Returns whether a device is many chips.
-fn is_mesh<B: Backend>(device: &B::Device) -> bool {
+/// Returns the mesh of a device of many chips.
+fn mesh_of<B: Backend>(device: &B::Device) -> Option<Mesh> {
     let device: &dyn Any = device;
-    device.downcast_ref::<TpuDevice>().is_some_and(|device| device.as_mesh().is_some())
+    device.downcast_ref::<TpuDevice>()?.as_mesh()
 }
 
 /// Returns the mean over rows of the square of the logarithm of the sum of exponentials of logits `[rows, experts]`, `[1]`.
@@ -232,8 +240,14 @@ impl<B: Backend> Mixture<B> {
                 y.map_or(x, |y| sorted.combine(y))
             }
             Way::Every | Way::Rooms { .. } => {
-                let shares = routing.shares.clone().cast(x.dtype());
-                self.experts.all(x, shares.transpose().unsqueeze_dim(2))
+                let [rows, experts] = routing.shares.dims();
+                let shares = routing.shares.clone().cast(x.dtype()).transpose().unsqueeze_dim(2);
+                let is_split = mesh_of::<B>(&x.device()).is_some_and(|mesh| mesh.names().contains(&EXPERT_AXIS));
+                if rows <= FEW_ROWS && experts <= MOST_IN_TURNS && !is_split {
+                    self.experts.in_turns(x.unsqueeze(), shares)
+                } else {
+                    self.experts.all(x, shares)
+                }
             }
         }
     }
@@ -250,11 +264,16 @@ impl<B: Backend> Mixture<B> {
                 Way::Rooms { group, room: room(factor, group, self.per_token, experts) }
             }
             // The rows of other chips are out of reach.
-            Dispatch::Auto if is_mesh::<B>(device) => Way::Every,
+            Dispatch::Auto if mesh_of::<B>(device).is_some() => Way::Every,
             Dispatch::Auto if choices < experts.min(MOST_ALONE) => Way::OneByOne,
             Dispatch::Auto => {
                 let block = (choices / experts).next_power_of_two().clamp(LEAST_BLOCK, MOST_BLOCK);
-                if rows * experts >= 2 * (choices + block * experts) { Way::Sorted(block) } else { Way::Every }
+                // A TPU's kernel wastes nothing, and reads as many weights as every expert does.
+                let is_better = match is_native::<B>(device) {
+                    true => choices >= experts * LEAST_OF_KERNEL,
+                    false => rows * experts >= 2 * (choices + block * experts),
+                };
+                if is_better { Way::Sorted(block) } else { Way::Every }
             }
         }
     }
