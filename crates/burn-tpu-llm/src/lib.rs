@@ -38,7 +38,7 @@ mod weights;
 pub use config::{Config, LoraConfig};
 pub use error::{LlmError, Result};
 pub use generate::{BatchGeneration, End, GenerateOptions, Generation, Prompt, Session, Token};
-pub use model::{Bits, Cache, Decoder};
+pub use model::{Bits, Cache, Decoder, Dispatch};
 pub use sampler::Sampling;
 pub use source::Source;
 pub use template::{ChatTemplate, Message};

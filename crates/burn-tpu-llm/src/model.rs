@@ -5,20 +5,28 @@
 //! chosen.
 
 mod attention;
+mod blocks;
 mod cache;
+mod capacity;
 mod context;
 mod decoder;
 mod embedding;
+mod exchange;
+mod experts;
 mod feed_forward;
 pub(crate) mod few_bits;
+mod grouped;
 mod looped;
 mod lora;
 mod mixture;
 mod norm;
 mod placement;
+mod product;
 mod projection;
 mod ring;
 mod rope;
+mod router;
+mod stack;
 mod view;
 
 pub use attention::Attention;
@@ -26,10 +34,12 @@ pub use cache::Cache;
 pub use context::{Context, ContextForm};
 pub use decoder::{Decoder, Layer};
 pub use embedding::Embedding;
+pub use experts::FeedForwards;
 pub use feed_forward::FeedForward;
 pub use few_bits::{Bits, FewBits};
 pub use looped::LoopedDecoder;
-pub use mixture::{Mixture, Mlp};
+pub use mixture::{Dispatch, Mixture, Mlp, RouterReport};
 pub use norm::RmsNorm;
 pub use projection::{Lora, Projection};
 pub use ring::RingBackend;
+pub use stack::{Stack, StackLora};

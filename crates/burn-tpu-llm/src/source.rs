@@ -84,7 +84,7 @@ impl Source {
 
     fn load_into<B: Backend>(&self, decoder: Decoder<B>) -> Result<Decoder<B>> {
         match &self.files {
-            Files::Gguf(file) => self.load_from(decoder, &GgufTensors { file, config: &self.config }),
+            Files::Gguf(file) => self.load_from(decoder, &GgufTensors::new(file, &self.config)),
             Files::Folder(shards) => self.load_from(decoder, shards),
         }
     }

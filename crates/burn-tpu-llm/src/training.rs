@@ -7,6 +7,6 @@ mod batch;
 mod example;
 mod rows;
 
-pub use batch::Batch;
+pub use batch::{Batch, RouterLoss};
 pub use example::Example;
 pub use rows::{Row, Rows};

@@ -57,19 +57,25 @@ struct InFile {
     is_transposed: bool,
 }
 
+/// The names of the modules around a parameter, each with the type that has it.
+type ModulePath = [(String, String)];
+
 impl Part {
     /// Returns the name in the file of the matrix whose parts in few bits are at a path of modules; `None` for any
     /// other parameter.
-    fn matrix_in_file(self, path: &[(String, String)], family: Family) -> Option<String> {
+    fn matrix_in_file(self, path: &ModulePath, family: Family) -> Option<String> {
         let mut path = path.to_vec();
         path.pop().filter(|(_, container)| container == "Struct:FewBits")?;
+        // Those of experts are a list.
+        let expert = path.pop_if(|(_, container)| container == "Vec").map(|(number, _)| number);
         path.last_mut()?.0 = "weight".to_owned();
+        let path = expert.map_or_else(|| path.clone(), |expert| of_expert(&path, &expert));
         Some(self.in_file(&path, family)?.name)
     }
 
     /// Returns where the parameter at a path of modules, with their types, is in this part's file for a family; `None`
-    /// if it is in the other's.
-    fn in_file(self, path: &[(String, String)], family: Family) -> Option<InFile> {
+    /// if it is in the other's. Those of experts are at the path of one, as [`of_expert`] says.
+    fn in_file(self, path: &ModulePath, family: Family) -> Option<InFile> {
         // The variants of an enum are no modules of Hugging Face's.
         let path: Vec<_> = path.iter().filter(|(_, container)| !container.starts_with("Enum:")).collect();
         let names: Vec<_> = path.iter().map(|(name, _)| name.as_str()).collect();
@@ -78,7 +84,8 @@ impl Part {
         }
         let prefix = if names.first() == Some(&"lm_head") { "" } else { "model." };
         // The field that has the type `Lora` is no part of PEFT's names.
-        let matrix = path.iter().position(|(_, container)| container == "Struct:Lora");
+        let is_adapter = |container: &str| matches!(container, "Struct:Lora" | "Struct:StackLora");
+        let matrix = path.iter().position(|(_, container)| is_adapter(container));
         let name = match (self, matrix) {
             (Self::Model, None) => format!("{prefix}{}", family.named(names)),
             (Self::Adapter, Some(at)) => {
@@ -88,10 +95,25 @@ impl Part {
             }
             _ => return None,
         };
-        let is_product = |container: &str| matches!(container, "Struct:Projection" | "Struct:Linear");
-        let is_transposed = path.last().is_some_and(|(name, container)| name == "weight" && is_product(container));
+        let is_transposed = path.last().is_some_and(|(name, container)| match container.as_str() {
+            "Struct:Projection" | "Struct:Linear" | "Struct:Stack" => name == "weight",
+            container => container == "Struct:StackLora",
+        });
         Some(InFile { name, is_transposed })
     }
+}
+
+/// Returns whether the parameter at a path has a part for each expert, dim 0. Files have each part for itself.
+fn is_of_experts(path: &ModulePath) -> bool {
+    path.last().is_some_and(|(_, container)| matches!(container.as_str(), "Struct:Stack" | "Struct:StackLora"))
+}
+
+/// Returns the path that a parameter of experts would have if they were a list, for one of them.
+fn of_expert(path: &ModulePath, expert: &str) -> Vec<(String, String)> {
+    let mut path = path.to_vec();
+    let list = path.iter().position(|(name, _)| name == "experts").map_or(0, |at| at + 1);
+    path.insert(list, (expert.to_owned(), "Vec".to_owned()));
+    path
 }
 
 /// Writes a file of text.

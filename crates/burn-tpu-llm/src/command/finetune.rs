@@ -6,7 +6,7 @@ use burn::module::{AutodiffModule, Module};
 use burn::prelude::*;
 use burn::tensor::TensorMetadata;
 use burn_tpu::{CompiledStep, DeviceOptimizer, Tpu, TpuDevice, TpuFloat, TpuOptions, TpuTensor, compile_step};
-use burn_tpu_llm::training::{Batch, Example, Rows};
+use burn_tpu_llm::training::{Batch, Example, RouterLoss, Rows};
 use burn_tpu_llm::{Decoder, LlmError, LoraConfig, Source, Tokenizer};
 use clap::ValueEnum;
 use std::path::PathBuf;
@@ -54,6 +54,12 @@ pub struct Args {
     /// The share of the weights that a rate of 1 would take away in a step
     #[arg(long, default_value_t = 0.0)]
     weight_decay: f32,
+    /// How much an uneven choice of experts adds to the loss, such as 0.01; for models with experts
+    #[arg(long, default_value_t = 0.0)]
+    router_balance: f64,
+    /// How much large logits of routers add to the loss, such as 0.001
+    #[arg(long, default_value_t = 0.0)]
+    router_z: f64,
     /// Rows at the end of the data that are not trained on, and measured before and after
     #[arg(long, default_value_t = 16)]
     held_out: usize,
@@ -118,8 +124,13 @@ pub fn run<F: TpuFloat>(args: &Args) -> Outcome {
     bits.print("before", &model.valid(), &device)?;
     let optimizer =
         args.optimizer.optimizer().with_epsilon(1e-8).with_weight_decay(args.weight_decay).with_gradient_norm(1.0);
-    let mut step: Step<F> = compile_step(model, optimizer, |model, batch| {
-        let loss = Batch::from_inner(batch).loss(model);
+    let routers = RouterLoss { balance: args.router_balance, z: args.router_z };
+    if !routers.is_zero() && source.config().experts.is_none() {
+        return Err("--router-balance and --router-z: the model has no experts".into());
+    }
+    let mut step: Step<F> = compile_step(model, optimizer, move |model, batch| {
+        let batch = Batch::from_inner(batch);
+        let loss = if routers.is_zero() { batch.loss(model) } else { batch.loss_with_routers(model, &routers) };
         (loss.clone(), loss.inner())
     });
     if args.model.report {

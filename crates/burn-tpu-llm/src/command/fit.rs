@@ -10,13 +10,13 @@ use burn::prelude::*;
 use burn_tpu::fit::{Fit, FitReport};
 use burn_tpu::{Keep, LayersBackend, Mesh, MeshBackend, Topology, Tpu, TpuDevice, TpuFloat, TpuOptimizer, place};
 use burn_tpu_llm::model::{Context, ContextForm, LoopedDecoder, RingBackend};
-use burn_tpu_llm::{Cache, Config, Decoder, LlmError, LoraConfig, Result};
+use burn_tpu_llm::{Cache, Config, Decoder, Dispatch, LlmError, LoraConfig, Result};
 use clap::ValueEnum;
 use std::cell::RefCell;
 use std::path::{Path, PathBuf};
 
-/// The axes of a mesh that split something: batches, weights, or sequences.
-const AXES: [&str; 5] = ["slice", "data", "fsdp", "context", "tensor"];
+/// The axes of a mesh that split something: batches, weights, sequences, or experts.
+const AXES: [&str; 6] = ["slice", "data", "fsdp", "context", "tensor", "expert"];
 
 /// What `fit` takes.
 #[derive(clap::Args)]
@@ -46,8 +46,13 @@ pub struct Args {
     /// Train an adapter of this rank alone
     #[arg(long, value_name = "RANK")]
     lora: Option<usize>,
+    /// How mixtures compute their experts: auto, every, sorted=ROWS of a block, or capacity=FACTOR with groups of 1,024
+    /// tokens
+    #[arg(long, value_name = "HOW", value_parser = dispatch, default_value = "auto")]
+    experts: Dispatch,
     /// Split the step over all chips of each slice, as `data=4,fsdp=8,context=2,tensor=4`. Weights are split over the axes
-    /// `fsdp`, `context` and `tensor`, the tokens of a sample over `context`, a cache over `data` and `tensor`
+    /// `fsdp`, `context` and `tensor`, those of experts over `expert` too, the tokens of a sample over `context`, a cache
+    /// over `data` and `tensor`
     #[arg(long)]
     mesh: Option<Mesh>,
     /// How attention sees the keys of other chips, if the mesh has an axis `context`
@@ -65,6 +70,20 @@ pub struct Args {
     /// Write the whole report to this file as JSON
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
+}
+
+/// The tokens of a group of `capacity`.
+const GROUP: usize = 1024;
+
+fn dispatch(text: &str) -> Result<Dispatch, String> {
+    let (name, number) = text.split_once('=').unwrap_or((text, ""));
+    match (name, number.parse::<f64>()) {
+        ("auto", Err(_)) if number.is_empty() => Ok(Dispatch::Auto),
+        ("every", Err(_)) if number.is_empty() => Ok(Dispatch::Every),
+        ("sorted", Ok(block)) if block >= 1.0 => Ok(Dispatch::Sorted { block: block as usize }),
+        ("capacity", Ok(factor)) if factor > 0.0 => Ok(Dispatch::Capacity { factor, group: GROUP }),
+        _ => Err("auto, every, sorted=512 or capacity=1.25".to_owned()),
+    }
 }
 
 #[derive(Clone, Copy, PartialEq, ValueEnum)]
@@ -103,12 +122,12 @@ pub fn run<F: TpuFloat>(args: &Args) -> Outcome {
 type Trained<F> = Autodiff<Tpu<F>>;
 
 /// A model that a training step takes.
-trait Learner<B: LayersBackend>: Module<B> {
+trait Learner<B: LayersBackend + MeshBackend>: Module<B> {
     /// Returns the mean cross-entropy of each token of `[batch, length + 1]` but the first.
     fn loss(&self, tokens: Tensor<B, 2, Int>, context: Option<&Context<B>>) -> Result<Tensor<B, 1>>;
 }
 
-impl<B: LayersBackend> Learner<B> for Decoder<B> {
+impl<B: LayersBackend + MeshBackend> Learner<B> for Decoder<B> {
     fn loss(&self, tokens: Tensor<B, 2, Int>, context: Option<&Context<B>>) -> Result<Tensor<B, 1>> {
         let nats = match context {
             Some(context) => self.nats_over(tokens, None, context)?,
@@ -118,7 +137,7 @@ impl<B: LayersBackend> Learner<B> for Decoder<B> {
     }
 }
 
-impl<B: LayersBackend> Learner<B> for LoopedDecoder<B> {
+impl<B: LayersBackend + MeshBackend> Learner<B> for LoopedDecoder<B> {
     fn loss(&self, tokens: Tensor<B, 2, Int>, context: Option<&Context<B>>) -> Result<Tensor<B, 1>> {
         let nats = match context {
             Some(context) => self.nats_over(tokens, None, context)?,
@@ -150,7 +169,7 @@ impl Args {
             return self.decoding::<F>(&config);
         }
         let decoder = |device: &TpuDevice| -> Result<Decoder<Trained<F>>> {
-            let decoder = self.few_bits(config.init(device)?);
+            let decoder = self.few_bits(config.init(device)?).with_dispatch(self.experts);
             match self.lora {
                 Some(rank) => decoder.with_lora(&LoraConfig { rank, ..LoraConfig::default() }),
                 None => Ok(decoder),
@@ -196,7 +215,8 @@ impl Args {
         self.compile(
             1,
             |device| {
-                let model = self.place(config, self.few_bits(config.init::<Tpu<F>>(device)?))?;
+                let model =
+                    self.place(config, self.few_bits(config.init::<Tpu<F>>(device)?).with_dispatch(self.experts))?;
                 let cache = Cache::new(config, batch, capacity, model.dtype(), device);
                 let cache = cache.shard([self.axis("data"), self.axis("tensor"), None, None]);
                 Ok((model, cache, Tensor::<Tpu<F>, 2, Int>::zeros([batch, 1], device)))
@@ -239,17 +259,13 @@ impl Args {
 
     /// Splits the weights over the axes that the mesh has.
     fn place<B: MeshBackend, M: Module<B>>(&self, config: &Config, model: M) -> Result<M> {
-        match (&self.mesh, self.weights) {
-            (None, _) => return Ok(model),
-            (Some(_), Some(_)) => {
-                return Err(LlmError::FewBits("are not split over a mesh: --weights is for one chip"));
-            }
-            (Some(_), None) => {}
+        if self.mesh.is_none() {
+            return Ok(model);
         }
         // Chips that differ in their tokens alone have no use for the same weights.
         let fsdp: Vec<&str> = ["fsdp", "context"].into_iter().filter_map(|name| self.axis(name)).collect();
         let fsdp = Some(fsdp.join("+")).filter(|names| !names.is_empty());
-        Ok(place(model, &config.placement(self.axis("tensor"), fsdp.as_deref()))?)
+        Ok(place(model, &config.placement(self.axis("tensor"), fsdp.as_deref(), self.axis("expert")))?)
     }
 
     /// Returns the context that the mesh splits, if it has such an axis.

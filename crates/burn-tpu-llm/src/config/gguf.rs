@@ -3,7 +3,7 @@
 //! A field of the architecture that is not used is an error, as in `config.json`.
 
 use super::hugging_face::yarn_attention;
-use super::{Activation, AttentionBias, Config, Family, Rope, Scaling};
+use super::{Activation, AttentionBias, Config, Experts, Family, Rope, Scaling};
 use crate::error::{LlmError, Result};
 use crate::weights::gguf::{Gguf, Value};
 use std::cell::RefCell;
@@ -36,16 +36,20 @@ impl Config {
 impl Fields<'_> {
     fn config(&self) -> Result<Config> {
         let family = match self.architecture {
-            // Files of Mistral are of this architecture too.
+            // Files of Mixtral and Mistral are of this architecture too.
+            "llama" if self.optional("expert_count")?.is_some_and(|count| count > 0.0) => Family::Mixtral,
             "llama" if self.get("attention.sliding_window").is_some() => Family::Mistral,
             "llama" => Family::Llama,
             "qwen2" => Family::Qwen2,
             "qwen3" => Family::Qwen3,
+            "qwen2moe" => Family::Qwen2Moe,
+            "qwen3moe" => Family::Qwen3Moe,
             "gemma2" => Family::Gemma2,
             "gemma3" => Family::Gemma3,
             found => {
                 return Err(LlmError::Config(format!(
-                    "has the architecture `{found}`; this crate runs llama, qwen2, qwen3, gemma2 and gemma3"
+                    "has the architecture `{found}`; this crate runs llama, qwen2, qwen2moe, qwen3, qwen3moe, gemma2 and \
+                     gemma3"
                 )));
             }
         };
@@ -72,7 +76,7 @@ impl Fields<'_> {
             kv_heads: self.optional("attention.head_count_kv")?.map_or(heads, |heads| heads as usize),
             head,
             feed_forward: self.size("feed_forward_length")?,
-            experts: None,
+            experts: self.experts(family)?,
             context: self.size("context_length")?,
             norm_epsilon: shortest(self.need("attention.layer_norm_rms_epsilon")?),
             norm_less_one: gemma,
@@ -86,7 +90,7 @@ impl Fields<'_> {
                 (true, true) => AttentionBias::All,
             },
             feed_forward_bias: self.has("ffn_up.bias"),
-            head_norms: matches!(family, Family::Qwen3 | Family::Gemma3),
+            head_norms: matches!(family, Family::Qwen3 | Family::Qwen3Moe | Family::Gemma3),
             post_norms: gemma,
             query_scale: scalar.powf(-0.5),
             score_cap: self.optional("attn_logit_softcapping")?,
@@ -94,6 +98,25 @@ impl Fields<'_> {
             embedding_scale: gemma.then(|| (width as f64).sqrt()),
             tied: self.file.shape("output.weight").is_none(),
         })
+    }
+
+    /// Returns the experts of each layer, in families that have some.
+    fn experts(&self, family: Family) -> Result<Option<Experts>> {
+        let (feed_forward, shared, normalised) = match family {
+            Family::Mixtral => ("feed_forward_length", None, true),
+            Family::Qwen2Moe => {
+                let shared = self.size("expert_shared_feed_forward_length")?;
+                ("expert_feed_forward_length", Some(shared), false)
+            }
+            Family::Qwen3Moe => ("expert_feed_forward_length", None, true),
+            _ => return Ok(None),
+        };
+        let normalised = match self.get("expert_weights_norm") {
+            Some(Value::Bool(normalised)) => *normalised,
+            _ => normalised,
+        };
+        let (count, per_token) = (self.size("expert_count")?, self.size("expert_used_count")?);
+        Ok(Some(Experts { count, per_token, feed_forward: self.size(feed_forward)?, shared, normalised }))
     }
 
     fn windows(&self, family: Family, layers: usize) -> Result<Vec<Option<usize>>> {

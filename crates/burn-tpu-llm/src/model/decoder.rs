@@ -5,8 +5,9 @@ use super::cache::Cache;
 use super::context::Context;
 use super::embedding::Embedding;
 use super::few_bits::Bits;
-use super::mixture::Mlp;
+use super::mixture::{Dispatch, Mlp, Pass, RouterReport};
 use super::norm::RmsNorm;
+use super::product::Product;
 use super::projection::Projection;
 use super::view::{Places, View, Views};
 use crate::config::{Config, LoraConfig};
@@ -83,16 +84,16 @@ impl<B: Backend> Layer<B> {
     }
 
     /// Returns the products that an adapter may change with their names within a layer.
-    pub(super) fn projections(&mut self) -> Vec<(String, &mut Projection<B>)> {
+    pub(super) fn products(&mut self) -> Vec<(Vec<String>, Product<'_, B>)> {
         let attention = &mut self.self_attn;
-        let mut all = vec![
-            ("self_attn.q_proj".to_owned(), &mut attention.q_proj),
-            ("self_attn.k_proj".to_owned(), &mut attention.k_proj),
-            ("self_attn.v_proj".to_owned(), &mut attention.v_proj),
-            ("self_attn.o_proj".to_owned(), &mut attention.o_proj),
+        let projections = [
+            ("self_attn.q_proj", &mut attention.q_proj),
+            ("self_attn.k_proj", &mut attention.k_proj),
+            ("self_attn.v_proj", &mut attention.v_proj),
+            ("self_attn.o_proj", &mut attention.o_proj),
         ];
-        all.extend(self.mlp.projections());
-        all
+        let named = projections.map(|(name, projection)| (vec![name.to_owned()], Product::One(projection)));
+        named.into_iter().chain(self.mlp.products()).collect()
     }
 
     pub(super) fn forward(
@@ -100,16 +101,18 @@ impl<B: Backend> Layer<B> {
         x: Tensor<B, 3>,
         view: &View<B>,
         cache: Option<(&mut Cache<B>, usize)>,
+        sums: &mut Option<Tensor<B, 1>>,
     ) -> Tensor<B, 3> {
+        let pass = Pass { exchange: view.exchange.as_ref(), sums };
         let seen = self.self_attn.forward(self.input_layernorm.forward(x.clone()), view, cache);
         match (&self.pre_feedforward_layernorm, &self.post_feedforward_layernorm) {
             (Some(before), Some(after)) => {
                 let x = x + self.post_attention_layernorm.forward(seen);
-                x.clone() + after.forward(self.mlp.forward(before.forward(x)))
+                x.clone() + after.forward(self.mlp.pass(before.forward(x), pass))
             }
             _ => {
                 let x = x + seen;
-                x.clone() + self.mlp.forward(self.post_attention_layernorm.forward(x))
+                x.clone() + self.mlp.pass(self.post_attention_layernorm.forward(x), pass)
             }
         }
     }
@@ -138,8 +141,8 @@ impl<B: Backend> Decoder<B> {
     pub fn with_few_bits(mut self, bits: Bits) -> Self {
         let device = self.device();
         for layer in &mut self.layers {
-            for (_, projection) in layer.projections() {
-                projection.set_few_bits(bits, &device);
+            for (_, product) in layer.products() {
+                product.set_few_bits(bits, &device);
             }
         }
         self.embed_tokens.set_few_bits(Bits::Eight, &device);
@@ -149,17 +152,27 @@ impl<B: Backend> Decoder<B> {
         self
     }
 
+    /// Returns the decoder with mixtures that compute their experts in this way.
+    pub fn with_dispatch(mut self, dispatch: Dispatch) -> Self {
+        for layer in &mut self.layers {
+            if let Mlp::Mixture(mixture) = &mut layer.mlp {
+                mixture.dispatch = dispatch;
+            }
+        }
+        self
+    }
+
     /// Returns whether some of the weights have few bits.
     pub fn has_few_bits(&self) -> bool {
         // A clone of handles.
         let mut decoder = self.clone();
-        let has = |(_, projection): (String, &mut Projection<B>)| projection.few_bits.is_some();
-        self.embed_tokens.few_bits.is_some() || decoder.projections().into_iter().any(has)
+        let mut products = decoder.products().into_iter();
+        self.embed_tokens.few_bits.is_some() || products.any(|(_, product)| product.has_few_bits())
     }
 
     /// Maps tokens `[batch, length]` to the logits of each next token, `[batch, length, vocabulary]` in f32.
     pub fn forward(&self, tokens: Tensor<B, 2, Int>) -> Tensor<B, 3> {
-        self.logits(self.hidden(tokens, None, None))
+        self.logits(self.hidden(tokens, None, None, &mut None))
     }
 
     /// Returns the mean cross-entropy in nats of each token of `[batch, length]` after those before it, `[1]` in f32.
@@ -172,7 +185,7 @@ impl<B: Backend> Decoder<B> {
     /// in the row the text of each token begins, and a token sees its own text alone.
     pub fn nats(&self, tokens: Tensor<B, 2, Int>, starts: Option<Tensor<B, 2, Int>>) -> Tensor<B, 2> {
         let last = tokens.dims()[1] - 1;
-        let hidden = self.hidden(tokens.clone().slice_dim(1, 0..last), starts, None);
+        let hidden = self.hidden(tokens.clone().slice_dim(1, 0..last), starts, None, &mut None);
         self.nats_of(hidden, tokens.slice_dim(1, 1..last + 1))
     }
 
@@ -189,8 +202,21 @@ impl<B: Backend> Decoder<B> {
         let inputs = Inputs::new(tokens, starts, Some(context))?;
         let x = inputs.split(self.embed(inputs.tokens.clone()));
         let mut views = Views::new(&self.config, inputs.places());
-        let hidden = self.run_layers(x, &mut views, None);
+        let hidden = self.run_layers(x, &mut views, None, &mut None);
         Ok(inputs.restored(self.nats_of(inputs.split(hidden), inputs.targets.clone())))
+    }
+
+    /// Returns what [`Decoder::nats`] does, and what the routers of mixtures say of the batch: zeros, if there are none.
+    pub fn nats_and_routers(
+        &self,
+        tokens: Tensor<B, 2, Int>,
+        starts: Option<Tensor<B, 2, Int>>,
+    ) -> (Tensor<B, 2>, RouterReport<B>) {
+        let last = tokens.dims()[1] - 1;
+        let mut sums = Some(no_sums(&tokens.device()));
+        let hidden = self.hidden(tokens.clone().slice_dim(1, 0..last), starts, None, &mut sums);
+        let sums = sums.unwrap_or_else(|| no_sums(&tokens.device()));
+        (self.nats_of(hidden, tokens.slice_dim(1, 1..last + 1)), RouterReport::of(sums, self.config.layers))
     }
 
     /// Returns the cross-entropy in nats of tokens `[batch, length]`, by the vectors `[batch, length, width]` of those
@@ -207,7 +233,7 @@ impl<B: Backend> Decoder<B> {
     pub fn extend(&self, tokens: Tensor<B, 2, Int>, cache: &mut Cache<B>) -> Tensor<B, 3> {
         let next = cache.position() + tokens.dims()[1];
         assert!(next <= cache.capacity(), "position {next} in a cache of {}", cache.capacity());
-        let hidden = self.hidden(tokens, cache.starts(), Some(cache));
+        let hidden = self.hidden(tokens, cache.starts(), Some(cache), &mut None);
         cache.set_position(next);
         hidden
     }
@@ -226,13 +252,14 @@ impl<B: Backend> Decoder<B> {
         tokens: Tensor<B, 2, Int>,
         starts: Option<Tensor<B, 2, Int>>,
         cache: Option<&mut Cache<B>>,
+        sums: &mut Option<Tensor<B, 1>>,
     ) -> Tensor<B, 3> {
         let ([_, length], device) = (tokens.dims(), tokens.device());
         let begin = cache.as_ref().map_or(0, |cache| cache.position());
         let keys = cache.as_ref().map_or(length, |cache| cache.capacity());
         let queries = Tensor::arange(begin as i64..(begin + length) as i64, &device);
         let mut views = Views::new(&self.config, Places { queries, keys, starts, context: None });
-        self.run_layers(self.embed(tokens), &mut views, cache)
+        self.run_layers(self.embed(tokens), &mut views, cache, sums)
     }
 
     /// Maps tokens `[batch, length]` to the input of the first layer, `[batch, length, width]`.
@@ -250,11 +277,12 @@ impl<B: Backend> Decoder<B> {
         mut x: Tensor<B, 3>,
         views: &mut Views<'_, B>,
         mut cache: Option<&mut Cache<B>>,
+        sums: &mut Option<Tensor<B, 1>>,
     ) -> Tensor<B, 3> {
         let first = self.config.layers - self.layers.len();
         for (index, layer) in self.layers.iter().enumerate() {
             let cache = cache.as_deref_mut().map(|cache| (cache, index));
-            x = layer.forward(x, &views.of(first + index), cache);
+            x = layer.forward(x, &views.of(first + index), cache, sums);
         }
         self.norm.forward(x)
     }
@@ -309,4 +337,9 @@ impl<'c, B: Backend> Inputs<'c, B> {
             None => x,
         }
     }
+}
+
+/// Returns sums of what routers say before the first one.
+pub(super) fn no_sums<B: Backend>(device: &B::Device) -> Tensor<B, 1> {
+    Tensor::zeros([3], (device, DType::F32))
 }

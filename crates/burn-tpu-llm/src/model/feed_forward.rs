@@ -1,5 +1,6 @@
 //! A gated feed-forward layer ([Shazeer](https://arxiv.org/abs/2002.05202)).
 
+use super::product::Product;
 use super::projection::Projection;
 use crate::config::{Activation, Config};
 use burn::prelude::*;
@@ -27,6 +28,13 @@ impl<B: Backend> FeedForward<B> {
             down_proj: Projection::new(hidden, config.width, bias, device),
             gelu: config.activation == Activation::GeluTanh,
         }
+    }
+
+    /// Returns the products that an adapter may change with their names, which begin with that of the layer.
+    pub(super) fn products(&mut self, name: &str) -> impl Iterator<Item = (Vec<String>, Product<'_, B>)> {
+        let products =
+            [("gate_proj", &mut self.gate_proj), ("up_proj", &mut self.up_proj), ("down_proj", &mut self.down_proj)];
+        products.map(|(product, projection)| (vec![format!("{name}.{product}")], Product::One(projection))).into_iter()
     }
 
     /// Maps `[batch, length, width]` to the same shape.

@@ -3,11 +3,13 @@
 //! Owns: which layers are a trip of the loop. May not know: what the layers compute, and how a loop is recorded.
 
 use super::context::Context;
-use super::decoder::{Decoder, Inputs, Layer};
-use super::view::Views;
+use super::decoder::{Decoder, Inputs, Layer, no_sums};
+use super::exchange::Exchange;
+use super::mixture::RouterReport;
+use super::view::{View, Views};
 use crate::error::{LlmError, Result};
 use burn::prelude::*;
-use burn_tpu::{Keep, Layers, LayersBackend};
+use burn_tpu::{Keep, Layers, LayersBackend, MeshBackend};
 
 /// A [`Decoder`] for training whose layers are a loop. A trip has as many layers as it takes until their windows
 /// repeat: one in most families, two in Gemma 2, six in Gemma 3.
@@ -54,8 +56,9 @@ impl<B: Backend> LoopedDecoder<B> {
     }
 }
 
-impl<B: LayersBackend> LoopedDecoder<B> {
-    /// Returns what [`Decoder::nats`] does.
+impl<B: LayersBackend + MeshBackend> LoopedDecoder<B> {
+    /// Returns what [`Decoder::nats`] does. On a mesh with an axis `expert`, tokens are exchanged between its chips as
+    /// [`Dispatch::Capacity`](super::Dispatch::Capacity) says.
     ///
     /// # Errors
     /// [`LlmError::Loop`](crate::LlmError::Loop) if the layers cannot be recorded as a loop.
@@ -77,18 +80,51 @@ impl<B: LayersBackend> LoopedDecoder<B> {
         self.nats_of(&Inputs::new(tokens, starts, Some(context))?)
     }
 
+    /// Returns what [`Decoder::nats_and_routers`] does.
+    ///
+    /// # Errors
+    /// Those of [`LoopedDecoder::nats`].
+    pub fn nats_and_routers(
+        &self,
+        tokens: Tensor<B, 2, Int>,
+        starts: Option<Tensor<B, 2, Int>>,
+    ) -> Result<(Tensor<B, 2>, RouterReport<B>)> {
+        let inputs = Inputs::new(tokens, starts, None)?;
+        let device = inputs.tokens.device();
+        let mut views = self.views(&inputs);
+        let of_trip = self.views_of_trip(&mut views);
+        let x = self.ends.embed(inputs.tokens.clone());
+        let (x, sums) = self.trips.forward((x, no_sums(&device)), |layers, (x, sums)| {
+            let mut sums = Some(sums);
+            let x = layers.iter().zip(&of_trip).fold(x, |x, (layer, view)| layer.forward(x, view, None, &mut sums));
+            (x, sums.unwrap_or_else(|| no_sums(&device)))
+        })?;
+        let mut sums = Some(sums);
+        let hidden = self.ends.run_layers(x, &mut views, None, &mut sums);
+        let sums = sums.unwrap_or_else(|| no_sums(&device));
+        Ok((self.ends.nats_of(hidden, inputs.targets.clone()), RouterReport::of(sums, self.config().layers)))
+    }
+
     fn nats_of(&self, inputs: &Inputs<'_, B>) -> Result<Tensor<B, 2>> {
-        let mut views = Views::new(self.config(), inputs.places());
-        let of_trip: Vec<_> = (0..period(&self.config().windows)).map(|layer| views.of(layer)).collect();
+        let mut views = self.views(inputs);
+        let of_trip = self.views_of_trip(&mut views);
         let x = inputs.split(self.ends.embed(inputs.tokens.clone()));
         let x = self.trips.forward(x, |layers, mut x| {
             for (layer, view) in layers.iter().zip(&of_trip) {
-                x = inputs.split(layer.forward(x, view, None));
+                x = inputs.split(layer.forward(x, view, None, &mut None));
             }
             x
         })?;
-        let hidden = inputs.split(self.ends.run_layers(x, &mut views, None));
+        let hidden = inputs.split(self.ends.run_layers(x, &mut views, None, &mut None));
         Ok(inputs.restored(self.ends.nats_of(hidden, inputs.targets.clone())))
+    }
+
+    fn views(&self, inputs: &Inputs<'_, B>) -> Views<'_, B> {
+        Views::new(self.config(), inputs.places()).with_exchange(Exchange::new(&inputs.tokens.device()))
+    }
+
+    fn views_of_trip(&self, views: &mut Views<'_, B>) -> Vec<View<B>> {
+        (0..period(&self.config().windows)).map(|layer| views.of(layer)).collect()
     }
 }
 

@@ -1,7 +1,7 @@
 //! Adapters of a decoder's products: adding, merging and removing them.
 
 use super::decoder::Decoder;
-use super::projection::{Lora, Projection};
+use super::product::Product;
 use crate::config::LoraConfig;
 use crate::error::{LlmError, Result};
 use burn::prelude::*;
@@ -21,16 +21,23 @@ impl<B: Backend> Decoder<B> {
         let mut decoder = self.no_grad();
         let device = decoder.device();
         let mut unused: Vec<_> = config.targets.iter().collect();
-        for (name, projection) in decoder.projections() {
-            if !config.targets.iter().any(|target| LoraConfig::names(target, &name)) {
-                continue;
+        for (names, product) in decoder.products() {
+            let named = |name: &&String| config.targets.iter().any(|target| LoraConfig::names(target, name));
+            unused.retain(|target| !names.iter().any(|name| LoraConfig::names(target, name)));
+            match names.iter().filter(named).count() {
+                0 => {}
+                count if count == names.len() => product.add_lora(config, &device),
+                count => {
+                    let all = names.len();
+                    let of = &names[0];
+                    return Err(LlmError::Adapter(format!(
+                        "changes {count} of {all} experts, such as `{of}`: name the product of all of them"
+                    )));
+                }
             }
-            unused.retain(|target| !LoraConfig::names(target, &name));
-            let [inputs, outputs] = projection.dims();
-            projection.lora = Some(Lora::new(inputs, outputs, config.rank, config.alpha, config.dropout, &device));
         }
         if let Some(target) = unused.first() {
-            let names: Vec<_> = decoder.projections().into_iter().map(|(name, _)| name).collect();
+            let names: Vec<_> = decoder.products().into_iter().flat_map(|(names, _)| names).collect();
             let (first, last) = (&names[0], &names[names.len() - 1]);
             return Err(LlmError::Adapter(format!(
                 "changes `{target}`, which is none of the model's products, from `{first}` to `{last}`"
@@ -59,8 +66,8 @@ impl<B: Backend> Decoder<B> {
 
     /// Returns the decoder without the adapter. If that was merged, its change stays.
     pub fn without_lora(mut self) -> Self {
-        for (_, projection) in self.projections() {
-            projection.lora = None;
+        for (_, product) in self.products() {
+            product.remove_lora();
         }
         self.lora = None;
         self
@@ -70,26 +77,26 @@ impl<B: Backend> Decoder<B> {
     pub fn has_unmerged_lora(&self) -> bool {
         // A clone of handles.
         let mut decoder = self.clone();
-        let mut adapters = decoder.projections().into_iter().filter_map(|(_, projection)| projection.lora.as_ref());
-        adapters.any(|lora| !lora.is_merged())
+        decoder.products().iter().any(|(_, product)| product.has_unmerged_lora())
     }
 
     fn with_merged(mut self, merged: bool) -> Self {
-        for (_, projection) in self.projections() {
-            projection.set_merged(merged);
+        for (_, product) in self.products() {
+            product.set_merged(merged);
         }
         self
     }
 
-    /// Returns the products of the decoder with their names in Hugging Face's files.
-    pub(super) fn projections(&mut self) -> Vec<(String, &mut Projection<B>)> {
+    /// Returns the products of the decoder with their names in Hugging Face's files: one, or one for each expert.
+    pub(super) fn products(&mut self) -> Vec<(Vec<String>, Product<'_, B>)> {
         let (family, mut all) = (self.config().family, Vec::new());
         for (index, layer) in self.layers.iter_mut().enumerate() {
-            for (name, projection) in layer.projections() {
-                all.push((format!("model.layers.{index}.{}", family.named(name.split('.'))), projection));
+            let named = |name: String| format!("model.layers.{index}.{}", family.named(name.split('.')));
+            for (names, product) in layer.products() {
+                all.push((names.into_iter().map(named).collect(), product));
             }
         }
-        all.extend(self.lm_head.iter_mut().map(|head| ("lm_head".to_owned(), head)));
+        all.extend(self.lm_head.iter_mut().map(|head| (vec!["lm_head".to_owned()], Product::One(head))));
         all
     }
 }

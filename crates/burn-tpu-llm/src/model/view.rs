@@ -1,6 +1,8 @@
-//! What the places of a layer's queries and keys say: how they are rotated, and which keys a query must not see.
+//! What a layer sees beside its input. The places of queries and keys say how they are rotated, and which keys a query must
+//! not see; a mesh says where tokens and experts are.
 
 use super::context::{Context, ContextForm};
+use super::exchange::Exchange;
 use super::rope::Rotation;
 use crate::config::Config;
 use burn::prelude::*;
@@ -10,6 +12,8 @@ use burn::prelude::*;
 pub(crate) struct View<B: Backend> {
     pub(crate) rotation: Rotation<B>,
     pub(crate) sight: Sight<B>,
+    /// How tokens get to their experts, on a mesh that splits those.
+    pub(crate) exchange: Option<Exchange<B>>,
 }
 
 /// The keys that each query sees.
@@ -48,12 +52,18 @@ pub(super) struct Places<B: Backend> {
 pub(super) struct Views<'c, B: Backend> {
     config: &'c Config,
     places: Places<B>,
+    exchange: Option<Exchange<B>>,
     known: Vec<(Option<usize>, View<B>)>,
 }
 
 impl<'c, B: Backend> Views<'c, B> {
     pub(super) fn new(config: &'c Config, places: Places<B>) -> Self {
-        Self { config, places, known: Vec::new() }
+        Self { config, places, exchange: None, known: Vec::new() }
+    }
+
+    /// Sets how tokens get to their experts.
+    pub(super) fn with_exchange(self, exchange: Option<Exchange<B>>) -> Self {
+        Self { exchange, ..self }
     }
 
     /// Returns the view of a layer.
@@ -63,7 +73,7 @@ impl<'c, B: Backend> Views<'c, B> {
             return view.clone();
         }
         let rotation = Rotation::new(self.config.rope_of(layer), self.config.head, self.places.positions());
-        let view = View { rotation, sight: self.places.sight(window) };
+        let view = View { rotation, sight: self.places.sight(window), exchange: self.exchange.clone() };
         self.known.push((window, view.clone()));
         view
     }

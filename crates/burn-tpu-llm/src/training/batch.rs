@@ -1,8 +1,30 @@
 //! A batch and its loss.
 
-use crate::model::Decoder;
+use crate::model::{Decoder, RouterReport};
 use burn::module::Module;
 use burn::prelude::*;
+
+/// How much the losses of routers count: [`RouterReport`]'s numbers times these. They keep a router from choosing few
+/// experts, and its logits from growing.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct RouterLoss {
+    /// Of the balance between experts; 0.01 in Switch Transformers, 0.001 in Qwen's and 0.02 in Mixtral's configurations.
+    pub balance: f64,
+    /// Of the size of logits; 0.001 in ST-MoE.
+    pub z: f64,
+}
+
+impl RouterLoss {
+    /// Returns the loss, `[1]` in f32.
+    pub fn of<B: Backend>(&self, report: &RouterReport<B>) -> Tensor<B, 1> {
+        report.balance.clone() * self.balance + report.z.clone() * self.z
+    }
+
+    /// Returns whether neither counts.
+    pub fn is_zero(&self) -> bool {
+        *self == Self::default()
+    }
+}
 
 /// Rows that are learned from at once. It is a module, so that a compiled step takes it as an argument.
 #[derive(Module, Debug)]
@@ -20,6 +42,13 @@ impl<B: Backend> Batch<B> {
     pub fn loss(self, model: &Decoder<B>) -> Tensor<B, 1> {
         let count = self.weights.clone().sum().clamp_min(1.0);
         self.nats(model) / count
+    }
+
+    /// Returns the same loss with that of routers added, where there are mixtures of experts.
+    pub fn loss_with_routers(self, model: &Decoder<B>, routers: &RouterLoss) -> Tensor<B, 1> {
+        let count = self.weights.clone().sum().clamp_min(1.0);
+        let (nats, report) = model.nats_and_routers(self.tokens, self.starts);
+        (nats * self.weights).sum() / count + routers.of(&report)
     }
 
     /// Returns the sum of the cross-entropy in nats of the tokens that are learned, `[1]` in f32.

@@ -105,14 +105,15 @@ impl Gguf {
 
 /// The tensors of a file as Hugging Face has them.
 pub(crate) struct GgufTensors<'a> {
-    pub(crate) file: &'a Gguf,
-    pub(crate) config: &'a Config,
+    file: &'a Gguf,
+    config: &'a Config,
+    /// By Hugging Face's name. A stack of experts is as many tensors.
+    entries: BTreeMap<String, Entry>,
 }
 
 impl Tensors for GgufTensors<'_> {
     fn shapes(&self) -> BTreeMap<String, Vec<usize>> {
-        let tensors = self.file.entries.iter().filter(|(name, _)| *name != "rope_freqs.weight");
-        tensors.map(|(name, entry)| (theirs_to_ours(name, self.config), entry.shape.clone())).collect()
+        self.entries.iter().map(|(name, entry)| (name.clone(), entry.shape.clone())).collect()
     }
 
     fn read(&self, name: &str) -> Result<TensorData> {
@@ -141,12 +142,18 @@ impl Tensors for GgufTensors<'_> {
     }
 }
 
-impl GgufTensors<'_> {
+impl<'a> GgufTensors<'a> {
+    pub(crate) fn new(file: &'a Gguf, config: &'a Config) -> Self {
+        let tensors = file.entries.iter().filter(|(name, _)| *name != "rope_freqs.weight");
+        let entries = tensors.flat_map(|(name, entry)| parts(name, entry));
+        let entries = entries.map(|(name, entry)| (theirs_to_ours(&name, config), entry)).collect();
+        Self { file, config, entries }
+    }
+
     /// Returns where a tensor is, by Hugging Face's name.
     fn entry(&self, name: &str) -> Result<&Entry> {
-        let theirs = self.file.entries.iter().find(|(theirs, _)| theirs_to_ours(theirs, self.config) == name);
         let missing = || LlmError::format(&self.file.path, format!("has no tensor `{name}`"));
-        theirs.map(|(_, entry)| entry).ok_or_else(missing)
+        self.entries.get(name).ok_or_else(missing)
     }
 
     /// Returns whether the rows of a tensor are in another order than Hugging Face's.
@@ -154,6 +161,24 @@ impl GgufTensors<'_> {
         let architecture = self.file.metadata.get("general.architecture").and_then(Value::text);
         architecture == Some("llama") && (name.contains(".q_proj.") || name.contains(".k_proj."))
     }
+}
+
+/// Returns the tensors of a layer's experts, whose numbers their names have, or a tensor as it is.
+fn parts(name: &str, entry: &Entry) -> Vec<(String, Entry)> {
+    let mut entry = entry.clone();
+    if name.ends_with("ffn_gate_inp_shexp.weight") && entry.shape.len() == 1 {
+        // A matrix with one output.
+        entry.shape.insert(0, 1);
+    }
+    let stack = name.split_once("_exps.").filter(|_| entry.shape.len() > 1 && entry.shape[0] > 0);
+    let Some((before, last)) = stack else { return vec![(name.to_owned(), entry)] };
+    let (count, shape) = (entry.shape[0], entry.shape[1..].to_vec());
+    let bytes = entry.bytes / count;
+    let part = |expert: usize| {
+        let begin = entry.begin + (expert * bytes) as u64;
+        (format!("{before}.{expert}.{last}"), Entry { kind: entry.kind, shape: shape.clone(), begin, bytes })
+    };
+    (0..count).map(part).collect()
 }
 
 /// Returns where a row of heads of this size was before: files of the architecture `llama` have the elements of a pair
@@ -178,7 +203,11 @@ fn theirs_to_ours(name: &str, config: &Config) -> String {
         return whole.to_owned();
     }
     let parts: Vec<_> = name.split('.').collect();
-    let ["blk", layer, part, last] = parts.as_slice() else { return name.to_owned() };
+    let (layer, part, expert, last) = match parts.as_slice() {
+        ["blk", layer, part, last] => (layer, part, None, last),
+        ["blk", layer, part, expert, last] => (layer, part, Some(expert), last),
+        _ => return name.to_owned(),
+    };
     let part = match *part {
         "attn_norm" => "input_layernorm",
         "attn_q" => "self_attn.q_proj",
@@ -194,8 +223,18 @@ fn theirs_to_ours(name: &str, config: &Config) -> String {
         "ffn_gate" => "mlp.gate_proj",
         "ffn_up" => "mlp.up_proj",
         "ffn_down" => "mlp.down_proj",
+        "ffn_gate_inp" => "mlp.gate",
+        "ffn_gate_inp_shexp" => "mlp.shared_expert_gate",
+        "ffn_gate_shexp" => "mlp.shared_expert.gate_proj",
+        "ffn_up_shexp" => "mlp.shared_expert.up_proj",
+        "ffn_down_shexp" => "mlp.shared_expert.down_proj",
         _ => return name.to_owned(),
     };
+    let part = match expert {
+        Some(expert) => part.replace("mlp.", &format!("mlp.experts.{expert}.")),
+        None => part.to_owned(),
+    };
+    let part = config.family.named(part.split('.'));
     format!("model.layers.{layer}.{part}.{last}")
 }
 

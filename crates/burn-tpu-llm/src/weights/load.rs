@@ -1,7 +1,7 @@
 //! The way of tensors into a decoder.
 
 use super::few_bits::Quantized;
-use super::{InFile, Part, Tensors};
+use super::{InFile, ModulePath, Part, Tensors, is_of_experts, of_expert};
 use crate::config::Family;
 use crate::error::{LlmError, Result};
 use crate::model::Decoder;
@@ -61,8 +61,24 @@ struct Load<'a> {
 
 impl Load<'_> {
     /// Returns the data of the parameter that is being visited, in its own layout.
-    fn data(&mut self, mut shape: Vec<usize>) -> Option<TensorData> {
-        let InFile { name, is_transposed } = self.part.in_file(&self.path, self.family)?;
+    fn data(&mut self, shape: Vec<usize>, dtype: DType) -> Option<TensorData> {
+        if !is_of_experts(&self.path) {
+            return self.data_at(&self.path.clone(), shape);
+        }
+        let (mut bytes, mut parts) = (Vec::new(), 0);
+        for expert in 0..shape[0] {
+            let path = of_expert(&self.path, &expert.to_string());
+            if let Some(part) = self.data_at(&path, shape[1..].to_vec()) {
+                bytes.extend_from_slice(&part.convert_dtype(dtype).bytes);
+                parts += 1;
+            }
+        }
+        (parts == shape[0]).then(|| TensorData::from_bytes_vec(bytes, shape, dtype))
+    }
+
+    /// Returns the data of the parameter at a path, in its own layout.
+    fn data_at(&mut self, path: &ModulePath, mut shape: Vec<usize>) -> Option<TensorData> {
+        let InFile { name, is_transposed } = self.part.in_file(path, self.family)?;
         if is_transposed {
             shape.reverse();
         }
@@ -120,10 +136,10 @@ impl<B: Backend> ModuleMapper<B> for Load<'_> {
             let tensor = Tensor::from_data(data, (&device, DType::F16)).set_require_grad(false);
             return Param::initialized(id, tensor);
         }
-        let Some(data) = self.data(param.lazy_shape().to_vec()) else { return param };
         let norm = is_norm(&self.path);
         // Norms are computed in f32, and are small.
         let dtype = if norm { DType::F32 } else { B::FloatElem::dtype() };
+        let Some(data) = self.data(param.lazy_shape().to_vec(), dtype) else { return param };
         let tensor = Tensor::from_data(data, (&device, dtype));
         let tensor = if norm && self.less_one { tensor + 1.0 } else { tensor };
         param.transform_for_load(tensor, id)
@@ -139,12 +155,12 @@ impl<B: Backend> ModuleMapper<B> for Load<'_> {
 }
 
 /// Returns whether the parameter at a path is a part of a matrix in few bits.
-fn is_few_bits(path: &[(String, String)]) -> bool {
+fn is_few_bits(path: &ModulePath) -> bool {
     path.last().is_some_and(|(_, container)| container == "Struct:FewBits")
 }
 
 /// Returns whether the parameter at a path is the weight of a norm.
-pub(super) fn is_norm(path: &[(String, String)]) -> bool {
+pub(super) fn is_norm(path: &ModulePath) -> bool {
     path.last().is_some_and(|(_, container)| container == "Struct:RmsNorm")
 }
 

@@ -3,7 +3,7 @@
 //! One tensor is on the host at a time. The file appears under its name when it is whole.
 
 use super::load::is_norm;
-use super::{InFile, Part};
+use super::{InFile, ModulePath, Part, is_of_experts, of_expert};
 use crate::config::Family;
 use crate::error::{LlmError, Result};
 use crate::model::Decoder;
@@ -81,8 +81,20 @@ impl<B: Backend> ModuleVisitor<B> for List {
     }
 
     fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<B, D>>) {
-        let Some(InFile { name, is_transposed }) = self.part.in_file(&self.path, self.family) else { return };
-        let (dtype, mut shape) = (param.val().dtype(), param.lazy_shape().to_vec());
+        let (dtype, shape) = (param.val().dtype(), param.lazy_shape().to_vec());
+        if !is_of_experts(&self.path) {
+            return self.add(&self.path.clone(), shape, dtype);
+        }
+        for expert in 0..shape[0] {
+            self.add(&of_expert(&self.path, &expert.to_string()), shape[1..].to_vec(), dtype);
+        }
+    }
+}
+
+impl List {
+    /// Adds the tensor of a path and a shape.
+    fn add(&mut self, path: &ModulePath, mut shape: Vec<usize>, dtype: DType) {
+        let Some(InFile { name, is_transposed }) = self.part.in_file(path, self.family) else { return };
         if is_transposed {
             shape.reverse();
         }
@@ -125,7 +137,8 @@ impl<B: Backend> ModuleVisitor<B> for Elements {
         let place = self.part.in_file(&self.path, self.family);
         let Some(InFile { is_transposed, .. }) = place.filter(|_| self.result.is_ok()) else { return };
         let tensor = param.val();
-        let tensor = if is_transposed { tensor.swap_dims(0, D - 1) } else { tensor };
+        // Of experts, one after another.
+        let tensor = if is_transposed { tensor.swap_dims(D - 2, D - 1) } else { tensor };
         let tensor = if self.less_one && is_norm(&self.path) { tensor - 1.0 } else { tensor };
         self.result = match tensor.try_into_data() {
             Ok(data) => self.file.write_all(&data.bytes).map_err(Failure::File),

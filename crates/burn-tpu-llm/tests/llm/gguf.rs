@@ -171,9 +171,9 @@ fn files_that_are_wrong_say_how() {
     assert_eq!(with(&|_| {}), "");
     let message = with(&|file| file.text("general.architecture", "mamba"));
     assert!(message.contains("the architecture `mamba`; this crate runs llama"), "{message}");
-    let message = with(&|file| file.integer("llama.expert_count", 8));
+    let message = with(&|file| file.integer("llama.parallel_residual", 8));
     assert!(
-        message.contains("the field `llama.expert_count`: Integer(8), which this crate does not know"),
+        message.contains("the field `llama.parallel_residual`: Integer(8), which this crate does not know"),
         "{message}"
     );
     let message = with(&|file| drop(file.tensors.remove(4)));

@@ -1,6 +1,7 @@
 //! The tests of this crate. They are one program, since each would link Burn and two backends.
 
 mod context;
+mod experts;
 mod families;
 mod few_bits;
 mod generate;

@@ -139,7 +139,7 @@ fn an_adapter_trains_on_a_mesh_with_its_batch_split() {
         |device| {
             let model = config.init::<B>(device).unwrap().with_lora(&LoraConfig { rank: 8, ..LoraConfig::default() });
             let model = model.unwrap().into_loop(Keep::Nothing).unwrap();
-            (place(model, &config.placement(None, Some("fsdp"))).unwrap(), None)
+            (place(model, &config.placement(None, Some("fsdp"), None)).unwrap(), None)
         },
         |(model, _), device| {
             let tokens = TensorData::new(vec![0i32; 4 * 129], [4, 129]);

@@ -11,7 +11,7 @@ use std::fmt::{Display, Formatter};
 use std::str::FromStr;
 
 /// The names that split batches, if [`Mesh::batch_axes`] names none.
-const BATCH_AXES: [&str; 5] = ["slice", "replica", "data", "batch", "fsdp"];
+const BATCH_AXES: [&str; 6] = ["slice", "replica", "data", "batch", "fsdp", "expert"];
 
 /// The number of devices along an axis.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -73,7 +73,8 @@ impl Mesh {
         self
     }
 
-    /// Names the axes that split batches. The default is those called `slice`, `replica`, `data`, `batch` or `fsdp`.
+    /// Names the axes that split batches. The default is those called `slice`, `replica`, `data`, `batch`,
+    /// `fsdp` or `expert`.
     pub fn batch_axes<S: Into<String>>(mut self, names: impl IntoIterator<Item = S>) -> Self {
         self.batch = Some(names.into_iter().map(Into::into).collect());
         self
