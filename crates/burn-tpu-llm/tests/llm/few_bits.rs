@@ -6,9 +6,10 @@ use burn::module::AutodiffModule;
 use burn::prelude::*;
 use burn::tensor::{DType, Tolerance};
 use burn_flex::{Flex, FlexDevice};
-use burn_tpu::{DeviceAdamW, Tpu, TpuDevice, compile_step};
+use burn_tpu::fit::Fit;
+use burn_tpu::{DeviceAdamW, Mesh, Platform, Tpu, TpuDevice, compile_step, place};
 use burn_tpu_llm::training::Batch;
-use burn_tpu_llm::{Bits, Decoder, LlmError, LoraConfig, Source, save_weights};
+use burn_tpu_llm::{Bits, Config, Decoder, LlmError, LoraConfig, Source, save_weights};
 use half::f16;
 
 /// The number of ggml's type, and the bytes of a block of it.
@@ -105,6 +106,58 @@ fn a_file_keeps_its_numbers_in_few_bits() {
         on(&TpuDevice::ndarray());
         let Some((device, _alone)) = crate::cpu() else { continue };
         on(&device);
+    }
+}
+
+/// Of 64 inputs, the integers of 4 bits are one row of blocks, which no axis divides: it stays whole.
+#[test]
+fn a_mesh_that_splits_few_bits_computes_what_one_device_does() {
+    let Some((device, _alone)) = crate::cpu() else { return };
+    let mesh = TpuDevice::mesh(Mesh::new().axis("fsdp", 2).axis("tensor", 2).on(Platform::Cpu));
+    crate::options().install(&mesh).ok();
+    for (bits, kinds) in [(Bits::Four, &[Q4_1][..]), (Bits::Eight, &[Q8_0])] {
+        let (_folder, path) = file(kinds).write();
+        let source = Source::open(&path).unwrap();
+        let one = source.load_few_bits::<Tpu<f32>>(bits, &device).unwrap();
+        let many = source.load_few_bits::<Tpu<f32>>(bits, &mesh).unwrap();
+        let rule = one.config().placement(Some("tensor"), Some("fsdp"), None);
+        let many = place(many, &rule).unwrap();
+        for texts in [1, 4] {
+            logits(&many, texts).assert_approx_eq::<f32>(&logits(&one, texts), Tolerance::absolute(1e-5));
+        }
+    }
+}
+
+/// Each of eight chips has an eighth of the weights, and they are not gathered.
+#[test]
+fn a_decode_step_over_chips_splits_weights_in_few_bits() {
+    if burn_tpu_pjrt::testing::libtpu().is_none() {
+        return;
+    }
+    let config = serde_json::json!({
+        "model_type": "llama", "hidden_size": 1024, "intermediate_size": 4096, "num_hidden_layers": 2,
+        "num_attention_heads": 8, "num_key_value_heads": 8, "vocab_size": 2048, "max_position_embeddings": 128,
+    });
+    let config = Config::from_hugging_face(&config.to_string()).unwrap();
+    for (bits, bits_with_scales) in [(Bits::Eight, 8.5), (Bits::Four, 5.0)] {
+        let fit = Fit::new().unwrap().slices(["v5e:2x4".parse().unwrap()]).mesh(Mesh::new().axis("tensor", 8));
+        let report = fit.run(
+            |device| {
+                let model = config.init::<Tpu>(device).unwrap().with_few_bits(bits);
+                let model = place(model, &config.placement(Some("tensor"), None, None)).unwrap();
+                (model, Tensor::<Tpu, 2, Int>::zeros([8, 1], device))
+            },
+            |(model, tokens), _| {
+                let next = model.forward(tokens).argmax(2).squeeze_dim(2);
+                (model, next)
+            },
+        );
+        let slice = &report.unwrap().slices[0];
+        let expected = config.num_params() as f64 * bits_with_scales / 8.0 / 8.0;
+        let found = slice.memory.argument_bytes as f64;
+        assert!((0.9..1.3).contains(&(found / expected)), "{bits:?}: {found} bytes of arguments, not {expected}");
+        let given: u64 = slice.collectives.iter().map(|collective| collective.operand_bytes).sum();
+        assert!((given as f64) < expected / 4.0, "{bits:?}: {:?}", slice.collectives);
     }
 }
 
