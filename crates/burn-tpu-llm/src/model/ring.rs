@@ -451,22 +451,26 @@ impl<'r, B: LayersBackend + MeshBackend> Pass<'r, B> {
     fn first(&self, queries: &Queries<B>, keys: &Keys<B>) -> Partial<B> {
         let scores = self.masked(self.scores(queries, keys), queries, keys, true);
         let largest = scores.clone().max_dim(4);
-        let weights = (scores - largest.clone()).exp();
-        (largest, weights.clone().sum_dim(4), self.weighted(weights, keys))
+        let (sum, values) = self.weighted((scores - largest.clone()).exp(), keys);
+        (largest, sum, values)
     }
 
     /// Adds keys to the result of queries.
     fn with(&self, queries: &Queries<B>, keys: &Keys<B>, (largest, sum, values): Partial<B>) -> Partial<B> {
         let scores = self.masked(self.scores(queries, keys), queries, keys, false);
         let new = largest.clone().max_pair(scores.clone().max_dim(4));
-        let weights = (scores - new.clone()).exp();
         let before = (largest - new.clone()).exp();
-        let sum = sum * before.clone() + weights.clone().sum_dim(4);
-        (new, sum, values * before + self.weighted(weights, keys))
+        let (of_keys, of_values) = self.weighted((scores - new.clone()).exp(), keys);
+        (new, sum * before.clone() + of_keys, values * before + of_values)
     }
 
-    fn weighted(&self, weights: Block<B>, keys: &Keys<B>) -> Block<B> {
-        weights.cast(keys.value.dtype()).matmul(keys.value.clone()).cast(DType::F32)
+    /// Returns the sum of weights and that of weighted values, in f32. The sum is a product with ones beside the values: a
+    /// sum of its own would read all scores once more.
+    fn weighted(&self, weights: Block<B>, keys: &Keys<B>) -> (Block<B>, Block<B>) {
+        let [batch, heads, parts, length, head] = keys.value.dims();
+        let ones = Tensor::ones([batch, heads, parts, length, 1], (&self.device, DType::F32));
+        let product = weights.matmul(Tensor::cat(vec![keys.value.clone().cast(DType::F32), ones], 4));
+        (product.clone().slice_dim(4, head..head + 1), product.slice_dim(4, 0..head))
     }
 
     /// Returns what the gradients read beside queries and keys.

@@ -107,12 +107,17 @@ fn a_ring_has_the_losses_and_gradients_of_plain_attention() {
 #[test]
 fn a_ring_in_bf16_is_as_far_from_f32_as_plain_attention_is() {
     let device = TpuDevice::ndarray();
-    let expected = Found::plain(&model::<f32>("llama-3.1", &device), false);
-    let model = model::<bf16>("llama-3.1", &device);
-    let ring = Context::new(&device, "context", ContextForm::Ring).unwrap().with_parts(4);
-    let [plain, ring] = [Found::plain(&model, false), Found::over(&model, false, &ring)];
-    let [plain, ring] = [plain, ring].map(|found| found.distance(&expected));
-    assert!(plain > 1e-4 && ring < 1.2 * plain, "{ring} and {plain}");
+    let ring = Context::new(&device, "context", ContextForm::Ring).unwrap();
+    let mut apart = Vec::new();
+    for (family, parts) in [("llama-3.1", 4), ("qwen3", 2), ("gemma3", 4), ("llama-one-key-head", 2)] {
+        let expected = Found::plain(&model::<f32>(family, &device), false);
+        let model = model::<bf16>(family, &device);
+        let context = ring.clone().with_parts(parts);
+        let found = [Found::plain(&model, false), Found::over(&model, false, &context)];
+        apart.push(found.map(|found| found.distance(&expected)));
+    }
+    let [plain, ring] = [0, 1].map(|form| apart.iter().map(|distances| distances[form]).sum::<f64>());
+    assert!(plain > 1e-3 && ring < 1.25 * plain, "plain and ring: {apart:?}");
 }
 
 #[test]
