@@ -89,8 +89,6 @@ fn dispatch(text: &str) -> Result<Dispatch, String> {
 #[derive(Clone, Copy, PartialEq, ValueEnum)]
 enum Kept {
     Nothing,
-    /// What attention returns, where a ring computes it
-    Attention,
     Products,
     Everything,
 }
@@ -180,7 +178,6 @@ impl Args {
         }
         let keep = match self.keep {
             Kept::Nothing => Keep::Nothing,
-            Kept::Attention => Keep::Names(vec!["attention"]),
             Kept::Products => Keep::Products,
             Kept::Everything => Keep::Everything,
         };
