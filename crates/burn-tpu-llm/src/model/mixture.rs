@@ -26,10 +26,9 @@ const LEAST_OF_KERNEL: usize = 32;
 /// Fewer choices than this are computed one by one, if they are fewer than the experts.
 const MOST_ALONE: usize = 17;
 
-/// Of so few experts, each is a product of its own for few rows, where chips do not share them: a TPU then reads the weights
-/// once, and less beside them than in one product of all.
+/// Of so few experts, each is a product of its own, where chips do not share them: that takes less memory than one product of
+/// all.
 const MOST_IN_TURNS: usize = 16;
-const FEW_ROWS: usize = 256;
 
 /// How some rows are computed.
 enum Way {
@@ -240,10 +239,10 @@ impl<B: Backend> Mixture<B> {
                 y.map_or(x, |y| sorted.combine(y))
             }
             Way::Every | Way::Rooms { .. } => {
-                let [rows, experts] = routing.shares.dims();
+                let experts = routing.shares.dims()[1];
                 let shares = routing.shares.clone().cast(x.dtype()).transpose().unsqueeze_dim(2);
                 let is_split = mesh_of::<B>(&x.device()).is_some_and(|mesh| mesh.names().contains(&EXPERT_AXIS));
-                if rows <= FEW_ROWS && experts <= MOST_IN_TURNS && !is_split {
+                if experts <= MOST_IN_TURNS && !is_split {
                     self.experts.in_turns(x.unsqueeze(), shares)
                 } else {
                     self.experts.all(x, shares)
