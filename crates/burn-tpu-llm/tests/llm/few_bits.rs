@@ -128,7 +128,8 @@ fn a_mesh_that_splits_few_bits_computes_what_one_device_does() {
     }
 }
 
-/// Each of eight chips has an eighth of the weights, and they are not gathered.
+/// Each of eight chips has an eighth of the weights, and they are not gathered: chips exchange activations alone. In 4 bits
+/// they exchange more, since the inputs of a byte are half of all inputs apart.
 #[test]
 fn a_decode_step_over_chips_splits_weights_in_few_bits() {
     if burn_tpu_pjrt::testing::libtpu().is_none() {
@@ -139,7 +140,7 @@ fn a_decode_step_over_chips_splits_weights_in_few_bits() {
         "num_attention_heads": 8, "num_key_value_heads": 8, "vocab_size": 2048, "max_position_embeddings": 128,
     });
     let config = Config::from_hugging_face(&config.to_string()).unwrap();
-    for (bits, bits_with_scales) in [(Bits::Eight, 8.5), (Bits::Four, 5.0)] {
+    for (bits, bits_with_scales, most_given) in [(Bits::Eight, 8.5, 0.25), (Bits::Four, 5.0, 0.4)] {
         let fit = Fit::new().unwrap().slices(["v5e:2x4".parse().unwrap()]).mesh(Mesh::new().axis("tensor", 8));
         let report = fit.run(
             |device| {
@@ -157,7 +158,7 @@ fn a_decode_step_over_chips_splits_weights_in_few_bits() {
         let found = slice.memory.argument_bytes as f64;
         assert!((0.9..1.3).contains(&(found / expected)), "{bits:?}: {found} bytes of arguments, not {expected}");
         let given: u64 = slice.collectives.iter().map(|collective| collective.operand_bytes).sum();
-        assert!((given as f64) < expected / 4.0, "{bits:?}: {:?}", slice.collectives);
+        assert!((given as f64) < expected * most_given, "{bits:?}: {:?}", slice.collectives);
     }
 }
 
