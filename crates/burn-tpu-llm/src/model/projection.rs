@@ -95,11 +95,7 @@ impl<B: Backend> Projection<B> {
         }
         lora.merged = merged;
         let change = if merged { lora.change() } else { lora.change().neg() };
-        *whole = whole.clone().map(|weight| {
-            let (dtype, is_trained) = (weight.dtype(), weight.is_require_grad());
-            let sum = weight.cast(DType::F32) + change;
-            sum.cast(dtype).detach().set_require_grad(is_trained)
-        });
+        *whole = changed(whole, change);
     }
 }
 
@@ -131,4 +127,16 @@ impl<B: Backend> Lora<B> {
         let [a, b] = [&self.a, &self.b].map(|linear| linear.weight.val().cast(DType::F32));
         (a.matmul(b) * self.scale).detach()
     }
+}
+
+/// Returns a weight plus a change, in its own type. It is trained if it was.
+pub(super) fn changed<B: Backend, const D: usize>(
+    weight: &Param<Tensor<B, D>>,
+    change: Tensor<B, D>,
+) -> Param<Tensor<B, D>> {
+    weight.clone().map(|weight| {
+        let (dtype, is_trained) = (weight.dtype(), weight.is_require_grad());
+        let sum = weight.cast(DType::F32) + change;
+        sum.cast(dtype).detach().set_require_grad(is_trained)
+    })
 }

@@ -4,7 +4,7 @@
 //! expert a token has.
 
 use super::few_bits::{Bits, FewBits};
-use super::projection::SMALL;
+use super::projection::{SMALL, changed};
 use burn::module::{Initializer, Param};
 use burn::nn::{Dropout, DropoutConfig};
 use burn::prelude::*;
@@ -141,11 +141,7 @@ impl<B: Backend> Stack<B> {
         }
         lora.merged = merged;
         let change = if merged { lora.change() } else { lora.change().neg() };
-        *whole = whole.clone().map(|weight| {
-            let (dtype, is_trained) = (weight.dtype(), weight.is_require_grad());
-            let sum = weight.cast(DType::F32) + change;
-            sum.cast(dtype).detach().set_require_grad(is_trained)
-        });
+        *whole = changed(whole, change);
     }
 }
 
