@@ -73,8 +73,8 @@ impl Mesh {
         self
     }
 
-    /// Names the axes that split batches. The default is those called `slice`, `replica`, `data`, `batch`,
-    /// `fsdp` or `expert`.
+    /// Names the axes that split batches. The default is those called `slice`, `replica`, `data`, `batch`, `fsdp` or
+    /// `expert`.
     pub fn batch_axes<S: Into<String>>(mut self, names: impl IntoIterator<Item = S>) -> Self {
         self.batch = Some(names.into_iter().map(Into::into).collect());
         self
