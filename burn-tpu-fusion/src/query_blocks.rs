@@ -50,8 +50,8 @@
 //! Sums have another order, so their last bits can differ, and so can whether a sum overflows and which sign a zero has.
 //! Where a gradient is infinite, NaN and infinity can replace each other in what is not finite either way.
 //!
-//! When it is no loss: products of more than 512 queries and keys, of which a fifth or more is left out, and whose queries no
-//! mesh splits. Unrolled blocks cost compile time, so a long sequence has no more blocks than it needs.
+//! When it is no loss: products of more than 512 queries and keys whose queries no mesh splits, if at least a fifth is left
+//! out. Unrolled blocks cost compile time, so a long sequence has no more blocks than it needs.
 //!
 //! Gain: `docs/decisions/0028-attention-in-blocks-of-queries.md`.
 

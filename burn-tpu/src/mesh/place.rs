@@ -7,8 +7,8 @@ use burn_core::tensor::{Int, Tensor, TensorPrimitive};
 use burn_tpu_runtime::Result;
 use burn_tpu_runtime::placement::{Axes, PlacementRule, Plan};
 
-/// Places the float and integer parameters of a module on its mesh, by a rule. What training adds (gradients, moments, master
-/// weights) follows its parameter. On any device but a mesh, the module is returned as it is.
+/// Places the float and integer parameters of a module on its mesh, by a rule. What training adds (gradients, moments,
+/// master weights) follows its parameter. On any device but a mesh, the module is returned as it is.
 ///
 /// Of [`Layers`](crate::Layers), a rule places one layer's part, `blocks.*.attention.query.weight`, as it places the
 /// block of a `Vec`; every chip has its part of each layer.

@@ -1,8 +1,8 @@
 //! Tokens in rooms of a fixed size, one for each expert and group of tokens
 //! ([Lepikhin et al.](https://arxiv.org/abs/2006.16668), [Fedus et al.](https://arxiv.org/abs/2101.03961)).
 //!
-//! Owns: which token is where, and what is dropped. May not know: what experts compute. All is products and comparisons, which
-//! a partitioner can split by groups; nothing is gathered.
+//! Owns: which token is where, and what is dropped. May not know: what experts compute. All is products and comparisons,
+//! which a partitioner can split by groups; nothing is gathered.
 
 use super::exchange::Exchange;
 use super::router::{Routing, numbers};
@@ -11,7 +11,7 @@ use burn::tensor::FloatDType;
 
 /// Where the tokens of each group are, `[groups, tokens, experts, room]`.
 pub(super) struct Rooms<B: Backend> {
-    /// 1 where a token has a place.
+    /// Whether a token has a place.
     places: Tensor<B, 4, Bool>,
     /// How much each expert counts for each token, `[groups, tokens, experts, 1]` in f32.
     shares: Tensor<B, 4>,
@@ -40,8 +40,8 @@ impl<B: Backend> Rooms<B> {
         placed.div_scalar((groups * group * per_token) as f64).neg().add_scalar(1.0)
     }
 
-    /// Computes `experts`, `[experts, rows, width]` to the same shape, for rows of tokens `[rows, width]`; returns the sum of
-    /// each row's experts, each times its share.
+    /// Computes `experts`, `[experts, rows, width]` to the same shape, for rows of tokens `[rows, width]`; returns the sum
+    /// of each row's experts, each times its share.
     pub(super) fn run(
         &self,
         x: Tensor<B, 2>,

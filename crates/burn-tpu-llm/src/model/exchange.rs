@@ -1,8 +1,8 @@
 //! How tokens get to the chips that have their experts, and back.
 //!
-//! The chips along the axis `expert` of a mesh have other tokens, and other experts. What is computed for tokens is split over
-//! the one, and what is computed by experts over the other: to go from one to the other, every chip gives each of the others a
-//! part, which is an all-to-all. The partitioner writes it.
+//! The chips along the axis `expert` of a mesh have other tokens, and other experts. What is computed for tokens is split
+//! by tokens, and what experts compute is split by experts: to go from one to the other, every chip gives a part to each of
+//! the others, which is an all-to-all. The partitioner writes it.
 
 use burn::prelude::*;
 use burn_tpu::{MeshBackend, TpuDevice, shard};

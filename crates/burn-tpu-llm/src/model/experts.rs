@@ -71,8 +71,8 @@ impl<B: Backend> FeedForwards<B> {
         }
     }
 
-    /// Computes the sorted choices of rows `[rows, width]` by a TPU's kernel, `[rows * per_token, width]` in the order of the
-    /// choices; `None` on other backends, and for experts with biases or an adapter.
+    /// Computes the sorted choices of rows `[rows, width]` by a TPU's kernel, `[rows * per_token, width]` in the order of
+    /// the choices; `None` on other backends, and for experts with biases or an adapter.
     pub(super) fn sorted(&self, x: Tensor<B, 2>, sorted: &Sorted<B>) -> Option<Tensor<B, 2>> {
         let [gate, up, down] = [&self.gate_proj, &self.up_proj, &self.down_proj].map(Stack::weight_alone);
         let product = |x, weight| grouped::product(x, weight, sorted.sizes.clone());

@@ -1,7 +1,7 @@
 //! Products of rows that are sorted by expert, as TPUs have a kernel for them.
 //!
 //! XLA has an op for such products, `ragged_dot`, which libtpu compiles to a kernel that reads each expert's matrix once for
-//! its rows. Burn has no such op, so it is a custom op, whose plain form is [`Blocks`](super::blocks::Blocks)' products. Its
+//! its rows. Burn has no such op, so it is a custom op, whose plain form is products of blocks ([`Layout`]). Its
 //! gradients are two more, and those of gathered rows are gathered too: each row comes from a known place.
 //!
 //! Owns: the ops and on which backends they are. May not know: the router.
@@ -87,8 +87,8 @@ trait Op {
     fn call<B: CustomOpBackend>(operands: Self::Operands<B>) -> Option<Tensor<B, 2>>;
 }
 
-/// Returns the product of sorted rows `[rows, inputs]` with the matrices of their experts, `[experts, inputs, outputs]`, which
-/// have so many rows each: `[rows, outputs]`. `None` on a backend whose tensors are not those of a TPU.
+/// Returns the product of sorted rows `[rows, inputs]` with the matrices of their experts, `[experts, inputs, outputs]`,
+/// which have so many rows each: `[rows, outputs]`. `None` on a backend whose tensors are not those of a TPU.
 pub(super) fn product<B: Backend>(
     x: Tensor<B, 2>,
     weight: Tensor<B, 3>,
