@@ -1,7 +1,7 @@
 //! The pipeline: every pass of a level in order, each between two runs of the verifier.
 
 use crate::{Pass, Rewrite};
-use burn_tpu_graph::{Builder, GraphError, Op, Program, VerifyError, verify};
+use burn_tpu_graph::{Builder, GraphError, NodeId, Op, Placement, Program, Sharding, VerifyError, verify};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -146,9 +146,9 @@ impl Pipeline {
         let mut bodies = BTreeMap::new();
         for id in program.graph().ids() {
             let Op::For { trips, body } = &program.graph().node(id).op else { continue };
-            let optimized = self.run((**body).clone())?;
+            let optimized = self.run(on_mesh_of(&program, id, body))?;
             if optimized.applied.iter().any(|(_, count)| *count > 0) {
-                bodies.insert(id, Op::For { trips: *trips, body: Arc::new(optimized.program) });
+                bodies.insert(id, Op::For { trips: *trips, body: Arc::new(optimized.program.unplaced()) });
                 optimized.applied.into_iter().for_each(|(name, count)| add(&mut applied, name, count));
             }
         }
@@ -183,6 +183,25 @@ impl Pipeline {
     }
 }
 
+/// Returns the body of a loop as a program of the mesh that the program around it runs on: a carry that begins as a parameter
+/// is placed as that.
+fn on_mesh_of(program: &Program, id: NodeId, body: &Program) -> Program {
+    let Some(placement) = program.placement() else { return body.clone() };
+    let graph = program.graph();
+    let carry = |&operand: &NodeId| match graph.node(operand).op {
+        Op::Parameter { index, .. } => placement.parameter(index).cloned(),
+        _ => None,
+    };
+    let operands = &graph.node(id).operands;
+    let replicated = |id: &NodeId| Sharding::replicated(graph.ty(*id).rank());
+    let mut parameters: Vec<_> = operands.iter().map(|id| carry(id).unwrap_or_else(|| replicated(id))).collect();
+    let counter = body.parameters().any(|(index, _)| index as usize == parameters.len());
+    parameters.extend(counter.then(|| Sharding::replicated(0)));
+    let results = body.output_types().map(|ty| Sharding::replicated(ty.rank())).collect();
+    let (mesh, batch) = (placement.mesh.clone(), placement.batch.clone());
+    body.clone().placed(Placement { mesh, batch, parameters, results })
+}
+
 /// Adds the places that a pass found to those that it found before.
 fn add(applied: &mut Vec<(&'static str, usize)>, name: &'static str, count: usize) {
     match applied.iter_mut().find(|(of, _)| *of == name) {
@@ -195,8 +214,9 @@ fn add(applied: &mut Vec<(&'static str, usize)>, name: &'static str, count: usiz
 mod tests {
     use super::*;
     use crate::Rewritten;
-    use burn_tpu_graph::corpus;
-    use burn_tpu_graph::{Builder, Graph, Op};
+    use burn_tpu_graph::op::{BinaryOp, Trips};
+    use burn_tpu_graph::{Builder, DType, Graph, Mesh, Op, TensorType, corpus};
+    use std::sync::Mutex;
 
     #[test]
     fn the_corpus_is_rewritten_and_a_second_run_finds_nothing() {
@@ -225,6 +245,59 @@ mod tests {
         assert_eq!(Pipeline::with_target(Optimization::Balanced, &[], Target::Tpu).passes.len(), balanced.len());
         let on_cpus = Pipeline::with_target(Optimization::Balanced, &[], Target::Cpu);
         assert_eq!(on_cpus.passes.last().map(|pass| pass.name()), Some("depthwise"));
+    }
+
+    /// A pass that notes the placement of what it is given.
+    struct Sees(Arc<Mutex<Vec<Option<Placement>>>>);
+
+    impl Pass for Sees {
+        fn name(&self) -> &'static str {
+            "sees"
+        }
+
+        fn run(&self, program: &Program) -> Result<Rewritten, GraphError> {
+            self.0.lock().unwrap().push(program.placement().map(|placement| Placement::clone(placement)));
+            Ok(Rewritten { program: program.clone(), count: 1 })
+        }
+    }
+
+    /// `for _ in 0..3 { x = x + y }`, with `x + x` for `x` at first.
+    fn a_loop() -> Program {
+        let parameter = |graph: &mut Graph, index| {
+            let ty = TensorType::new(DType::F32, [4, 2]);
+            graph.add(Op::Parameter { index, ty }, &[]).unwrap()
+        };
+        let mut body = Graph::new();
+        let [x, y] = [0, 1].map(|index| parameter(&mut body, index));
+        let sum = body.binary(BinaryOp::Add, x, y).unwrap();
+        let body = Arc::new(Program::extract(&body, &[sum, y]).unwrap());
+        let mut graph = Graph::new();
+        let [x, y] = [0, 1].map(|index| parameter(&mut graph, index));
+        let first = graph.binary(BinaryOp::Add, x, x).unwrap();
+        let carries = graph.loop_of(Trips::Exactly(3), body, &[first, y]).unwrap();
+        Program::extract(&graph, &carries[..1]).unwrap()
+    }
+
+    #[test]
+    fn the_body_of_a_loop_on_a_mesh_is_of_the_mesh_for_passes_alone() {
+        let mesh = Mesh::new(&[("data".to_owned(), 2)]).unwrap();
+        let (split, whole) = (Sharding::first_dim(2, &[0]), Sharding::replicated(2));
+        let placement = |parameters: [&Sharding; 2], results: &[&Sharding]| Placement {
+            mesh: mesh.clone(),
+            batch: vec![0],
+            parameters: parameters.map(Sharding::clone).to_vec(),
+            results: results.iter().copied().cloned().collect(),
+        };
+        let of_all = placement([&split, &split], &[&split]);
+        let seen = Arc::default();
+        let pipeline = Pipeline::of(vec![Box::new(Sees(Arc::clone(&seen)))]);
+        let placed = a_loop().placed(of_all.clone());
+        assert_eq!(pipeline.run(placed.clone()).unwrap().program, placed);
+        // What is computed before the loop may be anywhere.
+        let of_body = placement([&whole, &split], &[&whole, &whole]);
+        assert_eq!(std::mem::take(&mut *seen.lock().unwrap()), [Some(of_body), Some(of_all)]);
+        pipeline.run(a_loop()).unwrap();
+        assert_eq!(*seen.lock().unwrap(), [None, None]);
     }
 
     #[test]

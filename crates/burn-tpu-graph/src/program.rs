@@ -120,6 +120,11 @@ impl Program {
         Self::new(self.graph, self.outputs, Some(placement.into()))
     }
 
+    /// The same program for one device.
+    pub fn unplaced(self) -> Self {
+        Self::new(self.graph, self.outputs, None)
+    }
+
     /// Where arguments and results live; `None` for a program of one device.
     pub fn placement(&self) -> Option<&Arc<Placement>> {
         self.placement.as_ref()
