@@ -14,6 +14,9 @@ use burn::tensor::{Distribution, FloatDType, Tolerance};
 use burn_tpu::{
     DeviceAdamW, Keep, Layers, LayersBackend, Tpu, TpuDevice, TpuError, TpuOptimizer, autocast, compile_step, keep,
 };
+use burn_tpu_graph::Op;
+use burn_tpu_graph::op::{BinaryOp, UnaryOp};
+use burn_tpu_runtime::layers::{LayerInputs, LayerLoop, LayerResults};
 use burn_tpu_train::{Checkpoint, Checkpointer};
 
 type I = Tpu<f32>;
@@ -408,6 +411,41 @@ fn tensors_beside_parameters_are_those_of_each_layer() {
         let looped = layers.forward(x, block).unwrap().into_data();
         looped.assert_approx_eq::<f32>(&each, Tolerance::absolute(1e-6));
     }
+}
+
+/// What the gradient alone reads is kept by its name: the forward loop computes it, and the backward loop does not.
+#[test]
+fn what_only_the_gradient_reads_is_kept_by_its_name() {
+    use burn_tpu_graph::DType;
+    use burn_tpu_runtime::ops::{arithmetic, data};
+    use burn_tpu_runtime::{Device, Tensor, layers, testing};
+    let layer = |mut inputs: LayerInputs| {
+        let (x, gradient) = (inputs.carries.remove(0), inputs.gradients.remove(0));
+        let slope = arithmetic::unary("float_cos", UnaryOp::Cos, x.clone());
+        layers::name("slope", &slope);
+        let gradient = arithmetic::binary("float_mul", BinaryOp::Mul, gradient, slope);
+        LayerResults { carries: vec![arithmetic::unary("float_sin", UnaryOp::Sin, x)], gradients: vec![Some(gradient)] }
+    };
+    let cosines = |keep: Keep| {
+        let step = |x: Tensor, device: &Device| {
+            let sine = LayerLoop::record(3, std::slice::from_ref(&x), &[], &keep, layer).unwrap();
+            let (y, residuals) = sine.forward(vec![x], Vec::new()).unwrap();
+            let one = data::splat("float_ones", &[4], DType::F32, 1, device);
+            let gradients = sine.backward(&residuals, &[Some(one)]).unwrap();
+            arithmetic::binary("float_add", BinaryOp::Add, y[0].clone(), gradients.carries[0].clone().unwrap())
+        };
+        let build = |device: &Device| data::splat("float_ones", &[4], DType::F32, 1, device);
+        let programs = testing::recorded(build, step).unwrap();
+        let nodes = programs.iter().flat_map(|program| program.graph().nodes());
+        let loops = nodes.filter_map(|node| match &node.op {
+            Op::For { body, .. } => Some(body.graph().nodes().iter()),
+            _ => None,
+        });
+        loops.map(|nodes| nodes.filter(|node| node.op == Op::Unary(UnaryOp::Cos)).count()).collect::<Vec<_>>()
+    };
+    let _alone = common::alone();
+    assert_eq!(cosines(Keep::Nothing), [0, 1]);
+    assert_eq!(cosines(Keep::Names(vec!["slope"])), [1, 0]);
 }
 
 #[test]

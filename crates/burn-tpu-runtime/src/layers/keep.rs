@@ -37,8 +37,10 @@ pub(super) fn kept(layer: &LayerLoop, keep: &Keep) -> BTreeSet<NodeId> {
             graph.ids().filter(|id| is_kept(id) && is_product(id)).map(|id| rounded(layer, &of_layer, id)).collect()
         }
         Keep::Names(names) => {
+            // What the gradient alone reads has a name too.
+            let varies = varying(layer);
             let named = layer.recording.named.iter().filter(|(name, _)| names.contains(name));
-            named.map(|(_, id)| *id).filter(is_kept).collect()
+            named.map(|(_, id)| *id).filter(|id| varies[id.index()]).collect()
         }
         Keep::Everything => {
             let mut kept = BTreeSet::new();
@@ -74,18 +76,22 @@ fn is_cheap(layer: &LayerLoop, id: NodeId, is_there: &impl Fn(NodeId) -> bool) -
 
 /// Returns for each node whether it is computed from a carry, for what the layer gives.
 fn forward_values(layer: &LayerLoop) -> Vec<bool> {
-    let mut found = layer.needed(layer.results.iter().copied(), &BTreeSet::new());
-    let arguments = layer.arguments(&found);
+    let needed = layer.needed(layer.results.iter().copied(), &BTreeSet::new());
+    needed.into_iter().zip(varying(layer)).map(|(needed, varies)| needed && varies).collect()
+}
+
+/// Returns for each node whether it differs between layers: it is computed from a carry, or drawn.
+fn varying(layer: &LayerLoop) -> Vec<bool> {
+    let mut varies = vec![false; layer.graph.len()];
+    let arguments = layer.arguments(&vec![true; layer.graph.len()]);
     let is_carry =
         |id: &NodeId| arguments.get(id).is_some_and(|&argument| matches!(layer.role(argument), Role::Carry(_)));
-    let mut varies = vec![false; layer.graph.len()];
     for id in layer.graph.ids() {
-        let operands = &layer.graph.node(id).operands;
-        let computed = operands.iter().any(|operand| varies[operand.index()] || is_carry(operand));
-        varies[id.index()] = computed || matches!(layer.graph.node(id).op, Op::RngBitGenerator { .. });
-        found[id.index()] &= varies[id.index()];
+        let node = layer.graph.node(id);
+        let computed = node.operands.iter().any(|operand| varies[operand.index()] || is_carry(operand));
+        varies[id.index()] = computed || matches!(node.op, Op::RngBitGenerator { .. });
     }
-    found
+    varies
 }
 
 /// Returns the values of the forward pass that the gradient reads.
