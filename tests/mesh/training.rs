@@ -318,6 +318,32 @@ fn integers_are_placed_as_floats_are() {
     assert_eq!(table.into_data().convert::<i32>().to_vec::<i32>().unwrap(), numbers);
 }
 
+/// Weights that are given to a mesh stay on the host until they are placed, however many: transferred at once, each chip
+/// would have all of them.
+#[test]
+fn values_wait_on_the_host_until_they_are_placed() {
+    const ROWS: usize = 32 << 10;
+    let Some((_, [mesh])) = devices(0, [data()]) else { return };
+    let _alone = common::alone();
+    let before = mesh.metrics();
+    let given: Vec<_> = (0..3)
+        .map(|number| {
+            let values = TensorData::full([ROWS, 1024], number as f32);
+            Tensor::<F32, 2>::from_data(values, &mesh)
+        })
+        .collect();
+    let waiting = mesh.metrics().waiting_bytes - before.waiting_bytes;
+    assert_eq!(waiting, 3 * 4 * 1024 * ROWS as u64);
+    for (number, tensor) in given.into_iter().enumerate() {
+        let placed = shard(tensor, [None, Some("data")]);
+        mesh.mark_step();
+        let value: burn_tpu_runtime::Tensor = placed.clone().into_primitive().tensor().into();
+        assert_eq!(testing::sharding(&value).as_deref(), Some("[{}, {0}]"));
+        assert_eq!(placed.slice([0..1, 5..6]).into_scalar(), number as f32);
+    }
+    assert_eq!(mesh.metrics().waiting_bytes, before.waiting_bytes);
+}
+
 #[test]
 fn random_numbers_are_those_of_one_device() {
     let Some((one, [mesh])) = devices(4, [data_model()]) else { return };

@@ -216,7 +216,8 @@ impl OpenDevice {
     }
 
     /// Returns a buffer of a value that is on the host. It is transferred when a compiled program reads it; at once if
-    /// too much waits already.
+    /// too much waits already. On a mesh it always waits, since that program says how it is split: weights that are larger
+    /// than a chip's memory are given first and placed then.
     pub(crate) fn hold(&self, ty: &TensorType, elements: HostElements) -> Result<SharedBuffer> {
         self.hold_of(Maker::Program, ty, elements)
     }
@@ -229,14 +230,12 @@ impl OpenDevice {
     fn hold_of(&self, maker: Maker, ty: &TensorType, elements: HostElements) -> Result<SharedBuffer> {
         let waiting = self.counters.waiting_bytes.load(std::sync::atomic::Ordering::Relaxed) + ty.bytes() as u64;
         let engine = self.engine()?;
-        // On a mesh, the program that reads a value first says how it is split.
-        let waits = engine.transfers_values() || engine.mesh().is_some();
-        if !waits || waiting > MOST_WAITING_BYTES {
+        let (waits, is_mesh) = (engine.transfers_values(), engine.mesh().is_some());
+        if !is_mesh && (!waits || waiting > MOST_WAITING_BYTES) {
             let kept = elements.kept(ty);
             let buffer = self.upload(ty, elements.bytes(), None)?;
             // Who asks whether a program has read it finds out.
-            let is_noted = waits && maker == Maker::User && engine.mesh().is_none();
-            if !is_noted {
+            if !waits || maker != Maker::User {
                 return Ok(buffer);
             }
             return Ok(Arc::new(HostValue::transferred(ty.clone(), kept, buffer, Arc::clone(&self.counters))));
