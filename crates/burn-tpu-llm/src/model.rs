@@ -41,5 +41,5 @@ pub use looped::LoopedDecoder;
 pub use mixture::{Dispatch, Mixture, Mlp, RouterReport};
 pub use norm::RmsNorm;
 pub use projection::{Lora, Projection};
-pub use ring::RingBackend;
+pub use ring::{RING, RingBackend};
 pub use stack::{Stack, StackLora};

@@ -19,7 +19,8 @@
 //! makes a collective permute of it. So the same program runs on one chip.
 //!
 //! The backward pass goes round again: it computes the scores from queries and keys, and the weights from the scores and the
-//! logarithm of each row's sum. The gradients of keys and values go round with them, in f32, until they are at home.
+//! logarithm of each row's sum. The gradients of keys and values go round with them, in f32, until they are at home. In a
+//! loop over layers the forward pass would go round once more, for the result and the logarithms, which have the name [`RING`].
 //!
 //! Owns: what is computed of queries, keys and values. May not know: how the parts of a sequence come together.
 
@@ -31,7 +32,10 @@ use burn::backend::autodiff::grads::Gradients;
 use burn::backend::autodiff::ops::{Backward, Ops, OpsKind};
 use burn::prelude::*;
 use burn::tensor::{DType, TensorPrimitive};
-use burn_tpu::{Layers, LayersBackend, MeshBackend, Tpu, TpuFloat, TpuInt, shard};
+use burn_tpu::{Layers, LayersBackend, MeshBackend, Tpu, TpuFloat, TpuInt, keep, shard};
+
+/// The name of what the backward pass of a ring reads of its forward pass, for [`burn_tpu::Keep::Names`].
+pub const RING: &str = "ring";
 
 /// What a ring computes.
 #[derive(Clone, Debug)]
@@ -79,6 +83,7 @@ impl<F: TpuFloat, I: TpuInt, C: CheckpointStrategy> RingBackend for Autodiff<Tpu
         let starts = starts.map(|starts| Tensor::from_primitive(starts.into_primitive()));
         let pass = Pass::new(ring, &inner, starts.clone());
         let (result, logs) = pass.forward(&inner);
+        let (result, logs) = (keep(RING, result), logs.map(|log| keep(RING, log)));
         let value = result.clone().into_primitive().tensor();
         let saved = Saved { ring: ring.clone(), operands: inner, starts, result, logs };
         let result = match RingGradient.prepare::<C>(tracked.map(|operand| operand.node)).compute_bound().stateful() {
