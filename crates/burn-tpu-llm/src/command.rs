@@ -5,15 +5,17 @@ mod chat;
 mod finetune;
 mod fit;
 mod generate;
+mod mesh;
 mod perplexity;
 mod save;
 
 use burn::module::{ModuleVisitor, Param};
 use burn::prelude::*;
 use burn_tpu::{Platform, Tpu, TpuDevice, TpuFloat, TpuOptions};
-use burn_tpu_llm::{Bits, Decoder, GenerateOptions, Sampling, Source, Tokenizer};
+use burn_tpu_llm::{Bits, Decoder, GenerateOptions, Sampling, Session, Source, Tokenizer};
 use clap::{Parser, Subcommand, ValueEnum};
 use half::bf16;
+use mesh::MeshArgs;
 use std::error::Error;
 use std::path::PathBuf;
 use std::time::Instant;
@@ -64,6 +66,8 @@ pub struct ModelArgs {
     /// Where to run [default: BURN_TPU_PLATFORM, or the best platform present]
     #[arg(long, value_name = "tpu|cuda|cpu|ndarray")]
     platform: Option<Platform>,
+    #[command(flatten)]
+    mesh: MeshArgs,
     /// Print to standard error how long loading, reading and writing took, the memory, and what the device did
     #[arg(long)]
     report: bool,
@@ -79,7 +83,7 @@ impl ModelArgs {
     }
 
     fn device(&self) -> TpuDevice {
-        self.platform.map_or_else(TpuDevice::default, |platform| TpuDevice::new(platform, 0))
+        self.mesh.device(self.platform)
     }
 }
 
@@ -160,6 +164,7 @@ pub struct Loaded<F: TpuFloat> {
     tokenizer: Tokenizer,
     model: Decoder<Tpu<F>>,
     device: TpuDevice,
+    mesh: MeshArgs,
     report: bool,
 }
 
@@ -204,6 +209,7 @@ impl<F: TpuFloat> Loaded<F> {
                 model = model.without_lora();
             }
         }
+        let model = args.mesh.place(source.config(), model)?;
         device.sync()?;
         if args.report {
             let (seconds, memory) = (begun.elapsed().as_secs_f64(), peak_memory());
@@ -213,7 +219,14 @@ impl<F: TpuFloat> Loaded<F> {
                 memory >> 20
             );
         }
-        Ok(Self { source, tokenizer, model, device, report: args.report })
+        Ok(Self { source, tokenizer, model, device, mesh: args.mesh.clone(), report: args.report })
+    }
+
+    /// Begins a session of so many texts, with its cache where the mesh has heads and texts.
+    fn session(&self, context: usize, rows: usize) -> Outcome<Session<'_, Tpu<F>>> {
+        let session = Session::with_rows(&self.model, context, rows)?;
+        let texts = self.mesh.joined(["slice", "data", "fsdp"]);
+        Ok(session.split(texts.as_deref(), self.mesh.axis("tensor"))?)
     }
 
     fn context(&self, args: &WriteArgs) -> usize {

@@ -9,6 +9,7 @@ use crate::error::{LlmError, Result};
 use crate::model::{Cache, Decoder};
 use crate::sampler::{Choice, Row, Sampler, Sampling};
 use burn::prelude::*;
+use burn_tpu::MeshBackend;
 use std::ops::Range;
 
 /// The tokens of a prompt that are read at once.
@@ -271,6 +272,29 @@ impl<'m, B: Backend> Session<'m, B> {
     /// Chooses by vectors `[batch, 1, width]`.
     fn choose(&self, hidden: Tensor<B, 3>, sampler: &mut Sampler<B>) -> Choice<B> {
         sampler.choose(self.model.logits(hidden).squeeze_dim(1))
+    }
+}
+
+impl<B: MeshBackend> Session<'_, B> {
+    /// Splits what is kept of the texts over axes of a mesh: the texts over `texts`, and the keys and values of each over
+    /// `heads`, as [`Config::placement`](crate::Config::placement) splits weights. Several axes are joined with `+`. What
+    /// does not divide is whole on each chip. Call it before the first prompt.
+    ///
+    /// # Errors
+    /// [`LlmError::Loop`] for an axis that the mesh does not have.
+    pub fn split(mut self, texts: Option<&str>, heads: Option<&str>) -> Result<Self> {
+        let mut dims = [texts, heads, None, None];
+        for (axes, size) in dims.iter_mut().zip([self.read.len(), self.model.config().kv_heads]) {
+            let mut parts = 1;
+            for axis in axes.iter().flat_map(|names| names.split('+')) {
+                parts *= self.device.axis_size(axis)?;
+            }
+            if !size.is_multiple_of(parts) {
+                *axes = None;
+            }
+        }
+        self.cache = self.cache.shard(dims);
+        Ok(self)
     }
 }
 

@@ -2,7 +2,7 @@
 
 use super::{Loaded, ModelArgs, Outcome, WriteArgs, generate};
 use burn_tpu::TpuFloat;
-use burn_tpu_llm::{ChatTemplate, LlmError, Message, Session};
+use burn_tpu_llm::{ChatTemplate, LlmError, Message};
 use std::io::{BufRead, Write};
 
 /// What `chat` takes.
@@ -23,7 +23,7 @@ pub struct Args {
 /// Runs the command.
 pub fn run<F: TpuFloat>(args: &Args, loaded: &Loaded<F>) -> Outcome {
     let template = loaded.source.template()?;
-    let mut session = Session::new(&loaded.model, loaded.context(&args.write))?;
+    let mut session = loaded.session(loaded.context(&args.write), 1)?;
     if args.prompt.is_none() {
         // What is compiled here does not stop the first answers. One answer alone needs fewer programs.
         session.warm_up(&loaded.options(&args.write)?)?;

@@ -1,5 +1,6 @@
 //! `finetune`: trains a model, or an adapter of it, on a text or on conversations.
 
+use super::mesh::ContextArgs;
 use super::{ModelArgs, Outcome};
 use burn::backend::Autodiff;
 use burn::module::{AutodiffModule, Module};
@@ -54,6 +55,8 @@ pub struct Args {
     /// The share of the weights that a rate of 1 would take away in a step
     #[arg(long, default_value_t = 0.0)]
     weight_decay: f32,
+    #[command(flatten)]
+    context: ContextArgs,
     /// How much an uneven choice of experts adds to the loss, such as 0.01; for models with experts
     #[arg(long, default_value_t = 0.0)]
     router_balance: f64,
@@ -112,6 +115,7 @@ pub fn run<F: TpuFloat>(args: &Args) -> Outcome {
     TpuOptions::training().install(&device)?;
     Tpu::<F>::seed(&device, args.seed);
     let model = args.decoder(args.model.load::<Trained<F>>(&source, &device)?)?;
+    let model = args.model.mesh.place(source.config(), model)?;
     eprintln!(
         "{} rows of {} tokens; {} of {} weights are trained",
         rows.rows().len(),
@@ -122,17 +126,7 @@ pub fn run<F: TpuFloat>(args: &Args) -> Outcome {
     let weights = super::weight_bytes(&model);
     let bits = Bits { bytes: held_out.learned_bytes(&tokenizer)?, rows: held_out, batch: args.batch as usize };
     bits.print("before", &model.valid(), &device)?;
-    let optimizer =
-        args.optimizer.optimizer().with_epsilon(1e-8).with_weight_decay(args.weight_decay).with_gradient_norm(1.0);
-    let routers = RouterLoss { balance: args.router_balance, z: args.router_z };
-    if !routers.is_zero() && source.config().experts.is_none() {
-        return Err("--router-balance and --router-z: the model has no experts".into());
-    }
-    let mut step: Step<F> = compile_step(model, optimizer, move |model, batch| {
-        let batch = Batch::from_inner(batch);
-        let loss = if routers.is_zero() { batch.loss(model) } else { batch.loss_with_routers(model, &routers) };
-        (loss.clone(), loss.inner())
-    });
+    let mut step = args.step(model, &device)?;
     if args.model.report {
         let bytes: usize = step.optimizer_state().iter().map(|(_, state)| bytes_of(state)).sum();
         eprintln!("{} KiB of state of the optimizer, {} MiB of weights", bytes >> 10, weights >> 20);
@@ -196,6 +190,33 @@ impl Args {
             lora.targets = self.lora_targets.clone();
         }
         Ok(model.with_lora(&lora)?)
+    }
+
+    /// Returns the compiled step that trains a model.
+    fn step<F: TpuFloat>(&self, model: Decoder<Trained<F>>, device: &TpuDevice) -> Outcome<Step<F>> {
+        let routers = RouterLoss { balance: self.router_balance, z: self.router_z };
+        if !routers.is_zero() && model.config().experts.is_none() {
+            return Err("--router-balance and --router-z: the model has no experts".into());
+        }
+        let context = self.context.context::<Trained<F>>(&self.model.mesh, device)?;
+        if let Some(context) = &context {
+            context.check(self.sequence as usize)?;
+            if !routers.is_zero() {
+                return Err("--router-balance and --router-z: not with an axis `context`".into());
+            }
+        }
+        let rule = self.optimizer.optimizer();
+        let optimizer = rule.with_epsilon(1e-8).with_weight_decay(self.weight_decay).with_gradient_norm(1.0);
+        Ok(compile_step(model, optimizer, move |model, batch| {
+            let batch = Batch::from_inner(batch);
+            let loss = match &context {
+                // The length divides, as was checked.
+                Some(context) => batch.loss_over(model, context).unwrap_or_else(|error| panic!("{error}")),
+                None if routers.is_zero() => batch.loss(model),
+                None => batch.loss_with_routers(model, &routers),
+            };
+            (loss.clone(), loss.inner())
+        }))
     }
 
     fn train<F: TpuFloat>(&self, step: &mut Step<F>, rows: &Rows, device: &TpuDevice) -> Outcome {

@@ -1,6 +1,7 @@
 //! `fit`: whether a step of a model fits TPUs, how fast it can be there and what it costs, without a TPU and without
 //! the model's weights.
 
+use super::mesh::{ContextArgs, MeshArgs};
 use super::{Dtype, Outcome};
 use burn::backend::Autodiff;
 use burn::module::AutodiffModule;
@@ -8,15 +9,12 @@ use burn::optim::adaptor::OptimizerAdaptor;
 use burn::optim::{AdamW, AdamWConfig, GradientsParams, Optimizer};
 use burn::prelude::*;
 use burn_tpu::fit::{Fit, FitReport};
-use burn_tpu::{Keep, LayersBackend, Mesh, MeshBackend, Topology, Tpu, TpuDevice, TpuFloat, TpuOptimizer, place};
-use burn_tpu_llm::model::{Context, ContextForm, LoopedDecoder, RingBackend};
+use burn_tpu::{Keep, LayersBackend, MeshBackend, Topology, Tpu, TpuDevice, TpuFloat, TpuOptimizer};
+use burn_tpu_llm::model::{Context, LoopedDecoder, RING};
 use burn_tpu_llm::{Cache, Config, Decoder, Dispatch, LlmError, LoraConfig, Result};
 use clap::ValueEnum;
 use std::cell::RefCell;
 use std::path::{Path, PathBuf};
-
-/// The axes of a mesh that split something: batches, weights, sequences, or experts.
-const AXES: [&str; 6] = ["slice", "data", "fsdp", "context", "tensor", "expert"];
 
 /// What `fit` takes.
 #[derive(clap::Args)]
@@ -50,16 +48,12 @@ pub struct Args {
     /// tokens
     #[arg(long, value_name = "HOW", value_parser = dispatch, default_value = "auto")]
     experts: Dispatch,
-    /// Split the step over all chips of each slice, as `data=4,fsdp=8,context=2,tensor=4`. Weights are split over the axes
-    /// `fsdp`, `context` and `tensor`, those of experts over `expert` too, the tokens of a sample over `context`, a cache
-    /// over `data` and `tensor`
-    #[arg(long)]
-    mesh: Option<Mesh>,
-    /// How attention sees the keys of other chips, if the mesh has an axis `context`
-    #[arg(long, value_enum, default_value_t = Form::Ring)]
-    context_form: Form,
+    #[command(flatten)]
+    mesh: MeshArgs,
+    #[command(flatten)]
+    context: ContextArgs,
     /// What the loop over the layers keeps of each for the backward pass, beside its input
-    #[arg(long, value_enum, default_value_t = Kept::Nothing)]
+    #[arg(long, value_enum, default_value_t = Kept::Ring)]
     keep: Kept,
     /// Record the layers of a training step one by one, not as a loop
     #[arg(long, conflicts_with = "keep")]
@@ -89,16 +83,10 @@ fn dispatch(text: &str) -> Result<Dispatch, String> {
 #[derive(Clone, Copy, PartialEq, ValueEnum)]
 enum Kept {
     Nothing,
+    /// The results of attention over an axis `context` that goes round it, with what their gradients read
+    Ring,
     Products,
     Everything,
-}
-
-#[derive(Clone, Copy, PartialEq, ValueEnum)]
-enum Form {
-    /// Each chip gathers the keys and values of a layer
-    Gathered,
-    /// Keys and values go round the chips
-    Ring,
 }
 
 /// Runs the command.
@@ -147,12 +135,6 @@ impl<B: LayersBackend + MeshBackend> Learner<B> for LoopedDecoder<B> {
 
 impl Args {
     fn report<F: TpuFloat>(&self) -> Outcome<FitReport> {
-        let names = self.mesh.as_ref().map(Mesh::names).unwrap_or_default();
-        if let Some(unknown) = names.iter().find(|name| !AXES.contains(name)) {
-            return Err(
-                format!("--mesh: the axis `{unknown}` splits nothing here; known are {}", AXES.join(", ")).into()
-            );
-        }
         let config = config(&self.model)?;
         let weights = config.num_params() as f64;
         let (number, unit) = if weights < 1e9 { (weights / 1e6, "million") } else { (weights / 1e9, "billion") };
@@ -160,7 +142,7 @@ impl Args {
         if self.weights.is_some() && !self.decode && self.lora.is_none() {
             return Err(LlmError::FewBits("are not trained: --weights needs --decode or --lora").into());
         }
-        if self.decode && self.axis("context").is_some() {
+        if self.decode && self.mesh.axis("context").is_some() {
             return Err("--mesh: `context` splits the tokens of a training step, and --decode writes one".into());
         }
         if self.decode {
@@ -178,6 +160,7 @@ impl Args {
         }
         let keep = match self.keep {
             Kept::Nothing => Keep::Nothing,
+            Kept::Ring => Keep::Names(vec![RING]),
             Kept::Products => Keep::Products,
             Kept::Everything => Keep::Everything,
         };
@@ -196,9 +179,9 @@ impl Args {
         let tokens = TensorData::new(vec![0i32; shape[0] * shape[1]], shape);
         self.compile(
             self.sequence,
-            |device| Ok((self.place(config, model(device)?)?, TpuOptimizer::new(optimizer), None)),
+            |device| Ok((self.mesh.place(config, model(device)?)?, TpuOptimizer::new(optimizer), None)),
             |(model, mut optimizer, _), device| {
-                let context = self.context(device)?;
+                let context = self.context.context(&self.mesh, device)?;
                 let loss = model.loss(Tensor::from_data(tokens.clone(), device), context.as_ref())?;
                 let gradients = GradientsParams::from_grads(loss.backward(), &model);
                 Ok((optimizer.step(1e-4, model, gradients), optimizer, Some(loss)))
@@ -212,10 +195,11 @@ impl Args {
         self.compile(
             1,
             |device| {
-                let model =
-                    self.place(config, self.few_bits(config.init::<Tpu<F>>(device)?).with_dispatch(self.experts))?;
+                let model = self
+                    .mesh
+                    .place(config, self.few_bits(config.init::<Tpu<F>>(device)?).with_dispatch(self.experts))?;
                 let cache = Cache::new(config, batch, capacity, model.dtype(), device);
-                let cache = cache.shard([self.axis("data"), self.axis("tensor"), None, None]);
+                let cache = cache.shard([self.mesh.axis("data"), self.mesh.axis("tensor"), None, None]);
                 Ok((model, cache, Tensor::<Tpu<F>, 2, Int>::zeros([batch, 1], device)))
             },
             |(model, mut cache, tokens), _| {
@@ -234,7 +218,7 @@ impl Args {
         step: impl Fn(S, &TpuDevice) -> Result<S>,
     ) -> Outcome<FitReport> {
         let mut fit = Fit::new()?.slices(self.slices.iter().copied()).samples(self.batch).tokens(self.batch * tokens);
-        if let Some(mesh) = &self.mesh {
+        if let Some(mesh) = &self.mesh.mesh {
             fit = fit.mesh(mesh.clone());
         }
         let failed = RefCell::new(None);
@@ -252,32 +236,6 @@ impl Args {
             Some(bits) => decoder.with_few_bits(bits.into()),
             None => decoder,
         }
-    }
-
-    /// Splits the weights over the axes that the mesh has.
-    fn place<B: MeshBackend, M: Module<B>>(&self, config: &Config, model: M) -> Result<M> {
-        if self.mesh.is_none() {
-            return Ok(model);
-        }
-        // Chips that differ in their tokens alone have no use for the same weights.
-        let fsdp: Vec<&str> = ["fsdp", "context"].into_iter().filter_map(|name| self.axis(name)).collect();
-        let fsdp = Some(fsdp.join("+")).filter(|names| !names.is_empty());
-        Ok(place(model, &config.placement(self.axis("tensor"), fsdp.as_deref(), self.axis("expert")))?)
-    }
-
-    /// Returns the context that the mesh splits, if it has such an axis.
-    fn context<B: RingBackend>(&self, device: &TpuDevice) -> Result<Option<Context<B>>> {
-        let Some(axis) = self.axis("context") else { return Ok(None) };
-        let form = match self.context_form {
-            Form::Gathered => ContextForm::Gathered,
-            Form::Ring => ContextForm::Ring,
-        };
-        Ok(Some(Context::new(device, axis, form)?.with_heads(self.axis("tensor"))))
-    }
-
-    /// Returns the name of an axis, if the mesh has it.
-    fn axis(&self, name: &'static str) -> Option<&'static str> {
-        self.mesh.as_ref().filter(|mesh| mesh.names().contains(&name)).map(|_| name)
     }
 }
 

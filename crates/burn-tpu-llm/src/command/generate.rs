@@ -29,7 +29,7 @@ pub fn run<F: TpuFloat>(args: &Args, loaded: &Loaded<F>) -> Outcome {
     // No larger than needed, so that attention reads no more; in steps, so that few programs are compiled.
     let needed = (longest + args.write.tokens).next_multiple_of(256);
     let context = args.write.context.unwrap_or_else(|| needed.min(loaded.model.config().context));
-    let mut session = Session::with_rows(&loaded.model, context, prompts.len())?;
+    let mut session = loaded.session(context, prompts.len())?;
     match prompts.as_slice() {
         [prompt] => write(&mut session, prompt, &args.write, loaded).map(drop),
         prompts => write_all(&mut session, prompts, &args.write, loaded),

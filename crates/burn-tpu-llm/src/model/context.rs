@@ -82,7 +82,10 @@ impl<B: Backend> Context<B> {
     }
 
     /// Checks that a sequence of so many tokens divides.
-    pub(super) fn check(&self, length: usize) -> Result<()> {
+    ///
+    /// # Errors
+    /// [`LlmError::Context`] with the next length that does.
+    pub fn check(&self, length: usize) -> Result<()> {
         let blocks = self.blocks();
         if length > 0 && length.is_multiple_of(blocks) {
             return Ok(());

@@ -1,6 +1,7 @@
 //! A batch and its loss.
 
-use crate::model::{Decoder, RouterReport};
+use crate::error::Result;
+use crate::model::{Context, Decoder, RouterReport};
 use burn::module::Module;
 use burn::prelude::*;
 
@@ -42,6 +43,16 @@ impl<B: Backend> Batch<B> {
     pub fn loss(self, model: &Decoder<B>) -> Tensor<B, 1> {
         let count = self.weights.clone().sum().clamp_min(1.0);
         self.nats(model) / count
+    }
+
+    /// Returns the same loss of rows that chips split.
+    ///
+    /// # Errors
+    /// [`LlmError::Context`](crate::LlmError::Context) for rows that do not divide.
+    pub fn loss_over(self, model: &Decoder<B>, context: &Context<B>) -> Result<Tensor<B, 1>> {
+        let count = self.weights.clone().sum().clamp_min(1.0);
+        let nats = model.nats_over(self.tokens, self.starts, context)?;
+        Ok((nats * self.weights).sum() / count)
     }
 
     /// Returns the same loss with that of routers added, where there are mixtures of experts.

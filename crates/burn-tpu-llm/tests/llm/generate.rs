@@ -4,7 +4,7 @@ use crate::families::TinyWeights;
 use burn::module::{ModuleMapper, Param};
 use burn::prelude::*;
 use burn_flex::{Flex, FlexDevice};
-use burn_tpu::Tpu;
+use burn_tpu::{Mesh, Platform, Tpu, TpuDevice, place};
 use burn_tpu_llm::{Config, Decoder, End, GenerateOptions, Prompt, Sampling, Session, Source};
 
 fn config_json(family: &str) -> serde_json::Value {
@@ -153,6 +153,29 @@ fn texts_of_a_batch_are_what_they_are_alone() {
         written_together(&mut fresh, &longer, &options(3))
     });
     assert_eq!(written_together(&mut session, &prompts, &options(3)), first);
+}
+
+/// Weights and caches are split over heads, and texts over the other axis, as far as they divide.
+#[test]
+fn texts_on_a_mesh_are_those_of_one_chip() {
+    let Some((_, _alone)) = crate::cpu() else { return };
+    let device = TpuDevice::mesh(Mesh::new().axis("data", 2).axis("tensor", 2).on(Platform::Cpu));
+    crate::options().install(&device).ok();
+    let files = TinyWeights::new(&config_json("mistral"));
+    let source = Source::open(files.path()).unwrap();
+    let model = source.load::<Tpu<f32>>(&device).unwrap();
+    let model = place(model, &source.config().placement(Some("tensor"), None, None)).unwrap();
+    let reference = source.load::<Flex>(&FlexDevice).unwrap();
+    let prompts = [11, 64, 30].map(prompt);
+    let prompts = prompts.each_ref().map(|tokens| Prompt { tokens, seed: 0 });
+    let expected = prompts.map(|prompt| without_cache(&reference, prompt.tokens, 6));
+    for rows in [2, 3] {
+        let session = Session::with_rows(&model, 160, rows).unwrap();
+        let mut session = session.split(Some("data"), Some("tensor")).unwrap();
+        assert_eq!(written_together(&mut session, &prompts[..rows], &options(6)), expected[..rows]);
+    }
+    let session = Session::with_rows(&model, 160, 2).unwrap();
+    assert!(session.split(Some("rows"), None).unwrap_err().to_string().contains("rows"));
 }
 
 #[test]

@@ -9,7 +9,8 @@ use burn::prelude::*;
 use burn::tensor::{DType, Tolerance};
 use burn_flex::{Flex, FlexDevice};
 use burn_tpu::fit::Fit;
-use burn_tpu::{DeviceAdamW, Keep, Mesh, Tpu, TpuDevice, compile_step, place};
+use burn_tpu::{DeviceAdamW, Keep, Mesh, Platform, Tpu, TpuDevice, compile_step, place};
+use burn_tpu_llm::model::{Context, ContextForm};
 use burn_tpu_llm::training::{Batch, Example, Rows};
 use burn_tpu_llm::{ChatTemplate, Config, Decoder, LoraConfig, Source};
 use serde_json::Value;
@@ -33,19 +34,29 @@ fn batch(step: &Value, device: &TpuDevice) -> Batch<Device> {
     }
 }
 
-/// Trains as the reference does, and compares each loss.
-fn assert_losses(model: Decoder<Autodiff<Device>>, json: &Value, expected: &str, device: &TpuDevice) {
+/// Trains as the reference does, with tokens that chips split if there is a context, and compares each loss.
+fn assert_losses(
+    model: Decoder<Autodiff<Device>>,
+    json: &Value,
+    expected: &str,
+    context: Option<Context<Autodiff<Device>>>,
+) {
+    let device = model.device();
     let number = |name: &str| json[name].as_f64().unwrap();
     let optimizer = DeviceAdamW::new().with_epsilon(1e-8).with_gradient_norm(number("norm") as f32);
     let optimizer = optimizer.with_weight_decay(number("weight_decay") as f32);
-    let mut step = compile_step(model, optimizer, |model: &Decoder<Autodiff<Device>>, batch: Batch<Device>| {
-        let loss = Batch::from_inner(batch).loss(model);
+    let mut step = compile_step(model, optimizer, move |model: &Decoder<Autodiff<Device>>, batch: Batch<Device>| {
+        let batch = Batch::from_inner(batch);
+        let loss = match &context {
+            Some(context) => batch.loss_over(model, context).unwrap(),
+            None => batch.loss(model),
+        };
         (loss.clone(), loss.inner())
     });
     let steps = json["steps"].as_array().unwrap();
     assert!(steps.len() >= 10);
     for (number, (batch_json, expected)) in steps.iter().zip(json[expected].as_array().unwrap()).enumerate() {
-        let loss = step.run(json["rate"].as_f64().unwrap(), batch(batch_json, device)).unwrap();
+        let loss = step.run(json["rate"].as_f64().unwrap(), batch(batch_json, &device)).unwrap();
         let (loss, expected) = (f64::from(loss.into_scalar()), expected.as_f64().unwrap());
         assert!((loss - expected).abs() < 1e-5, "step {number}: {loss} instead of {expected}");
     }
@@ -58,7 +69,7 @@ fn training_has_the_losses_of_jax() {
     let files = TinyWeights::new(&json["config"]);
     let source = Source::open(files.path()).unwrap();
     let load = || source.load::<Autodiff<Device>>(&device).unwrap();
-    assert_losses(load(), &json, "full_losses", &device);
+    assert_losses(load(), &json, "full_losses", None);
 
     let lora = LoraConfig {
         rank: json["rank"].as_u64().unwrap() as usize,
@@ -69,7 +80,21 @@ fn training_has_the_losses_of_jax() {
     load().with_lora(&lora).unwrap().save_lora(folder.path()).unwrap();
     let begin = |name: &str, count| if name.contains("lora_A") { noise(name, count) } else { vec![0.0; count] };
     crate::families::replace_weights(&folder.path().join("adapter_model.safetensors"), begin);
-    assert_losses(load().load_lora(folder.path()).unwrap(), &json, "adapter_losses", &device);
+    assert_losses(load().load_lora(folder.path()).unwrap(), &json, "adapter_losses", None);
+}
+
+#[test]
+fn training_on_a_mesh_has_the_losses_of_jax() {
+    let Some((_, _alone)) = crate::cpu() else { return };
+    let device = TpuDevice::mesh(Mesh::new().axis("fsdp", 2).axis("context", 2).on(Platform::Cpu));
+    crate::options().install(&device).ok();
+    let json = reference_json("finetune");
+    let files = TinyWeights::new(&json["config"]);
+    let source = Source::open(files.path()).unwrap();
+    let model = source.load(&device).unwrap();
+    let model = place(model, &source.config().placement(None, Some("fsdp+context"), None)).unwrap();
+    let context = Context::new(&device, "context", ContextForm::Gathered).unwrap();
+    assert_losses(model, &json, "full_losses", Some(context));
 }
 
 /// The loop has the layers whose windows differ in one trip, and what is left of Gemma 3's after it.
