@@ -191,10 +191,14 @@ def apply_windowed(p, x, stride, edge, groups=1):
 
 
 def apply_batch_norm(p, x):
-    """Normalises by the batch, in f32. Running averages, which burn-tpu's step updates too, are left out."""
+    """Normalises in f32, by the running averages if there are any, else by the batch. The training step has none;
+    burn-tpu's updates them too."""
     wide = x.astype(jnp.float32)
-    mean = wide.mean((0, 2, 3), keepdims=True)
-    variance = jnp.square(wide - mean).mean((0, 2, 3), keepdims=True)
+    if "mean" in p:
+        mean, variance = (p[name].astype(jnp.float32)[:, None, None] for name in ("mean", "variance"))
+    else:
+        mean = wide.mean((0, 2, 3), keepdims=True)
+        variance = jnp.square(wide - mean).mean((0, 2, 3), keepdims=True)
     normed = ((wide - mean) * lax.rsqrt(variance + 1e-5)).astype(x.dtype)
     return normed * p["gamma"][:, None, None] + p["beta"][:, None, None]
 
@@ -230,8 +234,7 @@ def resnet50_init(key):
     return {"stem": stem, "blocks": blocks, "output": linear(next(keys), inputs, PHOTO_CLASSES)}
 
 
-def resnet50_loss(p, batch):
-    photos, targets = batch
+def resnet50_logits(p, photos):
     x = jax.nn.relu(apply_normed(p["stem"], photos, 2))
     x = lax.reduce_window(x, -jnp.inf, lax.max, (1, 1, 3, 3), (1, 1, 2, 2), [(0, 0), (0, 0), (1, 1), (1, 1)])
     firsts = {sum(RESNET["depths"][:stage]) for stage in range(1, len(RESNET["depths"]))}
@@ -242,7 +245,7 @@ def resnet50_loss(p, batch):
         x = apply_normed(block["shortcut"], x, stride) if "shortcut" in block else x
         x = jax.nn.relu(x + apply_normed(block["wide"], inner))
     features = x.astype(jnp.float32).mean((2, 3)).astype(x.dtype)
-    return cross_entropy(apply_linear(p["output"], features), targets)
+    return apply_linear(p["output"], features)
 
 
 VIT = dict(layers=12, width=768, heads=12, feed_forward=3072, patch=16)
@@ -284,15 +287,14 @@ def gelu(x):
     return jax.nn.gelu(x.astype(jnp.float32), approximate=False).astype(x.dtype)
 
 
-def vit_loss(p, batch):
-    photos, targets = batch
+def vit_logits(p, photos):
     x = apply_windowed(p["patches"], photos, VIT["patch"], 0)
     x = x.reshape(*x.shape[:2], -1).swapaxes(1, 2)
     x = jnp.concatenate([jnp.broadcast_to(p["class"], (x.shape[0], 1, x.shape[2])), x], 1) + p["positions"]
     for block in p["blocks"]:
         x = x + whole_attention(block, apply_norm(block["attention_norm"], x))
         x = x + apply_linear(block["outer"], gelu(apply_linear(block["inner"], apply_norm(block["feed_forward_norm"], x))))
-    return cross_entropy(apply_linear(p["output"], apply_norm(p["norm"], x[:, 0])), targets)
+    return apply_linear(p["output"], apply_norm(p["norm"], x[:, 0]))
 
 
 CONVNEXT = dict(depths=[3, 3, 9, 3], width=96)
@@ -330,8 +332,7 @@ def channels_first(x):
     return x.transpose(0, 3, 1, 2)
 
 
-def convnext_loss(p, batch):
-    x, targets = batch
+def convnext_logits(p, x):
     for number, stage in enumerate(p["stages"]):
         size = 2 if number else 4
         norms = lambda x: channels_first(apply_norm(stage["norm"], channels_last(x)))
@@ -343,14 +344,46 @@ def convnext_loss(p, batch):
             features = gelu(apply_linear(block["inner"], apply_norm(block["norm"], features)))
             x = x + channels_first(apply_linear(block["outer"], features) * block["scale"])
     features = x.astype(jnp.float32).mean((2, 3)).astype(x.dtype)
-    return cross_entropy(apply_linear(p["output"], apply_norm(p["norm"], features)), targets)
+    return apply_linear(p["output"], apply_norm(p["norm"], features))
 
 
-PHOTO_MODELS = {
-    "resnet50": (resnet50_init, resnet50_loss),
-    "vit-b16": (vit_init, vit_loss),
-    "convnext-t": (convnext_init, convnext_loss),
+PHOTO_LOGITS = {
+    "resnet50": (resnet50_init, resnet50_logits),
+    "vit-b16": (vit_init, vit_logits),
+    "convnext-t": (convnext_init, convnext_logits),
 }
+
+
+def photo_loss(logits, p, batch):
+    photos, targets = batch
+    return cross_entropy(logits(p, photos), targets)
+
+
+PHOTO_MODELS = {name: (init, functools.partial(photo_loss, logits)) for name, (init, logits) in PHOTO_LOGITS.items()}
+
+
+def with_averages(p):
+    """Adds running averages to the batch norms of weights."""
+    if isinstance(p, list):
+        return [with_averages(part) for part in p]
+    if not isinstance(p, dict):
+        return p
+    averages = {"mean": jnp.zeros_like(p["beta"]), "variance": jnp.ones_like(p["gamma"])} if "gamma" in p else {}
+    return {name: with_averages(part) for name, part in p.items()} | averages
+
+
+def make_inference(model, dtype):
+    """Returns `init(key)`, which returns (weights, photographs), and `infer(weights, photographs)`, which returns logits."""
+    init_weights, logits = PHOTO_LOGITS[model]
+
+    def init(key):
+        weights = init_weights(key)
+        weights = with_averages(weights) if model == "resnet50" else weights
+        photos = jax.random.uniform(key, (PHOTOS, 3, PHOTO_SIDE, PHOTO_SIDE))
+        return jax.tree.map(lambda x: x.astype(dtype), (weights, photos))
+
+    return init, lambda weights, photos: logits(weights, photos).astype(jnp.float32)
+
 
 # the step
 

@@ -20,7 +20,8 @@ MODELS = ["mlp", "cnn", "gpt"]
 
 def export(args, dtypes):
     """Writes two programs per model. `NAME.start.mlir` has no arguments and returns the state and a batch.
-    `NAME.step.mlir` has the arguments state (donated), rate and batch, and returns the state and the loss."""
+    `NAME.step.mlir` has the arguments state (donated), rate and batch, and returns the state and the loss. A model of
+    photographs has `NAME.infer.mlir` too, which has the arguments weights and photographs, and returns the logits."""
     mesh = args.mesh or {}
     os.environ["JAX_PLATFORMS"] = "cpu"
     os.environ["XLA_FLAGS"] = f"--xla_force_host_platform_device_count={math.prod(mesh.values())}"
@@ -49,6 +50,10 @@ def export(args, dtypes):
             lowered = {"start": jax.jit(start, **start_placed).lower(), "step": step.lower(state, rate, batch)}
             for part, program in lowered.items():
                 (folder / f"{model}-{name}.{part}.mlir").write_text(program.as_text())
+            if model in models.PHOTO_LOGITS and not layout:
+                init, infer = models.make_inference(model, getattr(jnp, dtype))
+                given = jax.eval_shape(lambda: init(jax.random.key(0)))
+                (folder / f"{model}-{name}.infer.mlir").write_text(jax.jit(infer).lower(*given).as_text())
 
 
 def axes(text):

@@ -11,8 +11,8 @@ use burn::tensor::Tensor;
 use burn_tpu::fit::{Fit, FitReport};
 use burn_tpu::{Checkpoints, Generation, Keep, Topology, Tpu, TpuDevice, TpuFloat, TpuOptimizer, autocast};
 use burn_tpu_workspace::models::{
-    Block, Cnn, ConvNextConfig, Gpt, GptConfig, Images, Mlp, Photos, ResNet50Config, Supervised, Tokens, VitConfig,
-    adam, adamw,
+    Block, Cnn, ConvNext, ConvNextConfig, Gpt, GptConfig, Images, Mlp, Photos, ResNet50, ResNet50Config, Supervised,
+    Tokens, Vit, VitConfig, adam, adamw,
 };
 use clap::{Parser, ValueEnum};
 use half::bf16;
@@ -41,6 +41,9 @@ struct Args {
     /// Type of the weights, activations and optimizer state; autocast: f32 weights and state, bf16 activations
     #[arg(long, value_enum, default_value_t = Dtype::Bf16)]
     dtype: Dtype,
+    /// Compile the forward pass of a model of photographs, not its training step
+    #[arg(long)]
+    inference: bool,
     /// Keep f32 master weights and optimizer state beside bf16 weights (burn_tpu::TpuOptimizer)
     #[arg(long)]
     master_weights: bool,
@@ -179,7 +182,8 @@ fn run(args: &Args) -> Result<()> {
     }?;
     print!("{report}");
     if let Some(folder) = &args.against {
-        let path = folder.join(format!("{}.step.mlir", args.program_name()));
+        let part = if args.inference { "infer" } else { "step" };
+        let path = folder.join(format!("{}.{part}.mlir", args.program_name()));
         let text = std::fs::read_to_string(&path);
         let text = text.with_context(|| format!("{}: `benches/jax/step_time.py export` writes it", path.display()))?;
         print!("{}", report.against(text)?);
@@ -197,6 +201,9 @@ fn fit_report<F: TpuFloat>(args: &Args) -> Result<FitReport> {
     let images = |device: &TpuDevice| Images::synthetic(batch as usize, 0, device);
     let photos = |device: &TpuDevice| Photos::synthetic(batch as usize, 224, 1000, 0, device);
     let fit = fit(args, batch)?;
+    if args.inference {
+        return inference::<F>(&fit, args.model, batch as usize);
+    }
     let casts = args.dtype == Dtype::Autocast;
     match args.model {
         Model::Mlp => train::<F, _, _>(&fit, args, Mlp::new, adam(), images, keep_all(casts)),
@@ -223,6 +230,30 @@ fn fit_report<F: TpuFloat>(args: &Args) -> Result<FitReport> {
             }
         }
     }
+}
+
+/// Returns the report of a forward pass on photographs.
+fn inference<F: TpuFloat>(fit: &Fit, model: Model, batch: usize) -> Result<FitReport> {
+    match model {
+        Model::Resnet50 => forward::<F, _>(fit, batch, |d| ResNet50Config::new().init(d), ResNet50::forward),
+        Model::VitB16 => forward::<F, _>(fit, batch, |d| VitConfig::new().init(d), Vit::forward),
+        Model::ConvnextT => forward::<F, _>(fit, batch, |d| ConvNextConfig::new().init(d), ConvNext::forward),
+        Model::Mlp | Model::Cnn | Model::Gpt => bail!("--inference is of resnet50, vit-b16 and convnext-t"),
+    }
+}
+
+fn forward<F: TpuFloat, M>(
+    fit: &Fit,
+    batch: usize,
+    model: impl FnOnce(&TpuDevice) -> M,
+    logits: impl Fn(&M, Tensor<Tpu<F>, 4>) -> Tensor<Tpu<F>, 2>,
+) -> Result<FitReport> {
+    let photos = |device: &TpuDevice| Photos::<Tpu<F>>::synthetic(batch, 224, 1000, 0, device).photos;
+    let step = |(model, _), device: &TpuDevice| {
+        let logits = logits(&model, photos(device));
+        (model, Some(logits))
+    };
+    Ok(fit.run(|device| (model(device), None), step)?)
 }
 
 /// Returns the compile settings, which do not depend on the model's type.

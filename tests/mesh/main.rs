@@ -7,6 +7,7 @@ mod looped;
 
 mod corpus;
 mod families;
+mod first_steps;
 mod placed;
 mod shapes;
 mod training;

@@ -12,7 +12,8 @@ use burn::nn::{BatchNorm, BatchNormConfig, Linear, LinearConfig};
 use burn::optim::adaptor::OptimizerAdaptor;
 use burn::optim::momentum::MomentumConfig;
 use burn::optim::{
-    AdaGradConfig, AdamConfig, AdamWConfig, GradientsParams, Optimizer, RmsPropConfig, SgdConfig, SimpleOptimizer,
+    AdaGradConfig, AdamConfig, AdamWConfig, AdanConfig, GradientsParams, MuonConfig, Optimizer, RmsPropConfig,
+    SgdConfig, SimpleOptimizer,
 };
 use burn::prelude::*;
 use burn::record::{BinBytesRecorder, FullPrecisionSettings, Recorder};
@@ -86,6 +87,28 @@ impl<B: Backend> Supervised<B> for Convolutional<B> {
     }
 }
 
+/// Linear layers without biases: Muon has no update for vectors.
+#[derive(Module, Debug)]
+struct Matrices<B: Backend> {
+    layers: Vec<Linear<B>>,
+}
+
+impl<B: Backend> Matrices<B> {
+    fn new(device: &B::Device) -> Self {
+        let layer = |sizes: &[usize]| LinearConfig::new(sizes[0], sizes[1]).with_bias(false).init(device);
+        Self { layers: [784, 16, 16, 16, 10].windows(2).map(layer).collect() }
+    }
+}
+
+impl<B: Backend> Supervised<B> for Matrices<B> {
+    type Batch = Images<B>;
+
+    fn loss(&self, batch: Images<B>) -> Tensor<B, 1> {
+        let logits = self.layers.iter().fold(batch.images, |x, layer| layer.forward(x).tanh());
+        CrossEntropyLossConfig::new().init(&logits.device()).forward(logits, batch.targets)
+    }
+}
+
 /// Returns the compiles of six steps.
 fn compiles<B: AutodiffBackend<Device = TpuDevice>, M, O>(
     device: &TpuDevice,
@@ -115,6 +138,15 @@ fn a_step_of_tpu_optimizer_is_compiled_once() {
     assert_eq!(compiles::<F32, _, _>(&device, gpt(), TpuOptimizer::new(adam().init()), tokens), 1, "Adam");
     assert_eq!(compiles::<F32, _, _>(&device, gpt(), TpuOptimizer::new(RmsPropConfig::new().init()), tokens), 1);
     assert_eq!(compiles::<F32, _, _>(&device, gpt(), TpuOptimizer::new(AdaGradConfig::new().init()), tokens), 1);
+    let momentum = |dampening| SgdConfig::new().with_momentum(Some(MomentumConfig::new().with_dampening(dampening)));
+    let of_sgd = |dampening| TpuOptimizer::from(momentum(dampening).build());
+    let matrices = || Matrices::<F32>::new(&device);
+    assert_eq!(compiles::<F32, _, _>(&device, matrices(), of_sgd(0.0), images), 1, "SGD with momentum");
+    assert_eq!(compiles::<F32, _, _>(&device, matrices(), of_sgd(0.1), images), 1, "SGD with dampening");
+    let without = TpuOptimizer::from(SgdConfig::new().build());
+    assert_eq!(compiles::<F32, _, _>(&device, matrices(), without, images), 1, "SGD");
+    assert_eq!(compiles::<F32, _, _>(&device, matrices(), TpuOptimizer::from(MuonConfig::new().build()), images), 1);
+    assert_eq!(compiles::<F32, _, _>(&device, gpt(), TpuOptimizer::new(AdanConfig::new().init()), tokens), 1, "Adan");
     let model = Convolutional::<F32>::new(&device);
     assert_eq!(compiles::<F32, _, _>(&device, model, TpuOptimizer::new(AdamWConfig::new().init()), images), 1);
     // Weights of 16 bits have master copies.
@@ -204,8 +236,12 @@ fn the_first_update_is_that_of_burns_optimizer() {
         let config = RmsPropConfig::new().with_centered(centered).with_momentum(momentum);
         compare("RMSProp", config.init(), &gradients, &device);
     }
-    compare("SGD", SgdConfig::new().with_momentum(Some(MomentumConfig::new())).init(), &gradients, &device);
-    compare("Adan", burn::optim::AdanConfig::new().init(), &gradients, &device);
+    for (dampening, nesterov) in [(0.1, false), (0.1, true), (0.0, false), (0.0, true)] {
+        let momentum = MomentumConfig::new().with_dampening(dampening).with_nesterov(nesterov);
+        compare("SGD", SgdConfig::new().with_momentum(Some(momentum)).init(), &gradients, &device);
+    }
+    compare("SGD without momentum", SgdConfig::new().with_weight_decay(decay()).init(), &gradients, &device);
+    compare("Adan", AdanConfig::new().init(), &gradients, &device);
 }
 
 fn encoder<B: Backend>(device: &B::Device) -> TransformerEncoder<B> {

@@ -5,31 +5,75 @@
 //!
 //! Owns: the states from which the first update is bit for bit that of no state. The sums of these optimizers are
 //! `old * decay + new`, and negative zero plus `x` is `x` for every `x`, also for both zeros and for NaN (IEEE
-//! 754-2019, 6.3). The maximum of negative infinity and `x` is `x`. May not know: when an update is the first.
+//! 754-2019, 6.3). The maximum of negative infinity and `x` is `x`. A momentum with dampening, and Adan, have another
+//! formula for the first update, for which no state will do. May not know: when an update is the first.
 
 use super::with_master_weights::Wide;
+use crate::TpuDevice;
 use crate::backend::TpuInt;
-use burn_core::tensor::Tensor;
+use burn_core::tensor::{DType, Tensor};
+use burn_optim::momentum::MomentumState;
 use burn_optim::{
-    AdaGradState, AdamState, AdamWState, AdaptiveMomentumState, CenteredState, LrDecayState, RmsPropMomentumState,
-    RmsPropState, SquareAvgState,
+    AdaGradState, AdamState, AdamWState, AdanState, AdaptiveMomentumState, CenteredState, LrDecayState, MuonState,
+    RmsPropMomentumState, RmsPropState, SgdState, SimpleOptimizer, SquareAvgState,
 };
+use burn_tpu_runtime::leaves;
+use burn_tpu_runtime::ops::data::into_bytes;
 use std::any::{Any, TypeId};
 
-/// Returns whether `S` is the state of one of Burn's Adam, AdamW, AdaGrad and RMSProp. The others have a formula of
-/// their own for the first update (a momentum with dampening, Adan) or are not Burn's.
-pub(super) fn is_known<S: 'static, I: TpuInt, const D: usize>() -> bool {
-    let known = [
-        TypeId::of::<AdamState<Wide<I>, D>>(),
-        TypeId::of::<AdamWState<Wide<I>, D>>(),
-        TypeId::of::<AdaGradState<Wide<I>, D>>(),
-        TypeId::of::<RmsPropState<Wide<I>, D>>(),
-    ];
-    known.contains(&TypeId::of::<S>())
+/// What the first update of a weight is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum FirstUpdate {
+    /// A later one, from the state that [`before_update`] returns.
+    OfZeros,
+    /// A formula of its own, of element-wise ops: an update can compute both, and choose.
+    Elementwise,
+    /// A formula of its own, or that of an optimizer which is not Burn's.
+    Own,
 }
 
-/// Returns the state of a weight before its first update, if [`is_known`]. `after` is the state after an update of any
-/// tensor: it tells which tensors the optimizer keeps.
+impl FirstUpdate {
+    /// Returns what the first update of an optimizer is.
+    pub(super) fn of<O: SimpleOptimizer<Wide<I>>, I: TpuInt, const D: usize>(optimizer: &O) -> Self {
+        let state = TypeId::of::<O::State<D>>();
+        let of_zeros = [
+            TypeId::of::<AdamState<Wide<I>, D>>(),
+            TypeId::of::<AdamWState<Wide<I>, D>>(),
+            TypeId::of::<AdaGradState<Wide<I>, D>>(),
+            TypeId::of::<RmsPropState<Wide<I>, D>>(),
+        ];
+        let is_sgd = state == TypeId::of::<SgdState<Wide<I>, D>>();
+        if of_zeros.contains(&state) {
+            Self::OfZeros
+        } else if is_sgd || state == TypeId::of::<MuonState<Wide<I>, D>>() {
+            match velocity_of_one::<O, I, D>(optimizer) {
+                Some(1.0) => Self::OfZeros,
+                Some(_) if is_sgd => Self::Elementwise,
+                _ => Self::Own,
+            }
+        } else if state == TypeId::of::<AdanState<Wide<I>, D>>() {
+            Self::Elementwise
+        } else {
+            Self::Own
+        }
+    }
+}
+
+/// Returns the velocity that a momentum makes of a gradient of one and a velocity of negative zero: what is left of one after
+/// dampening. Burn's configurations keep that to themselves. `None` if there is no momentum, or no value.
+fn velocity_of_one<O: SimpleOptimizer<Wide<I>>, I: TpuInt, const D: usize>(optimizer: &O) -> Option<f32> {
+    let device = TpuDevice::ndarray();
+    let number = |value: f32| Tensor::<Wide<I>, D>::full([1; D], value, (&device, DType::F32));
+    let (_, after) = optimizer.step(0.0, number(0.0), number(1.0), None);
+    let before = before_update(after?, &number(0.0))?;
+    let (_, after) = optimizer.step(0.0, number(0.0), number(1.0), Some(before));
+    let (_, velocity) = leaves::collect(|| after.map(|after| O::to_device(after, &device)));
+    let bytes = into_bytes(velocity.first()?).ok()?;
+    bytes.first_chunk().map(|bytes| f32::from_le_bytes(*bytes))
+}
+
+/// Returns the state of a weight before its first update, of an optimizer that begins from zeros. `after` is the state
+/// after an update of any tensor: it tells which tensors the optimizer keeps.
 pub(super) fn before_update<S: 'static, I: TpuInt, const D: usize>(after: S, weight: &Tensor<Wide<I>, D>) -> Option<S> {
     let after: &dyn Any = &after;
     let zeros = || filled(weight, -0.0);
@@ -41,6 +85,12 @@ pub(super) fn before_update<S: 'static, I: TpuInt, const D: usize>(after: S, wei
     }
     if after.is::<AdaGradState<Wide<I>, D>>() {
         return same(AdaGradState::new(LrDecayState::new(0, zeros())));
+    }
+    if let Some(SgdState { momentum }) = after.downcast_ref::<SgdState<Wide<I>, D>>() {
+        return same(SgdState::new(momentum.is_some().then(|| MomentumState::new(zeros()))));
+    }
+    if after.is::<MuonState<Wide<I>, D>>() {
+        return same(MuonState::new(MomentumState::new(zeros())));
     }
     let RmsPropState { centered, momentum, .. } = after.downcast_ref::<RmsPropState<Wide<I>, D>>()?;
     let centered = CenteredState { grad_avg: centered.grad_avg.is_some().then(zeros), avg: zeros() };

@@ -1,6 +1,6 @@
 //! The f32 master weights and the f32 state of 16-bit weights, and the update that depends on a condition.
 
-use super::first_state;
+use super::first_state::{FirstUpdate, before_update};
 use crate::backend::{TpuFloat, TpuInt};
 use crate::dtype::to_burn;
 use crate::{Tpu, TpuDevice, TpuTensor};
@@ -12,8 +12,9 @@ use burn_optim::{LearningRate, SimpleOptimizer, adaptor::OptimizerAdaptor};
 use burn_std::DType as BurnDType;
 use burn_tpu_runtime::graph::DType;
 use burn_tpu_runtime::leaves;
+use burn_tpu_runtime::ops::data::splat;
 use burn_tpu_runtime::step::choose;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, OnceLock, PoisonError};
 
 /// The part of [`TpuOptimizer`](crate::TpuOptimizer) that updates one weight: a Burn [`SimpleOptimizer`] that works on an
 /// f32 master copy of each 16-bit weight.
@@ -25,6 +26,8 @@ pub struct WithMasterWeights<O> {
     /// Whether the update happens, `[1]`; `None` if it always does. Set for the time of one step: Burn's trait takes the
     /// optimizer of a weight by reference.
     condition: Mutex<Option<TpuTensor>>,
+    /// What a weight's first update is; found at the first one.
+    first_update: OnceLock<FirstUpdate>,
 }
 
 impl<O: Clone> Clone for WithMasterWeights<O> {
@@ -36,7 +39,7 @@ impl<O: Clone> Clone for WithMasterWeights<O> {
 impl<O> WithMasterWeights<O> {
     /// Wraps the part of a Burn optimizer that updates one weight; it runs on `Tpu<f32>`.
     pub fn new(optimizer: O) -> Self {
-        Self { optimizer, condition: Mutex::new(None) }
+        Self { optimizer, condition: Mutex::new(None), first_update: OnceLock::new() }
     }
 
     /// Sets whether the next updates happen.
@@ -128,15 +131,21 @@ impl<O> WithMasterWeights<O> {
         O: SimpleOptimizer<Wide<I>>,
     {
         let state = state.or_else(|| self.first_state(lr, &weight));
-        let Some(condition) = self.condition() else { return self.optimizer.step(lr, weight, gradient, state) };
+        let Some(condition) = self.condition() else { return self.update_in_one_form(lr, weight, gradient, state) };
         let (old, device) = (state.clone(), weight.device());
-        let (updated, state) = self.optimizer.step(lr, weight.clone(), gradient, state);
+        let (updated, state) = self.update_in_one_form(lr, weight.clone(), gradient, state);
         let state = state.map(|state| state_if::<O, I, D>(condition.clone(), state, old, &device));
         (weight.mask_where(condition, updated), state)
     }
-}
 
-impl<O> WithMasterWeights<O> {
+    /// Returns what the first update of the wrapped optimizer is.
+    fn first_update<I: TpuInt, const D: usize>(&self) -> FirstUpdate
+    where
+        O: SimpleOptimizer<Wide<I>>,
+    {
+        *self.first_update.get_or_init(|| FirstUpdate::of::<O, I, D>(&self.optimizer))
+    }
+
     /// Returns the state of a weight before its first update, if the optimizer is known to begin from one.
     fn first_state<I: TpuInt, const D: usize>(
         &self,
@@ -146,18 +155,66 @@ impl<O> WithMasterWeights<O> {
     where
         O: SimpleOptimizer<Wide<I>>,
     {
-        if !first_state::is_known::<O::State<D>, I, D>() {
+        if self.first_update::<I, D>() != FirstUpdate::OfZeros {
             return None;
         }
         let device = weight.device();
         // Nothing reads the results, so nothing is computed.
         let any = Tensor::zeros([1; D], (&device, weight.dtype()));
         let (_, after) = self.optimizer.step(lr, any.clone(), any, None);
-        let state = first_state::before_update::<_, I, D>(after?, weight)?;
+        let state = before_update::<_, I, D>(after?, weight)?;
         let (state, tensors) = leaves::collect(|| O::to_device(state, &device));
         tensors.iter().for_each(burn_tpu_runtime::begin_with);
         Some(state)
     }
+
+    /// Updates a weight and its state by ops that are the same in all updates, so that all steps are one program: by both
+    /// of the optimizer's formulas and a choice, if it has two and they are element-wise.
+    fn update_in_one_form<I: TpuInt, const D: usize>(
+        &self,
+        lr: LearningRate,
+        weight: Tensor<Wide<I>, D>,
+        gradient: Tensor<Wide<I>, D>,
+        state: Option<O::State<D>>,
+    ) -> (Tensor<Wide<I>, D>, Option<O::State<D>>)
+    where
+        O: SimpleOptimizer<Wide<I>>,
+    {
+        if self.first_update::<I, D>() != FirstUpdate::Elementwise {
+            return self.optimizer.step(lr, weight, gradient, state);
+        }
+        let (device, is_first) = (weight.device(), state.is_none());
+        let tensors = |state| leaves::collect(|| O::to_device(state, &device));
+        let (first, first_state) = self.optimizer.step(lr, weight.clone(), gradient.clone(), None);
+        let Some(first_state) = first_state else { return (first, None) };
+        let (first_state, of_first) = tensors(first_state);
+        let old = state.unwrap_or_else(|| no_state::<O, I, D>(first_state.clone(), &of_first, &device));
+        let (later, later_state) = self.optimizer.step(lr, weight, gradient, Some(old));
+        let Some(later_state) = later_state else { return (later, None) };
+        let (later_state, of_later) = tensors(later_state);
+        // A number, which differs between updates, and no constant.
+        let number = Tensor::<Wide<I>, 1>::full([1], u8::from(is_first), (&device, later.dtype()));
+        let condition = number.greater_elem(0.5);
+        let bits = condition.clone().into_primitive().0;
+        let chosen = of_first.into_iter().zip(of_later).map(|(first, later)| choose(&bits, first, Some(later)));
+        let shape = if is_first { first_state } else { later_state };
+        let state = leaves::replace_with(chosen.collect(), || O::to_device(shape, &device));
+        (later.mask_where(condition.reshape([1; D]), first), Some(state))
+    }
+}
+
+/// Returns a state of zeros for a weight that has none. `like` is a state with these tensors.
+fn no_state<O: SimpleOptimizer<Wide<I>>, I: TpuInt, const D: usize>(
+    like: O::State<D>,
+    tensors: &[burn_tpu_runtime::Tensor],
+    device: &TpuDevice,
+) -> O::State<D> {
+    let zeros = tensors.iter().map(|tensor| {
+        let zeros = splat("float_zeros", tensor.dims(), tensor.element(), 0, &tensor.device());
+        burn_tpu_runtime::begin_with(&zeros);
+        zeros
+    });
+    leaves::replace_with(zeros.collect(), || O::to_device(like, device))
 }
 
 /// Notes that a step begins with the value of a tensor.

@@ -10,14 +10,15 @@
 //! 1. the caller says that a step begins with it, or
 //! 2. it is an output that is made of something given, or
 //! 3. it is an output of a first program, so that a later one may take it, or
-//! 4. in a first program, it is the result of an op without operands, and an output takes its memory: it is the next value of
-//!    the same state.
+//! 4. in a first program, it is the result of an op without operands, and an output takes its memory that is not the next
+//!    value of anything above: it is the next value of the same state.
 //!
 //! A program is a *first* one if all of its arguments came from the user. Later ones create zeros and draw masks too,
 //! and hold some of them: they are what comes back.
 
 use crate::op::OpKind;
 use crate::{Bindings, Node, NodeId, Op, Program, Rebuild, Result, Source};
+use rustc_hash::FxHashSet;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -136,17 +137,35 @@ fn is_computed(node: &Node) -> bool {
     !matches!(node.op, Op::Parameter { .. } | Op::Slot { .. } | Op::Offset { .. })
 }
 
-/// Returns those of the created values whose memory an output takes, if they and `values` are parameters.
+/// Returns those of the created values whose memory an output takes, if they and `values` are parameters, and if none of
+/// `values` is without them what that output updates.
 fn updated(program: &Program, values: &[NodeId], created: &[NodeId]) -> Result<Vec<NodeId>> {
-    let mut all = [values, created].concat();
-    all.sort_unstable();
-    all.dedup();
+    let updates: FxHashSet<NodeId> = updates(program, values)?.into_iter().map(|(_, output)| output).collect();
+    let of_all = self::updates(program, &[values, created].concat())?.into_iter();
+    let values = of_all.filter(|(value, output)| created.contains(value) && !updates.contains(output));
+    Ok(values.map(|(value, _)| value).collect())
+}
+
+/// Returns the values whose memory an output takes, if they are parameters, and that output.
+fn updates(program: &Program, values: &[NodeId]) -> Result<Vec<(NodeId, NodeId)>> {
+    let mut values = values.to_vec();
+    values.sort_unstable();
+    values.dedup();
     let first_value = first_free(program);
-    let Some((rest, inputs)) = rest(program, &all, first_value)? else { return Ok(Vec::new()) };
-    let in_place = rest.results_in_place();
-    let updated = inputs.parameters.iter().zip(in_place).filter(|(_, result)| result.is_some());
-    let values = updated.filter_map(|(index, _)| all.get(index.checked_sub(first_value)? as usize).copied());
-    Ok(values.filter(|value| created.contains(value)).collect())
+    let Some((rest, inputs)) = rest(program, &values, first_value)? else { return Ok(Vec::new()) };
+    let outputs: Vec<NodeId> = outputs_besides(program, &values).collect();
+    let mut updates = Vec::new();
+    for (index, result) in inputs.parameters.iter().zip(rest.results_in_place()) {
+        if let (Some(value), Some(result)) = (index.checked_sub(first_value), result) {
+            updates.push((values[value as usize], outputs[result]));
+        }
+    }
+    Ok(updates)
+}
+
+/// Returns the outputs of a program that are not among these values, which are ascending.
+fn outputs_besides(program: &Program, values: &[NodeId]) -> impl Iterator<Item = NodeId> {
+    program.outputs().iter().copied().filter(|output| values.binary_search(output).is_err())
 }
 
 /// Returns the index after those of a program's parameters.
@@ -170,8 +189,7 @@ fn rest(program: &Program, values: &[NodeId], first_value: u32) -> Result<Option
             }
         }
     }
-    let mut outputs = program.outputs().to_vec();
-    outputs.retain(|output| values.binary_search(output).is_err());
+    let outputs: Vec<NodeId> = outputs_besides(program, values).collect();
     if outputs.is_empty() {
         return Ok(None);
     }

@@ -1,6 +1,7 @@
 //! Runs a first program as what makes its initial values, and the rest: the program of the next step or call.
 //!
-//! Each maker runs in the interpreter if that is quicker than its compile; equal makers are compiled once.
+//! Each maker runs in the interpreter if that is quicker than its compile; equal makers are compiled once. On a mesh, the
+//! parts have placements of their own, by which the rest is the program of the next step there too.
 
 use super::arguments::{Argument, TraceArguments};
 use super::tier::{COMPILE_WORK, COMPILE_WORK_PER_NODE, WORK_PER_NODE};
@@ -15,19 +16,21 @@ use std::sync::Arc;
 
 impl DeviceRuntime {
     /// Returns a new program divided at its initial values, if it has any. `given` are its parameters that are data which no
-    /// program has read. A program of a mesh stays whole: its placement is that of all of its ops.
+    /// program has read.
     pub(super) fn beginning(
         &self,
         recorded: &Recorded,
         given: &[u32],
         starts: impl FnOnce() -> Starts,
     ) -> Result<Option<Arc<Beginning>>> {
-        let engine = self.open().engine()?;
-        if !engine.transfers_values() || engine.mesh().is_some() {
+        if !self.open().engine()?.transfers_values() {
             return Ok(None);
         }
         let program = &recorded.program;
-        let of = || Beginning::of(program, |index| given.contains(&index), &in_program(recorded, starts()));
+        let of = || {
+            let beginning = Beginning::of(program, |index| given.contains(&index), &in_program(recorded, starts()))?;
+            Ok(beginning.map(|beginning| self.placed_parts(beginning, recorded)))
+        };
         let beginning = self.open().cache.beginning(program, given, of);
         let beginning = beginning.map_err(|error| TpuError::Bug(error.to_string()))?;
         Ok(beginning.filter(|beginning| !self.compiler.is_frozen() || self.is_ready(beginning)))
@@ -42,10 +45,8 @@ impl DeviceRuntime {
 
     /// Returns the compiled form of a program that is one in memory if inputs are not divided by one, and keeps it.
     pub(super) fn undivided(&self, recorded: &Recorded, slots: &[u64]) -> Result<Option<Arc<CompiledProgram>>> {
-        if self.open().engine()?.mesh().is_some() {
-            return Ok(None);
-        }
         let undivided = Undivided::of(&recorded.program, slots).map_err(|error| TpuError::Bug(error.to_string()))?;
+        let undivided = undivided.and_then(|undivided| self.placed_alike(undivided, recorded));
         let Some(undivided) = undivided else { return Ok(None) };
         let (program, inputs) = &undivided.program;
         let known = self.open().cache.get(program);
