@@ -114,3 +114,23 @@ fn a_short_rest_is_not_divided() {
     let starts = Starts { is_first: true, ..Starts::default() };
     assert!(Beginning::of(&program, |_| false, &starts).unwrap().is_none());
 }
+
+/// An optimizer that computes two updates and chooses makes zeros at every step, which are nearer to its output than its
+/// state is.
+#[test]
+fn what_is_created_is_no_state_if_the_output_has_one() {
+    let program_of = |is_first: bool| {
+        let graph = &mut Graph::new();
+        let x = parameter(graph, 0, &[4, 4]);
+        let state = [1, 2].map(|i| if is_first { zeros(graph) } else { parameter(graph, i, &[4, 4]) });
+        let [w, m] = step(graph, x, state[0], state[1], 0);
+        let other = zeros(graph);
+        let outputs = [w, graph.binary(BinaryOp::Max, other, m).unwrap()];
+        (Program::extract(graph, &outputs).unwrap(), state.to_vec(), other)
+    };
+    let (program, initial, other) = program_of(true);
+    let starts = Starts { initial, created: vec![other], is_first: true, only_drawn: false };
+    let beginning = Beginning::of(&program, |_| false, &starts).unwrap().unwrap();
+    let (second, ..) = program_of(false);
+    assert_eq!(*beginning.rest.0, Program::canonical(second.graph(), second.outputs()).unwrap().0);
+}
