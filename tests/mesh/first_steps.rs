@@ -5,7 +5,9 @@ use crate::common;
 use burn::backend::Autodiff;
 use burn::optim::momentum::MomentumConfig;
 use burn::optim::{AdamWConfig, AdanConfig, Optimizer, SgdConfig};
-use burn_tpu::{Fsdp, Mesh, PlacementRule, Platform, Replicate, Tpu, TpuDevice, TpuOptimizer, TpuOptions, metrics, place};
+use burn_tpu::{
+    Fsdp, Mesh, PlacementRule, Platform, Replicate, Tpu, TpuDevice, TpuOptimizer, TpuOptions, metrics, place,
+};
 use burn_tpu_workspace::models::{Images, Mlp, train_step};
 
 type F32 = Autodiff<Tpu<f32>>;

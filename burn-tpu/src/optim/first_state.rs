@@ -5,17 +5,18 @@
 //!
 //! Owns: the states from which the first update is bit for bit that of no state. The sums of these optimizers are
 //! `old * decay + new`, and negative zero plus `x` is `x` for every `x`, also for both zeros and for NaN (IEEE
-//! 754-2019, 6.3). The maximum of negative infinity and `x` is `x`. A momentum with dampening, and Adan, have another
-//! formula for the first update, for which no state will do. May not know: when an update is the first.
+//! 754-2019, 6.3). The maximum of negative infinity and `x` is `x`. Adan's state has the negated first gradient too. For
+//! the first update of a momentum with dampening no state will do. May not know: when an update is the first.
 
 use super::with_master_weights::Wide;
 use crate::TpuDevice;
 use crate::backend::TpuInt;
-use burn_core::tensor::{DType, Tensor};
+use burn_core::tensor::{Bool, DType, Tensor};
 use burn_optim::momentum::MomentumState;
 use burn_optim::{
-    AdaGradState, AdamState, AdamWState, AdanState, AdaptiveMomentumState, CenteredState, LrDecayState, MuonState,
-    RmsPropMomentumState, RmsPropState, SgdState, SimpleOptimizer, SquareAvgState,
+    AdaGradState, AdamState, AdamWState, AdanState, AdaptiveMomentumState, AdaptiveNesterovMomentumState,
+    CenteredState, LrDecayState, MuonState, RmsPropMomentumState, RmsPropState, SgdState, SimpleOptimizer,
+    SquareAvgState,
 };
 use burn_tpu_runtime::leaves;
 use burn_tpu_runtime::ops::data::into_bytes;
@@ -26,7 +27,9 @@ use std::any::{Any, TypeId};
 pub(super) enum FirstUpdate {
     /// A later one, from the state that [`before_update`] returns.
     OfZeros,
-    /// A formula of its own, of element-wise ops: an update can compute both, and choose.
+    /// A later one, from that state with the gradient that [`with_gradient`] adds.
+    OfGradient,
+    /// A formula of its own, of a few element-wise ops: an update computes both, and chooses.
     Elementwise,
     /// A formula of its own, or that of an optimizer which is not Burn's.
     Own,
@@ -52,7 +55,7 @@ impl FirstUpdate {
                 _ => Self::Own,
             }
         } else if state == TypeId::of::<AdanState<Wide<I>, D>>() {
-            Self::Elementwise
+            Self::OfGradient
         } else {
             Self::Own
         }
@@ -72,6 +75,19 @@ fn velocity_of_one<O: SimpleOptimizer<Wide<I>>, I: TpuInt, const D: usize>(optim
     bytes.first_chunk().map(|bytes| f32::from_le_bytes(*bytes))
 }
 
+/// Returns the state of Adan for an update with this gradient. `is_first` (`[1; D]`) tells whether it is the first one: the
+/// gradient before that is the same.
+pub(super) fn with_gradient<S: Clone + 'static, I: TpuInt, const D: usize>(
+    state: S,
+    gradient: &Tensor<Wide<I>, D>,
+    is_first: Tensor<Wide<I>, D, Bool>,
+) -> S {
+    let any: &dyn Any = &state;
+    let Some(AdanState { momentum }) = any.downcast_ref::<AdanState<Wide<I>, D>>().cloned() else { return state };
+    let neg_pre_grad = momentum.neg_pre_grad.mask_where(is_first, gradient.clone().neg());
+    same(AdanState::new(AdaptiveNesterovMomentumState { neg_pre_grad, ..momentum })).unwrap_or(state)
+}
+
 /// Returns the state of a weight before its first update, of an optimizer that begins from zeros. `after` is the state
 /// after an update of any tensor: it tells which tensors the optimizer keeps.
 pub(super) fn before_update<S: 'static, I: TpuInt, const D: usize>(after: S, weight: &Tensor<Wide<I>, D>) -> Option<S> {
@@ -85,6 +101,10 @@ pub(super) fn before_update<S: 'static, I: TpuInt, const D: usize>(after: S, wei
     }
     if after.is::<AdaGradState<Wide<I>, D>>() {
         return same(AdaGradState::new(LrDecayState::new(0, zeros())));
+    }
+    if after.is::<AdanState<Wide<I>, D>>() {
+        let momentum = AdaptiveNesterovMomentumState::new(0, zeros(), zeros(), zeros(), zeros());
+        return same(AdanState::new(momentum));
     }
     if let Some(SgdState { momentum }) = after.downcast_ref::<SgdState<Wide<I>, D>>() {
         return same(SgdState::new(momentum.is_some().then(|| MomentumState::new(zeros()))));

@@ -1,6 +1,6 @@
 //! The f32 master weights and the f32 state of 16-bit weights, and the update that depends on a condition.
 
-use super::first_state::{FirstUpdate, before_update};
+use super::first_state::{FirstUpdate, before_update, with_gradient};
 use crate::backend::{TpuFloat, TpuInt};
 use crate::dtype::to_burn;
 use crate::{Tpu, TpuDevice, TpuTensor};
@@ -130,10 +130,13 @@ impl<O> WithMasterWeights<O> {
     where
         O: SimpleOptimizer<Wide<I>>,
     {
+        let is_first = state.is_none();
         let state = state.or_else(|| self.first_state(lr, &weight));
-        let Some(condition) = self.condition() else { return self.update_in_one_form(lr, weight, gradient, state) };
+        let Some(condition) = self.condition() else {
+            return self.update_in_one_form(lr, weight, gradient, (state, is_first));
+        };
         let (old, device) = (state.clone(), weight.device());
-        let (updated, state) = self.update_in_one_form(lr, weight.clone(), gradient, state);
+        let (updated, state) = self.update_in_one_form(lr, weight.clone(), gradient, (state, is_first));
         let state = state.map(|state| state_if::<O, I, D>(condition.clone(), state, old, &device));
         (weight.mask_where(condition, updated), state)
     }
@@ -155,7 +158,7 @@ impl<O> WithMasterWeights<O> {
     where
         O: SimpleOptimizer<Wide<I>>,
     {
-        if self.first_update::<I, D>() != FirstUpdate::OfZeros {
+        if !matches!(self.first_update::<I, D>(), FirstUpdate::OfZeros | FirstUpdate::OfGradient) {
             return None;
         }
         let device = weight.device();
@@ -168,9 +171,31 @@ impl<O> WithMasterWeights<O> {
         Some(state)
     }
 
-    /// Updates a weight and its state by ops that are the same in all updates, so that all steps are one program: by both
-    /// of the optimizer's formulas and a choice, if it has two and they are element-wise.
+    /// Updates a weight and its state by ops that are the same in all updates, so that all steps are one program.
+    /// `is_first` says which update it is.
     fn update_in_one_form<I: TpuInt, const D: usize>(
+        &self,
+        lr: LearningRate,
+        weight: Tensor<Wide<I>, D>,
+        gradient: Tensor<Wide<I>, D>,
+        (state, is_first): (Option<O::State<D>>, bool),
+    ) -> (Tensor<Wide<I>, D>, Option<O::State<D>>)
+    where
+        O: SimpleOptimizer<Wide<I>>,
+    {
+        match (self.first_update::<I, D>(), state) {
+            (FirstUpdate::OfGradient, Some(state)) => {
+                let is_first = number_as_bool(is_first, &weight).reshape([1; D]);
+                let state = with_gradient(state, &gradient, is_first);
+                self.optimizer.step(lr, weight, gradient, Some(state))
+            }
+            (FirstUpdate::Elementwise, state) => self.update_by_either(lr, weight, gradient, state),
+            (_, state) => self.optimizer.step(lr, weight, gradient, state),
+        }
+    }
+
+    /// Updates a weight and its state by both of the optimizer's formulas, and chooses.
+    fn update_by_either<I: TpuInt, const D: usize>(
         &self,
         lr: LearningRate,
         weight: Tensor<Wide<I>, D>,
@@ -180,10 +205,8 @@ impl<O> WithMasterWeights<O> {
     where
         O: SimpleOptimizer<Wide<I>>,
     {
-        if self.first_update::<I, D>() != FirstUpdate::Elementwise {
-            return self.optimizer.step(lr, weight, gradient, state);
-        }
         let (device, is_first) = (weight.device(), state.is_none());
+        let condition = number_as_bool(is_first, &weight);
         let tensors = |state| leaves::collect(|| O::to_device(state, &device));
         let (first, first_state) = self.optimizer.step(lr, weight.clone(), gradient.clone(), None);
         let Some(first_state) = first_state else { return (first, None) };
@@ -192,15 +215,17 @@ impl<O> WithMasterWeights<O> {
         let (later, later_state) = self.optimizer.step(lr, weight, gradient, Some(old));
         let Some(later_state) = later_state else { return (later, None) };
         let (later_state, of_later) = tensors(later_state);
-        // A number, which differs between updates, and no constant.
-        let number = Tensor::<Wide<I>, 1>::full([1], u8::from(is_first), (&device, later.dtype()));
-        let condition = number.greater_elem(0.5);
         let bits = condition.clone().into_primitive().0;
         let chosen = of_first.into_iter().zip(of_later).map(|(first, later)| choose(&bits, first, Some(later)));
         let shape = if is_first { first_state } else { later_state };
         let state = leaves::replace_with(chosen.collect(), || O::to_device(shape, &device));
         (later.mask_where(condition.reshape([1; D]), first), Some(state))
     }
+}
+
+/// Returns a truth value as a number of the program, which differs between updates, and no constant.
+fn number_as_bool<I: TpuInt, const D: usize>(value: bool, like: &Tensor<Wide<I>, D>) -> Tensor<Wide<I>, 1, Bool> {
+    Tensor::<Wide<I>, 1>::full([1], u8::from(value), (&like.device(), like.dtype())).greater_elem(0.5)
 }
 
 /// Returns a state of zeros for a weight that has none. `like` is a state with these tensors.

@@ -125,12 +125,7 @@ fn placement(program: &Program, axes: &MeshAxes, arrivals: &[Arrival]) -> (Place
 }
 
 /// Returns the output of a whole program that is each initial value, or that the rest makes of it, where there is one.
-fn next_values(
-    rest: &Program,
-    inputs: &Bindings,
-    first_value: u32,
-    outputs: &[Source],
-) -> FxHashMap<usize, usize> {
+fn next_values(rest: &Program, inputs: &Bindings, first_value: u32, outputs: &[Source]) -> FxHashMap<usize, usize> {
     let mut next = FxHashMap::default();
     let mut of_rest = Vec::new();
     for (output, source) in outputs.iter().enumerate() {
