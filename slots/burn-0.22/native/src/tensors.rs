@@ -16,6 +16,11 @@ pub(crate) fn integers<const D: usize>(tensor: Tensor<D, Int>) -> Option<Value> 
     tensor.without_autodiff().try_into_primitive::<Tpu>().ok().map(Value::from)
 }
 
+/// Returns the truth values of a tensor; `None` for one of another backend.
+pub(crate) fn bits<const D: usize>(tensor: Tensor<D, Bool>) -> Option<Value> {
+    tensor.without_autodiff().try_into_primitive::<Tpu>().ok().map(Value::from)
+}
+
 /// Returns a tensor without autodiff, which ops with others take as a constant.
 pub(crate) fn tensor<const D: usize>(value: Value) -> Tensor<D> {
     Tensor::from_primitive::<Tpu>(TpuTensor::from(value))

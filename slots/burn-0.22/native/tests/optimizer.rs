@@ -3,9 +3,10 @@
 
 use burn::module::{Module, Param};
 use burn::nn::{LinearConfig, LstmConfig};
+use burn::optim::momentum::MomentumConfig;
 use burn::optim::{
     AdaGradConfig, AdafactorConfig, AdamConfig, AdamWConfig, AdanConfig, GradientsParams, LambConfig, LionConfig,
-    ModuleOptimizer, MuonConfig, Optimizer, OptimizerRecord, RmsPropConfig, SgdConfig,
+    ModuleOptimizer, MuonConfig, Optimizer, OptimizerRecord, RmsPropConfig, Sgd, SgdConfig,
 };
 use burn::prelude::*;
 use burn::tensor::{DType, FloatDType};
@@ -125,6 +126,8 @@ fn steps_are_those_written_by_hand_with_any_optimizer() {
     check(MuonConfig::new().build(), tpu, &device);
     check(RmsPropConfig::new().build(), tpu, &device);
     check(SgdConfig::new().build(), tpu, &device);
+    check(sgd(0.0), tpu, &device);
+    check(sgd(0.1), tpu, &device);
 }
 
 #[test]
@@ -140,26 +143,40 @@ fn a_step_is_one_program_and_later_steps_compile_nothing() {
     assert!(model.weights().iter().all(|weight| weight.is_finite()));
 }
 
-/// The state before the first update is one, and what draws the weights is no part of the step.
+/// The state before the first update is one, or both formulas are computed; what draws the weights is no part of the step.
 #[test]
 fn the_first_step_is_compiled_as_the_later_ones_are() {
     let (tpu, device) = device(7, FloatDType::BF16);
     if tpu.platform() == Platform::NdArray {
         return;
     }
-    let linear = |inputs, outputs| LinearConfig::new(inputs, outputs).init(&device);
-    let mut model = vec![linear(8, 32), linear(32, 32), linear(32, 4)];
-    let mut optimizer = TpuOptimizer::new(AdamWConfig::new().build());
-    let mut compiles = Vec::new();
-    for step in 0..3 {
-        let numbers: Vec<f32> = (0..128).map(|i| (0.7 * (i + 128 * step) as f32).sin()).collect();
-        let x = Tensor::<2>::from_data(TensorData::new(numbers, [16, 8]), &device);
-        let y = model.iter().fold(x, |x, layer| layer.forward(x).tanh());
-        let gradients = GradientsParams::from_grads(y.cast(FloatDType::F32).powi_scalar(2).mean().backward(), &model);
-        model = optimizer.step(RATE, model, gradients);
-        compiles.push(tpu.metrics().compiles);
+    fn check(optimizer: impl Optimizer, tpu: TpuDevice, device: &Device) {
+        // Muon has no update for vectors.
+        let linear = |inputs, outputs| LinearConfig::new(inputs, outputs).with_bias(false).init(device);
+        let mut model = vec![linear(8, 32), linear(32, 32), linear(32, 4)];
+        let name = std::any::type_name_of_val(&optimizer);
+        let (mut optimizer, mut compiles) = (TpuOptimizer::new(optimizer), vec![tpu.metrics().compiles]);
+        for step in 0..3 {
+            let numbers: Vec<f32> = (0..128).map(|i| (0.7 * (i + 128 * step) as f32).sin()).collect();
+            let x = Tensor::<2>::from_data(TensorData::new(numbers, [16, 8]), device);
+            let y = model.iter().fold(x, |x, layer| layer.forward(x).tanh());
+            let loss = y.cast(FloatDType::F32).powi_scalar(2).mean();
+            let gradients = GradientsParams::from_grads(loss.backward(), &model);
+            model = optimizer.step(RATE, model, gradients);
+            compiles.push(tpu.metrics().compiles);
+        }
+        assert!(compiles[1] > compiles[0] && compiles[2..] == [compiles[1]; 2], "{name}: {compiles:?}");
     }
-    assert!(compiles[0] > 0 && compiles.iter().all(|&count| count == compiles[0]), "{compiles:?}");
+    check(AdamWConfig::new().build(), tpu, &device);
+    check(AdanConfig::new().build(), tpu, &device);
+    check(MuonConfig::new().build(), tpu, &device);
+    for dampening in [0.0, 0.1] {
+        check(sgd(dampening), tpu, &device);
+    }
+}
+
+fn sgd(dampening: f64) -> Sgd {
+    SgdConfig::new().with_momentum(Some(MomentumConfig::new().with_dampening(dampening))).build()
 }
 
 /// Burn loads records on the default device, in its default type, which is bf16 here.

@@ -1,13 +1,15 @@
 //! The f32 master weights and the f32 state of 16-bit weights, and their records.
 
-use super::first_state;
-use crate::tensors::{bools, value};
+use super::first_state::{FirstUpdate, before_update, with_gradient};
+use crate::tensors::{bits, bools, value};
 use burn::optim::{LearningRate, Optimizer, RecordState, StateSink, StateSource};
-use burn::tensor::{DType, Device, FloatDType, Tensor};
+use burn::tensor::{Bool, DType, Device, FloatDType, Tensor};
 use burn_dispatch::DispatchDevice;
+use burn_tpu_runtime::ops::data::splat;
 use burn_tpu_runtime::step::choose;
 use burn_tpu_runtime::{Tensor as Value, leaves};
 use std::cell::RefCell;
+use std::sync::OnceLock;
 
 /// One of Burn's optimizers, with an f32 master copy of each 16-bit weight.
 ///
@@ -28,12 +30,14 @@ use std::cell::RefCell;
 #[derive(Clone, Debug)]
 pub struct MasterWeights<O> {
     optimizer: O,
+    /// What a weight's first update is; found at the first one.
+    first_update: OnceLock<FirstUpdate>,
 }
 
 impl<O> MasterWeights<O> {
     /// Wraps the optimizer that a Burn configuration builds: `AdamWConfig::new().build()`.
     pub const fn new(optimizer: O) -> Self {
-        Self { optimizer }
+        Self { optimizer, first_update: OnceLock::new() }
     }
 }
 
@@ -106,31 +110,98 @@ impl<O: Optimizer> MasterWeights<O> {
         gradient: Tensor<D>,
         state: Option<O::State<D>>,
     ) -> (Tensor<D>, Option<O::State<D>>) {
+        let is_first = state.is_none();
         let state = state.or_else(|| self.first_state(rate, &weight));
         let Some(condition) = CONDITION.with_borrow(Clone::clone) else {
-            return self.optimizer.step(rate, weight, gradient, state);
+            return self.update_in_one_form(rate, weight, gradient, (state, is_first));
         };
         let (old, device) = (state.clone(), weight.device());
-        let (updated, state) = self.optimizer.step(rate, weight.clone(), gradient, state);
+        let (updated, state) = self.update_in_one_form(rate, weight.clone(), gradient, (state, is_first));
         let state = state.map(|state| state_if::<O, D>(&condition, state, old, &device));
         let condition = bools::<1>(condition).reshape([1; D]);
         (weight.mask_where(condition, updated), state)
     }
 
+    /// Returns what the first update of the wrapped optimizer is.
+    fn first_update<const D: usize>(&self) -> FirstUpdate {
+        *self.first_update.get_or_init(|| FirstUpdate::of::<O, D>(&self.optimizer))
+    }
+
     /// Returns the state of a weight before its first update, if the optimizer is known to begin from one.
     fn first_state<const D: usize>(&self, rate: LearningRate, weight: &Tensor<D>) -> Option<O::State<D>> {
-        if !first_state::is_known::<O::State<D>, D>() {
+        if !matches!(self.first_update::<D>(), FirstUpdate::OfZeros | FirstUpdate::OfGradient) {
             return None;
         }
         let device = weight.device();
         // Nothing reads the results, so nothing is computed.
         let any = Tensor::zeros([1; D], (&device, weight.dtype()));
         let (_, after) = self.optimizer.step(rate, any.clone(), any, None);
-        let state = first_state::before_update(after?, weight)?;
+        let state = before_update(after?, weight)?;
         let (state, tensors) = leaves::collect(|| O::to_device(state, &device));
         tensors.iter().for_each(burn_tpu_runtime::begin_with);
         Some(state)
     }
+
+    /// Updates a weight and its state by ops that are the same in all updates, so that all steps are one program.
+    /// `is_first` says which update it is.
+    fn update_in_one_form<const D: usize>(
+        &self,
+        rate: LearningRate,
+        weight: Tensor<D>,
+        gradient: Tensor<D>,
+        (state, is_first): (Option<O::State<D>>, bool),
+    ) -> (Tensor<D>, Option<O::State<D>>) {
+        match (self.first_update::<D>(), state) {
+            (FirstUpdate::OfGradient, Some(state)) => {
+                let is_first = number_as_bool(is_first, &weight).reshape([1; D]);
+                let state = with_gradient(state, &gradient, is_first);
+                self.optimizer.step(rate, weight, gradient, Some(state))
+            }
+            (FirstUpdate::Elementwise, state) => self.update_by_either(rate, weight, gradient, state),
+            (_, state) => self.optimizer.step(rate, weight, gradient, state),
+        }
+    }
+
+    /// Updates a weight and its state by both of the optimizer's formulas, and chooses.
+    fn update_by_either<const D: usize>(
+        &self,
+        rate: LearningRate,
+        weight: Tensor<D>,
+        gradient: Tensor<D>,
+        state: Option<O::State<D>>,
+    ) -> (Tensor<D>, Option<O::State<D>>) {
+        let (device, is_first) = (weight.device(), state.is_none());
+        let condition = number_as_bool(is_first, &weight);
+        // Tensors of another backend choose for themselves.
+        let Some(bits) = bits(condition.clone()) else { return self.optimizer.step(rate, weight, gradient, state) };
+        let tensors = |state| leaves::collect(|| O::to_device(state, &device));
+        let (first, first_state) = self.optimizer.step(rate, weight.clone(), gradient.clone(), None);
+        let Some(first_state) = first_state else { return (first, None) };
+        let (first_state, of_first) = tensors(first_state);
+        let old = state.unwrap_or_else(|| no_state::<O, D>(first_state.clone(), &of_first, &device));
+        let (later, later_state) = self.optimizer.step(rate, weight, gradient, Some(old));
+        let Some(later_state) = later_state else { return (later, None) };
+        let (later_state, of_later) = tensors(later_state);
+        let chosen = of_first.into_iter().zip(of_later).map(|(first, later)| choose(&bits, first, Some(later)));
+        let shape = if is_first { first_state } else { later_state };
+        let state = leaves::replace_with(chosen.collect(), || O::to_device(shape, &device));
+        (later.mask_where(condition.reshape([1; D]), first), Some(state))
+    }
+}
+
+/// Returns a truth value, `[1]`, as a number of the program, which differs between updates, and no constant.
+fn number_as_bool<const D: usize>(value: bool, like: &Tensor<D>) -> Tensor<1, Bool> {
+    Tensor::<1>::full([1], u8::from(value), (&like.device(), like.dtype())).greater_elem(0.5)
+}
+
+/// Returns a state of zeros for a weight that has none. `like` is a state with these tensors.
+fn no_state<O: Optimizer, const D: usize>(like: O::State<D>, tensors: &[Value], device: &Device) -> O::State<D> {
+    let zeros = tensors.iter().map(|tensor| {
+        let zeros = splat("float_zeros", tensor.dims(), tensor.element(), 0, &tensor.device());
+        burn_tpu_runtime::begin_with(&zeros);
+        zeros
+    });
+    leaves::replace_with(zeros.collect(), || O::to_device(like, device))
 }
 
 /// Notes that a step begins with the value of a tensor.
