@@ -183,8 +183,8 @@ impl Pipeline {
     }
 }
 
-/// Returns the body of a loop as a program of the mesh that the program around it runs on: a carry that begins as a parameter
-/// is placed as that.
+/// Returns the body of a loop as a program of the mesh that the program around it runs on: a carry that begins as a
+/// parameter is placed as that.
 fn on_mesh_of(program: &Program, id: NodeId, body: &Program) -> Program {
     let Some(placement) = program.placement() else { return body.clone() };
     let graph = program.graph();

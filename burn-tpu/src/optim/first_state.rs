@@ -62,8 +62,8 @@ impl FirstUpdate {
     }
 }
 
-/// Returns the velocity that a momentum makes of a gradient of one and a velocity of negative zero: what is left of one after
-/// dampening. Burn's configurations keep that to themselves. `None` if there is no momentum, or no value.
+/// Returns the velocity that a momentum makes of a gradient of one and a velocity of negative zero: what is left of one
+/// after dampening. Burn's configurations keep that to themselves. `None` if there is no momentum, or no value.
 fn velocity_of_one<O: SimpleOptimizer<Wide<I>>, I: TpuInt, const D: usize>(optimizer: &O) -> Option<f32> {
     let device = TpuDevice::ndarray();
     let number = |value: f32| Tensor::<Wide<I>, D>::full([1; D], value, (&device, DType::F32));
@@ -75,8 +75,8 @@ fn velocity_of_one<O: SimpleOptimizer<Wide<I>>, I: TpuInt, const D: usize>(optim
     bytes.first_chunk().map(|bytes| f32::from_le_bytes(*bytes))
 }
 
-/// Returns the state of Adan for an update with this gradient. `is_first` (`[1; D]`) tells whether it is the first one: the
-/// gradient before that is the same.
+/// Returns the state of Adan for an update with this gradient. `is_first` (`[1; D]`) tells whether it is the first one:
+/// the gradient before that is the same.
 pub(super) fn with_gradient<S: Clone + 'static, I: TpuInt, const D: usize>(
     state: S,
     gradient: &Tensor<Wide<I>, D>,

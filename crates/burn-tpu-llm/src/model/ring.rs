@@ -20,7 +20,8 @@
 //!
 //! The backward pass goes round again: it computes the scores from queries and keys, and the weights from the scores and the
 //! logarithm of each row's sum. The gradients of keys and values go round with them, in f32, until they are at home. In a
-//! loop over layers the forward pass would go round once more, for the result and the logarithms, which have the name [`RING`].
+//! loop over layers the forward pass would go round once more, for the result and the logarithms, unless these are kept
+//! by their name, [`RING`].
 //!
 //! Owns: what is computed of queries, keys and values. May not know: how the parts of a sequence come together.
 

@@ -20,8 +20,8 @@ use std::sync::atomic::Ordering::Relaxed;
 /// The size in bytes up to which a value stays on the host too after its transfer, so that reading it back costs none.
 const KEPT_BYTES: usize = 4 << 10;
 
-/// The most bytes of values that wait on the host of one device. A further value is transferred at once, unless the device is a
-/// mesh.
+/// The most bytes of values that wait on the host of one device. A further value is transferred at once, unless
+/// the device is a mesh.
 pub(crate) const MOST_WAITING_BYTES: u64 = 256 << 20;
 
 /// The elements of a value, as the user gave them or as the interpreter has them. They are small, since programs make
