@@ -14,6 +14,7 @@ mod convert;
 mod convolution;
 mod elementwise;
 mod error;
+mod exponential;
 #[cfg(test)]
 mod family_tests;
 mod fft;

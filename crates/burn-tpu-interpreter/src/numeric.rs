@@ -277,24 +277,21 @@ macro_rules! floats {
                 self.powf(rhs)
             }
 
+            #[inline(always)]
             fn larger(self, rhs: Self) -> Self {
-                if self == rhs {
-                    $ty::from_bits(self.to_bits() & rhs.to_bits())
-                } else if self > rhs || self.is_nan() {
-                    self
-                } else {
-                    rhs
-                }
+                // Each choice is between values that are there, so that no branch is needed.
+                let equal = $ty::from_bits(self.to_bits() & rhs.to_bits());
+                let larger = if self > rhs { self } else { rhs };
+                let larger = if self == rhs { equal } else { larger };
+                if self.is_nan() { self } else { larger }
             }
 
+            #[inline(always)]
             fn smaller(self, rhs: Self) -> Self {
-                if self == rhs {
-                    $ty::from_bits(self.to_bits() | rhs.to_bits())
-                } else if self < rhs || self.is_nan() {
-                    self
-                } else {
-                    rhs
-                }
+                let equal = $ty::from_bits(self.to_bits() | rhs.to_bits());
+                let smaller = if self < rhs { self } else { rhs };
+                let smaller = if self == rhs { equal } else { smaller };
+                if self.is_nan() { self } else { smaller }
             }
 
             fn magnitude(self) -> Self {

@@ -3,6 +3,7 @@
 use super::buffer::{Element, dispatch_integers};
 use super::elementwise::{map, map_into};
 use super::error::{Reason, Result};
+use super::exponential::{exp, tanh};
 use super::inverse_erf::inverse_erf;
 use super::numeric::{Bits, Number};
 use super::tensor::HostTensor;
@@ -44,13 +45,16 @@ fn integer_function<T: Number + Bits>(op: UnaryOp) -> Result<fn(T) -> T> {
     }
 }
 
-/// Of the ops on f32, those that cost less than a call have loops of their own.
+/// Of the ops on f32, those that are most of what models compute have loops of their own, which use the vector units.
 fn float32(op: UnaryOp, x: HostTensor) -> Result<HostTensor> {
     match op {
         UnaryOp::Abs => map_into(x, f32::abs),
         UnaryOp::Neg => map_into(x, |v: f32| -v),
         UnaryOp::Sqrt => map_into(x, f32::sqrt),
         UnaryOp::Rsqrt => map_into(x, |v: f32| 1.0 / v.sqrt()),
+        UnaryOp::Exp => map_into(x, exp),
+        UnaryOp::Tanh => map_into(x, tanh),
+        UnaryOp::Logistic => map_into(x, |v: f32| 1.0 / (1.0 + exp(-v))),
         _ => map_into(x, function32(op)?),
     }
 }
