@@ -186,11 +186,14 @@ impl HostValue {
         elements.map(HostElements::bytes)
     }
 
-    /// Returns the bytes as the user gave them, unless the interpreter or a device has had them since.
-    pub(crate) fn user_bytes(&self) -> Option<HostBytes> {
+    /// Appends the bytes as the user gave them, and returns `true`, unless the interpreter or a device has had them since.
+    pub(crate) fn append_user_bytes(&self, to: &mut Vec<u8>) -> bool {
         match &self.state.lock().elements {
-            Some(HostElements::Bytes(bytes)) => Some(bytes.clone()),
-            _ => None,
+            Some(HostElements::Bytes(bytes)) => {
+                to.extend_from_slice(bytes.as_ref());
+                true
+            }
+            _ => false,
         }
     }
 

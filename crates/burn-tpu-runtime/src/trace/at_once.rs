@@ -13,7 +13,7 @@ use super::record::{fail, named};
 use super::stream::trace_of;
 use super::{Recorder, StreamTrace, Tensor, Trace};
 use crate::Device;
-use crate::engine::{HostBytes, HostElements, HostTensor, HostValue, interpret_nodes};
+use crate::engine::{HostElements, HostTensor, HostValue, interpret_nodes};
 use crate::error::TpuError;
 use crate::metrics::Counters;
 use burn_tpu_graph::{Builder, NodeId, Op, Result};
@@ -107,11 +107,15 @@ pub(crate) fn concatenate(tensors: &[&Tensor], dim: usize) -> Option<Tensor> {
     if before.iter().any(|&size| size != 1) || !tensors.iter().all(fits) {
         return None;
     }
-    let parts: Option<Vec<HostBytes>> = tensors.iter().map(|tensor| tensor.sole_value()?.user_bytes()).collect();
-    let (parts, stream) = (parts?, applies(first.device(), tensors)?);
+    let stream = applies(first.device(), tensors)?;
     let mut ty = first.ty().clone();
     ty.dims[dim] = tensors.iter().map(|tensor| tensor.dims()[dim]).sum();
-    let bytes = parts.iter().map(AsRef::as_ref).collect::<Vec<&[u8]>>().concat();
+    let mut bytes = Vec::with_capacity(ty.bytes());
+    for tensor in tensors {
+        if !tensor.sole_value()?.append_user_bytes(&mut bytes) {
+            return None;
+        }
+    }
     let runtime = stream.runtime();
     Counters::add(&runtime.open().counters().ops_at_once, 1);
     let value = runtime.open().hold_input(&ty, HostElements::Bytes(bytes.into()));
