@@ -1,7 +1,7 @@
 //! How a step is split over the devices of a slice.
 
 use burn::module::Module;
-use burn_tpu::fit::search::Candidate;
+use burn_tpu::fit::search::{Candidate, Kept};
 use burn_tpu::{Fsdp, Mesh, MeshBackend, Patterns, Result, place};
 use burn_tpu_workspace::models::{TENSOR_PARALLEL_BIASES, tensor_parallel_weights};
 
@@ -50,7 +50,7 @@ pub fn code(candidate: Candidate) -> String {
     let tensor = (candidate.tensor > 1).then_some("tensor");
     let mut code = format!("let device = TpuDevice::mesh(Mesh::new(){axes});\n");
     code += &placement(fsdp, tensor);
-    if candidate.remat {
+    if candidate.kept == Kept::Input {
         code += "// Each block: checkpoints.run(block, x, |block, x| block.forward(x)), then checkpoints.backward(loss, &model).\n";
     }
     code
@@ -79,7 +79,7 @@ mod tests {
 
     #[test]
     fn the_code_names_the_axes_and_the_rules() {
-        let code = code(Candidate { slice: 1, data: 2, fsdp: 16, tensor: 1, remat: true });
+        let code = code(Candidate { data: 2, fsdp: 16, kept: Kept::Input, ..Candidate::ONE });
         let expected = "let device = TpuDevice::mesh(Mesh::new().axis(\"data\", 2).axis(\"fsdp\", 16));\n\
                         let model = place(model, &Fsdp { axis: \"fsdp\", min_bytes: 65536 })?;\n";
         assert!(code.starts_with(expected) && code.contains("checkpoints.run"), "{code}");

@@ -5,7 +5,7 @@
 use crate::{Args, Dtype, Model, Remat, layout};
 use anyhow::{Context, Result, ensure};
 use burn_tpu::fit::Specs;
-use burn_tpu::fit::search::{Candidate, Job, LayoutSearch, ProcessFit, Search, Sizes, fit_in_process};
+use burn_tpu::fit::search::{Candidate, Job, Kept, LayoutSearch, ProcessFit, Search, Sizes, Step, fit_in_process};
 use clap::ValueEnum;
 use indicatif::{ProgressBar, ProgressStyle};
 use std::path::Path;
@@ -66,20 +66,20 @@ fn layout_search(args: &Args) -> Result<LayoutSearch> {
     let SearchArgs { candidates, confirm, jobs, .. } = args.search;
     let jobs = jobs.unwrap_or_else(|| std::thread::available_parallelism().map_or(1, usize::from));
     ensure!(jobs > 0 && candidates > 0, "--jobs and --candidates must be at least 1");
-    let remat = match args.gpt.remat {
-        Remat::On => vec![true],
-        Remat::Off => vec![false],
-        Remat::Auto => vec![false, true],
+    let kept = match args.gpt.remat {
+        Remat::On => vec![Kept::Input],
+        Remat::Off => vec![Kept::Everything],
+        Remat::Auto => vec![Kept::Everything, Kept::Input],
     };
     let specs = args.specs.as_deref().map_or_else(|| Ok(Specs::builtin()?), crate::specs)?;
-    Ok(LayoutSearch { sizes: sizes(args)?, specs, remat, candidates, confirm, jobs })
+    Ok(LayoutSearch { sizes: sizes(args)?, specs, kept, candidates, confirm, jobs })
 }
 
 /// Compiles a layout in a process of its own.
 fn compile(args: &Args, sizes: &Sizes, program: &Path, job: Job, bar: &ProgressBar) -> Result<ProcessFit, String> {
     let start = Instant::now();
     let Job { slice, layout, layers } = job;
-    let what = format!("{slice} {}, remat {}, {layers} layers", layout.mesh(), layout.remat);
+    let what = format!("{slice} {}, keeps {}, {layers} layers", layout.mesh(), layout.kept.name());
     bar.set_message(what.clone());
     let fit = fit_in_process(program, &options(args, sizes, job), Duration::from_secs(args.search.limit));
     bar.inc(1);
@@ -116,7 +116,7 @@ fn options(args: &Args, sizes: &Sizes, job: Job) -> Vec<String> {
 
 /// Returns the options of `fit` that compile a layout.
 fn of_layout(layout: Candidate) -> Vec<String> {
-    let mut options = vec!["--remat".into(), if layout.remat { "on" } else { "off" }.into()];
+    let mut options = vec!["--remat".into(), if layout.kept == Kept::Input { "on" } else { "off" }.into()];
     if !layout.axes().is_empty() {
         options.extend(["--mesh".into(), layout.mesh()]);
     }
@@ -143,15 +143,25 @@ fn sizes(args: &Args) -> Result<Sizes> {
         Dtype::Bf16 | Dtype::F32 => 3 * element_bytes,
     };
     Ok(Sizes {
+        step: Step::Training,
         layers: config.layers,
+        is_loop: false,
         width: config.width,
         heads: config.heads,
+        kv_heads: config.heads,
+        head: config.width / config.heads.max(1),
         ff: config.feed_forward,
+        ff_matrices: 2,
+        experts: 1,
+        experts_per_token: 1,
         sequence: config.sequence,
         vocab: config.vocabulary,
+        table_rows: 2 * config.vocabulary + config.sequence,
+        splits_tables: false,
         batch,
         element_bytes,
         state_bytes,
+        splits_sequence: false,
     })
 }
 
@@ -171,7 +181,7 @@ mod tests {
 
     #[test]
     fn the_options_name_the_axes_that_there_are() {
-        let candidate = Candidate { slice: 1, data: 2, fsdp: 1, tensor: 4, remat: true };
+        let candidate = Candidate { data: 2, tensor: 4, kept: Kept::Input, ..Candidate::ONE };
         assert_eq!(of_layout(candidate), ["--remat", "on", "--mesh", "data=2,tensor=4", "--tensor", "tensor"]);
     }
 }

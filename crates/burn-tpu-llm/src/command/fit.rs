@@ -1,6 +1,8 @@
 //! `fit`: whether a step of a model fits TPUs, how fast it can be there and what it costs, without a TPU and without
 //! the model's weights.
 
+mod search;
+
 use super::mesh::{ContextArgs, MeshArgs};
 use super::{Dtype, Outcome};
 use burn::backend::Autodiff;
@@ -8,11 +10,13 @@ use burn::module::AutodiffModule;
 use burn::optim::adaptor::OptimizerAdaptor;
 use burn::optim::{AdamW, AdamWConfig, GradientsParams, Optimizer};
 use burn::prelude::*;
+use burn_tpu::fit::search::end_with_parent;
 use burn_tpu::fit::{Fit, FitReport};
 use burn_tpu::{Keep, LayersBackend, MeshBackend, Topology, Tpu, TpuDevice, TpuFloat, TpuOptimizer};
 use burn_tpu_llm::model::{Context, LoopedDecoder, RING};
 use burn_tpu_llm::{Cache, Config, Decoder, Dispatch, LlmError, LoraConfig, Result};
 use clap::ValueEnum;
+use search::SearchArgs;
 use std::cell::RefCell;
 use std::path::{Path, PathBuf};
 
@@ -52,9 +56,10 @@ pub struct Args {
     mesh: MeshArgs,
     #[command(flatten)]
     context: ContextArgs,
-    /// What the loop over the layers keeps of each for the backward pass, beside its input
-    #[arg(long, value_enum, default_value_t = Kept::Ring)]
-    keep: Kept,
+    /// What the loop over the layers keeps of each for the backward pass, beside its input [default: ring; with --search,
+    /// each of ring, products and everything is tried]
+    #[arg(long, value_enum)]
+    keep: Option<Kept>,
     /// Record the layers of a training step one by one, not as a loop
     #[arg(long, conflicts_with = "keep")]
     unrolled: bool,
@@ -64,6 +69,8 @@ pub struct Args {
     /// Write the whole report to this file as JSON
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
+    #[command(flatten)]
+    search: SearchArgs,
 }
 
 /// The tokens of a group of `capacity`.
@@ -91,6 +98,12 @@ enum Kept {
 
 /// Runs the command.
 pub fn run<F: TpuFloat>(args: &Args) -> Outcome {
+    if args.search.search {
+        return search::run(args);
+    }
+    if args.search.until_stdin_ends {
+        end_with_parent();
+    }
     let report = args.report::<F>()?;
     print!("{report}");
     if let Some(path) = &args.against {
@@ -134,17 +147,26 @@ impl<B: LayersBackend + MeshBackend> Learner<B> for LoopedDecoder<B> {
 }
 
 impl Args {
-    fn report<F: TpuFloat>(&self) -> Outcome<FitReport> {
-        let config = config(&self.model)?;
-        let weights = config.num_params() as f64;
-        let (number, unit) = if weights < 1e9 { (weights / 1e6, "million") } else { (weights / 1e9, "billion") };
-        eprintln!("{number:.2} {unit} weights");
+    /// Returns the model's configuration, and prints the number of its weights.
+    ///
+    /// # Errors
+    /// Options that exclude each other, and a model that is not known.
+    fn checked(&self) -> Outcome<Config> {
         if self.weights.is_some() && !self.decode && self.lora.is_none() {
             return Err(LlmError::FewBits("are not trained: --weights needs --decode or --lora").into());
         }
         if self.decode && self.mesh.axis("context").is_some() {
             return Err("--mesh: `context` splits the tokens of a training step, and --decode writes one".into());
         }
+        let config = config(&self.model)?;
+        let weights = config.num_params() as f64;
+        let (number, unit) = if weights < 1e9 { (weights / 1e6, "million") } else { (weights / 1e9, "billion") };
+        eprintln!("{number:.2} {unit} weights");
+        Ok(config)
+    }
+
+    fn report<F: TpuFloat>(&self) -> Outcome<FitReport> {
+        let config = self.checked()?;
         if self.decode {
             return self.decoding::<F>(&config);
         }
@@ -158,7 +180,7 @@ impl Args {
         if self.unrolled {
             return self.training::<F, _>(&config, decoder);
         }
-        let keep = match self.keep {
+        let keep = match self.keep.unwrap_or(Kept::Ring) {
             Kept::Nothing => Keep::Nothing,
             Kept::Ring => Keep::Names(vec![RING]),
             Kept::Products => Keep::Products,

@@ -24,11 +24,11 @@ pub struct MeshArgs {
 pub struct ContextArgs {
     /// How attention sees the keys of other chips, if the mesh has an axis `context`
     #[arg(long, value_enum, default_value_t = Form::Ring)]
-    context_form: Form,
+    pub(super) context_form: Form,
 }
 
 #[derive(Clone, Copy, PartialEq, ValueEnum)]
-enum Form {
+pub(super) enum Form {
     /// Each chip gathers the keys and values of a layer
     Gathered,
     /// Keys and values go round the chips

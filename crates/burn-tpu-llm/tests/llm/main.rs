@@ -4,6 +4,7 @@ mod context;
 mod experts;
 mod families;
 mod few_bits;
+mod fit_search;
 mod generate;
 mod gguf;
 mod lora;

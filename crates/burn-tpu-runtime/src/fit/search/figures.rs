@@ -166,7 +166,7 @@ mod tests {
     };
 
     fn row(data: usize, found: LayoutResult) -> Row {
-        let candidate = Candidate { slice: 1, data, fsdp: 1, tensor: 1, remat: true };
+        let candidate = Candidate { data, kept: super::super::Kept::Input, ..Candidate::ONE };
         let estimate = Estimate::of(&LARGE, candidate, &Specs::builtin().unwrap().v5e);
         Row { candidate, mesh: candidate.mesh(), estimate, found, compile_seconds: 0.0 }
     }

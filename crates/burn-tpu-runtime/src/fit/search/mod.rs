@@ -1,5 +1,5 @@
-//! The search for the layout of a GPT's training step on a slice: which mesh, which parameters are split over it, and
-//! whether activations are computed again.
+//! The search for the layout of a transformer's step on a slice: which mesh, which parameters are split over it, and
+//! what is kept for the backward pass.
 //!
 //! Owns: which layouts there are, which of them are compiled and with how many layers, the extrapolation to all layers, and
 //! the order of the results. May not know: how a program builds its model and its step. It compiles a layout when it is
@@ -11,7 +11,7 @@ mod figures;
 mod process;
 mod table;
 
-pub use candidates::{Candidate, Sizes};
+pub use candidates::{Candidate, Kept, Sizes, Step};
 pub use estimate::Estimate;
 pub use figures::{Figures, LayoutResult, Row};
 pub use process::{ProcessFit, end_with_parent, fit_in_process};
@@ -35,8 +35,8 @@ pub struct LayoutSearch {
     pub sizes: Sizes,
     /// Hardware figures and prices.
     pub specs: Specs,
-    /// Whether blocks run again in the backward pass: one setting, or both.
-    pub remat: Vec<bool>,
+    /// What blocks may keep for the backward pass.
+    pub kept: Vec<Kept>,
     /// The number of layouts of each slice that are compiled: those with the best estimates.
     pub candidates: usize,
     /// The number of layouts of each slice that are compiled with all layers: the best ones, until so many fit.
@@ -89,10 +89,11 @@ impl LayoutSearch {
         Ok(Plan { search: self, slices, depths: self.depths(), start: Instant::now() })
     }
 
-    /// Returns the depths to compile all chosen layouts with: those of [`DEPTHS`], or the model's own if it is as shallow or
-    /// all of them would be compiled with all layers in the end.
+    /// Returns the depths to compile all chosen layouts with: those of [`DEPTHS`], or the model's own if it is as shallow, its
+    /// layers are a loop, or all layouts would be compiled with all layers in the end.
     fn depths(&self) -> Vec<usize> {
-        let is_deep = self.sizes.layers > DEPTHS[1] && self.candidates > self.confirm;
+        let Sizes { layers, is_loop, .. } = self.sizes;
+        let is_deep = layers > DEPTHS[1] && !is_loop && self.candidates > self.confirm;
         if is_deep { DEPTHS.to_vec() } else { vec![self.sizes.layers] }
     }
 
@@ -102,12 +103,12 @@ impl LayoutSearch {
 
     fn slice_plan(&self, slice: Topology) -> Result<SlicePlan> {
         let spec = self.spec(slice);
-        let all = candidates::all(&self.sizes, slice, slice.chips() * spec.devices_per_chip as usize, &self.remat);
+        let all = candidates::all(&self.sizes, slice, slice.chips() * spec.devices_per_chip as usize, &self.kept);
         if all.is_empty() {
             return Err(TpuError::Option {
                 name: "slice of a search".into(),
                 value: slice.to_string(),
-                rule: "has no mesh that divides the heads, hidden layers, vocabulary and batch of the gpt".into(),
+                rule: "has no mesh that divides the heads, hidden layers, vocabulary and batch of the model".into(),
             });
         }
         let mut chosen: Vec<_> = all.iter().map(|&layout| (layout, Estimate::of(&self.sizes, layout, spec))).collect();
@@ -237,7 +238,7 @@ mod tests {
 
     fn search(sizes: Sizes, candidates: usize) -> LayoutSearch {
         let specs = Specs::builtin().unwrap();
-        LayoutSearch { sizes, specs, remat: vec![false, true], candidates, confirm: 1, jobs: 2 }
+        LayoutSearch { sizes, specs, kept: vec![Kept::Everything, Kept::Input], candidates, confirm: 1, jobs: 2 }
     }
 
     fn slices(names: &[&str]) -> Vec<Topology> {
@@ -290,8 +291,15 @@ mod tests {
     }
 
     #[test]
+    fn layers_in_a_loop_are_all_compiled() {
+        let search = search(Sizes { layers: 8, is_loop: true, ..LARGE }, 3);
+        let plan = search.plan(slices(&["v5e:2x2"])).unwrap();
+        assert_eq!((plan.compiles(), plan.depths), (3, vec![8]));
+    }
+
+    #[test]
     fn a_model_that_no_mesh_divides_is_an_error() {
-        let search = search(Sizes { heads: 1, width: 64, batch: 3, ..LARGE }, 3);
+        let search = search(Sizes { heads: 1, kv_heads: 1, width: 64, batch: 3, ..LARGE }, 3);
         let error = search.plan(slices(&["v5e:2x2"])).unwrap_err().to_string();
         assert!(error.contains("v5e:2x2") && error.contains("no mesh"), "{error}");
     }

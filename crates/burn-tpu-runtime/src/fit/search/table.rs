@@ -40,8 +40,8 @@ impl Display for Search {
         )?;
         writeln!(
             f,
-            "{:<30} {:<6} {:<5} {:>9} {:>9} {:>10} {:>9} {:>9} {:>11}  figures",
-            "layout", "remat", "fits", "peak GiB", "limit GiB", "step ms", "work ms", "links ms", "$/M tokens"
+            "{:<30} {:<10} {:<5} {:>9} {:>9} {:>10} {:>9} {:>9} {:>11}  figures",
+            "layout", "keeps", "fits", "peak GiB", "limit GiB", "step ms", "work ms", "links ms", "$/M tokens"
         )?;
         self.rows.iter().try_for_each(|row| self.row(row, &depths, f))?;
         writeln!(
@@ -50,7 +50,7 @@ impl Display for Search {
         )?;
         match self.best() {
             Some(_) => Ok(()),
-            None => writeln!(f, "\nno layout fits: try rematerialisation, a smaller batch, or a larger slice"),
+            None => writeln!(f, "\nno layout fits: try to keep less, a smaller batch, or a larger slice"),
         }
     }
 }
@@ -63,18 +63,18 @@ impl Search {
 
     fn row(&self, row: &Row, depths: &str, f: &mut Formatter<'_>) -> Result {
         let mesh = if row.mesh.is_empty() { "one device" } else { &row.mesh };
-        let remat = if row.candidate.remat { "on" } else { "off" };
+        let kept = row.candidate.kept.name();
         let from = match &row.found {
             LayoutResult::Compiled { .. } => "compiled".to_owned(),
             LayoutResult::Extrapolated { .. } => format!("from {depths} layers"),
-            LayoutResult::Refused { reason } => return writeln!(f, "{mesh:<30} {remat:<6} -     {reason}"),
+            LayoutResult::Refused { reason } => return writeln!(f, "{mesh:<30} {kept:<10} -     {reason}"),
         };
         let Some(figures) = row.figures() else { return Ok(()) };
         let fits = if figures.fits() { "yes" } else { "NO" };
         let price = figures.usd_per_million_tokens(self.tokens).map_or("-".into(), significant);
         writeln!(
             f,
-            "{mesh:<30} {remat:<6} {fits:<5} {:>9.3} {:>9.2} {:>10} {:>9} {:>9} {price:>11}  {from}",
+            "{mesh:<30} {kept:<10} {fits:<5} {:>9.3} {:>9.2} {:>10} {:>9} {:>9} {price:>11}  {from}",
             figures.peak_bytes / GIB,
             figures.limit_bytes / GIB,
             significant(1e3 * figures.step_seconds()),
