@@ -9,6 +9,7 @@ use super::error::{Reason, Result};
 use super::movement::transpose;
 use super::numeric::Number;
 use super::tensor::HostTensor;
+use super::vector::vectorized;
 use super::walk::{View, map};
 use burn_tpu_graph::op::DotAttrs;
 use burn_tpu_graph::{DType, Dims};
@@ -37,6 +38,9 @@ macro_rules! float_products {
                 if m * n * k == 0 {
                     return Ok(vec![0.0; pairs.len() * m * n]);
                 }
+                if m == 1 && !rhs.transposed {
+                    return Ok(row_products(lhs, rhs, pairs));
+                }
                 // The matrices as stored: the strides express the transposition.
                 let a = ArrayView3::from_shape(lhs.stored(), &lhs.data).map_err(shape_error)?;
                 let b = ArrayView3::from_shape(rhs.stored(), &rhs.data).map_err(shape_error)?;
@@ -61,6 +65,24 @@ macro_rules! float_products {
 }
 
 float_products!(f32 f64);
+
+/// Products of rows with matrices, whose own product would first copy all of the matrix into blocks. The terms of a sum are
+/// added one after another, as there.
+fn row_products<T: Product>(lhs: &Matrices<T>, rhs: &Matrices<T>, pairs: &[(usize, usize)]) -> Vec<T> {
+    let (k, n) = (lhs.columns, rhs.columns);
+    let mut out = vec![T::ZERO; pairs.len() * n];
+    for (sums, &(i, j)) in out.chunks_exact_mut(n).zip(pairs) {
+        let (row, matrix) = (&lhs.data[i * k..][..k], &rhs.data[j * k * n..][..k * n]);
+        vectorized(k * n, || {
+            for (&x, factors) in row.iter().zip(matrix.chunks_exact(n)) {
+                for (sum, &y) in sums.iter_mut().zip(factors) {
+                    *sum = sum.plus(x.times(y));
+                }
+            }
+        });
+    }
+    out
+}
 
 impl Product for i64 {
     fn product(lhs: &Matrices<Self>, rhs: &Matrices<Self>, pairs: &[(usize, usize)]) -> Result<Vec<Self>> {
@@ -202,6 +224,15 @@ mod tests {
         let found =
             product::<f32>(|t| (t.counted(&[2, 2, 1]), t.counted(&[1, 2, 1])), attrs(&[[1, 1]], &[[2, 2]], DType::F32));
         assert_eq!(found, [0., 0., 1., 3.]);
+    }
+
+    /// One row has a loop of its own, if its matrix is stored row by row.
+    #[test]
+    fn a_row_is_multiplied_by_columns() {
+        let rows = |t: &mut Trial| (t.counted(&[2, 1, 3]), t.counted(&[2, 3, 2]));
+        assert_eq!(product::<f32>(rows, attrs(&[[0, 0]], &[[2, 1]], DType::F32)), [10., 13., 100., 112.]);
+        let turned = |t: &mut Trial| (t.counted(&[2, 1, 3]), t.counted(&[2, 2, 3]));
+        assert_eq!(product::<f32>(turned, attrs(&[[0, 0]], &[[2, 2]], DType::F32)), [5., 14., 86., 122.]);
     }
 
     #[test]
