@@ -9,9 +9,10 @@ mod mesh;
 mod perplexity;
 mod save;
 
-use burn::module::{ModuleVisitor, Param};
+use burn::module::{Module, ModuleVisitor, Param};
 use burn::prelude::*;
-use burn_tpu::{Platform, Tpu, TpuDevice, TpuFloat, TpuOptions};
+use burn_tpu::{Keep, Platform, Tpu, TpuDevice, TpuFloat, TpuOptions};
+use burn_tpu_llm::model::RING;
 use burn_tpu_llm::{Bits, Decoder, GenerateOptions, Sampling, Session, Source, Tokenizer};
 use clap::{Parser, Subcommand, ValueEnum};
 use half::bf16;
@@ -136,6 +137,27 @@ fn bias(text: &str) -> Result<(u32, f32), String> {
     parsed.ok_or_else(|| "a token's number and its bias, as 42=-100".to_owned())
 }
 
+/// What a loop over the layers keeps of each for the backward pass, beside its input.
+#[derive(Clone, Copy, PartialEq, ValueEnum)]
+enum Kept {
+    Nothing,
+    /// The results of attention over an axis `context` that goes round it, with what their gradients read
+    Ring,
+    Products,
+    Everything,
+}
+
+impl From<Kept> for Keep {
+    fn from(kept: Kept) -> Self {
+        match kept {
+            Kept::Nothing => Self::Nothing,
+            Kept::Ring => Self::Names(vec![RING]),
+            Kept::Products => Self::Products,
+            Kept::Everything => Self::Everything,
+        }
+    }
+}
+
 /// Weights in few bits.
 #[derive(Clone, Copy, ValueEnum)]
 enum FewBits {
@@ -251,7 +273,7 @@ impl<F: TpuFloat> Loaded<F> {
 }
 
 /// Returns the bytes of a model's weights.
-fn weight_bytes<B: Backend>(model: &Decoder<B>) -> usize {
+fn weight_bytes<B: Backend>(model: &impl Module<B>) -> usize {
     struct Bytes(usize);
     impl<B: Backend> ModuleVisitor<B> for Bytes {
         fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<B, D>>) {

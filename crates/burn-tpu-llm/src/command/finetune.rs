@@ -1,12 +1,13 @@
 //! `finetune`: trains a model, or an adapter of it, on a text or on conversations.
 
 use super::mesh::ContextArgs;
-use super::{ModelArgs, Outcome};
+use super::{Kept, ModelArgs, Outcome};
 use burn::backend::Autodiff;
 use burn::module::{AutodiffModule, Module};
 use burn::prelude::*;
 use burn::tensor::TensorMetadata;
 use burn_tpu::{CompiledStep, DeviceOptimizer, Tpu, TpuDevice, TpuFloat, TpuOptions, TpuTensor, compile_step};
+use burn_tpu_llm::model::LanguageModel;
 use burn_tpu_llm::training::{Batch, Example, RouterLoss, Rows};
 use burn_tpu_llm::{Decoder, LlmError, LoraConfig, Source, Tokenizer};
 use clap::ValueEnum;
@@ -57,6 +58,10 @@ pub struct Args {
     weight_decay: f32,
     #[command(flatten)]
     context: ContextArgs,
+    /// Train with the layers as one loop, which compiles as fast for many layers as for one, and keep this of each for the
+    /// backward pass, beside its input [default: no loop]
+    #[arg(long, value_enum)]
+    keep: Option<Kept>,
     /// How much an uneven choice of experts adds to the loss, such as 0.01; for models with experts
     #[arg(long, default_value_t = 0.0)]
     router_balance: f64,
@@ -102,7 +107,7 @@ fn at_least_one() -> clap::builder::RangedU64ValueParser {
 }
 
 type Trained<F> = Autodiff<Tpu<F>>;
-type Step<F> = CompiledStep<Trained<F>, Decoder<Trained<F>>, Batch<Tpu<F>>, Tensor<Tpu<F>, 1>>;
+type Step<F, M> = CompiledStep<Trained<F>, M, Batch<Tpu<F>>, Tensor<Tpu<F>, 1>>;
 
 /// Runs the command.
 pub fn run<F: TpuFloat>(args: &Args) -> Outcome {
@@ -114,6 +119,9 @@ pub fn run<F: TpuFloat>(args: &Args) -> Outcome {
     let device = args.model.device();
     TpuOptions::training().install(&device)?;
     Tpu::<F>::seed(&device, args.seed);
+    if !args.routers().is_zero() && source.config().experts.is_none() {
+        return Err("--router-balance and --router-z: the model has no experts".into());
+    }
     let model = args.decoder(args.model.load::<Trained<F>>(&source, &device)?)?;
     let model = args.model.mesh.place(source.config(), model)?;
     eprintln!(
@@ -123,16 +131,13 @@ pub fn run<F: TpuFloat>(args: &Args) -> Outcome {
         trained(&model),
         model.num_params()
     );
-    let weights = super::weight_bytes(&model);
     let bits = Bits { bytes: held_out.learned_bytes(&tokenizer)?, rows: held_out, batch: args.batch as usize };
     bits.print("before", &model.valid(), &device)?;
-    let mut step = args.step(model, &device)?;
-    if args.model.report {
-        let bytes: usize = step.optimizer_state().iter().map(|(_, state)| bytes_of(state)).sum();
-        eprintln!("{} KiB of state of the optimizer, {} MiB of weights", bytes >> 10, weights >> 20);
-    }
-    args.train(&mut step, &rows, &device)?;
-    let model = step.into_model().valid();
+    let model = match args.keep {
+        Some(keep) => args.train(model.into_loop(keep.into())?, &rows, &device)?.into_decoder(),
+        None => args.train(model, &rows, &device)?,
+    };
+    let model = model.valid();
     bits.print("after", &model, &device)?;
     if model.lora().is_some() {
         model.save_lora(&args.output)?;
@@ -193,11 +198,12 @@ impl Args {
     }
 
     /// Returns the compiled step that trains a model.
-    fn step<F: TpuFloat>(&self, model: Decoder<Trained<F>>, device: &TpuDevice) -> Outcome<Step<F>> {
-        let routers = RouterLoss { balance: self.router_balance, z: self.router_z };
-        if !routers.is_zero() && model.config().experts.is_none() {
-            return Err("--router-balance and --router-z: the model has no experts".into());
-        }
+    fn step<F, M>(&self, model: M, device: &TpuDevice) -> Outcome<Step<F, M>>
+    where
+        F: TpuFloat,
+        M: LanguageModel<Trained<F>> + AutodiffModule<Trained<F>> + 'static,
+    {
+        let routers = self.routers();
         let context = self.context.context::<Trained<F>>(&self.model.mesh, device)?;
         if let Some(context) = &context {
             context.check(self.sequence as usize)?;
@@ -210,16 +216,32 @@ impl Args {
         Ok(compile_step(model, optimizer, move |model, batch| {
             let batch = Batch::from_inner(batch);
             let loss = match &context {
-                // The length divides, as was checked.
-                Some(context) => batch.loss_over(model, context).unwrap_or_else(|error| panic!("{error}")),
+                Some(context) => batch.loss_over(model, context),
                 None if routers.is_zero() => batch.loss(model),
                 None => batch.loss_with_routers(model, &routers),
             };
+            // The length divides and the layers are alike, as was checked.
+            let loss = loss.unwrap_or_else(|error| panic!("{error}"));
             (loss.clone(), loss.inner())
         }))
     }
 
-    fn train<F: TpuFloat>(&self, step: &mut Step<F>, rows: &Rows, device: &TpuDevice) -> Outcome {
+    fn routers(&self) -> RouterLoss {
+        RouterLoss { balance: self.router_balance, z: self.router_z }
+    }
+
+    /// Returns the model after all steps.
+    fn train<F, M>(&self, model: M, rows: &Rows, device: &TpuDevice) -> Outcome<M>
+    where
+        F: TpuFloat,
+        M: LanguageModel<Trained<F>> + AutodiffModule<Trained<F>> + 'static,
+    {
+        let weights = super::weight_bytes(&model);
+        let mut step = self.step(model, device)?;
+        if self.model.report {
+            let bytes: usize = step.optimizer_state().iter().map(|(_, state)| bytes_of(state)).sum();
+            eprintln!("{} KiB of state of the optimizer, {} MiB of weights", bytes >> 10, weights >> 20);
+        }
         let every = self.steps.div_ceil(LINES);
         let (mut begun, mut losses) = (Instant::now(), Vec::new());
         for number in 1..=self.steps {
@@ -237,7 +259,7 @@ impl Args {
             eprintln!("step {number} of {}: loss {loss:.6}, {rate:.0} tokens a second", self.steps);
             begun = Instant::now();
         }
-        Ok(())
+        Ok(step.into_model())
     }
 }
 
@@ -275,7 +297,7 @@ impl Bits {
         let numbers: Vec<_> = (0..self.rows.rows().len()).collect();
         let mut nats = 0.0;
         for numbers in numbers.chunks(self.batch) {
-            let sum = self.rows.batch(numbers, device).nats(model).try_into_data().map_err(LlmError::Device)?;
+            let sum = self.rows.batch(numbers, device).nats(model)?.try_into_data().map_err(LlmError::Device)?;
             nats += sum.iter::<f64>().sum::<f64>();
         }
         let bits = nats / std::f64::consts::LN_2 / self.bytes as f64;

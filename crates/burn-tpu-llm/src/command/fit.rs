@@ -4,7 +4,7 @@
 mod search;
 
 use super::mesh::{ContextArgs, MeshArgs};
-use super::{Dtype, Outcome};
+use super::{Dtype, Kept, Outcome};
 use burn::backend::Autodiff;
 use burn::module::AutodiffModule;
 use burn::optim::adaptor::OptimizerAdaptor;
@@ -12,10 +12,9 @@ use burn::optim::{AdamW, AdamWConfig, GradientsParams, Optimizer};
 use burn::prelude::*;
 use burn_tpu::fit::search::end_with_parent;
 use burn_tpu::fit::{Fit, FitReport};
-use burn_tpu::{Keep, LayersBackend, MeshBackend, Topology, Tpu, TpuDevice, TpuFloat, TpuOptimizer};
-use burn_tpu_llm::model::{Context, LoopedDecoder, RING};
+use burn_tpu::{Topology, Tpu, TpuDevice, TpuFloat, TpuOptimizer};
+use burn_tpu_llm::model::LanguageModel;
 use burn_tpu_llm::{Cache, Config, Decoder, Dispatch, LlmError, LoraConfig, Result};
-use clap::ValueEnum;
 use search::SearchArgs;
 use std::cell::RefCell;
 use std::path::{Path, PathBuf};
@@ -87,15 +86,6 @@ fn dispatch(text: &str) -> Result<Dispatch, String> {
     }
 }
 
-#[derive(Clone, Copy, PartialEq, ValueEnum)]
-enum Kept {
-    Nothing,
-    /// The results of attention over an axis `context` that goes round it, with what their gradients read
-    Ring,
-    Products,
-    Everything,
-}
-
 /// Runs the command.
 pub fn run<F: TpuFloat>(args: &Args) -> Outcome {
     if args.search.search {
@@ -119,32 +109,6 @@ pub fn run<F: TpuFloat>(args: &Args) -> Outcome {
 }
 
 type Trained<F> = Autodiff<Tpu<F>>;
-
-/// A model that a training step takes.
-trait Learner<B: LayersBackend + MeshBackend>: Module<B> {
-    /// Returns the mean cross-entropy of each token of `[batch, length + 1]` but the first.
-    fn loss(&self, tokens: Tensor<B, 2, Int>, context: Option<&Context<B>>) -> Result<Tensor<B, 1>>;
-}
-
-impl<B: LayersBackend + MeshBackend> Learner<B> for Decoder<B> {
-    fn loss(&self, tokens: Tensor<B, 2, Int>, context: Option<&Context<B>>) -> Result<Tensor<B, 1>> {
-        let nats = match context {
-            Some(context) => self.nats_over(tokens, None, context)?,
-            None => self.nats(tokens, None),
-        };
-        Ok(nats.mean())
-    }
-}
-
-impl<B: LayersBackend + MeshBackend> Learner<B> for LoopedDecoder<B> {
-    fn loss(&self, tokens: Tensor<B, 2, Int>, context: Option<&Context<B>>) -> Result<Tensor<B, 1>> {
-        let nats = match context {
-            Some(context) => self.nats_over(tokens, None, context)?,
-            None => self.nats(tokens, None)?,
-        };
-        Ok(nats.mean())
-    }
-}
 
 impl Args {
     /// Returns the model's configuration, and prints the number of its weights.
@@ -180,17 +144,12 @@ impl Args {
         if self.unrolled {
             return self.training::<F, _>(&config, decoder);
         }
-        let keep = match self.keep.unwrap_or(Kept::Ring) {
-            Kept::Nothing => Keep::Nothing,
-            Kept::Ring => Keep::Names(vec![RING]),
-            Kept::Products => Keep::Products,
-            Kept::Everything => Keep::Everything,
-        };
+        let keep = self.keep.unwrap_or(Kept::Ring).into();
         self.training::<F, _>(&config, |device| decoder(device)?.into_loop(keep))
     }
 
     /// Compiles forward, backward and update.
-    fn training<F: TpuFloat, M: Learner<Trained<F>> + AutodiffModule<Trained<F>>>(
+    fn training<F: TpuFloat, M: LanguageModel<Trained<F>> + AutodiffModule<Trained<F>>>(
         &self,
         config: &Config,
         model: impl FnOnce(&TpuDevice) -> Result<M>,
@@ -204,7 +163,12 @@ impl Args {
             |device| Ok((self.mesh.place(config, model(device)?)?, TpuOptimizer::new(optimizer), None)),
             |(model, mut optimizer, _), device| {
                 let context = self.context.context(&self.mesh, device)?;
-                let loss = model.loss(Tensor::from_data(tokens.clone(), device), context.as_ref())?;
+                let tokens = Tensor::from_data(tokens.clone(), device);
+                let nats = match &context {
+                    Some(context) => model.nats_over(tokens, None, context)?,
+                    None => model.nats(tokens, None)?,
+                };
+                let loss = nats.mean();
                 let gradients = GradientsParams::from_grads(loss.backward(), &model);
                 Ok((optimizer.step(1e-4, model, gradients), optimizer, Some(loss)))
             },

@@ -1,7 +1,7 @@
 //! A batch and its loss.
 
 use crate::error::Result;
-use crate::model::{Context, Decoder, RouterReport};
+use crate::model::{Context, LanguageModel, RouterReport};
 use burn::module::Module;
 use burn::prelude::*;
 
@@ -40,30 +40,39 @@ pub struct Batch<B: Backend> {
 
 impl<B: Backend> Batch<B> {
     /// Returns the mean cross-entropy in nats of the tokens that are learned, `[1]` in f32.
-    pub fn loss(self, model: &Decoder<B>) -> Tensor<B, 1> {
+    ///
+    /// # Errors
+    /// [`LlmError::Loop`](crate::LlmError::Loop) for layers that cannot be recorded as a loop.
+    pub fn loss(self, model: &impl LanguageModel<B>) -> Result<Tensor<B, 1>> {
         let count = self.weights.clone().sum().clamp_min(1.0);
-        self.nats(model) / count
+        Ok(self.nats(model)? / count)
     }
 
     /// Returns the same loss of rows that chips split.
     ///
     /// # Errors
-    /// [`LlmError::Context`](crate::LlmError::Context) for rows that do not divide.
-    pub fn loss_over(self, model: &Decoder<B>, context: &Context<B>) -> Result<Tensor<B, 1>> {
+    /// [`LlmError::Context`](crate::LlmError::Context) for rows that do not divide, and that of [`Batch::loss`].
+    pub fn loss_over(self, model: &impl LanguageModel<B>, context: &Context<B>) -> Result<Tensor<B, 1>> {
         let count = self.weights.clone().sum().clamp_min(1.0);
         let nats = model.nats_over(self.tokens, self.starts, context)?;
         Ok((nats * self.weights).sum() / count)
     }
 
     /// Returns the same loss with that of routers added, where there are mixtures of experts.
-    pub fn loss_with_routers(self, model: &Decoder<B>, routers: &RouterLoss) -> Tensor<B, 1> {
+    ///
+    /// # Errors
+    /// That of [`Batch::loss`].
+    pub fn loss_with_routers(self, model: &impl LanguageModel<B>, routers: &RouterLoss) -> Result<Tensor<B, 1>> {
         let count = self.weights.clone().sum().clamp_min(1.0);
-        let (nats, report) = model.nats_and_routers(self.tokens, self.starts);
-        (nats * self.weights).sum() / count + routers.of(&report)
+        let (nats, report) = model.nats_and_routers(self.tokens, self.starts)?;
+        Ok((nats * self.weights).sum() / count + routers.of(&report))
     }
 
     /// Returns the sum of the cross-entropy in nats of the tokens that are learned, `[1]` in f32.
-    pub fn nats(self, model: &Decoder<B>) -> Tensor<B, 1> {
-        (model.nats(self.tokens, self.starts) * self.weights).sum()
+    ///
+    /// # Errors
+    /// That of [`Batch::loss`].
+    pub fn nats(self, model: &impl LanguageModel<B>) -> Result<Tensor<B, 1>> {
+        Ok((model.nats(self.tokens, self.starts)? * self.weights).sum())
     }
 }

@@ -199,7 +199,7 @@ const RATE: f64 = 1e-3;
 fn losses(model: Decoder<Trained>, device: &TpuDevice) -> (Vec<f32>, usize) {
     let optimizer = DeviceAdamW::new().with_gradient_norm(1.0);
     let mut step = compile_step(model, optimizer, |model: &Decoder<Trained>, batch: Batch<Tpu<f32>>| {
-        let loss = Batch::from_inner(batch).loss(model);
+        let loss = Batch::from_inner(batch).loss(model).unwrap();
         (loss.clone(), loss.inner())
     });
     let mut losses = Vec::new();

@@ -3,8 +3,8 @@
 //! Owns: the options of a search, the sizes of a model as a search takes them, and the options with which one layout is
 //! compiled by this program again.
 
-use super::{Args, Kept};
-use crate::command::{Dtype, FewBits, Outcome};
+use super::Args;
+use crate::command::{Dtype, FewBits, Kept, Outcome};
 use burn_tpu::fit::Specs;
 use burn_tpu::fit::search::{self, Candidate, Job, LayoutSearch, ProcessFit, Search, Sizes, Step, fit_in_process};
 use burn_tpu_llm::{Config, Dispatch};
