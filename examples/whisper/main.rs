@@ -8,7 +8,7 @@
 use anyhow::{Context, Result, ensure};
 use burn::prelude::Backend;
 use burn_flex::{Flex, FlexDevice};
-use burn_tpu::{Platform, Tpu, TpuDevice};
+use burn_tpu::{Platform, Tpu, TpuDevice, TpuOptions};
 use clap::{Parser, ValueEnum};
 use mel::RATE;
 use reference::Reference;
@@ -74,6 +74,8 @@ fn run(args: &Args) -> Result<()> {
         Kind::Flex => transcribe_all::<Flex>(args, &FlexDevice, || 0),
         Kind::Tpu => {
             let device = args.platform.map_or_else(TpuDevice::default, |platform| TpuDevice::new(platform, 0));
+            // Every program is one that comes again.
+            TpuOptions::inference().install(&device)?;
             Tpu::<f32>::sync(&device).with_context(|| format!("the device {device} cannot be used"))?;
             let programs = || {
                 let metrics = device.metrics();

@@ -92,20 +92,16 @@ fn hertz(mel: f64) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::tests::farthest;
     use burn_flex::{Flex, FlexDevice};
-
-    fn far(found: &[f32], expected: &[f32]) -> f32 {
-        assert_eq!(found.len(), expected.len());
-        found.iter().zip(expected).map(|(found, expected)| (found - expected).abs()).fold(0.0, f32::max)
-    }
 
     #[test]
     fn filters_are_those_of_librosa() {
         let filters = filters(80);
         let filter = |band: usize| &filters[band * BINS..][..BINS];
-        assert!(far(&filter(0)[..4], &[0.0, 0.02486259, 0.0, 0.0]) < 1e-8);
-        assert!(far(&filter(40)[41..46], &[0.0, 0.00541111, 0.01473557, 0.00651819, 0.0]) < 1e-8);
-        assert!(far(&filter(79)[191..196], &[0.00269838, 0.00316471, 0.00314131, 0.00269255, 0.0022438]) < 1e-8);
+        assert!(farthest(&filter(0)[..4], &[0.0, 0.02486259, 0.0, 0.0]) < 1e-8);
+        assert!(farthest(&filter(40)[41..46], &[0.0, 0.00541111, 0.01473557, 0.00651819, 0.0]) < 1e-8);
+        assert!(farthest(&filter(79)[191..196], &[0.00269838, 0.00316471, 0.00314131, 0.00269255, 0.0022438]) < 1e-8);
     }
 
     /// A second of two tones, of which the figures are those of faster-whisper 1.2.1 (`FeatureExtractor`).
@@ -125,7 +121,7 @@ mod tests {
         ];
         for (band, expected) in expected {
             let found = [0, 50, 99, 100, 101].map(|frame| mel[band * 3000 + frame]);
-            assert!(far(&found, &expected) < 1e-4, "band {band}: {found:?} instead of {expected:?}");
+            assert!(farthest(&found, &expected) < 1e-4, "band {band}: {found:?} instead of {expected:?}");
         }
     }
 

@@ -67,6 +67,7 @@ impl<B: Backend> Transcriber<B> {
             MULTILINGUAL.. => ["<|startoftranscript|>", "<|en|>", "<|transcribe|>", "<|notimestamps|>"].as_slice(),
             _ => &["<|startoftranscript|>", "<|notimestamps|>"],
         };
+        B::sync(device)?;
         let first = [config.suppress_ids.as_slice(), &config.suppress_ids_begin].concat();
         Ok(Self {
             mel: LogMel::new(model.encoder.conv1.weight.dims()[1], device),
