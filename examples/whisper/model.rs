@@ -123,7 +123,7 @@ impl<B: Backend> Decoder<B> {
 
     /// Maps the token `[1, 1]` at a position to logits of the next one, `[1, vocabulary]`.
     pub fn forward(&self, token: Tensor<B, 2, Int>, position: usize, cache: Cache<B>) -> (Tensor<B, 2>, Cache<B>) {
-        let place = self.positions.val().slice([position..position + 1]);
+        let place = self.positions.val().narrow(0, position, 1);
         let mut x = self.tokens.forward(token) + place.unsqueeze();
         // What the cache has no tokens for yet.
         let later = Tensor::arange(0..self.length() as i64, &x.device()).greater_elem(position as i64);

@@ -195,7 +195,7 @@ fn the_tpu_backend_computes_what_burn_flex_does_and_compiles_nothing_for_a_secon
 fn a_weight_that_is_missing_or_has_other_sizes_is_named() {
     let error = |bytes: &[u8]| {
         let model = weights::load::<Flex>(&Ct2File::parse(bytes).unwrap(), &FlexDevice);
-        model.err().expect("an error").to_string()
+        model.expect_err("an error").to_string()
     };
     for name in ["encoder/conv1/bias", "decoder/layer_1/attention/linear_1/weight", "decoder/num_heads"] {
         assert_eq!(error(&file(|kept| kept != name)), format!("there is no `{name}`"));
@@ -231,7 +231,7 @@ fn heard<B: Backend>(sound: &[f32], device: &B::Device) -> (String, Vec<u32>) {
 #[test]
 #[ignore = "needs Whisper's files, espeak-ng and sox"]
 fn whisper_hears_what_is_said() {
-    const SENTENCE: &str = "The weather is nice today, and we are going to the park.";
+    const SENTENCE: &str = "Could you please tell me how to get to the nearest railway station?";
     let sound = spoken(SENTENCE);
     let (text, ids) = heard::<Tpu<f32>>(&sound, &TpuDevice::cpu(0));
     assert_eq!(text, SENTENCE);

@@ -67,10 +67,12 @@ impl<B: Backend> Transcriber<B> {
             MULTILINGUAL.. => ["<|startoftranscript|>", "<|en|>", "<|transcribe|>", "<|notimestamps|>"].as_slice(),
             _ => &["<|startoftranscript|>", "<|notimestamps|>"],
         };
+        let mel = LogMel::new(model.encoder.conv1.weight.dims()[1], device);
+        // What is made of the files is made now.
         B::sync(device)?;
         let first = [config.suppress_ids.as_slice(), &config.suppress_ids_begin].concat();
         Ok(Self {
-            mel: LogMel::new(model.encoder.conv1.weight.dims()[1], device),
+            mel,
             prompt: prompt.iter().map(|name| id(name)).collect::<Result<_>>()?,
             end: id("<|endoftext|>")?,
             barred: [first, config.suppress_ids].map(|ids| barred(&ids, vocabulary, device)),
