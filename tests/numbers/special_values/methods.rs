@@ -329,8 +329,9 @@ fn table(fixture: &Fixture, device: &TpuDevice) -> Table {
 /// jaxlib 0.10.2).
 fn is_known(tier: &str, of: &str, method: &str) -> bool {
     match (tier.starts_with("jax"), of, method) {
-        // 1 + tanh(x) has few digits where tanh is near -1.
+        // 1 + tanh(x) has few digits where tanh is near -1, which f16 rounds once more if each op does.
         (false, "f32", "gelu_approximate") => true,
+        (false, "f16", "gelu_approximate") => tier == "off",
         // JAX negates a softplus, which is 0 for large numbers.
         (true, _, "log_sigmoid") => true,
         // The newer XLA compares bf16 by its bits, and a subnormal number is not 0.
