@@ -145,7 +145,7 @@ fn sizes(args: &Args, config: &Config) -> Sizes {
         Dtype::F32 => 4,
         Dtype::Bf16 => 2,
     };
-    // Of 4 bits, half a byte and a part of a scale.
+    // In few bits, a weight is at most a byte.
     let weight_bytes = args.weights.map_or(element_bytes, |_: FewBits| 1);
     let state_bytes = match (args.decode || args.lora.is_some(), args.dtype) {
         (true, _) => weight_bytes,
