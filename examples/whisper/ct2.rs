@@ -3,7 +3,7 @@
 //! All numbers are little-endian. A string is its length with a final zero byte (u16), its bytes, and that byte. The file is
 //! a version (u32), the kind of model (string) and its revision (u32); then a count (u32) of arrays, each with its name, its
 //! rank (u8), its sizes (u32 each), a type (u8), the length in bytes (u32) and the bytes; then a count of second names, each
-//! with the array that it stands for. Source: `ModelSpec._serialize` in CTranslate2's `model_spec.py`.
+//! with the array that it names. Source: `ModelSpec._serialize` in CTranslate2's `model_spec.py`.
 
 use anyhow::{Context, Result, bail, ensure};
 use burn::tensor::TensorData;
@@ -19,7 +19,7 @@ const VERSION: u32 = 6;
 pub struct Ct2File {
     kind: String,
     arrays: HashMap<String, Array>,
-    /// Second names, and the arrays that they stand for.
+    /// Second names, and the arrays that they name.
     aliases: HashMap<String, String>,
 }
 

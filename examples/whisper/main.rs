@@ -1,7 +1,7 @@
 //! Speech to text with Whisper: `cargo run --release --example whisper -- FILE.wav`.
 //!
-//! The model is plain Burn (`model`), generic over the backend: `--backend flex` runs the same code on burn-flex. `mel` makes
-//! spectrograms, `ct2` reads CTranslate2's file of weights, `weights` makes the model of it, `transcribe` chooses tokens.
+//! The model is plain Burn (`model`), generic over the backend: `--backend flex` runs the same code on burn-flex. `mel`
+//! makes spectrograms, `ct2` reads CTranslate2's file of weights, `weights` makes the model of it, `transcribe` chooses tokens.
 //! `docs/models.md` has the commands.
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "an example prints its results")]
 

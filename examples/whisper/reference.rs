@@ -23,7 +23,7 @@ impl Reference {
         Ok(Self(bytes))
     }
 
-    /// Describes how far a sound's results are from the reference's. Other tokens are an error, and so are large differences.
+    /// Describes how far a sound's results are from the reference's. Other tokens and large differences are errors.
     pub fn compare<B: Backend>(
         &self,
         path: &Path,

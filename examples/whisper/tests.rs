@@ -18,8 +18,8 @@ const LENGTH: usize = 10;
 /// What stands before a text.
 const PROMPT: [i32; 2] = [1, 2];
 
-/// What CTranslate2 4.8.5 computes with the file and the spectrogram of these tests: the first vector that the encoder finds,
-/// and the tokens that greedy decoding writes.
+/// What CTranslate2 4.8.5 computes with the file and the spectrogram of these tests: the first vector that the encoder
+/// finds, and the tokens that greedy decoding writes.
 const ENCODED: [f32; WIDTH] =
     [-0.26750106, -0.25912732, -0.01733026, -0.06228691, 0.5051884, 0.4284484, -0.70559597, -0.14807904];
 const TOKENS: [i32; 5] = [6, 9, 4, 12, 6];

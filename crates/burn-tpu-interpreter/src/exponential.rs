@@ -27,8 +27,8 @@ pub(super) fn tanh(x: f32) -> f32 {
     let x = f64::from(x);
     let square = wide_exp(2.0 * x);
     let quotient = (square - 1.0) / (square + 1.0);
-    // The difference of nearly equal numbers has few digits; the series' next term has none that count, and keeps the sign of
-    // a zero.
+    // The difference of nearly equal numbers has few digits. Here the series' next term has none that count, and the sign of a
+    // zero is kept.
     let series = x * (1.0 - x * x / 3.0);
     (if x.abs() < 1e-4 { series } else { quotient }) as f32
 }

@@ -89,8 +89,8 @@ impl LayoutSearch {
         Ok(Plan { search: self, slices, depths: self.depths(), start: Instant::now() })
     }
 
-    /// Returns the depths to compile all chosen layouts with: those of [`DEPTHS`], or the model's own if it is as shallow, its
-    /// layers are a loop, or all layouts would be compiled with all layers in the end.
+    /// Returns the depths to compile all chosen layouts with: those of [`DEPTHS`], or the model's own if it is as shallow,
+    /// its layers are a loop, or all layouts would be compiled with all layers in the end.
     fn depths(&self) -> Vec<usize> {
         let Sizes { layers, is_loop, .. } = self.sizes;
         let is_deep = layers > DEPTHS[1] && !is_loop && self.candidates > self.confirm;
