@@ -8,8 +8,8 @@ use burn_tpu_runtime::{Device, fit};
 
 pub use burn_tpu_runtime::fit::search;
 pub use burn_tpu_runtime::fit::{
-    Against, Buffer, BufferKind, Collective, Costly, FitReport, Memory, MxuAdvice, Price, Ratios, SliceFit, Spec,
-    Specs, Speed, StepReport, Verdict,
+    Against, Buffer, BufferKind, Collective, Costly, FitReport, Memory, MxuAdvice, NamedValues, Price, Ratios,
+    SliceFit, Spec, Specs, Speed, StepReport, Verdict,
 };
 
 /// A step's analysis: for which slices, with which prices, and how many samples or tokens a step takes.

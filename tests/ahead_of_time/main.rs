@@ -6,6 +6,7 @@ mod common;
 mod fit;
 mod fit_search;
 mod golden_steps;
+mod layers;
 mod mesh;
 mod product_precision;
 mod topology;

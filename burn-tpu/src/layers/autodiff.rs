@@ -49,10 +49,10 @@ impl<F: TpuFloat, I: TpuInt, C: CheckpointStrategy> LayersBackend for Autodiff<T
         let parameters = call.stacked.len();
         let stacked = call.stacked.into_iter().map(|stack| stack.primitive.0);
         let stacked: Vec<Tensor> = stacked.chain(call.constants).collect();
-        let carries: Vec<Tensor> = call.carries.into_iter().map(Self::untracked).collect();
+        let carries: Vec<Tensor> = call.carries.into_iter().map(recorded).collect();
         let types: Vec<_> = carries.iter().map(|carry| carry.ty().clone()).collect();
         let mut error = None;
-        let recorded = LayerLoop::record(call.layers, &carries, &stacked, call.keep, |inputs| {
+        let layer = LayerLoop::record(call.layers, &carries, &stacked, call.keep, |inputs| {
             let LayerInputs { carries, mut slices, gradients } = inputs;
             let constants = slices.split_off(parameters);
             let carries: Vec<_> =
@@ -67,7 +67,7 @@ impl<F: TpuFloat, I: TpuInt, C: CheckpointStrategy> LayersBackend for Autodiff<T
             });
             let operands: Vec<_> = carries.iter().map(float).chain(slices.into_iter().map(Some)).collect();
             // Else the caller says what is wrong.
-            let results: Vec<Tensor> = given.iter().cloned().map(Self::untracked).collect();
+            let results: Vec<Tensor> = given.iter().cloned().map(recorded).collect();
             let is_a_loop = results.iter().map(Tensor::ty).eq(&types);
             let found = if differentiates && is_a_loop { of_layer(&given, operands, gradients) } else { Vec::new() };
             LayerResults { carries: results, gradients: found }
@@ -75,15 +75,15 @@ impl<F: TpuFloat, I: TpuInt, C: CheckpointStrategy> LayersBackend for Autodiff<T
         if let Some(error) = error {
             return Err(error);
         }
-        let recorded = recorded?;
-        let (results, residuals) = recorded.forward(carries, stacked)?;
+        let layer = layer?;
+        let (results, residuals) = layer.forward(carries, stacked)?;
         if !differentiates {
             return Ok(results.into_iter().zip(kinds).map(|(result, kind)| untracked(result, kind)).collect());
         }
         let shared: Shared = Arc::new(Mutex::new(vec![None; operands.len()]));
         let given: Shared = Arc::new(Mutex::new(vec![None; results.len()]));
         let chain = join::<F, I, C>(operands, &shared);
-        let saved = SavedLoop { recorded: Arc::new(recorded), residuals, shared, given: Arc::clone(&given) };
+        let saved = SavedLoop { recorded: Arc::new(layer), residuals, shared, given: Arc::clone(&given) };
         let last = node::<F, I, C, _, 1>(TheLoop, [chain.clone()], saved, chain.primitive.clone());
         let result = |(place, (result, kind)): (usize, (Tensor, Kind))| match kind {
             Kind::Float => {
@@ -94,12 +94,13 @@ impl<F: TpuFloat, I: TpuInt, C: CheckpointStrategy> LayersBackend for Autodiff<T
         };
         Ok(results.into_iter().zip(kinds).enumerate().map(result).collect())
     }
+}
 
-    fn untracked(value: AnyTensor<Self>) -> Tensor {
-        match value {
-            AnyTensor::Float(tensor) => tensor.primitive.0,
-            AnyTensor::Int(tensor) | AnyTensor::Bool(tensor) => tensor.0,
-        }
+/// Returns a value without its gradient.
+fn recorded<F: TpuFloat, I: TpuInt, C: CheckpointStrategy>(value: AnyTensor<Autodiff<Tpu<F, I>, C>>) -> Tensor {
+    match value {
+        AnyTensor::Float(tensor) => tensor.primitive.0,
+        AnyTensor::Int(tensor) | AnyTensor::Bool(tensor) => tensor.0,
     }
 }
 

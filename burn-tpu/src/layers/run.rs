@@ -14,10 +14,6 @@ use burn_tpu_runtime::layers::{LayerInputs, LayerLoop, LayerResults};
 pub trait LayersBackend: Sealed + Backend<Device = TpuDevice> {
     #[doc(hidden)]
     fn run(call: Call<'_, Self>) -> Result<Vec<AnyTensor<Self>>>;
-
-    /// Returns a value without its gradient.
-    #[doc(hidden)]
-    fn untracked(value: AnyTensor<Self>) -> Tensor;
 }
 
 /// What a block records: from what the block before gives, the block's parameters and its other tensors to what it gives.
@@ -59,9 +55,5 @@ impl<F: TpuFloat, I: TpuInt> LayersBackend for Tpu<F, I> {
         }
         let (results, _) = recorded?.forward(carries, stacked)?;
         Ok(results.into_iter().zip(kinds).map(|(tensor, kind)| Self::to_value(tensor, kind)).collect())
-    }
-
-    fn untracked(value: AnyTensor<Self>) -> Tensor {
-        Self::to_tensor(value)
     }
 }

@@ -377,6 +377,11 @@ pub trait Builder {
         self.add(Op::ShardingConstraint(sharding), &[x])
     }
 
+    /// Moves a value to a memory.
+    fn move_to(&mut self, x: NodeId, memory: MemorySpace) -> Result<NodeId> {
+        self.add(Op::MoveTo(memory), &[x])
+    }
+
     /// Runs a body `trips` times and returns the carries after the last trip. `body` records one trip: it takes the trip's
     /// number (`i32[]`, from 0) and the carries, and returns the carries of the next trip, as many and of the same types.
     /// Whatever else it reads of this graph must be a carry too.

@@ -81,8 +81,13 @@ pub struct Contraction {
 
 /// Returns the number of operations of one run of a program.
 pub fn cost(program: &Program) -> Cost {
+    cost_of(program.graph(), program.graph().ids())
+}
+
+/// Returns the number of operations of some nodes of a graph, each run once.
+pub fn cost_of(graph: &Graph, nodes: impl IntoIterator<Item = NodeId>) -> Cost {
     let mut total = Cost::default();
-    program.graph().nodes().iter().for_each(|node| total += node_cost(program.graph(), node));
+    nodes.into_iter().for_each(|id| total += node_cost(graph, graph.node(id)));
     total
 }
 

@@ -371,6 +371,25 @@ pub enum FftKind {
     Irfft,
 }
 
+/// A memory that a device reads, as XLA's memory spaces and JAX's memory kinds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum MemorySpace {
+    /// The device's own memory: HBM, on a TPU.
+    Device,
+    /// Memory of the host that the device reads and writes by itself.
+    PinnedHost,
+}
+
+impl MemorySpace {
+    /// Returns the name that plugins and StableHLO have for it.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Device => "device",
+            Self::PinnedHost => "pinned_host",
+        }
+    }
+}
+
 /// One node's operation with its attributes.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Op {
@@ -540,6 +559,8 @@ pub enum Op {
     OptimizationBarrier,
     /// The operand, which is split over the axes of the program's mesh in this way. Without a mesh, the operand as it is.
     ShardingConstraint(Sharding),
+    /// The operand in this memory. On a platform whose devices have no other memory than the host's, the operand as it is.
+    MoveTo(MemorySpace),
     /// Runs `body` `trips` times. The operands are the carries of the first trip, and after them the trip count if
     /// `trips` says so; the results are the carries after the last trip (the operands themselves if there is no trip).
     /// The body is closed: carry `i` is its parameter `i` and, with the same type, its output `i`. The parameter after

@@ -135,6 +135,7 @@ fn attributes(op: &Op) -> Attributes {
         | Op::Imag
         | Op::OptimizationBarrier => Vec::new(),
         Op::ShardingConstraint(sharding) => vec![("sharding", sharding.to_string())],
+        Op::MoveTo(memory) => vec![("memory", memory.name().to_owned())],
     }
 }
 

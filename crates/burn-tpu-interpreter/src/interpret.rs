@@ -220,7 +220,7 @@ fn compute(node: &Node, operands: &mut Operands) -> Result<Results> {
             let x = one(operands)?;
             elementwise::map(&x, |v: C64| v.im)?
         }
-        Op::OptimizationBarrier | Op::ShardingConstraint(_) => one(operands)?,
+        Op::OptimizationBarrier | Op::ShardingConstraint(_) | Op::MoveTo(_) => one(operands)?,
         Op::For { trips, body } => return Ok(for_loop(*trips, body, std::mem::take(operands))?.into()),
         Op::CustomCall(call) => return Ok(inner(call.plain(), std::mem::take(operands))?.into()),
         Op::GetResult { index } => {

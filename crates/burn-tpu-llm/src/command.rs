@@ -12,7 +12,7 @@ mod save;
 use burn::module::{Module, ModuleVisitor, Param};
 use burn::prelude::*;
 use burn_tpu::{Keep, Platform, Tpu, TpuDevice, TpuFloat, TpuOptions};
-use burn_tpu_llm::model::RING;
+use burn_tpu_llm::model::{ATTENTION, FEED_FORWARD, INPUT, QKV, RING};
 use burn_tpu_llm::{Bits, Decoder, GenerateOptions, Sampling, Session, Source, Tokenizer};
 use clap::{Parser, Subcommand, ValueEnum};
 use half::bf16;
@@ -138,13 +138,55 @@ fn bias(text: &str) -> Result<(u32, f32), String> {
 }
 
 /// What a loop over the layers keeps of each for the backward pass, beside its input.
-#[derive(Clone, Copy, PartialEq, ValueEnum)]
+#[derive(Clone, PartialEq)]
 enum Kept {
     Nothing,
-    /// The results of attention over an axis `context` that goes round it, with what their gradients read
+    /// The results of attention over an axis `context` that goes round it, with what their gradients read.
     Ring,
     Products,
     Everything,
+    Names(Vec<&'static str>),
+    /// The values with these names in the host's memory; of a ring, what `Ring` keeps in the device's.
+    Offload(Vec<&'static str>),
+}
+
+/// What can be kept by its name.
+const NAMES: [&str; 5] = [INPUT, QKV, ATTENTION, FEED_FORWARD, RING];
+
+impl std::str::FromStr for Kept {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let names = |list: &str| list.split(',').map(known).collect::<Result<Vec<_>, _>>();
+        match text.split_once('=').unwrap_or((text, "")) {
+            ("nothing", "") => Ok(Self::Nothing),
+            ("ring", "") => Ok(Self::Ring),
+            ("products", "") => Ok(Self::Products),
+            ("everything", "") => Ok(Self::Everything),
+            ("names", list) => names(list).map(Self::Names),
+            ("offload", list) => names(list).map(Self::Offload),
+            _ => Err("nothing, ring, products, everything, names=attention,qkv or offload=input".to_owned()),
+        }
+    }
+}
+
+/// Returns a name of what can be kept.
+fn known(name: &str) -> Result<&'static str, String> {
+    let found = NAMES.into_iter().find(|known| *known == name);
+    found.ok_or_else(|| format!("`{name}` is no name of a value: {}", NAMES.join(", ")))
+}
+
+impl std::fmt::Display for Kept {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Nothing => f.write_str("nothing"),
+            Self::Ring => f.write_str("ring"),
+            Self::Products => f.write_str("products"),
+            Self::Everything => f.write_str("everything"),
+            Self::Names(names) => write!(f, "names={}", names.join(",")),
+            Self::Offload(names) => write!(f, "offload={}", names.join(",")),
+        }
+    }
 }
 
 impl From<Kept> for Keep {
@@ -154,6 +196,8 @@ impl From<Kept> for Keep {
             Kept::Ring => Self::Names(vec![RING]),
             Kept::Products => Self::Products,
             Kept::Everything => Self::Everything,
+            Kept::Names(names) => Self::Names(names),
+            Kept::Offload(host) => Self::Offload { host, device: vec![RING] },
         }
     }
 }

@@ -10,6 +10,7 @@ mod topology;
 
 pub use mesh::Mesh;
 pub use platform::Platform;
+pub use recorded::NamedValues;
 pub(crate) use recorded::RecordedPrograms;
 pub(crate) use topology::Described;
 pub use topology::{Generation, Topology};

@@ -113,6 +113,7 @@ pub const TABLE: &[(&str, Support)] = &[
     ("stablehlo.imag", Builder),
     ("stablehlo.optimization_barrier", HloText),
     ("sdy.sharding_constraint", Structure),
+    ("graph.move_to", Structure),
     ("graph.for", Builder),
     ("graph.custom_call", Composed),
     ("graph.get_result", Structure),

@@ -1,7 +1,7 @@
 //! Test cases for ops that move, repeat, drop or transform whole dims.
 
 use super::{Cases, MOVED, Recorder};
-use crate::op::FftKind;
+use crate::op::{FftKind, MemorySpace};
 use crate::{Builder, DType, NodeId, Result, Sharding};
 
 pub(super) fn add(cases: &mut Cases) -> Result<()> {
@@ -17,6 +17,12 @@ pub(super) fn add(cases: &mut Cases) -> Result<()> {
         cases.add(format!("movement/sharding_constraint/{dtype}"), |r| {
             let x = r.parameter(dtype, &[4])?;
             Ok(vec![r.graph.sharding_constraint(x, Sharding::first_dim(1, &[0]))?])
+        })?;
+    }
+    for (memory, dtype) in [(MemorySpace::PinnedHost, DType::F32), (MemorySpace::Device, DType::BF16)] {
+        cases.add(format!("movement/move_to_{}/{dtype}", memory.name()), |r| {
+            let x = r.parameter(dtype, &[4])?;
+            Ok(vec![r.graph.move_to(x, memory)?])
         })?;
     }
     cases.add("fft/real", |r| {

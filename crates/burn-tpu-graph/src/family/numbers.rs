@@ -177,6 +177,7 @@ pub(super) fn each(op: &mut Op, visit: &mut impl FnMut(Role, &mut i64)) {
         | Op::Imag
         | Op::OptimizationBarrier
         | Op::ShardingConstraint(_)
+        | Op::MoveTo(_)
         | Op::CustomCall(_)
         | Op::GetResult { .. } => {}
     }

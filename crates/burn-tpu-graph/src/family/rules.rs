@@ -90,6 +90,7 @@ impl Padder<'_> {
             | Op::Imag
             | Op::OptimizationBarrier
             | Op::ShardingConstraint(_)
+            | Op::MoveTo(_)
             | Op::DotGeneral(_)
             | Op::Reduce { .. }
             | Op::ArgReduce { .. }

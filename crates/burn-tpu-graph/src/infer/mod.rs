@@ -77,7 +77,7 @@ fn single_result(op: &Op, types: &[&TensorType]) -> Rule {
         Op::Fft { kind, length } => movement::fft(types[0], *kind, *length),
         Op::Complex => elementwise::complex(types[0], types[1]),
         Op::Real | Op::Imag => elementwise::complex_part(types[0]),
-        Op::OptimizationBarrier => Ok(types[0].clone()),
+        Op::OptimizationBarrier | Op::MoveTo(_) => Ok(types[0].clone()),
         Op::ShardingConstraint(sharding) => sharding_constraint(types[0], sharding),
         Op::Sort { .. }
         | Op::TopK { .. }

@@ -104,6 +104,8 @@ pub struct LowerOptions {
     pub keeps_arguments: bool,
     /// Whether LLVM compiles the loops that ops are fused to, as XLA's CPU compiler has it do.
     pub llvm: bool,
+    /// Whether devices have a memory of their own beside the host's, so that values move between the two.
+    pub host_memory: bool,
 }
 
 /// Lowers a program to StableHLO text that every plugin takes.
@@ -127,9 +129,10 @@ pub fn lower_with(program: &Program, options: LowerOptions) -> Result<Lowered> {
     let packing = slots::Packing::new(program, arguments.len());
     arguments.extend(packing.arguments());
     let mesh = program.placement().map(|placement| &placement.mesh);
-    let LowerOptions { kernels, llvm, .. } = options;
+    let LowerOptions { kernels, llvm, host_memory, .. } = options;
+    let scope = Scope { mesh, kernels, llvm, host_memory, label: None };
     let mut functions = Vec::new();
-    let (block, results) = Lowering::run(program, packing, Scope { mesh, kernels, llvm, label: None }, &mut functions)?;
+    let (block, results) = Lowering::run(program, packing, scope, &mut functions)?;
     let shardings = sharding::Shardings::of(program, &arguments);
     let takes = list(arguments.iter().enumerate().map(|argument| argument_text(argument, &shardings)));
     let gives = list(results.iter().enumerate().map(|(i, value)| mlir_type(&value.ty) + &shardings.result(i)));
@@ -175,8 +178,9 @@ struct Scope<'p> {
     mesh: Option<&'p Mesh>,
     /// Whether kernels are calls.
     kernels: bool,
-    /// As in [`LowerOptions`].
+    /// These two as in [`LowerOptions`].
     llvm: bool,
+    host_memory: bool,
     /// The label of all ops of the function, instead of their own.
     label: Option<Label>,
 }
@@ -245,6 +249,7 @@ impl<'p> Lowering<'p> {
             }
             Op::GetResult { index: 0 } => self.first_operand(node).cloned(),
             Op::ShardingConstraint(_) if self.scope.mesh.is_none() => self.first_operand(node).cloned(),
+            Op::MoveTo(_) if !self.scope.host_memory => self.first_operand(node).cloned(),
             Op::GetResult { index } => {
                 let of = node.operands.first().copied().unwrap_or(id);
                 Ok(Value::new(format!("{of}#{index}"), node.ty.clone()))
@@ -371,6 +376,7 @@ impl<'p> Lowering<'p> {
             Op::Sort { dim, descending } => Ok(region::sort(operands, *dim, *descending)),
             Op::TopK { k } => Ok(region::top_k(block, operands, *k)),
             Op::ShardingConstraint(sharding) => Ok(sharding::constraint(operands, sharding, self.scope.mesh)),
+            Op::MoveTo(memory) => Ok(movement::move_to(operands, *memory)),
             // Handled above.
             Op::Parameter { .. } | Op::For { .. } | Op::CustomCall(_) | Op::GetResult { .. } => plain(operands),
         }

@@ -157,6 +157,7 @@ ops! { x:
     Op::Imag                        => Complex,     ONE,   Nothing,  "stablehlo.imag", x.kept();
     Op::OptimizationBarrier         => Marker,      ONE,   Nothing,  "stablehlo.optimization_barrier", x.kept();
     Op::ShardingConstraint(_)       => Marker,      ONE,   Nothing,  "sdy.sharding_constraint", x.kept();
+    Op::MoveTo(_)                   => Marker,      ONE,   Nothing,  "graph.move_to", x.kept();
     Op::For { .. }                  => Inner,       SOME,  Inner,    "graph.for", x.opaque();
     Op::CustomCall(_)               => Inner,       SOME,  Inner,    crate::custom_call::MNEMONIC, x.opaque();
     Op::GetResult { .. }            => Result,      ONE,   Nothing,  "graph.get_result", x.result_of();

@@ -1,7 +1,7 @@
 //! Tests of what a program's text and hashes depend on.
 
 use super::*;
-use crate::op::Trips;
+use crate::op::{MemorySpace, Trips};
 use crate::{
     Builder, CallForm, CustomCall, KernelCall, KernelCost, Operands, Partition, Sharding, StableHlo, TensorType, corpus,
 };
@@ -96,6 +96,8 @@ fn changed(op: &Op) -> Vec<Op> {
             let axes = |first: &[u8]| Sharding::first_dim(sharding.dims().len(), first);
             vec![Op::ShardingConstraint(axes(&[1])), Op::ShardingConstraint(axes(&[0, 1]))]
         }
+        Op::MoveTo(MemorySpace::Device) => vec![Op::MoveTo(MemorySpace::PinnedHost)],
+        Op::MoveTo(MemorySpace::PinnedHost) => vec![Op::MoveTo(MemorySpace::Device)],
     }
 }
 

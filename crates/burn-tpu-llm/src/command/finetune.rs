@@ -60,7 +60,7 @@ pub struct Args {
     context: ContextArgs,
     /// Train with the layers as one loop, which compiles as fast for many layers as for one, and keep this of each for the
     /// backward pass, beside its input [default: no loop]
-    #[arg(long, value_enum)]
+    #[arg(long, value_name = "KEPT")]
     keep: Option<Kept>,
     /// How much an uneven choice of experts adds to the loss, such as 0.01; for models with experts
     #[arg(long, default_value_t = 0.0)]
@@ -133,7 +133,7 @@ pub fn run<F: TpuFloat>(args: &Args) -> Outcome {
     );
     let bits = Bits { bytes: held_out.learned_bytes(&tokenizer)?, rows: held_out, batch: args.batch as usize };
     bits.print("before", &model.valid(), &device)?;
-    let model = match args.keep {
+    let model = match args.keep.clone() {
         Some(keep) => args.train(model.into_loop(keep.into())?, &rows, &device)?.into_decoder(),
         None => args.train(model, &rows, &device)?,
     };

@@ -57,7 +57,7 @@ pub struct Args {
     context: ContextArgs,
     /// What the loop over the layers keeps of each for the backward pass, beside its input [default: ring; with --search,
     /// each of ring, products and everything is tried]
-    #[arg(long, value_enum)]
+    #[arg(long, value_name = "KEPT")]
     keep: Option<Kept>,
     /// Record the layers of a training step one by one, not as a loop
     #[arg(long, conflicts_with = "keep")]
@@ -144,7 +144,7 @@ impl Args {
         if self.unrolled {
             return self.training::<F, _>(&config, decoder);
         }
-        let keep = self.keep.unwrap_or(Kept::Ring).into();
+        let keep = self.keep.clone().unwrap_or(Kept::Ring).into();
         self.training::<F, _>(&config, |device| decoder(device)?.into_loop(keep))
     }
 

@@ -1,6 +1,7 @@
 //! Attention with fewer heads of keys and values than of queries ([Ainslie et al.](https://arxiv.org/abs/2305.13245)).
 
 use super::cache::Cache;
+use super::kept::{ATTENTION, QKV};
 use super::norm::RmsNorm;
 use super::projection::Projection;
 use super::view::{Sight, View};
@@ -8,6 +9,7 @@ use crate::config::{AttentionBias, Config};
 use burn::prelude::*;
 use burn::tensor::DType;
 use burn::tensor::activation::softmax;
+use burn_tpu::keep;
 
 /// The score of a position that must not be seen: far below any other, and finite in every type.
 pub(super) const HIDDEN: f32 = -1e9;
@@ -67,6 +69,7 @@ impl<B: Backend> Attention<B> {
         let key = normed(&self.k_norm, self.heads_of(self.k_proj.forward(x.clone())));
         let value = self.heads_of(self.v_proj.forward(x));
         let (query, key) = (view.rotation.apply(query), view.rotation.apply(key));
+        let [query, key, value] = [query, key, value].map(|x| keep(QKV, x));
         let seen = match (&view.sight, cache) {
             (Sight::Ring { context, window, starts }, _) => {
                 let scores = (self.query_scale, self.score_cap);
@@ -87,7 +90,7 @@ impl<B: Backend> Attention<B> {
                 self.attend([query, key, value], hidden.clone())
             }
         };
-        self.o_proj.forward(seen)
+        self.o_proj.forward(keep(ATTENTION, seen))
     }
 
     /// Splits `[batch, length, heads * head]` into `[batch, heads, length, head]`.

@@ -5,6 +5,7 @@ use super::cache::Cache;
 use super::context::Context;
 use super::embedding::Embedding;
 use super::few_bits::Bits;
+use super::kept::INPUT;
 use super::mixture::{Dispatch, Mlp, Pass, RouterReport};
 use super::norm::RmsNorm;
 use super::product::Product;
@@ -14,6 +15,7 @@ use crate::config::{Config, LoraConfig};
 use burn::prelude::*;
 use burn::tensor::DType;
 use burn::tensor::activation::log_softmax;
+use burn_tpu::keep;
 
 /// A decoder-only transformer as a [`Config`](struct@Config) describes it.
 #[derive(Module, Debug)]
@@ -103,7 +105,7 @@ impl<B: Backend> Layer<B> {
         cache: Option<(&mut Cache<B>, usize)>,
         sums: &mut Option<Tensor<B, 1>>,
     ) -> Tensor<B, 3> {
-        let pass = Pass { exchange: view.exchange.as_ref(), sums };
+        let (x, pass) = (keep(INPUT, x), Pass { exchange: view.exchange.as_ref(), sums });
         let seen = self.self_attn.forward(self.input_layernorm.forward(x.clone()), view, cache);
         match (&self.pre_feedforward_layernorm, &self.post_feedforward_layernorm) {
             (Some(before), Some(after)) => {

@@ -1,10 +1,12 @@
 //! A gated feed-forward layer ([Shazeer](https://arxiv.org/abs/2002.05202)).
 
+use super::kept::FEED_FORWARD;
 use super::product::Product;
 use super::projection::Projection;
 use crate::config::{Activation, Config};
 use burn::prelude::*;
 use burn::tensor::activation::{gelu_approximate, silu};
+use burn_tpu::keep;
 
 /// `down(activation(gate(x)) * up(x))`
 #[derive(Module, Debug)]
@@ -39,8 +41,8 @@ impl<B: Backend> FeedForward<B> {
 
     /// Maps `[batch, length, width]` to the same shape.
     pub fn forward(&self, x: Tensor<B, 3>) -> Tensor<B, 3> {
-        let gate = self.gate_proj.forward(x.clone());
+        let [gate, up] = [&self.gate_proj, &self.up_proj].map(|product| keep(FEED_FORWARD, product.forward(x.clone())));
         let gate = if self.gelu { gelu_approximate(gate) } else { silu(gate) };
-        self.down_proj.forward(gate * self.up_proj.forward(x))
+        self.down_proj.forward(gate * up)
     }
 }

@@ -172,6 +172,11 @@ impl<E: ExternalEngine> Engine for External<E> {
         true
     }
 
+    /// The crate `xla` has no way to place a value.
+    fn has_host_memory(&self) -> bool {
+        false
+    }
+
     fn wait(&self) -> Result<()> {
         self.engine.wait()
     }

@@ -34,6 +34,7 @@ pub(crate) use topology::{Slice, libtpu, lower_for_tpu, open_described};
 pub(crate) use undivided::OfUndivided;
 
 use crate::activity::RunningProgram;
+use crate::device::RecordedPrograms;
 use crate::error::{Result, TpuError};
 use crate::memory::{AllocationSite, PluginMemory};
 use crate::region::{Part, Region};
@@ -172,8 +173,10 @@ pub(crate) trait Engine: Send + Sync {
     /// Compiles a program.
     fn compile(&self, program: &Program) -> Result<Box<dyn Executable>>;
 
-    /// Takes note of how often each pass has rewritten a program that is to be compiled.
-    fn rewrote(&self, _program: &Program, _applied: &[(&'static str, usize)]) {}
+    /// Returns where a step is recorded whose figures are wanted; `None` where steps run.
+    fn recorded(&self) -> Option<&RecordedPrograms> {
+        None
+    }
 
     /// Returns whether programs are compiled for TPUs, which take kernels.
     fn takes_tpu_kernels(&self) -> bool {
@@ -184,6 +187,11 @@ pub(crate) trait Engine: Send + Sync {
     /// takes for a small program, so values stay on the host until a compiled program reads them.
     fn transfers_values(&self) -> bool {
         false
+    }
+
+    /// Returns whether programs can have values in the host's memory: the device reads it, or has no other.
+    fn has_host_memory(&self) -> bool {
+        true
     }
 
     /// Returns the axes of a mesh, whose programs need a placement; `None` for one device.

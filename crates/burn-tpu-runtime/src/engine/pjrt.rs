@@ -27,6 +27,7 @@ use crate::error::{Result, TpuError};
 use crate::memory::{AllocationSite, PluginMemory};
 use crate::metrics::Counters;
 use crate::profile;
+use burn_tpu_graph::op::MemorySpace;
 use burn_tpu_graph::{Argument, DType, Op, Program, Sharding, TensorType};
 use burn_tpu_pjrt::{
     Buffer, Client, CompileOptions, Device, ElementType, Event, ExecuteOptions, HostUse, MemoryStats, Plugin,
@@ -127,6 +128,10 @@ impl Engine for PjrtEngine {
         true
     }
 
+    fn has_host_memory(&self) -> bool {
+        has_host_memory(&self.device)
+    }
+
     fn compile(&self, program: &Program) -> Result<Box<dyn Executable>> {
         let loaded = self.compiler.compile(program)?;
         let (device, in_flight) = (self.device.clone(), Arc::clone(&self.in_flight));
@@ -178,6 +183,11 @@ fn wait_for(buffer: &Buffer) {
 /// Returns an event of each device for the end of a program: that of its first result.
 fn ends(outputs: &[Vec<Buffer>]) -> impl Iterator<Item = Event> {
     outputs.iter().filter_map(|results| results.first()?.ready().ok())
+}
+
+/// Returns whether a device's programs can have values in the host's memory.
+fn has_host_memory(device: &Device) -> bool {
+    device.memories().iter().any(|memory| memory.kind == MemorySpace::PinnedHost.name())
 }
 
 /// Copies a value to a device.

@@ -79,7 +79,7 @@ pub(crate) struct Slice {
 
 /// Lowers a program for a TPU. Without kernels, their plain forms are compiled.
 pub(crate) fn lower_for_tpu(program: &Program, kernels: bool) -> Result<Lowered> {
-    let lowered = lower_with(program, LowerOptions { kernels, ..LowerOptions::default() });
+    let lowered = lower_with(program, LowerOptions { kernels, host_memory: true, ..LowerOptions::default() });
     lowered.map_err(|error| TpuError::Bug(error.to_string()))
 }
 
@@ -240,8 +240,8 @@ impl Engine for RecordOnlyEngine {
         Ok(Box::new(ShapeProgram::new(program, 0, Some(self.recorded.clone()))))
     }
 
-    fn rewrote(&self, program: &Program, applied: &[(&'static str, usize)]) {
-        self.recorded.rewrote(program, applied);
+    fn recorded(&self) -> Option<&RecordedPrograms> {
+        Some(&self.recorded)
     }
 
     fn wait(&self) -> Result<()> {

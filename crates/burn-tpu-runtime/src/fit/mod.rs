@@ -18,6 +18,7 @@ mod slice;
 mod specs;
 mod table;
 
+pub use crate::device::NamedValues;
 pub use against::{Against, Ratios};
 pub use report::{
     Buffer, BufferKind, Collective, Costly, FitReport, Memory, MxuAdvice, Price, SliceFit, Speed, StepReport, Verdict,
@@ -126,6 +127,7 @@ impl Fit {
             transcendentals: lowered.cost.transcendentals,
             ops: ops(&step.programs),
             rewrites: step.rewrites,
+            named: step.named,
             hash: hash(&lowered),
         };
         Ok(FitReport { step: report, slices: self.compile(&lowered), priced: self.specs.priced.clone() })

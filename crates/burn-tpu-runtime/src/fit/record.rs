@@ -1,6 +1,6 @@
 //! Records a step without running it: finds the programs that a training loop repeats.
 
-use crate::device::RecordedPrograms;
+use crate::device::{NamedValues, RecordedPrograms};
 use crate::error::{Result, TpuError};
 use crate::metrics::CutReason;
 use crate::{Device, Mesh, runtime, trace};
@@ -19,6 +19,8 @@ pub(crate) struct Step {
     pub(super) settled: bool,
     /// The number of places that these programs were rewritten at, by pass.
     pub(super) rewrites: BTreeMap<&'static str, usize>,
+    /// What the layers of these programs can keep.
+    pub(super) named: Vec<NamedValues>,
 }
 
 /// Builds a state and records steps, for one device or for a mesh, until two consecutive steps run the same programs.
@@ -37,14 +39,14 @@ pub(crate) fn record<S>(
     let mut state = build(&device);
     trace::cut(device, CutReason::MarkStep)?;
     recorded.take();
-    let mut last = Vec::new();
+    let (mut last, mut named) = (Vec::new(), Vec::new());
     let mut settled = false;
     for _ in 0..MOST_STEPS {
         state = step(state, &device);
         trace::cut(device, CutReason::MarkStep)?;
-        let programs = recorded.take();
+        let (programs, names) = recorded.take();
         settled = programs == last;
-        last = programs;
+        (last, named) = (programs, names);
         if settled {
             break;
         }
@@ -57,5 +59,5 @@ pub(crate) fn record<S>(
         return Err(TpuError::Step { reason: reason.into() });
     }
     let rewrites = recorded.rewrites_of(&last);
-    Ok(Step { programs: last, settled, rewrites })
+    Ok(Step { programs: last, settled, rewrites, named })
 }

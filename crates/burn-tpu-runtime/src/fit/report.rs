@@ -1,6 +1,6 @@
 //! The report of a fit, as data. `docs/fit.md` describes where each figure comes from.
 
-use crate::device::Generation;
+use crate::device::{Generation, NamedValues};
 use crate::options::ChosenOptions;
 use serde::{Serialize, Serializer};
 use std::collections::BTreeMap;
@@ -35,6 +35,8 @@ pub struct StepReport {
     pub ops: BTreeMap<String, usize>,
     /// The number of places that the programs were rewritten at, by pass.
     pub rewrites: BTreeMap<&'static str, usize>,
+    /// What loops over layers can keep for the backward pass by a name.
+    pub named: Vec<NamedValues>,
     /// The SHA-256 of the StableHLO text without its locations, in hexadecimal. The hashes of several programs are
     /// joined by `+`.
     pub hash: String,
@@ -139,6 +141,8 @@ pub struct Memory {
     pub alias_bytes: u64,
     /// The intermediate values.
     pub temporary_bytes: u64,
+    /// What the program keeps in the host's memory, beside all of the above: arguments, results and intermediate values.
+    pub host_bytes: u64,
     /// The code of the program.
     pub code_bytes: u64,
 }

@@ -177,6 +177,7 @@ impl Counts {
             output_bytes: bytes(stats.output_bytes),
             alias_bytes: bytes(stats.alias_bytes),
             temporary_bytes: bytes(stats.temporary_bytes),
+            host_bytes: bytes(stats.host_argument_bytes + stats.host_output_bytes + stats.host_temporary_bytes),
             code_bytes: bytes(stats.code_bytes),
         };
         let costs = executable.cost_analysis().map_err(failed())?;

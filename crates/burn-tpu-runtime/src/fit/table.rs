@@ -41,6 +41,18 @@ impl Display for FitReport {
             let rewrites = step.rewrites.iter().map(|(pass, count)| format!("{pass} {count}"));
             writeln!(f, "rewrites: {}", rewrites.collect::<Vec<_>>().join(", "))?;
         }
+        if !step.named.is_empty() {
+            writeln!(f, "layers can keep, on all devices together, and spare the backward pass:")?;
+        }
+        for values in &step.named {
+            let (name, bytes) = (values.name, size(values.bytes));
+            let spared = 100.0 * values.flops as f64 / step.flops.max(1) as f64;
+            writeln!(
+                f,
+                "  {name:<16} {bytes:>10} {spared:>5.1}% of FLOP{}",
+                if values.is_kept { ", kept" } else { "" }
+            )?;
+        }
         if !step.settled {
             writeln!(
                 f,
@@ -117,12 +129,13 @@ fn details(slice: &SliceFit, same: Option<&SliceFit>, f: &mut Formatter<'_>) -> 
     match &slice.verdict {
         Verdict::Fits => writeln!(
             f,
-            "  memory: arguments {}, outputs {} ({} in arguments), temporaries {}, code {}",
+            "  memory: arguments {}, outputs {} ({} in arguments), temporaries {}, code {}{}",
             size(memory.argument_bytes),
             size(memory.output_bytes),
             size(memory.alias_bytes),
             size(memory.temporary_bytes),
-            size(memory.code_bytes)
+            size(memory.code_bytes),
+            if memory.host_bytes > 0 { format!("; in the host's {}", size(memory.host_bytes)) } else { String::new() }
         )?,
         Verdict::OutOfMemory { message } => writeln!(f, "  does not fit: {message}")?,
         Verdict::Failed { message } => match same {

@@ -18,6 +18,14 @@ pub enum Keep {
     Products,
     /// The values with these names.
     Names(Vec<&'static str>),
+    /// The values with the names of both lists: of `host` in the host's memory, from where the backward loop copies them back,
+    /// one layer at a time. A carry, which is kept anyway, may be there too. As `save_and_offload_only_these_names` of JAX.
+    Offload {
+        /// What is kept in the host's memory (`pinned_host`).
+        host: Vec<&'static str>,
+        /// What is kept in the device's.
+        device: Vec<&'static str>,
+    },
     /// All that the gradient reads, but for what element-wise ops and changes of shape compute from the rest.
     Everything,
 }
@@ -36,12 +44,8 @@ pub(super) fn kept(layer: &LayerLoop, keep: &Keep) -> BTreeSet<NodeId> {
             };
             graph.ids().filter(|id| is_kept(id) && is_product(id)).map(|id| rounded(layer, &of_layer, id)).collect()
         }
-        Keep::Names(names) => {
-            // What the gradient alone reads has a name too.
-            let varies = varying(layer);
-            let named = layer.recording.named.iter().filter(|(name, _)| names.contains(name));
-            named.map(|(_, id)| *id).filter(|id| varies[id.index()]).collect()
-        }
+        Keep::Names(names) => of_names(layer, names).collect(),
+        Keep::Offload { host, device } => of_names(layer, host).chain(of_names(layer, device)).collect(),
         Keep::Everything => {
             let mut kept = BTreeSet::new();
             for id in crossing(layer, &of_layer) {
@@ -53,6 +57,29 @@ pub(super) fn kept(layer: &LayerLoop, keep: &Keep) -> BTreeSet<NodeId> {
             kept.into_iter().filter(is_kept).collect()
         }
     }
+}
+
+/// Returns the values that are kept in the host's memory, if they are kept.
+pub(super) fn on_host(layer: &LayerLoop, keep: &Keep) -> BTreeSet<LayerValue> {
+    match keep {
+        Keep::Offload { host, device: _ } => named(layer, host).collect(),
+        _ => BTreeSet::new(),
+    }
+}
+
+/// Returns the values with these names.
+pub(super) fn named<'l>(layer: &'l LayerLoop, names: &'l [&'static str]) -> impl Iterator<Item = LayerValue> + 'l {
+    let named = layer.recording.named.iter().filter(|(name, _)| names.contains(name));
+    named.filter_map(|(_, source)| LayerValue::of(source).ok())
+}
+
+/// Returns the nodes with these names that differ between layers. What the gradient alone reads has a name too.
+pub(super) fn of_names<'l>(layer: &'l LayerLoop, names: &'l [&'static str]) -> impl Iterator<Item = NodeId> + 'l {
+    let varies = varying(layer);
+    named(layer, names).filter_map(move |value| match value {
+        LayerValue::Node(id) => varies[id.index()].then_some(id),
+        LayerValue::Argument(_) => None,
+    })
 }
 
 /// Returns whether element-wise ops and changes of shape compute a value from what is there.

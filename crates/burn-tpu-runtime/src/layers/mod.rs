@@ -10,6 +10,7 @@
 //! scalars, draws and the tensors that the layer uses from outside are operands that no trip changes.
 
 mod keep;
+mod names;
 mod path;
 mod trip;
 
@@ -20,6 +21,7 @@ use crate::Device;
 use crate::error::{Result, TpuError};
 use crate::ops::movement;
 use crate::ops::random::{Draws, draws, replay};
+use crate::runtime::runtime;
 use crate::trace::{
     FunctionRecording, FunctionSource, Purpose, Recorder, Stream, Tensor, create, current_function, record_list,
 };
@@ -63,6 +65,8 @@ pub struct LayerLoop {
     /// The gradients of carries and slices. A carry that is float has one, if any has.
     gradients: Vec<Option<LayerValue>>,
     kept: BTreeSet<NodeId>,
+    /// What of the kept values, and of the carries, is in the host's memory.
+    on_host: BTreeSet<LayerValue>,
     start: Draws,
 }
 
@@ -164,10 +168,32 @@ impl LayerLoop {
             results,
             gradients,
             kept: BTreeSet::new(),
+            on_host: BTreeSet::new(),
             start,
         };
         layer.kept = keep::kept(&layer, keep);
+        layer.on_host = keep::on_host(&layer, keep);
+        layer.report()?;
         Ok(layer)
+    }
+
+    /// Tells a device that records a step for its figures what can be kept.
+    ///
+    /// # Errors
+    /// [`TpuError::Layers`] if the device has no memory for what is to be on the host.
+    fn report(&self) -> Result<()> {
+        let device = self.device;
+        let runtime = runtime(device);
+        let engine = runtime.open().engine()?;
+        if !self.on_host.is_empty() && !engine.has_host_memory() {
+            return Err(refused(&format!(
+                "programs of {device} cannot keep values in the host's memory (`pinned_host`)"
+            )));
+        }
+        if let Some(recorded) = engine.recorded() {
+            recorded.name(names::of(self));
+        }
+        Ok(())
     }
 
     /// Returns whether the layer gives a carry as it took it.

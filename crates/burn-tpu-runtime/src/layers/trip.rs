@@ -1,7 +1,7 @@
 //! One trip of a loop over layers: the nodes of a layer that the loop needs, as the body of the loop.
 
 use super::{COUNTER, LayerLoop, LayerValue, Role, missing};
-use burn_tpu_graph::op::BinaryOp;
+use burn_tpu_graph::op::{BinaryOp, MemorySpace};
 use burn_tpu_graph::{Builder, DType, GraphError, NodeId, Number, Op, Program, Rebuild, Result, TensorType};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -198,7 +198,11 @@ impl<'l> Trip<'l> {
             Source::Carry(place) => Ok(self.carries[place]),
             Source::Invariant(invariant @ (Invariant::Stack(_) | Invariant::Saved(_))) => {
                 let stack = self.invariant(invariant)?;
-                self.part(stack)
+                let part = self.part(stack)?;
+                match invariant {
+                    Invariant::Saved(value) => self.moved(value, part, MemorySpace::Device),
+                    _ => Ok(part),
+                }
             }
             Source::Invariant(invariant) => self.invariant(invariant),
             Source::Draw(half @ 0..2, _) => self.invariant(Invariant::Draw(half)),
@@ -217,6 +221,14 @@ impl<'l> Trip<'l> {
         let starts = self.starts(stack)?;
         let part = self.new.graph.dynamic_slice(stack, &starts, &sizes)?;
         self.new.graph.reshape(part, &sizes[1..])
+    }
+
+    /// Returns a part of what the forward loop stacks, in this memory, if its stack is in the host's.
+    fn moved(&mut self, value: LayerValue, part: NodeId, memory: MemorySpace) -> Result<NodeId> {
+        match self.layer.on_host.contains(&value) {
+            true => self.new.graph.move_to(part, memory),
+            false => Ok(part),
+        }
     }
 
     /// Writes a value to the layer's part of a stack, and returns that.
@@ -278,8 +290,11 @@ impl<'l> Trip<'l> {
             });
         }
         for (place, &value) in plan.stacked.iter().enumerate() {
-            let value = self.value(value)?;
-            outputs.push(self.write(self.carries[plan.carries.len() + place], value)?);
+            let mut part = self.value(value)?;
+            if plan.pass == Pass::Forward {
+                part = self.moved(value, part, MemorySpace::PinnedHost)?;
+            }
+            outputs.push(self.write(self.carries[plan.carries.len() + place], part)?);
         }
         outputs.extend(self.invariants.values());
         let program = Program::extract(&self.new.graph, &outputs)?;

@@ -201,8 +201,8 @@ impl ProgramCompiler {
         let pipeline = Pipeline::with_target(self.optimization(), &self.open.options.skip_rewrites, self.target());
         let optimized = pipeline.run(program).map_err(internal)?;
         self.open.counters.rewrote(&optimized.applied);
-        if let Ok(engine) = &self.open.engine {
-            engine.rewrote(&optimized.program, &optimized.applied);
+        if let Some(recorded) = self.open.engine.as_ref().ok().and_then(|engine| engine.recorded()) {
+            recorded.rewrote(&optimized.program, &optimized.applied);
         }
         Counters::add_time(&self.open.counters.rewrite_ns, start.elapsed());
         Ok((optimized.program, assumptions))

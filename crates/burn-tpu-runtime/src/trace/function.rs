@@ -228,8 +228,8 @@ pub(crate) struct FunctionRecording {
     pub(crate) drawn: u64,
     /// The tensors from outside that are its last arguments, of a part.
     pub(crate) captured: Vec<Tensor>,
-    /// The nodes that have names, of a part.
-    pub(crate) named: Vec<(&'static str, NodeId)>,
+    /// The values that have names, of a part.
+    pub(crate) named: Vec<(&'static str, FunctionSource)>,
     pub(crate) provenance: Provenance,
 }
 
@@ -379,7 +379,11 @@ impl StreamTrace {
             let mut state = notes.state.lock();
             (std::mem::take(&mut state.checks), std::mem::take(&mut state.named))
         };
-        let named = named.iter().filter_map(|(name, tensor)| Some((*name, self.node_of(tensor)?))).collect();
+        let source = |tensor: &Tensor| match self.node_of(tensor) {
+            Some(node) => Some(FunctionSource::Node(node)),
+            None => tensor.value().map(FunctionSource::of),
+        };
+        let named = named.iter().filter_map(|(name, tensor)| Some((*name, source(tensor)?))).collect();
         let mut checks = Vec::with_capacity(noted.len());
         for (extremes, range) in noted {
             let (ty, source) = self.source_of(device, &extremes)?;

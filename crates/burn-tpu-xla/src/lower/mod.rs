@@ -150,8 +150,8 @@ impl Lowering<'_> {
             Op::Real => one(x()?.real()),
             Op::Imag => one(x()?.imag()),
             Op::OptimizationBarrier => call::one_op(builder, operands, node, "opt-barrier", ""),
-            // There is no mesh, so the value is where it is.
-            Op::ShardingConstraint(_) => Ok(vec![x()?.clone()]),
+            // There is no mesh, and no program is given a memory of the host: the value is where it is.
+            Op::ShardingConstraint(_) | Op::MoveTo(_) => Ok(vec![x()?.clone()]),
             // Handled above.
             Op::Parameter { .. }
             | Op::Slot { .. }

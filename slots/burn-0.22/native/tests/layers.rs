@@ -46,11 +46,12 @@ impl Block {
 
     /// `x` is `[batch, sequence, width]`, `bias` `[1, sequence, sequence]`.
     fn forward(&self, x: Tensor<3>, bias: Tensor<3>) -> Tensor<3> {
+        let x = keep("input", x);
         let parts = self.mixed.forward(self.before.forward(x.clone())).chunk(3, 2);
         let scores = parts[0].clone().matmul(parts[1].clone().swap_dims(1, 2)) * 0.35 + bias;
         let attention = keep("attention", softmax(scores, 2).matmul(parts[2].clone()));
         let x = x + self.dropout.forward(self.out.forward(attention));
-        let hidden = gelu(self.up.forward(x.clone()));
+        let hidden = keep("hidden", gelu(self.up.forward(x.clone())));
         x + self.dropout.forward(self.down.forward(hidden))
     }
 }
@@ -118,8 +119,13 @@ fn run(model: &Model, as_loop: bool, device: &Device) -> Found {
     (loss.into_scalar(), found)
 }
 
-const KEEPS: [fn() -> Keep; 4] =
-    [|| Keep::Nothing, || Keep::Products, || Keep::Everything, || Keep::Names(vec!["attention"])];
+const KEEPS: [fn() -> Keep; 5] = [
+    || Keep::Nothing,
+    || Keep::Products,
+    || Keep::Everything,
+    || Keep::Names(vec!["attention"]),
+    || Keep::Offload { host: vec!["input", "hidden"], device: vec!["attention"] },
+];
 
 #[test]
 fn a_loop_has_the_values_and_gradients_of_its_blocks_one_after_another() {

@@ -87,7 +87,7 @@ impl Args {
         match self.keep {
             _ if self.decode || self.unrolled => vec![S::Everything],
             None => vec![S::Input, S::Products, S::Everything],
-            Some(Kept::Nothing | Kept::Ring) => vec![S::Input],
+            Some(Kept::Nothing | Kept::Ring | Kept::Names(_) | Kept::Offload(_)) => vec![S::Input],
             Some(Kept::Products) => vec![S::Products],
             Some(Kept::Everything) => vec![S::Everything],
         }
@@ -127,11 +127,11 @@ fn of_layout(args: &Args, layout: Candidate) -> Vec<String> {
     }
     if !args.decode && !args.unrolled {
         let keep = match layout.kept {
-            search::Kept::Input => args.keep.unwrap_or(Kept::Ring),
+            search::Kept::Input => args.keep.clone().unwrap_or(Kept::Ring),
             search::Kept::Products => Kept::Products,
             search::Kept::Everything => Kept::Everything,
         };
-        options.extend(["--keep".to_owned(), name_of(keep)]);
+        options.extend(["--keep".to_owned(), keep.to_string()]);
     }
     options
 }

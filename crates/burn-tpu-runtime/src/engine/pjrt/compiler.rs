@@ -93,6 +93,7 @@ impl Compiler {
                 kernels: platform == Platform::Tpu && options.kernels,
                 keeps_arguments: options.check_numerics,
                 llvm: platform == Platform::Cpu,
+                host_memory: platform != Platform::Cpu,
             },
             counters: Arc::clone(counters),
             tuner: None,

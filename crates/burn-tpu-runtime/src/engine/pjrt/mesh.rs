@@ -10,7 +10,9 @@
 mod local;
 
 use super::value::DeviceValue;
-use super::{Compiler, InFlight, Loaded, MOST_IN_FLIGHT, Running, ends, plugin_memory, spec, upload, wait_for};
+use super::{
+    Compiler, InFlight, Loaded, MOST_IN_FLIGHT, Running, ends, has_host_memory, plugin_memory, spec, upload, wait_for,
+};
 use crate::activity::RunningProgram;
 use crate::engine::{
     Arguments, DeviceBuffer, Engine, Executable, Execution, HostBytes, MeshAxes, SharedBuffer, argument, clients,
@@ -223,6 +225,10 @@ impl Engine for MeshEngine {
 
     fn transfers_values(&self) -> bool {
         true
+    }
+
+    fn has_host_memory(&self) -> bool {
+        self.local.devices.iter().all(has_host_memory)
     }
 
     fn mesh(&self) -> Option<&MeshAxes> {

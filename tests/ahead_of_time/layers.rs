@@ -1,0 +1,68 @@
+//! What a loop over layers keeps for its backward pass by a name, in the device's memory and in the host's.
+
+use crate::common;
+
+use burn::backend::Autodiff;
+use burn::nn::{Linear, LinearConfig};
+use burn::optim::{GradientsParams, Optimizer, SgdConfig};
+use burn::tensor::activation::gelu;
+use burn::tensor::{Distribution, Tensor};
+use burn_tpu::fit::{Fit, NamedValues};
+use burn_tpu::{Generation, Keep, Layers, Tpu, TpuDevice, keep};
+
+type B = Autodiff<Tpu>;
+type Block = Vec<Linear<B>>;
+
+const LAYERS: usize = 6;
+const ROWS: usize = 4096;
+const WIDTH: usize = 512;
+const HIDDEN: usize = 2048;
+
+/// Returns what layers can keep, and the bytes of temporaries and of host memory of a training step for a v5p.
+fn of_step(kept: Keep) -> (Vec<NamedValues>, u64, u64) {
+    let build = |device: &TpuDevice| {
+        let linear = |sizes: [usize; 2]| LinearConfig::new(sizes[0], sizes[1]).with_bias(false).init(device);
+        let blocks = Layers::init(LAYERS, |_| vec![linear([WIDTH, HIDDEN]), linear([HIDDEN, WIDTH])]);
+        (blocks.unwrap().with_keep(kept), SgdConfig::new().init(), None)
+    };
+    let step = |(blocks, mut optimizer, _): (Layers<B, Block>, _, Option<Tensor<B, 1>>), device: &TpuDevice| {
+        let x = Tensor::<B, 2>::random([ROWS, WIDTH], Distribution::Default, device);
+        let block = |block: &Block, x: Tensor<B, 2>| {
+            let x = keep("input", x);
+            let hidden = keep("hidden", block[0].forward(x.clone()));
+            x + block[1].forward(gelu(hidden))
+        };
+        let loss = blocks.forward(x, block).unwrap().powf_scalar(2.0).mean();
+        let gradients = GradientsParams::from_grads(loss.backward(), &blocks);
+        let blocks = Optimizer::<Layers<B, Block>, B>::step(&mut optimizer, 1e-3, blocks, gradients);
+        (blocks, optimizer, Some(loss))
+    };
+    let report = Fit::new().unwrap().slices([Generation::V5p.chip()]).run(build, step).unwrap();
+    let memory = report.slices[0].memory;
+    (report.step.named, memory.temporary_bytes, memory.host_bytes)
+}
+
+#[test]
+fn a_name_costs_its_bytes_of_temporaries_or_of_the_hosts_memory() {
+    if !common::has_libtpu() {
+        return;
+    }
+    let bytes = |width: usize| (2 * LAYERS * ROWS * width) as u64;
+    let (named, nothing, on_host) = of_step(Keep::Nothing);
+    let product = (2 * LAYERS * ROWS * WIDTH * HIDDEN) as u64;
+    let [hidden, input] = &named[..] else { panic!("{named:?}") };
+    assert_eq!(*hidden, NamedValues { name: "hidden", bytes: bytes(HIDDEN), flops: product, is_kept: false });
+    assert_eq!(*input, NamedValues { name: "input", bytes: bytes(WIDTH), flops: 0, is_kept: true });
+    assert_eq!(on_host, 0);
+
+    let (named, kept, on_host) = of_step(Keep::Names(vec!["hidden"]));
+    assert!(named[0].is_kept && named[0].flops == product, "{named:?}");
+    let more = kept as f64 - nothing as f64;
+    assert!((more / bytes(HIDDEN) as f64 - 1.0).abs() < 0.05, "{nothing} and {kept}, for {}", bytes(HIDDEN));
+    assert_eq!(on_host, 0);
+
+    let (_, offloaded, on_host) = of_step(Keep::Offload { host: vec!["hidden", "input"], device: Vec::new() });
+    assert_eq!(on_host, bytes(HIDDEN) + bytes(WIDTH));
+    // Two layers' values are on their way.
+    assert!(offloaded + (bytes(HIDDEN) + bytes(WIDTH)) / 2 < kept, "{kept} and {offloaded}");
+}
