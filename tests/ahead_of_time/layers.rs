@@ -3,12 +3,12 @@
 use crate::common;
 
 use burn::backend::Autodiff;
-use burn::nn::{Linear, LinearConfig};
+use burn::nn::{Embedding, EmbeddingConfig, Linear, LinearConfig};
 use burn::optim::{GradientsParams, Optimizer, SgdConfig};
 use burn::tensor::activation::gelu;
-use burn::tensor::{Distribution, Tensor};
+use burn::tensor::{Distribution, Int, Tensor};
 use burn_tpu::fit::{Fit, NamedValues};
-use burn_tpu::{Generation, Keep, Layers, Tpu, TpuDevice, keep};
+use burn_tpu::{DeviceAdamW, Generation, Keep, Layers, Tpu, TpuDevice, compile_step, keep};
 
 type B = Autodiff<Tpu>;
 type Block = Vec<Linear<B>>;
@@ -65,4 +65,45 @@ fn a_name_costs_its_bytes_of_temporaries_or_of_the_hosts_memory() {
     assert_eq!(on_host, bytes(HIDDEN) + bytes(WIDTH));
     // Two layers' values are on their way.
     assert!(offloaded + (bytes(HIDDEN) + bytes(WIDTH)) / 2 < kept, "{kept} and {offloaded}");
+}
+
+/// Returns the bytes that a training step takes of a v5p's memory, and of the host's: state is AdamW's.
+fn with_state(optimizer: DeviceAdamW) -> (u64, u64) {
+    let build = |device: &TpuDevice| {
+        let linear = |sizes: [usize; 2]| LinearConfig::new(sizes[0], sizes[1]).with_bias(false).init(device);
+        let blocks: Layers<B, Block> =
+            Layers::init(LAYERS, |_| vec![linear([WIDTH, HIDDEN]), linear([HIDDEN, WIDTH])]).unwrap();
+        let table = EmbeddingConfig::new(2 * ROWS, WIDTH).init(device);
+        let step = compile_step((table, blocks), optimizer, |(table, blocks): &(Embedding<B>, _), tokens| {
+            let block = |block: &Block, x: Tensor<B, 3>| x.clone() + block[1].forward(gelu(block[0].forward(x)));
+            let x = table.forward(Tensor::from_inner(tokens));
+            let loss = blocks.forward(x, block).unwrap().powf_scalar(2.0).mean();
+            (loss.clone(), loss.inner())
+        });
+        (step, None)
+    };
+    let report = Fit::new().unwrap().slices([Generation::V5p.chip()]).run(build, |(mut step, _), device| {
+        let tokens = Tensor::<Tpu, 2, Int>::zeros([8, 64], device);
+        let loss = step.run(1e-3, tokens).unwrap();
+        (step, Some(loss))
+    });
+    let memory = report.unwrap().slices[0].memory;
+    (memory.argument_bytes + memory.temporary_bytes + memory.output_bytes - memory.alias_bytes, memory.host_bytes)
+}
+
+#[test]
+fn the_state_of_an_optimizer_is_in_the_hosts_memory_and_not_in_the_devices() {
+    if !common::has_libtpu() {
+        return;
+    }
+    let weights = (2 * LAYERS * WIDTH * HIDDEN + 2 * ROWS * WIDTH) as u64;
+    // A master copy and two moments.
+    let state = 12 * weights;
+    let (here, none) = with_state(DeviceAdamW::new());
+    let (there, on_host) = with_state(DeviceAdamW::new().with_state_on_host());
+    assert_eq!(none, 0);
+    // That of one layer's weight is there twice, on its way.
+    let of_layer = 12 * (WIDTH * HIDDEN) as u64;
+    assert!(on_host >= state && on_host <= state + of_layer, "{on_host} bytes for {state}");
+    assert!(here - there > state * 9 / 10, "{here} and {there} bytes, with {state} of state");
 }

@@ -6,7 +6,7 @@
 //! a donor, so that inference does not pay for a pair that only training could use.
 
 use crate::op::OpKind;
-use crate::{Node, NodeId, Op, Program};
+use crate::{Graph, Node, NodeId, Op, Program};
 use rustc_hash::{FxHashMap, FxHashSet};
 
 impl Program {
@@ -31,7 +31,12 @@ impl Program {
 /// parameter of its own type.
 fn narrow_copies(program: &Program, parameters: &[NodeId], reaches: &[Reach], pairs: &mut Pairs) {
     let graph = program.graph();
-    let updated: FxHashSet<NodeId> = pairs.results.iter().map(|&result| program.outputs()[result]).collect();
+    // A master copy may go to the host's memory.
+    let value = |id: NodeId| match &graph.node(id).op {
+        Op::MoveTo(_) => graph.node(id).operands[0],
+        _ => id,
+    };
+    let updated: FxHashSet<NodeId> = pairs.results.iter().map(|&result| value(program.outputs()[result])).collect();
     let mut left = parameters.to_vec();
     left.retain(|parameter| !pairs.result_of.contains_key(parameter));
     for (result, &output) in program.outputs().iter().enumerate() {
@@ -77,7 +82,7 @@ impl Reach {
         while !ring.is_empty() {
             distance += 1;
             let mut next = Vec::new();
-            for &operand in ring.iter().flat_map(|&id| updated_operands(graph.node(id))) {
+            for &operand in ring.iter().flat_map(|&id| updated_operands(graph, graph.node(id))) {
                 let same_size = graph.ty(operand).elements() == graph.ty(output).elements();
                 if !same_size || !reach.through.insert(operand) {
                     continue;
@@ -99,20 +104,33 @@ fn is_parameter(node: &Node) -> bool {
 
 /// Returns the operands whose memory the node's result could take: each element of the result depends on the
 /// operand's element at the same position and on no other.
-fn updated_operands(node: &Node) -> &[NodeId] {
-    match node.op.kind() {
-        OpKind::Arithmetic | OpKind::Cast | OpKind::Marker => &node.operands,
-        OpKind::Update => &node.operands[..1],
+fn updated_operands<'g>(graph: &'g Graph, node: &'g Node) -> &'g [NodeId] {
+    match (&node.op, node.op.kind()) {
+        (_, OpKind::Arithmetic | OpKind::Cast | OpKind::Marker) => &node.operands,
+        (_, OpKind::Update) => &node.operands[..1],
+        (Op::For { body, .. }, _) if writes_parts(body, 0) => &node.operands[..1],
+        (Op::GetResult { index }, _) => match graph.node(node.operands[0]) {
+            Node { op: Op::For { body, .. }, operands, .. } if writes_parts(body, *index) => &operands[*index..=*index],
+            _ => &[],
+        },
         // The same elements in the same order.
-        _ if matches!(node.op, Op::Reshape { .. }) => &node.operands,
+        (Op::Reshape { .. }, _) => &node.operands,
         _ => &[],
     }
+}
+
+/// Returns whether each trip of a loop writes a part of this carry, and leaves the rest of it as it is.
+fn writes_parts(body: &Program, carry: usize) -> bool {
+    let written = body.graph().node(body.outputs()[carry]);
+    let is_carry =
+        |&id: &NodeId| matches!(body.graph().node(id).op, Op::Parameter { index, .. } if index as usize == carry);
+    written.op == Op::DynamicUpdateSlice && written.operands.first().is_some_and(is_carry)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::op::{BinaryOp, UnaryOp};
+    use crate::op::{BinaryOp, MemorySpace, UnaryOp};
     use crate::{Builder, DType, Graph, TensorType};
 
     fn parameter(graph: &mut Graph, index: u32, dtype: DType) -> NodeId {
@@ -140,6 +158,24 @@ mod tests {
         assert_eq!(pairs(g, &[new_m, new_w]), [None, Some(0), Some(1)]);
         assert_eq!(pairs(g, &[new_w, new_m, new_small]), [Some(2), Some(1), Some(0)]);
         assert_eq!(pairs(g, &[new_w]), [None, None, Some(0)]);
+    }
+
+    /// `w = w - g` row by row, in the host's memory, with a 16-bit copy of `w`.
+    #[test]
+    fn a_loop_that_replaces_the_parts_of_a_value_takes_its_memory() {
+        let g = &mut Graph::new();
+        let [small, w] = [(0, DType::BF16), (1, DType::F32)].map(|(i, dtype)| parameter(g, i, dtype));
+        let square = g.binary(BinaryOp::Mul, small, small).unwrap();
+        let gradient = g.convert(square, DType::F32).unwrap();
+        let trip = |body: &mut Graph, counter: NodeId, [w, gradient]: [NodeId; 2]| {
+            let [part, of] = [w, gradient].map(|x| body.dynamic_slice(x, &[counter], &[1]).unwrap());
+            let part = body.binary(BinaryOp::Sub, part, of)?;
+            Ok([body.dynamic_update_slice(w, part, &[counter])?, gradient])
+        };
+        let [new, _] = g.for_loop(4, [w, gradient], trip).unwrap();
+        let new_small = g.convert(new, DType::BF16).unwrap();
+        let there = g.move_to(new, MemorySpace::PinnedHost).unwrap();
+        assert_eq!(pairs(g, &[there, new_small]), [Some(1), Some(0)]);
     }
 
     /// A result may have a weight's type without being computed from its elements.

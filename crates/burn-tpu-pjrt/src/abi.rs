@@ -136,6 +136,8 @@ calls! {
     PJRT_Buffer_Delete(PJRT_Buffer_Delete_Args, PJRT_Buffer_Delete_Args_STRUCT_SIZE);
     PJRT_Buffer_IsDeleted(PJRT_Buffer_IsDeleted_Args, PJRT_Buffer_IsDeleted_Args_STRUCT_SIZE);
     PJRT_Buffer_CopyToDevice(PJRT_Buffer_CopyToDevice_Args, PJRT_Buffer_CopyToDevice_Args_STRUCT_SIZE);
+    PJRT_Buffer_CopyToMemory(PJRT_Buffer_CopyToMemory_Args, PJRT_Buffer_CopyToMemory_Args_STRUCT_SIZE);
+    PJRT_Buffer_Memory(PJRT_Buffer_Memory_Args, PJRT_Buffer_Memory_Args_STRUCT_SIZE);
     PJRT_Buffer_ToHostBuffer(PJRT_Buffer_ToHostBuffer_Args, PJRT_Buffer_ToHostBuffer_Args_STRUCT_SIZE);
     PJRT_Buffer_ReadyEvent(PJRT_Buffer_ReadyEvent_Args, PJRT_Buffer_ReadyEvent_Args_STRUCT_SIZE);
     PJRT_Buffer_OnDeviceSizeInBytes(PJRT_Buffer_OnDeviceSizeInBytes_Args, PJRT_Buffer_OnDeviceSizeInBytes_Args_STRUCT_SIZE);

@@ -106,6 +106,36 @@ impl Buffer {
         Ok(unsafe { Buffer::new(raw, self.spec.clone(), self.client.clone(), device.index()) })
     }
 
+    /// A copy in another memory of the same device, by the plugin's name of its kind: `device`, `pinned_host`.
+    ///
+    /// # Errors
+    /// [`PjrtError::Usage`] if the device has no memory of this kind, [`PjrtError::Call`] from the plugin.
+    pub fn copy_to_memory(&self, kind: &str) -> Result<Buffer> {
+        let device = self.device();
+        let mut args = PJRT_Buffer_CopyToMemory_Args::new();
+        args.buffer = self.raw();
+        args.dst_memory = device.raw_memory(kind)?;
+        // SAFETY: the buffer is live, and the memory is its own device's.
+        unsafe { self.client.api().call(&mut args) }?;
+        let raw = self.client.api().non_null("PJRT_Buffer_CopyToMemory", args.dst_buffer)?;
+        // SAFETY: the caller owns the returned buffer.
+        Ok(unsafe { Buffer::new(raw, self.spec.clone(), self.client.clone(), device.index()) })
+    }
+
+    /// The plugin's name of the kind of memory that it is in.
+    ///
+    /// # Errors
+    /// [`PjrtError::Call`] if the plugin cannot say.
+    pub fn memory_kind(&self) -> Result<String> {
+        let mut args = PJRT_Buffer_Memory_Args::new();
+        args.buffer = self.raw();
+        // SAFETY: the buffer is live.
+        unsafe { self.client.api().call(&mut args) }?;
+        let memory = self.client.api().non_null("PJRT_Buffer_Memory", args.memory)?;
+        // SAFETY: a memory lives as long as its client, which this buffer keeps.
+        unsafe { crate::device::memory_kind(self.client.api(), memory.as_ptr()) }
+    }
+
     /// Gives the memory up now, even while clones of the handle's owner live on.
     ///
     /// # Errors

@@ -7,7 +7,7 @@ use crate::abi::Struct;
 use crate::api::{Api, slice, string};
 use crate::bindings::*;
 use crate::client::Client;
-use crate::error::Result;
+use crate::error::{PjrtError, Result};
 use crate::named_value::Attributes;
 
 /// A device's properties that are known without using it. A topology has them for devices that are not attached.
@@ -134,14 +134,21 @@ impl Memory {
         default.device = device;
         // SAFETY: `device` is live.
         unsafe { api.call(&mut default) }?;
+        // SAFETY: as the caller's.
+        let memories = unsafe { Memory::all(api, device) }?;
+        // SAFETY: a device's memories live as long as the device.
+        memories.iter().map(|&raw| unsafe { Memory::read(api, raw, raw == default.memory) }).collect()
+    }
+
+    /// # Safety
+    /// `device` is an addressable device of a client of this plugin that outlives the list.
+    unsafe fn all<'c>(api: Api, device: *mut PJRT_Device) -> Result<&'c [*mut PJRT_Memory]> {
         let mut all = PJRT_Device_AddressableMemories_Args::new();
         all.device = device;
         // SAFETY: `device` is live.
         unsafe { api.call(&mut all) }?;
         // SAFETY: the list lives as long as the device.
-        let memories = unsafe { slice(all.memories, all.num_memories) };
-        // SAFETY: a device's memories live as long as the device.
-        memories.iter().map(|&raw| unsafe { Memory::read(api, raw, raw == default.memory) }).collect()
+        Ok(unsafe { slice(all.memories, all.num_memories) })
     }
 
     /// # Safety
@@ -151,20 +158,29 @@ impl Memory {
         id.memory = raw;
         // SAFETY: `raw` is live.
         unsafe { api.call(&mut id) }?;
-        let mut kind = PJRT_Memory_Kind_Args::new();
-        kind.memory = raw;
         // SAFETY: `raw` is live.
-        unsafe { api.call(&mut kind) }?;
+        let kind = unsafe { memory_kind(api, raw) }?;
         let mut debug = PJRT_Memory_DebugString_Args::new();
         debug.memory = raw;
         // SAFETY: `raw` is live.
         unsafe { api.call(&mut debug) }?;
         // SAFETY: the text lives as long as the memory and is copied here.
-        let kind = unsafe { string(kind.kind, kind.kind_size) };
-        // SAFETY: as above.
         let debug = unsafe { string(debug.debug_string, debug.debug_string_size) };
         Ok(Memory { id: id.id, kind, debug, is_default })
     }
+}
+
+/// Returns the plugin's name of a memory's kind.
+///
+/// # Safety
+/// `raw` is a live memory that belongs to this plugin.
+pub(crate) unsafe fn memory_kind(api: Api, raw: *mut PJRT_Memory) -> Result<String> {
+    let mut kind = PJRT_Memory_Kind_Args::new();
+    kind.memory = raw;
+    // SAFETY: `raw` is live.
+    unsafe { api.call(&mut kind) }?;
+    // SAFETY: the text lives as long as the memory and is copied here.
+    Ok(unsafe { string(kind.kind, kind.kind_size) })
 }
 
 /// A device of a client. It keeps the client alive and is cheap to clone.
@@ -203,6 +219,15 @@ impl Device {
     /// Returns the hardware's own number, or -1 if it has none.
     pub fn local_hardware_id(&self) -> i32 {
         self.record().local_hardware_id
+    }
+
+    /// Returns its memory of a kind.
+    pub(crate) fn raw_memory(&self, kind: &str) -> Result<*mut PJRT_Memory> {
+        let missing = || PjrtError::usage("Device::raw_memory", format!("the device has no memory `{kind}`"));
+        let place = self.memories().iter().position(|memory| memory.kind == kind).ok_or_else(missing)?;
+        // SAFETY: the device is one that was read with its memories, so it is addressable, and this keeps its client.
+        let all = unsafe { Memory::all(self.client.api(), self.raw()) }?;
+        all.get(place).copied().ok_or_else(missing)
     }
 
     /// Returns the memories that it can address.

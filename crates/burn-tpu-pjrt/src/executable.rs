@@ -93,6 +93,8 @@ pub struct CompiledMemoryStats {
     pub host_argument_bytes: i64,
     /// Outputs in host memory.
     pub host_output_bytes: i64,
+    /// Outputs in host memory that reuse a donated argument's.
+    pub host_alias_bytes: i64,
     /// Scratch memory on the host.
     pub host_temporary_bytes: i64,
 }
@@ -205,6 +207,7 @@ impl Executable {
             peak_bytes: args.peak_memory_in_bytes,
             host_argument_bytes: args.host_argument_size_in_bytes,
             host_output_bytes: args.host_output_size_in_bytes,
+            host_alias_bytes: args.host_alias_size_in_bytes,
             host_temporary_bytes: args.host_temp_size_in_bytes,
         })
     }

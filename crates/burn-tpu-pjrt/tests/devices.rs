@@ -98,6 +98,19 @@ fn buffers_are_copied_between_devices() {
     }
 }
 
+#[test]
+fn buffers_are_copied_between_memories() {
+    let Some(client) = cpu_client(1) else { return };
+    let x = upload(&client.device(0).unwrap(), &[1.0, 2.0]);
+    assert_eq!(x.memory_kind().unwrap(), "device");
+    let on_host = x.copy_to_memory("pinned_host").unwrap();
+    assert_eq!((read(&on_host), on_host.memory_kind().unwrap()), (vec![1.0, 2.0], "pinned_host".to_owned()));
+    let back = on_host.copy_to_memory("device").unwrap();
+    assert_eq!((read(&back), back.memory_kind().unwrap()), (vec![1.0, 2.0], "device".to_owned()));
+    let refused = x.copy_to_memory("disk").unwrap_err();
+    assert!(refused.to_string().contains("the device has no memory `disk`"), "{refused}");
+}
+
 /// After a plugin has refused a launch on several devices, every later launch on its client hangs. So nothing that it would
 /// refuse may reach it.
 #[test]

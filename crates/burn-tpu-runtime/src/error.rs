@@ -154,6 +154,12 @@ pub enum TpuError {
         /// The rule that they break.
         reason: String,
     },
+    /// Values that are to be in the host's memory, on a device whose programs cannot have any there.
+    #[error("programs of {device} cannot have values in the host's memory: it has no memory `pinned_host`")]
+    HostMemory {
+        /// The device.
+        device: String,
+    },
     /// The interpreter failed to run a node.
     #[error("the ndarray engine: {reason}")]
     Host {
@@ -371,6 +377,7 @@ impl TpuError {
             | TpuError::Impure { .. }
             | TpuError::CustomOp { .. }
             | TpuError::Layers { .. }
+            | TpuError::HostMemory { .. }
             | TpuError::AlreadyRunning { .. }
             | TpuError::TraceFull { .. }
             | TpuError::ClientOption { .. }

@@ -25,7 +25,7 @@ mod slots;
 mod subnormal;
 pub(crate) mod threefry;
 
-use crate::op::{BinaryOp, UnaryOp};
+use crate::op::{BinaryOp, MemorySpace, UnaryOp};
 use crate::{DType, Graph, GraphError, Label, Mesh, Node, NodeId, Op, Placement, Program, Result, TensorType};
 use printer::{Block, Statement, Value, list, mlir_type};
 use sha2::{Digest, Sha256};
@@ -41,6 +41,8 @@ pub struct Lowered {
     pub arguments: Vec<Argument>,
     /// The types of the results, in order.
     pub results: Vec<TensorType>,
+    /// Where they are, in the same order.
+    pub memories: Vec<MemorySpace>,
 }
 
 impl Lowered {
@@ -67,6 +69,8 @@ pub enum Argument {
         ty: TensorType,
         /// The result, of the same type, that takes the buffer's memory when the call donates it.
         result: Option<usize>,
+        /// Where the buffer is: in the host's memory, if the result is.
+        memory: MemorySpace,
     },
     /// Run-time scalars, packed into one upload; never donated. [`pack_slots`] makes its bytes.
     Slots {
@@ -125,7 +129,12 @@ pub fn lower_with(program: &Program, options: LowerOptions) -> Result<Lowered> {
         true => vec![None; program.parameters().count()],
         false => program.results_in_place(),
     };
-    let mut arguments = parameters(program, in_place);
+    let memory = |&result: &NodeId| match program.graph().node(result).op {
+        Op::MoveTo(memory) if options.host_memory => memory,
+        _ => MemorySpace::Device,
+    };
+    let memories: Vec<MemorySpace> = program.outputs().iter().map(memory).collect();
+    let mut arguments = parameters(program, in_place, &memories);
     let packing = slots::Packing::new(program, arguments.len());
     arguments.extend(packing.arguments());
     let mesh = program.placement().map(|placement| &placement.mesh);
@@ -135,23 +144,27 @@ pub fn lower_with(program: &Program, options: LowerOptions) -> Result<Lowered> {
     let (block, results) = Lowering::run(program, packing, scope, &mut functions)?;
     let shardings = sharding::Shardings::of(program, &arguments);
     let takes = list(arguments.iter().enumerate().map(|argument| argument_text(argument, &shardings)));
-    let gives = list(results.iter().enumerate().map(|(i, value)| mlir_type(&value.ty) + &shardings.result(i)));
+    let result = |(i, value): (usize, &Value)| {
+        let attributes = memory_attribute(memories[i]).into_iter().chain(shardings.result(i));
+        mlir_type(&value.ty) + &in_braces(attributes.collect())
+    };
+    let gives = list(results.iter().enumerate().map(result));
     functions.insert(0, function("@main", &takes, &gives, block, &results));
     let text = format!("module @program {{\n{}{}}}\n", shardings.mesh(), functions.concat());
-    Ok(Lowered { text, arguments, results: results.into_iter().map(|value| value.ty).collect() })
+    Ok(Lowered { text, arguments, results: results.into_iter().map(|value| value.ty).collect(), memories })
 }
 
 /// Returns the parameters. One that a result updates, as `in_place` says, gives it its memory if both are placed alike.
-fn parameters(program: &Program, in_place: Vec<Option<usize>>) -> Vec<Argument> {
+fn parameters(program: &Program, in_place: Vec<Option<usize>>, memories: &[MemorySpace]) -> Vec<Argument> {
     let placement = program.placement();
     let alike = |index: u32, result: usize| {
         placement.is_none_or(|placement| placement.parameter(index) == placement.results.get(result))
     };
     let parameters = program.parameters().zip(in_place);
-    let argument = |((index, ty), result): ((u32, &TensorType), Option<usize>)| Argument::Parameter {
-        index,
-        ty: ty.clone(),
-        result: result.filter(|&result| alike(index, result)),
+    let argument = |((index, ty), result): ((u32, &TensorType), Option<usize>)| {
+        let result = result.filter(|&result| alike(index, result));
+        let memory = result.map_or(MemorySpace::Device, |result| memories[result]);
+        Argument::Parameter { index, ty: ty.clone(), result, memory }
     };
     parameters.map(argument).collect()
 }
@@ -163,13 +176,23 @@ fn function(name: &str, takes: &str, gives: &str, mut block: Block, results: &[V
 }
 
 fn argument_text((position, argument): (usize, &Argument), shardings: &sharding::Shardings) -> String {
-    let alias = match argument {
-        Argument::Parameter { result: Some(result), .. } => Some(format!("tf.aliasing_output = {result} : i32")),
-        Argument::Parameter { result: None, .. } | Argument::Slots { .. } => None,
+    let (memory, alias) = match argument {
+        Argument::Parameter { result, memory, .. } => {
+            (memory_attribute(*memory), result.map(|result| format!("tf.aliasing_output = {result} : i32")))
+        }
+        Argument::Slots { .. } => (None, None),
     };
-    let attributes: Vec<String> = alias.into_iter().chain(shardings.argument(position)).collect();
-    let attributes = if attributes.is_empty() { String::new() } else { format!(" {{{}}}", attributes.join(", ")) };
-    format!("%arg{position}: {}{attributes}", mlir_type(argument.ty()))
+    let attributes = memory.into_iter().chain(alias).chain(shardings.argument(position));
+    format!("%arg{position}: {}{}", mlir_type(argument.ty()), in_braces(attributes.collect()))
+}
+
+/// Returns the attribute of an argument or a result that is not in the device's memory.
+fn memory_attribute(memory: MemorySpace) -> Option<String> {
+    (memory != MemorySpace::Device).then(|| format!("mhlo.memory_kind = {:?}", memory.name()))
+}
+
+fn in_braces(attributes: Vec<String>) -> String {
+    if attributes.is_empty() { String::new() } else { format!(" {{{}}}", attributes.join(", ")) }
 }
 
 /// What a function is written for.

@@ -39,10 +39,10 @@ impl<'p> Shardings<'p> {
         Some(attribute(self.arguments.get(position)?, &self.placement?.mesh))
     }
 
-    /// Returns the attributes of a result, in braces.
-    pub fn result(&self, position: usize) -> String {
-        let sharding = self.placement.and_then(|placement| Some((placement, placement.results.get(position)?)));
-        sharding.map_or_else(String::new, |(p, sharding)| format!(" {{{}}}", attribute(sharding, &p.mesh)))
+    /// Returns the attribute of a result.
+    pub fn result(&self, position: usize) -> Option<String> {
+        let placement = self.placement?;
+        Some(attribute(placement.results.get(position)?, &placement.mesh))
     }
 }
 

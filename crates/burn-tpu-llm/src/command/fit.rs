@@ -12,8 +12,8 @@ use burn::optim::{AdamW, AdamWConfig, GradientsParams, Optimizer};
 use burn::prelude::*;
 use burn_tpu::fit::search::end_with_parent;
 use burn_tpu::fit::{Fit, FitReport};
-use burn_tpu::{Topology, Tpu, TpuDevice, TpuFloat, TpuOptimizer};
-use burn_tpu_llm::model::LanguageModel;
+use burn_tpu::{DeviceOptimizer, Topology, Tpu, TpuDevice, TpuFloat, TpuOptimizer, compile_step};
+use burn_tpu_llm::model::{Context, LanguageModel};
 use burn_tpu_llm::{Cache, Config, Decoder, Dispatch, LlmError, LoraConfig, Result};
 use search::SearchArgs;
 use std::cell::RefCell;
@@ -59,6 +59,9 @@ pub struct Args {
     /// each of ring, products and everything is tried]
     #[arg(long, value_name = "KEPT")]
     keep: Option<Kept>,
+    /// Keep the optimizer's state, and the f32 copies of weights in bf16, in the host's memory between steps
+    #[arg(long, conflicts_with = "decode")]
+    state_on_host: bool,
     /// Record the layers of a training step one by one, not as a loop
     #[arg(long, conflicts_with = "keep")]
     unrolled: bool,
@@ -149,28 +152,52 @@ impl Args {
     }
 
     /// Compiles forward, backward and update.
-    fn training<F: TpuFloat, M: LanguageModel<Trained<F>> + AutodiffModule<Trained<F>>>(
+    fn training<F: TpuFloat, M: LanguageModel<Trained<F>> + AutodiffModule<Trained<F>> + 'static>(
         &self,
         config: &Config,
         model: impl FnOnce(&TpuDevice) -> Result<M>,
     ) -> Outcome<FitReport> {
-        let optimizer: OptimizerAdaptor<AdamW, M, Trained<F>> = AdamWConfig::new().init();
         // Zeros that the device makes would be no batch of the program's arguments.
         let shape = [self.batch as usize, self.sequence as usize + 1];
         let tokens = TensorData::new(vec![0i32; shape[0] * shape[1]], shape);
+        let loss = |model: &M, tokens: Tensor<Trained<F>, 2, Int>, context: &Option<Context<Trained<F>>>| {
+            let nats = match context {
+                Some(context) => model.nats_over(tokens, None, context),
+                None => model.nats(tokens, None),
+            };
+            nats.map(Tensor::mean)
+        };
+        let model = |device: &TpuDevice| -> Result<_> {
+            Ok((self.mesh.place(config, model(device)?)?, self.context.context(&self.mesh, device)?))
+        };
+        if self.state_on_host {
+            return self.compile(
+                self.sequence,
+                |device| {
+                    let (model, context) = model(device)?;
+                    let step =
+                        compile_step(model, DeviceOptimizer::new().with_state_on_host(), move |model, tokens| {
+                            // It was recorded before.
+                            let loss = loss(model, Tensor::from_inner(tokens), &context);
+                            let loss = loss.unwrap_or_else(|error| panic!("{error}"));
+                            (loss.clone(), loss.inner())
+                        });
+                    Ok((step, None))
+                },
+                |(mut step, _), device| {
+                    let loss = step.run(1e-4, Tensor::<Tpu<F>, 2, Int>::from_data(tokens.clone(), device))?;
+                    Ok((step, Some(loss)))
+                },
+            );
+        }
+        let optimizer: OptimizerAdaptor<AdamW, M, Trained<F>> = AdamWConfig::new().init();
         self.compile(
             self.sequence,
-            |device| Ok((self.mesh.place(config, model(device)?)?, TpuOptimizer::new(optimizer), None)),
-            |(model, mut optimizer, _), device| {
-                let context = self.context.context(&self.mesh, device)?;
-                let tokens = Tensor::from_data(tokens.clone(), device);
-                let nats = match &context {
-                    Some(context) => model.nats_over(tokens, None, context)?,
-                    None => model.nats(tokens, None)?,
-                };
-                let loss = nats.mean();
+            |device| Ok((model(device)?, TpuOptimizer::new(optimizer), None)),
+            |((model, context), mut optimizer, _), device| {
+                let loss = loss(&model, Tensor::from_data(tokens.clone(), device), &context)?;
                 let gradients = GradientsParams::from_grads(loss.backward(), &model);
-                Ok((optimizer.step(1e-4, model, gradients), optimizer, Some(loss)))
+                Ok(((optimizer.step(1e-4, model, gradients), context), optimizer, Some(loss)))
             },
         )
     }

@@ -55,6 +55,11 @@ pub(crate) trait DeviceBuffer: Any + Send + Sync {
         None
     }
 
+    /// Returns a hash of the bytes that the host gave, of a value of which no data is kept.
+    fn given(&self) -> Option<u64> {
+        None
+    }
+
     /// Returns where the value is counted; `None` for a value that is not in a device's memory.
     fn site(&self) -> Option<&Arc<AllocationSite>> {
         None

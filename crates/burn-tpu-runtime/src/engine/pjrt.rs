@@ -24,7 +24,7 @@ use super::{
 use crate::TpuOptions;
 use crate::activity::RunningProgram;
 use crate::error::{Result, TpuError};
-use crate::memory::{AllocationSite, PluginMemory};
+use crate::memory::PluginMemory;
 use crate::metrics::Counters;
 use crate::profile;
 use burn_tpu_graph::op::MemorySpace;
@@ -33,7 +33,7 @@ use burn_tpu_pjrt::{
     Buffer, Client, CompileOptions, Device, ElementType, Event, ExecuteOptions, HostUse, MemoryStats, Plugin,
     TensorSpec,
 };
-use compiler::{Compiler, Loaded};
+use compiler::{Compiler, Loaded, ResultSite};
 use in_flight::{InFlight, Running};
 use std::sync::Arc;
 use std::time::Instant;
@@ -105,7 +105,7 @@ impl Engine for PjrtEngine {
         let memory = self.compiler.memory();
         memory.check(&"a value from the host", ty.bytes() as u64).map_err(TpuError::OutOfMemory)?;
         let buffer = upload(&self.device, spec(ty)?, bytes)?;
-        Ok(Arc::new(DeviceValue::new(buffer, &memory.upload(ty.clone()))))
+        Ok(Arc::new(DeviceValue::new(buffer, MemorySpace::Device, &memory.upload(ty.clone()))))
     }
 
     fn download(&self, buffer: &SharedBuffer) -> Result<Vec<u8>> {
@@ -212,6 +212,10 @@ impl Executable for PjrtProgram {
     fn execute(&self, arguments: &mut Arguments, slots: &[u64]) -> Result<Execution> {
         let scalars = self.loaded.scalars.on(std::slice::from_ref(&self.device), &self.loaded.arguments, slots)?;
         let mut scalars = scalars.iter().flatten();
+        let moved = self.loaded.moved(arguments, |shared, memory| {
+            let value: &DeviceValue = downcast(shared)?;
+            if value.memory() == memory { Ok(Vec::new()) } else { Ok(vec![value.copied_to(memory)?]) }
+        })?;
         let (mut kept, mut donated) = (Vec::new(), Vec::with_capacity(self.loaded.arguments.len()));
         let mut execution = Execution { footprint: self.loaded.footprint, ..Execution::default() };
         let mut inputs: Vec<&Buffer> = Vec::with_capacity(self.loaded.arguments.len());
@@ -229,7 +233,7 @@ impl Executable for PjrtProgram {
                 donated.push((*index, *result));
             }
             let value: &DeviceValue = downcast(shared)?;
-            inputs.push(value);
+            inputs.push(moved.get(&position).map_or(value, |copies| &copies[0]));
         }
         self.loaded.check_room(execution.donated_bytes, 1)?;
         let options = ExecuteOptions { non_donatable: &kept, events: true, ..ExecuteOptions::default() };
@@ -264,15 +268,16 @@ impl Executable for PjrtProgram {
 /// buffers. A step has hundreds of each, and an allocation costs as much as the plugin needs for a buffer.
 fn share(
     results: Vec<Buffer>,
-    sites: &[Arc<AllocationSite>],
+    sites: &[ResultSite],
     empty: Vec<Option<Arc<DeviceValue>>>,
 ) -> (Vec<SharedBuffer>, Vec<Buffer>) {
     let mut emptied = Vec::with_capacity(empty.len());
-    let share = |((result, site), empty): ((Buffer, &Arc<AllocationSite>), Option<Arc<DeviceValue>>)| -> SharedBuffer {
-        let Some(mut shared) = empty else { return Arc::new(DeviceValue::new(result, site)) };
+    let share = |((result, at), empty): ((Buffer, &ResultSite), Option<Arc<DeviceValue>>)| -> SharedBuffer {
+        let ResultSite { memory, site } = at;
+        let Some(mut shared) = empty else { return Arc::new(DeviceValue::new(result, *memory, site)) };
         match Arc::get_mut(&mut shared) {
-            Some(value) => emptied.push(value.replace(result, site)),
-            None => return Arc::new(DeviceValue::new(result, site)),
+            Some(value) => emptied.push(value.replace(result, *memory, site)),
+            None => return Arc::new(DeviceValue::new(result, *memory, site)),
         }
         shared
     };

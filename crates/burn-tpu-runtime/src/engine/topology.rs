@@ -16,14 +16,26 @@ use crate::{Device, TpuOptions};
 use burn_tpu_graph::{LowerOptions, Lowered, Op, Program, Sharding, TensorType, lower_with};
 use burn_tpu_pjrt::PluginKind;
 use burn_tpu_pjrt::{CompileOptions, PjrtError, Plugin, TensorSpec, TopologyDescription, Value};
+use rustc_hash::FxHasher;
+use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
-/// A result of a program that was compiled but not run: its type, and on a mesh how it would be split.
-struct ShapeOnly(TensorType, Option<Sharding>);
+/// A value without its data: an upload, or a result of a program that was compiled but not run.
+struct ShapeOnly {
+    ty: TensorType,
+    /// How it would be split over a mesh.
+    sharding: Option<Sharding>,
+    /// The hash of the bytes of an upload.
+    given: Option<u64>,
+}
 
 impl DeviceBuffer for ShapeOnly {
     fn sharding(&self) -> Option<&Sharding> {
-        self.1.as_ref()
+        self.sharding.as_ref()
+    }
+
+    fn given(&self) -> Option<u64> {
+        self.given
     }
 }
 
@@ -172,8 +184,8 @@ impl Engine for TopologyEngine {
         format!("{} (ahead of time, {})", self.slice.topology, self.slice.description.plugin().path().display())
     }
 
-    fn upload(&self, ty: &TensorType, _: HostBytes, sharding: Option<&Sharding>) -> Result<SharedBuffer> {
-        Ok(shape_only(ty, sharding, self.axes.as_ref()))
+    fn upload(&self, ty: &TensorType, bytes: HostBytes, sharding: Option<&Sharding>) -> Result<SharedBuffer> {
+        Ok(shape_only(ty, &bytes, sharding, self.axes.as_ref()))
     }
 
     fn download(&self, buffer: &SharedBuffer) -> Result<Vec<u8>> {
@@ -216,8 +228,8 @@ impl Engine for RecordOnlyEngine {
         "record only: programs are neither compiled nor run".into()
     }
 
-    fn upload(&self, ty: &TensorType, _: HostBytes, sharding: Option<&Sharding>) -> Result<SharedBuffer> {
-        Ok(shape_only(ty, sharding, self.axes.as_ref()))
+    fn upload(&self, ty: &TensorType, bytes: HostBytes, sharding: Option<&Sharding>) -> Result<SharedBuffer> {
+        Ok(shape_only(ty, &bytes, sharding, self.axes.as_ref()))
     }
 
     fn download(&self, buffer: &SharedBuffer) -> Result<Vec<u8>> {
@@ -280,8 +292,9 @@ impl Executable for ShapeProgram {
         }
         let sharding = |i: usize| self.program.placement().and_then(|placement| placement.results.get(i)).cloned();
         let outputs = self.program.output_types().enumerate();
-        execution.outputs =
-            outputs.map(|(i, ty)| Arc::new(ShapeOnly(ty.clone(), sharding(i))) as SharedBuffer).collect();
+        execution.outputs = outputs
+            .map(|(i, ty)| Arc::new(ShapeOnly { ty: ty.clone(), sharding: sharding(i), given: None }) as SharedBuffer)
+            .collect();
         Ok(execution)
     }
 
@@ -290,14 +303,22 @@ impl Executable for ShapeProgram {
     }
 }
 
-/// Returns a value without data. On a mesh without a sharding, it is whole on every device.
-fn shape_only(ty: &TensorType, sharding: Option<&Sharding>, axes: Option<&MeshAxes>) -> SharedBuffer {
+/// Returns a value of which no data is kept. On a mesh without a sharding, it is whole on every device.
+fn shape_only(
+    ty: &TensorType,
+    bytes: &HostBytes,
+    sharding: Option<&Sharding>,
+    axes: Option<&MeshAxes>,
+) -> SharedBuffer {
     let whole = || axes.map(|_| Sharding::replicated(ty.rank()));
-    Arc::new(ShapeOnly(ty.clone(), sharding.cloned().or_else(whole)))
+    let mut hasher = FxHasher::default();
+    bytes.as_ref().hash(&mut hasher);
+    let sharding = sharding.cloned().or_else(whole);
+    Arc::new(ShapeOnly { ty: ty.clone(), sharding, given: Some(hasher.finish()) })
 }
 
 fn no_value(device: &str, buffer: &SharedBuffer) -> Result<Vec<u8>> {
-    let ShapeOnly(ty, _) = downcast(buffer)?;
+    let ShapeOnly { ty, .. } = downcast(buffer)?;
     Err(TpuError::NoValue { device: device.into(), ty: ty.to_string() })
 }
 

@@ -172,12 +172,16 @@ impl Counts {
         let bytes = |n: i64| n.max(0) as u64;
         let memory = Memory {
             limit_bytes,
-            peak_bytes: bytes(stats.peak_bytes),
+            // Of libtpu, with the arguments that are in the host's memory.
+            peak_bytes: bytes(stats.peak_bytes - stats.host_argument_bytes),
             argument_bytes: bytes(stats.argument_bytes),
             output_bytes: bytes(stats.output_bytes),
             alias_bytes: bytes(stats.alias_bytes),
             temporary_bytes: bytes(stats.temporary_bytes),
-            host_bytes: bytes(stats.host_argument_bytes + stats.host_output_bytes + stats.host_temporary_bytes),
+            host_bytes: bytes(
+                stats.host_argument_bytes + stats.host_output_bytes - stats.host_alias_bytes
+                    + stats.host_temporary_bytes,
+            ),
             code_bytes: bytes(stats.code_bytes),
         };
         let costs = executable.cost_analysis().map_err(failed())?;

@@ -25,7 +25,7 @@ use crate::runtime::runtime;
 use crate::trace::{
     FunctionRecording, FunctionSource, Purpose, Recorder, Stream, Tensor, create, current_function, record_list,
 };
-use burn_tpu_graph::op::Trips;
+use burn_tpu_graph::op::{MemorySpace, Trips};
 use burn_tpu_graph::{Builder, DType, Graph, GraphError, NodeId, Op, TensorType};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -103,6 +103,17 @@ pub fn name(name: &'static str, tensor: &Tensor) {
     }
 }
 
+/// Checks that programs of a device can have values in the host's memory.
+///
+/// # Errors
+/// [`TpuError::HostMemory`].
+pub(crate) fn check_host_memory(device: Device) -> Result<()> {
+    match runtime(device).open().engine()?.has_host_memory() {
+        true => Ok(()),
+        false => Err(TpuError::HostMemory { device: device.to_string() }),
+    }
+}
+
 /// Returns one tensor `[parts, ..]` of tensors of one type.
 pub fn stack_of(parts: &[Tensor]) -> Tensor {
     let part = |part: &Tensor| {
@@ -118,7 +129,8 @@ impl LayerLoop {
     ///
     /// # Errors
     /// [`TpuError::Layers`] if what the layer gives is not what it takes; [`TpuError::Impure`] if it reads a value,
-    /// ends a step or uses another device.
+    /// ends a step or uses another device; [`TpuError::HostMemory`] if the device has no memory for what is to be kept on
+    /// the host.
     ///
     /// # Panics
     /// If `record` does.
@@ -173,27 +185,13 @@ impl LayerLoop {
         };
         layer.kept = keep::kept(&layer, keep);
         layer.on_host = keep::on_host(&layer, keep);
-        layer.report()?;
+        if !layer.on_host.is_empty() {
+            check_host_memory(device)?;
+        }
+        if let Some(recorded) = runtime(device).open().engine()?.recorded() {
+            recorded.name(names::of(&layer));
+        }
         Ok(layer)
-    }
-
-    /// Tells a device that records a step for its figures what can be kept.
-    ///
-    /// # Errors
-    /// [`TpuError::Layers`] if the device has no memory for what is to be on the host.
-    fn report(&self) -> Result<()> {
-        let device = self.device;
-        let runtime = runtime(device);
-        let engine = runtime.open().engine()?;
-        if !self.on_host.is_empty() && !engine.has_host_memory() {
-            return Err(refused(&format!(
-                "programs of {device} cannot keep values in the host's memory (`pinned_host`)"
-            )));
-        }
-        if let Some(recorded) = engine.recorded() {
-            recorded.name(names::of(self));
-        }
-        Ok(())
     }
 
     /// Returns whether the layer gives a carry as it took it.
@@ -208,7 +206,7 @@ impl LayerLoop {
         let (taken, kept) = self.read_by_gradient();
         let taken = taken.into_iter().map(LayerValue::Argument);
         let stacked = taken.chain(kept.into_iter().map(LayerValue::Node)).collect();
-        Plan { pass: Pass::Forward, carries, gives, stacked }
+        Plan { pass: Pass::Forward, carries, gives, stacked, replaced: Vec::new() }
     }
 
     /// Returns the backward loop: it carries the gradients of the carries, and stacks those of the slices.
@@ -217,7 +215,7 @@ impl LayerLoop {
             (0..self.carries.len()).filter(|&carry| self.carries[carry].dtype.is_float()).collect();
         let gives = carries.iter().map(|&carry| self.gradients.get(carry).copied().flatten()).collect();
         let stacked = self.trained().map(|(_, gradient)| gradient).collect();
-        Plan { pass: Pass::Backward, carries, gives, stacked }
+        Plan { pass: Pass::Backward, carries, gives, stacked, replaced: Vec::new() }
     }
 
     /// Returns the slices that have a gradient, with it.
@@ -272,6 +270,37 @@ impl LayerLoop {
         Ok(found)
     }
 
+    /// Replaces the stacked operands for whose parts the layer gives a gradient, part by part: the gradient is the new
+    /// part. Those at the places `on_host` are in the host's memory, and one layer's part at a time in the device's.
+    /// Returns all stacked operands. The carries are what every layer reads.
+    ///
+    /// # Errors
+    /// Only a bug gives one.
+    ///
+    /// # Panics
+    /// If an operand is on another device.
+    pub fn replace(&mut self, carries: &[Tensor], mut stacked: Vec<Tensor>, on_host: &[usize]) -> Result<Vec<Tensor>> {
+        self.on_host = on_host.iter().map(|&slice| self.slice(slice)).collect();
+        let (replaced, values): (Vec<usize>, Vec<LayerValue>) = self.trained().unzip();
+        let (carried, gives) = Default::default();
+        let plan = Plan { pass: Pass::Update, carries: carried, gives, stacked: values, replaced };
+        let given: Vec<&Tensor> = plan.replaced.iter().map(|&slice| &stacked[slice]).collect();
+        let results =
+            self.run("layers_replace", &plan, &given, |invariant| self.forward_operand(invariant, carries, &stacked))?;
+        for (slice, result) in plan.replaced.into_iter().zip(results) {
+            stacked[slice] = match on_host.contains(&slice) {
+                true => movement::move_to(result, MemorySpace::PinnedHost),
+                false => result,
+            };
+        }
+        Ok(stacked)
+    }
+
+    /// Returns a slice as an argument of the layer.
+    fn slice(&self, slice: usize) -> LayerValue {
+        LayerValue::Argument(self.carries.len() + slice)
+    }
+
     /// Returns the gradient of a carry that the last layer gives: zeros, if nothing reads it.
     fn gradient(&self, carry: usize, gradients: &[Option<Tensor>]) -> Tensor {
         let ty = &self.carries[carry];
@@ -280,8 +309,8 @@ impl LayerLoop {
         })
     }
 
-    /// Records a loop over these carries and over stacks of zeros, of which each trip writes its part. Returns their
-    /// last values.
+    /// Records a loop over these carries and over stacks, of which each trip writes its part: those that are given to be
+    /// replaced, or zeros. Returns their last values.
     fn run<'t>(
         &self,
         op: &'static str,
@@ -296,7 +325,7 @@ impl LayerLoop {
         Ok(record_list(op, &tensors, |recorder, nodes| {
             let (given, fixed) = nodes.split_at(carries.len());
             let (mut operands, mut fixed) = (given.to_vec(), fixed.iter().copied());
-            for &value in &plan.stacked {
+            for &value in plan.stacked.iter().filter(|_| plan.replaced.is_empty()) {
                 let ty = self.stack_type(self.ty(value));
                 operands.push(recorder.splat(ty.dtype, &ty.dims, 0i64)?);
             }

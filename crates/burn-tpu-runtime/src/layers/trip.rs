@@ -14,12 +14,15 @@ pub(super) struct Plan {
     pub(super) gives: Vec<Option<LayerValue>>,
     /// What a trip writes to its part of each stack.
     pub(super) stacked: Vec<LayerValue>,
+    /// The slices whose stacks these are, of a loop that replaces them. Others begin as zeros.
+    pub(super) replaced: Vec<usize>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Pass {
     Forward,
     Backward,
+    Update,
 }
 
 /// An operand of the loop that no trip changes.
@@ -44,6 +47,8 @@ pub(super) enum Invariant {
 enum Source {
     /// A carry of the loop.
     Carry(usize),
+    /// The layer's part of the stack at this place, which the loop replaces.
+    Replaced(usize),
     Invariant(Invariant),
     /// A half of the state of the layer's draw at this counter.
     Draw(usize, u64),
@@ -53,7 +58,7 @@ impl Source {
     /// Returns the operands that no trip changes which it is computed from.
     fn invariants(self) -> Vec<Invariant> {
         match self {
-            Self::Carry(_) => Vec::new(),
+            Self::Carry(_) | Self::Replaced(_) => Vec::new(),
             Self::Invariant(invariant) => vec![invariant],
             Self::Draw(half @ 0..2, _) => vec![Invariant::Draw(half)],
             // A carry may go from the low half of the counter to the high one.
@@ -126,7 +131,7 @@ impl<'l> Trip<'l> {
         }
         let counter = self.parameter(TensorType::scalar(COUNTER))?;
         self.index = match plan.pass {
-            Pass::Forward => counter,
+            Pass::Forward | Pass::Update => counter,
             Pass::Backward => {
                 let last = self.new.graph.scalar(COUNTER, Number::Int(layer.layers as i64 - 1))?;
                 self.new.graph.binary(BinaryOp::Sub, last, counter)?
@@ -175,7 +180,7 @@ impl<'l> Trip<'l> {
     /// Returns where the value of an argument of the layer comes from.
     fn source_of(&self, argument: usize) -> Result<Source> {
         let place = |carry| self.plan.carries.iter().position(|&of| of == carry).map(Source::Carry);
-        let is_forward = self.plan.pass == Pass::Forward;
+        let is_forward = self.plan.pass != Pass::Backward;
         match self.layer.role(argument) {
             Role::Carry(carry) => {
                 let known = if is_forward { place(carry) } else { None };
@@ -185,7 +190,10 @@ impl<'l> Trip<'l> {
                 };
                 Ok(known.unwrap_or(Source::Invariant(saved)))
             }
-            Role::Slice(slice) => Ok(Source::Invariant(Invariant::Stack(slice))),
+            Role::Slice(slice) => {
+                let replaced = self.plan.replaced.iter().position(|&of| of == slice);
+                Ok(replaced.map_or(Source::Invariant(Invariant::Stack(slice)), Source::Replaced))
+            }
             Role::Gradient(carry) if !is_forward => place(carry).ok_or_else(|| unknown(argument)),
             Role::Gradient(_) => Err(unknown(argument)),
             Role::Captured(place) => Ok(Source::Invariant(Invariant::Captured(place))),
@@ -196,6 +204,10 @@ impl<'l> Trip<'l> {
     fn read(&mut self, source: Source) -> Result<NodeId> {
         match source {
             Source::Carry(place) => Ok(self.carries[place]),
+            Source::Replaced(place) => {
+                let part = self.part(self.carries[self.plan.carries.len() + place])?;
+                self.moved(self.layer.slice(self.plan.replaced[place]), part, MemorySpace::Device)
+            }
             Source::Invariant(invariant @ (Invariant::Stack(_) | Invariant::Saved(_))) => {
                 let stack = self.invariant(invariant)?;
                 let part = self.part(stack)?;
@@ -290,10 +302,16 @@ impl<'l> Trip<'l> {
             });
         }
         for (place, &value) in plan.stacked.iter().enumerate() {
-            let mut part = self.value(value)?;
-            if plan.pass == Pass::Forward {
-                part = self.moved(value, part, MemorySpace::PinnedHost)?;
-            }
+            let part = self.value(value)?;
+            let stack = match plan.pass {
+                Pass::Forward => Some(value),
+                Pass::Backward => None,
+                Pass::Update => Some(layer.slice(plan.replaced[place])),
+            };
+            let part = match stack {
+                Some(stack) => self.moved(stack, part, MemorySpace::PinnedHost)?,
+                None => part,
+            };
             outputs.push(self.write(self.carries[plan.carries.len() + place], part)?);
         }
         outputs.extend(self.invariants.values());
@@ -307,7 +325,7 @@ impl Plan {
     fn stops<'l>(&self, layer: &'l LayerLoop) -> &'l BTreeSet<NodeId> {
         const NONE: &BTreeSet<NodeId> = &BTreeSet::new();
         match self.pass {
-            Pass::Forward => NONE,
+            Pass::Forward | Pass::Update => NONE,
             Pass::Backward => &layer.kept,
         }
     }

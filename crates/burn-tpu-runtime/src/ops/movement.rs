@@ -7,7 +7,7 @@
 use super::{broken_rule, expect_dim, mixed};
 use crate::Tensor;
 use crate::trace::{Recorder, at_once, record, record_or_compute, record_or_compute_many};
-use burn_tpu_graph::op::{BinaryOp, GatherAttrs};
+use burn_tpu_graph::op::{BinaryOp, GatherAttrs, MemorySpace};
 use burn_tpu_graph::{Builder, DType, Dims, NodeId, Number, Result};
 use smallvec::{SmallVec, smallvec};
 use std::ops::Range;
@@ -16,6 +16,11 @@ use std::ops::Range;
 /// computed from `x`.
 pub fn barrier(x: Tensor) -> Tensor {
     record("barrier", [&x], |r, [x]| r.optimization_barrier(x))
+}
+
+/// Moves a value to a memory. Where the device has no other than the host's, the value stays where it is.
+pub fn move_to(x: Tensor, memory: MemorySpace) -> Tensor {
+    record("move_to", [&x], |r, [x]| r.move_to(x, memory))
 }
 
 /// Returns the same elements in row-major order with other dims.

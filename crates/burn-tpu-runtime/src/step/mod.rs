@@ -19,6 +19,7 @@ mod tensors;
 pub use loss_scaling::{LossScaling, Unscaled};
 pub use optimizer::{DeviceAdamW, DeviceOptimizer};
 
+use crate::layers::check_host_memory;
 use crate::leaves::Leaves;
 use crate::ops::arithmetic::{cast, mask_where};
 use crate::ops::{data, movement, reduce};
@@ -71,6 +72,8 @@ pub struct TrainingStep<D, R> {
     rate: Option<(f32, Tensor)>,
     layout: Arc<Layout>,
     microbatches: Arc<Microbatches<D, R>>,
+    /// Whether the optimizer's state is in the host's memory.
+    has_state_on_host: bool,
     device: Device,
 }
 
@@ -88,6 +91,7 @@ impl<D: Clone + Debug + 'static, R: Clone + Debug + 'static> TrainingStep<D, R> 
         let (batches, results) = (Arc::new(batches), Arc::new(results));
         let count = optimizer.microbatches();
         let microbatches = Arc::new(Microbatches::new(count, &parameters, Arc::clone(&batches), Arc::clone(&results)));
+        let has_state_on_host = optimizer.has_state_on_host();
         let (layout, state) = begin(&optimizer, &device, parameters);
         let layout = Arc::new(layout);
         let (at, parts) = (Arc::clone(&layout), Arc::clone(&microbatches));
@@ -100,16 +104,20 @@ impl<D: Clone + Debug + 'static, R: Clone + Debug + 'static> TrainingStep<D, R> 
             })
         };
         let step = Compiled::new(function, arguments(batches), states(results));
-        Self { step, state, rate: None, layout, microbatches, device }
+        Self { step, state, rate: None, layout, microbatches, has_state_on_host, device }
     }
 
     /// Runs a step on a batch. It is dispatched and not waited for.
     ///
     /// # Errors
     /// [`TpuError::Option`](crate::TpuError::Option) if the batch cannot be divided into the optimizer's microbatches;
+    /// [`TpuError::HostMemory`](crate::TpuError::HostMemory) if the optimizer's state cannot be in the host's memory;
     /// those of [`Compiled::call`]. If the step did not begin, the parameters are as they were.
     pub fn run(&mut self, rate: f32, batch: D) -> Result<R> {
         self.microbatches.check(&batch)?;
+        if self.has_state_on_host {
+            check_host_memory(self.device)?;
+        }
         let rate = TensorList(vec![self.rate(rate)]);
         let state = std::mem::take(&mut self.state);
         match self.step.call_or_return((state, rate, batch)) {
@@ -281,7 +289,12 @@ impl Update<'_> {
                 Place::Packed(pack) => packed[*pack].push(gradient),
                 Place::Own { treatment, .. } => {
                     if let Some(treatment) = *treatment {
-                        value = self.optimizer.update(value, gradient, treatment, numbers, &mut state, &mut next.1);
+                        let mut old = state.by_ref().take(treatment.state_of(&value)).collect();
+                        // Without a gradient, both stay as they are.
+                        if let Some(gradient) = gradient {
+                            (value, old) = self.optimizer.update(value, gradient, old, treatment, numbers);
+                        }
+                        next.1.0.extend(old);
                     }
                     next.0.0.push(value);
                 }
@@ -303,11 +316,16 @@ impl Update<'_> {
         next: &mut State,
     ) {
         let old: Vec<Tensor> = state.take(pack.treatment.state_of(value)).collect();
-        let (mut old_state, mut new) = (old.iter().cloned(), TensorList::default());
-        let gradient = pack.gradients(gradients);
-        let updated = self.optimizer.update(value.clone(), gradient, pack.treatment, numbers, &mut old_state, &mut new);
+        let Some(gradient) = pack.gradients(gradients) else {
+            next.1.0.extend(old);
+            next.0.0.push(value.clone());
+            return;
+        };
+        let treatment = pack.treatment;
+        // It is small, and stays on the device.
+        let (updated, new) = self.optimizer.update_on_device(value.clone(), gradient, old.clone(), treatment, numbers);
         // A member without a gradient stays as it is, as do its moments.
-        next.1.0.extend(old.iter().zip(new.0).map(|(old, new)| pack.changed(old, new, gradients)));
+        next.1.0.extend(old.iter().zip(new).map(|(old, new)| pack.changed(old, new, gradients)));
         next.0.0.push(pack.changed(value, updated, gradients));
     }
 }

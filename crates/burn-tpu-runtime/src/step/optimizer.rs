@@ -8,11 +8,13 @@ use super::LossScaling;
 use super::arithmetic::{at_most, broadcast, chosen, exp, log, mul, neg, plus, sqrt, sub, times};
 use super::rules::{Rule, Settings};
 use super::tensors::TensorList;
-use crate::Device;
-use crate::Tensor;
+use crate::layers::{Keep, LayerInputs, LayerLoop, LayerResults};
 use crate::ops::arithmetic::{cast, recip};
 use crate::ops::data;
+use crate::ops::movement::{move_to, reshape};
+use crate::{Device, Platform, Tensor};
 use burn_tpu_graph::DType;
+use burn_tpu_graph::op::MemorySpace;
 use std::sync::Arc;
 
 /// Decides by a parameter's path and dims.
@@ -47,6 +49,7 @@ pub struct DeviceOptimizer {
     gradient_norm: Option<f32>,
     loss_scaling: Option<LossScaling>,
     microbatches: usize,
+    memory: MemorySpace,
 }
 
 /// AdamW, as which a [`DeviceOptimizer`] begins.
@@ -84,6 +87,7 @@ impl Default for DeviceOptimizer {
             gradient_norm: None,
             loss_scaling: None,
             microbatches: 1,
+            memory: MemorySpace::Device,
         }
     }
 }
@@ -175,6 +179,17 @@ impl DeviceOptimizer {
         Self { microbatches: count, ..self }
     }
 
+    /// Keeps the state of each parameter in the host's memory, master copies too: between steps it takes none of the
+    /// device's. A step copies it to the device and back, which takes longer than the update: a TPU reads the host's
+    /// memory a hundred times slower than its own. Where the device has no other memory than the host's, nothing changes.
+    pub fn with_state_on_host(self) -> Self {
+        Self { memory: MemorySpace::PinnedHost, ..self }
+    }
+
+    pub(super) fn has_state_on_host(&self) -> bool {
+        self.memory == MemorySpace::PinnedHost
+    }
+
     pub(super) fn microbatches(&self) -> usize {
         self.microbatches
     }
@@ -242,23 +257,90 @@ impl DeviceOptimizer {
         numbers
     }
 
-    /// Returns the updated parameter; the new state is added to `next`. Without a gradient, both stay as they are.
+    /// Returns an updated parameter and its new state.
     pub(super) fn update(
         &self,
         parameter: Tensor,
-        gradient: Option<Tensor>,
+        gradient: Tensor,
+        state: Vec<Tensor>,
         treatment: Treatment,
         numbers: &Numbers,
-        state: &mut impl Iterator<Item = Tensor>,
-        next: &mut TensorList,
-    ) -> Tensor {
+    ) -> (Tensor, Vec<Tensor>) {
+        if self.memory == MemorySpace::Device {
+            return self.update_on_device(parameter, gradient, state, treatment, numbers);
+        }
+        if let Some(updated) = self.update_by_layer(&parameter, &gradient, &state, treatment, numbers) {
+            return updated;
+        }
+        if let Some(parts) = parts_of(&parameter, treatment.rule) {
+            let dims: Vec<usize> =
+                [parts, parameter.dims()[0] / parts].iter().chain(&parameter.dims()[1..]).copied().collect();
+            let [part, of_parts] = [parameter.clone(), gradient.clone()].map(|tensor| reshape(tensor, &dims));
+            let states: Vec<Tensor> = state.iter().map(|tensor| reshape(tensor.clone(), &dims)).collect();
+            let as_layers = Treatment { layers: 1, ..treatment };
+            if let Some((part, states)) = self.update_by_layer(&part, &of_parts, &states, as_layers, numbers) {
+                let back = |tensor: Tensor| reshape(tensor, parameter.dims());
+                let on_host = |tensor: Tensor| move_to(back(tensor), MemorySpace::PinnedHost);
+                return (back(part), states.into_iter().map(on_host).collect());
+            }
+        }
+        let state = state.into_iter().map(|tensor| move_to(tensor, MemorySpace::Device)).collect();
+        let (parameter, state) = self.update_on_device(parameter, gradient, state, treatment, numbers);
+        (parameter, state.into_iter().map(|tensor| move_to(tensor, MemorySpace::PinnedHost)).collect())
+    }
+
+    /// Updates stacked layers, whose state is in the host's memory, one after another, so that the state of one is on the
+    /// device at a time. `None` for what has no layers.
+    fn update_by_layer(
+        &self,
+        parameter: &Tensor,
+        gradient: &Tensor,
+        state: &[Tensor],
+        treatment: Treatment,
+        numbers: &Numbers,
+    ) -> Option<(Tensor, Vec<Tensor>)> {
+        let layers = *parameter.dims().first().filter(|_| treatment.layers > 0)?;
+        if !state.iter().all(|tensor| tensor.dims().first() == Some(&layers)) {
+            return None;
+        }
+        let of_layer = Treatment { layers: treatment.layers - 1, ..treatment };
+        let stacked: Vec<Tensor> = [gradient, parameter].into_iter().chain(state).cloned().collect();
+        let (carries, on_host) = ([numbers.rate.clone()], (2..stacked.len()).collect::<Vec<_>>());
+        let recorded = LayerLoop::record(layers, &carries, &stacked, &Keep::Nothing, |inputs| {
+            let LayerInputs { carries, mut slices, .. } = inputs;
+            let state = slices.split_off(2);
+            let updated = slices
+                .pop()
+                .zip(slices.pop())
+                .map(|(parameter, gradient)| self.update_on_device(parameter, gradient, state, of_layer, numbers));
+            let updated = updated.into_iter().flat_map(|(parameter, state)| std::iter::once(parameter).chain(state));
+            LayerResults { carries, gradients: [None, None].into_iter().chain(updated.map(Some)).collect() }
+        });
+        match recorded.and_then(|mut layer| layer.replace(&carries, stacked, &on_host)) {
+            Ok(stacked) => {
+                let mut updated = stacked.into_iter().skip(1);
+                Some((updated.next()?, updated.collect()))
+            }
+            Err(error) => {
+                tracing::error!("the update of stacked layers: {error}");
+                None
+            }
+        }
+    }
+
+    /// Returns an updated parameter and its new state, all of which are on the device.
+    pub(super) fn update_on_device(
+        &self,
+        parameter: Tensor,
+        gradient: Tensor,
+        state: Vec<Tensor>,
+        treatment: Treatment,
+        numbers: &Numbers,
+    ) -> (Tensor, Vec<Tensor>) {
         let (dtype, rank, narrow) = (parameter.element(), parameter.dims().len(), is_narrow(&parameter));
         let Treatment { rule, decay, layers } = treatment;
-        let Some(gradient) = gradient else {
-            next.0.extend(state.take(treatment.state_of(&parameter)));
-            return parameter;
-        };
-        let old: Vec<Tensor> = state.take(rule.fields(parameter.dims(), layers).len()).collect();
+        let mut state = state.into_iter();
+        let old: Vec<Tensor> = state.by_ref().take(rule.fields(parameter.dims(), layers).len()).collect();
         let master = if narrow { state.next().unwrap_or_else(|| parameter.clone()) } else { parameter };
         let gradient = numbers.scaled(cast(gradient, DType::F32));
         let (change, new) = rule.step(&self.settings, &master, layers, gradient, &old, numbers);
@@ -268,13 +350,9 @@ impl DeviceOptimizer {
             decay => mul(master.clone(), plus(times(rate.clone(), -decay), 1.0)),
         };
         let master = numbers.if_finite(sub(kept, mul(change, rate)), master);
-        for (new, old) in new.into_iter().zip(old) {
-            next.0.push(numbers.if_finite(new, old));
-        }
-        if narrow {
-            next.0.push(master.clone());
-        }
-        cast(master, dtype)
+        let new = new.into_iter().zip(old).map(|(new, old)| numbers.if_finite(new, old));
+        let state = new.chain(narrow.then(|| master.clone())).collect();
+        (cast(master, dtype), state)
     }
 }
 
@@ -335,6 +413,21 @@ impl Numbers {
         }
     }
 }
+
+/// Returns the number of parts of its rows in which a large tensor is updated; `None` for a small one, for a rule that looks
+/// at whole matrices, and on a mesh, whose chips have a part each.
+fn parts_of(parameter: &Tensor, rule: Rule) -> Option<usize> {
+    let rows = *parameter.dims().first()?;
+    let is_large = parameter.dims().iter().product::<usize>() >= LARGE;
+    let is_by_element = rule.is_elementwise();
+    if !is_large || !is_by_element || parameter.device().platform() == Platform::Mesh {
+        return None;
+    }
+    (2..=16).rev().find(|parts| rows % (8 * parts) == 0)
+}
+
+/// The fewest elements of a tensor that is updated in parts; in tests, which the interpreter runs, fewer.
+const LARGE: usize = if cfg!(test) { 1 << 14 } else { 1 << 22 };
 
 fn is_narrow(tensor: &Tensor) -> bool {
     tensor.element().size_bytes() < 4

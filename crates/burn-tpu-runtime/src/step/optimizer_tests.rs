@@ -32,11 +32,16 @@ fn list() -> Leaves<TensorList> {
 
 /// A step whose batch is its gradients.
 fn step(optimizer: DeviceOptimizer, dtype: DType, device: Device) -> Step {
-    let parameter = |(name, dims): (&str, &[usize])| {
+    step_of(&PARAMETERS, optimizer, dtype, device)
+}
+
+/// A step of these parameters. Those of three dims are stacked layers.
+fn step_of(parameters: &[(&str, &[usize])], optimizer: DeviceOptimizer, dtype: DType, device: Device) -> Step {
+    let parameter = |&(name, dims): &(&str, &[usize])| {
         let value = to_device(cast(parameter(name, dims), dtype), &device);
-        Parameter { path: name.to_owned(), layers: 0, value, is_trained: true }
+        Parameter { path: name.to_owned(), layers: usize::from(dims.len() == 3), value, is_trained: true }
     };
-    let parameters = PARAMETERS.into_iter().map(parameter).collect();
+    let parameters = parameters.iter().map(parameter).collect();
     TrainingStep::new(device, parameters, optimizer, list(), list(), |parameters, batch: TensorList, _| Computed {
         gradients: batch.0.into_iter().map(Some).collect(),
         parameters,
@@ -45,7 +50,11 @@ fn step(optimizer: DeviceOptimizer, dtype: DType, device: Device) -> Step {
 }
 
 fn run(step: &mut Step, number: usize, device: Device) {
-    let gradients = PARAMETERS.into_iter().map(|(name, dims)| to_device(gradient(name, dims, number), &device));
+    run_of(&PARAMETERS, step, number, device);
+}
+
+fn run_of(parameters: &[(&str, &[usize])], step: &mut Step, number: usize, device: Device) {
+    let gradients = parameters.iter().map(|(name, dims)| to_device(gradient(name, dims, number), &device));
     step.run(RATE, TensorList(gradients.collect())).expect("a step");
 }
 
@@ -122,6 +131,31 @@ fn a_step_goes_on_from_the_state_of_each_optimizer() {
         [&mut whole, &mut second].into_iter().for_each(|step| run(step, 2, device));
         for (whole, second) in whole.parameters().into_iter().zip(second.parameters()) {
             assert_eq!(values(whole), values(second), "{name}");
+        }
+    }
+}
+
+/// Stacked layers are updated one after another, and a table in parts.
+#[test]
+fn state_in_the_hosts_memory_changes_no_value() {
+    let parameters: [(&str, &[usize]); 3] = [("stack", &[3, 24, 16]), ("table", &[256, 64]), ("vector", &[96])];
+    for device in devices() {
+        for (name, optimizer) in optimizers() {
+            // A table is a matrix to the others, and has no parts.
+            let parameters = if matches!(name, "adam" | "lion") { &parameters[..] } else { &parameters[..1] };
+            let [there, here] = [optimizer.clone().with_state_on_host(), optimizer].map(|optimizer| {
+                let mut step = step_of(parameters, optimizer, DType::BF16, device);
+                (1..=2).for_each(|number| run_of(parameters, &mut step, number, device));
+                step
+            });
+            let state = |step: &Step| step.optimizer_state().into_iter().collect::<std::collections::BTreeMap<_, _>>();
+            let (there, here) = (state(&there), state(&here));
+            assert_eq!(there.keys().collect::<Vec<_>>(), here.keys().collect::<Vec<_>>());
+            for (of, tensor) in there {
+                let pairs = values(tensor).into_iter().zip(values(here[&of].clone()));
+                let furthest = pairs.map(|(there, here)| (there - here).abs()).fold(0.0, f64::max);
+                assert!(furthest <= 1e-6, "{name}, {of} on {device}: {furthest}");
+            }
         }
     }
 }

@@ -202,11 +202,11 @@ impl FunctionSource {
     }
 }
 
-/// Returns whether two buffers are host values of the same bytes.
+/// Returns whether two buffers have the same bytes that the host gave.
 fn have_same_bytes(a: &SharedBuffer, b: &SharedBuffer) -> bool {
     match (host_bytes(a), host_bytes(b)) {
         (Some(a), Some(b)) => a.as_ref() == b.as_ref(),
-        _ => false,
+        _ => a.given().is_some() && a.given() == b.given(),
     }
 }
 

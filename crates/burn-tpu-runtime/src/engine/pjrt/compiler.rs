@@ -3,17 +3,19 @@
 use super::{compile_environment, scalars::Scalars, spec};
 use crate::activity::describe;
 use crate::cache::DiskCache;
-use crate::engine::Footprint;
 use crate::engine::custom_calls::compile_error;
 use crate::engine::tuning::{self, Tuner};
+use crate::engine::{Arguments, Footprint, SharedBuffer, argument};
 use crate::error::{Result, TpuError};
 use crate::memory::{AllocationSite, Ledger};
 use crate::metrics::Counters;
 use crate::options::ChosenOptions;
 use crate::profile::{self, Phase, ProgramOps};
 use crate::{Platform, TpuOptions};
+use burn_tpu_graph::op::MemorySpace;
 use burn_tpu_graph::{Argument, LowerOptions, Lowered, Program, TensorType, lower_with};
-use burn_tpu_pjrt::{Client, CompileOptions, LoadedExecutable, PjrtError, TensorSpec};
+use burn_tpu_pjrt::{Buffer, Client, CompileOptions, LoadedExecutable, PjrtError, TensorSpec};
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Instant;
@@ -64,11 +66,19 @@ pub(super) struct Loaded {
     pub(super) arguments: Vec<(Argument, Arc<TensorSpec>)>,
     pub(super) scalars: Scalars,
     pub(super) footprint: Footprint,
-    /// Where the results are counted.
-    pub(super) results: Vec<Arc<AllocationSite>>,
+    pub(super) results: Vec<ResultSite>,
+    /// Whether values may be in the host's memory, as in [`LowerOptions`].
+    pub(super) host_memory: bool,
     pub(super) memory: Arc<Ledger>,
     pub(super) size_bytes: u64,
     pub(super) from_disk: bool,
+}
+
+/// Where a result is.
+pub(super) struct ResultSite {
+    pub(super) memory: MemorySpace,
+    /// Where it is counted.
+    pub(super) site: Arc<AllocationSite>,
 }
 
 impl Compiler {
@@ -137,23 +147,28 @@ impl Compiler {
             from_disk,
             ops: Arc::new(ProgramOps::of(program)),
             footprint: footprint.unwrap_or_default(),
-            results: self.result_sites(program, &lowered.arguments),
+            results: self.result_sites(program, &lowered),
             memory: Arc::clone(self.memory()),
+            host_memory: self.lowering.host_memory,
             scalars: Scalars::new(&self.counters),
             arguments: lowered.arguments.into_iter().zip(specs).collect(),
             executable,
         })
     }
 
-    /// Returns where each result is counted.
-    fn result_sites(&self, program: &Program, arguments: &[Argument]) -> Vec<Arc<AllocationSite>> {
+    /// Returns where each result is.
+    fn result_sites(&self, program: &Program, lowered: &Lowered) -> Vec<ResultSite> {
         let in_place = match self.lowering.keeps_arguments {
             true => program.results_in_place(),
-            false => arguments.iter().filter_map(Argument::in_place).collect(),
+            false => lowered.arguments.iter().filter_map(Argument::in_place).collect(),
         };
         let roles = program.roles(&in_place);
-        let results = program.output_types().zip(roles);
-        results.map(|(ty, role)| self.memory().result(ty.clone(), role)).collect()
+        let results = program.output_types().zip(roles).zip(&lowered.memories);
+        let site = |((ty, role), &memory): ((&TensorType, _), _)| ResultSite {
+            memory,
+            site: self.memory().result(ty.clone(), role),
+        };
+        results.map(site).collect()
     }
 
     /// Returns the executable, and whether it came from disk.
@@ -232,6 +247,31 @@ impl Compiler {
 }
 
 impl Loaded {
+    /// Returns copies of the arguments that are in another memory than the program takes them from, by position.
+    /// `copies` makes them for each device; none of a value that is in this memory.
+    ///
+    /// # Errors
+    /// Those of `copies`.
+    pub(super) fn moved(
+        &self,
+        arguments: &Arguments,
+        copies: impl Fn(&SharedBuffer, MemorySpace) -> Result<Vec<Buffer>>,
+    ) -> Result<BTreeMap<usize, Vec<Buffer>>> {
+        let mut moved = BTreeMap::new();
+        if !self.host_memory {
+            return Ok(moved);
+        }
+        for (position, (recipe, _)) in self.arguments.iter().enumerate() {
+            if let Argument::Parameter { index, memory, .. } = recipe {
+                let copies = copies(argument(arguments, *index)?, *memory)?;
+                if !copies.is_empty() {
+                    moved.insert(position, copies);
+                }
+            }
+        }
+        Ok(moved)
+    }
+
     /// Checks that a run fits the limit of the memory, if there is one. It donates so many bytes on each of `devices`.
     ///
     /// # Errors
@@ -265,7 +305,9 @@ pub(in crate::engine) fn local(program: &Program, argument: &Argument) -> Tensor
 
 /// Returns an error if the compiler aliased at least [`LARGE_BYTES`] less argument memory to results than requested.
 fn lost_donation(program: &Program, arguments: &[Argument], granted: usize) -> Option<TpuError> {
-    let updated = |argument: &&Argument| matches!(argument, Argument::Parameter { result: Some(_), .. });
+    let updated = |argument: &&Argument| {
+        matches!(argument, Argument::Parameter { result: Some(_), memory: MemorySpace::Device, .. })
+    };
     let asked = arguments.iter().filter(updated).map(|argument| local(program, argument).bytes()).sum();
     (granted + LARGE_BYTES <= asked).then_some(TpuError::LostDonation { asked, granted })
 }
@@ -296,13 +338,15 @@ impl Footprint {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use burn_tpu_graph::op::MemorySpace;
     use burn_tpu_graph::{DType, Graph};
 
     #[test]
     fn a_large_loss_of_donated_memory_is_reported() {
         let program = Program::extract(&Graph::new(), &[]).unwrap();
         let ty = TensorType::new(DType::F32, [2 << 20]);
-        let argument = |index, result| Argument::Parameter { index, ty: ty.clone(), result };
+        let argument =
+            |index, result| Argument::Parameter { index, ty: ty.clone(), result, memory: MemorySpace::Device };
         let (updated, read) = ([argument(0, Some(1)), argument(1, Some(0))], [argument(0, None)]);
         let lost = |arguments: &[Argument], granted| lost_donation(&program, arguments, granted);
         assert!(matches!(

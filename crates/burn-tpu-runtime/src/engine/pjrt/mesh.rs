@@ -24,6 +24,7 @@ use crate::metrics::Counters;
 use crate::profile;
 use crate::region::{Part, Region};
 use crate::{Platform, TpuOptions};
+use burn_tpu_graph::op::MemorySpace;
 use burn_tpu_graph::{Argument, Builder, Graph, Mesh, Op, Placement, Program, Sharding, TensorType};
 use burn_tpu_pjrt::{Buffer, CompileOptions, Device, ExecuteOptions, Plugin, TensorSpec};
 use local::Local;
@@ -317,7 +318,7 @@ impl MeshEngine {
         let site = memory.upload(ty.clone());
         let upload = |(device, position)| {
             let buffer = upload(device, Arc::clone(&part), bytes(region(position))?)?;
-            Ok(Arc::new(DeviceValue::new(buffer, &site)))
+            Ok(Arc::new(DeviceValue::new(buffer, MemorySpace::Device, &site)))
         };
         let parts = self.local.iter().map(upload).collect::<Result<_>>()?;
         let local = Arc::clone(&self.local);
@@ -479,6 +480,11 @@ impl Executable for MeshProgram {
     fn execute(&self, arguments: &mut Arguments, slots: &[u64]) -> Result<Execution> {
         let devices = &self.local.devices;
         let packed = self.loaded.scalars.on(devices, &self.loaded.arguments, slots)?;
+        let moved = self.loaded.moved(arguments, |shared, memory| {
+            let buffer: &MeshBuffer = downcast(shared)?;
+            let parts = buffer.parts.iter().filter(|part| part.memory() != memory);
+            parts.map(|part| part.copied_to(memory)).collect()
+        })?;
         let (mut kept, mut donated) = (Vec::new(), Vec::new());
         let mut execution = Execution { footprint: self.loaded.footprint, ..Execution::default() };
         let mut inputs: Vec<Vec<&Buffer>> = vec![Vec::with_capacity(self.loaded.arguments.len()); devices.len()];
@@ -497,7 +503,10 @@ impl Executable for MeshProgram {
                 execution.donated_bytes += spec.byte_len();
                 donated.push(*index);
             }
-            inputs.iter_mut().zip(&buffer.parts).for_each(|(inputs, part)| inputs.push(part));
+            match moved.get(&position) {
+                Some(copies) => inputs.iter_mut().zip(copies).for_each(|(inputs, copy)| inputs.push(copy)),
+                None => inputs.iter_mut().zip(&buffer.parts).for_each(|(inputs, part)| inputs.push(part)),
+            }
         }
         self.loaded.check_room(execution.donated_bytes, devices.len())?;
         let lists: Vec<&[&Buffer]> = inputs.iter().map(Vec::as_slice).collect();
@@ -539,9 +548,9 @@ impl MeshProgram {
     /// Makes one buffer of the parts of each result.
     fn join(&self, outputs: Vec<Vec<Buffer>>) -> Vec<SharedBuffer> {
         let mut devices: Vec<_> = outputs.into_iter().map(Vec::into_iter).collect();
-        let results = self.results.iter().zip(&self.loaded.results).map(|((ty, sharding), site)| {
+        let results = self.results.iter().zip(&self.loaded.results).map(|((ty, sharding), at)| {
             let parts = devices.iter_mut().filter_map(Iterator::next);
-            let parts = parts.map(|part| Arc::new(DeviceValue::new(part, site))).collect();
+            let parts = parts.map(|part| Arc::new(DeviceValue::new(part, at.memory, &at.site))).collect();
             let (ty, sharding, mesh) = (ty.clone(), sharding.clone(), self.mesh.clone());
             Arc::new(MeshBuffer { ty, sharding, mesh, local: Arc::clone(&self.local), parts }) as SharedBuffer
         });

@@ -1,7 +1,9 @@
 //! A value on one device: a plugin's buffer that is counted in the device's memory.
 
 use crate::engine::DeviceBuffer;
+use crate::error::{Result, TpuError};
 use crate::memory::{AllocationSite, LiveValue};
+use burn_tpu_graph::op::MemorySpace;
 use burn_tpu_pjrt::Buffer;
 use std::ops::Deref;
 use std::sync::Arc;
@@ -9,21 +11,36 @@ use std::sync::Arc;
 /// A buffer, which is counted until it is dropped or donated.
 pub(super) struct DeviceValue {
     buffer: Buffer,
+    memory: MemorySpace,
     live: LiveValue,
 }
 
 impl DeviceValue {
-    pub(super) fn new(buffer: Buffer, site: &Arc<AllocationSite>) -> Self {
-        let live = site.hold(|| size(&buffer));
-        Self { buffer, live }
+    /// Takes a buffer in this memory.
+    pub(super) fn new(buffer: Buffer, memory: MemorySpace, site: &Arc<AllocationSite>) -> Self {
+        let live = site.hold(|| size(&buffer, memory));
+        Self { buffer, memory, live }
+    }
+
+    pub(super) fn memory(&self) -> MemorySpace {
+        self.memory
+    }
+
+    /// Returns a copy in a memory.
+    ///
+    /// # Errors
+    /// The plugin's.
+    pub(super) fn copied_to(&self, memory: MemorySpace) -> Result<Buffer> {
+        self.buffer.copy_to_memory(memory.name()).map_err(TpuError::pjrt("moving a value to another memory"))
     }
 
     /// Replaces a buffer that was donated by the result that took its memory, and returns it. A result of the same site,
     /// as of a step that comes again, leaves the count as it is.
-    pub(super) fn replace(&mut self, result: Buffer, site: &Arc<AllocationSite>) -> Buffer {
+    pub(super) fn replace(&mut self, result: Buffer, memory: MemorySpace, site: &Arc<AllocationSite>) -> Buffer {
         if !Arc::ptr_eq(self.live.site(), site) {
-            self.live = site.hold(|| size(&result));
+            self.live = site.hold(|| size(&result, memory));
         }
+        self.memory = memory;
         std::mem::replace(&mut self.buffer, result)
     }
 
@@ -56,7 +73,10 @@ impl DeviceBuffer for DeviceValue {
     }
 }
 
-/// Returns the bytes that a buffer takes on the device: on a TPU more than its elements need.
-fn size(buffer: &Buffer) -> u64 {
+/// Returns the bytes that a buffer takes on the device: on a TPU more than its elements need; in the host's memory none.
+fn size(buffer: &Buffer, memory: MemorySpace) -> u64 {
+    if memory == MemorySpace::PinnedHost {
+        return 0;
+    }
     buffer.on_device_size().unwrap_or_else(|_| buffer.spec().byte_len()) as u64
 }
