@@ -105,5 +105,6 @@ fn the_state_of_an_optimizer_is_in_the_hosts_memory_and_not_in_the_devices() {
     // That of one layer's weight is there twice, on its way.
     let of_layer = 12 * (WIDTH * HIDDEN) as u64;
     assert!(on_host >= state && on_host <= state + of_layer, "{on_host} bytes for {state}");
-    assert!(here - there > state * 9 / 10, "{here} and {there} bytes, with {state} of state");
+    // Two layers of each weight are on the device.
+    assert!(here - there > state * 17 / 20, "{here} and {there} bytes, with {state} of state");
 }
