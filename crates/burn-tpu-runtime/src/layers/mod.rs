@@ -12,6 +12,7 @@
 mod keep;
 mod names;
 mod path;
+mod rewrite;
 mod trip;
 
 pub use keep::Keep;
@@ -183,6 +184,7 @@ impl LayerLoop {
             on_host: BTreeSet::new(),
             start,
         };
+        rewrite::rewrite(&mut layer).map_err(bug)?;
         layer.kept = keep::kept(&layer, keep);
         layer.on_host = keep::on_host(&layer, keep);
         if !layer.on_host.is_empty() {

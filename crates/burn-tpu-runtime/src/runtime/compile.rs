@@ -244,10 +244,21 @@ impl ProgramCompiler {
         self.open.options.optimization
     }
 
+    /// Returns whether the gradient of attention is rewritten in layers before they become loops. Kernels of attention are
+    /// found by the gradient as it is recorded.
+    pub(crate) fn rewrites_layers(&self) -> bool {
+        self.rewrites(Rewrite::SoftmaxGradient) && self.optimization() < Optimization::Aggressive
+    }
+
+    /// Returns whether programs are rewritten so.
+    fn rewrites(&self, rewrite: Rewrite) -> bool {
+        rewrite.level() <= self.optimization() && !self.open.options.skip_rewrites.contains(&rewrite)
+    }
+
     /// Returns the level, with the rewrites that are skipped, if it makes loops of what repeats.
     pub(super) fn loops_at(&self) -> Option<(Optimization, &[Rewrite])> {
         let (level, skipped) = (self.optimization(), &*self.open.options.skip_rewrites);
-        (Rewrite::Roll.level() <= level && !skipped.contains(&Rewrite::Roll)).then_some((level, skipped))
+        self.rewrites(Rewrite::Roll).then_some((level, skipped))
     }
 
     /// Returns the pieces of a program that has too many nodes after the rewrites. One that is placed on a mesh stays whole:
