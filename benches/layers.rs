@@ -56,7 +56,7 @@ fn main() -> Result<()> {
         }
     }
     for (place, &layers) in DEPTHS.iter().enumerate() {
-        let [record, cpu, v5p] = [&mut recorded[place], &mut cpu[place], &mut v5p[place]].map(median);
+        let [record, cpu, v5p] = [&mut recorded[place], &mut cpu[place], &mut v5p[place]].map(|times| median(times));
         let Training { weights, nodes, .. } = &models[place];
         println!("{layers:>6} {weights:>11.2} {nodes:>7} {record:>11.3} {cpu:>16.2} {v5p:>9.2}");
     }
@@ -154,7 +154,7 @@ fn seconds(clock: ClockId) -> f64 {
 }
 
 /// Sorts the times and returns their median, not a number of none.
-fn median(times: &mut Vec<f64>) -> f64 {
+fn median(times: &mut [f64]) -> f64 {
     times.sort_by(f64::total_cmp);
     times.get(times.len() / 2).copied().unwrap_or(f64::NAN)
 }
