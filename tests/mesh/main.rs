@@ -8,6 +8,7 @@ mod looped;
 mod corpus;
 mod families;
 mod first_steps;
+mod layers;
 mod placed;
 mod shapes;
 mod training;

@@ -33,7 +33,7 @@ const LAUNCHES: usize = 5_000;
 
 /// Returns one of eight CPU devices and meshes of all of them; `None` without the plugin. Burn keeps one default float type
 /// per device, so each type has devices of its own: `first` is the first chip of all of them.
-fn devices<const N: usize>(first: u16, meshes: [Mesh; N]) -> Option<(TpuDevice, [TpuDevice; N])> {
+pub(crate) fn devices<const N: usize>(first: u16, meshes: [Mesh; N]) -> Option<(TpuDevice, [TpuDevice; N])> {
     common::has_cpu_plugin().then(|| {
         let options = || TpuOptions::development().cpu_devices(8).check_numerics(false).interpret_from(0);
         let one = TpuDevice::cpu(first);

@@ -12,12 +12,12 @@ use burn::tensor::activation::{gelu, softmax};
 use burn::tensor::backend::AutodiffBackend;
 use burn::tensor::{Distribution, FloatDType, Tolerance};
 use burn_tpu::{
-    DeviceAdamW, Keep, Layers, LayersBackend, Tpu, TpuDevice, TpuError, TpuOptimizer, autocast, compile_step, keep,
+    DeviceAdamW, Keep, Layers, LayersBackend, Replicate, Tpu, TpuDevice, TpuError, TpuOptimizer, autocast,
+    compile_step, keep, place,
 };
 use burn_tpu_graph::Op;
 use burn_tpu_graph::op::{BinaryOp, UnaryOp};
 use burn_tpu_runtime::layers::{LayerInputs, LayerLoop, LayerResults};
-use burn_tpu_train::{Checkpoint, Checkpointer};
 
 type I = Tpu<f32>;
 type B = Autodiff<I>;
@@ -174,9 +174,14 @@ fn random_numbers_are_those_of_the_blocks_one_after_another() {
 fn a_loop_records_as_much_for_any_number_of_layers() {
     let _alone = common::alone();
     let Some(device) = common::cpu() else { return };
-    let nodes = [2, 6].map(|layers| {
-        let model = model(layers, 0.1, &device);
-        // The parameters are made.
+    // One program draws each block's parameters.
+    let block = |_| {
+        let block = place(Block::new(0.1, &device), &Replicate).unwrap();
+        device.mark_step();
+        block
+    };
+    let nodes = [2, 126].map(|layers| {
+        let model = model_of(&Layers::init(layers, block).unwrap());
         device.sync().unwrap();
         let before = device.metrics();
         let found = run(&model, true, &device);
@@ -274,65 +279,6 @@ fn layers_are_trained_as_blocks_are() {
 
 fn ids(model: &Layers<B, Block<B>>) -> Vec<String> {
     burn::module::list_param_ids(model).iter().map(ToString::to_string).collect()
-}
-
-/// A checkpoint of blocks goes on as layers, and one of layers as blocks: weights and the optimizer's state.
-#[test]
-fn a_run_goes_on_in_the_other_form_of_its_layers() {
-    #[derive(Module, Debug)]
-    struct Blocks<B: Backend> {
-        blocks: Vec<Block<B>>,
-    }
-    #[derive(Module, Debug)]
-    struct Looped<B: Backend> {
-        blocks: Layers<B, Block<B>>,
-    }
-    let _alone = common::alone();
-    let device = TpuDevice::ndarray();
-    let loss = |y: Tensor<B, 3>| ((y.clone() * y).mean(), ());
-    let bias = Tensor::<B, 3>::zeros([1, 5, 5], &device);
-    let (own, other) = (bias.clone(), bias);
-    let each = move |model: &Blocks<B>, x: Tensor<I, 3>| {
-        let start = Tensor::from_inner(x);
-        let (loss, ()) = loss(model.blocks.iter().fold(start, |x, block| block.forward(x, own.clone())));
-        (loss.clone(), loss.inner())
-    };
-    let looped = move |model: &Looped<B>, x: Tensor<I, 3>| {
-        let y = model.blocks.forward(Tensor::from_inner(x), |block, x| block.forward(x, other.clone()));
-        let (loss, ()) = loss(y.unwrap());
-        (loss.clone(), loss.inner())
-    };
-    let optimizer = || DeviceAdamW::new().with_weight_decay(0.1).with_decay_of(|_, dims| dims.len() > 1);
-    let blocks = model(3, 0.0, &device).into_blocks();
-    let other_blocks = || {
-        B::seed(&device, 99);
-        (0..3).map(|_| Block::new(0.0, &device)).collect::<Vec<_>>()
-    };
-    let x = || inputs(&device).0.inner();
-    let number = |loss: Tensor<I, 1>| -> f32 { loss.into_scalar() };
-    let mut first = compile_step(Blocks { blocks }, optimizer(), each.clone());
-    (0..2).for_each(|_| drop(first.run(1e-2, x()).unwrap()));
-    let folder = tempfile::tempdir().unwrap();
-    let mut checkpoints = Checkpointer::open(folder.path()).unwrap();
-    let save = Checkpoint::new(2).model("model", &first.model()).compiled_step("state", &first);
-    checkpoints.save(save).unwrap();
-    checkpoints.wait().unwrap();
-    let model = Looped { blocks: Layers::new(other_blocks()).unwrap() };
-    let mut second = compile_step(model, optimizer(), looped);
-    let saved = checkpoints.restore().unwrap().unwrap();
-    saved.compiled_step("model", "state", &mut second).unwrap();
-    for _ in 0..3 {
-        let (a, b) = (number(first.run(1e-2, x()).unwrap()), number(second.run(1e-2, x()).unwrap()));
-        assert!((a - b).abs() <= 1e-5 * a.abs(), "{a} {b}");
-    }
-    let save = Checkpoint::new(5).model("model", &second.model()).compiled_step("state", &second);
-    checkpoints.save(save).unwrap();
-    checkpoints.wait().unwrap();
-    let mut third = compile_step(Blocks { blocks: other_blocks() }, optimizer(), each);
-    let saved = checkpoints.restore().unwrap().unwrap();
-    saved.compiled_step("model", "state", &mut third).unwrap();
-    let (a, b) = (number(second.run(1e-2, x()).unwrap()), number(third.run(1e-2, x()).unwrap()));
-    assert!((a - b).abs() <= 1e-5 * a.abs(), "{a} {b}");
 }
 
 /// Without a gradient, and as a function that is compiled once.
