@@ -20,6 +20,9 @@ pub(super) struct Sizes {
     pub(super) lanes: usize,
 }
 
+/// The width of heads that fill the lanes of a TPU.
+const WIDE: usize = 128;
+
 impl Default for Sizes {
     fn default() -> Self {
         Self { most_queries: 512, fewest_queries: 256, lanes: 128 }
@@ -59,7 +62,9 @@ impl Block {
 /// Returns the blocks of a region; `None` if they would save less than a fifth of its work.
 pub(super) fn blocks(graph: &Graph, regions: &Regions, region: &Region, sizes: Sizes) -> Option<Vec<Block>> {
     let Sizes { most_queries, fewest_queries, lanes } = sizes;
-    let size = (region.queries / 8).clamp(fewest_queries, most_queries).next_multiple_of(lanes);
+    // The wider a head is, the less an exact cut saves of a block's time, and each block takes time to compile.
+    let blocks = if regions.width(region) < WIDE { 8 } else { 4 };
+    let size = (region.queries / blocks).clamp(fewest_queries, most_queries).next_multiple_of(lanes);
     let mut blocks = Vec::new();
     for start in (0..region.queries).step_by(size) {
         let queries = start..region.queries.min(start + size);

@@ -88,6 +88,15 @@ impl<'a> Regions<'a> {
         region.members.iter().any(is_split)
     }
 
+    /// Returns the width of a region's queries and keys: the length of the sums of its first product.
+    pub(super) fn width(&self, region: &Region) -> usize {
+        let first = region.members.iter().find_map(|&id| self.first_factor(id));
+        let lengths = |(&queries, attrs): (&NodeId, &DotAttrs)| -> usize {
+            attrs.lhs_contract.iter().map(|&dim| self.graph.ty(queries).dims[dim]).product()
+        };
+        first.map_or(0, lengths)
+    }
+
     /// Returns the factor with the queries, for a product that is the first one of a region.
     fn first_factor(&self, id: NodeId) -> Option<(&NodeId, &DotAttrs)> {
         let node = self.graph.node(id);
