@@ -122,6 +122,7 @@ fn report(folder: &Path, slices: &[(&str, Verdict, Option<f64>)]) -> PathBuf {
             transcendentals: 0,
             ops: BTreeMap::new(),
             rewrites: BTreeMap::new(),
+            named: Vec::new(),
             hash: "00".into(),
         },
         slices: slices.iter().map(|(name, verdict, usd_per_hour)| on_slice(name, verdict, *usd_per_hour)).collect(),
