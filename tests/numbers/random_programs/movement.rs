@@ -2,7 +2,7 @@
 
 use super::builder::{Builder, Choices, Value, ulp};
 use burn_tpu_graph::Builder as _;
-use burn_tpu_graph::op::{BinaryOp, Combine, GatherAttrs, ScatterAttrs, ScatterMode};
+use burn_tpu_graph::op::{BinaryOp, Combine, GatherAttrs, MemorySpace, ScatterAttrs, ScatterMode};
 use burn_tpu_graph::{DType, Dims, NodeId, Result, Sharding};
 use smallvec::SmallVec;
 
@@ -35,6 +35,8 @@ pub fn moved(b: &mut Builder, c: &mut Choices) -> Result<()> {
         }
         // A program that is on no mesh ignores it.
         6 if !dims.is_empty() => b.graph.sharding_constraint(x.id, Sharding::first_dim(dims.len(), &[0]))?,
+        // Where there is no other memory, the value stays where it is.
+        _ if c.below(4) == 0 => b.graph.move_to(x.id, MemorySpace::PinnedHost)?,
         _ => b.graph.optimization_barrier(x.id)?,
     };
     b.keep(y, x.error, x.wild);

@@ -9,7 +9,7 @@
 // outputs %4, %5, %6, %7
 
 module @program {
-  func.func @main(%arg0: tensor<6x5xf32>, %arg1: tensor<2xi32>, %arg2: tensor<1xi32>) -> (tensor<6x5xf32>, tensor<f32>, tensor<5xf32>, tensor<2xi32>) {
+  func.func @main(%arg0: tensor<6x5xf32> {tf.aliasing_output = 0 : i32}, %arg1: tensor<2xi32>, %arg2: tensor<1xi32>) -> (tensor<6x5xf32>, tensor<f32>, tensor<5xf32>, tensor<2xi32>) {
     %t0 = "stablehlo.slice"(%arg2) {start_indices = array<i64: 0>, limit_indices = array<i64: 1>, strides = array<i64: 1>} : (tensor<1xi32>) -> tensor<1xi32>
     %t1 = "stablehlo.reshape"(%t0) : (tensor<1xi32>) -> tensor<i32>
     %1 = "stablehlo.bitcast_convert"(%t1) : (tensor<i32>) -> tensor<f32>

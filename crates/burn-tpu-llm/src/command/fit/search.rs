@@ -115,6 +115,7 @@ impl Args {
         add("context-form", name_of(self.context.context_form));
         options.extend(self.decode.then(|| "--decode".to_owned()));
         options.extend(self.unrolled.then(|| "--unrolled".to_owned()));
+        options.extend(self.state_on_host.then(|| "--state-on-host".to_owned()));
         options
     }
 }
@@ -149,6 +150,7 @@ fn sizes(args: &Args, config: &Config) -> Sizes {
     let weight_bytes = args.weights.map_or(element_bytes, |_: FewBits| 1);
     let state_bytes = match (args.decode || args.lora.is_some(), args.dtype) {
         (true, _) => weight_bytes,
+        (false, _) if args.state_on_host => element_bytes,
         // The weight, and two moments; in bf16 a master weight too, all three in f32.
         (false, Dtype::F32) => 12,
         (false, Dtype::Bf16) => 14,
